@@ -1,0 +1,70 @@
+/*
+ * config.h -- every setting, in one table: name, default, bounds, help. The environment is read
+ * once, when a communicator opens; the struct is const afterwards. rubato-info --config prints the
+ * table with where each value came from. A bad value is an error that names variable, value and
+ * range; an unknown RUBATO_* variable is a warning with the nearest name. Ceiling: 30 settings.
+ */
+#ifndef RB_BASE_CONFIG_H
+#define RB_BASE_CONFIG_H
+
+#include "base/status.h"
+
+/* kind: U (unsigned), S (text), T (time), B (bytes).   field, variable, kind, default, min, max,
+ * help */
+#define RB_CONFIG_TABLE(X)                                                                         \
+	X(rank, "RUBATO_RANK", U, "", 0, 4294967294, "this process's rank, from 0")                \
+	X(size, "RUBATO_SIZE", U, "", 1, 4294967295, "number of ranks in the job")                 \
+	X(root, "RUBATO_ROOT", S, "", 0, 255, "host:port at which rank 0 gathers the job")         \
+	X(secret_file, "RUBATO_SECRET_FILE", S, "", 0, 4095,                                       \
+	  "file with the job's secret, 16 to 64 bytes, readable by its owner only")                \
+	X(insecure, "RUBATO_INSECURE", U, "0", 0, 1, "1: serve other machines without a secret")   \
+	X(timeout, "RUBATO_TIMEOUT", T, "60s", 1000000, 86400000000000,                            \
+	  "deadline of every wait that has none of its own")                                       \
+	X(transport, "RUBATO_TRANSPORT", S, "auto", 0, 15, "auto, shm, ucx or tcp")                \
+	X(interface, "RUBATO_INTERFACE", S, "", 0, 255, "network devices to use, by name")         \
+	X(heap, "RUBATO_HEAP", B, "0", 0, 70368744177664,                                          \
+	  "address space for rubato_alloc on a rank; 0: as much as the machine has memory")        \
+	X(chunk, "RUBATO_CHUNK", B, "256K", 64, 268435456, "largest chunk of a pipelined step")    \
+	X(cache, "RUBATO_CACHE", U, "256", 1, 65536, "plans kept for one-shot collectives")        \
+	X(spin, "RUBATO_SPIN", T, "0", 0, 1000000000,                                              \
+	  "how long a wait polls before it sleeps; 0: measured at start-up")                       \
+	X(background, "RUBATO_BACKGROUND", U, "1", 0, 1,                                           \
+	  "0: no progress thread, progress only inside calls")                                     \
+	X(algorithm, "RUBATO_ALGORITHM", S, "", 0, 255,                                            \
+	  "forces algorithms: operation=name[,operation=name...]")                                 \
+	X(log, "RUBATO_LOG", S, "warn", 0, 15, "none, warn, info, debug or data")
+
+enum rb_config_source { RB_CONFIG_DEFAULT, RB_CONFIG_ENVIRONMENT, RB_CONFIG_OPTIONS };
+
+union rb_config_value {
+	uint64_t number; /* U, B; T in ns. */
+	char text[4096];
+};
+
+struct rb_config {
+#define X(field, variable, kind, default_value, min, max, help) union rb_config_value field;
+	RB_CONFIG_TABLE(X)
+#undef X
+	struct {
+#define X(field, variable, kind, default_value, min, max, help) uint8_t field;
+		RB_CONFIG_TABLE(X)
+#undef X
+	} source; /* enum rb_config_source; RB_CONFIG_DEFAULT with an empty default means not set.
+		   */
+};
+
+/* Reads the environment. Warns (log) about unknown RUBATO_* names. Errors: ARGUMENT. */
+RB_NODISCARD rubato_status rb_config_read(struct rb_config *config);
+
+/* For rubato-info: calls row() once per setting. Values of secret files are paths, never contents.
+ */
+void rb_config_each(const struct rb_config *config,
+		    void (*row)(void *arg, const char *variable, const char *value,
+				const char *source, const char *help),
+		    void *arg);
+
+/* "64K", "1M" (binary); "250us", "1.5ms", "3s": exact or ARGUMENT. */
+RB_NODISCARD rubato_status rb_parse_bytes(const char *text, uint64_t *bytes);
+RB_NODISCARD rubato_status rb_parse_time(const char *text, uint64_t *time_ns);
+
+#endif

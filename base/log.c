@@ -1,0 +1,85 @@
+/* log.c -- the only mutable statics of the library: the log level, and each thread's last error. */
+#include "base/log.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/sync.h"
+
+static atomic_int current_level = RB_LOG_WARN;
+static _Thread_local char last_text[512];
+static _Thread_local char broken_text[256];
+
+void rb_log_level_set(enum rb_log_level level)
+{
+	atomic_store_explicit(&current_level, (int)level, memory_order_relaxed);
+}
+
+bool rb_log_enabled(enum rb_log_level level)
+{
+	return (int)level <= atomic_load_explicit(&current_level, memory_order_relaxed);
+}
+
+static void line_write(const char *format, va_list args)
+{
+	char line[1024];
+	int head = snprintf(line, sizeof(line), "rubato: ");
+	int body = vsnprintf(line + head, sizeof(line) - (size_t)head - 1, format, args);
+	size_t end = strlen(line);
+
+	if (body < 0)
+		return;
+	line[end] = '\n';
+	/* One write, so that lines of several ranks do not mix. */
+	(void)!fwrite(line, 1, end + 1, stderr);
+}
+
+void rb_log_line(enum rb_log_level level, const char *format, ...)
+{
+	va_list args;
+
+	if (!rb_log_enabled(level))
+		return;
+	va_start(args, format);
+	line_write(format, args);
+	va_end(args);
+}
+
+void rb_fail_note(const char *file, int line, rubato_status status, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	(void)vsnprintf(last_text, sizeof(last_text), format, args);
+	va_end(args);
+	RB_LOG(RB_LOG_INFO, "%s (%s, %s:%d)", last_text, rubato_status_name(status), file, line);
+}
+
+const char *rb_fail_text(void)
+{
+	return last_text;
+}
+
+void rb_broken_note(const char *file, int line, const char *what)
+{
+	(void)snprintf(broken_text, sizeof(broken_text), "%s:%d: broken invariant: %s", file, line,
+		       what);
+	RB_LOG(RB_LOG_WARN, "%s", broken_text);
+#ifdef RB_ASSERT_ABORTS
+	abort();
+#endif
+}
+
+bool rb_broken_take(const char **what)
+{
+	static _Thread_local char taken[sizeof(broken_text)];
+
+	if (broken_text[0] == '\0')
+		return false;
+	memcpy(taken, broken_text, sizeof(taken));
+	broken_text[0] = '\0';
+	*what = taken;
+	return true;
+}

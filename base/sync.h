@@ -1,0 +1,50 @@
+/*
+ * sync.h -- every atomic, lock, sleep and thread of the library goes through here, so that one
+ * place says what the memory order is and a test build can explore interleavings.
+ *
+ * rb_lock is uncontended in one atomic exchange; contended it spins briefly, then sleeps on a
+ * futex. It is never shared between processes: shared memory holds single-writer words only.
+ */
+#ifndef RB_BASE_SYNC_H
+#define RB_BASE_SYNC_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct rb_lock {
+	_Atomic uint32_t word; /* 0 free, 1 held, 2 held and somebody sleeps. */
+};
+
+void rb_lock_init(struct rb_lock *lock);
+bool rb_lock_try(struct rb_lock *lock);
+void rb_lock_take(struct rb_lock *lock);
+void rb_lock_drop(struct rb_lock *lock);
+
+/* Sleeps while *word == seen, at most until deadline_ns (rb_clock_ns); false: the deadline passed.
+ */
+bool rb_futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t deadline_ns);
+void rb_futex_wake(_Atomic uint32_t *word, uint32_t count);
+
+struct rb_thread {
+	unsigned long handle;
+	bool running;
+};
+RB_NODISCARD rubato_status rb_thread_start(struct rb_thread *thread, void *(*main)(void *),
+					   void *arg);
+void rb_thread_join(struct rb_thread *thread);
+
+static inline void rb_pause(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#else
+	atomic_thread_fence(memory_order_seq_cst);
+#endif
+}
+
+void rb_yield(void);
+
+#endif

@@ -1,0 +1,73 @@
+/*
+ * algorithms.h -- every algorithm, by name: what it builds, what it needs, what it moves.
+ *
+ * How IN and OUT are laid out, by kind (n ranks, blocks 0 .. n-1 where the builder cuts into n):
+ *   BARRIER         no data: count 0
+ *   BROADCAST       OUT everywhere (the public call passes one buffer): OUT of root is the source
+ *   REDUCE          IN whole, OUT whole, OUT at root only (elsewhere spans must not name it)
+ *   ALLREDUCE       IN whole, OUT whole
+ *   REDUCE_SCATTER  IN whole (block r is for rank r), OUT part
+ *   ALLGATHER       IN part, OUT whole
+ *   SENDRECV        IN whole at the sender (rank 0 of the pair), OUT whole at the receiver
+ * In place: IN and OUT are the same memory at the same elements; builders must be right both ways,
+ * and the engine skips a COPY onto itself.
+ */
+#ifndef RB_COLLECTIVES_ALGORITHMS_H
+#define RB_COLLECTIVES_ALGORITHMS_H
+
+#include "collectives/schedule.h"
+
+struct rb_build { /* What a builder may depend on: nothing else. */
+	uint32_t rank, rank_count;
+	uint32_t root; /* Of rooted operations, else 0. */
+};
+
+struct rb_algorithm {
+	enum rb_kind kind;
+	const char *name;  /* As --algorithm takes it; unique within the kind. */
+	uint32_t flags;    /* RB_SCHEDULE_*: what it needs; equal to the built schedule's. */
+	uint32_t rank_max; /* Largest rank count (channels are limited). */
+	/* Layout that it wants: 1 block, or one per rank. */
+	bool block_per_rank;
+	void (*build)(struct rb_writer *w, const struct rb_build *build);
+	/* Bytes that `rank` puts on transports (SEND, PUT), given the layout: the checker compares.
+	 */
+	uint64_t (*bytes_sent)(const struct rb_layout *layout, const struct rb_build *build,
+			       uint32_t element_bytes);
+	const char *source; /* Paper or origin, for docs and --explain. */
+};
+
+extern const struct rb_algorithm rb_algorithms[];
+extern const uint32_t rb_algorithm_count; /* At most 255: the index travels in signatures. */
+
+/* Index into rb_algorithms, or -1. */
+int rb_algorithm_find(enum rb_kind kind, const char *name);
+
+/* ---- Choice: the same on every rank, since all of this is agreed when the communicator is made
+ * ---- */
+
+struct rb_choice_facts {
+	uint32_t rank_count;
+	bool mapped;              /* All ranks can map each other's registered memory. */
+	bool put;                 /* All transports can put. */
+	uint32_t cores;           /* Smallest number of cores per node among the ranks' nodes. */
+	uint32_t node_ranks;      /* Largest number of ranks on one node. */
+	uint64_t chunk_bytes_max; /* RUBATO_CHUNK: 256 KiB. */
+};
+
+struct rb_choice {
+	uint8_t algorithm; /* Index into rb_algorithms. */
+	uint8_t staged; /* With mapped memory: index of the one to run when some rank's buffers are
+			 * not mapped; equal to `algorithm` if that does not need mapped buffers. */
+	uint32_t align;
+	uint64_t chunk;      /* Elements. */
+	double predicted_us; /* By the cost model; 0: none. */
+	const char *why;     /* A few words, for rubato_explain. */
+};
+
+/* `forced`: index, or -1 for automatic. Errors: UNSUPPORTED when the forced one cannot run here. */
+RB_NODISCARD rubato_status rb_choose(const struct rb_choice_facts *facts, enum rb_kind kind,
+				     uint64_t count, uint32_t element_bytes, int forced,
+				     struct rb_choice *choice);
+
+#endif

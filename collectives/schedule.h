@@ -1,0 +1,189 @@
+/*
+ * schedule.h -- a collective as data: a graph of steps over spans, one graph per rank.
+ *
+ * Geometry. A vector of `count` elements is cut into blocks (rb_layout: even, or by given offsets),
+ * and each range of blocks that a step works on into chunks of `chunk` elements. A step is repeated
+ * once per chunk of its range (or once in all, RB_STEP_ONCE); iteration c touches chunk c of the
+ * range in each of its spans. So a schedule knows neither count nor chunk, and one graph serves
+ * every count.
+ *
+ * Time. A step's iterations start in order, and iteration c starts when every dependency (step,
+ * lag) of the same rank is met: lag >= 0, iterations 0 .. min(c - lag, last) of that step are
+ * complete; RB_DEP_ALL, all of them are. Nothing else orders steps. What completion means:
+ *
+ *   SEND    the source may be overwritten (the receiver need not have it yet)
+ *   RECV    the bytes are there                   -- matched by (peer, channel, iteration)
+ *   PUT     the source may be overwritten; the target sees bytes and notification when its WAIT
+ * completes NOTIFY  nothing; whatever completed before it started is visible once the peer's WAIT
+ * completes WAIT    the peer's NOTIFY or PUT with this channel and iteration has come COPY, REDUCE
+ * the target is written. REDUCE: to = op(...op(op(from[0], from[1]), from[2])...), operand order as
+ * written: builders order it by rank wherever two ranks compute the same. RB_STEP_FINAL: this
+ * reduction is an element's last one; AVG divides here, once.
+ *
+ * The instance is complete when all steps are; its rank may then reuse IN and OUT at once. So no
+ * peer may still read or write them in place: the builder must wait for that. Scratch is the
+ * schedule's own until the next instance, which has `scratch_copies` sets of slots in turn
+ * (instance i uses set i modulo it).
+ *
+ * checker.h proves these graphs; runtime/engine.c executes them.
+ */
+#ifndef RB_COLLECTIVES_SCHEDULE_H
+#define RB_COLLECTIVES_SCHEDULE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/wire.h"
+
+#define RB_SELF UINT32_MAX /* In a span: the executing rank's own memory. */
+#define RB_DEP_ALL (-1)
+#define RB_NO_SPAN UINT32_MAX
+
+enum rb_buffer { RB_BUF_IN, RB_BUF_OUT, RB_BUF_SCRATCH };
+#define RB_BUFFER_COUNT 3
+
+struct rb_span {
+	uint32_t rank; /* RB_SELF, or a peer: mapped here (COPY, REDUCE) or writable (PUT's target).
+			*/
+	uint8_t buffer; /* enum rb_buffer. */
+	uint8_t part; /* IN, OUT: 1 when the buffer holds just this step's range, from its offset 0.
+		       */
+	uint16_t depth; /* SCRATCH: iteration c uses slot + c % depth; at least 1. */
+	uint32_t slot;  /* SCRATCH: first slot; each slot holds one chunk. */
+};
+
+enum rb_step_kind {
+	RB_STEP_SEND,   /* from[0] to peer */
+	RB_STEP_RECV,   /* peer into to */
+	RB_STEP_PUT,    /* from[0] into `to` (a span of peer's), then notify */
+	RB_STEP_NOTIFY, /* peer */
+	RB_STEP_WAIT,   /* peer */
+	RB_STEP_COPY,   /* from[0] into to */
+	RB_STEP_REDUCE, /* from[...] into to */
+};
+#define RB_STEP_KIND_COUNT 7
+
+#define RB_STEP_ONCE                                                                               \
+	1u /* One iteration, whatever the count; its range must be one chunk or dataless. */
+#define RB_STEP_FINAL 2u /* REDUCE, COPY: the last operation on these elements: AVG divides here.  \
+			  */
+
+struct rb_step {
+	uint8_t kind; /* enum rb_step_kind. */
+	uint8_t flags;
+	uint16_t channel; /* Of SEND/RECV and PUT, NOTIFY/WAIT: unique per ordered pair of ranks. */
+	uint32_t peer;    /* Likewise; RB_SELF for COPY and REDUCE. */
+	uint32_t block, blocks; /* The range: this many consecutive blocks. */
+	uint32_t to;            /* Index into spans, RB_NO_SPAN where there is none. */
+	uint32_t from;          /* First of from_count indices into spans. */
+	uint16_t from_count;
+	uint16_t dep_count;
+	uint32_t dep; /* First of dep_count indices into deps. */
+};
+
+struct rb_dep {
+	uint32_t step; /* Of the same rank. */
+	int32_t lag;
+};
+
+#define RB_SCHEDULE_MAPPED_BUFFERS 1u /* Spans name peers' IN or OUT in place (or PUT into them).  \
+				       */
+#define RB_SCHEDULE_MAPPED_SCRATCH 2u /* Spans name peers' SCRATCH. */
+#define RB_SCHEDULE_PUT 4u            /* Has PUT steps: peers' buffers must be registered. */
+
+/* Arrays belong to the caller; counts are what is used. */
+struct rb_schedule {
+	uint32_t rank, rank_count;
+	uint32_t block_count;    /* The layout must have as many. */
+	uint32_t scratch_slots;  /* Of one set. */
+	uint32_t scratch_copies; /* Sets; at least 1. */
+	uint32_t flags;
+	uint32_t step_count, span_count, dep_count;
+	struct rb_step *steps;
+	struct rb_span *spans;
+	struct rb_dep *deps;
+};
+
+/* ---- Geometry ---- */
+
+struct rb_layout {
+	uint64_t count;       /* Elements in all blocks together. */
+	uint32_t block_count; /* At least 1. */
+	uint32_t align;       /* Even blocks begin at multiples of so many elements; at least 1. */
+	const uint64_t *offsets; /* block_count + 1 ascending offsets, or NULL: even blocks. */
+	uint64_t chunk;          /* Elements; at least 1. */
+};
+
+/* First element of `block`; block == block_count gives count. */
+uint64_t rb_layout_offset(const struct rb_layout *layout, uint32_t block);
+/* Elements in `blocks` blocks from `block`. */
+uint64_t rb_layout_length(const struct rb_layout *layout, uint32_t block, uint32_t blocks);
+/* How often the step is repeated: 1 if RB_STEP_ONCE, else chunks of its range (0 for an empty one).
+ */
+uint32_t rb_step_iterations(const struct rb_layout *layout, const struct rb_step *step);
+/* Elements that iteration c of the step touches in each span. */
+uint64_t rb_step_length(const struct rb_layout *layout, const struct rb_step *step, uint32_t c);
+/* Where in the span's buffer, in elements; SCRATCH: within the instance's set of slots. */
+uint64_t rb_span_offset(const struct rb_layout *layout, const struct rb_step *step,
+			const struct rb_span *span, uint32_t c);
+
+/* ---- Building ----
+ *
+ * Builders are pure: they write into the caller's arrays through rb_writer, which counts on past
+ * the capacity, so that a caller who gave too little knows what to give. They do not allocate.
+ */
+struct rb_writer {
+	struct rb_schedule *schedule;
+	uint32_t step_capacity, span_capacity, dep_capacity;
+};
+
+void rb_writer_init(struct rb_writer *w, struct rb_schedule *schedule, uint32_t rank,
+		    uint32_t rank_count, uint32_t block_count);
+/* Whether everything fitted; if not, the schedule's three counts say how much is needed. */
+bool rb_writer_fits(const struct rb_writer *w);
+
+/* Each adds one step over `blocks` blocks from `block` and returns its index. */
+uint32_t rb_write_send(struct rb_writer *w, uint32_t peer, uint16_t channel, struct rb_span from,
+		       uint32_t block, uint32_t blocks);
+uint32_t rb_write_recv(struct rb_writer *w, uint32_t peer, uint16_t channel, struct rb_span to,
+		       uint32_t block, uint32_t blocks);
+uint32_t rb_write_put(struct rb_writer *w, uint32_t peer, uint16_t channel, struct rb_span from,
+		      struct rb_span to, uint32_t block, uint32_t blocks);
+uint32_t rb_write_notify(struct rb_writer *w, uint32_t peer, uint16_t channel, uint32_t block,
+			 uint32_t blocks);
+uint32_t rb_write_wait(struct rb_writer *w, uint32_t peer, uint16_t channel, uint32_t block,
+		       uint32_t blocks);
+uint32_t rb_write_copy(struct rb_writer *w, struct rb_span from, struct rb_span to, uint32_t block,
+		       uint32_t blocks);
+/* Operands follow with rb_write_operand, in order, before any other step is added. */
+uint32_t rb_write_reduce(struct rb_writer *w, struct rb_span to, uint32_t block, uint32_t blocks);
+void rb_write_operand(struct rb_writer *w, struct rb_span from);
+/* For the step added last. */
+void rb_write_flags(struct rb_writer *w, uint8_t flags);
+void rb_write_dep(struct rb_writer *w, uint32_t step, int32_t lag);
+
+static inline struct rb_span rb_span_in(uint32_t rank)
+{
+	return (struct rb_span) { .rank = rank, .buffer = RB_BUF_IN, .depth = 1 };
+}
+static inline struct rb_span rb_span_out(uint32_t rank)
+{
+	return (struct rb_span) { .rank = rank, .buffer = RB_BUF_OUT, .depth = 1 };
+}
+static inline struct rb_span rb_span_part(struct rb_span span)
+{
+	span.part = 1;
+	return span;
+}
+static inline struct rb_span rb_span_scratch(uint32_t rank, uint32_t slot, uint16_t depth)
+{
+	return (struct rb_span) {
+		.rank = rank, .buffer = RB_BUF_SCRATCH, .slot = slot, .depth = depth
+	};
+}
+
+/* One line per step, for --explain, tests and failure reports. Returns what snprintf would. */
+int rb_step_text(const struct rb_schedule *schedule, uint32_t step, char *text, size_t text_bytes);
+
+#endif

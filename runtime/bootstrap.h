@@ -1,0 +1,50 @@
+/*
+ * bootstrap.h -- what start-up needs from outside: one allgather of small blobs among the job's
+ * ranks. Behind it stand the socket rendezvous (rendezvous.c), the simulator, or a caller's own
+ * function.
+ */
+#ifndef RB_RUNTIME_BOOTSTRAP_H
+#define RB_RUNTIME_BOOTSTRAP_H
+
+#include "base/status.h"
+
+#define RB_BLOB_BYTES_MAX 16384 /* One rank's contribution. */
+
+struct rb_bootstrap {
+	uint32_t rank, rank_count;
+	uint8_t job[16]; /* A nonce that all ranks of this job share and no other job has. */
+	/* out[r], out_bytes[r]: rank r's blob; the memory belongs to the bootstrap until close.
+	 * Collective; every call is a new exchange. Errors as rubato_init's. */
+	rubato_status (*allgather)(struct rb_bootstrap *b, const void *in, size_t in_bytes,
+				   const void *const **out, const size_t **out_bytes,
+				   uint64_t deadline_ns);
+	void (*close)(struct rb_bootstrap *b); /* NULL-safe is the caller's duty. */
+};
+
+/* What the environment or an id says about this process's place in a job. */
+struct rb_job {
+	uint32_t rank, rank_count;
+	char root[256]; /* host:port, or several separated by ',': tried in turn. */
+	uint8_t secret[64];
+	size_t secret_bytes; /* 0: none. */
+	bool insecure;       /* RUBATO_INSECURE=1: serve non-loopback without a secret. */
+	int listener;        /* Rank 0: a socket that listens already (rubato_id_create), or -1. */
+	uint8_t nonce[16];   /* Of the id; all zero: the root draws one. */
+};
+
+/* Joins the rendezvous at job->root; rank 0 serves it. Blocks until all ranks are there. */
+RB_NODISCARD rubato_status rb_rendezvous_open(const struct rb_job *job, uint64_t deadline_ns,
+					      struct rb_bootstrap **out);
+
+/* Fills `job` from RUBATO_RANK, RUBATO_SIZE, RUBATO_ROOT, RUBATO_SECRET_FILE, RUBATO_INSECURE;
+ * *found is false (and the job one of one rank) when none of the first three is set. */
+struct rb_config;
+RB_NODISCARD rubato_status rb_job_from_environment(const struct rb_config *config,
+						   struct rb_job *job, bool *found);
+/* The opaque id: its bytes hold magic, version, nonce, secret, addresses, and the maker's listener.
+ */
+RB_NODISCARD rubato_status rb_job_make_id(rubato_id *id);
+RB_NODISCARD rubato_status rb_job_from_id(const rubato_id *id, uint32_t rank, uint32_t rank_count,
+					  struct rb_job *job);
+
+#endif

@@ -1,0 +1,38 @@
+/*
+ * match.h -- matching of messages and receives by (peer, tag), shared by the backends.
+ *
+ * For each peer two hashed lists: receives that wait for their message, and messages that came
+ * first. A message that came first is the backend's object, which begins with struct rb_arrival;
+ * the matcher only links it. No allocation here; lookups are O(1) while few are open, so that an
+ * 8-byte exchange costs tens of nanoseconds.
+ */
+#ifndef RB_TRANSPORT_MATCH_H
+#define RB_TRANSPORT_MATCH_H
+
+#include "transport/transport.h"
+
+#define RB_MATCH_BUCKETS 16 /* Per peer; a power of 2. */
+
+struct rb_arrival {
+	struct rb_arrival *next;
+	uint64_t tag;
+};
+
+struct rb_match_peer {
+	struct rb_request *receives[RB_MATCH_BUCKETS];
+	struct rb_arrival *arrivals[RB_MATCH_BUCKETS];
+};
+
+/* The receive that waits for `tag`, taken off its list, or NULL. */
+struct rb_request *rb_match_receive(struct rb_match_peer *peer, uint64_t tag);
+/* The arrival that waits with `tag`, taken off its list, or NULL. */
+struct rb_arrival *rb_match_arrival(struct rb_match_peer *peer, uint64_t tag);
+void rb_match_add_receive(struct rb_match_peer *peer, struct rb_request *request);
+void rb_match_add_arrival(struct rb_match_peer *peer, struct rb_arrival *arrival);
+/* Takes a receive off its list (cancel); false when it is not there. */
+bool rb_match_remove_receive(struct rb_match_peer *peer, struct rb_request *request);
+/* Any receive or arrival that is left, taken off, or NULL: to empty a lost peer. */
+struct rb_request *rb_match_any_receive(struct rb_match_peer *peer);
+struct rb_arrival *rb_match_any_arrival(struct rb_match_peer *peer);
+
+#endif

@@ -1,0 +1,189 @@
+/*
+ * transport.h -- moves bytes between ranks; knows nothing about collectives.
+ *
+ * A backend is one const table plus a private struct that begins with struct rb_endpoint: shm.c
+ * (mapped segments), ucx.c (networks), sim.c (seeded, virtual time). tests/conformance/ runs
+ * against each of them and is the real contract; this is its summary.
+ *
+ *   Threads     every call on an endpoint is made under its engine's lock, one at a time, from
+ * whichever thread drives; only wake() may be called by any thread at any time. Requests    belong
+ * to the caller and stay put from post to completion. A post never fails: a request that cannot be
+ * carried out completes with its error. After the post returns, the request is DONE (then it is not
+ * listed by poll) or PENDING (then exactly one poll lists it, in any order). Buffers are the
+ * backend's until then. Matching    a message goes to the receive with equal (peer, tag), whichever
+ * is posted first. At most one message per (sender, receiver, tag) is on its way; messages may
+ * overtake each other. The signatures must be equal and the sizes too: else the receive completes
+ * with RUBATO_ERR_MISMATCH, `theirs` and `their_bytes` telling what came. Send        complete when
+ * the source may be reused, perhaps before the receive is posted (small ones) or only after (large
+ * ones): callers must not rely on either. Put         writes source_bytes at remote + offset, then
+ * delivers an empty message with the tag: when the target's receive of 0 bytes completes, the bytes
+ * are there. Needs registered memory at the target, not at the source. Stores      made to mapped
+ * memory before a send or put was posted are visible to the peer when the receive of that message
+ * completes. Credits     data that arrives before its receive is posted is bounded:
+ * RB_UNEXPECTED_BYTES_MAX per peer; beyond it, senders hold theirs back. Cancel      after cancel()
+ * the request is DONE, with RUBATO_ERR_CANCELLED, or with what had happened already; in either case
+ * it will not be listed and its buffer is not touched again. Failure     a lost peer: every request
+ * that needs it completes with RUBATO_ERR_PEER, and failure() tells it once. Requests with other
+ * peers go on.
+ */
+#ifndef RB_TRANSPORT_TRANSPORT_H
+#define RB_TRANSPORT_TRANSPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/wire.h"
+
+#define RB_ADDRESS_BYTES_MAX 4096          /* Of an endpoint, as exchanged at start-up. */
+#define RB_KEY_BYTES_MAX 256               /* Of a region, as exchanged between peers. */
+#define RB_UNEXPECTED_BYTES_MAX (1u << 20) /* Guess; per peer. */
+
+enum rb_request_kind { RB_REQUEST_SEND, RB_REQUEST_RECV, RB_REQUEST_PUT };
+enum rb_request_state { RB_REQUEST_IDLE, RB_REQUEST_PENDING, RB_REQUEST_DONE };
+
+struct rb_region { /* Memory that peers may reach: begins the backend's own struct. */
+	void *base;
+	size_t size_bytes;
+	bool allocated; /* By region_alloc: freed with the region. */
+};
+
+struct rb_remote { /* A peer's region, seen from here: begins the backend's own struct. */
+	uint32_t peer;
+	void *mapped; /* Its memory in this address space, or NULL: cannot be mapped. */
+	size_t size_bytes;
+};
+
+struct rb_request {
+	/* Set by the caller before the post. */
+	uint32_t peer;
+	uint32_t kind; /* enum rb_request_kind; set by the post functions. */
+	uint64_t tag;
+	struct rb_signature signature;
+	void *buffer; /* SEND, PUT: only read. */
+	size_t size_bytes;
+	struct rb_remote *remote; /* PUT. */
+	uint64_t remote_offset;   /* PUT, bytes. */
+	void *owner;              /* The caller's. */
+	/* Set by the backend. */
+	enum rb_request_state state;
+	rubato_status status;
+	struct rb_signature theirs; /* On MISMATCH. */
+	uint64_t their_bytes;       /* Likewise. */
+	/* Lists: whoever holds the request may use them. */
+	struct rb_request *next, *previous;
+	uint64_t backend[6]; /* Private to the backend between post and completion. */
+};
+
+struct rb_transport_ops;
+
+struct rb_endpoint {
+	const struct rb_transport_ops *ops;
+	uint32_t rank, rank_count;
+	uint64_t bytes_sent, bytes_received; /* Payload. Counted by the backend. */
+	uint64_t sleeps;
+};
+
+struct rb_failure {
+	uint32_t peer;
+	rubato_status status; /* RUBATO_ERR_PEER. */
+	char text[160];       /* What was noticed: "process 4711 ended". */
+};
+
+struct rb_transport_options {
+	uint32_t rank, rank_count;
+	uint64_t heap_bytes;   /* For region_alloc: address space set aside. */
+	uint8_t job[16];       /* The job's nonce: names sockets, guards against strangers. */
+	const char *interface; /* RUBATO_INTERFACE: network device(s), or NULL. */
+	bool tcp_only;         /* ucx: UCX's TCP only (--transport tcp). */
+	void *backend;         /* sim: its world. */
+};
+
+#define RB_CAP_MAP 1u /* Regions from region_alloc can be mapped by reachable peers. */
+#define RB_CAP_PUT 2u
+#define RB_CAP_BACKGROUND 4u /* Drives background progress by itself: see drive(). */
+
+struct rb_transport_ops {
+	const char *name;
+	uint32_t caps;
+
+	/* Makes an endpoint that is not connected yet. Errors: UNSUPPORTED (not on this machine),
+	 * MEMORY, SYSTEM. */
+	rubato_status (*open)(const struct rb_transport_options *options, struct rb_endpoint **out);
+	/* What peers need to connect: at most RB_ADDRESS_BYTES_MAX bytes. */
+	rubato_status (*address)(struct rb_endpoint *ep, void *bytes, size_t *size_bytes);
+	/* Whether a peer with this address can be reached by this backend (shm: the same host). */
+	bool (*reachable)(struct rb_endpoint *ep, const void *address, size_t size_bytes);
+	/* addresses[r] for each rank r with use[r]; use[own rank] is true as well, and messages to
+	 * oneself work. Returns when all are reachable. Errors: TIMEOUT (the text names a rank),
+	 * PEER, SYSTEM. */
+	rubato_status (*connect)(struct rb_endpoint *ep, const void *const *addresses,
+				 const size_t *address_bytes, const bool *use,
+				 uint64_t deadline_ns);
+	/* Drops what is in flight, without completions; frees all regions and remotes. Tells peers
+	 * that this rank leaves in good order (no failure event there) unless `abort`. Bounded by
+	 * deadline_ns; cannot fail. NULL is fine. */
+	void (*close)(struct rb_endpoint *ep, bool abort, uint64_t deadline_ns);
+
+	/* Memory. region_alloc: zeroed, page-aligned. region_add: the caller's own memory. */
+	rubato_status (*region_alloc)(struct rb_endpoint *ep, size_t size_bytes,
+				      struct rb_region **out);
+	rubato_status (*region_add)(struct rb_endpoint *ep, void *base, size_t size_bytes,
+				    struct rb_region **out);
+	void (*region_drop)(struct rb_endpoint *ep, struct rb_region *region);
+	rubato_status (*region_key)(struct rb_endpoint *ep, struct rb_region *region, void *key,
+				    size_t *key_bytes);
+	/* Makes a peer's region reachable from here: for put, and in remote->mapped if it can be.
+	 */
+	rubato_status (*remote_open)(struct rb_endpoint *ep, uint32_t peer, const void *key,
+				     size_t key_bytes, struct rb_remote **out);
+	void (*remote_close)(struct rb_endpoint *ep, struct rb_remote *remote);
+	/*
+	 * The short way for backends whose allocated memory is one heap per rank, known to all
+	 * since connect (shm, sim within a node): a word that names the address, 0 if there is none
+	 * (foreign memory), and its translation for a peer, NULL if it cannot be. Both NULL in the
+	 * table: never.
+	 */
+	uint64_t (*word_of)(struct rb_endpoint *ep, const void *address, size_t size_bytes);
+	void *(*word_map)(struct rb_endpoint *ep, uint32_t peer, uint64_t word);
+
+	/* Posts. */
+	void (*send)(struct rb_endpoint *ep, struct rb_request *request);
+	void (*recv)(struct rb_endpoint *ep, struct rb_request *request);
+	void (*put)(struct rb_endpoint *ep, struct rb_request *request);
+	void (*cancel)(struct rb_endpoint *ep, struct rb_request *request);
+
+	/* Makes progress, never blocks. Returns the requests that completed, linked by `next`, or
+	 * NULL. */
+	struct rb_request *(*poll)(struct rb_endpoint *ep);
+	/* The next lost peer, if there is one that was not told yet. */
+	bool (*failure)(struct rb_endpoint *ep, struct rb_failure *out);
+
+	/* Sleeping. arm: from now on an event makes the descriptor readable; false: something is
+	 * there already, poll instead. disarm: after the sleep, whatever ended it. wake: from any
+	 * thread, makes the descriptor readable once (or ends wait). */
+	int (*descriptor)(struct rb_endpoint *ep);
+	bool (*arm)(struct rb_endpoint *ep);
+	void (*disarm)(struct rb_endpoint *ep);
+	void (*wake)(struct rb_endpoint *ep);
+	/* Instead of a descriptor (sim): blocks until poll has something, wake, or the deadline. */
+	void (*wait)(struct rb_endpoint *ep, uint64_t deadline_ns);
+
+	/* RB_CAP_BACKGROUND: while the rank is busy elsewhere, the backend calls step(arg) when
+	 * something arrived for it (sim: during rubato_sleep). The others have a progress thread of
+	 * the engine. */
+	void (*drive)(struct rb_endpoint *ep, void (*step)(void *arg), void *arg);
+
+	/* Time and chance. */
+	uint64_t (*now_ns)(struct rb_endpoint *ep);
+	uint64_t (*random)(struct rb_endpoint *ep);
+	void (*sleep)(struct rb_endpoint *ep, uint64_t until_ns); /* Stands for computation. */
+
+	/* One line per outstanding request, for rubato_dump. */
+	void (*dump)(struct rb_endpoint *ep, void (*line)(void *arg, const char *text), void *arg);
+};
+
+extern const struct rb_transport_ops rb_transport_shm, rb_transport_ucx, rb_transport_sim;
+
+#endif
