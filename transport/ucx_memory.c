@@ -305,42 +305,72 @@ static struct rb_ucx_put **put_find_or_make(struct rb_ucx_peer *peer, uint64_t i
 	return at;
 }
 
+/* False: outside the region. *written is false also when the region was dropped meanwhile. */
+static bool region_write(struct rb_ucx *ux, uint64_t id, uint64_t offset, const void *data,
+			 size_t data_bytes, bool *written)
+{
+	struct rb_ucx_region *region = region_find(ux, id);
+
+	*written = false;
+	if (region == NULL)
+		return true;
+	if (offset > region->base.size_bytes || data_bytes > region->base.size_bytes - offset)
+		return false;
+	if (data_bytes != 0)
+		memcpy((uint8_t *)region->base.base + offset, data, data_bytes);
+	ux->base.bytes_received += data_bytes;
+	*written = true;
+	return true;
+}
+
+static bool whole_put_arrived(struct rb_ucx *ux, const struct rb_ucx_head *head, const void *data,
+			      size_t data_bytes, const char **what)
+{
+	struct rb_ucx_head end = *head;
+	bool written;
+
+	*what = "a put lies outside its region";
+	if (!region_write(ux, head->id, head->offset, data, data_bytes, &written))
+		return false;
+	end.size_bytes = 0;
+	if (written)
+		rb_ucx_deliver(ux, &end, NULL);
+	return true;
+}
+
 bool rb_ucx_put_arrived(struct rb_ucx *ux, const struct rb_ucx_head *head, const void *data,
 			size_t data_bytes, const char **what)
 {
 	struct rb_ucx_peer *peer = &ux->peers[head->sender];
 	struct rb_ucx_put **at;
+	bool written;
 
+	if (head->message == RB_UCX_PUT)
+		return whole_put_arrived(ux, head, data, data_bytes, what);
 	if (head->message == RB_UCX_PUT_STOPPED) {
 		put_forget(peer, put_find(peer, head->id));
 		return true;
 	}
 	if (head->message == RB_UCX_PUT_END && head->offset == 0) {
-		rb_ucx_deliver(ux, head, NULL);
+		struct rb_ucx_head end = *head;
+
+		end.size_bytes = 0;
+		rb_ucx_deliver(ux, &end, NULL);
 		return true;
 	}
 	at = put_find_or_make(peer, head->id);
-	if (*at == NULL) {
-		*what = "too many puts at a time";
+	*what = "too many puts at a time";
+	if (*at == NULL)
 		return false;
-	}
 	if (head->message == RB_UCX_PUT_END) {
 		(*at)->ended = true;
 		(*at)->end = *head;
+		(*at)->end.size_bytes = 0;
 	} else {
-		struct rb_ucx_region *region = region_find(ux, head->tag);
-
-		if (region == NULL) /* Dropped meanwhile: nothing is written, nothing delivered. */
-			return true;
-		if (head->offset > region->base.size_bytes ||
-		    data_bytes > region->base.size_bytes - head->offset) {
-			*what = "a put lies outside its region";
+		*what = "a put lies outside its region";
+		if (!region_write(ux, head->tag, head->offset, data, data_bytes, &written))
 			return false;
-		}
-		if (data_bytes != 0)
-			memcpy((uint8_t *)region->base.base + head->offset, data, data_bytes);
-		(*at)->received_bytes += data_bytes;
-		ux->base.bytes_received += data_bytes;
+		(*at)->received_bytes += written ? data_bytes : 0;
 	}
 	if ((*at)->ended && (*at)->received_bytes == (*at)->end.offset) {
 		struct rb_ucx_head end = (*at)->end;

@@ -286,10 +286,33 @@ void rb_ucx_post_send(struct rb_ucx *ux, struct rb_request *request)
 		send_announce(ux, request);
 }
 
+/* What is put in one piece needs no PUT_END: one message. */
+static void head_of_piece(const struct rb_request *request, uint64_t moved, size_t piece,
+			  struct rb_ucx_head *head)
+{
+	bool put = request->kind == RB_REQUEST_PUT;
+	uint64_t region = put ? ((struct rb_ucx_remote *)request->remote)->region : 0;
+
+	*head = (struct rb_ucx_head) {
+		.message = RB_UCX_DATA,
+		.tag = request->tag,
+		.signature = request->signature,
+		.size_bytes = piece,
+		.id = request->backend[RB_UCX_THEIRS],
+		.offset = put ? request->remote_offset + moved : moved,
+	};
+	if (put && piece == request->size_bytes) {
+		head->message = RB_UCX_PUT;
+		head->id = region;
+	} else if (put) {
+		head->message = RB_UCX_PUT_DATA;
+		head->tag = region;
+	}
+}
+
 /* A piece of the request in a slot; false when there is no memory for one now. */
 static bool push_piece(struct rb_ucx *ux, struct rb_request *request, enum sent *sent)
 {
-	bool put = request->kind == RB_REQUEST_PUT;
 	uint64_t moved = request->backend[RB_UCX_MOVED];
 	size_t left = request->size_bytes - moved;
 	size_t piece = left < RB_UCX_PIECE_BYTES ? left : RB_UCX_PIECE_BYTES;
@@ -299,13 +322,7 @@ static bool push_piece(struct rb_ucx *ux, struct rb_request *request, enum sent 
 		return false;
 	slot->peer = request->peer;
 	slot->flight = request->backend[RB_UCX_FLIGHT];
-	slot->head = (struct rb_ucx_head) {
-		.message = put ? RB_UCX_PUT_DATA : RB_UCX_DATA,
-		.tag = put ? ((struct rb_ucx_remote *)request->remote)->region : request->tag,
-		.size_bytes = piece,
-		.id = request->backend[RB_UCX_THEIRS],
-		.offset = put ? request->remote_offset + moved : moved,
-	};
+	head_of_piece(request, moved, piece, &slot->head);
 	copy(slot->payload, (const uint8_t *)request->buffer + moved, piece);
 	request->backend[RB_UCX_MOVED] += piece;
 	request->backend[RB_UCX_OUT]++;
@@ -318,7 +335,7 @@ static bool push_piece(struct rb_ucx *ux, struct rb_request *request, enum sent 
 
 void rb_ucx_push(struct rb_ucx *ux, struct rb_request *request)
 {
-	bool put = request->kind == RB_REQUEST_PUT;
+	bool ends = request->kind == RB_REQUEST_PUT && request->size_bytes > RB_UCX_PIECE_BYTES;
 
 	while (request->backend[RB_UCX_MOVED] < request->size_bytes) {
 		enum sent sent = SENT;
@@ -336,7 +353,7 @@ void rb_ucx_push(struct rb_ucx *ux, struct rb_request *request)
 		if (sent == LOST)
 			return; /* The loss has completed the request. */
 	}
-	if (put) {
+	if (ends) {
 		struct rb_ucx_head end = { .message = RB_UCX_PUT_END,
 					   .tag = request->tag,
 					   .signature = request->signature,
@@ -648,6 +665,7 @@ static void dispatch(struct rb_ucx *ux, const struct rb_ucx_head *head, const vo
 	case RB_UCX_STOPPED:
 		stopped(ux, head);
 		return;
+	case RB_UCX_PUT:
 	case RB_UCX_PUT_DATA:
 	case RB_UCX_PUT_END:
 	case RB_UCX_PUT_STOPPED:
