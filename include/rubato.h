@@ -266,11 +266,21 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_explain(rubato_comm *comm, cons
 							 uint64_t count, rubato_type type,
 							 char *text, size_t text_bytes);
 
+/* Name of algorithm number `index`, from 0, of one kind of operation; NULL: no more of them. */
+RUBATO_API const char *rubato_algorithm_name(const char *operation, uint32_t index);
+
 /* Forces an algorithm by name for one kind of operation ("allreduce", "ring"); "auto" undoes it.
  * Collective in the sense that all ranks must say the same, between operations. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_set_algorithm(rubato_comm *comm,
 							       const char *operation,
 							       const char *algorithm);
+
+/* Calls row() once per setting, with the value that this process's environment gives it and where it
+ * comes from ("default", "environment"). Errors: ARGUMENT (a variable has a bad value). */
+RUBATO_API rubato_status rubato_config_each(void (*row)(void *arg, const char *variable,
+							const char *value, const char *source,
+							const char *help),
+					    void *arg);
 
 typedef struct rubato_stats {
 	uint32_t size_bytes;       /* sizeof(rubato_stats) at the caller. */

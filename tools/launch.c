@@ -24,8 +24,9 @@
 #include "tools/launch_child.h"
 #include "tools/lines.h"
 
-#define PIECE_BYTES 4096 /* PIPE_BUF: a pipe that polls writable takes so much without blocking.   \
-			  */
+#define PIECE_BYTES                                                                                \
+	4096 /* PIPE_BUF: a pipe that polls writable takes so much without blocking.               \
+	      */
 #define NEVER UINT64_MAX
 
 enum phase { RUNNING, ENDING, KILLED };
