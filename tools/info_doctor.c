@@ -21,7 +21,6 @@
 
 #define MAPPED_BYTES (1u << 20)
 #define LOCKED_BYTES_LEAST (64u << 20) /* Guess: UCX registers some MiB for each peer. */
-					*/
 #define FILES_LEAST 1024               /* Each peer and each local rank costs a few. */
 #define MAPS_LEAST 16384               /* Each peer's heap is a mapping or more. */
 

@@ -56,7 +56,9 @@ static bool one_size(struct walk *walk, struct bench_case *what)
 			    rubato_explain(walk->bench.comm, op, what->count, what->type, why,
 					   sizeof(why)),
 			    "rubato_explain");
-		const char *found = algorithm_in(op, why);
+		/* rubato_explain's "A (...); B where a buffer is plain". */
+		const char *plain = options->registered ? NULL : strrchr(why, ';');
+		const char *found = algorithm_in(op, plain != NULL ? plain : why);
 
 		used = found != NULL ? found : used;
 	}
