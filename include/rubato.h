@@ -287,6 +287,9 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_explain(rubato_comm *comm, cons
 							 uint64_t count, rubato_type type,
 							 char *text, size_t text_bytes);
 
+/* Name of algorithm number `index`, from 0, of one kind of operation; NULL: no more of them. */
+RUBATO_API const char *rubato_algorithm_name(const char *operation, uint32_t index);
+
 /* Forces an algorithm by name for one kind of operation ("allreduce", "ring"); "auto" undoes it.
  * Collective in the sense that all ranks must say the same, between operations. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_set_algorithm(rubato_comm *comm,

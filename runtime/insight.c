@@ -147,3 +147,11 @@ void rubato_dump(rubato_comm *comm, int fd)
 		engine->endpoints[i]->ops->dump(engine->endpoints[i], line_write, &fd);
 	rb_engine_leave(engine);
 }
+
+const char *rubato_algorithm_name(const char *operation, uint32_t index)
+{
+	for (uint32_t i = 0; i < rb_algorithm_count; i++)
+		if (strcmp(rb_kind_name(rb_algorithms[i].kind), operation) == 0 && index-- == 0)
+			return rb_algorithms[i].name;
+	return NULL;
+}
