@@ -39,8 +39,7 @@ static rubato_status sums(rubato_comm *comm, void *arg)
 
 			for (uint32_t r = 0; r < n; r++)
 				sum += value_of(r, i);
-			ck_assert_msg(out[i] == sum, "rank %u of %u, element %llu of %llu", me, n,
-				      (unsigned long long)i, (unsigned long long)count);
+			notes->count += out[i] != sum;
 		}
 		if (err == RUBATO_OK)
 			err = rubato_barrier(comm);
@@ -75,6 +74,7 @@ START_TEST(values_are_right_and_runs_repeat)
 		ck_assert_msg(run(&options, sums, &a, &first) == RUBATO_OK, "seed %llu: %s",
 			      (unsigned long long)seed, rubato_error_text());
 		ck_assert_int_eq(run(&options, sums, &b, &second), RUBATO_OK);
+		ck_assert_uint_eq(a.count, 0); /* Wrong elements. */
 		ck_assert_uint_eq(first.trace_hash, second.trace_hash);
 		ck_assert_uint_eq(first.events, second.events);
 		ck_assert_mem_eq(a.word, b.word, sizeof(a.word));
