@@ -22,10 +22,18 @@
 #define CONFORM_RANKS_MAX 8
 #define CONFORM_DEADLINE_NS 30000000000u /* Of every wait of the suite. */
 
+/* As ck_assert_msg, but free when it holds: Check notes every assertion with a system call. */
+#define CONFORM(expr, ...)                                                                         \
+	do {                                                                                       \
+		if (!(expr))                                                                       \
+			ck_abort_msg(__VA_ARGS__);                                                 \
+	} while (0)
+
 struct conform_backend {
 	const char *name;
 	const struct rb_transport_ops *ops;
 	bool tcp_only; /* rb_transport_options.tcp_only. */
+	bool no_map;   /* Peers of this set-up may be out of reach of mapping. */
 	bool no_abort; /* A peer that vanishes without goodbye goes unnoticed: skip those tests. */
 	/* The object behind rb_transport_options.backend, for one run; both NULL: none needed. */
 	void *(*world_open)(uint32_t rank_count);
