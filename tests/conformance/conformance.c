@@ -12,8 +12,6 @@
 
 #include "base/log.h"
 
-#define TEST_SECONDS 120 /* Check's own net, above the suite's deadline. */
-
 /* ---- Ranks ---- */
 
 struct thread_rank {
@@ -110,6 +108,11 @@ static void rank_connect(struct conform_rank *r)
 	r->connected = true;
 }
 
+void conform_leave(struct conform_rank *r)
+{
+	(void)atomic_fetch_add(&r->world->arrived[r->rank], 1u << 20);
+}
+
 static void rank_main(void *arg, uint32_t rank)
 {
 	struct conform_world *w = arg;
@@ -126,6 +129,8 @@ static void rank_main(void *arg, uint32_t rank)
 	if (!r.closed) {
 		conform_barrier(&r, "the end");
 		r.ops->close(r.ep, false, r.ops->now_ns(r.ep) + CONFORM_DEADLINE_NS);
+	} else {
+		conform_leave(&r);
 	}
 }
 
@@ -333,27 +338,4 @@ void conform_verify(const void *buffer, size_t size_bytes, uint64_t key)
 			     bytes[at], expected[at], (unsigned long long)key);
 	}
 	free(expected);
-}
-
-/* ---- Main ---- */
-
-int main(void)
-{
-	TCase *cases[] = {
-		conform_message_case(),
-		conform_memory_case(),
-	};
-	Suite *suite = suite_create(conform_backend.name);
-	SRunner *runner;
-	int failed;
-
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		tcase_set_timeout(cases[i], TEST_SECONDS);
-		suite_add_tcase(suite, cases[i]);
-	}
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? 0 : 1;
 }

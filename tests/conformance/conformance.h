@@ -96,6 +96,9 @@ bool conform_poll(struct conform_rank *r);
 /* Until all ranks of the run are here; keeps polling. */
 void conform_barrier(struct conform_rank *r, const char *what);
 
+/* From now on, no barrier waits for this rank. */
+void conform_leave(struct conform_rank *r);
+
 void conform_recv(struct conform_rank *r, struct conform_request *c, uint32_t peer, uint64_t tag,
 		  void *buffer, size_t size_bytes);
 void conform_send(struct conform_rank *r, struct conform_request *c, uint32_t peer, uint64_t tag,
