@@ -172,7 +172,8 @@ struct rb_shm_inbound {
 	struct rb_shm_credit *credit;
 	uint32_t position, bulk;
 	uint64_t released;
-	bool wanted; /* The peer asked for its doorbell. */
+	uint64_t held; /* Charged for the eager messages among the arrivals. */
+	bool wanted;   /* The peer asked for its doorbell. */
 };
 
 struct rb_shm_outbound {
