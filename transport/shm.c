@@ -432,6 +432,9 @@ static rubato_status shm_open(const struct rb_transport_options *options, struct
 	if (options->rank_count == 0 || options->rank >= options->rank_count)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "shm: rank %u of %u", options->rank,
 			       options->rank_count);
+	if (options->heap_bytes > RB_SHM_HEAP_MAX)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "shm: a heap of %llu bytes is too large",
+			       (unsigned long long)options->heap_bytes);
 	ep = calloc(1, sizeof(*ep));
 	if (ep == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "shm: endpoint of %zu bytes", sizeof(*ep));
