@@ -154,7 +154,7 @@ static rubato_status rank_run(struct rb_sim_seat *seat, void *arg)
 		.config = &s->config,
 		.timeout_ns = s->timeout_ns,
 		.transports = transports,
-		.backend = seat,
+		.backend = s->world,
 	};
 	rubato_comm *comm;
 	rubato_status err, end;
