@@ -170,8 +170,6 @@ static void post(struct rb_endpoint *ep, struct rb_request *request, enum rb_req
 
 static void ucx_send(struct rb_endpoint *ep, struct rb_request *request)
 {
-	/* What was stored in mapped memory before must be seen by whoever gets this message. */
-	atomic_thread_fence(memory_order_release);
 	post(ep, request, RB_REQUEST_SEND, rb_ucx_post_send);
 }
 
@@ -182,7 +180,6 @@ static void ucx_recv(struct rb_endpoint *ep, struct rb_request *request)
 
 static void ucx_put(struct rb_endpoint *ep, struct rb_request *request)
 {
-	atomic_thread_fence(memory_order_release);
 	post(ep, request, RB_REQUEST_PUT, rb_ucx_post_put);
 }
 
@@ -219,7 +216,6 @@ static struct rb_request *ucx_poll(struct rb_endpoint *ep)
 		r->backend[RB_UCX_LISTED] = 0;
 		r->state = RB_REQUEST_DONE;
 	}
-	atomic_thread_fence(memory_order_acquire);
 	return done;
 }
 
