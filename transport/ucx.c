@@ -377,7 +377,11 @@ static rubato_status context_open(struct rb_ucx *ux, const struct rb_transport_o
 
 	if (status != UCS_OK)
 		return rb_ucx_failed(status, "reading its configuration");
-	if (options->tcp_only)
+	/* UCX 1.13's TCP ends the process when a connection breaks under a zero-copy send. */
+	status = ucp_config_modify(config, "ZCOPY_THRESH", "inf");
+	if (status == UCS_OK)
+		status = ucp_config_modify(config, "TCP_TX_SEG_SIZE", "64k");
+	if (status == UCS_OK && options->tcp_only)
 		status = ucp_config_modify(config, "TLS", "tcp,self");
 	if (status == UCS_OK && options->interface != NULL && options->interface[0] != '\0')
 		status = ucp_config_modify(config, "NET_DEVICES", options->interface);

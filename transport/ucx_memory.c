@@ -253,15 +253,15 @@ void rb_ucx_post_put(struct rb_ucx *ux, struct rb_request *request)
 				 remote->peer, remote->size_bytes);
 	else if (peer->lost)
 		status = RB_FAIL(RUBATO_ERR_PEER, "%s", peer->reason);
-	else if (remote->mapped == NULL && request->peer == ux->base.rank)
-		status = RB_FAIL(RUBATO_ERR_ARGUMENT, "a put into a region that is gone");
-	else if (remote->mapped != NULL)
+	else if (remote->mapped != NULL || request->size_bytes == 0)
 		status = RUBATO_OK;
+	else if (request->peer == ux->base.rank)
+		status = RB_FAIL(RUBATO_ERR_ARGUMENT, "a put into a region that is gone");
 	else
 		status = rb_ucx_flight_begin(ux, request, RB_UCX_STAGE_PUTTING);
 	if (status != RUBATO_OK) {
 		rb_ucx_complete(ux, request, status);
-	} else if (remote->mapped != NULL) {
+	} else if (remote->mapped != NULL || request->size_bytes == 0) {
 		put_mapped(ux, request);
 	} else {
 		request->backend[RB_UCX_THEIRS] = ++ux->puts_begun;
