@@ -17,10 +17,10 @@ void rb_build_allgather_ring_put(struct rb_writer *w, const struct rb_build *bui
 	if (n == 1)
 		return;
 	(void)rb_write_notify(w, left, entry, 0, 0);
-	rb_write_flags(w, RB_STEP_ONCE);
+	rb_write_flags(w, RB_STEP_ONCE | RB_STEP_ENTRY);
 	uint32_t ready = rb_write_wait(w, right, entry, 0, 0);
 
-	rb_write_flags(w, RB_STEP_ONCE);
+	rb_write_flags(w, RB_STEP_ONCE | RB_STEP_ENTRY);
 	for (uint32_t t = 0; t + 1 < n; t++) {
 		(void)rb_write_put(w, right, (uint16_t)t, t == 0 ? part : out, rb_span_out(right),
 				   rb_left(build, r, t), 1);

@@ -7,12 +7,12 @@ uint32_t rb_write_entry(struct rb_writer *w, const struct rb_build *build, uint1
 
 	for (uint32_t i = 1; i < n; i++) {
 		(void)rb_write_notify(w, rb_right(build, build->rank, i), channel, 0, 0);
-		rb_write_flags(w, RB_STEP_ONCE);
+		rb_write_flags(w, RB_STEP_ONCE | RB_STEP_ENTRY);
 	}
 	for (uint32_t i = 1; i < n; i++) {
 		uint32_t step = rb_write_wait(w, rb_right(build, build->rank, i), channel, 0, 0);
 
-		rb_write_flags(w, RB_STEP_ONCE);
+		rb_write_flags(w, RB_STEP_ONCE | RB_STEP_ENTRY);
 		if (i == 1)
 			first = step;
 	}

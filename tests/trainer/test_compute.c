@@ -1,0 +1,336 @@
+/*
+ * test_compute.c -- the plain layers against finite differences, and every other backend against
+ * the plain layers: gradients, losses and counts, for each model, loss, odd sizes and batches.
+ */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "compute.h"
+#include "rng.h"
+
+struct shape_case {
+	enum tr_model_kind kind;
+	enum tr_loss loss;
+	struct tr_shape in;
+	uint32_t outputs, hidden, batch;
+};
+
+static const struct shape_case cases[] = {
+	{ TR_LOGISTIC, TR_CROSS_ENTROPY, { 7, 1, 1 }, 3, 0, 5 },
+	{ TR_LOGISTIC, TR_HALF_SQUARE, { 9, 1, 1 }, 1, 0, 4 },
+	{ TR_LOGISTIC, TR_CROSS_ENTROPY, { 1, 28, 28 }, 10, 0, 32 },
+	{ TR_MLP, TR_CROSS_ENTROPY, { 13, 1, 1 }, 4, 11, 6 },
+	{ TR_MLP, TR_HALF_SQUARE, { 1, 5, 3 }, 2, 17, 1 },
+	{ TR_MLP, TR_CROSS_ENTROPY, { 1, 28, 28 }, 10, 64, 32 },
+	{ TR_CNN, TR_CROSS_ENTROPY, { 1, 8, 8 }, 3, 0, 3 },
+	{ TR_CNN, TR_HALF_SQUARE, { 1, 13, 13 }, 2, 0, 2 },
+	{ TR_CNN, TR_CROSS_ENTROPY, { 1, 4, 4 }, 1, 0, 1 },
+	{ TR_CNN, TR_CROSS_ENTROPY, { 1, 28, 28 }, 10, 0, 16 },
+};
+#define CASE_COUNT ((int)(sizeof(cases) / sizeof(cases[0])))
+
+struct bench {
+	struct tr_model model;
+	float *parameters, *gradient, *x;
+	int32_t *labels;
+	float *targets;
+	struct tr_note note;
+};
+
+static void fill(struct tr_rng *rng, float *values, size_t count, double scale)
+{
+	for (size_t i = 0; i < count; i++)
+		values[i] = (float)(scale * (2.0 * tr_rng_unit(rng) - 1.0));
+}
+
+static void *room(size_t count, size_t item_bytes)
+{
+	void *memory = calloc(count, item_bytes);
+
+	ck_assert_ptr_nonnull(memory);
+	return memory;
+}
+
+static void bench_open(struct bench *b, const struct shape_case *c)
+{
+	struct tr_rng rng = { 7 };
+	size_t rows = c->batch > TR_EVAL_ROWS ? c->batch : TR_EVAL_ROWS;
+
+	ck_assert_int_eq(
+		tr_model_build(&b->model, c->kind, c->loss, c->in, c->outputs, c->hidden, &b->note),
+		RUBATO_OK);
+	b->parameters = room(b->model.parameter_count, sizeof(float));
+	b->gradient = room(b->model.parameter_count, sizeof(float));
+	b->x = room(rows * b->model.feature_count, sizeof(float));
+	b->labels = room(rows, sizeof(int32_t));
+	b->targets = room(rows * c->outputs, sizeof(float));
+	tr_model_init(&b->model, 3, b->parameters);
+	for (uint32_t i = 0; i < b->model.layer_count; i++)
+		fill(&rng, b->parameters + b->model.layers[i].bias_offset,
+		     b->model.layers[i].bias_count, 0.1);
+	fill(&rng, b->x, rows * b->model.feature_count, 1.0);
+	fill(&rng, b->targets, rows * c->outputs, 1.0);
+	for (size_t i = 0; i < rows; i++)
+		b->labels[i] = (int32_t)tr_rng_below(&rng, c->outputs);
+}
+
+static void bench_close(struct bench *b)
+{
+	free(b->parameters);
+	free(b->gradient);
+	free(b->x);
+	free(b->labels);
+	free(b->targets);
+}
+
+static struct tr_compute *open_with(const struct tr_compute_ops *ops, struct bench *b,
+				    uint32_t batch, float *gradient)
+{
+	struct tr_compute_setup setup = { &b->model, batch, b->parameters, gradient };
+	struct tr_compute *compute;
+
+	ck_assert_int_eq(ops->open(&compute, &setup, &b->note), RUBATO_OK);
+	return compute;
+}
+
+static struct tr_score train_with(const struct tr_compute_ops *ops, struct tr_compute *compute,
+				  struct bench *b)
+{
+	struct tr_score score = { 0 };
+	struct tr_answers answers = { b->labels, b->targets };
+
+	ck_assert_int_eq(ops->train(compute, b->x, answers, &score, &b->note), RUBATO_OK);
+	return score;
+}
+
+static double mean_loss_at(struct tr_compute *compute, struct bench *b, const float *base,
+			   const struct tr_layer *layer, const float *direction, double step)
+{
+	size_t count = layer->weight_count + layer->bias_count;
+	struct tr_score score;
+
+	for (size_t i = 0; i < count; i++)
+		b->parameters[layer->weight_offset + i] =
+			(float)(base[layer->weight_offset + i] + step * direction[i]);
+	score = train_with(&tr_compute_plain, compute, b);
+	for (size_t i = 0; i < count; i++)
+		b->parameters[layer->weight_offset + i] = base[layer->weight_offset + i];
+	return score.loss / (double)score.rows;
+}
+
+/*
+ * Along a random direction through each layer's parameters: (L(w + hd) - L(w - hd)) / 2h = g . d.
+ * Rectifiers and pooling bend within the step for some unit now and then, hence 2 % of the norm.
+ */
+START_TEST(plain_gradient_is_the_slope_of_the_loss)
+{
+	const struct shape_case *c = &cases[_i];
+	const double h = 2e-3;
+	struct bench b;
+	struct tr_rng rng = { 99 };
+
+	bench_open(&b, c);
+	struct tr_compute *compute = open_with(&tr_compute_plain, &b, c->batch, b.gradient);
+	float *base = room(b.model.parameter_count, sizeof(float));
+	float *direction = room(b.model.parameter_count, sizeof(float));
+	float *gradient = room(b.model.parameter_count, sizeof(float));
+	train_with(&tr_compute_plain, compute, &b);
+	for (size_t i = 0; i < b.model.parameter_count; i++) {
+		base[i] = b.parameters[i];
+		gradient[i] = b.gradient[i];
+	}
+	for (uint32_t l = 0; l < b.model.layer_count; l++) {
+		const struct tr_layer *layer = &b.model.layers[l];
+		size_t count = layer->weight_count + layer->bias_count;
+		double dot = 0.0, norm = 0.0;
+
+		if (count == 0)
+			continue;
+		/* Mostly along the gradient, so that the slope stands out of the rounding. */
+		fill(&rng, direction, count, 1.0);
+		for (size_t i = 0; i < count; i++)
+			norm += (double)gradient[layer->weight_offset + i] *
+				(double)gradient[layer->weight_offset + i];
+		norm = sqrt(norm);
+		for (size_t i = 0; i < count; i++) {
+			double g = gradient[layer->weight_offset + i];
+
+			direction[i] = (float)(0.5 * (double)direction[i] / sqrt((double)count) +
+					       (norm > 0.0 ? g / norm : 0.0));
+			dot += g * (double)direction[i];
+		}
+		double up = mean_loss_at(compute, &b, base, layer, direction, h);
+		double down = mean_loss_at(compute, &b, base, layer, direction, -h);
+		double slope = (up - down) / (2.0 * h);
+		ck_assert_msg(fabs(slope - dot) <= 0.02 * norm + 1e-4,
+			      "case %d layer %s: slope %g, gradient says %g", _i, layer->name,
+			      slope, dot);
+		ck_assert(norm > 0.0 || c->outputs == 1); /* One class: loss 0, gradient 0. */
+	}
+	tr_compute_plain.close(compute);
+	free(base);
+	free(direction);
+	free(gradient);
+	bench_close(&b);
+}
+END_TEST
+
+START_TEST(host_backend_equals_plain)
+{
+	const struct shape_case *c = &cases[_i];
+	const struct tr_compute_ops *ops = tr_compute_host();
+	struct bench b;
+
+	bench_open(&b, c);
+	float *fast = room(b.model.parameter_count, sizeof(float));
+	struct tr_compute *slow_compute = open_with(&tr_compute_plain, &b, c->batch, b.gradient);
+	struct tr_compute *fast_compute = open_with(ops, &b, c->batch, fast);
+	for (int turn = 0; turn < 2; turn++) { /* Twice: nothing is left over from a run. */
+		struct tr_score want = train_with(&tr_compute_plain, slow_compute, &b);
+		struct tr_score have = train_with(ops, fast_compute, &b);
+
+		ck_assert_double_eq_tol(have.loss, want.loss, 1e-5 * (1.0 + fabs(want.loss)));
+		ck_assert_uint_eq(have.correct, want.correct);
+		ck_assert_uint_eq(have.rows, want.rows);
+		for (uint32_t l = 0; l < b.model.layer_count; l++) {
+			const struct tr_layer *layer = &b.model.layers[l];
+			size_t end = layer->bias_offset + layer->bias_count;
+			double difference = 0.0, norm = 0.0;
+
+			for (size_t i = layer->weight_offset; i < end; i++) {
+				double d = (double)fast[i] - (double)b.gradient[i];
+
+				difference += d * d;
+				norm += (double)b.gradient[i] * (double)b.gradient[i];
+			}
+			ck_assert_msg(sqrt(difference) <= 1e-5 * sqrt(norm) + 1e-9,
+				      "case %d layer %s: off by %g of %g", _i,
+				      layer->name == NULL ? "-" : layer->name, sqrt(difference),
+				      sqrt(norm));
+		}
+	}
+	tr_compute_plain.close(slow_compute);
+	ops->close(fast_compute);
+	free(fast);
+	bench_close(&b);
+}
+END_TEST
+
+START_TEST(evaluation_counts_the_first_rows_only)
+{
+	const struct shape_case *c = &cases[_i];
+	const struct tr_compute_ops *backends[] = { &tr_compute_plain, tr_compute_host() };
+	const uint32_t rows[] = { 1, 5, TR_EVAL_ROWS };
+	struct bench b;
+
+	bench_open(&b, c);
+	struct tr_answers answers = { b.labels, b.targets };
+	for (size_t r = 0; r < 3; r++) {
+		struct tr_score score[2] = { { 0 } };
+
+		for (size_t k = 0; k < 2; k++) {
+			struct tr_compute *compute =
+				open_with(backends[k], &b, c->batch, b.gradient);
+
+			ck_assert_int_eq(backends[k]->evaluate(compute, b.x, answers, rows[r],
+							       &score[k], &b.note),
+					 RUBATO_OK);
+			backends[k]->close(compute);
+		}
+		ck_assert_uint_eq(score[0].rows, rows[r]);
+		ck_assert_uint_eq(score[1].rows, rows[r]);
+		ck_assert_uint_eq(score[0].correct, score[1].correct);
+		ck_assert_double_eq_tol(score[0].loss, score[1].loss, 1e-5 * (1.0 + score[0].loss));
+	}
+	bench_close(&b);
+}
+END_TEST
+
+/* By hand: W[outputs][features] row-major, then b. */
+START_TEST(layouts_are_as_documented)
+{
+	const struct shape_case logistic = { TR_LOGISTIC, TR_HALF_SQUARE, { 2, 1, 1 }, 2, 0, 1 };
+	const float weights[] = { 1, 2, 3, 4, 10, 20 }; /* W[2][2], then b[2]. */
+	struct bench b;
+	struct tr_score score;
+
+	bench_open(&b, &logistic);
+	ck_assert_uint_eq(b.model.parameter_count, 6);
+	for (size_t i = 0; i < 6; i++)
+		b.parameters[i] = weights[i];
+	b.x[0] = 1;
+	b.x[1] = -1;
+	b.targets[0] = 8; /* Output is (1 - 2 + 10, 3 - 4 + 20) = (9, 19). */
+	b.targets[1] = 21;
+	struct tr_compute *compute = open_with(&tr_compute_plain, &b, 1, b.gradient);
+	score = train_with(&tr_compute_plain, compute, &b);
+	ck_assert_double_eq_tol(score.loss, 0.5 * (1 + 4), 1e-12);
+	const float want[] = { 1, -1, -2, 2, 1, -2 };
+	for (size_t i = 0; i < 6; i++)
+		ck_assert_float_eq(b.gradient[i], want[i]);
+	tr_compute_plain.close(compute);
+	bench_close(&b);
+}
+END_TEST
+
+START_TEST(cnn_wants_square_images)
+{
+	const struct tr_shape bad[] = { { 784, 1, 1 }, { 1, 28, 27 }, { 3, 8, 8 }, { 1, 3, 3 } };
+	struct tr_model model;
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct tr_note note = { 0 };
+
+		ck_assert_int_eq(
+			tr_model_build(&model, TR_CNN, TR_CROSS_ENTROPY, bad[i], 10, 0, &note),
+			RUBATO_ERR_ARGUMENT);
+		ck_assert(note.text[0] != '\0');
+	}
+}
+END_TEST
+
+START_TEST(first_parameters_come_from_the_seed_alone)
+{
+	struct bench b;
+
+	bench_open(&b, &cases[6]);
+	float *again = room(b.model.parameter_count, sizeof(float));
+	float *other = room(b.model.parameter_count, sizeof(float));
+	size_t same = 0;
+	tr_model_init(&b.model, 3, b.parameters);
+	tr_model_init(&b.model, 3, again);
+	tr_model_init(&b.model, 4, other);
+	for (size_t i = 0; i < b.model.parameter_count; i++) {
+		ck_assert_float_eq(b.parameters[i], again[i]);
+		same += b.parameters[i] == other[i];
+	}
+	ck_assert_uint_lt(same, b.model.parameter_count / 2); /* Biases are 0 in both. */
+	free(again);
+	free(other);
+	bench_close(&b);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("compute");
+	TCase *tests = tcase_create("compute");
+	SRunner *runner;
+	int failed;
+
+	tcase_set_timeout(tests, 120);
+	tcase_add_loop_test(tests, plain_gradient_is_the_slope_of_the_loss, 0, CASE_COUNT);
+	tcase_add_loop_test(tests, host_backend_equals_plain, 0, CASE_COUNT);
+	tcase_add_loop_test(tests, evaluation_counts_the_first_rows_only, 0, CASE_COUNT);
+	tcase_add_test(tests, layouts_are_as_documented);
+	tcase_add_test(tests, cnn_wants_square_images);
+	tcase_add_test(tests, first_parameters_come_from_the_seed_alone);
+	suite_add_tcase(suite, tests);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed == 0 ? 0 : 1;
+}

@@ -1,0 +1,140 @@
+/* metrics.c -- jansson makes the text; one write() a line, so that a reader never sees half of one.
+ */
+#include "metrics.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "npy.h"
+
+#define DIGITS JSON_REAL_PRECISION(9)
+
+static rubato_status path_in(const char *folder, const char *name, char *path, size_t path_bytes,
+			     struct tr_note *note)
+{
+	if ((size_t)snprintf(path, path_bytes, "%s/%s", folder, name) >= path_bytes)
+		return tr_fail(note, RUBATO_ERR_ARGUMENT, "%.200s...: the name is too long",
+			       folder);
+	return RUBATO_OK;
+}
+
+rubato_status tr_metrics_open(struct tr_metrics *metrics, const char *folder, struct tr_note *note)
+{
+	char path[4200];
+
+	*metrics = (struct tr_metrics) { .folder = folder, .lines = -1 };
+	if (folder == NULL)
+		return RUBATO_OK;
+	if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+		return tr_fail(note, RUBATO_ERR_SYSTEM, "--out %s: %s", folder, strerror(errno));
+	TR_TRY(path_in(folder, "summary.json", path, sizeof(path), note));
+	if (unlink(path) != 0 && errno != ENOENT)
+		return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
+	TR_TRY(path_in(folder, "metrics.jsonl", path, sizeof(path), note));
+	metrics->lines = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+	if (metrics->lines < 0)
+		return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
+	return RUBATO_OK;
+}
+
+static json_t *optional(bool there, double value)
+{
+	return there ? json_real(value) : json_null();
+}
+
+rubato_status tr_metrics_line(struct tr_metrics *metrics, const struct tr_metrics_line *line,
+			      struct tr_note *note)
+{
+	json_t *o;
+	char *text;
+	size_t count;
+	ssize_t wrote = -1;
+
+	if (metrics->folder == NULL)
+		return RUBATO_OK;
+	o = json_pack("{s:I,s:f,s:f,s:o,s:I,s:f,s:f,s:f,s:f,s:I,s:I}", "step",
+		      (json_int_t)line->step, "epoch", line->epoch, "loss", line->loss, "accuracy",
+		      optional(line->has_accuracy, line->accuracy), "samples",
+		      (json_int_t)line->samples, "time", line->time, "idle_time", line->idle_time,
+		      "communication_time", line->communication_time, "learning_rate", line->rate,
+		      "reductions", (json_int_t)line->reductions, "bytes", (json_int_t)line->bytes);
+	if (line->has_test) {
+		json_object_set_new(o, "test_loss", json_real(line->test_loss));
+		json_object_set_new(o, "test_accuracy",
+				    optional(line->has_accuracy, line->test_accuracy));
+	}
+	text = json_dumps(o, JSON_COMPACT | JSON_PRESERVE_ORDER | DIGITS);
+	json_decref(o);
+	if (text == NULL)
+		return tr_fail(note, RUBATO_ERR_MEMORY, "metrics.jsonl: out of memory");
+	count = strlen(text);
+	text[count] = '\n'; /* In place of the end: write() needs none. */
+	wrote = write(metrics->lines, text, count + 1);
+	free(text);
+	if (wrote != (ssize_t)(count + 1))
+		return tr_fail(note, RUBATO_ERR_SYSTEM, "%s/metrics.jsonl: %s", metrics->folder,
+			       wrote < 0 ? strerror(errno) : "short write");
+	return RUBATO_OK;
+}
+
+static json_t *summary_object(const struct tr_summary *s)
+{
+	json_t *o =
+		json_pack("{s:s,s:i,s:I,s:f,s:f,s:f,s:f,s:o}", "algorithm", s->algorithm, "ranks",
+			  (int)s->ranks, "samples", (json_int_t)s->samples, "seconds", s->seconds,
+			  "samples_per_second", s->samples_per_second, "idle_fraction",
+			  s->idle_fraction, "final_loss", s->final_loss, "test_accuracy",
+			  optional(s->has_test && s->classify, s->test_accuracy));
+	json_t *data = json_string(s->data); /* NULL where a folder's name is no UTF-8. */
+	json_t *rest;
+
+	if (data == NULL)
+		data = json_null();
+	rest = json_pack("{s:o,s:I,s:I,s:I,s:I,s:f,s:f,s:I,s:f,s:s,s:o,s:s,s:i,s:I,s:I,s:I}",
+			 "test_loss", optional(s->has_test, s->test_loss), "global_reductions",
+			 (json_int_t)s->global_reductions, "local_reductions",
+			 (json_int_t)s->local_reductions, "bytes_sent", (json_int_t)s->bytes_sent,
+			 "rounds", (json_int_t)s->rounds, "fresh_mean", s->fresh_mean,
+			 "contributors_mean", s->contributors_mean, "staleness_max",
+			 (json_int_t)s->staleness_max, "communication_seconds",
+			 s->communication_seconds, "model", s->model, "data", data, "compute",
+			 s->compute, "batch", (int)s->batch, "steps", (json_int_t)s->steps, "seed",
+			 (json_int_t)s->seed, "parameters", (json_int_t)s->parameters);
+
+	json_object_update(o, rest);
+	json_decref(rest);
+	return o;
+}
+
+rubato_status tr_metrics_summary(struct tr_metrics *metrics, const struct tr_summary *summary,
+				 struct tr_note *note)
+{
+	char path[4200], *text;
+	json_t *o;
+	rubato_status err;
+
+	if (metrics->folder == NULL)
+		return RUBATO_OK;
+	TR_TRY(path_in(metrics->folder, "summary.json", path, sizeof(path), note));
+	o = summary_object(summary);
+	text = json_dumps(o, JSON_INDENT(2) | JSON_PRESERVE_ORDER | DIGITS);
+	json_decref(o);
+	if (text == NULL)
+		return tr_fail(note, RUBATO_ERR_MEMORY, "summary.json: out of memory");
+	err = tr_file_replace(path, text, strlen(text), "\n", 1, note);
+	free(text);
+	return err;
+}
+
+void tr_metrics_close(struct tr_metrics *metrics)
+{
+	if (metrics->folder != NULL && metrics->lines >= 0)
+		close(metrics->lines);
+	*metrics = (struct tr_metrics) { .lines = -1 };
+}

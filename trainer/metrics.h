@@ -1,0 +1,46 @@
+/*
+ * metrics.h -- the files of --out, written by rank 0: metrics.jsonl grows by whole lines,
+ * summary.json appears when the run is over. docs/trainer.md explains each key.
+ */
+#ifndef TR_METRICS_H
+#define TR_METRICS_H
+
+#include "note.h"
+
+struct tr_metrics {
+	const char *folder; /* NULL: nothing is written. */
+	int lines;          /* File descriptor of metrics.jsonl. */
+};
+
+struct tr_metrics_line {
+	uint64_t step; /* Local steps done. */
+	double epoch;  /* Epochs done. */
+	double loss, accuracy;
+	bool has_accuracy;
+	uint64_t samples;
+	double time, idle_time, communication_time, rate;
+	uint64_t reductions, bytes;
+	bool has_test;
+	double test_loss, test_accuracy;
+};
+
+struct tr_summary {
+	const char *algorithm, *model, *data, *compute;
+	uint32_t ranks, batch;
+	uint64_t steps, samples, seed, parameters;
+	double seconds, samples_per_second, idle_fraction, communication_seconds;
+	double final_loss, test_loss, test_accuracy;
+	bool classify, has_test;
+	uint64_t global_reductions, local_reductions, bytes_sent, rounds, staleness_max;
+	double fresh_mean, contributors_mean;
+};
+
+/* Makes the folder where it is missing, removes an older run's summary and starts the lines. */
+rubato_status tr_metrics_open(struct tr_metrics *metrics, const char *folder, struct tr_note *note);
+rubato_status tr_metrics_line(struct tr_metrics *metrics, const struct tr_metrics_line *line,
+			      struct tr_note *note);
+rubato_status tr_metrics_summary(struct tr_metrics *metrics, const struct tr_summary *summary,
+				 struct tr_note *note);
+void tr_metrics_close(struct tr_metrics *metrics);
+
+#endif

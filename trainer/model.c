@@ -1,0 +1,119 @@
+/* model.c -- the three models as layer lists, and their first parameters. */
+#include "model.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "rng.h"
+
+const char *tr_model_name(enum tr_model_kind kind)
+{
+	switch (kind) {
+	case TR_LOGISTIC:
+		return "logistic";
+	case TR_MLP:
+		return "mlp";
+	case TR_CNN:
+		return "cnn";
+	}
+	return "?";
+}
+
+static struct tr_layer *add_layer(struct tr_model *model, enum tr_layer_kind kind, const char *name,
+				  uint32_t kernel, struct tr_shape out)
+{
+	uint32_t last = model->layer_count;
+	struct tr_layer *layer = &model->layers[model->layer_count++];
+
+	*layer = (struct tr_layer) { .kind = kind, .name = name, .kernel = kernel, .out = out };
+	layer->in = last == 0 ? model->in : model->layers[last - 1].out;
+	return layer;
+}
+
+static void add_parameters(struct tr_model *model, struct tr_layer *layer, size_t weight_count,
+			   size_t bias_count)
+{
+	layer->weight_offset = model->parameter_count;
+	layer->weight_count = weight_count;
+	layer->bias_offset = layer->weight_offset + weight_count;
+	layer->bias_count = bias_count;
+	model->parameter_count = layer->bias_offset + bias_count;
+}
+
+static void add_dense(struct tr_model *model, const char *name, uint32_t outputs, bool rectified)
+{
+	struct tr_layer *layer =
+		add_layer(model, TR_DENSE, name, 0, (struct tr_shape) { outputs, 1, 1 });
+
+	layer->rectified = rectified;
+	add_parameters(model, layer, tr_shape_count(layer->in) * outputs, outputs);
+	if (rectified)
+		add_layer(model, TR_RELU, NULL, 0, layer->out);
+}
+
+/* Convolution, pooling by two, rectifier. */
+static void add_conv(struct tr_model *model, const char *name, uint32_t channels)
+{
+	struct tr_shape in =
+		model->layer_count == 0 ? model->in : model->layers[model->layer_count - 1].out;
+	struct tr_shape out = { channels, in.height, in.width };
+	struct tr_shape half = { channels, in.height / 2, in.width / 2 };
+	struct tr_layer *layer = add_layer(model, TR_CONV, name, TR_CONV_KERNEL, out);
+
+	layer->rectified = true;
+	add_parameters(model, layer,
+		       (size_t)channels * in.channels * TR_CONV_KERNEL * TR_CONV_KERNEL, channels);
+	add_layer(model, TR_MAXPOOL, NULL, 2, half);
+	add_layer(model, TR_RELU, NULL, 0, half);
+}
+
+rubato_status tr_model_build(struct tr_model *model, enum tr_model_kind kind, enum tr_loss loss,
+			     struct tr_shape in, uint32_t output_count, uint32_t hidden_count,
+			     struct tr_note *note)
+{
+	*model = (struct tr_model) { .kind = kind, .loss = loss, .in = in };
+	model->feature_count = (uint32_t)tr_shape_count(in);
+	model->output_count = output_count;
+
+	switch (kind) {
+	case TR_LOGISTIC:
+		add_dense(model, "dense", output_count, false);
+		break;
+	case TR_MLP:
+		add_dense(model, "hidden", hidden_count, true);
+		add_dense(model, "output", output_count, false);
+		break;
+	case TR_CNN:
+		if (in.channels != 1 || in.height != in.width || in.height < 4)
+			return tr_fail(note, RUBATO_ERR_ARGUMENT,
+				       "model cnn wants square images of one channel, at least 4 x "
+				       "4, but the data has samples of %u x %u x %u",
+				       in.channels, in.height, in.width);
+		add_conv(model, "conv1", TR_CONV1_CHANNELS);
+		add_conv(model, "conv2", TR_CONV2_CHANNELS);
+		add_dense(model, "output", output_count, false);
+		break;
+	}
+	return RUBATO_OK;
+}
+
+void tr_model_init(const struct tr_model *model, uint64_t seed, float *parameters)
+{
+	memset(parameters, 0, model->parameter_count * sizeof(*parameters));
+	for (uint32_t i = 0; i < model->layer_count; i++) {
+		const struct tr_layer *layer = &model->layers[i];
+		struct tr_rng rng = tr_rng_open(seed, TR_STREAM_INIT, i);
+		float *weight = parameters + layer->weight_offset;
+
+		if (layer->weight_count == 0)
+			continue;
+		double fan_in = (double)layer->weight_count / layer->out.channels;
+		double fan_out = (double)layer->weight_count / layer->in.channels;
+		if (layer->kind == TR_DENSE)
+			fan_out = layer->out.channels;
+		double bound =
+			layer->rectified ? sqrt(6.0 / fan_in) : sqrt(6.0 / (fan_in + fan_out));
+		for (size_t k = 0; k < layer->weight_count; k++)
+			weight[k] = (float)(bound * (2.0 * tr_rng_unit(&rng) - 1.0));
+	}
+}

@@ -1,0 +1,75 @@
+/*
+ * model.h -- a model is a list of layers over one flat vector of parameters.
+ *
+ * The list is all that a compute backend needs: shapes, kinds, and where each layer's weights and
+ * biases lie. Parameters come layer by layer, weights row-major with outputs first, then biases:
+ *
+ *   logistic  dense.weight [outputs][features], dense.bias [outputs]
+ *   mlp       hidden.weight [hidden][features], hidden.bias, output.weight [outputs][hidden], ...
+ *   cnn       conv1.weight [16][1][3][3], conv1.bias, conv2.weight [32][16][3][3], conv2.bias,
+ *             output.weight [outputs][32 * h/4 * w/4], output.bias
+ *
+ * In the cnn pooling comes before the rectifier: both keep order, so the function is the usual one,
+ * and the rectifier sees a quarter of the values.
+ */
+#ifndef TR_MODEL_H
+#define TR_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "note.h"
+
+enum tr_model_kind { TR_LOGISTIC, TR_MLP, TR_CNN };
+enum tr_layer_kind { TR_DENSE, TR_CONV, TR_RELU, TR_MAXPOOL };
+enum tr_loss {
+	TR_CROSS_ENTROPY, /* Of the softmax, with integer labels. */
+	TR_HALF_SQUARE,   /* Half the squared error, summed over outputs. */
+};
+
+#define TR_LAYERS_MAX 8
+#define TR_CONV1_CHANNELS 16
+#define TR_CONV2_CHANNELS 32
+#define TR_CONV_KERNEL 3
+
+struct tr_shape {
+	uint32_t channels, height, width;
+};
+
+struct tr_layer {
+	enum tr_layer_kind kind;
+	const char *name; /* Of its parameters; NULL: it has none. */
+	struct tr_shape in, out;
+	uint32_t kernel; /* CONV: odd, stride 1, padded to keep the size. MAXPOOL: and stride. */
+	bool rectified;  /* A rectifier follows: initialise for it. */
+	size_t weight_offset, weight_count; /* Floats in the flat vector. */
+	size_t bias_offset, bias_count;
+};
+
+struct tr_model {
+	enum tr_model_kind kind;
+	enum tr_loss loss;
+	struct tr_shape in;
+	uint32_t feature_count, output_count;
+	uint32_t layer_count;
+	struct tr_layer layers[TR_LAYERS_MAX];
+	size_t parameter_count;
+};
+
+static inline size_t tr_shape_count(struct tr_shape s)
+{
+	return (size_t)s.channels * s.height * s.width;
+}
+
+const char *tr_model_name(enum tr_model_kind kind);
+
+/* Errors: ARGUMENT when the model cannot take such input (the cnn wants square images). */
+rubato_status tr_model_build(struct tr_model *model, enum tr_model_kind kind, enum tr_loss loss,
+			     struct tr_shape in, uint32_t output_count, uint32_t hidden_count,
+			     struct tr_note *note);
+
+/* He uniform before a rectifier, Glorot uniform elsewhere, biases zero: from the seed alone. */
+void tr_model_init(const struct tr_model *model, uint64_t seed, float *parameters);
+
+#endif

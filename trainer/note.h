@@ -1,0 +1,35 @@
+/*
+ * note.h -- how the trainer's functions fail: who first knows which error it is writes the sentence
+ * into the note and returns a status; everyone above passes the status on. main() prints the one
+ * line.
+ */
+#ifndef TR_NOTE_H
+#define TR_NOTE_H
+
+#include "rubato.h"
+
+#define TR_EXIT_FAILURE 1
+#define TR_EXIT_USAGE 2 /* A bad option or value: the command-line contract. */
+
+struct tr_note {
+	char text[640]; /* One line without its end; empty: another rank says it. */
+	int exit_code;
+};
+
+/* A failure of the run: exit status 1. Control characters of the arguments become '?'. */
+rubato_status tr_fail(struct tr_note *note, rubato_status status, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+/* A mistake of the command line: RUBATO_ERR_ARGUMENT, exit status 2. */
+rubato_status tr_refuse(struct tr_note *note, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+/* Passes on what the library said; `what` names the call. RUBATO_OK stays RUBATO_OK. */
+rubato_status tr_check(struct tr_note *note, rubato_status status, const char *what);
+
+#define TR_TRY(expr)                                                                               \
+	do {                                                                                       \
+		rubato_status try_err_ = (expr);                                                   \
+		if (try_err_ != RUBATO_OK)                                                         \
+			return try_err_;                                                           \
+	} while (0)
+
+#endif

@@ -1,0 +1,303 @@
+/* options.c -- popt reads the words, this file judges them. */
+#include "options.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <popt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MODEL_DEFAULT "mlp"
+#define DATA_DEFAULT "fashion-mnist"
+#define BATCH_DEFAULT 32
+#define EPOCHS_DEFAULT 5
+#define LR_DEFAULT 0.05
+#define REPORT_DEFAULT 50
+
+/* The words as given; NULL where an option was not. */
+struct words {
+	char *ranks, *model, *hidden, *data, *device, *algorithm, *optimizer;
+	char *lr, *momentum, *weight_decay, *lr_schedule, *warmup;
+	char *batch, *epochs, *steps, *eval_every, *report_every, *seed;
+	char *init, *save, *out;
+	int no_shuffle, quiet, version;
+};
+
+rubato_status tr_parse_count(const char *name, const char *text, uint64_t least, uint64_t most,
+			     uint64_t *out, struct tr_note *note)
+{
+	unsigned long long value;
+	char *end;
+
+	errno = 0;
+	value = isdigit((unsigned char)text[0]) ? strtoull(text, &end, 10) : 0;
+	if (!isdigit((unsigned char)text[0]) || *end != '\0' || errno != 0 || value < least ||
+	    value > most)
+		return tr_refuse(note, "%s: '%s' is not a whole number from %llu to %llu", name,
+				 text, (unsigned long long)least, (unsigned long long)most);
+	*out = value;
+	return RUBATO_OK;
+}
+
+rubato_status tr_parse_number(const char *name, const char *text, double least, double most,
+			      double *out, struct tr_note *note)
+{
+	char *end;
+	double value = strtod(text, &end);
+
+	if (end == text || *end != '\0' || isspace((unsigned char)text[0]) || !isfinite(value) ||
+	    value < least || value > most)
+		return tr_refuse(note, "%s: '%s' is not a number from %g to %g", name, text, least,
+				 most);
+	*out = value;
+	return RUBATO_OK;
+}
+
+static bool among(const char *word, const char *const *list)
+{
+	for (; *list != NULL; list++)
+		if (strcmp(word, *list) == 0)
+			return true;
+	return false;
+}
+
+static rubato_status refuse_word(struct tr_note *note, const char *option, const char *word,
+				 const char *const *later, const char *choices)
+{
+	if (among(word, later))
+		return tr_refuse(note, "%s: '%s' is not in this version; there %s", option, word,
+				 choices);
+	return tr_refuse(note, "%s: '%s' is unknown; there %s", option, word, choices);
+}
+
+static rubato_status judge_model(struct tr_options *o, const struct words *w, struct tr_note *note)
+{
+	static const char *const later[] = { "hyperplane", "resnet20", "lstm", "gpt", NULL };
+	static const enum tr_model_kind kinds[] = { TR_LOGISTIC, TR_MLP, TR_CNN };
+	const char *word = w->model == NULL ? MODEL_DEFAULT : w->model;
+	uint64_t hidden = 64;
+
+	if (w->hidden != NULL)
+		TR_TRY(tr_parse_count("--hidden", w->hidden, 1, 1u << 20, &hidden, note));
+	o->hidden_count = (uint32_t)hidden;
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+		if (strcmp(word, tr_model_name(kinds[i])) == 0) {
+			o->model = kinds[i];
+			return RUBATO_OK;
+		}
+	return refuse_word(note, "--model", word, later, "are logistic, mlp and cnn");
+}
+
+static rubato_status judge_data(struct tr_options *o, const struct words *w, struct tr_note *note)
+{
+	static const char *const later[] = { "cifar10", "text", "synthetic", NULL };
+	static const char choices[] = "are fashion-mnist[:DIR] and npy:DIR";
+	const char *colon;
+	char kind[32];
+
+	o->data = w->data == NULL ? DATA_DEFAULT : w->data;
+	colon = strchr(o->data, ':');
+	snprintf(kind, sizeof(kind), "%.*s", colon == NULL ? 31 : (int)(colon - o->data), o->data);
+	if (strcmp(kind, "npy") != 0 && strcmp(kind, "fashion-mnist") != 0)
+		return refuse_word(note, "--data", kind, later, choices);
+	if (colon == NULL ? strcmp(kind, "npy") == 0 : colon[1] == '\0')
+		return tr_refuse(note, "--data: '%s' lacks its folder; there %s", o->data, choices);
+	return RUBATO_OK;
+}
+
+static rubato_status judge_rule(struct tr_options *o, const struct words *w, struct tr_note *note)
+{
+	static const char *const later_rules[] = { "laga",   "kavg",  "hier",  "periodic",
+						   "adpsgd", "eager", "local", NULL };
+	static const char *const later_devices[] = { "cuda", NULL };
+	static const char *const later_optimizers[] = { "adam", "adamw", NULL };
+
+	if (w->device != NULL && strcmp(w->device, "cpu") != 0)
+		return refuse_word(note, "--device", w->device, later_devices, "is cpu");
+	if (w->optimizer != NULL && strcmp(w->optimizer, "sgd") != 0)
+		return refuse_word(note, "--optimizer", w->optimizer, later_optimizers, "is sgd");
+	o->rule = tr_rule_find(w->algorithm == NULL ? "sync" : w->algorithm);
+	if (o->rule == NULL)
+		return refuse_word(note, "--algorithm", w->algorithm, later_rules, "is sync");
+	return RUBATO_OK;
+}
+
+static rubato_status judge_rate(struct tr_options *o, const struct words *w, struct tr_note *note)
+{
+	o->rate = (struct tr_rate) { .kind = TR_RATE_CONSTANT, .base = LR_DEFAULT };
+	if (w->lr != NULL)
+		TR_TRY(tr_parse_number("--lr", w->lr, 0.0, 1e6, &o->rate.base, note));
+	if (w->lr_schedule != NULL)
+		TR_TRY(tr_rate_parse(&o->rate, w->lr_schedule, note));
+	if (w->warmup != NULL && o->rate.warmup_steps > 0)
+		return tr_refuse(note, "--warmup: --lr-schedule names a warm-up already");
+	if (w->warmup != NULL)
+		TR_TRY(tr_parse_count("--warmup", w->warmup, 0, UINT32_MAX, &o->rate.warmup_steps,
+				      note));
+	if (w->momentum != NULL) {
+		TR_TRY(tr_parse_number("--momentum", w->momentum, 0.0, 1.0, &o->momentum, note));
+		if (o->momentum >= 1.0)
+			return tr_refuse(note, "--momentum: must be below 1");
+	}
+	if (w->weight_decay != NULL)
+		TR_TRY(tr_parse_number("--weight-decay", w->weight_decay, 0.0, 1e6,
+				       &o->weight_decay, note));
+	return RUBATO_OK;
+}
+
+static rubato_status judge_run(struct tr_options *o, const struct words *w, struct tr_note *note)
+{
+	uint64_t ranks = 0, batch = BATCH_DEFAULT;
+
+	if (w->ranks != NULL)
+		TR_TRY(tr_parse_count("--ranks", w->ranks, 1, TR_RANKS_MAX, &ranks, note));
+	if (w->batch != NULL)
+		TR_TRY(tr_parse_count("--batch", w->batch, 1, 1u << 20, &batch, note));
+	o->ranks = (uint32_t)ranks;
+	o->batch = (uint32_t)batch;
+	if (w->epochs != NULL && w->steps != NULL)
+		return tr_refuse(note, "--epochs and --steps: give one of the two");
+	o->epochs = w->steps == NULL ? EPOCHS_DEFAULT : 0;
+	if (w->epochs != NULL)
+		TR_TRY(tr_parse_count("--epochs", w->epochs, 1, 1u << 30, &o->epochs, note));
+	if (w->steps != NULL)
+		TR_TRY(tr_parse_count("--steps", w->steps, 1, UINT32_MAX, &o->steps, note));
+	if (w->eval_every != NULL)
+		TR_TRY(tr_parse_count("--eval-every", w->eval_every, 0, 1u << 30, &o->eval_every,
+				      note));
+	o->report_every = REPORT_DEFAULT;
+	if (w->report_every != NULL)
+		TR_TRY(tr_parse_count("--report-every", w->report_every, 1, UINT32_MAX,
+				      &o->report_every, note));
+	if (w->seed != NULL)
+		TR_TRY(tr_parse_count("--seed", w->seed, 0, UINT64_MAX, &o->seed, note));
+	return RUBATO_OK;
+}
+
+static rubato_status judge(struct tr_options *o, const struct words *w, struct tr_note *note)
+{
+	TR_TRY(judge_model(o, w, note));
+	TR_TRY(judge_data(o, w, note));
+	TR_TRY(judge_rule(o, w, note));
+	TR_TRY(judge_rate(o, w, note));
+	TR_TRY(judge_run(o, w, note));
+	o->shuffle = w->no_shuffle == 0;
+	o->quiet = w->quiet != 0;
+	o->init = w->init;
+	o->save = w->save;
+	o->out = w->out;
+	if ((o->init != NULL && o->init[0] == '\0') || (o->save != NULL && o->save[0] == '\0') ||
+	    (o->out != NULL && o->out[0] == '\0'))
+		return tr_refuse(note, "--init, --save and --out want a name");
+	return RUBATO_OK;
+}
+
+static rubato_status read_words(int argc, const char **argv, struct words *w, struct tr_note *note)
+{
+	const struct poptOption run[] = {
+		{ "ranks", 'n', POPT_ARG_STRING, &w->ranks, 0,
+		  "start N ranks on this machine (absent: join the launcher's job)", "N" },
+		{ "model", 0, POPT_ARG_STRING, &w->model, 0,
+		  "logistic, mlp (one hidden layer) or cnn (" MODEL_DEFAULT ")", "NAME" },
+		{ "hidden", 0, POPT_ARG_STRING, &w->hidden, 0, "hidden units of mlp (64)", "N" },
+		{ "data", 0, POPT_ARG_STRING, &w->data, 0,
+		  "fashion-mnist[:DIR] or npy:DIR with x.npy, y.npy (" DATA_DEFAULT ")", "SET" },
+		{ "device", 0, POPT_ARG_STRING, &w->device, 0, "cpu", "NAME" },
+		{ "init", 0, POPT_ARG_STRING, &w->init, 0,
+		  "first parameters: one flat float32 vector", "FILE.npy" },
+		{ "save", 0, POPT_ARG_STRING, &w->save, 0, "write the last parameters",
+		  "FILE.npy" },
+		{ "out", 0, POPT_ARG_STRING, &w->out, 0,
+		  "folder for metrics.jsonl and summary.json", "DIR" },
+		{ "eval-every", 0, POPT_ARG_STRING, &w->eval_every, 0,
+		  "test every N epochs (0: at the end only)", "N" },
+		{ "report-every", 0, POPT_ARG_STRING, &w->report_every, 0,
+		  "steps between lines of metrics.jsonl (50)", "N" },
+		{ "quiet", 'q', POPT_ARG_NONE, &w->quiet, 0, "no progress on standard error",
+		  NULL },
+		{ "version", 0, POPT_ARG_NONE, &w->version, 0, "print the version", NULL },
+		POPT_TABLEEND
+	};
+	const struct poptOption rule[] = {
+		{ "algorithm", 0, POPT_ARG_STRING, &w->algorithm, 0,
+		  "sync: average the gradients of every step", "NAME" },
+		{ "optimizer", 0, POPT_ARG_STRING, &w->optimizer, 0, "sgd", "NAME" },
+		{ "lr", 0, POPT_ARG_STRING, &w->lr, 0, "learning rate (0.05)", "X" },
+		{ "momentum", 0, POPT_ARG_STRING, &w->momentum, 0, "of SGD (0)", "X" },
+		{ "weight-decay", 0, POPT_ARG_STRING, &w->weight_decay, 0,
+		  "adds X times the parameters to the gradient (0)", "X" },
+		{ "lr-schedule", 0, POPT_ARG_STRING, &w->lr_schedule, 0,
+		  "constant, cosine, linear or step:EVERY:FACTOR, perhaps after warmup:N,",
+		  "NAME" },
+		{ "warmup", 0, POPT_ARG_STRING, &w->warmup, 0,
+		  "steps over which the rate grows to --lr (0)", "N" },
+		{ "batch", 0, POPT_ARG_STRING, &w->batch, 0, "samples a step, per rank (32)", "N" },
+		{ "epochs", 0, POPT_ARG_STRING, &w->epochs, 0, "length of the run (5)", "N" },
+		{ "steps", 0, POPT_ARG_STRING, &w->steps, 0, "the same, in local steps", "N" },
+		{ "seed", 0, POPT_ARG_STRING, &w->seed, 0, "of first parameters and order (0)",
+		  "N" },
+		{ "no-shuffle", 0, POPT_ARG_NONE, &w->no_shuffle, 0, "take samples in stored order",
+		  NULL },
+		POPT_TABLEEND
+	};
+	const struct poptOption all[] = {
+		{ NULL, 0, POPT_ARG_INCLUDE_TABLE, (void *)(uintptr_t)run, 0, "The run:", NULL },
+		{ NULL, 0, POPT_ARG_INCLUDE_TABLE, (void *)(uintptr_t)rule, 0, "Training:", NULL },
+		POPT_AUTOHELP POPT_TABLEEND
+	};
+	poptContext popt = poptGetContext("rubato-train", argc, argv, all, 0);
+	rubato_status err = RUBATO_OK;
+	int code;
+
+	poptSetOtherOptionHelp(popt, "[OPTION...]  -- trains a model on one or more ranks");
+	code = poptGetNextOpt(popt);
+	if (code < -1)
+		err = tr_refuse(note, "%s: %s (--help lists the options)",
+				poptBadOption(popt, POPT_BADOPTION_NOALIAS), poptStrerror(code));
+	else if (poptPeekArg(popt) != NULL)
+		err = tr_refuse(note, "'%s' is no option (--help lists them)", poptPeekArg(popt));
+	poptFreeContext(popt);
+	return err;
+}
+
+rubato_status tr_options_parse(struct tr_options *options, int argc, const char **argv,
+			       enum tr_options_verdict *verdict, struct tr_note *note)
+{
+	struct words *words = calloc(1, sizeof(*words));
+	rubato_status err;
+
+	*options = (struct tr_options) { .strings = words };
+	*verdict = TR_OPTIONS_RUN;
+	if (words == NULL)
+		return tr_fail(note, RUBATO_ERR_MEMORY, "options: out of memory");
+	err = read_words(argc, argv, words, note);
+	if (err == RUBATO_OK && words->version != 0) {
+		printf("rubato-train %s\n", rubato_version());
+		*verdict = TR_OPTIONS_DONE;
+		return RUBATO_OK;
+	}
+	if (err == RUBATO_OK)
+		err = judge(options, words, note);
+	if (err)
+		tr_options_close(options);
+	return err;
+}
+
+void tr_options_close(struct tr_options *options)
+{
+	struct words *w = options->strings;
+
+	options->strings = NULL;
+	if (w == NULL)
+		return;
+	char *all[] = { w->ranks,       w->model,        w->hidden, w->data,     w->device,
+			w->algorithm,   w->optimizer,    w->lr,     w->momentum, w->weight_decay,
+			w->lr_schedule, w->warmup,       w->batch,  w->epochs,   w->steps,
+			w->eval_every,  w->report_every, w->seed,   w->init,     w->save,
+			w->out };
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		free(all[i]);
+	free(w);
+}

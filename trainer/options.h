@@ -1,0 +1,45 @@
+/* options.h -- the command line of rubato-train; every refusal is one line and exit status 2. */
+#ifndef TR_OPTIONS_H
+#define TR_OPTIONS_H
+
+#include "model.h"
+#include "rate.h"
+#include "rule.h"
+
+#define TR_RANKS_MAX 1024 /* Local ranks of one launch: a bound on typing errors. */
+
+struct tr_options {
+	uint32_t ranks; /* 0: join the launcher's job. */
+	enum tr_model_kind model;
+	uint32_t hidden_count;
+	const char *data;
+	const struct tr_rule *rule;
+	struct tr_rate rate; /* step_count is filled by the run. */
+	double momentum, weight_decay;
+	uint32_t batch;
+	uint64_t epochs; /* 0: steps counts. */
+	uint64_t steps;
+	uint64_t eval_every;   /* Epochs; 0: at the end only. */
+	uint64_t report_every; /* Steps between lines of metrics.jsonl. */
+	uint64_t seed;
+	bool shuffle;
+	bool quiet;
+	const char *init, *save, *out; /* NULL: none. */
+	void *strings;                 /* What tr_options_close() frees. */
+};
+
+/* Whether the run goes on; --help and --version print and do not. */
+enum tr_options_verdict { TR_OPTIONS_RUN, TR_OPTIONS_DONE };
+
+rubato_status tr_options_parse(struct tr_options *options, int argc, const char **argv,
+			       enum tr_options_verdict *verdict, struct tr_note *note);
+void tr_options_close(struct tr_options *options);
+
+/* A whole number from least to most; a number from least to most. `name`: the option, for the text.
+ */
+rubato_status tr_parse_count(const char *name, const char *text, uint64_t least, uint64_t most,
+			     uint64_t *out, struct tr_note *note);
+rubato_status tr_parse_number(const char *name, const char *text, double least, double most,
+			      double *out, struct tr_note *note);
+
+#endif

@@ -1,0 +1,14 @@
+/* rule.c -- the rules of this version, by name. */
+#include "rule.h"
+
+#include <string.h>
+
+static const struct tr_rule *const rules[] = { &tr_rule_sync };
+
+const struct tr_rule *tr_rule_find(const char *name)
+{
+	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++)
+		if (strcmp(rules[i]->name, name) == 0)
+			return rules[i];
+	return NULL;
+}

@@ -1,0 +1,54 @@
+/*
+ * rule.h -- an update rule: what becomes of the gradient that a rank has just computed.
+ *
+ * One rule, one file, one paper. The training loop computes the gradient of each local step into
+ * ctx->gradient and hands over; the rule communicates, and changes ctx->parameters when (and only
+ * when) an update is applied. All ranks call the same functions in the same order.
+ */
+#ifndef TR_RULE_H
+#define TR_RULE_H
+
+#include "optimizer.h"
+#include "rate.h"
+
+struct tr_counts { /* Of this rank; the report adds or compares them. */
+	uint64_t global_reductions, local_reductions;
+	uint64_t rounds;           /* Reductions whose result was applied. */
+	uint64_t fresh_sum;        /* Over rounds: ranks whose contribution of that round was in. */
+	uint64_t contributors_sum; /* Over rounds: ranks with any contribution in. */
+	uint64_t staleness_max;    /* Largest age of an applied contribution, in rounds. */
+	uint64_t communication_ns; /* Inside calls of the library. */
+};
+
+struct tr_rule_context { /* What a rule works on; it outlives the rule. */
+	rubato_comm *comm;
+	uint32_t rank, rank_count;
+	size_t parameter_count;
+	float *parameters; /* Equal on all ranks when the rule opens; from rubato_alloc, as the */
+	float *gradient;   /* mean over the last local batch. */
+	struct tr_optimizer *optimizer;
+	const struct tr_rate *rate;
+	struct tr_counts counts; /* The rule keeps them. */
+	struct tr_note *note;
+};
+
+struct tr_rule_state; /* Private to the rule. */
+
+struct tr_rule {
+	const char *name; /* As --algorithm has it. */
+	rubato_status (*open)(struct tr_rule_state **out, struct tr_rule_context *ctx);
+	/* Before the gradient of local step `step` is computed: parameters may be brought up to
+	 * date. */
+	rubato_status (*begin)(struct tr_rule_state *state, uint64_t step);
+	/* After it was computed. */
+	rubato_status (*step)(struct tr_rule_state *state, uint64_t step);
+	/* After the last step: drains what is in flight, applies it, leaves all ranks equal. */
+	rubato_status (*finish)(struct tr_rule_state *state, uint64_t step_count);
+	void (*close)(struct tr_rule_state *state); /* NULL is fine. */
+};
+
+extern const struct tr_rule tr_rule_sync;
+
+const struct tr_rule *tr_rule_find(const char *name); /* NULL: none of this version. */
+
+#endif

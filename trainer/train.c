@@ -1,0 +1,503 @@
+/*
+ * train.c -- the training loop.
+ *
+ *   join       rubato_init: from here on every failure is shared, so that nobody waits for the lost
+ *   prepare    data, model, order, compute: local; then all agree that it worked, and alike
+ *   train      gradient of the next batch, over to the rule; reports and tests in between
+ *   conclude   the rule drains; replicas are compared; final loss, test, --save, summary
+ */
+#include "train.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "compute.h"
+#include "data.h"
+#include "metrics.h"
+#include "npy.h"
+#include "order.h"
+#include "progress.h"
+#include "replicas.h"
+
+struct batch { /* Room for gathered rows. */
+	float *x;
+	int32_t *labels;
+	float *targets;
+};
+
+struct run {
+	const struct tr_options *options;
+	struct tr_note *note;
+	rubato_comm *comm;
+	uint32_t rank, rank_count;
+	struct tr_data data;
+	struct tr_model model;
+	struct tr_order order;
+	const struct tr_compute_ops *ops;
+	struct tr_compute *compute;
+	struct batch batch, eval_batch;
+	struct tr_optimizer optimizer;
+	struct tr_rate rate;
+	struct tr_rule_context ctx;
+	struct tr_rule_state *rule;
+	struct tr_metrics metrics;
+	struct tr_progress progress;
+	uint64_t start_ns, pause_ns; /* pause_ns: spent on tests and reports. */
+	uint64_t compute_ns;         /* Gathering and computing gradients. */
+	struct tr_score score;       /* Since the last report, of this rank. */
+	double seconds;              /* Set when the loop is over. */
+};
+
+static struct tr_answers answers_of(const struct batch *batch)
+{
+	return (struct tr_answers) { batch->labels, batch->targets };
+}
+
+/* ---- Prepare ---- */
+
+static rubato_status open_batch(struct run *run, struct batch *batch, size_t rows)
+{
+	batch->x = calloc(rows * run->model.feature_count, sizeof(float));
+	batch->labels = calloc(rows, sizeof(int32_t));
+	batch->targets = calloc(rows * run->model.output_count, sizeof(float));
+	if (batch->x == NULL || batch->labels == NULL || batch->targets == NULL)
+		return tr_fail(run->note, RUBATO_ERR_MEMORY, "no memory for batches of %zu", rows);
+	return RUBATO_OK;
+}
+
+static void close_batch(struct batch *batch)
+{
+	free(batch->x);
+	free(batch->labels);
+	free(batch->targets);
+}
+
+static rubato_status first_parameters(struct run *run)
+{
+	const char *path = run->options->init;
+	struct tr_npy array;
+	rubato_status err = RUBATO_OK;
+
+	if (path == NULL) {
+		tr_model_init(&run->model, run->options->seed, run->ctx.parameters);
+		return RUBATO_OK;
+	}
+	TR_TRY(tr_npy_read(path, &array, run->note));
+	if (array.kind != TR_NPY_FLOAT || array.item_bytes != 4 || array.rank != 1)
+		err = tr_fail(run->note, RUBATO_ERR_ARGUMENT,
+			      "%s: --init wants one flat float32 vector", path);
+	else if (array.count != run->model.parameter_count)
+		err = tr_fail(run->note, RUBATO_ERR_ARGUMENT,
+			      "%s: %llu values, but model %s has %zu parameters here", path,
+			      (unsigned long long)array.count, tr_model_name(run->model.kind),
+			      run->model.parameter_count);
+	else
+		memcpy(run->ctx.parameters, array.bytes, array.count * sizeof(float));
+	free(array.bytes);
+	return err;
+}
+
+/* Better refused now than after the training. */
+static rubato_status check_save(struct run *run)
+{
+	const char *path = run->options->save, *slash;
+	char folder[4200] = ".";
+
+	if (path == NULL || run->rank != 0)
+		return RUBATO_OK;
+	slash = strrchr(path, '/');
+	if (slash != NULL)
+		snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path + 1), path);
+	if (access(folder, W_OK | X_OK) != 0)
+		return tr_fail(run->note, RUBATO_ERR_SYSTEM, "--save %s: %s", path,
+			       strerror(errno));
+	return RUBATO_OK;
+}
+
+static rubato_status open_vectors(struct run *run)
+{
+	size_t size_bytes = run->model.parameter_count * sizeof(float);
+	void *parameters, *gradient;
+
+	TR_TRY(tr_check(run->note, rubato_alloc(run->comm, size_bytes, &parameters),
+			"alloc of the parameters"));
+	run->ctx.parameters = parameters;
+	TR_TRY(tr_check(run->note, rubato_alloc(run->comm, size_bytes, &gradient),
+			"alloc of the gradient"));
+	run->ctx.gradient = gradient;
+	return RUBATO_OK;
+}
+
+static rubato_status prepare(struct run *run)
+{
+	const struct tr_options *o = run->options;
+	struct tr_compute_setup setup = { .model = &run->model, .batch = o->batch };
+
+	TR_TRY(check_save(run));
+	TR_TRY(tr_data_open(&run->data, o->data, run->note));
+	TR_TRY(tr_model_build(&run->model, o->model, run->data.loss, run->data.shape,
+			      run->data.output_count, o->hidden_count, run->note));
+	TR_TRY(tr_order_open(&run->order, (uint32_t)run->data.train.rows, run->rank,
+			     run->rank_count, o->batch, o->seed, o->shuffle, run->note));
+	run->rate.step_count = o->epochs > 0 ? o->epochs * run->order.epoch_steps : o->steps;
+	run->ctx.parameter_count = run->model.parameter_count;
+	TR_TRY(open_vectors(run));
+	TR_TRY(first_parameters(run));
+	TR_TRY(open_batch(run, &run->batch, o->batch));
+	TR_TRY(open_batch(run, &run->eval_batch, TR_EVAL_ROWS));
+	TR_TRY(tr_optimizer_open(&run->optimizer, o->momentum, o->weight_decay,
+				 run->model.parameter_count, run->note));
+	setup.parameters = run->ctx.parameters;
+	setup.gradient = run->ctx.gradient;
+	run->ops = tr_compute_host();
+	return run->ops->open(&run->compute, &setup, run->note);
+}
+
+/* What must be the same everywhere for the ranks to be one run. */
+static uint64_t settings_hash(const struct run *run)
+{
+	const struct tr_options *o = run->options;
+	uint64_t whole[] = { run->model.kind,
+			     run->model.loss,
+			     run->model.parameter_count,
+			     run->model.feature_count,
+			     run->data.train.rows,
+			     run->data.test.rows,
+			     run->rate.step_count,
+			     run->rate.kind,
+			     run->rate.every,
+			     run->rate.warmup_steps,
+			     o->batch,
+			     o->eval_every,
+			     o->report_every,
+			     o->seed,
+			     o->shuffle };
+	double real[] = { run->rate.base, run->rate.factor, o->momentum, o->weight_decay };
+	uint64_t hash = tr_hash(TR_HASH_INIT, whole, sizeof(whole));
+
+	hash = tr_hash(hash, real, sizeof(real));
+	return tr_hash(hash, o->rule->name, strlen(o->rule->name));
+}
+
+static rubato_status share_preparation(struct run *run)
+{
+	rubato_status err = prepare(run);
+
+	TR_TRY(tr_agree(run->comm, err, run->note));
+	TR_TRY(tr_agree_equal(run->comm, settings_hash(run),
+			      "the ranks were started with different options or data", run->note));
+	if (run->rank == 0)
+		err = tr_metrics_open(&run->metrics, run->options->out, run->note);
+	TR_TRY(tr_agree(run->comm, err, run->note));
+	TR_TRY(tr_check(run->note,
+			rubato_broadcast(run->comm, run->ctx.parameters, run->model.parameter_count,
+					 RUBATO_FLOAT32, 0),
+			"broadcast of the first parameters"));
+	err = run->options->rule->open(&run->rule, &run->ctx);
+	return tr_agree(run->comm, err, run->note);
+}
+
+/* ---- Scores over all ranks ---- */
+
+/* Blocks of rows go round the ranks; the sums are the same on all. */
+static rubato_status evaluate(struct run *run, const struct tr_part *part, struct tr_score *out)
+{
+	struct tr_score mine = { 0 };
+	double sums[3];
+
+	for (uint64_t first = (uint64_t)run->rank * TR_EVAL_ROWS; first < part->rows;
+	     first += (uint64_t)run->rank_count * TR_EVAL_ROWS) {
+		uint64_t left = part->rows - first;
+		uint32_t rows = left < TR_EVAL_ROWS ? (uint32_t)left : TR_EVAL_ROWS;
+
+		tr_data_gather(&run->data, part, NULL, first, rows, run->eval_batch.x,
+			       run->eval_batch.labels, run->eval_batch.targets);
+		TR_TRY(run->ops->evaluate(run->compute, run->eval_batch.x,
+					  answers_of(&run->eval_batch), rows, &mine, run->note));
+	}
+	sums[0] = mine.loss;
+	sums[1] = (double)mine.correct;
+	sums[2] = (double)mine.rows;
+	TR_TRY(tr_check(run->note,
+			rubato_allreduce(run->comm, sums, sums, 3, RUBATO_FLOAT64, RUBATO_SUM),
+			"evaluate: allreduce"));
+	*out = (struct tr_score) { sums[0], (uint64_t)sums[1], (uint64_t)sums[2] };
+	return RUBATO_OK;
+}
+
+static double mean_loss(const struct tr_score *score)
+{
+	return score->loss / (double)score->rows;
+}
+
+static double accuracy(const struct tr_score *score)
+{
+	return (double)score->correct / (double)score->rows;
+}
+
+struct totals { /* Over ranks. */
+	double loss, correct, rows;
+	double compute_seconds, communication_seconds, bytes_sent;
+};
+
+static rubato_status add_up(struct run *run, struct totals *totals)
+{
+	rubato_stats stats = { .size_bytes = sizeof(stats) };
+
+	TR_TRY(tr_check(run->note, rubato_get_stats(run->comm, &stats), "get_stats"));
+	*totals = (struct totals) {
+		.loss = run->score.loss,
+		.correct = (double)run->score.correct,
+		.rows = (double)run->score.rows,
+		.compute_seconds = (double)run->compute_ns * 1e-9,
+		.communication_seconds = (double)run->ctx.counts.communication_ns * 1e-9,
+		.bytes_sent = (double)stats.bytes_sent,
+	};
+	return tr_check(run->note,
+			rubato_allreduce(run->comm, totals, totals,
+					 sizeof(*totals) / sizeof(double), RUBATO_FLOAT64,
+					 RUBATO_SUM),
+			"report: allreduce");
+}
+
+static double elapsed(const struct run *run)
+{
+	return (double)(tr_clock_ns() - run->start_ns - run->pause_ns) * 1e-9;
+}
+
+/* ---- Train ---- */
+
+static rubato_status write_line(struct run *run, uint64_t steps_done, double seconds,
+				const struct totals *totals, const struct tr_score *test)
+{
+	double ranks = run->rank_count;
+	double idle = seconds - totals->compute_seconds / ranks;
+	struct tr_metrics_line line = {
+		.step = steps_done,
+		.epoch = (double)steps_done / (double)run->order.epoch_steps,
+		.loss = totals->loss / totals->rows,
+		.accuracy = totals->correct / totals->rows,
+		.has_accuracy = run->model.loss == TR_CROSS_ENTROPY,
+		.samples = steps_done * run->options->batch * run->rank_count,
+		.time = seconds,
+		.idle_time = idle > 0.0 ? idle : 0.0,
+		.communication_time = totals->communication_seconds / ranks,
+		.rate = tr_rate_at(&run->rate, steps_done - 1),
+		.reductions = run->ctx.counts.global_reductions,
+		.bytes = (uint64_t)totals->bytes_sent,
+		.has_test = test != NULL,
+		.test_loss = test == NULL ? 0.0 : mean_loss(test),
+		.test_accuracy = test == NULL ? 0.0 : accuracy(test),
+	};
+
+	return run->rank == 0 ? tr_metrics_line(&run->metrics, &line, run->note) : RUBATO_OK;
+}
+
+/* Collective: everybody reports at the same steps. */
+static rubato_status report(struct run *run, uint64_t steps_done, bool with_test)
+{
+	uint64_t before_ns = tr_clock_ns();
+	double seconds = elapsed(run);
+	struct totals totals;
+	struct tr_score test;
+
+	TR_TRY(add_up(run, &totals));
+	if (!isfinite(totals.loss)) { /* The same on all ranks: one of them says it. */
+		tr_fail(run->note, RUBATO_ERR_ARGUMENT,
+			"the loss is not finite after step %llu: the training diverged (a smaller "
+			"--lr may help)",
+			(unsigned long long)steps_done);
+		if (run->rank != 0)
+			run->note->text[0] = '\0';
+		return RUBATO_ERR_ARGUMENT;
+	}
+	if (with_test)
+		TR_TRY(evaluate(run, &run->data.test, &test));
+	TR_TRY(tr_agree(run->comm,
+			write_line(run, steps_done, seconds, &totals, with_test ? &test : NULL),
+			run->note));
+	run->score = (struct tr_score) { 0 };
+	run->pause_ns += tr_clock_ns() - before_ns;
+	return RUBATO_OK;
+}
+
+static rubato_status compute_gradient(struct run *run, uint64_t step)
+{
+	uint64_t before_ns = tr_clock_ns();
+	struct tr_score score = { 0 };
+	const uint32_t *rows = tr_order_batch(&run->order, step);
+
+	tr_data_gather(&run->data, &run->data.train, rows, 0, run->options->batch, run->batch.x,
+		       run->batch.labels, run->batch.targets);
+	TR_TRY(run->ops->train(run->compute, run->batch.x, answers_of(&run->batch), &score,
+			       run->note));
+	run->score.loss += score.loss;
+	run->score.correct += score.correct;
+	run->score.rows += score.rows;
+	run->compute_ns += tr_clock_ns() - before_ns;
+	tr_progress_step(&run->progress, step, score.loss, score.rows);
+	return RUBATO_OK;
+}
+
+static bool test_is_due(const struct run *run, uint64_t steps_done)
+{
+	uint64_t every = run->options->eval_every * run->order.epoch_steps;
+
+	return every > 0 && run->data.test.rows > 0 && steps_done % every == 0;
+}
+
+static rubato_status train(struct run *run)
+{
+	const struct tr_rule *rule = run->options->rule;
+	uint64_t step_count = run->rate.step_count;
+
+	TR_TRY(tr_check(run->note, rubato_barrier(run->comm), "barrier"));
+	tr_progress_open(&run->progress, run->rank == 0 && !run->options->quiet, step_count,
+			 run->order.epoch_steps, (uint64_t)run->options->batch * run->rank_count);
+	run->start_ns = tr_clock_ns();
+	for (uint64_t step = 0; step < step_count; step++) {
+		TR_TRY(rule->begin(run->rule, step));
+		TR_TRY(compute_gradient(run, step));
+		TR_TRY(rule->step(run->rule, step));
+		bool due = test_is_due(run, step + 1);
+		if (due || (step + 1) % run->options->report_every == 0 || step + 1 == step_count)
+			TR_TRY(report(run, step + 1, due));
+	}
+	TR_TRY(rule->finish(run->rule, step_count));
+	run->seconds = elapsed(run);
+	tr_progress_close(&run->progress);
+	return RUBATO_OK;
+}
+
+/* ---- Conclude ---- */
+
+static void fill_summary(const struct run *run, const struct totals *totals,
+			 const struct tr_score *train, const struct tr_score *test,
+			 struct tr_summary *s)
+{
+	const struct tr_counts *counts = &run->ctx.counts;
+	double rounds = counts->rounds == 0 ? 1.0 : (double)counts->rounds;
+	double busy = totals->compute_seconds / run->rank_count / run->seconds;
+
+	*s = (struct tr_summary) {
+		.algorithm = run->options->rule->name,
+		.model = tr_model_name(run->model.kind),
+		.data = run->options->data,
+		.compute = run->ops->name,
+		.ranks = run->rank_count,
+		.batch = run->options->batch,
+		.steps = run->rate.step_count,
+		.samples = run->rate.step_count * run->options->batch * run->rank_count,
+		.seed = run->options->seed,
+		.parameters = run->model.parameter_count,
+		.seconds = run->seconds,
+		.idle_fraction = busy < 1.0 ? 1.0 - busy : 0.0,
+		.communication_seconds = totals->communication_seconds / run->rank_count,
+		.final_loss = mean_loss(train),
+		.has_test = run->data.test.rows > 0,
+		.classify = run->model.loss == TR_CROSS_ENTROPY,
+		.global_reductions = counts->global_reductions,
+		.local_reductions = counts->local_reductions,
+		.bytes_sent = (uint64_t)totals->bytes_sent,
+		.rounds = counts->rounds,
+		.staleness_max = counts->staleness_max,
+		.fresh_mean = (double)counts->fresh_sum / rounds,
+		.contributors_mean = (double)counts->contributors_sum / rounds,
+	};
+	s->samples_per_second = (double)s->samples / run->seconds;
+	if (s->has_test) {
+		s->test_loss = mean_loss(test);
+		s->test_accuracy = accuracy(test);
+	}
+}
+
+static void print_result(const struct tr_summary *s)
+{
+	printf("%s, %s, %u rank%s: loss %.6g", s->model, s->algorithm, s->ranks,
+	       s->ranks == 1 ? "" : "s", s->final_loss);
+	if (s->has_test && s->classify)
+		printf(", test accuracy %.2f %%", 100.0 * s->test_accuracy);
+	else if (s->has_test)
+		printf(", test loss %.6g", s->test_loss);
+	printf(", %llu samples in %.1f s (%.0f a second)\n", (unsigned long long)s->samples,
+	       s->seconds, s->samples_per_second);
+	fflush(stdout);
+}
+
+static rubato_status write_results(struct run *run, const struct tr_summary *summary)
+{
+	if (run->rank != 0)
+		return RUBATO_OK;
+	if (run->options->save != NULL)
+		TR_TRY(tr_npy_write(run->options->save, run->ctx.parameters,
+				    run->model.parameter_count, run->note));
+	return tr_metrics_summary(&run->metrics, summary, run->note);
+}
+
+static rubato_status conclude(struct run *run)
+{
+	struct tr_score train, test = { 0 };
+	struct tr_summary summary;
+	struct totals totals;
+
+	TR_TRY(tr_agree_equal(run->comm,
+			      tr_hash(TR_HASH_INIT, run->ctx.parameters,
+				      run->model.parameter_count * sizeof(float)),
+			      "the ranks' parameters differ at the end of the run", run->note));
+	TR_TRY(add_up(run, &totals));
+	TR_TRY(evaluate(run, &run->data.train, &train));
+	if (run->data.test.rows > 0)
+		TR_TRY(evaluate(run, &run->data.test, &test));
+	fill_summary(run, &totals, &train, &test, &summary);
+	TR_TRY(tr_agree(run->comm, write_results(run, &summary), run->note));
+	if (run->rank == 0)
+		print_result(&summary);
+	return RUBATO_OK;
+}
+
+static void close_run(struct run *run)
+{
+	tr_progress_close(&run->progress);
+	run->options->rule->close(run->rule);
+	if (run->ops != NULL)
+		run->ops->close(run->compute);
+	tr_metrics_close(&run->metrics);
+	tr_optimizer_close(&run->optimizer);
+	close_batch(&run->batch);
+	close_batch(&run->eval_batch);
+	tr_order_close(&run->order);
+	tr_data_close(&run->data);
+	(void)rubato_free(run->comm, run->ctx.gradient);
+	(void)rubato_free(run->comm, run->ctx.parameters);
+}
+
+rubato_status tr_train(const struct tr_options *options, struct tr_note *note)
+{
+	struct run run = { .options = options, .note = note, .rate = options->rate };
+	rubato_status err, end;
+
+	TR_TRY(tr_check(note, rubato_init(&run.comm, NULL), "joining the job"));
+	run.rank = rubato_rank(run.comm);
+	run.rank_count = rubato_size(run.comm);
+	run.ctx = (struct tr_rule_context) { .comm = run.comm,
+					     .rank = run.rank,
+					     .rank_count = run.rank_count,
+					     .optimizer = &run.optimizer,
+					     .rate = &run.rate,
+					     .note = note };
+	err = share_preparation(&run);
+	if (err == RUBATO_OK)
+		err = train(&run);
+	if (err == RUBATO_OK)
+		err = conclude(&run);
+	close_run(&run);
+	end = rubato_finalize(run.comm);
+	if (err == RUBATO_OK && end != RUBATO_OK)
+		err = tr_check(note, end, "leaving the job");
+	return err;
+}
