@@ -90,6 +90,24 @@ class Results(unittest.TestCase):
             _, said, _ = bench("allreduce", "-n", 3, "-e", 8, "--algorithm", name, *FEW)
             self.assertEqual({row["algorithm"] for row in said["results"]}, {name})
 
+    def test_algorithms_that_cannot_run_are_left_out(self):
+        words = ["allgather", "-n", 2, "-e", 8, "--algorithm", "all", "--transport", "ucx", *FEW]
+        got = run(BENCH, *words)
+        self.assertEqual((got.returncode, got.stderr), (0, b""))
+        self.assertIn(b"#   direct left out: ", got.stdout)
+        words[words.index("all")] = "direct"
+        got = run(BENCH, *words)
+        self.assertEqual((got.returncode, got.stdout.count(b"direct left out")), (1, 0))
+        self.assertIn(b"allgather: ", got.stderr)
+
+    def test_what_runs_is_named_not_what_was_asked(self):
+        words = ["allreduce", "-n", 2, "-b", "64K", "-e", "64K", "--algorithm", "direct", *FEW]
+        for buffers in ("plain", "registered"):
+            _, said, _ = bench(*words, "--buffers", buffers)
+            for row in said["results"]:
+                self.assertEqual(row["asked"], "direct")
+                self.assertEqual(row["algorithm"] == "direct", buffers == "registered")
+
     def test_wrong_values_are_found(self):
         code, said, err = bench(
             "allreduce", "-n", 2, "-b", "4K", "-e", "4K", "--in-place", 0, *FEW,
@@ -171,6 +189,7 @@ class Usage(unittest.TestCase):
             (["allreduce", "--transport", "verbs"], "--transport takes one of auto, shm, ucx, tcp"),
             (["allreduce", "--buffers", "pinned"], "--buffers takes one of plain, registered"),
             (["allreduce", "--in-place", "2"], "--in-place takes a number"),
+            (["sendrecv", "--algorithm", "eager"], "one algorithm"),
             (["barrier", "--in-place", "1"], "no in-place form"),
             (["allreduce", "--peer", "openmpi"], "--peer"),
             (["allreduce", "--json"], "--json needs a value"),
