@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""test_scripts.py SOURCE-ROOT -- tools/check, install and quickstart: options, counting, failing."""
+"""test_scripts.py SOURCE-ROOT -- tools/check, install, quickstart: options, counts, failures."""
 
 import os
 import pathlib
