@@ -53,7 +53,8 @@ struct rb_config {
 		   */
 };
 
-/* Reads the environment. Warns (log) about unknown RUBATO_* names. Errors: ARGUMENT. */
+/* Reads the environment (an empty variable counts as not set), sets the log level, then warns about
+ * unknown RUBATO_* names. `config` is written on success only. Errors: ARGUMENT, MEMORY. */
 RB_NODISCARD rubato_status rb_config_read(struct rb_config *config);
 
 /* For rubato-info: calls row() once per setting. Values of secret files are paths, never contents.
@@ -63,7 +64,7 @@ void rb_config_each(const struct rb_config *config,
 				const char *source, const char *help),
 		    void *arg);
 
-/* "64K", "1M" (binary); "250us", "1.5ms", "3s": exact or ARGUMENT. */
+/* "64", "64K", "1.5M", "2G", "1T" (binary); "0", "250us", "1.5ms", "3s": exact or ARGUMENT. */
 RB_NODISCARD rubato_status rb_parse_bytes(const char *text, uint64_t *bytes);
 RB_NODISCARD rubato_status rb_parse_time(const char *text, uint64_t *time_ns);
 

@@ -68,6 +68,9 @@ enum rb_step_kind {
 	1u /* One iteration, whatever the count; its range must be one chunk or dataless. */
 #define RB_STEP_FINAL 2u /* REDUCE, COPY: the last operation on these elements: AVG divides here.  \
 			  */
+/* NOTIFY, WAIT: synchronises the entry into the instance, so that peers' buffers may be touched. Left
+ * out when the ranks have just exchanged their buffers' addresses, which does the same. */
+#define RB_STEP_ENTRY 4u
 
 struct rb_step {
 	uint8_t kind; /* enum rb_step_kind. */

@@ -1,9 +1,9 @@
 /*
  * rubato_sim.h -- runs N ranks of a program in one process, in virtual time, from one seed.
  *
- * Each rank is a fiber that runs `rank_main` with a communicator on the simulated transport. Blocking
- * calls of rubato.h switch ranks; time passes only when every rank waits. Equal options and an equal
- * program give an identical run, event by event: *trace_hash tells.
+ * Each rank is a fiber that runs `rank_main` with a communicator on the simulated transport.
+ * Blocking calls of rubato.h switch ranks; time passes only when every rank waits. Equal options
+ * and an equal program give an identical run, event by event: *trace_hash tells.
  */
 #ifndef RUBATO_SIM_H
 #define RUBATO_SIM_H
@@ -27,33 +27,38 @@ typedef struct rubato_sim_fault {
 #define RUBATO_SIM_CUT 3    /* What is sent between two ranks is held back until the cut ends. */
 
 typedef struct rubato_sim_options {
-	uint32_t size_bytes;         /* sizeof(rubato_sim_options). */
+	uint32_t size_bytes; /* sizeof(rubato_sim_options). */
 	uint32_t rank_count;
 	uint64_t seed;
-	uint64_t latency_ns;         /* One way, between nodes (5 us). */
-	uint64_t node_latency_ns;    /* One way, within a node (300 ns). */
-	double bandwidth;            /* Bytes a second of each rank's link, each way (12.5e9). */
-	double node_bandwidth;       /* Within a node (20e9). */
-	uint32_t ranks_per_node;     /* 0: all on one flat network, no mapped memory. */
-	uint32_t reorder;            /* 1: messages of one pair may overtake each other. */
-	double jitter;               /* Each latency is stretched by up to this share of it, at random. */
-	uint64_t detect_ns;          /* From a crash to the failure event at its peers (1 ms). */
-	uint64_t time_max_ns;        /* The run fails with TIMEOUT when virtual time passes it (0: never). */
-	uint64_t timeout_ns;         /* rubato_options.timeout_ns of the ranks, virtual (60 s). */
+	uint64_t latency_ns;      /* One way, between nodes (5 us). */
+	uint64_t node_latency_ns; /* One way, within a node (300 ns). */
+	double bandwidth;         /* Bytes a second of each rank's link, each way (12.5e9). */
+	double node_bandwidth;    /* Within a node (20e9). */
+	uint32_t ranks_per_node;  /* 0: all on one flat network, no mapped memory. */
+	uint32_t reorder;         /* 1: messages of one pair may overtake each other. */
+	double jitter;        /* Each latency is stretched by up to this share of it, at random. */
+	uint64_t detect_ns;   /* From a crash to the failure event at its peers (1 ms). */
+	uint64_t time_max_ns; /* The run fails with TIMEOUT when virtual time passes it (0: never).
+			       */
+	uint64_t timeout_ns;  /* rubato_options.timeout_ns of the ranks, virtual (60 s). */
 	const rubato_sim_fault *faults;
 	uint32_t fault_count;
-	uint32_t stack_bytes;        /* Of each rank's fiber (0: 256 KiB). */
+	uint32_t stack_bytes; /* Of each rank's fiber (0: 256 KiB). */
 } rubato_sim_options;
-#define RUBATO_SIM_OPTIONS_INIT { .size_bytes = (uint32_t)sizeof(rubato_sim_options) }
+#define RUBATO_SIM_OPTIONS_INIT                                                                    \
+	{                                                                                          \
+		.size_bytes = (uint32_t)sizeof(rubato_sim_options)                                 \
+	}
 
 typedef struct rubato_sim_result {
-	uint64_t end_ns;        /* Virtual time at the end. */
-	uint64_t events;        /* Deliveries, timers and faults carried out. */
-	uint64_t trace_hash;    /* Of every event with its time: equal for equal runs. */
-	uint64_t messages;      /* Between ranks. */
+	uint64_t end_ns;     /* Virtual time at the end. */
+	uint64_t events;     /* Deliveries, timers and faults carried out. */
+	uint64_t trace_hash; /* Of every event with its time: equal for equal runs. */
+	uint64_t messages;   /* Between ranks. */
 	uint64_t message_bytes;
-	uint32_t faults_fired;  /* How many of options.faults found their victim alive and at work. */
-	uint32_t failed_rank;   /* The first rank whose rank_main returned an error. */
+	uint32_t
+		faults_fired; /* How many of options.faults found their victim alive and at work. */
+	uint32_t failed_rank; /* The first rank whose rank_main returned an error. */
 	rubato_status first_error;
 } rubato_sim_result;
 
@@ -66,7 +71,8 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_sim_run(const rubato_sim_option
 
 /* Virtual time (on other transports: the monotonic clock), in ns. */
 RUBATO_API uint64_t rubato_now(rubato_comm *comm);
-/* Stands for computation: this rank does nothing for so long, while its background progress goes on. */
+/* Stands for computation: this rank does nothing for so long, while its background progress goes
+ * on. */
 RUBATO_API void rubato_sleep(rubato_comm *comm, uint64_t duration_ns);
 
 #ifdef __cplusplus

@@ -1,0 +1,101 @@
+/*
+ * build.h -- what builders share: their names, and the few shapes that several of them write.
+ *
+ * Depths: a slot is written again `depth` chunks later, so writers depend on readers with that lag.
+ */
+#ifndef RB_COLLECTIVES_BUILD_H
+#define RB_COLLECTIVES_BUILD_H
+
+#include "collectives/algorithms.h"
+
+#define RB_DEPTH 4 /* Slots of received chunks. Guess: covers one chunk in flight each way. */
+#define RB_DEPTH_MAPPED 2 /* Slots that peers map: few, so that they stay in the cache. */
+
+/* Per algorithm: rb_build_NAME writes rank's steps, rb_sent_NAME is the formula of its bytes. */
+#define RB_BUILDER(name)                                                                           \
+	void rb_build_##name(struct rb_writer *w, const struct rb_build *build);                   \
+	uint64_t rb_sent_##name(const struct rb_layout *layout, const struct rb_build *build,      \
+				uint32_t element_bytes)
+
+RB_BUILDER(barrier_dissemination);
+RB_BUILDER(broadcast_binomial);
+RB_BUILDER(broadcast_chain);
+RB_BUILDER(broadcast_direct);
+RB_BUILDER(reduce_binomial);
+RB_BUILDER(reduce_chain);
+RB_BUILDER(reduce_direct);
+RB_BUILDER(allreduce_flat);
+RB_BUILDER(allreduce_recursive_doubling);
+RB_BUILDER(allreduce_ring);
+RB_BUILDER(allreduce_direct);
+RB_BUILDER(allreduce_staged);
+RB_BUILDER(reduce_scatter_flat);
+RB_BUILDER(reduce_scatter_ring);
+RB_BUILDER(reduce_scatter_direct);
+RB_BUILDER(reduce_scatter_staged);
+RB_BUILDER(allgather_flat);
+RB_BUILDER(allgather_ring);
+RB_BUILDER(allgather_direct);
+RB_BUILDER(allgather_ring_put);
+RB_BUILDER(sendrecv_eager);
+#undef RB_BUILDER
+
+/* The rank `distance` places to the right of `rank` (wrapping); distance <= rank_count. */
+static inline uint32_t rb_right(const struct rb_build *build, uint32_t rank, uint32_t distance)
+{
+	return (uint32_t)(((uint64_t)rank + distance) % build->rank_count);
+}
+
+static inline uint32_t rb_left(const struct rb_build *build, uint32_t rank, uint32_t distance)
+{
+	return rb_right(build, rank, build->rank_count - distance);
+}
+
+/* Position in a tree or chain that begins at the root. */
+static inline uint32_t rb_from_root(const struct rb_build *build)
+{
+	return rb_left(build, build->rank, build->root);
+}
+
+/*
+ * "I am here": tells every other rank and waits for all of them, on one channel. Each NOTIFY waits
+ * for nothing. Returns the first of rank_count - 1 WAITs; that of peer p is
+ * rb_all_index(build, first, p).
+ */
+uint32_t rb_write_entry(struct rb_writer *w, const struct rb_build *build, uint16_t channel);
+static inline uint32_t rb_all_index(const struct rb_build *build, uint32_t first, uint32_t peer)
+{
+	return first + rb_left(build, peer, build->rank) - 1;
+}
+
+/*
+ * In mapped memory, block r of everybody's IN reduced into `result` between two meetings of all
+ * ranks (channels 0 and 1): IN is whole when the first is over, free again after the second.
+ */
+void rb_write_meet_reduce(struct rb_writer *w, const struct rb_build *build, struct rb_span result);
+
+/* The ring's first half: rank r ends with block r reduced, in `result`. Returns that last REDUCE.
+ * Writes 3 (n-1) steps, of which rb_ring_* below give the indices. Two ranks or more. */
+uint32_t rb_write_ring_reduce(struct rb_writer *w, const struct rb_build *build,
+			      struct rb_span result);
+static inline uint32_t rb_ring_send(uint32_t t)
+{
+	return 3 * t;
+}
+static inline uint32_t rb_ring_recv(uint32_t t)
+{
+	return 3 * t + 1;
+}
+static inline uint32_t rb_ring_reduce(uint32_t t)
+{
+	return 3 * t + 2;
+}
+
+/* Elements of all blocks but `block`, in bytes. */
+static inline uint64_t rb_bytes_without(const struct rb_layout *layout, uint32_t block,
+					uint32_t element_bytes)
+{
+	return (layout->count - rb_layout_length(layout, block, 1)) * element_bytes;
+}
+
+#endif

@@ -1,0 +1,261 @@
+/*
+ * choice.c -- which algorithm, by what a rank does in it:
+ *
+ *   time = phases * phase + messages * message + bytes moved * byte
+ *
+ * A phase is a wait for other ranks, a message the processor's work for one, a byte one pass of
+ * memory (or a link) over it. Where ranks share cores all three take as many times longer as there
+ * are ranks a core, and a phase moreover a turn of the scheduler for each of them. The constants
+ * are of one shared-memory machine; what counts is where the curves cross.
+ */
+#include <inttypes.h>
+
+#include "collectives/algorithms.h"
+
+#define PHASE_US 0.4     /* Measured: a notification between two cores, there and seen. */
+#define TURN_US 0.65     /* Measured: one yield to another rank. */
+#define MESSAGE_US 0.15  /* Guess: post, match and complete. */
+#define BYTE_US 0.000125 /* Guess: 8 GB/s a pass. */
+
+#define ALIGN_BYTES 64                 /* A cache line: no two ranks write one. */
+#define ALIGN_FROM_BYTES 4096          /* Per block; below it even shares matter more. */
+#define STAGED_CHUNK_BYTES (64u << 10) /* Guess: every rank's slots fit in the cache together. */
+
+struct terms { /* one + log * ceil(log2 n) + all * (n - 1) + share * (n - 1) / n */
+	double one, log, all, share;
+};
+
+struct cost {
+	enum rb_kind kind;
+	const char *name;
+	struct terms phases, messages, vectors; /* Vectors: bytes moved / bytes of the vector. */
+	bool chain;                             /* The last rank starts n - 1 chunks late. */
+	bool by_chunk;                          /* Messages are per chunk of a block. */
+	bool forced_only;                       /* Never chosen by itself. */
+};
+
+static const struct cost costs[] = {
+	{ RB_KIND_BARRIER, "dissemination", { .log = 1 }, { .log = 2 }, { .one = 0 }, 0, 0, 0 },
+	{ RB_KIND_BROADCAST,
+	  "binomial",
+	  { .log = 1 },
+	  { .log = 1 },
+	  { .one = 1, .log = 1 },
+	  0,
+	  0,
+	  0 },
+	{ RB_KIND_BROADCAST, "chain", { .all = 1 }, { .one = 2 }, { .one = 2 }, true, 0, 0 },
+	{ RB_KIND_BROADCAST, "direct", { .one = 2 }, { .all = 2 }, { .one = 2 }, 0, 0, 0 },
+	{ RB_KIND_REDUCE, "binomial", { .log = 1 }, { .log = 1 }, { .one = 1, .log = 2 }, 0, 0, 0 },
+	{ RB_KIND_REDUCE, "chain", { .all = 1 }, { .one = 2 }, { .one = 4 }, true, 0, 0 },
+	{ RB_KIND_REDUCE,
+	  "direct",
+	  { .one = 2 },
+	  { .all = 4 },
+	  { .one = 1, .share = 0.5 },
+	  0,
+	  0,
+	  0 },
+	{ RB_KIND_ALLREDUCE, "flat", { .one = 1 }, { .all = 2 }, { .one = 1, .all = 3 }, 0, 0, 0 },
+	{ RB_KIND_ALLREDUCE,
+	  "recursive_doubling",
+	  { .log = 1 },
+	  { .log = 2 },
+	  { .log = 4 },
+	  0,
+	  0,
+	  0 },
+	{ RB_KIND_ALLREDUCE, "ring", { .all = 2 }, { .all = 4 }, { .share = 6 }, 0, 0, 0 },
+	{ RB_KIND_ALLREDUCE,
+	  "direct",
+	  { .one = 2 },
+	  { .all = 4 },
+	  { .one = 1, .share = 1 },
+	  0,
+	  0,
+	  0 },
+	{ RB_KIND_ALLREDUCE,
+	  "staged",
+	  { .one = 2 },
+	  { .all = 4 },
+	  { .one = 1, .share = 5 },
+	  0,
+	  true,
+	  0 },
+	{ RB_KIND_REDUCE_SCATTER, "flat", { .one = 1 }, { .all = 2 }, { .share = 3.5 }, 0, 0, 0 },
+	{ RB_KIND_REDUCE_SCATTER, "ring", { .all = 1 }, { .all = 2 }, { .share = 3 }, 0, 0, 0 },
+	{ RB_KIND_REDUCE_SCATTER, "direct", { .one = 2 }, { .all = 4 }, { .share = 1 }, 0, 0, 0 },
+	{ RB_KIND_REDUCE_SCATTER,
+	  "staged",
+	  { .one = 2 },
+	  { .all = 4 },
+	  { .share = 3 },
+	  0,
+	  true,
+	  0 },
+	{ RB_KIND_ALLGATHER, "flat", { .one = 1 }, { .all = 2 }, { .share = 3.5 }, 0, 0, 0 },
+	{ RB_KIND_ALLGATHER, "ring", { .all = 1 }, { .all = 2 }, { .share = 3 }, 0, 0, 0 },
+	{ RB_KIND_ALLGATHER, "direct", { .one = 2 }, { .all = 4 }, { .share = 1.5 }, 0, 0, 0 },
+	{ RB_KIND_ALLGATHER,
+	  "ring_put",
+	  { .one = 1, .all = 1 },
+	  { .all = 2 },
+	  { .share = 3 },
+	  0,
+	  0,
+	  true },
+	{ RB_KIND_SENDRECV, "eager", { .one = 1 }, { .one = 1 }, { .one = 2 }, 0, 0, 0 },
+};
+
+static double value(const struct terms *t, uint32_t n)
+{
+	uint32_t log = n > 1 ? 32 - (uint32_t)__builtin_clz(n - 1) : 0;
+
+	return t->one + t->log * log + t->all * (n - 1) + t->share * (n - 1) / n;
+}
+
+static uint64_t chunk_elements(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
+			       uint64_t count, uint32_t element_bytes)
+{
+	uint64_t bytes = facts->chunk_bytes_max;
+
+	if (a->flags & RB_SCHEDULE_MAPPED_SCRATCH && bytes > STAGED_CHUNK_BYTES)
+		bytes = STAGED_CHUNK_BYTES;
+	uint64_t chunk = element_bytes > 0 ? bytes / element_bytes : 1;
+
+	if (chunk < 1)
+		chunk = 1;
+	if (count / chunk >= RB_ITERATION_MAX - 1) /* Tags count no further. */
+		chunk = (count / (RB_ITERATION_MAX - 1) / ALIGN_BYTES + 1) * ALIGN_BYTES;
+	/* Slots of scratch hold a chunk each: not much longer than a block. */
+	uint64_t blocks = a->block_per_rank ? facts->rank_count : 1;
+	uint64_t block = (count / blocks / ALIGN_BYTES + 2) * ALIGN_BYTES;
+
+	return chunk < block ? chunk : block;
+}
+
+static double predict_us(const struct rb_choice_facts *facts, const struct cost *cost,
+			 const struct rb_algorithm *a, uint64_t count, uint32_t element_bytes)
+{
+	uint32_t n = facts->rank_count;
+	double crowd = facts->cores > 0 ? (double)facts->node_ranks / facts->cores : 1;
+	double phase_us = PHASE_US + (crowd > 1 ? TURN_US * crowd : 0);
+	double bytes = (double)count * element_bytes;
+	double chunk = (double)chunk_elements(facts, a, count, element_bytes) * element_bytes;
+	double messages = value(&cost->messages, n);
+
+	if (crowd < 1)
+		crowd = 1;
+	if (cost->by_chunk && bytes / n > chunk)
+		messages *= bytes / n / chunk;
+	double moved = bytes * value(&cost->vectors, n);
+
+	if (cost->chain)
+		moved += (bytes < chunk ? bytes : chunk) * (n - 1);
+	return value(&cost->phases, n) * phase_us +
+	       crowd * (messages * MESSAGE_US + moved * BYTE_US);
+}
+
+static bool can_run(const struct rb_choice_facts *facts, const struct rb_algorithm *a)
+{
+	uint32_t mapped = RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_MAPPED_SCRATCH;
+
+	return facts->rank_count <= a->rank_max && RB_IMPLIES(a->flags & mapped, facts->mapped) &&
+	       RB_IMPLIES(a->flags & RB_SCHEDULE_PUT, facts->put);
+}
+
+/* The cheapest that can run here and needs none of `without`; -1: none. */
+static int cheapest(const struct rb_choice_facts *facts, enum rb_kind kind, uint64_t count,
+		    uint32_t element_bytes, uint32_t without, double *best_us)
+{
+	int best = -1;
+
+	for (size_t i = 0; i < sizeof(costs) / sizeof(costs[0]); i++) {
+		if (costs[i].kind != kind || costs[i].forced_only)
+			continue;
+		int index = rb_algorithm_find(kind, costs[i].name);
+
+		RB_ASSERT(index >= 0);
+		const struct rb_algorithm *a = &rb_algorithms[index];
+
+		if (!can_run(facts, a) || a->flags & without)
+			continue;
+		double us = predict_us(facts, &costs[i], a, count, element_bytes);
+
+		if (best < 0 || us < *best_us) {
+			best = index;
+			*best_us = us;
+		}
+	}
+	return best;
+}
+
+static const char *reason(const struct rb_algorithm *a, bool forced)
+{
+	if (forced)
+		return "asked for by name";
+	if (a->flags & RB_SCHEDULE_MAPPED_BUFFERS)
+		return "peers' buffers are mapped: no copies";
+	if (a->flags & RB_SCHEDULE_MAPPED_SCRATCH)
+		return "peers' scratch is mapped: two phases";
+	return a->block_per_rank ? "fewest bytes moved" : "fewest phases and messages";
+}
+
+static double predict_index_us(const struct rb_choice_facts *facts, int index, uint64_t count,
+			       uint32_t element_bytes)
+{
+	const struct rb_algorithm *a = &rb_algorithms[index];
+
+	for (size_t i = 0; i < sizeof(costs) / sizeof(costs[0]); i++)
+		if (costs[i].kind == a->kind && rb_algorithm_find(a->kind, costs[i].name) == index)
+			return predict_us(facts, &costs[i], a, count, element_bytes);
+	return 0;
+}
+
+rubato_status rb_choose(const struct rb_choice_facts *facts, enum rb_kind kind, uint64_t count,
+			uint32_t element_bytes, int forced, struct rb_choice *choice)
+{
+	double us = 0, staged_us = 0;
+	int index = forced;
+
+	if (forced >= (int)rb_algorithm_count ||
+	    (forced >= 0 && rb_algorithms[forced].kind != kind))
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "algorithm %d is not one of %s", forced,
+			       rb_kind_name(kind));
+	if (forced >= 0 && !can_run(facts, &rb_algorithms[forced]))
+		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+			       "%s %s cannot run here: %u ranks (it takes %u), memory %s, put %s",
+			       rb_kind_name(kind), rb_algorithms[forced].name, facts->rank_count,
+			       rb_algorithms[forced].rank_max, facts->mapped ? "mapped" : "apart",
+			       facts->put ? "yes" : "no");
+	if (forced >= 0)
+		us = predict_index_us(facts, forced, count, element_bytes);
+	else
+		index = cheapest(facts, kind, count, element_bytes, 0, &us);
+	if (index < 0)
+		return RB_FAIL(RUBATO_ERR_UNSUPPORTED, "no algorithm for %s on %u ranks",
+			       rb_kind_name(kind), facts->rank_count);
+	const struct rb_algorithm *a = &rb_algorithms[index];
+	uint32_t in_place = RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_PUT;
+	int staged = a->flags & in_place
+			     ? cheapest(facts, kind, count, element_bytes, in_place, &staged_us)
+			     : index;
+
+	if (staged < 0)
+		return RB_FAIL(RUBATO_ERR_UNSUPPORTED, "%s has no form for plain buffers",
+			       rb_kind_name(kind));
+	/* Scattered and gathered vectors have a block for each rank, of equal length: no padding.
+	 */
+	bool padded = kind != RB_KIND_REDUCE_SCATTER && kind != RB_KIND_ALLGATHER &&
+		      count / facts->rank_count * element_bytes >= ALIGN_FROM_BYTES;
+
+	*choice = (struct rb_choice) {
+		.algorithm = (uint8_t)index,
+		.staged = (uint8_t)staged,
+		.align = padded && element_bytes < ALIGN_BYTES ? ALIGN_BYTES / element_bytes : 1,
+		.chunk = chunk_elements(facts, &rb_algorithms[staged], count, element_bytes),
+		.predicted_us = us,
+		.why = reason(a, forced >= 0),
+	};
+	return RUBATO_OK;
+}

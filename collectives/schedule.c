@@ -1,0 +1,296 @@
+/*
+ * schedule.c -- where a step's bytes lie, and how builders write steps down.
+ *
+ * Even blocks are cut in units of `align` elements: the first (units % blocks) blocks have one unit
+ * more. Products stay below count + align, so counts up to 2^60 do not overflow.
+ */
+#include "collectives/schedule.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+uint64_t rb_layout_offset(const struct rb_layout *layout, uint32_t block)
+{
+	RB_ASSERT(block <= layout->block_count && layout->align > 0);
+	if (layout->offsets)
+		return layout->offsets[block];
+
+	uint64_t align = layout->align;
+	uint64_t units = layout->count / align + (layout->count % align != 0);
+	uint64_t share = units / layout->block_count, extra = units % layout->block_count;
+	uint64_t first = (block * share + (block < extra ? block : extra)) * align;
+
+	return first < layout->count ? first : layout->count;
+}
+
+uint64_t rb_layout_length(const struct rb_layout *layout, uint32_t block, uint32_t blocks)
+{
+	return rb_layout_offset(layout, block + blocks) - rb_layout_offset(layout, block);
+}
+
+uint32_t rb_step_iterations(const struct rb_layout *layout, const struct rb_step *step)
+{
+	if (step->flags & RB_STEP_ONCE)
+		return 1;
+	uint64_t length = rb_layout_length(layout, step->block, step->blocks);
+	uint64_t chunks = length / layout->chunk + (length % layout->chunk != 0);
+
+	RB_ASSERT(chunks <= RB_ITERATION_MAX);
+	return (uint32_t)chunks;
+}
+
+uint64_t rb_step_length(const struct rb_layout *layout, const struct rb_step *step, uint32_t c)
+{
+	uint64_t length = rb_layout_length(layout, step->block, step->blocks);
+	uint64_t done = c * layout->chunk;
+
+	RB_ASSERT(done <= length);
+	return length - done < layout->chunk ? length - done : layout->chunk;
+}
+
+uint64_t rb_span_offset(const struct rb_layout *layout, const struct rb_step *step,
+			const struct rb_span *span, uint32_t c)
+{
+	if (span->buffer == RB_BUF_SCRATCH)
+		return ((uint64_t)span->slot + c % span->depth) * layout->chunk;
+	uint64_t base = span->part ? 0 : rb_layout_offset(layout, step->block);
+
+	return base + c * layout->chunk;
+}
+
+void rb_writer_init(struct rb_writer *w, struct rb_schedule *schedule, uint32_t rank,
+		    uint32_t rank_count, uint32_t block_count)
+{
+	schedule->rank = rank;
+	schedule->rank_count = rank_count;
+	schedule->block_count = block_count;
+	schedule->scratch_slots = 0;
+	schedule->scratch_copies = 1;
+	schedule->flags = 0;
+	schedule->step_count = schedule->span_count = schedule->dep_count = 0;
+	w->schedule = schedule;
+}
+
+bool rb_writer_fits(const struct rb_writer *w)
+{
+	const struct rb_schedule *s = w->schedule;
+
+	return s->step_count <= w->step_capacity && s->span_count <= w->span_capacity &&
+	       s->dep_count <= w->dep_capacity;
+}
+
+static uint32_t add_span(struct rb_writer *w, struct rb_span span)
+{
+	struct rb_schedule *s = w->schedule;
+	uint32_t index = s->span_count++;
+
+	if (index < w->span_capacity)
+		s->spans[index] = span;
+	if (span.buffer == RB_BUF_SCRATCH && span.slot + span.depth > s->scratch_slots)
+		s->scratch_slots = span.slot + span.depth;
+	return index;
+}
+
+static struct rb_step *last_step(struct rb_writer *w)
+{
+	uint32_t count = w->schedule->step_count;
+
+	return count > 0 && count <= w->step_capacity ? &w->schedule->steps[count - 1] : NULL;
+}
+
+static uint32_t add_step(struct rb_writer *w, enum rb_step_kind kind, uint32_t peer,
+			 uint16_t channel, uint32_t block, uint32_t blocks)
+{
+	struct rb_schedule *s = w->schedule;
+	uint32_t index = s->step_count++;
+	struct rb_step *step = last_step(w);
+
+	if (step)
+		*step = (struct rb_step) { .kind = (uint8_t)kind,
+					   .channel = channel,
+					   .peer = peer,
+					   .block = block,
+					   .blocks = blocks,
+					   .to = RB_NO_SPAN,
+					   .from = s->span_count,
+					   .dep = s->dep_count };
+	return index;
+}
+
+static void set_to(struct rb_writer *w, struct rb_span to)
+{
+	uint32_t index = add_span(w, to);
+	struct rb_step *step = last_step(w);
+
+	if (step) {
+		step->to = index;
+		step->from = w->schedule->span_count;
+	}
+}
+
+uint32_t rb_write_send(struct rb_writer *w, uint32_t peer, uint16_t channel, struct rb_span from,
+		       uint32_t block, uint32_t blocks)
+{
+	uint32_t index = add_step(w, RB_STEP_SEND, peer, channel, block, blocks);
+
+	rb_write_operand(w, from);
+	return index;
+}
+
+uint32_t rb_write_recv(struct rb_writer *w, uint32_t peer, uint16_t channel, struct rb_span to,
+		       uint32_t block, uint32_t blocks)
+{
+	uint32_t index = add_step(w, RB_STEP_RECV, peer, channel, block, blocks);
+
+	set_to(w, to);
+	return index;
+}
+
+uint32_t rb_write_put(struct rb_writer *w, uint32_t peer, uint16_t channel, struct rb_span from,
+		      struct rb_span to, uint32_t block, uint32_t blocks)
+{
+	uint32_t index = add_step(w, RB_STEP_PUT, peer, channel, block, blocks);
+
+	set_to(w, to);
+	rb_write_operand(w, from);
+	return index;
+}
+
+uint32_t rb_write_notify(struct rb_writer *w, uint32_t peer, uint16_t channel, uint32_t block,
+			 uint32_t blocks)
+{
+	return add_step(w, RB_STEP_NOTIFY, peer, channel, block, blocks);
+}
+
+uint32_t rb_write_wait(struct rb_writer *w, uint32_t peer, uint16_t channel, uint32_t block,
+		       uint32_t blocks)
+{
+	return add_step(w, RB_STEP_WAIT, peer, channel, block, blocks);
+}
+
+uint32_t rb_write_copy(struct rb_writer *w, struct rb_span from, struct rb_span to, uint32_t block,
+		       uint32_t blocks)
+{
+	uint32_t index = add_step(w, RB_STEP_COPY, RB_SELF, 0, block, blocks);
+
+	set_to(w, to);
+	rb_write_operand(w, from);
+	return index;
+}
+
+uint32_t rb_write_reduce(struct rb_writer *w, struct rb_span to, uint32_t block, uint32_t blocks)
+{
+	uint32_t index = add_step(w, RB_STEP_REDUCE, RB_SELF, 0, block, blocks);
+
+	set_to(w, to);
+	return index;
+}
+
+void rb_write_operand(struct rb_writer *w, struct rb_span from)
+{
+	struct rb_step *step = last_step(w);
+
+	(void)add_span(w, from);
+	if (step)
+		step->from_count++;
+}
+
+void rb_write_flags(struct rb_writer *w, uint8_t flags)
+{
+	struct rb_step *step = last_step(w);
+
+	if (step)
+		step->flags |= flags;
+}
+
+void rb_write_dep(struct rb_writer *w, uint32_t step, int32_t lag)
+{
+	struct rb_schedule *s = w->schedule;
+	struct rb_step *last = last_step(w);
+	uint32_t index = s->dep_count++;
+
+	if (index < w->dep_capacity)
+		s->deps[index] = (struct rb_dep) { .step = step, .lag = lag };
+	if (last)
+		last->dep_count++;
+}
+
+/* ---- Text ---- */
+
+struct text {
+	char *at;
+	size_t room;
+	int length; /* Of the whole line, also what did not fit. */
+};
+
+static void __attribute__((format(printf, 2, 3))) add(struct text *t, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	int n = vsnprintf(t->at, t->room, format, args);
+	va_end(args);
+	if (n < 0)
+		return;
+	size_t used = (size_t)n < t->room ? (size_t)n : (t->room > 0 ? t->room - 1 : 0);
+
+	t->length += n;
+	t->at += used;
+	t->room -= used;
+}
+
+static void add_span_text(struct text *t, const struct rb_schedule *s, uint32_t index)
+{
+	static const char *const names[RB_BUFFER_COUNT] = { "in", "out", "scratch" };
+
+	if (index >= s->span_count) {
+		add(t, " span?");
+		return;
+	}
+	const struct rb_span *span = &s->spans[index];
+
+	add(t, " %s", span->buffer < RB_BUFFER_COUNT ? names[span->buffer] : "?");
+	if (span->rank != RB_SELF)
+		add(t, "@%u", span->rank);
+	if (span->buffer == RB_BUF_SCRATCH)
+		add(t, "[%u+%u]", span->slot, span->depth);
+	else if (span->part)
+		add(t, ".part");
+}
+
+int rb_step_text(const struct rb_schedule *s, uint32_t index, char *text, size_t text_bytes)
+{
+	static const char *const names[RB_STEP_KIND_COUNT] = { "SEND", "RECV", "PUT",   "NOTIFY",
+							       "WAIT", "COPY", "REDUCE" };
+	const struct rb_step *step = &s->steps[index];
+	struct text t = { text, text_bytes, 0 };
+
+	add(&t, "%u %s", index, step->kind < RB_STEP_KIND_COUNT ? names[step->kind] : "?");
+	if (step->peer != RB_SELF)
+		add(&t, " peer %u channel %u", step->peer, step->channel);
+	if (step->blocks > 0)
+		add(&t, " blocks %u+%u", step->block, step->blocks);
+	if (step->flags & RB_STEP_ONCE)
+		add(&t, " once");
+	if (step->flags & RB_STEP_FINAL)
+		add(&t, " final");
+	for (uint32_t i = 0; i < step->from_count; i++) {
+		add(&t, "%s", i == 0 ? " from" : ",");
+		add_span_text(&t, s, step->from + i);
+	}
+	if (step->to != RB_NO_SPAN) {
+		add(&t, " to");
+		add_span_text(&t, s, step->to);
+	}
+	for (uint32_t i = 0; i < step->dep_count && step->dep + i < s->dep_count; i++) {
+		const struct rb_dep *dep = &s->deps[step->dep + i];
+
+		add(&t, "%s%u", i == 0 ? " after " : ",", dep->step);
+		if (dep->lag == RB_DEP_ALL)
+			add(&t, ":all");
+		else if (dep->lag != 0)
+			add(&t, "-%d", dep->lag);
+	}
+	return t.length;
+}

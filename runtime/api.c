@@ -1,0 +1,644 @@
+/*
+ * api.c -- the public functions: checks, the lock, and the sentence of the error. What they do is
+ * in comm.c, op.c and memory.c.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "runtime/comm.h"
+
+const char *rubato_error_text(void)
+{
+	return rb_fail_text();
+}
+
+/* ---- Start ---- */
+
+static void log_level_from(const struct rb_config *config)
+{
+	static const char *const names[] = { "none", "warn", "info", "debug", "data" };
+
+	for (uint32_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (strcmp(config->log.text, names[i]) == 0)
+			rb_log_level_set((enum rb_log_level)i);
+}
+
+static rubato_status options_apply(const rubato_options *options, struct rb_config *config,
+				   struct rb_job *job)
+{
+	if (options == NULL)
+		return RUBATO_OK;
+	if (options->size_bytes < sizeof(rubato_options) || options->flags != 0)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT,
+			       "options: start from RUBATO_OPTIONS_INIT (size %u, flags %u)",
+			       options->size_bytes, options->flags);
+	if (options->transport != NULL) {
+		(void)snprintf(config->transport.text, sizeof(config->transport.text), "%s",
+			       options->transport);
+		config->source.transport = RB_CONFIG_OPTIONS;
+	}
+	if (options->timeout_ns > 0) {
+		config->timeout.number = options->timeout_ns;
+		config->source.timeout = RB_CONFIG_OPTIONS;
+	}
+	if (options->heap_bytes > 0) {
+		config->heap.number = options->heap_bytes;
+		config->source.heap = RB_CONFIG_OPTIONS;
+	}
+	if (options->secret != NULL) {
+		if (options->secret_bytes < 16 || options->secret_bytes > sizeof(job->secret))
+			return RB_FAIL(RUBATO_ERR_ARGUMENT, "options: a secret has 16 to %zu bytes",
+				       sizeof(job->secret));
+		memcpy(job->secret, options->secret, (size_t)options->secret_bytes);
+		job->secret_bytes = (size_t)options->secret_bytes;
+	}
+	return RUBATO_OK;
+}
+
+static rubato_status open_with(const struct rb_config *config, const struct rb_job *job,
+			       rubato_comm **comm)
+{
+	struct rb_setup setup = { .config = config };
+
+	log_level_from(config);
+	if (job->rank_count > 1)
+		RB_TRY(rb_rendezvous_open(job, rb_deadline(rb_clock_ns(), config->timeout.number),
+					  &setup.bootstrap));
+	return rb_comm_open(&setup, comm);
+}
+
+rubato_status rubato_init(rubato_comm **comm, const rubato_options *options)
+{
+	struct rb_config *config;
+	struct rb_job job;
+	rubato_status err;
+	bool found;
+
+	if (comm == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "init: nowhere to put the communicator");
+	config = calloc(1, sizeof(*config));
+	if (config == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "settings: %zu bytes", sizeof(*config));
+	err = rb_config_read(config);
+	if (err == RUBATO_OK)
+		err = rb_job_from_environment(config, &job, &found);
+	if (err == RUBATO_OK)
+		err = options_apply(options, config, &job);
+	if (err == RUBATO_OK)
+		err = open_with(config, &job, comm);
+	free(config);
+	return err;
+}
+
+rubato_status rubato_id_create(rubato_id *id)
+{
+	return id != NULL ? rb_job_make_id(id) : RB_FAIL(RUBATO_ERR_ARGUMENT, "id: NULL");
+}
+
+rubato_status rubato_init_id(rubato_comm **comm, const rubato_id *id, uint32_t rank, uint32_t size,
+			     const rubato_options *options)
+{
+	struct rb_config *config;
+	struct rb_job job;
+	rubato_status err;
+
+	if (comm == NULL || id == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "init: NULL");
+	config = calloc(1, sizeof(*config));
+	if (config == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "settings: %zu bytes", sizeof(*config));
+	err = rb_config_read(config);
+	if (err == RUBATO_OK)
+		err = rb_job_from_id(id, rank, size, &job);
+	if (err == RUBATO_OK)
+		err = options_apply(options, config, &job);
+	if (err == RUBATO_OK)
+		err = open_with(config, &job, comm);
+	free(config);
+	return err;
+}
+
+uint32_t rubato_rank(const rubato_comm *comm)
+{
+	return comm->engine.rank;
+}
+
+uint32_t rubato_size(const rubato_comm *comm)
+{
+	return comm->engine.rank_count;
+}
+
+rubato_status rubato_config_each(void (*row)(void *arg, const char *variable, const char *value,
+					     const char *source, const char *help),
+				 void *arg)
+{
+	struct rb_config *config;
+	rubato_status err;
+
+	if (row == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "settings: no function to call");
+	config = calloc(1, sizeof(*config));
+	if (config == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "settings: %zu bytes", sizeof(*config));
+	err = rb_config_read(config);
+	if (err == RUBATO_OK)
+		rb_config_each(config, row, arg);
+	free(config);
+	return err;
+}
+
+/* ---- Memory ---- */
+
+rubato_status rubato_alloc(rubato_comm *comm, size_t size_bytes, void **memory)
+{
+	struct rb_memory *made;
+	rubato_status err;
+
+	if (comm == NULL || memory == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "alloc: NULL");
+	rb_engine_enter(&comm->engine);
+	err = rb_memory_alloc(comm, size_bytes, &made);
+	rb_engine_leave(&comm->engine);
+	if (err == RUBATO_OK)
+		*memory = made->base;
+	return err;
+}
+
+static rubato_status memory_remove(rubato_comm *comm, void *memory, bool allocated,
+				   const char *name)
+{
+	rubato_status err = RUBATO_OK;
+	struct rb_memory *found;
+
+	if (comm == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: NULL", name);
+	if (memory == NULL)
+		return RUBATO_OK;
+	rb_engine_enter(&comm->engine);
+	found = comm->memory;
+	while (found != NULL && (found->base != memory || found->allocated != allocated))
+		found = found->next;
+	if (found == NULL)
+		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: %p is not the start of such memory", name,
+			      memory);
+	else
+		rb_memory_drop(comm, found);
+	rb_engine_leave(&comm->engine);
+	return err;
+}
+
+rubato_status rubato_free(rubato_comm *comm, void *memory)
+{
+	return memory_remove(comm, memory, true, "free");
+}
+
+rubato_status rubato_register(rubato_comm *comm, void *memory, size_t size_bytes)
+{
+	struct rb_memory *made;
+	rubato_status err;
+
+	if (comm == NULL || memory == NULL || size_bytes == 0)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "register: NULL or empty");
+	rb_engine_enter(&comm->engine);
+	err = rb_memory_add(comm, memory, size_bytes, &made);
+	rb_engine_leave(&comm->engine);
+	return err;
+}
+
+rubato_status rubato_unregister(rubato_comm *comm, void *memory)
+{
+	return memory_remove(comm, memory, false, "unregister");
+}
+
+/* ---- Blocking collectives ---- */
+
+/* One-shots run one at a time, in the order of the calls. */
+static rubato_status turn_take(struct rubato_comm *comm, uint64_t deadline_ns)
+{
+	struct rb_turn turn = { .mine = false, .next = NULL };
+	rubato_status err;
+
+	if (!comm->oneshot_busy) {
+		comm->oneshot_busy = true;
+		return RUBATO_OK;
+	}
+	*(comm->turns_last != NULL ? &comm->turns_last->next : &comm->turns_first) = &turn;
+	comm->turns_last = &turn;
+	err = rb_engine_wait(&comm->engine, &turn.mine, deadline_ns);
+	if (err == RUBATO_OK)
+		return RUBATO_OK;
+
+	struct rb_turn **at = &comm->turns_first, *last = NULL;
+
+	while (*at != &turn) {
+		last = *at;
+		at = &(*at)->next;
+	}
+	*at = turn.next;
+	if (comm->turns_last == &turn)
+		comm->turns_last = last;
+	return RB_FAIL(err, "another thread's collective did not end in time");
+}
+
+static void turn_give(struct rubato_comm *comm)
+{
+	struct rb_turn *next = comm->turns_first;
+
+	comm->oneshot_busy = next != NULL;
+	if (next == NULL)
+		return;
+	comm->turns_first = next->next;
+	if (next->next == NULL)
+		comm->turns_last = NULL;
+	next->mine = true;
+	comm->engine.completed = true;
+	/* Its thread may sleep on the engine's turn, and we are about to leave. */
+	if (comm->engine.waiters > 0) {
+		atomic_fetch_add(&comm->engine.turn, 1);
+		rb_futex_wake(&comm->engine.turn, UINT32_MAX);
+	}
+}
+
+static void timeout_poison(struct rubato_op *op, uint64_t timeout_ns)
+{
+	const struct rb_run *run = op->state == RB_OP_EXCHANGING ? &op->exchange : &op->run;
+	char name[96], absent[128], text[320];
+
+	(void)rb_signature_text(&op->signature, name, sizeof(name));
+	(void)rb_run_absent(run, absent, sizeof(absent));
+	(void)snprintf(text, sizeof(text), "%s, call %u%s: rank %u waited %.3g s for%s", name,
+		       op->number, op->state == RB_OP_EXCHANGING ? " (exchange of buffers)" : "",
+		       op->comm->engine.rank, (double)timeout_ns * 1e-9,
+		       absent[0] != '\0' ? absent : " its own work");
+	RB_LOG(RB_LOG_WARN, "%s", text);
+	rb_engine_poison(&op->comm->engine, RUBATO_ERR_TIMEOUT, text);
+}
+
+static rubato_status oneshot_run(struct rubato_comm *comm, uint64_t deadline_ns)
+{
+	struct rubato_op *op = &comm->oneshot;
+	rubato_status err = rb_op_prepare(op);
+
+	if (err != RUBATO_OK) {
+		op->done = true;
+		rb_op_release(op);
+		return err;
+	}
+	op->number = comm->oneshot_sequence++;
+	rb_op_start(op);
+	if (!op->done && rb_engine_wait(&comm->engine, &op->done, deadline_ns) != RUBATO_OK)
+		timeout_poison(op, comm->timeout_ns);
+	err = op->status;
+	if (err != RUBATO_OK)
+		err = RB_FAIL(err, "%s", op->failure);
+	rb_op_release(op);
+	return err;
+}
+
+struct call { /* What distinguishes one public call from another. */
+	enum rb_kind kind;
+	const void *in;
+	void *out;
+	uint64_t count;
+	rubato_type type;
+	rubato_operator op;
+	uint32_t root;
+};
+
+static void call_apply(const struct call *call, struct rubato_op *op)
+{
+	op->kind = call->kind;
+	op->in = call->in;
+	op->out = call->out;
+	op->count = call->count;
+	op->type = call->type;
+	op->op = call->op;
+	op->root = call->root;
+}
+
+static rubato_status collective(rubato_comm *comm, struct call call)
+{
+	rubato_status err;
+	uint64_t deadline_ns;
+
+	if (comm == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: no communicator", rb_kind_name(call.kind));
+	rb_engine_enter(&comm->engine);
+	deadline_ns = rb_deadline(rb_engine_now(&comm->engine), comm->timeout_ns);
+	err = rb_engine_check(&comm->engine);
+	if (err == RUBATO_OK)
+		err = turn_take(comm, deadline_ns);
+	if (err == RUBATO_OK) {
+		call_apply(&call, &comm->oneshot);
+		err = oneshot_run(comm, deadline_ns);
+		turn_give(comm);
+	}
+	rb_engine_leave(&comm->engine);
+	return err;
+}
+
+rubato_status rubato_allreduce(rubato_comm *comm, const void *in, void *out, uint64_t count,
+			       rubato_type type, rubato_operator op)
+{
+	return collective(comm, (struct call) { RB_KIND_ALLREDUCE, in, out, count, type, op, 0 });
+}
+
+rubato_status rubato_reduce(rubato_comm *comm, const void *in, void *out, uint64_t count,
+			    rubato_type type, rubato_operator op, uint32_t root)
+{
+	return collective(comm, (struct call) { RB_KIND_REDUCE, in, out, count, type, op, root });
+}
+
+rubato_status rubato_reduce_scatter(rubato_comm *comm, const void *in, void *out, uint64_t count,
+				    rubato_type type, rubato_operator op)
+{
+	return collective(comm,
+			  (struct call) { RB_KIND_REDUCE_SCATTER, in, out, count, type, op, 0 });
+}
+
+rubato_status rubato_allgather(rubato_comm *comm, const void *in, void *out, uint64_t count,
+			       rubato_type type)
+{
+	return collective(comm,
+			  (struct call) { RB_KIND_ALLGATHER, in, out, count, type, RUBATO_SUM, 0 });
+}
+
+rubato_status rubato_broadcast(rubato_comm *comm, void *buffer, uint64_t count, rubato_type type,
+			       uint32_t root)
+{
+	return collective(comm, (struct call) { RB_KIND_BROADCAST, buffer, buffer, count, type,
+						RUBATO_SUM, root });
+}
+
+rubato_status rubato_barrier(rubato_comm *comm)
+{
+	return collective(comm, (struct call) { RB_KIND_BARRIER, NULL, NULL, 0, RUBATO_INT32,
+						RUBATO_SUM, 0 });
+}
+
+/* ---- Persistent operations ---- */
+
+static rubato_status op_create(rubato_comm *comm, struct call call, uint32_t user_tag, bool sending,
+			       rubato_op **out)
+{
+	struct rubato_op *op;
+	rubato_status err;
+
+	if (comm == NULL || out == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: NULL", rb_kind_name(call.kind));
+	op = calloc(1, sizeof(*op));
+	if (op == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "operation: %zu bytes", sizeof(*op));
+	call_apply(&call, op);
+	op->comm = comm;
+	op->persistent = true;
+	op->user_tag = user_tag;
+	op->sending = sending;
+	op->done = true;
+	rb_engine_enter(&comm->engine);
+	err = rb_engine_check(&comm->engine);
+	if (err == RUBATO_OK)
+		err = rb_op_prepare(op);
+	if (err == RUBATO_OK && op->kind != RB_KIND_SENDRECV) {
+		op->number = comm->persistent_sequence++;
+		err = rb_op_exchange(op,
+				     rb_deadline(rb_engine_now(&comm->engine), comm->timeout_ns));
+	}
+	if (err != RUBATO_OK) {
+		rb_op_release(op);
+	} else {
+		op->next = comm->operations;
+		comm->operations = op;
+	}
+	rb_engine_leave(&comm->engine);
+	if (err != RUBATO_OK) {
+		free(op);
+		return err;
+	}
+	*out = op;
+	return RUBATO_OK;
+}
+
+rubato_status rubato_op_allreduce(rubato_comm *comm, const void *in, void *out, uint64_t count,
+				  rubato_type type, rubato_operator op, rubato_op **operation)
+{
+	struct call call = { RB_KIND_ALLREDUCE, in, out, count, type, op, 0 };
+
+	return op_create(comm, call, 0, false, operation);
+}
+
+rubato_status rubato_op_reduce(rubato_comm *comm, const void *in, void *out, uint64_t count,
+			       rubato_type type, rubato_operator op, uint32_t root,
+			       rubato_op **operation)
+{
+	struct call call = { RB_KIND_REDUCE, in, out, count, type, op, root };
+
+	return op_create(comm, call, 0, false, operation);
+}
+
+rubato_status rubato_op_reduce_scatter(rubato_comm *comm, const void *in, void *out, uint64_t count,
+				       rubato_type type, rubato_operator op, rubato_op **operation)
+{
+	struct call call = { RB_KIND_REDUCE_SCATTER, in, out, count, type, op, 0 };
+
+	return op_create(comm, call, 0, false, operation);
+}
+
+rubato_status rubato_op_allgather(rubato_comm *comm, const void *in, void *out, uint64_t count,
+				  rubato_type type, rubato_op **operation)
+{
+	struct call call = { RB_KIND_ALLGATHER, in, out, count, type, RUBATO_SUM, 0 };
+
+	return op_create(comm, call, 0, false, operation);
+}
+
+rubato_status rubato_op_broadcast(rubato_comm *comm, void *buffer, uint64_t count, rubato_type type,
+				  uint32_t root, rubato_op **operation)
+{
+	struct call call = { RB_KIND_BROADCAST, buffer, buffer, count, type, RUBATO_SUM, root };
+
+	return op_create(comm, call, 0, false, operation);
+}
+
+rubato_status rubato_op_barrier(rubato_comm *comm, rubato_op **operation)
+{
+	struct call call = { RB_KIND_BARRIER, NULL, NULL, 0, RUBATO_INT32, RUBATO_SUM, 0 };
+
+	return op_create(comm, call, 0, false, operation);
+}
+
+rubato_status rubato_op_send(rubato_comm *comm, const void *buffer, uint64_t count,
+			     rubato_type type, uint32_t peer, uint32_t tag, rubato_op **operation)
+{
+	struct call call = { RB_KIND_SENDRECV, buffer, NULL, count, type, RUBATO_SUM, peer };
+
+	return op_create(comm, call, tag, true, operation);
+}
+
+rubato_status rubato_op_recv(rubato_comm *comm, void *buffer, uint64_t count, rubato_type type,
+			     uint32_t peer, uint32_t tag, rubato_op **operation)
+{
+	struct call call = { RB_KIND_SENDRECV, NULL, buffer, count, type, RUBATO_SUM, peer };
+
+	return op_create(comm, call, tag, false, operation);
+}
+
+rubato_status rubato_start(rubato_op *op)
+{
+	struct rb_engine *engine;
+	rubato_status err;
+
+	if (op == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "start: NULL");
+	engine = &op->comm->engine;
+	rb_engine_enter(engine);
+	err = rb_engine_check(engine);
+	if (err == RUBATO_OK && !op->done)
+		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "start: the operation is in flight already");
+	if (err == RUBATO_OK)
+		rb_op_start(op);
+	rb_engine_leave(engine);
+	return err;
+}
+
+static rubato_status op_result(const struct rubato_op *op)
+{
+	return op->status == RUBATO_OK ? RUBATO_OK : RB_FAIL(op->status, "%s", op->failure);
+}
+
+rubato_status rubato_test(rubato_op *op, bool *done)
+{
+	struct rb_engine *engine;
+	rubato_status err = RUBATO_OK;
+
+	if (op == NULL || done == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "test: NULL");
+	engine = &op->comm->engine;
+	rb_engine_enter(engine);
+	if (!op->done && (engine->driver != RB_DRIVER_WAITER))
+		(void)rb_engine_progress(engine);
+	*done = op->done;
+	if (op->done)
+		err = op_result(op);
+	rb_engine_leave(engine);
+	return err;
+}
+
+rubato_status rubato_wait(rubato_op *op, uint64_t timeout_ns)
+{
+	struct rb_engine *engine;
+	rubato_status err;
+
+	if (op == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "wait: NULL");
+	engine = &op->comm->engine;
+	if (timeout_ns == RUBATO_TIMEOUT_DEFAULT)
+		timeout_ns = op->comm->timeout_ns;
+	rb_engine_enter(engine);
+	err = rb_engine_wait(engine, &op->done, rb_deadline(rb_engine_now(engine), timeout_ns));
+	if (err == RUBATO_OK) {
+		err = op_result(op);
+	} else {
+		char name[96], absent[128] = "";
+
+		(void)rb_signature_text(&op->signature, name, sizeof(name));
+		if (op->run.active)
+			(void)rb_run_absent(&op->run, absent, sizeof(absent));
+		err = RB_FAIL(err, "%s is still in flight after %.3g s%s%s", name,
+			      (double)timeout_ns * 1e-9, absent[0] != '\0' ? ": waits for" : "",
+			      absent);
+	}
+	rb_engine_leave(engine);
+	return err;
+}
+
+rubato_status rubato_cancel(rubato_op *op)
+{
+	rubato_status err = RUBATO_OK;
+
+	if (op == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "cancel: NULL");
+	rb_engine_enter(&op->comm->engine);
+	if (!op->done) {
+		rb_op_cancel(op);
+		err = op_result(op);
+	}
+	rb_engine_leave(&op->comm->engine);
+	return err;
+}
+
+void rubato_op_free(rubato_op *op)
+{
+	struct rubato_comm *comm;
+	struct rubato_op **at;
+
+	if (op == NULL)
+		return;
+	comm = op->comm;
+	rb_engine_enter(&comm->engine);
+	rb_op_cancel(op);
+	at = &comm->operations;
+	while (*at != op)
+		at = &(*at)->next;
+	*at = op->next;
+	rb_op_release(op);
+	rb_engine_leave(&comm->engine);
+	free(op);
+}
+
+/* ---- Point to point ---- */
+
+static rubato_status message(rubato_comm *comm, struct call call, uint32_t tag, bool sending)
+{
+	struct rubato_op op = { .comm = comm, .user_tag = tag, .sending = sending, .done = true };
+	struct rb_engine *engine;
+	rubato_status err;
+
+	if (comm == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: no communicator",
+			       sending ? "send" : "recv");
+	engine = &comm->engine;
+	call_apply(&call, &op);
+	rb_engine_enter(engine);
+	err = rb_engine_check(engine);
+	if (err == RUBATO_OK)
+		err = rb_op_prepare(&op);
+	if (err == RUBATO_OK) {
+		uint64_t deadline = rb_deadline(rb_engine_now(engine), comm->timeout_ns);
+
+		rb_op_start(&op);
+		if (!op.done && rb_engine_wait(engine, &op.done, deadline) != RUBATO_OK) {
+			rb_op_cancel(&op);
+			if (op.status != RUBATO_OK)
+				op.status = RB_FAIL(
+					RUBATO_ERR_TIMEOUT,
+					"rank %u %s rank %u, tag %u: nothing for %.3g s",
+					engine->rank, sending ? "sends to" : "receives from",
+					op.root, tag, (double)comm->timeout_ns * 1e-9);
+			(void)snprintf(op.failure, sizeof(op.failure), "%s", rubato_error_text());
+		}
+		err = op_result(&op);
+	}
+	rb_engine_leave(engine);
+	return err;
+}
+
+rubato_status rubato_send(rubato_comm *comm, const void *buffer, uint64_t count, rubato_type type,
+			  uint32_t peer, uint32_t tag)
+{
+	struct call call = { RB_KIND_SENDRECV, buffer, NULL, count, type, RUBATO_SUM, peer };
+
+	return message(comm, call, tag, true);
+}
+
+rubato_status rubato_recv(rubato_comm *comm, void *buffer, uint64_t count, rubato_type type,
+			  uint32_t peer, uint32_t tag)
+{
+	struct call call = { RB_KIND_SENDRECV, NULL, buffer, count, type, RUBATO_SUM, peer };
+
+	return message(comm, call, tag, false);
+}

@@ -1,0 +1,590 @@
+/*
+ * comm.c -- makes communicators, and ends them.
+ *
+ * Opening takes three exchanges over the bootstrap: addresses and settings (which must agree), then
+ * one word of mapped memory (can everybody map everybody?), then the verdict, which is also the
+ * barrier that says that all are connected. From there on the bootstrap is not used any more.
+ */
+#include "runtime/comm.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/rng.h"
+
+#define AGREED_WORDS 4 /* version, chunk, algorithm names, transport names */
+
+#ifdef RB_HAVE_UCX
+#define BUILT_TRANSPORTS "auto, shm, ucx, tcp"
+#else
+#define BUILT_TRANSPORTS "auto, shm"
+#endif
+
+struct opening { /* What exists only while a communicator is opened. */
+	struct rubato_comm *comm;
+	const struct rb_transport_ops *transports[RB_ENDPOINTS_MAX + 1];
+	struct rb_endpoint *opened[RB_ENDPOINTS_MAX];
+	uint8_t *blob;
+	const void **addresses;
+	size_t *address_bytes;
+	bool *use;
+	uint8_t *route; /* Per peer: index into opened. */
+	uint64_t host;
+	uint64_t deadline_ns;
+	const struct rb_setup *setup;
+};
+
+struct rb_endpoint *rb_comm_endpoint(rubato_comm *comm)
+{
+	return comm->engine.endpoints[0];
+}
+
+static uint64_t hash_text(const char *text)
+{
+	uint64_t hash = 0;
+
+	while (*text != '\0')
+		hash = rb_mix(hash + (uint8_t)*text++ + 1);
+	return hash;
+}
+
+/* Names the kernel that this process runs on: ranks with equal ones share cores. */
+static uint64_t host_number(void)
+{
+	char text[64] = "";
+	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+
+	if (file != NULL) {
+		if (fgets(text, sizeof(text), file) == NULL)
+			text[0] = '\0';
+		(void)fclose(file);
+	}
+	return hash_text(text);
+}
+
+/* ---- Transports ---- */
+
+static rubato_status transports_list(struct opening *o)
+{
+	const char *name = o->comm->config.transport.text;
+	uint32_t count = 0;
+
+	if (o->setup->transports != NULL) {
+		for (; o->setup->transports[count] != NULL && count < RB_ENDPOINTS_MAX; count++)
+			o->transports[count] = o->setup->transports[count];
+		return RUBATO_OK;
+	}
+	if (strcmp(name, "auto") == 0 || strcmp(name, "shm") == 0)
+		o->transports[count++] = &rb_transport_shm;
+#ifdef RB_HAVE_UCX
+	if (strcmp(name, "auto") == 0 || strcmp(name, "ucx") == 0 || strcmp(name, "tcp") == 0)
+		o->transports[count++] = &rb_transport_ucx;
+#endif
+	if (count == 0)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "RUBATO_TRANSPORT=%s: this build has %s", name,
+			       BUILT_TRANSPORTS);
+	return RUBATO_OK;
+}
+
+static rubato_status endpoints_open(struct opening *o)
+{
+	struct rubato_comm *comm = o->comm;
+	struct rb_transport_options options = {
+		.rank = comm->engine.rank,
+		.rank_count = comm->engine.rank_count,
+		.heap_bytes =
+			o->setup->heap_bytes > 0 ? o->setup->heap_bytes : comm->config.heap.number,
+		.interface =
+			comm->config.interface.text[0] != '\0' ? comm->config.interface.text : NULL,
+		.tcp_only = strcmp(comm->config.transport.text, "tcp") == 0,
+		.backend = o->setup->backend,
+	};
+	rubato_status last = RUBATO_OK;
+	bool any = false;
+
+	if (comm->bootstrap != NULL)
+		memcpy(options.job, comm->bootstrap->job, sizeof(options.job));
+	for (uint32_t i = 0; o->transports[i] != NULL; i++) {
+		rubato_status err = o->transports[i]->open(&options, &o->opened[i]);
+
+		if (err != RUBATO_OK) {
+			o->opened[i] = NULL;
+			last = err;
+			RB_LOG(RB_LOG_INFO, "%s: %s", o->transports[i]->name, rubato_error_text());
+		}
+		any |= err == RUBATO_OK;
+	}
+	return any ? RUBATO_OK : last;
+}
+
+/* ---- The first exchange: settings and addresses ---- */
+
+static void agreed_fill(const struct opening *o, uint64_t words[AGREED_WORDS])
+{
+	uint64_t names = 0;
+
+	for (uint32_t i = 0; o->transports[i] != NULL; i++)
+		names = rb_mix(names + hash_text(o->transports[i]->name));
+	words[0] = RUBATO_VERSION_MAJOR << 16 | RUBATO_VERSION_MINOR << 8 | RUBATO_VERSION_PATCH;
+	words[1] = o->comm->config.chunk.number;
+	words[2] = hash_text(o->comm->config.algorithm.text);
+	words[3] = names;
+}
+
+static rubato_status agreed_check(const struct opening *o, uint32_t rank, struct rb_wire *w)
+{
+	static const char *const names[AGREED_WORDS] = { "the library's version", "RUBATO_CHUNK",
+							 "RUBATO_ALGORITHM", "RUBATO_TRANSPORT" };
+	uint64_t ours[AGREED_WORDS];
+
+	agreed_fill(o, ours);
+	for (uint32_t i = 0; i < AGREED_WORDS; i++)
+		if (rb_wire_get_u64(w) != ours[i])
+			return RB_FAIL(RUBATO_ERR_MISMATCH, "ranks %u and %u differ in %s",
+				       o->comm->engine.rank, rank, names[i]);
+	return RUBATO_OK;
+}
+
+static rubato_status blob_write(struct opening *o, size_t *blob_bytes)
+{
+	struct rb_wire w = rb_wire_over(o->blob, RB_BLOB_BYTES_MAX);
+	uint8_t address[RB_ADDRESS_BYTES_MAX];
+	uint64_t words[AGREED_WORDS];
+
+	agreed_fill(o, words);
+	for (uint32_t i = 0; i < AGREED_WORDS; i++)
+		rb_wire_put_u64(&w, words[i]);
+	rb_wire_put_u64(&w, o->host);
+	rb_wire_put_u32(&w, rb_cores_allowed());
+	for (uint32_t i = 0; o->transports[i] != NULL; i++) {
+		size_t bytes = 0;
+
+		if (o->opened[i] != NULL)
+			RB_TRY(o->transports[i]->address(o->opened[i], address, &bytes));
+		rb_wire_put_u32(&w, (uint32_t)bytes);
+		rb_wire_put_bytes(&w, address, bytes);
+	}
+	*blob_bytes = (size_t)(w.at - o->blob);
+	return w.bad ? RB_FAIL(RUBATO_ERR_INTERNAL, "addresses do not fit the start-up blob")
+		     : RUBATO_OK;
+}
+
+static rubato_status exchange(struct opening *o, const void *in, size_t in_bytes,
+			      const void *const **out, const size_t **out_bytes)
+{
+	struct rb_bootstrap *b = o->comm->bootstrap;
+
+	return b->allgather(b, in, in_bytes, out, out_bytes, o->deadline_ns);
+}
+
+/* Reads rank r's blob; picks the first transport that reaches it. */
+static rubato_status blob_read(struct opening *o, uint32_t r, const void *bytes, size_t size,
+			       uint64_t *host, uint32_t *cores)
+{
+	struct rb_wire w = rb_wire_over((void *)(uintptr_t)bytes, size);
+	bool found = false;
+
+	RB_TRY(agreed_check(o, r, &w));
+	*host = rb_wire_get_u64(&w);
+	*cores = rb_wire_get_u32(&w);
+	for (uint32_t i = 0; o->transports[i] != NULL; i++) {
+		uint32_t address_bytes = rb_wire_get_u32(&w);
+		const uint8_t *address = w.at;
+
+		if (w.bad || address_bytes > (size_t)(w.end - w.at))
+			return RB_FAIL(RUBATO_ERR_MISMATCH, "rank %u's start-up blob is malformed",
+				       r);
+		w.at += address_bytes;
+		if (found || o->opened[i] == NULL || address_bytes == 0 ||
+		    !o->transports[i]->reachable(o->opened[i], address, address_bytes))
+			continue;
+		found = true;
+		o->route[r] = (uint8_t)i;
+		o->addresses[r] = address;
+		o->address_bytes[r] = address_bytes;
+	}
+	return found ? RUBATO_OK
+		     : RB_FAIL(RUBATO_ERR_UNSUPPORTED, "no transport reaches rank %u from rank %u",
+			       r, o->comm->engine.rank);
+}
+
+static rubato_status blobs_read(struct opening *o, const void *const *blobs, const size_t *bytes)
+{
+	struct rubato_comm *comm = o->comm;
+	uint32_t n = comm->engine.rank_count;
+	uint64_t *hosts = calloc(n, sizeof(*hosts));
+	rubato_status err = RUBATO_OK;
+
+	if (hosts == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "table of %u hosts", n);
+	comm->facts.cores = UINT32_MAX;
+	for (uint32_t r = 0; r < n && err == RUBATO_OK; r++) {
+		uint32_t cores = 1;
+
+		err = blob_read(o, r, blobs[r], bytes[r], &hosts[r], &cores);
+		if (cores < comm->facts.cores)
+			comm->facts.cores = cores;
+	}
+	if (err == RUBATO_OK && n > 1024)
+		comm->facts.node_ranks = n; /* Counting pairs would take longer than it is worth. */
+	for (uint32_t r = 0; err == RUBATO_OK && n <= 1024 && r < n; r++) {
+		uint32_t here = 0;
+
+		for (uint32_t other = 0; other < n; other++)
+			here += hosts[other] == hosts[r];
+		if (here > comm->facts.node_ranks)
+			comm->facts.node_ranks = here;
+	}
+	free(hosts);
+	return err;
+}
+
+/* Connects each transport that is needed, drops the others, and fills the engine's route. */
+static rubato_status endpoints_connect(struct opening *o)
+{
+	struct rb_engine *engine = &o->comm->engine;
+	uint32_t n = engine->rank_count;
+
+	for (uint32_t i = 0; o->transports[i] != NULL; i++) {
+		bool needed = false;
+
+		if (o->opened[i] == NULL)
+			continue;
+		for (uint32_t r = 0; r < n; r++) {
+			o->use[r] = o->route[r] == i;
+			needed |= o->use[r];
+		}
+		if (!needed) {
+			o->transports[i]->close(o->opened[i], false, o->deadline_ns);
+			o->opened[i] = NULL;
+			continue;
+		}
+		RB_TRY(o->transports[i]->connect(o->opened[i], o->addresses, o->address_bytes,
+						 o->use, o->deadline_ns));
+		for (uint32_t r = 0; r < n; r++)
+			if (o->use[r])
+				engine->route[r] = (uint8_t)engine->endpoint_count;
+		engine->endpoints[engine->endpoint_count++] = o->opened[i];
+		o->opened[i] = NULL;
+	}
+	return RUBATO_OK;
+}
+
+/* ---- The second and third: can everybody map everybody? ---- */
+
+static rubato_status mapping_agree(struct opening *o)
+{
+	struct rubato_comm *comm = o->comm;
+	struct rb_endpoint *ep = comm->engine.endpoints[0];
+	const struct rb_transport_ops *ops = ep->ops;
+	struct rb_memory *probe = NULL;
+	const void *const *blobs;
+	const size_t *bytes;
+	uint64_t word = 0;
+	uint8_t verdict[2] = { comm->engine.endpoint_count == 1, (ops->caps & RB_CAP_PUT) != 0 };
+	rubato_status err;
+
+	if (verdict[0] && ops->word_of != NULL && rb_memory_alloc(comm, 4096, &probe) == RUBATO_OK)
+		word = ops->word_of(ep, probe->base, 4096);
+	err = exchange(o, &word, sizeof(word), &blobs, &bytes);
+	for (uint32_t r = 0; err == RUBATO_OK && r < comm->engine.rank_count; r++) {
+		uint64_t theirs = 0;
+
+		if (bytes[r] == sizeof(theirs))
+			memcpy(&theirs, blobs[r], sizeof(theirs));
+		verdict[0] &= theirs != 0 &&
+			      (r == comm->engine.rank || ops->word_map(ep, r, theirs) != NULL);
+	}
+	if (err == RUBATO_OK)
+		err = exchange(o, verdict, sizeof(verdict), &blobs, &bytes);
+	comm->facts.mapped = comm->facts.put = true;
+	for (uint32_t r = 0; err == RUBATO_OK && r < comm->engine.rank_count; r++) {
+		const uint8_t *theirs = blobs[r];
+
+		comm->facts.mapped &= bytes[r] == sizeof(verdict) && theirs[0] == 1;
+		comm->facts.put &= bytes[r] == sizeof(verdict) && theirs[1] == 1;
+	}
+	if (probe != NULL)
+		rb_memory_drop(comm, probe);
+	return err;
+}
+
+/* ---- A job of one rank needs nobody's word ---- */
+
+static rubato_status alone_allgather(struct rb_bootstrap *b, const void *in, size_t in_bytes,
+				     const void *const **out, const size_t **out_bytes,
+				     uint64_t deadline_ns);
+
+struct alone {
+	struct rb_bootstrap base;
+	uint8_t bytes[RB_BLOB_BYTES_MAX];
+	const void *blob;
+	size_t blob_bytes;
+};
+
+static rubato_status alone_allgather(struct rb_bootstrap *b, const void *in, size_t in_bytes,
+				     const void *const **out, const size_t **out_bytes,
+				     uint64_t deadline_ns)
+{
+	struct alone *alone = (struct alone *)b;
+
+	(void)deadline_ns;
+	memcpy(alone->bytes, in, in_bytes);
+	alone->blob = alone->bytes;
+	alone->blob_bytes = in_bytes;
+	*out = &alone->blob;
+	*out_bytes = &alone->blob_bytes;
+	return RUBATO_OK;
+}
+
+static void alone_close(struct rb_bootstrap *b)
+{
+	free(b);
+}
+
+static rubato_status bootstrap_alone(struct rb_bootstrap **out)
+{
+	struct alone *alone = calloc(1, sizeof(*alone));
+
+	if (alone == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "start-up: %zu bytes", sizeof(*alone));
+	alone->base.rank_count = 1;
+	alone->base.allgather = alone_allgather;
+	alone->base.close = alone_close;
+	*out = &alone->base;
+	return RUBATO_OK;
+}
+
+/* ---- Opening ---- */
+
+static rubato_status forced_read(struct rubato_comm *comm)
+{
+	char text[256], *rest = text, *item;
+
+	for (uint32_t k = 0; k < RB_KIND_COUNT; k++)
+		comm->forced[k] = -1;
+	(void)snprintf(text, sizeof(text), "%s", comm->config.algorithm.text);
+	while ((item = strsep(&rest, ",")) != NULL) {
+		char *name = strchr(item, '=');
+
+		if (*item == '\0')
+			continue;
+		if (name == NULL)
+			return RB_FAIL(RUBATO_ERR_ARGUMENT,
+				       "RUBATO_ALGORITHM=%s: expected operation=name",
+				       comm->config.algorithm.text);
+		*name++ = '\0';
+		RB_TRY(rubato_set_algorithm(comm, item, name));
+	}
+	return RUBATO_OK;
+}
+
+static rubato_status exchange_plans_make(struct rubato_comm *comm)
+{
+	static const uint32_t words[2] = { 3, 3 + RB_BUFFER_COUNT * (2 + RB_KEY_BYTES_MAX / 8) };
+	int flat = rb_algorithm_find(RB_KIND_ALLGATHER, "flat");
+
+	RB_ASSERT(flat >= 0);
+	for (uint32_t i = 0; i < 2; i++) {
+		struct rb_plan_key key = { .count = words[i],
+					   .kind = RB_KIND_ALLGATHER,
+					   .element_bytes = 8,
+					   .algorithm = (uint8_t)flat };
+		struct rb_choice choice = { .align = 1, .chunk = words[i] };
+
+		RB_TRY(rb_plan_make(&key, &choice, comm->engine.rank, comm->engine.rank_count,
+				    &comm->exchange_plans[i]));
+	}
+	return RUBATO_OK;
+}
+
+static rubato_status opening_allocate(struct opening *o)
+{
+	uint32_t n = o->comm->engine.rank_count;
+
+	o->blob = malloc(RB_BLOB_BYTES_MAX);
+	o->addresses = calloc(n, sizeof(*o->addresses));
+	o->address_bytes = calloc(n, sizeof(*o->address_bytes));
+	o->use = calloc(n, sizeof(*o->use));
+	o->route = calloc(n, sizeof(*o->route));
+	if (o->blob == NULL || o->addresses == NULL || o->address_bytes == NULL || o->use == NULL ||
+	    o->route == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "start-up tables of %u ranks", n);
+	return RUBATO_OK;
+}
+
+static rubato_status open_steps(struct opening *o)
+{
+	struct rubato_comm *comm = o->comm;
+	const void *const *blobs;
+	const size_t *bytes;
+	size_t blob_bytes;
+
+	RB_TRY(opening_allocate(o));
+	RB_TRY(transports_list(o));
+	RB_TRY(endpoints_open(o));
+	RB_TRY(blob_write(o, &blob_bytes));
+	RB_TRY(exchange(o, o->blob, blob_bytes, &blobs, &bytes));
+	RB_TRY(blobs_read(o, blobs, bytes));
+	RB_TRY(endpoints_connect(o));
+	RB_TRY(mapping_agree(o));
+
+	struct rb_endpoint *first = comm->engine.endpoints[0];
+	bool simulated = first->ops->wait != NULL;
+
+	if (simulated) { /* Every simulated rank has a core of its own. */
+		comm->facts.cores = comm->engine.rank_count;
+	} else {
+		comm->engine.waiting = rb_waiting_choose(comm->facts.node_ranks, comm->facts.cores,
+							 comm->config.spin.number);
+	}
+	comm->facts.rank_count = comm->engine.rank_count;
+	comm->facts.chunk_bytes_max = comm->config.chunk.number;
+	RB_TRY(rb_plan_cache_init(&comm->plans, (uint32_t)comm->config.cache.number));
+	RB_TRY(forced_read(comm));
+	RB_TRY(exchange_plans_make(comm));
+	RB_TRY(rb_news_open(comm));
+	comm->engine.poisoned = rb_news_tell;
+	comm->engine.poisoned_arg = comm;
+	comm->oneshot.comm = comm;
+	comm->oneshot.done = true;
+	return rb_engine_background(&comm->engine, comm->config.background.number != 0);
+}
+
+static void comm_free(struct rubato_comm *comm, bool abort_peers, uint64_t span_ns)
+{
+	struct rb_engine *engine = &comm->engine;
+	struct rubato_op *oneshot = &comm->oneshot;
+
+	rb_engine_stop(engine);
+	if (engine->endpoint_count > 0) {
+		uint64_t deadline = rb_deadline(rb_engine_now(engine), span_ns);
+
+		rb_news_close(comm);
+		while (comm->memory != NULL)
+			rb_memory_drop(comm, comm->memory);
+		for (uint32_t i = engine->endpoint_count; i-- > 0;)
+			engine->endpoints[i]->ops->close(engine->endpoints[i], abort_peers,
+							 deadline);
+	}
+	free(oneshot->plain_scratch);
+	free(oneshot->peers);
+	free(oneshot->records);
+	free(oneshot->own_record);
+	rb_run_fini(&oneshot->run);
+	rb_run_fini(&oneshot->exchange);
+	if (comm->plans.buckets != NULL)
+		rb_plan_cache_fini(&comm->plans);
+	rb_plan_free(comm->exchange_plans[0]);
+	rb_plan_free(comm->exchange_plans[1]);
+	rb_engine_fini(engine);
+	free(comm->orders);
+	if (comm->bootstrap != NULL)
+		comm->bootstrap->close(comm->bootstrap);
+	free(comm);
+}
+
+static void opening_close(struct opening *o)
+{
+	for (uint32_t i = 0; i < RB_ENDPOINTS_MAX; i++)
+		if (o->opened[i] != NULL)
+			o->transports[i]->close(o->opened[i], true, o->deadline_ns);
+	free(o->blob);
+	free(o->addresses);
+	free(o->address_bytes);
+	free(o->use);
+	free(o->route);
+}
+
+rubato_status rb_comm_open(const struct rb_setup *setup, rubato_comm **out)
+{
+	struct opening o = { .setup = setup, .host = host_number() };
+	struct rubato_comm *comm = calloc(1, sizeof(*comm));
+	struct rb_bootstrap *bootstrap = setup->bootstrap;
+	rubato_status err = RUBATO_OK;
+
+	if (comm == NULL)
+		err = RB_FAIL(RUBATO_ERR_MEMORY, "communicator: %zu bytes", sizeof(*comm));
+	if (err == RUBATO_OK && bootstrap == NULL)
+		err = bootstrap_alone(&bootstrap);
+	if (err == RUBATO_OK)
+		err = rb_engine_init(&comm->engine, bootstrap->rank, bootstrap->rank_count);
+	if (err != RUBATO_OK) {
+		if (bootstrap != NULL)
+			bootstrap->close(bootstrap);
+		free(comm);
+		return err;
+	}
+	comm->bootstrap = bootstrap;
+	comm->config = *setup->config;
+	comm->timeout_ns = setup->timeout_ns > 0 ? setup->timeout_ns : comm->config.timeout.number;
+	o.comm = comm;
+	/* Simulated endpoints replace this clock once they are open; their world starts at 0. */
+	o.deadline_ns = setup->backend != NULL ? comm->timeout_ns
+					       : rb_deadline(rb_clock_ns(), comm->timeout_ns);
+	err = open_steps(&o);
+	opening_close(&o);
+	if (err != RUBATO_OK) {
+		char text[256];
+
+		/* Closing may fail in its own ways; the first sentence counts. */
+		(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+		comm_free(comm, true, 1000000000u);
+		return RB_FAIL(err, "%s", text);
+	}
+	*out = comm;
+	return RUBATO_OK;
+}
+
+/* ---- The end ---- */
+
+/* Persistent operations that the application forgot would name a communicator that is gone. */
+static void operations_orphan(struct rubato_comm *comm)
+{
+	rb_engine_enter(&comm->engine);
+	for (struct rubato_op *op = comm->operations; op != NULL; op = op->next)
+		rb_op_cancel(op);
+	while (comm->operations != NULL) {
+		struct rubato_op *op = comm->operations;
+
+		comm->operations = op->next;
+		rb_op_release(op);
+		free(op);
+	}
+	rb_engine_leave(&comm->engine);
+}
+
+rubato_status rubato_finalize(rubato_comm *comm)
+{
+	rubato_status err;
+	char text[256];
+
+	if (comm == NULL)
+		return RUBATO_OK;
+	err = comm->engine.poison == RUBATO_OK && !atomic_load(&comm->engine.abort_wanted)
+		      ? rubato_barrier(comm)
+		      : comm->engine.poison;
+	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+	operations_orphan(comm);
+	comm_free(comm, err != RUBATO_OK, 2000000000u);
+	/* Whoever aborted knows; finalize then did what it was asked to. */
+	return err == RUBATO_OK || err == RUBATO_ERR_CANCELLED ? RUBATO_OK
+							       : RB_FAIL(err, "%s", text);
+}
+
+rubato_status rubato_abort(rubato_comm *comm)
+{
+	if (comm == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "abort: no communicator");
+	atomic_store(&comm->engine.abort_wanted, true);
+	for (uint32_t i = 0; i < comm->engine.endpoint_count; i++)
+		comm->engine.endpoints[i]->ops->wake(comm->engine.endpoints[i]);
+	rb_engine_enter(&comm->engine);
+	rb_engine_poison(&comm->engine, RUBATO_ERR_CANCELLED, "the communicator was aborted");
+	(void)rb_engine_progress(&comm->engine);
+	rb_engine_leave(&comm->engine);
+	return RUBATO_OK;
+}

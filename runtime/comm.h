@@ -1,0 +1,135 @@
+/*
+ * comm.h -- a communicator: an engine with its endpoints, what was agreed when it was made, its
+ * plans, its memory, and the operations that applications see.
+ *
+ * Everything but the const part is under engine.lock.
+ */
+#ifndef RB_RUNTIME_COMM_H
+#define RB_RUNTIME_COMM_H
+
+#include "runtime/engine.h"
+#include "runtime/setup.h"
+
+#define RB_KINDS_FORCED RB_KIND_COUNT
+#define RB_NEIGHBOURS_MAX 64
+
+struct rb_memory {                                   /* One rubato_alloc or rubato_register. */
+	struct rb_region *regions[RB_ENDPOINTS_MAX]; /* Per endpoint; NULL where it has none. */
+	uint8_t *base;
+	size_t size_bytes;
+	bool allocated;
+	struct rb_memory *next;
+};
+
+struct rb_turn { /* A thread that waits to run its blocking collective: they run one at a time. */
+	bool mine;
+	struct rb_turn *next;
+};
+
+struct rb_order { /* Counts messages of one (peer, tag, direction): point to point keeps their
+		     order. */
+	uint64_t key;
+	uint32_t next_number;
+	bool used;
+};
+
+struct rb_news { /* What a failed rank tells: one per neighbour, each way. */
+	struct rb_slot *slot;
+	uint32_t peer;
+	uint8_t bytes[256];
+};
+
+enum rb_op_state { RB_OP_IDLE, RB_OP_EXCHANGING, RB_OP_RUNNING };
+
+struct rubato_op {
+	struct rubato_comm *comm;
+	/* What was asked for. */
+	enum rb_kind kind;
+	rubato_type type;
+	rubato_operator op;
+	const void *in;
+	void *out;
+	uint64_t count;
+	uint32_t root; /* SENDRECV: the peer. */
+	uint32_t user_tag;
+	bool sending, persistent;
+	/* How it is done. */
+	struct rb_choice choice;
+	struct rb_plan *plan,
+		*plan_staged; /* plan_staged: when some rank's buffers are not mapped. */
+	struct rb_run run, exchange;
+	struct rb_signature signature;
+	struct rb_peer_buffers *peers;
+	uint64_t *records; /* The exchange's vector: record_words per rank. */
+	uint32_t record_words;
+	uint64_t *own_record;
+	struct rb_memory *scratch; /* NULL: plain_scratch. */
+	void *plain_scratch;
+	uint64_t scratch_bytes;
+	struct rb_memory *added[RB_BUFFER_COUNT]; /* Registered for this operation's puts. */
+	bool exchanged;  /* Persistent: peers' buffers are known since creation. */
+	uint32_t number; /* Persistent: its id. One-shot: the call's sequence number. */
+	uint32_t instance;
+	struct rb_slot *slot; /* SENDRECV in flight. */
+	/* How it goes. */
+	enum rb_op_state state;
+	bool done; /* Nothing in flight. */
+	rubato_status status;
+	char failure[192];
+	struct rubato_op *next; /* comm->operations: the persistent ones. */
+};
+
+struct rubato_comm {
+	struct rb_engine engine;
+	struct rb_config config;
+	struct rb_bootstrap *bootstrap;
+	uint64_t timeout_ns;
+	struct rb_choice_facts facts;
+	int forced[RB_KIND_COUNT]; /* Index of an algorithm, or -1. */
+	struct rb_plan_cache plans;
+	struct rb_plan *exchange_plans[2]; /* Of words alone, and of whole records with keys. */
+	struct rubato_op oneshot;
+	bool oneshot_busy;
+	struct rb_turn *turns_first, *turns_last;
+	uint32_t oneshot_sequence, persistent_sequence;
+	struct rubato_op *operations;
+	struct rb_memory *memory;
+	struct rb_order *orders;
+	uint32_t order_count, order_capacity;
+	struct rb_news news[RB_NEIGHBOURS_MAX];
+	uint32_t news_count;
+	uint32_t news_origin; /* Of the poison, when it came as news: the rank and its words. */
+	char news_text[192];
+	bool closing;
+};
+
+/* The endpoint that tells time, and (simulated) the only one. */
+struct rb_endpoint *rb_comm_endpoint(rubato_comm *comm);
+
+/* ---- memory.c: under the lock ---- */
+RB_NODISCARD rubato_status rb_memory_alloc(struct rubato_comm *comm, size_t size_bytes,
+					   struct rb_memory **out);
+RB_NODISCARD rubato_status rb_memory_add(struct rubato_comm *comm, void *base, size_t size_bytes,
+					 struct rb_memory **out);
+void rb_memory_drop(struct rubato_comm *comm, struct rb_memory *memory);
+/* The one that holds all these bytes, or NULL. */
+struct rb_memory *rb_memory_find(struct rubato_comm *comm, const void *base, size_t size_bytes);
+
+/* ---- news.c: failures spread to all ranks along neighbours at distances 1, 2, 4, ... both ways
+ * ---- */
+RB_NODISCARD rubato_status rb_news_open(struct rubato_comm *comm);
+void rb_news_close(struct rubato_comm *comm);
+void rb_news_tell(struct rb_engine *engine, void *comm); /* engine.poisoned */
+
+/* ---- op.c: under the lock ---- */
+
+/* Checks the arguments, chooses, plans. The op must be zeroed but for what a former use left. */
+RB_NODISCARD rubato_status rb_op_prepare(struct rubato_op *op);
+void rb_op_start(struct rubato_op *op);
+void rb_op_cancel(struct rubato_op *op);
+/* Frees what prepare made; not the struct. */
+void rb_op_release(struct rubato_op *op);
+/* Persistent operations on peers' memory: tells the peers ours, once. Collective. */
+RB_NODISCARD rubato_status rb_op_exchange(struct rubato_op *op, uint64_t deadline_ns);
+
+#endif

@@ -1,0 +1,540 @@
+/*
+ * engine.c -- progress, waiting and sleeping; engine.h has the locking rule.
+ *
+ * No lost wake-up: a driver sleeps only after arm() of every endpoint has said that nothing is
+ * pending, and an event after arm() makes a descriptor readable. Whoever adds work for a sleeping
+ * driver that no descriptor announces (executor work) calls wake(). The progress thread stays in
+ * its sleep on the descriptors while a waiter drives (nothing is armed then, so it is not
+ * disturbed), and is armed again when the waiter leaves operations behind.
+ */
+#include "runtime/engine.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "runtime/plug.h"
+
+#define SLOTS_PER_BLOCK 64
+#define POLLS_PER_CLOCK 32 /* Polls between two looks at the clock: a look costs some 25 ns. */
+#define SLEEP_NS_MAX                                                                               \
+	100000000u /* A sleep is at most 100 ms: bounds the harm of a wake-up lost below. */
+
+struct rb_slot_block {
+	struct rb_slot_block *next;
+	struct rb_slot slots[SLOTS_PER_BLOCK];
+};
+
+struct rb_endpoint *rb_engine_endpoint(struct rb_engine *engine, uint32_t peer)
+{
+	return engine->endpoints[engine->route[peer]];
+}
+
+uint64_t rb_engine_now(struct rb_engine *engine)
+{
+	struct rb_endpoint *ep = engine->endpoints[0];
+
+	return ep->ops->now_ns(ep);
+}
+
+struct rb_slot *rb_slot_take(struct rb_engine *engine)
+{
+	struct rb_slot *slot = engine->free_slots;
+
+	if (slot == NULL) {
+		struct rb_slot_block *block = calloc(1, sizeof(*block));
+
+		if (block == NULL)
+			return NULL;
+		block->next = engine->slot_blocks;
+		engine->slot_blocks = block;
+		for (uint32_t i = 0; i < SLOTS_PER_BLOCK; i++)
+			rb_slot_give(engine, &block->slots[i]);
+		slot = engine->free_slots;
+	}
+	engine->free_slots = slot->next;
+	slot->next = slot->previous = NULL;
+	return slot;
+}
+
+void rb_slot_give(struct rb_engine *engine, struct rb_slot *slot)
+{
+	slot->next = engine->free_slots;
+	engine->free_slots = slot;
+}
+
+rubato_status rb_engine_init(struct rb_engine *engine, uint32_t rank, uint32_t rank_count)
+{
+	memset(engine, 0, sizeof(*engine));
+	rb_lock_init(&engine->lock);
+	engine->rank = rank;
+	engine->rank_count = rank_count;
+	engine->route = calloc(rank_count, sizeof(*engine->route));
+	engine->lost = calloc(rank_count, sizeof(*engine->lost));
+	if (engine->route == NULL || engine->lost == NULL) {
+		rb_engine_fini(engine);
+		return RB_FAIL(RUBATO_ERR_MEMORY, "engine for %u ranks", rank_count);
+	}
+	rubato_status err = rb_executor_host_open(&engine->executor);
+	if (err != RUBATO_OK)
+		rb_engine_fini(engine);
+	return err;
+}
+
+void rb_engine_fini(struct rb_engine *engine)
+{
+	RB_ASSERT(engine->runs == NULL);
+	while (engine->slot_blocks != NULL) {
+		struct rb_slot_block *block = engine->slot_blocks;
+
+		engine->slot_blocks = block->next;
+		for (uint32_t i = 0; i < SLOTS_PER_BLOCK; i++)
+			free(block->slots[i].operands_more);
+		free(block);
+	}
+	if (engine->executor != NULL)
+		engine->executor->ops->close(engine->executor);
+	free(engine->route);
+	free(engine->lost);
+	engine->executor = NULL;
+	engine->route = NULL;
+	engine->lost = NULL;
+}
+
+/* ---- Progress ---- */
+
+static bool requests_done(struct rb_engine *engine, struct rb_request *list)
+{
+	bool any = list != NULL;
+
+	while (list != NULL) {
+		struct rb_request *request = list;
+		struct rb_slot *slot = request->owner;
+
+		list = request->next;
+		slot->done(engine, slot);
+	}
+	return any;
+}
+
+static bool works_done(struct rb_engine *engine, struct rb_executor *executor)
+{
+	struct rb_work *list = executor->ops->poll(executor);
+	bool any = list != NULL;
+
+	while (list != NULL) {
+		struct rb_work *work = list;
+		struct rb_slot *slot = work->owner;
+
+		list = work->next;
+		slot->done(engine, slot);
+	}
+	return any;
+}
+
+static void failures_note(struct rb_engine *engine, struct rb_endpoint *ep)
+{
+	struct rb_failure failure;
+	char text[224];
+
+	while (ep->ops->failure(ep, &failure)) {
+		if (failure.peer >= engine->rank_count || engine->lost[failure.peer])
+			continue;
+		engine->lost[failure.peer] = true;
+		(void)snprintf(text, sizeof(text), "rank %u is lost: %s", failure.peer,
+			       failure.text);
+		RB_LOG(RB_LOG_INFO, "rank %u: %s", engine->rank, text);
+		rb_plug_peer_lost(engine, failure.peer);
+		if (engine->runs != NULL)
+			rb_engine_poison(engine, RUBATO_ERR_PEER, text);
+	}
+}
+
+/* Executors of runs that brought their own (tests, devices). */
+static bool own_executors_poll(struct rb_engine *engine)
+{
+	for (struct rb_run *run = engine->runs; run != NULL; run = run->next)
+		if (run->executor != NULL && works_done(engine, run->executor))
+			return true; /* The list may have changed. */
+	return false;
+}
+
+bool rb_engine_progress(struct rb_engine *engine)
+{
+	bool moved = false;
+	const char *broken;
+
+	if (engine->executor->ops->busy(engine->executor)) {
+		moved = true;
+		(void)works_done(engine, engine->executor);
+	}
+	for (uint32_t i = 0; i < engine->endpoint_count; i++) {
+		struct rb_endpoint *ep = engine->endpoints[i];
+
+		moved |= requests_done(engine, ep->ops->poll(ep));
+		failures_note(engine, ep);
+	}
+	if (engine->runs != NULL)
+		moved |= own_executors_poll(engine);
+	if (engine->plugs != NULL)
+		moved |= rb_plug_timers(engine);
+	if (atomic_load_explicit(&engine->abort_wanted, memory_order_relaxed))
+		rb_engine_poison(engine, RUBATO_ERR_CANCELLED, "the communicator was aborted");
+	if (rb_broken_take(&broken))
+		rb_engine_poison(engine, RUBATO_ERR_INTERNAL, broken);
+	return moved;
+}
+
+static bool executors_busy(struct rb_engine *engine)
+{
+	if (engine->executor->ops->busy(engine->executor))
+		return true;
+	for (struct rb_run *run = engine->runs; run != NULL; run = run->next)
+		if (run->executor != NULL && run->executor->ops->busy(run->executor))
+			return true;
+	return false;
+}
+
+/* ---- Poison ---- */
+
+rubato_status rb_engine_check(struct rb_engine *engine)
+{
+	return engine->poison == RUBATO_OK ? RUBATO_OK
+					   : RB_FAIL(engine->poison, "%s", engine->poison_text);
+}
+
+/* A run that is being advanced further up in the stack ends there, once its status is set. */
+static struct rb_run *run_to_end(struct rb_engine *engine)
+{
+	struct rb_run *run = engine->runs;
+
+	while (run != NULL && run->advancing)
+		run = run->next;
+	return run;
+}
+
+void rb_engine_poison(struct rb_engine *engine, rubato_status status, const char *text)
+{
+	struct rb_run *run;
+
+	if (engine->poison != RUBATO_OK)
+		return;
+	engine->poison = status;
+	(void)snprintf(engine->poison_text, sizeof(engine->poison_text), "%s", text);
+	RB_LOG(RB_LOG_INFO, "rank %u: poisoned (%s): %s", engine->rank, rubato_status_name(status),
+	       text);
+	/* run->done may start nothing new (rb_engine_check), so the list only shrinks. */
+	for (run = engine->runs; run != NULL; run = run->next)
+		if (run->advancing)
+			rb_run_fail(engine, run, status, text);
+	while ((run = run_to_end(engine)) != NULL)
+		rb_run_fail(engine, run, status, text);
+	rb_plug_poisoned(engine, status);
+	if (engine->poisoned != NULL)
+		engine->poisoned(engine, engine->poisoned_arg);
+}
+
+/* ---- Lock ---- */
+
+void rb_engine_enter(struct rb_engine *engine)
+{
+	if (rb_lock_try(&engine->lock))
+		return;
+	atomic_fetch_add_explicit(&engine->wanting, 1, memory_order_relaxed);
+	rb_lock_take(&engine->lock);
+	atomic_fetch_sub_explicit(&engine->wanting, 1, memory_order_relaxed);
+}
+
+static void lock_let_others(struct rb_engine *engine)
+{
+	rb_lock_drop(&engine->lock);
+	rb_yield();
+	rb_engine_enter(engine);
+}
+
+static void waiters_wake(struct rb_engine *engine)
+{
+	engine->completed = false;
+	atomic_fetch_add_explicit(&engine->turn, 1, memory_order_release);
+	if (engine->waiters > 0)
+		rb_futex_wake(&engine->turn, UINT32_MAX);
+}
+
+/* ---- Sleeping ---- */
+
+static void endpoints_wake(struct rb_engine *engine)
+{
+	for (uint32_t i = 0; i < engine->endpoint_count; i++)
+		engine->endpoints[i]->ops->wake(engine->endpoints[i]);
+}
+
+static void endpoints_disarm(struct rb_engine *engine, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		engine->endpoints[i]->ops->disarm(engine->endpoints[i]);
+}
+
+static bool endpoints_arm(struct rb_engine *engine)
+{
+	for (uint32_t i = 0; i < engine->endpoint_count; i++) {
+		struct rb_endpoint *ep = engine->endpoints[i];
+
+		if (!ep->ops->arm(ep)) {
+			endpoints_disarm(engine, i + 1);
+			return false;
+		}
+	}
+	return true;
+}
+
+static void descriptors_sleep(struct rb_engine *engine, uint64_t span_ns)
+{
+	struct pollfd fds[RB_ENDPOINTS_MAX];
+	struct timespec span = { (time_t)(span_ns / 1000000000u), (long)(span_ns % 1000000000u) };
+
+	for (uint32_t i = 0; i < engine->endpoint_count; i++)
+		fds[i] = (struct pollfd) {
+			.fd = engine->endpoints[i]->ops->descriptor(engine->endpoints[i]),
+			.events = POLLIN,
+		};
+	(void)ppoll(fds, engine->endpoint_count, &span, NULL);
+}
+
+/* Sleeps, without the lock, until something may have come, a timer is due, or the deadline. */
+static void driver_sleep(struct rb_engine *engine, uint64_t deadline_ns)
+{
+	struct rb_endpoint *first = engine->endpoints[0];
+	uint64_t now, span = SLEEP_NS_MAX, timer = rb_plug_next_timer(engine);
+
+	deadline_ns = timer < deadline_ns ? timer : deadline_ns;
+	if (first->ops->wait != NULL) {
+		first->ops->wait(first, deadline_ns);
+		return;
+	}
+	if (executors_busy(engine) || !endpoints_arm(engine))
+		return;
+	now = rb_engine_now(engine);
+	if (deadline_ns < now + span)
+		span = deadline_ns > now ? deadline_ns - now : 0;
+	first->sleeps++;
+	engine->asleep = true;
+	rb_lock_drop(&engine->lock);
+	descriptors_sleep(engine, span);
+	rb_engine_enter(engine);
+}
+
+/* ---- Driving ---- */
+
+struct idle {
+	uint64_t since_ns; /* 0: the clock has not been read since something moved. */
+	uint32_t polls;
+};
+
+/* Nothing moved: poll again, yield or sleep. Returns false when the deadline has passed. */
+static bool idle_step(struct rb_engine *engine, struct idle *idle, uint64_t deadline_ns)
+{
+	uint64_t now, waited;
+
+	if (engine->endpoints[0]->ops->wait != NULL) {
+		driver_sleep(engine, deadline_ns);
+		return rb_engine_now(engine) < deadline_ns;
+	}
+	if (atomic_load_explicit(&engine->wanting, memory_order_relaxed) > 0) {
+		lock_let_others(engine);
+		return true;
+	}
+	if (++idle->polls % POLLS_PER_CLOCK != 0 && engine->waiting.yield_ns == 0) {
+		rb_pause();
+		return true;
+	}
+	now = rb_engine_now(engine);
+	if (idle->since_ns == 0)
+		idle->since_ns = now;
+	waited = now - idle->since_ns;
+	if (now >= deadline_ns)
+		return false;
+	if (waited < engine->waiting.spin_ns)
+		rb_pause();
+	else if (waited < engine->waiting.spin_ns + engine->waiting.yield_ns)
+		rb_yield();
+	else
+		driver_sleep(engine, deadline_ns);
+	return true;
+}
+
+/* Sleeping waiters look again when the driver changes or something completes. */
+static void turn_wait(struct rb_engine *engine, uint64_t deadline_ns)
+{
+	uint32_t seen = atomic_load_explicit(&engine->turn, memory_order_acquire);
+
+	engine->waiters++;
+	rb_lock_drop(&engine->lock);
+	(void)rb_futex_wait(&engine->turn, seen, deadline_ns);
+	rb_engine_enter(engine);
+	engine->waiters--;
+}
+
+static void driver_take(struct rb_engine *engine, enum rb_driver driver)
+{
+	engine->driver = driver;
+	if (engine->asleep) {
+		engine->asleep = false;
+		endpoints_disarm(engine, engine->endpoint_count);
+	}
+}
+
+static bool drive(struct rb_engine *engine, const bool *done, uint64_t deadline_ns)
+{
+	struct idle idle = { 0, 0 };
+
+	while (!*done) {
+		if (rb_engine_progress(engine)) {
+			idle = (struct idle) { 0, 0 };
+			if (engine->completed && engine->waiters > 0)
+				waiters_wake(engine);
+			continue;
+		}
+		if (*done)
+			break;
+		if (!idle_step(engine, &idle, deadline_ns))
+			return *done;
+		driver_take(engine, RB_DRIVER_WAITER);
+	}
+	return true;
+}
+
+rubato_status rb_engine_wait(struct rb_engine *engine, const bool *done, uint64_t deadline_ns)
+{
+	uint64_t start;
+
+	if (*done)
+		return RUBATO_OK;
+	start = rb_engine_now(engine);
+	while (!*done) {
+		if (engine->driver == RB_DRIVER_WAITER) {
+			turn_wait(engine, deadline_ns);
+			if (!*done && rb_engine_now(engine) >= deadline_ns)
+				break;
+			continue;
+		}
+		driver_take(engine, RB_DRIVER_WAITER);
+		bool finished = drive(engine, done, deadline_ns);
+		engine->driver = RB_DRIVER_NONE;
+		if (engine->waiters > 0)
+			waiters_wake(engine);
+		if (!finished)
+			break;
+	}
+	engine->wait_ns += rb_engine_now(engine) - start;
+	return *done ? RUBATO_OK : RUBATO_ERR_TIMEOUT;
+}
+
+/* ---- The progress thread ---- */
+
+static void background_drive(struct rb_engine *engine)
+{
+	struct idle idle = { 0, 0 };
+
+	while (engine->driver == RB_DRIVER_BACKGROUND && engine->in_flight > 0 && !engine->stop) {
+		engine->background_polls++;
+		if (rb_engine_progress(engine)) {
+			idle = (struct idle) { 0, 0 };
+			if (engine->completed && engine->waiters > 0)
+				waiters_wake(engine);
+			if (atomic_load_explicit(&engine->wanting, memory_order_relaxed) > 0)
+				lock_let_others(engine);
+			continue;
+		}
+		(void)idle_step(engine, &idle, UINT64_MAX);
+		if (engine->asleep && engine->driver == RB_DRIVER_BACKGROUND)
+			driver_take(engine, RB_DRIVER_BACKGROUND);
+	}
+	if (engine->driver == RB_DRIVER_BACKGROUND)
+		engine->driver = RB_DRIVER_NONE;
+}
+
+static void *background_main(void *arg)
+{
+	struct rb_engine *engine = arg;
+
+	rb_engine_enter(engine);
+	while (!engine->stop) {
+		if (engine->driver == RB_DRIVER_BACKGROUND) {
+			background_drive(engine);
+			continue;
+		}
+		uint32_t seen = atomic_load(&engine->background_word);
+
+		engine->background_parked = true;
+		rb_lock_drop(&engine->lock);
+		(void)rb_futex_wait(&engine->background_word, seen, UINT64_MAX);
+		rb_engine_enter(engine);
+		engine->background_parked = false;
+	}
+	rb_lock_drop(&engine->lock);
+	return NULL;
+}
+
+static void background_kick(struct rb_engine *engine)
+{
+	atomic_fetch_add(&engine->background_word, 1);
+	if (engine->background_parked)
+		rb_futex_wake(&engine->background_word, 1);
+}
+
+static void background_step(void *arg)
+{
+	struct rb_engine *engine = arg;
+
+	while (rb_engine_progress(engine))
+		;
+}
+
+rubato_status rb_engine_background(struct rb_engine *engine, bool wanted)
+{
+	for (uint32_t i = 0; i < engine->endpoint_count; i++) {
+		struct rb_endpoint *ep = engine->endpoints[i];
+
+		if (ep->ops->caps & RB_CAP_BACKGROUND) {
+			ep->ops->drive(ep, background_step, engine);
+			return RUBATO_OK;
+		}
+	}
+	return wanted ? rb_thread_start(&engine->background, background_main, engine) : RUBATO_OK;
+}
+
+void rb_engine_leave(struct rb_engine *engine)
+{
+	if (engine->background.running && engine->in_flight > 0) {
+		if (engine->driver == RB_DRIVER_NONE && engine->waiters == 0) {
+			engine->driver = RB_DRIVER_BACKGROUND;
+			if (engine->background_parked)
+				background_kick(engine);
+			else if (!executors_busy(engine) && endpoints_arm(engine))
+				engine->asleep = true; /* It sleeps on the descriptors still. */
+			else
+				endpoints_wake(engine);
+		} else if (engine->driver == RB_DRIVER_BACKGROUND && engine->asleep &&
+			   executors_busy(engine)) {
+			endpoints_wake(engine);
+		}
+	}
+	rb_lock_drop(&engine->lock);
+}
+
+void rb_engine_stop(struct rb_engine *engine)
+{
+	if (!engine->background.running)
+		return;
+	rb_engine_enter(engine);
+	engine->stop = true;
+	background_kick(engine);
+	endpoints_wake(engine);
+	rb_lock_drop(&engine->lock);
+	rb_thread_join(&engine->background);
+}

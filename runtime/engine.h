@@ -1,0 +1,184 @@
+/*
+ * engine.h -- carries out schedules: the one place where collectives meet transports and executors.
+ *
+ * Locking. Everything here is under engine->lock, but for what says otherwise. Endpoints and
+ * executors are thus used by one thread at a time; who holds the lock and polls is the *driver*:
+ *
+ *   NONE        nothing is in flight, or nobody has had to wait yet
+ *   WAITER      a thread inside a blocking call polls until its own operation is complete. Other
+ * waiting threads sleep on `turn`; leaving, the driver hands over to one of them BACKGROUND
+ * operations are in flight and nobody waits: the progress thread polls, or sleeps with the
+ *               endpoints armed. A thread that comes to wait takes over at once
+ *
+ * A driver drops the lock when another thread wants it (engine->wanting) and whenever it yields or
+ * sleeps.
+ */
+#ifndef RB_RUNTIME_ENGINE_H
+#define RB_RUNTIME_ENGINE_H
+
+#include "base/config.h"
+#include "base/sync.h"
+#include "runtime/executor.h"
+#include "runtime/plan.h"
+#include "transport/transport.h"
+
+#define RB_WINDOW                                                                                  \
+	8 /* Iterations of one step in flight. Guess: hides a round trip at 256 KiB a chunk. */
+#define RB_ENDPOINTS_MAX 4
+
+struct rb_engine;
+struct rb_run;
+struct rb_plug;
+
+/* One post or one piece of work, from a pool that never shrinks: steady state allocates nothing. */
+struct rb_slot {
+	union {
+		struct rb_request request;
+		struct rb_work work;
+	};
+	/* Operands that do not fit into work.operands; kept for the next user of the slot. */
+	const void **operands_more;
+	uint32_t operands_more_count;
+	bool is_work;
+	uint32_t step, iteration; /* Of a run. */
+	void *owner;
+	void (*done)(struct rb_engine *engine, struct rb_slot *slot); /* Gives the slot back. */
+	struct rb_slot *next, *previous; /* In the owner's list, or the free list. */
+};
+
+struct rb_step_state {
+	uint32_t started, done; /* done: iterations 0 .. done - 1 are complete. */
+	uint32_t finished;      /* Bit i: iteration done + i is complete too. */
+};
+
+/* Where a peer's buffers are: mapped here, or reachable by put. */
+struct rb_peer_buffers {
+	void *mapped[RB_BUFFER_COUNT];
+	struct rb_remote *remote[RB_BUFFER_COUNT];
+	uint64_t remote_offset[RB_BUFFER_COUNT];
+};
+
+/* A schedule being executed. */
+struct rb_run {
+	/* Set by the owner before rb_run_start. */
+	struct rb_plan *plan;
+	void *buffers[RB_BUFFER_COUNT]; /* IN is never written. */
+	struct rb_peer_buffers *peers;  /* Per rank; NULL if the schedule names no peer's memory. */
+	struct rb_executor *executor;   /* NULL: the engine's. */
+	rubato_type type;
+	rubato_operator op;
+	uint64_t tag;
+	struct rb_signature signature;
+	uint32_t instance; /* Chooses the set of scratch slots. */
+	bool entered;      /* RB_STEP_ENTRY steps are left out. */
+	void (*done)(struct rb_engine *engine, struct rb_run *run); /* May free the run. */
+	void *owner;
+	/* The run's own. */
+	struct rb_step_state *states;
+	uint64_t *dirty; /* Bitmap of steps whose next iteration may have become ready. */
+	uint32_t step_capacity, steps_left;
+	bool active;
+	bool advancing;
+	rubato_status status;
+	char failure[192];              /* The sentence of the first error. */
+	struct rb_slot *slots;          /* Outstanding. */
+	struct rb_run *next, *previous; /* engine->runs. */
+	uint64_t started_ns;
+};
+
+enum rb_driver { RB_DRIVER_NONE, RB_DRIVER_WAITER, RB_DRIVER_BACKGROUND };
+
+struct rb_waiting {        /* How to wait, from the costs of this machine: waiting.c. */
+	uint64_t spin_ns;  /* Poll without giving the core away. */
+	uint64_t yield_ns; /* Then poll between yields, for so long; then sleep. */
+};
+
+struct rb_engine {
+	struct rb_lock lock;
+	_Atomic uint32_t wanting; /* Threads that are about to take the lock. */
+	uint32_t rank, rank_count, epoch;
+	struct rb_endpoint *endpoints[RB_ENDPOINTS_MAX];
+	uint32_t endpoint_count;
+	uint8_t *route; /* Per peer: index into endpoints. */
+	bool *lost;     /* Per peer: a failure was reported. */
+	struct rb_executor *executor;
+	struct rb_waiting waiting;
+
+	struct rb_slot *free_slots;
+	struct rb_slot_block *slot_blocks;
+	struct rb_run *runs; /* Active ones. */
+	uint32_t in_flight; /* Operations that nobody may be waiting for: what BACKGROUND is for. */
+	struct rb_plug *plugs; /* Protocol machines: plug.h. */
+
+	enum rb_driver driver;
+	bool asleep;      /* The driver sleeps, the lock is free. */
+	uint32_t waiters; /* Threads that sleep on turn. */
+	_Atomic uint32_t turn;
+	bool completed; /* Something completed since the driver last woke the waiters. */
+	struct rb_thread background;
+	_Atomic uint32_t background_word; /* The parked progress thread sleeps on it. */
+	bool background_parked, stop;
+
+	rubato_status poison; /* The first error of a collective, or 0. */
+	char poison_text[256];
+	_Atomic bool abort_wanted;
+	void (*poisoned)(struct rb_engine *engine, void *arg); /* Told once, to tell the peers. */
+	void *poisoned_arg;
+
+	uint64_t operations, bytes_mapped, wait_ns, background_polls;
+};
+
+/* endpoints, route: set by the caller afterwards, before anything else is called. */
+RB_NODISCARD rubato_status rb_engine_init(struct rb_engine *engine, uint32_t rank,
+					  uint32_t rank_count);
+/* Stops the progress thread. Endpoints are closed by the caller, after this. */
+void rb_engine_stop(struct rb_engine *engine);
+void rb_engine_fini(struct rb_engine *engine);
+
+void rb_engine_enter(struct rb_engine *engine); /* Takes the lock. */
+void rb_engine_leave(
+	struct rb_engine *engine); /* Drops it; hands what is in flight to BACKGROUND. */
+
+/* ---- Under the lock ---- */
+
+struct rb_endpoint *rb_engine_endpoint(struct rb_engine *engine, uint32_t peer);
+uint64_t rb_engine_now(struct rb_engine *engine);
+
+/* NULL when memory runs out. */
+struct rb_slot *rb_slot_take(struct rb_engine *engine);
+void rb_slot_give(struct rb_engine *engine, struct rb_slot *slot);
+
+/* One round: polls executors and endpoints, advances runs. True if anything moved. */
+bool rb_engine_progress(struct rb_engine *engine);
+/*
+ * Drives, or lets others drive, until *done, the deadline, poison or abort. OK means *done. TIMEOUT
+ * leaves everything in flight. In a poisoned engine, operations complete with errors by themselves.
+ */
+RB_NODISCARD rubato_status rb_engine_wait(struct rb_engine *engine, const bool *done,
+					  uint64_t deadline_ns);
+/* Ends all runs with `status`, buffers quiet, and lets no new one start. The first one counts. */
+void rb_engine_poison(struct rb_engine *engine, rubato_status status, const char *text);
+RB_NODISCARD rubato_status rb_engine_check(struct rb_engine *engine); /* The poison, noted again. */
+
+RB_NODISCARD rubato_status rb_engine_background(struct rb_engine *engine, bool wanted);
+
+/* ---- Runs: run.c ---- */
+
+RB_NODISCARD rubato_status rb_run_init(struct rb_run *run, struct rb_plan *plan);
+void rb_run_fini(struct rb_run *run);
+/* Starts what can start; run->done is called when all is complete, perhaps before this returns. */
+void rb_run_start(struct rb_engine *engine, struct rb_run *run);
+/* Ends it with `status`: afterwards no buffer is touched any more, and run->done has been called.
+ */
+void rb_run_fail(struct rb_engine *engine, struct rb_run *run, rubato_status status,
+		 const char *text);
+/* "waiting for rank 3 (recv), rank 5 (wait)": what it lacks. Returns text. */
+char *rb_run_absent(const struct rb_run *run, char *text, size_t text_bytes);
+
+/* ---- waiting.c ---- */
+
+/* node_ranks share `cores`; forced_ns > 0 is RUBATO_SPIN. */
+struct rb_waiting rb_waiting_choose(uint32_t node_ranks, uint32_t cores, uint64_t forced_ns);
+uint32_t rb_cores_allowed(void);
+
+#endif

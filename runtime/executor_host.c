@@ -1,0 +1,131 @@
+/*
+ * executor_host.c -- copies and reductions by the thread that drives the engine, in bounded slices.
+ *
+ * Small work is done when it is started. Larger work waits in a queue, oldest first, and each poll
+ * does one slice of it: between slices the engine polls its transports, so that peers never wait
+ * for long.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/executor.h"
+
+#define IMMEDIATE_BYTES (64u << 10) /* About 3 us of work: less than a poll round is worth. */
+
+struct host {
+	struct rb_executor base;
+	rb_reduce_fn reduce;
+	struct rb_work *first, *last; /* The queue, by next and previous. */
+};
+
+/* Does elements done_count .. done_count + count - 1. */
+static void work_slice(struct host *host, struct rb_work *work, uint64_t count)
+{
+	const size_t skip = (size_t)work->done_count * work->element_bytes;
+	struct rb_reduce part = work->reduce;
+
+	part.count = count;
+	part.to = (uint8_t *)part.to + skip;
+	if (part.from_count == 1 && part.final_count == 0) {
+		if (part.to != (const uint8_t *)part.from[0] + skip)
+			memcpy(part.to, (const uint8_t *)part.from[0] + skip,
+			       (size_t)count * work->element_bytes);
+	} else if (skip == 0) {
+		host->reduce(&part);
+	} else {
+		const void *moved[64];
+
+		RB_ASSERT(part.from_count <= 64);
+		for (uint32_t i = 0; i < part.from_count; i++)
+			moved[i] = (const uint8_t *)part.from[i] + skip;
+		part.from = moved;
+		host->reduce(&part);
+	}
+	work->done_count += count;
+}
+
+static void host_start(struct rb_executor *executor, struct rb_work *work)
+{
+	struct host *host = (struct host *)executor;
+	uint64_t bytes = work->reduce.count * work->element_bytes * work->reduce.from_count;
+
+	work->status = RUBATO_OK;
+	work->done_count = 0;
+	/* Operands beyond the copy in work_slice are never sliced. */
+	if (bytes <= IMMEDIATE_BYTES || work->reduce.from_count > 64) {
+		work_slice(host, work, work->reduce.count);
+		work->state = RB_WORK_DONE;
+		return;
+	}
+	work->state = RB_WORK_PENDING;
+	work->next = NULL;
+	work->previous = host->last;
+	*(host->last != NULL ? &host->last->next : &host->first) = work;
+	host->last = work;
+}
+
+static void queue_remove(struct host *host, struct rb_work *work)
+{
+	*(work->previous != NULL ? &work->previous->next : &host->first) = work->next;
+	*(work->next != NULL ? &work->next->previous : &host->last) = work->previous;
+	work->next = work->previous = NULL;
+}
+
+static struct rb_work *host_poll(struct rb_executor *executor)
+{
+	struct host *host = (struct host *)executor;
+	struct rb_work *work = host->first;
+
+	if (work == NULL)
+		return NULL;
+
+	uint64_t left = work->reduce.count - work->done_count;
+	uint64_t slice = RB_SLICE_BYTES / work->element_bytes;
+
+	work_slice(host, work, left < slice ? left : slice);
+	if (work->done_count < work->reduce.count)
+		return NULL;
+	queue_remove(host, work);
+	work->state = RB_WORK_DONE;
+	return work;
+}
+
+static void host_cancel(struct rb_executor *executor, struct rb_work *work)
+{
+	if (work->state != RB_WORK_PENDING)
+		return;
+	queue_remove((struct host *)executor, work);
+	work->state = RB_WORK_DONE;
+	work->status = RUBATO_ERR_CANCELLED;
+}
+
+static bool host_busy(struct rb_executor *executor)
+{
+	return ((struct host *)executor)->first != NULL;
+}
+
+static void host_close(struct rb_executor *executor)
+{
+	free(executor);
+}
+
+static const struct rb_executor_ops host_ops = {
+	.name = "host",
+	.start = host_start,
+	.poll = host_poll,
+	.cancel = host_cancel,
+	.busy = host_busy,
+	.close = host_close,
+};
+
+rubato_status rb_executor_host_open(struct rb_executor **out)
+{
+	struct host *host = calloc(1, sizeof(*host));
+
+	if (host == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "host executor: %zu bytes", sizeof(*host));
+	host->base.ops = &host_ops;
+	host->reduce = rb_reduce_best();
+	*out = &host->base;
+	return RUBATO_OK;
+}

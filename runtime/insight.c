@@ -1,0 +1,157 @@
+/* insight.c -- what the library does and why: dump, explain, statistics, forced algorithms. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/comm.h"
+
+static int kind_find(const char *name)
+{
+	for (int k = RB_KIND_BARRIER; k <= RB_KIND_ALLGATHER; k++)
+		if (strcmp(name, rb_kind_name((enum rb_kind)k)) == 0)
+			return k;
+	return -1;
+}
+
+rubato_status rubato_set_algorithm(rubato_comm *comm, const char *operation, const char *algorithm)
+{
+	int kind, found;
+
+	if (comm == NULL || operation == NULL || algorithm == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "algorithm: NULL");
+	kind = kind_find(operation);
+	if (kind < 0)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "algorithm: unknown operation '%s'", operation);
+	found = rb_algorithm_find((enum rb_kind)kind, algorithm);
+	if (found < 0 && strcmp(algorithm, "auto") != 0) {
+		char names[256] = "auto";
+
+		for (uint32_t i = 0; i < rb_algorithm_count; i++) {
+			if ((int)rb_algorithms[i].kind != kind)
+				continue;
+			(void)snprintf(names + strlen(names), sizeof(names) - strlen(names), ", %s",
+				       rb_algorithms[i].name);
+		}
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s has no algorithm '%s': there are %s",
+			       operation, algorithm, names);
+	}
+	rb_engine_enter(&comm->engine);
+	comm->forced[kind] = found;
+	rb_engine_leave(&comm->engine);
+	return RUBATO_OK;
+}
+
+rubato_status rubato_explain(rubato_comm *comm, const char *operation, uint64_t count,
+			     rubato_type type, char *text, size_t text_bytes)
+{
+	uint32_t element_bytes = (uint32_t)rubato_type_bytes(type);
+	struct rb_choice choice;
+	rubato_status err;
+	int kind;
+
+	if (comm == NULL || operation == NULL || text == NULL || element_bytes == 0)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "explain: NULL or unknown type");
+	kind = kind_find(operation);
+	if (kind < 0)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "explain: unknown operation '%s'", operation);
+	rb_engine_enter(&comm->engine);
+	err = rb_choose(&comm->facts, (enum rb_kind)kind, count, element_bytes, comm->forced[kind],
+			&choice);
+	rb_engine_leave(&comm->engine);
+	if (err != RUBATO_OK)
+		return err;
+	int used = snprintf(text, text_bytes,
+			    "%s: %s (%s), chunks of %llu elements, predicted %.1f us", operation,
+			    rb_algorithms[choice.algorithm].name, choice.why,
+			    (unsigned long long)choice.chunk, choice.predicted_us);
+	if (choice.staged != choice.algorithm && used > 0 && (size_t)used < text_bytes)
+		(void)snprintf(text + used, text_bytes - (size_t)used,
+			       "; %s where a buffer is plain", rb_algorithms[choice.staged].name);
+	return RUBATO_OK;
+}
+
+rubato_status rubato_get_stats(rubato_comm *comm, rubato_stats *stats)
+{
+	struct rb_engine *engine;
+
+	if (comm == NULL || stats == NULL || stats->size_bytes < sizeof(*stats))
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "stats: NULL, or size_bytes is not set");
+	engine = &comm->engine;
+	rb_engine_enter(engine);
+	*stats = (rubato_stats) {
+		.size_bytes = (uint32_t)sizeof(*stats),
+		.operations_in_flight = engine->in_flight,
+		.operations = engine->operations,
+		.bytes_mapped = engine->bytes_mapped,
+		.wait_ns = engine->wait_ns,
+		.background_polls = engine->background_polls,
+	};
+	for (uint32_t i = 0; i < engine->endpoint_count; i++) {
+		stats->bytes_sent += engine->endpoints[i]->bytes_sent;
+		stats->bytes_received += engine->endpoints[i]->bytes_received;
+		stats->sleeps += engine->endpoints[i]->sleeps;
+	}
+	rb_engine_leave(engine);
+	return RUBATO_OK;
+}
+
+/* ---- Dump ---- */
+
+static void line_write(void *arg, const char *text)
+{
+	int fd = *(const int *)arg;
+	char line[320];
+	int bytes = snprintf(line, sizeof(line), "%s\n", text);
+
+	if (bytes > (int)sizeof(line) - 1)
+		bytes = (int)sizeof(line) - 1;
+	(void)!write(fd, line, (size_t)bytes);
+}
+
+static void run_dump(const struct rb_engine *engine, const struct rb_run *run, int fd)
+{
+	const struct rb_schedule *schedule = &run->plan->schedule;
+	char name[96], absent[96], line[300];
+	uint32_t complete = 0;
+
+	for (uint32_t s = 0; s < schedule->step_count; s++)
+		complete += run->states[s].done == run->plan->iterations[s];
+	(void)rb_signature_text(&run->signature, name, sizeof(name));
+	(void)rb_run_absent(run, absent, sizeof(absent));
+	(void)snprintf(line, sizeof(line), "r%u %s %s s%u/%u tag %#llx wait%s", engine->rank,
+		       run->plan->algorithm != NULL ? run->plan->algorithm->name : "given", name,
+		       complete, schedule->step_count, (unsigned long long)run->tag,
+		       absent[0] != '\0' ? absent : " none");
+	line_write(&fd, line);
+}
+
+void rubato_dump(rubato_comm *comm, int fd)
+{
+	static const char *const drivers[] = { "none", "waiter", "background" };
+	struct rb_engine *engine;
+	char line[300];
+
+	if (comm == NULL)
+		return;
+	engine = &comm->engine;
+	rb_engine_enter(engine);
+	(void)snprintf(line, sizeof(line),
+		       "r%u of %u operations %llu in_flight %u driver %s waiters %u poison %s",
+		       engine->rank, engine->rank_count, (unsigned long long)engine->operations,
+		       engine->in_flight, drivers[engine->driver], engine->waiters,
+		       engine->poison != RUBATO_OK ? engine->poison_text : "none");
+	line_write(&fd, line);
+	for (const struct rb_run *run = engine->runs; run != NULL; run = run->next)
+		run_dump(engine, run, fd);
+	for (uint32_t i = 0; i < engine->endpoint_count; i++)
+		engine->endpoints[i]->ops->dump(engine->endpoints[i], line_write, &fd);
+	rb_engine_leave(engine);
+}
+
+const char *rubato_algorithm_name(const char *operation, uint32_t index)
+{
+	for (uint32_t i = 0; i < rb_algorithm_count; i++)
+		if (strcmp(rb_kind_name(rb_algorithms[i].kind), operation) == 0 && index-- == 0)
+			return rb_algorithms[i].name;
+	return NULL;
+}

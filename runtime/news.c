@@ -1,0 +1,166 @@
+/*
+ * news.c -- a rank that fails tells the others, so that they need not wait for their deadlines.
+ *
+ * Each rank keeps one receive posted for each neighbour at distance 1, 2, 4, ... both ways. A rank
+ * whose communicator is poisoned sends its reason to all of them; who receives it is poisoned in
+ * turn and so passes it on: every live rank is reached in about log2 n hops, around lost ones.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/comm.h"
+
+static const struct rb_signature news_signature = {
+	.kind = RB_KIND_CONTROL, .type = 0xff, .op = 0xff, .root = UINT32_MAX
+};
+
+#define NEWS_BYTES 200 /* status, origin, 192 bytes of text. */
+
+static void request_prepare(struct rb_engine *engine, struct rb_slot *slot, uint32_t peer,
+			    uint8_t *bytes)
+{
+	slot->is_work = false;
+	slot->request.peer = peer;
+	slot->request.tag = rb_tag(engine->epoch, RB_TAG_CONTROL, 0);
+	slot->request.signature = news_signature;
+	slot->request.buffer = bytes;
+	slot->request.size_bytes = NEWS_BYTES;
+	slot->request.owner = slot;
+	slot->request.state = RB_REQUEST_IDLE;
+}
+
+static void news_take(struct rb_engine *engine, struct rb_news *news)
+{
+	struct rb_wire w = rb_wire_over(news->bytes, NEWS_BYTES);
+	int32_t status = (int32_t)rb_wire_get_u32(&w);
+	uint32_t origin = rb_wire_get_u32(&w);
+	char text[192], line[256];
+
+	struct rubato_comm *comm = engine->poisoned_arg;
+
+	rb_wire_get_bytes(&w, text, sizeof(text));
+	text[sizeof(text) - 1] = '\0';
+	if (engine->poison == RUBATO_OK) {
+		comm->news_origin = origin;
+		(void)snprintf(comm->news_text, sizeof(comm->news_text), "%s", text);
+	}
+	(void)snprintf(line, sizeof(line), "rank %u failed: %s", origin, text);
+	/* A mismatch has two sides, both of which should see it as such. */
+	rb_engine_poison(engine,
+			 status == RUBATO_ERR_MISMATCH ? RUBATO_ERR_MISMATCH : RUBATO_ERR_PEER,
+			 status == RUBATO_ERR_MISMATCH ? text : line);
+}
+
+static void receive_done(struct rb_engine *engine, struct rb_slot *slot)
+{
+	struct rb_news *news = slot->owner;
+	rubato_status status = slot->request.status;
+
+	news->slot = NULL;
+	rb_slot_give(engine, slot);
+	if (status == RUBATO_OK)
+		news_take(engine, news);
+}
+
+static rubato_status receive_post(struct rb_engine *engine, struct rb_news *news)
+{
+	struct rb_endpoint *ep = rb_engine_endpoint(engine, news->peer);
+	struct rb_slot *slot = rb_slot_take(engine);
+
+	if (slot == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "failure news: no slot");
+	request_prepare(engine, slot, news->peer, news->bytes);
+	slot->owner = news;
+	slot->done = receive_done;
+	news->slot = slot;
+	ep->ops->recv(ep, &slot->request);
+	if (slot->request.state == RB_REQUEST_DONE)
+		receive_done(engine, slot);
+	return RUBATO_OK;
+}
+
+static bool neighbour_known(const struct rubato_comm *comm, uint32_t peer)
+{
+	for (uint32_t i = 0; i < comm->news_count; i++)
+		if (comm->news[i].peer == peer)
+			return true;
+	return peer == comm->engine.rank;
+}
+
+static void neighbour_add(struct rubato_comm *comm, uint32_t peer)
+{
+	if (!neighbour_known(comm, peer))
+		comm->news[comm->news_count++].peer = peer;
+}
+
+rubato_status rb_news_open(struct rubato_comm *comm)
+{
+	uint32_t rank = comm->engine.rank, n = comm->engine.rank_count;
+
+	for (uint64_t distance = 1; distance < n; distance *= 2) {
+		neighbour_add(comm, (uint32_t)((rank + distance) % n));
+		neighbour_add(comm, (uint32_t)((rank + n - distance) % n));
+	}
+	for (uint32_t i = 0; i < comm->news_count; i++)
+		RB_TRY(receive_post(&comm->engine, &comm->news[i]));
+	return RUBATO_OK;
+}
+
+void rb_news_close(struct rubato_comm *comm)
+{
+	for (uint32_t i = 0; i < comm->news_count; i++) {
+		struct rb_slot *slot = comm->news[i].slot;
+		struct rb_endpoint *ep = rb_engine_endpoint(&comm->engine, comm->news[i].peer);
+
+		comm->news[i].slot = NULL;
+		if (slot == NULL)
+			continue;
+		if (slot->request.state == RB_REQUEST_PENDING)
+			ep->ops->cancel(ep, &slot->request);
+		rb_slot_give(&comm->engine, slot);
+	}
+}
+
+static void send_done(struct rb_engine *engine, struct rb_slot *slot)
+{
+	struct rb_news *news = slot->owner;
+
+	news->slot = NULL;
+	rb_slot_give(engine, slot);
+}
+
+void rb_news_tell(struct rb_engine *engine, void *arg)
+{
+	struct rubato_comm *comm = arg;
+	/* What is passed on keeps its origin and its words. */
+	bool ours = comm->news_text[0] == '\0';
+	const char *text = ours ? engine->poison_text : comm->news_text;
+
+	for (uint32_t i = 0; i < comm->news_count; i++) {
+		struct rb_news *news = &comm->news[i];
+		struct rb_endpoint *ep = rb_engine_endpoint(engine, news->peer);
+		struct rb_slot *slot = engine->lost[news->peer] ? NULL : rb_slot_take(engine);
+		struct rb_wire w;
+
+		if (slot == NULL)
+			continue;
+		if (news->slot != NULL) {
+			/* The buffer is needed, and there is nothing left to learn. */
+			ep->ops->cancel(ep, &news->slot->request);
+			rb_slot_give(engine, news->slot);
+			news->slot = NULL;
+		}
+		memset(news->bytes, 0, sizeof(news->bytes));
+		w = rb_wire_over(news->bytes, NEWS_BYTES);
+		rb_wire_put_u32(&w, (uint32_t)engine->poison);
+		rb_wire_put_u32(&w, ours ? engine->rank : comm->news_origin);
+		rb_wire_put_bytes(&w, text, strnlen(text, 191));
+		request_prepare(engine, slot, news->peer, news->bytes);
+		slot->owner = news;
+		slot->done = send_done;
+		news->slot = slot; /* Cancelled by rb_news_close at the latest. */
+		ep->ops->send(ep, &slot->request);
+		if (slot->request.state == RB_REQUEST_DONE)
+			send_done(engine, slot);
+	}
+}

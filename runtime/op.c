@@ -1,0 +1,648 @@
+/*
+ * op.c -- one operation: choice, plan, buffers, the exchange of their addresses, the run.
+ *
+ *   IDLE --start--> EXCHANGING --all records here--> RUNNING --all steps done--> IDLE
+ *        `--no peer memory needed, or known already----^
+ *
+ * Algorithms that touch peers' memory need its addresses. A persistent operation exchanges them
+ * once, when it is created; a one-shot does so at every call, by an allgather of one record per
+ * rank, which serves as the entry synchronisation too (RB_STEP_ENTRY steps are then left out).
+ * Every rank sees all records, so all see alike whether all buffers are mapped: if not, all take
+ * the algorithm that stages the data through mapped scratch. So callers may mix plain and allocated
+ * buffers as they like.
+ *
+ * One-shots run one at a time (api.c), so they share one scratch: the exchange shows that every
+ * rank has finished the operation before.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "runtime/comm.h"
+
+#define WORD_RECORD 3u                              /* in, out, scratch */
+#define KEY_WORDS (1u + 1u + RB_KEY_BYTES_MAX / 8u) /* offset, key bytes, key */
+#define FULL_RECORD (WORD_RECORD + RB_BUFFER_COUNT * KEY_WORDS)
+
+static bool rooted(enum rb_kind kind)
+{
+	return kind == RB_KIND_BROADCAST || kind == RB_KIND_REDUCE;
+}
+
+static bool reducing(enum rb_kind kind)
+{
+	return kind == RB_KIND_REDUCE || kind == RB_KIND_ALLREDUCE ||
+	       kind == RB_KIND_REDUCE_SCATTER;
+}
+
+static rubato_status arguments_check(const struct rubato_op *op)
+{
+	uint32_t n = op->comm->engine.rank_count;
+	uint64_t bytes = rubato_type_bytes(op->type);
+	const char *name = rb_kind_name(op->kind);
+	bool needs_in = op->kind != RB_KIND_BROADCAST && op->kind != RB_KIND_BARRIER &&
+			!(op->kind == RB_KIND_SENDRECV && !op->sending);
+	bool needs_out = op->kind != RB_KIND_BARRIER &&
+			 !(op->kind == RB_KIND_REDUCE && op->root != op->comm->engine.rank) &&
+			 !(op->kind == RB_KIND_SENDRECV && op->sending);
+
+	if (bytes == 0)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: unknown type %d", name, (int)op->type);
+	if (reducing(op->kind) && (unsigned)op->op >= RUBATO_OPERATOR_COUNT)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: unknown operator %d", name, (int)op->op);
+	if ((rooted(op->kind) || op->kind == RB_KIND_SENDRECV) && op->root >= n)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: rank %u is not in a communicator of %u",
+			       name, op->root, n);
+	if (op->count > (UINT64_MAX / 2) / bytes / n)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT,
+			       "%s: %llu elements on %u ranks do not fit memory", name,
+			       (unsigned long long)op->count, n);
+	if (op->count > 0 && ((needs_in && op->in == NULL) || (needs_out && op->out == NULL)))
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: buffer is NULL", name);
+	return RUBATO_OK;
+}
+
+static rubato_status plan_get(struct rubato_op *op, uint8_t algorithm, struct rb_plan **out)
+{
+	struct rubato_comm *comm = op->comm;
+	struct rb_plan_key key = {
+		.count = op->count,
+		.root = rooted(op->kind) ? op->root : 0,
+		.kind = (uint8_t)op->kind,
+		.element_bytes = (uint8_t)rubato_type_bytes(op->type),
+		.algorithm = algorithm,
+	};
+	struct rb_plan *plan = rb_plan_cache_find(&comm->plans, &key);
+
+	if (plan == NULL) {
+		RB_TRY(rb_plan_make(&key, &op->choice, comm->engine.rank, comm->engine.rank_count,
+				    &plan));
+		rb_plan_cache_add(&comm->plans, plan);
+	}
+	plan->users++;
+	*out = plan;
+	return RUBATO_OK;
+}
+
+static uint32_t plan_needs(const struct rb_plan *plan)
+{
+	return plan->schedule.flags &
+	       (RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_MAPPED_SCRATCH | RB_SCHEDULE_PUT);
+}
+
+static rubato_status scratch_prepare(struct rubato_op *op, uint64_t bytes, bool mapped)
+{
+	if (mapped && (op->scratch == NULL || op->scratch->size_bytes < bytes)) {
+		if (op->scratch != NULL)
+			rb_memory_drop(op->comm, op->scratch);
+		op->scratch = NULL;
+		RB_TRY(rb_memory_alloc(op->comm, bytes, &op->scratch));
+	} else if (!mapped && op->scratch_bytes < bytes) {
+		free(op->plain_scratch);
+		op->scratch_bytes = 0;
+		op->plain_scratch = NULL;
+		if (posix_memalign(&op->plain_scratch, 64, bytes) != 0)
+			return RB_FAIL(RUBATO_ERR_MEMORY, "scratch: %llu bytes",
+				       (unsigned long long)bytes);
+		op->scratch_bytes = bytes;
+	}
+	return RUBATO_OK;
+}
+
+static rubato_status exchange_prepare(struct rubato_op *op)
+{
+	uint32_t n = op->comm->engine.rank_count;
+	uint32_t words = (plan_needs(op->plan) & RB_SCHEDULE_PUT) ? FULL_RECORD : WORD_RECORD;
+
+	if (op->peers == NULL)
+		op->peers = calloc(n, sizeof(*op->peers));
+	if (op->record_words < words) {
+		free(op->records);
+		free(op->own_record);
+		op->records = calloc((size_t)n * words, sizeof(*op->records));
+		op->own_record = calloc(words, sizeof(*op->own_record));
+	}
+	if (op->peers == NULL || op->records == NULL || op->own_record == NULL) {
+		op->record_words = 0;
+		return RB_FAIL(RUBATO_ERR_MEMORY, "records of %u ranks", n);
+	}
+	op->record_words = words;
+	return rb_run_init(&op->exchange, op->comm->exchange_plans[words == FULL_RECORD ? 1 : 0]);
+}
+
+rubato_status rb_op_prepare(struct rubato_op *op)
+{
+	struct rubato_comm *comm = op->comm;
+	uint64_t scratch = 0;
+	bool mapped;
+
+	RB_TRY(arguments_check(op));
+	op->signature = (struct rb_signature) {
+		.kind = (uint8_t)op->kind,
+		.type = op->kind == RB_KIND_BARRIER ? 0xff : (uint8_t)op->type,
+		.op = reducing(op->kind) ? (uint8_t)op->op : 0xff,
+		.root = rooted(op->kind) ? op->root : UINT32_MAX,
+		.count = op->count,
+	};
+	op->done = true;
+	if (op->kind == RB_KIND_SENDRECV)
+		return RUBATO_OK;
+
+	RB_TRY(rb_choose(&comm->facts, op->kind, op->count, (uint32_t)rubato_type_bytes(op->type),
+			 comm->forced[op->kind], &op->choice));
+	op->signature.algorithm = op->choice.algorithm;
+	RB_TRY(plan_get(op, op->choice.algorithm, &op->plan));
+	mapped = plan_needs(op->plan) != 0;
+	scratch = op->plan->scratch_bytes;
+	if ((op->plan->schedule.flags & RB_SCHEDULE_MAPPED_BUFFERS) &&
+	    op->choice.staged != op->choice.algorithm) {
+		RB_TRY(plan_get(op, op->choice.staged, &op->plan_staged));
+		if (op->plan_staged->scratch_bytes > scratch)
+			scratch = op->plan_staged->scratch_bytes;
+	}
+	if (scratch > 0)
+		RB_TRY(scratch_prepare(op, scratch, mapped));
+	if (mapped)
+		RB_TRY(exchange_prepare(op));
+	return rb_run_init(&op->run, op->plan);
+}
+
+/* ---- Records ---- */
+
+static void buffers_list(const struct rubato_op *op, void *base[RB_BUFFER_COUNT],
+			 uint64_t bytes[RB_BUFFER_COUNT])
+{
+	uint64_t element = rubato_type_bytes(op->type);
+	uint64_t part = op->count * element, whole = part * op->comm->engine.rank_count;
+
+	base[RB_BUF_IN] = (void *)(uintptr_t)op->in;
+	base[RB_BUF_OUT] = op->out;
+	base[RB_BUF_SCRATCH] = op->scratch != NULL ? op->scratch->base : op->plain_scratch;
+	bytes[RB_BUF_IN] = op->kind == RB_KIND_REDUCE_SCATTER ? whole : part;
+	bytes[RB_BUF_OUT] = op->kind == RB_KIND_ALLGATHER ? whole : part;
+	bytes[RB_BUF_SCRATCH] = op->scratch != NULL ? op->scratch->size_bytes : 0;
+}
+
+static struct rb_memory *memory_for_put(struct rubato_op *op, enum rb_buffer buffer, void *base,
+					uint64_t bytes)
+{
+	struct rb_memory *memory = rb_memory_find(op->comm, base, bytes);
+
+	if (memory == NULL && rb_memory_add(op->comm, base, bytes, &memory) == RUBATO_OK)
+		op->added[buffer] = memory;
+	return memory;
+}
+
+static void key_write(struct rubato_op *op, enum rb_buffer buffer, void *base, uint64_t bytes)
+{
+	struct rubato_comm *comm = op->comm;
+	uint64_t *words = op->own_record + WORD_RECORD + (uint32_t)buffer * KEY_WORDS;
+	struct rb_endpoint *ep = comm->engine.endpoints[0];
+	size_t key_bytes = 0;
+	struct rb_memory *memory;
+
+	memset(words, 0, KEY_WORDS * sizeof(*words));
+	if (bytes == 0 || base == NULL)
+		return;
+	memory = memory_for_put(op, buffer, base, bytes);
+	if (memory == NULL || memory->regions[0] == NULL ||
+	    ep->ops->region_key(ep, memory->regions[0], words + 2, &key_bytes) != RUBATO_OK)
+		return;
+	words[0] = (uint64_t)((uint8_t *)base - (uint8_t *)memory->regions[0]->base);
+	words[1] = key_bytes;
+}
+
+static void record_write(struct rubato_op *op)
+{
+	struct rb_endpoint *ep = op->comm->engine.endpoints[0];
+	void *base[RB_BUFFER_COUNT];
+	uint64_t bytes[RB_BUFFER_COUNT];
+
+	buffers_list(op, base, bytes);
+	for (uint32_t b = 0; b < RB_BUFFER_COUNT; b++) {
+		op->own_record[b] = ep->ops->word_of != NULL && base[b] != NULL && bytes[b] > 0
+					    ? ep->ops->word_of(ep, base[b], bytes[b])
+					    : 0;
+		if (op->record_words == FULL_RECORD)
+			key_write(op, (enum rb_buffer)b, base[b], bytes[b]);
+	}
+}
+
+/* Whether every rank's buffers that `plan` may touch in place can be mapped here. */
+static bool words_map(struct rubato_op *op, const struct rb_plan *plan)
+{
+	struct rb_engine *engine = &op->comm->engine;
+	struct rb_endpoint *ep = engine->endpoints[0];
+	bool buffers = (plan->schedule.flags & RB_SCHEDULE_MAPPED_BUFFERS) != 0;
+	bool scratch = (plan->schedule.flags & RB_SCHEDULE_MAPPED_SCRATCH) != 0;
+	void *base[RB_BUFFER_COUNT];
+	uint64_t bytes[RB_BUFFER_COUNT];
+
+	buffers_list(op, base, bytes);
+	for (uint32_t r = 0; r < engine->rank_count; r++) {
+		const uint64_t *words = op->records + (size_t)r * op->record_words;
+
+		for (uint32_t b = 0; b < RB_BUFFER_COUNT; b++) {
+			bool needed = b == RB_BUF_SCRATCH ? scratch : buffers;
+
+			if (b == RB_BUF_IN && op->kind == RB_KIND_BROADCAST)
+				needed = false;
+			if (b == RB_BUF_OUT && op->kind == RB_KIND_REDUCE && r != op->root)
+				needed = false;
+			op->peers[r].mapped[b] = NULL;
+			if (r == engine->rank)
+				op->peers[r].mapped[b] = base[b];
+			else if (words[b] != 0 && ep->ops->word_map != NULL)
+				op->peers[r].mapped[b] = ep->ops->word_map(ep, r, words[b]);
+			if (needed && words[b] == 0)
+				return false; /* Every rank sees the same zero. */
+			RB_ASSERT(RB_IMPLIES(needed, op->peers[r].mapped[b] != NULL));
+		}
+	}
+	return true;
+}
+
+static void remotes_close(struct rubato_op *op)
+{
+	struct rb_endpoint *ep = op->comm->engine.endpoints[0];
+
+	for (uint32_t r = 0; op->peers != NULL && r < op->comm->engine.rank_count; r++) {
+		for (uint32_t b = 0; b < RB_BUFFER_COUNT; b++) {
+			if (op->peers[r].remote[b] != NULL)
+				ep->ops->remote_close(ep, op->peers[r].remote[b]);
+			op->peers[r].remote[b] = NULL;
+		}
+	}
+}
+
+static rubato_status remotes_open(struct rubato_op *op)
+{
+	struct rb_engine *engine = &op->comm->engine;
+	struct rb_endpoint *ep = engine->endpoints[0];
+
+	remotes_close(op);
+	for (uint32_t r = 0; r < engine->rank_count; r++) {
+		for (uint32_t b = 0; b < RB_BUFFER_COUNT; b++) {
+			const uint64_t *words = op->records + (size_t)r * op->record_words +
+						WORD_RECORD + b * KEY_WORDS;
+
+			if (words[1] == 0 || words[1] > RB_KEY_BYTES_MAX || r == engine->rank)
+				continue;
+			RB_TRY(ep->ops->remote_open(ep, r, words + 2, (size_t)words[1],
+						    &op->peers[r].remote[b]));
+			op->peers[r].remote_offset[b] = words[0];
+		}
+	}
+	return RUBATO_OK;
+}
+
+/* Every PUT of the plan has a target. */
+static bool puts_possible(const struct rubato_op *op, const struct rb_plan *plan)
+{
+	for (uint32_t s = 0; s < plan->schedule.step_count; s++) {
+		const struct rb_step *step = &plan->schedule.steps[s];
+
+		if (step->kind == RB_STEP_PUT && plan->iterations[s] > 0 &&
+		    op->peers[step->peer].remote[plan->schedule.spans[step->to].buffer] == NULL)
+			return false;
+	}
+	return true;
+}
+
+/* ---- Execution ---- */
+
+static void op_end(struct rubato_op *op, rubato_status status, const char *text)
+{
+	struct rb_engine *engine = &op->comm->engine;
+
+	op->state = RB_OP_IDLE;
+	op->done = true;
+	op->status = status;
+	(void)snprintf(op->failure, sizeof(op->failure), "%s", text);
+	if (op->persistent)
+		engine->in_flight--;
+	engine->completed = true;
+	engine->operations++;
+	if (status != RUBATO_OK && op->kind != RB_KIND_SENDRECV)
+		rb_engine_poison(engine, status, text);
+}
+
+static void main_done(struct rb_engine *engine, struct rb_run *run)
+{
+	(void)engine;
+	op_end(run->owner, run->status, run->failure);
+}
+
+static uint64_t op_tag(const struct rubato_op *op, bool exchange)
+{
+	uint32_t epoch = op->comm->engine.epoch;
+
+	/* An exchange is an operation of its own: its sequence is odd, the run's even. */
+	if (!op->persistent)
+		return rb_tag(epoch, RB_TAG_ONESHOT, op->number * 2 + exchange);
+	/* 11 bits of id and 11 of instance. */
+	return rb_tag(epoch, RB_TAG_PERSISTENT,
+		      (op->number & 0x7ff) << 11 | (op->instance & 0x7ff));
+}
+
+static void run_start(struct rubato_op *op, struct rb_plan *plan, bool entered)
+{
+	void *base[RB_BUFFER_COUNT];
+	uint64_t bytes[RB_BUFFER_COUNT];
+
+	buffers_list(op, base, bytes);
+	op->state = RB_OP_RUNNING;
+	op->run.plan = plan;
+	memcpy(op->run.buffers, base, sizeof(base));
+	op->run.peers = op->peers;
+	op->run.type = op->type;
+	op->run.op = op->op;
+	op->run.tag = op_tag(op, false);
+	op->run.signature = op->signature;
+	op->run.signature.algorithm = (uint8_t)(plan->algorithm - rb_algorithms);
+	op->run.instance = op->persistent ? op->instance : 0;
+	op->run.entered = entered;
+	op->run.done = main_done;
+	op->run.owner = op;
+	rb_run_start(&op->comm->engine, &op->run);
+}
+
+/* With all records here: which plan can run, the same on every rank. */
+static rubato_status records_use(struct rubato_op *op, struct rb_plan **out)
+{
+	struct rb_plan *plan = op->plan;
+
+	if (!words_map(op, plan) && !(plan->schedule.flags & RB_SCHEDULE_PUT)) {
+		plan = op->plan_staged;
+		if (plan == NULL || !words_map(op, plan))
+			return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+				       "%s by %s needs memory from rubato_alloc on every rank",
+				       rb_kind_name(op->kind), op->plan->algorithm->name);
+		RB_TRY(rb_run_init(&op->run, plan));
+	}
+	if (plan->schedule.flags & RB_SCHEDULE_PUT) {
+		RB_TRY(remotes_open(op));
+		if (!puts_possible(op, plan))
+			return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+				       "%s by %s: a rank's buffer could not be registered",
+				       rb_kind_name(op->kind), plan->algorithm->name);
+	}
+	*out = plan;
+	return RUBATO_OK;
+}
+
+static void exchange_done(struct rb_engine *engine, struct rb_run *run)
+{
+	struct rubato_op *op = run->owner;
+	struct rb_plan *plan = NULL;
+	rubato_status err = run->status;
+
+	(void)engine;
+	if (err != RUBATO_OK) {
+		op_end(op, err, run->failure);
+		return;
+	}
+	if (op->persistent) { /* rb_op_exchange waits for this. */
+		op->state = RB_OP_IDLE;
+		op->done = true;
+		op->status = RUBATO_OK;
+		return;
+	}
+	err = records_use(op, &plan);
+	if (err != RUBATO_OK)
+		op_end(op, err, rubato_error_text());
+	else
+		run_start(op, plan, true);
+}
+
+static void exchange_start(struct rubato_op *op)
+{
+	record_write(op);
+	op->state = RB_OP_EXCHANGING;
+	op->exchange.buffers[RB_BUF_IN] = op->own_record;
+	op->exchange.buffers[RB_BUF_OUT] = op->records;
+	op->exchange.type = RUBATO_INT64;
+	op->exchange.tag = op_tag(op, true);
+	op->exchange.signature = op->signature;
+	op->exchange.done = exchange_done;
+	op->exchange.owner = op;
+	rb_run_start(&op->comm->engine, &op->exchange);
+}
+
+rubato_status rb_op_exchange(struct rubato_op *op, uint64_t deadline_ns)
+{
+	struct rb_engine *engine = &op->comm->engine;
+	struct rb_plan *plan = NULL;
+	rubato_status err;
+
+	if (op->kind == RB_KIND_SENDRECV || plan_needs(op->plan) == 0)
+		return RUBATO_OK;
+	op->done = false;
+	engine->in_flight++;
+	exchange_start(op);
+	err = rb_engine_wait(engine, &op->done, deadline_ns);
+	if (op->state == RB_OP_IDLE && op->status == RUBATO_OK && err == RUBATO_OK)
+		engine->in_flight--;
+	if (err != RUBATO_OK) {
+		rb_engine_poison(engine, err, "timeout while buffers were exchanged");
+		return rb_engine_check(engine);
+	}
+	RB_TRY(op->status == RUBATO_OK ? RUBATO_OK : RB_FAIL(op->status, "%s", op->failure));
+	RB_TRY(records_use(op, &plan));
+	if (plan != op->plan) {
+		op->plan->users--;
+		op->plan = op->plan_staged;
+		op->plan_staged = NULL;
+		op->signature.algorithm = op->choice.staged;
+	}
+	op->exchanged = true;
+	return RUBATO_OK;
+}
+
+/* ---- Point to point ---- */
+
+static struct rb_order *order_slot(struct rb_order *orders, uint32_t capacity, uint64_t key)
+{
+	uint32_t at = (uint32_t)rb_mix(key) & (capacity - 1);
+
+	while (orders[at].used && orders[at].key != key)
+		at = (at + 1) & (capacity - 1);
+	return &orders[at];
+}
+
+static bool orders_grow(struct rubato_comm *comm)
+{
+	uint32_t capacity = comm->order_capacity == 0 ? 64 : comm->order_capacity * 2;
+	struct rb_order *orders = calloc(capacity, sizeof(*orders));
+
+	if (orders == NULL)
+		return false;
+	for (uint32_t i = 0; i < comm->order_capacity; i++)
+		if (comm->orders[i].used)
+			*order_slot(orders, capacity, comm->orders[i].key) = comm->orders[i];
+	free(comm->orders);
+	comm->orders = orders;
+	comm->order_capacity = capacity;
+	return true;
+}
+
+/* The next message number of (peer, user tag, direction). */
+static rubato_status order_take(struct rubato_op *op, uint32_t *number)
+{
+	struct rubato_comm *comm = op->comm;
+	uint64_t key = (uint64_t)op->root << 33 | (uint64_t)op->user_tag << 1 | op->sending;
+	struct rb_order *order;
+
+	if (comm->order_count * 2 >= comm->order_capacity && !orders_grow(comm))
+		return RB_FAIL(RUBATO_ERR_MEMORY, "table of message tags");
+	order = order_slot(comm->orders, comm->order_capacity, key);
+	if (!order->used) {
+		*order = (struct rb_order) { .key = key, .used = true };
+		comm->order_count++;
+	}
+	*number = order->next_number++;
+	return RUBATO_OK;
+}
+
+static void message_text(const struct rubato_op *op, char *text, size_t text_bytes)
+{
+	const struct rb_request *request = &op->slot->request;
+	char mine[96], theirs[96];
+
+	(void)rb_signature_text(&op->signature, mine, sizeof(mine));
+	(void)rb_signature_text(&request->theirs, theirs, sizeof(theirs));
+	if (request->status == RUBATO_ERR_MISMATCH)
+		(void)snprintf(text, text_bytes, "rank %u receives %s, rank %u sent %s",
+			       op->comm->engine.rank, mine, op->root, theirs);
+	else if (request->status != RUBATO_OK)
+		(void)snprintf(text, text_bytes, "%s %s rank %u: %s", mine,
+			       op->sending ? "to" : "from", op->root,
+			       request->status == RUBATO_ERR_PEER ? "it is gone or unreachable"
+								  : "the transport failed");
+	else
+		text[0] = '\0';
+}
+
+static void message_done(struct rb_engine *engine, struct rb_slot *slot)
+{
+	struct rubato_op *op = slot->owner;
+	rubato_status status = slot->request.status;
+	char text[192];
+
+	message_text(op, text, sizeof(text));
+	op->slot = NULL;
+	rb_slot_give(engine, slot);
+	op_end(op, status, text);
+}
+
+static void message_start(struct rubato_op *op)
+{
+	struct rb_engine *engine = &op->comm->engine;
+	struct rb_endpoint *ep = rb_engine_endpoint(engine, op->root);
+	struct rb_slot *slot = rb_slot_take(engine);
+	uint32_t number;
+
+	if (slot == NULL || order_take(op, &number) != RUBATO_OK) {
+		if (slot != NULL)
+			rb_slot_give(engine, slot);
+		op_end(op, RUBATO_ERR_MEMORY, "out of memory for a message");
+		return;
+	}
+	op->state = RB_OP_RUNNING;
+	op->slot = slot;
+	slot->is_work = false;
+	slot->owner = op;
+	slot->done = message_done;
+	slot->request.peer = op->root;
+	slot->request.tag = rb_tag(engine->epoch, RB_TAG_P2P, number) | op->user_tag;
+	slot->request.signature = op->signature;
+	slot->request.buffer = op->sending ? (void *)(uintptr_t)op->in : op->out;
+	slot->request.size_bytes = (size_t)(op->count * rubato_type_bytes(op->type));
+	slot->request.owner = slot;
+	slot->request.state = RB_REQUEST_IDLE;
+	if (op->sending)
+		ep->ops->send(ep, &slot->request);
+	else
+		ep->ops->recv(ep, &slot->request);
+	if (slot->request.state == RB_REQUEST_DONE)
+		message_done(engine, slot);
+}
+
+/* ---- Start, cancel, release ---- */
+
+void rb_op_start(struct rubato_op *op)
+{
+	struct rb_engine *engine = &op->comm->engine;
+
+	op->done = false;
+	op->status = RUBATO_OK;
+	if (op->persistent)
+		engine->in_flight++;
+	if (engine->poison != RUBATO_OK) {
+		op_end(op, engine->poison, engine->poison_text);
+	} else if (op->kind == RB_KIND_SENDRECV) {
+		message_start(op);
+	} else if (op->count == 0 && op->kind != RB_KIND_BARRIER) {
+		op_end(op, RUBATO_OK, "");
+	} else if (plan_needs(op->plan) != 0 && !op->exchanged) {
+		exchange_start(op);
+	} else {
+		if (op->persistent)
+			op->instance++;
+		run_start(op, op->plan, false);
+	}
+}
+
+void rb_op_cancel(struct rubato_op *op)
+{
+	struct rb_engine *engine = &op->comm->engine;
+	char text[224], name[96];
+
+	if (op->done)
+		return;
+	(void)rb_signature_text(&op->signature, name, sizeof(name));
+	(void)snprintf(text, sizeof(text), "%s was cancelled", name);
+	if (op->kind == RB_KIND_SENDRECV) {
+		struct rb_endpoint *ep = rb_engine_endpoint(engine, op->root);
+		struct rb_slot *slot = op->slot;
+		rubato_status status;
+
+		ep->ops->cancel(ep, &slot->request);
+		status = slot->request.status;
+		op->slot = NULL;
+		rb_slot_give(engine, slot);
+		op_end(op, status, status == RUBATO_OK ? "" : text);
+		return;
+	}
+	rb_run_fail(engine, op->state == RB_OP_EXCHANGING ? &op->exchange : &op->run,
+		    RUBATO_ERR_CANCELLED, text);
+	RB_ASSERT(op->done);
+}
+
+void rb_op_release(struct rubato_op *op)
+{
+	RB_ASSERT(op->done);
+	if (op->plan != NULL)
+		op->plan->users--;
+	if (op->plan_staged != NULL)
+		op->plan_staged->users--;
+	op->plan = op->plan_staged = NULL;
+	remotes_close(op);
+	for (uint32_t b = 0; b < RB_BUFFER_COUNT; b++) {
+		if (op->added[b] != NULL)
+			rb_memory_drop(op->comm, op->added[b]);
+		op->added[b] = NULL;
+	}
+	op->exchanged = false;
+	if (!op->persistent)
+		return; /* The one-shot keeps its scratch and arrays for the next call. */
+	if (op->scratch != NULL)
+		rb_memory_drop(op->comm, op->scratch);
+	free(op->plain_scratch);
+	free(op->peers);
+	free(op->records);
+	free(op->own_record);
+	rb_run_fini(&op->run);
+	rb_run_fini(&op->exchange);
+}

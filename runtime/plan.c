@@ -1,0 +1,299 @@
+/* plan.c -- see plan.h. */
+#include "runtime/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+
+uint64_t rb_plan_total(enum rb_kind kind, uint64_t count, uint32_t rank_count)
+{
+	return kind == RB_KIND_REDUCE_SCATTER || kind == RB_KIND_ALLGATHER ? count * rank_count
+									   : count;
+}
+
+static rubato_status arrays_allocate(struct rb_schedule *s, uint32_t steps, uint32_t spans,
+				     uint32_t deps)
+{
+	s->steps = calloc(steps + 1, sizeof(*s->steps));
+	s->spans = calloc(spans + 1, sizeof(*s->spans));
+	s->deps = calloc(deps + 1, sizeof(*s->deps));
+	if (s->steps == NULL || s->spans == NULL || s->deps == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "schedule of %u steps", steps);
+	return RUBATO_OK;
+}
+
+static void arrays_free(struct rb_schedule *s)
+{
+	free(s->steps);
+	free(s->spans);
+	free(s->deps);
+	s->steps = NULL;
+	s->spans = NULL;
+	s->deps = NULL;
+}
+
+/* Runs the builder; when the arrays are too short it has counted how long they must be. */
+static rubato_status schedule_build(const struct rb_algorithm *algorithm,
+				    const struct rb_build *build, uint32_t block_count,
+				    struct rb_schedule *schedule)
+{
+	uint32_t steps = 16, spans = 32, deps = 32;
+
+	for (;;) {
+		struct rb_writer w = { .step_capacity = steps,
+				       .span_capacity = spans,
+				       .dep_capacity = deps };
+		rubato_status err = arrays_allocate(schedule, steps, spans, deps);
+
+		if (err == RUBATO_OK) {
+			rb_writer_init(&w, schedule, build->rank, build->rank_count, block_count);
+			algorithm->build(&w, build);
+			if (rb_writer_fits(&w))
+				return RUBATO_OK;
+			steps = schedule->step_count;
+			spans = schedule->span_count;
+			deps = schedule->dep_count;
+		}
+		arrays_free(schedule);
+		if (err != RUBATO_OK)
+			return err;
+	}
+}
+
+static rubato_status derived_allocate(struct rb_plan *plan)
+{
+	const struct rb_schedule *s = &plan->schedule;
+
+	plan->iterations = calloc(s->step_count + 1, sizeof(*plan->iterations));
+	plan->range = calloc(s->step_count + 1, sizeof(*plan->range));
+	plan->span_start = calloc(s->span_count + 1, sizeof(*plan->span_start));
+	plan->successors = calloc(s->dep_count + 1, sizeof(*plan->successors));
+	plan->successor_first = calloc(s->step_count + 2, sizeof(*plan->successor_first));
+	if (plan->iterations == NULL || plan->range == NULL || plan->span_start == NULL ||
+	    plan->successors == NULL || plan->successor_first == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "plan of %u steps", s->step_count);
+	return RUBATO_OK;
+}
+
+static void derive_successors(struct rb_plan *plan)
+{
+	const struct rb_schedule *s = &plan->schedule;
+	uint32_t *first = plan->successor_first;
+
+	for (uint32_t i = 0; i < s->dep_count; i++)
+		first[s->deps[i].step + 1]++;
+	for (uint32_t i = 0; i < s->step_count; i++)
+		first[i + 1] += first[i];
+	for (uint32_t i = s->step_count; i-- > 0;) {
+		const struct rb_step *step = &s->steps[i];
+
+		for (uint32_t d = 0; d < step->dep_count; d++)
+			plan->successors[first[s->deps[step->dep + d].step]++] = i;
+	}
+	/* Filling moved each first to the next one's: move them back. */
+	for (uint32_t i = s->step_count; i > 0; i--)
+		first[i] = first[i - 1];
+	first[0] = 0;
+}
+
+static void derive(struct rb_plan *plan, uint8_t element_bytes)
+{
+	const struct rb_schedule *s = &plan->schedule;
+
+	for (uint32_t i = 0; i < s->step_count; i++) {
+		const struct rb_step *step = &s->steps[i];
+
+		plan->iterations[i] = rb_step_iterations(&plan->layout, step);
+		plan->range[i] = rb_layout_length(&plan->layout, step->block, step->blocks);
+		plan->pending_steps += plan->iterations[i] > 0;
+		for (uint32_t k = 0; k < step->from_count; k++)
+			plan->span_start[step->from + k] =
+				rb_span_offset(&plan->layout, step, &s->spans[step->from + k], 0);
+		if (step->to != RB_NO_SPAN)
+			plan->span_start[step->to] =
+				rb_span_offset(&plan->layout, step, &s->spans[step->to], 0);
+	}
+	derive_successors(plan);
+
+	/* No chunk is longer than the vector: do not reserve slots for what cannot come. */
+	uint64_t slot =
+		plan->layout.chunk < plan->layout.count ? plan->layout.chunk : plan->layout.count;
+	plan->set_bytes = (uint64_t)s->scratch_slots * slot * element_bytes;
+	plan->set_bytes = (plan->set_bytes + 63) & ~(uint64_t)63;
+	plan->scratch_bytes = plan->set_bytes * s->scratch_copies;
+}
+
+rubato_status rb_plan_make(const struct rb_plan_key *key, const struct rb_choice *choice,
+			   uint32_t rank, uint32_t rank_count, struct rb_plan **out)
+{
+	const struct rb_algorithm *algorithm = &rb_algorithms[key->algorithm];
+	struct rb_build build = { .rank = rank, .rank_count = rank_count, .root = key->root };
+	uint32_t block_count = algorithm->block_per_rank ? rank_count : 1;
+	struct rb_plan *plan = calloc(1, sizeof(*plan));
+	rubato_status err;
+
+	if (plan == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "plan: %zu bytes", sizeof(*plan));
+	plan->key = *key;
+	plan->algorithm = algorithm;
+	plan->layout = (struct rb_layout) {
+		.count = rb_plan_total((enum rb_kind)key->kind, key->count, rank_count),
+		.block_count = block_count,
+		.align = choice->align > 0 ? choice->align : 1,
+		.chunk = choice->chunk > 0 ? choice->chunk : 1,
+	};
+	/* Equal parts per rank are part of the operation's meaning, not of the algorithm's. */
+	if (key->kind == RB_KIND_REDUCE_SCATTER || key->kind == RB_KIND_ALLGATHER)
+		plan->layout.align = 1;
+	err = schedule_build(algorithm, &build, block_count, &plan->schedule);
+	if (err == RUBATO_OK)
+		err = derived_allocate(plan);
+	if (err != RUBATO_OK) {
+		rb_plan_free(plan);
+		return err;
+	}
+	derive(plan, key->element_bytes);
+	*out = plan;
+	return RUBATO_OK;
+}
+
+rubato_status rb_plan_from(const struct rb_schedule *schedule, const struct rb_layout *layout,
+			   uint8_t element_bytes, struct rb_plan **out)
+{
+	struct rb_plan *plan = calloc(1, sizeof(*plan));
+	rubato_status err;
+
+	if (plan == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "plan: %zu bytes", sizeof(*plan));
+	plan->key.element_bytes = element_bytes;
+	plan->schedule = *schedule;
+	plan->layout = *layout;
+	err = arrays_allocate(&plan->schedule, schedule->step_count, schedule->span_count,
+			      schedule->dep_count);
+	if (err == RUBATO_OK)
+		err = derived_allocate(plan);
+	if (err != RUBATO_OK) {
+		rb_plan_free(plan);
+		return err;
+	}
+	memcpy(plan->schedule.steps, schedule->steps,
+	       schedule->step_count * sizeof(struct rb_step));
+	memcpy(plan->schedule.spans, schedule->spans,
+	       schedule->span_count * sizeof(struct rb_span));
+	memcpy(plan->schedule.deps, schedule->deps, schedule->dep_count * sizeof(struct rb_dep));
+	derive(plan, element_bytes);
+	*out = plan;
+	return RUBATO_OK;
+}
+
+void rb_plan_free(struct rb_plan *plan)
+{
+	if (plan == NULL)
+		return;
+	arrays_free(&plan->schedule);
+	free(plan->iterations);
+	free(plan->range);
+	free(plan->span_start);
+	free(plan->successors);
+	free(plan->successor_first);
+	free(plan);
+}
+
+/* ---- Cache ---- */
+
+static uint32_t bucket_of(const struct rb_plan_cache *cache, const struct rb_plan_key *key)
+{
+	uint64_t hash =
+		rb_mix(key->count + ((uint64_t)key->root << 32) + ((uint64_t)key->kind << 16) +
+		       ((uint64_t)key->element_bytes << 8) + key->algorithm);
+
+	return (uint32_t)hash & (cache->bucket_count - 1);
+}
+
+static bool key_same(const struct rb_plan_key *a, const struct rb_plan_key *b)
+{
+	return a->count == b->count && a->root == b->root && a->kind == b->kind &&
+	       a->element_bytes == b->element_bytes && a->algorithm == b->algorithm;
+}
+
+rubato_status rb_plan_cache_init(struct rb_plan_cache *cache, uint32_t plan_max)
+{
+	uint32_t bucket_count = 16;
+
+	while (bucket_count < plan_max)
+		bucket_count *= 2;
+	*cache = (struct rb_plan_cache) { .bucket_count = bucket_count, .plan_max = plan_max };
+	cache->buckets = calloc(bucket_count, sizeof(struct rb_plan *));
+	if (cache->buckets == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "plan cache: %u buckets", bucket_count);
+	return RUBATO_OK;
+}
+
+static void order_remove(struct rb_plan_cache *cache, struct rb_plan *plan)
+{
+	*(plan->newer != NULL ? &plan->newer->older : &cache->newest) = plan->older;
+	*(plan->older != NULL ? &plan->older->newer : &cache->oldest) = plan->newer;
+	plan->newer = plan->older = NULL;
+}
+
+static void order_add(struct rb_plan_cache *cache, struct rb_plan *plan)
+{
+	plan->older = cache->newest;
+	*(cache->newest != NULL ? &cache->newest->newer : &cache->oldest) = plan;
+	cache->newest = plan;
+}
+
+struct rb_plan *rb_plan_cache_find(struct rb_plan_cache *cache, const struct rb_plan_key *key)
+{
+	struct rb_plan *plan;
+
+	if (cache->newest != NULL && key_same(&cache->newest->key, key))
+		return cache->newest;
+	plan = cache->buckets[bucket_of(cache, key)];
+	while (plan != NULL && !key_same(&plan->key, key))
+		plan = plan->bucket_next;
+	if (plan != NULL) {
+		order_remove(cache, plan);
+		order_add(cache, plan);
+	}
+	return plan;
+}
+
+static void evict(struct rb_plan_cache *cache, struct rb_plan *plan)
+{
+	struct rb_plan **at = &cache->buckets[bucket_of(cache, &plan->key)];
+
+	while (*at != plan)
+		at = &(*at)->bucket_next;
+	*at = plan->bucket_next;
+	order_remove(cache, plan);
+	cache->plan_count--;
+	rb_plan_free(plan);
+}
+
+void rb_plan_cache_add(struct rb_plan_cache *cache, struct rb_plan *plan)
+{
+	uint32_t bucket = bucket_of(cache, &plan->key);
+	struct rb_plan *old = cache->oldest;
+
+	while (cache->plan_count >= cache->plan_max && old != NULL) {
+		struct rb_plan *next = old->newer;
+
+		if (old->users == 0)
+			evict(cache, old);
+		old = next;
+	}
+	plan->bucket_next = cache->buckets[bucket];
+	cache->buckets[bucket] = plan;
+	order_add(cache, plan);
+	cache->plan_count++;
+}
+
+void rb_plan_cache_fini(struct rb_plan_cache *cache)
+{
+	while (cache->newest != NULL)
+		evict(cache, cache->newest);
+	free(cache->buckets);
+	cache->buckets = NULL;
+}

@@ -1,0 +1,65 @@
+/*
+ * plan.h -- a schedule made ready to run for one signature: which algorithm, how the vector is cut,
+ * and what the engine would otherwise compute again at every call (iterations, span starts,
+ * successors).
+ *
+ * The cache holds config.cache plans and evicts the least recently used. Since plans are looked up
+ * by the signature alone, all ranks hit, miss and evict alike.
+ */
+#ifndef RB_RUNTIME_PLAN_H
+#define RB_RUNTIME_PLAN_H
+
+#include "collectives/algorithms.h"
+
+struct rb_plan_key {
+	uint64_t count; /* As in the public call. */
+	uint32_t root;
+	uint8_t kind, element_bytes;
+	uint8_t algorithm; /* Index. */
+	uint8_t reserved;
+};
+
+struct rb_plan {
+	struct rb_plan_key key;
+	const struct rb_algorithm *algorithm;
+	struct rb_schedule schedule;
+	struct rb_layout layout;
+	uint64_t scratch_bytes; /* Of all sets. */
+	uint64_t set_bytes;     /* Of one set of slots. */
+	uint32_t pending_steps; /* With at least one iteration. */
+	uint32_t *iterations;   /* Per step. */
+	uint64_t *range;        /* Per step: elements of its range. */
+	uint64_t *span_start;   /* Per span: element offset at iteration 0 (IN, OUT). */
+	uint32_t *successors; /* Steps that depend on a step: successor_first[s] .. [s + 1] - 1. */
+	uint32_t *successor_first;
+	uint32_t users; /* Runs and operations that hold it: not evicted while positive. */
+	struct rb_plan *older, *newer, *bucket_next;
+};
+
+/* Elements of the whole vector behind a public count: reduce_scatter and allgather count per rank.
+ */
+uint64_t rb_plan_total(enum rb_kind kind, uint64_t count, uint32_t rank_count);
+
+RB_NODISCARD rubato_status rb_plan_make(const struct rb_plan_key *key,
+					const struct rb_choice *choice, uint32_t rank,
+					uint32_t rank_count, struct rb_plan **out);
+/* From a schedule that is given (tests, protocol machines): copied. */
+RB_NODISCARD rubato_status rb_plan_from(const struct rb_schedule *schedule,
+					const struct rb_layout *layout, uint8_t element_bytes,
+					struct rb_plan **out);
+void rb_plan_free(struct rb_plan *plan);
+
+struct rb_plan_cache {
+	struct rb_plan **buckets;
+	uint32_t bucket_count, plan_count, plan_max;
+	struct rb_plan *newest, *oldest;
+};
+
+RB_NODISCARD rubato_status rb_plan_cache_init(struct rb_plan_cache *cache, uint32_t plan_max);
+void rb_plan_cache_fini(struct rb_plan_cache *cache);
+/* NULL when absent; makes it the newest. */
+struct rb_plan *rb_plan_cache_find(struct rb_plan_cache *cache, const struct rb_plan_key *key);
+/* The cache owns the plan from here on. */
+void rb_plan_cache_add(struct rb_plan_cache *cache, struct rb_plan *plan);
+
+#endif

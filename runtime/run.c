@@ -1,0 +1,461 @@
+/*
+ * run.c -- executes one rank's schedule: starts iterations whose dependencies are met, counts
+ * completions, wakes successors. Nothing here blocks, recurses or allocates in steady state.
+ *
+ * Per step: started iterations are at most RB_WINDOW ahead of `done`, the length of the completed
+ * prefix; completions beyond the prefix wait as bits in `finished`. When `done` grows, the step and
+ * its successors become dirty; rb_run_advance looks at dirty steps, lowest first, until none is
+ * left.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/engine.h"
+
+_Static_assert(RB_WINDOW <= 32, "finished is 32 bits wide");
+
+rubato_status rb_run_init(struct rb_run *run, struct rb_plan *plan)
+{
+	uint32_t step_count = plan->schedule.step_count;
+
+	run->plan = plan;
+	if (run->states != NULL && run->step_capacity >= step_count)
+		return RUBATO_OK;
+	free(run->states);
+	free(run->dirty);
+	run->states = calloc(step_count + 1, sizeof(*run->states));
+	run->dirty = calloc(step_count / 64 + 1, sizeof(*run->dirty));
+	run->step_capacity = step_count;
+	if (run->states == NULL || run->dirty == NULL) {
+		rb_run_fini(run);
+		return RB_FAIL(RUBATO_ERR_MEMORY, "run of %u steps", step_count);
+	}
+	return RUBATO_OK;
+}
+
+void rb_run_fini(struct rb_run *run)
+{
+	RB_ASSERT(!run->active);
+	free(run->states);
+	free(run->dirty);
+	run->states = NULL;
+	run->dirty = NULL;
+	run->step_capacity = 0;
+}
+
+static void mark(struct rb_run *run, uint32_t step)
+{
+	run->dirty[step / 64] |= (uint64_t)1 << (step % 64);
+}
+
+static void completed(struct rb_run *run, uint32_t step, uint32_t iteration)
+{
+	const struct rb_plan *plan = run->plan;
+	struct rb_step_state *state = &run->states[step];
+
+	RB_ASSERT(iteration >= state->done && iteration - state->done < 32);
+	state->finished |= 1u << (iteration - state->done);
+	if (!(state->finished & 1u))
+		return;
+	while (state->finished & 1u) {
+		state->finished >>= 1;
+		state->done++;
+	}
+	if (state->done == plan->iterations[step])
+		run->steps_left--;
+	mark(run, step);
+	for (uint32_t i = plan->successor_first[step]; i < plan->successor_first[step + 1]; i++)
+		mark(run, plan->successors[i]);
+}
+
+static bool ready(const struct rb_run *run, const struct rb_step *step, uint32_t iteration)
+{
+	const struct rb_dep *dep = &run->plan->schedule.deps[step->dep];
+
+	for (uint32_t i = 0; i < step->dep_count; i++, dep++) {
+		uint32_t last = run->plan->iterations[dep->step];
+		uint32_t need = last;
+
+		if (dep->lag >= 0) {
+			if (iteration < (uint32_t)dep->lag)
+				continue;
+			need = iteration - (uint32_t)dep->lag + 1;
+			need = need < last ? need : last;
+		}
+		if (run->states[dep->step].done < need)
+			return false;
+	}
+	return true;
+}
+
+/* Where iteration c of a span lies: an offset in bytes into its buffer. */
+static uint64_t span_at(const struct rb_run *run, uint32_t span_index, uint32_t c)
+{
+	const struct rb_plan *plan = run->plan;
+	const struct rb_span *span = &plan->schedule.spans[span_index];
+	uint64_t chunk = plan->layout.chunk;
+
+	if (span->buffer == RB_BUF_SCRATCH) {
+		uint64_t slot = chunk < plan->layout.count ? chunk : plan->layout.count;
+		uint64_t set = run->instance % plan->schedule.scratch_copies;
+
+		return set * plan->set_bytes +
+		       (span->slot + c % span->depth) * slot * plan->key.element_bytes;
+	}
+	return (plan->span_start[span_index] + c * chunk) * plan->key.element_bytes;
+}
+
+static void *resolve(struct rb_engine *engine, const struct rb_run *run, uint32_t span_index,
+		     uint32_t c, uint64_t size_bytes)
+{
+	const struct rb_span *span = &run->plan->schedule.spans[span_index];
+	uint8_t *base;
+
+	if (span->rank == RB_SELF) {
+		base = run->buffers[span->buffer];
+	} else {
+		base = run->peers[span->rank].mapped[span->buffer];
+		engine->bytes_mapped += size_bytes;
+	}
+	return base + span_at(run, span_index, c);
+}
+
+static uint64_t iteration_count(const struct rb_run *run, uint32_t step, uint32_t c)
+{
+	const struct rb_plan *plan = run->plan;
+	uint64_t at = c * plan->layout.chunk;
+	uint64_t left = plan->range[step] > at ? plan->range[step] - at : 0;
+
+	return left < plan->layout.chunk ? left : plan->layout.chunk;
+}
+
+static void slot_unlink(struct rb_run *run, struct rb_slot *slot)
+{
+	*(slot->previous != NULL ? &slot->previous->next : &run->slots) = slot->next;
+	if (slot->next != NULL)
+		slot->next->previous = slot->previous;
+}
+
+static void slot_link(struct rb_run *run, struct rb_slot *slot)
+{
+	slot->previous = NULL;
+	slot->next = run->slots;
+	if (run->slots != NULL)
+		run->slots->previous = slot;
+	run->slots = slot;
+}
+
+static void failure_of(const struct rb_engine *engine, const struct rb_run *run,
+		       const struct rb_slot *slot, char *text, size_t text_bytes)
+{
+	const struct rb_request *request = &slot->request;
+	char mine[96], theirs[96];
+
+	(void)rb_signature_text(&run->signature, mine, sizeof(mine));
+	if (slot->is_work) {
+		(void)snprintf(text, text_bytes, "%s: a local copy or reduction failed", mine);
+	} else if (request->status == RUBATO_ERR_MISMATCH) {
+		(void)rb_signature_text(&request->theirs, theirs, sizeof(theirs));
+		(void)snprintf(text, text_bytes,
+			       "rank %u calls %s (%zu bytes), rank %u calls %s (%llu bytes)",
+			       engine->rank, mine, request->size_bytes, request->peer, theirs,
+			       (unsigned long long)request->their_bytes);
+	} else {
+		(void)snprintf(text, text_bytes, "%s: rank %u: %s", mine, request->peer,
+			       request->status == RUBATO_ERR_PEER ? "is gone or unreachable"
+								  : "the transport failed");
+	}
+}
+
+static void advance(struct rb_engine *engine, struct rb_run *run);
+
+/* A slot's request or work is done: by poll (advance follows), or at once in start_iteration. */
+static void slot_finished(struct rb_engine *engine, struct rb_run *run, struct rb_slot *slot)
+{
+	rubato_status status = slot->is_work ? slot->work.status : slot->request.status;
+	uint32_t step = slot->step, iteration = slot->iteration;
+
+	if (status != RUBATO_OK && run->status == RUBATO_OK) {
+		run->status = status;
+		failure_of(engine, run, slot, run->failure, sizeof(run->failure));
+	}
+	rb_slot_give(engine, slot);
+	if (status == RUBATO_OK)
+		completed(run, step, iteration);
+}
+
+static void run_slot_done(struct rb_engine *engine, struct rb_slot *slot)
+{
+	struct rb_run *run = slot->owner;
+
+	slot_unlink(run, slot);
+	slot_finished(engine, run, slot);
+	advance(engine, run);
+}
+
+static void message_start(struct rb_engine *engine, struct rb_run *run, struct rb_slot *slot,
+			  uint64_t count)
+{
+	const struct rb_step *step = &run->plan->schedule.steps[slot->step];
+	struct rb_endpoint *ep = rb_engine_endpoint(engine, step->peer);
+	struct rb_request *request = &slot->request;
+	uint64_t bytes = count * run->plan->key.element_bytes;
+
+	request->peer = step->peer;
+	request->tag = rb_tag_step(run->tag, step->channel, slot->iteration);
+	request->signature = run->signature;
+	request->owner = slot;
+	request->state = RB_REQUEST_IDLE;
+	request->buffer = NULL;
+	request->size_bytes = 0;
+	switch ((enum rb_step_kind)step->kind) {
+	case RB_STEP_SEND:
+		request->buffer = resolve(engine, run, step->from, slot->iteration, bytes);
+		request->size_bytes = (size_t)bytes;
+		ep->ops->send(ep, request);
+		break;
+	case RB_STEP_NOTIFY:
+		ep->ops->send(ep, request);
+		break;
+	case RB_STEP_RECV:
+		request->buffer = resolve(engine, run, step->to, slot->iteration, bytes);
+		request->size_bytes = (size_t)bytes;
+		ep->ops->recv(ep, request);
+		break;
+	case RB_STEP_WAIT:
+		ep->ops->recv(ep, request);
+		break;
+	case RB_STEP_PUT: {
+		uint8_t buffer = run->plan->schedule.spans[step->to].buffer;
+		const struct rb_peer_buffers *peer = &run->peers[step->peer];
+
+		request->buffer = resolve(engine, run, step->from, slot->iteration, bytes);
+		request->size_bytes = (size_t)bytes;
+		request->remote = peer->remote[buffer];
+		request->remote_offset =
+			peer->remote_offset[buffer] + span_at(run, step->to, slot->iteration);
+		ep->ops->put(ep, request);
+		break;
+	}
+	case RB_STEP_COPY:
+	case RB_STEP_REDUCE:
+		RB_ASSERT(false);
+	}
+}
+
+static bool operands_room(struct rb_slot *slot, uint32_t count)
+{
+	const void **more;
+
+	if (count <= RB_OPERANDS_INLINE || count <= slot->operands_more_count)
+		return true;
+	more = realloc(slot->operands_more, count * sizeof(*more));
+	if (more == NULL)
+		return false;
+	slot->operands_more = more;
+	slot->operands_more_count = count;
+	return true;
+}
+
+static void work_start(struct rb_engine *engine, struct rb_run *run, struct rb_slot *slot,
+		       uint64_t count)
+{
+	const struct rb_step *step = &run->plan->schedule.steps[slot->step];
+	struct rb_executor *executor = run->executor != NULL ? run->executor : engine->executor;
+	struct rb_work *work = &slot->work;
+	uint64_t bytes = count * run->plan->key.element_bytes;
+	const void **operands;
+
+	work->owner = slot;
+	work->element_bytes = run->plan->key.element_bytes;
+	work->status = RUBATO_OK;
+	work->state = RB_WORK_IDLE;
+	if (!operands_room(slot, step->from_count)) {
+		work->status = RUBATO_ERR_MEMORY;
+		work->state = RB_WORK_DONE;
+		return;
+	}
+	operands = step->from_count > RB_OPERANDS_INLINE ? slot->operands_more : work->operands;
+	for (uint32_t i = 0; i < step->from_count; i++)
+		operands[i] = resolve(engine, run, step->from + i, slot->iteration, bytes);
+	work->reduce = (struct rb_reduce) {
+		.type = run->type,
+		.op = run->op,
+		.to = resolve(engine, run, step->to, slot->iteration, bytes),
+		.from = operands,
+		.from_count = step->from_count,
+		.count = count,
+	};
+	if (run->op == RUBATO_AVG && (step->flags & RB_STEP_FINAL))
+		work->reduce.final_count = engine->rank_count;
+	executor->ops->start(executor, work);
+}
+
+static void start_iteration(struct rb_engine *engine, struct rb_run *run, uint32_t step_index,
+			    uint32_t iteration)
+{
+	const struct rb_step *step = &run->plan->schedule.steps[step_index];
+	uint64_t count = iteration_count(run, step_index, iteration);
+	struct rb_slot *slot = rb_slot_take(engine);
+	bool finished;
+
+	if (slot == NULL) {
+		run->status = RUBATO_ERR_MEMORY;
+		(void)snprintf(run->failure, sizeof(run->failure), "out of memory for requests");
+		return;
+	}
+	slot->is_work = step->kind == RB_STEP_COPY || step->kind == RB_STEP_REDUCE;
+	slot->step = step_index;
+	slot->iteration = iteration;
+	slot->owner = run;
+	slot->done = run_slot_done;
+	if (slot->is_work) {
+		work_start(engine, run, slot, count);
+		finished = slot->work.state == RB_WORK_DONE;
+	} else {
+		message_start(engine, run, slot, count);
+		finished = slot->request.state == RB_REQUEST_DONE;
+	}
+	if (finished)
+		slot_finished(engine, run, slot);
+	else
+		slot_link(run, slot);
+}
+
+static void start_ready(struct rb_engine *engine, struct rb_run *run, uint32_t step_index)
+{
+	const struct rb_step *step = &run->plan->schedule.steps[step_index];
+	struct rb_step_state *state = &run->states[step_index];
+	uint32_t iterations = run->plan->iterations[step_index];
+
+	while (run->status == RUBATO_OK && state->started < iterations &&
+	       state->started - state->done < RB_WINDOW && ready(run, step, state->started))
+		start_iteration(engine, run, step_index, state->started++);
+}
+
+static void run_end(struct rb_engine *engine, struct rb_run *run)
+{
+	*(run->previous != NULL ? &run->previous->next : &engine->runs) = run->next;
+	if (run->next != NULL)
+		run->next->previous = run->previous;
+	run->active = false;
+	run->plan->users--;
+	engine->completed = true;
+	run->done(engine, run); /* Last: may free the run. */
+}
+
+static void slots_cancel(struct rb_engine *engine, struct rb_run *run)
+{
+	struct rb_executor *executor = run->executor != NULL ? run->executor : engine->executor;
+
+	while (run->slots != NULL) {
+		struct rb_slot *slot = run->slots;
+
+		slot_unlink(run, slot);
+		if (slot->is_work) {
+			executor->ops->cancel(executor, &slot->work);
+		} else {
+			struct rb_endpoint *ep = rb_engine_endpoint(engine, slot->request.peer);
+
+			ep->ops->cancel(ep, &slot->request);
+		}
+		rb_slot_give(engine, slot);
+	}
+}
+
+static void advance(struct rb_engine *engine, struct rb_run *run)
+{
+	uint32_t words = run->plan->schedule.step_count / 64 + 1;
+	bool any = true;
+
+	if (run->advancing)
+		return; /* The call above in the stack goes on. */
+	run->advancing = true;
+	while (any && run->status == RUBATO_OK) {
+		any = false;
+		for (uint32_t w = 0; w < words; w++) {
+			while (run->dirty[w] != 0 && run->status == RUBATO_OK) {
+				uint32_t bit = (uint32_t)__builtin_ctzll(run->dirty[w]);
+
+				run->dirty[w] &= run->dirty[w] - 1;
+				start_ready(engine, run, w * 64 + bit);
+				any = true;
+			}
+		}
+	}
+	run->advancing = false;
+	if (run->status != RUBATO_OK)
+		slots_cancel(engine, run);
+	if (run->status != RUBATO_OK || run->steps_left == 0)
+		run_end(engine, run);
+}
+
+void rb_run_start(struct rb_engine *engine, struct rb_run *run)
+{
+	const struct rb_plan *plan = run->plan;
+	uint32_t step_count = plan->schedule.step_count;
+
+	RB_ASSERT(!run->active && run->slots == NULL);
+	memset(run->states, 0, step_count * sizeof(*run->states));
+	memset(run->dirty, 0, (step_count / 64 + 1) * sizeof(*run->dirty));
+	run->steps_left = plan->pending_steps;
+	run->status = RUBATO_OK;
+	run->failure[0] = '\0';
+	run->active = true;
+	run->plan->users++;
+	run->started_ns = 0;
+	run->previous = NULL;
+	run->next = engine->runs;
+	if (engine->runs != NULL)
+		engine->runs->previous = run;
+	engine->runs = run;
+	for (uint32_t s = 0; s < step_count; s++) {
+		if (plan->iterations[s] == 0)
+			continue;
+		if (run->entered && (plan->schedule.steps[s].flags & RB_STEP_ENTRY)) {
+			run->states[s].started = run->states[s].done = plan->iterations[s];
+			run->steps_left--;
+			continue;
+		}
+		mark(run, s);
+	}
+	advance(engine, run);
+}
+
+void rb_run_fail(struct rb_engine *engine, struct rb_run *run, rubato_status status,
+		 const char *text)
+{
+	if (!run->active)
+		return;
+	if (run->status == RUBATO_OK) {
+		run->status = status;
+		(void)snprintf(run->failure, sizeof(run->failure), "%s", text);
+	}
+	if (!run->advancing)
+		advance(engine, run);
+}
+
+char *rb_run_absent(const struct rb_run *run, char *text, size_t text_bytes)
+{
+	size_t at = 0;
+	uint32_t named = 0;
+
+	text[0] = '\0';
+	for (const struct rb_slot *slot = run->slots; slot != NULL; slot = slot->next) {
+		const struct rb_step *step = &run->plan->schedule.steps[slot->step];
+		bool incoming = step->kind == RB_STEP_RECV || step->kind == RB_STEP_WAIT;
+		char one[32];
+
+		(void)snprintf(one, sizeof(one), "%s rank %u,", incoming ? "" : " to send to",
+			       step->peer);
+		if (slot->is_work || strstr(text, one) != NULL)
+			continue;
+		if (++named > 8 || at + sizeof(one) >= text_bytes)
+			break;
+		at += (size_t)snprintf(text + at, text_bytes - at, "%s", one);
+	}
+	if (at > 0)
+		text[at - 1] = '\0';
+	return text;
+}

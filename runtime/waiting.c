@@ -1,0 +1,88 @@
+/*
+ * waiting.c -- how long to poll, how long to yield, when to sleep.
+ *
+ * A cross-core wake-up is dear (some 30 us one way on virtual machines), a yield to another
+ * runnable thread cheap (under 1 us), a cache line cheapest. So: with a core for each rank, poll
+ * for several times what being woken costs; with more ranks than cores, polling keeps the awaited
+ * rank from running: yield early. Either way sleep when nothing has come for long. The wake-up is
+ * measured, once per communicator.
+ */
+#include <sched.h>
+
+#include "base/clock.h"
+#include "runtime/engine.h"
+
+#define ROUNDS 6           /* Enough for a median, at some 70 us each. */
+#define SPIN_WAKEUPS 4     /* Guess: polls for that many wake-ups' time before it sleeps. */
+#define YIELD_WAKEUPS 40   /* Guess: yields are 50 times cheaper than wake-ups. */
+#define SHARED_SPIN_NS 300 /* A few cache misses: the peer may be on the other core, just now. */
+#define WAKE_NS_MIN 5000
+#define WAKE_NS_MAX 200000
+
+struct echo {
+	_Atomic uint32_t ball; /* Odd: the helper's turn. */
+};
+
+static void *echo_main(void *arg)
+{
+	struct echo *echo = arg;
+
+	for (uint32_t i = 0; i < ROUNDS; i++) {
+		uint64_t until = rb_deadline(rb_clock_ns(), 100000000);
+
+		while (atomic_load(&echo->ball) != 2 * i + 1)
+			if (!rb_futex_wait(&echo->ball, 2 * i, until))
+				return NULL;
+		atomic_store(&echo->ball, 2 * i + 2);
+		rb_futex_wake(&echo->ball, 1);
+	}
+	return NULL;
+}
+
+/* The fastest of some round trips between two sleeping threads, halved; bounded. */
+static uint64_t wake_measure(void)
+{
+	struct echo echo = { 0 };
+	struct rb_thread thread;
+	uint64_t best = WAKE_NS_MAX * 2;
+
+	if (rb_thread_start(&thread, echo_main, &echo) != RUBATO_OK)
+		return WAKE_NS_MAX;
+	for (uint32_t i = 0; i < ROUNDS; i++) {
+		uint64_t start = rb_clock_ns(), until = rb_deadline(start, 100000000), took;
+
+		atomic_store(&echo.ball, 2 * i + 1);
+		rb_futex_wake(&echo.ball, 1);
+		while (atomic_load(&echo.ball) != 2 * i + 2)
+			if (!rb_futex_wait(&echo.ball, 2 * i + 1, until))
+				break;
+		took = rb_clock_ns() - start;
+		best = took < best ? took : best;
+	}
+	rb_thread_join(&thread);
+	best /= 2;
+	return best < WAKE_NS_MIN ? WAKE_NS_MIN : best > WAKE_NS_MAX ? WAKE_NS_MAX : best;
+}
+
+uint32_t rb_cores_allowed(void)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	if (sched_getaffinity(0, sizeof(set), &set) != 0)
+		return 1;
+	return CPU_COUNT(&set) > 0 ? (uint32_t)CPU_COUNT(&set) : 1;
+}
+
+struct rb_waiting rb_waiting_choose(uint32_t node_ranks, uint32_t cores, uint64_t forced_ns)
+{
+	uint64_t wake_ns;
+
+	if (forced_ns > 0)
+		return (struct rb_waiting) { .spin_ns = forced_ns, .yield_ns = 0 };
+	wake_ns = wake_measure();
+	if (node_ranks <= cores)
+		return (struct rb_waiting) { .spin_ns = SPIN_WAKEUPS * wake_ns, .yield_ns = 0 };
+	return (struct rb_waiting) { .spin_ns = SHARED_SPIN_NS,
+				     .yield_ns = YIELD_WAKEUPS * wake_ns };
+}

@@ -1,0 +1,278 @@
+/*
+ * exercise.c -- inputs are small integers that depend on (salt, call, rank, element), so that sums
+ * are exact in every type and each rank can compute what every other contributed.
+ */
+#include "tests/runtime/exercise.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "collectives/algorithms.h"
+
+const char *exercise_algorithm(const char *kind, uint32_t index)
+{
+	for (uint32_t i = 0; i < rb_algorithm_count; i++)
+		if (strcmp(rb_kind_name(rb_algorithms[i].kind), kind) == 0 && index-- == 0)
+			return rb_algorithms[i].name;
+	return NULL;
+}
+
+static int64_t input_value(const struct exercise *e, uint32_t call, uint32_t rank, uint64_t i)
+{
+	return (int64_t)(rb_mix(e->salt + call * 0x9e3779b97f4a7c15u + rank * 0x632be59bd9b4e019u +
+				i) %
+			 41) -
+	       20;
+}
+
+static void element_set(void *buffer, rubato_type type, uint64_t i, double value)
+{
+	switch (type) {
+	case RUBATO_FLOAT32:
+		((float *)buffer)[i] = (float)value;
+		break;
+	case RUBATO_FLOAT64:
+		((double *)buffer)[i] = value;
+		break;
+	case RUBATO_INT32:
+		((int32_t *)buffer)[i] = (int32_t)value;
+		break;
+	case RUBATO_INT64:
+		((int64_t *)buffer)[i] = (int64_t)value;
+		break;
+	}
+}
+
+static double element_get(const void *buffer, rubato_type type, uint64_t i)
+{
+	switch (type) {
+	case RUBATO_FLOAT32:
+		return (double)((const float *)buffer)[i];
+	case RUBATO_FLOAT64:
+		return ((const double *)buffer)[i];
+	case RUBATO_INT32:
+		return (double)((const int32_t *)buffer)[i];
+	case RUBATO_INT64:
+		return (double)((const int64_t *)buffer)[i];
+	}
+	return 0;
+}
+
+static double average(const struct exercise *e, int64_t sum, uint32_t n)
+{
+	switch (e->type) {
+	case RUBATO_FLOAT32:
+		return (double)((float)sum * (float)(1.0 / n));
+	case RUBATO_FLOAT64:
+		return (double)sum * (1.0 / n);
+	case RUBATO_INT32:
+	case RUBATO_INT64:
+		return (double)(sum / (int64_t)n);
+	}
+	return 0;
+}
+
+/* The reduction of element i of the whole vector. */
+static double reduced(const struct exercise *e, uint32_t call, uint32_t n, uint64_t i)
+{
+	int64_t result = input_value(e, call, 0, i);
+
+	for (uint32_t r = 1; r < n; r++) {
+		int64_t v = input_value(e, call, r, i);
+
+		if (e->op == RUBATO_MAX)
+			result = v > result ? v : result;
+		else if (e->op == RUBATO_MIN)
+			result = v < result ? v : result;
+		else
+			result += v;
+	}
+	return e->op == RUBATO_AVG ? average(e, result, n) : (double)result;
+}
+
+struct shape { /* What a rank has before and after, by kind. */
+	uint64_t in_count, out_count;
+	bool has_in, has_out;
+	uint64_t in_offset, out_offset; /* In place: of IN in OUT, or of OUT in IN, in elements. */
+};
+
+static struct shape shape_of(const struct exercise *e, uint32_t rank, uint32_t n)
+{
+	struct shape s = { e->count, e->count, true, true, 0, 0 };
+
+	if (strcmp(e->kind, "allgather") == 0) {
+		s.out_count = e->count * n;
+		s.in_offset = e->count * rank;
+	} else if (strcmp(e->kind, "reduce_scatter") == 0) {
+		s.in_count = e->count * n;
+		s.out_offset = e->count * rank;
+	} else if (strcmp(e->kind, "broadcast") == 0) {
+		s.has_in = rank == e->root;
+	} else if (strcmp(e->kind, "reduce") == 0) {
+		s.has_out = rank == e->root;
+	}
+	return s;
+}
+
+static double expected(const struct exercise *e, uint32_t call, uint32_t rank, uint32_t n,
+		       uint64_t i)
+{
+	if (strcmp(e->kind, "allgather") == 0)
+		return (double)input_value(e, call, (uint32_t)(i / e->count), i % e->count);
+	if (strcmp(e->kind, "broadcast") == 0)
+		return (double)input_value(e, call, e->root, i);
+	if (strcmp(e->kind, "reduce_scatter") == 0)
+		return reduced(e, call, n, rank * e->count + i);
+	return reduced(e, call, n, i);
+}
+
+static rubato_status blocking(rubato_comm *comm, const struct exercise *e, const void *in,
+			      void *out)
+{
+	if (strcmp(e->kind, "barrier") == 0)
+		return rubato_barrier(comm);
+	if (strcmp(e->kind, "broadcast") == 0)
+		return rubato_broadcast(comm, out, e->count, e->type, e->root);
+	if (strcmp(e->kind, "reduce") == 0)
+		return rubato_reduce(comm, in, out, e->count, e->type, e->op, e->root);
+	if (strcmp(e->kind, "reduce_scatter") == 0)
+		return rubato_reduce_scatter(comm, in, out, e->count, e->type, e->op);
+	if (strcmp(e->kind, "allgather") == 0)
+		return rubato_allgather(comm, in, out, e->count, e->type);
+	return rubato_allreduce(comm, in, out, e->count, e->type, e->op);
+}
+
+static rubato_status persistent(rubato_comm *comm, const struct exercise *e, const void *in,
+				void *out, rubato_op **op)
+{
+	if (strcmp(e->kind, "barrier") == 0)
+		return rubato_op_barrier(comm, op);
+	if (strcmp(e->kind, "broadcast") == 0)
+		return rubato_op_broadcast(comm, out, e->count, e->type, e->root, op);
+	if (strcmp(e->kind, "reduce") == 0)
+		return rubato_op_reduce(comm, in, out, e->count, e->type, e->op, e->root, op);
+	if (strcmp(e->kind, "reduce_scatter") == 0)
+		return rubato_op_reduce_scatter(comm, in, out, e->count, e->type, e->op, op);
+	if (strcmp(e->kind, "allgather") == 0)
+		return rubato_op_allgather(comm, in, out, e->count, e->type, op);
+	return rubato_op_allreduce(comm, in, out, e->count, e->type, e->op, op);
+}
+
+struct buffers {
+	void *memory[2]; /* As allocated: IN and OUT, or one of them when in place. */
+	uint8_t *in, *out;
+	bool library;
+};
+
+static rubato_status buffer_get(rubato_comm *comm, bool library, uint64_t bytes, void **out)
+{
+	if (library)
+		return rubato_alloc(comm, bytes + 64, out);
+	*out = malloc(bytes + 64);
+	return *out != NULL ? RUBATO_OK : RUBATO_ERR_MEMORY;
+}
+
+static void buffers_free(rubato_comm *comm, struct buffers *b)
+{
+	for (int i = 0; i < 2; i++) {
+		if (b->library)
+			(void)rubato_free(comm, b->memory[i]);
+		else
+			free(b->memory[i]);
+	}
+}
+
+static rubato_status buffers_make(rubato_comm *comm, const struct exercise *e,
+				  const struct shape *s, struct buffers *b)
+{
+	uint64_t element = rubato_type_bytes(e->type);
+	uint64_t most = s->in_count > s->out_count ? s->in_count : s->out_count;
+	bool one = e->in_place || strcmp(e->kind, "broadcast") == 0;
+
+	*b = (struct buffers) { .library =
+					e->allocated && (!e->mixed || rubato_rank(comm) % 2 == 1) };
+	RB_TRY(buffer_get(comm, b->library, most * element, &b->memory[0]));
+	if (!one)
+		RB_TRY(buffer_get(comm, b->library, most * element, &b->memory[1]));
+	b->in = (uint8_t *)b->memory[0] + (one ? s->in_offset * element : 0);
+	b->out = one ? (uint8_t *)b->memory[0] + s->out_offset * element : b->memory[1];
+	return RUBATO_OK;
+}
+
+static void inputs_write(const struct exercise *e, const struct shape *s, uint32_t call,
+			 uint32_t rank, const struct buffers *b)
+{
+	if (b->in != b->out && s->out_count > 0 && !e->in_place)
+		memset(b->out, 0xa5, s->out_count * rubato_type_bytes(e->type));
+	for (uint64_t i = 0; s->has_in && i < s->in_count; i++)
+		element_set(b->in, e->type, i, (double)input_value(e, call, rank, i));
+}
+
+static rubato_status outputs_check(const struct exercise *e, const struct shape *s, uint32_t call,
+				   uint32_t rank, uint32_t n, const struct buffers *b)
+{
+	for (uint64_t i = 0; s->has_out && i < s->out_count; i++) {
+		double got = element_get(b->out, e->type, i), want = expected(e, call, rank, n, i);
+
+		if (got != want)
+			return RB_FAIL(RUBATO_ERR_MISMATCH,
+				       "%s %s n %u count %llu %s %s root %u in_place %d alloc %d "
+				       "persistent %d call %u: element %llu is %g, not %g",
+				       e->kind, e->algorithm, n, (unsigned long long)e->count,
+				       rubato_type_name(e->type), rubato_operator_name(e->op),
+				       e->root, e->in_place, e->allocated, e->persistent, call,
+				       (unsigned long long)i, got, want);
+	}
+	return RUBATO_OK;
+}
+
+static uint64_t bits_hash(uint64_t hash, const uint8_t *bytes, uint64_t count)
+{
+	for (uint64_t i = 0; i < count; i++)
+		hash = (hash ^ bytes[i]) * 0x100000001b3u;
+	return hash;
+}
+
+static rubato_status calls_run(rubato_comm *comm, const struct exercise *e, const struct shape *s,
+			       const struct buffers *b, uint64_t *hash)
+{
+	uint32_t rank = rubato_rank(comm), n = rubato_size(comm);
+	bool barrier = strcmp(e->kind, "barrier") == 0;
+	rubato_op *op = NULL;
+	rubato_status err = RUBATO_OK;
+
+	if (e->persistent)
+		RB_TRY(persistent(comm, e, b->in, b->out, &op));
+	for (uint32_t call = 0; err == RUBATO_OK && call < e->times; call++) {
+		inputs_write(e, s, call, rank, b);
+		if (e->persistent) {
+			err = rubato_start(op);
+			if (err == RUBATO_OK)
+				err = rubato_wait(op, RUBATO_TIMEOUT_DEFAULT);
+		} else {
+			err = blocking(comm, e, b->in, b->out);
+		}
+		if (err == RUBATO_OK && !barrier)
+			err = outputs_check(e, s, call, rank, n, b);
+		if (s->has_out && !barrier && hash != NULL)
+			*hash = bits_hash(*hash, b->out, s->out_count * rubato_type_bytes(e->type));
+	}
+	rubato_op_free(op);
+	return err;
+}
+
+rubato_status exercise_run(rubato_comm *comm, const struct exercise *e, uint64_t *hash)
+{
+	struct shape s = shape_of(e, rubato_rank(comm), rubato_size(comm));
+	struct buffers b;
+	rubato_status err;
+
+	RB_TRY(rubato_set_algorithm(comm, e->kind, e->algorithm));
+	err = buffers_make(comm, e, &s, &b);
+	if (err == RUBATO_OK)
+		err = calls_run(comm, e, &s, &b, hash);
+	buffers_free(comm, &b);
+	return err;
+}

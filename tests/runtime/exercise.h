@@ -1,0 +1,32 @@
+/*
+ * exercise.h -- runs collectives on a communicator and checks every element of every result, on any
+ * transport: threads, processes, simulated ranks.
+ */
+#ifndef TESTS_RUNTIME_EXERCISE_H
+#define TESTS_RUNTIME_EXERCISE_H
+
+#include "rubato.h"
+
+struct exercise {
+	const char *kind;      /* "allreduce", ... */
+	const char *algorithm; /* Or "auto". */
+	uint64_t count;
+	rubato_type type;
+	rubato_operator op;
+	uint32_t root;
+	bool in_place;
+	bool allocated; /* Buffers from rubato_alloc; on odd ranks only if `mixed`. */
+	bool mixed;
+	bool persistent; /* Else blocking. */
+	uint32_t times;  /* Calls, each on fresh input. */
+	uint64_t salt;
+};
+
+/* MISMATCH with a text that names the first wrong element; UNSUPPORTED when the algorithm cannot
+ * run here; else the library's status. *hash (may be NULL) is of all output bits. */
+rubato_status exercise_run(rubato_comm *comm, const struct exercise *exercise, uint64_t *hash);
+
+/* Algorithm names of a kind, from the library's table; NULL after the last. */
+const char *exercise_algorithm(const char *kind, uint32_t index);
+
+#endif

@@ -1,0 +1,252 @@
+/*
+ * test_collectives.c -- every operation, algorithm, type, operator and form, with real
+ * communicators on ranks that are threads of this process. Names of transports as arguments: shm,
+ * ucx.
+ */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "tests/runtime/exercise.h"
+#include "tests/runtime/local.h"
+#include "transport/transport.h"
+
+static const struct rb_transport_ops *transports[2];
+
+static const uint32_t rank_counts[] = { 1, 2, 3, 4, 5, 7, 8, 12 };
+static const char *const kinds[] = { "barrier",   "broadcast",      "reduce",
+				     "allreduce", "reduce_scatter", "allgather" };
+
+struct sweep {
+	const char *kind;
+	uint32_t skipped; /* Algorithms that cannot run on this transport, by rank 0's word. */
+	uint32_t ran;
+};
+
+/* One combination; algorithms that need what the transport lacks are counted, not passed over. */
+static rubato_status one(rubato_comm *comm, struct sweep *sweep, const struct exercise *e)
+{
+	uint64_t hash = 0, low, high;
+	rubato_status err = exercise_run(comm, e, &hash);
+	bool everywhere = strcmp(e->kind, "allreduce") == 0 || strcmp(e->kind, "broadcast") == 0 ||
+			  strcmp(e->kind, "allgather") == 0;
+
+	if (err == RUBATO_ERR_UNSUPPORTED) {
+		if (rubato_rank(comm) == 0)
+			sweep->skipped++;
+		return RUBATO_OK;
+	}
+	RB_TRY(err);
+	if (rubato_rank(comm) == 0)
+		sweep->ran++;
+	if (!everywhere)
+		return RUBATO_OK;
+	hash >>= 1; /* As int64: no sign. */
+	RB_TRY(rubato_set_algorithm(comm, "allreduce", "auto"));
+	RB_TRY(rubato_allreduce(comm, &hash, &low, 1, RUBATO_INT64, RUBATO_MIN));
+	RB_TRY(rubato_allreduce(comm, &hash, &high, 1, RUBATO_INT64, RUBATO_MAX));
+	return low == high ? RUBATO_OK
+			   : RB_FAIL(RUBATO_ERR_MISMATCH, "%s %s: ranks hold different bits",
+				     e->kind, e->algorithm);
+}
+
+static rubato_status forms(rubato_comm *comm, struct sweep *sweep, struct exercise e)
+{
+	for (uint32_t form = 0; form < 8; form++) {
+		e.in_place = form & 1;
+		e.allocated = form & 2;
+		e.persistent = form & 4;
+		e.mixed = form == 3 || form == 6;
+		if (e.mixed && strcmp(e.algorithm, "direct") == 0 && strcmp(e.kind, "reduce") == 0)
+			e.mixed = false;
+		RB_TRY(one(comm, sweep, &e));
+	}
+	return RUBATO_OK;
+}
+
+static rubato_status sweep_main(rubato_comm *comm, void *arg)
+{
+	static const uint64_t counts[] = { 0, 1, 2, 3, 7, 64, 1000, 4097, 40009 };
+	struct sweep *sweep = arg;
+	uint32_t n = rubato_size(comm), variant = 0;
+	const char *algorithm;
+
+	for (uint32_t a = 0; (algorithm = exercise_algorithm(sweep->kind, a)) != NULL; a++) {
+		for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
+			struct exercise e = {
+				.kind = sweep->kind,
+				.algorithm = algorithm,
+				.count = counts[c],
+				.type = (rubato_type)(variant % RUBATO_TYPE_COUNT),
+				.op = (rubato_operator)(variant / 3 % RUBATO_OPERATOR_COUNT),
+				.root = variant % n,
+				.times = 3,
+				.salt = variant * 977 + n,
+			};
+
+			variant++;
+			RB_TRY(forms(comm, sweep, e));
+		}
+	}
+	return RUBATO_OK;
+}
+
+START_TEST(every_algorithm_gives_right_values)
+{
+	struct sweep sweep = { .kind = kinds[_i % 6] };
+	uint32_t n = rank_counts[_i / 6];
+
+	ck_assert_int_eq(local_run(n, transports, sweep_main, &sweep, NULL), RUBATO_OK);
+	ck_assert_uint_gt(sweep.ran, 0);
+}
+END_TEST
+
+static rubato_status types_main(rubato_comm *comm, void *arg)
+{
+	struct sweep *sweep = arg;
+
+	for (uint32_t t = 0; t < RUBATO_TYPE_COUNT; t++) {
+		for (uint32_t o = 0; o < RUBATO_OPERATOR_COUNT; o++) {
+			for (uint32_t k = 2; k < 5; k++) {
+				struct exercise e = { .kind = kinds[k],
+						      .algorithm = "auto",
+						      .count = 1237,
+						      .type = (rubato_type)t,
+						      .op = (rubato_operator)o,
+						      .times = 2,
+						      .salt = t * 100 + o };
+
+				RB_TRY(forms(comm, sweep, e));
+			}
+		}
+	}
+	return RUBATO_OK;
+}
+
+START_TEST(every_type_and_operator)
+{
+	static const uint32_t counts[] = { 1, 2, 3, 4 };
+	struct sweep sweep = { 0 };
+
+	ck_assert_int_eq(local_run(counts[_i], transports, types_main, &sweep, NULL), RUBATO_OK);
+	ck_assert_uint_eq(sweep.skipped, 0);
+}
+END_TEST
+
+static rubato_status large_main(rubato_comm *comm, void *arg)
+{
+	struct sweep *sweep = arg;
+	const char *algorithm;
+
+	for (uint32_t k = 1; k < 6; k++) {
+		for (uint32_t a = 0; (algorithm = exercise_algorithm(kinds[k], a)) != NULL; a++) {
+			struct exercise e = { .kind = kinds[k],
+					      .algorithm = algorithm,
+					      .count = 300007,
+					      .root = rubato_size(comm) - 1,
+					      .times = 2,
+					      .salt = k * 31 + a };
+
+			for (e.allocated = false;; e.allocated = true) {
+				RB_TRY(one(comm, sweep, &e));
+				if (e.allocated)
+					break;
+			}
+		}
+	}
+	return RUBATO_OK;
+}
+
+START_TEST(large_vectors)
+{
+	static const uint32_t counts[] = { 2, 3, 4 };
+	struct sweep sweep = { 0 };
+
+	ck_assert_int_eq(local_run(counts[_i], transports, large_main, &sweep, NULL), RUBATO_OK);
+	ck_assert_uint_gt(sweep.ran, 0);
+}
+END_TEST
+
+/* Everybody sends to everybody, large and small, in an order that differs from the receives'. */
+static rubato_status messages_main(rubato_comm *comm, void *arg)
+{
+	static const uint64_t counts[] = { 0, 1, 5, 100, 10000, 300000 };
+	uint32_t rank = rubato_rank(comm), n = rubato_size(comm);
+	rubato_op *ops[64];
+	int32_t *buffers[64];
+	uint32_t made = 0;
+
+	(void)arg;
+	for (size_t c = 0; c < 6; c++) {
+		for (uint32_t peer = 0; peer < n; peer++) {
+			int32_t *in = malloc((counts[c] + 1) * sizeof(*in));
+
+			RB_TRY(rubato_op_recv(comm, in, counts[c], RUBATO_INT32, peer, 7,
+					      &ops[made]));
+			buffers[made] = in;
+			RB_TRY(rubato_start(ops[made++]));
+		}
+	}
+	for (size_t c = 0; c < 6; c++) {
+		int32_t *out = malloc((counts[c] + 1) * sizeof(*out));
+
+		for (uint64_t i = 0; i < counts[c]; i++)
+			out[i] = (int32_t)(rank * 1000003 + c * 101 + i);
+		for (uint32_t peer = n; peer-- > 0;)
+			RB_TRY(rubato_send(comm, out, counts[c], RUBATO_INT32, peer, 7));
+		free(out);
+	}
+	for (uint32_t m = 0; m < made; m++) {
+		size_t c = m / n;
+
+		RB_TRY(rubato_wait(ops[m], RUBATO_TIMEOUT_DEFAULT));
+		for (uint64_t i = 0; i < counts[c]; i++)
+			if (buffers[m][i] != (int32_t)(m % n * 1000003 + c * 101 + i))
+				return RB_FAIL(RUBATO_ERR_MISMATCH, "message %u element %llu", m,
+					       (unsigned long long)i);
+		rubato_op_free(ops[m]);
+		free(buffers[m]);
+	}
+	return RUBATO_OK;
+}
+
+START_TEST(messages_in_order)
+{
+	static const uint32_t counts[] = { 1, 2, 3, 5 };
+
+	ck_assert_int_eq(local_run(counts[_i], transports, messages_main, NULL, NULL), RUBATO_OK);
+}
+END_TEST
+
+int main(int argc, char **argv)
+{
+	Suite *suite = suite_create("collectives");
+	TCase *tc = tcase_create("values");
+	SRunner *runner;
+	int failed;
+
+	transports[0] = &rb_transport_shm;
+#ifdef RB_HAVE_UCX
+	if (argc > 1 && strcmp(argv[1], "ucx") == 0)
+		transports[0] = &rb_transport_ucx;
+#else
+	if (argc > 1 && strcmp(argv[1], "ucx") == 0) {
+		puts("skipped: built without UCX");
+		return 77;
+	}
+#endif
+	tcase_set_timeout(tc, 300);
+	tcase_add_loop_test(tc, every_algorithm_gives_right_values, 0,
+			    6 * (int)(sizeof(rank_counts) / sizeof(rank_counts[0])));
+	tcase_add_loop_test(tc, every_type_and_operator, 0, 4);
+	tcase_add_loop_test(tc, large_vectors, 0, 3);
+	tcase_add_loop_test(tc, messages_in_order, 0, 4);
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

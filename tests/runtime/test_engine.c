@@ -1,0 +1,571 @@
+/*
+ * test_engine.c -- what the engine promises beyond right values: work on an asynchronous executor,
+ * direct reductions, cancel, poison, mismatches with both sides, deadlines that name the absent,
+ * background progress, several threads, abort, protocol machines.
+ */
+#include <check.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/plug.h"
+#include "tests/runtime/executor_fake.h"
+#include "tests/runtime/exercise.h"
+#include "tests/runtime/local.h"
+
+static const struct rb_transport_ops *const shm[] = { &rb_transport_shm, NULL };
+
+#define EXPECT(condition)                                                                          \
+	do {                                                                                       \
+		if (!(condition))                                                                  \
+			return RB_FAIL(RUBATO_ERR_INTERNAL, "line %d: not %s (last: %s)",          \
+				       __LINE__, #condition, rubato_error_text());                 \
+	} while (0)
+
+/* ---- Proof of shape: a direct reduction from a peer's mapped buffer ---- */
+
+static rubato_status direct_main(rubato_comm *comm, void *arg)
+{
+	struct exercise e = { .kind = "allreduce",
+			      .algorithm = "direct",
+			      .count = 100000,
+			      .allocated = true,
+			      .times = 3,
+			      .salt = 5 };
+	rubato_stats before = { .size_bytes = sizeof(before) }, after = before;
+
+	(void)arg;
+	for (e.persistent = false;; e.persistent = true) {
+		RB_TRY(rubato_get_stats(comm, &before));
+		RB_TRY(exercise_run(comm, &e, NULL));
+		RB_TRY(rubato_get_stats(comm, &after));
+		/* Each call reads n - 1 foreign blocks and writes as many: none of it as messages.
+		 */
+		EXPECT(after.bytes_mapped - before.bytes_mapped >=
+		       3 * 400000 / rubato_size(comm) * (rubato_size(comm) - 1));
+		EXPECT(after.bytes_sent - before.bytes_sent < 10000);
+		if (e.persistent)
+			return RUBATO_OK;
+	}
+}
+
+START_TEST(direct_reduction_from_mapped_peers)
+{
+	ck_assert_int_eq(local_run((uint32_t)_i, shm, direct_main, NULL, NULL), RUBATO_OK);
+}
+END_TEST
+
+/* ---- Proof of shape: a schedule on the fake asynchronous executor ---- */
+
+static rubato_status fake_main(rubato_comm *comm, void *arg)
+{
+	struct rb_executor *host = comm->engine.executor;
+	struct executor_fake fake;
+	const char *algorithm;
+	rubato_status err = RUBATO_OK;
+
+	(void)arg;
+	executor_fake_init(&fake, 17 + rubato_rank(comm));
+	comm->engine.executor = &fake.base;
+	for (uint32_t a = 0; (algorithm = exercise_algorithm("allreduce", a)) != NULL; a++) {
+		struct exercise e = { .kind = "allreduce",
+				      .algorithm = algorithm,
+				      .count = 300000,
+				      .allocated = a % 2 == 0,
+				      .times = 2,
+				      .salt = a };
+
+		if (err == RUBATO_OK)
+			err = exercise_run(comm, &e, NULL);
+	}
+	if (err == RUBATO_OK)
+		err = rubato_barrier(comm);
+	comm->engine.executor = host;
+	RB_TRY(err);
+	EXPECT(fake.started > 10 && fake.completed == fake.started && fake.overtook > 0);
+	return RUBATO_OK;
+}
+
+START_TEST(schedules_on_an_asynchronous_executor)
+{
+	ck_assert_int_eq(local_run((uint32_t)_i, shm, fake_main, NULL, NULL), RUBATO_OK);
+}
+END_TEST
+
+/* ---- Proof of shape: cancel in mid-operation ---- */
+
+static rubato_status cancel_main(rubato_comm *comm, void *arg)
+{
+	enum { COUNT = 1000000 };
+	uint32_t rank = rubato_rank(comm), n = rubato_size(comm);
+	float *in = malloc(COUNT * sizeof(*in)), *out = malloc(COUNT * sizeof(*out));
+	rubato_op *op = NULL;
+	rubato_status err;
+	uint64_t quiet = 0;
+
+	(void)arg;
+	for (int i = 0; i < COUNT; i++)
+		in[i] = 1, out[i] = 0;
+	RB_TRY(rubato_set_algorithm(comm, "allreduce", "ring"));
+	RB_TRY(rubato_op_allreduce(comm, in, out, COUNT, RUBATO_FLOAT32, RUBATO_SUM, &op));
+	if (rank != n - 1) { /* The last rank never starts: the others are caught in the middle. */
+		RB_TRY(rubato_start(op));
+		EXPECT(rubato_wait(op, 20000000) == RUBATO_ERR_TIMEOUT);
+	}
+	if (rank == 0) {
+		EXPECT(rubato_cancel(op) == RUBATO_ERR_CANCELLED);
+	} else if (rank != n - 1) {
+		/* Rank 0's word ends it, well before the deadline of a minute. */
+		err = rubato_wait(op, RUBATO_TIMEOUT_DEFAULT);
+		EXPECT(err == RUBATO_ERR_PEER && strstr(rubato_error_text(), "rank 0") != NULL);
+	}
+	if (rank != n - 1) {
+		for (int i = 0; i < COUNT; i++)
+			out[i] = 7;
+		EXPECT(rubato_barrier(comm) != RUBATO_OK); /* Poisoned, as documented. */
+	} else {
+		/* Its own communicator learns of it at the next call. */
+		EXPECT(rubato_barrier(comm) == RUBATO_ERR_PEER);
+	}
+	for (int i = 0; i < COUNT; i++)
+		quiet += rank == n - 1 || out[i] == 7;
+	EXPECT(quiet == COUNT);
+	rubato_op_free(op);
+	free(in);
+	free(out);
+	EXPECT(rubato_finalize(comm) != RUBATO_OK || rank == 0);
+	return RUBATO_OK;
+}
+
+START_TEST(cancel_leaves_quiet_buffers_and_poison)
+{
+	ck_assert_int_eq(local_run_raw((uint32_t)_i, shm, cancel_main, NULL, NULL), RUBATO_OK);
+}
+END_TEST
+
+static rubato_status cancel_message_main(rubato_comm *comm, void *arg)
+{
+	uint32_t rank = rubato_rank(comm), other = 1 - rank;
+	int32_t got = 0, sent = 42;
+	rubato_op *op;
+
+	(void)arg;
+	RB_TRY(rubato_op_recv(comm, &got, 1, RUBATO_INT32, other, 9, &op));
+	RB_TRY(rubato_start(op));
+	EXPECT(rubato_wait(op, 1000000) == RUBATO_ERR_TIMEOUT);
+	EXPECT(rubato_cancel(op) == RUBATO_ERR_CANCELLED);
+	rubato_op_free(op);
+	/* The communicator is as good as before. */
+	RB_TRY(rubato_barrier(comm));
+	if (rank == 0)
+		return rubato_send(comm, &sent, 1, RUBATO_INT32, other, 10);
+	RB_TRY(rubato_recv(comm, &got, 1, RUBATO_INT32, other, 10));
+	EXPECT(got == 42);
+	return RUBATO_OK;
+}
+
+START_TEST(cancelled_message_leaves_the_communicator_usable)
+{
+	ck_assert_int_eq(local_run(2, shm, cancel_message_main, NULL, NULL), RUBATO_OK);
+}
+END_TEST
+
+/* ---- Mismatch: both sides are printed on both sides ---- */
+
+static rubato_status mismatch_main(rubato_comm *comm, void *arg)
+{
+	const int variant = *(const int *)arg;
+	uint32_t rank = rubato_rank(comm);
+	float in[64] = { 0 }, out[64];
+	rubato_status err;
+
+	if (rank == 1 && variant == 0)
+		err = rubato_allreduce(comm, in, out, 32, RUBATO_FLOAT32, RUBATO_SUM);
+	else if (rank == 1 && variant == 1)
+		err = rubato_allreduce(comm, in, out, 64, RUBATO_FLOAT32, RUBATO_MAX);
+	else if (rank == 1 && variant == 2)
+		err = rubato_allreduce(comm, in, out, 64, RUBATO_INT32, RUBATO_SUM);
+	else
+		err = rubato_allreduce(comm, in, out, 64, RUBATO_FLOAT32, RUBATO_SUM);
+	EXPECT(err == RUBATO_ERR_MISMATCH);
+	EXPECT(strstr(rubato_error_text(), "rank 0 calls") != NULL);
+	EXPECT(strstr(rubato_error_text(), "rank 1 calls") != NULL);
+	EXPECT(rubato_finalize(comm) == RUBATO_ERR_MISMATCH);
+	return RUBATO_OK;
+}
+
+START_TEST(mismatch_prints_both_sides)
+{
+	ck_assert_int_eq(local_run_raw(2, shm, mismatch_main, &_i, NULL), RUBATO_OK);
+}
+END_TEST
+
+/* ---- Deadlines ---- */
+
+static rubato_status timeout_main(rubato_comm *comm, void *arg)
+{
+	uint32_t rank = rubato_rank(comm);
+	rubato_status err;
+
+	(void)arg;
+	comm->timeout_ns = 50000000;
+	if (rank == 2) { /* Absent until the others have given up and said so. */
+		do
+			err = rubato_barrier(comm);
+		while (err == RUBATO_OK);
+		EXPECT(err == RUBATO_ERR_PEER || err == RUBATO_ERR_TIMEOUT);
+	} else {
+		float in = 1, out;
+
+		RB_TRY(rubato_set_algorithm(comm, "allreduce", "flat"));
+		err = rubato_allreduce(comm, &in, &out, 1, RUBATO_FLOAT32, RUBATO_SUM);
+		EXPECT(err == RUBATO_ERR_TIMEOUT || err == RUBATO_ERR_PEER ||
+		       err == RUBATO_ERR_MISMATCH);
+		if (err == RUBATO_ERR_TIMEOUT)
+			EXPECT(strstr(rubato_error_text(), "rank 2") != NULL);
+	}
+	EXPECT(rubato_finalize(comm) != RUBATO_OK);
+	return RUBATO_OK;
+}
+
+/* Rank 2 waits for a message that never comes, so that it is truly absent from the collective. */
+static rubato_status absent_main(rubato_comm *comm, void *arg)
+{
+	uint32_t rank = rubato_rank(comm);
+	float in = 1, out;
+	rubato_status err;
+
+	(void)arg;
+	RB_TRY(rubato_set_algorithm(comm, "allreduce", "flat"));
+	if (rank == 2) {
+		err = rubato_recv(comm, &out, 1, RUBATO_FLOAT32, 0, 1);
+		EXPECT(err == RUBATO_ERR_PEER); /* The others' news. */
+	} else {
+		comm->timeout_ns = rank == 0 ? 50000000 : 20000000000u;
+		err = rubato_allreduce(comm, &in, &out, 1, RUBATO_FLOAT32, RUBATO_SUM);
+		EXPECT(err == (rank == 0 ? RUBATO_ERR_TIMEOUT : RUBATO_ERR_PEER));
+		EXPECT(strstr(rubato_error_text(), "rank 2") != NULL);
+	}
+	EXPECT(rubato_finalize(comm) != RUBATO_OK);
+	return RUBATO_OK;
+}
+
+START_TEST(timeout_names_the_absent_rank)
+{
+	if (_i == 0)
+		ck_assert_int_eq(local_run_raw(3, shm, timeout_main, NULL, NULL), RUBATO_OK);
+	else
+		ck_assert_int_eq(local_run_raw(3, shm, absent_main, NULL, NULL), RUBATO_OK);
+}
+END_TEST
+
+/* ---- Background progress ---- */
+
+struct gate {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	bool open;
+};
+
+static void gate_open(struct gate *gate)
+{
+	pthread_mutex_lock(&gate->lock);
+	gate->open = true;
+	pthread_cond_broadcast(&gate->changed);
+	pthread_mutex_unlock(&gate->lock);
+}
+
+static void gate_pass(struct gate *gate)
+{
+	pthread_mutex_lock(&gate->lock);
+	while (!gate->open)
+		pthread_cond_wait(&gate->changed, &gate->lock);
+	pthread_mutex_unlock(&gate->lock);
+}
+
+static rubato_status background_main(rubato_comm *comm, void *arg)
+{
+	enum { COUNT = 500000 };
+	struct gate *gate = arg;
+	float *in = malloc(COUNT * sizeof(*in)), *out = malloc(COUNT * sizeof(*out));
+	rubato_op *op;
+
+	for (int i = 0; i < COUNT; i++)
+		in[i] = (float)rubato_rank(comm) + 1;
+	RB_TRY(rubato_set_algorithm(comm, "allreduce", "ring"));
+	RB_TRY(rubato_op_allreduce(comm, in, out, COUNT, RUBATO_FLOAT32, RUBATO_SUM, &op));
+	RB_TRY(rubato_start(op));
+	if (rubato_rank(comm) == 0) {
+		/* Needs the other's progress, whose thread does not call the library meanwhile. */
+		RB_TRY(rubato_wait(op, RUBATO_TIMEOUT_DEFAULT));
+		gate_open(gate);
+	} else {
+		gate_pass(gate);
+		RB_TRY(rubato_wait(op, RUBATO_TIMEOUT_DEFAULT));
+	}
+	EXPECT(out[0] == 3 && out[COUNT - 1] == 3);
+	rubato_op_free(op);
+	free(in);
+	free(out);
+	return RUBATO_OK;
+}
+
+START_TEST(progress_without_calls)
+{
+	for (int i = 0; i < 20; i++) {
+		struct gate gate = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false };
+
+		ck_assert_int_eq(local_run(2, shm, background_main, &gate, NULL), RUBATO_OK);
+	}
+}
+END_TEST
+
+/* ---- Several threads on one communicator ---- */
+
+struct worker {
+	rubato_comm *comm;
+	uint32_t tag;
+	rubato_status status;
+};
+
+static rubato_status worker_run(struct worker *w)
+{
+	uint32_t rank = rubato_rank(w->comm), n = rubato_size(w->comm);
+	int64_t token = 0;
+
+	for (int64_t i = 0; i < 300; i++) {
+		int64_t out = i * 1000 + w->tag;
+
+		RB_TRY(rubato_send(w->comm, &out, 1, RUBATO_INT64, (rank + 1) % n, w->tag));
+		RB_TRY(rubato_recv(w->comm, &token, 1, RUBATO_INT64, (rank + n - 1) % n, w->tag));
+		EXPECT(token == out);
+	}
+	return RUBATO_OK;
+}
+
+static void *worker_main(void *arg)
+{
+	struct worker *w = arg;
+
+	w->status = worker_run(w);
+	return NULL;
+}
+
+static rubato_status threads_main(rubato_comm *comm, void *arg)
+{
+	enum { WORKERS = 4, OPS = 6 };
+	struct worker workers[WORKERS];
+	pthread_t threads[WORKERS];
+	rubato_op *ops[OPS];
+	int32_t in[OPS] = { 0 }, out[OPS] = { 0 };
+	rubato_status err = RUBATO_OK;
+
+	(void)arg;
+	for (uint32_t i = 0; i < OPS; i++)
+		RB_TRY(rubato_op_allreduce(comm, &in[i], &out[i], 1, RUBATO_INT32, RUBATO_SUM,
+					   &ops[i]));
+	for (uint32_t i = 0; i < WORKERS; i++) {
+		workers[i] = (struct worker) { comm, i, RUBATO_OK };
+		if (pthread_create(&threads[i], NULL, worker_main, &workers[i]) != 0)
+			return RUBATO_ERR_MEMORY;
+	}
+	for (int round = 0; err == RUBATO_OK && round < 100; round++) {
+		for (uint32_t i = 0; i < OPS; i++) {
+			in[i] = round + (int)i;
+			RB_TRY(rubato_start(ops[i]));
+		}
+		/* Waited for in another order than started, and differently on each rank. */
+		for (uint32_t i = 0; i < OPS; i++) {
+			uint32_t k = (i * 5 + rubato_rank(comm)) % OPS;
+
+			RB_TRY(rubato_wait(ops[k], RUBATO_TIMEOUT_DEFAULT));
+			EXPECT(out[k] == (int)rubato_size(comm) * (round + (int)k));
+		}
+		err = rubato_barrier(comm);
+	}
+	for (uint32_t i = 0; i < WORKERS; i++) {
+		pthread_join(threads[i], NULL);
+		err = err != RUBATO_OK ? err : workers[i].status;
+	}
+	for (uint32_t i = 0; i < OPS; i++)
+		rubato_op_free(ops[i]);
+	return err;
+}
+
+START_TEST(several_threads_on_one_communicator)
+{
+	ck_assert_int_eq(local_run(3, shm, threads_main, NULL, NULL), RUBATO_OK);
+}
+END_TEST
+
+/* ---- Abort ---- */
+
+static rubato_status abort_main(rubato_comm *comm, void *arg)
+{
+	float in = 1, out;
+	rubato_status err;
+
+	(void)arg;
+	if (rubato_rank(comm) == 0) {
+		RB_TRY(rubato_abort(comm));
+		EXPECT(rubato_barrier(comm) == RUBATO_ERR_CANCELLED);
+		return rubato_finalize(comm);
+	}
+	err = rubato_allreduce(comm, &in, &out, 1, RUBATO_FLOAT32, RUBATO_SUM);
+	EXPECT(err == RUBATO_ERR_PEER);
+	EXPECT(rubato_finalize(comm) == RUBATO_ERR_PEER);
+	return RUBATO_OK;
+}
+
+START_TEST(abort_ends_the_peers_operations)
+{
+	ck_assert_int_eq(local_run_raw((uint32_t)_i, shm, abort_main, NULL, NULL), RUBATO_OK);
+}
+END_TEST
+
+/* ---- A protocol machine: the first to arrive tells all, along a binomial tree ---- */
+
+struct herald { /* Counts rounds; whoever starts one first forwards it to its children. */
+	uint32_t rank, n;
+	uint64_t round, heard;
+	bool waiting;
+};
+
+static void herald_forward(struct herald *h, uint32_t origin, uint64_t round,
+			   struct rb_protocol_actions *out)
+{
+	uint32_t place = (h->rank + h->n - origin) % h->n;
+
+	for (uint32_t bit = 1; bit < h->n; bit *= 2) {
+		if (place >= bit || place + bit >= h->n)
+			continue;
+		struct rb_protocol_action *send = rb_protocol_act(out, RB_PROTOCOL_SEND);
+
+		send->peer = (h->rank + bit) % h->n;
+		memcpy(send->message, &origin, sizeof(origin));
+		memcpy(send->message + 8, &round, sizeof(round));
+	}
+}
+
+static void herald_hear(struct herald *h, uint32_t origin, uint64_t round,
+			struct rb_protocol_actions *out)
+{
+	if (round <= h->heard)
+		return; /* Two heralds at once: the second is old news. */
+	h->heard = round;
+	herald_forward(h, origin, round, out);
+}
+
+static void herald_step(void *machine, const struct rb_protocol_event *event,
+			struct rb_protocol_actions *out)
+{
+	struct herald *h = machine;
+	uint32_t origin = h->rank;
+	uint64_t round = h->round + 1;
+
+	switch (event->kind) {
+	case RB_PROTOCOL_START:
+		h->waiting = true;
+		herald_hear(h, origin, round, out);
+		rb_protocol_act(out, RB_PROTOCOL_WAKE)->value = event->now_ns + 1000;
+		break;
+	case RB_PROTOCOL_MESSAGE:
+		memcpy(&origin, event->message, sizeof(origin));
+		memcpy(&round, event->message + 8, sizeof(round));
+		herald_hear(h, origin, round, out);
+		break;
+	case RB_PROTOCOL_TIMER:
+	case RB_PROTOCOL_RUN_DONE:
+	case RB_PROTOCOL_PEER_LOST:
+		break;
+	}
+	if (h->waiting && h->heard > h->round && event->kind != RB_PROTOCOL_START) {
+		h->waiting = false;
+		h->round++;
+		rb_protocol_act(out, RB_PROTOCOL_DONE)->value = h->round;
+	}
+}
+
+static bool herald_valid(const void *machine)
+{
+	const struct herald *h = machine;
+
+	return h->rank < h->n && h->heard >= h->round && h->heard <= h->round + 1;
+}
+
+static const struct rb_protocol herald_protocol = { "herald", herald_step, herald_valid };
+
+static void herald_done(struct rb_engine *engine, struct rb_plug *plug, uint64_t value,
+			rubato_status status)
+{
+	(void)engine, (void)value, (void)status;
+	*(bool *)plug->owner = true;
+}
+
+static rubato_status herald_main(rubato_comm *comm, void *arg)
+{
+	struct herald herald = { .rank = rubato_rank(comm), .n = rubato_size(comm) };
+	bool done = false;
+	struct rb_plug plug = { .protocol = &herald_protocol,
+				.machine = &herald,
+				.number = 1,
+				.done = herald_done,
+				.owner = &done };
+	struct rb_protocol_event start = { .kind = RB_PROTOCOL_START };
+	rubato_status err;
+
+	(void)arg;
+	rb_engine_enter(&comm->engine);
+	err = rb_plug_open(&comm->engine, &plug);
+	rb_engine_leave(&comm->engine);
+	RB_TRY(err);
+	for (uint64_t round = 1; round <= 50; round++) {
+		RB_TRY(rubato_barrier(comm));
+		rb_engine_enter(&comm->engine);
+		done = false;
+		rb_plug_event(&comm->engine, &plug, &start);
+		err = rb_engine_wait(&comm->engine, &done,
+				     rb_engine_now(&comm->engine) + 20000000000u);
+		rb_engine_leave(&comm->engine);
+		RB_TRY(err);
+		EXPECT(herald.round == round);
+	}
+	RB_TRY(rubato_barrier(comm));
+	rb_engine_enter(&comm->engine);
+	rb_plug_close(&comm->engine, &plug);
+	rb_engine_leave(&comm->engine);
+	return RUBATO_OK;
+}
+
+START_TEST(protocol_machine_on_the_engine)
+{
+	ck_assert_int_eq(local_run((uint32_t)_i, shm, herald_main, NULL, NULL), RUBATO_OK);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("engine");
+	TCase *tc = tcase_create("promises");
+	SRunner *runner;
+	int failed;
+
+	tcase_set_timeout(tc, 120);
+	tcase_add_loop_test(tc, direct_reduction_from_mapped_peers, 2, 5);
+	tcase_add_loop_test(tc, schedules_on_an_asynchronous_executor, 1, 5);
+	tcase_add_loop_test(tc, cancel_leaves_quiet_buffers_and_poison, 2, 5);
+	tcase_add_test(tc, cancelled_message_leaves_the_communicator_usable);
+	tcase_add_loop_test(tc, mismatch_prints_both_sides, 0, 3);
+	tcase_add_loop_test(tc, timeout_names_the_absent_rank, 0, 2);
+	tcase_add_test(tc, progress_without_calls);
+	tcase_add_test(tc, several_threads_on_one_communicator);
+	tcase_add_loop_test(tc, abort_ends_the_peers_operations, 2, 5);
+	tcase_add_loop_test(tc, protocol_machine_on_the_engine, 1, 6);
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,73 @@
+"""programs.py -- what the tests of the tools share: running them, and watching processes end."""
+
+import os
+import select
+import subprocess
+import sys
+
+DEADLINE_S = 60  # Of every wait; nothing here should take a tenth of it.
+
+
+class Watch:
+    """Holds on to processes by descriptor, so that a number used again cannot fool us."""
+
+    def __init__(self, pids):
+        self.fds = {pid: os.pidfd_open(pid) for pid in pids}
+
+    def alive(self, timeout_s=DEADLINE_S):
+        """Waits until all have ended; returns those that have not."""
+        left = dict(self.fds)
+        poller = select.poll()
+        for fd in left.values():
+            poller.register(fd, select.POLLIN)
+        while left:
+            events = poller.poll(timeout_s * 1000)
+            if not events:
+                break
+            for fd, _ in events:
+                poller.unregister(fd)
+                left = {pid: other for pid, other in left.items() if other != fd}
+        for fd in self.fds.values():
+            os.close(fd)
+        return sorted(left)
+
+
+def run(*command, stdin=subprocess.DEVNULL, env=None, **more):
+    """Runs to the end; output as bytes."""
+    return subprocess.run(
+        [str(word) for word in command],
+        stdin=None if "input" in more else stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        timeout=DEADLINE_S,
+        env={**os.environ, **(env or {})},
+        **more,
+    )
+
+
+def start(*command, env=None, **more):
+    return subprocess.Popen(
+        [str(word) for word in command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **(env or {})},
+        **more,
+    )
+
+
+def python(source, *arguments):
+    """The command that runs a few lines of Python as a rank."""
+    return [sys.executable, "-u", "-c", source, *map(str, arguments)]
+
+
+def check_usage(case, program, *words, says):
+    """A bad option: exit 2, one line on standard error that begins with the program's name."""
+    got = run(program, *words)
+    name = os.path.basename(program)
+    text = got.stderr.decode()
+    case.assertEqual(got.returncode, 2, text)
+    case.assertEqual(got.stdout, b"")
+    case.assertEqual(text.count("\n"), 1, text)
+    case.assertTrue(text.startswith(name + ": "), text)
+    case.assertIn(says, text)

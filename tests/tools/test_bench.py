@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""test_bench.py RUBATO-BENCH RUBATO-RUN WRONG-RESULTS -- what rubato-bench prints, writes, refuses."""
+
+import json
+import os
+import re
+import sys
+import tempfile
+import unittest
+
+from programs import check_usage, run
+
+BENCH, RUN, WRONG = sys.argv[1:4]
+del sys.argv[1:4]
+
+OPS = ["allreduce", "reduce_scatter", "allgather", "broadcast", "reduce", "barrier", "sendrecv"]
+FEW = ["-w", 1, "-t", 3]
+
+
+def bench(*words, env=None):
+    """Runs with --json on standard output; returns the exit status and what it says."""
+    got = run(BENCH, *words, "--json", "-", env=env)
+    return got.returncode, json.loads(got.stdout), got.stderr.decode()
+
+
+class Results(unittest.TestCase):
+    def test_every_operation_type_and_operator_is_right(self):
+        for op in OPS:
+            with self.subTest(op):
+                code, said, err = bench(
+                    op, "-n", 3, "-b", 4, "-e", "96K", "-f", 37, "-d", "all", "-o", "all", "-r", 1, *FEW
+                )
+                self.assertEqual((code, err), (0, ""))
+                self.assertEqual((said["ranks"], said["version"].count(".")), (3, 2))
+                types = {(row["type"], row["redop"]) for row in said["results"]}
+                reduces = op in ("allreduce", "reduce_scatter", "reduce")
+                self.assertEqual(len(types), 16 if reduces else 4)
+                for row in said["results"]:
+                    self.assertEqual((row["op"], row["impl"], row["wrong"]), (op, "rubato", 0))
+                    times = row["time_us"]
+                    self.assertLessEqual(times["min"], times["median"])
+                    self.assertLessEqual(times["median"], times["p99"])
+                    self.assertLessEqual(times["min"], times["slowest"])
+
+    def test_both_buffers(self):
+        for buffers in ("plain", "registered"):
+            code, said, _ = bench(
+                "allreduce", "-n", 2, "-b", "64K", "-e", "64K", "--buffers", buffers, *FEW
+            )
+            self.assertEqual(code, 0)
+            self.assertEqual([row["buffers"] for row in said["results"]], [buffers] * 2)
+
+    def test_sizes_and_factors(self):
+        # size, count and bus factor as nccl-tests counts them, for 4 ranks.
+        for op, count, factor in [
+            ("allreduce", 1024, 1.5),
+            ("reduce_scatter", 256, 0.75),
+            ("allgather", 256, 0.75),
+            ("broadcast", 1024, 1),
+            ("reduce", 1024, 1),
+            ("sendrecv", 1024, 1),
+        ]:
+            with self.subTest(op):
+                _, said, _ = bench(op, "-n", 4, "-b", "4K", "-e", "4K", *FEW)
+                row = said["results"][0]
+                self.assertEqual((row["size"], row["count"]), (4096, count))
+                self.assertAlmostEqual(row["algbw"], 4096 / row["time_us"]["median"] / 1e3, 6)
+                self.assertAlmostEqual(row["busbw"], row["algbw"] * factor, 6)
+
+    def test_in_place_column_alone(self):
+        for place in (0, 1):
+            _, said, _ = bench("reduce", "-n", 2, "-e", "64", f"--in-place={place}", *FEW)
+            self.assertEqual({row["in_place"] for row in said["results"]}, {place == 1})
+
+    def test_sizes_go_from_begin_to_end(self):
+        for words, sizes in [
+            (["-b", 8, "-e", "1K", "-f", 4], [8, 32, 128, 512]),
+            (["-b", "1K", "-e", "3K", "-i", "1K"], [1024, 2048, 3072]),
+            (["-b", 0, "-e", 8], [0, 8]),
+        ]:
+            _, said, _ = bench("broadcast", "-n", 2, *words, *FEW)
+            self.assertEqual([row["size"] for row in said["results"]], sizes)
+
+    def test_every_algorithm(self):
+        _, said, err = bench("allreduce", "-n", 3, "-e", "8K", "--algorithm", "all", *FEW)
+        names = {row["algorithm"] for row in said["results"]}
+        self.assertGreater(len(names), 1)
+        self.assertEqual({row["wrong"] for row in said["results"]}, {0})
+        for name in names:
+            _, said, _ = bench("allreduce", "-n", 3, "-e", 8, "--algorithm", name, *FEW)
+            self.assertEqual({row["algorithm"] for row in said["results"]}, {name})
+
+    def test_wrong_values_are_found(self):
+        code, said, err = bench(
+            "allreduce", "-n", 2, "-b", "4K", "-e", "4K", "--in-place", 0, *FEW,
+            env={"LD_PRELOAD": WRONG, "ASAN_OPTIONS": "verify_asan_link_order=0"},
+        )
+        self.assertIn("fault fired", err)
+        self.assertEqual([row["wrong"] for row in said["results"]], [1])
+        self.assertEqual(code, 1)
+
+
+class Output(unittest.TestCase):
+    def test_table_is_that_of_nccl_tests(self):
+        got = run(BENCH, "allreduce", "-n", 2, "-b", 8, "-e", 32, *FEW)
+        self.assertEqual((got.returncode, got.stderr), (0, b""))
+        lines = got.stdout.decode().splitlines()
+        rows = [line.split() for line in lines if not line.startswith("#")]
+        self.assertEqual([row[:5] for row in rows], [
+            ["8", "2", "float32", "sum", "-1"], ["32", "8", "float32", "sum", "-1"]
+        ])
+        for row in rows:
+            self.assertEqual(len(row), 5 + 8 + 6 + 1)
+            self.assertEqual((row[8], row[12]), ("0", "0"))
+        head = [line.split() for line in lines if "busbw" in line][0]
+        self.assertEqual(head[1:10], "size count type redop root time algbw busbw #wrong".split())
+        self.assertIn("# Out of bounds values : 0 OK", lines)
+        self.assertTrue(re.search(r"^# Avg bus bandwidth +: [0-9]", "\n".join(lines), re.M))
+
+    def test_missing_places_say_so(self):
+        got = run(BENCH, "barrier", "-n", 2, *FEW)
+        rows = [line.split() for line in got.stdout.decode().splitlines() if line[0] != "#"]
+        self.assertEqual(len(rows), 1)
+        self.assertEqual(rows[0][9:13], ["N/A"] * 4)
+
+    def test_json_file_beside_the_table(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "out.json")
+            words = ["-n", "2", "-e", "8", "-t", "1", "allreduce", "--json", path]
+            got = run(BENCH, *words)
+            self.assertIn(b"# Out of bounds values", got.stdout)
+            with open(path) as file:
+                self.assertEqual(json.load(file)["args"], words)
+
+    def test_explain(self):
+        got = run(BENCH, "allreduce", "-n", 2, "-e", 8, "--explain", *FEW)
+        lines = got.stdout.decode().splitlines()
+        row = [line for line in lines if line[0] != "#"][0]
+        after = lines[lines.index(row) + 1]
+        self.assertIn(row.split()[-1], after)
+
+    def test_joins_the_launchers_job(self):
+        got = run(RUN, "-n", 2, BENCH, "allreduce", "-e", 8, *FEW)
+        self.assertEqual(got.returncode, 0, got.stderr)
+        self.assertIn(b"[0] # rubato-bench", got.stdout)
+        self.assertNotIn(b"[1]", got.stdout)
+
+    def test_one_rank(self):
+        got = run(BENCH, "allgather", "-e", 8, *FEW)
+        self.assertEqual(got.returncode, 0, got.stderr)
+
+
+class Usage(unittest.TestCase):
+    def test_bad_options(self):
+        for words, says in [
+            ([], "OP is missing"),
+            (["alltoall"], "OP takes one of allreduce, "),
+            (["allreduce", "reduce"], "what is 'reduce'"),
+            (["allreduce", "-n", "0"], "-n takes a number"),
+            (["allreduce", "-b", "8Q"], "-b takes a size"),
+            (["allreduce", "-b", "-8"], "-b takes a size"),
+            (["allreduce", "-b", "17179869184G"], "-b takes a size"),
+            (["allreduce", "-b", "1M", "-e", "8"], "-e is less than -b"),
+            (["allreduce", "-i", "8", "-f", "2"], "-i or -f"),
+            (["allreduce", "-f", "1"], "-f takes a number from 2"),
+            (["allreduce", "-d", "float16"], "-d takes one of float32, float64, int32, int64, all"),
+            (["allreduce", "-o", "prod"], "-o takes one of sum, max, min, avg, all"),
+            (["allreduce", "-t", "0"], "-t takes a number from 1"),
+            (["reduce", "-n", "2", "-r", "2"], "there are 2 ranks"),
+            (["allreduce", "--algorithm", "magic"], "--algorithm of allreduce takes one of auto, all"),
+            (["allreduce", "--transport", "verbs"], "--transport takes one of auto, shm, ucx, tcp"),
+            (["allreduce", "--buffers", "pinned"], "--buffers takes one of plain, registered"),
+            (["allreduce", "--in-place", "2"], "--in-place takes a number"),
+            (["barrier", "--in-place", "1"], "no in-place form"),
+            (["allreduce", "--peer", "openmpi"], "--peer"),
+            (["allreduce", "--json"], "--json needs a value"),
+        ]:
+            with self.subTest(words):
+                check_usage(self, BENCH, *words, says=says)
+
+    def test_n_inside_a_job_is_refused(self):
+        got = run(BENCH, "allreduce", "-n", 2, env={"RUBATO_RANK": "0"})
+        self.assertEqual(got.returncode, 2)
+
+    def test_help(self):
+        self.assertIn(b"usage: rubato-bench OP", run(BENCH, "--help").stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""test_info.py RUBATO-INFO -- the sections of rubato-info, as text and as JSON."""
+
+import json
+import os
+import sys
+import tempfile
+import unittest
+
+from programs import check_usage, run
+
+INFO = sys.argv.pop(1)
+
+
+def info(*words, env=None):
+    got = run(INFO, *words, "--json", "-", env=env)
+    return got.returncode, json.loads(got.stdout), got.stderr.decode()
+
+
+class Sections(unittest.TestCase):
+    def test_version_and_transports(self):
+        got = run(INFO)
+        self.assertEqual((got.returncode, got.stdout.split()[0]), (0, b"rubato"))
+        _, said, _ = info()
+        self.assertEqual(set(said), {"version", "transports"})
+        self.assertEqual([one["transport"] for one in said["transports"]], ["shm", "ucx", "tcp"])
+        for one in said["transports"]:  # Either it works, or it says why not.
+            self.assertEqual(one["works"], one["text"] == "", one)
+        self.assertTrue(said["transports"][0]["works"], said)
+
+    def test_devices(self):
+        _, said, _ = info("--devices")
+        names = {one["interface"] for one in said["devices"]["interfaces"]}
+        self.assertEqual(names - set(os.listdir("/sys/class/net")), set())
+        self.assertIn("lo", names)
+
+    def test_topology_places_ranks_round(self):
+        cores = sorted(os.sched_getaffinity(0))
+        _, said, _ = info("--topology", "-n", 5)
+        topology = said["topology"]
+        self.assertGreaterEqual(topology["hardware_threads"], topology["cores"])
+        placed = [one["cpu"] for one in topology["placement"]]
+        self.assertEqual(placed, [cores[rank % len(cores)] for rank in range(5)])
+
+    def test_config_says_where_values_come_from(self):
+        code, said, _ = info("--config", env={"RUBATO_TIMEOUT": "7s"})
+        rows = {row["variable"]: row for row in said["config"]}
+        self.assertEqual(code, 0)
+        self.assertEqual(rows["RUBATO_TIMEOUT"]["source"], "environment")
+        self.assertEqual(rows["RUBATO_CHUNK"]["source"], "default")
+        for row in rows.values():
+            self.assertNotEqual(row["help"], "")
+
+    def test_config_with_a_bad_value_fails(self):
+        got = run(INFO, "--config", env={"RUBATO_TIMEOUT": "soon"})
+        self.assertEqual(got.returncode, 1)
+        self.assertIn(b"RUBATO_TIMEOUT", got.stderr)
+
+    def checks(self, env=None):
+        _, said, _ = info("--doctor", env=env)
+        return {one["check"]: one for one in said["doctor"]}
+
+    def test_doctor(self):
+        checks = self.checks()
+        for name in ("memfd", "locked memory", "open files", "cores", "loopback", "shm", "job"):
+            self.assertIn(checks[name]["result"], ("ok", "warn"))
+        self.assertEqual(checks["job"]["result"], "ok")
+
+    def test_doctor_finds_half_a_job(self):
+        checks = self.checks({"RUBATO_RANK": "0"})
+        self.assertEqual(checks["job"]["result"], "warn")
+        self.assertIn("1 of RUBATO_RANK", checks["job"]["text"])
+
+    def test_doctor_finds_an_open_secret(self):
+        with tempfile.NamedTemporaryFile() as secret:
+            os.chmod(secret.name, 0o644)
+            checks = self.checks({"RUBATO_SECRET_FILE": secret.name})
+            self.assertEqual(checks["secret"]["result"], "warn")
+            self.assertIn("chmod 600", checks["secret"]["text"])
+            os.chmod(secret.name, 0o600)
+            checks = self.checks({"RUBATO_SECRET_FILE": secret.name})
+            self.assertEqual(checks["secret"]["result"], "ok")
+
+    def test_text_has_every_section(self):
+        got = run(INFO, "--devices", "--topology", "--config", "--doctor")
+        for section in (b"transports", b"network interfaces", b"topology", b"settings", b"doctor"):
+            self.assertIn(section + b"\n", got.stdout)
+
+
+class Usage(unittest.TestCase):
+    def test_bad_options(self):
+        for words, says in [
+            (["--nonsense"], "--nonsense"),
+            (["devices"], "what is 'devices'"),
+            (["-n", "x"], "-n takes a number"),
+            (["--json", "/no/such/folder/x"], "cannot write"),
+            (["--devices=yes"], "--devices"),
+        ]:
+            with self.subTest(words):
+                check_usage(self, INFO, *words, says=says)
+
+    def test_help(self):
+        self.assertIn(b"usage: rubato-info", run(INFO, "--help").stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""test_tidy.py TIDY -- each rule of tools/tidy refuses a tree that breaks it, and only that rule."""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TIDY = sys.argv.pop(1)
+
+GOOD = {
+    "docs/ARCHITECTURE.md": "base/ collectives/ docs/ runtime/ tests/ transport/ [x](../README.md)\n",
+    "README.md": "Good.\n",
+    "base/a.c": '/* a.c -- an idea. */\n#include "base/a.h"\n#include "rubato.h"\n',
+    "base/a.h": "/* a.h -- its promises. */\n",
+    "base/meson.build": "files('a.c')\n",
+    "collectives/ring.c": "/* ring.c -- exit (), abort(): words in comments are free. */\n"
+    "void rb_ring_build(struct rb_writer *w, const struct rb_build *build)\n{\n}\n",
+    "collectives/algorithms.c": "/* algorithms.c -- table. */\nint x = rb_ring_build;\n",
+    "collectives/meson.build": "files('ring.c', 'algorithms.c')\n",
+    "runtime/b.c": '/* b.c -- "exit(1)" in a string is free. */\nconst char *s = "exit(1)";\n',
+    "runtime/meson.build": "files('b.c')\n",
+    "tests/sub/meson.build": "\n",
+}
+
+# Built in pieces, so that this file itself stays tidy.
+UNFINISHED, MACHINE = "TO" + "DO", "/wo" + "rk/x"
+
+
+def body(lines):
+    return "/* a.c -- x. */\nint f(void)\n{\n" + "\tg();\n" * lines + "}\n"
+
+
+BAD = [  # rule, file, text
+    ("getenv", "base/a.c", '/* a.c -- x. */\nchar *s = getenv("A");\n'),
+    ("alloc", "collectives/ring.c", "/* ring.c -- x. */\nvoid *p = malloc(1);\n"),
+    ("clock", "collectives/ring.c", "/* ring.c -- x. */\nlong t = time(0);\n"),
+    ("end", "runtime/b.c", "/* b.c -- x. */\nvoid f(void) { exit(1); }\n"),
+    ("stdout", "runtime/b.c", '/* b.c -- x. */\nvoid f(void) { printf("x"); }\n'),
+    ("unsafe", "runtime/b.c", "/* b.c -- x. */\nvoid f(void) { strcpy(a, b); }\n"),
+    ("sync", "runtime/b.c", "/* b.c -- x. */\nint x = __atomic_load_n(&y, 0);\n"),
+    ("static", "runtime/b.c", "/* b.c -- x. */\nstatic int counter;\n"),
+    ("width", "base/a.c", "/* a.c -- x. */\n" + "int a;" * 17 + "\n"),
+    ("blank", "base/a.c", "/* a.c -- x. */\nint a; \n"),
+    ("length", "base/a.c", "/* a.c -- x. */\n" + "\n" * 1000),
+    ("function", "base/a.c", body(71)),
+    ("include", "collectives/ring.c", '/* ring.c -- x. */\n#include "transport/transport.h"\n'),
+    ("include", "base/a.c", '/* a.c -- x. */\n#include "runtime/engine.h"\n'),
+    ("foreign", "runtime/b.c", "/* b.c -- x. */\n#include <ucp/api/ucp.h>\n"),
+    ("foreign", "runtime/b.c", "/* b.c -- x. */\n#include <pthread.h>\n"),
+    ("foreign", "base/a.c", "/* a.c -- x. */\n#include <sys/socket.h>\n"),
+    ("opening", "base/a.c", "int a;\n"),
+    ("unfinished", "base/a.c", f"/* a.c -- x. {UNFINISHED}: more */\n"),
+    ("machine", "README.md", f"See {MACHINE}.\n"),
+    ("link", "README.md", "See [this](docs/nowhere.md).\n"),
+    ("built", "base/dead.c", "/* dead.c -- nobody builds it. */\n"),
+    ("builder", "collectives/algorithms.c", "/* algorithms.c -- an empty table. */\n"),
+    ("folder", "misc/x.txt", "x\n"),
+]
+
+
+def tidy(tree, *words):
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in tree.items():
+            path = pathlib.Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return subprocess.run([TIDY, *words, folder], capture_output=True, text=True)
+
+
+class Rules(unittest.TestCase):
+    def test_a_good_tree_is_tidy(self):
+        got = tidy(GOOD)
+        self.assertEqual((got.returncode, got.stdout), (0, "tidy\n"))
+
+    def test_each_bad_tree_breaks_its_rule_only(self):
+        for rule, name, text in BAD:
+            if rule != "builder" and name.startswith("collectives"):
+                text += "void rb_ring_build(void);\n"
+            with self.subTest(rule):
+                got = tidy({**GOOD, name: text})
+                rules = {line.split(": ")[1] for line in got.stdout.splitlines()}
+                self.assertEqual((got.returncode, rules), (1, {rule}), got.stdout)
+
+    def test_no_rule_without_a_bad_tree(self):
+        rules = subprocess.run([TIDY, "--rules"], capture_output=True, text=True).stdout.split()
+        self.assertEqual(set(rules), {rule for rule, _, _ in BAD})
+
+    def test_the_limits_themselves_are_allowed(self):
+        self.assertEqual(tidy({**GOOD, "base/a.c": body(70)}).returncode, 0)
+        wide = "/* a.c -- x. */\nint " + "a" * 95 + ";\n"
+        self.assertEqual(tidy({**GOOD, "base/a.c": wide}).returncode, 0)
+
+    def test_places_that_are_exempt(self):
+        for name, text in [
+            ("base/config.c", '/* config.c -- x. */\nchar *s = getenv("A");\n'),
+            ("collectives/checker.c", "/* checker.c -- x. */\nvoid *p = malloc(1);\n"),
+            ("base/sync.c", "/* sync.c -- x. */\n#include <pthread.h>\n"),
+        ]:
+            with self.subTest(name):
+                folder, file = name.split("/")
+                build = {f"{folder}/meson.build": GOOD[f"{folder}/meson.build"] + f"files('{file}')\n"}
+                got = tidy({**GOOD, **build, name: text})
+                self.assertEqual(got.returncode, 0, got.stdout)
+
+    def test_bad_option(self):
+        got = subprocess.run([TIDY, "--nonsense"], capture_output=True, text=True)
+        self.assertEqual(got.returncode, 2)
+
+    def test_format(self):
+        good = tidy({"base/a.c": "int a;\n"}, "--format").returncode
+        if good == 77:
+            self.skipTest("clang-format 14 is not installed")
+        self.assertEqual(good, 0)
+        self.assertNotEqual(tidy({"base/a.c": "int    a ;\n"}, "--format").returncode, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,143 @@
+/*
+ * bench.h -- rubato-bench in four parts: options, values, measurement, output.
+ *
+ * What is timed. Before each call the inputs are written anew (a benchmark that repeats a call on
+ * untouched inputs measures caches), then a barrier, then the clock around the call, on every rank.
+ * An iteration's time is the mean over ranks; median, min and p99 are over iterations. "slowest" is
+ * the median over iterations of the largest over ranks: it holds the skew of the barrier's end too.
+ * After each call every element of every result is compared with what it must be, bit by bit.
+ */
+#ifndef TOOLS_BENCH_H
+#define TOOLS_BENCH_H
+
+#include "rubato.h"
+#include "tools/json.h"
+
+#define BENCH "rubato-bench"
+
+enum bench_op {
+	BENCH_ALLREDUCE,
+	BENCH_REDUCE_SCATTER,
+	BENCH_ALLGATHER,
+	BENCH_BROADCAST,
+	BENCH_REDUCE,
+	BENCH_BARRIER,
+	BENCH_SENDRECV,
+};
+
+extern const char *const bench_op_names[];   /* NULL-terminated, by enum bench_op. */
+extern const char *const bench_transports[]; /* Likewise; the first is auto. */
+
+/* ---- Options ---- */
+
+struct bench_options {
+	enum bench_op op;
+	uint32_t rank_count; /* To start here; 0: join the launcher's job. */
+	uint64_t begin_bytes, end_bytes, step_bytes, factor;
+	bool types[RUBATO_TYPE_COUNT];
+	bool operators[RUBATO_OPERATOR_COUNT];
+	uint32_t root, warmups, iterations;
+	const char *algorithm; /* A name, "auto" or "all". */
+	const char *transport;
+	const char *json; /* NULL: none. */
+	bool registered, explain;
+	bool places[2]; /* Which to run: [0] out of place, [1] in place. */
+	bool joined;    /* A rank that rubato-bench -n has started. */
+	int argc;
+	char **argv;
+};
+
+/* Ends the program with a line on standard error when something is wrong. */
+void bench_options_read(int argc, char **argv, struct bench_options *options);
+bool bench_op_reduces(enum bench_op op);
+bool bench_op_rooted(enum bench_op op);
+bool bench_op_in_place(enum bench_op op); /* Whether there are two ways to call it. */
+
+/* ---- Values ----
+ *
+ * Small integers in every type, so that sums are exact whatever the order, drawn anew for each rank
+ * and call, with a prime period: chunks and blocks never fall on a multiple of it, so what comes
+ * from the wrong place, rank or call differs.
+ */
+
+#define PATTERN_ELEMENTS 4093
+
+struct pattern {
+	rubato_type type;
+	uint64_t used; /* Elements filled in: all that `count` elements from `first` 0 can need. */
+	union {
+		float f32[PATTERN_ELEMENTS];
+		double f64[PATTERN_ELEMENTS];
+		uint32_t i32[PATTERN_ELEMENTS]; /* Unsigned: they wrap. */
+		uint64_t i64[PATTERN_ELEMENTS];
+	} at;
+};
+
+/* What rank `rank` of `rank_count` contributes to call number `call`. */
+void pattern_of_rank(struct pattern *pattern, rubato_type type, uint64_t elements, uint32_t rank,
+		     uint32_t rank_count, uint64_t call);
+/* What the reduction of all ranks' must be. `scratch` is overwritten. */
+void pattern_of_all(struct pattern *pattern, struct pattern *scratch, rubato_type type,
+		    rubato_operator op, uint64_t elements, uint32_t rank_count, uint64_t call);
+/* Writes elements first .. first + count - 1. */
+void pattern_fill(const struct pattern *pattern, uint64_t first, uint64_t count, void *to);
+/* How many of these elements differ. */
+uint64_t pattern_wrong(const struct pattern *pattern, uint64_t first, uint64_t count,
+		       const void *got);
+
+/* ---- Measurement ---- */
+
+struct bench_case { /* One cell of the table to be. */
+	rubato_type type;
+	rubato_operator op;
+	const char *algorithm; /* "auto", or one that is forced. */
+	uint64_t count;        /* As the call takes it. */
+	uint64_t size_bytes;   /* As nccl-tests counts: of all ranks for scattered operations. */
+	bool in_place;
+};
+
+struct bench_result {
+	bool ran; /* false: not wanted, or the algorithm cannot run here. */
+	double median_us, min_us, p99_us, slowest_us;
+	uint64_t wrong; /* Elements, over all ranks and iterations. */
+};
+
+struct bench {
+	const struct bench_options *options;
+	rubato_comm *comm;
+	uint32_t rank, rank_count;
+	uint64_t buffer_bytes; /* Of `in` and `out` each. */
+	void *in, *out;
+	struct pattern *mine, *expected, *scratch;
+	double *times, *all_times; /* iterations; rank_count * iterations. */
+	uint64_t calls;            /* So far: makes each call's inputs differ. */
+};
+
+/* Fails with a line on standard error and status 1. */
+void bench_open(struct bench *bench, const struct bench_options *options, uint64_t buffer_bytes);
+void bench_close(struct bench *bench);
+rubato_status bench_measure(struct bench *bench, const struct bench_case *what,
+			    struct bench_result *result);
+/* If `status` is an error: says what failed, and ends the program. */
+void bench_check(const struct bench *bench, rubato_status status, const char *what);
+
+/* ---- Output ---- */
+
+struct bench_output {
+	const struct bench_options *options;
+	uint32_t rank_count;
+	FILE *text; /* NULL: not on this rank, or standard output is for JSON. */
+	struct json json;
+	uint64_t wrong, rows;
+	double busbw_sum, busbw_peak, floor_us;
+};
+
+void bench_output_open(struct bench_output *output, struct bench *bench);
+/* places[0] and [1]: out of place and in place. `used`: the algorithm that runs; `why`: or NULL. */
+void bench_output_row(struct bench_output *output, const struct bench_case *what, const char *used,
+		      const char *why, const struct bench_result places[2]);
+void bench_output_note(struct bench_output *output, const char *text);
+/* The program's exit status. */
+int bench_output_close(struct bench_output *output);
+
+#endif

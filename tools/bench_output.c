@@ -1,0 +1,238 @@
+/* bench_output.c -- nccl-tests' table with columns of ours to the right, and JSON. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/bench.h"
+
+#define HOST_BYTES 60
+
+struct place_info { /* What the head of the table says of each rank. */
+	int32_t pid;
+	char host[HOST_BYTES];
+};
+
+/* nccl-tests' doc/PERFORMANCE.md: what a link carries for each byte of the result. */
+static double bus_factor(enum bench_op op, uint32_t rank_count)
+{
+	double n = rank_count;
+
+	switch (op) {
+	case BENCH_ALLREDUCE:
+		return 2 * (n - 1) / n;
+	case BENCH_REDUCE_SCATTER:
+	case BENCH_ALLGATHER:
+		return (n - 1) / n;
+	case BENCH_BROADCAST:
+	case BENCH_REDUCE:
+	case BENCH_BARRIER:
+	case BENCH_SENDRECV:
+		break;
+	}
+	return 1;
+}
+
+static double algbw(const struct bench_case *what, const struct bench_result *result)
+{
+	return result->median_us > 0 ? (double)what->size_bytes / result->median_us * 1e-3 : 0;
+}
+
+static void head_ranks(struct bench_output *output, struct bench *bench)
+{
+	struct place_info mine = { .pid = (int32_t)getpid() };
+	struct place_info *all = calloc(bench->rank_count, sizeof(*all));
+
+	if (all == NULL) {
+		(void)fprintf(stderr, "%s: out of memory\n", BENCH);
+		exit(EXIT_FAILURE);
+	}
+	(void)gethostname(mine.host, sizeof(mine.host) - 1);
+	bench_check(bench,
+		    rubato_allgather(bench->comm, &mine, all, sizeof(mine) / 4, RUBATO_INT32),
+		    "gathering the head of the table");
+	for (uint32_t rank = 0; output->text != NULL && rank < bench->rank_count; rank++)
+		(void)fprintf(output->text, "#  Rank %2u Pid %6d on %s\n", rank, all[rank].pid,
+			      all[rank].host);
+	free(all);
+}
+
+static void head_columns(struct bench_output *output)
+{
+	FILE *file = output->text;
+
+	(void)fprintf(file, "#\n#%58s %26s %31s %27s %24s\n", "", "out-of-place          ",
+		      "in-place          ", "out-of-place   ", "in-place    ");
+	(void)fprintf(file, "# %12s %12s %8s %7s %6s", "size", "count", "type", "redop", "root");
+	for (int i = 0; i < 2; i++)
+		(void)fprintf(file, " %9s %8s %8s %6s", "time", "algbw", "busbw", "#wrong");
+	for (int i = 0; i < 2; i++)
+		(void)fprintf(file, " %9s %9s %9s", "min", "p99", "slowest");
+	(void)fprintf(file, "  algorithm\n# %12s %12s %8s %7s %6s", "(B)", "(elements)", "", "",
+		      "");
+	for (int i = 0; i < 2; i++)
+		(void)fprintf(file, " %9s %8s %8s %6s", "(us)", "(GB/s)", "(GB/s)", "");
+	for (int i = 0; i < 6; i++)
+		(void)fprintf(file, " %9s", "(us)");
+	(void)fprintf(file, "\n");
+}
+
+void bench_output_open(struct bench_output *output, struct bench *bench)
+{
+	const struct bench_options *options = bench->options;
+	bool first = bench->rank == 0;
+
+	*output = (struct bench_output) { .options = options, .rank_count = bench->rank_count };
+	if (first && options->json != NULL && !json_open(&output->json, options->json)) {
+		(void)fprintf(stderr, "%s: cannot write %s\n", BENCH, options->json);
+		exit(EXIT_FAILURE);
+	}
+	if (first && output->json.file != stdout)
+		output->text = stdout;
+	if (output->json.file != NULL) {
+		json_begin(&output->json, NULL, '{');
+		json_text(&output->json, "version", rubato_version());
+		json_begin(&output->json, "args", '[');
+		for (int i = 1; i < options->argc; i++)
+			if (strcmp(options->argv[i], "--joined") != 0)
+				json_text(&output->json, NULL, options->argv[i]);
+		json_end(&output->json, ']');
+		json_integer(&output->json, "ranks", bench->rank_count);
+		json_begin(&output->json, "results", '[');
+	}
+	if (output->text != NULL)
+		(void)fprintf(
+			output->text,
+			"# rubato-bench %s: %s, %u ranks, transport %s, %s buffers, warm-up %u, "
+			"iterations %u, values checked\n#\n",
+			rubato_version(), bench_op_names[options->op], bench->rank_count,
+			options->transport, options->registered ? "registered" : "plain",
+			options->warmups, options->iterations);
+	head_ranks(output, bench);
+	if (output->text != NULL)
+		head_columns(output);
+}
+
+static const char *redop(const struct bench_output *output, const struct bench_case *what)
+{
+	return bench_op_reduces(output->options->op) ? rubato_operator_name(what->op) : "none";
+}
+
+static void row_text(struct bench_output *output, const struct bench_case *what, const char *used,
+		     const struct bench_result places[2])
+{
+	FILE *file = output->text;
+	bool rooted = bench_op_rooted(output->options->op);
+	double factor = bus_factor(output->options->op, output->rank_count);
+
+	(void)fprintf(file, "  %12" PRIu64 " %12" PRIu64 " %8s %7s %6d", what->size_bytes,
+		      what->count, rubato_type_name(what->type), redop(output, what),
+		      rooted ? (int)output->options->root : -1);
+	for (int i = 0; i < 2; i++) {
+		if (places[i].ran)
+			(void)fprintf(file, " %9.2f %8.2f %8.2f %6" PRIu64, places[i].median_us,
+				      algbw(what, &places[i]), algbw(what, &places[i]) * factor,
+				      places[i].wrong);
+		else
+			(void)fprintf(file, " %9s %8s %8s %6s", "N/A", "N/A", "N/A", "N/A");
+	}
+	for (int i = 0; i < 2; i++) {
+		if (places[i].ran)
+			(void)fprintf(file, " %9.2f %9.2f %9.2f", places[i].min_us,
+				      places[i].p99_us, places[i].slowest_us);
+		else
+			(void)fprintf(file, " %9s %9s %9s", "N/A", "N/A", "N/A");
+	}
+	(void)fprintf(file, "  %s\n", used);
+	(void)fflush(file);
+}
+
+static void row_json(struct bench_output *output, const struct bench_case *what, const char *used,
+		     const char *why, const struct bench_result *result, bool in_place)
+{
+	struct json *json = &output->json;
+	double factor = bus_factor(output->options->op, output->rank_count);
+
+	json_begin(json, NULL, '{');
+	json_text(json, "op", bench_op_names[output->options->op]);
+	json_text(json, "impl", "rubato");
+	json_text(json, "algorithm", used);
+	json_integer(json, "size", what->size_bytes);
+	json_integer(json, "count", what->count);
+	json_text(json, "type", rubato_type_name(what->type));
+	json_text(json, "redop", redop(output, what));
+	if (bench_op_rooted(output->options->op))
+		json_integer(json, "root", output->options->root);
+	json_bool(json, "in_place", in_place);
+	json_text(json, "buffers", output->options->registered ? "registered" : "plain");
+	json_text(json, "transport", output->options->transport);
+	json_begin(json, "time_us", '{');
+	json_number(json, "median", result->median_us);
+	json_number(json, "p99", result->p99_us);
+	json_number(json, "min", result->min_us);
+	json_number(json, "slowest", result->slowest_us);
+	json_end(json, '}');
+	json_number(json, "algbw", algbw(what, result));
+	json_number(json, "busbw", algbw(what, result) * factor);
+	json_integer(json, "wrong", result->wrong);
+	if (why != NULL)
+		json_text(json, "explain", why);
+	json_end(json, '}');
+}
+
+void bench_output_row(struct bench_output *output, const struct bench_case *what, const char *used,
+		      const char *why, const struct bench_result places[2])
+{
+	double factor = bus_factor(output->options->op, output->rank_count);
+
+	for (int i = 0; i < 2; i++) {
+		double busbw = algbw(what, &places[i]) * factor;
+
+		if (!places[i].ran)
+			continue;
+		output->wrong += places[i].wrong;
+		output->busbw_sum += busbw;
+		output->busbw_peak = busbw > output->busbw_peak ? busbw : output->busbw_peak;
+		if (output->rows == 0 || places[i].median_us < output->floor_us)
+			output->floor_us = places[i].median_us;
+		output->rows++;
+		if (output->json.file != NULL)
+			row_json(output, what, used, why, &places[i], i == 1);
+	}
+	if (output->text == NULL)
+		return;
+	row_text(output, what, used, places);
+	if (why != NULL)
+		bench_output_note(output, why);
+}
+
+void bench_output_note(struct bench_output *output, const char *text)
+{
+	if (output->text != NULL)
+		(void)fprintf(output->text, "#   %s\n", text);
+}
+
+int bench_output_close(struct bench_output *output)
+{
+	double rows = output->rows > 0 ? (double)output->rows : 1;
+	bool written = true;
+
+	if (output->text != NULL) {
+		(void)fprintf(output->text, "# Out of bounds values : %" PRIu64 " %s\n",
+			      output->wrong, output->wrong == 0 ? "OK" : "FAILED");
+		(void)fprintf(output->text, "# Avg bus bandwidth    : %g\n",
+			      output->busbw_sum / rows);
+		(void)fprintf(output->text, "# Peak bus bandwidth   : %g\n", output->busbw_peak);
+		(void)fprintf(output->text, "# Shortest time        : %g us\n#\n",
+			      output->floor_us);
+		written = fflush(output->text) == 0;
+	}
+	if (output->json.file != NULL) {
+		json_end(&output->json, ']');
+		json_end(&output->json, '}');
+		written = json_close(&output->json) && written;
+	}
+	if (!written)
+		(void)fprintf(stderr, "%s: the results could not be written\n", BENCH);
+	return output->wrong == 0 && written ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,34 @@
+/* info.h -- the sections of rubato-info: each prints its text, and its JSON where one is open. */
+#ifndef TOOLS_INFO_H
+#define TOOLS_INFO_H
+
+#include "tools/json.h"
+
+#define INFO "rubato-info"
+
+struct info {
+	FILE *text;          /* NULL: standard output is for JSON. */
+	struct json *json;   /* NULL: none. */
+	uint32_t rank_count; /* --topology: ranks to place. */
+	uint32_t warnings;   /* Counted by the doctor. */
+};
+
+struct info_probe { /* What happened when two ranks met over one transport. */
+	const char *transport;
+	bool works;
+	char text[256]; /* Why not. */
+};
+#define INFO_TRANSPORTS 3
+void info_probe(struct info_probe probes[INFO_TRANSPORTS]);
+
+void info_version(struct info *info, const struct info_probe probes[INFO_TRANSPORTS]);
+void info_devices(struct info *info);
+/* false: the topology or the settings cannot be read; said on standard error. */
+bool info_topology(struct info *info);
+bool info_config(struct info *info);
+void info_doctor(struct info *info, const struct info_probe probes[INFO_TRANSPORTS]);
+
+/* First line of a small file without its end; false: cannot be read. */
+bool info_line(const char *path, char *line, size_t line_bytes);
+
+#endif

@@ -1,0 +1,211 @@
+/*
+ * info_doctor.c -- is this machine, as it is set up now, a good place to run? One line a check:
+ * "ok" or "warn", and after a warning what to do. Nothing here changes anything.
+ */
+#include <errno.h>
+#include <ifaddrs.h>
+#include <inttypes.h>
+#include <net/if.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "rubato.h"
+#include "tools/info.h"
+
+#define MAPPED_BYTES (1u << 20)
+#define LOCKED_BYTES_LEAST (64u << 20) /* Guess: UCX registers some MiB for each peer. */
+#define FILES_LEAST 1024               /* Each peer and each local rank costs a few. */
+#define MAPS_LEAST 16384               /* Each peer's heap is a mapping or more. */
+
+static void say(struct info *info, const char *check, bool good, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
+
+static void say(struct info *info, const char *check, bool good, const char *format, ...)
+{
+	char text[512];
+	va_list args;
+
+	va_start(args, format);
+	(void)vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	info->warnings += good ? 0 : 1;
+	if (info->text != NULL)
+		(void)fprintf(info->text, "  %-4s %-14s %s\n", good ? "ok" : "warn", check, text);
+	if (info->json == NULL)
+		return;
+	json_begin(info->json, NULL, '{');
+	json_text(info->json, "check", check);
+	json_text(info->json, "result", good ? "ok" : "warn");
+	json_text(info->json, "text", text);
+	json_end(info->json, '}');
+}
+
+/* Shared memory without names: what the shm transport's heaps are made of. */
+static void check_memfd(struct info *info)
+{
+	int fd = memfd_create("rubato-doctor", MFD_CLOEXEC);
+	const char *failed = NULL;
+	char *memory = MAP_FAILED;
+
+	if (fd < 0)
+		failed = "memfd_create";
+	else if (ftruncate(fd, MAPPED_BYTES) != 0)
+		failed = "ftruncate";
+	else
+		memory = mmap(NULL, MAPPED_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (failed == NULL && memory == MAP_FAILED)
+		failed = "mmap";
+	if (failed != NULL) {
+		say(info, "memfd", false,
+		    "%s: %s; ranks cannot share memory: allow it in the container's profile",
+		    failed, strerror(errno));
+	} else {
+		memory[MAPPED_BYTES - 1] = 1;
+		say(info, "memfd", true, "anonymous shared memory works");
+		(void)munmap(memory, MAPPED_BYTES);
+	}
+	if (fd >= 0)
+		(void)close(fd);
+}
+
+static void check_limits(struct info *info)
+{
+	struct rlimit locked, files;
+	char line[64];
+
+	if (getrlimit(RLIMIT_MEMLOCK, &locked) == 0) {
+		if (locked.rlim_cur == RLIM_INFINITY)
+			say(info, "locked memory", true, "no limit");
+		else
+			say(info, "locked memory", locked.rlim_cur >= LOCKED_BYTES_LEAST,
+			    "limit %" PRIu64 " KiB%s", (uint64_t)locked.rlim_cur >> 10,
+			    locked.rlim_cur >= LOCKED_BYTES_LEAST
+				    ? ""
+				    : ": little for RDMA; raise it with ulimit -l");
+	}
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0)
+		say(info, "open files", files.rlim_cur >= FILES_LEAST, "limit %" PRIu64 "%s",
+		    (uint64_t)files.rlim_cur,
+		    files.rlim_cur >= FILES_LEAST ? "" : ": little for many ranks; ulimit -n 4096");
+	if (info_line("/proc/sys/vm/max_map_count", line, sizeof(line))) {
+		bool good = strtoull(line, NULL, 10) >= MAPS_LEAST;
+
+		say(info, "mappings", good, "vm.max_map_count %s%s", line,
+		    good ? "" : ": little for many peers; sysctl vm.max_map_count=65530");
+	}
+	if (info_line("/proc/sys/vm/overcommit_memory", line, sizeof(line)))
+		say(info, "overcommit", line[0] != '2',
+		    line[0] != '2' ? "vm.overcommit_memory %s"
+				   : "vm.overcommit_memory %s: reserving heaps may fail; set "
+				     "RUBATO_HEAP to what is needed",
+		    line);
+}
+
+static void check_cores(struct info *info)
+{
+	long online = sysconf(_SC_NPROCESSORS_ONLN);
+	cpu_set_t allowed;
+
+	CPU_ZERO(&allowed);
+	if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) {
+		say(info, "cores", false, "cannot be asked: %s", strerror(errno));
+		return;
+	}
+	int may = CPU_COUNT(&allowed);
+
+	if (may == 1 && online > 1)
+		say(info, "cores", false,
+		    "bound to 1 of %ld: progress and computation take turns; widen the launcher's "
+		    "binding",
+		    online);
+	else
+		say(info, "cores", true, "%d of %ld may be used", may, online);
+}
+
+static void check_loopback(struct info *info)
+{
+	struct ifaddrs *all = NULL;
+	bool up = false;
+
+	if (getifaddrs(&all) == 0) {
+		for (const struct ifaddrs *at = all; at != NULL; at = at->ifa_next)
+			up = up ||
+			     ((at->ifa_flags & IFF_LOOPBACK) != 0 && (at->ifa_flags & IFF_UP) != 0);
+		freeifaddrs(all);
+	}
+	say(info, "loopback", up, "%s",
+	    up ? "up" : "down: local ranks cannot meet; ip link set lo up");
+}
+
+static void check_secret(struct info *info)
+{
+	const char *path = getenv("RUBATO_SECRET_FILE");
+	struct stat file;
+
+	if (path == NULL)
+		return;
+	if (stat(path, &file) != 0)
+		say(info, "secret", false, "RUBATO_SECRET_FILE %s: %s", path, strerror(errno));
+	else if ((file.st_mode & 077) != 0)
+		say(info, "secret", false, "RUBATO_SECRET_FILE %s is open to others: chmod 600",
+		    path);
+	else
+		say(info, "secret", true, "RUBATO_SECRET_FILE %s is private", path);
+}
+
+static void count_row(void *arg, const char *variable, const char *value, const char *source,
+		      const char *help)
+{
+	uint32_t *set = arg;
+
+	(void)variable;
+	(void)value;
+	(void)help;
+	*set += strcmp(source, "environment") == 0;
+}
+
+static void check_environment(struct info *info)
+{
+	static const char *const together[] = { "RUBATO_RANK", "RUBATO_SIZE", "RUBATO_ROOT" };
+	uint32_t set = 0, of_job = 0;
+
+	if (rubato_config_each(count_row, &set) != RUBATO_OK)
+		say(info, "settings", false, "%s", rubato_error_text());
+	else
+		say(info, "settings", true, "%u RUBATO_* variables set, all of them valid", set);
+	for (size_t i = 0; i < sizeof(together) / sizeof(together[0]); i++)
+		of_job += getenv(together[i]) != NULL;
+	if (of_job != 0 && of_job != 3)
+		say(info, "job", false,
+		    "%u of RUBATO_RANK, RUBATO_SIZE, RUBATO_ROOT are set: set all three or none",
+		    of_job);
+	else
+		say(info, "job", true, of_job == 0 ? "none described: one rank" : "described");
+	check_secret(info);
+}
+
+void info_doctor(struct info *info, const struct info_probe probes[INFO_TRANSPORTS])
+{
+	info->warnings = 0;
+	if (info->text != NULL)
+		(void)fprintf(info->text, "doctor\n");
+	if (info->json != NULL)
+		json_begin(info->json, "doctor", '[');
+	check_memfd(info);
+	check_limits(info);
+	check_cores(info);
+	check_loopback(info);
+	for (uint32_t i = 0; i < INFO_TRANSPORTS; i++)
+		say(info, probes[i].transport, probes[i].works, "%s",
+		    probes[i].works ? "two ranks met over it" : probes[i].text);
+	check_environment(info);
+	if (info->json != NULL)
+		json_end(info->json, ']');
+}

@@ -1,0 +1,125 @@
+/* info_topology.c -- what hwloc sees, and on which cores rubato-run --bind core puts ranks. */
+#include <hwloc.h>
+#include <sched.h>
+#include <string.h>
+
+#include "tools/info.h"
+
+static const struct {
+	const char *name;
+	hwloc_obj_type_t type;
+} counted[] = {
+	{ "packages", HWLOC_OBJ_PACKAGE },
+	{ "numa_nodes", HWLOC_OBJ_NUMANODE },
+	{ "cores", HWLOC_OBJ_CORE },
+	{ "hardware_threads", HWLOC_OBJ_PU },
+};
+
+static const struct {
+	const char *name;
+	hwloc_obj_type_t type;
+} caches[] = {
+	{ "L1", HWLOC_OBJ_L1CACHE },
+	{ "L2", HWLOC_OBJ_L2CACHE },
+	{ "L3", HWLOC_OBJ_L3CACHE },
+};
+
+static void counts(struct info *info, hwloc_topology_t topology)
+{
+	for (size_t i = 0; i < sizeof(counted) / sizeof(counted[0]); i++) {
+		int count = hwloc_get_nbobjs_by_type(topology, counted[i].type);
+
+		if (info->text != NULL)
+			(void)fprintf(info->text, "  %-17s %d\n", counted[i].name, count);
+		if (info->json != NULL)
+			json_integer(info->json, counted[i].name, count > 0 ? (uint64_t)count : 0);
+	}
+	if (info->json != NULL)
+		json_begin(info->json, "caches", '[');
+	for (size_t i = 0; i < sizeof(caches) / sizeof(caches[0]); i++) {
+		hwloc_obj_t cache = hwloc_get_obj_by_type(topology, caches[i].type, 0);
+		int count = hwloc_get_nbobjs_by_type(topology, caches[i].type);
+
+		if (cache == NULL)
+			continue;
+		int sharers = hwloc_bitmap_weight(cache->cpuset);
+
+		if (info->text != NULL)
+			(void)fprintf(info->text, "  %-17s %d of %llu KiB, each for %d threads\n",
+				      caches[i].name, count,
+				      (unsigned long long)cache->attr->cache.size >> 10, sharers);
+		if (info->json == NULL)
+			continue;
+		json_begin(info->json, NULL, '{');
+		json_text(info->json, "level", caches[i].name);
+		json_integer(info->json, "count", (uint64_t)count);
+		json_integer(info->json, "bytes", cache->attr->cache.size);
+		json_integer(info->json, "threads", (uint64_t)sharers);
+		json_end(info->json, '}');
+	}
+	if (info->json != NULL)
+		json_end(info->json, ']');
+}
+
+/* As launch_child.c does it: rank i on the i-th core that this process may use, counted round. */
+static void placement(struct info *info, hwloc_topology_t topology)
+{
+	cpu_set_t allowed;
+
+	CPU_ZERO(&allowed);
+	if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) == 0)
+		return;
+	uint32_t cores = (uint32_t)CPU_COUNT(&allowed);
+	uint32_t ranks = info->rank_count > 0 ? info->rank_count : cores;
+
+	if (info->text != NULL)
+		(void)fprintf(info->text, "placement of %u ranks by rubato-run --bind core\n",
+			      ranks);
+	if (info->json != NULL)
+		json_begin(info->json, "placement", '[');
+	for (uint32_t rank = 0; rank < ranks; rank++) {
+		uint32_t place = rank % cores, cpu = 0;
+
+		for (cpu = 0; cpu < CPU_SETSIZE; cpu++)
+			if (CPU_ISSET(cpu, &allowed) && place-- == 0)
+				break;
+		hwloc_obj_t unit = hwloc_get_pu_obj_by_os_index(topology, cpu);
+		hwloc_obj_t core =
+			unit == NULL
+				? NULL
+				: hwloc_get_ancestor_obj_by_type(topology, HWLOC_OBJ_CORE, unit);
+		int core_index = core == NULL ? -1 : (int)core->logical_index;
+
+		if (info->text != NULL)
+			(void)fprintf(info->text, "  rank %-4u cpu %u, core %d%s\n", rank, cpu,
+				      core_index, rank >= cores ? ", shared" : "");
+		if (info->json == NULL)
+			continue;
+		json_begin(info->json, NULL, '{');
+		json_integer(info->json, "rank", rank);
+		json_integer(info->json, "cpu", cpu);
+		json_end(info->json, '}');
+	}
+	if (info->json != NULL)
+		json_end(info->json, ']');
+}
+
+bool info_topology(struct info *info)
+{
+	hwloc_topology_t topology;
+
+	if (hwloc_topology_init(&topology) != 0 || hwloc_topology_load(topology) != 0) {
+		(void)fprintf(stderr, "%s: hwloc cannot read this machine's topology\n", INFO);
+		return false;
+	}
+	if (info->text != NULL)
+		(void)fprintf(info->text, "topology\n");
+	if (info->json != NULL)
+		json_begin(info->json, "topology", '{');
+	counts(info, topology);
+	placement(info, topology);
+	if (info->json != NULL)
+		json_end(info->json, '}');
+	hwloc_topology_destroy(topology);
+	return true;
+}

@@ -1,0 +1,306 @@
+/*
+ * shm.h -- private to shm*.c: what lies in shared memory, and an endpoint's view of it.
+ *
+ * Each rank owns one segment (a memfd), mapped by every peer:
+ *
+ *   header | credit[sender] | ring[sender] | bulk[sender] | heap
+ *
+ * Ring and bulk number s of a segment carry what rank s says to the segment's owner. Every word
+ * has one writer: cells and bulk buffers are written by the sender, credits and header by the
+ * owner. The owner polls the cell at its position in each ring; a cell is there when the low half
+ * of its word is position + 1, stored last. Cells are consumed in order, and what they point to
+ * (continuation cells, bulk buffers) is copied out before `consumed` moves on: one counter gives
+ * back cells and bulk buffers alike, and nothing that waits for its receive ever occupies either.
+ */
+#ifndef RB_TRANSPORT_SHM_H
+#define RB_TRANSPORT_SHM_H
+
+#include "base/rng.h"
+#include "base/sync.h"
+#include "transport/match.h"
+#include "transport/transport.h"
+
+#define RB_SHM_VERSION 1u
+#define RB_SHM_CELLS 64u         /* Of a ring; a power of 2. */
+#define RB_SHM_CELL_PAYLOAD 32u  /* In a message's first cell ... */
+#define RB_SHM_CHAIN_PAYLOAD 56u /* ... and in each further one. */
+#define RB_SHM_INLINE_MAX (RB_SHM_CELL_PAYLOAD + 7 * RB_SHM_CHAIN_PAYLOAD)
+#define RB_SHM_BULKS 8u                     /* Buffers of a sender to a receiver. */
+#define RB_SHM_BULK_BYTES 32768u            /* Guess: half of a small first-level cache. */
+#define RB_SHM_ARRIVAL_BYTES 256u           /* Charged for each message besides its payload. */
+#define RB_SHM_PAGE 4096u                   /* Granularity of the heap. */
+#define RB_SHM_SLICE_BYTES 262144u          /* Copied at most by one poll for one put. */
+#define RB_SHM_HEAP_MAX (UINT64_C(1) << 45) /* Of all ranks together: they share 2^47. */
+
+/* ---- In shared memory ---- */
+
+enum rb_shm_cell_kind {
+	RB_SHM_NONE,
+	RB_SHM_EAGER,    /* A message: payload in this and the following cells. */
+	RB_SHM_CHAIN,    /* Continues the cell before. */
+	RB_SHM_BULK,     /* A message: payload in the next bulk buffer. `arg[0]` bytes. */
+	RB_SHM_ANNOUNCE, /* A message that is held back: arg: sender's id, bytes. */
+	RB_SHM_CLEAR,    /* Send it: arg: sender's id, receiver's id. */
+	RB_SHM_ENOUGH,   /* No (more) data is wanted, the send is complete: arg: sender's id. */
+	RB_SHM_WITHDRAW, /* The announced message is not coming: tag; arg: sender's id. */
+	RB_SHM_DATA,     /* A piece in the next bulk buffer: arg: receiver's id, bytes. */
+	RB_SHM_WRITE,    /* Likewise, for a region: arg: region's id, offset, bytes. */
+	RB_SHM_WANT, /* The sender sleeps until all before this is consumed: ring its doorbell. */
+};
+
+struct rb_shm_cell {
+	_Atomic uint64_t word; /* position + 1 (32) | kind (16) | payload bytes (16). */
+	uint64_t tag;
+	struct rb_signature signature;
+	union {
+		uint8_t payload[RB_SHM_CELL_PAYLOAD];
+		uint64_t arg[4];
+	};
+};
+_Static_assert(sizeof(struct rb_shm_cell) == 64, "one cache line");
+
+struct rb_shm_ring {
+	struct rb_shm_cell cells[RB_SHM_CELLS];
+};
+
+struct rb_shm_credit {             /* Two lines: neighbours are prefetched in pairs. */
+	_Atomic uint32_t consumed; /* Cells, counted mod 2^32. */
+	uint32_t unused;
+	_Atomic uint64_t released; /* Bytes of eager messages that met their receive. */
+	uint8_t pad[112];
+};
+_Static_assert(sizeof(struct rb_shm_credit) == 128, "two cache lines");
+
+enum rb_shm_life { RB_SHM_ALIVE, RB_SHM_LEFT, RB_SHM_ABORTED };
+
+struct rb_shm_header {
+	_Atomic uint32_t sleeping; /* Odd while the owner sleeps, or is about to. */
+	uint8_t pad[124];
+	_Atomic uint32_t life; /* enum rb_shm_life. */
+};
+
+struct rb_shm_layout { /* Offsets from the segment's start; a function of the first two. */
+	uint32_t rank_count;
+	uint64_t heap_bytes;
+	uint64_t credits, rings, bulks, heap, size_bytes;
+};
+
+/* ---- Private ---- */
+
+/*
+ * A mapped segment. Ranks in one process share this object, so that memory has one address there;
+ * its count is the only word that several ranks write, and it is no part of the data path.
+ */
+struct rb_shm_segment {
+	_Atomic uint32_t references;
+	int memory;   /* The memfd, or -1 at peers in other processes. */
+	int doorbell; /* An eventfd. */
+	uint8_t *base;
+	struct rb_shm_layout layout;
+};
+
+struct rb_shm_layout rb_shm_layout_of(uint32_t rank_count, uint64_t heap_bytes);
+rubato_status rb_shm_segment_create(uint32_t rank_count, uint64_t heap_bytes,
+				    struct rb_shm_segment **out);
+/* A peer's. Takes over both descriptors, also when it fails. */
+rubato_status rb_shm_segment_map(int memory, int doorbell, const struct rb_shm_layout *layout,
+				 struct rb_shm_segment **out);
+void rb_shm_segment_keep(struct rb_shm_segment *segment);
+void rb_shm_segment_drop(struct rb_shm_segment *segment); /* NULL is fine. */
+
+static inline struct rb_shm_header *rb_shm_header(const struct rb_shm_segment *s)
+{
+	return (struct rb_shm_header *)(void *)s->base;
+}
+
+/* First fit over page numbers; lives in the owner's private memory, knows no addresses. */
+struct rb_shm_range;
+struct rb_shm_heap {
+	struct rb_shm_range *free, *used; /* By address; by address. */
+	uint64_t size_bytes;
+};
+rubato_status rb_shm_heap_init(struct rb_shm_heap *heap, uint64_t size_bytes);
+void rb_shm_heap_fini(struct rb_shm_heap *heap);
+rubato_status rb_shm_heap_take(struct rb_shm_heap *heap, uint64_t size_bytes, uint64_t *offset);
+/* Returns the size of the range that was given back, 0 when none begins there. */
+uint64_t rb_shm_heap_give(struct rb_shm_heap *heap, uint64_t offset);
+
+/* Names for objects in peers' hands: index and generation, so that a late answer finds nothing. */
+struct rb_shm_ids {
+	struct rb_shm_id *slots;
+	uint32_t slot_count, free;
+};
+#define RB_SHM_ID_NONE UINT64_MAX
+uint64_t rb_shm_id_take(struct rb_shm_ids *ids, void *object); /* NONE: no memory. */
+void *rb_shm_id_find(const struct rb_shm_ids *ids, uint64_t id);
+void rb_shm_id_give(struct rb_shm_ids *ids, uint64_t id);
+void rb_shm_ids_fini(struct rb_shm_ids *ids);
+
+struct rb_shm_queue { /* Of requests; doubly linked, so that cancel is O(1). */
+	struct rb_request *first, *last;
+};
+
+/* What a request's private words hold. */
+enum { RB_SHM_STAGE, RB_SHM_ID, RB_SHM_THEIR_ID, RB_SHM_OFFSET };
+
+enum rb_shm_stage {
+	RB_SHM_MATCHING,  /* Receive: posted, in `match`. */
+	RB_SHM_INCOMING,  /* Receive: cleared its sender; pieces come. */
+	RB_SHM_QUEUED,    /* Send: waits for room in the ring. */
+	RB_SHM_ANNOUNCED, /* Send: waits for CLEAR. */
+	RB_SHM_STREAMING, /* Send: pieces go out. Put to added memory: likewise. */
+	RB_SHM_COPYING,   /* Put to mapped memory: some slices are still to be copied. */
+};
+
+struct rb_shm_control { /* A cell that waits for room. */
+	struct rb_shm_control *next;
+	enum rb_shm_cell_kind kind;
+	uint64_t tag, arg[2];
+};
+
+struct rb_shm_arrival { /* A message without receive. */
+	struct rb_arrival base;
+	struct rb_signature signature;
+	uint64_t size_bytes;
+	uint64_t their_id; /* RB_SHM_ID_NONE: the payload follows here. */
+	uint8_t payload[];
+};
+
+struct rb_shm_inbound {
+	struct rb_shm_ring *ring; /* In our segment. */
+	uint8_t *bulks;
+	struct rb_shm_credit *credit;
+	uint32_t position, bulk;
+	uint64_t released;
+	bool wanted; /* The peer asked for its doorbell. */
+};
+
+struct rb_shm_outbound {
+	struct rb_shm_ring *ring; /* In the peer's segment. */
+	uint8_t *bulks;
+	struct rb_shm_credit *credit;
+	struct rb_shm_header *header;
+	uint32_t position, consumed;    /* Cells; `consumed` as last seen. */
+	uint32_t bulk, bulk_free;       /* Buffers used, and given back, counted on. */
+	uint32_t bulk_at[RB_SHM_BULKS]; /* The cell that gives this buffer back. */
+	uint64_t spent, released;       /* Eager bytes; `released` as last seen. */
+	uint32_t rung;                  /* The sleep for which we rang the doorbell. */
+	bool want;                      /* A WANT is on its way, */
+	uint32_t want_at;               /* there. */
+};
+
+enum rb_shm_peer_state { RB_SHM_UNUSED, RB_SHM_CONNECTED, RB_SHM_GONE };
+
+struct rb_shm_peer {
+	struct rb_shm_inbound in;
+	struct rb_shm_outbound out;
+	uint32_t outgoing; /* Objects in control, sends, streams and copies. */
+	struct rb_shm_control *control_first, *control_last;
+	struct rb_shm_queue sends, streams, copies, announced, incoming;
+	struct rb_match_peer match;
+	uint32_t rank;
+	enum rb_shm_peer_state state;
+	rubato_status doom; /* Set in the middle of things; poll ends the peer. */
+	bool untold;        /* For failure(). */
+	struct rb_shm_segment *segment;
+	int socket;
+	int32_t process;
+	char text[160];
+};
+
+struct rb_shm_region {
+	struct rb_region base;
+	struct rb_shm_region *next, *previous;
+	uint64_t word; /* 0: foreign memory, known to peers by */
+	uint64_t id;
+};
+
+struct rb_shm_remote {
+	struct rb_remote base;
+	struct rb_shm_remote *next, *previous;
+	uint64_t id;
+};
+
+struct rb_shm_endpoint {
+	struct rb_endpoint base;
+	struct rb_shm_peer *peers;
+	uint32_t *active; /* Ranks of connected peers. */
+	uint32_t active_count;
+	uint32_t outgoing; /* Sum over peers. */
+	uint32_t polls;
+	bool notice;                /* Look at the sockets in the next poll. */
+	struct rb_request *posting; /* The request of the post under way: not listed. */
+	struct rb_shm_queue done;
+	struct rb_shm_ids ids, region_ids;
+	uint32_t untold;
+	struct rb_shm_segment *segment;
+	struct rb_shm_heap heap;
+	struct rb_shm_region *regions;
+	struct rb_shm_remote *remotes;
+	int listener, epoll;
+	struct rb_rng rng;
+	uint8_t job[16];
+	uint8_t name[16]; /* Of the listening socket. */
+};
+
+/* shm_connect.c */
+rubato_status rb_shm_listen(struct rb_shm_endpoint *ep);
+rubato_status rb_shm_address(struct rb_endpoint *base, void *bytes, size_t *size_bytes);
+bool rb_shm_reachable(struct rb_endpoint *base, const void *address, size_t size_bytes);
+rubato_status rb_shm_connect(struct rb_endpoint *base, const void *const *addresses,
+			     const size_t *address_bytes, const bool *use, uint64_t deadline_ns);
+void rb_shm_hang_up(struct rb_shm_endpoint *ep);
+
+/* shm_region.c */
+rubato_status rb_shm_region_alloc(struct rb_endpoint *base, size_t size_bytes,
+				  struct rb_region **out);
+rubato_status rb_shm_region_add(struct rb_endpoint *base, void *memory, size_t size_bytes,
+				struct rb_region **out);
+void rb_shm_region_drop(struct rb_endpoint *base, struct rb_region *region);
+rubato_status rb_shm_region_key(struct rb_endpoint *base, struct rb_region *region, void *key,
+				size_t *key_bytes);
+rubato_status rb_shm_remote_open(struct rb_endpoint *base, uint32_t peer, const void *key,
+				 size_t key_bytes, struct rb_remote **out);
+void rb_shm_remote_close(struct rb_endpoint *base, struct rb_remote *remote);
+uint64_t rb_shm_word_of(struct rb_endpoint *base, const void *address, size_t size_bytes);
+void *rb_shm_word_map(struct rb_endpoint *base, uint32_t peer, uint64_t word);
+void rb_shm_regions_fini(struct rb_shm_endpoint *ep);
+
+/* shm_send.c: the way out. */
+void rb_shm_send(struct rb_endpoint *base, struct rb_request *request);
+void rb_shm_put(struct rb_endpoint *base, struct rb_request *request);
+void rb_shm_flush(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer);
+/* Before sleep: false when something can go out now; else the peer will ring. */
+bool rb_shm_blocked(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer);
+/* Queues a control cell; dooms the peer when there is no memory. */
+void rb_shm_say(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, enum rb_shm_cell_kind kind,
+		uint64_t tag, uint64_t arg0, uint64_t arg1);
+void rb_shm_cleared(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64_t id,
+		    uint64_t their_id);
+void rb_shm_enough(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64_t id);
+void rb_shm_cancel_send(struct rb_shm_endpoint *ep, struct rb_request *request);
+void rb_shm_doorbell(const struct rb_shm_segment *segment);
+
+/* shm_receive.c: the way in. */
+void rb_shm_recv(struct rb_endpoint *base, struct rb_request *request);
+void rb_shm_drain(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer);
+void rb_shm_cancel_recv(struct rb_shm_endpoint *ep, struct rb_request *request);
+
+/* shm.c */
+void rb_shm_complete(struct rb_shm_endpoint *ep, struct rb_request *request, rubato_status status);
+void rb_shm_queue_add(struct rb_shm_queue *queue, struct rb_request *request);
+void rb_shm_queue_push(struct rb_shm_queue *queue, struct rb_request *request); /* First. */
+void rb_shm_queue_remove(struct rb_shm_queue *queue, struct rb_request *request);
+/* Ends a peer: `text` is NULL for one that left in good order. */
+void rb_shm_lose(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, const char *text);
+
+static inline bool rb_shm_inbox_full(const struct rb_shm_peer *peer)
+{
+	const struct rb_shm_cell *cell =
+		&peer->in.ring->cells[peer->in.position & (RB_SHM_CELLS - 1)];
+
+	return (uint32_t)atomic_load_explicit(&cell->word, memory_order_seq_cst) ==
+	       peer->in.position + 1;
+}
+
+#endif

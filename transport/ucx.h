@@ -1,0 +1,258 @@
+/*
+ * ucx.h -- what the files of the UCX backend share.
+ *
+ * Everything travels in active messages, each with our own head; our matcher, not UCX's, pairs
+ * them with receives, so that all backends mean the same by a match, a mismatch and a cancel.
+ *
+ *   small   EAGER, from a copy: the send is done when posted. Its sender spends credit for it,
+ *which the receiver gives back (in any head that travels the other way) once it is consumed. large
+ *ANNOUNCE, then CLEAR when the receive is there, then DATA in pieces. So is what is small but finds
+ *no credit. put     copied straight where the region is mapped here; else PUT_DATA in pieces,
+ *checked against the region's bounds by its owner, and PUT_END, which becomes an empty message when
+ *all pieces are in.
+ *
+ * UCX never holds a caller's buffer: pieces leave from slots of ours and are copied out in the
+ * arrival callback. That costs one copy more, and it is why cancel() is always local and immediate,
+ * whatever the peer does, and why a stopped peer that wakes up late cannot touch anything.
+ *
+ *	ucx.c          the table: open, posts, cancel, poll, sleeping
+ *	ucx_connect.c  addresses, hello, lost peers, close
+ *	ucx_message.c  slots, heads, what arrives
+ *	ucx_memory.c   regions, keys, put
+ */
+#ifndef RB_TRANSPORT_UCX_H
+#define RB_TRANSPORT_UCX_H
+
+#include <ucp/api/ucp.h>
+
+#include "transport/match.h"
+
+#define RB_UCX_SMALL_MAX 256u     /* Guess: more slots are needed of this size than of others. */
+#define RB_UCX_EAGER_MAX 8192u    /* Guess: what UCX carries in one piece on most transports. */
+#define RB_UCX_PIECE_BYTES 65000u /* With its heads one frame of UCX's TCP: twice as fast. */
+#define RB_UCX_PIECES_OUT 4u      /* Of a request, held by UCX at a time. Guess. */
+#define RB_UCX_CREDIT_UNIT 64u    /* Bytes. */
+#define RB_UCX_CREDIT_MAX (RB_UNEXPECTED_BYTES_MAX / RB_UCX_CREDIT_UNIT)
+#define RB_UCX_WAITING_MAX 65536u /* Descriptors of a peer that wait here: more is an attack. */
+#define RB_UCX_VERSION 1u
+#define RB_UCX_AM_ID 1u
+
+enum rb_ucx_message {
+	RB_UCX_HELLO = 1, /* connect(): I can reach you. */
+	RB_UCX_WELCOME,   /* Answers HELLO. */
+	RB_UCX_EAGER,     /* A whole message. */
+	RB_UCX_ANNOUNCE,  /* A message waits at its sender, in flight `id`. */
+	RB_UCX_CLEAR,     /* Send flight `id` into my flight `offset`; 0: no data wanted, done. */
+	RB_UCX_WITHDRAW,  /* What was announced as `id` will not come. */
+	RB_UCX_DATA,      /* A piece for the receiver's flight `id` at `offset`. */
+	RB_UCX_STOPPED,   /* No more pieces for flight `id`: cancelled. */
+	RB_UCX_PUT,       /* A whole put: for region `id` at `offset`. */
+	RB_UCX_PUT_DATA,  /* A piece of put `id` for region `tag` at `offset`. */
+	RB_UCX_PUT_END,   /* Put `id` has `offset` bytes in all; then deliver the empty message. */
+	RB_UCX_PUT_STOPPED,
+	RB_UCX_CREDIT,   /* Only its `credit`. */
+	RB_UCX_BYE,      /* The last message of a rank that leaves in good order. */
+	RB_UCX_BYE_SEEN, /* Answers BYE. */
+	RB_UCX_ABORT,    /* The last message of one that does not. */
+};
+
+/* Before each message; EAGER ends after size_bytes. Little-endian hosts only, like UCX itself. */
+struct rb_ucx_head {
+	uint64_t job; /* The nonce, folded: others' messages are dropped. */
+	uint32_t sender;
+	uint8_t message; /* enum rb_ucx_message. */
+	uint8_t version;
+	uint16_t credit; /* Units given back. */
+	uint64_t tag;
+	struct rb_signature signature;
+	uint64_t size_bytes; /* Of the whole message. */
+	uint64_t id;
+	uint64_t offset;
+};
+#define RB_UCX_HEAD_SHORT offsetof(struct rb_ucx_head, id)
+_Static_assert(sizeof(struct rb_ucx_head) == 64, "travels as it is");
+_Static_assert(RB_UCX_HEAD_SHORT == 48, "travels as it is");
+
+enum rb_ucx_slot_class { RB_UCX_SLOT_SMALL, RB_UCX_SLOT_EAGER, RB_UCX_SLOT_PIECE };
+#define RB_UCX_SLOT_CLASSES 3
+
+struct rb_ucx_slot { /* Holds a message until UCX is through with it. */
+	struct rb_ucx_slot *next;
+	struct rb_ucx_slot *next_made; /* All slots there are, for close. */
+	struct rb_ucx *ux;
+	uint32_t peer;
+	uint32_t slot_class;
+	uint64_t flight; /* The flight it is a piece of, or 0. */
+	struct rb_ucx_head head;
+	uint8_t payload[];
+};
+
+struct rb_ucx_arrival { /* A message that came before its receive. */
+	struct rb_arrival base;
+	uint32_t message; /* EAGER (also the end of a put) or ANNOUNCE. */
+	uint32_t units;   /* Of credit that it holds; 0: counted in peer.waiting. */
+	struct rb_signature signature;
+	uint64_t size_bytes;
+	uint64_t id;             /* ANNOUNCE: the sender's flight. */
+	struct rb_request *self; /* The send, when it is our own. */
+	uint8_t payload[];
+};
+
+struct rb_ucx_put { /* A put that is coming in. */
+	struct rb_ucx_put *next;
+	uint64_t id;
+	uint64_t received_bytes;
+	bool ended; /* PUT_END was here: it has head and total. */
+	struct rb_ucx_head end;
+};
+
+/* Where a request is: request->backend[RB_UCX_STAGE]. */
+enum rb_ucx_stage {
+	RB_UCX_STAGE_NONE,      /* Done, or in the list of completed ones. */
+	RB_UCX_STAGE_MATCHING,  /* A receive in the matcher. */
+	RB_UCX_STAGE_SELF,      /* A send to oneself, an arrival in the matcher. */
+	RB_UCX_STAGE_ANNOUNCED, /* A send that waits for CLEAR. */
+	RB_UCX_STAGE_SENDING,   /* Its pieces leave. */
+	RB_UCX_STAGE_RECEIVING, /* Pieces come. */
+	RB_UCX_STAGE_PUTTING,   /* Pieces leave. */
+};
+enum rb_ucx_word { /* The words of request->backend. */
+		   RB_UCX_STAGE,
+		   RB_UCX_FLIGHT, /* Own id. */
+		   RB_UCX_THEIRS, /* The peer's flight. */
+		   RB_UCX_MOVED,  /* Bytes sent or received. */
+		   RB_UCX_OUT,    /* Pieces that UCX holds. */
+		   RB_UCX_LISTED, /* In the list of completed ones. */
+};
+
+/* Requests that the peer may speak of, by id: generation << 32 | index + 1. */
+struct rb_ucx_flight {
+	struct rb_request *request; /* NULL: free. */
+	uint32_t generation;
+	uint32_t next_free; /* Index + 1; 0: none. */
+};
+
+struct rb_ucx_peer {
+	struct rb_ucx *ux;
+	uint32_t rank, pid;
+	ucp_ep_h ucp;
+	int pid_fd;       /* Same host: tells when the process has ended; else -1. */
+	bool used;        /* Named in connect(). */
+	bool shared;      /* Same host: UCX may use shared memory and does not tell failures. */
+	bool welcomed;    /* It answered HELLO. */
+	bool left;        /* It said BYE. */
+	bool bye_seen;    /* It answered ours. */
+	bool lost;        /* No more traffic; `left` is not lost. */
+	bool broken;      /* UCX gave up on its endpoint: to be closed outside callbacks. */
+	bool told;        /* failure() gave it out. */
+	uint32_t credit;  /* Units that may be spent. */
+	uint32_t owed;    /* Units to give back. */
+	uint32_t held;    /* Units of arrivals that wait here. */
+	uint32_t waiting; /* Announcements and puts that wait here. */
+	uint64_t out;     /* Slots that UCX holds. */
+	struct rb_ucx_put *puts;
+	struct rb_match_peer match;
+	char reason[120];
+};
+
+struct rb_ucx_region {
+	struct rb_region base;
+	struct rb_ucx_region *next;
+	ucp_mem_h memory; /* NULL: not known to UCX. */
+	uint64_t id;
+	bool mapped; /* Our own mmap. */
+};
+
+struct rb_ucx_remote {
+	struct rb_remote base;
+	struct rb_ucx_remote *next;
+	ucp_rkey_h rkey; /* NULL: pieces only. */
+	uint64_t region;
+};
+
+struct rb_ucx {
+	struct rb_endpoint base;
+	ucp_context_h context;
+	ucp_worker_h worker;
+	uint64_t job;
+	uint8_t host[16];
+	bool tcp_only;
+	int epoll_fd, pids_fd, wake_fd;
+	uint32_t pid_count;
+	uint32_t rounds;     /* Of poll, since the process descriptors were looked at. */
+	uint32_t to_tell;    /* Lost peers that failure() has not given out. */
+	uint32_t to_close;   /* Broken endpoints. */
+	uint64_t puts_begun; /* Ids of puts. */
+	uint64_t regions_made;
+	uint64_t random;
+	struct rb_request *posting; /* The request whose post is under way. */
+	struct rb_request *done_first, *done_last;
+	struct rb_ucx_flight *flights;
+	uint32_t flight_count, flight_free;
+	struct rb_ucx_slot *slots[RB_UCX_SLOT_CLASSES], *slots_made;
+	struct rb_ucx_region *regions;
+	struct rb_ucx_remote *remotes;
+	struct rb_ucx_peer peers[];
+};
+
+/* ucx.c */
+/* Ends a request: DONE at once if its post is still under way, else when poll lists it. */
+void rb_ucx_complete(struct rb_ucx *ux, struct rb_request *request, rubato_status status);
+/* Gives the request an id that the peer may use. Errors: MEMORY. */
+RB_NODISCARD rubato_status rb_ucx_flight_begin(struct rb_ucx *ux, struct rb_request *request,
+					       enum rb_ucx_stage stage);
+void rb_ucx_flight_end(struct rb_ucx *ux, struct rb_request *request);
+/* The request of flight `id` if it is with `peer` and in `stage`, else NULL. */
+struct rb_request *rb_ucx_flight_find(struct rb_ucx *ux, uint64_t id, uint32_t peer,
+				      enum rb_ucx_stage stage);
+rubato_status rb_ucx_failed(ucs_status_t status, const char *what);
+
+/* ucx_connect.c */
+rubato_status rb_ucx_address(struct rb_endpoint *ep, void *bytes, size_t *size_bytes);
+bool rb_ucx_reachable(struct rb_endpoint *ep, const void *address, size_t size_bytes);
+rubato_status rb_ucx_connect(struct rb_endpoint *ep, const void *const *addresses,
+			     const size_t *address_bytes, const bool *use, uint64_t deadline_ns);
+void rb_ucx_close(struct rb_endpoint *ep, bool abort, uint64_t deadline_ns);
+void rb_ucx_host_id(struct rb_ucx *ux);
+/* No more traffic with the peer: its requests end with PEER. In good order when `left` is set. */
+void rb_ucx_lose(struct rb_ucx *ux, uint32_t peer, const char *reason);
+void rb_ucx_lose_by_status(struct rb_ucx *ux, uint32_t peer, ucs_status_t status);
+/* Looks for processes that ended, and closes endpoints that UCX gave up. Outside callbacks. */
+void rb_ucx_check_peers(struct rb_ucx *ux);
+
+/* ucx_message.c */
+ucs_status_t rb_ucx_arrived(void *arg, const void *header, size_t header_bytes, void *data,
+			    size_t data_bytes, const ucp_am_recv_param_t *param);
+/* A message without payload. Losing the peer is how it fails. */
+void rb_ucx_tell_head(struct rb_ucx *ux, uint32_t peer, const struct rb_ucx_head *head);
+void rb_ucx_tell(struct rb_ucx *ux, uint32_t peer, enum rb_ucx_message message, uint64_t tag,
+		 uint64_t id, uint64_t offset);
+void rb_ucx_post_send(struct rb_ucx *ux, struct rb_request *request);
+void rb_ucx_post_recv(struct rb_ucx *ux, struct rb_request *request);
+/* Sends pieces of a request in stage SENDING or PUTTING as far as the window allows. */
+void rb_ucx_push(struct rb_ucx *ux, struct rb_request *request);
+void rb_ucx_withdraw(struct rb_ucx *ux, struct rb_request *request);
+void rb_ucx_slots_free(struct rb_ucx *ux);
+/* Takes what is left of a peer out of the matcher; `all`: also whole messages. */
+void rb_ucx_arrivals_drop(struct rb_ucx *ux, uint32_t peer, bool all);
+
+/* ucx_memory.c */
+rubato_status rb_ucx_region_alloc(struct rb_endpoint *ep, size_t size_bytes,
+				  struct rb_region **out);
+rubato_status rb_ucx_region_add(struct rb_endpoint *ep, void *base, size_t size_bytes,
+				struct rb_region **out);
+void rb_ucx_region_drop(struct rb_endpoint *ep, struct rb_region *region);
+rubato_status rb_ucx_region_key(struct rb_endpoint *ep, struct rb_region *region, void *key,
+				size_t *key_bytes);
+rubato_status rb_ucx_remote_open(struct rb_endpoint *ep, uint32_t peer, const void *key,
+				 size_t key_bytes, struct rb_remote **out);
+void rb_ucx_remote_close(struct rb_endpoint *ep, struct rb_remote *remote);
+void rb_ucx_post_put(struct rb_ucx *ux, struct rb_request *request);
+/* A piece of a put, and its end. False: the peer broke the protocol; the text says how. */
+bool rb_ucx_put_arrived(struct rb_ucx *ux, const struct rb_ucx_head *head, const void *data,
+			size_t data_bytes, const char **wrong);
+/* The empty message that a put delivers, as if it had come by itself. */
+void rb_ucx_deliver(struct rb_ucx *ux, const struct rb_ucx_head *head, const void *data);
+void rb_ucx_puts_drop(struct rb_ucx_peer *peer);
+
+#endif
