@@ -1,5 +1,5 @@
 /* options.c -- popt reads the words, this file judges them. */
-#include "options.h"
+#include "trainer/options.h"
 
 #include <ctype.h>
 #include <errno.h>

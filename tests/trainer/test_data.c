@@ -1,14 +1,14 @@
 /* test_data.c -- the two data formats with hostile files, the order of rows, the learning rate. */
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "data.h"
-#include "order.h"
-#include "rate.h"
-#include "support.h"
+#include "tests/check_main.h"
+#include "tests/trainer/support.h"
+#include "trainer/data.h"
+#include "trainer/order.h"
+#include "trainer/rate.h"
 
 static char folder[PATH_BYTES];
 
@@ -351,10 +351,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("data");
 	TCase *tests = tcase_create("data");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_checked_fixture(tests, setup, teardown);
 	tcase_add_test(tests, idx_is_read_and_scaled);
@@ -365,10 +362,5 @@ int main(void)
 	tcase_add_test(tests, order_refuses_too_few_rows);
 	tcase_add_test(tests, rates_follow_their_formulas);
 	tcase_add_test(tests, rates_that_make_no_sense_are_refused);
-	suite_add_tcase(suite, tests);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? 0 : 1;
+	return check_main("data", tests);
 }

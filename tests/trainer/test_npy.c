@@ -1,11 +1,11 @@
 /* test_npy.c -- the .npy reader and writer, mostly against files that lie. */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "npy.h"
-#include "support.h"
+#include "tests/check_main.h"
+#include "tests/trainer/support.h"
+#include "trainer/npy.h"
 
 static char folder[PATH_BYTES];
 
@@ -202,10 +202,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("npy");
 	TCase *tests = tcase_create("npy");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_checked_fixture(tests, setup, teardown);
 	tcase_add_test(tests, reads_versions_and_shapes);
@@ -214,10 +211,5 @@ int main(void)
 	tcase_add_test(tests, refuses_every_truncation);
 	tcase_add_test(tests, refuses_other_files);
 	tcase_add_test(tests, what_is_written_is_read_back);
-	suite_add_tcase(suite, tests);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? 0 : 1;
+	return check_main("npy", tests);
 }
