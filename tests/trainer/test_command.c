@@ -1,6 +1,7 @@
 /*
- * test_command.c -- the command line of rubato-train (argument 1) as users meet it: what is refused, with which
- * exit status, in one line on standard error, and that a refused run leaves nothing behind.
+ * test_command.c -- the command line of rubato-train (argument 1) as users meet it: what is
+ * refused, with which exit status, in one line on standard error, and that a refused run leaves
+ * nothing behind.
  */
 #include <stdio.h>
 #include <string.h>

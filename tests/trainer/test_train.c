@@ -1,7 +1,7 @@
 /*
- * test_train.c -- training by real processes of rubato-train (argument 1): N ranks with batches of B walk the path
- * of one rank with batches of N * B; the same run again gives the same bits; a lost rank ends the
- * job.
+ * test_train.c -- training by real processes of rubato-train (argument 1): N ranks with batches of
+ * B walk the path of one rank with batches of N * B; the same run again gives the same bits; a lost
+ * rank ends the job.
  */
 #include <dirent.h>
 #include <math.h>
