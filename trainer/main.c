@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "launch.h"
-#include "train.h"
+#include "trainer/launch.h"
+#include "trainer/train.h"
 
 /* One write, so that lines of several ranks do not mix. Empty: another rank says it. */
 static int say(const struct tr_note *note, int fd)

@@ -1,5 +1,5 @@
 /* note.c -- one line of text for a failure, whatever the names in it contain. */
-#include "note.h"
+#include "trainer/note.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* replicas.c -- one small allreduce each. */
-#include "replicas.h"
+#include "trainer/replicas.h"
 
 rubato_status tr_agree(rubato_comm *comm, rubato_status mine, struct tr_note *note)
 {

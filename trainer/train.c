@@ -6,7 +6,7 @@
  *   train      gradient of the next batch, over to the rule; reports and tests in between
  *   conclude   the rule drains; replicas are compared; final loss, test, --save, summary
  */
-#include "train.h"
+#include "trainer/train.h"
 
 #include <errno.h>
 #include <math.h>
@@ -15,14 +15,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "compute.h"
-#include "data.h"
-#include "metrics.h"
-#include "npy.h"
-#include "order.h"
-#include "progress.h"
-#include "replicas.h"
+#include "trainer/clock.h"
+#include "trainer/compute.h"
+#include "trainer/data.h"
+#include "trainer/metrics.h"
+#include "trainer/npy.h"
+#include "trainer/order.h"
+#include "trainer/progress.h"
+#include "trainer/replicas.h"
 
 struct batch { /* Room for gathered rows. */
 	float *x;

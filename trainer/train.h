@@ -2,7 +2,7 @@
 #ifndef TR_TRAIN_H
 #define TR_TRAIN_H
 
-#include "options.h"
+#include "trainer/options.h"
 
 /* Collective. A failure that all ranks learn of leaves the sentence on one of them only. */
 rubato_status tr_train(const struct tr_options *options, struct tr_note *note);
