@@ -10,7 +10,8 @@
 
 static void build_rank(struct rb_schedule *schedule, const struct world *world, uint32_t rank)
 {
-	struct rb_build build = { .rank = rank, .rank_count = world->rank_count,
+	struct rb_build build = { .rank = rank,
+				  .rank_count = world->rank_count,
 				  .root = world->root };
 	struct rb_writer w = { .schedule = schedule };
 
