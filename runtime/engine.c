@@ -64,6 +64,9 @@ struct rb_slot *rb_slot_take(struct rb_engine *engine)
 
 void rb_slot_give(struct rb_engine *engine, struct rb_slot *slot)
 {
+	slot->given = slot->listed;
+	if (slot->listed)
+		return; /* It must stay put until those before it in the list are done. */
 	slot->next = engine->free_slots;
 	engine->free_slots = slot;
 }
@@ -108,16 +111,27 @@ void rb_engine_fini(struct rb_engine *engine)
 
 /* ---- Progress ---- */
 
+/* One of a list of completed slots. What came before it may have cancelled it and given it back. */
+static void slot_done(struct rb_engine *engine, struct rb_slot *slot)
+{
+	slot->listed = false;
+	if (slot->given)
+		rb_slot_give(engine, slot);
+	else
+		slot->done(engine, slot);
+}
+
 static bool requests_done(struct rb_engine *engine, struct rb_request *list)
 {
 	bool any = list != NULL;
 
+	for (struct rb_request *request = list; request != NULL; request = request->next)
+		((struct rb_slot *)request->owner)->listed = true;
 	while (list != NULL) {
 		struct rb_request *request = list;
-		struct rb_slot *slot = request->owner;
 
 		list = request->next;
-		slot->done(engine, slot);
+		slot_done(engine, request->owner);
 	}
 	return any;
 }
@@ -127,12 +141,13 @@ static bool works_done(struct rb_engine *engine, struct rb_executor *executor)
 	struct rb_work *list = executor->ops->poll(executor);
 	bool any = list != NULL;
 
+	for (struct rb_work *work = list; work != NULL; work = work->next)
+		((struct rb_slot *)work->owner)->listed = true;
 	while (list != NULL) {
 		struct rb_work *work = list;
-		struct rb_slot *slot = work->owner;
 
 		list = work->next;
-		slot->done(engine, slot);
+		slot_done(engine, work->owner);
 	}
 	return any;
 }

@@ -40,6 +40,7 @@ struct rb_slot {
 	const void **operands_more;
 	uint32_t operands_more_count;
 	bool is_work;
+	bool listed, given;       /* By a poll, not handled yet; given back meanwhile. */
 	uint32_t step, iteration; /* Of a run. */
 	void *owner;
 	void (*done)(struct rb_engine *engine, struct rb_slot *slot); /* Gives the slot back. */

@@ -34,8 +34,8 @@
 
 #define RB_SIM_EAGER_BYTES_MAX 16384 /* Guess, between what UCX takes on shared memory and TCP. */
 
-struct rb_sim_world;
-struct rb_sim_seat; /* A rank's place: rb_transport_options.backend of its endpoint. */
+struct rb_sim_world; /* rb_transport_options.backend of its endpoints. */
+struct rb_sim_seat;  /* A rank's place. */
 
 /* Copies the options; 0 means the defaults of rubato_sim.h. Errors: ARGUMENT, MEMORY. */
 RB_NODISCARD rubato_status rb_sim_world_open(const rubato_sim_options *options,

@@ -22,10 +22,18 @@
 #define CONFORM_RANKS_MAX 8
 #define CONFORM_DEADLINE_NS 30000000000u /* Of every wait of the suite. */
 
+/* As ck_assert_msg, but free when it holds: Check notes every assertion with a system call. */
+#define CONFORM(expr, ...)                                                                         \
+	do {                                                                                       \
+		if (!(expr))                                                                       \
+			ck_abort_msg(__VA_ARGS__);                                                 \
+	} while (0)
+
 struct conform_backend {
 	const char *name;
 	const struct rb_transport_ops *ops;
 	bool tcp_only; /* rb_transport_options.tcp_only. */
+	bool no_map;   /* Peers of this set-up may be out of reach of mapping. */
 	bool no_abort; /* A peer that vanishes without goodbye goes unnoticed: skip those tests. */
 	/* The object behind rb_transport_options.backend, for one run; both NULL: none needed. */
 	void *(*world_open)(uint32_t rank_count);
@@ -87,6 +95,9 @@ void conform_pause(struct conform_rank *r);
 bool conform_poll(struct conform_rank *r);
 /* Until all ranks of the run are here; keeps polling. */
 void conform_barrier(struct conform_rank *r, const char *what);
+
+/* From now on, no barrier waits for this rank. */
+void conform_leave(struct conform_rank *r);
 
 void conform_recv(struct conform_rank *r, struct conform_request *c, uint32_t peer, uint64_t tag,
 		  void *buffer, size_t size_bytes);

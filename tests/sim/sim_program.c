@@ -1,5 +1,5 @@
-/* sim_program.c */
-#include "sim_program.h"
+/* sim_program.c -- opens and connects an endpoint for each rank, then runs the body as fibers. */
+#include "tests/sim/sim_program.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,9 +30,9 @@ static void open_all(struct program *program, struct rb_sim_world *world)
 		struct program_rank *r = &program->ranks[i];
 		struct rb_transport_options options = { .rank = i,
 							.rank_count = n,
-							.backend = rb_sim_world_seat(world, i) };
+							.backend = world };
 
-		*r = (struct program_rank) { NULL, options.backend, i, n, false, program };
+		*r = (struct program_rank) { NULL, i, n, false, program };
 		ck_assert_int_eq(rb_transport_sim.open(&options, &r->ep), RUBATO_OK);
 		addresses[i] = room + 64 * (size_t)i;
 		address_bytes[i] = 64;

@@ -9,7 +9,6 @@
 
 struct program_rank {
 	struct rb_endpoint *ep;
-	struct rb_sim_seat *seat;
 	uint32_t rank, rank_count;
 	bool closed; /* The body has closed the endpoint. */
 	struct program *program;

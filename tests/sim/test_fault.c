@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim_program.h"
+#include "tests/sim/sim_program.h"
 
 #define OPTIONS(ranks)                                                                             \
 	{                                                                                          \

@@ -1,0 +1,25 @@
+/* main.c -- all groups of tests against this program's backend. */
+#include "conformance.h"
+
+#define TEST_SECONDS 120 /* Check's own net, above the suite's deadline. */
+
+int main(void)
+{
+	TCase *cases[] = {
+		conform_message_case(), conform_memory_case(),  conform_cancel_case(),
+		conform_sleep_case(),   conform_failure_case(),
+	};
+	Suite *suite = suite_create(conform_backend.name);
+	SRunner *runner;
+	int failed;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		tcase_set_timeout(cases[i], TEST_SECONDS);
+		suite_add_tcase(suite, cases[i]);
+	}
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed == 0 ? 0 : 1;
+}

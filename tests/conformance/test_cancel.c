@@ -1,0 +1,321 @@
+/* test_cancel.c -- after a cancel the buffer is quiet and the endpoint is as good as new. */
+#include "conformance.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MIB (1u << 20)
+
+/* Messages both ways: whatever happened before, nothing is stuck or left over. */
+static void exchange(struct conform_rank *r, uint64_t tag, size_t size_bytes)
+{
+	uint8_t *out = malloc(size_bytes + 1), *in = malloc(size_bytes + 1);
+	struct conform_request send, recv;
+
+	CONFORM(out != NULL && in != NULL, "memory");
+	conform_fill(out, size_bytes, tag + r->rank);
+	conform_recv(r, &recv, 1 - r->rank, tag, in, size_bytes);
+	conform_send(r, &send, 1 - r->rank, tag, out, size_bytes);
+	conform_finish_ok(r, &recv);
+	conform_finish_ok(r, &send);
+	conform_verify(in, size_bytes, tag + 1 - r->rank);
+	free(out);
+	free(in);
+}
+
+/* ---- Receives ---- */
+
+static void receive_unmatched(struct conform_rank *r)
+{
+	struct conform_request c[3];
+	uint64_t words[3] = { 1, 2, 3 };
+
+	for (uint64_t i = 0; i < 3; i++)
+		conform_recv(r, &c[i], 1 - r->rank, i, &words[i], sizeof(words[i]));
+	conform_cancel(r, &c[1]);
+	ck_assert_int_eq(c[1].request.status, RUBATO_ERR_CANCELLED);
+	conform_barrier(r, "cancelled receives");
+	for (uint64_t i = 0; i < 3; i++) {
+		struct conform_request send;
+		uint64_t word = 40 + i;
+
+		conform_send(r, &send, 1 - r->rank, i, &word, sizeof(word));
+		conform_finish_ok(r, &send); /* Small: needs no receive. */
+	}
+	conform_finish_ok(r, &c[0]);
+	conform_finish_ok(r, &c[2]);
+	ck_assert_uint_eq(words[0], 40);
+	ck_assert_uint_eq(words[1], 2); /* Not touched. */
+	ck_assert_uint_eq(words[2], 42);
+	/* The message of the cancelled receive still comes to the next one. */
+	conform_recv(r, &c[1], 1 - r->rank, 1, &words[1], sizeof(words[1]));
+	conform_finish_ok(r, &c[1]);
+	ck_assert_uint_eq(words[1], 41);
+	exchange(r, 100, MIB);
+}
+
+START_TEST(test_receive_unmatched)
+{
+	conform_run(2, receive_unmatched);
+}
+END_TEST
+
+static void poll_times(struct conform_rank *r, struct conform_request *c, uint64_t polls)
+{
+	for (uint64_t i = 0; i < polls && c->request.state != RB_REQUEST_DONE; i++) {
+		(void)conform_poll(r);
+		conform_pause(r);
+	}
+}
+
+/* Until eight bytes of the message, somewhere in its middle, have come. */
+static void poll_until_written(struct conform_rank *r, struct conform_request *c,
+			       const uint8_t *place)
+{
+	static const uint8_t blank[8] = { 1, 1, 1, 1, 1, 1, 1, 1 };
+	uint64_t since_ns = r->ops->now_ns(r->ep);
+
+	while (c->request.state != RB_REQUEST_DONE && memcmp(place, blank, sizeof(blank)) == 0) {
+		if (conform_poll(r))
+			continue;
+		conform_expire(r, since_ns, "the middle of a message");
+		conform_pause(r);
+	}
+}
+
+/*
+ * A large receive is cancelled at every stage that a number of polls can reach. The sender's
+ * request ends, or is cancelled; then all goes on.
+ */
+static void receive_midway(struct conform_rank *r)
+{
+	uint8_t *large = malloc(3 * MIB), *copy = malloc(3 * MIB);
+	uint64_t tag = 0;
+
+	CONFORM(large != NULL && copy != NULL, "memory");
+	for (uint32_t polls = 0; polls < 24; polls++) {
+		struct conform_request c;
+
+		tag += 2;
+		conform_barrier(r, "the next receive to be cancelled");
+		if (r->rank == 0) {
+			conform_fill(large, 3 * MIB, tag);
+			conform_send(r, &c, 1, tag, large, 3 * MIB);
+			conform_barrier(r, "a cancelled receive");
+			if (c.request.state != RB_REQUEST_DONE)
+				conform_cancel(r, &c);
+		} else {
+			memset(large, 1, 3 * MIB);
+			conform_recv(r, &c, 0, tag, large, 3 * MIB);
+			if (polls % 2 == 0)
+				poll_times(r, &c, polls);
+			else
+				poll_until_written(r, &c, large + polls * 120000);
+			if (c.request.state != RB_REQUEST_DONE) {
+				conform_cancel(r, &c);
+				memcpy(copy, large, 3 * MIB);
+			} else {
+				memcpy(copy, large, 3 * MIB);
+				conform_verify(large, 3 * MIB, tag);
+			}
+			conform_barrier(r, "a cancelled receive");
+		}
+		exchange(r, tag + 1, 200000);
+		if (r->rank == 1)
+			CONFORM(memcmp(copy, large, 3 * MIB) == 0, "written after cancel");
+	}
+	free(large);
+	free(copy);
+}
+
+START_TEST(test_receive_midway)
+{
+	conform_run(2, receive_midway);
+}
+END_TEST
+
+/* ---- Sends ---- */
+
+/* Sent, never received, withdrawn; a new message with the same tag is the one that arrives. */
+static void send_unmatched(struct conform_rank *r)
+{
+	static const size_t sizes[] = { 100000, MIB, 5 * MIB };
+
+	for (uint64_t i = 0; i < 3; i++) {
+		uint8_t *large = malloc(sizes[i]);
+		struct conform_request c;
+		uint64_t gone;
+
+		CONFORM(large != NULL, "memory");
+		conform_barrier(r, "the next send to be cancelled");
+		if (r->rank == 0) {
+			conform_fill(large, sizes[i], 1);
+			conform_send(r, &c, 1, i, large, sizes[i]);
+			for (int k = 0; k < 10 * (int)i; k++)
+				(void)conform_poll(r);
+			if (c.request.state != RB_REQUEST_DONE)
+				conform_cancel(r, &c);
+			/* Small ones may be on their way already: then that is what arrives. */
+			gone = c.request.status == RUBATO_OK;
+			ck_assert(!gone || sizes[i] < MIB);
+			conform_fill(large, sizes[i], 2);
+			if (!gone)
+				conform_send(r, &c, 1, i, large, sizes[i]);
+			conform_finish_ok(r, &c);
+			atomic_store(&r->world->word[0], gone);
+			conform_barrier(r, "a cancelled send");
+		} else {
+			conform_recv(r, &c, 0, i, large, sizes[i]);
+			conform_finish_ok(r, &c);
+			conform_barrier(r, "a cancelled send");
+			gone = atomic_load(&r->world->word[0]);
+			conform_verify(large, sizes[i], gone ? 1 : 2);
+		}
+		free(large);
+	}
+	exchange(r, 100, MIB);
+}
+
+START_TEST(test_send_unmatched)
+{
+	conform_run(2, send_unmatched);
+}
+END_TEST
+
+/*
+ * A large send is cancelled after some polls, its source is overwritten, and the same tag is sent
+ * again: the receive, posted once, gets the second message, whole. If the first went through
+ * before the cancel, the receive has that, whole.
+ */
+static void send_midway(struct conform_rank *r)
+{
+	uint8_t *large = malloc(3 * MIB);
+	uint32_t caught = 0;
+
+	CONFORM(large != NULL, "memory");
+	for (uint64_t polls = 0; polls < 24; polls++) {
+		struct conform_request c;
+		uint64_t gone = 0;
+
+		conform_barrier(r, "the next send to be cancelled");
+		if (r->rank == 0) {
+			conform_fill(large, 3 * MIB, 1);
+			conform_send(r, &c, 1, polls, large, 3 * MIB);
+			poll_times(r, &c, polls);
+			if (c.request.state != RB_REQUEST_DONE)
+				conform_cancel(r, &c);
+			gone = c.request.status == RUBATO_OK;
+			caught += !gone;
+			conform_fill(large, 3 * MIB, 2);
+			atomic_store(&r->world->word[0], gone);
+			if (!gone) {
+				conform_send(r, &c, 1, polls, large, 3 * MIB);
+				conform_finish_ok(r, &c);
+			}
+		} else {
+			conform_recv(r, &c, 0, polls, large, 3 * MIB);
+			conform_finish_ok(r, &c);
+			conform_barrier(r, "a cancelled send");
+			gone = atomic_load(&r->world->word[0]);
+			conform_verify(large, 3 * MIB, gone ? 1 : 2);
+			continue;
+		}
+		conform_barrier(r, "a cancelled send");
+	}
+	ck_assert(r->rank == 1 || caught > 0); /* Else this tested nothing. */
+	free(large);
+	exchange(r, 1000, MIB);
+}
+
+START_TEST(test_send_midway)
+{
+	conform_run(2, send_midway);
+}
+END_TEST
+
+/* Many sends, most of them queued or held back, all cancelled: no trace is left of them. */
+static void send_many(struct conform_rank *r)
+{
+	enum { COUNT = 500, BYTES = 9000 };
+	struct conform_request *c = calloc(COUNT, sizeof(*c));
+	uint8_t *bytes = calloc(1, BYTES);
+	uint32_t cancelled = 0;
+
+	CONFORM(c != NULL && bytes != NULL, "memory");
+	if (r->rank == 0) {
+		for (uint64_t i = 0; i < COUNT; i++)
+			conform_send(r, &c[i], 1, i, bytes, BYTES);
+		for (uint64_t i = COUNT; i-- > 0;) {
+			if (c[i].request.state != RB_REQUEST_DONE)
+				conform_cancel(r, &c[i]);
+			cancelled += c[i].request.status == RUBATO_ERR_CANCELLED;
+		}
+		ck_assert_uint_gt(cancelled, 0);
+	}
+	conform_barrier(r, "many cancelled sends");
+	for (uint64_t i = 0; i < 100; i++)
+		exchange(r, 10000 + i, 200 * i);
+	free(c);
+	free(bytes);
+}
+
+START_TEST(test_send_many)
+{
+	conform_run(2, send_many);
+}
+END_TEST
+
+/* A cancelled put: nothing is written after cancel() returns. */
+static void put_midway(struct conform_rank *r)
+{
+	enum { BYTES = 4 * MIB };
+	struct rb_region *region = NULL;
+	struct rb_remote *remote = NULL;
+	uint8_t *source = malloc(BYTES);
+	struct conform_request c;
+
+	CONFORM(source != NULL, "memory");
+	ck_assert_int_eq(r->ops->region_alloc(r->ep, BYTES, &region), RUBATO_OK);
+	r->world->key[r->rank].size_bytes = RB_KEY_BYTES_MAX;
+	ck_assert_int_eq(r->ops->region_key(r->ep, region, r->world->key[r->rank].bytes,
+					    &r->world->key[r->rank].size_bytes),
+			 RUBATO_OK);
+	conform_barrier(r, "keys");
+	ck_assert_int_eq(r->ops->remote_open(r->ep, 1 - r->rank, r->world->key[1 - r->rank].bytes,
+					     r->world->key[1 - r->rank].size_bytes, &remote),
+			 RUBATO_OK);
+	memset(source, 7, BYTES);
+	for (uint64_t i = 0; i < 8; i++) {
+		if (r->rank == 0) {
+			conform_put(r, &c, 1, i, source, BYTES, remote, 0);
+			for (uint64_t k = 0; k < i && c.request.state != RB_REQUEST_DONE; k++)
+				(void)conform_poll(r);
+			if (c.request.state != RB_REQUEST_DONE)
+				conform_cancel(r, &c);
+		}
+		exchange(r, 100 + i, 64);
+	}
+	r->ops->remote_close(r->ep, remote);
+	free(source);
+	exchange(r, 200, MIB);
+}
+
+START_TEST(test_put_midway)
+{
+	if ((conform_backend.ops->caps & RB_CAP_PUT) != 0)
+		conform_run(2, put_midway);
+}
+END_TEST
+
+TCase *conform_cancel_case(void)
+{
+	TCase *t = tcase_create("cancel");
+
+	tcase_add_test(t, test_receive_unmatched);
+	tcase_add_test(t, test_receive_midway);
+	tcase_add_test(t, test_send_unmatched);
+	tcase_add_test(t, test_send_midway);
+	tcase_add_test(t, test_send_many);
+	tcase_add_test(t, test_put_midway);
+	return t;
+}
