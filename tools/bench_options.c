@@ -270,6 +270,7 @@ void bench_options_read(int argc, char **argv, struct bench_options *options)
 		.places = { true, true },
 		.argc = argc,
 		.argv = argv,
+		.words = words,
 	};
 	options->types[RUBATO_FLOAT32] = true;
 	options->operators[RUBATO_SUM] = true;
@@ -277,5 +278,4 @@ void bench_options_read(int argc, char **argv, struct bench_options *options)
 		if (!option_short(options, found))
 			option_long(options, found);
 	options_fit(options, argc, words);
-	free(words);
 }

@@ -219,7 +219,9 @@ int main(int argc, char **argv)
 	struct bench_options options;
 
 	bench_options_read(argc, argv, &options);
-	if (options.rank_count > 0 && !options.joined)
-		return bench_launch(&options);
-	return bench_rank(&options);
+	int status = options.rank_count > 0 && !options.joined ? bench_launch(&options)
+							       : bench_rank(&options);
+
+	free(options.words);
+	return status;
 }
