@@ -204,7 +204,8 @@ rubato_status rb_check_schedules(const struct rb_check *check, struct rb_check_r
 
 	*result = (struct rb_check_result) { .proved = false };
 	result->proved = number_events(&k) && check_bounds(&k) && check_match(&k) &&
-			 check_progress(&k) && check_order(&k) && check_results(&k);
+			 check_progress(&k) && check_implied(&k) && check_order(&k) &&
+			 check_results(&k);
 	while (k.memory) {
 		struct check_memory *memory = k.memory;
 

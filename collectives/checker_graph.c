@@ -299,3 +299,37 @@ bool check_reach(struct checker *k, struct check_pair *pairs, uint64_t count)
 	}
 	return true;
 }
+
+bool check_implied(struct checker *k)
+{
+	uint32_t r = k->in->implied_rank, s = k->in->implied_step;
+	struct rb_dep dep = k->in->implied_dep;
+
+	if (r == RB_NO_SPAN)
+		return true;
+	uint32_t count = check_iterations(k, r, s), before = check_iterations(k, r, dep.step);
+	struct check_pair *pairs =
+		check_alloc(k, (uint64_t)count * k->in->instances, sizeof(*pairs));
+	uint64_t used = 0;
+
+	for (uint32_t i = 0; pairs && i < k->in->instances; i++)
+		for (uint32_t c = 0; c < count; c++) {
+			uint32_t last = before, lag = (uint32_t)dep.lag;
+
+			if (dep.lag != RB_DEP_ALL && (c < lag || before == 0))
+				continue;
+			if (dep.lag != RB_DEP_ALL && c - lag + 1 < before)
+				last = c - lag + 1;
+			if (last > 0)
+				pairs[used++] = (struct check_pair) {
+					.from = check_at(k, i, r, dep.step, last - 1, CHECK_PREFIX),
+					.to = check_at(k, i, r, s, c, CHECK_START),
+				};
+		}
+	if (!pairs || !check_reach(k, pairs, used))
+		return false;
+	k->out->implied = true;
+	for (uint64_t i = 0; i < used; i++)
+		k->out->implied &= pairs[i].ordered;
+	return true;
+}

@@ -89,6 +89,7 @@ bool check_buffer_is_part(const struct checker *k, enum rb_buffer buffer);
 bool check_bounds(struct checker *k);   /* checker_bounds.c */
 bool check_match(struct checker *k);    /* checker_bounds.c */
 bool check_progress(struct checker *k); /* checker_graph.c */
+bool check_implied(struct checker *k);  /* checker_graph.c: answers, finds nothing wrong */
 bool check_order(struct checker *k);    /* checker_order.c */
 bool check_results(struct checker *k);  /* checker_results.c */
 
