@@ -108,20 +108,20 @@ static void announced_fail(struct rb_shm_endpoint *ep, struct rb_shm_queue *queu
 /* What came whole stays, to be received; what was only announced is not coming. */
 static void arrivals_fail(struct rb_shm_peer *peer, bool all)
 {
-	struct rb_shm_arrival *arrival, *whole = NULL;
+	struct rb_arrival *arrival, *whole = NULL;
 
-	while ((arrival = (struct rb_shm_arrival *)rb_match_any_arrival(&peer->match)) != NULL) {
-		if (all || arrival->their_id != RB_SHM_ID_NONE) {
+	while ((arrival = rb_match_any_arrival(&peer->match)) != NULL) {
+		if (all || ((struct rb_shm_arrival *)arrival)->their_id != RB_SHM_ID_NONE) {
 			free(arrival);
 			continue;
 		}
-		arrival->base.next = &whole->base;
+		arrival->next = whole;
 		whole = arrival;
 	}
 	while (whole != NULL) {
 		arrival = whole;
-		whole = (struct rb_shm_arrival *)arrival->base.next;
-		rb_match_add_arrival(&peer->match, &arrival->base);
+		whole = arrival->next;
+		rb_match_add_arrival(&peer->match, arrival);
 	}
 }
 
@@ -432,6 +432,9 @@ static rubato_status shm_open(const struct rb_transport_options *options, struct
 	if (options->rank_count == 0 || options->rank >= options->rank_count)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "shm: rank %u of %u", options->rank,
 			       options->rank_count);
+	if (options->heap_bytes > RB_SHM_HEAP_MAX)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "shm: a heap of %llu bytes is too large",
+			       (unsigned long long)options->heap_bytes);
 	ep = calloc(1, sizeof(*ep));
 	if (ep == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "shm: endpoint of %zu bytes", sizeof(*ep));

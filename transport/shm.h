@@ -172,7 +172,8 @@ struct rb_shm_inbound {
 	struct rb_shm_credit *credit;
 	uint32_t position, bulk;
 	uint64_t released;
-	bool wanted; /* The peer asked for its doorbell. */
+	uint64_t held; /* Charged for the eager messages among the arrivals. */
+	bool wanted;   /* The peer asked for its doorbell. */
 };
 
 struct rb_shm_outbound {
@@ -272,7 +273,7 @@ void rb_shm_put(struct rb_endpoint *base, struct rb_request *request);
 void rb_shm_flush(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer);
 /* Before sleep: false when something can go out now; else the peer will ring. */
 bool rb_shm_blocked(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer);
-/* Queues a control cell; dooms the peer when there is no memory. */
+/* Sends a control cell, now or when there is room; dooms the peer when memory runs out. */
 void rb_shm_say(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, enum rb_shm_cell_kind kind,
 		uint64_t tag, uint64_t arg0, uint64_t arg1);
 void rb_shm_cleared(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64_t id,

@@ -186,7 +186,8 @@ static rubato_status hello_send(struct rb_shm_endpoint *ep, int socket, bool sam
 		return RUBATO_OK;
 	if (same_process)
 		rb_shm_segment_drop(ep->segment);
-	return RB_FAIL(RUBATO_ERR_SYSTEM, "shm: greeting a peer: %s", strerror(errno));
+	return RB_FAIL(errno == EPIPE || errno == ECONNRESET ? RUBATO_ERR_PEER : RUBATO_ERR_SYSTEM,
+		       "shm: greeting a peer: %s", strerror(errno));
 }
 
 struct greeting { /* A HELLO that came: with either an object or descriptors. */

@@ -122,6 +122,7 @@ static bool take_arrival(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 		      arrival->their_id);
 	} else {
 		release(&peer->in, arrival->size_bytes);
+		peer->in.held -= arrival->size_bytes + RB_SHM_ARRIVAL_BYTES;
 		if (!mismatched(ep, request, &arrival->signature, arrival->size_bytes)) {
 			if (arrival->size_bytes > 0)
 				memcpy(request->buffer, arrival->payload, arrival->size_bytes);
@@ -179,13 +180,28 @@ void rb_shm_cancel_recv(struct rb_shm_endpoint *ep, struct rb_request *request)
 
 /* ---- Cells ---- */
 
+/* What a peer writes is never taken on trust; poll ends a peer that writes nonsense. */
+static void broken(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
+{
+	peer->doom = RB_FAIL(RUBATO_ERR_PEER, "shm: rank %u wrote a broken cell", peer->rank);
+	ep->notice = true;
+}
+
 static struct rb_shm_arrival *arrival_new(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 					  const struct rb_shm_cell *cell, uint64_t size_bytes,
 					  uint64_t their_id)
 {
 	size_t payload_bytes = their_id == RB_SHM_ID_NONE ? size_bytes : 0;
-	struct rb_shm_arrival *arrival = malloc(sizeof(*arrival) + payload_bytes);
+	struct rb_shm_arrival *arrival;
 
+	if (their_id == RB_SHM_ID_NONE) {
+		peer->in.held += size_bytes + RB_SHM_ARRIVAL_BYTES;
+		if (peer->in.held > RB_UNEXPECTED_BYTES_MAX) { /* Beyond its credit. */
+			broken(ep, peer);
+			return NULL;
+		}
+	}
+	arrival = malloc(sizeof(*arrival) + payload_bytes);
 	if (arrival == NULL) {
 		peer->doom = RB_FAIL(RUBATO_ERR_MEMORY, "shm: an unexpected message of rank %u",
 				     peer->rank);
@@ -227,11 +243,9 @@ static const uint8_t *bulk_next(struct rb_shm_inbound *in)
 
 static bool in_bulk(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64_t size_bytes)
 {
-	if (size_bytes <= RB_SHM_BULK_BYTES)
-		return true;
-	peer->doom = RB_FAIL(RUBATO_ERR_PEER, "shm: rank %u wrote a broken cell", peer->rank);
-	ep->notice = true;
-	return false;
+	if (size_bytes > RB_SHM_BULK_BYTES)
+		broken(ep, peer);
+	return size_bytes <= RB_SHM_BULK_BYTES;
 }
 
 static void take_bulk(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
@@ -283,7 +297,7 @@ static void take_data(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 		return; /* Cancelled meanwhile. */
 	offset = request->backend[RB_SHM_OFFSET];
 	if (size_bytes > request->size_bytes - offset) {
-		(void)in_bulk(ep, peer, UINT64_MAX);
+		broken(ep, peer);
 		return;
 	}
 	memcpy((uint8_t *)request->buffer + offset, source, size_bytes);
@@ -306,7 +320,7 @@ static void take_write(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 	if (!in_bulk(ep, peer, size_bytes) || region == NULL)
 		return;
 	if (offset > region->base.size_bytes || size_bytes > region->base.size_bytes - offset) {
-		(void)in_bulk(ep, peer, UINT64_MAX);
+		broken(ep, peer);
 		return;
 	}
 	memcpy((uint8_t *)region->base.base + offset, source, size_bytes);
@@ -317,8 +331,8 @@ static void take_write(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 static void take_withdraw(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64_t tag,
 			  uint64_t their_id)
 {
-	struct rb_shm_arrival *arrival, *others = NULL;
 	struct rb_request *request = peer->incoming.first;
+	struct rb_arrival *arrival, *others = NULL;
 
 	while (request != NULL && request->backend[RB_SHM_THEIR_ID] != their_id)
 		request = request->next;
@@ -328,16 +342,16 @@ static void take_withdraw(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, 
 		post(ep, peer, request);
 		return;
 	}
-	while ((arrival = (struct rb_shm_arrival *)rb_match_arrival(&peer->match, tag)) != NULL &&
-	       arrival->their_id != their_id) {
-		arrival->base.next = &others->base;
+	while ((arrival = rb_match_arrival(&peer->match, tag)) != NULL &&
+	       ((struct rb_shm_arrival *)arrival)->their_id != their_id) {
+		arrival->next = others;
 		others = arrival;
 	}
 	free(arrival);
 	while (others != NULL) {
 		arrival = others;
-		others = (struct rb_shm_arrival *)arrival->base.next;
-		rb_match_add_arrival(&peer->match, &arrival->base);
+		others = arrival->next;
+		rb_match_add_arrival(&peer->match, arrival);
 	}
 }
 
@@ -351,7 +365,7 @@ static void take_cell(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint
 	switch (kind) {
 	case RB_SHM_EAGER:
 		if (size_bytes > RB_SHM_INLINE_MAX) {
-			(void)in_bulk(ep, peer, UINT64_MAX);
+			broken(ep, peer);
 			break;
 		}
 		take_eager(ep, peer, cell, size_bytes);
@@ -382,7 +396,7 @@ static void take_cell(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint
 		in->wanted = true;
 		break;
 	default:
-		(void)in_bulk(ep, peer, UINT64_MAX);
+		broken(ep, peer);
 	}
 	in->position += cells;
 	if (kind == RB_SHM_BULK || kind == RB_SHM_DATA || kind == RB_SHM_WRITE)

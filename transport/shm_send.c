@@ -332,11 +332,29 @@ void rb_shm_put(struct rb_endpoint *base, struct rb_request *request)
 
 /* ---- Flush ---- */
 
+static bool control_try(struct rb_shm_peer *peer, enum rb_shm_cell_kind kind, uint64_t tag,
+			uint64_t arg0, uint64_t arg1)
+{
+	struct rb_shm_outbound *out = &peer->out;
+	struct rb_shm_cell *cell = cell_at(out, out->position);
+
+	if (!cells_free(out, 1))
+		return false;
+	cell->tag = tag;
+	cell->arg[0] = arg0;
+	cell->arg[1] = arg1;
+	publish(peer, cell, kind, 0, 1);
+	return true;
+}
+
 void rb_shm_say(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, enum rb_shm_cell_kind kind,
 		uint64_t tag, uint64_t arg0, uint64_t arg1)
 {
-	struct rb_shm_control *control = malloc(sizeof(*control));
+	struct rb_shm_control *control;
 
+	if (peer->control_first == NULL && control_try(peer, kind, tag, arg0, arg1))
+		return;
+	control = malloc(sizeof(*control));
 	if (control == NULL) {
 		peer->doom = RB_FAIL(RUBATO_ERR_MEMORY, "shm: an answer to rank %u", peer->rank);
 		ep->notice = true;
@@ -354,22 +372,17 @@ void rb_shm_say(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, enum rb_sh
 
 static void flush_control(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
 {
-	struct rb_shm_outbound *out = &peer->out;
+	while (peer->control_first != NULL) {
+		struct rb_shm_control *c = peer->control_first;
 
-	while (peer->control_first != NULL && cells_free(out, 1)) {
-		struct rb_shm_control *control = peer->control_first;
-		struct rb_shm_cell *cell = cell_at(out, out->position);
-
-		cell->tag = control->tag;
-		cell->arg[0] = control->arg[0];
-		cell->arg[1] = control->arg[1];
-		publish(peer, cell, control->kind, 0, 1);
-		peer->control_first = control->next;
+		if (!control_try(peer, c->kind, c->tag, c->arg[0], c->arg[1]))
+			return;
+		peer->control_first = c->next;
 		if (peer->control_first == NULL)
 			peer->control_last = NULL;
 		peer->outgoing--;
 		ep->outgoing--;
-		free(control);
+		free(c);
 	}
 }
 
@@ -504,7 +517,7 @@ static void send_unlink(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 		break;
 	case RB_SHM_MATCHING:
 	case RB_SHM_INCOMING:
-		RB_ASSERT(!"a receive among the sends");
+		RB_ASSERT(request->kind != RB_REQUEST_RECV);
 	}
 }
 

@@ -1,0 +1,475 @@
+/* shm_unit.c -- parts of shm alone: its heap, ids, matching, and how it meets strangers. */
+#include "conformance.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "transport/shm.h"
+
+const struct conform_backend conform_backend = {
+	.name = "shm_unit",
+	.ops = &rb_transport_shm,
+	.run = conform_run_threads,
+};
+
+/* ---- Heap ---- */
+
+#define HEAP_PAGES 200u
+#define TAKEN_MAX 64u
+
+/* Random takes and gives beside a map of pages: no overlap, and a refusal only when no gap fits. */
+struct heap_twin {
+	uint8_t used[HEAP_PAGES];
+	struct {
+		uint64_t page, page_count;
+	} taken[TAKEN_MAX];
+	uint32_t taken_count;
+};
+
+static uint64_t longest_gap(const struct heap_twin *t)
+{
+	uint64_t longest = 0, gap = 0;
+
+	for (uint32_t i = 0; i < HEAP_PAGES; i++) {
+		gap = t->used[i] ? 0 : gap + 1;
+		longest = gap > longest ? gap : longest;
+	}
+	return longest;
+}
+
+static void heap_take(struct rb_shm_heap *heap, struct heap_twin *t, uint64_t size_bytes)
+{
+	uint64_t pages = size_bytes == 0 ? 1 : (size_bytes + RB_SHM_PAGE - 1) / RB_SHM_PAGE;
+	uint64_t offset = UINT64_MAX;
+	bool fits = pages <= longest_gap(t);
+	rubato_status err = rb_shm_heap_take(heap, size_bytes, &offset);
+
+	CONFORM(err == (fits ? RUBATO_OK : RUBATO_ERR_MEMORY), "%llu pages: %s",
+		(unsigned long long)pages, rubato_status_name(err));
+	if (!fits)
+		return;
+	CONFORM(offset % RB_SHM_PAGE == 0 && offset / RB_SHM_PAGE + pages <= HEAP_PAGES,
+		"offset %llu", (unsigned long long)offset);
+	for (uint64_t i = 0; i < pages; i++) {
+		CONFORM(!t->used[offset / RB_SHM_PAGE + i], "page is taken twice");
+		t->used[offset / RB_SHM_PAGE + i] = 1;
+	}
+	t->taken[t->taken_count].page = offset / RB_SHM_PAGE;
+	t->taken[t->taken_count++].page_count = pages;
+}
+
+static void heap_give(struct rb_shm_heap *heap, struct heap_twin *t, uint32_t index)
+{
+	uint64_t page = t->taken[index].page, count = t->taken[index].page_count;
+
+	CONFORM(rb_shm_heap_give(heap, page * RB_SHM_PAGE) == count * RB_SHM_PAGE, "give");
+	CONFORM(rb_shm_heap_give(heap, page * RB_SHM_PAGE) == 0, "given twice");
+	memset(t->used + page, 0, count);
+	t->taken[index] = t->taken[--t->taken_count];
+}
+
+START_TEST(test_heap)
+{
+	struct rb_rng rng = { 17 };
+	struct rb_shm_heap heap;
+	struct heap_twin twin = { .taken_count = 0 };
+	uint64_t offset = 1;
+
+	ck_assert_int_eq(rb_shm_heap_init(&heap, HEAP_PAGES * RB_SHM_PAGE + 100), RUBATO_OK);
+	for (int i = 0; i < 20000; i++) {
+		if (twin.taken_count == TAKEN_MAX ||
+		    (twin.taken_count > 0 && rb_rng_below(&rng, 2) == 0))
+			heap_give(&heap, &twin, (uint32_t)rb_rng_below(&rng, twin.taken_count));
+		else
+			heap_take(&heap, &twin, rb_rng_below(&rng, 20 * RB_SHM_PAGE));
+	}
+	while (twin.taken_count > 0)
+		heap_give(&heap, &twin, 0);
+	ck_assert_int_eq(rb_shm_heap_take(&heap, HEAP_PAGES * RB_SHM_PAGE + 1, &offset),
+			 RUBATO_ERR_MEMORY);
+	ck_assert_int_eq(rb_shm_heap_take(&heap, UINT64_MAX, &offset), RUBATO_ERR_MEMORY);
+	ck_assert_uint_eq(offset, 1);
+	/* One piece again. */
+	ck_assert_int_eq(rb_shm_heap_take(&heap, HEAP_PAGES * RB_SHM_PAGE, &offset), RUBATO_OK);
+	ck_assert_uint_eq(offset, 0);
+	rb_shm_heap_fini(&heap);
+}
+END_TEST
+
+static uint64_t blocks_of(const struct rb_endpoint *ep)
+{
+	struct stat stat;
+
+	ck_assert_int_eq(fstat(((const struct rb_shm_endpoint *)ep)->segment->memory, &stat), 0);
+	return (uint64_t)stat.st_blocks * 512;
+}
+
+/* A dropped region's memory goes back to the machine. */
+static void holes(struct conform_rank *r)
+{
+	struct rb_region *region = NULL;
+	uint64_t before = blocks_of(r->ep);
+
+	ck_assert_int_eq(r->ops->region_alloc(r->ep, 8u << 20, &region), RUBATO_OK);
+	memset(region->base, 1, region->size_bytes);
+	ck_assert_uint_ge(blocks_of(r->ep), before + (8u << 20));
+	r->ops->region_drop(r->ep, region);
+	ck_assert_uint_le(blocks_of(r->ep), before + (1u << 20));
+	ck_assert_int_eq(r->ops->region_alloc(r->ep, 65u << 20, &region), RUBATO_ERR_MEMORY);
+}
+
+START_TEST(test_holes)
+{
+	conform_run(1, holes);
+}
+END_TEST
+
+/* Without a size the heap is as large as the machine; where that is refused, smaller. */
+static void default_heap(uint64_t least_bytes, uint64_t most_bytes)
+{
+	struct rb_transport_options options = { .rank_count = 2 };
+	struct rb_endpoint *ep = NULL;
+	struct rb_region *region;
+	uint64_t heap_bytes;
+
+	ck_assert_int_eq(rb_transport_shm.open(&options, &ep), RUBATO_OK);
+	heap_bytes = ((struct rb_shm_endpoint *)ep)->segment->layout.heap_bytes;
+	ck_assert_uint_ge(heap_bytes, least_bytes);
+	ck_assert_uint_le(heap_bytes, most_bytes);
+	ck_assert_int_eq(ep->ops->region_alloc(ep, heap_bytes, &region), RUBATO_OK);
+	((uint8_t *)region->base)[heap_bytes - 1] = 1;
+	ck_assert_uint_le(blocks_of(ep), 1u << 20);
+	rb_transport_shm.close(ep, false, rb_clock_ns());
+}
+
+START_TEST(test_default_heap)
+{
+	uint64_t machine_bytes =
+		(uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+	struct rlimit limit = { 100u << 20, 100u << 20 };
+
+	default_heap(machine_bytes / 8, machine_bytes + (2u << 20));
+	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	default_heap(20u << 20, 100u << 20);
+}
+END_TEST
+
+/* ---- Ids ---- */
+
+START_TEST(test_ids)
+{
+	enum { COUNT = 1000 };
+	struct rb_shm_ids ids = { 0 };
+	static int objects[COUNT];
+	uint64_t all[COUNT];
+
+	ck_assert_ptr_null(rb_shm_id_find(&ids, 0));
+	for (int i = 0; i < COUNT; i++)
+		all[i] = rb_shm_id_take(&ids, &objects[i]);
+	for (int i = 0; i < COUNT; i++)
+		CONFORM(rb_shm_id_find(&ids, all[i]) == &objects[i], "id %d", i);
+	for (int i = 0; i < COUNT; i += 2) {
+		rb_shm_id_give(&ids, all[i]);
+		CONFORM(rb_shm_id_find(&ids, all[i]) == NULL, "id %d is stale", i);
+	}
+	for (int i = 0; i < COUNT; i += 2) {
+		uint64_t stale = all[i];
+
+		all[i] = rb_shm_id_take(&ids, &objects[i]);
+		CONFORM(rb_shm_id_find(&ids, all[i]) == &objects[i], "id %d again", i);
+		CONFORM(all[i] != stale, "an id is used again");
+	}
+	ck_assert_uint_le(ids.slot_count, 1024);
+	ck_assert_ptr_null(rb_shm_id_find(&ids, RB_SHM_ID_NONE));
+	rb_shm_ids_fini(&ids);
+}
+END_TEST
+
+/* ---- Matching ---- */
+
+/* Random posts and arrivals of 200 tags: each tag's two sides meet, once. */
+START_TEST(test_match)
+{
+	enum { TAGS = 200, STEPS = 20000 };
+	static struct rb_match_peer peer;
+	static struct rb_request requests[TAGS];
+	static struct rb_arrival arrivals[TAGS];
+	uint8_t posted[TAGS] = { 0 }, arrived[TAGS] = { 0 };
+	struct rb_rng rng = { 5 };
+	uint32_t met = 0, left = 0;
+
+	for (int i = 0; i < STEPS; i++) {
+		uint64_t k = rb_rng_below(&rng, TAGS), tag = k << 17;
+		uint64_t draw = rb_rng_below(&rng, 8);
+
+		if (posted[k] && draw == 0) {
+			CONFORM(rb_match_remove_receive(&peer, &requests[k]), "not there");
+			CONFORM(!rb_match_remove_receive(&peer, &requests[k]), "still there");
+			posted[k] = 0;
+		} else if (draw % 2 == 0 && !posted[k]) {
+			struct rb_arrival *a = rb_match_arrival(&peer, tag);
+
+			CONFORM((a == &arrivals[k]) == arrived[k] && (a != NULL) == arrived[k],
+				"the wrong arrival");
+			met += arrived[k];
+			requests[k].tag = tag;
+			if (!arrived[k])
+				rb_match_add_receive(&peer, &requests[k]);
+			posted[k] = !arrived[k];
+			arrived[k] = 0;
+		} else if (draw % 2 == 1 && !arrived[k]) {
+			struct rb_request *q = rb_match_receive(&peer, tag);
+
+			CONFORM((q == &requests[k]) == posted[k] && (q != NULL) == posted[k],
+				"the wrong receive");
+			met += posted[k];
+			arrivals[k].tag = tag;
+			if (!posted[k])
+				rb_match_add_arrival(&peer, &arrivals[k]);
+			arrived[k] = !posted[k];
+			posted[k] = 0;
+		}
+	}
+	ck_assert_uint_gt(met, 1000);
+	for (int i = 0; i < TAGS; i++)
+		left += posted[i] + arrived[i];
+	while (rb_match_any_receive(&peer) != NULL || rb_match_any_arrival(&peer) != NULL)
+		left--;
+	ck_assert_uint_eq(left, 0);
+}
+END_TEST
+
+/* ---- Strangers ---- */
+
+static struct rb_endpoint *endpoint_of(uint32_t rank, uint32_t rank_count, uint8_t job)
+{
+	struct rb_transport_options options = {
+		.rank = rank, .rank_count = rank_count, .heap_bytes = 1u << 20, .job = { job }
+	};
+	struct rb_endpoint *ep = NULL;
+
+	ck_assert_int_eq(rb_transport_shm.open(&options, &ep), RUBATO_OK);
+	return ep;
+}
+
+struct caller {
+	struct rb_endpoint *ep;
+	const void *addresses[2];
+	size_t address_bytes[2];
+	uint64_t patience_ns;
+	rubato_status status;
+	char text[200];
+};
+
+static void call(void *arg, uint32_t rank)
+{
+	struct caller *c = (struct caller *)arg + rank;
+	static const bool use[2] = { true, true };
+
+	c->status = rb_transport_shm.connect(c->ep, c->addresses, c->address_bytes, use,
+					     rb_clock_ns() + c->patience_ns);
+	(void)snprintf(c->text, sizeof(c->text), "%s", rb_fail_text());
+}
+
+static void callers_open(struct caller *callers, uint8_t addresses[2][RB_ADDRESS_BYTES_MAX],
+			 const uint8_t jobs[2], uint64_t patience_ns)
+{
+	for (uint32_t i = 0; i < 2; i++) {
+		size_t size_bytes = RB_ADDRESS_BYTES_MAX;
+
+		callers[i].ep = endpoint_of(i, 2, jobs[i]);
+		ck_assert_int_eq(rb_transport_shm.address(callers[i].ep, addresses[i], &size_bytes),
+				 RUBATO_OK);
+		for (uint32_t k = 0; k < 2; k++) {
+			callers[k].addresses[i] = addresses[i];
+			callers[k].address_bytes[i] = size_bytes;
+		}
+		callers[i].patience_ns = patience_ns;
+	}
+}
+
+static void callers_close(struct caller *callers)
+{
+	for (uint32_t i = 0; i < 2; i++)
+		rb_transport_shm.close(callers[i].ep, false, rb_clock_ns());
+}
+
+START_TEST(test_alone)
+{
+	static uint8_t addresses[2][RB_ADDRESS_BYTES_MAX];
+	struct caller callers[2] = { { 0 } };
+
+	callers_open(callers, addresses, (const uint8_t[2]) { 1, 1 }, 30000000);
+	call(callers, (uint32_t)_i);
+	ck_assert_int_eq(callers[_i].status, RUBATO_ERR_TIMEOUT);
+	ck_assert_ptr_nonnull(strstr(callers[_i].text, _i == 0 ? "rank 1" : "rank 0"));
+	callers_close(callers);
+}
+END_TEST
+
+START_TEST(test_other_job)
+{
+	static uint8_t addresses[2][RB_ADDRESS_BYTES_MAX];
+	struct caller callers[2] = { { 0 } };
+
+	callers_open(callers, addresses, (const uint8_t[2]) { 1, 2 }, 200000000);
+	ck_assert(conform_run_threads(NULL, 2, call, callers));
+	ck_assert_int_eq(callers[0].status, RUBATO_ERR_PEER);    /* Rank 1 hung up on it. */
+	ck_assert_int_eq(callers[1].status, RUBATO_ERR_TIMEOUT); /* And went on waiting. */
+	callers_close(callers);
+}
+END_TEST
+
+/* Somebody who found the name says nonsense; the ranks meet all the same. */
+START_TEST(test_stranger)
+{
+	static uint8_t addresses[2][RB_ADDRESS_BYTES_MAX];
+	struct caller callers[2] = { { 0 } };
+	struct sockaddr_un to = { .sun_family = AF_UNIX };
+	const uint8_t *name;
+	int socks[3], at;
+
+	callers_open(callers, addresses, (const uint8_t[2]) { 1, 1 }, CONFORM_DEADLINE_NS);
+	name = addresses[1] + callers[0].address_bytes[1] - 16;
+	at = snprintf(to.sun_path + 1, sizeof(to.sun_path) - 1, "rubato-");
+	for (int i = 0; i < 16; i++)
+		at += snprintf(to.sun_path + 1 + at, 3, "%02x", name[i]);
+	for (int i = 0; i < 3; i++) {
+		char junk[200] = "nonsense";
+
+		socks[i] = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+		ck_assert_int_eq(connect(socks[i], (const struct sockaddr *)&to,
+					 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
+						     (size_t)at)),
+				 0);
+		if (i > 0) /* The first one keeps silent. */
+			ck_assert_int_gt(send(socks[i], junk, i == 1 ? 3 : sizeof(junk), 0), 0);
+	}
+	ck_assert(conform_run_threads(NULL, 2, call, callers));
+	ck_assert_int_eq(callers[0].status, RUBATO_OK);
+	ck_assert_int_eq(callers[1].status, RUBATO_OK);
+	for (int i = 0; i < 3; i++)
+		(void)close(socks[i]);
+	callers_close(callers);
+}
+END_TEST
+
+START_TEST(test_reachable)
+{
+	static uint8_t address[RB_ADDRESS_BYTES_MAX];
+	struct rb_endpoint *ep = endpoint_of(0, 1, 1);
+	size_t size_bytes = RB_ADDRESS_BYTES_MAX;
+
+	ck_assert_int_eq(ep->ops->address(ep, address, &size_bytes), RUBATO_OK);
+	ck_assert(ep->ops->reachable(ep, address, size_bytes));
+	ck_assert(!ep->ops->reachable(ep, address, size_bytes - 1));
+	ck_assert(!ep->ops->reachable(ep, address, 0));
+	for (size_t i = 0; i < size_bytes - 16; i++) { /* All but the socket's name. */
+		address[i] ^= 1;
+		CONFORM(!ep->ops->reachable(ep, address, size_bytes), "byte %zu", i);
+		address[i] ^= 1;
+	}
+	ep->ops->close(ep, false, rb_clock_ns());
+	rb_transport_shm.close(NULL, false, rb_clock_ns());
+}
+END_TEST
+
+/* ---- Nonsense in a ring ---- */
+
+/* A valid sequence number, and random bits else: the receiver may lose the peer, no more. */
+static void scribble(struct conform_rank *r)
+{
+	struct rb_shm_outbound *out = &((struct rb_shm_endpoint *)r->ep)->peers[0].out;
+
+	for (uint32_t i = 0; i < 40; i++) {
+		struct rb_shm_cell *cell = &out->ring->cells[i % RB_SHM_CELLS];
+		uint64_t kind = rb_rng_below(&r->rng, 14), size = rb_rng_below(&r->rng, 600);
+
+		cell->tag = rb_rng_below(&r->rng, 4);
+		cell->signature = conform_signature(rb_rng_below(&r->rng, 200));
+		for (int k = 0; k < 4; k++)
+			cell->arg[k] = rb_rng_next(&r->rng) >> rb_rng_below(&r->rng, 64);
+		atomic_store(&cell->word, (uint64_t)(i + 1) | (kind << 32) | (size << 48));
+	}
+}
+
+static uint64_t nonsense_seed;
+static _Atomic uint32_t nonsense_noticed; /* Runs in which rank 1 was caught. */
+
+static void nonsense(struct conform_rank *r)
+{
+	struct conform_request recvs[4], sends[4];
+	struct rb_failure failure;
+	uint8_t *bytes = calloc(1, 200000);
+
+	CONFORM(bytes != NULL, "memory");
+	r->rng.state = rb_mix(nonsense_seed);
+	if (r->rank == 0) {
+		for (uint64_t i = 0; i < 4; i++) {
+			conform_recv(r, &recvs[i], 1, i, bytes, 100 * i);
+			conform_send(r, &sends[i], 1, i, bytes, 50000 * i);
+		}
+	}
+	conform_barrier(r, "posted requests");
+	if (r->rank == 1)
+		scribble(r);
+	conform_barrier(r, "scribbled cells");
+	if (r->rank == 0) {
+		for (int i = 0; i < 50; i++)
+			(void)conform_poll(r);
+		if (r->ops->failure(r->ep, &failure))
+			(void)atomic_fetch_add(&nonsense_noticed, 1);
+		for (uint64_t i = 0; i < 4; i++) {
+			if (recvs[i].request.state == RB_REQUEST_PENDING)
+				conform_cancel(r, &recvs[i]);
+			if (sends[i].request.state == RB_REQUEST_PENDING)
+				conform_cancel(r, &sends[i]);
+		}
+	}
+	r->ops->close(r->ep, true, r->ops->now_ns(r->ep));
+	r->closed = true;
+	free(bytes);
+}
+
+START_TEST(test_nonsense)
+{
+	for (nonsense_seed = 0; nonsense_seed < 60; nonsense_seed++)
+		conform_run(2, nonsense);
+	ck_assert_uint_gt(atomic_load(&nonsense_noticed), 30);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("shm_unit");
+	TCase *t = tcase_create("unit");
+	SRunner *runner;
+	int failed;
+
+	tcase_set_timeout(t, 120);
+	tcase_add_test(t, test_heap);
+	tcase_add_test(t, test_holes);
+	tcase_add_test(t, test_default_heap);
+	tcase_add_test(t, test_ids);
+	tcase_add_test(t, test_match);
+	tcase_add_loop_test(t, test_alone, 0, 2);
+	tcase_add_test(t, test_other_job);
+	tcase_add_test(t, test_stranger);
+	tcase_add_test(t, test_reachable);
+	tcase_add_test(t, test_nonsense);
+	suite_add_tcase(suite, t);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed == 0 ? 0 : 1;
+}
