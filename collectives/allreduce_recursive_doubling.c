@@ -34,14 +34,15 @@ struct partial { /* What a rank has so far: where, and which step wrote it. */
 	struct rb_span span;
 	uint32_t reduce;
 	bool scratch;
+	bool sends_in; /* IN itself is sent, in step 0. */
 };
 
-/* Receives a chunk and reduces it with `have`; `sent`: the SEND of `have`, if any. The SEND and
- * the REDUCE of the round after are steps next_send and next_send + 2. */
+/* Receives a chunk and reduces it with `have`, which is sent too if they exchange. The SEND and the
+ * REDUCE of the round after will be steps next_send and next_send + 2. */
 static void write_round(struct rb_writer *w, struct partial *have, uint32_t round, uint32_t peer,
 			uint16_t channel, bool lower, bool exchange, bool last)
 {
-	uint32_t send = w->schedule->step_count, recv = send + exchange, reduce = recv + 1;
+	uint32_t recv = w->schedule->step_count + exchange, reduce = recv + 1;
 	uint32_t next_send = reduce + 1;
 	struct rb_span to = last ? rb_span_out(RB_SELF) : slots(round, true);
 
@@ -60,19 +61,21 @@ static void write_round(struct rb_writer *w, struct partial *have, uint32_t roun
 		rb_write_dep(w, have->reduce, 0);
 	if (last) {
 		rb_write_flags(w, RB_STEP_FINAL);
-		if (exchange && !have->scratch) /* In place OUT is what is being sent. */
-			rb_write_dep(w, send, 0);
+		if (have->sends_in) /* In place that is OUT. */
+			rb_write_dep(w, 0, 0);
 	} else { /* The slot's readers in the next round. */
 		rb_write_dep(w, next_send, RB_DEPTH);
 		rb_write_dep(w, next_send + 2, RB_DEPTH);
 	}
-	*have = (struct partial) { to, reduce, !last };
+	have->span = to;
+	have->reduce = reduce;
+	have->scratch = true;
 }
 
 void rb_build_allreduce_recursive_doubling(struct rb_writer *w, const struct rb_build *build)
 {
 	uint32_t n = build->rank_count, r = build->rank, power = power_below(n), fold = n - power;
-	struct partial have = { rb_span_in(RB_SELF), 0, false };
+	struct partial have = { rb_span_in(RB_SELF), 0, false, r >= 2 * fold };
 
 	rb_writer_init(w, w->schedule, r, n, 1);
 	if (n == 1) {

@@ -40,11 +40,16 @@ void rb_write_meet_reduce(struct rb_writer *w, const struct rb_build *build, str
 	}
 }
 
+static struct rb_span ring_slots(uint32_t t)
+{
+	return rb_span_scratch(RB_SELF, t * RB_DEPTH_RING, RB_DEPTH_RING);
+}
+
 /*
  * Block b starts at rank b+1 and travels right until it reaches rank b. In turn t rank r sends
  * block r-1-t and receives block r-2-t, adds its own part in the slot where it arrived, and sends
- * that slot in turn t+1. Turns use three groups of slots in rotation: before a chunk of turn t is
- * received, everything of turn t-3 has been sent on.
+ * that slot in turn t+1. Each turn has slots of its own: were they shared, a turn would wait for an
+ * earlier one's sends, these for the right neighbour's slots, and so on around the ring, a cycle.
  */
 uint32_t rb_write_ring_reduce(struct rb_writer *w, const struct rb_build *build,
 			      struct rb_span result)
@@ -55,8 +60,7 @@ uint32_t rb_write_ring_reduce(struct rb_writer *w, const struct rb_build *build,
 	for (uint32_t t = 0; t <= last; t++) {
 		uint32_t out = rb_left(build, r, t + 1), in = rb_left(build, out, 1);
 		uint16_t channel = (uint16_t)t;
-		struct rb_span slot = rb_span_scratch(RB_SELF, t % 3 * RB_DEPTH, RB_DEPTH);
-		struct rb_span before = rb_span_scratch(RB_SELF, (t + 2) % 3 * RB_DEPTH, RB_DEPTH);
+		struct rb_span slot = ring_slots(t), before = ring_slots(t - 1);
 
 		(void)rb_write_send(w, right, channel, t == 0 ? rb_span_in(RB_SELF) : before, out,
 				    1);
@@ -64,9 +68,7 @@ uint32_t rb_write_ring_reduce(struct rb_writer *w, const struct rb_build *build,
 			rb_write_dep(w, rb_ring_reduce(t - 1), 0);
 
 		(void)rb_write_recv(w, left, channel, slot, in, 1);
-		rb_write_dep(w, t == last ? rb_ring_reduce(t) : rb_ring_send(t + 1), RB_DEPTH);
-		if (t >= 3)
-			rb_write_dep(w, rb_ring_send(t - 2), RB_DEP_ALL);
+		rb_write_dep(w, t == last ? rb_ring_reduce(t) : rb_ring_send(t + 1), RB_DEPTH_RING);
 
 		reduce = rb_write_reduce(w, t == last ? result : slot, in, 1);
 		rb_write_operand(w, slot);

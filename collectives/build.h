@@ -8,7 +8,8 @@
 
 #include "collectives/algorithms.h"
 
-#define RB_DEPTH 4 /* Slots of received chunks. Guess: covers one chunk in flight each way. */
+#define RB_DEPTH 4      /* Slots of received chunks. Guess: covers one chunk in flight each way. */
+#define RB_DEPTH_RING 2 /* As RB_DEPTH, for rings, which need so many for each rank. */
 #define RB_DEPTH_MAPPED 2 /* Slots that peers map: few, so that they stay in the cache. */
 
 /* Per algorithm: rb_build_NAME writes rank's steps, rb_sent_NAME is the formula of its bytes. */

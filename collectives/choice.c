@@ -9,6 +9,7 @@
  * are of one shared-memory machine; what counts is where the curves cross.
  */
 #include <inttypes.h>
+#include <string.h>
 
 #include "collectives/algorithms.h"
 
@@ -20,6 +21,8 @@
 #define ALIGN_BYTES 64                 /* A cache line: no two ranks write one. */
 #define ALIGN_FROM_BYTES 4096          /* Per block; below it even shares matter more. */
 #define STAGED_CHUNK_BYTES (64u << 10) /* Guess: every rank's slots fit in the cache together. */
+
+#define RING_SCRATCH_BYTES (4u << 20) /* Guess: half of a ring's slots. */
 
 struct terms { /* one + log * ceil(log2 n) + all * (n - 1) + share * (n - 1) / n */
 	double one, log, all, share;
@@ -114,6 +117,13 @@ static double value(const struct terms *t, uint32_t n)
 	return t->one + t->log * log + t->all * (n - 1) + t->share * (n - 1) / n;
 }
 
+/* Those that need slots for every rank. */
+static bool is_ring(const struct rb_algorithm *a)
+{
+	return (a->kind == RB_KIND_ALLREDUCE || a->kind == RB_KIND_REDUCE_SCATTER) &&
+	       strcmp(a->name, "ring") == 0;
+}
+
 static uint64_t chunk_elements(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
 			       uint64_t count, uint32_t element_bytes)
 {
@@ -121,6 +131,8 @@ static uint64_t chunk_elements(const struct rb_choice_facts *facts, const struct
 
 	if (a->flags & RB_SCHEDULE_MAPPED_SCRATCH && bytes > STAGED_CHUNK_BYTES)
 		bytes = STAGED_CHUNK_BYTES;
+	if (is_ring(a) && bytes > RING_SCRATCH_BYTES / facts->rank_count)
+		bytes = RING_SCRATCH_BYTES / facts->rank_count;
 	uint64_t chunk = element_bytes > 0 ? bytes / element_bytes : 1;
 
 	if (chunk < 1)

@@ -64,12 +64,12 @@ enum rb_step_kind {
 };
 #define RB_STEP_KIND_COUNT 7
 
-#define RB_STEP_ONCE                                                                               \
-	1u /* One iteration, whatever the count; its range must be one chunk or dataless. */
-#define RB_STEP_FINAL 2u /* REDUCE, COPY: the last operation on these elements: AVG divides here.  \
-			  */
-/* NOTIFY, WAIT: synchronises the entry into the instance, so that peers' buffers may be touched. Left
- * out when the ranks have just exchanged their buffers' addresses, which does the same. */
+/* ONCE: one iteration, whatever the count; the range is one chunk, or there are no data. */
+#define RB_STEP_ONCE 1u
+/* FINAL, of REDUCE and COPY: the last operation on these elements. AVG divides here. */
+#define RB_STEP_FINAL 2u
+/* ENTRY, of NOTIFY and WAIT: synchronises the entry into the instance, so that peers' buffers may
+ * be touched. Left out when the ranks have just exchanged addresses, which does the same. */
 #define RB_STEP_ENTRY 4u
 
 struct rb_step {
@@ -90,7 +90,8 @@ struct rb_dep {
 	int32_t lag;
 };
 
-#define RB_SCHEDULE_MAPPED_BUFFERS 1u /* Spans name peers' IN or OUT in place (or PUT into them).  \
+#define RB_SCHEDULE_MAPPED_BUFFERS                                                                 \
+	1u                            /* Spans name peers' IN or OUT in place (or PUT into them).  \
 				       */
 #define RB_SCHEDULE_MAPPED_SCRATCH 2u /* Spans name peers' SCRATCH. */
 #define RB_SCHEDULE_PUT 4u            /* Has PUT steps: peers' buffers must be registered. */

@@ -574,20 +574,13 @@ rubato_status rubato_cancel(rubato_op *op)
 void rubato_op_free(rubato_op *op)
 {
 	struct rubato_comm *comm;
-	struct rubato_op **at;
 
 	if (op == NULL)
 		return;
 	comm = op->comm;
 	rb_engine_enter(&comm->engine);
-	rb_op_cancel(op);
-	at = &comm->operations;
-	while (*at != op)
-		at = &(*at)->next;
-	*at = op->next;
-	rb_op_release(op);
+	rb_op_free(op);
 	rb_engine_leave(&comm->engine);
-	free(op);
 }
 
 /* ---- Point to point ---- */

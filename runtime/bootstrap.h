@@ -32,7 +32,8 @@ struct rb_job {
 	uint8_t nonce[16];   /* Of the id; all zero: the root draws one. */
 };
 
-/* Joins the rendezvous at job->root; rank 0 serves it. Blocks until all ranks are there. */
+/* Joins the rendezvous at job->root; rank 0 serves it. Blocks until all ranks are there. Takes
+ * job->listener over, also when it fails. */
 RB_NODISCARD rubato_status rb_rendezvous_open(const struct rb_job *job, uint64_t deadline_ns,
 					      struct rb_bootstrap **out);
 
@@ -41,6 +42,9 @@ RB_NODISCARD rubato_status rb_rendezvous_open(const struct rb_job *job, uint64_t
 struct rb_config;
 RB_NODISCARD rubato_status rb_job_from_environment(const struct rb_config *config,
 						   struct rb_job *job, bool *found);
+/* From options: overrides RUBATO_SECRET_FILE. Errors: ARGUMENT unless 16 to 64 bytes. */
+RB_NODISCARD rubato_status rb_job_set_secret(struct rb_job *job, const void *secret,
+					     size_t secret_bytes);
 /* The opaque id: its bytes hold magic, version, nonce, secret, addresses, and the maker's listener.
  */
 RB_NODISCARD rubato_status rb_job_make_id(rubato_id *id);

@@ -382,7 +382,8 @@ static rubato_status forced_read(struct rubato_comm *comm)
 	return RUBATO_OK;
 }
 
-static rubato_status exchange_plans_make(struct rubato_comm *comm)
+/* What the library runs for itself. */
+static rubato_status own_plans_make(struct rubato_comm *comm)
 {
 	static const uint32_t words[2] = { 3, 3 + RB_BUFFER_COUNT * (2 + RB_KEY_BYTES_MAX / 8) };
 	int flat = rb_algorithm_find(RB_KIND_ALLGATHER, "flat");
@@ -398,7 +399,16 @@ static rubato_status exchange_plans_make(struct rubato_comm *comm)
 		RB_TRY(rb_plan_make(&key, &choice, comm->engine.rank, comm->engine.rank_count,
 				    &comm->exchange_plans[i]));
 	}
-	return RUBATO_OK;
+
+	int dissemination = rb_algorithm_find(RB_KIND_BARRIER, "dissemination");
+	struct rb_plan_key key = { .kind = RB_KIND_BARRIER,
+				   .element_bytes = 1,
+				   .algorithm = (uint8_t)dissemination };
+	struct rb_choice choice = { .align = 1, .chunk = 1 };
+
+	RB_ASSERT(dissemination >= 0);
+	return rb_plan_make(&key, &choice, comm->engine.rank, comm->engine.rank_count,
+			    &comm->farewell_plan);
 }
 
 static rubato_status opening_allocate(struct opening *o)
@@ -445,7 +455,7 @@ static rubato_status open_steps(struct opening *o)
 	comm->facts.chunk_bytes_max = comm->config.chunk.number;
 	RB_TRY(rb_plan_cache_init(&comm->plans, (uint32_t)comm->config.cache.number));
 	RB_TRY(forced_read(comm));
-	RB_TRY(exchange_plans_make(comm));
+	RB_TRY(own_plans_make(comm));
 	RB_TRY(rb_news_open(comm));
 	comm->engine.poisoned = rb_news_tell;
 	comm->engine.poisoned_arg = comm;
@@ -478,6 +488,7 @@ static void comm_free(struct rubato_comm *comm, bool abort_peers, uint64_t span_
 	rb_run_fini(&oneshot->exchange);
 	if (comm->plans.buckets != NULL)
 		rb_plan_cache_fini(&comm->plans);
+	rb_plan_free(comm->farewell_plan);
 	rb_plan_free(comm->exchange_plans[0]);
 	rb_plan_free(comm->exchange_plans[1]);
 	rb_engine_fini(engine);
@@ -541,18 +552,18 @@ rubato_status rb_comm_open(const struct rb_setup *setup, rubato_comm **out)
 
 /* ---- The end ---- */
 
-/* Persistent operations that the application forgot would name a communicator that is gone. */
-static void operations_orphan(struct rubato_comm *comm)
+/* Operations that the application forgot, or that still take their farewell. */
+static void operations_end(struct rubato_comm *comm)
 {
 	rb_engine_enter(&comm->engine);
-	for (struct rubato_op *op = comm->operations; op != NULL; op = op->next)
-		rb_op_cancel(op);
+	comm->closing = true;
 	while (comm->operations != NULL) {
 		struct rubato_op *op = comm->operations;
 
-		comm->operations = op->next;
-		rb_op_release(op);
-		free(op);
+		if (op->state == RB_OP_FAREWELL)
+			rb_run_fail(&comm->engine, &op->exchange, RUBATO_ERR_CANCELLED, "finalize");
+		else
+			rb_op_free(op);
 	}
 	rb_engine_leave(&comm->engine);
 }
@@ -568,7 +579,7 @@ rubato_status rubato_finalize(rubato_comm *comm)
 		      ? rubato_barrier(comm)
 		      : comm->engine.poison;
 	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
-	operations_orphan(comm);
+	operations_end(comm);
 	comm_free(comm, err != RUBATO_OK, 2000000000u);
 	/* Whoever aborted knows; finalize then did what it was asked to. */
 	return err == RUBATO_OK || err == RUBATO_ERR_CANCELLED ? RUBATO_OK

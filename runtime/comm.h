@@ -39,7 +39,7 @@ struct rb_news { /* What a failed rank tells: one per neighbour, each way. */
 	uint8_t bytes[256];
 };
 
-enum rb_op_state { RB_OP_IDLE, RB_OP_EXCHANGING, RB_OP_RUNNING };
+enum rb_op_state { RB_OP_IDLE, RB_OP_EXCHANGING, RB_OP_RUNNING, RB_OP_FAREWELL };
 
 struct rubato_op {
 	struct rubato_comm *comm;
@@ -63,7 +63,8 @@ struct rubato_op {
 	uint64_t *records; /* The exchange's vector: record_words per rank. */
 	uint32_t record_words;
 	uint64_t *own_record;
-	struct rb_memory *scratch; /* NULL: plain_scratch. */
+	bool scratch_mapped; /* The one in use: scratch, else plain_scratch. */
+	struct rb_memory *scratch, *scratch_retired;
 	void *plain_scratch;
 	uint64_t scratch_bytes;
 	struct rb_memory *added[RB_BUFFER_COUNT]; /* Registered for this operation's puts. */
@@ -87,6 +88,7 @@ struct rubato_comm {
 	struct rb_choice_facts facts;
 	int forced[RB_KIND_COUNT]; /* Index of an algorithm, or -1. */
 	struct rb_plan_cache plans;
+	struct rb_plan *farewell_plan;
 	struct rb_plan *exchange_plans[2]; /* Of words alone, and of whole records with keys. */
 	struct rubato_op oneshot;
 	bool oneshot_busy;
@@ -129,6 +131,10 @@ void rb_op_start(struct rubato_op *op);
 void rb_op_cancel(struct rubato_op *op);
 /* Frees what prepare made; not the struct. */
 void rb_op_release(struct rubato_op *op);
+/* A persistent operation's end: in the background where peers may still need its scratch. */
+void rb_op_free(struct rubato_op *op);
+/* Takes it off comm->operations, releases and frees it: at once. */
+void rb_op_forget(struct rubato_op *op);
 /* Persistent operations on peers' memory: tells the peers ours, once. Collective. */
 RB_NODISCARD rubato_status rb_op_exchange(struct rubato_op *op, uint64_t deadline_ns);
 

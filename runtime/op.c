@@ -2,7 +2,8 @@
  * op.c -- one operation: choice, plan, buffers, the exchange of their addresses, the run.
  *
  *   IDLE --start--> EXCHANGING --all records here--> RUNNING --all steps done--> IDLE
- *        `--no peer memory needed, or known already----^
+ *    |   `--no peer memory needed, or known already----^
+ *    `--free--> FAREWELL --every rank has freed it--> gone
  *
  * Algorithms that touch peers' memory need its addresses. A persistent operation exchanges them
  * once, when it is created; a one-shot does so at every call, by an allgather of one record per
@@ -87,15 +88,21 @@ static rubato_status plan_get(struct rubato_op *op, uint8_t algorithm, struct rb
 
 static uint32_t plan_needs(const struct rb_plan *plan)
 {
+	if (plan->schedule.rank_count == 1)
+		return 0;
 	return plan->schedule.flags &
 	       (RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_MAPPED_SCRATCH | RB_SCHEDULE_PUT);
 }
 
 static rubato_status scratch_prepare(struct rubato_op *op, uint64_t bytes, bool mapped)
 {
+	op->scratch_mapped = mapped && bytes > 0;
+	if (bytes == 0)
+		return RUBATO_OK;
 	if (mapped && (op->scratch == NULL || op->scratch->size_bytes < bytes)) {
-		if (op->scratch != NULL)
-			rb_memory_drop(op->comm, op->scratch);
+		/* A slower rank may still read it in the call before: it goes after the next exchange. */
+		RB_ASSERT(op->scratch == NULL || op->scratch_retired == NULL);
+		op->scratch_retired = op->scratch;
 		op->scratch = NULL;
 		RB_TRY(rb_memory_alloc(op->comm, bytes, &op->scratch));
 	} else if (!mapped && op->scratch_bytes < bytes) {
@@ -161,8 +168,7 @@ rubato_status rb_op_prepare(struct rubato_op *op)
 		if (op->plan_staged->scratch_bytes > scratch)
 			scratch = op->plan_staged->scratch_bytes;
 	}
-	if (scratch > 0)
-		RB_TRY(scratch_prepare(op, scratch, mapped));
+	RB_TRY(scratch_prepare(op, scratch, mapped));
 	if (mapped)
 		RB_TRY(exchange_prepare(op));
 	return rb_run_init(&op->run, op->plan);
@@ -178,10 +184,10 @@ static void buffers_list(const struct rubato_op *op, void *base[RB_BUFFER_COUNT]
 
 	base[RB_BUF_IN] = (void *)(uintptr_t)op->in;
 	base[RB_BUF_OUT] = op->out;
-	base[RB_BUF_SCRATCH] = op->scratch != NULL ? op->scratch->base : op->plain_scratch;
+	base[RB_BUF_SCRATCH] = op->scratch_mapped ? op->scratch->base : op->plain_scratch;
 	bytes[RB_BUF_IN] = op->kind == RB_KIND_REDUCE_SCATTER ? whole : part;
 	bytes[RB_BUF_OUT] = op->kind == RB_KIND_ALLGATHER ? whole : part;
-	bytes[RB_BUF_SCRATCH] = op->scratch != NULL ? op->scratch->size_bytes : 0;
+	bytes[RB_BUF_SCRATCH] = op->scratch_mapped ? op->scratch->size_bytes : 0;
 }
 
 static struct rb_memory *memory_for_put(struct rubato_op *op, enum rb_buffer buffer, void *base,
@@ -409,6 +415,9 @@ static void exchange_done(struct rb_engine *engine, struct rb_run *run)
 		op->status = RUBATO_OK;
 		return;
 	}
+	if (op->scratch_retired != NULL)
+		rb_memory_drop(op->comm, op->scratch_retired);
+	op->scratch_retired = NULL;
 	err = records_use(op, &plan);
 	if (err != RUBATO_OK)
 		op_end(op, err, rubato_error_text());
@@ -594,6 +603,59 @@ void rb_op_start(struct rubato_op *op)
 	}
 }
 
+static void farewell_done(struct rb_engine *engine, struct rb_run *run)
+{
+	struct rubato_op *op = run->owner;
+
+	engine->in_flight--;
+	op->state = RB_OP_IDLE;
+	op->done = true;
+	rb_op_forget(op);
+}
+
+/*
+ * Peers that lag behind may still read our scratch in the last instance. So a barrier of its own, in the
+ * background, ends an operation with mapped scratch: when it is over, every rank has freed its side.
+ */
+static bool farewell_start(struct rubato_op *op)
+{
+	struct rubato_comm *comm = op->comm;
+
+	if (!op->scratch_mapped || comm->closing || comm->engine.poison != RUBATO_OK ||
+	    rb_run_init(&op->exchange, comm->farewell_plan) != RUBATO_OK)
+		return false;
+	op->state = RB_OP_FAREWELL;
+	op->done = false;
+	comm->engine.in_flight++;
+	op->exchange.tag = op_tag(op, false);
+	op->exchange.signature = op->signature;
+	op->exchange.done = farewell_done;
+	op->exchange.owner = op;
+	rb_run_start(&comm->engine, &op->exchange);
+	return true;
+}
+
+void rb_op_free(struct rubato_op *op)
+{
+	if (op->state == RB_OP_FAREWELL)
+		return;
+	rb_op_cancel(op);
+	if (!farewell_start(op))
+		rb_op_forget(op);
+}
+
+void rb_op_forget(struct rubato_op *op)
+{
+	struct rubato_op **at = &op->comm->operations;
+
+	while (*at != NULL && *at != op)
+		at = &(*at)->next;
+	if (*at == op)
+		*at = op->next;
+	rb_op_release(op);
+	free(op);
+}
+
 void rb_op_cancel(struct rubato_op *op)
 {
 	struct rb_engine *engine = &op->comm->engine;
@@ -637,6 +699,8 @@ void rb_op_release(struct rubato_op *op)
 	op->exchanged = false;
 	if (!op->persistent)
 		return; /* The one-shot keeps its scratch and arrays for the next call. */
+	if (op->scratch_retired != NULL)
+		rb_memory_drop(op->comm, op->scratch_retired);
 	if (op->scratch != NULL)
 		rb_memory_drop(op->comm, op->scratch);
 	free(op->plain_scratch);

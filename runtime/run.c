@@ -345,6 +345,11 @@ static void run_end(struct rb_engine *engine, struct rb_run *run)
 	run->done(engine, run); /* Last: may free the run. */
 }
 
+static void slot_discard(struct rb_engine *engine, struct rb_slot *slot)
+{
+	rb_slot_give(engine, slot);
+}
+
 static void slots_cancel(struct rb_engine *engine, struct rb_run *run)
 {
 	struct rb_executor *executor = run->executor != NULL ? run->executor : engine->executor;
@@ -353,6 +358,12 @@ static void slots_cancel(struct rb_engine *engine, struct rb_run *run)
 		struct rb_slot *slot = run->slots;
 
 		slot_unlink(run, slot);
+		/* Done already, in a list that the engine is about to go through. */
+		if (slot->is_work ? slot->work.state == RB_WORK_DONE
+				  : slot->request.state == RB_REQUEST_DONE) {
+			slot->done = slot_discard;
+			continue;
+		}
 		if (slot->is_work) {
 			executor->ops->cancel(executor, &slot->work);
 		} else {

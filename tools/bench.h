@@ -45,6 +45,7 @@ struct bench_options {
 	bool joined;    /* A rank that rubato-bench -n has started. */
 	int argc;
 	char **argv;
+	char **words; /* argv as getopt sorts it; main frees it. */
 };
 
 /* Ends the program with a line on standard error when something is wrong. */

@@ -199,11 +199,15 @@ static void option_long(struct bench_options *options, int found)
 	}
 }
 
-static void algorithm_check(const struct bench_options *options)
+static void algorithm_check(struct bench_options *options)
 {
 	const char *op = bench_op_names[options->op], *name;
 	char all[256] = "auto, all";
 
+	if (options->op == BENCH_SENDRECV && strcmp(options->algorithm, "all") == 0)
+		options->algorithm = "auto"; /* There is but one, and no choice to force. */
+	if (options->op == BENCH_SENDRECV && strcmp(options->algorithm, "auto") != 0)
+		option_fail(BENCH, "sendrecv has one algorithm: leave --algorithm out");
 	if (strcmp(options->algorithm, "auto") == 0 || strcmp(options->algorithm, "all") == 0)
 		return;
 	for (uint32_t i = 0; (name = rubato_algorithm_name(op, i)) != NULL; i++) {
@@ -266,6 +270,7 @@ void bench_options_read(int argc, char **argv, struct bench_options *options)
 		.places = { true, true },
 		.argc = argc,
 		.argv = argv,
+		.words = words,
 	};
 	options->types[RUBATO_FLOAT32] = true;
 	options->operators[RUBATO_SUM] = true;
@@ -273,5 +278,4 @@ void bench_options_read(int argc, char **argv, struct bench_options *options)
 		if (!option_short(options, found))
 			option_long(options, found);
 	options_fit(options, argc, words);
-	free(words);
 }

@@ -157,6 +157,7 @@ static void row_json(struct bench_output *output, const struct bench_case *what,
 	json_text(json, "op", bench_op_names[output->options->op]);
 	json_text(json, "impl", "rubato");
 	json_text(json, "algorithm", used);
+	json_text(json, "asked", what->algorithm);
 	json_integer(json, "size", what->size_bytes);
 	json_integer(json, "count", what->count);
 	json_text(json, "type", rubato_type_name(what->type));

@@ -299,7 +299,6 @@ static rubato_status repeat(struct bench *bench, const struct bench_case *what, 
 rubato_status bench_measure(struct bench *bench, const struct bench_case *what,
 			    struct bench_result *result)
 {
-	const char *op = bench_op_names[bench->options->op];
 	uint32_t ranks = bench->rank_count, rank = bench->rank;
 	struct call call = { 0 };
 	rubato_status status = RUBATO_OK;
@@ -312,14 +311,10 @@ rubato_status bench_measure(struct bench *bench, const struct bench_case *what,
 		if (status == RUBATO_OK)
 			status = rubato_op_recv(bench->comm, call.out, what->count, what->type,
 						(rank + ranks - 1) % ranks, 0, &call.recv);
-	} else if (strcmp(what->algorithm, "auto") != 0) {
-		status = rubato_set_algorithm(bench->comm, op, what->algorithm);
 	}
 	if (status == RUBATO_OK)
 		status = repeat(bench, what, &call, result);
 	rubato_op_free(call.send);
 	rubato_op_free(call.recv);
-	if (strcmp(what->algorithm, "auto") != 0 && status == RUBATO_OK)
-		status = rubato_set_algorithm(bench->comm, op, "auto");
 	return status;
 }

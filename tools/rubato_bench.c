@@ -43,44 +43,45 @@ static const char *algorithm_in(const char *op, const char *text)
 	return best;
 }
 
-/* false: this algorithm cannot run here. */
-static bool one_size(struct walk *walk, struct bench_case *what)
+/* The algorithm that a call with our kind of buffers runs, and why; `why` may stay empty. */
+static rubato_status algorithm_used(const struct bench *bench, const struct bench_case *what,
+				    char *why, const char **used)
+{
+	const char *op = bench_op_names[bench->options->op];
+
+	*used = what->algorithm;
+	if (bench->options->op == BENCH_SENDRECV)
+		return RUBATO_OK;
+	rubato_status status =
+		rubato_explain(bench->comm, op, what->count, what->type, why, EXPLAIN_BYTES);
+
+	if (status != RUBATO_OK)
+		return status;
+	/* "A (...); B where a buffer is plain". */
+	const char *plain = bench->options->registered ? NULL : strrchr(why, ';');
+	const char *found = algorithm_in(op, plain != NULL ? plain : why);
+
+	*used = found != NULL ? found : what->algorithm;
+	return RUBATO_OK;
+}
+
+static rubato_status one_size(struct walk *walk, struct bench_case *what)
 {
 	const struct bench_options *options = walk->bench.options;
-	const char *op = bench_op_names[options->op], *used = what->algorithm;
 	struct bench_result places[2] = { 0 };
 	char why[EXPLAIN_BYTES] = "";
+	const char *used = NULL;
+	rubato_status status = algorithm_used(&walk->bench, what, why, &used);
 
-	if (options->op != BENCH_SENDRECV && strcmp(used, "auto") == 0) {
-		bench_check(&walk->bench,
-			    rubato_explain(walk->bench.comm, op, what->count, what->type, why,
-					   sizeof(why)),
-			    "rubato_explain");
-		/* rubato_explain's "A (...); B where a buffer is plain". */
-		const char *plain = options->registered ? NULL : strrchr(why, ';');
-		const char *found = algorithm_in(op, plain != NULL ? plain : why);
-
-		used = found != NULL ? found : used;
-	}
-	for (int i = 0; i < 2; i++) {
-		if (!options->places[i])
-			continue;
+	for (int i = 0; i < 2 && status == RUBATO_OK; i++) {
 		what->in_place = i == 1;
-		rubato_status status = bench_measure(&walk->bench, what, &places[i]);
-
-		if (status == RUBATO_ERR_UNSUPPORTED && strcmp(options->algorithm, "all") == 0) {
-			char note[EXPLAIN_BYTES + 64];
-
-			(void)snprintf(note, sizeof(note), "%s left out: %.400s", what->algorithm,
-				       rubato_error_text());
-			bench_output_note(&walk->output, note);
-			return false;
-		}
-		bench_check(&walk->bench, status, op);
+		if (options->places[i])
+			status = bench_measure(&walk->bench, what, &places[i]);
 	}
-	bench_output_row(&walk->output, what, used, options->explain && why[0] != '\0' ? why : NULL,
-			 places);
-	return true;
+	if (status == RUBATO_OK)
+		bench_output_row(&walk->output, what, used,
+				 options->explain && why[0] != '\0' ? why : NULL, places);
+	return status;
 }
 
 static uint64_t next_size(const struct bench_options *options, uint64_t size_bytes)
@@ -93,7 +94,7 @@ static uint64_t next_size(const struct bench_options *options, uint64_t size_byt
 	return next > size_bytes ? next : UINT64_MAX; /* It wrapped: beyond every end. */
 }
 
-static void all_sizes(struct walk *walk, struct bench_case *what)
+static rubato_status all_sizes(struct walk *walk, struct bench_case *what)
 {
 	const struct bench_options *options = walk->bench.options;
 	bool scattered = options->op == BENCH_REDUCE_SCATTER || options->op == BENCH_ALLGATHER;
@@ -109,14 +110,15 @@ static void all_sizes(struct walk *walk, struct bench_case *what)
 		if (what->count == last) /* Rounded to what we had already. */
 			continue;
 		last = what->count;
-		if (!one_size(walk, what))
-			return;
-		if (options->op == BENCH_BARRIER)
-			return;
+		rubato_status status = one_size(walk, what);
+
+		if (status != RUBATO_OK || options->op == BENCH_BARRIER)
+			return status;
 	}
+	return RUBATO_OK;
 }
 
-static void all_kinds(struct walk *walk, const char *algorithm)
+static rubato_status all_kinds(struct walk *walk, const char *algorithm)
 {
 	const struct bench_options *options = walk->bench.options;
 	bool reduces = bench_op_reduces(options->op);
@@ -127,10 +129,40 @@ static void all_kinds(struct walk *walk, const char *algorithm)
 						   .op = (rubato_operator)op,
 						   .algorithm = algorithm };
 
-			if (options->types[type] && (!reduces || options->operators[op]))
-				all_sizes(walk, &what);
+			if (!options->types[type] || (reduces && !options->operators[op]))
+				continue;
+			rubato_status status = all_sizes(walk, &what);
+
+			if (status != RUBATO_OK)
+				return status;
 		}
 	}
+	return RUBATO_OK;
+}
+
+/* Runs the grid with one algorithm; where that cannot run, `all` leaves it out. */
+static void one_algorithm(struct walk *walk, const char *name)
+{
+	const struct bench_options *options = walk->bench.options;
+	const char *op = bench_op_names[options->op];
+	bool forced = strcmp(name, "auto") != 0;
+	rubato_status status = RUBATO_OK;
+
+	if (forced)
+		status = rubato_set_algorithm(walk->bench.comm, op, name);
+	if (status == RUBATO_OK)
+		status = all_kinds(walk, name);
+	if (status == RUBATO_ERR_UNSUPPORTED && strcmp(options->algorithm, "all") == 0) {
+		char note[EXPLAIN_BYTES];
+
+		(void)snprintf(note, sizeof(note), "%s left out: %.400s", name,
+			       rubato_error_text());
+		bench_output_note(&walk->output, note);
+	} else {
+		bench_check(&walk->bench, status, op);
+	}
+	if (forced)
+		bench_check(&walk->bench, rubato_set_algorithm(walk->bench.comm, op, "auto"), op);
 }
 
 static int bench_rank(const struct bench_options *options)
@@ -144,10 +176,10 @@ static int bench_rank(const struct bench_options *options)
 			    walk.bench.rank_count);
 	bench_output_open(&walk.output, &walk.bench);
 	if (strcmp(options->algorithm, "all") != 0)
-		all_kinds(&walk, options->algorithm);
+		one_algorithm(&walk, options->algorithm);
 	else
 		for (uint32_t i = 0; (name = rubato_algorithm_name(op, i)) != NULL; i++)
-			all_kinds(&walk, name);
+			one_algorithm(&walk, name);
 
 	/* The sum over ranks is known to all: all end alike. */
 	int status = bench_output_close(&walk.output);
@@ -187,7 +219,9 @@ int main(int argc, char **argv)
 	struct bench_options options;
 
 	bench_options_read(argc, argv, &options);
-	if (options.rank_count > 0 && !options.joined)
-		return bench_launch(&options);
-	return bench_rank(&options);
+	int status = options.rank_count > 0 && !options.joined ? bench_launch(&options)
+							       : bench_rank(&options);
+
+	free(options.words);
+	return status;
 }

@@ -12,7 +12,7 @@
 #ifndef TR_COMPUTE_H
 #define TR_COMPUTE_H
 
-#include "model.h"
+#include "trainer/model.h"
 
 #define TR_EVAL_ROWS 256 /* Rows of one evaluate() call; any number would do. */
 

@@ -11,7 +11,7 @@
 #include <omp.h>
 #include <stdlib.h>
 
-#include "compute.h"
+#include "trainer/compute.h"
 
 #define ARGS_MAX 6
 #define ITEMS_MAX 64 /* Primitives, or memories, of one program: the cnn needs about 30. */

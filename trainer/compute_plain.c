@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "compute.h"
+#include "trainer/compute.h"
 
 struct tr_compute {
 	struct tr_model model;

@@ -1,5 +1,5 @@
 /* data.c -- choosing the reader, what both formats must satisfy, and gathering batches. */
-#include "data.h"
+#include "trainer/data.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #ifndef TR_DATA_H
 #define TR_DATA_H
 
-#include "compute.h"
+#include "trainer/compute.h"
 
 #define TR_FASHION_MNIST_DIR "/usr/share/datasets/fashion-mnist" /* Debian's package. */
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <zlib.h>
 
-#include "data.h"
+#include "trainer/data.h"
 
 #define SIDE_MAX 4096                 /* Pixels. */
 #define BYTES_MAX ((uint64_t)1 << 32) /* Of one file: 60 times the training images. */

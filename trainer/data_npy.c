@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "data.h"
-#include "npy.h"
+#include "trainer/data.h"
+#include "trainer/npy.h"
 
 #define FEATURES_MAX ((uint64_t)1 << 26)
 #define OUTPUTS_MAX 65536

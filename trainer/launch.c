@@ -1,6 +1,6 @@
 /* launch.c -- one poll over a signalfd (children, Ctrl-C) and the pipe with the ranks' last words.
  */
-#include "launch.h"
+#include "trainer/launch.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "clock.h"
+#include "trainer/clock.h"
 
 /* Guesses: long enough to say why, short enough not to be taken for a hang. */
 #define GRACE_NS UINT64_C(1000000000)    /* From the first failure to SIGTERM. */

@@ -1,7 +1,7 @@
 /* loss.c -- the two losses and their slopes at the outputs; the same for every host backend. */
 #include <math.h>
 
-#include "compute.h"
+#include "trainer/compute.h"
 
 /* Softmax cross-entropy of one row: loss = log(sum exp(o - max)) - (o[label] - max). */
 static double cross_entropy(const float *o, uint32_t count, int32_t label, float scale,

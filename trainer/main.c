@@ -6,35 +6,20 @@
  * why.
  */
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "launch.h"
-#include "train.h"
-
-/* One write, so that lines of several ranks do not mix. Empty: another rank says it. */
-static int say(const struct tr_note *note, int fd)
-{
-	char line[sizeof(note->text) + 32];
-	int count;
-
-	if (note->text[0] != '\0') {
-		count = snprintf(line, sizeof(line), "rubato-train: %s\n", note->text);
-		if (write(fd, line, (size_t)count) != count)
-			return note->exit_code; /* Nobody listens any more. */
-	}
-	return note->exit_code;
-}
+#include "trainer/launch.h"
+#include "trainer/train.h"
 
 static int run_rank(void *arg, int line_fd)
 {
 	const struct tr_options *options = arg;
 	struct tr_note note = { .exit_code = TR_EXIT_FAILURE };
 
-	if (tr_train(options, &note) != RUBATO_OK)
-		return say(&note, line_fd);
-	return 0;
+	if (tr_train(options, line_fd, &note) == RUBATO_OK)
+		return 0;
+	tr_say(&note, line_fd);
+	return note.exit_code;
 }
 
 int main(int argc, const char **argv)
@@ -45,8 +30,10 @@ int main(int argc, const char **argv)
 	int status;
 
 	signal(SIGPIPE, SIG_IGN);
-	if (tr_options_parse(&options, argc, argv, &verdict, &note) != RUBATO_OK)
-		return say(&note, STDERR_FILENO);
+	if (tr_options_parse(&options, argc, argv, &verdict, &note) != RUBATO_OK) {
+		tr_say(&note, STDERR_FILENO);
+		return note.exit_code;
+	}
 	if (verdict == TR_OPTIONS_DONE)
 		status = 0;
 	else if (options.ranks > 0)

@@ -1,6 +1,6 @@
 /* metrics.c -- jansson makes the text; one write() a line, so that a reader never sees half of one.
  */
-#include "metrics.h"
+#include "trainer/metrics.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "npy.h"
+#include "trainer/npy.h"
 
 #define DIGITS JSON_REAL_PRECISION(9)
 

@@ -5,7 +5,7 @@
 #ifndef TR_METRICS_H
 #define TR_METRICS_H
 
-#include "note.h"
+#include "trainer/note.h"
 
 struct tr_metrics {
 	const char *folder; /* NULL: nothing is written. */

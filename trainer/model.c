@@ -1,10 +1,10 @@
 /* model.c -- the three models as layer lists, and their first parameters. */
-#include "model.h"
+#include "trainer/model.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "rng.h"
+#include "trainer/rng.h"
 
 const char *tr_model_name(enum tr_model_kind kind)
 {

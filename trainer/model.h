@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "note.h"
+#include "trainer/note.h"
 
 enum tr_model_kind { TR_LOGISTIC, TR_MLP, TR_CNN };
 enum tr_layer_kind { TR_DENSE, TR_CONV, TR_RELU, TR_MAXPOOL };

@@ -1,8 +1,9 @@
 /* note.c -- one line of text for a failure, whatever the names in it contain. */
-#include "note.h"
+#include "trainer/note.h"
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <unistd.h>
 
 static void write_line(struct tr_note *note, int exit_code, const char *format, va_list args)
 {
@@ -39,4 +40,14 @@ rubato_status tr_check(struct tr_note *note, rubato_status status, const char *w
 		return RUBATO_OK;
 	return tr_fail(note, status, "%s: %s: %s", what, rubato_status_name(status),
 		       rubato_error_text());
+}
+
+void tr_say(struct tr_note *note, int fd)
+{
+	char line[sizeof(note->text) + 32];
+	int count = snprintf(line, sizeof(line), "rubato-train: %s\n", note->text);
+
+	if (note->text[0] == '\0' || write(fd, line, (size_t)count) < 0)
+		return; /* Another rank says it, or nobody listens: there is no one left to tell. */
+	note->text[0] = '\0';
 }

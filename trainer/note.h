@@ -14,6 +14,7 @@
 struct tr_note {
 	char text[640]; /* One line without its end; empty: another rank says it. */
 	int exit_code;
+	bool shared; /* All ranks know of the failure, and leave together. */
 };
 
 /* A failure of the run: exit status 1. Control characters of the arguments become '?'. */
@@ -22,6 +23,8 @@ rubato_status tr_fail(struct tr_note *note, rubato_status status, const char *fo
 /* A mistake of the command line: RUBATO_ERR_ARGUMENT, exit status 2. */
 rubato_status tr_refuse(struct tr_note *note, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
+/* Writes the sentence to `fd`, once, in one piece, so that lines of several ranks do not mix. */
+void tr_say(struct tr_note *note, int fd);
 /* Passes on what the library said; `what` names the call. RUBATO_OK stays RUBATO_OK. */
 rubato_status tr_check(struct tr_note *note, rubato_status status, const char *what);
 

@@ -2,7 +2,7 @@
  * npy.c -- the header of a .npy file is a Python dictionary with three keys; this reads that much
  * of Python and nothing more:  {'descr': '<f4', 'fortran_order': False, 'shape': (60, 784), }
  */
-#include "npy.h"
+#include "trainer/npy.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "note.h"
+#include "trainer/note.h"
 
 #define TR_NPY_RANK_MAX 8
 #define TR_NPY_BYTES_MAX ((uint64_t)1 << 38) /* A guess at what no training set here exceeds. */

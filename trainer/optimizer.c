@@ -1,5 +1,5 @@
 /* optimizer.c -- one pass over the flat vectors. */
-#include "optimizer.h"
+#include "trainer/optimizer.h"
 
 #include <stdlib.h>
 

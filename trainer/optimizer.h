@@ -9,7 +9,7 @@
 
 #include <stddef.h>
 
-#include "note.h"
+#include "trainer/note.h"
 
 struct tr_optimizer {
 	float momentum, weight_decay;

@@ -1,5 +1,5 @@
 /* options.c -- popt reads the words, this file judges them. */
-#include "options.h"
+#include "trainer/options.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -16,12 +16,33 @@
 #define LR_DEFAULT 0.05
 #define REPORT_DEFAULT 50
 
-/* The words as given; NULL where an option was not. */
+enum word {
+	WORD_RANKS = 1, /* popt's values begin above 0. */
+	WORD_MODEL,
+	WORD_HIDDEN,
+	WORD_DATA,
+	WORD_DEVICE,
+	WORD_ALGORITHM,
+	WORD_OPTIMIZER,
+	WORD_LR,
+	WORD_MOMENTUM,
+	WORD_WEIGHT_DECAY,
+	WORD_LR_SCHEDULE,
+	WORD_WARMUP,
+	WORD_BATCH,
+	WORD_EPOCHS,
+	WORD_STEPS,
+	WORD_EVAL_EVERY,
+	WORD_REPORT_EVERY,
+	WORD_SEED,
+	WORD_INIT,
+	WORD_SAVE,
+	WORD_OUT,
+	WORD_COUNT
+};
+
 struct words {
-	char *ranks, *model, *hidden, *data, *device, *algorithm, *optimizer;
-	char *lr, *momentum, *weight_decay, *lr_schedule, *warmup;
-	char *batch, *epochs, *steps, *eval_every, *report_every, *seed;
-	char *init, *save, *out;
+	char *at[WORD_COUNT]; /* As given, the last time it was; NULL: it was not. */
 	int no_shuffle, quiet, version;
 };
 
@@ -76,11 +97,11 @@ static rubato_status judge_model(struct tr_options *o, const struct words *w, st
 {
 	static const char *const later[] = { "hyperplane", "resnet20", "lstm", "gpt", NULL };
 	static const enum tr_model_kind kinds[] = { TR_LOGISTIC, TR_MLP, TR_CNN };
-	const char *word = w->model == NULL ? MODEL_DEFAULT : w->model;
+	const char *word = w->at[WORD_MODEL] == NULL ? MODEL_DEFAULT : w->at[WORD_MODEL];
 	uint64_t hidden = 64;
 
-	if (w->hidden != NULL)
-		TR_TRY(tr_parse_count("--hidden", w->hidden, 1, 1u << 20, &hidden, note));
+	if (w->at[WORD_HIDDEN] != NULL)
+		TR_TRY(tr_parse_count("--hidden", w->at[WORD_HIDDEN], 1, 1u << 20, &hidden, note));
 	o->hidden_count = (uint32_t)hidden;
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
 		if (strcmp(word, tr_model_name(kinds[i])) == 0) {
@@ -97,7 +118,7 @@ static rubato_status judge_data(struct tr_options *o, const struct words *w, str
 	const char *colon;
 	char kind[32];
 
-	o->data = w->data == NULL ? DATA_DEFAULT : w->data;
+	o->data = w->at[WORD_DATA] == NULL ? DATA_DEFAULT : w->at[WORD_DATA];
 	colon = strchr(o->data, ':');
 	snprintf(kind, sizeof(kind), "%.*s", colon == NULL ? 31 : (int)(colon - o->data), o->data);
 	if (strcmp(kind, "npy") != 0 && strcmp(kind, "fashion-mnist") != 0)
@@ -114,35 +135,38 @@ static rubato_status judge_rule(struct tr_options *o, const struct words *w, str
 	static const char *const later_devices[] = { "cuda", NULL };
 	static const char *const later_optimizers[] = { "adam", "adamw", NULL };
 
-	if (w->device != NULL && strcmp(w->device, "cpu") != 0)
-		return refuse_word(note, "--device", w->device, later_devices, "is cpu");
-	if (w->optimizer != NULL && strcmp(w->optimizer, "sgd") != 0)
-		return refuse_word(note, "--optimizer", w->optimizer, later_optimizers, "is sgd");
-	o->rule = tr_rule_find(w->algorithm == NULL ? "sync" : w->algorithm);
+	if (w->at[WORD_DEVICE] != NULL && strcmp(w->at[WORD_DEVICE], "cpu") != 0)
+		return refuse_word(note, "--device", w->at[WORD_DEVICE], later_devices, "is cpu");
+	if (w->at[WORD_OPTIMIZER] != NULL && strcmp(w->at[WORD_OPTIMIZER], "sgd") != 0)
+		return refuse_word(note, "--optimizer", w->at[WORD_OPTIMIZER], later_optimizers,
+				   "is sgd");
+	o->rule = tr_rule_find(w->at[WORD_ALGORITHM] == NULL ? "sync" : w->at[WORD_ALGORITHM]);
 	if (o->rule == NULL)
-		return refuse_word(note, "--algorithm", w->algorithm, later_rules, "is sync");
+		return refuse_word(note, "--algorithm", w->at[WORD_ALGORITHM], later_rules,
+				   "is sync");
 	return RUBATO_OK;
 }
 
 static rubato_status judge_rate(struct tr_options *o, const struct words *w, struct tr_note *note)
 {
 	o->rate = (struct tr_rate) { .kind = TR_RATE_CONSTANT, .base = LR_DEFAULT };
-	if (w->lr != NULL)
-		TR_TRY(tr_parse_number("--lr", w->lr, 0.0, 1e6, &o->rate.base, note));
-	if (w->lr_schedule != NULL)
-		TR_TRY(tr_rate_parse(&o->rate, w->lr_schedule, note));
-	if (w->warmup != NULL && o->rate.warmup_steps > 0)
+	if (w->at[WORD_LR] != NULL)
+		TR_TRY(tr_parse_number("--lr", w->at[WORD_LR], 0.0, 1e6, &o->rate.base, note));
+	if (w->at[WORD_LR_SCHEDULE] != NULL)
+		TR_TRY(tr_rate_parse(&o->rate, w->at[WORD_LR_SCHEDULE], note));
+	if (w->at[WORD_WARMUP] != NULL && o->rate.warmup_steps > 0)
 		return tr_refuse(note, "--warmup: --lr-schedule names a warm-up already");
-	if (w->warmup != NULL)
-		TR_TRY(tr_parse_count("--warmup", w->warmup, 0, UINT32_MAX, &o->rate.warmup_steps,
-				      note));
-	if (w->momentum != NULL) {
-		TR_TRY(tr_parse_number("--momentum", w->momentum, 0.0, 1.0, &o->momentum, note));
+	if (w->at[WORD_WARMUP] != NULL)
+		TR_TRY(tr_parse_count("--warmup", w->at[WORD_WARMUP], 0, UINT32_MAX,
+				      &o->rate.warmup_steps, note));
+	if (w->at[WORD_MOMENTUM] != NULL) {
+		TR_TRY(tr_parse_number("--momentum", w->at[WORD_MOMENTUM], 0.0, 1.0, &o->momentum,
+				       note));
 		if (o->momentum >= 1.0)
 			return tr_refuse(note, "--momentum: must be below 1");
 	}
-	if (w->weight_decay != NULL)
-		TR_TRY(tr_parse_number("--weight-decay", w->weight_decay, 0.0, 1e6,
+	if (w->at[WORD_WEIGHT_DECAY] != NULL)
+		TR_TRY(tr_parse_number("--weight-decay", w->at[WORD_WEIGHT_DECAY], 0.0, 1e6,
 				       &o->weight_decay, note));
 	return RUBATO_OK;
 }
@@ -151,28 +175,30 @@ static rubato_status judge_run(struct tr_options *o, const struct words *w, stru
 {
 	uint64_t ranks = 0, batch = BATCH_DEFAULT;
 
-	if (w->ranks != NULL)
-		TR_TRY(tr_parse_count("--ranks", w->ranks, 1, TR_RANKS_MAX, &ranks, note));
-	if (w->batch != NULL)
-		TR_TRY(tr_parse_count("--batch", w->batch, 1, 1u << 20, &batch, note));
+	if (w->at[WORD_RANKS] != NULL)
+		TR_TRY(tr_parse_count("--ranks", w->at[WORD_RANKS], 1, TR_RANKS_MAX, &ranks, note));
+	if (w->at[WORD_BATCH] != NULL)
+		TR_TRY(tr_parse_count("--batch", w->at[WORD_BATCH], 1, 1u << 20, &batch, note));
 	o->ranks = (uint32_t)ranks;
 	o->batch = (uint32_t)batch;
-	if (w->epochs != NULL && w->steps != NULL)
+	if (w->at[WORD_EPOCHS] != NULL && w->at[WORD_STEPS] != NULL)
 		return tr_refuse(note, "--epochs and --steps: give one of the two");
-	o->epochs = w->steps == NULL ? EPOCHS_DEFAULT : 0;
-	if (w->epochs != NULL)
-		TR_TRY(tr_parse_count("--epochs", w->epochs, 1, 1u << 30, &o->epochs, note));
-	if (w->steps != NULL)
-		TR_TRY(tr_parse_count("--steps", w->steps, 1, UINT32_MAX, &o->steps, note));
-	if (w->eval_every != NULL)
-		TR_TRY(tr_parse_count("--eval-every", w->eval_every, 0, 1u << 30, &o->eval_every,
+	o->epochs = w->at[WORD_STEPS] == NULL ? EPOCHS_DEFAULT : 0;
+	if (w->at[WORD_EPOCHS] != NULL)
+		TR_TRY(tr_parse_count("--epochs", w->at[WORD_EPOCHS], 1, 1u << 30, &o->epochs,
 				      note));
+	if (w->at[WORD_STEPS] != NULL)
+		TR_TRY(tr_parse_count("--steps", w->at[WORD_STEPS], 1, UINT32_MAX, &o->steps,
+				      note));
+	if (w->at[WORD_EVAL_EVERY] != NULL)
+		TR_TRY(tr_parse_count("--eval-every", w->at[WORD_EVAL_EVERY], 0, 1u << 30,
+				      &o->eval_every, note));
 	o->report_every = REPORT_DEFAULT;
-	if (w->report_every != NULL)
-		TR_TRY(tr_parse_count("--report-every", w->report_every, 1, UINT32_MAX,
+	if (w->at[WORD_REPORT_EVERY] != NULL)
+		TR_TRY(tr_parse_count("--report-every", w->at[WORD_REPORT_EVERY], 1, UINT32_MAX,
 				      &o->report_every, note));
-	if (w->seed != NULL)
-		TR_TRY(tr_parse_count("--seed", w->seed, 0, UINT64_MAX, &o->seed, note));
+	if (w->at[WORD_SEED] != NULL)
+		TR_TRY(tr_parse_count("--seed", w->at[WORD_SEED], 0, UINT64_MAX, &o->seed, note));
 	return RUBATO_OK;
 }
 
@@ -185,9 +211,9 @@ static rubato_status judge(struct tr_options *o, const struct words *w, struct t
 	TR_TRY(judge_run(o, w, note));
 	o->shuffle = w->no_shuffle == 0;
 	o->quiet = w->quiet != 0;
-	o->init = w->init;
-	o->save = w->save;
-	o->out = w->out;
+	o->init = w->at[WORD_INIT];
+	o->save = w->at[WORD_SAVE];
+	o->out = w->at[WORD_OUT];
 	if ((o->init != NULL && o->init[0] == '\0') || (o->save != NULL && o->save[0] == '\0') ||
 	    (o->out != NULL && o->out[0] == '\0'))
 		return tr_refuse(note, "--init, --save and --out want a name");
@@ -197,23 +223,24 @@ static rubato_status judge(struct tr_options *o, const struct words *w, struct t
 static rubato_status read_words(int argc, const char **argv, struct words *w, struct tr_note *note)
 {
 	const struct poptOption run[] = {
-		{ "ranks", 'n', POPT_ARG_STRING, &w->ranks, 0,
+		{ "ranks", 'n', POPT_ARG_STRING, NULL, WORD_RANKS,
 		  "start N ranks on this machine (absent: join the launcher's job)", "N" },
-		{ "model", 0, POPT_ARG_STRING, &w->model, 0,
+		{ "model", 0, POPT_ARG_STRING, NULL, WORD_MODEL,
 		  "logistic, mlp (one hidden layer) or cnn (" MODEL_DEFAULT ")", "NAME" },
-		{ "hidden", 0, POPT_ARG_STRING, &w->hidden, 0, "hidden units of mlp (64)", "N" },
-		{ "data", 0, POPT_ARG_STRING, &w->data, 0,
+		{ "hidden", 0, POPT_ARG_STRING, NULL, WORD_HIDDEN, "hidden units of mlp (64)",
+		  "N" },
+		{ "data", 0, POPT_ARG_STRING, NULL, WORD_DATA,
 		  "fashion-mnist[:DIR] or npy:DIR with x.npy, y.npy (" DATA_DEFAULT ")", "SET" },
-		{ "device", 0, POPT_ARG_STRING, &w->device, 0, "cpu", "NAME" },
-		{ "init", 0, POPT_ARG_STRING, &w->init, 0,
+		{ "device", 0, POPT_ARG_STRING, NULL, WORD_DEVICE, "cpu", "NAME" },
+		{ "init", 0, POPT_ARG_STRING, NULL, WORD_INIT,
 		  "first parameters: one flat float32 vector", "FILE.npy" },
-		{ "save", 0, POPT_ARG_STRING, &w->save, 0, "write the last parameters",
+		{ "save", 0, POPT_ARG_STRING, NULL, WORD_SAVE, "write the last parameters",
 		  "FILE.npy" },
-		{ "out", 0, POPT_ARG_STRING, &w->out, 0,
+		{ "out", 0, POPT_ARG_STRING, NULL, WORD_OUT,
 		  "folder for metrics.jsonl and summary.json", "DIR" },
-		{ "eval-every", 0, POPT_ARG_STRING, &w->eval_every, 0,
+		{ "eval-every", 0, POPT_ARG_STRING, NULL, WORD_EVAL_EVERY,
 		  "test every N epochs (0: at the end only)", "N" },
-		{ "report-every", 0, POPT_ARG_STRING, &w->report_every, 0,
+		{ "report-every", 0, POPT_ARG_STRING, NULL, WORD_REPORT_EVERY,
 		  "steps between lines of metrics.jsonl (50)", "N" },
 		{ "quiet", 'q', POPT_ARG_NONE, &w->quiet, 0, "no progress on standard error",
 		  NULL },
@@ -221,22 +248,23 @@ static rubato_status read_words(int argc, const char **argv, struct words *w, st
 		POPT_TABLEEND
 	};
 	const struct poptOption rule[] = {
-		{ "algorithm", 0, POPT_ARG_STRING, &w->algorithm, 0,
+		{ "algorithm", 0, POPT_ARG_STRING, NULL, WORD_ALGORITHM,
 		  "sync: average the gradients of every step", "NAME" },
-		{ "optimizer", 0, POPT_ARG_STRING, &w->optimizer, 0, "sgd", "NAME" },
-		{ "lr", 0, POPT_ARG_STRING, &w->lr, 0, "learning rate (0.05)", "X" },
-		{ "momentum", 0, POPT_ARG_STRING, &w->momentum, 0, "of SGD (0)", "X" },
-		{ "weight-decay", 0, POPT_ARG_STRING, &w->weight_decay, 0,
+		{ "optimizer", 0, POPT_ARG_STRING, NULL, WORD_OPTIMIZER, "sgd", "NAME" },
+		{ "lr", 0, POPT_ARG_STRING, NULL, WORD_LR, "learning rate (0.05)", "X" },
+		{ "momentum", 0, POPT_ARG_STRING, NULL, WORD_MOMENTUM, "of SGD (0)", "X" },
+		{ "weight-decay", 0, POPT_ARG_STRING, NULL, WORD_WEIGHT_DECAY,
 		  "adds X times the parameters to the gradient (0)", "X" },
-		{ "lr-schedule", 0, POPT_ARG_STRING, &w->lr_schedule, 0,
+		{ "lr-schedule", 0, POPT_ARG_STRING, NULL, WORD_LR_SCHEDULE,
 		  "constant, cosine, linear or step:EVERY:FACTOR, perhaps after warmup:N,",
 		  "NAME" },
-		{ "warmup", 0, POPT_ARG_STRING, &w->warmup, 0,
+		{ "warmup", 0, POPT_ARG_STRING, NULL, WORD_WARMUP,
 		  "steps over which the rate grows to --lr (0)", "N" },
-		{ "batch", 0, POPT_ARG_STRING, &w->batch, 0, "samples a step, per rank (32)", "N" },
-		{ "epochs", 0, POPT_ARG_STRING, &w->epochs, 0, "length of the run (5)", "N" },
-		{ "steps", 0, POPT_ARG_STRING, &w->steps, 0, "the same, in local steps", "N" },
-		{ "seed", 0, POPT_ARG_STRING, &w->seed, 0, "of first parameters and order (0)",
+		{ "batch", 0, POPT_ARG_STRING, NULL, WORD_BATCH, "samples a step, per rank (32)",
+		  "N" },
+		{ "epochs", 0, POPT_ARG_STRING, NULL, WORD_EPOCHS, "length of the run (5)", "N" },
+		{ "steps", 0, POPT_ARG_STRING, NULL, WORD_STEPS, "the same, in local steps", "N" },
+		{ "seed", 0, POPT_ARG_STRING, NULL, WORD_SEED, "of first parameters and order (0)",
 		  "N" },
 		{ "no-shuffle", 0, POPT_ARG_NONE, &w->no_shuffle, 0, "take samples in stored order",
 		  NULL },
@@ -252,7 +280,10 @@ static rubato_status read_words(int argc, const char **argv, struct words *w, st
 	int code;
 
 	poptSetOtherOptionHelp(popt, "[OPTION...]  -- trains a model on one or more ranks");
-	code = poptGetNextOpt(popt);
+	while ((code = poptGetNextOpt(popt)) > 0) {
+		free(w->at[code]);
+		w->at[code] = poptGetOptArg(popt);
+	}
 	if (code < -1)
 		err = tr_refuse(note, "%s: %s (--help lists the options)",
 				poptBadOption(popt, POPT_BADOPTION_NOALIAS), poptStrerror(code));
@@ -292,12 +323,7 @@ void tr_options_close(struct tr_options *options)
 	options->strings = NULL;
 	if (w == NULL)
 		return;
-	char *all[] = { w->ranks,       w->model,        w->hidden, w->data,     w->device,
-			w->algorithm,   w->optimizer,    w->lr,     w->momentum, w->weight_decay,
-			w->lr_schedule, w->warmup,       w->batch,  w->epochs,   w->steps,
-			w->eval_every,  w->report_every, w->seed,   w->init,     w->save,
-			w->out };
-	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-		free(all[i]);
+	for (int i = 0; i < WORD_COUNT; i++)
+		free(w->at[i]);
 	free(w);
 }

@@ -2,9 +2,9 @@
 #ifndef TR_OPTIONS_H
 #define TR_OPTIONS_H
 
-#include "model.h"
-#include "rate.h"
-#include "rule.h"
+#include "trainer/model.h"
+#include "trainer/rate.h"
+#include "trainer/rule.h"
 
 #define TR_RANKS_MAX 1024 /* Local ranks of one launch: a bound on typing errors. */
 

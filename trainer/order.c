@@ -1,9 +1,9 @@
 /* order.c -- Fisher-Yates (in Durstenfeld's form, 1964) with a stream of its own for each epoch. */
-#include "order.h"
+#include "trainer/order.h"
 
 #include <stdlib.h>
 
-#include "rng.h"
+#include "trainer/rng.h"
 
 static void draw(struct tr_order *order)
 {

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "note.h"
+#include "trainer/note.h"
 
 struct tr_order {
 	uint32_t *rows; /* [row_count]: the order of `epoch`. */

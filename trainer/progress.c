@@ -1,10 +1,10 @@
 /* progress.c -- one line, redrawn or repeated. */
-#include "progress.h"
+#include "trainer/progress.h"
 
 #include <stdio.h>
 #include <unistd.h>
 
-#include "clock.h"
+#include "trainer/clock.h"
 
 #define BAR_WIDTH 24
 #define TERMINAL_NS UINT64_C(200000000) /* Between drawings. */

@@ -1,10 +1,10 @@
 /* rate.c -- parsing and evaluating --lr-schedule. */
-#include "rate.h"
+#include "trainer/rate.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "options.h"
+#include "trainer/options.h"
 
 static rubato_status parse_step(struct tr_rate *rate, const char *text, struct tr_note *note)
 {

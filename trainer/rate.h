@@ -12,7 +12,7 @@
 #ifndef TR_RATE_H
 #define TR_RATE_H
 
-#include "note.h"
+#include "trainer/note.h"
 
 enum tr_rate_kind { TR_RATE_CONSTANT, TR_RATE_COSINE, TR_RATE_LINEAR, TR_RATE_STEP };
 

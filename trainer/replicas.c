@@ -1,5 +1,5 @@
 /* replicas.c -- one small allreduce each. */
-#include "replicas.h"
+#include "trainer/replicas.h"
 
 rubato_status tr_agree(rubato_comm *comm, rubato_status mine, struct tr_note *note)
 {
@@ -11,6 +11,7 @@ rubato_status tr_agree(rubato_comm *comm, rubato_status mine, struct tr_note *no
 			"agree: allreduce"));
 	if (first == INT32_MAX)
 		return RUBATO_OK;
+	note->shared = true;
 	if (first >> 10 == rank)
 		return mine;
 	note->text[0] = '\0';
@@ -28,6 +29,7 @@ rubato_status tr_agree_equal(rubato_comm *comm, uint64_t hash, const char *what,
 	if (ends[0] == ~ends[1])
 		return RUBATO_OK;
 	tr_fail(note, RUBATO_ERR_MISMATCH, "%s", what);
+	note->shared = true;
 	if (rubato_rank(comm) != 0)
 		note->text[0] = '\0';
 	return RUBATO_ERR_MISMATCH;

@@ -5,7 +5,7 @@
 #ifndef TR_REPLICAS_H
 #define TR_REPLICAS_H
 
-#include "note.h"
+#include "trainer/note.h"
 
 /* Collective. Where some rank comes with an error, all return one, with its exit code; only the
  * lowest such rank keeps its sentence. */

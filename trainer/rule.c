@@ -1,5 +1,5 @@
 /* rule.c -- the rules of this version, by name. */
-#include "rule.h"
+#include "trainer/rule.h"
 
 #include <string.h>
 

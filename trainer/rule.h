@@ -8,8 +8,8 @@
 #ifndef TR_RULE_H
 #define TR_RULE_H
 
-#include "optimizer.h"
-#include "rate.h"
+#include "trainer/optimizer.h"
+#include "trainer/rate.h"
 
 struct tr_counts { /* Of this rank; the report adds or compares them. */
 	uint64_t global_reductions, local_reductions;

@@ -5,8 +5,8 @@
  */
 #include <stdlib.h>
 
-#include "clock.h"
-#include "rule.h"
+#include "trainer/clock.h"
+#include "trainer/rule.h"
 
 struct tr_rule_state {
 	struct tr_rule_context *ctx;

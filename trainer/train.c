@@ -6,7 +6,7 @@
  *   train      gradient of the next batch, over to the rule; reports and tests in between
  *   conclude   the rule drains; replicas are compared; final loss, test, --save, summary
  */
-#include "train.h"
+#include "trainer/train.h"
 
 #include <errno.h>
 #include <math.h>
@@ -15,14 +15,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "compute.h"
-#include "data.h"
-#include "metrics.h"
-#include "npy.h"
-#include "order.h"
-#include "progress.h"
-#include "replicas.h"
+#include "trainer/clock.h"
+#include "trainer/compute.h"
+#include "trainer/data.h"
+#include "trainer/metrics.h"
+#include "trainer/npy.h"
+#include "trainer/order.h"
+#include "trainer/progress.h"
+#include "trainer/replicas.h"
 
 struct batch { /* Room for gathered rows. */
 	float *x;
@@ -312,6 +312,7 @@ static rubato_status report(struct run *run, uint64_t steps_done, bool with_test
 			"the loss is not finite after step %llu: the training diverged (a smaller "
 			"--lr may help)",
 			(unsigned long long)steps_done);
+		run->note->shared = true;
 		if (run->rank != 0)
 			run->note->text[0] = '\0';
 		return RUBATO_ERR_ARGUMENT;
@@ -476,7 +477,7 @@ static void close_run(struct run *run)
 	(void)rubato_free(run->comm, run->ctx.parameters);
 }
 
-rubato_status tr_train(const struct tr_options *options, struct tr_note *note)
+rubato_status tr_train(const struct tr_options *options, int line_fd, struct tr_note *note)
 {
 	struct run run = { .options = options, .note = note, .rate = options->rate };
 	rubato_status err, end;
@@ -495,6 +496,10 @@ rubato_status tr_train(const struct tr_options *options, struct tr_note *note)
 		err = train(&run);
 	if (err == RUBATO_OK)
 		err = conclude(&run);
+	if (err)
+		tr_say(note, line_fd); /* Before rubato_finalize, which holds the others back. */
+	if (err && !note->shared)
+		(void)rubato_abort(run.comm); /* The others must not wait for this rank. */
 	close_run(&run);
 	end = rubato_finalize(run.comm);
 	if (err == RUBATO_OK && end != RUBATO_OK)

@@ -202,10 +202,12 @@ void *rb_shm_word_map(struct rb_endpoint *base, uint32_t peer, uint64_t word)
 	return heap_of(segment) + (word - 1);
 }
 
+/* At close. The ranges are not punched: the memory goes with the segment, and a peer that still
+ * reads its mapping finds what was there. */
 void rb_shm_regions_fini(struct rb_shm_endpoint *ep)
 {
 	while (ep->regions != NULL)
-		rb_shm_region_drop(&ep->base, &ep->regions->base);
+		region_unlink(ep, ep->regions);
 	while (ep->remotes != NULL)
 		rb_shm_remote_close(&ep->base, &ep->remotes->base);
 }

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -72,8 +73,14 @@ static rubato_status segment_new(int memory, int doorbell, const struct rb_shm_l
 /* One try; the descriptor is made anew each time because the seals are final. */
 static rubato_status create_memory(const struct rb_shm_layout *layout, int *out)
 {
-	int memory = memfd_create("rubato", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	struct rlimit limit;
+	int memory;
 
+	/* Asked before, because the kernel answers beyond the limit with a signal. */
+	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && layout->size_bytes > limit.rlim_cur)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "shm: %llu bytes exceed the limit of file sizes",
+			       (unsigned long long)layout->size_bytes);
+	memory = memfd_create("rubato", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (memory < 0)
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED, "shm: memfd_create: %s", strerror(errno));
 	if (ftruncate(memory, (off_t)layout->size_bytes) != 0 ||

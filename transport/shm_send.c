@@ -517,7 +517,7 @@ static void send_unlink(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 		break;
 	case RB_SHM_MATCHING:
 	case RB_SHM_INCOMING:
-		RB_ASSERT(!"a receive among the sends");
+		RB_ASSERT(request->kind != RB_REQUEST_RECV);
 	}
 }
 

@@ -170,8 +170,6 @@ static void post(struct rb_endpoint *ep, struct rb_request *request, enum rb_req
 
 static void ucx_send(struct rb_endpoint *ep, struct rb_request *request)
 {
-	/* What was stored in mapped memory before must be seen by whoever gets this message. */
-	atomic_thread_fence(memory_order_release);
 	post(ep, request, RB_REQUEST_SEND, rb_ucx_post_send);
 }
 
@@ -182,7 +180,6 @@ static void ucx_recv(struct rb_endpoint *ep, struct rb_request *request)
 
 static void ucx_put(struct rb_endpoint *ep, struct rb_request *request)
 {
-	atomic_thread_fence(memory_order_release);
 	post(ep, request, RB_REQUEST_PUT, rb_ucx_post_put);
 }
 
@@ -219,7 +216,6 @@ static struct rb_request *ucx_poll(struct rb_endpoint *ep)
 		r->backend[RB_UCX_LISTED] = 0;
 		r->state = RB_REQUEST_DONE;
 	}
-	atomic_thread_fence(memory_order_acquire);
 	return done;
 }
 
@@ -381,7 +377,11 @@ static rubato_status context_open(struct rb_ucx *ux, const struct rb_transport_o
 
 	if (status != UCS_OK)
 		return rb_ucx_failed(status, "reading its configuration");
-	if (options->tcp_only)
+	/* UCX 1.13's TCP ends the process when a connection breaks under a zero-copy send. */
+	status = ucp_config_modify(config, "ZCOPY_THRESH", "inf");
+	if (status == UCS_OK)
+		status = ucp_config_modify(config, "TCP_TX_SEG_SIZE", "64k");
+	if (status == UCS_OK && options->tcp_only)
 		status = ucp_config_modify(config, "TLS", "tcp,self");
 	if (status == UCS_OK && options->interface != NULL && options->interface[0] != '\0')
 		status = ucp_config_modify(config, "NET_DEVICES", options->interface);

@@ -15,6 +15,9 @@
  * arrival callback. That costs one copy more, and it is why cancel() is always local and immediate,
  * whatever the peer does, and why a stopped peer that wakes up late cannot touch anything.
  *
+ * Stores to mapped memory are visible to whoever receives a later message: UCX publishes a message
+ * with a store fence behind everything before it, and takes it with a load fence.
+ *
  *	ucx.c          the table: open, posts, cancel, poll, sleeping
  *	ucx_connect.c  addresses, hello, lost peers, close
  *	ucx_message.c  slots, heads, what arrives

@@ -5,7 +5,6 @@
  * region is mapped, put is a copy; elsewhere it is pieces that the region's owner copies in, after
  * it has checked their bounds. A key: id, size and base of the region, then what UCX needs to map.
  */
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -232,7 +231,6 @@ static void put_mapped(struct rb_ucx *ux, struct rb_request *request)
 	if (request->size_bytes != 0)
 		memcpy((uint8_t *)request->remote->mapped + request->remote_offset, request->buffer,
 		       request->size_bytes);
-	atomic_thread_fence(memory_order_release);
 	ux->base.bytes_sent += request->size_bytes;
 	if (request->peer == ux->base.rank)
 		rb_ucx_deliver(ux, &end, NULL);
@@ -255,15 +253,15 @@ void rb_ucx_post_put(struct rb_ucx *ux, struct rb_request *request)
 				 remote->peer, remote->size_bytes);
 	else if (peer->lost)
 		status = RB_FAIL(RUBATO_ERR_PEER, "%s", peer->reason);
-	else if (remote->mapped == NULL && request->peer == ux->base.rank)
-		status = RB_FAIL(RUBATO_ERR_ARGUMENT, "a put into a region that is gone");
-	else if (remote->mapped != NULL)
+	else if (remote->mapped != NULL || request->size_bytes == 0)
 		status = RUBATO_OK;
+	else if (request->peer == ux->base.rank)
+		status = RB_FAIL(RUBATO_ERR_ARGUMENT, "a put into a region that is gone");
 	else
 		status = rb_ucx_flight_begin(ux, request, RB_UCX_STAGE_PUTTING);
 	if (status != RUBATO_OK) {
 		rb_ucx_complete(ux, request, status);
-	} else if (remote->mapped != NULL) {
+	} else if (remote->mapped != NULL || request->size_bytes == 0) {
 		put_mapped(ux, request);
 	} else {
 		request->backend[RB_UCX_THEIRS] = ++ux->puts_begun;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -129,6 +130,36 @@ static void holes(struct conform_rank *r)
 START_TEST(test_holes)
 {
 	conform_run(1, holes);
+}
+END_TEST
+
+/* Without a size the heap is as large as the machine; where that is refused, smaller. */
+static void default_heap(uint64_t least_bytes, uint64_t most_bytes)
+{
+	struct rb_transport_options options = { .rank_count = 2 };
+	struct rb_endpoint *ep = NULL;
+	struct rb_region *region;
+	uint64_t heap_bytes;
+
+	ck_assert_int_eq(rb_transport_shm.open(&options, &ep), RUBATO_OK);
+	heap_bytes = ((struct rb_shm_endpoint *)ep)->segment->layout.heap_bytes;
+	ck_assert_uint_ge(heap_bytes, least_bytes);
+	ck_assert_uint_le(heap_bytes, most_bytes);
+	ck_assert_int_eq(ep->ops->region_alloc(ep, heap_bytes, &region), RUBATO_OK);
+	((uint8_t *)region->base)[heap_bytes - 1] = 1;
+	ck_assert_uint_le(blocks_of(ep), 1u << 20);
+	rb_transport_shm.close(ep, false, rb_clock_ns());
+}
+
+START_TEST(test_default_heap)
+{
+	uint64_t machine_bytes =
+		(uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+	struct rlimit limit = { 100u << 20, 100u << 20 };
+
+	default_heap(machine_bytes / 8, machine_bytes + (2u << 20));
+	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	default_heap(20u << 20, 100u << 20);
 }
 END_TEST
 
@@ -427,6 +458,7 @@ int main(void)
 	tcase_set_timeout(t, 120);
 	tcase_add_test(t, test_heap);
 	tcase_add_test(t, test_holes);
+	tcase_add_test(t, test_default_heap);
 	tcase_add_test(t, test_ids);
 	tcase_add_test(t, test_match);
 	tcase_add_loop_test(t, test_alone, 0, 2);

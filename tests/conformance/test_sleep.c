@@ -68,7 +68,48 @@ START_TEST(test_hammer)
 }
 END_TEST
 
-/* The same with messages that need several steps of both sides, and floods that fill all queues. */
+/*
+ * A message that comes after the last poll and before arm: the one that arm must look for. No
+ * chance here, the ranks wait for each other.
+ */
+static void late(struct conform_rank *r)
+{
+	_Atomic uint64_t *turn = &r->world->word[0];
+
+	for (uint64_t i = 0; i < 200; i++) {
+		struct conform_request c;
+		uint64_t word = i, since_ns = r->ops->now_ns(r->ep);
+
+		if (r->rank == 0) {
+			conform_recv(r, &c, 1, i, &word, sizeof(word));
+			(void)conform_poll(r);
+			atomic_store(turn, 2 * i + 1);
+		}
+		while (atomic_load(turn) != 2 * i + 1 + (r->rank == 0)) {
+			conform_expire(r, since_ns, "the other's turn");
+			conform_pause(r);
+		}
+		if (r->rank == 1) {
+			conform_send(r, &c, 0, i, &word, sizeof(word));
+			conform_finish_ok(r, &c);
+			atomic_store(turn, 2 * i + 2);
+			continue;
+		}
+		do
+			sleep_once(r, "a message between poll and arm");
+		while (!conform_poll(r) && c.request.state != RB_REQUEST_DONE);
+		finish_asleep(r, &c, "a message between poll and arm");
+	}
+}
+
+START_TEST(test_late)
+{
+	conform_run(2, late);
+}
+END_TEST
+
+/* Hammering with messages that need several steps of both sides, and floods that fill all queues.
+ */
 static void hammer_large(struct conform_rank *r)
 {
 	enum { ROUNDS = 40, COUNT = 20, BYTES = 100000 };
@@ -208,6 +249,7 @@ TCase *conform_sleep_case(void)
 	TCase *t = tcase_create("sleep");
 
 	tcase_add_test(t, test_hammer);
+	tcase_add_test(t, test_late);
 	tcase_add_test(t, test_hammer_large);
 	tcase_add_test(t, test_token);
 	tcase_add_test(t, test_wake_first);

@@ -16,6 +16,7 @@
 
 static const struct rb_transport_ops *const shm[] = { &rb_transport_shm, NULL };
 
+/* Fails the rank, with the line. */
 #define EXPECT(condition)                                                                          \
 	do {                                                                                       \
 		if (!(condition))                                                                  \
@@ -111,9 +112,9 @@ static rubato_status cancel_main(rubato_comm *comm, void *arg)
 	RB_TRY(rubato_op_allreduce(comm, in, out, COUNT, RUBATO_FLOAT32, RUBATO_SUM, &op));
 	if (rank != n - 1) { /* The last rank never starts: the others are caught in the middle. */
 		RB_TRY(rubato_start(op));
-		EXPECT(rubato_wait(op, 20000000) == RUBATO_ERR_TIMEOUT);
 	}
 	if (rank == 0) {
+		EXPECT(rubato_wait(op, 20000000) == RUBATO_ERR_TIMEOUT);
 		EXPECT(rubato_cancel(op) == RUBATO_ERR_CANCELLED);
 	} else if (rank != n - 1) {
 		/* Rank 0's word ends it, well before the deadline of a minute. */
@@ -203,32 +204,6 @@ END_TEST
 
 /* ---- Deadlines ---- */
 
-static rubato_status timeout_main(rubato_comm *comm, void *arg)
-{
-	uint32_t rank = rubato_rank(comm);
-	rubato_status err;
-
-	(void)arg;
-	comm->timeout_ns = 50000000;
-	if (rank == 2) { /* Absent until the others have given up and said so. */
-		do
-			err = rubato_barrier(comm);
-		while (err == RUBATO_OK);
-		EXPECT(err == RUBATO_ERR_PEER || err == RUBATO_ERR_TIMEOUT);
-	} else {
-		float in = 1, out;
-
-		RB_TRY(rubato_set_algorithm(comm, "allreduce", "flat"));
-		err = rubato_allreduce(comm, &in, &out, 1, RUBATO_FLOAT32, RUBATO_SUM);
-		EXPECT(err == RUBATO_ERR_TIMEOUT || err == RUBATO_ERR_PEER ||
-		       err == RUBATO_ERR_MISMATCH);
-		if (err == RUBATO_ERR_TIMEOUT)
-			EXPECT(strstr(rubato_error_text(), "rank 2") != NULL);
-	}
-	EXPECT(rubato_finalize(comm) != RUBATO_OK);
-	return RUBATO_OK;
-}
-
 /* Rank 2 waits for a message that never comes, so that it is truly absent from the collective. */
 static rubato_status absent_main(rubato_comm *comm, void *arg)
 {
@@ -253,10 +228,7 @@ static rubato_status absent_main(rubato_comm *comm, void *arg)
 
 START_TEST(timeout_names_the_absent_rank)
 {
-	if (_i == 0)
-		ck_assert_int_eq(local_run_raw(3, shm, timeout_main, NULL, NULL), RUBATO_OK);
-	else
-		ck_assert_int_eq(local_run_raw(3, shm, absent_main, NULL, NULL), RUBATO_OK);
+	ck_assert_int_eq(local_run_raw(3, shm, absent_main, NULL, NULL), RUBATO_OK);
 }
 END_TEST
 
@@ -557,7 +529,7 @@ int main(void)
 	tcase_add_loop_test(tc, cancel_leaves_quiet_buffers_and_poison, 2, 5);
 	tcase_add_test(tc, cancelled_message_leaves_the_communicator_usable);
 	tcase_add_loop_test(tc, mismatch_prints_both_sides, 0, 3);
-	tcase_add_loop_test(tc, timeout_names_the_absent_rank, 0, 2);
+	tcase_add_test(tc, timeout_names_the_absent_rank);
 	tcase_add_test(tc, progress_without_calls);
 	tcase_add_test(tc, several_threads_on_one_communicator);
 	tcase_add_loop_test(tc, abort_ends_the_peers_operations, 2, 5);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""test_bench.py RUBATO-BENCH RUBATO-RUN WRONG-RESULTS -- what rubato-bench prints, writes, refuses."""
+"""test_bench.py RUBATO-BENCH RUBATO-RUN WRONG-RESULTS -- what rubato-bench prints and refuses."""
 
 import json
 import os
@@ -27,9 +27,9 @@ class Results(unittest.TestCase):
     def test_every_operation_type_and_operator_is_right(self):
         for op in OPS:
             with self.subTest(op):
-                code, said, err = bench(
-                    op, "-n", 3, "-b", 4, "-e", "96K", "-f", 37, "-d", "all", "-o", "all", "-r", 1, *FEW
-                )
+                sizes = ["-b", 4, "-e", "96K", "-f", 37]
+                kinds = ["-d", "all", "-o", "all", "-r", 1]
+                code, said, err = bench(op, "-n", 3, *sizes, *kinds, *FEW)
                 self.assertEqual((code, err), (0, ""))
                 self.assertEqual((said["ranks"], said["version"].count(".")), (3, 2))
                 types = {(row["type"], row["redop"]) for row in said["results"]}
@@ -89,6 +89,24 @@ class Results(unittest.TestCase):
         for name in names:
             _, said, _ = bench("allreduce", "-n", 3, "-e", 8, "--algorithm", name, *FEW)
             self.assertEqual({row["algorithm"] for row in said["results"]}, {name})
+
+    def test_algorithms_that_cannot_run_are_left_out(self):
+        words = ["allgather", "-n", 2, "-e", 8, "--algorithm", "all", "--transport", "ucx", *FEW]
+        got = run(BENCH, *words)
+        self.assertEqual((got.returncode, got.stderr), (0, b""))
+        self.assertIn(b"#   direct left out: ", got.stdout)
+        words[words.index("all")] = "direct"
+        got = run(BENCH, *words)
+        self.assertEqual((got.returncode, got.stdout.count(b"direct left out")), (1, 0))
+        self.assertIn(b"allgather: ", got.stderr)
+
+    def test_what_runs_is_named_not_what_was_asked(self):
+        words = ["allreduce", "-n", 2, "-b", "64K", "-e", "64K", "--algorithm", "direct", *FEW]
+        for buffers in ("plain", "registered"):
+            _, said, _ = bench(*words, "--buffers", buffers)
+            for row in said["results"]:
+                self.assertEqual(row["asked"], "direct")
+                self.assertEqual(row["algorithm"] == "direct", buffers == "registered")
 
     def test_wrong_values_are_found(self):
         code, said, err = bench(
@@ -167,10 +185,11 @@ class Usage(unittest.TestCase):
             (["allreduce", "-o", "prod"], "-o takes one of sum, max, min, avg, all"),
             (["allreduce", "-t", "0"], "-t takes a number from 1"),
             (["reduce", "-n", "2", "-r", "2"], "there are 2 ranks"),
-            (["allreduce", "--algorithm", "magic"], "--algorithm of allreduce takes one of auto, all"),
+            (["allreduce", "--algorithm", "magic"], "takes one of auto, all"),
             (["allreduce", "--transport", "verbs"], "--transport takes one of auto, shm, ucx, tcp"),
             (["allreduce", "--buffers", "pinned"], "--buffers takes one of plain, registered"),
             (["allreduce", "--in-place", "2"], "--in-place takes a number"),
+            (["sendrecv", "--algorithm", "eager"], "one algorithm"),
             (["barrier", "--in-place", "1"], "no in-place form"),
             (["allreduce", "--peer", "openmpi"], "--peer"),
             (["allreduce", "--json"], "--json needs a value"),

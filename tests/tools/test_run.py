@@ -70,7 +70,8 @@ class Output(unittest.TestCase):
         self.assertEqual((got.returncode, got.stdout), (0, b"[0] hello\n"))
 
     def test_ends_when_nobody_reads(self):
-        job = start(RUN, "-n", 2, *python("import os\nprint('pid', os.getpid())\nwhile 1: print(0)"))
+        source = "import os\nprint('pid', os.getpid())\nwhile 1: print(0)"
+        job = start(RUN, "-n", 2, *python(source))
         watch = Watch(ready(job, 2))
         job.stdout.close()
         job.wait()
@@ -89,7 +90,8 @@ class Environment(unittest.TestCase):
             got = run(RUN, "-n", 2, *python(source), env={"TMPDIR": folder})
             lines = [line.split()[1:] for line in got.stdout.decode().splitlines()]
             self.assertEqual(lines[0], lines[1])
-            self.assertEqual(lines[0][:3], [oct(stat.S_IFREG | 0o600), oct(stat.S_IFDIR | 0o700), "64"])
+            modes = [oct(stat.S_IFREG | 0o600), oct(stat.S_IFDIR | 0o700)]
+            self.assertEqual(lines[0][:3], [*modes, "64"])
             self.assertTrue(lines[0][3].startswith(folder))
             self.assertEqual(os.listdir(folder), [])
 
@@ -113,7 +115,8 @@ class Environment(unittest.TestCase):
     def test_signals_and_descriptors_are_as_before(self):
         source = (
             "import os, signal; print(signal.pthread_sigmask(signal.SIG_BLOCK, []),"
-            "signal.getsignal(signal.SIGTTIN) == signal.SIG_DFL, sorted(os.listdir('/proc/self/fd')))"
+            "signal.getsignal(signal.SIGTTIN) == signal.SIG_DFL,"
+            "sorted(os.listdir('/proc/self/fd')))"
         )
         got = run(RUN, "-n", 2, *python(source))
         for line in got.stdout.decode().splitlines():  # 3 is the listing's own.
@@ -170,10 +173,13 @@ class Failure(unittest.TestCase):
         self.assertEqual(watch.alive(), [])
 
     def test_keep_going_lets_the_others_finish(self):
-        source = "import os, sys; r = int(os.environ['RUBATO_RANK']); print(r); sys.exit(5 * (r == 1))"
+        source = (
+            "import os, sys; r = int(os.environ['RUBATO_RANK'])\nprint(r); sys.exit(5 * (r == 1))"
+        )
         got = run(RUN, "-n", 4, "--keep-going", *python(source))
         self.assertEqual(got.returncode, 5)
-        self.assertEqual(sorted(got.stdout.split(b"\n"))[1:], [b"[%d] %d" % (r, r) for r in range(4)])
+        lines = sorted(got.stdout.splitlines())
+        self.assertEqual(lines, [b"[%d] %d" % (rank, rank) for rank in range(4)])
         self.assertNotIn(b"ending", got.stderr)
 
     def test_timeout(self):
@@ -228,7 +234,7 @@ class Ending(unittest.TestCase):
             self.assertEqual(watch.alive(), [])
 
     def test_processes_that_outlive_their_rank_are_ended(self):
-        # A grandchild in a session of its own, with none of our descriptors: only adoption finds it.
+        # A grandchild in a session of its own, without our descriptors: only adoption finds it.
         source = (
             "import os, subprocess, sys\n"
             f"child = subprocess.Popen([sys.executable, '-c', {STAYS!r}], start_new_session=True,\n"
@@ -264,7 +270,7 @@ class Usage(unittest.TestCase):
             (["-n", "0", "true"], "-n takes a number from 1 to 4096, not '0'"),
             (["-n", "-1", "true"], "not '-1'"),
             (["-n", "2x", "true"], "not '2x'"),
-            (["-n", "1", "--bind", "socket", "true"], "--bind takes one of core, none, not 'socket'"),
+            (["-n", "1", "--bind", "socket", "true"], "--bind takes one of core, none"),
             (["-n", "1", "--timeout", "5", "true"], "--timeout takes a time"),
             (["-n", "1", "--timeout=0s", "true"], "above 0"),
             (["-n", "1", "--nonsense", "true"], "--nonsense"),

@@ -1,5 +1,5 @@
 /* support.c -- see support.h. A helper that fails ends the test. */
-#include "support.h"
+#include "tests/trainer/support.h"
 
 #include <check.h>
 #include <dirent.h>

@@ -2,13 +2,13 @@
  * test_compute.c -- the plain layers against finite differences, and every other backend against
  * the plain layers: gradients, losses and counts, for each model, loss, odd sizes and batches.
  */
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "compute.h"
-#include "rng.h"
+#include "tests/check_main.h"
+#include "trainer/compute.h"
+#include "trainer/rng.h"
 
 struct shape_case {
 	enum tr_model_kind kind;
@@ -315,10 +315,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("compute");
 	TCase *tests = tcase_create("compute");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(tests, 120);
 	tcase_add_loop_test(tests, plain_gradient_is_the_slope_of_the_loss, 0, CASE_COUNT);
@@ -327,10 +324,5 @@ int main(void)
 	tcase_add_test(tests, layouts_are_as_documented);
 	tcase_add_test(tests, cnn_wants_square_images);
 	tcase_add_test(tests, first_parameters_come_from_the_seed_alone);
-	suite_add_tcase(suite, tests);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? 0 : 1;
+	return check_main("compute", tests);
 }

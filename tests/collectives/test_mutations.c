@@ -1,0 +1,405 @@
+/*
+ * test_mutations.c -- does the checker notice? Breaks every algorithm in every systematic way, one
+ * change at a time, on one rank or on all, and asks for a proof. A mutant that is still proved must
+ * be explained: its lost dependency follows from the others, or it only reduces in another order.
+ */
+#include <check.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/check_main.h"
+#include "worlds.h"
+
+#define ALL_RANKS UINT32_MAX
+#define NEVER INT32_MAX /* A lag that no iteration reaches. */
+
+enum mutation {
+	DROP_DEP,
+	WEAKEN_DEP,
+	MOVE_DEP,
+	LAST_DEP_MUTATION = MOVE_DEP,
+	SWAP_OPERANDS,
+	DROP_OPERAND,
+	FIRST_OPERAND_TWICE,
+	NEXT_BLOCK,
+	MORE_BLOCKS,
+	NEXT_CHANNEL,
+	NEXT_PEER,
+	DROP_STEP,
+	DROP_MESSAGE,
+	TOGGLE_FINAL,
+	TOGGLE_ONCE,
+	OTHER_BUFFER,
+	NEXT_SLOT,
+	LESS_DEPTH,
+	LESS_DEPTH_EVERYWHERE,
+	OTHER_OWNER,
+	TOGGLE_PART,
+	MUTATION_COUNT
+};
+static const char *const names[MUTATION_COUNT] = {
+	"drop dependency", "weaken dependency", "move dependency",
+	"swap operands",   "drop operand",      "repeat operand",
+	"next block",      "more blocks",       "next channel",
+	"next peer",       "drop step",         "drop message",
+	"toggle final",    "toggle once",       "other buffer",
+	"next slot",       "less depth",        "less depth everywhere",
+	"other owner",     "toggle part",
+};
+
+struct mutant {
+	enum mutation mutation;
+	uint32_t rank, step, item; /* Item: which dependency, operand or span of the step. */
+};
+
+/* ---- One change ---- */
+
+static bool has_data(const struct rb_step *step)
+{
+	return step->to != RB_NO_SPAN || step->from_count > 0;
+}
+
+static uint32_t next_rank(uint32_t rank, uint32_t self, uint32_t n)
+{
+	do {
+		rank = (rank + 1) % n;
+	} while (rank == self);
+	return rank;
+}
+
+static bool mutate_dep(struct rb_schedule *s, struct rb_step *step, const struct mutant *m)
+{
+	if (m->item >= step->dep_count)
+		return false;
+	struct rb_dep *dep = &s->deps[step->dep + m->item];
+
+	if (m->mutation == DROP_DEP)
+		dep->lag = NEVER;
+	else if (m->mutation == WEAKEN_DEP)
+		dep->lag++; /* RB_DEP_ALL becomes 0. */
+	else
+		dep->step = (dep->step + 1) % s->step_count;
+	return true;
+}
+
+static bool mutate_operands(struct rb_schedule *s, struct rb_step *step, const struct mutant *m)
+{
+	if (step->kind != RB_STEP_REDUCE || m->item + 1 >= step->from_count)
+		return false;
+	struct rb_span *a = &s->spans[step->from + m->item], swap = *a;
+
+	if (m->mutation == FIRST_OPERAND_TWICE) {
+		a[1] = a[0];
+	} else if (m->mutation == DROP_OPERAND) {
+		memmove(a, a + 1, (step->from_count - m->item - 1u) * sizeof(*a));
+		step->from_count--;
+	} else {
+		a[0] = a[1];
+		a[1] = swap;
+	}
+	return true;
+}
+
+static void less_depth_everywhere(struct world *w, uint32_t owner, uint32_t slot)
+{
+	for (uint32_t r = 0; r < w->rank_count; r++)
+		for (uint32_t i = 0; i < w->schedules[r].span_count; i++) {
+			struct rb_span *span = &w->schedules[r].spans[i];
+
+			if (span->buffer == RB_BUF_SCRATCH && span->slot == slot &&
+			    (span->rank == RB_SELF ? r : span->rank) == owner)
+				span->depth--;
+		}
+}
+
+static bool mutate_span(struct world *w, struct rb_schedule *s, struct rb_step *step,
+			const struct mutant *m)
+{
+	uint32_t index = m->item < step->from_count ? step->from + m->item : step->to;
+
+	if (m->item > step->from_count || index == RB_NO_SPAN)
+		return false;
+	struct rb_span *span = &s->spans[index];
+	bool scratch = span->buffer == RB_BUF_SCRATCH;
+
+	switch (m->mutation) {
+	case OTHER_BUFFER:
+		span->buffer = span->buffer == RB_BUF_OUT ? RB_BUF_IN : RB_BUF_OUT;
+		return true;
+	case NEXT_SLOT:
+		span->slot++;
+		return scratch;
+	case LESS_DEPTH:
+		span->depth--;
+		return scratch && span->depth > 0;
+	case LESS_DEPTH_EVERYWHERE:
+		if (!scratch || span->depth < 2)
+			return false;
+		less_depth_everywhere(w, span->rank == RB_SELF ? s->rank : span->rank, span->slot);
+		return true;
+	case OTHER_OWNER:
+		span->rank = span->rank == RB_SELF ? (s->rank + 1) % s->rank_count : RB_SELF;
+		return s->rank_count > 1;
+	case TOGGLE_PART:
+		span->part ^= 1;
+		return !scratch;
+	default:
+		return false;
+	}
+}
+
+static void drop(struct rb_step *step)
+{
+	step->blocks = 0;
+	step->flags &= (uint8_t)~RB_STEP_ONCE;
+}
+
+static bool drop_message(struct world *w, const struct rb_schedule *s, struct rb_step *step)
+{
+	bool sends = step->kind == RB_STEP_SEND || step->kind == RB_STEP_PUT ||
+		     step->kind == RB_STEP_NOTIFY;
+
+	if (!sends)
+		return false;
+	struct rb_schedule *peer = &w->schedules[step->peer];
+
+	for (uint32_t i = 0; i < peer->step_count; i++) {
+		struct rb_step *other = &peer->steps[i];
+
+		if ((other->kind == RB_STEP_RECV || other->kind == RB_STEP_WAIT) &&
+		    other->peer == s->rank && other->channel == step->channel)
+			drop(other);
+	}
+	drop(step);
+	return true;
+}
+
+static bool mutate_step(struct world *w, struct rb_schedule *s, struct rb_step *step,
+			const struct mutant *m)
+{
+	bool local = step->peer == RB_SELF;
+
+	if (m->item > 0)
+		return false;
+	switch (m->mutation) {
+	case NEXT_BLOCK:
+		step->block = (step->block + 1) % s->block_count;
+		return s->block_count > 1 && step->blocks > 0;
+	case MORE_BLOCKS:
+		step->block -= step->block + 1 == s->block_count && step->block > 0;
+		step->blocks++;
+		return step->blocks > 1;
+	case NEXT_CHANNEL:
+		step->channel++;
+		return !local;
+	case NEXT_PEER:
+		if (local || s->rank_count < 3)
+			return false;
+		step->peer = next_rank(step->peer, s->rank, s->rank_count);
+		return true;
+	case DROP_STEP:
+		drop(step);
+		return true;
+	case DROP_MESSAGE:
+		return drop_message(w, s, step);
+	case TOGGLE_FINAL:
+		step->flags ^= RB_STEP_FINAL;
+		return step->kind == RB_STEP_COPY || step->kind == RB_STEP_REDUCE;
+	case TOGGLE_ONCE:
+		step->flags ^= RB_STEP_ONCE;
+		return has_data(step) || step->blocks > 0 || !(step->flags & RB_STEP_ONCE);
+	default:
+		return false;
+	}
+}
+
+/* False where the change does not apply: the world is then to be built anew, too. */
+static bool mutate_rank(struct world *w, uint32_t rank, const struct mutant *m)
+{
+	struct rb_schedule *s = &w->schedules[rank];
+
+	if (m->step >= s->step_count)
+		return false;
+	struct rb_step *step = &s->steps[m->step];
+
+	if (m->mutation <= LAST_DEP_MUTATION)
+		return mutate_dep(s, step, m);
+	if (m->mutation <= FIRST_OPERAND_TWICE)
+		return mutate_operands(s, step, m);
+	if (m->mutation >= OTHER_BUFFER)
+		return mutate_span(w, s, step, m);
+	return mutate_step(w, s, step, m);
+}
+
+static bool mutate(struct world *w, const struct mutant *m)
+{
+	bool changed = false;
+
+	if (m->rank != ALL_RANKS)
+		return mutate_rank(w, m->rank, m);
+	for (uint32_t r = 0; r < w->rank_count; r++)
+		changed |= mutate_rank(w, r, m);
+	return changed;
+}
+
+/* ---- Verdicts ---- */
+
+#define LAYOUTS 3
+struct spread {
+	struct rb_layout layout[LAYOUTS];
+	uint64_t offsets[2][16];
+};
+
+/* Every block has more chunks than there are slots, and no two blocks as many; one has none. */
+static void spread_init(struct spread *spread, const struct world *w)
+{
+	uint32_t n = w->rank_count;
+
+	for (uint32_t b = 0; b < n; b++) {
+		spread->offsets[0][b + 1] = spread->offsets[0][b] + 2 * (6 + b) - b % 2;
+		spread->offsets[1][b + 1] =
+			spread->offsets[1][b] + (b == 1 ? 0 : 2 * (6 + 2 * (n - b)));
+	}
+	for (uint32_t i = 0; i < 2; i++)
+		spread->layout[i] = world_layout(
+			w, w->algorithm->block_per_rank ? spread->offsets[i][n] : 13u + i, 2, 1,
+			spread->offsets[i]);
+	spread->layout[2] = world_layout(w, 1, 2, 1, NULL);
+	if (w->algorithm->kind == RB_KIND_BARRIER)
+		for (uint32_t i = 0; i < LAYOUTS; i++)
+			spread->layout[i] = world_layout(w, 0, 2, 1, NULL);
+}
+
+static bool proved_everywhere(const struct world *w, const struct spread *spread)
+{
+	for (uint32_t i = 0; i < LAYOUTS; i++)
+		for (int in_place = 0; in_place <= 1; in_place++)
+			if (!world_prove(w, &spread->layout[i], in_place, 3, NULL))
+				return false;
+	return true;
+}
+
+/* Whether what the dependency gave follows from what is left, on each rank that it was changed. */
+static bool implied_everywhere(const struct world *mutant, const struct world *original,
+			       const struct spread *spread, const struct mutant *m)
+{
+	struct rb_check check = { .kind = mutant->algorithm->kind,
+				  .schedules = mutant->schedules,
+				  .rank_count = mutant->rank_count,
+				  .root = mutant->root,
+				  .instances = 3,
+				  .implied_step = m->step };
+	struct rb_check_result result;
+
+	for (uint32_t r = 0; r < mutant->rank_count; r++) {
+		const struct rb_schedule *s = &original->schedules[r];
+
+		if ((m->rank != ALL_RANKS && m->rank != r) || m->step >= s->step_count ||
+		    m->item >= s->steps[m->step].dep_count)
+			continue;
+		check.implied_rank = r;
+		check.implied_dep = s->deps[s->steps[m->step].dep + m->item];
+		for (uint32_t i = 0; i < LAYOUTS; i++) {
+			check.layout = &spread->layout[i];
+			ck_assert_int_eq(rb_check_schedules(&check, &result), RUBATO_OK);
+			if (!result.implied)
+				return false;
+		}
+	}
+	return true;
+}
+
+struct tally {
+	uint32_t caught, implied, reordered, survived;
+};
+
+static void judge(const struct world *original, const struct spread *spread, const struct mutant *m,
+		  struct tally *tally)
+{
+	struct world w;
+	char text[300];
+
+	world_build(&w, original->algorithm, original->rank_count, original->root);
+	if (!mutate(&w, m)) {
+		world_free(&w);
+		return;
+	}
+	if (!proved_everywhere(&w, spread)) {
+		tally->caught++;
+	} else if (m->mutation <= LAST_DEP_MUTATION &&
+		   implied_everywhere(&w, original, spread, m)) {
+		tally->implied++;
+	} else if (m->mutation == SWAP_OPERANDS) {
+		tally->reordered++; /* Proved: the same elements, in one order on all ranks. */
+	} else {
+		const struct rb_schedule *s =
+			&original->schedules[m->rank == ALL_RANKS ? 0 : m->rank];
+
+		text[0] = '\0';
+		if (m->step < s->step_count)
+			(void)rb_step_text(s, m->step, text, sizeof(text));
+		printf("  survived: %s %s, %u ranks: %s %u on rank %d: %s\n",
+		       rb_kind_name(w.algorithm->kind), w.algorithm->name, w.rank_count,
+		       names[m->mutation], m->item, (int)m->rank, text);
+		tally->survived++;
+	}
+	world_free(&w);
+}
+
+static void judge_all(const struct world *original, struct tally *tally)
+{
+	struct spread spread = { 0 };
+	uint32_t steps = 0;
+
+	spread_init(&spread, original);
+	ck_assert(proved_everywhere(original, &spread));
+	for (uint32_t r = 0; r < original->rank_count; r++)
+		if (original->schedules[r].step_count > steps)
+			steps = original->schedules[r].step_count;
+	/* A change on all ranks at once, and on each alone. */
+	for (uint32_t r = 0; r <= original->rank_count; r++)
+		for (uint32_t i = 0; i < steps; i++)
+			for (int kind = 0; kind < MUTATION_COUNT; kind++)
+				for (uint32_t item = 0; item < 12; item++) {
+					struct mutant m = { (enum mutation)kind,
+							    r < original->rank_count ? r
+										     : ALL_RANKS,
+							    i, item };
+
+					judge(original, &spread, &m, tally);
+				}
+}
+
+START_TEST(every_change_is_noticed)
+{
+	const struct rb_algorithm *a = &rb_algorithms[_i];
+	uint32_t most = a->rank_max < 5 ? a->rank_max : 5;
+	struct tally tally = { 0 };
+
+	for (uint32_t n = 2; n <= most; n++) {
+		bool rooted = a->kind == RB_KIND_BROADCAST || a->kind == RB_KIND_REDUCE;
+		struct world world;
+
+		world_build(&world, a, n, rooted ? 1 : 0);
+		judge_all(&world, &tally);
+		world_free(&world);
+	}
+	printf("%-14s %-18s caught %5u  implied %4u  other order %3u  survived %u\n",
+	       rb_kind_name(a->kind), a->name, tally.caught, tally.implied, tally.reordered,
+	       tally.survived);
+	(void)fflush(stdout);
+	ck_assert_uint_gt(tally.caught, 0);
+	ck_assert_uint_eq(tally.survived, 0);
+}
+END_TEST
+
+int main(void)
+{
+	TCase *tc = tcase_create("mutations");
+
+	tcase_set_timeout(tc, 600);
+	tcase_add_loop_test(tc, every_change_is_noticed, 0, (int)rb_algorithm_count);
+	return check_main("mutations", tc);
+}

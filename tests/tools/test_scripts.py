@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""test_scripts.py SOURCE-ROOT -- tools/check, install, quickstart: options, counts, failures."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from programs import check_usage, run
+
+ROOT = pathlib.Path(sys.argv.pop(1))
+TOOLS = ROOT / "tools"
+
+PROJECT = {  # One test of each kind, by exit status; what check passes must be known options.
+    "meson.build": """
+project('small', 'c')
+foreach name, status : {'good': '0', 'bad': '1', 'absent': '77'}
+  program = executable(name, 'program.c', c_args: '-DSTATUS=' + status)
+  test(name, program, suite: name == 'good' ? 'base' : 'other')
+endforeach
+""",
+    "meson_options.txt": "option('assertions', type: 'boolean', value: false)\n",
+    "program.c": "int main(void)\n{\n\treturn STATUS;\n}\n",
+    "tools/install": "#!/bin/sh\nexit 0\n",
+}
+
+
+class Check(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        for name, text in PROJECT.items():
+            self.write(name, text)
+        (self.path("tools/install")).chmod(0o755)
+        shutil.copy(TOOLS / "check", self.path("tools/check"))
+        self.addCleanup(self.folder.cleanup)
+
+    def path(self, name):
+        return pathlib.Path(self.folder.name, name)
+
+    def write(self, name, text):
+        self.path(name).parent.mkdir(parents=True, exist_ok=True)
+        self.path(name).write_text(text)
+
+    def check(self, *words):
+        # As from a shell: nothing of the surrounding meson test, no compiler flags of its run.
+        clean = {key: value for key, value in os.environ.items() if not key.startswith("MESON")}
+        got = subprocess.run(
+            [self.path("tools/check"), *words],
+            cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True, env=clean,
+        )
+        return got.returncode, got.stdout.splitlines(), got.stderr
+
+    def test_counts_and_fails_twice_in_a_row(self):
+        for _ in range(2):
+            code, lines, err = self.check("--quick")
+            self.assertEqual((code, lines[-1]), (1, "1 passed, 1 failed, 1 skipped"), lines)
+            self.assertIn("== failed: plain: small:other / bad FAIL", lines)
+
+    def test_phases_add_up(self):
+        code, lines, _ = self.check("--phase", "plain", "--phase=asan")
+        self.assertEqual((code, lines[-1]), (1, "2 passed, 2 failed, 2 skipped"), lines)
+
+    def test_all_good_is_success(self):
+        self.write("meson.build", PROJECT["meson.build"].replace("'bad': '1', ", ""))
+        code, lines, _ = self.check("--quick")
+        self.assertEqual((code, lines[-1]), (0, "1 passed, 0 failed, 1 skipped"), lines)
+
+    def test_a_broken_build_fails(self):
+        self.write("program.c", "int main(void)\n{\n\treturn nothing;\n}\n")
+        code, lines, _ = self.check("--quick")
+        self.assertEqual((code, lines[-1]), (1, "0 passed, 1 failed, 0 skipped"), lines)
+        self.assertTrue(any("nothing" in line for line in lines), lines)
+
+    def test_no_tests_at_all_fails(self):
+        self.write("meson.build", "project('empty', 'c')\n")
+        code, lines, _ = self.check("--quick")
+        self.assertEqual((code, lines[-1]), (1, "0 passed, 1 failed, 0 skipped"), lines)
+
+
+class Usage(unittest.TestCase):
+    def test_bad_options(self):
+        check_usage(self, TOOLS / "check", "--nonsense", says="unknown option --nonsense")
+        check_usage(self, TOOLS / "check", "--phase", "msan", says="not 'msan'")
+        check_usage(self, TOOLS / "check", "--phase", says="--phase takes")
+        check_usage(self, TOOLS / "install", "everything", says="usage")
+
+    def test_help(self):
+        for name in ("check", "quickstart"):
+            got = run(TOOLS / name, "--help")
+            self.assertEqual(got.returncode, 0)
+            self.assertIn(f"usage: tools/{name}".encode(), got.stdout)
+
+    def test_every_package_has_a_purpose_and_a_reason(self):
+        for line in (TOOLS / "packages").read_text().splitlines():
+            if not line.startswith("#"):
+                words = line.split()
+                self.assertIn(words[1], ("run", "test"), line)
+                self.assertGreater(len(words), 3, line)
+
+
+if __name__ == "__main__":
+    unittest.main()

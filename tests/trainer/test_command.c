@@ -1,0 +1,245 @@
+/*
+ * test_command.c -- the command line of rubato-train (argument 1) as users meet it: what is
+ * refused, with which exit status, in one line on standard error, and that a refused run leaves
+ * nothing behind.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/check_main.h"
+#include "tests/trainer/support.h"
+#include "trainer/npy.h"
+
+#define WORDS_MAX 24
+
+static const char *program;
+static char folder[PATH_BYTES];
+
+/* 8 rows of 4 x 4 images with labels 0 to 1. */
+static void setup(void)
+{
+	static const int64_t labels[8] = { 0, 1, 0, 1, 0, 1, 0, 1 };
+	static const float wrong[3] = { 1, 2, 3 };
+	float images[8 * 16];
+	char path[PATH_BYTES], data[PATH_BYTES];
+	struct tr_note note;
+
+	folder_make(folder);
+	for (int i = 0; i < 8 * 16; i++)
+		images[i] = (float)(i * 37 % 11) / 11.0f;
+	path_join(data, folder, "data");
+	ck_assert_int_eq(mkdir(data, 0777), 0);
+	npy_write(path_join(path, data, "x.npy"), 1,
+		  "{'descr': '<f4', 'fortran_order': False, 'shape': (8, 4, 4), }", images,
+		  sizeof(images));
+	npy_write(path_join(path, data, "y.npy"), 1,
+		  "{'descr': '<i8', 'fortran_order': False, 'shape': (8,), }", labels,
+		  sizeof(labels));
+	path_join(data, folder, "flat");
+	ck_assert_int_eq(mkdir(data, 0777), 0);
+	npy_write(path_join(path, data, "x.npy"), 1,
+		  "{'descr': '<f4', 'fortran_order': False, 'shape': (8, 16), }", images,
+		  sizeof(images));
+	npy_write(path_join(path, data, "y.npy"), 1,
+		  "{'descr': '<i8', 'fortran_order': False, 'shape': (8,), }", labels,
+		  sizeof(labels));
+	ck_assert_int_eq(tr_npy_write(path_join(path, folder, "wrong.npy"), wrong, 3, &note), 0);
+	ck_assert_int_eq(chdir(folder), 0);
+}
+
+static void teardown(void)
+{
+	ck_assert_int_eq(chdir("/"), 0);
+	folder_remove(folder);
+}
+
+/* Splits at single spaces; "''" stands for an empty word. */
+static void run_line(const char *line, struct outcome *outcome)
+{
+	char copy[1024], *at = copy, *word;
+	const char *argv[WORDS_MAX + 2] = { program };
+	int count = 1;
+
+	snprintf(copy, sizeof(copy), "%s", line);
+	while ((word = strsep(&at, " ")) != NULL) {
+		if (word[0] == '\0') /* The end of RUN. */
+			continue;
+		ck_assert_int_le(count, WORDS_MAX);
+		argv[count++] = strcmp(word, "''") == 0 ? "" : word;
+	}
+	process_run(argv, outcome);
+}
+
+#define RUN "--data npy:data --model logistic --batch 2 --quiet "
+
+static const struct {
+	const char *line;
+	int status;
+	const char *word; /* In the line on standard error. */
+} bad[] = {
+	{ "--nonsense", 2, "--nonsense" },
+	{ "-z", 2, "-z" },
+	{ "stray", 2, "stray" },
+	{ "--lr", 2, "--lr" },
+	{ "--model resnet", 2, "unknown" },
+	{ "--model gpt", 2, "not in this version" },
+	{ "--model ''", 2, "--model" },
+	{ "--hidden 0", 2, "--hidden" },
+	{ "--data mnist", 2, "unknown" },
+	{ "--data cifar10:x", 2, "not in this version" },
+	{ "--data npy", 2, "folder" },
+	{ "--data npy:", 2, "folder" },
+	{ "--device cuda", 2, "not in this version" },
+	{ "--device tpu", 2, "unknown" },
+	{ "--algorithm eager", 2, "not in this version" },
+	{ "--algorithm adpsgd", 2, "not in this version" },
+	{ "--algorithm syncc", 2, "unknown" },
+	{ "--optimizer adam", 2, "not in this version" },
+	{ "--lr -1", 2, "--lr" },
+	{ "--lr nan", 2, "--lr" },
+	{ "--lr inf", 2, "--lr" },
+	{ "--lr 0.1x", 2, "--lr" },
+	{ "--lr ''", 2, "--lr" },
+	{ "--momentum 1", 2, "--momentum" },
+	{ "--momentum -0.1", 2, "--momentum" },
+	{ "--weight-decay x", 2, "--weight-decay" },
+	{ "--lr-schedule exponential", 2, "--lr-schedule" },
+	{ "--lr-schedule step:0:0.1", 2, "--lr-schedule" },
+	{ "--lr-schedule warmup:5,cosine --warmup 3", 2, "--warmup" },
+	{ "--warmup -3", 2, "--warmup" },
+	{ "--batch 0", 2, "--batch" },
+	{ "--batch -4", 2, "--batch" },
+	{ "--batch 1.5", 2, "--batch" },
+	{ "--batch 99999999999999999999", 2, "--batch" },
+	{ "--ranks 0", 2, "--ranks" },
+	{ "--ranks 1000000", 2, "--ranks" },
+	{ "-n many", 2, "--ranks" },
+	{ "--epochs 0", 2, "--epochs" },
+	{ "--steps 0", 2, "--steps" },
+	{ "--epochs 2 --steps 5", 2, "one of the two" },
+	{ "--seed -1", 2, "--seed" },
+	{ "--save ''", 2, "--save" },
+	{ "--eval-every x", 2, "--eval-every" },
+	{ "--data npy:data --batch 9 --out out", 2, "--batch" },
+	{ "--data npy:data --batch 3 --ranks 3 --out out", 2, "--batch" },
+	{ "--data npy:none --out out", 1, "No such file" },
+	{ "--data npy:none --out out --ranks 3", 1, "No such file" },
+	{ "--data fashion-mnist:none --out out", 1, "No such file" },
+	{ RUN "--steps 2 --init none.npy --out out", 1, "No such file" },
+	{ RUN "--steps 2 --init wrong.npy --out out", 1, "3 values" },
+	{ RUN "--steps 2 --init wrong.npy --out out --ranks 2", 1, "3 values" },
+	{ RUN "--steps 2 --init data/x.npy --out out", 1, "flat float32" },
+	{ RUN "--steps 2 --save none/w.npy --out out", 1, "No such file" },
+	{ RUN "--steps 2 --save none/w.npy --out out --ranks 2", 1, "No such file" },
+	{ RUN "--steps 2 --out none/out --save w.npy", 1, "No such file" },
+	{ RUN "--steps 2 --out wrong.npy --save w.npy", 1, "directory" },
+	{ "--data npy:flat --model cnn --batch 2 --out out", 1, "square" },
+	{ RUN "--lr 100 --weight-decay 1000 --steps 90 --save w.npy --ranks 2", 1, "diverged" },
+};
+#define BAD_COUNT ((int)(sizeof(bad) / sizeof(bad[0])))
+
+START_TEST(bad_input_is_refused_in_one_line)
+{
+	struct outcome got;
+
+	run_line(bad[_i].line, &got);
+	ck_assert_msg(got.status == bad[_i].status, "'%s': status %d, '%s'", bad[_i].line,
+		      got.status, got.err);
+	ck_assert_msg(line_count(got.err) == 1, "'%s': '%s'", bad[_i].line, got.err);
+	ck_assert_msg(strncmp(got.err, "rubato-train: ", 14) == 0 &&
+			      strstr(got.err, bad[_i].word) != NULL,
+		      "'%s': '%s' lacks '%s'", bad[_i].line, got.err, bad[_i].word);
+	ck_assert_str_eq(got.out, "");
+	ck_assert_msg(folder_count(".") == 3, "'%s' left something behind", bad[_i].line);
+}
+END_TEST
+
+START_TEST(help_and_version)
+{
+	struct outcome got;
+
+	run_line("--help", &got);
+	ck_assert_int_eq(got.status, 0);
+	ck_assert_str_eq(got.err, "");
+	ck_assert_ptr_nonnull(strstr(got.out, "--lr-schedule"));
+	ck_assert_ptr_null(strstr(got.out, "adpsgd")); /* What is not there is not promised. */
+	run_line("--version", &got);
+	ck_assert_int_eq(got.status, 0);
+	ck_assert_int_eq(strncmp(got.out, "rubato-train ", 13), 0);
+}
+END_TEST
+
+START_TEST(good_lines_run)
+{
+	static const char *const good[] = {
+		RUN "--epochs 1",
+		RUN "--steps 2 --ranks 1",
+		RUN "--steps 2 -n 2 --no-shuffle --seed 18446744073709551615",
+		RUN "--steps 2 --ranks=2 --model=mlp --hidden=3 --momentum=0.9 --weight-decay=1e-4",
+		RUN "--steps 2 --lr-schedule warmup:1,step:1:0.5 --batch 8",
+		RUN "--steps 2 --model cnn --ranks 2 --lr-schedule cosine --warmup 1",
+	};
+	struct outcome got;
+
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+		run_line(good[i], &got);
+		ck_assert_msg(got.status == 0 && got.err[0] == '\0', "'%s': status %d, '%s'",
+			      good[i], got.status, got.err);
+		ck_assert_uint_eq(line_count(got.out), 1);
+	}
+}
+END_TEST
+
+START_TEST(out_holds_whole_documents)
+{
+	static const char *const keys[] = {
+		"\"algorithm\": \"sync\"",  "\"ranks\": 2",
+		"\"samples\": 8",           "\"seconds\"",
+		"\"samples_per_second\"",   "\"idle_fraction\"",
+		"\"final_loss\"",           "\"test_accuracy\": null",
+		"\"global_reductions\": 2", "\"local_reductions\": 0",
+		"\"bytes_sent\"",           "\"rounds\": 2",
+		"\"fresh_mean\": 2.0",      "\"contributors_mean\": 2.0",
+		"\"staleness_max\": 0",
+	};
+	struct outcome got;
+	size_t size_bytes;
+	char *text;
+
+	for (int turn = 0; turn < 2; turn++) { /* The second run replaces the first. */
+		run_line(RUN "--steps 2 --ranks 2 --out out --report-every 1 --save w.npy", &got);
+		ck_assert_msg(got.status == 0, "%s", got.err);
+		ck_assert_uint_eq(folder_count("out"), 2);
+		text = file_read("out/summary.json", &size_bytes);
+		ck_assert_ptr_nonnull(text);
+		for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+			ck_assert_msg(strstr(text, keys[i]) != NULL, "no %s in %s", keys[i], text);
+		free(text);
+		text = file_read("out/metrics.jsonl", &size_bytes);
+		ck_assert_ptr_nonnull(text);
+		ck_assert_uint_eq(line_count(text), 2);
+		ck_assert_int_eq(strncmp(text, "{\"step\":1,", 10), 0);
+		ck_assert_ptr_nonnull(strstr(text, "}\n{\"step\":2,"));
+		free(text);
+	}
+	ck_assert_uint_eq(folder_count("."), 5); /* data, flat, wrong.npy, out, w.npy. */
+}
+END_TEST
+
+int main(int argc, char **argv)
+{
+	TCase *tests = tcase_create("command");
+
+	if (argc != 2)
+		return EXIT_FAILURE;
+	program = argv[1];
+	tcase_set_timeout(tests, 120);
+	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_loop_test(tests, bad_input_is_refused_in_one_line, 0, BAD_COUNT);
+	tcase_add_test(tests, help_and_version);
+	tcase_add_test(tests, good_lines_run);
+	tcase_add_test(tests, out_holds_whole_documents);
+	return check_main("command", tests);
+}

@@ -1,0 +1,215 @@
+/* test_npy.c -- the .npy reader and writer, mostly against files that lie. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/check_main.h"
+#include "tests/trainer/support.h"
+#include "trainer/npy.h"
+
+static char folder[PATH_BYTES];
+
+static void setup(void)
+{
+	folder_make(folder);
+}
+
+static void teardown(void)
+{
+	folder_remove(folder);
+}
+
+static const char *in_folder(const char *name)
+{
+	static char path[PATH_BYTES];
+
+	return path_join(path, folder, name);
+}
+
+static void expect_refusal(const char *path, const char *word)
+{
+	struct tr_npy array = { .rank = 77 };
+	struct tr_note note = { 0 };
+
+	ck_assert_msg(tr_npy_read(path, &array, &note) != RUBATO_OK, "accepted: expected '%s'",
+		      word);
+	ck_assert_msg(strstr(note.text, word) != NULL, "'%s' lacks '%s'", note.text, word);
+	ck_assert_ptr_nonnull(strstr(note.text, path));
+	ck_assert_ptr_null(strchr(note.text, '\n'));
+	ck_assert_uint_eq(array.rank, 77); /* Outputs are left alone. */
+}
+
+START_TEST(reads_versions_and_shapes)
+{
+	static const struct {
+		unsigned version;
+		const char *dictionary;
+		uint32_t rank;
+		uint64_t count;
+	} good[] = {
+		{ 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }", 2, 6 },
+		{ 2, "{'descr': '<f4', 'fortran_order': False, 'shape': (6,), }   ", 1, 6 },
+		{ 1, "{'shape':(1,2,3),'fortran_order':False,'descr':'<f4'}", 3, 6 },
+		{ 1, "{\"descr\": \"<f4\", \"fortran_order\": False, \"shape\": ()}", 0, 1 },
+		{ 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (0, 5), }", 2, 0 },
+	};
+	const float data[6] = { 1, 2, 3, 4, 5, 6 };
+
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+		struct tr_npy array;
+		struct tr_note note = { 0 };
+
+		npy_write(in_folder("a.npy"), good[i].version, good[i].dictionary, data,
+			  good[i].count * sizeof(float));
+		ck_assert_msg(tr_npy_read(in_folder("a.npy"), &array, &note) == RUBATO_OK, "%s",
+			      note.text);
+		ck_assert_uint_eq(array.rank, good[i].rank);
+		ck_assert_uint_eq(array.count, good[i].count);
+		ck_assert_int_eq(memcmp(array.bytes, data, array.count * sizeof(float)), 0);
+		free(array.bytes);
+	}
+}
+END_TEST
+
+START_TEST(reads_every_width_of_integers)
+{
+	static const struct {
+		const char *descr;
+		uint8_t bytes[8];
+		size_t item_bytes;
+		int64_t want;
+	} items[] = {
+		{ "|i1", { 0xfe }, 1, -2 },
+		{ "|u1", { 0xfe }, 1, 254 },
+		{ "<i2", { 0xfe, 0xff }, 2, -2 },
+		{ "<u2", { 0xfe, 0xff }, 2, 65534 },
+		{ "<i4", { 0xfe, 0xff, 0xff, 0xff }, 4, -2 },
+		{ "<u4", { 0xfe, 0xff, 0xff, 0xff }, 4, 4294967294 },
+		{ "<i8", { 0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff }, 8, -2 },
+		{ "<u8", { 7, 1 }, 8, 263 },
+	};
+
+	for (size_t i = 0; i < sizeof(items) / sizeof(items[0]); i++) {
+		char dictionary[128];
+		struct tr_npy array;
+		struct tr_note note = { 0 };
+
+		snprintf(dictionary, sizeof(dictionary),
+			 "{'descr': '%s', 'fortran_order': False, 'shape': (1,), }",
+			 items[i].descr);
+		npy_write(in_folder("a.npy"), 1, dictionary, items[i].bytes, items[i].item_bytes);
+		ck_assert_msg(tr_npy_read(in_folder("a.npy"), &array, &note) == RUBATO_OK, "%s",
+			      note.text);
+		ck_assert_int_eq(tr_npy_integer(&array, 0), items[i].want);
+		free(array.bytes);
+	}
+}
+END_TEST
+
+static const struct {
+	const char *dictionary, *word;
+} hostile[] = {
+	{ "", "malformed" },
+	{ "{", "malformed" },
+	{ "{}", "malformed" },
+	{ "{'descr': '<f4', 'fortran_order': False}", "malformed" },
+	{ "{'descr': '<f4', 'fortran_order': False, 'shape': (2)}", "malformed" },
+	{ "{'descr': '<f4', 'fortran_order': False, 'shape': (2, -1)}", "malformed" },
+	{ "{'descr': '<f4', 'fortran_order': False, 'shape': (,)}", "malformed" },
+	{ "{'descr': '<f4', 'fortran_order': False, 'shape': (2 3)}", "malformed" },
+	{ "{'descr': '<f4', 'fortran_order': Maybe, 'shape': (2,)}", "malformed" },
+	{ "{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (2,)}", "malformed" },
+	{ "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), 'x': 1}", "malformed" },
+	{ "{'descr': '<f4', 'fortran_order': False, 'shape': (2,)} and more", "malformed" },
+	{ "{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,2)}", "malformed" },
+	{ "{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}",
+	  "malformed" },
+	{ "{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296)}",
+	  "too large" },
+	{ "{'descr': '<f4', 'fortran_order': False, 'shape': (9223372036854775807,)}",
+	  "too large" },
+	{ "{'descr': '<f4', 'fortran_order': False, 'shape': (3,)}", "truncated" },
+	{ "{'descr': '<f4', 'fortran_order': False, 'shape': (1,)}", "too long" },
+	{ "{'descr': '<f4', 'fortran_order': True, 'shape': (2,)}", "Fortran" },
+	{ "{'descr': '>f4', 'fortran_order': False, 'shape': (2,)}", "dtype" },
+	{ "{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", "dtype" },
+	{ "{'descr': '<f2', 'fortran_order': False, 'shape': (4,)}", "dtype" },
+	{ "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,)}", "malformed" },
+};
+#define HOSTILE_COUNT ((int)(sizeof(hostile) / sizeof(hostile[0])))
+
+START_TEST(refuses_hostile_headers)
+{
+	const float data[2] = { 1, 2 };
+
+	npy_write(in_folder("a.npy"), 1, hostile[_i].dictionary, data, sizeof(data));
+	expect_refusal(in_folder("a.npy"), hostile[_i].word);
+}
+END_TEST
+
+/* Whatever is cut off, the reader says so and reads nothing beyond. */
+START_TEST(refuses_every_truncation)
+{
+	const float data[2] = { 1, 2 };
+	size_t size_bytes;
+	uint8_t *bytes;
+
+	npy_write(in_folder("a.npy"), 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}",
+		  data, sizeof(data));
+	bytes = file_read(in_folder("a.npy"), &size_bytes);
+	for (size_t cut = 0; cut < size_bytes; cut++) {
+		file_write(in_folder("cut.npy"), bytes, cut);
+		expect_refusal(in_folder("cut.npy"), "truncated");
+	}
+	free(bytes);
+}
+END_TEST
+
+START_TEST(refuses_other_files)
+{
+	uint8_t future[64] = "\x93NUMPY\x03";
+	uint8_t huge[64] = "\x93NUMPY\x02\x00\xff\xff\xff\xff";
+
+	expect_refusal(in_folder("none.npy"), "No such file");
+	expect_refusal(folder, "regular file");
+	file_write(in_folder("text.npy"), "1 2 3 4 5 6 7 8 9\n", 18);
+	expect_refusal(in_folder("text.npy"), "magic");
+	file_write(in_folder("future.npy"), future, sizeof(future));
+	expect_refusal(in_folder("future.npy"), "version");
+	file_write(in_folder("huge.npy"), huge, sizeof(huge));
+	expect_refusal(in_folder("huge.npy"), "header");
+}
+END_TEST
+
+START_TEST(what_is_written_is_read_back)
+{
+	const float data[5] = { 1.5f, -2.0f, 0.0f, 1e-30f, 3e30f };
+	struct tr_note note = { 0 };
+	struct tr_npy array;
+
+	for (int turn = 0; turn < 2; turn++) /* The second replaces the first. */
+		ck_assert_int_eq(tr_npy_write(in_folder("w.npy"), data, 5, &note), RUBATO_OK);
+	ck_assert_int_eq(tr_npy_read(in_folder("w.npy"), &array, &note), RUBATO_OK);
+	ck_assert_uint_eq(array.rank, 1);
+	ck_assert_uint_eq(array.count, 5);
+	ck_assert_int_eq(memcmp(array.bytes, data, sizeof(data)), 0);
+	free(array.bytes);
+	ck_assert_uint_eq(folder_count(folder), 1); /* Nothing is left beside it. */
+	ck_assert_int_ne(tr_npy_write(in_folder("none/w.npy"), data, 5, &note), RUBATO_OK);
+	ck_assert_ptr_nonnull(strstr(note.text, "No such file"));
+}
+END_TEST
+
+int main(void)
+{
+	TCase *tests = tcase_create("npy");
+
+	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_test(tests, reads_versions_and_shapes);
+	tcase_add_test(tests, reads_every_width_of_integers);
+	tcase_add_loop_test(tests, refuses_hostile_headers, 0, HOSTILE_COUNT);
+	tcase_add_test(tests, refuses_every_truncation);
+	tcase_add_test(tests, refuses_other_files);
+	tcase_add_test(tests, what_is_written_is_read_back);
+	return check_main("npy", tests);
+}

@@ -1,0 +1,326 @@
+/*
+ * test_train.c -- training by real processes of rubato-train (argument 1): N ranks with batches of
+ * B walk the path of one rank with batches of N * B; the same run again gives the same bits; a lost
+ * rank ends the job.
+ */
+#include <dirent.h>
+#include <math.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/check_main.h"
+#include "tests/trainer/support.h"
+#include "trainer/model.h"
+#include "trainer/npy.h"
+#include "trainer/rng.h"
+
+#define ROWS 130 /* Not a multiple of the 12 samples of a step: an epoch leaves 10 out. */
+#define SIDE 8
+#define CLASSES 3
+#define STEPS "100"
+
+static const char *program;
+static char folder[PATH_BYTES];
+
+/* Noisy images around one random image for each class. */
+static void setup(void)
+{
+	static float centre[CLASSES][SIDE * SIDE], x[ROWS][SIDE * SIDE];
+	static int32_t y[ROWS];
+	struct tr_rng rng = { 11 };
+
+	folder_make(folder);
+	ck_assert_int_eq(chdir(folder), 0);
+	ck_assert_int_eq(mkdir("data", 0777), 0);
+	for (int c = 0; c < CLASSES; c++)
+		for (int k = 0; k < SIDE * SIDE; k++)
+			centre[c][k] = (float)tr_rng_unit(&rng) - 0.5f;
+	for (int row = 0; row < ROWS; row++) {
+		y[row] = (int32_t)tr_rng_below(&rng, CLASSES);
+		for (int k = 0; k < SIDE * SIDE; k++)
+			x[row][k] = centre[y[row]][k] + 2.0f * ((float)tr_rng_unit(&rng) - 0.5f);
+	}
+	npy_write("data/x.npy", 1,
+		  "{'descr': '<f4', 'fortran_order': False, 'shape': (130, 8, 8), }", x, sizeof(x));
+	npy_write("data/y.npy", 2, "{'descr': '<i4', 'fortran_order': False, 'shape': (130,), }", y,
+		  sizeof(y));
+	npy_write("data/x_test.npy", 1,
+		  "{'descr': '<f4', 'fortran_order': False, 'shape': (130, 8, 8), }", x, sizeof(x));
+	npy_write("data/y_test.npy", 2,
+		  "{'descr': '<i4', 'fortran_order': False, 'shape': (130,), }", y, sizeof(y));
+}
+
+static void teardown(void)
+{
+	ck_assert_int_eq(chdir("/"), 0);
+	folder_remove(folder);
+}
+
+static struct tr_npy train(const char *model, const char *ranks, const char *batch,
+			   const char *save)
+{
+	const char *const argv[] = { program,
+				     "--data",
+				     "npy:data",
+				     "--model",
+				     model,
+				     "--ranks",
+				     ranks,
+				     "--batch",
+				     batch,
+				     "--steps",
+				     STEPS,
+				     "--lr",
+				     "0.05",
+				     "--momentum",
+				     "0.9",
+				     "--weight-decay",
+				     "1e-3",
+				     "--lr-schedule",
+				     "warmup:5,cosine",
+				     "--seed",
+				     "4",
+				     "--out",
+				     "out",
+				     "--save",
+				     save,
+				     "--quiet",
+				     NULL };
+	struct outcome got;
+	struct tr_npy array;
+	struct tr_note note = { 0 };
+
+	process_run(argv, &got);
+	ck_assert_msg(got.status == 0, "%s on %s ranks: status %d: %s", model, ranks, got.status,
+		      got.err);
+	ck_assert_str_eq(got.err, "");
+	ck_assert_msg(tr_npy_read(save, &array, &note) == RUBATO_OK, "%s", note.text);
+	return array;
+}
+
+static const struct {
+	enum tr_model_kind kind;
+	const char *ranks, *batch;
+} splits[] = {
+	{ TR_LOGISTIC, "2", "6" }, { TR_LOGISTIC, "3", "4" }, { TR_LOGISTIC, "4", "3" },
+	{ TR_MLP, "2", "6" },      { TR_MLP, "3", "4" },      { TR_MLP, "4", "3" },
+	{ TR_CNN, "2", "6" },      { TR_CNN, "3", "4" },      { TR_CNN, "4", "3" },
+};
+#define SPLIT_COUNT ((int)(sizeof(splits) / sizeof(splits[0])))
+
+START_TEST(ranks_share_one_path)
+{
+	const struct tr_shape shape = { 1, SIDE, SIDE };
+	const char *name = tr_model_name(splits[_i].kind);
+	struct tr_npy one = train(name, "1", "12", "one.npy");
+	struct tr_npy many = train(name, splits[_i].ranks, splits[_i].batch, "many.npy");
+	const float *a = one.bytes, *b = many.bytes;
+	struct tr_model model;
+	struct tr_note note;
+
+	ck_assert_int_eq(tr_model_build(&model, splits[_i].kind, TR_CROSS_ENTROPY, shape, CLASSES,
+					64, &note),
+			 RUBATO_OK);
+	ck_assert_uint_eq(one.count, model.parameter_count);
+	ck_assert_uint_eq(many.count, model.parameter_count);
+	float *first = calloc(model.parameter_count, sizeof(float));
+	ck_assert_ptr_nonnull(first);
+	tr_model_init(&model, 4, first);
+	for (uint32_t l = 0; l < model.layer_count; l++) {
+		const struct tr_layer *layer = &model.layers[l];
+		double difference = 0.0, norm = 0.0, moved = 0.0;
+
+		for (size_t i = layer->weight_offset; i < layer->bias_offset + layer->bias_count;
+		     i++) {
+			difference += pow((double)a[i] - (double)b[i], 2);
+			moved += pow((double)a[i] - (double)first[i], 2);
+			norm += pow((double)a[i], 2);
+		}
+		ck_assert_msg(sqrt(difference) <= 1e-4 * sqrt(norm), "%s on %s ranks, %s: %g", name,
+			      splits[_i].ranks, layer->name == NULL ? "-" : layer->name,
+			      sqrt(difference / norm));
+		/* It was a path: the parameters have gone a hundred times further than that. */
+		ck_assert(layer->name == NULL || sqrt(moved) > 1e-2 * sqrt(norm));
+	}
+	free(first);
+	free(one.bytes);
+	free(many.bytes);
+}
+END_TEST
+
+START_TEST(a_run_repeats_bit_by_bit)
+{
+	static const char *const models[] = { "logistic", "mlp", "cnn" };
+	struct tr_npy first = train(models[_i], "3", "4", "first.npy");
+	struct tr_npy again = train(models[_i], "3", "4", "again.npy");
+
+	ck_assert_uint_eq(first.count, again.count);
+	ck_assert_int_eq(memcmp(first.bytes, again.bytes, first.count * sizeof(float)), 0);
+	free(first.bytes);
+	free(again.bytes);
+}
+END_TEST
+
+START_TEST(it_learns)
+{
+	size_t size_bytes;
+	char *text, *at;
+	double accuracy;
+
+	free(train("cnn", "2", "6", "w.npy").bytes);
+	text = file_read("out/summary.json", &size_bytes);
+	ck_assert_ptr_nonnull(text);
+	at = strstr(text, "\"test_accuracy\": ");
+	ck_assert_ptr_nonnull(at);
+	accuracy = strtod(at + strlen("\"test_accuracy\": "), NULL);
+	ck_assert_msg(accuracy > 0.9, "test accuracy %g", accuracy);
+	free(text);
+}
+END_TEST
+
+/* Starts a run far longer than the test, and waits for its first lines of metrics. */
+static pid_t start_long_run(int err_fd)
+{
+	const char *const argv[] = { program,      "--data", "npy:data", "--model", "logistic",
+				     "--ranks",    "3",      "--batch",  "2",       "--steps",
+				     "2000000000", "--lr",   "0.001",    "--out",   "out",
+				     "--save",     "w.npy",  "--quiet",  NULL };
+	char tmp[PATH_BYTES];
+	pid_t pid;
+
+	ck_assert_int_eq(mkdir(path_join(tmp, folder, "tmp"), 0777), 0);
+	pid = fork();
+	ck_assert_int_ge(pid, 0);
+	if (pid == 0) {
+		alarm(120);
+		setenv("TMPDIR", tmp, 1);
+		dup2(err_fd, STDERR_FILENO);
+		execv(program, (char *const *)(uintptr_t)argv);
+		_exit(99);
+	}
+	for (;;) {
+		struct stat st;
+
+		if (stat("out/metrics.jsonl", &st) == 0 && st.st_size > 0)
+			return pid;
+		ck_assert_int_eq(waitpid(pid, NULL, WNOHANG), 0);
+		sched_yield();
+	}
+}
+
+/* The children of a process, from the kernel's list. */
+static unsigned children_of(pid_t pid, pid_t *out, unsigned out_max)
+{
+	char path[64];
+	unsigned count = 0;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)pid, (int)pid);
+	file = fopen(path, "r");
+	if (file == NULL)
+		return 0;
+	while (count < out_max && fscanf(file, "%d", &out[count]) == 1)
+		count++;
+	fclose(file);
+	return count;
+}
+
+static int ending(pid_t pid, int err_fd, char *err, size_t err_bytes)
+{
+	int status;
+	ssize_t got;
+
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	got = pread(err_fd, err, err_bytes - 1, 0);
+	ck_assert_int_ge(got, 0);
+	err[got] = '\0';
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+START_TEST(a_killed_rank_ends_the_job)
+{
+	FILE *err_file = tmpfile();
+	char err[2048];
+	pid_t pid, children[8];
+	int status;
+
+	ck_assert_ptr_nonnull(err_file);
+	pid = start_long_run(fileno(err_file));
+	ck_assert_uint_eq(children_of(pid, children, 8), 3);
+	ck_assert_int_eq(kill(children[1], SIGKILL), 0);
+	status = ending(pid, fileno(err_file), err, sizeof(err));
+	ck_assert_int_eq(status, 128 + SIGKILL);
+	ck_assert_uint_eq(line_count(err), 1);
+	ck_assert_ptr_nonnull(strstr(err, "signal 9"));
+	for (int i = 0; i < 3; i++)
+		ck_assert_int_eq(kill(children[i], 0), -1); /* Reaped: nobody is left. */
+	ck_assert_ptr_null(file_read("out/summary.json", &(size_t) { 0 }));
+	ck_assert_ptr_null(file_read("w.npy", &(size_t) { 0 }));
+	fclose(err_file);
+}
+END_TEST
+
+/* While it runs the job has one private folder with one secret; afterwards it has none. */
+static void check_secret(void)
+{
+	char path[PATH_BYTES] = "";
+	struct dirent *entry;
+	struct stat st;
+	DIR *dir = opendir("tmp");
+
+	ck_assert_ptr_nonnull(dir);
+	while ((entry = readdir(dir)) != NULL)
+		if (strncmp(entry->d_name, "rubato-", 7) == 0)
+			path_join(path, "tmp", entry->d_name);
+	closedir(dir);
+	ck_assert_int_eq(stat(path, &st), 0);
+	ck_assert_uint_eq(st.st_mode & 0777, 0700);
+	ck_assert_int_eq(chdir(path), 0);
+	ck_assert_int_eq(stat("secret", &st), 0);
+	ck_assert_uint_eq(st.st_mode & 0777, 0600);
+	ck_assert_int_eq(st.st_size, 48);
+	ck_assert_int_eq(chdir(folder), 0);
+}
+
+START_TEST(a_signal_ends_the_job)
+{
+	static const int numbers[] = { SIGINT, SIGTERM };
+	FILE *err_file = tmpfile();
+	char err[2048];
+	pid_t pid, children[8];
+
+	ck_assert_ptr_nonnull(err_file);
+	pid = start_long_run(fileno(err_file));
+	ck_assert_uint_eq(children_of(pid, children, 8), 3);
+	check_secret();
+	ck_assert_int_eq(kill(pid, numbers[_i]), 0);
+	ck_assert_int_eq(ending(pid, fileno(err_file), err, sizeof(err)), 128 + numbers[_i]);
+	ck_assert_uint_eq(line_count(err), 1);
+	for (int i = 0; i < 3; i++)
+		ck_assert_int_eq(kill(children[i], 0), -1);
+	ck_assert_uint_eq(folder_count("tmp"), 0);
+	fclose(err_file);
+}
+END_TEST
+
+int main(int argc, char **argv)
+{
+	TCase *tests = tcase_create("train");
+
+	if (argc != 2)
+		return EXIT_FAILURE;
+	program = argv[1];
+	tcase_set_timeout(tests, 240);
+	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_loop_test(tests, ranks_share_one_path, 0, SPLIT_COUNT);
+	tcase_add_loop_test(tests, a_run_repeats_bit_by_bit, 0, 3);
+	tcase_add_test(tests, it_learns);
+	tcase_add_test(tests, a_killed_rank_ends_the_job);
+	tcase_add_loop_test(tests, a_signal_ends_the_job, 0, 2);
+	return check_main("train", tests);
+}
