@@ -1,0 +1,233 @@
+/*
+ * sim_call.c -- calls whose results are known exactly.
+ *
+ * Inputs are small integers in every type, different for each rank, place and call, so that sums
+ * are exact in any order and what comes from a wrong place differs.
+ */
+#include <string.h>
+
+#include "tools/sim.h"
+
+#define SMALL 61 /* Values 0 .. 60; a prime, so that no block or chunk repeats it. */
+
+uint64_t sim_mix(uint64_t x)
+{
+	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+	x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+	return x ^ (x >> 31);
+}
+
+double sim_unit(uint64_t random)
+{
+	return (double)(random >> 11) * 0x1p-53;
+}
+
+static uint64_t value(const struct sim_call *call, uint32_t rank, uint64_t i)
+{
+	return (i * 7 + rank * 13u + call->salt + i / SMALL) % SMALL;
+}
+
+static void store(void *to, rubato_type type, uint64_t i, double x)
+{
+	switch (type) {
+	case RUBATO_FLOAT32:
+		((float *)to)[i] = (float)x;
+		break;
+	case RUBATO_FLOAT64:
+		((double *)to)[i] = x;
+		break;
+	case RUBATO_INT32:
+		((int32_t *)to)[i] = (int32_t)x;
+		break;
+	case RUBATO_INT64:
+		((int64_t *)to)[i] = (int64_t)x;
+		break;
+	}
+}
+
+/* Exact: by small integers, except for the average, whose one rounding is the definition's. */
+static void store_reduced(void *to, const struct sim_call *call, uint32_t rank_count, uint64_t i)
+{
+	uint64_t sum = 0, max = 0, min = SMALL;
+
+	for (uint32_t r = 0; r < rank_count; r++) {
+		uint64_t x = value(call, r, i);
+
+		sum += x;
+		max = x > max ? x : max;
+		min = x < min ? x : min;
+	}
+	switch (call->reduction) {
+	case RUBATO_SUM:
+		store(to, call->type, 0, (double)sum);
+		break;
+	case RUBATO_MAX:
+		store(to, call->type, 0, (double)max);
+		break;
+	case RUBATO_MIN:
+		store(to, call->type, 0, (double)min);
+		break;
+	case RUBATO_AVG: /* The sum times 1/size; of integers the quotient. */
+		if (call->type == RUBATO_FLOAT32)
+			*(float *)to = (float)sum * (1.0f / (float)rank_count);
+		else if (call->type == RUBATO_FLOAT64)
+			*(double *)to = (double)sum * (1.0 / (double)rank_count);
+		else
+			store(to, call->type, 0, (double)(sum / rank_count));
+		break;
+	}
+}
+
+uint64_t sim_call_in(const struct sim_call *call, uint32_t rank_count)
+{
+	return call->op == SIM_REDUCE_SCATTER ? call->count * rank_count : call->count;
+}
+
+uint64_t sim_call_out(const struct sim_call *call, uint32_t rank_count)
+{
+	return call->op == SIM_ALLGATHER ? call->count * rank_count : call->count;
+}
+
+uint64_t sim_call_count(enum sim_op op, rubato_type type, uint32_t rank_count, uint64_t size_bytes)
+{
+	uint64_t elements = size_bytes / rubato_type_bytes(type);
+
+	if (op == SIM_BARRIER)
+		return 0;
+	return op == SIM_REDUCE_SCATTER || op == SIM_ALLGATHER ? elements / rank_count : elements;
+}
+
+uint64_t sim_call_bytes(const struct sim_call *call, uint32_t rank_count)
+{
+	uint64_t in = sim_call_in(call, rank_count), out = sim_call_out(call, rank_count);
+
+	return (in > out ? in : out) * rubato_type_bytes(call->type);
+}
+
+/* ---- The call ---- */
+
+/* Pairs (0, 1), (2, 3), ...: each exchanges with its other; who is left over has nothing to do. */
+static uint32_t partner_of(uint32_t rank, uint32_t rank_count)
+{
+	uint32_t partner = rank ^ 1u;
+
+	return partner < rank_count ? partner : rank;
+}
+
+static rubato_status exchange(rubato_comm *comm, const struct sim_call *call, const void *in,
+			      void *out)
+{
+	uint32_t partner = partner_of(rubato_rank(comm), rubato_size(comm));
+	rubato_op *send = NULL, *recv = NULL;
+	rubato_status err;
+
+	if (partner == rubato_rank(comm))
+		return RUBATO_OK;
+	err = rubato_op_recv(comm, out, call->count, call->type, partner, 1, &recv);
+	if (err == RUBATO_OK)
+		err = rubato_op_send(comm, in, call->count, call->type, partner, 1, &send);
+	if (err == RUBATO_OK)
+		err = rubato_start(recv);
+	if (err == RUBATO_OK)
+		err = rubato_start(send);
+	if (err == RUBATO_OK)
+		err = rubato_wait(recv, RUBATO_TIMEOUT_DEFAULT);
+	if (err == RUBATO_OK)
+		err = rubato_wait(send, RUBATO_TIMEOUT_DEFAULT);
+	rubato_op_free(send);
+	rubato_op_free(recv);
+	return err;
+}
+
+static rubato_status perform(rubato_comm *comm, const struct sim_call *call, void *in, void *out)
+{
+	switch (call->op) {
+	case SIM_ALLREDUCE:
+		return rubato_allreduce(comm, in, out, call->count, call->type, call->reduction);
+	case SIM_REDUCE_SCATTER:
+		return rubato_reduce_scatter(comm, in, out, call->count, call->type,
+					     call->reduction);
+	case SIM_ALLGATHER:
+		return rubato_allgather(comm, in, out, call->count, call->type);
+	case SIM_BROADCAST:
+		return rubato_broadcast(comm, out, call->count, call->type, call->root);
+	case SIM_REDUCE:
+		return rubato_reduce(comm, in, out, call->count, call->type, call->reduction,
+				     call->root);
+	case SIM_BARRIER:
+		return rubato_barrier(comm);
+	case SIM_SENDRECV:
+		return exchange(comm, call, in, out);
+	}
+	return RUBATO_ERR_INTERNAL;
+}
+
+/* The element of the output that must be there; false: any. */
+static bool expected(const struct sim_call *call, uint32_t rank, uint32_t rank_count, uint64_t i,
+		     void *to)
+{
+	uint32_t partner = partner_of(rank, rank_count);
+
+	switch (call->op) {
+	case SIM_ALLREDUCE:
+		store_reduced(to, call, rank_count, i);
+		return true;
+	case SIM_REDUCE:
+		store_reduced(to, call, rank_count, i);
+		return rank == call->root;
+	case SIM_REDUCE_SCATTER:
+		store_reduced(to, call, rank_count, rank * call->count + i);
+		return true;
+	case SIM_ALLGATHER:
+		store(to, call->type, 0,
+		      (double)value(call, (uint32_t)(i / call->count), i % call->count));
+		return true;
+	case SIM_BROADCAST:
+		store(to, call->type, 0, (double)value(call, call->root, i));
+		return true;
+	case SIM_SENDRECV:
+		store(to, call->type, 0, (double)value(call, partner, i));
+		return partner != rank;
+	case SIM_BARRIER:
+		break;
+	}
+	return false;
+}
+
+rubato_status sim_call_make(rubato_comm *comm, const struct sim_call *call, void *in, void *out,
+			    struct sim_times *times, uint64_t *wrong)
+{
+	uint32_t rank = rubato_rank(comm), n = rubato_size(comm);
+	uint64_t outs = sim_call_out(call, n), want = 0;
+	size_t bytes = rubato_type_bytes(call->type);
+	double unit = call->rough ? 0.1 : 1;
+	rubato_status err;
+
+	for (uint64_t i = 0; i < sim_call_in(call, n); i++)
+		store(in, call->type, i, (double)value(call, rank, i) * unit);
+	memset(out, 0x5a, outs * bytes);
+	if (call->op == SIM_BROADCAST && rank == call->root)
+		memcpy(out, in, outs * bytes);
+	if (times->enter_ns > rubato_now(comm))
+		rubato_sleep(comm, times->enter_ns - rubato_now(comm));
+	times->enter_ns = rubato_now(comm);
+	err = perform(comm, call, in, out);
+	times->leave_ns = rubato_now(comm);
+	for (uint64_t i = 0; i < outs && err == RUBATO_OK && !call->rough; i++) {
+		if (expected(call, rank, n, i, &want))
+			*wrong += memcmp(&want, (uint8_t *)out + i * bytes, bytes) != 0;
+	}
+	return err;
+}
+
+uint64_t sim_call_digest(rubato_comm *comm, const struct sim_call *call, const void *out)
+{
+	uint64_t bytes = sim_call_out(call, rubato_size(comm)) * rubato_type_bytes(call->type);
+	uint64_t digest = 1;
+
+	if (call->op != SIM_ALLREDUCE && call->op != SIM_ALLGATHER && call->op != SIM_BROADCAST)
+		return 0;
+	for (uint64_t i = 0; i < bytes; i++)
+		digest = sim_mix(digest ^ ((const uint8_t *)out)[i]);
+	return digest;
+}
