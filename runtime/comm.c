@@ -89,6 +89,21 @@ static rubato_status transports_list(struct opening *o)
 	return RUBATO_OK;
 }
 
+/* TCP between ranks that met on the loopback device stays on it: UCX would listen everywhere. */
+static const char *interface_of(const struct rb_config *config)
+{
+	const char *root = config->root.text;
+
+	if (config->interface.text[0] != '\0')
+		return config->interface.text;
+	if (strcmp(config->transport.text, "tcp") != 0)
+		return NULL;
+	return strncmp(root, "127.", 4) == 0 || strncmp(root, "localhost:", 10) == 0 ||
+			       strncmp(root, "[::1]:", 6) == 0
+		       ? "lo"
+		       : NULL;
+}
+
 static rubato_status endpoints_open(struct opening *o)
 {
 	struct rubato_comm *comm = o->comm;
@@ -97,8 +112,7 @@ static rubato_status endpoints_open(struct opening *o)
 		.rank_count = comm->engine.rank_count,
 		.heap_bytes =
 			o->setup->heap_bytes > 0 ? o->setup->heap_bytes : comm->config.heap.number,
-		.interface =
-			comm->config.interface.text[0] != '\0' ? comm->config.interface.text : NULL,
+		.interface = interface_of(&comm->config),
 		.tcp_only = strcmp(comm->config.transport.text, "tcp") == 0,
 		.backend = o->setup->backend,
 	};

@@ -7,11 +7,13 @@
 #include "transport/ucx.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <ucs/debug/debug.h>
 #include <ucs/debug/log_def.h>
 #include <unistd.h>
 
@@ -352,13 +354,18 @@ static ucs_log_func_rc_t log_line(const char *file, unsigned line, const char *f
 	return UCS_LOG_FUNC_RC_STOP;
 }
 
-static void log_route(void)
+/* UCX's log and signal handlers are the process's, not a context's: once is enough, for ever. */
+static void process_tame(void)
 {
-	/* UCX's handlers are the process's, not a context's: once is enough, and forever. */
-	static atomic_flag routed = ATOMIC_FLAG_INIT;
+	static const int signals[] = { SIGILL, SIGSEGV, SIGBUS, SIGFPE };
+	static atomic_flag tamed = ATOMIC_FLAG_INIT;
 
-	if (!atomic_flag_test_and_set(&routed))
-		ucs_log_push_handler(log_line);
+	if (atomic_flag_test_and_set(&tamed))
+		return;
+	ucs_log_push_handler(log_line);
+	/* UCX takes these over when it is loaded; they are the application's. */
+	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
+		ucs_debug_disable_signal(signals[i]);
 }
 
 static rubato_status context_open(struct rb_ucx *ux, const struct rb_transport_options *options)
@@ -448,7 +455,7 @@ static rubato_status ucx_open(const struct rb_transport_options *options, struct
 
 	if (ux == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "no memory for %u peers", options->rank_count);
-	log_route();
+	process_tame();
 	memcpy(halves, options->job, sizeof(halves));
 	ux->base.ops = &rb_transport_ucx;
 	ux->base.rank = options->rank;
