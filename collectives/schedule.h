@@ -66,9 +66,8 @@ enum rb_step_kind {
 
 #define RB_STEP_ONCE                                                                               \
 	1u /* One iteration, whatever the count; its range must be one chunk or dataless. */
-#define RB_STEP_FINAL                                                                              \
-	2u /* REDUCE, COPY: the last operation on these elements: AVG divides here.                \
-	    */
+#define RB_STEP_FINAL 2u /* REDUCE, COPY: the last operation on these elements: AVG divides here.  \
+			  */
 
 struct rb_step {
 	uint8_t kind; /* enum rb_step_kind. */
@@ -88,8 +87,7 @@ struct rb_dep {
 	int32_t lag;
 };
 
-#define RB_SCHEDULE_MAPPED_BUFFERS                                                                 \
-	1u                            /* Spans name peers' IN or OUT in place (or PUT into them).  \
+#define RB_SCHEDULE_MAPPED_BUFFERS 1u /* Spans name peers' IN or OUT in place (or PUT into them).  \
 				       */
 #define RB_SCHEDULE_MAPPED_SCRATCH 2u /* Spans name peers' SCRATCH. */
 #define RB_SCHEDULE_PUT 4u            /* Has PUT steps: peers' buffers must be registered. */
