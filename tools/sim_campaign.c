@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tools/json.h"
 #include "tools/options.h"
@@ -170,7 +171,7 @@ int sim_campaign(const struct sim_options *options)
 		if (!json_close(&json))
 			option_fail(SIM, "--json: could not write everything");
 	}
-	if (options->json == NULL || json.file != stdout)
+	if (options->json == NULL || strcmp(options->json, "-") != 0)
 		(void)printf("# %" PRIu64 " seeds, %" PRIu64 " failed, %" PRIu64 " events, %" PRIu64
 			     " freezes and %" PRIu64 " cuts fired\n",
 			     options->seeds, failed, events, fired[RUBATO_SIM_FREEZE],
