@@ -46,7 +46,7 @@ static void call_draw(struct sim_call *call, struct random *random, uint32_t ran
 		.salt = below(random, 1u << 20),
 	};
 	if (call->op != SIM_BARRIER) /* Small ones often, large ones sometimes. */
-		call->count = below(random, below(random, 8) == 0 ? COUNT_MAX : 200);
+		call->count = below(random, below(random, 32) == 0 ? COUNT_MAX : 200);
 	call->rough = call->op == SIM_ALLREDUCE && below(random, 2) == 0 &&
 		      (call->type == RUBATO_FLOAT32 || call->type == RUBATO_FLOAT64);
 }
