@@ -100,9 +100,12 @@ static rubato_status scratch_prepare(struct rubato_op *op, uint64_t bytes, bool 
 	if (bytes == 0)
 		return RUBATO_OK;
 	if (mapped && (op->scratch == NULL || op->scratch->size_bytes < bytes)) {
-		/* A slower rank may still read it in the call before: it goes after the next exchange. */
-		RB_ASSERT(op->scratch == NULL || op->scratch_retired == NULL);
-		op->scratch_retired = op->scratch;
+		/* A slower rank may still read it in the call before: it goes after the next
+		 * exchange. Unless there was none since it came: then no rank knows it. */
+		if (op->scratch_retired != NULL && op->scratch != NULL)
+			rb_memory_drop(op->comm, op->scratch);
+		else
+			op->scratch_retired = op->scratch;
 		op->scratch = NULL;
 		RB_TRY(rb_memory_alloc(op->comm, bytes, &op->scratch));
 	} else if (!mapped && op->scratch_bytes < bytes) {
@@ -614,8 +617,9 @@ static void farewell_done(struct rb_engine *engine, struct rb_run *run)
 }
 
 /*
- * Peers that lag behind may still read our scratch in the last instance. So a barrier of its own, in the
- * background, ends an operation with mapped scratch: when it is over, every rank has freed its side.
+ * Peers that lag behind may still read our scratch in the last instance. So a barrier of its own,
+ * in the background, ends an operation with mapped scratch: when it is over, every rank has freed
+ * its side.
  */
 static bool farewell_start(struct rubato_op *op)
 {

@@ -32,7 +32,7 @@ static const uint32_t allowed[] = {
 	[RB_RV_JOINING] =
 		BIT(RB_RV_STARTING) | BIT(RB_RV_READY) | BIT(RB_RV_FAILING) | BIT(RB_RV_FAILED),
 	[RB_RV_STARTING] = BIT(RB_RV_READY) | BIT(RB_RV_FAILING),
-	[RB_RV_READY] = BIT(RB_RV_EXCHANGING),
+	[RB_RV_READY] = BIT(RB_RV_EXCHANGING) | BIT(RB_RV_FAILED),
 	[RB_RV_EXCHANGING] = BIT(RB_RV_READY) | BIT(RB_RV_FAILING) | BIT(RB_RV_FAILED),
 	[RB_RV_FAILING] = BIT(RB_RV_FAILED),
 	[RB_RV_FAILED] = 0,
@@ -121,7 +121,7 @@ struct rb_wire rb_rv_put_begin(struct connection *c, enum rb_rv_kind kind)
 		c->out_count -= c->out_at;
 		c->out_at = 0;
 	}
-	return rb_rv_message_begin(rb_rv_put_at(c), sizeof(c->out) - c->out_count, kind);
+	return rb_rv_message_begin(rb_rv_put_at(c), OUT_BYTES - c->out_count, kind);
 }
 
 void rb_rv_put_end(struct rb_rv *m, struct connection *c, const struct rb_wire *w, bool session)
@@ -292,8 +292,7 @@ const void *rb_rv_blob(const struct rb_rv *m, uint32_t rank, size_t *size_bytes)
 
 static bool connection_valid(const struct rb_rv *m, const struct connection *c)
 {
-	return c->in_count <= wanted(c) && c->out_at <= c->out_count &&
-	       c->out_count <= sizeof(c->out) &&
+	return c->in_count <= wanted(c) && c->out_at <= c->out_count && c->out_count <= OUT_BYTES &&
 	       RB_IMPLIES(m->rank == 0 && c->phase == PHASE_MEMBER,
 			  m->member[c->rank] == connection_number(m, c));
 }
@@ -363,13 +362,20 @@ static bool allocate(struct rb_rv *m)
 	m->connection_count = m->rank == 0 ? (uint32_t)n + RB_RV_STRANGERS_MAX : 1;
 	m->queue.capacity = 2 * m->connection_count + 16;
 	m->connections = calloc(m->connection_count, sizeof(*m->connections));
+	m->buffers = calloc(m->connection_count, IN_BYTES + OUT_BYTES);
 	m->queue.items = calloc(m->queue.capacity, sizeof(*m->queue.items));
 	m->table.have = calloc(n, sizeof(*m->table.have));
 	m->table.size_bytes = calloc(n, sizeof(*m->table.size_bytes));
 	m->table.blobs = calloc(n, RB_BLOB_BYTES_MAX);
 	m->member = calloc(n, sizeof(*m->member));
-	return m->connections != NULL && m->queue.items != NULL && m->table.have != NULL &&
-	       m->table.size_bytes != NULL && m->table.blobs != NULL && m->member != NULL;
+	for (uint32_t i = 0;
+	     m->connections != NULL && m->buffers != NULL && i < m->connection_count; i++) {
+		m->connections[i].in = m->buffers + (size_t)i * (IN_BYTES + OUT_BYTES);
+		m->connections[i].out = m->connections[i].in + IN_BYTES;
+	}
+	return m->connections != NULL && m->buffers != NULL && m->queue.items != NULL &&
+	       m->table.have != NULL && m->table.size_bytes != NULL && m->table.blobs != NULL &&
+	       m->member != NULL;
 }
 
 rubato_status rb_rv_init(const struct rb_rv_options *o, struct rb_rv **out)
@@ -416,6 +422,7 @@ void rb_rv_fini(struct rb_rv *m)
 		rb_rv_connection_reset(&m->connections[i], PHASE_FREE, 0);
 	sodium_memzero(m->key, sizeof(m->key));
 	free(m->connections);
+	free(m->buffers);
 	free(m->queue.items);
 	free(m->table.have);
 	free(m->table.size_bytes);

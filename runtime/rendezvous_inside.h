@@ -11,7 +11,9 @@
 #include "runtime/rendezvous_wire.h"
 
 #define NO_CONNECTION UINT32_MAX
-#define REPORTS_MAX 4 /* Most that one event leads to. */
+#define IN_BYTES RB_RV_MESSAGE_MAX
+#define OUT_BYTES (RB_RV_MESSAGE_MAX + RB_RV_FAIL_BYTES_MAX) /* The last word finds room. */
+#define REPORTS_MAX 4                                        /* Most that one event leads to. */
 
 enum phase { /* Of a connection. */
 	     PHASE_FREE,
@@ -38,8 +40,8 @@ struct connection {
 	uint8_t instance[16];             /* The peer's, at the root. */
 	uint8_t session[RB_RV_KEY_BYTES];
 	uint8_t transcript[RB_RV_TRANSCRIPT_BYTES]; /* HELLO, CHALLENGE, PROOF as they crossed. */
-	uint8_t in[RB_RV_MESSAGE_MAX];              /* At most one message. */
-	uint8_t out[RB_RV_MESSAGE_MAX + RB_RV_FAIL_BYTES_MAX];
+	uint8_t *in;                                /* IN_BYTES: at most one message. */
+	uint8_t *out;                               /* OUT_BYTES. */
 };
 
 struct table {          /* The blobs of one exchange, by rank. */
@@ -72,6 +74,7 @@ struct rb_rv {
 	struct rb_rng rng;
 	uint32_t connection_count;
 	struct connection *connections;
+	uint8_t *buffers; /* Of the connections; pages that nobody writes cost nothing. */
 	struct table table;
 	struct queue queue;
 	struct reason fail, refusal;

@@ -7,7 +7,6 @@
 #include "transport/ucx.h"
 
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +18,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "base/sync.h"
 
 #define ROUNDS_PER_CHECK 1024 /* Guess: polls between two looks at the process descriptors. */
 

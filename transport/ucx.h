@@ -32,7 +32,7 @@
 
 #define RB_UCX_SMALL_MAX 256u     /* Guess: more slots are needed of this size than of others. */
 #define RB_UCX_EAGER_MAX 8192u    /* Guess: what UCX carries in one piece on most transports. */
-#define RB_UCX_PIECE_BYTES 65000u /* With its heads one frame of UCX's TCP: twice as fast. */
+#define RB_UCX_PIECE_BYTES 65000u /* With its heads one frame of TCP_TX_SEG_SIZE, see ucx.c. */
 #define RB_UCX_PIECES_OUT 4u      /* Of a request, held by UCX at a time. Guess. */
 #define RB_UCX_CREDIT_UNIT 64u    /* Bytes. */
 #define RB_UCX_CREDIT_MAX (RB_UNEXPECTED_BYTES_MAX / RB_UCX_CREDIT_UNIT)

@@ -312,7 +312,7 @@ static rubato_status await_welcomes(struct rb_ucx *ux, uint64_t deadline_ns)
 			nap(ux, deadline_ns);
 		rb_ucx_check_peers(ux);
 		for (uint32_t r = 0; r < ux->base.rank_count; r++) {
-			if (ux->peers[r].lost)
+			if (ux->peers[r].lost && !ux->peers[r].left)
 				return RB_FAIL(RUBATO_ERR_PEER, "while connecting: %s",
 					       ux->peers[r].reason);
 		}

@@ -619,6 +619,7 @@ static void left(struct rb_ucx *ux, uint32_t rank)
 
 	rb_ucx_tell(ux, rank, RB_UCX_BYE_SEEN, 0, 0, 0);
 	ux->peers[rank].left = true;
+	ux->peers[rank].welcomed = true; /* It was quick: connected, done and gone before us. */
 	(void)snprintf(reason, sizeof(reason), "rank %u has left", rank);
 	rb_ucx_lose(ux, rank, reason);
 }

@@ -1,0 +1,132 @@
+/* test_choice.c -- choices can run, fit their limits, and take the paths that they are meant to. */
+#include <check.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "collectives/algorithms.h"
+#include "tests/check_main.h"
+
+static struct rb_choice_facts node(uint32_t ranks, bool mapped)
+{
+	return (struct rb_choice_facts) { .rank_count = ranks,
+					  .mapped = mapped,
+					  .cores = 2,
+					  .node_ranks = ranks,
+					  .chunk_bytes_max = 256u << 10 };
+}
+
+static const char *name_of(struct rb_choice_facts facts, enum rb_kind kind, uint64_t bytes,
+			   bool plain)
+{
+	struct rb_choice c;
+
+	ck_assert_int_eq(rb_choose(&facts, kind, bytes / 4, 4, -1, &c), RUBATO_OK);
+	return rb_algorithms[plain ? c.staged : c.algorithm].name;
+}
+
+START_TEST(paths_by_size)
+{
+	ck_assert_str_eq(name_of(node(2, true), RB_KIND_ALLREDUCE, 8, false), "flat");
+	ck_assert_str_eq(name_of(node(4, true), RB_KIND_ALLREDUCE, 8, false), "flat");
+	ck_assert_str_eq(name_of(node(4, true), RB_KIND_ALLREDUCE, 1 << 20, false), "direct");
+	ck_assert_str_eq(name_of(node(4, true), RB_KIND_ALLREDUCE, 1 << 20, true), "staged");
+	ck_assert_str_eq(name_of(node(4, false), RB_KIND_ALLREDUCE, 1 << 20, false), "ring");
+	ck_assert_str_eq(name_of(node(64, false), RB_KIND_ALLREDUCE, 8, false),
+			 "recursive_doubling");
+	ck_assert_str_eq(name_of(node(8, false), RB_KIND_BROADCAST, 8, false), "binomial");
+	ck_assert_str_eq(name_of(node(8, false), RB_KIND_BROADCAST, 64 << 20, false), "chain");
+	ck_assert_str_eq(name_of(node(8, true), RB_KIND_REDUCE_SCATTER, 1 << 20, false), "direct");
+	ck_assert_str_eq(name_of(node(8, false), RB_KIND_BARRIER, 0, false), "dissemination");
+}
+END_TEST
+
+static void check_limits(const struct rb_choice_facts *facts, enum rb_kind kind, uint64_t count,
+			 uint32_t bytes)
+{
+	struct rb_choice c, again;
+
+	ck_assert_int_eq(rb_choose(facts, kind, count, bytes, -1, &c), RUBATO_OK);
+	ck_assert_int_eq(rb_choose(facts, kind, count, bytes, -1, &again), RUBATO_OK);
+	ck_assert(c.algorithm == again.algorithm && c.staged == again.staged &&
+		  c.chunk == again.chunk && c.align == again.align);
+	const struct rb_algorithm *a = &rb_algorithms[c.algorithm];
+	const struct rb_algorithm *s = &rb_algorithms[c.staged];
+
+	ck_assert(a->kind == kind && s->kind == kind && c.why != NULL);
+	ck_assert_uint_le(facts->rank_count, a->rank_max);
+	ck_assert_uint_le(facts->rank_count, s->rank_max);
+	ck_assert(facts->mapped || !((a->flags | s->flags) &
+				     (RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_MAPPED_SCRATCH)));
+	ck_assert(facts->put || !((a->flags | s->flags) & RB_SCHEDULE_PUT));
+	ck_assert(!(s->flags & (RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_PUT)));
+	ck_assert_uint_ge(c.chunk, 1);
+	ck_assert_uint_ge(c.align, 1);
+	ck_assert_uint_lt(count / c.chunk, RB_ITERATION_MAX - 1);
+	if (count / (RB_ITERATION_MAX - 2) * bytes < facts->chunk_bytes_max / 128)
+		ck_assert_uint_le(c.chunk * bytes, facts->chunk_bytes_max);
+	if (kind == RB_KIND_ALLGATHER || kind == RB_KIND_REDUCE_SCATTER)
+		ck_assert_uint_eq(c.align, 1);
+}
+
+START_TEST(choices_fit_everywhere)
+{
+	struct rb_rng rng = { 11 };
+
+	for (int i = 0; i < 200000; i++) {
+		uint64_t draw = rb_rng_next(&rng);
+		struct rb_choice_facts facts = {
+			.rank_count = 1 + (uint32_t)rb_rng_below(&rng, draw % 3 ? 64 : 3000),
+			.mapped = draw >> 8 & 1,
+			.put = draw >> 9 & 1,
+			.cores = 1 + (draw >> 16) % 64,
+			.chunk_bytes_max = 1024ull << (draw >> 24) % 12,
+		};
+		enum rb_kind kind = (enum rb_kind)(RB_KIND_BARRIER + (draw >> 32) % 7);
+		uint64_t count = rb_rng_next(&rng) >> (4 + (draw >> 40) % 60);
+
+		facts.node_ranks = 1 + (uint32_t)rb_rng_below(&rng, facts.rank_count);
+		if (kind == RB_KIND_SENDRECV)
+			facts.rank_count = facts.node_ranks = 2;
+		if (kind == RB_KIND_BARRIER)
+			count = 0;
+		check_limits(&facts, kind, count, draw >> 10 & 1 ? 4 : 8);
+	}
+}
+END_TEST
+
+START_TEST(by_name_or_not_at_all)
+{
+	struct rb_choice_facts facts = node(4, false);
+	int ring = rb_algorithm_find(RB_KIND_ALLREDUCE, "ring");
+	int direct = rb_algorithm_find(RB_KIND_ALLREDUCE, "direct");
+	int put = rb_algorithm_find(RB_KIND_ALLGATHER, "ring_put");
+	struct rb_choice c;
+
+	ck_assert_int_eq(rb_choose(&facts, RB_KIND_ALLREDUCE, 1, 4, ring, &c), RUBATO_OK);
+	ck_assert_int_eq(c.algorithm, ring);
+	ck_assert_int_eq(c.staged, ring);
+	ck_assert_int_eq(rb_choose(&facts, RB_KIND_ALLREDUCE, 1, 4, direct, &c),
+			 RUBATO_ERR_UNSUPPORTED);
+	ck_assert_int_eq(rb_choose(&facts, RB_KIND_ALLGATHER, 1, 4, put, &c),
+			 RUBATO_ERR_UNSUPPORTED);
+	ck_assert_int_eq(rb_choose(&facts, RB_KIND_REDUCE, 1, 4, ring, &c), RUBATO_ERR_ARGUMENT);
+	facts.mapped = true;
+	ck_assert_int_eq(rb_choose(&facts, RB_KIND_ALLREDUCE, 1 << 20, 4, direct, &c), RUBATO_OK);
+	ck_assert_int_eq(c.algorithm, direct);
+	ck_assert_str_eq(rb_algorithms[c.staged].name, "staged");
+	facts.rank_count = 5000;
+	ck_assert_int_eq(rb_choose(&facts, RB_KIND_ALLREDUCE, 1, 4, ring, &c),
+			 RUBATO_ERR_UNSUPPORTED);
+}
+END_TEST
+
+int main(void)
+{
+	TCase *tc = tcase_create("choice");
+
+	tcase_set_timeout(tc, 60);
+	tcase_add_test(tc, paths_by_size);
+	tcase_add_test(tc, choices_fit_everywhere);
+	tcase_add_test(tc, by_name_or_not_at_all);
+	return check_main("choice", tc);
+}
