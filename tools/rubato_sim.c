@@ -2,8 +2,8 @@
  * rubato_sim.c -- collectives on simulated clusters: what they would take, and whether they are
  * right. See sim.h.
  *
- * Each row is a world of its own. Before each timed call all ranks meet; then they sleep until one
- * moment, plus their skew, which costs nothing in virtual time, and enter.
+ * Each row is a world of its own. Before each timed call all ranks meet in a barrier; then they
+ * sleep until one moment, APART_LATENCIES later, plus their skew, and enter.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -15,8 +15,8 @@
 #include "tools/options.h"
 #include "tools/sim.h"
 
-#define APART_NS 1000000000u /* Between the meeting and the call: more than any barrier takes. */
-#define PARETO_SHAPE 2.0     /* Heavy tail, finite mean. */
+#define APART_LATENCIES 64 /* More than the first to leave a barrier is ahead of the last. */
+#define PARETO_SHAPE 2.0   /* Heavy tail, finite mean. */
 
 struct row { /* Of the table; shared by the ranks, which run in one thread. */
 	const struct sim_options *options;
@@ -55,6 +55,9 @@ static rubato_status row_calls(rubato_comm *comm, struct row *row, void *in, voi
 {
 	const struct sim_options *options = row->options;
 	uint32_t rank = rubato_rank(comm), n = rubato_size(comm);
+	uint64_t latency_ns = options->world.latency_ns;
+	uint64_t apart_ns =
+		(uint64_t)((double)latency_ns * APART_LATENCIES * (1 + options->world.jitter));
 	rubato_status err = RUBATO_OK;
 
 	for (uint32_t i = 0; i < options->iterations && err == RUBATO_OK; i++) {
@@ -64,7 +67,7 @@ static rubato_status row_calls(rubato_comm *comm, struct row *row, void *in, voi
 		call.salt = i;
 		err = rubato_barrier(comm);
 		if (row->start_ns[i] == 0)
-			row->start_ns[i] = rubato_now(comm) + APART_NS;
+			row->start_ns[i] = rubato_now(comm) + apart_ns;
 		times.enter_ns = row->start_ns[i] + skew_of(options, rank, i);
 		if (err == RUBATO_OK)
 			err = sim_call_make(comm, &call, in, out, &times, &row->wrong);

@@ -227,7 +227,11 @@ uint64_t sim_call_digest(rubato_comm *comm, const struct sim_call *call, const v
 
 	if (call->op != SIM_ALLREDUCE && call->op != SIM_ALLGATHER && call->op != SIM_BROADCAST)
 		return 0;
-	for (uint64_t i = 0; i < bytes; i++)
-		digest = sim_mix(digest ^ ((const uint8_t *)out)[i]);
-	return digest;
+	for (uint64_t i = 0; i < bytes; i += 8) {
+		uint64_t word = 0;
+
+		memcpy(&word, (const uint8_t *)out + i, bytes - i < 8 ? bytes - i : 8);
+		digest = sim_mix(digest ^ word) + i;
+	}
+	return digest != 0 ? digest : 1;
 }

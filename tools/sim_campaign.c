@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tools/json.h"
 #include "tools/options.h"
@@ -45,7 +46,7 @@ static void call_draw(struct sim_call *call, struct random *random, uint32_t ran
 		.salt = below(random, 1u << 20),
 	};
 	if (call->op != SIM_BARRIER) /* Small ones often, large ones sometimes. */
-		call->count = below(random, below(random, 8) == 0 ? COUNT_MAX : 200);
+		call->count = below(random, below(random, 32) == 0 ? COUNT_MAX : 200);
 	call->rough = call->op == SIM_ALLREDUCE && below(random, 2) == 0 &&
 		      (call->type == RUBATO_FLOAT32 || call->type == RUBATO_FLOAT64);
 }
@@ -170,7 +171,7 @@ int sim_campaign(const struct sim_options *options)
 		if (!json_close(&json))
 			option_fail(SIM, "--json: could not write everything");
 	}
-	if (options->json == NULL || json.file != stdout)
+	if (options->json == NULL || strcmp(options->json, "-") != 0)
 		(void)printf("# %" PRIu64 " seeds, %" PRIu64 " failed, %" PRIu64 " events, %" PRIu64
 			     " freezes and %" PRIu64 " cuts fired\n",
 			     options->seeds, failed, events, fired[RUBATO_SIM_FREEZE],

@@ -383,6 +383,7 @@ void sim_options_read(int argc, char **argv, struct sim_options *options)
 		.argv = argv,
 	};
 	options->world.rank_count = 8;
+	options->world.latency_ns = 5000;
 	while ((found = option_next(SIM, argc, words, ":n:b:e:f:d:o:r:t:", longs)) != -1)
 		if (!option_short(options, found))
 			option_long(options, found);

@@ -1,0 +1,110 @@
+"""test_sim -- rubato-sim from outside: rows that are right, bytes that repeat, faults, campaigns.
+
+usage: test_sim.py RUBATO-SIM
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SIM = sys.argv[1]
+OPS = "allreduce reduce_scatter allgather broadcast reduce barrier sendrecv".split()
+
+
+def sim(*words):
+    return subprocess.run([SIM, *words], capture_output=True, text=True, timeout=100, check=False)
+
+
+def results(*words):
+    done = sim(*words, "--json", "-")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+class Table(unittest.TestCase):
+    def test_every_operation_is_right_on_every_network(self):
+        for op in OPS:
+            for extra in ["--topology", "flat"], ["--topology", "nodes:3", "--reorder"]:
+                found = results(op, "-n", "7", "-e", "32K", "--jitter", "0.5", *extra)
+                self.assertEqual(found["ranks"], 7)
+                self.assertGreater(len(found["results"]), 0)
+                for row in found["results"]:
+                    self.assertEqual((row["op"], row["wrong"]), (op, 0))
+                    self.assertGreater(row["messages"], 0)
+
+    def test_equal_seeds_give_equal_bytes(self):
+        words = ["allreduce", "-n", "9", "-e", "8K", "--jitter", "0.7", "--skew", "exp:50us"]
+        with tempfile.NamedTemporaryFile() as file:
+            first = sim(*words, "--seed", "5", "--json", "-").stdout
+            sim(*words, "--seed", "5", f"--json={file.name}")
+            self.assertEqual(first, file.read().decode())
+        self.assertNotEqual(first, sim(*words, "--seed", "6", "--json", "-").stdout)
+
+    def test_time_is_the_models(self):
+        # Two ranks, 1 byte a ns, 10 us: an exchange of 1000 bytes takes latency and bytes.
+        row = results("sendrecv", "-n", "2", "-b", "1000", "-e", "1000", "--latency", "10us",
+                      "--bandwidth", "1GB/s")["results"][0]
+        self.assertEqual(row["time_us"]["median"], 11)
+        slow = results("sendrecv", "-n", "2", "-b", "1000", "-e", "1000", "--latency", "10us",
+                       "--bandwidth", "800Mbit")["results"][0]
+        self.assertEqual(slow["time_us"]["median"], 20)
+
+    def test_skew_is_waited_for(self):
+        row = results("barrier", "-n", "5", "--skew", "linear:10ms")["results"][0]
+        self.assertGreater(row["in_call_us"]["mean"], 4900)
+        self.assertGreaterEqual(row["in_call_us"]["p99"], 10000)
+
+    def test_a_forced_algorithm_runs(self):
+        row = results("allreduce", "-n", "4", "-b", "4K", "-e", "4K", "--algorithm", "ring")
+        self.assertEqual(row["results"][0]["algorithm"], "ring")
+
+
+class Faults(unittest.TestCase):
+    def test_delays_are_survived(self):
+        words = ["allreduce", "-n", "4", "-b", "64", "-e", "64"]
+        plain = results(*words)["results"][0]
+        frozen = results(*words, "--faults", "freeze:1@350us+5ms,cut:0-2@360us+3ms")["results"][0]
+        self.assertEqual((frozen["faults_fired"], frozen["wrong"]), (2, 0))
+        self.assertNotEqual(frozen["trace_hash"], plain["trace_hash"])
+
+    def test_a_crash_is_an_error_that_names_the_seed(self):
+        done = sim("allreduce", "-n", "4", "--seed", "77", "--faults", "crash:1@350us")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("seed 77", done.stderr)
+
+
+class Campaign(unittest.TestCase):
+    def test_seeds_pass(self):
+        first = sim("allreduce", "--seed", "1000", "--seeds", "25", "--json", "-")
+        self.assertEqual(first.returncode, 0, first.stderr)
+        found = json.loads(first.stdout)
+        self.assertEqual((found["seeds"], found["failed"]), (25, 0))
+        self.assertGreater(sum(found["faults_fired"].values()), 0)
+        again = sim("allreduce", "--seed", "1000", "--seeds", "25", "--json", "-")
+        self.assertEqual(first.stdout, again.stdout)
+
+
+class Options(unittest.TestCase):
+    def test_nonsense_is_one_line_and_status_2(self):
+        lines = """everything
+            allreduce -n 0
+            allreduce --latency 5
+            allreduce --bandwidth 10
+            allreduce --topology ring
+            allreduce --skew exp
+            allreduce --faults crash:1@1ms+1ms
+            allreduce --faults freeze:9@1ms+1ms
+            allreduce --algorithm best
+            reduce -r 8
+            allreduce --unknown"""
+        for words in [[], *map(str.split, lines.splitlines())]:
+            done = sim(*words)
+            self.assertEqual(done.returncode, 2, words)
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+            self.assertEqual(done.stdout, "")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
