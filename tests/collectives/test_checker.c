@@ -1,7 +1,6 @@
 /*
  * test_checker.c -- proves every algorithm: for many rank counts, roots, counts and chunks, in
- * place and not, three instances in a row. RUBATO_TEST_LONG=1: every rank count up to 64 and some
- * beyond.
+ * place and not, three instances in a row. TEST_EFFORT=long: every rank count up to 64.
  */
 #include <check.h>
 #include <inttypes.h>
@@ -9,20 +8,22 @@
 #include <stdlib.h>
 
 #include "tests/check_main.h"
+#include "tests/effort.h"
 #include "worlds.h"
 
 #define INSTANCES 3
 
-static bool long_mode(void)
-{
-	const char *text = getenv("RUBATO_TEST_LONG");
-
-	return text && text[0] == '1';
-}
-
 static bool wants_ranks(uint32_t n)
 {
-	return long_mode() || n <= 17 || (n >= 31 && n <= 33) || n == 64;
+	switch (effort_wanted()) {
+	case EFFORT_SHORT:
+		return n <= 5 || n == 8;
+	case EFFORT_NORMAL:
+		return n <= 17 || (n >= 31 && n <= 33) || n == 64;
+	case EFFORT_LONG:
+		break;
+	}
+	return true;
 }
 
 static uint64_t proofs; /* Of one test: so that a spread that became empty is noticed. */
@@ -102,7 +103,8 @@ START_TEST(every_algorithm_is_right)
 				prove(&world, APART, world_layout(&world, 0, 1, 1, NULL));
 			else
 				prove_narrow(&world, n > 17);
-			if (a->kind != RB_KIND_BARRIER && n <= (long_mode() ? 17 : 5))
+			if (a->kind != RB_KIND_BARRIER &&
+			    n <= (effort_wanted() == EFFORT_LONG ? 17 : 5))
 				prove_wide(&world);
 			world_free(&world);
 		}

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "tests/check_main.h"
+#include "tests/effort.h"
 #include "worlds.h"
 
 #define ALL_RANKS UINT32_MAX
@@ -394,7 +395,8 @@ static void judge_all(const struct world *original, struct tally *tally)
 START_TEST(every_change_is_noticed)
 {
 	const struct rb_algorithm *a = &rb_algorithms[_i];
-	uint32_t most = a->rank_max < 5 ? a->rank_max : 5;
+	uint32_t wanted = effort_wanted() == EFFORT_SHORT ? 3 : 5;
+	uint32_t most = a->rank_max < wanted ? a->rank_max : wanted;
 	struct tally tally = { 0 };
 
 	for (uint32_t n = 2; n <= most; n++) {

@@ -9,9 +9,10 @@
 #include <string.h>
 
 #include "tests/check_main.h"
+#include "tests/effort.h"
 #include "tests/runtime/rendezvous_world.h"
 
-#define SEEDS 250 /* Of each scenario. */
+#define SEEDS (effort_wanted() == EFFORT_SHORT ? 25u : 250u) /* Of each scenario. */
 
 static void member_good(const struct world *w, const struct actor *a, uint64_t seed)
 {
