@@ -268,6 +268,9 @@ static void timeout_poison(struct rubato_op *op, uint64_t timeout_ns)
 	const struct rb_run *run = op->state == RB_OP_EXCHANGING ? &op->exchange : &op->run;
 	char name[96], absent[128], text[320];
 
+	rb_engine_strays(&op->comm->engine);
+	if (op->done)
+		return;
 	(void)rb_signature_text(&op->signature, name, sizeof(name));
 	(void)rb_run_absent(run, absent, sizeof(absent));
 	(void)snprintf(text, sizeof(text), "%s, call %u%s: rank %u waited %.3g s for%s", name,

@@ -254,6 +254,18 @@ void rb_engine_poison(struct rb_engine *engine, rubato_status status, const char
 		engine->poisoned(engine, engine->poisoned_arg);
 }
 
+void rb_engine_strays(struct rb_engine *engine)
+{
+	char text[256];
+
+	for (struct rb_run *run = engine->runs; run != NULL; run = run->next) {
+		if (!rb_run_stray(engine, run, text, sizeof(text)))
+			continue;
+		rb_run_fail(engine, run, RUBATO_ERR_MISMATCH, text);
+		return; /* That poisons: none is left. */
+	}
+}
+
 /* ---- Lock ---- */
 
 void rb_engine_enter(struct rb_engine *engine)
@@ -331,7 +343,10 @@ static void driver_sleep(struct rb_engine *engine, uint64_t deadline_ns)
 		first->ops->wait(first, deadline_ns);
 		return;
 	}
-	if (executors_busy(engine) || !endpoints_arm(engine))
+	if (executors_busy(engine))
+		return;
+	rb_engine_strays(engine);
+	if (!endpoints_arm(engine))
 		return;
 	now = rb_engine_now(engine);
 	if (deadline_ns < now + span)

@@ -159,6 +159,11 @@ RB_NODISCARD rubato_status rb_engine_wait(struct rb_engine *engine, const bool *
 					  uint64_t deadline_ns);
 /* Ends all runs with `status`, buffers quiet, and lets no new one start. The first one counts. */
 void rb_engine_poison(struct rb_engine *engine, rubato_status status, const char *text);
+/*
+ * Ends operations whose awaited peers have sent something of another operation in its place: called
+ * before a sleep and at a deadline, since messages that meet tell a mismatch by themselves.
+ */
+void rb_engine_strays(struct rb_engine *engine);
 RB_NODISCARD rubato_status rb_engine_check(struct rb_engine *engine); /* The poison, noted again. */
 
 RB_NODISCARD rubato_status rb_engine_background(struct rb_engine *engine, bool wanted);
@@ -173,6 +178,9 @@ void rb_run_start(struct rb_engine *engine, struct rb_run *run);
  */
 void rb_run_fail(struct rb_engine *engine, struct rb_run *run, rubato_status status,
 		 const char *text);
+/* Whether one of those that it awaits does something else: text says what both do. */
+bool rb_run_stray(const struct rb_engine *engine, const struct rb_run *run, char *text,
+		  size_t text_bytes);
 /* "waiting for rank 3 (recv), rank 5 (wait)": what it lacks. Returns text. */
 char *rb_run_absent(const struct rb_run *run, char *text, size_t text_bytes);
 

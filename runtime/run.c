@@ -447,6 +447,34 @@ void rb_run_fail(struct rb_engine *engine, struct rb_run *run, rubato_status sta
 		advance(engine, run);
 }
 
+/* All of a call but its step; the lowest bit of a one-shot's sequence tells exchange from run. */
+#define CALL_MASK 0xfffffffe00000000u
+
+bool rb_run_stray(const struct rb_engine *engine, const struct rb_run *run, char *text,
+		  size_t text_bytes)
+{
+	for (const struct rb_slot *slot = run->slots; slot != NULL; slot = slot->next) {
+		const struct rb_request *request = &slot->request;
+		struct rb_signature theirs;
+		char mine[96], other[96];
+		struct rb_endpoint *ep;
+
+		if (slot->is_work || request->kind != RB_REQUEST_RECV)
+			continue;
+		ep = engine->endpoints[engine->route[request->peer]];
+		if (!ep->ops->stray(ep, request->peer, run->tag, CALL_MASK, &theirs))
+			continue;
+		theirs.algorithm = run->signature.algorithm;
+		if (rb_signature_same(&theirs, &run->signature))
+			continue; /* It is ahead of us in the same operation. */
+		(void)snprintf(text, text_bytes, "rank %u calls %s, rank %u calls %s", engine->rank,
+			       rb_signature_text(&run->signature, mine, sizeof(mine)),
+			       request->peer, rb_signature_text(&theirs, other, sizeof(other)));
+		return true;
+	}
+	return false;
+}
+
 char *rb_run_absent(const struct rb_run *run, char *text, size_t text_bytes)
 {
 	size_t at = 0;

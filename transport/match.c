@@ -107,3 +107,19 @@ struct rb_arrival *rb_match_any_arrival(struct rb_match_peer *peer)
 	}
 	return NULL;
 }
+
+bool rb_match_stray(const struct rb_match_peer *peer, uint64_t tag, uint64_t mask,
+		    struct rb_signature *signature)
+{
+	for (uint32_t b = 0; b < RB_MATCH_BUCKETS; b++) {
+		const struct rb_arrival *at = peer->arrivals[b];
+
+		while (at != NULL && (at->tag & mask) != (tag & mask))
+			at = at->next;
+		if (at == NULL)
+			continue;
+		*signature = at->signature;
+		return true;
+	}
+	return false;
+}

@@ -84,6 +84,14 @@ static void shm_cancel(struct rb_endpoint *base, struct rb_request *request)
 	request->state = RB_REQUEST_DONE;
 }
 
+static bool shm_stray(struct rb_endpoint *base, uint32_t peer, uint64_t tag, uint64_t mask,
+		      struct rb_signature *signature)
+{
+	struct rb_shm_endpoint *ep = (struct rb_shm_endpoint *)base;
+
+	return rb_match_stray(&ep->peers[peer].match, tag, mask, signature);
+}
+
 /* ---- The end of a peer ---- */
 
 static void queue_fail(struct rb_shm_endpoint *ep, struct rb_shm_queue *queue, bool ids)
@@ -485,6 +493,7 @@ const struct rb_transport_ops rb_transport_shm = {
 	.recv = rb_shm_recv,
 	.put = rb_shm_put,
 	.cancel = shm_cancel,
+	.stray = shm_stray,
 	.poll = shm_poll,
 	.failure = shm_failure,
 	.descriptor = shm_descriptor,

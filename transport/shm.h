@@ -160,7 +160,6 @@ struct rb_shm_control { /* A cell that waits for room. */
 
 struct rb_shm_arrival { /* A message without receive. */
 	struct rb_arrival base;
-	struct rb_signature signature;
 	uint64_t size_bytes;
 	uint64_t their_id; /* RB_SHM_ID_NONE: the payload follows here. */
 	uint8_t payload[];

@@ -118,12 +118,12 @@ static bool take_arrival(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 	if (arrival == NULL)
 		return false;
 	if (arrival->their_id != RB_SHM_ID_NONE) {
-		clear(ep, peer, request, &arrival->signature, arrival->size_bytes,
+		clear(ep, peer, request, &arrival->base.signature, arrival->size_bytes,
 		      arrival->their_id);
 	} else {
 		release(&peer->in, arrival->size_bytes);
 		peer->in.held -= arrival->size_bytes + RB_SHM_ARRIVAL_BYTES;
-		if (!mismatched(ep, request, &arrival->signature, arrival->size_bytes)) {
+		if (!mismatched(ep, request, &arrival->base.signature, arrival->size_bytes)) {
 			if (arrival->size_bytes > 0)
 				memcpy(request->buffer, arrival->payload, arrival->size_bytes);
 			received(ep, request);
@@ -209,7 +209,7 @@ static struct rb_shm_arrival *arrival_new(struct rb_shm_endpoint *ep, struct rb_
 		return NULL;
 	}
 	arrival->base.tag = cell->tag;
-	arrival->signature = cell->signature;
+	arrival->base.signature = cell->signature;
 	arrival->size_bytes = size_bytes;
 	arrival->their_id = their_id;
 	rb_match_add_arrival(&peer->match, &arrival->base);

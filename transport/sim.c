@@ -472,6 +472,12 @@ static void sim_sleep(struct rb_endpoint *ep, uint64_t until_ns)
 	}
 }
 
+static bool sim_stray(struct rb_endpoint *ep, uint32_t peer, uint64_t tag, uint64_t mask,
+		      struct rb_signature *signature)
+{
+	return rb_sim_stray(port_of(ep), peer, tag, mask, signature);
+}
+
 static void sim_dump(struct rb_endpoint *ep, void (*line)(void *arg, const char *text), void *arg)
 {
 	rb_sim_describe(port_of(ep), line, arg);
@@ -497,6 +503,7 @@ const struct rb_transport_ops rb_transport_sim = {
 	.recv = sim_recv,
 	.put = sim_put,
 	.cancel = sim_cancel,
+	.stray = sim_stray,
 	.poll = sim_poll,
 	.failure = sim_failure,
 	.wake = sim_wake,

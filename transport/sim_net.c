@@ -787,6 +787,22 @@ bool rb_sim_collectable(const struct rb_sim_port *p)
 	return p->done != NULL;
 }
 
+bool rb_sim_stray(const struct rb_sim_port *p, uint32_t peer, uint64_t tag, uint64_t mask,
+		  struct rb_signature *signature)
+{
+	for (uint32_t b = 0; b < p->bucket_count; b++) {
+		const struct message *m = p->buckets[b].arrivals;
+
+		while (m != NULL && (m->sender != peer || (m->tag & mask) != (tag & mask)))
+			m = m->chain;
+		if (m == NULL)
+			continue;
+		*signature = m->signature;
+		return true;
+	}
+	return false;
+}
+
 void rb_sim_describe(struct rb_sim_port *p, void (*line)(void *arg, const char *text), void *arg)
 {
 	static const char *const kinds[] = { "send to", "receive from", "put to" };

@@ -154,6 +154,11 @@ struct rb_transport_ops {
 	void (*put)(struct rb_endpoint *ep, struct rb_request *request);
 	void (*cancel)(struct rb_endpoint *ep, struct rb_request *request);
 
+	/* Whether a message of `peer` has come, and found no receive, whose tag is `tag` under
+	 * `mask`; its signature then tells what the peer does instead of what we wait for. */
+	bool (*stray)(struct rb_endpoint *ep, uint32_t peer, uint64_t tag, uint64_t mask,
+		      struct rb_signature *signature);
+
 	/* Makes progress, never blocks. Returns the requests that completed, linked by `next`, or
 	 * NULL. */
 	struct rb_request *(*poll)(struct rb_endpoint *ep);

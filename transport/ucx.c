@@ -185,6 +185,14 @@ static void ucx_put(struct rb_endpoint *ep, struct rb_request *request)
 	post(ep, request, RB_REQUEST_PUT, rb_ucx_post_put);
 }
 
+static bool ucx_stray(struct rb_endpoint *ep, uint32_t peer, uint64_t tag, uint64_t mask,
+		      struct rb_signature *signature)
+{
+	struct rb_ucx *ux = (struct rb_ucx *)ep;
+
+	return rb_match_stray(&ux->peers[peer].match, tag, mask, signature);
+}
+
 static void ucx_cancel(struct rb_endpoint *ep, struct rb_request *request)
 {
 	struct rb_ucx *ux = (struct rb_ucx *)ep;
@@ -499,6 +507,7 @@ const struct rb_transport_ops rb_transport_ucx = {
 	.recv = ucx_recv,
 	.put = ucx_put,
 	.cancel = ucx_cancel,
+	.stray = ucx_stray,
 	.poll = ucx_poll,
 	.failure = ucx_failure,
 	.descriptor = ucx_descriptor,

@@ -94,7 +94,6 @@ struct rb_ucx_arrival { /* A message that came before its receive. */
 	struct rb_arrival base;
 	uint32_t message; /* EAGER (also the end of a put) or ANNOUNCE. */
 	uint32_t units;   /* Of credit that it holds; 0: counted in peer.waiting. */
-	struct rb_signature signature;
 	uint64_t size_bytes;
 	uint64_t id;             /* ANNOUNCE: the sender's flight. */
 	struct rb_request *self; /* The send, when it is our own. */

@@ -218,6 +218,8 @@ static void send_self(struct rb_ucx *ux, struct rb_request *send)
 		return;
 	}
 	arrival = arrival_make(0);
+	if (arrival != NULL)
+		arrival->base.signature = send->signature;
 	if (arrival == NULL) {
 		rb_ucx_complete(ux, send, RB_FAIL(RUBATO_ERR_MEMORY, "no memory for a message"));
 		return;
@@ -476,11 +478,11 @@ void rb_ucx_post_recv(struct rb_ucx *ux, struct rb_request *receive)
 			finish_copy(ux, receive, &send->signature, send->buffer, send->size_bytes));
 		rb_ucx_complete(ux, send, RUBATO_OK);
 	} else if (arrival->message == RB_UCX_ANNOUNCE) {
-		receive_announced(ux, receive, &arrival->signature, arrival->size_bytes,
+		receive_announced(ux, receive, &arrival->base.signature, arrival->size_bytes,
 				  arrival->id);
 	} else {
 		rb_ucx_complete(ux, receive,
-				finish_copy(ux, receive, &arrival->signature, arrival->payload,
+				finish_copy(ux, receive, &arrival->base.signature, arrival->payload,
 					    arrival->size_bytes));
 	}
 	arrival_end(ux, receive->peer, arrival);
@@ -506,7 +508,7 @@ static void keep(struct rb_ucx *ux, const struct rb_ucx_head *head, const void *
 	arrival->base.tag = head->tag;
 	arrival->message = message;
 	arrival->units = cost;
-	arrival->signature = head->signature;
+	arrival->base.signature = head->signature;
 	arrival->size_bytes = head->size_bytes;
 	arrival->id = message == RB_UCX_ANNOUNCE ? head->id : 0;
 	copy(arrival->payload, data, payload_bytes);

@@ -178,7 +178,7 @@ static rubato_status mismatch_main(rubato_comm *comm, void *arg)
 {
 	const int variant = *(const int *)arg;
 	uint32_t rank = rubato_rank(comm);
-	float in[64] = { 0 }, out[64];
+	float in[64] = { 0 }, out[64], *big = calloc(200000, sizeof(*big));
 	rubato_status err;
 
 	if (rank == 1 && variant == 0)
@@ -187,12 +187,20 @@ static rubato_status mismatch_main(rubato_comm *comm, void *arg)
 		err = rubato_allreduce(comm, in, out, 64, RUBATO_FLOAT32, RUBATO_MAX);
 	else if (rank == 1 && variant == 2)
 		err = rubato_allreduce(comm, in, out, 64, RUBATO_INT32, RUBATO_SUM);
+	else if (rank == 1 && variant == 3)
+		err = rubato_barrier(comm);
+	else if (rank == 1 && variant == 4)
+		err = rubato_reduce_scatter(comm, big, big + 50000, 50000, RUBATO_FLOAT32,
+					    RUBATO_SUM);
+	else if (variant == 4)
+		err = rubato_allreduce(comm, big, big + 100000, 100000, RUBATO_FLOAT32, RUBATO_SUM);
 	else
 		err = rubato_allreduce(comm, in, out, 64, RUBATO_FLOAT32, RUBATO_SUM);
 	EXPECT(err == RUBATO_ERR_MISMATCH);
 	EXPECT(strstr(rubato_error_text(), "rank 0 calls") != NULL);
 	EXPECT(strstr(rubato_error_text(), "rank 1 calls") != NULL);
 	EXPECT(rubato_finalize(comm) == RUBATO_ERR_MISMATCH);
+	free(big);
 	return RUBATO_OK;
 }
 
@@ -528,7 +536,7 @@ int main(void)
 	tcase_add_loop_test(tc, schedules_on_an_asynchronous_executor, 1, 5);
 	tcase_add_loop_test(tc, cancel_leaves_quiet_buffers_and_poison, 2, 5);
 	tcase_add_test(tc, cancelled_message_leaves_the_communicator_usable);
-	tcase_add_loop_test(tc, mismatch_prints_both_sides, 0, 3);
+	tcase_add_loop_test(tc, mismatch_prints_both_sides, 0, 5);
 	tcase_add_test(tc, timeout_names_the_absent_rank);
 	tcase_add_test(tc, progress_without_calls);
 	tcase_add_test(tc, several_threads_on_one_communicator);
