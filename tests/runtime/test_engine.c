@@ -99,6 +99,34 @@ START_TEST(put_with_notification_on_the_simulator)
 }
 END_TEST
 
+/* A program that polls, instead of waiting, also runs in virtual time. */
+static rubato_status polling_main(rubato_comm *comm, void *arg)
+{
+	int64_t in = rubato_rank(comm), out = -1, n = rubato_size(comm);
+	bool done = false;
+	rubato_op *op;
+
+	(void)arg;
+	RB_TRY(rubato_op_allreduce(comm, &in, &out, 1, RUBATO_INT64, RUBATO_SUM, &op));
+	RB_TRY(rubato_start(op));
+	while (!done)
+		RB_TRY(rubato_test(op, &done));
+	rubato_op_free(op);
+	EXPECT(out == n * (n - 1) / 2);
+	return RUBATO_OK;
+}
+
+START_TEST(tests_in_a_loop_let_simulated_time_pass)
+{
+	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
+	rubato_sim_result result;
+
+	options.rank_count = 5;
+	ck_assert_int_eq(rubato_sim_run(&options, polling_main, NULL, &result), RUBATO_OK);
+	ck_assert_uint_gt(result.end_ns, 0);
+}
+END_TEST
+
 /* ---- Proof of shape: a schedule on the fake asynchronous executor ---- */
 
 static rubato_status fake_main(rubato_comm *comm, void *arg)
@@ -576,6 +604,7 @@ int main(void)
 	tcase_set_timeout(tc, 120);
 	tcase_add_loop_test(tc, direct_reduction_from_mapped_peers, 2, 5);
 	tcase_add_loop_test(tc, put_with_notification_on_the_simulator, 2, 7);
+	tcase_add_test(tc, tests_in_a_loop_let_simulated_time_pass);
 	tcase_add_loop_test(tc, schedules_on_an_asynchronous_executor, 1, 5);
 	tcase_add_loop_test(tc, cancel_leaves_quiet_buffers_and_poison, 2, 5);
 	tcase_add_test(tc, cancelled_message_leaves_the_communicator_usable);
