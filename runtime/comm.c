@@ -1,9 +1,10 @@
 /*
  * comm.c -- makes communicators, and ends them.
  *
- * Opening takes three exchanges over the bootstrap: addresses and settings (which must agree), then
- * one word of mapped memory (can everybody map everybody?), then the verdict, which is also the
- * barrier that says that all are connected. From there on the bootstrap is not used any more.
+ * Opening exchanges over the bootstrap, for each transport until all ranks are reached: settings,
+ * which must agree, and addresses; then whether more is needed. Once connected: one word of mapped
+ * memory (can everybody map everybody?) and the verdict, which is also the barrier that says that
+ * all are connected. From there on the bootstrap is not used any more.
  */
 #include "runtime/comm.h"
 
@@ -15,7 +16,8 @@
 #include "base/log.h"
 #include "base/rng.h"
 
-#define AGREED_WORDS 4 /* version, chunk, algorithm names, transport names */
+#define UNREACHED 0xffu /* In opening.route. */
+#define AGREED_WORDS 4  /* version, chunk, algorithm names, transport names */
 
 #ifdef RB_HAVE_UCX
 #define BUILT_TRANSPORTS "auto, shm, ucx, tcp"
@@ -28,10 +30,11 @@ struct opening { /* What exists only while a communicator is opened. */
 	const struct rb_transport_ops *transports[RB_ENDPOINTS_MAX + 1];
 	struct rb_endpoint *opened[RB_ENDPOINTS_MAX];
 	uint8_t *blob;
-	const void **addresses;
+	void **addresses; /* Per peer: a copy. */
 	size_t *address_bytes;
 	bool *use;
 	uint8_t *route; /* Per peer: index into opened. */
+	char why[300];  /* What kept a transport from opening here. */
 	uint64_t host;
 	uint64_t deadline_ns;
 	const struct rb_setup *setup;
@@ -104,7 +107,8 @@ static const char *interface_of(const struct rb_config *config)
 		       : NULL;
 }
 
-static rubato_status endpoints_open(struct opening *o)
+/* NULL in o->opened[i] when this machine does not have it: then no peer is reached by it. */
+static void endpoint_open(struct opening *o, uint32_t i)
 {
 	struct rubato_comm *comm = o->comm;
 	struct rb_transport_options options = {
@@ -116,25 +120,16 @@ static rubato_status endpoints_open(struct opening *o)
 		.tcp_only = strcmp(comm->config.transport.text, "tcp") == 0,
 		.backend = o->setup->backend,
 	};
-	rubato_status last = RUBATO_OK;
-	bool any = false;
 
-	if (comm->bootstrap != NULL)
-		memcpy(options.job, comm->bootstrap->job, sizeof(options.job));
-	for (uint32_t i = 0; o->transports[i] != NULL; i++) {
-		rubato_status err = o->transports[i]->open(&options, &o->opened[i]);
-
-		if (err != RUBATO_OK) {
-			o->opened[i] = NULL;
-			last = err;
-			RB_LOG(RB_LOG_INFO, "%s: %s", o->transports[i]->name, rubato_error_text());
-		}
-		any |= err == RUBATO_OK;
-	}
-	return any ? RUBATO_OK : last;
+	memcpy(options.job, comm->bootstrap->job, sizeof(options.job));
+	if (o->transports[i]->open(&options, &o->opened[i]) == RUBATO_OK)
+		return;
+	o->opened[i] = NULL;
+	(void)snprintf(o->why, sizeof(o->why), ": %s", rubato_error_text());
+	RB_LOG(RB_LOG_INFO, "%s: %s", o->transports[i]->name, rubato_error_text());
 }
 
-/* ---- The first exchange: settings and addresses ---- */
+/* ---- Exchanges: settings, and one transport's addresses at a time ---- */
 
 static void agreed_fill(const struct opening *o, uint64_t words[AGREED_WORDS])
 {
@@ -162,27 +157,24 @@ static rubato_status agreed_check(const struct opening *o, uint32_t rank, struct
 	return RUBATO_OK;
 }
 
-static rubato_status blob_write(struct opening *o, size_t *blob_bytes)
+static rubato_status blob_write(struct opening *o, uint32_t i, size_t *blob_bytes)
 {
 	struct rb_wire w = rb_wire_over(o->blob, RB_BLOB_BYTES_MAX);
 	uint8_t address[RB_ADDRESS_BYTES_MAX];
 	uint64_t words[AGREED_WORDS];
+	size_t bytes = 0;
 
 	agreed_fill(o, words);
-	for (uint32_t i = 0; i < AGREED_WORDS; i++)
-		rb_wire_put_u64(&w, words[i]);
+	for (uint32_t k = 0; k < AGREED_WORDS; k++)
+		rb_wire_put_u64(&w, words[k]);
 	rb_wire_put_u64(&w, o->host);
 	rb_wire_put_u32(&w, rb_cores_allowed());
-	for (uint32_t i = 0; o->transports[i] != NULL; i++) {
-		size_t bytes = 0;
-
-		if (o->opened[i] != NULL)
-			RB_TRY(o->transports[i]->address(o->opened[i], address, &bytes));
-		rb_wire_put_u32(&w, (uint32_t)bytes);
-		rb_wire_put_bytes(&w, address, bytes);
-	}
+	if (o->opened[i] != NULL)
+		RB_TRY(o->transports[i]->address(o->opened[i], address, &bytes));
+	rb_wire_put_u32(&w, (uint32_t)bytes);
+	rb_wire_put_bytes(&w, address, bytes);
 	*blob_bytes = (size_t)(w.at - o->blob);
-	return w.bad ? RB_FAIL(RUBATO_ERR_INTERNAL, "addresses do not fit the start-up blob")
+	return w.bad ? RB_FAIL(RUBATO_ERR_INTERNAL, "an address does not fit the start-up blob")
 		     : RUBATO_OK;
 }
 
@@ -194,38 +186,34 @@ static rubato_status exchange(struct opening *o, const void *in, size_t in_bytes
 	return b->allgather(b, in, in_bytes, out, out_bytes, o->deadline_ns);
 }
 
-/* Reads rank r's blob; picks the first transport that reaches it. */
-static rubato_status blob_read(struct opening *o, uint32_t r, const void *bytes, size_t size,
-			       uint64_t *host, uint32_t *cores)
+/* Reads rank r's blob: by transport i it may be reached, if by none before. */
+static rubato_status blob_read(struct opening *o, uint32_t i, uint32_t r, const void *bytes,
+			       size_t size, uint64_t *host, uint32_t *cores)
 {
 	struct rb_wire w = rb_wire_over((void *)(uintptr_t)bytes, size);
-	bool found = false;
+	uint32_t address_bytes;
 
 	RB_TRY(agreed_check(o, r, &w));
 	*host = rb_wire_get_u64(&w);
 	*cores = rb_wire_get_u32(&w);
-	for (uint32_t i = 0; o->transports[i] != NULL; i++) {
-		uint32_t address_bytes = rb_wire_get_u32(&w);
-		const uint8_t *address = w.at;
-
-		if (w.bad || address_bytes > (size_t)(w.end - w.at))
-			return RB_FAIL(RUBATO_ERR_MISMATCH, "rank %u's start-up blob is malformed",
-				       r);
-		w.at += address_bytes;
-		if (found || o->opened[i] == NULL || address_bytes == 0 ||
-		    !o->transports[i]->reachable(o->opened[i], address, address_bytes))
-			continue;
-		found = true;
-		o->route[r] = (uint8_t)i;
-		o->addresses[r] = address;
-		o->address_bytes[r] = address_bytes;
-	}
-	return found ? RUBATO_OK
-		     : RB_FAIL(RUBATO_ERR_UNSUPPORTED, "no transport reaches rank %u from rank %u",
-			       r, o->comm->engine.rank);
+	address_bytes = rb_wire_get_u32(&w);
+	if (w.bad || address_bytes != (size_t)(w.end - w.at))
+		return RB_FAIL(RUBATO_ERR_MISMATCH, "rank %u's start-up blob is malformed", r);
+	if (o->route[r] != UNREACHED || o->opened[i] == NULL || address_bytes == 0 ||
+	    !o->transports[i]->reachable(o->opened[i], w.at, address_bytes))
+		return RUBATO_OK;
+	/* The bootstrap's memory may serve the next exchange. */
+	o->addresses[r] = malloc(address_bytes);
+	if (o->addresses[r] == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "address of rank %u", r);
+	memcpy(o->addresses[r], w.at, address_bytes);
+	o->address_bytes[r] = address_bytes;
+	o->route[r] = (uint8_t)i;
+	return RUBATO_OK;
 }
 
-static rubato_status blobs_read(struct opening *o, const void *const *blobs, const size_t *bytes)
+static rubato_status blobs_read(struct opening *o, uint32_t i, const void *const *blobs,
+				const size_t *bytes)
 {
 	struct rubato_comm *comm = o->comm;
 	uint32_t n = comm->engine.rank_count;
@@ -238,7 +226,7 @@ static rubato_status blobs_read(struct opening *o, const void *const *blobs, con
 	for (uint32_t r = 0; r < n && err == RUBATO_OK; r++) {
 		uint32_t cores = 1;
 
-		err = blob_read(o, r, blobs[r], bytes[r], &hosts[r], &cores);
+		err = blob_read(o, i, r, blobs[r], bytes[r], &hosts[r], &cores);
 		if (cores < comm->facts.cores)
 			comm->facts.cores = cores;
 	}
@@ -254,6 +242,51 @@ static rubato_status blobs_read(struct opening *o, const void *const *blobs, con
 	}
 	free(hosts);
 	return err;
+}
+
+static rubato_status unreached_check(const struct opening *o, bool *all)
+{
+	for (uint32_t r = 0; r < o->comm->engine.rank_count; r++)
+		if (o->route[r] == UNREACHED) {
+			*all = false;
+			return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+				       "no transport reaches rank %u from rank %u%s", r,
+				       o->comm->engine.rank, o->why);
+		}
+	*all = true;
+	return RUBATO_OK;
+}
+
+/*
+ * Opens transports, best first, until every rank reaches every other: so a job on one machine opens
+ * no network at all.
+ */
+static rubato_status routes_find(struct opening *o)
+{
+	const void *const *blobs;
+	const size_t *bytes;
+	rubato_status err = RUBATO_OK;
+
+	for (uint32_t i = 0; o->transports[i] != NULL; i++) {
+		bool all = true;
+		uint8_t verdict;
+		size_t blob_bytes;
+
+		endpoint_open(o, i);
+		RB_TRY(blob_write(o, i, &blob_bytes));
+		RB_TRY(exchange(o, o->blob, blob_bytes, &blobs, &bytes));
+		RB_TRY(blobs_read(o, i, blobs, bytes));
+		err = unreached_check(o, &all);
+		verdict = all;
+		RB_TRY(exchange(o, &verdict, sizeof(verdict), &blobs, &bytes));
+		for (uint32_t r = 0; r < o->comm->engine.rank_count; r++)
+			all &= bytes[r] == 1 && *(const uint8_t *)blobs[r] == 1;
+		if (all)
+			return RUBATO_OK;
+	}
+	return err != RUBATO_OK ? err
+				: RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+					  "some ranks have no transport to reach each other");
 }
 
 /* Connects each transport that is needed, drops the others, and fills the engine's route. */
@@ -276,8 +309,8 @@ static rubato_status endpoints_connect(struct opening *o)
 			o->opened[i] = NULL;
 			continue;
 		}
-		RB_TRY(o->transports[i]->connect(o->opened[i], o->addresses, o->address_bytes,
-						 o->use, o->deadline_ns));
+		RB_TRY(o->transports[i]->connect(o->opened[i], (const void *const *)o->addresses,
+						 o->address_bytes, o->use, o->deadline_ns));
 		for (uint32_t r = 0; r < n; r++)
 			if (o->use[r])
 				engine->route[r] = (uint8_t)engine->endpoint_count;
@@ -287,7 +320,7 @@ static rubato_status endpoints_connect(struct opening *o)
 	return RUBATO_OK;
 }
 
-/* ---- The second and third: can everybody map everybody? ---- */
+/* ---- Can everybody map everybody? ---- */
 
 static rubato_status mapping_agree(struct opening *o)
 {
@@ -298,7 +331,9 @@ static rubato_status mapping_agree(struct opening *o)
 	const void *const *blobs;
 	const size_t *bytes;
 	uint64_t word = 0;
-	uint8_t verdict[2] = { comm->engine.endpoint_count == 1, (ops->caps & RB_CAP_PUT) != 0 };
+	/* With several transports, keys of the first would say nothing to peers on another. */
+	const uint8_t single = comm->engine.endpoint_count == 1;
+	uint8_t verdict[2] = { single, single && (ops->caps & RB_CAP_PUT) != 0 };
 	rubato_status err;
 
 	if (verdict[0] && ops->word_of != NULL && rb_memory_alloc(comm, 4096, &probe) == RUBATO_OK)
@@ -437,22 +472,17 @@ static rubato_status opening_allocate(struct opening *o)
 	if (o->blob == NULL || o->addresses == NULL || o->address_bytes == NULL || o->use == NULL ||
 	    o->route == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "start-up tables of %u ranks", n);
+	memset(o->route, UNREACHED, n * sizeof(*o->route));
 	return RUBATO_OK;
 }
 
 static rubato_status open_steps(struct opening *o)
 {
 	struct rubato_comm *comm = o->comm;
-	const void *const *blobs;
-	const size_t *bytes;
-	size_t blob_bytes;
 
 	RB_TRY(opening_allocate(o));
 	RB_TRY(transports_list(o));
-	RB_TRY(endpoints_open(o));
-	RB_TRY(blob_write(o, &blob_bytes));
-	RB_TRY(exchange(o, o->blob, blob_bytes, &blobs, &bytes));
-	RB_TRY(blobs_read(o, blobs, bytes));
+	RB_TRY(routes_find(o));
 	RB_TRY(endpoints_connect(o));
 	RB_TRY(mapping_agree(o));
 
@@ -517,6 +547,8 @@ static void opening_close(struct opening *o)
 	for (uint32_t i = 0; i < RB_ENDPOINTS_MAX; i++)
 		if (o->opened[i] != NULL)
 			o->transports[i]->close(o->opened[i], true, o->deadline_ns);
+	for (uint32_t r = 0; o->addresses != NULL && r < o->comm->engine.rank_count; r++)
+		free(o->addresses[r]);
 	free(o->blob);
 	free(o->addresses);
 	free(o->address_bytes);
