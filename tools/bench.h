@@ -10,8 +10,12 @@
 #ifndef TOOLS_BENCH_H
 #define TOOLS_BENCH_H
 
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+
 #include "rubato.h"
-#include "tools/json.h"
+#include "tools/results.h"
 
 #define BENCH "rubato-bench"
 
@@ -39,13 +43,12 @@ struct bench_options {
 	uint32_t root, warmups, iterations;
 	const char *algorithm; /* A name, "auto" or "all". */
 	const char *transport;
-	const char *json; /* NULL: none. */
+	char json[PATH_MAX]; /* Empty: none. */
 	bool registered, explain;
 	bool places[2]; /* Which to run: [0] out of place, [1] in place. */
 	bool joined;    /* A rank that rubato-bench -n has started. */
 	int argc;
 	char **argv;
-	char **words; /* argv as getopt sorts it; main frees it. */
 };
 
 /* Ends the program with a line on standard error when something is wrong. */
@@ -127,8 +130,8 @@ void bench_check(const struct bench *bench, rubato_status status, const char *wh
 struct bench_output {
 	const struct bench_options *options;
 	uint32_t rank_count;
-	FILE *text; /* NULL: not on this rank, or standard output is for JSON. */
-	struct json json;
+	FILE *text;      /* NULL: not on this rank, or standard output is for JSON. */
+	json_t *results; /* An array. */
 	uint64_t wrong, rows;
 	double busbw_sum, busbw_peak, floor_us;
 };

@@ -83,23 +83,14 @@ void bench_output_open(struct bench_output *output, struct bench *bench)
 	bool first = bench->rank == 0;
 
 	*output = (struct bench_output) { .options = options, .rank_count = bench->rank_count };
-	if (first && options->json != NULL && !json_open(&output->json, options->json)) {
+	if (first && options->json[0] != '\0' && !results_writable(options->json)) {
 		(void)fprintf(stderr, "%s: cannot write %s\n", BENCH, options->json);
 		exit(EXIT_FAILURE);
 	}
-	if (first && output->json.file != stdout)
+	if (first && options->json[0] != '\0')
+		output->results = json_array();
+	if (first && strcmp(options->json, "-") != 0)
 		output->text = stdout;
-	if (output->json.file != NULL) {
-		json_begin(&output->json, NULL, '{');
-		json_text(&output->json, "version", rubato_version());
-		json_begin(&output->json, "args", '[');
-		for (int i = 1; i < options->argc; i++)
-			if (strcmp(options->argv[i], "--joined") != 0)
-				json_text(&output->json, NULL, options->argv[i]);
-		json_end(&output->json, ']');
-		json_integer(&output->json, "ranks", bench->rank_count);
-		json_begin(&output->json, "results", '[');
-	}
 	if (output->text != NULL)
 		(void)fprintf(
 			output->text,
@@ -147,38 +138,35 @@ static void row_text(struct bench_output *output, const struct bench_case *what,
 	(void)fflush(file);
 }
 
-static void row_json(struct bench_output *output, const struct bench_case *what, const char *used,
-		     const char *why, const struct bench_result *result, bool in_place)
+static json_t *row_json(const struct bench_output *output, const struct bench_case *what,
+			const char *used, const char *why, const struct bench_result *result,
+			bool in_place)
 {
-	struct json *json = &output->json;
-	double factor = bus_factor(output->options->op, output->rank_count);
+	const struct bench_options *options = output->options;
+	double factor = bus_factor(options->op, output->rank_count);
+	json_t *row =
+		json_pack("{s:s,s:s,s:s,s:s,s:I,s:I,s:s,s:s}", "op", bench_op_names[options->op],
+			  "impl", "rubato", "algorithm", used, "asked", what->algorithm, "size",
+			  (json_int_t)what->size_bytes, "count", (json_int_t)what->count, "type",
+			  rubato_type_name(what->type), "redop", redop(output, what));
+	json_t *times =
+		json_pack("{s:o,s:o,s:o,s:o}", "median", results_real(result->median_us), "p99",
+			  results_real(result->p99_us), "min", results_real(result->min_us),
+			  "slowest", results_real(result->slowest_us));
 
-	json_begin(json, NULL, '{');
-	json_text(json, "op", bench_op_names[output->options->op]);
-	json_text(json, "impl", "rubato");
-	json_text(json, "algorithm", used);
-	json_text(json, "asked", what->algorithm);
-	json_integer(json, "size", what->size_bytes);
-	json_integer(json, "count", what->count);
-	json_text(json, "type", rubato_type_name(what->type));
-	json_text(json, "redop", redop(output, what));
-	if (bench_op_rooted(output->options->op))
-		json_integer(json, "root", output->options->root);
-	json_bool(json, "in_place", in_place);
-	json_text(json, "buffers", output->options->registered ? "registered" : "plain");
-	json_text(json, "transport", output->options->transport);
-	json_begin(json, "time_us", '{');
-	json_number(json, "median", result->median_us);
-	json_number(json, "p99", result->p99_us);
-	json_number(json, "min", result->min_us);
-	json_number(json, "slowest", result->slowest_us);
-	json_end(json, '}');
-	json_number(json, "algbw", algbw(what, result));
-	json_number(json, "busbw", algbw(what, result) * factor);
-	json_integer(json, "wrong", result->wrong);
+	if (bench_op_rooted(options->op))
+		json_object_set_new(row, "root", json_integer(options->root));
+	json_object_set_new(row, "in_place", json_boolean(in_place));
+	json_object_set_new(row, "buffers",
+			    json_string(options->registered ? "registered" : "plain"));
+	json_object_set_new(row, "transport", json_string(options->transport));
+	json_object_set_new(row, "time_us", times);
+	json_object_set_new(row, "algbw", results_real(algbw(what, result)));
+	json_object_set_new(row, "busbw", results_real(algbw(what, result) * factor));
+	json_object_set_new(row, "wrong", json_integer((json_int_t)result->wrong));
 	if (why != NULL)
-		json_text(json, "explain", why);
-	json_end(json, '}');
+		json_object_set_new(row, "explain", results_text(why));
+	return row;
 }
 
 void bench_output_row(struct bench_output *output, const struct bench_case *what, const char *used,
@@ -197,8 +185,9 @@ void bench_output_row(struct bench_output *output, const struct bench_case *what
 		if (output->rows == 0 || places[i].median_us < output->floor_us)
 			output->floor_us = places[i].median_us;
 		output->rows++;
-		if (output->json.file != NULL)
-			row_json(output, what, used, why, &places[i], i == 1);
+		if (output->results != NULL)
+			json_array_append_new(output->results, row_json(output, what, used, why,
+									&places[i], i == 1));
 	}
 	if (output->text == NULL)
 		return;
@@ -211,6 +200,20 @@ void bench_output_note(struct bench_output *output, const char *text)
 {
 	if (output->text != NULL)
 		(void)fprintf(output->text, "#   %s\n", text);
+}
+
+static bool results_close(struct bench_output *output)
+{
+	const struct bench_options *options = output->options;
+	json_t *args = json_array();
+
+	for (int i = 1; i < options->argc; i++)
+		if (strcmp(options->argv[i], "--joined") != 0)
+			json_array_append_new(args, results_text(options->argv[i]));
+	return results_write(options->json,
+			     json_pack("{s:s,s:o,s:i,s:o}", "version", rubato_version(), "args",
+				       args, "ranks", (int)output->rank_count, "results",
+				       output->results));
 }
 
 int bench_output_close(struct bench_output *output)
@@ -228,11 +231,8 @@ int bench_output_close(struct bench_output *output)
 			      output->floor_us);
 		written = fflush(output->text) == 0;
 	}
-	if (output->json.file != NULL) {
-		json_end(&output->json, ']');
-		json_end(&output->json, '}');
-		written = json_close(&output->json) && written;
-	}
+	if (output->results != NULL)
+		written = results_close(output) && written;
 	if (!written)
 		(void)fprintf(stderr, "%s: the results could not be written\n", BENCH);
 	return output->wrong == 0 && written ? EXIT_SUCCESS : EXIT_FAILURE;

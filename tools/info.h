@@ -1,14 +1,17 @@
-/* info.h -- the sections of rubato-info: each prints its text, and its JSON where one is open. */
+/* info.h -- the sections of rubato-info: each prints its text and adds its JSON. */
 #ifndef TOOLS_INFO_H
 #define TOOLS_INFO_H
 
-#include "tools/json.h"
+#include <stdint.h>
+#include <stdio.h>
+
+#include "tools/results.h"
 
 #define INFO "rubato-info"
 
 struct info {
 	FILE *text;          /* NULL: standard output is for JSON. */
-	struct json *json;   /* NULL: none. */
+	json_t *json;        /* An object: every section adds a key. */
 	uint32_t rank_count; /* --topology: ranks to place. */
 	uint32_t warnings;   /* Counted by the doctor. */
 };

@@ -22,7 +22,7 @@ bool info_line(const char *path, char *line, size_t line_bytes)
 	return good;
 }
 
-static void interface_one(struct info *info, const struct ifaddrs *at)
+static void interface_one(struct info *info, json_t *list, const struct ifaddrs *at)
 {
 	char address[INET6_ADDRSTRLEN] = "", path[128], speed[32] = "", mtu[32] = "";
 	const void *from =
@@ -41,38 +41,30 @@ static void interface_one(struct info *info, const struct ifaddrs *at)
 		(void)fprintf(info->text, "  %-12s %-40s %s, mtu %s%s%s%s\n", at->ifa_name, address,
 			      up ? "up" : "down", mtu, speed[0] != '\0' ? ", " : "", speed,
 			      speed[0] != '\0' ? " Mbit/s" : "");
-	if (info->json == NULL)
-		return;
-	json_begin(info->json, NULL, '{');
-	json_text(info->json, "interface", at->ifa_name);
-	json_text(info->json, "address", address);
-	json_bool(info->json, "up", up);
-	json_text(info->json, "mtu", mtu);
-	if (speed[0] != '\0')
-		json_text(info->json, "speed_mbit", speed);
-	json_end(info->json, '}');
+	json_array_append_new(list,
+			      json_pack("{s:o,s:s,s:b,s:s,s:s*}", "interface",
+					results_text(at->ifa_name), "address", address, "up", up,
+					"mtu", mtu, "speed_mbit", speed[0] != '\0' ? speed : NULL));
 }
 
-static void interfaces(struct info *info)
+static json_t *interfaces(struct info *info)
 {
+	json_t *list = json_array();
 	struct ifaddrs *all = NULL;
 
 	if (info->text != NULL)
 		(void)fprintf(info->text, "network interfaces\n");
-	if (info->json != NULL)
-		json_begin(info->json, "interfaces", '[');
 	if (getifaddrs(&all) == 0) {
 		for (const struct ifaddrs *at = all; at != NULL; at = at->ifa_next)
 			if (at->ifa_addr != NULL && (at->ifa_addr->sa_family == AF_INET ||
 						     at->ifa_addr->sa_family == AF_INET6))
-				interface_one(info, at);
+				interface_one(info, list, at);
 		freeifaddrs(all);
 	}
-	if (info->json != NULL)
-		json_end(info->json, ']');
+	return list;
 }
 
-static void rdma_one(struct info *info, const char *name)
+static void rdma_one(struct info *info, json_t *list, const char *name)
 {
 	char path[512], state[64] = "unknown", rate[64] = "unknown";
 
@@ -82,39 +74,24 @@ static void rdma_one(struct info *info, const char *name)
 	(void)info_line(path, rate, sizeof(rate));
 	if (info->text != NULL)
 		(void)fprintf(info->text, "  %-12s port 1: %s, %s\n", name, state, rate);
-	if (info->json == NULL)
-		return;
-	json_begin(info->json, NULL, '{');
-	json_text(info->json, "device", name);
-	json_text(info->json, "state", state);
-	json_text(info->json, "rate", rate);
-	json_end(info->json, '}');
+	json_array_append_new(list, json_pack("{s:o,s:s,s:s}", "device", results_text(name),
+					      "state", state, "rate", rate));
 }
 
 void info_devices(struct info *info)
 {
 	DIR *devices = opendir("/sys/class/infiniband");
-	uint32_t count = 0;
+	json_t *interface_list = interfaces(info), *rdma = json_array();
 
-	if (info->json != NULL)
-		json_begin(info->json, "devices", '{');
-	interfaces(info);
 	if (info->text != NULL)
 		(void)fprintf(info->text, "RDMA devices\n");
-	if (info->json != NULL)
-		json_begin(info->json, "rdma", '[');
-	for (struct dirent *entry = NULL; devices != NULL && (entry = readdir(devices)) != NULL;) {
-		if (entry->d_name[0] == '.')
-			continue;
-		rdma_one(info, entry->d_name);
-		count++;
-	}
+	for (struct dirent *entry = NULL; devices != NULL && (entry = readdir(devices)) != NULL;)
+		if (entry->d_name[0] != '.')
+			rdma_one(info, rdma, entry->d_name);
 	if (devices != NULL)
 		(void)closedir(devices);
-	if (info->text != NULL && count == 0)
+	if (info->text != NULL && json_array_size(rdma) == 0)
 		(void)fprintf(info->text, "  none\n");
-	if (info->json != NULL) {
-		json_end(info->json, ']');
-		json_end(info->json, '}');
-	}
+	json_object_set_new(info->json, "devices",
+			    json_pack("{s:o,s:o}", "interfaces", interface_list, "rdma", rdma));
 }

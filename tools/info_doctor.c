@@ -38,13 +38,9 @@ static void say(struct info *info, const char *check, bool good, const char *for
 	info->warnings += good ? 0 : 1;
 	if (info->text != NULL)
 		(void)fprintf(info->text, "  %-4s %-14s %s\n", good ? "ok" : "warn", check, text);
-	if (info->json == NULL)
-		return;
-	json_begin(info->json, NULL, '{');
-	json_text(info->json, "check", check);
-	json_text(info->json, "result", good ? "ok" : "warn");
-	json_text(info->json, "text", text);
-	json_end(info->json, '}');
+	json_array_append_new(json_object_get(info->json, "doctor"),
+			      json_pack("{s:s,s:s,s:o}", "check", check, "result",
+					good ? "ok" : "warn", "text", results_text(text)));
 }
 
 /* Shared memory without names: what the shm transport's heaps are made of. */
@@ -196,8 +192,7 @@ void info_doctor(struct info *info, const struct info_probe probes[INFO_TRANSPOR
 	info->warnings = 0;
 	if (info->text != NULL)
 		(void)fprintf(info->text, "doctor\n");
-	if (info->json != NULL)
-		json_begin(info->json, "doctor", '[');
+	json_object_set_new(info->json, "doctor", json_array());
 	check_memfd(info);
 	check_limits(info);
 	check_cores(info);
@@ -206,6 +201,4 @@ void info_doctor(struct info *info, const struct info_probe probes[INFO_TRANSPOR
 		say(info, probes[i].transport, probes[i].works, "%s",
 		    probes[i].works ? "two ranks met over it" : probes[i].text);
 	check_environment(info);
-	if (info->json != NULL)
-		json_end(info->json, ']');
 }

@@ -24,18 +24,18 @@ static const struct {
 	{ "L3", HWLOC_OBJ_L3CACHE },
 };
 
-static void counts(struct info *info, hwloc_topology_t topology)
+static void counts(struct info *info, json_t *json, hwloc_topology_t topology)
 {
+	json_t *list = json_array();
+
 	for (size_t i = 0; i < sizeof(counted) / sizeof(counted[0]); i++) {
 		int count = hwloc_get_nbobjs_by_type(topology, counted[i].type);
 
 		if (info->text != NULL)
 			(void)fprintf(info->text, "  %-17s %d\n", counted[i].name, count);
-		if (info->json != NULL)
-			json_integer(info->json, counted[i].name, count > 0 ? (uint64_t)count : 0);
+		json_object_set_new(json, counted[i].name, json_integer(count > 0 ? count : 0));
 	}
-	if (info->json != NULL)
-		json_begin(info->json, "caches", '[');
+	json_object_set_new(json, "caches", list);
 	for (size_t i = 0; i < sizeof(caches) / sizeof(caches[0]); i++) {
 		hwloc_obj_t cache = hwloc_get_obj_by_type(topology, caches[i].type, 0);
 		int count = hwloc_get_nbobjs_by_type(topology, caches[i].type);
@@ -48,22 +48,17 @@ static void counts(struct info *info, hwloc_topology_t topology)
 			(void)fprintf(info->text, "  %-17s %d of %llu KiB, each for %d threads\n",
 				      caches[i].name, count,
 				      (unsigned long long)cache->attr->cache.size >> 10, sharers);
-		if (info->json == NULL)
-			continue;
-		json_begin(info->json, NULL, '{');
-		json_text(info->json, "level", caches[i].name);
-		json_integer(info->json, "count", (uint64_t)count);
-		json_integer(info->json, "bytes", cache->attr->cache.size);
-		json_integer(info->json, "threads", (uint64_t)sharers);
-		json_end(info->json, '}');
+		json_array_append_new(list, json_pack("{s:s,s:i,s:I,s:i}", "level", caches[i].name,
+						      "count", count, "bytes",
+						      (json_int_t)cache->attr->cache.size,
+						      "threads", sharers));
 	}
-	if (info->json != NULL)
-		json_end(info->json, ']');
 }
 
 /* As launch_child.c does it: rank i on the i-th core that this process may use, counted round. */
-static void placement(struct info *info, hwloc_topology_t topology)
+static void placement(struct info *info, json_t *json, hwloc_topology_t topology)
 {
+	json_t *list;
 	cpu_set_t allowed;
 
 	CPU_ZERO(&allowed);
@@ -75,8 +70,8 @@ static void placement(struct info *info, hwloc_topology_t topology)
 	if (info->text != NULL)
 		(void)fprintf(info->text, "placement of %u ranks by rubato-run --bind core\n",
 			      ranks);
-	if (info->json != NULL)
-		json_begin(info->json, "placement", '[');
+	list = json_array();
+	json_object_set_new(json, "placement", list);
 	for (uint32_t rank = 0; rank < ranks; rank++) {
 		uint32_t place = rank % cores, cpu = 0;
 
@@ -93,33 +88,25 @@ static void placement(struct info *info, hwloc_topology_t topology)
 		if (info->text != NULL)
 			(void)fprintf(info->text, "  rank %-4u cpu %u, core %d%s\n", rank, cpu,
 				      core_index, rank >= cores ? ", shared" : "");
-		if (info->json == NULL)
-			continue;
-		json_begin(info->json, NULL, '{');
-		json_integer(info->json, "rank", rank);
-		json_integer(info->json, "cpu", cpu);
-		json_end(info->json, '}');
+		json_array_append_new(list,
+				      json_pack("{s:i,s:i}", "rank", (int)rank, "cpu", (int)cpu));
 	}
-	if (info->json != NULL)
-		json_end(info->json, ']');
 }
 
 bool info_topology(struct info *info)
 {
 	hwloc_topology_t topology;
+	json_t *json = json_object();
 
+	json_object_set_new(info->json, "topology", json);
 	if (hwloc_topology_init(&topology) != 0 || hwloc_topology_load(topology) != 0) {
 		(void)fprintf(stderr, "%s: hwloc cannot read this machine's topology\n", INFO);
 		return false;
 	}
 	if (info->text != NULL)
 		(void)fprintf(info->text, "topology\n");
-	if (info->json != NULL)
-		json_begin(info->json, "topology", '{');
-	counts(info, topology);
-	placement(info, topology);
-	if (info->json != NULL)
-		json_end(info->json, '}');
+	counts(info, json, topology);
+	placement(info, json, topology);
 	hwloc_topology_destroy(topology);
 	return true;
 }

@@ -219,9 +219,6 @@ int main(int argc, char **argv)
 	struct bench_options options;
 
 	bench_options_read(argc, argv, &options);
-	int status = options.rank_count > 0 && !options.joined ? bench_launch(&options)
-							       : bench_rank(&options);
-
-	free(options.words);
-	return status;
+	return options.rank_count > 0 && !options.joined ? bench_launch(&options)
+							 : bench_rank(&options);
 }

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/json.h"
 #include "tools/options.h"
+#include "tools/results.h"
 #include "tools/sim.h"
 
 #define APART_LATENCIES 64 /* More than the first to leave a barrier is ahead of the last. */
@@ -211,64 +211,53 @@ static void row_text(const struct row *row, const struct figures *f, const char 
 		     algorithm);
 }
 
-static void row_json(struct json *json, const struct row *row, const struct figures *f,
-		     const char *algorithm)
+static json_t *row_json(const struct row *row, const struct figures *f, const char *algorithm)
 {
 	const struct sim_call *call = &row->call;
+	const rubato_sim_result *result = &row->result;
 	char hash[24];
+	json_t *json =
+		json_pack("{s:s,s:s,s:s,s:I,s:I,s:s,s:s,s:{s:f,s:f,s:f,s:f},s:f,s:f,s:I}", "op",
+			  sim_op_names[call->op], "impl", "rubato", "algorithm", algorithm, "size",
+			  (json_int_t)sim_call_bytes(call, row->options->world.rank_count), "count",
+			  (json_int_t)call->count, "type", rubato_type_name(call->type), "redop",
+			  reduces(call->op) ? rubato_operator_name(call->reduction) : "none",
+			  "time_us", "median", f->median_us, "p99", f->p99_us, "min", f->min_us,
+			  "slowest", f->slowest_us, "algbw", f->algbw, "busbw", f->busbw, "wrong",
+			  (json_int_t)row->wrong);
 
-	(void)snprintf(hash, sizeof(hash), "%016" PRIx64, row->result.trace_hash);
-	json_begin(json, NULL, '{');
-	json_text(json, "op", sim_op_names[call->op]);
-	json_text(json, "impl", "rubato");
-	json_text(json, "algorithm", algorithm);
-	json_integer(json, "size", sim_call_bytes(call, row->options->world.rank_count));
-	json_integer(json, "count", call->count);
-	json_text(json, "type", rubato_type_name(call->type));
-	json_text(json, "redop",
-		  reduces(call->op) ? rubato_operator_name(call->reduction) : "none");
-	json_begin(json, "time_us", '{');
-	json_number(json, "median", f->median_us);
-	json_number(json, "p99", f->p99_us);
-	json_number(json, "min", f->min_us);
-	json_number(json, "slowest", f->slowest_us);
-	json_end(json, '}');
-	json_number(json, "algbw", f->algbw);
-	json_number(json, "busbw", f->busbw);
-	json_integer(json, "wrong", row->wrong);
-	if (row->options->skew != SIM_SKEW_NONE) {
-		json_begin(json, "in_call_us", '{');
-		json_number(json, "mean", f->in_call_mean_us);
-		json_number(json, "p99", f->in_call_p99_us);
-		json_end(json, '}');
-	}
-	json_integer(json, "messages", row->result.messages);
-	json_integer(json, "message_bytes", row->result.message_bytes);
-	json_integer(json, "events", row->result.events);
-	json_integer(json, "faults_fired", row->result.faults_fired);
-	json_text(json, "trace_hash", hash);
-	json_end(json, '}');
+	(void)snprintf(hash, sizeof(hash), "%016" PRIx64, result->trace_hash);
+	if (row->options->skew != SIM_SKEW_NONE)
+		json_object_set_new(json, "in_call_us",
+				    json_pack("{s:f,s:f}", "mean", f->in_call_mean_us, "p99",
+					      f->in_call_p99_us));
+	json_object_update_new(
+		json, json_pack("{s:I,s:I,s:I,s:I,s:s}", "messages", (json_int_t)result->messages,
+				"message_bytes", (json_int_t)result->message_bytes, "events",
+				(json_int_t)result->events, "faults_fired",
+				(json_int_t)result->faults_fired, "trace_hash", hash));
+	return json;
 }
 
-static void json_head(struct json *json, const struct sim_options *options)
+static bool table_write(const struct sim_options *options, json_t *results)
 {
-	json_begin(json, NULL, '{');
-	json_text(json, "version", rubato_version());
-	json_begin(json, "args", '[');
+	json_t *args = json_array();
+
 	for (int i = 1; i < options->argc; i++) {
 		if (strcmp(options->argv[i], "--json") == 0)
 			i++; /* Where the results go is no part of them. */
 		else if (strncmp(options->argv[i], "--json=", 7) != 0)
-			json_text(json, NULL, options->argv[i]);
+			json_array_append_new(args, results_text(options->argv[i]));
 	}
-	json_end(json, ']');
-	json_integer(json, "ranks", options->world.rank_count);
-	json_begin(json, "results", '[');
+	return results_write(options->json,
+			     json_pack("{s:s,s:o,s:i,s:o}", "version", rubato_version(), "args",
+				       args, "ranks", (int)options->world.rank_count, "results",
+				       results));
 }
 
 /* ---- The table ---- */
 
-static bool row_run(const struct sim_options *options, uint64_t size_bytes, struct json *json)
+static bool row_run(const struct sim_options *options, uint64_t size_bytes, json_t *results)
 {
 	uint32_t n = options->world.rank_count;
 	struct row *row = calloc(1, sizeof(*row));
@@ -300,10 +289,9 @@ static bool row_run(const struct sim_options *options, uint64_t size_bytes, stru
 	} else {
 		figures_of(row, &figures);
 		algorithm_of(row, algorithm, sizeof(algorithm));
-		if (json->file != stdout)
+		if (strcmp(options->json, "-") != 0)
 			row_text(row, &figures, algorithm);
-		if (json->file != NULL)
-			row_json(json, row, &figures, algorithm);
+		json_array_append_new(results, row_json(row, &figures, algorithm));
 	}
 	free(row->start_ns);
 	free(row->call_us);
@@ -313,28 +301,22 @@ static bool row_run(const struct sim_options *options, uint64_t size_bytes, stru
 
 int sim_table(const struct sim_options *options)
 {
-	struct json json = { NULL, 0, { false } };
+	json_t *results = json_array();
 	uint64_t size_bytes = options->begin_bytes;
 	bool good = true;
 
-	if (options->json != NULL && !json_open(&json, options->json))
-		option_fail(SIM, "--json: cannot write there");
-	if (json.file != NULL)
-		json_head(&json, options);
-	if (json.file != stdout)
+	if (strcmp(options->json, "-") != 0)
 		table_head(options);
 	for (;;) {
-		good = row_run(options, size_bytes, &json) && good;
+		good = row_run(options, size_bytes, results) && good;
 		if (size_bytes == 0 || size_bytes > options->end_bytes / options->factor)
 			break;
 		size_bytes *= options->factor;
 	}
-	if (json.file != NULL) {
-		json_end(&json, ']');
-		json_end(&json, '}');
-		if (!json_close(&json))
-			option_fail(SIM, "--json: could not write everything");
-	}
+	if (options->json[0] == '\0')
+		json_decref(results);
+	else if (!table_write(options, results))
+		option_fail(SIM, "--json: could not write everything");
 	return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 

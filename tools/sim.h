@@ -8,6 +8,8 @@
 #ifndef TOOLS_SIM_H
 #define TOOLS_SIM_H
 
+#include <limits.h>
+
 #include "rubato_sim.h"
 
 #define SIM "rubato-sim"
@@ -38,7 +40,7 @@ struct sim_options {
 	enum sim_skew skew;
 	uint64_t skew_ns;
 	const char *algorithm; /* A name or "auto". */
-	const char *json;      /* NULL: none. */
+	char json[PATH_MAX];   /* Empty: none. */
 	uint64_t seeds;        /* 0: no campaign. */
 	int argc;
 	char **argv;

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/json.h"
 #include "tools/options.h"
+#include "tools/results.h"
 #include "tools/sim.h"
 
 #define RANKS_MAX 16
@@ -139,11 +139,8 @@ static bool trial_fails(uint64_t seed, rubato_sim_result *result, uint32_t *faul
 int sim_campaign(const struct sim_options *options)
 {
 	uint64_t failed = 0, events = 0, fired[RUBATO_SIM_CUT + 1] = { 0 };
-	struct json json = { NULL, 0, { false } };
 	char text[512];
 
-	if (options->json != NULL && !json_open(&json, options->json))
-		option_fail(SIM, "--json: cannot write there");
 	for (uint64_t i = 0; i < options->seeds; i++) {
 		uint64_t seed = options->world.seed + i;
 		rubato_sim_result result;
@@ -156,22 +153,22 @@ int sim_campaign(const struct sim_options *options)
 		events += result.events;
 		fired[kind] += result.faults_fired;
 	}
-	if (json.file != NULL) {
-		json_begin(&json, NULL, '{');
-		json_text(&json, "version", rubato_version());
-		json_integer(&json, "seed", options->world.seed);
-		json_integer(&json, "seeds", options->seeds);
-		json_integer(&json, "failed", failed);
-		json_integer(&json, "events", events);
-		json_begin(&json, "faults_fired", '{');
-		json_integer(&json, "freeze", fired[RUBATO_SIM_FREEZE]);
-		json_integer(&json, "cut", fired[RUBATO_SIM_CUT]);
-		json_end(&json, '}');
-		json_end(&json, '}');
-		if (!json_close(&json))
+	if (options->json[0] != '\0') {
+		/* jansson's integers have a sign: a seed beyond them is written as text. */
+		json_t *seed = options->world.seed <= INT64_MAX
+				       ? json_integer((json_int_t)options->world.seed)
+				       : json_sprintf("%" PRIu64, options->world.seed);
+		json_t *json =
+			json_pack("{s:s,s:o,s:I,s:I,s:I,s:{s:I,s:I}}", "version", rubato_version(),
+				  "seed", seed, "seeds", (json_int_t)options->seeds, "failed",
+				  (json_int_t)failed, "events", (json_int_t)events, "faults_fired",
+				  "freeze", (json_int_t)fired[RUBATO_SIM_FREEZE], "cut",
+				  (json_int_t)fired[RUBATO_SIM_CUT]);
+
+		if (!results_write(options->json, json))
 			option_fail(SIM, "--json: could not write everything");
 	}
-	if (options->json == NULL || strcmp(options->json, "-") != 0)
+	if (strcmp(options->json, "-") != 0)
 		(void)printf("# %" PRIu64 " seeds, %" PRIu64 " failed, %" PRIu64 " events, %" PRIu64
 			     " freezes and %" PRIu64 " cuts fired\n",
 			     options->seeds, failed, events, fired[RUBATO_SIM_FREEZE],

@@ -6,112 +6,25 @@
 #include <string.h>
 
 #include "tools/options.h"
+#include "tools/results.h"
 #include "tools/sim.h"
 
 const char *const sim_op_names[] = { "allreduce", "reduce_scatter", "allgather", "broadcast",
 				     "reduce",    "barrier",        "sendrecv",  NULL };
 
-static const char help[] =
-	"usage: rubato-sim OP [options]\n"
-	"\n"
+static const char about[] =
 	"Runs OP, one of allreduce, reduce_scatter, allgather, broadcast, reduce, barrier and\n"
 	"sendrecv, on a simulated cluster, in virtual time, and checks every element of every\n"
-	"result. Exit status 1: values were wrong, or a run failed.\n"
-	"\n"
-	"  -n, --ranks N         ranks (8)\n"
-	"  --topology KIND       flat, or nodes:N: N ranks a node, which share memory (flat)\n"
-	"  --latency TIME        one way, between nodes (5us)\n"
-	"  --bandwidth B         of each rank's link, each way: 10Gbit, 800Mbit, 12.5GB/s "
-	"(12.5GB/s)\n"
-	"  --jitter SHARE        stretches each latency by up to this share of it (0)\n"
-	"  --reorder             messages of one pair may overtake each other\n"
-	"  --skew KIND           how late ranks enter: none, linear:T (0 to T by rank), exp:T and\n"
-	"                        pareto:T (random with mean T) (none)\n"
-	"  --algorithm NAME      auto, or one by name (auto)\n"
-	"  -b, --begin SIZE      smallest size (8)\n"
-	"  -e, --end SIZE        largest size (1M)\n"
-	"  -f, --factor N        next size: so many times as large (4)\n"
-	"  -d, --type NAME       float32, float64, int32, int64 (float32)\n"
-	"  -o, --op NAME         sum, max, min, avg (sum)\n"
-	"  -r, --root RANK       of broadcast and reduce (0)\n"
-	"  -t, --iterations N    timed calls (5)\n"
-	"  --faults LIST         freeze:RANK@TIME+FOR, crash:RANK@TIME, cut:A-B@TIME+FOR, with\n"
-	"                        commas between; times are virtual\n"
-	"  --timeout TIME        the ranks' deadline, virtual (60s)\n"
-	"  --seed N              of jitter, order and skew (0)\n"
-	"  --seeds N             a campaign instead: N seeds from --seed on, each with random "
-	"ranks,\n"
-	"                        network, sizes, skew and delays, each run twice\n"
-	"  --json FILE           results for programs; - is standard output, then without the "
-	"table\n"
-	"  --help, --version\n"
+	"result. Exit status 1: values were wrong, or a run failed.\n";
+static const char notes[] =
 	"\n"
 	"Columns are those of nccl-tests; GB are 10^9 bytes; times are virtual. time is the "
 	"median\n"
 	"over iterations of the mean over ranks of the time in the call.\n";
 
-enum {
-	OPTION_TOPOLOGY = 256,
-	OPTION_LATENCY,
-	OPTION_BANDWIDTH,
-	OPTION_JITTER,
-	OPTION_REORDER,
-	OPTION_SKEW,
-	OPTION_ALGORITHM,
-	OPTION_FAULTS,
-	OPTION_TIMEOUT,
-	OPTION_SEED,
-	OPTION_SEEDS,
-	OPTION_JSON,
-	OPTION_HELP,
-	OPTION_VERSION
-};
-
-static const struct option longs[] = {
-	{ "ranks", required_argument, NULL, 'n' },
-	{ "begin", required_argument, NULL, 'b' },
-	{ "end", required_argument, NULL, 'e' },
-	{ "factor", required_argument, NULL, 'f' },
-	{ "type", required_argument, NULL, 'd' },
-	{ "op", required_argument, NULL, 'o' },
-	{ "root", required_argument, NULL, 'r' },
-	{ "iterations", required_argument, NULL, 't' },
-	{ "topology", required_argument, NULL, OPTION_TOPOLOGY },
-	{ "latency", required_argument, NULL, OPTION_LATENCY },
-	{ "bandwidth", required_argument, NULL, OPTION_BANDWIDTH },
-	{ "jitter", required_argument, NULL, OPTION_JITTER },
-	{ "reorder", no_argument, NULL, OPTION_REORDER },
-	{ "skew", required_argument, NULL, OPTION_SKEW },
-	{ "algorithm", required_argument, NULL, OPTION_ALGORITHM },
-	{ "faults", required_argument, NULL, OPTION_FAULTS },
-	{ "timeout", required_argument, NULL, OPTION_TIMEOUT },
-	{ "seed", required_argument, NULL, OPTION_SEED },
-	{ "seeds", required_argument, NULL, OPTION_SEEDS },
-	{ "json", required_argument, NULL, OPTION_JSON },
-	{ "help", no_argument, NULL, OPTION_HELP },
-	{ "version", no_argument, NULL, OPTION_VERSION },
-	{ 0 },
-};
-
 /* ---- Values ---- */
 
-static double bandwidth_read(const char *text)
-{
-	static const struct {
-		const char *unit;
-		double bytes;
-	} units[] = { { "Mbit", 1e6 / 8 }, { "Gbit", 1e9 / 8 }, { "GB/s", 1e9 } };
-	char *end = NULL;
-	double number = isdigit((unsigned char)text[0]) ? strtod(text, &end) : -1;
-
-	for (size_t i = 0; number > 0 && i < sizeof(units) / sizeof(units[0]); i++)
-		if (strcmp(end, units[i].unit) == 0 && number < 1e9)
-			return number * units[i].bytes;
-	option_fail(SIM, "--bandwidth takes one such as 800Mbit, 10Gbit or 12.5GB/s, not '%s'",
-		    text);
-}
-
-static double share_read(const char *text)
+static void share_read(const char *text, void *to)
 {
 	char *end = NULL;
 	double number = isdigit((unsigned char)text[0]) ? strtod(text, &end) : -1;
@@ -119,11 +32,13 @@ static double share_read(const char *text)
 	if (number < 0 || *end != '\0' || number > 1000)
 		option_fail(SIM, "--jitter takes a share such as 0.5, at most 1000, not '%s'",
 			    text);
-	return number;
+	*(double *)to = number;
 }
 
-static void topology_read(struct sim_options *options, const char *text)
+static void topology_read(const char *text, void *to)
 {
+	struct sim_options *options = to;
+
 	if (strcmp(text, "flat") == 0)
 		options->world.ranks_per_node = 0;
 	else if (strncmp(text, "nodes:", 6) == 0)
@@ -133,9 +48,10 @@ static void topology_read(struct sim_options *options, const char *text)
 		option_fail(SIM, "--topology takes flat or nodes:N, not '%s'", text);
 }
 
-static void skew_read(struct sim_options *options, const char *text)
+static void skew_read(const char *text, void *to)
 {
 	static const char *const kinds[] = { "none", "linear:", "exp:", "pareto:" };
+	struct sim_options *options = to;
 
 	for (uint32_t i = 0; i < 4; i++) {
 		size_t length = strlen(kinds[i]);
@@ -193,8 +109,9 @@ static bool fault_read(char *text, rubato_sim_fault *fault)
 	return true;
 }
 
-static void faults_read(struct sim_options *options, const char *text)
+static void faults_read(const char *text, void *to)
 {
+	struct sim_options *options = to;
 	char *copy = strdup(text), *rest = copy, *word;
 
 	if (copy == NULL)
@@ -216,132 +133,10 @@ static void faults_read(struct sim_options *options, const char *text)
 	free(copy);
 }
 
-static uint32_t type_read(const char *text)
-{
-	const char *names[RUBATO_TYPE_COUNT + 1] = { NULL };
-
-	for (uint32_t i = 0; i < RUBATO_TYPE_COUNT; i++)
-		names[i] = rubato_type_name((rubato_type)i);
-	return option_choice(SIM, "-d", text, names);
-}
-
-static uint32_t operator_read(const char *text)
-{
-	const char *names[RUBATO_OPERATOR_COUNT + 1] = { NULL };
-
-	for (uint32_t i = 0; i < RUBATO_OPERATOR_COUNT; i++)
-		names[i] = rubato_operator_name((rubato_operator)i);
-	return option_choice(SIM, "-o", text, names);
-}
-
 /* ---- Options ---- */
 
-static bool option_short(struct sim_options *options, int found)
+static void options_fit(struct sim_options *options)
 {
-	switch (found) {
-	case 'n':
-		options->world.rank_count = (uint32_t)option_number(SIM, "-n", optarg, 1, 1u << 20);
-		return true;
-	case 'b':
-		options->begin_bytes = option_bytes(SIM, "-b", optarg);
-		return true;
-	case 'e':
-		options->end_bytes = option_bytes(SIM, "-e", optarg);
-		return true;
-	case 'f':
-		options->factor = option_number(SIM, "-f", optarg, 2, 1u << 20);
-		return true;
-	case 'd':
-		options->type = (rubato_type)type_read(optarg);
-		return true;
-	case 'o':
-		options->reduction = (rubato_operator)operator_read(optarg);
-		return true;
-	case 'r':
-		options->root = (uint32_t)option_number(SIM, "-r", optarg, 0, (1u << 20) - 1);
-		return true;
-	case 't':
-		options->iterations = (uint32_t)option_number(SIM, "-t", optarg, 1, 100000);
-		return true;
-	}
-	return false;
-}
-
-static void option_long(struct sim_options *options, int found)
-{
-	switch (found) {
-	case OPTION_TOPOLOGY:
-		topology_read(options, optarg);
-		break;
-	case OPTION_LATENCY:
-		options->world.latency_ns = option_time_ns(SIM, "--latency", optarg);
-		if (options->world.latency_ns == 0)
-			option_fail(SIM, "--latency takes a time above 0");
-		break;
-	case OPTION_BANDWIDTH:
-		options->world.bandwidth = bandwidth_read(optarg);
-		break;
-	case OPTION_JITTER:
-		options->world.jitter = share_read(optarg);
-		break;
-	case OPTION_REORDER:
-		options->world.reorder = 1;
-		break;
-	case OPTION_SKEW:
-		skew_read(options, optarg);
-		break;
-	case OPTION_ALGORITHM:
-		options->algorithm = optarg;
-		break;
-	case OPTION_FAULTS:
-		faults_read(options, optarg);
-		break;
-	case OPTION_TIMEOUT:
-		options->world.timeout_ns = option_time_ns(SIM, "--timeout", optarg);
-		break;
-	case OPTION_SEED:
-		options->world.seed = option_number(SIM, "--seed", optarg, 0, UINT64_MAX);
-		break;
-	case OPTION_SEEDS:
-		options->seeds = option_number(SIM, "--seeds", optarg, 1, 1000000000);
-		break;
-	case OPTION_JSON:
-		options->json = optarg;
-		break;
-	case OPTION_VERSION:
-		(void)printf("rubato-sim %s\n", rubato_version());
-		exit(EXIT_SUCCESS);
-	default:
-		(void)fputs(help, stdout);
-		exit(EXIT_SUCCESS);
-	}
-}
-
-static void algorithm_check(const struct sim_options *options)
-{
-	const char *op = sim_op_names[options->op], *name;
-	char all[256] = "auto";
-
-	if (strcmp(options->algorithm, "auto") == 0)
-		return;
-	for (uint32_t i = 0; (name = rubato_algorithm_name(op, i)) != NULL; i++) {
-		size_t used = strlen(all);
-
-		if (strcmp(options->algorithm, name) == 0)
-			return;
-		(void)snprintf(all + used, sizeof(all) - used, ", %s", name);
-	}
-	option_fail(SIM, "--algorithm of %s takes one of %s, not '%s'", op, all,
-		    options->algorithm);
-}
-
-static void options_fit(struct sim_options *options, int argc, char **argv)
-{
-	if (optind == argc)
-		option_fail(SIM, "OP is missing, such as allreduce; --help lists them");
-	options->op = (enum sim_op)option_choice(SIM, "OP", argv[optind], sim_op_names);
-	if (optind + 1 < argc)
-		option_fail(SIM, "one OP only: what is '%s'?", argv[optind + 1]);
 	if (options->end_bytes < options->begin_bytes)
 		option_fail(SIM, "-e is less than -b");
 	if (options->root >= options->world.rank_count)
@@ -360,33 +155,101 @@ static void options_fit(struct sim_options *options, int argc, char **argv)
 	}
 	if (options->op == SIM_BARRIER)
 		options->begin_bytes = options->end_bytes = 0;
-	algorithm_check(options);
+}
+
+struct given { /* Options that sim_options holds in other types. */
+	uint32_t type, reduction;
+	bool reorder;
+	char algorithm[64];
+};
+
+static enum sim_op options_parse(int argc, char **argv, struct sim_options *o, struct given *given)
+{
+	const char *types[RUBATO_TYPE_COUNT + 1] = { NULL };
+	const char *operators[RUBATO_OPERATOR_COUNT + 1] = { NULL };
+	const struct option rows[] = {
+		{ "ranks", 'n', OPTION_U32, &o->world.rank_count, "N", .min = 1, .max = 1u << 20,
+		  .help = "ranks (8)" },
+		{ "topology", 0, OPTION_OTHER, o, "KIND", .read = topology_read,
+		  .help = "flat, or nodes:N: N ranks a node, which share memory (flat)" },
+		{ "latency", 0, OPTION_TIME, &o->world.latency_ns, "TIME", .min = 1,
+		  .help = "one way, between nodes (5us)" },
+		{ "bandwidth", 0, OPTION_BANDWIDTH, &o->world.bandwidth, "B",
+		  .help = "of each rank's link, each way: 10Gbit, 800Mbit, 12.5GB/s (12.5GB/s)" },
+		{ "jitter", 0, OPTION_OTHER, &o->world.jitter, "SHARE", .read = share_read,
+		  .help = "stretches each latency by up to this share of it (0)" },
+		{ "reorder", 0, OPTION_FLAG, &given->reorder,
+		  .help = "messages of one pair may overtake each other" },
+		{ "skew", 0, OPTION_OTHER, o, "KIND", .read = skew_read,
+		  .help = "how late ranks enter: none, linear:T (0 to T by rank), exp:T and "
+			  "pareto:T (random with mean T) (none)" },
+		{ "algorithm", 0, OPTION_TEXT, given->algorithm, "NAME",
+		  .max = sizeof(given->algorithm), .help = "auto, or one by name (auto)" },
+		{ "begin", 'b', OPTION_BYTES, &o->begin_bytes, "SIZE",
+		  .help = "smallest size (8)" },
+		{ "end", 'e', OPTION_BYTES, &o->end_bytes, "SIZE", .help = "largest size (1M)" },
+		{ "factor", 'f', OPTION_U64, &o->factor, "N", .min = 2, .max = 1u << 20,
+		  .help = "next size: so many times as large (4)" },
+		{ "type", 'd', OPTION_CHOICE, &given->type, "NAME", .names = types,
+		  .help = "float32, float64, int32, int64 (float32)" },
+		{ "op", 'o', OPTION_CHOICE, &given->reduction, "NAME", .names = operators,
+		  .help = "sum, max, min, avg (sum)" },
+		{ "root", 'r', OPTION_U32, &o->root, "RANK", .max = (1u << 20) - 1,
+		  .help = "of broadcast and reduce (0)" },
+		{ "iterations", 't', OPTION_U32, &o->iterations, "N", .min = 1, .max = 100000,
+		  .help = "timed calls (5)" },
+		{ "faults", 0, OPTION_OTHER, o, "LIST", .read = faults_read,
+		  .help = "freeze:RANK@TIME+FOR, crash:RANK@TIME, cut:A-B@TIME+FOR, with commas "
+			  "between; times are virtual" },
+		{ "timeout", 0, OPTION_TIME, &o->world.timeout_ns, "TIME",
+		  .help = "the ranks' deadline, virtual (60s)" },
+		{ "seed", 0, OPTION_U64, &o->world.seed, "N", .max = UINT64_MAX,
+		  .help = "of jitter, order and skew (0)" },
+		{ "seeds", 0, OPTION_U64, &o->seeds, "N", .min = 1, .max = 1000000000,
+		  .help = "a campaign instead: N seeds from --seed on, each with random ranks, "
+			  "network, sizes, skew and delays, each run twice" },
+		{ "json", 0, OPTION_TEXT, o->json, "FILE", .max = sizeof(o->json),
+		  .help = "results for programs; - is standard output, then without the table" },
+		{ 0 },
+	};
+	const struct options options = {
+		.program = SIM,
+		.usage = "OP [options]",
+		.about = about,
+		.notes = notes,
+		.rows = rows,
+		.operations = sim_op_names,
+	};
+
+	for (uint32_t i = 0; i < RUBATO_TYPE_COUNT; i++)
+		types[i] = rubato_type_name((rubato_type)i);
+	for (uint32_t i = 0; i < RUBATO_OPERATOR_COUNT; i++)
+		operators[i] = rubato_operator_name((rubato_operator)i);
+	return (enum sim_op)options_read(&options, argc, argv);
 }
 
 void sim_options_read(int argc, char **argv, struct sim_options *options)
 {
-	/* getopt sorts what it is given. */
-	char **words = calloc((size_t)argc + 1, sizeof(*words));
-	int found;
+	struct given given = { RUBATO_FLOAT32, RUBATO_SUM, .algorithm = "auto" };
 
-	if (words == NULL)
-		option_fail(SIM, "out of memory");
-	memcpy(words, argv, (size_t)argc * sizeof(*words));
 	*options = (struct sim_options) {
 		.world = RUBATO_SIM_OPTIONS_INIT,
 		.begin_bytes = 8,
 		.end_bytes = 1u << 20,
 		.factor = 4,
 		.iterations = 5,
-		.algorithm = "auto",
 		.argc = argc,
 		.argv = argv,
 	};
 	options->world.rank_count = 8;
 	options->world.latency_ns = 5000;
-	while ((found = option_next(SIM, argc, words, ":n:b:e:f:d:o:r:t:", longs)) != -1)
-		if (!option_short(options, found))
-			option_long(options, found);
-	options_fit(options, argc, words);
-	free(words);
+	options->op = options_parse(argc, argv, options, &given);
+	options->type = (rubato_type)given.type;
+	options->reduction = (rubato_operator)given.reduction;
+	options->world.reorder = given.reorder;
+	options_fit(options);
+	options->algorithm =
+		option_algorithm(SIM, sim_op_names[options->op], given.algorithm, false);
+	if (options->json[0] != '\0' && !results_writable(options->json))
+		option_fail(SIM, "--json: cannot write there");
 }

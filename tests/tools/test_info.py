@@ -87,6 +87,33 @@ class Sections(unittest.TestCase):
             self.assertIn(section + b"\n", got.stdout)
 
 
+class Files(unittest.TestCase):
+    def test_json_is_replaced_whole(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path, link = os.path.join(folder, "out.json"), os.path.join(folder, "link")
+            with open(path, "w") as file:
+                file.write("x" * 100000)
+            before = os.stat(path).st_ino
+            self.assertEqual(run(INFO, "--json", path).returncode, 0)
+            self.assertNotEqual(os.stat(path).st_ino, before)
+            os.symlink(path, link)
+            self.assertEqual(run(INFO, f"--json={link}").returncode, 0)
+            self.assertTrue(os.path.islink(link))
+            with open(path) as file:
+                self.assertIn("transports", json.load(file))
+            self.assertEqual(sorted(os.listdir(folder)), ["link", "out.json"])
+
+    def test_a_full_device_is_an_error(self):
+        got = run(INFO, "--json", "/dev/full")
+        self.assertEqual(got.returncode, 1)
+        self.assertIn(b"could not be written", got.stderr)
+
+    def test_foreign_bytes_do_not_end_it(self):
+        got = run(INFO, "--config", "--json", "-", env={"RUBATO_INTERFACE": "\udcff"})
+        rows = {row["variable"]: row for row in json.loads(got.stdout)["config"]}
+        self.assertIsNone(rows["RUBATO_INTERFACE"]["value"])
+
+
 class Usage(unittest.TestCase):
     def test_bad_options(self):
         for words, says in [
@@ -94,6 +121,8 @@ class Usage(unittest.TestCase):
             (["devices"], "what is 'devices'"),
             (["-n", "x"], "-n takes a number"),
             (["--json", "/no/such/folder/x"], "cannot write"),
+            (["--json", "/"], "cannot write"),
+            (["--json="], "--json takes a text"),
             (["--devices=yes"], "--devices"),
         ]:
             with self.subTest(words):

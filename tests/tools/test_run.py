@@ -288,6 +288,8 @@ class Usage(unittest.TestCase):
     def test_options_of_the_program_are_its_own(self):
         got = run(RUN, "-n", 1, "echo", "-n", "--help")
         self.assertEqual(got.stdout, b"[0] --help\n")
+        for words in (["echo", "--", "-n2"], ["--", "echo", "--", "-n2"]):
+            self.assertEqual(run(RUN, "-n", 1, *words).stdout, b"[0] -- -n2\n")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ usage: test_sim.py RUBATO-SIM
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -36,10 +37,13 @@ class Table(unittest.TestCase):
 
     def test_equal_seeds_give_equal_bytes(self):
         words = ["allreduce", "-n", "9", "-e", "8K", "--jitter", "0.7", "--skew", "exp:50us"]
-        with tempfile.NamedTemporaryFile() as file:
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "out.json")
             first = sim(*words, "--seed", "5", "--json", "-").stdout
-            sim(*words, "--seed", "5", f"--json={file.name}")
-            self.assertEqual(first, file.read().decode())
+            sim(*words, "--seed", "5", f"--json={path}")
+            self.assertEqual(os.listdir(folder), ["out.json"])
+            with open(path) as file:
+                self.assertEqual(first, file.read())
         self.assertNotEqual(first, sim(*words, "--seed", "6", "--json", "-").stdout)
 
     def test_time_is_the_models(self):
