@@ -217,7 +217,7 @@ rubato_status rubato_unregister(rubato_comm *comm, void *memory)
 /* ---- Blocking collectives ---- */
 
 /* One-shots run one at a time, in the order of the calls. */
-static rubato_status turn_take(struct rubato_comm *comm, uint64_t deadline_ns)
+static rubato_status turn_take(struct rubato_comm *comm)
 {
 	struct rb_turn turn = { .mine = false, .next = NULL };
 	rubato_status err;
@@ -228,7 +228,7 @@ static rubato_status turn_take(struct rubato_comm *comm, uint64_t deadline_ns)
 	}
 	*(comm->turns_last != NULL ? &comm->turns_last->next : &comm->turns_first) = &turn;
 	comm->turns_last = &turn;
-	err = rb_engine_wait(&comm->engine, &turn.mine, deadline_ns);
+	err = rb_engine_wait_for(&comm->engine, &turn.mine, comm->timeout_ns);
 	if (err == RUBATO_OK)
 		return RUBATO_OK;
 
@@ -281,7 +281,7 @@ static void timeout_poison(struct rubato_op *op, uint64_t timeout_ns)
 	rb_engine_poison(&op->comm->engine, RUBATO_ERR_TIMEOUT, text);
 }
 
-static rubato_status oneshot_run(struct rubato_comm *comm, uint64_t deadline_ns)
+static rubato_status oneshot_run(struct rubato_comm *comm)
 {
 	struct rubato_op *op = &comm->oneshot;
 	rubato_status err = rb_op_prepare(op);
@@ -293,7 +293,7 @@ static rubato_status oneshot_run(struct rubato_comm *comm, uint64_t deadline_ns)
 	}
 	op->number = comm->oneshot_sequence++;
 	rb_op_start(op);
-	if (!op->done && rb_engine_wait(&comm->engine, &op->done, deadline_ns) != RUBATO_OK)
+	if (rb_engine_wait_for(&comm->engine, &op->done, comm->timeout_ns) != RUBATO_OK)
 		timeout_poison(op, comm->timeout_ns);
 	err = op->status;
 	if (err != RUBATO_OK)
@@ -326,18 +326,16 @@ static void call_apply(const struct call *call, struct rubato_op *op)
 static rubato_status collective(rubato_comm *comm, struct call call)
 {
 	rubato_status err;
-	uint64_t deadline_ns;
 
 	if (comm == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: no communicator", rb_kind_name(call.kind));
 	rb_engine_enter(&comm->engine);
-	deadline_ns = rb_deadline(rb_engine_now(&comm->engine), comm->timeout_ns);
 	err = rb_engine_check(&comm->engine);
 	if (err == RUBATO_OK)
-		err = turn_take(comm, deadline_ns);
+		err = turn_take(comm);
 	if (err == RUBATO_OK) {
 		call_apply(&call, &comm->oneshot);
-		err = oneshot_run(comm, deadline_ns);
+		err = oneshot_run(comm);
 		turn_give(comm);
 	}
 	rb_engine_leave(&comm->engine);
@@ -551,7 +549,7 @@ rubato_status rubato_wait(rubato_op *op, uint64_t timeout_ns)
 	if (timeout_ns == RUBATO_TIMEOUT_DEFAULT)
 		timeout_ns = op->comm->timeout_ns;
 	rb_engine_enter(engine);
-	err = rb_engine_wait(engine, &op->done, rb_deadline(rb_engine_now(engine), timeout_ns));
+	err = rb_engine_wait_for(engine, &op->done, timeout_ns);
 	if (err == RUBATO_OK) {
 		err = op_result(op);
 	} else {
@@ -613,10 +611,8 @@ static rubato_status message(rubato_comm *comm, struct call call, uint32_t tag, 
 	if (err == RUBATO_OK)
 		err = rb_op_prepare(&op);
 	if (err == RUBATO_OK) {
-		uint64_t deadline = rb_deadline(rb_engine_now(engine), comm->timeout_ns);
-
 		rb_op_start(&op);
-		if (!op.done && rb_engine_wait(engine, &op.done, deadline) != RUBATO_OK) {
+		if (rb_engine_wait_for(engine, &op.done, comm->timeout_ns) != RUBATO_OK) {
 			rb_op_cancel(&op);
 			if (op.status != RUBATO_OK)
 				op.status = RB_FAIL(

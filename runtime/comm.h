@@ -33,6 +33,14 @@ struct rb_order { /* Counts messages of one (peer, tag, direction): point to poi
 	bool used;
 };
 
+#define RB_MEMO_COUNT 64 /* A power of 2. */
+
+struct rb_memo { /* A choice made before: the cost model takes longer than a small operation. */
+	uint64_t count;
+	uint8_t kind, element_bytes; /* Kind 0: empty. */
+	struct rb_choice choice;
+};
+
 struct rb_news { /* What a failed rank tells: one per neighbour, each way. */
 	struct rb_slot *slot;
 	uint32_t peer;
@@ -87,6 +95,7 @@ struct rubato_comm {
 	uint64_t timeout_ns;
 	struct rb_choice_facts facts;
 	int forced[RB_KIND_COUNT]; /* Index of an algorithm, or -1. */
+	struct rb_memo memos[RB_MEMO_COUNT];
 	struct rb_plan_cache plans;
 	struct rb_plan *farewell_plan;
 	struct rb_plan *exchange_plans[2]; /* Of words alone, and of whole records with keys. */

@@ -21,6 +21,8 @@
 #include "runtime/plug.h"
 
 #define SLOTS_PER_BLOCK 64
+#define FIRST_POLLS 64 /* Some 2 us. */
+#define FIRST_POLLS_SHARED 4
 #define POLLS_PER_CLOCK 32 /* Polls between two looks at the clock: a look costs some 25 ns. */
 #define SLEEP_NS_MAX                                                                               \
 	100000000u /* A sleep is at most 100 ms: bounds the harm of a wake-up lost below. */
@@ -462,6 +464,28 @@ rubato_status rb_engine_wait(struct rb_engine *engine, const bool *done, uint64_
 	}
 	engine->wait_ns += rb_engine_now(engine) - start;
 	return *done ? RUBATO_OK : RUBATO_ERR_TIMEOUT;
+}
+
+/* What a small operation among spinning ranks takes; hardly anything where ranks share cores. */
+static void first_polls(struct rb_engine *engine, const bool *done)
+{
+	uint32_t polls = engine->waiting.yield_ns == 0 ? FIRST_POLLS : FIRST_POLLS_SHARED;
+
+	driver_take(engine, RB_DRIVER_WAITER);
+	for (uint32_t i = 0; i < polls && !*done; i++)
+		if (!rb_engine_progress(engine))
+			rb_pause();
+	engine->driver = RB_DRIVER_NONE;
+}
+
+rubato_status rb_engine_wait_for(struct rb_engine *engine, const bool *done, uint64_t timeout_ns)
+{
+	if (!*done && engine->driver != RB_DRIVER_WAITER && engine->waiters == 0 &&
+	    engine->endpoints[0]->ops->wait == NULL)
+		first_polls(engine, done);
+	if (*done)
+		return RUBATO_OK;
+	return rb_engine_wait(engine, done, rb_deadline(rb_engine_now(engine), timeout_ns));
 }
 
 /* ---- The progress thread ---- */

@@ -157,6 +157,9 @@ bool rb_engine_progress(struct rb_engine *engine);
  */
 RB_NODISCARD rubato_status rb_engine_wait(struct rb_engine *engine, const bool *done,
 					  uint64_t deadline_ns);
+/* The same from now on; what is done within the first polls costs no look at the clock. */
+RB_NODISCARD rubato_status rb_engine_wait_for(struct rb_engine *engine, const bool *done,
+					      uint64_t timeout_ns);
 /* Ends all runs with `status`, buffers quiet, and lets no new one start. The first one counts. */
 void rb_engine_poison(struct rb_engine *engine, rubato_status status, const char *text);
 /*

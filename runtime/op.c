@@ -86,6 +86,26 @@ static rubato_status plan_get(struct rubato_op *op, uint8_t algorithm, struct rb
 	return RUBATO_OK;
 }
 
+static rubato_status choice_get(struct rubato_op *op)
+{
+	struct rubato_comm *comm = op->comm;
+	uint8_t element_bytes = (uint8_t)rubato_type_bytes(op->type);
+	uint64_t hash = rb_mix(op->count * 64 + (uint64_t)op->kind * 16 + element_bytes);
+	struct rb_memo *memo = &comm->memos[hash & (RB_MEMO_COUNT - 1)];
+
+	if (memo->kind != (uint8_t)op->kind || memo->count != op->count ||
+	    memo->element_bytes != element_bytes) {
+		memo->kind = 0;
+		RB_TRY(rb_choose(&comm->facts, op->kind, op->count, element_bytes,
+				 comm->forced[op->kind], &memo->choice));
+		memo->count = op->count;
+		memo->element_bytes = element_bytes;
+		memo->kind = (uint8_t)op->kind;
+	}
+	op->choice = memo->choice;
+	return RUBATO_OK;
+}
+
 static uint32_t plan_needs(const struct rb_plan *plan)
 {
 	if (plan->schedule.rank_count == 1)
@@ -143,7 +163,6 @@ static rubato_status exchange_prepare(struct rubato_op *op)
 
 rubato_status rb_op_prepare(struct rubato_op *op)
 {
-	struct rubato_comm *comm = op->comm;
 	uint64_t scratch = 0;
 	bool mapped;
 
@@ -159,8 +178,7 @@ rubato_status rb_op_prepare(struct rubato_op *op)
 	if (op->kind == RB_KIND_SENDRECV)
 		return RUBATO_OK;
 
-	RB_TRY(rb_choose(&comm->facts, op->kind, op->count, (uint32_t)rubato_type_bytes(op->type),
-			 comm->forced[op->kind], &op->choice));
+	RB_TRY(choice_get(op));
 	op->signature.algorithm = op->choice.algorithm;
 	RB_TRY(plan_get(op, op->choice.algorithm, &op->plan));
 	mapped = plan_needs(op->plan) != 0;
@@ -328,7 +346,9 @@ static void op_end(struct rubato_op *op, rubato_status status, const char *text)
 	op->state = RB_OP_IDLE;
 	op->done = true;
 	op->status = status;
-	(void)snprintf(op->failure, sizeof(op->failure), "%s", text);
+	op->failure[0] = '\0';
+	if (status != RUBATO_OK)
+		(void)snprintf(op->failure, sizeof(op->failure), "%s", text);
 	if (op->persistent)
 		engine->in_flight--;
 	engine->completed = true;
