@@ -96,7 +96,7 @@ typedef struct rubato_options {
 } rubato_options;
 #define RUBATO_OPTIONS_INIT                                                                        \
 	{                                                                                          \
-		.size_bytes = (uint32_t)sizeof(rubato_options)                                     \
+		(uint32_t)sizeof(rubato_options), 0, 0, NULL, NULL, 0, 0                           \
 	}
 
 /* Names a job that is about to start: made by one process, handed to all over any side channel. */

@@ -47,7 +47,8 @@ typedef struct rubato_sim_options {
 } rubato_sim_options;
 #define RUBATO_SIM_OPTIONS_INIT                                                                    \
 	{                                                                                          \
-		.size_bytes = (uint32_t)sizeof(rubato_sim_options)                                 \
+		(uint32_t)sizeof(rubato_sim_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, \
+			0                                                                          \
 	}
 
 typedef struct rubato_sim_result {
