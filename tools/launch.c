@@ -28,6 +28,7 @@
 	4096 /* PIPE_BUF: a pipe that polls writable takes so much without blocking.               \
 	      */
 #define NEVER UINT64_MAX
+#define NOT_ENDED (-1) /* No wait status. */
 
 enum phase { RUNNING, ENDING, KILLED };
 
@@ -42,7 +43,8 @@ struct job {
 	struct launch_secret secret;
 	struct launch_child child; /* The template; rank and descriptors vary. */
 	pid_t *pids;               /* By rank; 0: ended, or never started. */
-	struct stream *streams;    /* Two by rank. */
+	int *ended;             /* By rank: a wait status that was not dealt with, or NOT_ENDED. */
+	struct stream *streams; /* Two by rank. */
 	struct pollfd *polls;
 	uint32_t started, running;
 	int signals;              /* A signalfd. */
@@ -122,18 +124,27 @@ static void rank_ended(struct job *job, uint32_t rank, int wait_status)
 		job->status = status;
 }
 
+/*
+ * Ranks that die take others with them, so several may have ended before we look, and waitpid names
+ * them in any order. One that a signal ended is the likelier first cause.
+ */
 static void reap(struct job *job)
 {
 	int wait_status;
+	pid_t pid;
 
-	for (;;) {
-		pid_t pid = waitpid(-1, &wait_status, WNOHANG);
-
-		if (pid <= 0)
-			return;
+	while ((pid = waitpid(-1, &wait_status, WNOHANG)) > 0)
 		for (uint32_t rank = 0; rank < job->started; rank++)
 			if (job->pids[rank] == pid)
-				rank_ended(job, rank, wait_status);
+				job->ended[rank] = wait_status;
+	for (int signalled = 1; signalled >= 0; signalled--) {
+		for (uint32_t rank = 0; rank < job->started; rank++) {
+			wait_status = job->ended[rank];
+			if (wait_status == NOT_ENDED || WIFSIGNALED(wait_status) != signalled)
+				continue;
+			job->ended[rank] = NOT_ENDED;
+			rank_ended(job, rank, wait_status);
+		}
 	}
 }
 
@@ -422,12 +433,15 @@ static bool job_open(struct job *job)
 	struct rlimit raised;
 
 	job->pids = calloc(count, sizeof(*job->pids));
+	job->ended = malloc(count * sizeof(*job->ended));
 	job->streams = calloc(2 * (size_t)count, sizeof(*job->streams));
 	job->polls = calloc(2 * (size_t)count + 3, sizeof(*job->polls));
-	if (job->pids == NULL || job->streams == NULL || job->polls == NULL)
+	if (job->pids == NULL || job->ended == NULL || job->streams == NULL || job->polls == NULL)
 		return false;
 	for (uint32_t i = 0; i < 2 * count; i++)
 		job->streams[i].fd = -1;
+	for (uint32_t i = 0; i < count; i++)
+		job->ended[i] = NOT_ENDED;
 	(void)getrlimit(RLIMIT_NOFILE, &job->child.files);
 	raised = job->child.files;
 	raised.rlim_cur = raised.rlim_max;
@@ -446,6 +460,7 @@ static void job_close(struct job *job)
 	input_close(job);
 	close_unless(job->signals, -1);
 	free(job->pids);
+	free(job->ended);
 	free(job->streams);
 	free(job->polls);
 }
