@@ -20,6 +20,7 @@ cleanup() {
 }
 trap cleanup EXIT
 ip netns add "$here" 2>"$folder/why" || skip "$(cat "$folder/why")"
+ip netns exec "$here" true 2>"$folder/why" || skip "$(cat "$folder/why")"
 ip netns add "$there"
 ip link add va netns "$here" type veth peer name vb netns "$there" 2>"$folder/why" ||
 	skip "$(cat "$folder/why")"
