@@ -110,7 +110,7 @@ static uint32_t ranks_wanted(void)
 {
 	if (effort_wanted() != EFFORT_SHORT)
 		return UINT32_MAX;
-	return transports[0] == &rb_transport_shm ? 5 : 3;
+	return transports[0] == &rb_transport_shm ? 5 : 2;
 }
 
 START_TEST(every_algorithm_gives_right_values)
