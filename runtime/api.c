@@ -18,15 +18,6 @@ const char *rubato_error_text(void)
 
 /* ---- Start ---- */
 
-static void log_level_from(const struct rb_config *config)
-{
-	static const char *const names[] = { "none", "warn", "info", "debug", "data" };
-
-	for (uint32_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (strcmp(config->log.text, names[i]) == 0)
-			rb_log_level_set((enum rb_log_level)i);
-}
-
 static rubato_status options_apply(const rubato_options *options, struct rb_config *config,
 				   struct rb_job *job)
 {
@@ -49,49 +40,53 @@ static rubato_status options_apply(const rubato_options *options, struct rb_conf
 		config->heap.number = options->heap_bytes;
 		config->source.heap = RB_CONFIG_OPTIONS;
 	}
-	if (options->secret != NULL) {
-		if (options->secret_bytes < 16 || options->secret_bytes > sizeof(job->secret))
-			return RB_FAIL(RUBATO_ERR_ARGUMENT, "options: a secret has 16 to %zu bytes",
-				       sizeof(job->secret));
-		memcpy(job->secret, options->secret, (size_t)options->secret_bytes);
-		job->secret_bytes = (size_t)options->secret_bytes;
-	}
+	if (options->secret != NULL)
+		RB_TRY(rb_job_set_secret(job, options->secret, (size_t)options->secret_bytes));
 	return RUBATO_OK;
 }
 
-static rubato_status open_with(const struct rb_config *config, const struct rb_job *job,
-			       rubato_comm **comm)
+static rubato_status job_open(const struct rb_config *config, const struct rb_job *job,
+			      rubato_comm **comm)
 {
 	struct rb_setup setup = { .config = config };
 
-	log_level_from(config);
 	if (job->rank_count > 1)
 		RB_TRY(rb_rendezvous_open(job, rb_deadline(rb_clock_ns(), config->timeout.number),
 					  &setup.bootstrap));
+	else if (job->listener >= 0)
+		(void)close(job->listener); /* An id for one rank: nobody will come. */
 	return rb_comm_open(&setup, comm);
 }
 
-rubato_status rubato_init(rubato_comm **comm, const rubato_options *options)
+/* Joins the job of `id`, or of the environment where that is NULL. */
+static rubato_status job_join(rubato_comm **comm, const rubato_id *id, uint32_t rank, uint32_t size,
+			      const rubato_options *options)
 {
-	struct rb_config *config;
+	struct rb_config *config = calloc(1, sizeof(*config));
 	struct rb_job job;
 	rubato_status err;
 	bool found;
 
-	if (comm == NULL)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "init: nowhere to put the communicator");
-	config = calloc(1, sizeof(*config));
 	if (config == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "settings: %zu bytes", sizeof(*config));
 	err = rb_config_read(config);
 	if (err == RUBATO_OK)
-		err = rb_job_from_environment(config, &job, &found);
+		err = id != NULL ? rb_job_from_id(id, rank, size, &job)
+				 : rb_job_from_environment(config, &job, &found);
 	if (err == RUBATO_OK)
 		err = options_apply(options, config, &job);
 	if (err == RUBATO_OK)
-		err = open_with(config, &job, comm);
+		err = job_open(config, &job, comm);
+	explicit_bzero(&job, sizeof(job)); /* It held the secret. */
 	free(config);
 	return err;
+}
+
+rubato_status rubato_init(rubato_comm **comm, const rubato_options *options)
+{
+	if (comm == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "init: nowhere to put the communicator");
+	return job_join(comm, NULL, 0, 1, options);
 }
 
 rubato_status rubato_id_create(rubato_id *id)
@@ -102,24 +97,9 @@ rubato_status rubato_id_create(rubato_id *id)
 rubato_status rubato_init_id(rubato_comm **comm, const rubato_id *id, uint32_t rank, uint32_t size,
 			     const rubato_options *options)
 {
-	struct rb_config *config;
-	struct rb_job job;
-	rubato_status err;
-
 	if (comm == NULL || id == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "init: NULL");
-	config = calloc(1, sizeof(*config));
-	if (config == NULL)
-		return RB_FAIL(RUBATO_ERR_MEMORY, "settings: %zu bytes", sizeof(*config));
-	err = rb_config_read(config);
-	if (err == RUBATO_OK)
-		err = rb_job_from_id(id, rank, size, &job);
-	if (err == RUBATO_OK)
-		err = options_apply(options, config, &job);
-	if (err == RUBATO_OK)
-		err = open_with(config, &job, comm);
-	free(config);
-	return err;
+	return job_join(comm, id, rank, size, options);
 }
 
 uint32_t rubato_rank(const rubato_comm *comm)
