@@ -511,6 +511,7 @@ rubato_status rubato_test(rubato_op *op, bool *done)
 	rb_engine_enter(engine);
 	if (!op->done && engine->driver != RB_DRIVER_WAITER && !rb_engine_progress(engine))
 		test_idle(engine);
+	(void)rb_engine_hand_over(engine);
 	*done = op->done;
 	if (op->done)
 		err = op_result(op);

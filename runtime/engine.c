@@ -24,6 +24,7 @@
 #define FIRST_POLLS 64 /* Some 2 us. */
 #define FIRST_POLLS_SHARED 4
 #define POLLS_PER_CLOCK 32 /* Polls between two looks at the clock: a look costs some 25 ns. */
+#define HAND_OVER_NS 1000000 /* At most so long away from the lock, should nobody take it. */
 #define SLEEP_NS_MAX                                                                               \
 	100000000u /* A sleep is at most 100 ms: bounds the harm of a wake-up lost below. */
 
@@ -277,13 +278,29 @@ void rb_engine_enter(struct rb_engine *engine)
 	atomic_fetch_add_explicit(&engine->wanting, 1, memory_order_relaxed);
 	rb_lock_take(&engine->lock);
 	atomic_fetch_sub_explicit(&engine->wanting, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&engine->handed, 1, memory_order_relaxed);
+	if (engine->handing)
+		rb_futex_wake(&engine->handed, 1);
 }
 
-static void lock_let_others(struct rb_engine *engine)
+/*
+ * The lock is not fair: who drops it and takes it again is faster than who must first wake up.
+ * So stay away until one of those that want it has had it.
+ */
+bool rb_engine_hand_over(struct rb_engine *engine)
 {
+	uint32_t seen = atomic_load_explicit(&engine->handed, memory_order_relaxed);
+
+	if (atomic_load_explicit(&engine->wanting, memory_order_relaxed) == 0)
+		return false;
+	engine->handing = true;
 	rb_lock_drop(&engine->lock);
 	rb_yield();
+	if (atomic_load_explicit(&engine->handed, memory_order_relaxed) == seen)
+		(void)rb_futex_wait(&engine->handed, seen, rb_clock_ns() + HAND_OVER_NS);
 	rb_engine_enter(engine);
+	engine->handing = false;
+	return true;
 }
 
 static void waiters_wake(struct rb_engine *engine)
@@ -376,10 +393,8 @@ static bool idle_step(struct rb_engine *engine, struct idle *idle, uint64_t dead
 		driver_sleep(engine, deadline_ns);
 		return rb_engine_now(engine) < deadline_ns;
 	}
-	if (atomic_load_explicit(&engine->wanting, memory_order_relaxed) > 0) {
-		lock_let_others(engine);
-		return true;
-	}
+	if (rb_engine_hand_over(engine))
+		return rb_engine_now(engine) < deadline_ns;
 	if (++idle->polls % POLLS_PER_CLOCK != 0 && engine->waiting.yield_ns == 0) {
 		rb_pause();
 		return true;
@@ -429,6 +444,7 @@ static bool drive(struct rb_engine *engine, const bool *done, uint64_t deadline_
 			idle = (struct idle) { 0, 0 };
 			if (engine->completed && engine->waiters > 0)
 				waiters_wake(engine);
+			(void)rb_engine_hand_over(engine);
 			continue;
 		}
 		if (*done)
@@ -500,8 +516,7 @@ static void background_drive(struct rb_engine *engine)
 			idle = (struct idle) { 0, 0 };
 			if (engine->completed && engine->waiters > 0)
 				waiters_wake(engine);
-			if (atomic_load_explicit(&engine->wanting, memory_order_relaxed) > 0)
-				lock_let_others(engine);
+			(void)rb_engine_hand_over(engine);
 			continue;
 		}
 		(void)idle_step(engine, &idle, UINT64_MAX);

@@ -97,6 +97,8 @@ struct rb_waiting {        /* How to wait, from the costs of this machine: waiti
 struct rb_engine {
 	struct rb_lock lock;
 	_Atomic uint32_t wanting; /* Threads that are about to take the lock. */
+	_Atomic uint32_t handed;  /* How many of those have had it. */
+	bool handing;             /* A driver stays away until one has. */
 	uint32_t rank, rank_count, epoch;
 	struct rb_endpoint *endpoints[RB_ENDPOINTS_MAX];
 	uint32_t endpoint_count;
@@ -141,6 +143,9 @@ void rb_engine_leave(
 	struct rb_engine *engine); /* Drops it; hands what is in flight to BACKGROUND. */
 
 /* ---- Under the lock ---- */
+
+/* For those that poll: drops the lock and takes it again if a thread waits for it; whether so. */
+bool rb_engine_hand_over(struct rb_engine *engine);
 
 struct rb_endpoint *rb_engine_endpoint(struct rb_engine *engine, uint32_t peer);
 uint64_t rb_engine_now(struct rb_engine *engine);

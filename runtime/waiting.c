@@ -19,20 +19,31 @@
 #define WAKE_NS_MIN 20000  /* Both threads of the measurement may have shared a core. */
 #define WAKE_NS_MAX 200000
 
+#define BALL_NS_MAX 100000000
+
 struct echo {
-	_Atomic uint32_t ball; /* Odd: the helper's turn. */
+	_Atomic uint32_t ball; /* Only grows. Odd: the helper's turn. */
 };
+
+/* Until the ball has come to `turn`; false: it was too long on its way, so the game is over. */
+static bool ball_await(struct echo *echo, uint32_t turn)
+{
+	uint64_t until = rb_deadline(rb_clock_ns(), BALL_NS_MAX);
+	uint32_t seen;
+
+	while ((seen = atomic_load(&echo->ball)) < turn)
+		if (!rb_futex_wait(&echo->ball, seen, until))
+			return false;
+	return true;
+}
 
 static void *echo_main(void *arg)
 {
 	struct echo *echo = arg;
 
 	for (uint32_t i = 0; i < ROUNDS; i++) {
-		uint64_t until = rb_deadline(rb_clock_ns(), 100000000);
-
-		while (atomic_load(&echo->ball) != 2 * i + 1)
-			if (!rb_futex_wait(&echo->ball, 2 * i, until))
-				return NULL;
+		if (!ball_await(echo, 2 * i + 1))
+			break;
 		atomic_store(&echo->ball, 2 * i + 2);
 		rb_futex_wake(&echo->ball, 1);
 	}
@@ -49,13 +60,12 @@ static uint64_t wake_measure(void)
 	if (rb_thread_start(&thread, echo_main, &echo) != RUBATO_OK)
 		return WAKE_NS_MAX;
 	for (uint32_t i = 0; i < ROUNDS; i++) {
-		uint64_t start = rb_clock_ns(), until = rb_deadline(start, 100000000), took;
+		uint64_t start = rb_clock_ns(), took;
 
 		atomic_store(&echo.ball, 2 * i + 1);
 		rb_futex_wake(&echo.ball, 1);
-		while (atomic_load(&echo.ball) != 2 * i + 2)
-			if (!rb_futex_wait(&echo.ball, 2 * i + 1, until))
-				break;
+		if (!ball_await(&echo, 2 * i + 2))
+			break;
 		took = rb_clock_ns() - start;
 		best = took < best ? took : best;
 	}
