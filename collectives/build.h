@@ -38,6 +38,9 @@ RB_BUILDER(allgather_flat);
 RB_BUILDER(allgather_ring);
 RB_BUILDER(allgather_direct);
 RB_BUILDER(allgather_ring_put);
+RB_BUILDER(gather_flat);
+RB_BUILDER(scatter_flat);
+RB_BUILDER(alltoall_flat);
 RB_BUILDER(sendrecv_eager);
 #undef RB_BUILDER
 
@@ -50,6 +53,12 @@ static inline uint32_t rb_right(const struct rb_build *build, uint32_t rank, uin
 static inline uint32_t rb_left(const struct rb_build *build, uint32_t rank, uint32_t distance)
 {
 	return rb_right(build, rank, build->rank_count - distance);
+}
+
+/* Largest power of two up to n. */
+static inline uint32_t rb_power_below(uint32_t n)
+{
+	return 1u << (31 - (uint32_t)__builtin_clz(n));
 }
 
 /* Position in a tree or chain that begins at the root. */
@@ -96,7 +105,9 @@ static inline uint32_t rb_ring_reduce(uint32_t t)
 static inline uint64_t rb_bytes_without(const struct rb_layout *layout, uint32_t block,
 					uint32_t element_bytes)
 {
-	return (layout->count - rb_layout_length(layout, block, 1)) * element_bytes;
+	return (rb_layout_length(layout, 0, layout->block_count) -
+		rb_layout_length(layout, block, 1)) *
+	       element_bytes;
 }
 
 #endif

@@ -22,6 +22,9 @@
 #define ALIGN_FROM_BYTES 4096          /* Per block; below it even shares matter more. */
 #define STAGED_CHUNK_BYTES (64u << 10) /* Guess: every rank's slots fit in the cache together. */
 
+#define MIDDLING_BYTES                                                                             \
+	(64u << 10) /* Guess: a block of an alltoallv, which nobody knows in advance. */
+
 #define RING_SCRATCH_BYTES (4u << 20) /* Guess: half of a ring's slots. */
 
 struct terms { /* one + log * ceil(log2 n) + all * (n - 1) + share * (n - 1) / n */
@@ -108,6 +111,12 @@ static const struct cost costs[] = {
 	  0,
 	  0,
 	  true },
+	{ RB_KIND_GATHER, "flat", { .one = 1 }, { .all = 1 }, { .share = 4 }, 0, 0, 0 },
+	{ RB_KIND_SCATTER, "flat", { .one = 1 }, { .all = 1 }, { .share = 4 }, 0, 0, 0 },
+	{ RB_KIND_ALLTOALL, "flat", { .one = 1 }, { .all = 2 }, { .share = 4 }, 0, 0, 0 },
+	{ RB_KIND_ALLGATHERV, "flat", { .one = 1 }, { .all = 2 }, { .share = 4.5 }, 0, 0, 0 },
+	{ RB_KIND_REDUCE_SCATTERV, "flat", { .one = 1 }, { .all = 2 }, { .share = 5 }, 0, 0, 0 },
+	{ RB_KIND_ALLTOALLV, "flat", { .one = 1 }, { .all = 2 }, { .share = 4 }, 0, 0, 0 },
 	{ RB_KIND_SENDRECV, "eager", { .one = 1 }, { .one = 1 }, { .one = 2 }, 0, 0, 0 },
 };
 
@@ -138,10 +147,12 @@ static uint64_t chunk_elements(const struct rb_choice_facts *facts, const struct
 
 	if (chunk < 1)
 		chunk = 1;
+	if (a->kind == RB_KIND_ALLTOALLV)
+		return chunk;
 	if (count / chunk >= RB_ITERATION_MAX - 1) /* Tags count no further. */
 		chunk = (count / (RB_ITERATION_MAX - 1) / ALIGN_BYTES + 1) * ALIGN_BYTES;
 	/* Slots of scratch hold a chunk each: not much longer than a block. */
-	uint64_t blocks = a->block_per_rank ? facts->rank_count : 1;
+	uint64_t blocks = rb_algorithm_blocks(a, facts->rank_count);
 	uint64_t block = (count / blocks / ALIGN_BYTES + 2) * ALIGN_BYTES;
 
 	return chunk < block ? chunk : block;
@@ -203,6 +214,13 @@ static int cheapest(const struct rb_choice_facts *facts, enum rb_kind kind, uint
 	return best;
 }
 
+/* Whether a rank's block is its own by the operation's meaning: nothing may be padded then. */
+static bool block_is_meant(enum rb_kind kind)
+{
+	return kind != RB_KIND_ALLREDUCE && kind != RB_KIND_REDUCE && kind != RB_KIND_BROADCAST &&
+	       kind != RB_KIND_SENDRECV;
+}
+
 static const char *reason(const struct rb_algorithm *a, bool forced)
 {
 	if (forced)
@@ -211,7 +229,7 @@ static const char *reason(const struct rb_algorithm *a, bool forced)
 		return "peers' buffers are mapped: no copies";
 	if (a->flags & RB_SCHEDULE_MAPPED_SCRATCH)
 		return "peers' scratch is mapped: two phases";
-	return a->block_per_rank ? "fewest bytes moved" : "fewest phases and messages";
+	return a->blocks != RB_BLOCKS_ONE ? "fewest bytes moved" : "fewest phases and messages";
 }
 
 static double predict_index_us(const struct rb_choice_facts *facts, int index, uint64_t count,
@@ -231,6 +249,8 @@ rubato_status rb_choose(const struct rb_choice_facts *facts, enum rb_kind kind, 
 	double us = 0, staged_us = 0;
 	int index = forced;
 
+	if (kind == RB_KIND_ALLTOALLV)
+		count = (uint64_t)facts->rank_count * MIDDLING_BYTES / element_bytes;
 	if (forced >= (int)rb_algorithm_count ||
 	    (forced >= 0 && rb_algorithms[forced].kind != kind))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "algorithm %d is not one of %s", forced,
@@ -257,9 +277,7 @@ rubato_status rb_choose(const struct rb_choice_facts *facts, enum rb_kind kind, 
 	if (staged < 0)
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED, "%s has no form for plain buffers",
 			       rb_kind_name(kind));
-	/* Scattered and gathered vectors have a block for each rank, of equal length: no padding.
-	 */
-	bool padded = kind != RB_KIND_REDUCE_SCATTER && kind != RB_KIND_ALLGATHER &&
+	bool padded = !block_is_meant(kind) &&
 		      count / facts->rank_count * element_bytes >= ALIGN_FROM_BYTES;
 
 	*choice = (struct rb_choice) {
