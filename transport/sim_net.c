@@ -592,7 +592,6 @@ static bool meet(struct rb_sim_port *p, struct rb_request *receive, struct messa
 /* A put's data; false: there is no such memory. */
 static bool put_lands(struct rb_sim_port *p, struct message *m)
 {
-	struct rb_sim_world *w = p->seat->world;
 	void *to = rb_sim_memory(p->ep, m->region, m->offset, m->put_bytes);
 
 	if (to == NULL) {

@@ -17,8 +17,13 @@
 static const struct rb_transport_ops *transports[2];
 
 static const uint32_t rank_counts[] = { 1, 2, 3, 4, 5, 7, 8, 12 };
-static const char *const kinds[] = { "barrier",   "broadcast",      "reduce",
-				     "allreduce", "reduce_scatter", "allgather" };
+static const char *const kinds[] = {
+	"barrier",   "broadcast",  "reduce", "allreduce", "reduce_scatter", "reduce_scatterv",
+	"allgather", "allgatherv", "gather", "scatter",   "alltoall",       "alltoallv",
+};
+#define KINDS 12
+#define REDUCING_FIRST 2 /* reduce to reduce_scatterv. */
+#define REDUCING_LAST 5
 
 struct sweep {
 	const char *kind;
@@ -32,7 +37,7 @@ static rubato_status one(rubato_comm *comm, struct sweep *sweep, const struct ex
 	uint64_t hash = 0, low, high;
 	rubato_status err = exercise_run(comm, e, &hash);
 	bool everywhere = strcmp(e->kind, "allreduce") == 0 || strcmp(e->kind, "broadcast") == 0 ||
-			  strcmp(e->kind, "allgather") == 0;
+			  strncmp(e->kind, "allgather", 9) == 0;
 
 	if (err == RUBATO_ERR_UNSUPPORTED) {
 		if (rubato_rank(comm) == 0)
@@ -53,17 +58,29 @@ static rubato_status one(rubato_comm *comm, struct sweep *sweep, const struct ex
 				     e->kind, e->algorithm);
 }
 
-static rubato_status forms(rubato_comm *comm, struct sweep *sweep, struct exercise e)
+/* In place or not, plain or allocated memory (or both mixed), blocking, persistent, non-blocking.
+ */
+#define FORMS 12
+
+static rubato_status one_form(rubato_comm *comm, struct sweep *sweep, struct exercise e,
+			      uint32_t form)
 {
-	for (uint32_t form = 0; form < 8; form++) {
-		e.in_place = form & 1;
-		e.allocated = form & 2;
-		e.persistent = form & 4;
-		e.mixed = form == 3 || form == 6;
-		if (e.mixed && strcmp(e.algorithm, "direct") == 0 && strcmp(e.kind, "reduce") == 0)
-			e.mixed = false;
-		RB_TRY(one(comm, sweep, &e));
-	}
+	e.in_place = form & 1;
+	e.allocated = form & 2;
+	e.persistent = form / 4 == 1;
+	e.nonblocking = form / 4 == 2;
+	e.mixed = form == 3 || form == 6 || form == 10;
+	if (e.mixed && strcmp(e.algorithm, "direct") == 0 && strcmp(e.kind, "reduce") == 0)
+		e.mixed = false;
+	return one(comm, sweep, &e);
+}
+
+/* A third of the forms: three turns in a row are all of them. */
+static rubato_status forms(rubato_comm *comm, struct sweep *sweep, const struct exercise *e,
+			   uint32_t turn)
+{
+	for (uint32_t form = turn % 3; form < FORMS; form += 3)
+		RB_TRY(one_form(comm, sweep, *e, form));
 	return RUBATO_OK;
 }
 
@@ -84,6 +101,8 @@ static rubato_status sweep_main(rubato_comm *comm, void *arg)
 	const char *algorithm;
 
 	for (uint32_t a = 0; (algorithm = exercise_algorithm(sweep->kind, a)) != NULL; a++) {
+		uint32_t turn = 0;
+
 		for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
 			if ((c + a + n) % counts_skipped(n) != 0)
 				continue;
@@ -99,7 +118,7 @@ static rubato_status sweep_main(rubato_comm *comm, void *arg)
 			};
 
 			variant++;
-			RB_TRY(forms(comm, sweep, e));
+			RB_TRY(forms(comm, sweep, &e, turn++));
 		}
 	}
 	return RUBATO_OK;
@@ -115,8 +134,8 @@ static uint32_t ranks_wanted(void)
 
 START_TEST(every_algorithm_gives_right_values)
 {
-	struct sweep sweep = { .kind = kinds[_i % 6] };
-	uint32_t n = rank_counts[_i / 6];
+	struct sweep sweep = { .kind = kinds[_i % KINDS] };
+	uint32_t n = rank_counts[_i / KINDS];
 
 	if (n > ranks_wanted())
 		return;
@@ -131,7 +150,7 @@ static rubato_status types_main(rubato_comm *comm, void *arg)
 
 	for (uint32_t t = 0; t < RUBATO_TYPE_COUNT; t++) {
 		for (uint32_t o = 0; o < RUBATO_OPERATOR_COUNT; o++) {
-			for (uint32_t k = 2; k < 5; k++) {
+			for (uint32_t k = REDUCING_FIRST; k <= REDUCING_LAST; k++) {
 				struct exercise e = { .kind = kinds[k],
 						      .algorithm = "auto",
 						      .count = 1237,
@@ -140,7 +159,7 @@ static rubato_status types_main(rubato_comm *comm, void *arg)
 						      .times = 2,
 						      .salt = t * 100 + o };
 
-				RB_TRY(forms(comm, sweep, e));
+				RB_TRY(forms(comm, sweep, &e, k + o + t));
 			}
 		}
 	}
@@ -164,7 +183,7 @@ static rubato_status large_main(rubato_comm *comm, void *arg)
 	struct sweep *sweep = arg;
 	const char *algorithm;
 
-	for (uint32_t k = 1; k < 6; k++) {
+	for (uint32_t k = 1; k < KINDS; k++) {
 		for (uint32_t a = 0; (algorithm = exercise_algorithm(kinds[k], a)) != NULL; a++) {
 			struct exercise e = { .kind = kinds[k],
 					      .algorithm = algorithm,
@@ -265,7 +284,7 @@ int main(int argc, char **argv)
 #endif
 	tcase_set_timeout(tc, 300);
 	tcase_add_loop_test(tc, every_algorithm_gives_right_values, 0,
-			    6 * (int)(sizeof(rank_counts) / sizeof(rank_counts[0])));
+			    KINDS * (int)(sizeof(rank_counts) / sizeof(rank_counts[0])));
 	tcase_add_loop_test(tc, every_type_and_operator, 0, 4);
 	tcase_add_loop_test(tc, large_vectors, 0, 3);
 	tcase_add_loop_test(tc, messages_in_order, 0, 4);
