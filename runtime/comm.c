@@ -507,9 +507,10 @@ static rubato_status open_steps(struct opening *o)
 	RB_TRY(rb_plan_cache_init(&comm->plans, (uint32_t)comm->config.cache.number));
 	RB_TRY(forced_read(comm));
 	RB_TRY(own_plans_make(comm));
-	RB_TRY(rb_news_open(comm));
+	/* A rank that is through already may have failed already: its news may be here. */
 	comm->engine.poisoned = rb_news_tell;
 	comm->engine.poisoned_arg = comm;
+	RB_TRY(rb_news_open(comm));
 	comm->oneshot.comm = comm;
 	comm->oneshot.done = true;
 	return rb_engine_background(&comm->engine, comm->config.background.number != 0);

@@ -1,7 +1,7 @@
 /*
  * test_collectives.c -- every operation, algorithm, type, operator and form, with real
- * communicators on ranks that are threads of this process. Names of transports as arguments: shm,
- * ucx.
+ * communicators on ranks that are threads of this process, or simulated. The transport as argument:
+ * shm, ucx, sim.
  */
 #include <check.h>
 #include <stdio.h>
@@ -9,12 +9,38 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "rubato_sim.h"
 #include "tests/effort.h"
 #include "tests/runtime/exercise.h"
 #include "tests/runtime/local.h"
 #include "transport/transport.h"
 
 static const struct rb_transport_ops *transports[2];
+static bool simulated;
+
+/* Ranks as threads; simulated, as fibers: on one node, and (again) each on its own. */
+static rubato_status job_run(uint32_t n, local_main rank_main, void *arg)
+{
+	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
+	rubato_sim_result result;
+	rubato_status err;
+
+	if (!simulated)
+		return local_run(n, transports, rank_main, arg, NULL);
+	options.rank_count = n;
+	options.seed = n;
+	options.ranks_per_node = n;
+	err = rubato_sim_run(&options, rank_main, arg, &result);
+	if (err == RUBATO_OK) {
+		options.ranks_per_node = 0;
+		options.reorder = 1;
+		options.jitter = 1;
+		err = rubato_sim_run(&options, rank_main, arg, &result);
+	}
+	if (err != RUBATO_OK)
+		fprintf(stderr, "simulated: %s\n", rubato_error_text());
+	return err;
+}
 
 static const uint32_t rank_counts[] = { 1, 2, 3, 4, 5, 7, 8, 12 };
 static const char *const kinds[] = {
@@ -139,7 +165,7 @@ START_TEST(every_algorithm_gives_right_values)
 
 	if (n > ranks_wanted())
 		return;
-	ck_assert_int_eq(local_run(n, transports, sweep_main, &sweep, NULL), RUBATO_OK);
+	ck_assert_int_eq(job_run(n, sweep_main, &sweep), RUBATO_OK);
 	ck_assert_uint_gt(sweep.ran, 0);
 }
 END_TEST
@@ -173,7 +199,7 @@ START_TEST(every_type_and_operator)
 
 	if (counts[_i] > ranks_wanted())
 		return;
-	ck_assert_int_eq(local_run(counts[_i], transports, types_main, &sweep, NULL), RUBATO_OK);
+	ck_assert_int_eq(job_run(counts[_i], types_main, &sweep), RUBATO_OK);
 	ck_assert_uint_eq(sweep.skipped, 0);
 }
 END_TEST
@@ -209,7 +235,7 @@ START_TEST(large_vectors)
 
 	if (counts[_i] > ranks_wanted())
 		return;
-	ck_assert_int_eq(local_run(counts[_i], transports, large_main, &sweep, NULL), RUBATO_OK);
+	ck_assert_int_eq(job_run(counts[_i], large_main, &sweep), RUBATO_OK);
 	ck_assert_uint_gt(sweep.ran, 0);
 }
 END_TEST
@@ -261,7 +287,7 @@ START_TEST(messages_in_order)
 {
 	static const uint32_t counts[] = { 1, 2, 3, 5 };
 
-	ck_assert_int_eq(local_run(counts[_i], transports, messages_main, NULL, NULL), RUBATO_OK);
+	ck_assert_int_eq(job_run(counts[_i], messages_main, NULL), RUBATO_OK);
 }
 END_TEST
 
@@ -282,6 +308,7 @@ int main(int argc, char **argv)
 		return 77;
 	}
 #endif
+	simulated = argc > 1 && strcmp(argv[1], "sim") == 0;
 	tcase_set_timeout(tc, 300);
 	tcase_add_loop_test(tc, every_algorithm_gives_right_values, 0,
 			    KINDS * (int)(sizeof(rank_counts) / sizeof(rank_counts[0])));
