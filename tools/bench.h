@@ -25,6 +25,12 @@ enum bench_op {
 	BENCH_ALLGATHER,
 	BENCH_BROADCAST,
 	BENCH_REDUCE,
+	BENCH_ALLTOALL,
+	BENCH_GATHER,
+	BENCH_SCATTER,
+	BENCH_ALLGATHERV,
+	BENCH_REDUCE_SCATTERV,
+	BENCH_ALLTOALLV,
 	BENCH_BARRIER,
 	BENCH_SENDRECV,
 };
@@ -55,7 +61,9 @@ struct bench_options {
 void bench_options_read(int argc, char **argv, struct bench_options *options);
 bool bench_op_reduces(enum bench_op op);
 bool bench_op_rooted(enum bench_op op);
-bool bench_op_in_place(enum bench_op op); /* Whether there are two ways to call it. */
+bool bench_op_in_place(enum bench_op op);  /* Whether there are two ways to call it. */
+bool bench_op_scattered(enum bench_op op); /* Whether a rank's data is a share of the whole. */
+bool bench_op_uneven(enum bench_op op);    /* Whether blocks differ: see uneven.h. */
 
 /* ---- Values ----
  *
@@ -98,7 +106,7 @@ struct bench_case { /* One cell of the table to be. */
 	rubato_type type;
 	rubato_operator op;
 	const char *algorithm; /* "auto", or one that is forced. */
-	uint64_t count;        /* As the call takes it. */
+	uint64_t count;        /* As the call takes it; v-variants: the even share. */
 	uint64_t size_bytes;   /* As nccl-tests counts: of all ranks for scattered operations. */
 	bool in_place;
 };
@@ -117,6 +125,7 @@ struct bench {
 	void *in, *out;
 	struct pattern *mine, *expected, *scratch;
 	double *times, *all_times; /* iterations; rank_count * iterations. */
+	uint64_t *counts;          /* Of the v-variants. */
 	uint64_t calls;            /* So far: makes each call's inputs differ. */
 };
 
@@ -125,6 +134,9 @@ void bench_open(struct bench *bench, const struct bench_options *options, uint64
 void bench_close(struct bench *bench);
 rubato_status bench_measure(struct bench *bench, const struct bench_case *what,
 			    struct bench_result *result);
+/* Of a v-variant: elements of the whole vector, or that a rank of an alltoallv sends in the mean.
+ */
+uint64_t bench_uneven_elements(const struct bench *bench, const struct bench_case *what);
 /* If `status` is an error: says what failed, and ends the program. */
 void bench_check(const struct bench *bench, rubato_status status, const char *what);
 

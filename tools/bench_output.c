@@ -23,6 +23,12 @@ static double bus_factor(enum bench_op op, uint32_t rank_count)
 		return 2 * (n - 1) / n;
 	case BENCH_REDUCE_SCATTER:
 	case BENCH_ALLGATHER:
+	case BENCH_ALLTOALL:
+	case BENCH_GATHER:
+	case BENCH_SCATTER:
+	case BENCH_ALLGATHERV:
+	case BENCH_REDUCE_SCATTERV:
+	case BENCH_ALLTOALLV:
 		return (n - 1) / n;
 	case BENCH_BROADCAST:
 	case BENCH_REDUCE:

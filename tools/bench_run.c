@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "tools/bench.h"
+#include "tools/uneven.h"
 
 struct call { /* One call's arguments, and the persistent pair of sendrecv. */
 	void *in, *out;
@@ -55,6 +56,9 @@ void bench_open(struct bench *bench, const struct bench_options *options, uint64
 	size_t least = (size_t)bench->rank_count * 8;
 	size_t bytes = buffer_bytes < least ? least : buffer_bytes;
 
+	if (bench_op_uneven(options->op)) /* All of a rank's blocks may be twice as long. */
+		bytes *= 2;
+
 	if (options->registered) {
 		bench_check(bench, rubato_alloc(bench->comm, bytes, &bench->in), "rubato_alloc");
 		bench_check(bench, rubato_alloc(bench->comm, bytes, &bench->out), "rubato_alloc");
@@ -67,6 +71,7 @@ void bench_open(struct bench *bench, const struct bench_options *options, uint64
 	bench->mine = memory(sizeof(*bench->mine));
 	bench->expected = memory(sizeof(*bench->expected));
 	bench->scratch = memory(sizeof(*bench->scratch));
+	bench->counts = memory(bench->rank_count * sizeof(*bench->counts));
 	bench->times = memory(options->iterations * sizeof(double));
 	bench->all_times = memory(bench->rank_count * (size_t)options->iterations * sizeof(double));
 }
@@ -83,6 +88,7 @@ void bench_close(struct bench *bench)
 	free(bench->mine);
 	free(bench->expected);
 	free(bench->scratch);
+	free(bench->counts);
 	free(bench->times);
 	free(bench->all_times);
 	bench_check(bench, rubato_finalize(bench->comm), "end");
@@ -90,32 +96,84 @@ void bench_close(struct bench *bench)
 
 /* ---- One call ---- */
 
+uint64_t bench_uneven_elements(const struct bench *bench, const struct bench_case *what)
+{
+	return bench->options->op == BENCH_ALLTOALLV
+		       ? uneven_mean(what->count, bench->rank_count)
+		       : uneven_start(what->count, 0, bench->rank_count);
+}
+
+/* Elements before this rank's part of the whole. */
+static uint64_t own_start(const struct bench *bench, const struct bench_case *what)
+{
+	return bench_op_uneven(bench->options->op) ? uneven_start(what->count, 0, bench->rank)
+						   : bench->rank * what->count;
+}
+
+static uint64_t own_count(const struct bench *bench, const struct bench_case *what)
+{
+	return bench_op_uneven(bench->options->op) ? uneven_count(what->count, 0, bench->rank)
+						   : what->count;
+}
+
 /* Where the call reads and writes; broadcast has one buffer, `in`. */
 static void place(const struct bench *bench, const struct bench_case *what, struct call *call)
 {
-	size_t part_bytes = what->count * rubato_type_bytes(what->type);
+	size_t start_bytes = own_start(bench, what) * rubato_type_bytes(what->type);
+	bool root = bench->rank == bench->options->root;
 
 	call->in = bench->in;
 	call->out = bench->out;
 	if (!what->in_place)
 		return;
-	if (bench->options->op == BENCH_REDUCE_SCATTER)
-		call->out = (char *)bench->in + bench->rank * part_bytes;
-	else if (bench->options->op == BENCH_ALLGATHER)
-		call->in = (char *)bench->out + bench->rank * part_bytes;
-	else
+	switch (bench->options->op) {
+	case BENCH_SCATTER:
+		if (!root)
+			break;
+		/* fall through */
+	case BENCH_REDUCE_SCATTER:
+	case BENCH_REDUCE_SCATTERV:
+		call->out = (char *)bench->in + start_bytes;
+		break;
+	case BENCH_GATHER:
+		if (!root)
+			break;
+		/* fall through */
+	case BENCH_ALLGATHER:
+	case BENCH_ALLGATHERV:
+		call->in = (char *)bench->out + start_bytes;
+		break;
+	default:
 		call->out = bench->in;
+		break;
+	}
 }
 
-/* Elements that this rank puts in. */
-static uint64_t in_count(const struct bench *bench, const struct bench_case *what)
+/* Elements that rank `rank` puts in. */
+static uint64_t in_count(const struct bench *bench, const struct bench_case *what, uint32_t rank)
 {
-	return what->count * (bench->options->op == BENCH_REDUCE_SCATTER ? bench->rank_count : 1);
+	uint32_t ranks = bench->rank_count;
+
+	switch (bench->options->op) {
+	case BENCH_SCATTER:
+		return rank == bench->options->root ? what->count * ranks : 0;
+	case BENCH_REDUCE_SCATTER:
+	case BENCH_ALLTOALL:
+		return what->count * ranks;
+	case BENCH_ALLGATHERV:
+		return uneven_count(what->count, 0, rank);
+	case BENCH_REDUCE_SCATTERV:
+		return uneven_start(what->count, 0, ranks);
+	case BENCH_ALLTOALLV:
+		return uneven_start(what->count, rank, ranks);
+	default:
+		return what->count;
+	}
 }
 
 static void write_inputs(struct bench *bench, const struct bench_case *what, struct call *call)
 {
-	uint64_t count = in_count(bench, what);
+	uint64_t count = in_count(bench, what, bench->rank);
 
 	pattern_of_rank(bench->mine, what->type, what->op, count, bench->rank, bench->rank_count,
 			bench->calls);
@@ -155,6 +213,21 @@ static rubato_status call_once(const struct bench *bench, const struct bench_cas
 	case BENCH_REDUCE:
 		return rubato_reduce(comm, call->in, call->out, what->count, what->type, what->op,
 				     root);
+	case BENCH_ALLTOALL:
+		return rubato_alltoall(comm, call->in, call->out, what->count, what->type);
+	case BENCH_GATHER:
+		return rubato_gather(comm, call->in, call->out, what->count, what->type, root);
+	case BENCH_SCATTER:
+		return rubato_scatter(comm, call->in, call->out, what->count, what->type, root);
+	case BENCH_ALLGATHERV:
+		return rubato_allgatherv(comm, call->in, call->out, bench->counts, NULL,
+					 what->type);
+	case BENCH_REDUCE_SCATTERV:
+		return rubato_reduce_scatterv(comm, call->in, call->out, bench->counts, NULL,
+					      what->type, what->op);
+	case BENCH_ALLTOALLV:
+		return rubato_alltoallv(comm, call->in, bench->counts, NULL, call->out,
+					bench->counts, NULL, what->type);
 	case BENCH_BARRIER:
 		return rubato_barrier(comm);
 	case BENCH_SENDRECV:
@@ -163,46 +236,83 @@ static rubato_status call_once(const struct bench *bench, const struct bench_cas
 	return RUBATO_ERR_ARGUMENT;
 }
 
+/* Wrong elements among `count`, which must be those of rank `from` from its `first` on. */
+static uint64_t wrong_copies(struct bench *bench, const struct bench_case *what, uint32_t from,
+			     uint64_t first, uint64_t count, const void *got)
+{
+	pattern_of_rank(bench->expected, what->type, what->op, first + count, from,
+			bench->rank_count, bench->calls);
+	return pattern_wrong(bench->expected, first, count, got);
+}
+
+/* A block from each rank, one after the other. */
+static uint64_t wrong_blocks(struct bench *bench, const struct bench_case *what, const void *out)
+{
+	enum bench_op op = bench->options->op;
+	const char *at = out;
+	uint64_t wrong = 0;
+
+	for (uint32_t rank = 0; rank < bench->rank_count; rank++) {
+		uint64_t count = what->count, first = 0;
+
+		if (op == BENCH_ALLTOALL) {
+			first = bench->rank * count;
+		} else if (op == BENCH_ALLGATHERV) {
+			count = uneven_count(what->count, 0, rank);
+		} else if (op == BENCH_ALLTOALLV) {
+			first = uneven_start(what->count, rank, bench->rank);
+			count = uneven_count(what->count, rank, bench->rank);
+		}
+		wrong += wrong_copies(bench, what, rank, first, count, at);
+		at += count * rubato_type_bytes(what->type);
+	}
+	return wrong;
+}
+
+static uint64_t wrong_reductions(struct bench *bench, const struct bench_case *what, uint64_t first,
+				 uint64_t count, const void *got)
+{
+	pattern_of_all(bench->expected, bench->scratch, what->type, what->op,
+		       in_count(bench, what, bench->rank), bench->rank_count, bench->calls);
+	return pattern_wrong(bench->expected, first, count, got);
+}
+
 /* Elements of this rank's result that are wrong. */
 static uint64_t wrong_results(struct bench *bench, const struct bench_case *what,
 			      const struct call *call)
 {
-	uint32_t ranks = bench->rank_count, from = bench->options->root;
-	size_t part_bytes = what->count * rubato_type_bytes(what->type);
-	uint64_t wrong = 0, first = 0;
+	uint32_t ranks = bench->rank_count, root = bench->options->root;
 
 	switch (bench->options->op) {
 	case BENCH_BARRIER:
 		return 0;
+	case BENCH_GATHER:
+		return bench->rank == root ? wrong_blocks(bench, what, call->out) : 0;
 	case BENCH_ALLGATHER:
-		for (uint32_t rank = 0; rank < ranks; rank++) {
-			pattern_of_rank(bench->expected, what->type, what->op, what->count, rank,
-					ranks, bench->calls);
-			wrong += pattern_wrong(bench->expected, 0, what->count,
-					       (char *)call->out + rank * part_bytes);
-		}
-		return wrong;
+	case BENCH_ALLGATHERV:
+	case BENCH_ALLTOALL:
+	case BENCH_ALLTOALLV:
+		return wrong_blocks(bench, what, call->out);
 	case BENCH_SENDRECV:
-		from = (bench->rank + ranks - 1) % ranks;
-		/* fall through */
+		return wrong_copies(bench, what, (bench->rank + ranks - 1) % ranks, 0, what->count,
+				    call->out);
 	case BENCH_BROADCAST:
-		pattern_of_rank(bench->expected, what->type, what->op, what->count, from, ranks,
-				bench->calls);
-		return pattern_wrong(bench->expected, 0, what->count,
-				     bench->options->op == BENCH_SENDRECV ? call->out : call->in);
+		return wrong_copies(bench, what, root, 0, what->count, call->in);
+	case BENCH_SCATTER:
+		return wrong_copies(bench, what, root, own_start(bench, what), what->count,
+				    call->out);
 	case BENCH_REDUCE:
-		if (bench->rank != from)
-			return 0;
-		break;
+		return bench->rank == root
+			       ? wrong_reductions(bench, what, 0, what->count, call->out)
+			       : 0;
 	case BENCH_REDUCE_SCATTER:
-		first = bench->rank * what->count;
-		break;
+	case BENCH_REDUCE_SCATTERV:
+		return wrong_reductions(bench, what, own_start(bench, what), own_count(bench, what),
+					call->out);
 	case BENCH_ALLREDUCE:
-		break;
+		return wrong_reductions(bench, what, 0, what->count, call->out);
 	}
-	pattern_of_all(bench->expected, bench->scratch, what->type, what->op, in_count(bench, what),
-		       ranks, bench->calls);
-	return pattern_wrong(bench->expected, first, what->count, call->out);
+	return 0;
 }
 
 /* Out of place, the inputs must be as they were. */
@@ -212,7 +322,7 @@ static uint64_t wrong_inputs(const struct bench *bench, const struct bench_case 
 	if (what->in_place || bench->options->op == BENCH_BROADCAST ||
 	    bench->options->op == BENCH_BARRIER)
 		return 0;
-	return pattern_wrong(bench->mine, 0, in_count(bench, what), call->in);
+	return pattern_wrong(bench->mine, 0, in_count(bench, what, bench->rank), call->in);
 }
 
 /* ---- Many calls ---- */
@@ -308,6 +418,9 @@ rubato_status bench_measure(struct bench *bench, const struct bench_case *what,
 
 	*result = (struct bench_result) { 0 };
 	place(bench, what, &call);
+	if (bench_op_uneven(bench->options->op))
+		uneven_fill(what->count, bench->options->op == BENCH_ALLTOALLV ? rank : 0, ranks,
+			    bench->counts);
 	if (bench->options->op == BENCH_SENDRECV) {
 		status = rubato_op_send(bench->comm, call.in, what->count, what->type,
 					(rank + 1) % ranks, 0, &call.send);

@@ -52,8 +52,11 @@ static rubato_status algorithm_used(const struct bench *bench, const struct benc
 	*used = what->algorithm;
 	if (bench->options->op == BENCH_SENDRECV)
 		return RUBATO_OK;
-	rubato_status status =
-		rubato_explain(bench->comm, op, what->count, what->type, why, EXPLAIN_BYTES);
+	rubato_status status = rubato_explain(bench->comm, op,
+					      bench_op_uneven(bench->options->op)
+						      ? bench_uneven_elements(bench, what)
+						      : what->count,
+					      what->type, why, EXPLAIN_BYTES);
 
 	if (status != RUBATO_OK)
 		return status;
@@ -97,8 +100,8 @@ static uint64_t next_size(const struct bench_options *options, uint64_t size_byt
 static rubato_status all_sizes(struct walk *walk, struct bench_case *what)
 {
 	const struct bench_options *options = walk->bench.options;
-	bool scattered = options->op == BENCH_REDUCE_SCATTER || options->op == BENCH_ALLGATHER;
-	uint64_t share = rubato_type_bytes(what->type) * (scattered ? walk->bench.rank_count : 1);
+	uint64_t element = rubato_type_bytes(what->type);
+	uint64_t share = element * (bench_op_scattered(options->op) ? walk->bench.rank_count : 1);
 	uint64_t last = UINT64_MAX;
 
 	for (uint64_t size = options->begin_bytes; size <= options->end_bytes;
@@ -107,6 +110,8 @@ static rubato_status all_sizes(struct walk *walk, struct bench_case *what)
 		if (size > 0 && what->count == 0)
 			what->count = 1;
 		what->size_bytes = what->count * share;
+		if (bench_op_uneven(options->op))
+			what->size_bytes = bench_uneven_elements(&walk->bench, what) * element;
 		if (what->count == last) /* Rounded to what we had already. */
 			continue;
 		last = what->count;
