@@ -34,6 +34,8 @@ const struct rb_algorithm rb_algorithms[] = {
 	ROW(RB_KIND_ALLREDUCE, "flat", 0, UINT16_MAX / 2, ONE, allreduce_flat, "everyone to all"),
 	ROW(RB_KIND_ALLREDUCE, "recursive_doubling", 0, ANY, ONE, allreduce_recursive_doubling,
 	    MPICH),
+	ROW(RB_KIND_ALLREDUCE, "recursive_halving_doubling", 0, ANY, POWER,
+	    allreduce_recursive_halving_doubling, "Rabenseifner 2004"),
 	ROW(RB_KIND_ALLREDUCE, "ring", 0, RB_CHANNEL_MAX / 2, RANKS, allreduce_ring, RING),
 	ROW(RB_KIND_ALLREDUCE, "direct", RB_SCHEDULE_MAPPED_BUFFERS, UINT16_MAX, RANKS,
 	    allreduce_direct, DIRECT),
@@ -56,16 +58,37 @@ const struct rb_algorithm rb_algorithms[] = {
 	    allgather_ring_put, MPICH ", with puts"),
 
 	ROW(RB_KIND_GATHER, "flat", 0, ANY, RANKS, gather_flat, "everyone to the root"),
+	ROW(RB_KIND_GATHER, "binomial", 0, ANY, RANKS, gather_binomial, MPICH),
+	ROW(RB_KIND_GATHER, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, gather_direct,
+	    DIRECT),
 
 	ROW(RB_KIND_SCATTER, "flat", 0, ANY, RANKS, scatter_flat, "the root to everyone"),
+	ROW(RB_KIND_SCATTER, "binomial", 0, ANY, RANKS, scatter_binomial, MPICH),
+	ROW(RB_KIND_SCATTER, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, scatter_direct,
+	    DIRECT),
 
 	ROW(RB_KIND_ALLTOALL, "flat", 0, ANY, RANKS, alltoall_flat, "everyone to all"),
+	ROW(RB_KIND_ALLTOALL, "pairwise", 0, ANY, RANKS, alltoall_pairwise, MPICH),
+	ROW(RB_KIND_ALLTOALL, "bruck", 0, ANY, RANKS, alltoall_bruck, "Bruck et al. 1997"),
+	ROW(RB_KIND_ALLTOALL, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, alltoall_direct,
+	    DIRECT),
 
 	ROW(RB_KIND_ALLGATHERV, "flat", 0, ANY, RANKS, allgather_flat, "everyone to all"),
+	ROW(RB_KIND_ALLGATHERV, "ring", 0, RB_CHANNEL_MAX, RANKS, allgather_ring, MPICH),
+	ROW(RB_KIND_ALLGATHERV, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, allgather_direct,
+	    DIRECT),
 
 	ROW(RB_KIND_REDUCE_SCATTERV, "flat", 0, UINT16_MAX, RANKS, reduce_scatter_flat, MPICH),
+	ROW(RB_KIND_REDUCE_SCATTERV, "ring", 0, RB_CHANNEL_MAX, RANKS, reduce_scatter_ring, RING),
+	ROW(RB_KIND_REDUCE_SCATTERV, "direct", RB_SCHEDULE_MAPPED_BUFFERS, UINT16_MAX, RANKS,
+	    reduce_scatter_direct, DIRECT),
+	ROW(RB_KIND_REDUCE_SCATTERV, "staged", RB_SCHEDULE_MAPPED_SCRATCH, UINT16_MAX, RANKS,
+	    reduce_scatter_staged, "direct, through slots of scratch"),
 
 	ROW(RB_KIND_ALLTOALLV, "flat", 0, ANY, RANKS, alltoall_flat, "everyone to all"),
+	ROW(RB_KIND_ALLTOALLV, "pairwise", 0, ANY, RANKS, alltoall_pairwise, MPICH),
+	ROW(RB_KIND_ALLTOALLV, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, alltoall_direct,
+	    DIRECT),
 
 	ROW(RB_KIND_SENDRECV, "eager", 0, 2, ONE, sendrecv_eager, "one message"),
 };

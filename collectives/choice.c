@@ -27,8 +27,10 @@
 
 #define RING_SCRATCH_BYTES (4u << 20) /* Guess: half of a ring's slots. */
 
-struct terms { /* one + log * ceil(log2 n) + all * (n - 1) + share * (n - 1) / n */
-	double one, log, all, share;
+/* one + log * ceil(log2 n) + all * (n - 1) + share * (n - 1) / n, and fold where n is no power of
+ * two. */
+struct terms {
+	double one, log, all, share, fold;
 };
 
 struct cost {
@@ -69,6 +71,14 @@ static const struct cost costs[] = {
 	  { .log = 1 },
 	  { .log = 2 },
 	  { .log = 7 },
+	  0,
+	  0,
+	  0 },
+	{ RB_KIND_ALLREDUCE,
+	  "recursive_halving_doubling",
+	  { .log = 2 },
+	  { .log = 4 },
+	  { .share = 12, .fold = 11 },
 	  0,
 	  0,
 	  0 },
@@ -120,11 +130,23 @@ static const struct cost costs[] = {
 	  0,
 	  true },
 	{ RB_KIND_GATHER, "flat", { .one = 1 }, { .all = 1 }, { .share = 4 }, 0, 0, 0 },
+	{ RB_KIND_GATHER, "binomial", { .log = 1 }, { .log = 2 }, { .share = 6 }, 0, 0, 0 },
+	{ RB_KIND_GATHER, "direct", { .one = 2 }, { .all = 2 }, { .share = 1 }, 0, 0, 0 },
 	{ RB_KIND_SCATTER, "flat", { .one = 1 }, { .all = 1 }, { .share = 4 }, 0, 0, 0 },
-	{ RB_KIND_ALLTOALL, "flat", { .one = 1 }, { .all = 2 }, { .share = 4 }, 0, 0, 0 },
-	{ RB_KIND_ALLGATHERV, "flat", { .one = 1 }, { .all = 2 }, { .share = 4.5 }, 0, 0, 0 },
-	{ RB_KIND_REDUCE_SCATTERV, "flat", { .one = 1 }, { .all = 2 }, { .share = 5 }, 0, 0, 0 },
-	{ RB_KIND_ALLTOALLV, "flat", { .one = 1 }, { .all = 2 }, { .share = 4 }, 0, 0, 0 },
+	{ RB_KIND_SCATTER, "binomial", { .log = 1 }, { .log = 2 }, { .share = 6 }, 0, 0, 0 },
+	{ RB_KIND_SCATTER, "direct", { .one = 2 }, { .all = 2 }, { .share = 1 }, 0, 0, 0 },
+	{ RB_KIND_ALLTOALL, "flat", { .one = 1 }, { .all = 2 }, { .share = 4.5 }, 0, 0, 0 },
+	{ RB_KIND_ALLTOALL, "pairwise", { .all = 0.25 }, { .all = 2 }, { .share = 4 }, 0, 0, 0 },
+	/* Besides its messages, n log2(n) / 2 small copies. */
+	{ RB_KIND_ALLTOALL,
+	  "bruck",
+	  { .log = 1 },
+	  { .log = 2, .all = 0.8 },
+	  { .one = 2, .log = 3 },
+	  0,
+	  0,
+	  0 },
+	{ RB_KIND_ALLTOALL, "direct", { .one = 2 }, { .all = 4 }, { .share = 2 }, 0, true, 0 },
 	{ RB_KIND_SENDRECV, "eager", { .one = 1 }, { .one = 1 }, { .one = 2 }, 0, 0, 0 },
 };
 
@@ -132,13 +154,30 @@ static double value(const struct terms *t, uint32_t n)
 {
 	uint32_t log = n > 1 ? 32 - (uint32_t)__builtin_clz(n - 1) : 0;
 
-	return t->one + t->log * log + t->all * (n - 1) + t->share * (n - 1) / n;
+	double fold = (n & (n - 1)) != 0 ? t->fold : 0;
+
+	return t->one + t->log * log + t->all * (n - 1) + t->share * (n - 1) / n + fold;
+}
+
+/* In uneven blocks the same is done. */
+static enum rb_kind even(enum rb_kind kind)
+{
+	switch (kind) {
+	case RB_KIND_ALLGATHERV:
+		return RB_KIND_ALLGATHER;
+	case RB_KIND_REDUCE_SCATTERV:
+		return RB_KIND_REDUCE_SCATTER;
+	case RB_KIND_ALLTOALLV:
+		return RB_KIND_ALLTOALL;
+	default:
+		return kind;
+	}
 }
 
 /* Those that need slots for every rank. */
 static bool is_ring(const struct rb_algorithm *a)
 {
-	return (a->kind == RB_KIND_ALLREDUCE || a->kind == RB_KIND_REDUCE_SCATTER) &&
+	return (a->kind == RB_KIND_ALLREDUCE || even(a->kind) == RB_KIND_REDUCE_SCATTER) &&
 	       strcmp(a->name, "ring") == 0;
 }
 
@@ -203,11 +242,12 @@ static int cheapest(const struct rb_choice_facts *facts, enum rb_kind kind, uint
 	int best = -1;
 
 	for (size_t i = 0; i < sizeof(costs) / sizeof(costs[0]); i++) {
-		if (costs[i].kind != kind || costs[i].forced_only)
+		if (costs[i].kind != even(kind) || costs[i].forced_only)
 			continue;
 		int index = rb_algorithm_find(kind, costs[i].name);
 
-		RB_ASSERT(index >= 0);
+		if (index < 0) /* Not in uneven blocks. */
+			continue;
 		const struct rb_algorithm *a = &rb_algorithms[index];
 
 		if (!can_run(facts, a) || a->flags & without)
@@ -246,7 +286,8 @@ static double predict_index_us(const struct rb_choice_facts *facts, int index, u
 	const struct rb_algorithm *a = &rb_algorithms[index];
 
 	for (size_t i = 0; i < sizeof(costs) / sizeof(costs[0]); i++)
-		if (costs[i].kind == a->kind && rb_algorithm_find(a->kind, costs[i].name) == index)
+		if (costs[i].kind == even(a->kind) &&
+		    rb_algorithm_find(a->kind, costs[i].name) == index)
 			return predict_us(facts, &costs[i], a, count, element_bytes);
 	return 0;
 }

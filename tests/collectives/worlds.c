@@ -70,10 +70,13 @@ bool world_takes_uneven(const struct world *world)
 	if (world->algorithm->blocks != RB_BLOCKS_RANKS ||
 	    world->algorithm->kind == RB_KIND_ALLTOALL)
 		return false;
-	for (uint32_t r = 0; r < world->rank_count; r++)
+	for (uint32_t r = 0; r < world->rank_count; r++) {
+		if (world->schedules[r].scratch_shelves > 0)
+			return false;
 		for (uint32_t i = 0; i < world->schedules[r].step_count; i++)
 			if (world->schedules[r].steps[i].blocks > 1)
 				return false;
+	}
 	return true;
 }
 
