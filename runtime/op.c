@@ -697,6 +697,7 @@ static bool farewell_start(struct rubato_op *op)
 	if (!op->scratch_mapped || comm->closing || comm->engine.poison != RUBATO_OK ||
 	    rb_run_init(&op->exchange, comm->farewell_plan) != RUBATO_OK)
 		return false;
+	op->instance++; /* Messages of the last one may not all have been taken yet. */
 	op->state = RB_OP_FAREWELL;
 	op->done = false;
 	comm->engine.in_flight++;

@@ -3,6 +3,7 @@
  * text, and no hang. Engine tests have those of the reductions.
  */
 #include <check.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,11 +102,13 @@ static rubato_status call(rubato_comm *comm, const struct side *side, const void
 struct trial {
 	const struct row *row;
 	bool allocated;
+	pthread_barrier_t
+		both; /* Whoever leaves at once might be missed before it is understood. */
 };
 
 static rubato_status trial_main(rubato_comm *comm, void *arg)
 {
-	const struct trial *trial = arg;
+	struct trial *trial = arg;
 	const struct side *side = &trial->row->sides[rubato_rank(comm)];
 	void *in = calloc(ELEMENTS, 4), *out = calloc(ELEMENTS, 4);
 	rubato_status err;
@@ -123,6 +126,7 @@ static rubato_status trial_main(rubato_comm *comm, void *arg)
 	if (err == RUBATO_OK) /* One that only sends may be through before the other looks. */
 		err = rubato_barrier(comm);
 	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+	(void)pthread_barrier_wait(&trial->both);
 	(void)rubato_finalize(comm);
 	if (!trial->allocated) {
 		free(in);
@@ -140,9 +144,11 @@ static rubato_status trial_main(rubato_comm *comm, void *arg)
 START_TEST(both_sides_learn)
 {
 	static const struct rb_transport_ops *const shm[] = { &rb_transport_shm, NULL };
-	struct trial trial = { &rows[_i / 2], _i % 2 == 1 };
+	struct trial trial = { .row = &rows[_i / 2], .allocated = _i % 2 == 1 };
 
+	ck_assert_int_eq(pthread_barrier_init(&trial.both, NULL, 2), 0);
 	ck_assert_int_eq(local_run_raw(2, shm, trial_main, &trial, NULL), RUBATO_OK);
+	(void)pthread_barrier_destroy(&trial.both);
 }
 END_TEST
 
