@@ -117,6 +117,7 @@ static void *resolve(struct rb_engine *engine, const struct rb_run *run, uint32_
 		base = run->buffers[span->buffer];
 	} else {
 		base = run->peers[span->rank].mapped[span->buffer];
+		RB_ASSERT(RB_IMPLIES(size_bytes > 0, base != NULL));
 		engine->bytes_mapped += size_bytes;
 	}
 	return size_bytes > 0 ? base + span_at(run, span_index, c) : base;

@@ -539,6 +539,8 @@ static void groups_close(struct rb_sim_world *w)
 	while (w->groups != NULL) {
 		struct rb_sim_group *g = w->groups;
 
+		for (uint32_t i = 0; i < g->rank_count; i++)
+			rb_sim_event_unset(w, &g->places[i].gone_event);
 		w->groups = g->next;
 		group_free(g);
 	}

@@ -115,7 +115,7 @@ static rubato_status forms(rubato_comm *comm, struct sweep *sweep, const struct 
 static uint32_t counts_skipped(uint32_t n)
 {
 	if (effort_wanted() != EFFORT_SHORT)
-		return n > 5 ? 3 : 1;
+		return n > 3 ? 3 : 1;
 	return transports[0] == &rb_transport_shm ? 3 : 9;
 }
 
@@ -139,7 +139,7 @@ static rubato_status sweep_main(rubato_comm *comm, void *arg)
 				.type = (rubato_type)(variant % RUBATO_TYPE_COUNT),
 				.op = (rubato_operator)(variant / 3 % RUBATO_OPERATOR_COUNT),
 				.root = variant % n,
-				.times = 3,
+				.times = n > 3 ? 2 : 3,
 				.salt = variant * 977 + n,
 			};
 
@@ -185,7 +185,7 @@ static rubato_status types_main(rubato_comm *comm, void *arg)
 						      .times = 2,
 						      .salt = t * 100 + o };
 
-				RB_TRY(forms(comm, sweep, &e, k + o + t));
+				RB_TRY(one_form(comm, sweep, e, (k + o + t) % FORMS));
 			}
 		}
 	}
