@@ -23,7 +23,7 @@
 #define SLOTS_PER_BLOCK 64
 #define FIRST_POLLS 64 /* Some 2 us. */
 #define FIRST_POLLS_SHARED 4
-#define POLLS_PER_CLOCK 32 /* Polls between two looks at the clock: a look costs some 25 ns. */
+#define POLLS_PER_CLOCK 32   /* Polls between two looks at the clock: a look costs some 25 ns. */
 #define HAND_OVER_NS 1000000 /* At most so long away from the lock, should nobody take it. */
 #define SLEEP_NS_MAX                                                                               \
 	100000000u /* A sleep is at most 100 ms: bounds the harm of a wake-up lost below. */
@@ -279,8 +279,8 @@ void rb_engine_enter(struct rb_engine *engine)
 	rb_lock_take(&engine->lock);
 	atomic_fetch_sub_explicit(&engine->wanting, 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&engine->handed, 1, memory_order_relaxed);
-	if (engine->handing)
-		rb_futex_wake(&engine->handed, 1);
+	if (engine->handing > 0)
+		rb_futex_wake(&engine->handed, UINT32_MAX);
 }
 
 /*
@@ -293,13 +293,13 @@ bool rb_engine_hand_over(struct rb_engine *engine)
 
 	if (atomic_load_explicit(&engine->wanting, memory_order_relaxed) == 0)
 		return false;
-	engine->handing = true;
+	engine->handing++;
 	rb_lock_drop(&engine->lock);
 	rb_yield();
 	if (atomic_load_explicit(&engine->handed, memory_order_relaxed) == seen)
 		(void)rb_futex_wait(&engine->handed, seen, rb_clock_ns() + HAND_OVER_NS);
 	rb_engine_enter(engine);
-	engine->handing = false;
+	engine->handing--;
 	return true;
 }
 

@@ -98,7 +98,7 @@ struct rb_engine {
 	struct rb_lock lock;
 	_Atomic uint32_t wanting; /* Threads that are about to take the lock. */
 	_Atomic uint32_t handed;  /* How many of those have had it. */
-	bool handing;             /* A driver stays away until one has. */
+	uint32_t handing;         /* Threads that stay away until one has. */
 	uint32_t rank, rank_count, epoch;
 	struct rb_endpoint *endpoints[RB_ENDPOINTS_MAX];
 	uint32_t endpoint_count;
