@@ -118,6 +118,7 @@ struct rb_engine {
 	uint32_t waiters; /* Threads that sleep on turn. */
 	_Atomic uint32_t turn;
 	bool completed; /* Something completed since the driver last woke the waiters. */
+	bool stirred;   /* Something was posted since the sleeping driver looked. */
 	struct rb_thread background;
 	_Atomic uint32_t background_word; /* The parked progress thread sleeps on it. */
 	bool background_parked, stop;

@@ -14,10 +14,13 @@
 
 #define OPS_MAX 4
 
-/* Completes one request, any one, for each message that has come. */
+/*
+ * Completes one request, any one, for each message that has come; local ones by a poll alone, as a
+ * copy or what waits for room.
+ */
 struct fake {
 	struct rb_endpoint base;
-	struct rb_request *first;
+	struct rb_request *first, *local;
 	_Atomic uint32_t arrived, sleeping;
 	uint32_t pending, taken;
 	int doorbell;
@@ -41,8 +44,9 @@ static struct rb_request *fake_poll(struct rb_endpoint *base)
 {
 	struct fake *f = (struct fake *)base;
 	uint32_t arrived = atomic_load(&f->arrived);
-	struct rb_request *list = NULL;
+	struct rb_request *list = f->local;
 
+	f->local = NULL;
 	while (f->taken != arrived && f->pending > 0) {
 		struct rb_request **at = &f->first, *r;
 
@@ -76,7 +80,7 @@ static bool fake_arm(struct rb_endpoint *base)
 	struct fake *f = (struct fake *)base;
 
 	atomic_store(&f->sleeping, 1);
-	return f->first == NULL || atomic_load(&f->arrived) == f->taken;
+	return f->local == NULL && (f->pending == 0 || atomic_load(&f->arrived) == f->taken);
 }
 
 static void fake_disarm(struct rb_endpoint *base)
@@ -133,9 +137,8 @@ static void op_done(struct rb_engine *engine, struct rb_slot *slot)
 	rb_slot_give(engine, slot);
 }
 
-static void op_post(struct world *w, struct op *op)
+static struct rb_request *op_prepare(struct world *w, struct op *op)
 {
-	struct fake *f = &w->fake;
 	struct rb_slot *slot = rb_slot_take(&w->engine);
 
 	explore_expect(slot != NULL, "memory");
@@ -143,10 +146,26 @@ static void op_post(struct world *w, struct op *op)
 	slot->done = op_done;
 	slot->request.owner = slot;
 	slot->request.state = RB_REQUEST_PENDING;
-	slot->request.next = f->first;
-	f->first = &slot->request;
-	f->pending++;
 	w->engine.in_flight++;
+	return &slot->request;
+}
+
+static void op_post(struct world *w, struct op *op)
+{
+	struct rb_request *r = op_prepare(w, op);
+
+	r->next = w->fake.first;
+	w->fake.first = r;
+	w->fake.pending++;
+}
+
+/* What nothing need come for. */
+static void op_post_local(struct world *w, struct op *op)
+{
+	struct rb_request *r = op_prepare(w, op);
+
+	r->next = w->fake.local;
+	w->fake.local = r;
 }
 
 static void op_wait(struct world *w, struct op *op, bool for_time)
@@ -370,6 +389,94 @@ const struct explore_case case_engine_chain = {
 	.open = world_open,
 	.begin = world_begin,
 	.body = chain_body,
+	.end = world_end,
+	.close = world_close,
+	.points_max = 5000,
+};
+
+/* ---- One sleeps until the other, whose own work only needs polls, is done and sends ---- */
+
+static void *local_other(void *arg)
+{
+	struct world *w = arg;
+	struct op *op = &w->ops[1];
+
+	dawdle();
+	rb_engine_enter(&w->engine);
+	op_post_local(w, op);
+	if (explore_choose(2) == 0) {
+		op_wait(w, op, true);
+		rb_engine_leave(&w->engine);
+	} else {
+		rb_engine_leave(&w->engine);
+		while (atomic_load(&op->told) == 0)
+			(void)rb_futex_wait(&op->told, 0, UINT64_MAX);
+	}
+	message_comes(&w->fake);
+	return NULL;
+}
+
+static void local_first(struct world *w)
+{
+	if (explore_choose(2) == 0) {
+		call(w, &w->ops[0]);
+	} else {
+		start_and_wait(w, &w->ops[0]);
+	}
+}
+
+static void local_body(void *world)
+{
+	world_run(world, 0, local_other, local_first);
+}
+
+const struct explore_case case_engine_local = {
+	.name = "engine-local",
+	.open = world_open,
+	.begin = world_begin,
+	.body = local_body,
+	.end = world_end,
+	.close = world_close,
+	.points_max = 5000,
+};
+
+/* ---- One waits for an operation that the other cancels ---- */
+
+static void *cancel_other(void *arg)
+{
+	struct world *w = arg;
+	struct rb_request *r;
+
+	dawdle();
+	rb_engine_enter(&w->engine);
+	if ((r = w->fake.first) != NULL) {
+		w->fake.first = NULL;
+		w->fake.pending = 0;
+		op_done(&w->engine, r->owner);
+	} else {
+		w->messages = 1; /* Too early: it goes on as if nothing had been. */
+	}
+	rb_engine_leave(&w->engine);
+	if (w->messages == 1)
+		message_comes(&w->fake);
+	return NULL;
+}
+
+static void cancel_first(struct world *w)
+{
+	call(w, &w->ops[0]);
+}
+
+static void cancel_body(void *world)
+{
+	world_run(world, 0, cancel_other, cancel_first);
+}
+
+const struct explore_case case_engine_cancel = {
+	.name = "engine-cancel",
+	.open = world_open,
+	.begin = world_begin,
+	.body = cancel_body,
 	.end = world_end,
 	.close = world_close,
 	.points_max = 5000,

@@ -66,9 +66,12 @@ MUTATIONS = [
      [(ENGINE, "[[if (engine->waiters > 0) waiters_wake(engine);]] if (!finished)", ";")]),
     ("engine: a waiter completes another's operation and does not tell", "engine-chain",
      [(ENGINE, "while (!*done) { if (rb_engine_progress(engine)) { idle = (struct idle) { 0, 0 };"
-               " [[if (engine->completed && engine->waiters > 0) waiters_wake(engine);]]", ";")]),
+               " [[if (engine->completed && engine->waiters > 0) waiters_wake(engine);]]", ";"),
+      (ENGINE, "[[if (engine->completed && engine->waiters > 0) waiters_wake(engine);]]"
+               " engine->completed = engine->stirred", ";")]),
     ("engine: sleeps although something is there", "engine-one",
-     [(ENGINE, "if (!endpoints_arm(engine)) return;", "(void)endpoints_arm(engine);")]),
+     [(ENGINE, "if (engine->completed || !endpoints_arm(engine)) return;",
+       "(void)endpoints_arm(engine);")]),
     ("engine: parks by a word read after the lock is dropped", "engine-one",
      [(ENGINE, "rb_lock_drop(&engine->lock);"
                " (void)rb_futex_wait(&engine->background_word, seen, UINT64_MAX);",
@@ -79,9 +82,16 @@ MUTATIONS = [
     ("engine: leaves the sleeping progress thread unarmed", "engine-left",
      [(ENGINE, "!executors_busy(engine) && endpoints_arm(engine)", "!executors_busy(engine)")]),
     ("engine: leaves to a progress thread that sleeps, though something is there", "engine-left",
-     [(ENGINE, "else [[endpoints_wake(engine);]] } else if", ";")]),
+     [(ENGINE, "engine->asleep = true; /* It sleeps on the descriptors still. */ else"
+               " [[endpoints_wake(engine);]]", ";")]),
+    ("engine: as it was, a sleeper that waits is not told of new work", "engine-local",
+     [(ENGINE, "[[sleepers_tell(engine);]] seen =", ";"),
+      (ENGINE, "[[sleepers_tell(engine);]] if (engine->background.running", ";")]),
+    ("engine: as it was, a sleeper that waits is not told that it need not", "engine-cancel",
+     [(ENGINE, "if (!engine->asleep || !(completed || engine->stirred)) return;",
+       "if (!engine->asleep || !engine->stirred) return;")]),
     ("engine: the progress thread is not told that it drives", "engine-left",
-     [(ENGINE, "[[engine->driver = RB_DRIVER_BACKGROUND;]] if (engine->background_parked)", ";")]),
+     [(ENGINE, "[[engine->driver = RB_DRIVER_BACKGROUND;]] engine->completed", ";")]),
     ("engine: takes over from a sleeper that stays armed", "engine-left",
      [(ENGINE, "engine->asleep = false; [[endpoints_disarm(engine, engine->endpoint_count);]]",
        ";")]),

@@ -13,9 +13,10 @@
 #include "tests/interleavings/cases.h"
 
 static const struct explore_case *const all_cases[] = {
-	&case_lock,         &case_waiting,     &case_engine_one,  &case_engine_two,
-	&case_engine_chain, &case_engine_left, &case_engine_stop, &case_shm_sleep,
-	&case_shm_cells,    &case_shm_room,    &case_shm_bulk,
+	&case_lock,         &case_waiting,     &case_engine_one,   &case_engine_two,
+	&case_engine_chain, &case_engine_left, &case_engine_local, &case_engine_cancel,
+	&case_engine_stop,  &case_shm_sleep,   &case_shm_cells,    &case_shm_room,
+	&case_shm_bulk,
 };
 #define CASES (sizeof(all_cases) / sizeof(all_cases[0]))
 
@@ -23,7 +24,7 @@ static const char *const hows[] = { "random", "pct", "all" };
 
 static uint64_t executions(enum effort effort)
 {
-	static const uint64_t counts[] = { 300, 3000, 200000 };
+	static const uint64_t counts[] = { 300, 2000, 100000 };
 
 	return counts[effort];
 }
