@@ -50,9 +50,9 @@ struct explore_plan {
 
 struct explore_result {
 	bool failed, complete; /* complete: ALL has seen all there is. */
-	uint64_t executions, points, seed, switches, buffered, spurious, timed_out;
+	uint64_t executions, points, seed, switches, sleeps, buffered, spurious, timed_out;
 	char text[1024];  /* What failed. */
-	char trace[8192]; /* The last points before. */
+	char trace[8192]; /* The last points, of the last execution. */
 };
 
 void explore(const struct explore_case *test, const struct explore_plan *plan,

@@ -240,7 +240,7 @@ uint64_t explore_load(const volatile void *at, size_t size_bytes, int order,
 
 	if (!exploring())
 		return raw_load(at, size_bytes);
-	explorer_point(place.function, place.line, "load", (uintptr_t)at & 0xfff);
+	explorer_point(place.function, place.line, "load", size_bytes);
 	value = see(at, size_bytes);
 	acquire(at, order);
 	return value;
@@ -347,6 +347,7 @@ bool rb_futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t deadline_ns)
 		return true;
 	if (explorer->now_ns >= deadline_ns)
 		return false;
+	explorer->result->sleeps++;
 	t->state = THREAD_FUTEX;
 	t->futex = word;
 	t->deadline_ns = deadline_ns;
@@ -389,6 +390,7 @@ int explore_ppoll(struct pollfd *fds, nfds_t count, const struct timespec *span,
 	ready = ppoll(fds, count, &at_once, mask);
 	if (ready != 0)
 		return ready;
+	explorer->result->sleeps++;
 	t->state = THREAD_POLL;
 	t->fds = fds;
 	t->fd_count = count;
@@ -403,7 +405,7 @@ int explore_ppoll(struct pollfd *fds, nfds_t count, const struct timespec *span,
 int explore_epoll(int epoll, struct epoll_event *events, int count, int span_ms)
 {
 	if (exploring()) {
-		explorer_point("epoll_wait", 0, "descriptor", (uint64_t)epoll);
+		explorer_point("epoll_wait", 0, "events", (uint64_t)count);
 		memory_flush(self());
 	}
 	return epoll_wait(epoll, events, count, span_ms);

@@ -29,9 +29,19 @@ static uint64_t executions(enum effort effort)
 	return counts[effort];
 }
 
+static void total_add(struct explore_result *total, const struct explore_result *r)
+{
+	total->switches += r->switches;
+	total->sleeps += r->sleeps;
+	total->buffered += r->buffered;
+	total->spurious += r->spurious;
+	total->timed_out += r->timed_out;
+}
+
 /* One plan after the other until one fails. */
 static bool explore_plans(const struct explore_case *test, uint64_t count,
-			  struct explore_plan *failed, struct explore_result *out)
+			  struct explore_plan *failed, struct explore_result *out,
+			  struct explore_result *total)
 {
 	const struct explore_plan plans[] = {
 		{ EXPLORE_ALL, 1, 0, count * 2 }, { EXPLORE_RANDOM, 0, 1, count },
@@ -45,13 +55,14 @@ static bool explore_plans(const struct explore_case *test, uint64_t count,
 		*failed = plans[i];
 		if (out->failed)
 			return false;
-		printf("%s: %s %u: %llu executions%s, %llu points, %llu switches, %llu held-back "
-		       "stores, %llu spurious, %llu time-outs\n",
+		total_add(total, out);
+		printf("%s: %s %u: %llu executions%s, %llu points, %llu switches, %llu sleeps, "
+		       "%llu held-back stores, %llu spurious, %llu time-outs\n",
 		       test->name, hows[plans[i].how], plans[i].depth,
 		       (unsigned long long)out->executions, out->complete ? " (all)" : "",
 		       (unsigned long long)out->points, (unsigned long long)out->switches,
-		       (unsigned long long)out->buffered, (unsigned long long)out->spurious,
-		       (unsigned long long)out->timed_out);
+		       (unsigned long long)out->sleeps, (unsigned long long)out->buffered,
+		       (unsigned long long)out->spurious, (unsigned long long)out->timed_out);
 	}
 	return true;
 }
@@ -68,12 +79,40 @@ START_TEST(test_explore)
 {
 	const struct explore_case *test = all_cases[_i];
 	struct explore_plan plan;
-	static struct explore_result result;
+	static struct explore_result result, total;
 
-	if (!explore_plans(test, executions(effort_wanted()), &plan, &result))
+	if (!explore_plans(test, executions(effort_wanted()), &plan, &result, &total))
 		ck_abort_msg("%s %s %u %llu: %s\n%s", test->name, hows[plan.how], plan.depth,
 			     (unsigned long long)result.seed, result.text, result.trace);
-	ck_assert_uint_gt(result.switches, 0);
+	/* What is meant to disturb did. */
+	ck_assert_uint_gt(total.switches, 0);
+	ck_assert_uint_gt(total.sleeps, 0);
+	if (test->time_outs)
+		ck_assert_uint_gt(total.timed_out, 0);
+	else
+		ck_assert_uint_eq(total.timed_out, 0);
+	if (strncmp(test->name, "shm", 3) == 0)
+		ck_assert_uint_gt(total.buffered, 0);
+	else
+		ck_assert_uint_gt(total.spurious, 0);
+}
+END_TEST
+
+/* A seed is all that an execution depends on. */
+START_TEST(test_replay)
+{
+	static struct explore_result first, second;
+
+	for (uint64_t seed = 1; seed <= 50; seed++) {
+		struct explore_plan plan = { seed % 2 == 0 ? EXPLORE_RANDOM : EXPLORE_PCT, 3, seed,
+					     1 };
+
+		explore(all_cases[_i], &plan, &first);
+		explore(all_cases[_i], &plan, &second);
+		ck_assert_str_eq(first.text, second.text);
+		ck_assert_str_eq(first.trace, second.trace);
+		ck_assert_uint_eq(first.points, second.points);
+	}
 }
 END_TEST
 
@@ -81,14 +120,15 @@ START_TEST(test_mutation)
 {
 	const struct explore_case *test = case_find(explore_mutations[_i].test);
 	struct explore_plan plan;
-	static struct explore_result result;
+	static struct explore_result result, total;
 
 	ck_assert_ptr_nonnull(test);
 	explore_mutate((uint32_t)_i + 1);
-	if (explore_plans(test, executions(EFFORT_NORMAL), &plan, &result))
+	if (explore_plans(test, executions(EFFORT_NORMAL), &plan, &result, &total))
 		ck_abort_msg("survived: %s", explore_mutations[_i].name);
-	printf("caught | %s | %s %s %u %llu | %s |\n", explore_mutations[_i].name, test->name,
-	       hows[plan.how], plan.depth, (unsigned long long)result.seed, result.text);
+	printf("caught %d | %s | %s %s %u %llu | %s |\n", _i + 1, explore_mutations[_i].name,
+	       test->name, hows[plan.how], plan.depth, (unsigned long long)result.seed,
+	       result.text);
 }
 END_TEST
 
@@ -128,6 +168,7 @@ int main(int argc, char **argv)
 		return explore_by_hand(argc, argv);
 	tcase_set_timeout(tc, 3600);
 	tcase_add_loop_test(tc, test_explore, 0, (int)CASES);
+	tcase_add_loop_test(tc, test_replay, 0, (int)CASES);
 	tcase_add_loop_test(tc, test_mutation, 0, (int)explore_mutation_count);
 	return check_main("interleavings", tc);
 }
