@@ -11,23 +11,8 @@
 
 #include "base/clock.h"
 #include "tests/interleavings/cases.h"
+#include "tests/interleavings/ranks.h"
 #include "transport/shm.h"
-
-#define MESSAGES_MAX 16
-#define BYTES_MAX 1024
-
-struct side {
-	struct rb_endpoint *ep;
-	uint8_t address[RB_ADDRESS_BYTES_MAX];
-	size_t address_bytes;
-	struct rb_request sends[MESSAGES_MAX], recvs[MESSAGES_MAX];
-	uint8_t out[MESSAGES_MAX][BYTES_MAX], in[MESSAGES_MAX][BYTES_MAX];
-	struct ranks *ranks;
-};
-
-struct ranks {
-	struct side sides[2];
-};
 
 /* ---- Two connected ranks ---- */
 
@@ -45,7 +30,7 @@ static void *connect_main(void *arg)
 	return NULL;
 }
 
-static void *ranks_open(void)
+void *ranks_open(void)
 {
 	struct ranks *w = calloc(1, sizeof(*w));
 	pthread_t other;
@@ -71,7 +56,7 @@ static void *ranks_open(void)
 	return w;
 }
 
-static void ranks_close(void *world)
+void ranks_close(void *world)
 {
 	struct ranks *w = world;
 
@@ -104,7 +89,7 @@ static void outbound_reset(struct rb_shm_outbound *out, uint32_t position)
 	out->want = false;
 }
 
-static void ranks_reset(struct ranks *w, uint32_t position)
+void ranks_reset(struct ranks *w, uint32_t position)
 {
 	for (uint32_t r = 0; r < 2; r++) {
 		struct rb_shm_endpoint *ep = (struct rb_shm_endpoint *)w->sides[r].ep;
@@ -122,7 +107,7 @@ static void ranks_reset(struct ranks *w, uint32_t position)
 }
 
 /* What the last answers of an execution left in the rings. */
-static void ranks_end(void *world)
+void ranks_end(void *world)
 {
 	struct ranks *w = world;
 
@@ -142,7 +127,7 @@ static void begin_first(void *world)
 
 /* ---- What ranks do ---- */
 
-static void ranks_share(struct ranks *w)
+void ranks_share(struct ranks *w)
 {
 	for (uint32_t r = 0; r < 2; r++) {
 		const struct rb_shm_segment *s =
