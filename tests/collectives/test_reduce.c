@@ -335,6 +335,40 @@ START_TEST(half_floats_convert_exactly)
 }
 END_TEST
 
+/* Every 16-bit float to float32; back come random bits and hostile ones, from odd places too. */
+START_TEST(converters_are_twins)
+{
+	uint8_t *from = malloc(65536 * 4 + 16), *fast = malloc(65536 * 4 + 16);
+	uint8_t *plain = malloc(65536 * 4 + 16);
+	rb_reduce_fn fn = kernel_wanted(_i);
+	struct rb_rng rng = { seed_wanted() };
+
+	ck_assert(from != NULL && fast != NULL && plain != NULL);
+	for (uint32_t mode = 0; fn != NULL && mode < 4; mode++) {
+		struct rb_convert c = { .half = mode & 1 ? RUBATO_FLOAT16 : RUBATO_BFLOAT16,
+					.narrow = mode >= 2,
+					.from = from + mode,
+					.count = 65536 - mode };
+
+		for (uint32_t i = 0; i < 65536 && !c.narrow; i++)
+			memcpy(from + mode + 2 * i, &(uint16_t) { (uint16_t)i }, 2);
+		if (c.narrow)
+			scramble(from + mode, 65536, 4, &rng);
+		memset(fast, GUARD, 65536 * 4 + 16);
+		memset(plain, GUARD, 65536 * 4 + 16);
+		c.to = fast + 1;
+		rb_convert_of(fn)(&c);
+		c.to = plain + 1;
+		rb_convert_plain(&c);
+		EXPECT(memcmp(fast, plain, 65536 * 4 + 16) == 0, "%s, mode %u", rb_reduce_name(fn),
+		       mode);
+	}
+	free(from);
+	free(fast);
+	free(plain);
+}
+END_TEST
+
 /* All of them, with each operator and a few partners. */
 START_TEST(kernels_convert_every_half_float)
 {
@@ -551,6 +585,7 @@ int main(void)
 	tcase_add_loop_test(tc, kernels_are_twins_where_they_stream, 1, KERNELS);
 	tcase_add_loop_test(tc, short_integers_divide_exactly, 1, KERNELS);
 	tcase_add_loop_test(tc, kernels_convert_every_half_float, 1, KERNELS);
+	tcase_add_loop_test(tc, converters_are_twins, 1, KERNELS);
 	tcase_add_test(tc, half_floats_convert_exactly);
 	tcase_add_test(tc, nan_is_canonical_and_zeros_are_ordered);
 	tcase_add_test(tc, integers_wrap);
