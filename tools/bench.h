@@ -125,6 +125,11 @@ rubato_status bench_measure(struct bench *bench, const struct bench_case *what,
 /* If `status` is an error: says what failed, and ends the program. */
 void bench_check(const struct bench *bench, rubato_status status, const char *what);
 
+/* Starts -n copies of this program with options->argv, and --joined; the exit status. */
+int bench_launch(const struct bench_options *options);
+/* The operations partial and lagged. */
+int bench_relaxed(int argc, char **argv, bool lagged);
+
 /* ---- Output ---- */
 
 struct bench_output {
@@ -141,6 +146,8 @@ void bench_output_open(struct bench_output *output, struct bench *bench);
 void bench_output_row(struct bench_output *output, const struct bench_case *what, const char *used,
 		      const char *why, const struct bench_result places[2]);
 void bench_output_note(struct bench_output *output, const char *text);
+/* What was given, but for what bench_launch adds. */
+json_t *bench_args_json(const struct bench_options *options);
 /* The program's exit status. */
 int bench_output_close(struct bench_output *output);
 
