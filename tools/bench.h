@@ -15,6 +15,7 @@
 #include <stdio.h>
 
 #include "rubato.h"
+#include "tools/peers.h"
 #include "tools/results.h"
 
 #define BENCH "rubato-bench"
@@ -31,6 +32,21 @@ enum bench_op {
 
 extern const char *const bench_op_names[];   /* NULL-terminated, by enum bench_op. */
 extern const char *const bench_transports[]; /* Likewise; the first is auto. */
+
+/* ---- Other libraries in the same run ---- */
+
+struct bench_peers {
+	uint32_t count; /* Asked for; after bench_peers_open: running, alike on all ranks. */
+	char names[PEERS_MAX][PEER_NAME_BYTES];
+	struct peer list[PEERS_MAX]; /* On rank 0. */
+	bool leading;                /* This is rank 0. */
+};
+
+/* For struct option. */
+void bench_peers_read(const char *text, void *to);
+/* Collective. Those that do not come up are left out, with a line on standard error. */
+void bench_peers_open(struct bench_peers *peers, rubato_comm *comm);
+void bench_peers_close(struct bench_peers *peers);
 
 /* ---- Options ---- */
 

@@ -1,16 +1,58 @@
 /* bench_relaxed.c -- rubato-bench partial and lagged: relaxed.h's measurement between processes. */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "tools/bench.h"
 #include "tools/launch.h"
 #include "tools/relaxed.h"
 
+#define LEAD_NS 5000000u             /* From the command to the first iteration's begin. */
+#define LEAD_TIMEOUT_NS 60000000000u /* Beyond the iterations' own time. */
+
 struct given {
 	uint32_t rank_count, transport;
 	bool joined;
 	char json[PATH_MAX];
+	struct bench_peers peers;
 };
+
+struct lead { /* For relaxed_options.peer_slice. */
+	const struct relaxed_options *options;
+	struct bench_peers *peers;
+};
+
+static bool lead_slice(void *arg, uint32_t number, uint32_t first, uint32_t count,
+		       uint64_t period_ns, double *times, uint64_t *wrong)
+{
+	struct lead *lead = arg;
+	const struct relaxed_options *o = lead->options;
+	static const char *const types[] = { "float32", "float64", "int32", "int64" };
+	static const char *const reductions[] = { "sum", "max", "min" };
+	struct peer *peer = &lead->peers->list[number];
+	struct peer_command command = { .iterations = count,
+					.count = o->size_bytes / (o->type % 2 == 1 ? 8 : 4),
+					.call = first,
+					.skew_kind = o->skew.kind,
+					.skew_ns = o->skew.time_ns,
+					.skew_seed = o->skew.seed,
+					.skew_rank = o->skew.rank,
+					.first_iteration = first,
+					.period_ns = period_ns };
+	struct timespec now;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &now);
+	command.t0_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec + LEAD_NS;
+	(void)snprintf(command.op, sizeof(command.op), "allreduce");
+	(void)snprintf(command.type, sizeof(command.type), "%s", types[o->type]);
+	(void)snprintf(command.reduction, sizeof(command.reduction), "%s",
+		       reductions[o->reduction]);
+	peer->timeout_ns = LEAD_TIMEOUT_NS + count * period_ns;
+	if (peer_run(peer, &command, times, wrong))
+		return true;
+	(void)fprintf(stderr, "%s: %s\n", BENCH, peer->why_not);
+	return false;
+}
 
 /* Prints and writes on rank 0; the exit status, the same on every rank. */
 static int relaxed_report(const struct relaxed_options *o, const struct given *given,
@@ -43,7 +85,7 @@ static int relaxed_report(const struct relaxed_options *o, const struct given *g
 	return wrong == 0 && written ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
-static int relaxed_rank(struct relaxed_options *o, const struct given *given,
+static int relaxed_rank(struct relaxed_options *o, struct given *given,
 			const struct bench_options *whole)
 {
 	struct relaxed_form forms[RELAXED_FORMS_MAX];
@@ -58,12 +100,19 @@ static int relaxed_rank(struct relaxed_options *o, const struct given *given,
 	relaxed_fit(o, rubato_size(bench.comm));
 	if (bench.rank == 0 && given->json[0] != '\0' && !results_writable(given->json))
 		option_fail(BENCH, "--json: cannot write there");
+	bench_peers_open(&given->peers, bench.comm);
+	o->peer_count = given->peers.count;
+	for (uint32_t i = 0; i < o->peer_count; i++)
+		o->peer_names[i] = given->peers.names[i];
+	o->peer_slice = lead_slice;
+	o->peer_arg = &(struct lead) { o, &given->peers };
 	count = relaxed_measure(bench.comm, o, true, forms);
 	if (count < 0)
 		bench_check(&bench, (rubato_status)count, whole->argv[1]);
 	status = relaxed_report(o, given, whole, bench.comm, forms, count);
 	for (int i = 0; i < count; i++)
 		free(forms[i].samples);
+	bench_peers_close(&given->peers);
 	bench_check(&bench, rubato_finalize(bench.comm), "the end");
 	return status;
 }
@@ -72,7 +121,7 @@ int bench_relaxed(int argc, char **argv, bool lagged)
 {
 	static struct relaxed_options relaxed; /* Large, and the table points into it. */
 	struct given given = { 0 };
-	struct option rows[RELAXED_ROWS + 5] = {
+	struct option rows[RELAXED_ROWS + 6] = {
 		{ "ranks", 'n', OPTION_U32, &given.rank_count, "N", .min = 1,
 		  .max = LAUNCH_RANKS_MAX,
 		  .help = "start N ranks here (absent: join the launcher's job)" },
@@ -80,6 +129,9 @@ int bench_relaxed(int argc, char **argv, bool lagged)
 		  .names = bench_transports, .help = "auto, shm, ucx, tcp (auto)" },
 		{ "json", 0, OPTION_TEXT, given.json, "FILE", .max = sizeof(given.json),
 		  .help = "results for programs; - is standard output, then without the table" },
+		{ "peer", 0, OPTION_OTHER, &given.peers, "LIST", .read = bench_peers_read,
+		  .help = "other libraries' allreduce in the same run: openmpi, openmpi-ucx, "
+			  "mpich" },
 		{ "joined", 0, OPTION_FLAG, &given.joined, .help = NULL },
 	};
 	const struct options options = {
@@ -102,7 +154,7 @@ int bench_relaxed(int argc, char **argv, bool lagged)
 	for (int i = 0; i < argc; i++) /* All but the word that brought us here. */
 		if (i == 0 || strcmp(argv[i], lagged ? "lagged" : "partial") != 0)
 			words[word_count++] = argv[i];
-	(void)relaxed_rows(&relaxed, BENCH, lagged, rows + 4);
+	(void)relaxed_rows(&relaxed, BENCH, lagged, rows + 5);
 	(void)options_read(&options, (int)word_count, words);
 	relaxed_fit(&relaxed, given.rank_count);
 	if (given.rank_count > 0 && !given.joined && getenv("RUBATO_RANK") != NULL)

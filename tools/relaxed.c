@@ -12,9 +12,8 @@ static void policy_read(struct relaxed_options *o, const char *text)
 {
 	struct relaxed_policy *p = &o->policies[o->policy_count];
 
-	if (o->policy_count == RELAXED_FORMS_MAX - 1)
-		option_fail(o->program, "--policy takes at most %d policies",
-			    RELAXED_FORMS_MAX - 1);
+	if (o->policy_count == RELAXED_POLICIES_MAX)
+		option_fail(o->program, "--policy takes at most %d policies", RELAXED_POLICIES_MAX);
 	(void)snprintf(p->name, sizeof(p->name), "%.31s", text);
 	for (uint32_t i = 0; i < sizeof(policy_words) / sizeof(policy_words[0]); i++) {
 		size_t length = strlen(policy_words[i]);

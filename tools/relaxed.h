@@ -24,6 +24,8 @@
 
 #define RELAXED_FORMS_MAX 16
 #define RELAXED_SLICES 8
+#define RELAXED_PEERS_MAX 4
+#define RELAXED_POLICIES_MAX (RELAXED_FORMS_MAX - 1 - RELAXED_PEERS_MAX)
 #define RELAXED_ROWS 20 /* Rows that relaxed_rows adds, at most. */
 
 struct relaxed_options {
@@ -45,7 +47,13 @@ struct relaxed_options {
 	uint32_t type, reduction, rounds, late, normalise; /* As --options name them. */
 	uint32_t lag, accumulate;                          /* accumulate 0: until done. */
 	uint64_t compute_ns;
-	char peers[256];
+	/* Other libraries' synchronous allreduce, beside ours: how many, alike on all ranks; on
+	 * rank 0 runs iterations first .. first + count - 1 of one; times: [ranks][count], us. */
+	uint32_t peer_count;
+	const char *peer_names[RELAXED_PEERS_MAX];
+	bool (*peer_slice)(void *arg, uint32_t peer, uint32_t first, uint32_t count,
+			   uint64_t period_ns, double *times, uint64_t *wrong);
+	void *peer_arg;
 };
 
 /* The rows for options_read; returns how many. `o` gets its defaults. */
@@ -55,7 +63,8 @@ uint32_t relaxed_rows(struct relaxed_options *o, const char *program, bool lagge
 void relaxed_fit(struct relaxed_options *o, uint32_t rank_count);
 
 struct relaxed_form {  /* One row of the result, the same on every rank afterwards. */
-	char name[48]; /* "allreduce", or the policy; "allreduce", "lagged". */
+	char name[48]; /* "allreduce", or the policy; "allreduce", "lagged"; a peer's. */
+	bool peer;     /* Another library's allreduce. */
 	double median_us, p99_us, min_us; /* Over iterations, of the mean over ranks in the call. */
 	double mean_us, call_p99_us;      /* Over ranks and iterations. */
 	double cpu_us;                    /* Of a rank's process per iteration; < 0: not known. */

@@ -94,16 +94,16 @@ json_t *relaxed_json(const struct relaxed_options *o, uint32_t rank_count,
 	for (int i = 0; i < form_count; i++) {
 		const struct relaxed_form *f = &forms[i];
 		double algbw = f->median_us > 0 ? bytes / f->median_us * 1e-3 : 0;
-		json_t *row =
-			json_pack("{s:s,s:s,s:s,s:I,s:I,s:s,s:s,s:{s:o,s:o,s:o},s:o,s:o,s:I}", "op",
-				  i == 0 ? "allreduce" : (o->lagged ? "lagged" : "partial"), "impl",
-				  "rubato", "policy", f->name, "size", (json_int_t)size_of(o),
-				  "count", (json_int_t)count_of(o), "type", type_names[o->type],
-				  "redop", reduction_names[o->reduction], "time_us", "median",
-				  results_real(f->median_us), "p99", results_real(f->p99_us), "min",
-				  results_real(f->min_us), "algbw", results_real(algbw), "busbw",
-				  results_real(algbw * 2 * (rank_count - 1) / rank_count), "wrong",
-				  (json_int_t)f->wrong);
+		json_t *row = json_pack(
+			"{s:s,s:s,s:s,s:I,s:I,s:s,s:s,s:{s:o,s:o,s:o},s:o,s:o,s:I}", "op",
+			i == 0 || f->peer ? "allreduce" : (o->lagged ? "lagged" : "partial"),
+			"impl", "rubato", "policy", f->name, "size", (json_int_t)size_of(o),
+			"count", (json_int_t)count_of(o), "type", type_names[o->type], "redop",
+			reduction_names[o->reduction], "time_us", "median",
+			results_real(f->median_us), "p99", results_real(f->p99_us), "min",
+			results_real(f->min_us), "algbw", results_real(algbw), "busbw",
+			results_real(algbw * 2 * (rank_count - 1) / rank_count), "wrong",
+			(json_int_t)f->wrong);
 
 		if (o->lagged) {
 			json_object_update_new(

@@ -19,7 +19,9 @@ struct side { /* One rank's side of one form. */
 	rubato_lagged *lagged;
 	rubato_op *op;
 	void *in, *out;
-	double *us; /* Per iteration. */
+	double *us;     /* Per iteration. */
+	int peer;       /* Number of the other library; < 0: ours. */
+	double *all_us; /* A peer's, on rank 0: [ranks][iterations]. */
 	uint64_t step, fresh, contributors, rounds;
 	uint64_t wall_ns, compute_ns; /* Lagged. */
 	double cpu_us;
@@ -357,12 +359,36 @@ static void side_reset(struct side *side)
 	side->form->staleness_max = 0;
 }
 
+/* Rank 0 leads the other library's ranks; ours sleep in the barrier meanwhile. */
+static rubato_status slice_peer(struct run *run, struct side *side, uint32_t first, uint32_t count)
+{
+	const struct relaxed_options *o = run->o;
+	double *times = malloc((size_t)count * run->rank_count * sizeof(*times));
+	uint64_t wrong = 0;
+	bool good = times != NULL;
+
+	if (good && run->rank == 0) {
+		good = o->peer_slice(o->peer_arg, (uint32_t)side->peer, first, count,
+				     run->period_ns, times, &wrong);
+		for (uint32_t r = 0; good && r < run->rank_count; r++)
+			memcpy(side->all_us + (size_t)r * o->iterations + first,
+			       times + (size_t)r * count, count * sizeof(*times));
+		side->form->wrong += wrong;
+		if (!good)
+			side->form->wrong++; /* It fails the run: why was said. */
+	}
+	free(times);
+	return rubato_barrier(run->comm);
+}
+
 static rubato_status slices(struct run *run)
 {
 	const struct relaxed_options *o = run->o;
 	rubato_status err = RUBATO_OK;
 
 	for (int s = 0; s < run->side_count && err == RUBATO_OK && o->warmups > 0; s++) {
+		if (run->sides[s].peer >= 0)
+			continue;
 		err = slice(run, &run->sides[s], 0, o->warmups, false);
 		side_reset(&run->sides[s]);
 	}
@@ -371,7 +397,9 @@ static rubato_status slices(struct run *run)
 		uint32_t end = (uint32_t)((uint64_t)o->iterations * (k + 1) / RELAXED_SLICES);
 
 		for (int s = 0; s < run->side_count && err == RUBATO_OK; s++)
-			err = slice(run, &run->sides[s], first, end - first, true);
+			err = run->sides[s].peer >= 0
+				      ? slice_peer(run, &run->sides[s], first, end - first)
+				      : slice(run, &run->sides[s], first, end - first, true);
 	}
 	return err;
 }
@@ -433,6 +461,12 @@ static rubato_status figures_partial(struct run *run, struct side *side)
 	double rounds = side->rounds > 0 ? (double)side->rounds : 1;
 	rubato_status err = all == NULL ? RUBATO_ERR_MEMORY : RUBATO_OK;
 
+	if (side->peer >= 0) {
+		free(all);
+		form->fresh_mean = form->contributors_mean = run->rank_count;
+		form->rounds = count;
+		return run->rank == 0 ? times_figures(run, form, side->all_us) : RUBATO_OK;
+	}
 	if (err == RUBATO_OK)
 		err = rubato_allgather(run->comm, side->us, all, count, RUBATO_FLOAT64);
 	if (err == RUBATO_OK)
@@ -495,7 +529,7 @@ static rubato_status figures(struct run *run, bool cpu)
 		if (err != RUBATO_OK)
 			return err;
 		side->form->wrong = (uint64_t)all_wrong;
-		side->form->cpu_us = cpu ? all_cpu_us : -1;
+		side->form->cpu_us = cpu && side->peer < 0 ? all_cpu_us : -1;
 	}
 	return RUBATO_OK;
 }
@@ -505,9 +539,15 @@ static rubato_status figures(struct run *run, bool cpu)
 static rubato_status side_open(struct run *run, struct side *side)
 {
 	uint64_t bytes = run->count * rubato_type_bytes(run->type);
+	size_t all = (size_t)run->rank_count * run->o->iterations;
 	rubato_partial_options options = run->o->partial;
-	rubato_status err = rubato_alloc(run->comm, bytes, &side->in);
+	rubato_status err;
 
+	if (side->peer >= 0) {
+		side->all_us = calloc(all, sizeof(*side->all_us));
+		return side->all_us == NULL ? RUBATO_ERR_MEMORY : RUBATO_OK;
+	}
+	err = rubato_alloc(run->comm, bytes, &side->in);
 	side->us = calloc(run->o->iterations, sizeof(*side->us));
 	if (err == RUBATO_OK && side->us == NULL)
 		err = RUBATO_ERR_MEMORY;
@@ -542,6 +582,7 @@ static rubato_status side_close(struct run *run, struct side *side)
 	(void)rubato_free(run->comm, side->in);
 	(void)rubato_free(run->comm, side->out);
 	free(side->us);
+	free(side->all_us);
 	return err;
 }
 
@@ -549,13 +590,20 @@ static void sides_name(struct run *run, struct relaxed_form *forms)
 {
 	const struct relaxed_options *o = run->o;
 
-	run->side_count = 1 + (int)(o->lagged ? 1 : o->policy_count);
+	int own = 1 + (int)(o->lagged ? 1 : o->policy_count);
+
+	run->side_count = own + (int)o->peer_count;
 	for (int s = 0; s < run->side_count; s++) {
 		struct side *side = &run->sides[s];
 
 		side->form = &forms[s];
+		side->peer = s - own;
 		memset(side->form, 0, sizeof(*side->form));
-		if (s == 0)
+		side->form->peer = side->peer >= 0;
+		if (side->peer >= 0)
+			(void)snprintf(forms[s].name, sizeof(forms[s].name), "%s",
+				       o->peer_names[side->peer]);
+		else if (s == 0)
 			(void)snprintf(forms[s].name, sizeof(forms[s].name), "allreduce");
 		else if (o->lagged)
 			(void)snprintf(forms[s].name, sizeof(forms[s].name), "lagged");
