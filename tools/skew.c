@@ -1,5 +1,6 @@
 /* skew.c -- how late: see skew.h. skew_read.c reads the words. */
 #include <math.h>
+#include <stddef.h>
 
 #include "tools/skew.h"
 
