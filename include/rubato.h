@@ -368,8 +368,10 @@ typedef struct rubato_partial rubato_partial;
 typedef struct rubato_contribution {    /* One rank's part in a round. */
 	uint64_t first_step, last_step; /* Smallest and largest number in it; count > 0 only. */
 	uint64_t weight;
-	uint32_t count; /* Contributions in it; 0: the identity. */
-	uint32_t fresh; /* 1: the rank was ready for this very round. */
+	uint32_t count;  /* Contributions in it; 0: the identity. */
+	uint32_t fresh;  /* 1: the rank was ready for this very round. */
+	uint32_t member; /* 1: it is in the result here; 0: in that of another of wagma's groups. */
+	uint32_t reserved;
 } rubato_contribution;
 
 typedef struct rubato_round { /* What a round held: alike on every rank. */
