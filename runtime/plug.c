@@ -175,7 +175,7 @@ static void actions_do(struct rb_engine *engine, struct rb_plug *plug,
 					message_send(engine, plug, r, action->message);
 			break;
 		case RB_PROTOCOL_RUN:
-			plug->run(engine, plug, action->value);
+			plug->run(engine, plug, action->value, action->peer);
 			break;
 		case RB_PROTOCOL_WAKE:
 			plug->wake_ns = action->value;
@@ -287,7 +287,7 @@ static void outgoing_flush(struct rb_engine *engine, struct rb_plug *plug)
 {
 	struct rb_endpoint *first = engine->endpoints[0];
 
-	while (plug->outgoing != NULL && engine->poison == RUBATO_OK) {
+	while (plug->outgoing != NULL && engine->poison == RUBATO_OK && !plug->over) {
 		if (rb_engine_progress(engine))
 			continue;
 		if (first->ops->wait != NULL)

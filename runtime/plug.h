@@ -12,7 +12,7 @@ struct rb_plug {
 	uint32_t number; /* 1 .. RB_CHANNEL_MAX - 1, the same on every rank, unique among open
 			    plugs. */
 	/* RB_PROTOCOL_RUN: starts schedule `value`; rb_plug_event with RUN_DONE must follow. */
-	void (*run)(struct rb_engine *engine, struct rb_plug *plug, uint64_t value);
+	void (*run)(struct rb_engine *engine, struct rb_plug *plug, uint64_t value, uint32_t peer);
 	/* RB_PROTOCOL_DONE; also called with the poison's status when that ends the machine. */
 	void (*done)(struct rb_engine *engine, struct rb_plug *plug, uint64_t value,
 		     rubato_status status);
