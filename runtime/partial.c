@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+
 #define MERGE_LOCKED_BYTES (64u << 10) /* Guess: below it the lock costs more than it holds up. */
 
 static bool is_running(const struct rubato_partial *p)
@@ -34,37 +36,31 @@ static rubato_status end_check(const struct rubato_partial *p)
 
 /* ---- Contributions ---- */
 
-static void identity_write(const struct rubato_partial *p, void *element)
-{
-	const bool least = p->op == RUBATO_MAX;
-	const float infinity = __builtin_inff();
-
-	memset(element, 0, rubato_type_bytes(p->type));
-	if (p->op != RUBATO_MAX && p->op != RUBATO_MIN)
-		return;
-	switch (p->type) {
-	case RUBATO_FLOAT32:
-		*(float *)element = least ? -infinity : infinity;
-		break;
-	case RUBATO_FLOAT64:
-		*(double *)element = least ? -(double)infinity : (double)infinity;
-		break;
-	case RUBATO_INT32:
-		*(int32_t *)element = least ? INT32_MIN : INT32_MAX;
-		break;
-	case RUBATO_INT64:
-		*(int64_t *)element = least ? INT64_MIN : INT64_MAX;
-		break;
-	}
-}
+/* The bits of least, greatest and one, low bytes first: identities of max, min and prod. */
+static const uint64_t identities[RUBATO_TYPE_COUNT][3] = {
+	[RUBATO_FLOAT32] = { 0xff800000, 0x7f800000, 0x3f800000 },
+	[RUBATO_FLOAT64] = { 0xfff0000000000000, 0x7ff0000000000000, 0x3ff0000000000000 },
+	[RUBATO_FLOAT16] = { 0xfc00, 0x7c00, 0x3c00 },
+	[RUBATO_BFLOAT16] = { 0xff80, 0x7f80, 0x3f80 },
+	[RUBATO_INT8] = { 0x80, INT8_MAX, 1 },
+	[RUBATO_INT16] = { 0x8000, INT16_MAX, 1 },
+	[RUBATO_INT32] = { 0x80000000, INT32_MAX, 1 },
+	[RUBATO_INT64] = { 0x8000000000000000, INT64_MAX, 1 },
+	[RUBATO_UINT8] = { 0, UINT8_MAX, 1 },
+	[RUBATO_UINT16] = { 0, UINT16_MAX, 1 },
+	[RUBATO_UINT32] = { 0, UINT32_MAX, 1 },
+	[RUBATO_UINT64] = { 0, UINT64_MAX, 1 },
+};
 
 void rb_partial_identity(const struct rubato_partial *p, void *buffer)
 {
+	static const uint8_t columns[RUBATO_OPERATOR_COUNT] = { [RUBATO_MIN] = 1,
+								[RUBATO_PROD] = 2 };
 	const size_t size = rubato_type_bytes(p->type);
-	uint64_t element;
+	const bool adding = p->op == RUBATO_SUM || p->op == RUBATO_AVG;
+	const uint64_t element = adding ? 0 : identities[p->type][columns[p->op]];
 
-	identity_write(p, &element);
-	if (p->op != RUBATO_MAX && p->op != RUBATO_MIN) {
+	if (element == 0) {
 		memset(buffer, 0, (size_t)p->bytes);
 		return;
 	}
@@ -188,6 +184,13 @@ rubato_status rubato_partial_contribute(rubato_partial *p, const void *buffer, u
 
 /* ---- Results ---- */
 
+static void released_tell(struct rubato_partial *p, uint64_t below)
+{
+	rb_partial_call(p, RB_PARTIAL_RELEASED, &below, sizeof(below));
+	if (below == rb_partial_round(p->machine))
+		p->collected_all_at = below + is_running(p);
+}
+
 /* The next to deliver, if it is here. */
 static struct rb_partial_result *next_find(struct rubato_partial *p)
 {
@@ -261,8 +264,13 @@ static rubato_status result_wait(struct rubato_partial *p, uint64_t timeout_ns,
 			return RUBATO_OK;
 		if (p->over)
 			return end_check(p);
-		if (!waits(p))
+		if (!waits(p)) { /* All was taken: free rounds go by that. */
+			uint64_t round = rb_partial_round(p->machine);
+
+			if (p->options.rounds == RUBATO_ROUNDS_FREE)
+				released_tell(p, p->collected < round ? p->collected : round);
 			return RUBATO_OK;
+		}
 		p->changed = false;
 		if (deadline_ns == 0) {
 			err = rb_engine_wait_for(engine, &p->changed, timeout_ns);
@@ -341,9 +349,7 @@ rubato_status rubato_partial_release(rubato_partial *p)
 		uint64_t below = p->lent->round + 1;
 
 		p->lent = NULL;
-		rb_partial_call(p, RB_PARTIAL_RELEASED, &below, sizeof(below));
-		if (below == rb_partial_round(p->machine))
-			p->collected_all_at = below + is_running(p);
+		released_tell(p, below);
 	}
 	rb_engine_leave(&p->comm->engine);
 	return err;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "runtime/partial.h"
 
 #define DEPTH_DEFAULT 8u
@@ -205,7 +206,7 @@ static rubato_status slab_make(struct rubato_partial *p)
 	p->stride = (p->bytes + 127) / 128 * 128;
 	RB_TRY(rb_memory_alloc(p->comm, (size_t)(p->stride * buffers + scratch_bytes(p)),
 			       &p->slab));
-	if (p->op == RUBATO_MAX || p->op == RUBATO_MIN) /* Memory is zero as it comes. */
+	if (p->op != RUBATO_SUM && p->op != RUBATO_AVG) /* Memory is zero as it comes. */
 		rb_partial_identity(p, rb_partial_buffer(p, RB_PARTIAL_IDENTITY));
 	for (uint32_t i = 0; i < p->result_count; i++) {
 		struct rb_partial_result *r = &p->results[i];
