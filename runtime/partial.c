@@ -246,6 +246,19 @@ static rubato_status timeout_fail(struct rubato_partial *p, uint64_t timeout_ns)
 		       rb_partial_live(p->machine), absent[0] != '\0' ? ": waits for" : "", absent);
 }
 
+/* All that there is has been taken: rounds need not wait for that, and free ones go by it. */
+static void nothing_left(struct rubato_partial *p)
+{
+	uint64_t round = rb_partial_round(p->machine);
+	bool own = p->options.collection == RUBATO_COLLECT_OWN && !p->own_due;
+	bool free_rounds = p->options.rounds == RUBATO_ROUNDS_FREE;
+
+	if (own && (free_rounds || p->draining))
+		p->collected = round; /* Those between are not wanted. */
+	if (free_rounds || rb_partial_uninterested(p))
+		released_tell(p, p->collected < round ? p->collected : round);
+}
+
 static rubato_status result_wait(struct rubato_partial *p, uint64_t timeout_ns,
 				 struct rb_partial_result **out)
 {
@@ -264,13 +277,9 @@ static rubato_status result_wait(struct rubato_partial *p, uint64_t timeout_ns,
 			return RUBATO_OK;
 		if (p->over)
 			return end_check(p);
-		if (!waits(p)) { /* All was taken: free rounds go by that. */
-			uint64_t round = rb_partial_round(p->machine);
-
-			if (p->options.rounds == RUBATO_ROUNDS_FREE)
-				released_tell(p, p->collected < round ? p->collected : round);
+		nothing_left(p);
+		if (!waits(p))
 			return RUBATO_OK;
-		}
 		p->changed = false;
 		if (deadline_ns == 0) {
 			err = rb_engine_wait_for(engine, &p->changed, timeout_ns);

@@ -120,6 +120,8 @@ void rb_partial_quiet(struct rubato_partial *p);
 /* into = op(into, from), or op(from, into). */
 void rb_partial_merge(struct rubato_partial *p, uint32_t into, uint32_t from, bool from_first);
 uint32_t rb_partial_free_contribution(const struct rubato_partial *p);
+/* Rounds to come are not for this rank's application: none need wait for it to collect them. */
+bool rb_partial_uninterested(const struct rubato_partial *p);
 
 /* ---- partial.c ---- */
 

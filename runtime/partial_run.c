@@ -532,6 +532,12 @@ static void summary_make(struct rubato_partial *p, struct rb_partial_result *r)
 	s->divisor = divisor_of(p, r->records);
 }
 
+bool rb_partial_uninterested(const struct rubato_partial *p)
+{
+	return p->freeing || (p->options.collection == RUBATO_COLLECT_OWN && p->draining &&
+			      !p->own_due);
+}
+
 static void completed(struct rubato_partial *p, uint64_t round)
 {
 	struct rb_partial_result *r = p->out;
@@ -547,7 +553,7 @@ static void completed(struct rubato_partial *p, uint64_t round)
 	p->joined.buffer = RB_PARTIAL_NONE;
 	p->rounds = round + 1;
 	p->full_rounds += p->full;
-	if (p->freeing)
+	if (rb_partial_uninterested(p))
 		rb_partial_call(p, RB_PARTIAL_RELEASED, &below, sizeof(below));
 }
 
