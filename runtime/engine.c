@@ -168,7 +168,7 @@ static void failures_note(struct rb_engine *engine, struct rb_endpoint *ep)
 			       failure.text);
 		RB_LOG(RB_LOG_INFO, "rank %u: %s", engine->rank, text);
 		rb_plug_peer_lost(engine, failure.peer);
-		if (engine->runs != NULL)
+		if (engine->runs != NULL || rb_plug_surviving(engine))
 			rb_engine_poison(engine, RUBATO_ERR_PEER, text);
 	}
 }
@@ -370,6 +370,7 @@ static void driver_sleep(struct rb_engine *engine, uint64_t deadline_ns)
 	now = rb_engine_now(engine);
 	if (deadline_ns < now + span)
 		span = deadline_ns > now ? deadline_ns - now : 0;
+	engine->asleep_until_ns = now + span;
 	first->sleeps++;
 	engine->asleep = true;
 	rb_lock_drop(&engine->lock);
@@ -556,12 +557,13 @@ static void background_kick(struct rb_engine *engine)
 		rb_futex_wake(&engine->background_word, 1);
 }
 
-static void background_step(void *arg)
+static uint64_t background_step(void *arg)
 {
 	struct rb_engine *engine = arg;
 
 	while (rb_engine_progress(engine))
 		;
+	return rb_plug_next_timer(engine);
 }
 
 rubato_status rb_engine_background(struct rb_engine *engine, bool wanted)
@@ -577,6 +579,12 @@ rubato_status rb_engine_background(struct rb_engine *engine, bool wanted)
 	return wanted ? rb_thread_start(&engine->background, background_main, engine) : RUBATO_OK;
 }
 
+/* What no descriptor announces to the driver that sleeps on them. */
+static bool sleeper_needed(struct rb_engine *engine)
+{
+	return executors_busy(engine) || rb_plug_next_timer(engine) < engine->asleep_until_ns;
+}
+
 void rb_engine_leave(struct rb_engine *engine)
 {
 	if (engine->background.running && engine->in_flight > 0) {
@@ -584,12 +592,12 @@ void rb_engine_leave(struct rb_engine *engine)
 			engine->driver = RB_DRIVER_BACKGROUND;
 			if (engine->background_parked)
 				background_kick(engine);
-			else if (!executors_busy(engine) && endpoints_arm(engine))
+			else if (!sleeper_needed(engine) && endpoints_arm(engine))
 				engine->asleep = true; /* It sleeps on the descriptors still. */
 			else
 				endpoints_wake(engine);
 		} else if (engine->driver == RB_DRIVER_BACKGROUND && engine->asleep &&
-			   executors_busy(engine)) {
+			   sleeper_needed(engine)) {
 			endpoints_wake(engine);
 		}
 	}
