@@ -544,7 +544,8 @@ static rubato_status end(struct rubato_partial *p)
 	if (err == RUBATO_OK)
 		err = farewell(p, &barrier, 0, deadline_ns);
 	if (err != RUBATO_OK)
-		agreement_wait(p, deadline_ns);
+		rb_engine_poison(engine, err, rubato_error_text());
+	agreement_wait(p, deadline_ns);
 	rb_partial_quiet(p);
 	rb_plug_close(engine, &p->plug);
 	if (err == RUBATO_OK)

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define FLUSH_NS 1000000000u /* What has not left by then meets nobody. */
+
 struct rb_plug_peer {
 	struct rb_plug *plug;
 	struct rb_slot *receive; /* NULL: not listened to. */
@@ -286,8 +288,10 @@ rubato_status rb_plug_open(struct rb_engine *engine, struct rb_plug *plug)
 static void outgoing_flush(struct rb_engine *engine, struct rb_plug *plug)
 {
 	struct rb_endpoint *first = engine->endpoints[0];
+	uint64_t deadline_ns = rb_engine_now(engine) + FLUSH_NS;
 
-	while (plug->outgoing != NULL && engine->poison == RUBATO_OK && !plug->over) {
+	while (plug->outgoing != NULL && engine->poison == RUBATO_OK && !plug->over &&
+	       rb_engine_now(engine) < deadline_ns) {
 		if (rb_engine_progress(engine))
 			continue;
 		if (first->ops->wait != NULL)

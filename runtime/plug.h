@@ -36,7 +36,7 @@ struct rb_plug {
 
 /* All under the engine's lock. Collective: every rank opens the same plugs. */
 RB_NODISCARD rubato_status rb_plug_open(struct rb_engine *engine, struct rb_plug *plug);
-/* Waits until what it sent has left, unless the engine is poisoned. */
+/* Waits until what it sent has left (at most 1 s), unless it is over or the engine poisoned. */
 void rb_plug_close(struct rb_engine *engine, struct rb_plug *plug);
 void rb_plug_event(struct rb_engine *engine, struct rb_plug *plug,
 		   const struct rb_protocol_event *event);

@@ -160,6 +160,7 @@ static rubato_status collect_one(struct rounds *w, rubato_comm *comm, rubato_par
 			     (unsigned long long)round.round,
 			     (unsigned long long)w->collected[me]);
 	w->collected[me]++;
+	w->delivered[me] += round.ranks[me].count;
 	result_check(w, me, n, result, &round);
 	facts_check(w, n, &round);
 	agree(w, me, n, result, &round);
@@ -201,6 +202,42 @@ static rubato_status era(struct rounds *w, rubato_comm *comm, rubato_partial *p,
 	return collect_all(w, comm, p);
 }
 
+/* PEER: all that the survivors agreed on is to be had, and the rest comes back. */
+static void restored_check(struct rounds *w, rubato_comm *comm, rubato_partial *p)
+{
+	uint32_t me = rubato_rank(comm);
+	rubato_partial_stats stats = { .size_bytes = sizeof(stats) };
+	rubato_contribution c = { .count = 0 };
+	const void *buffer = NULL;
+	bool more = true;
+	rubato_status err = RUBATO_OK;
+
+	while (err == RUBATO_OK && more)
+		err = collect_one(w, comm, p, &more);
+	if (err != RUBATO_ERR_PEER || rubato_partial_pending(p, &buffer, &c) != RUBATO_OK ||
+	    rubato_partial_get_stats(p, &stats) != RUBATO_OK) {
+		rounds_wrong(w, "rank %u: after the loss: %d", me, (int)err);
+		return;
+	}
+	w->ended[me] = true;
+	if (stats.delivered != w->delivered[me] || stats.pending != c.count ||
+	    stats.delivered + c.count + stats.discarded != stats.committed ||
+	    (buffer != NULL) != (c.count > 0))
+		rounds_wrong(w, "rank %u: %llu committed, %llu delivered, %u pending", me,
+			     (unsigned long long)stats.committed,
+			     (unsigned long long)w->delivered[me], c.count);
+	for (uint64_t i = 0; buffer != NULL && i < w->count; i++) {
+		int64_t sum = 0;
+
+		for (uint32_t k = 0; k < c.count; k++)
+			sum += value_of(me, c.last_step - k, i);
+		if (((const int64_t *)buffer)[i] != sum) {
+			rounds_wrong(w, "rank %u: pending element %llu", me, (unsigned long long)i);
+			return;
+		}
+	}
+}
+
 rubato_status rounds_main(rubato_comm *comm, void *rounds)
 {
 	struct rounds *w = rounds;
@@ -212,6 +249,10 @@ rubato_status rounds_main(rubato_comm *comm, void *rounds)
 				     w->floats ? RUBATO_AVG : RUBATO_SUM, &w->options, &p));
 	for (uint32_t i = 0; err == RUBATO_OK && i < w->eras; i++)
 		err = era(w, comm, p, i);
+	if (w->victims != 0 && (w->victims & 1u << me) == 0 && err == RUBATO_ERR_PEER)
+		restored_check(w, comm, p);
+	if (err == RUBATO_OK)
+		w->ended[me] = true;
 	w->stats[me].size_bytes = sizeof(w->stats[me]);
 	if (err == RUBATO_OK)
 		err = rubato_partial_get_stats(p, &w->stats[me]);
@@ -240,4 +281,23 @@ void rounds_check(struct rounds *w, uint32_t n, const char *name)
 		ck_assert_msg(w->options.late != RUBATO_LATE_ACCUMULATE || s->discarded == 0,
 			      "%s: rank %u discarded", name, r);
 	}
+}
+
+uint32_t rounds_check_survivors(struct rounds *w, uint32_t n, const char *name)
+{
+	uint32_t survivors = 0, first = 0;
+
+	ck_assert_msg(w->wrong == 0, "%s: %llu wrong, first: %s", name,
+		      (unsigned long long)w->wrong, w->first);
+	for (uint32_t r = 0; r < n; r++) {
+		if (!w->ended[r] || (w->victims & 1u << r) != 0)
+			continue;
+		if (survivors++ == 0)
+			first = r;
+		ck_assert_msg(w->collected[r] == w->collected[first],
+			      "%s: rank %u has %llu rounds, rank %u %llu", name, first,
+			      (unsigned long long)w->collected[first], r,
+			      (unsigned long long)w->collected[r]);
+	}
+	return survivors;
 }

@@ -35,11 +35,14 @@ struct rounds {
 	uint32_t eras;       /* Drains, with steps before each. */
 	bool floats;         /* RUBATO_FLOAT32 averages instead of int64 sums. */
 	bool leaving;        /* Rank 0 leaves halfway. */
+	uint32_t victims;    /* Bit r: rank r may be lost, and what it sees then does not count. */
 	/* What came of it. */
 	pthread_mutex_t lock;
 	struct rounds_seen seen[ROUNDS_MAX];
 	uint64_t wrong;      /* Elements and facts. */
 	uint64_t collected[ROUNDS_RANKS_MAX];
+	uint64_t delivered[ROUNDS_RANKS_MAX]; /* Own contributions in collected rounds. */
+	bool ended[ROUNDS_RANKS_MAX];         /* The program, or by a loss that it survived. */
 	rubato_partial_stats stats[ROUNDS_RANKS_MAX];
 	uint64_t in_calls_ns[ROUNDS_RANKS_MAX];
 	char first[256];     /* What was wrong first. */
@@ -49,6 +52,9 @@ void rounds_init(struct rounds *w);
 rubato_status rounds_main(rubato_comm *comm, void *rounds);
 /* Everything committed was delivered or discarded, once, and everybody saw the same. */
 void rounds_check(struct rounds *w, uint32_t n, const char *name);
+/* After a crash: survivors collected the same rounds and have the rest back. Returns how many
+ * survived. */
+uint32_t rounds_check_survivors(struct rounds *w, uint32_t n, const char *name);
 void rounds_wrong(struct rounds *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

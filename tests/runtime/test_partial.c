@@ -116,6 +116,62 @@ START_TEST(every_option_simulated)
 }
 END_TEST
 
+/* ---- Losses ---- */
+
+/* At any time, so in every phase; two crashes in half of the runs, the second during recovery. */
+START_TEST(survivors_of_crashes_agree)
+{
+	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
+	uint32_t fired = 0, second = 0;
+
+	for (uint64_t seed = 0; seed < 150; seed++) {
+		rubato_sim_fault faults[2] = {
+			{ .kind = RUBATO_SIM_CRASH, .rank = (uint32_t)(seed % 3) },
+			{ .kind = RUBATO_SIM_CRASH, .rank = 3 },
+		};
+		rubato_sim_result result;
+		uint32_t survivors;
+		char name[64];
+
+		rounds_init(&world);
+		options.seed = seed + 1;
+		options.rank_count = (uint32_t)(4 + seed % 5);
+		options.ranks_per_node = seed % 3 == 0 ? 0 : seed % 3 == 1 ? 4 : 16;
+		options.jitter = 0.5;
+		options.detect_ns = 1000 + seed % 7 * 20000;
+		faults[0].at_ns = 20000 + seed * 7919 % 600000;
+		faults[1].at_ns = faults[0].at_ns + options.detect_ns + seed % 11 * 3000;
+		options.faults = faults;
+		options.fault_count = 1 + seed % 2;
+		policy_set((uint32_t)_i, options.rank_count);
+		world.options.group = 0;
+		world.options.deadline_ns = 20000;
+		world.options.rounds = (rubato_rounds)(seed / 2 % 2);
+		world.count = 1000;
+		world.steps = 60;
+		world.delay_ns = seed % 4 * 10000;
+		world.rotating = true;
+		world.victims = 1u << faults[0].rank | 1u << faults[1].rank;
+		(void)snprintf(name, sizeof(name), "%s, seed %llu", policies[_i].name,
+			       (unsigned long long)seed);
+		rubato_status err = rubato_sim_run(&options, rounds_main, &world, &result);
+
+		survivors = rounds_check_survivors(&world, options.rank_count, name);
+		if (err == RUBATO_OK || survivors == 0)
+			continue; /* All had returned, or not begun. */
+		ck_assert_msg(survivors == options.rank_count - 2,
+			      "%s: %u of %u heard of %u crashes: rank %u: %s", name, survivors,
+			      options.rank_count, result.faults_fired, result.failed_rank,
+			      rubato_error_text());
+		ck_assert_int_eq(result.first_error, RUBATO_ERR_PEER);
+		fired++;
+		second += result.faults_fired == 2;
+	}
+	ck_assert_uint_ge(fired, 100);
+	ck_assert_uint_ge(second, 15);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("partial");
@@ -129,6 +185,7 @@ int main(void)
 	tcase_add_loop_test(tc, every_policy_over_ucx, 0, POLICIES);
 #endif
 	tcase_add_loop_test(tc, every_option_simulated, 0, POLICIES);
+	tcase_add_loop_test(tc, survivors_of_crashes_agree, 0, POLICIES);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_ENV);
