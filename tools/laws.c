@@ -79,6 +79,7 @@ static bool seed_run(const struct laws_options *options, uint64_t seed, struct t
 	if (trial == NULL)
 		option_fail(SIM, "out of memory");
 	laws_draw(trial, seed);
+	trial->dump = options->seeds == 1;
 	trial_run(trial, &result);
 	tally->rounds += trial->rounds;
 	tally->events += result.events;

@@ -73,6 +73,7 @@ struct laws_trial {
 	uint64_t skew_ns;
 	uint64_t until_ns; /* Nobody ends before: faults are to find the ranks at work. */
 	uint64_t rounds;   /* Collected, over ranks and operations. */
+	bool dump;         /* When an operation does not end. */
 	char broken[LAWS_TEXT_BYTES]; /* The first law broken; empty: none. */
 };
 
@@ -84,6 +85,8 @@ void laws_free(struct laws_trial *trial);
 rubato_status laws_rank(rubato_comm *comm, void *arg);
 rubato_status laws_lagged_rank(rubato_comm *comm, struct laws_trial *trial);
 
+/* Whether the trial crashes this rank: it then runs on as a ghost, whose calls fail. */
+bool laws_victim(const struct laws_trial *trial, uint32_t rank);
 /* Notes the first broken law. */
 void laws_break(struct laws_trial *trial, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));

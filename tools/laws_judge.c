@@ -20,6 +20,14 @@ void laws_break(struct laws_trial *trial, const char *format, ...)
 	va_end(args);
 }
 
+bool laws_victim(const struct laws_trial *trial, uint32_t rank)
+{
+	for (uint32_t i = 0; i < trial->world.fault_count; i++)
+		if (trial->faults[i].kind == RUBATO_SIM_CRASH && trial->faults[i].rank == rank)
+			return true;
+	return false;
+}
+
 static struct laws_round *round_of(struct laws_op *op, uint64_t number)
 {
 	while (number >= op->round_capacity) {
@@ -43,11 +51,11 @@ static uint64_t mixed(uint64_t digest, uint64_t word)
 	return sim_mix(digest ^ word) + 0x9e3779b97f4a7c15u;
 }
 
+/* Of what all ranks see alike: the counts are those of the group. */
 static uint64_t digest_records(const rubato_round *round, uint32_t n)
 {
-	uint64_t digest = mixed(round->contributors, round->fresh);
+	uint64_t digest = round->round;
 
-	digest = mixed(digest, round->weight);
 	for (uint32_t i = 0; i < n; i++) {
 		const rubato_contribution *c = &round->ranks[i];
 
@@ -100,7 +108,7 @@ static void see_records(struct laws_trial *trial, uint32_t op_index, const rubat
 {
 	const struct laws_op *op = &trial->ops[op_index];
 	const rubato_partial_options *o = &op->options;
-	uint32_t n = trial->world.rank_count, contributors = 0, fresh = 0;
+	uint32_t n = trial->world.rank_count, contributors = 0, fresh = 0, all_fresh = 0;
 	bool full = o->full_every > 0 && (round->round + 1) % o->full_every == 0;
 	uint64_t weight = 0;
 
@@ -110,9 +118,10 @@ static void see_records(struct laws_trial *trial, uint32_t op_index, const rubat
 
 		if (c->count == 0)
 			continue;
-		contributors++;
-		fresh += c->fresh;
-		weight += c->weight;
+		contributors += c->member;
+		fresh += c->member ? c->fresh : 0;
+		all_fresh += c->fresh;
+		weight += c->member ? c->weight : 0;
 		if (c->last_step < c->first_step || c->last_step >= op->committed[r] ||
 		    c->last_step - c->first_step + 1 != c->count)
 			laws_break(trial,
@@ -140,14 +149,14 @@ static void see_records(struct laws_trial *trial, uint32_t op_index, const rubat
 			   op_index, round->round);
 	if (op->passive)
 		return;
-	if (full && fresh != n)
+	if (full && all_fresh != n)
 		laws_break(trial,
 			   "fairness: operation %u, round %" PRIu64 " is full, %u of %u fresh",
-			   op_index, round->round, fresh, n);
+			   op_index, round->round, all_fresh, n);
 	if (o->policy == RUBATO_POLICY_QUORUM && fresh < o->quorum)
 		laws_break(trial, "quorum: operation %u, round %" PRIu64 ": %u fresh, not %u",
 			   op_index, round->round, fresh, o->quorum);
-	if (fresh == 0)
+	if (all_fresh == 0)
 		laws_break(trial, "operation %u, round %" PRIu64 " has nobody fresh", op_index,
 			   round->round);
 }
@@ -189,14 +198,16 @@ static void see_wagma(struct laws_trial *trial, struct laws_op *op, struct laws_
 static void see_order(struct laws_trial *trial, uint32_t op_index, uint32_t rank, uint64_t number)
 {
 	struct laws_op *op = &trial->ops[op_index];
-	bool latest = op->options.collection == RUBATO_COLLECT_LATEST;
+	bool each = op->options.collection == RUBATO_COLLECT_EACH;
 
-	if (latest ? number < op->collected[rank] : number != op->collected[rank])
+	if (each ? number != op->collected[rank] : number < op->collected[rank])
 		laws_break(trial, "operation %u: rank %u collects round %" PRIu64 " after %" PRIu64,
 			   op_index, rank, number, op->collected[rank] - 1);
 	op->collected[rank] = number + 1;
-	for (uint32_t i = 0; i < trial->world.rank_count && !latest; i++) {
-		if (i != trial->leaver && number + 1 > op->collected[i] + op->options.depth)
+	for (uint32_t i = 0; i < trial->world.rank_count && each; i++) {
+		/* rubato_partial_collect has released a round before we see it. */
+		if (i != trial->leaver && !laws_victim(trial, i) &&
+		    number + 1 > op->collected[i] + op->options.depth + trial->convenient)
 			laws_break(trial,
 				   "staleness: operation %u: round %" PRIu64
 				   " is complete, rank %u has collected %" PRIu64 ", depth %u",
@@ -245,11 +256,14 @@ static uint64_t judge_chain(struct laws_trial *trial, uint32_t op_index, uint32_
 {
 	struct laws_op *op = &trial->ops[op_index];
 	bool accumulate = op->options.late == RUBATO_LATE_ACCUMULATE;
-	uint64_t next = 0, absent = 0;
+	uint64_t next = 0, absent = 0, end = op->round_end;
 
+	/* A round that only those collected who then crashed is lost with them. */
+	if (op->ended[rank] && op->stats[rank].rounds < end)
+		end = op->stats[rank].rounds;
 	*delivered = 0;
 	*whole = true;
-	for (uint64_t r = 0; r < op->round_end; r++) {
+	for (uint64_t r = 0; r < end; r++) {
 		const rubato_contribution *c;
 
 		if (!op->rounds[r].known) {
@@ -285,9 +299,10 @@ static void judge_rank(struct laws_trial *trial, uint32_t op_index, uint32_t ran
 	bool accumulate = op->options.late == RUBATO_LATE_ACCUMULATE, whole;
 	uint64_t delivered, next = judge_chain(trial, op_index, rank, &delivered, &whole);
 
-	if (!whole && op->options.collection != RUBATO_COLLECT_LATEST)
+	if (!whole && op->options.collection == RUBATO_COLLECT_EACH)
 		laws_break(trial, "operation %u: a round was collected by nobody", op_index);
-	if (rank == trial->leaver || (!op->drained[rank] && !op->ended[rank]))
+	if (rank == trial->leaver || laws_victim(trial, rank) ||
+	    (!op->drained[rank] && !op->ended[rank]))
 		return; /* Its figures are of the moment it left, or crashed. */
 	if (stats->committed != op->committed[rank] ||
 	    stats->committed != stats->delivered + stats->discarded + stats->pending)
@@ -302,7 +317,8 @@ static void judge_rank(struct laws_trial *trial, uint32_t op_index, uint32_t ran
 			   "operation %u: rank %u discarded %" PRIu64 " though late ones "
 			   "accumulate",
 			   op_index, rank, stats->discarded);
-	if (whole && stats->delivered != delivered)
+	/* Elsewhere nobody may have collected the last rounds. */
+	if (whole && op->options.collection == RUBATO_COLLECT_EACH && stats->delivered != delivered)
 		laws_break(trial,
 			   "conservation: operation %u: rank %u delivered %" PRIu64
 			   ", the rounds hold %" PRIu64,
@@ -330,7 +346,7 @@ static void judge_recovery(struct laws_trial *trial, uint32_t op_index)
 	uint32_t first = LAWS_NONE;
 
 	for (uint32_t r = 0; r < trial->world.rank_count; r++) {
-		if (!op->ended[r])
+		if (!op->ended[r] || laws_victim(trial, r))
 			continue;
 		first = first == LAWS_NONE ? r : first;
 		if (op->stats[r].rounds != op->stats[first].rounds)
@@ -341,7 +357,7 @@ static void judge_recovery(struct laws_trial *trial, uint32_t op_index)
 				   r);
 	}
 	for (uint32_t r = 0; r < trial->world.rank_count && first != LAWS_NONE; r++) {
-		bool survived = op->ended[r] || op->drained[r];
+		bool survived = (op->ended[r] || op->drained[r]) && !laws_victim(trial, r);
 
 		if (survived && op->collected[r] > op->stats[first].rounds)
 			laws_break(trial,

@@ -4,9 +4,14 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tools/laws.h"
 #include "tools/sim.h"
+
+/* Virtual: of waiting for one operation before looking at the next; longer from turn to turn. */
+#define TURN_NS 20000u
+#define TURN_NS_MAX 20000000u
 
 struct job { /* One rank's side. */
 	rubato_comm *comm;
@@ -56,34 +61,68 @@ static rubato_status job_commit(struct job *job, uint32_t op)
 	return err;
 }
 
-/* All that there is to wait for. */
-static rubato_status job_collect(struct job *job, uint32_t op)
+/* One result of an operation; *some false: there is none to wait for. TIMEOUT: it must be waited
+ * for. */
+static rubato_status job_take(struct job *job, uint32_t op, uint64_t timeout_ns, bool *some)
 {
+	rubato_partial *partial = job->partials[op];
 	rubato_round round = { .size_bytes = sizeof(round) };
-	const void *result;
-	bool collected = true;
+	const void *result = NULL;
 	rubato_status err;
 
-	for (;;) {
-		if (job->trial->convenient) {
-			err = rubato_partial_collect(job->partials[op], job->buffer, &collected,
-						     &round, RUBATO_TIMEOUT_DEFAULT);
-			if (err != RUBATO_OK || !collected)
-				return err;
-			/* The records were lent until the release inside: only the result is ours.
-			 */
+	if (job->trial->convenient) {
+		err = rubato_partial_collect(partial, job->buffer, some, &round, timeout_ns);
+		if (err == RUBATO_OK && *some)
 			laws_see(job->trial, op, job->rank, job->buffer, &round);
-			continue;
-		}
-		err = rubato_partial_collect_view(job->partials[op], &result, &round,
-						  RUBATO_TIMEOUT_DEFAULT);
-		if (err != RUBATO_OK || result == NULL)
-			return err;
-		laws_see(job->trial, op, job->rank, result, &round);
-		err = rubato_partial_release(job->partials[op]);
-		if (err != RUBATO_OK)
-			return err;
+		return err;
 	}
+	err = rubato_partial_collect_view(partial, &result, &round, timeout_ns);
+	*some = result != NULL;
+	if (err != RUBATO_OK || !*some)
+		return err;
+	laws_see(job->trial, op, job->rank, result, &round);
+	return rubato_partial_release(partial);
+}
+
+static rubato_status job_collect(struct job *job, uint32_t op)
+{
+	bool some = true;
+	rubato_status err = RUBATO_OK;
+
+	while (err == RUBATO_OK && some)
+		err = job_take(job, op, RUBATO_TIMEOUT_DEFAULT, &some);
+	return err;
+}
+
+/*
+ * All that there is to wait for, from all operations. A rank that waits in one while it leaves
+ * another's results uncollected may hold up those for whom it waits: so in turns.
+ */
+static rubato_status job_collect_all(struct job *job)
+{
+	uint64_t deadline_ns = rubato_now(job->comm) + job->trial->world.timeout_ns;
+	uint64_t turn_ns = TURN_NS;
+	uint32_t ops = job->trial->op_count, waiting = ops;
+
+	if (ops == 1)
+		return job_collect(job, 0);
+	while (waiting > 0) {
+		waiting = 0;
+		for (uint32_t i = 0; i < ops; i++) {
+			bool some = true;
+			rubato_status err = RUBATO_OK;
+
+			while (err == RUBATO_OK && some)
+				err = job_take(job, op_at(job, i), turn_ns, &some);
+			if (err != RUBATO_OK && err != RUBATO_ERR_TIMEOUT)
+				return err;
+			waiting += err == RUBATO_ERR_TIMEOUT;
+		}
+		if (waiting > 0 && rubato_now(job->comm) > deadline_ns)
+			return RUBATO_ERR_TIMEOUT;
+		turn_ns = turn_ns < TURN_NS_MAX ? turn_ns * 2 : turn_ns;
+	}
+	return RUBATO_OK;
 }
 
 static rubato_status job_step(struct job *job, uint32_t step)
@@ -94,9 +133,7 @@ static rubato_status job_step(struct job *job, uint32_t step)
 	rubato_sleep(job->comm, laws_skew_ns(job->trial, job->rank, step));
 	for (uint32_t i = 0; i < ops && err == RUBATO_OK; i++)
 		err = job_commit(job, op_at(job, i));
-	for (uint32_t i = 0; i < ops && err == RUBATO_OK; i++)
-		err = job_collect(job, op_at(job, i));
-	return err;
+	return err == RUBATO_OK ? job_collect_all(job) : err;
 }
 
 static void passive_note(struct job *job, uint32_t op)
@@ -117,9 +154,7 @@ static rubato_status job_drain(struct job *job)
 		passive_note(job, op_at(job, i));
 		err = rubato_partial_drain(job->partials[op_at(job, i)]);
 	}
-	for (uint32_t i = 0; i < ops && err == RUBATO_OK; i++)
-		err = job_collect(job, op_at(job, i));
-	return err;
+	return err == RUBATO_OK ? job_collect_all(job) : err;
 }
 
 static rubato_status job_leave(struct job *job)
@@ -212,7 +247,7 @@ rubato_status laws_rank(rubato_comm *comm, void *arg)
 	for (uint32_t i = 0; i < trial->op_count && job.partials[i] != NULL; i++) {
 		trial->ops[i].stats[job.rank].size_bytes = sizeof(rubato_partial_stats);
 		if (err == RUBATO_ERR_PEER && trial->leaver != job.rank &&
-		    job_end(&job, i) != RUBATO_OK)
+		    !laws_victim(trial, job.rank) && job_end(&job, i) != RUBATO_OK)
 			laws_break(trial, "operation %u: rank %u, after a loss: %s", i, job.rank,
 				   rubato_error_text());
 		if (rubato_partial_get_stats(job.partials[i], &trial->ops[i].stats[job.rank]) !=
@@ -223,6 +258,9 @@ rubato_status laws_rank(rubato_comm *comm, void *arg)
 		rubato_sleep(comm, trial->until_ns - rubato_now(comm));
 	for (uint32_t i = 0; i < trial->op_count && job.partials[i] != NULL; i++) {
 		rubato_status end = rubato_partial_free(job.partials[i]);
+
+		if (end != RUBATO_OK && trial->dump)
+			rubato_dump(comm, STDERR_FILENO);
 
 		err = err != RUBATO_OK ? err : end;
 	}
