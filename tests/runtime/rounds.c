@@ -113,6 +113,33 @@ static void facts_check(struct rounds *w, uint32_t n, const rubato_round *round)
 			     (unsigned long long)round->round);
 }
 
+/* While no rank has drained: the policy's promise, the bounds on absence and on how far apart. */
+static void bounds_check(struct rounds *w, uint32_t me, uint32_t n, const rubato_round *round)
+{
+	const rubato_partial_options *o = &w->options;
+	uint32_t depth = o->depth > 0 ? o->depth : 8, quorum = o->quorum > 0 ? o->quorum : (n + 1) / 2;
+
+	for (uint32_t r = 0; r < n; r++) {
+		if (o->collection == RUBATO_COLLECT_EACH &&
+		    w->collected[r] + depth <= round->round && !w->leaving)
+			rounds_wrong(w, "rank %u is at round %llu, rank %u collects %llu", r,
+				     (unsigned long long)w->collected[r], me,
+				     (unsigned long long)round->round);
+		if (me != 0)
+			continue;
+		if (round->ranks[r].count > 0)
+			w->contributed[r] = round->round + 1;
+		if (w->finished == 0 && o->max_absence > 0 &&
+		    round->round + 1 - w->contributed[r] > o->max_absence)
+			rounds_wrong(w, "rank %u has been left out since round %llu, now %llu", r,
+				     (unsigned long long)w->contributed[r],
+				     (unsigned long long)round->round);
+	}
+	if (o->policy == RUBATO_POLICY_QUORUM && w->finished == 0 && round->fresh < quorum)
+		rounds_wrong(w, "round %llu: %u fresh of %u", (unsigned long long)round->round,
+			     round->fresh, quorum);
+}
+
 static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t size)
 {
 	for (size_t i = 0; i < size; i++)
@@ -164,6 +191,8 @@ static rubato_status collect_one(struct rounds *w, rubato_comm *comm, rubato_par
 	result_check(w, me, n, result, &round);
 	facts_check(w, n, &round);
 	agree(w, me, n, result, &round);
+	if (w->simulated)
+		bounds_check(w, me, n, &round);
 	*more = true;
 	return rubato_partial_release(p);
 }
@@ -194,10 +223,15 @@ static rubato_status era(struct rounds *w, rubato_comm *comm, rubato_partial *p,
 		RB_TRY(rubato_partial_commit(p, step, 1 + me));
 		RB_TRY(collect_all(w, comm, p));
 		if (w->leaving && me == 0 && k == steps / 2) {
+			w->finished += w->simulated;
 			RB_TRY(rubato_partial_leave(p));
 			return collect_all(w, comm, p);
 		}
 	}
+	if (w->simulated)
+		w->finished++;
+	if (number == 0)
+		w->in_steps_ns[me] = w->in_calls_ns[me];
 	RB_TRY(rubato_partial_drain(p));
 	return collect_all(w, comm, p);
 }

@@ -34,17 +34,21 @@ struct rounds {
 	bool rotating;       /* The ramp moves on from step to step. */
 	uint32_t eras;       /* Drains, with steps before each. */
 	bool floats;         /* RUBATO_FLOAT32 averages instead of int64 sums. */
+	bool simulated;      /* One at a time runs: ranks may be compared as they go. */
 	bool leaving;        /* Rank 0 leaves halfway. */
 	uint32_t victims;    /* Bit r: rank r may be lost, and what it sees then does not count. */
 	/* What came of it. */
 	pthread_mutex_t lock;
 	struct rounds_seen seen[ROUNDS_MAX];
+	uint32_t finished;   /* Ranks that have drained or left, ever. */
 	uint64_t wrong;      /* Elements and facts. */
 	uint64_t collected[ROUNDS_RANKS_MAX];
 	uint64_t delivered[ROUNDS_RANKS_MAX]; /* Own contributions in collected rounds. */
 	bool ended[ROUNDS_RANKS_MAX];         /* The program, or by a loss that it survived. */
 	rubato_partial_stats stats[ROUNDS_RANKS_MAX];
 	uint64_t in_calls_ns[ROUNDS_RANKS_MAX];
+	uint64_t in_steps_ns[ROUNDS_RANKS_MAX]; /* That of calls before the first drain. */
+	uint64_t contributed[ROUNDS_RANKS_MAX]; /* As rank 0 sees it: the last round with it. */
 	char first[256];     /* What was wrong first. */
 };
 

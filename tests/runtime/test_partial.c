@@ -35,6 +35,7 @@ static void simulated_run(rubato_sim_options *options, const char *name)
 {
 	rubato_sim_result result;
 
+	world.simulated = true;
 	ck_assert_msg(rubato_sim_run(options, rounds_main, &world, &result) == RUBATO_OK,
 		      "%s on %u ranks, seed %llu: rank %u: %s", name, options->rank_count,
 		      (unsigned long long)options->seed, result.failed_rank, rubato_error_text());
@@ -116,6 +117,286 @@ START_TEST(every_option_simulated)
 }
 END_TEST
 
+/* ---- What it is for ---- */
+
+/* A slow rank delays nobody: calls of the others take no time to speak of. */
+START_TEST(solo_waits_for_nobody)
+{
+	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
+
+	options.rank_count = 8;
+	options.seed = 1;
+	rounds_init(&world);
+	world.slow_rank = 5;
+	world.delay_ns = 10000000;
+	world.options.depth = 64;
+	simulated_run(&options, "solo");
+	for (uint32_t r = 0; r < 8; r++)
+		ck_assert_uint_lt(world.in_steps_ns[r], 2000000);
+	/* Whereas full rounds wait for it every time. */
+	rounds_init(&world);
+	world.slow_rank = 5;
+	world.delay_ns = 10000000;
+	world.options.full_every = 1;
+	simulated_run(&options, "full");
+	for (uint32_t r = 0; r < 8; r++)
+		ck_assert(r == 5 || world.in_steps_ns[r] > 190000000);
+	ck_assert_uint_ge(world.stats[0].full_rounds, 20);
+}
+END_TEST
+
+struct bystander {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	bool over;
+};
+
+/* Rank 1 does not call the library while rank 0 makes its rounds. */
+static rubato_status bystander_main(rubato_comm *comm, void *arg)
+{
+	struct bystander *b = arg;
+	rubato_partial *p;
+	int64_t one[50] = { 1 }, sum[50];
+	bool collected;
+
+	RB_TRY(rubato_partial_create(comm, 50, RUBATO_INT64, RUBATO_SUM, NULL, &p));
+	if (rubato_rank(comm) == 0) {
+		for (uint64_t k = 0; k < 8; k++) {
+			RB_TRY(rubato_partial_contribute(p, one, k, 1));
+			RB_TRY(rubato_partial_collect(p, sum, &collected, NULL, 0));
+			ck_assert(collected && sum[0] == 1);
+		}
+		(void)pthread_mutex_lock(&b->lock);
+		b->over = true;
+		(void)pthread_cond_signal(&b->changed);
+		(void)pthread_mutex_unlock(&b->lock);
+	} else {
+		(void)pthread_mutex_lock(&b->lock);
+		while (!b->over)
+			(void)pthread_cond_wait(&b->changed, &b->lock);
+		(void)pthread_mutex_unlock(&b->lock);
+	}
+	return rubato_partial_free(p);
+}
+
+START_TEST(rounds_go_on_without_calls)
+{
+	struct bystander b = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false };
+
+	ck_assert_int_eq(local_run(2, shm, bystander_main, &b, NULL), RUBATO_OK);
+#ifdef RB_HAVE_UCX
+	b.over = false;
+	ck_assert_int_eq(local_run(2, ucx, bystander_main, &b, NULL), RUBATO_OK);
+#endif
+}
+END_TEST
+
+/* ---- Beside each other, and beside other collectives ---- */
+
+#define BESIDE_MAX 8
+
+static rubato_status beside_main(rubato_comm *comm, void *arg)
+{
+	uint32_t many = *(const uint32_t *)arg, me = rubato_rank(comm), n = rubato_size(comm);
+	rubato_partial_options options = RUBATO_PARTIAL_OPTIONS_INIT;
+	rubato_partial *p[BESIDE_MAX];
+	int64_t vector[700], total[BESIDE_MAX] = { 0 };
+
+	for (uint32_t i = 0; i < many; i++) {
+		options.policy = (rubato_policy)(i % 5);
+		options.full_every = i % 3;
+		RB_TRY(rubato_partial_create(comm, 700, RUBATO_INT64, RUBATO_SUM, &options, &p[i]));
+	}
+	for (uint64_t step = 0; step <= 15; step++) {
+		for (uint32_t k = 0; k < many; k++) { /* Every rank in its own order. */
+			uint32_t i = (k * (me % 2 ? 1 : many - 1) + me + (uint32_t)step) % many;
+
+			for (uint32_t e = 0; e < 700; e++)
+				vector[e] = 1;
+			if (step < 15)
+				RB_TRY(rubato_partial_contribute(p[i], vector, step, 1));
+			else
+				RB_TRY(rubato_partial_drain(p[i]));
+		}
+		for (uint32_t k = 0; k < many; k++) {
+			uint32_t i = (k + 2 * me) % many;
+			bool more = true;
+
+			while (more) {
+				RB_TRY(rubato_partial_collect(p[i], vector, &more, NULL, 0));
+				total[i] += more ? vector[699] : 0;
+			}
+		}
+		if (step % 5 == 0)
+			RB_TRY(rubato_allreduce(comm, vector, vector, 3, RUBATO_INT64, RUBATO_MAX));
+	}
+	for (uint32_t i = 0; i < many; i++) {
+		if (total[i] != 15 * (int64_t)n)
+			return RB_FAIL(RUBATO_ERR_INTERNAL, "rank %u: %u gave %lld", me, i,
+				       (long long)total[i]);
+		RB_TRY(rubato_partial_free(p[i]));
+	}
+	return RUBATO_OK;
+}
+
+START_TEST(side_by_side_in_any_order)
+{
+	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
+	rubato_sim_result result;
+	uint32_t many = (uint32_t)_i;
+
+	options.rank_count = 6;
+	ck_assert_int_eq(rubato_sim_run(&options, beside_main, &many, &result), RUBATO_OK);
+	for (uint32_t n = 2; n <= 4; n++)
+		ck_assert_int_eq(local_run(n, shm, beside_main, &many, NULL), RUBATO_OK);
+}
+END_TEST
+
+/* ---- Full rounds are synchronous allreduces ---- */
+
+static rubato_status synchronous_main(rubato_comm *comm, void *arg)
+{
+	rubato_partial_options options = RUBATO_PARTIAL_OPTIONS_INIT;
+	uint64_t count = *(const uint64_t *)arg;
+	float *in, *want; /* In memory as a partial's own: so the algorithms are the same. */
+	rubato_partial *p;
+	bool same = true;
+
+	RB_TRY(rubato_alloc(comm, count * sizeof(*in), (void **)&in));
+	RB_TRY(rubato_alloc(comm, count * sizeof(*want), (void **)&want));
+	options.full_every = 1;
+	RB_TRY(rubato_partial_create(comm, count, RUBATO_FLOAT32, RUBATO_AVG, &options, &p));
+	for (uint32_t step = 0; step < 10 && same; step++) {
+		const void *result;
+
+		for (uint64_t i = 0; i < count; i++)
+			in[i] = 1.0f / (float)(1 + (i * 7 + step * 31 + rubato_rank(comm) * 13) % 997);
+		RB_TRY(rubato_partial_contribute(p, in, step, 1));
+		RB_TRY(rubato_partial_collect_view(p, &result, NULL, 0));
+		RB_TRY(rubato_allreduce(comm, in, want, count, RUBATO_FLOAT32, RUBATO_AVG));
+		same = result != NULL && memcmp(result, want, count * sizeof(*want)) == 0;
+		RB_TRY(rubato_partial_release(p));
+	}
+	RB_TRY(rubato_free(comm, in));
+	RB_TRY(rubato_free(comm, want));
+	RB_TRY(rubato_partial_free(p));
+	return same ? RUBATO_OK : RB_FAIL(RUBATO_ERR_INTERNAL, "other bits");
+}
+
+START_TEST(full_rounds_equal_the_allreduce)
+{
+	for (uint64_t count = 1; count < 300000; count = count * 41 + 5)
+		for (uint32_t n = 1; n <= 4; n++)
+			ck_assert_int_eq(local_run(n, shm, synchronous_main, &count, NULL),
+					 RUBATO_OK);
+}
+END_TEST
+
+/* ---- Misuse, and unusual ends ---- */
+
+#define EXPECT(what)                                                                               \
+	do {                                                                                       \
+		if (!(what))                                                                       \
+			return RB_FAIL(RUBATO_ERR_INTERNAL, "line %d: %s: %s", __LINE__, #what,    \
+				       rubato_error_text());                                       \
+	} while (0)
+
+static rubato_status misuse_main(rubato_comm *comm, void *arg)
+{
+	rubato_partial_options options = RUBATO_PARTIAL_OPTIONS_INIT;
+	rubato_round round = { .size_bytes = sizeof(round) };
+	const void *result;
+	rubato_partial *p;
+	void *buffer;
+
+	(void)arg;
+	options.quorum = 1 + rubato_rank(comm);
+	options.policy = RUBATO_POLICY_QUORUM;
+	EXPECT(rubato_partial_create(comm, 5, RUBATO_INT32, RUBATO_SUM, &options, &p) ==
+	       RUBATO_ERR_MISMATCH);
+	EXPECT(strstr(rubato_error_text(), "quorum is ") != NULL);
+	options.quorum = 17;
+	EXPECT(rubato_partial_create(comm, 5, RUBATO_INT32, RUBATO_SUM, &options, &p) ==
+	       RUBATO_ERR_ARGUMENT);
+	EXPECT(strstr(rubato_error_text(), "quorum 17") != NULL);
+	options.quorum = 0;
+	options.policy = RUBATO_POLICY_SOLO;
+	RB_TRY(rubato_partial_create(comm, 5, RUBATO_INT32, RUBATO_MAX, &options, &p));
+	EXPECT(rubato_partial_commit(p, 0, 1) == RUBATO_ERR_ARGUMENT); /* Nothing leased. */
+	EXPECT(rubato_partial_release(p) == RUBATO_ERR_ARGUMENT);
+	EXPECT(rubato_partial_pending(p, &result, NULL) == RUBATO_ERR_ARGUMENT);
+	RB_TRY(rubato_partial_acquire(p, &buffer));
+	memset(buffer, 0, 20);
+	RB_TRY(rubato_partial_commit(p, 3, 1));
+	RB_TRY(rubato_partial_acquire(p, &buffer));
+	memset(buffer, 0, 20);
+	EXPECT(rubato_partial_commit(p, 3, 1) == RUBATO_ERR_ARGUMENT); /* Not larger. */
+	RB_TRY(rubato_partial_collect_view(p, &result, &round, 0));
+	EXPECT(result != NULL && *(const int32_t *)result == 0);
+	EXPECT(rubato_partial_collect_view(p, &result, NULL, 0) == RUBATO_ERR_ARGUMENT);
+	RB_TRY(rubato_partial_release(p));
+	RB_TRY(rubato_partial_drain(p));
+	EXPECT(rubato_partial_commit(p, 4, 1) == RUBATO_ERR_ARGUMENT);
+	EXPECT(rubato_partial_drain(p) == RUBATO_ERR_ARGUMENT);
+	return rubato_partial_free(p); /* Drains to the end. */
+}
+
+START_TEST(misuse_is_refused)
+{
+	ck_assert_int_eq(local_run(2, shm, misuse_main, NULL, NULL), RUBATO_OK);
+}
+END_TEST
+
+static rubato_status unfreed_main(rubato_comm *comm, void *arg)
+{
+	const bool *aborting = arg;
+	int64_t vector[3000] = { 0 };
+	rubato_partial *p;
+	rubato_status err = RUBATO_OK;
+
+	RB_TRY(rubato_partial_create(comm, 3000, RUBATO_INT64, RUBATO_SUM, NULL, &p));
+	for (uint64_t k = 0; k < 20 && err == RUBATO_OK; k++) {
+		bool more = true;
+
+		err = rubato_partial_contribute(p, vector, k, 1);
+		while (err == RUBATO_OK && more)
+			err = rubato_partial_collect(p, vector, &more, NULL, 0);
+		if (*aborting && rubato_rank(comm) == 1 && k == 10) {
+			RB_TRY(rubato_abort(comm));
+			EXPECT(rubato_partial_contribute(p, vector, 11, 1) ==
+			       RUBATO_ERR_CANCELLED);
+			EXPECT(rubato_partial_free(p) == RUBATO_ERR_CANCELLED);
+			return RUBATO_OK;
+		}
+	}
+	if (*aborting) {
+		const void *result = NULL;
+
+		while (err == RUBATO_OK) { /* The others' rounds have ended, too. */
+			err = rubato_partial_drain(p);
+			while (err == RUBATO_OK)
+				err = rubato_partial_collect_view(p, &result, NULL, 0);
+		}
+		EXPECT(err == RUBATO_ERR_PEER);
+		return RUBATO_OK;
+	}
+	return err;
+}
+
+START_TEST(finalize_and_abort_end_what_is_open)
+{
+	rubato_status status[3];
+	bool aborting = false;
+
+	ck_assert_int_eq(local_run(3, shm, unfreed_main, &aborting, NULL), RUBATO_OK);
+	aborting = true;
+	(void)!local_run(3, shm, unfreed_main, &aborting, status);
+	ck_assert_int_eq(status[0], RUBATO_ERR_PEER); /* finalize's */
+	ck_assert_int_eq(status[1], RUBATO_OK);
+	ck_assert_int_eq(status[2], RUBATO_ERR_PEER);
+}
+END_TEST
+
 /* ---- Losses ---- */
 
 /* At any time, so in every phase; two crashes in half of the runs, the second during recovery. */
@@ -185,6 +466,12 @@ int main(void)
 	tcase_add_loop_test(tc, every_policy_over_ucx, 0, POLICIES);
 #endif
 	tcase_add_loop_test(tc, every_option_simulated, 0, POLICIES);
+	tcase_add_test(tc, solo_waits_for_nobody);
+	tcase_add_test(tc, rounds_go_on_without_calls);
+	tcase_add_loop_test(tc, side_by_side_in_any_order, 1, BESIDE_MAX + 1);
+	tcase_add_test(tc, full_rounds_equal_the_allreduce);
+	tcase_add_test(tc, misuse_is_refused);
+	tcase_add_test(tc, finalize_and_abort_end_what_is_open);
 	tcase_add_loop_test(tc, survivors_of_crashes_agree, 0, POLICIES);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
