@@ -129,6 +129,8 @@ void rb_partial_complete(struct rb_partial *m, struct rb_protocol_actions *out)
 		m->slots[m->round & 1] = (struct rb_partial_slot) { 0 };
 	else
 		m->slots[m->round & 1].active = false;
+	m->last_turn = m->turn;
+	m->last_full = m->full;
 	m->turn += !m->full;
 	m->is_joined = false;
 	m->round++;
@@ -516,10 +518,10 @@ bool rb_partial_ready(const struct rb_partial *m)
  * rank_count - 1, the last one staying where it is. For rank_count = group^m a shuffle rotates the
  * digits of the position in base `group`, so that m turns mix every digit once.
  */
-static uint64_t shuffled(const struct rb_partial *m, uint32_t rank)
+static uint64_t shuffled(const struct rb_partial_config *config, uint64_t turn, uint32_t rank)
 {
-	uint64_t last = m->config.rank_count - 1, position = rank;
-	uint64_t factor = m->config.rank_count / m->config.group, turn = m->turn;
+	uint64_t last = config->rank_count - 1, position = rank;
+	uint64_t factor = config->rank_count / config->group;
 
 	if (rank == last)
 		return last;
@@ -531,14 +533,24 @@ static uint64_t shuffled(const struct rb_partial *m, uint32_t rank)
 	return position;
 }
 
+bool rb_partial_together(const struct rb_partial *m, uint64_t round, uint32_t a, uint32_t b)
+{
+	const struct rb_partial_config *c = &m->config;
+	bool now = round == m->round;
+	uint64_t turn = now ? m->turn : m->last_turn;
+
+	RB_ASSERT(now || round + 1 == m->round);
+	if (c->policy != RB_POLICY_WAGMA || (now ? m->full : m->last_full))
+		return true;
+	return shuffled(c, turn, a) / c->group == shuffled(c, turn, b) / c->group;
+}
+
 uint32_t rb_partial_members(const struct rb_partial *m, uint32_t *ranks)
 {
-	bool grouped = m->config.policy == RB_POLICY_WAGMA && !m->full;
-	uint64_t mine = grouped ? shuffled(m, m->config.rank) / m->config.group : 0;
 	uint32_t count = 0;
 
 	for (uint32_t r = 0; r < m->config.rank_count; r++)
-		if (!grouped || shuffled(m, r) / m->config.group == mine)
+		if (rb_partial_together(m, m->round, m->config.rank, r))
 			ranks[count++] = r;
 	return count;
 }

@@ -133,6 +133,10 @@ static void program_draw(struct laws_trial *trial, struct laws_random *random)
 	trial->op_count = chance(random, 4) ? 1 + (uint32_t)laws_below(random, LAWS_OPS_MAX) : 1;
 	for (uint32_t i = 0; i < trial->op_count; i++)
 		op_draw(&trial->ops[i], random, n);
+	/* As buckets of one model: a program that waits in one operation for ranks which wait in
+	 * another, of another policy, deadlocks by itself. */
+	for (uint32_t i = 1; i < trial->op_count; i++)
+		trial->ops[i].options = trial->ops[0].options;
 	trial->drain_step = chance(random, 5) ? (even + 1) / 2 : 0;
 	for (uint32_t r = 0; r < n; r++)
 		trial->steps[r] = ragged ? even + (uint32_t)laws_below(random, STEPS_MAX) : even;

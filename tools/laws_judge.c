@@ -349,7 +349,8 @@ static void judge_recovery(struct laws_trial *trial, uint32_t op_index)
 		if (!op->ended[r] || laws_victim(trial, r))
 			continue;
 		first = first == LAWS_NONE ? r : first;
-		if (op->stats[r].rounds != op->stats[first].rounds)
+		if (op->stats[r].rounds != op->stats[first].rounds &&
+		    op->options.policy != RUBATO_POLICY_WAGMA)
 			laws_break(trial,
 				   "recovery: operation %u ends after %" PRIu64
 				   " rounds at rank %u, %" PRIu64 " at rank %u",
@@ -359,7 +360,8 @@ static void judge_recovery(struct laws_trial *trial, uint32_t op_index)
 	for (uint32_t r = 0; r < trial->world.rank_count && first != LAWS_NONE; r++) {
 		bool survived = (op->ended[r] || op->drained[r]) && !laws_victim(trial, r);
 
-		if (survived && op->collected[r] > op->stats[first].rounds)
+		if (survived && op->collected[r] > op->stats[first].rounds &&
+		    op->options.policy != RUBATO_POLICY_WAGMA)
 			laws_break(trial,
 				   "recovery: operation %u: rank %u has collected %" PRIu64
 				   " rounds, the survivors end after %" PRIu64,

@@ -118,8 +118,11 @@ static rubato_status job_collect_all(struct job *job)
 				return err;
 			waiting += err == RUBATO_ERR_TIMEOUT;
 		}
-		if (waiting > 0 && rubato_now(job->comm) > deadline_ns)
+		if (waiting > 0 && rubato_now(job->comm) > deadline_ns) {
+			if (job->trial->dump)
+				rubato_dump(job->comm, STDERR_FILENO);
 			return RUBATO_ERR_TIMEOUT;
+		}
 		turn_ns = turn_ns < TURN_NS_MAX ? turn_ns * 2 : turn_ns;
 	}
 	return RUBATO_OK;
