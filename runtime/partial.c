@@ -54,8 +54,9 @@ static const uint64_t identities[RUBATO_TYPE_COUNT][3] = {
 
 void rb_partial_identity(const struct rubato_partial *p, void *buffer)
 {
-	static const uint8_t columns[RUBATO_OPERATOR_COUNT] = { [RUBATO_MIN] = 1,
-								[RUBATO_PROD] = 2 };
+	static const uint8_t columns[RUBATO_OPERATOR_COUNT] = {
+		[RUBATO_MIN] = 1, [RUBATO_PROD] = 2
+	};
 	const size_t size = rubato_type_bytes(p->type);
 	const bool adding = p->op == RUBATO_SUM || p->op == RUBATO_AVG;
 	const uint64_t element = adding ? 0 : identities[p->type][columns[p->op]];
@@ -238,12 +239,13 @@ static rubato_status timeout_fail(struct rubato_partial *p, uint64_t timeout_ns)
 	}
 	if (run->active)
 		(void)rb_run_absent(run, absent, sizeof(absent));
-	return RB_FAIL(RUBATO_ERR_TIMEOUT,
-		       "partial allreduce: round %llu is %s after %.3g s (needs %u of %u live ranks)"
-		       "%s%s",
-		       (unsigned long long)rb_partial_round(p->machine), names[phase],
-		       (double)timeout_ns * 1e-9, rb_partial_need(p->machine),
-		       rb_partial_live(p->machine), absent[0] != '\0' ? ": waits for" : "", absent);
+	return RB_FAIL(
+		RUBATO_ERR_TIMEOUT,
+		"partial allreduce: round %llu is %s after %.3g s (needs %u of %u live ranks)"
+		"%s%s",
+		(unsigned long long)rb_partial_round(p->machine), names[phase],
+		(double)timeout_ns * 1e-9, rb_partial_need(p->machine), rb_partial_live(p->machine),
+		absent[0] != '\0' ? ": waits for" : "", absent);
 }
 
 /* All that there is has been taken: rounds need not wait for that, and free ones go by it. */
@@ -467,7 +469,7 @@ rubato_status rubato_partial_get_stats(rubato_partial *p, rubato_partial_stats *
 void rb_partials_dump(struct rubato_comm *comm, void (*line)(void *arg, const char *text),
 		      void *arg)
 {
-	static const char *const phases[] = { "open",	    "joining",	  "exchanging", "reducing",
+	static const char *const phases[] = { "open",       "joining",  "exchanging", "reducing",
 					      "recovering", "fetching", "over" };
 	char text[300];
 
