@@ -49,7 +49,7 @@ static uint32_t need(const struct rb_partial *m)
 	if (m->full || c->policy == RB_POLICY_DEADLINE)
 		k = m->live;
 	else if (c->policy == RB_POLICY_QUORUM)
-		k = c->quorum - (RB_MUTANT(OPEN_EARLY) && c->quorum > 1);
+		k = RB_MUTANT(OPEN_EARLY) && c->quorum > 1 ? c->quorum - 1 : c->quorum;
 	else if (c->policy == RB_POLICY_ADAPTIVE)
 		k = rb_adaptive_quorum(m->adaptive);
 	return k < m->live ? k : m->live;
@@ -159,7 +159,7 @@ static void wake(struct rb_protocol_actions *out, uint64_t at_ns)
 static void arrive(struct rb_partial *m, uint64_t now_ns, struct rb_protocol_actions *out)
 {
 	m->arrived = true;
-	m->slots[m->round & 1].arrived += 1 + RB_MUTANT(COUNT_TWICE);
+	m->slots[m->round & 1].arrived += RB_MUTANT(COUNT_TWICE) ? 2 : 1;
 	if (m->config.policy == RB_POLICY_DEADLINE && !m->full && !RB_MUTANT(DEADLINE_DEAF)) {
 		m->opens_ns = now_ns + m->config.deadline_ns;
 		wake(out, m->opens_ns);
