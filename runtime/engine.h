@@ -67,7 +67,7 @@ struct rb_run {
 	struct rb_peer_buffers *peers;  /* Per rank; NULL if the schedule names no peer's memory. */
 	const uint32_t *ranks; /* The plan's ranks in the communicator, or NULL: they are those. */
 	uint32_t divisor;      /* Of AVG; 0: the number of ranks. */
-	struct rb_executor *executor;   /* NULL: the engine's. */
+	struct rb_executor *executor; /* NULL: the engine's. */
 	rubato_type type;
 	rubato_operator op;
 	uint64_t tag;
@@ -116,9 +116,9 @@ struct rb_engine {
 	struct rb_plug *plugs; /* Protocol machines: plug.h. */
 
 	enum rb_driver driver;
-	bool asleep;      /* The driver sleeps, the lock is free. */
+	bool asleep;              /* The driver sleeps, the lock is free. */
 	uint64_t asleep_until_ns; /* Asleep: no timer before then was known. */
-	uint32_t waiters; /* Threads that sleep on turn. */
+	uint32_t waiters;         /* Threads that sleep on turn. */
 	_Atomic uint32_t turn;
 	bool completed; /* Something completed since the driver last woke the waiters. */
 	struct rb_thread background;

@@ -95,7 +95,7 @@ struct rubato_partial {
 	uint64_t committed, last_step, merged, drains;
 	bool draining, left, freeing, over, in_flight;
 	rubato_status status; /* Once over. */
-	bool changed; /* A waiting application looks again. */
+	bool changed;         /* A waiting application looks again. */
 	uint64_t work_since_ns, phase_since_ns, phase_ns[4], rounds, full_rounds;
 	enum rb_partial_phase phase;
 	bool full; /* The running round. */

@@ -41,9 +41,9 @@ enum word { /* What ranks tell each other. */
 };
 
 static const char *const word_names[WORDS] = {
-	"status",      "slab",	  "count",     "type",	    "operator", "policy",
-	"rounds",      "late",	  "collection", "normalise", "quorum",	"group",
-	"deadline_ns", "window_ns", "depth",	"full_every", "max_absence", "seed",
+	"status",      "slab",      "count",      "type",       "operator",    "policy",
+	"rounds",      "late",      "collection", "normalise",  "quorum",      "group",
+	"deadline_ns", "window_ns", "depth",      "full_every", "max_absence", "seed",
 };
 
 static void words_fill(const struct rubato_partial *p, uint64_t words[WORDS])
@@ -227,7 +227,7 @@ static rubato_status tables_make(struct rubato_partial *p)
 
 	p->pending.buffer = p->joined.buffer = p->retained = RB_PARTIAL_NONE;
 	p->result_count = p->config.limited && p->options.depth > RESULTS_MIN ? p->options.depth
-									       : RESULTS_MIN;
+									      : RESULTS_MIN;
 	p->reduce_fn = rb_reduce_best();
 	p->based = true;
 	p->machine = calloc(1, rb_partial_bytes(&p->config));
@@ -504,7 +504,8 @@ static rubato_status farewell(struct rubato_partial *p, struct rb_run *run, uint
 
 	RB_TRY(rb_engine_check(engine));
 	RB_TRY(rb_run_init(run, p->comm->farewell_plan));
-	run->tag = rb_tag(engine->epoch, RB_TAG_PERSISTENT, (p->farewell_id & 0x7ff) << 11 | number);
+	run->tag =
+		rb_tag(engine->epoch, RB_TAG_PERSISTENT, (p->farewell_id & 0x7ff) << 11 | number);
 	run->signature = (struct rb_signature) {
 		.kind = RB_KIND_BARRIER, .type = 0xff, .op = 0xff, .root = UINT32_MAX
 	};

@@ -534,8 +534,8 @@ static void summary_make(struct rubato_partial *p, struct rb_partial_result *r)
 
 bool rb_partial_uninterested(const struct rubato_partial *p)
 {
-	return p->freeing || (p->options.collection == RUBATO_COLLECT_OWN && p->draining &&
-			      !p->own_due);
+	return p->freeing ||
+	       (p->options.collection == RUBATO_COLLECT_OWN && p->draining && !p->own_due);
 }
 
 static void completed(struct rubato_partial *p, uint64_t round)

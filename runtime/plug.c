@@ -1,10 +1,10 @@
 /*
  * plug.c -- carries out a protocol machine's actions: messages, timers, schedules, completion.
  *
- * One receive per neighbour is posted at all times, per rank once one is lost; messages are numbered
- * per pair (the tag's iteration), so they are seen in order on transports that reorder. A machine
- * is never entered twice: what happens during a step (a run that completes at once) waits in a
- * queue until the step's actions are done. Messages and queued events are reused: steady state
+ * One receive per neighbour is posted at all times, per rank once one is lost; messages are
+ * numbered per pair (the tag's iteration), so they are seen in order on transports that reorder. A
+ * machine is never entered twice: what happens during a step (a run that completes at once) waits
+ * in a queue until the step's actions are done. Messages and queued events are reused: steady state
  * allocates nothing.
  */
 #include "runtime/plug.h"

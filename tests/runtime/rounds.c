@@ -2,6 +2,7 @@
 #include "tests/runtime/rounds.h"
 
 #include <check.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,9 +13,13 @@
 void rounds_init(struct rounds *w)
 {
 	rubato_partial_options options = RUBATO_PARTIAL_OPTIONS_INIT;
+	pthread_mutexattr_t shared;
 
 	memset(w, 0, sizeof(*w));
-	(void)pthread_mutex_init(&w->lock, NULL);
+	(void)pthread_mutexattr_init(&shared);
+	(void)pthread_mutexattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+	(void)pthread_mutex_init(&w->lock, &shared);
+	(void)pthread_mutexattr_destroy(&shared);
 	w->options = options;
 	w->count = 100;
 	w->steps = 20;
@@ -107,8 +112,7 @@ static void facts_check(struct rounds *w, uint32_t n, const rubato_round *round)
 			rounds_wrong(w, "round %llu: rank %u's numbers have gaps",
 				     (unsigned long long)round->round, r);
 	}
-	if (contributors != round->contributors || fresh != round->fresh ||
-	    weight != round->weight)
+	if (contributors != round->contributors || fresh != round->fresh || weight != round->weight)
 		rounds_wrong(w, "round %llu: its numbers do not add up",
 			     (unsigned long long)round->round);
 }
@@ -117,7 +121,8 @@ static void facts_check(struct rounds *w, uint32_t n, const rubato_round *round)
 static void bounds_check(struct rounds *w, uint32_t me, uint32_t n, const rubato_round *round)
 {
 	const rubato_partial_options *o = &w->options;
-	uint32_t depth = o->depth > 0 ? o->depth : 8, quorum = o->quorum > 0 ? o->quorum : (n + 1) / 2;
+	uint32_t depth = o->depth > 0 ? o->depth : 8,
+		 quorum = o->quorum > 0 ? o->quorum : (n + 1) / 2;
 
 	for (uint32_t r = 0; r < n; r++) {
 		if (o->collection == RUBATO_COLLECT_EACH &&
@@ -184,8 +189,7 @@ static rubato_status collect_one(struct rounds *w, rubato_comm *comm, rubato_par
 		return err;
 	if (w->options.collection == RUBATO_COLLECT_EACH && round.round != w->collected[me])
 		rounds_wrong(w, "rank %u: round %llu after %llu others", me,
-			     (unsigned long long)round.round,
-			     (unsigned long long)w->collected[me]);
+			     (unsigned long long)round.round, (unsigned long long)w->collected[me]);
 	w->collected[me]++;
 	w->delivered[me] += round.ranks[me].count;
 	result_check(w, me, n, result, &round);
@@ -221,6 +225,8 @@ static rubato_status era(struct rounds *w, rubato_comm *comm, rubato_partial *p,
 		RB_TRY(rubato_partial_acquire(p, &buffer));
 		write_contribution(w, buffer, me, step);
 		RB_TRY(rubato_partial_commit(p, step, 1 + me));
+		if (w->kill_step > 0 && step == w->kill_step && (w->victims & 1u << me) != 0)
+			(void)raise(SIGKILL);
 		RB_TRY(collect_all(w, comm, p));
 		if (w->leaving && me == 0 && k == steps / 2) {
 			w->finished += w->simulated;

@@ -1,9 +1,14 @@
 /* test_partial.c -- partial allreduces over the whole runtime: ranks as threads, and simulated. */
 #include <check.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include "tests/effort.h"
 #include "tests/runtime/local.h"
 #include "tests/runtime/rounds.h"
 
@@ -16,8 +21,8 @@ static const struct {
 	const char *name;
 	rubato_policy policy;
 } policies[] = {
-	{ "solo", RUBATO_POLICY_SOLO },		{ "majority", RUBATO_POLICY_MAJORITY },
-	{ "quorum", RUBATO_POLICY_QUORUM },	{ "deadline", RUBATO_POLICY_DEADLINE },
+	{ "solo", RUBATO_POLICY_SOLO },         { "majority", RUBATO_POLICY_MAJORITY },
+	{ "quorum", RUBATO_POLICY_QUORUM },     { "deadline", RUBATO_POLICY_DEADLINE },
 	{ "adaptive", RUBATO_POLICY_ADAPTIVE }, { "wagma", RUBATO_POLICY_WAGMA },
 };
 #define POLICIES (sizeof(policies) / sizeof(policies[0]))
@@ -46,7 +51,8 @@ static void policy_set(uint32_t index, uint32_t n)
 {
 	world.options.policy = policies[index].policy;
 	world.options.deadline_ns = 200000;
-	world.options.group = policies[index].policy == RUBATO_POLICY_WAGMA && n % 2 == 0 ? n / 2 : 0;
+	world.options.group =
+		policies[index].policy == RUBATO_POLICY_WAGMA && n % 2 == 0 ? n / 2 : 0;
 }
 
 START_TEST(every_policy_on_threads)
@@ -84,7 +90,9 @@ START_TEST(every_option_simulated)
 {
 	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
 
-	for (uint64_t seed = 0; seed < 108; seed++) {
+	const uint64_t step = effort_wanted() == EFFORT_SHORT ? 5 : 1;
+
+	for (uint64_t seed = 0; seed < 108; seed += step) {
 		char name[64];
 
 		rounds_init(&world);
@@ -270,7 +278,8 @@ static rubato_status synchronous_main(rubato_comm *comm, void *arg)
 		const void *result;
 
 		for (uint64_t i = 0; i < count; i++)
-			in[i] = 1.0f / (float)(1 + (i * 7 + step * 31 + rubato_rank(comm) * 13) % 997);
+			in[i] = 1.0f /
+				(float)(1 + (i * 7 + step * 31 + rubato_rank(comm) * 13) % 997);
 		RB_TRY(rubato_partial_contribute(p, in, step, 1));
 		RB_TRY(rubato_partial_collect_view(p, &result, NULL, 0));
 		RB_TRY(rubato_allreduce(comm, in, want, count, RUBATO_FLOAT32, RUBATO_AVG));
@@ -363,8 +372,7 @@ static rubato_status unfreed_main(rubato_comm *comm, void *arg)
 			err = rubato_partial_collect(p, vector, &more, NULL, 0);
 		if (*aborting && rubato_rank(comm) == 1 && k == 10) {
 			RB_TRY(rubato_abort(comm));
-			EXPECT(rubato_partial_contribute(p, vector, 11, 1) ==
-			       RUBATO_ERR_CANCELLED);
+			EXPECT(rubato_partial_contribute(p, vector, 11, 1) == RUBATO_ERR_CANCELLED);
 			EXPECT(rubato_partial_free(p) == RUBATO_ERR_CANCELLED);
 			return RUBATO_OK;
 		}
@@ -405,7 +413,9 @@ START_TEST(survivors_of_crashes_agree)
 	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
 	uint32_t fired = 0, second = 0;
 
-	for (uint64_t seed = 0; seed < 150; seed++) {
+	const uint64_t step = effort_wanted() == EFFORT_SHORT ? 7 : 1;
+
+	for (uint64_t seed = 0; seed < 150; seed += step) {
 		rubato_sim_fault faults[2] = {
 			{ .kind = RUBATO_SIM_CRASH, .rank = (uint32_t)(seed % 3) },
 			{ .kind = RUBATO_SIM_CRASH, .rank = 3 },
@@ -448,8 +458,78 @@ START_TEST(survivors_of_crashes_agree)
 		fired++;
 		second += result.faults_fired == 2;
 	}
-	ck_assert_uint_ge(fired, 100);
-	ck_assert_uint_ge(second, 15);
+	ck_assert_uint_ge(fired, 100 / step);
+	ck_assert_uint_ge(second, 15 / step);
+}
+END_TEST
+
+/* Rank 0 makes the job's id and hands it to the others through a pipe. */
+static void process_main(struct rounds *w, uint32_t rank, uint32_t n, const int pipe_ends[2])
+{
+	rubato_options options = RUBATO_OPTIONS_INIT;
+	rubato_comm *comm;
+	rubato_id id;
+
+	options.transport = "shm";
+	if (rank == 0 && rubato_id_create(&id) != RUBATO_OK)
+		_exit(2);
+	for (uint32_t r = 1; rank == 0 && r < n; r++)
+		if (write(pipe_ends[1], &id, sizeof(id)) != (ssize_t)sizeof(id))
+			_exit(2);
+	if (rank != 0 && read(pipe_ends[0], &id, sizeof(id)) != (ssize_t)sizeof(id))
+		_exit(2);
+	if (rubato_init_id(&comm, &id, rank, n, &options) != RUBATO_OK)
+		_exit(3);
+	(void)rounds_main(comm, w);
+	(void)rubato_finalize(comm);
+	_exit(w->ended[rank] ? 0 : 4);
+}
+
+static void processes_run(struct rounds *w, uint32_t n)
+{
+	pid_t children[ROUNDS_RANKS_MAX];
+	int pipe_ends[2];
+
+	ck_assert_int_eq(pipe(pipe_ends), 0);
+	(void)fflush(NULL);
+	for (uint32_t r = 0; r < n; r++) {
+		children[r] = fork();
+		ck_assert_int_ge(children[r], 0);
+		if (children[r] == 0)
+			process_main(w, r, n, pipe_ends);
+	}
+	(void)close(pipe_ends[0]);
+	(void)close(pipe_ends[1]);
+	for (uint32_t r = 0; r < n; r++) {
+		int status = 0;
+
+		ck_assert_int_eq(waitpid(children[r], &status, 0), children[r]);
+		if ((w->victims & 1u << r) != 0)
+			ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+		else
+			ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0,
+				      "rank %u: status %x; %s", r, (unsigned)status, w->first);
+	}
+}
+
+START_TEST(survivors_of_a_killed_process_agree)
+{
+	struct rounds *w =
+		mmap(NULL, sizeof(*w), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	ck_assert_ptr_ne(w, MAP_FAILED);
+	for (uint32_t i = 0; i < 6; i++) {
+		rounds_init(w);
+		w->count = i % 2 == 0 ? 200 : 100000;
+		w->steps = 30;
+		w->victims = 1u << i % 4;
+		w->kill_step = 5 + 3 * i;
+		w->options.full_every = i / 2 == 1 ? 1 : 0;
+		w->options.policy = i / 2 == 2 ? RUBATO_POLICY_QUORUM : RUBATO_POLICY_SOLO;
+		processes_run(w, 4);
+		ck_assert_uint_eq(rounds_check_survivors(w, 4, "killed"), 3);
+	}
+	ck_assert_int_eq(munmap(w, sizeof(*w)), 0);
 }
 END_TEST
 
@@ -473,6 +553,7 @@ int main(void)
 	tcase_add_test(tc, misuse_is_refused);
 	tcase_add_test(tc, finalize_and_abort_end_what_is_open);
 	tcase_add_loop_test(tc, survivors_of_crashes_agree, 0, POLICIES);
+	tcase_add_test(tc, survivors_of_a_killed_process_agree);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_ENV);
