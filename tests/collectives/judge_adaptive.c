@@ -1,5 +1,5 @@
 /*
- * judge_adaptive.c FIRST COUNT -- the table of docs/relaxed.md: time of the adaptive quorum over
+ * judge_adaptive.c -- FIRST COUNT: the table of docs/relaxed.md: time of the adaptive quorum over
  * that of the best fixed one, chosen with hindsight, on seeds FIRST .. FIRST + COUNT - 1.
  */
 #include <stdio.h>
