@@ -345,6 +345,10 @@ static void call(struct rb_partial *m, const struct rb_protocol_event *event)
 	case RB_PARTIAL_LEAVE:
 		m->flags |= RB_PARTIAL_LEFT;
 		break;
+	case RB_PARTIAL_WAITING:
+		if (m->config.free_rounds && m->pending.count > 0)
+			m->pending.fresh = true;
+		break;
 	}
 }
 

@@ -257,6 +257,8 @@ rubato_status laws_rank(rubato_comm *comm, void *arg)
 		    RUBATO_OK)
 			laws_break(trial, "operation %u: rank %u has no statistics", i, job.rank);
 	}
+	if (err != RUBATO_OK && err != RUBATO_ERR_PEER && !laws_victim(trial, job.rank))
+		laws_break(trial, "progress: rank %u: %s", job.rank, rubato_error_text());
 	if (rubato_now(comm) < trial->until_ns)
 		rubato_sleep(comm, trial->until_ns - rubato_now(comm));
 	for (uint32_t i = 0; i < trial->op_count && job.partials[i] != NULL; i++) {
