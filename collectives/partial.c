@@ -149,7 +149,7 @@ static bool is_ready(const struct rb_partial *m)
 {
 	if (m->told[m->config.rank] != 0)
 		return false;
-	return m->pending.fresh || is_passive(m) ||
+	return m->pending.fresh || is_passive(m) || (m->willing && m->need > 1) ||
 	       (RB_MUTANT(LATE_IS_READY) && m->pending.count > 0);
 }
 
@@ -212,6 +212,8 @@ static void join(struct rb_partial *m, struct rb_protocol_actions *out)
 	if (!RB_MUTANT(FORGET_SWAP))
 		m->pending = (struct rb_partial_load) { .fresh = RB_MUTANT(KEEP_FRESH) && fresh };
 	m->is_joined = true;
+	m->lent = m->lent || m->willing;
+	m->willing = false;
 	m->phase = RB_PARTIAL_EXCHANGING;
 	rb_partial_run(m, RB_PARTIAL_EXCHANGE, 0, out);
 }
@@ -294,6 +296,7 @@ static void commit(struct rb_partial *m, const struct rb_partial_commit *c)
 	struct rb_partial_load *p = &m->pending;
 
 	RB_ASSERT(!is_passive(m));
+	m->willing = m->lent = false;
 	m->produced++;
 	m->duration_ns = c->duration_ns;
 	m->verdict = judge(m, fresh);
@@ -321,6 +324,17 @@ static void released(struct rb_partial *m, uint64_t below)
 		m->caught_up = m->round + m->is_joined;
 }
 
+/* Once per commit: else whoever waits long elsewhere would have empty rounds run here meanwhile. */
+static void waiting(struct rb_partial *m)
+{
+	if (!m->config.free_rounds)
+		return;
+	if (m->pending.count > 0)
+		m->pending.fresh = true;
+	else if (!m->lent)
+		m->willing = true;
+}
+
 static void call(struct rb_partial *m, const struct rb_protocol_event *event)
 {
 	struct rb_partial_commit contribution;
@@ -346,8 +360,7 @@ static void call(struct rb_partial *m, const struct rb_protocol_event *event)
 		m->flags |= RB_PARTIAL_LEFT;
 		break;
 	case RB_PARTIAL_WAITING:
-		if (m->config.free_rounds && m->pending.count > 0)
-			m->pending.fresh = true;
+		waiting(m);
 		break;
 	}
 }

@@ -101,9 +101,9 @@ enum rb_partial_call {
 	RB_PARTIAL_RELEASED,
 	RB_PARTIAL_DRAIN,
 	RB_PARTIAL_LEAVE,
-	/* The application waits in another operation: free rounds then count what is pending here as
-	 * ready, for nothing else can come. Else two operations whose quorums wait for each other's
-	 * ranks would wait for ever. */
+	/* The application waits in another operation: free rounds then count this rank as ready,
+	 * with what is pending, or (once per commit, where one rank is not enough) with nothing.
+	 * Else two operations whose rounds wait for each other's ranks would wait for ever. */
 	RB_PARTIAL_WAITING,
 };
 

@@ -117,7 +117,9 @@ struct rb_partial {
 
 	/* The open round: from the records of those before. */
 	uint32_t live, need, initiator;
-	uint64_t turn;      /* Grouped rounds so far: wagma's rotation. */
+	uint64_t turn; /* Grouped rounds so far: wagma's rotation. */
+	bool willing,
+		lent; /* RB_PARTIAL_WAITING with nothing pending; already, since the last commit. */
 	uint64_t last_turn; /* As turn and full were in the round before. */
 	bool last_full;
 	bool full;

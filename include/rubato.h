@@ -325,7 +325,10 @@ RUBATO_API void rubato_op_free(rubato_op *operation);
  *   while (rubato_partial_collect_view(p, &result, &round, 0) == RUBATO_OK && result != NULL) {
  *           apply(result); rubato_partial_release(p);
  *   }
- * One thread of an application at a time per partial operation; several may live side by side.
+ * One thread of an application at a time per partial operation. Several may live side by side (one
+ * per bucket): commit to all before collecting from any. With free rounds, a rank that waits in one
+ * counts as ready in the others, with what it has pending there or nothing, so that none waits for
+ * ever; their quorums and full rounds may then hold fewer fresh ranks.
  * Sources: Li et al., PPoPP 2020 (solo, majority); docs/relaxed.md.
  */
 typedef enum rubato_policy {
