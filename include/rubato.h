@@ -326,7 +326,10 @@ RUBATO_API void rubato_op_free(rubato_op *operation);
  *   while (rubato_partial_collect_view(p, &result, &round, 0) == RUBATO_OK && result != NULL) {
  *           apply(result); rubato_partial_release(p);
  *   }
- * One thread of an application at a time per partial operation; several may live side by side.
+ * One thread of an application at a time per partial operation. Several may live side by side (one
+ * per bucket): commit to all before collecting from any. With free rounds, a rank that waits in one
+ * counts as ready in the others, with what it has pending there or nothing, so that none waits for
+ * ever; their quorums and full rounds may then hold fewer fresh ranks.
  * Sources: Li et al., PPoPP 2020 (solo, majority); docs/relaxed.md.
  */
 typedef enum rubato_policy {
@@ -414,8 +417,9 @@ typedef struct rubato_round { /* What a round held: alike on every rank. */
 
 /*
  * Makes one for vectors of `count` elements. Collective. Operators: all (avg, max, min, sum,
- * prod). Memory: (4 + depth) vectors. Errors: ARGUMENT (the text names the field), MISMATCH
- * (options differ between ranks).
+ * prod). Memory, of rubato_alloc's heap: 5 + depth vectors (at least 8; RUBATO_COLLECT_LATEST: 8).
+ * Errors: ARGUMENT (the text names the field), MISMATCH (options differ between ranks; the text
+ * names the field and both values).
  */
 RUBATO_API RUBATO_NODISCARD rubato_status
 rubato_partial_create(rubato_comm *comm, uint64_t count, rubato_type type, rubato_operator op,
@@ -425,7 +429,8 @@ rubato_partial_create(rubato_comm *comm, uint64_t count, rubato_type type, rubat
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_acquire(rubato_partial *partial,
 								 void **buffer);
 /* Publishes the leased buffer as contribution `step` (it must grow from call to call), counting
- * `weight` (samples, or 1). Does not block. Errors: ARGUMENT (nothing leased, step not larger,
+ * `weight` (samples, or 1; a round's weights add up to less than 2^32 where RUBATO_AVG divides by
+ * them). Does not block. Errors: ARGUMENT (nothing leased, step not larger,
  * after drain or leave), or how the operation ended (PEER, ...). */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_commit(rubato_partial *partial,
 								uint64_t step, uint64_t weight);
@@ -458,8 +463,8 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_collect(rubato_partial 
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_drain(rubato_partial *partial);
 /* This rank commits no more; its process goes on relaying until rubato_partial_free. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_leave(rubato_partial *partial);
-/* Contributions not in any completed round: after PEER, what was restored. *buffer (NULL: none)
- * is lent until free. */
+/* After PEER: contributions not in any round that the survivors completed. *buffer (NULL: none) is
+ * lent until free. ARGUMENT while the rounds go on. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_pending(rubato_partial *partial,
 								 const void **buffer,
 								 rubato_contribution *contribution);
@@ -475,7 +480,11 @@ typedef struct rubato_partial_stats {
 } rubato_partial_stats;
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_get_stats(rubato_partial *partial,
 								   rubato_partial_stats *stats);
-/* Collective: ends it on every rank (bounded); NULL is fine. */
+/*
+ * Collective: ends it on every rank; NULL is fine. All ranks drain once more, so what is pending is
+ * reduced, but nobody collects it: drain and collect first. Ranks that still commit meanwhile go on
+ * until they come here, too. TIMEOUT when not all came; or how the operation ended (PEER, ...).
+ */
 RUBATO_API rubato_status rubato_partial_free(rubato_partial *partial);
 
 /* ---- Relaxed operations: lagged allreduce ----

@@ -612,6 +612,7 @@ static void operations_end(struct rubato_comm *comm)
 		else
 			rb_op_free(op);
 	}
+	rb_partials_end(comm);
 	rb_engine_leave(&comm->engine);
 }
 

@@ -113,7 +113,10 @@ struct rubato_comm {
 	struct rb_news news[RB_NEIGHBOURS_MAX];
 	uint32_t news_count;
 	uint32_t news_origin; /* Of the poison, when it came as news: the rank and its words. */
+	rubato_status news_status;
 	char news_text[192];
+	struct rubato_partial *partials;
+	uint32_t partial_sequence; /* Numbers of their plugs. */
 	bool closing;
 };
 
@@ -151,5 +154,12 @@ void rb_op_free(struct rubato_op *op);
 void rb_op_forget(struct rubato_op *op);
 /* Persistent operations on peers' memory: tells the peers ours, once. Collective. */
 RB_NODISCARD rubato_status rb_op_exchange(struct rubato_op *op, uint64_t deadline_ns);
+
+/* ---- partial.c: under the lock ---- */
+
+/* Partial operations that are still open when the communicator ends. Local. */
+void rb_partials_end(struct rubato_comm *comm);
+void rb_partials_dump(struct rubato_comm *comm, void (*line)(void *arg, const char *text),
+		      void *arg);
 
 #endif

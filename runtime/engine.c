@@ -170,7 +170,7 @@ static void failures_note(struct rb_engine *engine, struct rb_endpoint *ep)
 			       failure.text);
 		RB_LOG(RB_LOG_INFO, "rank %u: %s", engine->rank, text);
 		rb_plug_peer_lost(engine, failure.peer);
-		if (engine->runs != NULL)
+		if (engine->runs != NULL || rb_plug_surviving(engine))
 			rb_engine_poison(engine, RUBATO_ERR_PEER, text);
 	}
 }
@@ -375,11 +375,18 @@ static void driver_sleep(struct rb_engine *engine, uint64_t deadline_ns)
 	now = rb_engine_now(engine);
 	if (deadline_ns < now + span)
 		span = deadline_ns > now ? deadline_ns - now : 0;
+	engine->asleep_until_ns = now + span;
 	first->sleeps++;
 	engine->asleep = true;
 	rb_lock_drop(&engine->lock);
 	descriptors_sleep(engine, span);
 	rb_engine_enter(engine);
+}
+
+/* What no descriptor announces to the driver that sleeps on them. */
+static bool sleeper_needed(struct rb_engine *engine)
+{
+	return executors_busy(engine) || rb_plug_next_timer(engine) < engine->asleep_until_ns;
 }
 
 /*
@@ -392,10 +399,12 @@ static void sleepers_tell(struct rb_engine *engine)
 
 	if (completed && engine->waiters > 0)
 		waiters_wake(engine);
-	if (!engine->asleep || !(completed || engine->stirred))
+	if (!engine->asleep ||
+	    !(completed || engine->stirred ||
+	      (engine->plugs != NULL && rb_plug_next_timer(engine) < engine->asleep_until_ns)))
 		return;
 	engine->completed = engine->stirred = false;
-	if ((completed && engine->driver == RB_DRIVER_WAITER) || executors_busy(engine) ||
+	if ((completed && engine->driver == RB_DRIVER_WAITER) || sleeper_needed(engine) ||
 	    !endpoints_arm(engine))
 		endpoints_wake(engine);
 }
@@ -581,12 +590,13 @@ static void background_kick(struct rb_engine *engine)
 		rb_futex_wake(&engine->background_word, 1);
 }
 
-static void background_step(void *arg)
+static uint64_t background_step(void *arg)
 {
 	struct rb_engine *engine = arg;
 
 	while (rb_engine_progress(engine))
 		;
+	return rb_plug_next_timer(engine);
 }
 
 rubato_status rb_engine_background(struct rb_engine *engine, bool wanted)
@@ -611,7 +621,7 @@ void rb_engine_leave(struct rb_engine *engine)
 		engine->completed = engine->stirred = false;
 		if (engine->background_parked)
 			background_kick(engine);
-		else if (!executors_busy(engine) && endpoints_arm(engine))
+		else if (!sleeper_needed(engine) && endpoints_arm(engine))
 			engine->asleep = true; /* It sleeps on the descriptors still. */
 		else
 			endpoints_wake(engine);

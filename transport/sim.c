@@ -442,7 +442,7 @@ static void sim_wait(struct rb_endpoint *ep, uint64_t deadline_ns)
 	seat->woken = false;
 }
 
-static void sim_drive(struct rb_endpoint *ep, void (*step)(void *arg), void *arg)
+static void sim_drive(struct rb_endpoint *ep, uint64_t (*step)(void *arg), void *arg)
 {
 	endpoint_of(ep)->seat->step = step;
 	endpoint_of(ep)->seat->step_arg = arg;
@@ -462,13 +462,17 @@ static void sim_sleep(struct rb_endpoint *ep, uint64_t until_ns)
 {
 	struct rb_sim_seat *seat = endpoint_of(ep)->seat;
 
+	uint64_t next_ns = 0; /* When the background wants to be called: first now. */
+
 	while (rb_sim_seat_now(seat) < until_ns) {
-		if (seat->news && seat->step != NULL && !seat->ghost) {
+		if (seat->ghost || seat->step == NULL)
+			next_ns = UINT64_MAX;
+		else if (seat->news || rb_sim_seat_now(seat) >= next_ns) {
 			seat->news = false;
-			seat->step(seat->step_arg);
+			next_ns = seat->step(seat->step_arg);
 			continue;
 		}
-		rb_sim_block(seat, RB_SIM_SLEEPING, until_ns);
+		rb_sim_block(seat, RB_SIM_SLEEPING, next_ns < until_ns ? next_ns : until_ns);
 	}
 }
 

@@ -81,7 +81,7 @@ struct rb_sim_seat {
 	bool stalled;    /* Would be ready, but for those. */
 	struct rb_sim_queue held;
 
-	void (*step)(void *arg); /* Background progress. */
+	uint64_t (*step)(void *arg); /* Background progress; when it wants to be called again. */
 	void *step_arg;
 
 	struct rb_sim_event gone_event;
