@@ -1,0 +1,28 @@
+/*
+ * adaptive.h -- a quorum chosen from replicated history: every so many rounds, replay the last
+ * durations of each rank's work through the round rules for each k, and take the largest k that
+ * costs little time over the fastest. No randomness; the same history gives the same k on every
+ * rank, bit for bit (integers only). Source: CALIBRATION.md, "adaptive".
+ */
+#ifndef RB_COLLECTIVES_ADAPTIVE_H
+#define RB_COLLECTIVES_ADAPTIVE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define RB_ADAPTIVE_EVERY 16   /* Rounds between two decisions. */
+#define RB_ADAPTIVE_HISTORY 32 /* Durations kept per rank. */
+
+struct rb_adaptive;
+
+size_t rb_adaptive_bytes(uint32_t rank_count);
+/* depth: results that a rank may be behind before it holds rounds up; 0: any number. */
+void rb_adaptive_init(struct rb_adaptive *a, uint32_t rank_count, bool free_rounds, uint32_t depth);
+/* One piece of work of `rank`, as its record told it. */
+void rb_adaptive_note(struct rb_adaptive *a, uint32_t rank, uint64_t duration_ns);
+/* A round is over. */
+void rb_adaptive_round(struct rb_adaptive *a, uint64_t round);
+uint32_t rb_adaptive_quorum(const struct rb_adaptive *a);
+
+#endif
