@@ -243,7 +243,8 @@ static uint64_t wrong_blocks(struct peer_rank *p, uint64_t call, bool from_each)
 	uint64_t wrong = 0;
 
 	for (uint32_t r = 0; r < p->rank_count; r++) {
-		pattern_of_rank(&p->expected, p->type, in_count(p), r, p->rank_count, call);
+		pattern_of_rank(&p->expected, p->type, p->reduction, in_count(p), r, p->rank_count,
+				call);
 		wrong += pattern_wrong(&p->expected, from_each ? p->rank * p->command.count : 0,
 				       p->command.count, (char *)p->out + r * part);
 	}
@@ -269,7 +270,8 @@ static uint64_t wrong_results(struct peer_rank *p, uint64_t call)
 		/* fall through */
 	case PEER_BROADCAST:
 	case PEER_SCATTER:
-		pattern_of_rank(&p->expected, p->type, in_count(p), from, p->rank_count, call);
+		pattern_of_rank(&p->expected, p->type, p->reduction, in_count(p), from,
+				p->rank_count, call);
 		if (p->op == PEER_SCATTER && p->command.in_place && p->rank == from)
 			return 0; /* MPI leaves the root's part where it is. */
 		return pattern_wrong(&p->expected,
@@ -315,7 +317,8 @@ static uint64_t slice(struct peer_rank *p, double *times)
 		uint64_t call = c->call + i, filled = in_count(p);
 		char *in = scattering ? p->in : in_at(p);
 
-		pattern_of_rank(&p->mine, p->type, filled, p->rank, p->rank_count, call);
+		pattern_of_rank(&p->mine, p->type, p->reduction, filled, p->rank, p->rank_count,
+				call);
 		pattern_fill(&p->mine, 0, filled, in);
 		if (c->period_ns == 0)
 			(void)MPI_Barrier(MPI_COMM_WORLD);
