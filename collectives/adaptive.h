@@ -1,5 +1,5 @@
 /*
- * adaptive.h -- a quorum chosen from replicated history: every so many rounds, replay the last
+ * adaptive.h -- a quorum chosen from replicated history: now and then, replay the last
  * durations of each rank's work through the round rules for each k, and take the largest k that
  * costs little time over the fastest. No randomness; the same history gives the same k on every
  * rank, bit for bit (integers only). Source: CALIBRATION.md, "adaptive".
@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RB_ADAPTIVE_EVERY 16   /* Rounds between two decisions. */
+#define RB_ADAPTIVE_NEWS 4     /* Durations per rank, in the mean, between two decisions. */
 #define RB_ADAPTIVE_HISTORY 32 /* Durations kept per rank. */
 
 struct rb_adaptive;

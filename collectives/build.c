@@ -58,8 +58,10 @@ uint64_t rb_pieces_length(const struct rb_layout *layout, const struct rb_build 
 	       rb_layout_length(layout, pieces.block[1], pieces.blocks[1]);
 }
 
-void rb_write_lend(struct rb_writer *w, const struct rb_build *build)
+void rb_write_lend(struct rb_writer *w, const struct rb_build *build, struct rb_span from,
+		   struct rb_span to)
 {
+	(void)rb_write_copy(w, from, to, build->rank, 1);
 	for (uint32_t i = 1; i < build->rank_count; i++) {
 		(void)rb_write_notify(w, rb_right(build, build->rank, i), 0, 0, 0);
 		rb_write_flags(w, RB_STEP_ONCE | RB_STEP_ENTRY);

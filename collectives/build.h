@@ -12,7 +12,7 @@
 #define RB_DEPTH_RING 2 /* As RB_DEPTH, for rings, which need so many for each rank. */
 #define RB_DEPTH_MAPPED 2 /* Slots that peers map: few, so that they stay in the cache. */
 
-#define RB_ROUNDS_AT_ONCE 4 /* Of pairwise exchanges. Guess: as RB_DEPTH. */
+#define RB_ROUNDS_AT_ONCE 2 /* Of pairwise exchanges. Guess: one ends while one begins. */
 
 /* Per algorithm: rb_build_NAME writes rank's steps, rb_sent_NAME is the formula of its bytes. */
 #define RB_BUILDER(name)                                                                           \
@@ -103,9 +103,10 @@ uint64_t rb_pieces_length(const struct rb_layout *layout, const struct rb_build 
 
 /* ---- Shapes ---- */
 
-/* In mapped memory, the root lets all others at its buffer and waits until they are done (channels
- * 0 and 1); another rank waits for that, copies `block`, and says so. */
-void rb_write_lend(struct rb_writer *w, const struct rb_build *build);
+/* In mapped memory, the root copies its own block, lets all others at its buffer and waits until
+ * they are done (channels 0 and 1); another rank waits for that, copies `block`, and says so. */
+void rb_write_lend(struct rb_writer *w, const struct rb_build *build, struct rb_span from,
+		   struct rb_span to);
 void rb_write_borrow(struct rb_writer *w, uint32_t root, struct rb_span from, struct rb_span to,
 		     uint32_t block);
 

@@ -12,8 +12,7 @@ void rb_build_gather_direct(struct rb_writer *w, const struct rb_build *build)
 	rb_writer_init(w, w->schedule, r, n, n);
 	w->schedule->flags = RB_SCHEDULE_MAPPED_BUFFERS;
 	if (r == root) {
-		(void)rb_write_copy(w, part, rb_span_out(RB_SELF), r, 1);
-		rb_write_lend(w, build);
+		rb_write_lend(w, build, part, rb_span_out(RB_SELF));
 		return;
 	}
 	rb_write_borrow(w, root, part, rb_span_out(root), r);

@@ -12,8 +12,7 @@ void rb_build_scatter_direct(struct rb_writer *w, const struct rb_build *build)
 	rb_writer_init(w, w->schedule, r, n, n);
 	w->schedule->flags = RB_SCHEDULE_MAPPED_BUFFERS;
 	if (r == root) {
-		(void)rb_write_copy(w, rb_span_in(RB_SELF), part, r, 1);
-		rb_write_lend(w, build);
+		rb_write_lend(w, build, rb_span_in(RB_SELF), part);
 		return;
 	}
 	rb_write_borrow(w, root, rb_span_in(root), part, r);

@@ -85,8 +85,9 @@ typedef enum rubato_type {
  *             the quiet NaN with a positive sign and no payload, for every operator. (A single
  *             rank's input is copied as it is.) Subnormals are kept.
  *   16 bits   float16 and bfloat16 are added up in float32 within each step of the algorithm, which
- *             combines two ranks' data or more, and rounded (to nearest, ties to even) when it
- *             ends. A float16 sum beyond 65504 is infinite, also as part of an average.
+ *             combines two ranks' data or more, and rounded (to nearest, ties to even) after it;
+ *             rubato_set_accumulate does better, at a price. A float16 sum beyond 65504 is
+ *             infinite, also within an average.
  */
 typedef enum rubato_operator {
 	RUBATO_SUM = 0,
@@ -421,7 +422,10 @@ RUBATO_API void rubato_op_free(rubato_op *operation);
  *   while (rubato_partial_collect_view(p, &result, &round, 0) == RUBATO_OK && result != NULL) {
  *           apply(result); rubato_partial_release(p);
  *   }
- * One thread of an application at a time per partial operation; several may live side by side.
+ * One thread of an application at a time per partial operation. Several may live side by side (one
+ * per bucket): commit to all before collecting from any. With free rounds, a rank that waits in one
+ * counts as ready in the others, with what it has pending there or nothing, so that none waits for
+ * ever; their quorums and full rounds may then hold fewer fresh ranks.
  * Sources: Li et al., PPoPP 2020 (solo, majority); docs/relaxed.md.
  */
 typedef enum rubato_policy {
@@ -509,8 +513,9 @@ typedef struct rubato_round { /* What a round held: alike on every rank. */
 
 /*
  * Makes one for vectors of `count` elements. Collective. Operators: all (avg, max, min, sum,
- * prod). Memory: (4 + depth) vectors. Errors: ARGUMENT (the text names the field), MISMATCH
- * (options differ between ranks).
+ * prod). Memory, of rubato_alloc's heap: 5 + depth vectors (at least 8; RUBATO_COLLECT_LATEST: 8).
+ * Errors: ARGUMENT (the text names the field), MISMATCH (options differ between ranks; the text
+ * names the field and both values).
  */
 RUBATO_API RUBATO_NODISCARD rubato_status
 rubato_partial_create(rubato_comm *comm, uint64_t count, rubato_type type, rubato_operator op,
@@ -520,7 +525,8 @@ rubato_partial_create(rubato_comm *comm, uint64_t count, rubato_type type, rubat
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_acquire(rubato_partial *partial,
 								 void **buffer);
 /* Publishes the leased buffer as contribution `step` (it must grow from call to call), counting
- * `weight` (samples, or 1). Does not block. Errors: ARGUMENT (nothing leased, step not larger,
+ * `weight` (samples, or 1; a round's weights add up to less than 2^32 where RUBATO_AVG divides by
+ * them). Does not block. Errors: ARGUMENT (nothing leased, step not larger,
  * after drain or leave), or how the operation ended (PEER, ...). */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_commit(rubato_partial *partial,
 								uint64_t step, uint64_t weight);
@@ -553,8 +559,8 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_collect(rubato_partial 
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_drain(rubato_partial *partial);
 /* This rank commits no more; its process goes on relaying until rubato_partial_free. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_leave(rubato_partial *partial);
-/* Contributions not in any completed round: after PEER, what was restored. *buffer (NULL: none)
- * is lent until free. */
+/* After PEER: contributions not in any round that the survivors completed. *buffer (NULL: none) is
+ * lent until free. ARGUMENT while the rounds go on. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_pending(rubato_partial *partial,
 								 const void **buffer,
 								 rubato_contribution *contribution);
@@ -570,7 +576,11 @@ typedef struct rubato_partial_stats {
 } rubato_partial_stats;
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_get_stats(rubato_partial *partial,
 								   rubato_partial_stats *stats);
-/* Collective: ends it on every rank (bounded); NULL is fine. */
+/*
+ * Collective: ends it on every rank; NULL is fine. All ranks drain once more, so what is pending is
+ * reduced, but nobody collects it: drain and collect first. Ranks that still commit meanwhile go on
+ * until they come here, too. TIMEOUT when not all came; or how the operation ended (PEER, ...).
+ */
 RUBATO_API rubato_status rubato_partial_free(rubato_partial *partial);
 
 /* ---- Relaxed operations: lagged allreduce ----
@@ -635,6 +645,22 @@ RUBATO_API const char *rubato_algorithm_name(const char *operation, uint32_t ind
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_set_algorithm(rubato_comm *comm,
 							       const char *operation,
 							       const char *algorithm);
+
+/*
+ * How sums, products and averages of float16 and bfloat16 are accumulated by operations that begin
+ * (persistent ones: are created) from now on. Collective in the sense that all ranks must say the
+ * same, between operations: otherwise MISMATCH.
+ *   STEP   in float32 within each step of the algorithm, rounded to 16 bits after it: the default.
+ *   WHOLE  in float32 from the inputs to the result, which alone is rounded. The price: the
+ *          operation runs as one of float32, so twice the bytes travel; 4 bytes of memory for each
+ *          element of the input, and two passes to convert. Texts and dumps call it float32.
+ */
+typedef enum rubato_accumulate {
+	RUBATO_ACCUMULATE_STEP = 0,
+	RUBATO_ACCUMULATE_WHOLE = 1,
+} rubato_accumulate;
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_set_accumulate(rubato_comm *comm,
+								rubato_accumulate accumulate);
 
 typedef struct rubato_stats {
 	uint32_t size_bytes; /* sizeof(rubato_stats) at the caller. */

@@ -65,7 +65,9 @@ struct rb_run {
 	struct rb_plan *plan;
 	void *buffers[RB_BUFFER_COUNT]; /* IN is never written. */
 	struct rb_peer_buffers *peers;  /* Per rank; NULL if the schedule names no peer's memory. */
-	struct rb_executor *executor;   /* NULL: the engine's. */
+	const uint32_t *ranks; /* The plan's ranks in the communicator, or NULL: they are those. */
+	uint32_t divisor;      /* Of AVG; 0: the number of ranks. */
+	struct rb_executor *executor; /* NULL: the engine's. */
 	rubato_type type;
 	rubato_operator op;
 	uint64_t tag;
@@ -98,7 +100,7 @@ struct rb_engine {
 	struct rb_lock lock;
 	_Atomic uint32_t wanting; /* Threads that are about to take the lock. */
 	_Atomic uint32_t handed;  /* How many of those have had it. */
-	bool handing;             /* A driver stays away until one has. */
+	uint32_t handing;         /* Threads that stay away until one has. */
 	uint32_t rank, rank_count, epoch;
 	struct rb_endpoint *endpoints[RB_ENDPOINTS_MAX];
 	uint32_t endpoint_count;
@@ -114,10 +116,12 @@ struct rb_engine {
 	struct rb_plug *plugs; /* Protocol machines: plug.h. */
 
 	enum rb_driver driver;
-	bool asleep;      /* The driver sleeps, the lock is free. */
-	uint32_t waiters; /* Threads that sleep on turn. */
+	bool asleep;              /* The driver sleeps, the lock is free. */
+	uint64_t asleep_until_ns; /* Asleep: no timer before then was known. */
+	uint32_t waiters;         /* Threads that sleep on turn. */
 	_Atomic uint32_t turn;
 	bool completed; /* Something completed since the driver last woke the waiters. */
+	bool stirred;   /* Something was posted since the sleeping driver looked. */
 	struct rb_thread background;
 	_Atomic uint32_t background_word; /* The parked progress thread sleeps on it. */
 	bool background_parked, stop;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "runtime/comm.h"
+#include "runtime/plug.h"
 
 static const struct rb_signature news_signature = {
 	.kind = RB_KIND_CONTROL, .type = 0xff, .op = 0xff, .root = UINT32_MAX
@@ -32,7 +33,7 @@ static void request_prepare(struct rb_engine *engine, struct rb_slot *slot, uint
 static void news_take(struct rb_engine *engine, struct rb_news *news)
 {
 	struct rb_wire w = rb_wire_over(news->bytes, NEWS_BYTES);
-	int32_t status = (int32_t)rb_wire_get_u32(&w);
+	rubato_status status = (rubato_status)rb_wire_get_u32(&w);
 	uint32_t origin = rb_wire_get_u32(&w);
 	char text[192], line[256];
 
@@ -42,6 +43,7 @@ static void news_take(struct rb_engine *engine, struct rb_news *news)
 	text[sizeof(text) - 1] = '\0';
 	if (engine->poison == RUBATO_OK) {
 		comm->news_origin = origin;
+		comm->news_status = status;
 		(void)snprintf(comm->news_text, sizeof(comm->news_text), "%s", text);
 	}
 	(void)snprintf(line, sizeof(line), "rank %u failed: %s", origin, text);
@@ -49,6 +51,9 @@ static void news_take(struct rb_engine *engine, struct rb_news *news)
 	rb_engine_poison(engine,
 			 status == RUBATO_ERR_MISMATCH ? RUBATO_ERR_MISMATCH : RUBATO_ERR_PEER,
 			 status == RUBATO_ERR_MISMATCH ? text : line);
+	/* It lives, but takes part in nothing any more: to those who want to agree it is lost. */
+	if (status != RUBATO_ERR_PEER && origin < engine->rank_count)
+		rb_plug_peer_lost(engine, origin);
 }
 
 static void receive_done(struct rb_engine *engine, struct rb_slot *slot)
@@ -152,7 +157,7 @@ void rb_news_tell(struct rb_engine *engine, void *arg)
 		}
 		memset(news->bytes, 0, sizeof(news->bytes));
 		w = rb_wire_over(news->bytes, NEWS_BYTES);
-		rb_wire_put_u32(&w, (uint32_t)engine->poison);
+		rb_wire_put_u32(&w, (uint32_t)(ours ? engine->poison : comm->news_status));
 		rb_wire_put_u32(&w, ours ? engine->rank : comm->news_origin);
 		rb_wire_put_bytes(&w, text, strnlen(text, 191));
 		request_prepare(engine, slot, news->peer, news->bytes);

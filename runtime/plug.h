@@ -12,21 +12,31 @@ struct rb_plug {
 	uint32_t number; /* 1 .. RB_CHANNEL_MAX - 1, the same on every rank, unique among open
 			    plugs. */
 	/* RB_PROTOCOL_RUN: starts schedule `value`; rb_plug_event with RUN_DONE must follow. */
-	void (*run)(struct rb_engine *engine, struct rb_plug *plug, uint64_t value);
-	/* RB_PROTOCOL_DONE; also called with the poison's status when the engine is poisoned. */
+	void (*run)(struct rb_engine *engine, struct rb_plug *plug, uint64_t value, uint32_t peer);
+	/* RB_PROTOCOL_DONE; also called with the poison's status when that ends the machine. */
 	void (*done)(struct rb_engine *engine, struct rb_plug *plug, uint64_t value,
 		     rubato_status status);
+	/* Whether messages may come from `peer` before a rank is lost; NULL: from all. */
+	bool (*neighbour)(const struct rb_plug *plug, uint32_t peer);
+	/* Poison that a lost peer brought does not end the machine: it has to agree with the other
+	 * survivors first. The owner sets `over` when it has. */
+	bool survives;
 	void *owner;
 	/* The plug's own. */
+	bool over; /* The machine is not entered any more. */
 	struct rb_plug_peer *peers;
 	uint64_t wake_ns; /* UINT64_MAX: none. */
 	bool stepping;
+	bool listening_all;
 	struct rb_plug_queued *queue_first, *queue_last; /* Events that came during a step. */
+	struct rb_plug_queued *queue_spare;
+	struct rb_plug_outgoing *outgoing, *outgoing_spare; /* Messages on their way; unused. */
 	struct rb_plug *next;
 };
 
 /* All under the engine's lock. Collective: every rank opens the same plugs. */
 RB_NODISCARD rubato_status rb_plug_open(struct rb_engine *engine, struct rb_plug *plug);
+/* Waits until what it sent has left (at most 1 s), unless it is over or the engine poisoned. */
 void rb_plug_close(struct rb_engine *engine, struct rb_plug *plug);
 void rb_plug_event(struct rb_engine *engine, struct rb_plug *plug,
 		   const struct rb_protocol_event *event);
@@ -34,6 +44,8 @@ void rb_plug_event(struct rb_engine *engine, struct rb_plug *plug,
 /* For the engine. */
 bool rb_plug_timers(struct rb_engine *engine);
 uint64_t rb_plug_next_timer(const struct rb_engine *engine); /* UINT64_MAX: none. */
+/* Whether a machine is at work that has to see to it that survivors agree. */
+bool rb_plug_surviving(const struct rb_engine *engine);
 void rb_plug_peer_lost(struct rb_engine *engine, uint32_t peer);
 void rb_plug_poisoned(struct rb_engine *engine, rubato_status status);
 

@@ -197,15 +197,20 @@ static void run_slot_done(struct rb_engine *engine, struct rb_slot *slot)
 	advance(engine, run);
 }
 
+static uint32_t peer_of(const struct rb_run *run, const struct rb_step *step)
+{
+	return run->ranks != NULL && step->peer != RB_SELF ? run->ranks[step->peer] : step->peer;
+}
+
 static void message_start(struct rb_engine *engine, struct rb_run *run, struct rb_slot *slot,
 			  uint64_t count)
 {
 	const struct rb_step *step = &run->plan->schedule.steps[slot->step];
-	struct rb_endpoint *ep = rb_engine_endpoint(engine, step->peer);
+	struct rb_endpoint *ep = rb_engine_endpoint(engine, peer_of(run, step));
 	struct rb_request *request = &slot->request;
 	uint64_t bytes = count * run->plan->key.element_bytes;
 
-	request->peer = step->peer;
+	request->peer = peer_of(run, step);
 	request->tag = rb_tag_step(run->tag, step->channel, slot->iteration);
 	request->signature = run->signature;
 	/* Each pair's own: what one sends must be what the other expects. */
@@ -294,7 +299,7 @@ static void work_start(struct rb_engine *engine, struct rb_run *run, struct rb_s
 		.count = count,
 	};
 	if (run->op == RUBATO_AVG && (step->flags & RB_STEP_FINAL))
-		work->reduce.final_count = engine->rank_count;
+		work->reduce.final_count = run->divisor > 0 ? run->divisor : engine->rank_count;
 	executor->ops->start(executor, work);
 }
 
@@ -495,7 +500,7 @@ char *rb_run_absent(const struct rb_run *run, char *text, size_t text_bytes)
 		char one[32];
 
 		(void)snprintf(one, sizeof(one), "%s rank %u,", incoming ? "" : " to send to",
-			       step->peer);
+			       peer_of(run, step));
 		if (slot->is_work || strstr(text, one) != NULL)
 			continue;
 		if (++named > 8 || at + sizeof(one) >= text_bytes)

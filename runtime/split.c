@@ -19,7 +19,7 @@
 #include "runtime/comm.h"
 
 #define SPLIT_EXCHANGES 64u /* Of one opening, at most: a part of the tag's sequence. */
-#define SPLIT_SEQUENCE 2u   /* Those before are news.c's and plug.c's. */
+#define SPLIT_SEQUENCE 8u   /* Those before are of news.c, plug.c and partial_run.c. */
 
 _Static_assert(RUBATO_COLOR_NONE == UINT32_MAX, "no color has this value");
 

@@ -468,14 +468,17 @@ static void sim_wait(struct rb_endpoint *ep, uint64_t deadline_ns)
 		return;
 	}
 	ep->sleeps++;
+	if (!seat->ghost && rb_sim_step_next(seat, place) < deadline_ns)
+		deadline_ns = rb_sim_step_next(seat, place);
 	rb_sim_block(seat, RB_SIM_WAITING, deadline_ns);
 	seat->woken = false;
 }
 
-static void sim_drive(struct rb_endpoint *ep, void (*step)(void *arg), void *arg)
+static void sim_drive(struct rb_endpoint *ep, uint64_t (*step)(void *arg), void *arg)
 {
 	endpoint_of(ep)->place->step = step;
 	endpoint_of(ep)->place->step_arg = arg;
+	endpoint_of(ep)->place->step_ns = UINT64_MAX;
 }
 
 static uint64_t sim_now_ns(struct rb_endpoint *ep)
@@ -492,10 +495,15 @@ static void sim_sleep(struct rb_endpoint *ep, uint64_t until_ns)
 {
 	struct rb_sim_seat *seat = endpoint_of(ep)->seat;
 
+	uint64_t next_ns;
+
+	for (struct rb_sim_place *place = seat->places; place != NULL; place = place->next)
+		place->step_ns = 0; /* The background wants to be called now, then it says when. */
 	while (rb_sim_seat_now(seat) < until_ns) {
 		if (!seat->ghost && rb_sim_step(seat, NULL))
 			continue;
-		rb_sim_block(seat, RB_SIM_SLEEPING, until_ns);
+		next_ns = seat->ghost ? UINT64_MAX : rb_sim_step_next(seat, NULL);
+		rb_sim_block(seat, RB_SIM_SLEEPING, next_ns < until_ns ? next_ns : until_ns);
 	}
 }
 

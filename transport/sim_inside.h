@@ -69,9 +69,10 @@ struct rb_sim_place {
 	struct rb_sim_port *port;  /* Its network side: from its first open to the world's close. */
 	struct rb_sim_place *next; /* Of the same seat. */
 
-	bool news;               /* Since the last poll: a completion or a lost peer. */
-	void (*step)(void *arg); /* Background progress. */
+	bool news;                   /* Since the last poll: a completion or a lost peer. */
+	uint64_t (*step)(void *arg); /* Background progress; when it wants to be called again. */
 	void *step_arg;
+	uint64_t step_ns; /* What it said. */
 
 	struct rb_sim_event gone_event;
 	bool gone_fails; /* Peers take it as a failure. */
@@ -181,8 +182,11 @@ void rb_sim_idle(struct rb_sim_seat *seat);
 /* Something came for this rank. */
 void rb_sim_news(struct rb_sim_place *place);
 void rb_sim_wake(struct rb_sim_seat *seat);
-/* Background progress of all endpoints of this rank that have news, but of `but`; whether any. */
+/* Background progress of all endpoints of this rank, but of `but`, that have news or are due;
+ * whether any. */
 bool rb_sim_step(struct rb_sim_seat *seat, const struct rb_sim_place *but);
+/* When the next of them is due. */
+uint64_t rb_sim_step_next(const struct rb_sim_seat *seat, const struct rb_sim_place *but);
 /* The others of the group learn after delay_ns that this rank has left it; `fails`: as a failure.
  */
 void rb_sim_tell(struct rb_sim_place *place, uint64_t delay_ns, bool fails);

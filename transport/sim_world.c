@@ -197,13 +197,24 @@ bool rb_sim_step(struct rb_sim_seat *seat, const struct rb_sim_place *but)
 	bool any = false;
 
 	for (struct rb_sim_place *place = seat->places; place != NULL; place = place->next) {
-		if (place == but || !place->news || place->step == NULL)
+		if (place == but || place->step == NULL ||
+		    (!place->news && rb_sim_seat_now(seat) < place->step_ns))
 			continue;
 		place->news = false;
-		place->step(place->step_arg);
+		place->step_ns = place->step(place->step_arg);
 		any = true;
 	}
 	return any;
+}
+
+uint64_t rb_sim_step_next(const struct rb_sim_seat *seat, const struct rb_sim_place *but)
+{
+	uint64_t next_ns = UINT64_MAX;
+
+	for (const struct rb_sim_place *place = seat->places; place != NULL; place = place->next)
+		if (place != but && place->step != NULL && place->step_ns < next_ns)
+			next_ns = place->step_ns;
+	return next_ns;
 }
 
 void rb_sim_wake(struct rb_sim_seat *seat)

@@ -175,10 +175,11 @@ struct rb_transport_ops {
 	/* Instead of a descriptor (sim): blocks until poll has something, wake, or the deadline. */
 	void (*wait)(struct rb_endpoint *ep, uint64_t deadline_ns);
 
-	/* RB_CAP_BACKGROUND: while the rank is busy elsewhere, the backend calls step(arg) when
-	 * something arrived for it (sim: during rubato_sleep). The others have a progress thread of
+	/* RB_CAP_BACKGROUND: while the rank is busy elsewhere, the backend calls step(arg) at
+	 * first, when something arrived for it and at the time that the last call returned (sim:
+	 * during rubato_sleep). The others have a progress thread of
 	 * the engine. */
-	void (*drive)(struct rb_endpoint *ep, void (*step)(void *arg), void *arg);
+	void (*drive)(struct rb_endpoint *ep, uint64_t (*step)(void *arg), void *arg);
 
 	/* Time and chance. */
 	uint64_t (*now_ns)(struct rb_endpoint *ep);

@@ -96,7 +96,12 @@ static void prove_narrow(const struct world *world, bool narrowest)
 	uint64_t n = rb_algorithm_blocks(world->algorithm, world->rank_count);
 	uint64_t big = ((uint64_t)1 << 31) + 5;
 
-	prove_even(world, narrowest ? IN_PLACE : BOTH, (narrowest ? 3 : 6) * n * 2 - 1, 2, 1);
+	if (narrowest &&
+	    world->schedules[0].scratch_shelves > 1) /* A copy for each item and round. */
+		prove_even(world, IN_PLACE, n, 7, 1);
+	else
+		prove_even(world, narrowest ? IN_PLACE : BOTH, (narrowest ? 3 : 6) * n * 2 - 1, 2,
+			   1);
 	prove_uneven(world, APART, narrowest ? 6 : 3, GAPS_NONE, 1);
 	if (!narrowest)
 		prove_even(world, IN_PLACE, big, big / 3 / n + 11, 16);

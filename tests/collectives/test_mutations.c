@@ -398,12 +398,39 @@ static bool lengths_remain(const struct world *w, const struct world *original,
 	return true;
 }
 
+/* A message that a rank has come, or a wait for one. */
+static bool is_entry(const struct world *original, const struct mutant *m)
+{
+	const struct rb_schedule *s = &original->schedules[m->rank == ALL_RANKS ? 0 : m->rank];
+
+	if (m->rank == ALL_RANKS || m->step >= s->step_count)
+		return false;
+	const struct rb_step *step = &s->steps[m->step];
+
+	if (m->mutation > LAST_DEP_MUTATION)
+		return m->mutation == DROP_MESSAGE && (step->flags & RB_STEP_ENTRY);
+	return m->item < step->dep_count &&
+	       (s->steps[s->deps[step->dep + m->item].step].flags & RB_STEP_ENTRY);
+}
+
+static bool only_sends(const struct world *original, const struct mutant *m)
+{
+	for (uint32_t r = 0; r < original->rank_count; r++)
+		if ((m->rank == ALL_RANKS || m->rank == r) &&
+		    m->step < original->schedules[r].step_count &&
+		    original->schedules[r].steps[m->step].kind != RB_STEP_SEND)
+			return false;
+	return true;
+}
+
 /*
- * Three changes leave a collective right. A barrier's whole meaning is that every end follows every
+ * Five changes leave a collective right. A barrier's whole meaning is that every end follows every
  * begin, which was proved; where n is no power of two its rounds tell some ranks the same thing
  * twice, and one word fewer is enough. Where each rank reduces one block for the root, it does not
  * matter which, as long as all move on by one. And a message that names slots only says by its
- * block how long it is: another that is as long will do.
+ * block how long it is: another that is as long will do. Pairwise exchanges send round by round in
+ * order not to flood anybody, not to be right. And where rounds wait for rounds (alltoall direct in
+ * place), one may follow from another rank's word that a third has come.
  */
 static bool is_redundant(const struct world *w, const struct world *original,
 			 const struct spread *spread, const struct mutant *m)
@@ -412,9 +439,10 @@ static bool is_redundant(const struct world *w, const struct world *original,
 
 	if (w->algorithm->kind == RB_KIND_BARRIER)
 		return m->mutation <= LAST_DEP_MUTATION && !power;
-	/* What lies behind other parts in a message may be as many chunks late as lie before. */
-	if (w->algorithm->kind == RB_KIND_ALLGATHER && strcmp(w->algorithm->name, "bruck") == 0)
-		return m->mutation == WEAKEN_DEP && m->item > 0;
+	if (w->in_place && strcmp(w->algorithm->name, "direct") == 0 && is_entry(original, m))
+		return true;
+	if (strcmp(w->algorithm->name, "pairwise") == 0 && m->mutation <= LAST_DEP_MUTATION)
+		return only_sends(original, m);
 	if (m->mutation != NEXT_BLOCK)
 		return false;
 	if (m->rank == ALL_RANKS && w->algorithm->kind == RB_KIND_REDUCE &&

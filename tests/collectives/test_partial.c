@@ -4,9 +4,337 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <string.h>
+
+#include "base/rng.h"
+#include "collectives/partial_inside.h"
 #include "partial_world.h"
 #include "tests/check_main.h"
 #include "tests/effort.h"
+
+/* ---- Activation alone ---- */
+
+#define FLOOD_MAX 1024
+
+struct hop { /* A message under way. */
+	uint32_t from, to;
+	uint8_t message[RB_PROTOCOL_MESSAGE_BYTES];
+};
+
+struct flood {
+	uint32_t n, count, sent;
+	struct rb_partial *machines[FLOOD_MAX];
+	struct hop *hops;
+	bool *edges; /* Told in this round: n * n. */
+};
+
+static void flood_event(struct flood *f, uint32_t r, struct rb_protocol_event *event)
+{
+	struct rb_protocol_actions actions = { .count = 0 };
+
+	ck_assert(rb_partial_protocol.valid(f->machines[r]));
+	rb_partial_protocol.step(f->machines[r], event, &actions);
+	for (uint32_t i = 0; i < actions.count; i++) {
+		const struct rb_protocol_action *action = &actions.item[i];
+
+		if (action->act != RB_PROTOCOL_SEND)
+			continue;
+		ck_assert_uint_lt(action->peer, f->n);
+		ck_assert(!f->edges[r * f->n + action->peer]);
+		f->edges[r * f->n + action->peer] = true;
+		f->hops[f->count] = (struct hop) { .from = r, .to = action->peer };
+		memcpy(f->hops[f->count++].message, action->message, sizeof(action->message));
+		f->sent++;
+	}
+}
+
+static void flood_open(struct flood *f, uint32_t n)
+{
+	struct rb_partial_config config = { .rank_count = n, .depth = 1, .limited = true };
+
+	*f = (struct flood) { .n = n };
+	f->hops = calloc((size_t)n * 16, sizeof(*f->hops));
+	f->edges = calloc((size_t)n * n, sizeof(*f->edges));
+	ck_assert(f->hops != NULL && f->edges != NULL);
+	for (config.rank = 0; config.rank < n; config.rank++) {
+		f->machines[config.rank] = malloc(rb_partial_bytes(&config));
+		ck_assert_ptr_nonnull(f->machines[config.rank]);
+		ck_assert_int_eq(rb_partial_init(f->machines[config.rank], &config), RUBATO_OK);
+	}
+}
+
+static void flood_close(struct flood *f)
+{
+	for (uint32_t r = 0; r < f->n; r++)
+		free(f->machines[r]);
+	free(f->hops);
+	free(f->edges);
+}
+
+static void flood_commit(struct flood *f, uint32_t r)
+{
+	struct rb_protocol_event event = { .kind = RB_PROTOCOL_START, .value = RB_PARTIAL_COMMIT };
+
+	flood_event(f, r, &event);
+}
+
+static void flood_deliver(struct flood *f, uint32_t at)
+{
+	struct rb_protocol_event event = { .kind = RB_PROTOCOL_MESSAGE, .peer = f->hops[at].from };
+	uint32_t to = f->hops[at].to;
+
+	memcpy(event.message, f->hops[at].message, sizeof(event.message));
+	f->hops[at] = f->hops[--f->count];
+	flood_event(f, to, &event);
+}
+
+static uint32_t levels(uint32_t n)
+{
+	uint32_t l = 0;
+
+	while (1u << l < n)
+		l++;
+	return l;
+}
+
+static void flood_check(const struct flood *f)
+{
+	for (uint32_t r = 0; r < f->n; r++)
+		ck_assert_msg(rb_partial_phase(f->machines[r]) == RB_PARTIAL_EXCHANGING,
+			      "%u ranks: rank %u was not told", f->n, r);
+	ck_assert_uint_le(f->sent, f->n * levels(f->n));
+}
+
+/* All messages of a step arrive before any of the next: returns the steps. */
+static uint32_t flood_steps(uint32_t n, const uint32_t *openers, uint32_t opener_count)
+{
+	struct flood f;
+	uint32_t steps = 0;
+
+	flood_open(&f, n);
+	for (uint32_t i = 0; i < opener_count; i++)
+		flood_commit(&f, openers[i]);
+	for (; f.count > 0; steps++) {
+		uint32_t begun = f.count;
+		struct hop *hops = malloc(begun * sizeof(*hops));
+
+		ck_assert_ptr_nonnull(hops);
+		memcpy(hops, f.hops, begun * sizeof(*hops));
+		f.count = 0;
+		for (uint32_t i = 0; i < begun; i++) {
+			struct rb_protocol_event event = { .kind = RB_PROTOCOL_MESSAGE,
+							   .peer = hops[i].from };
+
+			memcpy(event.message, hops[i].message, sizeof(event.message));
+			flood_event(&f, hops[i].to, &event);
+		}
+		free(hops);
+	}
+	flood_check(&f);
+	flood_close(&f);
+	return steps;
+}
+
+START_TEST(activation_takes_log2_steps_for_every_rank_count_and_opener)
+{
+	for (uint32_t n = 1; n <= 64; n++)
+		for (uint32_t opener = 0; opener < n; opener++)
+			ck_assert_uint_le(flood_steps(n, &opener, 1), levels(n));
+	for (uint32_t opener = 0; opener < 1024; opener += 341)
+		ck_assert_uint_eq(flood_steps(1024, &opener, 1), 10);
+}
+END_TEST
+
+START_TEST(activation_reaches_all_from_any_openers_in_any_order)
+{
+	struct rb_rng rng = { 7 };
+	uint32_t rounds = effort_wanted() == EFFORT_SHORT ? 1 : 8;
+
+	for (uint32_t n = 1; n <= 64; n++)
+		for (uint32_t i = 0; i < 20 * rounds; i++) {
+			uint32_t openers = 1 + (uint32_t)rb_rng_below(&rng, n);
+			struct flood f;
+
+			flood_open(&f, n);
+			while (openers > 0 || f.count > 0) {
+				bool opens = openers > 0 && (f.count == 0 || rb_rng_below(&rng, 3));
+				uint32_t r = (uint32_t)rb_rng_below(&rng, n);
+
+				openers -= opens;
+				if (!opens)
+					flood_deliver(&f, (uint32_t)rb_rng_below(&rng, f.count));
+				else if (rb_partial_counts(f.machines[r]).produced == 0)
+					flood_commit(&f, r);
+			}
+			if (f.sent > 0 || n == 1)
+				flood_check(&f);
+			flood_close(&f);
+		}
+}
+END_TEST
+
+/* ---- One machine by hand ---- */
+
+static struct rb_partial *machine_of(const struct rb_partial_config *config)
+{
+	struct rb_partial *machine = malloc(rb_partial_bytes(config));
+
+	ck_assert_ptr_nonnull(machine);
+	ck_assert_int_eq(rb_partial_init(machine, config), RUBATO_OK);
+	return machine;
+}
+
+START_TEST(late_contributions_open_nothing)
+{
+	/* Rank 0 of 3: it is the root of round 3, which it is late for three times. */
+	struct rb_partial_config config = {
+		.rank_count = 3, .policy = RB_POLICY_QUORUM, .quorum = 2, .depth = 4
+	};
+	struct rb_partial *m = machine_of(&config);
+	struct rb_protocol_event event = { .kind = RB_PROTOCOL_START, .value = RB_PARTIAL_COMMIT };
+	struct rb_partial_commit c = { .step = 0 };
+	struct rb_protocol_actions actions = { .count = 0 };
+
+	for (uint64_t round = 0; round < 3; round++) { /* It takes part with nothing. */
+		struct rb_protocol_event activate = { .kind = RB_PROTOCOL_MESSAGE, .peer = 2 };
+		struct rb_protocol_event run = { .kind = RB_PROTOCOL_RUN_DONE };
+		struct rb_partial_message text = { .kind = RB_PARTIAL_MESSAGE_ACTIVATE,
+						   .round = round };
+
+		memcpy(activate.message, &text, sizeof(text));
+		actions.count = 0;
+		rb_partial_protocol.step(m, &activate, &actions);
+		ck_assert_int_eq(rb_partial_phase(m), RB_PARTIAL_EXCHANGING);
+		for (uint32_t r = 0; r < 3; r++)
+			rb_partial_records(m)[r] = (struct rb_partial_record) { .round = round };
+		for (uint64_t which = RB_PARTIAL_EXCHANGE; which <= RB_PARTIAL_REDUCE; which++) {
+			run.value = round * RB_PARTIAL_RUNS + which;
+			actions.count = 0;
+			rb_partial_protocol.step(m, &run, &actions);
+		}
+		ck_assert_uint_eq(rb_partial_round(m), round + 1);
+	}
+	for (; c.step < 3; c.step++) { /* What it was late with: nothing is told to anyone. */
+		memcpy(event.message, &c, sizeof(c));
+		actions.count = 0;
+		rb_partial_protocol.step(m, &event, &actions);
+		ck_assert_uint_eq(actions.count, 0);
+		ck_assert(!rb_partial_ready(m));
+		ck_assert_int_eq(rb_partial_verdict(m),
+				 c.step == 0 ? RB_PARTIAL_TAKE : RB_PARTIAL_MERGE);
+	}
+	for (uint32_t i = 0; i < 2; i++) {
+		event.value = RB_PARTIAL_MERGED;
+		rb_partial_protocol.step(m, &event, &actions);
+	}
+	ck_assert_uint_eq(actions.count, 0);
+	memcpy(event.message, &c, sizeof(c)); /* Number 3 is for round 3. */
+	event.value = RB_PARTIAL_COMMIT;
+	rb_partial_protocol.step(m, &event, &actions);
+	ck_assert(rb_partial_ready(m));
+	ck_assert_uint_eq(rb_partial_counts(m).pending, 4);
+	free(m);
+}
+END_TEST
+
+/* Takes one machine through a round. */
+static void turn(struct rb_partial *m, uint32_t n, uint64_t round)
+{
+	struct rb_protocol_event event = { .kind = RB_PROTOCOL_START, .value = RB_PARTIAL_COMMIT };
+	struct rb_partial_commit c = { .step = round };
+	struct rb_protocol_actions actions = { .count = 0 };
+
+	memcpy(event.message, &c, sizeof(c));
+	rb_partial_protocol.step(m, &event, &actions);
+	for (uint32_t r = 0; r < n; r++)
+		rb_partial_records(m)[r] = (struct rb_partial_record) { .round = round };
+	event.kind = RB_PROTOCOL_RUN_DONE;
+	for (uint64_t which = RB_PARTIAL_EXCHANGE; which <= RB_PARTIAL_REDUCE; which++) {
+		event.value = round * RB_PARTIAL_RUNS + which;
+		actions.count = 0;
+		rb_partial_protocol.step(m, &event, &actions);
+	}
+	ck_assert_uint_eq(rb_partial_round(m), round + 1);
+}
+
+/* Averages within groups, m times for n = s^m: every rank's share of every model is 1 / n. */
+static void rotate(uint32_t n, uint32_t s, uint32_t m)
+{
+	struct rb_partial_config config = {
+		.rank_count = n, .policy = RB_POLICY_WAGMA, .group = s, .depth = 1
+	};
+	double *share = calloc((size_t)n * n, sizeof(*share)), *next;
+	uint32_t *ranks = calloc(n, sizeof(*ranks));
+
+	ck_assert(share != NULL && ranks != NULL);
+	for (uint32_t r = 0; r < n; r++)
+		share[r * n + r] = 1;
+	for (uint32_t t = 0; t < m; t++) {
+		next = calloc((size_t)n * n, sizeof(*next));
+		ck_assert_ptr_nonnull(next);
+		for (config.rank = 0; config.rank < n; config.rank++) {
+			struct rb_partial *machine = machine_of(&config);
+
+			for (uint64_t round = 0; round < t; round++)
+				turn(machine, n, round);
+			ck_assert_uint_eq(rb_partial_members(machine, ranks), s);
+			for (uint32_t i = 0; i < s; i++)
+				for (uint32_t j = 0; j < n; j++)
+					next[config.rank * n + j] += share[ranks[i] * n + j] / s;
+			free(machine);
+		}
+		free(share);
+		share = next;
+	}
+	for (uint32_t i = 0; i < n * n; i++)
+		ck_assert_double_eq_tol(share[i], 1.0 / n, 1e-12);
+	free(share);
+	free(ranks);
+}
+
+START_TEST(groups_rotate_until_all_have_equal_shares)
+{
+	rotate(2, 2, 1);
+	rotate(4, 2, 2);
+	rotate(8, 2, 3);
+	rotate(64, 2, 6);
+	rotate(9, 3, 2);
+	rotate(27, 3, 3);
+	rotate(16, 4, 2);
+	rotate(64, 8, 2);
+	rotate(5, 5, 1);
+}
+END_TEST
+
+START_TEST(impossible_settings_are_named)
+{
+	static const struct {
+		struct rb_partial_config config;
+		const char *word;
+	} cases[] = {
+		{ { .rank_count = 0, .depth = 1 }, "rank" },
+		{ { .rank = 3, .rank_count = 3, .depth = 1 }, "rank" },
+		{ { .rank_count = 3 }, "depth" },
+		{ { .rank_count = 3, .depth = 1, .policy = RB_POLICY_QUORUM }, "quorum" },
+		{ { .rank_count = 3, .depth = 1, .policy = RB_POLICY_QUORUM, .quorum = 4 },
+		  "quorum" },
+		{ { .rank_count = 3, .depth = 1, .policy = RB_POLICY_WAGMA, .group = 2 }, "group" },
+		{ { .rank_count = 3, .depth = 1, .policy = (enum rb_policy)6 }, "policy" },
+		{ { .rank_count = 3, .depth = 1, .late = (enum rb_late)3 }, "late" },
+		{ { .rank_count = 3, .depth = 1, .window_ns = UINT64_MAX }, "window" },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		void *machine = malloc(4096);
+
+		ck_assert_int_eq(rb_partial_init(machine, &cases[i].config), RUBATO_ERR_ARGUMENT);
+		ck_assert_ptr_nonnull(strstr(rubato_error_text(), cases[i].word));
+		free(machine);
+	}
+}
+END_TEST
+
+/* ---- Worlds ---- */
 
 /* RUBATO_TEST_SEED=n runs that one world. */
 START_TEST(laws_hold_in_all_worlds)
@@ -38,6 +366,11 @@ int main(void)
 	TCase *tc = tcase_create("partial");
 
 	tcase_set_timeout(tc, 600);
+	tcase_add_test(tc, activation_takes_log2_steps_for_every_rank_count_and_opener);
+	tcase_add_test(tc, activation_reaches_all_from_any_openers_in_any_order);
+	tcase_add_test(tc, late_contributions_open_nothing);
+	tcase_add_test(tc, groups_rotate_until_all_have_equal_shares);
+	tcase_add_test(tc, impossible_settings_are_named);
 	tcase_add_test(tc, laws_hold_in_all_worlds);
 	return check_main("partial", tc);
 }

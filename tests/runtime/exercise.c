@@ -574,6 +574,8 @@ rubato_status exercise_run(rubato_comm *comm, const struct exercise *e, uint64_t
 	shape_of(e, rubato_rank(comm), rubato_size(comm), s);
 	err = rubato_set_algorithm(comm, e->kind, e->algorithm);
 	if (err == RUBATO_OK)
+		err = rubato_set_accumulate(comm, e->accumulate);
+	if (err == RUBATO_OK)
 		err = buffers_make(comm, e, s, &b);
 	if (err == RUBATO_OK)
 		err = calls_run(comm, e, s, &b, hash);

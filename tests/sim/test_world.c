@@ -408,20 +408,21 @@ END_TEST
 
 struct stepper {
 	struct program_rank *r;
-	uint64_t count, at_ns[8];
+	uint64_t wanted_ns, count, at_ns[8];
 };
 
-static void note_time(void *arg)
+static uint64_t note_time(void *arg)
 {
 	struct stepper *s = arg;
 
-	if (rb_transport_sim.poll(s->r->ep) != NULL)
+	if (rb_transport_sim.poll(s->r->ep) != NULL || program_now(s->r) == s->wanted_ns)
 		s->at_ns[s->count++ % 8] = program_now(s->r);
+	return program_now(s->r) < s->wanted_ns ? s->wanted_ns : UINT64_MAX;
 }
 
 static rubato_status work_and_progress(struct program_rank *r)
 {
-	struct stepper s = { r, 0, { 0 } };
+	struct stepper s = { r, 4200, 0, { 0 } };
 	struct rb_request q[2];
 
 	if (r->rank == 0) {
@@ -436,9 +437,10 @@ static rubato_status work_and_progress(struct program_rank *r)
 	rb_transport_sim.drive(r->ep, note_time, &s);
 	rb_transport_sim.sleep(r->ep, 9000);
 	ck_assert_uint_eq(program_now(r), 9000);
-	ck_assert_uint_eq(s.count, 2);
+	ck_assert_uint_eq(s.count, 3);
 	ck_assert_uint_eq(s.at_ns[0], 3100);
-	ck_assert_uint_eq(s.at_ns[1], 5100);
+	ck_assert_uint_eq(s.at_ns[1], 4200); /* Asked for. */
+	ck_assert_uint_eq(s.at_ns[2], 5100);
 	return RUBATO_OK;
 }
 

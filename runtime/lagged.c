@@ -1,0 +1,311 @@
+/*
+ * lagged.c -- lagged allreduce: step j's gradients are applied at step j + lag, while they are
+ * reduced in the background (LAGA: Hakimi et al., ICDM 2021).
+ *
+ * There are lag + 1 slots, used in turn: slot k mod (lag + 1) is accumulated into, becomes begin
+ * number k, is collected, and only then comes round again. Each has a persistent allreduce of its
+ * vector, out of place, so that the lent result outlives the accumulation that follows, and one of
+ * its weight, started with it. An average is divided by the true sum of weights, which is known
+ * when the result is collected.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/comm.h"
+
+struct slot {
+	void *in, *out;
+	rubato_op *data, *weight;
+	int64_t weights[2]; /* This rank's, and the sum. */
+	bool clean;         /* Nothing was accumulated since it came round. */
+};
+
+struct rubato_lagged {
+	struct rubato_comm *comm;
+	uint64_t count;
+	rubato_type type;
+	rubato_operator op;
+	uint32_t slot_count;
+	uint64_t begun, collected; /* Numbers of the next begin and of the next to collect. */
+	rb_reduce_fn reduce;
+	struct slot *slots;
+};
+
+static struct slot *slot_of(struct rubato_lagged *l, uint64_t number)
+{
+	return &l->slots[number % l->slot_count];
+}
+
+static uint64_t bytes_of(const struct rubato_lagged *l)
+{
+	return l->count * rubato_type_bytes(l->type);
+}
+
+/* ---- Creation ---- */
+
+static rubato_status arguments_check(uint64_t count, rubato_type type, rubato_operator op,
+				     uint32_t lag)
+{
+	const char *name = rubato_type_name(type);
+
+	if (rubato_type_bytes(type) == 0 || strstr(name, "float") == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged: type %s is not a floating type", name);
+	if (op != RUBATO_SUM && op != RUBATO_AVG)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged: operator %s: sum and avg only",
+			       rubato_operator_name(op));
+	if (lag < 1 || lag > 1024)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged: lag %u is not in 1 .. 1024", lag);
+	if (count > (UINT64_MAX / 2) / rubato_type_bytes(type))
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged: %llu elements do not fit memory",
+			       (unsigned long long)count);
+	return RUBATO_OK;
+}
+
+static rubato_status slot_make(struct rubato_lagged *l, struct slot *slot)
+{
+	size_t bytes = (size_t)bytes_of(l);
+
+	slot->clean = true;
+	RB_TRY(rubato_alloc(l->comm, bytes, &slot->in));
+	RB_TRY(rubato_alloc(l->comm, bytes, &slot->out));
+	RB_TRY(rubato_op_allreduce(l->comm, slot->in, slot->out, l->count, l->type, RUBATO_SUM,
+				   &slot->data));
+	return rubato_op_allreduce(l->comm, &slot->weights[0], &slot->weights[1], 1, RUBATO_INT64,
+				   RUBATO_SUM, &slot->weight);
+}
+
+rubato_status rubato_lagged_create(rubato_comm *comm, uint64_t count, rubato_type type,
+				   rubato_operator op, uint32_t lag, rubato_lagged **lagged)
+{
+	rubato_status err = RUBATO_OK;
+	struct rubato_lagged *l;
+
+	if (comm == NULL || lagged == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged: NULL");
+	RB_TRY(arguments_check(count, type, op, lag));
+	l = calloc(1, sizeof(*l));
+	if (l == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "lagged: %zu bytes", sizeof(*l));
+	l->comm = comm;
+	l->count = count;
+	l->type = type;
+	l->op = op;
+	l->slot_count = lag + 1;
+	l->reduce = rb_reduce_best();
+	l->slots = calloc(l->slot_count, sizeof(*l->slots));
+	if (l->slots == NULL)
+		err = RB_FAIL(RUBATO_ERR_MEMORY, "lagged: %u buffers", l->slot_count);
+	for (uint32_t i = 0; err == RUBATO_OK && i < l->slot_count; i++)
+		err = slot_make(l, &l->slots[i]);
+	if (err != RUBATO_OK) {
+		char text[256];
+
+		(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+		(void)rubato_lagged_free(l);
+		return RB_FAIL(err, "%s", text);
+	}
+	*lagged = l;
+	return RUBATO_OK;
+}
+
+/* Those in flight end first: their buffers are others' to read and write until then. */
+static rubato_status flights_end(struct rubato_lagged *l)
+{
+	rubato_status err = RUBATO_OK;
+
+	for (; l->collected < l->begun; l->collected++) {
+		struct slot *slot = slot_of(l, l->collected);
+
+		if (err == RUBATO_OK)
+			err = rubato_wait(slot->data, RUBATO_TIMEOUT_DEFAULT);
+		if (err == RUBATO_OK)
+			err = rubato_wait(slot->weight, RUBATO_TIMEOUT_DEFAULT);
+		if (err != RUBATO_OK) { /* Cancelling poisons, so the rest ends at once. */
+			(void)rubato_cancel(slot->data);
+			(void)rubato_cancel(slot->weight);
+		}
+	}
+	return err;
+}
+
+rubato_status rubato_lagged_free(rubato_lagged *l)
+{
+	rubato_status err;
+	char text[256];
+
+	if (l == NULL)
+		return RUBATO_OK;
+	err = flights_end(l);
+	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+	for (uint32_t i = 0; l->slots != NULL && i < l->slot_count; i++) {
+		struct slot *slot = &l->slots[i];
+
+		rubato_op_free(slot->data);
+		rubato_op_free(slot->weight);
+		if (err != RUBATO_OK)
+			continue; /* Peers may still write there: finalize frees it. */
+		(void)rubato_free(l->comm, slot->in);
+		(void)rubato_free(l->comm, slot->out);
+	}
+	free(l->slots);
+	free(l);
+	return err == RUBATO_OK ? RUBATO_OK : RB_FAIL(err, "%s", text);
+}
+
+/* ---- Accumulation ---- */
+
+static rubato_status slot_open(struct rubato_lagged *l, struct slot **slot)
+{
+	if (l->begun - l->collected == l->slot_count)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT,
+			       "lagged: %u allreduces are in flight already: collect first",
+			       l->slot_count);
+	*slot = slot_of(l, l->begun);
+	if ((*slot)->clean)
+		(*slot)->weights[0] = 0;
+	return RUBATO_OK;
+}
+
+static void slot_zero(struct rubato_lagged *l, struct slot *slot)
+{
+	if (slot->clean)
+		memset(slot->in, 0, (size_t)bytes_of(l));
+	slot->clean = false;
+}
+
+rubato_status rubato_lagged_acquire(rubato_lagged *l, void **buffer)
+{
+	struct slot *slot;
+
+	if (l == NULL || buffer == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged acquire: NULL");
+	RB_TRY(slot_open(l, &slot));
+	slot_zero(l, slot);
+	*buffer = slot->in;
+	return RUBATO_OK;
+}
+
+rubato_status rubato_lagged_accumulate(rubato_lagged *l, const void *gradient, uint64_t weight)
+{
+	struct slot *slot;
+
+	if (l == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged accumulate: NULL");
+	if (weight > INT64_MAX / 2)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged accumulate: weight %llu",
+			       (unsigned long long)weight);
+	RB_TRY(slot_open(l, &slot));
+	if (gradient != NULL && l->count > 0) {
+		const void *operands[2] = { slot->in, gradient };
+		const struct rb_reduce sum = { .type = l->type,
+					       .op = RUBATO_SUM,
+					       .to = slot->in,
+					       .from = operands,
+					       .from_count = 2,
+					       .count = l->count };
+
+		if (slot->clean)
+			memcpy(slot->in, gradient, (size_t)bytes_of(l));
+		else
+			l->reduce(&sum);
+		slot->clean = false;
+	}
+	slot->weights[0] += (int64_t)weight;
+	return RUBATO_OK;
+}
+
+/* ---- Begin and collect ---- */
+
+rubato_status rubato_lagged_begin(rubato_lagged *l)
+{
+	struct slot *slot;
+
+	if (l == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged begin: NULL");
+	RB_TRY(slot_open(l, &slot));
+	slot_zero(l, slot);
+	RB_TRY(rubato_start(slot->data));
+	RB_TRY(rubato_start(slot->weight));
+	slot->clean = true;
+	l->begun++;
+	return RUBATO_OK;
+}
+
+rubato_status rubato_lagged_test(rubato_lagged *l, bool *done)
+{
+	bool data, weight;
+	struct slot *slot;
+
+	if (l == NULL || done == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged test: NULL");
+	if (l->collected == l->begun) {
+		*done = true;
+		return RUBATO_OK;
+	}
+	slot = slot_of(l, l->collected);
+	RB_TRY(rubato_test(slot->data, &data));
+	RB_TRY(rubato_test(slot->weight, &weight));
+	*done = data && weight;
+	return RUBATO_OK;
+}
+
+static rubato_status divide(struct rubato_lagged *l, const struct slot *slot)
+{
+	const uint64_t weight = (uint64_t)slot->weights[1];
+	const void *operand = slot->out;
+	const struct rb_reduce quotient = { .type = l->type,
+					    .op = RUBATO_AVG,
+					    .final_count = (uint32_t)weight,
+					    .to = slot->out,
+					    .from = &operand,
+					    .from_count = 1,
+					    .count = l->count };
+
+	if (weight > UINT32_MAX)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged: a sum of weights of %llu is too large",
+			       (unsigned long long)weight);
+	if (weight == 0)
+		memset(slot->out, 0, (size_t)bytes_of(l));
+	else if (weight > 1)
+		l->reduce(&quotient);
+	return RUBATO_OK;
+}
+
+static rubato_status next_take(struct rubato_lagged *l, const void **result, uint64_t *weight,
+			       uint64_t timeout_ns)
+{
+	struct slot *slot = slot_of(l, l->collected);
+
+	RB_TRY(rubato_wait(slot->data, timeout_ns));
+	RB_TRY(rubato_wait(slot->weight, timeout_ns));
+	if (l->op == RUBATO_AVG)
+		RB_TRY(divide(l, slot));
+	l->collected++;
+	*result = slot->out;
+	if (weight != NULL)
+		*weight = (uint64_t)slot->weights[1];
+	return RUBATO_OK;
+}
+
+rubato_status rubato_lagged_collect(rubato_lagged *l, const void **result, uint64_t *weight,
+				    uint64_t timeout_ns)
+{
+	if (l == NULL || result == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged collect: NULL");
+	if (l->collected + l->slot_count <= l->begun)
+		return next_take(l, result, weight, timeout_ns);
+	*result = NULL;
+	return RUBATO_OK;
+}
+
+rubato_status rubato_lagged_flush(rubato_lagged *l, const void **result, uint64_t *weight,
+				  uint64_t timeout_ns)
+{
+	if (l == NULL || result == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged flush: NULL");
+	if (l->collected < l->begun)
+		return next_take(l, result, weight, timeout_ns);
+	*result = NULL;
+	return RUBATO_OK;
+}

@@ -1,0 +1,130 @@
+/*
+ * partial.h -- what the files of the partial allreduce share: partial_create.c (making and ending),
+ * partial.c (what applications call), partial_run.c (what the protocol machine asks for).
+ *
+ * One slab of memory per rank, whose address all know, cut into buffers of one vector:
+ *
+ *   0 .. 3   contributions: leased, pending, the round's, retained (the round before's)
+ *   4        the operator's identity, for rounds that find nothing pending
+ *   5 ..     results; the last one is followed by the algorithm's scratch
+ *
+ * Records carry the numbers of the buffers that a rank brings to a round, so that peers find them.
+ */
+#ifndef RB_RUNTIME_PARTIAL_H
+#define RB_RUNTIME_PARTIAL_H
+
+#include "collectives/partial.h"
+#include "runtime/comm.h"
+#include "runtime/plug.h"
+
+#define RB_PARTIAL_CONTRIBUTIONS 4u
+#define RB_PARTIAL_IDENTITY 4u
+#define RB_PARTIAL_RESULTS 5u /* The first one's buffer. */
+#define RB_PARTIAL_NONE UINT32_MAX
+#define RB_PARTIAL_NO_ROUND UINT64_MAX
+
+struct rb_partial_result { /* A completed round, or the running one's target. */
+	uint64_t round;
+	uint32_t buffer;
+	struct rb_partial_record *records; /* As they were exchanged. */
+	bool *member;                      /* Per rank: in this result. */
+	rubato_round summary;
+};
+
+struct rb_partial_load { /* What a contribution buffer holds. */
+	uint32_t buffer;
+	rubato_contribution what;
+};
+
+struct rb_partial_transfer { /* One message of a fetched or served result. */
+	struct rb_slot *slot;
+	struct rubato_partial *partial;
+	bool fetching;
+	struct rb_partial_transfer *next;
+};
+
+struct rubato_partial {
+	struct rubato_comm *comm;
+	struct rubato_partial *next; /* comm->partials */
+	rubato_partial_options options;
+	uint64_t count, bytes; /* Of a vector. */
+	rubato_type type;
+	rubato_operator op;
+	rb_reduce_fn reduce_fn;
+
+	struct rb_plug plug;
+	struct rb_partial *machine;
+	struct rb_partial_config config;
+	uint32_t exchange_id, reduce_id, farewell_id; /* In tags. */
+
+	/* Memory. */
+	struct rb_memory *slab;
+	uint64_t stride;
+	uint8_t **bases; /* Per rank: its slab as mapped here. */
+
+	/* Contributions. `leased` belongs to the application's thread, the rest is under the lock.
+	 */
+	uint32_t lease; /* Always one: the next to be written into. */
+	bool leased;
+	struct rb_partial_load pending, joined;
+	uint32_t retained;
+
+	/* Results. */
+	uint32_t result_count;
+	struct rb_partial_result *results, *out; /* out: of the running round. */
+	struct rb_partial_result *lent, *newest;
+	rubato_contribution *lent_ranks;
+	uint64_t collected; /* The next round to deliver; own: the one to deliver. */
+	bool own_due;
+	uint64_t collected_all_at; /* Free: rounds joined here when all that ran were released. */
+	uint64_t base_round, base_step; /* Aligned: number base_step is for base_round. */
+	bool based;
+
+	/* Runs. */
+	struct rb_run exchange, reduce;
+	struct rb_plan *exchange_plan;
+	void *exchange_scratch;
+	struct rb_plan *plan, **group_plans; /* Of all ranks; of a group, by position in it. */
+	struct rb_peer_buffers *peers;       /* By position among the members. */
+	uint32_t *members, member_count;
+	struct rb_partial_transfer *transfers;
+	uint32_t fetches; /* Of those, not here yet. */
+	uint64_t fetch_value;
+
+	/* How it goes. */
+	uint64_t committed, last_step, merged, drains;
+	bool draining, left, freeing, over, in_flight;
+	rubato_status status; /* Once over. */
+	bool changed;         /* A waiting application looks again. */
+	uint64_t work_since_ns, phase_since_ns, phase_ns[4], rounds, full_rounds;
+	enum rb_partial_phase phase;
+	bool full; /* The running round. */
+};
+
+static inline void *rb_partial_buffer(const struct rubato_partial *p, uint32_t index)
+{
+	return p->slab->base + p->stride * index;
+}
+
+/* ---- partial_run.c: under the lock ---- */
+
+extern const struct rb_protocol rb_partial_plugged; /* The machine, with what is done at once. */
+void rb_partial_carry_out(struct rb_engine *engine, struct rb_plug *plug, uint64_t value,
+			  uint32_t peer);
+void rb_partial_told(struct rb_engine *engine, struct rb_plug *plug, uint64_t value,
+		     rubato_status status);
+void rb_partial_call(struct rubato_partial *p, enum rb_partial_call call, const void *argument,
+		     size_t argument_bytes);
+/* Ends what is under way here; nothing of ours is posted afterwards. */
+void rb_partial_quiet(struct rubato_partial *p);
+/* into = op(into, from), or op(from, into). */
+void rb_partial_merge(struct rubato_partial *p, uint32_t into, uint32_t from, bool from_first);
+uint32_t rb_partial_free_contribution(const struct rubato_partial *p);
+/* Rounds to come are not for this rank's application: none need wait for it to collect them. */
+bool rb_partial_uninterested(const struct rubato_partial *p);
+
+/* ---- partial.c ---- */
+
+void rb_partial_identity(const struct rubato_partial *p, void *buffer);
+
+#endif

@@ -1,0 +1,590 @@
+/*
+ * partial_create.c -- makes partial allreduces, and ends them.
+ *
+ * Making: every rank tells the others its options, which must agree, and where its slab is. Ending:
+ * all ranks drain once more, which leaves no round that anyone could wait for; a barrier says that
+ * all are here, and a second one that nobody touches anybody's memory any more.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "runtime/partial.h"
+
+#define DEPTH_DEFAULT 8u
+#define DEPTH_MAX 4096u
+#define RESULTS_MIN 3u /* The newest, one that is lent, and the running round's. */
+
+/* ---- Options ---- */
+
+enum word { /* What ranks tell each other. */
+	    WORD_STATUS,
+	    WORD_SLAB,
+	    WORD_COUNT,
+	    WORD_TYPE,
+	    WORD_OPERATOR,
+	    WORD_POLICY,
+	    WORD_ROUNDS,
+	    WORD_LATE,
+	    WORD_COLLECTION,
+	    WORD_NORMALISE,
+	    WORD_QUORUM,
+	    WORD_GROUP,
+	    WORD_DEADLINE,
+	    WORD_WINDOW,
+	    WORD_DEPTH,
+	    WORD_FULL_EVERY,
+	    WORD_MAX_ABSENCE,
+	    WORD_SEED,
+	    WORDS
+};
+
+static const char *const word_names[WORDS] = {
+	"status",      "slab",      "count",      "type",       "operator",    "policy",
+	"rounds",      "late",      "collection", "normalise",  "quorum",      "group",
+	"deadline_ns", "window_ns", "depth",      "full_every", "max_absence", "seed",
+};
+
+static void words_fill(const struct rubato_partial *p, uint64_t words[WORDS])
+{
+	const rubato_partial_options *o = &p->options;
+
+	words[WORD_COUNT] = p->count;
+	words[WORD_TYPE] = (uint64_t)p->type;
+	words[WORD_OPERATOR] = (uint64_t)p->op;
+	words[WORD_POLICY] = (uint64_t)o->policy;
+	words[WORD_ROUNDS] = (uint64_t)o->rounds;
+	words[WORD_LATE] = (uint64_t)o->late;
+	words[WORD_COLLECTION] = (uint64_t)o->collection;
+	words[WORD_NORMALISE] = (uint64_t)o->normalise;
+	words[WORD_QUORUM] = o->quorum;
+	words[WORD_GROUP] = o->group;
+	words[WORD_DEADLINE] = o->deadline_ns;
+	words[WORD_WINDOW] = o->window_ns;
+	words[WORD_DEPTH] = o->depth;
+	words[WORD_FULL_EVERY] = o->full_every;
+	words[WORD_MAX_ABSENCE] = o->max_absence;
+	words[WORD_SEED] = o->seed;
+}
+
+static rubato_status options_check(const struct rubato_partial *p)
+{
+	const rubato_partial_options *o = &p->options;
+	uint64_t element = rubato_type_bytes(p->type);
+
+	if (element == 0)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: unknown type %d", (int)p->type);
+	if ((unsigned)p->op >= RUBATO_OPERATOR_COUNT)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: unknown operator %d", (int)p->op);
+	if (p->count > (UINT64_MAX / 2) / element / (DEPTH_MAX + 8))
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: %llu elements do not fit memory",
+			       (unsigned long long)p->count);
+	if ((unsigned)o->policy > RUBATO_POLICY_WAGMA)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: policy %d", (int)o->policy);
+	if ((unsigned)o->rounds > RUBATO_ROUNDS_FREE)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: rounds %d", (int)o->rounds);
+	if ((unsigned)o->late > RUBATO_LATE_DROP)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: late %d", (int)o->late);
+	if ((unsigned)o->collection > RUBATO_COLLECT_LATEST)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: collection %d", (int)o->collection);
+	if ((unsigned)o->normalise > RUBATO_BY_WEIGHT)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: normalise %d", (int)o->normalise);
+	if (o->depth > DEPTH_MAX)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: depth %u is more than %u", o->depth,
+			       DEPTH_MAX);
+	if (o->zeroed > 1)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: zeroed %u", o->zeroed);
+	return RUBATO_OK;
+}
+
+static void options_default(struct rubato_partial *p)
+{
+	rubato_partial_options *o = &p->options;
+	uint32_t n = p->comm->engine.rank_count;
+
+	if (o->quorum == 0)
+		o->quorum = (n + 1) / 2;
+	if (o->group == 0)
+		o->group = n;
+	if (o->depth == 0)
+		o->depth = DEPTH_DEFAULT;
+	p->config = (struct rb_partial_config) {
+		.rank = p->comm->engine.rank,
+		.rank_count = n,
+		.policy = (enum rb_policy)o->policy, /* The same numbers. */
+		.quorum = o->quorum,
+		.group = o->group,
+		.deadline_ns = o->deadline_ns,
+		.window_ns = o->window_ns,
+		.late = (enum rb_late)o->late,
+		.free_rounds = o->rounds == RUBATO_ROUNDS_FREE,
+		.limited = o->collection != RUBATO_COLLECT_LATEST,
+		.depth = o->depth,
+		.full_every = o->full_every,
+		.max_absence = o->max_absence,
+		.seed = o->seed,
+	};
+}
+
+/* ---- Memory and plans ---- */
+
+static rubato_status plan_make(struct rubato_partial *p, uint32_t rank, uint32_t rank_count,
+			       struct rb_plan **plan)
+{
+	struct rb_choice_facts facts = p->comm->facts;
+	int forced = p->comm->forced[RB_KIND_ALLREDUCE];
+	uint32_t element_bytes = (uint32_t)rubato_type_bytes(p->type);
+	struct rb_plan_key key = { .count = p->count,
+				   .kind = RB_KIND_ALLREDUCE,
+				   .element_bytes = (uint8_t)element_bytes };
+	struct rb_choice choice;
+
+	facts.rank_count = rank_count;
+	if (facts.node_ranks > rank_count)
+		facts.node_ranks = rank_count;
+	RB_TRY(rb_choose(&facts, RB_KIND_ALLREDUCE, p->count, element_bytes, forced, &choice));
+	key.algorithm = choice.algorithm;
+	if (rb_algorithms[key.algorithm].flags & RB_SCHEDULE_PUT)
+		key.algorithm = choice.staged;
+	RB_TRY(rb_plan_make(&key, NULL, &choice, rank, rank_count, plan));
+	return rb_run_init(&p->reduce, *plan);
+}
+
+/* Words in plain memory: by messages. */
+static rubato_status exchange_plan_make(struct rubato_partial *p)
+{
+	const struct rb_engine *engine = &p->comm->engine;
+	struct rb_plan_key key = { .count = RB_PARTIAL_RECORD_WORDS,
+				   .kind = RB_KIND_ALLGATHER,
+				   .element_bytes = 8 };
+	uint32_t mapped = RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_MAPPED_SCRATCH | RB_SCHEDULE_PUT;
+	struct rb_choice choice;
+
+	RB_TRY(rb_choose(&p->comm->facts, RB_KIND_ALLGATHER,
+			 (uint64_t)RB_PARTIAL_RECORD_WORDS * engine->rank_count, 8, -1, &choice));
+	key.algorithm = choice.staged;
+	RB_ASSERT((rb_algorithms[key.algorithm].flags & mapped) == 0);
+	RB_TRY(rb_plan_make(&key, NULL, &choice, engine->rank, engine->rank_count,
+			    &p->exchange_plan));
+	if (p->exchange_plan->scratch_bytes > 0 &&
+	    posix_memalign(&p->exchange_scratch, 64, p->exchange_plan->scratch_bytes) != 0)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "partial: scratch of %llu bytes",
+			       (unsigned long long)p->exchange_plan->scratch_bytes);
+	return rb_run_init(&p->exchange, p->exchange_plan);
+}
+
+static rubato_status plans_make(struct rubato_partial *p)
+{
+	uint32_t n = p->config.rank_count, group = p->config.group;
+
+	RB_TRY(exchange_plan_make(p));
+	RB_TRY(plan_make(p, p->config.rank, n, &p->plan));
+	if (p->config.policy != RB_POLICY_WAGMA || group == n)
+		return RUBATO_OK;
+	p->group_plans = calloc(group, sizeof(struct rb_plan *));
+	if (p->group_plans == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "partial: %u plans", group);
+	for (uint32_t i = 0; i < group; i++)
+		RB_TRY(plan_make(p, i, group, &p->group_plans[i]));
+	return RUBATO_OK;
+}
+
+static uint64_t scratch_bytes(const struct rubato_partial *p)
+{
+	uint64_t bytes = p->plan->scratch_bytes;
+
+	for (uint32_t i = 0; p->group_plans != NULL && i < p->config.group; i++)
+		if (p->group_plans[i]->scratch_bytes > bytes)
+			bytes = p->group_plans[i]->scratch_bytes;
+	return bytes;
+}
+
+static rubato_status slab_make(struct rubato_partial *p)
+{
+	uint32_t buffers = RB_PARTIAL_RESULTS + p->result_count;
+
+	p->stride = (p->bytes + 127) / 128 * 128;
+	RB_TRY(rb_memory_alloc(p->comm, (size_t)(p->stride * buffers + scratch_bytes(p)),
+			       &p->slab));
+	if (p->op != RUBATO_SUM && p->op != RUBATO_AVG) /* Memory is zero as it comes. */
+		rb_partial_identity(p, rb_partial_buffer(p, RB_PARTIAL_IDENTITY));
+	for (uint32_t i = 0; i < p->result_count; i++) {
+		struct rb_partial_result *r = &p->results[i];
+
+		r->round = RB_PARTIAL_NO_ROUND;
+		r->buffer = RB_PARTIAL_RESULTS + i;
+		r->records = calloc(p->config.rank_count, sizeof(*r->records));
+		r->member = calloc(p->config.rank_count, sizeof(*r->member));
+		if (r->records == NULL || r->member == NULL)
+			return RB_FAIL(RUBATO_ERR_MEMORY, "partial: records");
+	}
+	return RUBATO_OK;
+}
+
+static rubato_status tables_make(struct rubato_partial *p)
+{
+	uint32_t n = p->config.rank_count;
+
+	p->pending.buffer = p->joined.buffer = p->retained = RB_PARTIAL_NONE;
+	p->result_count = p->config.limited && p->options.depth > RESULTS_MIN ? p->options.depth
+									      : RESULTS_MIN;
+	p->reduce_fn = rb_reduce_best();
+	p->based = true;
+	p->machine = calloc(1, rb_partial_bytes(&p->config));
+	p->bases = calloc(n, sizeof(*p->bases));
+	p->results = calloc(p->result_count, sizeof(*p->results));
+	p->lent_ranks = calloc(n, sizeof(*p->lent_ranks));
+	p->peers = calloc(n, sizeof(*p->peers));
+	p->members = calloc(n, sizeof(*p->members));
+	if (p->machine == NULL || p->bases == NULL || p->results == NULL || p->lent_ranks == NULL ||
+	    p->peers == NULL || p->members == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "partial: tables of %u ranks", n);
+	return RUBATO_OK;
+}
+
+/* All that one rank does alone. Under the lock. */
+static rubato_status prepare(struct rubato_partial *p)
+{
+	RB_TRY(options_check(p));
+	options_default(p);
+	p->bytes = p->count * rubato_type_bytes(p->type);
+	RB_TRY(tables_make(p));
+	RB_TRY(rb_partial_init(p->machine, &p->config));
+	RB_TRY(plans_make(p));
+	return slab_make(p);
+}
+
+static void memory_release(struct rubato_partial *p, bool quiet)
+{
+	/* Where it may still be written to it stays until the communicator goes. */
+	if (p->slab != NULL && quiet)
+		rb_memory_drop(p->comm, p->slab);
+	rb_run_fini(&p->exchange);
+	rb_run_fini(&p->reduce);
+	for (uint32_t i = 0; p->group_plans != NULL && i < p->config.group; i++)
+		rb_plan_free(p->group_plans[i]);
+	free(p->group_plans);
+	rb_plan_free(p->plan);
+	rb_plan_free(p->exchange_plan);
+	for (uint32_t i = 0; p->results != NULL && i < p->result_count; i++) {
+		free(p->results[i].records);
+		free(p->results[i].member);
+	}
+	free(p->exchange_scratch);
+	free(p->results);
+	free(p->lent_ranks);
+	free(p->peers);
+	free(p->members);
+	free(p->bases);
+	free(p->machine);
+	free(p);
+}
+
+/* ---- Opening ---- */
+
+static bool neighbour(const struct rb_plug *plug, uint32_t peer)
+{
+	const struct rubato_partial *p = plug->owner;
+
+	return rb_partial_neighbour(&p->config, peer);
+}
+
+static rubato_status words_compare(const struct rubato_partial *p, const uint64_t *all)
+{
+	uint32_t n = p->comm->engine.rank_count, me = p->comm->engine.rank;
+	const uint64_t *ours = all + (size_t)me * WORDS;
+
+	for (uint32_t r = 0; r < n; r++) {
+		const uint64_t *theirs = all + (size_t)r * WORDS;
+		rubato_status status = (rubato_status)(int64_t)theirs[WORD_STATUS];
+
+		if (status != RUBATO_OK)
+			return RB_FAIL(status, "partial: rank %u could not make it: %s", r,
+				       rubato_status_name(status));
+		for (uint32_t w = WORD_COUNT; w < WORDS; w++)
+			if (theirs[w] != ours[w])
+				return RB_FAIL(RUBATO_ERR_MISMATCH,
+					       "partial: %s is %llu on rank %u, %llu on rank %u",
+					       word_names[w], (unsigned long long)ours[w], me,
+					       (unsigned long long)theirs[w], r);
+	}
+	return RUBATO_OK;
+}
+
+/* Where everybody's slab is, if the algorithm touches them in place. */
+static rubato_status bases_map(struct rubato_partial *p, const uint64_t *all)
+{
+	struct rb_engine *engine = &p->comm->engine;
+	struct rb_endpoint *ep = engine->endpoints[0];
+	uint32_t mapped = RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_MAPPED_SCRATCH;
+	uint32_t flags = p->plan->schedule.flags;
+
+	if (p->group_plans != NULL)
+		flags |= p->group_plans[0]->schedule.flags;
+	if ((flags & mapped) == 0 || engine->rank_count == 1)
+		return RUBATO_OK;
+	for (uint32_t r = 0; r < engine->rank_count; r++) {
+		uint64_t word = all[(size_t)r * WORDS + WORD_SLAB];
+
+		p->bases[r] = r == engine->rank ? p->slab->base : NULL;
+		if (r != engine->rank && word != 0)
+			p->bases[r] = ep->ops->word_map(ep, r, word);
+		if (p->bases[r] == NULL)
+			return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+				       "partial: rank %u's memory cannot be mapped", r);
+	}
+	return RUBATO_OK;
+}
+
+static uint32_t plug_number(struct rubato_comm *comm)
+{
+	for (;;) {
+		uint32_t number = 1 + comm->partial_sequence++ % (RB_CHANNEL_MAX - 1);
+		const struct rubato_partial *p = comm->partials;
+
+		while (p != NULL && p->plug.number != number)
+			p = p->next;
+		if (p == NULL)
+			return number;
+	}
+}
+
+static rubato_status opened(struct rubato_partial *p, const uint64_t *all)
+{
+	struct rubato_comm *comm = p->comm;
+
+	RB_TRY(words_compare(p, all));
+	RB_TRY(bases_map(p, all));
+	p->exchange_id = comm->persistent_sequence++;
+	p->reduce_id = comm->persistent_sequence++;
+	p->farewell_id = comm->persistent_sequence++;
+	p->plug = (struct rb_plug) { .protocol = &rb_partial_plugged,
+				     .machine = p,
+				     .number = plug_number(comm),
+				     .run = rb_partial_carry_out,
+				     .done = rb_partial_told,
+				     .neighbour = neighbour,
+				     .survives = true,
+				     .owner = p };
+	p->phase_since_ns = p->work_since_ns = rb_engine_now(&comm->engine);
+	p->next = comm->partials;
+	comm->partials = p;
+	comm->engine.in_flight++;
+	return rb_plug_open(&comm->engine, &p->plug);
+}
+
+static void unlink_it(struct rubato_partial *p)
+{
+	struct rubato_partial **at = &p->comm->partials;
+
+	while (*at != NULL && *at != p)
+		at = &(*at)->next;
+	if (*at != p)
+		return;
+	*at = p->next;
+	p->comm->engine.in_flight--;
+}
+
+static rubato_status create(struct rubato_partial *p, uint64_t *words, uint64_t *all)
+{
+	struct rb_engine *engine = &p->comm->engine;
+	rubato_status err, mine;
+	char text[256];
+
+	rb_engine_enter(engine);
+	mine = rb_engine_check(engine);
+	if (mine == RUBATO_OK)
+		mine = prepare(p);
+	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+	words_fill(p, words);
+	words[WORD_STATUS] = (uint64_t)(int64_t)mine;
+	if (mine == RUBATO_OK && engine->endpoints[0]->ops->word_of != NULL)
+		words[WORD_SLAB] = engine->endpoints[0]->ops->word_of(
+			engine->endpoints[0], p->slab->base, p->slab->size_bytes);
+	rb_engine_leave(engine);
+	/* The others must hear of it, or they would wait. */
+	err = rubato_allgather(p->comm, words, all, WORDS, RUBATO_INT64);
+	if (mine != RUBATO_OK)
+		return RB_FAIL(mine, "%s", text);
+	if (err == RUBATO_OK) {
+		rb_engine_enter(engine);
+		err = opened(p, all);
+		if (err != RUBATO_OK)
+			unlink_it(p);
+		rb_engine_leave(engine);
+	}
+	return err;
+}
+
+rubato_status rubato_partial_create(rubato_comm *comm, uint64_t count, rubato_type type,
+				    rubato_operator op, const rubato_partial_options *options,
+				    rubato_partial **partial)
+{
+	static const rubato_partial_options defaults = RUBATO_PARTIAL_OPTIONS_INIT;
+	uint64_t words[WORDS] = { 0 }, *all;
+	struct rubato_partial *p;
+	rubato_status err;
+
+	if (comm == NULL || partial == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: NULL");
+	if (options != NULL && options->size_bytes < sizeof(*options))
+		return RB_FAIL(RUBATO_ERR_ARGUMENT,
+			       "partial: options: start from RUBATO_PARTIAL_OPTIONS_INIT");
+	p = calloc(1, sizeof(*p));
+	all = calloc((size_t)comm->engine.rank_count * WORDS, sizeof(*all));
+	if (p == NULL || all == NULL) {
+		free(p);
+		free(all);
+		return RB_FAIL(RUBATO_ERR_MEMORY, "partial: %zu bytes", sizeof(*p));
+	}
+	p->comm = comm;
+	p->count = count;
+	p->type = type;
+	p->op = op;
+	p->options = options != NULL ? *options : defaults;
+	err = create(p, words, all);
+	free(all);
+	if (err != RUBATO_OK) {
+		rb_engine_enter(&comm->engine);
+		memory_release(p, true); /* Nobody has touched it. */
+		rb_engine_leave(&comm->engine);
+		return err;
+	}
+	*partial = p;
+	return RUBATO_OK;
+}
+
+/* ---- The end ---- */
+
+static rubato_status changed_wait(struct rubato_partial *p, uint64_t deadline_ns)
+{
+	rubato_status err;
+
+	p->changed = false;
+	err = rb_engine_wait(&p->comm->engine, &p->changed, deadline_ns);
+	if (err != RUBATO_OK)
+		return RB_FAIL(err, "partial free: round %llu did not end in time",
+			       (unsigned long long)rb_partial_round(p->machine));
+	return RUBATO_OK;
+}
+
+/* No rank opens a round after this. */
+static rubato_status drain_all(struct rubato_partial *p, uint64_t deadline_ns)
+{
+	uint64_t below = rb_partial_round(p->machine), drains;
+
+	p->freeing = true;
+	p->lent = NULL;
+	rb_partial_call(p, RB_PARTIAL_RELEASED, &below, sizeof(below));
+	if (p->left)
+		return RUBATO_OK; /* The others drain. */
+	while (p->draining && !p->over)
+		RB_TRY(changed_wait(p, deadline_ns));
+	drains = p->drains;
+	p->draining = true;
+	if (!p->over)
+		rb_partial_call(p, RB_PARTIAL_DRAIN, NULL, 0);
+	while (p->drains == drains && !p->over)
+		RB_TRY(changed_wait(p, deadline_ns));
+	return p->over ? RB_FAIL(p->status, "%s", p->comm->engine.poison_text) : RUBATO_OK;
+}
+
+static void farewell_done(struct rb_engine *engine, struct rb_run *run)
+{
+	(void)engine;
+	*(bool *)run->owner = true;
+}
+
+static rubato_status farewell(struct rubato_partial *p, struct rb_run *run, uint32_t number,
+			      uint64_t deadline_ns)
+{
+	struct rb_engine *engine = &p->comm->engine;
+	bool done = false;
+	rubato_status err;
+
+	RB_TRY(rb_engine_check(engine));
+	RB_TRY(rb_run_init(run, p->comm->farewell_plan));
+	run->tag =
+		rb_tag(engine->epoch, RB_TAG_PERSISTENT, (p->farewell_id & 0x7ff) << 11 | number);
+	run->signature = (struct rb_signature) {
+		.kind = RB_KIND_BARRIER, .type = 0xff, .op = 0xff, .root = UINT32_MAX
+	};
+	run->done = farewell_done;
+	run->owner = &done;
+	rb_run_start(engine, run);
+	err = rb_engine_wait(engine, &done, deadline_ns);
+	if (err != RUBATO_OK) {
+		char absent[128];
+		char text[256];
+
+		(void)rb_run_absent(run, absent, sizeof(absent));
+		(void)snprintf(text, sizeof(text), "partial free: waits for%s", absent);
+		rb_run_fail(engine, run, err, text);
+	}
+	return run->status == RUBATO_OK ? RUBATO_OK : RB_FAIL(run->status, "%s", run->failure);
+}
+
+/* After a loss the others still need this rank until all agree. */
+static void agreement_wait(struct rubato_partial *p, uint64_t deadline_ns)
+{
+	if (p->comm->engine.poison != RUBATO_ERR_PEER)
+		return;
+	while (!p->over && changed_wait(p, deadline_ns) == RUBATO_OK)
+		;
+}
+
+static rubato_status end(struct rubato_partial *p)
+{
+	struct rb_engine *engine = &p->comm->engine;
+	uint64_t deadline_ns = rb_deadline(rb_engine_now(engine), p->comm->timeout_ns);
+	struct rb_run barrier = { .plan = NULL };
+	rubato_status err = rb_engine_check(engine);
+
+	if (err == RUBATO_OK)
+		err = drain_all(p, deadline_ns);
+	if (err == RUBATO_OK)
+		err = farewell(p, &barrier, 0, deadline_ns);
+	if (err != RUBATO_OK)
+		rb_engine_poison(engine, err, rubato_error_text());
+	agreement_wait(p, deadline_ns);
+	rb_partial_quiet(p);
+	rb_plug_close(engine, &p->plug);
+	if (err == RUBATO_OK)
+		err = farewell(p, &barrier, 1, deadline_ns);
+	if (err != RUBATO_OK)
+		rb_engine_poison(engine, err, rubato_error_text());
+	rb_run_fini(&barrier);
+	return err;
+}
+
+rubato_status rubato_partial_free(rubato_partial *p)
+{
+	struct rb_engine *engine;
+	rubato_status err;
+	char text[256];
+
+	if (p == NULL)
+		return RUBATO_OK;
+	engine = &p->comm->engine;
+	rb_engine_enter(engine);
+	err = end(p);
+	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+	unlink_it(p);
+	memory_release(p, err == RUBATO_OK);
+	rb_engine_leave(engine);
+	return err == RUBATO_OK ? RUBATO_OK : RB_FAIL(err, "%s", text);
+}
+
+void rb_partials_end(struct rubato_comm *comm)
+{
+	while (comm->partials != NULL) {
+		struct rubato_partial *p = comm->partials;
+
+		p->plug.over = true;
+		rb_partial_quiet(p);
+		rb_plug_close(&comm->engine, &p->plug);
+		unlink_it(p);
+		memory_release(p, false);
+	}
+}

@@ -1,0 +1,593 @@
+/*
+ * partial_run.c -- carries out what the partial allreduce's machine asks for: the exchange of
+ * records, the reduction, what survivors of a crash fetch and serve.
+ *
+ * A round touches peers' buffers in place, so when does nobody touch mine? The exchange of round r
+ * is complete when every rank has joined r, and joining r means to have completed r - 1: so it
+ * synchronises the entry into the reduction (run.entered), and whatever was read or written for
+ * r - 1 is free again. In the reduction contributions are only read: those of a round that a crash
+ * cut short are as they were.
+ */
+#include "runtime/partial.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Contributions ---- */
+
+uint32_t rb_partial_free_contribution(const struct rubato_partial *p)
+{
+	uint32_t i = 0;
+
+	while (i == p->pending.buffer || i == p->joined.buffer || i == p->retained)
+		i++;
+	RB_ASSERT(i < RB_PARTIAL_CONTRIBUTIONS);
+	return i;
+}
+
+void rb_partial_merge(struct rubato_partial *p, uint32_t into, uint32_t from, bool from_first)
+{
+	const void *operands[2] = { rb_partial_buffer(p, from_first ? from : into),
+				    rb_partial_buffer(p, from_first ? into : from) };
+	const struct rb_reduce both = { .type = p->type,
+					.op = p->op,
+					.to = rb_partial_buffer(p, into),
+					.from = operands,
+					.from_count = 2,
+					.count = p->count };
+
+	if (p->count > 0)
+		p->reduce_fn(&both);
+}
+
+/* What the verdict on a commit means for the buffers: before anything else happens. */
+static void settle(struct rubato_partial *p, const struct rb_partial_commit *commit)
+{
+	struct rb_partial_load *pending = &p->pending;
+	uint32_t lease = p->lease;
+
+	switch (rb_partial_verdict(p->machine)) {
+	case RB_PARTIAL_REPLACE:
+		p->lease = pending->buffer;
+		pending->buffer = RB_PARTIAL_NONE;
+		break;
+	case RB_PARTIAL_TAKE:
+		pending->buffer = lease;
+		p->lease = rb_partial_free_contribution(p);
+		pending->buffer = RB_PARTIAL_NONE;
+		break;
+	case RB_PARTIAL_MERGE: /* rubato_partial_commit does it. */
+		pending->what.last_step = commit->step;
+		pending->what.weight += commit->weight;
+		pending->what.count++;
+		p->merged++;
+		return;
+	case RB_PARTIAL_DISCARD:
+		return;
+	}
+	*pending = (struct rb_partial_load) { .buffer = lease,
+					      .what = { .first_step = commit->step,
+							.last_step = commit->step,
+							.weight = commit->weight,
+							.count = 1,
+							.member = 1 } };
+}
+
+static void restore(struct rubato_partial *p)
+{
+	struct rb_partial_load *pending = &p->pending, *joined = &p->joined;
+
+	if (pending->buffer == RB_PARTIAL_NONE) {
+		*pending = *joined;
+	} else { /* Into the pending one: peers may still be reading what was joined. */
+		rb_partial_merge(p, pending->buffer, joined->buffer, true);
+		pending->what.first_step = joined->what.first_step;
+		pending->what.weight += joined->what.weight;
+		pending->what.count += joined->what.count;
+	}
+	joined->buffer = RB_PARTIAL_NONE;
+}
+
+/* ---- Steps ---- */
+
+static void phase_note(struct rubato_partial *p, uint64_t now_ns)
+{
+	enum rb_partial_phase phase = rb_partial_phase(p->machine);
+
+	if (phase == p->phase)
+		return;
+	if (p->phase <= RB_PARTIAL_REDUCING)
+		p->phase_ns[p->phase] += now_ns - p->phase_since_ns;
+	p->phase = phase;
+	p->phase_since_ns = now_ns;
+}
+
+static void step(void *machine, const struct rb_protocol_event *event,
+		 struct rb_protocol_actions *out)
+{
+	struct rubato_partial *p = machine;
+
+	rb_partial_protocol.step(p->machine, event, out);
+	if (event->kind == RB_PROTOCOL_START && event->value == RB_PARTIAL_COMMIT) {
+		struct rb_partial_commit commit;
+
+		memcpy(&commit, event->message, sizeof(commit));
+		settle(p, &commit);
+	}
+	phase_note(p, event->now_ns);
+}
+
+static bool valid(const void *machine)
+{
+	const struct rubato_partial *p = machine;
+
+	return rb_partial_protocol.valid(p->machine);
+}
+
+const struct rb_protocol rb_partial_plugged = { .name = "partial", .step = step, .valid = valid };
+
+void rb_partial_call(struct rubato_partial *p, enum rb_partial_call call, const void *argument,
+		     size_t argument_bytes)
+{
+	struct rb_protocol_event event = { .kind = RB_PROTOCOL_START, .value = call };
+
+	RB_ASSERT(argument_bytes <= sizeof(event.message));
+	if (argument_bytes > 0)
+		memcpy(event.message, argument, argument_bytes);
+	rb_plug_event(&p->comm->engine, &p->plug, &event);
+}
+
+/* ---- Runs ---- */
+
+static void run_over(struct rb_engine *engine, struct rb_run *run, enum rb_partial_run which)
+{
+	struct rubato_partial *p = run->owner;
+	struct rb_protocol_event event = { .kind = RB_PROTOCOL_RUN_DONE };
+
+	if (run->status == RUBATO_OK) {
+		event.value = rb_partial_round(p->machine) * RB_PARTIAL_RUNS + which;
+		rb_plug_event(engine, &p->plug, &event);
+	} else if (run->status != RUBATO_ERR_PEER) {
+		rb_engine_poison(engine, run->status, run->failure);
+	} /* Else the machine is about to learn who was lost. */
+}
+
+static void exchange_done(struct rb_engine *engine, struct rb_run *run)
+{
+	run_over(engine, run, RB_PARTIAL_EXCHANGE);
+}
+
+static void reduce_done(struct rb_engine *engine, struct rb_run *run)
+{
+	run_over(engine, run, RB_PARTIAL_REDUCE);
+}
+
+static void forgotten_done(struct rb_engine *engine, struct rb_run *run)
+{
+	(void)engine, (void)run;
+}
+
+static uint64_t tag_of(const struct rubato_partial *p, uint32_t id, uint64_t round)
+{
+	return rb_tag(p->comm->engine.epoch, RB_TAG_PERSISTENT,
+		      (id & 0x7ff) << 11 | ((uint32_t)round & 0x7ff));
+}
+
+/* Free whatever the application holds: neither lent nor the newest, the oldest of the rest. */
+static struct rb_partial_result *out_choose(struct rubato_partial *p)
+{
+	struct rb_partial_result *best = NULL;
+
+	for (uint32_t i = 0; i < p->result_count; i++) {
+		struct rb_partial_result *r = &p->results[i];
+
+		if (r == p->lent || r == p->newest)
+			continue;
+		if (best == NULL || r->round + 1 < best->round + 1) /* No round: 0. */
+			best = r;
+	}
+	RB_ASSERT(best != NULL);
+	best->round = RB_PARTIAL_NO_ROUND;
+	return best;
+}
+
+static void exchange_start(struct rb_engine *engine, struct rubato_partial *p, uint64_t round)
+{
+	struct rb_partial_record *record = rb_partial_record(p->machine);
+	uint32_t in = RB_PARTIAL_IDENTITY;
+
+	RB_ASSERT((record->count > 0) == (p->pending.buffer != RB_PARTIAL_NONE));
+	if (record->count > 0) {
+		p->joined = p->pending;
+		p->pending.buffer = RB_PARTIAL_NONE;
+		in = p->joined.buffer;
+	}
+	p->out = out_choose(p);
+	p->full = rb_partial_full(p->machine);
+	record->buffer = in | (uint64_t)p->out->buffer << 32;
+	p->exchange.buffers[RB_BUF_IN] = record;
+	p->exchange.buffers[RB_BUF_OUT] = rb_partial_records(p->machine);
+	p->exchange.buffers[RB_BUF_SCRATCH] = p->exchange_scratch;
+	p->exchange.type = RUBATO_INT64;
+	p->exchange.tag = tag_of(p, p->exchange_id, round);
+	p->exchange.signature = (struct rb_signature) {
+		.kind = RB_KIND_ALLGATHER,
+		.type = RUBATO_INT64,
+		.op = 0xff,
+		.algorithm = (uint8_t)(p->exchange_plan->algorithm - rb_algorithms),
+		.root = UINT32_MAX,
+		.count = RB_PARTIAL_RECORD_WORDS,
+	};
+	p->exchange.instance = (uint32_t)round;
+	p->exchange.done = exchange_done;
+	p->exchange.owner = p;
+	rb_run_start(engine, &p->exchange);
+}
+
+static double divisor_of(const struct rubato_partial *p, const struct rb_partial_record *records)
+{
+	double contributors = 0, weight = 0;
+
+	if (p->op != RUBATO_AVG)
+		return 1;
+	if (p->options.normalise == RUBATO_BY_RANKS)
+		return p->member_count;
+	for (uint32_t i = 0; i < p->member_count; i++) {
+		const struct rb_partial_record *record = &records[p->members[i]];
+
+		contributors += record->count > 0;
+		weight += record->count > 0 ? (double)record->weight : 0;
+	}
+	if (p->options.normalise == RUBATO_BY_CONTRIBUTORS)
+		return contributors > 0 ? contributors : 1;
+	return weight > 0 ? weight : 1;
+}
+
+static uint32_t members_find(struct rubato_partial *p)
+{
+	uint32_t position = 0;
+
+	p->member_count = rb_partial_members(p->machine, p->members);
+	while (p->members[position] != p->comm->engine.rank)
+		position++;
+	return position;
+}
+
+static void addresses_fill(struct rubato_partial *p, const struct rb_partial_record *records)
+{
+	for (uint32_t i = 0; i < p->member_count; i++) {
+		uint8_t *base = p->bases[p->members[i]];
+		uint64_t buffers = records[p->members[i]].buffer;
+
+		if (base == NULL)
+			continue; /* This algorithm touches nobody's memory. */
+		p->peers[i].mapped[RB_BUF_IN] = base + p->stride * (uint32_t)buffers;
+		p->peers[i].mapped[RB_BUF_OUT] = base + p->stride * (uint32_t)(buffers >> 32);
+		p->peers[i].mapped[RB_BUF_SCRATCH] =
+			base + p->stride * (RB_PARTIAL_RESULTS + p->result_count);
+	}
+}
+
+static void reduce_start(struct rb_engine *engine, struct rubato_partial *p, uint64_t round)
+{
+	const struct rb_partial_record *records = rb_partial_records(p->machine);
+	uint32_t position = members_find(p);
+	bool all = p->member_count == engine->rank_count;
+	double divisor = divisor_of(p, records);
+	struct rb_run *run = &p->reduce;
+
+	if (divisor > UINT32_MAX) {
+		rb_engine_poison(engine, RUBATO_ERR_ARGUMENT,
+				 "partial: a round's weights add up to 2^32 or more");
+		return;
+	}
+	p->retained = RB_PARTIAL_NONE;
+	addresses_fill(p, records);
+	run->plan = all ? p->plan : p->group_plans[position];
+	run->ranks = all ? NULL : p->members;
+	run->buffers[RB_BUF_IN] =
+		rb_partial_buffer(p, (uint32_t)rb_partial_record(p->machine)->buffer);
+	run->buffers[RB_BUF_OUT] = rb_partial_buffer(p, p->out->buffer);
+	run->buffers[RB_BUF_SCRATCH] = rb_partial_buffer(p, RB_PARTIAL_RESULTS + p->result_count);
+	run->peers = p->peers;
+	run->type = p->type;
+	run->op = p->op;
+	run->divisor = (uint32_t)divisor;
+	run->tag = tag_of(p, p->reduce_id, round);
+	run->signature = (struct rb_signature) {
+		.kind = RB_KIND_ALLREDUCE,
+		.type = (uint8_t)p->type,
+		.op = (uint8_t)p->op,
+		.algorithm = (uint8_t)(run->plan->algorithm - rb_algorithms),
+		.root = UINT32_MAX,
+		.count = p->count,
+	};
+	run->instance = (uint32_t)round;
+	run->entered = true;
+	run->done = reduce_done;
+	run->owner = p;
+	rb_run_start(engine, run);
+}
+
+static void run_forget(struct rb_engine *engine, struct rb_run *run)
+{
+	if (!run->active)
+		return;
+	run->done = forgotten_done;
+	rb_run_fail(engine, run, RUBATO_ERR_CANCELLED, "abandoned");
+}
+
+/* ---- What survivors fetch from each other: a vector and the records ---- */
+
+static void transfer_end(struct rb_engine *engine, struct rb_partial_transfer *t)
+{
+	struct rb_partial_transfer **at = &t->partial->transfers;
+
+	while (*at != t)
+		at = &(*at)->next;
+	*at = t->next;
+	rb_slot_give(engine, t->slot);
+	free(t);
+}
+
+static void transfer_done(struct rb_engine *engine, struct rb_slot *slot)
+{
+	struct rb_partial_transfer *t = slot->owner;
+	struct rubato_partial *p = t->partial;
+	bool here = t->fetching && slot->request.status == RUBATO_OK;
+	struct rb_protocol_event event = { .kind = RB_PROTOCOL_RUN_DONE, .value = p->fetch_value };
+
+	transfer_end(engine, t);
+	if (here && --p->fetches == 0)
+		rb_plug_event(engine, &p->plug, &event);
+}
+
+static void transfer_start(struct rb_engine *engine, struct rubato_partial *p, uint32_t peer,
+			   uint64_t round, uint32_t part, void *buffer, uint64_t bytes,
+			   bool fetching)
+{
+	struct rb_endpoint *ep = rb_engine_endpoint(engine, peer);
+	struct rb_partial_transfer *t = calloc(1, sizeof(*t));
+	struct rb_slot *slot = rb_slot_take(engine);
+	struct rb_request *request;
+
+	if (t == NULL || slot == NULL) {
+		free(t);
+		if (slot != NULL)
+			rb_slot_give(engine, slot);
+		rb_engine_poison(engine, RUBATO_ERR_MEMORY, "out of memory for a fetched result");
+		return;
+	}
+	*t = (struct rb_partial_transfer) { slot, p, fetching, p->transfers };
+	p->transfers = t;
+	request = &slot->request;
+	slot->is_work = false;
+	slot->owner = t;
+	slot->done = transfer_done;
+	request->peer = peer;
+	request->tag = rb_tag_step(rb_tag(engine->epoch, RB_TAG_CONTROL, 2), p->plug.number,
+				   (uint32_t)(round * 2 + part) % RB_ITERATION_MAX);
+	request->signature = (struct rb_signature) { .kind = RB_KIND_CONTROL,
+						     .type = 0xff,
+						     .op = 0xff,
+						     .root = UINT32_MAX,
+						     .count = bytes };
+	request->buffer = buffer;
+	request->size_bytes = (size_t)bytes;
+	request->owner = slot;
+	request->state = RB_REQUEST_IDLE;
+	if (fetching)
+		ep->ops->recv(ep, request);
+	else
+		ep->ops->send(ep, request);
+	if (request->state == RB_REQUEST_DONE)
+		transfer_done(engine, slot);
+}
+
+static uint64_t records_bytes(const struct rubato_partial *p)
+{
+	return (uint64_t)p->comm->engine.rank_count * sizeof(struct rb_partial_record);
+}
+
+/*
+ * Peers that have not heard of the loss may still be writing the round's result here, the same
+ * bits: it comes into a contribution buffer that is not needed any more.
+ */
+static void fetch_start(struct rb_engine *engine, struct rubato_partial *p, uint64_t value,
+			uint32_t peer)
+{
+	uint64_t round = value / RB_PARTIAL_RUNS;
+
+	RB_ASSERT(p->out != NULL);
+	(void)members_find(p);
+	p->retained = p->lease;
+	if (p->out->buffer >= RB_PARTIAL_RESULTS)
+		p->out->buffer = rb_partial_free_contribution(p);
+	p->retained = RB_PARTIAL_NONE;
+	p->fetches = 2;
+	p->fetch_value = value;
+	transfer_start(engine, p, peer, round, 0, rb_partial_buffer(p, p->out->buffer), p->bytes,
+		       true);
+	transfer_start(engine, p, peer, round, 1, rb_partial_records(p->machine), records_bytes(p),
+		       true);
+}
+
+static void serve(struct rb_engine *engine, struct rubato_partial *p, uint64_t round, uint32_t peer)
+{
+	const struct rb_partial_result *r = p->newest;
+
+	RB_ASSERT(r != NULL && r->round == round);
+	transfer_start(engine, p, peer, round, 0, rb_partial_buffer(p, r->buffer), p->bytes, false);
+	transfer_start(engine, p, peer, round, 1, r->records, records_bytes(p), false);
+}
+
+static void transfers_cancel(struct rb_engine *engine, struct rubato_partial *p, bool served)
+{
+	struct rb_partial_transfer *t = p->transfers;
+
+	while (t != NULL) {
+		struct rb_partial_transfer *next = t->next;
+		struct rb_endpoint *ep = rb_engine_endpoint(engine, t->slot->request.peer);
+
+		if (t->fetching || served) {
+			if (t->slot->request.state == RB_REQUEST_PENDING)
+				ep->ops->cancel(ep, &t->slot->request);
+			transfer_end(engine, t);
+		}
+		t = next;
+	}
+}
+
+void rb_partial_quiet(struct rubato_partial *p)
+{
+	struct rb_engine *engine = &p->comm->engine;
+
+	run_forget(engine, &p->exchange);
+	run_forget(engine, &p->reduce);
+	transfers_cancel(engine, p, true);
+}
+
+void rb_partial_carry_out(struct rb_engine *engine, struct rb_plug *plug, uint64_t value,
+			  uint32_t peer)
+{
+	struct rubato_partial *p = plug->owner;
+	uint64_t round = value / RB_PARTIAL_RUNS;
+
+	if (plug->over)
+		return; /* By an action before this one. */
+	switch ((enum rb_partial_run)(value % RB_PARTIAL_RUNS)) {
+	case RB_PARTIAL_EXCHANGE:
+		exchange_start(engine, p, round);
+		break;
+	case RB_PARTIAL_REDUCE:
+		reduce_start(engine, p, round);
+		break;
+	case RB_PARTIAL_FETCH:
+		fetch_start(engine, p, value, peer);
+		break;
+	case RB_PARTIAL_SERVE:
+		serve(engine, p, round, peer);
+		break;
+	case RB_PARTIAL_ABANDON:
+		run_forget(engine, &p->exchange);
+		run_forget(engine, &p->reduce);
+		transfers_cancel(engine, p, false);
+		break;
+	case RB_PARTIAL_RESTORE:
+		restore(p);
+		break;
+	}
+}
+
+/* ---- Completion ---- */
+
+/* Rounds between a contribution's number and the round it is in. */
+static uint64_t staleness(const struct rubato_partial *p, uint64_t round, uint64_t number)
+{
+	uint64_t due = p->base_round + (number - p->base_step);
+
+	return due < round ? round - due : 0;
+}
+
+static void base_find(struct rubato_partial *p, const struct rb_partial_record *records)
+{
+	for (uint32_t i = 0; !p->based && i < p->comm->engine.rank_count; i++) {
+		if (records[i].count == 0)
+			continue;
+		p->based = true; /* The first number after a drain is the same on all ranks. */
+		p->base_step = records[i].first_step;
+	}
+}
+
+static void summary_make(struct rubato_partial *p, struct rb_partial_result *r)
+{
+	rubato_round *s = &r->summary;
+	uint64_t oldest = 0, youngest = UINT64_MAX;
+
+	*s = (rubato_round) { .size_bytes = sizeof(*s), .round = r->round };
+	for (uint32_t i = 0; i < p->comm->engine.rank_count; i++) {
+		s->discarded += r->records[i].discarded;
+		r->member[i] = false;
+	}
+	base_find(p, r->records);
+	for (uint32_t i = 0; i < p->member_count; i++) {
+		const struct rb_partial_record *record = &r->records[p->members[i]];
+
+		r->member[p->members[i]] = true;
+		s->fresh += (record->flags & RB_PARTIAL_FRESH) != 0;
+		if (record->count == 0)
+			continue;
+		s->contributors++;
+		s->weight += record->weight;
+		uint64_t first = staleness(p, r->round, record->first_step);
+		uint64_t last = staleness(p, r->round, record->last_step);
+
+		oldest = first > oldest ? first : oldest;
+		youngest = last < youngest ? last : youngest;
+	}
+	if (p->options.rounds == RUBATO_ROUNDS_ALIGNED && s->contributors > 0) {
+		s->staleness_min = youngest;
+		s->staleness_max = oldest;
+	}
+	s->divisor = divisor_of(p, r->records);
+}
+
+bool rb_partial_uninterested(const struct rubato_partial *p)
+{
+	return p->freeing ||
+	       (p->options.collection == RUBATO_COLLECT_OWN && p->draining && !p->own_due);
+}
+
+static void completed(struct rubato_partial *p, uint64_t round)
+{
+	struct rb_partial_result *r = p->out;
+	uint64_t below = round + 1;
+
+	RB_ASSERT(r != NULL);
+	memcpy(r->records, rb_partial_records(p->machine), records_bytes(p));
+	r->round = round;
+	summary_make(p, r);
+	p->newest = r;
+	p->out = NULL;
+	p->retained = p->joined.buffer;
+	p->joined.buffer = RB_PARTIAL_NONE;
+	p->rounds = round + 1;
+	p->full_rounds += p->full;
+	if (rb_partial_uninterested(p))
+		rb_partial_call(p, RB_PARTIAL_RELEASED, &below, sizeof(below));
+}
+
+static void drained(struct rubato_partial *p, uint64_t round)
+{
+	p->draining = false;
+	p->drains++;
+	p->based = false;
+	p->base_round = round + 1;
+}
+
+void rb_partial_told(struct rb_engine *engine, struct rb_plug *plug, uint64_t value,
+		     rubato_status status)
+{
+	struct rubato_partial *p = plug->owner;
+
+	(void)engine;
+	p->changed = true;
+	if (status != RUBATO_OK) {
+		p->over = true;
+		p->status = status;
+		return;
+	}
+	switch ((enum rb_partial_done)(value % RB_PARTIAL_EVENTS)) {
+	case RB_PARTIAL_COMPLETED:
+		completed(p, value / RB_PARTIAL_EVENTS);
+		break;
+	case RB_PARTIAL_DRAINED:
+		drained(p, value / RB_PARTIAL_EVENTS);
+		break;
+	case RB_PARTIAL_ENDED: /* The plug lives on: others may still have to hear. */
+		RB_ASSERT(value / RB_PARTIAL_EVENTS == p->rounds);
+		p->over = true;
+		p->status = RUBATO_ERR_PEER;
+		break;
+	}
+}

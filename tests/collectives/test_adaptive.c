@@ -1,0 +1,126 @@
+/*
+ * test_adaptive.c -- the adaptive quorum against the best fixed one, chosen with hindsight: six
+ * kinds of delays, aligned and free. judge_adaptive makes the table of docs/relaxed.md, with more
+ * ranks and seeds.
+ */
+#include <check.h>
+#include <stdlib.h>
+
+#include "adaptive_judge.h"
+#include "collectives/adaptive.h"
+#include "tests/check_main.h"
+#include "tests/effort.h"
+
+START_TEST(time_is_within_a_tenth_of_the_best_quorum)
+{
+	uint64_t seeds = effort_wanted() == EFFORT_SHORT ? 1 : 3;
+	uint32_t largest = effort_wanted() == EFFORT_SHORT ? 4 : 16;
+
+	for (uint32_t n = 4; n <= largest; n *= 2)
+		for (int i = 0; i < 2 * JUDGE_FAMILIES; i++) {
+			struct judge_world world = { .family = (enum judge_family)(i / 2),
+						     .free_rounds = i % 2 == 1,
+						     .rank_count = n,
+						     .steps = 600,
+						     .depth = 8 };
+			double sum = 0;
+
+			for (world.seed = 2001; world.seed < 2001 + seeds; world.seed++)
+				sum += judge(&world).ratio;
+			ck_assert_msg(sum / (double)seeds <= 1.1, "%s, %s, %u ranks: %.3f",
+				      judge_family_names[world.family],
+				      world.free_rounds ? "free" : "aligned", n,
+				      sum / (double)seeds);
+		}
+}
+END_TEST
+
+START_TEST(even_ranks_wait_for_nearly_all_and_uneven_ones_do_not)
+{
+	struct judge_world world = {
+		.family = JUDGE_EVEN, .rank_count = 8, .steps = 300, .depth = 8, .seed = 5
+	};
+
+	ck_assert_double_ge(judge_run(&world, 0).quorum, 6.5);
+	world.family = JUDGE_EXPONENTIAL;
+	ck_assert_double_le(judge_run(&world, 0).quorum, 4);
+	world.family = JUDGE_PERSISTENT; /* Aligned rounds cannot gain by leaving it behind. */
+	ck_assert_double_ge(judge_run(&world, 0).quorum, 7);
+	world.free_rounds = true;
+	ck_assert_double_le(judge_run(&world, 0).quorum, 7.5);
+}
+END_TEST
+
+START_TEST(the_same_history_gives_the_same_quorum)
+{
+	for (int i = 0; i < 2 * JUDGE_FAMILIES; i++) {
+		struct judge_world world = { .family = (enum judge_family)(i / 2),
+					     .free_rounds = i % 2 == 1,
+					     .rank_count = 7,
+					     .steps = 200,
+					     .depth = 8,
+					     .seed = 11 };
+		struct judge_result first = judge_run(&world, 0), again = judge_run(&world, 0);
+
+		ck_assert(first.alike && again.alike);
+		ck_assert_uint_eq(first.time_ns, again.time_ns);
+		ck_assert_uint_eq(first.rounds, again.rounds);
+	}
+}
+END_TEST
+
+START_TEST(extreme_histories_do_no_harm)
+{
+	for (uint32_t n = 1; n <= 40; n += 13) {
+		struct rb_adaptive *a = malloc(rb_adaptive_bytes(n));
+
+		ck_assert_ptr_nonnull(a);
+		for (uint32_t form = 0; form < 2; form++) {
+			rb_adaptive_init(a, n, form == 1, 0);
+			for (uint64_t round = 0; round < 200; round++) {
+				for (uint32_t r = 0; r < n; r++)
+					if ((r + round) % 3 != 0)
+						rb_adaptive_note(a, r,
+								 round < 90 ? 0
+								 : r == 0   ? UINT64_MAX
+									    : r);
+				rb_adaptive_round(a, round);
+				ck_assert_uint_ge(rb_adaptive_quorum(a), 1);
+				ck_assert_uint_le(rb_adaptive_quorum(a), n);
+			}
+		}
+		free(a);
+	}
+}
+END_TEST
+
+START_TEST(ranks_that_have_gone_do_not_count)
+{
+	struct rb_adaptive *a = malloc(rb_adaptive_bytes(8));
+
+	ck_assert_ptr_nonnull(a);
+	rb_adaptive_init(a, 8, false, 8);
+	for (uint64_t round = 0; round < 300; round++) {
+		for (uint32_t r = 0; r < (round < 100 ? 8 : 3); r++)
+			rb_adaptive_note(a, r, 1000000);
+		rb_adaptive_round(a, round);
+		if (round == 99)
+			ck_assert_uint_eq(rb_adaptive_quorum(a), 8);
+	}
+	ck_assert_uint_eq(rb_adaptive_quorum(a), 3);
+	free(a);
+}
+END_TEST
+
+int main(void)
+{
+	TCase *tc = tcase_create("adaptive");
+
+	tcase_set_timeout(tc, 300);
+	tcase_add_test(tc, time_is_within_a_tenth_of_the_best_quorum);
+	tcase_add_test(tc, even_ranks_wait_for_nearly_all_and_uneven_ones_do_not);
+	tcase_add_test(tc, the_same_history_gives_the_same_quorum);
+	tcase_add_test(tc, extreme_histories_do_no_harm);
+	tcase_add_test(tc, ranks_that_have_gone_do_not_count);
+	return check_main("adaptive", tc);
+}

@@ -1,0 +1,343 @@
+/* rounds.c -- see rounds.h. */
+#include "tests/runtime/rounds.h"
+
+#include <check.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+
+void rounds_init(struct rounds *w)
+{
+	rubato_partial_options options = RUBATO_PARTIAL_OPTIONS_INIT;
+	pthread_mutexattr_t shared;
+
+	memset(w, 0, sizeof(*w));
+	(void)pthread_mutexattr_init(&shared);
+	(void)pthread_mutexattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+	(void)pthread_mutex_init(&w->lock, &shared);
+	(void)pthread_mutexattr_destroy(&shared);
+	w->options = options;
+	w->count = 100;
+	w->steps = 20;
+	w->slow_rank = UINT32_MAX;
+	w->eras = 1;
+}
+
+void rounds_wrong(struct rounds *w, const char *format, ...)
+{
+	va_list args;
+
+	(void)pthread_mutex_lock(&w->lock);
+	if (w->wrong++ == 0) {
+		va_start(args, format);
+		(void)vsnprintf(w->first, sizeof(w->first), format, args);
+		va_end(args);
+	}
+	(void)pthread_mutex_unlock(&w->lock);
+}
+
+/* Small enough for exact sums in float32, too. */
+static int64_t value_of(uint32_t rank, uint64_t step, uint64_t i)
+{
+	return (int64_t)((rank * 31 + step * 7 + i * 3) % 101) + 1;
+}
+
+static void write_contribution(const struct rounds *w, void *buffer, uint32_t rank, uint64_t step)
+{
+	for (uint64_t i = 0; i < w->count; i++) {
+		if (w->floats)
+			((float *)buffer)[i] = (float)value_of(rank, step, i);
+		else
+			((int64_t *)buffer)[i] = value_of(rank, step, i);
+	}
+}
+
+static uint64_t delay_of(const struct rounds *w, uint32_t rank, uint32_t n, uint64_t step)
+{
+	uint64_t at = w->rotating ? (rank + step) % n : rank;
+
+	if (w->slow_rank != UINT32_MAX)
+		return rank == w->slow_rank ? w->delay_ns : 0;
+	return n > 1 ? w->delay_ns * at / (n - 1) : 0;
+}
+
+/* The sum that a round's own account of itself gives. Accumulated numbers are consecutive. */
+static int64_t expected(const rubato_round *round, uint32_t n, uint64_t i)
+{
+	int64_t sum = 0;
+
+	for (uint32_t r = 0; r < n; r++) {
+		const rubato_contribution *c = &round->ranks[r];
+
+		for (uint32_t k = 0; c->member && k < c->count; k++)
+			sum += value_of(r, c->last_step - k, i);
+	}
+	return sum;
+}
+
+static void result_check(struct rounds *w, uint32_t me, uint32_t n, const void *result,
+			 const rubato_round *round)
+{
+	for (uint64_t i = 0; i < w->count; i++) {
+		int64_t sum = expected(round, n, i);
+		float average = (float)sum * (1.0f / (float)round->divisor);
+
+		if (w->floats ? ((const float *)result)[i] != average
+			      : ((const int64_t *)result)[i] != sum) {
+			rounds_wrong(w, "rank %u, round %llu, element %llu: not %lld", me,
+				     (unsigned long long)round->round, (unsigned long long)i,
+				     (long long)sum);
+			return;
+		}
+	}
+}
+
+static void facts_check(struct rounds *w, uint32_t n, const rubato_round *round)
+{
+	uint32_t contributors = 0, fresh = 0;
+	uint64_t weight = 0;
+
+	for (uint32_t r = 0; r < n; r++) {
+		const rubato_contribution *c = &round->ranks[r];
+
+		contributors += c->member && c->count > 0;
+		fresh += c->member && c->fresh;
+		weight += c->member ? c->weight : 0;
+		if (c->count > 0 && w->options.late == RUBATO_LATE_ACCUMULATE &&
+		    c->last_step - c->first_step + 1 != c->count)
+			rounds_wrong(w, "round %llu: rank %u's numbers have gaps",
+				     (unsigned long long)round->round, r);
+	}
+	if (contributors != round->contributors || fresh != round->fresh || weight != round->weight)
+		rounds_wrong(w, "round %llu: its numbers do not add up",
+			     (unsigned long long)round->round);
+}
+
+/* While no rank has drained: the policy's promise, the bounds on absence and on how far apart. */
+static void bounds_check(struct rounds *w, uint32_t me, uint32_t n, const rubato_round *round)
+{
+	const rubato_partial_options *o = &w->options;
+	uint32_t depth = o->depth > 0 ? o->depth : 8,
+		 quorum = o->quorum > 0 ? o->quorum : (n + 1) / 2;
+
+	for (uint32_t r = 0; r < n; r++) {
+		if (o->collection == RUBATO_COLLECT_EACH &&
+		    w->collected[r] + depth <= round->round && !w->leaving)
+			rounds_wrong(w, "rank %u is at round %llu, rank %u collects %llu", r,
+				     (unsigned long long)w->collected[r], me,
+				     (unsigned long long)round->round);
+		if (me != 0)
+			continue;
+		if (round->ranks[r].count > 0)
+			w->contributed[r] = round->round + 1;
+		if (w->finished == 0 && o->max_absence > 0 &&
+		    round->round + 1 - w->contributed[r] > o->max_absence)
+			rounds_wrong(w, "rank %u has been left out since round %llu, now %llu", r,
+				     (unsigned long long)w->contributed[r],
+				     (unsigned long long)round->round);
+	}
+	if (o->policy == RUBATO_POLICY_QUORUM && w->finished == 0 && round->fresh < quorum)
+		rounds_wrong(w, "round %llu: %u fresh of %u", (unsigned long long)round->round,
+			     round->fresh, quorum);
+}
+
+static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t size)
+{
+	for (size_t i = 0; i < size; i++)
+		hash = rb_mix(hash + ((const uint8_t *)bytes)[i] + 1);
+	return hash;
+}
+
+static void agree(struct rounds *w, uint32_t me, uint32_t n, const void *result,
+		  const rubato_round *round)
+{
+	uint64_t hash = hash_bytes(1, result, w->count * (w->floats ? 4 : 8));
+	struct rounds_seen *seen = &w->seen[round->round % ROUNDS_MAX];
+	bool equal;
+
+	hash = hash_bytes(hash, &round->divisor, sizeof(round->divisor));
+	hash = hash_bytes(hash, round->ranks, n * sizeof(*round->ranks));
+	hash = hash_bytes(hash, &round->staleness_max, sizeof(round->staleness_max));
+	hash = hash_bytes(hash, &round->discarded, sizeof(round->discarded));
+	(void)pthread_mutex_lock(&w->lock);
+	if (seen->hash == 0)
+		*seen = (struct rounds_seen) { hash, round->weight, round->contributors,
+					       round->fresh };
+	equal = seen->hash == hash;
+	(void)pthread_mutex_unlock(&w->lock);
+	if (!equal && w->options.policy != RUBATO_POLICY_WAGMA)
+		rounds_wrong(w, "rank %u sees another round %llu", me,
+			     (unsigned long long)round->round);
+}
+
+/* One result, if there is one: *more. */
+static rubato_status collect_one(struct rounds *w, rubato_comm *comm, rubato_partial *p, bool *more)
+{
+	rubato_round round = { .size_bytes = sizeof(round) };
+	uint32_t me = rubato_rank(comm), n = rubato_size(comm);
+	const void *result = NULL;
+	uint64_t begin_ns = rubato_now(comm);
+	rubato_status err = rubato_partial_collect_view(p, &result, &round, 0);
+
+	w->in_calls_ns[me] += rubato_now(comm) - begin_ns;
+	*more = false;
+	if (err != RUBATO_OK || result == NULL)
+		return err;
+	if (w->options.collection == RUBATO_COLLECT_EACH && round.round != w->collected[me])
+		rounds_wrong(w, "rank %u: round %llu after %llu others", me,
+			     (unsigned long long)round.round, (unsigned long long)w->collected[me]);
+	w->collected[me]++;
+	w->delivered[me] += round.ranks[me].count;
+	result_check(w, me, n, result, &round);
+	facts_check(w, n, &round);
+	agree(w, me, n, result, &round);
+	if (w->simulated)
+		bounds_check(w, me, n, &round);
+	*more = true;
+	return rubato_partial_release(p);
+}
+
+static rubato_status collect_all(struct rounds *w, rubato_comm *comm, rubato_partial *p)
+{
+	bool more = true;
+
+	while (more)
+		RB_TRY(collect_one(w, comm, p, &more));
+	return RUBATO_OK;
+}
+
+static rubato_status era(struct rounds *w, rubato_comm *comm, rubato_partial *p, uint32_t number)
+{
+	uint32_t me = rubato_rank(comm), n = rubato_size(comm);
+	uint64_t steps = w->steps + (me == n - 1 ? w->extra : 0);
+	uint64_t most = w->steps + w->extra;
+
+	for (uint64_t k = 0; k < steps; k++) {
+		uint64_t step = number * most + k;
+		void *buffer;
+
+		if (w->delay_ns > 0)
+			rubato_sleep(comm, delay_of(w, me, n, step));
+		RB_TRY(rubato_partial_acquire(p, &buffer));
+		write_contribution(w, buffer, me, step);
+		RB_TRY(rubato_partial_commit(p, step, 1 + me));
+		if (w->kill_step > 0 && step == w->kill_step && (w->victims & 1u << me) != 0)
+			(void)raise(SIGKILL);
+		RB_TRY(collect_all(w, comm, p));
+		if (w->leaving && me == 0 && k == steps / 2) {
+			w->finished += w->simulated;
+			RB_TRY(rubato_partial_leave(p));
+			return collect_all(w, comm, p);
+		}
+	}
+	if (w->simulated)
+		w->finished++;
+	if (number == 0)
+		w->in_steps_ns[me] = w->in_calls_ns[me];
+	RB_TRY(rubato_partial_drain(p));
+	return collect_all(w, comm, p);
+}
+
+/* PEER: all that the survivors agreed on is to be had, and the rest comes back. */
+static void restored_check(struct rounds *w, rubato_comm *comm, rubato_partial *p)
+{
+	uint32_t me = rubato_rank(comm);
+	rubato_partial_stats stats = { .size_bytes = sizeof(stats) };
+	rubato_contribution c = { .count = 0 };
+	const void *buffer = NULL;
+	bool more = true;
+	rubato_status err = RUBATO_OK;
+
+	while (err == RUBATO_OK && more)
+		err = collect_one(w, comm, p, &more);
+	if (err != RUBATO_ERR_PEER || rubato_partial_pending(p, &buffer, &c) != RUBATO_OK ||
+	    rubato_partial_get_stats(p, &stats) != RUBATO_OK) {
+		rounds_wrong(w, "rank %u: after the loss: %d", me, (int)err);
+		return;
+	}
+	w->ended[me] = true;
+	if (stats.delivered != w->delivered[me] || stats.pending != c.count ||
+	    stats.delivered + c.count + stats.discarded != stats.committed ||
+	    (buffer != NULL) != (c.count > 0))
+		rounds_wrong(w, "rank %u: %llu committed, %llu delivered, %u pending", me,
+			     (unsigned long long)stats.committed,
+			     (unsigned long long)w->delivered[me], c.count);
+	for (uint64_t i = 0; buffer != NULL && i < w->count; i++) {
+		int64_t sum = 0;
+
+		for (uint32_t k = 0; k < c.count; k++)
+			sum += value_of(me, c.last_step - k, i);
+		if (((const int64_t *)buffer)[i] != sum) {
+			rounds_wrong(w, "rank %u: pending element %llu", me, (unsigned long long)i);
+			return;
+		}
+	}
+}
+
+rubato_status rounds_main(rubato_comm *comm, void *rounds)
+{
+	struct rounds *w = rounds;
+	uint32_t me = rubato_rank(comm);
+	rubato_partial *p;
+	rubato_status err = RUBATO_OK, end;
+
+	RB_TRY(rubato_partial_create(comm, w->count, w->floats ? RUBATO_FLOAT32 : RUBATO_INT64,
+				     w->floats ? RUBATO_AVG : RUBATO_SUM, &w->options, &p));
+	for (uint32_t i = 0; err == RUBATO_OK && i < w->eras; i++)
+		err = era(w, comm, p, i);
+	if (w->victims != 0 && (w->victims & 1u << me) == 0 && err == RUBATO_ERR_PEER)
+		restored_check(w, comm, p);
+	if (err == RUBATO_OK)
+		w->ended[me] = true;
+	w->stats[me].size_bytes = sizeof(w->stats[me]);
+	if (err == RUBATO_OK)
+		err = rubato_partial_get_stats(p, &w->stats[me]);
+	end = rubato_partial_free(p);
+	return err != RUBATO_OK ? err : end;
+}
+
+void rounds_check(struct rounds *w, uint32_t n, const char *name)
+{
+	ck_assert_msg(w->wrong == 0, "%s: %llu wrong, first: %s", name,
+		      (unsigned long long)w->wrong, w->first);
+	for (uint32_t r = 0; r < n; r++) {
+		const rubato_partial_stats *s = &w->stats[r];
+		uint64_t steps = w->steps + (r == n - 1 ? w->extra : 0);
+
+		if (w->leaving && r == 0)
+			steps = steps / 2 + 1;
+		ck_assert_msg(s->committed == steps * w->eras &&
+				      s->delivered + s->discarded + s->pending == s->committed &&
+				      (s->pending == 0 || (w->leaving && r == 0)),
+			      "%s: rank %u: %llu committed, %llu delivered, %llu discarded, "
+			      "%llu pending",
+			      name, r, (unsigned long long)s->committed,
+			      (unsigned long long)s->delivered, (unsigned long long)s->discarded,
+			      (unsigned long long)s->pending);
+		ck_assert_msg(w->options.late != RUBATO_LATE_ACCUMULATE || s->discarded == 0,
+			      "%s: rank %u discarded", name, r);
+	}
+}
+
+uint32_t rounds_check_survivors(struct rounds *w, uint32_t n, const char *name)
+{
+	uint32_t survivors = 0, first = 0;
+
+	ck_assert_msg(w->wrong == 0, "%s: %llu wrong, first: %s", name,
+		      (unsigned long long)w->wrong, w->first);
+	for (uint32_t r = 0; r < n; r++) {
+		if (!w->ended[r] || (w->victims & 1u << r) != 0)
+			continue;
+		if (survivors++ == 0)
+			first = r;
+		ck_assert_msg(w->collected[r] == w->collected[first],
+			      "%s: rank %u has %llu rounds, rank %u %llu", name, first,
+			      (unsigned long long)w->collected[first], r,
+			      (unsigned long long)w->collected[r]);
+	}
+	return survivors;
+}
