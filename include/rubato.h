@@ -280,6 +280,221 @@ RUBATO_API rubato_status rubato_cancel(rubato_op *operation);
 /* Cancels first if need be. NULL is fine. Local. */
 RUBATO_API void rubato_op_free(rubato_op *operation);
 
+/* ---- Relaxed operations: partial allreduce ----
+ *
+ * An allreduce that does not wait for the slowest. It runs rounds r = 0, 1, 2, ...; every rank
+ * takes part in each, in the background if its application is computing, with all that it has
+ * committed and no round has consumed, or with the identity. Who opens a round is the policy's.
+ *
+ * Laws, for every policy and any number of ranks:
+ *   conservation  delivered + pending + discarded (by `late`) = committed; nothing counts twice.
+ *   agreement     all ranks get the same rounds, with the same contributors and the same bits
+ *                 (wagma: within a group).
+ *   staleness     no rank is left out for more than max_absence rounds; under RUBATO_COLLECT_EACH
+ *                 and OWN no rank computes on results more than `depth` rounds old.
+ *   progress      a round completes as long as every process lives and enough ranks are ready.
+ *
+ * One step of an application, on every rank:
+ *   rubato_partial_acquire(p, &buffer);             // write the gradient into it
+ *   rubato_partial_commit(p, step, weight);
+ *   while (rubato_partial_collect_view(p, &result, &round, 0) == RUBATO_OK && result != NULL) {
+ *           apply(result); rubato_partial_release(p);
+ *   }
+ * One thread of an application at a time per partial operation; several may live side by side.
+ * Sources: Li et al., PPoPP 2020 (solo, majority); docs/relaxed.md.
+ */
+typedef enum rubato_policy {
+	RUBATO_POLICY_SOLO = 0,     /* The first rank that is ready opens the round. */
+	RUBATO_POLICY_MAJORITY = 1, /* One drawn from the seed does: half are in, in expectation. */
+	RUBATO_POLICY_QUORUM = 2,   /* The quorum-th ready rank does: a guarantee. */
+	RUBATO_POLICY_DEADLINE = 3, /* deadline_ns after the first, or when all are ready. */
+	RUBATO_POLICY_ADAPTIVE = 4, /* Quorum; k from the last durations, alike on all ranks. */
+	RUBATO_POLICY_WAGMA = 5,    /* As solo; reduces within rotating groups of `group` ranks. */
+} rubato_policy;
+
+typedef enum rubato_rounds {
+	RUBATO_ROUNDS_ALIGNED = 0, /* Contribution k is for round k. One whose round has run already
+				      neither opens nor delays anything: it is in the next. */
+	RUBATO_ROUNDS_FREE = 1,    /* Any commit may open the next round. */
+} rubato_rounds;
+
+typedef enum rubato_late { /* A contribution that missed its round: */
+			   RUBATO_LATE_ACCUMULATE =
+				   0, /* is added to what the rank brings to the next, */
+			   RUBATO_LATE_LATEST = 1, /* replaces an older one that waits, */
+			   RUBATO_LATE_DROP = 2, /* or is dropped. What these discard is counted. */
+} rubato_late;
+
+typedef enum rubato_collection {
+	RUBATO_COLLECT_EACH = 0,   /* All finished rounds in order, up to the newest. */
+	RUBATO_COLLECT_OWN = 1,    /* The one round of one's own last contribution (the paper's). */
+	RUBATO_COLLECT_LATEST = 2, /* The newest; older ones are skipped (its released code's). */
+} rubato_collection;
+
+typedef enum rubato_normalise { /* What RUBATO_AVG divides the sum by: */
+				RUBATO_BY_RANKS = 0,
+				RUBATO_BY_CONTRIBUTORS = 1,
+				RUBATO_BY_WEIGHT = 2, /* The sum of the weights committed (samples,
+							 for one). */
+} rubato_normalise;
+
+typedef struct rubato_partial_options { /* The same on every rank; 0 is the default. */
+	uint32_t size_bytes; /* sizeof(rubato_partial_options) at the caller: the version. */
+	rubato_policy policy;
+	rubato_rounds rounds;
+	rubato_late late;
+	rubato_collection collection;
+	rubato_normalise normalise;
+	uint32_t quorum;      /* Of RUBATO_POLICY_QUORUM: 1 .. size. 0: (size + 1) / 2. */
+	uint32_t group;       /* Of RUBATO_POLICY_WAGMA; divides size. 0: all ranks. */
+	uint64_t deadline_ns; /* Of RUBATO_POLICY_DEADLINE. */
+	uint64_t window_ns;   /* A round that opens without a rank waits so long for it; 0: not. */
+	uint32_t depth;       /* Results kept: a rank so many rounds behind holds the next one up
+				 (EACH, OWN). 0: 8. */
+	uint32_t full_every;  /* Every full_every-th round waits for all; 0: none. */
+	uint32_t max_absence; /* So does the round after max_absence without some rank; 0: none. */
+	uint32_t zeroed;      /* 1: leased buffers hold the operator's identity: add into them. */
+	uint64_t seed;        /* Of majority's draw. */
+} rubato_partial_options;
+#define RUBATO_PARTIAL_OPTIONS_INIT                                                                \
+	{                                                                                          \
+		(uint32_t)sizeof(rubato_partial_options), RUBATO_POLICY_SOLO,                      \
+			RUBATO_ROUNDS_ALIGNED, RUBATO_LATE_ACCUMULATE, RUBATO_COLLECT_EACH,        \
+			RUBATO_BY_RANKS, 0, 0, 0, 0, 0, 0, 0, 0, 0                                 \
+	}
+
+typedef struct rubato_partial rubato_partial;
+
+typedef struct rubato_contribution {    /* One rank's part in a round. */
+	uint64_t first_step, last_step; /* Smallest and largest number in it; count > 0 only. */
+	uint64_t weight;
+	uint32_t count; /* Contributions in it; 0: the identity. */
+	uint32_t fresh; /* 1: the rank was ready for this very round. */
+} rubato_contribution;
+
+typedef struct rubato_round { /* What a round held: alike on every rank. */
+	uint32_t size_bytes;  /* sizeof(rubato_round) at the caller; set it before the call. */
+	uint32_t contributors, fresh; /* Ranks. */
+	uint64_t round;
+	uint64_t weight;                       /* Sum over contributions. */
+	double divisor;                        /* What AVG divided by; 1 for other operators. */
+	uint64_t staleness_min, staleness_max; /* Rounds between a contribution's number and this
+						  round, over contributions (aligned; free: 0). */
+	uint64_t discarded;                    /* So far, on all ranks together. */
+	const rubato_contribution *ranks;      /* [size], valid until the round is released. */
+} rubato_round;
+
+/*
+ * Makes one for vectors of `count` elements. Collective. Operators: all (avg, max, min, sum,
+ * prod). Memory: (4 + depth) vectors. Errors: ARGUMENT (the text names the field), MISMATCH
+ * (options differ between ranks).
+ */
+RUBATO_API RUBATO_NODISCARD rubato_status
+rubato_partial_create(rubato_comm *comm, uint64_t count, rubato_type type, rubato_operator op,
+		      const rubato_partial_options *options, rubato_partial **partial);
+/* Leases a buffer of `count` elements to write the next contribution into; what it holds is
+ * undefined unless options.zeroed. A second call before commit gives the same buffer. */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_acquire(rubato_partial *partial,
+								 void **buffer);
+/* Publishes the leased buffer as contribution `step` (it must grow from call to call), counting
+ * `weight` (samples, or 1). Does not block. Errors: ARGUMENT (nothing leased, step not larger,
+ * after drain or leave), or how the operation ended (PEER, ...). */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_commit(rubato_partial *partial,
+								uint64_t step, uint64_t weight);
+/* acquire, copy, commit. */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_contribute(rubato_partial *partial,
+								    const void *buffer,
+								    uint64_t step, uint64_t weight);
+/*
+ * Lends the next result, by options.collection: *result is NULL when there is none to wait for.
+ * Blocks while this rank waits for a round (its last contribution came in time, or it drains) and
+ * that round has not completed. `round` may be NULL. Errors: TIMEOUT (still waiting: call again),
+ * PEER (a rank was lost: what all survivors agreed on has been collected).
+ */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_collect_view(rubato_partial *partial,
+								      const void **result,
+								      rubato_round *round,
+								      uint64_t timeout_ns);
+/* Gives the lent result back. */
+RUBATO_API rubato_status rubato_partial_release(rubato_partial *partial);
+/* collect_view into the caller's buffer, and release; *collected false: there was none. */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_collect(rubato_partial *partial, void *out,
+								 bool *collected,
+								 rubato_round *round,
+								 uint64_t timeout_ns);
+/*
+ * No more commits until all ranks have called it. Does not block: collect until there is none,
+ * which is after the round that all ranks drained into. Then everything is delivered, and
+ * (aligned) the next commit's number, the same on all ranks, is for the next round.
+ */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_drain(rubato_partial *partial);
+/* This rank commits no more; its process goes on relaying until rubato_partial_free. */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_leave(rubato_partial *partial);
+/* Contributions not in any completed round: after PEER, what was restored. *buffer (NULL: none)
+ * is lent until free. */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_pending(rubato_partial *partial,
+								 const void **buffer,
+								 rubato_contribution *contribution);
+
+typedef struct rubato_partial_stats {
+	uint32_t size_bytes;          /* sizeof(rubato_partial_stats) at the caller. */
+	uint32_t quorum;              /* That the open round needs. */
+	uint64_t rounds, full_rounds; /* Completed here. */
+	uint64_t committed, delivered, discarded, pending; /* Of this rank: conservation. */
+	uint64_t merged;      /* Commits that were added to one that waited. */
+	uint64_t round_ns[4]; /* Summed over rounds: open (waiting for activation), joining,
+				 exchanging records, reducing. */
+} rubato_partial_stats;
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_get_stats(rubato_partial *partial,
+								   rubato_partial_stats *stats);
+/* Collective: ends it on every rank (bounded); NULL is fine. */
+RUBATO_API rubato_status rubato_partial_free(rubato_partial *partial);
+
+/* ---- Relaxed operations: lagged allreduce ----
+ *
+ * Gradients of step j are applied at step j + lag, while their allreduce runs in the background
+ * (LAGA: Hakimi et al., ICDM 2021). lag + 1 accumulation buffers. Every rank calls begin equally
+ * often; how much it has accumulated by then may differ, and travels along.
+ *
+ *   rubato_lagged_acquire(l, &buffer);              // add gradients into it (it starts at zero)
+ *   rubato_lagged_accumulate(l, gradient, weight);  // or let the library add
+ *   rubato_lagged_begin(l);                         // starts its allreduce, swaps
+ *   rubato_lagged_collect(l, &result, &weight, 0);  // that of `lag` begins ago, or NULL
+ */
+typedef struct rubato_lagged rubato_lagged;
+
+/* Collective. lag >= 1. Operators: SUM, AVG (the sum divided by the sum of weights), both of
+ * floating types. Memory: 2 (lag + 1) vectors. */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_lagged_create(rubato_comm *comm, uint64_t count,
+							       rubato_type type, rubato_operator op,
+							       uint32_t lag,
+							       rubato_lagged **lagged);
+/* The accumulation buffer: valid until begin. */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_lagged_acquire(rubato_lagged *lagged,
+								void **buffer);
+/* Adds `gradient` (NULL: the caller has added into the acquired buffer) and counts `weight`
+ * (micro-batches, or samples). */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_lagged_accumulate(rubato_lagged *lagged,
+								   const void *gradient,
+								   uint64_t weight);
+/* *done: the oldest allreduce in flight is over, or there is none: accumulate-until-done polls
+ * this at micro-batch boundaries. Does not block. */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_lagged_test(rubato_lagged *lagged, bool *done);
+/* Starts the allreduce of what was accumulated. At most lag + 1 are in flight: with so many it is
+ * an error (ARGUMENT): collect first. */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_lagged_begin(rubato_lagged *lagged);
+/* Waits for the allreduce begun `lag` begins before the last; *result NULL: there is none yet.
+ * *weight: the sum over ranks. Lent until the next begin. */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_lagged_collect(rubato_lagged *lagged,
+								const void **result,
+								uint64_t *weight,
+								uint64_t timeout_ns);
+/* The next of those still in flight, oldest first, however young; *result NULL: none is left. */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_lagged_flush(rubato_lagged *lagged,
+							      const void **result, uint64_t *weight,
+							      uint64_t timeout_ns);
+RUBATO_API rubato_status rubato_lagged_free(rubato_lagged *lagged);
+
 /* ---- Insight ---- */
 
 /* Writes, as one line of text, the algorithm that the operation would use, its chunk and why. */
