@@ -126,6 +126,26 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_init_id(rubato_comm **comm, con
 							 const rubato_options *options);
 
 /*
+ * An allgather of the caller's: `in` of every rank, size_bytes each, into `out` by rank, on every
+ * rank; blocks. Returns 0, or another number when it failed.
+ */
+typedef int (*rubato_allgather_function)(void *arg, const void *in, void *out, size_t size_bytes);
+
+/*
+ * Joins a job whose processes can already talk to each other, through their own allgather: MPI's,
+ * for one. Collective; needs neither environment, nor port, nor secret. `allgather` is called only
+ * in here, by the calling thread, equally often on every rank, also when some rank fails, which all
+ * then learn: either all ranks get their communicator or none does. The deadline counts between
+ * calls: the library cannot end a call that blocks, so if a process may die meanwhile, let the
+ * callback give up and return non-zero by itself. Errors: SYSTEM (the callback's), PEER (start-up
+ * failed on another rank), MISMATCH (ranks or sizes differ), TIMEOUT; ARGUMENT without a call.
+ */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_init_oob(rubato_comm **comm,
+							  rubato_allgather_function allgather,
+							  void *arg, uint32_t rank, uint32_t size,
+							  const rubato_options *options);
+
+/*
  * Collective: waits (bounded) until every rank has come, so that no peer still needs our memory,
  * then frees everything, also when it returns an error (PEER, TIMEOUT) because not all came. NULL
  * is fine.

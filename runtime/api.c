@@ -40,7 +40,7 @@ static rubato_status options_apply(const rubato_options *options, struct rb_conf
 		config->heap.number = options->heap_bytes;
 		config->source.heap = RB_CONFIG_OPTIONS;
 	}
-	if (options->secret != NULL)
+	if (options->secret != NULL && job != NULL)
 		RB_TRY(rb_job_set_secret(job, options->secret, (size_t)options->secret_bytes));
 	return RUBATO_OK;
 }
@@ -100,6 +100,51 @@ rubato_status rubato_init_id(rubato_comm **comm, const rubato_id *id, uint32_t r
 	if (comm == NULL || id == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "init: NULL");
 	return job_join(comm, id, rank, size, options);
+}
+
+/* Settings that are bad here must not leave the others in their callback. */
+static rubato_status callback_join(rubato_comm **comm, const struct rb_config *config,
+				   struct rb_bootstrap *bootstrap, rubato_status err)
+{
+	struct rb_setup setup = { .config = config, .bootstrap = bootstrap };
+
+	if (err == RUBATO_OK)
+		return rb_comm_open(&setup, comm);
+	if (bootstrap != NULL) {
+		(void)bootstrap->end(bootstrap, false);
+		bootstrap->close(bootstrap);
+	}
+	return err;
+}
+
+rubato_status rubato_init_oob(rubato_comm **comm, rubato_allgather_function allgather, void *arg,
+			      uint32_t rank, uint32_t size, const rubato_options *options)
+{
+	struct rb_bootstrap *bootstrap = NULL;
+	struct rb_config *config;
+	rubato_status err, opened = RUBATO_OK;
+	char text[400];
+
+	if (comm == NULL || allgather == NULL || rank >= size)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "init: %s",
+			       comm == NULL || allgather == NULL ? "NULL" : "no such rank");
+	config = calloc(1, sizeof(*config));
+	if (config == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "settings: %zu bytes", sizeof(*config));
+	config->timeout.number = 60000000000u;
+	err = rb_config_read(config);
+	if (err == RUBATO_OK)
+		err = options_apply(options, config, NULL);
+	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+	if (size > 1)
+		opened = rb_callback_open(allgather, arg, rank, size,
+					  rb_deadline(rb_clock_ns(), config->timeout.number),
+					  &bootstrap);
+	if (err != RUBATO_OK)
+		err = RB_FAIL(err, "%s", text);
+	err = callback_join(comm, config, bootstrap, err != RUBATO_OK ? err : opened);
+	free(config);
+	return err;
 }
 
 uint32_t rubato_rank(const rubato_comm *comm)

@@ -18,6 +18,10 @@ struct rb_bootstrap {
 	rubato_status (*allgather)(struct rb_bootstrap *b, const void *in, size_t in_bytes,
 				   const void *const **out, const size_t **out_bytes,
 				   uint64_t deadline_ns);
+	/* Collective, once, when start-up is over on this rank: OK when it is good on all. NULL:
+	 * others find out in their own ways. After !good it is not waited for, nor is the text of
+	 * the last error changed. */
+	rubato_status (*end)(struct rb_bootstrap *b, bool good);
 	void (*close)(struct rb_bootstrap *b); /* NULL-safe is the caller's duty. */
 };
 
@@ -36,6 +40,11 @@ struct rb_job {
  * job->listener over, also when it fails. */
 RB_NODISCARD rubato_status rb_rendezvous_open(const struct rb_job *job, uint64_t deadline_ns,
 					      struct rb_bootstrap **out);
+
+/* Start-up over the caller's allgather; see rubato_init_oob. */
+RB_NODISCARD rubato_status rb_callback_open(rubato_allgather_function function, void *arg,
+					    uint32_t rank, uint32_t rank_count,
+					    uint64_t deadline_ns, struct rb_bootstrap **out);
 
 /* Fills `job` from RUBATO_RANK, RUBATO_SIZE, RUBATO_ROOT, RUBATO_SECRET_FILE, RUBATO_INSECURE;
  * *found is false (and the job one of one rank) when none of the first three is set. */

@@ -570,8 +570,11 @@ rubato_status rb_comm_open(const struct rb_setup *setup, rubato_comm **out)
 	if (err == RUBATO_OK)
 		err = rb_engine_init(&comm->engine, bootstrap->rank, bootstrap->rank_count);
 	if (err != RUBATO_OK) {
-		if (bootstrap != NULL)
+		if (bootstrap != NULL) {
+			if (bootstrap->end != NULL)
+				(void)bootstrap->end(bootstrap, false);
 			bootstrap->close(bootstrap);
+		}
 		free(comm);
 		return err;
 	}
@@ -583,6 +586,11 @@ rubato_status rb_comm_open(const struct rb_setup *setup, rubato_comm **out)
 	o.deadline_ns = setup->backend != NULL ? comm->timeout_ns
 					       : rb_deadline(rb_clock_ns(), comm->timeout_ns);
 	err = open_steps(&o);
+	if (bootstrap->end != NULL) {
+		rubato_status end = bootstrap->end(bootstrap, err == RUBATO_OK);
+
+		err = err != RUBATO_OK ? err : end;
+	}
 	opening_close(&o);
 	if (err != RUBATO_OK) {
 		char text[256];

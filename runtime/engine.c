@@ -23,7 +23,7 @@
 #define SLOTS_PER_BLOCK 64
 #define FIRST_POLLS 64 /* Some 2 us. */
 #define FIRST_POLLS_SHARED 4
-#define POLLS_PER_CLOCK 32 /* Polls between two looks at the clock: a look costs some 25 ns. */
+#define POLLS_PER_CLOCK 32   /* Polls between two looks at the clock: a look costs some 25 ns. */
 #define HAND_OVER_NS 1000000 /* At most so long away from the lock, should nobody take it. */
 #define SLEEP_NS_MAX                                                                               \
 	100000000u /* A sleep is at most 100 ms: bounds the harm of a wake-up lost below. */
