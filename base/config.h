@@ -57,6 +57,9 @@ struct rb_config {
  * unknown RUBATO_* names. `config` is written on success only. Errors: ARGUMENT, MEMORY. */
 RB_NODISCARD rubato_status rb_config_read(struct rb_config *config);
 
+/* A variable of somebody else, such as a launcher's; NULL: not set. */
+const char *rb_config_foreign(const char *variable);
+
 /* For rubato-info: calls row() once per setting. Values of secret files are paths, never contents.
  */
 void rb_config_each(const struct rb_config *config,

@@ -108,13 +108,17 @@ typedef struct rubato_id {
 
 /*
  * Joins the job that the environment describes: RUBATO_RANK, RUBATO_SIZE and RUBATO_ROOT
- * (host:port); without them a communicator of one rank. Blocks until all ranks are there, at most
+ * (host:port), or else a launcher's variables (docs/start-up.md: torchrun, Open MPI, Slurm, PMI);
+ * without any a communicator of one rank. Blocks until all ranks are there, at most
  * the timeout. Errors: ARGUMENT (bad or incomplete variables), TIMEOUT (the text names the ranks
  * that are missing), AUTH (wrong secret), MISMATCH (two ranks with one number, differing sizes),
  * SYSTEM (port in use).
  */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_init(rubato_comm **comm,
 						      const rubato_options *options);
+
+/* Writes, as one line of text, which job rubato_init would join, as what, and who says so. */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_job_explain(char *text, size_t text_bytes);
 
 /* Makes an id. The caller must then be one of the ranks of that job: rank 0. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_id_create(rubato_id *id);

@@ -73,6 +73,8 @@ static rubato_status job_join(rubato_comm **comm, const rubato_id *id, uint32_t 
 	if (err == RUBATO_OK)
 		err = id != NULL ? rb_job_from_id(id, rank, size, &job)
 				 : rb_job_from_environment(config, &job, &found);
+	if (err == RUBATO_OK && job.source != NULL) /* A launcher's root counts as ours. */
+		(void)snprintf(config->root.text, sizeof(config->root.text), "%s", job.root);
 	if (err == RUBATO_OK)
 		err = options_apply(options, config, &job);
 	if (err == RUBATO_OK)
@@ -87,6 +89,29 @@ rubato_status rubato_init(rubato_comm **comm, const rubato_options *options)
 	if (comm == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "init: nowhere to put the communicator");
 	return job_join(comm, NULL, 0, 1, options);
+}
+
+rubato_status rubato_job_explain(char *text, size_t text_bytes)
+{
+	struct rb_config *config = calloc(1, sizeof(*config));
+	struct rb_job job;
+	rubato_status err;
+	bool found;
+
+	if (config == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "settings: %zu bytes", sizeof(*config));
+	err = rb_config_read(config);
+	if (err == RUBATO_OK)
+		err = rb_job_from_environment(config, &job, &found);
+	if (err == RUBATO_OK && found)
+		(void)snprintf(text, text_bytes, "rank %u of %u%s%s, says %s", job.rank,
+			       job.rank_count, job.root[0] != '\0' ? ", rank 0 at " : "", job.root,
+			       job.source);
+	else if (err == RUBATO_OK)
+		(void)snprintf(text, text_bytes, "one rank: the environment names no job");
+	explicit_bzero(&job, sizeof(job));
+	free(config);
+	return err;
 }
 
 rubato_status rubato_id_create(rubato_id *id)

@@ -133,9 +133,20 @@ static rubato_status secret_file_read(const char *path, struct rb_job *job)
 
 /* ---- The environment ---- */
 
+static rubato_status root_check(const char *text)
+{
+	struct rb_endpoints e;
+
+	RB_TRY(rb_endpoints_parse(text, &e));
+	for (uint32_t i = 1; i < e.count; i++)
+		if (e.range || strcmp(e.items[i].port, e.items[0].port) != 0)
+			return RB_FAIL(RUBATO_ERR_ARGUMENT,
+				       "RUBATO_ROOT=%.200s: one port is needed, not several", text);
+	return RUBATO_OK;
+}
+
 static rubato_status place_read(const struct rb_config *config, struct rb_job *job)
 {
-	struct rb_endpoints endpoints;
 	bool rank = config->source.rank != RB_CONFIG_DEFAULT;
 	bool size = config->source.size != RB_CONFIG_DEFAULT;
 	bool root = config->root.text[0] != '\0';
@@ -160,9 +171,8 @@ static rubato_status place_read(const struct rb_config *config, struct rb_job *j
 			"RUBATO_ROOT is not set: expected host:port, the same on every rank");
 	job->rank = (uint32_t)config->rank.number;
 	job->rank_count = (uint32_t)config->size.number;
-	if (root)
-		RB_TRY(rb_endpoints_parse(config->root.text, &endpoints));
 	(void)snprintf(job->root, sizeof(job->root), "%.255s", config->root.text);
+	job->source = "RUBATO_RANK and RUBATO_SIZE";
 	return RUBATO_OK;
 }
 
@@ -170,17 +180,23 @@ rubato_status rb_job_from_environment(const struct rb_config *config, struct rb_
 				      bool *found)
 {
 	struct rb_job fresh = { .rank_count = 1, .listener = -1 };
-	bool any = config->source.rank != RB_CONFIG_DEFAULT ||
-		   config->source.size != RB_CONFIG_DEFAULT || config->root.text[0] != '\0';
+	bool own = config->source.rank != RB_CONFIG_DEFAULT ||
+		   config->source.size != RB_CONFIG_DEFAULT;
+	bool any = own || config->root.text[0] != '\0';
 
 	fresh.insecure = config->insecure.number == 1;
-	if (any) {
-		RB_TRY(place_read(config, &fresh));
+	if (config->root.text[0] != '\0')
+		RB_TRY(root_check(config->root.text));
+	if (!own)
+		RB_TRY(rb_job_from_launcher(config->root.text, &fresh, &fresh.source));
+	if (any || fresh.source != NULL) {
+		if (fresh.source == NULL)
+			RB_TRY(place_read(config, &fresh));
 		if (config->secret_file.text[0] != '\0')
 			RB_TRY(secret_file_read(config->secret_file.text, &fresh));
 	}
 	*job = fresh;
-	*found = any;
+	*found = fresh.source != NULL;
 	sodium_memzero(&fresh, sizeof(fresh));
 	return RUBATO_OK;
 }

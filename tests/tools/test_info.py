@@ -22,7 +22,7 @@ class Sections(unittest.TestCase):
         got = run(INFO)
         self.assertEqual((got.returncode, got.stdout.split()[0]), (0, b"rubato"))
         _, said, _ = info()
-        self.assertEqual(set(said), {"version", "transports"})
+        self.assertEqual(set(said), {"version", "transports", "job"})
         self.assertEqual([one["transport"] for one in said["transports"]], ["shm", "ucx", "tcp"])
         for one in said["transports"]:  # Either it works, or it says why not.
             self.assertEqual(one["works"], one["text"] == "", one)
