@@ -21,7 +21,8 @@
 	X(timeout, "RUBATO_TIMEOUT", T, "60s", 1000000, 86400000000000,                            \
 	  "deadline of every wait that has none of its own")                                       \
 	X(transport, "RUBATO_TRANSPORT", S, "auto", 0, 15, "auto, shm, ucx or tcp")                \
-	X(interface, "RUBATO_INTERFACE", S, "", 0, 255, "network devices to use, by name")         \
+	X(interface, "RUBATO_INTERFACE", S, "", 0, 255,                                            \
+	  "network devices to use: names or their beginnings; ^ before them: all others")          \
 	X(heap, "RUBATO_HEAP", B, "0", 0, 70368744177664,                                          \
 	  "address space for rubato_alloc on a rank; 0: as much as the machine has memory")        \
 	X(chunk, "RUBATO_CHUNK", B, "256K", 64, 268435456, "largest chunk of a pipelined step")    \

@@ -116,7 +116,19 @@ rubato_status rubato_job_explain(char *text, size_t text_bytes)
 
 rubato_status rubato_id_create(rubato_id *id)
 {
-	return id != NULL ? rb_job_make_id(id) : RB_FAIL(RUBATO_ERR_ARGUMENT, "id: NULL");
+	struct rb_config *config;
+	rubato_status err;
+
+	if (id == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "id: NULL");
+	config = calloc(1, sizeof(*config));
+	if (config == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "settings: %zu bytes", sizeof(*config));
+	err = rb_config_read(config);
+	if (err == RUBATO_OK)
+		err = rb_job_make_id(id, config->interface.text);
+	free(config);
+	return err;
 }
 
 rubato_status rubato_init_id(rubato_comm **comm, const rubato_id *id, uint32_t rank, uint32_t size,

@@ -65,8 +65,8 @@ RB_NODISCARD rubato_status rb_job_from_launcher(const char *own_root, struct rb_
 RB_NODISCARD rubato_status rb_job_set_secret(struct rb_job *job, const void *secret,
 					     size_t secret_bytes);
 /* The opaque id: its bytes hold magic, version, nonce, secret, addresses, and the maker's listener.
- */
-RB_NODISCARD rubato_status rb_job_make_id(rubato_id *id);
+ * `interfaces` as RUBATO_INTERFACE. */
+RB_NODISCARD rubato_status rb_job_make_id(rubato_id *id, const char *interfaces);
 RB_NODISCARD rubato_status rb_job_from_id(const rubato_id *id, uint32_t rank, uint32_t rank_count,
 					  struct rb_job *job);
 

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "runtime/interfaces.h"
 
 #define UNREACHED 0xffu /* In opening.route. */
 #define AGREED_WORDS 4  /* version, chunk, algorithm names, transport names */
@@ -33,8 +34,9 @@ struct opening { /* What exists only while a communicator is opened. */
 	void **addresses; /* Per peer: a copy. */
 	size_t *address_bytes;
 	bool *use;
-	uint8_t *route; /* Per peer: index into opened. */
-	char why[300];  /* What kept a transport from opening here. */
+	uint8_t *route;    /* Per peer: index into opened. */
+	char devices[512]; /* For network transports; empty: any. */
+	char why[300];     /* What kept a transport from opening here. */
 	uint64_t host;
 	uint64_t deadline_ns;
 	const struct rb_setup *setup;
@@ -97,8 +99,6 @@ static const char *interface_of(const struct rb_config *config)
 {
 	const char *root = config->root.text;
 
-	if (config->interface.text[0] != '\0')
-		return config->interface.text;
 	if (strcmp(config->transport.text, "tcp") != 0)
 		return NULL;
 	return strncmp(root, "127.", 4) == 0 || strncmp(root, "localhost:", 10) == 0 ||
@@ -116,7 +116,7 @@ static void endpoint_open(struct opening *o, uint32_t i)
 		.rank_count = comm->engine.rank_count,
 		.heap_bytes =
 			o->setup->heap_bytes > 0 ? o->setup->heap_bytes : comm->config.heap.number,
-		.interface = interface_of(&comm->config),
+		.interface = o->devices[0] != '\0' ? o->devices : interface_of(&comm->config),
 		.tcp_only = strcmp(comm->config.transport.text, "tcp") == 0,
 		.backend = o->setup->backend,
 	};
@@ -272,6 +272,12 @@ static rubato_status routes_find(struct opening *o)
 		uint8_t verdict;
 		size_t blob_bytes;
 
+#ifdef RB_HAVE_UCX
+		if (o->transports[i] == &rb_transport_ucx)
+			RB_TRY(rb_interfaces_choose(o->comm->bootstrap,
+						    o->comm->config.interface.text, o->deadline_ns,
+						    o->devices, sizeof(o->devices)));
+#endif
 		endpoint_open(o, i);
 		RB_TRY(blob_write(o, i, &blob_bytes));
 		RB_TRY(exchange(o, o->blob, blob_bytes, &blobs, &bytes));

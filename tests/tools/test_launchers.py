@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """test_launchers.py RUBATO-INFO RUBATO-BENCH -- jobs started by variables that are not Rubato's.
 
-Stand-ins set what torchrun and others set; where Open MPI's or MPICH's mpirun is installed, that one
-starts the job.
+Stand-ins set what torchrun and others set; where Open MPI's or MPICH's mpirun is installed, that
+one starts the job.
 """
 
 import contextlib
