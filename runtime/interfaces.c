@@ -31,8 +31,7 @@
 
 #define MACHINES_MAX 32 /* Tried from one: those that follow it. */
 #define PROBES_MAX 256
-#define PROBE_NS UINT64_C(1500000000) /* The first packet may get lost: TCP repeats it after 1 s.  \
-				       */
+#define PROBE_NS UINT64_C(1500000000) /* A lost first packet is repeated after 1 s. */
 #define TOKEN_NS UINT64_C(200000000)  /* For a token that was sent before everybody had ended. */
 _Static_assert(RB_INTERFACE_NAME_BYTES >= IF_NAMESIZE, "names of devices");
 

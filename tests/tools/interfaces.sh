@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# interfaces -- two hosts, as network namespaces that this test makes and removes, whose first network
-# device is up, has an address, and leads nowhere. Jobs start over the second one all the same.
+# interfaces -- two hosts, as network namespaces that this test makes and removes, whose first
+# network device is up, has an address, and leads nowhere. Jobs start over the second all the same.
 #
 # usage: interfaces.sh RUBATO-BENCH
 bench=$1
