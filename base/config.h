@@ -31,6 +31,8 @@
 	  "how long a wait polls before it sleeps; 0: measured at start-up")                       \
 	X(background, "RUBATO_BACKGROUND", U, "1", 0, 1,                                           \
 	  "0: no progress thread, progress only inside calls")                                     \
+	X(background_cpus, "RUBATO_BACKGROUND_CPUS", S, "", 0, 15,                                 \
+	  "where the progress thread may run: numa (this rank's domain), or a processor's number") \
 	X(algorithm, "RUBATO_ALGORITHM", S, "", 0, 255,                                            \
 	  "forces algorithms: operation=name[,operation=name...]")                                 \
 	X(log, "RUBATO_LOG", S, "warn", 0, 15, "none, warn, info, debug or data")

@@ -20,6 +20,7 @@
 #include "base/sync.h"
 #include "runtime/executor.h"
 #include "runtime/plan.h"
+#include "runtime/topology.h"
 #include "transport/transport.h"
 
 #define RB_WINDOW                                                                                  \
@@ -119,7 +120,8 @@ struct rb_engine {
 	_Atomic uint32_t turn;
 	bool completed; /* Something completed since the driver last woke the waiters. */
 	struct rb_thread background;
-	_Atomic uint32_t background_word; /* The parked progress thread sleeps on it. */
+	uint64_t background_cpus[RB_CPU_WORDS]; /* All zero: where its process may. */
+	_Atomic uint32_t background_word;       /* The parked progress thread sleeps on it. */
 	bool background_parked, stop;
 
 	rubato_status poison; /* The first error of a collective, or 0. */
@@ -196,6 +198,5 @@ char *rb_run_absent(const struct rb_run *run, char *text, size_t text_bytes);
 
 /* node_ranks share `cores`; forced_ns > 0 is RUBATO_SPIN. */
 struct rb_waiting rb_waiting_choose(uint32_t node_ranks, uint32_t cores, uint64_t forced_ns);
-uint32_t rb_cores_allowed(void);
 
 #endif

@@ -74,16 +74,6 @@ static uint64_t wake_measure(void)
 	return best < WAKE_NS_MIN ? WAKE_NS_MIN : best > WAKE_NS_MAX ? WAKE_NS_MAX : best;
 }
 
-uint32_t rb_cores_allowed(void)
-{
-	cpu_set_t set;
-
-	CPU_ZERO(&set);
-	if (sched_getaffinity(0, sizeof(set), &set) != 0)
-		return 1;
-	return CPU_COUNT(&set) > 0 ? (uint32_t)CPU_COUNT(&set) : 1;
-}
-
 struct rb_waiting rb_waiting_choose(uint32_t node_ranks, uint32_t cores, uint64_t forced_ns)
 {
 	uint64_t wake_ns;

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # mpi -- runs mpi_host under one MPI's mpirun.
 #
-# usage: mpi.sh openmpi|mpich SANITIZER [PROGRAM]     (no PROGRAM: that MPI was not found)
+# usage: mpi.sh openmpi|mpich SANITIZER [PROGRAM]     (no PROGRAM: not built)
 name=$1 sanitizer=$2 program=${3-}
 skip() {
 	echo "skipped: $1"
 	exit 77
 }
-[[ -n $program ]] || skip "$name was not found when this was configured"
+[[ -n $program ]] || skip "$name was not found, or this is built with another UCX than it"
 command -v "mpirun.$name" >/dev/null || skip "mpirun.$name is not installed"
 [[ $sanitizer != *thread* ]] || skip "MPI is not built for ThreadSanitizer"
 
