@@ -551,8 +551,8 @@ static rubato_status open_steps(struct opening *o)
 	if (simulated) { /* Every simulated rank has a core of its own. */
 		comm->facts.cores = comm->engine.rank_count;
 	} else {
-		comm->engine.waiting = rb_waiting_choose(comm->facts.node_ranks, comm->facts.cores,
-							 comm->config.spin.number);
+		comm->engine.waiting = rb_waiting_find(comm->facts.node_ranks, comm->facts.cores,
+						       comm->config.spin.number);
 	}
 	comm->facts.rank_count = comm->engine.rank_count;
 	comm->facts.chunk_bytes_max = comm->config.chunk.number;

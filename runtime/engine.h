@@ -196,7 +196,16 @@ char *rb_run_absent(const struct rb_run *run, char *text, size_t text_bytes);
 
 /* ---- waiting.c ---- */
 
-/* node_ranks share `cores`; forced_ns > 0 is RUBATO_SPIN. */
-struct rb_waiting rb_waiting_choose(uint32_t node_ranks, uint32_t cores, uint64_t forced_ns);
+struct rb_waiting_costs {
+	uint64_t wake_ns;  /* From waking a sleeper until it runs. */
+	uint64_t yield_ns; /* From one thread of a core to another; 0: not measured. */
+};
+/* crowded: the yield, too. Takes about a millisecond. */
+void rb_waiting_measure(bool crowded, struct rb_waiting_costs *out);
+/* Pure: for node_ranks that share `cores`. */
+struct rb_waiting rb_waiting_choose(const struct rb_waiting_costs *costs, uint32_t node_ranks,
+				    uint32_t cores);
+/* Measures and chooses; forced_ns > 0 is RUBATO_SPIN, and is taken as it is. */
+struct rb_waiting rb_waiting_find(uint32_t node_ranks, uint32_t cores, uint64_t forced_ns);
 
 #endif
