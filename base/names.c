@@ -4,18 +4,30 @@
 #define STRING(x) #x
 #define VERSION(major, minor, patch) STRING(major) "." STRING(minor) "." STRING(patch)
 
-static const char *const type_names[RUBATO_TYPE_COUNT] = { "float32", "float64", "int32", "int64" };
-static const uint8_t type_bytes[RUBATO_TYPE_COUNT] = { 4, 8, 4, 8 };
-static const char *const operator_names[RUBATO_OPERATOR_COUNT] = { "sum", "max", "min", "avg" };
+static const struct {
+	const char *name;
+	size_t bytes;
+} types[RUBATO_TYPE_COUNT] = {
+	[RUBATO_FLOAT32] = { "float32", 4 }, [RUBATO_FLOAT64] = { "float64", 8 },
+	[RUBATO_INT32] = { "int32", 4 },     [RUBATO_INT64] = { "int64", 8 },
+	[RUBATO_FLOAT16] = { "float16", 2 }, [RUBATO_BFLOAT16] = { "bfloat16", 2 },
+	[RUBATO_INT8] = { "int8", 1 },       [RUBATO_INT16] = { "int16", 2 },
+	[RUBATO_UINT8] = { "uint8", 1 },     [RUBATO_UINT16] = { "uint16", 2 },
+	[RUBATO_UINT32] = { "uint32", 4 },   [RUBATO_UINT64] = { "uint64", 8 },
+};
+static const char *const operator_names[RUBATO_OPERATOR_COUNT] = {
+	[RUBATO_SUM] = "sum", [RUBATO_MAX] = "max",   [RUBATO_MIN] = "min",
+	[RUBATO_AVG] = "avg", [RUBATO_PROD] = "prod",
+};
 
 const char *rubato_type_name(rubato_type type)
 {
-	return (unsigned)type < RUBATO_TYPE_COUNT ? type_names[type] : "unknown";
+	return (unsigned)type < RUBATO_TYPE_COUNT ? types[type].name : "unknown";
 }
 
 size_t rubato_type_bytes(rubato_type type)
 {
-	return (unsigned)type < RUBATO_TYPE_COUNT ? type_bytes[type] : 0;
+	return (unsigned)type < RUBATO_TYPE_COUNT ? types[type].bytes : 0;
 }
 
 const char *rubato_operator_name(rubato_operator op)

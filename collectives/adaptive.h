@@ -1,7 +1,7 @@
 /*
  * adaptive.h -- a quorum chosen from replicated history: every so many rounds, replay the last
- * durations of each rank's work through the round rules for each k, and take the largest k whose
- * time is at most 1.10 times the least. No randomness; the same history gives the same k on every
+ * durations of each rank's work through the round rules for each k, and take the largest k that
+ * costs little time over the fastest. No randomness; the same history gives the same k on every
  * rank, bit for bit (integers only). Source: CALIBRATION.md, "adaptive".
  */
 #ifndef RB_COLLECTIVES_ADAPTIVE_H
@@ -17,10 +17,11 @@
 struct rb_adaptive;
 
 size_t rb_adaptive_bytes(uint32_t rank_count);
-void rb_adaptive_init(struct rb_adaptive *a, uint32_t rank_count, bool free_rounds);
+/* depth: results that a rank may be behind before it holds rounds up; 0: any number. */
+void rb_adaptive_init(struct rb_adaptive *a, uint32_t rank_count, bool free_rounds, uint32_t depth);
 /* One piece of work of `rank`, as its record told it. */
 void rb_adaptive_note(struct rb_adaptive *a, uint32_t rank, uint64_t duration_ns);
-/* A round is over (its reduction took round_ns, alike on all ranks: 0 if unknown). */
+/* A round is over. */
 void rb_adaptive_round(struct rb_adaptive *a, uint64_t round);
 uint32_t rb_adaptive_quorum(const struct rb_adaptive *a);
 

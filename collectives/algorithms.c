@@ -48,6 +48,7 @@ const struct rb_algorithm rb_algorithms[] = {
 	    reduce_scatter_staged, "direct, through slots of scratch"),
 
 	ROW(RB_KIND_ALLGATHER, "flat", 0, ANY, true, allgather_flat, "everyone to all"),
+	ROW(RB_KIND_ALLGATHER, "bruck", 0, ANY, true, allgather_bruck, "Bruck et al. 1997"),
 	ROW(RB_KIND_ALLGATHER, "ring", 0, RB_CHANNEL_MAX, true, allgather_ring, MPICH),
 	ROW(RB_KIND_ALLGATHER, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, true, allgather_direct,
 	    DIRECT),

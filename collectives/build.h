@@ -35,6 +35,7 @@ RB_BUILDER(reduce_scatter_ring);
 RB_BUILDER(reduce_scatter_direct);
 RB_BUILDER(reduce_scatter_staged);
 RB_BUILDER(allgather_flat);
+RB_BUILDER(allgather_bruck);
 RB_BUILDER(allgather_ring);
 RB_BUILDER(allgather_direct);
 RB_BUILDER(allgather_ring_put);

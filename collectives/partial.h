@@ -32,9 +32,10 @@
  *
  * Commit after failure. A joined contribution is retained until the next exchange is complete,
  * which shows that every rank has completed the round. When a rank is lost: the survivors stop,
- * tell each other (dead ranks, last completed round), fetch the newest result that any of them has
- * from one that has it, and end when all survivors with the same dead have completed the same
- * round; what they joined later is pending again. Source: DESIGN.md, "Commit after failure".
+ * tell each other (dead ranks, rounds completed: one that noticed a loss is enough), fetch the
+ * newest result that any of them has from one that has it, and end when all survivors with the same
+ * dead have completed the same round; what they joined later is pending again. Source: DESIGN.md,
+ * "Commit after failure".
  *
  * The machine neither allocates nor reads a clock; runtime/partial.c holds buffers and carries its
  * actions out.
@@ -86,15 +87,18 @@ struct rb_partial_record {
 #define RB_PARTIAL_RECORD_WORDS 8
 _Static_assert(sizeof(struct rb_partial_record) == 8 * RB_PARTIAL_RECORD_WORDS, "travels as it is");
 
-#define RB_PARTIAL_FRESH 1u    /* Was ready for this very round. */
+#define RB_PARTIAL_FRESH 1u    /* A contribution in it was in time for this very round. */
 #define RB_PARTIAL_DRAINING 2u /* Commits no more until all have drained. */
 #define RB_PARTIAL_LEFT 4u     /* Commits no more. */
 
 /* START events: value says which; `peer` unused. */
 enum rb_partial_call {
-	RB_PARTIAL_COMMIT,   /* message: struct rb_partial_commit. The verdict follows at once. */
-	RB_PARTIAL_MERGED,   /* The merge that a verdict asked for is done. */
-	RB_PARTIAL_RELEASED, /* message: uint64_t; rounds below it are released here. */
+	RB_PARTIAL_COMMIT, /* message: struct rb_partial_commit. The verdict follows at once. */
+	RB_PARTIAL_MERGED, /* The merge that a verdict asked for is done. */
+	/* message: uint64_t; rounds below it are released here. To be told, too, when a collect
+	 * finds no more rounds than were released before: free rounds judge commits by the last
+	 * collect that took everything. */
+	RB_PARTIAL_RELEASED,
 	RB_PARTIAL_DRAIN,
 	RB_PARTIAL_LEAVE,
 };
@@ -126,9 +130,10 @@ enum rb_partial_run {
 };
 #define RB_PARTIAL_RUNS 8
 
-/* DONE actions: value = round * RB_PARTIAL_EVENTS + which. */
+/* DONE actions: value = round * RB_PARTIAL_EVENTS + which; status is RUBATO_OK in all. */
 enum rb_partial_done {
-	RB_PARTIAL_COMPLETED, /* Round: its result and records are final here. */
+	RB_PARTIAL_COMPLETED, /* Round: its result is final here, and so are the records, which
+				 the actions after this one may overwrite: copy them now. */
 	RB_PARTIAL_DRAINED,   /* After COMPLETED of the same round. */
 	RB_PARTIAL_ENDED, /* Survivors agreed: `round` rounds (0 .. round - 1) were completed. */
 };
@@ -166,7 +171,8 @@ struct rb_partial_record *rb_partial_records(struct rb_partial *machine);
 /* Whether this rank waits for the round that is open or running, having committed in time. */
 bool rb_partial_ready(const struct rb_partial *machine);
 /* Ranks of this rank's reduction in the current round, ascending; returns how many. All of them
- * but for wagma. */
+ * but for wagma's rounds that are not full: groups there follow perfect shuffles of the ranks, so
+ * that for rank_count = group^m each rank's data reaches all within m such rounds. */
 uint32_t rb_partial_members(const struct rb_partial *machine, uint32_t *ranks);
 /* Whether messages may come from or go to `peer` while nobody is lost: powers of two apart. */
 bool rb_partial_neighbour(const struct rb_partial_config *config, uint32_t peer);
@@ -176,7 +182,8 @@ struct rb_partial_counts { /* Of this rank's contributions: conservation. */
 								     completed here. */
 };
 struct rb_partial_counts rb_partial_counts(const struct rb_partial *machine);
-/* k that the open round needs, live ranks, whether it is full: for insight and laws. */
+/* Ready ranks that the open round needs (0: no rank is live any more), live ranks, whether it is
+ * full: for insight and laws. */
 uint32_t rb_partial_need(const struct rb_partial *machine);
 uint32_t rb_partial_live(const struct rb_partial *machine);
 bool rb_partial_full(const struct rb_partial *machine);

@@ -35,10 +35,11 @@ struct rb_protocol_event {
 };
 
 enum rb_protocol_act {
-	RB_PROTOCOL_SEND, /* message to peer */
-	RB_PROTOCOL_RUN,  /* start the schedule `value` (an index known to the plug's owner) */
-	RB_PROTOCOL_WAKE, /* at time `value` (ns); a later one replaces it */
-	RB_PROTOCOL_DONE, /* tell the application: `value`, with `status` */
+	RB_PROTOCOL_SEND,     /* message to peer */
+	RB_PROTOCOL_SEND_ALL, /* message to all ranks but this one and those the transport lost */
+	RB_PROTOCOL_RUN,      /* start the schedule `value` (an index known to the plug's owner) */
+	RB_PROTOCOL_WAKE,     /* at time `value` (ns); a later one replaces it */
+	RB_PROTOCOL_DONE,     /* tell the application: `value`, with `status` */
 };
 
 struct rb_protocol_action {

@@ -67,17 +67,35 @@ typedef enum rubato_type {
 	RUBATO_FLOAT64 = 1,
 	RUBATO_INT32 = 2,
 	RUBATO_INT64 = 3,
+	RUBATO_FLOAT16 = 4,  /* IEEE 754 binary16, as its bits in a uint16_t. */
+	RUBATO_BFLOAT16 = 5, /* The upper half of a float32, likewise. */
+	RUBATO_INT8 = 6,
+	RUBATO_INT16 = 7,
+	RUBATO_UINT8 = 8,
+	RUBATO_UINT16 = 9,
+	RUBATO_UINT32 = 10,
+	RUBATO_UINT64 = 11,
 } rubato_type;
-#define RUBATO_TYPE_COUNT 4
+#define RUBATO_TYPE_COUNT 12
 
-/* Integer sums wrap around; the average of integers is the wrapped sum divided, toward zero. */
+/*
+ * Operators, all of them for all types, the same bits on every rank:
+ *   Integers  sums and products wrap around; the average is the wrapped sum divided, toward zero.
+ *   Floats    max and min have -0 below +0. An element that is NaN on any rank, or becomes NaN, is
+ *             the quiet NaN with a positive sign and no payload, for every operator. (A single
+ *             rank's input is copied as it is.) Subnormals are kept.
+ *   16 bits   float16 and bfloat16 are added up in float32 within each step of the algorithm, which
+ *             combines two ranks' data or more, and rounded (to nearest, ties to even) when it
+ *             ends. A float16 sum beyond 65504 is infinite, also as part of an average.
+ */
 typedef enum rubato_operator {
 	RUBATO_SUM = 0,
 	RUBATO_MAX = 1,
 	RUBATO_MIN = 2,
 	RUBATO_AVG = 3, /* The sum times 1/size (floating types), taken once, at the end. */
+	RUBATO_PROD = 4,
 } rubato_operator;
-#define RUBATO_OPERATOR_COUNT 4
+#define RUBATO_OPERATOR_COUNT 5
 
 typedef struct rubato_comm rubato_comm; /* A communicator. */
 typedef struct rubato_op rubato_op;     /* A persistent, non-blocking operation. */
@@ -176,6 +194,13 @@ RUBATO_API const char *rubato_type_name(rubato_type type);
 RUBATO_API const char *rubato_operator_name(rubato_operator op);
 RUBATO_API size_t rubato_type_bytes(rubato_type type); /* 0 for an unknown type. */
 RUBATO_API const char *rubato_version(void);
+
+/* 16-bit floats as their bits. To float32 exactly; back rounded to nearest, ties to even, too large
+ * to infinity, subnormals kept, a NaN made quiet. */
+RUBATO_API float rubato_float16_to_float32(uint16_t bits);
+RUBATO_API uint16_t rubato_float32_to_float16(float value);
+RUBATO_API float rubato_bfloat16_to_float32(uint16_t bits);
+RUBATO_API uint16_t rubato_float32_to_bfloat16(float value);
 
 /* Writes one line per operation in flight to file descriptor `fd`, columns as in docs/testing.md.
  */
@@ -392,8 +417,10 @@ typedef struct rubato_partial rubato_partial;
 typedef struct rubato_contribution {    /* One rank's part in a round. */
 	uint64_t first_step, last_step; /* Smallest and largest number in it; count > 0 only. */
 	uint64_t weight;
-	uint32_t count; /* Contributions in it; 0: the identity. */
-	uint32_t fresh; /* 1: the rank was ready for this very round. */
+	uint32_t count;  /* Contributions in it; 0: the identity. */
+	uint32_t fresh;  /* 1: the rank was ready for this very round. */
+	uint32_t member; /* 1: it is in the result here; 0: in that of another of wagma's groups. */
+	uint32_t reserved;
 } rubato_contribution;
 
 typedef struct rubato_round { /* What a round held: alike on every rank. */

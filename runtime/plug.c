@@ -58,10 +58,10 @@ static void send_done(struct rb_engine *engine, struct rb_slot *slot)
 	rb_slot_give(engine, slot);
 }
 
-static void message_send(struct rb_engine *engine, struct rb_plug *plug,
+static void message_send(struct rb_engine *engine, struct rb_plug *plug, uint32_t peer,
 			 const struct rb_protocol_action *action)
 {
-	struct rb_endpoint *ep = rb_engine_endpoint(engine, action->peer);
+	struct rb_endpoint *ep = rb_engine_endpoint(engine, peer);
 	struct outgoing *outgoing = malloc(sizeof(*outgoing));
 	struct rb_slot *slot = rb_slot_take(engine);
 
@@ -70,10 +70,9 @@ static void message_send(struct rb_engine *engine, struct rb_plug *plug,
 		rb_engine_poison(engine, RUBATO_ERR_MEMORY, "out of memory for a protocol message");
 		return;
 	}
-	outgoing->peer = &plug->peers[action->peer];
+	outgoing->peer = &plug->peers[peer];
 	memcpy(outgoing->message, action->message, sizeof(outgoing->message));
-	request_prepare(engine, slot, plug, action->peer, outgoing->peer->sent++,
-			outgoing->message);
+	request_prepare(engine, slot, plug, peer, outgoing->peer->sent++, outgoing->message);
 	slot->owner = outgoing;
 	slot->done = send_done;
 	outgoing->peer->sending++;
@@ -126,7 +125,12 @@ static void actions_do(struct rb_engine *engine, struct rb_plug *plug,
 
 		switch (action->act) {
 		case RB_PROTOCOL_SEND:
-			message_send(engine, plug, action);
+			message_send(engine, plug, action->peer, action);
+			break;
+		case RB_PROTOCOL_SEND_ALL:
+			for (uint32_t r = 0; r < engine->rank_count; r++)
+				if (r != engine->rank && !engine->lost[r])
+					message_send(engine, plug, r, action);
 			break;
 		case RB_PROTOCOL_RUN:
 			plug->run(engine, plug, action->value);

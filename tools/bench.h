@@ -59,7 +59,8 @@ bool bench_op_in_place(enum bench_op op); /* Whether there are two ways to call 
 
 /* ---- Values ----
  *
- * Small integers in every type, so that sums are exact whatever the order, drawn anew for each rank
+ * Small integers in every floating type (factors near 1 for products), so that results are exact
+ * whatever the order, drawn anew for each rank
  * and call, with a prime period: chunks and blocks never fall on a multiple of it, so what comes
  * from the wrong place, rank or call differs.
  */
@@ -72,14 +73,16 @@ struct pattern {
 	union {
 		float f32[PATTERN_ELEMENTS];
 		double f64[PATTERN_ELEMENTS];
-		uint32_t i32[PATTERN_ELEMENTS]; /* Unsigned: they wrap. */
+		uint8_t i8[PATTERN_ELEMENTS];   /* Unsigned: they wrap. */
+		uint16_t i16[PATTERN_ELEMENTS]; /* 16-bit floats too. */
+		uint32_t i32[PATTERN_ELEMENTS];
 		uint64_t i64[PATTERN_ELEMENTS];
 	} at;
 };
 
 /* What rank `rank` of `rank_count` contributes to call number `call`. */
-void pattern_of_rank(struct pattern *pattern, rubato_type type, uint64_t elements, uint32_t rank,
-		     uint32_t rank_count, uint64_t call);
+void pattern_of_rank(struct pattern *pattern, rubato_type type, rubato_operator op,
+		     uint64_t elements, uint32_t rank, uint32_t rank_count, uint64_t call);
 /* What the reduction of all ranks' must be. `scratch` is overwritten. */
 void pattern_of_all(struct pattern *pattern, struct pattern *scratch, rubato_type type,
 		    rubato_operator op, uint64_t elements, uint32_t rank_count, uint64_t call);

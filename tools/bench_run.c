@@ -117,7 +117,7 @@ static void write_inputs(struct bench *bench, const struct bench_case *what, str
 {
 	uint64_t count = in_count(bench, what);
 
-	pattern_of_rank(bench->mine, what->type, count, bench->rank, bench->rank_count,
+	pattern_of_rank(bench->mine, what->type, what->op, count, bench->rank, bench->rank_count,
 			bench->calls);
 	pattern_fill(bench->mine, 0, count, call->in);
 }
@@ -176,8 +176,8 @@ static uint64_t wrong_results(struct bench *bench, const struct bench_case *what
 		return 0;
 	case BENCH_ALLGATHER:
 		for (uint32_t rank = 0; rank < ranks; rank++) {
-			pattern_of_rank(bench->expected, what->type, what->count, rank, ranks,
-					bench->calls);
+			pattern_of_rank(bench->expected, what->type, what->op, what->count, rank,
+					ranks, bench->calls);
 			wrong += pattern_wrong(bench->expected, 0, what->count,
 					       (char *)call->out + rank * part_bytes);
 		}
@@ -186,7 +186,7 @@ static uint64_t wrong_results(struct bench *bench, const struct bench_case *what
 		from = (bench->rank + ranks - 1) % ranks;
 		/* fall through */
 	case BENCH_BROADCAST:
-		pattern_of_rank(bench->expected, what->type, what->count, from, ranks,
+		pattern_of_rank(bench->expected, what->type, what->op, what->count, from, ranks,
 				bench->calls);
 		return pattern_wrong(bench->expected, 0, what->count,
 				     bench->options->op == BENCH_SENDRECV ? call->out : call->in);

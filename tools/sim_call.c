@@ -22,9 +22,20 @@ double sim_unit(uint64_t random)
 	return (double)(random >> 11) * 0x1p-53;
 }
 
+/* In 16-bit floats sums are exact up to 2048 and 256: only the first ranks add to reductions. */
 static uint64_t value(const struct sim_call *call, uint32_t rank, uint64_t i)
 {
-	return (i * 7 + rank * 13u + call->salt + i / SMALL) % SMALL;
+	bool reduces = call->op == SIM_ALLREDUCE || call->op == SIM_REDUCE ||
+		       call->op == SIM_REDUCE_SCATTER;
+	uint64_t x = (i * 7 + rank * 13u + call->salt + i / SMALL) % SMALL;
+
+	if (reduces && call->reduction == RUBATO_PROD)
+		return rank < 8 ? 1 + (x & 1) : 1;
+	if (reduces && call->type == RUBATO_FLOAT16)
+		return rank < 32 ? x : 0;
+	if (reduces && call->type == RUBATO_BFLOAT16)
+		return rank < 32 ? x % 8 : 0;
+	return x;
 }
 
 static void store(void *to, rubato_type type, uint64_t i, double x)
@@ -36,24 +47,70 @@ static void store(void *to, rubato_type type, uint64_t i, double x)
 	case RUBATO_FLOAT64:
 		((double *)to)[i] = x;
 		break;
+	case RUBATO_FLOAT16:
+		((uint16_t *)to)[i] = rubato_float32_to_float16((float)x);
+		break;
+	case RUBATO_BFLOAT16:
+		((uint16_t *)to)[i] = rubato_float32_to_bfloat16((float)x);
+		break;
+	case RUBATO_INT8:
+	case RUBATO_UINT8: /* What is too large wraps. */
+		((uint8_t *)to)[i] = (uint8_t)(uint64_t)x;
+		break;
+	case RUBATO_INT16:
+	case RUBATO_UINT16:
+		((uint16_t *)to)[i] = (uint16_t)(uint64_t)x;
+		break;
 	case RUBATO_INT32:
-		((int32_t *)to)[i] = (int32_t)x;
+	case RUBATO_UINT32:
+		((uint32_t *)to)[i] = (uint32_t)(uint64_t)x;
 		break;
 	case RUBATO_INT64:
-		((int64_t *)to)[i] = (int64_t)x;
+	case RUBATO_UINT64:
+		((uint64_t *)to)[i] = (uint64_t)x;
 		break;
+	}
+}
+
+/* The sum times 1/size; of integers the quotient of the sum as the type holds it. */
+static void store_average(void *to, rubato_type type, uint64_t sum, uint32_t rank_count)
+{
+	switch (type) {
+	case RUBATO_FLOAT64:
+		*(double *)to = (double)sum * (1.0 / (double)rank_count);
+		break;
+	case RUBATO_FLOAT32:
+	case RUBATO_FLOAT16:
+	case RUBATO_BFLOAT16:
+		store(to, type, 0, (double)((float)sum * (1.0f / (float)rank_count)));
+		break;
+	case RUBATO_INT8:
+		*(int8_t *)to = (int8_t)((int64_t)(int8_t)sum / (int64_t)rank_count);
+		break;
+	case RUBATO_INT16:
+		*(int16_t *)to = (int16_t)((int64_t)(int16_t)sum / (int64_t)rank_count);
+		break;
+	case RUBATO_UINT8:
+		*(uint8_t *)to = (uint8_t)((uint8_t)sum / rank_count);
+		break;
+	case RUBATO_UINT16:
+		*(uint16_t *)to = (uint16_t)((uint16_t)sum / rank_count);
+		break;
+	default: /* Too wide to wrap. */
+		store(to, type, 0, (double)(sum / rank_count));
 	}
 }
 
 /* Exact: by small integers, except for the average, whose one rounding is the definition's. */
 static void store_reduced(void *to, const struct sim_call *call, uint32_t rank_count, uint64_t i)
 {
-	uint64_t sum = 0, max = 0, min = SMALL;
+	uint64_t sum = 0, product = 1, max = 0, min = SMALL;
 
 	for (uint32_t r = 0; r < rank_count; r++) {
 		uint64_t x = value(call, r, i);
 
 		sum += x;
+		product *= x;
 		max = x > max ? x : max;
 		min = x < min ? x : min;
 	}
@@ -67,13 +124,11 @@ static void store_reduced(void *to, const struct sim_call *call, uint32_t rank_c
 	case RUBATO_MIN:
 		store(to, call->type, 0, (double)min);
 		break;
-	case RUBATO_AVG: /* The sum times 1/size; of integers the quotient. */
-		if (call->type == RUBATO_FLOAT32)
-			*(float *)to = (float)sum * (1.0f / (float)rank_count);
-		else if (call->type == RUBATO_FLOAT64)
-			*(double *)to = (double)sum * (1.0 / (double)rank_count);
-		else
-			store(to, call->type, 0, (double)(sum / rank_count));
+	case RUBATO_PROD:
+		store(to, call->type, 0, (double)product);
+		break;
+	case RUBATO_AVG:
+		store_average(to, call->type, sum, rank_count);
 		break;
 	}
 }

@@ -48,7 +48,8 @@ static void call_draw(struct sim_call *call, struct random *random, uint32_t ran
 	if (call->op != SIM_BARRIER) /* Small ones often, large ones sometimes. */
 		call->count = below(random, below(random, 32) == 0 ? COUNT_MAX : 200);
 	call->rough = call->op == SIM_ALLREDUCE && below(random, 2) == 0 &&
-		      (call->type == RUBATO_FLOAT32 || call->type == RUBATO_FLOAT64);
+		      (call->type == RUBATO_FLOAT32 || call->type == RUBATO_FLOAT64 ||
+		       call->type == RUBATO_FLOAT16 || call->type == RUBATO_BFLOAT16);
 }
 
 static void trial_draw(struct trial *trial, uint64_t seed)

@@ -3,24 +3,98 @@
 
 #include "collectives/reduce/kernels.h"
 
+static bool plain_usable(void)
+{
+	return true;
+}
+
+#ifdef RB_REDUCE_X86
+static bool avx2_usable(void)
+{
+	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+}
+
+static bool avx512_usable(void)
+{
+	return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+	       __builtin_cpu_supports("avx512bw");
+}
+#endif
+
+static const struct kernel {
+	rb_reduce_fn fn;
+	const char *name;
+	bool (*usable)(void);
+} kernels[] = {
+	{ rb_reduce_plain, "plain", plain_usable },
+#ifdef RB_REDUCE_X86
+	{ rb_reduce_sse2, "sse2", plain_usable }, /* Every x86-64 has it. */
+	{ rb_reduce_avx2, "avx2", avx2_usable },
+	{ rb_reduce_avx512, "avx512", avx512_usable },
+#endif
+};
+#define KERNEL_COUNT (sizeof(kernels) / sizeof(kernels[0]))
+
+static const struct kernel *kernel_find(rb_reduce_fn fn)
+{
+	for (uint32_t i = 0; i < KERNEL_COUNT; i++)
+		if (kernels[i].fn == fn)
+			return &kernels[i];
+	return NULL;
+}
+
+rb_reduce_fn rb_reduce_kernel(uint32_t index)
+{
+	return index < KERNEL_COUNT ? kernels[index].fn : NULL;
+}
+
+bool rb_reduce_usable(rb_reduce_fn fn)
+{
+	const struct kernel *kernel = kernel_find(fn);
+
+	return kernel != NULL && kernel->usable();
+}
+
 rb_reduce_fn rb_reduce_best(void)
 {
-#ifdef RB_REDUCE_X86
-	if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"))
-		return rb_reduce_avx512;
-	if (__builtin_cpu_supports("avx2"))
-		return rb_reduce_avx2;
-#endif
-	return rb_reduce_plain;
+	uint32_t i = KERNEL_COUNT - 1;
+
+	while (!kernels[i].usable())
+		i--;
+	return kernels[i].fn;
 }
 
 const char *rb_reduce_name(rb_reduce_fn fn)
 {
-#ifdef RB_REDUCE_X86
-	if (fn == rb_reduce_avx512)
-		return "avx512";
-	if (fn == rb_reduce_avx2)
-		return "avx2";
-#endif
-	return fn == rb_reduce_plain ? "plain" : "unknown";
+	const struct kernel *kernel = kernel_find(fn);
+
+	return kernel != NULL ? kernel->name : "unknown";
+}
+
+/* floor(high * 2^32 / count), by which the remainder is left in *rest; high < count. */
+static uint64_t digit(uint64_t high, uint32_t count, uint64_t *rest)
+{
+	*rest = (high << 32) % count;
+	return (high << 32) / count;
+}
+
+struct rb_divisor rb_divisor_make(uint32_t count, uint32_t bits)
+{
+	struct rb_divisor d = { .f32 = 1.0f / (float)count, .f64 = 1.0 / (double)count };
+	uint64_t high, rest;
+	uint32_t log = 0;
+
+	if (count < 2)
+		return d;
+	while (log < 32 && (1ull << log) < count)
+		log++;
+	high = (1ull << log) - count; /* magic = floor(2^bits * high / count) + 1 */
+	d.shift = (int)log - 1;
+	if (bits <= 32) {
+		d.magic = (high << bits) / count + 1;
+	} else {
+		d.magic = digit(high, count, &rest) << 32;
+		d.magic += digit(rest, count, &rest) + 1;
+	}
+	return d;
 }

@@ -1,10 +1,16 @@
 /*
  * reduce.h -- reductions of host memory. Each fast kernel stands beside its plain twin
- * (reduce_plain.c), with the same bits: element i is op(...op(op(from[0][i], from[1][i]),
- * from[2][i])..., ...) in that order, for NaN and signed zero too: max(a, b) is a > b || a is NaN ?
- * a : b, min(a, b) is a < b || a is NaN ? a : b; AVG sums, and with `final_count` > 0 the last step
- * multiplies floats by 1/final_count (float32: that factor rounded to float32) and divides integers
- * toward zero. Integer sums wrap. `to` may be equal to any of from[], but not overlap otherwise.
+ * (reduce_plain.c), with the same bits.
+ *
+ * Element i of the result is op(...op(op(from[0][i], from[1][i]), from[2][i])..., ...), in that
+ * order, whatever the vector width. 16-bit floats are widened to float32 first and rounded (to
+ * nearest, ties to even) once, at the end. The rest is as rubato.h says of types and operators: one
+ * canonical NaN, -0 below +0, integers wrap. AVG sums, and with `final_count` > 1 the sum is then
+ * multiplied by 1/final_count (floats; 16-bit ones before they are rounded) or divided toward zero
+ * (integers). One operand without division is a copy: nothing becomes canonical.
+ *
+ * `to` may be equal to any of from[], but not overlap otherwise; nothing need be aligned. The
+ * caller's rounding mode and the like do not matter, and are as they were afterwards.
  */
 #ifndef RB_COLLECTIVES_REDUCE_H
 #define RB_COLLECTIVES_REDUCE_H
@@ -20,15 +26,18 @@ struct rb_reduce {
 	uint32_t final_count; /* 0, or the rank count where AVG divides. */
 	void *to;
 	const void *const *from;
-	uint32_t from_count; /* At least 1: one operand is a copy (and AVG's division). */
+	uint32_t from_count; /* At least 1. */
 	uint64_t count;      /* Elements. */
 };
 
-/* The widest that this processor has; chosen once by the caller: processor features are agreed upon
- * by results being the same bits in every kernel, so ranks may differ. */
+/* Chosen once by the caller. Ranks may differ: every kernel gives the same bits. */
 typedef void (*rb_reduce_fn)(const struct rb_reduce *reduce);
-rb_reduce_fn rb_reduce_best(void);
+rb_reduce_fn rb_reduce_best(void);           /* The widest that this processor has. */
 const char *rb_reduce_name(rb_reduce_fn fn); /* "plain", "avx2", ... */
 void rb_reduce_plain(const struct rb_reduce *reduce);
+
+/* All that are built in, from plain to the widest; NULL: no more of them. */
+rb_reduce_fn rb_reduce_kernel(uint32_t index);
+bool rb_reduce_usable(rb_reduce_fn fn); /* On this processor. */
 
 #endif

@@ -2,9 +2,33 @@
 #include "collectives/reduce/kernels.h"
 
 #ifdef RB_REDUCE_X86
+#include <immintrin.h>
+
 #define KERNEL rb_reduce_avx2
-#define TARGET __attribute__((target("avx2")))
+#define TARGET __attribute__((target("avx2,f16c")))
 #define VECTOR_BYTES 32
-#define REGISTER "x"
+#define MM(x) _mm256_##x
+#define INT __m256i
+#define FLT __m256
+#define DBL __m256d
+
+#define unordered_f32(value, a, b)                                                                 \
+	((v_f32)_mm256_or_ps((__m256)(value),                                                      \
+			     _mm256_cmp_ps((__m256)(a), (__m256)(b), _CMP_UNORD_Q)))
+#define unordered_f64(value, a, b)                                                                 \
+	((v_f64)_mm256_or_pd((__m256d)(value),                                                     \
+			     _mm256_cmp_pd((__m256d)(a), (__m256d)(b), _CMP_UNORD_Q)))
+
+#define HALF __m128i
+#define half_load(at) _mm_loadu_si128((const __m128i *)(const void *)(at))
+#define half_store(at, value) _mm_storeu_si128((__m128i *)(void *)(at), value)
+#define half_stream(at, value) _mm_stream_si128((__m128i *)(void *)(at), value)
+#define int_stream(at, value) _mm256_stream_si256((__m256i *)(void *)(at), value)
+#define halves_widen(half) _mm256_cvtepu16_epi32(half)
+#define halves_narrow(value)                                                                       \
+	_mm_packus_epi32(_mm256_castsi256_si128((__m256i)(value)),                                 \
+			 _mm256_extracti128_si256((__m256i)(value), 1))
+#define f16_widen(half) _mm256_cvtph_ps(half)
+#define f16_narrow(value) _mm256_cvtps_ph((__m256)(value), _MM_FROUND_TO_NEAREST_INT)
 #include "collectives/reduce/vector.h"
 #endif

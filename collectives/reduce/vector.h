@@ -1,141 +1,417 @@
 /*
  * vector.h -- the fast kernels, once for each width: the including file defines
  *
- *   KERNEL(name)   its prefix         TARGET         the attribute of its functions
- *   VECTOR_BYTES   32 or 64           REGISTER       asm constraint of a vector register
+ *   KERNEL         its name                    VECTOR_BYTES   16, 32 or 64
+ *   TARGET         attribute of its functions  MM(x)          an intrinsic's name
+ *   INT FLT DBL    the intrinsics' vectors     HALF           one of 16-bit elements
+ *   half_load, half_store, half_stream         of VECTOR_BYTES / 4 elements
+ *   halves_widen, halves_narrow                to 32 bits by zeros, and back
+ *   f16_widen, f16_narrow                      HALF to float32, and back
+ *   int_stream                                 a store past the caches
+ *   unordered_f32, unordered_f64               value with all bits set where either is NaN
  *
  * Four vectors of every operand at a time, folded in registers: each operand is read once and the
  * target written once, after all operands of those elements have been read, so that it may be one
- * of them. Sums are written in asm, because a compiler may swap the operands of `+`, and the first
- * one's NaN must win.
+ * of them. Which NaN comes out of an operation is left open, as in scalar.h: finish_ decides.
  */
+#include <immintrin.h>
+#include <string.h>
+
 #include "collectives/reduce/kernels.h"
-#include "collectives/reduce/scalar.h"
 
-#define LANES(type) (VECTOR_BYTES / sizeof(type))
-#define VECTOR(type) v_##type
-#define DECLARE(type, bits)                                                                        \
-	typedef type v_##type __attribute__((vector_size(VECTOR_BYTES)));                          \
-	typedef type v_any_##type                                                                  \
-		__attribute__((vector_size(VECTOR_BYTES), aligned(1), may_alias));                 \
-	typedef bits v_bits_##type __attribute__((vector_size(VECTOR_BYTES)));
+#define INLINE TARGET __attribute__((always_inline)) static inline
+#define DECLARE(T, type)                                                                           \
+	typedef type v_##T __attribute__((vector_size(VECTOR_BYTES)));                             \
+	typedef type v_any_##T __attribute__((vector_size(VECTOR_BYTES), aligned(1), may_alias));
 
-DECLARE(float, int32_t)
-DECLARE(double, int64_t)
-DECLARE(int32_t, int32_t)
-DECLARE(int64_t, int64_t)
+DECLARE(f32, float)
+DECLARE(f64, double)
+DECLARE(i8, int8_t)
+DECLARE(i16, int16_t)
+DECLARE(i32, int32_t)
+DECLARE(i64, int64_t)
+DECLARE(u8, uint8_t)
+DECLARE(u16, uint16_t)
+DECLARE(u32, uint32_t)
+DECLARE(u64, uint64_t)
+typedef v_f32 v_f16; /* 16-bit floats are computed in float32. */
+typedef v_f32 v_bf16;
 
-#define ASM_ADD(instruction, a, b)                                                                 \
-	__asm__(instruction " %2, %1, %0" : "=" REGISTER(a) : REGISTER(a), REGISTER "m"(b))
-#define VECTOR_add_float(a, b) ASM_ADD("vaddps", a, b)
-#define VECTOR_add_double(a, b) ASM_ADD("vaddpd", a, b)
-#define VECTOR_add_int32_t(a, b) (a) = (v_int32_t)((v_uint32)(a) + (v_uint32)(b))
-#define VECTOR_add_int64_t(a, b) (a) = (v_int64_t)((v_uint64)(a) + (v_uint64)(b))
-typedef uint32_t v_uint32 __attribute__((vector_size(VECTOR_BYTES)));
-typedef uint64_t v_uint64 __attribute__((vector_size(VECTOR_BYTES)));
+/* The element in memory, and how many of them make a vector. */
+#define BYTES_f32 4
+#define BYTES_f64 8
+#define BYTES_f16 2
+#define BYTES_bf16 2
+#define BYTES_i8 1
+#define BYTES_i16 2
+#define BYTES_i32 4
+#define BYTES_i64 8
+#define BYTES_u8 1
+#define BYTES_u16 2
+#define BYTES_u32 4
+#define BYTES_u64 8
+#define LANES(T) (sizeof(v_##T) / sizeof(((v_##T) { 0 })[0]))
 
-#define PICK(type, a, b, mask)                                                                     \
-	(a) = (v_##type)(((v_bits_##type)(a) & (mask)) | ((v_bits_##type)(b) & ~(mask)))
-#define VECTOR_max_float(a, b) PICK(float, a, b, ((a) > (b)) | ((a) != (a)))
-#define VECTOR_min_float(a, b) PICK(float, a, b, ((a) < (b)) | ((a) != (a)))
-#define VECTOR_max_double(a, b) PICK(double, a, b, ((a) > (b)) | ((a) != (a)))
-#define VECTOR_min_double(a, b) PICK(double, a, b, ((a) < (b)) | ((a) != (a)))
-#define VECTOR_max_int32_t(a, b) PICK(int32_t, a, b, (a) > (b))
-#define VECTOR_min_int32_t(a, b) PICK(int32_t, a, b, (a) < (b))
-#define VECTOR_max_int64_t(a, b) PICK(int64_t, a, b, (a) > (b))
-#define VECTOR_min_int64_t(a, b) PICK(int64_t, a, b, (a) < (b))
+/* ---- Operators ---- */
 
-#define AT(type, base, i) ((const v_any_##type *)((const char *)(base) + (i) * sizeof(type)))
-#define AT_TO(type, base, i) ((v_any_##type *)((char *)(base) + (i) * sizeof(type)))
-
-/* Elements from `first` up to `end`. */
-#define FAST(verb, type)                                                                           \
-	TARGET static void fast_##verb##_##type(const struct rb_reduce *r, uint64_t first,         \
-						uint64_t end)                                      \
+#define SUM_AND_PROD(T, U)                                                                         \
+	INLINE v_##T sum_##T(v_##T a, v_##T b)                                                     \
 	{                                                                                          \
-		uint64_t i = first;                                                                \
+		return (v_##T)((v_##U)a + (v_##U)b);                                               \
+	}                                                                                          \
+	INLINE v_##T prod_##T(v_##T a, v_##T b)                                                    \
+	{                                                                                          \
+		return (v_##T)((v_##U)a * (v_##U)b);                                               \
+	}
+#define FINISH_SAME(T)                                                                             \
+	INLINE v_##T finish_##T(v_##T a)                                                           \
+	{                                                                                          \
+		return a;                                                                          \
+	}
+SUM_AND_PROD(f32, f32)
+SUM_AND_PROD(f64, f64)
+SUM_AND_PROD(i8, u8)
+SUM_AND_PROD(i16, u16)
+SUM_AND_PROD(i32, u32)
+SUM_AND_PROD(i64, u64)
+SUM_AND_PROD(u8, u8)
+SUM_AND_PROD(u16, u16)
+SUM_AND_PROD(u32, u32)
+SUM_AND_PROD(u64, u64)
+FINISH_SAME(i8)
+FINISH_SAME(i16)
+FINISH_SAME(i32)
+FINISH_SAME(i64)
+FINISH_SAME(u8)
+FINISH_SAME(u16)
+FINISH_SAME(u32)
+FINISH_SAME(u64)
+
+/* The instructions give their second operand for equal zeros and for NaN: both ways, and joined. */
+#define FLOAT_OPS(T, B, suffix, VECTOR, canonical)                                                 \
+	INLINE v_##T max_##T(v_##T a, v_##T b)                                                     \
+	{                                                                                          \
+		v_##T one = (v_##T)MM(max_##suffix)((VECTOR)a, (VECTOR)b);                         \
+		v_##T two = (v_##T)MM(max_##suffix)((VECTOR)b, (VECTOR)a);                         \
                                                                                                    \
-		for (; end - i >= 4 * LANES(type); i += 4 * LANES(type)) {                         \
-			const v_any_##type *at = AT(type, r->from[0], i);                          \
-			v_##type a = at[0], b = at[1], c = at[2], d = at[3];                       \
+		return unordered_##T((v_##T)((v_##B)one & (v_##B)two), a, b);                      \
+	}                                                                                          \
+	INLINE v_##T min_##T(v_##T a, v_##T b)                                                     \
+	{                                                                                          \
+		v_##T one = (v_##T)MM(min_##suffix)((VECTOR)a, (VECTOR)b);                         \
+		v_##T two = (v_##T)MM(min_##suffix)((VECTOR)b, (VECTOR)a);                         \
+                                                                                                   \
+		return unordered_##T((v_##T)((v_##B)one | (v_##B)two), a, b);                      \
+	}                                                                                          \
+	INLINE v_##T finish_##T(v_##T a)                                                           \
+	{                                                                                          \
+		v_##B all = (v_##B)unordered_##T((v_##T) { 0 }, a, a);                             \
+                                                                                                   \
+		return (v_##T)(((v_##B)a & ~all) | (all & (canonical)));                           \
+	}
+FLOAT_OPS(f32, u32, ps, FLT, 0x7fc00000)
+FLOAT_OPS(f64, u64, pd, DBL, 0x7ff8000000000000)
+
+#define NATIVE(verb, T, suffix)                                                                    \
+	INLINE v_##T verb##_##T(v_##T a, v_##T b)                                                  \
+	{                                                                                          \
+		return (v_##T)MM(verb##_##suffix)((INT)a, (INT)b);                                 \
+	}
+#define PICK(verb, T, sign)                                                                        \
+	INLINE v_##T verb##_##T(v_##T a, v_##T b)                                                  \
+	{                                                                                          \
+		v_##T first = (v_##T)(a sign b);                                                   \
+                                                                                                   \
+		return (a & first) | (b & ~first);                                                 \
+	}
+#define NATIVE_BOTH(T, suffix) NATIVE(max, T, suffix) NATIVE(min, T, suffix)
+#define PICK_BOTH(T) PICK(max, T, >) PICK(min, T, <)
+
+NATIVE_BOTH(i16, epi16)
+NATIVE_BOTH(u8, epu8)
+#if VECTOR_BYTES >= 32
+NATIVE_BOTH(i8, epi8)
+NATIVE_BOTH(i32, epi32)
+NATIVE_BOTH(u16, epu16)
+NATIVE_BOTH(u32, epu32)
+#else
+PICK_BOTH(i8)
+PICK_BOTH(i32)
+PICK_BOTH(u16)
+PICK_BOTH(u32)
+#endif
+#if VECTOR_BYTES == 64
+NATIVE_BOTH(i64, epi64)
+NATIVE_BOTH(u64, epu64)
+#else
+PICK_BOTH(i64)
+PICK_BOTH(u64)
+#endif
+
+/* ---- Division (kernels.h says how) ---- */
+
+INLINE v_u16 upper_16(v_u16 x, const struct rb_divisor *d)
+{
+	v_u16 magic = (v_u16) { 0 } + (uint16_t)d->magic;
+
+	return (v_u16)MM(mulhi_epu16)((INT)x, (INT)magic);
+}
+
+/* The even lanes' products, 64 bits wide. */
+INLINE v_u64 multiply(v_u64 a, v_u64 b)
+{
+	return (v_u64)MM(mul_epu32)((INT)a, (INT)b);
+}
+
+INLINE v_u32 upper_32(v_u32 x, const struct rb_divisor *d)
+{
+	v_u64 magic = (v_u64) { 0 } + d->magic;
+	v_u64 even = multiply((v_u64)x, magic), odd = multiply((v_u64)x >> 32, magic);
+
+	return (v_u32)(even >> 32 | (odd & 0xffffffff00000000));
+}
+
+INLINE v_u64 upper_64(v_u64 x, const struct rb_divisor *d)
+{
+	v_u64 low = (v_u64) { 0 } + d->magic, high = low >> 32, upper = x >> 32;
+	v_u64 middle = multiply(upper, low) + (multiply(x, low) >> 32);
+	v_u64 other = multiply(x, high) + (middle & 0xffffffff);
+
+	return multiply(upper, high) + (middle >> 32) + (other >> 32);
+}
+
+#define DIVIDE(bits)                                                                               \
+	INLINE v_u##bits divide_u##bits(v_u##bits x, const struct rb_divisor *d)                   \
+	{                                                                                          \
+		v_u##bits t = upper_##bits(x, d);                                                  \
+                                                                                                   \
+		t += (x - t) >> 1;                                                                 \
+		return (v_u##bits)MM(srl_epi##bits)((INT)t, _mm_cvtsi32_si128(d->shift));          \
+	}                                                                                          \
+	INLINE v_i##bits divide_i##bits(v_i##bits x, const struct rb_divisor *d)                   \
+	{                                                                                          \
+		v_u##bits sign = (v_u##bits)(x < 0);                                               \
+		v_u##bits q = divide_u##bits(((v_u##bits)x ^ sign) - sign, d);                     \
+                                                                                                   \
+		return (v_i##bits)((q ^ sign) - sign);                                             \
+	}
+DIVIDE(16)
+DIVIDE(32)
+DIVIDE(64)
+
+INLINE v_u8 divide_u8(v_u8 x, const struct rb_divisor *d)
+{
+	v_u8 zero = { 0 };
+	v_u16 low = (v_u16)MM(unpacklo_epi8)((INT)x, (INT)zero);
+	v_u16 high = (v_u16)MM(unpackhi_epi8)((INT)x, (INT)zero);
+
+	return (v_u8)MM(packus_epi16)((INT)divide_u16(low, d), (INT)divide_u16(high, d));
+}
+
+INLINE v_i8 divide_i8(v_i8 x, const struct rb_divisor *d)
+{
+	v_u8 sign = (v_u8)(x < 0);
+
+	return (v_i8)((divide_u8(((v_u8)x ^ sign) - sign, d) ^ sign) - sign);
+}
+
+INLINE v_f32 divide_f32(v_f32 x, const struct rb_divisor *d)
+{
+	return x * d->f32;
+}
+
+INLINE v_f64 divide_f64(v_f64 x, const struct rb_divisor *d)
+{
+	return x * d->f64;
+}
+
+/* ---- Memory ---- */
+
+#define MEMORY(T)                                                                                  \
+	INLINE v_##T load_##T(const void *at)                                                      \
+	{                                                                                          \
+		return *(const v_any_##T *)at;                                                     \
+	}                                                                                          \
+	INLINE void store_##T(void *at, v_##T value, bool stream)                                  \
+	{                                                                                          \
+		if (stream)                                                                        \
+			int_stream(at, (INT)value);                                                \
+		else                                                                               \
+			*(v_any_##T *)at = value;                                                  \
+	}
+MEMORY(f32)
+MEMORY(f64)
+MEMORY(i8)
+MEMORY(i16)
+MEMORY(i32)
+MEMORY(i64)
+MEMORY(u8)
+MEMORY(u16)
+MEMORY(u32)
+MEMORY(u64)
+
+INLINE void store_half(void *at, HALF value, bool stream)
+{
+	if (stream)
+		half_stream(at, value);
+	else
+		half_store(at, value);
+}
+
+INLINE v_f32 load_f16(const void *at)
+{
+	return (v_f32)f16_widen(half_load(at));
+}
+
+INLINE void store_f16(void *at, v_f32 value, bool stream)
+{
+	store_half(at, f16_narrow(value), stream);
+}
+
+INLINE v_f32 load_bf16(const void *at)
+{
+	return (v_f32)((v_u32)halves_widen(half_load(at)) << 16);
+}
+
+INLINE void store_bf16(void *at, v_f32 value, bool stream)
+{
+	v_u32 bits = (v_u32)value; /* No NaN but the canonical one, which no rounding moves. */
+
+	bits = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+	store_half(at, halves_narrow(bits), stream);
+}
+
+/* ---- Kernels ---- */
+
+#define SAME(A, a) finish_##A(a)
+#define DIVIDED(A, a) finish_##A(divide_##A(a, &d))
+#define AT(k, i) ((const char *)r->from[k] + (i))
+
+/* In bytes: `i`, `end`, `step`. What is left over goes through `pad`, element by element. */
+#define FOLD(name, verb, T, A, END)                                                                \
+	TARGET static void fold_##name##_##T(const struct rb_reduce *r, struct rb_divisor d,       \
+					     uint64_t first, bool stream)                          \
+	{                                                                                          \
+		const uint64_t step = LANES(A) * BYTES_##T, end = r->count * BYTES_##T;            \
+		char pad[VECTOR_BYTES] = { 0 }, *to = r->to;                                       \
+		uint64_t i = first * BYTES_##T;                                                    \
+                                                                                                   \
+		(void)d;                                                                           \
+		for (; end - i >= 4 * step; i += 4 * step) {                                       \
+			v_##A a = load_##T(AT(0, i)), b = load_##T(AT(0, i + step));               \
+			v_##A c = load_##T(AT(0, i + 2 * step)),                                   \
+			      e = load_##T(AT(0, i + 3 * step));                                   \
                                                                                                    \
 			for (uint32_t k = 1; k < r->from_count; k++) {                             \
-				at = AT(type, r->from[k], i);                                      \
-				v_##type e = at[0], f = at[1], g = at[2], h = at[3];               \
+				const char *at = AT(k, i);                                         \
                                                                                                    \
-				VECTOR_##verb##_##type(a, e);                                      \
-				VECTOR_##verb##_##type(b, f);                                      \
-				VECTOR_##verb##_##type(c, g);                                      \
-				VECTOR_##verb##_##type(d, h);                                      \
+				a = verb##_##A(a, load_##T(at));                                   \
+				b = verb##_##A(b, load_##T(at + step));                            \
+				c = verb##_##A(c, load_##T(at + 2 * step));                        \
+				e = verb##_##A(e, load_##T(at + 3 * step));                        \
 			}                                                                          \
-			v_any_##type *to = AT_TO(type, r->to, i);                                  \
-                                                                                                   \
-			to[0] = a;                                                                 \
-			to[1] = b;                                                                 \
-			to[2] = c;                                                                 \
-			to[3] = d;                                                                 \
+			store_##T(to + i, END(A, a), stream);                                      \
+			store_##T(to + i + step, END(A, b), stream);                               \
+			store_##T(to + i + 2 * step, END(A, c), stream);                           \
+			store_##T(to + i + 3 * step, END(A, e), stream);                           \
 		}                                                                                  \
-		for (; i < end; i++) {                                                             \
-			type value = rb_load_##type(r->from[0], i);                                \
+		for (; end - i >= step; i += step) {                                               \
+			v_##A a = load_##T(AT(0, i));                                              \
                                                                                                    \
 			for (uint32_t k = 1; k < r->from_count; k++)                               \
-				value = rb_##verb##_##type(value, rb_load_##type(r->from[k], i));  \
-			rb_store_##type(r->to, i, value);                                          \
+				a = verb##_##A(a, load_##T(AT(k, i)));                             \
+			store_##T(to + i, END(A, a), stream);                                      \
+		}                                                                                  \
+		if (end - i > SCALAR_MAX * BYTES_##T) {                                            \
+			v_##A a = load_##T(memcpy(pad, AT(0, i), end - i));                        \
+                                                                                                   \
+			for (uint32_t k = 1; k < r->from_count; k++)                               \
+				a = verb##_##A(a, load_##T(memcpy(pad, AT(k, i), end - i)));       \
+			store_##T(pad, END(A, a), false);                                          \
+			memcpy(to + i, pad, end - i);                                              \
+		} else if (i < end) {                                                              \
+			rb_reduce_plain_part(r, i / BYTES_##T, (end - i) / BYTES_##T);             \
 		}                                                                                  \
 	}
 
-/* While the piece is in the cache. Floats are multiplied lane by lane; no vector divides integers.
- */
-#define AVERAGE(type)                                                                              \
-	TARGET static void fast_average_##type(const struct rb_reduce *r, uint64_t first,          \
-					       uint64_t end)                                       \
+#define SCALAR_MAX 4 /* So many elements are done sooner than copied. */
+
+#define FOLDS(T, A)                                                                                \
+	FOLD(sum, sum, T, A, SAME)                                                                 \
+	FOLD(prod, prod, T, A, SAME)                                                               \
+	FOLD(max, max, T, A, SAME)                                                                 \
+	FOLD(min, min, T, A, SAME)                                                                 \
+	FOLD(average, sum, T, A, DIVIDED)
+FOLDS(f32, f32)
+FOLDS(f64, f64)
+FOLDS(f16, f32)
+FOLDS(bf16, f32)
+FOLDS(i8, i8)
+FOLDS(i16, i16)
+FOLDS(i32, i32)
+FOLDS(i64, i64)
+FOLDS(u8, u8)
+FOLDS(u16, u16)
+FOLDS(u32, u32)
+FOLDS(u64, u64)
+
+typedef void (*fold_fn)(const struct rb_reduce *reduce, struct rb_divisor divisor, uint64_t first,
+			bool stream);
+#define ROW(T)                                                                                     \
 	{                                                                                          \
-		for (uint64_t i = first; i < end; i++)                                             \
-			rb_store_##type(                                                           \
-				r->to, i,                                                          \
-				rb_average_##type(rb_load_##type(r->to, i), r->final_count));      \
+		[RUBATO_SUM] = fold_sum_##T, [RUBATO_PROD] = fold_prod_##T,                        \
+		[RUBATO_MAX] = fold_max_##T, [RUBATO_MIN] = fold_min_##T,                          \
+		[RUBATO_AVG] = fold_sum_##T, [RUBATO_OPERATOR_COUNT] = fold_average_##T            \
 	}
 
-#define ALL(type) FAST(add, type) FAST(max, type) FAST(min, type) AVERAGE(type)
-ALL(float)
-ALL(double)
-ALL(int32_t)
-ALL(int64_t)
+/* Elements before the first place that is aligned; false: there is none, or it is not worth it. */
+static bool stream_from(const struct rb_reduce *r, uint64_t *first)
+{
+	size_t element = rubato_type_bytes(r->type), skip = -(uintptr_t)r->to & (VECTOR_BYTES - 1);
 
-#define PIECE 2048 /* Elements: at most 16 KiB, half of the first-level cache. */
-typedef void (*piece_fn)(const struct rb_reduce *reduce, uint64_t first, uint64_t end);
-#define ROW(type)                                                                                  \
-	{                                                                                          \
-		fast_add_##type, fast_max_##type, fast_min_##type, fast_add_##type                 \
-	}
+	if (r->count * element < RB_STREAM_FROM || skip % element != 0)
+		return false;
+	for (uint32_t k = 0; k < r->from_count; k++)
+		if (r->from[k] == r->to)
+			return false; /* Its lines come into the caches as it is. */
+	*first = skip / element;
+	return true;
+}
 
 void KERNEL(const struct rb_reduce *reduce)
 {
-	static const piece_fn table[RUBATO_TYPE_COUNT][RUBATO_OPERATOR_COUNT] = {
-		[RUBATO_FLOAT32] = ROW(float),
-		[RUBATO_FLOAT64] = ROW(double),
-		[RUBATO_INT32] = ROW(int32_t),
-		[RUBATO_INT64] = ROW(int64_t),
+	static const fold_fn table[RUBATO_TYPE_COUNT][RUBATO_OPERATOR_COUNT + 1] = {
+		[RUBATO_FLOAT32] = ROW(f32), [RUBATO_FLOAT64] = ROW(f64),
+		[RUBATO_INT32] = ROW(i32),   [RUBATO_INT64] = ROW(i64),
+		[RUBATO_FLOAT16] = ROW(f16), [RUBATO_BFLOAT16] = ROW(bf16),
+		[RUBATO_INT8] = ROW(i8),     [RUBATO_INT16] = ROW(i16),
+		[RUBATO_UINT8] = ROW(u8),    [RUBATO_UINT16] = ROW(u16),
+		[RUBATO_UINT32] = ROW(u32),  [RUBATO_UINT64] = ROW(u64),
 	};
-	static const piece_fn average[RUBATO_TYPE_COUNT] = {
-		[RUBATO_FLOAT32] = fast_average_float,
-		[RUBATO_FLOAT64] = fast_average_double,
-		[RUBATO_INT32] = fast_average_int32_t,
-		[RUBATO_INT64] = fast_average_int64_t,
-	};
+	uint32_t op = (uint32_t)reduce->op, bits = (uint32_t)rubato_type_bytes(reduce->type) * 8;
+	struct rb_divisor divisor = { 0 };
+	uint64_t first = 0;
+	uint32_t mode;
+	bool stream;
 
 	RB_ASSERT((unsigned)reduce->type < RUBATO_TYPE_COUNT && reduce->from_count > 0);
-	RB_ASSERT((unsigned)reduce->op < RUBATO_OPERATOR_COUNT);
-	piece_fn fold = table[reduce->type][reduce->op];
-
-	if (reduce->op != RUBATO_AVG || reduce->final_count == 0) {
-		fold(reduce, 0, reduce->count);
+	RB_ASSERT(op < RUBATO_OPERATOR_COUNT);
+	if (rb_reduce_copies(reduce))
+		return;
+	if (op == RUBATO_AVG && reduce->final_count > 1) {
+		op = RUBATO_OPERATOR_COUNT;
+		divisor = rb_divisor_make(reduce->final_count, bits < 16 ? 16 : bits);
+	}
+	if (op == RUBATO_OPERATOR_COUNT && reduce->final_count > RB_DIVISOR_MAX) {
+		rb_reduce_plain_part(reduce, 0, reduce->count);
 		return;
 	}
-	for (uint64_t i = 0; i < reduce->count; i += PIECE) {
-		uint64_t end = reduce->count - i < PIECE ? reduce->count : i + PIECE;
-
-		fold(reduce, i, end);
-		average[reduce->type](reduce, i, end);
-	}
+	stream = stream_from(reduce, &first);
+	if (stream)
+		rb_reduce_plain_part(reduce, 0, first);
+	mode = rb_float_mode_enter();
+	table[reduce->type][op](reduce, divisor, first, stream);
+	rb_float_mode_leave(mode);
+	if (stream)
+		_mm_sfence();
 }

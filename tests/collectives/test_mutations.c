@@ -318,7 +318,7 @@ struct tally {
 };
 
 /*
- * Two changes leave a collective right. A barrier's whole meaning is that every end follows every
+ * Three changes leave a collective right. A barrier's whole meaning is that every end follows every
  * begin, which was proved; where n is no power of two its rounds tell some ranks the same thing
  * twice, and one word fewer is enough. And where each rank reduces one block for the root, it does
  * not matter which, as long as all move on by one.
@@ -329,6 +329,9 @@ static bool is_redundant(const struct world *w, const struct mutant *m)
 
 	if (w->algorithm->kind == RB_KIND_BARRIER)
 		return m->mutation <= LAST_DEP_MUTATION && !power;
+	/* What lies behind other parts in a message may be as many chunks late as lie before. */
+	if (w->algorithm->kind == RB_KIND_ALLGATHER && strcmp(w->algorithm->name, "bruck") == 0)
+		return m->mutation == WEAKEN_DEP && m->item > 0;
 	return m->mutation == NEXT_BLOCK && m->rank == ALL_RANKS &&
 	       w->algorithm->kind == RB_KIND_REDUCE && w->algorithm->block_per_rank;
 }

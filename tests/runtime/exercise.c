@@ -1,6 +1,7 @@
 /*
  * exercise.c -- inputs are small integers that depend on (salt, call, rank, element), so that sums
- * are exact in every type and each rank can compute what every other contributed.
+ * and products are exact in every floating type (bfloat16: up to 64 ranks) and each rank can
+ * compute what every other contributed.
  */
 #include "tests/runtime/exercise.h"
 
@@ -10,6 +11,7 @@
 
 #include "base/rng.h"
 #include "collectives/algorithms.h"
+#include "collectives/reduce/half.h"
 
 const char *exercise_algorithm(const char *kind, uint32_t index)
 {
@@ -19,45 +21,87 @@ const char *exercise_algorithm(const char *kind, uint32_t index)
 	return NULL;
 }
 
+static bool is_unsigned(rubato_type type)
+{
+	return type == RUBATO_UINT8 || type == RUBATO_UINT16 || type == RUBATO_UINT32 ||
+	       type == RUBATO_UINT64;
+}
+
 static int64_t input_value(const struct exercise *e, uint32_t call, uint32_t rank, uint64_t i)
 {
-	return (int64_t)(rb_mix(e->salt + call * 0x9e3779b97f4a7c15u + rank * 0x632be59bd9b4e019u +
-				i) %
-			 41) -
-	       20;
+	uint64_t draw =
+		rb_mix(e->salt + call * 0x9e3779b97f4a7c15u + rank * 0x632be59bd9b4e019u + i);
+	int64_t half = e->type == RUBATO_BFLOAT16 ? 3 : 20, value;
+
+	if (e->op == RUBATO_PROD) { /* 1 and -1; of the first eight ranks 2 and -2 too. */
+		value = rank < 8 ? 1 + (int64_t)(draw & 1) : 1;
+		return draw & 2 && !is_unsigned(e->type) ? -value : value;
+	}
+	value = (int64_t)(draw % (uint64_t)(2 * half + 1));
+	return is_unsigned(e->type) ? value : value - half;
+}
+
+#define EVERY_TYPE(CASE)                                                                           \
+	CASE(RUBATO_FLOAT32, float, , )                                                            \
+	CASE(RUBATO_FLOAT64, double, , )                                                           \
+	CASE(RUBATO_INT32, int32_t, , )                                                            \
+	CASE(RUBATO_INT64, int64_t, , )                                                            \
+	CASE(RUBATO_FLOAT16, uint16_t, rb_f16_widen, half_of_f16)                                  \
+	CASE(RUBATO_BFLOAT16, uint16_t, rb_bf16_widen, half_of_bf16)                               \
+	CASE(RUBATO_INT8, int8_t, , )                                                              \
+	CASE(RUBATO_INT16, int16_t, , )                                                            \
+	CASE(RUBATO_UINT8, uint8_t, , )                                                            \
+	CASE(RUBATO_UINT16, uint16_t, , )                                                          \
+	CASE(RUBATO_UINT32, uint32_t, , )                                                          \
+	CASE(RUBATO_UINT64, uint64_t, , )
+
+static uint16_t half_of_f16(double value)
+{
+	return rb_f16_narrow((float)value);
+}
+
+static uint16_t half_of_bf16(double value)
+{
+	return rb_bf16_narrow((float)value);
 }
 
 static void element_set(void *buffer, rubato_type type, uint64_t i, double value)
 {
 	switch (type) {
-	case RUBATO_FLOAT32:
-		((float *)buffer)[i] = (float)value;
+#define SET(type, element, WIDEN, NARROW)                                                          \
+	case type:                                                                                 \
+		((element *)buffer)[i] = (element)NARROW(value);                                   \
 		break;
-	case RUBATO_FLOAT64:
-		((double *)buffer)[i] = value;
-		break;
-	case RUBATO_INT32:
-		((int32_t *)buffer)[i] = (int32_t)value;
-		break;
-	case RUBATO_INT64:
-		((int64_t *)buffer)[i] = (int64_t)value;
-		break;
+		EVERY_TYPE(SET)
 	}
 }
 
 static double element_get(const void *buffer, rubato_type type, uint64_t i)
 {
 	switch (type) {
-	case RUBATO_FLOAT32:
-		return (double)((const float *)buffer)[i];
-	case RUBATO_FLOAT64:
-		return ((const double *)buffer)[i];
-	case RUBATO_INT32:
-		return (double)((const int32_t *)buffer)[i];
-	case RUBATO_INT64:
-		return (double)((const int64_t *)buffer)[i];
+#define GET(type, element, WIDEN, NARROW)                                                          \
+	case type:                                                                                 \
+		return (double)WIDEN(((const element *)buffer)[i]);
+		EVERY_TYPE(GET)
 	}
 	return 0;
+}
+
+/* An integer as its type holds it: integers wrap, floats are exact. */
+static int64_t wrapped(rubato_type type, int64_t value)
+{
+	switch (type) {
+	case RUBATO_INT8:
+		return (int8_t)value;
+	case RUBATO_UINT8:
+		return (uint8_t)value;
+	case RUBATO_INT16:
+		return (int16_t)value;
+	case RUBATO_UINT16:
+		return (uint16_t)value;
+	default:
+		return value; /* Nothing here comes near 2^31. */
+	}
 }
 
 static double average(const struct exercise *e, int64_t sum, uint32_t n)
@@ -67,11 +111,13 @@ static double average(const struct exercise *e, int64_t sum, uint32_t n)
 		return (double)((float)sum * (float)(1.0 / n));
 	case RUBATO_FLOAT64:
 		return (double)sum * (1.0 / n);
-	case RUBATO_INT32:
-	case RUBATO_INT64:
-		return (double)(sum / (int64_t)n);
+	case RUBATO_FLOAT16:
+		return (double)rb_f16_widen(rb_f16_narrow((float)sum * (float)(1.0 / n)));
+	case RUBATO_BFLOAT16:
+		return (double)rb_bf16_widen(rb_bf16_narrow((float)sum * (float)(1.0 / n)));
+	default:
+		return (double)(wrapped(e->type, sum) / (int64_t)n);
 	}
-	return 0;
 }
 
 /* The reduction of element i of the whole vector. */
@@ -86,10 +132,12 @@ static double reduced(const struct exercise *e, uint32_t call, uint32_t n, uint6
 			result = v > result ? v : result;
 		else if (e->op == RUBATO_MIN)
 			result = v < result ? v : result;
+		else if (e->op == RUBATO_PROD)
+			result *= v;
 		else
 			result += v;
 	}
-	return e->op == RUBATO_AVG ? average(e, result, n) : (double)result;
+	return e->op == RUBATO_AVG ? average(e, result, n) : (double)wrapped(e->type, result);
 }
 
 struct shape { /* What a rank has before and after, by kind. */

@@ -34,7 +34,7 @@ class Results(unittest.TestCase):
                 self.assertEqual((said["ranks"], said["version"].count(".")), (3, 2))
                 types = {(row["type"], row["redop"]) for row in said["results"]}
                 reduces = op in ("allreduce", "reduce_scatter", "reduce")
-                self.assertEqual(len(types), 16 if reduces else 4)
+                self.assertEqual(len(types), 60 if reduces else 12)
                 for row in said["results"]:
                     self.assertEqual((row["op"], row["impl"], row["wrong"]), (op, "rubato", 0))
                     times = row["time_us"]
@@ -181,8 +181,10 @@ class Usage(unittest.TestCase):
             (["allreduce", "-b", "1M", "-e", "8"], "-e is less than -b"),
             (["allreduce", "-i", "8", "-f", "2"], "-i or -f"),
             (["allreduce", "-f", "1"], "-f takes a number from 2"),
-            (["allreduce", "-d", "float16"], "-d takes one of float32, float64, int32, int64, all"),
-            (["allreduce", "-o", "prod"], "-o takes one of sum, max, min, avg, all"),
+            (["allreduce", "-d", "float8"],
+             "-d takes one of float32, float64, int32, int64, float16, bfloat16, int8, int16, "
+             "uint8, uint16, uint32, uint64, all"),
+            (["allreduce", "-o", "mean"], "-o takes one of sum, max, min, avg, prod, all"),
             (["allreduce", "-t", "0"], "-t takes a number from 1"),
             (["reduce", "-n", "2", "-r", "2"], "there are 2 ranks"),
             (["allreduce", "--algorithm", "magic"], "takes one of auto, all"),

@@ -1,0 +1,116 @@
+/*
+ * partial_activation.c -- how all ranks learn that a round is open, and how ready ranks are
+ * counted.
+ *
+ * The flood. Who opens a round owes it to the ranks at distances 2^0 .. 2^(L-1), L = ceil(log2 P);
+ * who hears of it over distance 2^j owes it to those at 2^0 .. 2^(j-1). Every offset is a sum of
+ * distinct powers of two, taken in falling order, so all are reached within L hops. A message over
+ * an edge always carries the same debt, so one a round is enough, however many openers there are.
+ *
+ * The count. Relative to root = round mod P, rank rel's parent is rel & (rel - 1): a binomial tree
+ * whose edges are powers of two, too. A rank passes on by how much its count grew; where all live
+ * ranks are needed anyway it waits for those below it and sends once. An open round needs no count.
+ */
+#include "base/rng.h"
+#include "collectives/partial_inside.h"
+
+static struct rb_partial_slot *slot_of(struct rb_partial *m, uint64_t round)
+{
+	return &m->slots[round & 1];
+}
+
+static void owe(struct rb_partial *m, uint64_t round, uint32_t levels,
+		struct rb_protocol_actions *out)
+{
+	struct rb_partial_slot *slot = slot_of(m, round);
+
+	slot->active = true;
+	if (RB_MUTANT(FEWER_CHILDREN) && levels > 0 && levels < m->levels)
+		levels--;
+	for (uint32_t i = levels; i-- > 0;) { /* The farthest first: it has most to pass on. */
+		struct rb_partial_message message = { .kind = RB_PARTIAL_MESSAGE_ACTIVATE,
+						      .value = i,
+						      .round = round };
+
+		if (slot->sent & (1u << i))
+			continue;
+		slot->sent |= 1u << i;
+		rb_partial_say(out, RB_PROTOCOL_SEND,
+			       rb_partial_right(m, RB_MUTANT(WRONG_CHILD) && i > 0 ? 1u : 1u << i),
+			       &message);
+	}
+}
+
+bool rb_partial_counting(const struct rb_partial *m)
+{
+	return m->full || m->config.policy == RB_POLICY_QUORUM ||
+	       m->config.policy == RB_POLICY_ADAPTIVE || m->config.policy == RB_POLICY_DEADLINE;
+}
+
+static uint32_t below_root(const struct rb_partial *m, uint32_t rank)
+{
+	uint32_t n = m->config.rank_count;
+
+	return (rank + n - (uint32_t)(m->round % n)) % n;
+}
+
+/* Live ranks in this rank's subtree: rel .. rel + lowest bit of rel - 1. */
+static uint32_t subtree_live(const struct rb_partial *m)
+{
+	uint32_t rel = below_root(m, m->config.rank), n = m->config.rank_count, live = 0;
+	uint32_t size = rel & (~rel + 1u);
+
+	for (uint32_t i = 0; i < size && rel + i < n; i++)
+		live += m->told[rb_partial_right(m, i)] == 0;
+	return live;
+}
+
+void rb_partial_count_forward(struct rb_partial *m, struct rb_protocol_actions *out)
+{
+	struct rb_partial_slot *slot = slot_of(m, m->round);
+	uint32_t rel = below_root(m, m->config.rank);
+	struct rb_partial_message message = { .kind = RB_PARTIAL_MESSAGE_READY,
+					      .value = slot->arrived - slot->told,
+					      .round = m->round };
+
+	if (!rb_partial_counting(m) || slot->active || rel == 0 || message.value == 0)
+		return;
+	if (m->need == m->live && slot->arrived < subtree_live(m))
+		return;
+	if (RB_MUTANT(FORWARD_TWICE))
+		message.value = slot->arrived;
+	slot->told = slot->arrived;
+	rb_partial_say(out, RB_PROTOCOL_SEND,
+		       rb_partial_right(m, m->config.rank_count - (rel & (~rel + 1u))), &message);
+}
+
+void rb_partial_activate(struct rb_partial *m, struct rb_protocol_actions *out)
+{
+	owe(m, m->round, m->levels, out);
+}
+
+void rb_partial_flood_message(struct rb_partial *m, const struct rb_partial_message *message,
+			      struct rb_protocol_actions *out)
+{
+	if (message->round < m->round)
+		return; /* Completed here: everybody joined it. */
+	RB_ASSERT(message->round == m->round || (message->round == m->round + 1 && m->is_joined));
+	if (message->kind == RB_PARTIAL_MESSAGE_ACTIVATE)
+		owe(m, message->round, message->value, out);
+	else
+		slot_of(m, message->round)->arrived += message->value;
+}
+
+uint32_t rb_partial_draw(const struct rb_partial *m)
+{
+	uint64_t hash = rb_mix(m->config.seed ^ rb_mix(m->round + 0x9e3779b97f4a7c15u));
+	uint32_t left = (uint32_t)(((rb_u128)hash * m->live) >> 64);
+
+	for (uint32_t r = 0; r < m->config.rank_count; r++) {
+		if (m->told[r] != 0 && !RB_MUTANT(DRAW_DEAD))
+			continue;
+		if (left-- == 0)
+			return r;
+	}
+	return RB_PARTIAL_NOBODY;
+}

@@ -1,0 +1,155 @@
+/*
+ * partial_recovery.c -- which round was the last, when ranks have died.
+ *
+ * A rank that learns of a loss runs no more rounds: the number it has completed is frozen. It tells
+ * all survivors whom it knows to be dead and that number, and again whenever either changes. Two
+ * ranks' numbers differ by one at most: nobody completes a round that not all have joined, and to
+ * join one is to have completed those before. So a rank that is behind fetches one result, from the
+ * lowest rank that has it; its own part in that round was joined, and is in the result.
+ *
+ * It is over for a rank when every survivor has told the same dead and the same number as its own.
+ * From then on no number changes: only a rank that is behind would change it, and none is. Whoever
+ * dies later is still passed on, for those that have not heard everything yet.
+ *
+ * News of the dead travel with the numbers, so it is enough that one rank notices.
+ */
+#include "base/rng.h"
+#include "collectives/partial_inside.h"
+
+static void tell(struct rb_partial *m, uint32_t dead, struct rb_protocol_actions *out)
+{
+	struct rb_partial_message message = { .kind = RB_PARTIAL_MESSAGE_STATE,
+					      .value = dead,
+					      .round = m->round,
+					      .dead_hash = m->dead_hash,
+					      .dead_count = m->dead_count };
+
+	rb_partial_say(out, RB_PROTOCOL_SEND_ALL, 0, &message);
+}
+
+void rb_partial_lose(struct rb_partial *m, uint32_t peer, struct rb_protocol_actions *out)
+{
+	bool fetching = m->phase == RB_PARTIAL_FETCHING;
+	bool cut = fetching && m->fetch_from == peer && !RB_MUTANT(FETCH_FROM_DEAD);
+
+	RB_ASSERT(peer < m->config.rank_count);
+	if (peer == m->config.rank || m->peers[peer].dead)
+		return;
+	m->peers[peer].dead = true;
+	m->dead_count++;
+	m->dead_hash ^= rb_mix(peer + 1u);
+	if (RB_MUTANT(GO_ON_AFTER_LOSS) && m->phase == RB_PARTIAL_REDUCING)
+		return;
+	if (cut || m->phase == RB_PARTIAL_EXCHANGING || m->phase == RB_PARTIAL_REDUCING)
+		rb_partial_run(m, RB_PARTIAL_ABANDON, 0, out);
+	if (cut || m->phase < RB_PARTIAL_RECOVERING)
+		m->phase = RB_PARTIAL_RECOVERING;
+	if (!(RB_MUTANT(TELL_ONCE) && m->dead_count > 1) &&
+	    !(RB_MUTANT(SILENT_AT_END) && m->phase == RB_PARTIAL_OVER))
+		tell(m, peer, out);
+	rb_partial_recovery_advance(m, out);
+}
+
+void rb_partial_recovery_message(struct rb_partial *m, uint32_t from,
+				 const struct rb_partial_message *message,
+				 struct rb_protocol_actions *out)
+{
+	struct rb_partial_peer *peer = &m->peers[from];
+
+	if (peer->dead)
+		return;
+	if (message->kind == RB_PARTIAL_MESSAGE_FETCH) {
+		RB_ASSERT(rb_partial_is_over(m) && message->round + 1 == m->round);
+		rb_protocol_act(out, RB_PROTOCOL_RUN)->value =
+			message->round * RB_PARTIAL_RUNS + RB_PARTIAL_SERVE;
+		out->item[out->count - 1].peer = from;
+		return;
+	}
+	RB_ASSERT(message->round <= m->round + 1 && m->round <= message->round + 1);
+	RB_ASSERT(RB_IMPLIES(message->round > m->round, m->is_joined));
+	peer->heard = true;
+	peer->completed = message->round;
+	peer->dead_hash = message->dead_hash;
+	peer->dead_count = message->dead_count;
+	if (message->value != RB_PARTIAL_NOBODY)
+		rb_partial_lose(m, message->value, out);
+	rb_partial_recovery_advance(m, out);
+}
+
+void rb_partial_fetched(struct rb_partial *m, struct rb_protocol_actions *out)
+{
+	rb_partial_complete(m, out);
+	m->phase = RB_PARTIAL_RECOVERING;
+	tell(m, RB_PARTIAL_NOBODY, out);
+	rb_partial_recovery_advance(m, out);
+}
+
+static void fetch(struct rb_partial *m, uint32_t from, struct rb_protocol_actions *out)
+{
+	struct rb_partial_message message = { .kind = RB_PARTIAL_MESSAGE_FETCH, .round = m->round };
+
+	m->phase = RB_PARTIAL_FETCHING;
+	m->fetch_from = from;
+	rb_partial_say(out, RB_PROTOCOL_SEND, from, &message);
+	rb_partial_run(m, RB_PARTIAL_FETCH, from, out);
+}
+
+static void restore(struct rb_partial *m, struct rb_protocol_actions *out)
+{
+	struct rb_partial_load *pending = &m->pending, *joined = &m->joined;
+
+	rb_partial_run(m, RB_PARTIAL_RESTORE, 0, out);
+	if (pending->count == 0) {
+		*pending = *joined;
+	} else { /* What was joined is older. */
+		pending->first_step = joined->first_step;
+		pending->weight += joined->weight;
+		pending->count += joined->count;
+	}
+	*joined = (struct rb_partial_load) { 0 };
+}
+
+static void end(struct rb_partial *m, struct rb_protocol_actions *out)
+{
+	if (m->joined.count > 0 && !RB_MUTANT(FORGET_RESTORE))
+		restore(m, out);
+	m->is_joined = false;
+	m->pending.fresh = false;
+	m->phase = RB_PARTIAL_OVER;
+	rb_protocol_act(out, RB_PROTOCOL_DONE)->value =
+		m->round * RB_PARTIAL_EVENTS + RB_PARTIAL_ENDED;
+}
+
+static bool agrees(const struct rb_partial *m, const struct rb_partial_peer *peer)
+{
+	bool same_dead = peer->dead_count == m->dead_count && peer->dead_hash == m->dead_hash;
+
+	if (!peer->heard)
+		return RB_MUTANT(END_UNHEARD);
+	return (same_dead || RB_MUTANT(END_OTHER_DEAD)) &&
+	       (peer->completed == m->round || RB_MUTANT(END_UNEQUAL));
+}
+
+void rb_partial_recovery_advance(struct rb_partial *m, struct rb_protocol_actions *out)
+{
+	uint32_t ahead = RB_PARTIAL_NOBODY;
+	bool agreed = true;
+
+	if (m->phase != RB_PARTIAL_RECOVERING)
+		return;
+	for (uint32_t r = m->config.rank_count; r-- > 0;) {
+		const struct rb_partial_peer *peer = &m->peers[r];
+
+		if (r == m->config.rank || peer->dead)
+			continue;
+		agreed = agreed && agrees(m, peer);
+		if (peer->heard && peer->completed > m->round)
+			ahead = r;
+		else if (RB_MUTANT(FETCH_FROM_ANY) && ahead != RB_PARTIAL_NOBODY)
+			ahead = r;
+	}
+	if (ahead != RB_PARTIAL_NOBODY && !RB_MUTANT(NEVER_FETCH) && !RB_MUTANT(END_UNEQUAL))
+		fetch(m, ahead, out);
+	else if (agreed && m->merging == 0)
+		end(m, out);
+}
