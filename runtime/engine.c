@@ -565,6 +565,8 @@ static void *background_main(void *arg)
 {
 	struct rb_engine *engine = arg;
 
+	if (rb_cpus_count(engine->background_cpus) > 0)
+		rb_thread_confine(engine->background_cpus, RB_CPU_WORDS);
 	rb_engine_enter(engine);
 	while (!engine->stop) {
 		if (engine->driver == RB_DRIVER_BACKGROUND) {
