@@ -1,17 +1,5 @@
-/* sync.c -- locks and sleeps on futexes, threads on pthreads. */
+/* sync.c -- locks, on atomics and the sleeps of sync_os.c. */
 #include "base/sync.h"
-
-#include <errno.h>
-#include <limits.h>
-#include <linux/futex.h>
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-
-#include "base/clock.h"
 
 #define SPINS 100 /* Guess: about 3 us of pauses, more than any section under a lock takes. */
 
@@ -43,51 +31,4 @@ void rb_lock_drop(struct rb_lock *lock)
 {
 	if (atomic_exchange_explicit(&lock->word, 0, memory_order_release) == 2)
 		rb_futex_wake(&lock->word, 1);
-}
-
-bool rb_futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t deadline_ns)
-{
-	struct timespec until = { (time_t)(deadline_ns / 1000000000u),
-				  (long)(deadline_ns % 1000000000u) };
-	long rc = syscall(SYS_futex, word, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, seen,
-			  deadline_ns == UINT64_MAX ? NULL : &until, NULL, FUTEX_BITSET_MATCH_ANY);
-
-	return !(rc == -1 && errno == ETIMEDOUT);
-}
-
-void rb_futex_wake(_Atomic uint32_t *word, uint32_t count)
-{
-	(void)syscall(SYS_futex, word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG,
-		      count > INT_MAX ? INT_MAX : (int)count, NULL, NULL, 0);
-}
-
-rubato_status rb_thread_start(struct rb_thread *thread, void *(*thread_main)(void *), void *arg)
-{
-	pthread_t handle;
-	sigset_t all, before;
-
-	/* Signals stay the application's: none is ever delivered to a thread of the library. */
-	(void)sigfillset(&all);
-	(void)pthread_sigmask(SIG_SETMASK, &all, &before);
-	int rc = pthread_create(&handle, NULL, thread_main, arg);
-	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-
-	thread->running = rc == 0;
-	if (rc != 0)
-		return RB_FAIL(RUBATO_ERR_MEMORY, "progress thread: pthread_create gives error %d",
-			       rc);
-	thread->handle = (unsigned long)handle;
-	return RUBATO_OK;
-}
-
-void rb_thread_join(struct rb_thread *thread)
-{
-	if (thread->running)
-		(void)pthread_join((pthread_t)thread->handle, NULL);
-	thread->running = false;
-}
-
-void rb_yield(void)
-{
-	(void)sched_yield();
 }

@@ -1,6 +1,7 @@
 /*
  * sync.h -- every atomic, lock, sleep and thread of the library goes through here, so that one
- * place says what the memory order is and a test build can explore interleavings.
+ * place says what the memory order is and a test build can explore interleavings: that one puts
+ * its own scheduler under the operations of <stdatomic.h>, rb_pause and all of sync_os.c.
  *
  * rb_lock is uncontended in one atomic exchange; contended it spins briefly, then sleeps on a
  * futex. It is never shared between processes: shared memory holds single-writer words only.

@@ -8,9 +8,16 @@
  *   ALLREDUCE       IN whole, OUT whole
  *   REDUCE_SCATTER  IN whole (block r is for rank r), OUT part
  *   ALLGATHER       IN part, OUT whole
+ *   GATHER          IN part, OUT whole, OUT at root only
+ *   SCATTER         IN whole, at root only, OUT part
+ *   ALLTOALL        IN whole (block p is for rank p), OUT whole (block p is from rank p)
  *   SENDRECV        IN whole at the sender (rank 0 of the pair), OUT whole at the receiver
- * In place: IN and OUT are the same memory at the same elements; builders must be right both ways,
- * and the engine skips a COPY onto itself.
+ * ALLGATHERV, REDUCE_SCATTERV and ALLTOALLV are as the three without V, in uneven blocks
+ * (rb_layout); so where the graph is the same they have the same builder. What is "whole" may have
+ * gaps. In place: IN and OUT are the same memory at the same elements; builders must be right both
+ * ways, and the engine skips a COPY onto itself. GATHER and SCATTER can be in place at the root
+ * only; a rank's ALLTOALL(V) may be in place or not whatever the others do, but the builder must be
+ * told.
  */
 #ifndef RB_COLLECTIVES_ALGORITHMS_H
 #define RB_COLLECTIVES_ALGORITHMS_H
@@ -20,6 +27,15 @@
 struct rb_build { /* What a builder may depend on: nothing else. */
 	uint32_t rank, rank_count;
 	uint32_t root; /* Of rooted operations, else 0. */
+	/* ALLTOALL(V): IN and OUT are the same memory at this rank. Messages do not depend on it.
+	 */
+	bool in_place;
+};
+
+enum rb_blocks { /* The layout that an algorithm wants. */
+		 RB_BLOCKS_ONE,
+		 RB_BLOCKS_RANKS, /* One per rank. */
+		 RB_BLOCKS_POWER, /* As many as the largest power of two among the ranks. */
 };
 
 struct rb_algorithm {
@@ -27,8 +43,7 @@ struct rb_algorithm {
 	const char *name;  /* As --algorithm takes it; unique within the kind. */
 	uint32_t flags;    /* RB_SCHEDULE_*: what it needs; equal to the built schedule's. */
 	uint32_t rank_max; /* Largest rank count (channels are limited). */
-	/* Layout that it wants: 1 block, or one per rank. */
-	bool block_per_rank;
+	enum rb_blocks blocks;
 	void (*build)(struct rb_writer *w, const struct rb_build *build);
 	/* Bytes that `rank` puts on transports (SEND, PUT), given the layout: the checker compares.
 	 */
@@ -39,6 +54,9 @@ struct rb_algorithm {
 
 extern const struct rb_algorithm rb_algorithms[];
 extern const uint32_t rb_algorithm_count; /* At most 255: the index travels in signatures. */
+
+/* Blocks in the layout that the algorithm wants. */
+uint32_t rb_algorithm_blocks(const struct rb_algorithm *algorithm, uint32_t rank_count);
 
 /* Index into rb_algorithms, or -1. */
 int rb_algorithm_find(enum rb_kind kind, const char *name);
@@ -65,7 +83,11 @@ struct rb_choice {
 	const char *why;     /* A few words, for rubato_explain. */
 };
 
-/* `forced`: index, or -1 for automatic. Errors: UNSUPPORTED when the forced one cannot run here. */
+/*
+ * `count`: elements of the whole vector; of ALLTOALLV it is not asked, since no rank knows the
+ * others' counts: the choice and the chunk are then for blocks of a middling size. `forced`: index,
+ * or -1 for automatic. Errors: UNSUPPORTED when the forced one cannot run here.
+ */
 RB_NODISCARD rubato_status rb_choose(const struct rb_choice_facts *facts, enum rb_kind kind,
 				     uint64_t count, uint32_t element_bytes, int forced,
 				     struct rb_choice *choice);

@@ -10,12 +10,6 @@
 #define CHANNEL_FOLD 32
 #define CHANNEL_RESULT 33
 
-/* Ranks that take part in the rounds, and how many pairs were folded to get there. */
-static uint32_t power_below(uint32_t n)
-{
-	return 1u << (31 - (uint32_t)__builtin_clz(n));
-}
-
 /* Slots: RB_DEPTH for what comes in each round (the fold is round 0), and for what it gives. */
 static struct rb_span slots(uint32_t round, bool result)
 {
@@ -74,7 +68,8 @@ static void write_round(struct rb_writer *w, struct partial *have, uint32_t roun
 
 void rb_build_allreduce_recursive_doubling(struct rb_writer *w, const struct rb_build *build)
 {
-	uint32_t n = build->rank_count, r = build->rank, power = power_below(n), fold = n - power;
+	uint32_t n = build->rank_count, r = build->rank, power = rb_power_below(n),
+		 fold = n - power;
 	struct partial have = { rb_span_in(RB_SELF), 0, false, r >= 2 * fold };
 
 	rb_writer_init(w, w->schedule, r, n, 1);
@@ -107,7 +102,7 @@ void rb_build_allreduce_recursive_doubling(struct rb_writer *w, const struct rb_
 uint64_t rb_sent_allreduce_recursive_doubling(const struct rb_layout *layout,
 					      const struct rb_build *build, uint32_t element_bytes)
 {
-	uint32_t power = power_below(build->rank_count), fold = build->rank_count - power;
+	uint32_t power = rb_power_below(build->rank_count), fold = build->rank_count - power;
 	uint32_t times = (uint32_t)__builtin_ctz(power);
 
 	if (build->rank < 2 * fold)

@@ -40,6 +40,52 @@ void rb_write_meet_reduce(struct rb_writer *w, const struct rb_build *build, str
 	}
 }
 
+struct rb_pieces rb_pieces_below(const struct rb_build *build, uint32_t v)
+{
+	uint32_t n = build->rank_count, first = rb_right(build, build->root, v);
+	uint32_t blocks = rb_below(build, v), beyond = first + blocks > n ? first + blocks - n : 0;
+
+	return (struct rb_pieces) { .count = beyond > 0 ? 2 : 1,
+				    .block = { first, 0 },
+				    .blocks = { blocks - beyond, beyond } };
+}
+
+uint64_t rb_pieces_length(const struct rb_layout *layout, const struct rb_build *build, uint32_t v)
+{
+	struct rb_pieces pieces = rb_pieces_below(build, v);
+
+	return rb_layout_length(layout, pieces.block[0], pieces.blocks[0]) +
+	       rb_layout_length(layout, pieces.block[1], pieces.blocks[1]);
+}
+
+void rb_write_lend(struct rb_writer *w, const struct rb_build *build, struct rb_span from,
+		   struct rb_span to)
+{
+	(void)rb_write_copy(w, from, to, build->rank, 1);
+	for (uint32_t i = 1; i < build->rank_count; i++) {
+		(void)rb_write_notify(w, rb_right(build, build->rank, i), 0, 0, 0);
+		rb_write_flags(w, RB_STEP_ONCE | RB_STEP_ENTRY);
+	}
+	for (uint32_t i = 1; i < build->rank_count; i++) {
+		(void)rb_write_wait(w, rb_right(build, build->rank, i), 1, 0, 0);
+		rb_write_flags(w, RB_STEP_ONCE);
+	}
+}
+
+void rb_write_borrow(struct rb_writer *w, uint32_t root, struct rb_span from, struct rb_span to,
+		     uint32_t block)
+{
+	uint32_t ready = rb_write_wait(w, root, 0, 0, 0);
+
+	rb_write_flags(w, RB_STEP_ONCE | RB_STEP_ENTRY);
+	uint32_t copy = rb_write_copy(w, from, to, block, 1);
+
+	rb_write_dep(w, ready, 0);
+	(void)rb_write_notify(w, root, 1, 0, 0);
+	rb_write_flags(w, RB_STEP_ONCE);
+	rb_write_dep(w, copy, RB_DEP_ALL);
+}
+
 static struct rb_span ring_slots(uint32_t t)
 {
 	return rb_span_scratch(RB_SELF, t * RB_DEPTH_RING, RB_DEPTH_RING);

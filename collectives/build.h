@@ -12,6 +12,8 @@
 #define RB_DEPTH_RING 2 /* As RB_DEPTH, for rings, which need so many for each rank. */
 #define RB_DEPTH_MAPPED 2 /* Slots that peers map: few, so that they stay in the cache. */
 
+#define RB_ROUNDS_AT_ONCE 2 /* Of pairwise exchanges. Guess: one ends while one begins. */
+
 /* Per algorithm: rb_build_NAME writes rank's steps, rb_sent_NAME is the formula of its bytes. */
 #define RB_BUILDER(name)                                                                           \
 	void rb_build_##name(struct rb_writer *w, const struct rb_build *build);                   \
@@ -27,6 +29,7 @@ RB_BUILDER(reduce_chain);
 RB_BUILDER(reduce_direct);
 RB_BUILDER(allreduce_flat);
 RB_BUILDER(allreduce_recursive_doubling);
+RB_BUILDER(allreduce_recursive_halving_doubling);
 RB_BUILDER(allreduce_ring);
 RB_BUILDER(allreduce_direct);
 RB_BUILDER(allreduce_staged);
@@ -39,6 +42,16 @@ RB_BUILDER(allgather_bruck);
 RB_BUILDER(allgather_ring);
 RB_BUILDER(allgather_direct);
 RB_BUILDER(allgather_ring_put);
+RB_BUILDER(gather_flat);
+RB_BUILDER(gather_binomial);
+RB_BUILDER(gather_direct);
+RB_BUILDER(scatter_flat);
+RB_BUILDER(scatter_binomial);
+RB_BUILDER(scatter_direct);
+RB_BUILDER(alltoall_flat);
+RB_BUILDER(alltoall_pairwise);
+RB_BUILDER(alltoall_bruck);
+RB_BUILDER(alltoall_direct);
 RB_BUILDER(sendrecv_eager);
 #undef RB_BUILDER
 
@@ -53,11 +66,49 @@ static inline uint32_t rb_left(const struct rb_build *build, uint32_t rank, uint
 	return rb_right(build, rank, build->rank_count - distance);
 }
 
+/* Largest power of two up to n. */
+static inline uint32_t rb_power_below(uint32_t n)
+{
+	return 1u << (31 - (uint32_t)__builtin_clz(n));
+}
+
 /* Position in a tree or chain that begins at the root. */
 static inline uint32_t rb_from_root(const struct rb_build *build)
 {
 	return rb_left(build, build->rank, build->root);
 }
+
+/* Whom the rank meets in round i < n of pairwise exchanges, itself perhaps: the same for both. */
+static inline uint32_t rb_partner(const struct rb_build *build, uint32_t i)
+{
+	return rb_left(build, i, build->rank);
+}
+
+/* ---- The binomial tree, counted from the root: v's children are v + 1, 2, 4 ... ---- */
+
+/* How many ranks v has below it, itself included: those from v on. */
+static inline uint32_t rb_below(const struct rb_build *build, uint32_t v)
+{
+	uint32_t rest = build->rank_count - v, lowest = v & (~v + 1);
+
+	return v == 0 || rest < lowest ? rest : lowest;
+}
+
+/* Their blocks: one range, or two, where it goes beyond the last rank to the first. */
+struct rb_pieces {
+	uint32_t count, block[2], blocks[2];
+};
+struct rb_pieces rb_pieces_below(const struct rb_build *build, uint32_t v);
+uint64_t rb_pieces_length(const struct rb_layout *layout, const struct rb_build *build, uint32_t v);
+
+/* ---- Shapes ---- */
+
+/* In mapped memory, the root copies its own block, lets all others at its buffer and waits until
+ * they are done (channels 0 and 1); another rank waits for that, copies `block`, and says so. */
+void rb_write_lend(struct rb_writer *w, const struct rb_build *build, struct rb_span from,
+		   struct rb_span to);
+void rb_write_borrow(struct rb_writer *w, uint32_t root, struct rb_span from, struct rb_span to,
+		     uint32_t block);
 
 /*
  * "I am here": tells every other rank and waits for all of them, on one channel. Each NOTIFY waits
@@ -97,7 +148,9 @@ static inline uint32_t rb_ring_reduce(uint32_t t)
 static inline uint64_t rb_bytes_without(const struct rb_layout *layout, uint32_t block,
 					uint32_t element_bytes)
 {
-	return (layout->count - rb_layout_length(layout, block, 1)) * element_bytes;
+	return (rb_layout_length(layout, 0, layout->block_count) -
+		rb_layout_length(layout, block, 1)) *
+	       element_bytes;
 }
 
 #endif

@@ -91,11 +91,12 @@ static bool number_events(struct checker *k)
 		rank->base = (uint32_t)base;
 		for (uint32_t i = 0; i < s->step_count; i++) {
 			rank->first[i] = (uint32_t)iterations;
-			if (s->steps[i].block + (uint64_t)s->steps[i].blocks >
-			    k->in->layout->block_count)
+			const struct rb_layout *layout = check_layout(k, r);
+
+			if (s->steps[i].block + (uint64_t)s->steps[i].blocks > layout->block_count)
 				return check_fail(k, r, i, 0, "names blocks beyond the layout's %u",
-						  k->in->layout->block_count);
-			iterations += rb_step_iterations(k->in->layout, &s->steps[i]);
+						  layout->block_count);
+			iterations += rb_step_iterations(layout, &s->steps[i]);
 		}
 		rank->first[s->step_count] = (uint32_t)iterations;
 		base += 2 + 3 * iterations;
@@ -148,41 +149,82 @@ struct check_event check_decode(const struct checker *k, uint32_t event)
 
 bool check_buffer_is_part(const struct checker *k, enum rb_buffer buffer)
 {
-	return (k->in->kind == RB_KIND_REDUCE_SCATTER && buffer == RB_BUF_OUT) ||
-	       (k->in->kind == RB_KIND_ALLGATHER && buffer == RB_BUF_IN);
+	switch (k->in->kind) {
+	case RB_KIND_ALLGATHER:
+	case RB_KIND_ALLGATHERV:
+	case RB_KIND_GATHER:
+		return buffer == RB_BUF_IN;
+	case RB_KIND_REDUCE_SCATTER:
+	case RB_KIND_REDUCE_SCATTERV:
+	case RB_KIND_SCATTER:
+		return buffer == RB_BUF_OUT;
+	default:
+		return false;
+	}
 }
 
-struct check_range check_buffer(const struct checker *k, uint32_t rank, enum rb_buffer buffer)
+struct check_range check_blocks(const struct checker *k, uint32_t rank, enum rb_buffer buffer)
 {
-	const struct rb_layout *layout = k->in->layout;
-	struct check_range whole = { 0, layout->count }, none = { 0, 0 };
+	struct check_range all = { 0, check_layout(k, rank)->block_count }, none = { 0, 0 };
+	bool in = buffer == RB_BUF_IN, has = true;
 
-	if (check_buffer_is_part(k, buffer))
-		return (struct check_range) { rb_layout_offset(layout, rank),
-					      rb_layout_offset(layout, rank + 1) };
 	switch (k->in->kind) {
 	case RB_KIND_BROADCAST:
-		return buffer == RB_BUF_OUT ? whole : none;
+		has = !in;
+		break;
 	case RB_KIND_REDUCE:
-		return buffer == RB_BUF_IN || rank == k->in->root ? whole : none;
+	case RB_KIND_GATHER:
+		has = in || rank == k->in->root;
+		break;
+	case RB_KIND_SCATTER:
+		has = !in || rank == k->in->root;
+		break;
 	case RB_KIND_SENDRECV:
-		return k->n == 1 || (buffer == RB_BUF_IN) == (rank == 0) ? whole : none;
+		has = k->n == 1 || in == (rank == 0);
+		break;
 	default:
-		return whole;
+		break;
 	}
+	if (has && check_buffer_is_part(k, buffer))
+		return (struct check_range) { rank, rank + 1 };
+	return has ? all : none;
+}
+
+struct check_range check_block(const struct checker *k, uint32_t rank, enum rb_buffer buffer,
+			       uint32_t block)
+{
+	const struct rb_layout *layout = check_layout(k, rank);
+	bool out = buffer == RB_BUF_OUT;
+	uint64_t lo = out ? rb_layout_out_offset(layout, block) : rb_layout_offset(layout, block);
+
+	return (struct check_range) { lo, lo + (out ? rb_layout_out_length(layout, block, 1)
+						    : rb_layout_length(layout, block, 1)) };
+}
+
+uint32_t check_span_block(const struct checker *k, uint32_t rank, const struct rb_step *step,
+			  const struct rb_span *span)
+{
+	return (uint32_t)(((uint64_t)step->block + span->shift) %
+			  check_layout(k, rank)->block_count);
 }
 
 struct check_place check_place(const struct checker *k, uint32_t rank, const struct rb_step *step,
 			       const struct rb_span *span, uint32_t instance, uint32_t c)
 {
-	uint32_t owner = span->rank == RB_SELF ? rank : span->rank;
-	uint64_t offset = rb_span_offset(k->in->layout, step, span, c);
-	uint32_t which = span->buffer;
+	uint32_t owner = span->rank == RB_SELF ? rank : span->rank, which = span->buffer;
+	const struct rb_schedule *schedule = k->ranks[owner].schedule;
+	const struct rb_layout *layout = check_layout(k, rank);
+	uint64_t offset = rb_span_offset(layout, step, span, c);
 
-	if (span->buffer == RB_BUF_SCRATCH)
-		which = 2 + instance % k->ranks[owner].schedule->scratch_copies;
-	else if (span->part)
-		offset += check_buffer(k, owner, span->buffer).lo;
+	if (span->buffer == RB_BUF_SCRATCH) {
+		which = 2 + instance % schedule->scratch_copies;
+		if (span->depth == RB_SHELF)
+			offset += schedule->scratch_slots * layout->chunk;
+	} else if (span->part || (layout->facing && owner != rank)) {
+		/* Given from its begin: at its owner it lies where that one has it. */
+		offset += check_block(k, owner, span->buffer, check_span_block(k, rank, step, span))
+				  .lo;
+	}
 	if (which == RB_BUF_IN && k->in->in_place)
 		which = RB_BUF_OUT;
 	return (struct check_place) { check_space(k, owner, which), offset };
@@ -191,9 +233,14 @@ struct check_place check_place(const struct checker *k, uint32_t rank, const str
 uint64_t check_space_elements(const struct checker *k, uint32_t space)
 {
 	uint32_t rank = space / (2 + k->copies), which = space % (2 + k->copies);
+	const struct rb_schedule *schedule = k->ranks[rank].schedule;
+	const struct rb_layout *layout = check_layout(k, rank);
+	uint64_t in = rb_layout_extent(layout, RB_BUF_IN);
+	uint64_t out = rb_layout_extent(layout, RB_BUF_OUT);
 
-	return which < 2 ? k->in->layout->count
-			 : k->ranks[rank].schedule->scratch_slots * k->in->layout->chunk;
+	if (which < 2)
+		return in > out ? in : out;
+	return schedule->scratch_slots * layout->chunk + schedule->scratch_shelves * layout->count;
 }
 
 /* ---- The whole ---- */

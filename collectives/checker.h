@@ -11,9 +11,10 @@
  *   order      two accesses to the same elements, one a write, have a path from the end of one to
  *              the start of the other; between instances the owner writes all of IN and OUT
  *   results    executed on symbols, every element of OUT is the reduction of every rank's element
- *              of this instance, once; by the same expression on every rank; FINAL once
+ *              of this instance, once; by the same expression on every rank; FINAL once. Or the
+ *              very element that it must be, where nothing is reduced
  *   bytes      what is sent equals the algorithm's formula
- *   bounds     spans lie in their buffers, and name only what they may
+ *   bounds     spans lie in blocks of their buffers, and name only what they may
  *
  * Elements are kept as intervals, so a count of 2^33 costs no more than one of 33. This is for
  * tests and tools: unlike the rest of collectives/, it allocates.
@@ -29,7 +30,7 @@ struct rb_check {
 	enum rb_kind kind;
 	const struct rb_schedule *schedules; /* One per rank, in order. */
 	uint32_t rank_count, root;
-	const struct rb_layout *layout;
+	const struct rb_layout *layouts; /* One per rank; all with the same chunk. */
 	bool in_place;
 	uint32_t instances;                   /* At least 1; 3 prove a steady state. */
 	const struct rb_algorithm *algorithm; /* For flags and bytes; NULL: not compared. */

@@ -32,12 +32,14 @@ static bool check_span(struct checker *k, uint32_t r, uint32_t index, uint32_t s
 	if (target && span->buffer == RB_BUF_IN)
 		return check_fail(k, r, index, 0, "writes IN");
 	if (span->buffer == RB_BUF_SCRATCH) {
-		uint32_t owner = local ? r : span->rank;
+		const struct rb_schedule *owner = k->ranks[local ? r : span->rank].schedule;
+		bool shelf = span->depth == RB_SHELF;
 
-		if (span->depth < 1 ||
-		    (uint64_t)span->slot + span->depth > k->ranks[owner].schedule->scratch_slots)
-			return check_fail(k, r, index, 0, "slots %u+%u of %u", span->slot,
-					  span->depth, k->ranks[owner].schedule->scratch_slots);
+		if (shelf ? span->slot >= owner->scratch_shelves
+			  : (uint64_t)span->slot + span->depth > owner->scratch_slots)
+			return check_fail(k, r, index, 0, "slots %u+%u of %u, shelves %u",
+					  span->slot, span->depth, owner->scratch_slots,
+					  owner->scratch_shelves);
 		return true;
 	}
 	if (span->buffer >= RB_BUFFER_COUNT ||
@@ -46,23 +48,51 @@ static bool check_span(struct checker *k, uint32_t r, uint32_t index, uint32_t s
 	return true;
 }
 
-/* The elements that one iteration touches: inside the buffer. */
-static bool check_touch(struct checker *k, uint32_t r, uint32_t index, const struct rb_span *span,
-			uint32_t c, uint64_t length)
+/* What one span is in all iterations: blocks that its owner has, as long there as here. */
+static bool check_range_of(struct checker *k, uint32_t r, uint32_t index,
+			   const struct rb_span *span)
 {
 	const struct rb_step *step = &k->ranks[r].schedule->steps[index];
-	struct check_place place = check_place(k, r, step, span, 0, c);
+	const struct rb_layout *layout = check_layout(k, r);
+	uint32_t owner = span->rank == RB_SELF ? r : span->rank;
+	uint32_t block = check_span_block(k, r, step, span);
+	uint64_t length = rb_step_range(layout, step), there = 0;
+	bool scratch = span->buffer == RB_BUF_SCRATCH;
 
-	if (span->buffer == RB_BUF_SCRATCH || length == 0)
+	if (length == 0 || (scratch && span->depth != RB_SHELF))
 		return true;
-	struct check_range range =
-		check_buffer(k, span->rank == RB_SELF ? r : span->rank, span->buffer);
+	if (step->blocks > 1 && layout->starts)
+		return check_fail(k, r, index, 0, "takes uneven blocks for adjoining ones");
+	if (block + (uint64_t)step->blocks > layout->block_count)
+		return check_fail(k, r, index, 0, "%u blocks from %u of %u", step->blocks, block,
+				  layout->block_count);
+	if (scratch && layout->starts)
+		return check_fail(k, r, index, 0, "uneven blocks on a shelf");
+	struct check_range has = { 0, layout->block_count };
 
-	if (place.offset < range.lo || place.offset + length > range.hi)
-		return check_fail(k, r, index, c,
-				  "touches elements %" PRIu64 "+%" PRIu64 " of a buffer that has "
-				  "%" PRIu64 " to %" PRIu64,
-				  place.offset, length, range.lo, range.hi);
+	if (!scratch)
+		has = check_blocks(k, owner, span->buffer);
+	if (block < has.lo || block + (uint64_t)step->blocks > has.hi)
+		return check_fail(k, r, index, 0,
+				  "touches block %u+%u of a buffer that has %" PRIu64
+				  " to %" PRIu64,
+				  block, step->blocks, has.lo, has.hi);
+	if (layout->facing && owner != r && block != r)
+		return check_fail(k, r, index, 0,
+				  "touches block %u of rank %u, which does not "
+				  "concern it",
+				  block, owner);
+	for (uint32_t b = block; b < block + step->blocks; b++) {
+		struct check_range range =
+			check_block(k, owner, scratch ? RB_BUF_IN : span->buffer, b);
+
+		there += range.hi - range.lo;
+	}
+	if (there != length)
+		return check_fail(k, r, index, 0,
+				  "%" PRIu64 " elements in a range that has %" PRIu64
+				  " in rank %u's buffer",
+				  length, there, owner);
 	return true;
 }
 
@@ -85,17 +115,23 @@ static bool check_iteration(struct checker *k, uint32_t r, uint32_t index, uint3
 {
 	const struct rb_schedule *s = k->ranks[r].schedule;
 	const struct rb_step *step = &s->steps[index];
-	uint64_t length = rb_step_length(k->in->layout, step, c);
+	uint64_t length = check_length(k, r, step, c);
 
-	for (uint32_t i = 0; i < step->from_count; i++) {
-		const struct rb_span *from = &s->spans[step->from + i];
+	for (uint32_t i = 0; step->to != RB_NO_SPAN && i < step->from_count; i++)
+		if (!check_overlap(k, r, index, &s->spans[step->from + i], c, length))
+			return false;
+	return true;
+}
 
-		if (!check_touch(k, r, index, from, c, length))
+static bool check_ranges(struct checker *k, uint32_t r, uint32_t index)
+{
+	const struct rb_schedule *s = k->ranks[r].schedule;
+	const struct rb_step *step = &s->steps[index];
+
+	for (uint32_t i = 0; i < step->from_count; i++)
+		if (!check_range_of(k, r, index, &s->spans[step->from + i]))
 			return false;
-		if (step->to != RB_NO_SPAN && !check_overlap(k, r, index, from, c, length))
-			return false;
-	}
-	return step->to == RB_NO_SPAN || check_touch(k, r, index, &s->spans[step->to], c, length);
+	return step->to == RB_NO_SPAN || check_range_of(k, r, index, &s->spans[step->to]);
 }
 
 /* ---- Steps ---- */
@@ -137,7 +173,7 @@ static bool check_shape(struct checker *k, uint32_t r, uint32_t index)
 	bool data = has_to || step->from_count > 0;
 
 	if (data && step->flags & RB_STEP_ONCE &&
-	    rb_layout_length(k->in->layout, step->block, step->blocks) > k->in->layout->chunk)
+	    rb_step_range(check_layout(k, r), step) > check_layout(k, r)->chunk)
 		return check_fail(k, r, index, 0, "once, but longer than a chunk");
 	if (check_iterations(k, r, index) >= RB_ITERATION_MAX)
 		return check_fail(k, r, index, 0, "more chunks than a tag can count");
@@ -148,6 +184,8 @@ static bool check_shape(struct checker *k, uint32_t r, uint32_t index)
 		    s->deps[d].lag < RB_DEP_ALL)
 			return check_fail(k, r, index, 0, "bad dependency");
 	}
+	if (data && !check_ranges(k, r, index))
+		return false;
 	for (uint32_t c = 0; data && c < check_iterations(k, r, index); c++)
 		if (!check_iteration(k, r, index, c))
 			return false;
@@ -165,9 +203,8 @@ static bool check_bytes(struct checker *k, uint32_t r)
 				  k->in->algorithm->flags);
 	for (uint32_t i = 0; i < s->step_count; i++)
 		if (s->steps[i].kind == RB_STEP_SEND || s->steps[i].kind == RB_STEP_PUT)
-			elements += rb_layout_length(k->in->layout, s->steps[i].block,
-						     s->steps[i].blocks);
-	uint64_t formula = k->in->algorithm->bytes_sent(k->in->layout, &build, 1);
+			elements += rb_step_range(check_layout(k, r), &s->steps[i]);
+	uint64_t formula = k->in->algorithm->bytes_sent(check_layout(k, r), &build, 1);
 
 	if (elements != formula)
 		return check_fail(k, r, CHECK_NONE, 0,
@@ -182,8 +219,9 @@ bool check_bounds(struct checker *k)
 		const struct rb_schedule *s = k->ranks[r].schedule;
 
 		if (s->rank != r || s->rank_count != k->n ||
-		    s->block_count != k->in->layout->block_count || s->scratch_copies < 1 ||
-		    s->scratch_copies != k->ranks[0].schedule->scratch_copies)
+		    s->block_count != check_layout(k, r)->block_count || s->scratch_copies < 1 ||
+		    s->scratch_copies != k->ranks[0].schedule->scratch_copies ||
+		    check_layout(k, r)->chunk != check_layout(k, 0)->chunk)
 			return check_fail(k, r, CHECK_NONE, 0, "the schedule's head is wrong");
 		for (uint32_t i = 0; i < s->step_count; i++)
 			if (!check_shape(k, r, i))
@@ -229,11 +267,11 @@ static bool match_ends(struct checker *k, const struct end *a, const struct end 
 		return check_fail(k, a->rank, a->step, 0, "%u messages, but rank %u expects %u",
 				  count, b->rank, check_iterations(k, b->rank, b->step));
 	for (uint32_t c = 0; from->kind != RB_STEP_NOTIFY && c < count; c++)
-		if (rb_step_length(k->in->layout, from, c) != rb_step_length(k->in->layout, to, c))
+		if (check_length(k, a->rank, from, c) != check_length(k, b->rank, to, c))
 			return check_fail(k, a->rank, a->step, c,
 					  "%" PRIu64 " elements, but rank %u expects %" PRIu64,
-					  rb_step_length(k->in->layout, from, c), b->rank,
-					  rb_step_length(k->in->layout, to, c));
+					  check_length(k, a->rank, from, c), b->rank,
+					  check_length(k, b->rank, to, c));
 	k->ranks[a->rank].match[a->step] = b->step;
 	k->ranks[b->rank].match[b->step] = a->step;
 	return true;

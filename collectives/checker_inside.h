@@ -65,6 +65,16 @@ void *check_grow(struct checker *k, void *array, uint64_t count, uint64_t *capac
 bool check_fail(struct checker *k, uint32_t rank, uint32_t step, uint32_t iteration,
 		const char *format, ...) RB_PRINTF(5, 6);
 
+static inline const struct rb_layout *check_layout(const struct checker *k, uint32_t rank)
+{
+	return &k->in->layouts[rank];
+}
+static inline uint64_t check_length(const struct checker *k, uint32_t rank,
+				    const struct rb_step *step, uint32_t iteration)
+{
+	return rb_step_length(check_layout(k, rank), step, iteration);
+}
+
 /* Where a span of rank's step lies in iteration c: which memory, and from which element. Memories
  * are numbered rank * (2 + copies) + 0 IN, 1 OUT, 2.. sets of scratch; in place IN is OUT. */
 struct check_place {
@@ -78,11 +88,17 @@ static inline uint32_t check_space(const struct checker *k, uint32_t rank, uint3
 {
 	return rank * (2 + k->copies) + which;
 }
-/* The elements of IN or OUT that `rank` has, as those of the whole vector. */
+/* The blocks of IN or OUT that `rank` has, and where one of them lies. Where a rank has just one,
+ * its part, it is kept at the place that it has in the whole. */
 struct check_range {
 	uint64_t lo, hi;
 };
-struct check_range check_buffer(const struct checker *k, uint32_t rank, enum rb_buffer buffer);
+struct check_range check_blocks(const struct checker *k, uint32_t rank, enum rb_buffer buffer);
+struct check_range check_block(const struct checker *k, uint32_t rank, enum rb_buffer buffer,
+			       uint32_t block);
+/* The block that a span of rank's step begins with, in the layout of its owner. */
+uint32_t check_span_block(const struct checker *k, uint32_t rank, const struct rb_step *step,
+			  const struct rb_span *span);
 bool check_buffer_is_part(const struct checker *k, enum rb_buffer buffer);
 
 /* The four parts; each returns whether it found nothing wrong. */

@@ -38,7 +38,7 @@ static void note_span(struct checker *k, struct accesses *a, const struct check_
 		      const struct rb_span *span, uint32_t end, bool write)
 {
 	const struct rb_step *step = &k->ranks[e->rank].schedule->steps[e->step];
-	uint64_t length = rb_step_length(k->in->layout, step, e->iteration);
+	uint64_t length = check_length(k, e->rank, step, e->iteration);
 	struct check_place place = check_place(k, e->rank, step, span, e->instance, e->iteration);
 	uint32_t start = check_at(k, e->instance, e->rank, e->step, e->iteration, CHECK_START);
 
@@ -94,7 +94,7 @@ static void note_owner(struct checker *k, struct accesses *a, uint32_t rank, uin
 		note(k, a,
 		     (struct access) { .space = check_space(k, rank, b),
 				       .write = true,
-				       .hi = k->in->layout->count,
+				       .hi = check_space_elements(k, check_space(k, rank, b)),
 				       .start = start,
 				       .end = end });
 }

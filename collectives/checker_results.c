@@ -3,9 +3,9 @@
  * do, since conflicting accesses have been proved ordered.
  *
  * A memory is a list of pieces; the element at address a of a piece holds expression `expr` of the
- * vector's element a + shift (modulo 2^64). Expressions are leaves (rank s's input of instance i),
- * op(a, b) and final(a), each kept once, so that equal numbers mean equal bits. Expression 0 is
- * what no result may hold: what was there before, or elements mixed up.
+ * vector's element number a + shift (modulo 2^64). Expressions are leaves (rank s's input of
+ * instance i), op(a, b) and final(a), each kept once, so that equal numbers mean equal bits.
+ * Expression 0 is what no result may hold: what was there before, or elements mixed up.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -209,10 +209,11 @@ static void overwrite(struct machine *m, struct pieces *p, const struct pieces *
 	p->count = count;
 }
 
-static void fill(struct machine *m, uint32_t space, struct check_range range, uint32_t expr)
+static void fill(struct machine *m, uint32_t space, struct check_range range, uint64_t shift,
+		 uint32_t expr)
 {
 	m->buffer.count = 0;
-	append(m, &m->buffer, (struct piece) { range.lo, range.hi, 0, expr });
+	append(m, &m->buffer, (struct piece) { range.lo, range.hi, shift, expr });
 	overwrite(m, &m->spaces[space], &m->buffer);
 }
 
@@ -260,7 +261,7 @@ static void execute(struct machine *m, const struct check_event *e)
 	const struct rb_schedule *s = k->ranks[e->rank].schedule;
 	const struct rb_step *step = &s->steps[e->step];
 	uint32_t at = check_at(k, e->instance, e->rank, e->step, e->iteration, CHECK_START);
-	uint64_t length = rb_step_length(k->in->layout, step, e->iteration);
+	uint64_t length = check_length(k, e->rank, step, e->iteration);
 	bool receives = step->kind == RB_STEP_RECV, sends = step->kind == RB_STEP_SEND;
 	struct check_place to = { 0 };
 	uint32_t count = receives ? 1 : step->from_count;
@@ -290,56 +291,72 @@ static void execute(struct machine *m, const struct check_event *e)
 
 /* ---- Between instances ---- */
 
+/* The vector's elements are numbered block by block, without the gaps. */
+static uint64_t number(const struct checker *k, uint32_t rank, uint32_t block)
+{
+	return rb_layout_length(check_layout(k, rank), 0, block);
+}
+
 static void begin(struct machine *m, uint32_t instance, uint32_t rank)
 {
 	struct checker *k = m->k;
 	enum rb_buffer source = k->in->kind == RB_KIND_BROADCAST ? RB_BUF_OUT : RB_BUF_IN;
-	struct check_range all = { 0, k->in->layout->count };
-	bool has_input = source == RB_BUF_IN || rank == k->in->root;
+	struct check_range blocks = check_blocks(k, rank, source);
+	uint32_t space = check_space(k, rank, k->in->in_place ? RB_BUF_OUT : (uint32_t)source);
 
-	fill(m, check_space(k, rank, 0), all, GARBAGE);
-	fill(m, check_space(k, rank, 1), all, GARBAGE);
-	if (has_input)
-		fill(m, check_space(k, rank, k->in->in_place ? RB_BUF_OUT : (uint32_t)source),
-		     check_buffer(k, rank, source), intern(m, rank, instance, true));
+	for (uint32_t which = 0; which < 2; which++) {
+		uint32_t own = check_space(k, rank, which);
+
+		fill(m, own, (struct check_range) { 0, check_space_elements(k, own) }, 0, GARBAGE);
+	}
+	if (source == RB_BUF_OUT && rank != k->in->root)
+		return;
+	for (uint32_t b = (uint32_t)blocks.lo; b < blocks.hi; b++) {
+		struct check_range block = check_block(k, rank, source, b);
+
+		fill(m, space, block, number(k, rank, b) - block.lo,
+		     intern(m, rank, instance, true));
+	}
 }
 
-/* Whose elements the vector's element `at` must hold: one rank's, or all (CHECK_NONE). */
-static uint32_t expected(const struct checker *k, uint64_t at)
+struct expected {       /* What a block of OUT must hold. */
+	uint32_t rank;  /* Whose elements: one rank's, or all (CHECK_NONE). */
+	uint64_t first; /* Number of its first element. */
+};
+
+static struct expected expected(const struct checker *k, uint32_t rank, uint32_t block)
 {
-	uint32_t low = 0, high = k->n;
+	uint32_t root = k->in->root;
 
 	switch (k->in->kind) {
 	case RB_KIND_BROADCAST:
-		return k->in->root;
+		return (struct expected) { root, number(k, root, block) };
 	case RB_KIND_SENDRECV:
-		return 0;
+		return (struct expected) { 0, number(k, 0, block) };
+	case RB_KIND_SCATTER:
+		return (struct expected) { root, number(k, root, rank) };
 	case RB_KIND_ALLGATHER:
-		while (high - low > 1) {
-			uint32_t middle = low + (high - low) / 2;
-
-			if (rb_layout_offset(k->in->layout, middle) <= at)
-				low = middle;
-			else
-				high = middle;
-		}
-		return low;
+	case RB_KIND_ALLGATHERV:
+	case RB_KIND_GATHER:
+		return (struct expected) { block, number(k, block, block) };
+	case RB_KIND_ALLTOALL:
+	case RB_KIND_ALLTOALLV:
+		return (struct expected) { block, number(k, block, rank) };
 	default:
-		return CHECK_NONE;
+		return (struct expected) { CHECK_NONE, number(k, rank, block) };
 	}
 }
 
 static bool check_piece(struct machine *m, uint32_t instance, uint32_t rank, uint64_t at,
-			const struct piece *piece)
+			const struct piece *piece, uint32_t want, uint64_t shift)
 {
 	struct checker *k = m->k;
 	const struct expr *e = &m->exprs[piece->expr];
-	uint32_t want = expected(k, at);
 	const char *what = NULL;
 
 	if (piece->expr == GARBAGE)
 		what = "holds no result";
-	else if (piece->shift != 0)
+	else if (piece->shift != shift)
 		what = "holds another element";
 	else if (e->instance != instance)
 		what = "is of another instance";
@@ -387,24 +404,25 @@ static bool check_same(struct machine *m, uint32_t instance, uint32_t rank,
 
 static bool end(struct machine *m, uint32_t instance, uint32_t rank)
 {
-	struct check_range range = check_buffer(m->k, rank, RB_BUF_OUT);
-	const struct pieces *out = &m->spaces[check_space(m->k, rank, RB_BUF_OUT)];
-	uint64_t at = range.lo;
+	struct checker *k = m->k;
+	struct check_range blocks = check_blocks(k, rank, RB_BUF_OUT);
+	struct check_range all = { 0, rb_layout_extent(check_layout(k, rank), RB_BUF_OUT) };
+	const struct pieces *out = &m->spaces[check_space(k, rank, RB_BUF_OUT)];
 
-	while (at < range.hi && !m->k->no_memory) {
-		const struct piece *piece = &out->list[find(out, at)];
-		uint32_t want = expected(m->k, at);
+	for (uint32_t b = (uint32_t)blocks.lo; b < blocks.hi && !k->no_memory; b++) {
+		struct check_range block = check_block(k, rank, RB_BUF_OUT, b);
+		struct expected want = expected(k, rank, b);
 
-		if (!check_piece(m, instance, rank, at, piece))
-			return false;
-		at = piece->hi;
-		if (m->k->in->kind ==
-		    RB_KIND_ALLGATHER) /* A piece may not span two ranks' parts. */
-			at = rb_layout_offset(m->k->in->layout, want + 1) < at
-				     ? rb_layout_offset(m->k->in->layout, want + 1)
-				     : at;
+		for (uint64_t at = block.lo; at < block.hi;) {
+			const struct piece *piece = &out->list[find(out, at)];
+
+			if (!check_piece(m, instance, rank, at, piece, want.rank,
+					 want.first - block.lo))
+				return false;
+			at = piece->hi;
+		}
 	}
-	return range.lo == range.hi || check_same(m, instance, rank, range);
+	return k->no_memory || all.lo == all.hi || check_same(m, instance, rank, all);
 }
 
 static bool prepare(struct machine *m)

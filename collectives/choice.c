@@ -22,10 +22,15 @@
 #define ALIGN_FROM_BYTES 4096          /* Per block; below it even shares matter more. */
 #define STAGED_CHUNK_BYTES (64u << 10) /* Guess: every rank's slots fit in the cache together. */
 
+#define MIDDLING_BYTES                                                                             \
+	(64u << 10) /* Guess: a block of an alltoallv, which nobody knows in advance. */
+
 #define RING_SCRATCH_BYTES (4u << 20) /* Guess: half of a ring's slots. */
 
-struct terms { /* one + log * ceil(log2 n) + all * (n - 1) + share * (n - 1) / n */
-	double one, log, all, share;
+/* one + log * ceil(log2 n) + all * (n - 1) + share * (n - 1) / n, and fold where n is no power of
+ * two. */
+struct terms {
+	double one, log, all, share, fold;
 };
 
 struct cost {
@@ -66,6 +71,14 @@ static const struct cost costs[] = {
 	  { .log = 1 },
 	  { .log = 2 },
 	  { .log = 7 },
+	  0,
+	  0,
+	  0 },
+	{ RB_KIND_ALLREDUCE,
+	  "recursive_halving_doubling",
+	  { .log = 2 },
+	  { .log = 4 },
+	  { .share = 12, .fold = 11 },
 	  0,
 	  0,
 	  0 },
@@ -116,6 +129,24 @@ static const struct cost costs[] = {
 	  0,
 	  0,
 	  true },
+	{ RB_KIND_GATHER, "flat", { .one = 1 }, { .all = 1 }, { .share = 4 }, 0, 0, 0 },
+	{ RB_KIND_GATHER, "binomial", { .log = 1 }, { .log = 2 }, { .share = 6 }, 0, 0, 0 },
+	{ RB_KIND_GATHER, "direct", { .one = 2 }, { .all = 2 }, { .share = 1 }, 0, 0, 0 },
+	{ RB_KIND_SCATTER, "flat", { .one = 1 }, { .all = 1 }, { .share = 4 }, 0, 0, 0 },
+	{ RB_KIND_SCATTER, "binomial", { .log = 1 }, { .log = 2 }, { .share = 6 }, 0, 0, 0 },
+	{ RB_KIND_SCATTER, "direct", { .one = 2 }, { .all = 2 }, { .share = 1 }, 0, 0, 0 },
+	{ RB_KIND_ALLTOALL, "flat", { .one = 1 }, { .all = 2 }, { .share = 4.5 }, 0, 0, 0 },
+	{ RB_KIND_ALLTOALL, "pairwise", { .all = 0.25 }, { .all = 2 }, { .share = 4 }, 0, 0, 0 },
+	/* Besides its messages, n log2(n) / 2 small copies. */
+	{ RB_KIND_ALLTOALL,
+	  "bruck",
+	  { .log = 1 },
+	  { .log = 2, .all = 0.8 },
+	  { .one = 2, .log = 3 },
+	  0,
+	  0,
+	  0 },
+	{ RB_KIND_ALLTOALL, "direct", { .one = 2 }, { .all = 4 }, { .share = 2 }, 0, true, 0 },
 	{ RB_KIND_SENDRECV, "eager", { .one = 1 }, { .one = 1 }, { .one = 2 }, 0, 0, 0 },
 };
 
@@ -123,13 +154,30 @@ static double value(const struct terms *t, uint32_t n)
 {
 	uint32_t log = n > 1 ? 32 - (uint32_t)__builtin_clz(n - 1) : 0;
 
-	return t->one + t->log * log + t->all * (n - 1) + t->share * (n - 1) / n;
+	double fold = (n & (n - 1)) != 0 ? t->fold : 0;
+
+	return t->one + t->log * log + t->all * (n - 1) + t->share * (n - 1) / n + fold;
+}
+
+/* In uneven blocks the same is done. */
+static enum rb_kind even(enum rb_kind kind)
+{
+	switch (kind) {
+	case RB_KIND_ALLGATHERV:
+		return RB_KIND_ALLGATHER;
+	case RB_KIND_REDUCE_SCATTERV:
+		return RB_KIND_REDUCE_SCATTER;
+	case RB_KIND_ALLTOALLV:
+		return RB_KIND_ALLTOALL;
+	default:
+		return kind;
+	}
 }
 
 /* Those that need slots for every rank. */
 static bool is_ring(const struct rb_algorithm *a)
 {
-	return (a->kind == RB_KIND_ALLREDUCE || a->kind == RB_KIND_REDUCE_SCATTER) &&
+	return (a->kind == RB_KIND_ALLREDUCE || even(a->kind) == RB_KIND_REDUCE_SCATTER) &&
 	       strcmp(a->name, "ring") == 0;
 }
 
@@ -146,10 +194,12 @@ static uint64_t chunk_elements(const struct rb_choice_facts *facts, const struct
 
 	if (chunk < 1)
 		chunk = 1;
+	if (a->kind == RB_KIND_ALLTOALLV)
+		return chunk;
 	if (count / chunk >= RB_ITERATION_MAX - 1) /* Tags count no further. */
 		chunk = (count / (RB_ITERATION_MAX - 1) / ALIGN_BYTES + 1) * ALIGN_BYTES;
 	/* Slots of scratch hold a chunk each: not much longer than a block. */
-	uint64_t blocks = a->block_per_rank ? facts->rank_count : 1;
+	uint64_t blocks = rb_algorithm_blocks(a, facts->rank_count);
 	uint64_t block = (count / blocks / ALIGN_BYTES + 2) * ALIGN_BYTES;
 
 	return chunk < block ? chunk : block;
@@ -192,11 +242,12 @@ static int cheapest(const struct rb_choice_facts *facts, enum rb_kind kind, uint
 	int best = -1;
 
 	for (size_t i = 0; i < sizeof(costs) / sizeof(costs[0]); i++) {
-		if (costs[i].kind != kind || costs[i].forced_only)
+		if (costs[i].kind != even(kind) || costs[i].forced_only)
 			continue;
 		int index = rb_algorithm_find(kind, costs[i].name);
 
-		RB_ASSERT(index >= 0);
+		if (index < 0) /* Not in uneven blocks. */
+			continue;
 		const struct rb_algorithm *a = &rb_algorithms[index];
 
 		if (!can_run(facts, a) || a->flags & without)
@@ -211,6 +262,13 @@ static int cheapest(const struct rb_choice_facts *facts, enum rb_kind kind, uint
 	return best;
 }
 
+/* Whether a rank's block is its own by the operation's meaning: nothing may be padded then. */
+static bool block_is_meant(enum rb_kind kind)
+{
+	return kind != RB_KIND_ALLREDUCE && kind != RB_KIND_REDUCE && kind != RB_KIND_BROADCAST &&
+	       kind != RB_KIND_SENDRECV;
+}
+
 static const char *reason(const struct rb_algorithm *a, bool forced)
 {
 	if (forced)
@@ -219,7 +277,7 @@ static const char *reason(const struct rb_algorithm *a, bool forced)
 		return "peers' buffers are mapped: no copies";
 	if (a->flags & RB_SCHEDULE_MAPPED_SCRATCH)
 		return "peers' scratch is mapped: two phases";
-	return a->block_per_rank ? "fewest bytes moved" : "fewest phases and messages";
+	return a->blocks != RB_BLOCKS_ONE ? "fewest bytes moved" : "fewest phases and messages";
 }
 
 static double predict_index_us(const struct rb_choice_facts *facts, int index, uint64_t count,
@@ -228,7 +286,8 @@ static double predict_index_us(const struct rb_choice_facts *facts, int index, u
 	const struct rb_algorithm *a = &rb_algorithms[index];
 
 	for (size_t i = 0; i < sizeof(costs) / sizeof(costs[0]); i++)
-		if (costs[i].kind == a->kind && rb_algorithm_find(a->kind, costs[i].name) == index)
+		if (costs[i].kind == even(a->kind) &&
+		    rb_algorithm_find(a->kind, costs[i].name) == index)
 			return predict_us(facts, &costs[i], a, count, element_bytes);
 	return 0;
 }
@@ -239,6 +298,8 @@ rubato_status rb_choose(const struct rb_choice_facts *facts, enum rb_kind kind, 
 	double us = 0, staged_us = 0;
 	int index = forced;
 
+	if (kind == RB_KIND_ALLTOALLV)
+		count = (uint64_t)facts->rank_count * MIDDLING_BYTES / element_bytes;
 	if (forced >= (int)rb_algorithm_count ||
 	    (forced >= 0 && rb_algorithms[forced].kind != kind))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "algorithm %d is not one of %s", forced,
@@ -265,9 +326,7 @@ rubato_status rb_choose(const struct rb_choice_facts *facts, enum rb_kind kind, 
 	if (staged < 0)
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED, "%s has no form for plain buffers",
 			       rb_kind_name(kind));
-	/* Scattered and gathered vectors have a block for each rank, of equal length: no padding.
-	 */
-	bool padded = kind != RB_KIND_REDUCE_SCATTER && kind != RB_KIND_ALLGATHER &&
+	bool padded = !block_is_meant(kind) &&
 		      count / facts->rank_count * element_bytes >= ALIGN_FROM_BYTES;
 
 	*choice = (struct rb_choice) {

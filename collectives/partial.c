@@ -129,6 +129,8 @@ void rb_partial_complete(struct rb_partial *m, struct rb_protocol_actions *out)
 		m->slots[m->round & 1] = (struct rb_partial_slot) { 0 };
 	else
 		m->slots[m->round & 1].active = false;
+	m->last_turn = m->turn;
+	m->last_full = m->full;
 	m->turn += !m->full;
 	m->is_joined = false;
 	m->round++;
@@ -147,7 +149,7 @@ static bool is_ready(const struct rb_partial *m)
 {
 	if (m->told[m->config.rank] != 0)
 		return false;
-	return m->pending.fresh || is_passive(m) ||
+	return m->pending.fresh || is_passive(m) || (m->willing && m->need > 1) ||
 	       (RB_MUTANT(LATE_IS_READY) && m->pending.count > 0);
 }
 
@@ -210,6 +212,8 @@ static void join(struct rb_partial *m, struct rb_protocol_actions *out)
 	if (!RB_MUTANT(FORGET_SWAP))
 		m->pending = (struct rb_partial_load) { .fresh = RB_MUTANT(KEEP_FRESH) && fresh };
 	m->is_joined = true;
+	m->lent = m->lent || m->willing;
+	m->willing = false;
 	m->phase = RB_PARTIAL_EXCHANGING;
 	rb_partial_run(m, RB_PARTIAL_EXCHANGE, 0, out);
 }
@@ -292,6 +296,7 @@ static void commit(struct rb_partial *m, const struct rb_partial_commit *c)
 	struct rb_partial_load *p = &m->pending;
 
 	RB_ASSERT(!is_passive(m));
+	m->willing = m->lent = false;
 	m->produced++;
 	m->duration_ns = c->duration_ns;
 	m->verdict = judge(m, fresh);
@@ -319,6 +324,17 @@ static void released(struct rb_partial *m, uint64_t below)
 		m->caught_up = m->round + m->is_joined;
 }
 
+/* Once per commit: else whoever waits long elsewhere would have empty rounds run here meanwhile. */
+static void waiting(struct rb_partial *m)
+{
+	if (!m->config.free_rounds)
+		return;
+	if (m->pending.count > 0)
+		m->pending.fresh = true;
+	else if (!m->lent)
+		m->willing = true;
+}
+
 static void call(struct rb_partial *m, const struct rb_protocol_event *event)
 {
 	struct rb_partial_commit contribution;
@@ -342,6 +358,9 @@ static void call(struct rb_partial *m, const struct rb_protocol_event *event)
 		break;
 	case RB_PARTIAL_LEAVE:
 		m->flags |= RB_PARTIAL_LEFT;
+		break;
+	case RB_PARTIAL_WAITING:
+		waiting(m);
 		break;
 	}
 }
@@ -516,10 +535,10 @@ bool rb_partial_ready(const struct rb_partial *m)
  * rank_count - 1, the last one staying where it is. For rank_count = group^m a shuffle rotates the
  * digits of the position in base `group`, so that m turns mix every digit once.
  */
-static uint64_t shuffled(const struct rb_partial *m, uint32_t rank)
+static uint64_t shuffled(const struct rb_partial_config *config, uint64_t turn, uint32_t rank)
 {
-	uint64_t last = m->config.rank_count - 1, position = rank;
-	uint64_t factor = m->config.rank_count / m->config.group, turn = m->turn;
+	uint64_t last = config->rank_count - 1, position = rank;
+	uint64_t factor = config->rank_count / config->group;
 
 	if (rank == last)
 		return last;
@@ -531,14 +550,24 @@ static uint64_t shuffled(const struct rb_partial *m, uint32_t rank)
 	return position;
 }
 
+bool rb_partial_together(const struct rb_partial *m, uint64_t round, uint32_t a, uint32_t b)
+{
+	const struct rb_partial_config *c = &m->config;
+	bool now = round == m->round;
+	uint64_t turn = now ? m->turn : m->last_turn;
+
+	RB_ASSERT(now || round + 1 == m->round);
+	if (c->policy != RB_POLICY_WAGMA || (now ? m->full : m->last_full))
+		return true;
+	return shuffled(c, turn, a) / c->group == shuffled(c, turn, b) / c->group;
+}
+
 uint32_t rb_partial_members(const struct rb_partial *m, uint32_t *ranks)
 {
-	bool grouped = m->config.policy == RB_POLICY_WAGMA && !m->full;
-	uint64_t mine = grouped ? shuffled(m, m->config.rank) / m->config.group : 0;
 	uint32_t count = 0;
 
 	for (uint32_t r = 0; r < m->config.rank_count; r++)
-		if (!grouped || shuffled(m, r) / m->config.group == mine)
+		if (rb_partial_together(m, m->round, m->config.rank, r))
 			ranks[count++] = r;
 	return count;
 }

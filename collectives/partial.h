@@ -101,6 +101,10 @@ enum rb_partial_call {
 	RB_PARTIAL_RELEASED,
 	RB_PARTIAL_DRAIN,
 	RB_PARTIAL_LEAVE,
+	/* The application waits in another operation: free rounds then count this rank as ready,
+	 * with what is pending, or (once per commit, where one rank is not enough) with nothing.
+	 * Else two operations whose rounds wait for each other's ranks would wait for ever. */
+	RB_PARTIAL_WAITING,
 };
 
 struct rb_partial_commit {

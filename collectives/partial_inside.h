@@ -53,6 +53,9 @@ extern enum rb_mutant rb_mutant_chosen;
 #define RB_MUTANT(name) (rb_mutant_chosen == RB_MUTANT_##name)
 #else
 #define RB_MUTANT(name) false
+/* Whether the two reduce together in `round`, the current one or the one before. */
+bool rb_partial_together(const struct rb_partial *m, uint64_t round, uint32_t a, uint32_t b);
+
 #endif
 
 enum rb_partial_message_kind {
@@ -115,6 +118,10 @@ struct rb_partial {
 	/* The open round: from the records of those before. */
 	uint32_t live, need, initiator;
 	uint64_t turn; /* Grouped rounds so far: wagma's rotation. */
+	bool willing,
+		lent; /* RB_PARTIAL_WAITING with nothing pending; already, since the last commit. */
+	uint64_t last_turn; /* As turn and full were in the round before. */
+	bool last_full;
 	bool full;
 	bool arrived;                /* This rank is counted. */
 	uint64_t opens_ns, joins_ns; /* When the deadline and the window end. */
@@ -171,5 +178,8 @@ void rb_partial_run(struct rb_partial *m, enum rb_partial_run which, uint32_t pe
 /* The round's result and records are here. */
 void rb_partial_complete(struct rb_partial *m, struct rb_protocol_actions *out);
 bool rb_partial_valid(const void *machine);
+
+/* Whether the two reduce together in `round`, the current one or the one before. */
+bool rb_partial_together(const struct rb_partial *m, uint64_t round, uint32_t a, uint32_t b);
 
 #endif

@@ -7,9 +7,12 @@
  * join one is to have completed those before. So a rank that is behind fetches one result, from the
  * lowest rank that has it; its own part in that round was joined, and is in the result.
  *
- * It is over for a rank when every survivor has told the same dead and the same number as its own.
- * From then on no number changes: only a rank that is behind would change it, and none is. Whoever
- * dies later is still passed on, for those that have not heard everything yet.
+ * Under wagma that holds within each group: the others' results are none of its own, and what a
+ * group has completed nowhere is given back to its ranks.
+ *
+ * It is over for a rank when every survivor has told the same dead and none is behind. From then on
+ * no number changes: only a rank that is behind would change it, and none is. Whoever dies later is
+ * still passed on, for those that have not heard everything yet.
  *
  * News of the dead travel with the numbers, so it is enough that one rank notices.
  */
@@ -66,7 +69,8 @@ void rb_partial_recovery_message(struct rb_partial *m, uint32_t from,
 		return;
 	}
 	RB_ASSERT(message->round <= m->round + 1 && m->round <= message->round + 1);
-	RB_ASSERT(RB_IMPLIES(message->round > m->round, m->is_joined));
+	RB_ASSERT(
+		RB_IMPLIES(message->round > m->round, m->is_joined || m->phase == RB_PARTIAL_OVER));
 	peer->heard = true;
 	peer->completed = message->round;
 	peer->dead_hash = message->dead_hash;
@@ -126,30 +130,47 @@ static bool agrees(const struct rb_partial *m, const struct rb_partial_peer *pee
 
 	if (!peer->heard)
 		return RB_MUTANT(END_UNHEARD);
-	return (same_dead || RB_MUTANT(END_OTHER_DEAD)) &&
-	       (peer->completed == m->round || RB_MUTANT(END_UNEQUAL));
+	return same_dead || RB_MUTANT(END_OTHER_DEAD);
+}
+
+static bool survives(const struct rb_partial *m, uint32_t rank)
+{
+	return rank == m->config.rank || (m->peers[rank].heard && !m->peers[rank].dead);
+}
+
+static uint64_t completed_by(const struct rb_partial *m, uint32_t rank)
+{
+	return rank == m->config.rank ? m->round : m->peers[rank].completed;
+}
+
+/* The lowest survivor that has the result which `rank` lacks; NOBODY: it lacks none. */
+static uint32_t holder_for(const struct rb_partial *m, uint32_t rank)
+{
+	uint64_t completed = completed_by(m, rank);
+
+	for (uint32_t r = 0; r < m->config.rank_count; r++)
+		if (survives(m, r) && completed_by(m, r) > completed &&
+		    (completed > m->round || rb_partial_together(m, completed, rank, r)))
+			return r;
+	return RB_PARTIAL_NOBODY;
 }
 
 void rb_partial_recovery_advance(struct rb_partial *m, struct rb_protocol_actions *out)
 {
-	uint32_t ahead = RB_PARTIAL_NOBODY;
+	uint32_t holder;
 	bool agreed = true;
 
 	if (m->phase != RB_PARTIAL_RECOVERING)
 		return;
-	for (uint32_t r = m->config.rank_count; r-- > 0;) {
-		const struct rb_partial_peer *peer = &m->peers[r];
-
-		if (r == m->config.rank || peer->dead)
-			continue;
-		agreed = agreed && agrees(m, peer);
-		if (peer->heard && peer->completed > m->round)
-			ahead = r;
-		else if (RB_MUTANT(FETCH_FROM_ANY) && ahead != RB_PARTIAL_NOBODY)
-			ahead = r;
-	}
-	if (ahead != RB_PARTIAL_NOBODY && !RB_MUTANT(NEVER_FETCH) && !RB_MUTANT(END_UNEQUAL))
-		fetch(m, ahead, out);
+	holder = holder_for(m, m->config.rank);
+	if (holder != RB_PARTIAL_NOBODY && RB_MUTANT(FETCH_FROM_ANY))
+		holder = (holder + 1) % m->config.rank_count;
+	for (uint32_t r = 0; r < m->config.rank_count && agreed; r++)
+		if (r != m->config.rank && !m->peers[r].dead)
+			agreed = agrees(m, &m->peers[r]) &&
+				 (holder_for(m, r) == RB_PARTIAL_NOBODY || RB_MUTANT(END_UNEQUAL));
+	if (holder != RB_PARTIAL_NOBODY && !RB_MUTANT(NEVER_FETCH) && !RB_MUTANT(END_UNEQUAL))
+		fetch(m, holder, out);
 	else if (agreed && m->merging == 0)
 		end(m, out);
 }

@@ -10,12 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-uint64_t rb_layout_offset(const struct rb_layout *layout, uint32_t block)
+static uint64_t even_offset(const struct rb_layout *layout, uint32_t block)
 {
-	RB_ASSERT(block <= layout->block_count && layout->align > 0);
-	if (layout->offsets)
-		return layout->offsets[block];
-
 	uint64_t align = layout->align;
 	uint64_t units = layout->count / align + (layout->count % align != 0);
 	uint64_t share = units / layout->block_count, extra = units % layout->block_count;
@@ -24,17 +20,74 @@ uint64_t rb_layout_offset(const struct rb_layout *layout, uint32_t block)
 	return first < layout->count ? first : layout->count;
 }
 
+static uint64_t start(const struct rb_layout *layout, const uint64_t *starts, uint32_t block)
+{
+	RB_ASSERT(block < layout->block_count + !starts && layout->align > 0);
+	return starts ? starts[block] : even_offset(layout, block);
+}
+
+static uint64_t length(const struct rb_layout *layout, const uint64_t *lengths, uint32_t block,
+		       uint32_t blocks)
+{
+	uint64_t sum = 0;
+
+	RB_ASSERT((uint64_t)block + blocks <= layout->block_count);
+	if (!lengths)
+		return even_offset(layout, block + blocks) - even_offset(layout, block);
+	for (uint32_t b = block; b < block + blocks; b++)
+		sum += lengths[b];
+	return sum;
+}
+
+uint64_t rb_layout_offset(const struct rb_layout *layout, uint32_t block)
+{
+	return start(layout, layout->starts, block);
+}
+
 uint64_t rb_layout_length(const struct rb_layout *layout, uint32_t block, uint32_t blocks)
 {
-	return rb_layout_offset(layout, block + blocks) - rb_layout_offset(layout, block);
+	return length(layout, layout->lengths, block, blocks);
+}
+
+uint64_t rb_layout_out_offset(const struct rb_layout *layout, uint32_t block)
+{
+	return start(layout, layout->out_starts ? layout->out_starts : layout->starts, block);
+}
+
+uint64_t rb_layout_out_length(const struct rb_layout *layout, uint32_t block, uint32_t blocks)
+{
+	return length(layout, layout->out_lengths ? layout->out_lengths : layout->lengths, block,
+		      blocks);
+}
+
+uint64_t rb_layout_extent(const struct rb_layout *layout, enum rb_buffer buffer)
+{
+	bool out = buffer == RB_BUF_OUT && layout->out_starts;
+	const uint64_t *starts = out ? layout->out_starts : layout->starts;
+	const uint64_t *lengths = out ? layout->out_lengths : layout->lengths;
+	uint64_t end = 0;
+
+	if (!starts)
+		return layout->count;
+	for (uint32_t b = 0; b < layout->block_count; b++)
+		if (lengths[b] > 0 && starts[b] + lengths[b] > end)
+			end = starts[b] + lengths[b];
+	return end;
+}
+
+uint64_t rb_step_range(const struct rb_layout *layout, const struct rb_step *step)
+{
+	if (step->flags & RB_STEP_OUT)
+		return rb_layout_out_length(layout, step->block, step->blocks);
+	return rb_layout_length(layout, step->block, step->blocks);
 }
 
 uint32_t rb_step_iterations(const struct rb_layout *layout, const struct rb_step *step)
 {
 	if (step->flags & RB_STEP_ONCE)
 		return 1;
-	uint64_t length = rb_layout_length(layout, step->block, step->blocks);
-	uint64_t chunks = length / layout->chunk + (length % layout->chunk != 0);
+	uint64_t range = rb_step_range(layout, step);
+	uint64_t chunks = range / layout->chunk + (range % layout->chunk != 0);
 
 	RB_ASSERT(chunks <= RB_ITERATION_MAX);
 	return (uint32_t)chunks;
@@ -42,20 +95,29 @@ uint32_t rb_step_iterations(const struct rb_layout *layout, const struct rb_step
 
 uint64_t rb_step_length(const struct rb_layout *layout, const struct rb_step *step, uint32_t c)
 {
-	uint64_t length = rb_layout_length(layout, step->block, step->blocks);
+	uint64_t range = rb_step_range(layout, step);
 	uint64_t done = c * layout->chunk;
 
-	RB_ASSERT(done <= length);
-	return length - done < layout->chunk ? length - done : layout->chunk;
+	RB_ASSERT(done <= range);
+	return range - done < layout->chunk ? range - done : layout->chunk;
 }
 
 uint64_t rb_span_offset(const struct rb_layout *layout, const struct rb_step *step,
 			const struct rb_span *span, uint32_t c)
 {
-	if (span->buffer == RB_BUF_SCRATCH)
-		return ((uint64_t)span->slot + c % span->depth) * layout->chunk;
-	uint64_t base = span->part ? 0 : rb_layout_offset(layout, step->block);
+	bool scratch = span->buffer == RB_BUF_SCRATCH;
+	uint64_t base = 0;
 
+	if (scratch && span->depth != RB_SHELF)
+		return ((uint64_t)span->slot + c % span->depth) * layout->chunk;
+	uint32_t block =
+		span->shift == 0 ? step->block : (step->block + span->shift) % layout->block_count;
+
+	if (scratch)
+		base = span->slot * layout->count + even_offset(layout, block);
+	else if (!span->part && !(layout->facing && span->rank != RB_SELF))
+		base = span->buffer == RB_BUF_OUT ? rb_layout_out_offset(layout, block)
+						  : rb_layout_offset(layout, block);
 	return base + c * layout->chunk;
 }
 
@@ -65,7 +127,7 @@ void rb_writer_init(struct rb_writer *w, struct rb_schedule *schedule, uint32_t 
 	schedule->rank = rank;
 	schedule->rank_count = rank_count;
 	schedule->block_count = block_count;
-	schedule->scratch_slots = 0;
+	schedule->scratch_slots = schedule->scratch_shelves = 0;
 	schedule->scratch_copies = 1;
 	schedule->flags = 0;
 	schedule->step_count = schedule->span_count = schedule->dep_count = 0;
@@ -87,8 +149,12 @@ static uint32_t add_span(struct rb_writer *w, struct rb_span span)
 
 	if (index < w->span_capacity)
 		s->spans[index] = span;
-	if (span.buffer == RB_BUF_SCRATCH && span.slot + span.depth > s->scratch_slots)
+	if (span.buffer == RB_BUF_SCRATCH && span.depth == RB_SHELF) {
+		if (span.slot >= s->scratch_shelves)
+			s->scratch_shelves = span.slot + 1;
+	} else if (span.buffer == RB_BUF_SCRATCH && span.slot + span.depth > s->scratch_slots) {
 		s->scratch_slots = span.slot + span.depth;
+	}
 	return index;
 }
 
@@ -253,10 +319,14 @@ static void add_span_text(struct text *t, const struct rb_schedule *s, uint32_t 
 	add(t, " %s", span->buffer < RB_BUFFER_COUNT ? names[span->buffer] : "?");
 	if (span->rank != RB_SELF)
 		add(t, "@%u", span->rank);
-	if (span->buffer == RB_BUF_SCRATCH)
+	if (span->buffer == RB_BUF_SCRATCH && span->depth == RB_SHELF)
+		add(t, " shelf %u", span->slot);
+	else if (span->buffer == RB_BUF_SCRATCH)
 		add(t, "[%u+%u]", span->slot, span->depth);
 	else if (span->part)
 		add(t, ".part");
+	if (span->shift != 0)
+		add(t, " shifted %u", span->shift);
 }
 
 int rb_step_text(const struct rb_schedule *s, uint32_t index, char *text, size_t text_bytes)
@@ -271,6 +341,8 @@ int rb_step_text(const struct rb_schedule *s, uint32_t index, char *text, size_t
 		add(&t, " peer %u channel %u", step->peer, step->channel);
 	if (step->blocks > 0)
 		add(&t, " blocks %u+%u", step->block, step->blocks);
+	if (step->flags & RB_STEP_OUT)
+		add(&t, " of out");
 	if (step->flags & RB_STEP_ONCE)
 		add(&t, " once");
 	if (step->flags & RB_STEP_FINAL)

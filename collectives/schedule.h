@@ -1,11 +1,11 @@
 /*
  * schedule.h -- a collective as data: a graph of steps over spans, one graph per rank.
  *
- * Geometry. A vector of `count` elements is cut into blocks (rb_layout: even, or by given offsets),
- * and each range of blocks that a step works on into chunks of `chunk` elements. A step is repeated
- * once per chunk of its range (or once in all, RB_STEP_ONCE); iteration c touches chunk c of the
- * range in each of its spans. So a schedule knows neither count nor chunk, and one graph serves
- * every count.
+ * Geometry. A vector of `count` elements is cut into blocks (rb_layout: even ones, or each with a
+ * start and a length of its own), and each range of blocks that a step works on into chunks of
+ * `chunk` elements. A step is repeated once per chunk of its range (or once in all, RB_STEP_ONCE);
+ * iteration c touches chunk c of the range in each of its spans. So a schedule knows neither count
+ * nor chunk, and one graph serves every count.
  *
  * Time. A step's iterations start in order, and iteration c starts when every dependency (step,
  * lag) of the same rank is met: lag >= 0, iterations 0 .. min(c - lag, last) of that step are
@@ -22,8 +22,10 @@
  *
  * The instance is complete when all steps are; its rank may then reuse IN and OUT at once. So no
  * peer may still read or write them in place: the builder must wait for that. Scratch is the
- * schedule's own until the next instance, which has `scratch_copies` sets of slots in turn
- * (instance i uses set i modulo it).
+ * schedule's own until the next instance, which has `scratch_copies` sets of it in turn (instance i
+ * uses set i modulo it): `scratch_slots` slots of a chunk each, for what is in flight, and behind
+ * them `scratch_shelves` shelves, each as long as the vector and cut like it, for blocks that must
+ * lie side by side.
  *
  * checker.h proves these graphs; runtime/engine.c executes them.
  */
@@ -49,9 +51,13 @@ struct rb_span {
 	uint8_t buffer; /* enum rb_buffer. */
 	uint8_t part; /* IN, OUT: 1 when the buffer holds just this step's range, from its offset 0.
 		       */
-	uint16_t depth; /* SCRATCH: iteration c uses slot + c % depth; at least 1. */
-	uint32_t slot;  /* SCRATCH: first slot; each slot holds one chunk. */
+	uint16_t depth; /* SCRATCH: iteration c uses slot + c % depth; RB_SHELF: a shelf. */
+	uint32_t slot;  /* SCRATCH: first slot; or which shelf. */
+	/* IN, OUT, shelves: the range begins so many blocks (modulo their number) after the step's.
+	 * Only where all blocks are equally long. */
+	uint32_t shift;
 };
+#define RB_SHELF 0 /* As a span's depth. */
 
 enum rb_step_kind {
 	RB_STEP_SEND,   /* from[0] to peer */
@@ -71,6 +77,9 @@ enum rb_step_kind {
 /* ENTRY, of NOTIFY and WAIT: synchronises the entry into the instance, so that peers' buffers may
  * be touched. Left out when the ranks have just exchanged addresses, which does the same. */
 #define RB_STEP_ENTRY 4u
+/* OUT: the range is one of OUT's blocks, where their lengths are not IN's (rb_layout.out_lengths).
+ */
+#define RB_STEP_OUT 8u
 
 struct rb_step {
 	uint8_t kind; /* enum rb_step_kind. */
@@ -99,9 +108,10 @@ struct rb_dep {
 /* Arrays belong to the caller; counts are what is used. */
 struct rb_schedule {
 	uint32_t rank, rank_count;
-	uint32_t block_count;    /* The layout must have as many. */
-	uint32_t scratch_slots;  /* Of one set. */
-	uint32_t scratch_copies; /* Sets; at least 1. */
+	uint32_t block_count;     /* The layout must have as many. */
+	uint32_t scratch_slots;   /* Of one set. */
+	uint32_t scratch_shelves; /* Likewise. */
+	uint32_t scratch_copies;  /* Sets; at least 1. */
 	uint32_t flags;
 	uint32_t step_count, span_count, dep_count;
 	struct rb_step *steps;
@@ -111,24 +121,46 @@ struct rb_schedule {
 
 /* ---- Geometry ---- */
 
+/*
+ * Where the blocks lie, in elements from the begin of IN and of OUT. Arrays have block_count
+ * entries and are the caller's; uneven blocks may leave gaps, lie in any order, and be empty, but
+ * not overlap in OUT. A step then works on one block, not on several (nothing says that they
+ * adjoin).
+ *
+ * What two ranks exchange must be equally long on both: block r of IN at rank p and block p of OUT
+ * at rank r in ALLTOALL(V), block b at every rank in the others. Where the blocks *start* may
+ * differ from rank to rank if `facing` is set: then a peer's IN and OUT are given as the block that
+ * concerns us (the peer's block number `rank`, ours; base address and all), and that is the only
+ * one that a span may name there. Not set: all ranks have the same layout.
+ */
 struct rb_layout {
-	uint64_t count;       /* Elements in all blocks together. */
+	uint64_t count;       /* Elements in all blocks together; ALLTOALLV: of the longer side. */
+	uint64_t chunk;       /* Elements; at least 1. The same on all ranks. */
 	uint32_t block_count; /* At least 1. */
 	uint32_t align;       /* Even blocks begin at multiples of so many elements; at least 1. */
-	const uint64_t *offsets; /* block_count + 1 ascending offsets, or NULL: even blocks. */
-	uint64_t chunk;          /* Elements; at least 1. */
+	const uint64_t *starts, *lengths;         /* Both, or NULL: even blocks without gaps. */
+	const uint64_t *out_starts, *out_lengths; /* OUT's, or NULL: as IN's. */
+	bool facing;
 };
 
-/* First element of `block`; block == block_count gives count. */
+/* First element of `block` in IN; even blocks: block == block_count gives count. */
 uint64_t rb_layout_offset(const struct rb_layout *layout, uint32_t block);
-/* Elements in `blocks` blocks from `block`. */
+/* Elements in `blocks` blocks of IN from `block`. */
 uint64_t rb_layout_length(const struct rb_layout *layout, uint32_t block, uint32_t blocks);
+/* The same of OUT. */
+uint64_t rb_layout_out_offset(const struct rb_layout *layout, uint32_t block);
+uint64_t rb_layout_out_length(const struct rb_layout *layout, uint32_t block, uint32_t blocks);
+/* Elements from the begin of IN or OUT to the end of its last block: what a whole one takes. */
+uint64_t rb_layout_extent(const struct rb_layout *layout, enum rb_buffer buffer);
+/* Elements of the step's range. */
+uint64_t rb_step_range(const struct rb_layout *layout, const struct rb_step *step);
 /* How often the step is repeated: 1 if RB_STEP_ONCE, else chunks of its range (0 for an empty one).
  */
 uint32_t rb_step_iterations(const struct rb_layout *layout, const struct rb_step *step);
 /* Elements that iteration c of the step touches in each span. */
 uint64_t rb_step_length(const struct rb_layout *layout, const struct rb_step *step, uint32_t c);
-/* Where in the span's buffer, in elements; SCRATCH: within the instance's set of slots. */
+/* Where in the span's buffer, in elements. SCRATCH: from the instance's first slot; on a shelf:
+ * from its first shelf. */
 uint64_t rb_span_offset(const struct rb_layout *layout, const struct rb_step *step,
 			const struct rb_span *span, uint32_t c);
 
@@ -185,6 +217,16 @@ static inline struct rb_span rb_span_scratch(uint32_t rank, uint32_t slot, uint1
 	return (struct rb_span) {
 		.rank = rank, .buffer = RB_BUF_SCRATCH, .slot = slot, .depth = depth
 	};
+}
+
+static inline struct rb_span rb_span_shelf(uint32_t shelf)
+{
+	return (struct rb_span) { .rank = RB_SELF, .buffer = RB_BUF_SCRATCH, .slot = shelf };
+}
+static inline struct rb_span rb_span_shifted(struct rb_span span, uint32_t shift)
+{
+	span.shift = shift;
+	return span;
 }
 
 /* One line per step, for --explain, tests and failure reports. Returns what snprintf would. */

@@ -85,8 +85,9 @@ typedef enum rubato_type {
  *             the quiet NaN with a positive sign and no payload, for every operator. (A single
  *             rank's input is copied as it is.) Subnormals are kept.
  *   16 bits   float16 and bfloat16 are added up in float32 within each step of the algorithm, which
- *             combines two ranks' data or more, and rounded (to nearest, ties to even) when it
- *             ends. A float16 sum beyond 65504 is infinite, also as part of an average.
+ *             combines two ranks' data or more, and rounded (to nearest, ties to even) after it;
+ *             rubato_set_accumulate does better, at a price. A float16 sum beyond 65504 is
+ *             infinite, also within an average.
  */
 typedef enum rubato_operator {
 	RUBATO_SUM = 0,
@@ -325,7 +326,10 @@ RUBATO_API void rubato_op_free(rubato_op *operation);
  *   while (rubato_partial_collect_view(p, &result, &round, 0) == RUBATO_OK && result != NULL) {
  *           apply(result); rubato_partial_release(p);
  *   }
- * One thread of an application at a time per partial operation; several may live side by side.
+ * One thread of an application at a time per partial operation. Several may live side by side (one
+ * per bucket): commit to all before collecting from any. With free rounds, a rank that waits in one
+ * counts as ready in the others, with what it has pending there or nothing, so that none waits for
+ * ever; their quorums and full rounds may then hold fewer fresh ranks.
  * Sources: Li et al., PPoPP 2020 (solo, majority); docs/relaxed.md.
  */
 typedef enum rubato_policy {
@@ -543,6 +547,22 @@ RUBATO_API const char *rubato_algorithm_name(const char *operation, uint32_t ind
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_set_algorithm(rubato_comm *comm,
 							       const char *operation,
 							       const char *algorithm);
+
+/*
+ * How sums, products and averages of float16 and bfloat16 are accumulated by operations that begin
+ * (persistent ones: are created) from now on. Collective in the sense that all ranks must say the
+ * same, between operations: otherwise MISMATCH.
+ *   STEP   in float32 within each step of the algorithm, rounded to 16 bits after it: the default.
+ *   WHOLE  in float32 from the inputs to the result, which alone is rounded. The price: the
+ *          operation runs as one of float32, so twice the bytes travel; 4 bytes of memory for each
+ *          element of the input, and two passes to convert. Texts and dumps call it float32.
+ */
+typedef enum rubato_accumulate {
+	RUBATO_ACCUMULATE_STEP = 0,
+	RUBATO_ACCUMULATE_WHOLE = 1,
+} rubato_accumulate;
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_set_accumulate(rubato_comm *comm,
+								rubato_accumulate accumulate);
 
 typedef struct rubato_stats {
 	uint32_t size_bytes; /* sizeof(rubato_stats) at the caller. */

@@ -245,7 +245,7 @@ static void turn_give(struct rubato_comm *comm)
 
 static void timeout_poison(struct rubato_op *op, uint64_t timeout_ns)
 {
-	const struct rb_run *run = op->state == RB_OP_EXCHANGING ? &op->exchange : &op->run;
+	const struct rb_run *run = rb_op_current(op);
 	char name[96], absent[128], text[320];
 
 	rb_engine_strays(&op->comm->engine);
@@ -537,8 +537,8 @@ rubato_status rubato_wait(rubato_op *op, uint64_t timeout_ns)
 		char name[96], absent[128] = "";
 
 		(void)rb_signature_text(&op->signature, name, sizeof(name));
-		if (op->run.active)
-			(void)rb_run_absent(&op->run, absent, sizeof(absent));
+		if (rb_op_current(op)->active)
+			(void)rb_run_absent(rb_op_current(op), absent, sizeof(absent));
 		err = RB_FAIL(err, "%s is still in flight after %.3g s%s%s", name,
 			      (double)timeout_ns * 1e-9, absent[0] != '\0' ? ": waits for" : "",
 			      absent);

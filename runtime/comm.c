@@ -530,6 +530,7 @@ static void comm_free(struct rubato_comm *comm, bool abort_peers, uint64_t span_
 	free(oneshot->own_record);
 	rb_run_fini(&oneshot->run);
 	rb_run_fini(&oneshot->exchange);
+	rb_wide_fini(&oneshot->wide);
 	if (comm->plans.buckets != NULL)
 		rb_plan_cache_fini(&comm->plans);
 	rb_plan_free(comm->farewell_plan);

@@ -9,6 +9,7 @@
 
 #include "runtime/engine.h"
 #include "runtime/setup.h"
+#include "runtime/wide.h"
 
 #define RB_KINDS_FORCED RB_KIND_COUNT
 #define RB_NEIGHBOURS_MAX 64
@@ -47,7 +48,7 @@ struct rb_news { /* What a failed rank tells: one per neighbour, each way. */
 	uint8_t bytes[256];
 };
 
-enum rb_op_state { RB_OP_IDLE, RB_OP_EXCHANGING, RB_OP_RUNNING, RB_OP_FAREWELL };
+enum rb_op_state { RB_OP_IDLE, RB_OP_CONVERTING, RB_OP_EXCHANGING, RB_OP_RUNNING, RB_OP_FAREWELL };
 
 struct rubato_op {
 	struct rubato_comm *comm;
@@ -66,6 +67,7 @@ struct rubato_op {
 	struct rb_plan *plan,
 		*plan_staged; /* plan_staged: when some rank's buffers are not mapped. */
 	struct rb_run run, exchange;
+	struct rb_wide wide;
 	struct rb_signature signature;
 	struct rb_peer_buffers *peers;
 	uint64_t *records; /* The exchange's vector: record_words per rank. */
@@ -94,6 +96,7 @@ struct rubato_comm {
 	struct rb_bootstrap *bootstrap;
 	uint64_t timeout_ns;
 	struct rb_choice_facts facts;
+	rubato_accumulate accumulate;
 	int forced[RB_KIND_COUNT]; /* Index of an algorithm, or -1. */
 	struct rb_memo memos[RB_MEMO_COUNT];
 	struct rb_plan_cache plans;
@@ -141,6 +144,8 @@ void rb_news_tell(struct rb_engine *engine, void *comm); /* engine.poisoned */
 RB_NODISCARD rubato_status rb_op_prepare(struct rubato_op *op);
 void rb_op_start(struct rubato_op *op);
 void rb_op_cancel(struct rubato_op *op);
+/* The run that a collective in flight is at. */
+struct rb_run *rb_op_current(struct rubato_op *op);
 /* Frees what prepare made; not the struct. */
 void rb_op_release(struct rubato_op *op);
 /* A persistent operation's end: in the background where peers may still need its scratch. */

@@ -2,10 +2,11 @@
  * engine.c -- progress, waiting and sleeping; engine.h has the locking rule.
  *
  * No lost wake-up: a driver sleeps only after arm() of every endpoint has said that nothing is
- * pending, and an event after arm() makes a descriptor readable. Whoever adds work for a sleeping
- * driver that no descriptor announces (executor work) calls wake(). The progress thread stays in
- * its sleep on the descriptors while a waiter drives (nothing is armed then, so it is not
- * disturbed), and is armed again when the waiter leaves operations behind.
+ * pending, and an event after arm() makes a descriptor readable. Whoever completes something, or
+ * adds work that no descriptor announces, while the driver sleeps, wakes it before dropping the
+ * lock (sleepers_tell). The progress thread stays in its sleep on the descriptors while a waiter
+ * drives (nothing is armed then, so it is not disturbed), and is armed again when the waiter leaves
+ * operations behind.
  */
 #include "runtime/engine.h"
 
@@ -61,6 +62,7 @@ struct rb_slot *rb_slot_take(struct rb_engine *engine)
 		slot = engine->free_slots;
 	}
 	engine->free_slots = slot->next;
+	engine->stirred = true;
 	slot->next = slot->previous = NULL;
 	return slot;
 }
@@ -279,8 +281,8 @@ void rb_engine_enter(struct rb_engine *engine)
 	rb_lock_take(&engine->lock);
 	atomic_fetch_sub_explicit(&engine->wanting, 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&engine->handed, 1, memory_order_relaxed);
-	if (engine->handing)
-		rb_futex_wake(&engine->handed, 1);
+	if (engine->handing > 0)
+		rb_futex_wake(&engine->handed, UINT32_MAX);
 }
 
 /*
@@ -293,13 +295,13 @@ bool rb_engine_hand_over(struct rb_engine *engine)
 
 	if (atomic_load_explicit(&engine->wanting, memory_order_relaxed) == 0)
 		return false;
-	engine->handing = true;
+	engine->handing++;
 	rb_lock_drop(&engine->lock);
 	rb_yield();
 	if (atomic_load_explicit(&engine->handed, memory_order_relaxed) == seen)
 		(void)rb_futex_wait(&engine->handed, seen, rb_clock_ns() + HAND_OVER_NS);
 	rb_engine_enter(engine);
-	engine->handing = false;
+	engine->handing--;
 	return true;
 }
 
@@ -364,8 +366,11 @@ static void driver_sleep(struct rb_engine *engine, uint64_t deadline_ns)
 	}
 	if (executors_busy(engine))
 		return;
+	if (engine->completed && engine->waiters > 0)
+		waiters_wake(engine);
+	engine->completed = engine->stirred = false;
 	rb_engine_strays(engine);
-	if (!endpoints_arm(engine))
+	if (engine->completed || !endpoints_arm(engine))
 		return;
 	now = rb_engine_now(engine);
 	if (deadline_ns < now + span)
@@ -376,6 +381,32 @@ static void driver_sleep(struct rb_engine *engine, uint64_t deadline_ns)
 	rb_lock_drop(&engine->lock);
 	descriptors_sleep(engine, span);
 	rb_engine_enter(engine);
+}
+
+/* What no descriptor announces to the driver that sleeps on them. */
+static bool sleeper_needed(struct rb_engine *engine)
+{
+	return executors_busy(engine) || rb_plug_next_timer(engine) < engine->asleep_until_ns;
+}
+
+/*
+ * Before a thread drops the lock while another drives: that one may be asleep, and have looked
+ * before this one completed, posted or cancelled something that no descriptor announces.
+ */
+static void sleepers_tell(struct rb_engine *engine)
+{
+	bool completed = engine->completed;
+
+	if (completed && engine->waiters > 0)
+		waiters_wake(engine);
+	if (!engine->asleep ||
+	    !(completed || engine->stirred ||
+	      (engine->plugs != NULL && rb_plug_next_timer(engine) < engine->asleep_until_ns)))
+		return;
+	engine->completed = engine->stirred = false;
+	if ((completed && engine->driver == RB_DRIVER_WAITER) || sleeper_needed(engine) ||
+	    !endpoints_arm(engine))
+		endpoints_wake(engine);
 }
 
 /* ---- Driving ---- */
@@ -418,8 +449,10 @@ static bool idle_step(struct rb_engine *engine, struct idle *idle, uint64_t dead
 /* Sleeping waiters look again when the driver changes or something completes. */
 static void turn_wait(struct rb_engine *engine, uint64_t deadline_ns)
 {
-	uint32_t seen = atomic_load_explicit(&engine->turn, memory_order_acquire);
+	uint32_t seen;
 
+	sleepers_tell(engine);
+	seen = atomic_load_explicit(&engine->turn, memory_order_acquire);
 	engine->waiters++;
 	rb_lock_drop(&engine->lock);
 	(void)rb_futex_wait(&engine->turn, seen, deadline_ns);
@@ -579,27 +612,19 @@ rubato_status rb_engine_background(struct rb_engine *engine, bool wanted)
 	return wanted ? rb_thread_start(&engine->background, background_main, engine) : RUBATO_OK;
 }
 
-/* What no descriptor announces to the driver that sleeps on them. */
-static bool sleeper_needed(struct rb_engine *engine)
-{
-	return executors_busy(engine) || rb_plug_next_timer(engine) < engine->asleep_until_ns;
-}
-
 void rb_engine_leave(struct rb_engine *engine)
 {
-	if (engine->background.running && engine->in_flight > 0) {
-		if (engine->driver == RB_DRIVER_NONE && engine->waiters == 0) {
-			engine->driver = RB_DRIVER_BACKGROUND;
-			if (engine->background_parked)
-				background_kick(engine);
-			else if (!sleeper_needed(engine) && endpoints_arm(engine))
-				engine->asleep = true; /* It sleeps on the descriptors still. */
-			else
-				endpoints_wake(engine);
-		} else if (engine->driver == RB_DRIVER_BACKGROUND && engine->asleep &&
-			   sleeper_needed(engine)) {
+	sleepers_tell(engine);
+	if (engine->background.running && engine->in_flight > 0 &&
+	    engine->driver == RB_DRIVER_NONE && engine->waiters == 0) {
+		engine->driver = RB_DRIVER_BACKGROUND;
+		engine->completed = engine->stirred = false;
+		if (engine->background_parked)
+			background_kick(engine);
+		else if (!sleeper_needed(engine) && endpoints_arm(engine))
+			engine->asleep = true; /* It sleeps on the descriptors still. */
+		else
 			endpoints_wake(engine);
-		}
 	}
 	rb_lock_drop(&engine->lock);
 }

@@ -100,7 +100,7 @@ struct rb_engine {
 	struct rb_lock lock;
 	_Atomic uint32_t wanting; /* Threads that are about to take the lock. */
 	_Atomic uint32_t handed;  /* How many of those have had it. */
-	bool handing;             /* A driver stays away until one has. */
+	uint32_t handing;         /* Threads that stay away until one has. */
 	uint32_t rank, rank_count, epoch;
 	struct rb_endpoint *endpoints[RB_ENDPOINTS_MAX];
 	uint32_t endpoint_count;
@@ -121,6 +121,7 @@ struct rb_engine {
 	uint32_t waiters;         /* Threads that sleep on turn. */
 	_Atomic uint32_t turn;
 	bool completed; /* Something completed since the driver last woke the waiters. */
+	bool stirred;   /* Something was posted since the sleeping driver looked. */
 	struct rb_thread background;
 	_Atomic uint32_t background_word; /* The parked progress thread sleeps on it. */
 	bool background_parked, stop;

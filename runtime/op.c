@@ -167,6 +167,7 @@ rubato_status rb_op_prepare(struct rubato_op *op)
 	bool mapped;
 
 	RB_TRY(arguments_check(op));
+	RB_TRY(rb_wide_prepare(op));
 	op->signature = (struct rb_signature) {
 		.kind = (uint8_t)op->kind,
 		.type = op->kind == RB_KIND_BARRIER ? 0xff : (uint8_t)op->type,
@@ -359,8 +360,13 @@ static void op_end(struct rubato_op *op, rubato_status status, const char *text)
 
 static void main_done(struct rb_engine *engine, struct rb_run *run)
 {
+	struct rubato_op *op = run->owner;
+
 	(void)engine;
-	op_end(run->owner, run->status, run->failure);
+	if (op->wide.active && run->status == RUBATO_OK)
+		rb_wide_start(op, true, op_end);
+	else
+		op_end(op, run->status, run->failure);
 }
 
 static uint64_t op_tag(const struct rubato_op *op, bool exchange)
@@ -603,6 +609,20 @@ static void message_start(struct rubato_op *op)
 
 /* ---- Start, cancel, release ---- */
 
+/* What a collective does with its input in place. */
+static void collective_start(struct rubato_op *op, rubato_status status, const char *text)
+{
+	if (status != RUBATO_OK) {
+		op_end(op, status, text);
+	} else if (plan_needs(op->plan) != 0 && !op->exchanged) {
+		exchange_start(op);
+	} else {
+		if (op->persistent)
+			op->instance++;
+		run_start(op, op->plan, false);
+	}
+}
+
 void rb_op_start(struct rubato_op *op)
 {
 	struct rb_engine *engine = &op->comm->engine;
@@ -617,12 +637,10 @@ void rb_op_start(struct rubato_op *op)
 		message_start(op);
 	} else if (op->count == 0 && op->kind != RB_KIND_BARRIER) {
 		op_end(op, RUBATO_OK, "");
-	} else if (plan_needs(op->plan) != 0 && !op->exchanged) {
-		exchange_start(op);
+	} else if (op->wide.active) {
+		rb_wide_start(op, false, collective_start);
 	} else {
-		if (op->persistent)
-			op->instance++;
-		run_start(op, op->plan, false);
+		collective_start(op, RUBATO_OK, "");
 	}
 }
 
@@ -680,6 +698,13 @@ void rb_op_forget(struct rubato_op *op)
 	free(op);
 }
 
+struct rb_run *rb_op_current(struct rubato_op *op)
+{
+	if (op->state == RB_OP_CONVERTING)
+		return &op->wide.run;
+	return op->state == RB_OP_EXCHANGING ? &op->exchange : &op->run;
+}
+
 void rb_op_cancel(struct rubato_op *op)
 {
 	struct rb_engine *engine = &op->comm->engine;
@@ -701,8 +726,7 @@ void rb_op_cancel(struct rubato_op *op)
 		op_end(op, status, status == RUBATO_OK ? "" : text);
 		return;
 	}
-	rb_run_fail(engine, op->state == RB_OP_EXCHANGING ? &op->exchange : &op->run,
-		    RUBATO_ERR_CANCELLED, text);
+	rb_run_fail(engine, rb_op_current(op), RUBATO_ERR_CANCELLED, text);
 	RB_ASSERT(op->done);
 }
 
@@ -733,4 +757,7 @@ void rb_op_release(struct rubato_op *op)
 	free(op->own_record);
 	rb_run_fini(&op->run);
 	rb_run_fini(&op->exchange);
+	if (op->wide.memory != NULL)
+		rb_memory_drop(op->comm, op->wide.memory);
+	rb_wide_fini(&op->wide);
 }

@@ -232,11 +232,10 @@ static rubato_status timeout_fail(struct rubato_partial *p, uint64_t timeout_ns)
 	const struct rb_run *run = p->exchange.active ? &p->exchange : &p->reduce;
 	char absent[128] = "";
 
-	if (engine->poison != RUBATO_OK) { /* The survivors did not agree in time. */
-		p->over = true;
-		p->status = engine->poison;
-		return end_check(p);
-	}
+	if (engine->poison != RUBATO_OK)
+		return RB_FAIL(RUBATO_ERR_TIMEOUT,
+			       "partial allreduce: the survivors have not agreed after %.3g s (%s)",
+			       (double)timeout_ns * 1e-9, engine->poison_text);
 	if (run->active)
 		(void)rb_run_absent(run, absent, sizeof(absent));
 	return RB_FAIL(
@@ -261,6 +260,14 @@ static void nothing_left(struct rubato_partial *p)
 		released_tell(p, p->collected < round ? p->collected : round);
 }
 
+/* While this thread waits here, it commits nothing to the others. */
+static void others_tell(struct rubato_partial *p)
+{
+	for (struct rubato_partial *q = p->comm->partials; q != NULL; q = q->next)
+		if (q != p && q->options.rounds == RUBATO_ROUNDS_FREE && !q->over)
+			rb_partial_call(q, RB_PARTIAL_WAITING, NULL, 0);
+}
+
 static rubato_status result_wait(struct rubato_partial *p, uint64_t timeout_ns,
 				 struct rb_partial_result **out)
 {
@@ -283,6 +290,7 @@ static rubato_status result_wait(struct rubato_partial *p, uint64_t timeout_ns,
 		if (!waits(p))
 			return RUBATO_OK;
 		p->changed = false;
+		others_tell(p);
 		if (deadline_ns == 0) {
 			err = rb_engine_wait_for(engine, &p->changed, timeout_ns);
 			deadline_ns = rb_deadline(rb_engine_now(engine), timeout_ns);

@@ -97,6 +97,24 @@ static void derive_successors(struct rb_plan *plan)
 	first[0] = 0;
 }
 
+/* Elements before the first shelf. No chunk is longer than the vector, so slots are not either:
+ * do not reserve what cannot come. */
+static uint64_t slots_length(const struct rb_plan *plan)
+{
+	const struct rb_layout *layout = &plan->layout;
+
+	return plan->schedule.scratch_slots *
+	       (layout->chunk < layout->count ? layout->chunk : layout->count);
+}
+
+static uint64_t span_start(const struct rb_plan *plan, const struct rb_step *step, uint32_t index)
+{
+	const struct rb_span *span = &plan->schedule.spans[index];
+	bool shelf = span->buffer == RB_BUF_SCRATCH && span->depth == RB_SHELF;
+
+	return rb_span_offset(&plan->layout, step, span, 0) + (shelf ? slots_length(plan) : 0);
+}
+
 static void derive(struct rb_plan *plan, uint8_t element_bytes)
 {
 	const struct rb_schedule *s = &plan->schedule;
@@ -105,21 +123,17 @@ static void derive(struct rb_plan *plan, uint8_t element_bytes)
 		const struct rb_step *step = &s->steps[i];
 
 		plan->iterations[i] = rb_step_iterations(&plan->layout, step);
-		plan->range[i] = rb_layout_length(&plan->layout, step->block, step->blocks);
+		plan->range[i] = rb_step_range(&plan->layout, step);
 		plan->pending_steps += plan->iterations[i] > 0;
 		for (uint32_t k = 0; k < step->from_count; k++)
-			plan->span_start[step->from + k] =
-				rb_span_offset(&plan->layout, step, &s->spans[step->from + k], 0);
+			plan->span_start[step->from + k] = span_start(plan, step, step->from + k);
 		if (step->to != RB_NO_SPAN)
-			plan->span_start[step->to] =
-				rb_span_offset(&plan->layout, step, &s->spans[step->to], 0);
+			plan->span_start[step->to] = span_start(plan, step, step->to);
 	}
 	derive_successors(plan);
 
-	/* No chunk is longer than the vector: do not reserve slots for what cannot come. */
-	uint64_t slot =
-		plan->layout.chunk < plan->layout.count ? plan->layout.chunk : plan->layout.count;
-	plan->set_bytes = (uint64_t)s->scratch_slots * slot * element_bytes;
+	plan->set_bytes =
+		(slots_length(plan) + s->scratch_shelves * plan->layout.count) * element_bytes;
 	plan->set_bytes = (plan->set_bytes + 63) & ~(uint64_t)63;
 	plan->scratch_bytes = plan->set_bytes * s->scratch_copies;
 }
@@ -129,7 +143,7 @@ rubato_status rb_plan_make(const struct rb_plan_key *key, const struct rb_choice
 {
 	const struct rb_algorithm *algorithm = &rb_algorithms[key->algorithm];
 	struct rb_build build = { .rank = rank, .rank_count = rank_count, .root = key->root };
-	uint32_t block_count = algorithm->block_per_rank ? rank_count : 1;
+	uint32_t block_count = rb_algorithm_blocks(algorithm, rank_count);
 	struct rb_plan *plan = calloc(1, sizeof(*plan));
 	rubato_status err;
 

@@ -25,11 +25,11 @@ struct rb_plan {
 	struct rb_schedule schedule;
 	struct rb_layout layout;
 	uint64_t scratch_bytes; /* Of all sets. */
-	uint64_t set_bytes;     /* Of one set of slots. */
+	uint64_t set_bytes;     /* Of one set of slots and shelves. */
 	uint32_t pending_steps; /* With at least one iteration. */
 	uint32_t *iterations;   /* Per step. */
 	uint64_t *range;        /* Per step: elements of its range. */
-	uint64_t *span_start;   /* Per span: element offset at iteration 0 (IN, OUT). */
+	uint64_t *span_start;   /* Per span: element offset at iteration 0, but in slots. */
 	uint32_t *successors; /* Steps that depend on a step: successor_first[s] .. [s + 1] - 1. */
 	uint32_t *successor_first;
 	uint32_t users; /* Runs and operations that hold it: not evicted while positive. */

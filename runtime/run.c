@@ -94,16 +94,17 @@ static uint64_t span_at(const struct rb_run *run, uint32_t span_index, uint32_t 
 {
 	const struct rb_plan *plan = run->plan;
 	const struct rb_span *span = &plan->schedule.spans[span_index];
-	uint64_t chunk = plan->layout.chunk;
+	uint64_t chunk = plan->layout.chunk, set = 0;
 
 	if (span->buffer == RB_BUF_SCRATCH) {
 		uint64_t slot = chunk < plan->layout.count ? chunk : plan->layout.count;
-		uint64_t set = run->instance % plan->schedule.scratch_copies;
 
-		return set * plan->set_bytes +
-		       (span->slot + c % span->depth) * slot * plan->key.element_bytes;
+		set = (run->instance % plan->schedule.scratch_copies) * plan->set_bytes;
+		if (span->depth != RB_SHELF)
+			return set +
+			       (span->slot + c % span->depth) * slot * plan->key.element_bytes;
 	}
-	return (plan->span_start[span_index] + c * chunk) * plan->key.element_bytes;
+	return set + (plan->span_start[span_index] + c * chunk) * plan->key.element_bytes;
 }
 
 static void *resolve(struct rb_engine *engine, const struct rb_run *run, uint32_t span_index,

@@ -15,6 +15,7 @@
 #include <stdio.h>
 
 #include "rubato.h"
+#include "tools/peers.h"
 #include "tools/results.h"
 
 #define BENCH "rubato-bench"
@@ -31,6 +32,21 @@ enum bench_op {
 
 extern const char *const bench_op_names[];   /* NULL-terminated, by enum bench_op. */
 extern const char *const bench_transports[]; /* Likewise; the first is auto. */
+
+/* ---- Other libraries in the same run ---- */
+
+struct bench_peers {
+	uint32_t count; /* Asked for; after bench_peers_open: running, alike on all ranks. */
+	char names[PEERS_MAX][PEER_NAME_BYTES];
+	struct peer list[PEERS_MAX]; /* On rank 0. */
+	bool leading;                /* This is rank 0. */
+};
+
+/* For struct option. */
+void bench_peers_read(const char *text, void *to);
+/* Collective. Those that do not come up are left out, with a line on standard error. */
+void bench_peers_open(struct bench_peers *peers, rubato_comm *comm);
+void bench_peers_close(struct bench_peers *peers);
 
 /* ---- Options ---- */
 
@@ -128,6 +144,11 @@ rubato_status bench_measure(struct bench *bench, const struct bench_case *what,
 /* If `status` is an error: says what failed, and ends the program. */
 void bench_check(const struct bench *bench, rubato_status status, const char *what);
 
+/* Starts -n copies of this program with options->argv, and --joined; the exit status. */
+int bench_launch(const struct bench_options *options);
+/* The operations partial and lagged. */
+int bench_relaxed(int argc, char **argv, bool lagged);
+
 /* ---- Output ---- */
 
 struct bench_output {
@@ -144,6 +165,8 @@ void bench_output_open(struct bench_output *output, struct bench *bench);
 void bench_output_row(struct bench_output *output, const struct bench_case *what, const char *used,
 		      const char *why, const struct bench_result places[2]);
 void bench_output_note(struct bench_output *output, const char *text);
+/* What was given, but for what bench_launch adds. */
+json_t *bench_args_json(const struct bench_options *options);
 /* The program's exit status. */
 int bench_output_close(struct bench_output *output);
 

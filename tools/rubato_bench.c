@@ -188,7 +188,7 @@ static int bench_rank(const struct bench_options *options)
 	return status;
 }
 
-static int bench_launch(const struct bench_options *options)
+int bench_launch(const struct bench_options *options)
 {
 	char self[4096];
 	ssize_t self_bytes = readlink("/proc/self/exe", self, sizeof(self) - 1);
@@ -218,6 +218,9 @@ int main(int argc, char **argv)
 {
 	struct bench_options options;
 
+	for (int i = 1; i < argc && i < 3; i++) /* After --joined, too. */
+		if (strcmp(argv[i], "partial") == 0 || strcmp(argv[i], "lagged") == 0)
+			return bench_relaxed(argc, argv, argv[i][0] == 'l');
 	bench_options_read(argc, argv, &options);
 	return options.rank_count > 0 && !options.joined ? bench_launch(&options)
 							 : bench_rank(&options);

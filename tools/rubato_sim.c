@@ -11,12 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/laws.h"
 #include "tools/options.h"
 #include "tools/results.h"
 #include "tools/sim.h"
 
 #define APART_LATENCIES 64 /* More than the first to leave a barrier is ahead of the last. */
-#define PARETO_SHAPE 2.0   /* Heavy tail, finite mean. */
 
 struct row { /* Of the table; shared by the ranks, which run in one thread. */
 	const struct sim_options *options;
@@ -29,27 +29,6 @@ struct row { /* Of the table; shared by the ranks, which run in one thread. */
 };
 
 /* ---- One row's world ---- */
-
-static uint64_t skew_of(const struct sim_options *options, uint32_t rank, uint32_t iteration)
-{
-	double d = (double)options->skew_ns;
-	double u = sim_unit(
-		sim_mix(sim_mix(options->world.seed + 3) ^ ((uint64_t)iteration << 32 | rank)));
-
-	switch (options->skew) {
-	case SIM_SKEW_NONE:
-		break;
-	case SIM_SKEW_LINEAR:
-		return options->world.rank_count < 2
-			       ? 0
-			       : (uint64_t)(d * rank / (options->world.rank_count - 1));
-	case SIM_SKEW_EXP:
-		return (uint64_t)(-d * log(1 - u));
-	case SIM_SKEW_PARETO: /* Lomax: from 0 on, with this mean. */
-		return (uint64_t)(d * (PARETO_SHAPE - 1) * (pow(1 - u, -1 / PARETO_SHAPE) - 1));
-	}
-	return 0;
-}
 
 static rubato_status row_calls(rubato_comm *comm, struct row *row, void *in, void *out)
 {
@@ -68,7 +47,7 @@ static rubato_status row_calls(rubato_comm *comm, struct row *row, void *in, voi
 		err = rubato_barrier(comm);
 		if (row->start_ns[i] == 0)
 			row->start_ns[i] = rubato_now(comm) + apart_ns;
-		times.enter_ns = row->start_ns[i] + skew_of(options, rank, i);
+		times.enter_ns = row->start_ns[i] + skew_ns(&options->skew, rank, n, i);
 		if (err == RUBATO_OK)
 			err = sim_call_make(comm, &call, in, out, &times, &row->wrong);
 		if (err == RUBATO_OK)
@@ -227,7 +206,7 @@ static json_t *row_json(const struct row *row, const struct figures *f, const ch
 			  (json_int_t)row->wrong);
 
 	(void)snprintf(hash, sizeof(hash), "%016" PRIx64, result->trace_hash);
-	if (row->options->skew != SIM_SKEW_NONE)
+	if (row->options->skew.kind != SKEW_NONE)
 		json_object_set_new(json, "in_call_us",
 				    json_pack("{s:f,s:f}", "mean", f->in_call_mean_us, "p99",
 					      f->in_call_p99_us));
@@ -241,18 +220,10 @@ static json_t *row_json(const struct row *row, const struct figures *f, const ch
 
 static bool table_write(const struct sim_options *options, json_t *results)
 {
-	json_t *args = json_array();
-
-	for (int i = 1; i < options->argc; i++) {
-		if (strcmp(options->argv[i], "--json") == 0)
-			i++; /* Where the results go is no part of them. */
-		else if (strncmp(options->argv[i], "--json=", 7) != 0)
-			json_array_append_new(args, results_text(options->argv[i]));
-	}
 	return results_write(options->json,
 			     json_pack("{s:s,s:o,s:i,s:o}", "version", rubato_version(), "args",
-				       args, "ranks", (int)options->world.rank_count, "results",
-				       results));
+				       sim_args_json(options->argc, options->argv), "ranks",
+				       (int)options->world.rank_count, "results", results));
 }
 
 /* ---- The table ---- */
@@ -324,6 +295,12 @@ int main(int argc, char **argv)
 {
 	struct sim_options options;
 
+	if (argc > 1 && strcmp(argv[1], "laws") == 0)
+		return laws_command(argc - 1, argv + 1);
+	if (argc > 1 && strcmp(argv[1], "partial") == 0)
+		return sim_relaxed_command(argc - 1, argv + 1, false);
+	if (argc > 1 && strcmp(argv[1], "lagged") == 0)
+		return sim_relaxed_command(argc - 1, argv + 1, true);
 	sim_options_read(argc, argv, &options);
 	return options.seeds > 0 ? sim_campaign(&options) : sim_table(&options);
 }

@@ -11,6 +11,9 @@
 #include <limits.h>
 
 #include "rubato_sim.h"
+#include "tools/options.h"
+#include "tools/results.h"
+#include "tools/skew.h"
 
 #define SIM "rubato-sim"
 #define SIM_FAULTS_MAX 64
@@ -27,8 +30,6 @@ enum sim_op {
 #define SIM_OP_COUNT 7
 extern const char *const sim_op_names[]; /* NULL-terminated, by enum sim_op. */
 
-enum sim_skew { SIM_SKEW_NONE, SIM_SKEW_LINEAR, SIM_SKEW_EXP, SIM_SKEW_PARETO };
-
 struct sim_options {
 	enum sim_op op;
 	rubato_sim_options world;
@@ -37,8 +38,7 @@ struct sim_options {
 	rubato_type type;
 	rubato_operator reduction;
 	uint32_t iterations, root;
-	enum sim_skew skew;
-	uint64_t skew_ns;
+	struct skew skew;
 	const char *algorithm; /* A name or "auto". */
 	char json[PATH_MAX];   /* Empty: none. */
 	uint64_t seeds;        /* 0: no campaign. */
@@ -48,6 +48,14 @@ struct sim_options {
 
 /* Ends the program with a line on standard error when something is wrong. */
 void sim_options_read(int argc, char **argv, struct sim_options *options);
+/* Its parts, for the other commands: defaults; the simulated cluster's rows; what was given, but
+ * for --json. */
+void sim_options_init(struct sim_options *options, int argc, char **argv);
+#define SIM_WORLD_ROWS 8
+uint32_t sim_world_rows(struct sim_options *options, bool *reorder,
+			struct option rows[SIM_WORLD_ROWS]);
+void sim_faults_fit(const struct sim_options *options);
+json_t *sim_args_json(int argc, char **argv);
 
 /* ---- Calls with known results ---- */
 
@@ -86,5 +94,7 @@ double sim_unit(uint64_t random); /* In [0, 1). */
 int sim_campaign(const struct sim_options *options);
 /* Measures sizes and prints the table. The exit status. */
 int sim_table(const struct sim_options *options);
+/* The commands partial and lagged: argv[0] is the word. The exit status. */
+int sim_relaxed_command(int argc, char **argv, bool lagged);
 
 #endif

@@ -48,21 +48,11 @@ static void topology_read(const char *text, void *to)
 		option_fail(SIM, "--topology takes flat or nodes:N, not '%s'", text);
 }
 
-static void skew_read(const char *text, void *to)
+static void skew_option(const char *text, void *to)
 {
-	static const char *const kinds[] = { "none", "linear:", "exp:", "pareto:" };
 	struct sim_options *options = to;
 
-	for (uint32_t i = 0; i < 4; i++) {
-		size_t length = strlen(kinds[i]);
-
-		if (i == 0 ? strcmp(text, "none") != 0 : strncmp(text, kinds[i], length) != 0)
-			continue;
-		options->skew = (enum sim_skew)i;
-		options->skew_ns = i == 0 ? 0 : option_time_ns(SIM, "--skew", text + length);
-		return;
-	}
-	option_fail(SIM, "--skew takes none, linear:TIME, exp:TIME or pareto:TIME, not '%s'", text);
+	skew_read(SIM, text, &options->skew);
 }
 
 static bool rank_read(char **at, uint32_t *rank)
@@ -135,13 +125,8 @@ static void faults_read(const char *text, void *to)
 
 /* ---- Options ---- */
 
-static void options_fit(struct sim_options *options)
+void sim_faults_fit(const struct sim_options *options)
 {
-	if (options->end_bytes < options->begin_bytes)
-		option_fail(SIM, "-e is less than -b");
-	if (options->root >= options->world.rank_count)
-		option_fail(SIM, "-r %u: there are %u ranks", options->root,
-			    options->world.rank_count);
 	for (uint32_t i = 0; i < options->world.fault_count; i++) {
 		const rubato_sim_fault *fault = &options->faults[i];
 
@@ -153,6 +138,18 @@ static void options_fit(struct sim_options *options)
 				    "(%u ranks)",
 				    i + 1, options->world.rank_count);
 	}
+}
+
+static void options_fit(struct sim_options *options)
+{
+	if (options->end_bytes < options->begin_bytes)
+		option_fail(SIM, "-e is less than -b");
+	if (options->root >= options->world.rank_count)
+		option_fail(SIM, "-r %u: there are %u ranks", options->root,
+			    options->world.rank_count);
+	sim_faults_fit(options);
+	skew_fit(SIM, &options->skew, options->world.rank_count);
+	options->skew.seed = options->world.seed;
 	if (options->op == SIM_BARRIER)
 		options->begin_bytes = options->end_bytes = 0;
 }
@@ -163,11 +160,9 @@ struct given { /* Options that sim_options holds in other types. */
 	char algorithm[64];
 };
 
-static enum sim_op options_parse(int argc, char **argv, struct sim_options *o, struct given *given)
+uint32_t sim_world_rows(struct sim_options *o, bool *reorder, struct option rows[SIM_WORLD_ROWS])
 {
-	const char *types[RUBATO_TYPE_COUNT + 1] = { NULL };
-	const char *operators[RUBATO_OPERATOR_COUNT + 1] = { NULL };
-	const struct option rows[] = {
+	const struct option world[SIM_WORLD_ROWS] = {
 		{ "ranks", 'n', OPTION_U32, &o->world.rank_count, "N", .min = 1, .max = 1u << 20,
 		  .help = "ranks (8)" },
 		{ "topology", 0, OPTION_OTHER, o, "KIND", .read = topology_read,
@@ -178,11 +173,26 @@ static enum sim_op options_parse(int argc, char **argv, struct sim_options *o, s
 		  .help = "of each rank's link, each way: 10Gbit, 800Mbit, 12.5GB/s (12.5GB/s)" },
 		{ "jitter", 0, OPTION_OTHER, &o->world.jitter, "SHARE", .read = share_read,
 		  .help = "stretches each latency by up to this share of it (0)" },
-		{ "reorder", 0, OPTION_FLAG, &given->reorder,
+		{ "reorder", 0, OPTION_FLAG, reorder,
 		  .help = "messages of one pair may overtake each other" },
-		{ "skew", 0, OPTION_OTHER, o, "KIND", .read = skew_read,
-		  .help = "how late ranks enter: none, linear:T (0 to T by rank), exp:T and "
-			  "pareto:T (random with mean T) (none)" },
+		{ "faults", 0, OPTION_OTHER, o, "LIST", .read = faults_read,
+		  .help = "freeze:RANK@TIME+FOR, crash:RANK@TIME, cut:A-B@TIME+FOR, with commas "
+			  "between; times are virtual" },
+		{ "timeout", 0, OPTION_TIME, &o->world.timeout_ns, "TIME",
+		  .help = "the ranks' deadline, virtual (60s)" },
+	};
+
+	memcpy(rows, world, sizeof(world));
+	return SIM_WORLD_ROWS;
+}
+
+static enum sim_op options_parse(int argc, char **argv, struct sim_options *o, struct given *given)
+{
+	const char *types[RUBATO_TYPE_COUNT + 1] = { NULL };
+	const char *operators[RUBATO_OPERATOR_COUNT + 1] = { NULL };
+	const struct option own[] = {
+		{ "skew", 0, OPTION_OTHER, o, "KIND", .read = skew_option,
+		  .help = "how late ranks enter: " SKEW_HELP },
 		{ "algorithm", 0, OPTION_TEXT, given->algorithm, "NAME",
 		  .max = sizeof(given->algorithm), .help = "auto, or one by name (auto)" },
 		{ "begin", 'b', OPTION_BYTES, &o->begin_bytes, "SIZE",
@@ -198,11 +208,6 @@ static enum sim_op options_parse(int argc, char **argv, struct sim_options *o, s
 		  .help = "of broadcast and reduce (0)" },
 		{ "iterations", 't', OPTION_U32, &o->iterations, "N", .min = 1, .max = 100000,
 		  .help = "timed calls (5)" },
-		{ "faults", 0, OPTION_OTHER, o, "LIST", .read = faults_read,
-		  .help = "freeze:RANK@TIME+FOR, crash:RANK@TIME, cut:A-B@TIME+FOR, with commas "
-			  "between; times are virtual" },
-		{ "timeout", 0, OPTION_TIME, &o->world.timeout_ns, "TIME",
-		  .help = "the ranks' deadline, virtual (60s)" },
 		{ "seed", 0, OPTION_U64, &o->world.seed, "N", .max = UINT64_MAX,
 		  .help = "of jitter, order and skew (0)" },
 		{ "seeds", 0, OPTION_U64, &o->seeds, "N", .min = 1, .max = 1000000000,
@@ -212,6 +217,7 @@ static enum sim_op options_parse(int argc, char **argv, struct sim_options *o, s
 		  .help = "results for programs; - is standard output, then without the table" },
 		{ 0 },
 	};
+	struct option rows[SIM_WORLD_ROWS + sizeof(own) / sizeof(own[0])];
 	const struct options options = {
 		.program = SIM,
 		.usage = "OP [options]",
@@ -221,6 +227,7 @@ static enum sim_op options_parse(int argc, char **argv, struct sim_options *o, s
 		.operations = sim_op_names,
 	};
 
+	memcpy(rows + sim_world_rows(o, &given->reorder, rows), own, sizeof(own));
 	for (uint32_t i = 0; i < RUBATO_TYPE_COUNT; i++)
 		types[i] = rubato_type_name((rubato_type)i);
 	for (uint32_t i = 0; i < RUBATO_OPERATOR_COUNT; i++)
@@ -228,10 +235,8 @@ static enum sim_op options_parse(int argc, char **argv, struct sim_options *o, s
 	return (enum sim_op)options_read(&options, argc, argv);
 }
 
-void sim_options_read(int argc, char **argv, struct sim_options *options)
+void sim_options_init(struct sim_options *options, int argc, char **argv)
 {
-	struct given given = { RUBATO_FLOAT32, RUBATO_SUM, .algorithm = "auto" };
-
 	*options = (struct sim_options) {
 		.world = RUBATO_SIM_OPTIONS_INIT,
 		.begin_bytes = 8,
@@ -243,6 +248,26 @@ void sim_options_read(int argc, char **argv, struct sim_options *options)
 	};
 	options->world.rank_count = 8;
 	options->world.latency_ns = 5000;
+}
+
+json_t *sim_args_json(int argc, char **argv)
+{
+	json_t *args = json_array();
+
+	for (int i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "--json") == 0)
+			i++; /* Where the results go is no part of them. */
+		else if (strncmp(argv[i], "--json=", 7) != 0)
+			json_array_append_new(args, results_text(argv[i]));
+	}
+	return args;
+}
+
+void sim_options_read(int argc, char **argv, struct sim_options *options)
+{
+	struct given given = { RUBATO_FLOAT32, RUBATO_SUM, .algorithm = "auto" };
+
+	sim_options_init(options, argc, argv);
 	options->op = options_parse(argc, argv, options, &given);
 	options->type = (rubato_type)given.type;
 	options->reduction = (rubato_operator)given.reduction;

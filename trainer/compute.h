@@ -34,6 +34,13 @@ struct tr_compute_setup {
 	float *gradient;              /* The same. */
 };
 
+/* Told during train(), after each layer with parameters: the gradient is final from float `first`
+ * on. The last time that is 0. What it returns ends train(), if it is an error. */
+struct tr_ready {
+	rubato_status (*call)(void *arg, size_t first);
+	void *arg;
+};
+
 struct tr_compute; /* Private to the backend. */
 
 struct tr_compute_ops {
@@ -41,9 +48,10 @@ struct tr_compute_ops {
 	rubato_status (*open)(struct tr_compute **out, const struct tr_compute_setup *setup,
 			      struct tr_note *note);
 	/* Writes the gradient of the mean loss of `batch` rows x[batch][features], adds to *score.
-	 */
+	 * `ready` may be NULL. */
 	rubato_status (*train)(struct tr_compute *c, const float *x, struct tr_answers answers,
-			       struct tr_score *score, struct tr_note *note);
+			       const struct tr_ready *ready, struct tr_score *score,
+			       struct tr_note *note);
 	/* Adds the score of the first `rows` of x[TR_EVAL_ROWS][features], which is readable to its
 	 * end.
 	 */

@@ -20,6 +20,8 @@ struct item {
 	dnnl_primitive_t primitive;
 	dnnl_exec_arg_t args[ARGS_MAX];
 	int arg_count;
+	bool completes; /* The gradient, from float `first` on. */
+	size_t first;
 };
 
 /* A tensor: its layout and the memory. */
@@ -141,6 +143,13 @@ static rubato_status record(struct program *p, dnnl_primitive_desc_t pd, const s
 	item->arg_count = arg_count;
 	p->item_count++;
 	return RUBATO_OK;
+}
+
+/* What was recorded last completes the gradient of a layer. */
+static void record_ready(struct program *p, const struct tr_layer *layer)
+{
+	p->items[p->item_count - 1].completes = true;
+	p->items[p->item_count - 1].first = layer->weight_offset;
 }
 
 static rubato_status record_reorder(struct tr_compute *c, struct program *p,
@@ -406,6 +415,7 @@ static rubato_status dense_backward(struct tr_compute *c, struct program *p, uin
 			      { DNNL_ARG_DIFF_WEIGHTS, &weight },
 			      { DNNL_ARG_DIFF_BIAS, &bias } };
 	TR_TRY(record(p, pd, args, 4, note));
+	record_ready(p, l);
 	return i == 0 ? RUBATO_OK : dense_backward_data(c, p, i, slope, note);
 }
 
@@ -468,6 +478,7 @@ static rubato_status conv_backward(struct tr_compute *c, struct program *p, uint
 	TR_TRY(record(p, pd, args, 4, note));
 	if (!direct)
 		TR_TRY(record_reorder(c, p, &weight, &plain, note));
+	record_ready(p, l);
 	return i == 0 ? RUBATO_OK : conv_backward_data(c, p, i, slope, note);
 }
 
@@ -541,13 +552,20 @@ static rubato_status record_backward(struct tr_compute *c, struct program *p, st
 /* ---- Running ---- */
 
 static rubato_status run_items(struct tr_compute *c, struct program *p, uint32_t from, uint32_t to,
-			       struct tr_note *note)
+			       const struct tr_ready *ready, struct tr_note *note)
 {
-	for (uint32_t i = from; i < to; i++)
+	for (uint32_t i = from; i < to; i++) {
+		const struct item *item = &p->items[i];
+
 		TR_TRY(check(note,
-			     dnnl_primitive_execute(p->items[i].primitive, c->stream,
-						    p->items[i].arg_count, p->items[i].args),
+			     dnnl_primitive_execute(item->primitive, c->stream, item->arg_count,
+						    item->args),
 			     "primitive_execute"));
+		if (ready == NULL || !item->completes)
+			continue;
+		TR_TRY(check(note, dnnl_stream_wait(c->stream), "stream_wait"));
+		TR_TRY(ready->call(ready->arg, item->first));
+	}
 	return check(note, dnnl_stream_wait(c->stream), "stream_wait");
 }
 
@@ -559,14 +577,15 @@ static rubato_status run_forward(struct tr_compute *c, struct program *p, const 
 
 	omp_set_num_threads(1); /* The ranks of a node share its cores: one each. */
 	TR_TRY(check(note, dnnl_memory_set_data_handle(p->input.memory, rows), "set_data_handle"));
-	TR_TRY(run_items(c, p, 0, p->forward_count, note));
+	TR_TRY(run_items(c, p, 0, p->forward_count, NULL, note));
 	TR_TRY(check(note, dnnl_memory_get_data_handle(last->memory, &bytes), "get_data_handle"));
 	*outputs = bytes;
 	return RUBATO_OK;
 }
 
 static rubato_status dnnl_train(struct tr_compute *c, const float *x, struct tr_answers answers,
-				struct tr_score *score, struct tr_note *note)
+				const struct tr_ready *ready, struct tr_score *score,
+				struct tr_note *note)
 {
 	struct program *p = &c->training;
 	const float *outputs;
@@ -576,7 +595,7 @@ static rubato_status dnnl_train(struct tr_compute *c, const float *x, struct tr_
 	TR_TRY(check(note, dnnl_memory_get_data_handle(p->slope.memory, &slope),
 		     "get_data_handle"));
 	tr_loss_score(&c->model, outputs, answers, p->rows, slope, score);
-	return run_items(c, p, p->forward_count, p->item_count, note);
+	return run_items(c, p, p->forward_count, p->item_count, ready, note);
 }
 
 static rubato_status dnnl_evaluate(struct tr_compute *c, const float *x, struct tr_answers answers,

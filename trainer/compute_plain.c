@@ -200,7 +200,7 @@ static const float *forward(struct tr_compute *c, uint32_t rows, const float *x)
 	return in;
 }
 
-static void backward(struct tr_compute *c, const float *x)
+static rubato_status backward(struct tr_compute *c, const float *x, const struct tr_ready *ready)
 {
 	uint32_t rows = c->batch;
 
@@ -232,18 +232,21 @@ static void backward(struct tr_compute *c, const float *x)
 			pool(l, rows, in, NULL, out_slope, in_slope);
 			break;
 		}
+		if (ready != NULL && l->weight_count > 0)
+			TR_TRY(ready->call(ready->arg, l->weight_offset));
 	}
+	return RUBATO_OK;
 }
 
 static rubato_status plain_train(struct tr_compute *c, const float *x, struct tr_answers answers,
-				 struct tr_score *score, struct tr_note *note)
+				 const struct tr_ready *ready, struct tr_score *score,
+				 struct tr_note *note)
 {
 	const float *outputs = forward(c, c->batch, x);
 
 	(void)note; /* Loops do not fail. */
 	tr_loss_score(&c->model, outputs, answers, c->batch, c->slope[c->model.layer_count], score);
-	backward(c, x);
-	return RUBATO_OK;
+	return backward(c, x, ready);
 }
 
 static rubato_status plain_evaluate(struct tr_compute *c, const float *x, struct tr_answers answers,

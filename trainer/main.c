@@ -1,6 +1,6 @@
 /*
  * main.c -- rubato-train: trains a model on the ranks of a job, or starts such a job here
- * (--ranks).
+ * (--ranks), or simulates one (--simulate).
  *
  * Exit status: 0 done; 1 the run failed; 2 a bad option or value. One line on standard error says
  * why.
@@ -9,16 +9,39 @@
 #include <unistd.h>
 
 #include "trainer/launch.h"
+#include "trainer/simulate.h"
 #include "trainer/train.h"
+
+static rubato_status join_and_train(const struct tr_options *options, int line_fd,
+				    struct tr_note *note)
+{
+	rubato_comm *comm;
+	rubato_status err, end;
+
+	TR_TRY(tr_check(note, rubato_init(&comm, NULL), "joining the job"));
+	err = tr_train(comm, options, NULL, line_fd, note);
+	end = rubato_finalize(comm);
+	return err == RUBATO_OK ? tr_check(note, end, "leaving the job") : err;
+}
 
 static int run_rank(void *arg, int line_fd)
 {
 	const struct tr_options *options = arg;
 	struct tr_note note = { .exit_code = TR_EXIT_FAILURE };
 
-	if (tr_train(options, line_fd, &note) == RUBATO_OK)
+	if (join_and_train(options, line_fd, &note) == RUBATO_OK)
 		return 0;
 	tr_say(&note, line_fd);
+	return note.exit_code;
+}
+
+static int run_simulation(const struct tr_options *options)
+{
+	struct tr_note note = { .exit_code = TR_EXIT_FAILURE };
+
+	if (tr_simulate(options, &note) == RUBATO_OK)
+		return 0;
+	tr_say(&note, STDERR_FILENO);
 	return note.exit_code;
 }
 
@@ -36,6 +59,8 @@ int main(int argc, const char **argv)
 	}
 	if (verdict == TR_OPTIONS_DONE)
 		status = 0;
+	else if (options.simulate)
+		status = run_simulation(&options);
 	else if (options.ranks > 0)
 		status = tr_launch(options.ranks, run_rank, &options);
 	else

@@ -28,6 +28,9 @@ struct tr_summary {
 	const char *algorithm, *model, *data, *compute;
 	uint32_t ranks, batch;
 	uint64_t steps, samples, seed, parameters;
+	uint32_t buckets;
+	double hidden_fraction;
+	bool simulated;
 	double seconds, samples_per_second, idle_fraction, communication_seconds;
 	double final_loss, test_loss, test_accuracy;
 	bool classify, has_test;

@@ -7,8 +7,7 @@ rubato_status tr_optimizer_open(struct tr_optimizer *optimizer, double momentum,
 				double weight_decay, size_t count, struct tr_note *note)
 {
 	*optimizer = (struct tr_optimizer) { .momentum = (float)momentum,
-					     .weight_decay = (float)weight_decay,
-					     .count = count };
+					     .weight_decay = (float)weight_decay };
 	if (momentum == 0.0)
 		return RUBATO_OK;
 	optimizer->velocity = calloc(count, sizeof(float));
@@ -18,16 +17,16 @@ rubato_status tr_optimizer_open(struct tr_optimizer *optimizer, double momentum,
 }
 
 void tr_optimizer_apply(struct tr_optimizer *optimizer, double rate, const float *gradient,
-			float *parameters)
+			float *parameters, size_t begin, size_t end)
 {
 	float mu = optimizer->momentum, wd = optimizer->weight_decay, lr = (float)rate;
 	float *v = optimizer->velocity;
 
-	for (size_t i = 0; v != NULL && i < optimizer->count; i++) {
+	for (size_t i = begin; v != NULL && i < end; i++) {
 		v[i] = mu * v[i] + (gradient[i] + wd * parameters[i]);
 		parameters[i] -= lr * v[i];
 	}
-	for (size_t i = 0; v == NULL && i < optimizer->count; i++)
+	for (size_t i = begin; v == NULL && i < end; i++)
 		parameters[i] -= lr * (gradient[i] + wd * parameters[i]);
 }
 

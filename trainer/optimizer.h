@@ -13,14 +13,14 @@
 
 struct tr_optimizer {
 	float momentum, weight_decay;
-	size_t count;
 	float *velocity; /* NULL without momentum. */
 };
 
 rubato_status tr_optimizer_open(struct tr_optimizer *optimizer, double momentum,
 				double weight_decay, size_t count, struct tr_note *note);
+/* The vectors are whole; elements begin to end - 1 are updated. */
 void tr_optimizer_apply(struct tr_optimizer *optimizer, double rate, const float *gradient,
-			float *parameters);
+			float *parameters, size_t begin, size_t end);
 void tr_optimizer_close(struct tr_optimizer *optimizer);
 
 #endif

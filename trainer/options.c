@@ -1,13 +1,12 @@
 /* options.c -- popt reads the words, this file judges them. */
 #include "trainer/options.h"
 
-#include <ctype.h>
-#include <errno.h>
-#include <math.h>
 #include <popt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "trainer/values.h"
 
 #define MODEL_DEFAULT "mlp"
 #define DATA_DEFAULT "fashion-mnist"
@@ -15,6 +14,10 @@
 #define EPOCHS_DEFAULT 5
 #define LR_DEFAULT 0.05
 #define REPORT_DEFAULT 50
+#define BUCKET_DEFAULT (1u << 20)
+#define BUCKET_LEAST 1024
+#define FORWARD_DEFAULT (1.0 / 3.0) /* A backward pass does twice the work of a forward pass. */
+#define LATENCY_DEFAULT_NS 5000
 
 enum word {
 	WORD_RANKS = 1, /* popt's values begin above 0. */
@@ -38,43 +41,24 @@ enum word {
 	WORD_INIT,
 	WORD_SAVE,
 	WORD_OUT,
+	WORD_BUCKET,
+	WORD_COMPUTE_TIME,
+	WORD_FORWARD,
+	WORD_TOPOLOGY,
+	WORD_LATENCY,
+	WORD_BANDWIDTH,
+	WORD_JITTER,
+	WORD_SIMULATE,
+	WORD_NO_SHUFFLE,
+	WORD_QUIET,
+	WORD_VERSION,
 	WORD_COUNT
 };
 
 struct words {
-	char *at[WORD_COUNT]; /* As given, the last time it was; NULL: it was not. */
-	int no_shuffle, quiet, version;
+	char *at[WORD_COUNT];   /* As given, the last time it was; NULL: it was not. */
+	bool given[WORD_COUNT]; /* Of options without a value. */
 };
-
-rubato_status tr_parse_count(const char *name, const char *text, uint64_t least, uint64_t most,
-			     uint64_t *out, struct tr_note *note)
-{
-	unsigned long long value;
-	char *end;
-
-	errno = 0;
-	value = isdigit((unsigned char)text[0]) ? strtoull(text, &end, 10) : 0;
-	if (!isdigit((unsigned char)text[0]) || *end != '\0' || errno != 0 || value < least ||
-	    value > most)
-		return tr_refuse(note, "%s: '%s' is not a whole number from %llu to %llu", name,
-				 text, (unsigned long long)least, (unsigned long long)most);
-	*out = value;
-	return RUBATO_OK;
-}
-
-rubato_status tr_parse_number(const char *name, const char *text, double least, double most,
-			      double *out, struct tr_note *note)
-{
-	char *end;
-	double value = strtod(text, &end);
-
-	if (end == text || *end != '\0' || isspace((unsigned char)text[0]) || !isfinite(value) ||
-	    value < least || value > most)
-		return tr_refuse(note, "%s: '%s' is not a number from %g to %g", name, text, least,
-				 most);
-	*out = value;
-	return RUBATO_OK;
-}
 
 static bool among(const char *word, const char *const *list)
 {
@@ -202,6 +186,67 @@ static rubato_status judge_run(struct tr_options *o, const struct words *w, stru
 	return RUBATO_OK;
 }
 
+static rubato_status judge_time(struct tr_options *o, const struct words *w, struct tr_note *note)
+{
+	o->bucket_bytes = BUCKET_DEFAULT;
+	if (w->at[WORD_BUCKET] != NULL)
+		TR_TRY(tr_parse_bytes("--bucket", w->at[WORD_BUCKET], &o->bucket_bytes, note));
+	if (o->bucket_bytes > 0 && o->bucket_bytes < BUCKET_LEAST)
+		return tr_refuse(note, "--bucket: '%s' is neither 0 nor at least %d",
+				 w->at[WORD_BUCKET], BUCKET_LEAST);
+	o->pace.forward = FORWARD_DEFAULT;
+	if (w->at[WORD_COMPUTE_TIME] != NULL)
+		TR_TRY(tr_parse_time("--compute-time", w->at[WORD_COMPUTE_TIME], &o->pace.span_ns,
+				     note));
+	if (w->at[WORD_FORWARD] == NULL)
+		return RUBATO_OK;
+	if (o->pace.span_ns == 0)
+		return tr_refuse(note, "--forward: a share of --compute-time, which is not given");
+	return tr_parse_number("--forward", w->at[WORD_FORWARD], 0.0, 1.0, &o->pace.forward, note);
+}
+
+static rubato_status judge_topology(struct tr_options *o, const char *word, struct tr_note *note)
+{
+	uint64_t ranks = 0;
+
+	if (strncmp(word, "nodes:", 6) == 0)
+		TR_TRY(tr_parse_count("--topology nodes", word + 6, 1, TR_RANKS_MAX, &ranks, note));
+	else if (strcmp(word, "flat") != 0)
+		return tr_refuse(note, "--topology: '%s' is neither flat nor nodes:N", word);
+	o->world.ranks_per_node = (uint32_t)ranks;
+	return RUBATO_OK;
+}
+
+static rubato_status judge_simulation(struct tr_options *o, const struct words *w,
+				      struct tr_note *note)
+{
+	static const char *const only[] = { "--topology", "--latency", "--bandwidth", "--jitter" };
+
+	o->simulate = w->given[WORD_SIMULATE];
+	o->world = (rubato_sim_options)RUBATO_SIM_OPTIONS_INIT;
+	for (int i = 0; i < 4 && !o->simulate; i++)
+		if (w->at[WORD_TOPOLOGY + i] != NULL)
+			return tr_refuse(note, "%s: only with --simulate", only[i]);
+	if (!o->simulate)
+		return RUBATO_OK;
+	if (o->ranks == 0)
+		return tr_refuse(note, "--simulate: wants --ranks");
+	o->world.rank_count = o->ranks;
+	o->world.seed = o->seed;
+	o->world.latency_ns = LATENCY_DEFAULT_NS;
+	if (w->at[WORD_TOPOLOGY] != NULL)
+		TR_TRY(judge_topology(o, w->at[WORD_TOPOLOGY], note));
+	if (w->at[WORD_LATENCY] != NULL)
+		TR_TRY(tr_parse_time("--latency", w->at[WORD_LATENCY], &o->world.latency_ns, note));
+	if (w->at[WORD_BANDWIDTH] != NULL)
+		TR_TRY(tr_parse_bandwidth("--bandwidth", w->at[WORD_BANDWIDTH], &o->world.bandwidth,
+					  note));
+	if (w->at[WORD_JITTER] != NULL)
+		TR_TRY(tr_parse_number("--jitter", w->at[WORD_JITTER], 0.0, 1000.0,
+				       &o->world.jitter, note));
+	return RUBATO_OK;
+}
+
 static rubato_status judge(struct tr_options *o, const struct words *w, struct tr_note *note)
 {
 	TR_TRY(judge_model(o, w, note));
@@ -209,8 +254,10 @@ static rubato_status judge(struct tr_options *o, const struct words *w, struct t
 	TR_TRY(judge_rule(o, w, note));
 	TR_TRY(judge_rate(o, w, note));
 	TR_TRY(judge_run(o, w, note));
-	o->shuffle = w->no_shuffle == 0;
-	o->quiet = w->quiet != 0;
+	TR_TRY(judge_time(o, w, note));
+	TR_TRY(judge_simulation(o, w, note));
+	o->shuffle = !w->given[WORD_NO_SHUFFLE];
+	o->quiet = w->given[WORD_QUIET];
 	o->init = w->at[WORD_INIT];
 	o->save = w->at[WORD_SAVE];
 	o->out = w->at[WORD_OUT];
@@ -220,62 +267,81 @@ static rubato_status judge(struct tr_options *o, const struct words *w, struct t
 	return RUBATO_OK;
 }
 
+static const struct poptOption run_rows[] = {
+	{ "ranks", 'n', POPT_ARG_STRING, NULL, WORD_RANKS,
+	  "start N ranks on this machine (absent: join the launcher's job)", "N" },
+	{ "model", 0, POPT_ARG_STRING, NULL, WORD_MODEL,
+	  "logistic, mlp (one hidden layer) or cnn (" MODEL_DEFAULT ")", "NAME" },
+	{ "hidden", 0, POPT_ARG_STRING, NULL, WORD_HIDDEN, "hidden units of mlp (64)", "N" },
+	{ "data", 0, POPT_ARG_STRING, NULL, WORD_DATA,
+	  "fashion-mnist[:DIR] or npy:DIR with x.npy, y.npy (" DATA_DEFAULT ")", "SET" },
+	{ "device", 0, POPT_ARG_STRING, NULL, WORD_DEVICE, "cpu", "NAME" },
+	{ "init", 0, POPT_ARG_STRING, NULL, WORD_INIT, "first parameters: one flat float32 vector",
+	  "FILE.npy" },
+	{ "save", 0, POPT_ARG_STRING, NULL, WORD_SAVE, "write the last parameters", "FILE.npy" },
+	{ "out", 0, POPT_ARG_STRING, NULL, WORD_OUT, "folder for metrics.jsonl and summary.json",
+	  "DIR" },
+	{ "eval-every", 0, POPT_ARG_STRING, NULL, WORD_EVAL_EVERY,
+	  "test every N epochs (0: at the end only)", "N" },
+	{ "report-every", 0, POPT_ARG_STRING, NULL, WORD_REPORT_EVERY,
+	  "steps between lines of metrics.jsonl (50)", "N" },
+	{ "quiet", 'q', POPT_ARG_NONE, NULL, WORD_QUIET, "no progress on standard error", NULL },
+	{ "version", 0, POPT_ARG_NONE, NULL, WORD_VERSION, "print the version", NULL },
+	POPT_TABLEEND
+};
+
+static const struct poptOption rule_rows[] = {
+	{ "algorithm", 0, POPT_ARG_STRING, NULL, WORD_ALGORITHM,
+	  "sync: average the gradients of every step", "NAME" },
+	{ "optimizer", 0, POPT_ARG_STRING, NULL, WORD_OPTIMIZER, "sgd", "NAME" },
+	{ "lr", 0, POPT_ARG_STRING, NULL, WORD_LR, "learning rate (0.05)", "X" },
+	{ "momentum", 0, POPT_ARG_STRING, NULL, WORD_MOMENTUM, "of SGD (0)", "X" },
+	{ "weight-decay", 0, POPT_ARG_STRING, NULL, WORD_WEIGHT_DECAY,
+	  "adds X times the parameters to the gradient (0)", "X" },
+	{ "lr-schedule", 0, POPT_ARG_STRING, NULL, WORD_LR_SCHEDULE,
+	  "constant, cosine, linear or step:EVERY:FACTOR, perhaps after warmup:N,", "NAME" },
+	{ "warmup", 0, POPT_ARG_STRING, NULL, WORD_WARMUP,
+	  "steps over which the rate grows to --lr (0)", "N" },
+	{ "batch", 0, POPT_ARG_STRING, NULL, WORD_BATCH, "samples a step, per rank (32)", "N" },
+	{ "epochs", 0, POPT_ARG_STRING, NULL, WORD_EPOCHS, "length of the run (5)", "N" },
+	{ "steps", 0, POPT_ARG_STRING, NULL, WORD_STEPS, "the same, in local steps", "N" },
+	{ "seed", 0, POPT_ARG_STRING, NULL, WORD_SEED, "of first parameters and order (0)", "N" },
+	{ "no-shuffle", 0, POPT_ARG_NONE, NULL, WORD_NO_SHUFFLE, "take samples in stored order",
+	  NULL },
+	{ "bucket", 0, POPT_ARG_STRING, NULL, WORD_BUCKET,
+	  "reduce the gradient in pieces of SIZE, each when it is complete (1M; 0: one)", "SIZE" },
+	POPT_TABLEEND
+};
+
+static const struct poptOption time_rows[] = {
+	{ "compute-time", 0, POPT_ARG_STRING, NULL, WORD_COMPUTE_TIME,
+	  "a gradient takes this long, whatever it takes here", "T" },
+	{ "forward", 0, POPT_ARG_STRING, NULL, WORD_FORWARD,
+	  "share of --compute-time before the first of the gradient is complete (1/3)", "SHARE" },
+	{ "simulate", 0, POPT_ARG_NONE, NULL, WORD_SIMULATE,
+	  "all ranks in this process, in virtual time", NULL },
+	{ "topology", 0, POPT_ARG_STRING, NULL, WORD_TOPOLOGY,
+	  "simulated: flat, or nodes:N: N ranks a node, which share memory (flat)", "KIND" },
+	{ "latency", 0, POPT_ARG_STRING, NULL, WORD_LATENCY,
+	  "simulated: one way, between nodes (5us)", "TIME" },
+	{ "bandwidth", 0, POPT_ARG_STRING, NULL, WORD_BANDWIDTH,
+	  "simulated: of each rank's link, each way (12.5GB/s)", "B" },
+	{ "jitter", 0, POPT_ARG_STRING, NULL, WORD_JITTER,
+	  "simulated: stretches each latency by up to this share of it (0)", "SHARE" },
+	POPT_TABLEEND
+};
+
+static const struct poptOption all_rows[] = {
+	{ NULL, 0, POPT_ARG_INCLUDE_TABLE, (void *)(uintptr_t)run_rows, 0, "The run:", NULL },
+	{ NULL, 0, POPT_ARG_INCLUDE_TABLE, (void *)(uintptr_t)rule_rows, 0, "Training:", NULL },
+	{ NULL, 0, POPT_ARG_INCLUDE_TABLE, (void *)(uintptr_t)time_rows, 0,
+	  "Time, emulated and simulated:", NULL },
+	POPT_AUTOHELP POPT_TABLEEND
+};
+
 static rubato_status read_words(int argc, const char **argv, struct words *w, struct tr_note *note)
 {
-	const struct poptOption run[] = {
-		{ "ranks", 'n', POPT_ARG_STRING, NULL, WORD_RANKS,
-		  "start N ranks on this machine (absent: join the launcher's job)", "N" },
-		{ "model", 0, POPT_ARG_STRING, NULL, WORD_MODEL,
-		  "logistic, mlp (one hidden layer) or cnn (" MODEL_DEFAULT ")", "NAME" },
-		{ "hidden", 0, POPT_ARG_STRING, NULL, WORD_HIDDEN, "hidden units of mlp (64)",
-		  "N" },
-		{ "data", 0, POPT_ARG_STRING, NULL, WORD_DATA,
-		  "fashion-mnist[:DIR] or npy:DIR with x.npy, y.npy (" DATA_DEFAULT ")", "SET" },
-		{ "device", 0, POPT_ARG_STRING, NULL, WORD_DEVICE, "cpu", "NAME" },
-		{ "init", 0, POPT_ARG_STRING, NULL, WORD_INIT,
-		  "first parameters: one flat float32 vector", "FILE.npy" },
-		{ "save", 0, POPT_ARG_STRING, NULL, WORD_SAVE, "write the last parameters",
-		  "FILE.npy" },
-		{ "out", 0, POPT_ARG_STRING, NULL, WORD_OUT,
-		  "folder for metrics.jsonl and summary.json", "DIR" },
-		{ "eval-every", 0, POPT_ARG_STRING, NULL, WORD_EVAL_EVERY,
-		  "test every N epochs (0: at the end only)", "N" },
-		{ "report-every", 0, POPT_ARG_STRING, NULL, WORD_REPORT_EVERY,
-		  "steps between lines of metrics.jsonl (50)", "N" },
-		{ "quiet", 'q', POPT_ARG_NONE, &w->quiet, 0, "no progress on standard error",
-		  NULL },
-		{ "version", 0, POPT_ARG_NONE, &w->version, 0, "print the version", NULL },
-		POPT_TABLEEND
-	};
-	const struct poptOption rule[] = {
-		{ "algorithm", 0, POPT_ARG_STRING, NULL, WORD_ALGORITHM,
-		  "sync: average the gradients of every step", "NAME" },
-		{ "optimizer", 0, POPT_ARG_STRING, NULL, WORD_OPTIMIZER, "sgd", "NAME" },
-		{ "lr", 0, POPT_ARG_STRING, NULL, WORD_LR, "learning rate (0.05)", "X" },
-		{ "momentum", 0, POPT_ARG_STRING, NULL, WORD_MOMENTUM, "of SGD (0)", "X" },
-		{ "weight-decay", 0, POPT_ARG_STRING, NULL, WORD_WEIGHT_DECAY,
-		  "adds X times the parameters to the gradient (0)", "X" },
-		{ "lr-schedule", 0, POPT_ARG_STRING, NULL, WORD_LR_SCHEDULE,
-		  "constant, cosine, linear or step:EVERY:FACTOR, perhaps after warmup:N,",
-		  "NAME" },
-		{ "warmup", 0, POPT_ARG_STRING, NULL, WORD_WARMUP,
-		  "steps over which the rate grows to --lr (0)", "N" },
-		{ "batch", 0, POPT_ARG_STRING, NULL, WORD_BATCH, "samples a step, per rank (32)",
-		  "N" },
-		{ "epochs", 0, POPT_ARG_STRING, NULL, WORD_EPOCHS, "length of the run (5)", "N" },
-		{ "steps", 0, POPT_ARG_STRING, NULL, WORD_STEPS, "the same, in local steps", "N" },
-		{ "seed", 0, POPT_ARG_STRING, NULL, WORD_SEED, "of first parameters and order (0)",
-		  "N" },
-		{ "no-shuffle", 0, POPT_ARG_NONE, &w->no_shuffle, 0, "take samples in stored order",
-		  NULL },
-		POPT_TABLEEND
-	};
-	const struct poptOption all[] = {
-		{ NULL, 0, POPT_ARG_INCLUDE_TABLE, (void *)(uintptr_t)run, 0, "The run:", NULL },
-		{ NULL, 0, POPT_ARG_INCLUDE_TABLE, (void *)(uintptr_t)rule, 0, "Training:", NULL },
-		POPT_AUTOHELP POPT_TABLEEND
-	};
-	poptContext popt = poptGetContext("rubato-train", argc, argv, all, 0);
+	poptContext popt = poptGetContext("rubato-train", argc, argv, all_rows, 0);
 	rubato_status err = RUBATO_OK;
 	int code;
 
@@ -283,6 +349,7 @@ static rubato_status read_words(int argc, const char **argv, struct words *w, st
 	while ((code = poptGetNextOpt(popt)) > 0) {
 		free(w->at[code]);
 		w->at[code] = poptGetOptArg(popt);
+		w->given[code] = true;
 	}
 	if (code < -1)
 		err = tr_refuse(note, "%s: %s (--help lists the options)",
@@ -304,7 +371,7 @@ rubato_status tr_options_parse(struct tr_options *options, int argc, const char 
 	if (words == NULL)
 		return tr_fail(note, RUBATO_ERR_MEMORY, "options: out of memory");
 	err = read_words(argc, argv, words, note);
-	if (err == RUBATO_OK && words->version != 0) {
+	if (err == RUBATO_OK && words->given[WORD_VERSION]) {
 		printf("rubato-train %s\n", rubato_version());
 		*verdict = TR_OPTIONS_DONE;
 		return RUBATO_OK;

@@ -2,7 +2,9 @@
 #ifndef TR_OPTIONS_H
 #define TR_OPTIONS_H
 
+#include "rubato_sim.h"
 #include "trainer/model.h"
+#include "trainer/pace.h"
 #include "trainer/rate.h"
 #include "trainer/rule.h"
 
@@ -22,8 +24,12 @@ struct tr_options {
 	uint64_t eval_every;   /* Epochs; 0: at the end only. */
 	uint64_t report_every; /* Steps between lines of metrics.jsonl. */
 	uint64_t seed;
+	uint64_t bucket_bytes; /* 0: one bucket. */
+	struct tr_pace pace;
 	bool shuffle;
 	bool quiet;
+	bool simulate;
+	rubato_sim_options world;      /* Of a simulation. */
 	const char *init, *save, *out; /* NULL: none. */
 	void *strings;                 /* What tr_options_close() frees. */
 };
@@ -34,12 +40,5 @@ enum tr_options_verdict { TR_OPTIONS_RUN, TR_OPTIONS_DONE };
 rubato_status tr_options_parse(struct tr_options *options, int argc, const char **argv,
 			       enum tr_options_verdict *verdict, struct tr_note *note);
 void tr_options_close(struct tr_options *options);
-
-/* A whole number from least to most; a number from least to most. `name`: the option, for the text.
- */
-rubato_status tr_parse_count(const char *name, const char *text, uint64_t least, uint64_t most,
-			     uint64_t *out, struct tr_note *note);
-rubato_status tr_parse_number(const char *name, const char *text, double least, double most,
-			      double *out, struct tr_note *note);
 
 #endif

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "trainer/options.h"
+#include "trainer/values.h"
 
 static rubato_status parse_step(struct tr_rate *rate, const char *text, struct tr_note *note)
 {

@@ -8,6 +8,8 @@
 #ifndef TR_RULE_H
 #define TR_RULE_H
 
+#include "rubato_sim.h" /* rubato_now: a rule's clock, virtual where the run is. */
+#include "trainer/buckets.h"
 #include "trainer/optimizer.h"
 #include "trainer/rate.h"
 
@@ -17,13 +19,16 @@ struct tr_counts { /* Of this rank; the report adds or compares them. */
 	uint64_t fresh_sum;        /* Over rounds: ranks whose contribution of that round was in. */
 	uint64_t contributors_sum; /* Over rounds: ranks with any contribution in. */
 	uint64_t staleness_max;    /* Largest age of an applied contribution, in rounds. */
-	uint64_t communication_ns; /* Inside calls of the library. */
+	uint64_t communication_ns; /* Inside calls of the library; the loop adds ready()'s. */
+	uint64_t buckets;          /* Reductions of buckets, */
+	uint64_t buckets_hidden;   /* and those that were over when the gradient was complete. */
 };
 
 struct tr_rule_context { /* What a rule works on; it outlives the rule. */
 	rubato_comm *comm;
 	uint32_t rank, rank_count;
 	size_t parameter_count;
+	struct tr_cut cut; /* How the flat vectors are cut into buckets. */
 	float *parameters; /* Equal on all ranks when the rule opens; from rubato_alloc, as the */
 	float *gradient;   /* mean over the last local batch. */
 	struct tr_optimizer *optimizer;
@@ -40,6 +45,10 @@ struct tr_rule {
 	/* Before the gradient of local step `step` is computed: parameters may be brought up to
 	 * date. */
 	rubato_status (*begin)(struct tr_rule_state *state, uint64_t step);
+	/* While it is computed: ctx->gradient is final from float `first` on, which goes down to 0
+	 * in steps of any size. Must not block: the time in here is communication. NULL: no need.
+	 */
+	rubato_status (*ready)(struct tr_rule_state *state, size_t first);
 	/* After it was computed. */
 	rubato_status (*step)(struct tr_rule_state *state, uint64_t step);
 	/* After the last step: drains what is in flight, applies it, leaves all ranks equal. */

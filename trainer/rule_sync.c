@@ -1,23 +1,23 @@
 /*
  * rule_sync.c -- synchronous data-parallel SGD: every step waits for the mean gradient of all
  * ranks, so N ranks with batches of B walk the path of one rank with batches of N * B (up to
- * rounding).
+ * rounding). Buckets of the gradient are averaged while the rest of it is computed; each updates
+ * its part of the parameters when it is there, while the later ones still travel.
  */
 #include <stdlib.h>
 
-#include "trainer/clock.h"
 #include "trainer/rule.h"
 
 struct tr_rule_state {
 	struct tr_rule_context *ctx;
-	rubato_op *average; /* Of ctx->gradient, in place. */
+	struct tr_buckets buckets; /* Of ctx->gradient, in place. */
 };
 
 static void sync_close(struct tr_rule_state *state)
 {
 	if (state == NULL)
 		return;
-	rubato_op_free(state->average);
+	tr_buckets_close(&state->buckets);
 	free(state);
 }
 
@@ -29,11 +29,10 @@ static rubato_status sync_open(struct tr_rule_state **out, struct tr_rule_contex
 	if (state == NULL)
 		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "sync: out of memory");
 	state->ctx = ctx;
-	err = rubato_op_allreduce(ctx->comm, ctx->gradient, ctx->gradient, ctx->parameter_count,
-				  RUBATO_FLOAT32, RUBATO_AVG, &state->average);
+	err = tr_buckets_open(&state->buckets, ctx->comm, &ctx->cut, ctx->gradient, ctx->note);
 	if (err) {
 		sync_close(state);
-		return tr_check(ctx->note, err, "sync: op_allreduce");
+		return err;
 	}
 	*out = state;
 	return RUBATO_OK;
@@ -41,26 +40,39 @@ static rubato_status sync_open(struct tr_rule_state **out, struct tr_rule_contex
 
 static rubato_status sync_begin(struct tr_rule_state *state, uint64_t step)
 {
-	(void)state; /* Parameters are up to date since the last step. */
-	(void)step;
+	(void)step; /* Parameters are up to date since the last step. */
+	tr_buckets_again(&state->buckets);
 	return RUBATO_OK;
+}
+
+static rubato_status sync_ready(struct tr_rule_state *state, size_t first)
+{
+	return tr_buckets_ready(&state->buckets, first, state->ctx->note);
 }
 
 static rubato_status sync_step(struct tr_rule_state *state, uint64_t step)
 {
 	struct tr_rule_context *ctx = state->ctx;
-	uint64_t before = tr_clock_ns();
+	const struct tr_cut *cut = &state->buckets.cut;
+	double rate = tr_rate_at(ctx->rate, step);
+	uint32_t over;
 
-	TR_TRY(tr_check(ctx->note, rubato_start(state->average), "sync: start"));
-	TR_TRY(tr_check(ctx->note, rubato_wait(state->average, RUBATO_TIMEOUT_DEFAULT),
-			"sync: allreduce"));
-	ctx->counts.communication_ns += tr_clock_ns() - before;
+	TR_TRY(tr_buckets_over(&state->buckets, &over, ctx->note));
+	ctx->counts.buckets += cut->count;
+	ctx->counts.buckets_hidden += over;
+	for (uint32_t i = 0; i < cut->count; i++) {
+		size_t begin = tr_cut_begin(cut, i);
+		uint64_t before = rubato_now(ctx->comm);
+
+		TR_TRY(tr_buckets_wait(&state->buckets, i, ctx->note));
+		ctx->counts.communication_ns += rubato_now(ctx->comm) - before;
+		tr_optimizer_apply(ctx->optimizer, rate, ctx->gradient, ctx->parameters, begin,
+				   tr_cut_end(cut, i));
+	}
 	ctx->counts.global_reductions++;
 	ctx->counts.rounds++;
 	ctx->counts.fresh_sum += ctx->rank_count;
 	ctx->counts.contributors_sum += ctx->rank_count;
-	tr_optimizer_apply(ctx->optimizer, tr_rate_at(ctx->rate, step), ctx->gradient,
-			   ctx->parameters);
 	return RUBATO_OK;
 }
 
@@ -75,6 +87,7 @@ const struct tr_rule tr_rule_sync = {
 	.name = "sync",
 	.open = sync_open,
 	.begin = sync_begin,
+	.ready = sync_ready,
 	.step = sync_step,
 	.finish = sync_finish,
 	.close = sync_close,

@@ -1,7 +1,6 @@
 /*
  * train.c -- the training loop.
  *
- *   join       rubato_init: from here on every failure is shared, so that nobody waits for the lost
  *   prepare    data, model, order, compute: local; then all agree that it worked, and alike
  *   train      gradient of the next batch, over to the rule; reports and tests in between
  *   conclude   the rule drains; replicas are compared; final loss, test, --save, summary
@@ -15,12 +14,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "trainer/clock.h"
 #include "trainer/compute.h"
-#include "trainer/data.h"
 #include "trainer/metrics.h"
 #include "trainer/npy.h"
 #include "trainer/order.h"
+#include "trainer/pace.h"
 #include "trainer/progress.h"
 #include "trainer/replicas.h"
 
@@ -35,7 +33,8 @@ struct run {
 	struct tr_note *note;
 	rubato_comm *comm;
 	uint32_t rank, rank_count;
-	struct tr_data data;
+	const struct tr_data *data; /* Its own, or one that simulated ranks share. */
+	struct tr_data own_data;
 	struct tr_model model;
 	struct tr_order order;
 	const struct tr_compute_ops *ops;
@@ -49,6 +48,7 @@ struct run {
 	struct tr_progress progress;
 	uint64_t start_ns, pause_ns; /* pause_ns: spent on tests and reports. */
 	uint64_t compute_ns;         /* Gathering and computing gradients. */
+	uint64_t ready_ns;           /* Meanwhile in the rule's ready(), this step. */
 	struct tr_score score;       /* Since the last report, of this rank. */
 	double seconds;              /* Set when the loop is over. */
 };
@@ -139,13 +139,15 @@ static rubato_status prepare(struct run *run)
 	struct tr_compute_setup setup = { .model = &run->model, .batch = o->batch };
 
 	TR_TRY(check_save(run));
-	TR_TRY(tr_data_open(&run->data, o->data, run->note));
-	TR_TRY(tr_model_build(&run->model, o->model, run->data.loss, run->data.shape,
-			      run->data.output_count, o->hidden_count, run->note));
-	TR_TRY(tr_order_open(&run->order, (uint32_t)run->data.train.rows, run->rank,
+	if (run->data == &run->own_data)
+		TR_TRY(tr_data_open(&run->own_data, o->data, run->note));
+	TR_TRY(tr_model_build(&run->model, o->model, run->data->loss, run->data->shape,
+			      run->data->output_count, o->hidden_count, run->note));
+	TR_TRY(tr_order_open(&run->order, (uint32_t)run->data->train.rows, run->rank,
 			     run->rank_count, o->batch, o->seed, o->shuffle, run->note));
 	run->rate.step_count = o->epochs > 0 ? o->epochs * run->order.epoch_steps : o->steps;
 	run->ctx.parameter_count = run->model.parameter_count;
+	TR_TRY(tr_cut_make(&run->ctx.cut, run->model.parameter_count, o->bucket_bytes, run->note));
 	TR_TRY(open_vectors(run));
 	TR_TRY(first_parameters(run));
 	TR_TRY(open_batch(run, &run->batch, o->batch));
@@ -166,18 +168,21 @@ static uint64_t settings_hash(const struct run *run)
 			     run->model.loss,
 			     run->model.parameter_count,
 			     run->model.feature_count,
-			     run->data.train.rows,
-			     run->data.test.rows,
+			     run->data->train.rows,
+			     run->data->test.rows,
 			     run->rate.step_count,
 			     run->rate.kind,
 			     run->rate.every,
 			     run->rate.warmup_steps,
 			     o->batch,
+			     run->ctx.cut.size,
+			     o->pace.span_ns,
 			     o->eval_every,
 			     o->report_every,
 			     o->seed,
 			     o->shuffle };
-	double real[] = { run->rate.base, run->rate.factor, o->momentum, o->weight_decay };
+	double real[] = { run->rate.base, run->rate.factor, o->momentum, o->weight_decay,
+			  o->pace.forward };
 	uint64_t hash = tr_hash(TR_HASH_INIT, whole, sizeof(whole));
 
 	hash = tr_hash(hash, real, sizeof(real));
@@ -215,7 +220,7 @@ static rubato_status evaluate(struct run *run, const struct tr_part *part, struc
 		uint64_t left = part->rows - first;
 		uint32_t rows = left < TR_EVAL_ROWS ? (uint32_t)left : TR_EVAL_ROWS;
 
-		tr_data_gather(&run->data, part, NULL, first, rows, run->eval_batch.x,
+		tr_data_gather(run->data, part, NULL, first, rows, run->eval_batch.x,
 			       run->eval_batch.labels, run->eval_batch.targets);
 		TR_TRY(run->ops->evaluate(run->compute, run->eval_batch.x,
 					  answers_of(&run->eval_batch), rows, &mine, run->note));
@@ -267,7 +272,7 @@ static rubato_status add_up(struct run *run, struct totals *totals)
 
 static double elapsed(const struct run *run)
 {
-	return (double)(tr_clock_ns() - run->start_ns - run->pause_ns) * 1e-9;
+	return (double)(rubato_now(run->comm) - run->start_ns - run->pause_ns) * 1e-9;
 }
 
 /* ---- Train ---- */
@@ -301,7 +306,7 @@ static rubato_status write_line(struct run *run, uint64_t steps_done, double sec
 /* Collective: everybody reports at the same steps. */
 static rubato_status report(struct run *run, uint64_t steps_done, bool with_test)
 {
-	uint64_t before_ns = tr_clock_ns();
+	uint64_t before_ns = rubato_now(run->comm);
 	double seconds = elapsed(run);
 	struct totals totals;
 	struct tr_score test;
@@ -318,29 +323,48 @@ static rubato_status report(struct run *run, uint64_t steps_done, bool with_test
 		return RUBATO_ERR_ARGUMENT;
 	}
 	if (with_test)
-		TR_TRY(evaluate(run, &run->data.test, &test));
+		TR_TRY(evaluate(run, &run->data->test, &test));
 	TR_TRY(tr_agree(run->comm,
 			write_line(run, steps_done, seconds, &totals, with_test ? &test : NULL),
 			run->note));
 	run->score = (struct tr_score) { 0 };
-	run->pause_ns += tr_clock_ns() - before_ns;
+	run->pause_ns += rubato_now(run->comm) - before_ns;
 	return RUBATO_OK;
 }
 
+static rubato_status gradient_ready(void *arg, size_t first)
+{
+	struct run *run = arg;
+	const struct tr_rule *rule = run->options->rule;
+	uint64_t before_ns = rubato_now(run->comm);
+
+	if (rule->ready != NULL)
+		TR_TRY(rule->ready(run->rule, first));
+	run->ready_ns += rubato_now(run->comm) - before_ns;
+	return RUBATO_OK;
+}
+
+/* Emulated, the gradient is complete inside at once, and for the rule only as time passes. */
 static rubato_status compute_gradient(struct run *run, uint64_t step)
 {
-	uint64_t before_ns = tr_clock_ns();
+	const struct tr_ready ready = { gradient_ready, run };
+	const struct tr_pace *pace = &run->options->pace;
+	uint64_t before_ns = rubato_now(run->comm);
 	struct tr_score score = { 0 };
 	const uint32_t *rows = tr_order_batch(&run->order, step);
 
-	tr_data_gather(&run->data, &run->data.train, rows, 0, run->options->batch, run->batch.x,
+	tr_data_gather(run->data, &run->data->train, rows, 0, run->options->batch, run->batch.x,
 		       run->batch.labels, run->batch.targets);
-	TR_TRY(run->ops->train(run->compute, run->batch.x, answers_of(&run->batch), &score,
-			       run->note));
+	run->ready_ns = 0;
+	TR_TRY(run->ops->train(run->compute, run->batch.x, answers_of(&run->batch),
+			       pace->span_ns == 0 ? &ready : NULL, &score, run->note));
+	if (pace->span_ns > 0)
+		TR_TRY(tr_pace_pass(pace, run->comm, &run->ctx.cut, before_ns, &ready));
 	run->score.loss += score.loss;
 	run->score.correct += score.correct;
 	run->score.rows += score.rows;
-	run->compute_ns += tr_clock_ns() - before_ns;
+	run->compute_ns += rubato_now(run->comm) - before_ns - run->ready_ns;
+	run->ctx.counts.communication_ns += run->ready_ns;
 	tr_progress_step(&run->progress, step, score.loss, score.rows);
 	return RUBATO_OK;
 }
@@ -349,7 +373,7 @@ static bool test_is_due(const struct run *run, uint64_t steps_done)
 {
 	uint64_t every = run->options->eval_every * run->order.epoch_steps;
 
-	return every > 0 && run->data.test.rows > 0 && steps_done % every == 0;
+	return every > 0 && run->data->test.rows > 0 && steps_done % every == 0;
 }
 
 static rubato_status train(struct run *run)
@@ -360,7 +384,7 @@ static rubato_status train(struct run *run)
 	TR_TRY(tr_check(run->note, rubato_barrier(run->comm), "barrier"));
 	tr_progress_open(&run->progress, run->rank == 0 && !run->options->quiet, step_count,
 			 run->order.epoch_steps, (uint64_t)run->options->batch * run->rank_count);
-	run->start_ns = tr_clock_ns();
+	run->start_ns = rubato_now(run->comm);
 	for (uint64_t step = 0; step < step_count; step++) {
 		TR_TRY(rule->begin(run->rule, step));
 		TR_TRY(compute_gradient(run, step));
@@ -383,7 +407,9 @@ static void fill_summary(const struct run *run, const struct totals *totals,
 {
 	const struct tr_counts *counts = &run->ctx.counts;
 	double rounds = counts->rounds == 0 ? 1.0 : (double)counts->rounds;
-	double busy = totals->compute_seconds / run->rank_count / run->seconds;
+	double buckets = counts->buckets == 0 ? 1.0 : (double)counts->buckets;
+	double busy = run->seconds > 0.0 ? totals->compute_seconds / run->rank_count / run->seconds
+					 : 1.0; /* A simulation in which nothing takes time. */
 
 	*s = (struct tr_summary) {
 		.algorithm = run->options->rule->name,
@@ -396,11 +422,14 @@ static void fill_summary(const struct run *run, const struct totals *totals,
 		.samples = run->rate.step_count * run->options->batch * run->rank_count,
 		.seed = run->options->seed,
 		.parameters = run->model.parameter_count,
+		.buckets = run->ctx.cut.count,
+		.hidden_fraction = (double)counts->buckets_hidden / buckets,
+		.simulated = run->options->simulate,
 		.seconds = run->seconds,
 		.idle_fraction = busy < 1.0 ? 1.0 - busy : 0.0,
 		.communication_seconds = totals->communication_seconds / run->rank_count,
 		.final_loss = mean_loss(train),
-		.has_test = run->data.test.rows > 0,
+		.has_test = run->data->test.rows > 0,
 		.classify = run->model.loss == TR_CROSS_ENTROPY,
 		.global_reductions = counts->global_reductions,
 		.local_reductions = counts->local_reductions,
@@ -410,7 +439,7 @@ static void fill_summary(const struct run *run, const struct totals *totals,
 		.fresh_mean = (double)counts->fresh_sum / rounds,
 		.contributors_mean = (double)counts->contributors_sum / rounds,
 	};
-	s->samples_per_second = (double)s->samples / run->seconds;
+	s->samples_per_second = run->seconds > 0.0 ? (double)s->samples / run->seconds : 0.0;
 	if (s->has_test) {
 		s->test_loss = mean_loss(test);
 		s->test_accuracy = accuracy(test);
@@ -451,9 +480,9 @@ static rubato_status conclude(struct run *run)
 				      run->model.parameter_count * sizeof(float)),
 			      "the ranks' parameters differ at the end of the run", run->note));
 	TR_TRY(add_up(run, &totals));
-	TR_TRY(evaluate(run, &run->data.train, &train));
-	if (run->data.test.rows > 0)
-		TR_TRY(evaluate(run, &run->data.test, &test));
+	TR_TRY(evaluate(run, &run->data->train, &train));
+	if (run->data->test.rows > 0)
+		TR_TRY(evaluate(run, &run->data->test, &test));
 	fill_summary(run, &totals, &train, &test, &summary);
 	TR_TRY(tr_agree(run->comm, write_results(run, &summary), run->note));
 	if (run->rank == 0)
@@ -472,20 +501,21 @@ static void close_run(struct run *run)
 	close_batch(&run->batch);
 	close_batch(&run->eval_batch);
 	tr_order_close(&run->order);
-	tr_data_close(&run->data);
+	tr_data_close(&run->own_data);
 	(void)rubato_free(run->comm, run->ctx.gradient);
 	(void)rubato_free(run->comm, run->ctx.parameters);
 }
 
-rubato_status tr_train(const struct tr_options *options, int line_fd, struct tr_note *note)
+rubato_status tr_train(rubato_comm *comm, const struct tr_options *options,
+		       const struct tr_data *data, int line_fd, struct tr_note *note)
 {
-	struct run run = { .options = options, .note = note, .rate = options->rate };
-	rubato_status err, end;
+	struct run run = { .options = options, .note = note, .comm = comm, .rate = options->rate };
+	rubato_status err;
 
-	TR_TRY(tr_check(note, rubato_init(&run.comm, NULL), "joining the job"));
-	run.rank = rubato_rank(run.comm);
-	run.rank_count = rubato_size(run.comm);
-	run.ctx = (struct tr_rule_context) { .comm = run.comm,
+	run.rank = rubato_rank(comm);
+	run.rank_count = rubato_size(comm);
+	run.data = data == NULL ? &run.own_data : data;
+	run.ctx = (struct tr_rule_context) { .comm = comm,
 					     .rank = run.rank,
 					     .rank_count = run.rank_count,
 					     .optimizer = &run.optimizer,
@@ -499,10 +529,7 @@ rubato_status tr_train(const struct tr_options *options, int line_fd, struct tr_
 	if (err)
 		tr_say(note, line_fd); /* Before rubato_finalize, which holds the others back. */
 	if (err && !note->shared)
-		(void)rubato_abort(run.comm); /* The others must not wait for this rank. */
+		(void)rubato_abort(comm); /* The others must not wait for this rank. */
 	close_run(&run);
-	end = rubato_finalize(run.comm);
-	if (err == RUBATO_OK && end != RUBATO_OK)
-		err = tr_check(note, end, "leaving the job");
 	return err;
 }

@@ -1,13 +1,17 @@
-/* train.h -- one rank's training run, from joining the job to the last file. */
+/* train.h -- one rank's training run, from reading its data to the last file. */
 #ifndef TR_TRAIN_H
 #define TR_TRAIN_H
 
+#include "trainer/data.h"
 #include "trainer/options.h"
 
 /*
- * Collective. A failure that all ranks learn of is said on `line_fd` by one of them, before any of
- * them leaves: whoever looks after the job ends the others when the first is gone.
+ * Collective; rubato_finalize follows, whatever it returns. `data`: read already, shared with
+ * others; NULL: this rank reads its own. A failure that all ranks learn of is said on `line_fd` by
+ * one of them, before any of them leaves: whoever looks after the job ends the others when the
+ * first is gone.
  */
-rubato_status tr_train(const struct tr_options *options, int line_fd, struct tr_note *note);
+rubato_status tr_train(rubato_comm *comm, const struct tr_options *options,
+		       const struct tr_data *data, int line_fd, struct tr_note *note);
 
 #endif

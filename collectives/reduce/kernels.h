@@ -7,8 +7,11 @@
 #if defined(__x86_64__) && defined(__GNUC__)
 #define RB_REDUCE_X86 1
 void rb_reduce_sse2(const struct rb_reduce *reduce);
+void rb_convert_sse2(const struct rb_convert *convert);
 void rb_reduce_avx2(const struct rb_reduce *reduce);
+void rb_convert_avx2(const struct rb_convert *convert);
 void rb_reduce_avx512(const struct rb_reduce *reduce);
+void rb_convert_avx512(const struct rb_convert *convert);
 #endif
 
 /* A reduction of one operand without division: does it, and says so. */

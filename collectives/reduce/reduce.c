@@ -23,14 +23,15 @@ static bool avx512_usable(void)
 
 static const struct kernel {
 	rb_reduce_fn fn;
+	rb_convert_fn convert;
 	const char *name;
 	bool (*usable)(void);
 } kernels[] = {
-	{ rb_reduce_plain, "plain", plain_usable },
+	{ rb_reduce_plain, rb_convert_plain, "plain", plain_usable },
 #ifdef RB_REDUCE_X86
-	{ rb_reduce_sse2, "sse2", plain_usable }, /* Every x86-64 has it. */
-	{ rb_reduce_avx2, "avx2", avx2_usable },
-	{ rb_reduce_avx512, "avx512", avx512_usable },
+	{ rb_reduce_sse2, rb_convert_sse2, "sse2", plain_usable }, /* Every x86-64 has it. */
+	{ rb_reduce_avx2, rb_convert_avx2, "avx2", avx2_usable },
+	{ rb_reduce_avx512, rb_convert_avx512, "avx512", avx512_usable },
 #endif
 };
 #define KERNEL_COUNT (sizeof(kernels) / sizeof(kernels[0]))
@@ -62,6 +63,13 @@ rb_reduce_fn rb_reduce_best(void)
 	while (!kernels[i].usable())
 		i--;
 	return kernels[i].fn;
+}
+
+rb_convert_fn rb_convert_of(rb_reduce_fn fn)
+{
+	const struct kernel *kernel = kernel_find(fn);
+
+	return kernel != NULL ? kernel->convert : rb_convert_plain;
 }
 
 const char *rb_reduce_name(rb_reduce_fn fn)

@@ -36,6 +36,21 @@ rb_reduce_fn rb_reduce_best(void);           /* The widest that this processor h
 const char *rb_reduce_name(rb_reduce_fn fn); /* "plain", "avx2", ... */
 void rb_reduce_plain(const struct rb_reduce *reduce);
 
+/*
+ * Between 16-bit floats (`half`: which) and float32, `count` elements: exact to float32 but for the
+ * payload of NaNs; back rounded to nearest, ties to even, NaN canonical. No overlap.
+ */
+struct rb_convert {
+	rubato_type half;
+	bool narrow; /* From float32; else to it. */
+	const void *from;
+	void *to;
+	uint64_t count;
+};
+typedef void (*rb_convert_fn)(const struct rb_convert *convert);
+rb_convert_fn rb_convert_of(rb_reduce_fn fn); /* Of the same width. */
+void rb_convert_plain(const struct rb_convert *convert);
+
 /* All that are built in, from plain to the widest; NULL: no more of them. */
 rb_reduce_fn rb_reduce_kernel(uint32_t index);
 bool rb_reduce_usable(rb_reduce_fn fn); /* On this processor. */

@@ -5,6 +5,7 @@
 #include <immintrin.h>
 
 #define KERNEL rb_reduce_avx2
+#define CONVERSION rb_convert_avx2
 #define TARGET __attribute__((target("avx2,f16c")))
 #define VECTOR_BYTES 32
 #define MM(x) _mm256_##x

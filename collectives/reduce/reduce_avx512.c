@@ -5,6 +5,7 @@
 #include <immintrin.h>
 
 #define KERNEL rb_reduce_avx512
+#define CONVERSION rb_convert_avx512
 #define TARGET __attribute__((target("avx512f,avx512dq,avx512bw")))
 #define VECTOR_BYTES 64
 #define MM(x) _mm512_##x

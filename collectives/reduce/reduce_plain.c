@@ -73,3 +73,29 @@ void rb_reduce_plain(const struct rb_reduce *reduce)
 	if (!rb_reduce_copies(reduce))
 		rb_reduce_plain_part(reduce, 0, reduce->count);
 }
+
+#define CONVERT(T)                                                                                 \
+	static void widen_##T(const struct rb_convert *c)                                          \
+	{                                                                                          \
+		for (uint64_t i = 0; i < c->count; i++)                                            \
+			rb_store_f32(c->to, i, rb_finish_f32(rb_load_##T(c->from, i)));            \
+	}                                                                                          \
+	static void narrow_##T(const struct rb_convert *c)                                         \
+	{                                                                                          \
+		for (uint64_t i = 0; i < c->count; i++)                                            \
+			rb_store_##T(c->to, i, rb_finish_f32(rb_load_f32(c->from, i)));            \
+	}
+CONVERT(f16)
+CONVERT(bf16)
+
+void rb_convert_plain(const struct rb_convert *convert)
+{
+	uint32_t mode = rb_float_mode_enter();
+
+	RB_ASSERT(convert->half == RUBATO_FLOAT16 || convert->half == RUBATO_BFLOAT16);
+	if (convert->half == RUBATO_FLOAT16)
+		(convert->narrow ? narrow_f16 : widen_f16)(convert);
+	else
+		(convert->narrow ? narrow_bf16 : widen_bf16)(convert);
+	rb_float_mode_leave(mode);
+}

@@ -8,6 +8,7 @@
 #include <immintrin.h>
 
 #define KERNEL rb_reduce_sse2
+#define CONVERSION rb_convert_sse2
 #define TARGET
 #define VECTOR_BYTES 16
 #define MM(x) _mm_##x

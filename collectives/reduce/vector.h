@@ -2,7 +2,8 @@
  * vector.h -- the fast kernels, once for each width: the including file defines
  *
  *   KERNEL         its name                    VECTOR_BYTES   16, 32 or 64
- *   TARGET         attribute of its functions  MM(x)          an intrinsic's name
+ *   CONVERSION     its converter's             MM(x)          an intrinsic's name
+ *   TARGET         attribute of its functions
  *   INT FLT DBL    the intrinsics' vectors     HALF           one of 16-bit elements
  *   half_load, half_store, half_stream         of VECTOR_BYTES / 4 elements
  *   halves_widen, halves_narrow                to 32 bits by zeros, and back
@@ -414,4 +415,42 @@ void KERNEL(const struct rb_reduce *reduce)
 	rb_float_mode_leave(mode);
 	if (stream)
 		_mm_sfence();
+}
+
+/* ---- Conversions ---- */
+
+/* From the first element that makes no whole vector any more, the plain twin goes on. */
+#define CONVERT(name, F, T)                                                                        \
+	TARGET static uint64_t name(const struct rb_convert *c)                                    \
+	{                                                                                          \
+		uint64_t i = 0, lanes = LANES(f32);                                                \
+                                                                                                   \
+		for (; c->count - i >= lanes; i += lanes)                                          \
+			store_##T((char *)c->to + i * BYTES_##T,                                   \
+				  finish_f32(load_##F((const char *)c->from + i * BYTES_##F)),     \
+				  false);                                                          \
+		return i;                                                                          \
+	}
+CONVERT(widen_f16, f16, f32)
+CONVERT(widen_bf16, bf16, f32)
+CONVERT(narrow_f16, f32, f16)
+CONVERT(narrow_bf16, f32, bf16)
+
+void CONVERSION(const struct rb_convert *convert)
+{
+	struct rb_convert rest = *convert;
+	uint32_t mode = rb_float_mode_enter();
+	uint64_t done;
+
+	RB_ASSERT(convert->half == RUBATO_FLOAT16 || convert->half == RUBATO_BFLOAT16);
+	if (convert->half == RUBATO_FLOAT16)
+		done = (convert->narrow ? narrow_f16 : widen_f16)(convert);
+	else
+		done = (convert->narrow ? narrow_bf16 : widen_bf16)(convert);
+	rb_float_mode_leave(mode);
+	rest.from = (const char *)convert->from + done * (convert->narrow ? 4 : 2);
+	rest.to = (char *)convert->to + done * (convert->narrow ? 2 : 4);
+	rest.count -= done;
+	if (rest.count > 0)
+		rb_convert_plain(&rest);
 }

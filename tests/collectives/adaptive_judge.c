@@ -232,19 +232,20 @@ struct judge_result judge_run(const struct judge_world *world, uint32_t quorum)
 	return result;
 }
 
-double judge_ratio(const struct judge_world *world, double *mean_quorum, uint32_t *best)
+struct judge_verdict judge(const struct judge_world *world)
 {
 	struct judge_result adaptive = judge_run(world, 0);
-	uint64_t least = UINT64_MAX;
+	uint64_t least = UINT64_MAX, all = 0;
+	struct judge_verdict verdict = { .quorum = adaptive.quorum };
 
-	for (uint32_t k = world->rank_count; k > 0; k--) {
-		uint64_t time_ns = judge_run(world, k).time_ns;
-
-		if (time_ns < least) {
-			least = time_ns;
-			*best = k;
+	for (uint32_t k = 1; k <= world->rank_count; k++) {
+		all = judge_run(world, k).time_ns;
+		if (all <= least) {
+			least = all;
+			verdict.best = k;
 		}
 	}
-	*mean_quorum = adaptive.quorum;
-	return (double)adaptive.time_ns / (double)least;
+	verdict.ratio = (double)adaptive.time_ns / (double)least;
+	verdict.all = (double)all / (double)least;
+	return verdict;
 }

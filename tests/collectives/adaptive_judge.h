@@ -35,7 +35,13 @@ struct judge_result {
 
 /* quorum 0: the adaptive rule. */
 struct judge_result judge_run(const struct judge_world *world, uint32_t quorum);
-/* Time of the adaptive rule over that of the best fixed quorum. */
-double judge_ratio(const struct judge_world *world, double *mean_quorum, uint32_t *best);
+
+struct judge_verdict {     /* Against the best fixed quorum, chosen with hindsight. */
+	double ratio, all; /* Time of the adaptive rule, of waiting for all, over its time. */
+	double quorum;     /* Adaptive: mean over rounds. */
+	uint32_t best;
+};
+
+struct judge_verdict judge(const struct judge_world *world);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * judge_adaptive.c FIRST COUNT -- the table of docs/relaxed.md: time of the adaptive quorum over
+ * judge_adaptive.c -- FIRST COUNT: the table of docs/relaxed.md: time of the adaptive quorum over
  * that of the best fixed one, chosen with hindsight, on seeds FIRST .. FIRST + COUNT - 1.
  */
 #include <stdio.h>
@@ -19,7 +19,7 @@ int main(int argc, char **argv)
 	for (int family = 0; family < JUDGE_FAMILIES; family++)
 		for (int form = 0; form < 2; form++)
 			for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
-				double sum = 0, worst = 0, quorums = 0, bests = 0;
+				double sum = 0, worst = 0, all = 0, quorums = 0, bests = 0;
 
 				for (uint64_t seed = first; seed < first + count; seed++) {
 					struct judge_world world = {
@@ -30,17 +30,17 @@ int main(int argc, char **argv)
 						.depth = 8,
 						.seed = seed,
 					};
-					uint32_t best;
-					double quorum, ratio = judge_ratio(&world, &quorum, &best);
+					struct judge_verdict v = judge(&world);
 
-					sum += ratio;
-					quorums += quorum;
-					bests += best;
-					worst = ratio > worst ? ratio : worst;
+					sum += v.ratio;
+					all += v.all;
+					quorums += v.quorum;
+					bests += v.best;
+					worst = v.ratio > worst ? v.ratio : worst;
 				}
-				printf("| %s | %s | %u | %.3f | %.3f | %.1f | %.1f |\n",
+				printf("| %s | %s | %u | %.3f | %.3f | %.2f | %.1f | %.1f |\n",
 				       judge_family_names[family], form == 1 ? "free" : "aligned",
-				       sizes[s], sum / (double)count, worst,
+				       sizes[s], sum / (double)count, worst, all / (double)count,
 				       quorums / (double)count, bests / (double)count);
 			}
 	return 0;

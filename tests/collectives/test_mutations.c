@@ -33,22 +33,39 @@ enum mutation {
 	DROP_MESSAGE,
 	TOGGLE_FINAL,
 	TOGGLE_ONCE,
+	TOGGLE_SIDE,
 	OTHER_BUFFER,
 	NEXT_SLOT,
 	LESS_DEPTH,
 	LESS_DEPTH_EVERYWHERE,
 	OTHER_OWNER,
 	TOGGLE_PART,
+	NEXT_SHIFT,
 	MUTATION_COUNT
 };
 static const char *const names[MUTATION_COUNT] = {
-	"drop dependency", "weaken dependency", "move dependency",
-	"swap operands",   "drop operand",      "repeat operand",
-	"next block",      "more blocks",       "next channel",
-	"next peer",       "drop step",         "drop message",
-	"toggle final",    "toggle once",       "other buffer",
-	"next slot",       "less depth",        "less depth everywhere",
-	"other owner",     "toggle part",
+	"drop dependency",
+	"weaken dependency",
+	"move dependency",
+	"swap operands",
+	"drop operand",
+	"repeat operand",
+	"next block",
+	"more blocks",
+	"next channel",
+	"next peer",
+	"drop step",
+	"drop message",
+	"toggle final",
+	"toggle once",
+	"toggle side",
+	"other buffer",
+	"next slot",
+	"less depth",
+	"less depth everywhere",
+	"other owner",
+	"toggle part",
+	"next shift",
 };
 
 struct mutant {
@@ -147,6 +164,9 @@ static bool mutate_span(struct world *w, struct rb_schedule *s, struct rb_step *
 	case TOGGLE_PART:
 		span->part ^= 1;
 		return !scratch;
+	case NEXT_SHIFT:
+		span->shift = (span->shift + 1) % s->block_count;
+		return s->block_count > 1 && !span->part && (!scratch || span->depth == RB_SHELF);
 	default:
 		return false;
 	}
@@ -209,6 +229,11 @@ static bool mutate_step(struct world *w, struct rb_schedule *s, struct rb_step *
 	case TOGGLE_FINAL:
 		step->flags ^= RB_STEP_FINAL;
 		return step->kind == RB_STEP_COPY || step->kind == RB_STEP_REDUCE;
+	case TOGGLE_SIDE: /* Elsewhere both sides are alike, and what one gives oneself always is.
+			   */
+		step->flags ^= RB_STEP_OUT;
+		return w->algorithm->kind == RB_KIND_ALLTOALLV && !w->in_place &&
+		       step->blocks > 0 && step->block != s->rank;
 	case TOGGLE_ONCE:
 		step->flags ^= RB_STEP_ONCE;
 		return has_data(step) || step->blocks > 0 || !(step->flags & RB_STEP_ONCE);
@@ -250,35 +275,56 @@ static bool mutate(struct world *w, const struct mutant *m)
 
 #define LAYOUTS 3
 struct spread {
-	struct rb_layout layout[LAYOUTS];
-	uint64_t offsets[2][16];
+	struct layouts layouts[LAYOUTS];
 };
 
-/* Every block has more chunks than there are slots, and no two blocks as many; one has none. */
+/* Every block has more chunks than there are slots, and no two blocks as many; one has none. Even
+ * blocks: many chunks; or all of them in one chunk. */
+static uint64_t rising(const void *arg, uint32_t s, uint32_t d)
+{
+	uint32_t b = s == 0 ? d : s * *(const uint32_t *)arg + d;
+
+	return 2 * (6 + b) - b % 2;
+}
+
+static uint64_t falling(const void *arg, uint32_t s, uint32_t d)
+{
+	uint32_t n = *(const uint32_t *)arg;
+
+	return d == 1 ? 0 : 2 * (6 + 2 * (s + n - d));
+}
+
 static void spread_init(struct spread *spread, const struct world *w)
 {
-	uint32_t n = w->rank_count;
+	uint32_t n = w->rank_count, blocks = rb_algorithm_blocks(w->algorithm, n);
+	uint64_t least = w->algorithm->kind == RB_KIND_ALLTOALL ? n : 1;
+	bool barrier = w->algorithm->kind == RB_KIND_BARRIER;
 
-	for (uint32_t b = 0; b < n; b++) {
-		spread->offsets[0][b + 1] = spread->offsets[0][b] + 2 * (6 + b) - b % 2;
-		spread->offsets[1][b + 1] =
-			spread->offsets[1][b] + (b == 1 ? 0 : 2 * (6 + 2 * (n - b)));
+	if (world_takes_uneven(w)) {
+		bool v = world_is_v(w->algorithm->kind);
+
+		layouts_uneven(&spread->layouts[0], w, 2, v ? GAPS_ALIKE : GAPS_NONE, rising, &n);
+		layouts_uneven(&spread->layouts[1], w, 2, v ? GAPS_FACING : GAPS_NONE, falling, &n);
+	} else {
+		layouts_even(&spread->layouts[0], w, barrier ? 0 : 13u * blocks + 1, 2, 1);
+		layouts_even(&spread->layouts[1], w, barrier ? 0 : 3u * blocks, 1000, 1);
 	}
-	for (uint32_t i = 0; i < 2; i++)
-		spread->layout[i] = world_layout(
-			w, w->algorithm->block_per_rank ? spread->offsets[i][n] : 13u + i, 2, 1,
-			spread->offsets[i]);
-	spread->layout[2] = world_layout(w, 1, 2, 1, NULL);
-	if (w->algorithm->kind == RB_KIND_BARRIER)
-		for (uint32_t i = 0; i < LAYOUTS; i++)
-			spread->layout[i] = world_layout(w, 0, 2, 1, NULL);
+	layouts_even(&spread->layouts[2], w, barrier ? 0 : least, 2, 1);
+}
+
+static void spread_free(struct spread *spread)
+{
+	for (uint32_t i = 0; i < LAYOUTS; i++)
+		layouts_free(&spread->layouts[i]);
 }
 
 static bool proved_everywhere(const struct world *w, const struct spread *spread)
 {
+	bool never = world_told_in_place(w->algorithm->kind) && !w->in_place;
+
 	for (uint32_t i = 0; i < LAYOUTS; i++)
-		for (int in_place = 0; in_place <= 1; in_place++)
-			if (!world_prove(w, &spread->layout[i], in_place, 3, NULL))
+		for (int in_place = 0; in_place <= !never; in_place++)
+			if (!world_prove(w, &spread->layouts[i], in_place, 3, NULL))
 				return false;
 	return true;
 }
@@ -304,7 +350,7 @@ static bool implied_everywhere(const struct world *mutant, const struct world *o
 		check.implied_rank = r;
 		check.implied_dep = s->deps[s->steps[m->step].dep + m->item];
 		for (uint32_t i = 0; i < LAYOUTS; i++) {
-			check.layout = &spread->layout[i];
+			check.layouts = spread->layouts[i].each;
 			ck_assert_int_eq(rb_check_schedules(&check, &result), RUBATO_OK);
 			if (!result.implied)
 				return false;
@@ -317,23 +363,92 @@ struct tally {
 	uint32_t caught, implied, reordered, redundant, survived;
 };
 
+/* All that its block says is then a length. */
+static bool names_slots_only(const struct rb_schedule *s, const struct rb_step *step)
+{
+	bool slots = true;
+
+	for (uint32_t i = 0; i < step->from_count; i++)
+		slots &= s->spans[step->from + i].buffer == RB_BUF_SCRATCH &&
+			 s->spans[step->from + i].depth != RB_SHELF;
+	if (step->to != RB_NO_SPAN)
+		slots &= s->spans[step->to].buffer == RB_BUF_SCRATCH &&
+			 s->spans[step->to].depth != RB_SHELF;
+	return slots;
+}
+
+static bool lengths_remain(const struct world *w, const struct world *original,
+			   const struct spread *spread, const struct mutant *m)
+{
+	for (uint32_t r = 0; r < w->rank_count; r++) {
+		if ((m->rank != ALL_RANKS && m->rank != r) || m->step >= w->schedules[r].step_count)
+			continue;
+		const struct rb_step *step = &w->schedules[r].steps[m->step];
+		const struct rb_step *before = &original->schedules[r].steps[m->step];
+
+		if (!names_slots_only(&w->schedules[r], step))
+			return false;
+		for (uint32_t i = 0; i < LAYOUTS; i++) {
+			const struct rb_layout *layout = &spread->layouts[i].each[r];
+
+			if (rb_step_range(layout, step) != rb_step_range(layout, before))
+				return false;
+		}
+	}
+	return true;
+}
+
+/* A message that a rank has come, or a wait for one. */
+static bool is_entry(const struct world *original, const struct mutant *m)
+{
+	const struct rb_schedule *s = &original->schedules[m->rank == ALL_RANKS ? 0 : m->rank];
+
+	if (m->rank == ALL_RANKS || m->step >= s->step_count)
+		return false;
+	const struct rb_step *step = &s->steps[m->step];
+
+	if (m->mutation > LAST_DEP_MUTATION)
+		return m->mutation == DROP_MESSAGE && (step->flags & RB_STEP_ENTRY);
+	return m->item < step->dep_count &&
+	       (s->steps[s->deps[step->dep + m->item].step].flags & RB_STEP_ENTRY);
+}
+
+static bool only_sends(const struct world *original, const struct mutant *m)
+{
+	for (uint32_t r = 0; r < original->rank_count; r++)
+		if ((m->rank == ALL_RANKS || m->rank == r) &&
+		    m->step < original->schedules[r].step_count &&
+		    original->schedules[r].steps[m->step].kind != RB_STEP_SEND)
+			return false;
+	return true;
+}
+
 /*
- * Three changes leave a collective right. A barrier's whole meaning is that every end follows every
+ * Five changes leave a collective right. A barrier's whole meaning is that every end follows every
  * begin, which was proved; where n is no power of two its rounds tell some ranks the same thing
- * twice, and one word fewer is enough. And where each rank reduces one block for the root, it does
- * not matter which, as long as all move on by one.
+ * twice, and one word fewer is enough. Where each rank reduces one block for the root, it does not
+ * matter which, as long as all move on by one. And a message that names slots only says by its
+ * block how long it is: another that is as long will do. Pairwise exchanges send round by round in
+ * order not to flood anybody, not to be right. And where rounds wait for rounds (alltoall direct in
+ * place), one may follow from another rank's word that a third has come.
  */
-static bool is_redundant(const struct world *w, const struct mutant *m)
+static bool is_redundant(const struct world *w, const struct world *original,
+			 const struct spread *spread, const struct mutant *m)
 {
 	bool power = (w->rank_count & (w->rank_count - 1)) == 0;
 
 	if (w->algorithm->kind == RB_KIND_BARRIER)
 		return m->mutation <= LAST_DEP_MUTATION && !power;
-	/* What lies behind other parts in a message may be as many chunks late as lie before. */
-	if (w->algorithm->kind == RB_KIND_ALLGATHER && strcmp(w->algorithm->name, "bruck") == 0)
-		return m->mutation == WEAKEN_DEP && m->item > 0;
-	return m->mutation == NEXT_BLOCK && m->rank == ALL_RANKS &&
-	       w->algorithm->kind == RB_KIND_REDUCE && w->algorithm->block_per_rank;
+	if (w->in_place && strcmp(w->algorithm->name, "direct") == 0 && is_entry(original, m))
+		return true;
+	if (strcmp(w->algorithm->name, "pairwise") == 0 && m->mutation <= LAST_DEP_MUTATION)
+		return only_sends(original, m);
+	if (m->mutation != NEXT_BLOCK)
+		return false;
+	if (m->rank == ALL_RANKS && w->algorithm->kind == RB_KIND_REDUCE &&
+	    w->algorithm->blocks != RB_BLOCKS_ONE)
+		return true;
+	return lengths_remain(w, original, spread, m);
 }
 
 static void judge(const struct world *original, const struct spread *spread, const struct mutant *m,
@@ -342,7 +457,8 @@ static void judge(const struct world *original, const struct spread *spread, con
 	struct world w;
 	char text[300];
 
-	world_build(&w, original->algorithm, original->rank_count, original->root);
+	world_build(&w, original->algorithm, original->rank_count, original->root,
+		    original->in_place);
 	if (!mutate(&w, m)) {
 		world_free(&w);
 		return;
@@ -354,7 +470,7 @@ static void judge(const struct world *original, const struct spread *spread, con
 		tally->implied++;
 	} else if (m->mutation == SWAP_OPERANDS) {
 		tally->reordered++; /* Proved: the same elements, in one order on all ranks. */
-	} else if (is_redundant(&w, m)) {
+	} else if (is_redundant(&w, original, spread, m)) {
 		tally->redundant++;
 	} else {
 		const struct rb_schedule *s =
@@ -393,24 +509,27 @@ static void judge_all(const struct world *original, struct tally *tally)
 
 					judge(original, &spread, &m, tally);
 				}
+	spread_free(&spread);
 }
 
 START_TEST(every_change_is_noticed)
 {
 	const struct rb_algorithm *a = &rb_algorithms[_i];
-	uint32_t wanted = effort_wanted() == EFFORT_SHORT ? 3 : 5;
+	/* The Vs have the others' builders, whose graphs are changed there. */
+	uint32_t wanted = effort_wanted() == EFFORT_SHORT || world_is_v(a->kind) ? 3 : 5;
 	uint32_t most = a->rank_max < wanted ? a->rank_max : wanted;
 	struct tally tally = { 0 };
 
 	for (uint32_t n = 2; n <= most; n++) {
-		bool rooted = a->kind == RB_KIND_BROADCAST || a->kind == RB_KIND_REDUCE;
-		struct world world;
+		for (int told = 0; told <= world_told_in_place(a->kind); told++) {
+			struct world world;
 
-		world_build(&world, a, n, rooted ? 1 : 0);
-		judge_all(&world, &tally);
-		world_free(&world);
+			world_build(&world, a, n, world_rooted(a->kind) ? 1 : 0, told);
+			judge_all(&world, &tally);
+			world_free(&world);
+		}
 	}
-	printf("%-14s %-18s caught %5u  implied %3u  other order %2u  redundant %2u  "
+	printf("%-15s %-26s caught %5u  implied %3u  other order %2u  redundant %2u  "
 	       "survived %u\n",
 	       rb_kind_name(a->kind), a->name, tally.caught, tally.implied, tally.reordered,
 	       tally.redundant, tally.survived);

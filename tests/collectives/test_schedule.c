@@ -18,7 +18,10 @@ START_TEST(even_blocks_cover_everything)
 	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
 		for (size_t b = 0; b < sizeof(blocks) / sizeof(blocks[0]); b++)
 			for (size_t a = 0; a < 3; a++) {
-				struct rb_layout l = { counts[i], blocks[b], aligns[a], NULL, 1 };
+				struct rb_layout l = { .count = counts[i],
+						       .chunk = 1,
+						       .block_count = blocks[b],
+						       .align = aligns[a] };
 				uint64_t total = 0, least = UINT64_MAX, most = 0;
 
 				for (uint32_t k = 0; k < l.block_count; k++) {
@@ -38,8 +41,13 @@ END_TEST
 
 START_TEST(chunks_of_uneven_blocks)
 {
-	static const uint64_t offsets[] = { 0, 0, 10, 25, 25 };
-	struct rb_layout l = { 25, 4, 1, offsets, 4 };
+	static const uint64_t starts[] = { 0, 0, 10, 25 }, lengths[] = { 0, 10, 15, 0 };
+	struct rb_layout l = { .count = 25,
+			       .chunk = 4,
+			       .block_count = 4,
+			       .align = 1,
+			       .starts = starts,
+			       .lengths = lengths };
 	struct rb_step step = { .kind = RB_STEP_COPY, .block = 1, .blocks = 1 };
 	struct rb_span out = rb_span_out(RB_SELF), slot = rb_span_scratch(RB_SELF, 5, 3);
 
@@ -66,7 +74,9 @@ END_TEST
 
 START_TEST(large_chunks_do_not_wrap)
 {
-	struct rb_layout l = { 1ull << 60, 3, 16, NULL, (1ull << 40) + 16 };
+	struct rb_layout l = {
+		.count = 1ull << 60, .chunk = (1ull << 40) + 16, .block_count = 3, .align = 16
+	};
 	struct rb_step step = { .kind = RB_STEP_COPY, .block = 2, .blocks = 1 };
 	uint32_t last = rb_step_iterations(&l, &step) - 1;
 	struct rb_span out = rb_span_out(RB_SELF);
@@ -85,7 +95,7 @@ START_TEST(writer_counts_beyond_its_room)
 	struct rb_dep deps[64];
 	struct rb_schedule s = { .steps = steps, .spans = spans, .deps = deps };
 	struct rb_writer w = { .schedule = &s };
-	struct rb_build build = { 1, 4, 0 };
+	struct rb_build build = { .rank = 1, .rank_count = 4 };
 	int ring = rb_algorithm_find(RB_KIND_ALLREDUCE, "ring");
 
 	ck_assert_int_ge(ring, 0);

@@ -318,6 +318,7 @@ rubato_status exercise_run(rubato_comm *comm, const struct exercise *e, uint64_t
 	rubato_status err;
 
 	RB_TRY(rubato_set_algorithm(comm, e->kind, e->algorithm));
+	RB_TRY(rubato_set_accumulate(comm, e->accumulate));
 	err = buffers_make(comm, e, &s, &b);
 	if (err == RUBATO_OK)
 		err = calls_run(comm, e, &s, &b, hash);

@@ -13,6 +13,7 @@ struct exercise {
 	uint64_t count;
 	rubato_type type;
 	rubato_operator op;
+	rubato_accumulate accumulate;
 	uint32_t root;
 	bool in_place;
 	bool allocated; /* Buffers from rubato_alloc; on odd ranks only if `mixed`. */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "collectives/reduce/half.h"
 #include "tests/effort.h"
 #include "tests/runtime/exercise.h"
 #include "tests/runtime/local.h"
@@ -159,6 +160,102 @@ START_TEST(every_type_and_operator)
 }
 END_TEST
 
+/* ---- 16-bit floats, accumulated in float32 over the whole reduction ---- */
+
+static rubato_status whole_main(rubato_comm *comm, void *arg)
+{
+	static const uint64_t counts[] = { 5, 70001 }; /* The larger one in several slices. */
+	static const rubato_operator operators[] = { RUBATO_SUM, RUBATO_AVG, RUBATO_PROD };
+	struct sweep *sweep = arg;
+	const char *algorithm;
+
+	for (uint32_t k = 2; k < 5; k++) {
+		for (uint32_t a = 0; (algorithm = exercise_algorithm(kinds[k], a)) != NULL; a++) {
+			struct exercise e = {
+				.kind = kinds[k],
+				.algorithm = algorithm,
+				.count = counts[a % 2],
+				.type = a / 2 % 2 ? RUBATO_FLOAT16 : RUBATO_BFLOAT16,
+				.op = operators[(a + k) % 3],
+				.accumulate = RUBATO_ACCUMULATE_WHOLE,
+				.root = 1,
+				.times = 2,
+				.salt = k * 31 + a,
+			};
+
+			RB_TRY(forms(comm, sweep, e));
+			e.count = counts[1 - a % 2];
+			RB_TRY(one(comm, sweep, &e));
+		}
+	}
+	return RUBATO_OK;
+}
+
+START_TEST(whole_accumulation_gives_right_values)
+{
+	struct sweep sweep = { 0 };
+	uint32_t n = 2 + (uint32_t)_i;
+
+	if (n > ranks_wanted())
+		return;
+	ck_assert_int_eq(local_run(n, transports, whole_main, &sweep, NULL), RUBATO_OK);
+	ck_assert_uint_gt(sweep.ran, 0);
+}
+END_TEST
+
+#define ROUNDING_COUNT 999
+
+static double rounding_input(uint32_t rank, uint64_t i)
+{
+	return (double)(rb_mix(rank * 7919 + i) % 4096) - 1024; /* 2048 and more: even ones. */
+}
+
+/* How many elements are not the exact sum, rounded once. */
+static rubato_status rounding_call(rubato_comm *comm, rubato_accumulate accumulate, uint32_t *wrong)
+{
+	uint32_t n = rubato_size(comm);
+	uint16_t in[ROUNDING_COUNT], out[ROUNDING_COUNT];
+
+	for (uint64_t i = 0; i < ROUNDING_COUNT; i++)
+		in[i] = rb_f16_narrow((float)rounding_input(rubato_rank(comm), i));
+	RB_TRY(rubato_set_accumulate(comm, accumulate));
+	RB_TRY(rubato_allreduce(comm, in, out, ROUNDING_COUNT, RUBATO_FLOAT16, RUBATO_SUM));
+	*wrong = 0;
+	for (uint64_t i = 0; i < ROUNDING_COUNT; i++) {
+		float sum = 0; /* Exact: integers below 2^24. */
+
+		for (uint32_t r = 0; r < n; r++)
+			sum += rb_f16_widen(rb_f16_narrow((float)rounding_input(r, i)));
+		*wrong += out[i] != rb_f16_narrow(sum);
+	}
+	return RUBATO_OK;
+}
+
+static rubato_status rounding_main(rubato_comm *comm, void *arg)
+{
+	uint32_t *wrong = arg; /* Rank 0's. */
+	uint32_t mine[2];
+
+	RB_TRY(rubato_set_algorithm(comm, "allreduce", "ring")); /* n - 1 steps of two operands. */
+	RB_TRY(rounding_call(comm, RUBATO_ACCUMULATE_STEP, &mine[0]));
+	RB_TRY(rounding_call(comm, RUBATO_ACCUMULATE_WHOLE, &mine[1]));
+	if (rubato_rank(comm) == 0)
+		memcpy(wrong, mine, sizeof(mine));
+	return RUBATO_OK;
+}
+
+START_TEST(whole_accumulation_rounds_once)
+{
+	uint32_t wrong[2] = { 0, UINT32_MAX }, n = 5;
+
+	if (n > ranks_wanted())
+		return;
+	ck_assert_int_eq(local_run(n, transports, rounding_main, wrong, NULL), RUBATO_OK);
+	ck_assert_uint_gt(wrong[0], 0); /* There was something to do better. */
+	ck_assert_uint_eq(wrong[1], 0);
+}
+END_TEST
+
 static rubato_status large_main(rubato_comm *comm, void *arg)
 {
 	struct sweep *sweep = arg;
@@ -267,6 +364,8 @@ int main(int argc, char **argv)
 	tcase_add_loop_test(tc, every_algorithm_gives_right_values, 0,
 			    6 * (int)(sizeof(rank_counts) / sizeof(rank_counts[0])));
 	tcase_add_loop_test(tc, every_type_and_operator, 0, 4);
+	tcase_add_loop_test(tc, whole_accumulation_gives_right_values, 0, 3);
+	tcase_add_test(tc, whole_accumulation_rounds_once);
 	tcase_add_loop_test(tc, large_vectors, 0, 3);
 	tcase_add_loop_test(tc, messages_in_order, 0, 4);
 	suite_add_tcase(suite, tc);

@@ -242,6 +242,36 @@ START_TEST(cancelled_message_leaves_the_communicator_usable)
 }
 END_TEST
 
+/* Rank 1 never starts, so that rank 0's is cancelled while its input is widened, or soon after. */
+static rubato_status cancel_wide_main(rubato_comm *comm, void *arg)
+{
+	uint64_t count = 1 << 20;
+	uint16_t *data = calloc(count, sizeof(*data));
+	rubato_op *op;
+
+	(void)arg;
+	EXPECT(data != NULL);
+	RB_TRY(rubato_set_accumulate(comm, RUBATO_ACCUMULATE_WHOLE));
+	RB_TRY(rubato_op_allreduce(comm, data, data, count, RUBATO_FLOAT16, RUBATO_SUM, &op));
+	if (rubato_rank(comm) == 0) {
+		RB_TRY(rubato_start(op));
+		EXPECT(rubato_cancel(op) == RUBATO_ERR_CANCELLED);
+		EXPECT(rubato_start(op) == RUBATO_ERR_CANCELLED); /* Poisoned. */
+	} else {
+		EXPECT(rubato_barrier(comm) == RUBATO_ERR_PEER);
+	}
+	rubato_op_free(op);
+	free(data);
+	(void)rubato_finalize(comm);
+	return RUBATO_OK;
+}
+
+START_TEST(conversions_are_cancelled)
+{
+	ck_assert_int_eq(local_run_raw(2, shm, cancel_wide_main, NULL, NULL), RUBATO_OK);
+}
+END_TEST
+
 /* ---- Mismatch: both sides are printed on both sides ---- */
 
 static rubato_status mismatch_main(rubato_comm *comm, void *arg)
@@ -262,7 +292,11 @@ static rubato_status mismatch_main(rubato_comm *comm, void *arg)
 	else if (rank == 1 && variant == 4)
 		err = rubato_reduce_scatter(comm, big, big + 50000, 50000, RUBATO_FLOAT32,
 					    RUBATO_SUM);
-	else if (variant == 4)
+	else if (variant == 5) {
+		/* Only one accumulates over the whole. */
+		RB_TRY(rubato_set_accumulate(comm, (rubato_accumulate)rank));
+		err = rubato_allreduce(comm, in, out, 64, RUBATO_FLOAT16, RUBATO_SUM);
+	} else if (variant == 4)
 		err = rubato_allreduce(comm, big, big + 100000, 100000, RUBATO_FLOAT32, RUBATO_SUM);
 	else
 		err = rubato_allreduce(comm, in, out, 64, RUBATO_FLOAT32, RUBATO_SUM);
@@ -608,7 +642,8 @@ int main(void)
 	tcase_add_loop_test(tc, schedules_on_an_asynchronous_executor, 1, 5);
 	tcase_add_loop_test(tc, cancel_leaves_quiet_buffers_and_poison, 2, 5);
 	tcase_add_test(tc, cancelled_message_leaves_the_communicator_usable);
-	tcase_add_loop_test(tc, mismatch_prints_both_sides, 0, 5);
+	tcase_add_test(tc, conversions_are_cancelled);
+	tcase_add_loop_test(tc, mismatch_prints_both_sides, 0, 6);
 	tcase_add_test(tc, timeout_names_the_absent_rank);
 	tcase_add_test(tc, progress_without_calls);
 	tcase_add_test(tc, several_threads_on_one_communicator);

@@ -12,6 +12,8 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "trainer/rng.h"
+
 #define PROCESS_SECONDS_MAX 240 /* A guard against hangs only. */
 
 void folder_make(char folder[PATH_BYTES])
@@ -128,6 +130,32 @@ void npy_write(const char *path, unsigned version, const char *dictionary, const
 		memcpy(all + head_bytes + text_bytes, data, data_bytes);
 	file_write(path, all, head_bytes + text_bytes + data_bytes);
 	free(all);
+}
+
+void images_make(const char *folder_name)
+{
+	static const char x_head[] =
+		"{'descr': '<f4', 'fortran_order': False, 'shape': (130, 8, 8), }";
+	static const char y_head[] = "{'descr': '<i4', 'fortran_order': False, 'shape': (130,), }";
+	static float centre[IMAGES_CLASSES][IMAGES_SIDE * IMAGES_SIDE];
+	static float x[IMAGES_ROWS][IMAGES_SIDE * IMAGES_SIDE];
+	static int32_t y[IMAGES_ROWS];
+	struct tr_rng rng = { 11 };
+	char path[PATH_BYTES];
+
+	ck_assert_int_eq(mkdir(folder_name, 0777), 0);
+	for (int c = 0; c < IMAGES_CLASSES; c++)
+		for (int k = 0; k < IMAGES_SIDE * IMAGES_SIDE; k++)
+			centre[c][k] = (float)tr_rng_unit(&rng) - 0.5f;
+	for (int row = 0; row < IMAGES_ROWS; row++) {
+		y[row] = (int32_t)tr_rng_below(&rng, IMAGES_CLASSES);
+		for (int k = 0; k < IMAGES_SIDE * IMAGES_SIDE; k++)
+			x[row][k] = centre[y[row]][k] + 2.0f * ((float)tr_rng_unit(&rng) - 0.5f);
+	}
+	npy_write(path_join(path, folder_name, "x.npy"), 1, x_head, x, sizeof(x));
+	npy_write(path_join(path, folder_name, "y.npy"), 2, y_head, y, sizeof(y));
+	npy_write(path_join(path, folder_name, "x_test.npy"), 1, x_head, x, sizeof(x));
+	npy_write(path_join(path, folder_name, "y_test.npy"), 2, y_head, y, sizeof(y));
 }
 
 static void read_start(int fd, char *text, size_t text_bytes)

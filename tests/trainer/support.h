@@ -28,6 +28,13 @@ void *file_read(const char *path, size_t *size_bytes);
 void npy_write(const char *path, unsigned version, const char *dictionary, const void *data,
 	       size_t data_bytes);
 
+/* Makes `folder_name` with a training and an equal test set for npy:...: noisy images around one
+ * random image for each class. Steps of 12 samples leave 10 of an epoch out. */
+#define IMAGES_ROWS 130
+#define IMAGES_SIDE 8
+#define IMAGES_CLASSES 3
+void images_make(const char *folder_name);
+
 /* Runs argv[0] with a time limit; argv ends with NULL. */
 void process_run(const char *const *argv, struct outcome *outcome);
 unsigned line_count(const char *text);

@@ -101,7 +101,7 @@ static struct tr_score train_with(const struct tr_compute_ops *ops, struct tr_co
 	struct tr_score score = { 0 };
 	struct tr_answers answers = { b->labels, b->targets };
 
-	ck_assert_int_eq(ops->train(compute, b->x, answers, &score, &b->note), RUBATO_OK);
+	ck_assert_int_eq(ops->train(compute, b->x, answers, NULL, &score, &b->note), RUBATO_OK);
 	return score;
 }
 
@@ -248,6 +248,62 @@ START_TEST(evaluation_counts_the_first_rows_only)
 }
 END_TEST
 
+struct watch { /* What ready() says during one train(). */
+	const struct bench *bench;
+	float *seen; /* The gradient as it was when that part of it was said to be final. */
+	size_t final, calls;
+	size_t refuse_at; /* Call number whose answer is an error; 0: none. */
+};
+
+static rubato_status watch_ready(void *arg, size_t first)
+{
+	struct watch *w = arg;
+	const struct tr_layer *layer = &w->bench->model.layers[w->bench->model.layer_count - 1];
+
+	ck_assert_uint_lt(first, w->final);
+	if (w->calls == 0) /* Not all at once, at the end: the last layer comes alone. */
+		ck_assert_uint_eq(first, layer->weight_offset);
+	memcpy(w->seen + first, w->bench->gradient + first, (w->final - first) * sizeof(float));
+	w->final = first;
+	w->calls++;
+	return w->calls == w->refuse_at ? RUBATO_ERR_CANCELLED : RUBATO_OK;
+}
+
+/* What is said to be final does not change any more, and in the end that is everything. */
+START_TEST(ready_tells_what_is_final)
+{
+	const struct shape_case *c = &cases[_i];
+	const struct tr_compute_ops *backends[] = { &tr_compute_plain, tr_compute_host() };
+	struct bench b;
+
+	for (size_t k = 0; k < 2; k++) {
+		bench_open(&b, c);
+		struct tr_compute *compute = open_with(backends[k], &b, c->batch, b.gradient);
+		struct tr_answers answers = { b.labels, b.targets };
+		struct watch watch = { .bench = &b, .final = b.model.parameter_count };
+		struct tr_ready ready = { watch_ready, &watch };
+		struct tr_score score = { 0 };
+		size_t calls = 0;
+
+		watch.seen = room(b.model.parameter_count, sizeof(float));
+		ck_assert_int_eq(backends[k]->train(compute, b.x, answers, &ready, &score, &b.note),
+				 RUBATO_OK);
+		for (uint32_t i = 0; i < b.model.layer_count; i++)
+			calls += b.model.layers[i].weight_count > 0;
+		ck_assert_uint_eq(watch.final, 0);
+		ck_assert_uint_eq(watch.calls, calls);
+		ck_assert_int_eq(
+			memcmp(watch.seen, b.gradient, b.model.parameter_count * sizeof(float)), 0);
+		watch = (struct watch) { &b, watch.seen, b.model.parameter_count, 0, calls };
+		ck_assert_int_eq(backends[k]->train(compute, b.x, answers, &ready, &score, &b.note),
+				 RUBATO_ERR_CANCELLED);
+		free(watch.seen);
+		backends[k]->close(compute);
+		bench_close(&b);
+	}
+}
+END_TEST
+
 /* By hand: W[outputs][features] row-major, then b. */
 START_TEST(layouts_are_as_documented)
 {
@@ -321,6 +377,7 @@ int main(void)
 	tcase_add_loop_test(tests, plain_gradient_is_the_slope_of_the_loss, 0, CASE_COUNT);
 	tcase_add_loop_test(tests, host_backend_equals_plain, 0, CASE_COUNT);
 	tcase_add_loop_test(tests, evaluation_counts_the_first_rows_only, 0, CASE_COUNT);
+	tcase_add_loop_test(tests, ready_tells_what_is_final, 0, CASE_COUNT);
 	tcase_add_test(tests, layouts_are_as_documented);
 	tcase_add_test(tests, cnn_wants_square_images);
 	tcase_add_test(tests, first_parameters_come_from_the_seed_alone);

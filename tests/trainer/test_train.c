@@ -17,42 +17,17 @@
 #include "tests/trainer/support.h"
 #include "trainer/model.h"
 #include "trainer/npy.h"
-#include "trainer/rng.h"
 
-#define ROWS 130 /* Not a multiple of the 12 samples of a step: an epoch leaves 10 out. */
-#define SIDE 8
-#define CLASSES 3
 #define STEPS "100"
 
 static const char *program;
 static char folder[PATH_BYTES];
 
-/* Noisy images around one random image for each class. */
 static void setup(void)
 {
-	static float centre[CLASSES][SIDE * SIDE], x[ROWS][SIDE * SIDE];
-	static int32_t y[ROWS];
-	struct tr_rng rng = { 11 };
-
 	folder_make(folder);
 	ck_assert_int_eq(chdir(folder), 0);
-	ck_assert_int_eq(mkdir("data", 0777), 0);
-	for (int c = 0; c < CLASSES; c++)
-		for (int k = 0; k < SIDE * SIDE; k++)
-			centre[c][k] = (float)tr_rng_unit(&rng) - 0.5f;
-	for (int row = 0; row < ROWS; row++) {
-		y[row] = (int32_t)tr_rng_below(&rng, CLASSES);
-		for (int k = 0; k < SIDE * SIDE; k++)
-			x[row][k] = centre[y[row]][k] + 2.0f * ((float)tr_rng_unit(&rng) - 0.5f);
-	}
-	npy_write("data/x.npy", 1,
-		  "{'descr': '<f4', 'fortran_order': False, 'shape': (130, 8, 8), }", x, sizeof(x));
-	npy_write("data/y.npy", 2, "{'descr': '<i4', 'fortran_order': False, 'shape': (130,), }", y,
-		  sizeof(y));
-	npy_write("data/x_test.npy", 1,
-		  "{'descr': '<f4', 'fortran_order': False, 'shape': (130, 8, 8), }", x, sizeof(x));
-	npy_write("data/y_test.npy", 2,
-		  "{'descr': '<i4', 'fortran_order': False, 'shape': (130,), }", y, sizeof(y));
+	images_make("data");
 }
 
 static void teardown(void)
@@ -115,7 +90,7 @@ static const struct {
 
 START_TEST(ranks_share_one_path)
 {
-	const struct tr_shape shape = { 1, SIDE, SIDE };
+	const struct tr_shape shape = { 1, IMAGES_SIDE, IMAGES_SIDE };
 	const char *name = tr_model_name(splits[_i].kind);
 	struct tr_npy one = train(name, "1", "12", "one.npy");
 	struct tr_npy many = train(name, splits[_i].ranks, splits[_i].batch, "many.npy");
@@ -123,8 +98,8 @@ START_TEST(ranks_share_one_path)
 	struct tr_model model;
 	struct tr_note note;
 
-	ck_assert_int_eq(tr_model_build(&model, splits[_i].kind, TR_CROSS_ENTROPY, shape, CLASSES,
-					64, &note),
+	ck_assert_int_eq(tr_model_build(&model, splits[_i].kind, TR_CROSS_ENTROPY, shape,
+					IMAGES_CLASSES, 64, &note),
 			 RUBATO_OK);
 	ck_assert_uint_eq(one.count, model.parameter_count);
 	ck_assert_uint_eq(many.count, model.parameter_count);

@@ -1,0 +1,345 @@
+/*
+ * case_shm.c -- two ranks on the shared-memory transport: sleeping against posting, cells and bulk
+ * buffers against their credits.
+ *
+ * The endpoints connect once, on real threads; each execution then starts with empty rings at a
+ * position of its own, most of them just before positions wrap.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "tests/interleavings/cases.h"
+#include "tests/interleavings/ranks.h"
+#include "transport/shm.h"
+
+/* ---- Two connected ranks ---- */
+
+static void *connect_main(void *arg)
+{
+	struct side *s = arg;
+	const void *addresses[2] = { s->ranks->sides[0].address, s->ranks->sides[1].address };
+	const size_t bytes[2] = { s->ranks->sides[0].address_bytes,
+				  s->ranks->sides[1].address_bytes };
+	const bool use[2] = { true, true };
+
+	if (s->ep->ops->connect(s->ep, addresses, bytes, use,
+				rb_clock_ns() + UINT64_C(60000000000)) != RUBATO_OK)
+		abort();
+	return NULL;
+}
+
+void *ranks_open(void)
+{
+	struct ranks *w = calloc(1, sizeof(*w));
+	pthread_t other;
+
+	if (w == NULL)
+		abort();
+	for (uint32_t r = 0; r < 2; r++) {
+		const struct rb_transport_options options = { .rank = r,
+							      .rank_count = 2,
+							      .heap_bytes = 1 << 21 };
+		struct side *s = &w->sides[r];
+
+		s->ranks = w;
+		s->address_bytes = sizeof(s->address);
+		if (rb_transport_shm.open(&options, &s->ep) != RUBATO_OK ||
+		    s->ep->ops->address(s->ep, s->address, &s->address_bytes) != RUBATO_OK)
+			abort();
+	}
+	if (pthread_create(&other, NULL, connect_main, &w->sides[1]) != 0)
+		abort();
+	(void)connect_main(&w->sides[0]);
+	(void)pthread_join(other, NULL);
+	return w;
+}
+
+void ranks_close(void *world)
+{
+	struct ranks *w = world;
+
+	for (uint32_t r = 0; r < 2; r++)
+		w->sides[r].ep->ops->close(w->sides[r].ep, false, 0);
+	free(w);
+}
+
+static void inbound_reset(struct rb_shm_inbound *in, uint32_t position)
+{
+	for (uint32_t i = 0; i < RB_SHM_CELLS; i++) {
+		uint32_t before = position - RB_SHM_CELLS + i; /* From the lap before. */
+
+		atomic_store(&in->ring->cells[before % RB_SHM_CELLS].word, before + 1);
+	}
+	atomic_store(&in->credit->consumed, position);
+	atomic_store(&in->credit->released, 0);
+	in->position = position;
+	in->bulk = 0;
+	in->released = in->held = 0;
+	in->wanted = false;
+}
+
+static void outbound_reset(struct rb_shm_outbound *out, uint32_t position)
+{
+	out->position = out->consumed = position;
+	out->bulk = out->bulk_free = 0;
+	out->spent = out->released = 0;
+	out->rung = 0;
+	out->want = false;
+}
+
+void ranks_reset(struct ranks *w, uint32_t position)
+{
+	for (uint32_t r = 0; r < 2; r++) {
+		struct rb_shm_endpoint *ep = (struct rb_shm_endpoint *)w->sides[r].ep;
+		uint64_t rings;
+
+		for (uint32_t k = 0; k < 2; k++) {
+			inbound_reset(&ep->peers[k].in, position);
+			outbound_reset(&ep->peers[k].out, position);
+		}
+		ep->polls = 0;
+		ep->notice = false;
+		atomic_store(&rb_shm_header(ep->segment)->sleeping, 0);
+		(void)!read(ep->segment->doorbell, &rings, sizeof(rings));
+	}
+}
+
+/* What the last answers of an execution left in the rings. */
+void ranks_end(void *world)
+{
+	struct ranks *w = world;
+
+	for (uint32_t i = 0; i < 8; i++)
+		(void)w->sides[i % 2].ep->ops->poll(w->sides[i % 2].ep);
+}
+
+static void begin_wrapping(void *world)
+{
+	ranks_reset(world, UINT32_MAX - 1);
+}
+
+static void begin_first(void *world)
+{
+	ranks_reset(world, 0);
+}
+
+/* ---- What ranks do ---- */
+
+void ranks_share(struct ranks *w)
+{
+	for (uint32_t r = 0; r < 2; r++) {
+		const struct rb_shm_segment *s =
+			((struct rb_shm_endpoint *)w->sides[r].ep)->segment;
+
+		explore_shared(s->base + s->layout.rings,
+			       (size_t)(s->layout.heap - s->layout.rings));
+	}
+}
+
+static uint8_t pattern(uint32_t from, uint32_t message, size_t at)
+{
+	return (uint8_t)(from * 91 + message * 37 + at * 13 + 1);
+}
+
+static void message_send(struct side *s, uint32_t message, size_t size_bytes)
+{
+	struct rb_request *r = &s->sends[message];
+
+	for (size_t i = 0; i < size_bytes; i++)
+		s->out[message][i] = pattern(s->ep->rank, message, i);
+	*r = (struct rb_request) { .peer = 1 - s->ep->rank,
+				   .tag = message,
+				   .buffer = s->out[message],
+				   .size_bytes = size_bytes };
+	s->ep->ops->send(s->ep, r);
+}
+
+static void message_recv(struct side *s, uint32_t message, size_t size_bytes)
+{
+	struct rb_request *r = &s->recvs[message];
+
+	memset(s->in[message], 0, size_bytes);
+	*r = (struct rb_request) { .peer = 1 - s->ep->rank,
+				   .tag = message,
+				   .buffer = s->in[message],
+				   .size_bytes = size_bytes };
+	s->ep->ops->recv(s->ep, r);
+}
+
+/* As the engine: polls, and sleeps only armed. */
+static void finish(struct side *s, const struct rb_request *r)
+{
+	struct pollfd p = { s->ep->ops->descriptor(s->ep), POLLIN, 0 };
+
+	while (r->state != RB_REQUEST_DONE) {
+		if (s->ep->ops->poll(s->ep) != NULL || r->state == RB_REQUEST_DONE)
+			continue;
+		if (s->ep->ops->arm(s->ep)) {
+			(void)ppoll(&p, 1, NULL, NULL);
+			s->ep->ops->disarm(s->ep);
+		} else {
+			explore_pause();
+		}
+	}
+	explore_expect(r->status == RUBATO_OK, "rank %u: request with tag %llu ends with %d",
+		       s->ep->rank, (unsigned long long)r->tag, (int)r->status);
+}
+
+static void finish_recv(struct side *s, uint32_t message)
+{
+	finish(s, &s->recvs[message]);
+	for (size_t i = 0; i < s->recvs[message].size_bytes; i++)
+		explore_expect(s->in[message][i] == pattern(1 - s->ep->rank, message, i),
+			       "rank %u: byte %zu of message %u is wrong", s->ep->rank, i, message);
+}
+
+static void two_ranks(struct ranks *w, void *(*other)(void *), void *(*first)(void *))
+{
+	struct rb_thread thread;
+
+	explore_expect(rb_thread_start(&thread, other, &w->sides[1]) == RUBATO_OK, "thread");
+	(void)first(&w->sides[0]);
+	rb_thread_join(&thread);
+}
+
+/* ---- A word there and one back; both sleep ---- */
+
+static void *sleep_pinger(void *arg)
+{
+	message_recv(arg, 0, 8);
+	message_send(arg, 0, 8);
+	finish_recv(arg, 0);
+	return NULL;
+}
+
+static void *sleep_ponger(void *arg)
+{
+	message_recv(arg, 0, 8);
+	finish_recv(arg, 0);
+	message_send(arg, 0, 8);
+	finish(arg, &((struct side *)arg)->sends[0]);
+	return NULL;
+}
+
+static void sleep_body(void *world)
+{
+	ranks_share(world);
+	two_ranks(world, sleep_ponger, sleep_pinger);
+}
+
+const struct explore_case case_shm_sleep = {
+	.name = "shm-sleep",
+	.open = ranks_open,
+	.begin = begin_wrapping,
+	.body = sleep_body,
+	.end = ranks_end,
+	.close = ranks_close,
+	.points_max = 2000,
+};
+
+/* ---- Words and chains of cells both ways, across the end of the ring ---- */
+
+static void *cells_both(void *arg)
+{
+	static const size_t sizes[] = { 8, 100, 0, 24, RB_SHM_INLINE_MAX };
+
+	for (uint32_t i = 0; i < 5; i++)
+		message_send(arg, i, sizes[i]);
+	for (uint32_t i = 0; i < 5; i++)
+		message_recv(arg, i, sizes[i]);
+	for (uint32_t i = 0; i < 5; i++) {
+		finish_recv(arg, i);
+		finish(arg, &((struct side *)arg)->sends[i]);
+	}
+	return NULL;
+}
+
+static void cells_body(void *world)
+{
+	ranks_share(world);
+	two_ranks(world, cells_both, cells_both);
+}
+
+const struct explore_case case_shm_cells = {
+	.name = "shm-cells",
+	.open = ranks_open,
+	.begin = begin_wrapping,
+	.body = cells_body,
+	.end = ranks_end,
+	.close = ranks_close,
+	.points_max = 5000,
+};
+
+/* ---- More cells than the ring has; more pieces than there are bulk buffers ---- */
+
+static void *send_many(void *arg, uint32_t count, size_t size_bytes)
+{
+	for (uint32_t i = 0; i < count; i++)
+		message_send(arg, i, size_bytes);
+	for (uint32_t i = 0; i < count; i++)
+		finish(arg, &((struct side *)arg)->sends[i]);
+	return NULL;
+}
+
+static void *recv_many(void *arg, uint32_t count, size_t size_bytes)
+{
+	for (uint32_t i = 0; i < count; i++)
+		message_recv(arg, i, size_bytes);
+	for (uint32_t i = 0; i < count; i++)
+		finish_recv(arg, i);
+	return NULL;
+}
+
+static void *room_first(void *arg)
+{
+	return send_many(arg, 10, RB_SHM_INLINE_MAX);
+}
+
+static void *room_other(void *arg)
+{
+	return recv_many(arg, 10, RB_SHM_INLINE_MAX);
+}
+
+static void room_body(void *world)
+{
+	ranks_share(world);
+	two_ranks(world, room_other, room_first);
+}
+
+const struct explore_case case_shm_room = {
+	.name = "shm-room",
+	.open = ranks_open,
+	.begin = begin_first,
+	.body = room_body,
+	.end = ranks_end,
+	.close = ranks_close,
+	.points_max = 5000,
+};
+
+static void *bulk_first(void *arg)
+{
+	return send_many(arg, RB_SHM_BULKS + 3, RB_SHM_INLINE_MAX + 100);
+}
+
+static void *bulk_other(void *arg)
+{
+	return recv_many(arg, RB_SHM_BULKS + 3, RB_SHM_INLINE_MAX + 100);
+}
+
+static void bulk_body(void *world)
+{
+	ranks_share(world);
+	two_ranks(world, bulk_other, bulk_first);
+}
+
+const struct explore_case case_shm_bulk = {
+	.name = "shm-bulk",
+	.open = ranks_open,
+	.begin = begin_wrapping,
+	.body = bulk_body,
+	.end = ranks_end,
+	.close = ranks_close,
+	.points_max = 5000,
+};

@@ -1,0 +1,162 @@
+"""mutations -- ways to break the code under test, each of which the exploration must catch.
+
+(name for the report, case of test_interleavings.c that must fail, edits); an edit is (file, text as
+it is, text instead). Blanks match any blanks. Where the text alone would be found more than once it
+stands in [[ ]], with enough of what is around it. A text that ends in `;` or `}` is statements, any
+other an expression.
+"""
+
+LOCK, WAITING, ENGINE = "base/sync.c", "runtime/waiting.c", "runtime/engine.c"
+SHM, SEND, RECEIVE = "transport/shm.c", "transport/shm_send.c", "transport/shm_receive.c"
+
+# Counts that only cost points here: what they bound happens all the same.
+SMALLER = [
+    (LOCK, "#define SPINS 100", "#define SPINS 1"),
+    (ENGINE, "#define FIRST_POLLS 64", "#define FIRST_POLLS 2"),
+    (ENGINE, "#define POLLS_PER_CLOCK 32", "#define POLLS_PER_CLOCK 1"),
+]
+
+LOCK_DROP = ("if (atomic_exchange_explicit(&lock->word, 0, memory_order_release) == 2)"
+             " rb_futex_wake(&lock->word, 1);")
+LOCK_SLEEP = ("while (atomic_exchange_explicit(&lock->word, 2, memory_order_acquire) != 0)"
+              " (void)rb_futex_wait(&lock->word, 2, UINT64_MAX);")
+PUBLISH = ("atomic_store_explicit(&cell->word, cell_word(out->position, kind, size_bytes),"
+           " memory_order_seq_cst);")
+CONSUMED = "atomic_store_explicit(&in->credit->consumed, in->position, memory_order_release);"
+
+MUTATIONS = [
+    ("lock: dropped without a wake-up", "lock",
+     [(LOCK, LOCK_DROP,
+       "(void)atomic_exchange_explicit(&lock->word, 0, memory_order_release);")]),
+    ("lock: looks for sleepers, then drops", "lock",
+     [(LOCK, LOCK_DROP,
+       "uint32_t before = atomic_load(&lock->word); atomic_store(&lock->word, 0);"
+       " if (before == 2) rb_futex_wake(&lock->word, 1);")]),
+    ("lock: sleeps without having said so", "lock",
+     [(LOCK, LOCK_SLEEP,
+       "while (!rb_lock_try(lock)) (void)rb_futex_wait(&lock->word, 1, UINT64_MAX);")]),
+    ("lock: dropped by a relaxed exchange", "lock",
+     [(LOCK, LOCK_DROP,
+       "if (atomic_exchange_explicit(&lock->word, 0, memory_order_relaxed) == 2)"
+       " rb_futex_wake(&lock->word, 1);")]),
+    ("lock: taken by a relaxed exchange", "lock",
+     [(LOCK, LOCK_SLEEP,
+       "while (atomic_exchange_explicit(&lock->word, 2, memory_order_relaxed) != 0)"
+       " (void)rb_futex_wait(&lock->word, 2, UINT64_MAX);")]),
+    ("waiting: as it was, a late ball is awaited for ever", "waiting",
+     [(WAITING, "if (!ball_await(echo, 2 * i + 1)) break;",
+       "uint64_t until = rb_deadline(rb_clock_ns(), 100000000);"
+       " while (atomic_load(&echo->ball) != 2 * i + 1)"
+       " if (!rb_futex_wait(&echo->ball, 2 * i, until)) return NULL;"),
+      (WAITING, "if (!ball_await(&echo, 2 * i + 2)) break;",
+       "uint64_t until = rb_deadline(start, 100000000);"
+       " while (atomic_load(&echo.ball) != 2 * i + 2)"
+       " if (!rb_futex_wait(&echo.ball, 2 * i + 1, until)) break;")]),
+    ("engine: as it was, two that hand over share one flag", "engine-two",
+     [(ENGINE, "engine->handing++;", "engine->handing = 1;"),
+      (ENGINE, "engine->handing--;", "engine->handing = 0;")]),
+    ("engine: who was handed the lock does not say so", "engine-two",
+     [(ENGINE, "if (engine->handing > 0) rb_futex_wake(&engine->handed, UINT32_MAX);", ";")]),
+    ("engine: the turn is read after the lock is dropped", "engine-two",
+     [(ENGINE, "rb_lock_drop(&engine->lock);"
+               " (void)rb_futex_wait(&engine->turn, seen, deadline_ns);",
+       "rb_lock_drop(&engine->lock); (void)seen; (void)rb_futex_wait(&engine->turn,"
+       " atomic_load(&engine->turn), deadline_ns);")]),
+    ("engine: a waiter leaves without passing the drive on", "engine-two",
+     [(ENGINE, "[[if (engine->waiters > 0) waiters_wake(engine);]] if (!finished)", ";")]),
+    ("engine: a waiter completes another's operation and does not tell", "engine-chain",
+     [(ENGINE, "while (!*done) { if (rb_engine_progress(engine)) { idle = (struct idle) { 0, 0 };"
+               " [[if (engine->completed && engine->waiters > 0) waiters_wake(engine);]]", ";"),
+      (ENGINE, "[[if (engine->completed && engine->waiters > 0) waiters_wake(engine);]]"
+               " engine->completed = engine->stirred", ";")]),
+    ("engine: sleeps although something is there", "engine-one",
+     [(ENGINE, "if (engine->completed || !endpoints_arm(engine)) return;",
+       "(void)endpoints_arm(engine);")]),
+    ("engine: parks by a word read after the lock is dropped", "engine-one",
+     [(ENGINE, "rb_lock_drop(&engine->lock);"
+               " (void)rb_futex_wait(&engine->background_word, seen, UINT64_MAX);",
+       "rb_lock_drop(&engine->lock); (void)seen; (void)rb_futex_wait(&engine->background_word,"
+       " atomic_load(&engine->background_word), UINT64_MAX);")]),
+    ("engine: a kick without a wake-up", "engine-one",
+     [(ENGINE, "rb_futex_wake(&engine->background_word, 1);", ";")]),
+    ("engine: leaves the sleeping progress thread unarmed", "engine-left",
+     [(ENGINE, "!executors_busy(engine) && endpoints_arm(engine)", "!executors_busy(engine)")]),
+    ("engine: leaves to a progress thread that sleeps, though something is there", "engine-left",
+     [(ENGINE, "engine->asleep = true; /* It sleeps on the descriptors still. */ else"
+               " [[endpoints_wake(engine);]]", ";")]),
+    ("engine: as it was, a sleeper that waits is not told of new work", "engine-local",
+     [(ENGINE, "[[sleepers_tell(engine);]] seen =", ";"),
+      (ENGINE, "[[sleepers_tell(engine);]] if (engine->background.running", ";")]),
+    ("engine: as it was, a sleeper that waits is not told that it need not", "engine-cancel",
+     [(ENGINE, "if (!engine->asleep || !(completed || engine->stirred)) return;",
+       "if (!engine->asleep || !engine->stirred) return;")]),
+    ("engine: the progress thread is not told that it drives", "engine-left",
+     [(ENGINE, "[[engine->driver = RB_DRIVER_BACKGROUND;]] engine->completed", ";")]),
+    ("engine: takes over from a sleeper that stays armed", "engine-left",
+     [(ENGINE, "engine->asleep = false; [[endpoints_disarm(engine, engine->endpoint_count);]]",
+       ";")]),
+    ("engine: stops without waking who sleeps on descriptors", "engine-stop",
+     [(ENGINE, "[[endpoints_wake(engine);]] rb_lock_drop(&engine->lock); rb_thread_join", ";")]),
+    ("engine: stops without waking who is parked", "engine-stop",
+     [(ENGINE, "engine->stop = true; [[background_kick(engine);]]", ";")]),
+    ("shm: a cell is only released before the look at sleeping", "shm-sleep",
+     [(SEND, PUBLISH,
+       "atomic_store_explicit(&cell->word, cell_word(out->position, kind, size_bytes),"
+       " memory_order_release);")]),
+    ("shm: a cell is stored relaxed", "shm-cells",
+     [(SEND, PUBLISH,
+       "atomic_store_explicit(&cell->word, cell_word(out->position, kind, size_bytes),"
+       " memory_order_relaxed); atomic_thread_fence(memory_order_seq_cst);")]),
+    ("shm: sleeping is only released before the look at the cells", "shm-sleep",
+     [(SHM, "atomic_store_explicit(word, atomic_load_explicit(word, memory_order_relaxed) + 1,"
+            " memory_order_seq_cst);",
+       "atomic_store_explicit(word, atomic_load_explicit(word, memory_order_relaxed) + 1,"
+       " memory_order_release);")]),
+    ("shm: arm looks first, then says that it sleeps", "shm-sleep",
+     [(SHM, "[[if (!is_sleeping(ep)) sleeping_next(ep);]] for", ";"),
+      (SHM, "if (!quiet) sleeping_next(ep); else ep->base.sleeps++;",
+       "if (quiet) { if (!is_sleeping(ep)) sleeping_next(ep); ep->base.sleeps++; }"
+       " else if (is_sleeping(ep)) sleeping_next(ep);")]),
+    ("shm: arm does not look at the cells", "shm-sleep",
+     [(SHM, "!rb_shm_inbox_full(peer) && (peer->outgoing == 0 || rb_shm_blocked(ep, peer))",
+       "peer->outgoing == 0 || rb_shm_blocked(ep, peer)")]),
+    ("shm: disarm leaves the word odd", "shm-room",
+     [(SHM, "[[sleeping_next(ep);]] (void)!read(ep->segment->doorbell", ";")]),
+    ("shm: a sender never rings", "shm-sleep",
+     [(SEND, "out->rung = sleeping; [[rb_shm_doorbell(peer->segment);]]", ";")]),
+    ("shm: a sender rings for the first sleep only", "shm-room",
+     [(SEND, "(sleeping & 1) != 0 && sleeping != out->rung",
+       "(sleeping & 1) != 0 && out->rung == 0")]),
+    ("shm: who waits for room does not say so", "shm-room",
+     [(SEND, "publish(peer, cell_at(out, out->position), RB_SHM_WANT, 0, 1);", ";")]),
+    ("shm: who is asked for room does not ring", "shm-room",
+     [(RECEIVE, "in->wanted = false; [[rb_shm_doorbell(peer->segment);]]", ";")]),
+    ("shm: no cell is kept for the wish for room", "shm-room",
+     [(SEND, "if (__builtin_expect(out->position - out->consumed + count < RB_SHM_CELLS, 1))"
+             " return true;",
+       "if (out->position - out->consumed + count <= RB_SHM_CELLS + 8) return true;")]),
+    ("shm: a bulk buffer more than there are", "shm-bulk",
+     [(SEND, "if (out->bulk - out->bulk_free < RB_SHM_BULKS) return true;",
+       "if (out->bulk - out->bulk_free <= RB_SHM_BULKS) return true;")]),
+    ("shm: the credit is given before the cell is read", "shm-bulk",
+     [(RECEIVE, "[[take_cell(ep, peer, word);]] }",
+       "atomic_store_explicit(&in->credit->consumed, in->position + 1, memory_order_release);"
+       " take_cell(ep, peer, word);")]),
+    ("shm: the credit is stored relaxed", "shm-room", [(RECEIVE, CONSUMED, "atomic_store_explicit("
+       "&in->credit->consumed, in->position, memory_order_relaxed);")]),
+    ("shm: the credit is loaded relaxed", "shm-room",
+     [(SEND, "atomic_load_explicit(&out->credit->consumed, memory_order_acquire)",
+       "atomic_load_explicit(&out->credit->consumed, memory_order_relaxed)")]),
+    ("shm: cells after the first are loaded relaxed", "shm-cells",
+     [(RECEIVE, "atomic_load_explicit(&cell_at(in, in->position)->word, memory_order_acquire)",
+       "atomic_load_explicit(&cell_at(in, in->position)->word, memory_order_relaxed)")]),
+    ("shm: the first cell of a chain is there before the others", "shm-cells",
+     [(SEND, "memcpy(cell->payload, source, RB_SHM_CELL_PAYLOAD); chain_write(out, source +"
+             " RB_SHM_CELL_PAYLOAD, size_bytes - RB_SHM_CELL_PAYLOAD);",
+       "memcpy(cell->payload, source, RB_SHM_CELL_PAYLOAD);"
+       " atomic_store(&cell->word, cell_word(out->position, RB_SHM_EAGER, size_bytes));"
+       " chain_write(out, source + RB_SHM_CELL_PAYLOAD, size_bytes - RB_SHM_CELL_PAYLOAD);")]),
+    ("shm: positions of bulk buffers do not wrap", "shm-bulk",
+     [(SEND, "(int32_t)(out->consumed - out->bulk_at[out->bulk_free % RB_SHM_BULKS]) > 0",
+       "out->consumed > out->bulk_at[out->bulk_free % RB_SHM_BULKS]")]),
+]
