@@ -355,6 +355,11 @@ rubato_status rb_config_read(struct rb_config *config)
 	return err;
 }
 
+const char *rb_config_foreign(const char *variable)
+{
+	return getenv(variable);
+}
+
 void rb_config_each(const struct rb_config *config,
 		    void (*row)(void *arg, const char *variable, const char *value,
 				const char *source, const char *help),

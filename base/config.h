@@ -21,7 +21,8 @@
 	X(timeout, "RUBATO_TIMEOUT", T, "60s", 1000000, 86400000000000,                            \
 	  "deadline of every wait that has none of its own")                                       \
 	X(transport, "RUBATO_TRANSPORT", S, "auto", 0, 15, "auto, shm, ucx or tcp")                \
-	X(interface, "RUBATO_INTERFACE", S, "", 0, 255, "network devices to use, by name")         \
+	X(interface, "RUBATO_INTERFACE", S, "", 0, 255,                                            \
+	  "network devices to use: names or their beginnings; ^ before them: all others")          \
 	X(heap, "RUBATO_HEAP", B, "0", 0, 70368744177664,                                          \
 	  "address space for rubato_alloc on a rank; 0: as much as the machine has memory")        \
 	X(chunk, "RUBATO_CHUNK", B, "256K", 64, 268435456, "largest chunk of a pipelined step")    \
@@ -30,6 +31,8 @@
 	  "how long a wait polls before it sleeps; 0: measured at start-up")                       \
 	X(background, "RUBATO_BACKGROUND", U, "1", 0, 1,                                           \
 	  "0: no progress thread, progress only inside calls")                                     \
+	X(background_cpus, "RUBATO_BACKGROUND_CPUS", S, "", 0, 15,                                 \
+	  "where the progress thread may run: numa (this rank's domain), or a processor's number") \
 	X(algorithm, "RUBATO_ALGORITHM", S, "", 0, 255,                                            \
 	  "forces algorithms: operation=name[,operation=name...]")                                 \
 	X(log, "RUBATO_LOG", S, "warn", 0, 15, "none, warn, info, debug or data")
@@ -56,6 +59,9 @@ struct rb_config {
 /* Reads the environment (an empty variable counts as not set), sets the log level, then warns about
  * unknown RUBATO_* names. `config` is written on success only. Errors: ARGUMENT, MEMORY. */
 RB_NODISCARD rubato_status rb_config_read(struct rb_config *config);
+
+/* A variable of somebody else, such as a launcher's; NULL: not set. */
+const char *rb_config_foreign(const char *variable);
 
 /* For rubato-info: calls row() once per setting. Values of secret files are paths, never contents.
  */

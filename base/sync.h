@@ -36,6 +36,8 @@ struct rb_thread {
 RB_NODISCARD rubato_status rb_thread_start(struct rb_thread *thread, void *(*main)(void *),
 					   void *arg);
 void rb_thread_join(struct rb_thread *thread);
+/* The calling thread, to the processors whose bits are set; says so in the log when it cannot. */
+void rb_thread_confine(const uint64_t *cpus, uint32_t word_count);
 
 static inline void rb_pause(void)
 {

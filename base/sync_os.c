@@ -2,6 +2,7 @@
  * sync_os.c -- sleeps on futexes, threads on pthreads. Apart from sync.c, so that the exploration
  * of interleavings (tests/interleavings) can put a scheduler of its own in this one place.
  */
+#include "base/log.h"
 #include "base/sync.h"
 
 #include <errno.h>
@@ -10,6 +11,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -54,6 +56,19 @@ void rb_thread_join(struct rb_thread *thread)
 	if (thread->running)
 		(void)pthread_join((pthread_t)thread->handle, NULL);
 	thread->running = false;
+}
+
+void rb_thread_confine(const uint64_t *cpus, uint32_t word_count)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	for (uint32_t i = 0; i < 64 * word_count && i < CPU_SETSIZE; i++)
+		if (cpus[i / 64] >> i % 64 & 1)
+			CPU_SET(i, &set);
+	if (sched_setaffinity(0, sizeof(set), &set) != 0)
+		RB_LOG(RB_LOG_WARN, "a thread cannot be bound to its processors: %s",
+		       strerror(errno));
 }
 
 void rb_yield(void)

@@ -127,13 +127,17 @@ typedef struct rubato_id {
 
 /*
  * Joins the job that the environment describes: RUBATO_RANK, RUBATO_SIZE and RUBATO_ROOT
- * (host:port); without them a communicator of one rank. Blocks until all ranks are there, at most
+ * (host:port), or else a launcher's variables (docs/start-up.md: torchrun, Open MPI, Slurm, PMI);
+ * without any a communicator of one rank. Blocks until all ranks are there, at most
  * the timeout. Errors: ARGUMENT (bad or incomplete variables), TIMEOUT (the text names the ranks
  * that are missing), AUTH (wrong secret), MISMATCH (two ranks with one number, differing sizes),
  * SYSTEM (port in use).
  */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_init(rubato_comm **comm,
 						      const rubato_options *options);
+
+/* Writes, as one line of text, which job rubato_init would join, as what, and who says so. */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_job_explain(char *text, size_t text_bytes);
 
 /* Makes an id. The caller must then be one of the ranks of that job: rank 0. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_id_create(rubato_id *id);
@@ -143,6 +147,26 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_id_create(rubato_id *id);
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_init_id(rubato_comm **comm, const rubato_id *id,
 							 uint32_t rank, uint32_t size,
 							 const rubato_options *options);
+
+/*
+ * An allgather of the caller's: `in` of every rank, size_bytes each, into `out` by rank, on every
+ * rank; blocks. Returns 0, or another number when it failed.
+ */
+typedef int (*rubato_allgather_function)(void *arg, const void *in, void *out, size_t size_bytes);
+
+/*
+ * Joins a job whose processes can already talk to each other, through their own allgather: MPI's,
+ * for one. Collective; needs neither environment, nor port, nor secret. `allgather` is called only
+ * in here, by the calling thread, equally often on every rank, also when some rank fails, which all
+ * then learn: either all ranks get their communicator or none does. The deadline counts between
+ * calls: the library cannot end a call that blocks, so if a process may die meanwhile, let the
+ * callback give up and return non-zero by itself. Errors: SYSTEM (the callback's), PEER (start-up
+ * failed on another rank), MISMATCH (ranks or sizes differ), TIMEOUT; ARGUMENT without a call.
+ */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_init_oob(rubato_comm **comm,
+							  rubato_allgather_function allgather,
+							  void *arg, uint32_t rank, uint32_t size,
+							  const rubato_options *options);
 
 /*
  * Collective: waits (bounded) until every rank has come, so that no peer still needs our memory,

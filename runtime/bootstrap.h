@@ -18,16 +18,25 @@ struct rb_bootstrap {
 	rubato_status (*allgather)(struct rb_bootstrap *b, const void *in, size_t in_bytes,
 				   const void *const **out, const size_t **out_bytes,
 				   uint64_t deadline_ns);
+	/* Collective, once, when start-up is over on this rank: OK when it is good on all. NULL:
+	 * others find out in their own ways. After !good it is not waited for, nor is the text of
+	 * the last error changed. */
+	rubato_status (*end)(struct rb_bootstrap *b, bool good);
 	void (*close)(struct rb_bootstrap *b); /* NULL-safe is the caller's duty. */
 };
 
 /* What the environment or an id says about this process's place in a job. */
 struct rb_job {
 	uint32_t rank, rank_count;
-	char root[256]; /* host:port, or several separated by ',': tried in turn. */
+	/* host:port, several of them separated by ',', or host:first-last: tried in turn. Rank 0
+	 * listens at the first free port. */
+	char root[256];
+	bool searches; /* Other jobs may listen at some of these ports: look on until the deadline.
+			*/
 	uint8_t secret[64];
 	size_t secret_bytes; /* 0: none. */
 	bool insecure;       /* RUBATO_INSECURE=1: serve non-loopback without a secret. */
+	const char *source;  /* Which variables said so: for people; NULL: none. */
 	int listener;        /* Rank 0: a socket that listens already (rubato_id_create), or -1. */
 	uint8_t nonce[16];   /* Of the id; all zero: the root draws one. */
 };
@@ -37,17 +46,27 @@ struct rb_job {
 RB_NODISCARD rubato_status rb_rendezvous_open(const struct rb_job *job, uint64_t deadline_ns,
 					      struct rb_bootstrap **out);
 
-/* Fills `job` from RUBATO_RANK, RUBATO_SIZE, RUBATO_ROOT, RUBATO_SECRET_FILE, RUBATO_INSECURE;
- * *found is false (and the job one of one rank) when none of the first three is set. */
+/* Start-up over the caller's allgather; see rubato_init_oob. */
+RB_NODISCARD rubato_status rb_callback_open(rubato_allgather_function function, void *arg,
+					    uint32_t rank, uint32_t rank_count,
+					    uint64_t deadline_ns, struct rb_bootstrap **out);
+
+/* Fills `job` from RUBATO_RANK, RUBATO_SIZE, RUBATO_ROOT, else from a launcher's variables; then
+ * RUBATO_SECRET_FILE, RUBATO_INSECURE. *found is false (and the job one of one rank) when nobody
+ * says anything. */
 struct rb_config;
 RB_NODISCARD rubato_status rb_job_from_environment(const struct rb_config *config,
 						   struct rb_job *job, bool *found);
+/* Rank, size, root and nonce from the first launcher whose variables are complete; `own_root`
+ * (RUBATO_ROOT, or "") goes before its address. *name is NULL: none is. Errors: ARGUMENT. */
+RB_NODISCARD rubato_status rb_job_from_launcher(const char *own_root, struct rb_job *job,
+						const char **name);
 /* From options: overrides RUBATO_SECRET_FILE. Errors: ARGUMENT unless 16 to 64 bytes. */
 RB_NODISCARD rubato_status rb_job_set_secret(struct rb_job *job, const void *secret,
 					     size_t secret_bytes);
 /* The opaque id: its bytes hold magic, version, nonce, secret, addresses, and the maker's listener.
- */
-RB_NODISCARD rubato_status rb_job_make_id(rubato_id *id);
+ * `interfaces` as RUBATO_INTERFACE. */
+RB_NODISCARD rubato_status rb_job_make_id(rubato_id *id, const char *interfaces);
 RB_NODISCARD rubato_status rb_job_from_id(const rubato_id *id, uint32_t rank, uint32_t rank_count,
 					  struct rb_job *job);
 

@@ -15,6 +15,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "runtime/interfaces.h"
+#include "runtime/topology.h"
 
 #define UNREACHED 0xffu /* In opening.route. */
 #define AGREED_WORDS 4  /* version, chunk, algorithm names, transport names */
@@ -25,6 +27,11 @@
 #define BUILT_TRANSPORTS "auto, shm"
 #endif
 
+struct seat { /* Where a rank runs. */
+	uint64_t host;
+	uint64_t cores[RB_CPU_WORDS];
+};
+
 struct opening { /* What exists only while a communicator is opened. */
 	struct rubato_comm *comm;
 	const struct rb_transport_ops *transports[RB_ENDPOINTS_MAX + 1];
@@ -33,9 +40,11 @@ struct opening { /* What exists only while a communicator is opened. */
 	void **addresses; /* Per peer: a copy. */
 	size_t *address_bytes;
 	bool *use;
-	uint8_t *route; /* Per peer: index into opened. */
-	char why[300];  /* What kept a transport from opening here. */
+	uint8_t *route;    /* Per peer: index into opened. */
+	char devices[512]; /* For network transports; empty: any. */
+	char why[300];     /* What kept a transport from opening here. */
 	uint64_t host;
+	struct rb_place place;
 	uint64_t deadline_ns;
 	const struct rb_setup *setup;
 };
@@ -97,8 +106,6 @@ static const char *interface_of(const struct rb_config *config)
 {
 	const char *root = config->root.text;
 
-	if (config->interface.text[0] != '\0')
-		return config->interface.text;
 	if (strcmp(config->transport.text, "tcp") != 0)
 		return NULL;
 	return strncmp(root, "127.", 4) == 0 || strncmp(root, "localhost:", 10) == 0 ||
@@ -116,7 +123,7 @@ static void endpoint_open(struct opening *o, uint32_t i)
 		.rank_count = comm->engine.rank_count,
 		.heap_bytes =
 			o->setup->heap_bytes > 0 ? o->setup->heap_bytes : comm->config.heap.number,
-		.interface = interface_of(&comm->config),
+		.interface = o->devices[0] != '\0' ? o->devices : interface_of(&comm->config),
 		.tcp_only = strcmp(comm->config.transport.text, "tcp") == 0,
 		.backend = o->setup->backend,
 	};
@@ -168,7 +175,8 @@ static rubato_status blob_write(struct opening *o, uint32_t i, size_t *blob_byte
 	for (uint32_t k = 0; k < AGREED_WORDS; k++)
 		rb_wire_put_u64(&w, words[k]);
 	rb_wire_put_u64(&w, o->host);
-	rb_wire_put_u32(&w, rb_cores_allowed());
+	for (uint32_t k = 0; k < RB_CPU_WORDS; k++)
+		rb_wire_put_u64(&w, o->place.cores[k]);
 	if (o->opened[i] != NULL)
 		RB_TRY(o->transports[i]->address(o->opened[i], address, &bytes));
 	rb_wire_put_u32(&w, (uint32_t)bytes);
@@ -188,14 +196,15 @@ static rubato_status exchange(struct opening *o, const void *in, size_t in_bytes
 
 /* Reads rank r's blob: by transport i it may be reached, if by none before. */
 static rubato_status blob_read(struct opening *o, uint32_t i, uint32_t r, const void *bytes,
-			       size_t size, uint64_t *host, uint32_t *cores)
+			       size_t size, struct seat *seat)
 {
 	struct rb_wire w = rb_wire_over((void *)(uintptr_t)bytes, size);
 	uint32_t address_bytes;
 
 	RB_TRY(agreed_check(o, r, &w));
-	*host = rb_wire_get_u64(&w);
-	*cores = rb_wire_get_u32(&w);
+	seat->host = rb_wire_get_u64(&w);
+	for (uint32_t k = 0; k < RB_CPU_WORDS; k++)
+		seat->cores[k] = rb_wire_get_u64(&w);
 	address_bytes = rb_wire_get_u32(&w);
 	if (w.bad || address_bytes != (size_t)(w.end - w.at))
 		return RB_FAIL(RUBATO_ERR_MISMATCH, "rank %u's start-up blob is malformed", r);
@@ -212,35 +221,53 @@ static rubato_status blob_read(struct opening *o, uint32_t i, uint32_t r, const 
 	return RUBATO_OK;
 }
 
+/* Ranks on rank r's machine, and the cores that they may use together: bound ones have one each. */
+static void crowd_count(const struct seat *seats, uint32_t rank_count, uint32_t r, uint32_t *ranks,
+			uint32_t *cores)
+{
+	uint64_t together[RB_CPU_WORDS] = { 0 };
+
+	*ranks = 0;
+	for (uint32_t other = 0; other < rank_count; other++) {
+		if (seats[other].host != seats[r].host)
+			continue;
+		(*ranks)++;
+		for (uint32_t k = 0; k < RB_CPU_WORDS; k++)
+			together[k] |= seats[other].cores[k];
+	}
+	*cores = rb_cpus_count(together);
+}
+
+/* The machine with the most ranks, and the one with the fewest cores, speak for all. */
+static void crowd_find(struct rb_choice_facts *facts, const struct seat *seats, uint32_t rank_count)
+{
+	facts->cores = UINT32_MAX;
+	facts->node_ranks = 0;
+	for (uint32_t r = 0; r < rank_count; r++) {
+		uint32_t ranks = rank_count, cores = rb_cpus_count(seats[r].cores);
+
+		if (rank_count <= 1024) /* Comparing pairs takes longer than it is worth beyond. */
+			crowd_count(seats, rank_count, r, &ranks, &cores);
+		cores = cores > 0 ? cores : 1;
+		facts->cores = cores < facts->cores ? cores : facts->cores;
+		facts->node_ranks = ranks > facts->node_ranks ? ranks : facts->node_ranks;
+	}
+}
+
 static rubato_status blobs_read(struct opening *o, uint32_t i, const void *const *blobs,
 				const size_t *bytes)
 {
-	struct rubato_comm *comm = o->comm;
-	uint32_t n = comm->engine.rank_count;
-	uint64_t *hosts = calloc(n, sizeof(*hosts));
+	uint32_t n = o->comm->engine.rank_count;
+	struct seat *seats = calloc(n, sizeof(*seats));
 	rubato_status err = RUBATO_OK;
 
-	if (hosts == NULL)
-		return RB_FAIL(RUBATO_ERR_MEMORY, "table of %u hosts", n);
-	comm->facts.cores = UINT32_MAX;
-	for (uint32_t r = 0; r < n && err == RUBATO_OK; r++) {
-		uint32_t cores = 1;
-
-		err = blob_read(o, i, r, blobs[r], bytes[r], &hosts[r], &cores);
-		if (cores < comm->facts.cores)
-			comm->facts.cores = cores;
-	}
-	if (err == RUBATO_OK && n > 1024)
-		comm->facts.node_ranks = n; /* Counting pairs would take longer than it is worth. */
-	for (uint32_t r = 0; err == RUBATO_OK && n <= 1024 && r < n; r++) {
-		uint32_t here = 0;
-
-		for (uint32_t other = 0; other < n; other++)
-			here += hosts[other] == hosts[r];
-		if (here > comm->facts.node_ranks)
-			comm->facts.node_ranks = here;
-	}
-	free(hosts);
+	if (seats == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "table of %u ranks", n);
+	for (uint32_t r = 0; r < n && err == RUBATO_OK; r++)
+		err = blob_read(o, i, r, blobs[r], bytes[r], &seats[r]);
+	if (err == RUBATO_OK)
+		crowd_find(&o->comm->facts, seats, n);
+	free(seats);
 	return err;
 }
 
@@ -272,6 +299,12 @@ static rubato_status routes_find(struct opening *o)
 		uint8_t verdict;
 		size_t blob_bytes;
 
+#ifdef RB_HAVE_UCX
+		if (o->transports[i] == &rb_transport_ucx)
+			RB_TRY(rb_interfaces_choose(o->comm->bootstrap,
+						    o->comm->config.interface.text, o->deadline_ns,
+						    o->devices, sizeof(o->devices)));
+#endif
 		endpoint_open(o, i);
 		RB_TRY(blob_write(o, i, &blob_bytes));
 		RB_TRY(exchange(o, o->blob, blob_bytes, &blobs, &bytes));
@@ -483,24 +516,50 @@ static rubato_status opening_allocate(struct opening *o)
 	return RUBATO_OK;
 }
 
+/* Reads where the progress thread may run, and finds this rank's place on the way. */
+static rubato_status background_place(struct opening *o)
+{
+	const char *text = o->comm->config.background_cpus.text;
+	uint64_t *cpus = o->comm->engine.background_cpus;
+	char *end = NULL;
+	unsigned long cpu = strtoul(text, &end, 10);
+	bool domain = strcmp(text, "numa") == 0;
+
+	if (o->setup->backend == NULL) /* Simulated ranks are nowhere. */
+		rb_place_here(domain, &o->place);
+	if (domain) {
+		if (rb_cpus_count(o->place.domain) == 0)
+			RB_LOG(RB_LOG_INFO, "RUBATO_BACKGROUND_CPUS=numa: the domain is not known");
+		memcpy(cpus, o->place.domain, sizeof(o->place.domain));
+	} else if (text[0] != '\0') {
+		if (*end != '\0' || text[0] < '0' || text[0] > '9' || cpu >= 64 * RB_CPU_WORDS)
+			return RB_FAIL(RUBATO_ERR_ARGUMENT,
+				       "RUBATO_BACKGROUND_CPUS=%s: expected numa, or a processor's "
+				       "number",
+				       text);
+		cpus[cpu / 64] |= UINT64_C(1) << cpu % 64;
+	}
+	return RUBATO_OK;
+}
+
 static rubato_status open_steps(struct opening *o)
 {
 	struct rubato_comm *comm = o->comm;
 
 	RB_TRY(opening_allocate(o));
+	RB_TRY(background_place(o));
 	RB_TRY(transports_list(o));
 	RB_TRY(routes_find(o));
 	RB_TRY(endpoints_connect(o));
 	RB_TRY(mapping_agree(o));
 
-	struct rb_endpoint *first = comm->engine.endpoints[0];
-	bool simulated = first->ops->wait != NULL;
+	bool simulated = comm->engine.endpoints[0]->ops->wait != NULL;
 
 	if (simulated) { /* Every simulated rank has a core of its own. */
 		comm->facts.cores = comm->engine.rank_count;
 	} else {
-		comm->engine.waiting = rb_waiting_choose(comm->facts.node_ranks, comm->facts.cores,
-							 comm->config.spin.number);
+		comm->engine.waiting = rb_waiting_find(comm->facts.node_ranks, comm->facts.cores,
+						       comm->config.spin.number);
 	}
 	comm->facts.rank_count = comm->engine.rank_count;
 	comm->facts.chunk_bytes_max = comm->config.chunk.number;
@@ -579,8 +638,11 @@ rubato_status rb_comm_open(const struct rb_setup *setup, rubato_comm **out)
 	if (err == RUBATO_OK)
 		err = rb_engine_init(&comm->engine, bootstrap->rank, bootstrap->rank_count);
 	if (err != RUBATO_OK) {
-		if (bootstrap != NULL)
+		if (bootstrap != NULL) {
+			if (bootstrap->end != NULL)
+				(void)bootstrap->end(bootstrap, false);
 			bootstrap->close(bootstrap);
+		}
 		free(comm);
 		return err;
 	}
@@ -595,6 +657,11 @@ rubato_status rb_comm_open(const struct rb_setup *setup, rubato_comm **out)
 		o.deadline_ns = setup->deadline_ns;
 	comm->origin = *setup;
 	err = open_steps(&o);
+	if (bootstrap->end != NULL) {
+		rubato_status end = bootstrap->end(bootstrap, err == RUBATO_OK);
+
+		err = err != RUBATO_OK ? err : end;
+	}
 	opening_close(&o);
 	if (err != RUBATO_OK) {
 		char text[256];

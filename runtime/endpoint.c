@@ -47,11 +47,37 @@ static rubato_status endpoint_parse(const char *text, size_t size_bytes, struct 
 	return RUBATO_OK;
 }
 
+/* "host:first-last": as many endpoints as ports. */
+static rubato_status range_parse(const char *text, const char *dash, struct rb_endpoints *out)
+{
+	struct rb_endpoint *first = &out->items[0];
+	size_t digits = strspn(dash + 1, "0123456789");
+
+	RB_TRY(endpoint_parse(text, (size_t)(dash - text), first));
+	long low = strtol(first->port, NULL, 10), high = strtol(dash + 1, NULL, 10);
+
+	if (digits == 0 || dash[1 + digits] != '\0' || high < low || high > 65535 ||
+	    high - low >= RB_ENDPOINTS_MAX)
+		return endpoint_bad(text, strlen(text), "no range of at most 16 ports");
+	for (long port = low; port <= high; port++) {
+		struct rb_endpoint *e = &out->items[out->count++];
+
+		*e = *first;
+		(void)snprintf(e->port, sizeof(e->port), "%u", (unsigned)port & 0xffffu);
+	}
+	out->range = true;
+	return RUBATO_OK;
+}
+
 rubato_status rb_endpoints_parse(const char *text, struct rb_endpoints *out)
 {
-	const char *at = text;
+	const char *at = text, *colon = strrchr(text, ':');
+	const char *dash = colon != NULL ? strchr(colon, '-') : NULL;
 
 	out->count = 0;
+	out->range = false;
+	if (dash != NULL && strchr(text, ',') == NULL && dash > colon + 1)
+		return range_parse(text, dash, out);
 	for (;;) {
 		size_t size_bytes = strcspn(at, ",");
 

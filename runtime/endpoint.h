@@ -15,10 +15,12 @@ struct rb_endpoint {
 
 struct rb_endpoints {
 	uint32_t count;
+	bool range; /* Of one host's ports. */
 	struct rb_endpoint items[RB_ENDPOINTS_MAX];
 };
 
-/* "host:port[,host:port...]"; an IPv6 address stands in brackets. Errors: ARGUMENT. */
+/* "host:port[,host:port...]" or "host:first-last"; an IPv6 address stands in brackets. Errors:
+ * ARGUMENT. */
 RB_NODISCARD rubato_status rb_endpoints_parse(const char *text, struct rb_endpoints *out);
 
 struct addrinfo;

@@ -396,12 +396,11 @@ static bool sleeper_needed(struct rb_engine *engine)
 static void sleepers_tell(struct rb_engine *engine)
 {
 	bool completed = engine->completed;
+	bool stirred = engine->stirred || (engine->plugs != NULL && sleeper_needed(engine));
 
 	if (completed && engine->waiters > 0)
 		waiters_wake(engine);
-	if (!engine->asleep ||
-	    !(completed || engine->stirred ||
-	      (engine->plugs != NULL && rb_plug_next_timer(engine) < engine->asleep_until_ns)))
+	if (!engine->asleep || !(completed || stirred))
 		return;
 	engine->completed = engine->stirred = false;
 	if ((completed && engine->driver == RB_DRIVER_WAITER) || sleeper_needed(engine) ||
@@ -565,6 +564,8 @@ static void *background_main(void *arg)
 {
 	struct rb_engine *engine = arg;
 
+	if (rb_cpus_count(engine->background_cpus) > 0)
+		rb_thread_confine(engine->background_cpus, RB_CPU_WORDS);
 	rb_engine_enter(engine);
 	while (!engine->stop) {
 		if (engine->driver == RB_DRIVER_BACKGROUND) {

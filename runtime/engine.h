@@ -20,6 +20,7 @@
 #include "base/sync.h"
 #include "runtime/executor.h"
 #include "runtime/plan.h"
+#include "runtime/topology.h"
 #include "transport/transport.h"
 
 #define RB_WINDOW                                                                                  \
@@ -123,7 +124,8 @@ struct rb_engine {
 	bool completed; /* Something completed since the driver last woke the waiters. */
 	bool stirred;   /* Something was posted since the sleeping driver looked. */
 	struct rb_thread background;
-	_Atomic uint32_t background_word; /* The parked progress thread sleeps on it. */
+	uint64_t background_cpus[RB_CPU_WORDS]; /* All zero: where its process may. */
+	_Atomic uint32_t background_word;       /* The parked progress thread sleeps on it. */
 	bool background_parked, stop;
 
 	rubato_status poison; /* The first error of a collective, or 0. */
@@ -198,8 +200,16 @@ char *rb_run_absent(const struct rb_run *run, char *text, size_t text_bytes);
 
 /* ---- waiting.c ---- */
 
-/* node_ranks share `cores`; forced_ns > 0 is RUBATO_SPIN. */
-struct rb_waiting rb_waiting_choose(uint32_t node_ranks, uint32_t cores, uint64_t forced_ns);
-uint32_t rb_cores_allowed(void);
+struct rb_waiting_costs {
+	uint64_t wake_ns;  /* From waking a sleeper until it runs. */
+	uint64_t yield_ns; /* From one thread of a core to another; 0: not measured. */
+};
+/* crowded: the yield, too. Takes about a millisecond. */
+void rb_waiting_measure(bool crowded, struct rb_waiting_costs *out);
+/* Pure: for node_ranks that share `cores`. */
+struct rb_waiting rb_waiting_choose(const struct rb_waiting_costs *costs, uint32_t node_ranks,
+				    uint32_t cores);
+/* Measures and chooses; forced_ns > 0 is RUBATO_SPIN, and is taken as it is. */
+struct rb_waiting rb_waiting_find(uint32_t node_ranks, uint32_t cores, uint64_t forced_ns);
 
 #endif

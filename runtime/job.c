@@ -14,8 +14,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -29,6 +27,7 @@
 #include "base/wire.h"
 #include "runtime/bootstrap.h"
 #include "runtime/endpoint.h"
+#include "runtime/interfaces.h"
 #include "runtime/rendezvous_wire.h"
 
 #define SECRET_MIN 16
@@ -133,9 +132,20 @@ static rubato_status secret_file_read(const char *path, struct rb_job *job)
 
 /* ---- The environment ---- */
 
+static rubato_status root_check(const char *text)
+{
+	struct rb_endpoints e;
+
+	RB_TRY(rb_endpoints_parse(text, &e));
+	for (uint32_t i = 1; i < e.count; i++)
+		if (e.range || strcmp(e.items[i].port, e.items[0].port) != 0)
+			return RB_FAIL(RUBATO_ERR_ARGUMENT,
+				       "RUBATO_ROOT=%.200s: one port is needed, not several", text);
+	return RUBATO_OK;
+}
+
 static rubato_status place_read(const struct rb_config *config, struct rb_job *job)
 {
-	struct rb_endpoints endpoints;
 	bool rank = config->source.rank != RB_CONFIG_DEFAULT;
 	bool size = config->source.size != RB_CONFIG_DEFAULT;
 	bool root = config->root.text[0] != '\0';
@@ -160,9 +170,8 @@ static rubato_status place_read(const struct rb_config *config, struct rb_job *j
 			"RUBATO_ROOT is not set: expected host:port, the same on every rank");
 	job->rank = (uint32_t)config->rank.number;
 	job->rank_count = (uint32_t)config->size.number;
-	if (root)
-		RB_TRY(rb_endpoints_parse(config->root.text, &endpoints));
 	(void)snprintf(job->root, sizeof(job->root), "%.255s", config->root.text);
+	job->source = "RUBATO_RANK and RUBATO_SIZE";
 	return RUBATO_OK;
 }
 
@@ -170,17 +179,23 @@ rubato_status rb_job_from_environment(const struct rb_config *config, struct rb_
 				      bool *found)
 {
 	struct rb_job fresh = { .rank_count = 1, .listener = -1 };
-	bool any = config->source.rank != RB_CONFIG_DEFAULT ||
-		   config->source.size != RB_CONFIG_DEFAULT || config->root.text[0] != '\0';
+	bool own = config->source.rank != RB_CONFIG_DEFAULT ||
+		   config->source.size != RB_CONFIG_DEFAULT;
+	bool any = own || config->root.text[0] != '\0';
 
 	fresh.insecure = config->insecure.number == 1;
-	if (any) {
-		RB_TRY(place_read(config, &fresh));
+	if (config->root.text[0] != '\0')
+		RB_TRY(root_check(config->root.text));
+	if (!own)
+		RB_TRY(rb_job_from_launcher(config->root.text, &fresh, &fresh.source));
+	if (any || fresh.source != NULL) {
+		if (fresh.source == NULL)
+			RB_TRY(place_read(config, &fresh));
 		if (config->secret_file.text[0] != '\0')
 			RB_TRY(secret_file_read(config->secret_file.text, &fresh));
 	}
 	*job = fresh;
-	*found = any;
+	*found = fresh.source != NULL;
 	sodium_memzero(&fresh, sizeof(fresh));
 	return RUBATO_OK;
 }
@@ -248,64 +263,35 @@ undo_socket:;
 _Static_assert(offsetof(struct sockaddr_in, sin_port) == offsetof(struct sockaddr_in6, sin6_port),
 	       "see listener_open()");
 
-static bool address_published(const struct ifaddrs *at, int family, bool loopback)
-{
-	if (at->ifa_addr == NULL || at->ifa_addr->sa_family != family ||
-	    !(at->ifa_flags & IFF_UP) || ((at->ifa_flags & IFF_LOOPBACK) != 0) != loopback)
-		return false;
-	if (family == AF_INET6) { /* Of the link alone, an address needs the peer's interface. */
-		struct sockaddr_in6 v6;
-
-		memcpy(&v6, at->ifa_addr, sizeof(v6));
-		return !IN6_IS_ADDR_LINKLOCAL(&v6.sin6_addr);
-	}
-	return true;
-}
-
-static void address_put(struct rb_wire *w, const struct sockaddr *address)
-{
-	struct sockaddr_in6 v6;
-	struct sockaddr_in v4;
-
-	if (address->sa_family == AF_INET) {
-		memcpy(&v4, address, sizeof(v4));
-		rb_wire_put_u8(w, 4);
-		rb_wire_put_bytes(w, &v4.sin_addr, 4);
-	} else {
-		memcpy(&v6, address, sizeof(v6));
-		rb_wire_put_u8(w, 6);
-		rb_wire_put_bytes(w, &v6.sin6_addr, 16);
-	}
-}
-
 /* Outside addresses first; loopback last, and always: what is elsewhere behind that number refuses
  * at once, or does not know the secret. How many: as many as a struct rb_job's root can name. */
-static uint8_t addresses_put(struct rb_wire *w)
+static uint8_t addresses_put(struct rb_wire *w, const char *interfaces)
 {
 	static const struct {
-		int family;
+		uint8_t family;
 		bool loopback;
 		size_t text_bytes; /* At most, with port and comma. */
-	} passes[] = { { AF_INET, false, 22 }, { AF_INET6, false, 48 }, { AF_INET, true, 22 } };
+	} passes[] = { { 4, false, 22 }, { 6, false, 48 }, { 4, true, 22 } };
 	size_t room_bytes = sizeof(((struct rb_job *)0)->root) - 1;
-	struct ifaddrs *list = NULL;
+	struct rb_interface_address all[RB_INTERFACE_ADDRESSES_MAX];
 	uint8_t count = 0;
 
-	if (getifaddrs(&list) != 0)
-		list = NULL;
 	for (size_t p = 0; p < sizeof(passes) / sizeof(passes[0]); p++) {
-		size_t keep_bytes = passes[p].loopback ? 0 : 22;
+		bool loopback = passes[p].loopback;
+		size_t keep_bytes = loopback ? 0 : 22;
+		uint32_t found = rb_interface_addresses(loopback ? "" : interfaces, all,
+							RB_INTERFACE_ADDRESSES_MAX);
 
-		for (struct ifaddrs *at = list; at != NULL; at = at->ifa_next) {
-			if (!address_published(at, passes[p].family, passes[p].loopback) ||
+		for (uint32_t i = 0; i < found; i++) {
+			if (all[i].family != passes[p].family || all[i].loopback != loopback ||
 			    room_bytes < passes[p].text_bytes + keep_bytes)
 				continue;
-			address_put(w, at->ifa_addr);
+			rb_wire_put_u8(w, all[i].family);
+			rb_wire_put_bytes(w, all[i].bytes, all[i].family == 4 ? 4 : 16);
 			room_bytes -= passes[p].text_bytes;
 			count++;
 		}
 	}
-	freeifaddrs(list);
 	if (count == 0) { /* Not even the loopback interface is up, or nobody tells. */
 		rb_wire_put_u8(w, 4);
 		rb_wire_put_bytes(w, (const uint8_t[4]) { 127, 0, 0, 1 }, 4);
@@ -320,7 +306,7 @@ static void check_make(const uint8_t *bytes, uint8_t check[RB_RV_MAC_BYTES])
 		  sizeof(rubato_id) - ID_ADDRESSES_OFFSET, check);
 }
 
-rubato_status rb_job_make_id(rubato_id *id)
+rubato_status rb_job_make_id(rubato_id *id, const char *interfaces)
 {
 	uint8_t random[16 + ID_SECRET_BYTES], check[RB_RV_MAC_BYTES];
 	rubato_id fresh = { { 0 } };
@@ -337,7 +323,7 @@ rubato_status rb_job_make_id(rubato_id *id)
 
 	rb_wire_put_u64(&w, ID_MAGIC);
 	rb_wire_put_u8(&w, ID_VERSION);
-	rb_wire_put_u8(&w, addresses_put(&a));
+	rb_wire_put_u8(&w, addresses_put(&a, interfaces));
 	rb_wire_put_u16(&w, port);
 	rb_wire_put_bytes(&w, random, sizeof(random));
 	rb_wire_put_u32(&w, (uint32_t)fd);

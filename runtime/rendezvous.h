@@ -23,6 +23,7 @@
 /* Times, in ns. All guesses, long against a round trip and short against a person's patience. */
 #define RB_RV_REPORT_NS UINT64_C(5000000000)    /* Between lines about who is missing. */
 #define RB_RV_HANDSHAKE_NS UINT64_C(5000000000) /* For a connection to prove itself. */
+#define RB_RV_ATTEMPT_NS UINT64_C(750000000)    /* The first at one of several addresses. */
 #define RB_RV_GRACE_NS UINT64_C(250000000)      /* A stranger younger than this is not evicted. */
 #define RB_RV_BACKOFF_MIN_NS UINT64_C(10000000)
 #define RB_RV_BACKOFF_MAX_NS UINT64_C(500000000)
@@ -51,6 +52,7 @@ enum rb_rv_event_kind {
 	RB_RV_EV_LISTEN_FAILED, /* status, text; retry: worth trying again; more: until the
 				   deadline. */
 	RB_RV_EV_ACCEPTED, /* Root: connection (a number not in use), text (its address), random. */
+	RB_RV_EV_CONNECTING,     /* Others: the attempt is under way; more. */
 	RB_RV_EV_CONNECTED,      /* Others: text (the address reached), random. */
 	RB_RV_EV_CONNECT_FAILED, /* status, text; retry, more. */
 	RB_RV_EV_RECEIVED,       /* connection, bytes: at most rb_rv_room(). */
@@ -97,7 +99,8 @@ struct rb_rv_options {
 	const char *root; /* For texts; copied. */
 	const void *secret;
 	size_t secret_bytes;
-	uint8_t job[16];      /* Root: the job's nonce. Others: the one expected, or zeros. */
+	bool searches;   /* Other jobs may listen at the root's addresses: no refusal is final. */
+	uint8_t job[16]; /* Root: the job's nonce. Others: the one expected, or zeros. */
 	uint8_t instance[16]; /* Drawn by this process: tells a reconnect from a namesake. */
 };
 

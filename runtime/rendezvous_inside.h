@@ -68,7 +68,7 @@ struct rb_rv {
 	enum rb_rv_state state;
 	uint32_t rank, rank_count;
 	uint64_t now_ns, deadline_ns;
-	bool has_secret;
+	bool has_secret, searches;
 	char root[256];
 	uint8_t key[RB_RV_KEY_BYTES], job[16], instance[16];
 	struct rb_rng rng;
@@ -88,7 +88,7 @@ struct rb_rv {
 	/* Others. */
 	uint8_t job_expected[16]; /* Zeros: any. */
 	uint64_t backoff_ns, handshake_ns;
-	bool more, was_member;
+	bool more, several, was_member;
 };
 
 void rb_rv_move(struct rb_rv *m, enum rb_rv_state next);

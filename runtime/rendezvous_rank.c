@@ -42,7 +42,7 @@ static void attempt_again(struct rb_rv *m, struct connection *c)
 		connect_now(m, c);
 		return;
 	}
-	if (m->refusal.status != RUBATO_OK) {
+	if (m->refusal.status != RUBATO_OK && !m->searches) {
 		m->fail = m->refusal;
 		fail(m, c);
 		return;
@@ -80,6 +80,17 @@ static void deadline_passed(struct rb_rv *m, struct connection *c)
 }
 
 /* ---- The handshake ---- */
+
+/* With other addresses to try, one that does not answer at all is not worth much patience: growing
+ * from round to round it will do for a slow root, too. */
+static void connecting(struct rb_rv *m, const struct rb_rv_event *e)
+{
+	m->more = e->more;
+	if (e->more && !m->several) {
+		m->several = true;
+		m->handshake_ns = RB_RV_ATTEMPT_NS;
+	}
+}
 
 static void connected(struct rb_rv *m, struct connection *c, const struct rb_rv_event *e)
 {
@@ -167,7 +178,13 @@ static void got_refusal(struct rb_rv *m, struct connection *c)
 		why = "that job has a secret and this process none: set RUBATO_SECRET_FILE";
 	if (!c->peer_has_secret && m->has_secret)
 		why = "that job has no secret and this process has one";
-	if (rb_wire_get_u32(&w) == RB_RV_REASON_VERSION || c->phase == PHASE_CHALLENGE)
+	uint32_t reason = rb_wire_get_u32(&w);
+
+	if (reason == RB_RV_REASON_JOB && c->phase == PHASE_WELCOME)
+		rb_rv_reason_set(&m->refusal, RUBATO_ERR_MISMATCH,
+				 "rank %u belongs to another job than the one at %s", m->rank,
+				 c->address);
+	else if (reason == RB_RV_REASON_VERSION || c->phase == PHASE_CHALLENGE)
 		rb_rv_reason_set(&m->refusal, RUBATO_ERR_MISMATCH,
 				 "%s speaks another version of the rendezvous: ranks run different "
 				 "builds of Rubato",
@@ -320,7 +337,9 @@ static void waiting_report(struct rb_rv *m, const struct connection *c)
 
 	if (m->state == RB_RV_JOINING && c->phase != PHASE_MEMBER)
 		rb_rv_report(m, level, "rank %u looks for rank 0 at %.64s: %s", m->rank, m->root,
-			     m->fail.text[0] != '\0' ? m->fail.text : "no answer yet");
+			     m->refusal.status != RUBATO_OK ? m->refusal.text
+			     : m->fail.text[0] != '\0'      ? m->fail.text
+							    : "no answer yet");
 }
 
 static void tick(struct rb_rv *m, struct connection *c)
@@ -343,8 +362,8 @@ static void tick(struct rb_rv *m, struct connection *c)
 				 "no answer from %.64s: is rank 0 running there? (%s)", m->root,
 				 c->phase == PHASE_CONNECTING ? "nothing comes back"
 							      : "it accepts and says nothing");
-		m->handshake_ns = m->handshake_ns * 2 < HANDSHAKE_MAX_NS ? m->handshake_ns * 2
-									 : HANDSHAKE_MAX_NS;
+		if (!m->more && m->handshake_ns < HANDSHAKE_MAX_NS)
+			m->handshake_ns *= 2;
 		drop(m, c); /* No pause: this took long enough. */
 		connect_now(m, c);
 	}
@@ -376,6 +395,9 @@ void rb_rv_rank_step(struct rb_rv *m, const struct rb_rv_event *e)
 		m->report_ns = rb_deadline(m->now_ns, RB_RV_REPORT_NS);
 		m->handshake_ns = RB_RV_HANDSHAKE_NS;
 		connect_now(m, c);
+		break;
+	case RB_RV_EV_CONNECTING:
+		connecting(m, e);
 		break;
 	case RB_RV_EV_CONNECTED:
 		connected(m, c, e);

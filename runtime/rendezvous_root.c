@@ -263,6 +263,18 @@ static void refuse_secret(struct rb_rv *m, struct connection *c)
 	refuse(m, c, RB_RV_REASON_SECRET);
 }
 
+/* Where jobs share ports (searches), a visitor from another one is nothing to speak of. */
+static void refuse_job(struct rb_rv *m, struct connection *c, uint32_t rank)
+{
+	if (!m->searches) {
+		rb_rv_reason_set(&m->refusal, RUBATO_ERR_MISMATCH,
+				 "rank %u at %s belongs to another job than the one at %.64s", rank,
+				 c->address, m->root);
+		rb_rv_report(m, RB_LOG_WARN, "%s", m->refusal.text);
+	}
+	refuse(m, c, RB_RV_REASON_JOB);
+}
+
 static void welcome(struct rb_rv *m, struct connection *c)
 {
 	struct rb_wire w = rb_rv_put_begin(c, RB_RV_WELCOME);
@@ -305,14 +317,9 @@ static void turn_away(struct rb_rv *m, struct connection *c)
 	leave(c);
 }
 
-static bool fits(struct rb_rv *m, struct connection *c, uint32_t rank, uint32_t rank_count,
-		 const uint8_t *job)
+static bool fits(struct rb_rv *m, struct connection *c, uint32_t rank, uint32_t rank_count)
 {
-	if (!sodium_is_zero(job, 16) && memcmp(job, m->job, 16) != 0)
-		rb_rv_reason_set(&m->refusal, RUBATO_ERR_MISMATCH,
-				 "rank %u at %s belongs to another job than the one at %.64s", rank,
-				 c->address, m->root);
-	else if (rank_count != m->rank_count)
+	if (rank_count != m->rank_count)
 		rb_rv_reason_set(
 			&m->refusal, RUBATO_ERR_MISMATCH,
 			"rank %u at %s says that the job has %u ranks, rank 0 at %.64s says %u",
@@ -347,7 +354,11 @@ static void got_proof(struct rb_rv *m, struct connection *c)
 	rb_rv_transcript_add(c, c->in, c->in_count);
 	rb_rv_session_make(m, c);
 	c->in_count = 0;
-	if (!fits(m, c, rank, rank_count, job)) {
+	if (!sodium_is_zero(job, sizeof(job)) && memcmp(job, m->job, sizeof(job)) != 0) {
+		refuse_job(m, c, rank);
+		return;
+	}
+	if (!fits(m, c, rank, rank_count)) {
 		turn_away(m, c);
 		return;
 	}
@@ -663,6 +674,7 @@ void rb_rv_root_step(struct rb_rv *m, const struct rb_rv_event *e)
 	case RB_RV_EV_GATHER:
 		exchange(m, e);
 		break;
+	case RB_RV_EV_CONNECTING:
 	case RB_RV_EV_CONNECTED:
 	case RB_RV_EV_CONNECT_FAILED:
 	case RB_RV_EV_RECEIVED: /* rb_rv_step() took it. */

@@ -5,6 +5,7 @@
  * what happened. It decides two things itself, for they are about addresses: which to listen on and
  * connect to, and that without a secret these are loopback ones.
  */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -97,6 +98,8 @@ static int listen_at(const struct addrinfo *a, int *out)
 	if (fd < 0)
 		return errno;
 	(void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (a->ai_family == AF_INET6) /* The one for all takes IPv4 along. */
+		(void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &(int) { 0 }, sizeof(int));
 	if (bind(fd, a->ai_addr, a->ai_addrlen) != 0 || listen(fd, BACKLOG) != 0) {
 		int why = errno;
 
@@ -127,41 +130,104 @@ static void listen_refused(struct rendezvous *r, int why)
 	tell_listen_failed(r, why == EADDRINUSE, false, RUBATO_ERR_SYSTEM, text);
 }
 
+/* Whether this machine has the address. */
+static bool address_here(const struct addrinfo *a)
+{
+	struct sockaddr_storage any_port;
+	int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	memcpy(&any_port, a->ai_addr, a->ai_addrlen);
+	((struct sockaddr_in *)(void *)&any_port)->sin_port = 0; /* In the same place in IPv6. */
+	bool here = fd >= 0 && bind(fd, (struct sockaddr *)&any_port, a->ai_addrlen) == 0;
+
+	socket_close(&fd);
+	return here;
+}
+
+/*
+ * At all addresses of this machine: what the root's name means here need not be what it means to
+ * the others (127.0.1.1, says many an /etc/hosts), and they may come through several networks.
+ * 0, or an errno.
+ */
+static int listen_everywhere(const struct addrinfo *a, int *out)
+{
+	struct sockaddr_in6 any6 = { .sin6_family = AF_INET6 };
+	struct sockaddr_in any4 = { .sin_family = AF_INET };
+	struct addrinfo six = { .ai_family = AF_INET6,
+				.ai_addr = (struct sockaddr *)&any6,
+				.ai_addrlen = sizeof(any6) };
+	struct addrinfo four = { .ai_family = AF_INET,
+				 .ai_addr = (struct sockaddr *)&any4,
+				 .ai_addrlen = sizeof(any4) };
+
+	if (!address_here(a))
+		return EADDRNOTAVAIL;
+	any4.sin_port = any6.sin6_port = ((const struct sockaddr_in *)(void *)a->ai_addr)->sin_port;
+	int why = listen_at(&six, out);
+
+	return why == 0 || why == EADDRINUSE ? why : listen_at(&four, out);
+}
+
+/* One endpoint: what its host means, in turn; 0, or an errno; EPERM: not without a secret. */
+static int listen_endpoint(struct rendezvous *r, const struct addrinfo *list, bool everywhere)
+{
+	int why = EADDRNOTAVAIL;
+
+	for (const struct addrinfo *a = list; a != NULL && r->listener < 0; a = a->ai_next) {
+		if (!address_allowed(r, a))
+			return EPERM;
+		why = everywhere ? listen_everywhere(a, &r->listener) : listen_at(a, &r->listener);
+		if (why == EADDRINUSE)
+			break; /* Not the next: two jobs would share one host:port. */
+	}
+	return why;
+}
+
+/* Several addresses, or a name other than localhost: with the right to serve others, to all. */
+static bool listens_everywhere(const struct rendezvous *r)
+{
+	const char *host = r->endpoints.items[0].host;
+	uint8_t bytes[16];
+	bool number = inet_pton(AF_INET, host, bytes) == 1 || inet_pton(AF_INET6, host, bytes) == 1;
+	bool several = r->endpoints.count > 1 && !r->endpoints.range;
+
+	return (r->job->secret_bytes > 0 || r->job->insecure) &&
+	       (several || (!number && strcmp(host, "localhost") != 0));
+}
+
 static void do_listen(struct rendezvous *r)
 {
 	struct rb_rv_event e = event_now(RB_RV_EV_LISTENING, 0);
 	char text[RB_RV_TEXT_MAX];
 	struct addrinfo *list;
-	int why = EADDRNOTAVAIL, rc;
+	int why = EADDRNOTAVAIL;
 
 	r->listen_wanted = false;
 	if (r->listener >= 0) { /* Came with the id. */
 		rb_rv_step(r->machine, &e);
 		return;
 	}
-	const struct rb_endpoint *at = &r->endpoints.items[0];
+	for (uint32_t i = 0; i < r->endpoints.count && r->listener < 0 && why != EPERM; i++) {
+		int rc = rb_endpoint_resolve(&r->endpoints.items[i], true, &list);
 
-	rc = rb_endpoint_resolve(at, true, &list);
-	if (rc != 0) {
-		(void)snprintf(text, sizeof(text),
-			       "cannot resolve the host of RUBATO_ROOT=%.100s: %s", r->job->root,
-			       gai_strerror(rc));
-		tell_listen_failed(r, true, true, RUBATO_ERR_SYSTEM, text);
-		return;
-	}
-	for (struct addrinfo *a = list; a != NULL && r->listener < 0; a = a->ai_next) {
-		if (!address_allowed(r, a)) {
-			(void)snprintf(text, sizeof(text), "rank 0 will not listen at %.100s: %s",
-				       r->job->root, NO_SECRET_HELP);
-			freeaddrinfo(list);
-			tell_listen_failed(r, false, false, RUBATO_ERR_ARGUMENT, text);
+		if (rc != 0) {
+			(void)snprintf(text, sizeof(text),
+				       "cannot resolve the root's host in %.100s: %s", r->job->root,
+				       gai_strerror(rc));
+			tell_listen_failed(r, true, true, RUBATO_ERR_SYSTEM, text);
 			return;
 		}
-		why = listen_at(a, &r->listener);
-		if (why == EADDRINUSE)
-			break; /* Not the next: two jobs would share one host:port. */
+		why = listen_endpoint(r, list, listens_everywhere(r));
+		freeaddrinfo(list);
+		if (why == EADDRINUSE && !r->endpoints.range)
+			break;
 	}
-	freeaddrinfo(list);
+	if (why == EPERM) {
+		(void)snprintf(text, sizeof(text), "rank 0 will not listen at %.100s: %s",
+			       r->job->root, NO_SECRET_HELP);
+		tell_listen_failed(r, false, false, RUBATO_ERR_ARGUMENT, text);
+		return;
+	}
 	if (r->listener < 0)
 		listen_refused(r, why);
 	else
@@ -314,6 +380,10 @@ static void do_connect(struct rendezvous *r)
 	}
 	(void)setsockopt(r->sockets[0], IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	r->connecting = true;
+	struct rb_rv_event e = event_now(RB_RV_EV_CONNECTING, 0);
+
+	e.more = more_addresses(r);
+	rb_rv_step(r->machine, &e);
 	if (connect(r->sockets[0], a->ai_addr, a->ai_addrlen) == 0)
 		connect_ended(r, 0);
 	else if (errno != EINPROGRESS && errno != EINTR)
@@ -594,6 +664,7 @@ static rubato_status machine_make(struct rendezvous *r, const struct rb_job *job
 		.root = job->root,
 		.secret = job->secret,
 		.secret_bytes = job->secret_bytes,
+		.searches = job->searches,
 	};
 
 	memcpy(o.job, job->nonce, sizeof(o.job));

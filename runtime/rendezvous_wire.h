@@ -38,12 +38,12 @@ enum rb_rv_kind {
 	RB_RV_START,     /* Root to rank: all ranks are here. */
 	RB_RV_GATHER,    /* Rank to root: round, its blob. */
 	RB_RV_TABLE,     /* Root to rank: round, some ranks' blobs. */
-	RB_RV_REFUSE,    /* Root to a process that has proved nothing: a reason, without proof. */
+	RB_RV_REFUSE,    /* Root to a process that is none of this job's: a reason, no proof. */
 	RB_RV_FAIL,      /* Root to a rank that has proved itself: status and text. */
 };
 #define RB_RV_KIND_COUNT 10
 
-enum rb_rv_reason { RB_RV_REASON_SECRET = 1, RB_RV_REASON_VERSION = 2 };
+enum rb_rv_reason { RB_RV_REASON_SECRET = 1, RB_RV_REASON_VERSION = 2, RB_RV_REASON_JOB = 3 };
 
 /* What the first 12 bytes say. */
 enum rb_rv_verdict { RB_RV_GOOD, RB_RV_JUNK, RB_RV_OTHER_VERSION };

@@ -2,28 +2,39 @@
  * waiting.c -- how long to poll, how long to yield, when to sleep.
  *
  * A cross-core wake-up is dear (some 30 us one way on virtual machines), a yield to another
- * runnable thread cheap (under 1 us), a cache line cheapest. So: with a core for each rank, poll
- * for several times what being woken costs; with more ranks than cores, polling keeps the awaited
- * rank from running: yield early. Either way sleep when nothing has come for long. The wake-up is
- * measured, once per communicator.
+ * runnable thread cheap (under 1 us), a cache line cheapest. Each stage lasts in proportion to what
+ * the next one costs: having waited as long as that costs, one has lost at most as much again by
+ * not having gone on at once. With a core for each rank, poll for several wake-ups' time, for
+ * nobody else wants the core. With more ranks than cores, polling keeps the awaited rank from
+ * running: poll for one yield's time, for the peer may be on the other core, then yield. Either way
+ * sleep when nothing has come for long. Both costs are measured, the yield's only where it counts,
+ * when a communicator opens.
  */
 #include <sched.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "runtime/engine.h"
 
-#define ROUNDS 6           /* Enough for a median, at some 70 us each. */
-#define SPIN_WAKEUPS 4     /* Guess: polls for that many wake-ups' time before it sleeps. */
-#define YIELD_WAKEUPS 40   /* Guess: yields are 50 times cheaper than wake-ups. */
-#define SHARED_SPIN_NS 300 /* A few cache misses: the peer may be on the other core, just now. */
-#define WAKE_NS_MIN 20000  /* Both threads of the measurement may have shared a core. */
+#define ROUNDS 6          /* Enough for a median, at some 70 us each. */
+#define SPIN_WAKEUPS 4    /* Guess: polls for that many wake-ups' time before it sleeps. */
+#define YIELD_WAKEUPS 40  /* Guess: other ranks run meanwhile, so it costs them little. */
+#define WAKE_NS_MIN 20000 /* Both threads of the measurement may have shared a core. */
 #define WAKE_NS_MAX 200000
-
 #define BALL_NS_MAX 100000000
+
+#define YIELD_BATCHES 8
+#define YIELDS 32 /* In a batch. */
+#define YIELD_NS_MIN 100
+#define YIELD_NS_MAX 1500          /* More is somebody else's turn, not a yield. */
+#define YIELD_NS_DEFAULT 700       /* Where it cannot be measured: that of the machine in docs/. */
+#define YIELD_TRIAL_NS_MAX 5000000 /* Other ranks may have the core all the while. */
 
 struct echo {
 	_Atomic uint32_t ball; /* Only grows. Odd: the helper's turn. */
 };
+
+/* ---- A wake-up ---- */
 
 /* Until the ball has come to `turn`; false: it was too long on its way, so the game is over. */
 static bool ball_await(struct echo *echo, uint32_t turn)
@@ -74,25 +85,107 @@ static uint64_t wake_measure(void)
 	return best < WAKE_NS_MIN ? WAKE_NS_MIN : best > WAKE_NS_MAX ? WAKE_NS_MAX : best;
 }
 
-uint32_t rb_cores_allowed(void)
-{
-	cpu_set_t set;
+/* ---- A yield ---- */
 
-	CPU_ZERO(&set);
-	if (sched_getaffinity(0, sizeof(set), &set) != 0)
-		return 1;
-	return CPU_COUNT(&set) > 0 ? (uint32_t)CPU_COUNT(&set) : 1;
+struct turns { /* Two threads on one core that do nothing but yield to each other. */
+	uint64_t cpus[RB_CPU_WORDS];
+	_Atomic uint32_t present;
+	_Atomic bool over;
+	uint64_t best_ns; /* Of a yield and the one back; 0: never measured. */
+};
+
+static void *partner_main(void *arg)
+{
+	struct turns *turns = arg;
+	uint64_t until = rb_deadline(rb_clock_ns(), 2 * YIELD_TRIAL_NS_MAX);
+
+	rb_thread_confine(turns->cpus, RB_CPU_WORDS);
+	atomic_fetch_add(&turns->present, 1);
+	while (!atomic_load(&turns->over) && rb_clock_ns() < until)
+		rb_yield();
+	return NULL;
 }
 
-struct rb_waiting rb_waiting_choose(uint32_t node_ranks, uint32_t cores, uint64_t forced_ns)
+/* The fastest batch: in the others, somebody else had a turn as well. */
+static void *timer_main(void *arg)
 {
-	uint64_t wake_ns;
+	struct turns *turns = arg;
+	uint64_t until = rb_deadline(rb_clock_ns(), YIELD_TRIAL_NS_MAX);
+
+	rb_thread_confine(turns->cpus, RB_CPU_WORDS);
+	while (atomic_load(&turns->present) == 0 && rb_clock_ns() < until)
+		rb_yield();
+	for (uint32_t i = 0; i < YIELD_BATCHES && atomic_load(&turns->present) > 0; i++) {
+		uint64_t start = rb_clock_ns(), took;
+
+		for (uint32_t k = 0; k < YIELDS; k++)
+			rb_yield();
+		took = (rb_clock_ns() - start) / YIELDS;
+		if (turns->best_ns == 0 || took < turns->best_ns)
+			turns->best_ns = took > 0 ? took : 1;
+		if (rb_clock_ns() >= until)
+			break;
+	}
+	atomic_store(&turns->over, true);
+	return NULL;
+}
+
+static uint64_t yield_measure(void)
+{
+	struct turns turns = { .best_ns = 0 };
+	struct rb_thread partner, timer;
+	int cpu = sched_getcpu();
+
+	if (cpu < 0 || cpu >= 64 * RB_CPU_WORDS)
+		return YIELD_NS_DEFAULT;
+	turns.cpus[cpu / 64] = UINT64_C(1) << cpu % 64;
+	if (rb_thread_start(&partner, partner_main, &turns) != RUBATO_OK)
+		return YIELD_NS_DEFAULT;
+	if (rb_thread_start(&timer, timer_main, &turns) != RUBATO_OK)
+		atomic_store(&turns.over, true);
+	rb_thread_join(&timer);
+	rb_thread_join(&partner);
+	if (turns.best_ns == 0)
+		return YIELD_NS_DEFAULT;
+	uint64_t yield_ns = turns.best_ns / 2;
+
+	return yield_ns < YIELD_NS_MIN   ? YIELD_NS_MIN
+	       : yield_ns > YIELD_NS_MAX ? YIELD_NS_MAX
+					 : yield_ns;
+}
+
+/* ---- The choice ---- */
+
+void rb_waiting_measure(bool crowded, struct rb_waiting_costs *out)
+{
+	out->wake_ns = wake_measure();
+	out->yield_ns = crowded ? yield_measure() : 0;
+}
+
+struct rb_waiting rb_waiting_choose(const struct rb_waiting_costs *costs, uint32_t node_ranks,
+				    uint32_t cores)
+{
+	if (node_ranks <= cores)
+		return (struct rb_waiting) { .spin_ns = SPIN_WAKEUPS * costs->wake_ns,
+					     .yield_ns = 0 };
+	return (struct rb_waiting) { .spin_ns = costs->yield_ns,
+				     .yield_ns = YIELD_WAKEUPS * costs->wake_ns };
+}
+
+struct rb_waiting rb_waiting_find(uint32_t node_ranks, uint32_t cores, uint64_t forced_ns)
+{
+	struct rb_waiting_costs costs;
+	struct rb_waiting waiting = { .spin_ns = forced_ns, .yield_ns = 0 };
 
 	if (forced_ns > 0)
-		return (struct rb_waiting) { .spin_ns = forced_ns, .yield_ns = 0 };
-	wake_ns = wake_measure();
-	if (node_ranks <= cores)
-		return (struct rb_waiting) { .spin_ns = SPIN_WAKEUPS * wake_ns, .yield_ns = 0 };
-	return (struct rb_waiting) { .spin_ns = SHARED_SPIN_NS,
-				     .yield_ns = YIELD_WAKEUPS * wake_ns };
+		return waiting;
+	rb_waiting_measure(node_ranks > cores, &costs);
+	waiting = rb_waiting_choose(&costs, node_ranks, cores);
+	RB_LOG(RB_LOG_INFO,
+	       "waiting: %u ranks on %u cores, a wake-up takes %llu ns, a yield %llu: polls for "
+	       "%llu ns, yields for %llu",
+	       node_ranks, cores, (unsigned long long)costs.wake_ns,
+	       (unsigned long long)costs.yield_ns, (unsigned long long)waiting.spin_ns,
+	       (unsigned long long)waiting.yield_ns);
+	return waiting;
 }

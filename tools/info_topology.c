@@ -1,9 +1,8 @@
 /* info_topology.c -- what hwloc sees, and on which cores rubato-run --bind core puts ranks. */
 #include <hwloc.h>
-#include <sched.h>
-#include <string.h>
 
 #include "tools/info.h"
+#include "tools/place.h"
 
 static const struct {
 	const char *name;
@@ -55,41 +54,44 @@ static void counts(struct info *info, json_t *json, hwloc_topology_t topology)
 	}
 }
 
-/* As launch_child.c does it: rank i on the i-th core that this process may use, counted round. */
+/* The object of a type that holds a processor: its number, or -1. */
+static int above(hwloc_obj_t unit, hwloc_topology_t topology, hwloc_obj_type_t type)
+{
+	hwloc_obj_t found = NULL;
+
+	if (unit == NULL)
+		return -1;
+	while ((found = hwloc_get_next_obj_by_type(topology, type, found)) != NULL)
+		if (hwloc_bitmap_isset(found->cpuset, unit->os_index))
+			return (int)found->logical_index;
+	return -1;
+}
+
 static void placement(struct info *info, json_t *json, hwloc_topology_t topology)
 {
-	json_t *list;
-	cpu_set_t allowed;
+	json_t *list = json_array();
+	struct places places;
 
-	CPU_ZERO(&allowed);
-	if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) == 0)
-		return;
-	uint32_t cores = (uint32_t)CPU_COUNT(&allowed);
-	uint32_t ranks = info->rank_count > 0 ? info->rank_count : cores;
+	places_find(&places);
+	json_object_set_new(json, "placement", list);
+	uint32_t ranks = info->rank_count > 0 ? info->rank_count : places.core_count;
 
 	if (info->text != NULL)
 		(void)fprintf(info->text, "placement of %u ranks by rubato-run --bind core\n",
 			      ranks);
-	list = json_array();
-	json_object_set_new(json, "placement", list);
-	for (uint32_t rank = 0; rank < ranks; rank++) {
-		uint32_t place = rank % cores, cpu = 0;
-
-		for (cpu = 0; cpu < CPU_SETSIZE; cpu++)
-			if (CPU_ISSET(cpu, &allowed) && place-- == 0)
-				break;
+	for (uint32_t rank = 0; rank < ranks && places.count > 0; rank++) {
+		uint32_t cpu = places.cpus[rank % places.count];
 		hwloc_obj_t unit = hwloc_get_pu_obj_by_os_index(topology, cpu);
-		hwloc_obj_t core =
-			unit == NULL
-				? NULL
-				: hwloc_get_ancestor_obj_by_type(topology, HWLOC_OBJ_CORE, unit);
-		int core_index = core == NULL ? -1 : (int)core->logical_index;
+		int core = above(unit, topology, HWLOC_OBJ_CORE);
+		int domain = above(unit, topology, HWLOC_OBJ_NUMANODE);
 
 		if (info->text != NULL)
-			(void)fprintf(info->text, "  rank %-4u cpu %u, core %d%s\n", rank, cpu,
-				      core_index, rank >= cores ? ", shared" : "");
-		json_array_append_new(list,
-				      json_pack("{s:i,s:i}", "rank", (int)rank, "cpu", (int)cpu));
+			(void)fprintf(info->text, "  rank %-4u cpu %u, core %d, NUMA domain %d%s\n",
+				      rank, cpu, core, domain,
+				      rank >= places.core_count ? ", shared" : "");
+		json_array_append_new(list, json_pack("{s:i,s:i,s:i,s:i,s:b}", "rank", (int)rank,
+						      "cpu", (int)cpu, "core", core, "numa_node",
+						      domain, "shared", rank >= places.core_count));
 	}
 }
 

@@ -41,8 +41,9 @@ struct stream { /* One rank's standard output or error. */
 struct job {
 	const struct launch *launch;
 	struct launch_secret secret;
-	struct launch_child child; /* The template; rank and descriptors vary. */
-	pid_t *pids;               /* By rank; 0: ended, or never started. */
+	struct launch_child child;
+	struct places places;   /* The template; rank and descriptors vary. */
+	pid_t *pids;            /* By rank; 0: ended, or never started. */
 	int *ended;             /* By rank: a wait status that was not dealt with, or NOT_ENDED. */
 	struct stream *streams; /* Two by rank. */
 	struct pollfd *polls;
@@ -476,6 +477,9 @@ int launch_ranks(const struct launch *launch)
 			   .status = 0 };
 
 	job.child.launch = launch;
+	job.child.places = &job.places;
+	if (launch->bind_cores)
+		places_find(&job.places);
 	if (launch->timeout_ns > 0)
 		job.timeout_at = now_ns() + launch->timeout_ns;
 	if (!job_open(&job)) {

@@ -29,7 +29,7 @@ struct launch {
 	char *const *argv;
 	uint32_t rank_count;
 	uint64_t timeout_ns; /* 0: none. */
-	bool bind_cores;     /* Rank i on the i-th core that we may use, counted round. */
+	bool bind_cores;     /* Rank i on the i-th core that we may use: place.h. */
 	bool keep_going;     /* A failed rank does not end the others. */
 	bool raw_output;     /* Standard output as it is; only standard error has prefixes. */
 };

@@ -97,24 +97,15 @@ bool launch_root_pick(char *root, size_t root_bytes, const char *program)
 
 /* ---- One rank ---- */
 
-static void bind_core(uint32_t rank)
+static void bind_core(const struct places *places, uint32_t rank)
 {
-	cpu_set_t allowed, one;
+	cpu_set_t one;
 
 	CPU_ZERO(&one);
-	if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0)
+	if (places->count == 0)
 		return;
-	uint32_t place = rank % (uint32_t)CPU_COUNT(&allowed);
-
-	for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-		if (!CPU_ISSET(cpu, &allowed))
-			continue;
-		if (place-- == 0) {
-			CPU_SET(cpu, &one);
-			(void)sched_setaffinity(0, sizeof(one), &one);
-			return;
-		}
-	}
+	CPU_SET(places->cpus[rank % places->count], &one);
+	(void)sched_setaffinity(0, sizeof(one), &one);
 }
 
 static void environment_set(const struct launch_child *child)
@@ -146,7 +137,7 @@ static void child_become(const struct launch_child *child, pid_t parent)
 		return;
 	environment_set(child);
 	if (launch->bind_cores)
-		bind_core(child->rank);
+		bind_core(child->places, child->rank);
 	(void)execvp(launch->path != NULL ? launch->path : launch->argv[0], launch->argv);
 }
 

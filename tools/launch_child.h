@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include "tools/launch.h"
+#include "tools/place.h"
 
 struct launch_secret {
 	char folder[256];
@@ -17,8 +18,9 @@ struct launch_secret {
 struct launch_child {
 	const struct launch *launch;
 	uint32_t rank;
-	int in, out, err; /* Become 0, 1, 2. */
-	char root[32];    /* host:port */
+	int in, out, err;            /* Become 0, 1, 2. */
+	char root[32];               /* host:port */
+	const struct places *places; /* With bind_cores. */
 	const char *secret_file;
 	sigset_t mask;       /* What was in force before we blocked signals. */
 	struct rlimit files; /* Likewise, before we raised it. */

@@ -63,6 +63,17 @@ void info_version(struct info *info, const struct info_probe probes[INFO_TRANSPO
 	json_object_set_new(info->json, "transports", transports);
 }
 
+static void info_job(struct info *info)
+{
+	char text[512];
+
+	if (rubato_job_explain(text, sizeof(text)) != RUBATO_OK)
+		(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+	if (info->text != NULL)
+		(void)fprintf(info->text, "job\n  %s\n", text);
+	json_object_set_new(info->json, "job", results_text(text));
+}
+
 struct config_rows {
 	FILE *text;
 	json_t *json;
@@ -107,6 +118,7 @@ int main(int argc, char **argv)
 	info.text = strcmp(wanted.json, "-") == 0 ? NULL : stdout;
 	info_probe(probes);
 	info_version(&info, probes);
+	info_job(&info);
 	if (wanted.devices)
 		info_devices(&info);
 	if (wanted.topology)

@@ -365,7 +365,7 @@ int main(void)
 {
 	TCase *tc = tcase_create("partial");
 
-	tcase_set_timeout(tc, 600);
+	tcase_set_timeout(tc, effort_wanted() == EFFORT_LONG ? 7200 : 600);
 	tcase_add_test(tc, activation_takes_log2_steps_for_every_rank_count_and_opener);
 	tcase_add_test(tc, activation_reaches_all_from_any_openers_in_any_order);
 	tcase_add_test(tc, late_contributions_open_nothing);

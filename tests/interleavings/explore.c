@@ -409,6 +409,13 @@ void rb_thread_join(struct rb_thread *thread)
 	thread->running = false;
 }
 
+/* Where a thread runs is the scheduler's business. */
+void rb_thread_confine(const uint64_t *cpus, uint32_t word_count)
+{
+	(void)cpus;
+	(void)word_count;
+}
+
 void rb_yield(void)
 {
 	explore_pause();

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "runtime/bootstrap.h"
 #include "runtime/endpoint.h"
+#include "runtime/interfaces.h"
 #include "tests/check_main.h"
 
 static struct rb_config config;
@@ -153,7 +154,7 @@ START_TEST(ids_travel_undamaged_or_are_refused)
 	rubato_id id, damaged;
 	struct rb_job a, b;
 
-	ck_assert_int_eq(rb_job_make_id(&id), RUBATO_OK);
+	ck_assert_int_eq(rb_job_make_id(&id, ""), RUBATO_OK);
 	ck_assert_int_eq(rb_job_from_id(&id, 1, 3, &a), RUBATO_OK);
 	ck_assert_int_eq(rb_job_from_id(&id, 2, 3, &b), RUBATO_OK);
 	ck_assert_uint_eq(a.rank, 1);
@@ -182,7 +183,7 @@ START_TEST(rank_0_is_in_the_process_that_made_the_id)
 	rubato_id id;
 	int status;
 
-	ck_assert_int_eq(rb_job_make_id(&id), RUBATO_OK);
+	ck_assert_int_eq(rb_job_make_id(&id, ""), RUBATO_OK);
 	pid_t pid = fork();
 
 	ck_assert_int_ge(pid, 0);
@@ -198,6 +199,76 @@ START_TEST(rank_0_is_in_the_process_that_made_the_id)
 }
 END_TEST
 
+START_TEST(interfaces_are_wanted_by_name_or_prefix)
+{
+	static const struct {
+		const char *pattern, *name;
+		bool wanted;
+	} cases[] = {
+		{ "", "eth0", true },
+		{ "eth0", "eth0", true },
+		{ "eth", "eth1", true },
+		{ "eth1", "eth0", false },
+		{ "ib,eth0", "eth0", true },
+		{ "ib,eth0", "ib1", true },
+		{ "ib,eth0", "lo", false },
+		{ "^docker,lo", "eth0", true },
+		{ "^docker,lo", "lo", false },
+		{ "^docker,lo", "docker0", false },
+		{ "mlx5_1:1", "mlx5_1:1", true },
+		{ "mlx5_1:1", "mlx5_0:1", false },
+		{ ",eth0", "lo", false },
+		{ "^", "lo", true },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		ck_assert_msg(rb_interface_wanted(cases[i].pattern, cases[i].name) ==
+				      cases[i].wanted,
+			      "%s of \"%s\"", cases[i].name, cases[i].pattern);
+}
+END_TEST
+
+/* Not the loopback device of a pattern, which is there in any case, last. */
+START_TEST(an_id_publishes_the_interfaces_that_are_wanted)
+{
+	struct rb_interface_address all[RB_INTERFACE_ADDRESSES_MAX];
+	uint32_t count = rb_interface_addresses("lo", all, RB_INTERFACE_ADDRESSES_MAX);
+	rubato_id id;
+
+	ck_assert_uint_ge(count, 1);
+	for (uint32_t i = 0; i < count; i++) {
+		ck_assert(all[i].loopback);
+		ck_assert_str_eq(all[i].name, "lo");
+	}
+	ck_assert_int_eq(rb_job_make_id(&id, "lo"), RUBATO_OK);
+	ck_assert_int_eq(rb_job_from_id(&id, 1, 2, &job), RUBATO_OK);
+	ck_assert_ptr_eq(strstr(job.root, "127.0.0.1:"), job.root);
+}
+END_TEST
+
+START_TEST(ports_may_be_a_range)
+{
+	static const char *const bad[] = { "a:2-1", "a:1-17",        "a:1-",
+					   "a:1-x", "a:65530-65536", "a:0-3" };
+	struct rb_endpoints e;
+
+	ck_assert_int_eq(rb_endpoints_parse("node-1:29501-29516", &e), RUBATO_OK);
+	ck_assert(e.range);
+	ck_assert_uint_eq(e.count, 16);
+	ck_assert_str_eq(e.items[15].host, "node-1");
+	ck_assert_str_eq(e.items[0].port, "29501");
+	ck_assert_str_eq(e.items[15].port, "29516");
+	ck_assert_int_eq(rb_endpoints_parse("node-1:29501", &e), RUBATO_OK);
+	ck_assert(!e.range);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		ck_assert_msg(rb_endpoints_parse(bad[i], &e) == RUBATO_ERR_ARGUMENT, "%s", bad[i]);
+	set("0", "2", "a:1-3", NULL);
+	refused("one port is needed, not several");
+	set("0", "2", "a:1,b:2", NULL);
+	refused("one port is needed, not several");
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tc = tcase_create("job");
@@ -205,6 +276,9 @@ int main(void)
 	tcase_add_test(tc, nothing_set_is_a_job_of_one);
 	tcase_add_test(tc, incomplete_places_name_what_is_missing);
 	tcase_add_test(tc, endpoints_are_host_and_port);
+	tcase_add_test(tc, ports_may_be_a_range);
+	tcase_add_test(tc, interfaces_are_wanted_by_name_or_prefix);
+	tcase_add_test(tc, an_id_publishes_the_interfaces_that_are_wanted);
 	tcase_add_test(tc, secret_files_are_private_and_of_some_length);
 	tcase_add_test(tc, ids_travel_undamaged_or_are_refused);
 	tcase_add_test(tc, rank_0_is_in_the_process_that_made_the_id);

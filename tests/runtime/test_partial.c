@@ -536,25 +536,27 @@ END_TEST
 int main(void)
 {
 	Suite *suite = suite_create("partial");
-	TCase *tc = tcase_create("partial");
+	TCase *threads = tcase_create("threads"), *simulated = tcase_create("simulated");
 	SRunner *runner;
 	int failed;
 
-	tcase_set_timeout(tc, 240);
-	tcase_add_loop_test(tc, every_policy_on_threads, 0, POLICIES);
+	tcase_set_timeout(threads, 240);
+	tcase_add_loop_test(threads, every_policy_on_threads, 0, POLICIES);
 #ifdef RB_HAVE_UCX
-	tcase_add_loop_test(tc, every_policy_over_ucx, 0, POLICIES);
+	tcase_add_loop_test(threads, every_policy_over_ucx, 0, POLICIES);
 #endif
-	tcase_add_loop_test(tc, every_option_simulated, 0, POLICIES);
-	tcase_add_test(tc, solo_waits_for_nobody);
-	tcase_add_test(tc, rounds_go_on_without_calls);
-	tcase_add_loop_test(tc, side_by_side_in_any_order, 1, BESIDE_MAX + 1);
-	tcase_add_test(tc, full_rounds_equal_the_allreduce);
-	tcase_add_test(tc, misuse_is_refused);
-	tcase_add_test(tc, finalize_and_abort_end_what_is_open);
-	tcase_add_loop_test(tc, survivors_of_crashes_agree, 0, POLICIES);
-	tcase_add_test(tc, survivors_of_a_killed_process_agree);
-	suite_add_tcase(suite, tc);
+	tcase_add_test(threads, rounds_go_on_without_calls);
+	tcase_add_loop_test(threads, side_by_side_in_any_order, 1, BESIDE_MAX + 1);
+	tcase_add_test(threads, full_rounds_equal_the_allreduce);
+	tcase_add_test(threads, misuse_is_refused);
+	tcase_add_test(threads, finalize_and_abort_end_what_is_open);
+	tcase_add_test(threads, survivors_of_a_killed_process_agree);
+	tcase_set_timeout(simulated, 240);
+	tcase_add_loop_test(simulated, every_option_simulated, 0, POLICIES);
+	tcase_add_test(simulated, solo_waits_for_nobody);
+	tcase_add_loop_test(simulated, survivors_of_crashes_agree, 0, POLICIES);
+	suite_add_tcase(suite, threads);
+	suite_add_tcase(suite, simulated);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_ENV);
 	failed = srunner_ntests_failed(runner);

@@ -191,8 +191,8 @@ START_TEST(an_id_gathers_threads)
 	rubato_id id, other;
 	uint32_t n = sizes_tried[_i];
 
-	ck_assert_int_eq(rb_job_make_id(&id), RUBATO_OK);
-	ck_assert_int_eq(rb_job_make_id(&other), RUBATO_OK);
+	ck_assert_int_eq(rb_job_make_id(&id, ""), RUBATO_OK);
+	ck_assert_int_eq(rb_job_make_id(&other, ""), RUBATO_OK);
 	ck_assert_mem_ne(&id, &other, sizeof(id));
 	for (uint32_t i = 0; i < n; i++) {
 		struct rb_job job;
@@ -220,7 +220,7 @@ START_TEST(an_id_gathers_processes)
 	pid_t pids[5];
 	rubato_id id;
 
-	ck_assert_int_eq(rb_job_make_id(&id), RUBATO_OK);
+	ck_assert_int_eq(rb_job_make_id(&id, ""), RUBATO_OK);
 	for (uint32_t i = 1; i < 5; i++) {
 		struct rb_job job;
 

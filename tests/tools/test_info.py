@@ -22,7 +22,7 @@ class Sections(unittest.TestCase):
         got = run(INFO)
         self.assertEqual((got.returncode, got.stdout.split()[0]), (0, b"rubato"))
         _, said, _ = info()
-        self.assertEqual(set(said), {"version", "transports"})
+        self.assertEqual(set(said), {"version", "transports", "job"})
         self.assertEqual([one["transport"] for one in said["transports"]], ["shm", "ucx", "tcp"])
         for one in said["transports"]:  # Either it works, or it says why not.
             self.assertEqual(one["works"], one["text"] == "", one)
@@ -41,6 +41,15 @@ class Sections(unittest.TestCase):
         self.assertGreaterEqual(topology["hardware_threads"], topology["cores"])
         placed = [one["cpu"] for one in topology["placement"]]
         self.assertEqual(placed, [cores[rank % len(cores)] for rank in range(5)])
+
+    def test_topology_gives_each_rank_a_core_before_any_shares_one(self):
+        # 2 domains, 2 cores each, 2 threads each: processors 0 and 1 are one core.
+        machine = {"HWLOC_SYNTHETIC": "numa:2 core:2 pu:2"}
+        _, said, _ = info("--topology", "-n", 6, env=machine)
+        placed = [(one["cpu"], one["core"], one["numa_node"], one["shared"])
+                  for one in said["topology"]["placement"]]
+        self.assertEqual(placed, [(0, 0, 0, False), (2, 1, 0, False), (4, 2, 1, False),
+                                  (6, 3, 1, False), (1, 0, 0, True), (3, 1, 0, True)])
 
     def test_config_says_where_values_come_from(self):
         code, said, _ = info("--config", env={"RUBATO_TIMEOUT": "7s"})

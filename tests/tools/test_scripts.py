@@ -68,6 +68,26 @@ class Check(unittest.TestCase):
         code, lines, _ = self.check("--quick")
         self.assertEqual((code, lines[-1]), (0, "1 passed, 0 failed, 1 skipped"), lines)
 
+    def test_a_ucx_that_cannot_be_had_is_a_skip(self):
+        self.write("tools/ucx-wheel", "#!/bin/sh\necho no network; exit 77\n")
+        self.path("tools/ucx-wheel").chmod(0o755)
+        code, lines, _ = self.check("--phase", "ucx")
+        self.assertEqual((code, lines[-1]), (0, "0 passed, 0 failed, 1 skipped"), lines)
+        self.assertIn("== ucx is skipped: no network", lines)
+        self.write("tools/ucx-wheel", "#!/bin/sh\necho disk full; exit 1\n")
+        code, lines, _ = self.check("--phase", "ucx")
+        self.assertEqual((code, lines[-1]), (1, "0 passed, 1 failed, 0 skipped"), lines)
+
+    def test_the_ucx_phase_runs_its_suite_against_the_prefix(self):
+        self.write("ucx/include/ucp/api/ucp.h", "")
+        self.write("meson.build", PROJECT["meson.build"].replace("'other'", "'ucx'"))
+        self.write("meson_options.txt", PROJECT["meson_options.txt"]
+                   + "option('ucx_prefix', type: 'string', value: '')\n")
+        code, lines, _ = self.check("--phase", "ucx", "--ucx-prefix", self.path("ucx"))
+        self.assertEqual((code, lines[-1]), (1, "0 passed, 1 failed, 1 skipped"), lines)
+        options = self.path("build-check-ucx/meson-info/intro-buildoptions.json").read_text()
+        self.assertIn(str(self.path("ucx").resolve()), options)
+
     def test_a_broken_build_fails(self):
         self.write("program.c", "int main(void)\n{\n\treturn nothing;\n}\n")
         code, lines, _ = self.check("--quick")
@@ -85,6 +105,8 @@ class Usage(unittest.TestCase):
         check_usage(self, TOOLS / "check", "--nonsense", says="unknown option --nonsense")
         check_usage(self, TOOLS / "check", "--phase", "msan", says="not 'msan'")
         check_usage(self, TOOLS / "check", "--phase", says="--phase takes")
+        check_usage(self, TOOLS / "check", "--ucx-prefix", "/", says="no UCX in '/'")
+        check_usage(self, TOOLS / "ucx-wheel", says="usage")
         check_usage(self, TOOLS / "install", "everything", says="usage")
 
     def test_help(self):

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -538,6 +539,18 @@ START_TEST(stopped_peer_does_not_hold_buffers)
 }
 END_TEST
 
+/* With -Ducx_prefix two are on the machine: headers of one with the library of the other would run,
+ * and prove nothing. */
+START_TEST(runs_the_ucx_it_was_built_with)
+{
+	unsigned major, minor, patch;
+
+	ucp_get_version(&major, &minor, &patch);
+	ck_assert_uint_eq(UCP_VERSION(major, minor), UCP_API_VERSION);
+	(void)printf("UCX %s\n", ucp_get_version_string());
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("ucx");
@@ -547,6 +560,7 @@ int main(void)
 
 	tcase_set_timeout(messages, 60);
 	tcase_set_timeout(peers, 60);
+	tcase_add_test(messages, runs_the_ucx_it_was_built_with);
 	tcase_add_loop_test(messages, hostile_message_loses_its_sender, 0,
 			    sizeof(hostile) / sizeof(hostile[0]));
 	tcase_add_test(messages, credit_never_spent_loses_its_sender);

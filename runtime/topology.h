@@ -1,0 +1,31 @@
+/*
+ * topology.h -- which cores this process may use, and what lies near them. From hwloc, where the
+ * build has it; else every processor that the system counts is taken for a core, and all are near.
+ */
+#ifndef RB_RUNTIME_TOPOLOGY_H
+#define RB_RUNTIME_TOPOLOGY_H
+
+#include "base/status.h"
+
+#define RB_CPU_WORDS 16 /* Sets of processors, by the system's numbers: 1024 bits. */
+
+struct rb_place {
+	uint64_t cores[RB_CPU_WORDS];  /* Of each core that we may use, its first processor. */
+	uint64_t domain[RB_CPU_WORDS]; /* All processors of the NUMA domains that hold those. */
+};
+
+/* Processors of this thread's affinity; all zero: the system does not say. */
+void rb_cpus_allowed(uint64_t cpus[RB_CPU_WORDS]);
+uint32_t rb_cpus_count(const uint64_t cpus[RB_CPU_WORDS]);
+
+/* For a process that may use `cpus`. `description`: hwloc's, of a synthetic machine; NULL: this
+ * one. Takes some 50 ms of this machine. Errors: UNSUPPORTED (no hwloc), SYSTEM. */
+RB_NODISCARD rubato_status rb_topology_place(const char *description,
+					     const uint64_t cpus[RB_CPU_WORDS],
+					     struct rb_place *out);
+
+/* This process's place. Asks hwloc only where it could tell more than the affinity does: where
+ * cores have several hardware threads, or when `domain` is wanted. */
+void rb_place_here(bool domain, struct rb_place *out);
+
+#endif

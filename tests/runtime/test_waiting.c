@@ -1,0 +1,78 @@
+/* test_waiting.c -- the waiting rule: a pure choice from costs, and the costs of this machine. */
+#include "runtime/engine.h"
+#include "tests/check_main.h"
+
+static const struct rb_waiting_costs usual = { .wake_ns = 33000, .yield_ns = 700 };
+
+START_TEST(a_core_for_each_rank_polls_past_a_wake_up_and_never_yields)
+{
+	for (uint32_t ranks = 1; ranks <= 4; ranks++) {
+		struct rb_waiting w = rb_waiting_choose(&usual, ranks, 4);
+
+		ck_assert_uint_gt(w.spin_ns, usual.wake_ns);
+		ck_assert_uint_eq(w.yield_ns, 0);
+	}
+}
+END_TEST
+
+START_TEST(ranks_that_share_cores_poll_no_longer_than_a_yield_takes)
+{
+	for (uint32_t ranks = 5; ranks <= 64; ranks++) {
+		struct rb_waiting w = rb_waiting_choose(&usual, ranks, 4);
+
+		ck_assert_uint_le(w.spin_ns, usual.yield_ns);
+		ck_assert_uint_gt(w.spin_ns, 0);
+		ck_assert_uint_gt(w.yield_ns, usual.wake_ns);
+	}
+}
+END_TEST
+
+START_TEST(dearer_steps_are_put_off_longer)
+{
+	struct rb_waiting_costs dear = { .wake_ns = 2 * usual.wake_ns,
+					 .yield_ns = 2 * usual.yield_ns };
+
+	for (uint32_t ranks = 2; ranks <= 8; ranks += 6) {
+		struct rb_waiting a = rb_waiting_choose(&usual, ranks, 4);
+		struct rb_waiting b = rb_waiting_choose(&dear, ranks, 4);
+
+		ck_assert_uint_eq(b.spin_ns, 2 * a.spin_ns);
+		ck_assert_uint_eq(b.yield_ns, 2 * a.yield_ns);
+	}
+}
+END_TEST
+
+START_TEST(a_forced_span_is_taken_as_it_is)
+{
+	struct rb_waiting w = rb_waiting_find(8, 2, 12345);
+
+	ck_assert_uint_eq(w.spin_ns, 12345);
+	ck_assert_uint_eq(w.yield_ns, 0);
+}
+END_TEST
+
+START_TEST(costs_are_measured_within_bounds)
+{
+	struct rb_waiting_costs costs = { 0 };
+
+	rb_waiting_measure(false, &costs);
+	ck_assert_uint_ge(costs.wake_ns, 1000);
+	ck_assert_uint_le(costs.wake_ns, 1000000);
+	ck_assert_uint_eq(costs.yield_ns, 0);
+	rb_waiting_measure(true, &costs);
+	ck_assert_uint_ge(costs.yield_ns, 50);
+	ck_assert_uint_le(costs.yield_ns, 10000);
+}
+END_TEST
+
+int main(void)
+{
+	TCase *tc = tcase_create("waiting");
+
+	tcase_add_test(tc, a_core_for_each_rank_polls_past_a_wake_up_and_never_yields);
+	tcase_add_test(tc, ranks_that_share_cores_poll_no_longer_than_a_yield_takes);
+	tcase_add_test(tc, dearer_steps_are_put_off_longer);
+	tcase_add_test(tc, a_forced_span_is_taken_as_it_is);
+	tcase_add_test(tc, costs_are_measured_within_bounds);
+	return check_main("runtime", tc);
+}
