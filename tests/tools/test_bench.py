@@ -189,7 +189,7 @@ class Usage(unittest.TestCase):
     def test_bad_options(self):
         for words, says in [
             ([], "OP is missing"),
-            (["alltoall"], "OP takes one of allreduce, "),
+            (["alltoallw"], "OP takes one of allreduce, "),
             (["allreduce", "reduce"], "what is 'reduce'"),
             (["allreduce", "-n", "0"], "-n takes a number"),
             (["allreduce", "-b", "8Q"], "-b takes a size"),
