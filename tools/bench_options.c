@@ -133,6 +133,9 @@ static enum bench_op options_parse(int argc, char **argv, struct bench_options *
 		  .help = "only out of place, or only in place (absent: both)" },
 		{ "json", 0, OPTION_TEXT, o->json, "FILE", .max = sizeof(o->json),
 		  .help = "results for programs; - is standard output, then without the table" },
+		{ "peer", 0, OPTION_OTHER, &o->peers, "LIST", .read = bench_peers_read,
+		  .help = "other libraries in turn in the same run: openmpi, openmpi-ucx, mpich, "
+			  "gloo" },
 		{ "explain", 0, OPTION_FLAG, &o->explain,
 		  .help = "say for each size which algorithm is chosen, and why" },
 		{ "joined", 0, OPTION_FLAG, &o->joined, .help = NULL }, /* See rubato_bench.c. */

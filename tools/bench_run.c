@@ -7,6 +7,8 @@
 #include "tools/bench.h"
 #include "tools/uneven.h"
 
+#define SLICES 4 /* Of a case's iterations, where peers take turns. */
+
 struct call { /* One call's arguments, and the persistent pair of sendrecv. */
 	void *in, *out;
 	rubato_op *send, *recv;
@@ -74,6 +76,8 @@ void bench_open(struct bench *bench, const struct bench_options *options, uint64
 	bench->counts = memory(bench->rank_count * sizeof(*bench->counts));
 	bench->times = memory(options->iterations * sizeof(double));
 	bench->all_times = memory(bench->rank_count * (size_t)options->iterations * sizeof(double));
+	bench->peers = options->peers;
+	bench_peers_open(&bench->peers, bench->comm);
 }
 
 void bench_close(struct bench *bench)
@@ -91,6 +95,7 @@ void bench_close(struct bench *bench)
 	free(bench->counts);
 	free(bench->times);
 	free(bench->all_times);
+	bench_peers_close(&bench->peers);
 	bench_check(bench, rubato_finalize(bench->comm), "end");
 }
 
@@ -347,17 +352,11 @@ static double median(const double *sorted, uint32_t count)
 	return (sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
 }
 
-static rubato_status summarise(struct bench *bench, uint64_t wrong, struct bench_result *result)
+/* bench->all_times: [ranks][iterations]. */
+static void summarise(struct bench *bench, struct bench_result *result)
 {
 	uint32_t count = bench->options->iterations, ranks = bench->rank_count;
-	int64_t own = (int64_t)wrong, all = 0;
-	rubato_status status = rubato_allgather(bench->comm, bench->times, bench->all_times, count,
-						RUBATO_FLOAT64);
 
-	if (status == RUBATO_OK)
-		status = rubato_allreduce(bench->comm, &own, &all, 1, RUBATO_INT64, RUBATO_SUM);
-	if (status != RUBATO_OK)
-		return status;
 	for (int slowest = 1; slowest >= 0; slowest--) {
 		for (uint32_t i = 0; i < count; i++) {
 			double sum = 0, max = 0;
@@ -377,46 +376,149 @@ static rubato_status summarise(struct bench *bench, uint64_t wrong, struct bench
 	result->median_us = median(bench->times, count);
 	result->min_us = bench->times[0];
 	result->p99_us = quantile(bench->times, count, 0.99);
-	result->wrong = (uint64_t)all;
 	result->ran = true;
+}
+
+static rubato_status gather(struct bench *bench, uint64_t wrong, struct bench_result *result)
+{
+	int64_t own = (int64_t)wrong, all = 0;
+	rubato_status status = rubato_allgather(bench->comm, bench->times, bench->all_times,
+						bench->options->iterations, RUBATO_FLOAT64);
+
+	if (status == RUBATO_OK)
+		status = rubato_allreduce(bench->comm, &own, &all, 1, RUBATO_INT64, RUBATO_SUM);
+	if (status != RUBATO_OK)
+		return status;
+	summarise(bench, result);
+	result->wrong = (uint64_t)all;
 	return RUBATO_OK;
 }
 
-static rubato_status repeat(struct bench *bench, const struct bench_case *what, struct call *call,
-			    struct bench_result *result)
+/* Iterations first .. end - 1, after the warm-up if they are the first. */
+static rubato_status slice(struct bench *bench, const struct bench_case *what, struct call *call,
+			   uint32_t first, uint32_t end, uint64_t *wrong)
 {
-	uint32_t warmups = bench->options->warmups;
-	uint64_t wrong = 0;
+	uint32_t warmups = first == 0 ? bench->options->warmups : 0;
 
-	for (uint32_t i = 0; i < warmups + bench->options->iterations; i++) {
+	for (uint32_t i = 0; i < warmups + end - first; i++) {
 		bench->calls++;
 		write_inputs(bench, what, call);
 		bench_check(bench, rubato_barrier(bench->comm), "barrier");
 
 		double begin = now_us();
 		rubato_status status = call_once(bench, what, call);
-		double end = now_us();
+		double finish = now_us();
 
 		if (status != RUBATO_OK)
 			return status;
 		if (i >= warmups)
-			bench->times[i - warmups] = end - begin;
+			bench->times[first + i - warmups] = finish - begin;
 		/* Where ranks share cores, checking would keep slower ranks from their operation.
 		 */
 		bench_check(bench, rubato_barrier(bench->comm), "barrier");
-		wrong += wrong_results(bench, what, call) + wrong_inputs(bench, what, call);
+		*wrong += wrong_results(bench, what, call) + wrong_inputs(bench, what, call);
 	}
-	return summarise(bench, wrong, result);
+	return RUBATO_OK;
+}
+
+/* ---- Other libraries ---- */
+
+struct led {                   /* One peer's part of a case; on rank 0. */
+	double *times, *slice; /* [ranks][iterations]; of a slice. */
+	uint64_t wrong;
+	bool ran;
+};
+
+static void peer_slice(struct bench *bench, const struct bench_case *what, struct peer *peer,
+		       struct led *led, uint32_t first, uint32_t end)
+{
+	const struct bench_options *options = bench->options;
+	uint32_t warmups = first == 0 ? options->warmups : 0, all = warmups + end - first;
+	struct peer_command command = { .root = options->root,
+					.in_place = what->in_place,
+					.iterations = all,
+					.count = what->count,
+					.size_bytes = what->size_bytes,
+					.call = bench->calls };
+	uint64_t wrong = 0;
+
+	(void)snprintf(command.op, sizeof(command.op), "%s", bench_op_names[options->op]);
+	(void)snprintf(command.type, sizeof(command.type), "%s", rubato_type_name(what->type));
+	(void)snprintf(command.reduction, sizeof(command.reduction), "%s",
+		       bench_op_reduces(options->op) ? rubato_operator_name(what->op) : "none");
+	led->ran = led->ran && peer->running && peer_run(peer, &command, led->slice, &wrong);
+	led->wrong += wrong;
+	for (uint32_t r = 0; r < bench->rank_count && led->ran; r++)
+		memcpy(led->times + (size_t)r * options->iterations + first,
+		       led->slice + (size_t)r * all + warmups, (end - first) * sizeof(double));
+}
+
+static bool led_open(const struct bench *bench, struct led *led)
+{
+	size_t count = (size_t)bench->rank_count *
+		       (bench->options->iterations + (size_t)bench->options->warmups);
+
+	led->times = malloc(count * sizeof(*led->times));
+	led->slice = malloc(count * sizeof(*led->slice));
+	led->ran = led->times != NULL && led->slice != NULL;
+	return led->ran;
+}
+
+static void led_close(struct bench *bench, struct led *led, struct bench_result *result)
+{
+	*result = (struct bench_result) { 0 };
+	if (led->ran) {
+		memcpy(bench->all_times, led->times,
+		       (size_t)bench->rank_count * bench->options->iterations * sizeof(double));
+		summarise(bench, result);
+		result->wrong = led->wrong;
+	}
+	free(led->times);
+	free(led->slice);
+}
+
+/* Ours and theirs in turn, so that a change of the machine's mood meets all. */
+static rubato_status slices(struct bench *bench, const struct bench_case *what, struct call *call,
+			    struct bench_result *ours, struct bench_result *theirs)
+{
+	struct bench_peers *peers = &bench->peers;
+	uint32_t iterations = bench->options->iterations, pieces = peers->count > 0 ? SLICES : 1;
+	struct led led[PEERS_MAX] = { 0 };
+	rubato_status status = RUBATO_OK;
+	uint64_t wrong = 0;
+
+	for (uint32_t p = 0; p < peers->count && peers->leading; p++)
+		if (!led_open(bench, &led[p]))
+			(void)fprintf(stderr, "%s: out of memory for a peer's times\n", BENCH);
+	for (uint32_t k = 0; k < pieces && status == RUBATO_OK; k++) {
+		uint32_t first = (uint32_t)((uint64_t)iterations * k / pieces);
+		uint32_t end = (uint32_t)((uint64_t)iterations * (k + 1) / pieces);
+
+		if (first == end)
+			continue;
+		status = slice(bench, what, call, first, end, &wrong);
+		for (uint32_t p = 0; p < peers->count && status == RUBATO_OK; p++) {
+			if (peers->leading)
+				peer_slice(bench, what, &peers->list[p], &led[p], first, end);
+			/* The others sleep here meanwhile. */
+			status = rubato_barrier(bench->comm);
+		}
+	}
+	if (status == RUBATO_OK)
+		status = gather(bench, wrong, ours);
+	for (uint32_t p = 0; p < peers->count && peers->leading; p++)
+		led_close(bench, &led[p], &theirs[p]);
+	return status;
 }
 
 rubato_status bench_measure(struct bench *bench, const struct bench_case *what,
-			    struct bench_result *result)
+			    struct bench_result *ours, struct bench_result theirs[PEERS_MAX])
 {
 	uint32_t ranks = bench->rank_count, rank = bench->rank;
 	struct call call = { 0 };
 	rubato_status status = RUBATO_OK;
 
-	*result = (struct bench_result) { 0 };
+	*ours = (struct bench_result) { 0 };
 	place(bench, what, &call);
 	if (bench_op_uneven(bench->options->op))
 		uneven_fill(what->count, bench->options->op == BENCH_ALLTOALLV ? rank : 0, ranks,
@@ -429,7 +531,7 @@ rubato_status bench_measure(struct bench *bench, const struct bench_case *what,
 						(rank + ranks - 1) % ranks, 0, &call.recv);
 	}
 	if (status == RUBATO_OK)
-		status = repeat(bench, what, &call, result);
+		status = slices(bench, what, &call, ours, theirs);
 	rubato_op_free(call.send);
 	rubato_op_free(call.recv);
 	return status;

@@ -71,7 +71,8 @@ static rubato_status algorithm_used(const struct bench *bench, const struct benc
 static rubato_status one_size(struct walk *walk, struct bench_case *what)
 {
 	const struct bench_options *options = walk->bench.options;
-	struct bench_result places[2] = { 0 };
+	struct bench_result places[2] = { 0 }, theirs[2][PEERS_MAX] = { 0 };
+	const struct bench_peers *peers = &walk->bench.peers;
 	char why[EXPLAIN_BYTES] = "";
 	const char *used = NULL;
 	rubato_status status = algorithm_used(&walk->bench, what, why, &used);
@@ -79,11 +80,14 @@ static rubato_status one_size(struct walk *walk, struct bench_case *what)
 	for (int i = 0; i < 2 && status == RUBATO_OK; i++) {
 		what->in_place = i == 1;
 		if (options->places[i])
-			status = bench_measure(&walk->bench, what, &places[i]);
+			status = bench_measure(&walk->bench, what, &places[i], theirs[i]);
 	}
 	if (status == RUBATO_OK)
 		bench_output_row(&walk->output, what, used,
 				 options->explain && why[0] != '\0' ? why : NULL, places);
+	for (uint32_t p = 0; p < peers->count && peers->leading && status == RUBATO_OK; p++)
+		bench_output_peer(&walk->output, what, &peers->list[p],
+				  (struct bench_result[2]) { theirs[0][p], theirs[1][p] });
 	return status;
 }
 
