@@ -46,7 +46,9 @@ static void call_draw(struct sim_call *call, struct random *random, uint32_t ran
 		.salt = below(random, 1u << 20),
 	};
 	if (call->op != SIM_BARRIER) /* Small ones often, large ones sometimes. */
-		call->count = below(random, below(random, 32) == 0 ? COUNT_MAX : 200);
+		call->count = below(random, below(random, 64) == 0 ? COUNT_MAX : 100);
+	if (sim_op_scattered(call->op)) /* A share, so that checking takes about as long. */
+		call->count = (call->count + rank_count - 1) / rank_count;
 	call->rough = call->op == SIM_ALLREDUCE && below(random, 2) == 0 &&
 		      (call->type == RUBATO_FLOAT32 || call->type == RUBATO_FLOAT64 ||
 		       call->type == RUBATO_FLOAT16 || call->type == RUBATO_BFLOAT16);
