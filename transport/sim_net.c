@@ -418,7 +418,7 @@ static void table_remove_receive(struct rb_sim_port *p, struct rb_request *gone)
 		p->entry_count--;
 		return;
 	}
-	RB_ASSERT(!"a pending receive without message is in the table");
+	RB_ASSERT(false); /* A pending receive without message is in the table. */
 }
 
 static void table_remove_arrival(struct rb_sim_port *p, struct message *gone)

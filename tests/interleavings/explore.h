@@ -40,6 +40,7 @@ struct explore_case {
 	void (*body)(void *world); /* The first thread. All that it starts must end. */
 	bool time_outs;            /* Sleeps may end by their deadline, also injected. */
 	uint32_t points_max;       /* Of one execution; more is a livelock. */
+	uint32_t fewer;            /* The suite makes so many times fewer executions; 0: not. */
 };
 
 struct explore_plan {

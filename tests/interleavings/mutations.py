@@ -8,12 +8,15 @@ other an expression.
 
 LOCK, WAITING, ENGINE = "base/sync.c", "runtime/waiting.c", "runtime/engine.c"
 SHM, SEND, RECEIVE = "transport/shm.c", "transport/shm_send.c", "transport/shm_receive.c"
+MACHINE, PLUG = "collectives/partial.c", "runtime/plug.c"
+PARTIAL, RUN = "runtime/partial.c", "runtime/partial_run.c"
 
 # Counts that only cost points here: what they bound happens all the same.
 SMALLER = [
     (LOCK, "#define SPINS 100", "#define SPINS 1"),
     (ENGINE, "#define FIRST_POLLS 64", "#define FIRST_POLLS 2"),
     (ENGINE, "#define POLLS_PER_CLOCK 32", "#define POLLS_PER_CLOCK 1"),
+    (PARTIAL, "#define MERGE_LOCKED_BYTES (64u << 10)", "#define MERGE_LOCKED_BYTES 0u"),
 ]
 
 LOCK_DROP = ("if (atomic_exchange_explicit(&lock->word, 0, memory_order_release) == 2)"
@@ -159,4 +162,29 @@ MUTATIONS = [
     ("shm: positions of bulk buffers do not wrap", "shm-bulk",
      [(SEND, "(int32_t)(out->consumed - out->bulk_at[out->bulk_free % RB_SHM_BULKS]) > 0",
        "out->consumed > out->bulk_at[out->bulk_free % RB_SHM_BULKS]")]),
+    ("partial: tells that it has merged, then merges", "swap",
+     [(PARTIAL, "[[if (p->bytes > MERGE_LOCKED_BYTES) rb_engine_leave(engine);]]",
+       "rb_partial_call(p, RB_PARTIAL_MERGED, NULL, 0); rb_engine_leave(engine);"),
+      (PARTIAL, "[[rb_partial_call(p, RB_PARTIAL_MERGED, NULL, 0);]] }", ";")]),
+    ("partial: leases the buffer that was just committed", "swap",
+     [(RUN, "p->lease = rb_partial_free_contribution(p);", ";")]),
+    ("partial: leases a buffer that a round is reading", "swap",
+     [(RUN, "i == p->joined.buffer", "false")]),
+    ("partial: swaps the lease in at a join, half written or not", "swap",
+     [(RUN, "p->joined = p->pending;",
+       "p->joined = p->pending; if (p->leased) { uint32_t lease = p->lease;"
+       " p->lease = p->joined.buffer; p->joined.buffer = lease; }")]),
+    ("partial: a round's result goes over the one that is lent", "swap-latest",
+     [(RUN, "r == p->lent || r == p->newest", "r == p->newest")]),
+    ("partial: released before the reader is done", "swap",
+     [(PARTIAL, "p->lent = found; [[p->collected = found->round + 1;]]",
+       "p->collected = found->round + 1; released_tell(p, p->collected);"),
+      (RUN, "r == p->lent || r == p->newest", "r == p->newest")]),
+    ("partial: joins though results would be overwritten unread", "swap",
+     [(MACHINE, "m->round >= m->released + c->depth", "false")]),
+    ("partial: completes without saying that something has changed", "swap",
+     [(RUN, "p->changed = true;", ";")]),
+    ("partial: looks for a result, then forgets what has changed", "swap",
+     [(PARTIAL, "p->changed = false; [[others_tell(p);]]",
+       "others_tell(p); (void)rb_engine_hand_over(engine); p->changed = false;")]),
 ]

@@ -16,7 +16,7 @@ static const struct explore_case *const all_cases[] = {
 	&case_lock,         &case_waiting,     &case_engine_one,   &case_engine_two,
 	&case_engine_chain, &case_engine_left, &case_engine_local, &case_engine_cancel,
 	&case_engine_stop,  &case_shm_sleep,   &case_shm_cells,    &case_shm_room,
-	&case_shm_bulk,     &case_stack,
+	&case_shm_bulk,     &case_stack,       &case_swap,         &case_swap_latest,
 };
 #define CASES (sizeof(all_cases) / sizeof(all_cases[0]))
 
@@ -78,10 +78,11 @@ static const struct explore_case *case_find(const char *name)
 START_TEST(test_explore)
 {
 	const struct explore_case *test = all_cases[_i];
+	uint64_t count = executions(effort_wanted()) / (test->fewer > 0 ? test->fewer : 1);
 	struct explore_plan plan;
 	static struct explore_result result, total;
 
-	if (!explore_plans(test, executions(effort_wanted()), &plan, &result, &total))
+	if (!explore_plans(test, count, &plan, &result, &total))
 		ck_abort_msg("%s %s %u %llu: %s\n%s", test->name, hows[plan.how], plan.depth,
 			     (unsigned long long)result.seed, result.text, result.trace);
 	/* What is meant to disturb did. */

@@ -90,7 +90,7 @@ START_TEST(every_option_simulated)
 {
 	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
 
-	const uint64_t step = effort_wanted() == EFFORT_SHORT ? 5 : 1;
+	const uint64_t step = effort_wanted() == EFFORT_SHORT ? 13 : 1;
 
 	for (uint64_t seed = 0; seed < 108; seed += step) {
 		char name[64];
@@ -413,7 +413,7 @@ START_TEST(survivors_of_crashes_agree)
 	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
 	uint32_t fired = 0, second = 0;
 
-	const uint64_t step = effort_wanted() == EFFORT_SHORT ? 7 : 1;
+	const uint64_t step = effort_wanted() == EFFORT_SHORT ? 13 : 1;
 
 	for (uint64_t seed = 0; seed < 150; seed += step) {
 		rubato_sim_fault faults[2] = {
