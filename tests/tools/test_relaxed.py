@@ -4,7 +4,9 @@ usage: test_relaxed.py RUBATO-SIM RUBATO-BENCH
 """
 
 import json
+import os
 import sys
+import tempfile
 import unittest
 
 from programs import check_usage, run
@@ -115,6 +117,10 @@ class Simulated(unittest.TestCase):
             (["partial", "-n", 4, "--skew", "rank:4:1ms"], "rank:4"),
             (["partial", "--skew", "trace:/nowhere/at/all"], "trace"),
             (["partial", "--lag", 1], "--lag"),
+            (["partial", "--loop", "open"], "--loop"),
+            (["partial", "--loop", "closed", "--period", "1ms"], "--period"),
+            (["partial", "--ledger", "/nowhere/at/all"], "--ledger"),
+            (["partial", "--ledger", "-"], "--ledger"),
             (["lagged", "--lag", 0], "--lag"),
             (["lagged", "--accumulate", 0], "--accumulate"),
             (["lagged", "--policy", "solo"], "--policy"),
@@ -122,6 +128,91 @@ class Simulated(unittest.TestCase):
         ):
             with self.subTest(words):
                 check_usage(self, SIM, *words, says=says)
+
+
+    def test_a_closed_loop_is_timed_as_a_whole(self):
+        words = ["-n", 4, "-t", 64, "-s", 64, "--loop", "closed", "--skew", "rank:1:1ms"]
+        rows = said(SIM, "partial", *words, "--policy", "solo,quorum:4")["results"]
+        for row in rows:
+            self.assertEqual(row["wrong"], 0)
+            self.assertGreaterEqual(row["loop_us"], 64000)
+        # Aligned rounds end with the slow rank's last step: all take its time, and their calls'.
+        for row in rows:
+            self.assertLess(row["loop_us"], 64000 * 1.2)
+        words += ["--rounds", "free", "--policy", "solo"]
+        row = said(SIM, "partial", *words)["results"][1]
+        self.assertGreaterEqual(row["loop_us"], 64000)
+
+
+class Ledger(unittest.TestCase):
+    RANKS, CALLS = 5, 64 + 3  # Warm-up included.
+
+    def lines_of(self, program, *words, status=0):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "ledger.jsonl")
+            got = run(program, "partial", "-n", self.RANKS, "-t", 64, "-w", 3, "-s", "1K",
+                      "--ledger", path, *words)
+            self.assertEqual(got.returncode, status, got.stderr)
+            self.assertEqual(os.listdir(folder), ["ledger.jsonl"] if status == 0 else [])
+            if status != 0:
+                return []
+            with open(path) as file:
+                return [json.loads(line) for line in file]
+
+    def check_conserved(self, lines, policies):
+        self.assertEqual({line["policy"] for line in lines}, set(policies))
+        for policy in policies:
+            mine = [line for line in lines if line["policy"] == policy]
+            self.assertEqual([line["update"] for line in mine], list(range(len(mine))))
+            self.assertEqual([line["round"] for line in mine], list(range(len(mine))))
+            due = [0] * self.RANKS  # Every contribution once, in order.
+            for line in mine:
+                self.assertEqual((line["weight_denominator"], line["discarded"]), (1, 0))
+                for rank, first, last in line["contributions"]:
+                    self.assertEqual(first, due[rank], (policy, line))
+                    due[rank] = last + 1
+                ranks = {rank for rank, _, _ in line["contributions"]}
+                self.assertLessEqual(set(line["fresh"]), ranks)
+            self.assertEqual(due, [self.CALLS] * self.RANKS, policy)
+
+    def test_every_contribution_is_in_it_once(self):
+        policies = "solo", "majority", "quorum:2", "adaptive"
+        for words in [], ["--rounds", "free"], ["--window", "50us", "--loop", "closed"]:
+            for skew in "exp:300us", "rotating:2ms":
+                lines = self.lines_of(SIM, "--policy", ",".join(policies), "--skew", skew, *words)
+                self.check_conserved(lines, policies)
+                # Somebody was late, or the ledger has shown little.
+                self.assertTrue(any(last > first for line in lines
+                                    for _, first, last in line["contributions"]))
+
+    def test_what_is_dropped_is_missing_and_counted(self):
+        lines = self.lines_of(SIM, "--policy", "solo", "--late", "drop", "--skew", "exp:300us")
+        delivered = sum(len(line["contributions"]) for line in lines)
+        for line in lines:
+            for _, first, last in line["contributions"]:
+                self.assertEqual(first, last)
+        self.assertGreater(lines[-1]["discarded"], 0)
+        self.assertEqual(delivered + lines[-1]["discarded"], self.RANKS * self.CALLS)
+
+    def test_groups_are_named(self):
+        self.RANKS = 6
+        lines = self.lines_of(SIM, "--policy", "wagma:2", "--full-every", 4)
+        self.check_conserved(lines, ["wagma:2"])
+        for line in lines:
+            if line["round"] % 4 == 3:
+                self.assertNotIn("group", line)
+            elif "group" in line:
+                self.assertEqual(len(line["group"]), 2)
+                self.assertIn(0, line["group"])
+        self.assertTrue(any("group" in line for line in lines))
+
+    def test_a_run_that_fails_leaves_none(self):
+        self.lines_of(SIM, "--policy", "solo", "--faults", "crash:2@3ms", status=1)
+
+    def test_between_processes(self):
+        self.RANKS = 3
+        lines = self.lines_of(BENCH, "--policy", "solo,quorum:2", "--skew", "exp:200us")
+        self.check_conserved(lines, ["solo", "quorum:2"])
 
 
 class Measured(unittest.TestCase):
