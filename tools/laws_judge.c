@@ -131,6 +131,27 @@ static void see_result(struct laws_trial *trial, uint32_t op_index, uint32_t ran
 	}
 }
 
+/* Aligned, and until somebody drains: contribution k is for round k, and fresh if it is in there.
+ */
+static void see_fresh(struct laws_trial *trial, uint32_t op_index, const rubato_round *round)
+{
+	const struct laws_op *op = &trial->ops[op_index];
+
+	for (uint32_t r = 0; r < trial->world.rank_count; r++) {
+		const rubato_contribution *c = &round->ranks[r];
+		bool due = c->count > 0 && c->last_step >= round->round;
+
+		if (op->passive || op->options.rounds != RUBATO_ROUNDS_ALIGNED)
+			return;
+		if ((c->fresh != 0) != due)
+			laws_break(trial,
+				   "freshness: operation %u, round %" PRIu64
+				   " has rank %u as %s, with step %" PRIu64,
+				   op_index, round->round, r, c->fresh ? "fresh" : "late",
+				   c->count > 0 ? c->last_step : 0);
+	}
+}
+
 static void see_records(struct laws_trial *trial, uint32_t op_index, const rubato_round *round)
 {
 	const struct laws_op *op = &trial->ops[op_index];
@@ -175,6 +196,7 @@ static void see_records(struct laws_trial *trial, uint32_t op_index, const rubat
 		laws_break(trial,
 			   "operation %u, round %" PRIu64 ": its counts are not its records'",
 			   op_index, round->round);
+	see_fresh(trial, op_index, round);
 	/* Side by side, free rounds count who waits elsewhere. */
 	if (op->passive || (trial->op_count > 1 && o->rounds == RUBATO_ROUNDS_FREE))
 		return;
