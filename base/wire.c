@@ -7,9 +7,9 @@
 const char *rb_kind_name(enum rb_kind kind)
 {
 	static const char *const names[RB_KIND_COUNT] = {
-		"none",           "barrier",         "broadcast", "reduce",   "allreduce",
-		"reduce_scatter", "allgather",       "gather",    "scatter",  "alltoall",
-		"allgatherv",     "reduce_scatterv", "alltoallv", "sendrecv", "control",
+		"none",      "barrier",  "broadcast", "reduce",   "allreduce",  "reduce_scatter",
+		"allgather", "gather",   "scatter",   "alltoall", "allgatherv", "reduce_scatterv",
+		"alltoallv", "sendrecv", "split",     "control",
 	};
 
 	return (unsigned)kind < RB_KIND_COUNT ? names[kind] : "unknown";
@@ -27,8 +27,11 @@ char *rb_signature_text(const struct rb_signature *s, char *text, size_t text_by
 	if (s->op != 0xff && at < text_bytes)
 		at += (size_t)snprintf(text + at, text_bytes - at, " %s",
 				       rubato_operator_name((rubato_operator)s->op));
+	bool blocks = s->kind == RB_KIND_ALLGATHERV || s->kind == RB_KIND_REDUCE_SCATTERV;
+
 	if (s->root != UINT32_MAX && at < text_bytes)
-		(void)snprintf(text + at, text_bytes - at, " root %u", s->root);
+		(void)snprintf(text + at, text_bytes - at, blocks ? " in blocks #%08x" : " root %u",
+			       s->root);
 	return text;
 }
 

@@ -26,9 +26,10 @@ enum rb_kind { /* What an operation is: the first byte of its signature. */
 	       RB_KIND_REDUCE_SCATTERV,
 	       RB_KIND_ALLTOALLV,
 	       RB_KIND_SENDRECV,
+	       RB_KIND_SPLIT,
 	       RB_KIND_CONTROL, /* The library's own: buffer tables, goodbyes, protocol machines. */
 };
-#define RB_KIND_COUNT 15
+#define RB_KIND_COUNT 16
 const char *rb_kind_name(enum rb_kind kind);
 
 /* Rides in every message; the receiver compares it with its own (RUBATO_ERR_MISMATCH). */
@@ -37,8 +38,8 @@ struct rb_signature {
 	uint8_t type;      /* rubato_type; 0xff: none. */
 	uint8_t op;        /* rubato_operator; 0xff: none. */
 	uint8_t algorithm; /* Index in rb_algorithms: catches ranks that chose differently. */
-	uint32_t root;     /* Rank; UINT32_MAX: none. */
-	uint64_t count;    /* Elements. */
+	uint32_t root;     /* Rank; V-kinds: a hash of their blocks; UINT32_MAX: none. */
+	uint64_t count;    /* Elements; in messages of ALLTOALLV the pair's. */
 };
 _Static_assert(sizeof(struct rb_signature) == 16, "travels as it is");
 

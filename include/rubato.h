@@ -182,6 +182,20 @@ RUBATO_API rubato_status rubato_finalize(rubato_comm *comm);
  */
 RUBATO_API rubato_status rubato_abort(rubato_comm *comm);
 
+#define RUBATO_COLOR_NONE UINT32_MAX
+
+/*
+ * Collective: makes communicators of the ranks that give the same `color`, numbered by `key` and,
+ * where keys are equal, by their rank in `comm`. With RUBATO_COLOR_NONE a rank takes part and gets
+ * NULL. The new communicator has endpoints, memory and a progress thread of its own, so it costs
+ * what rubato_init costs, and shares nothing with `comm` from then on: either may be used by other
+ * threads meanwhile, fail or be finalized first. Memory of `comm`'s rubato_alloc is plain memory to
+ * it. Settings are those `comm` began with; rubato_set_algorithm's are not passed on. A split that
+ * fails (as rubato_init fails) may have succeeded on other ranks; finalize theirs.
+ */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_split(rubato_comm *comm, uint32_t color,
+						       int32_t key, rubato_comm **out);
+
 RUBATO_API uint32_t rubato_rank(const rubato_comm *comm);
 RUBATO_API uint32_t rubato_size(const rubato_comm *comm);
 
@@ -262,6 +276,64 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_broadcast(rubato_comm *comm, vo
 							   uint64_t count, rubato_type type,
 							   uint32_t root);
 
+/* `in` holds size * count elements, `out` too: elements r*count up to (r+1)*count - 1 of `in` go to
+ * rank r, those of `out` come from it. In place: in == out. */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_alltoall(rubato_comm *comm, const void *in,
+							  void *out, uint64_t count,
+							  rubato_type type);
+
+/* As allgather, the result at `root` only (elsewhere `out` is ignored). In place, at root: in ==
+ * out + root*count elements. */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_gather(rubato_comm *comm, const void *in,
+							void *out, uint64_t count, rubato_type type,
+							uint32_t root);
+
+/* The other way: `in` of `root` (elsewhere ignored) holds size * count elements, rank r gets those
+ * from r*count on. In place, at root: out == in + root*count elements. */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_scatter(rubato_comm *comm, const void *in,
+							 void *out, uint64_t count,
+							 rubato_type type, uint32_t root);
+
+/*
+ * Uneven blocks. `counts` and `offsets` have an entry for each rank, in elements; block r is
+ * counts[r] elements from offsets[r] on. offsets == NULL: packed, one after the other, in the order
+ * of ranks. Blocks may leave gaps (which are not touched), lie in any order and be empty; they must
+ * not overlap where they are written, which is not checked. The arrays are read before the function
+ * returns, also where it makes a persistent operation. Errors: ARGUMENT (counts are NULL, a block
+ * does not fit memory).
+ */
+
+/* As allgather: `in` holds counts[rank] elements; rank r's come to offsets[r] in `out`. Counts and
+ * offsets must be the same on all ranks: MISMATCH otherwise. In place: in == out + offsets[rank]
+ * elements. */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_allgatherv(rubato_comm *comm, const void *in,
+							    void *out, const uint64_t *counts,
+							    const uint64_t *offsets,
+							    rubato_type type);
+
+/* As reduce_scatter: `in` holds all blocks, `out` gets counts[rank] elements: the reduction of
+ * block number `rank`. Counts and offsets must be the same on all ranks: MISMATCH otherwise. In
+ * place: out
+ * == in + offsets[rank] elements. */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_reduce_scatterv(rubato_comm *comm, const void *in,
+								 void *out, const uint64_t *counts,
+								 const uint64_t *offsets,
+								 rubato_type type,
+								 rubato_operator op);
+
+/*
+ * As alltoall: block r of `in`, by the send counts and offsets, goes to rank r; block r of `out`,
+ * by the receive counts and offsets, comes from it. A rank knows its own counts only; what one
+ * sends and the other expects must be equal, also where it is nothing: MISMATCH otherwise. In
+ * place: in == out, and then the send and receive arrays must say the same (ARGUMENT).
+ */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_alltoallv(rubato_comm *comm, const void *in,
+							   const uint64_t *send_counts,
+							   const uint64_t *send_offsets, void *out,
+							   const uint64_t *receive_counts,
+							   const uint64_t *receive_offsets,
+							   rubato_type type);
+
 /* Returns when every rank has called it. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_barrier(rubato_comm *comm);
 
@@ -303,6 +375,30 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_op_allgather(rubato_comm *comm,
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_op_broadcast(rubato_comm *comm, void *buffer,
 							      uint64_t count, rubato_type type,
 							      uint32_t root, rubato_op **operation);
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_op_alltoall(rubato_comm *comm, const void *in,
+							     void *out, uint64_t count,
+							     rubato_type type,
+							     rubato_op **operation);
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_op_gather(rubato_comm *comm, const void *in,
+							   void *out, uint64_t count,
+							   rubato_type type, uint32_t root,
+							   rubato_op **operation);
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_op_scatter(rubato_comm *comm, const void *in,
+							    void *out, uint64_t count,
+							    rubato_type type, uint32_t root,
+							    rubato_op **operation);
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_op_allgatherv(rubato_comm *comm, const void *in,
+							       void *out, const uint64_t *counts,
+							       const uint64_t *offsets,
+							       rubato_type type,
+							       rubato_op **operation);
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_op_reduce_scatterv(
+	rubato_comm *comm, const void *in, void *out, const uint64_t *counts,
+	const uint64_t *offsets, rubato_type type, rubato_operator op, rubato_op **operation);
+RUBATO_API RUBATO_NODISCARD rubato_status
+rubato_op_alltoallv(rubato_comm *comm, const void *in, const uint64_t *send_counts,
+		    const uint64_t *send_offsets, void *out, const uint64_t *receive_counts,
+		    const uint64_t *receive_offsets, rubato_type type, rubato_op **operation);
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_op_barrier(rubato_comm *comm,
 							    rubato_op **operation);
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_op_send(rubato_comm *comm, const void *buffer,
@@ -558,7 +654,9 @@ RUBATO_API rubato_status rubato_lagged_free(rubato_lagged *lagged);
 
 /* ---- Insight ---- */
 
-/* Writes, as one line of text, the algorithm that the operation would use, its chunk and why. */
+/* Writes, as one line of text, the algorithm that the operation would use, its chunk and why.
+ * `count` as in the call; of allgatherv and reduce_scatterv, the sum of counts; of alltoallv it
+ * does not matter. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_explain(rubato_comm *comm, const char *operation,
 							 uint64_t count, rubato_type type,
 							 char *text, size_t text_bytes);

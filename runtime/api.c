@@ -372,6 +372,8 @@ struct call { /* What distinguishes one public call from another. */
 	rubato_type type;
 	rubato_operator op;
 	uint32_t root;
+	enum rb_kind named; /* What it is to the caller, where that is not `kind`. */
+	struct rb_shape shape;
 };
 
 static void call_apply(const struct call *call, struct rubato_op *op)
@@ -383,80 +385,152 @@ static void call_apply(const struct call *call, struct rubato_op *op)
 	op->type = call->type;
 	op->op = call->op;
 	op->root = call->root;
+	op->named = call->named;
+	op->shape = call->shape;
 }
 
-static rubato_status collective(rubato_comm *comm, struct call call)
+static rubato_status collective_numbered(rubato_comm *comm, const struct call *call,
+					 uint32_t *number)
 {
 	rubato_status err;
 
 	if (comm == NULL)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: no communicator", rb_kind_name(call.kind));
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: no communicator",
+			       rb_kind_name(call->kind));
 	rb_engine_enter(&comm->engine);
 	err = rb_engine_check(&comm->engine);
 	if (err == RUBATO_OK)
 		err = turn_take(comm);
 	if (err == RUBATO_OK) {
-		call_apply(&call, &comm->oneshot);
+		call_apply(call, &comm->oneshot);
 		err = oneshot_run(comm);
+		*number = comm->oneshot.number;
 		turn_give(comm);
 	}
 	rb_engine_leave(&comm->engine);
 	return err;
 }
 
+static rubato_status collective(rubato_comm *comm, const struct call *call)
+{
+	uint32_t number;
+
+	return collective_numbered(comm, call, &number);
+}
+
+rubato_status rb_split_gather(rubato_comm *comm, const int64_t *in, int64_t *out, uint32_t *number)
+{
+	struct call call = { .kind = RB_KIND_ALLGATHER,
+			     .in = in,
+			     .out = out,
+			     .count = RB_SPLIT_WORDS,
+			     .type = RUBATO_INT64,
+			     .named = RB_KIND_SPLIT };
+
+	return collective_numbered(comm, &call, number);
+}
+
 rubato_status rubato_allreduce(rubato_comm *comm, const void *in, void *out, uint64_t count,
 			       rubato_type type, rubato_operator op)
 {
-	return collective(comm, (struct call) { RB_KIND_ALLREDUCE, in, out, count, type, op, 0 });
+	return collective(
+		comm, &(struct call) { RB_KIND_ALLREDUCE, in, out, count, type, op, .root = 0 });
 }
 
 rubato_status rubato_reduce(rubato_comm *comm, const void *in, void *out, uint64_t count,
 			    rubato_type type, rubato_operator op, uint32_t root)
 {
-	return collective(comm, (struct call) { RB_KIND_REDUCE, in, out, count, type, op, root });
+	return collective(
+		comm, &(struct call) { RB_KIND_REDUCE, in, out, count, type, op, .root = root });
 }
 
 rubato_status rubato_reduce_scatter(rubato_comm *comm, const void *in, void *out, uint64_t count,
 				    rubato_type type, rubato_operator op)
 {
-	return collective(comm,
-			  (struct call) { RB_KIND_REDUCE_SCATTER, in, out, count, type, op, 0 });
+	return collective(comm, &(struct call) { RB_KIND_REDUCE_SCATTER, in, out, count, type, op,
+						 .root = 0 });
 }
 
 rubato_status rubato_allgather(rubato_comm *comm, const void *in, void *out, uint64_t count,
 			       rubato_type type)
 {
-	return collective(comm,
-			  (struct call) { RB_KIND_ALLGATHER, in, out, count, type, RUBATO_SUM, 0 });
+	return collective(comm, &(struct call) { RB_KIND_ALLGATHER, in, out, count, type,
+						 RUBATO_SUM, .root = 0 });
 }
 
 rubato_status rubato_broadcast(rubato_comm *comm, void *buffer, uint64_t count, rubato_type type,
 			       uint32_t root)
 {
-	return collective(comm, (struct call) { RB_KIND_BROADCAST, buffer, buffer, count, type,
-						RUBATO_SUM, root });
+	return collective(comm, &(struct call) { RB_KIND_BROADCAST, buffer, buffer, count, type,
+						 RUBATO_SUM, .root = root });
+}
+
+rubato_status rubato_alltoall(rubato_comm *comm, const void *in, void *out, uint64_t count,
+			      rubato_type type)
+{
+	return collective(comm, &(struct call) { RB_KIND_ALLTOALL, in, out, count, type, RUBATO_SUM,
+						 .root = 0 });
+}
+
+rubato_status rubato_gather(rubato_comm *comm, const void *in, void *out, uint64_t count,
+			    rubato_type type, uint32_t root)
+{
+	return collective(comm, &(struct call) { RB_KIND_GATHER, in, out, count, type, RUBATO_SUM,
+						 .root = root });
+}
+
+rubato_status rubato_scatter(rubato_comm *comm, const void *in, void *out, uint64_t count,
+			     rubato_type type, uint32_t root)
+{
+	return collective(comm, &(struct call) { RB_KIND_SCATTER, in, out, count, type, RUBATO_SUM,
+						 .root = root });
+}
+
+rubato_status rubato_allgatherv(rubato_comm *comm, const void *in, void *out,
+				const uint64_t *counts, const uint64_t *offsets, rubato_type type)
+{
+	return collective(comm, &(struct call) { RB_KIND_ALLGATHERV, in, out, 0, type, RUBATO_SUM,
+						 0, .shape = { counts, offsets } });
+}
+
+rubato_status rubato_reduce_scatterv(rubato_comm *comm, const void *in, void *out,
+				     const uint64_t *counts, const uint64_t *offsets,
+				     rubato_type type, rubato_operator op)
+{
+	return collective(comm, &(struct call) { RB_KIND_REDUCE_SCATTERV, in, out, 0, type, op, 0,
+						 .shape = { counts, offsets } });
+}
+
+rubato_status rubato_alltoallv(rubato_comm *comm, const void *in, const uint64_t *send_counts,
+			       const uint64_t *send_offsets, void *out,
+			       const uint64_t *receive_counts, const uint64_t *receive_offsets,
+			       rubato_type type)
+{
+	return collective(comm, &(struct call) { RB_KIND_ALLTOALLV, in, out, 0, type, RUBATO_SUM, 0,
+						 .shape = { send_counts, send_offsets,
+							    receive_counts, receive_offsets } });
 }
 
 rubato_status rubato_barrier(rubato_comm *comm)
 {
-	return collective(comm, (struct call) { RB_KIND_BARRIER, NULL, NULL, 0, RUBATO_INT32,
-						RUBATO_SUM, 0 });
+	return collective(comm, &(struct call) { RB_KIND_BARRIER, NULL, NULL, 0, RUBATO_INT32,
+						 RUBATO_SUM, .root = 0 });
 }
 
 /* ---- Persistent operations ---- */
 
-static rubato_status op_create(rubato_comm *comm, struct call call, uint32_t user_tag, bool sending,
-			       rubato_op **out)
+static rubato_status op_create(rubato_comm *comm, const struct call *call, uint32_t user_tag,
+			       bool sending, rubato_op **out)
 {
 	struct rubato_op *op;
 	rubato_status err;
 
 	if (comm == NULL || out == NULL)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: NULL", rb_kind_name(call.kind));
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: NULL", rb_kind_name(call->kind));
 	op = calloc(1, sizeof(*op));
 	if (op == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "operation: %zu bytes", sizeof(*op));
-	call_apply(&call, op);
+	call_apply(call, op);
 	op->comm = comm;
 	op->persistent = true;
 	op->user_tag = user_tag;
@@ -489,65 +563,132 @@ static rubato_status op_create(rubato_comm *comm, struct call call, uint32_t use
 rubato_status rubato_op_allreduce(rubato_comm *comm, const void *in, void *out, uint64_t count,
 				  rubato_type type, rubato_operator op, rubato_op **operation)
 {
-	struct call call = { RB_KIND_ALLREDUCE, in, out, count, type, op, 0 };
-
-	return op_create(comm, call, 0, false, operation);
+	return op_create(comm,
+			 &(struct call) { RB_KIND_ALLREDUCE, in, out, count, type, op, .root = 0 },
+			 0, false, operation);
 }
 
 rubato_status rubato_op_reduce(rubato_comm *comm, const void *in, void *out, uint64_t count,
 			       rubato_type type, rubato_operator op, uint32_t root,
 			       rubato_op **operation)
 {
-	struct call call = { RB_KIND_REDUCE, in, out, count, type, op, root };
-
-	return op_create(comm, call, 0, false, operation);
+	return op_create(comm,
+			 &(struct call) { RB_KIND_REDUCE, in, out, count, type, op, .root = root },
+			 0, false, operation);
 }
 
 rubato_status rubato_op_reduce_scatter(rubato_comm *comm, const void *in, void *out, uint64_t count,
 				       rubato_type type, rubato_operator op, rubato_op **operation)
 {
-	struct call call = { RB_KIND_REDUCE_SCATTER, in, out, count, type, op, 0 };
-
-	return op_create(comm, call, 0, false, operation);
+	return op_create(
+		comm,
+		&(struct call) { RB_KIND_REDUCE_SCATTER, in, out, count, type, op, .root = 0 }, 0,
+		false, operation);
 }
 
 rubato_status rubato_op_allgather(rubato_comm *comm, const void *in, void *out, uint64_t count,
 				  rubato_type type, rubato_op **operation)
 {
-	struct call call = { RB_KIND_ALLGATHER, in, out, count, type, RUBATO_SUM, 0 };
-
-	return op_create(comm, call, 0, false, operation);
+	return op_create(
+		comm,
+		&(struct call) { RB_KIND_ALLGATHER, in, out, count, type, RUBATO_SUM, .root = 0 },
+		0, false, operation);
 }
 
 rubato_status rubato_op_broadcast(rubato_comm *comm, void *buffer, uint64_t count, rubato_type type,
 				  uint32_t root, rubato_op **operation)
 {
-	struct call call = { RB_KIND_BROADCAST, buffer, buffer, count, type, RUBATO_SUM, root };
+	return op_create(comm,
+			 &(struct call) { RB_KIND_BROADCAST, buffer, buffer, count, type,
+					  RUBATO_SUM, .root = root },
+			 0, false, operation);
+}
 
-	return op_create(comm, call, 0, false, operation);
+rubato_status rubato_op_alltoall(rubato_comm *comm, const void *in, void *out, uint64_t count,
+				 rubato_type type, rubato_op **operation)
+{
+	return op_create(
+		comm,
+		&(struct call) { RB_KIND_ALLTOALL, in, out, count, type, RUBATO_SUM, .root = 0 }, 0,
+		false, operation);
+}
+
+rubato_status rubato_op_gather(rubato_comm *comm, const void *in, void *out, uint64_t count,
+			       rubato_type type, uint32_t root, rubato_op **operation)
+{
+	return op_create(
+		comm,
+		&(struct call) { RB_KIND_GATHER, in, out, count, type, RUBATO_SUM, .root = root },
+		0, false, operation);
+}
+
+rubato_status rubato_op_scatter(rubato_comm *comm, const void *in, void *out, uint64_t count,
+				rubato_type type, uint32_t root, rubato_op **operation)
+{
+	return op_create(
+		comm,
+		&(struct call) { RB_KIND_SCATTER, in, out, count, type, RUBATO_SUM, .root = root },
+		0, false, operation);
+}
+
+rubato_status rubato_op_allgatherv(rubato_comm *comm, const void *in, void *out,
+				   const uint64_t *counts, const uint64_t *offsets,
+				   rubato_type type, rubato_op **operation)
+{
+	return op_create(comm,
+			 &(struct call) { RB_KIND_ALLGATHERV, in, out, 0, type, RUBATO_SUM, 0,
+					  .shape = { counts, offsets } },
+			 0, false, operation);
+}
+
+rubato_status rubato_op_reduce_scatterv(rubato_comm *comm, const void *in, void *out,
+					const uint64_t *counts, const uint64_t *offsets,
+					rubato_type type, rubato_operator op, rubato_op **operation)
+{
+	return op_create(comm,
+			 &(struct call) { RB_KIND_REDUCE_SCATTERV, in, out, 0, type, op, 0,
+					  .shape = { counts, offsets } },
+			 0, false, operation);
+}
+
+rubato_status rubato_op_alltoallv(rubato_comm *comm, const void *in, const uint64_t *send_counts,
+				  const uint64_t *send_offsets, void *out,
+				  const uint64_t *receive_counts, const uint64_t *receive_offsets,
+				  rubato_type type, rubato_op **operation)
+{
+	return op_create(comm,
+			 &(struct call) { RB_KIND_ALLTOALLV, in, out, 0, type, RUBATO_SUM, 0,
+					  .shape = { send_counts, send_offsets, receive_counts,
+						     receive_offsets } },
+			 0, false, operation);
 }
 
 rubato_status rubato_op_barrier(rubato_comm *comm, rubato_op **operation)
 {
-	struct call call = { RB_KIND_BARRIER, NULL, NULL, 0, RUBATO_INT32, RUBATO_SUM, 0 };
-
-	return op_create(comm, call, 0, false, operation);
+	return op_create(comm,
+			 &(struct call) { RB_KIND_BARRIER, NULL, NULL, 0, RUBATO_INT32, RUBATO_SUM,
+					  .root = 0 },
+			 0, false, operation);
 }
 
 rubato_status rubato_op_send(rubato_comm *comm, const void *buffer, uint64_t count,
 			     rubato_type type, uint32_t peer, uint32_t tag, rubato_op **operation)
 {
-	struct call call = { RB_KIND_SENDRECV, buffer, NULL, count, type, RUBATO_SUM, peer };
+	struct call call = {
+		RB_KIND_SENDRECV, buffer, NULL, count, type, RUBATO_SUM, .root = peer
+	};
 
-	return op_create(comm, call, tag, true, operation);
+	return op_create(comm, &call, tag, true, operation);
 }
 
 rubato_status rubato_op_recv(rubato_comm *comm, void *buffer, uint64_t count, rubato_type type,
 			     uint32_t peer, uint32_t tag, rubato_op **operation)
 {
-	struct call call = { RB_KIND_SENDRECV, NULL, buffer, count, type, RUBATO_SUM, peer };
+	struct call call = {
+		RB_KIND_SENDRECV, NULL, buffer, count, type, RUBATO_SUM, .root = peer
+	};
 
-	return op_create(comm, call, tag, false, operation);
+	return op_create(comm, &call, tag, false, operation);
 }
 
 rubato_status rubato_start(rubato_op *op)
@@ -694,7 +835,9 @@ static rubato_status message(rubato_comm *comm, struct call call, uint32_t tag, 
 rubato_status rubato_send(rubato_comm *comm, const void *buffer, uint64_t count, rubato_type type,
 			  uint32_t peer, uint32_t tag)
 {
-	struct call call = { RB_KIND_SENDRECV, buffer, NULL, count, type, RUBATO_SUM, peer };
+	struct call call = {
+		RB_KIND_SENDRECV, buffer, NULL, count, type, RUBATO_SUM, .root = peer
+	};
 
 	return message(comm, call, tag, true);
 }
@@ -702,7 +845,9 @@ rubato_status rubato_send(rubato_comm *comm, const void *buffer, uint64_t count,
 rubato_status rubato_recv(rubato_comm *comm, void *buffer, uint64_t count, rubato_type type,
 			  uint32_t peer, uint32_t tag)
 {
-	struct call call = { RB_KIND_SENDRECV, NULL, buffer, count, type, RUBATO_SUM, peer };
+	struct call call = {
+		RB_KIND_SENDRECV, NULL, buffer, count, type, RUBATO_SUM, .root = peer
+	};
 
 	return message(comm, call, tag, false);
 }

@@ -467,18 +467,25 @@ static rubato_status forced_read(struct rubato_comm *comm)
 /* What the library runs for itself. */
 static rubato_status own_plans_make(struct rubato_comm *comm)
 {
-	static const uint32_t words[2] = { 3, 3 + RB_BUFFER_COUNT * (2 + RB_KEY_BYTES_MAX / 8) };
-	int flat = rb_algorithm_find(RB_KIND_ALLGATHER, "flat");
+	static const struct {
+		enum rb_kind kind;
+		uint32_t words;
+	} exchanges[3] = {
+		{ RB_KIND_ALLGATHER, 3 },
+		{ RB_KIND_ALLGATHER, 3 + RB_BUFFER_COUNT * (2 + RB_KEY_BYTES_MAX / 8) },
+		{ RB_KIND_ALLTOALL, 4 },
+	};
 
-	RB_ASSERT(flat >= 0);
-	for (uint32_t i = 0; i < 2; i++) {
-		struct rb_plan_key key = { .count = words[i],
-					   .kind = RB_KIND_ALLGATHER,
+	for (uint32_t i = 0; i < 3; i++) {
+		int flat = rb_algorithm_find(exchanges[i].kind, "flat");
+		struct rb_plan_key key = { .count = exchanges[i].words,
+					   .kind = (uint8_t)exchanges[i].kind,
 					   .element_bytes = 8,
 					   .algorithm = (uint8_t)flat };
-		struct rb_choice choice = { .align = 1, .chunk = words[i] };
+		struct rb_choice choice = { .align = 1, .chunk = exchanges[i].words };
 
-		RB_TRY(rb_plan_make(&key, &choice, comm->engine.rank, comm->engine.rank_count,
+		RB_ASSERT(flat >= 0);
+		RB_TRY(rb_plan_make(&key, NULL, &choice, comm->engine.rank, comm->engine.rank_count,
 				    &comm->exchange_plans[i]));
 	}
 
@@ -489,7 +496,7 @@ static rubato_status own_plans_make(struct rubato_comm *comm)
 	struct rb_choice choice = { .align = 1, .chunk = 1 };
 
 	RB_ASSERT(dissemination >= 0);
-	return rb_plan_make(&key, &choice, comm->engine.rank, comm->engine.rank_count,
+	return rb_plan_make(&key, NULL, &choice, comm->engine.rank, comm->engine.rank_count,
 			    &comm->farewell_plan);
 }
 
@@ -559,9 +566,10 @@ static rubato_status open_steps(struct opening *o)
 	RB_TRY(rb_plan_cache_init(&comm->plans, (uint32_t)comm->config.cache.number));
 	RB_TRY(forced_read(comm));
 	RB_TRY(own_plans_make(comm));
-	RB_TRY(rb_news_open(comm));
+	/* A rank that is through already may have failed already: its news may be here. */
 	comm->engine.poisoned = rb_news_tell;
 	comm->engine.poisoned_arg = comm;
+	RB_TRY(rb_news_open(comm));
 	comm->oneshot.comm = comm;
 	comm->oneshot.done = true;
 	return rb_engine_background(&comm->engine, comm->config.background.number != 0);
@@ -593,8 +601,8 @@ static void comm_free(struct rubato_comm *comm, bool abort_peers, uint64_t span_
 	if (comm->plans.buckets != NULL)
 		rb_plan_cache_fini(&comm->plans);
 	rb_plan_free(comm->farewell_plan);
-	rb_plan_free(comm->exchange_plans[0]);
-	rb_plan_free(comm->exchange_plans[1]);
+	for (uint32_t i = 0; i < 3; i++)
+		rb_plan_free(comm->exchange_plans[i]);
 	rb_engine_fini(engine);
 	free(comm->orders);
 	if (comm->bootstrap != NULL)
@@ -645,6 +653,9 @@ rubato_status rb_comm_open(const struct rb_setup *setup, rubato_comm **out)
 	/* Simulated endpoints replace this clock once they are open; their world starts at 0. */
 	o.deadline_ns = setup->backend != NULL ? comm->timeout_ns
 					       : rb_deadline(rb_clock_ns(), comm->timeout_ns);
+	if (setup->deadline_ns > 0)
+		o.deadline_ns = setup->deadline_ns;
+	comm->origin = *setup;
 	err = open_steps(&o);
 	if (bootstrap->end != NULL) {
 		rubato_status end = bootstrap->end(bootstrap, err == RUBATO_OK);

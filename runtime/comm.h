@@ -58,11 +58,14 @@ struct rubato_op {
 	rubato_operator op;
 	const void *in;
 	void *out;
-	uint64_t count;
-	uint32_t root; /* SENDRECV: the peer. */
+	uint64_t count;        /* As in struct rb_plan_key. */
+	struct rb_shape shape; /* Until it is prepared. */
+	uint32_t root;         /* SENDRECV: the peer. */
 	uint32_t user_tag;
+	enum rb_kind named; /* In the signature, where it is not `kind`. */
 	bool sending, persistent;
 	/* How it is done. */
+	uint64_t in_bytes, out_bytes; /* Of this rank's buffers, gaps included. */
 	struct rb_choice choice;
 	struct rb_plan *plan,
 		*plan_staged; /* plan_staged: when some rank's buffers are not mapped. */
@@ -71,8 +74,9 @@ struct rubato_op {
 	struct rb_signature signature;
 	struct rb_peer_buffers *peers;
 	uint64_t *records; /* The exchange's vector: record_words per rank. */
-	uint32_t record_words;
-	uint64_t *own_record;
+	uint32_t record_words, record_room;
+	uint64_t *own_record; /* Facing: one for each peer. */
+	size_t own_room;
 	bool scratch_mapped; /* The one in use: scratch, else plain_scratch. */
 	struct rb_memory *scratch, *scratch_retired;
 	void *plain_scratch;
@@ -94,6 +98,7 @@ struct rubato_comm {
 	struct rb_engine engine;
 	struct rb_config config;
 	struct rb_bootstrap *bootstrap;
+	struct rb_setup origin; /* How it was made; of use to those that are split off. */
 	uint64_t timeout_ns;
 	struct rb_choice_facts facts;
 	rubato_accumulate accumulate;
@@ -101,7 +106,8 @@ struct rubato_comm {
 	struct rb_memo memos[RB_MEMO_COUNT];
 	struct rb_plan_cache plans;
 	struct rb_plan *farewell_plan;
-	struct rb_plan *exchange_plans[2]; /* Of words alone, and of whole records with keys. */
+	/* Of words alone, of whole records with keys, and of words for each peer. */
+	struct rb_plan *exchange_plans[3];
 	struct rubato_op oneshot;
 	bool oneshot_busy;
 	struct rb_turn *turns_first, *turns_last;
@@ -138,6 +144,15 @@ RB_NODISCARD rubato_status rb_news_open(struct rubato_comm *comm);
 void rb_news_close(struct rubato_comm *comm);
 void rb_news_tell(struct rb_engine *engine, void *comm); /* engine.poisoned */
 
+/* ---- arguments.c ---- */
+
+bool rb_kind_rooted(enum rb_kind kind);
+bool rb_kind_uneven(enum rb_kind kind); /* Has a shape. */
+/* Sets count, in_bytes, out_bytes and the shape's hash. */
+RB_NODISCARD rubato_status rb_op_check(struct rubato_op *op);
+/* Without the algorithm. */
+struct rb_signature rb_op_signature(const struct rubato_op *op);
+
 /* ---- op.c: under the lock ---- */
 
 /* Checks the arguments, chooses, plans. The op must be zeroed but for what a former use left. */
@@ -152,6 +167,11 @@ void rb_op_release(struct rubato_op *op);
 void rb_op_free(struct rubato_op *op);
 /* Takes it off comm->operations, releases and frees it: at once. */
 void rb_op_forget(struct rubato_op *op);
+/* The first step of a split, a collective as any other: everybody's RB_SPLIT_WORDS. *number: the
+ * call's, the same on every rank. */
+#define RB_SPLIT_WORDS 2
+RB_NODISCARD rubato_status rb_split_gather(struct rubato_comm *comm, const int64_t *in,
+					   int64_t *out, uint32_t *number);
 /* Persistent operations on peers' memory: tells the peers ours, once. Collective. */
 RB_NODISCARD rubato_status rb_op_exchange(struct rubato_op *op, uint64_t deadline_ns);
 

@@ -7,7 +7,7 @@
 
 static int kind_find(const char *name)
 {
-	for (int k = RB_KIND_BARRIER; k <= RB_KIND_ALLGATHER; k++)
+	for (int k = RB_KIND_BARRIER; k < RB_KIND_SENDRECV; k++)
 		if (strcmp(name, rb_kind_name((enum rb_kind)k)) == 0)
 			return k;
 	return -1;
@@ -56,8 +56,9 @@ rubato_status rubato_explain(rubato_comm *comm, const char *operation, uint64_t 
 	if (kind < 0)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "explain: unknown operation '%s'", operation);
 	rb_engine_enter(&comm->engine);
-	err = rb_choose(&comm->facts, (enum rb_kind)kind, count, element_bytes, comm->forced[kind],
-			&choice);
+	err = rb_choose(&comm->facts, (enum rb_kind)kind,
+			rb_plan_total((enum rb_kind)kind, count, comm->engine.rank_count),
+			element_bytes, comm->forced[kind], &choice);
 	rb_engine_leave(&comm->engine);
 	if (err != RUBATO_OK)
 		return err;

@@ -106,7 +106,7 @@ rubato_status rb_news_open(struct rubato_comm *comm)
 		neighbour_add(comm, (uint32_t)((rank + distance) % n));
 		neighbour_add(comm, (uint32_t)((rank + n - distance) % n));
 	}
-	for (uint32_t i = 0; i < comm->news_count; i++)
+	for (uint32_t i = 0; i < comm->news_count && comm->engine.poison == RUBATO_OK; i++)
 		RB_TRY(receive_post(&comm->engine, &comm->news[i]));
 	return RUBATO_OK;
 }

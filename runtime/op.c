@@ -23,62 +23,31 @@
 #include "runtime/comm.h"
 
 #define WORD_RECORD 3u                              /* in, out, scratch */
+#define FACING_RECORD 4u                            /* and what we send them, in elements */
 #define KEY_WORDS (1u + 1u + RB_KEY_BYTES_MAX / 8u) /* offset, key bytes, key */
 #define FULL_RECORD (WORD_RECORD + RB_BUFFER_COUNT * KEY_WORDS)
-
-static bool rooted(enum rb_kind kind)
-{
-	return kind == RB_KIND_BROADCAST || kind == RB_KIND_REDUCE;
-}
-
-static bool reducing(enum rb_kind kind)
-{
-	return kind == RB_KIND_REDUCE || kind == RB_KIND_ALLREDUCE ||
-	       kind == RB_KIND_REDUCE_SCATTER;
-}
-
-static rubato_status arguments_check(const struct rubato_op *op)
-{
-	uint32_t n = op->comm->engine.rank_count;
-	uint64_t bytes = rubato_type_bytes(op->type);
-	const char *name = rb_kind_name(op->kind);
-	bool needs_in = op->kind != RB_KIND_BROADCAST && op->kind != RB_KIND_BARRIER &&
-			!(op->kind == RB_KIND_SENDRECV && !op->sending);
-	bool needs_out = op->kind != RB_KIND_BARRIER &&
-			 !(op->kind == RB_KIND_REDUCE && op->root != op->comm->engine.rank) &&
-			 !(op->kind == RB_KIND_SENDRECV && op->sending);
-
-	if (bytes == 0)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: unknown type %d", name, (int)op->type);
-	if (reducing(op->kind) && (unsigned)op->op >= RUBATO_OPERATOR_COUNT)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: unknown operator %d", name, (int)op->op);
-	if ((rooted(op->kind) || op->kind == RB_KIND_SENDRECV) && op->root >= n)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: rank %u is not in a communicator of %u",
-			       name, op->root, n);
-	if (op->count > (UINT64_MAX / 2) / bytes / n)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT,
-			       "%s: %llu elements on %u ranks do not fit memory", name,
-			       (unsigned long long)op->count, n);
-	if (op->count > 0 && ((needs_in && op->in == NULL) || (needs_out && op->out == NULL)))
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: buffer is NULL", name);
-	return RUBATO_OK;
-}
+#define WORD_EMPTY UINT64_MAX /* Nothing to be mapped. */
 
 static rubato_status plan_get(struct rubato_op *op, uint8_t algorithm, struct rb_plan **out)
 {
 	struct rubato_comm *comm = op->comm;
+	const struct rb_shape *shape = rb_kind_uneven(op->kind) ? &op->shape : NULL;
+	bool in_place = (op->kind == RB_KIND_ALLTOALL || op->kind == RB_KIND_ALLTOALLV) &&
+			op->in == op->out;
 	struct rb_plan_key key = {
 		.count = op->count,
-		.root = rooted(op->kind) ? op->root : 0,
+		.shape = shape != NULL ? shape->hash : 0,
+		.root = rb_kind_rooted(op->kind) ? op->root : 0,
 		.kind = (uint8_t)op->kind,
 		.element_bytes = (uint8_t)rubato_type_bytes(op->type),
 		.algorithm = algorithm,
+		.in_place = in_place,
 	};
-	struct rb_plan *plan = rb_plan_cache_find(&comm->plans, &key);
+	struct rb_plan *plan = rb_plan_cache_find(&comm->plans, &key, shape);
 
 	if (plan == NULL) {
-		RB_TRY(rb_plan_make(&key, &op->choice, comm->engine.rank, comm->engine.rank_count,
-				    &plan));
+		RB_TRY(rb_plan_make(&key, shape, &op->choice, comm->engine.rank,
+				    comm->engine.rank_count, &plan));
 		rb_plan_cache_add(&comm->plans, plan);
 	}
 	plan->users++;
@@ -90,15 +59,18 @@ static rubato_status choice_get(struct rubato_op *op)
 {
 	struct rubato_comm *comm = op->comm;
 	uint8_t element_bytes = (uint8_t)rubato_type_bytes(op->type);
-	uint64_t hash = rb_mix(op->count * 64 + (uint64_t)op->kind * 16 + element_bytes);
+	/* No rank knows the counts of the others' alltoallv. */
+	uint64_t count = op->kind == RB_KIND_ALLTOALLV ? 0 : op->count;
+	uint64_t hash = rb_mix(count * 64 + (uint64_t)op->kind * 16 + element_bytes);
 	struct rb_memo *memo = &comm->memos[hash & (RB_MEMO_COUNT - 1)];
 
-	if (memo->kind != (uint8_t)op->kind || memo->count != op->count ||
+	if (memo->kind != (uint8_t)op->kind || memo->count != count ||
 	    memo->element_bytes != element_bytes) {
 		memo->kind = 0;
-		RB_TRY(rb_choose(&comm->facts, op->kind, op->count, element_bytes,
-				 comm->forced[op->kind], &memo->choice));
-		memo->count = op->count;
+		RB_TRY(rb_choose(&comm->facts, op->kind,
+				 rb_plan_total(op->kind, count, comm->engine.rank_count),
+				 element_bytes, comm->forced[op->kind], &memo->choice));
+		memo->count = count;
 		memo->element_bytes = element_bytes;
 		memo->kind = (uint8_t)op->kind;
 	}
@@ -143,22 +115,27 @@ static rubato_status scratch_prepare(struct rubato_op *op, uint64_t bytes, bool 
 static rubato_status exchange_prepare(struct rubato_op *op)
 {
 	uint32_t n = op->comm->engine.rank_count;
-	uint32_t words = (plan_needs(op->plan) & RB_SCHEDULE_PUT) ? FULL_RECORD : WORD_RECORD;
+	bool keys = (plan_needs(op->plan) & RB_SCHEDULE_PUT) != 0, facing = op->plan->layout.facing;
+	uint32_t words = facing ? FACING_RECORD : keys ? FULL_RECORD : WORD_RECORD;
+	size_t own = facing ? (size_t)n * words : words;
 
+	RB_ASSERT(!(keys && facing));
 	if (op->peers == NULL)
 		op->peers = calloc(n, sizeof(*op->peers));
-	if (op->record_words < words) {
+	if (op->record_room < words || op->own_room < own) {
 		free(op->records);
 		free(op->own_record);
 		op->records = calloc((size_t)n * words, sizeof(*op->records));
-		op->own_record = calloc(words, sizeof(*op->own_record));
+		op->own_record = calloc(own, sizeof(*op->own_record));
+		op->record_room = words;
+		op->own_room = own;
 	}
 	if (op->peers == NULL || op->records == NULL || op->own_record == NULL) {
-		op->record_words = 0;
+		op->record_room = 0;
 		return RB_FAIL(RUBATO_ERR_MEMORY, "records of %u ranks", n);
 	}
 	op->record_words = words;
-	return rb_run_init(&op->exchange, op->comm->exchange_plans[words == FULL_RECORD ? 1 : 0]);
+	return rb_run_init(&op->exchange, op->comm->exchange_plans[facing ? 2 : keys ? 1 : 0]);
 }
 
 rubato_status rb_op_prepare(struct rubato_op *op)
@@ -166,15 +143,9 @@ rubato_status rb_op_prepare(struct rubato_op *op)
 	uint64_t scratch = 0;
 	bool mapped;
 
-	RB_TRY(arguments_check(op));
+	RB_TRY(rb_op_check(op));
 	RB_TRY(rb_wide_prepare(op));
-	op->signature = (struct rb_signature) {
-		.kind = (uint8_t)op->kind,
-		.type = op->kind == RB_KIND_BARRIER ? 0xff : (uint8_t)op->type,
-		.op = reducing(op->kind) ? (uint8_t)op->op : 0xff,
-		.root = rooted(op->kind) ? op->root : UINT32_MAX,
-		.count = op->count,
-	};
+	op->signature = rb_op_signature(op);
 	op->done = true;
 	if (op->kind == RB_KIND_SENDRECV)
 		return RUBATO_OK;
@@ -190,6 +161,7 @@ rubato_status rb_op_prepare(struct rubato_op *op)
 		if (op->plan_staged->scratch_bytes > scratch)
 			scratch = op->plan_staged->scratch_bytes;
 	}
+	op->shape = (struct rb_shape) { 0 }; /* The plan has copies; the caller's may go. */
 	RB_TRY(scratch_prepare(op, scratch, mapped));
 	if (mapped)
 		RB_TRY(exchange_prepare(op));
@@ -201,14 +173,11 @@ rubato_status rb_op_prepare(struct rubato_op *op)
 static void buffers_list(const struct rubato_op *op, void *base[RB_BUFFER_COUNT],
 			 uint64_t bytes[RB_BUFFER_COUNT])
 {
-	uint64_t element = rubato_type_bytes(op->type);
-	uint64_t part = op->count * element, whole = part * op->comm->engine.rank_count;
-
 	base[RB_BUF_IN] = (void *)(uintptr_t)op->in;
 	base[RB_BUF_OUT] = op->out;
 	base[RB_BUF_SCRATCH] = op->scratch_mapped ? op->scratch->base : op->plain_scratch;
-	bytes[RB_BUF_IN] = op->kind == RB_KIND_REDUCE_SCATTER ? whole : part;
-	bytes[RB_BUF_OUT] = op->kind == RB_KIND_ALLGATHER ? whole : part;
+	bytes[RB_BUF_IN] = op->in_bytes;
+	bytes[RB_BUF_OUT] = op->out_bytes;
 	bytes[RB_BUF_SCRATCH] = op->scratch_mapped ? op->scratch->size_bytes : 0;
 }
 
@@ -241,27 +210,95 @@ static void key_write(struct rubato_op *op, enum rb_buffer buffer, void *base, u
 	words[1] = key_bytes;
 }
 
-static void record_write(struct rubato_op *op)
+static uint64_t word_of(struct rubato_op *op, const void *base, uint64_t bytes)
 {
 	struct rb_endpoint *ep = op->comm->engine.endpoints[0];
+
+	if (bytes == 0)
+		return WORD_EMPTY;
+	return ep->ops->word_of != NULL && base != NULL ? ep->ops->word_of(ep, base, bytes) : 0;
+}
+
+/* The block of IN or OUT that concerns rank r, in elements. */
+static uint64_t facing_block(const struct rb_layout *layout, uint32_t buffer, uint32_t r,
+			     uint64_t *length)
+{
+	if (buffer == RB_BUF_OUT) {
+		*length = rb_layout_out_length(layout, r, 1);
+		return rb_layout_out_offset(layout, r);
+	}
+	*length = rb_layout_length(layout, r, 1);
+	return rb_layout_offset(layout, r);
+}
+
+/* One record for each peer: the blocks that concern it. That a buffer is not mapped all see alike.
+ */
+static void facing_records_write(struct rubato_op *op, void *const base[RB_BUFFER_COUNT],
+				 const uint64_t whole[RB_BUFFER_COUNT])
+{
+	const struct rb_layout *layout = &op->plan->layout;
+	uint64_t element = op->plan->key.element_bytes;
+
+	for (uint32_t r = 0; r < op->comm->engine.rank_count; r++) {
+		uint64_t *words = op->own_record + (size_t)r * FACING_RECORD;
+
+		for (uint32_t b = 0; b < RB_BUFFER_COUNT; b++) {
+			words[b] = whole[b];
+			if (b == RB_BUF_SCRATCH || whole[b] == 0 || whole[b] == WORD_EMPTY)
+				continue;
+			uint64_t length, first = facing_block(layout, b, r, &length);
+
+			words[b] =
+				word_of(op, (uint8_t *)base[b] + first * element, length * element);
+		}
+		words[WORD_RECORD] = rb_layout_length(layout, r, 1);
+	}
+}
+
+static void record_write(struct rubato_op *op)
+{
 	void *base[RB_BUFFER_COUNT];
-	uint64_t bytes[RB_BUFFER_COUNT];
+	uint64_t bytes[RB_BUFFER_COUNT], words[RB_BUFFER_COUNT];
 
 	buffers_list(op, base, bytes);
 	for (uint32_t b = 0; b < RB_BUFFER_COUNT; b++) {
-		op->own_record[b] = ep->ops->word_of != NULL && base[b] != NULL && bytes[b] > 0
-					    ? ep->ops->word_of(ep, base[b], bytes[b])
-					    : 0;
-		if (op->record_words == FULL_RECORD)
-			key_write(op, (enum rb_buffer)b, base[b], bytes[b]);
+		words[b] = word_of(op, base[b], bytes[b]);
+		if (b == RB_BUF_SCRATCH && bytes[b] == 0)
+			words[b] = 0;
 	}
+	if (op->plan->layout.facing) {
+		facing_records_write(op, base, words);
+		return;
+	}
+	memcpy(op->own_record, words, sizeof(words));
+	for (uint32_t b = 0; b < RB_BUFFER_COUNT && op->record_words == FULL_RECORD; b++)
+		key_write(op, (enum rb_buffer)b, base[b], bytes[b]);
+}
+
+/* Where rank r's `buffer` is here, as the plan's spans count. NULL: empty, or not to be mapped, or
+ * freed by a rank that is through since our plan touches none of it (a gather's other senders). */
+static void *record_map(struct rubato_op *op, const struct rb_plan *plan, uint32_t r,
+			uint32_t buffer, void *own)
+{
+	struct rb_endpoint *ep = op->comm->engine.endpoints[0];
+	uint64_t word = op->records[(size_t)r * op->record_words + buffer];
+	uint64_t length;
+
+	if (r == op->comm->engine.rank) {
+		if (!plan->layout.facing || buffer == RB_BUF_SCRATCH || own == NULL)
+			return own;
+		return (uint8_t *)own +
+		       facing_block(&plan->layout, buffer, r, &length) * plan->key.element_bytes;
+	}
+	if (word == 0 || word == WORD_EMPTY || ep->ops->word_map == NULL)
+		return NULL;
+	return ep->ops->word_map(ep, r, word);
 }
 
 /* Whether every rank's buffers that `plan` may touch in place can be mapped here. */
 static bool words_map(struct rubato_op *op, const struct rb_plan *plan)
 {
 	struct rb_engine *engine = &op->comm->engine;
-	struct rb_endpoint *ep = engine->endpoints[0];
 	bool buffers = (plan->schedule.flags & RB_SCHEDULE_MAPPED_BUFFERS) != 0;
 	bool scratch = (plan->schedule.flags & RB_SCHEDULE_MAPPED_SCRATCH) != 0;
 	void *base[RB_BUFFER_COUNT];
@@ -274,21 +311,31 @@ static bool words_map(struct rubato_op *op, const struct rb_plan *plan)
 		for (uint32_t b = 0; b < RB_BUFFER_COUNT; b++) {
 			bool needed = b == RB_BUF_SCRATCH ? scratch : buffers;
 
-			if (b == RB_BUF_IN && op->kind == RB_KIND_BROADCAST)
-				needed = false;
-			if (b == RB_BUF_OUT && op->kind == RB_KIND_REDUCE && r != op->root)
-				needed = false;
-			op->peers[r].mapped[b] = NULL;
-			if (r == engine->rank)
-				op->peers[r].mapped[b] = base[b];
-			else if (words[b] != 0 && ep->ops->word_map != NULL)
-				op->peers[r].mapped[b] = ep->ops->word_map(ep, r, words[b]);
+			op->peers[r].mapped[b] = record_map(op, plan, r, b, base[b]);
 			if (needed && words[b] == 0)
 				return false; /* Every rank sees the same zero. */
-			RB_ASSERT(RB_IMPLIES(needed, op->peers[r].mapped[b] != NULL));
 		}
 	}
 	return true;
+}
+
+/* Of an alltoallv without messages: whether each rank sends us what we expect. */
+static rubato_status facing_check(const struct rubato_op *op)
+{
+	const struct rb_layout *layout = &op->plan->layout;
+
+	for (uint32_t r = 0; layout->facing && r < op->comm->engine.rank_count; r++) {
+		uint64_t theirs = op->records[(size_t)r * FACING_RECORD + WORD_RECORD];
+		uint64_t ours = rb_layout_out_length(layout, r, 1);
+
+		if (theirs != ours)
+			return RB_FAIL(RUBATO_ERR_MISMATCH,
+				       "alltoallv: rank %u sends rank %u %llu elements, which "
+				       "expects %llu",
+				       r, op->comm->engine.rank, (unsigned long long)theirs,
+				       (unsigned long long)ours);
+	}
+	return RUBATO_OK;
 }
 
 static void remotes_close(struct rubato_op *op)
@@ -408,6 +455,7 @@ static rubato_status records_use(struct rubato_op *op, struct rb_plan **out)
 {
 	struct rb_plan *plan = op->plan;
 
+	RB_TRY(facing_check(op));
 	if (!words_map(op, plan) && !(plan->schedule.flags & RB_SCHEDULE_PUT)) {
 		plan = op->plan_staged;
 		if (plan == NULL || !words_map(op, plan))
@@ -635,7 +683,7 @@ void rb_op_start(struct rubato_op *op)
 		op_end(op, engine->poison, engine->poison_text);
 	} else if (op->kind == RB_KIND_SENDRECV) {
 		message_start(op);
-	} else if (op->count == 0 && op->kind != RB_KIND_BARRIER) {
+	} else if (op->count == 0 && op->kind != RB_KIND_BARRIER && op->kind != RB_KIND_ALLTOALLV) {
 		op_end(op, RUBATO_OK, "");
 	} else if (op->wide.active) {
 		rb_wide_start(op, false, collective_start);
@@ -666,6 +714,7 @@ static bool farewell_start(struct rubato_op *op)
 	if (!op->scratch_mapped || comm->closing || comm->engine.poison != RUBATO_OK ||
 	    rb_run_init(&op->exchange, comm->farewell_plan) != RUBATO_OK)
 		return false;
+	op->instance++; /* Messages of the last one may not all have been taken yet. */
 	op->state = RB_OP_FAREWELL;
 	op->done = false;
 	comm->engine.in_flight++;

@@ -147,7 +147,7 @@ static rubato_status plan_make(struct rubato_partial *p, uint32_t rank, uint32_t
 	key.algorithm = choice.algorithm;
 	if (rb_algorithms[key.algorithm].flags & RB_SCHEDULE_PUT)
 		key.algorithm = choice.staged;
-	RB_TRY(rb_plan_make(&key, &choice, rank, rank_count, plan));
+	RB_TRY(rb_plan_make(&key, NULL, &choice, rank, rank_count, plan));
 	return rb_run_init(&p->reduce, *plan);
 }
 
@@ -162,8 +162,8 @@ static rubato_status exchange_plan_make(struct rubato_partial *p)
 	struct rb_choice choice;
 	uint64_t chunk;
 
-	RB_TRY(rb_choose(&p->comm->facts, RB_KIND_ALLGATHER, RB_PARTIAL_RECORD_WORDS, 8, -1,
-			 &choice));
+	RB_TRY(rb_choose(&p->comm->facts, RB_KIND_ALLGATHER,
+			 (uint64_t)RB_PARTIAL_RECORD_WORDS * engine->rank_count, 8, -1, &choice));
 	key.algorithm = choice.staged;
 	/* Bruck passes on many records at once: in one message, not in pieces of a few records. */
 	chunk = (uint64_t)engine->rank_count * RB_PARTIAL_RECORD_WORDS;
@@ -171,7 +171,8 @@ static rubato_status exchange_plan_make(struct rubato_partial *p)
 		chunk = p->comm->facts.chunk_bytes_max / sizeof(uint64_t);
 	choice.chunk = choice.chunk > chunk ? choice.chunk : chunk;
 	RB_ASSERT((rb_algorithms[key.algorithm].flags & mapped) == 0);
-	RB_TRY(rb_plan_make(&key, &choice, engine->rank, engine->rank_count, &p->exchange_plan));
+	RB_TRY(rb_plan_make(&key, NULL, &choice, engine->rank, engine->rank_count,
+			    &p->exchange_plan));
 	if (p->exchange_plan->scratch_bytes > 0 &&
 	    posix_memalign(&p->exchange_scratch, 64, p->exchange_plan->scratch_bytes) != 0)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "partial: scratch of %llu bytes",

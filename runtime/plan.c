@@ -8,9 +8,101 @@
 
 uint64_t rb_plan_total(enum rb_kind kind, uint64_t count, uint32_t rank_count)
 {
-	return kind == RB_KIND_REDUCE_SCATTER || kind == RB_KIND_ALLGATHER ? count * rank_count
-									   : count;
+	switch (kind) {
+	case RB_KIND_REDUCE_SCATTER:
+	case RB_KIND_ALLGATHER:
+	case RB_KIND_GATHER:
+	case RB_KIND_SCATTER:
+	case RB_KIND_ALLTOALL:
+		return count * rank_count;
+	default:
+		return count;
+	}
 }
+
+/* ---- Uneven blocks ---- */
+
+static uint64_t hash_side(uint64_t hash, const uint64_t *counts, const uint64_t *offsets,
+			  uint32_t rank_count)
+{
+	uint64_t start = 0;
+
+	for (uint32_t i = 0; i < rank_count; i++) {
+		hash = rb_mix(hash ^ counts[i]);
+		hash = rb_mix(hash + (offsets != NULL ? offsets[i] : start));
+		start += counts[i];
+	}
+	return hash;
+}
+
+uint64_t rb_shape_hash(const struct rb_shape *shape, uint32_t rank_count)
+{
+	uint64_t hash = hash_side(1, shape->counts, shape->offsets, rank_count);
+
+	if (shape->out_counts != NULL)
+		hash = hash_side(hash, shape->out_counts, shape->out_offsets, rank_count);
+	return hash != 0 ? hash : 1;
+}
+
+static void side_copy(uint64_t *starts, uint64_t *lengths, const uint64_t *counts,
+		      const uint64_t *offsets, uint32_t rank_count)
+{
+	uint64_t start = 0;
+
+	for (uint32_t i = 0; i < rank_count; i++) {
+		starts[i] = offsets != NULL ? offsets[i] : start;
+		lengths[i] = counts[i];
+		start += counts[i];
+	}
+}
+
+static bool side_same(const uint64_t *starts, const uint64_t *lengths, const uint64_t *counts,
+		      const uint64_t *offsets, uint32_t rank_count)
+{
+	uint64_t start = 0;
+
+	for (uint32_t i = 0; i < rank_count; i++) {
+		if (lengths[i] != counts[i] || starts[i] != (offsets != NULL ? offsets[i] : start))
+			return false;
+		start += counts[i];
+	}
+	return true;
+}
+
+static rubato_status blocks_copy(struct rb_plan *plan, const struct rb_shape *shape, uint32_t n)
+{
+	struct rb_layout *layout = &plan->layout;
+	uint64_t *at = calloc((size_t)n * 4, sizeof(*at));
+
+	if (at == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "blocks of %u ranks", n);
+	plan->blocks = at;
+	side_copy(at, at + n, shape->counts, shape->offsets, n);
+	layout->starts = at;
+	layout->lengths = at + n;
+	if (shape->out_counts == NULL)
+		return RUBATO_OK;
+	side_copy(at + 2 * n, at + 3 * n, shape->out_counts, shape->out_offsets, n);
+	layout->out_starts = at + 2 * n;
+	layout->out_lengths = at + 3 * n;
+	layout->facing = true;
+	return RUBATO_OK;
+}
+
+/* Two shapes may have one hash. */
+static bool blocks_same(const struct rb_plan *plan, const struct rb_shape *shape)
+{
+	const struct rb_layout *layout = &plan->layout;
+	uint32_t n = plan->schedule.rank_count;
+
+	if (shape == NULL)
+		return true;
+	return side_same(layout->starts, layout->lengths, shape->counts, shape->offsets, n) &&
+	       (shape->out_counts == NULL || side_same(layout->out_starts, layout->out_lengths,
+						       shape->out_counts, shape->out_offsets, n));
+}
+
+/* ---- Plans ---- */
 
 static rubato_status arrays_allocate(struct rb_schedule *s, uint32_t steps, uint32_t spans,
 				     uint32_t deps)
@@ -124,6 +216,10 @@ static void derive(struct rb_plan *plan, uint8_t element_bytes)
 
 		plan->iterations[i] = rb_step_iterations(&plan->layout, step);
 		plan->range[i] = rb_step_range(&plan->layout, step);
+		/* Pairs compare what they send and expect, also where that is nothing. */
+		if (plan->layout.facing && plan->iterations[i] == 0 &&
+		    (step->kind == RB_STEP_SEND || step->kind == RB_STEP_RECV))
+			plan->iterations[i] = 1;
 		plan->pending_steps += plan->iterations[i] > 0;
 		for (uint32_t k = 0; k < step->from_count; k++)
 			plan->span_start[step->from + k] = span_start(plan, step, step->from + k);
@@ -138,11 +234,15 @@ static void derive(struct rb_plan *plan, uint8_t element_bytes)
 	plan->scratch_bytes = plan->set_bytes * s->scratch_copies;
 }
 
-rubato_status rb_plan_make(const struct rb_plan_key *key, const struct rb_choice *choice,
-			   uint32_t rank, uint32_t rank_count, struct rb_plan **out)
+rubato_status rb_plan_make(const struct rb_plan_key *key, const struct rb_shape *shape,
+			   const struct rb_choice *choice, uint32_t rank, uint32_t rank_count,
+			   struct rb_plan **out)
 {
 	const struct rb_algorithm *algorithm = &rb_algorithms[key->algorithm];
-	struct rb_build build = { .rank = rank, .rank_count = rank_count, .root = key->root };
+	struct rb_build build = { .rank = rank,
+				  .rank_count = rank_count,
+				  .root = key->root,
+				  .in_place = key->in_place != 0 };
 	uint32_t block_count = rb_algorithm_blocks(algorithm, rank_count);
 	struct rb_plan *plan = calloc(1, sizeof(*plan));
 	rubato_status err;
@@ -157,10 +257,9 @@ rubato_status rb_plan_make(const struct rb_plan_key *key, const struct rb_choice
 		.align = choice->align > 0 ? choice->align : 1,
 		.chunk = choice->chunk > 0 ? choice->chunk : 1,
 	};
-	/* Equal parts per rank are part of the operation's meaning, not of the algorithm's. */
-	if (key->kind == RB_KIND_REDUCE_SCATTER || key->kind == RB_KIND_ALLGATHER)
-		plan->layout.align = 1;
 	err = schedule_build(algorithm, &build, block_count, &plan->schedule);
+	if (err == RUBATO_OK && shape != NULL)
+		err = blocks_copy(plan, shape, rank_count);
 	if (err == RUBATO_OK)
 		err = derived_allocate(plan);
 	if (err != RUBATO_OK) {
@@ -211,6 +310,7 @@ void rb_plan_free(struct rb_plan *plan)
 	free(plan->span_start);
 	free(plan->successors);
 	free(plan->successor_first);
+	free(plan->blocks);
 	free(plan);
 }
 
@@ -218,17 +318,18 @@ void rb_plan_free(struct rb_plan *plan)
 
 static uint32_t bucket_of(const struct rb_plan_cache *cache, const struct rb_plan_key *key)
 {
-	uint64_t hash =
-		rb_mix(key->count + ((uint64_t)key->root << 32) + ((uint64_t)key->kind << 16) +
-		       ((uint64_t)key->element_bytes << 8) + key->algorithm);
+	uint64_t hash = rb_mix(key->count + key->shape + ((uint64_t)key->root << 32) +
+			       ((uint64_t)key->kind << 16) + ((uint64_t)key->element_bytes << 8) +
+			       key->algorithm);
 
 	return (uint32_t)hash & (cache->bucket_count - 1);
 }
 
 static bool key_same(const struct rb_plan_key *a, const struct rb_plan_key *b)
 {
-	return a->count == b->count && a->root == b->root && a->kind == b->kind &&
-	       a->element_bytes == b->element_bytes && a->algorithm == b->algorithm;
+	return a->count == b->count && a->shape == b->shape && a->root == b->root &&
+	       a->kind == b->kind && a->element_bytes == b->element_bytes &&
+	       a->algorithm == b->algorithm && a->in_place == b->in_place;
 }
 
 rubato_status rb_plan_cache_init(struct rb_plan_cache *cache, uint32_t plan_max)
@@ -258,14 +359,16 @@ static void order_add(struct rb_plan_cache *cache, struct rb_plan *plan)
 	cache->newest = plan;
 }
 
-struct rb_plan *rb_plan_cache_find(struct rb_plan_cache *cache, const struct rb_plan_key *key)
+struct rb_plan *rb_plan_cache_find(struct rb_plan_cache *cache, const struct rb_plan_key *key,
+				   const struct rb_shape *shape)
 {
 	struct rb_plan *plan;
 
-	if (cache->newest != NULL && key_same(&cache->newest->key, key))
+	if (cache->newest != NULL && key_same(&cache->newest->key, key) &&
+	    blocks_same(cache->newest, shape))
 		return cache->newest;
 	plan = cache->buckets[bucket_of(cache, key)];
-	while (plan != NULL && !key_same(&plan->key, key))
+	while (plan != NULL && !(key_same(&plan->key, key) && blocks_same(plan, shape)))
 		plan = plan->bucket_next;
 	if (plan != NULL) {
 		order_remove(cache, plan);

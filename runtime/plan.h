@@ -3,8 +3,8 @@
  * and what the engine would otherwise compute again at every call (iterations, span starts,
  * successors).
  *
- * The cache holds config.cache plans and evicts the least recently used. Since plans are looked up
- * by the signature alone, all ranks hit, miss and evict alike.
+ * The cache holds config.cache plans and evicts the least recently used. A plan is this rank's own
+ * affair: ranks need not hit and miss alike.
  */
 #ifndef RB_RUNTIME_PLAN_H
 #define RB_RUNTIME_PLAN_H
@@ -12,11 +12,19 @@
 #include "collectives/algorithms.h"
 
 struct rb_plan_key {
-	uint64_t count; /* As in the public call. */
+	uint64_t count; /* As in the public call; uneven blocks: of all, ALLTOALLV's longer side. */
+	uint64_t shape; /* rb_shape.hash, or 0. */
 	uint32_t root;
 	uint8_t kind, element_bytes;
 	uint8_t algorithm; /* Index. */
-	uint8_t reserved;
+	uint8_t in_place;  /* ALLTOALL(V): IN is OUT. */
+};
+
+/* Uneven blocks, as the caller gives them: rank_count entries each, in elements. */
+struct rb_shape {
+	const uint64_t *counts, *offsets;         /* ALLTOALLV: IN's. No offsets: packed. */
+	const uint64_t *out_counts, *out_offsets; /* ALLTOALLV: OUT's. */
+	uint64_t hash;                            /* By rb_shape_hash. */
 };
 
 struct rb_plan {
@@ -32,15 +40,18 @@ struct rb_plan {
 	uint64_t *span_start;   /* Per span: element offset at iteration 0, but in slots. */
 	uint32_t *successors; /* Steps that depend on a step: successor_first[s] .. [s + 1] - 1. */
 	uint32_t *successor_first;
-	uint32_t users; /* Runs and operations that hold it: not evicted while positive. */
+	uint64_t *blocks; /* The layout's arrays, where it has some. */
+	uint32_t users;   /* Runs and operations that hold it: not evicted while positive. */
 	struct rb_plan *older, *newer, *bucket_next;
 };
 
-/* Elements of the whole vector behind a public count: reduce_scatter and allgather count per rank.
- */
+/* Elements of the whole vector behind a public count: some operations count per rank. */
 uint64_t rb_plan_total(enum rb_kind kind, uint64_t count, uint32_t rank_count);
 
-RB_NODISCARD rubato_status rb_plan_make(const struct rb_plan_key *key,
+/* Of starts and lengths, so that packed blocks are equal however they are given. Never 0. */
+uint64_t rb_shape_hash(const struct rb_shape *shape, uint32_t rank_count);
+/* `shape`: of uneven blocks (copied), else NULL. */
+RB_NODISCARD rubato_status rb_plan_make(const struct rb_plan_key *key, const struct rb_shape *shape,
 					const struct rb_choice *choice, uint32_t rank,
 					uint32_t rank_count, struct rb_plan **out);
 /* From a schedule that is given (tests, protocol machines): copied. */
@@ -58,7 +69,8 @@ struct rb_plan_cache {
 RB_NODISCARD rubato_status rb_plan_cache_init(struct rb_plan_cache *cache, uint32_t plan_max);
 void rb_plan_cache_fini(struct rb_plan_cache *cache);
 /* NULL when absent; makes it the newest. */
-struct rb_plan *rb_plan_cache_find(struct rb_plan_cache *cache, const struct rb_plan_key *key);
+struct rb_plan *rb_plan_cache_find(struct rb_plan_cache *cache, const struct rb_plan_key *key,
+				   const struct rb_shape *shape);
 /* The cache owns the plan from here on. */
 void rb_plan_cache_add(struct rb_plan_cache *cache, struct rb_plan *plan);
 

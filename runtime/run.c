@@ -117,9 +117,10 @@ static void *resolve(struct rb_engine *engine, const struct rb_run *run, uint32_
 		base = run->buffers[span->buffer];
 	} else {
 		base = run->peers[span->rank].mapped[span->buffer];
+		RB_ASSERT(RB_IMPLIES(size_bytes > 0, base != NULL));
 		engine->bytes_mapped += size_bytes;
 	}
-	return base + span_at(run, span_index, c);
+	return size_bytes > 0 ? base + span_at(run, span_index, c) : base;
 }
 
 static uint64_t iteration_count(const struct rb_run *run, uint32_t step, uint32_t c)
@@ -153,7 +154,8 @@ static void failure_of(const struct rb_engine *engine, const struct rb_run *run,
 	const struct rb_request *request = &slot->request;
 	char mine[96], theirs[96];
 
-	(void)rb_signature_text(&run->signature, mine, sizeof(mine));
+	(void)rb_signature_text(slot->is_work ? &run->signature : &request->signature, mine,
+				sizeof(mine));
 	if (slot->is_work) {
 		(void)snprintf(text, text_bytes, "%s: a local copy or reduction failed", mine);
 	} else if (request->status == RUBATO_ERR_MISMATCH) {
@@ -211,6 +213,9 @@ static void message_start(struct rb_engine *engine, struct rb_run *run, struct r
 	request->peer = peer_of(run, step);
 	request->tag = rb_tag_step(run->tag, step->channel, slot->iteration);
 	request->signature = run->signature;
+	/* Each pair's own: what one sends must be what the other expects. */
+	if (run->plan->layout.facing && (step->kind == RB_STEP_SEND || step->kind == RB_STEP_RECV))
+		request->signature.count = run->plan->range[slot->step];
 	request->owner = slot;
 	request->state = RB_REQUEST_IDLE;
 	request->buffer = NULL;
@@ -471,6 +476,8 @@ bool rb_run_stray(const struct rb_engine *engine, const struct rb_run *run, char
 		if (!ep->ops->stray(ep, request->peer, run->tag, CALL_MASK, &theirs))
 			continue;
 		theirs.algorithm = run->signature.algorithm;
+		if (run->plan->layout.facing && theirs.kind == run->signature.kind)
+			theirs.count = run->signature.count; /* The pair's. */
 		if (rb_signature_same(&theirs, &run->signature))
 			continue; /* It is ahead of us in the same operation. */
 		(void)snprintf(text, text_bytes, "rank %u calls %s, rank %u calls %s", engine->rank,

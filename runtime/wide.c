@@ -110,7 +110,7 @@ static const struct rb_executor_ops wide_ops = {
 static bool wanted(const struct rubato_op *op)
 {
 	bool reduces = op->kind == RB_KIND_ALLREDUCE || op->kind == RB_KIND_REDUCE ||
-		       op->kind == RB_KIND_REDUCE_SCATTER;
+		       op->kind == RB_KIND_REDUCE_SCATTER || op->kind == RB_KIND_REDUCE_SCATTERV;
 	bool rounds = op->op != RUBATO_MAX && op->op != RUBATO_MIN;
 
 	return op->comm->accumulate == RUBATO_ACCUMULATE_WHOLE && reduces && rounds &&
@@ -147,12 +147,27 @@ static rubato_status plan_prepare(struct rb_plan **plan, uint64_t count)
 	return rb_plan_from(&schedule, &layout, 4, plan);
 }
 
+/* Where in IN the rank's result comes to lie: in place. */
+static uint64_t out_first(const struct rubato_op *op)
+{
+	uint32_t rank = op->comm->engine.rank;
+	uint64_t first = 0;
+
+	if (op->kind == RB_KIND_REDUCE_SCATTER)
+		return rank * op->count;
+	if (op->kind != RB_KIND_REDUCE_SCATTERV)
+		return 0;
+	if (op->shape.offsets != NULL)
+		return op->shape.offsets[rank];
+	for (uint32_t r = 0; r < rank; r++)
+		first += op->shape.counts[r];
+	return first;
+}
+
 rubato_status rb_wide_prepare(struct rubato_op *op)
 {
 	struct rb_wide *wide = &op->wide;
-	uint32_t rank = op->comm->engine.rank, n = op->comm->engine.rank_count;
-	uint64_t in_count = rb_plan_total(op->kind, op->count, n);
-	bool has_out = op->kind != RB_KIND_REDUCE || op->root == rank;
+	uint64_t in_count = op->in_bytes / 2, out_count = op->out_bytes / 2;
 
 	wide->active = wanted(op);
 	if (!wide->active)
@@ -160,12 +175,12 @@ rubato_status rb_wide_prepare(struct rubato_op *op)
 	wide->half = op->type;
 	wide->in = op->in;
 	wide->out = op->out;
-	wide->out_count = has_out ? op->count : 0;
-	wide->out_first = op->kind == RB_KIND_REDUCE_SCATTER ? rank * op->count : 0;
+	wide->out_count = out_count;
+	wide->out_first = out_first(op);
 	wide->executor.ops = &wide_ops;
 	wide->convert = rb_convert_of(rb_reduce_best());
 	RB_TRY(plan_prepare(&wide->widen, in_count));
-	RB_TRY(plan_prepare(&wide->narrow, op->count));
+	RB_TRY(plan_prepare(&wide->narrow, out_count));
 	RB_TRY(rb_run_init(&wide->run, wide->widen));
 	if (wide->memory != NULL && wide->memory->size_bytes < in_count * 4) {
 		rb_memory_drop(op->comm, wide->memory);
@@ -175,7 +190,9 @@ rubato_status rb_wide_prepare(struct rubato_op *op)
 		RB_TRY(rb_memory_alloc(op->comm, (size_t)in_count * 4, &wide->memory));
 	op->type = RUBATO_FLOAT32;
 	op->in = wide->memory->base;
-	op->out = has_out ? wide->memory->base + wide->out_first * 4 : NULL;
+	op->out = out_count > 0 ? wide->memory->base + wide->out_first * 4 : NULL;
+	op->in_bytes *= 2;
+	op->out_bytes *= 2;
 	return RUBATO_OK;
 }
 

@@ -26,6 +26,12 @@ enum bench_op {
 	BENCH_ALLGATHER,
 	BENCH_BROADCAST,
 	BENCH_REDUCE,
+	BENCH_ALLTOALL,
+	BENCH_GATHER,
+	BENCH_SCATTER,
+	BENCH_ALLGATHERV,
+	BENCH_REDUCE_SCATTERV,
+	BENCH_ALLTOALLV,
 	BENCH_BARRIER,
 	BENCH_SENDRECV,
 };
@@ -61,8 +67,9 @@ struct bench_options {
 	const char *transport;
 	char json[PATH_MAX]; /* Empty: none. */
 	bool registered, explain;
-	bool places[2]; /* Which to run: [0] out of place, [1] in place. */
-	bool joined;    /* A rank that rubato-bench -n has started. */
+	bool places[2];           /* Which to run: [0] out of place, [1] in place. */
+	bool joined;              /* A rank that rubato-bench -n has started. */
+	struct bench_peers peers; /* Asked for; those that came up are struct bench's. */
 	int argc;
 	char **argv;
 };
@@ -71,7 +78,9 @@ struct bench_options {
 void bench_options_read(int argc, char **argv, struct bench_options *options);
 bool bench_op_reduces(enum bench_op op);
 bool bench_op_rooted(enum bench_op op);
-bool bench_op_in_place(enum bench_op op); /* Whether there are two ways to call it. */
+bool bench_op_in_place(enum bench_op op);  /* Whether there are two ways to call it. */
+bool bench_op_scattered(enum bench_op op); /* Whether a rank's data is a share of the whole. */
+bool bench_op_uneven(enum bench_op op);    /* Whether blocks differ: see uneven.h. */
 
 /* ---- Values ----
  *
@@ -114,7 +123,7 @@ struct bench_case { /* One cell of the table to be. */
 	rubato_type type;
 	rubato_operator op;
 	const char *algorithm; /* "auto", or one that is forced. */
-	uint64_t count;        /* As the call takes it. */
+	uint64_t count;        /* As the call takes it; v-variants: the even share. */
 	uint64_t size_bytes;   /* As nccl-tests counts: of all ranks for scattered operations. */
 	bool in_place;
 };
@@ -133,14 +142,20 @@ struct bench {
 	void *in, *out;
 	struct pattern *mine, *expected, *scratch;
 	double *times, *all_times; /* iterations; rank_count * iterations. */
+	uint64_t *counts;          /* Of the v-variants. */
 	uint64_t calls;            /* So far: makes each call's inputs differ. */
+	struct bench_peers peers;
 };
 
 /* Fails with a line on standard error and status 1. */
 void bench_open(struct bench *bench, const struct bench_options *options, uint64_t buffer_bytes);
 void bench_close(struct bench *bench);
+/* Ours and, in turn with it, each peer's; theirs[] is filled on rank 0, ran false where one cannot
+ * (its why_not says why). */
 rubato_status bench_measure(struct bench *bench, const struct bench_case *what,
-			    struct bench_result *result);
+			    struct bench_result *ours, struct bench_result theirs[PEERS_MAX]);
+/* Elements of all ranks' blocks in a v-variant: of alltoallv, of a rank's in the mean. */
+uint64_t bench_uneven_elements(const struct bench *bench, const struct bench_case *what);
 /* If `status` is an error: says what failed, and ends the program. */
 void bench_check(const struct bench *bench, rubato_status status, const char *what);
 
@@ -164,6 +179,9 @@ void bench_output_open(struct bench_output *output, struct bench *bench);
 /* places[0] and [1]: out of place and in place. `used`: the algorithm that runs; `why`: or NULL. */
 void bench_output_row(struct bench_output *output, const struct bench_case *what, const char *used,
 		      const char *why, const struct bench_result places[2]);
+/* A peer's row: its name in place of the algorithm's. */
+void bench_output_peer(struct bench_output *output, const struct bench_case *what,
+		       const struct peer *peer, const struct bench_result places[2]);
 void bench_output_note(struct bench_output *output, const char *text);
 /* What was given, but for what bench_launch adds. */
 json_t *bench_args_json(const struct bench_options *options);

@@ -6,34 +6,56 @@
 #include "tools/launch.h"
 #include "tools/options.h"
 
-const char *const bench_op_names[] = { "allreduce", "reduce_scatter", "allgather", "broadcast",
-				       "reduce",    "barrier",        "sendrecv",  NULL };
+const char *const bench_op_names[] = {
+	"allreduce", "reduce_scatter", "allgather", "broadcast",  "reduce",
+	"alltoall",  "gather",         "scatter",   "allgatherv", "reduce_scatterv",
+	"alltoallv", "barrier",        "sendrecv",  NULL
+};
 const char *const bench_transports[] = { "auto", "shm", "ucx", "tcp", NULL };
 
 static const char about[] =
-	"Times OP, one of allreduce, reduce_scatter, allgather, broadcast, reduce, barrier and\n"
-	"sendrecv, and checks every element of every result. Exit status 1: values were wrong.\n";
+	"Times OP, one of allreduce, reduce_scatter, allgather, broadcast, reduce, alltoall, "
+	"gather,\n"
+	"scatter, allgatherv, reduce_scatterv, alltoallv, barrier and sendrecv, and checks every\n"
+	"element of every result. Exit status 1: values were wrong.\n";
 static const char notes[] =
 	"\n"
 	"Columns are those of nccl-tests; GB are 10^9 bytes. time is the median over iterations "
 	"of\n"
 	"the mean over ranks; to the right stand min and p99 over iterations and, as slowest, the\n"
-	"median of the largest over ranks. Sizes count all ranks' data for reduce_scatter and\n"
-	"allgather. The inputs are written anew before each call.\n";
+	"median of the largest over ranks. Sizes count all ranks' data for reduce_scatter,\n"
+	"allgather, gather, scatter and what a rank sends for alltoall; count is one rank's part.\n"
+	"In the v-variants rank a sends rank b 1, 1/2, 2, 0 or 3/2 times count elements, by (a + "
+	"b)\n"
+	"mod 5 (allgatherv, reduce_scatterv: a = 0). The inputs are written anew before each "
+	"call.\n";
 
 bool bench_op_reduces(enum bench_op op)
 {
-	return op == BENCH_ALLREDUCE || op == BENCH_REDUCE_SCATTER || op == BENCH_REDUCE;
+	return op == BENCH_ALLREDUCE || op == BENCH_REDUCE_SCATTER || op == BENCH_REDUCE ||
+	       op == BENCH_REDUCE_SCATTERV;
 }
 
 bool bench_op_rooted(enum bench_op op)
 {
-	return op == BENCH_BROADCAST || op == BENCH_REDUCE;
+	return op == BENCH_BROADCAST || op == BENCH_REDUCE || op == BENCH_GATHER ||
+	       op == BENCH_SCATTER;
 }
 
 bool bench_op_in_place(enum bench_op op)
 {
-	return bench_op_reduces(op) || op == BENCH_ALLGATHER;
+	return op != BENCH_BROADCAST && op != BENCH_BARRIER && op != BENCH_SENDRECV;
+}
+
+bool bench_op_uneven(enum bench_op op)
+{
+	return op == BENCH_ALLGATHERV || op == BENCH_REDUCE_SCATTERV || op == BENCH_ALLTOALLV;
+}
+
+bool bench_op_scattered(enum bench_op op)
+{
+	return bench_op_uneven(op) || op == BENCH_REDUCE_SCATTER || op == BENCH_ALLGATHER ||
+	       op == BENCH_ALLTOALL || op == BENCH_GATHER || op == BENCH_SCATTER;
 }
 
 static void options_fit(struct bench_options *options)
@@ -96,7 +118,7 @@ static enum bench_op options_parse(int argc, char **argv, struct bench_options *
 		{ "op", 'o', OPTION_CHOICE, &given->reduction, "NAME", .names = operators,
 		  .help = "sum, max, min, avg or all (sum)" },
 		{ "root", 'r', OPTION_U32, &o->root, "RANK", .max = UINT32_MAX - 1,
-		  .help = "of broadcast and reduce (0)" },
+		  .help = "of broadcast, reduce, gather and scatter (0)" },
 		{ "warmup", 'w', OPTION_U32, &o->warmups, "N", .max = 1000000,
 		  .help = "calls before the timed ones (5)" },
 		{ "iterations", 't', OPTION_U32, &o->iterations, "N", .min = 1, .max = 1000000,
@@ -111,6 +133,9 @@ static enum bench_op options_parse(int argc, char **argv, struct bench_options *
 		  .help = "only out of place, or only in place (absent: both)" },
 		{ "json", 0, OPTION_TEXT, o->json, "FILE", .max = sizeof(o->json),
 		  .help = "results for programs; - is standard output, then without the table" },
+		{ "peer", 0, OPTION_OTHER, &o->peers, "LIST", .read = bench_peers_read,
+		  .help = "other libraries in turn in the same run: openmpi, openmpi-ucx, mpich, "
+			  "gloo" },
 		{ "explain", 0, OPTION_FLAG, &o->explain,
 		  .help = "say for each size which algorithm is chosen, and why" },
 		{ "joined", 0, OPTION_FLAG, &o->joined, .help = NULL }, /* See rubato_bench.c. */

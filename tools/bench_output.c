@@ -23,6 +23,12 @@ static double bus_factor(enum bench_op op, uint32_t rank_count)
 		return 2 * (n - 1) / n;
 	case BENCH_REDUCE_SCATTER:
 	case BENCH_ALLGATHER:
+	case BENCH_ALLTOALL:
+	case BENCH_GATHER:
+	case BENCH_SCATTER:
+	case BENCH_ALLGATHERV:
+	case BENCH_REDUCE_SCATTERV:
+	case BENCH_ALLTOALLV:
 		return (n - 1) / n;
 	case BENCH_BROADCAST:
 	case BENCH_REDUCE:
@@ -100,6 +106,9 @@ void bench_output_open(struct bench_output *output, struct bench *bench)
 			options->transport, options->registered ? "registered" : "plain",
 			options->warmups, options->iterations);
 	head_ranks(output, bench);
+	for (uint32_t p = 0; p < bench->peers.count && output->text != NULL; p++)
+		(void)fprintf(output->text, "#  Peer %s: %s\n", bench->peers.list[p].name,
+			      bench->peers.list[p].library);
 	if (output->text != NULL)
 		head_columns(output);
 }
@@ -138,15 +147,16 @@ static void row_text(struct bench_output *output, const struct bench_case *what,
 	(void)fflush(file);
 }
 
+/* `impl`: rubato, or a peer, of which no algorithm is known (`used` is NULL). */
 static json_t *row_json(const struct bench_output *output, const struct bench_case *what,
-			const char *used, const char *why, const struct bench_result *result,
+			const char *impl, const char *used, const struct bench_result *result,
 			bool in_place)
 {
 	const struct bench_options *options = output->options;
 	double factor = bus_factor(options->op, output->rank_count);
 	json_t *row =
-		json_pack("{s:s,s:s,s:s,s:s,s:I,s:I,s:s,s:s}", "op", bench_op_names[options->op],
-			  "impl", "rubato", "algorithm", used, "asked", what->algorithm, "size",
+		json_pack("{s:s,s:s,s:s?,s:s,s:I,s:I,s:s,s:s}", "op", bench_op_names[options->op],
+			  "impl", impl, "algorithm", used, "asked", what->algorithm, "size",
 			  (json_int_t)what->size_bytes, "count", (json_int_t)what->count, "type",
 			  rubato_type_name(what->type), "redop", redop(output, what));
 	json_t *times =
@@ -164,8 +174,6 @@ static json_t *row_json(const struct bench_output *output, const struct bench_ca
 	json_object_set_new(row, "algbw", results_real(algbw(what, result)));
 	json_object_set_new(row, "busbw", results_real(algbw(what, result) * factor));
 	json_object_set_new(row, "wrong", json_integer((json_int_t)result->wrong));
-	if (why != NULL)
-		json_object_set_new(row, "explain", results_text(why));
 	return row;
 }
 
@@ -185,15 +193,36 @@ void bench_output_row(struct bench_output *output, const struct bench_case *what
 		if (output->rows == 0 || places[i].median_us < output->floor_us)
 			output->floor_us = places[i].median_us;
 		output->rows++;
-		if (output->results != NULL)
-			json_array_append_new(output->results, row_json(output, what, used, why,
-									&places[i], i == 1));
+		if (output->results != NULL) {
+			json_t *row = row_json(output, what, "rubato", used, &places[i], i == 1);
+
+			if (why != NULL)
+				json_object_set_new(row, "explain", results_text(why));
+			json_array_append_new(output->results, row);
+		}
 	}
 	if (output->text == NULL)
 		return;
 	row_text(output, what, used, places);
 	if (why != NULL)
 		bench_output_note(output, why);
+}
+
+void bench_output_peer(struct bench_output *output, const struct bench_case *what,
+		       const struct peer *peer, const struct bench_result places[2])
+{
+	bool ran = places[0].ran || places[1].ran;
+
+	for (int i = 0; i < 2; i++) {
+		output->wrong += places[i].wrong;
+		if (places[i].ran && output->results != NULL)
+			json_array_append_new(output->results, row_json(output, what, peer->name,
+									NULL, &places[i], i == 1));
+	}
+	if (output->text != NULL && ran)
+		row_text(output, what, peer->name, places);
+	else if (!ran)
+		bench_output_note(output, peer->why_not);
 }
 
 void bench_output_note(struct bench_output *output, const char *text)

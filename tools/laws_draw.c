@@ -7,7 +7,7 @@
 #include "tools/options.h"
 #include "tools/sim.h"
 
-#define STEPS_MAX 16
+#define STEPS_MAX 10
 
 uint64_t laws_below(struct laws_random *random, uint64_t bound)
 {
@@ -22,9 +22,9 @@ static bool chance(struct laws_random *random, uint64_t one_in)
 
 static uint32_t ranks_draw(struct laws_random *random)
 {
-	if (chance(random, 12))
+	if (chance(random, 30))
 		return 1 + (uint32_t)laws_below(random, LAWS_RANKS_MAX);
-	return 1 + (uint32_t)laws_below(random, chance(random, 3) ? 16 : 7);
+	return 1 + (uint32_t)laws_below(random, chance(random, 4) ? 16 : 7);
 }
 
 static void world_draw(struct laws_trial *trial, struct laws_random *random)

@@ -16,6 +16,7 @@
 #include "tools/bench.h"
 #include "tools/peer.h"
 #include "tools/skew.h"
+#include "tools/uneven.h"
 
 enum peer_op {
 	PEER_ALLREDUCE,
@@ -28,12 +29,16 @@ enum peer_op {
 	PEER_ALLTOALL,
 	PEER_GATHER,
 	PEER_SCATTER,
+	PEER_ALLGATHERV,
+	PEER_REDUCE_SCATTERV,
+	PEER_ALLTOALLV,
 	PEER_OPS,
 };
 static const char *const op_names[PEER_OPS] = { "allreduce", "reduce_scatter", "allgather",
 						"broadcast", "reduce",         "barrier",
 						"sendrecv",  "alltoall",       "gather",
-						"scatter" };
+						"scatter",   "allgatherv",     "reduce_scatterv",
+						"alltoallv" };
 
 struct peer_rank {
 	int socket;
@@ -45,7 +50,8 @@ struct peer_rank {
 	MPI_Datatype mpi_type;
 	MPI_Op mpi_op;
 	void *in, *out;
-	size_t bytes; /* Of in and of out. */
+	int *counts, *starts; /* Of the v-variants: uneven.h. */
+	size_t bytes;         /* Of in and of out. */
 	struct pattern mine, expected, scratch;
 };
 
@@ -149,6 +155,11 @@ static bool scattered(const struct peer_rank *p)
 
 static uint64_t in_count(const struct peer_rank *p)
 {
+	if (p->op == PEER_ALLGATHERV)
+		return uneven_count(p->command.count, 0, p->rank);
+	if (p->op == PEER_REDUCE_SCATTERV || p->op == PEER_ALLTOALLV)
+		return uneven_start(p->command.count, p->op == PEER_ALLTOALLV ? p->rank : 0,
+				    p->rank_count);
 	return p->command.count * (scattered(p) ? p->rank_count : 1);
 }
 
@@ -159,13 +170,24 @@ static char *in_at(const struct peer_rank *p)
 
 	if (!p->command.in_place)
 		return p->in;
+	if (p->op == PEER_ALLGATHERV)
+		return (char *)p->out +
+		       uneven_start(p->command.count, 0, p->rank) * rubato_type_bytes(p->type);
 	return p->op == PEER_ALLGATHER || p->op == PEER_GATHER ? (char *)p->out + p->rank * part
 							       : p->out;
 }
 
 static bool memory_fit(struct peer_rank *p)
 {
-	size_t bytes = p->command.count * rubato_type_bytes(p->type) * p->rank_count + 64;
+	/* Uneven blocks are up to twice as long. */
+	size_t bytes = 2 * p->command.count * rubato_type_bytes(p->type) * p->rank_count + 64;
+
+	for (uint32_t i = 0; i < p->rank_count; i++) {
+		uint32_t a = p->op == PEER_ALLTOALLV ? p->rank : 0;
+
+		p->counts[i] = (int)uneven_count(p->command.count, a, i);
+		p->starts[i] = (int)uneven_start(p->command.count, a, i);
+	}
 
 	if (bytes <= p->bytes)
 		return true;
@@ -232,21 +254,44 @@ static void call_once(struct peer_rank *p)
 				  place && at_root ? MPI_IN_PLACE : p->out, count, p->mpi_type,
 				  root, world);
 		break;
+	case PEER_ALLGATHERV:
+		(void)MPI_Allgatherv(place ? MPI_IN_PLACE : p->in, p->counts[p->rank], p->mpi_type,
+				     p->out, p->counts, p->starts, p->mpi_type, world);
+		break;
+	case PEER_REDUCE_SCATTERV:
+		(void)MPI_Reduce_scatter(place ? MPI_IN_PLACE : p->in, p->out, p->counts,
+					 p->mpi_type, p->mpi_op, world);
+		break;
+	case PEER_ALLTOALLV:
+		(void)MPI_Alltoallv(place ? MPI_IN_PLACE : p->in, p->counts, p->starts, p->mpi_type,
+				    p->out, p->counts, p->starts, p->mpi_type, world);
+		break;
 	case PEER_OPS:
 		break;
 	}
 }
 
-static uint64_t wrong_blocks(struct peer_rank *p, uint64_t call, bool from_each)
+/* A block from each rank, one after the other. */
+static uint64_t wrong_blocks(struct peer_rank *p, uint64_t call)
 {
-	size_t part = p->command.count * rubato_type_bytes(p->type);
-	uint64_t wrong = 0;
+	uint64_t share = p->command.count, wrong = 0;
+	const char *at = p->out;
 
 	for (uint32_t r = 0; r < p->rank_count; r++) {
-		pattern_of_rank(&p->expected, p->type, p->reduction, in_count(p), r, p->rank_count,
-				call);
-		wrong += pattern_wrong(&p->expected, from_each ? p->rank * p->command.count : 0,
-				       p->command.count, (char *)p->out + r * part);
+		uint64_t count = share, first = 0;
+
+		if (p->op == PEER_ALLTOALL) {
+			first = p->rank * share;
+		} else if (p->op == PEER_ALLGATHERV) {
+			count = uneven_count(share, 0, r);
+		} else if (p->op == PEER_ALLTOALLV) {
+			first = uneven_start(share, r, p->rank);
+			count = uneven_count(share, r, p->rank);
+		}
+		pattern_of_rank(&p->expected, p->type, p->reduction, first + count, r,
+				p->rank_count, call);
+		wrong += pattern_wrong(&p->expected, first, count, at);
+		at += count * rubato_type_bytes(p->type);
 	}
 	return wrong;
 }
@@ -254,7 +299,7 @@ static uint64_t wrong_blocks(struct peer_rank *p, uint64_t call, bool from_each)
 static uint64_t wrong_results(struct peer_rank *p, uint64_t call)
 {
 	uint32_t from = p->command.root;
-	uint64_t first = 0;
+	uint64_t first = 0, count = p->command.count;
 
 	switch (p->op) {
 	case PEER_BARRIER:
@@ -262,9 +307,11 @@ static uint64_t wrong_results(struct peer_rank *p, uint64_t call)
 		return 0;
 	case PEER_ALLGATHER:
 	case PEER_ALLTOALL:
-		return wrong_blocks(p, call, p->op == PEER_ALLTOALL);
+	case PEER_ALLGATHERV:
+	case PEER_ALLTOALLV:
+		return wrong_blocks(p, call);
 	case PEER_GATHER:
-		return p->rank == from ? wrong_blocks(p, call, false) : 0;
+		return p->rank == from ? wrong_blocks(p, call) : 0;
 	case PEER_SENDRECV:
 		from = (p->rank + p->rank_count - 1) % p->rank_count;
 		/* fall through */
@@ -282,14 +329,18 @@ static uint64_t wrong_results(struct peer_rank *p, uint64_t call)
 			return 0;
 		break;
 	case PEER_REDUCE_SCATTER:
-		first = p->rank * p->command.count;
+		first = p->rank * count;
+		break;
+	case PEER_REDUCE_SCATTERV:
+		first = uneven_start(p->command.count, 0, p->rank);
+		count = uneven_count(p->command.count, 0, p->rank);
 		break;
 	case PEER_ALLREDUCE:
 		break;
 	}
 	pattern_of_all(&p->expected, &p->scratch, p->type, p->reduction, in_count(p), p->rank_count,
 		       call);
-	return pattern_wrong(&p->expected, first, p->command.count, p->out);
+	return pattern_wrong(&p->expected, first, count, p->out);
 }
 
 /* ---- Slices ---- */
@@ -392,7 +443,9 @@ int main(int argc, char **argv)
 	(void)MPI_Comm_size(MPI_COMM_WORLD, &size);
 	p.rank = (uint32_t)rank;
 	p.rank_count = (uint32_t)size;
-	if (!hello(&p, argv[1]))
+	p.counts = calloc(p.rank_count, sizeof(*p.counts));
+	p.starts = calloc(p.rank_count, sizeof(*p.starts));
+	if (p.counts == NULL || p.starts == NULL || !hello(&p, argv[1]))
 		(void)MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
 	while (whole(p.socket, &p.command, sizeof(p.command), false) && !p.command.end)
 		if (p.command.magic != PEER_MAGIC || !answer(&p))
@@ -400,6 +453,8 @@ int main(int argc, char **argv)
 	(void)close(p.socket);
 	free(p.in);
 	free(p.out);
+	free(p.counts);
+	free(p.starts);
 	(void)MPI_Finalize();
 	return EXIT_SUCCESS;
 }

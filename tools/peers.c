@@ -120,6 +120,9 @@ static bool words_mpi(struct peer *peer, struct words *words, const char *socket
 	}
 	word_add(words, path);
 	if (!is_mpich) {
+		/* Else it takes UCX for networks only. */
+		static const char *const any[] = { "--mca", "pml_ucx_tls",     "any",
+						   "--mca", "pml_ucx_devices", "any" };
 		static const char *const fair[] = { "--allow-run-as-root",
 						    "--oversubscribe",
 						    "--bind-to",
@@ -130,6 +133,8 @@ static bool words_mpi(struct peer *peer, struct words *words, const char *socket
 		for (size_t i = 0; i < sizeof(fair) / sizeof(fair[0]); i++)
 			word_add(words, fair[i]);
 		word_add(words, strcmp(peer->name, "openmpi") == 0 ? "ob1" : "ucx");
+		for (size_t i = 0; i < sizeof(any) / sizeof(any[0]); i++)
+			word_add(words, any[i]);
 		if (peer->rank_count > cores()) {
 			word_add(words, "--mca");
 			word_add(words, "mpi_yield_when_idle");

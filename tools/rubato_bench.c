@@ -52,8 +52,11 @@ static rubato_status algorithm_used(const struct bench *bench, const struct benc
 	*used = what->algorithm;
 	if (bench->options->op == BENCH_SENDRECV)
 		return RUBATO_OK;
-	rubato_status status =
-		rubato_explain(bench->comm, op, what->count, what->type, why, EXPLAIN_BYTES);
+	rubato_status status = rubato_explain(bench->comm, op,
+					      bench_op_uneven(bench->options->op)
+						      ? bench_uneven_elements(bench, what)
+						      : what->count,
+					      what->type, why, EXPLAIN_BYTES);
 
 	if (status != RUBATO_OK)
 		return status;
@@ -68,7 +71,8 @@ static rubato_status algorithm_used(const struct bench *bench, const struct benc
 static rubato_status one_size(struct walk *walk, struct bench_case *what)
 {
 	const struct bench_options *options = walk->bench.options;
-	struct bench_result places[2] = { 0 };
+	struct bench_result places[2] = { 0 }, theirs[2][PEERS_MAX] = { 0 };
+	const struct bench_peers *peers = &walk->bench.peers;
 	char why[EXPLAIN_BYTES] = "";
 	const char *used = NULL;
 	rubato_status status = algorithm_used(&walk->bench, what, why, &used);
@@ -76,11 +80,14 @@ static rubato_status one_size(struct walk *walk, struct bench_case *what)
 	for (int i = 0; i < 2 && status == RUBATO_OK; i++) {
 		what->in_place = i == 1;
 		if (options->places[i])
-			status = bench_measure(&walk->bench, what, &places[i]);
+			status = bench_measure(&walk->bench, what, &places[i], theirs[i]);
 	}
 	if (status == RUBATO_OK)
 		bench_output_row(&walk->output, what, used,
 				 options->explain && why[0] != '\0' ? why : NULL, places);
+	for (uint32_t p = 0; p < peers->count && peers->leading && status == RUBATO_OK; p++)
+		bench_output_peer(&walk->output, what, &peers->list[p],
+				  (struct bench_result[2]) { theirs[0][p], theirs[1][p] });
 	return status;
 }
 
@@ -97,8 +104,8 @@ static uint64_t next_size(const struct bench_options *options, uint64_t size_byt
 static rubato_status all_sizes(struct walk *walk, struct bench_case *what)
 {
 	const struct bench_options *options = walk->bench.options;
-	bool scattered = options->op == BENCH_REDUCE_SCATTER || options->op == BENCH_ALLGATHER;
-	uint64_t share = rubato_type_bytes(what->type) * (scattered ? walk->bench.rank_count : 1);
+	uint64_t element = rubato_type_bytes(what->type);
+	uint64_t share = element * (bench_op_scattered(options->op) ? walk->bench.rank_count : 1);
 	uint64_t last = UINT64_MAX;
 
 	for (uint64_t size = options->begin_bytes; size <= options->end_bytes;
@@ -107,6 +114,8 @@ static rubato_status all_sizes(struct walk *walk, struct bench_case *what)
 		if (size > 0 && what->count == 0)
 			what->count = 1;
 		what->size_bytes = what->count * share;
+		if (bench_op_uneven(options->op))
+			what->size_bytes = bench_uneven_elements(&walk->bench, what) * element;
 		if (what->count == last) /* Rounded to what we had already. */
 			continue;
 		last = what->count;

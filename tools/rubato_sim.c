@@ -63,15 +63,15 @@ static rubato_status row_rank(rubato_comm *comm, void *arg)
 	const char *op = sim_op_names[row->call.op];
 	uint32_t n = rubato_size(comm);
 	size_t bytes = rubato_type_bytes(row->call.type);
-	void *in = malloc(sim_call_in(&row->call, n) * bytes + 1);
-	void *out = malloc(sim_call_out(&row->call, n) * bytes + 1);
+	void *in = malloc(sim_call_in(&row->call, rubato_rank(comm), n) * bytes + 1);
+	void *out = malloc(sim_call_out(&row->call, rubato_rank(comm), n) * bytes + 1);
 	rubato_status err = in == NULL || out == NULL ? RUBATO_ERR_MEMORY : RUBATO_OK;
 
 	if (err == RUBATO_OK && row->call.op != SIM_SENDRECV)
 		err = rubato_set_algorithm(comm, op, row->options->algorithm);
 	if (err == RUBATO_OK && row->call.op != SIM_SENDRECV && rubato_rank(comm) == 0)
-		err = rubato_explain(comm, op, row->call.count, row->call.type, row->explained,
-				     sizeof(row->explained));
+		err = rubato_explain(comm, op, sim_call_whole(&row->call, n), row->call.type,
+				     row->explained, sizeof(row->explained));
 	if (err == RUBATO_OK)
 		err = row_calls(comm, row, in, out);
 	free(in);
@@ -107,7 +107,7 @@ static double bus_factor(enum sim_op op, uint32_t rank_count)
 
 	if (op == SIM_ALLREDUCE)
 		return 2 * (n - 1) / n;
-	return op == SIM_REDUCE_SCATTER || op == SIM_ALLGATHER ? (n - 1) / n : 1;
+	return sim_op_scattered(op) ? (n - 1) / n : 1;
 }
 
 /* Sorts row->call_us. */
@@ -145,11 +145,6 @@ static void figures_of(struct row *row, struct figures *f)
 
 /* ---- Output ---- */
 
-static bool reduces(enum sim_op op)
-{
-	return op == SIM_ALLREDUCE || op == SIM_REDUCE_SCATTER || op == SIM_REDUCE;
-}
-
 /* "allreduce: ring (...), ..." -> "ring" */
 static void algorithm_of(const struct row *row, char *name, size_t name_bytes)
 {
@@ -178,13 +173,13 @@ static void table_head(const struct sim_options *options)
 static void row_text(const struct row *row, const struct figures *f, const char *algorithm)
 {
 	const struct sim_call *call = &row->call;
-	bool rooted = call->op == SIM_BROADCAST || call->op == SIM_REDUCE;
+	bool rooted = sim_op_rooted(call->op);
 
 	(void)printf("  %12" PRIu64 " %12" PRIu64 " %8s %7s %6d %9.2f %8.2f %8.2f %6" PRIu64
 		     " %9.2f %9.2f %9.2f %9" PRIu64 " %9" PRIu64 "  %s\n",
 		     sim_call_bytes(call, row->options->world.rank_count), call->count,
 		     rubato_type_name(call->type),
-		     reduces(call->op) ? rubato_operator_name(call->reduction) : "none",
+		     sim_op_reduces(call->op) ? rubato_operator_name(call->reduction) : "none",
 		     rooted ? (int)call->root : -1, f->median_us, f->algbw, f->busbw, row->wrong,
 		     f->min_us, f->p99_us, f->slowest_us, row->result.messages, row->result.events,
 		     algorithm);
@@ -200,7 +195,7 @@ static json_t *row_json(const struct row *row, const struct figures *f, const ch
 			  sim_op_names[call->op], "impl", "rubato", "algorithm", algorithm, "size",
 			  (json_int_t)sim_call_bytes(call, row->options->world.rank_count), "count",
 			  (json_int_t)call->count, "type", rubato_type_name(call->type), "redop",
-			  reduces(call->op) ? rubato_operator_name(call->reduction) : "none",
+			  sim_op_reduces(call->op) ? rubato_operator_name(call->reduction) : "none",
 			  "time_us", "median", f->median_us, "p99", f->p99_us, "min", f->min_us,
 			  "slowest", f->slowest_us, "algbw", f->algbw, "busbw", f->busbw, "wrong",
 			  (json_int_t)row->wrong);

@@ -24,10 +24,16 @@ enum sim_op {
 	SIM_ALLGATHER,
 	SIM_BROADCAST,
 	SIM_REDUCE,
+	SIM_ALLTOALL,
+	SIM_GATHER,
+	SIM_SCATTER,
+	SIM_ALLGATHERV,
+	SIM_REDUCE_SCATTERV,
+	SIM_ALLTOALLV,
 	SIM_BARRIER,
 	SIM_SENDRECV,
 };
-#define SIM_OP_COUNT 7
+#define SIM_OP_COUNT 13
 extern const char *const sim_op_names[]; /* NULL-terminated, by enum sim_op. */
 
 struct sim_options {
@@ -63,15 +69,20 @@ struct sim_call { /* The same on every rank. */
 	enum sim_op op;
 	rubato_type type;
 	rubato_operator reduction;
-	uint64_t count; /* As the call takes it. */
+	uint64_t count; /* As the call takes it; v-variants: the even share (uneven.h). */
 	uint32_t root;
 	uint64_t salt; /* Makes each call's inputs differ. */
 	bool rough;    /* Floats that round: only the equality of ranks' bits can be checked. */
 };
 
+bool sim_op_reduces(enum sim_op op);
+bool sim_op_rooted(enum sim_op op);
+bool sim_op_scattered(enum sim_op op); /* A rank's data is a share of the whole. */
 /* Elements of a rank's input and of its output. */
-uint64_t sim_call_in(const struct sim_call *call, uint32_t rank_count);
-uint64_t sim_call_out(const struct sim_call *call, uint32_t rank_count);
+uint64_t sim_call_in(const struct sim_call *call, uint32_t rank, uint32_t rank_count);
+uint64_t sim_call_out(const struct sim_call *call, uint32_t rank, uint32_t rank_count);
+/* The count that rubato_explain takes. */
+uint64_t sim_call_whole(const struct sim_call *call, uint32_t rank_count);
 /* The call's count for a size in bytes as nccl-tests has it, and that size rounded to elements. */
 uint64_t sim_call_count(enum sim_op op, rubato_type type, uint32_t rank_count, uint64_t size_bytes);
 uint64_t sim_call_bytes(const struct sim_call *call, uint32_t rank_count);

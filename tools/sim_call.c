@@ -4,9 +4,11 @@
  * Inputs are small integers in every type, different for each rank, place and call, so that sums
  * are exact in any order and what comes from a wrong place differs.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "tools/sim.h"
+#include "tools/uneven.h"
 
 #define SMALL 61 /* Values 0 .. 60; a prime, so that no block or chunk repeats it. */
 
@@ -22,11 +24,32 @@ double sim_unit(uint64_t random)
 	return (double)(random >> 11) * 0x1p-53;
 }
 
+bool sim_op_reduces(enum sim_op op)
+{
+	return op == SIM_ALLREDUCE || op == SIM_REDUCE || op == SIM_REDUCE_SCATTER ||
+	       op == SIM_REDUCE_SCATTERV;
+}
+
+bool sim_op_rooted(enum sim_op op)
+{
+	return op == SIM_BROADCAST || op == SIM_REDUCE || op == SIM_GATHER || op == SIM_SCATTER;
+}
+
+static bool uneven(enum sim_op op)
+{
+	return op == SIM_ALLGATHERV || op == SIM_REDUCE_SCATTERV || op == SIM_ALLTOALLV;
+}
+
+bool sim_op_scattered(enum sim_op op)
+{
+	return uneven(op) || op == SIM_REDUCE_SCATTER || op == SIM_ALLGATHER || op == SIM_GATHER ||
+	       op == SIM_SCATTER || op == SIM_ALLTOALL;
+}
+
 /* In 16-bit floats sums are exact up to 2048 and 256: only the first ranks add to reductions. */
 static uint64_t value(const struct sim_call *call, uint32_t rank, uint64_t i)
 {
-	bool reduces = call->op == SIM_ALLREDUCE || call->op == SIM_REDUCE ||
-		       call->op == SIM_REDUCE_SCATTER;
+	bool reduces = sim_op_reduces(call->op);
 	uint64_t x = (i * 7 + rank * 13u + call->salt + i / SMALL) % SMALL;
 
 	if (reduces && call->reduction == RUBATO_PROD)
@@ -133,14 +156,45 @@ static void store_reduced(void *to, const struct sim_call *call, uint32_t rank_c
 	}
 }
 
-uint64_t sim_call_in(const struct sim_call *call, uint32_t rank_count)
+uint64_t sim_call_in(const struct sim_call *call, uint32_t rank, uint32_t rank_count)
 {
-	return call->op == SIM_REDUCE_SCATTER ? call->count * rank_count : call->count;
+	switch (call->op) {
+	case SIM_REDUCE_SCATTER:
+	case SIM_SCATTER:
+	case SIM_ALLTOALL:
+		return call->count * rank_count;
+	case SIM_ALLGATHERV:
+		return uneven_count(call->count, 0, rank);
+	case SIM_REDUCE_SCATTERV:
+		return uneven_start(call->count, 0, rank_count);
+	case SIM_ALLTOALLV:
+		return uneven_start(call->count, rank, rank_count);
+	default:
+		return call->count;
+	}
 }
 
-uint64_t sim_call_out(const struct sim_call *call, uint32_t rank_count)
+uint64_t sim_call_out(const struct sim_call *call, uint32_t rank, uint32_t rank_count)
 {
-	return call->op == SIM_ALLGATHER ? call->count * rank_count : call->count;
+	switch (call->op) {
+	case SIM_ALLGATHER:
+	case SIM_GATHER:
+	case SIM_ALLTOALL:
+		return call->count * rank_count;
+	case SIM_ALLGATHERV:
+		return uneven_start(call->count, 0, rank_count);
+	case SIM_REDUCE_SCATTERV:
+		return uneven_count(call->count, 0, rank);
+	case SIM_ALLTOALLV:
+		return uneven_start(call->count, rank, rank_count);
+	default:
+		return call->count;
+	}
+}
+
+uint64_t sim_call_whole(const struct sim_call *call, uint32_t rank_count)
+{
+	return uneven(call->op) ? uneven_start(call->count, 0, rank_count) : call->count;
 }
 
 uint64_t sim_call_count(enum sim_op op, rubato_type type, uint32_t rank_count, uint64_t size_bytes)
@@ -149,14 +203,18 @@ uint64_t sim_call_count(enum sim_op op, rubato_type type, uint32_t rank_count, u
 
 	if (op == SIM_BARRIER)
 		return 0;
-	return op == SIM_REDUCE_SCATTER || op == SIM_ALLGATHER ? elements / rank_count : elements;
+	return sim_op_scattered(op) ? elements / rank_count : elements;
 }
 
 uint64_t sim_call_bytes(const struct sim_call *call, uint32_t rank_count)
 {
-	uint64_t in = sim_call_in(call, rank_count), out = sim_call_out(call, rank_count);
+	uint64_t elements = sim_call_whole(call, rank_count);
 
-	return (in > out ? in : out) * rubato_type_bytes(call->type);
+	if (call->op == SIM_ALLTOALLV)
+		elements = uneven_mean(call->count, rank_count);
+	else if (sim_op_scattered(call->op) && !uneven(call->op))
+		elements *= rank_count;
+	return elements * rubato_type_bytes(call->type);
 }
 
 /* ---- The call ---- */
@@ -194,9 +252,40 @@ static rubato_status exchange(rubato_comm *comm, const struct sim_call *call, co
 	return err;
 }
 
+static rubato_status perform_uneven(rubato_comm *comm, const struct sim_call *call, const void *in,
+				    void *out)
+{
+	uint32_t n = rubato_size(comm), from = call->op == SIM_ALLTOALLV ? rubato_rank(comm) : 0;
+	uint64_t *counts = malloc(n * sizeof(*counts));
+	rubato_status err;
+
+	if (counts == NULL)
+		return RUBATO_ERR_MEMORY;
+	uneven_fill(call->count, from, n, counts);
+	if (call->op == SIM_ALLGATHERV)
+		err = rubato_allgatherv(comm, in, out, counts, NULL, call->type);
+	else if (call->op == SIM_REDUCE_SCATTERV)
+		err = rubato_reduce_scatterv(comm, in, out, counts, NULL, call->type,
+					     call->reduction);
+	else
+		err = rubato_alltoallv(comm, in, counts, NULL, out, counts, NULL, call->type);
+	free(counts);
+	return err;
+}
+
 static rubato_status perform(rubato_comm *comm, const struct sim_call *call, void *in, void *out)
 {
 	switch (call->op) {
+	case SIM_ALLTOALL:
+		return rubato_alltoall(comm, in, out, call->count, call->type);
+	case SIM_GATHER:
+		return rubato_gather(comm, in, out, call->count, call->type, call->root);
+	case SIM_SCATTER:
+		return rubato_scatter(comm, in, out, call->count, call->type, call->root);
+	case SIM_ALLGATHERV:
+	case SIM_REDUCE_SCATTERV:
+	case SIM_ALLTOALLV:
+		return perform_uneven(comm, call, in, out);
 	case SIM_ALLREDUCE:
 		return rubato_allreduce(comm, in, out, call->count, call->type, call->reduction);
 	case SIM_REDUCE_SCATTER:
@@ -217,6 +306,25 @@ static rubato_status perform(rubato_comm *comm, const struct sim_call *call, voi
 	return RUBATO_ERR_INTERNAL;
 }
 
+/* Element i of an output of blocks: whose it is, and which of theirs. */
+static double gathered(const struct sim_call *call, uint32_t rank, uint64_t i)
+{
+	uint32_t from = 0, a = call->op == SIM_ALLTOALLV ? rank : 0;
+
+	if (uneven(call->op)) {
+		while (i >= uneven_count(call->count, a, from))
+			i -= uneven_count(call->count, a, from++);
+	} else {
+		from = (uint32_t)(i / call->count);
+		i %= call->count;
+	}
+	if (call->op == SIM_ALLTOALL)
+		i += rank * call->count;
+	if (call->op == SIM_ALLTOALLV)
+		i += uneven_start(call->count, from, rank);
+	return (double)value(call, from, i);
+}
+
 /* The element of the output that must be there; false: any. */
 static bool expected(const struct sim_call *call, uint32_t rank, uint32_t rank_count, uint64_t i,
 		     void *to)
@@ -233,10 +341,19 @@ static bool expected(const struct sim_call *call, uint32_t rank, uint32_t rank_c
 	case SIM_REDUCE_SCATTER:
 		store_reduced(to, call, rank_count, rank * call->count + i);
 		return true;
-	case SIM_ALLGATHER:
-		store(to, call->type, 0,
-		      (double)value(call, (uint32_t)(i / call->count), i % call->count));
+	case SIM_REDUCE_SCATTERV:
+		store_reduced(to, call, rank_count, uneven_start(call->count, 0, rank) + i);
 		return true;
+	case SIM_GATHER:
+	case SIM_ALLGATHER:
+	case SIM_ALLGATHERV:
+	case SIM_ALLTOALL:
+	case SIM_ALLTOALLV:
+		store(to, call->type, 0, gathered(call, rank, i));
+		return call->op != SIM_GATHER || rank == call->root;
+	case SIM_SCATTER:
+		i += rank * call->count;
+		/* fall through */
 	case SIM_BROADCAST:
 		store(to, call->type, 0, (double)value(call, call->root, i));
 		return true;
@@ -253,12 +370,12 @@ rubato_status sim_call_make(rubato_comm *comm, const struct sim_call *call, void
 			    struct sim_times *times, uint64_t *wrong)
 {
 	uint32_t rank = rubato_rank(comm), n = rubato_size(comm);
-	uint64_t outs = sim_call_out(call, n), want = 0;
+	uint64_t outs = sim_call_out(call, rank, n), want = 0;
 	size_t bytes = rubato_type_bytes(call->type);
 	double unit = call->rough ? 0.1 : 1;
 	rubato_status err;
 
-	for (uint64_t i = 0; i < sim_call_in(call, n); i++)
+	for (uint64_t i = 0; i < sim_call_in(call, rank, n); i++)
 		store(in, call->type, i, (double)value(call, rank, i) * unit);
 	memset(out, 0x5a, outs * bytes);
 	if (call->op == SIM_BROADCAST && rank == call->root)
@@ -277,10 +394,12 @@ rubato_status sim_call_make(rubato_comm *comm, const struct sim_call *call, void
 
 uint64_t sim_call_digest(rubato_comm *comm, const struct sim_call *call, const void *out)
 {
-	uint64_t bytes = sim_call_out(call, rubato_size(comm)) * rubato_type_bytes(call->type);
+	uint64_t bytes = sim_call_out(call, rubato_rank(comm), rubato_size(comm)) *
+			 rubato_type_bytes(call->type);
 	uint64_t digest = 1;
 
-	if (call->op != SIM_ALLREDUCE && call->op != SIM_ALLGATHER && call->op != SIM_BROADCAST)
+	if (call->op != SIM_ALLREDUCE && call->op != SIM_ALLGATHER && call->op != SIM_ALLGATHERV &&
+	    call->op != SIM_BROADCAST)
 		return 0;
 	for (uint64_t i = 0; i < bytes; i += 8) {
 		uint64_t word = 0;

@@ -84,7 +84,8 @@ static rubato_status trial_rank(rubato_comm *comm, void *arg)
 {
 	struct trial *trial = arg;
 	uint32_t n = rubato_size(comm);
-	uint64_t bytes = (uint64_t)COUNT_MAX * n * 8;
+	uint64_t bytes =
+		(uint64_t)COUNT_MAX * n * 8 * 2; /* Uneven ones may have twice the share. */
 	void *in = malloc(bytes), *out = malloc(bytes);
 	rubato_status err = in == NULL || out == NULL ? RUBATO_ERR_MEMORY : RUBATO_OK;
 	struct random own = { sim_mix(trial->seed ^ ((uint64_t)rubato_rank(comm) << 32)) };

@@ -9,18 +9,25 @@
 #include "tools/results.h"
 #include "tools/sim.h"
 
-const char *const sim_op_names[] = { "allreduce", "reduce_scatter", "allgather", "broadcast",
-				     "reduce",    "barrier",        "sendrecv",  NULL };
+const char *const sim_op_names[] = {
+	"allreduce", "reduce_scatter", "allgather", "broadcast",  "reduce",
+	"alltoall",  "gather",         "scatter",   "allgatherv", "reduce_scatterv",
+	"alltoallv", "barrier",        "sendrecv",  NULL
+};
 
 static const char about[] =
-	"Runs OP, one of allreduce, reduce_scatter, allgather, broadcast, reduce, barrier and\n"
-	"sendrecv, on a simulated cluster, in virtual time, and checks every element of every\n"
-	"result. Exit status 1: values were wrong, or a run failed.\n";
+	"Runs OP, one of allreduce, reduce_scatter, allgather, broadcast, reduce, alltoall, "
+	"gather,\n"
+	"scatter, allgatherv, reduce_scatterv, alltoallv, barrier and sendrecv, on a simulated\n"
+	"cluster, in virtual time, and checks every element of every result. Exit status 1: "
+	"values\n"
+	"were wrong, or a run failed.\n";
 static const char notes[] =
 	"\n"
 	"Columns are those of nccl-tests; GB are 10^9 bytes; times are virtual. time is the "
 	"median\n"
-	"over iterations of the mean over ranks of the time in the call.\n";
+	"over iterations of the mean over ranks of the time in the call. Sizes, and the blocks of\n"
+	"the v-variants, are rubato-bench's.\n";
 
 /* ---- Values ---- */
 
@@ -205,7 +212,7 @@ static enum sim_op options_parse(int argc, char **argv, struct sim_options *o, s
 		{ "op", 'o', OPTION_CHOICE, &given->reduction, "NAME", .names = operators,
 		  .help = "sum, max, min, avg (sum)" },
 		{ "root", 'r', OPTION_U32, &o->root, "RANK", .max = (1u << 20) - 1,
-		  .help = "of broadcast and reduce (0)" },
+		  .help = "of broadcast, reduce, gather and scatter (0)" },
 		{ "iterations", 't', OPTION_U32, &o->iterations, "N", .min = 1, .max = 100000,
 		  .help = "timed calls (5)" },
 		{ "seed", 0, OPTION_U64, &o->world.seed, "N", .max = UINT64_MAX,

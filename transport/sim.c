@@ -1,6 +1,9 @@
 /*
  * sim.c -- the simulated transport: an endpoint of a rank in a world (sim_world.h), and its memory.
  *
+ * A rank may have several endpoints, one a group (a job, or what was split off it): they share its
+ * links, its clock and its fiber. While it waits on one, the others' background steps go on.
+ *
  * All ranks share one address space, so "mapping" a peer's memory is to know its address; it is
  * allowed within a node only, so that the model holds. A store to it is seen at once, earlier than
  * the message that announces it. Memory that a closed endpoint gives up lives on until the world
@@ -33,10 +36,11 @@ struct remote {
 struct endpoint {
 	struct rb_endpoint base; /* First. */
 	struct rb_sim_seat *seat;
+	struct rb_sim_place *place;
 	struct rb_sim_region *regions;
 	struct remote *remotes;
 	uint32_t region_next;
-	uint32_t failures_told; /* Of world->failures. */
+	uint32_t failures_told; /* Of the group's. */
 };
 
 static struct endpoint *endpoint_of(struct rb_endpoint *ep)
@@ -46,44 +50,68 @@ static struct endpoint *endpoint_of(struct rb_endpoint *ep)
 
 static struct endpoint *peer_endpoint(struct endpoint *e, uint32_t peer)
 {
-	struct rb_sim_world *w = e->seat->world;
+	const struct rb_sim_group *g = e->place->group;
 
-	if (peer >= w->options.rank_count)
+	if (peer >= g->rank_count)
 		return NULL;
-	return (struct endpoint *)rb_sim_port_endpoint(w->seats[peer].port);
+	return (struct endpoint *)rb_sim_port_endpoint(g->places[peer].port);
 }
 
 /* ---- Open and close ---- */
 
+/* The seat sits down: who opens an endpoint during a run is whoever runs. */
+static rubato_status place_take(const struct rb_transport_options *options,
+				struct rb_sim_place **out)
+{
+	struct rb_sim_world *w = options->backend;
+	struct rb_sim_group *group;
+	struct rb_sim_place *place;
+	struct rb_sim_seat *seat;
+
+	if (options->rank_count > w->options.rank_count || options->rank >= options->rank_count)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: rank %u of %u in a world of %u",
+			       options->rank, options->rank_count, w->options.rank_count);
+	RB_TRY(rb_sim_group_get(w, options->job, options->rank_count, &group));
+	seat = w->current != NULL ? w->current : &w->seats[options->rank];
+	place = &group->places[options->rank];
+	if (place->seat == NULL) {
+		place->seat = seat;
+		place->next = seat->places;
+		seat->places = place;
+	}
+	if (place->seat != seat)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: rank %u is taken", options->rank);
+	*out = place;
+	return RUBATO_OK;
+}
+
 static rubato_status sim_open(const struct rb_transport_options *options, struct rb_endpoint **out)
 {
 	struct rb_sim_world *w = options->backend;
-	struct rb_sim_seat *seat;
+	struct rb_sim_place *place = NULL;
 	struct endpoint *e;
 	rubato_status err;
 
 	if (w == NULL)
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED, "sim: not in a simulated world");
-	if (options->rank_count != w->options.rank_count || options->rank >= options->rank_count)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: rank %u of %u in a world of %u",
-			       options->rank, options->rank_count, w->options.rank_count);
-	seat = &w->seats[options->rank];
+	RB_TRY(place_take(options, &place));
 	e = calloc(1, sizeof(*e));
 	if (e == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "sim: %zu bytes", sizeof(*e));
 	e->base.ops = &rb_transport_sim;
 	e->base.rank = options->rank;
 	e->base.rank_count = options->rank_count;
-	e->seat = seat;
-	e->failures_told = w->failure_count;
-	err = rb_sim_port_open(seat, &e->base);
+	e->seat = place->seat;
+	e->place = place;
+	e->failures_told = place->group->failure_count;
+	err = rb_sim_port_open(place, &e->base);
 	if (err != RUBATO_OK) {
 		free(e);
 		return err;
 	}
-	rb_sim_event_unset(w, &seat->gone_event);
-	seat->gone = seat->gone_fails = seat->left = false;
-	seat->news = seat->woken = false;
+	rb_sim_event_unset(w, &place->gone_event);
+	place->gone = place->gone_fails = place->left = place->news = false;
+	place->seat->woken = false;
 	*out = &e->base;
 	return RUBATO_OK;
 }
@@ -136,7 +164,7 @@ static rubato_status sim_connect(struct rb_endpoint *ep, const void *const *addr
 		if (!address_read(addresses[i], address_bytes[i], &rank, &count) || rank != i ||
 		    count != ep->rank_count)
 			return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: no address of rank %u", i);
-		if (e->seat->world->seats[i].port == NULL) /* It may have closed, that is fine. */
+		if (e->place->group->places[i].port == NULL) /* It may have closed, that is fine. */
 			return RB_FAIL(RUBATO_ERR_PEER, "sim: rank %u never had an endpoint", i);
 	}
 	return RUBATO_OK;
@@ -173,8 +201,8 @@ static void sim_close(struct rb_endpoint *ep, bool abort, uint64_t deadline_ns)
 	if (e == NULL)
 		return;
 	if (!e->seat->ghost)
-		rb_sim_tell(e->seat, e->seat->world->options.latency_ns, abort);
-	rb_sim_port_close(e->seat->port);
+		rb_sim_tell(e->place, e->seat->world->options.latency_ns, abort);
+	rb_sim_port_close(e->place->port);
 	while (e->regions != NULL) {
 		struct rb_sim_region *region = e->regions;
 
@@ -187,7 +215,7 @@ static void sim_close(struct rb_endpoint *ep, bool abort, uint64_t deadline_ns)
 		e->remotes = remote->next;
 		free(remote);
 	}
-	e->seat->step = NULL;
+	e->place->step = NULL;
 	free(e);
 }
 
@@ -292,7 +320,7 @@ static rubato_status sim_remote_open(struct rb_endpoint *ep, uint32_t peer, cons
 		return RB_FAIL(RUBATO_ERR_MEMORY, "sim: %zu bytes", sizeof(*remote));
 	remote->base.peer = peer;
 	remote->base.size_bytes = region->base.size_bytes;
-	if (region->base.allocated && rb_sim_near(e->seat->world, ep->rank, peer))
+	if (region->base.allocated && rb_sim_place_near(e->place->group, ep->rank, peer))
 		remote->base.mapped = region->base.base;
 	remote->number = number;
 	remote->next = e->remotes;
@@ -360,7 +388,7 @@ static void *sim_word_map(struct rb_endpoint *ep, uint32_t peer, uint64_t word)
 
 	/* Everybody reaches their own. */
 	if (word == 0 || other == NULL || !allocated_holds(other, (uintptr_t)word, 0) ||
-	    (peer != ep->rank && !rb_sim_near(e->seat->world, ep->rank, peer)))
+	    (peer != ep->rank && !rb_sim_place_near(e->place->group, ep->rank, peer)))
 		return NULL;
 	return (void *)(uintptr_t)word;
 }
@@ -369,7 +397,7 @@ static void *sim_word_map(struct rb_endpoint *ep, uint32_t peer, uint64_t word)
 
 static struct rb_sim_port *port_of(struct rb_endpoint *ep)
 {
-	return endpoint_of(ep)->seat->port;
+	return endpoint_of(ep)->place->port;
 }
 
 static void sim_send(struct rb_endpoint *ep, struct rb_request *request)
@@ -394,30 +422,31 @@ static void sim_cancel(struct rb_endpoint *ep, struct rb_request *request)
 
 static struct rb_request *sim_poll(struct rb_endpoint *ep)
 {
-	struct rb_sim_seat *seat = endpoint_of(ep)->seat;
+	struct rb_sim_place *place = endpoint_of(ep)->place;
+	struct rb_sim_seat *seat = place->seat;
 
-	if (!seat->ghost && !rb_sim_collectable(seat->port))
+	if (!seat->ghost && !rb_sim_collectable(place->port))
 		rb_sim_idle(seat); /* Who polls in a loop must see time pass. */
-	seat->news = false;
-	if (seat->ghost || !rb_sim_collectable(seat->port))
+	place->news = false;
+	if (seat->ghost || !rb_sim_collectable(place->port))
 		return NULL;
 	seat->idle = 0;
-	return rb_sim_collect(seat->port);
+	return rb_sim_collect(place->port);
 }
 
 static bool sim_failure(struct rb_endpoint *ep, struct rb_failure *out)
 {
 	struct endpoint *e = endpoint_of(ep);
-	struct rb_sim_world *w = e->seat->world;
+	const struct rb_sim_group *g = e->place->group;
 
-	while (e->failures_told < w->failure_count) {
-		uint32_t peer = w->failures[e->failures_told++];
+	while (e->failures_told < g->failure_count) {
+		uint32_t peer = g->failures[e->failures_told++];
 
 		if (peer == ep->rank)
 			continue;
 		*out = (struct rb_failure) { .peer = peer, .status = RUBATO_ERR_PEER };
 		(void)snprintf(out->text, sizeof(out->text), "rank %u %s", peer,
-			       w->seats[peer].crashed ? "crashed" : "aborted");
+			       g->places[peer].seat->crashed ? "crashed" : "aborted");
 		return true;
 	}
 	return false;
@@ -430,22 +459,26 @@ static void sim_wake(struct rb_endpoint *ep)
 
 static void sim_wait(struct rb_endpoint *ep, uint64_t deadline_ns)
 {
-	struct rb_sim_seat *seat = endpoint_of(ep)->seat;
+	struct rb_sim_place *place = endpoint_of(ep)->place;
+	struct rb_sim_seat *seat = place->seat;
 
-	if (!seat->ghost && (seat->news || seat->woken)) {
+	if (!seat->ghost && (rb_sim_step(seat, place) || place->news || seat->woken)) {
 		seat->woken = false;
 		rb_sim_idle(seat);
 		return;
 	}
 	ep->sleeps++;
+	if (!seat->ghost && rb_sim_step_next(seat, place) < deadline_ns)
+		deadline_ns = rb_sim_step_next(seat, place);
 	rb_sim_block(seat, RB_SIM_WAITING, deadline_ns);
 	seat->woken = false;
 }
 
 static void sim_drive(struct rb_endpoint *ep, uint64_t (*step)(void *arg), void *arg)
 {
-	endpoint_of(ep)->seat->step = step;
-	endpoint_of(ep)->seat->step_arg = arg;
+	endpoint_of(ep)->place->step = step;
+	endpoint_of(ep)->place->step_arg = arg;
+	endpoint_of(ep)->place->step_ns = UINT64_MAX;
 }
 
 static uint64_t sim_now_ns(struct rb_endpoint *ep)
@@ -462,16 +495,14 @@ static void sim_sleep(struct rb_endpoint *ep, uint64_t until_ns)
 {
 	struct rb_sim_seat *seat = endpoint_of(ep)->seat;
 
-	uint64_t next_ns = 0; /* When the background wants to be called: first now. */
+	uint64_t next_ns;
 
+	for (struct rb_sim_place *place = seat->places; place != NULL; place = place->next)
+		place->step_ns = 0; /* The background wants to be called now, then it says when. */
 	while (rb_sim_seat_now(seat) < until_ns) {
-		if (seat->ghost || seat->step == NULL)
-			next_ns = UINT64_MAX;
-		else if (seat->news || rb_sim_seat_now(seat) >= next_ns) {
-			seat->news = false;
-			next_ns = seat->step(seat->step_arg);
+		if (!seat->ghost && rb_sim_step(seat, NULL))
 			continue;
-		}
+		next_ns = seat->ghost ? UINT64_MAX : rb_sim_step_next(seat, NULL);
 		rb_sim_block(seat, RB_SIM_SLEEPING, next_ns < until_ns ? next_ns : until_ns);
 	}
 }

@@ -59,6 +59,38 @@ enum rb_sim_state {
 	RB_SIM_ENDED,    /* Its main has returned. */
 };
 
+struct rb_sim_seat;
+
+/* One rank's place in a group: where its endpoint for that job is, or was. */
+struct rb_sim_place {
+	struct rb_sim_group *group;
+	struct rb_sim_seat *seat;  /* NULL: it has not opened yet. */
+	uint32_t rank;             /* In the group. */
+	struct rb_sim_port *port;  /* Its network side: from its first open to the world's close. */
+	struct rb_sim_place *next; /* Of the same seat. */
+
+	bool news;                   /* Since the last poll: a completion or a lost peer. */
+	uint64_t (*step)(void *arg); /* Background progress; when it wants to be called again. */
+	void *step_arg;
+	uint64_t step_ns; /* What it said. */
+
+	struct rb_sim_event gone_event;
+	bool gone_fails; /* Peers take it as a failure. */
+	bool gone;       /* Peers know. */
+	bool left;       /* In good order. */
+};
+
+/* The endpoints of one job, or of one communicator that was split off: they know each other by
+ * their ranks in it. */
+struct rb_sim_group {
+	uint8_t job[16];
+	uint32_t rank_count;
+	struct rb_sim_place *places;
+	uint32_t *failures; /* Ranks, in the order in which peers learned; at most one each. */
+	uint32_t failure_count;
+	struct rb_sim_group *next;
+};
+
 struct rb_sim_seat {
 	struct rb_sim_world *world;
 	uint32_t rank;
@@ -69,7 +101,6 @@ struct rb_sim_seat {
 	struct rb_rng rng;
 	rubato_status status; /* Of its main. */
 
-	bool news;  /* Since the last poll: a completion or a lost peer. */
 	bool woken; /* By wake or unpark. */
 	bool crashed;
 	bool ghost;     /* On its own: see "the afterlife". Implied by crashed. */
@@ -81,15 +112,11 @@ struct rb_sim_seat {
 	bool stalled;    /* Would be ready, but for those. */
 	struct rb_sim_queue held;
 
-	uint64_t (*step)(void *arg); /* Background progress; when it wants to be called again. */
-	void *step_arg;
+	struct rb_sim_event lost_event; /* Peers learn that it has crashed. */
+	bool lost;                      /* They have, of that or of an abort. */
 
-	struct rb_sim_event gone_event;
-	bool gone_fails; /* Peers take it as a failure. */
-	bool gone;       /* Peers know. */
-	bool left;       /* In good order. */
-
-	struct rb_sim_port *port; /* Its network side: from its first open to the world's close. */
+	uint64_t out_free_ns[2], in_free_ns[2]; /* Links: to other nodes, within the node. */
+	struct rb_sim_place *places;
 	struct rb_sim_region *graves; /* Memory given up that a ghost might still look at. */
 };
 
@@ -110,9 +137,11 @@ struct rb_sim_world {
 	rubato_sim_options options; /* Defaults filled in. */
 	struct rb_sim_seat *seats;
 	struct rb_sim_fault *faults;
-	uint32_t *failures;     /* Ranks, in the order in which peers learned. */
-	uint32_t failure_count; /* At most one a rank. */
-	struct rb_rng rng;      /* The network's chance. */
+	struct rb_sim_group *groups;
+	struct rb_sim_seat *current; /* Whose fiber runs; NULL: none. */
+	uint32_t *failures;          /* Of seats, in the order in which others learned. */
+	uint32_t failure_count;      /* At most one a seat. */
+	struct rb_rng rng;           /* The network's chance. */
 
 	uint64_t now_ns, sequence;
 	struct rb_sim_slot *heap;
@@ -139,20 +168,39 @@ static inline bool rb_sim_near(const struct rb_sim_world *w, uint32_t a, uint32_
 	       a / w->options.ranks_per_node == b / w->options.ranks_per_node;
 }
 
+static inline bool rb_sim_place_near(const struct rb_sim_group *g, uint32_t a, uint32_t b)
+{
+	const struct rb_sim_seat *from = g->places[a].seat, *to = g->places[b].seat;
+
+	return from != NULL && to != NULL && rb_sim_near(from->world, from->rank, to->rank);
+}
+
 /* Blocks in `state` until rb_sim_news, wake (WAITING only) or the deadline. */
 void rb_sim_block(struct rb_sim_seat *seat, enum rb_sim_state state, uint64_t deadline_ns);
 /* For calls that ask again and again without blocking: lets time pass now and then. */
 void rb_sim_idle(struct rb_sim_seat *seat);
 /* Something came for this rank. */
-void rb_sim_news(struct rb_sim_seat *seat);
+void rb_sim_news(struct rb_sim_place *place);
 void rb_sim_wake(struct rb_sim_seat *seat);
-/* Everybody else learns after delay_ns that this rank is no more; `fails`: as a failure. */
-void rb_sim_tell(struct rb_sim_seat *seat, uint64_t delay_ns, bool fails);
+/* Background progress of all endpoints of this rank, but of `but`, that have news or are due;
+ * whether any. */
+bool rb_sim_step(struct rb_sim_seat *seat, const struct rb_sim_place *but);
+/* When the next of them is due. */
+uint64_t rb_sim_step_next(const struct rb_sim_seat *seat, const struct rb_sim_place *but);
+/* The others of the group learn after delay_ns that this rank has left it; `fails`: as a failure.
+ */
+void rb_sim_tell(struct rb_sim_place *place, uint64_t delay_ns, bool fails);
+
+/* The group of this job, made when first asked for. Errors: ARGUMENT (it has another number of
+ * ranks), MEMORY. */
+RB_NODISCARD rubato_status rb_sim_group_get(struct rb_sim_world *world, const uint8_t job[16],
+					    uint32_t rank_count, struct rb_sim_group **out);
 
 /* ---- The network side (sim_net.c) ---- */
 
-/* Makes the seat's port, or readies the one it has for its next endpoint. Errors: MEMORY. */
-RB_NODISCARD rubato_status rb_sim_port_open(struct rb_sim_seat *seat, struct rb_endpoint *ep);
+/* Makes the place's port, or readies the one it has for its next endpoint. Errors: MEMORY,
+ * UNSUPPORTED (an endpoint is open). */
+RB_NODISCARD rubato_status rb_sim_port_open(struct rb_sim_place *place, struct rb_endpoint *ep);
 /* The rank stops taking part: withdraws its large sends, drops what came for it. */
 void rb_sim_port_stop(struct rb_sim_port *port);
 /* After that: forgets the requests that are left, and the endpoint. */

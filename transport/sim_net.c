@@ -29,7 +29,7 @@ struct message {
 	struct message *next, *previous; /* In its link's list. */
 	struct message *chain;           /* In the receiver's bucket. */
 	struct link *link;
-	uint32_t sender, receiver;
+	uint32_t sender, receiver; /* Ranks in the group. */
 	enum message_kind kind;
 	bool through; /* The receiver's link has taken it in. */
 	bool arrived; /* Its turn to be delivered is all it waits for. */
@@ -45,7 +45,8 @@ struct message {
 	uint8_t data[];
 };
 
-struct link { /* From one rank to another. */
+struct link {                     /* From one rank to another. */
+	struct rb_sim_port *port; /* The sender's. */
 	uint32_t peer;
 	bool leaving; /* The sender has left: after the last message, its peer learns. */
 	uint64_t unmatched_bytes;
@@ -59,11 +60,11 @@ struct bucket {
 };
 
 struct rb_sim_port {
+	struct rb_sim_place *place;
 	struct rb_sim_seat *seat;
 	struct rb_endpoint *ep; /* NULL: closed. */
 	bool stopped;
-	uint64_t out_free_ns[2], in_free_ns[2]; /* Links: to other nodes, within the node. */
-	struct link **links;                    /* Open addressing by peer; a power of 2. */
+	struct link **links; /* Open addressing by peer; a power of 2. */
 	uint32_t link_count, link_capacity;
 	struct bucket *buckets; /* By peer and tag; a power of 2. */
 	uint32_t bucket_count, entry_count;
@@ -163,14 +164,35 @@ static void request_complete(struct rb_sim_port *p, struct rb_request *r, rubato
 	r->status = status;
 	message_set(r, NULL);
 	done_add(p, r);
-	rb_sim_news(p->seat);
+	rb_sim_news(p->place);
 }
 
 /* ---- Links and messages ---- */
 
-static struct rb_sim_port *port_of(const struct rb_sim_world *w, uint32_t rank)
+static struct rb_sim_place *place_of(const struct rb_sim_port *p, uint32_t rank)
 {
-	return w->seats[rank].port;
+	return &p->place->group->places[rank];
+}
+
+static struct rb_sim_port *sender_of(const struct message *m)
+{
+	return m->link->port;
+}
+
+static struct rb_sim_port *receiver_of(const struct message *m)
+{
+	return place_of(m->link->port, m->receiver)->port;
+}
+
+/* Of this world: the peer has been connected to, so it has a seat. */
+static struct rb_sim_seat *seat_of(const struct message *m)
+{
+	return place_of(m->link->port, m->receiver)->seat;
+}
+
+static bool message_near(const struct message *m)
+{
+	return rb_sim_near(seat_of(m)->world, sender_of(m)->seat->rank, seat_of(m)->rank);
 }
 
 static struct link **link_slot(const struct rb_sim_port *p, uint32_t peer)
@@ -214,6 +236,7 @@ static struct link *link_to(struct rb_sim_port *p, uint32_t peer)
 	l = calloc(1, sizeof(*l));
 	if (l == NULL)
 		return NULL;
+	l->port = p;
 	l->peer = peer;
 	p->link_count++;
 	*link_slot(p, peer) = l;
@@ -257,7 +280,7 @@ static struct message *message_new(struct rb_sim_port *p, struct rb_request *r,
 	memset(m, 0, sizeof(*m));
 	m->event.from = m->event.to = RB_SIM_NOBODY;
 	m->link = l;
-	m->sender = p->seat->rank;
+	m->sender = p->place->rank;
 	m->receiver = r->peer;
 	m->kind = kind;
 	m->signature = r->signature;
@@ -417,7 +440,7 @@ static void message_free(struct rb_sim_world *w, struct message *m)
 
 	rb_sim_event_unset(w, &m->event);
 	if (m->kept)
-		table_remove_arrival(port_of(w, m->receiver), m);
+		table_remove_arrival(receiver_of(m), m);
 	if (m->kind == EAGER)
 		m->link->unmatched_bytes -= m->size_bytes;
 	link_remove(m);
@@ -439,7 +462,7 @@ static void message_withdraw(struct rb_sim_world *w, struct message *m)
 {
 	if (m->receive != NULL) {
 		message_set(m->receive, NULL);
-		table_add_receive(port_of(w, m->receiver), m->receive);
+		table_add_receive(receiver_of(m), m->receive);
 	}
 	message_drop(w, m);
 }
@@ -453,11 +476,11 @@ static uint64_t wire_ns(const struct rb_sim_world *w, bool near, uint64_t size_b
 	return (uint64_t)((double)size_bytes * 1e9 / bandwidth + 0.5);
 }
 
-static uint64_t travel_ns(struct rb_sim_world *w, uint32_t from, uint32_t to)
+static uint64_t travel_ns(struct rb_sim_world *w, const struct message *m)
 {
-	uint64_t ns = rb_sim_near(w, from, to) ? w->options.node_latency_ns : w->options.latency_ns;
+	uint64_t ns = message_near(m) ? w->options.node_latency_ns : w->options.latency_ns;
 
-	if (from == to)
+	if (m->sender == m->receiver)
 		return 0;
 	if (w->options.jitter > 0)
 		ns += (uint64_t)((double)ns * w->options.jitter * rb_rng_unit(&w->rng));
@@ -468,10 +491,10 @@ static uint64_t travel_ns(struct rb_sim_world *w, uint32_t from, uint32_t to)
 static void message_depart(struct rb_sim_world *w, struct message *m, uint64_t size_bytes,
 			   rb_sim_fire *fire)
 {
-	struct rb_sim_port *p = port_of(w, m->sender);
-	bool near = rb_sim_near(w, m->sender, m->receiver);
-	uint64_t *out_free_ns = &p->out_free_ns[near];
-	uint64_t travel = travel_ns(w, m->sender, m->receiver), left_ns = w->now_ns;
+	struct rb_sim_seat *seat = sender_of(m)->seat;
+	bool near = message_near(m);
+	uint64_t *out_free_ns = &seat->out_free_ns[near];
+	uint64_t travel = travel_ns(w, m), left_ns = w->now_ns;
 
 	if (m->sender != m->receiver) {
 		left_ns = *out_free_ns > w->now_ns ? *out_free_ns : w->now_ns;
@@ -481,8 +504,8 @@ static void message_depart(struct rb_sim_world *w, struct message *m, uint64_t s
 			travel += rb_rng_below(&w->rng, HELD_LATENCIES * travel + 1);
 	}
 	m->through = false;
-	m->event.from = m->sender;
-	m->event.to = m->receiver;
+	m->event.from = seat->rank;
+	m->event.to = seat_of(m)->rank;
 	m->event.fire = fire;
 	rb_sim_event_set(w, &m->event, rb_deadline(left_ns, travel));
 }
@@ -490,16 +513,15 @@ static void message_depart(struct rb_sim_world *w, struct message *m, uint64_t s
 /* Whether the receiver's link has taken it in; if not, the event comes again when it has. */
 static bool message_through(struct rb_sim_world *w, struct message *m, uint64_t size_bytes)
 {
-	struct rb_sim_port *p = port_of(w, m->receiver);
-	bool near = rb_sim_near(w, m->sender, m->receiver);
+	uint64_t *in_free_ns = &seat_of(m)->in_free_ns[message_near(m)];
 	uint64_t through_ns;
 
-	if (m->through || m->sender == m->receiver || p == NULL)
+	if (m->through || m->sender == m->receiver)
 		return true;
-	through_ns = p->in_free_ns[near] + wire_ns(w, near, size_bytes);
+	through_ns = *in_free_ns + wire_ns(w, message_near(m), size_bytes);
 	if (through_ns < w->now_ns)
 		through_ns = w->now_ns;
-	p->in_free_ns[near] = through_ns;
+	*in_free_ns = through_ns;
 	m->through = true;
 	if (through_ns == w->now_ns)
 		return true;
@@ -512,12 +534,13 @@ static bool message_through(struct rb_sim_world *w, struct message *m, uint64_t 
 static void large_done(struct rb_sim_world *w, struct rb_sim_event *event)
 {
 	struct message *m = (struct message *)event;
-	struct rb_sim_port *sender = port_of(w, m->sender), *receiver = port_of(w, m->receiver);
+	struct rb_sim_port *sender = sender_of(m), *receiver = receiver_of(m);
 	struct rb_request *request = m->request, *receive = m->receive;
 
 	if (!message_through(w, m, m->size_bytes))
 		return;
-	rb_sim_trace(w, RB_SIM_TRACE_DATA, m->sender, m->receiver, m->size_bytes, m->tag);
+	rb_sim_trace(w, RB_SIM_TRACE_DATA, sender->seat->rank, receiver->seat->rank, m->size_bytes,
+		     m->tag);
 	memcpy(receive->buffer, request->buffer, m->size_bytes);
 	receiver->ep->bytes_received += m->size_bytes;
 	message_free(w, m);
@@ -529,7 +552,8 @@ static void large_granted(struct rb_sim_world *w, struct rb_sim_event *event)
 {
 	struct message *m = (struct message *)event;
 
-	rb_sim_trace(w, RB_SIM_TRACE_GRANT, m->receiver, m->sender, m->size_bytes, m->tag);
+	rb_sim_trace(w, RB_SIM_TRACE_GRANT, seat_of(m)->rank, sender_of(m)->seat->rank,
+		     m->size_bytes, m->tag);
 	message_depart(w, m, m->size_bytes, large_done);
 }
 
@@ -544,18 +568,17 @@ static bool meet(struct rb_sim_port *p, struct rb_request *receive, struct messa
 		receive->their_bytes = m->size_bytes;
 		receive->status = RUBATO_ERR_MISMATCH;
 		if (m->request != NULL) /* Nobody will read the source any more. */
-			request_complete(port_of(w, m->sender), m->request, RUBATO_OK);
+			request_complete(sender_of(m), m->request, RUBATO_OK);
 		message_free(w, m);
 		return true;
 	}
 	if (m->kind == LARGE) {
 		m->receive = receive;
 		message_set(receive, m);
-		m->event.from = m->receiver;
-		m->event.to = m->sender;
+		m->event.from = p->seat->rank;
+		m->event.to = sender_of(m)->seat->rank;
 		m->event.fire = large_granted;
-		rb_sim_event_set(w, &m->event,
-				 rb_deadline(w->now_ns, travel_ns(w, m->receiver, m->sender)));
+		rb_sim_event_set(w, &m->event, rb_deadline(w->now_ns, travel_ns(w, m)));
 		return false;
 	}
 	if (m->kind == EAGER && m->size_bytes > 0)
@@ -569,32 +592,31 @@ static bool meet(struct rb_sim_port *p, struct rb_request *receive, struct messa
 /* A put's data; false: there is no such memory. */
 static bool put_lands(struct rb_sim_port *p, struct message *m)
 {
-	struct rb_sim_world *w = p->seat->world;
 	void *to = rb_sim_memory(p->ep, m->region, m->offset, m->put_bytes);
 
 	if (to == NULL) {
 		if (m->request != NULL)
-			request_complete(port_of(w, m->sender), m->request, RUBATO_ERR_ARGUMENT);
+			request_complete(sender_of(m), m->request, RUBATO_ERR_ARGUMENT);
 		return false;
 	}
 	if (m->put_bytes > 0)
 		memcpy(to, m->request != NULL ? m->request->buffer : m->data, m->put_bytes);
 	p->ep->bytes_received += m->put_bytes;
 	if (m->request != NULL)
-		request_complete(port_of(w, m->sender), m->request, RUBATO_OK);
+		request_complete(sender_of(m), m->request, RUBATO_OK);
 	m->request = NULL;
 	return true;
 }
 
 static void deliver(struct rb_sim_world *w, struct message *m)
 {
-	struct rb_sim_port *p = port_of(w, m->receiver);
+	struct rb_sim_port *p = receiver_of(m);
 	struct link *l = m->link;
 	uint32_t sender = m->sender;
 	struct rb_request *receive;
 
-	rb_sim_trace(w, RB_SIM_TRACE_ARRIVE, m->sender, m->receiver, m->size_bytes + m->put_bytes,
-		     m->tag);
+	rb_sim_trace(w, RB_SIM_TRACE_ARRIVE, sender_of(m)->seat->rank, seat_of(m)->rank,
+		     m->size_bytes + m->put_bytes, m->tag);
 	link_remove(m);
 	m->landed = true;
 	link_append(&l->landed, &l->landed_last, m);
@@ -636,10 +658,8 @@ static void arrives(struct rb_sim_world *w, struct rb_sim_event *event)
 
 static bool post_begin(struct rb_sim_port *p, struct rb_request *r, enum rb_request_kind kind)
 {
-	struct rb_sim_world *w = p->seat->world;
-
 	request_begin(r, kind);
-	if (r->peer >= w->options.rank_count) {
+	if (r->peer >= p->place->group->rank_count) {
 		request_end(r, RUBATO_ERR_ARGUMENT);
 		return false;
 	}
@@ -682,7 +702,7 @@ void rb_sim_send(struct rb_sim_port *p, struct rb_request *r)
 
 	if (!post_begin(p, r, RB_REQUEST_SEND))
 		return;
-	if (p->seat->world->seats[r->peer].gone) {
+	if (place_of(p, r->peer)->gone) {
 		request_end(r, RUBATO_ERR_PEER);
 		return;
 	}
@@ -696,7 +716,7 @@ void rb_sim_put(struct rb_sim_port *p, struct rb_request *r)
 {
 	if (!post_begin(p, r, RB_REQUEST_PUT))
 		return;
-	if (p->seat->world->seats[r->peer].gone) {
+	if (place_of(p, r->peer)->gone) {
 		request_end(r, RUBATO_ERR_PEER);
 		return;
 	}
@@ -711,7 +731,7 @@ void rb_sim_put(struct rb_sim_port *p, struct rb_request *r)
 
 void rb_sim_recv(struct rb_sim_port *p, struct rb_request *r)
 {
-	struct rb_sim_world *w = p->seat->world;
+	const struct rb_sim_place *peer;
 	struct message *m;
 	struct link *l;
 
@@ -726,9 +746,9 @@ void rb_sim_recv(struct rb_sim_port *p, struct rb_request *r)
 			pending_add(p, r);
 		return;
 	}
-	if (w->seats[r->peer].gone) {
-		l = w->seats[r->peer].gone_fails ? NULL
-						 : *link_slot(port_of(w, r->peer), p->seat->rank);
+	peer = place_of(p, r->peer);
+	if (peer->gone) {
+		l = peer->gone_fails ? NULL : *link_slot(peer->port, p->place->rank);
 		if (l == NULL || l->flying == NULL) {
 			request_end(r, RUBATO_ERR_PEER);
 			return;
@@ -819,20 +839,22 @@ void rb_sim_describe(struct rb_sim_port *p, void (*line)(void *arg, const char *
 
 /* ---- Ports ---- */
 
-rubato_status rb_sim_port_open(struct rb_sim_seat *seat, struct rb_endpoint *ep)
+rubato_status rb_sim_port_open(struct rb_sim_place *place, struct rb_endpoint *ep)
 {
-	struct rb_sim_port *p = seat->port;
+	struct rb_sim_port *p = place->port;
+	struct rb_sim_seat *seat = place->seat;
 
 	if (p == NULL) {
 		p = calloc(1, sizeof(*p));
 		if (p == NULL)
 			return RB_FAIL(RUBATO_ERR_MEMORY, "sim: %zu bytes", sizeof(*p));
+		p->place = place;
 		p->seat = seat;
 		p->link_capacity = LINKS_MIN;
 		p->bucket_count = BUCKETS_MIN;
 		p->links = calloc(LINKS_MIN, sizeof(struct link *));
 		p->buckets = calloc(BUCKETS_MIN, sizeof(*p->buckets));
-		seat->port = p;
+		place->port = p;
 	}
 	if (p->links == NULL || p->buckets == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "sim: tables of rank %u", seat->rank);
@@ -915,9 +937,8 @@ bool rb_sim_port_at_work(const struct rb_sim_port *p)
 
 void rb_sim_port_lost(struct rb_sim_port *p, uint32_t peer, bool failed)
 {
-	struct rb_sim_world *w = p->seat->world;
-	struct rb_sim_port *other = port_of(w, peer);
-	struct link *l = other != NULL ? *link_slot(other, p->seat->rank) : NULL;
+	struct rb_sim_port *other = place_of(p, peer)->port;
+	struct link *l = other != NULL ? *link_slot(other, p->place->rank) : NULL;
 	bool more = !failed && l != NULL && l->flying != NULL;
 
 	if (l != NULL)

@@ -180,13 +180,41 @@ static void timer_fires(struct rb_sim_world *w, struct rb_sim_event *e)
 		ready(seat);
 }
 
-void rb_sim_news(struct rb_sim_seat *seat)
+void rb_sim_news(struct rb_sim_place *place)
 {
-	seat->news = true;
+	struct rb_sim_seat *seat = place->seat;
+
+	place->news = true;
 	if (seat->crashed)
 		return;
-	if (seat->state == RB_SIM_WAITING || (seat->state == RB_SIM_SLEEPING && seat->step != NULL))
+	if (seat->state == RB_SIM_WAITING ||
+	    (seat->state == RB_SIM_SLEEPING && place->step != NULL))
 		ready(seat);
+}
+
+bool rb_sim_step(struct rb_sim_seat *seat, const struct rb_sim_place *but)
+{
+	bool any = false;
+
+	for (struct rb_sim_place *place = seat->places; place != NULL; place = place->next) {
+		if (place == but || place->step == NULL ||
+		    (!place->news && rb_sim_seat_now(seat) < place->step_ns))
+			continue;
+		place->news = false;
+		place->step_ns = place->step(place->step_arg);
+		any = true;
+	}
+	return any;
+}
+
+uint64_t rb_sim_step_next(const struct rb_sim_seat *seat, const struct rb_sim_place *but)
+{
+	uint64_t next_ns = UINT64_MAX;
+
+	for (const struct rb_sim_place *place = seat->places; place != NULL; place = place->next)
+		if (place != but && place->step != NULL && place->step_ns < next_ns)
+			next_ns = place->step_ns;
+	return next_ns;
 }
 
 void rb_sim_wake(struct rb_sim_seat *seat)
@@ -310,8 +338,18 @@ void rb_sim_block(struct rb_sim_seat *seat, enum rb_sim_state state, uint64_t de
 
 static bool at_work(const struct rb_sim_seat *seat)
 {
-	return seat->state == RB_SIM_SLEEPING ||
-	       (seat->port != NULL && rb_sim_port_at_work(seat->port));
+	bool any = seat->state == RB_SIM_SLEEPING;
+
+	for (const struct rb_sim_place *place = seat->places; place != NULL; place = place->next)
+		any = any || (place->port != NULL && rb_sim_port_at_work(place->port));
+	return any;
+}
+
+static void ports_stop(struct rb_sim_seat *seat)
+{
+	for (struct rb_sim_place *place = seat->places; place != NULL; place = place->next)
+		if (place->port != NULL)
+			rb_sim_port_stop(place->port);
 }
 
 static void crash(struct rb_sim_seat *seat)
@@ -323,9 +361,8 @@ static void crash(struct rb_sim_seat *seat)
 	if (w->running)
 		w->live--;
 	rb_sim_event_unset(w, &seat->timer);
-	if (seat->port != NULL)
-		rb_sim_port_stop(seat->port);
-	rb_sim_tell(seat, w->options.detect_ns, true);
+	ports_stop(seat);
+	rb_sim_event_set(w, &seat->lost_event, rb_deadline(w->now_ns, w->options.detect_ns));
 }
 
 static void fault_ends(struct rb_sim_world *w, struct rb_sim_event *e)
@@ -376,37 +413,148 @@ static void fault_starts(struct rb_sim_world *w, struct rb_sim_event *e)
 	rb_sim_event_set(w, &f->end, rb_deadline(w->now_ns, f->what.for_ns));
 }
 
-static void gone_fires(struct rb_sim_world *w, struct rb_sim_event *e)
+/* The others of its group learn. */
+static void place_gone(struct rb_sim_place *place)
 {
-	struct rb_sim_seat *seat =
-		(struct rb_sim_seat *)((char *)e - offsetof(struct rb_sim_seat, gone_event));
+	struct rb_sim_group *g = place->group;
 
-	rb_sim_trace(w, RB_SIM_TRACE_GONE, seat->rank, seat->rank, 0, seat->gone_fails);
-	seat->gone = true;
-	if (seat->gone_fails)
-		w->failures[w->failure_count++] = seat->rank;
-	for (uint32_t i = 0; i < w->options.rank_count; i++) {
-		struct rb_sim_seat *other = &w->seats[i];
+	place->gone = true;
+	if (place->gone_fails)
+		g->failures[g->failure_count++] = place->rank;
+	for (uint32_t i = 0; i < g->rank_count; i++) {
+		struct rb_sim_place *other = &g->places[i];
 
-		if (other == seat || other->ghost)
+		if (other == place || other->seat == NULL || other->seat->ghost)
 			continue;
 		if (rb_sim_port_endpoint(other->port) != NULL)
-			rb_sim_port_lost(other->port, seat->rank, seat->gone_fails);
-		if (seat->gone_fails) {
+			rb_sim_port_lost(other->port, place->rank, place->gone_fails);
+		if (place->gone_fails)
 			rb_sim_news(other);
-			rb_sim_wake(other); /* It may be parked. */
-		}
 	}
 }
 
-void rb_sim_tell(struct rb_sim_seat *seat, uint64_t delay_ns, bool fails)
+static void seat_lost(struct rb_sim_seat *seat)
 {
-	if (seat->gone_fails || seat->left) /* Told, or about to be. */
+	struct rb_sim_world *w = seat->world;
+
+	if (seat->lost)
 		return;
-	seat->gone_fails = fails;
-	seat->left = !fails;
-	rb_sim_event_set(seat->world, &seat->gone_event,
-			 rb_deadline(seat->world->now_ns, delay_ns));
+	seat->lost = true;
+	w->failures[w->failure_count++] = seat->rank;
+	for (uint32_t i = 0; i < w->options.rank_count; i++)
+		if (i != seat->rank && !w->seats[i].ghost)
+			rb_sim_wake(&w->seats[i]); /* It may be parked. */
+}
+
+static void gone_fires(struct rb_sim_world *w, struct rb_sim_event *e)
+{
+	struct rb_sim_place *place =
+		(struct rb_sim_place *)((char *)e - offsetof(struct rb_sim_place, gone_event));
+
+	rb_sim_trace(w, RB_SIM_TRACE_GONE, place->seat->rank, place->seat->rank, 0,
+		     place->gone_fails);
+	place_gone(place);
+	if (place->gone_fails)
+		seat_lost(place->seat);
+}
+
+static void lost_fires(struct rb_sim_world *w, struct rb_sim_event *e)
+{
+	struct rb_sim_seat *seat =
+		(struct rb_sim_seat *)((char *)e - offsetof(struct rb_sim_seat, lost_event));
+
+	rb_sim_trace(w, RB_SIM_TRACE_GONE, seat->rank, seat->rank, 0, true);
+	for (struct rb_sim_place *place = seat->places; place != NULL; place = place->next) {
+		if (place->gone_fails || place->left)
+			continue;
+		place->gone_fails = true;
+		place_gone(place);
+	}
+	seat_lost(seat);
+}
+
+void rb_sim_tell(struct rb_sim_place *place, uint64_t delay_ns, bool fails)
+{
+	struct rb_sim_world *w = place->seat->world;
+
+	if (place->gone_fails || place->left) /* Told, or about to be. */
+		return;
+	place->gone_fails = fails;
+	place->left = !fails;
+	rb_sim_event_set(w, &place->gone_event, rb_deadline(w->now_ns, delay_ns));
+}
+
+/* ---- Groups ---- */
+
+static void group_free(struct rb_sim_group *g)
+{
+	for (uint32_t i = 0; g->places != NULL && i < g->rank_count; i++)
+		rb_sim_port_free(g->places[i].port);
+	free(g->places);
+	free(g->failures);
+	free(g);
+}
+
+static struct rb_sim_group *group_new(const uint8_t job[16], uint32_t rank_count)
+{
+	struct rb_sim_group *g = calloc(1, sizeof(*g));
+
+	if (g == NULL)
+		return NULL;
+	memcpy(g->job, job, sizeof(g->job));
+	g->rank_count = rank_count;
+	g->places = calloc(rank_count, sizeof(*g->places));
+	g->failures = calloc(rank_count, sizeof(*g->failures));
+	if (g->places == NULL || g->failures == NULL) {
+		group_free(g);
+		return NULL;
+	}
+	for (uint32_t i = 0; i < rank_count; i++) {
+		g->places[i].group = g;
+		g->places[i].rank = i;
+		g->places[i].gone_event = (struct rb_sim_event) { .from = RB_SIM_NOBODY,
+								  .to = RB_SIM_NOBODY,
+								  .fire = gone_fires };
+	}
+	return g;
+}
+
+rubato_status rb_sim_group_get(struct rb_sim_world *w, const uint8_t job[16], uint32_t rank_count,
+			       struct rb_sim_group **out)
+{
+	struct rb_sim_group *g = w->groups;
+
+	while (g != NULL && memcmp(g->job, job, sizeof(g->job)) != 0)
+		g = g->next;
+	if (g != NULL && g->rank_count != rank_count)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: this job has %u ranks, not %u",
+			       g->rank_count, rank_count);
+	if (g == NULL) {
+		g = group_new(job, rank_count);
+		if (g == NULL)
+			return RB_FAIL(RUBATO_ERR_MEMORY, "sim: a group of %u", rank_count);
+		g->next = w->groups;
+		w->groups = g;
+	}
+	*out = g;
+	return RUBATO_OK;
+}
+
+static void groups_close(struct rb_sim_world *w)
+{
+	for (struct rb_sim_group *g = w->groups; g != NULL; g = g->next)
+		for (uint32_t i = 0; i < g->rank_count; i++)
+			if (rb_sim_port_endpoint(g->places[i].port) != NULL)
+				rb_transport_sim.close(rb_sim_port_endpoint(g->places[i].port),
+						       true, 0);
+	while (w->groups != NULL) {
+		struct rb_sim_group *g = w->groups;
+
+		for (uint32_t i = 0; i < g->rank_count; i++)
+			rb_sim_event_unset(w, &g->places[i].gone_event);
+		w->groups = g->next;
+		group_free(g);
+	}
 }
 
 /* ---- Open and close ---- */
@@ -460,9 +608,9 @@ static void seat_init(struct rb_sim_world *w, uint32_t rank)
 	seat->rng.state = rb_mix(w->options.seed ^ rb_mix(rank + 1));
 	seat->timer =
 		(struct rb_sim_event) { .from = RB_SIM_NOBODY, .to = rank, .fire = timer_fires };
-	seat->gone_event = (struct rb_sim_event) { .from = RB_SIM_NOBODY,
+	seat->lost_event = (struct rb_sim_event) { .from = RB_SIM_NOBODY,
 						   .to = RB_SIM_NOBODY,
-						   .fire = gone_fires };
+						   .fire = lost_fires };
 }
 
 static void fault_init(struct rb_sim_world *w, struct rb_sim_fault *f, const rubato_sim_fault *what)
@@ -511,15 +659,11 @@ void rb_sim_world_close(struct rb_sim_world *w)
 {
 	if (w == NULL)
 		return;
+	/* What is closed from here on tells nobody. */
+	for (uint32_t i = 0; w->seats != NULL && i < w->options.rank_count; i++)
+		w->seats[i].ghost = true;
+	groups_close(w);
 	for (uint32_t i = 0; w->seats != NULL && i < w->options.rank_count; i++) {
-		struct rb_sim_seat *seat = &w->seats[i];
-
-		seat->ghost = true; /* What is closed from here on tells nobody. */
-		if (rb_sim_port_endpoint(seat->port) != NULL)
-			rb_transport_sim.close(rb_sim_port_endpoint(seat->port), true, 0);
-	}
-	for (uint32_t i = 0; w->seats != NULL && i < w->options.rank_count; i++) {
-		rb_sim_port_free(w->seats[i].port);
 		rb_sim_graves_free(&w->seats[i]);
 		rb_fiber_close(w->seats[i].fiber);
 	}
@@ -545,7 +689,9 @@ static void seat_enter(struct rb_sim_seat *seat)
 	struct rb_sim_world *w = seat->world;
 
 	seat->state = RB_SIM_RUNNING;
+	w->current = seat;
 	rb_fiber_enter(seat->fiber);
+	w->current = NULL;
 	if (!rb_fiber_done(seat->fiber) && !seat->abandoned)
 		return;
 	if (seat->abandoned)
@@ -573,8 +719,7 @@ static void world_end(struct rb_sim_world *w)
 		if (seat->crashed || seat->state == RB_SIM_ENDED)
 			continue;
 		seat->ghost = true;
-		if (seat->port != NULL)
-			rb_sim_port_stop(seat->port);
+		ports_stop(seat);
 		ready(seat);
 	}
 }

@@ -2,6 +2,9 @@
  * exercise.c -- inputs are small integers that depend on (salt, call, rank, element), so that sums
  * and products are exact in every floating type (bfloat16: up to 64 ranks) and each rank can
  * compute what every other contributed.
+ *
+ * A result is a list of pieces, each the input of one rank or the reduction of all ranks', from
+ * some element on. What lies between the pieces must not be touched.
  */
 #include "tests/runtime/exercise.h"
 
@@ -140,73 +143,289 @@ static double reduced(const struct exercise *e, uint32_t call, uint32_t n, uint6
 	return e->op == RUBATO_AVG ? average(e, result, n) : (double)wrapped(e->type, result);
 }
 
-struct shape { /* What a rank has before and after, by kind. */
+/* ---- What a rank has before and after ---- */
+
+#define RANKS_MAX 64
+#define EVERYBODY UINT32_MAX /* As a piece's source: the reduction. */
+
+struct piece {
+	uint64_t first, count; /* In OUT. */
+	uint32_t source;
+	uint64_t from; /* The first element in its IN. */
+};
+
+struct blocks {
+	uint64_t counts[RANKS_MAX], starts[RANKS_MAX];
+	const uint64_t *offsets; /* As the call takes them. */
+};
+
+struct shape {
+	enum rb_kind kind;
 	uint64_t in_count, out_count;
 	bool has_in, has_out;
 	uint64_t in_offset, out_offset; /* In place: of IN in OUT, or of OUT in IN, in elements. */
+	struct blocks blocks, out_blocks;
+	struct piece pieces[RANKS_MAX];
+	uint32_t piece_count;
 };
 
-static struct shape shape_of(const struct exercise *e, uint32_t rank, uint32_t n)
+static enum rb_kind kind_of(const char *name)
 {
-	struct shape s = { e->count, e->count, true, true, 0, 0 };
+	for (int k = 0; k < RB_KIND_COUNT; k++)
+		if (strcmp(rb_kind_name((enum rb_kind)k), name) == 0)
+			return (enum rb_kind)k;
+	return RB_KIND_NONE;
+}
 
-	if (strcmp(e->kind, "allgather") == 0) {
-		s.out_count = e->count * n;
-		s.in_offset = e->count * rank;
-	} else if (strcmp(e->kind, "reduce_scatter") == 0) {
-		s.in_count = e->count * n;
-		s.out_offset = e->count * rank;
-	} else if (strcmp(e->kind, "broadcast") == 0) {
-		s.has_in = rank == e->root;
-	} else if (strcmp(e->kind, "reduce") == 0) {
-		s.has_out = rank == e->root;
+/* Empty, small and large ones: what rank a sends rank b, in the v-variants. */
+static uint64_t block_count(const struct exercise *e, uint32_t a, uint32_t b)
+{
+	uint32_t low = a < b ? a : b, high = a < b ? b : a;
+
+	if (e->in_place) /* One place for what goes and what comes. */
+		return e->count * (rb_mix(e->salt + low * 64 + high) % 5) / 2;
+	return e->count * (rb_mix(e->salt + a * 64 + b) % 5) / 2;
+}
+
+/* Where they lie: packed, with gaps, or with gaps and backwards. */
+static uint64_t blocks_place(const struct exercise *e, uint32_t n, struct blocks *blocks)
+{
+	uint32_t how = (uint32_t)(e->salt % 3);
+	uint64_t at = how > 0 ? 2 : 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t r = how == 2 ? n - 1 - i : i;
+
+		blocks->starts[r] = at;
+		at += blocks->counts[r] + (how > 0 ? 3 + i : 0);
 	}
-	return s;
+	blocks->offsets = how > 0 ? blocks->starts : NULL;
+	return at;
 }
 
-static double expected(const struct exercise *e, uint32_t call, uint32_t rank, uint32_t n,
-		       uint64_t i)
+static void piece_add(struct shape *s, uint64_t first, uint64_t count, uint32_t source,
+		      uint64_t from)
 {
-	if (strcmp(e->kind, "allgather") == 0)
-		return (double)input_value(e, call, (uint32_t)(i / e->count), i % e->count);
-	if (strcmp(e->kind, "broadcast") == 0)
-		return (double)input_value(e, call, e->root, i);
-	if (strcmp(e->kind, "reduce_scatter") == 0)
-		return reduced(e, call, n, rank * e->count + i);
-	return reduced(e, call, n, i);
+	s->pieces[s->piece_count++] = (struct piece) { first, count, source, from };
 }
 
-static rubato_status blocking(rubato_comm *comm, const struct exercise *e, const void *in,
-			      void *out)
+static void shape_uneven(const struct exercise *e, uint32_t rank, uint32_t n, struct shape *s)
 {
-	if (strcmp(e->kind, "barrier") == 0)
+	uint64_t extent, own;
+
+	for (uint32_t r = 0; r < n; r++) {
+		bool pairs = s->kind == RB_KIND_ALLTOALLV;
+
+		s->blocks.counts[r] = block_count(e, pairs ? rank : 0, r);
+		s->out_blocks.counts[r] = block_count(e, r, rank);
+	}
+	extent = blocks_place(e, n, &s->blocks);
+	own = s->blocks.counts[rank];
+	s->in_count = s->kind == RB_KIND_ALLGATHERV ? own : extent;
+	s->out_count = s->kind == RB_KIND_ALLGATHERV ? extent : own;
+	if (s->kind == RB_KIND_ALLTOALLV) {
+		s->out_count = blocks_place(e, n, &s->out_blocks);
+	} else if (s->kind == RB_KIND_ALLGATHERV) {
+		s->in_offset = s->blocks.starts[rank];
+	} else {
+		s->out_offset = s->blocks.starts[rank];
+		piece_add(s, 0, own, EVERYBODY, s->blocks.starts[rank]);
+	}
+	for (uint32_t r = 0; r < n && s->kind == RB_KIND_ALLGATHERV; r++)
+		piece_add(s, s->blocks.starts[r], s->blocks.counts[r], r, 0);
+	for (uint32_t r = 0; r < n && s->kind == RB_KIND_ALLTOALLV; r++) {
+		struct blocks theirs;
+
+		for (uint32_t to = 0; to < n; to++)
+			theirs.counts[to] = block_count(e, r, to);
+		(void)blocks_place(e, n, &theirs);
+		piece_add(s, s->out_blocks.starts[r], s->out_blocks.counts[r], r,
+			  theirs.starts[rank]);
+	}
+}
+
+static void shape_even(const struct exercise *e, uint32_t rank, uint32_t n, struct shape *s)
+{
+	uint64_t count = e->count, whole = count * n;
+
+	s->in_count = s->out_count = count;
+	switch (s->kind) {
+	case RB_KIND_BROADCAST:
+		s->has_in = rank == e->root;
+		piece_add(s, 0, count, e->root, 0);
+		break;
+	case RB_KIND_REDUCE_SCATTER:
+		s->in_count = whole;
+		s->out_offset = count * rank;
+		piece_add(s, 0, count, EVERYBODY, count * rank);
+		break;
+	case RB_KIND_GATHER:
+	case RB_KIND_ALLGATHER:
+		s->has_out = s->kind == RB_KIND_ALLGATHER || rank == e->root;
+		s->out_count = whole;
+		s->in_offset = count * rank;
+		for (uint32_t r = 0; r < n; r++)
+			piece_add(s, count * r, count, r, 0);
+		break;
+	case RB_KIND_SCATTER:
+		s->has_in = rank == e->root;
+		s->in_count = whole;
+		s->out_offset = count * rank;
+		piece_add(s, 0, count, e->root, count * rank);
+		break;
+	case RB_KIND_ALLTOALL:
+		s->in_count = s->out_count = whole;
+		for (uint32_t r = 0; r < n; r++)
+			piece_add(s, count * r, count, r, count * rank);
+		break;
+	default:
+		s->has_out = s->kind != RB_KIND_REDUCE || rank == e->root;
+		piece_add(s, 0, count, EVERYBODY, 0);
+		break;
+	}
+}
+
+static void shape_of(const struct exercise *e, uint32_t rank, uint32_t n, struct shape *s)
+{
+	memset(s, 0, sizeof(*s));
+	s->kind = kind_of(e->kind);
+	if (s->kind == RB_KIND_BARRIER)
+		return;
+	s->has_in = s->has_out = true;
+	if (s->kind == RB_KIND_ALLGATHERV || s->kind == RB_KIND_REDUCE_SCATTERV ||
+	    s->kind == RB_KIND_ALLTOALLV)
+		shape_uneven(e, rank, n, s);
+	else
+		shape_even(e, rank, n, s);
+}
+
+/* Gather and scatter are in place at the root only. */
+static bool one_buffer(const struct exercise *e, const struct shape *s, uint32_t rank)
+{
+	if (s->kind == RB_KIND_GATHER || s->kind == RB_KIND_SCATTER)
+		return e->in_place && rank == e->root;
+	return e->in_place || s->kind == RB_KIND_BROADCAST;
+}
+
+/* ---- Calls ---- */
+
+static rubato_status blocking(rubato_comm *comm, const struct exercise *e, const struct shape *s,
+			      const void *in, void *out)
+{
+	const struct blocks *to = &s->blocks, *from = &s->out_blocks;
+
+	switch (s->kind) {
+	case RB_KIND_BARRIER:
 		return rubato_barrier(comm);
-	if (strcmp(e->kind, "broadcast") == 0)
+	case RB_KIND_BROADCAST:
 		return rubato_broadcast(comm, out, e->count, e->type, e->root);
-	if (strcmp(e->kind, "reduce") == 0)
+	case RB_KIND_REDUCE:
 		return rubato_reduce(comm, in, out, e->count, e->type, e->op, e->root);
-	if (strcmp(e->kind, "reduce_scatter") == 0)
+	case RB_KIND_REDUCE_SCATTER:
 		return rubato_reduce_scatter(comm, in, out, e->count, e->type, e->op);
-	if (strcmp(e->kind, "allgather") == 0)
+	case RB_KIND_ALLGATHER:
 		return rubato_allgather(comm, in, out, e->count, e->type);
-	return rubato_allreduce(comm, in, out, e->count, e->type, e->op);
+	case RB_KIND_GATHER:
+		return rubato_gather(comm, in, out, e->count, e->type, e->root);
+	case RB_KIND_SCATTER:
+		return rubato_scatter(comm, in, out, e->count, e->type, e->root);
+	case RB_KIND_ALLTOALL:
+		return rubato_alltoall(comm, in, out, e->count, e->type);
+	case RB_KIND_ALLGATHERV:
+		return rubato_allgatherv(comm, in, out, to->counts, to->offsets, e->type);
+	case RB_KIND_REDUCE_SCATTERV:
+		return rubato_reduce_scatterv(comm, in, out, to->counts, to->offsets, e->type,
+					      e->op);
+	case RB_KIND_ALLTOALLV:
+		return rubato_alltoallv(comm, in, to->counts, to->offsets, out, from->counts,
+					from->offsets, e->type);
+	default:
+		return rubato_allreduce(comm, in, out, e->count, e->type, e->op);
+	}
 }
 
-static rubato_status persistent(rubato_comm *comm, const struct exercise *e, const void *in,
-				void *out, rubato_op **op)
+static rubato_status make(rubato_comm *comm, const struct exercise *e, const struct shape *s,
+			  const void *in, void *out, rubato_op **op)
 {
-	if (strcmp(e->kind, "barrier") == 0)
+	const struct blocks *to = &s->blocks, *from = &s->out_blocks;
+
+	switch (s->kind) {
+	case RB_KIND_BARRIER:
 		return rubato_op_barrier(comm, op);
-	if (strcmp(e->kind, "broadcast") == 0)
+	case RB_KIND_BROADCAST:
 		return rubato_op_broadcast(comm, out, e->count, e->type, e->root, op);
-	if (strcmp(e->kind, "reduce") == 0)
+	case RB_KIND_REDUCE:
 		return rubato_op_reduce(comm, in, out, e->count, e->type, e->op, e->root, op);
-	if (strcmp(e->kind, "reduce_scatter") == 0)
+	case RB_KIND_REDUCE_SCATTER:
 		return rubato_op_reduce_scatter(comm, in, out, e->count, e->type, e->op, op);
-	if (strcmp(e->kind, "allgather") == 0)
+	case RB_KIND_ALLGATHER:
 		return rubato_op_allgather(comm, in, out, e->count, e->type, op);
-	return rubato_op_allreduce(comm, in, out, e->count, e->type, e->op, op);
+	case RB_KIND_GATHER:
+		return rubato_op_gather(comm, in, out, e->count, e->type, e->root, op);
+	case RB_KIND_SCATTER:
+		return rubato_op_scatter(comm, in, out, e->count, e->type, e->root, op);
+	case RB_KIND_ALLTOALL:
+		return rubato_op_alltoall(comm, in, out, e->count, e->type, op);
+	case RB_KIND_ALLGATHERV:
+		return rubato_op_allgatherv(comm, in, out, to->counts, to->offsets, e->type, op);
+	case RB_KIND_REDUCE_SCATTERV:
+		return rubato_op_reduce_scatterv(comm, in, out, to->counts, to->offsets, e->type,
+						 e->op, op);
+	case RB_KIND_ALLTOALLV:
+		return rubato_op_alltoallv(comm, in, to->counts, to->offsets, out, from->counts,
+					   from->offsets, e->type, op);
+	default:
+		return rubato_op_allreduce(comm, in, out, e->count, e->type, e->op, op);
+	}
 }
+
+/* The counts that were given may change once the operation is made: they are its own. */
+static rubato_status make_and_forget(rubato_comm *comm, const struct exercise *e,
+				     const struct shape *s, const void *in, void *out,
+				     rubato_op **op)
+{
+	struct shape *copy = malloc(sizeof(*copy));
+	rubato_status err;
+
+	if (copy == NULL)
+		return RUBATO_ERR_MEMORY;
+	*copy = *s;
+	if (s->blocks.offsets != NULL)
+		copy->blocks.offsets = copy->blocks.starts;
+	if (s->out_blocks.offsets != NULL)
+		copy->out_blocks.offsets = copy->out_blocks.starts;
+	err = make(comm, e, copy, in, out, op);
+	memset(copy, 0xff, sizeof(*copy));
+	free(copy);
+	return err;
+}
+
+static rubato_status finish(rubato_op *op, bool by_tests)
+{
+	bool done = false;
+
+	RB_TRY(rubato_start(op));
+	while (by_tests && !done)
+		RB_TRY(rubato_test(op, &done));
+	return rubato_wait(op, RUBATO_TIMEOUT_DEFAULT);
+}
+
+static rubato_status call_once(rubato_comm *comm, const struct exercise *e, const struct shape *s,
+			       const void *in, void *out, rubato_op *op)
+{
+	rubato_status err;
+
+	if (e->persistent)
+		return finish(op, false);
+	if (!e->nonblocking)
+		return blocking(comm, e, s, in, out);
+	RB_TRY(make_and_forget(comm, e, s, in, out, &op));
+	err = finish(op, true);
+	rubato_op_free(op);
+	return err;
+}
+
+/* ---- Buffers ---- */
 
 struct buffers {
 	void *memory[2]; /* As allocated: IN and OUT, or one of them when in place. */
@@ -237,7 +456,7 @@ static rubato_status buffers_make(rubato_comm *comm, const struct exercise *e,
 {
 	uint64_t element = rubato_type_bytes(e->type);
 	uint64_t most = s->in_count > s->out_count ? s->in_count : s->out_count;
-	bool one = e->in_place || strcmp(e->kind, "broadcast") == 0;
+	bool one = one_buffer(e, s, rubato_rank(comm));
 
 	*b = (struct buffers) { .library =
 					e->allocated && (!e->mixed || rubato_rank(comm) % 2 == 1) };
@@ -252,26 +471,40 @@ static rubato_status buffers_make(rubato_comm *comm, const struct exercise *e,
 static void inputs_write(const struct exercise *e, const struct shape *s, uint32_t call,
 			 uint32_t rank, const struct buffers *b)
 {
-	if (b->in != b->out && s->out_count > 0 && !e->in_place)
+	if (b->memory[1] != NULL)
 		memset(b->out, 0xa5, s->out_count * rubato_type_bytes(e->type));
 	for (uint64_t i = 0; s->has_in && i < s->in_count; i++)
 		element_set(b->in, e->type, i, (double)input_value(e, call, rank, i));
 }
 
-static rubato_status outputs_check(const struct exercise *e, const struct shape *s, uint32_t call,
-				   uint32_t rank, uint32_t n, const struct buffers *b)
+static rubato_status wrong(const struct exercise *e, uint32_t call, uint32_t n, uint64_t i,
+			   double got, double want)
 {
-	for (uint64_t i = 0; s->has_out && i < s->out_count; i++) {
-		double got = element_get(b->out, e->type, i), want = expected(e, call, rank, n, i);
+	return RB_FAIL(RUBATO_ERR_MISMATCH,
+		       "%s %s n %u count %llu %s %s root %u in_place %d alloc %d persistent %d "
+		       "nonblocking %d salt %llu call %u: element %llu is %g, not %g",
+		       e->kind, e->algorithm, n, (unsigned long long)e->count,
+		       rubato_type_name(e->type), rubato_operator_name(e->op), e->root, e->in_place,
+		       e->allocated, e->persistent, e->nonblocking, (unsigned long long)e->salt,
+		       call, (unsigned long long)i, got, want);
+}
 
-		if (got != want)
-			return RB_FAIL(RUBATO_ERR_MISMATCH,
-				       "%s %s n %u count %llu %s %s root %u in_place %d alloc %d "
-				       "persistent %d call %u: element %llu is %g, not %g",
-				       e->kind, e->algorithm, n, (unsigned long long)e->count,
-				       rubato_type_name(e->type), rubato_operator_name(e->op),
-				       e->root, e->in_place, e->allocated, e->persistent, call,
-				       (unsigned long long)i, got, want);
+static rubato_status outputs_check(const struct exercise *e, const struct shape *s, uint32_t call,
+				   uint32_t n, const struct buffers *b)
+{
+	for (uint32_t p = 0; s->has_out && p < s->piece_count; p++) {
+		const struct piece *piece = &s->pieces[p];
+
+		for (uint64_t i = 0; i < piece->count; i++) {
+			double got = element_get(b->out, e->type, piece->first + i);
+			double want = piece->source == EVERYBODY
+					      ? reduced(e, call, n, piece->from + i)
+					      : (double)input_value(e, call, piece->source,
+								    piece->from + i);
+
+			if (got != want)
+				return wrong(e, call, n, piece->first + i, got, want);
+		}
 	}
 	return RUBATO_OK;
 }
@@ -283,29 +516,46 @@ static uint64_t bits_hash(uint64_t hash, const uint8_t *bytes, uint64_t count)
 	return hash;
 }
 
+/* Hashes the pieces, and sees that nothing was written but them. */
+static rubato_status outputs_hash(const struct exercise *e, const struct shape *s,
+				  const struct buffers *b, uint64_t *hash)
+{
+	uint64_t element = rubato_type_bytes(e->type), other = 0;
+
+	for (uint32_t p = 0; s->has_out && p < s->piece_count; p++) {
+		const struct piece *piece = &s->pieces[p];
+		uint8_t *at = b->out + piece->first * element;
+
+		if (hash != NULL)
+			*hash = bits_hash(*hash, at, piece->count * element);
+		if (b->memory[1] != NULL)
+			memset(at, 0xa5, piece->count * element);
+	}
+	for (uint64_t i = 0; b->memory[1] != NULL && i < s->out_count * element; i++)
+		other += b->out[i] != 0xa5;
+	return other == 0
+		       ? RUBATO_OK
+		       : RB_FAIL(RUBATO_ERR_MISMATCH, "%s %s salt %llu: %llu bytes between blocks",
+				 e->kind, e->algorithm, (unsigned long long)e->salt,
+				 (unsigned long long)other);
+}
+
 static rubato_status calls_run(rubato_comm *comm, const struct exercise *e, const struct shape *s,
 			       const struct buffers *b, uint64_t *hash)
 {
 	uint32_t rank = rubato_rank(comm), n = rubato_size(comm);
-	bool barrier = strcmp(e->kind, "barrier") == 0;
 	rubato_op *op = NULL;
 	rubato_status err = RUBATO_OK;
 
 	if (e->persistent)
-		RB_TRY(persistent(comm, e, b->in, b->out, &op));
+		RB_TRY(make_and_forget(comm, e, s, b->in, b->out, &op));
 	for (uint32_t call = 0; err == RUBATO_OK && call < e->times; call++) {
 		inputs_write(e, s, call, rank, b);
-		if (e->persistent) {
-			err = rubato_start(op);
-			if (err == RUBATO_OK)
-				err = rubato_wait(op, RUBATO_TIMEOUT_DEFAULT);
-		} else {
-			err = blocking(comm, e, b->in, b->out);
-		}
-		if (err == RUBATO_OK && !barrier)
-			err = outputs_check(e, s, call, rank, n, b);
-		if (s->has_out && !barrier && hash != NULL)
-			*hash = bits_hash(*hash, b->out, s->out_count * rubato_type_bytes(e->type));
+		err = call_once(comm, e, s, b->in, b->out, op);
+		if (err == RUBATO_OK)
+			err = outputs_check(e, s, call, n, b);
+		if (err == RUBATO_OK)
+			err = outputs_hash(e, s, b, hash);
 	}
 	rubato_op_free(op);
 	return err;
@@ -313,15 +563,23 @@ static rubato_status calls_run(rubato_comm *comm, const struct exercise *e, cons
 
 rubato_status exercise_run(rubato_comm *comm, const struct exercise *e, uint64_t *hash)
 {
-	struct shape s = shape_of(e, rubato_rank(comm), rubato_size(comm));
-	struct buffers b;
+	struct shape *s = malloc(sizeof(*s));
+	struct buffers b = { 0 };
 	rubato_status err;
 
-	RB_TRY(rubato_set_algorithm(comm, e->kind, e->algorithm));
-	RB_TRY(rubato_set_accumulate(comm, e->accumulate));
-	err = buffers_make(comm, e, &s, &b);
+	if (s == NULL || rubato_size(comm) > RANKS_MAX) {
+		free(s);
+		return RB_FAIL(RUBATO_ERR_MEMORY, "exercise: %u ranks", rubato_size(comm));
+	}
+	shape_of(e, rubato_rank(comm), rubato_size(comm), s);
+	err = rubato_set_algorithm(comm, e->kind, e->algorithm);
 	if (err == RUBATO_OK)
-		err = calls_run(comm, e, &s, &b, hash);
+		err = rubato_set_accumulate(comm, e->accumulate);
+	if (err == RUBATO_OK)
+		err = buffers_make(comm, e, s, &b);
+	if (err == RUBATO_OK)
+		err = calls_run(comm, e, s, &b, hash);
 	buffers_free(comm, &b);
+	free(s);
 	return err;
 }

@@ -10,7 +10,7 @@
 struct exercise {
 	const char *kind;      /* "allreduce", ... */
 	const char *algorithm; /* Or "auto". */
-	uint64_t count;
+	uint64_t count;        /* Of the v-variants: about what a block has. */
 	rubato_type type;
 	rubato_operator op;
 	rubato_accumulate accumulate;
@@ -18,9 +18,10 @@ struct exercise {
 	bool in_place;
 	bool allocated; /* Buffers from rubato_alloc; on odd ranks only if `mixed`. */
 	bool mixed;
-	bool persistent; /* Else blocking. */
-	uint32_t times;  /* Calls, each on fresh input. */
-	uint64_t salt;
+	bool persistent;  /* Made once, started for each call; else blocking, */
+	bool nonblocking; /* or made and tested for each call. */
+	uint32_t times;   /* Calls, each on fresh input. */
+	uint64_t salt;    /* Of the inputs, and of the v-variants' blocks. */
 };
 
 /* MISMATCH with a text that names the first wrong element; UNSUPPORTED when the algorithm cannot

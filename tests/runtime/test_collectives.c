@@ -1,7 +1,7 @@
 /*
  * test_collectives.c -- every operation, algorithm, type, operator and form, with real
- * communicators on ranks that are threads of this process. Names of transports as arguments: shm,
- * ucx.
+ * communicators on ranks that are threads of this process, or simulated. The transport as argument:
+ * shm, ucx, sim.
  */
 #include <check.h>
 #include <stdio.h>
@@ -10,16 +10,47 @@
 
 #include "base/rng.h"
 #include "collectives/reduce/half.h"
+#include "rubato_sim.h"
 #include "tests/effort.h"
 #include "tests/runtime/exercise.h"
 #include "tests/runtime/local.h"
 #include "transport/transport.h"
 
 static const struct rb_transport_ops *transports[2];
+static bool simulated;
+
+/* Ranks as threads; simulated, as fibers: on one node, and (again) each on its own. */
+static rubato_status job_run(uint32_t n, local_main rank_main, void *arg)
+{
+	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
+	rubato_sim_result result;
+	rubato_status err;
+
+	if (!simulated)
+		return local_run(n, transports, rank_main, arg, NULL);
+	options.rank_count = n;
+	options.seed = n;
+	options.ranks_per_node = n;
+	err = rubato_sim_run(&options, rank_main, arg, &result);
+	if (err == RUBATO_OK) {
+		options.ranks_per_node = 0;
+		options.reorder = 1;
+		options.jitter = 1;
+		err = rubato_sim_run(&options, rank_main, arg, &result);
+	}
+	if (err != RUBATO_OK)
+		fprintf(stderr, "simulated: %s\n", rubato_error_text());
+	return err;
+}
 
 static const uint32_t rank_counts[] = { 1, 2, 3, 4, 5, 7, 8, 12 };
-static const char *const kinds[] = { "barrier",   "broadcast",      "reduce",
-				     "allreduce", "reduce_scatter", "allgather" };
+static const char *const kinds[] = {
+	"barrier",   "broadcast",  "reduce", "allreduce", "reduce_scatter", "reduce_scatterv",
+	"allgather", "allgatherv", "gather", "scatter",   "alltoall",       "alltoallv",
+};
+#define KINDS 12
+#define REDUCING_FIRST 2 /* reduce to reduce_scatterv. */
+#define REDUCING_LAST 5
 
 struct sweep {
 	const char *kind;
@@ -33,7 +64,7 @@ static rubato_status one(rubato_comm *comm, struct sweep *sweep, const struct ex
 	uint64_t hash = 0, low, high;
 	rubato_status err = exercise_run(comm, e, &hash);
 	bool everywhere = strcmp(e->kind, "allreduce") == 0 || strcmp(e->kind, "broadcast") == 0 ||
-			  strcmp(e->kind, "allgather") == 0;
+			  strncmp(e->kind, "allgather", 9) == 0;
 
 	if (err == RUBATO_ERR_UNSUPPORTED) {
 		if (rubato_rank(comm) == 0)
@@ -54,17 +85,29 @@ static rubato_status one(rubato_comm *comm, struct sweep *sweep, const struct ex
 				     e->kind, e->algorithm);
 }
 
-static rubato_status forms(rubato_comm *comm, struct sweep *sweep, struct exercise e)
+/* In place or not, plain or allocated memory (or both mixed), blocking, persistent, non-blocking.
+ */
+#define FORMS 12
+
+static rubato_status one_form(rubato_comm *comm, struct sweep *sweep, struct exercise e,
+			      uint32_t form)
 {
-	for (uint32_t form = 0; form < 8; form++) {
-		e.in_place = form & 1;
-		e.allocated = form & 2;
-		e.persistent = form & 4;
-		e.mixed = form == 3 || form == 6;
-		if (e.mixed && strcmp(e.algorithm, "direct") == 0 && strcmp(e.kind, "reduce") == 0)
-			e.mixed = false;
-		RB_TRY(one(comm, sweep, &e));
-	}
+	e.in_place = form & 1;
+	e.allocated = form & 2;
+	e.persistent = form / 4 == 1;
+	e.nonblocking = form / 4 == 2;
+	e.mixed = form == 3 || form == 6 || form == 10;
+	if (e.mixed && strcmp(e.algorithm, "direct") == 0 && strcmp(e.kind, "reduce") == 0)
+		e.mixed = false;
+	return one(comm, sweep, &e);
+}
+
+/* A third of the forms: three turns in a row are all of them. */
+static rubato_status forms(rubato_comm *comm, struct sweep *sweep, const struct exercise *e,
+			   uint32_t turn)
+{
+	for (uint32_t form = turn % 3; form < FORMS; form += 3)
+		RB_TRY(one_form(comm, sweep, *e, form));
 	return RUBATO_OK;
 }
 
@@ -73,7 +116,7 @@ static rubato_status forms(rubato_comm *comm, struct sweep *sweep, struct exerci
 static uint32_t counts_skipped(uint32_t n)
 {
 	if (effort_wanted() != EFFORT_SHORT)
-		return n > 5 ? 3 : 1;
+		return n > 3 ? 3 : 1;
 	return transports[0] == &rb_transport_shm ? 3 : 9;
 }
 
@@ -85,6 +128,8 @@ static rubato_status sweep_main(rubato_comm *comm, void *arg)
 	const char *algorithm;
 
 	for (uint32_t a = 0; (algorithm = exercise_algorithm(sweep->kind, a)) != NULL; a++) {
+		uint32_t turn = 0;
+
 		for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
 			if ((c + a + n) % counts_skipped(n) != 0)
 				continue;
@@ -95,12 +140,12 @@ static rubato_status sweep_main(rubato_comm *comm, void *arg)
 				.type = (rubato_type)(variant % RUBATO_TYPE_COUNT),
 				.op = (rubato_operator)(variant / 3 % RUBATO_OPERATOR_COUNT),
 				.root = variant % n,
-				.times = 3,
+				.times = n > 3 ? 2 : 3,
 				.salt = variant * 977 + n,
 			};
 
 			variant++;
-			RB_TRY(forms(comm, sweep, e));
+			RB_TRY(forms(comm, sweep, &e, turn++));
 		}
 	}
 	return RUBATO_OK;
@@ -116,12 +161,12 @@ static uint32_t ranks_wanted(void)
 
 START_TEST(every_algorithm_gives_right_values)
 {
-	struct sweep sweep = { .kind = kinds[_i % 6] };
-	uint32_t n = rank_counts[_i / 6];
+	struct sweep sweep = { .kind = kinds[_i % KINDS] };
+	uint32_t n = rank_counts[_i / KINDS];
 
 	if (n > ranks_wanted())
 		return;
-	ck_assert_int_eq(local_run(n, transports, sweep_main, &sweep, NULL), RUBATO_OK);
+	ck_assert_int_eq(job_run(n, sweep_main, &sweep), RUBATO_OK);
 	ck_assert_uint_gt(sweep.ran, 0);
 }
 END_TEST
@@ -132,7 +177,7 @@ static rubato_status types_main(rubato_comm *comm, void *arg)
 
 	for (uint32_t t = 0; t < RUBATO_TYPE_COUNT; t++) {
 		for (uint32_t o = 0; o < RUBATO_OPERATOR_COUNT; o++) {
-			for (uint32_t k = 2; k < 5; k++) {
+			for (uint32_t k = REDUCING_FIRST; k <= REDUCING_LAST; k++) {
 				struct exercise e = { .kind = kinds[k],
 						      .algorithm = "auto",
 						      .count = 1237,
@@ -141,7 +186,7 @@ static rubato_status types_main(rubato_comm *comm, void *arg)
 						      .times = 2,
 						      .salt = t * 100 + o };
 
-				RB_TRY(forms(comm, sweep, e));
+				RB_TRY(one_form(comm, sweep, e, (k + o + t) % FORMS));
 			}
 		}
 	}
@@ -155,7 +200,7 @@ START_TEST(every_type_and_operator)
 
 	if (counts[_i] > ranks_wanted())
 		return;
-	ck_assert_int_eq(local_run(counts[_i], transports, types_main, &sweep, NULL), RUBATO_OK);
+	ck_assert_int_eq(job_run(counts[_i], types_main, &sweep), RUBATO_OK);
 	ck_assert_uint_eq(sweep.skipped, 0);
 }
 END_TEST
@@ -169,7 +214,7 @@ static rubato_status whole_main(rubato_comm *comm, void *arg)
 	struct sweep *sweep = arg;
 	const char *algorithm;
 
-	for (uint32_t k = 2; k < 5; k++) {
+	for (uint32_t k = REDUCING_FIRST; k <= REDUCING_LAST; k++) {
 		for (uint32_t a = 0; (algorithm = exercise_algorithm(kinds[k], a)) != NULL; a++) {
 			struct exercise e = {
 				.kind = kinds[k],
@@ -183,7 +228,7 @@ static rubato_status whole_main(rubato_comm *comm, void *arg)
 				.salt = k * 31 + a,
 			};
 
-			RB_TRY(forms(comm, sweep, e));
+			RB_TRY(forms(comm, sweep, &e, a));
 			e.count = counts[1 - a % 2];
 			RB_TRY(one(comm, sweep, &e));
 		}
@@ -261,7 +306,7 @@ static rubato_status large_main(rubato_comm *comm, void *arg)
 	struct sweep *sweep = arg;
 	const char *algorithm;
 
-	for (uint32_t k = 1; k < 6; k++) {
+	for (uint32_t k = 1; k < KINDS; k++) {
 		for (uint32_t a = 0; (algorithm = exercise_algorithm(kinds[k], a)) != NULL; a++) {
 			struct exercise e = { .kind = kinds[k],
 					      .algorithm = algorithm,
@@ -287,7 +332,7 @@ START_TEST(large_vectors)
 
 	if (counts[_i] > ranks_wanted())
 		return;
-	ck_assert_int_eq(local_run(counts[_i], transports, large_main, &sweep, NULL), RUBATO_OK);
+	ck_assert_int_eq(job_run(counts[_i], large_main, &sweep), RUBATO_OK);
 	ck_assert_uint_gt(sweep.ran, 0);
 }
 END_TEST
@@ -339,7 +384,7 @@ START_TEST(messages_in_order)
 {
 	static const uint32_t counts[] = { 1, 2, 3, 5 };
 
-	ck_assert_int_eq(local_run(counts[_i], transports, messages_main, NULL, NULL), RUBATO_OK);
+	ck_assert_int_eq(job_run(counts[_i], messages_main, NULL), RUBATO_OK);
 }
 END_TEST
 
@@ -360,9 +405,10 @@ int main(int argc, char **argv)
 		return 77;
 	}
 #endif
+	simulated = argc > 1 && strcmp(argv[1], "sim") == 0;
 	tcase_set_timeout(tc, 300);
 	tcase_add_loop_test(tc, every_algorithm_gives_right_values, 0,
-			    6 * (int)(sizeof(rank_counts) / sizeof(rank_counts[0])));
+			    KINDS * (int)(sizeof(rank_counts) / sizeof(rank_counts[0])));
 	tcase_add_loop_test(tc, every_type_and_operator, 0, 4);
 	tcase_add_loop_test(tc, whole_accumulation_gives_right_values, 0, 3);
 	tcase_add_test(tc, whole_accumulation_rounds_once);

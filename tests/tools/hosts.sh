@@ -42,7 +42,8 @@ done
 export RUBATO_SECRET_FILE=$folder/secret RUBATO_ROOT=10.77.0.1:29777 RUBATO_SIZE=4
 export RUBATO_TIMEOUT=60s UCX_TLS=tcp,self
 
-for operation in allreduce reduce_scatter allgather broadcast reduce barrier sendrecv; do
+for operation in allreduce reduce_scatter allgather broadcast reduce alltoall gather scatter \
+	allgatherv reduce_scatterv alltoallv barrier sendrecv; do
 	pids=()
 	for rank in 0 1 2 3; do
 		host=$here

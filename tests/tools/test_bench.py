@@ -13,7 +13,9 @@ from programs import check_usage, run
 BENCH, RUN, WRONG = sys.argv[1:4]
 del sys.argv[1:4]
 
-OPS = ["allreduce", "reduce_scatter", "allgather", "broadcast", "reduce", "barrier", "sendrecv"]
+REDUCING = "allreduce reduce_scatter reduce reduce_scatterv".split()
+OTHERS = "allgather broadcast alltoall gather scatter allgatherv alltoallv barrier sendrecv".split()
+OPS = REDUCING + OTHERS
 FEW = ["-w", 1, "-t", 3]
 
 
@@ -33,7 +35,7 @@ class Results(unittest.TestCase):
                 self.assertEqual((code, err), (0, ""))
                 self.assertEqual((said["ranks"], said["version"].count(".")), (3, 2))
                 types = {(row["type"], row["redop"]) for row in said["results"]}
-                reduces = op in ("allreduce", "reduce_scatter", "reduce")
+                reduces = op in REDUCING
                 self.assertEqual(len(types), 60 if reduces else 12)
                 for row in said["results"]:
                     self.assertEqual((row["op"], row["impl"], row["wrong"]), (op, "rubato", 0))
@@ -58,6 +60,9 @@ class Results(unittest.TestCase):
             ("allgather", 256, 0.75),
             ("broadcast", 1024, 1),
             ("reduce", 1024, 1),
+            ("alltoall", 256, 0.75),
+            ("gather", 256, 0.75),
+            ("scatter", 256, 0.75),
             ("sendrecv", 1024, 1),
         ]:
             with self.subTest(op):
@@ -66,6 +71,18 @@ class Results(unittest.TestCase):
                 self.assertEqual((row["size"], row["count"]), (4096, count))
                 self.assertAlmostEqual(row["algbw"], 4096 / row["time_us"]["median"] / 1e3, 6)
                 self.assertAlmostEqual(row["busbw"], row["algbw"] * factor, 6)
+
+    def test_uneven_blocks_are_as_the_help_says(self):
+        halves = [2, 1, 4, 0, 3]
+        for op in "allgatherv", "reduce_scatterv", "alltoallv":
+            with self.subTest(op):
+                _, said, _ = bench(op, "-n", 4, "-b", "4K", "-e", "4K", *FEW)
+                row = said["results"][0]
+                firsts = range(4) if op == "alltoallv" else [0]
+                blocks = [halves[(a + b) % 5] for a in firsts for b in range(4)]
+                size = 4 * 256 * sum(blocks) // 2 // len(firsts)
+                self.assertEqual((row["size"], row["count"]), (size, 256))
+                self.assertAlmostEqual(row["busbw"], row["algbw"] * 0.75, 6)
 
     def test_in_place_column_alone(self):
         for place in (0, 1):
@@ -172,7 +189,7 @@ class Usage(unittest.TestCase):
     def test_bad_options(self):
         for words, says in [
             ([], "OP is missing"),
-            (["alltoall"], "OP takes one of allreduce, "),
+            (["alltoallw"], "OP takes one of allreduce, "),
             (["allreduce", "reduce"], "what is 'reduce'"),
             (["allreduce", "-n", "0"], "-n takes a number"),
             (["allreduce", "-b", "8Q"], "-b takes a size"),

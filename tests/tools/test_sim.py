@@ -11,7 +11,10 @@ import tempfile
 import unittest
 
 SIM = sys.argv[1]
-OPS = "allreduce reduce_scatter allgather broadcast reduce barrier sendrecv".split()
+OPS = (
+    "allreduce reduce_scatter allgather broadcast reduce alltoall gather scatter allgatherv "
+    "reduce_scatterv alltoallv barrier sendrecv"
+).split()
 
 
 def sim(*words):

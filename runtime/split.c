@@ -1,0 +1,271 @@
+/*
+ * split.c -- communicators out of communicators.
+ *
+ * All ranks of the parent tell each other color and key. Each group then starts up by itself, as a
+ * job does, with endpoints and an engine of its own (comm.c); what it needs from outside, an
+ * allgather among its ranks, goes over the parent's messages. So a child shares nothing with its
+ * parent once it is open: either may fail or end before the other.
+ *
+ * Such an allgather is the flat schedule of as many ranks as the group has, with the peers' numbers
+ * replaced by theirs in the parent. Groups use the same tags at the same time: they have no rank in
+ * common.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "runtime/comm.h"
+
+#define SPLIT_EXCHANGES 64u /* Of one opening, at most: a part of the tag's sequence. */
+#define SPLIT_SEQUENCE 8u   /* Those before are of news.c, plug.c and partial_run.c. */
+
+_Static_assert(RUBATO_COLOR_NONE == UINT32_MAX, "no color has this value");
+
+struct member {
+	int64_t key;
+	uint32_t rank; /* In the parent. */
+};
+
+struct group {
+	struct rb_bootstrap base; /* First. */
+	struct rubato_comm *parent;
+	uint32_t number; /* Of the split. */
+	uint32_t exchanges;
+	struct member *members;
+	uint64_t *words; /* The blobs, padded to one length; */
+	uint64_t *own;
+	uint64_t *sizes;
+	const void **out;
+	size_t *out_bytes;
+};
+
+static void group_close(struct rb_bootstrap *b)
+{
+	struct group *g = (struct group *)b;
+
+	free(g->members);
+	free(g->words);
+	free(g->own);
+	free(g->sizes);
+	free(g->out);
+	free(g->out_bytes);
+	free(g);
+}
+
+/* ---- The bootstrap ---- */
+
+struct exchange {
+	struct rb_run run;
+	bool done;
+};
+
+static void exchange_done(struct rb_engine *engine, struct rb_run *run)
+{
+	(void)engine;
+	((struct exchange *)run->owner)->done = true;
+}
+
+static rubato_status plan_make(const struct group *g, uint64_t words, struct rb_plan **out)
+{
+	int flat = rb_algorithm_find(RB_KIND_ALLGATHER, "flat");
+	struct rb_plan_key key = { .count = words,
+				   .kind = RB_KIND_ALLGATHER,
+				   .element_bytes = 8,
+				   .algorithm = (uint8_t)flat };
+	struct rb_choice choice = { .align = 1, .chunk = words };
+
+	RB_ASSERT(flat >= 0);
+	RB_TRY(rb_plan_make(&key, NULL, &choice, g->base.rank, g->base.rank_count, out));
+	for (uint32_t s = 0; s < (*out)->schedule.step_count; s++) {
+		struct rb_step *step = &(*out)->schedule.steps[s];
+
+		if (step->peer != RB_SELF)
+			step->peer = g->members[step->peer].rank;
+	}
+	return RUBATO_OK;
+}
+
+/* `words` from everybody, in the group's order. */
+static rubato_status exchange_run(struct group *g, uint64_t *in, uint64_t *out, uint64_t words,
+				  uint64_t deadline_ns)
+{
+	struct rb_engine *engine = &g->parent->engine;
+	uint32_t sequence = SPLIT_SEQUENCE + g->number * SPLIT_EXCHANGES + g->exchanges++;
+	struct exchange x = { .done = false };
+	struct rb_plan *plan = NULL;
+	rubato_status err;
+
+	RB_TRY(plan_make(g, words, &plan));
+	err = rb_run_init(&x.run, plan);
+	if (err != RUBATO_OK) {
+		rb_plan_free(plan);
+		return err;
+	}
+	x.run.buffers[RB_BUF_IN] = in;
+	x.run.buffers[RB_BUF_OUT] = out;
+	x.run.type = RUBATO_INT64;
+	x.run.tag = rb_tag(engine->epoch, RB_TAG_CONTROL, sequence);
+	x.run.signature = (struct rb_signature) {
+		.kind = RB_KIND_SPLIT, .type = 0xff, .op = 0xff, .root = UINT32_MAX, .count = words
+	};
+	x.run.done = exchange_done;
+	x.run.owner = &x;
+	rb_engine_enter(engine);
+	err = rb_engine_check(engine);
+	if (err == RUBATO_OK) {
+		rb_run_start(engine, &x.run);
+		err = rb_engine_wait(engine, &x.done, deadline_ns);
+		if (err != RUBATO_OK)
+			rb_run_fail(engine, &x.run, err, "split: start-up of a group timed out");
+		err = x.run.status;
+		if (err != RUBATO_OK)
+			err = RB_FAIL(err, "%s", x.run.failure);
+	}
+	rb_run_fini(&x.run);
+	rb_engine_leave(engine);
+	rb_plan_free(plan);
+	return err;
+}
+
+static rubato_status group_allgather(struct rb_bootstrap *b, const void *in, size_t in_bytes,
+				     const void *const **out, const size_t **out_bytes,
+				     uint64_t deadline_ns)
+{
+	struct group *g = (struct group *)b;
+	uint64_t size = in_bytes, words = 1;
+
+	RB_TRY(exchange_run(g, &size, g->sizes, 1, deadline_ns));
+	for (uint32_t r = 0; r < b->rank_count; r++) {
+		if (g->sizes[r] > RB_BLOB_BYTES_MAX)
+			return RB_FAIL(RUBATO_ERR_MISMATCH, "split: a blob of %llu bytes",
+				       (unsigned long long)g->sizes[r]);
+		if ((g->sizes[r] + 7) / 8 > words)
+			words = (g->sizes[r] + 7) / 8;
+	}
+	free(g->words);
+	free(g->own);
+	g->words = calloc((size_t)b->rank_count * words, sizeof(*g->words));
+	g->own = calloc(words, sizeof(*g->own));
+	if (g->words == NULL || g->own == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "split: blobs of %u ranks", b->rank_count);
+	if (in_bytes > 0)
+		memcpy(g->own, in, in_bytes);
+	RB_TRY(exchange_run(g, g->own, g->words, words, deadline_ns));
+	for (uint32_t r = 0; r < b->rank_count; r++) {
+		g->out[r] = g->words + r * words;
+		g->out_bytes[r] = (size_t)g->sizes[r];
+	}
+	*out = g->out;
+	*out_bytes = g->out_bytes;
+	return RUBATO_OK;
+}
+
+/* ---- Groups ---- */
+
+static int member_compare(const void *a, const void *b)
+{
+	const struct member *left = a, *right = b;
+
+	if (left->key != right->key)
+		return left->key < right->key ? -1 : 1;
+	return left->rank < right->rank ? -1 : left->rank > right->rank;
+}
+
+/* The color's ranks, in their order; `all` holds everybody's color and key. */
+static void members_find(struct group *g, const int64_t *all, uint32_t color)
+{
+	uint32_t count = 0, parent_rank = g->parent->engine.rank;
+
+	for (uint32_t r = 0; r < g->parent->engine.rank_count; r++)
+		if (all[r * RB_SPLIT_WORDS] == (int64_t)color)
+			g->members[count++] = (struct member) { all[r * RB_SPLIT_WORDS + 1], r };
+	qsort(g->members, count, sizeof(*g->members), member_compare);
+	g->base.rank_count = count;
+	while (g->members[g->base.rank].rank != parent_rank)
+		g->base.rank++;
+}
+
+/* A nonce that the group shares and no other: of its parent's, the split and the color. */
+static void job_name(struct group *g, uint32_t color)
+{
+	uint64_t halves[2];
+
+	memcpy(halves, g->parent->bootstrap->job, sizeof(halves));
+	halves[0] = rb_mix(halves[0] ^ rb_mix(((uint64_t)g->number << 32 | color) + 1));
+	halves[1] = rb_mix(halves[1] ^ rb_mix(halves[0]));
+	memcpy(g->base.job, halves, sizeof(halves));
+}
+
+static rubato_status group_new(struct rubato_comm *parent, const int64_t *all, uint32_t color,
+			       uint32_t number, struct group **out)
+{
+	uint32_t n = parent->engine.rank_count;
+	struct group *g = calloc(1, sizeof(*g));
+
+	if (g == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "split: %zu bytes", sizeof(*g));
+	g->parent = parent;
+	g->number = number;
+	g->base.allgather = group_allgather;
+	g->base.close = group_close;
+	g->members = calloc(n, sizeof(*g->members));
+	g->sizes = calloc(n, sizeof(*g->sizes));
+	g->out = calloc(n, sizeof(*g->out));
+	g->out_bytes = calloc(n, sizeof(*g->out_bytes));
+	if (g->members == NULL || g->sizes == NULL || g->out == NULL || g->out_bytes == NULL) {
+		group_close(&g->base);
+		return RB_FAIL(RUBATO_ERR_MEMORY, "split: tables of %u ranks", n);
+	}
+	members_find(g, all, color);
+	job_name(g, color);
+	*out = g;
+	return RUBATO_OK;
+}
+
+static rubato_status group_open(struct rubato_comm *parent, struct group *g, rubato_comm **out)
+{
+	struct rb_setup setup = parent->origin;
+	rubato_status err;
+
+	setup.config = &parent->config;
+	setup.bootstrap = &g->base;
+	setup.timeout_ns = parent->timeout_ns;
+	rb_engine_enter(&parent->engine);
+	setup.deadline_ns = rb_deadline(rb_engine_now(&parent->engine), parent->timeout_ns);
+	/* While the child connects, others may still need what the parent has yet to send. */
+	parent->engine.in_flight++;
+	rb_engine_leave(&parent->engine);
+	err = rb_comm_open(&setup, out);
+	rb_engine_enter(&parent->engine);
+	parent->engine.in_flight--;
+	rb_engine_leave(&parent->engine);
+	return err;
+}
+
+rubato_status rubato_split(rubato_comm *comm, uint32_t color, int32_t key, rubato_comm **out)
+{
+	int64_t mine[RB_SPLIT_WORDS] = { color, key }, *all;
+	struct group *group = NULL;
+	uint32_t number = 0;
+	rubato_status err;
+
+	if (comm == NULL || out == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "split: NULL");
+	all = calloc(comm->engine.rank_count, sizeof(mine));
+	if (all == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "split: table of %u ranks",
+			       comm->engine.rank_count);
+	err = rb_split_gather(comm, mine, all, &number);
+	if (err == RUBATO_OK && color != RUBATO_COLOR_NONE)
+		err = group_new(comm, all, color, number, &group);
+	free(all);
+	if (err != RUBATO_OK)
+		return err;
+	if (group == NULL) {
+		*out = NULL;
+		return RUBATO_OK;
+	}
+	return group_open(comm, group, out);
+}

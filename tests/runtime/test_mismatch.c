@@ -1,0 +1,210 @@
+/*
+ * test_mismatch.c -- two ranks call different things: an error on both, with both sides in its
+ * text, and no hang. Engine tests have those of the reductions.
+ */
+#include <check.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/runtime/local.h"
+#include "transport/transport.h"
+
+#define ELEMENTS 600000
+
+struct side { /* One rank's call; to and from: of the other rank, in the v-variants. */
+	enum rb_kind kind;
+	uint64_t count;
+	uint32_t root;
+	uint64_t to, from, offset;
+};
+
+struct row {
+	const char *name;
+	struct side sides[2];
+	/* By messages, both ranks only wait, or only send: nothing is there to be compared, and the
+	 * deadline ends it. On mapped memory all tell all. */
+	bool silent;
+};
+
+#define COUNT(k, n, r)                                                                             \
+	{                                                                                          \
+		.kind = RB_KIND_##k, .count = (n), .root = (r)                                     \
+	}
+#define BLOCKS(k, t, f)                                                                            \
+	{                                                                                          \
+		.kind = RB_KIND_##k, .to = (t), .from = (f)                                        \
+	}
+
+static const struct row rows[] = {
+	{ "alltoall counts", { COUNT(ALLTOALL, 64, 0), COUNT(ALLTOALL, 32, 0) }, false },
+	{ "alltoall and allgather", { COUNT(ALLTOALL, 64, 0), COUNT(ALLGATHER, 64, 0) }, false },
+	{ "gather counts", { COUNT(GATHER, 64, 0), COUNT(GATHER, 32, 0) }, false },
+	{ "scatter counts", { COUNT(SCATTER, 64, 1), COUNT(SCATTER, 32, 1) }, false },
+	{ "gather and alltoall", { COUNT(GATHER, 64, 0), COUNT(ALLTOALL, 64, 0) }, false },
+	{ "gather roots", { COUNT(GATHER, 64, 0), COUNT(GATHER, 64, 1) }, true },
+	{ "scatter roots", { COUNT(SCATTER, 64, 1), COUNT(SCATTER, 64, 0) }, true },
+	{ "allgatherv counts", { BLOCKS(ALLGATHERV, 32, 16), BLOCKS(ALLGATHERV, 16, 48) }, false },
+	{ "allgatherv, one sum",
+	  { BLOCKS(ALLGATHERV, 32, 16), BLOCKS(ALLGATHERV, 32, 16) },
+	  false },
+	{ "reduce_scatterv offsets",
+	  { BLOCKS(REDUCE_SCATTERV, 32, 32),
+	    { .kind = RB_KIND_REDUCE_SCATTERV, .to = 32, .from = 32, .offset = 1 } },
+	  false },
+	{ "alltoallv", { BLOCKS(ALLTOALLV, 5, 7), BLOCKS(ALLTOALLV, 7, 6) }, false },
+	{ "alltoallv, unexpected", { BLOCKS(ALLTOALLV, 5, 7), BLOCKS(ALLTOALLV, 7, 0) }, false },
+	{ "alltoallv, nothing comes", { BLOCKS(ALLTOALLV, 5, 7), BLOCKS(ALLTOALLV, 0, 5) }, false },
+	{ "alltoallv, beyond a chunk",
+	  { BLOCKS(ALLTOALLV, 250000, 7), BLOCKS(ALLTOALLV, 7, 180000) },
+	  false },
+	{ "alltoallv and alltoall", { BLOCKS(ALLTOALLV, 64, 64), COUNT(ALLTOALL, 64, 0) }, false },
+	{ "split and barrier", { COUNT(SPLIT, 0, 0), COUNT(BARRIER, 0, 0) }, false },
+};
+#define ROWS (sizeof(rows) / sizeof(rows[0]))
+
+static rubato_status call(rubato_comm *comm, const struct side *side, const void *in, void *out)
+{
+	uint32_t rank = rubato_rank(comm);
+	uint64_t to[2] = { 9, 9 }, from[2] = { 9, 9 }, starts[2] = { side->offset, 1000 };
+	rubato_comm *half;
+
+	to[1 - rank] = side->to;
+	from[1 - rank] = side->from;
+	if (side->kind != RB_KIND_ALLTOALLV)
+		to[rank] = side->from;
+	switch (side->kind) {
+	case RB_KIND_BARRIER:
+		return rubato_barrier(comm);
+	case RB_KIND_ALLGATHER:
+		return rubato_allgather(comm, in, out, side->count, RUBATO_FLOAT32);
+	case RB_KIND_GATHER:
+		return rubato_gather(comm, in, out, side->count, RUBATO_FLOAT32, side->root);
+	case RB_KIND_SCATTER:
+		return rubato_scatter(comm, in, out, side->count, RUBATO_FLOAT32, side->root);
+	case RB_KIND_ALLTOALL:
+		return rubato_alltoall(comm, in, out, side->count, RUBATO_FLOAT32);
+	case RB_KIND_ALLGATHERV:
+		return rubato_allgatherv(comm, in, out, to, NULL, RUBATO_FLOAT32);
+	case RB_KIND_REDUCE_SCATTERV:
+		return rubato_reduce_scatterv(comm, in, out, to, starts, RUBATO_FLOAT32,
+					      RUBATO_SUM);
+	case RB_KIND_ALLTOALLV:
+		return rubato_alltoallv(comm, in, to, NULL, out, from, NULL, RUBATO_FLOAT32);
+	case RB_KIND_SPLIT:
+		return rubato_split(comm, 0, 0, &half);
+	default:
+		return RUBATO_ERR_INTERNAL;
+	}
+}
+
+struct trial {
+	const struct row *row;
+	bool allocated;
+	pthread_barrier_t
+		both; /* Whoever leaves at once might be missed before it is understood. */
+};
+
+static rubato_status trial_main(rubato_comm *comm, void *arg)
+{
+	struct trial *trial = arg;
+	const struct side *side = &trial->row->sides[rubato_rank(comm)];
+	void *in = calloc(ELEMENTS, 4), *out = calloc(ELEMENTS, 4);
+	rubato_status err;
+	char text[256];
+
+	if (trial->allocated) {
+		free(in);
+		free(out);
+		RB_TRY(rubato_alloc(comm, ELEMENTS * 4, &in));
+		RB_TRY(rubato_alloc(comm, ELEMENTS * 4, &out));
+	}
+	if (trial->row->silent)
+		comm->timeout_ns = 200000000;
+	err = call(comm, side, in, out);
+	if (err == RUBATO_OK) /* One that only sends may be through before the other looks. */
+		err = rubato_barrier(comm);
+	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+	(void)pthread_barrier_wait(&trial->both);
+	(void)rubato_finalize(comm);
+	if (!trial->allocated) {
+		free(in);
+		free(out);
+	}
+	if (trial->row->silent && (err == RUBATO_ERR_TIMEOUT || err == RUBATO_ERR_PEER))
+		return RUBATO_OK;
+	if (err != RUBATO_ERR_MISMATCH || strstr(text, "rank 0") == NULL ||
+	    strstr(text, "rank 1") == NULL)
+		return RB_FAIL(RUBATO_ERR_INTERNAL, "%s, allocated %d: %s: %s", trial->row->name,
+			       trial->allocated, rubato_status_name(err), text);
+	return RUBATO_OK;
+}
+
+START_TEST(both_sides_learn)
+{
+	static const struct rb_transport_ops *const shm[] = { &rb_transport_shm, NULL };
+	struct trial trial = { .row = &rows[_i / 2], .allocated = _i % 2 == 1 };
+
+	ck_assert_int_eq(pthread_barrier_init(&trial.both, NULL, 2), 0);
+	ck_assert_int_eq(local_run_raw(2, shm, trial_main, &trial, NULL), RUBATO_OK);
+	(void)pthread_barrier_destroy(&trial.both);
+}
+END_TEST
+
+/* What is wrong by itself is refused before anybody is told. */
+static rubato_status arguments_main(rubato_comm *comm, void *arg)
+{
+	uint64_t counts[2] = { 1, 2 }, others[2] = { 2, 2 }, huge[2] = { UINT64_MAX / 4, 1 };
+	float in[8] = { 0 }, out[8];
+	uint32_t rank = rubato_rank(comm);
+	bool fine = true;
+
+	(void)arg;
+	others[rank] = counts[rank];
+	fine &= rubato_allgatherv(comm, in, out, NULL, NULL, RUBATO_FLOAT32) == RUBATO_ERR_ARGUMENT;
+	fine &= rubato_allgatherv(comm, in, NULL, counts, NULL, RUBATO_FLOAT32) ==
+		RUBATO_ERR_ARGUMENT;
+	fine &= rubato_allgatherv(comm, in, out, huge, NULL, RUBATO_FLOAT32) == RUBATO_ERR_ARGUMENT;
+	fine &= rubato_reduce_scatterv(comm, in, out, counts, huge, RUBATO_FLOAT32, RUBATO_SUM) ==
+		RUBATO_ERR_ARGUMENT;
+	fine &= rubato_alltoallv(comm, in, counts, NULL, out, NULL, NULL, RUBATO_FLOAT32) ==
+		RUBATO_ERR_ARGUMENT;
+	/* In place, both sides must have one layout; and a rank agrees with itself. */
+	fine &= rubato_alltoallv(comm, out, counts, NULL, out, counts, huge, RUBATO_FLOAT32) ==
+		RUBATO_ERR_ARGUMENT;
+	others[rank]++;
+	fine &= rubato_alltoallv(comm, in, counts, NULL, out, others, NULL, RUBATO_FLOAT32) ==
+		RUBATO_ERR_ARGUMENT;
+	fine &= rubato_gather(comm, in, out, 1, RUBATO_FLOAT32, 2) == RUBATO_ERR_ARGUMENT;
+	fine &= rubato_scatter(comm, NULL, out, 1, RUBATO_FLOAT32, 0) == RUBATO_ERR_ARGUMENT;
+	if (!fine)
+		return RB_FAIL(RUBATO_ERR_INTERNAL, "an argument was not refused");
+	return RUBATO_OK;
+}
+
+START_TEST(arguments_are_refused)
+{
+	static const struct rb_transport_ops *const shm[] = { &rb_transport_shm, NULL };
+
+	ck_assert_int_eq(local_run(1, shm, arguments_main, NULL, NULL), RUBATO_OK);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("mismatch");
+	TCase *tc = tcase_create("mismatch");
+	SRunner *runner;
+	int failed;
+
+	tcase_set_timeout(tc, 100);
+	tcase_add_loop_test(tc, both_sides_learn, 0, 2 * (int)ROWS);
+	tcase_add_test(tc, arguments_are_refused);
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
