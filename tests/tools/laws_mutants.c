@@ -25,7 +25,7 @@
 #include "tests/effort.h"
 #include "tools/laws.h"
 
-#define SEEDS 5000u  /* To look through before a fault counts as not noticed. */
+#define SEEDS 20000u /* To look through before a fault counts as not noticed. */
 #define SECONDS 120u /* Then it has no end. */
 #define SOUND 100u   /* Seeds without a fault. */
 #define SOUND_SHORT 5u
@@ -56,36 +56,36 @@ static const struct mutant {
 	RUNTIME(MERGE_UNCOUNTED, 13, "a late contribution is added but not counted"),
 	RUNTIME(MERGE_UNTOLD, 0, "the machine is not told that a merge is over"),
 	RUNTIME(RESTORE_NOTHING, 13, "what was joined in vain is dropped"),
-	RUNTIME(RESTORE_OVER, 81, "what was joined in vain replaces what is pending"),
-	RUNTIME(SERVE_IDENTITY, 22, "a survivor is served the wrong buffer"),
-	RUNTIME(FETCH_HALF, 22, "a fetch ends when half of it is here"),
+	RUNTIME(RESTORE_OVER, 329, "what was joined in vain replaces what is pending"),
+	RUNTIME(SERVE_IDENTITY, 66, "a survivor is served the wrong buffer"),
+	RUNTIME(FETCH_HALF, 1100, "a fetch ends when half of it is here"),
 	RUNTIME(OVERWRITE_NEWEST, 0, "a round is written over the newest result"),
 	RUNTIME(RELEASE_AHEAD, 0, "one result more is released than was"),
 	RUNTIME(DELIVER_TWICE, 0, "results are delivered twice"),
 	RUNTIME(DELIVER_SKIPPING, 0, "every other result is skipped"),
 	RUNTIME(OLD_RECORDS, 0, "a result has the records of an older one"),
 	RUNTIME(DIVIDE_BY_RANKS, 4, "an average is divided by the ranks, whatever was asked"),
-	RUNTIME(OWN_IS_NEXT, 40, "own: the round after one's own is delivered"),
-	RUNTIME(WAIT_SILENTLY, 2063, "who waits in one operation does not tell the others"),
+	RUNTIME(OWN_IS_NEXT, 83, "own: the round after one's own is delivered"),
+	RUNTIME(WAIT_SILENTLY, 4991, "who waits in one operation does not tell the others"),
 	RUNTIME(FREE_INTERESTED, 145, "who frees goes on holding up rounds"),
 	RUNTIME(LOSE_QUEUED, 3, "what happens during a step is lost"),
 	RUNTIME(UNNUMBERED, 95, "messages overtake each other"),
-	RUNTIME(DEAF_AFTER_LOSS, 8, "after a loss only neighbours are listened to"),
-	RUNTIME(LAGGED_KEEP_SUM, 61, "lagged: a buffer comes round with its old sum"),
-	RUNTIME(LAGGED_KEEP_WEIGHT, 61, "lagged: a buffer comes round with its old weight"),
+	RUNTIME(DEAF_AFTER_LOSS, 13, "after a loss only neighbours are listened to"),
+	RUNTIME(LAGGED_KEEP_SUM, 99, "lagged: a buffer comes round with its old sum"),
+	RUNTIME(LAGGED_KEEP_WEIGHT, 99, "lagged: a buffer comes round with its old weight"),
 	RUNTIME(LAGGED_EARLY, 54, "lagged: collects one step too early"),
 	RUNTIME(LAGGED_DROP_LAST, 54, "lagged: the last step is not flushed"),
 	MACHINE(FORGET_SWAP, 0, "machine: pending contributions are not taken out at a join"),
 	MACHINE(COUNT_TWICE, 3, "machine: an arrival counts twice"),
 	MACHINE(SKIP_FULL, 7, "machine: full_every is skipped"),
 	MACHINE(WRONG_CHILD, 0, "machine: the activation goes to the wrong child"),
-	MACHINE(OPEN_EARLY, 6, "machine: quorum(k) opens with k - 1"),
-	MACHINE(IGNORE_ROOM, 2, "machine: joins though results would be overwritten unread"),
-	MACHINE(LATE_IS_FRESH, 19, "machine: records call late contributions fresh"),
-	MACHINE(END_UNEQUAL, 22, "machine: commits too early after a crash"),
-	MACHINE(NEVER_FETCH, 22, "machine: a rank that is behind does not fetch"),
+	MACHINE(OPEN_EARLY, 59, "machine: quorum(k) opens with k - 1"),
+	MACHINE(IGNORE_ROOM, 32, "machine: joins though results would be overwritten unread"),
+	MACHINE(LATE_IS_FRESH, 26, "machine: records call late contributions fresh"),
+	MACHINE(END_UNEQUAL, 66, "machine: commits too early after a crash"),
+	MACHINE(NEVER_FETCH, 66, "machine: a rank that is behind does not fetch"),
 	MACHINE(FORGET_RESTORE, 13, "machine: what was joined in vain is not restored"),
-	MACHINE(FETCH_UNCOUNTED, 22, "machine: what a fetched result contains is not counted"),
+	MACHINE(FETCH_UNCOUNTED, 66, "machine: what a fetched result contains is not counted"),
 };
 #define MUTANTS (sizeof(mutants) / sizeof(mutants[0]))
 
