@@ -80,10 +80,11 @@ static void records_apply(struct rb_partial *m)
 		m->absent[r]++;
 		if (record->count > 0 || RB_MUTANT(FORGET_ABSENCE))
 			m->absent[r] = 0;
-		if (record->count > 0)
+		if (record->count > 0 && m->adaptive != NULL)
 			rb_adaptive_note(m->adaptive, r, record->duration_ns);
 	}
-	rb_adaptive_round(m->adaptive, m->round);
+	if (m->adaptive != NULL)
+		rb_adaptive_round(m->adaptive, m->round);
 }
 
 static bool all_passive(const struct rb_partial *m)
@@ -437,14 +438,21 @@ static size_t part_bytes(size_t bytes)
 	return (bytes + 7) / 8 * 8;
 }
 
+/* Only where it is asked: it is the largest part. */
+static size_t adaptive_bytes(const struct rb_partial_config *config)
+{
+	return config->policy == RB_POLICY_ADAPTIVE
+		       ? part_bytes(rb_adaptive_bytes(config->rank_count))
+		       : 0;
+}
+
 size_t rb_partial_bytes(const struct rb_partial_config *config)
 {
 	size_t n = config->rank_count;
 
 	return part_bytes(sizeof(struct rb_partial)) +
 	       part_bytes(n * sizeof(struct rb_partial_record)) +
-	       part_bytes(n * sizeof(struct rb_partial_peer)) +
-	       part_bytes(rb_adaptive_bytes(config->rank_count)) +
+	       part_bytes(n * sizeof(struct rb_partial_peer)) + adaptive_bytes(config) +
 	       part_bytes(n * sizeof(uint32_t)) + part_bytes(n);
 }
 
@@ -487,12 +495,13 @@ rubato_status rb_partial_init(struct rb_partial *m, const struct rb_partial_conf
 	at += part_bytes(n * sizeof(*m->records));
 	m->peers = (struct rb_partial_peer *)(void *)at;
 	at += part_bytes(n * sizeof(*m->peers));
-	m->adaptive = (struct rb_adaptive *)(void *)at;
-	at += part_bytes(rb_adaptive_bytes(config->rank_count));
+	m->adaptive = adaptive_bytes(config) > 0 ? (struct rb_adaptive *)(void *)at : NULL;
+	at += adaptive_bytes(config);
 	m->absent = (uint32_t *)(void *)at;
 	m->told = at + part_bytes(n * sizeof(*m->absent));
-	rb_adaptive_init(m->adaptive, config->rank_count, config->free_rounds,
-			 config->limited ? config->depth : 0);
+	if (m->adaptive != NULL)
+		rb_adaptive_init(m->adaptive, config->rank_count, config->free_rounds,
+				 config->limited ? config->depth : 0);
 	while (m->levels < 31 && 1u << m->levels < config->rank_count)
 		m->levels++;
 	m->based = true;

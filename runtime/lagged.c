@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "runtime/comm.h"
+#include "runtime/mutant.h"
 
 struct slot {
 	void *in, *out;
@@ -162,7 +163,7 @@ static rubato_status slot_open(struct rubato_lagged *l, struct slot **slot)
 			       "lagged: %u allreduces are in flight already: collect first",
 			       l->slot_count);
 	*slot = slot_of(l, l->begun);
-	if ((*slot)->clean)
+	if ((*slot)->clean && !RB_FAULT(LAGGED_KEEP_WEIGHT))
 		(*slot)->weights[0] = 0;
 	return RUBATO_OK;
 }
@@ -205,7 +206,7 @@ rubato_status rubato_lagged_accumulate(rubato_lagged *l, const void *gradient, u
 					       .from_count = 2,
 					       .count = l->count };
 
-		if (slot->clean)
+		if (slot->clean && !RB_FAULT(LAGGED_KEEP_SUM))
 			memcpy(slot->in, gradient, (size_t)bytes_of(l));
 		else
 			l->reduce(&sum);
@@ -293,7 +294,7 @@ rubato_status rubato_lagged_collect(rubato_lagged *l, const void **result, uint6
 {
 	if (l == NULL || result == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged collect: NULL");
-	if (l->collected + l->slot_count <= l->begun)
+	if (l->collected + l->slot_count <= l->begun + RB_FAULT(LAGGED_EARLY))
 		return next_take(l, result, weight, timeout_ns);
 	*result = NULL;
 	return RUBATO_OK;
@@ -304,7 +305,7 @@ rubato_status rubato_lagged_flush(rubato_lagged *l, const void **result, uint64_
 {
 	if (l == NULL || result == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged flush: NULL");
-	if (l->collected < l->begun)
+	if (l->collected + RB_FAULT(LAGGED_DROP_LAST) < l->begun)
 		return next_take(l, result, weight, timeout_ns);
 	*result = NULL;
 	return RUBATO_OK;

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "runtime/mutant.h"
 
 #define MERGE_LOCKED_BYTES (64u << 10) /* Guess: below it the lock costs more than it holds up. */
 
@@ -108,6 +109,7 @@ static void own_note(struct rubato_partial *p, uint64_t step, bool in_time)
 		own = p->base_round + (step - p->base_step);
 	else if (!in_time)
 		own = next > 0 ? next - 1 : 0;
+	own += RB_FAULT(OWN_IS_NEXT);
 	if (own < p->collected)
 		return;
 	p->collected = own;
@@ -122,10 +124,14 @@ static void merge(struct rubato_partial *p)
 
 	if (p->bytes > MERGE_LOCKED_BYTES)
 		rb_engine_leave(engine);
-	rb_partial_merge(p, pending, p->lease, false);
+	if (!RB_FAULT(MERGE_AWAY))
+		rb_partial_merge(p, pending, p->lease, false);
+	if (RB_FAULT(MERGE_TWICE))
+		rb_partial_merge(p, pending, p->lease, false);
 	if (p->bytes > MERGE_LOCKED_BYTES)
 		rb_engine_enter(engine);
-	rb_partial_call(p, RB_PARTIAL_MERGED, NULL, 0);
+	if (!RB_FAULT(MERGE_UNTOLD))
+		rb_partial_call(p, RB_PARTIAL_MERGED, NULL, 0);
 }
 
 static rubato_status commit(struct rubato_partial *p, uint64_t step, uint64_t weight)
@@ -264,7 +270,8 @@ static void nothing_left(struct rubato_partial *p)
 static void others_tell(struct rubato_partial *p)
 {
 	for (struct rubato_partial *q = p->comm->partials; q != NULL; q = q->next)
-		if (q != p && q->options.rounds == RUBATO_ROUNDS_FREE && !q->over)
+		if (q != p && !RB_FAULT(WAIT_SILENTLY) && q->options.rounds == RUBATO_ROUNDS_FREE &&
+		    !q->over)
 			rb_partial_call(q, RB_PARTIAL_WAITING, NULL, 0);
 }
 
@@ -343,8 +350,10 @@ rubato_status rubato_partial_collect_view(rubato_partial *p, const void **result
 		err = result_wait(p, timeout_ns, &found);
 	if (err == RUBATO_OK && found != NULL) {
 		p->lent = found;
-		p->collected = found->round + 1;
-		p->own_due = false;
+		p->collected = found->round + 1 + RB_FAULT(DELIVER_SKIPPING);
+		if (RB_FAULT(DELIVER_TWICE) && p->options.collection == RUBATO_COLLECT_EACH)
+			p->collected -= !p->own_due;
+		p->own_due = RB_FAULT(DELIVER_TWICE) && p->collected == found->round;
 		if (round != NULL)
 			round_fill(p, found, round);
 	}
@@ -365,7 +374,7 @@ rubato_status rubato_partial_release(rubato_partial *p)
 	if (p->lent == NULL) {
 		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "partial release: nothing is lent");
 	} else {
-		uint64_t below = p->lent->round + 1;
+		uint64_t below = p->lent->round + 1 + RB_FAULT(RELEASE_AHEAD);
 
 		p->lent = NULL;
 		released_tell(p, below);

@@ -160,10 +160,16 @@ static rubato_status exchange_plan_make(struct rubato_partial *p)
 				   .element_bytes = 8 };
 	uint32_t mapped = RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_MAPPED_SCRATCH | RB_SCHEDULE_PUT;
 	struct rb_choice choice;
+	uint64_t chunk;
 
 	RB_TRY(rb_choose(&p->comm->facts, RB_KIND_ALLGATHER,
 			 (uint64_t)RB_PARTIAL_RECORD_WORDS * engine->rank_count, 8, -1, &choice));
 	key.algorithm = choice.staged;
+	/* Bruck passes on many records at once: in one message, not in pieces of a few records. */
+	chunk = (uint64_t)engine->rank_count * RB_PARTIAL_RECORD_WORDS;
+	if (chunk > p->comm->facts.chunk_bytes_max / sizeof(uint64_t))
+		chunk = p->comm->facts.chunk_bytes_max / sizeof(uint64_t);
+	choice.chunk = choice.chunk > chunk ? choice.chunk : chunk;
 	RB_ASSERT((rb_algorithms[key.algorithm].flags & mapped) == 0);
 	RB_TRY(rb_plan_make(&key, NULL, &choice, engine->rank, engine->rank_count,
 			    &p->exchange_plan));

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/mutant.h"
+
 /* ---- Contributions ---- */
 
 uint32_t rb_partial_free_contribution(const struct rubato_partial *p)
@@ -53,13 +55,14 @@ static void settle(struct rubato_partial *p, const struct rb_partial_commit *com
 		break;
 	case RB_PARTIAL_TAKE:
 		pending->buffer = lease;
-		p->lease = rb_partial_free_contribution(p);
+		if (!RB_FAULT(SHARE_BUFFER))
+			p->lease = rb_partial_free_contribution(p);
 		pending->buffer = RB_PARTIAL_NONE;
 		break;
 	case RB_PARTIAL_MERGE: /* rubato_partial_commit does it. */
 		pending->what.last_step = commit->step;
 		pending->what.weight += commit->weight;
-		pending->what.count++;
+		pending->what.count += !RB_FAULT(MERGE_UNCOUNTED);
 		p->merged++;
 		return;
 	case RB_PARTIAL_DISCARD:
@@ -77,8 +80,9 @@ static void restore(struct rubato_partial *p)
 {
 	struct rb_partial_load *pending = &p->pending, *joined = &p->joined;
 
-	if (pending->buffer == RB_PARTIAL_NONE) {
-		*pending = *joined;
+	if (pending->buffer == RB_PARTIAL_NONE || RB_FAULT(RESTORE_OVER)) {
+		if (!RB_FAULT(RESTORE_NOTHING))
+			*pending = *joined;
 	} else { /* Into the pending one: peers may still be reading what was joined. */
 		rb_partial_merge(p, pending->buffer, joined->buffer, true);
 		pending->what.first_step = joined->what.first_step;
@@ -181,6 +185,8 @@ static struct rb_partial_result *out_choose(struct rubato_partial *p)
 	for (uint32_t i = 0; i < p->result_count; i++) {
 		struct rb_partial_result *r = &p->results[i];
 
+		if (RB_FAULT(OVERWRITE_NEWEST) && p->newest != NULL && p->newest != p->lent)
+			return p->newest;
 		if (r == p->lent || r == p->newest)
 			continue;
 		if (best == NULL || r->round + 1 < best->round + 1) /* No round: 0. */
@@ -204,7 +210,8 @@ static void exchange_start(struct rb_engine *engine, struct rubato_partial *p, u
 	}
 	p->out = out_choose(p);
 	p->full = rb_partial_full(p->machine);
-	record->buffer = in | (uint64_t)p->out->buffer << 32;
+	record->buffer = (RB_FAULT(NAME_IDENTITY) ? RB_PARTIAL_IDENTITY : in) |
+			 (uint64_t)p->out->buffer << 32;
 	p->exchange.buffers[RB_BUF_IN] = record;
 	p->exchange.buffers[RB_BUF_OUT] = rb_partial_records(p->machine);
 	p->exchange.buffers[RB_BUF_SCRATCH] = p->exchange_scratch;
@@ -230,7 +237,7 @@ static double divisor_of(const struct rubato_partial *p, const struct rb_partial
 
 	if (p->op != RUBATO_AVG)
 		return 1;
-	if (p->options.normalise == RUBATO_BY_RANKS)
+	if (p->options.normalise == RUBATO_BY_RANKS || RB_FAULT(DIVIDE_BY_RANKS))
 		return p->member_count;
 	for (uint32_t i = 0; i < p->member_count; i++) {
 		const struct rb_partial_record *record = &records[p->members[i]];
@@ -285,8 +292,9 @@ static void reduce_start(struct rb_engine *engine, struct rubato_partial *p, uin
 	addresses_fill(p, records);
 	run->plan = all ? p->plan : p->group_plans[position];
 	run->ranks = all ? NULL : p->members;
-	run->buffers[RB_BUF_IN] =
-		rb_partial_buffer(p, (uint32_t)rb_partial_record(p->machine)->buffer);
+	run->buffers[RB_BUF_IN] = rb_partial_buffer(
+		p,
+		RB_FAULT(READ_LEASED) ? p->lease : (uint32_t)rb_partial_record(p->machine)->buffer);
 	run->buffers[RB_BUF_OUT] = rb_partial_buffer(p, p->out->buffer);
 	run->buffers[RB_BUF_SCRATCH] = rb_partial_buffer(p, RB_PARTIAL_RESULTS + p->result_count);
 	run->peers = p->peers;
@@ -404,7 +412,7 @@ static void fetch_start(struct rb_engine *engine, struct rubato_partial *p, uint
 	if (p->out->buffer >= RB_PARTIAL_RESULTS)
 		p->out->buffer = rb_partial_free_contribution(p);
 	p->retained = RB_PARTIAL_NONE;
-	p->fetches = 2;
+	p->fetches = RB_FAULT(FETCH_HALF) ? 1 : 2;
 	p->fetch_value = value;
 	transfer_start(engine, p, peer, round, 0, rb_partial_buffer(p, p->out->buffer), p->bytes,
 		       true);
@@ -417,7 +425,10 @@ static void serve(struct rb_engine *engine, struct rubato_partial *p, uint64_t r
 	const struct rb_partial_result *r = p->newest;
 
 	RB_ASSERT(r != NULL && r->round == round);
-	transfer_start(engine, p, peer, round, 0, rb_partial_buffer(p, r->buffer), p->bytes, false);
+	transfer_start(
+		engine, p, peer, round, 0,
+		rb_partial_buffer(p, RB_FAULT(SERVE_IDENTITY) ? RB_PARTIAL_IDENTITY : r->buffer),
+		p->bytes, false);
 	transfer_start(engine, p, peer, round, 1, r->records, records_bytes(p), false);
 }
 
@@ -534,7 +545,7 @@ static void summary_make(struct rubato_partial *p, struct rb_partial_result *r)
 
 bool rb_partial_uninterested(const struct rubato_partial *p)
 {
-	return p->freeing ||
+	return (p->freeing && !RB_FAULT(FREE_INTERESTED)) ||
 	       (p->options.collection == RUBATO_COLLECT_OWN && p->draining && !p->own_due);
 }
 
@@ -544,7 +555,8 @@ static void completed(struct rubato_partial *p, uint64_t round)
 	uint64_t below = round + 1;
 
 	RB_ASSERT(r != NULL);
-	memcpy(r->records, rb_partial_records(p->machine), records_bytes(p));
+	if (!RB_FAULT(OLD_RECORDS) || p->newest == NULL)
+		memcpy(r->records, rb_partial_records(p->machine), records_bytes(p));
 	r->round = round;
 	summary_make(p, r);
 	p->newest = r;

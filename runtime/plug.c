@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/mutant.h"
+
 #define FLUSH_NS 1000000000u /* What has not left by then meets nobody. */
 
 struct rb_plug_peer {
@@ -45,7 +47,7 @@ static void request_prepare(struct rb_engine *engine, struct rb_slot *slot, stru
 	slot->is_work = false;
 	request->peer = peer;
 	request->tag = rb_tag_step(rb_tag(engine->epoch, RB_TAG_CONTROL, 1), plug->number,
-				   number % RB_ITERATION_MAX);
+				   RB_FAULT(UNNUMBERED) ? 0 : number % RB_ITERATION_MAX);
 	request->signature = control_signature;
 	request->buffer = buffer;
 	request->size_bytes = RB_PROTOCOL_MESSAGE_BYTES;
@@ -230,7 +232,7 @@ void rb_plug_event(struct rb_engine *engine, struct rb_plug *plug,
 	if (dead(engine, plug))
 		return;
 	if (plug->stepping) {
-		if (!queue_add(plug, event))
+		if (!RB_FAULT(LOSE_QUEUED) && !queue_add(plug, event))
 			rb_engine_poison(engine, RUBATO_ERR_MEMORY, "out of memory for an event");
 		return;
 	}
@@ -394,7 +396,7 @@ bool rb_plug_surviving(const struct rb_engine *engine)
 
 static void listen_to_all(struct rb_engine *engine, struct rb_plug *plug)
 {
-	if (plug->listening_all || dead(engine, plug))
+	if (plug->listening_all || dead(engine, plug) || RB_FAULT(DEAF_AFTER_LOSS))
 		return;
 	plug->listening_all = true;
 	for (uint32_t r = 0; r < engine->rank_count; r++) {

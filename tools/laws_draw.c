@@ -78,6 +78,21 @@ static void op_draw(struct laws_op *op, struct laws_random *random, uint32_t n)
 	op->reduction = reductions[laws_below(random, 4)];
 }
 
+/* Of its own chance, so that what else a seed stands for stays. */
+static void average_draw(struct laws_trial *trial)
+{
+	struct laws_random random = { sim_mix(trial->seed + 0xa5e) };
+
+	for (uint32_t i = 0; i < trial->op_count; i++) {
+		struct laws_op *op = &trial->ops[i];
+
+		if (op->reduction == RUBATO_SUM && chance(&random, 2))
+			op->reduction = RUBATO_AVG;
+	}
+	for (uint32_t i = 0; i < trial->op_count; i++)
+		trial->ops[i].options.normalise = (rubato_normalise)laws_below(&random, 3);
+}
+
 /* Of a fault before the last one. */
 static bool is_victim(const struct laws_trial *trial, uint32_t rank)
 {
@@ -155,6 +170,7 @@ void laws_draw(struct laws_trial *trial, uint64_t seed)
 	trial->seed = seed;
 	world_draw(trial, &random);
 	program_draw(trial, &random);
+	average_draw(trial);
 	faults_draw(trial, &random);
 }
 

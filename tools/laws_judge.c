@@ -78,11 +78,36 @@ static uint64_t digest_words(const uint64_t *words, uint64_t count)
 
 /* ---- As a round is collected ---- */
 
+/* What a sum is divided by: by the records, as options.normalise says. */
+static uint64_t divisor_of(const struct laws_trial *trial, const struct laws_op *op,
+			   const rubato_round *round)
+{
+	uint64_t members = 0, contributors = 0, weight = 0, divisor;
+
+	for (uint32_t r = 0; r < trial->world.rank_count; r++) {
+		const rubato_contribution *c = &round->ranks[r];
+
+		members += c->member;
+		contributors += c->member && c->count > 0;
+		weight += c->member && c->count > 0 ? c->weight : 0;
+	}
+	if (op->reduction != RUBATO_AVG)
+		return 1;
+	divisor = op->options.normalise == RUBATO_BY_RANKS          ? members
+		  : op->options.normalise == RUBATO_BY_CONTRIBUTORS ? contributors
+								    : weight;
+	return divisor > 0 ? divisor : 1;
+}
+
 static void see_result(struct laws_trial *trial, uint32_t op_index, uint32_t rank,
 		       const uint64_t *result, const rubato_round *round)
 {
 	const struct laws_op *op = &trial->ops[op_index];
+	uint64_t divisor = divisor_of(trial, op, round);
 
+	if (round->divisor != (double)divisor)
+		laws_break(trial, "operation %u, round %" PRIu64 " is divided by %g, not %" PRIu64,
+			   op_index, round->round, round->divisor, divisor);
 	for (uint64_t i = 0; i < op->count; i++) {
 		uint64_t want = laws_identity(op->reduction);
 
@@ -94,6 +119,8 @@ static void see_result(struct laws_trial *trial, uint32_t op_index, uint32_t ran
 				want = laws_reduce(op->reduction, want,
 						   laws_word(trial, op_index, r, k, i));
 		}
+		if (divisor > 1) /* Toward zero, as C does. */
+			want = (uint64_t)((int64_t)want / (int64_t)divisor);
 		if (result[i] != want) {
 			laws_break(trial,
 				   "conservation: operation %u, round %" PRIu64 ", element %" PRIu64
@@ -101,6 +128,27 @@ static void see_result(struct laws_trial *trial, uint32_t op_index, uint32_t ran
 				   op_index, round->round, i, rank);
 			return;
 		}
+	}
+}
+
+/* Aligned, and until somebody drains: contribution k is for round k, and fresh if it is in there.
+ */
+static void see_fresh(struct laws_trial *trial, uint32_t op_index, const rubato_round *round)
+{
+	const struct laws_op *op = &trial->ops[op_index];
+
+	for (uint32_t r = 0; r < trial->world.rank_count; r++) {
+		const rubato_contribution *c = &round->ranks[r];
+		bool due = c->count > 0 && c->last_step >= round->round;
+
+		if (op->passive || op->options.rounds != RUBATO_ROUNDS_ALIGNED)
+			return;
+		if ((c->fresh != 0) != due)
+			laws_break(trial,
+				   "freshness: operation %u, round %" PRIu64
+				   " has rank %u as %s, with step %" PRIu64,
+				   op_index, round->round, r, c->fresh ? "fresh" : "late",
+				   c->count > 0 ? c->last_step : 0);
 	}
 }
 
@@ -148,6 +196,7 @@ static void see_records(struct laws_trial *trial, uint32_t op_index, const rubat
 		laws_break(trial,
 			   "operation %u, round %" PRIu64 ": its counts are not its records'",
 			   op_index, round->round);
+	see_fresh(trial, op_index, round);
 	/* Side by side, free rounds count who waits elsewhere. */
 	if (op->passive || (trial->op_count > 1 && o->rounds == RUBATO_ROUNDS_FREE))
 		return;

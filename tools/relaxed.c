@@ -92,6 +92,7 @@ static void accumulate_read(const char *text, void *to)
 static const char *const types[] = { "float32", "float64", "int32", "int64", NULL };
 static const char *const reductions[] = { "sum", "max", "min", NULL };
 static const char *const rounds[] = { "aligned", "free", NULL };
+static const char *const loops[] = { "timed", "closed", NULL };
 static const char *const lates[] = { "accumulate", "latest", "drop", NULL };
 
 uint32_t relaxed_rows(struct relaxed_options *o, const char *program, bool lagged,
@@ -130,6 +131,10 @@ uint32_t relaxed_rows(struct relaxed_options *o, const char *program, bool lagge
 		{ "skew", 0, OPTION_OTHER, o, "KIND", .read = skew_option, .help = SKEW_HELP },
 		{ "period", 0, OPTION_TIME, &o->period_ns, "T",
 		  .help = "from one iteration's begin to the next (1.25 times the largest skew)" },
+		{ "loop", 0, OPTION_CHOICE, &o->loop, "KIND", .names = loops,
+		  .help = "timed: calls at absolute times; closed: after the skew's work (timed)" },
+		{ "ledger", 0, OPTION_TEXT, o->ledger, "FILE", .max = sizeof(o->ledger),
+		  .help = "a line of JSON for each round that rank 0 has applied" },
 	};
 	const struct option lag[] = {
 		{ "lag", 0, OPTION_U32, &o->lag, "N", .min = 1, .max = 64,
@@ -178,6 +183,12 @@ void relaxed_fit(struct relaxed_options *o, uint32_t rank_count)
 			option_fail(o->program, "--policy %s: does not divide %u ranks", p->name,
 				    rank_count);
 	}
+	if (o->ledger[0] == '-' && o->ledger[1] == '\0')
+		option_fail(o->program, "--ledger takes a file");
+	if (o->ledger[0] != '\0' && !results_writable(o->ledger))
+		option_fail(o->program, "--ledger: cannot write there");
+	if (o->loop == 1 && o->period_ns > 0)
+		option_fail(o->program, "--period is for --loop timed");
 	if (rank_count > 0)
 		skew_fit(o->program, &o->skew, rank_count);
 }

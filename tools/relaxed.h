@@ -7,6 +7,9 @@
  * there is nothing to wait for; or the synchronous allreduce. All forms run in the same job, in
  * turn, in slices of the iterations. Each partial operation is drained after its slice.
  *
+ * With a closed loop there are no absolute times: a rank works for its skew, calls, and goes on.
+ * Then the time of the whole counts, from a slice's common begin until all ranks have drained.
+ *
  * Lagged. A step is `accumulate` micro-batches of compute_ns, then the reduction.
  *
  * Contribution number s of rank i is a(i, s) + b(place), small integers: a result is right when it
@@ -15,6 +18,7 @@
 #ifndef TOOLS_RELAXED_H
 #define TOOLS_RELAXED_H
 
+#include <limits.h>
 #include <stdio.h>
 
 #include "rubato_sim.h"
@@ -42,7 +46,8 @@ struct relaxed_options {
 	struct skew skew;
 	uint64_t period_ns; /* 0: a quarter more than the largest skew, and time for the call. */
 	uint64_t seed;
-	uint32_t iterations, warmups;
+	uint32_t iterations, warmups, loop;
+	char ledger[PATH_MAX]; /* Empty: none. See ledger.h. */
 	uint64_t size_bytes;
 	uint32_t type, reduction, rounds, late, normalise; /* As --options name them. */
 	uint32_t lag, accumulate;                          /* accumulate 0: until done. */
@@ -72,6 +77,7 @@ struct relaxed_form {  /* One row of the result, the same on every rank afterwar
 	uint64_t rounds, staleness_max, wrong;
 	double round_us[4];            /* Mean over rounds, of rank 0: rubato_partial_stats. */
 	double step_us, idle, overlap; /* Lagged: of a step; share not computing; hidden. */
+	double loop_us;                /* Closed loop: of all slices, begin to drained. */
 	double *samples;               /* [iterations][ranks] us: rank 0. The caller frees. */
 };
 

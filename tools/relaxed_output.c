@@ -20,15 +20,17 @@ static uint64_t size_of(const struct relaxed_options *o)
 	return count_of(o) * (o->type == 1 || o->type == 3 ? 8 : 4);
 }
 
-static void text_partial(FILE *file, const struct relaxed_form *forms, int form_count)
+static void text_partial(FILE *file, const struct relaxed_form *forms, int form_count, bool closed)
 {
 	(void)fprintf(file, "# %-16s %10s %10s %10s %10s %8s %8s %7s %9s %6s %6s %9s", "policy",
 		      "in call", "median", "p99", "min", "ratio", "fresh", "contr.", "stale max",
 		      "rounds", "#wrong", "cpu");
-	(void)fprintf(file, " %9s %9s %9s %9s\n", "open", "join", "exchange", "reduce");
+	(void)fprintf(file, " %9s %9s %9s %9s%s\n", "open", "join", "exchange", "reduce",
+		      closed ? "  whole run" : "");
 	(void)fprintf(file, "# %-16s %10s %10s %10s %10s %8s %8s %7s %9s %6s %6s %9s", "",
 		      "mean (us)", "(us)", "(us)", "(us)", "", "mean", "mean", "", "", "", "(us)");
-	(void)fprintf(file, " %9s %9s %9s %9s\n", "(us)", "(us)", "(us)", "(us)");
+	(void)fprintf(file, " %9s %9s %9s %9s%s\n", "(us)", "(us)", "(us)", "(us)",
+		      closed ? "       (us)" : "");
 	for (int i = 0; i < form_count; i++) {
 		const struct relaxed_form *f = &forms[i];
 
@@ -44,6 +46,8 @@ static void text_partial(FILE *file, const struct relaxed_form *forms, int form_
 			(void)fprintf(file, " %9.2f", f->cpu_us);
 		for (int k = 0; k < 4 && i > 0; k++)
 			(void)fprintf(file, " %9.2f", f->round_us[k]);
+		if (closed)
+			(void)fprintf(file, i > 0 ? " %10.2f" : " %50.2f", f->loop_us);
 		(void)fprintf(file, "\n");
 	}
 }
@@ -73,7 +77,7 @@ void relaxed_text(FILE *file, const struct relaxed_options *o, const char *where
 	if (o->lagged)
 		text_lagged(file, forms, form_count);
 	else
-		text_partial(file, forms, form_count);
+		text_partial(file, forms, form_count, o->loop == 1);
 }
 
 static json_t *phases_json(const struct relaxed_form *f)
@@ -121,6 +125,8 @@ json_t *relaxed_json(const struct relaxed_options *o, uint32_t rank_count,
 					       results_real(f->contributors_mean), "staleness_max",
 					       (json_int_t)f->staleness_max, "rounds",
 					       (json_int_t)f->rounds, "phases_us", phases_json(f)));
+			if (o->loop == 1)
+				json_object_set_new(row, "loop_us", results_real(f->loop_us));
 			if (f->cpu_us >= 0)
 				json_object_set_new(row, "cpu_us", results_real(f->cpu_us));
 		}

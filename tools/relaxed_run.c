@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "tools/ledger.h"
 #include "tools/relaxed.h"
 
 #define MARGIN_NS 2000000u /* From one rank's word to the begin of a slice. */
@@ -23,7 +24,8 @@ struct side { /* One rank's side of one form. */
 	int peer;       /* Number of the other library; < 0: ours. */
 	double *all_us; /* A peer's, on rank 0: [ranks][iterations]. */
 	uint64_t step, fresh, contributors, rounds;
-	uint64_t wall_ns, compute_ns; /* Lagged. */
+	uint64_t wall_ns, compute_ns; /* Lagged; wall_ns: closed loops, too. */
+	uint64_t updates;             /* In the ledger. */
 	double cpu_us;
 };
 
@@ -35,6 +37,7 @@ struct run {
 	uint64_t count, period_ns;
 	struct side sides[RELAXED_FORMS_MAX];
 	int side_count;
+	struct ledger *ledger; /* On rank 0. */
 };
 
 /* ---- Values ---- */
@@ -150,6 +153,9 @@ static rubato_status collect_all(struct run *run, struct side *side, uint64_t *i
 				expected_add(&e, term_of(r, k));
 		}
 		form->wrong += count_wrong(run, result, &e);
+		if (run->ledger != NULL)
+			ledger_round(run->ledger, form->name, side->updates++, &round,
+				     run->rank_count);
 		side->rounds++;
 		side->fresh += round.fresh;
 		side->contributors += round.contributors;
@@ -322,10 +328,13 @@ static rubato_status slice_partial(struct run *run, struct side *side, uint32_t 
 	double us = 0;
 	int64_t t0;
 	rubato_status err = slice_begin(run, &t0);
+	bool closed = run->o->loop == 1;
 
 	for (uint32_t i = 0; i < count && err == RUBATO_OK; i++) {
-		uint64_t start = (uint64_t)t0 + i * run->period_ns +
-				 skew_ns(&run->o->skew, run->rank, run->rank_count, first + i);
+		uint64_t from =
+			closed && i > 0 ? rubato_now(run->comm) : (uint64_t)t0 + i * run->period_ns;
+		uint64_t start =
+			from + skew_ns(&run->o->skew, run->rank, run->rank_count, first + i);
 
 		err = side->partial != NULL ? partial_call(run, side, start, &us)
 					    : sync_call(run, side, start, &us);
@@ -336,6 +345,9 @@ static rubato_status slice_partial(struct run *run, struct side *side, uint32_t 
 		err = rubato_partial_drain(side->partial);
 	if (err == RUBATO_OK && side->partial != NULL)
 		err = collect_all(run, side, &drain_ns);
+	if (err == RUBATO_OK && closed)
+		err = rubato_barrier(run->comm);
+	side->wall_ns += rubato_now(run->comm) - (uint64_t)t0;
 	return err;
 }
 
@@ -459,6 +471,8 @@ static rubato_status figures_partial(struct run *run, struct side *side)
 	uint32_t count = run->o->iterations;
 	double *all = malloc((size_t)run->rank_count * count * sizeof(*all));
 	double rounds = side->rounds > 0 ? (double)side->rounds : 1;
+
+	form->loop_us = run->o->loop == 1 ? (double)side->wall_ns * 1e-3 : 0;
 	rubato_status err = all == NULL ? RUBATO_ERR_MEMORY : RUBATO_OK;
 
 	if (side->peer >= 0) {
@@ -626,6 +640,7 @@ int relaxed_measure(rubato_comm *comm, const struct relaxed_options *o, bool cpu
 			   .rank_count = rubato_size(comm),
 			   .type = types[o->type] };
 	rubato_status err = RUBATO_OK;
+	bool good = true;
 	uint64_t largest = skew_largest_ns(&o->skew, run.rank_count, o->iterations);
 
 	run.count = o->size_bytes / rubato_type_bytes(run.type);
@@ -634,6 +649,10 @@ int relaxed_measure(rubato_comm *comm, const struct relaxed_options *o, bool cpu
 	if (run.period_ns == 0)
 		run.period_ns = o->skew.kind == SKEW_NONE ? 0 : largest + largest / 4 + CALL_NS;
 	sides_name(&run, forms);
+	if (run.rank == 0 && o->ledger[0] != '\0') {
+		run.ledger = ledger_open(o->ledger);
+		good = run.ledger != NULL;
+	}
 	for (int s = 0; s < run.side_count && err == RUBATO_OK; s++)
 		err = side_open(&run, &run.sides[s]);
 	if (err == RUBATO_OK)
@@ -645,5 +664,9 @@ int relaxed_measure(rubato_comm *comm, const struct relaxed_options *o, bool cpu
 
 		err = err != RUBATO_OK ? err : end;
 	}
+	if (run.ledger != NULL)
+		good = ledger_close(run.ledger, err == RUBATO_OK);
+	if (!good) /* It fails the run. */
+		forms[0].wrong++;
 	return err == RUBATO_OK ? run.side_count : (int)err;
 }
