@@ -167,12 +167,15 @@ static rubato_status commit(struct rubato_partial *p, uint64_t step, uint64_t we
 rubato_status rubato_partial_commit(rubato_partial *p, uint64_t step, uint64_t weight)
 {
 	rubato_status err;
+	uint64_t begin;
 
 	if (p == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial commit: NULL");
+	begin = rb_engine_now(&p->comm->engine);
 	rb_engine_enter(&p->comm->engine);
 	err = commit(p, step, weight);
 	rb_engine_leave(&p->comm->engine);
+	p->call_ns += rb_engine_now(&p->comm->engine) - begin;
 	return err;
 }
 
@@ -275,6 +278,11 @@ static void others_tell(struct rubato_partial *p)
 			rb_partial_call(q, RB_PARTIAL_WAITING, NULL, 0);
 }
 
+static uint64_t waited(const struct rubato_partial *p)
+{
+	return p->wait_ns[0] + p->wait_ns[1] + p->wait_ns[2] + p->wait_ns[3];
+}
+
 static rubato_status result_wait(struct rubato_partial *p, uint64_t timeout_ns,
 				 struct rb_partial_result **out)
 {
@@ -298,12 +306,15 @@ static rubato_status result_wait(struct rubato_partial *p, uint64_t timeout_ns,
 			return RUBATO_OK;
 		p->changed = false;
 		others_tell(p);
+		p->wait_since_ns = rb_engine_now(engine);
 		if (deadline_ns == 0) {
 			err = rb_engine_wait_for(engine, &p->changed, timeout_ns);
 			deadline_ns = rb_deadline(rb_engine_now(engine), timeout_ns);
 		} else {
 			err = rb_engine_wait(engine, &p->changed, deadline_ns);
 		}
+		rb_partial_wait_note(p, rb_engine_now(engine));
+		p->wait_since_ns = 0;
 		if (err != RUBATO_OK)
 			return timeout_fail(p, timeout_ns);
 	}
@@ -336,6 +347,7 @@ rubato_status rubato_partial_collect_view(rubato_partial *p, const void **result
 {
 	struct rb_partial_result *found = NULL;
 	struct rb_engine *engine;
+	uint64_t begin, before;
 	rubato_status err;
 
 	if (p == NULL || result == NULL)
@@ -343,7 +355,9 @@ rubato_status rubato_partial_collect_view(rubato_partial *p, const void **result
 	if (round != NULL && round->size_bytes < sizeof(*round))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial collect: round.size_bytes is not set");
 	engine = &p->comm->engine;
+	begin = rb_engine_now(engine);
 	rb_engine_enter(engine);
+	before = waited(p);
 	if (p->lent != NULL)
 		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "partial collect: release the last one first");
 	else
@@ -357,8 +371,10 @@ rubato_status rubato_partial_collect_view(rubato_partial *p, const void **result
 		if (round != NULL)
 			round_fill(p, found, round);
 	}
-	p->work_since_ns = rb_engine_now(engine);
+	before = waited(p) - before;
 	rb_engine_leave(engine);
+	p->work_since_ns = rb_engine_now(engine);
+	p->call_ns += p->work_since_ns - begin - before;
 	if (err == RUBATO_OK)
 		*result = found != NULL ? rb_partial_buffer(p, found->buffer) : NULL;
 	return err;
@@ -367,9 +383,11 @@ rubato_status rubato_partial_collect_view(rubato_partial *p, const void **result
 rubato_status rubato_partial_release(rubato_partial *p)
 {
 	rubato_status err = RUBATO_OK;
+	uint64_t begin;
 
 	if (p == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial release: NULL");
+	begin = rb_engine_now(&p->comm->engine);
 	rb_engine_enter(&p->comm->engine);
 	if (p->lent == NULL) {
 		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "partial release: nothing is lent");
@@ -380,6 +398,7 @@ rubato_status rubato_partial_release(rubato_partial *p)
 		released_tell(p, below);
 	}
 	rb_engine_leave(&p->comm->engine);
+	p->call_ns += rb_engine_now(&p->comm->engine) - begin;
 	return err;
 }
 
@@ -478,7 +497,9 @@ rubato_status rubato_partial_get_stats(rubato_partial *p, rubato_partial_stats *
 		.pending = counts.pending + counts.joined,
 		.merged = p->merged,
 	};
+	stats->call_ns = p->call_ns;
 	memcpy(stats->round_ns, p->phase_ns, sizeof(stats->round_ns));
+	memcpy(stats->wait_ns, p->wait_ns, sizeof(stats->wait_ns));
 	rb_engine_leave(&p->comm->engine);
 	return RUBATO_OK;
 }

@@ -97,6 +97,8 @@ struct rubato_partial {
 	rubato_status status; /* Once over. */
 	bool changed;         /* A waiting application looks again. */
 	uint64_t work_since_ns, phase_since_ns, phase_ns[4], rounds, full_rounds;
+	uint64_t wait_since_ns, wait_ns[4]; /* since: 0 when the application does not wait. */
+	uint64_t call_ns;                   /* The application's thread's. */
 	enum rb_partial_phase phase;
 	bool full; /* The running round. */
 };
@@ -115,6 +117,8 @@ void rb_partial_told(struct rb_engine *engine, struct rb_plug *plug, uint64_t va
 		     rubato_status status);
 void rb_partial_call(struct rubato_partial *p, enum rb_partial_call call, const void *argument,
 		     size_t argument_bytes);
+/* The application has waited so far: counts for the phase. */
+void rb_partial_wait_note(struct rubato_partial *p, uint64_t now_ns);
 /* Ends what is under way here; nothing of ours is posted afterwards. */
 void rb_partial_quiet(struct rubato_partial *p);
 /* into = op(into, from), or op(from, into). */

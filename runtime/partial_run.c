@@ -94,12 +94,20 @@ static void restore(struct rubato_partial *p)
 
 /* ---- Steps ---- */
 
+void rb_partial_wait_note(struct rubato_partial *p, uint64_t now_ns)
+{
+	if (p->wait_since_ns > 0 && p->phase <= RB_PARTIAL_REDUCING)
+		p->wait_ns[p->phase] += now_ns - p->wait_since_ns;
+	p->wait_since_ns = p->wait_since_ns > 0 ? now_ns : 0;
+}
+
 static void phase_note(struct rubato_partial *p, uint64_t now_ns)
 {
 	enum rb_partial_phase phase = rb_partial_phase(p->machine);
 
 	if (phase == p->phase)
 		return;
+	rb_partial_wait_note(p, now_ns);
 	if (p->phase <= RB_PARTIAL_REDUCING)
 		p->phase_ns[p->phase] += now_ns - p->phase_since_ns;
 	p->phase = phase;

@@ -75,7 +75,8 @@ struct relaxed_form {  /* One row of the result, the same on every rank afterwar
 	double cpu_us;                    /* Of a rank's process per iteration; < 0: not known. */
 	double fresh_mean, contributors_mean;
 	uint64_t rounds, staleness_max, wrong;
-	double round_us[4];            /* Mean over rounds, of rank 0: rubato_partial_stats. */
+	double round_us[4]; /* Mean over rounds, of rank 0: rubato_partial_stats. */
+	double spent_us[5]; /* Of mean_us: waiting in each phase, and not waiting. Partial only. */
 	double step_us, idle, overlap; /* Lagged: of a step; share not computing; hidden. */
 	double loop_us;                /* Closed loop: of all slices, begin to drained. */
 	double *samples;               /* [iterations][ranks] us: rank 0. The caller frees. */

@@ -7,6 +7,7 @@
 static const char *const type_names[] = { "float32", "float64", "int32", "int64" };
 static const char *const reduction_names[] = { "sum", "max", "min" };
 static const char *const phase_names[] = { "open", "join", "exchange", "reduce" };
+static const char *const spent_names[] = { "open", "join", "exchange", "reduce", "not waiting" };
 
 static uint64_t count_of(const struct relaxed_options *o)
 {
@@ -52,6 +53,28 @@ static void text_partial(FILE *file, const struct relaxed_form *forms, int form_
 	}
 }
 
+/* Where the time in the call went. */
+static void text_spent(FILE *file, const struct relaxed_form *forms, int form_count)
+{
+	(void)fprintf(file, "#\n# in call (us): waiting\n# %-16s", "policy");
+	for (int k = 0; k < 5; k++)
+		(void)fprintf(file, " %11s", spent_names[k]);
+	(void)fprintf(file, " %10s %10s %10s\n", "sum", "in call", "allreduce");
+	for (int i = 1; i < form_count; i++) {
+		const struct relaxed_form *f = &forms[i];
+		double sum = 0;
+
+		if (f->peer)
+			continue;
+		(void)fprintf(file, "  %-16s", f->name);
+		for (int k = 0; k < 5; k++) {
+			(void)fprintf(file, " %11.2f", f->spent_us[k]);
+			sum += f->spent_us[k];
+		}
+		(void)fprintf(file, " %10.2f %10.2f %10.2f\n", sum, f->mean_us, forms[0].mean_us);
+	}
+}
+
 static void text_lagged(FILE *file, const struct relaxed_form *forms, int form_count)
 {
 	(void)fprintf(file, "# %-16s %10s %9s %9s %12s %6s %6s\n", "form", "step (us)", "idle",
@@ -76,8 +99,19 @@ void relaxed_text(FILE *file, const struct relaxed_options *o, const char *where
 		      reduction_names[o->reduction], o->iterations, o->seed);
 	if (o->lagged)
 		text_lagged(file, forms, form_count);
-	else
+	else {
 		text_partial(file, forms, form_count, o->loop == 1);
+		text_spent(file, forms, form_count);
+	}
+}
+
+static json_t *spent_json(const struct relaxed_form *f)
+{
+	json_t *json = json_object();
+
+	for (int k = 0; k < 5; k++)
+		json_object_set_new(json, spent_names[k], results_real(f->spent_us[k]));
+	return json;
 }
 
 static json_t *phases_json(const struct relaxed_form *f)
@@ -127,6 +161,8 @@ json_t *relaxed_json(const struct relaxed_options *o, uint32_t rank_count,
 					       (json_int_t)f->rounds, "phases_us", phases_json(f)));
 			if (o->loop == 1)
 				json_object_set_new(row, "loop_us", results_real(f->loop_us));
+			if (i > 0 && !f->peer)
+				json_object_set_new(row, "spent_us", spent_json(f));
 			if (f->cpu_us >= 0)
 				json_object_set_new(row, "cpu_us", results_real(f->cpu_us));
 		}

@@ -27,6 +27,7 @@ struct side { /* One rank's side of one form. */
 	uint64_t wall_ns, compute_ns; /* Lagged; wall_ns: closed loops, too. */
 	uint64_t updates;             /* In the ledger. */
 	double cpu_us;
+	double spent_us[5]; /* As in form, summed over this rank's iterations. */
 };
 
 struct run {
@@ -320,6 +321,18 @@ static rubato_status slice_lagged(struct run *run, struct side *side, uint32_t c
 	return err;
 }
 
+/* What the calls so far took, by phase: added with sign 1 after, with -1 before what is timed. */
+static rubato_status spent_add(struct side *side, double sign)
+{
+	rubato_partial_stats stats = { .size_bytes = sizeof(stats) };
+	rubato_status err = rubato_partial_get_stats(side->partial, &stats);
+
+	for (int i = 0; i < 4; i++)
+		side->spent_us[i] += sign * (double)stats.wait_ns[i] * 1e-3;
+	side->spent_us[4] += sign * (double)stats.call_ns * 1e-3;
+	return err;
+}
+
 /* Iterations first .. first + count - 1; those of the warm-up are not kept. */
 static rubato_status slice_partial(struct run *run, struct side *side, uint32_t first,
 				   uint32_t count, bool kept)
@@ -330,6 +343,8 @@ static rubato_status slice_partial(struct run *run, struct side *side, uint32_t 
 	rubato_status err = slice_begin(run, &t0);
 	bool closed = run->o->loop == 1;
 
+	if (err == RUBATO_OK && side->partial != NULL && kept)
+		err = spent_add(side, -1);
 	for (uint32_t i = 0; i < count && err == RUBATO_OK; i++) {
 		uint64_t from =
 			closed && i > 0 ? rubato_now(run->comm) : (uint64_t)t0 + i * run->period_ns;
@@ -341,6 +356,8 @@ static rubato_status slice_partial(struct run *run, struct side *side, uint32_t 
 		if (kept)
 			side->us[first + i] = us;
 	}
+	if (err == RUBATO_OK && side->partial != NULL && kept)
+		err = spent_add(side, 1);
 	if (err == RUBATO_OK && side->partial != NULL)
 		err = rubato_partial_drain(side->partial);
 	if (err == RUBATO_OK && side->partial != NULL)
@@ -500,6 +517,11 @@ static rubato_status figures_partial(struct run *run, struct side *side)
 		err = rubato_partial_get_stats(side->partial, &stats);
 	for (int i = 0; i < 4 && err == RUBATO_OK && stats.rounds > 0; i++)
 		form->round_us[i] = (double)stats.round_ns[i] * 1e-3 / (double)stats.rounds;
+	for (int i = 0; i < 5; i++)
+		side->spent_us[i] /= (double)count * run->rank_count;
+	if (err == RUBATO_OK)
+		err = rubato_allreduce(run->comm, side->spent_us, form->spent_us, 5, RUBATO_FLOAT64,
+				       RUBATO_SUM);
 	return err;
 }
 
