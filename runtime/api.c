@@ -490,7 +490,7 @@ rubato_status rubato_allgatherv(rubato_comm *comm, const void *in, void *out,
 				const uint64_t *counts, const uint64_t *offsets, rubato_type type)
 {
 	return collective(comm, &(struct call) { RB_KIND_ALLGATHERV, in, out, 0, type, RUBATO_SUM,
-						 0, .shape = { counts, offsets } });
+						 0, .shape = { counts, offsets, NULL, NULL, 0 } });
 }
 
 rubato_status rubato_reduce_scatterv(rubato_comm *comm, const void *in, void *out,
@@ -498,7 +498,7 @@ rubato_status rubato_reduce_scatterv(rubato_comm *comm, const void *in, void *ou
 				     rubato_type type, rubato_operator op)
 {
 	return collective(comm, &(struct call) { RB_KIND_REDUCE_SCATTERV, in, out, 0, type, op, 0,
-						 .shape = { counts, offsets } });
+						 .shape = { counts, offsets, NULL, NULL, 0 } });
 }
 
 rubato_status rubato_alltoallv(rubato_comm *comm, const void *in, const uint64_t *send_counts,
@@ -508,7 +508,7 @@ rubato_status rubato_alltoallv(rubato_comm *comm, const void *in, const uint64_t
 {
 	return collective(comm, &(struct call) { RB_KIND_ALLTOALLV, in, out, 0, type, RUBATO_SUM, 0,
 						 .shape = { send_counts, send_offsets,
-							    receive_counts, receive_offsets } });
+							    receive_counts, receive_offsets, 0 } });
 }
 
 rubato_status rubato_barrier(rubato_comm *comm)
@@ -637,7 +637,7 @@ rubato_status rubato_op_allgatherv(rubato_comm *comm, const void *in, void *out,
 {
 	return op_create(comm,
 			 &(struct call) { RB_KIND_ALLGATHERV, in, out, 0, type, RUBATO_SUM, 0,
-					  .shape = { counts, offsets } },
+					  .shape = { counts, offsets, NULL, NULL, 0 } },
 			 0, false, operation);
 }
 
@@ -647,7 +647,7 @@ rubato_status rubato_op_reduce_scatterv(rubato_comm *comm, const void *in, void 
 {
 	return op_create(comm,
 			 &(struct call) { RB_KIND_REDUCE_SCATTERV, in, out, 0, type, op, 0,
-					  .shape = { counts, offsets } },
+					  .shape = { counts, offsets, NULL, NULL, 0 } },
 			 0, false, operation);
 }
 
@@ -659,7 +659,7 @@ rubato_status rubato_op_alltoallv(rubato_comm *comm, const void *in, const uint6
 	return op_create(comm,
 			 &(struct call) { RB_KIND_ALLTOALLV, in, out, 0, type, RUBATO_SUM, 0,
 					  .shape = { send_counts, send_offsets, receive_counts,
-						     receive_offsets } },
+						     receive_offsets, 0 } },
 			 0, false, operation);
 }
 

@@ -177,7 +177,8 @@ MUTATIONS = [
     ("partial: a round's result goes over the one that is lent", "swap-latest",
      [(RUN, "r == p->lent || r == p->newest", "r == p->newest")]),
     ("partial: released before the reader is done", "swap",
-     [(PARTIAL, "p->lent = found; [[p->collected = found->round + 1 + RB_FAULT(DELIVER_SKIPPING);]]",
+     [(PARTIAL, "p->lent = found;"
+       " [[p->collected = found->round + 1 + RB_FAULT(DELIVER_SKIPPING);]]",
        "p->collected = found->round + 1; released_tell(p, p->collected);"),
       (RUN, "r == p->lent || r == p->newest", "r == p->newest")]),
     ("partial: joins though results would be overwritten unread", "swap",
