@@ -45,6 +45,39 @@ static json_t *whole_json(const struct sim_options *options, json_t *rows,
 			 "faults_fired", (json_int_t)result->faults_fired, "trace_hash", hash);
 }
 
+/* The exit status. */
+static int job_run(const struct sim_options *o, const struct relaxed_options *relaxed)
+{
+	struct job job = { .options = relaxed };
+	rubato_sim_result result;
+	rubato_status err;
+	uint64_t wrong = 0;
+	char where[64];
+
+	err = rubato_sim_run(&o->world, job_rank, &job, &result);
+	if (err != RUBATO_OK) {
+		(void)fprintf(stderr, "%s: seed %" PRIu64 ": %s: %s\n", SIM, o->world.seed,
+			      rubato_status_name(err), rubato_error_text());
+		return EXIT_FAILURE;
+	}
+	(void)snprintf(where, sizeof(where), "%u a node, times are virtual",
+		       o->world.ranks_per_node > 0 ? o->world.ranks_per_node : 1);
+	if (strcmp(o->json, "-") != 0)
+		relaxed_text(stdout, relaxed, where, o->world.rank_count, job.forms,
+			     job.form_count);
+	if (o->json[0] != '\0' &&
+	    !results_write(o->json, whole_json(o,
+					       relaxed_json(relaxed, o->world.rank_count, job.forms,
+							    job.form_count),
+					       &result)))
+		option_fail(SIM, "--json: could not write everything");
+	for (int i = 0; i < job.form_count; i++) {
+		wrong += job.forms[i].wrong;
+		free(job.forms[i].samples);
+	}
+	return wrong == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
 int sim_relaxed_command(int argc, char **argv, bool lagged)
 {
 	static struct relaxed_options relaxed; /* Large, and the table below points into it. */
@@ -52,14 +85,7 @@ int sim_relaxed_command(int argc, char **argv, bool lagged)
 	bool reorder = false;
 	struct option rows[RELAXED_ROWS + SIM_WORLD_ROWS + 2] = { 0 };
 	uint32_t row_count;
-	struct job *job = calloc(1, sizeof(*job));
-	rubato_sim_result result;
-	rubato_status err;
-	uint64_t wrong = 0;
-	char where[64];
 
-	if (job == NULL)
-		option_fail(SIM, "out of memory");
 	sim_options_init(&o, argc, argv);
 	row_count = sim_world_rows(&o, &reorder, rows);
 	row_count += relaxed_rows(&relaxed, SIM, lagged, rows + row_count);
@@ -89,28 +115,5 @@ int sim_relaxed_command(int argc, char **argv, bool lagged)
 	sim_faults_fit(&o);
 	if (o.json[0] != '\0' && !results_writable(o.json))
 		option_fail(SIM, "--json: cannot write there");
-	job->options = &relaxed;
-	err = rubato_sim_run(&o.world, job_rank, job, &result);
-	if (err != RUBATO_OK) {
-		(void)fprintf(stderr, "%s: seed %" PRIu64 ": %s: %s\n", SIM, o.world.seed,
-			      rubato_status_name(err), rubato_error_text());
-		return EXIT_FAILURE;
-	}
-	(void)snprintf(where, sizeof(where), "%u a node, times are virtual",
-		       o.world.ranks_per_node > 0 ? o.world.ranks_per_node : 1);
-	if (strcmp(o.json, "-") != 0)
-		relaxed_text(stdout, &relaxed, where, o.world.rank_count, job->forms,
-			     job->form_count);
-	if (o.json[0] != '\0' &&
-	    !results_write(o.json, whole_json(&o,
-					      relaxed_json(&relaxed, o.world.rank_count, job->forms,
-							   job->form_count),
-					      &result)))
-		option_fail(SIM, "--json: could not write everything");
-	for (int i = 0; i < job->form_count; i++) {
-		wrong += job->forms[i].wrong;
-		free(job->forms[i].samples);
-	}
-	free(job);
-	return wrong == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return job_run(&o, &relaxed);
 }
