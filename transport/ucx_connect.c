@@ -25,7 +25,9 @@
 #define ADDRESS_MAGIC 0x58554252u /* "RBUX" */
 #define DRAIN_ROUNDS_MAX 100000
 #define BYE_GRACE_NS 200000000u /* Guess: how long close() waits for answers to BYE. */
-#define ABORT_GRACE_NS 5000000u /* Guess: how long ABORT may take to get into the network. */
+/* How long ABORT may take to get into the network. Guess: a connection that is just being made
+ * needs the peer's turns of the scheduler. */
+#define ABORT_GRACE_NS 500000000u
 #define NAP_MS 10
 
 struct blob { /* An address, taken apart. */
