@@ -246,6 +246,7 @@ int main(void)
 {
 	TCase *tc = tcase_create("config");
 
+	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, nothing_set_gives_the_defaults);
 	tcase_add_test(tc, values_are_read_with_their_source);
 	tcase_add_test(tc, bad_values_name_variable_value_and_range);

@@ -71,6 +71,7 @@ int main(void)
 {
 	TCase *tc = tcase_create("status");
 
+	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, true_assertions_are_silent);
 #ifdef RB_ASSERT_ABORTS
 	tcase_add_test_raise_signal(tc, a_false_assertion_aborts, SIGABRT);

@@ -82,6 +82,7 @@ int main(void)
 {
 	TCase *tc = tcase_create("wire");
 
+	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, fields_are_little_endian);
 	tcase_add_test(tc, nothing_runs_past_the_end);
 	tcase_add_test(tc, signatures_are_sixteen_bytes);

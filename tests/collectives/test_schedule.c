@@ -158,6 +158,7 @@ int main(void)
 {
 	TCase *tc = tcase_create("schedule");
 
+	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, even_blocks_cover_everything);
 	tcase_add_test(tc, chunks_of_uneven_blocks);
 	tcase_add_test(tc, large_chunks_do_not_wrap);

@@ -273,6 +273,7 @@ int main(void)
 {
 	TCase *tc = tcase_create("job");
 
+	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, nothing_set_is_a_job_of_one);
 	tcase_add_test(tc, incomplete_places_name_what_is_missing);
 	tcase_add_test(tc, endpoints_are_host_and_port);

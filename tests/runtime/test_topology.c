@@ -103,6 +103,7 @@ int main(void)
 	TCase *tc = tcase_create("topology");
 
 #ifdef RB_HAVE_HWLOC
+	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, threads_of_a_core_count_once);
 	tcase_add_test(tc, large_machines_fit);
 	tcase_add_test(tc, foreign_processors_are_an_error);

@@ -69,6 +69,7 @@ int main(void)
 {
 	TCase *tc = tcase_create("waiting");
 
+	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, a_core_for_each_rank_polls_past_a_wake_up_and_never_yields);
 	tcase_add_test(tc, ranks_that_share_cores_poll_no_longer_than_a_yield_takes);
 	tcase_add_test(tc, dearer_steps_are_put_off_longer);

@@ -353,6 +353,7 @@ int main(void)
 {
 	TCase *tests = tcase_create("data");
 
+	tcase_set_timeout(tests, 120);
 	tcase_add_checked_fixture(tests, setup, teardown);
 	tcase_add_test(tests, idx_is_read_and_scaled);
 	tcase_add_test(tests, idx_lies_are_refused);

@@ -204,6 +204,7 @@ int main(void)
 {
 	TCase *tests = tcase_create("npy");
 
+	tcase_set_timeout(tests, 120);
 	tcase_add_checked_fixture(tests, setup, teardown);
 	tcase_add_test(tests, reads_versions_and_shapes);
 	tcase_add_test(tests, reads_every_width_of_integers);
