@@ -532,7 +532,7 @@ typedef struct rubato_round { /* What a round held: alike on every rank. */
 	uint64_t staleness_min, staleness_max; /* Rounds between a contribution's number and this
 						  round, over contributions (aligned; free: 0). */
 	uint64_t discarded;                    /* So far, on all ranks together. */
-	const rubato_contribution *ranks;      /* [size], valid until the round is released. */
+	const rubato_contribution *ranks;      /* [size], valid until the next collection. */
 } rubato_round;
 
 /*

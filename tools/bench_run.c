@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "tools/bench.h"
+#include "tools/figures.h"
 #include "tools/uneven.h"
 
 #define SLICES 4 /* Of a case's iterations, where peers take turns. */
@@ -332,15 +333,8 @@ static uint64_t wrong_inputs(const struct bench *bench, const struct bench_case 
 
 /* ---- Many calls ---- */
 
-static int compare(const void *a, const void *b)
-{
-	double left = *(const double *)a, right = *(const double *)b;
-
-	return (left > right) - (left < right);
-}
-
 /* `sorted` holds `count` ascending values; the p-quantile by the nearest rank above. */
-static double quantile(const double *sorted, uint32_t count, double p)
+static double nearest_above(const double *sorted, uint32_t count, double p)
 {
 	uint32_t index = (uint32_t)((double)count * p);
 
@@ -369,13 +363,13 @@ static void summarise(struct bench *bench, struct bench_result *result)
 			}
 			bench->times[i] = slowest ? max : sum / ranks;
 		}
-		qsort(bench->times, count, sizeof(double), compare);
+		qsort(bench->times, count, sizeof(double), ascending);
 		if (slowest)
 			result->slowest_us = median(bench->times, count);
 	}
 	result->median_us = median(bench->times, count);
 	result->min_us = bench->times[0];
-	result->p99_us = quantile(bench->times, count, 0.99);
+	result->p99_us = nearest_above(bench->times, count, 0.99);
 	result->ran = true;
 }
 

@@ -2,16 +2,7 @@
 #include <string.h>
 
 #include "tools/bench.h"
-
-/* splitmix64's finish: every bit of the input reaches every bit of the output. */
-static uint64_t mix(uint64_t x)
-{
-	x ^= x >> 30;
-	x *= 0xbf58476d1ce4e5b9u;
-	x ^= x >> 27;
-	x *= 0x94d049bb133111ebu;
-	return x ^ (x >> 31);
-}
+#include "tools/figures.h"
 
 /* A signed integer of so few bits that the sum over ranks fits into `bits`. */
 static int64_t narrow(uint64_t random, uint32_t bits, uint32_t rank_count)
@@ -119,12 +110,12 @@ static double factor_of(uint64_t random, uint32_t rank)
 void pattern_of_rank(struct pattern *pattern, rubato_type type, rubato_operator op,
 		     uint64_t elements, uint32_t rank, uint32_t rank_count, uint64_t call)
 {
-	uint64_t seed = mix(mix(call + 1) ^ ((uint64_t)rank << 32));
+	uint64_t seed = random_mix(random_mix(call + 1) ^ ((uint64_t)rank << 32));
 
 	pattern->type = type;
 	pattern->used = elements < PATTERN_ELEMENTS ? elements : PATTERN_ELEMENTS;
 	for (uint64_t i = 0; i < pattern->used; i++) {
-		uint64_t random = mix(seed + i * 0x9e3779b97f4a7c15u);
+		uint64_t random = random_mix(seed + i * 0x9e3779b97f4a7c15u);
 
 		if (!is_float(type))
 			int_set(pattern, i, random >> 8 | random << 56);

@@ -12,7 +12,7 @@
 uint64_t laws_below(struct laws_random *random, uint64_t bound)
 {
 	random->state += 0x9e3779b97f4a7c15u;
-	return sim_mix(random->state) % bound;
+	return random_mix(random->state) % bound;
 }
 
 static bool chance(struct laws_random *random, uint64_t one_in)
@@ -81,7 +81,7 @@ static void op_draw(struct laws_op *op, struct laws_random *random, uint32_t n)
 /* Of its own chance, so that what else a seed stands for stays. */
 static void average_draw(struct laws_trial *trial)
 {
-	struct laws_random random = { sim_mix(trial->seed + 0xa5e) };
+	struct laws_random random = { random_mix(trial->seed + 0xa5e) };
 
 	for (uint32_t i = 0; i < trial->op_count; i++) {
 		struct laws_op *op = &trial->ops[i];
@@ -164,7 +164,7 @@ static void program_draw(struct laws_trial *trial, struct laws_random *random)
 
 void laws_draw(struct laws_trial *trial, uint64_t seed)
 {
-	struct laws_random random = { sim_mix(seed + 0x1a35) };
+	struct laws_random random = { random_mix(seed + 0x1a35) };
 
 	memset(trial, 0, sizeof(*trial));
 	trial->seed = seed;
@@ -193,14 +193,14 @@ void laws_free(struct laws_trial *trial)
 uint64_t laws_skew_ns(const struct laws_trial *trial, uint32_t rank, uint32_t step)
 {
 	uint32_t n = trial->world.rank_count;
-	uint64_t random = sim_mix(sim_mix(trial->seed + 5) ^ ((uint64_t)rank << 32 | step));
+	uint64_t random = random_mix(random_mix(trial->seed + 5) ^ ((uint64_t)rank << 32 | step));
 	uint64_t d = trial->skew_ns;
 
 	switch (trial->skew) {
 	case LAWS_LINEAR:
 		return d * rank / n;
 	case LAWS_EXP:
-		return (uint64_t)(-(double)d / 2 * log(1 - sim_unit(random)));
+		return (uint64_t)(-(double)d / 2 * log(1 - random_unit(random)));
 	case LAWS_ROTATING:
 		return d * ((rank + step) % n) / n;
 	case LAWS_STRAGGLER:
@@ -217,8 +217,9 @@ uint64_t laws_skew_ns(const struct laws_trial *trial, uint32_t rank, uint32_t st
 uint64_t laws_word(const struct laws_trial *trial, uint32_t op, uint32_t rank, uint64_t step,
 		   uint64_t place)
 {
-	return sim_mix(sim_mix(trial->seed ^ ((uint64_t)op << 56 | (uint64_t)rank << 40 | step)) +
-		       place * 0x9e3779b97f4a7c15u);
+	return random_mix(
+		random_mix(trial->seed ^ ((uint64_t)op << 56 | (uint64_t)rank << 40 | step)) +
+		place * 0x9e3779b97f4a7c15u);
 }
 
 uint64_t laws_identity(rubato_operator reduction)

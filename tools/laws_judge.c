@@ -48,7 +48,7 @@ static struct laws_round *round_of(struct laws_op *op, uint64_t number)
 
 static uint64_t mixed(uint64_t digest, uint64_t word)
 {
-	return sim_mix(digest ^ word) + 0x9e3779b97f4a7c15u;
+	return random_mix(digest ^ word) + 0x9e3779b97f4a7c15u;
 }
 
 /* Of what all ranks see alike: the counts are those of the group. */

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "tools/figures.h"
 #include "tools/ledger.h"
 #include "tools/relaxed.h"
 
@@ -434,20 +435,6 @@ static rubato_status slices(struct run *run)
 }
 
 /* ---- Figures ---- */
-
-static int ascending(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-static double quantile(const double *sorted, uint64_t count, double q)
-{
-	uint64_t at = (uint64_t)ceil(q * (double)count);
-
-	return sorted[at > 0 ? at - 1 : 0];
-}
 
 /* `all`: [ranks][iterations]. */
 static rubato_status times_figures(struct run *run, struct relaxed_form *form, const double *all)

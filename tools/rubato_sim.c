@@ -81,25 +81,11 @@ static rubato_status row_rank(rubato_comm *comm, void *arg)
 
 /* ---- Figures ---- */
 
-static int ascending(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 struct figures {
 	double median_us, min_us, p99_us, slowest_us; /* As rubato-bench defines them. */
 	double in_call_mean_us, in_call_p99_us;       /* Over ranks and iterations. */
 	double algbw, busbw;
 };
-
-static double quantile(const double *sorted, uint32_t count, double q)
-{
-	uint32_t at = (uint32_t)ceil(q * count);
-
-	return sorted[at > 0 ? at - 1 : 0];
-}
 
 static double bus_factor(enum sim_op op, uint32_t rank_count)
 {

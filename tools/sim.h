@@ -11,6 +11,7 @@
 #include <limits.h>
 
 #include "rubato_sim.h"
+#include "tools/figures.h"
 #include "tools/options.h"
 #include "tools/results.h"
 #include "tools/skew.h"
@@ -97,9 +98,6 @@ rubato_status sim_call_make(rubato_comm *comm, const struct sim_call *call, void
 			    struct sim_times *times, uint64_t *wrong);
 /* Of the output, where this rank has one that all ranks (with one) share; else 0. */
 uint64_t sim_call_digest(rubato_comm *comm, const struct sim_call *call, const void *out);
-
-uint64_t sim_mix(uint64_t x);
-double sim_unit(uint64_t random); /* In [0, 1). */
 
 /* Runs options->seeds seeds from options->world.seed. The exit status. */
 int sim_campaign(const struct sim_options *options);

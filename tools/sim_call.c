@@ -12,18 +12,6 @@
 
 #define SMALL 61 /* Values 0 .. 60; a prime, so that no block or chunk repeats it. */
 
-uint64_t sim_mix(uint64_t x)
-{
-	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-	x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-	return x ^ (x >> 31);
-}
-
-double sim_unit(uint64_t random)
-{
-	return (double)(random >> 11) * 0x1p-53;
-}
-
 bool sim_op_reduces(enum sim_op op)
 {
 	return op == SIM_ALLREDUCE || op == SIM_REDUCE || op == SIM_REDUCE_SCATTER ||
@@ -405,7 +393,7 @@ uint64_t sim_call_digest(rubato_comm *comm, const struct sim_call *call, const v
 		uint64_t word = 0;
 
 		memcpy(&word, (const uint8_t *)out + i, bytes - i < 8 ? bytes - i : 8);
-		digest = sim_mix(digest ^ word) + i;
+		digest = random_mix(digest ^ word) + i;
 	}
 	return digest != 0 ? digest : 1;
 }

@@ -22,7 +22,7 @@ struct random {
 static uint64_t below(struct random *random, uint64_t bound)
 {
 	random->state += 0x9e3779b97f4a7c15u;
-	return sim_mix(random->state) % bound;
+	return random_mix(random->state) % bound;
 }
 
 struct trial {
@@ -56,7 +56,7 @@ static void call_draw(struct sim_call *call, struct random *random, uint32_t ran
 
 static void trial_draw(struct trial *trial, uint64_t seed)
 {
-	struct random random = { sim_mix(seed + 1) };
+	struct random random = { random_mix(seed + 1) };
 	uint32_t n = 1 + (uint32_t)below(&random, RANKS_MAX);
 
 	*trial = (struct trial) { .world = RUBATO_SIM_OPTIONS_INIT, .seed = seed };
@@ -90,7 +90,7 @@ static rubato_status trial_rank(rubato_comm *comm, void *arg)
 		(uint64_t)COUNT_MAX * n * 8 * 2; /* Uneven ones may have twice the share. */
 	void *in = malloc(bytes), *out = malloc(bytes);
 	rubato_status err = in == NULL || out == NULL ? RUBATO_ERR_MEMORY : RUBATO_OK;
-	struct random own = { sim_mix(trial->seed ^ ((uint64_t)rubato_rank(comm) << 32)) };
+	struct random own = { random_mix(trial->seed ^ ((uint64_t)rubato_rank(comm) << 32)) };
 
 	for (uint32_t i = 0; i < trial->call_count && err == RUBATO_OK; i++) {
 		const struct sim_call *call = &trial->calls[i];

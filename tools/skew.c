@@ -2,22 +2,17 @@
 #include <math.h>
 #include <stddef.h>
 
+#include "tools/figures.h"
 #include "tools/skew.h"
 
 #define PARETO_SHAPE 2.0 /* Heavy tail, finite mean. */
 
-static uint64_t mix(uint64_t x)
-{
-	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-	x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-	return x ^ (x >> 31);
-}
-
 uint64_t skew_ns(const struct skew *skew, uint32_t rank, uint32_t rank_count, uint32_t iteration)
 {
 	double d = (double)skew->time_ns;
-	uint64_t random = mix(mix(skew->seed + 3) ^ ((uint64_t)iteration << 32 | rank));
-	double u = (double)(random >> 11) * 0x1p-53;
+	uint64_t random =
+		random_mix(random_mix(skew->seed + 3) ^ ((uint64_t)iteration << 32 | rank));
+	double u = random_unit(random);
 	double last = rank_count > 1 ? rank_count - 1 : 1;
 
 	switch (skew->kind) {
