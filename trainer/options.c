@@ -1,7 +1,6 @@
 /* options.c -- popt reads the words, this file judges them. */
-#include "trainer/options.h"
+#include "trainer/options_words.h"
 
-#include <popt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,47 +17,6 @@
 #define BUCKET_LEAST 1024
 #define FORWARD_DEFAULT (1.0 / 3.0) /* A backward pass does twice the work of a forward pass. */
 #define LATENCY_DEFAULT_NS 5000
-
-enum word {
-	WORD_RANKS = 1, /* popt's values begin above 0. */
-	WORD_MODEL,
-	WORD_HIDDEN,
-	WORD_DATA,
-	WORD_DEVICE,
-	WORD_ALGORITHM,
-	WORD_OPTIMIZER,
-	WORD_LR,
-	WORD_MOMENTUM,
-	WORD_WEIGHT_DECAY,
-	WORD_LR_SCHEDULE,
-	WORD_WARMUP,
-	WORD_BATCH,
-	WORD_EPOCHS,
-	WORD_STEPS,
-	WORD_EVAL_EVERY,
-	WORD_REPORT_EVERY,
-	WORD_SEED,
-	WORD_INIT,
-	WORD_SAVE,
-	WORD_OUT,
-	WORD_BUCKET,
-	WORD_COMPUTE_TIME,
-	WORD_FORWARD,
-	WORD_TOPOLOGY,
-	WORD_LATENCY,
-	WORD_BANDWIDTH,
-	WORD_JITTER,
-	WORD_SIMULATE,
-	WORD_NO_SHUFFLE,
-	WORD_QUIET,
-	WORD_VERSION,
-	WORD_COUNT
-};
-
-struct words {
-	char *at[WORD_COUNT];   /* As given, the last time it was; NULL: it was not. */
-	bool given[WORD_COUNT]; /* Of options without a value. */
-};
 
 static bool among(const char *word, const char *const *list)
 {
@@ -117,13 +75,16 @@ static rubato_status judge_rule(struct tr_options *o, const struct words *w, str
 	static const char *const later_rules[] = { "laga",   "kavg",  "hier",  "periodic",
 						   "adpsgd", "eager", "local", NULL };
 	static const char *const later_devices[] = { "cuda", NULL };
-	static const char *const later_optimizers[] = { "adam", "adamw", NULL };
+	static const char *const optimizers[] = { "sgd", "adam", "adamw" };
+	const char *word = w->at[WORD_OPTIMIZER] == NULL ? "sgd" : w->at[WORD_OPTIMIZER];
 
 	if (w->at[WORD_DEVICE] != NULL && strcmp(w->at[WORD_DEVICE], "cpu") != 0)
 		return refuse_word(note, "--device", w->at[WORD_DEVICE], later_devices, "is cpu");
-	if (w->at[WORD_OPTIMIZER] != NULL && strcmp(w->at[WORD_OPTIMIZER], "sgd") != 0)
-		return refuse_word(note, "--optimizer", w->at[WORD_OPTIMIZER], later_optimizers,
-				   "is sgd");
+	for (int i = 0; i < 3; i++)
+		if (strcmp(word, optimizers[i]) == 0)
+			o->optimizer = (enum tr_optimizer_kind)i;
+	if (strcmp(word, optimizers[o->optimizer]) != 0)
+		return tr_refuse(note, "--optimizer: '%s' is none of sgd, adam and adamw", word);
 	o->rule = tr_rule_find(w->at[WORD_ALGORITHM] == NULL ? "sync" : w->at[WORD_ALGORITHM]);
 	if (o->rule == NULL)
 		return refuse_word(note, "--algorithm", w->at[WORD_ALGORITHM], later_rules,
@@ -198,6 +159,8 @@ static rubato_status judge_time(struct tr_options *o, const struct words *w, str
 	if (w->at[WORD_COMPUTE_TIME] != NULL)
 		TR_TRY(tr_parse_time("--compute-time", w->at[WORD_COMPUTE_TIME], &o->pace.span_ns,
 				     note));
+	if (w->at[WORD_DELAY] != NULL)
+		TR_TRY(tr_delay_parse(&o->delay, w->at[WORD_DELAY], note));
 	if (w->at[WORD_FORWARD] == NULL)
 		return RUBATO_OK;
 	if (o->pace.span_ns == 0)
@@ -256,6 +219,7 @@ static rubato_status judge(struct tr_options *o, const struct words *w, struct t
 	TR_TRY(judge_run(o, w, note));
 	TR_TRY(judge_time(o, w, note));
 	TR_TRY(judge_simulation(o, w, note));
+	TR_TRY(tr_judge_rule_options(o, w, note));
 	o->shuffle = !w->given[WORD_NO_SHUFFLE];
 	o->quiet = w->given[WORD_QUIET];
 	o->init = w->at[WORD_INIT];
@@ -318,6 +282,8 @@ static const struct poptOption time_rows[] = {
 	  "a gradient takes this long, whatever it takes here", "T" },
 	{ "forward", 0, POPT_ARG_STRING, NULL, WORD_FORWARD,
 	  "share of --compute-time before the first of the gradient is complete (1/3)", "SHARE" },
+	{ "delay", 0, POPT_ARG_STRING, NULL, WORD_DELAY,
+	  "stragglers: none, random:T[,T..], rotating:T, linear:T or rank:R:T (none)", "KIND" },
 	{ "simulate", 0, POPT_ARG_NONE, NULL, WORD_SIMULATE,
 	  "all ranks in this process, in virtual time", NULL },
 	{ "topology", 0, POPT_ARG_STRING, NULL, WORD_TOPOLOGY,
@@ -334,6 +300,8 @@ static const struct poptOption time_rows[] = {
 static const struct poptOption all_rows[] = {
 	{ NULL, 0, POPT_ARG_INCLUDE_TABLE, (void *)(uintptr_t)run_rows, 0, "The run:", NULL },
 	{ NULL, 0, POPT_ARG_INCLUDE_TABLE, (void *)(uintptr_t)rule_rows, 0, "Training:", NULL },
+	{ NULL, 0, POPT_ARG_INCLUDE_TABLE, (void *)(uintptr_t)tr_rule_rows, 0,
+	  "Of single algorithms:", NULL },
 	{ NULL, 0, POPT_ARG_INCLUDE_TABLE, (void *)(uintptr_t)time_rows, 0,
 	  "Time, emulated and simulated:", NULL },
 	POPT_AUTOHELP POPT_TABLEEND

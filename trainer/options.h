@@ -3,6 +3,7 @@
 #define TR_OPTIONS_H
 
 #include "rubato_sim.h"
+#include "trainer/delay.h"
 #include "trainer/model.h"
 #include "trainer/pace.h"
 #include "trainer/rate.h"
@@ -16,6 +17,8 @@ struct tr_options {
 	uint32_t hidden_count;
 	const char *data;
 	const struct tr_rule *rule;
+	struct tr_rule_options own; /* The rule's. */
+	enum tr_optimizer_kind optimizer;
 	struct tr_rate rate; /* step_count is filled by the run. */
 	double momentum, weight_decay;
 	uint32_t batch;
@@ -26,6 +29,7 @@ struct tr_options {
 	uint64_t seed;
 	uint64_t bucket_bytes; /* 0: one bucket. */
 	struct tr_pace pace;
+	struct tr_delay delay;
 	bool shuffle;
 	bool quiet;
 	bool simulate;

@@ -62,3 +62,8 @@ const uint32_t *tr_order_batch(struct tr_order *order, uint64_t step)
 	}
 	return order->rows + (within * order->rank_count + order->rank) * order->batch;
 }
+
+uint64_t tr_order_place(const struct tr_order *order, uint64_t step)
+{
+	return (step * order->rank_count + order->rank) * order->batch;
+}

@@ -28,5 +28,7 @@ void tr_order_close(struct tr_order *order);
 
 /* The `batch` rows of this rank's local step `step`, counted from 0 over the whole run. */
 const uint32_t *tr_order_batch(struct tr_order *order, uint64_t step);
+/* The first of these rows' places in the order, counted through all epochs. */
+uint64_t tr_order_place(const struct tr_order *order, uint64_t step);
 
 #endif

@@ -9,9 +9,13 @@
 #define TR_RULE_H
 
 #include "rubato_sim.h" /* rubato_now: a rule's clock, virtual where the run is. */
+#include "trainer/archive.h"
 #include "trainer/buckets.h"
+#include "trainer/ledger.h"
 #include "trainer/optimizer.h"
 #include "trainer/rate.h"
+#include "trainer/rule_options.h"
+#include "trainer/trace.h"
 
 struct tr_counts { /* Of this rank; the report adds or compares them. */
 	uint64_t global_reductions, local_reductions;
@@ -31,9 +35,20 @@ struct tr_rule_context { /* What a rule works on; it outlives the rule. */
 	struct tr_cut cut; /* How the flat vectors are cut into buckets. */
 	float *parameters; /* Equal on all ranks when the rule opens; from rubato_alloc, as the */
 	float *gradient;   /* mean over the last local batch. */
+	float *statistics; /* Of batch normalisation, local to the rank; */
+	size_t statistics_count;
+	uint32_t batch; /* Samples of the last local step here; */
 	struct tr_optimizer *optimizer;
 	const struct tr_rate *rate;
-	struct tr_counts counts; /* The rule keeps them. */
+	const struct tr_rule_options *own;
+	uint64_t seed, step_count; /* Of the run; local steps of a rank (shared work: the mean). */
+	struct tr_counts counts;   /* The rule keeps them. */
+	struct tr_ledger *ledger;
+	struct tr_trace *trace;
+	/* What open() says of the rule under its options: */
+	bool relaxed; /* Ranks may be several steps apart: nothing in between is collective. */
+	bool replicas_differ;    /* Parameters differ between ranks, but after finish(). */
+	bool average_statistics; /* It averages `statistics` with the parameters itself. */
 	struct tr_note *note;
 };
 
@@ -51,8 +66,12 @@ struct tr_rule {
 	rubato_status (*ready)(struct tr_rule_state *state, size_t first);
 	/* After it was computed. */
 	rubato_status (*step)(struct tr_rule_state *state, uint64_t step);
-	/* After the last step: drains what is in flight, applies it, leaves all ranks equal. */
+	/* After the last step: drains what is in flight, applies it, leaves all ranks equal.
+	 * `step_count`: the local steps of this rank. */
 	rubato_status (*finish)(struct tr_rule_state *state, uint64_t step_count);
+	/* Keeps all that the next step depends on, but what the context holds, in a checkpoint, or
+	 * takes it from there. Collective, between steps. NULL: there is nothing. */
+	rubato_status (*keep)(struct tr_rule_state *state, struct tr_archive *archive);
 	void (*close)(struct tr_rule_state *state); /* NULL is fine. */
 };
 

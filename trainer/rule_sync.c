@@ -11,6 +11,7 @@
 struct tr_rule_state {
 	struct tr_rule_context *ctx;
 	struct tr_buckets buckets; /* Of ctx->gradient, in place. */
+	struct tr_share *shares;   /* [rank_count] */
 };
 
 static void sync_close(struct tr_rule_state *state)
@@ -18,6 +19,7 @@ static void sync_close(struct tr_rule_state *state)
 	if (state == NULL)
 		return;
 	tr_buckets_close(&state->buckets);
+	free(state->shares);
 	free(state);
 }
 
@@ -29,6 +31,11 @@ static rubato_status sync_open(struct tr_rule_state **out, struct tr_rule_contex
 	if (state == NULL)
 		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "sync: out of memory");
 	state->ctx = ctx;
+	state->shares = calloc(ctx->rank_count, sizeof(*state->shares));
+	if (state->shares == NULL) {
+		free(state);
+		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "sync: out of memory");
+	}
 	err = tr_buckets_open(&state->buckets, ctx->comm, &ctx->cut, ctx->gradient, ctx->note);
 	if (err) {
 		sync_close(state);
@@ -50,6 +57,19 @@ static rubato_status sync_ready(struct tr_rule_state *state, size_t first)
 	return tr_buckets_ready(&state->buckets, first, state->ctx->note);
 }
 
+/* The norm is that of the mean: nothing can be applied before all of it is there. */
+static rubato_status clip_whole(struct tr_rule_state *state)
+{
+	struct tr_rule_context *ctx = state->ctx;
+	uint64_t before = rubato_now(ctx->comm);
+
+	for (uint32_t i = 0; i < state->buckets.cut.count; i++)
+		TR_TRY(tr_buckets_wait(&state->buckets, i, ctx->note));
+	ctx->counts.communication_ns += rubato_now(ctx->comm) - before;
+	tr_clip(ctx->gradient, ctx->parameter_count, ctx->own->clip);
+	return RUBATO_OK;
+}
+
 static rubato_status sync_step(struct tr_rule_state *state, uint64_t step)
 {
 	struct tr_rule_context *ctx = state->ctx;
@@ -60,6 +80,9 @@ static rubato_status sync_step(struct tr_rule_state *state, uint64_t step)
 	TR_TRY(tr_buckets_over(&state->buckets, &over, ctx->note));
 	ctx->counts.buckets += cut->count;
 	ctx->counts.buckets_hidden += over;
+	tr_optimizer_next(ctx->optimizer);
+	if (ctx->own->clip > 0.0)
+		TR_TRY(clip_whole(state));
 	for (uint32_t i = 0; i < cut->count; i++) {
 		size_t begin = tr_cut_begin(cut, i);
 		uint64_t before = rubato_now(ctx->comm);
@@ -69,6 +92,10 @@ static rubato_status sync_step(struct tr_rule_state *state, uint64_t step)
 		tr_optimizer_apply(ctx->optimizer, rate, ctx->gradient, ctx->parameters, begin,
 				   tr_cut_end(cut, i));
 	}
+	for (uint32_t i = 0; i < ctx->rank_count; i++)
+		state->shares[i] = (struct tr_share) { i, step, step };
+	tr_ledger_update(ctx->ledger, step, ctx->rank_count, rate, state->shares, ctx->rank_count,
+			 step + 1);
 	ctx->counts.global_reductions++;
 	ctx->counts.rounds++;
 	ctx->counts.fresh_sum += ctx->rank_count;

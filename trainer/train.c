@@ -21,6 +21,9 @@
 #include "trainer/pace.h"
 #include "trainer/progress.h"
 #include "trainer/replicas.h"
+#include "trainer/snapshots.h"
+#include "trainer/tally.h"
+#include "trainer/work.h"
 
 struct batch { /* Room for gathered rows. */
 	float *x;
@@ -37,6 +40,7 @@ struct run {
 	struct tr_data own_data;
 	struct tr_model model;
 	struct tr_order order;
+	struct tr_work *work;
 	const struct tr_compute_ops *ops;
 	struct tr_compute *compute;
 	struct batch batch, eval_batch;
@@ -49,8 +53,12 @@ struct run {
 	uint64_t start_ns, pause_ns; /* pause_ns: spent on tests and reports. */
 	uint64_t compute_ns;         /* Gathering and computing gradients. */
 	uint64_t ready_ns;           /* Meanwhile in the rule's ready(), this step. */
-	struct tr_score score;       /* Since the last report, of this rank. */
-	double seconds;              /* Set when the loop is over. */
+	struct tr_score score;       /* Of all steps of this rank, */
+	struct tr_tally reported;    /* and of all ranks, up to the last report. */
+	uint64_t steps_done;         /* Here. */
+	struct tr_tellers *tellers;  /* A relaxed rule's reports; NULL: reports are collective. */
+	struct tr_snapshots snapshots;
+	double seconds; /* Set when the loop is over. */
 };
 
 static struct tr_answers answers_of(const struct batch *batch)
@@ -147,13 +155,20 @@ static rubato_status prepare(struct run *run)
 			     run->rank_count, o->batch, o->seed, o->shuffle, run->note));
 	run->rate.step_count = o->epochs > 0 ? o->epochs * run->order.epoch_steps : o->steps;
 	run->ctx.parameter_count = run->model.parameter_count;
+	run->ctx.step_count = run->rate.step_count;
+	run->ctx.seed = o->seed;
+	run->ctx.batch = o->batch;
+	run->ctx.own = &o->own;
 	TR_TRY(tr_cut_make(&run->ctx.cut, run->model.parameter_count, o->bucket_bytes, run->note));
 	TR_TRY(open_vectors(run));
 	TR_TRY(first_parameters(run));
 	TR_TRY(open_batch(run, &run->batch, o->batch));
 	TR_TRY(open_batch(run, &run->eval_batch, TR_EVAL_ROWS));
-	TR_TRY(tr_optimizer_open(&run->optimizer, o->momentum, o->weight_decay,
+	TR_TRY(tr_optimizer_open(&run->optimizer, o->optimizer, o->momentum, o->weight_decay,
 				 run->model.parameter_count, run->note));
+	TR_TRY(tr_ledger_open(&run->ctx.ledger, o->out != NULL, run->rank, run->rank_count,
+			      run->note));
+	TR_TRY(tr_trace_open(&run->ctx.trace, o->out != NULL, run->note));
 	setup.parameters = run->ctx.parameters;
 	setup.gradient = run->ctx.gradient;
 	run->ops = tr_compute_host();
@@ -176,6 +191,7 @@ static uint64_t settings_hash(const struct run *run)
 			     run->rate.warmup_steps,
 			     o->batch,
 			     run->ctx.cut.size,
+			     o->optimizer,
 			     o->pace.span_ns,
 			     o->eval_every,
 			     o->report_every,
@@ -186,6 +202,8 @@ static uint64_t settings_hash(const struct run *run)
 	uint64_t hash = tr_hash(TR_HASH_INIT, whole, sizeof(whole));
 
 	hash = tr_hash(hash, real, sizeof(real));
+	hash = tr_hash(hash, &o->own, sizeof(o->own));
+	hash = tr_hash(hash, &o->delay, sizeof(o->delay));
 	return tr_hash(hash, o->rule->name, strlen(o->rule->name));
 }
 
@@ -204,6 +222,11 @@ static rubato_status share_preparation(struct run *run)
 					 RUBATO_FLOAT32, 0),
 			"broadcast of the first parameters"));
 	err = run->options->rule->open(&run->rule, &run->ctx);
+	TR_TRY(tr_agree(run->comm, err, run->note));
+	err = tr_work_open(&run->work, run->options->own.work, &run->order, run->comm,
+			   run->rate.step_count, run->note);
+	if (err == RUBATO_OK && run->ctx.relaxed)
+		err = tr_tellers_open(&run->tellers, run->comm, run->note);
 	return tr_agree(run->comm, err, run->note);
 }
 
@@ -245,29 +268,34 @@ static double accuracy(const struct tr_score *score)
 	return (double)score->correct / (double)score->rows;
 }
 
-struct totals { /* Over ranks. */
-	double loss, correct, rows;
-	double compute_seconds, communication_seconds, bytes_sent;
-};
-
-static rubato_status add_up(struct run *run, struct totals *totals)
+/* All that this rank has done so far. */
+static rubato_status tally(struct run *run, struct tr_tally *mine)
 {
 	rubato_stats stats = { .size_bytes = sizeof(stats) };
 
 	TR_TRY(tr_check(run->note, rubato_get_stats(run->comm, &stats), "get_stats"));
-	*totals = (struct totals) {
+	*mine = (struct tr_tally) {
+		.steps = (double)run->steps_done,
+		.samples = (double)run->steps_done * run->options->batch,
 		.loss = run->score.loss,
 		.correct = (double)run->score.correct,
 		.rows = (double)run->score.rows,
 		.compute_seconds = (double)run->compute_ns * 1e-9,
 		.communication_seconds = (double)run->ctx.counts.communication_ns * 1e-9,
+		.reductions = (double)run->ctx.counts.global_reductions,
 		.bytes_sent = (double)stats.bytes_sent,
 	};
-	return tr_check(run->note,
-			rubato_allreduce(run->comm, totals, totals,
-					 sizeof(*totals) / sizeof(double), RUBATO_FLOAT64,
-					 RUBATO_SUM),
-			"report: allreduce");
+	return RUBATO_OK;
+}
+
+/* Collective. */
+static rubato_status add_up(struct run *run, struct tr_tally *sum)
+{
+	TR_TRY(tally(run, sum));
+	return tr_check(
+		run->note,
+		rubato_allreduce(run->comm, sum, sum, TR_TALLY_COUNT, RUBATO_FLOAT64, RUBATO_SUM),
+		"report: allreduce");
 }
 
 static double elapsed(const struct run *run)
@@ -277,58 +305,133 @@ static double elapsed(const struct run *run)
 
 /* ---- Train ---- */
 
-static rubato_status write_line(struct run *run, uint64_t steps_done, double seconds,
-				const struct totals *totals, const struct tr_score *test)
+/* What has happened since the last line; `sum` is of the whole run. */
+static struct tr_metrics_line make_line(struct run *run, double seconds, const struct tr_tally *sum)
 {
-	double ranks = run->rank_count;
-	double idle = seconds - totals->compute_seconds / ranks;
+	double ranks = run->rank_count, rows = sum->rows - run->reported.rows;
+	double idle = seconds - sum->compute_seconds / ranks;
 	struct tr_metrics_line line = {
-		.step = steps_done,
-		.epoch = (double)steps_done / (double)run->order.epoch_steps,
-		.loss = totals->loss / totals->rows,
-		.accuracy = totals->correct / totals->rows,
+		.step = run->steps_done,
+		.epoch = sum->steps / ranks / (double)run->order.epoch_steps,
+		.loss = (sum->loss - run->reported.loss) / rows,
+		.accuracy = (sum->correct - run->reported.correct) / rows,
 		.has_accuracy = run->model.loss == TR_CROSS_ENTROPY,
-		.samples = steps_done * run->options->batch * run->rank_count,
+		.samples = (uint64_t)sum->samples,
 		.time = seconds,
 		.idle_time = idle > 0.0 ? idle : 0.0,
-		.communication_time = totals->communication_seconds / ranks,
-		.rate = tr_rate_at(&run->rate, steps_done - 1),
+		.communication_time = sum->communication_seconds / ranks,
+		.rate = tr_rate_at(&run->rate, run->steps_done - 1),
 		.reductions = run->ctx.counts.global_reductions,
-		.bytes = (uint64_t)totals->bytes_sent,
-		.has_test = test != NULL,
-		.test_loss = test == NULL ? 0.0 : mean_loss(test),
-		.test_accuracy = test == NULL ? 0.0 : accuracy(test),
+		.bytes = (uint64_t)sum->bytes_sent,
 	};
 
-	return run->rank == 0 ? tr_metrics_line(&run->metrics, &line, run->note) : RUBATO_OK;
+	run->reported = *sum;
+	return line;
+}
+
+static void add_test(struct tr_metrics_line *line, const struct tr_score *test)
+{
+	line->has_test = true;
+	line->test_loss = mean_loss(test);
+	line->test_accuracy = accuracy(test);
+}
+
+/* The parameters to be judged: of ranks that differ, the mean. Collective; end_view() follows. */
+static rubato_status begin_view(struct run *run, float **kept)
+{
+	size_t count = run->model.parameter_count;
+
+	*kept = NULL;
+	if (!run->ctx.replicas_differ)
+		return RUBATO_OK;
+	*kept = malloc(count * sizeof(float));
+	if (*kept == NULL)
+		return tr_fail(run->note, RUBATO_ERR_MEMORY, "no memory to average the models");
+	memcpy(*kept, run->ctx.parameters, count * sizeof(float));
+	return tr_check(run->note,
+			rubato_allreduce(run->comm, run->ctx.parameters, run->ctx.parameters, count,
+					 RUBATO_FLOAT32, RUBATO_AVG),
+			"average of the models");
+}
+
+static void end_view(struct run *run, float *kept)
+{
+	if (kept != NULL)
+		memcpy(run->ctx.parameters, kept, run->model.parameter_count * sizeof(float));
+	free(kept);
+}
+
+static rubato_status diverged(struct run *run, bool shared)
+{
+	tr_fail(run->note, RUBATO_ERR_ARGUMENT,
+		"the loss is not finite after step %llu: the training diverged (a smaller --lr may "
+		"help)",
+		(unsigned long long)run->steps_done);
+	run->note->shared = shared;
+	if (shared && run->rank != 0) /* The same on all ranks: one of them says it. */
+		run->note->text[0] = '\0';
+	return RUBATO_ERR_ARGUMENT;
 }
 
 /* Collective: everybody reports at the same steps. */
-static rubato_status report(struct run *run, uint64_t steps_done, bool with_test)
+static rubato_status report_together(struct run *run, double seconds, bool with_test)
 {
-	uint64_t before_ns = rubato_now(run->comm);
-	double seconds = elapsed(run);
-	struct totals totals;
+	struct tr_metrics_line line;
+	struct tr_tally sum;
 	struct tr_score test;
+	float *kept;
 
-	TR_TRY(add_up(run, &totals));
-	if (!isfinite(totals.loss)) { /* The same on all ranks: one of them says it. */
-		tr_fail(run->note, RUBATO_ERR_ARGUMENT,
-			"the loss is not finite after step %llu: the training diverged (a smaller "
-			"--lr may help)",
-			(unsigned long long)steps_done);
-		run->note->shared = true;
-		if (run->rank != 0)
-			run->note->text[0] = '\0';
-		return RUBATO_ERR_ARGUMENT;
+	TR_TRY(add_up(run, &sum));
+	if (!isfinite(sum.loss))
+		return diverged(run, true);
+	line = make_line(run, seconds, &sum);
+	if (with_test) {
+		rubato_status err = begin_view(run, &kept);
+
+		if (err == RUBATO_OK)
+			err = evaluate(run, &run->data->test, &test);
+		end_view(run, kept);
+		TR_TRY(err);
+		add_test(&line, &test);
 	}
+	return tr_agree(run->comm,
+			run->rank == 0 ? tr_metrics_line(&run->metrics, &line, run->note)
+				       : RUBATO_OK,
+			run->note);
+}
+
+/* Nobody waits for anybody: rank 0 writes what it has heard, and tests come after the run. */
+static rubato_status report_alone(struct run *run, double seconds, bool with_test)
+{
+	struct tr_metrics_line line;
+	struct tr_tally mine, sum;
+
+	TR_TRY(tally(run, &mine));
+	if (!isfinite(mine.loss))
+		return diverged(run, false);
+	TR_TRY(tr_tellers_tell(run->tellers, &mine, run->note));
+	if (run->rank != 0)
+		return RUBATO_OK;
+	TR_TRY(tr_tellers_sum(run->tellers, &sum, run->note));
+	line = make_line(run, seconds, &sum);
 	if (with_test)
-		TR_TRY(evaluate(run, &run->data->test, &test));
-	TR_TRY(tr_agree(run->comm,
-			write_line(run, steps_done, seconds, &totals, with_test ? &test : NULL),
-			run->note));
-	run->score = (struct tr_score) { 0 };
-	run->pause_ns += rubato_now(run->comm) - before_ns;
+		TR_TRY(tr_snapshots_take(&run->snapshots, &line, run->ctx.parameters,
+					 run->model.parameter_count, run->ctx.statistics,
+					 run->ctx.statistics_count, run->note));
+	return tr_metrics_line(&run->metrics, &line, run->note);
+}
+
+static rubato_status report(struct run *run, bool with_test)
+{
+	uint64_t before_ns = rubato_now(run->comm), after_ns;
+
+	if (run->tellers == NULL)
+		TR_TRY(report_together(run, elapsed(run), with_test));
+	else
+		TR_TRY(report_alone(run, elapsed(run), with_test));
+	after_ns = rubato_now(run->comm);
+	run->pause_ns += after_ns - before_ns;
+	tr_trace_span(run->ctx.trace, TR_SPAN_PAUSE, before_ns, after_ns, run->steps_done);
 	return RUBATO_OK;
 }
 
@@ -345,13 +448,13 @@ static rubato_status gradient_ready(void *arg, size_t first)
 }
 
 /* Emulated, the gradient is complete inside at once, and for the rule only as time passes. */
-static rubato_status compute_gradient(struct run *run, uint64_t step)
+static rubato_status compute_gradient(struct run *run, uint64_t step, const uint32_t *rows)
 {
 	const struct tr_ready ready = { gradient_ready, run };
 	const struct tr_pace *pace = &run->options->pace;
 	uint64_t before_ns = rubato_now(run->comm);
 	struct tr_score score = { 0 };
-	const uint32_t *rows = tr_order_batch(&run->order, step);
+	uint64_t delay_ns, after_ns;
 
 	tr_data_gather(run->data, &run->data->train, rows, 0, run->options->batch, run->batch.x,
 		       run->batch.labels, run->batch.targets);
@@ -363,37 +466,68 @@ static rubato_status compute_gradient(struct run *run, uint64_t step)
 	run->score.loss += score.loss;
 	run->score.correct += score.correct;
 	run->score.rows += score.rows;
+	after_ns = rubato_now(run->comm);
+	tr_trace_span(run->ctx.trace, TR_SPAN_COMPUTE, before_ns, after_ns, step);
+	delay_ns = tr_delay_at(&run->options->delay, run->options->seed, run->rank, run->rank_count,
+			       step);
+	if (delay_ns > 0) {
+		rubato_sleep(run->comm, delay_ns);
+		tr_trace_span(run->ctx.trace, TR_SPAN_DELAY, after_ns, rubato_now(run->comm), step);
+	}
 	run->compute_ns += rubato_now(run->comm) - before_ns - run->ready_ns;
 	run->ctx.counts.communication_ns += run->ready_ns;
 	tr_progress_step(&run->progress, step, score.loss, score.rows);
 	return RUBATO_OK;
 }
 
-static bool test_is_due(const struct run *run, uint64_t steps_done)
+static bool test_is_due(const struct run *run)
 {
 	uint64_t every = run->options->eval_every * run->order.epoch_steps;
 
-	return every > 0 && run->data->test.rows > 0 && steps_done % every == 0;
+	return every > 0 && run->data->test.rows > 0 && run->steps_done % every == 0;
+}
+
+static rubato_status one_step(struct run *run, const struct tr_batch *batch)
+{
+	const struct tr_rule *rule = run->options->rule;
+	uint64_t step = run->steps_done, before_ns = rubato_now(run->comm);
+	uint64_t blocked_ns = run->ctx.counts.communication_ns;
+
+	TR_TRY(rule->begin(run->rule, step));
+	TR_TRY(compute_gradient(run, step, batch->rows));
+	before_ns = rubato_now(run->comm);
+	TR_TRY(rule->step(run->rule, step));
+	if (run->ctx.counts.communication_ns > blocked_ns + run->ready_ns)
+		tr_trace_span(run->ctx.trace, TR_SPAN_COMMUNICATION, before_ns,
+			      rubato_now(run->comm), step);
+	run->steps_done++;
+	return RUBATO_OK;
 }
 
 static rubato_status train(struct run *run)
 {
 	const struct tr_rule *rule = run->options->rule;
-	uint64_t step_count = run->rate.step_count;
+	uint64_t step_count = run->rate.step_count, told = 0;
+	struct tr_batch batch;
 
 	TR_TRY(tr_check(run->note, rubato_barrier(run->comm), "barrier"));
 	tr_progress_open(&run->progress, run->rank == 0 && !run->options->quiet, step_count,
 			 run->order.epoch_steps, (uint64_t)run->options->batch * run->rank_count);
 	run->start_ns = rubato_now(run->comm);
-	for (uint64_t step = 0; step < step_count; step++) {
-		TR_TRY(rule->begin(run->rule, step));
-		TR_TRY(compute_gradient(run, step));
-		TR_TRY(rule->step(run->rule, step));
-		bool due = test_is_due(run, step + 1);
-		if (due || (step + 1) % run->options->report_every == 0 || step + 1 == step_count)
-			TR_TRY(report(run, step + 1, due));
+	for (;;) {
+		TR_TRY(tr_work_next(run->work, run->steps_done, &batch, run->note));
+		if (batch.rows == NULL)
+			break;
+		TR_TRY(one_step(run, &batch));
+		bool due = test_is_due(run);
+		if (due || run->steps_done % run->options->report_every == 0) {
+			TR_TRY(report(run, due));
+			told = run->steps_done;
+		}
 	}
-	TR_TRY(rule->finish(run->rule, step_count));
+	if (told < run->steps_done)
+		TR_TRY(report(run, false));
+	TR_TRY(rule->finish(run->rule, run->steps_done));
 	run->seconds = elapsed(run);
 	tr_progress_close(&run->progress);
 	return RUBATO_OK;
@@ -401,7 +535,7 @@ static rubato_status train(struct run *run)
 
 /* ---- Conclude ---- */
 
-static void fill_summary(const struct run *run, const struct totals *totals,
+static void fill_summary(const struct run *run, const struct tr_tally *totals,
 			 const struct tr_score *train, const struct tr_score *test,
 			 struct tr_summary *s)
 {
@@ -419,7 +553,7 @@ static void fill_summary(const struct run *run, const struct totals *totals,
 		.ranks = run->rank_count,
 		.batch = run->options->batch,
 		.steps = run->rate.step_count,
-		.samples = run->rate.step_count * run->options->batch * run->rank_count,
+		.samples = (uint64_t)totals->samples,
 		.seed = run->options->seed,
 		.parameters = run->model.parameter_count,
 		.buckets = run->ctx.cut.count,
@@ -469,17 +603,65 @@ static rubato_status write_results(struct run *run, const struct tr_summary *sum
 	return tr_metrics_summary(&run->metrics, summary, run->note);
 }
 
+/* Tests what could not be tested on the way; the last parameters stay. */
+static rubato_status test_snapshots(struct run *run)
+{
+	size_t count = run->model.parameter_count;
+	struct tr_snapshot *snapshot = run->snapshots.first;
+	uint32_t snapshot_count = run->snapshots.count;
+	float *kept;
+
+	TR_TRY(tr_check(run->note,
+			rubato_broadcast(run->comm, &snapshot_count, 1, RUBATO_UINT32, 0),
+			"broadcast of the number of snapshots"));
+	if (snapshot_count == 0)
+		return RUBATO_OK;
+	kept = malloc(count * sizeof(float));
+	TR_TRY(tr_agree(
+		run->comm,
+		kept != NULL ? RUBATO_OK
+			     : tr_fail(run->note, RUBATO_ERR_MEMORY, "no memory to test snapshots"),
+		run->note));
+	memcpy(kept, run->ctx.parameters, count * sizeof(float));
+	for (uint32_t i = 0; i < snapshot_count; i++) {
+		struct tr_score test;
+		rubato_status err = RUBATO_OK;
+
+		if (run->rank == 0)
+			memcpy(run->ctx.parameters, snapshot->parameters, count * sizeof(float));
+		TR_TRY(tr_check(
+			run->note,
+			rubato_broadcast(run->comm, run->ctx.parameters, count, RUBATO_FLOAT32, 0),
+			"broadcast of a snapshot"));
+		TR_TRY(evaluate(run, &run->data->test, &test));
+		if (run->rank == 0) {
+			add_test(&snapshot->line, &test);
+			err = tr_metrics_line(&run->metrics, &snapshot->line, run->note);
+			snapshot = snapshot->next;
+		}
+		TR_TRY(tr_agree(run->comm, err, run->note));
+	}
+	memcpy(run->ctx.parameters, kept, count * sizeof(float));
+	free(kept);
+	return RUBATO_OK;
+}
+
 static rubato_status conclude(struct run *run)
 {
 	struct tr_score train, test = { 0 };
 	struct tr_summary summary;
-	struct totals totals;
+	struct tr_tally totals;
 
+	if (run->tellers != NULL) {
+		TR_TRY(tally(run, &totals));
+		TR_TRY(tr_tellers_last(run->tellers, &totals, run->note));
+	}
 	TR_TRY(tr_agree_equal(run->comm,
 			      tr_hash(TR_HASH_INIT, run->ctx.parameters,
 				      run->model.parameter_count * sizeof(float)),
 			      "the ranks' parameters differ at the end of the run", run->note));
 	TR_TRY(add_up(run, &totals));
+	TR_TRY(test_snapshots(run));
 	TR_TRY(evaluate(run, &run->data->train, &train));
 	if (run->data->test.rows > 0)
 		TR_TRY(evaluate(run, &run->data->test, &test));
@@ -493,7 +675,12 @@ static rubato_status conclude(struct run *run)
 static void close_run(struct run *run)
 {
 	tr_progress_close(&run->progress);
+	tr_work_close(run->work);
 	run->options->rule->close(run->rule);
+	tr_tellers_close(run->tellers);
+	tr_snapshots_close(&run->snapshots);
+	tr_ledger_close(run->ctx.ledger);
+	tr_trace_close(run->ctx.trace);
 	if (run->ops != NULL)
 		run->ops->close(run->compute);
 	tr_metrics_close(&run->metrics);
@@ -512,6 +699,7 @@ rubato_status tr_train(rubato_comm *comm, const struct tr_options *options,
 	struct run run = { .options = options, .note = note, .comm = comm, .rate = options->rate };
 	rubato_status err;
 
+	tr_snapshots_open(&run.snapshots);
 	run.rank = rubato_rank(comm);
 	run.rank_count = rubato_size(comm);
 	run.data = data == NULL ? &run.own_data : data;

@@ -1,0 +1,87 @@
+/* delay.c -- see delay.h. */
+#include "trainer/delay.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "trainer/rng.h"
+#include "trainer/values.h"
+
+static rubato_status read_times(struct tr_delay *delay, const char *text, struct tr_note *note)
+{
+	char word[64];
+
+	for (;;) {
+		size_t length = strcspn(text, ",");
+
+		if (delay->count == TR_DELAYS_MAX)
+			return tr_refuse(note, "--delay: at most %d times", TR_DELAYS_MAX);
+		snprintf(word, sizeof(word), "%.*s", (int)(length < 63 ? length : 63), text);
+		TR_TRY(tr_parse_time("--delay", word, &delay->ns[delay->count], note));
+		delay->count++;
+		if (text[length] == '\0')
+			return RUBATO_OK;
+		if (delay->kind != TR_DELAY_RANDOM)
+			return tr_refuse(note, "--delay: only random takes several times");
+		text += length + 1;
+	}
+}
+
+rubato_status tr_delay_parse(struct tr_delay *delay, const char *text, struct tr_note *note)
+{
+	static const char *const names[] = { "none", "random:", "rotating:", "linear:", "rank:" };
+	char *end;
+	int kind = 4;
+
+	*delay = (struct tr_delay) { .kind = TR_DELAY_NONE };
+	if (strcmp(text, names[0]) == 0)
+		return RUBATO_OK;
+	while (kind > 0 && strncmp(text, names[kind], strlen(names[kind])) != 0)
+		kind--;
+	if (kind == 0)
+		return tr_refuse(note,
+				 "--delay: '%s' is none of none, random:T[,T..], rotating:T, "
+				 "linear:T and rank:R:T",
+				 text);
+	delay->kind = (enum tr_delay_kind)kind;
+	text += strlen(names[kind]);
+	if (kind == TR_DELAY_RANK) {
+		unsigned long rank = strtoul(text, &end, 10);
+
+		if (text[0] < '0' || text[0] > '9' || *end != ':' || rank > UINT32_MAX)
+			return tr_refuse(note, "--delay: rank:R:T wants a rank and a time");
+		delay->rank = (uint32_t)rank;
+		text = end + 1;
+	}
+	return read_times(delay, text, note);
+}
+
+static uint64_t ramp(uint64_t ns, uint64_t place, uint32_t rank_count)
+{
+	return rank_count < 2 ? 0 : (uint64_t)((double)ns * (double)place / (rank_count - 1));
+}
+
+uint64_t tr_delay_at(const struct tr_delay *delay, uint64_t seed, uint32_t rank,
+		     uint32_t rank_count, uint64_t step)
+{
+	struct tr_rng rng = tr_rng_open(seed, TR_STREAM_DELAY, step);
+	uint64_t sum_ns = 0;
+
+	switch (delay->kind) {
+	case TR_DELAY_NONE:
+		return 0;
+	case TR_DELAY_RANDOM:
+		for (uint32_t i = 0; i < delay->count; i++)
+			if (tr_rng_below(&rng, rank_count) == rank)
+				sum_ns += delay->ns[i];
+		return sum_ns;
+	case TR_DELAY_ROTATING:
+		return ramp(delay->ns[0], (rank + step) % rank_count, rank_count);
+	case TR_DELAY_LINEAR:
+		return ramp(delay->ns[0], rank, rank_count);
+	case TR_DELAY_RANK:
+		return rank == delay->rank ? delay->ns[0] : 0;
+	}
+	return 0;
+}

@@ -1,0 +1,110 @@
+/* ledger.c -- a growing array of words: each entry is its kind and then what its kind says. */
+#include "trainer/ledger.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct tr_ledger {
+	bool wanted, lost; /* lost: memory has ended. */
+	uint32_t rank, rank_count;
+	uint64_t *words;
+	size_t count, room;
+};
+
+enum entry {         /* Words after the kind: */
+	     UPDATE, /* round, denominator, rate, next step, shares n, n times rank, first, last */
+	     DRAW,   /* step, first place, rows */
+	     AVERAGE /* scope, first, stride, ranks, step, period */
+};
+
+rubato_status tr_ledger_open(struct tr_ledger **out, bool wanted, uint32_t rank,
+			     uint32_t rank_count, struct tr_note *note)
+{
+	struct tr_ledger *ledger = calloc(1, sizeof(*ledger));
+
+	if (ledger == NULL)
+		return tr_fail(note, RUBATO_ERR_MEMORY, "ledger: out of memory");
+	ledger->wanted = wanted;
+	ledger->rank = rank;
+	ledger->rank_count = rank_count;
+	*out = ledger;
+	return RUBATO_OK;
+}
+
+void tr_ledger_close(struct tr_ledger *ledger)
+{
+	if (ledger == NULL)
+		return;
+	free(ledger->words);
+	free(ledger);
+}
+
+/* Room for one more entry; NULL: not recorded. */
+static uint64_t *append(struct tr_ledger *ledger, enum entry entry, size_t word_count)
+{
+	size_t room = ledger->room == 0 ? 1024 : 2 * ledger->room;
+	uint64_t *at;
+
+	if (!ledger->wanted || ledger->lost)
+		return NULL;
+	while (room < ledger->count + 1 + word_count)
+		room *= 2;
+	if (ledger->count + 1 + word_count > ledger->room) {
+		at = realloc(ledger->words, room * sizeof(*at));
+		if (at == NULL) {
+			ledger->lost = true;
+			return NULL;
+		}
+		ledger->words = at;
+		ledger->room = room;
+	}
+	at = ledger->words + ledger->count;
+	ledger->count += 1 + word_count;
+	at[0] = entry;
+	return at + 1;
+}
+
+void tr_ledger_update(struct tr_ledger *ledger, uint64_t round, double denominator, double rate,
+		      const struct tr_share *shares, uint32_t share_count, uint64_t next_step)
+{
+	uint64_t *at = append(ledger, UPDATE, 5 + 3 * (size_t)share_count);
+
+	if (at == NULL)
+		return;
+	at[0] = round;
+	memcpy(&at[1], &denominator, sizeof(denominator));
+	memcpy(&at[2], &rate, sizeof(rate));
+	at[3] = next_step;
+	at[4] = share_count;
+	for (uint32_t i = 0; i < share_count; i++) {
+		at[5 + 3 * i] = shares[i].rank;
+		at[6 + 3 * i] = shares[i].first_step;
+		at[7 + 3 * i] = shares[i].last_step;
+	}
+}
+
+void tr_ledger_draw(struct tr_ledger *ledger, uint64_t step, uint64_t first_row, uint32_t rows)
+{
+	uint64_t *at = append(ledger, DRAW, 3);
+
+	if (at == NULL)
+		return;
+	at[0] = step;
+	at[1] = first_row;
+	at[2] = rows;
+}
+
+void tr_ledger_average(struct tr_ledger *ledger, enum tr_scope scope, uint32_t first,
+		       uint32_t stride, uint32_t rank_count, uint64_t step, uint64_t period)
+{
+	uint64_t *at = append(ledger, AVERAGE, 6);
+
+	if (at == NULL)
+		return;
+	at[0] = scope;
+	at[1] = first;
+	at[2] = stride;
+	at[3] = rank_count;
+	at[4] = step;
+	at[5] = period;
+}

@@ -1,0 +1,360 @@
+/* options_rule.c -- the rules' own options: which rule takes which, and what their words mean. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "trainer/options_words.h"
+#include "trainer/values.h"
+
+enum { /* Rules, as bits. */
+       SYNC = 1,
+       LAGA = 2,
+       KAVG = 4,
+       HIER = 8,
+       PERIODIC = 16,
+       ADPSGD = 32,
+       EAGER = 64,
+       LOCAL = 128,
+       AVERAGING = KAVG | HIER | PERIODIC | ADPSGD | LOCAL,
+       ANY = 255
+};
+
+static const struct {
+	const char *name;
+	unsigned bit;
+} rule_bits[] = { { "sync", SYNC },   { "laga", LAGA },         { "kavg", KAVG },
+		  { "hier", HIER },   { "periodic", PERIODIC }, { "adpsgd", ADPSGD },
+		  { "eager", EAGER }, { "local", LOCAL } };
+
+/* In the order of enum word, from WORD_ACCUMULATE on. */
+static const struct {
+	const char *name;
+	unsigned rules;
+} own[] = {
+	{ "--accumulate", LAGA },
+	{ "--lag", LAGA },
+	{ "--lag-comp", LAGA | EAGER },
+	{ "--first-step", LAGA },
+	{ "--rate-by-count", LAGA },
+	{ "--k", KAVG | LOCAL },
+	{ "--k1", HIER },
+	{ "--k2", HIER },
+	{ "--group", HIER },
+	{ "--period", PERIODIC | ADPSGD },
+	{ "--period-max", PERIODIC | ADPSGD },
+	{ "--schedule", PERIODIC },
+	{ "--adapt-low", PERIODIC | ADPSGD },
+	{ "--adapt-high", PERIODIC | ADPSGD },
+	{ "--adapt-sample-steps", PERIODIC | ADPSGD },
+	{ "--outer", KAVG | HIER | LOCAL },
+	{ "--outer-momentum", KAVG | HIER | LOCAL },
+	{ "--outer-lr", KAVG | HIER | LOCAL },
+	{ "--outer-gain", KAVG | HIER | LOCAL },
+	{ "--nesterov-base", KAVG | HIER | LOCAL },
+	{ "--opt-state", AVERAGING | EAGER },
+	{ "--pull", LOCAL },
+	{ "--wire", AVERAGING },
+	{ "--policy", EAGER },
+	{ "--rounds", EAGER },
+	{ "--late", EAGER },
+	{ "--normalise", EAGER },
+	{ "--collect", EAGER },
+	{ "--full-every", EAGER },
+	{ "--max-absence", EAGER },
+	{ "--window", EAGER },
+	{ "--model-sync-every", EAGER },
+	{ "--bn", ANY },
+	{ "--work", EAGER },
+	{ "--clip", ANY },
+};
+_Static_assert(sizeof(own) / sizeof(own[0]) == WORD_COUNT - WORD_ACCUMULATE, "one row each");
+
+static unsigned bit_of(const char *rule)
+{
+	for (size_t i = 0; i < sizeof(rule_bits) / sizeof(rule_bits[0]); i++)
+		if (strcmp(rule_bits[i].name, rule) == 0)
+			return rule_bits[i].bit;
+	return 0;
+}
+
+static rubato_status refuse_strangers(unsigned rule, const char *name, const struct words *w,
+				      struct tr_note *note)
+{
+	char takers[128] = "";
+
+	for (int i = WORD_ACCUMULATE; i < WORD_COUNT; i++) {
+		unsigned rules = own[i - WORD_ACCUMULATE].rules;
+
+		if (!w->given[i] || (rules & rule) != 0)
+			continue;
+		for (size_t r = 0; r < sizeof(rule_bits) / sizeof(rule_bits[0]); r++)
+			if ((rules & rule_bits[r].bit) != 0)
+				snprintf(takers + strlen(takers), sizeof(takers) - strlen(takers),
+					 "%s%s", takers[0] == '\0' ? "" : ", ", rule_bits[r].name);
+		return tr_refuse(note, "%s: --algorithm %s has no use for it (%s)",
+				 own[i - WORD_ACCUMULATE].name, name, takers);
+	}
+	return RUBATO_OK;
+}
+
+struct reader { /* Reads words one after the other; the first that is wrong ends it. */
+	const struct words *words;
+	struct tr_note *note;
+	rubato_status err;
+};
+
+static const char *next(struct reader *r, enum word word)
+{
+	return r->err == RUBATO_OK ? r->words->at[word] : NULL;
+}
+
+static void count(struct reader *r, enum word word, uint64_t least, uint64_t most, uint64_t *out)
+{
+	const char *text = next(r, word);
+
+	if (text != NULL)
+		r->err = tr_parse_count(own[word - WORD_ACCUMULATE].name, text, least, most, out,
+					r->note);
+}
+
+static void count32(struct reader *r, enum word word, uint32_t least, uint32_t most, uint32_t *out)
+{
+	uint64_t value = *out;
+
+	count(r, word, least, most, &value);
+	*out = (uint32_t)value;
+}
+
+static void number(struct reader *r, enum word word, double least, double most, double *out)
+{
+	const char *text = next(r, word);
+
+	if (text != NULL)
+		r->err = tr_parse_number(own[word - WORD_ACCUMULATE].name, text, least, most, out,
+					 r->note);
+}
+
+/* The place of the word in `choices`, names with blanks between; `fallback` where not given. */
+static unsigned choice(struct reader *r, enum word word, const char *choices, unsigned fallback)
+{
+	const char *text = next(r, word), *at = choices;
+	size_t length;
+
+	if (text == NULL)
+		return fallback;
+	for (unsigned i = 0; *at != '\0'; i++, at += length + (at[length] == ' ')) {
+		length = strcspn(at, " ");
+		if (strlen(text) == length && strncmp(text, at, length) == 0)
+			return i;
+	}
+	r->err = tr_refuse(r->note, "%s: '%s' is none of: %s", own[word - WORD_ACCUMULATE].name,
+			   text, choices);
+	return fallback;
+}
+
+static void read_laga(struct reader *r, struct tr_rule_options *o)
+{
+	const char *text = next(r, WORD_ACCUMULATE);
+
+	o->accumulate = 1;
+	o->lag = 1;
+	if (text != NULL && strcmp(text, "until-done") == 0)
+		o->accumulate = 0;
+	else
+		count32(r, WORD_ACCUMULATE, 1, 1u << 20, &o->accumulate);
+	count32(r, WORD_LAG, 1, 64, &o->lag);
+	o->lag_comp = (enum tr_lag_comp)choice(r, WORD_LAG_COMP, "none lookahead", 0);
+	o->first_step = (enum tr_first_step)choice(r, WORD_FIRST_STEP, "skip zero", 0);
+	o->rate_by_count = r->words->given[WORD_RATE_BY_COUNT];
+}
+
+static void read_averaging(struct reader *r, struct tr_rule_options *o, unsigned rule)
+{
+	const uint64_t most = UINT32_MAX;
+
+	o->k = rule == LOCAL ? 32 : 8;
+	o->k1 = 4;
+	o->k2 = 32;
+	o->period = rule == ADPSGD ? 4 : 8;
+	o->adapt_low = 0.7;
+	o->adapt_high = 1.3;
+	o->adapt_sample_steps = UINT64_MAX;
+	o->outer_lr = 1.0;
+	count(r, WORD_K, 1, most, &o->k);
+	count(r, WORD_K1, 1, most, &o->k1);
+	count(r, WORD_K2, 1, most, &o->k2);
+	count32(r, WORD_GROUP, 1, TR_RANKS_MAX, &o->group);
+	count(r, WORD_PERIOD, 1, most, &o->period);
+	count(r, WORD_PERIOD_MAX, 1, most, &o->period_max);
+	o->schedule =
+		(enum tr_schedule)choice(r, WORD_SCHEDULE, "const adp adacomm post-local",
+					 rule == ADPSGD ? TR_SCHEDULE_ADP : TR_SCHEDULE_CONST);
+	number(r, WORD_ADAPT_LOW, 0.0, 1e6, &o->adapt_low);
+	number(r, WORD_ADAPT_HIGH, 0.0, 1e6, &o->adapt_high);
+	count(r, WORD_ADAPT_SAMPLE_STEPS, 0, most, &o->adapt_sample_steps);
+	o->outer =
+		(enum tr_outer)choice(r, WORD_OUTER, "none block slowmo nesterov", TR_OUTER_NONE);
+	o->outer_momentum = o->outer == TR_OUTER_NONE ? 0.0 : 0.5;
+	number(r, WORD_OUTER_MOMENTUM, 0.0, 0.9999, &o->outer_momentum);
+	number(r, WORD_OUTER_LR, 0.0, 1e3, &o->outer_lr);
+	o->outer_gain = (enum tr_gain)choice(r, WORD_OUTER_GAIN, "1 1-mu", TR_GAIN_ONE);
+	o->nesterov_base =
+		(enum tr_base)choice(r, WORD_NESTEROV_BASE, "unshifted shifted", TR_BASE_UNSHIFTED);
+	o->opt_state = (enum tr_state_sync)choice(r, WORD_OPT_STATE, "local average reset",
+						  TR_STATE_LOCAL);
+	number(r, WORD_PULL, 0.0, 1.0, &o->pull);
+	o->wire = (enum tr_wire)choice(r, WORD_WIRE, "f32 bf16 int8", TR_WIRE_F32);
+}
+
+static void read_policy(struct reader *r, rubato_partial_options *p)
+{
+	static const char *const names[] = { "solo",      "majority", "quorum:",
+					     "deadline:", "adaptive", "wagma:" };
+	const char *text = next(r, WORD_POLICY);
+	uint64_t value = 0;
+	int i;
+
+	p->policy = RUBATO_POLICY_ADAPTIVE;
+	if (text == NULL)
+		return;
+	for (i = 0; i < 6; i++) {
+		size_t length = strlen(names[i]);
+
+		if (names[i][length - 1] == ':' ? strncmp(text, names[i], length) == 0
+						: strcmp(text, names[i]) == 0)
+			break;
+	}
+	p->policy = (rubato_policy)i;
+	if (i == 6)
+		r->err =
+			tr_refuse(r->note,
+				  "--policy: '%s' is none of solo, majority, quorum:K, deadline:T, "
+				  "adaptive and wagma:S",
+				  text);
+	else if (i == RUBATO_POLICY_DEADLINE)
+		r->err = tr_parse_time("--policy deadline", text + 9, &p->deadline_ns, r->note);
+	else if (i == RUBATO_POLICY_QUORUM || i == RUBATO_POLICY_WAGMA)
+		r->err = tr_parse_count("--policy", strchr(text, ':') + 1, 1, TR_RANKS_MAX, &value,
+					r->note);
+	if (i == RUBATO_POLICY_QUORUM)
+		p->quorum = (uint32_t)value;
+	if (i == RUBATO_POLICY_WAGMA)
+		p->group = (uint32_t)value;
+}
+
+static void read_collection(struct reader *r, rubato_partial_options *p)
+{
+	const char *text = next(r, WORD_COLLECT);
+	uint64_t depth = 8;
+
+	p->collection = RUBATO_COLLECT_EACH;
+	if (text != NULL && strncmp(text, "each:", 5) == 0)
+		r->err = tr_parse_count("--collect each", text + 5, 1, 4096, &depth, r->note);
+	else
+		p->collection = (rubato_collection)choice(r, WORD_COLLECT, "each own latest", 0);
+	p->depth = (uint32_t)depth;
+}
+
+static void read_eager(struct reader *r, struct tr_rule_options *o)
+{
+	rubato_partial_options *p = &o->partial;
+	const char *text;
+
+	*p = (rubato_partial_options)RUBATO_PARTIAL_OPTIONS_INIT;
+	read_policy(r, p);
+	read_collection(r, p);
+	p->rounds = (rubato_rounds)choice(r, WORD_ROUNDS, "aligned free",
+					  o->work == TR_WORK_SHARED ? RUBATO_ROUNDS_FREE
+								    : RUBATO_ROUNDS_ALIGNED);
+	p->late = (rubato_late)choice(r, WORD_LATE, "accumulate latest drop", 0);
+	p->normalise = (rubato_normalise)choice(r, WORD_NORMALISE, "ranks contributors samples", 0);
+	count32(r, WORD_FULL_EVERY, 0, UINT32_MAX, &p->full_every);
+	count32(r, WORD_MAX_ABSENCE, 0, UINT32_MAX, &p->max_absence);
+	text = next(r, WORD_WINDOW);
+	if (text != NULL && strcmp(text, "0") != 0)
+		r->err = tr_parse_time("--window", text, &p->window_ns, r->note);
+	count(r, WORD_MODEL_SYNC_EVERY, 0, UINT32_MAX, &o->model_sync_every);
+	if (r->err == RUBATO_OK && o->work == TR_WORK_SHARED &&
+	    (p->rounds == RUBATO_ROUNDS_ALIGNED || o->model_sync_every > 0))
+		r->err = tr_refuse(
+			r->note, "--work shared: ranks take different numbers of steps, so rounds "
+				 "must be free and --model-sync-every 0");
+}
+
+rubato_status tr_judge_rule_options(struct tr_options *o, const struct words *w,
+				    struct tr_note *note)
+{
+	struct reader r = { w, note, RUBATO_OK };
+	unsigned rule = bit_of(o->rule->name);
+
+	TR_TRY(refuse_strangers(rule, o->rule->name, w, note));
+	o->own.work = (enum tr_work_kind)choice(&r, WORD_WORK, "static shared", TR_WORK_STATIC);
+	o->own.bn = (enum tr_bn)choice(&r, WORD_BN, "local average", TR_BN_AVERAGE);
+	number(&r, WORD_CLIP, 0.0, 1e9, &o->own.clip);
+	read_laga(&r, &o->own);
+	read_averaging(&r, &o->own, rule);
+	read_eager(&r, &o->own);
+	return r.err;
+}
+
+#define ROW(word, name, text, value)                                                               \
+	{                                                                                          \
+		name, 0, POPT_ARG_STRING, NULL, word, text, value                                  \
+	}
+
+const struct poptOption tr_rule_rows[] = {
+	ROW(WORD_ACCUMULATE, "accumulate",
+	    "laga: micro-batches a reduction, or until-done: until the one before is over (1)",
+	    "A"),
+	ROW(WORD_LAG, "lag", "laga: reductions between a gradient and its use (1)", "N"),
+	ROW(WORD_LAG_COMP, "lag-comp",
+	    "laga, eager: none, or lookahead: gradients where momentum will have led (none)",
+	    "KIND"),
+	ROW(WORD_FIRST_STEP, "first-step",
+	    "laga: before there is a result, skip the update or apply zero (skip)", "KIND"),
+	{ "rate-by-count", 0, POPT_ARG_NONE, NULL, WORD_RATE_BY_COUNT,
+	  "laga: the rate times the square root of an update's mean micro-batches", NULL },
+	ROW(WORD_K, "k", "kavg, local: steps between averages (8; local: 32)", "K"),
+	ROW(WORD_K1, "k1", "hier: steps between averages in a group (4)", "K"),
+	ROW(WORD_K2, "k2", "hier: steps between averages of all (32)", "K"),
+	ROW(WORD_GROUP, "group", "hier: ranks of a group (those of a node)", "S"),
+	ROW(WORD_PERIOD, "period", "periodic, adpsgd: steps between averages, at first (8; 4)",
+	    "P"),
+	ROW(WORD_PERIOD_MAX, "period-max", "and at most (no bound)", "P"),
+	ROW(WORD_SCHEDULE, "schedule", "periodic: const, adp, adacomm or post-local (const)",
+	    "NAME"),
+	ROW(WORD_ADAPT_LOW, "adapt-low", "adp: below this share of the sampled spread (0.7)", "X"),
+	ROW(WORD_ADAPT_HIGH, "adapt-high", "and above this the period changes (1.3)", "X"),
+	ROW(WORD_ADAPT_SAMPLE_STEPS, "adapt-sample-steps",
+	    "adp: steps of sampling; post-local: of full averaging (a quarter)", "N"),
+	ROW(WORD_OUTER, "outer",
+	    "kavg, hier, local: at averages: none, block, slowmo or nesterov (none)", "NAME"),
+	ROW(WORD_OUTER_MOMENTUM, "outer-momentum", "its momentum (0.5)", "X"),
+	ROW(WORD_OUTER_LR, "outer-lr", "its learning rate (1)", "X"),
+	ROW(WORD_OUTER_GAIN, "outer-gain", "block: weight of the new displacement: 1 or 1-mu (1)",
+	    "G"),
+	ROW(WORD_NESTEROV_BASE, "nesterov-base",
+	    "block, nesterov: unshifted, or shifted: training starts where momentum leads", "KIND"),
+	ROW(WORD_OPT_STATE, "opt-state", "momentum at averages: local, average or reset (local)",
+	    "KIND"),
+	ROW(WORD_PULL, "pull", "local: Overlap-Local-SGD with this pull-back (0: blocking)", "X"),
+	ROW(WORD_WIRE, "wire", "averaged models travel as f32, bf16 or int8 (f32)", "TYPE"),
+	ROW(WORD_POLICY, "policy",
+	    "eager: solo, majority, quorum:K, deadline:T, adaptive or wagma:S (adaptive)", "P"),
+	ROW(WORD_ROUNDS, "rounds", "eager: aligned or free (aligned; free with --work shared)",
+	    "KIND"),
+	ROW(WORD_LATE, "late", "eager: accumulate, latest or drop (accumulate)", "KIND"),
+	ROW(WORD_NORMALISE, "normalise", "eager: by ranks, contributors or samples (ranks)", "BY"),
+	ROW(WORD_COLLECT, "collect", "eager: each:D, own or latest (each:8)", "KIND"),
+	ROW(WORD_FULL_EVERY, "full-every", "eager: every N-th round waits for all (0: none)", "N"),
+	ROW(WORD_MAX_ABSENCE, "max-absence",
+	    "eager: so does one after S rounds without some rank (0: none)", "S"),
+	ROW(WORD_WINDOW, "window", "eager: what arrives so long after the opening is in (0)", "T"),
+	ROW(WORD_MODEL_SYNC_EVERY, "model-sync-every",
+	    "eager: average models every N steps (0: never)", "N"),
+	ROW(WORD_BN, "bn", "statistics of batch normalisation: average or local (average)", "KIND"),
+	ROW(WORD_WORK, "work", "static: equal shards; shared: ranks draw the next samples (static)",
+	    "KIND"),
+	ROW(WORD_CLIP, "clip", "largest norm of an applied gradient (0: any)", "X"),
+	POPT_TABLEEND
+};
