@@ -5,7 +5,8 @@
 #ifndef TR_METRICS_H
 #define TR_METRICS_H
 
-#include "trainer/note.h"
+#include "trainer/options.h"
+#include "trainer/tally.h"
 
 struct tr_metrics {
 	const char *folder; /* NULL: nothing is written. */
@@ -36,9 +37,11 @@ struct tr_summary {
 	bool classify, has_test;
 	uint64_t global_reductions, local_reductions, bytes_sent, rounds, staleness_max;
 	double fresh_mean, contributors_mean;
+	const struct tr_tally *per_rank;  /* [ranks] */
+	const struct tr_options *options; /* What was asked for is told as it was given. */
 };
 
-/* Makes the folder where it is missing, removes an older run's summary and starts the lines. */
+/* Makes the folder where it is missing, removes an older run's files and starts the lines. */
 rubato_status tr_metrics_open(struct tr_metrics *metrics, const char *folder, struct tr_note *note);
 rubato_status tr_metrics_line(struct tr_metrics *metrics, const struct tr_metrics_line *line,
 			      struct tr_note *note);

@@ -14,7 +14,8 @@ struct tr_tally { /* Doubles only: it travels as such. */
 	double loss, correct, rows; /* Sums over rows. */
 	double compute_seconds, communication_seconds;
 	double reductions, bytes_sent;
-	double over; /* 1 in a rank's last. */
+	double seconds; /* The whole run, by the rank's own clock; 0 until it is over. */
+	double over;    /* 1 in a rank's last. */
 };
 #define TR_TALLY_COUNT (sizeof(struct tr_tally) / sizeof(double))
 

@@ -284,6 +284,7 @@ static rubato_status tally(struct run *run, struct tr_tally *mine)
 		.communication_seconds = (double)run->ctx.counts.communication_ns * 1e-9,
 		.reductions = (double)run->ctx.counts.global_reductions,
 		.bytes_sent = (double)stats.bytes_sent,
+		.seconds = run->seconds,
 	};
 	return RUBATO_OK;
 }
@@ -296,6 +297,30 @@ static rubato_status add_up(struct run *run, struct tr_tally *sum)
 		run->note,
 		rubato_allreduce(run->comm, sum, sum, TR_TALLY_COUNT, RUBATO_FLOAT64, RUBATO_SUM),
 		"report: allreduce");
+}
+
+/* Rank 0: of each rank what tally() says, for free(); elsewhere NULL. Collective. */
+static rubato_status gather_tallies(struct run *run, struct tr_tally **out)
+{
+	struct tr_tally mine, *all = NULL;
+	rubato_status err;
+
+	TR_TRY(tally(run, &mine));
+	if (run->rank == 0)
+		all = calloc(run->rank_count, sizeof(*all));
+	err = run->rank == 0 && all == NULL
+		      ? tr_fail(run->note, RUBATO_ERR_MEMORY, "no memory for the ranks' tallies")
+		      : RUBATO_OK;
+	TR_TRY(tr_agree(run->comm, err, run->note));
+	err = tr_check(run->note,
+		       rubato_gather(run->comm, &mine, all, TR_TALLY_COUNT, RUBATO_FLOAT64, 0),
+		       "gather of the ranks' tallies");
+	if (err) {
+		free(all);
+		return err;
+	}
+	*out = all;
+	return RUBATO_OK;
 }
 
 static double elapsed(const struct run *run)
@@ -546,6 +571,7 @@ static void fill_summary(const struct run *run, const struct tr_tally *totals,
 					 : 1.0; /* A simulation in which nothing takes time. */
 
 	*s = (struct tr_summary) {
+		.options = run->options,
 		.algorithm = run->options->rule->name,
 		.model = tr_model_name(run->model.kind),
 		.data = run->options->data,
@@ -593,14 +619,25 @@ static void print_result(const struct tr_summary *s)
 	fflush(stdout);
 }
 
-static rubato_status write_results(struct run *run, const struct tr_summary *summary)
+/* Collective. The summary is the last: where it is, the other files are complete. */
+static rubato_status write_results(struct run *run, struct tr_summary *summary)
 {
-	if (run->rank != 0)
-		return RUBATO_OK;
-	if (run->options->save != NULL)
-		TR_TRY(tr_npy_write(run->options->save, run->ctx.parameters,
-				    run->model.parameter_count, run->note));
-	return tr_metrics_summary(&run->metrics, summary, run->note);
+	struct tr_tally *per_rank = NULL;
+	rubato_status err = RUBATO_OK;
+
+	if (run->rank == 0 && run->options->save != NULL)
+		err = tr_npy_write(run->options->save, run->ctx.parameters,
+				   run->model.parameter_count, run->note);
+	TR_TRY(tr_agree(run->comm, err, run->note));
+	TR_TRY(tr_trace_write(run->ctx.trace, run->comm, run->options->out, run->start_ns,
+			      run->note));
+	TR_TRY(gather_tallies(run, &per_rank));
+	if (run->rank == 0) {
+		summary->per_rank = per_rank;
+		err = tr_metrics_summary(&run->metrics, summary, run->note);
+	}
+	free(per_rank);
+	return tr_agree(run->comm, err, run->note);
 }
 
 /* Tests what could not be tested on the way; the last parameters stay. */
@@ -666,7 +703,7 @@ static rubato_status conclude(struct run *run)
 	if (run->data->test.rows > 0)
 		TR_TRY(evaluate(run, &run->data->test, &test));
 	fill_summary(run, &totals, &train, &test, &summary);
-	TR_TRY(tr_agree(run->comm, write_results(run, &summary), run->note));
+	TR_TRY(write_results(run, &summary));
 	if (run->rank == 0)
 		print_result(&summary);
 	return RUBATO_OK;
