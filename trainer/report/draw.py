@@ -35,6 +35,10 @@ def number(value, digits=4):
 
 
 def percent(value):
+    return f"{100 * value:.2f} %"
+
+
+def whole_percent(value):
     return f"{100 * value:.4g} %"
 
 
@@ -124,7 +128,7 @@ class Scale:
 
 
 def fits_log(values):
-    return min(values) > 0 and max(values) / min(values) > 15
+    return min(values) > 0 and max(values) / min(values) > 5
 
 
 def y_scale(values, log, zero, top):
@@ -143,6 +147,8 @@ def y_scale(values, log, zero, top):
 
 def axes(x, y, x_label, x_text, y_text):
     out = []
+    if y_text is percent:
+        y_text = whole_percent
     for tick in log_ticks(y.low, y.high) if y.log else ticks(y.low, y.high):
         at = y(tick)
         out.append(f'<path class="grid" d="M{LEFT} {at:.1f}H{WIDTH - RIGHT}"/>'
@@ -203,10 +209,9 @@ PARTS = (("compute", "gradients"), ("delay", "injected delay"),
          ("communication", "blocked in communication"), ("other", "other"))
 
 
-def columns(parts, what):
-    """Per rank a column: its seconds, part upon part."""
-    high = max(sum(row) for row in parts) or 1.0
-    y = Scale(0, high * 1.04, HEIGHT - BOTTOM, TOP)
+def columns(parts, what, high):
+    """Per rank a column: its seconds, part upon part; `high`: where the scale ends."""
+    y = Scale(0, (high or 1.0) * 1.04, HEIGHT - BOTTOM, TOP)
     pitch = (WIDTH - LEFT - RIGHT) / len(parts)
     width = min(pitch * 0.8 if pitch > 5 else pitch, 60)
     body = []

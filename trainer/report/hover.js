@@ -1,4 +1,4 @@
-/* hover.js -- a rule through a chart of lines, and the values of all of them beside it. */
+/* hover.js -- a rule through a chart of lines, and the values of those that are there beside it. */
 "use strict";
 (() => {
 	const tip = document.getElementById("tip");
@@ -9,8 +9,9 @@
 	const show = (chart, lines, event) => {
 		const box = chart.getBoundingClientRect();
 		const at = (event.clientX - box.left) / box.width * chart.viewBox.baseVal.width;
-		const near = lines.map(line => [line, nearest(line.points, at)]);
-		const best = nearest(near.map(pair => pair[1]), at);
+		const all = lines.map(line => [line, nearest(line.points, at)]);
+		const best = nearest(all.map(pair => pair[1]), at);
+		const near = all.filter(pair => Math.abs(pair[1][0] - best[0]) < 25);
 		const rule = chart.querySelector(".rule");
 		rule.style.transform = `translateX(${best[0]}px)`;
 		rule.style.visibility = "visible";
@@ -23,9 +24,10 @@
 			tip.append(row);
 		}
 		tip.style.display = "block";
-		const room = document.documentElement.clientWidth - tip.offsetWidth - 8;
-		tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, room)) + scrollX}px`;
-		tip.style.top = `${event.clientY + 14 + scrollY}px`;
+		const wide = document.documentElement.clientWidth - tip.offsetWidth - 8;
+		const high = document.documentElement.clientHeight - tip.offsetHeight - 8;
+		tip.style.left = `${Math.max(4, Math.min(event.clientX + 16, wide)) + scrollX}px`;
+		tip.style.top = `${Math.max(4, Math.min(event.clientY + 16, high)) + scrollY}px`;
 	};
 
 	for (const chart of document.querySelectorAll("svg.chart")) {

@@ -117,28 +117,24 @@ def learning(runs):
 
 
 def ranks_of(runs):
-    figures, delayed = [], False
-    for run in runs:
-        parts = run.per_rank()
+    figures = []
+    found = [(run, run.per_rank()) for run in runs]
+    rows = [row for _, parts in found if parts for row in parts]
+    high = max(map(sum, rows), default=0)
+    for run, parts in found:
         if parts:
-            delayed = delayed or any(row[1] > 0 for row in parts)
             title = "Seconds of each rank" if len(runs) == 1 else run.name
             idle = run.value("idle_fraction")
             hint = "" if idle is None else f"{percent(idle)} of the time without computing"
-            figures.append(figure(title, draw.columns(parts, title), hint))
-    kinds = [part for part in draw.PARTS if part[0] != "delay" or delayed]
+            figures.append(figure(title, draw.columns(parts, title, high), hint))
+    kinds = [part for index, part in enumerate(draw.PARTS) if any(row[index] > 0 for row in rows)]
     lead = swatches(kinds) if figures else ""
     figures.append(chart(
-        runs, "Idle share over time", lambda run: [idle_shares(run)],
-        hint="of the time since the line before: not computing, mean of the ranks",
+        runs, "Idle share over time",
+        lambda run: [[(x, y / x) for x, y in run.series("time", "idle_time") if x > 0]],
+        hint="of the time up to then: not computing, mean of the ranks",
         y_text=percent, zero=True, top=1.0, **AXES["time"]))
     return section("Where the time went", *figures, lead=run_legend(runs) + lead)
-
-
-def idle_shares(run):
-    points = [(0, 0)] + run.series("time", "idle_time")
-    return [(x, min(1.0, max(0.0, (y - old_y) / (x - old_x))))
-            for (old_x, old_y), (x, y) in zip(points, points[1:]) if x > old_x]
 
 
 TRACED = (("compute", "gradient"), ("delay", "injected delay"),
@@ -193,8 +189,9 @@ def communication(runs):
               y_text=size, zero=True, **AXES["time"]),
         chart(runs, "Ranks in an update", lambda run: rounds(run, lambda u: u.contributors),
               hint="with a gradient of any age", zero=True, **rounds_axis),
-        chart(runs, "Fresh ranks in an update", lambda run: rounds(run, lambda u: u.fresh),
-              hint="whose newest gradient was in it", zero=True, **rounds_axis),
+        chart(runs, "Age of the gradients in an update",
+              lambda run: rounds(run, lambda u: u.mean_age),
+              hint="mean; local steps that the rank had computed since", zero=True, **rounds_axis),
         chart(runs, "Age of the oldest gradient in an update",
               lambda run: rounds(run, lambda u: u.age, max),
               hint="local steps that its rank had computed since", zero=True, **rounds_axis),
@@ -291,6 +288,8 @@ def table(runs):
         ("greatest staleness", lambda run: run.value("staleness_max"), whole, None),
     ]
     columns = [column for column in columns if any(column[1](run) is not None for run in runs)]
+    if len({run.value("ranks") for run in runs}) == 1:
+        columns = [column for column in columns if column[0] != "ranks"]
     head = "".join(f"<th>{escape(name)}</th>" for name, *_ in columns)
     body = []
     for index, run in enumerate(runs):
@@ -374,8 +373,7 @@ def make(runs):
     title = runs[0].name if len(runs) == 1 else f"{len(runs)} runs"
     head = sentence(runs[0]) + problems(runs) + tiles(runs[0])
     if len(runs) > 1:
-        names = ", ".join(run.name for run in runs)
-        head = f'<p class="lead">{escape(names)}</p>{problems(runs)}{table(runs)}'
+        head = problems(runs) + table(runs)
     style = pkgutil.get_data("page", "style.css").decode()
     script = pkgutil.get_data("page", "hover.js").decode()
     body = (learning(runs) + ranks_of(runs) + timelines(runs) + communication(runs)

@@ -26,26 +26,21 @@ def is_count(value):
 
 
 class Update:
-    """An applied update. Fresh: the newest gradient that its rank had computed was in it."""
+    """An applied update. A gradient's age: the local steps that its rank had computed since."""
 
     def __init__(self, line):
         self.round = line["round"]
         shares = line["contributions"]
-        applied = {rank: step for rank, step in line.get("applied", [])}
-        newest = {}
-        ages = []
-        for rank, first, last in shares:
-            newest[rank] = max(newest.get(rank, last), last)
-            if rank in applied:
-                ages.append(applied[rank] - 1 - first)
-        self.contributors = len(newest)
-        fresh = line.get("fresh")
-        if isinstance(fresh, list):
-            fresh = len(fresh)
-        if not is_count(fresh) and newest.keys() <= applied.keys():
-            fresh = sum(applied[rank] - 1 == step for rank, step in newest.items())
-        self.fresh = fresh if is_count(fresh) else None
-        self.age = max(ages, default=None)
+        applied = dict(line.get("applied", []))  # Rank -> first step computed after it.
+        self.contributors = len({rank for rank, _, _ in shares})
+        ages = [(applied[rank] - 1 - first, applied[rank] - 1 - last)
+                for rank, first, last in shares if rank in applied]
+        count = sum(oldest - newest + 1 for oldest, newest in ages)
+        self.age = max((oldest for oldest, _ in ages), default=None)
+        self.mean_age = None
+        if count > 0:
+            whole = sum((oldest + newest) * (oldest - newest + 1) / 2 for oldest, newest in ages)
+            self.mean_age = whole / count
         if not is_count(self.round):
             raise ValueError
 
