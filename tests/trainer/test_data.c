@@ -36,7 +36,7 @@ static void expect_refusal(const char *kind, const char *word)
 	struct tr_note note = { 0 };
 
 	snprintf(source, sizeof(source), "%s:%s", kind, folder);
-	ck_assert_msg(tr_data_open(&data, source, &note) != RUBATO_OK, "accepted: expected '%s'",
+	ck_assert_msg(tr_data_open(&data, source, 5, &note) != RUBATO_OK, "accepted: expected '%s'",
 		      word);
 	ck_assert_msg(strstr(note.text, word) != NULL, "'%s' lacks '%s'", note.text, word);
 	ck_assert_ptr_null(strchr(note.text, '\n'));
@@ -81,7 +81,7 @@ START_TEST(idx_is_read_and_scaled)
 
 	write_good_idx();
 	snprintf(source, sizeof(source), "fashion-mnist:%s", folder);
-	ck_assert_msg(tr_data_open(&data, source, &note) == RUBATO_OK, "%s", note.text);
+	ck_assert_msg(tr_data_open(&data, source, 5, &note) == RUBATO_OK, "%s", note.text);
 	ck_assert_uint_eq(data.train.rows, IMAGES);
 	ck_assert_uint_eq(data.output_count, 7); /* Largest label, of the test set: 6. */
 	ck_assert_int_eq(data.loss, TR_CROSS_ENTROPY);
@@ -233,7 +233,7 @@ START_TEST(npy_targets_and_images)
 	npy_write(in_folder("x.npy"), 1,
 		  "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 1, 2, 1)}", x_data, 24);
 	npy_write(in_folder("y.npy"), 1, y_float, x_data, sizeof(x_data));
-	ck_assert_msg(tr_data_open(&data, source, &note) == RUBATO_OK, "%s", note.text);
+	ck_assert_msg(tr_data_open(&data, source, 5, &note) == RUBATO_OK, "%s", note.text);
 	ck_assert_int_eq(data.loss, TR_HALF_SQUARE);
 	ck_assert_uint_eq(data.output_count, 2);
 	ck_assert_uint_eq(data.shape.channels, 1);
