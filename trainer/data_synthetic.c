@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "trainer/data.h"
 #include "trainer/rng.h"
@@ -92,8 +93,9 @@ static rubato_status read_size(const char *size, uint64_t *rows, uint64_t *dims,
 	*dims = DIMS_DEFAULT;
 	if (size == NULL)
 		return RUBATO_OK;
-	if (size[0] < '1' || size[0] > '9' || sscanf(size, "%10llux%9llu%n", &r, &d, &end) != 2 ||
-	    size[end] != '\0' || r < 1 || r > ROWS_MAX || d < 1 || d > DIMS_MAX)
+	if (size[strspn(size, "0123456789x")] != '\0' ||
+	    sscanf(size, "%10llux%9llu%n", &r, &d, &end) != 2 || size[end] != '\0' || r < 1 ||
+	    r > ROWS_MAX || d < 1 || d > DIMS_MAX)
 		return tr_refuse(note,
 				 "--data synthetic: '%s' is no size ROWSxDIMS of 1 to %u rows and "
 				 "1 to %u dimensions",

@@ -241,6 +241,7 @@ static rubato_status judge(struct tr_options *o, const struct words *w, struct t
 	TR_TRY(judge_simulation(o, w, note));
 	TR_TRY(tr_judge_rule_options(o, w, note));
 	o->shuffle = !w->given[WORD_NO_SHUFFLE];
+	o->augment = w->given[WORD_AUGMENT];
 	o->quiet = w->given[WORD_QUIET];
 	o->init = w->at[WORD_INIT];
 	o->save = w->at[WORD_SAVE];
@@ -293,6 +294,8 @@ static const struct poptOption rule_rows[] = {
 	{ "epochs", 0, POPT_ARG_STRING, NULL, WORD_EPOCHS, "length of the run (5)", "N" },
 	{ "steps", 0, POPT_ARG_STRING, NULL, WORD_STEPS, "the same, in local steps", "N" },
 	{ "seed", 0, POPT_ARG_STRING, NULL, WORD_SEED, "of first parameters and order (0)", "N" },
+	{ "augment", 0, POPT_ARG_NONE, NULL, WORD_AUGMENT,
+	  "shift (up to 4 pixels) and mirror training images", NULL },
 	{ "no-shuffle", 0, POPT_ARG_NONE, NULL, WORD_NO_SHUFFLE, "take samples in stored order",
 	  NULL },
 	{ "bucket", 0, POPT_ARG_STRING, NULL, WORD_BUCKET,

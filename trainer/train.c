@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "trainer/augment.h"
 #include "trainer/compute.h"
 #include "trainer/metrics.h"
 #include "trainer/npy.h"
@@ -29,6 +30,7 @@ struct batch { /* Room for gathered rows. */
 	float *x;
 	int32_t *labels;
 	float *targets;
+	float *spare; /* A row. */
 };
 
 struct run {
@@ -73,7 +75,9 @@ static rubato_status open_batch(struct run *run, struct batch *batch, size_t row
 	batch->x = calloc(rows * run->model.feature_count, sizeof(float));
 	batch->labels = calloc(rows, sizeof(int32_t));
 	batch->targets = calloc(rows * run->model.output_count, sizeof(float));
-	if (batch->x == NULL || batch->labels == NULL || batch->targets == NULL)
+	batch->spare = calloc(run->model.feature_count, sizeof(float));
+	if (batch->x == NULL || batch->labels == NULL || batch->targets == NULL ||
+	    batch->spare == NULL)
 		return tr_fail(run->note, RUBATO_ERR_MEMORY, "no memory for batches of %zu", rows);
 	return RUBATO_OK;
 }
@@ -83,6 +87,7 @@ static void close_batch(struct batch *batch)
 	free(batch->x);
 	free(batch->labels);
 	free(batch->targets);
+	free(batch->spare);
 }
 
 static rubato_status first_parameters(struct run *run)
@@ -159,6 +164,8 @@ static rubato_status prepare(struct run *run)
 		TR_TRY(tr_data_open(&run->own_data, o->data, o->seed, run->note));
 	TR_TRY(tr_model_build(&run->model, o->model, run->data->loss, run->data->shape,
 			      run->data->output_count, o->hidden_count, run->note));
+	if (o->augment)
+		TR_TRY(tr_augment_check(run->data, run->note));
 	TR_TRY(tr_order_open(&run->order, (uint32_t)run->data->train.rows, run->rank,
 			     run->rank_count, o->batch, o->seed, o->shuffle, run->note));
 	run->rate.step_count = o->epochs > 0 ? o->epochs * run->order.epoch_steps : o->steps;
@@ -205,7 +212,8 @@ static uint64_t settings_hash(const struct run *run)
 			     o->eval_every,
 			     o->report_every,
 			     o->seed,
-			     o->shuffle };
+			     o->shuffle,
+			     o->augment };
 	double real[] = { run->rate.base, run->rate.factor, o->momentum, o->weight_decay,
 			  o->pace.forward };
 	uint64_t hash = tr_hash(TR_HASH_INIT, whole, sizeof(whole));
@@ -491,7 +499,7 @@ static rubato_status gradient_ready(void *arg, size_t first)
 }
 
 /* Emulated, the gradient is complete inside at once, and for the rule only as time passes. */
-static rubato_status compute_gradient(struct run *run, uint64_t step, const uint32_t *rows)
+static rubato_status compute_gradient(struct run *run, uint64_t step, const struct tr_batch *batch)
 {
 	const struct tr_ready ready = { gradient_ready, run };
 	const struct tr_pace *pace = &run->options->pace;
@@ -499,8 +507,11 @@ static rubato_status compute_gradient(struct run *run, uint64_t step, const uint
 	struct tr_score score = { 0 };
 	uint64_t delay_ns, after_ns;
 
-	tr_data_gather(run->data, &run->data->train, rows, 0, run->options->batch, run->batch.x,
-		       run->batch.labels, run->batch.targets);
+	tr_data_gather(run->data, &run->data->train, batch->rows, 0, run->options->batch,
+		       run->batch.x, run->batch.labels, run->batch.targets);
+	if (run->options->augment)
+		tr_augment(run->data, run->options->seed, batch->first_place, run->options->batch,
+			   run->batch.x, run->batch.spare);
 	run->ready_ns = 0;
 	TR_TRY(run->ops->train(run->compute, run->batch.x, answers_of(&run->batch),
 			       pace->span_ns == 0 ? &ready : NULL, &score, run->note));
@@ -537,7 +548,7 @@ static rubato_status one_step(struct run *run, const struct tr_batch *batch)
 	uint64_t blocked_ns = run->ctx.counts.communication_ns;
 
 	TR_TRY(rule->begin(run->rule, step));
-	TR_TRY(compute_gradient(run, step, batch->rows));
+	TR_TRY(compute_gradient(run, step, batch));
 	before_ns = rubato_now(run->comm);
 	TR_TRY(rule->step(run->rule, step));
 	if (run->ctx.counts.communication_ns > blocked_ns + run->ready_ns)

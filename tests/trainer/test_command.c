@@ -173,6 +173,8 @@ static const struct {
 	{ "--data npy:flat --model resnet20 --batch 2 --out out --ranks 2", 2, "square" },
 	{ "--data npy:data --model hyperplane --batch 2 --out out", 2, "labels" },
 	{ "--data synthetic:64x8 --model resnet20 --batch 2 --out out", 2, "8 x 1 x 1" },
+	{ "--data synthetic:64x8 --augment --batch 2 --out out", 2, "--augment" },
+	{ "--data npy:data --augment --batch 2 --out out", 2, "--augment" },
 	{ "--data synthetic:64x8 --model cnn --batch 2 --out out", 2, "8 x 1 x 1" },
 	{ RUN "--lr 100 --weight-decay 1000 --steps 90 --save w.npy --ranks 2", 1, "diverged" },
 };
@@ -219,6 +221,9 @@ START_TEST(good_lines_run)
 		RUN "--steps 2 --model cnn --ranks 2 --lr-schedule cosine --warmup 1",
 		RUN "--steps 2 --model cnn --ranks 2 --bucket 1K --compute-time 1.5ms --forward 0",
 		RUN "--steps 2 --simulate --ranks 2 --topology nodes:2 --latency 1us --jitter 0.1",
+		RUN "--steps 2 --ranks 2 --model resnet20 --bn local --eval-every 1",
+		RUN "--steps 2 --ranks 2 --data synthetic:100x30",
+		RUN "--steps 2 --ranks 2 --data synthetic:100x30 --model hyperplane",
 	};
 	struct outcome got;
 
