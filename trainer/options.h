@@ -31,6 +31,7 @@ struct tr_options {
 	struct tr_pace pace;
 	struct tr_delay delay;
 	bool shuffle;
+	bool augment;
 	bool quiet;
 	bool simulate;
 	rubato_sim_options world;      /* Of a simulation. */

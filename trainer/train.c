@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "trainer/augment.h"
 #include "trainer/compute.h"
 #include "trainer/metrics.h"
 #include "trainer/npy.h"
@@ -29,6 +30,7 @@ struct batch { /* Room for gathered rows. */
 	float *x;
 	int32_t *labels;
 	float *targets;
+	float *spare; /* A row. */
 };
 
 struct run {
@@ -73,7 +75,9 @@ static rubato_status open_batch(struct run *run, struct batch *batch, size_t row
 	batch->x = calloc(rows * run->model.feature_count, sizeof(float));
 	batch->labels = calloc(rows, sizeof(int32_t));
 	batch->targets = calloc(rows * run->model.output_count, sizeof(float));
-	if (batch->x == NULL || batch->labels == NULL || batch->targets == NULL)
+	batch->spare = calloc(run->model.feature_count, sizeof(float));
+	if (batch->x == NULL || batch->labels == NULL || batch->targets == NULL ||
+	    batch->spare == NULL)
 		return tr_fail(run->note, RUBATO_ERR_MEMORY, "no memory for batches of %zu", rows);
 	return RUBATO_OK;
 }
@@ -83,6 +87,7 @@ static void close_batch(struct batch *batch)
 	free(batch->x);
 	free(batch->labels);
 	free(batch->targets);
+	free(batch->spare);
 }
 
 static rubato_status first_parameters(struct run *run)
@@ -130,7 +135,7 @@ static rubato_status check_save(struct run *run)
 static rubato_status open_vectors(struct run *run)
 {
 	size_t size_bytes = run->model.parameter_count * sizeof(float);
-	void *parameters, *gradient;
+	void *parameters, *gradient, *statistics;
 
 	TR_TRY(tr_check(run->note, rubato_alloc(run->comm, size_bytes, &parameters),
 			"alloc of the parameters"));
@@ -138,6 +143,14 @@ static rubato_status open_vectors(struct run *run)
 	TR_TRY(tr_check(run->note, rubato_alloc(run->comm, size_bytes, &gradient),
 			"alloc of the gradient"));
 	run->ctx.gradient = gradient;
+	run->ctx.statistics_count = run->model.statistics_count;
+	if (run->model.statistics_count == 0)
+		return RUBATO_OK;
+	size_bytes = run->model.statistics_count * sizeof(float);
+	TR_TRY(tr_check(run->note, rubato_alloc(run->comm, size_bytes, &statistics),
+			"alloc of the statistics"));
+	run->ctx.statistics = statistics;
+	tr_statistics_init(&run->model, statistics);
 	return RUBATO_OK;
 }
 
@@ -148,9 +161,11 @@ static rubato_status prepare(struct run *run)
 
 	TR_TRY(check_save(run));
 	if (run->data == &run->own_data)
-		TR_TRY(tr_data_open(&run->own_data, o->data, run->note));
+		TR_TRY(tr_data_open(&run->own_data, o->data, o->seed, run->note));
 	TR_TRY(tr_model_build(&run->model, o->model, run->data->loss, run->data->shape,
 			      run->data->output_count, o->hidden_count, run->note));
+	if (o->augment)
+		TR_TRY(tr_augment_check(run->data, run->note));
 	TR_TRY(tr_order_open(&run->order, (uint32_t)run->data->train.rows, run->rank,
 			     run->rank_count, o->batch, o->seed, o->shuffle, run->note));
 	run->rate.step_count = o->epochs > 0 ? o->epochs * run->order.epoch_steps : o->steps;
@@ -171,6 +186,7 @@ static rubato_status prepare(struct run *run)
 	TR_TRY(tr_trace_open(&run->ctx.trace, o->out != NULL, run->note));
 	setup.parameters = run->ctx.parameters;
 	setup.gradient = run->ctx.gradient;
+	setup.statistics = run->ctx.statistics;
 	run->ops = tr_compute_host();
 	return run->ops->open(&run->compute, &setup, run->note);
 }
@@ -196,7 +212,8 @@ static uint64_t settings_hash(const struct run *run)
 			     o->eval_every,
 			     o->report_every,
 			     o->seed,
-			     o->shuffle };
+			     o->shuffle,
+			     o->augment };
 	double real[] = { run->rate.base, run->rate.factor, o->momentum, o->weight_decay,
 			  o->pace.forward };
 	uint64_t hash = tr_hash(TR_HASH_INIT, whole, sizeof(whole));
@@ -361,28 +378,62 @@ static void add_test(struct tr_metrics_line *line, const struct tr_score *test)
 	line->test_accuracy = accuracy(test);
 }
 
-/* The parameters to be judged: of ranks that differ, the mean. Collective; end_view() follows. */
+static rubato_status average(struct run *run, float *values, size_t count, const char *what)
+{
+	return tr_check(
+		run->note,
+		rubato_allreduce(run->comm, values, values, count, RUBATO_FLOAT32, RUBATO_AVG),
+		what);
+}
+
+/* Of batch normalisation; `--bn local`: each rank keeps its own. Collective. */
+static rubato_status average_statistics(struct run *run)
+{
+	if (run->ctx.statistics_count == 0 || run->options->own.bn == TR_BN_LOCAL)
+		return RUBATO_OK;
+	return average(run, run->ctx.statistics, run->ctx.statistics_count,
+		       "average of the statistics");
+}
+
+/* A copy of what a test looks at; NULL: no memory. */
+static float *keep_view(const struct run *run)
+{
+	const struct tr_rule_context *ctx = &run->ctx;
+	float *kept = malloc((ctx->parameter_count + ctx->statistics_count) * sizeof(float));
+
+	if (kept == NULL)
+		return NULL;
+	memcpy(kept, ctx->parameters, ctx->parameter_count * sizeof(float));
+	if (ctx->statistics_count > 0)
+		memcpy(kept + ctx->parameter_count, ctx->statistics,
+		       ctx->statistics_count * sizeof(float));
+	return kept;
+}
+
+/* What is judged: of ranks that differ, the mean. Collective; end_view() follows. */
 static rubato_status begin_view(struct run *run, float **kept)
 {
-	size_t count = run->model.parameter_count;
-
 	*kept = NULL;
-	if (!run->ctx.replicas_differ)
+	if (!run->ctx.replicas_differ && run->ctx.statistics_count == 0)
 		return RUBATO_OK;
-	*kept = malloc(count * sizeof(float));
+	*kept = keep_view(run);
 	if (*kept == NULL)
 		return tr_fail(run->note, RUBATO_ERR_MEMORY, "no memory to average the models");
-	memcpy(*kept, run->ctx.parameters, count * sizeof(float));
-	return tr_check(run->note,
-			rubato_allreduce(run->comm, run->ctx.parameters, run->ctx.parameters, count,
-					 RUBATO_FLOAT32, RUBATO_AVG),
-			"average of the models");
+	if (run->ctx.replicas_differ)
+		TR_TRY(average(run, run->ctx.parameters, run->ctx.parameter_count,
+			       "average of the models"));
+	return average_statistics(run);
 }
 
 static void end_view(struct run *run, float *kept)
 {
+	struct tr_rule_context *ctx = &run->ctx;
+
 	if (kept != NULL)
-		memcpy(run->ctx.parameters, kept, run->model.parameter_count * sizeof(float));
+		memcpy(ctx->parameters, kept, ctx->parameter_count * sizeof(float));
+	if (kept != NULL && ctx->statistics_count > 0)
+		memcpy(ctx->statistics, kept + ctx->parameter_count,
+		       ctx->statistics_count * sizeof(float));
 	free(kept);
 }
 
@@ -473,7 +524,7 @@ static rubato_status gradient_ready(void *arg, size_t first)
 }
 
 /* Emulated, the gradient is complete inside at once, and for the rule only as time passes. */
-static rubato_status compute_gradient(struct run *run, uint64_t step, const uint32_t *rows)
+static rubato_status compute_gradient(struct run *run, uint64_t step, const struct tr_batch *batch)
 {
 	const struct tr_ready ready = { gradient_ready, run };
 	const struct tr_pace *pace = &run->options->pace;
@@ -481,8 +532,11 @@ static rubato_status compute_gradient(struct run *run, uint64_t step, const uint
 	struct tr_score score = { 0 };
 	uint64_t delay_ns, after_ns;
 
-	tr_data_gather(run->data, &run->data->train, rows, 0, run->options->batch, run->batch.x,
-		       run->batch.labels, run->batch.targets);
+	tr_data_gather(run->data, &run->data->train, batch->rows, 0, run->options->batch,
+		       run->batch.x, run->batch.labels, run->batch.targets);
+	if (run->options->augment)
+		tr_augment(run->data, run->options->seed, batch->first_place, run->options->batch,
+			   run->batch.x, run->batch.spare);
 	run->ready_ns = 0;
 	TR_TRY(run->ops->train(run->compute, run->batch.x, answers_of(&run->batch),
 			       pace->span_ns == 0 ? &ready : NULL, &score, run->note));
@@ -519,7 +573,7 @@ static rubato_status one_step(struct run *run, const struct tr_batch *batch)
 	uint64_t blocked_ns = run->ctx.counts.communication_ns;
 
 	TR_TRY(rule->begin(run->rule, step));
-	TR_TRY(compute_gradient(run, step, batch->rows));
+	TR_TRY(compute_gradient(run, step, batch));
 	before_ns = rubato_now(run->comm);
 	TR_TRY(rule->step(run->rule, step));
 	if (run->ctx.counts.communication_ns > blocked_ns + run->ready_ns)
@@ -640,36 +694,37 @@ static rubato_status write_results(struct run *run, struct tr_summary *summary)
 	return tr_agree(run->comm, err, run->note);
 }
 
-/* Tests what could not be tested on the way; the last parameters stay. */
-static rubato_status test_snapshots(struct run *run)
+/* Rank 0's snapshot becomes everybody's parameters and statistics. */
+static rubato_status show_snapshot(struct run *run, const struct tr_snapshot *snapshot)
 {
-	size_t count = run->model.parameter_count;
-	struct tr_snapshot *snapshot = run->snapshots.first;
-	uint32_t snapshot_count = run->snapshots.count;
-	float *kept;
+	struct tr_rule_context *ctx = &run->ctx;
 
+	if (run->rank == 0)
+		memcpy(ctx->parameters, snapshot->parameters, ctx->parameter_count * sizeof(float));
 	TR_TRY(tr_check(run->note,
-			rubato_broadcast(run->comm, &snapshot_count, 1, RUBATO_UINT32, 0),
-			"broadcast of the number of snapshots"));
-	if (snapshot_count == 0)
+			rubato_broadcast(run->comm, ctx->parameters, ctx->parameter_count,
+					 RUBATO_FLOAT32, 0),
+			"broadcast of a snapshot"));
+	if (ctx->statistics_count == 0)
 		return RUBATO_OK;
-	kept = malloc(count * sizeof(float));
-	TR_TRY(tr_agree(
-		run->comm,
-		kept != NULL ? RUBATO_OK
-			     : tr_fail(run->note, RUBATO_ERR_MEMORY, "no memory to test snapshots"),
-		run->note));
-	memcpy(kept, run->ctx.parameters, count * sizeof(float));
+	if (run->rank == 0)
+		memcpy(ctx->statistics, snapshot->statistics,
+		       ctx->statistics_count * sizeof(float));
+	return tr_check(run->note,
+			rubato_broadcast(run->comm, ctx->statistics, ctx->statistics_count,
+					 RUBATO_FLOAT32, 0),
+			"broadcast of a snapshot's statistics");
+}
+
+static rubato_status test_each_snapshot(struct run *run, uint32_t snapshot_count)
+{
+	struct tr_snapshot *snapshot = run->snapshots.first;
+
 	for (uint32_t i = 0; i < snapshot_count; i++) {
 		struct tr_score test;
 		rubato_status err = RUBATO_OK;
 
-		if (run->rank == 0)
-			memcpy(run->ctx.parameters, snapshot->parameters, count * sizeof(float));
-		TR_TRY(tr_check(
-			run->note,
-			rubato_broadcast(run->comm, run->ctx.parameters, count, RUBATO_FLOAT32, 0),
-			"broadcast of a snapshot"));
+		TR_TRY(show_snapshot(run, snapshot));
 		TR_TRY(evaluate(run, &run->data->test, &test));
 		if (run->rank == 0) {
 			add_test(&snapshot->line, &test);
@@ -678,9 +733,29 @@ static rubato_status test_snapshots(struct run *run)
 		}
 		TR_TRY(tr_agree(run->comm, err, run->note));
 	}
-	memcpy(run->ctx.parameters, kept, count * sizeof(float));
-	free(kept);
 	return RUBATO_OK;
+}
+
+/* Tests what could not be tested on the way; the last parameters stay. */
+static rubato_status test_snapshots(struct run *run)
+{
+	uint32_t snapshot_count = run->snapshots.count;
+	rubato_status err = RUBATO_OK;
+	float *kept;
+
+	TR_TRY(tr_check(run->note,
+			rubato_broadcast(run->comm, &snapshot_count, 1, RUBATO_UINT32, 0),
+			"broadcast of the number of snapshots"));
+	if (snapshot_count == 0)
+		return RUBATO_OK;
+	kept = keep_view(run);
+	if (kept == NULL)
+		err = tr_fail(run->note, RUBATO_ERR_MEMORY, "no memory to test snapshots");
+	err = tr_agree(run->comm, err, run->note);
+	if (err == RUBATO_OK)
+		err = test_each_snapshot(run, snapshot_count);
+	end_view(run, kept);
+	return err;
 }
 
 static rubato_status conclude(struct run *run)
@@ -699,6 +774,7 @@ static rubato_status conclude(struct run *run)
 			      "the ranks' parameters differ at the end of the run", run->note));
 	TR_TRY(add_up(run, &totals));
 	TR_TRY(test_snapshots(run));
+	TR_TRY(average_statistics(run));
 	TR_TRY(evaluate(run, &run->data->train, &train));
 	if (run->data->test.rows > 0)
 		TR_TRY(evaluate(run, &run->data->test, &test));
@@ -726,6 +802,7 @@ static void close_run(struct run *run)
 	close_batch(&run->eval_batch);
 	tr_order_close(&run->order);
 	tr_data_close(&run->own_data);
+	(void)rubato_free(run->comm, run->ctx.statistics);
 	(void)rubato_free(run->comm, run->ctx.gradient);
 	(void)rubato_free(run->comm, run->ctx.parameters);
 }
