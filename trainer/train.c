@@ -765,6 +765,8 @@ static rubato_status conclude(struct run *run)
 	if (run->data->test.rows > 0)
 		TR_TRY(evaluate(run, &run->data->test, &test));
 	fill_summary(run, &totals, &train, &test, &summary);
+	if (run->options->out != NULL)
+		TR_TRY(tr_ledger_write(run->ctx.ledger, run->comm, run->options->out, run->note));
 	TR_TRY(tr_agree(run->comm, write_results(run, &summary), run->note));
 	if (run->rank == 0)
 		print_result(&summary);
