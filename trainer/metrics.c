@@ -77,6 +77,7 @@ static rubato_status cut_lines(const char *path, uint64_t last_step, struct tr_n
 rubato_status tr_metrics_open(struct tr_metrics *metrics, const char *folder, uint64_t last_step,
 			      struct tr_note *note)
 {
+	static const char *const at_end[] = { "summary.json", "ledger.jsonl", "final.npy" };
 	int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (last_step == 0 ? O_TRUNC : 0);
 	char path[4200];
 
@@ -85,9 +86,11 @@ rubato_status tr_metrics_open(struct tr_metrics *metrics, const char *folder, ui
 		return RUBATO_OK;
 	if (mkdir(folder, 0777) != 0 && errno != EEXIST)
 		return tr_fail(note, RUBATO_ERR_SYSTEM, "--out %s: %s", folder, strerror(errno));
-	TR_TRY(path_in(folder, "summary.json", path, sizeof(path), note));
-	if (unlink(path) != 0 && errno != ENOENT)
-		return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
+	for (int i = 0; i < 3; i++) {
+		TR_TRY(path_in(folder, at_end[i], path, sizeof(path), note));
+		if (unlink(path) != 0 && errno != ENOENT)
+			return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
+	}
 	TR_TRY(path_in(folder, "metrics.jsonl", path, sizeof(path), note));
 	if (last_step > 0)
 		TR_TRY(cut_lines(path, last_step, note));

@@ -22,6 +22,7 @@
 #include "trainer/pace.h"
 #include "trainer/progress.h"
 #include "trainer/replicas.h"
+#include "trainer/settings.h"
 #include "trainer/snapshots.h"
 #include "trainer/tally.h"
 #include "trainer/work.h"
@@ -130,6 +131,16 @@ static rubato_status check_save(struct run *run)
 		return tr_fail(run->note, RUBATO_ERR_SYSTEM, "--save %s: %s", path,
 			       strerror(errno));
 	return RUBATO_OK;
+}
+
+static rubato_status write_parameters(struct run *run, const char *name)
+{
+	char path[4200];
+
+	if (snprintf(path, sizeof(path), "%s/%s.npy", run->options->out, name) >= (int)sizeof(path))
+		return tr_fail(run->note, RUBATO_ERR_ARGUMENT, "%.200s...: the name is too long",
+			       run->options->out);
+	return tr_npy_write(path, run->ctx.parameters, run->model.parameter_count, run->note);
 }
 
 static rubato_status open_vectors(struct run *run)
@@ -351,6 +362,15 @@ static rubato_status begin_checkpoints(struct run *run)
 	return tr_tellers_resume(run->tellers, &mine, run->note);
 }
 
+/* Where a run begins and what it computes: with the ledger, all that a replay needs. */
+static rubato_status write_beginning(struct run *run)
+{
+	if (run->rank != 0 || run->options->out == NULL)
+		return RUBATO_OK;
+	TR_TRY(tr_settings_write(run->options, &run->model, &run->order, &run->rate, run->note));
+	return write_parameters(run, "initial");
+}
+
 static rubato_status share_preparation(struct run *run)
 {
 	rubato_status err = prepare(run);
@@ -369,6 +389,8 @@ static rubato_status share_preparation(struct run *run)
 					 RUBATO_FLOAT32, 0),
 			"broadcast of the first parameters"));
 	err = run->options->rule->open(&run->rule, &run->ctx);
+	if (err == RUBATO_OK)
+		err = write_beginning(run);
 	TR_TRY(tr_agree(run->comm, err, run->note));
 	err = tr_work_open(&run->work, run->options->own.work, &run->order, run->comm,
 			   run->rate.step_count, run->note);
@@ -696,6 +718,8 @@ static rubato_status write_results(struct run *run, const struct tr_summary *sum
 {
 	if (run->rank != 0)
 		return RUBATO_OK;
+	if (run->options->out != NULL)
+		TR_TRY(write_parameters(run, "final"));
 	if (run->options->save != NULL)
 		TR_TRY(tr_npy_write(run->options->save, run->ctx.parameters,
 				    run->model.parameter_count, run->note));
