@@ -52,19 +52,19 @@ struct run {
 	struct tr_rule_state *rule;
 	struct tr_metrics metrics;
 	struct tr_progress progress;
-	struct tr_checkpoints checkpoints;
-	uint64_t start_ns, pause_ns;      /* pause_ns: spent on tests, reports and checkpoints. */
-	uint64_t before_ns, before_bytes; /* Of a resumed run: its time, and what it had sent. */
-	uint64_t kept_ns;                 /* The time that goes to a checkpoint. */
-	uint64_t compute_ns;              /* Gathering and computing gradients. */
-	uint64_t ready_ns;                /* Meanwhile in the rule's ready(), this step. */
-	struct tr_score score;            /* Of all steps of this rank, */
-	struct tr_tally reported;         /* and of all ranks, up to the last report. */
-	uint64_t steps_done;              /* Here, */
-	uint64_t told;                    /* and at the last report. */
-	struct tr_tellers *tellers; /* A relaxed rule's reports; NULL: reports are collective. */
+	uint64_t start_ns, pause_ns; /* pause_ns: spent on tests, reports and checkpoints. */
+	uint64_t compute_ns;         /* Gathering and computing gradients. */
+	uint64_t ready_ns;           /* Meanwhile in the rule's ready(), this step. */
+	struct tr_score score;       /* Of all steps of this rank, */
+	struct tr_tally reported;    /* and of all ranks, up to the last report. */
+	uint64_t steps_done;         /* Here. */
+	struct tr_tellers *tellers;  /* A relaxed rule's reports; NULL: reports are collective. */
 	struct tr_snapshots snapshots;
-	double seconds; /* Set when the loop is over. */
+	struct tr_checkpoints checkpoints;
+	uint64_t told;                    /* `steps_done` at the last report. */
+	uint64_t kept_ns;                 /* The time that goes to a checkpoint. */
+	uint64_t before_ns, before_bytes; /* Of a resumed run: its time, and what it had sent. */
+	double seconds;                   /* Set when the loop is over. */
 };
 
 static struct tr_answers answers_of(const struct batch *batch)
@@ -362,10 +362,13 @@ static rubato_status begin_checkpoints(struct run *run)
 	return tr_tellers_resume(run->tellers, &mine, run->note);
 }
 
-/* Where a run begins and what it computes: with the ledger, all that a replay needs. */
+/* Rank 0: opens the files of --out. Where a run begins and what it computes is, with the ledger,
+ * all that a replay needs. */
 static rubato_status write_beginning(struct run *run)
 {
-	if (run->rank != 0 || run->options->out == NULL)
+	TR_TRY(tr_metrics_open(&run->metrics, run->options->out,
+			       tr_checkpoints_step(&run->checkpoints), run->note));
+	if (run->options->out == NULL)
 		return RUBATO_OK;
 	TR_TRY(tr_settings_write(run->options, &run->model, &run->order, &run->rate, run->note));
 	return write_parameters(run, "initial");
@@ -380,16 +383,13 @@ static rubato_status share_preparation(struct run *run)
 			      "the ranks were started with different options or data", run->note));
 	TR_TRY(tr_checkpoints_open(&run->checkpoints, run->comm, run->options->checkpoint,
 				   run->options->resume, settings_hash(run), run->note));
-	if (run->rank == 0)
-		err = tr_metrics_open(&run->metrics, run->options->out,
-				      tr_checkpoints_step(&run->checkpoints), run->note);
-	TR_TRY(tr_agree(run->comm, err, run->note));
 	TR_TRY(tr_check(run->note,
 			rubato_broadcast(run->comm, run->ctx.parameters, run->model.parameter_count,
 					 RUBATO_FLOAT32, 0),
 			"broadcast of the first parameters"));
 	err = run->options->rule->open(&run->rule, &run->ctx);
-	if (err == RUBATO_OK)
+	TR_TRY(tr_agree(run->comm, err, run->note));
+	if (run->rank == 0)
 		err = write_beginning(run);
 	TR_TRY(tr_agree(run->comm, err, run->note));
 	err = tr_work_open(&run->work, run->options->own.work, &run->order, run->comm,
