@@ -223,6 +223,43 @@ static uint64_t settings_hash(const struct run *run)
 	return tr_hash(hash, o->rule->name, strlen(o->rule->name));
 }
 
+/* Rank 0: opens the files of --out. Where a run begins and what it computes is, with the ledger,
+ * all that a replay needs. */
+static rubato_status write_beginning(struct run *run)
+{
+	TR_TRY(tr_metrics_open(&run->metrics, run->options->out,
+			       tr_checkpoints_step(&run->checkpoints), run->note));
+	if (run->options->out == NULL)
+		return RUBATO_OK;
+	TR_TRY(tr_settings_write(run->options, &run->model, &run->order, &run->rate, run->note));
+	return write_parameters(run, "initial");
+}
+
+static rubato_status share_preparation(struct run *run)
+{
+	rubato_status err = prepare(run);
+
+	TR_TRY(tr_agree(run->comm, err, run->note));
+	TR_TRY(tr_agree_equal(run->comm, settings_hash(run),
+			      "the ranks were started with different options or data", run->note));
+	TR_TRY(tr_checkpoints_open(&run->checkpoints, run->comm, run->options->checkpoint,
+				   run->options->resume, settings_hash(run), run->note));
+	TR_TRY(tr_check(run->note,
+			rubato_broadcast(run->comm, run->ctx.parameters, run->model.parameter_count,
+					 RUBATO_FLOAT32, 0),
+			"broadcast of the first parameters"));
+	err = run->options->rule->open(&run->rule, &run->ctx);
+	TR_TRY(tr_agree(run->comm, err, run->note));
+	if (run->rank == 0)
+		err = write_beginning(run);
+	TR_TRY(tr_agree(run->comm, err, run->note));
+	err = tr_work_open(&run->work, run->options->own.work, &run->order, run->comm,
+			   run->rate.step_count, run->note);
+	if (err == RUBATO_OK && run->ctx.relaxed)
+		err = tr_tellers_open(&run->tellers, run->comm, run->note);
+	return tr_agree(run->comm, err, run->note);
+}
+
 /* ---- Scores over all ranks ---- */
 
 /* Blocks of rows go round the ranks; the sums are the same on all. */
@@ -360,44 +397,6 @@ static rubato_status begin_checkpoints(struct run *run)
 		return RUBATO_OK;
 	TR_TRY(tally(run, &mine));
 	return tr_tellers_resume(run->tellers, &mine, run->note);
-}
-
-/* Rank 0: opens the files of --out. Where a run begins and what it computes is, with the ledger,
- * all that a replay needs. */
-static rubato_status write_beginning(struct run *run)
-{
-	TR_TRY(tr_metrics_open(&run->metrics, run->options->out,
-			       tr_checkpoints_step(&run->checkpoints), run->note));
-	if (run->options->out == NULL)
-		return RUBATO_OK;
-	TR_TRY(tr_settings_write(run->options, &run->model, &run->order, &run->rate, run->note));
-	return write_parameters(run, "initial");
-}
-
-static rubato_status share_preparation(struct run *run)
-{
-	rubato_status err = prepare(run);
-
-	TR_TRY(tr_agree(run->comm, err, run->note));
-	TR_TRY(tr_agree_equal(run->comm, settings_hash(run),
-			      "the ranks were started with different options or data", run->note));
-	TR_TRY(tr_checkpoints_open(&run->checkpoints, run->comm, run->options->checkpoint,
-				   run->options->resume, settings_hash(run), run->note));
-	TR_TRY(tr_check(run->note,
-			rubato_broadcast(run->comm, run->ctx.parameters, run->model.parameter_count,
-					 RUBATO_FLOAT32, 0),
-			"broadcast of the first parameters"));
-	err = run->options->rule->open(&run->rule, &run->ctx);
-	TR_TRY(tr_agree(run->comm, err, run->note));
-	if (run->rank == 0)
-		err = write_beginning(run);
-	TR_TRY(tr_agree(run->comm, err, run->note));
-	err = tr_work_open(&run->work, run->options->own.work, &run->order, run->comm,
-			   run->rate.step_count, run->note);
-	if (err == RUBATO_OK && run->ctx.relaxed)
-		err = tr_tellers_open(&run->tellers, run->comm, run->note);
-	TR_TRY(tr_agree(run->comm, err, run->note));
-	return begin_checkpoints(run);
 }
 
 /* ---- Train ---- */
@@ -628,6 +627,7 @@ static rubato_status train(struct run *run)
 	const struct tr_rule *rule = run->options->rule;
 	struct tr_batch batch;
 
+	TR_TRY(begin_checkpoints(run));
 	TR_TRY(tr_check(run->note, rubato_barrier(run->comm), "barrier"));
 	tr_progress_open(&run->progress, run->rank == 0 && !run->options->quiet, run->steps_done,
 			 run->rate.step_count, run->order.epoch_steps,
