@@ -76,6 +76,7 @@ struct tr_rule {
 };
 
 extern const struct tr_rule tr_rule_sync;
+extern const struct tr_rule tr_rule_laga;
 
 const struct tr_rule *tr_rule_find(const char *name); /* NULL: none of this version. */
 
