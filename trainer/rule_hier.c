@@ -16,8 +16,9 @@ struct tr_rule_state {
 	uint32_t first, stride, count; /* The ranks of this group. */
 	rubato_comm *comm;             /* Of the group; NULL: it is this rank alone. */
 	struct tr_averaging *local;
-	float *model; /* That the group had in common last; NULL: nobody asks (--wire f32). */
-	uint64_t last;
+	float *model;   /* That the group had in common last; NULL: nobody asks (--wire f32). */
+	uint64_t last;  /* Local steps done at the last average, of the group or all. */
+	uint64_t bytes; /* Sent on `comm`, and counted. */
 	bool finished;
 };
 
@@ -136,6 +137,7 @@ static rubato_status average_group(struct tr_rule_state *state, uint64_t done)
 {
 	struct tr_rule_context *ctx = state->common.ctx;
 	uint64_t before = rubato_now(ctx->comm);
+	rubato_stats stats = { .size_bytes = sizeof(stats) };
 
 	if (state->local == NULL)
 		return RUBATO_OK;
@@ -148,6 +150,9 @@ static rubato_status average_group(struct tr_rule_state *state, uint64_t done)
 	tr_ledger_average(ctx->ledger, TR_SCOPE_LOCAL, state->first, state->stride, state->count,
 			  done, done - state->last);
 	ctx->counts.local_reductions++;
+	TR_TRY(tr_check(ctx->note, rubato_get_stats(state->comm, &stats), "get_stats"));
+	ctx->counts.group_bytes += stats.bytes_sent - state->bytes;
+	state->bytes = stats.bytes_sent;
 	share_model(state, done);
 	return RUBATO_OK;
 }

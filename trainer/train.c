@@ -283,7 +283,8 @@ static rubato_status tally(struct run *run, struct tr_tally *mine)
 		.compute_seconds = (double)run->compute_ns * 1e-9,
 		.communication_seconds = (double)run->ctx.counts.communication_ns * 1e-9,
 		.reductions = (double)run->ctx.counts.global_reductions,
-		.bytes_sent = (double)(run->before_bytes + stats.bytes_sent),
+		.bytes_sent = (double)(run->before_bytes + stats.bytes_sent +
+				       run->ctx.counts.group_bytes),
 	};
 	return RUBATO_OK;
 }
