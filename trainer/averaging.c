@@ -26,6 +26,7 @@ struct tr_averaging {
 	float *vector;
 	rubato_op *mean;           /* Of what travels as float32; NULL: nothing does. */
 	struct tr_wire_mean *wire; /* NULL: parameters and extras are in `mean`. */
+	double square;             /* Of the way to the mean. */
 	bool in_flight;
 };
 
@@ -129,7 +130,7 @@ static double take_digits(const float *digits, uint32_t ranks)
 
 /* ---- The mean ---- */
 
-static void pack(struct tr_averaging *a, const double *extras)
+static void pack(struct tr_averaging *a, const float *reference, const double *extras)
 {
 	const struct tr_rule_context *ctx = a->ctx;
 	float *digits = states_of(a) + a->state_count;
@@ -140,10 +141,9 @@ static void pack(struct tr_averaging *a, const double *extras)
 	for (size_t i = 0; a->state_count > 0 && i < ctx->optimizer->state_count; i++)
 		memcpy(states_of(a) + i * ctx->parameter_count, ctx->optimizer->states[i],
 		       ctx->parameter_count * sizeof(float));
-	if (a->wire != NULL)
-		return;
-	memcpy(a->vector, ctx->parameters, ctx->parameter_count * sizeof(float));
-	for (uint32_t e = 0; e < a->extra_count; e++)
+	for (size_t i = 0; i < ctx->parameter_count; i++)
+		a->vector[i] = ctx->parameters[i] - (reference == NULL ? 0.0f : reference[i]);
+	for (uint32_t e = 0; a->wire == NULL && e < a->extra_count; e++)
 		put_digits(digits + e * DIGIT_COUNT, extras[e]);
 }
 
@@ -153,14 +153,24 @@ rubato_status tr_averaging_begin(struct tr_averaging *a, const float *reference,
 	struct tr_rule_context *ctx = a->ctx;
 	uint64_t before = rubato_now(ctx->comm);
 
-	pack(a, extras);
+	pack(a, reference, extras);
 	a->in_flight = true;
 	if (a->mean != NULL)
 		TR_TRY(tr_check(ctx->note, rubato_start(a->mean), "start of the average"));
 	if (a->wire != NULL)
-		TR_TRY(tr_wire_begin(a->wire, ctx->parameters, reference, extras, ctx->note));
+		TR_TRY(tr_wire_begin(a->wire, a->vector, extras, ctx->note));
 	ctx->counts.communication_ns += rubato_now(ctx->comm) - before;
 	return RUBATO_OK;
+}
+
+/* The way becomes where it leads. */
+static void arrive(struct tr_averaging *a, const float *reference)
+{
+	a->square = 0.0;
+	for (size_t i = 0; i < a->ctx->parameter_count; i++) {
+		a->square += (double)a->vector[i] * (double)a->vector[i];
+		a->vector[i] += reference[i];
+	}
 }
 
 rubato_status tr_averaging_end(struct tr_averaging *a, const float *reference, double *extras)
@@ -173,12 +183,19 @@ rubato_status tr_averaging_end(struct tr_averaging *a, const float *reference, d
 		TR_TRY(tr_check(ctx->note, rubato_wait(a->mean, RUBATO_TIMEOUT_DEFAULT),
 				"average of models"));
 	if (a->wire != NULL)
-		TR_TRY(tr_wire_end(a->wire, reference, a->vector, extras, ctx->note));
+		TR_TRY(tr_wire_end(a->wire, a->vector, extras, ctx->note));
 	for (uint32_t e = 0; a->wire == NULL && e < a->extra_count; e++)
 		extras[e] = take_digits(digits + e * DIGIT_COUNT, a->rank_count);
 	a->in_flight = false;
 	ctx->counts.communication_ns += rubato_now(ctx->comm) - before;
+	if (reference != NULL)
+		arrive(a, reference);
 	return RUBATO_OK;
+}
+
+double tr_averaging_square(const struct tr_averaging *a)
+{
+	return a->square;
 }
 
 float *tr_averaging_parameters(struct tr_averaging *a)

@@ -22,13 +22,16 @@ void tr_averaging_close(struct tr_averaging *averaging); /* NULL is fine. */
 
 /*
  * Starts the mean of the ranks' models; end waits for it. `reference`: parameters that all ranks
- * hold alike, the same in both (float32: may be NULL; else what travels is the way from there).
- * What is blocked counts as communication.
+ * hold alike, the same in both: what travels is the way from there, which loses less to rounding.
+ * NULL, for float32 only: the parameters themselves. What is blocked counts as communication.
  */
 rubato_status tr_averaging_begin(struct tr_averaging *averaging, const float *reference,
 				 const double *extras);
 rubato_status tr_averaging_end(struct tr_averaging *averaging, const float *reference,
 			       double *extras);
+/* After end with a reference: the squared length of the way from there to the mean, alike on all
+ * ranks. */
+double tr_averaging_square(const struct tr_averaging *averaging);
 /* After end, until the next begin: the mean of the parameters, and of the statistics where they are
  * averaged (else NULL). */
 float *tr_averaging_parameters(struct tr_averaging *averaging);

@@ -85,41 +85,35 @@ static rubato_status periodic_begin(struct tr_rule_state *state, uint64_t step)
 	return RUBATO_OK;
 }
 
-/* |a - b|^2, the same for equal vectors, wherever. */
-static double square_distance(const float *a, const float *b, size_t count)
+/* What this rank has to say: |u_i|^2, or its mean loss. */
+static double ask(const struct tr_rule_state *state, uint64_t done)
 {
+	const struct tr_rule_context *ctx = state->common.ctx;
+	const float *model = state->common.outer.model;
 	double sum = 0.0;
 
-	for (size_t i = 0; i < count; i++) {
-		double d = (double)a[i] - (double)b[i];
+	if (ctx->own->schedule == TR_SCHEDULE_ADACOMM)
+		return state->loss_sum / (double)(done - state->common.last);
+	if (ctx->own->schedule != TR_SCHEDULE_ADP)
+		return 0.0;
+	for (size_t i = 0; i < ctx->parameter_count; i++) {
+		float u = ctx->parameters[i] - model[i]; /* As it travels. */
 
-		sum += d * d;
+		sum += (double)u * (double)u;
 	}
 	return sum;
 }
 
-/* What this rank has to say, and then, from the means of it, what all do. */
-static double ask(const struct tr_rule_state *state, uint64_t done)
-{
-	const struct tr_rule_context *ctx = state->common.ctx;
-
-	if (ctx->own->schedule == TR_SCHEDULE_ADP)
-		return square_distance(ctx->parameters, state->common.outer.model,
-				       ctx->parameter_count);
-	return state->loss_sum / (double)(done - state->common.last);
-}
-
+/* And what all do, from the mean of it. */
 static void decide(struct tr_rule_state *state, uint64_t done, double mean)
 {
 	struct tr_rule_context *ctx = state->common.ctx;
-	const float *model = tr_averaging_parameters(state->common.averaging);
 	double spread;
 
 	if (ctx->own->schedule == TR_SCHEDULE_ADACOMM)
 		tr_period_loss(&state->period, done - 1, mean);
 	if (ctx->own->schedule == TR_SCHEDULE_ADP) {
-		spread = mean -
-			 square_distance(model, state->common.outer.model, ctx->parameter_count);
+		spread = mean - tr_averaging_square(state->common.averaging);
 		tr_period_spread(&state->period, done - 1, spread > 0.0 ? spread : 0.0,
 				 tr_rate_at(ctx->rate, done - 1));
 	}

@@ -186,11 +186,11 @@ rubato_status tr_wire_open(struct tr_wire_mean **out, rubato_comm *comm, enum tr
 	return RUBATO_OK;
 }
 
-rubato_status tr_wire_begin(struct tr_wire_mean *wire, const float *values, const float *reference,
-			    const double *extras, struct tr_note *note)
+rubato_status tr_wire_begin(struct tr_wire_mean *wire, const float *values, const double *extras,
+			    struct tr_note *note)
 {
 	for (size_t i = 0; i < wire->count; i++)
-		wire->lost[i] += values[i] - reference[i];
+		wire->lost[i] += values[i];
 	for (uint32_t r = 0; r < wire->rank_count; r++) {
 		size_t begin = shard_begin(wire, r), end = shard_begin(wire, r + 1);
 		uint8_t *piece = wire->pieces + r * wire->out_bytes;
@@ -232,8 +232,8 @@ static void reduce_shard(struct tr_wire_mean *wire, double *extras)
 	       wire->returns + wire->rank * wire->back_bytes);
 }
 
-rubato_status tr_wire_end(struct tr_wire_mean *wire, const float *reference, float *mean,
-			  double *extras, struct tr_note *note)
+rubato_status tr_wire_end(struct tr_wire_mean *wire, float *mean, double *extras,
+			  struct tr_note *note)
 {
 	TR_TRY(tr_check(note, rubato_wait(wire->there, RUBATO_TIMEOUT_DEFAULT),
 			"wait for rounded values"));
@@ -244,7 +244,7 @@ rubato_status tr_wire_end(struct tr_wire_mean *wire, const float *reference, flo
 	for (uint32_t r = 0; r < wire->rank_count; r++) {
 		size_t begin = shard_begin(wire, r), end = shard_begin(wire, r + 1);
 
-		memcpy(mean + begin, reference + begin, (end - begin) * sizeof(*mean));
+		memset(mean + begin, 0, (end - begin) * sizeof(*mean));
 		decode_add(wire->kind, wire->returns + r * wire->back_bytes, end - begin,
 			   mean + begin);
 	}

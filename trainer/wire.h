@@ -28,12 +28,12 @@ rubato_status tr_wire_open(struct tr_wire_mean **out, rubato_comm *comm, enum tr
 			   size_t count, uint32_t extra_count, struct tr_note *note);
 void tr_wire_close(struct tr_wire_mean *wire); /* NULL is fine. */
 
-/* Starts the mean of values[i] - reference[i]. Does not block. */
-rubato_status tr_wire_begin(struct tr_wire_mean *wire, const float *values, const float *reference,
-			    const double *extras, struct tr_note *note);
-/* mean[i] = reference[i] + the mean; `reference` is what it was in begin. extras: their means. */
-rubato_status tr_wire_end(struct tr_wire_mean *wire, const float *reference, float *mean,
-			  double *extras, struct tr_note *note);
+/* Starts the mean of `values`. Does not block. */
+rubato_status tr_wire_begin(struct tr_wire_mean *wire, const float *values, const double *extras,
+			    struct tr_note *note);
+/* Waits for it. extras: their means. */
+rubato_status tr_wire_end(struct tr_wire_mean *wire, float *mean, double *extras,
+			  struct tr_note *note);
 /* What rounding has lost so far. Not between begin and end. */
 rubato_status tr_wire_keep(struct tr_wire_mean *wire, const char *name, struct tr_archive *archive,
 			   struct tr_note *note);
