@@ -121,6 +121,8 @@ rubato_status tr_metrics_line(struct tr_metrics *metrics, const struct tr_metric
 		      (json_int_t)line->samples, "time", line->time, "idle_time", line->idle_time,
 		      "communication_time", line->communication_time, "learning_rate", line->rate,
 		      "reductions", (json_int_t)line->reductions, "bytes", (json_int_t)line->bytes);
+	if (line->period > 0)
+		json_object_set_new(o, "period", json_integer((json_int_t)line->period));
 	if (line->has_test) {
 		json_object_set_new(o, "test_loss", json_real(line->test_loss));
 		json_object_set_new(o, "test_accuracy",

@@ -20,6 +20,7 @@ struct tr_metrics_line {
 	uint64_t samples;
 	double time, idle_time, communication_time, rate;
 	uint64_t reductions, bytes;
+	uint64_t period; /* 0: the rule has none. */
 	bool has_test;
 	double test_loss, test_accuracy;
 };

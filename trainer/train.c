@@ -170,6 +170,23 @@ static rubato_status open_vectors(struct run *run)
 	return RUBATO_OK;
 }
 
+/* Simulated, by --topology (flat: each rank is a node); else by the machine. */
+static uint64_t node_of(const struct run *run)
+{
+	uint32_t ranks = run->options->world.ranks_per_node;
+	char boot[64] = "";
+	FILE *file;
+
+	if (run->options->simulate)
+		return run->rank / (ranks == 0 ? 1 : ranks);
+	file = fopen("/proc/sys/kernel/random/boot_id", "re");
+	if (file == NULL || fgets(boot, sizeof(boot), file) == NULL)
+		snprintf(boot, sizeof(boot), "rank %u", run->rank); /* Nothing is known: alone. */
+	if (file != NULL)
+		fclose(file);
+	return tr_hash(TR_HASH_INIT, boot, strlen(boot));
+}
+
 static rubato_status prepare(struct run *run)
 {
 	const struct tr_options *o = run->options;
@@ -190,6 +207,7 @@ static rubato_status prepare(struct run *run)
 	run->ctx.seed = o->seed;
 	run->ctx.batch = o->batch;
 	run->ctx.own = &o->own;
+	run->ctx.node = node_of(run);
 	TR_TRY(tr_cut_make(&run->ctx.cut, run->model.parameter_count, o->bucket_bytes, run->note));
 	TR_TRY(open_vectors(run));
 	TR_TRY(first_parameters(run));
@@ -330,7 +348,8 @@ static rubato_status tally(struct run *run, struct tr_tally *mine)
 		.compute_seconds = (double)run->compute_ns * 1e-9,
 		.communication_seconds = (double)run->ctx.counts.communication_ns * 1e-9,
 		.reductions = (double)run->ctx.counts.global_reductions,
-		.bytes_sent = (double)(run->before_bytes + stats.bytes_sent),
+		.bytes_sent = (double)(run->before_bytes + stats.bytes_sent +
+				       run->ctx.counts.group_bytes),
 	};
 	return RUBATO_OK;
 }
@@ -436,6 +455,7 @@ static struct tr_metrics_line make_line(struct run *run, double seconds, const s
 		.rate = tr_rate_at(&run->rate, run->steps_done - 1),
 		.reductions = run->ctx.counts.global_reductions,
 		.bytes = (uint64_t)sum->bytes_sent,
+		.period = run->ctx.counts.period,
 	};
 
 	run->reported = *sum;
@@ -613,6 +633,7 @@ static rubato_status compute_gradient(struct run *run, uint64_t step, const stru
 			       pace->span_ns == 0 ? &ready : NULL, &score, run->note));
 	if (pace->span_ns > 0)
 		TR_TRY(tr_pace_pass(pace, run->comm, &run->ctx.cut, before_ns, &ready));
+	run->ctx.loss = score.loss / (double)score.rows;
 	run->score.loss += score.loss;
 	run->score.correct += score.correct;
 	run->score.rows += score.rows;
