@@ -257,7 +257,9 @@ class One(Files):
         self.assertGreaterEqual(page.count("rect", "k-delay"), RANKS)
         self.assertEqual({a["data-label"] for t, a in page.tags if "data-label" in a},
                          {"training", "test", "Global reductions", "Bytes handed to transports",
-                          "Idle share over time", "Learning rate"})
+                          "Idle share over time", "Learning rate", "Ranks in an update",
+                          "Age of the gradients in an update",
+                          "Age of the oldest gradient in an update"})
 
     def test_points_are_those_of_the_metrics(self):
         self.simulate()

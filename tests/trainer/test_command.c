@@ -104,7 +104,6 @@ static const struct {
 	{ "--device cuda", 2, "not in this version" },
 	{ "--device tpu", 2, "unknown" },
 	{ "--algorithm eager", 2, "not in this version" },
-	{ "--algorithm adpsgd", 2, "not in this version" },
 	{ "--algorithm syncc", 2, "unknown" },
 	{ "--optimizer rmsprop", 2, "--optimizer" },
 	{ "--k 3", 2, "no use for it" },
@@ -248,8 +247,10 @@ START_TEST(out_holds_whole_documents)
 		"\"fresh_mean\": 2.0",      "\"contributors_mean\": 2.0",
 		"\"staleness_max\": 0",
 	};
-	static const char *const files[] = { "out/metrics.jsonl", "out/summary.json",
-					     "out/trace.json", "out/report.html" };
+	static const char *const files[] = { "out/run.json",     "out/metrics.jsonl",
+					     "out/summary.json", "out/ledger.jsonl",
+					     "out/initial.npy",  "out/final.npy",
+					     "out/trace.json",   "out/report.html" };
 	struct outcome got;
 	size_t size_bytes;
 	char *text;

@@ -306,7 +306,8 @@ def cell(run, runs, column):
     _, value_of, text, best = column
     value = value_of(run)
     every = [other for other in map(value_of, runs) if other is not None]
-    mark = best and len(set(every)) > 1 and value == best(every)
+    seen = set(map(text, every))  # As people see them: no winner among equals.
+    mark = best and value is not None and len(seen) > 1 and text(value) == text(best(every))
     kind = ' class="best"' if mark else ""
     return f"<td{kind}>{data(value, text)}</td>"
 
@@ -322,8 +323,10 @@ def faster(first, run, goal):
 
 
 def setting_text(value):
-    if value is True:
-        return "yes"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
     return whole(value) if isinstance(value, int) and abs(value) >= 10000 else str(value)
 
 

@@ -59,6 +59,7 @@ class Run:
         self.problems, self.summary, self.lines = [], {}, []
         self.updates, self.averages, self.spans = [], [], {}
         self.trace_is_whole = True
+        self.made = self.read_whole("run.json", wanted=False) or {}
         self.read_summary()
         self.read_metrics()
         self.read_ledger()
@@ -182,7 +183,21 @@ class Run:
                     "compute"):
             if key in self.summary:
                 found[key] = self.summary[key]
+        for key, value in self.computed().items():  # What was not given has a value too.
+            found.setdefault(key, value)
         return found
+
+    def computed(self):
+        """Of run.json what the options say, by their names."""
+        found = {key: self.made.get(key) for key in ("hidden", "optimizer", "momentum",
+                                                     "weight_decay", "clip")}
+        for part, names in (("rate", {"base": "lr", "kind": "lr-schedule",
+                                      "warmup_steps": "warmup"}), ("rule", None)):
+            values = self.made.get(part)
+            for key, value in (values if isinstance(values, dict) else {}).items():
+                if names is None or key in names:
+                    found[key if names is None else names[key]] = value
+        return {key.replace("_", "-"): value for key, value in found.items() if value is not None}
 
     def series(self, x, y, scale=1.0):
         return [(line[x], line[y] * scale) for line in self.lines
