@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static const struct tr_rule *const rules[] = { &tr_rule_sync };
+static const struct tr_rule *const rules[] = { &tr_rule_sync, &tr_rule_eager };
 
 const struct tr_rule *tr_rule_find(const char *name)
 {

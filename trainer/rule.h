@@ -43,6 +43,7 @@ struct tr_rule_context { /* What a rule works on; it outlives the rule. */
 	const struct tr_rule_options *own;
 	uint64_t seed, step_count; /* Of the run; local steps of a rank (shared work: the mean). */
 	struct tr_counts counts;   /* The rule keeps them. */
+	double rate_applied;       /* Of the last update; negative: that of the local step. */
 	struct tr_ledger *ledger;
 	struct tr_trace *trace;
 	/* What open() says of the rule under its options: */
@@ -76,6 +77,7 @@ struct tr_rule {
 };
 
 extern const struct tr_rule tr_rule_sync;
+extern const struct tr_rule tr_rule_eager;
 
 const struct tr_rule *tr_rule_find(const char *name); /* NULL: none of this version. */
 
