@@ -215,14 +215,14 @@ static rubato_status share_preparation(struct run *run)
 	TR_TRY(tr_agree(run->comm, err, run->note));
 	TR_TRY(tr_agree_equal(run->comm, settings_hash(run),
 			      "the ranks were started with different options or data", run->note));
-	if (run->rank == 0)
-		err = tr_metrics_open(&run->metrics, run->options->out, run->note);
-	TR_TRY(tr_agree(run->comm, err, run->note));
 	TR_TRY(tr_check(run->note,
 			rubato_broadcast(run->comm, run->ctx.parameters, run->model.parameter_count,
 					 RUBATO_FLOAT32, 0),
 			"broadcast of the first parameters"));
 	err = run->options->rule->open(&run->rule, &run->ctx);
+	TR_TRY(tr_agree(run->comm, err, run->note));
+	if (run->rank == 0)
+		err = tr_metrics_open(&run->metrics, run->options->out, run->note);
 	TR_TRY(tr_agree(run->comm, err, run->note));
 	err = tr_work_open(&run->work, &run->options->own, &run->order, run->comm,
 			   run->rate.step_count, run->note);
