@@ -23,6 +23,7 @@ struct tr_counts { /* Of this rank; the report adds or compares them. */
 	uint64_t fresh_sum;        /* Over rounds: ranks whose contribution of that round was in. */
 	uint64_t contributors_sum; /* Over rounds: ranks with any contribution in. */
 	uint64_t staleness_max;    /* Largest age of an applied contribution, in rounds. */
+	uint64_t discarded;        /* Contributions of all ranks that were dropped (--late). */
 	uint64_t communication_ns; /* Inside calls of the library; the loop adds ready()'s. */
 	uint64_t buckets;          /* Reductions of buckets, */
 	uint64_t buckets_hidden;   /* and those that were over when the gradient was complete. */

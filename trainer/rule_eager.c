@@ -250,6 +250,7 @@ static void apply(struct tr_rule_state *state, const float *result, const rubato
 	for (uint32_t i = 0; i < state->ctx->rank_count; i++)
 		state->past.used += round->ranks[i].count;
 	state->discarded = round->discarded;
+	state->ctx->counts.discarded = state->past.discarded + round->discarded;
 	state->seen = round->round + 1;
 	if (round->contributors == 0)
 		return; /* A round in which ranks only said that they drain. */
