@@ -7,8 +7,8 @@
  * Shared work needs no server. Each rank asks for a batch by a commit to a partial allreduce of its
  * own, whose rounds the first to ask opens. All ranks see the same rounds with the same ranks in
  * them, so each knows its place: behind all that earlier rounds gave away, and behind lower ranks
- * of its own. It asks while it still computes the batch before, so that it need not wait (and at the end may
- * have one batch more to do than the others).
+ * of its own. It asks while it still computes the batch before, so that it need not wait; at the
+ * end that may leave it with one batch more to do than the others.
  *
  * A rank that computes collects no tickets, and `depth` rounds later it would hold the others'
  * tickets up. So the depth is chosen such that its missing gradients hold them up first: between
