@@ -204,12 +204,10 @@ def communication(runs):
 
 
 def periods(run):
-    points = run.series("step", "period")
-    if points:
-        return points
     lines = [line for line in run.averages if line.get("scope") == "global"]
-    return sorted({(line["step"], line["period"]) for line in lines
-                   if is_count(line.get("step")) and is_count(line.get("period"))})
+    points = sorted({(line["step"], line["period"]) for line in lines
+                     if is_count(line.get("step")) and is_count(line.get("period"))})
+    return points or run.series("step", "period")  # The ledger has each, metrics some.
 
 
 # ---- Numbers ----
