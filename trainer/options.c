@@ -230,6 +230,28 @@ static rubato_status judge_simulation(struct tr_options *o, const struct words *
 	return RUBATO_OK;
 }
 
+static rubato_status judge_checkpoint(struct tr_options *o, const struct words *w,
+				      struct tr_note *note)
+{
+	o->checkpoint = w->at[WORD_CHECKPOINT];
+	o->resume = w->given[WORD_RESUME];
+	if (o->checkpoint == NULL && (o->resume || w->given[WORD_CHECKPOINT_EVERY]))
+		return tr_refuse(note, "%s: wants --checkpoint DIR",
+				 o->resume ? "--resume" : "--checkpoint-every");
+	if (o->checkpoint == NULL)
+		return RUBATO_OK;
+	if (o->checkpoint[0] == '\0')
+		return tr_refuse(note, "--checkpoint wants a name");
+	if (o->own.work == TR_WORK_SHARED)
+		return tr_refuse(note,
+				 "--checkpoint: with --work shared ranks are never at the same "
+				 "step, where all could be kept");
+	if (w->at[WORD_CHECKPOINT_EVERY] != NULL)
+		TR_TRY(tr_parse_count("--checkpoint-every", w->at[WORD_CHECKPOINT_EVERY], 1,
+				      UINT32_MAX, &o->checkpoint_every, note));
+	return RUBATO_OK;
+}
+
 static rubato_status judge(struct tr_options *o, const struct words *w, struct tr_note *note)
 {
 	TR_TRY(judge_model(o, w, note));
@@ -240,6 +262,7 @@ static rubato_status judge(struct tr_options *o, const struct words *w, struct t
 	TR_TRY(judge_time(o, w, note));
 	TR_TRY(judge_simulation(o, w, note));
 	TR_TRY(tr_judge_rule_options(o, w, note));
+	TR_TRY(judge_checkpoint(o, w, note));
 	o->shuffle = !w->given[WORD_NO_SHUFFLE];
 	o->augment = w->given[WORD_AUGMENT];
 	o->quiet = w->given[WORD_QUIET];
@@ -269,6 +292,12 @@ static const struct poptOption run_rows[] = {
 	{ "save", 0, POPT_ARG_STRING, NULL, WORD_SAVE, "write the last parameters", "FILE.npy" },
 	{ "out", 0, POPT_ARG_STRING, NULL, WORD_OUT, "folder for metrics.jsonl and summary.json",
 	  "DIR" },
+	{ "checkpoint", 0, POPT_ARG_STRING, NULL, WORD_CHECKPOINT,
+	  "folder for checkpoints: one an epoch, the last two are kept", "DIR" },
+	{ "checkpoint-every", 0, POPT_ARG_STRING, NULL, WORD_CHECKPOINT_EVERY,
+	  "one every N steps instead", "N" },
+	{ "resume", 0, POPT_ARG_NONE, NULL, WORD_RESUME,
+	  "go on from the newest of --checkpoint DIR", NULL },
 	{ "eval-every", 0, POPT_ARG_STRING, NULL, WORD_EVAL_EVERY,
 	  "test every N epochs (0: at the end only)", "N" },
 	{ "report-every", 0, POPT_ARG_STRING, NULL, WORD_REPORT_EVERY,

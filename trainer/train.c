@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "trainer/augment.h"
+#include "trainer/checkpoint.h"
 #include "trainer/compute.h"
 #include "trainer/metrics.h"
 #include "trainer/npy.h"
@@ -22,6 +23,7 @@
 #include "trainer/pace.h"
 #include "trainer/progress.h"
 #include "trainer/replicas.h"
+#include "trainer/settings.h"
 #include "trainer/snapshots.h"
 #include "trainer/tally.h"
 #include "trainer/work.h"
@@ -52,7 +54,7 @@ struct run {
 	struct tr_rule_state *rule;
 	struct tr_metrics metrics;
 	struct tr_progress progress;
-	uint64_t start_ns, pause_ns; /* pause_ns: spent on tests and reports. */
+	uint64_t start_ns, pause_ns; /* pause_ns: spent on tests, reports and checkpoints. */
 	uint64_t compute_ns;         /* Gathering and computing gradients. */
 	uint64_t ready_ns;           /* Meanwhile in the rule's ready(), this step. */
 	struct tr_score score;       /* Of all steps of this rank, */
@@ -60,7 +62,11 @@ struct run {
 	uint64_t steps_done;         /* Here. */
 	struct tr_tellers *tellers;  /* A relaxed rule's reports; NULL: reports are collective. */
 	struct tr_snapshots snapshots;
-	double seconds; /* Set when the loop is over. */
+	struct tr_checkpoints checkpoints;
+	uint64_t told;                    /* `steps_done` at the last report. */
+	uint64_t kept_ns;                 /* The time that goes to a checkpoint. */
+	uint64_t before_ns, before_bytes; /* Of a resumed run: its time, and what it had sent. */
+	double seconds;                   /* Set when the loop is over. */
 };
 
 static struct tr_answers answers_of(const struct batch *batch)
@@ -132,6 +138,16 @@ static rubato_status check_save(struct run *run)
 	return RUBATO_OK;
 }
 
+static rubato_status write_parameters(struct run *run, const char *name)
+{
+	char path[4200];
+
+	if (snprintf(path, sizeof(path), "%s/%s.npy", run->options->out, name) >= (int)sizeof(path))
+		return tr_fail(run->note, RUBATO_ERR_ARGUMENT, "%.200s...: the name is too long",
+			       run->options->out);
+	return tr_npy_write(path, run->ctx.parameters, run->model.parameter_count, run->note);
+}
+
 static rubato_status open_vectors(struct run *run)
 {
 	size_t size_bytes = run->model.parameter_count * sizeof(float);
@@ -154,6 +170,23 @@ static rubato_status open_vectors(struct run *run)
 	return RUBATO_OK;
 }
 
+/* Simulated, by --topology (flat: each rank is a node); else by the machine. */
+static uint64_t node_of(const struct run *run)
+{
+	uint32_t ranks = run->options->world.ranks_per_node;
+	char boot[64] = "";
+	FILE *file;
+
+	if (run->options->simulate)
+		return run->rank / (ranks == 0 ? 1 : ranks);
+	file = fopen("/proc/sys/kernel/random/boot_id", "re");
+	if (file == NULL || fgets(boot, sizeof(boot), file) == NULL)
+		snprintf(boot, sizeof(boot), "rank %u", run->rank); /* Nothing is known: alone. */
+	if (file != NULL)
+		fclose(file);
+	return tr_hash(TR_HASH_INIT, boot, strlen(boot));
+}
+
 static rubato_status prepare(struct run *run)
 {
 	const struct tr_options *o = run->options;
@@ -174,6 +207,7 @@ static rubato_status prepare(struct run *run)
 	run->ctx.seed = o->seed;
 	run->ctx.batch = o->batch;
 	run->ctx.own = &o->own;
+	run->ctx.node = node_of(run);
 	TR_TRY(tr_cut_make(&run->ctx.cut, run->model.parameter_count, o->bucket_bytes, run->note));
 	TR_TRY(open_vectors(run));
 	TR_TRY(first_parameters(run));
@@ -224,6 +258,18 @@ static uint64_t settings_hash(const struct run *run)
 	return tr_hash(hash, o->rule->name, strlen(o->rule->name));
 }
 
+/* Rank 0: opens the files of --out. Where a run begins and what it computes is, with the ledger,
+ * all that a replay needs. */
+static rubato_status write_beginning(struct run *run)
+{
+	TR_TRY(tr_metrics_open(&run->metrics, run->options->out,
+			       tr_checkpoints_step(&run->checkpoints), run->note));
+	if (run->options->out == NULL)
+		return RUBATO_OK;
+	TR_TRY(tr_settings_write(run->options, &run->model, &run->order, &run->rate, run->note));
+	return write_parameters(run, "initial");
+}
+
 static rubato_status share_preparation(struct run *run)
 {
 	rubato_status err = prepare(run);
@@ -231,14 +277,16 @@ static rubato_status share_preparation(struct run *run)
 	TR_TRY(tr_agree(run->comm, err, run->note));
 	TR_TRY(tr_agree_equal(run->comm, settings_hash(run),
 			      "the ranks were started with different options or data", run->note));
-	if (run->rank == 0)
-		err = tr_metrics_open(&run->metrics, run->options->out, run->note);
-	TR_TRY(tr_agree(run->comm, err, run->note));
+	TR_TRY(tr_checkpoints_open(&run->checkpoints, run->comm, run->options->checkpoint,
+				   run->options->resume, settings_hash(run), run->note));
 	TR_TRY(tr_check(run->note,
 			rubato_broadcast(run->comm, run->ctx.parameters, run->model.parameter_count,
 					 RUBATO_FLOAT32, 0),
 			"broadcast of the first parameters"));
 	err = run->options->rule->open(&run->rule, &run->ctx);
+	TR_TRY(tr_agree(run->comm, err, run->note));
+	if (run->rank == 0)
+		err = write_beginning(run);
 	TR_TRY(tr_agree(run->comm, err, run->note));
 	err = tr_work_open(&run->work, run->options->own.work, &run->order, run->comm,
 			   run->rate.step_count, run->note);
@@ -300,7 +348,8 @@ static rubato_status tally(struct run *run, struct tr_tally *mine)
 		.compute_seconds = (double)run->compute_ns * 1e-9,
 		.communication_seconds = (double)run->ctx.counts.communication_ns * 1e-9,
 		.reductions = (double)run->ctx.counts.global_reductions,
-		.bytes_sent = (double)stats.bytes_sent,
+		.bytes_sent = (double)(run->before_bytes + stats.bytes_sent +
+				       run->ctx.counts.group_bytes),
 	};
 	return RUBATO_OK;
 }
@@ -315,9 +364,75 @@ static rubato_status add_up(struct run *run, struct tr_tally *sum)
 		"report: allreduce");
 }
 
+static uint64_t elapsed_ns(const struct run *run)
+{
+	return run->before_ns + rubato_now(run->comm) - run->start_ns - run->pause_ns;
+}
+
 static double elapsed(const struct run *run)
 {
-	return (double)(rubato_now(run->comm) - run->start_ns - run->pause_ns) * 1e-9;
+	return (double)elapsed_ns(run) * 1e-9;
+}
+
+/* ---- Checkpoints ---- */
+
+/* All that a rank's next step depends on, and all that the run tells of the steps before. */
+static rubato_status keep_run(void *arg, struct tr_archive *archive)
+{
+	struct run *run = arg;
+	const struct tr_rule *rule = run->options->rule;
+	rubato_stats stats = { .size_bytes = sizeof(stats) };
+	uint64_t numbers[5];
+	struct {
+		const char *name;
+		void *bytes;
+		size_t size_bytes;
+	} pieces[] = {
+		{ "parameters", run->ctx.parameters, run->ctx.parameter_count * sizeof(float) },
+		{ "statistics", run->ctx.statistics, run->ctx.statistics_count * sizeof(float) },
+		{ "counts", &run->ctx.counts, sizeof(run->ctx.counts) },
+		{ "score", &run->score, sizeof(run->score) },
+		{ "reported", &run->reported, sizeof(run->reported) },
+		{ "numbers", numbers, sizeof(numbers) },
+	};
+
+	TR_TRY(tr_check(run->note, rubato_get_stats(run->comm, &stats), "get_stats"));
+	/* A rule may change what the others save, and may need what they have loaded. */
+	if (rule->keep != NULL && !tr_archive_loading(archive))
+		TR_TRY(rule->keep(run->rule, archive));
+	numbers[0] = run->steps_done;
+	numbers[1] = run->told;
+	numbers[2] = run->compute_ns;
+	numbers[3] = run->kept_ns;
+	numbers[4] = run->before_bytes + stats.bytes_sent;
+	for (size_t i = 0; i < sizeof(pieces) / sizeof(pieces[0]); i++)
+		TR_TRY(tr_archive_bytes(archive, pieces[i].name, pieces[i].bytes,
+					pieces[i].size_bytes, run->note));
+	TR_TRY(tr_optimizer_keep(&run->optimizer, archive, run->note));
+	TR_TRY(tr_ledger_keep(run->ctx.ledger, archive, run->note));
+	TR_TRY(tr_snapshots_keep(&run->snapshots, archive, run->ctx.parameter_count,
+				 run->ctx.statistics_count, run->rank == 0, run->note));
+	if (!tr_archive_loading(archive))
+		return RUBATO_OK;
+	if (rule->keep != NULL)
+		TR_TRY(rule->keep(run->rule, archive));
+	run->steps_done = numbers[0];
+	run->told = numbers[1];
+	run->compute_ns = numbers[2];
+	run->before_ns = numbers[3];
+	run->before_bytes = numbers[4] - stats.bytes_sent;
+	return RUBATO_OK;
+}
+
+static rubato_status begin_checkpoints(struct run *run)
+{
+	struct tr_tally mine;
+
+	TR_TRY(tr_checkpoints_begin(&run->checkpoints, keep_run, run, run->note));
+	if (run->tellers == NULL || run->steps_done == 0)
+		return RUBATO_OK;
+	TR_TRY(tally(run, &mine));
+	return tr_tellers_resume(run->tellers, &mine, run->note);
 }
 
 /* ---- Train ---- */
@@ -340,6 +455,7 @@ static struct tr_metrics_line make_line(struct run *run, double seconds, const s
 		.rate = tr_rate_at(&run->rate, run->steps_done - 1),
 		.reductions = run->ctx.counts.global_reductions,
 		.bytes = (uint64_t)sum->bytes_sent,
+		.period = run->ctx.counts.period,
 	};
 
 	run->reported = *sum;
@@ -517,6 +633,7 @@ static rubato_status compute_gradient(struct run *run, uint64_t step, const stru
 			       pace->span_ns == 0 ? &ready : NULL, &score, run->note));
 	if (pace->span_ns > 0)
 		TR_TRY(tr_pace_pass(pace, run->comm, &run->ctx.cut, before_ns, &ready));
+	run->ctx.loss = score.loss / (double)score.rows;
 	run->score.loss += score.loss;
 	run->score.correct += score.correct;
 	run->score.rows += score.rows;
@@ -541,6 +658,28 @@ static bool test_is_due(const struct run *run)
 	return every > 0 && run->data->test.rows > 0 && run->steps_done % every == 0;
 }
 
+static bool checkpoint_is_due(const struct run *run)
+{
+	uint64_t every = run->options->checkpoint_every;
+
+	if (every == 0)
+		every = run->order.epoch_steps;
+	return run->options->checkpoint != NULL &&
+	       (run->steps_done % every == 0 || run->steps_done == run->rate.step_count);
+}
+
+static rubato_status save_checkpoint(struct run *run)
+{
+	uint64_t before_ns = rubato_now(run->comm), after_ns;
+
+	run->kept_ns = elapsed_ns(run);
+	TR_TRY(tr_checkpoints_save(&run->checkpoints, run->steps_done, keep_run, run, run->note));
+	after_ns = rubato_now(run->comm);
+	run->pause_ns += after_ns - before_ns;
+	tr_trace_span(run->ctx.trace, TR_SPAN_PAUSE, before_ns, after_ns, run->steps_done);
+	return RUBATO_OK;
+}
+
 static rubato_status one_step(struct run *run, const struct tr_batch *batch)
 {
 	const struct tr_rule *rule = run->options->rule;
@@ -561,12 +700,13 @@ static rubato_status one_step(struct run *run, const struct tr_batch *batch)
 static rubato_status train(struct run *run)
 {
 	const struct tr_rule *rule = run->options->rule;
-	uint64_t step_count = run->rate.step_count, told = 0;
 	struct tr_batch batch;
 
+	TR_TRY(begin_checkpoints(run));
 	TR_TRY(tr_check(run->note, rubato_barrier(run->comm), "barrier"));
-	tr_progress_open(&run->progress, run->rank == 0 && !run->options->quiet, step_count,
-			 run->order.epoch_steps, (uint64_t)run->options->batch * run->rank_count);
+	tr_progress_open(&run->progress, run->rank == 0 && !run->options->quiet, run->steps_done,
+			 run->rate.step_count, run->order.epoch_steps,
+			 (uint64_t)run->options->batch * run->rank_count);
 	run->start_ns = rubato_now(run->comm);
 	for (;;) {
 		TR_TRY(tr_work_next(run->work, run->steps_done, &batch, run->note));
@@ -576,10 +716,12 @@ static rubato_status train(struct run *run)
 		bool due = test_is_due(run);
 		if (due || run->steps_done % run->options->report_every == 0) {
 			TR_TRY(report(run, due));
-			told = run->steps_done;
+			run->told = run->steps_done;
 		}
+		if (checkpoint_is_due(run))
+			TR_TRY(save_checkpoint(run));
 	}
-	if (told < run->steps_done)
+	if (run->told < run->steps_done)
 		TR_TRY(report(run, false));
 	TR_TRY(rule->finish(run->rule, run->steps_done));
 	run->seconds = elapsed(run);
@@ -651,6 +793,8 @@ static rubato_status write_results(struct run *run, const struct tr_summary *sum
 {
 	if (run->rank != 0)
 		return RUBATO_OK;
+	if (run->options->out != NULL)
+		TR_TRY(write_parameters(run, "final"));
 	if (run->options->save != NULL)
 		TR_TRY(tr_npy_write(run->options->save, run->ctx.parameters,
 				    run->model.parameter_count, run->note));
@@ -742,6 +886,8 @@ static rubato_status conclude(struct run *run)
 	if (run->data->test.rows > 0)
 		TR_TRY(evaluate(run, &run->data->test, &test));
 	fill_summary(run, &totals, &train, &test, &summary);
+	if (run->options->out != NULL)
+		TR_TRY(tr_ledger_write(run->ctx.ledger, run->comm, run->options->out, run->note));
 	TR_TRY(tr_agree(run->comm, write_results(run, &summary), run->note));
 	if (run->rank == 0)
 		print_result(&summary);
