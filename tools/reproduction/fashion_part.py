@@ -18,8 +18,8 @@ def part(folder, rows, source=FASHION):
         except OSError as error:
             raise Failed(f"Fashion-MNIST: {error} (package dataset-fashion-mnist)") from None
         count = count or len(labels)
-        images = (images[i * PIXELS:(i + 1) * PIXELS] for i in range(count))
         write_npy(folder / f"x{suffix}.npy", "<f4", (count, PIXELS),
-                  (b"".join(map(pixel.__getitem__, image)) for image in images))
+                  (b"".join(map(pixel.__getitem__, images[i * PIXELS:(i + 1) * PIXELS]))
+                   for i in range(count)))
         write_npy(folder / f"y{suffix}.npy", "|u1", (count,), labels[:count])
     return f"npy:{folder}"

@@ -12,7 +12,7 @@ as 1 / K2.
 from reproduction.common import mean, row, say, validation_split
 
 RANKS, GROUP, K, K1, K2, MOMENTUM = 8, 4, 16, 4, 64, 0.5
-RATES = 0.005, 0.01, 0.02, 0.05
+RATES = 0.01, 0.02, 0.05, 0.1
 HIER = ("--algorithm", "hier", "--k1", K1, "--k2", K2, "--group", GROUP)
 KAVG = ("--algorithm", "kavg", "--k", K)
 BLOCK = ("--outer", "block", "--outer-momentum", MOMENTUM)
@@ -46,7 +46,7 @@ def rates_tuned(train, out, rates, epochs):
 
 def run(train, out, seeds, quick):
     epochs = 3 if quick else 10
-    best = rates_tuned(train, out, RATES[1:3] if quick else RATES, epochs)
+    best = rates_tuned(train, out, RATES[:3] if quick else RATES, epochs)
     runs = train.many({(rule, seed): call(rule, best[rule], None, seed, epochs)
                        for rule in RULES for seed in seeds})
     of = {rule: [runs[rule, seed] for seed in seeds] for rule in RULES}
