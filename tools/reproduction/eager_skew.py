@@ -1,13 +1,13 @@
 """eager_skew.py -- partial allreduces under linear skew (eager-SGD, PPoPP 2020, micro-benchmark)
 
 Rank r of P calls r D late (D = 1 ms), in each iteration anew; what counts is the time in the call,
-mean of the ranks. An allreduce makes all wait for the last one, (P - 1) D / 2 on average. *Majority*
-waits for one rank, drawn anew each round: (P + 1) (P - 1) D / (6 P), so that the ratio is
-3 P / (P + 1). *Solo* waits for nobody: its ratio grows with the skew and has no limit. Models with
-*fixed cost* add the time of a round without skew, measured in the same way, for those ranks that are
-in the call while it runs: all of an allreduce, (P + 1) / 2 of a majority, one of a solo. Fresh
-contributors of a call: (P + 1) / 2 and 1. The paper's figures (32 ranks, skew from 1 to 32 ms) are
-quoted second hand.
+mean of the ranks. An allreduce makes all wait for the last one, (P - 1) D / 2 on average.
+*Majority* waits for one rank, drawn anew each round: (P + 1) (P - 1) D / (6 P), so that the ratio
+is 3 P / (P + 1). *Solo* waits for nobody: its ratio grows with the skew and has no limit. Models
+with *fixed cost* add the time of a round without skew, measured in the same way, for those ranks
+that are in the call while it runs: all of an allreduce, (P + 1) / 2 of a majority, one of a solo
+(they leave out that who opens a round must wake the others first). Fresh contributors of a call:
+(P + 1) / 2 and 1. The paper's figures (32 ranks, skew from 1 to 32 ms) are quoted second hand.
 """
 
 import json
