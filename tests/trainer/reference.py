@@ -21,7 +21,7 @@ except ImportError:
     print("skipped: numpy (python3-numpy) is not installed")
     sys.exit(77)
 
-from reference_rules import RULES, Setting
+from reference_rules import RULES, Outer, Setting
 
 LIMIT = 1e-4
 STEPS, BATCH = 200, 4
@@ -118,27 +118,99 @@ def case(rule, ranks, model="logistic", words="", unlike=None, **setting):
             "unlike": unlike, "setting": {"lr": 0.1, **setting}}
 
 
-# Options of rubato-train that follow from a Setting's names.
-NAMES = {"lr": "--lr", "momentum": "--momentum", "decay": "--weight-decay",
-         "optimizer": "--optimizer", "schedule": "--lr-schedule", "warmup": "--warmup",
-         "clip": "--clip"}
+# Options of rubato-train that are not called as in a Setting.
+NAMES = {"decay": "--weight-decay"}
 SYNC = {"rule": "sync"}
 HEAVY = {"momentum": 0.9, "decay": 0.01, "lr": 0.02}
+HALF = {"momentum": 0.5, "decay": 0.01, "lr": 0.05, "lr_schedule": "cosine"}
 
 CASES = {
     "sync": [
-        case("sync", 2), case("sync", 3, "mlp", **HEAVY), case("sync", 4, "mlp", **HEAVY,
-                                                              schedule="cosine", warmup=20),
-        case("sync", 2, schedule="linear", momentum=0.5),
-        case("sync", 2, schedule="step:60:0.3", decay=0.05),
+        case("sync", 2), case("sync", 3, "mlp", **HEAVY),
+        case("sync", 4, "mlp", **HEAVY, lr_schedule="cosine", warmup=20),
+        case("sync", 2, lr_schedule="linear", momentum=0.5),
+        case("sync", 2, lr_schedule="step:60:0.3", decay=0.05),
         case("sync", 3, momentum=0.9, lr=0.05, clip=0.2, unlike={"clip": 0.0}),
         case("sync", 2, optimizer="adam", lr=0.01, decay=0.01, unlike={"decay": 0.0}),
-        case("sync", 3, "mlp", optimizer="adam", lr=0.005, schedule="cosine"),
+        case("sync", 3, "mlp", optimizer="adam", lr=0.005, lr_schedule="cosine"),
         case("sync", 2, "mlp", optimizer="adamw", lr=0.005, decay=0.1,
              unlike={"optimizer": "adam"}),
     ],
+    "laga": [
+        case("laga", 2, accumulate=1, unlike=SYNC),
+        case("laga", 3, accumulate=3, unlike={"accumulate": 2}),
+        case("laga", 2, accumulate=1, lag=2, unlike={"lag": 1}),
+        case("laga", 4, "mlp", accumulate=3, lag=2, **HALF, unlike={"lag": 1}),
+        case("laga", 2, "mlp", accumulate=1, first_step="zero", decay=0.3,
+             unlike={"first_step": "skip"}),
+        case("laga", 3, accumulate=3, lag=2, first_step="zero", decay=0.3, lr_schedule="linear",
+             unlike={"first_step": "skip"}),
+        case("laga", 2, "mlp", accumulate=2, **HEAVY, warmup=30, unlike={"momentum": 0.8}),
+        case("laga", 2, lag_comp="lookahead", **HALF, unlike={"lag_comp": "none"}),
+        case("laga", 3, lag=3, lag_comp="lookahead", **HALF, unlike={"lag_comp": "none"}),
+        case("laga", 2, accumulate=4, rate_by_count=True, unlike={"rate_by_count": False}),
+        case("laga", 3, clip=0.2, unlike={"clip": 0.0}),
+        case("laga", 2, optimizer="adam", lr=0.01, accumulate=2, unlike={"accumulate": 1}),
+        case("laga", 2, optimizer="adam", lr=0.01, first_step="zero", lag=2,
+             unlike={"first_step": "skip"}),
+    ],
+    "kavg": [
+        case("kavg", 3, k=8, unlike={"k": 4}),
+        case("kavg", 2, k=7, **HALF, unlike={"k": 8}),
+        case("kavg", 4, "mlp", k=7, **HEAVY, unlike={"k": 8}),
+        case("kavg", 3, k=1, unlike={"k": 2}),
+        case("kavg", 3, k=8, opt_state="average", **HEAVY, unlike={"opt_state": "local"}),
+        case("kavg", 3, k=8, opt_state="reset", **HEAVY, unlike={"opt_state": "local"}),
+        case("kavg", 2, k=8, optimizer="adam", lr=0.01, unlike={"k": 4}),
+        case("kavg", 2, k=8, optimizer="adam", lr=0.01, opt_state="average",
+             unlike={"opt_state": "local"}),
+        case("kavg", 2, k=8, optimizer="adamw", lr=0.01, decay=0.1, opt_state="reset",
+             unlike={"opt_state": "local"}),
+        *(case("kavg", ranks, k=k, outer=outer, outer_momentum=0.4, **more, **HALF,
+               unlike={"outer_momentum": 0.3})
+          for ranks, k, outer, more in (
+              (2, 8, "block", {}), (3, 7, "block", {"outer_gain": "1-mu"}),
+              (4, 8, "block", {"outer_lr": 0.7}), (2, 7, "slowmo", {}),
+              (3, 8, "slowmo", {"outer_lr": 0.8}), (2, 7, "nesterov", {}),
+              (4, 8, "nesterov", {"outer_lr": 0.7, "outer_gain": "1-mu"}),
+              (3, 7, "nesterov", {"nesterov_base": "shifted", "outer_lr": 0.7}))),
+        case("kavg", 2, "mlp", k=8, outer="slowmo", outer_momentum=0.5, lr=0.05,
+             lr_schedule="step:60:0.3", unlike={"outer": "block"}),
+    ],
+    "hier": [
+        case("hier", 4, k1=4, k2=16, group=2, unlike={"group": 4}),
+        case("hier", 4, k1=3, k2=14, group=2, **HALF, unlike={"k1": 4}),
+        case("hier", 3, "mlp", k1=2, k2=9, group=2, **HEAVY, unlike={"group": 1}),
+        case("hier", 4, k1=4, k2=16, group=2, opt_state="average", **HEAVY,
+             unlike={"opt_state": "local"}),
+        *(case("hier", 4, k1=4, k2=16, group=2, outer=outer, outer_momentum=0.4, **HALF,
+               unlike={"outer": "none"}) for outer in ("block", "slowmo", "nesterov")),
+    ],
+    "periodic": [
+        case("periodic", 3, period=8, unlike={"period": 4}),
+        case("periodic", 2, "mlp", period=7, **HALF, unlike={"period": 8}),
+        case("periodic", 4, schedule="post-local", period=9, adapt_sample_steps=50, **HEAVY,
+             unlike={"schedule": "const"}),
+    ],
+    "adpsgd": [
+        case("adpsgd", 4, lr_schedule="step:80:0.3",
+             unlike={"rule": "periodic", "schedule": "const", "period": 4}),
+        case("adpsgd", 2, "mlp", lr_schedule="step:60:0.2", period=3, adapt_low=0.8, adapt_high=1.2,
+             adapt_sample_steps=40, unlike={"rule": "periodic", "schedule": "const"}),
+        case("adpsgd", 3, lr_schedule="cosine", momentum=0.5, period_max=6,
+             unlike={"period_max": 99}),
+    ],
+    "local": [
+        case("local", 3, k=20, unlike={"k": 10}),
+        case("local", 2, "mlp", k=20, outer="nesterov", nesterov_base="shifted", outer_lr=0.7,
+             outer_momentum=0.9, optimizer="adamw", decay=0.1, lr=0.005,
+             unlike={"outer_momentum": 0.8}),
+        case("local", 4, k=16, pull=0.3, unlike={"pull": 0.0}),
+        case("local", 2, k=15, pull=0.2, outer="slowmo", outer_momentum=0.4,
+             unlike={"outer": "none"}),
+        case("local", 3, "mlp", k=20, pull=0.2, **HEAVY, unlike={"pull": 0.3}),
+    ],
 }
-AVAILABLE = {}
 
 
 def option_words(setting):
@@ -173,6 +245,14 @@ def train(program, folder, case, simulate):
     text = " ".join(map(str, command[1:]))
     assert got.returncode == 0, f"exit {got.returncode}: {text}\n{got.stderr}"
     return np.load(saved).astype(np.float64), json.loads((out / "summary.json").read_text()), text
+
+
+def is_there(program, rule):
+    """Whether this build has the rule: the first thing that it complains about."""
+    got = subprocess.run([program, "--algorithm", rule, "--data", "npy:/nowhere", "--steps", "1"],
+                         capture_output=True, text=True, check=False)
+    assert ("--algorithm" in got.stderr) != ("/nowhere" in got.stderr), got.stderr
+    return "/nowhere" in got.stderr
 
 
 def distance(a, b):
@@ -224,15 +304,33 @@ def check_by_hand():
     assert np.isclose(laga_at(4), 0.74), laga_at(4)
     assert np.isclose(RULES["sync"](Setting(two, 2, 2, 0.1))[0], 0.38)
 
+    # Reduction momentum: mean displacements of 0.3 and then 0.2, each from the stored model.
+    for kind, starts in ("block", (0.3, 0.65)), ("nesterov", (0.45, 0.825)):
+        outer = Outer(Setting(two, 2, 1, 0.1, outer=kind, outer_momentum=0.5))
+        for displacement, start in zip((0.3, 0.2), starts):
+            assert np.isclose(outer.reduce(outer.base + displacement, 0.1), start), kind
+    # What may not change anything: momentum 0 under any outer rule, equal periods, groups of one.
+    four = Quadratic(0.0, 2.0, 4.0, 6.0)
+    plain = RULES["kavg"](Setting(four, 4, 9, 0.1, k=3))
+    for own in ({"outer": "block"}, {"outer": "slowmo"}, {"outer": "nesterov"},
+                {"outer": "nesterov", "nesterov_base": "shifted"}):
+        s = Setting(four, 4, 9, 0.1, k=3, outer_momentum=0.0, **own)
+        assert np.isclose(RULES["kavg"](s), plain), own
+    for k1, k2, group in (3, 3, 2), (1, 3, 1), (3, 9, 4):
+        assert np.isclose(RULES["hier"](Setting(four, 4, 9, 0.1, k1=k1, k2=k2, group=group)), plain)
+    assert np.isclose(RULES["periodic"](Setting(four, 4, 9, 0.1, period=3)), plain)
+
 
 def main():
     program, *wanted = sys.argv[1:]
     check_by_hand()
+    there = [rule for rule in CASES if is_there(program, rule)]
+    assert "sync" in there and set(wanted) <= set(there), there
     wrong = []
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         data = data_make(folder)
-        for rule in wanted or CASES:
+        for rule in wanted or there:
             for number, one in enumerate(CASES[rule]):
                 # Simulated all, on real ranks one of each rule's.
                 for simulate in (True, False) if number == 0 else (True,):

@@ -15,10 +15,11 @@ class Setting:
     """A run: the problem, its ranks and steps, the local optimiser, the options of the rule."""
 
     def __init__(self, problem, ranks, steps, lr, momentum=0.0, decay=0.0, optimizer="sgd",
-                 schedule="constant", warmup=0, clip=0.0, **own):
+                 lr_schedule="constant", warmup=0, clip=0.0, **own):
         self.problem, self.ranks, self.steps = problem, ranks, steps
         self.lr, self.momentum, self.decay = lr, momentum, decay
-        self.optimizer, self.schedule, self.warmup, self.clip = optimizer, schedule, warmup, clip
+        self.optimizer, self.lr_schedule = optimizer, lr_schedule
+        self.warmup, self.clip = warmup, clip
         self.own = own
         self.averages = []  # (local steps done, "global" or "local")
 
@@ -26,15 +27,15 @@ class Setting:
         """The learning rate of local step t, counted from 0."""
         if t < self.warmup:
             return self.lr * (t + 1) / self.warmup
-        if self.schedule == "constant":
+        if self.lr_schedule == "constant":
             return self.lr
-        if self.schedule.startswith("step:"):
-            _, every, factor = self.schedule.split(":")
+        if self.lr_schedule.startswith("step:"):
+            _, every, factor = self.lr_schedule.split(":")
             return self.lr * float(factor) ** (t // int(every))
         passed = min(1.0, (t - self.warmup) / (self.steps - self.warmup))
-        if self.schedule == "cosine":
+        if self.lr_schedule == "cosine":
             return self.lr * 0.5 * (1 + math.cos(math.pi * passed))
-        assert self.schedule == "linear", self.schedule
+        assert self.lr_schedule == "linear", self.lr_schedule
         return self.lr * (1 - passed)
 
     def new_optimizer(self):
@@ -117,10 +118,10 @@ def laga(s):
         rate = s.rate(batches[-1])
         at = w
         if s.own.get("lag_comp") == "lookahead":
-            # Where momentum alone leads within the `lag` updates that are still to come.
-            mu = s.momentum
-            ahead = sum(mu**i for i in range(1, lag + 1))
-            at = w - s.rate(first) * ahead * optimizer.state["v"]
+            # Where momentum alone leads within the `lag` updates that are still to come, at the
+            # rate of the last one.
+            ahead = sum(s.momentum**i for i in range(1, lag + 1))
+            at = w - s.rate(max(first - 1, 0)) * ahead * optimizer.state["v"]
         gbar = sum(mean_gradient(s, at, t) for t in batches) / len(batches)
         in_flight.append((gbar, len(batches)))
         if len(in_flight) > lag:
@@ -148,6 +149,12 @@ class Replicas:
             gradient = s.clipped(s.problem.gradient(self.w[rank], rank, t))
             self.w[rank] = self.optimizers[rank].apply(self.w[rank], gradient, s.rate(t))
 
+    def step_together(self, t):
+        """As under sync: all take the mean gradient."""
+        gradient = self.s.clipped(mean_gradient(self.s, self.w[0], t))
+        for rank in range(self.s.ranks):
+            self.w[rank] = self.optimizers[rank].apply(self.w[rank], gradient, self.s.rate(t))
+
     def mean(self, ranks=None):
         chosen = range(self.s.ranks) if ranks is None else ranks
         return sum(self.w[rank] for rank in chosen) / len(chosen)
@@ -171,8 +178,8 @@ class Replicas:
 
 
 class Outer:
-    """What a reduction makes of the mean of the models. base: the model that displacements are
-    measured from; returns where the ranks go on."""
+    """What a reduction makes of the mean of the models; returns where the ranks go on. base: the
+    model that displacements d are measured from."""
 
     def __init__(self, s):
         self.kind, self.mu = s.own.get("outer", "none"), s.own.get("outer_momentum", 0.5)
@@ -182,25 +189,23 @@ class Outer:
         self.base, self.v = s.problem.start(), 0.0
 
     def reduce(self, mean, rate):
-        if self.kind == "none":
+        d = mean - self.base
+        if self.kind == "none" or (self.kind == "slowmo" and rate == 0.0):
             self.base = mean
-            return mean
-        if self.kind == "block":  # v <- mu v + gain lr d, w <- w + v
-            self.v = self.mu * self.v + self.gain * self.lr * (mean - self.base)
-            self.base = self.base + self.v
-            # Nesterov as in CNTK: the stored model stays, training starts where v leads.
-            return self.base + self.mu * self.v if self.shifted else self.base
+            return self.base
         if self.kind == "slowmo":  # u <- beta u + (x - mean)/gamma, x <- x - alpha gamma u
-            if rate == 0.0:
-                self.base = mean
-                return mean
-            self.v = self.mu * self.v + (self.base - mean) / rate
+            self.v = self.mu * self.v - d / rate
             self.base = self.base - self.lr * rate * self.v
             return self.base
-        assert self.kind == "nesterov", self.kind
-        gradient = self.base - mean
-        self.v = self.mu * self.v + gradient
-        self.base = self.base - self.lr * (gradient + self.mu * self.v)
+        if self.kind == "nesterov" and self.shifted:  # torch.optim.SGD(nesterov=True) on -d
+            self.v = self.mu * self.v + self.gain * d
+            self.base = self.base + self.lr * (self.gain * d + self.mu * self.v)
+            return self.base
+        # block: v <- mu v + gain d, w <- w + v
+        self.v = self.mu * self.v + self.gain * self.lr * d
+        self.base = self.base + self.v
+        if self.kind == "nesterov":  # CNTK: training starts where v leads, d is taken from w.
+            return self.base + self.mu * self.v
         return self.base
 
 
@@ -247,13 +252,16 @@ def adapted(s, spread, rate, t, memory):
 def periodic(s):
     """const, adp (ADPSGD) or post-local."""
     schedule = s.own.get("schedule", "const")
-    memory = {"period": s.own["period"], "c2": 0.0, "samples": 0}
+    memory = {"period": s.own.get("period", 8), "c2": 0.0, "samples": 0}
     replicas, since = Replicas(s), 0
     for t in range(s.steps):
+        if schedule == "post-local" and t < s.own.get("adapt_sample_steps", s.steps // 4):
+            replicas.step_together(t)
+            s.averages.append((t + 1, "global"))
+            continue
         replicas.step(t)
         since += 1
-        early = schedule == "post-local" and t < s.own.get("adapt_sample_steps", s.steps // 4)
-        if since < (1 if early else memory["period"]):
+        if since < memory["period"]:
             continue
         mean = replicas.mean()
         spread = sum(np.sum((w - mean) ** 2) for w in replicas.w) / s.ranks
@@ -268,13 +276,14 @@ def periodic(s):
 
 def adpsgd(s):
     s.own["schedule"] = "adp"
+    s.own.setdefault("period", 4)
     return periodic(s)
 
 
 def overlap_local(s):
     """Overlap-Local-SGD (Wang, Liang, Joshi 2020): an anchor z, whose average is on its way during
     the next K steps. x is pulled back towards it; the outer momentum is the anchor's."""
-    a, b = s.own["pull"], s.own.get("outer_momentum", 0.0)
+    a, b = s.own["pull"], s.own["outer_momentum"] if s.own.get("outer") == "slowmo" else 0.0
     replicas = Replicas(s)
     anchor, coming = s.problem.start(), s.problem.start()
     buffers = [0.0] * s.ranks
@@ -287,8 +296,11 @@ def overlap_local(s):
         for rank in range(s.ranks):
             replicas.w[rank] = (1 - a) * replicas.w[rank] + a * anchor
             buffers[rank] = b * buffers[rank] - (replicas.w[rank] - anchor) / rate
-        coming = sum(anchor - rate * buffer for buffer in buffers) / s.ranks
-        s.averages.append((t + 1, "global"))
+        if t + 1 < s.steps:
+            coming = sum(anchor - rate * buffer for buffer in buffers) / s.ranks
+            s.averages.append((t + 1, "global"))
+    if s.steps % s.own["k"]:  # What is on its way is applied once.
+        replicas.w = [(1 - a) * w + a * coming for w in replicas.w]
     return replicas.mean()
 
 
