@@ -260,7 +260,7 @@ def distance(a, b):
 
 
 def judge(program, folder, data, case, simulate):
-    """What is wrong with this case, or nothing."""
+    """How far this case is off, and what is wrong with it, or nothing."""
     hidden = HIDDEN if case["model"] == "mlp" else 0
     problem = Problem(*data, hidden, case["ranks"])
     expected, setting = reference(problem, case)
@@ -279,7 +279,7 @@ def judge(program, folder, data, case, simulate):
     if counts:
         wrong += count_wrong(summary, setting)
     print(f"{'WRONG' if wrong else 'right'} {found:.1e}  {command}")
-    return [f"{text}: {command}" for text in wrong]
+    return found, [f"{text}: {command}" for text in wrong]
 
 
 def count_wrong(summary, setting):
@@ -331,10 +331,15 @@ def main():
         folder = pathlib.Path(name)
         data = data_make(folder)
         for rule in wanted or there:
-            for number, one in enumerate(CASES[rule]):
-                # Simulated all, on real ranks one of each rule's.
-                for simulate in (True, False) if number == 0 else (True,):
-                    wrong += judge(program, folder, data, one, simulate)
+            sizes, off = set(), []
+            for one in CASES[rule]:
+                # Simulated all, on real ranks one of each size.
+                for simulate in (True,) if one["ranks"] in sizes else (True, False):
+                    far, texts = judge(program, folder, data, one, simulate)
+                    off.append(far)
+                    wrong += texts
+                sizes.add(one["ranks"])
+            print(f"{rule}: {len(CASES[rule])} cases, {len(off)} runs, at most {max(off):.1e} off")
     if wrong:
         print("\n".join(wrong), file=sys.stderr)
         sys.exit(1)

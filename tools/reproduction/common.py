@@ -229,7 +229,7 @@ def number(value, spread_of_it=None):
     if isinstance(value, str):
         return value
     text = f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
-    return text if spread_of_it is None else f"{text} ± {spread_of_it:.2g}"
+    return text if not spread_of_it else f"{text} ± {spread_of_it:.2g}"
 
 
 def markdown(rows):
