@@ -171,18 +171,16 @@ static double rate_of(const struct tr_rule_state *state, const rubato_round *rou
 static void count_round(struct tr_rule_state *state, const rubato_round *round)
 {
 	struct tr_counts *counts = &state->ctx->counts;
-	uint64_t step, staleness = round->staleness_max;
+	uint64_t step;
 
 	if (own_part(state, round, &step)) {
 		state->past.staleness = round->round - state->begun_at[step % BEGUN_KEPT];
-		if (state->ctx->own->partial.rounds == RUBATO_ROUNDS_FREE)
-			staleness = state->past.staleness;
+		if (state->past.staleness > counts->staleness_max)
+			counts->staleness_max = state->past.staleness;
 	}
 	counts->rounds++;
 	counts->fresh_sum += round->fresh;
 	counts->contributors_sum += round->contributors;
-	if (staleness > counts->staleness_max)
-		counts->staleness_max = staleness;
 	tr_trace_span(state->ctx->trace, TR_SPAN_UPDATE, rubato_now(state->ctx->comm),
 		      rubato_now(state->ctx->comm), round->round);
 }
@@ -430,8 +428,14 @@ static rubato_status eager_step(struct tr_rule_state *state, uint64_t step)
 
 static rubato_status eager_finish(struct tr_rule_state *state, uint64_t step_count)
 {
+	uint64_t *staleness = &state->ctx->counts.staleness_max; /* Each rank knows its own. */
+
 	state->next_step = step_count;
 	TR_TRY(drain(state));
+	TR_TRY(tr_check(state->ctx->note,
+			rubato_allreduce(state->ctx->comm, staleness, staleness, 1, RUBATO_UINT64,
+					 RUBATO_MAX),
+			"eager: allreduce"));
 	if (!state->ctx->replicas_differ || state->past.averaged_at == step_count)
 		return RUBATO_OK;
 	return average_models(state, step_count);
