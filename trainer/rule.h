@@ -23,9 +23,9 @@ struct tr_counts { /* Of this rank; the report adds or compares them. */
 	uint64_t fresh_sum;        /* Over rounds: ranks whose contribution of that round was in. */
 	uint64_t contributors_sum; /* Over rounds: ranks with any contribution in. */
 	uint64_t staleness_max;    /* Largest age of an applied contribution, in rounds. */
-	uint64_t discarded;        /* Contributions of all ranks that were dropped (--late). */
 	uint64_t period;           /* Local steps between averages of models, now; 0: none. */
 	uint64_t group_bytes;      /* Sent on communicators of the rule's own. */
+	uint64_t discarded;        /* Contributions of all ranks that were dropped (--late). */
 	uint64_t communication_ns; /* Inside calls of the library; the loop adds ready()'s. */
 	uint64_t buckets;          /* Reductions of buckets, */
 	uint64_t buckets_hidden;   /* and those that were over when the gradient was complete. */
@@ -87,8 +87,8 @@ extern const struct tr_rule tr_rule_kavg;
 extern const struct tr_rule tr_rule_local;
 extern const struct tr_rule tr_rule_periodic;
 extern const struct tr_rule tr_rule_sync;
-extern const struct tr_rule tr_rule_eager;
 extern const struct tr_rule tr_rule_laga;
+extern const struct tr_rule tr_rule_eager;
 
 const struct tr_rule *tr_rule_find(const char *name); /* NULL: none of this version. */
 

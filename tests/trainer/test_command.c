@@ -233,11 +233,11 @@ START_TEST(good_lines_run)
 		RUN "--steps 2 --model cnn --ranks 2 --lr-schedule cosine --warmup 1",
 		RUN "--steps 2 --model cnn --ranks 2 --bucket 1K --compute-time 1.5ms --forward 0",
 		RUN "--steps 2 --simulate --ranks 2 --topology nodes:2 --latency 1us --jitter 0.1",
-		RUN "--steps 4 --algorithm eager --ranks 2",
-		RUN "--steps 4 --algorithm eager --ranks 2 --work shared",
 		RUN "--steps 2 --ranks 2 --model resnet20 --bn local --eval-every 1",
 		RUN "--steps 2 --ranks 2 --data synthetic:100x30",
 		RUN "--steps 2 --ranks 2 --data synthetic:100x30 --model hyperplane",
+		RUN "--steps 4 --algorithm eager --ranks 2",
+		RUN "--steps 4 --algorithm eager --ranks 2 --work shared",
 	};
 	struct outcome got;
 
