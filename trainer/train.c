@@ -60,7 +60,7 @@ struct run {
 	struct tr_score score;       /* Of all steps of this rank, */
 	struct tr_tally reported;    /* and of all ranks, up to the last report. */
 	uint64_t steps_done;         /* Here. */
-	uint64_t tests_due;          /* --eval-every, so far. */
+	uint64_t tests_due;          /* Shared work: --eval-every, so far. */
 	struct tr_tellers *tellers;  /* A relaxed rule's reports; NULL: reports are collective. */
 	struct tr_snapshots snapshots;
 	struct tr_checkpoints checkpoints;
@@ -666,9 +666,9 @@ static bool test_is_due(struct run *run, const struct tr_batch *batch)
 
 	if (every == 0 || run->data->test.rows == 0)
 		return false;
-	passed = run->steps_done / every;
-	if (run->options->own.work == TR_WORK_SHARED)
-		passed = (batch->first_place / run->options->batch + 1) / run->rank_count / every;
+	if (run->options->own.work == TR_WORK_STATIC)
+		return run->steps_done % every == 0;
+	passed = (batch->first_place / run->options->batch + 1) / run->rank_count / every;
 	if (passed == run->tests_due)
 		return false;
 	run->tests_due = passed;
