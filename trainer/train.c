@@ -452,28 +452,27 @@ static rubato_status compute_gradient(struct run *run, uint64_t step, const uint
 {
 	const struct tr_ready ready = { gradient_ready, run };
 	const struct tr_pace *pace = &run->options->pace;
-	uint64_t before_ns = rubato_now(run->comm);
+	uint64_t before_ns = rubato_now(run->comm), begin_ns = before_ns;
+	uint64_t delay_ns = tr_delay_at(&run->options->delay, run->options->seed, run->rank,
+					run->rank_count, step);
 	struct tr_score score = { 0 };
-	uint64_t delay_ns, after_ns;
 
+	if (delay_ns > 0) { /* First: what is late is the gradient, all of it. */
+		rubato_sleep(run->comm, delay_ns);
+		begin_ns = rubato_now(run->comm);
+		tr_trace_span(run->ctx.trace, TR_SPAN_DELAY, before_ns, begin_ns, step);
+	}
 	tr_data_gather(run->data, &run->data->train, rows, 0, run->options->batch, run->batch.x,
 		       run->batch.labels, run->batch.targets);
 	run->ready_ns = 0;
 	TR_TRY(run->ops->train(run->compute, run->batch.x, answers_of(&run->batch),
 			       pace->span_ns == 0 ? &ready : NULL, &score, run->note));
 	if (pace->span_ns > 0)
-		TR_TRY(tr_pace_pass(pace, run->comm, &run->ctx.cut, before_ns, &ready));
+		TR_TRY(tr_pace_pass(pace, run->comm, &run->ctx.cut, begin_ns, &ready));
 	run->score.loss += score.loss;
 	run->score.correct += score.correct;
 	run->score.rows += score.rows;
-	after_ns = rubato_now(run->comm);
-	tr_trace_span(run->ctx.trace, TR_SPAN_COMPUTE, before_ns, after_ns, step);
-	delay_ns = tr_delay_at(&run->options->delay, run->options->seed, run->rank, run->rank_count,
-			       step);
-	if (delay_ns > 0) {
-		rubato_sleep(run->comm, delay_ns);
-		tr_trace_span(run->ctx.trace, TR_SPAN_DELAY, after_ns, rubato_now(run->comm), step);
-	}
+	tr_trace_span(run->ctx.trace, TR_SPAN_COMPUTE, begin_ns, rubato_now(run->comm), step);
 	run->compute_ns += rubato_now(run->comm) - before_ns - run->ready_ns;
 	run->ctx.counts.communication_ns += run->ready_ns;
 	tr_progress_step(&run->progress, step, score.loss, score.rows);
