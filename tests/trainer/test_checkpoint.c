@@ -255,6 +255,9 @@ static void must_tell_the_same(const char *a, const char *b)
 static const char *const rules[] = {
 	"--algorithm sync --model cnn",
 	"--algorithm sync --optimizer adam",
+	"--algorithm laga --accumulate 3 --rate-by-count --clip 1",
+	"--algorithm laga --accumulate 7 --lag 2 --optimizer adam",
+	"--algorithm laga --lag 3 --first-step zero --lag-comp lookahead",
 };
 #define RULE_COUNT ((int)(sizeof(rules) / sizeof(rules[0])))
 
