@@ -121,8 +121,9 @@ def training_rows(train, reduction_s, seeds, quick):
     epochs, target = (2, 0.85) if quick else (EPOCHS, TARGET)
     rows, points = [], {}
     for d in BLOCKING:
+        micro_s = reduction_s / (SLACK * d)
         calls = {(rule, seed): call for seed in seeds
-                 for rule, call in training_calls(d, reduction_s / (SLACK * d), epochs, seed).items()}
+                 for rule, call in training_calls(d, micro_s, epochs, seed).items()}
         runs = train.many(calls)
         of = {rule: [runs[rule, seed] for seed in seeds] for rule, _ in calls}
         text = f"D = {d}, time to {100 * target:g} % over sync"
