@@ -88,7 +88,7 @@ void tr_data_gather(const struct tr_data *data, const struct tr_part *part, cons
 			memcpy(to, part->values + row * features, features * sizeof(*to));
 		if (part->labels != NULL)
 			labels[i] = part->labels[row];
-		else
+		else if (part->targets != NULL)
 			memcpy(targets + i * outputs, part->targets + row * outputs,
 			       outputs * sizeof(*targets));
 	}

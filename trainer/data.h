@@ -16,7 +16,7 @@ struct tr_part {
 	const uint8_t *pixels; /* [rows][features]; or */
 	const float *values;   /* [rows][features]; one of the two is NULL. */
 	int32_t *labels;       /* [rows], non-negative; or */
-	float *targets;        /* [rows][outputs]; one of the two is NULL. */
+	float *targets;        /* [rows][outputs]; one of the two is NULL, both of a text. */
 	void *samples_memory;  /* What to free for pixels or values. */
 };
 
@@ -35,6 +35,17 @@ void tr_data_close(struct tr_data *data);
 /* Copies rows order[0 .. rows-1] (or first .. first + rows - 1 where order is NULL) as floats. */
 void tr_data_gather(const struct tr_data *data, const struct tr_part *part, const uint32_t *order,
 		    uint64_t first, uint32_t rows, float *x, int32_t *labels, float *targets);
+
+/* How a text is cut into rows of `context` tokens and one before them (sequence.h). */
+enum tr_text_rows {
+	TR_TEXT_LINES, /* A line each, without its end, cut off after `context` bytes. */
+	TR_TEXT_BLOCKS /* All bytes, in pieces of `context`; a shorter one at the end is left out.
+			*/
+};
+
+/* Every tenth row is test data. data->output_count: the vocabulary. Refuses bytes 0. */
+rubato_status tr_text_open(struct tr_data *data, const char *path, enum tr_text_rows kind,
+			   uint32_t context, struct tr_note *note);
 
 /* Where the readers of the two formats start. */
 rubato_status tr_idx_open(struct tr_data *data, const char *dir, struct tr_note *note);

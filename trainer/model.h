@@ -9,6 +9,8 @@
  *   cnn       conv1.weight [16][1][3][3], conv1.bias, conv2.weight [32][16][3][3], conv2.bias,
  *             output.weight [outputs][32 * h/4 * w/4], output.bias
  *
+ * The models of text, lstm and gpt, have no such list: sequence.h says what they are.
+ *
  * In the cnn pooling comes before the rectifier: both keep order, so the function is the usual one,
  * and the rectifier sees a quarter of the values.
  */
@@ -20,8 +22,9 @@
 #include <stdint.h>
 
 #include "trainer/note.h"
+#include "trainer/sequence.h"
 
-enum tr_model_kind { TR_LOGISTIC, TR_MLP, TR_CNN };
+enum tr_model_kind { TR_LOGISTIC, TR_MLP, TR_CNN, TR_LSTM, TR_GPT };
 enum tr_layer_kind { TR_DENSE, TR_CONV, TR_RELU, TR_MAXPOOL };
 enum tr_loss {
 	TR_CROSS_ENTROPY, /* Of the softmax, with integer labels. */
@@ -55,6 +58,7 @@ struct tr_model {
 	uint32_t layer_count;
 	struct tr_layer layers[TR_LAYERS_MAX];
 	size_t parameter_count;
+	struct tr_sequence sequence; /* Of lstm and gpt. */
 };
 
 static inline size_t tr_shape_count(struct tr_shape s)
@@ -64,7 +68,15 @@ static inline size_t tr_shape_count(struct tr_shape s)
 
 const char *tr_model_name(enum tr_model_kind kind);
 
-/* Errors: ARGUMENT when the model cannot take such input (the cnn wants square images). */
+/* Whether it predicts a text's tokens: rows are as sequence.h says, scores count tokens. */
+bool tr_model_reads_text(enum tr_model_kind kind);
+
+/* lstm and gpt: `sequence` says everything. */
+rubato_status tr_model_build_text(struct tr_model *model, enum tr_model_kind kind,
+				  const struct tr_sequence *sequence, struct tr_note *note);
+
+/* The others. Errors: ARGUMENT when the model cannot take such input (the cnn wants square images).
+ */
 rubato_status tr_model_build(struct tr_model *model, enum tr_model_kind kind, enum tr_loss loss,
 			     struct tr_shape in, uint32_t output_count, uint32_t hidden_count,
 			     struct tr_note *note);

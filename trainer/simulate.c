@@ -38,7 +38,7 @@ rubato_status tr_simulate(const struct tr_options *options, struct tr_note *note
 	rubato_sim_result result;
 	rubato_status err;
 
-	TR_TRY(tr_data_open(&s.data, options->data, note));
+	TR_TRY(tr_train_data(options, &s.data, note));
 	world.stack_bytes = STACK_BYTES;
 	err = rubato_sim_run(&world, rank_main, &s, &result);
 	if (err && !s.failed)

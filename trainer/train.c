@@ -141,6 +141,29 @@ static rubato_status open_vectors(struct run *run)
 	return RUBATO_OK;
 }
 
+rubato_status tr_train_data(const struct tr_options *options, struct tr_data *data,
+			    struct tr_note *note)
+{
+	if (!tr_model_reads_text(options->model))
+		return tr_data_open(data, options->data, note);
+	return tr_text_open(data, strchr(options->data, ':') + 1,
+			    options->model == TR_LSTM ? TR_TEXT_LINES : TR_TEXT_BLOCKS,
+			    options->sequence.length, note);
+}
+
+static rubato_status build_model(struct run *run)
+{
+	const struct tr_options *o = run->options;
+	struct tr_sequence sequence = o->sequence;
+
+	if (!tr_model_reads_text(o->model))
+		return tr_model_build(&run->model, o->model, run->data->loss, run->data->shape,
+				      run->data->output_count, o->hidden_count, run->note);
+	sequence.length = run->data->shape.channels - 1; /* Lines may be shorter. */
+	sequence.vocabulary = run->data->output_count;
+	return tr_model_build_text(&run->model, o->model, &sequence, run->note);
+}
+
 static rubato_status prepare(struct run *run)
 {
 	const struct tr_options *o = run->options;
@@ -148,9 +171,8 @@ static rubato_status prepare(struct run *run)
 
 	TR_TRY(check_save(run));
 	if (run->data == &run->own_data)
-		TR_TRY(tr_data_open(&run->own_data, o->data, run->note));
-	TR_TRY(tr_model_build(&run->model, o->model, run->data->loss, run->data->shape,
-			      run->data->output_count, o->hidden_count, run->note));
+		TR_TRY(tr_train_data(o, &run->own_data, run->note));
+	TR_TRY(build_model(run));
 	TR_TRY(tr_order_open(&run->order, (uint32_t)run->data->train.rows, run->rank,
 			     run->rank_count, o->batch, o->seed, o->shuffle, run->note));
 	run->rate.step_count = o->epochs > 0 ? o->epochs * run->order.epoch_steps : o->steps;
@@ -171,7 +193,7 @@ static rubato_status prepare(struct run *run)
 	TR_TRY(tr_trace_open(&run->ctx.trace, o->out != NULL, run->note));
 	setup.parameters = run->ctx.parameters;
 	setup.gradient = run->ctx.gradient;
-	run->ops = tr_compute_host();
+	run->ops = tr_compute_host(run->model.kind);
 	return run->ops->open(&run->compute, &setup, run->note);
 }
 
@@ -192,6 +214,7 @@ static uint64_t settings_hash(const struct run *run)
 			     o->batch,
 			     run->ctx.cut.size,
 			     o->optimizer,
+			     o->pace.kind,
 			     o->pace.span_ns,
 			     o->eval_every,
 			     o->report_every,
@@ -204,6 +227,9 @@ static uint64_t settings_hash(const struct run *run)
 	hash = tr_hash(hash, real, sizeof(real));
 	hash = tr_hash(hash, &o->own, sizeof(o->own));
 	hash = tr_hash(hash, &o->delay, sizeof(o->delay));
+	hash = tr_hash(hash, &run->model.sequence, sizeof(run->model.sequence));
+	if (o->pace.kind == TR_PACE_TRACE)
+		hash = tr_hash(hash, o->pace.trace_ns, o->pace.trace_count * sizeof(uint64_t));
 	return tr_hash(hash, o->rule->name, strlen(o->rule->name));
 }
 
@@ -460,9 +486,11 @@ static rubato_status compute_gradient(struct run *run, uint64_t step, const uint
 		       run->batch.labels, run->batch.targets);
 	run->ready_ns = 0;
 	TR_TRY(run->ops->train(run->compute, run->batch.x, answers_of(&run->batch),
-			       pace->span_ns == 0 ? &ready : NULL, &score, run->note));
-	if (pace->span_ns > 0)
-		TR_TRY(tr_pace_pass(pace, run->comm, &run->ctx.cut, before_ns, &ready));
+			       pace->kind == TR_PACE_NONE ? &ready : NULL, &score, run->note));
+	if (pace->kind != TR_PACE_NONE)
+		TR_TRY(tr_pace_pass(
+			pace, tr_pace_span(pace, run->rank, run->rank_count, step, score.rows),
+			run->comm, &run->ctx.cut, before_ns, &ready));
 	run->score.loss += score.loss;
 	run->score.correct += score.correct;
 	run->score.rows += score.rows;
@@ -565,6 +593,8 @@ static void fill_summary(const struct run *run, const struct tr_tally *totals,
 		.final_loss = mean_loss(train),
 		.has_test = run->data->test.rows > 0,
 		.classify = run->model.loss == TR_CROSS_ENTROPY,
+		.reads_text = tr_model_reads_text(run->model.kind),
+		.tokens = (uint64_t)totals->rows,
 		.global_reductions = counts->global_reductions,
 		.local_reductions = counts->local_reductions,
 		.bytes_sent = (uint64_t)totals->bytes_sent,
@@ -584,7 +614,9 @@ static void print_result(const struct tr_summary *s)
 {
 	printf("%s, %s, %u rank%s: loss %.6g", s->model, s->algorithm, s->ranks,
 	       s->ranks == 1 ? "" : "s", s->final_loss);
-	if (s->has_test && s->classify)
+	if (s->has_test && s->reads_text)
+		printf(", test perplexity %.4g", exp(s->test_loss));
+	else if (s->has_test && s->classify)
 		printf(", test accuracy %.2f %%", 100.0 * s->test_accuracy);
 	else if (s->has_test)
 		printf(", test loss %.6g", s->test_loss);

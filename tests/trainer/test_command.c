@@ -84,7 +84,7 @@ static const struct {
 	{ "stray", 2, "stray" },
 	{ "--lr", 2, "--lr" },
 	{ "--model resnet", 2, "unknown" },
-	{ "--model gpt", 2, "not in this version" },
+	{ "--model resnet20", 2, "not in this version" },
 	{ "--model ''", 2, "--model" },
 	{ "--hidden 0", 2, "--hidden" },
 	{ "--data mnist", 2, "unknown" },
