@@ -4,11 +4,13 @@
  * The replay runs the ranks' last pieces of work through rounds that take no time: a rank that
  * finishes a piece waits for the open round if it is in time for it, and goes on at once if not;
  * k waiting ranks (or all that still have work) run the round. Aligned ranks do as many pieces
- * each; in free rounds they share them. The earliest finish is next: a heap.
+ * each. In free rounds they may share them or not, which this file does not know: a quorum has to
+ * be cheap both ways. The earliest finish is next: a heap.
  *
- * Aligned ranks are done when the last one is, and the largest of many sums of a few random
- * durations is far above their mean: a short history would flatter large quorums. So ranks' means
- * are drawn together as far as chance alone explains that they differ (James and Stein 1961).
+ * Ranks with pieces of their own are done when the last one is, and the largest of many sums of a
+ * few random durations is far above their mean: a short history would flatter large quorums. So
+ * ranks' means are drawn together as far as chance alone explains that they differ (James and Stein
+ * 1961).
  *
  * After a change for the worse the new durations weigh at once, for times add up; after one for
  * the better the quorum is too small for a while, which costs freshness but no time.
@@ -20,6 +22,7 @@
 #include "base/status.h"
 
 #define TOLERANCE_PERCENT 3 /* Of the least time: what a larger quorum may cost. */
+#define UNSHARED_PERCENT 6  /* In free rounds, if the pieces are not shared after all. */
 #define CANDIDATES_MAX 9    /* Quorums tried: all up to so many, or so many evenly spread. */
 #define PIECES_MAX 8192     /* Of all ranks, in a replay... */
 #define PIECES_MIN 8        /* ... but so many of each. */
@@ -44,13 +47,14 @@ struct lane {                               /* One rank. */
 struct rb_adaptive {
 	uint32_t rank_count, depth, quorum, news; /* news: durations since the last decision. */
 	bool free_rounds;
+	bool shared; /* Of a replay: pieces are handed out, not each rank's own. */
 	uint64_t round;
 	struct lane *lanes; /* One more than ranks: the ends of the list. */
 	uint32_t *heap;     /* Busy ranks by finish. */
 	uint32_t *waiters;
 	/* Of a replay. */
 	uint32_t busy, waiting, rounds, live, active;
-	uint32_t pieces; /* Left to be handed out, in free rounds. */
+	uint32_t pieces; /* Left to be handed out, where they are shared. */
 	uint32_t length; /* Pieces of each rank. */
 };
 
@@ -149,14 +153,14 @@ static void list_remove(struct rb_adaptive *a, uint32_t rank)
 static void begin(struct rb_adaptive *a, uint32_t rank, uint64_t now)
 {
 	struct lane *lane = &a->lanes[rank];
-	bool more = a->free_rounds ? a->pieces > 0 : lane->done < a->length;
+	bool more = a->shared ? a->pieces > 0 : lane->done < a->length;
 	uint32_t oldest = lane->noted - lane->have;
 
 	if (!more) {
 		a->live--;
 		return;
 	}
-	a->pieces -= a->free_rounds;
+	a->pieces -= a->shared;
 	lane->seen = a->rounds;
 	lane->finish = now + lane->past[(oldest + lane->done % lane->have) % RB_ADAPTIVE_HISTORY] *
 				     lane->scale / ONE;
@@ -285,24 +289,39 @@ static void means_draw_together(struct rb_adaptive *a)
 	}
 }
 
+/* How many of the candidates, from the smallest on, cost little more than the cheapest. */
+static uint32_t affordable(struct rb_adaptive *a, const uint32_t *quorums, uint32_t count,
+			   uint32_t percent)
+{
+	uint64_t costs[CANDIDATES_MAX], least = UINT64_MAX;
+
+	for (uint32_t i = 0; i < count; i++) {
+		costs[i] = replay(a, quorums[i]);
+		least = costs[i] < least ? costs[i] : least;
+	}
+	while (count > 1 && costs[count - 1] > least + least / 100 * percent)
+		count--;
+	return count;
+}
+
 static void decide(struct rb_adaptive *a)
 {
 	uint32_t count, quorums[CANDIDATES_MAX];
-	uint64_t costs[CANDIDATES_MAX], least = UINT64_MAX;
 
 	lanes_choose(a);
 	if (a->active == 0)
 		return;
-	if (!a->free_rounds)
-		means_draw_together(a);
 	count = a->active < CANDIDATES_MAX ? a->active : CANDIDATES_MAX;
-	for (uint32_t i = 0; i < count; i++) {
+	for (uint32_t i = 0; i < count; i++)
 		quorums[i] = count > 1 ? 1 + (a->active - 1) * i / (count - 1) : 1;
-		costs[i] = replay(a, quorums[i]);
-		least = costs[i] < least ? costs[i] : least;
+	if (a->free_rounds) {
+		a->shared = true;
+		count = affordable(a, quorums, count, TOLERANCE_PERCENT);
+		a->shared = false;
 	}
-	while (count > 1 && costs[count - 1] > least + least / 100 * TOLERANCE_PERCENT)
-		count--;
+	means_draw_together(a);
+	count = affordable(a, quorums, count,
+			   a->free_rounds ? UNSHARED_PERCENT : TOLERANCE_PERCENT);
 	a->quorum = quorums[count - 1];
 }
 

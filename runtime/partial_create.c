@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "runtime/mutant.h"
 #include "runtime/partial.h"
 
 #define DEPTH_DEFAULT 8u
@@ -356,12 +357,15 @@ static uint32_t plug_number(struct rubato_comm *comm)
 	}
 }
 
+/* `all` NULL: a rank was lost while it was made, here; see orphan(). */
 static rubato_status opened(struct rubato_partial *p, const uint64_t *all)
 {
 	struct rubato_comm *comm = p->comm;
 
-	RB_TRY(words_compare(p, all));
-	RB_TRY(bases_map(p, all));
+	if (all != NULL) {
+		RB_TRY(words_compare(p, all));
+		RB_TRY(bases_map(p, all));
+	}
 	p->exchange_id = comm->persistent_sequence++;
 	p->reduce_id = comm->persistent_sequence++;
 	p->farewell_id = comm->persistent_sequence++;
@@ -392,7 +396,26 @@ static void unlink_it(struct rubato_partial *p)
 	p->comm->engine.in_flight--;
 }
 
-static rubato_status create(struct rubato_partial *p, uint64_t *words, uint64_t *all)
+/*
+ * The allgather may have ended well elsewhere: whoever has the operation there waits for all
+ * survivors to agree. So this rank takes part, in the background and until finalize, as one that
+ * has been in no round. Ranks that never sent their words need not: nobody can have heard them.
+ */
+static bool orphan(struct rubato_partial *p)
+{
+	struct rb_engine *engine = &p->comm->engine;
+	bool kept;
+
+	rb_engine_enter(engine);
+	kept = engine->poison == RUBATO_ERR_PEER && !RB_FAULT(NO_ORPHAN) &&
+	       opened(p, NULL) == RUBATO_OK;
+	if (!kept)
+		unlink_it(p);
+	rb_engine_leave(engine);
+	return kept;
+}
+
+static rubato_status create(struct rubato_partial *p, uint64_t *words, uint64_t *all, bool *kept)
 {
 	struct rb_engine *engine = &p->comm->engine;
 	rubato_status err, mine;
@@ -413,6 +436,11 @@ static rubato_status create(struct rubato_partial *p, uint64_t *words, uint64_t 
 	err = rubato_allgather(p->comm, words, all, WORDS, RUBATO_INT64);
 	if (mine != RUBATO_OK)
 		return RB_FAIL(mine, "%s", text);
+	if (err == RUBATO_ERR_PEER) {
+		(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+		*kept = orphan(p);
+		return RB_FAIL(err, "%s", text);
+	}
 	if (err == RUBATO_OK) {
 		rb_engine_enter(engine);
 		err = opened(p, all);
@@ -431,6 +459,7 @@ rubato_status rubato_partial_create(rubato_comm *comm, uint64_t count, rubato_ty
 	uint64_t words[WORDS] = { 0 }, *all;
 	struct rubato_partial *p;
 	rubato_status err;
+	bool kept = false;
 
 	if (comm == NULL || partial == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: NULL");
@@ -449,8 +478,10 @@ rubato_status rubato_partial_create(rubato_comm *comm, uint64_t count, rubato_ty
 	p->type = type;
 	p->op = op;
 	p->options = options != NULL ? *options : defaults;
-	err = create(p, words, all);
+	err = create(p, words, all, &kept);
 	free(all);
+	if (kept)
+		return err;
 	if (err != RUBATO_OK) {
 		rb_engine_enter(&comm->engine);
 		memory_release(p, true); /* Nobody has touched it. */

@@ -260,33 +260,6 @@ static rubato_status listen(struct rb_engine *engine, struct rb_plug *plug, uint
 	return RUBATO_OK;
 }
 
-rubato_status rb_plug_open(struct rb_engine *engine, struct rb_plug *plug)
-{
-	RB_ASSERT(plug->number > 0 && plug->number < RB_CHANNEL_MAX);
-	plug->peers = calloc(engine->rank_count, sizeof(*plug->peers));
-	plug->wake_ns = UINT64_MAX;
-	plug->queue_first = plug->queue_last = plug->queue_spare = NULL;
-	plug->outgoing = plug->outgoing_spare = NULL;
-	plug->stepping = plug->over = plug->listening_all = false;
-	if (plug->peers == NULL)
-		return RB_FAIL(RUBATO_ERR_MEMORY, "protocol %s: %u peers", plug->protocol->name,
-			       engine->rank_count);
-	plug->next = engine->plugs;
-	engine->plugs = plug;
-	for (uint32_t r = 0; r < engine->rank_count; r++) {
-		rubato_status err = RUBATO_OK;
-
-		plug->peers[r].plug = plug;
-		if (plug->neighbour == NULL || plug->neighbour(plug, r))
-			err = listen(engine, plug, r);
-		if (err != RUBATO_OK) {
-			rb_plug_close(engine, plug);
-			return err;
-		}
-	}
-	return RUBATO_OK;
-}
-
 static void outgoing_flush(struct rb_engine *engine, struct rb_plug *plug)
 {
 	struct rb_endpoint *first = engine->endpoints[0];
@@ -407,6 +380,41 @@ static void listen_to_all(struct rb_engine *engine, struct rb_plug *plug)
 			return;
 		}
 	}
+}
+
+rubato_status rb_plug_open(struct rb_engine *engine, struct rb_plug *plug)
+{
+	RB_ASSERT(plug->number > 0 && plug->number < RB_CHANNEL_MAX);
+	plug->peers = calloc(engine->rank_count, sizeof(*plug->peers));
+	plug->wake_ns = UINT64_MAX;
+	plug->queue_first = plug->queue_last = plug->queue_spare = NULL;
+	plug->outgoing = plug->outgoing_spare = NULL;
+	plug->stepping = plug->over = plug->listening_all = false;
+	if (plug->peers == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "protocol %s: %u peers", plug->protocol->name,
+			       engine->rank_count);
+	plug->next = engine->plugs;
+	engine->plugs = plug;
+	for (uint32_t r = 0; r < engine->rank_count; r++) {
+		rubato_status err = RUBATO_OK;
+
+		plug->peers[r].plug = plug;
+		if (!engine->lost[r] && (plug->neighbour == NULL || plug->neighbour(plug, r)))
+			err = listen(engine, plug, r);
+		if (err != RUBATO_OK) {
+			rb_plug_close(engine, plug);
+			return err;
+		}
+	}
+	for (uint32_t r = 0; r < engine->rank_count && engine->poison != RUBATO_OK; r++) {
+		struct rb_protocol_event event = { .kind = RB_PROTOCOL_PEER_LOST, .peer = r };
+
+		if (engine->lost[r])
+			rb_plug_event(engine, plug, &event);
+	}
+	if (engine->poison != RUBATO_OK)
+		listen_to_all(engine, plug);
+	return RUBATO_OK;
 }
 
 void rb_plug_peer_lost(struct rb_engine *engine, uint32_t peer)

@@ -2,9 +2,10 @@
  * compute.h -- what a training step asks of the machine that computes it.
  *
  * A backend is one const table and one private struct. It is told once where the flat vectors of
- * parameters and gradient lie, so that it can record its whole step and only run it later; it reads
- * and writes nothing else of the caller's beyond a call. compute_plain.c says in plain loops what
- * every backend must give (up to rounding); tests/trainer/test_compute.c holds them to it.
+ * parameters, gradient and statistics lie, so that it can record its whole step and only run it
+ * later; it reads and writes nothing else of the caller's beyond a call. compute_plain.c says in
+ * plain loops what every backend must give (up to rounding); tests/trainer/test_compute.c holds
+ * them to it.
  *
  *   Threads      one thread calls; a backend uses no more threads of its own on the host
  *   Repeatable   equal inputs give equal bits, run to run
@@ -14,7 +15,7 @@
 
 #include "trainer/model.h"
 
-#define TR_EVAL_ROWS 256 /* Rows of one evaluate() call; any number would do. */
+#define TR_EVAL_ROWS 64 /* Rows of one evaluate() call; any number would do. */
 
 struct tr_answers {            /* What a batch should give: */
 	const int32_t *labels; /* [rows], each below output_count (TR_CROSS_ENTROPY), */
@@ -32,6 +33,7 @@ struct tr_compute_setup {
 	uint32_t batch;               /* Rows of one train() call. */
 	const float *parameters;      /* [parameter_count]; stays where it is until close(). */
 	float *gradient;              /* The same. */
+	float *statistics; /* [statistics_count]: train() moves them, evaluate() uses them. */
 };
 
 /* Told during train(), after each layer with parameters: the gradient is final from float `first`

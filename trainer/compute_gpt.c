@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "trainer/compute.h"
+#include "trainer/curves.h"
 #include "trainer/product.h"
 
 #define NORM_EPSILON 1e-5f
@@ -231,12 +232,12 @@ static rubato_status attend_backward(struct tr_compute *c, const struct layer *l
 /* ---- Forward ---- */
 
 /* x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))); `bends` holds x, and then its slope. */
-static void gelu(size_t count, float *bends, float *bent)
+static void gelu(size_t count, float *restrict bends, float *restrict bent)
 {
 	const float a = 0.7978845608f, b = 0.044715f;
 
 	for (size_t k = 0; k < count; k++) {
-		float x = bends[k], t = tanhf(a * (x + b * x * x * x));
+		float x = bends[k], t = tr_tanh(a * (x + b * x * x * x));
 
 		bent[k] = 0.5f * x * (1.0f + t);
 		bends[k] = 0.5f * (1.0f + t) +
@@ -276,13 +277,14 @@ static rubato_status forward(struct tr_compute *c, const float *x, uint32_t rows
 
 	for (size_t i = 0; i < n; i++) {
 		size_t at = i % c->length;
-		const float *token = x + i / c->length * c->model.feature_count + at;
+		const float *pair = x + i / c->length * c->model.feature_count + at;
+		const float *token = tokens + (size_t)pair[0] * d, *position = positions + at * d;
+		float *to = c->stream[0] + i * d;
 
-		c->in[i] = (int32_t)token[0];
-		c->out[i] = (int32_t)token[1];
+		c->in[i] = (int32_t)pair[0];
+		c->out[i] = (int32_t)pair[1];
 		for (size_t k = 0; k < d; k++)
-			c->stream[0][i * d + k] =
-				tokens[(size_t)c->in[i] * d + k] + positions[at * d + k];
+			to[k] = token[k] + position[k];
 	}
 	for (size_t l = 0; l < c->layers; l++)
 		TR_TRY(layer_forward(c, l, rows, note));

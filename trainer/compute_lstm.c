@@ -11,23 +11,25 @@
  *   gates  = table[token] + h[t-1] recurrent^T;  i, f, o by the logistic function, g by tanh
  *   c[t]   = f c[t-1] + i g;  h[t] = o tanh(c[t]);  outputs = h output^T + bias
  */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "trainer/compute.h"
+#include "trainer/curves.h"
 #include "trainer/product.h"
+
+#define ROWS_LEAST 16 /* Tests take so many at a time even where batches are smaller. */
 
 struct tr_compute {
 	struct tr_model model;
 	tr_product_call *product;
-	uint32_t batch;
+	uint32_t batch, capacity; /* Rows that there is room for. */
 	size_t hidden, vocabulary;
 	const float *parameters;
 	float *gradient;
 	size_t at[TR_LSTM_ARRAYS]; /* Where each array lies in the flat vectors. */
 	/* The batch: */
-	uint32_t *order, *tokens, *active; /* [batch], [batch], [length + 1]. */
+	uint32_t *order, *tokens, *active; /* [capacity], [capacity], [length + 1]. */
 	size_t *first;                     /* [length + 1]. */
 	uint32_t step_count;               /* Tokens of the longest row. */
 	int32_t *in, *out;                 /* Packed, as all of these. */
@@ -38,7 +40,7 @@ struct tr_compute {
 	float *state_slope;                /* [H]: by the outputs. */
 	/* Not packed: */
 	float *table, *table_slope;    /* [V][4H] */
-	float *back_state, *back_cell; /* [batch][H]: slopes that come from the step after. */
+	float *back_state, *back_cell; /* [capacity][H]: slopes that come from the step after. */
 };
 
 static const float *weight(const struct tr_compute *c, int array)
@@ -84,24 +86,21 @@ static size_t pack(struct tr_compute *c, const float *x, uint32_t rows)
 
 /* ---- Forward ---- */
 
-static float logistic(float x)
-{
-	return 1.0f / (1.0f + expf(-x));
-}
-
 /* One token: gates are sums and become values. */
-static void cell_forward(size_t h, float *gates, const float *cell_before, float *cell,
-			 float *squashed, float *state)
+static void cell_forward(size_t h, float *restrict gates, const float *cell_before,
+			 float *restrict cell, float *restrict squashed, float *restrict state)
 {
 	float *i = gates, *f = gates + h, *g = gates + 2 * h, *o = gates + 3 * h;
 
+	for (size_t k = 0; k < 2 * h; k++)
+		gates[k] = tr_logistic(gates[k]);
+	for (size_t k = 0; k < h; k++)
+		g[k] = tr_tanh(g[k]);
+	for (size_t k = 0; k < h; k++)
+		o[k] = tr_logistic(o[k]);
 	for (size_t k = 0; k < h; k++) {
-		i[k] = logistic(i[k]);
-		f[k] = logistic(f[k]);
-		g[k] = tanhf(g[k]);
-		o[k] = logistic(o[k]);
 		cell[k] = f[k] * (cell_before == NULL ? 0.0f : cell_before[k]) + i[k] * g[k];
-		squashed[k] = tanhf(cell[k]);
+		squashed[k] = tr_tanh(cell[k]);
 		state[k] = o[k] * squashed[k];
 	}
 }
@@ -253,8 +252,8 @@ static rubato_status lstm_evaluate(struct tr_compute *c, const float *x, struct 
 				   uint32_t rows, struct tr_score *score, struct tr_note *note)
 {
 	(void)answers;
-	for (uint32_t row = 0; row < rows; row += c->batch) {
-		uint32_t some = rows - row < c->batch ? rows - row : c->batch;
+	for (uint32_t row = 0; row < rows; row += c->capacity) {
+		uint32_t some = rows - row < c->capacity ? rows - row : c->capacity;
 		size_t count;
 
 		TR_TRY(forward(c, x + (size_t)row * c->model.feature_count, some, &count, note));
@@ -293,7 +292,7 @@ static void lstm_close(struct tr_compute *c)
 
 static bool make_room(struct tr_compute *c)
 {
-	size_t h = c->hidden, v = c->vocabulary, rows = c->batch;
+	size_t h = c->hidden, v = c->vocabulary, rows = c->capacity;
 	size_t length = c->model.sequence.length, all = rows * length;
 	struct {
 		float **at;
@@ -333,6 +332,7 @@ static rubato_status open_with(struct tr_compute **out, const struct tr_compute_
 	c->model = *setup->model;
 	c->product = product;
 	c->batch = setup->batch;
+	c->capacity = c->batch > ROWS_LEAST ? c->batch : ROWS_LEAST;
 	c->hidden = c->model.sequence.hidden;
 	c->vocabulary = c->model.sequence.vocabulary;
 	c->parameters = setup->parameters;

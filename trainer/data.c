@@ -1,4 +1,4 @@
-/* data.c -- choosing the reader, what both formats must satisfy, and gathering batches. */
+/* data.c -- choosing the reader, what all formats must satisfy, and gathering batches. */
 #include "trainer/data.h"
 
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static rubato_status finish(struct tr_data *data, struct tr_note *note)
 		return tr_fail(note, RUBATO_ERR_ARGUMENT, "the training set is empty");
 	if (data->train.rows > UINT32_MAX)
 		return tr_fail(note, RUBATO_ERR_ARGUMENT, "more than 2^32 - 1 samples");
-	if (data->train.targets != NULL) {
+	if (data->train.labels == NULL) {
 		data->loss = TR_HALF_SQUARE;
 		return RUBATO_OK;
 	}
@@ -39,16 +39,25 @@ static rubato_status finish(struct tr_data *data, struct tr_note *note)
 	return RUBATO_OK;
 }
 
-rubato_status tr_data_open(struct tr_data *data, const char *source, struct tr_note *note)
+void tr_data_scale(struct tr_data *data, uint32_t channel, float mean, float deviation)
+{
+	for (int i = 0; i < 256; i++)
+		data->pixel[channel][i] = ((float)i / 255.0f - mean) / deviation;
+}
+
+rubato_status tr_data_open(struct tr_data *data, const char *source, uint64_t seed,
+			   struct tr_note *note)
 {
 	const char *colon = strchr(source, ':');
 	rubato_status err;
 
-	*data = (struct tr_data) { 0 };
-	for (int i = 0; i < 256; i++)
-		data->pixel[i] = ((float)i / 255.0f - 0.286f) / 0.353f;
+	*data = (struct tr_data) { .seed = seed };
 	if (strncmp(source, "npy:", 4) == 0)
 		err = tr_arrays_open(data, source + 4, note);
+	else if (strncmp(source, "cifar10:", 8) == 0)
+		err = tr_cifar_open(data, source + 8, note);
+	else if (strncmp(source, "synthetic", 9) == 0)
+		err = tr_synthetic_open(data, colon == NULL ? NULL : colon + 1, note);
 	else
 		err = tr_idx_open(data, colon == NULL ? TR_FASHION_MNIST_DIR : colon + 1, note);
 	if (err == RUBATO_OK)
@@ -70,6 +79,21 @@ void tr_data_close(struct tr_data *data)
 {
 	close_part(&data->train);
 	close_part(&data->test);
+	free(data->normal);
+	data->normal = NULL;
+}
+
+/* Bytes to floats: each channel of an image has its table, numbers of a vector share one. */
+static void scale_pixels(const struct tr_data *data, const uint8_t *pixels, float *to)
+{
+	size_t plane = (size_t)data->shape.height * data->shape.width;
+
+	for (uint32_t c = 0; c < data->shape.channels; c++) {
+		const float *table = data->pixel[plane > 1 ? c : 0];
+
+		for (size_t k = 0; k < plane; k++)
+			to[c * plane + k] = table[pixels[c * plane + k]];
+	}
 }
 
 void tr_data_gather(const struct tr_data *data, const struct tr_part *part, const uint32_t *order,
@@ -82,8 +106,9 @@ void tr_data_gather(const struct tr_data *data, const struct tr_part *part, cons
 		float *to = x + i * features;
 
 		if (part->pixels != NULL)
-			for (size_t k = 0; k < features; k++)
-				to[k] = data->pixel[part->pixels[row * features + k]];
+			scale_pixels(data, part->pixels + row * features, to);
+		else if (part->values == NULL)
+			tr_synthetic_row(data, part->first_row + row, to, targets + i);
 		else
 			memcpy(to, part->values + row * features, features * sizeof(*to));
 		if (part->labels != NULL)

@@ -155,6 +155,7 @@ rubato_status tr_idx_open(struct tr_data *data, const char *dir, struct tr_note 
 {
 	struct tr_shape test;
 
+	tr_data_scale(data, 0, 0.286f, 0.353f);
 	TR_TRY(open_part(&data->train, &data->shape, dir, "train", note));
 	TR_TRY(open_part(&data->test, &test, dir, "t10k", note));
 	if (test.height != data->shape.height || test.width != data->shape.width)

@@ -60,7 +60,7 @@ static rubato_status make_table(struct tr_data *data, const struct text *text, s
 		occurs[text->bytes[i]] = true;
 	}
 	for (int b = 1; b < 256; b++)
-		data->pixel[b] = occurs[b] ? (float)tokens++ : 0.0f;
+		data->pixel[0][b] = occurs[b] ? (float)tokens++ : 0.0f;
 	data->output_count = tokens;
 	return RUBATO_OK;
 }
@@ -113,7 +113,7 @@ static rubato_status make_parts(struct tr_data *data, const struct text *text, s
 			return tr_fail(note, RUBATO_ERR_MEMORY, "%s: no memory for %zu rows",
 				       text->path, rows);
 	}
-	data->shape = (struct tr_shape) { (uint32_t)width, 1, 1 };
+	data->shape = (struct tr_shape) { 1, 1, (uint32_t)width };
 	return RUBATO_OK;
 }
 
@@ -122,7 +122,7 @@ static uint8_t *row_at(struct tr_data *data, size_t row)
 	bool test = row % TEST_EVERY == TEST_EVERY - 1;
 	uint8_t *rows = test ? data->test.samples_memory : data->train.samples_memory;
 
-	return rows + (test ? row / TEST_EVERY : row - row / TEST_EVERY) * data->shape.channels;
+	return rows + (test ? row / TEST_EVERY : row - row / TEST_EVERY) * data->shape.width;
 }
 
 static rubato_status cut_lines(struct tr_data *data, const struct text *text, uint32_t context,

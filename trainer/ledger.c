@@ -1,21 +1,8 @@
 /* ledger.c -- a growing array of words: each entry is its kind and then what its kind says. */
-#include "trainer/ledger.h"
+#include "trainer/ledger_words.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-struct tr_ledger {
-	bool wanted, lost; /* lost: memory has ended. */
-	uint32_t rank, rank_count;
-	uint64_t *words;
-	size_t count, room;
-};
-
-enum entry {         /* Words after the kind: */
-	     UPDATE, /* round, denominator, rate, next step, shares n, n times rank, first, last */
-	     DRAW,   /* step, first place, rows */
-	     AVERAGE /* scope, first, stride, ranks, step, period */
-};
 
 rubato_status tr_ledger_open(struct tr_ledger **out, bool wanted, uint32_t rank,
 			     uint32_t rank_count, struct tr_note *note)
@@ -40,7 +27,7 @@ void tr_ledger_close(struct tr_ledger *ledger)
 }
 
 /* Room for one more entry; NULL: not recorded. */
-static uint64_t *append(struct tr_ledger *ledger, enum entry entry, size_t word_count)
+static uint64_t *append(struct tr_ledger *ledger, enum tr_entry entry, size_t word_count)
 {
 	size_t room = ledger->room == 0 ? 1024 : 2 * ledger->room;
 	uint64_t *at;
@@ -67,7 +54,7 @@ static uint64_t *append(struct tr_ledger *ledger, enum entry entry, size_t word_
 void tr_ledger_update(struct tr_ledger *ledger, uint64_t round, double denominator, double rate,
 		      const struct tr_share *shares, uint32_t share_count, uint64_t next_step)
 {
-	uint64_t *at = append(ledger, UPDATE, 5 + 3 * (size_t)share_count);
+	uint64_t *at = append(ledger, TR_ENTRY_UPDATE, 5 + 3 * (size_t)share_count);
 
 	if (at == NULL)
 		return;
@@ -85,7 +72,7 @@ void tr_ledger_update(struct tr_ledger *ledger, uint64_t round, double denominat
 
 void tr_ledger_draw(struct tr_ledger *ledger, uint64_t step, uint64_t first_row, uint32_t rows)
 {
-	uint64_t *at = append(ledger, DRAW, 3);
+	uint64_t *at = append(ledger, TR_ENTRY_DRAW, 3);
 
 	if (at == NULL)
 		return;
@@ -97,7 +84,7 @@ void tr_ledger_draw(struct tr_ledger *ledger, uint64_t step, uint64_t first_row,
 void tr_ledger_average(struct tr_ledger *ledger, enum tr_scope scope, uint32_t first,
 		       uint32_t stride, uint32_t rank_count, uint64_t step, uint64_t period)
 {
-	uint64_t *at = append(ledger, AVERAGE, 6);
+	uint64_t *at = append(ledger, TR_ENTRY_AVERAGE, 6);
 
 	if (at == NULL)
 		return;
@@ -107,4 +94,29 @@ void tr_ledger_average(struct tr_ledger *ledger, enum tr_scope scope, uint32_t f
 	at[3] = rank_count;
 	at[4] = step;
 	at[5] = period;
+}
+
+rubato_status tr_ledger_keep(struct tr_ledger *ledger, struct tr_archive *archive,
+			     struct tr_note *note)
+{
+	uint64_t state[3] = { ledger->count, ledger->lost, ledger->wanted };
+
+	TR_TRY(tr_archive_bytes(archive, "ledger length", state, sizeof(state), note));
+	if (tr_archive_loading(archive)) {
+		uint64_t *words = malloc((state[0] + 1) * sizeof(*words));
+
+		if (words == NULL)
+			return tr_fail(note, RUBATO_ERR_MEMORY, "ledger: out of memory");
+		free(ledger->words);
+		ledger->words = words;
+		ledger->room = state[0] + 1;
+		ledger->count = state[0];
+		ledger->lost = state[1] != 0;
+		if (ledger->wanted && state[2] == 0)
+			return tr_fail(note, RUBATO_ERR_ARGUMENT,
+				       "--out: the run that is resumed was begun without, so its "
+				       "ledger has no beginning");
+	}
+	return tr_archive_bytes(archive, "ledger", ledger->words, ledger->count * sizeof(uint64_t),
+				note);
 }

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "trainer/note.h"
+#include "trainer/archive.h"
 
 struct tr_share { /* One rank's part in an update: its local steps first to last. */
 	uint32_t rank;
@@ -39,6 +39,10 @@ void tr_ledger_draw(struct tr_ledger *ledger, uint64_t step, uint64_t first_row,
  * steps. `period`: local steps since the last. */
 void tr_ledger_average(struct tr_ledger *ledger, enum tr_scope scope, uint32_t first,
 		       uint32_t stride, uint32_t rank_count, uint64_t step, uint64_t period);
+
+/* What was recorded goes to a checkpoint, or comes from there. */
+rubato_status tr_ledger_keep(struct tr_ledger *ledger, struct tr_archive *archive,
+			     struct tr_note *note);
 
 /* Collective. Rank 0 writes folder/ledger.jsonl whole or not at all. */
 rubato_status tr_ledger_write(struct tr_ledger *ledger, rubato_comm *comm, const char *folder,

@@ -26,8 +26,61 @@ static rubato_status path_in(const char *folder, const char *name, char *path, s
 	return RUBATO_OK;
 }
 
-rubato_status tr_metrics_open(struct tr_metrics *metrics, const char *folder, struct tr_note *note)
+/* Whole lines of steps 1 to `last_step`, in `text`, closed up. */
+static size_t keep_lines(char *text, size_t size_bytes, uint64_t last_step)
 {
+	char *at = text, *to = text, *end;
+
+	while ((end = memchr(at, '\n', size_bytes - (size_t)(at - text))) != NULL) {
+		size_t line_bytes = (size_t)(end - at) + 1;
+		json_t *o = json_loadb(at, line_bytes, 0, NULL);
+		json_t *step = json_object_get(o, "step");
+
+		if (json_is_integer(step) && json_integer_value(step) > 0 &&
+		    (uint64_t)json_integer_value(step) <= last_step) {
+			memmove(to, at, line_bytes);
+			to += line_bytes;
+		}
+		json_decref(o);
+		at = end + 1;
+	}
+	return (size_t)(to - text);
+}
+
+/* Takes the lines after `last_step` out of the file, if there is one. */
+static rubato_status cut_lines(const char *path, uint64_t last_step, struct tr_note *note)
+{
+	FILE *file = fopen(path, "rbe");
+	struct stat st;
+	char *text;
+	rubato_status err;
+
+	if (file == NULL && errno == ENOENT)
+		return RUBATO_OK;
+	if (file == NULL || fstat(fileno(file), &st) != 0) {
+		err = tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
+		if (file != NULL)
+			fclose(file);
+		return err;
+	}
+	text = malloc((size_t)st.st_size + 1);
+	if (text == NULL)
+		err = tr_fail(note, RUBATO_ERR_MEMORY, "%s: out of memory", path);
+	else if (fread(text, 1, (size_t)st.st_size, file) != (size_t)st.st_size)
+		err = tr_fail(note, RUBATO_ERR_SYSTEM, "%s: cannot be read", path);
+	else
+		err = tr_file_replace(path, text, keep_lines(text, (size_t)st.st_size, last_step),
+				      "", 0, note);
+	fclose(file);
+	free(text);
+	return err;
+}
+
+rubato_status tr_metrics_open(struct tr_metrics *metrics, const char *folder, uint64_t last_step,
+			      struct tr_note *note)
+{
+	static const char *const at_end[] = { "summary.json", "ledger.jsonl", "final.npy" };
+	int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (last_step == 0 ? O_TRUNC : 0);
 	char path[4200];
 
 	*metrics = (struct tr_metrics) { .folder = folder, .lines = -1 };
@@ -35,11 +88,15 @@ rubato_status tr_metrics_open(struct tr_metrics *metrics, const char *folder, st
 		return RUBATO_OK;
 	if (mkdir(folder, 0777) != 0 && errno != EEXIST)
 		return tr_fail(note, RUBATO_ERR_SYSTEM, "--out %s: %s", folder, strerror(errno));
-	TR_TRY(path_in(folder, "summary.json", path, sizeof(path), note));
-	if (unlink(path) != 0 && errno != ENOENT)
-		return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
+	for (int i = 0; i < 3; i++) {
+		TR_TRY(path_in(folder, at_end[i], path, sizeof(path), note));
+		if (unlink(path) != 0 && errno != ENOENT)
+			return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
+	}
 	TR_TRY(path_in(folder, "metrics.jsonl", path, sizeof(path), note));
-	metrics->lines = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+	if (last_step > 0)
+		TR_TRY(cut_lines(path, last_step, note));
+	metrics->lines = open(path, flags, 0666);
 	if (metrics->lines < 0)
 		return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
 	return RUBATO_OK;
@@ -66,6 +123,8 @@ rubato_status tr_metrics_line(struct tr_metrics *metrics, const struct tr_metric
 		      (json_int_t)line->samples, "time", line->time, "idle_time", line->idle_time,
 		      "communication_time", line->communication_time, "learning_rate", line->rate,
 		      "reductions", (json_int_t)line->reductions, "bytes", (json_int_t)line->bytes);
+	if (line->period > 0)
+		json_object_set_new(o, "period", json_integer((json_int_t)line->period));
 	if (line->has_test) {
 		json_object_set_new(o, "test_loss", json_real(line->test_loss));
 		json_object_set_new(o, "test_accuracy",

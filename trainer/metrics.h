@@ -20,6 +20,7 @@ struct tr_metrics_line {
 	uint64_t samples;
 	double time, idle_time, communication_time, rate;
 	uint64_t reductions, bytes;
+	uint64_t period; /* 0: the rule has none. */
 	bool has_test;
 	double test_loss, test_accuracy;
 };
@@ -40,8 +41,10 @@ struct tr_summary {
 	double fresh_mean, contributors_mean;
 };
 
-/* Makes the folder where it is missing, removes an older run's summary and starts the lines. */
-rubato_status tr_metrics_open(struct tr_metrics *metrics, const char *folder, struct tr_note *note);
+/* Makes the folder where it is missing, removes an older run's summary and starts the lines; of the
+ * lines that are there those up to step `last_step` stay, where a resumed run goes on. */
+rubato_status tr_metrics_open(struct tr_metrics *metrics, const char *folder, uint64_t last_step,
+			      struct tr_note *note);
 rubato_status tr_metrics_line(struct tr_metrics *metrics, const struct tr_metrics_line *line,
 			      struct tr_note *note);
 rubato_status tr_metrics_summary(struct tr_metrics *metrics, const struct tr_summary *summary,

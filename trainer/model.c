@@ -19,6 +19,10 @@ const char *tr_model_name(enum tr_model_kind kind)
 		return "lstm";
 	case TR_GPT:
 		return "gpt";
+	case TR_RESNET20:
+		return "resnet20";
+	case TR_HYPERPLANE:
+		return "hyperplane";
 	}
 	return "?";
 }
@@ -45,7 +49,7 @@ rubato_status tr_model_build_text(struct tr_model *model, enum tr_model_kind kin
 				 sequence->width, sequence->heads);
 	*model = (struct tr_model) { .kind = kind,
 				     .loss = TR_CROSS_ENTROPY,
-				     .in = { sequence->length + 1, 1, 1 },
+				     .in = { 1, 1, sequence->length + 1 },
 				     .feature_count = sequence->length + 1,
 				     .output_count = sequence->vocabulary,
 				     .sequence = *sequence };
@@ -70,14 +74,21 @@ static void init_text(const struct tr_model *model, uint64_t seed, float *parame
 	}
 }
 
+/* Of the value that the next layer reads. */
+static struct tr_shape last_shape(const struct tr_model *model)
+{
+	return model->layer_count == 0 ? model->in : model->layers[model->layer_count - 1].out;
+}
+
 static struct tr_layer *add_layer(struct tr_model *model, enum tr_layer_kind kind, const char *name,
 				  uint32_t kernel, struct tr_shape out)
 {
-	uint32_t last = model->layer_count;
+	struct tr_shape in = last_shape(model);
 	struct tr_layer *layer = &model->layers[model->layer_count++];
 
-	*layer = (struct tr_layer) { .kind = kind, .name = name, .kernel = kernel, .out = out };
-	layer->in = last == 0 ? model->in : model->layers[last - 1].out;
+	*layer = (struct tr_layer) {
+		.kind = kind, .name = name, .kernel = kernel, .stride = 1, .in = in, .out = out
+	};
 	return layer;
 }
 
@@ -105,8 +116,7 @@ static void add_dense(struct tr_model *model, const char *name, uint32_t outputs
 /* Convolution, pooling by two, rectifier. */
 static void add_conv(struct tr_model *model, const char *name, uint32_t channels)
 {
-	struct tr_shape in =
-		model->layer_count == 0 ? model->in : model->layers[model->layer_count - 1].out;
+	struct tr_shape in = last_shape(model);
 	struct tr_shape out = { channels, in.height, in.width };
 	struct tr_shape half = { channels, in.height / 2, in.width / 2 };
 	struct tr_layer *layer = add_layer(model, TR_CONV, name, TR_CONV_KERNEL, out);
@@ -118,10 +128,72 @@ static void add_conv(struct tr_model *model, const char *name, uint32_t channels
 	add_layer(model, TR_RELU, NULL, 0, half);
 }
 
+/* Convolution without biases (the shifts do their work), normalisation. */
+static void add_conv_norm(struct tr_model *model, uint32_t channels, uint32_t stride)
+{
+	struct tr_shape in = last_shape(model);
+	struct tr_shape out = { channels, (in.height + stride - 1) / stride,
+				(in.width + stride - 1) / stride };
+	struct tr_layer *conv = add_layer(model, TR_CONV, "conv", TR_CONV_KERNEL, out);
+
+	conv->stride = stride;
+	conv->rectified = true;
+	add_parameters(model, conv,
+		       (size_t)channels * in.channels * TR_CONV_KERNEL * TR_CONV_KERNEL, 0);
+	struct tr_layer *norm = add_layer(model, TR_NORM, "norm", 0, out);
+	add_parameters(model, norm, channels, channels);
+	norm->statistics_offset = model->statistics_count;
+	model->statistics_count += 2 * (size_t)channels;
+}
+
+static void add_block(struct tr_model *model, uint32_t channels, uint32_t stride)
+{
+	uint32_t from = model->layer_count;
+
+	add_conv_norm(model, channels, stride);
+	add_layer(model, TR_RELU, NULL, 0, last_shape(model));
+	add_conv_norm(model, channels, 1);
+	struct tr_layer *add = add_layer(model, TR_ADD, NULL, 0, last_shape(model));
+	add->from = from;
+	add->stride = stride;
+	add_layer(model, TR_RELU, NULL, 0, last_shape(model));
+}
+
+static void add_resnet20(struct tr_model *model)
+{
+	add_conv_norm(model, TR_RESNET_CHANNELS, 1);
+	add_layer(model, TR_RELU, NULL, 0, last_shape(model));
+	for (uint32_t stage = 0; stage < 3; stage++)
+		for (uint32_t block = 0; block < 3; block++)
+			add_block(model, TR_RESNET_CHANNELS << stage,
+				  stage > 0 && block == 0 ? 2 : 1);
+	struct tr_shape last = last_shape(model);
+	add_layer(model, TR_AVGPOOL, NULL, last.height, (struct tr_shape) { last.channels, 1, 1 });
+	add_dense(model, "output", model->output_count, false);
+}
+
+static void add_hyperplane(struct tr_model *model)
+{
+	struct tr_layer *layer =
+		add_layer(model, TR_DENSE, "plane", 0, (struct tr_shape) { 1, 1, 1 });
+
+	add_parameters(model, layer, tr_shape_count(layer->in), 0);
+}
+
+static rubato_status refuse_samples(const struct tr_model *model, const char *wants,
+				    struct tr_note *note)
+{
+	return tr_refuse(note, "--model %s wants %s, but the data has samples of %u x %u x %u",
+			 tr_model_name(model->kind), wants, model->in.channels, model->in.height,
+			 model->in.width);
+}
+
 rubato_status tr_model_build(struct tr_model *model, enum tr_model_kind kind, enum tr_loss loss,
 			     struct tr_shape in, uint32_t output_count, uint32_t hidden_count,
 			     struct tr_note *note)
 {
+	bool square = in.height == in.width && in.height >= 4;
+
 	*model = (struct tr_model) { .kind = kind, .loss = loss, .in = in };
 	model->feature_count = (uint32_t)tr_shape_count(in);
 	model->output_count = output_count;
@@ -135,11 +207,9 @@ rubato_status tr_model_build(struct tr_model *model, enum tr_model_kind kind, en
 		add_dense(model, "output", output_count, false);
 		break;
 	case TR_CNN:
-		if (in.channels != 1 || in.height != in.width || in.height < 4)
-			return tr_fail(note, RUBATO_ERR_ARGUMENT,
-				       "model cnn wants square images of one channel, at least 4 x "
-				       "4, but the data has samples of %u x %u x %u",
-				       in.channels, in.height, in.width);
+		if (in.channels != 1 || !square)
+			return refuse_samples(model, "square images of one channel, at least 4 x 4",
+					      note);
 		add_conv(model, "conv1", TR_CONV1_CHANNELS);
 		add_conv(model, "conv2", TR_CONV2_CHANNELS);
 		add_dense(model, "output", output_count, false);
@@ -147,6 +217,19 @@ rubato_status tr_model_build(struct tr_model *model, enum tr_model_kind kind, en
 	case TR_LSTM:
 	case TR_GPT:
 		return tr_refuse(note, "--model %s: wants --data text:FILE", tr_model_name(kind));
+	case TR_RESNET20:
+		if (!square)
+			return refuse_samples(model, "square images, at least 4 x 4", note);
+		add_resnet20(model);
+		break;
+	case TR_HYPERPLANE:
+		if (loss != TR_HALF_SQUARE || output_count != 1)
+			return tr_refuse(note,
+					 "--model hyperplane wants one float target a sample, but "
+					 "the data has %s",
+					 loss == TR_HALF_SQUARE ? "several" : "labels");
+		add_hyperplane(model);
+		break;
 	}
 	return RUBATO_OK;
 }
@@ -163,7 +246,11 @@ void tr_model_init(const struct tr_model *model, uint64_t seed, float *parameter
 		struct tr_rng rng = tr_rng_open(seed, TR_STREAM_INIT, i);
 		float *weight = parameters + layer->weight_offset;
 
-		if (layer->weight_count == 0)
+		if (layer->kind == TR_NORM)
+			for (size_t k = 0; k < layer->weight_count; k++)
+				weight[k] = 1.0f;
+		if (layer->kind == TR_NORM || layer->weight_count == 0 ||
+		    model->kind == TR_HYPERPLANE)
 			continue;
 		double fan_in = (double)layer->weight_count / layer->out.channels;
 		double fan_out = (double)layer->weight_count / layer->in.channels;
@@ -173,5 +260,34 @@ void tr_model_init(const struct tr_model *model, uint64_t seed, float *parameter
 			layer->rectified ? sqrt(6.0 / fan_in) : sqrt(6.0 / (fan_in + fan_out));
 		for (size_t k = 0; k < layer->weight_count; k++)
 			weight[k] = (float)(bound * (2.0 * tr_rng_unit(&rng) - 1.0));
+	}
+}
+
+void tr_statistics_init(const struct tr_model *model, float *statistics)
+{
+	for (uint32_t i = 0; i < model->layer_count; i++) {
+		const struct tr_layer *layer = &model->layers[i];
+		float *at = statistics + layer->statistics_offset;
+
+		if (layer->kind != TR_NORM)
+			continue;
+		for (uint32_t k = 0; k < layer->out.channels; k++) {
+			at[k] = 0.0f;
+			at[layer->out.channels + k] = 1.0f;
+		}
+	}
+}
+
+void tr_statistics_follow(const struct tr_layer *layer, float *statistics, const float *mean,
+			  const float *variance, uint64_t count)
+{
+	const float keep = (float)TR_NORM_MOMENTUM, take = (float)(1.0 - TR_NORM_MOMENTUM);
+	float unbias = count > 1 ? (float)((double)count / (double)(count - 1)) : 1.0f;
+	uint32_t channels = layer->out.channels;
+	float *at = statistics + layer->statistics_offset;
+
+	for (uint32_t k = 0; k < channels; k++) {
+		at[k] = keep * at[k] + take * mean[k];
+		at[channels + k] = keep * at[channels + k] + take * unbias * variance[k];
 	}
 }

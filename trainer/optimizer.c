@@ -81,6 +81,18 @@ void tr_optimizer_reset(struct tr_optimizer *optimizer)
 	optimizer->updates = 0;
 }
 
+rubato_status tr_optimizer_keep(struct tr_optimizer *optimizer, struct tr_archive *archive,
+				struct tr_note *note)
+{
+	static const char *const names[TR_OPTIMIZER_STATES] = { "optimizer 0", "optimizer 1" };
+
+	for (uint32_t i = 0; i < optimizer->state_count; i++)
+		TR_TRY(tr_archive_bytes(archive, names[i], optimizer->states[i],
+					optimizer->count * sizeof(float), note));
+	return tr_archive_bytes(archive, "optimizer updates", &optimizer->updates,
+				sizeof(optimizer->updates), note);
+}
+
 void tr_optimizer_close(struct tr_optimizer *optimizer)
 {
 	for (uint32_t i = 0; i < TR_OPTIMIZER_STATES; i++) {

@@ -14,7 +14,7 @@
 
 #include <stddef.h>
 
-#include "trainer/note.h"
+#include "trainer/archive.h"
 
 #define TR_OPTIMIZER_STATES 2
 
@@ -38,6 +38,9 @@ void tr_optimizer_next(struct tr_optimizer *optimizer);
 void tr_optimizer_apply(struct tr_optimizer *optimizer, double rate, const float *gradient,
 			float *parameters, size_t begin, size_t end);
 void tr_optimizer_reset(struct tr_optimizer *optimizer); /* As after open. */
+/* Its state goes to a checkpoint, or comes from there. */
+rubato_status tr_optimizer_keep(struct tr_optimizer *optimizer, struct tr_archive *archive,
+				struct tr_note *note);
 void tr_optimizer_close(struct tr_optimizer *optimizer);
 
 /* Scales the gradient so that its norm is at most `most`; 0: leaves it. */

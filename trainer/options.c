@@ -38,8 +38,8 @@ static rubato_status refuse_word(struct tr_note *note, const char *option, const
 
 static rubato_status judge_model(struct tr_options *o, const struct words *w, struct tr_note *note)
 {
-	static const char *const later[] = { "hyperplane", "resnet20", NULL };
-	static const enum tr_model_kind kinds[] = { TR_LOGISTIC, TR_MLP, TR_CNN, TR_LSTM, TR_GPT };
+	static const enum tr_model_kind kinds[] = { TR_LOGISTIC,   TR_MLP,  TR_CNN, TR_RESNET20,
+						    TR_HYPERPLANE, TR_LSTM, TR_GPT };
 	const char *word = w->at[WORD_MODEL] == NULL ? MODEL_DEFAULT : w->at[WORD_MODEL];
 	uint64_t hidden;
 
@@ -53,7 +53,10 @@ static rubato_status judge_model(struct tr_options *o, const struct words *w, st
 			o->hidden_count = (uint32_t)hidden;
 			return RUBATO_OK;
 		}
-	return refuse_word(note, "--model", word, later, "are logistic, mlp, cnn, lstm and gpt");
+	return tr_refuse(note,
+			 "--model: '%s' is unknown; there are hyperplane, logistic, mlp, cnn, "
+			 "resnet20, lstm and gpt",
+			 word);
 }
 
 /* The sizes of the models of text; others have no use for them. */
@@ -93,26 +96,42 @@ static rubato_status judge_sequence(struct tr_options *o, const struct words *w,
 
 static rubato_status judge_data(struct tr_options *o, const struct words *w, struct tr_note *note)
 {
-	static const char *const later[] = { "cifar10", "synthetic", NULL };
-	static const char choices[] = "are fashion-mnist[:DIR], npy:DIR and text:FILE";
-	const char *colon;
+	static const char choices[] = "are fashion-mnist[:DIR], cifar10:DIR, npy:DIR, "
+				      "synthetic[:ROWSxDIMS] and text:FILE";
+	static const struct {
+		const char *kind;
+		const char *lack; /* What must follow a colon; NULL: something may: */
+		const char *empty;
+	} sources[] = { { "fashion-mnist", NULL, "folder" },
+			{ "cifar10", "folder", "folder" },
+			{ "npy", "folder", "folder" },
+			{ "text", "file", "file" },
+			{ "synthetic", NULL, "size" } };
+	const char *colon, *lack = NULL;
 	char kind[32];
-	bool text;
+	size_t i;
 
-	o->data = w->at[WORD_DATA] == NULL ? DATA_DEFAULT : w->at[WORD_DATA];
+	o->data = w->at[WORD_DATA];
+	if (o->data == NULL)
+		o->data = o->model == TR_HYPERPLANE ? "synthetic" : DATA_DEFAULT;
 	colon = strchr(o->data, ':');
 	snprintf(kind, sizeof(kind), "%.*s", colon == NULL ? 31 : (int)(colon - o->data), o->data);
-	text = strcmp(kind, "text") == 0;
-	if (!text && strcmp(kind, "npy") != 0 && strcmp(kind, "fashion-mnist") != 0)
-		return refuse_word(note, "--data", kind, later, choices);
-	if (colon == NULL ? text || strcmp(kind, "npy") == 0 : colon[1] == '\0')
-		return tr_refuse(note, "--data: '%s' lacks its %s; there %s", o->data,
-				 text ? "file" : "folder", choices);
-	if (text && !tr_model_reads_text(o->model))
-		return tr_refuse(note, "--data: a text is for --model lstm and gpt, not for %s",
-				 tr_model_name(o->model));
-	if (!text && tr_model_reads_text(o->model))
-		return tr_refuse(note, "--model %s: wants --data text:FILE",
+	for (i = 0; i < sizeof(sources) / sizeof(sources[0]); i++)
+		if (strcmp(kind, sources[i].kind) == 0)
+			break;
+	if (i == sizeof(sources) / sizeof(sources[0]))
+		return tr_refuse(note, "--data: '%s' is unknown; there %s", kind, choices);
+	if (colon == NULL)
+		lack = sources[i].lack;
+	else if (colon[1] == '\0')
+		lack = sources[i].empty;
+	if (lack != NULL)
+		return tr_refuse(note, "--data: '%s' lacks its %s; there %s", o->data, lack,
+				 choices);
+	if ((strcmp(kind, "text") == 0) != tr_model_reads_text(o->model))
+		return tr_refuse(note,
+				 "--model %s: --data text:FILE is what lstm and gpt want, and is "
+				 "for them alone",
 				 tr_model_name(o->model));
 	return RUBATO_OK;
 }
@@ -259,6 +278,28 @@ static rubato_status judge_simulation(struct tr_options *o, const struct words *
 	return RUBATO_OK;
 }
 
+static rubato_status judge_checkpoint(struct tr_options *o, const struct words *w,
+				      struct tr_note *note)
+{
+	o->checkpoint = w->at[WORD_CHECKPOINT];
+	o->resume = w->given[WORD_RESUME];
+	if (o->checkpoint == NULL && (o->resume || w->given[WORD_CHECKPOINT_EVERY]))
+		return tr_refuse(note, "%s: wants --checkpoint DIR",
+				 o->resume ? "--resume" : "--checkpoint-every");
+	if (o->checkpoint == NULL)
+		return RUBATO_OK;
+	if (o->checkpoint[0] == '\0')
+		return tr_refuse(note, "--checkpoint wants a name");
+	if (o->own.work == TR_WORK_SHARED)
+		return tr_refuse(note,
+				 "--checkpoint: with --work shared ranks are never at the same "
+				 "step, where all could be kept");
+	if (w->at[WORD_CHECKPOINT_EVERY] != NULL)
+		TR_TRY(tr_parse_count("--checkpoint-every", w->at[WORD_CHECKPOINT_EVERY], 1,
+				      UINT32_MAX, &o->checkpoint_every, note));
+	return RUBATO_OK;
+}
+
 static rubato_status judge(struct tr_options *o, const struct words *w, struct tr_note *note)
 {
 	TR_TRY(judge_model(o, w, note));
@@ -270,7 +311,9 @@ static rubato_status judge(struct tr_options *o, const struct words *w, struct t
 	TR_TRY(judge_time(o, w, note));
 	TR_TRY(judge_simulation(o, w, note));
 	TR_TRY(tr_judge_rule_options(o, w, note));
+	TR_TRY(judge_checkpoint(o, w, note));
 	o->shuffle = !w->given[WORD_NO_SHUFFLE];
+	o->augment = w->given[WORD_AUGMENT];
 	o->quiet = w->given[WORD_QUIET];
 	o->init = w->at[WORD_INIT];
 	o->save = w->at[WORD_SAVE];
@@ -285,7 +328,9 @@ static const struct poptOption run_rows[] = {
 	{ "ranks", 'n', POPT_ARG_STRING, NULL, WORD_RANKS,
 	  "start N ranks on this machine (absent: join the launcher's job)", "N" },
 	{ "model", 0, POPT_ARG_STRING, NULL, WORD_MODEL,
-	  "logistic, mlp (one hidden layer), cnn, lstm or gpt (" MODEL_DEFAULT ")", "NAME" },
+	  "hyperplane, logistic, mlp (one hidden layer), cnn, resnet20, lstm or gpt (" MODEL_DEFAULT
+	  ")",
+	  "NAME" },
 	{ "hidden", 0, POPT_ARG_STRING, NULL, WORD_HIDDEN, "hidden units of mlp (64), lstm (128)",
 	  "N" },
 	{ "context", 0, POPT_ARG_STRING, NULL, WORD_CONTEXT,
@@ -294,7 +339,8 @@ static const struct poptOption run_rows[] = {
 	{ "width", 0, POPT_ARG_STRING, NULL, WORD_WIDTH, "of gpt (64)", "N" },
 	{ "heads", 0, POPT_ARG_STRING, NULL, WORD_HEADS, "of attention, gpt (4)", "N" },
 	{ "data", 0, POPT_ARG_STRING, NULL, WORD_DATA,
-	  "fashion-mnist[:DIR], npy:DIR with x.npy, y.npy, or text:FILE (" DATA_DEFAULT ")",
+	  "fashion-mnist[:DIR], cifar10:DIR, npy:DIR with x.npy, y.npy, synthetic[:ROWSxDIMS], or "
+	  "text:FILE (" DATA_DEFAULT "; hyperplane: synthetic)",
 	  "SET" },
 	{ "device", 0, POPT_ARG_STRING, NULL, WORD_DEVICE, "cpu", "NAME" },
 	{ "init", 0, POPT_ARG_STRING, NULL, WORD_INIT, "first parameters: one flat float32 vector",
@@ -302,6 +348,12 @@ static const struct poptOption run_rows[] = {
 	{ "save", 0, POPT_ARG_STRING, NULL, WORD_SAVE, "write the last parameters", "FILE.npy" },
 	{ "out", 0, POPT_ARG_STRING, NULL, WORD_OUT, "folder for metrics.jsonl and summary.json",
 	  "DIR" },
+	{ "checkpoint", 0, POPT_ARG_STRING, NULL, WORD_CHECKPOINT,
+	  "folder for checkpoints: one an epoch, the last two are kept", "DIR" },
+	{ "checkpoint-every", 0, POPT_ARG_STRING, NULL, WORD_CHECKPOINT_EVERY,
+	  "one every N steps instead", "N" },
+	{ "resume", 0, POPT_ARG_NONE, NULL, WORD_RESUME,
+	  "go on from the newest of --checkpoint DIR", NULL },
 	{ "eval-every", 0, POPT_ARG_STRING, NULL, WORD_EVAL_EVERY,
 	  "test every N epochs (0: at the end only)", "N" },
 	{ "report-every", 0, POPT_ARG_STRING, NULL, WORD_REPORT_EVERY,
@@ -327,6 +379,8 @@ static const struct poptOption rule_rows[] = {
 	{ "epochs", 0, POPT_ARG_STRING, NULL, WORD_EPOCHS, "length of the run (5)", "N" },
 	{ "steps", 0, POPT_ARG_STRING, NULL, WORD_STEPS, "the same, in local steps", "N" },
 	{ "seed", 0, POPT_ARG_STRING, NULL, WORD_SEED, "of first parameters and order (0)", "N" },
+	{ "augment", 0, POPT_ARG_NONE, NULL, WORD_AUGMENT,
+	  "shift (up to 4 pixels) and mirror training images", NULL },
 	{ "no-shuffle", 0, POPT_ARG_NONE, NULL, WORD_NO_SHUFFLE, "take samples in stored order",
 	  NULL },
 	{ "bucket", 0, POPT_ARG_STRING, NULL, WORD_BUCKET,

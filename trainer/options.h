@@ -25,18 +25,22 @@ struct tr_options {
 	uint32_t batch;
 	uint64_t epochs; /* 0: steps counts. */
 	uint64_t steps;
-	uint64_t eval_every;   /* Epochs; 0: at the end only. */
-	uint64_t report_every; /* Steps between lines of metrics.jsonl. */
+	uint64_t eval_every;       /* Epochs; 0: at the end only. */
+	uint64_t report_every;     /* Steps between lines of metrics.jsonl. */
+	uint64_t checkpoint_every; /* Local steps; 0: one an epoch. */
 	uint64_t seed;
 	uint64_t bucket_bytes; /* 0: one bucket. */
 	struct tr_pace pace;
 	struct tr_delay delay;
 	bool shuffle;
+	bool augment;
 	bool quiet;
+	bool resume;
 	bool simulate;
 	rubato_sim_options world;      /* Of a simulation. */
 	const char *init, *save, *out; /* NULL: none. */
-	void *strings;                 /* What tr_options_close() frees. */
+	const char *checkpoint;
+	void *strings; /* What tr_options_close() frees. */
 };
 
 /* Whether the run goes on; --help and --version print and do not. */

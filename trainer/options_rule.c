@@ -168,6 +168,44 @@ static void read_laga(struct reader *r, struct tr_rule_options *o)
 	o->rate_by_count = r->words->given[WORD_RATE_BY_COUNT];
 }
 
+/* Refuses `word` where it was given and the rule's other options leave it without a use. */
+static void useless(struct reader *r, enum word word, bool used, const char *needs)
+{
+	if (r->err == RUBATO_OK && r->words->given[word] && !used)
+		r->err = tr_refuse(r->note, "%s: of no use without %s",
+				   own[word - WORD_ACCUMULATE].name, needs);
+}
+
+static void judge_schedule(struct reader *r, struct tr_rule_options *o)
+{
+	bool adp = o->schedule == TR_SCHEDULE_ADP;
+
+	useless(r, WORD_ADAPT_LOW, adp, "--schedule adp");
+	useless(r, WORD_ADAPT_HIGH, adp, "--schedule adp");
+	useless(r, WORD_PERIOD_MAX, adp, "--schedule adp");
+	useless(r, WORD_ADAPT_SAMPLE_STEPS, o->schedule != TR_SCHEDULE_CONST,
+		"--schedule adp, adacomm or post-local");
+	if (o->period_max > 0 && o->period_max < o->period)
+		o->period = o->period_max;
+}
+
+static void judge_outer(struct reader *r, const struct tr_rule_options *o)
+{
+	bool nesterov = o->outer == TR_OUTER_NESTEROV, any = o->outer != TR_OUTER_NONE;
+
+	useless(r, WORD_OUTER_MOMENTUM, any, "--outer block, nesterov or slowmo");
+	useless(r, WORD_OUTER_LR, any, "--outer block, nesterov or slowmo");
+	useless(r, WORD_OUTER_GAIN, nesterov || o->outer == TR_OUTER_BLOCK,
+		"--outer block or nesterov");
+	useless(r, WORD_NESTEROV_BASE, nesterov, "--outer nesterov");
+	if (r->err == RUBATO_OK && o->pull > 0.0 && nesterov)
+		r->err =
+			tr_refuse(r->note, "--pull: the anchor's --outer is none, block or slowmo");
+	if (r->err == RUBATO_OK && o->pull > 0.0 && o->opt_state == TR_STATE_AVERAGE)
+		r->err = tr_refuse(r->note, "--pull: a mean of optimizer states would come late: "
+					    "--opt-state local or reset");
+}
+
 static void read_averaging(struct reader *r, struct tr_rule_options *o, unsigned rule)
 {
 	const uint64_t most = UINT32_MAX;
@@ -194,16 +232,24 @@ static void read_averaging(struct reader *r, struct tr_rule_options *o, unsigned
 	count(r, WORD_ADAPT_SAMPLE_STEPS, 0, most, &o->adapt_sample_steps);
 	o->outer =
 		(enum tr_outer)choice(r, WORD_OUTER, "none block slowmo nesterov", TR_OUTER_NONE);
-	o->outer_momentum = o->outer == TR_OUTER_NONE ? 0.0 : 0.5;
+	if (o->outer != TR_OUTER_NONE)
+		o->outer_momentum = 0.5;
+	if (rule == LOCAL && o->outer == TR_OUTER_NESTEROV) { /* DiLoCo. */
+		o->outer_momentum = 0.9;
+		o->outer_lr = 0.7;
+	}
 	number(r, WORD_OUTER_MOMENTUM, 0.0, 0.9999, &o->outer_momentum);
 	number(r, WORD_OUTER_LR, 0.0, 1e3, &o->outer_lr);
 	o->outer_gain = (enum tr_gain)choice(r, WORD_OUTER_GAIN, "1 1-mu", TR_GAIN_ONE);
 	o->nesterov_base =
-		(enum tr_base)choice(r, WORD_NESTEROV_BASE, "unshifted shifted", TR_BASE_UNSHIFTED);
+		(enum tr_base)choice(r, WORD_NESTEROV_BASE, "unshifted shifted",
+				     rule == LOCAL ? TR_BASE_SHIFTED : TR_BASE_UNSHIFTED);
 	o->opt_state = (enum tr_state_sync)choice(r, WORD_OPT_STATE, "local average reset",
 						  TR_STATE_LOCAL);
 	number(r, WORD_PULL, 0.0, 1.0, &o->pull);
 	o->wire = (enum tr_wire)choice(r, WORD_WIRE, "f32 bf16 int8", TR_WIRE_F32);
+	judge_schedule(r, o);
+	judge_outer(r, o);
 }
 
 static void read_policy(struct reader *r, rubato_partial_options *p)
@@ -329,12 +375,16 @@ const struct poptOption tr_rule_rows[] = {
 	    "adp: steps of sampling; post-local: of full averaging (a quarter)", "N"),
 	ROW(WORD_OUTER, "outer",
 	    "kavg, hier, local: at averages: none, block, slowmo or nesterov (none)", "NAME"),
-	ROW(WORD_OUTER_MOMENTUM, "outer-momentum", "its momentum (0.5)", "X"),
-	ROW(WORD_OUTER_LR, "outer-lr", "its learning rate (1)", "X"),
-	ROW(WORD_OUTER_GAIN, "outer-gain", "block: weight of the new displacement: 1 or 1-mu (1)",
-	    "G"),
+	ROW(WORD_OUTER_MOMENTUM, "outer-momentum", "its momentum (0.5; local with nesterov: 0.9)",
+	    "X"),
+	ROW(WORD_OUTER_LR, "outer-lr", "its learning rate (1; local with nesterov: 0.7)", "X"),
+	ROW(WORD_OUTER_GAIN, "outer-gain",
+	    "block, nesterov: weight of the new displacement: 1 or 1-mu (1)", "G"),
 	ROW(WORD_NESTEROV_BASE, "nesterov-base",
-	    "block, nesterov: unshifted, or shifted: training starts where momentum leads", "KIND"),
+	    "nesterov: displacements from the model without, or with, its lead: unshifted or "
+	    "shifted "
+	    "(unshifted; local: shifted)",
+	    "KIND"),
 	ROW(WORD_OPT_STATE, "opt-state", "momentum at averages: local, average or reset (local)",
 	    "KIND"),
 	ROW(WORD_PULL, "pull", "local: Overlap-Local-SGD with this pull-back (0: blocking)", "X"),

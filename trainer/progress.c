@@ -10,11 +10,12 @@
 #define TERMINAL_NS UINT64_C(200000000) /* Between drawings. */
 #define LINE_NS UINT64_C(5000000000)    /* Between lines. */
 
-void tr_progress_open(struct tr_progress *progress, bool on, uint64_t step_count,
-		      uint64_t epoch_steps, uint64_t step_rows)
+void tr_progress_open(struct tr_progress *progress, bool on, uint64_t first_step,
+		      uint64_t step_count, uint64_t epoch_steps, uint64_t step_rows)
 {
 	*progress = (struct tr_progress) { .on = on,
 					   .terminal = isatty(STDERR_FILENO) == 1,
+					   .first_step = first_step,
 					   .step_count = step_count,
 					   .epoch_steps = epoch_steps,
 					   .step_rows = step_rows,
@@ -34,10 +35,10 @@ static void draw_bar(uint64_t done, uint64_t all)
 
 static void show(struct tr_progress *p, uint64_t step, uint64_t now_ns)
 {
-	uint64_t done = step + 1;
+	uint64_t done = step + 1, here = done - p->first_step;
 	uint64_t epoch_count = (p->step_count + p->epoch_steps - 1) / p->epoch_steps;
 	double seconds = (double)(now_ns - p->start_ns) * 1e-9;
-	double left = seconds / (double)done * (double)(p->step_count - done);
+	double left = seconds / (double)here * (double)(p->step_count - done);
 	double loss = p->loss_rows == 0 ? 0.0 : p->loss_sum / (double)p->loss_rows;
 
 	if (p->terminal)
@@ -46,7 +47,7 @@ static void show(struct tr_progress *p, uint64_t step, uint64_t now_ns)
 		"epoch %llu/%llu  step %llu/%llu  loss %.4f  %.0f samples/s  %d:%02d left%s",
 		(unsigned long long)(step / p->epoch_steps + 1), (unsigned long long)epoch_count,
 		(unsigned long long)done, (unsigned long long)p->step_count, loss,
-		(double)(done * p->step_rows) / seconds, (int)left / 60, (int)left % 60,
+		(double)(here * p->step_rows) / seconds, (int)left / 60, (int)left % 60,
 		p->terminal ? "\x1b[K" : "\n");
 	fflush(stderr);
 	p->drawn = true;

@@ -6,7 +6,13 @@
 
 __extension__ typedef unsigned __int128 tr_u128;
 
-enum tr_stream { TR_STREAM_ORDER = 1, TR_STREAM_INIT = 2, TR_STREAM_DELAY = 3 };
+enum tr_stream {
+	TR_STREAM_ORDER = 1,
+	TR_STREAM_INIT = 2,
+	TR_STREAM_DELAY = 3,
+	TR_STREAM_SYNTHETIC = 11,
+	TR_STREAM_AUGMENT = 12,
+};
 
 struct tr_rng {
 	uint64_t state;

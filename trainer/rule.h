@@ -23,6 +23,8 @@ struct tr_counts { /* Of this rank; the report adds or compares them. */
 	uint64_t fresh_sum;        /* Over rounds: ranks whose contribution of that round was in. */
 	uint64_t contributors_sum; /* Over rounds: ranks with any contribution in. */
 	uint64_t staleness_max;    /* Largest age of an applied contribution, in rounds. */
+	uint64_t period;           /* Local steps between averages of models, now; 0: none. */
+	uint64_t group_bytes;      /* Sent on communicators of the rule's own. */
 	uint64_t communication_ns; /* Inside calls of the library; the loop adds ready()'s. */
 	uint64_t buckets;          /* Reductions of buckets, */
 	uint64_t buckets_hidden;   /* and those that were over when the gradient was complete. */
@@ -38,6 +40,8 @@ struct tr_rule_context { /* What a rule works on; it outlives the rule. */
 	float *statistics; /* Of batch normalisation, local to the rank; */
 	size_t statistics_count;
 	uint32_t batch; /* Samples of the last local step here; */
+	double loss;    /* its mean loss. */
+	uint64_t node;  /* Equal on the ranks of one machine, simulated ones too. */
 	struct tr_optimizer *optimizer;
 	const struct tr_rate *rate;
 	const struct tr_rule_options *own;
@@ -75,7 +79,13 @@ struct tr_rule {
 	void (*close)(struct tr_rule_state *state); /* NULL is fine. */
 };
 
+extern const struct tr_rule tr_rule_adpsgd;
+extern const struct tr_rule tr_rule_hier;
+extern const struct tr_rule tr_rule_kavg;
+extern const struct tr_rule tr_rule_local;
+extern const struct tr_rule tr_rule_periodic;
 extern const struct tr_rule tr_rule_sync;
+extern const struct tr_rule tr_rule_laga;
 
 const struct tr_rule *tr_rule_find(const char *name); /* NULL: none of this version. */
 

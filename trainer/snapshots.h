@@ -5,6 +5,7 @@
 #ifndef TR_SNAPSHOTS_H
 #define TR_SNAPSHOTS_H
 
+#include "trainer/archive.h"
 #include "trainer/metrics.h"
 
 struct tr_snapshot {
@@ -26,5 +27,10 @@ rubato_status tr_snapshots_take(struct tr_snapshots *snapshots, const struct tr_
 				const float *parameters, size_t parameter_count,
 				const float *statistics, size_t statistics_count,
 				struct tr_note *note);
+/* They go to a checkpoint, or come from there (into an empty list). `with_parameters`: this rank
+ * has them. */
+rubato_status tr_snapshots_keep(struct tr_snapshots *snapshots, struct tr_archive *archive,
+				size_t parameter_count, size_t statistics_count,
+				bool with_parameters, struct tr_note *note);
 
 #endif

@@ -123,6 +123,23 @@ rubato_status tr_tellers_sum(struct tr_tellers *tellers, struct tr_tally *sum, s
 	return RUBATO_OK;
 }
 
+rubato_status tr_tellers_resume(struct tr_tellers *tellers, const struct tr_tally *mine,
+				struct tr_note *note)
+{
+	struct tr_tally *all = calloc(rubato_size(tellers->comm), sizeof(*all));
+	rubato_status err;
+
+	if (all == NULL)
+		return tr_fail(note, RUBATO_ERR_MEMORY, "tallies: out of memory");
+	err = tr_check(note,
+		       rubato_allgather(tellers->comm, mine, all, TR_TALLY_COUNT, RUBATO_FLOAT64),
+		       "allgather of tallies");
+	for (uint32_t i = 0; err == RUBATO_OK && i < tellers->line_count; i++)
+		tellers->lines[i].newest = all[tellers->rank == 0 ? i : tellers->rank];
+	free(all);
+	return err;
+}
+
 static rubato_status wait_line(struct line *line, struct tr_note *note)
 {
 	if (!line->in_flight)

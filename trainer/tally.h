@@ -29,6 +29,9 @@ rubato_status tr_tellers_tell(struct tr_tellers *tellers, const struct tr_tally 
 /* Rank 0: the sum over ranks of what has arrived. Does not block. */
 rubato_status tr_tellers_sum(struct tr_tellers *tellers, struct tr_tally *sum,
 			     struct tr_note *note);
+/* Collective, before anything is told: all begin with these. */
+rubato_status tr_tellers_resume(struct tr_tellers *tellers, const struct tr_tally *mine,
+				struct tr_note *note);
 /* Each rank's last: returns when it is told, on rank 0 when those of all ranks have arrived. */
 rubato_status tr_tellers_last(struct tr_tellers *tellers, const struct tr_tally *mine,
 			      struct tr_note *note);

@@ -14,6 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "trainer/augment.h"
+#include "trainer/checkpoint.h"
 #include "trainer/compute.h"
 #include "trainer/metrics.h"
 #include "trainer/npy.h"
@@ -21,14 +23,17 @@
 #include "trainer/pace.h"
 #include "trainer/progress.h"
 #include "trainer/replicas.h"
+#include "trainer/settings.h"
 #include "trainer/snapshots.h"
 #include "trainer/tally.h"
+#include "trainer/task.h"
 #include "trainer/work.h"
 
 struct batch { /* Room for gathered rows. */
 	float *x;
 	int32_t *labels;
 	float *targets;
+	float *spare; /* A row. */
 };
 
 struct run {
@@ -50,7 +55,7 @@ struct run {
 	struct tr_rule_state *rule;
 	struct tr_metrics metrics;
 	struct tr_progress progress;
-	uint64_t start_ns, pause_ns; /* pause_ns: spent on tests and reports. */
+	uint64_t start_ns, pause_ns; /* pause_ns: spent on tests, reports and checkpoints. */
 	uint64_t compute_ns;         /* Gathering and computing gradients. */
 	uint64_t ready_ns;           /* Meanwhile in the rule's ready(), this step. */
 	struct tr_score score;       /* Of all steps of this rank, */
@@ -58,7 +63,11 @@ struct run {
 	uint64_t steps_done;         /* Here. */
 	struct tr_tellers *tellers;  /* A relaxed rule's reports; NULL: reports are collective. */
 	struct tr_snapshots snapshots;
-	double seconds; /* Set when the loop is over. */
+	struct tr_checkpoints checkpoints;
+	uint64_t told;                    /* `steps_done` at the last report. */
+	uint64_t kept_ns;                 /* The time that goes to a checkpoint. */
+	uint64_t before_ns, before_bytes; /* Of a resumed run: its time, and what it had sent. */
+	double seconds;                   /* Set when the loop is over. */
 };
 
 static struct tr_answers answers_of(const struct batch *batch)
@@ -73,7 +82,9 @@ static rubato_status open_batch(struct run *run, struct batch *batch, size_t row
 	batch->x = calloc(rows * run->model.feature_count, sizeof(float));
 	batch->labels = calloc(rows, sizeof(int32_t));
 	batch->targets = calloc(rows * run->model.output_count, sizeof(float));
-	if (batch->x == NULL || batch->labels == NULL || batch->targets == NULL)
+	batch->spare = calloc(run->model.feature_count, sizeof(float));
+	if (batch->x == NULL || batch->labels == NULL || batch->targets == NULL ||
+	    batch->spare == NULL)
 		return tr_fail(run->note, RUBATO_ERR_MEMORY, "no memory for batches of %zu", rows);
 	return RUBATO_OK;
 }
@@ -83,6 +94,7 @@ static void close_batch(struct batch *batch)
 	free(batch->x);
 	free(batch->labels);
 	free(batch->targets);
+	free(batch->spare);
 }
 
 static rubato_status first_parameters(struct run *run)
@@ -127,10 +139,20 @@ static rubato_status check_save(struct run *run)
 	return RUBATO_OK;
 }
 
+static rubato_status write_parameters(struct run *run, const char *name)
+{
+	char path[4200];
+
+	if (snprintf(path, sizeof(path), "%s/%s.npy", run->options->out, name) >= (int)sizeof(path))
+		return tr_fail(run->note, RUBATO_ERR_ARGUMENT, "%.200s...: the name is too long",
+			       run->options->out);
+	return tr_npy_write(path, run->ctx.parameters, run->model.parameter_count, run->note);
+}
+
 static rubato_status open_vectors(struct run *run)
 {
 	size_t size_bytes = run->model.parameter_count * sizeof(float);
-	void *parameters, *gradient;
+	void *parameters, *gradient, *statistics;
 
 	TR_TRY(tr_check(run->note, rubato_alloc(run->comm, size_bytes, &parameters),
 			"alloc of the parameters"));
@@ -138,30 +160,32 @@ static rubato_status open_vectors(struct run *run)
 	TR_TRY(tr_check(run->note, rubato_alloc(run->comm, size_bytes, &gradient),
 			"alloc of the gradient"));
 	run->ctx.gradient = gradient;
+	run->ctx.statistics_count = run->model.statistics_count;
+	if (run->model.statistics_count == 0)
+		return RUBATO_OK;
+	size_bytes = run->model.statistics_count * sizeof(float);
+	TR_TRY(tr_check(run->note, rubato_alloc(run->comm, size_bytes, &statistics),
+			"alloc of the statistics"));
+	run->ctx.statistics = statistics;
+	tr_statistics_init(&run->model, statistics);
 	return RUBATO_OK;
 }
 
-rubato_status tr_train_data(const struct tr_options *options, struct tr_data *data,
-			    struct tr_note *note)
+/* Simulated, by --topology (flat: each rank is a node); else by the machine. */
+static uint64_t node_of(const struct run *run)
 {
-	if (!tr_model_reads_text(options->model))
-		return tr_data_open(data, options->data, note);
-	return tr_text_open(data, strchr(options->data, ':') + 1,
-			    options->model == TR_LSTM ? TR_TEXT_LINES : TR_TEXT_BLOCKS,
-			    options->sequence.length, note);
-}
+	uint32_t ranks = run->options->world.ranks_per_node;
+	char boot[64] = "";
+	FILE *file;
 
-static rubato_status build_model(struct run *run)
-{
-	const struct tr_options *o = run->options;
-	struct tr_sequence sequence = o->sequence;
-
-	if (!tr_model_reads_text(o->model))
-		return tr_model_build(&run->model, o->model, run->data->loss, run->data->shape,
-				      run->data->output_count, o->hidden_count, run->note);
-	sequence.length = run->data->shape.channels - 1; /* Lines may be shorter. */
-	sequence.vocabulary = run->data->output_count;
-	return tr_model_build_text(&run->model, o->model, &sequence, run->note);
+	if (run->options->simulate)
+		return run->rank / (ranks == 0 ? 1 : ranks);
+	file = fopen("/proc/sys/kernel/random/boot_id", "re");
+	if (file == NULL || fgets(boot, sizeof(boot), file) == NULL)
+		snprintf(boot, sizeof(boot), "rank %u", run->rank); /* Nothing is known: alone. */
+	if (file != NULL)
+		fclose(file);
+	return tr_hash(TR_HASH_INIT, boot, strlen(boot));
 }
 
 static rubato_status prepare(struct run *run)
@@ -171,8 +195,10 @@ static rubato_status prepare(struct run *run)
 
 	TR_TRY(check_save(run));
 	if (run->data == &run->own_data)
-		TR_TRY(tr_train_data(o, &run->own_data, run->note));
-	TR_TRY(build_model(run));
+		TR_TRY(tr_task_data(o, &run->own_data, run->note));
+	TR_TRY(tr_task_model(o, run->data, &run->model, run->note));
+	if (o->augment)
+		TR_TRY(tr_augment_check(run->data, run->note));
 	TR_TRY(tr_order_open(&run->order, (uint32_t)run->data->train.rows, run->rank,
 			     run->rank_count, o->batch, o->seed, o->shuffle, run->note));
 	run->rate.step_count = o->epochs > 0 ? o->epochs * run->order.epoch_steps : o->steps;
@@ -181,6 +207,7 @@ static rubato_status prepare(struct run *run)
 	run->ctx.seed = o->seed;
 	run->ctx.batch = o->batch;
 	run->ctx.own = &o->own;
+	run->ctx.node = node_of(run);
 	TR_TRY(tr_cut_make(&run->ctx.cut, run->model.parameter_count, o->bucket_bytes, run->note));
 	TR_TRY(open_vectors(run));
 	TR_TRY(first_parameters(run));
@@ -193,6 +220,7 @@ static rubato_status prepare(struct run *run)
 	TR_TRY(tr_trace_open(&run->ctx.trace, o->out != NULL, run->note));
 	setup.parameters = run->ctx.parameters;
 	setup.gradient = run->ctx.gradient;
+	setup.statistics = run->ctx.statistics;
 	run->ops = tr_compute_host(run->model.kind);
 	return run->ops->open(&run->compute, &setup, run->note);
 }
@@ -219,7 +247,8 @@ static uint64_t settings_hash(const struct run *run)
 			     o->eval_every,
 			     o->report_every,
 			     o->seed,
-			     o->shuffle };
+			     o->shuffle,
+			     o->augment };
 	double real[] = { run->rate.base, run->rate.factor, o->momentum, o->weight_decay,
 			  o->pace.forward };
 	uint64_t hash = tr_hash(TR_HASH_INIT, whole, sizeof(whole));
@@ -233,6 +262,18 @@ static uint64_t settings_hash(const struct run *run)
 	return tr_hash(hash, o->rule->name, strlen(o->rule->name));
 }
 
+/* Rank 0: opens the files of --out. Where a run begins and what it computes is, with the ledger,
+ * all that a replay needs. */
+static rubato_status write_beginning(struct run *run)
+{
+	TR_TRY(tr_metrics_open(&run->metrics, run->options->out,
+			       tr_checkpoints_step(&run->checkpoints), run->note));
+	if (run->options->out == NULL)
+		return RUBATO_OK;
+	TR_TRY(tr_settings_write(run->options, &run->model, &run->order, &run->rate, run->note));
+	return write_parameters(run, "initial");
+}
+
 static rubato_status share_preparation(struct run *run)
 {
 	rubato_status err = prepare(run);
@@ -240,14 +281,16 @@ static rubato_status share_preparation(struct run *run)
 	TR_TRY(tr_agree(run->comm, err, run->note));
 	TR_TRY(tr_agree_equal(run->comm, settings_hash(run),
 			      "the ranks were started with different options or data", run->note));
-	if (run->rank == 0)
-		err = tr_metrics_open(&run->metrics, run->options->out, run->note);
-	TR_TRY(tr_agree(run->comm, err, run->note));
+	TR_TRY(tr_checkpoints_open(&run->checkpoints, run->comm, run->options->checkpoint,
+				   run->options->resume, settings_hash(run), run->note));
 	TR_TRY(tr_check(run->note,
 			rubato_broadcast(run->comm, run->ctx.parameters, run->model.parameter_count,
 					 RUBATO_FLOAT32, 0),
 			"broadcast of the first parameters"));
 	err = run->options->rule->open(&run->rule, &run->ctx);
+	TR_TRY(tr_agree(run->comm, err, run->note));
+	if (run->rank == 0)
+		err = write_beginning(run);
 	TR_TRY(tr_agree(run->comm, err, run->note));
 	err = tr_work_open(&run->work, run->options->own.work, &run->order, run->comm,
 			   run->rate.step_count, run->note);
@@ -309,7 +352,8 @@ static rubato_status tally(struct run *run, struct tr_tally *mine)
 		.compute_seconds = (double)run->compute_ns * 1e-9,
 		.communication_seconds = (double)run->ctx.counts.communication_ns * 1e-9,
 		.reductions = (double)run->ctx.counts.global_reductions,
-		.bytes_sent = (double)stats.bytes_sent,
+		.bytes_sent = (double)(run->before_bytes + stats.bytes_sent +
+				       run->ctx.counts.group_bytes),
 	};
 	return RUBATO_OK;
 }
@@ -324,9 +368,75 @@ static rubato_status add_up(struct run *run, struct tr_tally *sum)
 		"report: allreduce");
 }
 
+static uint64_t elapsed_ns(const struct run *run)
+{
+	return run->before_ns + rubato_now(run->comm) - run->start_ns - run->pause_ns;
+}
+
 static double elapsed(const struct run *run)
 {
-	return (double)(rubato_now(run->comm) - run->start_ns - run->pause_ns) * 1e-9;
+	return (double)elapsed_ns(run) * 1e-9;
+}
+
+/* ---- Checkpoints ---- */
+
+/* All that a rank's next step depends on, and all that the run tells of the steps before. */
+static rubato_status keep_run(void *arg, struct tr_archive *archive)
+{
+	struct run *run = arg;
+	const struct tr_rule *rule = run->options->rule;
+	rubato_stats stats = { .size_bytes = sizeof(stats) };
+	uint64_t numbers[5];
+	struct {
+		const char *name;
+		void *bytes;
+		size_t size_bytes;
+	} pieces[] = {
+		{ "parameters", run->ctx.parameters, run->ctx.parameter_count * sizeof(float) },
+		{ "statistics", run->ctx.statistics, run->ctx.statistics_count * sizeof(float) },
+		{ "counts", &run->ctx.counts, sizeof(run->ctx.counts) },
+		{ "score", &run->score, sizeof(run->score) },
+		{ "reported", &run->reported, sizeof(run->reported) },
+		{ "numbers", numbers, sizeof(numbers) },
+	};
+
+	TR_TRY(tr_check(run->note, rubato_get_stats(run->comm, &stats), "get_stats"));
+	/* A rule may change what the others save, and may need what they have loaded. */
+	if (rule->keep != NULL && !tr_archive_loading(archive))
+		TR_TRY(rule->keep(run->rule, archive));
+	numbers[0] = run->steps_done;
+	numbers[1] = run->told;
+	numbers[2] = run->compute_ns;
+	numbers[3] = run->kept_ns;
+	numbers[4] = run->before_bytes + stats.bytes_sent;
+	for (size_t i = 0; i < sizeof(pieces) / sizeof(pieces[0]); i++)
+		TR_TRY(tr_archive_bytes(archive, pieces[i].name, pieces[i].bytes,
+					pieces[i].size_bytes, run->note));
+	TR_TRY(tr_optimizer_keep(&run->optimizer, archive, run->note));
+	TR_TRY(tr_ledger_keep(run->ctx.ledger, archive, run->note));
+	TR_TRY(tr_snapshots_keep(&run->snapshots, archive, run->ctx.parameter_count,
+				 run->ctx.statistics_count, run->rank == 0, run->note));
+	if (!tr_archive_loading(archive))
+		return RUBATO_OK;
+	if (rule->keep != NULL)
+		TR_TRY(rule->keep(run->rule, archive));
+	run->steps_done = numbers[0];
+	run->told = numbers[1];
+	run->compute_ns = numbers[2];
+	run->before_ns = numbers[3];
+	run->before_bytes = numbers[4] - stats.bytes_sent;
+	return RUBATO_OK;
+}
+
+static rubato_status begin_checkpoints(struct run *run)
+{
+	struct tr_tally mine;
+
+	TR_TRY(tr_checkpoints_begin(&run->checkpoints, keep_run, run, run->note));
+	if (run->tellers == NULL || run->steps_done == 0)
+		return RUBATO_OK;
+	TR_TRY(tally(run, &mine));
+	return tr_tellers_resume(run->tellers, &mine, run->note);
 }
 
 /* ---- Train ---- */
@@ -349,6 +459,7 @@ static struct tr_metrics_line make_line(struct run *run, double seconds, const s
 		.rate = tr_rate_at(&run->rate, run->steps_done - 1),
 		.reductions = run->ctx.counts.global_reductions,
 		.bytes = (uint64_t)sum->bytes_sent,
+		.period = run->ctx.counts.period,
 	};
 
 	run->reported = *sum;
@@ -362,28 +473,62 @@ static void add_test(struct tr_metrics_line *line, const struct tr_score *test)
 	line->test_accuracy = accuracy(test);
 }
 
-/* The parameters to be judged: of ranks that differ, the mean. Collective; end_view() follows. */
+static rubato_status average(struct run *run, float *values, size_t count, const char *what)
+{
+	return tr_check(
+		run->note,
+		rubato_allreduce(run->comm, values, values, count, RUBATO_FLOAT32, RUBATO_AVG),
+		what);
+}
+
+/* Of batch normalisation; `--bn local`: each rank keeps its own. Collective. */
+static rubato_status average_statistics(struct run *run)
+{
+	if (run->ctx.statistics_count == 0 || run->options->own.bn == TR_BN_LOCAL)
+		return RUBATO_OK;
+	return average(run, run->ctx.statistics, run->ctx.statistics_count,
+		       "average of the statistics");
+}
+
+/* A copy of what a test looks at; NULL: no memory. */
+static float *keep_view(const struct run *run)
+{
+	const struct tr_rule_context *ctx = &run->ctx;
+	float *kept = malloc((ctx->parameter_count + ctx->statistics_count) * sizeof(float));
+
+	if (kept == NULL)
+		return NULL;
+	memcpy(kept, ctx->parameters, ctx->parameter_count * sizeof(float));
+	if (ctx->statistics_count > 0)
+		memcpy(kept + ctx->parameter_count, ctx->statistics,
+		       ctx->statistics_count * sizeof(float));
+	return kept;
+}
+
+/* What is judged: of ranks that differ, the mean. Collective; end_view() follows. */
 static rubato_status begin_view(struct run *run, float **kept)
 {
-	size_t count = run->model.parameter_count;
-
 	*kept = NULL;
-	if (!run->ctx.replicas_differ)
+	if (!run->ctx.replicas_differ && run->ctx.statistics_count == 0)
 		return RUBATO_OK;
-	*kept = malloc(count * sizeof(float));
+	*kept = keep_view(run);
 	if (*kept == NULL)
 		return tr_fail(run->note, RUBATO_ERR_MEMORY, "no memory to average the models");
-	memcpy(*kept, run->ctx.parameters, count * sizeof(float));
-	return tr_check(run->note,
-			rubato_allreduce(run->comm, run->ctx.parameters, run->ctx.parameters, count,
-					 RUBATO_FLOAT32, RUBATO_AVG),
-			"average of the models");
+	if (run->ctx.replicas_differ)
+		TR_TRY(average(run, run->ctx.parameters, run->ctx.parameter_count,
+			       "average of the models"));
+	return average_statistics(run);
 }
 
 static void end_view(struct run *run, float *kept)
 {
+	struct tr_rule_context *ctx = &run->ctx;
+
 	if (kept != NULL)
-		memcpy(run->ctx.parameters, kept, run->model.parameter_count * sizeof(float));
+		memcpy(ctx->parameters, kept, ctx->parameter_count * sizeof(float));
+	if (kept != NULL && ctx->statistics_count > 0)
+		memcpy(ctx->statistics, kept + ctx->parameter_count,
+		       ctx->statistics_count * sizeof(float));
 	free(kept);
 }
 
@@ -474,7 +619,7 @@ static rubato_status gradient_ready(void *arg, size_t first)
 }
 
 /* Emulated, the gradient is complete inside at once, and for the rule only as time passes. */
-static rubato_status compute_gradient(struct run *run, uint64_t step, const uint32_t *rows)
+static rubato_status compute_gradient(struct run *run, uint64_t step, const struct tr_batch *batch)
 {
 	const struct tr_ready ready = { gradient_ready, run };
 	const struct tr_pace *pace = &run->options->pace;
@@ -482,8 +627,11 @@ static rubato_status compute_gradient(struct run *run, uint64_t step, const uint
 	struct tr_score score = { 0 };
 	uint64_t delay_ns, after_ns;
 
-	tr_data_gather(run->data, &run->data->train, rows, 0, run->options->batch, run->batch.x,
-		       run->batch.labels, run->batch.targets);
+	tr_data_gather(run->data, &run->data->train, batch->rows, 0, run->options->batch,
+		       run->batch.x, run->batch.labels, run->batch.targets);
+	if (run->options->augment)
+		tr_augment(run->data, run->options->seed, batch->first_place, run->options->batch,
+			   run->batch.x, run->batch.spare);
 	run->ready_ns = 0;
 	TR_TRY(run->ops->train(run->compute, run->batch.x, answers_of(&run->batch),
 			       pace->kind == TR_PACE_NONE ? &ready : NULL, &score, run->note));
@@ -491,6 +639,7 @@ static rubato_status compute_gradient(struct run *run, uint64_t step, const uint
 		TR_TRY(tr_pace_pass(
 			pace, tr_pace_span(pace, run->rank, run->rank_count, step, score.rows),
 			run->comm, &run->ctx.cut, before_ns, &ready));
+	run->ctx.loss = score.loss / (double)score.rows;
 	run->score.loss += score.loss;
 	run->score.correct += score.correct;
 	run->score.rows += score.rows;
@@ -515,6 +664,28 @@ static bool test_is_due(const struct run *run)
 	return every > 0 && run->data->test.rows > 0 && run->steps_done % every == 0;
 }
 
+static bool checkpoint_is_due(const struct run *run)
+{
+	uint64_t every = run->options->checkpoint_every;
+
+	if (every == 0)
+		every = run->order.epoch_steps;
+	return run->options->checkpoint != NULL &&
+	       (run->steps_done % every == 0 || run->steps_done == run->rate.step_count);
+}
+
+static rubato_status save_checkpoint(struct run *run)
+{
+	uint64_t before_ns = rubato_now(run->comm), after_ns;
+
+	run->kept_ns = elapsed_ns(run);
+	TR_TRY(tr_checkpoints_save(&run->checkpoints, run->steps_done, keep_run, run, run->note));
+	after_ns = rubato_now(run->comm);
+	run->pause_ns += after_ns - before_ns;
+	tr_trace_span(run->ctx.trace, TR_SPAN_PAUSE, before_ns, after_ns, run->steps_done);
+	return RUBATO_OK;
+}
+
 static rubato_status one_step(struct run *run, const struct tr_batch *batch)
 {
 	const struct tr_rule *rule = run->options->rule;
@@ -522,7 +693,7 @@ static rubato_status one_step(struct run *run, const struct tr_batch *batch)
 	uint64_t blocked_ns = run->ctx.counts.communication_ns;
 
 	TR_TRY(rule->begin(run->rule, step));
-	TR_TRY(compute_gradient(run, step, batch->rows));
+	TR_TRY(compute_gradient(run, step, batch));
 	before_ns = rubato_now(run->comm);
 	TR_TRY(rule->step(run->rule, step));
 	if (run->ctx.counts.communication_ns > blocked_ns + run->ready_ns)
@@ -535,12 +706,13 @@ static rubato_status one_step(struct run *run, const struct tr_batch *batch)
 static rubato_status train(struct run *run)
 {
 	const struct tr_rule *rule = run->options->rule;
-	uint64_t step_count = run->rate.step_count, told = 0;
 	struct tr_batch batch;
 
+	TR_TRY(begin_checkpoints(run));
 	TR_TRY(tr_check(run->note, rubato_barrier(run->comm), "barrier"));
-	tr_progress_open(&run->progress, run->rank == 0 && !run->options->quiet, step_count,
-			 run->order.epoch_steps, (uint64_t)run->options->batch * run->rank_count);
+	tr_progress_open(&run->progress, run->rank == 0 && !run->options->quiet, run->steps_done,
+			 run->rate.step_count, run->order.epoch_steps,
+			 (uint64_t)run->options->batch * run->rank_count);
 	run->start_ns = rubato_now(run->comm);
 	for (;;) {
 		TR_TRY(tr_work_next(run->work, run->steps_done, &batch, run->note));
@@ -550,10 +722,12 @@ static rubato_status train(struct run *run)
 		bool due = test_is_due(run);
 		if (due || run->steps_done % run->options->report_every == 0) {
 			TR_TRY(report(run, due));
-			told = run->steps_done;
+			run->told = run->steps_done;
 		}
+		if (checkpoint_is_due(run))
+			TR_TRY(save_checkpoint(run));
 	}
-	if (told < run->steps_done)
+	if (run->told < run->steps_done)
 		TR_TRY(report(run, false));
 	TR_TRY(rule->finish(run->rule, run->steps_done));
 	run->seconds = elapsed(run);
@@ -629,42 +803,45 @@ static rubato_status write_results(struct run *run, const struct tr_summary *sum
 {
 	if (run->rank != 0)
 		return RUBATO_OK;
+	if (run->options->out != NULL)
+		TR_TRY(write_parameters(run, "final"));
 	if (run->options->save != NULL)
 		TR_TRY(tr_npy_write(run->options->save, run->ctx.parameters,
 				    run->model.parameter_count, run->note));
 	return tr_metrics_summary(&run->metrics, summary, run->note);
 }
 
-/* Tests what could not be tested on the way; the last parameters stay. */
-static rubato_status test_snapshots(struct run *run)
+/* Rank 0's snapshot becomes everybody's parameters and statistics. */
+static rubato_status show_snapshot(struct run *run, const struct tr_snapshot *snapshot)
 {
-	size_t count = run->model.parameter_count;
-	struct tr_snapshot *snapshot = run->snapshots.first;
-	uint32_t snapshot_count = run->snapshots.count;
-	float *kept;
+	struct tr_rule_context *ctx = &run->ctx;
 
+	if (run->rank == 0)
+		memcpy(ctx->parameters, snapshot->parameters, ctx->parameter_count * sizeof(float));
 	TR_TRY(tr_check(run->note,
-			rubato_broadcast(run->comm, &snapshot_count, 1, RUBATO_UINT32, 0),
-			"broadcast of the number of snapshots"));
-	if (snapshot_count == 0)
+			rubato_broadcast(run->comm, ctx->parameters, ctx->parameter_count,
+					 RUBATO_FLOAT32, 0),
+			"broadcast of a snapshot"));
+	if (ctx->statistics_count == 0)
 		return RUBATO_OK;
-	kept = malloc(count * sizeof(float));
-	TR_TRY(tr_agree(
-		run->comm,
-		kept != NULL ? RUBATO_OK
-			     : tr_fail(run->note, RUBATO_ERR_MEMORY, "no memory to test snapshots"),
-		run->note));
-	memcpy(kept, run->ctx.parameters, count * sizeof(float));
+	if (run->rank == 0)
+		memcpy(ctx->statistics, snapshot->statistics,
+		       ctx->statistics_count * sizeof(float));
+	return tr_check(run->note,
+			rubato_broadcast(run->comm, ctx->statistics, ctx->statistics_count,
+					 RUBATO_FLOAT32, 0),
+			"broadcast of a snapshot's statistics");
+}
+
+static rubato_status test_each_snapshot(struct run *run, uint32_t snapshot_count)
+{
+	struct tr_snapshot *snapshot = run->snapshots.first;
+
 	for (uint32_t i = 0; i < snapshot_count; i++) {
 		struct tr_score test;
 		rubato_status err = RUBATO_OK;
 
-		if (run->rank == 0)
-			memcpy(run->ctx.parameters, snapshot->parameters, count * sizeof(float));
-		TR_TRY(tr_check(
-			run->note,
-			rubato_broadcast(run->comm, run->ctx.parameters, count, RUBATO_FLOAT32, 0),
-			"broadcast of a snapshot"));
+		TR_TRY(show_snapshot(run, snapshot));
 		TR_TRY(evaluate(run, &run->data->test, &test));
 		if (run->rank == 0) {
 			add_test(&snapshot->line, &test);
@@ -673,9 +850,29 @@ static rubato_status test_snapshots(struct run *run)
 		}
 		TR_TRY(tr_agree(run->comm, err, run->note));
 	}
-	memcpy(run->ctx.parameters, kept, count * sizeof(float));
-	free(kept);
 	return RUBATO_OK;
+}
+
+/* Tests what could not be tested on the way; the last parameters stay. */
+static rubato_status test_snapshots(struct run *run)
+{
+	uint32_t snapshot_count = run->snapshots.count;
+	rubato_status err = RUBATO_OK;
+	float *kept;
+
+	TR_TRY(tr_check(run->note,
+			rubato_broadcast(run->comm, &snapshot_count, 1, RUBATO_UINT32, 0),
+			"broadcast of the number of snapshots"));
+	if (snapshot_count == 0)
+		return RUBATO_OK;
+	kept = keep_view(run);
+	if (kept == NULL)
+		err = tr_fail(run->note, RUBATO_ERR_MEMORY, "no memory to test snapshots");
+	err = tr_agree(run->comm, err, run->note);
+	if (err == RUBATO_OK)
+		err = test_each_snapshot(run, snapshot_count);
+	end_view(run, kept);
+	return err;
 }
 
 static rubato_status conclude(struct run *run)
@@ -694,10 +891,13 @@ static rubato_status conclude(struct run *run)
 			      "the ranks' parameters differ at the end of the run", run->note));
 	TR_TRY(add_up(run, &totals));
 	TR_TRY(test_snapshots(run));
+	TR_TRY(average_statistics(run));
 	TR_TRY(evaluate(run, &run->data->train, &train));
 	if (run->data->test.rows > 0)
 		TR_TRY(evaluate(run, &run->data->test, &test));
 	fill_summary(run, &totals, &train, &test, &summary);
+	if (run->options->out != NULL)
+		TR_TRY(tr_ledger_write(run->ctx.ledger, run->comm, run->options->out, run->note));
 	TR_TRY(tr_agree(run->comm, write_results(run, &summary), run->note));
 	if (run->rank == 0)
 		print_result(&summary);
@@ -721,6 +921,7 @@ static void close_run(struct run *run)
 	close_batch(&run->eval_batch);
 	tr_order_close(&run->order);
 	tr_data_close(&run->own_data);
+	(void)rubato_free(run->comm, run->ctx.statistics);
 	(void)rubato_free(run->comm, run->ctx.gradient);
 	(void)rubato_free(run->comm, run->ctx.parameters);
 }

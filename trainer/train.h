@@ -14,8 +14,4 @@
 rubato_status tr_train(rubato_comm *comm, const struct tr_options *options,
 		       const struct tr_data *data, int line_fd, struct tr_note *note);
 
-/* The samples of the options' model, from where they say. */
-rubato_status tr_train_data(const struct tr_options *options, struct tr_data *data,
-			    struct tr_note *note);
-
 #endif

@@ -71,6 +71,7 @@ static const struct mutant {
 	RUNTIME(LOSE_QUEUED, 3, "what happens during a step is lost"),
 	RUNTIME(UNNUMBERED, 95, "messages overtake each other"),
 	RUNTIME(DEAF_AFTER_LOSS, 13, "after a loss only neighbours are listened to"),
+	RUNTIME(NO_ORPHAN, 362653, "whom a loss met while creating takes no part in the agreement"),
 	RUNTIME(LAGGED_KEEP_SUM, 99, "lagged: a buffer comes round with its old sum"),
 	RUNTIME(LAGGED_KEEP_WEIGHT, 99, "lagged: a buffer comes round with its old weight"),
 	RUNTIME(LAGGED_EARLY, 54, "lagged: collects one step too early"),

@@ -4,6 +4,7 @@
 #include <check.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,38 +31,17 @@ const char *path_join(char path[PATH_BYTES], const char *folder, const char *nam
 	return path;
 }
 
-/* Files, and folders of files: tests make no deeper ones. */
-static void remove_entries(const char *folder)
+static int remove_entry(const char *path, const struct stat *st, int kind, struct FTW *at)
 {
-	char path[PATH_BYTES];
-	struct dirent *entry;
-	DIR *dir = opendir(folder);
-
-	if (dir == NULL)
-		return;
-	while ((entry = readdir(dir)) != NULL)
-		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-			(void)unlink(path_join(path, folder, entry->d_name));
-	closedir(dir);
+	(void)st;
+	(void)kind;
+	(void)at;
+	return remove(path);
 }
 
 void folder_remove(const char *folder)
 {
-	char path[PATH_BYTES];
-	struct dirent *entry;
-	DIR *dir;
-
-	remove_entries(folder);
-	dir = opendir(folder);
-	while (dir != NULL && (entry = readdir(dir)) != NULL) {
-		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-			continue;
-		remove_entries(path_join(path, folder, entry->d_name));
-		(void)rmdir(path);
-	}
-	if (dir != NULL)
-		closedir(dir);
-	ck_assert_int_eq(rmdir(folder), 0);
+	ck_assert_int_eq(nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS), 0);
 }
 
 unsigned folder_count(const char *folder)

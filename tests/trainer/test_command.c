@@ -84,11 +84,20 @@ static const struct {
 	{ "stray", 2, "stray" },
 	{ "--lr", 2, "--lr" },
 	{ "--model resnet", 2, "unknown" },
-	{ "--model resnet20", 2, "not in this version" },
 	{ "--model ''", 2, "--model" },
 	{ "--hidden 0", 2, "--hidden" },
 	{ "--data mnist", 2, "unknown" },
-	{ "--data cifar10:x", 2, "not in this version" },
+	{ "--data cifar10", 2, "folder" },
+	{ "--data cifar10:none --out out", 1, "No such file" },
+	{ "--data text:x", 2, "lstm" },
+	{ "--data synthetic:", 2, "size" },
+	{ "--data synthetic:8", 2, "ROWSxDIMS" },
+	{ "--data synthetic:8x", 2, "ROWSxDIMS" },
+	{ "--data synthetic:0x8", 2, "ROWSxDIMS" },
+	{ "--data synthetic:8x0", 2, "ROWSxDIMS" },
+	{ "--data synthetic:-8x8", 2, "ROWSxDIMS" },
+	{ "--data synthetic:8x8x8", 2, "ROWSxDIMS" },
+	{ "--data synthetic:99999999999x8", 2, "ROWSxDIMS" },
 	{ "--data npy", 2, "folder" },
 	{ "--data npy:", 2, "folder" },
 	{ "--device cuda", 2, "not in this version" },
@@ -159,7 +168,13 @@ static const struct {
 	{ RUN "--steps 2 --save none/w.npy --out out --ranks 2", 1, "No such file" },
 	{ RUN "--steps 2 --out none/out --save w.npy", 1, "No such file" },
 	{ RUN "--steps 2 --out wrong.npy --save w.npy", 1, "directory" },
-	{ "--data npy:flat --model cnn --batch 2 --out out", 1, "square" },
+	{ "--data npy:flat --model cnn --batch 2 --out out", 2, "square" },
+	{ "--data npy:flat --model resnet20 --batch 2 --out out --ranks 2", 2, "square" },
+	{ "--data npy:data --model hyperplane --batch 2 --out out", 2, "labels" },
+	{ "--data synthetic:64x8 --model resnet20 --batch 2 --out out", 2, "8 x 1 x 1" },
+	{ "--data synthetic:64x8 --augment --batch 2 --out out", 2, "--augment" },
+	{ "--data npy:data --augment --batch 2 --out out", 2, "--augment" },
+	{ "--data synthetic:64x8 --model cnn --batch 2 --out out", 2, "8 x 1 x 1" },
 	{ RUN "--lr 100 --weight-decay 1000 --steps 90 --save w.npy --ranks 2", 1, "diverged" },
 };
 #define BAD_COUNT ((int)(sizeof(bad) / sizeof(bad[0])))
@@ -205,6 +220,9 @@ START_TEST(good_lines_run)
 		RUN "--steps 2 --model cnn --ranks 2 --lr-schedule cosine --warmup 1",
 		RUN "--steps 2 --model cnn --ranks 2 --bucket 1K --compute-time 1.5ms --forward 0",
 		RUN "--steps 2 --simulate --ranks 2 --topology nodes:2 --latency 1us --jitter 0.1",
+		RUN "--steps 2 --ranks 2 --model resnet20 --bn local --eval-every 1",
+		RUN "--steps 2 --ranks 2 --data synthetic:100x30",
+		RUN "--steps 2 --ranks 2 --data synthetic:100x30 --model hyperplane",
 	};
 	struct outcome got;
 
@@ -229,6 +247,9 @@ START_TEST(out_holds_whole_documents)
 		"\"fresh_mean\": 2.0",      "\"contributors_mean\": 2.0",
 		"\"staleness_max\": 0",
 	};
+	static const char *const files[] = { "out/run.json",     "out/metrics.jsonl",
+					     "out/summary.json", "out/ledger.jsonl",
+					     "out/initial.npy",  "out/final.npy" };
 	struct outcome got;
 	size_t size_bytes;
 	char *text;
@@ -236,7 +257,8 @@ START_TEST(out_holds_whole_documents)
 	for (int turn = 0; turn < 2; turn++) { /* The second run replaces the first. */
 		run_line(RUN "--steps 2 --ranks 2 --out out --report-every 1 --save w.npy", &got);
 		ck_assert_msg(got.status == 0, "%s", got.err);
-		ck_assert_uint_eq(folder_count("out"), 2);
+		for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+			ck_assert_msg(access(files[i], F_OK) == 0, "no %s", files[i]);
 		text = file_read("out/summary.json", &size_bytes);
 		ck_assert_ptr_nonnull(text);
 		for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)

@@ -28,12 +28,16 @@ static const struct shape_case cases[] = {
 	{ TR_CNN, TR_HALF_SQUARE, { 1, 13, 13 }, 2, 0, 2 },
 	{ TR_CNN, TR_CROSS_ENTROPY, { 1, 4, 4 }, 1, 0, 1 },
 	{ TR_CNN, TR_CROSS_ENTROPY, { 1, 28, 28 }, 10, 0, 16 },
+	{ TR_HYPERPLANE, TR_HALF_SQUARE, { 11, 1, 1 }, 1, 0, 3 },
+	{ TR_HYPERPLANE, TR_HALF_SQUARE, { 700, 1, 1 }, 1, 0, 20 },
+	{ TR_RESNET20, TR_CROSS_ENTROPY, { 3, 8, 8 }, 4, 0, 5 },
+	{ TR_RESNET20, TR_HALF_SQUARE, { 1, 7, 7 }, 2, 0, 6 }, /* 7, 4 and 2 pixels wide. */
 };
 #define CASE_COUNT ((int)(sizeof(cases) / sizeof(cases[0])))
 
 struct bench {
 	struct tr_model model;
-	float *parameters, *gradient, *x;
+	float *parameters, *gradient, *statistics, *x;
 	int32_t *labels;
 	float *targets;
 	struct tr_note note;
@@ -63,6 +67,8 @@ static void bench_open(struct bench *b, const struct shape_case *c)
 		RUBATO_OK);
 	b->parameters = room(b->model.parameter_count, sizeof(float));
 	b->gradient = room(b->model.parameter_count, sizeof(float));
+	b->statistics = room(b->model.statistics_count + 1, sizeof(float));
+	tr_statistics_init(&b->model, b->statistics);
 	b->x = room(rows * b->model.feature_count, sizeof(float));
 	b->labels = room(rows, sizeof(int32_t));
 	b->targets = room(rows * c->outputs, sizeof(float));
@@ -80,15 +86,16 @@ static void bench_close(struct bench *b)
 {
 	free(b->parameters);
 	free(b->gradient);
+	free(b->statistics);
 	free(b->x);
 	free(b->labels);
 	free(b->targets);
 }
 
 static struct tr_compute *open_with(const struct tr_compute_ops *ops, struct bench *b,
-				    uint32_t batch, float *gradient)
+				    uint32_t batch, float *gradient, float *statistics)
 {
-	struct tr_compute_setup setup = { &b->model, batch, b->parameters, gradient };
+	struct tr_compute_setup setup = { &b->model, batch, b->parameters, gradient, statistics };
 	struct tr_compute *compute;
 
 	ck_assert_int_eq(ops->open(&compute, &setup, &b->note), RUBATO_OK);
@@ -132,7 +139,8 @@ START_TEST(plain_gradient_is_the_slope_of_the_loss)
 	struct tr_rng rng = { 99 };
 
 	bench_open(&b, c);
-	struct tr_compute *compute = open_with(&tr_compute_plain, &b, c->batch, b.gradient);
+	struct tr_compute *compute =
+		open_with(&tr_compute_plain, &b, c->batch, b.gradient, b.statistics);
 	float *base = room(b.model.parameter_count, sizeof(float));
 	float *direction = room(b.model.parameter_count, sizeof(float));
 	float *gradient = room(b.model.parameter_count, sizeof(float));
@@ -185,8 +193,11 @@ START_TEST(host_backend_equals_plain)
 
 	bench_open(&b, c);
 	float *fast = room(b.model.parameter_count, sizeof(float));
-	struct tr_compute *slow_compute = open_with(&tr_compute_plain, &b, c->batch, b.gradient);
-	struct tr_compute *fast_compute = open_with(ops, &b, c->batch, fast);
+	float *fast_statistics = room(b.model.statistics_count + 1, sizeof(float));
+	tr_statistics_init(&b.model, fast_statistics);
+	struct tr_compute *slow_compute =
+		open_with(&tr_compute_plain, &b, c->batch, b.gradient, b.statistics);
+	struct tr_compute *fast_compute = open_with(ops, &b, c->batch, fast, fast_statistics);
 	for (int turn = 0; turn < 2; turn++) { /* Twice: nothing is left over from a run. */
 		struct tr_score want = train_with(&tr_compute_plain, slow_compute, &b);
 		struct tr_score have = train_with(ops, fast_compute, &b);
@@ -210,10 +221,14 @@ START_TEST(host_backend_equals_plain)
 				      layer->name == NULL ? "-" : layer->name, sqrt(difference),
 				      sqrt(norm));
 		}
+		for (size_t i = 0; i < b.model.statistics_count; i++)
+			ck_assert_float_eq_tol(fast_statistics[i], b.statistics[i],
+					       1e-5f * (1.0f + fabsf(b.statistics[i])));
 	}
 	tr_compute_plain.close(slow_compute);
 	ops->close(fast_compute);
 	free(fast);
+	free(fast_statistics);
 	bench_close(&b);
 }
 END_TEST
@@ -232,7 +247,7 @@ START_TEST(evaluation_counts_the_first_rows_only)
 
 		for (size_t k = 0; k < 2; k++) {
 			struct tr_compute *compute =
-				open_with(backends[k], &b, c->batch, b.gradient);
+				open_with(backends[k], &b, c->batch, b.gradient, b.statistics);
 
 			ck_assert_int_eq(backends[k]->evaluate(compute, b.x, answers, rows[r],
 							       &score[k], &b.note),
@@ -278,7 +293,8 @@ START_TEST(ready_tells_what_is_final)
 
 	for (size_t k = 0; k < 2; k++) {
 		bench_open(&b, c);
-		struct tr_compute *compute = open_with(backends[k], &b, c->batch, b.gradient);
+		struct tr_compute *compute =
+			open_with(backends[k], &b, c->batch, b.gradient, b.statistics);
 		struct tr_answers answers = { b.labels, b.targets };
 		struct watch watch = { .bench = &b, .final = b.model.parameter_count };
 		struct tr_ready ready = { watch_ready, &watch };
@@ -320,7 +336,7 @@ START_TEST(layouts_are_as_documented)
 	b.x[1] = -1;
 	b.targets[0] = 8; /* Output is (1 - 2 + 10, 3 - 4 + 20) = (9, 19). */
 	b.targets[1] = 21;
-	struct tr_compute *compute = open_with(&tr_compute_plain, &b, 1, b.gradient);
+	struct tr_compute *compute = open_with(&tr_compute_plain, &b, 1, b.gradient, b.statistics);
 	score = train_with(&tr_compute_plain, compute, &b);
 	ck_assert_double_eq_tol(score.loss, 0.5 * (1 + 4), 1e-12);
 	const float want[] = { 1, -1, -2, 2, 1, -2 };

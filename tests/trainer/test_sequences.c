@@ -9,6 +9,7 @@
 
 #include "tests/check_main.h"
 #include "trainer/compute.h"
+#include "trainer/curves.h"
 #include "trainer/rng.h"
 
 #define ROWS_MAX 300
@@ -102,7 +103,10 @@ static const struct tr_compute_ops *backend(enum tr_model_kind kind, int which)
 static struct tr_compute *open_with(const struct tr_compute_ops *ops, struct bench *b,
 				    float *gradient)
 {
-	struct tr_compute_setup setup = { &b->model, b->batch, b->parameters, gradient };
+	struct tr_compute_setup setup = { .model = &b->model,
+					  .batch = b->batch,
+					  .parameters = b->parameters,
+					  .gradient = gradient };
 	struct tr_compute *compute;
 
 	ck_assert_int_eq(ops->open(&compute, &setup, &b->note), RUBATO_OK);
@@ -502,6 +506,21 @@ START_TEST(padding_changes_no_bit)
 }
 END_TEST
 
+START_TEST(curves_are_right)
+{
+	for (double x = -12.0; x <= 12.0; x += 1.0 / 1024.0) {
+		double t = tanh(x);
+
+		ck_assert_double_eq_tol((double)tr_tanh((float)x), t, 5e-7 * fabs(t) + 1e-12);
+		ck_assert_double_eq_tol((double)tr_logistic((float)x), logistic(x), 2e-7);
+	}
+	ck_assert_double_eq_tol((double)tr_tanh(1e-20f), 1e-20, 1e-26);
+	ck_assert_float_eq_tol(tr_tanh(INFINITY), 1.0f, 2e-7f);
+	ck_assert_float_eq_tol(tr_tanh(-INFINITY), -1.0f, 2e-7f);
+	ck_assert(isnan(tr_tanh(NAN)) && isnan(tr_logistic(NAN)));
+}
+END_TEST
+
 START_TEST(first_parameters_and_layout)
 {
 	const struct tr_sequence lstm = { .vocabulary = 10, .length = 4, .hidden = 16 };
@@ -543,6 +562,7 @@ int main(void)
 	tcase_add_loop_test(tests, backends_agree_and_repeat, 0, CASE_COUNT);
 	tcase_add_loop_test(tests, ready_tells_what_is_final, 0, CASE_COUNT);
 	tcase_add_test(tests, padding_changes_no_bit);
+	tcase_add_test(tests, curves_are_right);
 	tcase_add_test(tests, first_parameters_and_layout);
 	return check_main("sequences", tests);
 }

@@ -48,7 +48,7 @@ static void open_text(struct tr_data *data, const char *text, enum tr_text_rows 
 static void expect_row(const struct tr_data *data, const struct tr_part *part, uint64_t row,
 		       const char *bytes)
 {
-	uint32_t width = data->shape.channels;
+	uint32_t width = data->shape.width;
 	float x[64];
 
 	ck_assert_uint_le(width, 64);
@@ -59,7 +59,7 @@ static void expect_row(const struct tr_data *data, const struct tr_part *part, u
 		uint8_t want = bytes[k] == '.' ? 0 : (uint8_t)bytes[k];
 
 		ck_assert_uint_eq(part->pixels[row * width + k], want);
-		ck_assert_float_eq(x[k], data->pixel[want]);
+		ck_assert_float_eq(x[k], data->pixel[0][want]);
 		ck_assert((want == 0) == (x[k] == 0.0f));
 	}
 }
@@ -71,10 +71,10 @@ START_TEST(lines_become_rows)
 	open_text(&data, "ab\n\nabcd\nb", TR_TEXT_LINES, 512); /* The last without its end. */
 	ck_assert_uint_eq(data.train.rows, 3);
 	ck_assert_uint_eq(data.test.rows, 0);
-	ck_assert_uint_eq(data.shape.channels, 6); /* Before it, abcd, its end. */
-	ck_assert_uint_eq(data.output_count, 6);   /* None, newline, a, b, c, d. */
-	ck_assert_float_eq(data.pixel['a'], 2.0f);
-	ck_assert_float_eq(data.pixel['d'], 5.0f);
+	ck_assert_uint_eq(data.shape.width, 6);  /* Before it, abcd, its end. */
+	ck_assert_uint_eq(data.output_count, 6); /* None, newline, a, b, c, d. */
+	ck_assert_float_eq(data.pixel[0]['a'], 2.0f);
+	ck_assert_float_eq(data.pixel[0]['d'], 5.0f);
 	expect_row(&data, &data.train, 0, ".ab...");
 	expect_row(&data, &data.train, 1, ".abcd.");
 	expect_row(&data, &data.train, 2, ".b....");
@@ -88,7 +88,7 @@ START_TEST(long_lines_are_cut_off)
 	float row[] = { 0, 1, 2, 0, 0 }, full[] = { 0, 1, 2, 3, 4 }, empty[] = { 0, 0 };
 
 	open_text(&data, "abcdef\nabc\nabcd\n", TR_TEXT_LINES, 4);
-	ck_assert_uint_eq(data.shape.channels, 5);
+	ck_assert_uint_eq(data.shape.width, 5);
 	expect_row(&data, &data.train, 0, ".abcd");
 	expect_row(&data, &data.train, 1, ".abc.");
 	expect_row(&data, &data.train, 2, ".abcd");
@@ -105,7 +105,7 @@ START_TEST(blocks_follow_each_other)
 
 	open_text(&data, "abc\nefghij", TR_TEXT_BLOCKS, 3);
 	ck_assert_uint_eq(data.train.rows, 3); /* The last byte is left out. */
-	ck_assert_uint_eq(data.shape.channels, 4);
+	ck_assert_uint_eq(data.shape.width, 4);
 	ck_assert_uint_eq(data.output_count, 11);
 	expect_row(&data, &data.train, 0, ".abc");
 	expect_row(&data, &data.train, 1, "c\nef");

@@ -1,0 +1,269 @@
+/*
+ * test_average_runs.c -- whole runs of model averaging by the program (argument 1): real ranks and
+ * simulated ones bit for bit, exact counts, bytes that shrink, the period in the metrics, options
+ * that make no sense together.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/check_main.h"
+#include "tests/trainer/support.h"
+#include "trainer/npy.h"
+
+#define WORDS_MAX 48
+
+static const char *program;
+static char folder[PATH_BYTES];
+
+static void setup(void)
+{
+	folder_make(folder);
+	ck_assert_int_eq(chdir(folder), 0);
+	images_make("data");
+}
+
+static void teardown(void)
+{
+	ck_assert_int_eq(chdir("/"), 0);
+	folder_remove(folder);
+}
+
+/* Splits at spaces, after "rubato-train --data npy:data --quiet". */
+static void run_line(const char *line, struct outcome *outcome)
+{
+	const char *argv[WORDS_MAX + 1] = { program, "--data", "npy:data", "--quiet" };
+	char copy[1024], *at = copy, *word;
+	int count = 4;
+
+	snprintf(copy, sizeof(copy), "%s", line);
+	while ((word = strsep(&at, " ")) != NULL) {
+		ck_assert_int_lt(count, WORDS_MAX);
+		if (word[0] != '\0')
+			argv[count++] = word;
+	}
+	process_run(argv, outcome);
+}
+
+static void train(const char *line, const char *more, const char *save)
+{
+	struct outcome got;
+	char whole[1024];
+
+	snprintf(whole, sizeof(whole), "%s %s --save %s --out out", line, more, save);
+	run_line(whole, &got);
+	ck_assert_msg(got.status == 0, "'%s': status %d: %s", whole, got.status, got.err);
+}
+
+/* The number behind the last `"key":` of a file; NAN: there is none. */
+static double number_in(const char *path, const char *key)
+{
+	char quoted[64], *text, *at, *last = NULL;
+	size_t size_bytes;
+	double number = NAN;
+
+	snprintf(quoted, sizeof(quoted), "\"%s\":", key);
+	text = file_read(path, &size_bytes);
+	ck_assert_ptr_nonnull(text);
+	for (at = text; (at = strstr(at, quoted)) != NULL; at++)
+		last = at + strlen(quoted);
+	if (last != NULL)
+		number = strtod(last, NULL);
+	free(text);
+	return number;
+}
+
+/* The largest difference of two saved models, over the largest value. */
+static double difference(const char *a, const char *b)
+{
+	struct tr_note note = { 0 };
+	struct tr_npy x, y;
+	double most = 0.0, scale = 0.0;
+
+	ck_assert_int_eq(tr_npy_read(a, &x, &note), RUBATO_OK);
+	ck_assert_int_eq(tr_npy_read(b, &y, &note), RUBATO_OK);
+	ck_assert_uint_eq(x.count, y.count);
+	for (size_t i = 0; i < x.count; i++) {
+		double p = ((const float *)x.bytes)[i], q = ((const float *)y.bytes)[i];
+
+		most = fmax(most, fabs(p - q));
+		scale = fmax(scale, fabs(p));
+	}
+	free(x.bytes);
+	free(y.bytes);
+	return most / scale;
+}
+
+#define STEPS "--batch 4 --steps 42 --momentum 0.9 --weight-decay 1e-3 --seed 4 --model mlp "
+
+static const char *const algorithms[] = {
+	"kavg --k 4 --outer block",
+	"kavg --k 5 --wire int8 --opt-state average",
+	"hier --k1 2 --k2 6 --group 2 --outer nesterov",
+	"hier --k1 2 --k2 6 --group 2 --wire bf16",
+	"periodic --period 5",
+	"periodic --schedule post-local --period 5",
+	"periodic --schedule adacomm --period 5",
+	"adpsgd --opt-state reset",
+	"local --k 7 --outer nesterov",
+	"local --k 7 --pull 0.3 --outer slowmo",
+};
+#define ALGORITHM_COUNT ((int)(sizeof(algorithms) / sizeof(algorithms[0])))
+
+START_TEST(real_and_simulated_ranks_agree)
+{
+	char line[512];
+
+	ck_assert_int_eq(setenv("RUBATO_ALGORITHM", "allreduce=flat", 1), 0);
+	snprintf(line, sizeof(line), STEPS "--ranks 3 --algorithm %s", algorithms[_i]);
+	train(line, "--report-every 10", "real.npy");
+	train(line, "--simulate --report-every 7", "sim.npy");
+	ck_assert_double_eq(difference("real.npy", "sim.npy"), 0.0);
+	train(STEPS "--ranks 3", "--simulate", "sync.npy");
+	ck_assert_double_gt(difference("sync.npy", "sim.npy"), 1e-4);
+}
+END_TEST
+
+/* Each step is rounded once more than in sync, for every rank count. */
+START_TEST(one_step_between_averages_is_sync)
+{
+	static const char *const same[] = { "kavg --k 1", "hier --k1 1 --k2 1 --group 2",
+					    "periodic --period 1",
+					    "adpsgd --period 1 --period-max 1", "local --k 1" };
+	char line[512];
+
+	for (int ranks = 1; ranks <= 8; ranks++) {
+		snprintf(line, sizeof(line), STEPS "--simulate --ranks %d", ranks);
+		train(line, "", "sync.npy");
+		ck_assert(isnan(number_in("out/metrics.jsonl", "period")));
+		snprintf(line, sizeof(line), STEPS "--simulate --ranks %d --algorithm %s", ranks,
+			 same[_i]);
+		train(line, "", "one.npy");
+		ck_assert_double_le(difference("sync.npy", "one.npy"), 2e-5);
+		ck_assert_double_eq(number_in("out/summary.json", "global_reductions"), 42);
+		ck_assert_double_eq(number_in("out/metrics.jsonl", "period"), 1);
+	}
+}
+END_TEST
+
+static const struct {
+	const char *algorithm;
+	double global, local;
+} counted[] = {
+	{ "kavg --k 6", 7, 0 },
+	{ "kavg --k 5", 9, 0 }, /* 8 and the last. */
+	{ "kavg --k 99", 1, 0 },
+	{ "hier --k1 2 --k2 6 --group 2", 7, 14 },
+	{ "hier --k1 2 --k2 6", 7, 14 }, /* By the nodes. */
+	{ "hier --k1 3 --k2 14 --group 4", 3, 13 },
+	{ "hier --k1 2 --k2 6 --group 1", 7, 0 },
+	{ "periodic --period 7", 6, 0 },
+	{ "local --k 6 --pull 0.2", 7, 0 },
+};
+#define COUNTED_COUNT ((int)(sizeof(counted) / sizeof(counted[0])))
+
+START_TEST(reductions_are_counted_exactly)
+{
+	char line[512];
+
+	snprintf(line, sizeof(line), STEPS "--simulate --ranks 4 --topology nodes:2 --algorithm %s",
+		 counted[_i].algorithm);
+	train(line, "", "w.npy");
+	ck_assert_double_eq(number_in("out/summary.json", "global_reductions"), counted[_i].global);
+	ck_assert_double_eq(number_in("out/summary.json", "local_reductions"), counted[_i].local);
+	ck_assert_double_eq(number_in("out/summary.json", "rounds"), counted[_i].global);
+}
+END_TEST
+
+START_TEST(nodes_are_groups)
+{
+	static const char line[] = STEPS "--simulate --ranks 6 --topology nodes:3 --algorithm hier "
+					 "--k1 2 --k2 6";
+
+	train(line, "", "node.npy");
+	train(line, "--group 3", "group.npy");
+	ck_assert_double_eq(difference("node.npy", "group.npy"), 0.0);
+	train(line, "--group 2", "other.npy");
+	ck_assert_double_gt(difference("node.npy", "other.npy"), 1e-4);
+}
+END_TEST
+
+/* Payload: 4, 2, and 1 + 4/128 bytes a value, twice, each time less a P-th; and little else. */
+START_TEST(fewer_bits_are_fewer_bytes)
+{
+	static const char *const wires[] = { "f32", "bf16", "int8" };
+	static const double bytes[] = { 4.0, 2.0, 1.0 + 4.0 / 128 };
+	const double values = 64 * 500 + 500 + 3 * 500 + 3, averages = 30;
+	char line[512];
+
+	for (int ranks = 2; ranks <= 5; ranks++)
+		for (int i = 0; i < 3; i++) {
+			double wanted = 2.0 * (ranks - 1) * values * averages * bytes[i], sent;
+
+			snprintf(line, sizeof(line),
+				 "--simulate --ranks %d --model mlp --hidden 500 --batch 2 "
+				 "--steps 30 --algorithm kavg --k 1 --wire %s",
+				 ranks, wires[i]);
+			ck_assert_int_eq(setenv("RUBATO_ALGORITHM", "allreduce=ring", 1), 0);
+			train(line, "", "w.npy");
+			sent = number_in("out/summary.json", "bytes_sent");
+			/* The first parameters and the scores of the end travel, too. */
+			ck_assert_msg(sent >= wanted && sent <= 1.10 * wanted + ranks * values * 4,
+				      "%d ranks, %s: %g bytes, not %g", ranks, wires[i], sent,
+				      wanted);
+		}
+}
+END_TEST
+
+static const struct {
+	const char *options, *word;
+} bad[] = {
+	{ "kavg --k 0", "--k" },
+	{ "kavg --k1 4", "--k1" },
+	{ "kavg --outer-momentum 0.5", "--outer-momentum" },
+	{ "kavg --outer slowmo --outer-gain 1-mu", "--outer-gain" },
+	{ "kavg --outer block --nesterov-base shifted", "--nesterov-base" },
+	{ "kavg --outer block --outer-gain 2", "--outer-gain" },
+	{ "periodic --adapt-low 0.5", "--adapt-low" },
+	{ "periodic --period-max 9", "--period-max" },
+	{ "periodic --adapt-sample-steps 9", "--adapt-sample-steps" },
+	{ "periodic --schedule post-local --adapt-high 2", "--adapt-high" },
+	{ "adpsgd --schedule const", "--schedule" },
+	{ "local --pull 0.5 --outer nesterov", "--pull" },
+	{ "local --pull 0.5 --opt-state average", "--pull" },
+	{ "local --wire fp8", "--wire" },
+};
+#define BAD_COUNT ((int)(sizeof(bad) / sizeof(bad[0])))
+
+START_TEST(what_makes_no_sense_is_refused)
+{
+	struct outcome got;
+	char line[512];
+
+	snprintf(line, sizeof(line), "--simulate --ranks 2 --steps 4 --batch 4 --algorithm %s",
+		 bad[_i].options);
+	run_line(line, &got);
+	ck_assert_msg(got.status == 2, "'%s': status %d, '%s'", line, got.status, got.err);
+	ck_assert_uint_eq(line_count(got.err), 1);
+	ck_assert_ptr_nonnull(strstr(got.err, bad[_i].word));
+}
+END_TEST
+
+int main(int argc, char **argv)
+{
+	TCase *tests = tcase_create("average_runs");
+
+	if (argc != 2)
+		return EXIT_FAILURE;
+	program = argv[1];
+	tcase_set_timeout(tests, 240);
+	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_loop_test(tests, real_and_simulated_ranks_agree, 0, ALGORITHM_COUNT);
+	tcase_add_loop_test(tests, one_step_between_averages_is_sync, 0, 5);
+	tcase_add_loop_test(tests, reductions_are_counted_exactly, 0, COUNTED_COUNT);
+	tcase_add_test(tests, nodes_are_groups);
+	tcase_add_test(tests, fewer_bits_are_fewer_bytes);
+	tcase_add_loop_test(tests, what_makes_no_sense_is_refused, 0, BAD_COUNT);
+	return check_main("average_runs", tests);
+}

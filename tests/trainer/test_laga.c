@@ -1,0 +1,616 @@
+/*
+ * test_laga.c -- --algorithm laga: the update rule alone on simulated ranks, with gradients of
+ * which all is known, and the program (argument 1) on real ones.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/check_main.h"
+#include "tests/trainer/support.h"
+#include "trainer/rule.h"
+
+#define RANKS_MAX 8
+
+static const uint32_t rank_counts[] = { 1, 2, 3, 5, 8 };
+
+/* ---- The rule alone ---- */
+
+struct job {
+	uint32_t rank_count;
+	uint64_t step_count;
+	size_t count; /* Parameters. */
+	struct tr_rule_options own;
+	struct tr_rate rate;
+	float momentum, weight_decay;
+	void (*gradient)(const struct job *job, uint32_t rank, uint64_t step, const float *x,
+			 float *gradient);
+	uint64_t (*work_ns)(uint32_t rank, uint64_t step); /* NULL: none. */
+	float *path; /* [step_count + 1][count]: rank 0's parameters after each step, then at the
+		      * end. */
+	float *last[RANKS_MAX];             /* Each rank's at the end; [count] */
+	struct tr_counts counts[RANKS_MAX]; /* The same. */
+};
+
+static struct job job_of(uint32_t rank_count, uint64_t step_count, size_t count, double lr)
+{
+	struct job job = {
+		.rank_count = rank_count,
+		.step_count = step_count,
+		.count = count,
+		.own = { .accumulate = 1, .lag = 1 },
+		.rate = { .kind = TR_RATE_CONSTANT, .base = lr, .step_count = step_count },
+	};
+
+	job.path = calloc((step_count + 1) * count, sizeof(float));
+	ck_assert_ptr_nonnull(job.path);
+	for (uint32_t i = 0; i < rank_count; i++) {
+		job.last[i] = calloc(count, sizeof(float));
+		ck_assert_ptr_nonnull(job.last[i]);
+	}
+	return job;
+}
+
+static void job_free(struct job *job)
+{
+	free(job->path);
+	for (uint32_t i = 0; i < job->rank_count; i++)
+		free(job->last[i]);
+}
+
+static rubato_status steps_run(struct job *job, struct tr_rule_context *ctx)
+{
+	const struct tr_rule *rule = &tr_rule_laga;
+	size_t bytes = job->count * sizeof(float);
+	struct tr_rule_state *state;
+	rubato_status err;
+
+	TR_TRY(rule->open(&state, ctx));
+	err = rubato_barrier(ctx->comm);
+	for (uint64_t step = 0; err == RUBATO_OK && step < job->step_count; step++) {
+		err = rule->begin(state, step);
+		if (err)
+			break;
+		job->gradient(job, ctx->rank, step, ctx->parameters, ctx->gradient);
+		if (job->work_ns != NULL)
+			rubato_sleep(ctx->comm, job->work_ns(ctx->rank, step));
+		err = rule->step(state, step);
+		if (ctx->rank == 0)
+			memcpy(job->path + step * job->count, ctx->parameters, bytes);
+	}
+	if (err == RUBATO_OK)
+		err = rule->finish(state, job->step_count);
+	if (ctx->rank == 0)
+		memcpy(job->path + job->step_count * job->count, ctx->parameters, bytes);
+	memcpy(job->last[ctx->rank], ctx->parameters, bytes);
+	job->counts[ctx->rank] = ctx->counts;
+	rule->close(state);
+	return err;
+}
+
+static rubato_status rank_main(rubato_comm *comm, void *arg)
+{
+	struct job *job = arg;
+	struct tr_note note = { .exit_code = TR_EXIT_FAILURE };
+	struct tr_optimizer optimizer;
+	struct tr_rule_context ctx = { .comm = comm,
+				       .rank = rubato_rank(comm),
+				       .rank_count = rubato_size(comm),
+				       .parameter_count = job->count,
+				       .optimizer = &optimizer,
+				       .rate = &job->rate,
+				       .own = &job->own,
+				       .step_count = job->step_count,
+				       .note = &note };
+	rubato_status err;
+
+	ctx.parameters = calloc(job->count, sizeof(float));
+	ctx.gradient = calloc(job->count, sizeof(float));
+	err = rubato_set_algorithm(comm, "allreduce", "flat"); /* Sums in the order of ranks. */
+	if (err == RUBATO_OK)
+		err = tr_optimizer_open(&optimizer, TR_SGD, (double)job->momentum,
+					(double)job->weight_decay, job->count, &note);
+	if (err == RUBATO_OK)
+		err = tr_ledger_open(&ctx.ledger, false, ctx.rank, ctx.rank_count, &note);
+	if (err == RUBATO_OK)
+		err = tr_trace_open(&ctx.trace, false, &note);
+	if (err == RUBATO_OK)
+		err = steps_run(job, &ctx);
+	if (err)
+		fprintf(stderr, "rank %u: %s\n", ctx.rank, note.text);
+	tr_trace_close(ctx.trace);
+	tr_ledger_close(ctx.ledger);
+	tr_optimizer_close(&optimizer);
+	free(ctx.gradient);
+	free(ctx.parameters);
+	return err;
+}
+
+static void job_run(struct job *job)
+{
+	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
+	rubato_sim_result result;
+
+	options.rank_count = job->rank_count;
+	options.seed = 1;
+	options.latency_ns = 5000000; /* A round takes several steps. */
+	ck_assert_int_eq(rubato_sim_run(&options, rank_main, job, &result), RUBATO_OK);
+	for (uint32_t i = 1; i < job->rank_count; i++)
+		ck_assert_mem_eq(job->last[i], job->last[0], job->count * sizeof(float));
+}
+
+/* ---- The vector of two parabolas ---- */
+
+/* f(x) = (x - a)^2 / 2, a = 1 on rank 0 and 3 on rank 1. */
+static void parabola(const struct job *job, uint32_t rank, uint64_t step, const float *x,
+		     float *gradient)
+{
+	(void)job;
+	(void)step;
+	gradient[0] = x[0] - (rank == 0 ? 1.0f : 3.0f);
+}
+
+START_TEST(two_parabolas)
+{
+	static const double want[] = { 0.0, 0.2, 0.4, 0.58, 0.74 };
+	struct job job = job_of(2, 4, 1, 0.1);
+
+	job.gradient = parabola;
+	job.own.first_step = _i == 0 ? TR_FIRST_SKIP : TR_FIRST_ZERO;
+	job_run(&job);
+	for (int i = 0; i < 5; i++)
+		ck_assert_double_eq_tol((double)job.path[i], want[i], 1e-6);
+	ck_assert_uint_eq(job.counts[1].rounds, 4);
+	ck_assert_uint_eq(job.counts[1].global_reductions, 4);
+	ck_assert_uint_eq(job.counts[1].fresh_sum, 8);
+	ck_assert_uint_eq(job.counts[1].staleness_max, 1);
+	job_free(&job);
+}
+END_TEST
+
+/* ---- The same as one process with late gradients ---- */
+
+#define WIDE 37
+
+static void spread(const struct job *job, uint32_t rank, uint64_t step, const float *x,
+		   float *gradient)
+{
+	for (size_t i = 0; i < job->count; i++) {
+		float target = (float)((rank * 31 + step * 7 + i * 3) % 23) / 23.0f;
+
+		gradient[i] = (x[i] - target) * (0.25f + (float)((i + step) % 5) / 7.0f);
+	}
+}
+
+/* What one process does whose gradients are `lag` rounds late. */
+struct reference {
+	float x[WIDE], shifted[WIDE], v[WIDE];
+	float rounds[64][WIDE]; /* Means. */
+	uint32_t weights[64];
+	uint32_t begun, applied;
+	double rate;
+};
+
+static void reference_update(struct reference *r, const struct job *job, uint64_t step, bool empty)
+{
+	float *g = r->rounds[r->applied], zero[WIDE] = { 0 }, rate;
+	double sum = 0.0;
+
+	if (empty)
+		g = zero;
+	for (size_t i = 0; i < WIDE; i++)
+		sum += (double)g[i] * (double)g[i];
+	if (job->own.clip > 0.0 && sqrt(sum) > job->own.clip)
+		for (size_t i = 0; i < WIDE; i++)
+			g[i] *= (float)(job->own.clip / sqrt(sum));
+	r->rate = tr_rate_at(&job->rate, step);
+	if (job->own.rate_by_count && !empty)
+		r->rate *= sqrt((double)r->weights[r->applied] / job->rank_count);
+	rate = (float)r->rate;
+	for (size_t i = 0; i < WIDE; i++) {
+		r->v[i] = job->momentum * r->v[i] + (g[i] + job->weight_decay * r->x[i]);
+		r->x[i] -= rate * r->v[i];
+	}
+	r->applied += !empty;
+}
+
+static void reference_shift(struct reference *r, const struct job *job)
+{
+	double m = (double)job->momentum, sum = 0.0;
+
+	for (uint32_t i = 1; i <= job->own.lag; i++)
+		sum = m * (1.0 + sum);
+	memcpy(r->shifted, r->x, sizeof(r->x));
+	for (size_t i = 0; job->own.lag_comp == TR_LAG_COMP_LOOKAHEAD && i < WIDE; i++)
+		r->shifted[i] -= (float)(r->rate * sum) * r->v[i];
+}
+
+/* One round of `count` micro-batches, the last of them number `step`. */
+static void reference_begin(struct reference *r, const struct job *job, uint64_t step,
+			    uint32_t count)
+{
+	float *mean = r->rounds[r->begun], sum[WIDE], g[WIDE];
+
+	for (uint32_t rank = 0; rank < job->rank_count; rank++) {
+		memset(sum, 0, sizeof(sum));
+		for (uint32_t m = 0; m < count; m++) {
+			spread(job, rank, step + 1 - count + m, r->shifted, g);
+			for (size_t i = 0; i < WIDE; i++)
+				sum[i] += g[i];
+		}
+		for (size_t i = 0; i < WIDE; i++)
+			mean[i] = rank == 0 ? sum[i] : mean[i] + sum[i];
+	}
+	r->weights[r->begun] = count * job->rank_count;
+	for (size_t i = 0; i < WIDE; i++)
+		mean[i] /= (float)r->weights[r->begun];
+	r->begun++;
+}
+
+static void reference_run(struct reference *r, const struct job *job, float *path)
+{
+	uint32_t count = 0;
+
+	*r = (struct reference) { 0 };
+	for (uint64_t step = 0; step < job->step_count; step++) {
+		count++;
+		reference_shift(r, job);
+		if (count == job->own.accumulate) {
+			reference_begin(r, job, step, count);
+			count = 0;
+			if (r->begun > job->own.lag)
+				reference_update(r, job, step, false);
+			else if (job->own.first_step == TR_FIRST_ZERO)
+				reference_update(r, job, step, true);
+		}
+		memcpy(path + step * WIDE, r->x, sizeof(r->x));
+	}
+	if (count > 0)
+		reference_begin(r, job, job->step_count - 1, count);
+	while (r->applied < r->begun)
+		reference_update(r, job, job->step_count - 1, false);
+	memcpy(path + job->step_count * WIDE, r->x, sizeof(r->x));
+}
+
+static const struct {
+	uint32_t accumulate, lag;
+	enum tr_first_step first;
+	enum tr_lag_comp comp;
+	bool by_count;
+	double clip;
+} variants[] = {
+	{ 1, 1, TR_FIRST_SKIP, TR_LAG_COMP_NONE, false, 0.0 },
+	{ 1, 1, TR_FIRST_ZERO, TR_LAG_COMP_NONE, false, 0.0 },
+	{ 3, 1, TR_FIRST_SKIP, TR_LAG_COMP_NONE, true, 0.0 },
+	{ 4, 2, TR_FIRST_ZERO, TR_LAG_COMP_NONE, true, 0.5 },
+	{ 1, 3, TR_FIRST_SKIP, TR_LAG_COMP_LOOKAHEAD, false, 0.0 },
+	{ 2, 1, TR_FIRST_SKIP, TR_LAG_COMP_LOOKAHEAD, true, 0.4 },
+	{ 30, 2, TR_FIRST_SKIP, TR_LAG_COMP_NONE, false, 0.0 }, /* The end cuts the first round. */
+};
+#define VARIANT_COUNT ((int)(sizeof(variants) / sizeof(variants[0])))
+
+/* Bit for bit, after every step, on every number of ranks. */
+START_TEST(is_sgd_with_late_gradients)
+{
+	for (size_t n = 0; n < sizeof(rank_counts) / sizeof(rank_counts[0]); n++) {
+		struct job job = job_of(rank_counts[n], 23, WIDE, 0.05);
+		float *path = calloc(24 * WIDE, sizeof(float));
+		struct reference *r = malloc(sizeof(*r));
+
+		job.gradient = spread;
+		job.momentum = 0.9f;
+		job.weight_decay = 1e-3f;
+		job.rate.kind = TR_RATE_COSINE;
+		job.rate.warmup_steps = 5;
+		job.own.accumulate = variants[_i].accumulate;
+		job.own.lag = variants[_i].lag;
+		job.own.first_step = variants[_i].first;
+		job.own.lag_comp = variants[_i].comp;
+		job.own.rate_by_count = variants[_i].by_count;
+		job.own.clip = variants[_i].clip;
+		job_run(&job);
+		reference_run(r, &job, path);
+		for (int i = 0; i < 24 * WIDE; i++)
+			ck_assert_msg(memcmp(&job.path[i], &path[i], sizeof(float)) == 0,
+				      "%u ranks, step %d, element %d: %.9g, not %.9g",
+				      rank_counts[n], i / WIDE, i % WIDE, (double)job.path[i],
+				      (double)path[i]);
+		ck_assert_uint_eq(job.counts[0].rounds, r->begun);
+		job_free(&job);
+		free(path);
+		free(r);
+	}
+}
+END_TEST
+
+/* ---- Accumulate until done ---- */
+
+/* Gradient `step` of `rank` is 1 in a place of its own: with a rate of 1 the parameters end as the
+ * list of all that was applied, each with -1 / (the gradients of its update). */
+static void one_hot(const struct job *job, uint32_t rank, uint64_t step, const float *x,
+		    float *gradient)
+{
+	(void)x;
+	memset(gradient, 0, job->count * sizeof(float));
+	gradient[rank * job->step_count + step] = 1.0f;
+}
+
+/* Rank 1 takes four times as long, and now and then somebody much longer. */
+static uint64_t uneven(uint32_t rank, uint64_t step)
+{
+	uint64_t ns = rank == 1 ? 2000000 : 500000;
+
+	return (rank * 7 + step) % 11 == 0 ? 8 * ns : ns;
+}
+
+START_TEST(until_done_applies_every_gradient_once)
+{
+	const uint64_t steps = 61;
+
+	for (uint32_t lag = 1; lag <= 3; lag++) {
+		uint32_t n = rank_counts[_i];
+		struct job job = job_of(n, steps, n * steps, 1.0);
+		uint64_t with[RANKS_MAX * 61 + 1] = { 0 };
+		bool uneven_round = false;
+		double sum = 0.0;
+
+		job.gradient = one_hot;
+		job.work_ns = uneven;
+		job.own.accumulate = 0;
+		job.own.lag = lag;
+		job_run(&job);
+		for (size_t i = 0; i < job.count; i++) {
+			double weight = -1.0 / (double)job.last[0][i];
+
+			ck_assert_double_eq_tol(weight, round(weight), 1e-3);
+			ck_assert_double_ge(weight, 1.0);
+			ck_assert_double_le(weight, (double)job.count);
+			with[(size_t)round(weight)]++;
+			sum -= (double)job.last[0][i];
+		}
+		for (size_t weight = 1; weight <= job.count; weight++) {
+			ck_assert_uint_eq(with[weight] % weight, 0);
+			uneven_round |= with[weight] > 0 && weight % n != 0;
+		}
+		/* Each update adds up to 1. */
+		ck_assert_double_eq_tol(sum, (double)job.counts[0].rounds, 1e-3);
+		ck_assert(n == 1 || uneven_round);
+		ck_assert(n == 1 || job.counts[0].rounds < steps);
+		for (uint32_t i = 0; i < n; i++) {
+			ck_assert_uint_eq(job.counts[i].rounds, job.counts[0].rounds);
+			ck_assert_uint_eq(job.counts[i].global_reductions,
+					  job.counts[0].rounds + lag);
+			ck_assert_uint_eq(job.counts[i].staleness_max, lag);
+		}
+		job_free(&job);
+	}
+}
+END_TEST
+
+START_TEST(until_done_of_a_single_step)
+{
+	struct job job = job_of(3, 1, 3, 1.0);
+
+	job.gradient = one_hot;
+	job.own.accumulate = 0;
+	job.own.lag = 4;
+	job_run(&job);
+	for (int i = 0; i < 3; i++)
+		ck_assert_double_eq_tol((double)job.last[2][i], -1.0 / 3.0, 1e-6);
+	ck_assert_uint_eq(job.counts[1].rounds, 1);
+	job_free(&job);
+}
+END_TEST
+
+/* ---- Stability ---- */
+
+static void unit_curvature(const struct job *job, uint32_t rank, uint64_t step, const float *x,
+			   float *gradient)
+{
+	(void)job;
+	(void)rank;
+	(void)step;
+	gradient[0] = x[0] - 1.0f;
+}
+
+/* How far from the minimum, 1 away at first, after 3000 steps: an overflow is far. */
+static double distance(double lr, float momentum, uint32_t lag, enum tr_lag_comp comp)
+{
+	struct job job = job_of(2, 3000, 1, lr);
+	double far;
+
+	job.gradient = unit_curvature;
+	job.momentum = momentum;
+	job.own.lag = lag;
+	job.own.lag_comp = comp;
+	job_run(&job);
+	far = fabs((double)job.last[0][0] - 1.0);
+	job_free(&job);
+	return isfinite(far) ? far : 1e30;
+}
+
+/* eta L < 1 - mu at lag 1; the others are roots of the characteristic polynomials. */
+static const struct {
+	float momentum;
+	uint32_t lag;
+	enum tr_lag_comp comp;
+	double limit;
+} limits[] = {
+	{ 0.0f, 1, TR_LAG_COMP_NONE, 1.0 },        { 0.0f, 2, TR_LAG_COMP_NONE, 0.618 },
+	{ 0.9f, 1, TR_LAG_COMP_NONE, 0.1 },        { 0.9f, 2, TR_LAG_COMP_NONE, 0.051 },
+	{ 0.9f, 1, TR_LAG_COMP_LOOKAHEAD, 0.253 }, { 0.9f, 2, TR_LAG_COMP_LOOKAHEAD, 0.114 },
+};
+#define LIMIT_COUNT ((int)(sizeof(limits) / sizeof(limits[0])))
+
+START_TEST(is_stable_up_to_its_limit)
+{
+	double below = distance(0.94 * limits[_i].limit, limits[_i].momentum, limits[_i].lag,
+				limits[_i].comp);
+	double above = distance(1.06 * limits[_i].limit, limits[_i].momentum, limits[_i].lag,
+				limits[_i].comp);
+
+	ck_assert_msg(below < 1e-2, "below %g: %g", limits[_i].limit, below);
+	ck_assert_msg(above > 10.0, "above %g: %g", limits[_i].limit, above);
+}
+END_TEST
+
+/* ---- The program ---- */
+
+#define WORDS_MAX 48
+
+static const char *program;
+static char folder[PATH_BYTES];
+
+static void setup(void)
+{
+	folder_make(folder);
+	ck_assert_int_eq(chdir(folder), 0);
+	images_make("data");
+}
+
+static void teardown(void)
+{
+	ck_assert_int_eq(chdir("/"), 0);
+	folder_remove(folder);
+}
+
+/* Splits at single spaces. */
+static void run_line(const char *line, struct outcome *outcome)
+{
+	const char *argv[WORDS_MAX + 1] = { program,   "--data",   "npy:data",    "--quiet",
+					    "--model", "logistic", "--algorithm", "laga",
+					    "--batch", "4",        "--momentum",  "0.5",
+					    "--out",   "out",      "--seed",      "3" };
+	char copy[1024], *at = copy, *word;
+	int count = 16;
+
+	snprintf(copy, sizeof(copy), "%s", line);
+	while ((word = strsep(&at, " ")) != NULL) {
+		ck_assert_int_lt(count, WORDS_MAX);
+		argv[count++] = word;
+	}
+	process_run(argv, outcome);
+}
+
+static void train(const char *line)
+{
+	struct outcome got;
+
+	run_line(line, &got);
+	ck_assert_msg(got.status == 0, "'%s': status %d: %s", line, got.status, got.err);
+	ck_assert_str_eq(got.err, "");
+}
+
+static double number_in(const char *path, const char *key)
+{
+	char quoted[64], *text, *at;
+	size_t size_bytes;
+	double number;
+
+	snprintf(quoted, sizeof(quoted), "\"%s\":", key);
+	text = file_read(path, &size_bytes);
+	ck_assert_ptr_nonnull(text);
+	at = strstr(text, quoted);
+	ck_assert_msg(at != NULL, "no %s in %s", key, path);
+	number = strtod(at + strlen(quoted), NULL);
+	free(text);
+	return number;
+}
+
+START_TEST(real_ranks_agree_with_simulated_ones)
+{
+	static const char *const ranks[] = { "2", "3" };
+	static const char *const variants_of[] = {
+		"--accumulate 1",
+		"--accumulate 3 --rate-by-count --clip 0.5",
+		"--accumulate 2 --lag 2 --first-step zero --lag-comp lookahead",
+	};
+	size_t real_bytes, sim_bytes;
+	char line[512];
+
+	ck_assert_int_eq(setenv("RUBATO_ALGORITHM", "allreduce=flat", 1), 0);
+	for (int v = 0; v < 3; v++) {
+		snprintf(line, sizeof(line), "%s --steps 40 --ranks %s --save real.npy",
+			 variants_of[v], ranks[_i]);
+		train(line);
+		snprintf(line, sizeof(line), "%s --steps 40 --ranks %s --save sim.npy --simulate",
+			 variants_of[v], ranks[_i]);
+		train(line);
+		void *real = file_read("real.npy", &real_bytes);
+		void *sim = file_read("sim.npy", &sim_bytes);
+		ck_assert_uint_eq(real_bytes, sim_bytes);
+		ck_assert_msg(memcmp(real, sim, sim_bytes) == 0, "%s", variants_of[v]);
+		free(real);
+		free(sim);
+	}
+}
+END_TEST
+
+/* The program itself compares the ranks' parameters at the end. */
+START_TEST(until_done_on_real_ranks)
+{
+	double rounds;
+
+	train(_i == 0 ? "--accumulate until-done --steps 60 --ranks 2 --delay rank:1:2ms"
+		      : "--accumulate until-done --lag 2 --steps 60 --ranks 3 --delay random:3ms");
+	rounds = number_in("out/summary.json", "rounds");
+	ck_assert_double_ge(rounds, 1);
+	ck_assert_double_le(rounds, 60);
+	ck_assert_double_eq(number_in("out/summary.json", "global_reductions"),
+			    rounds + (_i == 0 ? 1 : 2));
+	ck_assert_double_eq(number_in("out/summary.json", "samples"), 60 * 4 * (_i == 0 ? 2 : 3));
+	ck_assert_double_gt(number_in("out/summary.json", "test_accuracy"), 0.9);
+}
+END_TEST
+
+/* One rank is four times as slow: the others go on, and nothing is lost. */
+START_TEST(until_done_does_not_wait)
+{
+	static const char common[] =
+		"--steps 60 --ranks 4 --simulate --compute-time 1ms --latency 1ms "
+		"--report-every 10 --delay rank:2:3ms --accumulate ";
+	char line[512];
+
+	snprintf(line, sizeof(line), "%suntil-done", common);
+	train(line);
+	/* The slow rank never waits but at the end. */
+	ck_assert_double_lt(number_in("out/summary.json", "seconds"), 60 * 4e-3 * 1.2);
+	ck_assert_double_eq(number_in("out/summary.json", "samples"), 60 * 4 * 4);
+	ck_assert_double_gt(number_in("out/summary.json", "test_accuracy"), 0.9);
+}
+END_TEST
+
+START_TEST(lookahead_wants_momentum_of_sgd)
+{
+	struct outcome got;
+
+	run_line("--ranks 2 --simulate --steps 3 --lag-comp lookahead --optimizer adam "
+		 "--momentum 0",
+		 &got);
+	ck_assert_int_eq(got.status, 2);
+	ck_assert_uint_eq(line_count(got.err), 1);
+	ck_assert_ptr_nonnull(strstr(got.err, "lookahead"));
+}
+END_TEST
+
+int main(int argc, char **argv)
+{
+	TCase *tests = tcase_create("laga");
+
+	if (argc != 2)
+		return EXIT_FAILURE;
+	program = argv[1];
+	tcase_set_timeout(tests, 120);
+	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_loop_test(tests, two_parabolas, 0, 2);
+	tcase_add_loop_test(tests, is_sgd_with_late_gradients, 0, VARIANT_COUNT);
+	tcase_add_loop_test(tests, until_done_applies_every_gradient_once, 0, 5);
+	tcase_add_test(tests, until_done_of_a_single_step);
+	tcase_add_loop_test(tests, is_stable_up_to_its_limit, 0, LIMIT_COUNT);
+	tcase_add_loop_test(tests, real_ranks_agree_with_simulated_ones, 0, 2);
+	tcase_add_loop_test(tests, until_done_on_real_ranks, 0, 2);
+	tcase_add_test(tests, until_done_does_not_wait);
+	tcase_add_test(tests, lookahead_wants_momentum_of_sgd);
+	return check_main("laga", tests);
+}

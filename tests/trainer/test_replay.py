@@ -1,0 +1,221 @@
+"""test_replay -- tools/replay recomputes what rubato-train computed, and says so only then.
+
+usage: test_replay.py RUBATO-TRAIN REPLAY
+
+Each run, simulated and with real ranks, must be replayed within the tolerance. Each change of its
+ledger (an entry altered, dropped or doubled) must be found: by a law, or by other parameters.
+"""
+
+import array
+import copy
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+TRAIN, REPLAY = (os.path.abspath(path) for path in sys.argv[1:3])
+PYTHONS = [sys.executable, "/usr/bin/python3"]
+ROWS, FEATURES, CLASSES = 130, 16, 3
+
+
+def find_python():
+    for python in PYTHONS:
+        if subprocess.run([python, "-c", "import numpy"], capture_output=True).returncode == 0:
+            return python
+    print("skipped: no Python here has numpy (python3-numpy)")
+    sys.exit(77)
+
+
+def npy_write(path, descr, shape, values):
+    head = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}"
+    head = head.ljust(117) + "\n"
+    with open(path, "wb") as file:
+        file.write(b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head.encode())
+        values.tofile(file)
+
+
+def data_make(folder, targets):
+    """Labels (or a target) that can be learned, and noise."""
+    os.mkdir(folder)
+    state, x, y = 7, array.array("f"), array.array("f" if targets else "i")
+    for row in range(ROWS):
+        for k in range(FEATURES):
+            state = state * 6364136223846793005 + 1442695040888963407 & (1 << 64) - 1
+            x.append((state >> 40) / (1 << 23) - 1.0 + (row % CLASSES == k))
+        y.append(row % CLASSES)
+    npy_write(f"{folder}/x.npy", "<f4", (ROWS, FEATURES), x)
+    npy_write(f"{folder}/y.npy", "<f4" if targets else "<i4", (ROWS,), y)
+
+
+def train(line, out):
+    shutil.rmtree(out, ignore_errors=True)
+    command = [TRAIN, "--quiet", "--out", out] + line.split()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, f"'{line}': status {done.returncode}: {done.stderr}"
+    return pathlib.Path(out)
+
+
+def replay(python, out, *more):
+    done = subprocess.run([python, REPLAY, str(out), *more], capture_output=True, text=True,
+                          timeout=240)
+    lines = (done.stdout + done.stderr).splitlines()
+    assert len(lines) == 1, f"more than a line: {lines}"
+    return done.returncode, lines[0]
+
+
+def ledger_read(out):
+    return [json.loads(line) for line in open(out / "ledger.jsonl")]
+
+
+def ledger_write(out, lines):
+    (out / "ledger.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+# ---- Changes of a ledger; None: this ledger has nothing to change so ----
+
+def dropped_line(lines, at):
+    del lines[at]
+
+
+def doubled_line(lines, at):
+    lines.insert(at, copy.deepcopy(lines[at]))
+
+
+def dropped_share(lines, at):
+    if len(lines[at].get("contributions", [])) < 1:
+        return None
+    del lines[at]["contributions"][-1]
+    return True
+
+
+def doubled_share(lines, at):
+    if len(lines[at].get("contributions", [])) < 1:
+        return None
+    lines[at]["contributions"].append(lines[at]["contributions"][0])
+    return True
+
+
+def swapped_shares(lines, at):
+    """Two gradients of one rank change places: every gradient is still there, once."""
+    for other in range(at + 1, len(lines)):
+        for mine in lines[at].get("contributions", []):
+            for its in lines[other].get("contributions", []):
+                if mine[0] == its[0]:
+                    mine[1:], its[1:] = its[1:], mine[1:]
+                    return True
+    return None
+
+
+def earlier_application(lines, at):
+    """One rank applied it a step earlier: what it then computes is at other parameters."""
+    for pair in lines[at].get("applied", []):
+        if pair[1] > 0:
+            pair[1] -= 1
+            return True
+    return None
+
+
+def another_rate(lines, at):
+    if "rate" not in lines[at]:
+        return None
+    lines[at]["rate"] *= 1.1
+    return True
+
+
+def another_divisor(lines, at):
+    if "weight_denominator" not in lines[at]:
+        return None
+    lines[at]["weight_denominator"] += 1
+    return True
+
+
+def another_step(lines, at):
+    """Models were averaged a step earlier."""
+    if lines[at].get("step", 0) < 1 or "kind" not in lines[at] or "first_row" in lines[at]:
+        return None
+    lines[at]["step"] -= 1
+    return True
+
+
+def fewer_ranks(lines, at):
+    if len(lines[at].get("ranks", [])) < 2:
+        return None
+    del lines[at]["ranks"][-1]
+    return True
+
+
+def another_place(lines, at):
+    if "first_row" not in lines[at]:
+        return None
+    lines[at]["first_row"] += 1
+    return True
+
+
+CHANGES = [dropped_line, doubled_line, dropped_share, doubled_share, swapped_shares,
+           earlier_application, another_rate, another_divisor, another_step, fewer_ranks,
+           another_place]
+
+
+def must_find_changes(python, out):
+    whole = ledger_read(out)
+    made = set()
+    for change in CHANGES:
+        for at in (len(whole) // 3, 2 * len(whole) // 3):
+            lines = copy.deepcopy(whole)
+            if change(lines, at) is None and change not in (dropped_line, doubled_line):
+                continue
+            made.add(change.__name__)
+            ledger_write(out, lines)
+            status, said = replay(python, out)
+            assert status == 1, f"{change.__name__} at {at}: status {status}: {said}"
+    ledger_write(out, whole)
+    return made
+
+
+RUN = "--data npy:data --batch 4 --steps 60 --lr 0.05 --seed 3 --model mlp --hidden 8 "
+SIMULATED = "--simulate --ranks 4 --compute-time 5ms --delay rotating:10ms "
+REAL = "--ranks 3 --delay random:3ms "
+RUNS = [
+    "--algorithm sync",
+    "--algorithm sync --model logistic --momentum 0.9 --weight-decay 1e-2 "
+    "--lr-schedule warmup:9,cosine --clip 0.3",
+    "--algorithm sync --optimizer adam --lr 0.005 --weight-decay 1e-2 --no-shuffle",
+    "--algorithm sync --optimizer adamw --lr 0.005 --weight-decay 1e-2 --data npy:targets",
+]
+MUST_CHANGE = {"sync": {"dropped_line", "doubled_line", "dropped_share", "doubled_share",
+                        "swapped_shares", "earlier_application", "another_rate",
+                        "another_divisor"}}
+
+
+def main():
+    python = find_python()
+    folder = tempfile.mkdtemp(prefix="rubato-test-")
+    os.chdir(folder)
+    try:
+        data_make("data", False)
+        data_make("targets", True)
+        changed = {}
+        for options in RUNS:
+            rule = options.split()[1]
+            for where in (SIMULATED, REAL):
+                out = train(RUN + where + options, "out")
+                status, said = replay(python, out)
+                assert status == 0, f"'{options}' {where}: {said}"
+                print(said)
+                if where == SIMULATED:
+                    changed.setdefault(rule, set()).update(must_find_changes(python, out))
+        for rule, names in MUST_CHANGE.items():
+            assert names <= changed[rule], f"{rule}: not tried: {names - changed[rule]}"
+        assert replay(python, "none")[0] == 2
+        assert replay(python, out, "--tolerance")[0] == 2
+        assert replay(python, out, "--tolerance", "1e-12")[0] == 1
+    finally:
+        os.chdir("/")
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+/* settings.c -- a table of keys and values a section. */
+#include "trainer/settings.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "trainer/npy.h"
+
+#define DIGITS JSON_REAL_PRECISION(17)
+
+static const char *const states[] = { "local", "average", "reset" };
+
+static json_t *words(const char *word)
+{
+	json_t *text = word == NULL ? NULL : json_string(word);
+
+	return text == NULL ? json_null() : text; /* A folder's name may be no UTF-8. */
+}
+
+static json_t *whole(uint64_t value)
+{
+	return json_integer((json_int_t)value);
+}
+
+static json_t *rate_object(const struct tr_rate *rate)
+{
+	static const char *const kinds[] = { [TR_RATE_CONSTANT] = "constant",
+					     [TR_RATE_COSINE] = "cosine",
+					     [TR_RATE_LINEAR] = "linear",
+					     [TR_RATE_STEP] = "step" };
+
+	return json_pack("{s:s,s:f,s:f,s:o,s:o,s:o}", "kind", kinds[rate->kind], "base", rate->base,
+			 "factor", rate->factor, "every", whole(rate->every), "warmup_steps",
+			 whole(rate->warmup_steps), "step_count", whole(rate->step_count));
+}
+
+static json_t *lagged_object(const struct tr_rule_options *own)
+{
+	return json_pack("{s:o,s:o,s:s,s:s,s:b}", "accumulate", whole(own->accumulate), "lag",
+			 whole(own->lag), "lag_comp",
+			 own->lag_comp == TR_LAG_COMP_NONE ? "none" : "lookahead", "first_step",
+			 own->first_step == TR_FIRST_SKIP ? "skip" : "zero", "rate_by_count",
+			 own->rate_by_count);
+}
+
+static json_t *averaging_object(const struct tr_rule_options *own)
+{
+	static const char *const schedules[] = { "const", "adp", "adacomm", "post-local" };
+	static const char *const outers[] = { "none", "block", "slowmo", "nesterov" };
+	static const char *const wires[] = { "f32", "bf16", "int8" };
+
+	return json_pack(
+		"{s:o,s:o,s:o,s:o,s:o,s:s,s:s,s:f,s:f,s:s,s:s,s:s,s:f,s:s}", "k", whole(own->k),
+		"k1", whole(own->k1), "k2", whole(own->k2), "group", whole(own->group), "period",
+		whole(own->period), "schedule", schedules[own->schedule], "outer",
+		outers[own->outer], "outer_momentum", own->outer_momentum, "outer_lr",
+		own->outer_lr, "outer_gain", own->outer_gain == TR_GAIN_ONE ? "1" : "1-mu",
+		"nesterov_base", own->nesterov_base == TR_BASE_UNSHIFTED ? "unshifted" : "shifted",
+		"opt_state", states[own->opt_state], "pull", own->pull, "wire", wires[own->wire]);
+}
+
+static json_t *eager_object(const struct tr_rule_options *own)
+{
+	static const char *const policies[] = { "solo",     "majority", "quorum",
+						"deadline", "adaptive", "wagma" };
+	static const char *const collections[] = { "each", "own", "latest" };
+	static const char *const lates[] = { "accumulate", "latest", "drop" };
+	static const char *const divisors[] = { "ranks", "contributors", "samples" };
+	const rubato_partial_options *p = &own->partial;
+
+	return json_pack("{s:s,s:o,s:s,s:s,s:s,s:s,s:o,s:o,s:s,s:s,s:s}", "policy",
+			 policies[p->policy], "quorum", whole(p->quorum), "rounds",
+			 p->rounds == RUBATO_ROUNDS_ALIGNED ? "aligned" : "free", "late",
+			 lates[p->late], "collect", collections[p->collection], "normalise",
+			 divisors[p->normalise], "depth", whole(p->depth), "model_sync_every",
+			 whole(own->model_sync_every), "work",
+			 own->work == TR_WORK_STATIC ? "static" : "shared", "lag_comp",
+			 own->lag_comp == TR_LAG_COMP_NONE ? "none" : "lookahead", "opt_state",
+			 states[own->opt_state]);
+}
+
+/* The options that the rule uses. */
+static json_t *rule_object(const struct tr_options *o)
+{
+	if (strcmp(o->rule->name, "sync") == 0)
+		return json_object();
+	if (strcmp(o->rule->name, "laga") == 0)
+		return lagged_object(&o->own);
+	if (strcmp(o->rule->name, "eager") == 0)
+		return eager_object(&o->own);
+	return averaging_object(&o->own);
+}
+
+/* NULL: no memory. */
+static json_t *settings_object(const struct tr_options *o, const struct tr_model *model,
+			       const struct tr_order *order, const struct tr_rate *rate)
+{
+	static const char *const optimizers[] = { "sgd", "adam", "adamw" };
+	json_t *object =
+		json_pack("{s:i,s:s,s:o,s:s,s:o,s:o,s:o,s:o,s:s,s:o}", "version", 1, "algorithm",
+			  o->rule->name, "ranks", whole(order->rank_count), "model",
+			  tr_model_name(model->kind), "hidden", whole(o->hidden_count), "features",
+			  whole(model->feature_count), "outputs", whole(model->output_count),
+			  "parameters", whole(model->parameter_count), "loss",
+			  model->loss == TR_CROSS_ENTROPY ? "cross-entropy" : "half-square", "data",
+			  words(o->data));
+	json_t *rest = json_pack("{s:o,s:o,s:o,s:o,s:o,s:b,s:s,s:f,s:f,s:f,s:o,s:o}", "rows",
+				 whole(order->row_count), "batch", whole(o->batch), "steps",
+				 whole(rate->step_count), "epoch_steps", whole(order->epoch_steps),
+				 "seed", whole(o->seed), "shuffle", o->shuffle, "optimizer",
+				 optimizers[o->optimizer], "momentum", o->momentum, "weight_decay",
+				 o->weight_decay, "clip", o->own.clip, "rate", rate_object(rate),
+				 "rule", rule_object(o));
+
+	if (object == NULL || rest == NULL || json_object_update(object, rest) != 0) {
+		json_decref(object);
+		object = NULL;
+	}
+	json_decref(rest);
+	return object;
+}
+
+rubato_status tr_settings_write(const struct tr_options *options, const struct tr_model *model,
+				const struct tr_order *order, const struct tr_rate *rate,
+				struct tr_note *note)
+{
+	json_t *object = settings_object(options, model, order, rate);
+	char *text = NULL, path[4200];
+	rubato_status err;
+
+	if (object != NULL)
+		text = json_dumps(object, JSON_INDENT(2) | JSON_PRESERVE_ORDER | DIGITS);
+	json_decref(object);
+	if (text == NULL)
+		return tr_fail(note, RUBATO_ERR_MEMORY, "run.json: out of memory");
+	if (snprintf(path, sizeof(path), "%s/run.json", options->out) >= (int)sizeof(path))
+		err = tr_fail(note, RUBATO_ERR_ARGUMENT, "%.200s...: the name is too long",
+			      options->out);
+	else
+		err = tr_file_replace(path, text, strlen(text), "\n", 1, note);
+	free(text);
+	return err;
+}
