@@ -154,6 +154,18 @@ rubato_status tr_metrics_line(struct tr_metrics *metrics, const struct tr_metric
 	return RUBATO_OK;
 }
 
+static void add_text(json_t *o, const struct tr_summary *s)
+{
+	json_object_set_new(o, "tokens",
+			    s->reads_text ? json_integer((json_int_t)s->tokens) : json_null());
+	json_object_set_new(
+		o, "perplexity",
+		optional(s->reads_text && s->final_loss < LOSS_MAX, exp(s->final_loss)));
+	json_object_set_new(o, "test_perplexity",
+			    optional(s->reads_text && s->has_test && s->test_loss < LOSS_MAX,
+				     exp(s->test_loss)));
+}
+
 /* The options of the command line; names of files and folders are no part of a run. */
 static json_t *settings_object(const struct tr_options *options)
 {
@@ -199,18 +211,6 @@ static json_t *per_rank_object(const struct tr_summary *s)
 	return o;
 }
 
-static void add_text(json_t *o, const struct tr_summary *s)
-{
-	json_object_set_new(o, "tokens",
-			    s->reads_text ? json_integer((json_int_t)s->tokens) : json_null());
-	json_object_set_new(
-		o, "perplexity",
-		optional(s->reads_text && s->final_loss < LOSS_MAX, exp(s->final_loss)));
-	json_object_set_new(o, "test_perplexity",
-			    optional(s->reads_text && s->has_test && s->test_loss < LOSS_MAX,
-				     exp(s->test_loss)));
-}
-
 static json_t *summary_object(const struct tr_summary *s)
 {
 	json_t *o =
@@ -238,9 +238,9 @@ static json_t *summary_object(const struct tr_summary *s)
 
 	json_object_update(o, rest);
 	json_decref(rest);
+	add_text(o, s);
 	json_object_set_new(o, "settings", settings_object(s->options));
 	json_object_set_new(o, "per_rank", per_rank_object(s));
-	add_text(o, s);
 	return o;
 }
 
