@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "tests/check_main.h"
+#include "tests/effort.h"
 #include "tests/trainer/support.h"
 #include "trainer/npy.h"
 
@@ -153,6 +154,38 @@ START_TEST(equal_statistics_have_themselves_for_a_mean)
 }
 END_TEST
 
+/* Statistics go where each rule takes its parameters; its tests see them, on the way and after. */
+static const char *const rules[] = {
+	"sync",
+	"kavg --k 4",
+	"local --k 4 --pull 0.6",
+	"eager",
+	"laga",
+	"laga --accumulate 2",
+	"kavg --k 4 --wire int8",
+	"hier --k1 2 --k2 8 --group 2",
+	"adpsgd",
+	"eager --work shared",
+	"eager --policy solo --collect own --model-sync-every 8",
+};
+#define SHORT_COUNT 4
+#define RULE_COUNT ((int)(sizeof(rules) / sizeof(rules[0])))
+
+START_TEST(resnet20_learns_under_every_rule)
+{
+	char line[512];
+
+	snprintf(line, sizeof(line),
+		 "--data npy:data --model resnet20 --ranks 4 --simulate --batch 8 --lr 0.05 "
+		 "--momentum 0.5 --steps 48 --compute-time 5ms --delay random:5ms --eval-every 6 "
+		 "--algorithm %s",
+		 rules[_i]);
+	train(line);
+	ck_assert_double_gt(last_number("summary.json", "test_accuracy"), 0.9);
+	ck_assert_double_gt(last_number("metrics.jsonl", "test_accuracy"), 0.8);
+}
+END_TEST
+
 /* The least that any plane can reach is half the variance of the noise, 1/128. */
 START_TEST(hyperplane_finds_the_plane)
 {
@@ -176,6 +209,8 @@ int main(int argc, char **argv)
 	tcase_set_timeout(tests, 240);
 	tcase_add_checked_fixture(tests, setup, teardown);
 	tcase_add_test(tests, resnet20_learns);
+	tcase_add_loop_test(tests, resnet20_learns_under_every_rule, 0,
+			    effort_wanted() == EFFORT_SHORT ? SHORT_COUNT : RULE_COUNT);
 	tcase_add_test(tests, resnet20_repeats_bit_by_bit);
 	tcase_add_test(tests, statistics_are_averaged_for_tests_alone);
 	tcase_add_test(tests, equal_statistics_have_themselves_for_a_mean);
