@@ -112,21 +112,19 @@ START_TEST(statistics_are_averaged_for_tests_alone)
 {
 	double average, local;
 
-	train(RESNET "--simulate --steps 8 --save average.npy");
+	train(RESNET "--simulate --steps 20 --save average.npy");
 	average = last_number("summary.json", "test_loss");
-	train(RESNET "--simulate --steps 8 --save local.npy --bn local");
+	train(RESNET "--simulate --steps 20 --save local.npy --bn local");
 	local = last_number("summary.json", "test_loss");
 	must_equal("average.npy", "local.npy");
 	ck_assert_double_gt(fabs(average - local), 1e-6);
 
-	/* A test on the way changes nothing of the run behind it, and is the last one's equal. */
-	train(RESNET "--simulate --steps 8 --save tested.npy --eval-every 1");
+	/* Tests after 8 and 16 steps change nothing of what comes behind them, to the last bit. */
+	train(RESNET "--simulate --steps 20 --save tested.npy --eval-every 1");
 	must_equal("average.npy", "tested.npy");
 	ck_assert_double_eq(last_number("summary.json", "test_loss"), average);
-	ck_assert_double_eq(last_number("metrics.jsonl", "test_loss"), average);
-	train(RESNET "--simulate --steps 8 --eval-every 1 --bn local");
+	train(RESNET "--simulate --steps 20 --eval-every 1 --bn local");
 	ck_assert_double_eq(last_number("summary.json", "test_loss"), local);
-	ck_assert_double_eq(last_number("metrics.jsonl", "test_loss"), local);
 }
 END_TEST
 
