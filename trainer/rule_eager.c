@@ -38,7 +38,9 @@ struct tr_rule_state {
 	uint64_t origin;     /* The local step of contribution number 0. */
 	uint64_t step;       /* The local step in progress, or the last. */
 	uint64_t next_step;  /* The first that is computed after what is applied now. */
-	uint64_t seen;       /* Rounds before this one are over for this rank. */
+	uint64_t rounds;     /* Of this operation, so far, */
+	uint64_t empty;      /* and those in which ranks only said that they drain. */
+	uint64_t seen;       /* Rounds that are over for this rank, but empty ones. */
 	uint64_t begun_at[BEGUN_KEPT]; /* `seen` when the gradient of a step was begun. */
 	uint64_t discarded;            /* Contributions, by this operation, of all ranks. */
 	/* Reductions that are not this operation's: averages of models, and of a resumed run. */
@@ -48,6 +50,7 @@ struct tr_rule_state {
 		uint64_t discarded;   /* and discarded by operations before this one. */
 		uint64_t staleness;   /* Of this rank's last gradient, in rounds. */
 		uint64_t averaged_at; /* Local steps made when models were last averaged. */
+		uint64_t rounds;      /* Of operations before this one: its first round. */
 	} past;
 };
 
@@ -175,7 +178,8 @@ static void count_round(struct tr_rule_state *state, const rubato_round *round)
 	uint64_t step;
 
 	if (own_part(state, round, &step)) {
-		state->past.staleness = round->round - state->begun_at[step % BEGUN_KEPT];
+		state->past.staleness =
+			round->round - state->empty - state->begun_at[step % BEGUN_KEPT];
 		if (state->past.staleness > counts->staleness_max)
 			counts->staleness_max = state->past.staleness;
 	}
@@ -199,8 +203,8 @@ static void record_round(struct tr_rule_state *state, const rubato_round *round,
 						    state->origin + round->ranks[i].last_step };
 	if (ctx->own->partial.normalise == RUBATO_BY_WEIGHT)
 		divisor /= ctx->batch; /* In steps, all of one batch. */
-	tr_ledger_update(ctx->ledger, round->round, divisor, rate, state->shares, count,
-			 state->next_step);
+	tr_ledger_update(ctx->ledger, state->past.rounds + round->round, divisor, rate,
+			 state->shares, count, state->next_step);
 }
 
 /* ---- Applying ---- */
@@ -250,9 +254,12 @@ static void apply(struct tr_rule_state *state, const float *result, const rubato
 		state->past.used += round->ranks[i].count;
 	state->discarded = round->discarded;
 	state->ctx->counts.discarded = state->past.discarded + round->discarded;
-	state->seen = round->round + 1;
-	if (round->contributors == 0)
-		return; /* A round in which ranks only said that they drain. */
+	state->rounds = round->round + 1;
+	if (round->contributors == 0) {
+		state->empty++;
+		return;
+	}
+	state->seen = round->round - state->empty + 1;
 	if (state->models)
 		apply_models(state, result, round);
 	else
@@ -452,6 +459,12 @@ static rubato_status eager_keep(struct tr_rule_state *state, struct tr_archive *
 	}
 	kept = state->past;
 	kept.discarded += state->discarded;
+	kept.rounds += state->rounds;
+	if (!tr_archive_loading(archive)) /* Not all collect the last round. */
+		TR_TRY(tr_check(state->ctx->note,
+				rubato_allreduce(state->ctx->comm, &kept.rounds, &kept.rounds, 1,
+						 RUBATO_UINT64, RUBATO_MAX),
+				"eager: allreduce"));
 	TR_TRY(tr_archive_bytes(archive, "eager", &kept, sizeof(kept), state->ctx->note));
 	if (!tr_archive_loading(archive))
 		return RUBATO_OK;
