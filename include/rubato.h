@@ -476,7 +476,8 @@ typedef enum rubato_late { /* A contribution that missed its round: */
 
 typedef enum rubato_collection {
 	RUBATO_COLLECT_EACH = 0,   /* All finished rounds in order, up to the newest. */
-	RUBATO_COLLECT_OWN = 1,    /* The one round of one's own last contribution (the paper's). */
+	RUBATO_COLLECT_OWN = 1,    /* The one round of one's own last contribution (the paper's);
+				      after drain all that follow. */
 	RUBATO_COLLECT_LATEST = 2, /* The newest; older ones are skipped (its released code's). */
 } rubato_collection;
 

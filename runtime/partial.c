@@ -3,7 +3,8 @@
  *
  * Which result is next is decided here, whether to wait for one by the machine (rb_partial_ready).
  * `collected` is the next round to be delivered: under EACH all of them are, in order; LATEST skips
- * to the newest; under OWN it is the round of the last contribution, once `own_due`.
+ * to the newest; under OWN it is the round of the last contribution, once `own_due`, and from a
+ * drain on also each that follows: what is left must not get lost.
  */
 #include "runtime/partial.h"
 
@@ -155,7 +156,7 @@ static rubato_status commit(struct rubato_partial *p, uint64_t step, uint64_t we
 				  : p->base_round + (step - p->base_step) >= next;
 		own_note(p, step, in_time);
 	}
-	p->leased = false;
+	p->leased = p->flushing = false;
 	p->committed++;
 	p->last_step = step;
 	rb_partial_call(p, RB_PARTIAL_COMMIT, &c, sizeof(c));
@@ -208,7 +209,7 @@ static struct rb_partial_result *next_find(struct rubato_partial *p)
 
 	if (p->options.collection == RUBATO_COLLECT_LATEST)
 		return p->newest != NULL && p->newest->round >= p->collected ? p->newest : NULL;
-	if (p->options.collection == RUBATO_COLLECT_OWN && !p->own_due)
+	if (p->options.collection == RUBATO_COLLECT_OWN && !p->own_due && !p->flushing)
 		return NULL;
 	for (uint32_t i = 0; i < p->result_count; i++) {
 		struct rb_partial_result *r = &p->results[i];
@@ -260,10 +261,10 @@ static rubato_status timeout_fail(struct rubato_partial *p, uint64_t timeout_ns)
 static void nothing_left(struct rubato_partial *p)
 {
 	uint64_t round = rb_partial_round(p->machine);
-	bool own = p->options.collection == RUBATO_COLLECT_OWN && !p->own_due;
+	bool own = p->options.collection == RUBATO_COLLECT_OWN && !p->own_due && !p->flushing;
 	bool free_rounds = p->options.rounds == RUBATO_ROUNDS_FREE;
 
-	if (own && (free_rounds || p->draining))
+	if (own && free_rounds)
 		p->collected = round; /* Those between are not wanted. */
 	if (free_rounds || rb_partial_uninterested(p))
 		released_tell(p, p->collected < round ? p->collected : round);
@@ -442,7 +443,9 @@ rubato_status rubato_partial_drain(rubato_partial *p)
 {
 	if (p == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial drain: NULL");
-	return passive(p, RB_PARTIAL_DRAIN, "drain", &p->draining);
+	RB_TRY(passive(p, RB_PARTIAL_DRAIN, "drain", &p->draining));
+	p->flushing = true;
+	return RUBATO_OK;
 }
 
 rubato_status rubato_partial_leave(rubato_partial *p)

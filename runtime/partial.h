@@ -94,6 +94,7 @@ struct rubato_partial {
 	/* How it goes. */
 	uint64_t committed, last_step, merged, drains;
 	bool draining, left, freeing, over, in_flight;
+	bool flushing;        /* Since the last drain nothing was committed. */
 	rubato_status status; /* Once over. */
 	bool changed;         /* A waiting application looks again. */
 	uint64_t work_since_ns, phase_since_ns, phase_ns[4], rounds, full_rounds;

@@ -553,8 +553,7 @@ static void summary_make(struct rubato_partial *p, struct rb_partial_result *r)
 
 bool rb_partial_uninterested(const struct rubato_partial *p)
 {
-	return (p->freeing && !RB_FAULT(FREE_INTERESTED)) ||
-	       (p->options.collection == RUBATO_COLLECT_OWN && p->draining && !p->own_due);
+	return p->freeing && !RB_FAULT(FREE_INTERESTED);
 }
 
 static void completed(struct rubato_partial *p, uint64_t round)

@@ -92,8 +92,8 @@ static rubato_status judge_data(struct tr_options *o, const struct words *w, str
 
 static rubato_status judge_rule(struct tr_options *o, const struct words *w, struct tr_note *note)
 {
-	static const char *const later_rules[] = { "laga",   "kavg",  "hier",  "periodic",
-						   "adpsgd", "eager", "local", NULL };
+	static const char *const later_rules[] = { "laga",   "kavg",  "hier", "periodic",
+						   "adpsgd", "local", NULL };
 	static const char *const later_devices[] = { "cuda", NULL };
 	static const char *const optimizers[] = { "sgd", "adam", "adamw" };
 	const char *word = w->at[WORD_OPTIMIZER] == NULL ? "sgd" : w->at[WORD_OPTIMIZER];
@@ -108,7 +108,7 @@ static rubato_status judge_rule(struct tr_options *o, const struct words *w, str
 	o->rule = tr_rule_find(w->at[WORD_ALGORITHM] == NULL ? "sync" : w->at[WORD_ALGORITHM]);
 	if (o->rule == NULL)
 		return refuse_word(note, "--algorithm", w->at[WORD_ALGORITHM], later_rules,
-				   "is sync");
+				   "are sync and eager");
 	return RUBATO_OK;
 }
 
@@ -309,7 +309,8 @@ static const struct poptOption run_rows[] = {
 
 static const struct poptOption rule_rows[] = {
 	{ "algorithm", 0, POPT_ARG_STRING, NULL, WORD_ALGORITHM,
-	  "sync: average the gradients of every step", "NAME" },
+	  "sync: average the gradients of every step; eager: of those ranks that are there",
+	  "NAME" },
 	{ "optimizer", 0, POPT_ARG_STRING, NULL, WORD_OPTIMIZER, "sgd", "NAME" },
 	{ "lr", 0, POPT_ARG_STRING, NULL, WORD_LR, "learning rate (0.05)", "X" },
 	{ "momentum", 0, POPT_ARG_STRING, NULL, WORD_MOMENTUM, "of SGD (0)", "X" },

@@ -64,7 +64,7 @@ static const struct {
 	{ "--window", EAGER },
 	{ "--model-sync-every", EAGER },
 	{ "--bn", ANY },
-	{ "--work", EAGER },
+	{ "--work", LAGA | EAGER },
 	{ "--clip", ANY },
 };
 _Static_assert(sizeof(own) / sizeof(own[0]) == WORD_COUNT - WORD_ACCUMULATE, "one row each");
@@ -152,7 +152,7 @@ static unsigned choice(struct reader *r, enum word word, const char *choices, un
 	return fallback;
 }
 
-static void read_laga(struct reader *r, struct tr_rule_options *o)
+static void read_laga(struct reader *r, struct tr_rule_options *o, unsigned rule)
 {
 	const char *text = next(r, WORD_ACCUMULATE);
 
@@ -166,6 +166,9 @@ static void read_laga(struct reader *r, struct tr_rule_options *o)
 	o->lag_comp = (enum tr_lag_comp)choice(r, WORD_LAG_COMP, "none lookahead", 0);
 	o->first_step = (enum tr_first_step)choice(r, WORD_FIRST_STEP, "skip zero", 0);
 	o->rate_by_count = r->words->given[WORD_RATE_BY_COUNT];
+	if (rule == LAGA && r->err == RUBATO_OK && o->work == TR_WORK_SHARED && o->accumulate > 0)
+		r->err = tr_refuse(r->note, "--work shared: ranks take different numbers of steps, "
+					    "so laga wants --accumulate until-done");
 }
 
 /* Refuses `word` where it was given and the rule's other options leave it without a use. */
@@ -290,6 +293,7 @@ static void read_policy(struct reader *r, rubato_partial_options *p)
 
 static void read_collection(struct reader *r, rubato_partial_options *p)
 {
+	bool models = p->policy == RUBATO_POLICY_WAGMA;
 	const char *text = next(r, WORD_COLLECT);
 	uint64_t depth = 8;
 
@@ -297,8 +301,35 @@ static void read_collection(struct reader *r, rubato_partial_options *p)
 	if (text != NULL && strncmp(text, "each:", 5) == 0)
 		r->err = tr_parse_count("--collect each", text + 5, 1, 4096, &depth, r->note);
 	else
-		p->collection = (rubato_collection)choice(r, WORD_COLLECT, "each own latest", 0);
+		p->collection = (rubato_collection)choice(r, WORD_COLLECT, "each own latest",
+							  models ? RUBATO_COLLECT_OWN
+								 : RUBATO_COLLECT_EACH);
 	p->depth = (uint32_t)depth;
+	p->late = (rubato_late)choice(r, WORD_LATE, "accumulate latest drop",
+				      models ? RUBATO_LATE_LATEST : RUBATO_LATE_ACCUMULATE);
+}
+
+/* What wagma and look-ahead cannot mean. */
+static void check_eager(struct reader *r, const struct tr_rule_options *o, unsigned rule)
+{
+	const rubato_partial_options *p = &o->partial;
+
+	if (r->err != RUBATO_OK || rule != EAGER)
+		return;
+	if (p->policy == RUBATO_POLICY_WAGMA &&
+	    (p->collection == RUBATO_COLLECT_EACH || p->late == RUBATO_LATE_ACCUMULATE ||
+	     p->normalise != RUBATO_BY_RANKS))
+		r->err = tr_refuse(r->note, "--policy wagma averages the models that are there: no "
+					    "--collect each, --late accumulate or --normalise");
+	else if (o->lag_comp != TR_LAG_COMP_NONE &&
+		 (p->collection != RUBATO_COLLECT_EACH || p->policy == RUBATO_POLICY_WAGMA))
+		r->err = tr_refuse(r->note, "--lag-comp lookahead: with --collect each only, "
+					    "where ranks share one momentum");
+	else if (o->work == TR_WORK_SHARED &&
+		 (p->rounds == RUBATO_ROUNDS_ALIGNED || o->model_sync_every > 0))
+		r->err = tr_refuse(
+			r->note, "--work shared: ranks take different numbers of steps, so rounds "
+				 "must be free and --model-sync-every 0");
 }
 
 static void read_eager(struct reader *r, struct tr_rule_options *o)
@@ -312,7 +343,6 @@ static void read_eager(struct reader *r, struct tr_rule_options *o)
 	p->rounds = (rubato_rounds)choice(r, WORD_ROUNDS, "aligned free",
 					  o->work == TR_WORK_SHARED ? RUBATO_ROUNDS_FREE
 								    : RUBATO_ROUNDS_ALIGNED);
-	p->late = (rubato_late)choice(r, WORD_LATE, "accumulate latest drop", 0);
 	p->normalise = (rubato_normalise)choice(r, WORD_NORMALISE, "ranks contributors samples", 0);
 	count32(r, WORD_FULL_EVERY, 0, UINT32_MAX, &p->full_every);
 	count32(r, WORD_MAX_ABSENCE, 0, UINT32_MAX, &p->max_absence);
@@ -320,11 +350,6 @@ static void read_eager(struct reader *r, struct tr_rule_options *o)
 	if (text != NULL && strcmp(text, "0") != 0)
 		r->err = tr_parse_time("--window", text, &p->window_ns, r->note);
 	count(r, WORD_MODEL_SYNC_EVERY, 0, UINT32_MAX, &o->model_sync_every);
-	if (r->err == RUBATO_OK && o->work == TR_WORK_SHARED &&
-	    (p->rounds == RUBATO_ROUNDS_ALIGNED || o->model_sync_every > 0))
-		r->err = tr_refuse(
-			r->note, "--work shared: ranks take different numbers of steps, so rounds "
-				 "must be free and --model-sync-every 0");
 }
 
 rubato_status tr_judge_rule_options(struct tr_options *o, const struct words *w,
@@ -337,9 +362,10 @@ rubato_status tr_judge_rule_options(struct tr_options *o, const struct words *w,
 	o->own.work = (enum tr_work_kind)choice(&r, WORD_WORK, "static shared", TR_WORK_STATIC);
 	o->own.bn = (enum tr_bn)choice(&r, WORD_BN, "local average", TR_BN_AVERAGE);
 	number(&r, WORD_CLIP, 0.0, 1e9, &o->own.clip);
-	read_laga(&r, &o->own);
+	read_laga(&r, &o->own, rule);
 	read_averaging(&r, &o->own, rule);
 	read_eager(&r, &o->own);
+	check_eager(&r, &o->own, rule);
 	return r.err;
 }
 

@@ -52,15 +52,21 @@ void tr_order_close(struct tr_order *order)
 	order->rows = NULL;
 }
 
-const uint32_t *tr_order_batch(struct tr_order *order, uint64_t step)
+const uint32_t *tr_order_rows(struct tr_order *order, uint64_t first_place)
 {
-	uint64_t epoch = step / order->epoch_steps, within = step % order->epoch_steps;
+	uint64_t epoch_places = order->epoch_steps * order->rank_count * order->batch;
+	uint64_t epoch = first_place / epoch_places;
 
 	if (epoch != order->epoch) {
 		order->epoch = epoch;
 		draw(order);
 	}
-	return order->rows + (within * order->rank_count + order->rank) * order->batch;
+	return order->rows + first_place % epoch_places;
+}
+
+const uint32_t *tr_order_batch(struct tr_order *order, uint64_t step)
+{
+	return tr_order_rows(order, tr_order_place(order, step));
 }
 
 uint64_t tr_order_place(const struct tr_order *order, uint64_t step)

@@ -30,5 +30,7 @@ void tr_order_close(struct tr_order *order);
 const uint32_t *tr_order_batch(struct tr_order *order, uint64_t step);
 /* The first of these rows' places in the order, counted through all epochs. */
 uint64_t tr_order_place(const struct tr_order *order, uint64_t step);
+/* The `batch` rows from the place on that a rank's step begins at: any step, of any rank. */
+const uint32_t *tr_order_rows(struct tr_order *order, uint64_t first_place);
 
 #endif

@@ -25,6 +25,7 @@ struct tr_counts { /* Of this rank; the report adds or compares them. */
 	uint64_t staleness_max;    /* Largest age of an applied contribution, in rounds. */
 	uint64_t period;           /* Local steps between averages of models, now; 0: none. */
 	uint64_t group_bytes;      /* Sent on communicators of the rule's own. */
+	uint64_t discarded;        /* Contributions of all ranks that were dropped (--late). */
 	uint64_t communication_ns; /* Inside calls of the library; the loop adds ready()'s. */
 	uint64_t buckets;          /* Reductions of buckets, */
 	uint64_t buckets_hidden;   /* and those that were over when the gradient was complete. */
@@ -47,6 +48,7 @@ struct tr_rule_context { /* What a rule works on; it outlives the rule. */
 	const struct tr_rule_options *own;
 	uint64_t seed, step_count; /* Of the run; local steps of a rank (shared work: the mean). */
 	struct tr_counts counts;   /* The rule keeps them. */
+	double rate_applied;       /* Of the last update; negative: that of the local step. */
 	struct tr_ledger *ledger;
 	struct tr_trace *trace;
 	/* What open() says of the rule under its options: */
@@ -86,6 +88,7 @@ extern const struct tr_rule tr_rule_local;
 extern const struct tr_rule tr_rule_periodic;
 extern const struct tr_rule tr_rule_sync;
 extern const struct tr_rule tr_rule_laga;
+extern const struct tr_rule tr_rule_eager;
 
 const struct tr_rule *tr_rule_find(const char *name); /* NULL: none of this version. */
 

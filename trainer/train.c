@@ -60,6 +60,7 @@ struct run {
 	struct tr_score score;       /* Of all steps of this rank, */
 	struct tr_tally reported;    /* and of all ranks, up to the last report. */
 	uint64_t steps_done;         /* Here. */
+	uint64_t tests_due;          /* --eval-every, so far. */
 	struct tr_tellers *tellers;  /* A relaxed rule's reports; NULL: reports are collective. */
 	struct tr_snapshots snapshots;
 	struct tr_checkpoints checkpoints;
@@ -288,7 +289,7 @@ static rubato_status share_preparation(struct run *run)
 	if (run->rank == 0)
 		err = write_beginning(run);
 	TR_TRY(tr_agree(run->comm, err, run->note));
-	err = tr_work_open(&run->work, run->options->own.work, &run->order, run->comm,
+	err = tr_work_open(&run->work, &run->options->own, &run->order, run->comm,
 			   run->rate.step_count, run->note);
 	if (err == RUBATO_OK && run->ctx.relaxed)
 		err = tr_tellers_open(&run->tellers, run->comm, run->note);
@@ -452,7 +453,8 @@ static struct tr_metrics_line make_line(struct run *run, double seconds, const s
 		.time = seconds,
 		.idle_time = idle > 0.0 ? idle : 0.0,
 		.communication_time = sum->communication_seconds / ranks,
-		.rate = tr_rate_at(&run->rate, run->steps_done - 1),
+		.rate = run->ctx.rate_applied >= 0.0 ? run->ctx.rate_applied
+						     : tr_rate_at(&run->rate, run->steps_done - 1),
 		.reductions = run->ctx.counts.global_reductions,
 		.bytes = (uint64_t)sum->bytes_sent,
 		.period = run->ctx.counts.period,
@@ -614,21 +616,28 @@ static rubato_status gradient_ready(void *arg, size_t first)
 	return RUBATO_OK;
 }
 
+/* Before anything of the gradient is complete: what is late is late for all of it. */
+static void suffer_delay(struct run *run, uint64_t step)
+{
+	uint64_t before_ns = rubato_now(run->comm);
+	uint64_t delay_ns = tr_delay_at(&run->options->delay, run->options->seed, run->rank,
+					run->rank_count, step);
+
+	if (delay_ns == 0)
+		return;
+	rubato_sleep(run->comm, delay_ns);
+	tr_trace_span(run->ctx.trace, TR_SPAN_DELAY, before_ns, rubato_now(run->comm), step);
+	run->compute_ns += rubato_now(run->comm) - before_ns;
+}
+
 /* Emulated, the gradient is complete inside at once, and for the rule only as time passes. */
 static rubato_status compute_gradient(struct run *run, uint64_t step, const struct tr_batch *batch)
 {
 	const struct tr_ready ready = { gradient_ready, run };
 	const struct tr_pace *pace = &run->options->pace;
-	uint64_t before_ns = rubato_now(run->comm), begin_ns = before_ns;
-	uint64_t delay_ns = tr_delay_at(&run->options->delay, run->options->seed, run->rank,
-					run->rank_count, step);
+	uint64_t before_ns = rubato_now(run->comm);
 	struct tr_score score = { 0 };
 
-	if (delay_ns > 0) { /* First: what is late is the gradient, all of it. */
-		rubato_sleep(run->comm, delay_ns);
-		begin_ns = rubato_now(run->comm);
-		tr_trace_span(run->ctx.trace, TR_SPAN_DELAY, before_ns, begin_ns, step);
-	}
 	tr_data_gather(run->data, &run->data->train, batch->rows, 0, run->options->batch,
 		       run->batch.x, run->batch.labels, run->batch.targets);
 	if (run->options->augment)
@@ -638,23 +647,32 @@ static rubato_status compute_gradient(struct run *run, uint64_t step, const stru
 	TR_TRY(run->ops->train(run->compute, run->batch.x, answers_of(&run->batch),
 			       pace->span_ns == 0 ? &ready : NULL, &score, run->note));
 	if (pace->span_ns > 0)
-		TR_TRY(tr_pace_pass(pace, run->comm, &run->ctx.cut, begin_ns, &ready));
+		TR_TRY(tr_pace_pass(pace, run->comm, &run->ctx.cut, before_ns, &ready));
 	run->ctx.loss = score.loss / (double)score.rows;
 	run->score.loss += score.loss;
 	run->score.correct += score.correct;
 	run->score.rows += score.rows;
-	tr_trace_span(run->ctx.trace, TR_SPAN_COMPUTE, begin_ns, rubato_now(run->comm), step);
+	tr_trace_span(run->ctx.trace, TR_SPAN_COMPUTE, before_ns, rubato_now(run->comm), step);
 	run->compute_ns += rubato_now(run->comm) - before_ns - run->ready_ns;
 	run->ctx.counts.communication_ns += run->ready_ns;
 	tr_progress_step(&run->progress, step, score.loss, score.rows);
 	return RUBATO_OK;
 }
 
-static bool test_is_due(const struct run *run)
+/* After the step on `batch`. Shared work: when the run as a whole has come past the epochs. */
+static bool test_is_due(struct run *run, const struct tr_batch *batch)
 {
-	uint64_t every = run->options->eval_every * run->order.epoch_steps;
+	uint64_t every = run->options->eval_every * run->order.epoch_steps, passed;
 
-	return every > 0 && run->data->test.rows > 0 && run->steps_done % every == 0;
+	if (every == 0 || run->data->test.rows == 0)
+		return false;
+	passed = run->steps_done / every;
+	if (run->options->own.work == TR_WORK_SHARED)
+		passed = (batch->first_place / run->options->batch + 1) / run->rank_count / every;
+	if (passed == run->tests_due)
+		return false;
+	run->tests_due = passed;
+	return true;
 }
 
 static bool checkpoint_is_due(const struct run *run)
@@ -686,6 +704,7 @@ static rubato_status one_step(struct run *run, const struct tr_batch *batch)
 	uint64_t blocked_ns = run->ctx.counts.communication_ns;
 
 	TR_TRY(rule->begin(run->rule, step));
+	suffer_delay(run, step);
 	TR_TRY(compute_gradient(run, step, batch));
 	before_ns = rubato_now(run->comm);
 	TR_TRY(rule->step(run->rule, step));
@@ -711,8 +730,11 @@ static rubato_status train(struct run *run)
 		TR_TRY(tr_work_next(run->work, run->steps_done, &batch, run->note));
 		if (batch.rows == NULL)
 			break;
+		if (run->options->own.work == TR_WORK_SHARED)
+			tr_ledger_draw(run->ctx.ledger, run->steps_done, batch.first_place,
+				       run->options->batch);
 		TR_TRY(one_step(run, &batch));
-		bool due = test_is_due(run);
+		bool due = test_is_due(run, &batch);
 		if (due || run->steps_done % run->options->report_every == 0) {
 			TR_TRY(report(run, due));
 			run->told = run->steps_done;
@@ -930,6 +952,7 @@ rubato_status tr_train(rubato_comm *comm, const struct tr_options *options,
 					     .rank_count = run.rank_count,
 					     .optimizer = &run.optimizer,
 					     .rate = &run.rate,
+					     .rate_applied = -1.0,
 					     .note = note };
 	err = share_preparation(&run);
 	if (err == RUBATO_OK)

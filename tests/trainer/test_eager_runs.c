@@ -1,0 +1,259 @@
+/*
+ * test_eager_runs.c -- whole runs of rubato-train --algorithm eager (argument 1), simulated and
+ * real: full rounds are synchronous SGD to the bit, every policy ends with equal replicas that have
+ * learned, shared work uses each sample once, and a rank that nobody can wait for is an error.
+ */
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/check_main.h"
+#include "tests/effort.h"
+#include "tests/trainer/support.h"
+
+#define WORDS_MAX 48
+
+static const char *program;
+static char folder[PATH_BYTES];
+
+static void setup(void)
+{
+	folder_make(folder);
+	ck_assert_int_eq(chdir(folder), 0);
+	images_make("data");
+}
+
+static void teardown(void)
+{
+	ck_assert_int_eq(chdir("/"), 0);
+	folder_remove(folder);
+}
+
+/* Splits at single spaces. */
+static void run_line(const char *line, struct outcome *outcome)
+{
+	const char *argv[WORDS_MAX + 1] = { program, "--data", "npy:data", "--quiet" };
+	char copy[1024], *at = copy, *word;
+	int count = 4;
+
+	snprintf(copy, sizeof(copy), "%s", line);
+	while ((word = strsep(&at, " ")) != NULL) {
+		if (word[0] == '\0')
+			continue;
+		ck_assert_int_lt(count, WORDS_MAX);
+		argv[count++] = word;
+	}
+	process_run(argv, outcome);
+}
+
+static void train(const char *line)
+{
+	struct outcome got;
+
+	run_line(line, &got);
+	ck_assert_msg(got.status == 0 && got.err[0] == '\0', "'%s': status %d: %s", line,
+		      got.status, got.err);
+}
+
+/* The number behind the last `"key":` of a file. */
+static double number_in(const char *path, const char *key)
+{
+	char quoted[64], *text, *at, *last = NULL;
+	size_t size_bytes;
+	double number;
+
+	snprintf(quoted, sizeof(quoted), "\"%s\":", key);
+	text = file_read(path, &size_bytes);
+	ck_assert_ptr_nonnull(text);
+	for (at = strstr(text, quoted); at != NULL; at = strstr(at + 1, quoted))
+		last = at;
+	ck_assert_msg(last != NULL, "no %s in %s", key, path);
+	number = strtod(last + strlen(quoted), NULL);
+	free(text);
+	return number;
+}
+
+static double summed(const char *key)
+{
+	return number_in("out/summary.json", key);
+}
+
+static bool files_equal(const char *a, const char *b)
+{
+	size_t a_bytes, b_bytes;
+	void *a_text = file_read(a, &a_bytes), *b_text = file_read(b, &b_bytes);
+
+	ck_assert_ptr_nonnull(a_text);
+	ck_assert_ptr_nonnull(b_text);
+	bool equal = a_bytes == b_bytes && memcmp(a_text, b_text, a_bytes) == 0;
+	free(a_text);
+	free(b_text);
+	return equal;
+}
+
+#define RUN "--model mlp --batch 4 --momentum 0.9 --lr 0.05 --lr-schedule cosine --seed 3 "
+#define SIM "--simulate --compute-time 10ms --latency 20us "
+#define EAGER RUN "--algorithm eager --out out "
+
+START_TEST(full_rounds_are_sync_to_the_bit)
+{
+	static const char *const where[] = { "--ranks 3 ", SIM "--ranks 5 ",
+					     SIM "--ranks 8 --topology nodes:4 " };
+	static const char *const extra[] = { "", "--optimizer adam --momentum 0 --lr 0.001 ",
+					     "--clip 0.3 --weight-decay 1e-3 " };
+	char line[512];
+
+	/* In rank order everywhere, whatever shares memory. */
+	ck_assert_int_eq(setenv("RUBATO_ALGORITHM", "allreduce=flat", 1), 0);
+	for (int e = 0; e < 3; e++) {
+		snprintf(line, sizeof(line), RUN "%s%s--steps 30 --algorithm sync --save a.npy",
+			 where[_i], extra[e]);
+		train(line);
+		snprintf(line, sizeof(line),
+			 EAGER "%s%s--steps 30 --policy solo --full-every 1 --save b.npy",
+			 where[_i], extra[e]);
+		train(line);
+		ck_assert_msg(files_equal("a.npy", "b.npy"), "%s", line);
+		ck_assert_double_eq(summed("fresh_mean"), summed("ranks"));
+		ck_assert_double_eq(summed("staleness_max"), 0);
+	}
+}
+END_TEST
+
+static const struct {
+	const char *options;
+	double accuracy;
+} runs[] = {
+	{ "", 0.9 },
+	{ "--policy solo --lag-comp lookahead", 0.9 },
+	{ "--policy majority", 0.9 },
+	{ "--policy quorum:3 --normalise contributors", 0.9 },
+	{ "--policy quorum:3 --normalise samples --rounds free", 0.9 },
+	{ "--policy deadline:5ms --window 2ms", 0.9 },
+	{ "--policy solo --max-absence 4 --optimizer adamw --momentum 0 --lr 0.003", 0.9 },
+	{ "--policy solo --full-every 5 --collect own", 0.8 },
+	{ "--policy solo --collect latest --model-sync-every 8 --opt-state average", 0.8 },
+	{ "--policy solo --collect latest --model-sync-every 8 --opt-state reset", 0.8 },
+	{ "--policy solo --late latest", 0.8 },
+	{ "--policy quorum:2 --late drop", 0.8 },
+	{ "--policy wagma:2 --full-every 6", 0.8 },
+	{ "--policy wagma:3 --collect latest --model-sync-every 10", 0.8 },
+	{ "--work shared", 0.9 },
+	{ "--work shared --policy solo --collect own", 0.8 },
+	{ "--work shared --policy wagma:2", 0.8 },
+	{ "--work shared --policy quorum:4 --collect each:2 --clip 5", 0.9 },
+};
+#define RUN_COUNT ((int)(sizeof(runs) / sizeof(runs[0])))
+
+/* The program itself ends with an error where ranks' parameters differ. */
+START_TEST(every_form_learns_and_repeats)
+{
+	char line[512];
+
+	snprintf(line, sizeof(line),
+		 EAGER SIM "--ranks 6 --epochs 20 --delay random:15ms,4ms --eval-every 5 %s "
+			   "--save a.npy",
+		 runs[_i].options);
+	train(line);
+	ck_assert_double_eq(summed("samples"), 20 * 5 * 24);
+	ck_assert_msg(summed("test_accuracy") >= runs[_i].accuracy, "%s: accuracy %g", line,
+		      summed("test_accuracy"));
+	/* Ranks were late, and nobody waited for all. */
+	ck_assert_double_lt(summed("fresh_mean"), 6);
+	ck_assert_double_gt(number_in("out/metrics.jsonl", "test_accuracy"), 0.5);
+	ck_assert_int_eq(rename("a.npy", "b.npy"), 0);
+	train(line);
+	ck_assert(files_equal("a.npy", "b.npy"));
+}
+END_TEST
+
+/* Late by a multiple of a step, one rank at a time: nobody waits for it. */
+START_TEST(delays_are_hidden)
+{
+	static const char line[] = SIM "--ranks 8 --steps 60 --delay random:20ms --out out ";
+	char text[512];
+	double sync, solo;
+
+	snprintf(text, sizeof(text), RUN "--batch 2 --algorithm sync %s", line);
+	train(text);
+	sync = summed("seconds");
+	ck_assert_double_gt(sync, 60 * 0.03);
+	snprintf(text, sizeof(text), EAGER "--batch 2 --policy solo %s", line);
+	train(text);
+	solo = summed("seconds");
+	ck_assert_double_lt(solo, 0.6 * sync);
+	ck_assert_double_gt(solo, 60 * 0.01);
+}
+END_TEST
+
+/* Three times as slow as the others, always: it draws a third of their batches. */
+START_TEST(shared_work_uses_all_speeds)
+{
+	static const char line[] = SIM "--ranks 4 --epochs 24 --delay rank:1:20ms ";
+	char text[512];
+
+	snprintf(text, sizeof(text), EAGER "%s--policy quorum:2 --work shared", line);
+	train(text);
+	double samples = summed("samples");
+	ck_assert_double_eq(samples, 24 * 8 * 16);
+	/* In 30 ms: 3 + 3 + 3 + 1 batches. */
+	double best = samples / 4 * 0.030 / 10;
+	ck_assert_double_lt(summed("seconds"), best / 0.9);
+	ck_assert_double_ge(summed("seconds"), best);
+	/* The rate follows the samples, also on rank 0, which makes more steps than the mean. */
+	ck_assert_double_lt(number_in("out/metrics.jsonl", "learning_rate"), 0.05 * 0.01);
+	ck_assert_double_ge(number_in("out/metrics.jsonl", "learning_rate"), 0.0);
+	ck_assert_double_gt(number_in("out/metrics.jsonl", "step"), 192 * 1.1);
+	snprintf(text, sizeof(text), EAGER "%s--policy quorum:2", line);
+	train(text);
+	ck_assert_double_gt(summed("seconds"), 192 * 0.03);
+}
+END_TEST
+
+START_TEST(real_ranks)
+{
+	static const char *const options[] = { "", "--policy solo --collect own",
+					       "--policy quorum:2 --work shared",
+					       "--policy solo --model-sync-every 5" };
+	char line[512];
+
+	for (int i = 0; i < 4; i++) {
+		snprintf(line, sizeof(line), EAGER "--ranks 3 --epochs 12 --delay random:2ms %s",
+			 options[i]);
+		train(line);
+		ck_assert_double_eq(summed("samples"), 12 * 120);
+		ck_assert_double_gt(summed("test_accuracy"), 0.5);
+	}
+}
+END_TEST
+
+START_TEST(a_wait_has_a_deadline)
+{
+	struct outcome got;
+
+	ck_assert_int_eq(setenv("RUBATO_TIMEOUT", "300ms", 1), 0);
+	run_line(EAGER "--ranks 2 --steps 5 --policy quorum:2 --delay rank:1:5s", &got);
+	ck_assert_int_eq(got.status, 1);
+	ck_assert_uint_eq(line_count(got.err), 1);
+	ck_assert_ptr_nonnull(strstr(got.err, "needs 2 of 2"));
+}
+END_TEST
+
+int main(int argc, char **argv)
+{
+	TCase *tests = tcase_create("eager-runs");
+
+	if (argc != 2)
+		return EXIT_FAILURE;
+	program = argv[1];
+	tcase_set_timeout(tests, 240);
+	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_loop_test(tests, full_rounds_are_sync_to_the_bit, 0, 3);
+	tcase_add_loop_test(tests, every_form_learns_and_repeats, 0, RUN_COUNT);
+	tcase_add_test(tests, delays_are_hidden);
+	tcase_add_test(tests, shared_work_uses_all_speeds);
+	tcase_add_test(tests, real_ranks);
+	tcase_add_test(tests, a_wait_has_a_deadline);
+	return check_main("eager-runs", tests);
+}
