@@ -92,8 +92,6 @@ static rubato_status judge_data(struct tr_options *o, const struct words *w, str
 
 static rubato_status judge_rule(struct tr_options *o, const struct words *w, struct tr_note *note)
 {
-	static const char *const later_rules[] = { "laga",   "kavg",  "hier", "periodic",
-						   "adpsgd", "local", NULL };
 	static const char *const later_devices[] = { "cuda", NULL };
 	static const char *const optimizers[] = { "sgd", "adam", "adamw" };
 	const char *word = w->at[WORD_OPTIMIZER] == NULL ? "sgd" : w->at[WORD_OPTIMIZER];
@@ -107,8 +105,10 @@ static rubato_status judge_rule(struct tr_options *o, const struct words *w, str
 		return tr_refuse(note, "--optimizer: '%s' is none of sgd, adam and adamw", word);
 	o->rule = tr_rule_find(w->at[WORD_ALGORITHM] == NULL ? "sync" : w->at[WORD_ALGORITHM]);
 	if (o->rule == NULL)
-		return refuse_word(note, "--algorithm", w->at[WORD_ALGORITHM], later_rules,
-				   "are sync and eager");
+		return tr_refuse(note,
+				 "--algorithm: '%s' is unknown; there are sync, laga, kavg, hier, "
+				 "periodic, adpsgd, eager and local",
+				 w->at[WORD_ALGORITHM]);
 	return RUBATO_OK;
 }
 
