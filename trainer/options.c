@@ -92,6 +92,7 @@ static rubato_status judge_data(struct tr_options *o, const struct words *w, str
 
 static rubato_status judge_rule(struct tr_options *o, const struct words *w, struct tr_note *note)
 {
+	static const char *const none_later[] = { NULL };
 	static const char *const later_devices[] = { "cuda", NULL };
 	static const char *const optimizers[] = { "sgd", "adam", "adamw" };
 	const char *word = w->at[WORD_OPTIMIZER] == NULL ? "sgd" : w->at[WORD_OPTIMIZER];
@@ -105,10 +106,8 @@ static rubato_status judge_rule(struct tr_options *o, const struct words *w, str
 		return tr_refuse(note, "--optimizer: '%s' is none of sgd, adam and adamw", word);
 	o->rule = tr_rule_find(w->at[WORD_ALGORITHM] == NULL ? "sync" : w->at[WORD_ALGORITHM]);
 	if (o->rule == NULL)
-		return tr_refuse(note,
-				 "--algorithm: '%s' is unknown; there are sync, laga, kavg, hier, "
-				 "periodic, adpsgd, eager and local",
-				 w->at[WORD_ALGORITHM]);
+		return refuse_word(note, "--algorithm", w->at[WORD_ALGORITHM], none_later,
+				   "are sync, laga, kavg, hier, periodic, adpsgd, eager and local");
 	return RUBATO_OK;
 }
 
@@ -309,8 +308,7 @@ static const struct poptOption run_rows[] = {
 
 static const struct poptOption rule_rows[] = {
 	{ "algorithm", 0, POPT_ARG_STRING, NULL, WORD_ALGORITHM,
-	  "sync: average the gradients of every step; eager: of those ranks that are there",
-	  "NAME" },
+	  "sync, laga, kavg, hier, periodic, adpsgd, eager or local (sync)", "NAME" },
 	{ "optimizer", 0, POPT_ARG_STRING, NULL, WORD_OPTIMIZER, "sgd", "NAME" },
 	{ "lr", 0, POPT_ARG_STRING, NULL, WORD_LR, "learning rate (0.05)", "X" },
 	{ "momentum", 0, POPT_ARG_STRING, NULL, WORD_MOMENTUM, "of SGD (0)", "X" },

@@ -41,12 +41,13 @@ struct tr_rule_state {
 	uint64_t seen;       /* Rounds before this one are over for this rank. */
 	uint64_t begun_at[BEGUN_KEPT]; /* `seen` when the gradient of a step was begun. */
 	uint64_t discarded;            /* Contributions, by this operation, of all ranks. */
-	uint64_t averages;             /* Of models, by all ranks together. */
-	struct kept_state {            /* Kept in checkpoints. */
-		uint64_t used;         /* Contributions of all ranks in rounds so far, */
-		uint64_t discarded;    /* and discarded by operations before this one. */
-		uint64_t staleness;    /* Of this rank's last gradient, in rounds. */
-		uint64_t averaged_at;  /* Local steps made when models were last averaged. */
+	/* Reductions that are not this operation's: averages of models, and of a resumed run. */
+	uint64_t other_global, other_local;
+	struct kept_state {           /* Kept in checkpoints. */
+		uint64_t used;        /* Contributions of all ranks in rounds so far, */
+		uint64_t discarded;   /* and discarded by operations before this one. */
+		uint64_t staleness;   /* Of this rank's last gradient, in rounds. */
+		uint64_t averaged_at; /* Local steps made when models were last averaged. */
 	} past;
 };
 
@@ -171,18 +172,16 @@ static double rate_of(const struct tr_rule_state *state, const rubato_round *rou
 static void count_round(struct tr_rule_state *state, const rubato_round *round)
 {
 	struct tr_counts *counts = &state->ctx->counts;
-	uint64_t step, staleness = round->staleness_max;
+	uint64_t step;
 
 	if (own_part(state, round, &step)) {
 		state->past.staleness = round->round - state->begun_at[step % BEGUN_KEPT];
-		if (state->ctx->own->partial.rounds == RUBATO_ROUNDS_FREE)
-			staleness = state->past.staleness;
+		if (state->past.staleness > counts->staleness_max)
+			counts->staleness_max = state->past.staleness;
 	}
 	counts->rounds++;
 	counts->fresh_sum += round->fresh;
 	counts->contributors_sum += round->contributors;
-	if (staleness > counts->staleness_max)
-		counts->staleness_max = staleness;
 	tr_trace_span(state->ctx->trace, TR_SPAN_UPDATE, rubato_now(state->ctx->comm),
 		      rubato_now(state->ctx->comm), round->round);
 }
@@ -270,8 +269,8 @@ static rubato_status count_reductions(struct tr_rule_state *state)
 	TR_TRY(tr_check(ctx->note, rubato_partial_get_stats(state->partial, &stats),
 			"partial stats"));
 	grouped = state->models ? stats.rounds - stats.full_rounds : 0;
-	ctx->counts.local_reductions = grouped;
-	ctx->counts.global_reductions = stats.rounds - grouped + state->averages;
+	ctx->counts.local_reductions = state->other_local + grouped;
+	ctx->counts.global_reductions = state->other_global + stats.rounds - grouped;
 	return RUBATO_OK;
 }
 
@@ -336,7 +335,7 @@ static rubato_status average_models(struct tr_rule_state *state, uint64_t steps)
 	tr_ledger_average(ctx->ledger, TR_SCOPE_GLOBAL, 0, 1, ctx->rank_count, steps,
 			  steps - state->past.averaged_at);
 	state->past.averaged_at = steps;
-	state->averages++;
+	state->other_global++;
 	return count_reductions(state);
 }
 
@@ -430,11 +429,36 @@ static rubato_status eager_step(struct tr_rule_state *state, uint64_t step)
 
 static rubato_status eager_finish(struct tr_rule_state *state, uint64_t step_count)
 {
+	uint64_t *staleness = &state->ctx->counts.staleness_max; /* Each rank knows its own. */
+
 	state->next_step = step_count;
 	TR_TRY(drain(state));
+	TR_TRY(tr_check(state->ctx->note,
+			rubato_allreduce(state->ctx->comm, staleness, staleness, 1, RUBATO_UINT64,
+					 RUBATO_MAX),
+			"eager: allreduce"));
 	if (!state->ctx->replicas_differ || state->past.averaged_at == step_count)
 		return RUBATO_OK;
 	return average_models(state, step_count);
+}
+
+static rubato_status eager_keep(struct tr_rule_state *state, struct tr_archive *archive)
+{
+	struct kept_state kept;
+
+	if (!tr_archive_loading(archive)) {
+		state->next_step = state->step + 1;
+		TR_TRY(drain(state));
+	}
+	kept = state->past;
+	kept.discarded += state->discarded;
+	TR_TRY(tr_archive_bytes(archive, "eager", &kept, sizeof(kept), state->ctx->note));
+	if (!tr_archive_loading(archive))
+		return RUBATO_OK;
+	state->past = kept;
+	state->other_global = state->ctx->counts.global_reductions;
+	state->other_local = state->ctx->counts.local_reductions;
+	return RUBATO_OK;
 }
 
 const struct tr_rule tr_rule_eager = {
@@ -443,5 +467,6 @@ const struct tr_rule tr_rule_eager = {
 	.begin = eager_begin,
 	.step = eager_step,
 	.finish = eager_finish,
+	.keep = eager_keep,
 	.close = eager_close,
 };

@@ -26,6 +26,7 @@
 #include "trainer/settings.h"
 #include "trainer/snapshots.h"
 #include "trainer/tally.h"
+#include "trainer/view.h"
 #include "trainer/work.h"
 
 struct batch { /* Room for gathered rows. */
@@ -60,7 +61,7 @@ struct run {
 	struct tr_score score;       /* Of all steps of this rank, */
 	struct tr_tally reported;    /* and of all ranks, up to the last report. */
 	uint64_t steps_done;         /* Here. */
-	uint64_t tests_due;          /* --eval-every, so far. */
+	uint64_t tests_due;          /* --eval-every, so far; of shared work. */
 	struct tr_tellers *tellers;  /* A relaxed rule's reports; NULL: reports are collective. */
 	struct tr_snapshots snapshots;
 	struct tr_checkpoints checkpoints;
@@ -471,65 +472,6 @@ static void add_test(struct tr_metrics_line *line, const struct tr_score *test)
 	line->test_accuracy = accuracy(test);
 }
 
-static rubato_status average(struct run *run, float *values, size_t count, const char *what)
-{
-	return tr_check(
-		run->note,
-		rubato_allreduce(run->comm, values, values, count, RUBATO_FLOAT32, RUBATO_AVG),
-		what);
-}
-
-/* Of batch normalisation; `--bn local`: each rank keeps its own. Collective. */
-static rubato_status average_statistics(struct run *run)
-{
-	if (run->ctx.statistics_count == 0 || run->options->own.bn == TR_BN_LOCAL)
-		return RUBATO_OK;
-	return average(run, run->ctx.statistics, run->ctx.statistics_count,
-		       "average of the statistics");
-}
-
-/* A copy of what a test looks at; NULL: no memory. */
-static float *keep_view(const struct run *run)
-{
-	const struct tr_rule_context *ctx = &run->ctx;
-	float *kept = malloc((ctx->parameter_count + ctx->statistics_count) * sizeof(float));
-
-	if (kept == NULL)
-		return NULL;
-	memcpy(kept, ctx->parameters, ctx->parameter_count * sizeof(float));
-	if (ctx->statistics_count > 0)
-		memcpy(kept + ctx->parameter_count, ctx->statistics,
-		       ctx->statistics_count * sizeof(float));
-	return kept;
-}
-
-/* What is judged: of ranks that differ, the mean. Collective; end_view() follows. */
-static rubato_status begin_view(struct run *run, float **kept)
-{
-	*kept = NULL;
-	if (!run->ctx.replicas_differ && run->ctx.statistics_count == 0)
-		return RUBATO_OK;
-	*kept = keep_view(run);
-	if (*kept == NULL)
-		return tr_fail(run->note, RUBATO_ERR_MEMORY, "no memory to average the models");
-	if (run->ctx.replicas_differ)
-		TR_TRY(average(run, run->ctx.parameters, run->ctx.parameter_count,
-			       "average of the models"));
-	return average_statistics(run);
-}
-
-static void end_view(struct run *run, float *kept)
-{
-	struct tr_rule_context *ctx = &run->ctx;
-
-	if (kept != NULL)
-		memcpy(ctx->parameters, kept, ctx->parameter_count * sizeof(float));
-	if (kept != NULL && ctx->statistics_count > 0)
-		memcpy(ctx->statistics, kept + ctx->parameter_count,
-		       ctx->statistics_count * sizeof(float));
-	free(kept);
-}
-
 static rubato_status diverged(struct run *run, bool shared)
 {
 	tr_fail(run->note, RUBATO_ERR_ARGUMENT,
@@ -555,11 +497,11 @@ static rubato_status report_together(struct run *run, double seconds, bool with_
 		return diverged(run, true);
 	line = make_line(run, seconds, &sum);
 	if (with_test) {
-		rubato_status err = begin_view(run, &kept);
+		rubato_status err = tr_view_begin(&run->ctx, &kept);
 
 		if (err == RUBATO_OK)
 			err = evaluate(run, &run->data->test, &test);
-		end_view(run, kept);
+		tr_view_end(&run->ctx, kept);
 		TR_TRY(err);
 		add_test(&line, &test);
 	}
@@ -666,9 +608,9 @@ static bool test_is_due(struct run *run, const struct tr_batch *batch)
 
 	if (every == 0 || run->data->test.rows == 0)
 		return false;
-	passed = run->steps_done / every;
-	if (run->options->own.work == TR_WORK_SHARED)
-		passed = (batch->first_place / run->options->batch + 1) / run->rank_count / every;
+	if (run->options->own.work == TR_WORK_STATIC)
+		return run->steps_done % every == 0;
+	passed = (batch->first_place / run->options->batch + 1) / run->rank_count / every;
 	if (passed == run->tests_due)
 		return false;
 	run->tests_due = passed;
@@ -822,28 +764,6 @@ static rubato_status write_results(struct run *run, const struct tr_summary *sum
 	return tr_metrics_summary(&run->metrics, summary, run->note);
 }
 
-/* Rank 0's snapshot becomes everybody's parameters and statistics. */
-static rubato_status show_snapshot(struct run *run, const struct tr_snapshot *snapshot)
-{
-	struct tr_rule_context *ctx = &run->ctx;
-
-	if (run->rank == 0)
-		memcpy(ctx->parameters, snapshot->parameters, ctx->parameter_count * sizeof(float));
-	TR_TRY(tr_check(run->note,
-			rubato_broadcast(run->comm, ctx->parameters, ctx->parameter_count,
-					 RUBATO_FLOAT32, 0),
-			"broadcast of a snapshot"));
-	if (ctx->statistics_count == 0)
-		return RUBATO_OK;
-	if (run->rank == 0)
-		memcpy(ctx->statistics, snapshot->statistics,
-		       ctx->statistics_count * sizeof(float));
-	return tr_check(run->note,
-			rubato_broadcast(run->comm, ctx->statistics, ctx->statistics_count,
-					 RUBATO_FLOAT32, 0),
-			"broadcast of a snapshot's statistics");
-}
-
 static rubato_status test_each_snapshot(struct run *run, uint32_t snapshot_count)
 {
 	struct tr_snapshot *snapshot = run->snapshots.first;
@@ -852,7 +772,7 @@ static rubato_status test_each_snapshot(struct run *run, uint32_t snapshot_count
 		struct tr_score test;
 		rubato_status err = RUBATO_OK;
 
-		TR_TRY(show_snapshot(run, snapshot));
+		TR_TRY(tr_view_show(&run->ctx, snapshot));
 		TR_TRY(evaluate(run, &run->data->test, &test));
 		if (run->rank == 0) {
 			add_test(&snapshot->line, &test);
@@ -876,13 +796,13 @@ static rubato_status test_snapshots(struct run *run)
 			"broadcast of the number of snapshots"));
 	if (snapshot_count == 0)
 		return RUBATO_OK;
-	kept = keep_view(run);
+	kept = tr_view_keep(&run->ctx);
 	if (kept == NULL)
 		err = tr_fail(run->note, RUBATO_ERR_MEMORY, "no memory to test snapshots");
 	err = tr_agree(run->comm, err, run->note);
 	if (err == RUBATO_OK)
 		err = test_each_snapshot(run, snapshot_count);
-	end_view(run, kept);
+	tr_view_end(&run->ctx, kept);
 	return err;
 }
 
@@ -902,7 +822,7 @@ static rubato_status conclude(struct run *run)
 			      "the ranks' parameters differ at the end of the run", run->note));
 	TR_TRY(add_up(run, &totals));
 	TR_TRY(test_snapshots(run));
-	TR_TRY(average_statistics(run));
+	TR_TRY(tr_view_average_statistics(&run->ctx));
 	TR_TRY(evaluate(run, &run->data->train, &train));
 	if (run->data->test.rows > 0)
 		TR_TRY(evaluate(run, &run->data->test, &test));

@@ -56,7 +56,8 @@ class Command(unittest.TestCase):
         got = run(REPRODUCE, "--help")
         self.assertEqual(got.returncode, 0)
         names = got.stdout.decode().split("Names: ")[1].strip().split(", ")
-        files = {path.stem for path in (TOOLS / "reproduction").glob("*.py")} - {"common"}
+        files = [path for path in (TOOLS / "reproduction").glob("*.py")
+                 if "\ndef run(train, out, seeds, quick):" in path.read_text()]
         self.assertEqual(len(names), len(files), (names, files))
 
 

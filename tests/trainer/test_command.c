@@ -117,6 +117,7 @@ static const struct {
 	{ RUN "--algorithm eager --policy quorum:3 --ranks 2 --out out", 2, "quorum:3" },
 	{ RUN "--algorithm eager --policy wagma:2 --ranks 3 --out out", 2, "wagma:2" },
 	{ RUN "--algorithm eager --lag-comp lookahead --ranks 2 --out out", 2, "momentum" },
+	{ "--algorithm adp", 2, "unknown" },
 	{ "--algorithm syncc", 2, "unknown" },
 	{ "--optimizer rmsprop", 2, "--optimizer" },
 	{ "--k 3", 2, "no use for it" },

@@ -1,6 +1,7 @@
 /*
- * test_compute.c -- the plain layers against finite differences, and every other backend against
- * the plain layers: gradients, losses and counts, for each model, loss, odd sizes and batches.
+ * test_compute.c -- the plain layers against finite differences (test_gradient.c does it better,
+ * with doubles), and every other backend against the plain layers: gradients, losses and counts,
+ * for each model, loss, odd sizes and batches.
  */
 #include <math.h>
 #include <stdio.h>
@@ -34,6 +35,7 @@ static const struct shape_case cases[] = {
 	{ TR_RESNET20, TR_HALF_SQUARE, { 1, 7, 7 }, 2, 0, 6 }, /* 7, 4 and 2 pixels wide. */
 };
 #define CASE_COUNT ((int)(sizeof(cases) / sizeof(cases[0])))
+#define SHALLOW_COUNT (CASE_COUNT - 2) /* All but resnet20: too deep for differences of floats. */
 
 struct bench {
 	struct tr_model model;
@@ -390,7 +392,7 @@ int main(void)
 	TCase *tests = tcase_create("compute");
 
 	tcase_set_timeout(tests, 120);
-	tcase_add_loop_test(tests, plain_gradient_is_the_slope_of_the_loss, 0, CASE_COUNT);
+	tcase_add_loop_test(tests, plain_gradient_is_the_slope_of_the_loss, 0, SHALLOW_COUNT);
 	tcase_add_loop_test(tests, host_backend_equals_plain, 0, CASE_COUNT);
 	tcase_add_loop_test(tests, evaluation_counts_the_first_rows_only, 0, CASE_COUNT);
 	tcase_add_loop_test(tests, ready_tells_what_is_final, 0, CASE_COUNT);
