@@ -15,6 +15,7 @@ struct tr_options {
 	uint32_t ranks; /* 0: join the launcher's job. */
 	enum tr_model_kind model;
 	uint32_t hidden_count;
+	struct tr_sequence sequence; /* Models of text; length: the context; vocabulary: 0. */
 	const char *data;
 	const struct tr_rule *rule;
 	struct tr_rule_options own; /* The rule's. */
@@ -48,5 +49,11 @@ enum tr_options_verdict { TR_OPTIONS_RUN, TR_OPTIONS_DONE };
 rubato_status tr_options_parse(struct tr_options *options, int argc, const char **argv,
 			       enum tr_options_verdict *verdict, struct tr_note *note);
 void tr_options_close(struct tr_options *options);
+
+/* Option `index` of the table as it was given, without dashes: false where it was not, or where it
+ * names a file or a folder or says how to print. `value` NULL: it takes none. */
+uint32_t tr_options_setting_count(void);
+bool tr_options_setting(const struct tr_options *options, uint32_t index, const char **name,
+			const char **value);
 
 #endif

@@ -26,6 +26,7 @@
 #include "trainer/settings.h"
 #include "trainer/snapshots.h"
 #include "trainer/tally.h"
+#include "trainer/task.h"
 #include "trainer/view.h"
 #include "trainer/work.h"
 
@@ -196,9 +197,8 @@ static rubato_status prepare(struct run *run)
 
 	TR_TRY(check_save(run));
 	if (run->data == &run->own_data)
-		TR_TRY(tr_data_open(&run->own_data, o->data, o->seed, run->note));
-	TR_TRY(tr_model_build(&run->model, o->model, run->data->loss, run->data->shape,
-			      run->data->output_count, o->hidden_count, run->note));
+		TR_TRY(tr_task_data(o, &run->own_data, run->note));
+	TR_TRY(tr_task_model(o, run->data, &run->model, run->note));
 	if (o->augment)
 		TR_TRY(tr_augment_check(run->data, run->note));
 	TR_TRY(tr_order_open(&run->order, (uint32_t)run->data->train.rows, run->rank,
@@ -223,7 +223,7 @@ static rubato_status prepare(struct run *run)
 	setup.parameters = run->ctx.parameters;
 	setup.gradient = run->ctx.gradient;
 	setup.statistics = run->ctx.statistics;
-	run->ops = tr_compute_host();
+	run->ops = tr_compute_host(run->model.kind);
 	return run->ops->open(&run->compute, &setup, run->note);
 }
 
@@ -244,6 +244,7 @@ static uint64_t settings_hash(const struct run *run)
 			     o->batch,
 			     run->ctx.cut.size,
 			     o->optimizer,
+			     o->pace.kind,
 			     o->pace.span_ns,
 			     o->eval_every,
 			     o->report_every,
@@ -257,6 +258,9 @@ static uint64_t settings_hash(const struct run *run)
 	hash = tr_hash(hash, real, sizeof(real));
 	hash = tr_hash(hash, &o->own, sizeof(o->own));
 	hash = tr_hash(hash, &o->delay, sizeof(o->delay));
+	hash = tr_hash(hash, &run->model.sequence, sizeof(run->model.sequence));
+	if (o->pace.kind == TR_PACE_TRACE)
+		hash = tr_hash(hash, o->pace.trace_ns, o->pace.trace_count * sizeof(uint64_t));
 	return tr_hash(hash, o->rule->name, strlen(o->rule->name));
 }
 
@@ -350,6 +354,7 @@ static rubato_status tally(struct run *run, struct tr_tally *mine)
 		.compute_seconds = (double)run->compute_ns * 1e-9,
 		.communication_seconds = (double)run->ctx.counts.communication_ns * 1e-9,
 		.reductions = (double)run->ctx.counts.global_reductions,
+		.seconds = run->seconds,
 		.bytes_sent = (double)(run->before_bytes + stats.bytes_sent +
 				       run->ctx.counts.group_bytes),
 	};
@@ -587,9 +592,11 @@ static rubato_status compute_gradient(struct run *run, uint64_t step, const stru
 			   run->batch.x, run->batch.spare);
 	run->ready_ns = 0;
 	TR_TRY(run->ops->train(run->compute, run->batch.x, answers_of(&run->batch),
-			       pace->span_ns == 0 ? &ready : NULL, &score, run->note));
-	if (pace->span_ns > 0)
-		TR_TRY(tr_pace_pass(pace, run->comm, &run->ctx.cut, before_ns, &ready));
+			       pace->kind == TR_PACE_NONE ? &ready : NULL, &score, run->note));
+	if (pace->kind != TR_PACE_NONE)
+		TR_TRY(tr_pace_pass(
+			pace, tr_pace_span(pace, run->rank, run->rank_count, step, score.rows),
+			run->comm, &run->ctx.cut, before_ns, &ready));
 	run->ctx.loss = score.loss / (double)score.rows;
 	run->score.loss += score.loss;
 	run->score.correct += score.correct;
@@ -705,6 +712,7 @@ static void fill_summary(const struct run *run, const struct tr_tally *totals,
 					 : 1.0; /* A simulation in which nothing takes time. */
 
 	*s = (struct tr_summary) {
+		.options = run->options,
 		.algorithm = run->options->rule->name,
 		.model = tr_model_name(run->model.kind),
 		.data = run->options->data,
@@ -724,6 +732,8 @@ static void fill_summary(const struct run *run, const struct tr_tally *totals,
 		.final_loss = mean_loss(train),
 		.has_test = run->data->test.rows > 0,
 		.classify = run->model.loss == TR_CROSS_ENTROPY,
+		.reads_text = tr_model_reads_text(run->model.kind),
+		.tokens = (uint64_t)totals->rows,
 		.global_reductions = counts->global_reductions,
 		.local_reductions = counts->local_reductions,
 		.bytes_sent = (uint64_t)totals->bytes_sent,
@@ -743,7 +753,9 @@ static void print_result(const struct tr_summary *s)
 {
 	printf("%s, %s, %u rank%s: loss %.6g", s->model, s->algorithm, s->ranks,
 	       s->ranks == 1 ? "" : "s", s->final_loss);
-	if (s->has_test && s->classify)
+	if (s->has_test && s->reads_text)
+		printf(", test perplexity %.4g", exp(s->test_loss));
+	else if (s->has_test && s->classify)
 		printf(", test accuracy %.2f %%", 100.0 * s->test_accuracy);
 	else if (s->has_test)
 		printf(", test loss %.6g", s->test_loss);
@@ -752,16 +764,29 @@ static void print_result(const struct tr_summary *s)
 	fflush(stdout);
 }
 
-static rubato_status write_results(struct run *run, const struct tr_summary *summary)
+/* Collective. The summary is the last: where it is, the other files are complete. */
+static rubato_status write_results(struct run *run, struct tr_summary *summary)
 {
-	if (run->rank != 0)
-		return RUBATO_OK;
+	struct tr_tally mine, *per_rank;
+	rubato_status err = RUBATO_OK;
+
+	if (run->rank == 0 && run->options->save != NULL)
+		err = tr_npy_write(run->options->save, run->ctx.parameters,
+				   run->model.parameter_count, run->note);
+	if (err == RUBATO_OK && run->rank == 0 && run->options->out != NULL)
+		err = write_parameters(run, "final");
+	TR_TRY(tr_agree(run->comm, err, run->note));
 	if (run->options->out != NULL)
-		TR_TRY(write_parameters(run, "final"));
-	if (run->options->save != NULL)
-		TR_TRY(tr_npy_write(run->options->save, run->ctx.parameters,
-				    run->model.parameter_count, run->note));
-	return tr_metrics_summary(&run->metrics, summary, run->note);
+		TR_TRY(tr_ledger_write(run->ctx.ledger, run->comm, run->options->out, run->note));
+	TR_TRY(tr_trace_write(run->ctx.trace, run->comm, run->options->out, run->start_ns,
+			      run->note));
+	TR_TRY(tally(run, &mine));
+	TR_TRY(tr_tally_gather(run->comm, &mine, &per_rank, run->note));
+	summary->per_rank = per_rank;
+	if (run->rank == 0)
+		err = tr_metrics_summary(&run->metrics, summary, run->note);
+	free(per_rank);
+	return tr_agree(run->comm, err, run->note);
 }
 
 static rubato_status test_each_snapshot(struct run *run, uint32_t snapshot_count)
@@ -827,9 +852,7 @@ static rubato_status conclude(struct run *run)
 	if (run->data->test.rows > 0)
 		TR_TRY(evaluate(run, &run->data->test, &test));
 	fill_summary(run, &totals, &train, &test, &summary);
-	if (run->options->out != NULL)
-		TR_TRY(tr_ledger_write(run->ctx.ledger, run->comm, run->options->out, run->note));
-	TR_TRY(tr_agree(run->comm, write_results(run, &summary), run->note));
+	TR_TRY(write_results(run, &summary));
 	if (run->rank == 0)
 		print_result(&summary);
 	return RUBATO_OK;

@@ -190,7 +190,7 @@ END_TEST
 START_TEST(host_backend_equals_plain)
 {
 	const struct shape_case *c = &cases[_i];
-	const struct tr_compute_ops *ops = tr_compute_host();
+	const struct tr_compute_ops *ops = tr_compute_host(c->kind);
 	struct bench b;
 
 	bench_open(&b, c);
@@ -238,7 +238,7 @@ END_TEST
 START_TEST(evaluation_counts_the_first_rows_only)
 {
 	const struct shape_case *c = &cases[_i];
-	const struct tr_compute_ops *backends[] = { &tr_compute_plain, tr_compute_host() };
+	const struct tr_compute_ops *backends[] = { &tr_compute_plain, tr_compute_host(c->kind) };
 	const uint32_t rows[] = { 1, 5, TR_EVAL_ROWS };
 	struct bench b;
 
@@ -290,7 +290,7 @@ static rubato_status watch_ready(void *arg, size_t first)
 START_TEST(ready_tells_what_is_final)
 {
 	const struct shape_case *c = &cases[_i];
-	const struct tr_compute_ops *backends[] = { &tr_compute_plain, tr_compute_host() };
+	const struct tr_compute_ops *backends[] = { &tr_compute_plain, tr_compute_host(c->kind) };
 	struct bench b;
 
 	for (size_t k = 0; k < 2; k++) {
