@@ -263,6 +263,9 @@ static const char *const rules[] = {
 	"--algorithm adpsgd --wire bf16",
 	"--algorithm local --k 7 --outer block --optimizer adamw",
 	"--algorithm local --k 7 --pull 0.3",
+	"--algorithm laga --accumulate 3 --rate-by-count --clip 1",
+	"--algorithm laga --accumulate 7 --lag 2 --optimizer adam",
+	"--algorithm laga --lag 3 --first-step zero --lag-comp lookahead",
 };
 #define RULE_COUNT ((int)(sizeof(rules) / sizeof(rules[0])))
 
