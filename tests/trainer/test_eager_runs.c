@@ -232,6 +232,10 @@ START_TEST(a_wait_has_a_deadline)
 {
 	struct outcome got;
 
+	/* For a rank that is still at work those at the end wait longer than the 60 s of others. */
+	train(EAGER SIM "--ranks 3 --steps 20 --policy solo --compute-time 10s --delay rank:1:20s");
+	ck_assert_double_ge(summed("seconds"), 20 * 30);
+
 	ck_assert_int_eq(setenv("RUBATO_TIMEOUT", "300ms", 1), 0);
 	run_line(EAGER "--ranks 2 --steps 5 --policy quorum:2 --delay rank:1:5s", &got);
 	ck_assert_int_eq(got.status, 1);
