@@ -22,9 +22,9 @@ struct tr_answers {            /* What a batch should give: */
 	const float *targets;  /* or [rows][output_count] (TR_HALF_SQUARE). */
 };
 
-struct tr_score { /* Sums over rows. */
+struct tr_score { /* Sums over rows; of a model of text: over the tokens that it predicts. */
 	double loss;
-	uint64_t correct; /* Rows whose largest output (the first of equals) is the label's. */
+	uint64_t correct; /* Those whose largest output (the first of equals) is the label's. */
 	uint64_t rows;
 };
 
@@ -62,11 +62,16 @@ struct tr_compute_ops {
 	void (*close)(struct tr_compute *c); /* NULL is fine. */
 };
 
+/* Models that are lists of layers; lstm; gpt. */
 extern const struct tr_compute_ops tr_compute_plain;
+extern const struct tr_compute_ops tr_compute_lstm_plain;
+extern const struct tr_compute_ops tr_compute_gpt_plain;
 #ifdef TR_HAVE_DNNL
 extern const struct tr_compute_ops tr_compute_dnnl;
+extern const struct tr_compute_ops tr_compute_lstm_dnnl;
+extern const struct tr_compute_ops tr_compute_gpt_dnnl;
 #endif
-const struct tr_compute_ops *tr_compute_host(void); /* The fastest of this build. */
+const struct tr_compute_ops *tr_compute_host(enum tr_model_kind kind); /* This build's fastest. */
 
 /* Adds the score of rows of outputs; with `slope` also writes d(mean loss)/d(output) there. */
 void tr_loss_score(const struct tr_model *model, const float *outputs, struct tr_answers answers,

@@ -506,12 +506,3 @@ const struct tr_compute_ops tr_compute_plain = {
 	.evaluate = plain_evaluate,
 	.close = plain_close,
 };
-
-const struct tr_compute_ops *tr_compute_host(void)
-{
-#ifdef TR_HAVE_DNNL
-	return &tr_compute_dnnl;
-#else
-	return &tr_compute_plain;
-#endif
-}

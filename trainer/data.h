@@ -20,7 +20,7 @@ struct tr_part {
 	const float *values;   /* [rows][features]; or drawn, where both are NULL: */
 	uint64_t first_row;    /* the number of its first row. */
 	int32_t *labels;       /* [rows], non-negative; or */
-	float *targets;        /* [rows][outputs]; or drawn, where both are NULL. */
+	float *targets;        /* [rows][outputs]; or drawn, or in the text, where both are NULL. */
 	void *samples_memory;  /* What to free for pixels or values. */
 };
 
@@ -43,6 +43,17 @@ void tr_data_close(struct tr_data *data);
 /* Copies rows order[0 .. rows-1] (or first .. first + rows - 1 where order is NULL) as floats. */
 void tr_data_gather(const struct tr_data *data, const struct tr_part *part, const uint32_t *order,
 		    uint64_t first, uint32_t rows, float *x, int32_t *labels, float *targets);
+
+/* How a text is cut into rows of `context` tokens and one before them (sequence.h). */
+enum tr_text_rows {
+	TR_TEXT_LINES, /* A line each, without its end, cut off after `context` bytes. */
+	TR_TEXT_BLOCKS /* All bytes, in pieces of `context`; a shorter one at the end is left out.
+			*/
+};
+
+/* Every tenth row is test data. data->output_count: the vocabulary. Refuses bytes 0. */
+rubato_status tr_text_open(struct tr_data *data, const char *path, enum tr_text_rows kind,
+			   uint32_t context, struct tr_note *note);
 
 /* The table of a channel: bytes become (byte / 255 - mean) / deviation. */
 void tr_data_scale(struct tr_data *data, uint32_t channel, float mean, float deviation);

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #include "trainer/npy.h"
 
 #define DIGITS JSON_REAL_PRECISION(9)
+#define LOSS_MAX 700.0 /* Larger ones have no perplexity that a double can hold. */
 
 static rubato_status path_in(const char *folder, const char *name, char *path, size_t path_bytes,
 			     struct tr_note *note)
@@ -142,6 +144,18 @@ rubato_status tr_metrics_line(struct tr_metrics *metrics, const struct tr_metric
 	return RUBATO_OK;
 }
 
+static void add_text(json_t *o, const struct tr_summary *s)
+{
+	json_object_set_new(o, "tokens",
+			    s->reads_text ? json_integer((json_int_t)s->tokens) : json_null());
+	json_object_set_new(
+		o, "perplexity",
+		optional(s->reads_text && s->final_loss < LOSS_MAX, exp(s->final_loss)));
+	json_object_set_new(o, "test_perplexity",
+			    optional(s->reads_text && s->has_test && s->test_loss < LOSS_MAX,
+				     exp(s->test_loss)));
+}
+
 static json_t *summary_object(const struct tr_summary *s)
 {
 	json_t *o =
@@ -169,6 +183,7 @@ static json_t *summary_object(const struct tr_summary *s)
 
 	json_object_update(o, rest);
 	json_decref(rest);
+	add_text(o, s);
 	return o;
 }
 

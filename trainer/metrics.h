@@ -35,6 +35,8 @@ struct tr_summary {
 	double seconds, samples_per_second, idle_fraction, communication_seconds;
 	double final_loss, test_loss, test_accuracy;
 	bool classify, has_test;
+	bool reads_text; /* Losses are per token. */
+	uint64_t tokens; /* Predicted in training, of all ranks. */
 	uint64_t global_reductions, local_reductions, bytes_sent, rounds, staleness_max;
 	double fresh_mean, contributors_mean;
 };

@@ -15,12 +15,63 @@ const char *tr_model_name(enum tr_model_kind kind)
 		return "mlp";
 	case TR_CNN:
 		return "cnn";
+	case TR_LSTM:
+		return "lstm";
+	case TR_GPT:
+		return "gpt";
 	case TR_RESNET20:
 		return "resnet20";
 	case TR_HYPERPLANE:
 		return "hyperplane";
 	}
 	return "?";
+}
+
+bool tr_model_reads_text(enum tr_model_kind kind)
+{
+	return kind == TR_LSTM || kind == TR_GPT;
+}
+
+static uint32_t text_arrays(const struct tr_model *model, struct tr_array arrays[TR_ARRAYS_MAX])
+{
+	return model->kind == TR_LSTM ? tr_lstm_arrays(&model->sequence, arrays)
+				      : tr_gpt_arrays(&model->sequence, arrays);
+}
+
+rubato_status tr_model_build_text(struct tr_model *model, enum tr_model_kind kind,
+				  const struct tr_sequence *sequence, struct tr_note *note)
+{
+	struct tr_array arrays[TR_ARRAYS_MAX];
+	uint32_t count;
+
+	if (kind == TR_GPT && sequence->width % sequence->heads != 0)
+		return tr_refuse(note, "--width: %u does not divide among %u heads",
+				 sequence->width, sequence->heads);
+	*model = (struct tr_model) { .kind = kind,
+				     .loss = TR_CROSS_ENTROPY,
+				     .in = { 1, 1, sequence->length + 1 },
+				     .feature_count = sequence->length + 1,
+				     .output_count = sequence->vocabulary,
+				     .sequence = *sequence };
+	count = text_arrays(model, arrays);
+	model->parameter_count = arrays[count - 1].offset + arrays[count - 1].count;
+	return RUBATO_OK;
+}
+
+static void init_text(const struct tr_model *model, uint64_t seed, float *parameters)
+{
+	struct tr_array arrays[TR_ARRAYS_MAX];
+	uint32_t count = text_arrays(model, arrays);
+
+	for (uint32_t i = 0; i < count; i++) {
+		struct tr_rng rng = tr_rng_open(seed, TR_STREAM_INIT, i);
+		float *at = parameters + arrays[i].offset;
+
+		for (size_t k = 0; k < arrays[i].count; k++)
+			at[k] = arrays[i].bound == 0.0 ? arrays[i].fill
+						       : (float)(arrays[i].bound *
+								 (2.0 * tr_rng_unit(&rng) - 1.0));
+	}
 }
 
 /* Of the value that the next layer reads. */
@@ -163,6 +214,9 @@ rubato_status tr_model_build(struct tr_model *model, enum tr_model_kind kind, en
 		add_conv(model, "conv2", TR_CONV2_CHANNELS);
 		add_dense(model, "output", output_count, false);
 		break;
+	case TR_LSTM:
+	case TR_GPT:
+		return tr_refuse(note, "--model %s: wants --data text:FILE", tr_model_name(kind));
 	case TR_RESNET20:
 		if (!square)
 			return refuse_samples(model, "square images, at least 4 x 4", note);
@@ -182,6 +236,10 @@ rubato_status tr_model_build(struct tr_model *model, enum tr_model_kind kind, en
 
 void tr_model_init(const struct tr_model *model, uint64_t seed, float *parameters)
 {
+	if (tr_model_reads_text(model->kind)) {
+		init_text(model, seed, parameters);
+		return;
+	}
 	memset(parameters, 0, model->parameter_count * sizeof(*parameters));
 	for (uint32_t i = 0; i < model->layer_count; i++) {
 		const struct tr_layer *layer = &model->layers[i];

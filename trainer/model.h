@@ -13,6 +13,8 @@
  *             output.weight [outputs][64], output.bias
  *   hyperplane  plane.weight [1][features]
  *
+ * The models of text, lstm and gpt, have no such list: sequence.h says what they are.
+ *
  * In the cnn pooling comes before the rectifier: both keep order, so the function is the usual one,
  * and the rectifier sees a quarter of the values.
  *
@@ -29,8 +31,9 @@
 #include <stdint.h>
 
 #include "trainer/note.h"
+#include "trainer/sequence.h"
 
-enum tr_model_kind { TR_LOGISTIC, TR_MLP, TR_CNN, TR_RESNET20, TR_HYPERPLANE };
+enum tr_model_kind { TR_LOGISTIC, TR_MLP, TR_CNN, TR_RESNET20, TR_HYPERPLANE, TR_LSTM, TR_GPT };
 enum tr_layer_kind {
 	TR_DENSE,
 	TR_CONV,
@@ -79,6 +82,7 @@ struct tr_model {
 	struct tr_layer layers[TR_LAYERS_MAX];
 	size_t parameter_count;
 	size_t statistics_count;
+	struct tr_sequence sequence; /* Of lstm and gpt. */
 };
 
 static inline size_t tr_shape_count(struct tr_shape s)
@@ -88,8 +92,15 @@ static inline size_t tr_shape_count(struct tr_shape s)
 
 const char *tr_model_name(enum tr_model_kind kind);
 
-/* Errors: ARGUMENT, a mistake of the command line, when the model cannot take such samples or
- * answers. */
+/* Whether it predicts a text's tokens: rows are as sequence.h says, scores count tokens. */
+bool tr_model_reads_text(enum tr_model_kind kind);
+
+/* lstm and gpt: `sequence` says everything. */
+rubato_status tr_model_build_text(struct tr_model *model, enum tr_model_kind kind,
+				  const struct tr_sequence *sequence, struct tr_note *note);
+
+/* The others. Errors: ARGUMENT, a mistake of the command line, when the model cannot take such
+ * samples or answers. */
 rubato_status tr_model_build(struct tr_model *model, enum tr_model_kind kind, enum tr_loss loss,
 			     struct tr_shape in, uint32_t output_count, uint32_t hidden_count,
 			     struct tr_note *note);

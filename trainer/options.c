@@ -9,6 +9,7 @@
 
 #define MODEL_DEFAULT "mlp"
 #define DATA_DEFAULT "fashion-mnist"
+#define HIDDEN_DEFAULT 64
 #define BATCH_DEFAULT 32
 #define EPOCHS_DEFAULT 5
 #define LR_DEFAULT 0.05
@@ -37,35 +38,75 @@ static rubato_status refuse_word(struct tr_note *note, const char *option, const
 
 static rubato_status judge_model(struct tr_options *o, const struct words *w, struct tr_note *note)
 {
-	static const char *const later[] = { "lstm", "gpt", NULL };
-	static const enum tr_model_kind kinds[] = { TR_LOGISTIC, TR_MLP, TR_CNN, TR_RESNET20,
-						    TR_HYPERPLANE };
+	static const enum tr_model_kind kinds[] = { TR_LOGISTIC,   TR_MLP,  TR_CNN, TR_RESNET20,
+						    TR_HYPERPLANE, TR_LSTM, TR_GPT };
 	const char *word = w->at[WORD_MODEL] == NULL ? MODEL_DEFAULT : w->at[WORD_MODEL];
-	uint64_t hidden = 64;
+	uint64_t hidden;
 
-	if (w->at[WORD_HIDDEN] != NULL)
-		TR_TRY(tr_parse_count("--hidden", w->at[WORD_HIDDEN], 1, 1u << 20, &hidden, note));
-	o->hidden_count = (uint32_t)hidden;
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
 		if (strcmp(word, tr_model_name(kinds[i])) == 0) {
 			o->model = kinds[i];
+			hidden = o->model == TR_LSTM ? TR_LSTM_HIDDEN : HIDDEN_DEFAULT;
+			if (w->at[WORD_HIDDEN] != NULL)
+				TR_TRY(tr_parse_count("--hidden", w->at[WORD_HIDDEN], 1, 1u << 20,
+						      &hidden, note));
+			o->hidden_count = (uint32_t)hidden;
 			return RUBATO_OK;
 		}
-	return refuse_word(note, "--model", word, later,
-			   "are hyperplane, logistic, mlp, cnn and resnet20");
+	return tr_refuse(note,
+			 "--model: '%s' is unknown; there are hyperplane, logistic, mlp, cnn, "
+			 "resnet20, lstm and gpt",
+			 word);
+}
+
+/* The sizes of the models of text; others have no use for them. */
+static rubato_status judge_sequence(struct tr_options *o, const struct words *w,
+				    struct tr_note *note)
+{
+	static const struct {
+		const char *name;
+		enum word word;
+		uint64_t gpt, lstm, most; /* Defaults; lstm 0: only gpt has it. */
+	} rows[] = {
+		{ "--context", WORD_CONTEXT, TR_GPT_CONTEXT, TR_LSTM_CONTEXT, TR_CONTEXT_MAX },
+		{ "--layers", WORD_LAYERS, TR_GPT_LAYERS, 0, TR_GPT_LAYERS_MAX },
+		{ "--width", WORD_WIDTH, TR_GPT_WIDTH, 0, 1u << 16 },
+		{ "--heads", WORD_HEADS, TR_GPT_HEADS, 0, 1u << 16 },
+	};
+	uint64_t value[4];
+
+	for (int i = 0; i < 4; i++) {
+		const char *text = w->at[rows[i].word];
+
+		value[i] = o->model == TR_LSTM ? rows[i].lstm : rows[i].gpt;
+		if (text == NULL)
+			continue;
+		if (o->model != TR_GPT && (o->model != TR_LSTM || rows[i].lstm == 0))
+			return tr_refuse(note, "%s: model %s has no use for it", rows[i].name,
+					 tr_model_name(o->model));
+		TR_TRY(tr_parse_count(rows[i].name, text, 1, rows[i].most, &value[i], note));
+	}
+	o->sequence = (struct tr_sequence) { .length = (uint32_t)value[0],
+					     .hidden = o->hidden_count,
+					     .layers = (uint32_t)value[1],
+					     .width = (uint32_t)value[2],
+					     .heads = (uint32_t)value[3] };
+	return RUBATO_OK;
 }
 
 static rubato_status judge_data(struct tr_options *o, const struct words *w, struct tr_note *note)
 {
-	static const char *const later[] = { "text", NULL };
-	static const char choices[] =
-		"are fashion-mnist[:DIR], cifar10:DIR, npy:DIR and synthetic[:ROWSxDIMS]";
+	static const char choices[] = "are fashion-mnist[:DIR], cifar10:DIR, npy:DIR, "
+				      "synthetic[:ROWSxDIMS] and text:FILE";
 	static const struct {
-		const char *kind, *lack; /* What must follow a colon; NULL: something may. */
-	} sources[] = { { "fashion-mnist", NULL },
-			{ "cifar10", "folder" },
-			{ "npy", "folder" },
-			{ "synthetic", NULL } };
+		const char *kind;
+		const char *lack; /* What must follow a colon; NULL: something may: */
+		const char *empty;
+	} sources[] = { { "fashion-mnist", NULL, "folder" },
+			{ "cifar10", "folder", "folder" },
+			{ "npy", "folder", "folder" },
+			{ "text", "file", "file" },
+			{ "synthetic", NULL, "size" } };
 	const char *colon, *lack = NULL;
 	char kind[32];
 	size_t i;
@@ -79,14 +120,19 @@ static rubato_status judge_data(struct tr_options *o, const struct words *w, str
 		if (strcmp(kind, sources[i].kind) == 0)
 			break;
 	if (i == sizeof(sources) / sizeof(sources[0]))
-		return refuse_word(note, "--data", kind, later, choices);
+		return tr_refuse(note, "--data: '%s' is unknown; there %s", kind, choices);
 	if (colon == NULL)
 		lack = sources[i].lack;
 	else if (colon[1] == '\0')
-		lack = strcmp(kind, "synthetic") == 0 ? "size" : "folder";
+		lack = sources[i].empty;
 	if (lack != NULL)
 		return tr_refuse(note, "--data: '%s' lacks its %s; there %s", o->data, lack,
 				 choices);
+	if ((strcmp(kind, "text") == 0) != tr_model_reads_text(o->model))
+		return tr_refuse(note,
+				 "--model %s: --data text:FILE is what lstm and gpt want, and is "
+				 "for them alone",
+				 tr_model_name(o->model));
 	return RUBATO_OK;
 }
 
@@ -176,13 +222,15 @@ static rubato_status judge_time(struct tr_options *o, const struct words *w, str
 				 w->at[WORD_BUCKET], BUCKET_LEAST);
 	o->pace.forward = FORWARD_DEFAULT;
 	if (w->at[WORD_COMPUTE_TIME] != NULL)
-		TR_TRY(tr_parse_time("--compute-time", w->at[WORD_COMPUTE_TIME], &o->pace.span_ns,
-				     note));
+		TR_TRY(tr_pace_parse(&o->pace, w->at[WORD_COMPUTE_TIME], note));
+	if (o->pace.kind == TR_PACE_TOKEN && !tr_model_reads_text(o->model))
+		return tr_refuse(note, "--compute-time: model %s has no tokens",
+				 tr_model_name(o->model));
 	if (w->at[WORD_DELAY] != NULL)
 		TR_TRY(tr_delay_parse(&o->delay, w->at[WORD_DELAY], note));
 	if (w->at[WORD_FORWARD] == NULL)
 		return RUBATO_OK;
-	if (o->pace.span_ns == 0)
+	if (o->pace.kind == TR_PACE_NONE)
 		return tr_refuse(note, "--forward: a share of --compute-time, which is not given");
 	return tr_parse_number("--forward", w->at[WORD_FORWARD], 0.0, 1.0, &o->pace.forward, note);
 }
@@ -254,6 +302,7 @@ static rubato_status judge_checkpoint(struct tr_options *o, const struct words *
 static rubato_status judge(struct tr_options *o, const struct words *w, struct tr_note *note)
 {
 	TR_TRY(judge_model(o, w, note));
+	TR_TRY(judge_sequence(o, w, note));
 	TR_TRY(judge_data(o, w, note));
 	TR_TRY(judge_rule(o, w, note));
 	TR_TRY(judge_rate(o, w, note));
@@ -278,12 +327,19 @@ static const struct poptOption run_rows[] = {
 	{ "ranks", 'n', POPT_ARG_STRING, NULL, WORD_RANKS,
 	  "start N ranks on this machine (absent: join the launcher's job)", "N" },
 	{ "model", 0, POPT_ARG_STRING, NULL, WORD_MODEL,
-	  "hyperplane, logistic, mlp (one hidden layer), cnn or resnet20 (" MODEL_DEFAULT ")",
+	  "hyperplane, logistic, mlp (one hidden layer), cnn, resnet20, lstm or gpt (" MODEL_DEFAULT
+	  ")",
 	  "NAME" },
-	{ "hidden", 0, POPT_ARG_STRING, NULL, WORD_HIDDEN, "hidden units of mlp (64)", "N" },
+	{ "hidden", 0, POPT_ARG_STRING, NULL, WORD_HIDDEN, "hidden units of mlp (64), lstm (128)",
+	  "N" },
+	{ "context", 0, POPT_ARG_STRING, NULL, WORD_CONTEXT,
+	  "bytes: of a block of gpt (64), of the longest line of lstm (512)", "N" },
+	{ "layers", 0, POPT_ARG_STRING, NULL, WORD_LAYERS, "of gpt (2)", "N" },
+	{ "width", 0, POPT_ARG_STRING, NULL, WORD_WIDTH, "of gpt (64)", "N" },
+	{ "heads", 0, POPT_ARG_STRING, NULL, WORD_HEADS, "of attention, gpt (4)", "N" },
 	{ "data", 0, POPT_ARG_STRING, NULL, WORD_DATA,
-	  "fashion-mnist[:DIR], cifar10:DIR, npy:DIR with x.npy, y.npy, or synthetic[:ROWSxDIMS] "
-	  "(" DATA_DEFAULT "; hyperplane: synthetic)",
+	  "fashion-mnist[:DIR], cifar10:DIR, npy:DIR with x.npy, y.npy, synthetic[:ROWSxDIMS], or "
+	  "text:FILE (" DATA_DEFAULT "; hyperplane: synthetic)",
 	  "SET" },
 	{ "device", 0, POPT_ARG_STRING, NULL, WORD_DEVICE, "cpu", "NAME" },
 	{ "init", 0, POPT_ARG_STRING, NULL, WORD_INIT, "first parameters: one flat float32 vector",
@@ -333,7 +389,7 @@ static const struct poptOption rule_rows[] = {
 
 static const struct poptOption time_rows[] = {
 	{ "compute-time", 0, POPT_ARG_STRING, NULL, WORD_COMPUTE_TIME,
-	  "a gradient takes this long, whatever it takes here", "T" },
+	  "a gradient takes this long, whatever it takes here; or T/token, or trace:FILE", "T" },
 	{ "forward", 0, POPT_ARG_STRING, NULL, WORD_FORWARD,
 	  "share of --compute-time before the first of the gradient is complete (1/3)", "SHARE" },
 	{ "delay", 0, POPT_ARG_STRING, NULL, WORD_DELAY,
@@ -409,6 +465,7 @@ void tr_options_close(struct tr_options *options)
 {
 	struct words *w = options->strings;
 
+	tr_pace_close(&options->pace);
 	options->strings = NULL;
 	if (w == NULL)
 		return;

@@ -15,6 +15,7 @@ struct tr_options {
 	uint32_t ranks; /* 0: join the launcher's job. */
 	enum tr_model_kind model;
 	uint32_t hidden_count;
+	struct tr_sequence sequence; /* Models of text; length: the context; vocabulary: 0. */
 	const char *data;
 	const struct tr_rule *rule;
 	struct tr_rule_options own; /* The rule's. */

@@ -11,9 +11,12 @@
  *               as lr, so the period follows 1 / lr.
  *   adacomm     AdaComm (Wang, Joshi, 2018), the other way round: seldom first, often later. Every
  *               --adapt-sample-steps steps (default: a sixteenth of the run) the period becomes
- *               ceil(--period * sqrt(mean loss of the interval / first loss)), or half of what it
- * was where that is no less. post-local  Lin et al., 2018: mean gradients for the first
- * --adapt-sample-steps steps, then averages every --period.
+ *               ceil(--period * sqrt(mean loss of the interval / first loss)), or half of itself
+ *               where that is no less.
+ *   post-local  Lin et al., 2018: mean gradients for the first --adapt-sample-steps steps, then
+ *               averages every --period.
+ *
+ * The formulas of adp and adacomm are from memory of the papers, which were not at hand.
  */
 #ifndef TR_PERIOD_H
 #define TR_PERIOD_H

@@ -353,11 +353,96 @@ static rubato_status laga_finish(struct tr_rule_state *state, uint64_t step_coun
 	return RUBATO_OK;
 }
 
+/* ---- Checkpoints ---- */
+
+/* Until-done: all begin the rounds that any has begun, so that all wait for the same ones. */
+static rubato_status catch_up(struct tr_rule_state *state)
+{
+	struct tr_rule_context *ctx = state->ctx;
+	uint64_t most = state->begun;
+	struct mean mean;
+	bool due;
+
+	TR_TRY(tr_check(ctx->note,
+			rubato_allreduce(ctx->comm, &most, &most, 1, RUBATO_UINT64, RUBATO_MAX),
+			"checkpoint: allreduce of the number of rounds"));
+	while (state->begun < most)
+		TR_TRY(next_round(state, &mean, &due));
+	return RUBATO_OK;
+}
+
+/* The rounds in flight end, and their results wait here until they are due. */
+static rubato_status land(struct tr_rule_state *state)
+{
+	struct tr_rule_context *ctx = state->ctx;
+	const void *result;
+
+	memmove(state->kept, state->kept + state->kept_first * state->width,
+		state->kept_count * state->width * sizeof(float));
+	state->kept_first = 0;
+	while (state->kept_count < state->begun - state->collected) {
+		TR_TRY(tr_check(
+			ctx->note,
+			rubato_lagged_flush(state->lagged, &result, NULL, RUBATO_TIMEOUT_DEFAULT),
+			"wait for a lagged allreduce"));
+		memcpy(state->kept + state->kept_count * state->width, result,
+		       state->width * sizeof(float));
+		state->kept_count++;
+	}
+	return RUBATO_OK;
+}
+
+/* The caller saves the parameters after this: until-done, updates may become due in here. */
+static rubato_status laga_keep(struct tr_rule_state *state, struct tr_archive *archive)
+{
+	struct tr_rule_context *ctx = state->ctx;
+	uint64_t numbers[5];
+	void *buffer;
+
+	if (state->kept == NULL)
+		state->kept = malloc(ctx->own->lag * state->width * sizeof(float));
+	if (state->kept == NULL)
+		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "laga: no memory for a checkpoint");
+	if (!tr_archive_loading(archive)) {
+		if (until_done(state))
+			TR_TRY(catch_up(state));
+		TR_TRY(land(state));
+	}
+	memcpy(numbers,
+	       ((uint64_t[]) { state->count, state->begun, state->collected, state->steps,
+			       state->kept_count }),
+	       sizeof(numbers));
+	TR_TRY(tr_archive_bytes(archive, "laga.numbers", numbers, sizeof(numbers), ctx->note));
+	state->count = numbers[0];
+	state->begun = numbers[1];
+	state->collected = numbers[2];
+	state->steps = numbers[3];
+	state->kept_count = (uint32_t)numbers[4];
+	if (numbers[4] > ctx->own->lag || numbers[4] != state->begun - state->collected)
+		return tr_fail(ctx->note, RUBATO_ERR_ARGUMENT,
+			       "checkpoint: %llu results in flight, of at most %u",
+			       (unsigned long long)numbers[4], ctx->own->lag);
+	TR_TRY(tr_archive_bytes(archive, "laga.rate", &state->last_rate, sizeof(state->last_rate),
+				ctx->note));
+	TR_TRY(tr_archive_bytes(archive, "laga.done", state->done,
+				ctx->rank_count * sizeof(*state->done), ctx->note));
+	TR_TRY(tr_archive_bytes(archive, "laga.kept", state->kept,
+				state->kept_count * state->width * sizeof(float), ctx->note));
+	if (state->count == 0)
+		return RUBATO_OK;
+	TR_TRY(tr_check(ctx->note, rubato_lagged_acquire(state->lagged, &buffer),
+			"acquire of a lagged allreduce"));
+	state->sum = buffer;
+	return tr_archive_bytes(archive, "laga.sum", buffer, state->width * sizeof(float),
+				ctx->note);
+}
+
 const struct tr_rule tr_rule_laga = {
 	.name = "laga",
 	.open = laga_open,
 	.begin = laga_begin,
 	.step = laga_step,
 	.finish = laga_finish,
+	.keep = laga_keep,
 	.close = laga_close,
 };

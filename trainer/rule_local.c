@@ -10,8 +10,8 @@
  * the mean that was begun K steps before has arrived and moves the anchor z, each rank pulls its
  * model x towards it,  x = (1 - a) x + a z,  and the next mean begins. (The paper gives each rank
  * an outer optimizer and averages the anchors; all of outer.h is linear, so one optimizer that gets
- * the mean of the models is the same.) What a group of ranks never agrees on is averaged at the
- * end.
+ * the mean of the models is the same.) The ranks' models are never equal on the way: a plain
+ * average ends the run.
  */
 #include <stdlib.h>
 

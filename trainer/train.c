@@ -26,6 +26,8 @@
 #include "trainer/settings.h"
 #include "trainer/snapshots.h"
 #include "trainer/tally.h"
+#include "trainer/task.h"
+#include "trainer/view.h"
 #include "trainer/work.h"
 
 struct batch { /* Room for gathered rows. */
@@ -60,7 +62,7 @@ struct run {
 	struct tr_score score;       /* Of all steps of this rank, */
 	struct tr_tally reported;    /* and of all ranks, up to the last report. */
 	uint64_t steps_done;         /* Here. */
-	uint64_t tests_due;          /* Shared work: --eval-every, so far. */
+	uint64_t tests_due;          /* --eval-every, so far; of shared work. */
 	struct tr_tellers *tellers;  /* A relaxed rule's reports; NULL: reports are collective. */
 	struct tr_snapshots snapshots;
 	struct tr_checkpoints checkpoints;
@@ -195,9 +197,8 @@ static rubato_status prepare(struct run *run)
 
 	TR_TRY(check_save(run));
 	if (run->data == &run->own_data)
-		TR_TRY(tr_data_open(&run->own_data, o->data, o->seed, run->note));
-	TR_TRY(tr_model_build(&run->model, o->model, run->data->loss, run->data->shape,
-			      run->data->output_count, o->hidden_count, run->note));
+		TR_TRY(tr_task_data(o, &run->own_data, run->note));
+	TR_TRY(tr_task_model(o, run->data, &run->model, run->note));
 	if (o->augment)
 		TR_TRY(tr_augment_check(run->data, run->note));
 	TR_TRY(tr_order_open(&run->order, (uint32_t)run->data->train.rows, run->rank,
@@ -222,7 +223,7 @@ static rubato_status prepare(struct run *run)
 	setup.parameters = run->ctx.parameters;
 	setup.gradient = run->ctx.gradient;
 	setup.statistics = run->ctx.statistics;
-	run->ops = tr_compute_host();
+	run->ops = tr_compute_host(run->model.kind);
 	return run->ops->open(&run->compute, &setup, run->note);
 }
 
@@ -243,6 +244,7 @@ static uint64_t settings_hash(const struct run *run)
 			     o->batch,
 			     run->ctx.cut.size,
 			     o->optimizer,
+			     o->pace.kind,
 			     o->pace.span_ns,
 			     o->eval_every,
 			     o->report_every,
@@ -256,6 +258,9 @@ static uint64_t settings_hash(const struct run *run)
 	hash = tr_hash(hash, real, sizeof(real));
 	hash = tr_hash(hash, &o->own, sizeof(o->own));
 	hash = tr_hash(hash, &o->delay, sizeof(o->delay));
+	hash = tr_hash(hash, &run->model.sequence, sizeof(run->model.sequence));
+	if (o->pace.kind == TR_PACE_TRACE)
+		hash = tr_hash(hash, o->pace.trace_ns, o->pace.trace_count * sizeof(uint64_t));
 	return tr_hash(hash, o->rule->name, strlen(o->rule->name));
 }
 
@@ -471,65 +476,6 @@ static void add_test(struct tr_metrics_line *line, const struct tr_score *test)
 	line->test_accuracy = accuracy(test);
 }
 
-static rubato_status average(struct run *run, float *values, size_t count, const char *what)
-{
-	return tr_check(
-		run->note,
-		rubato_allreduce(run->comm, values, values, count, RUBATO_FLOAT32, RUBATO_AVG),
-		what);
-}
-
-/* Of batch normalisation; `--bn local`: each rank keeps its own. Collective. */
-static rubato_status average_statistics(struct run *run)
-{
-	if (run->ctx.statistics_count == 0 || run->options->own.bn == TR_BN_LOCAL)
-		return RUBATO_OK;
-	return average(run, run->ctx.statistics, run->ctx.statistics_count,
-		       "average of the statistics");
-}
-
-/* A copy of what a test looks at; NULL: no memory. */
-static float *keep_view(const struct run *run)
-{
-	const struct tr_rule_context *ctx = &run->ctx;
-	float *kept = malloc((ctx->parameter_count + ctx->statistics_count) * sizeof(float));
-
-	if (kept == NULL)
-		return NULL;
-	memcpy(kept, ctx->parameters, ctx->parameter_count * sizeof(float));
-	if (ctx->statistics_count > 0)
-		memcpy(kept + ctx->parameter_count, ctx->statistics,
-		       ctx->statistics_count * sizeof(float));
-	return kept;
-}
-
-/* What is judged: of ranks that differ, the mean. Collective; end_view() follows. */
-static rubato_status begin_view(struct run *run, float **kept)
-{
-	*kept = NULL;
-	if (!run->ctx.replicas_differ && run->ctx.statistics_count == 0)
-		return RUBATO_OK;
-	*kept = keep_view(run);
-	if (*kept == NULL)
-		return tr_fail(run->note, RUBATO_ERR_MEMORY, "no memory to average the models");
-	if (run->ctx.replicas_differ)
-		TR_TRY(average(run, run->ctx.parameters, run->ctx.parameter_count,
-			       "average of the models"));
-	return average_statistics(run);
-}
-
-static void end_view(struct run *run, float *kept)
-{
-	struct tr_rule_context *ctx = &run->ctx;
-
-	if (kept != NULL)
-		memcpy(ctx->parameters, kept, ctx->parameter_count * sizeof(float));
-	if (kept != NULL && ctx->statistics_count > 0)
-		memcpy(ctx->statistics, kept + ctx->parameter_count,
-		       ctx->statistics_count * sizeof(float));
-	free(kept);
-}
-
 static rubato_status diverged(struct run *run, bool shared)
 {
 	tr_fail(run->note, RUBATO_ERR_ARGUMENT,
@@ -555,11 +501,11 @@ static rubato_status report_together(struct run *run, double seconds, bool with_
 		return diverged(run, true);
 	line = make_line(run, seconds, &sum);
 	if (with_test) {
-		rubato_status err = begin_view(run, &kept);
+		rubato_status err = tr_view_begin(&run->ctx, &kept);
 
 		if (err == RUBATO_OK)
 			err = evaluate(run, &run->data->test, &test);
-		end_view(run, kept);
+		tr_view_end(&run->ctx, kept);
 		TR_TRY(err);
 		add_test(&line, &test);
 	}
@@ -645,9 +591,11 @@ static rubato_status compute_gradient(struct run *run, uint64_t step, const stru
 			   run->batch.x, run->batch.spare);
 	run->ready_ns = 0;
 	TR_TRY(run->ops->train(run->compute, run->batch.x, answers_of(&run->batch),
-			       pace->span_ns == 0 ? &ready : NULL, &score, run->note));
-	if (pace->span_ns > 0)
-		TR_TRY(tr_pace_pass(pace, run->comm, &run->ctx.cut, before_ns, &ready));
+			       pace->kind == TR_PACE_NONE ? &ready : NULL, &score, run->note));
+	if (pace->kind != TR_PACE_NONE)
+		TR_TRY(tr_pace_pass(
+			pace, tr_pace_span(pace, run->rank, run->rank_count, step, score.rows),
+			run->comm, &run->ctx.cut, before_ns, &ready));
 	run->ctx.loss = score.loss / (double)score.rows;
 	run->score.loss += score.loss;
 	run->score.correct += score.correct;
@@ -782,6 +730,8 @@ static void fill_summary(const struct run *run, const struct tr_tally *totals,
 		.final_loss = mean_loss(train),
 		.has_test = run->data->test.rows > 0,
 		.classify = run->model.loss == TR_CROSS_ENTROPY,
+		.reads_text = tr_model_reads_text(run->model.kind),
+		.tokens = (uint64_t)totals->rows,
 		.global_reductions = counts->global_reductions,
 		.local_reductions = counts->local_reductions,
 		.bytes_sent = (uint64_t)totals->bytes_sent,
@@ -801,7 +751,9 @@ static void print_result(const struct tr_summary *s)
 {
 	printf("%s, %s, %u rank%s: loss %.6g", s->model, s->algorithm, s->ranks,
 	       s->ranks == 1 ? "" : "s", s->final_loss);
-	if (s->has_test && s->classify)
+	if (s->has_test && s->reads_text)
+		printf(", test perplexity %.4g", exp(s->test_loss));
+	else if (s->has_test && s->classify)
 		printf(", test accuracy %.2f %%", 100.0 * s->test_accuracy);
 	else if (s->has_test)
 		printf(", test loss %.6g", s->test_loss);
@@ -822,28 +774,6 @@ static rubato_status write_results(struct run *run, const struct tr_summary *sum
 	return tr_metrics_summary(&run->metrics, summary, run->note);
 }
 
-/* Rank 0's snapshot becomes everybody's parameters and statistics. */
-static rubato_status show_snapshot(struct run *run, const struct tr_snapshot *snapshot)
-{
-	struct tr_rule_context *ctx = &run->ctx;
-
-	if (run->rank == 0)
-		memcpy(ctx->parameters, snapshot->parameters, ctx->parameter_count * sizeof(float));
-	TR_TRY(tr_check(run->note,
-			rubato_broadcast(run->comm, ctx->parameters, ctx->parameter_count,
-					 RUBATO_FLOAT32, 0),
-			"broadcast of a snapshot"));
-	if (ctx->statistics_count == 0)
-		return RUBATO_OK;
-	if (run->rank == 0)
-		memcpy(ctx->statistics, snapshot->statistics,
-		       ctx->statistics_count * sizeof(float));
-	return tr_check(run->note,
-			rubato_broadcast(run->comm, ctx->statistics, ctx->statistics_count,
-					 RUBATO_FLOAT32, 0),
-			"broadcast of a snapshot's statistics");
-}
-
 static rubato_status test_each_snapshot(struct run *run, uint32_t snapshot_count)
 {
 	struct tr_snapshot *snapshot = run->snapshots.first;
@@ -852,7 +782,7 @@ static rubato_status test_each_snapshot(struct run *run, uint32_t snapshot_count
 		struct tr_score test;
 		rubato_status err = RUBATO_OK;
 
-		TR_TRY(show_snapshot(run, snapshot));
+		TR_TRY(tr_view_show(&run->ctx, snapshot));
 		TR_TRY(evaluate(run, &run->data->test, &test));
 		if (run->rank == 0) {
 			add_test(&snapshot->line, &test);
@@ -876,13 +806,13 @@ static rubato_status test_snapshots(struct run *run)
 			"broadcast of the number of snapshots"));
 	if (snapshot_count == 0)
 		return RUBATO_OK;
-	kept = keep_view(run);
+	kept = tr_view_keep(&run->ctx);
 	if (kept == NULL)
 		err = tr_fail(run->note, RUBATO_ERR_MEMORY, "no memory to test snapshots");
 	err = tr_agree(run->comm, err, run->note);
 	if (err == RUBATO_OK)
 		err = test_each_snapshot(run, snapshot_count);
-	end_view(run, kept);
+	tr_view_end(&run->ctx, kept);
 	return err;
 }
 
@@ -902,7 +832,7 @@ static rubato_status conclude(struct run *run)
 			      "the ranks' parameters differ at the end of the run", run->note));
 	TR_TRY(add_up(run, &totals));
 	TR_TRY(test_snapshots(run));
-	TR_TRY(average_statistics(run));
+	TR_TRY(tr_view_average_statistics(&run->ctx));
 	TR_TRY(evaluate(run, &run->data->train, &train));
 	if (run->data->test.rows > 0)
 		TR_TRY(evaluate(run, &run->data->test, &test));

@@ -5,24 +5,22 @@ usage: overlap.py RUBATO-TRAIN                     the test: 2 hosts; right resu
        overlap.py RUBATO-TRAIN --measure [RATE]    the table of docs/performance.md: 2 to 4 hosts
                                                    with links of RATE (200mbit)
 
-Hosts are namespaces that this script makes and removes, joined by a bridge in another one; UCX's
-TCP between them. Communication is what the ranks wait for when the computation is over at once.
+Hosts are those of tools/testbed; UCX's TCP between them. Communication is what the ranks wait for
+when the computation is over at once.
 """
 
 import array
 import json
 import os
-import shutil
-import signal
+import pathlib
 import subprocess
 import sys
 import tempfile
-import time
 
 TRAIN = sys.argv[1]
 MEASURE = sys.argv[2:3] == ["--measure"]
 RATE = sys.argv[3] if len(sys.argv) > 3 else "200mbit"
-BURST = "64kb"
+TESTBED = str(pathlib.Path(__file__).resolve().parents[2] / "tools" / "testbed")
 FEATURES, ROWS, HIDDEN = 784, 64, 1318  # 1,047,820 parameters: 16 whole buckets.
 BUCKET = "256K"
 STEPS, WARM = 12, 4
@@ -50,81 +48,24 @@ def data_make(folder):
 
 
 class Hosts:
-    """Namespaces, each with one address and a link whose sending side is as slow as asked."""
+    """Hosts of tools/testbed, made anew for each run."""
 
     def __init__(self, count, rate):
-        self.count = count
-        self.tag = f"rubato-{os.getpid()}"
-        try:
-            self.make(rate)
-        except subprocess.CalledProcessError as error:
-            self.remove()
-            skip(f"{' '.join(error.cmd)}: {error.stderr.strip()}")
-
-    def name(self, host):
-        return f"{self.tag}-{host}"
-
-    def make(self, rate):
-        def ip(*words):
-            subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
-
-        ip("netns", "add", self.name("bridge"))
-        ip("-n", self.name("bridge"), "link", "add", "bridge", "type", "bridge")
-        ip("-n", self.name("bridge"), "link", "set", "bridge", "up")
-        for host in range(self.count):
-            name, port = self.name(host), f"port{host}"
-            ip("netns", "add", name)
-            ip("netns", "exec", name, "true")
-            ip("link", "add", "name", "wire", "netns", name, "type", "veth", "peer", "name", port,
-               "netns", self.name("bridge"))
-            ip("-n", self.name("bridge"), "link", "set", port, "master", "bridge", "up")
-            ip("-n", name, "addr", "add", f"10.78.0.{host + 1}/24", "dev", "wire")
-            ip("-n", name, "link", "set", "lo", "up")
-            ip("-n", name, "link", "set", "wire", "up")
-            subprocess.run(["tc", "-n", name, "qdisc", "add", "dev", "wire", "root", "tbf",
-                            "rate", rate, "burst", BURST, "latency", "100ms"],
-                           check=True, capture_output=True, text=True)
-        for host in range(self.count):
-            self.wait_for(self.name(host))
-
-    @staticmethod
-    def wait_for(name):
-        """Until the link runs, UCX does not see it."""
-        for _ in range(200):
-            shown = subprocess.run(["ip", "-n", name, "link", "show", "wire"], check=True,
-                                   capture_output=True, text=True).stdout
-            if "state UP" in shown:
-                return
-            time.sleep(0.02)
-        skip(f"the link of {name} does not come up")
-
-    def remove(self):
-        for host in [*range(self.count), "bridge"]:
-            subprocess.run(["ip", "netns", "del", self.name(host)], capture_output=True,
-                           check=False)
+        self.count, self.rate = count, rate
 
     def train(self, folder, words, settings=()):
         """One rank a host. Returns the lines of metrics and the summary."""
         out = f"{folder}/out"
-        env = dict(os.environ, RUBATO_SIZE=str(self.count), RUBATO_ROOT="10.78.0.1:29778",
-                   RUBATO_SECRET_FILE=f"{folder}/secret", RUBATO_TRANSPORT="tcp",
-                   RUBATO_TIMEOUT="60s", OMP_NUM_THREADS="1", UCX_TLS="tcp,self",
-                   UCX_NET_DEVICES="wire", **dict(settings))
-        line = [TRAIN, "--data", f"npy:{folder}/data", "--model", "mlp", "--hidden", str(HIDDEN),
+        line = [TESTBED, "--hosts", str(self.count), "--rate", self.rate, "--timeout", "300", "--",
+                TRAIN, "--data", f"npy:{folder}/data", "--model", "mlp", "--hidden", str(HIDDEN),
                 "--batch", "1", "--steps", str(STEPS), "--report-every", str(WARM),
                 "--out", out, "--quiet", *words]
-        ranks = [subprocess.Popen(["ip", "netns", "exec", self.name(rank), *line],
-                                  env=dict(env, RUBATO_RANK=str(rank)), text=True,
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-                 for rank in range(self.count)]
-        try:
-            for rank, process in enumerate(ranks):
-                _, errors = process.communicate(timeout=300)
-                if process.returncode != 0:
-                    sys.exit(f"rank {rank} of {' '.join(line)}: {process.returncode}: {errors}")
-        finally:
-            for process in ranks:
-                process.kill()  # Those that have not ended.
+        got = subprocess.run(line, env=dict(os.environ, RUBATO_TIMEOUT="60s", **dict(settings)),
+                             capture_output=True, text=True, check=False)
+        if got.returncode == 77:
+            skip(got.stderr.strip())
+        if got.returncode != 0:
+            sys.exit(f"{' '.join(line)}: {got.returncode}: {got.stderr}")
         with open(f"{out}/metrics.jsonl") as file:
             lines = [json.loads(text) for text in file]
         with open(f"{out}/summary.json") as file:
@@ -163,23 +104,16 @@ def measure(folder):
           "step over bound | hidden |")
     print("|---|---|---|---|---|---|---|---|---|")
     for count in 2, 3, 4:
-        hosts = Hosts(count, RATE)
-        try:
-            measure_hosts(hosts, folder)
-        finally:
-            hosts.remove()
+        measure_hosts(Hosts(count, RATE), folder)
 
 
 def check(folder):
     """What was asked for happened; no word about how long it took."""
     hosts = Hosts(2, "200mbit")
     words = ["--bucket", BUCKET, *emulated(0.4), "--steps", "6", "--report-every", "1"]
-    try:
-        hidden = hosts.train(folder, [*words, "--save", f"{folder}/w.npy"])[1]
-        alone = hosts.train(folder, words, {"RUBATO_BACKGROUND": "0"}.items())[1]
-        hosts.train(folder, ["--bucket", "0", "--steps", "6", "--save", f"{folder}/one.npy"])
-    finally:
-        hosts.remove()
+    hidden = hosts.train(folder, [*words, "--save", f"{folder}/w.npy"])[1]
+    alone = hosts.train(folder, words, {"RUBATO_BACKGROUND": "0"}.items())[1]
+    hosts.train(folder, ["--bucket", "0", "--steps", "6", "--save", f"{folder}/one.npy"])
     with open(f"{folder}/w.npy", "rb") as file, open(f"{folder}/one.npy", "rb") as other:
         assert file.read() == other.read(), "buckets changed the parameters"
     assert hidden["buckets"] == 16, hidden["buckets"]
@@ -190,23 +124,9 @@ def check(folder):
           f"{alone['hidden_fraction']:.2f} without background progress")
 
 
-def end(number, _):
-    """On the way out the hosts are removed, undisturbed."""
-    signal.signal(number, signal.SIG_IGN)
-    sys.exit("ended by SIGTERM")
-
-
 def main():
-    signal.signal(signal.SIGTERM, end)
-    if os.geteuid() != 0:
-        skip("network namespaces need root")
-    for tool in "ip", "tc":
-        if shutil.which(tool) is None:
-            skip(f"{tool} (iproute2) is not installed")
     with tempfile.TemporaryDirectory() as folder:
         data_make(f"{folder}/data")
-        with open(os.open(f"{folder}/secret", os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
-            file.write(os.urandom(24).hex())
         (measure if MEASURE else check)(folder)
 
 

@@ -216,6 +216,32 @@ START_TEST(fewer_bits_are_fewer_bytes)
 }
 END_TEST
 
+static const char *const diverging[] = {
+	"--simulate --ranks 5 --algorithm hier --k1 1 --k2 4 --group 2",
+	"--ranks 3 --algorithm hier --k1 1 --k2 4 --group 2",
+	"--simulate --ranks 5 --algorithm hier --k1 1 --k2 4 --group 3 --wire int8",
+	"--ranks 2 --algorithm local --k 4 --pull 0.5",
+	"--simulate --ranks 3 --algorithm adpsgd",
+};
+#define DIVERGING_COUNT ((int)(sizeof(diverging) / sizeof(diverging[0])))
+
+/* All leave, at once, groups' communicators and what is in flight behind them; one says why. */
+START_TEST(a_run_that_diverges_ends)
+{
+	struct outcome got;
+	char line[512];
+
+	snprintf(line, sizeof(line),
+		 "--model logistic --batch 4 --steps 99 --report-every 7 --lr 1e4 "
+		 "--weight-decay 1e3 %s",
+		 diverging[_i]);
+	run_line(line, &got);
+	ck_assert_msg(got.status == 1, "'%s': status %d, '%s'", line, got.status, got.err);
+	ck_assert_uint_eq(line_count(got.err), 1);
+	ck_assert_ptr_nonnull(strstr(got.err, "diverged"));
+}
+END_TEST
+
 static const struct {
 	const char *options, *word;
 } bad[] = {
@@ -264,6 +290,7 @@ int main(int argc, char **argv)
 	tcase_add_loop_test(tests, reductions_are_counted_exactly, 0, COUNTED_COUNT);
 	tcase_add_test(tests, nodes_are_groups);
 	tcase_add_test(tests, fewer_bits_are_fewer_bytes);
+	tcase_add_loop_test(tests, a_run_that_diverges_ends, 0, DIVERGING_COUNT);
 	tcase_add_loop_test(tests, what_makes_no_sense_is_refused, 0, BAD_COUNT);
 	return check_main("average_runs", tests);
 }

@@ -148,7 +148,7 @@ static rubato_status pace_rank(rubato_comm *comm, void *arg)
 		struct tr_ready ready = { note_release, &r };
 
 		r.begin_ns = rubato_now(comm);
-		TR_TRY(tr_pace_pass(pace, comm, &cut, r.begin_ns, &ready));
+		TR_TRY(tr_pace_pass(pace, pace->span_ns, comm, &cut, r.begin_ns, &ready));
 		ck_assert_uint_eq(r.count, cut.count);
 		for (uint32_t i = 0; i < r.count; i++) {
 			double part = (double)(TOTAL - tr_cut_begin(&cut, i)) / TOTAL;
@@ -167,7 +167,7 @@ static rubato_status pace_rank(rubato_comm *comm, void *arg)
 START_TEST(time_passes_as_emulated)
 {
 	static const double forward[] = { 0.0, 1.0 / 3.0, 1.0 };
-	struct tr_pace pace = { .span_ns = SPAN_NS, .forward = forward[_i] };
+	struct tr_pace pace = { .kind = TR_PACE_STEP, .span_ns = SPAN_NS, .forward = forward[_i] };
 
 	simulate(pace_rank, &pace);
 }

@@ -253,8 +253,19 @@ static void must_tell_the_same(const char *a, const char *b)
 #define KEPT "--checkpoint ck --checkpoint-every 10 "
 
 static const char *const rules[] = {
-	"--algorithm sync --model cnn",
-	"--algorithm sync --optimizer adam",
+	"--algorithm sync --model cnn", "--algorithm sync --optimizer adam",
+	"--algorithm sync --model resnet20", /* Its statistics show in the tests' lines. */
+	"--algorithm kavg --k 7 --outer nesterov --opt-state average",
+	"--algorithm kavg --k 7 --wire int8",
+	"--algorithm hier --k1 3 --k2 12 --group 2 --outer slowmo",
+	"--algorithm periodic --schedule post-local",
+	"--algorithm periodic --schedule adacomm --optimizer adam",
+	"--algorithm adpsgd --wire bf16",
+	"--algorithm local --k 7 --outer block --optimizer adamw",
+	"--algorithm local --k 7 --pull 0.3",
+	"--algorithm laga --accumulate 3 --rate-by-count --clip 1",
+	"--algorithm laga --accumulate 7 --lag 2 --optimizer adam",
+	"--algorithm laga --lag 3 --first-step zero --lag-comp lookahead",
 };
 #define RULE_COUNT ((int)(sizeof(rules) / sizeof(rules[0])))
 

@@ -1,6 +1,7 @@
 /*
- * test_compute.c -- the plain layers against finite differences, and every other backend against
- * the plain layers: gradients, losses and counts, for each model, loss, odd sizes and batches.
+ * test_compute.c -- the plain layers against finite differences (test_gradient.c does it better,
+ * with doubles), and every other backend against the plain layers: gradients, losses and counts,
+ * for each model, loss, odd sizes and batches.
  */
 #include <math.h>
 #include <stdio.h>
@@ -34,6 +35,7 @@ static const struct shape_case cases[] = {
 	{ TR_RESNET20, TR_HALF_SQUARE, { 1, 7, 7 }, 2, 0, 6 }, /* 7, 4 and 2 pixels wide. */
 };
 #define CASE_COUNT ((int)(sizeof(cases) / sizeof(cases[0])))
+#define SHALLOW_COUNT (CASE_COUNT - 2) /* All but resnet20: too deep for differences of floats. */
 
 struct bench {
 	struct tr_model model;
@@ -188,7 +190,7 @@ END_TEST
 START_TEST(host_backend_equals_plain)
 {
 	const struct shape_case *c = &cases[_i];
-	const struct tr_compute_ops *ops = tr_compute_host();
+	const struct tr_compute_ops *ops = tr_compute_host(c->kind);
 	struct bench b;
 
 	bench_open(&b, c);
@@ -236,7 +238,7 @@ END_TEST
 START_TEST(evaluation_counts_the_first_rows_only)
 {
 	const struct shape_case *c = &cases[_i];
-	const struct tr_compute_ops *backends[] = { &tr_compute_plain, tr_compute_host() };
+	const struct tr_compute_ops *backends[] = { &tr_compute_plain, tr_compute_host(c->kind) };
 	const uint32_t rows[] = { 1, 5, TR_EVAL_ROWS };
 	struct bench b;
 
@@ -288,7 +290,7 @@ static rubato_status watch_ready(void *arg, size_t first)
 START_TEST(ready_tells_what_is_final)
 {
 	const struct shape_case *c = &cases[_i];
-	const struct tr_compute_ops *backends[] = { &tr_compute_plain, tr_compute_host() };
+	const struct tr_compute_ops *backends[] = { &tr_compute_plain, tr_compute_host(c->kind) };
 	struct bench b;
 
 	for (size_t k = 0; k < 2; k++) {
@@ -390,7 +392,7 @@ int main(void)
 	TCase *tests = tcase_create("compute");
 
 	tcase_set_timeout(tests, 120);
-	tcase_add_loop_test(tests, plain_gradient_is_the_slope_of_the_loss, 0, CASE_COUNT);
+	tcase_add_loop_test(tests, plain_gradient_is_the_slope_of_the_loss, 0, SHALLOW_COUNT);
 	tcase_add_loop_test(tests, host_backend_equals_plain, 0, CASE_COUNT);
 	tcase_add_loop_test(tests, evaluation_counts_the_first_rows_only, 0, CASE_COUNT);
 	tcase_add_loop_test(tests, ready_tells_what_is_final, 0, CASE_COUNT);

@@ -518,6 +518,30 @@ static double number_in(const char *path, const char *key)
 	return number;
 }
 
+/* In every update, each rank's steps go on where they ended in the one before. */
+static void must_hold_every_step(const char *path, uint32_t rank_count, uint64_t steps)
+{
+	size_t size_bytes;
+	char *text = file_read(path, &size_bytes), *at = text;
+	uint64_t next[RANKS_MAX] = { 0 };
+	unsigned long rank, first, last;
+
+	ck_assert_ptr_nonnull(text);
+	while ((at = strstr(at, "\"contributions\":[")) != NULL) {
+		at += strlen("\"contributions\":[");
+		for (; sscanf(at, "[%lu,%lu,%lu]", &rank, &first, &last) == 3;
+		     at += strcspn(at, "]") + 1, at += *at == ',') {
+			ck_assert_uint_lt(rank, rank_count);
+			ck_assert_uint_eq(first, next[rank]);
+			ck_assert_uint_ge(last, first);
+			next[rank] = last + 1;
+		}
+	}
+	free(text);
+	for (uint32_t i = 0; i < rank_count; i++)
+		ck_assert_uint_eq(next[i], steps);
+}
+
 START_TEST(real_ranks_agree_with_simulated_ones)
 {
 	static const char *const ranks[] = { "2", "3" };
@@ -554,12 +578,33 @@ START_TEST(until_done_on_real_ranks)
 
 	train(_i == 0 ? "--accumulate until-done --steps 60 --ranks 2 --delay rank:1:2ms"
 		      : "--accumulate until-done --lag 2 --steps 60 --ranks 3 --delay random:3ms");
+	must_hold_every_step("out/ledger.jsonl", _i == 0 ? 2 : 3, 60);
 	rounds = number_in("out/summary.json", "rounds");
 	ck_assert_double_ge(rounds, 1);
 	ck_assert_double_le(rounds, 60);
 	ck_assert_double_eq(number_in("out/summary.json", "global_reductions"),
 			    rounds + (_i == 0 ? 1 : 2));
 	ck_assert_double_eq(number_in("out/summary.json", "samples"), 60 * 4 * (_i == 0 ? 2 : 3));
+	ck_assert_double_gt(number_in("out/summary.json", "test_accuracy"), 0.9);
+}
+END_TEST
+
+/* Ranks are in different rounds when the checkpoint comes, and some have begun to add up. */
+START_TEST(until_done_goes_on_from_a_checkpoint)
+{
+	static const char line[] =
+		"--steps 60 --ranks 4 --simulate --compute-time 1ms --latency 2ms "
+		"--delay random:3ms --accumulate until-done --checkpoint ck --checkpoint-every 20";
+	char text[1024];
+
+	snprintf(text, sizeof(text), "%s --lag %d", line, _i + 1);
+	train(text);
+	must_hold_every_step("out/ledger.jsonl", 4, 60);
+	ck_assert_int_eq(unlink("ck/step-60/manifest.ckpt"), 0);
+	ck_assert_int_eq(unlink("out/ledger.jsonl"), 0);
+	snprintf(text, sizeof(text), "%s --lag %d --resume", line, _i + 1);
+	train(text);
+	must_hold_every_step("out/ledger.jsonl", 4, 60);
 	ck_assert_double_gt(number_in("out/summary.json", "test_accuracy"), 0.9);
 }
 END_TEST
@@ -611,6 +656,7 @@ int main(int argc, char **argv)
 	tcase_add_loop_test(tests, real_ranks_agree_with_simulated_ones, 0, 2);
 	tcase_add_loop_test(tests, until_done_on_real_ranks, 0, 2);
 	tcase_add_test(tests, until_done_does_not_wait);
+	tcase_add_loop_test(tests, until_done_goes_on_from_a_checkpoint, 0, 3);
 	tcase_add_test(tests, lookahead_wants_momentum_of_sgd);
 	return check_main("laga", tests);
 }

@@ -1,0 +1,130 @@
+"""test_testbed -- tools/testbed from outside: three hosts, a trainer across them, nothing left.
+
+usage: test_testbed.py RUBATO-TRAIN
+"""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from programs import Watch, check_usage, python, run, start
+
+TRAIN = sys.argv.pop(1)
+TESTBED = pathlib.Path(__file__).resolve().parents[2] / "tools" / "testbed"
+FEATURES, ROWS = 16, 96
+
+probe = run(TESTBED, "--hosts", 2, "--", "true")
+if probe.returncode == 77:
+    print(f"skipped: {probe.stderr.decode().strip()}")
+    sys.exit(77)
+
+
+def namespaces():
+    """Namespaces of the network that any process is in. Those of other programs come and go."""
+    found = {}
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            found.setdefault(os.readlink(process / "ns/net"), set()).add(process.name)
+        except OSError:
+            continue  # It has just ended.
+    return found
+
+
+class Testbed(unittest.TestCase):
+    def test_each_rank_has_its_host(self):
+        got = run(TESTBED, "--hosts", 3, "--per-host", 2, "--", "sh", "-c",
+                  "echo $RUBATO_RANK of $RUBATO_SIZE; ip -4 -o addr show wire; printf end")
+        self.assertEqual(got.returncode, 0, got.stderr)
+        lines = got.stdout.decode().splitlines()
+        for rank in range(6):
+            self.assertIn(f"[{rank}] {rank} of 6", lines)
+            self.assertIn(f"[{rank}] end", lines)
+            own = [line for line in lines if line.startswith(f"[{rank}]") and "inet" in line]
+            self.assertIn(f"10.78.0.{rank // 2 + 1}/24", own[0])
+
+    def test_the_link_has_the_rate(self):
+        for rate, said in ("250Mbit", "250Mbit"), ("100Gbit", "100Gbit"):
+            got = run(TESTBED, "--hosts", 1, "--rate", rate, "--", "tc", "qdisc", "show", "dev",
+                      "wire")
+            self.assertEqual(got.returncode, 0, got.stderr)
+            self.assertTrue(re.search(rf"tbf .* rate {said} ", got.stdout.decode()), got.stdout)
+
+    def test_a_failure_ends_all(self):
+        got = run(TESTBED, "--hosts", 3, "--", "sh", "-c",
+                  "[ $RUBATO_RANK = 1 ] && exit 5; exec sleep 1000")
+        self.assertEqual(got.returncode, 5)
+        self.assertIn(b"rank 1 ended with 5", got.stderr)
+
+    def test_time_is_up(self):
+        got = run(TESTBED, "--hosts", 2, "--timeout", 1, "--", "sleep", 1000)
+        self.assertEqual(got.returncode, 124)
+
+    def test_nothing_is_left_when_it_is_killed(self):
+        for number in signal.SIGKILL, signal.SIGTERM:
+            process = start(TESTBED, "--hosts", 2, "--", *python(
+                "import os, time\n"
+                "os.fork() or print(os.readlink('/proc/self/ns/net'), flush=True)\n"
+                "time.sleep(1000)"))
+            self.addCleanup(process.stdout.close)
+            self.addCleanup(process.stderr.close)
+            hosts = {process.stdout.readline().decode().split()[1] for _ in range(2)}
+            there = namespaces()
+            pids = [int(pid) for host in hosts for pid in there[host]]
+            self.assertGreaterEqual(len(pids), 4)
+            watch = Watch(pids)
+            process.send_signal(number)
+            self.assertEqual(watch.alive(), [])
+            process.wait()
+            self.assertFalse(hosts & set(namespaces()))
+
+    def test_a_trainer_across_three_hosts(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.data_make(folder)
+            words = ["--data", f"npy:{folder}", "--model", "mlp", "--hidden", 8, "--batch", 4,
+                     "--steps", 40, "--quiet"]
+            got = run(TESTBED, "--hosts", 3, "--rate", "1Gbit", "--", TRAIN, *words,
+                      "--out", f"{folder}/out", "--save", f"{folder}/hosts.npy")
+            self.assertEqual(got.returncode, 0, got.stderr.decode())
+            summary = json.loads(pathlib.Path(folder, "out/summary.json").read_text())
+            self.assertEqual((summary["ranks"], summary["simulated"]), (3, False))
+            self.assertGreater(summary["bytes_sent"], 0)
+            here = run(TRAIN, "--ranks", 3, *words, "--save", f"{folder}/here.npy",
+                       env={"RUBATO_ALGORITHM": "allreduce=flat"})
+            self.assertEqual(here.returncode, 0, here.stderr.decode())
+            self.near(f"{folder}/hosts.npy", f"{folder}/here.npy")
+
+    def near(self, one, other):
+        """Other algorithms add in other orders."""
+        a, b = (self.vector(path) for path in (one, other))
+        self.assertEqual(len(a), len(b))
+        self.assertLess(max(abs(x - y) for x, y in zip(a, b)), 1e-5)
+
+    @staticmethod
+    def vector(path):
+        data = pathlib.Path(path).read_bytes()
+        return memoryview(data[10 + int.from_bytes(data[8:10], "little"):]).cast("f").tolist()
+
+    @staticmethod
+    def data_make(folder):
+        sys.path.insert(0, str(TESTBED.parent))
+        from reproduction import common
+        common.write_npy(f"{folder}/x.npy", "<f4", (ROWS, FEATURES), common.floats(
+            (row * 7919 + k * 104729) % 1009 / 1009 for row in range(ROWS)
+            for k in range(FEATURES)))
+        common.write_npy(f"{folder}/y.npy", "|u1", (ROWS,), bytes(r % 3 for r in range(ROWS)))
+
+    def test_nonsense_is_refused(self):
+        check_usage(self, TESTBED, "--hosts", 0, "true", says="--hosts")
+        check_usage(self, TESTBED, "--rate", "fast", "true", says="--rate")
+        check_usage(self, TESTBED, says="command")
+        help_text = subprocess.run([TESTBED, "--help"], capture_output=True, check=True).stdout
+        self.assertIn(b"usage: testbed", help_text)
+
+
+unittest.main()

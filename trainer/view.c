@@ -1,0 +1,77 @@
+/* view.c -- see view.h. */
+#include "trainer/view.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static rubato_status average(struct tr_rule_context *ctx, float *values, size_t count,
+			     const char *what)
+{
+	return tr_check(
+		ctx->note,
+		rubato_allreduce(ctx->comm, values, values, count, RUBATO_FLOAT32, RUBATO_AVG),
+		what);
+}
+
+rubato_status tr_view_average_statistics(struct tr_rule_context *ctx)
+{
+	if (ctx->statistics_count == 0 || ctx->own->bn == TR_BN_LOCAL)
+		return RUBATO_OK;
+	return average(ctx, ctx->statistics, ctx->statistics_count, "average of the statistics");
+}
+
+float *tr_view_keep(const struct tr_rule_context *ctx)
+{
+	float *kept = malloc((ctx->parameter_count + ctx->statistics_count) * sizeof(float));
+
+	if (kept == NULL)
+		return NULL;
+	memcpy(kept, ctx->parameters, ctx->parameter_count * sizeof(float));
+	if (ctx->statistics_count > 0)
+		memcpy(kept + ctx->parameter_count, ctx->statistics,
+		       ctx->statistics_count * sizeof(float));
+	return kept;
+}
+
+rubato_status tr_view_begin(struct tr_rule_context *ctx, float **kept)
+{
+	*kept = NULL;
+	if (!ctx->replicas_differ && ctx->statistics_count == 0)
+		return RUBATO_OK;
+	*kept = tr_view_keep(ctx);
+	if (*kept == NULL)
+		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "no memory to average the models");
+	if (ctx->replicas_differ)
+		TR_TRY(average(ctx, ctx->parameters, ctx->parameter_count,
+			       "average of the models"));
+	return tr_view_average_statistics(ctx);
+}
+
+void tr_view_end(struct tr_rule_context *ctx, float *kept)
+{
+	if (kept != NULL)
+		memcpy(ctx->parameters, kept, ctx->parameter_count * sizeof(float));
+	if (kept != NULL && ctx->statistics_count > 0)
+		memcpy(ctx->statistics, kept + ctx->parameter_count,
+		       ctx->statistics_count * sizeof(float));
+	free(kept);
+}
+
+rubato_status tr_view_show(struct tr_rule_context *ctx, const struct tr_snapshot *snapshot)
+{
+	if (ctx->rank == 0)
+		memcpy(ctx->parameters, snapshot->parameters, ctx->parameter_count * sizeof(float));
+	TR_TRY(tr_check(ctx->note,
+			rubato_broadcast(ctx->comm, ctx->parameters, ctx->parameter_count,
+					 RUBATO_FLOAT32, 0),
+			"broadcast of a snapshot"));
+	if (ctx->statistics_count == 0)
+		return RUBATO_OK;
+	if (ctx->rank == 0)
+		memcpy(ctx->statistics, snapshot->statistics,
+		       ctx->statistics_count * sizeof(float));
+	return tr_check(ctx->note,
+			rubato_broadcast(ctx->comm, ctx->statistics, ctx->statistics_count,
+					 RUBATO_FLOAT32, 0),
+			"broadcast of a snapshot's statistics");
+}
