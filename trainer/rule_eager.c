@@ -44,10 +44,12 @@ struct tr_rule_state {
 	uint64_t next_step;            /* The first that is computed after what is applied now. */
 	uint64_t seen;                 /* Rounds before this one are over for this rank. */
 	uint64_t begun_at[BEGUN_KEPT]; /* `seen` when the gradient of a step was begun. */
+	uint64_t rounds;               /* Of this operation, over on all ranks or soon. */
 	/* Reductions that are not this operation's: averages of models, and of a resumed run. */
 	uint64_t other_global, other_local;
 	struct kept_state {           /* Kept in checkpoints. */
-		uint64_t made_sum;    /* Contributions of all ranks to operations before, */
+		uint64_t rounds;      /* Of operations before this one; */
+		uint64_t made_sum;    /* contributions of all ranks to them, */
 		uint64_t discarded;   /* and those that these discarded. */
 		uint64_t staleness;   /* Of this rank's last gradient, in rounds. */
 		uint64_t averaged_at; /* Local steps made when models were last averaged. */
@@ -185,7 +187,7 @@ static void count_round(struct tr_rule_state *state, const rubato_round *round)
 	counts->fresh_sum += round->fresh;
 	counts->contributors_sum += round->contributors;
 	tr_trace_span(state->ctx->trace, TR_SPAN_UPDATE, rubato_now(state->ctx->comm),
-		      rubato_now(state->ctx->comm), round->round);
+		      rubato_now(state->ctx->comm), state->past.rounds + round->round);
 }
 
 static void record_round(struct tr_rule_state *state, const rubato_round *round, double rate)
@@ -201,8 +203,8 @@ static void record_round(struct tr_rule_state *state, const rubato_round *round,
 						    state->origin + round->ranks[i].last_step };
 	if (ctx->own->partial.normalise == RUBATO_BY_WEIGHT)
 		divisor /= ctx->batch; /* In steps, all of one batch. */
-	tr_ledger_update(ctx->ledger, round->round, divisor, rate, state->shares, count,
-			 state->next_step);
+	tr_ledger_update(ctx->ledger, state->past.rounds + round->round, divisor, rate,
+			 state->shares, count, state->next_step);
 }
 
 /* ---- Applying ---- */
@@ -272,6 +274,7 @@ static rubato_status count_reductions(struct tr_rule_state *state)
 
 	TR_TRY(tr_check(ctx->note, rubato_partial_get_stats(state->partial, &stats),
 			"partial stats"));
+	state->rounds = stats.rounds;
 	grouped = state->models ? stats.rounds - stats.full_rounds : 0;
 	ctx->counts.local_reductions = state->other_local + grouped;
 	ctx->counts.global_reductions = state->other_global + stats.rounds - grouped;
@@ -468,6 +471,7 @@ static rubato_status eager_keep(struct tr_rule_state *state, struct tr_archive *
 		TR_TRY(drain(state));
 	}
 	kept = state->past;
+	kept.rounds += state->rounds;
 	kept.made_sum += state->made_sum;
 	kept.discarded = state->ctx->counts.discarded;
 	TR_TRY(tr_archive_bytes(archive, "eager", &kept, sizeof(kept), state->ctx->note));
