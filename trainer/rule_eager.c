@@ -39,10 +39,11 @@ struct tr_rule_state {
 	bool begun, shifted;
 	size_t vector_count; /* Floats of a contribution: parameters, and wagma's statistics. */
 	uint64_t open_ns;
-	uint64_t origin;               /* The local step of contribution number 0. */
-	uint64_t step;                 /* The local step in progress, or the last. */
-	uint64_t next_step;            /* The first that is computed after what is applied now. */
-	uint64_t seen;                 /* Rounds before this one are over for this rank. */
+	uint64_t origin;    /* The local step of contribution number 0. */
+	uint64_t step;      /* The local step in progress, or the last. */
+	uint64_t next_step; /* The first that is computed after what is applied now. */
+	uint64_t seen;      /* Rounds that are over for this rank, but empty ones. */
+	uint64_t empty;     /* Those in which ranks only said that they drain, or wait. */
 	uint64_t begun_at[BEGUN_KEPT]; /* `seen` when the gradient of a step was begun. */
 	uint64_t rounds;               /* Of this operation, over on all ranks or soon. */
 	/* Reductions that are not this operation's: averages of models, and of a resumed run. */
@@ -179,7 +180,8 @@ static void count_round(struct tr_rule_state *state, const rubato_round *round)
 	uint64_t step;
 
 	if (own_part(state, round, &step)) {
-		state->past.staleness = round->round - state->begun_at[step % BEGUN_KEPT];
+		state->past.staleness =
+			round->round - state->empty - state->begun_at[step % BEGUN_KEPT];
 		if (state->past.staleness > counts->staleness_max)
 			counts->staleness_max = state->past.staleness;
 	}
@@ -251,9 +253,11 @@ static void apply_models(struct tr_rule_state *state, const float *result,
 static void apply(struct tr_rule_state *state, const float *result, const rubato_round *round)
 {
 	state->ctx->counts.discarded = state->past.discarded + round->discarded;
-	if (round->contributors == 0)
-		return; /* Ranks only said that they drain, or that they wait elsewhere. */
-	state->seen = round->round + 1;
+	if (round->contributors == 0) {
+		state->empty++;
+		return;
+	}
+	state->seen = round->round - state->empty + 1;
 	if (state->models)
 		apply_models(state, result, round);
 	else
