@@ -9,16 +9,18 @@
 #include <unistd.h>
 
 #include "trainer/launch.h"
+#include "trainer/report.h"
 #include "trainer/simulate.h"
 #include "trainer/train.h"
 
-static rubato_status join_and_train(const struct tr_options *options, int line_fd,
+static rubato_status join_and_train(const struct tr_options *options, int line_fd, bool *first,
 				    struct tr_note *note)
 {
 	rubato_comm *comm;
 	rubato_status err, end;
 
 	TR_TRY(tr_check(note, rubato_init(&comm, NULL), "joining the job"));
+	*first = rubato_rank(comm) == 0;
 	err = tr_train(comm, options, NULL, line_fd, note);
 	end = rubato_finalize(comm);
 	return err == RUBATO_OK ? tr_check(note, end, "leaving the job") : err;
@@ -28,9 +30,13 @@ static int run_rank(void *arg, int line_fd)
 {
 	const struct tr_options *options = arg;
 	struct tr_note note = { .exit_code = TR_EXIT_FAILURE };
+	bool first = false;
 
-	if (join_and_train(options, line_fd, &note) == RUBATO_OK)
+	if (join_and_train(options, line_fd, &first, &note) == RUBATO_OK) {
+		if (first && options->out != NULL)
+			tr_report_make(options->out);
 		return 0;
+	}
 	tr_say(&note, line_fd);
 	return note.exit_code;
 }
@@ -39,8 +45,11 @@ static int run_simulation(const struct tr_options *options)
 {
 	struct tr_note note = { .exit_code = TR_EXIT_FAILURE };
 
-	if (tr_simulate(options, &note) == RUBATO_OK)
+	if (tr_simulate(options, &note) == RUBATO_OK) {
+		if (options->out != NULL)
+			tr_report_make(options->out);
 		return 0;
+	}
 	tr_say(&note, STDERR_FILENO);
 	return note.exit_code;
 }

@@ -26,6 +26,21 @@ static rubato_status path_in(const char *folder, const char *name, char *path, s
 	return RUBATO_OK;
 }
 
+/* They appear at the end of a run: until then none must look like this one's. */
+static rubato_status remove_older(const char *folder, struct tr_note *note)
+{
+	static const char *const names[] = { "summary.json", "ledger.jsonl", "final.npy",
+					     "trace.json", "report.html" };
+	char path[4200];
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		TR_TRY(path_in(folder, names[i], path, sizeof(path), note));
+		if (unlink(path) != 0 && errno != ENOENT)
+			return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
+	}
+	return RUBATO_OK;
+}
+
 /* Whole lines of steps 1 to `last_step`, in `text`, closed up. */
 static size_t keep_lines(char *text, size_t size_bytes, uint64_t last_step)
 {
@@ -79,7 +94,6 @@ static rubato_status cut_lines(const char *path, uint64_t last_step, struct tr_n
 rubato_status tr_metrics_open(struct tr_metrics *metrics, const char *folder, uint64_t last_step,
 			      struct tr_note *note)
 {
-	static const char *const at_end[] = { "summary.json", "ledger.jsonl", "final.npy" };
 	int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (last_step == 0 ? O_TRUNC : 0);
 	char path[4200];
 
@@ -88,11 +102,7 @@ rubato_status tr_metrics_open(struct tr_metrics *metrics, const char *folder, ui
 		return RUBATO_OK;
 	if (mkdir(folder, 0777) != 0 && errno != EEXIST)
 		return tr_fail(note, RUBATO_ERR_SYSTEM, "--out %s: %s", folder, strerror(errno));
-	for (int i = 0; i < 3; i++) {
-		TR_TRY(path_in(folder, at_end[i], path, sizeof(path), note));
-		if (unlink(path) != 0 && errno != ENOENT)
-			return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
-	}
+	TR_TRY(remove_older(folder, note));
 	TR_TRY(path_in(folder, "metrics.jsonl", path, sizeof(path), note));
 	if (last_step > 0)
 		TR_TRY(cut_lines(path, last_step, note));
@@ -156,6 +166,51 @@ static void add_text(json_t *o, const struct tr_summary *s)
 				     exp(s->test_loss)));
 }
 
+/* The options of the command line; names of files and folders are no part of a run. */
+static json_t *settings_object(const struct tr_options *options)
+{
+	json_t *o = json_object();
+	const char *name, *value;
+
+	for (uint32_t i = 0; i < tr_options_setting_count(); i++) {
+		json_t *item;
+
+		if (!tr_options_setting(options, i, &name, &value))
+			continue;
+		item = value == NULL ? json_true() : json_string(value);
+		json_object_set_new(o, name, item == NULL ? json_null() : item); /* No UTF-8. */
+	}
+	return o;
+}
+
+static void append_real(json_t *o, const char *key, double value)
+{
+	json_array_append_new(json_object_get(o, key), json_real(value));
+}
+
+static void append_whole(json_t *o, const char *key, double value)
+{
+	json_array_append_new(json_object_get(o, key), json_integer((json_int_t)value));
+}
+
+static json_t *per_rank_object(const struct tr_summary *s)
+{
+	json_t *o = json_pack("{s:[],s:[],s:[],s:[],s:[]}", "compute_seconds",
+			      "communication_seconds", "idle_seconds", "steps", "samples");
+
+	for (uint32_t rank = 0; rank < s->ranks; rank++) {
+		const struct tr_tally *t = &s->per_rank[rank];
+		double idle = t->seconds - t->compute_seconds;
+
+		append_real(o, "compute_seconds", t->compute_seconds);
+		append_real(o, "communication_seconds", t->communication_seconds);
+		append_real(o, "idle_seconds", idle > 0.0 ? idle : 0.0);
+		append_whole(o, "steps", t->steps);
+		append_whole(o, "samples", t->samples);
+	}
+	return o;
+}
+
 static json_t *summary_object(const struct tr_summary *s)
 {
 	json_t *o =
@@ -185,6 +240,8 @@ static json_t *summary_object(const struct tr_summary *s)
 	json_object_update(o, rest);
 	json_decref(rest);
 	add_text(o, s);
+	json_object_set_new(o, "settings", settings_object(s->options));
+	json_object_set_new(o, "per_rank", per_rank_object(s));
 	return o;
 }
 

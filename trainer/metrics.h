@@ -5,7 +5,8 @@
 #ifndef TR_METRICS_H
 #define TR_METRICS_H
 
-#include "trainer/note.h"
+#include "trainer/options.h"
+#include "trainer/tally.h"
 
 struct tr_metrics {
 	const char *folder; /* NULL: nothing is written. */
@@ -40,9 +41,11 @@ struct tr_summary {
 	uint64_t global_reductions, local_reductions, bytes_sent, rounds, staleness_max;
 	uint64_t discarded;
 	double fresh_mean, contributors_mean;
+	const struct tr_tally *per_rank;  /* [ranks] */
+	const struct tr_options *options; /* What was asked for is told as it was given. */
 };
 
-/* Makes the folder where it is missing, removes an older run's summary and starts the lines; of the
+/* Makes the folder where it is missing, removes an older run's files and starts the lines; of the
  * lines that are there those up to step `last_step` stay, where a resumed run goes on. */
 rubato_status tr_metrics_open(struct tr_metrics *metrics, const char *folder, uint64_t last_step,
 			      struct tr_note *note);

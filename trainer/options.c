@@ -345,8 +345,7 @@ static const struct poptOption run_rows[] = {
 	{ "init", 0, POPT_ARG_STRING, NULL, WORD_INIT, "first parameters: one flat float32 vector",
 	  "FILE.npy" },
 	{ "save", 0, POPT_ARG_STRING, NULL, WORD_SAVE, "write the last parameters", "FILE.npy" },
-	{ "out", 0, POPT_ARG_STRING, NULL, WORD_OUT, "folder for metrics.jsonl and summary.json",
-	  "DIR" },
+	{ "out", 0, POPT_ARG_STRING, NULL, WORD_OUT, "folder for what became of the run", "DIR" },
 	{ "checkpoint", 0, POPT_ARG_STRING, NULL, WORD_CHECKPOINT,
 	  "folder for checkpoints: one an epoch, the last two are kept", "DIR" },
 	{ "checkpoint-every", 0, POPT_ARG_STRING, NULL, WORD_CHECKPOINT_EVERY,
@@ -459,6 +458,42 @@ rubato_status tr_options_parse(struct tr_options *options, int argc, const char 
 	if (err)
 		tr_options_close(options);
 	return err;
+}
+
+static const char *name_of(int word)
+{
+	static const struct poptOption *const tables[] = { run_rows, rule_rows, tr_rule_rows,
+							   time_rows };
+
+	for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++)
+		for (const struct poptOption *row = tables[i]; row->longName != NULL; row++)
+			if (row->val == word)
+				return row->longName;
+	return NULL;
+}
+
+uint32_t tr_options_setting_count(void)
+{
+	return WORD_COUNT;
+}
+
+bool tr_options_setting(const struct tr_options *options, uint32_t index, const char **name,
+			const char **value)
+{
+	static const int others[] = {
+		WORD_INIT,   WORD_SAVE,  WORD_OUT,    WORD_CHECKPOINT, WORD_CHECKPOINT_EVERY,
+		WORD_RESUME, WORD_QUIET, WORD_VERSION
+	};
+	const struct words *w = options->strings;
+
+	if (w == NULL || index >= WORD_COUNT || !w->given[index])
+		return false;
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+		if ((int)index == others[i])
+			return false;
+	*name = name_of((int)index);
+	*value = w->at[index];
+	return *name != NULL;
 }
 
 void tr_options_close(struct tr_options *options)

@@ -50,4 +50,10 @@ rubato_status tr_options_parse(struct tr_options *options, int argc, const char 
 			       enum tr_options_verdict *verdict, struct tr_note *note);
 void tr_options_close(struct tr_options *options);
 
+/* Option `index` of the table as it was given, without dashes: false where it was not, or where it
+ * names a file or a folder or says how to print. `value` NULL: it takes none. */
+uint32_t tr_options_setting_count(void);
+bool tr_options_setting(const struct tr_options *options, uint32_t index, const char **name,
+			const char **value);
+
 #endif

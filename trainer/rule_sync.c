@@ -75,6 +75,7 @@ static rubato_status sync_step(struct tr_rule_state *state, uint64_t step)
 	struct tr_rule_context *ctx = state->ctx;
 	const struct tr_cut *cut = &state->buckets.cut;
 	double rate = tr_rate_at(ctx->rate, step);
+	uint64_t now;
 	uint32_t over;
 
 	TR_TRY(tr_buckets_over(&state->buckets, &over, ctx->note));
@@ -96,6 +97,8 @@ static rubato_status sync_step(struct tr_rule_state *state, uint64_t step)
 		state->shares[i] = (struct tr_share) { i, step, step };
 	tr_ledger_update(ctx->ledger, step, ctx->rank_count, rate, state->shares, ctx->rank_count,
 			 step + 1);
+	now = rubato_now(ctx->comm);
+	tr_trace_span(ctx->trace, TR_SPAN_UPDATE, now, now, step);
 	ctx->counts.global_reductions++;
 	ctx->counts.rounds++;
 	ctx->counts.fresh_sum += ctx->rank_count;

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "trainer/replicas.h"
+
 #define TAG 0x7a11
 
 struct line { /* Between one rank and rank 0. */
@@ -24,6 +26,29 @@ void tr_tally_add(struct tr_tally *sum, const struct tr_tally *other)
 
 	for (size_t i = 0; i < TR_TALLY_COUNT; i++)
 		to[i] += from[i];
+}
+
+rubato_status tr_tally_gather(rubato_comm *comm, const struct tr_tally *mine, struct tr_tally **all,
+			      struct tr_note *note)
+{
+	rubato_status err = RUBATO_OK;
+
+	*all = NULL;
+	if (rubato_rank(comm) == 0) {
+		*all = calloc(rubato_size(comm), sizeof(**all));
+		if (*all == NULL)
+			err = tr_fail(note, RUBATO_ERR_MEMORY, "tallies: out of memory");
+	}
+	err = tr_agree(comm, err, note);
+	if (err == RUBATO_OK)
+		err = tr_check(note,
+			       rubato_gather(comm, mine, *all, TR_TALLY_COUNT, RUBATO_FLOAT64, 0),
+			       "gather of tallies");
+	if (err) {
+		free(*all);
+		*all = NULL;
+	}
+	return err;
 }
 
 void tr_tellers_close(struct tr_tellers *tellers)

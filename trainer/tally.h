@@ -14,7 +14,8 @@ struct tr_tally { /* Doubles only: it travels as such. */
 	double loss, correct, rows; /* Sums over rows. */
 	double compute_seconds, communication_seconds;
 	double reductions, bytes_sent;
-	double over; /* 1 in a rank's last. */
+	double seconds; /* The whole run, by the rank's own clock; 0 until it is over. */
+	double over;    /* 1 in a rank's last. */
 };
 #define TR_TALLY_COUNT (sizeof(struct tr_tally) / sizeof(double))
 
@@ -37,5 +38,8 @@ rubato_status tr_tellers_last(struct tr_tellers *tellers, const struct tr_tally 
 			      struct tr_note *note);
 
 void tr_tally_add(struct tr_tally *sum, const struct tr_tally *other);
+/* Collective. Rank 0: those of all ranks, for free(); elsewhere NULL. */
+rubato_status tr_tally_gather(rubato_comm *comm, const struct tr_tally *mine, struct tr_tally **all,
+			      struct tr_note *note);
 
 #endif

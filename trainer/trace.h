@@ -30,7 +30,8 @@ void tr_trace_close(struct tr_trace *trace); /* NULL is fine. */
 void tr_trace_span(struct tr_trace *trace, enum tr_span span, uint64_t begin_ns, uint64_t end_ns,
 		   uint64_t value);
 
-/* Collective. `start_ns`: when the run began on this rank. Rank 0 writes folder/trace.json. */
+/* Collective. `start_ns`: when the run began on this rank. Rank 0 writes folder/trace.json whole or
+ * not at all; its `folder` NULL: nothing is. */
 rubato_status tr_trace_write(struct tr_trace *trace, rubato_comm *comm, const char *folder,
 			     uint64_t start_ns, struct tr_note *note);
 

@@ -354,6 +354,7 @@ static rubato_status tally(struct run *run, struct tr_tally *mine)
 		.compute_seconds = (double)run->compute_ns * 1e-9,
 		.communication_seconds = (double)run->ctx.counts.communication_ns * 1e-9,
 		.reductions = (double)run->ctx.counts.global_reductions,
+		.seconds = run->seconds,
 		.bytes_sent = (double)(run->before_bytes + stats.bytes_sent +
 				       run->ctx.counts.group_bytes),
 	};
@@ -714,6 +715,7 @@ static void fill_summary(const struct run *run, const struct tr_tally *totals,
 					 : 1.0; /* A simulation in which nothing takes time. */
 
 	*s = (struct tr_summary) {
+		.options = run->options,
 		.algorithm = run->options->rule->name,
 		.model = tr_model_name(run->model.kind),
 		.data = run->options->data,
@@ -766,16 +768,29 @@ static void print_result(const struct tr_summary *s)
 	fflush(stdout);
 }
 
-static rubato_status write_results(struct run *run, const struct tr_summary *summary)
+/* Collective. The summary is the last: where it is, the other files are complete. */
+static rubato_status write_results(struct run *run, struct tr_summary *summary)
 {
-	if (run->rank != 0)
-		return RUBATO_OK;
+	struct tr_tally mine, *per_rank;
+	rubato_status err = RUBATO_OK;
+
+	if (run->rank == 0 && run->options->save != NULL)
+		err = tr_npy_write(run->options->save, run->ctx.parameters,
+				   run->model.parameter_count, run->note);
+	if (err == RUBATO_OK && run->rank == 0 && run->options->out != NULL)
+		err = write_parameters(run, "final");
+	TR_TRY(tr_agree(run->comm, err, run->note));
 	if (run->options->out != NULL)
-		TR_TRY(write_parameters(run, "final"));
-	if (run->options->save != NULL)
-		TR_TRY(tr_npy_write(run->options->save, run->ctx.parameters,
-				    run->model.parameter_count, run->note));
-	return tr_metrics_summary(&run->metrics, summary, run->note);
+		TR_TRY(tr_ledger_write(run->ctx.ledger, run->comm, run->options->out, run->note));
+	TR_TRY(tr_trace_write(run->ctx.trace, run->comm, run->options->out, run->start_ns,
+			      run->note));
+	TR_TRY(tally(run, &mine));
+	TR_TRY(tr_tally_gather(run->comm, &mine, &per_rank, run->note));
+	summary->per_rank = per_rank;
+	if (run->rank == 0)
+		err = tr_metrics_summary(&run->metrics, summary, run->note);
+	free(per_rank);
+	return tr_agree(run->comm, err, run->note);
 }
 
 static rubato_status test_each_snapshot(struct run *run, uint32_t snapshot_count)
@@ -841,9 +856,7 @@ static rubato_status conclude(struct run *run)
 	if (run->data->test.rows > 0)
 		TR_TRY(evaluate(run, &run->data->test, &test));
 	fill_summary(run, &totals, &train, &test, &summary);
-	if (run->options->out != NULL)
-		TR_TRY(tr_ledger_write(run->ctx.ledger, run->comm, run->options->out, run->note));
-	TR_TRY(tr_agree(run->comm, write_results(run, &summary), run->note));
+	TR_TRY(write_results(run, &summary));
 	if (run->rank == 0)
 		print_result(&summary);
 	return RUBATO_OK;

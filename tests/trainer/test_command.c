@@ -264,7 +264,8 @@ START_TEST(out_holds_whole_documents)
 	};
 	static const char *const files[] = { "out/run.json",     "out/metrics.jsonl",
 					     "out/summary.json", "out/ledger.jsonl",
-					     "out/initial.npy",  "out/final.npy" };
+					     "out/initial.npy",  "out/final.npy",
+					     "out/trace.json",   "out/report.html" };
 	struct outcome got;
 	size_t size_bytes;
 	char *text;
@@ -273,7 +274,8 @@ START_TEST(out_holds_whole_documents)
 		run_line(RUN "--steps 2 --ranks 2 --out out --report-every 1 --save w.npy", &got);
 		ck_assert_msg(got.status == 0, "%s", got.err);
 		for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
-			ck_assert_msg(access(files[i], F_OK) == 0, "no %s", files[i]);
+			ck_assert_msg(access(files[i], R_OK) == 0, "no %s", files[i]);
+		ck_assert_uint_eq(folder_count("out"), sizeof(files) / sizeof(files[0]));
 		text = file_read("out/summary.json", &size_bytes);
 		ck_assert_ptr_nonnull(text);
 		for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)

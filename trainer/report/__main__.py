@@ -1,0 +1,95 @@
+"""rubato-report -- one page, without any network, of what one or several training runs did.
+
+usage: rubato-report [-o FILE] RUN...
+
+RUN is a folder that rubato-train --out wrote; the first is what others are compared with. The page
+is written to FILE, without -o to RUN/report.html, of several runs to report.html here. It can be
+opened from disk, sent and printed. A file that is missing or broken is named, and what is there is
+shown. Exit status: 0 when there is a page; 2 for a bad option or a folder that does not exist; 1
+when a folder holds no run, or the page cannot be written.
+"""
+
+import os
+import sys
+
+import page
+import runs
+
+NAME = "rubato-report"
+
+
+class Refused(Exception):
+    """The command line is wrong."""
+
+
+def read_words(words):
+    folders, output, options = [], None, True
+    words = list(words)
+    while words:
+        word = words.pop(0)
+        if not options or not word.startswith("-"):
+            folders.append(word)
+        elif word == "--":
+            options = False
+        elif word in ("-o", "--output"):
+            if not words:
+                raise Refused(f"{word} wants a file")
+            output = words.pop(0)
+        elif word.startswith("--output="):
+            output = word.removeprefix("--output=")
+        else:
+            raise Refused(f"{word}: unknown option (--help lists them)")
+    if not folders:
+        raise Refused("names no run: a folder that rubato-train --out wrote")
+    for folder in folders:
+        if not os.path.isdir(folder):
+            raise Refused(f"{folder}: there is no such folder")
+    if output == "":
+        raise Refused("-o wants a file")
+    default = os.path.join(folders[0], "report.html") if len(folders) == 1 else "report.html"
+    return folders, output or default
+
+
+def write(path, text):
+    """Whole or not at all."""
+    beside = f"{path}.{os.getpid()}.part"
+    try:
+        with open(beside, "x", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(beside, path)
+    except OSError:
+        if os.path.exists(beside):
+            os.unlink(beside)
+        raise
+
+
+def say(text):
+    print(f"{NAME}: {' '.join(str(text).split())}", file=sys.stderr)
+
+
+def main(words):
+    if "--help" in words[:words.index("--")] if "--" in words else "--help" in words:
+        print(__doc__.split("\n\n", 1)[1].strip())
+        return 0
+    try:
+        folders, output = read_words(words)
+        found = runs.read_all(folders)
+        write(output, page.make(found))
+    except Refused as error:
+        say(error)
+        return 2
+    except runs.Unusable as error:
+        say(error)
+        return 1
+    except OSError as error:
+        say(f"{error.filename or output}: {error.strerror}")
+        return 1
+    for run in found:
+        for problem in run.problems:
+            say(f"{run.folder}: {problem}")
+    print(output)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
