@@ -742,6 +742,7 @@ static void fill_summary(const struct run *run, const struct tr_tally *totals,
 		.bytes_sent = (uint64_t)totals->bytes_sent,
 		.rounds = counts->rounds,
 		.staleness_max = counts->staleness_max,
+		.discarded = counts->discarded,
 		.fresh_mean = (double)counts->fresh_sum / rounds,
 		.contributors_mean = (double)counts->contributors_sum / rounds,
 	};
