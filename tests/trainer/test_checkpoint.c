@@ -253,7 +253,8 @@ static void must_tell_the_same(const char *a, const char *b)
 #define KEPT "--checkpoint ck --checkpoint-every 10 "
 
 static const char *const rules[] = {
-	"--algorithm sync --model cnn", "--algorithm sync --optimizer adam",
+	"--algorithm sync --model cnn",
+	"--algorithm sync --optimizer adam",
 	"--algorithm sync --model resnet20", /* Its statistics show in the tests' lines. */
 	"--algorithm kavg --k 7 --outer nesterov --opt-state average",
 	"--algorithm kavg --k 7 --wire int8",

@@ -194,6 +194,7 @@ RUNS = [
     "--lr-schedule warmup:9,cosine --clip 0.3",
     "--algorithm sync --optimizer adam --lr 0.005 --weight-decay 1e-2 --no-shuffle",
     "--algorithm sync --optimizer adamw --lr 0.005 --weight-decay 1e-2 --data npy:targets",
+    "--algorithm sync --data npy:targets --model hyperplane --momentum 0.5 --lr 0.01",
     "--algorithm laga",
     "--algorithm laga --lag 2 --accumulate 4 --momentum 0.5 --lr 0.02 --first-step zero "
     "--weight-decay 1e-2 --rate-by-count",
