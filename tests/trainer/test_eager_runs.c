@@ -168,6 +168,24 @@ START_TEST(every_form_learns_and_repeats)
 }
 END_TEST
 
+/* Statistics of batch normalisation: wagma's travel with its models, others' wait for tests. */
+START_TEST(models_with_statistics)
+{
+	static const char *const options[] = { "--policy wagma:2 --full-every 6", "--policy solo",
+					       "--policy wagma:2 --bn local --model-sync-every 4",
+					       "--work shared" };
+	char line[512];
+
+	snprintf(line, sizeof(line),
+		 EAGER SIM "--ranks 4 --model resnet20 --epochs 4 --delay random:15ms "
+			   "--eval-every 1 %s",
+		 options[_i]);
+	train(line);
+	ck_assert_double_ge(summed("test_accuracy"), 0.6);
+	ck_assert_double_eq(summed("samples"), 4 * 8 * 16);
+}
+END_TEST
+
 /* Late by a multiple of a step, one rank at a time: nobody waits for it. */
 START_TEST(delays_are_hidden)
 {
@@ -255,6 +273,7 @@ int main(int argc, char **argv)
 	tcase_add_checked_fixture(tests, setup, teardown);
 	tcase_add_loop_test(tests, full_rounds_are_sync_to_the_bit, 0, 3);
 	tcase_add_loop_test(tests, every_form_learns_and_repeats, 0, RUN_COUNT);
+	tcase_add_loop_test(tests, models_with_statistics, 0, 4);
 	tcase_add_test(tests, delays_are_hidden);
 	tcase_add_test(tests, shared_work_uses_all_speeds);
 	tcase_add_test(tests, real_ranks);
