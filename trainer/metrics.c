@@ -225,16 +225,17 @@ static json_t *summary_object(const struct tr_summary *s)
 	if (data == NULL)
 		data = json_null();
 	rest = json_pack(
-		"{s:o,s:I,s:I,s:I,s:I,s:f,s:f,s:I,s:f,s:s,s:o,s:s,s:i,s:I,s:I,s:I,s:i,s:f,s:b}",
+		"{s:o,s:I,s:I,s:I,s:I,s:f,s:f,s:I,s:I,s:f,s:s,s:o,s:s,s:i,s:I,s:I,s:I,s:i,s:f,s:b}",
 		"test_loss", optional(s->has_test, s->test_loss), "global_reductions",
 		(json_int_t)s->global_reductions, "local_reductions",
 		(json_int_t)s->local_reductions, "bytes_sent", (json_int_t)s->bytes_sent, "rounds",
 		(json_int_t)s->rounds, "fresh_mean", s->fresh_mean, "contributors_mean",
-		s->contributors_mean, "staleness_max", (json_int_t)s->staleness_max,
-		"communication_seconds", s->communication_seconds, "model", s->model, "data", data,
-		"compute", s->compute, "batch", (int)s->batch, "steps", (json_int_t)s->steps,
-		"seed", (json_int_t)s->seed, "parameters", (json_int_t)s->parameters, "buckets",
-		(int)s->buckets, "hidden_fraction", s->hidden_fraction, "simulated", s->simulated);
+		s->contributors_mean, "staleness_max", (json_int_t)s->staleness_max, "discarded",
+		(json_int_t)s->discarded, "communication_seconds", s->communication_seconds,
+		"model", s->model, "data", data, "compute", s->compute, "batch", (int)s->batch,
+		"steps", (json_int_t)s->steps, "seed", (json_int_t)s->seed, "parameters",
+		(json_int_t)s->parameters, "buckets", (int)s->buckets, "hidden_fraction",
+		s->hidden_fraction, "simulated", s->simulated);
 
 	json_object_update(o, rest);
 	json_decref(rest);

@@ -39,6 +39,7 @@ struct tr_summary {
 	bool reads_text; /* Losses are per token. */
 	uint64_t tokens; /* Predicted in training, of all ranks. */
 	uint64_t global_reductions, local_reductions, bytes_sent, rounds, staleness_max;
+	uint64_t discarded;
 	double fresh_mean, contributors_mean;
 	const struct tr_tally *per_rank;  /* [ranks] */
 	const struct tr_options *options; /* What was asked for is told as it was given. */

@@ -64,7 +64,7 @@ static const struct {
 	{ "--window", EAGER },
 	{ "--model-sync-every", EAGER },
 	{ "--bn", ANY },
-	{ "--work", EAGER },
+	{ "--work", LAGA | EAGER },
 	{ "--clip", ANY },
 };
 _Static_assert(sizeof(own) / sizeof(own[0]) == WORD_COUNT - WORD_ACCUMULATE, "one row each");
@@ -152,7 +152,7 @@ static unsigned choice(struct reader *r, enum word word, const char *choices, un
 	return fallback;
 }
 
-static void read_laga(struct reader *r, struct tr_rule_options *o)
+static void read_laga(struct reader *r, struct tr_rule_options *o, unsigned rule)
 {
 	const char *text = next(r, WORD_ACCUMULATE);
 
@@ -166,6 +166,9 @@ static void read_laga(struct reader *r, struct tr_rule_options *o)
 	o->lag_comp = (enum tr_lag_comp)choice(r, WORD_LAG_COMP, "none lookahead", 0);
 	o->first_step = (enum tr_first_step)choice(r, WORD_FIRST_STEP, "skip zero", 0);
 	o->rate_by_count = r->words->given[WORD_RATE_BY_COUNT];
+	if (rule == LAGA && r->err == RUBATO_OK && o->work == TR_WORK_SHARED && o->accumulate > 0)
+		r->err = tr_refuse(r->note, "--work shared: ranks take different numbers of steps, "
+					    "so laga wants --accumulate until-done");
 }
 
 /* Refuses `word` where it was given and the rule's other options leave it without a use. */
@@ -359,7 +362,7 @@ rubato_status tr_judge_rule_options(struct tr_options *o, const struct words *w,
 	o->own.work = (enum tr_work_kind)choice(&r, WORD_WORK, "static shared", TR_WORK_STATIC);
 	o->own.bn = (enum tr_bn)choice(&r, WORD_BN, "local average", TR_BN_AVERAGE);
 	number(&r, WORD_CLIP, 0.0, 1e9, &o->own.clip);
-	read_laga(&r, &o->own);
+	read_laga(&r, &o->own, rule);
 	read_averaging(&r, &o->own, rule);
 	read_eager(&r, &o->own);
 	check_eager(&r, &o->own, rule);

@@ -9,7 +9,7 @@
  *           drift apart, until --model-sync-every or the end averages them
  *
  * The rate of an update follows the rounds. Aligned rounds: that of the newest step in it. Free
- * ones: that of the samples used so far, where all rounds are applied, else that of the own step.
+ * ones: that of the steps that all ranks have made before it.
  *
  * Under --policy wagma (Li et al., TPDS 2021) models travel instead of gradients: a step updates
  * its own, commits it, and takes the mean of its group of that round; a rank whose newest model is
@@ -25,27 +25,33 @@
 
 #include "trainer/rule.h"
 
+#define PATIENCE 9   /* A rank may be ten times as slow as the others. */
 #define BEGUN_KEPT 8 /* Of the newest commits: the one in a running round, and the one pending. */
 
 struct tr_rule_state {
 	struct tr_rule_context *ctx;
 	rubato_partial *partial;
 	struct tr_share *shares; /* [rank_count] */
+	uint64_t *made;          /* [rank_count]: contributions of each, as far as rounds tell; */
+	uint64_t made_sum;       /* and of all. */
 	float *kept;             /* The parameters, while look-ahead has shifted them. */
 	bool models;             /* Wagma: they travel. */
 	bool begun, shifted;
 	size_t vector_count; /* Floats of a contribution: parameters, and wagma's statistics. */
-	uint64_t origin;     /* The local step of contribution number 0. */
-	uint64_t step;       /* The local step in progress, or the last. */
-	uint64_t next_step;  /* The first that is computed after what is applied now. */
-	uint64_t seen;       /* Rounds before this one are over for this rank. */
+	uint64_t open_ns;
+	uint64_t origin;    /* The local step of contribution number 0. */
+	uint64_t step;      /* The local step in progress, or the last. */
+	uint64_t next_step; /* The first that is computed after what is applied now. */
+	uint64_t seen;      /* Rounds that are over for this rank, but empty ones. */
+	uint64_t empty;     /* Those in which ranks only said that they drain, or wait. */
 	uint64_t begun_at[BEGUN_KEPT]; /* `seen` when the gradient of a step was begun. */
-	uint64_t discarded;            /* Contributions, by this operation, of all ranks. */
+	uint64_t rounds;               /* Of this operation, over on all ranks or soon. */
 	/* Reductions that are not this operation's: averages of models, and of a resumed run. */
 	uint64_t other_global, other_local;
 	struct kept_state {           /* Kept in checkpoints. */
-		uint64_t used;        /* Contributions of all ranks in rounds so far, */
-		uint64_t discarded;   /* and discarded by operations before this one. */
+		uint64_t rounds;      /* Of operations before this one; */
+		uint64_t made_sum;    /* contributions of all ranks to them, */
+		uint64_t discarded;   /* and those that these discarded. */
 		uint64_t staleness;   /* Of this rank's last gradient, in rounds. */
 		uint64_t averaged_at; /* Local steps made when models were last averaged. */
 	} past;
@@ -76,6 +82,7 @@ static void eager_close(struct tr_rule_state *state)
 		return;
 	(void)rubato_partial_free(state->partial);
 	free(state->shares);
+	free(state->made);
 	free(state->kept);
 	free(state);
 }
@@ -85,9 +92,10 @@ static rubato_status allocate(struct tr_rule_state *state)
 	struct tr_rule_context *ctx = state->ctx;
 
 	state->shares = calloc(ctx->rank_count, sizeof(*state->shares));
+	state->made = calloc(ctx->rank_count, sizeof(*state->made));
 	if (ctx->own->lag_comp == TR_LAG_COMP_LOOKAHEAD)
 		state->kept = malloc(ctx->parameter_count * sizeof(float));
-	if (state->shares == NULL ||
+	if (state->shares == NULL || state->made == NULL ||
 	    (state->kept == NULL && ctx->own->lag_comp == TR_LAG_COMP_LOOKAHEAD))
 		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "eager: out of memory");
 	return RUBATO_OK;
@@ -104,6 +112,7 @@ static rubato_status eager_open(struct tr_rule_state **out, struct tr_rule_conte
 	if (state == NULL)
 		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "eager: out of memory");
 	state->ctx = ctx;
+	state->open_ns = rubato_now(ctx->comm);
 	state->models = options.policy == RUBATO_POLICY_WAGMA;
 	state->vector_count = ctx->parameter_count;
 	ctx->relaxed = true;
@@ -149,24 +158,20 @@ static uint64_t newest_step(const struct tr_rule_state *state, const rubato_roun
 	return state->origin + newest;
 }
 
-/* Local steps that all ranks together have used up, per rank. */
-static uint64_t steps_used(const struct tr_rule_state *state)
+/* Local steps that all ranks together have made, per rank. */
+static uint64_t steps_made(const struct tr_rule_state *state)
 {
-	return (state->past.used + state->past.discarded + state->discarded) /
-	       state->ctx->rank_count;
+	return (state->past.made_sum + state->made_sum) / state->ctx->rank_count;
 }
 
-/* All ranks that apply the round call it with the same, but for own and latest. */
+/* The same on all ranks that apply the round; but for free rounds under own and latest, where each
+ * knows of the steps in rounds that it has seen. */
 static double rate_of(const struct tr_rule_state *state, const rubato_round *round)
 {
-	const struct tr_rule_context *ctx = state->ctx;
-	uint64_t step = state->step;
+	bool aligned = state->ctx->own->partial.rounds == RUBATO_ROUNDS_ALIGNED;
 
-	if (ctx->own->partial.rounds == RUBATO_ROUNDS_ALIGNED)
-		step = newest_step(state, round);
-	else if (!ctx->replicas_differ)
-		step = steps_used(state);
-	return tr_rate_at(ctx->rate, step);
+	return tr_rate_at(state->ctx->rate,
+			  aligned ? newest_step(state, round) : steps_made(state));
 }
 
 static void count_round(struct tr_rule_state *state, const rubato_round *round)
@@ -175,7 +180,8 @@ static void count_round(struct tr_rule_state *state, const rubato_round *round)
 	uint64_t step;
 
 	if (own_part(state, round, &step)) {
-		state->past.staleness = round->round - state->begun_at[step % BEGUN_KEPT];
+		state->past.staleness =
+			round->round - state->empty - state->begun_at[step % BEGUN_KEPT];
 		if (state->past.staleness > counts->staleness_max)
 			counts->staleness_max = state->past.staleness;
 	}
@@ -183,7 +189,7 @@ static void count_round(struct tr_rule_state *state, const rubato_round *round)
 	counts->fresh_sum += round->fresh;
 	counts->contributors_sum += round->contributors;
 	tr_trace_span(state->ctx->trace, TR_SPAN_UPDATE, rubato_now(state->ctx->comm),
-		      rubato_now(state->ctx->comm), round->round);
+		      rubato_now(state->ctx->comm), state->past.rounds + round->round);
 }
 
 static void record_round(struct tr_rule_state *state, const rubato_round *round, double rate)
@@ -199,8 +205,8 @@ static void record_round(struct tr_rule_state *state, const rubato_round *round,
 						    state->origin + round->ranks[i].last_step };
 	if (ctx->own->partial.normalise == RUBATO_BY_WEIGHT)
 		divisor /= ctx->batch; /* In steps, all of one batch. */
-	tr_ledger_update(ctx->ledger, round->round, divisor, rate, state->shares, count,
-			 state->next_step);
+	tr_ledger_update(ctx->ledger, state->past.rounds + round->round, divisor, rate,
+			 state->shares, count, state->next_step);
 }
 
 /* ---- Applying ---- */
@@ -246,18 +252,22 @@ static void apply_models(struct tr_rule_state *state, const float *result,
 
 static void apply(struct tr_rule_state *state, const float *result, const rubato_round *round)
 {
-	for (uint32_t i = 0; i < state->ctx->rank_count; i++)
-		state->past.used += round->ranks[i].count;
-	state->discarded = round->discarded;
 	state->ctx->counts.discarded = state->past.discarded + round->discarded;
-	state->seen = round->round + 1;
-	if (round->contributors == 0)
-		return; /* A round in which ranks only said that they drain. */
+	if (round->contributors == 0) {
+		state->empty++;
+		return;
+	}
+	state->seen = round->round - state->empty + 1;
 	if (state->models)
 		apply_models(state, result, round);
 	else
 		apply_gradient(state, result, round);
 	count_round(state, round);
+	for (uint32_t i = 0; i < state->ctx->rank_count; i++)
+		if (round->ranks[i].count > 0) {
+			state->made_sum += round->ranks[i].last_step + 1 - state->made[i];
+			state->made[i] = round->ranks[i].last_step + 1;
+		}
 }
 
 static rubato_status count_reductions(struct tr_rule_state *state)
@@ -268,27 +278,41 @@ static rubato_status count_reductions(struct tr_rule_state *state)
 
 	TR_TRY(tr_check(ctx->note, rubato_partial_get_stats(state->partial, &stats),
 			"partial stats"));
+	state->rounds = stats.rounds;
 	grouped = state->models ? stats.rounds - stats.full_rounds : 0;
 	ctx->counts.local_reductions = state->other_local + grouped;
 	ctx->counts.global_reductions = state->other_global + stats.rounds - grouped;
 	return RUBATO_OK;
 }
 
+/* The next result. Who drains waits for ranks that are still at work, and may have opened no round
+ * for long (aligned ones, when all they do is late): some times as long as the run has taken. */
+static rubato_status next_result(struct tr_rule_state *state, const void **result,
+				 rubato_round *round, uint64_t drain_ns)
+{
+	struct tr_rule_context *ctx = state->ctx;
+	uint64_t before_ns = rubato_now(ctx->comm);
+	rubato_status err;
+
+	do {
+		err = rubato_partial_collect_view(state->partial, result, round, 0);
+	} while (err == RUBATO_ERR_TIMEOUT && drain_ns > 0 &&
+		 rubato_now(ctx->comm) - drain_ns < PATIENCE * (drain_ns - state->open_ns));
+	ctx->counts.communication_ns += rubato_now(ctx->comm) - before_ns;
+	return tr_check(ctx->note, err, "eager");
+}
+
 /* Takes what has finished; waits for the round that this rank is ready for. `use` false: what is
- * left over of models that the ranks have gone beyond. */
-static rubato_status collect(struct tr_rule_state *state, bool use)
+ * left over of models that the ranks have gone beyond. `drain_ns`: since when it drains; or 0. */
+static rubato_status collect(struct tr_rule_state *state, bool use, uint64_t drain_ns)
 {
 	struct tr_rule_context *ctx = state->ctx;
 	const void *result;
 
 	do {
 		rubato_round round = { .size_bytes = sizeof(round) };
-		uint64_t before_ns = rubato_now(ctx->comm);
 
-		TR_TRY(tr_check(ctx->note,
-				rubato_partial_collect_view(state->partial, &result, &round, 0),
-				"eager"));
-		ctx->counts.communication_ns += rubato_now(ctx->comm) - before_ns;
+		TR_TRY(next_result(state, &result, &round, drain_ns));
 		if (result == NULL)
 			break;
 		if (use)
@@ -302,7 +326,7 @@ static rubato_status collect(struct tr_rule_state *state, bool use)
 static rubato_status drain(struct tr_rule_state *state)
 {
 	TR_TRY(tr_check(state->ctx->note, rubato_partial_drain(state->partial), "eager: drain"));
-	return collect(state, !state->models);
+	return collect(state, !state->models, rubato_now(state->ctx->comm));
 }
 
 static rubato_status average(struct tr_rule_state *state, float *vector, size_t count)
@@ -347,7 +371,7 @@ static void look_ahead(struct tr_rule_state *state, uint64_t step, uint64_t roun
 	struct tr_rule_context *ctx = state->ctx;
 	const float *velocity = ctx->optimizer->states[0];
 	double m = ctx->optimizer->momentum;
-	uint64_t at = ctx->own->partial.rounds == RUBATO_ROUNDS_FREE ? steps_used(state) : step;
+	uint64_t at = ctx->own->partial.rounds == RUBATO_ROUNDS_FREE ? steps_made(state) : step;
 	float reach =
 		(float)(tr_rate_at(ctx->rate, at) * m * (1.0 - pow(m, (double)rounds)) / (1.0 - m));
 
@@ -363,7 +387,7 @@ static rubato_status eager_begin(struct tr_rule_state *state, uint64_t step)
 		state->origin = step; /* Not 0 where a checkpoint was resumed. */
 	state->begun = true;
 	state->next_step = step;
-	TR_TRY(collect(state, true));
+	TR_TRY(collect(state, true, 0));
 	state->begun_at[step % BEGUN_KEPT] = state->seen;
 	if (state->kept != NULL && state->past.staleness > 0)
 		look_ahead(state, step, state->past.staleness);
@@ -420,7 +444,7 @@ static rubato_status eager_step(struct tr_rule_state *state, uint64_t step)
 	before_ns = rubato_now(ctx->comm);
 	TR_TRY(state->models ? commit_models(state, step) : commit_gradient(state, step));
 	ctx->counts.communication_ns += rubato_now(ctx->comm) - before_ns;
-	TR_TRY(collect(state, true));
+	TR_TRY(collect(state, true, 0));
 	if (every == 0 || (step + 1) % every != 0)
 		return RUBATO_OK;
 	TR_TRY(drain(state));
@@ -451,7 +475,9 @@ static rubato_status eager_keep(struct tr_rule_state *state, struct tr_archive *
 		TR_TRY(drain(state));
 	}
 	kept = state->past;
-	kept.discarded += state->discarded;
+	kept.rounds += state->rounds;
+	kept.made_sum += state->made_sum;
+	kept.discarded = state->ctx->counts.discarded;
 	TR_TRY(tr_archive_bytes(archive, "eager", &kept, sizeof(kept), state->ctx->note));
 	if (!tr_archive_loading(archive))
 		return RUBATO_OK;

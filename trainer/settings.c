@@ -38,11 +38,12 @@ static json_t *rate_object(const struct tr_rate *rate)
 
 static json_t *lagged_object(const struct tr_rule_options *own)
 {
-	return json_pack("{s:o,s:o,s:s,s:s,s:b}", "accumulate", whole(own->accumulate), "lag",
+	return json_pack("{s:o,s:o,s:s,s:s,s:b,s:s}", "accumulate", whole(own->accumulate), "lag",
 			 whole(own->lag), "lag_comp",
 			 own->lag_comp == TR_LAG_COMP_NONE ? "none" : "lookahead", "first_step",
 			 own->first_step == TR_FIRST_SKIP ? "skip" : "zero", "rate_by_count",
-			 own->rate_by_count);
+			 own->rate_by_count, "work",
+			 own->work == TR_WORK_STATIC ? "static" : "shared");
 }
 
 static json_t *averaging_object(const struct tr_rule_options *own)

@@ -123,7 +123,7 @@ static void write_span(struct writer *w, uint32_t rank, const struct span *s)
 		return;
 	fprintf(w->file, "%s{\"name\":\"%s\",\"pid\":%u,\"tid\":%llu,\"ts\":%.3f,", w->comma,
 		names[kind], rank, (unsigned long long)kind, (double)s->begin_ns * 1e-3);
-	if (s->end_ns > s->begin_ns)
+	if (s->end_ns > s->begin_ns && kind != TR_SPAN_UPDATE)
 		fprintf(w->file, "\"ph\":\"X\",\"dur\":%.3f,",
 			(double)(s->end_ns - s->begin_ns) * 1e-3);
 	else

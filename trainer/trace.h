@@ -26,7 +26,7 @@ struct tr_trace;
 rubato_status tr_trace_open(struct tr_trace **out, bool wanted, struct tr_note *note);
 void tr_trace_close(struct tr_trace *trace); /* NULL is fine. */
 
-/* Times are rubato_now()'s; begin = end: a moment. */
+/* Times are rubato_now()'s; begin = end: a moment, which an update always is. */
 void tr_trace_span(struct tr_trace *trace, enum tr_span span, uint64_t begin_ns, uint64_t end_ns,
 		   uint64_t value);
 

@@ -389,7 +389,7 @@ static rubato_status keep_run(void *arg, struct tr_archive *archive)
 	struct run *run = arg;
 	const struct tr_rule *rule = run->options->rule;
 	rubato_stats stats = { .size_bytes = sizeof(stats) };
-	uint64_t numbers[5];
+	uint64_t numbers[6];
 	struct {
 		const char *name;
 		void *bytes;
@@ -401,6 +401,7 @@ static rubato_status keep_run(void *arg, struct tr_archive *archive)
 		{ "score", &run->score, sizeof(run->score) },
 		{ "reported", &run->reported, sizeof(run->reported) },
 		{ "numbers", numbers, sizeof(numbers) },
+		{ "rate", &run->ctx.rate_applied, sizeof(run->ctx.rate_applied) },
 	};
 
 	TR_TRY(tr_check(run->note, rubato_get_stats(run->comm, &stats), "get_stats"));
@@ -412,6 +413,7 @@ static rubato_status keep_run(void *arg, struct tr_archive *archive)
 	numbers[2] = run->compute_ns;
 	numbers[3] = run->kept_ns;
 	numbers[4] = run->before_bytes + stats.bytes_sent;
+	numbers[5] = run->tests_due;
 	for (size_t i = 0; i < sizeof(pieces) / sizeof(pieces[0]); i++)
 		TR_TRY(tr_archive_bytes(archive, pieces[i].name, pieces[i].bytes,
 					pieces[i].size_bytes, run->note));
@@ -427,6 +429,7 @@ static rubato_status keep_run(void *arg, struct tr_archive *archive)
 	run->told = numbers[1];
 	run->compute_ns = numbers[2];
 	run->before_ns = numbers[3];
+	run->tests_due = numbers[5];
 	run->before_bytes = numbers[4] - stats.bytes_sent;
 	return RUBATO_OK;
 }
@@ -739,6 +742,7 @@ static void fill_summary(const struct run *run, const struct tr_tally *totals,
 		.bytes_sent = (uint64_t)totals->bytes_sent,
 		.rounds = counts->rounds,
 		.staleness_max = counts->staleness_max,
+		.discarded = counts->discarded,
 		.fresh_mean = (double)counts->fresh_sum / rounds,
 		.contributors_mean = (double)counts->contributors_sum / rounds,
 	};

@@ -288,6 +288,25 @@ class One(Files):
         self.assertEqual(page.values("Age of the gradients in an update"), [0.5, 0.5] * 10)
         self.assertEqual(page.values("Steps between averages"), [2, 3, 4, 5])
 
+    def test_partial_rounds(self):
+        self.simulate("--algorithm", "eager", "--policy", "majority")
+        page, summary = self.page(), load("out/summary.json")
+        ranks = page.values("Ranks in an update")
+        self.assertEqual(len(ranks), summary["rounds"])
+        self.assertAlmostEqual(sum(ranks) / len(ranks), summary["contributors_mean"], places=6)
+        self.assertLess(min(ranks), RANKS)
+        self.assertGreater(max(page.values("Age of the oldest gradient in an update")), 0)
+        self.assertEqual(json.loads(page.tiles["fresh_mean"]), summary["fresh_mean"])
+
+    def test_averages(self):
+        self.simulate("--algorithm", "periodic", "--schedule", "post-local", "--period", 3,
+                      "--adapt-sample-steps", 6)
+        page = self.page()
+        # The first six steps average gradients.
+        self.assertEqual(page.values("Steps between averages"), [3, 3])
+        self.assertGreater(page.count("rect", "k-average"), RANKS)  # And the legend.
+        self.assertIn("post-local", page.text)
+
     def test_names_do_no_harm(self):
         name = "<b>&\"'</script><script>alert(1)"
         name = name.replace("/", "")

@@ -253,7 +253,8 @@ static void must_tell_the_same(const char *a, const char *b)
 #define KEPT "--checkpoint ck --checkpoint-every 10 "
 
 static const char *const rules[] = {
-	"--algorithm sync --model cnn", "--algorithm sync --optimizer adam",
+	"--algorithm sync --model cnn",
+	"--algorithm sync --optimizer adam",
 	"--algorithm sync --model resnet20", /* Its statistics show in the tests' lines. */
 	"--algorithm kavg --k 7 --outer nesterov --opt-state average",
 	"--algorithm kavg --k 7 --wire int8",
@@ -385,6 +386,7 @@ START_TEST(what_cannot_be_resumed_is_refused)
 	must_fail("--steps 5 --checkpoint ck --checkpoint-every 0", 2, "--checkpoint-every");
 	must_fail("--batch 4 --steps 5 --checkpoint none/ck", 1, "No such file");
 	train(SHORT "--ranks 3 --resume"); /* All this has done no harm. */
+	must_fail(SHORT "--ranks 3 --algorithm eager --work shared --resume", 2, "shared");
 	damage("ck/step-6/rank-1.ckpt", 200);
 	must_fail(SHORT "--ranks 3 --resume", 1, "step-6/rank-1.ckpt: damaged");
 	ck_assert_int_eq(rename("ck/step-6", "ck/aside"), 0);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "tests/check_main.h"
+#include "tests/effort.h"
 #include "tests/trainer/support.h"
 #include "trainer/npy.h"
 
@@ -111,21 +112,19 @@ START_TEST(statistics_are_averaged_for_tests_alone)
 {
 	double average, local;
 
-	train(RESNET "--simulate --steps 8 --save average.npy");
+	train(RESNET "--simulate --steps 20 --save average.npy");
 	average = last_number("summary.json", "test_loss");
-	train(RESNET "--simulate --steps 8 --save local.npy --bn local");
+	train(RESNET "--simulate --steps 20 --save local.npy --bn local");
 	local = last_number("summary.json", "test_loss");
 	must_equal("average.npy", "local.npy");
 	ck_assert_double_gt(fabs(average - local), 1e-6);
 
-	/* A test on the way changes nothing of the run behind it, and is the last one's equal. */
-	train(RESNET "--simulate --steps 8 --save tested.npy --eval-every 1");
+	/* Tests after 8 and 16 steps change nothing of what comes behind them, to the last bit. */
+	train(RESNET "--simulate --steps 20 --save tested.npy --eval-every 1");
 	must_equal("average.npy", "tested.npy");
 	ck_assert_double_eq(last_number("summary.json", "test_loss"), average);
-	ck_assert_double_eq(last_number("metrics.jsonl", "test_loss"), average);
-	train(RESNET "--simulate --steps 8 --eval-every 1 --bn local");
+	train(RESNET "--simulate --steps 20 --eval-every 1 --bn local");
 	ck_assert_double_eq(last_number("summary.json", "test_loss"), local);
-	ck_assert_double_eq(last_number("metrics.jsonl", "test_loss"), local);
 }
 END_TEST
 
@@ -153,6 +152,38 @@ START_TEST(equal_statistics_have_themselves_for_a_mean)
 }
 END_TEST
 
+/* Statistics go where each rule takes its parameters; its tests see them, on the way and after. */
+static const char *const rules[] = {
+	"sync",
+	"kavg --k 4",
+	"local --k 4 --pull 0.6",
+	"eager",
+	"laga",
+	"laga --accumulate 2",
+	"kavg --k 4 --wire int8",
+	"hier --k1 2 --k2 8 --group 2",
+	"adpsgd",
+	"eager --work shared",
+	"eager --policy solo --collect own --model-sync-every 8",
+};
+#define SHORT_COUNT 4
+#define RULE_COUNT ((int)(sizeof(rules) / sizeof(rules[0])))
+
+START_TEST(resnet20_learns_under_every_rule)
+{
+	char line[512];
+
+	snprintf(line, sizeof(line),
+		 "--data npy:data --model resnet20 --ranks 4 --simulate --batch 8 --lr 0.05 "
+		 "--momentum 0.5 --steps 48 --compute-time 5ms --delay random:5ms --eval-every 6 "
+		 "--algorithm %s",
+		 rules[_i]);
+	train(line);
+	ck_assert_double_gt(last_number("summary.json", "test_accuracy"), 0.9);
+	ck_assert_double_gt(last_number("metrics.jsonl", "test_accuracy"), 0.8);
+}
+END_TEST
+
 /* The least that any plane can reach is half the variance of the noise, 1/128. */
 START_TEST(hyperplane_finds_the_plane)
 {
@@ -176,6 +207,8 @@ int main(int argc, char **argv)
 	tcase_set_timeout(tests, 240);
 	tcase_add_checked_fixture(tests, setup, teardown);
 	tcase_add_test(tests, resnet20_learns);
+	tcase_add_loop_test(tests, resnet20_learns_under_every_rule, 0,
+			    effort_wanted() == EFFORT_SHORT ? SHORT_COUNT : RULE_COUNT);
 	tcase_add_test(tests, resnet20_repeats_bit_by_bit);
 	tcase_add_test(tests, statistics_are_averaged_for_tests_alone);
 	tcase_add_test(tests, equal_statistics_have_themselves_for_a_mean);

@@ -92,6 +92,7 @@ class Train:
                 return {key: future.result() for key, future in futures.items()}
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
+                end_all()
                 raise
 
     def tool(self, name):
@@ -102,12 +103,25 @@ class Train:
         raise Failed(f"{name} is neither beside {self.program} nor in ../tools")
 
 
+running = set()  # Programs at work, each the first of its group.
+
+
+def end_all():
+    """Ends what is at work, with all that it started."""
+    for process in list(running):
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue  # It has just ended.
+
+
 def execute(command, limit_s):
     """Runs to the end; its standard output. Whatever it started ends with it."""
     words = [str(word) for word in command]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True, env=env, start_new_session=True)
+    running.add(process)
     try:
         output, errors = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
@@ -116,6 +130,7 @@ def execute(command, limit_s):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        running.discard(process)
     if process.returncode != 0:
         raise Failed(f"exit {process.returncode}: {shlex.join(words)}\n{errors.strip()}")
     return output

@@ -10,9 +10,9 @@ rank does not compute.
 *Training.* Fashion-MNIST, `mlp`, 8 ranks, micro-batches of 4, momentum 0, rate 0.1 (times the
 square root of the micro-batches per update), cosine after 5 % warm-up. LAGA accumulates until the
 allreduce is done, which takes D times a micro-batch. *Blocking* is synchronous SGD with A
-micro-batches a step at the same rule of rates, and the best A of those tried. *Unequal*: a ramp
-over the ranks, from c to 2 c, that moves on by one rank a step. The model's column is what an
-independent simulation of the same setting gave. Equal samples throughout.
+micro-batches a step at the same rule of rates, and the best A of those tried. *Unequal*: the ranks'
+micro-batches take from c to 2 c, and LAGA's ranks share the work (`--work shared`). The model's
+column is what an independent simulation of such settings gave. Equal samples throughout.
 """
 
 import os
@@ -99,12 +99,13 @@ def training_calls(d, micro_s, epochs, seed):
 
     sync = "--algorithm", "sync", "--bucket", 0
     laga = "--algorithm", "laga", "--accumulate", "until-done", "--rate-by-count"
-    slow = "--delay", f"rotating:{seconds(micro_s)}"
+    slow = "--delay", f"linear:{seconds(micro_s)}"
     calls = {
         "sync": words("sync", micro_s, 4, 0.1, *sync),
         "laga": words("laga", micro_s, 4, 0.1, *laga),
         "sync, unequal": words("sync-unequal", micro_s, 4, 0.1, *sync, *slow),
-        "laga, unequal": words("laga-unequal", micro_s, 4, 0.1, *laga, *slow),
+        "laga, unequal": words("laga-unequal", micro_s, 4, 0.1, *laga, *slow,
+                               "--work", "shared"),
     }
     for a in BLOCKING[d]:
         calls[a] = words(f"blocking-{a}", a * micro_s, 4 * a, 0.1 * a**0.5, *sync)

@@ -204,12 +204,10 @@ def communication(runs):
 
 
 def periods(run):
-    points = run.series("step", "period")
-    if points:
-        return points
     lines = [line for line in run.averages if line.get("scope") == "global"]
-    return sorted({(line["step"], line["period"]) for line in lines
-                   if is_count(line.get("step")) and is_count(line.get("period"))})
+    points = sorted({(line["step"], line["period"]) for line in lines
+                     if is_count(line.get("step")) and is_count(line.get("period"))})
+    return points or run.series("step", "period")  # The ledger has each, metrics some.
 
 
 # ---- Numbers ----
@@ -219,6 +217,7 @@ def tiles(run):
         ("test accuracy", "test_accuracy", percent, ""),
         ("test loss", "test_loss", number, ""),
         ("final training loss", "final_loss", number, "whole training set"),
+        ("test perplexity", "test_perplexity", number, ""),
         ("time", "seconds", seconds, "virtual" if run.summary.get("simulated") else ""),
         ("samples a second", "samples_per_second", number, "all ranks"),
         ("idle", "idle_fraction", percent, "of the time, mean of the ranks"),
@@ -273,6 +272,7 @@ def table(runs):
         ("speed-up", lambda run: speed_up(run, runs[0]), ratio, None),
         ("test accuracy", lambda run: run.value("test_accuracy"), percent, max),
         ("test loss", lambda run: run.value("test_loss"), number, min),
+        ("test perplexity", lambda run: run.value("test_perplexity"), number, min),
         ("final training loss", lambda run: run.value("final_loss"), number, min),
     ]
     if goal:
