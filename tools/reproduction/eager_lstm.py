@@ -20,7 +20,7 @@ from reproduction.common import Failed, curve, execute, plot_curves, row
 
 RANKS = 8
 VERSES = 4000  # A tenth is for the test.
-FOUR_STEPS = 200  # Enough for the speed.
+FOUR_STEPS = 450
 LR = 0.006  # Of 0.003 and 0.006 the better one for sync
 PAPER = {"majority": 1.27, "solo": 1.64}
 POLICIES = {"majority": "majority", "quorum of 4": "quorum:4", "solo": "solo"}
