@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "tests/check_main.h"
+#include "tests/effort.h"
 #include "tests/trainer/support.h"
 #include "trainer/npy.h"
 
@@ -131,9 +132,13 @@ START_TEST(one_step_between_averages_is_sync)
 	static const char *const same[] = { "kavg --k 1", "hier --k1 1 --k2 1 --group 2",
 					    "periodic --period 1",
 					    "adpsgd --period 1 --period-max 1", "local --k 1" };
+	static const int counts[] = { 3, 1, 2, 5, 8 };
+	int count_count = effort_wanted() == EFFORT_SHORT ? 1 : 5;
 	char line[512];
 
-	for (int ranks = 1; ranks <= 8; ranks++) {
+	for (int i = 0; i < count_count; i++) {
+		int ranks = counts[i];
+
 		snprintf(line, sizeof(line), STEPS "--simulate --ranks %d", ranks);
 		train(line, "", "sync.npy");
 		ck_assert(isnan(number_in("out/metrics.jsonl", "period")));
@@ -197,7 +202,7 @@ START_TEST(fewer_bits_are_fewer_bytes)
 	const double values = 64 * 500 + 500 + 3 * 500 + 3, averages = 30;
 	char line[512];
 
-	for (int ranks = 2; ranks <= 5; ranks++)
+	for (int ranks = 2; ranks <= (effort_wanted() == EFFORT_SHORT ? 2 : 5); ranks++)
 		for (int i = 0; i < 3; i++) {
 			double wanted = 2.0 * (ranks - 1) * values * averages * bytes[i], sent;
 
@@ -213,6 +218,23 @@ START_TEST(fewer_bits_are_fewer_bytes)
 				      "%d ranks, %s: %g bytes, not %g", ranks, wires[i], sent,
 				      wanted);
 		}
+}
+END_TEST
+
+/* In virtual time: a mean that takes less than K steps costs nothing, but for the last. */
+START_TEST(overlapped_means_cost_no_time)
+{
+	static const char line[] = "--simulate --ranks 4 --model mlp --batch 4 --steps 40 "
+				   "--compute-time 10ms --bandwidth 10Mbit --algorithm local --k 4";
+	double blocked;
+
+	train(line, "", "blocked.npy");
+	blocked = number_in("out/summary.json", "seconds") - 40 * 0.01;
+	ck_assert_double_gt(blocked, 10 * 0.02); /* A mean takes two steps and more, */
+	ck_assert_double_lt(blocked, 10 * 0.04); /* and less than four. */
+	train(line, "--pull 0.2", "pull.npy");
+	ck_assert_double_eq_tol(number_in("out/summary.json", "seconds"), 0.4 + blocked / 10, 1e-3);
+	ck_assert_double_eq(number_in("out/summary.json", "global_reductions"), 10);
 }
 END_TEST
 
@@ -290,6 +312,7 @@ int main(int argc, char **argv)
 	tcase_add_loop_test(tests, reductions_are_counted_exactly, 0, COUNTED_COUNT);
 	tcase_add_test(tests, nodes_are_groups);
 	tcase_add_test(tests, fewer_bits_are_fewer_bytes);
+	tcase_add_test(tests, overlapped_means_cost_no_time);
 	tcase_add_loop_test(tests, a_run_that_diverges_ends, 0, DIVERGING_COUNT);
 	tcase_add_loop_test(tests, what_makes_no_sense_is_refused, 0, BAD_COUNT);
 	return check_main("average_runs", tests);
