@@ -117,7 +117,7 @@ static void put_record(struct tr_archive *archive, const char *name, const void 
 
 rubato_status tr_archive_create(struct tr_archive **out, const char *path, struct tr_note *note)
 {
-	struct tr_archive *archive;
+	struct tr_archive *archive = NULL;
 
 	TR_TRY(make(&archive, path, false, note));
 	archive->file = fopen(archive->beside, "wbe");
@@ -260,7 +260,7 @@ static rubato_status take_records(struct tr_archive *archive, struct tr_note *no
 
 rubato_status tr_archive_open(struct tr_archive **out, const char *path, struct tr_note *note)
 {
-	struct tr_archive *archive;
+	struct tr_archive *archive = NULL;
 	rubato_status err;
 
 	TR_TRY(make(&archive, path, true, note));
