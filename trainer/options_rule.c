@@ -309,6 +309,16 @@ static void read_collection(struct reader *r, rubato_partial_options *p)
 				      models ? RUBATO_LATE_LATEST : RUBATO_LATE_ACCUMULATE);
 }
 
+/* The default policy takes small quorums where they are fast: momentum wants look-ahead then. */
+static bool ahead_by_default(const struct tr_options *o, const struct words *w)
+{
+	const rubato_partial_options *p = &o->own.partial;
+
+	return !w->given[WORD_LAG_COMP] && p->policy == RUBATO_POLICY_ADAPTIVE &&
+	       p->collection == RUBATO_COLLECT_EACH && p->late == RUBATO_LATE_ACCUMULATE &&
+	       o->own.model_sync_every == 0 && o->optimizer == TR_SGD && o->momentum > 0.0;
+}
+
 /* What wagma and look-ahead cannot mean. */
 static void check_eager(struct reader *r, const struct tr_rule_options *o, unsigned rule)
 {
@@ -365,6 +375,8 @@ rubato_status tr_judge_rule_options(struct tr_options *o, const struct words *w,
 	read_laga(&r, &o->own, rule);
 	read_averaging(&r, &o->own, rule);
 	read_eager(&r, &o->own);
+	if (r.err == RUBATO_OK && rule == EAGER && ahead_by_default(o, w))
+		o->own.lag_comp = TR_LAG_COMP_LOOKAHEAD;
 	check_eager(&r, &o->own, rule);
 	return r.err;
 }
@@ -380,7 +392,8 @@ const struct poptOption tr_rule_rows[] = {
 	    "A"),
 	ROW(WORD_LAG, "lag", "laga: reductions between a gradient and its use (1)", "N"),
 	ROW(WORD_LAG_COMP, "lag-comp",
-	    "laga, eager: none, or lookahead: gradients where momentum will have led (none)",
+	    "laga, eager: none, or lookahead: gradients where momentum will have led (none; "
+	    "eager, adaptive: lookahead)",
 	    "KIND"),
 	ROW(WORD_FIRST_STEP, "first-step",
 	    "laga: before there is a result, skip the update or apply zero (skip)", "KIND"),

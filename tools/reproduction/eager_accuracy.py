@@ -28,7 +28,7 @@ FORMS = {
     "solo, own": (["--policy", "solo", "--collect", "own"], 2.17, -13.0),
     "solo, late dropped": (["--policy", "solo", "--late", "drop"], None, None),
     "adaptive": ([], None, None),
-    "adaptive with look-ahead": (["--lag-comp", "lookahead"], None, None),
+    "adaptive without look-ahead": (["--lag-comp", "none"], None, None),
 }
 
 
