@@ -55,7 +55,8 @@ def run(sim, family, rounds, seed, ranks, steps):
         trace.flush()
         done = subprocess.run(
             [sim, "partial", "-n", str(ranks), "-t", str(steps), "-w", "0", "-s", "64",
-             "--latency", "1ms", "--loop", "closed", "--rounds", rounds, "--seed", str(seed),
+             "--latency", "1ms", "--timeout", "1000s", "--loop", "closed", "--rounds", rounds,
+             "--seed", str(seed),
              "--policy", ",".join(policies), "--skew", f"trace:{trace.name}", "--json", "-"],
             capture_output=True, text=True, check=True)
     rows = json.loads(done.stdout)["results"]
