@@ -42,7 +42,7 @@ static const struct {
 	{ "--group", HIER },
 	{ "--period", PERIODIC | ADPSGD },
 	{ "--period-max", PERIODIC | ADPSGD },
-	{ "--schedule", PERIODIC },
+	{ "--schedule", PERIODIC | ADPSGD },
 	{ "--adapt-low", PERIODIC | ADPSGD },
 	{ "--adapt-high", PERIODIC | ADPSGD },
 	{ "--adapt-sample-steps", PERIODIC | ADPSGD },
@@ -230,6 +230,8 @@ static void read_averaging(struct reader *r, struct tr_rule_options *o, unsigned
 	o->schedule =
 		(enum tr_schedule)choice(r, WORD_SCHEDULE, "const adp adacomm post-local",
 					 rule == ADPSGD ? TR_SCHEDULE_ADP : TR_SCHEDULE_CONST);
+	if (r->err == RUBATO_OK && rule == ADPSGD && o->schedule != TR_SCHEDULE_ADP)
+		r->err = tr_refuse(r->note, "--schedule: adpsgd is periodic --schedule adp");
 	number(r, WORD_ADAPT_LOW, 0.0, 1e6, &o->adapt_low);
 	number(r, WORD_ADAPT_HIGH, 0.0, 1e6, &o->adapt_high);
 	count(r, WORD_ADAPT_SAMPLE_STEPS, 0, most, &o->adapt_sample_steps);

@@ -50,7 +50,6 @@ enum word {
 	WORD_CHECKPOINT,
 	WORD_CHECKPOINT_EVERY,
 	WORD_RESUME,
-	WORD_ON_FAILURE,
 	/* The rules' own, options_rule.c. */
 	WORD_ACCUMULATE,
 	WORD_LAG,
