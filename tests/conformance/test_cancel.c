@@ -136,7 +136,7 @@ END_TEST
 
 /* ---- Sends ---- */
 
-/* Sent, never received, withdrawn; a new message with the same tag is the one that arrives. */
+/* Sent, not received, withdrawn; a new message with the same tag is the one that arrives. */
 static void send_unmatched(struct conform_rank *r)
 {
 	static const size_t sizes[] = { 100000, MIB, 5 * MIB };
@@ -147,7 +147,6 @@ static void send_unmatched(struct conform_rank *r)
 		uint64_t gone;
 
 		CONFORM(large != NULL, "memory");
-		conform_barrier(r, "the next send to be cancelled");
 		if (r->rank == 0) {
 			conform_fill(large, sizes[i], 1);
 			conform_send(r, &c, 1, i, large, sizes[i]);
@@ -158,17 +157,17 @@ static void send_unmatched(struct conform_rank *r)
 			/* Small ones may be on their way already: then that is what arrives. */
 			gone = c.request.status == RUBATO_OK;
 			ck_assert(!gone || sizes[i] < MIB);
+			atomic_store(&r->world->word[i], gone);
+			conform_barrier(r, "a cancelled send");
 			conform_fill(large, sizes[i], 2);
 			if (!gone)
 				conform_send(r, &c, 1, i, large, sizes[i]);
 			conform_finish_ok(r, &c);
-			atomic_store(&r->world->word[0], gone);
-			conform_barrier(r, "a cancelled send");
 		} else {
+			conform_barrier(r, "a cancelled send");
+			gone = atomic_load(&r->world->word[i]);
 			conform_recv(r, &c, 0, i, large, sizes[i]);
 			conform_finish_ok(r, &c);
-			conform_barrier(r, "a cancelled send");
-			gone = atomic_load(&r->world->word[0]);
 			conform_verify(large, sizes[i], gone ? 1 : 2);
 		}
 		free(large);
