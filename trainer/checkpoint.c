@@ -26,11 +26,8 @@ static rubato_status path_of(const struct tr_checkpoints *c, uint64_t step, uint
 
 	if (rank != MANIFEST)
 		snprintf(name, sizeof(name), "rank-%u", rank);
-	if (snprintf(path, PATH_BYTES, "%s/step-%llu/%s.ckpt", c->folder, (unsigned long long)step,
-		     name) >= PATH_BYTES)
-		return tr_fail(note, RUBATO_ERR_ARGUMENT, "%.200s...: the name is too long",
-			       c->folder);
-	return RUBATO_OK;
+	return tr_path(path, PATH_BYTES, note, "%s/step-%llu/%s.ckpt", c->folder,
+		       (unsigned long long)step, name);
 }
 
 /* ---- What is there ---- */

@@ -21,10 +21,7 @@
 static rubato_status open_file(const char *dir, const char *name, char *path, size_t path_bytes,
 			       FILE **file, struct tr_note *note)
 {
-	int count = snprintf(path, path_bytes, "%s/%s", dir, name);
-
-	if (count < 0 || (size_t)count >= path_bytes)
-		return tr_fail(note, RUBATO_ERR_ARGUMENT, "%.200s...: the name is too long", dir);
+	TR_TRY(tr_path(path, path_bytes, note, "%s/%s", dir, name));
 	*file = fopen(path, "rb");
 	if (*file == NULL)
 		return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));

@@ -119,11 +119,7 @@ close:
 static rubato_status file_name(char *path, size_t path_bytes, const char *dir, const char *part,
 			       const char *rest, struct tr_note *note)
 {
-	int count = snprintf(path, path_bytes, "%s/%s-%s.gz", dir, part, rest);
-
-	if (count < 0 || (size_t)count >= path_bytes)
-		return tr_fail(note, RUBATO_ERR_ARGUMENT, "%.200s...: the name is too long", dir);
-	return RUBATO_OK;
+	return tr_path(path, path_bytes, note, "%s/%s-%s.gz", dir, part, rest);
 }
 
 static rubato_status open_part(struct tr_part *part, struct tr_shape *shape, const char *dir,

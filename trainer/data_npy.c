@@ -22,11 +22,7 @@ static const char *type_text(const struct tr_npy *a, char *text, size_t text_byt
 static rubato_status path_of(char *path, size_t path_bytes, const char *dir, const char *name,
 			     struct tr_note *note)
 {
-	int count = snprintf(path, path_bytes, "%s/%s.npy", dir, name);
-
-	if (count < 0 || (size_t)count >= path_bytes)
-		return tr_fail(note, RUBATO_ERR_ARGUMENT, "%.200s...: the name is too long", dir);
-	return RUBATO_OK;
+	return tr_path(path, path_bytes, note, "%s/%s.npy", dir, name);
 }
 
 static rubato_status check_finite(const char *path, const float *values, uint64_t rows,

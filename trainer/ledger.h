@@ -22,7 +22,7 @@ enum tr_scope { TR_SCOPE_GLOBAL, TR_SCOPE_LOCAL };
 
 struct tr_ledger;
 
-/* `wanted` false: nothing is recorded (no --out), and every call is cheap. */
+/* `wanted`, the same on all ranks, false: nothing is recorded, and every call is cheap. */
 rubato_status tr_ledger_open(struct tr_ledger **out, bool wanted, uint32_t rank,
 			     uint32_t rank_count, struct tr_note *note);
 void tr_ledger_close(struct tr_ledger *ledger); /* NULL is fine. */
@@ -44,7 +44,7 @@ void tr_ledger_average(struct tr_ledger *ledger, enum tr_scope scope, uint32_t f
 rubato_status tr_ledger_keep(struct tr_ledger *ledger, struct tr_archive *archive,
 			     struct tr_note *note);
 
-/* Collective. Rank 0 writes folder/ledger.jsonl whole or not at all. */
+/* Collective. Rank 0 writes folder/ledger.jsonl whole or not at all; the others need no folder. */
 rubato_status tr_ledger_write(struct tr_ledger *ledger, rubato_comm *comm, const char *folder,
 			      struct tr_note *note);
 

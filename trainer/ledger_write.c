@@ -295,10 +295,8 @@ static rubato_status write_book(struct book *book, const char *folder, struct tr
 	FILE *file;
 	int reason = 0;
 
-	if (snprintf(path, PATH_BYTES, "%s/ledger.jsonl", folder) >= PATH_BYTES ||
-	    snprintf(beside, PATH_BYTES, "%s/ledger.jsonl.part", folder) >= PATH_BYTES)
-		return tr_fail(note, RUBATO_ERR_ARGUMENT, "%.200s...: the name is too long",
-			       folder);
+	TR_TRY(tr_path(path, PATH_BYTES, note, "%s/ledger.jsonl", folder));
+	TR_TRY(tr_path(beside, PATH_BYTES, note, "%s.part", path));
 	file = fopen(beside, "we");
 	if (file == NULL)
 		return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", beside, strerror(errno));

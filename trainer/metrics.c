@@ -17,15 +17,6 @@
 #define DIGITS JSON_REAL_PRECISION(9)
 #define LOSS_MAX 700.0 /* Larger ones have no perplexity that a double can hold. */
 
-static rubato_status path_in(const char *folder, const char *name, char *path, size_t path_bytes,
-			     struct tr_note *note)
-{
-	if ((size_t)snprintf(path, path_bytes, "%s/%s", folder, name) >= path_bytes)
-		return tr_fail(note, RUBATO_ERR_ARGUMENT, "%.200s...: the name is too long",
-			       folder);
-	return RUBATO_OK;
-}
-
 /* They appear at the end of a run: until then none must look like this one's. */
 static rubato_status remove_older(const char *folder, struct tr_note *note)
 {
@@ -34,7 +25,7 @@ static rubato_status remove_older(const char *folder, struct tr_note *note)
 	char path[4200];
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		TR_TRY(path_in(folder, names[i], path, sizeof(path), note));
+		TR_TRY(tr_path(path, sizeof(path), note, "%s/%s", folder, names[i]));
 		if (unlink(path) != 0 && errno != ENOENT)
 			return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
 	}
@@ -103,7 +94,7 @@ rubato_status tr_metrics_open(struct tr_metrics *metrics, const char *folder, ui
 	if (mkdir(folder, 0777) != 0 && errno != EEXIST)
 		return tr_fail(note, RUBATO_ERR_SYSTEM, "--out %s: %s", folder, strerror(errno));
 	TR_TRY(remove_older(folder, note));
-	TR_TRY(path_in(folder, "metrics.jsonl", path, sizeof(path), note));
+	TR_TRY(tr_path(path, sizeof(path), note, "%s/metrics.jsonl", folder));
 	if (last_step > 0)
 		TR_TRY(cut_lines(path, last_step, note));
 	metrics->lines = open(path, flags, 0666);
@@ -254,7 +245,7 @@ rubato_status tr_metrics_summary(struct tr_metrics *metrics, const struct tr_sum
 
 	if (metrics->folder == NULL)
 		return RUBATO_OK;
-	TR_TRY(path_in(metrics->folder, "summary.json", path, sizeof(path), note));
+	TR_TRY(tr_path(path, sizeof(path), note, "%s/summary.json", metrics->folder));
 	o = summary_object(summary);
 	text = json_dumps(o, JSON_INDENT(2) | JSON_PRESERVE_ORDER | DIGITS);
 	json_decref(o);

@@ -34,6 +34,19 @@ rubato_status tr_refuse(struct tr_note *note, const char *format, ...)
 	return RUBATO_ERR_ARGUMENT;
 }
 
+rubato_status tr_path(char *path, size_t path_bytes, struct tr_note *note, const char *format, ...)
+{
+	va_list args;
+	int length;
+
+	va_start(args, format);
+	length = vsnprintf(path, path_bytes, format, args);
+	va_end(args);
+	if (length < 0 || (size_t)length >= path_bytes)
+		return tr_fail(note, RUBATO_ERR_ARGUMENT, "%.200s...: the name is too long", path);
+	return RUBATO_OK;
+}
+
 rubato_status tr_check(struct tr_note *note, rubato_status status, const char *what)
 {
 	if (status == RUBATO_OK)

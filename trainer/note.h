@@ -25,6 +25,9 @@ rubato_status tr_refuse(struct tr_note *note, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 /* Writes the sentence to `fd`, once, in one piece, so that lines of several ranks do not mix. */
 void tr_say(struct tr_note *note, int fd);
+/* A file's name into path[path_bytes]. Errors: ARGUMENT, when it is too long. */
+rubato_status tr_path(char *path, size_t path_bytes, struct tr_note *note, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
 /* Passes on what the library said; `what` names the call. RUBATO_OK stays RUBATO_OK. */
 rubato_status tr_check(struct tr_note *note, rubato_status status, const char *what);
 

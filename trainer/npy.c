@@ -330,9 +330,7 @@ rubato_status tr_file_replace(const char *path, const void *head, size_t head_by
 	char beside[4200];
 	int fd, reason = 0;
 
-	if ((size_t)snprintf(beside, sizeof(beside), "%s.%ld.part", path, (long)getpid()) >=
-	    sizeof(beside))
-		return tr_fail(note, RUBATO_ERR_ARGUMENT, "%.200s...: the name is too long", path);
+	TR_TRY(tr_path(beside, sizeof(beside), note, "%s.%ld.part", path, (long)getpid()));
 	fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	if (fd < 0)
 		return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));

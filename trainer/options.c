@@ -19,23 +19,6 @@
 #define FORWARD_DEFAULT (1.0 / 3.0) /* A backward pass does twice the work of a forward pass. */
 #define LATENCY_DEFAULT_NS 5000
 
-static bool among(const char *word, const char *const *list)
-{
-	for (; *list != NULL; list++)
-		if (strcmp(word, *list) == 0)
-			return true;
-	return false;
-}
-
-static rubato_status refuse_word(struct tr_note *note, const char *option, const char *word,
-				 const char *const *later, const char *choices)
-{
-	if (among(word, later))
-		return tr_refuse(note, "%s: '%s' is not in this version; there %s", option, word,
-				 choices);
-	return tr_refuse(note, "%s: '%s' is unknown; there %s", option, word, choices);
-}
-
 static rubato_status judge_model(struct tr_options *o, const struct words *w, struct tr_note *note)
 {
 	static const enum tr_model_kind kinds[] = { TR_LOGISTIC,   TR_MLP,  TR_CNN, TR_RESNET20,
@@ -138,13 +121,13 @@ static rubato_status judge_data(struct tr_options *o, const struct words *w, str
 
 static rubato_status judge_rule(struct tr_options *o, const struct words *w, struct tr_note *note)
 {
-	static const char *const none_later[] = { NULL };
-	static const char *const later_devices[] = { "cuda", NULL };
 	static const char *const optimizers[] = { "sgd", "adam", "adamw" };
 	const char *word = w->at[WORD_OPTIMIZER] == NULL ? "sgd" : w->at[WORD_OPTIMIZER];
 
 	if (w->at[WORD_DEVICE] != NULL && strcmp(w->at[WORD_DEVICE], "cpu") != 0)
-		return refuse_word(note, "--device", w->at[WORD_DEVICE], later_devices, "is cpu");
+		return tr_refuse(note, "--device: '%s' is %s; there is cpu", w->at[WORD_DEVICE],
+				 strcmp(w->at[WORD_DEVICE], "cuda") == 0 ? "not in this version"
+									 : "unknown");
 	for (int i = 0; i < 3; i++)
 		if (strcmp(word, optimizers[i]) == 0)
 			o->optimizer = (enum tr_optimizer_kind)i;
@@ -152,8 +135,10 @@ static rubato_status judge_rule(struct tr_options *o, const struct words *w, str
 		return tr_refuse(note, "--optimizer: '%s' is none of sgd, adam and adamw", word);
 	o->rule = tr_rule_find(w->at[WORD_ALGORITHM] == NULL ? "sync" : w->at[WORD_ALGORITHM]);
 	if (o->rule == NULL)
-		return refuse_word(note, "--algorithm", w->at[WORD_ALGORITHM], none_later,
-				   "are sync, laga, kavg, hier, periodic, adpsgd, eager and local");
+		return tr_refuse(note,
+				 "--algorithm: '%s' is unknown; there are sync, laga, kavg, hier, "
+				 "periodic, adpsgd, eager and local",
+				 w->at[WORD_ALGORITHM]);
 	return RUBATO_OK;
 }
 

@@ -64,7 +64,7 @@ struct tr_rule {
 	const char *name; /* As --algorithm has it. */
 	rubato_status (*open)(struct tr_rule_state **out, struct tr_rule_context *ctx);
 	/* Before the gradient of local step `step` is computed: parameters may be brought up to
-	 * date. */
+	 * date. NULL: no need. */
 	rubato_status (*begin)(struct tr_rule_state *state, uint64_t step);
 	/* While it is computed: ctx->gradient is final from float `first` on, which goes down to 0
 	 * in steps of any size. Must not block: the time in here is communication. NULL: no need.

@@ -117,13 +117,6 @@ static rubato_status hier_open(struct tr_rule_state **out, struct tr_rule_contex
 	return RUBATO_OK;
 }
 
-static rubato_status hier_begin(struct tr_rule_state *state, uint64_t step)
-{
-	(void)state; /* Parameters are up to date since the last step. */
-	(void)step;
-	return RUBATO_OK;
-}
-
 static void share_model(struct tr_rule_state *state, uint64_t done)
 {
 	const struct tr_rule_context *ctx = state->common.ctx;
@@ -202,7 +195,6 @@ static rubato_status hier_keep(struct tr_rule_state *state, struct tr_archive *a
 const struct tr_rule tr_rule_hier = {
 	.name = "hier",
 	.open = hier_open,
-	.begin = hier_begin,
 	.step = hier_step,
 	.finish = hier_finish,
 	.keep = hier_keep,

@@ -36,13 +36,6 @@ static rubato_status kavg_open(struct tr_rule_state **out, struct tr_rule_contex
 	return RUBATO_OK;
 }
 
-static rubato_status kavg_begin(struct tr_rule_state *state, uint64_t step)
-{
-	(void)state; /* Parameters are up to date since the last step. */
-	(void)step;
-	return RUBATO_OK;
-}
-
 static rubato_status kavg_step(struct tr_rule_state *state, uint64_t step)
 {
 	struct tr_rule_context *ctx = state->common.ctx;
@@ -68,7 +61,6 @@ static rubato_status kavg_keep(struct tr_rule_state *state, struct tr_archive *a
 const struct tr_rule tr_rule_kavg = {
 	.name = "kavg",
 	.open = kavg_open,
-	.begin = kavg_begin,
 	.step = kavg_step,
 	.finish = kavg_finish,
 	.keep = kavg_keep,

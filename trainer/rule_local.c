@@ -48,13 +48,6 @@ static rubato_status local_open(struct tr_rule_state **out, struct tr_rule_conte
 	return RUBATO_OK;
 }
 
-static rubato_status local_begin(struct tr_rule_state *state, uint64_t step)
-{
-	(void)state; /* The mean in flight changes nothing before its time. */
-	(void)step;
-	return RUBATO_OK;
-}
-
 static void pull(float a, const float *to, float *x, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
@@ -144,7 +137,6 @@ static rubato_status local_keep(struct tr_rule_state *state, struct tr_archive *
 const struct tr_rule tr_rule_local = {
 	.name = "local",
 	.open = local_open,
-	.begin = local_begin,
 	.step = local_step,
 	.finish = local_finish,
 	.keep = local_keep,

@@ -78,13 +78,6 @@ static rubato_status periodic_open(struct tr_rule_state **out, struct tr_rule_co
 	return RUBATO_OK;
 }
 
-static rubato_status periodic_begin(struct tr_rule_state *state, uint64_t step)
-{
-	(void)state; /* Parameters are up to date since the last step. */
-	(void)step;
-	return RUBATO_OK;
-}
-
 /* What this rank has to say: |u_i|^2, or its mean loss. */
 static double ask(const struct tr_rule_state *state, uint64_t done)
 {
@@ -202,7 +195,6 @@ static rubato_status periodic_keep(struct tr_rule_state *state, struct tr_archiv
 const struct tr_rule tr_rule_periodic = {
 	.name = "periodic",
 	.open = periodic_open,
-	.begin = periodic_begin,
 	.step = periodic_step,
 	.finish = periodic_finish,
 	.keep = periodic_keep,
@@ -212,7 +204,6 @@ const struct tr_rule tr_rule_periodic = {
 const struct tr_rule tr_rule_adpsgd = {
 	.name = "adpsgd",
 	.open = periodic_open,
-	.begin = periodic_begin,
 	.step = periodic_step,
 	.finish = periodic_finish,
 	.keep = periodic_keep,

@@ -136,10 +136,8 @@ rubato_status tr_settings_write(const struct tr_options *options, const struct t
 	json_decref(object);
 	if (text == NULL)
 		return tr_fail(note, RUBATO_ERR_MEMORY, "run.json: out of memory");
-	if (snprintf(path, sizeof(path), "%s/run.json", options->out) >= (int)sizeof(path))
-		err = tr_fail(note, RUBATO_ERR_ARGUMENT, "%.200s...: the name is too long",
-			      options->out);
-	else
+	err = tr_path(path, sizeof(path), note, "%s/run.json", options->out);
+	if (err == RUBATO_OK)
 		err = tr_file_replace(path, text, strlen(text), "\n", 1, note);
 	free(text);
 	return err;

@@ -75,12 +75,9 @@ struct writer { /* Rank 0's. */
 
 static void open_writer(struct writer *w, const char *folder, struct tr_note *note)
 {
-	if ((size_t)snprintf(w->path, sizeof(w->path), "%s/trace.json", folder) >=
-	    sizeof(w->path)) {
-		w->err = tr_fail(note, RUBATO_ERR_ARGUMENT, "%.200s...: the name is too long",
-				 folder);
+	w->err = tr_path(w->path, sizeof(w->path), note, "%s/trace.json", folder);
+	if (w->err)
 		return;
-	}
 	snprintf(w->beside, sizeof(w->beside), "%s.%ld.part", w->path, (long)getpid());
 	w->file = fopen(w->beside, "wxe");
 	if (w->file == NULL) {
@@ -192,15 +189,12 @@ rubato_status tr_trace_write(struct tr_trace *trace, rubato_comm *comm, const ch
 			     uint64_t start_ns, struct tr_note *note)
 {
 	uint32_t rank = rubato_rank(comm), rank_count = rubato_size(comm);
-	uint8_t wanted = folder != NULL;
 	uint64_t *counts;
 	struct span *pieces;
 	struct writer *w;
 	rubato_status err = RUBATO_OK;
 
-	TR_TRY(tr_check(note, rubato_broadcast(comm, &wanted, 1, RUBATO_UINT8, 0),
-			"broadcast of what is written"));
-	if (!wanted)
+	if (trace->ring == NULL)
 		return RUBATO_OK;
 	counts = calloc(rank_count, sizeof(*counts));
 	pieces = calloc((size_t)(rank == 0 ? rank_count : 1) * PIECE, sizeof(*pieces));

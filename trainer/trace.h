@@ -23,6 +23,7 @@ enum tr_span {
 
 struct tr_trace;
 
+/* `wanted`, the same on all ranks, false: nothing is recorded, and every call is cheap. */
 rubato_status tr_trace_open(struct tr_trace **out, bool wanted, struct tr_note *note);
 void tr_trace_close(struct tr_trace *trace); /* NULL is fine. */
 
@@ -31,7 +32,7 @@ void tr_trace_span(struct tr_trace *trace, enum tr_span span, uint64_t begin_ns,
 		   uint64_t value);
 
 /* Collective. `start_ns`: when the run began on this rank. Rank 0 writes folder/trace.json whole or
- * not at all; its `folder` NULL: nothing is. */
+ * not at all; the others need no folder. */
 rubato_status tr_trace_write(struct tr_trace *trace, rubato_comm *comm, const char *folder,
 			     uint64_t start_ns, struct tr_note *note);
 

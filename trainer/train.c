@@ -145,9 +145,7 @@ static rubato_status write_parameters(struct run *run, const char *name)
 {
 	char path[4200];
 
-	if (snprintf(path, sizeof(path), "%s/%s.npy", run->options->out, name) >= (int)sizeof(path))
-		return tr_fail(run->note, RUBATO_ERR_ARGUMENT, "%.200s...: the name is too long",
-			       run->options->out);
+	TR_TRY(tr_path(path, sizeof(path), run->note, "%s/%s.npy", run->options->out, name));
 	return tr_npy_write(path, run->ctx.parameters, run->model.parameter_count, run->note);
 }
 
@@ -217,9 +215,6 @@ static rubato_status prepare(struct run *run)
 	TR_TRY(open_batch(run, &run->eval_batch, TR_EVAL_ROWS));
 	TR_TRY(tr_optimizer_open(&run->optimizer, o->optimizer, o->momentum, o->weight_decay,
 				 run->model.parameter_count, run->note));
-	TR_TRY(tr_ledger_open(&run->ctx.ledger, o->out != NULL, run->rank, run->rank_count,
-			      run->note));
-	TR_TRY(tr_trace_open(&run->ctx.trace, o->out != NULL, run->note));
 	setup.parameters = run->ctx.parameters;
 	setup.gradient = run->ctx.gradient;
 	setup.statistics = run->ctx.statistics;
@@ -276,15 +271,34 @@ static rubato_status write_beginning(struct run *run)
 	return write_parameters(run, "initial");
 }
 
+/* All record what rank 0 writes down: --out is its option alone. */
+static rubato_status open_records(struct run *run)
+{
+	uint8_t wanted = run->options->out != NULL;
+	rubato_status err;
+
+	TR_TRY(tr_check(run->note, rubato_broadcast(run->comm, &wanted, 1, RUBATO_UINT8, 0),
+			"broadcast of what is written"));
+	err = tr_ledger_open(&run->ctx.ledger, wanted, run->rank, run->rank_count, run->note);
+	if (err == RUBATO_OK)
+		err = tr_trace_open(&run->ctx.trace, wanted, run->note);
+	return tr_agree(run->comm, err, run->note);
+}
+
 static rubato_status share_preparation(struct run *run)
 {
 	rubato_status err = prepare(run);
+	/* A resumed run may have others than the run before. */
+	uint64_t settings, together[] = { run->options->checkpoint != NULL,
+					  run->options->checkpoint_every, run->options->resume };
 
 	TR_TRY(tr_agree(run->comm, err, run->note));
-	TR_TRY(tr_agree_equal(run->comm, settings_hash(run),
+	settings = settings_hash(run);
+	TR_TRY(tr_agree_equal(run->comm, tr_hash(settings, together, sizeof(together)),
 			      "the ranks were started with different options or data", run->note));
+	TR_TRY(open_records(run));
 	TR_TRY(tr_checkpoints_open(&run->checkpoints, run->comm, run->options->checkpoint,
-				   run->options->resume, settings_hash(run), run->note));
+				   run->options->resume, settings, run->note));
 	TR_TRY(tr_check(run->note,
 			rubato_broadcast(run->comm, run->ctx.parameters, run->model.parameter_count,
 					 RUBATO_FLOAT32, 0),
@@ -655,7 +669,8 @@ static rubato_status one_step(struct run *run, const struct tr_batch *batch)
 	uint64_t step = run->steps_done, before_ns = rubato_now(run->comm);
 	uint64_t blocked_ns = run->ctx.counts.communication_ns;
 
-	TR_TRY(rule->begin(run->rule, step));
+	if (rule->begin != NULL)
+		TR_TRY(rule->begin(run->rule, step));
 	suffer_delay(run, step);
 	TR_TRY(compute_gradient(run, step, batch));
 	before_ns = rubato_now(run->comm);
@@ -780,8 +795,7 @@ static rubato_status write_results(struct run *run, struct tr_summary *summary)
 	if (err == RUBATO_OK && run->rank == 0 && run->options->out != NULL)
 		err = write_parameters(run, "final");
 	TR_TRY(tr_agree(run->comm, err, run->note));
-	if (run->options->out != NULL)
-		TR_TRY(tr_ledger_write(run->ctx.ledger, run->comm, run->options->out, run->note));
+	TR_TRY(tr_ledger_write(run->ctx.ledger, run->comm, run->options->out, run->note));
 	TR_TRY(tr_trace_write(run->ctx.trace, run->comm, run->options->out, run->start_ns,
 			      run->note));
 	TR_TRY(tally(run, &mine));

@@ -3,8 +3,10 @@
  * refused, with which exit status, in one line on standard error, and that a refused run leaves
  * nothing behind.
  */
+#include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -292,6 +294,56 @@ START_TEST(out_holds_whole_documents)
 }
 END_TEST
 
+static uint16_t free_port(void)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET,
+				       .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t address_bytes = sizeof(address);
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, address_bytes), 0);
+	ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&address, &address_bytes), 0);
+	ck_assert_int_eq(close(fd), 0);
+	return ntohs(address.sin_port);
+}
+
+/* Two ranks that a launcher started with lines of their own; "words": rank 0's, rank 1's. */
+static void launch(const char *const words[2], struct outcome *outcome)
+{
+	char script[2048];
+	const char *argv[] = { "/bin/sh", "-c", script, NULL };
+
+	snprintf(script, sizeof(script),
+		 "export RUBATO_SIZE=2 RUBATO_ROOT=127.0.0.1:%u RUBATO_TIMEOUT=30s\n"
+		 "RUBATO_RANK=1 '%s' " RUN "--steps 3 %s & other=$!\n"
+		 "RUBATO_RANK=0 '%s' " RUN "--steps 3 %s; first=$?\n"
+		 "wait $other && exit $first",
+		 free_port(), program, words[1], program, words[0]);
+	process_run(argv, outcome);
+}
+
+/* Files are rank 0's business; what concerns all must be told to all. */
+START_TEST(launched_ranks_may_differ_in_out_alone)
+{
+	static const char *const first[2] = { "--out out", "" },
+				 *const other[2] = { "", "--out out" },
+				 *const checkpoint[2] = { "--checkpoint kept", "" };
+	struct outcome got;
+
+	launch(first, &got);
+	ck_assert_msg(got.status == 0, "%s", got.err);
+	ck_assert_int_eq(access("out/ledger.jsonl", R_OK), 0);
+	ck_assert_int_eq(access("out/trace.json", R_OK), 0);
+	folder_remove("out");
+	launch(other, &got);
+	ck_assert_msg(got.status == 0, "%s", got.err);
+	ck_assert_uint_eq(folder_count("out"), 0);
+	launch(checkpoint, &got);
+	ck_assert_int_ne(got.status, 0);
+	ck_assert_msg(strstr(got.err, "different options") != NULL, "%s", got.err);
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
 	TCase *tests = tcase_create("command");
@@ -305,5 +357,6 @@ int main(int argc, char **argv)
 	tcase_add_test(tests, help_and_version);
 	tcase_add_test(tests, good_lines_run);
 	tcase_add_test(tests, out_holds_whole_documents);
+	tcase_add_test(tests, launched_ranks_may_differ_in_out_alone);
 	return check_main("command", tests);
 }

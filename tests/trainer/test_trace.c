@@ -22,7 +22,6 @@ static char folder[PATH_BYTES];
 struct plan {
 	uint64_t counts[RANKS]; /* Spans of each rank. */
 	const char *folder;
-	bool everywhere; /* Every rank names the folder, not the first alone. */
 	rubato_status expected;
 	unsigned failed; /* Ranks that were told of it, */
 	unsigned said;   /* and that have a sentence. */
@@ -43,17 +42,16 @@ static rubato_status rank_main(rubato_comm *comm, void *arg)
 	struct tr_note note = { .exit_code = 1 };
 	struct plan *plan = arg;
 	uint32_t rank = rubato_rank(comm);
-	bool mine = rank == 0 || plan->everywhere;
 	struct tr_trace *trace;
 	rubato_status err;
 
-	ck_assert_int_eq(tr_trace_open(&trace, mine && plan->folder != NULL, &note), RUBATO_OK);
+	ck_assert_int_eq(tr_trace_open(&trace, plan->folder != NULL, &note), RUBATO_OK);
 	for (uint64_t i = 0; i < plan->counts[rank]; i++) {
 		uint64_t begin = START + i * PITCH;
 
 		tr_trace_span(trace, TR_SPAN_COMPUTE, begin, begin + PITCH / 2, i);
 	}
-	err = tr_trace_write(trace, comm, mine ? plan->folder : NULL, START, &note);
+	err = tr_trace_write(trace, comm, rank == 0 ? plan->folder : NULL, START, &note);
 	ck_assert_int_eq(err, plan->expected);
 	plan->failed += err != RUBATO_OK;
 	plan->said += note.text[0] != '\0';
@@ -119,7 +117,7 @@ static void check_file(const struct plan *plan)
 	ck_assert_msg(root != NULL, "%s, line %d", error.text, error.line);
 	ck_assert_uint_eq(folder_count(folder), 1);
 	for (int rank = 0; rank < RANKS; rank++) {
-		uint64_t count = rank > 0 && !plan->everywhere ? 0 : plan->counts[rank];
+		uint64_t count = plan->counts[rank];
 		uint64_t kept = count < TR_TRACE_MAX ? count : TR_TRACE_MAX;
 
 		over += count > kept;
@@ -140,7 +138,7 @@ static const uint64_t counts[][RANKS] = {
 
 START_TEST(every_span_is_there)
 {
-	struct plan plan = { .folder = folder, .everywhere = true };
+	struct plan plan = { .folder = folder };
 
 	memcpy(plan.counts, counts[_i], sizeof(plan.counts));
 	write_traces(&plan);
@@ -148,18 +146,9 @@ START_TEST(every_span_is_there)
 }
 END_TEST
 
-START_TEST(the_first_rank_decides)
-{
-	struct plan plan = { .folder = folder, .counts = { 4, 5, 6 } };
-
-	write_traces(&plan);
-	check_file(&plan);
-}
-END_TEST
-
 START_TEST(nothing_is_written_where_nothing_is_wanted)
 {
-	struct plan plan = { .counts = { 4, 5, 6 }, .everywhere = true };
+	struct plan plan = { .counts = { 4, 5, 6 } };
 
 	write_traces(&plan);
 	ck_assert_uint_eq(folder_count(folder), 0);
@@ -171,7 +160,6 @@ START_TEST(a_failure_is_told_to_all_and_said_by_one)
 	char path[PATH_BYTES];
 	struct plan plan = { .folder = path_join(path, folder, "none"),
 			     .counts = { 300, 300, 300 },
-			     .everywhere = true,
 			     .expected = RUBATO_ERR_SYSTEM };
 
 	write_traces(&plan);
@@ -187,7 +175,6 @@ START_TEST(what_cannot_get_its_name_is_removed)
 	char path[PATH_BYTES], inside[PATH_BYTES];
 	struct plan plan = { .folder = folder,
 			     .counts = { 3, 3, 3 },
-			     .everywhere = true,
 			     .expected = RUBATO_ERR_SYSTEM };
 
 	ck_assert_int_eq(mkdir(path_join(path, folder, "trace.json"), 0777), 0);
@@ -206,7 +193,6 @@ int main(void)
 	tcase_set_timeout(tests, 60);
 	tcase_add_checked_fixture(tests, setup, teardown);
 	tcase_add_loop_test(tests, every_span_is_there, 0, COUNTS_COUNT);
-	tcase_add_test(tests, the_first_rank_decides);
 	tcase_add_test(tests, nothing_is_written_where_nothing_is_wanted);
 	tcase_add_test(tests, a_failure_is_told_to_all_and_said_by_one);
 	tcase_add_test(tests, what_cannot_get_its_name_is_removed);

@@ -122,7 +122,8 @@ static rubato_status take_steps(struct life *life)
 	uint32_t rank = life->ctx.rank;
 
 	for (uint64_t step = w->resume ? w->keep_step : 0; step < w->steps; step++) {
-		TR_TRY(w->rule->begin(life->rule, step));
+		if (w->rule->begin != NULL)
+			TR_TRY(w->rule->begin(life->rule, step));
 		memset(life->ctx.gradient, 0, w->count * sizeof(float));
 		if (w->gradient != NULL)
 			w->gradient(&life->ctx, step);
