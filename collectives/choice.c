@@ -25,6 +25,8 @@
 #define MIDDLING_BYTES                                                                             \
 	(64u << 10) /* Guess: a block of an alltoallv, which nobody knows in advance. */
 
+#define EXCHANGE_BYTES (512u << 10) /* Measured: two ranks over UCX, shared memory and TCP. */
+
 #define RING_SCRATCH_BYTES (4u << 20) /* Guess: half of a ring's slots. */
 
 /* one + log * ceil(log2 n) + all * (n - 1) + share * (n - 1) / n, and fold where n is no power of
@@ -235,10 +237,19 @@ static bool can_run(const struct rb_choice_facts *facts, const struct rb_algorit
 	       RB_IMPLIES(a->flags & RB_SCHEDULE_PUT, facts->put);
 }
 
+/* Two ranks with no memory in common: recursive doubling sends no more than a ring, in half the
+ * phases, and what memory has to do more is less than a message through UCX costs. */
+static bool exchanges(const struct rb_choice_facts *facts, enum rb_kind kind, uint64_t bytes)
+{
+	return kind == RB_KIND_ALLREDUCE && facts->rank_count == 2 && !facts->mapped &&
+	       bytes <= EXCHANGE_BYTES;
+}
+
 /* The cheapest that can run here and needs none of `without`; -1: none. */
 static int cheapest(const struct rb_choice_facts *facts, enum rb_kind kind, uint64_t count,
 		    uint32_t element_bytes, uint32_t without, double *best_us)
 {
+	bool exchange = exchanges(facts, kind, count * element_bytes);
 	int best = -1;
 
 	for (size_t i = 0; i < sizeof(costs) / sizeof(costs[0]); i++) {
@@ -250,7 +261,8 @@ static int cheapest(const struct rb_choice_facts *facts, enum rb_kind kind, uint
 			continue;
 		const struct rb_algorithm *a = &rb_algorithms[index];
 
-		if (!can_run(facts, a) || a->flags & without)
+		if (!can_run(facts, a) || a->flags & without ||
+		    (exchange && strcmp(a->name, "recursive_doubling") != 0))
 			continue;
 		double us = predict_us(facts, &costs[i], a, count, element_bytes);
 

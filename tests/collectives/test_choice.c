@@ -40,6 +40,17 @@ START_TEST(paths_by_size)
 }
 END_TEST
 
+START_TEST(two_ranks_apart_exchange)
+{
+	for (uint64_t bytes = 8; bytes <= 512 << 10; bytes *= 2)
+		ck_assert_str_eq(name_of(node(2, false), RB_KIND_ALLREDUCE, bytes, false),
+				 "recursive_doubling");
+	ck_assert_str_eq(name_of(node(2, false), RB_KIND_ALLREDUCE, 1 << 20, false), "ring");
+	ck_assert_str_eq(name_of(node(3, false), RB_KIND_ALLREDUCE, 512 << 10, false), "ring");
+	ck_assert_str_eq(name_of(node(2, true), RB_KIND_ALLREDUCE, 512 << 10, false), "direct");
+}
+END_TEST
+
 static void check_limits(const struct rb_choice_facts *facts, enum rb_kind kind, uint64_t count,
 			 uint32_t bytes)
 {
@@ -128,6 +139,7 @@ int main(void)
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, paths_by_size);
+	tcase_add_test(tc, two_ranks_apart_exchange);
 	tcase_add_test(tc, choices_fit_everywhere);
 	tcase_add_test(tc, by_name_or_not_at_all);
 	return check_main("choice", tc);
