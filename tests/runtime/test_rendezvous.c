@@ -12,7 +12,7 @@
 #include "tests/effort.h"
 #include "tests/runtime/rendezvous_world.h"
 
-#define SEEDS (effort_wanted() == EFFORT_SHORT ? 80u : 250u) /* Of each scenario. */
+#define SEEDS (effort_wanted() == EFFORT_SHORT ? 40u : 250u) /* Of each scenario. */
 
 static void member_good(const struct world *w, const struct actor *a, uint64_t seed)
 {
