@@ -158,7 +158,7 @@ START_TEST(every_algorithm_is_right)
 			}
 		}
 	}
-	ck_assert_uint_ge(proofs, effort_wanted() == EFFORT_SHORT ? 6u
+	ck_assert_uint_ge(proofs, effort_wanted() == EFFORT_SHORT ? 5u
 				  : a->kind == RB_KIND_BARRIER    ? 20u
 								  : 40u);
 }
