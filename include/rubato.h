@@ -577,9 +577,10 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_collect(rubato_partial 
 								 rubato_round *round,
 								 uint64_t timeout_ns);
 /*
- * No more commits until all ranks have called it. Does not block: collect until there is none,
- * which is after the round that all ranks drained into. Then everything is delivered, and
- * (aligned) the next commit's number, the same on all ranks, is for the next round.
+ * Collective, though it does not block: every rank calls it equally often. No more commits until
+ * all ranks have called it: collect until there is none, which is after the round that all ranks
+ * drained into. Then everything is delivered, and (aligned) the next commit's number, the same on
+ * all ranks, is for the next round.
  */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_drain(rubato_partial *partial);
 /* This rank commits no more; its process goes on relaying until rubato_partial_free. */

@@ -344,12 +344,14 @@ static rubato_status misuse_main(rubato_comm *comm, void *arg)
 	EXPECT(result != NULL && *(const int32_t *)result == 0);
 	EXPECT(rubato_partial_collect_view(p, &result, NULL, 0) == RUBATO_ERR_ARGUMENT);
 	RB_TRY(rubato_partial_release(p));
-	if (rubato_rank(comm) == 0) { /* Once all have drained, a commit begins anew. */
-		RB_TRY(rubato_partial_drain(p));
+	if (rubato_rank(comm) == 1) /* Once all have drained, a commit begins anew. */
+		RB_TRY(rubato_barrier(comm));
+	RB_TRY(rubato_partial_drain(p));
+	if (rubato_rank(comm) == 0) {
 		EXPECT(rubato_partial_commit(p, 4, 1) == RUBATO_ERR_ARGUMENT);
 		EXPECT(rubato_partial_drain(p) == RUBATO_ERR_ARGUMENT);
+		RB_TRY(rubato_barrier(comm));
 	}
-	RB_TRY(rubato_barrier(comm));
 	return rubato_partial_free(p); /* Drains to the end. */
 }
 

@@ -5,74 +5,20 @@
  */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "tests/check_main.h"
 #include "tests/effort.h"
 #include "tests/trainer/support.h"
 #include "trainer/npy.h"
 
-#define WORDS_MAX 48
+static const char *train[] = { NULL, "--data", "npy:data", "--quiet", NULL };
 
-static const char *program;
-static char folder[PATH_BYTES];
-
-static void setup(void)
+static void save(const char *line, const char *more, const char *name)
 {
-	folder_make(folder);
-	ck_assert_int_eq(chdir(folder), 0);
-	images_make("data");
-}
-
-static void teardown(void)
-{
-	ck_assert_int_eq(chdir("/"), 0);
-	folder_remove(folder);
-}
-
-/* Splits at spaces, after "rubato-train --data npy:data --quiet". */
-static void run_line(const char *line, struct outcome *outcome)
-{
-	const char *argv[WORDS_MAX + 1] = { program, "--data", "npy:data", "--quiet" };
-	char copy[1024], *at = copy, *word;
-	int count = 4;
-
-	snprintf(copy, sizeof(copy), "%s", line);
-	while ((word = strsep(&at, " ")) != NULL) {
-		ck_assert_int_lt(count, WORDS_MAX);
-		if (word[0] != '\0')
-			argv[count++] = word;
-	}
-	process_run(argv, outcome);
-}
-
-static void train(const char *line, const char *more, const char *save)
-{
-	struct outcome got;
 	char whole[1024];
 
-	snprintf(whole, sizeof(whole), "%s %s --save %s --out out", line, more, save);
-	run_line(whole, &got);
-	ck_assert_msg(got.status == 0, "'%s': status %d: %s", whole, got.status, got.err);
-}
-
-/* The number behind the last `"key":` of a file; NAN: there is none. */
-static double number_in(const char *path, const char *key)
-{
-	char quoted[64], *text, *at, *last = NULL;
-	size_t size_bytes;
-	double number = NAN;
-
-	snprintf(quoted, sizeof(quoted), "\"%s\":", key);
-	text = file_read(path, &size_bytes);
-	ck_assert_ptr_nonnull(text);
-	for (at = text; (at = strstr(at, quoted)) != NULL; at++)
-		last = at + strlen(quoted);
-	if (last != NULL)
-		number = strtod(last, NULL);
-	free(text);
-	return number;
+	snprintf(whole, sizeof(whole), "%s %s --save %s --out out", line, more, name);
+	line_succeed(train, whole);
 }
 
 /* The largest difference of two saved models, over the largest value. */
@@ -118,10 +64,10 @@ START_TEST(real_and_simulated_ranks_agree)
 
 	ck_assert_int_eq(setenv("RUBATO_ALGORITHM", "allreduce=flat", 1), 0);
 	snprintf(line, sizeof(line), STEPS "--ranks 3 --algorithm %s", algorithms[_i]);
-	train(line, "--report-every 10", "real.npy");
-	train(line, "--simulate --report-every 7", "sim.npy");
+	save(line, "--report-every 10", "real.npy");
+	save(line, "--simulate --report-every 7", "sim.npy");
 	ck_assert_double_eq(difference("real.npy", "sim.npy"), 0.0);
-	train(STEPS "--ranks 3", "--simulate", "sync.npy");
+	save(STEPS "--ranks 3", "--simulate", "sync.npy");
 	ck_assert_double_gt(difference("sync.npy", "sim.npy"), 1e-4);
 }
 END_TEST
@@ -140,14 +86,14 @@ START_TEST(one_step_between_averages_is_sync)
 		int ranks = counts[i];
 
 		snprintf(line, sizeof(line), STEPS "--simulate --ranks %d", ranks);
-		train(line, "", "sync.npy");
-		ck_assert(isnan(number_in("out/metrics.jsonl", "period")));
+		save(line, "", "sync.npy");
+		ck_assert(!file_holds("out/metrics.jsonl", "\"period\":"));
 		snprintf(line, sizeof(line), STEPS "--simulate --ranks %d --algorithm %s", ranks,
 			 same[_i]);
-		train(line, "", "one.npy");
+		save(line, "", "one.npy");
 		ck_assert_double_le(difference("sync.npy", "one.npy"), 2e-5);
-		ck_assert_double_eq(number_in("out/summary.json", "global_reductions"), 42);
-		ck_assert_double_eq(number_in("out/metrics.jsonl", "period"), 1);
+		ck_assert_double_eq(summary_number("global_reductions"), 42);
+		ck_assert_double_eq(number_last("out/metrics.jsonl", "period"), 1);
 	}
 }
 END_TEST
@@ -174,10 +120,10 @@ START_TEST(reductions_are_counted_exactly)
 
 	snprintf(line, sizeof(line), STEPS "--simulate --ranks 4 --topology nodes:2 --algorithm %s",
 		 counted[_i].algorithm);
-	train(line, "", "w.npy");
-	ck_assert_double_eq(number_in("out/summary.json", "global_reductions"), counted[_i].global);
-	ck_assert_double_eq(number_in("out/summary.json", "local_reductions"), counted[_i].local);
-	ck_assert_double_eq(number_in("out/summary.json", "rounds"), counted[_i].global);
+	save(line, "", "w.npy");
+	ck_assert_double_eq(summary_number("global_reductions"), counted[_i].global);
+	ck_assert_double_eq(summary_number("local_reductions"), counted[_i].local);
+	ck_assert_double_eq(summary_number("rounds"), counted[_i].global);
 }
 END_TEST
 
@@ -186,10 +132,10 @@ START_TEST(nodes_are_groups)
 	static const char line[] = STEPS "--simulate --ranks 6 --topology nodes:3 --algorithm hier "
 					 "--k1 2 --k2 6";
 
-	train(line, "", "node.npy");
-	train(line, "--group 3", "group.npy");
+	save(line, "", "node.npy");
+	save(line, "--group 3", "group.npy");
 	ck_assert_double_eq(difference("node.npy", "group.npy"), 0.0);
-	train(line, "--group 2", "other.npy");
+	save(line, "--group 2", "other.npy");
 	ck_assert_double_gt(difference("node.npy", "other.npy"), 1e-4);
 }
 END_TEST
@@ -211,8 +157,8 @@ START_TEST(fewer_bits_are_fewer_bytes)
 				 "--steps 30 --algorithm kavg --k 1 --wire %s",
 				 ranks, wires[i]);
 			ck_assert_int_eq(setenv("RUBATO_ALGORITHM", "allreduce=ring", 1), 0);
-			train(line, "", "w.npy");
-			sent = number_in("out/summary.json", "bytes_sent");
+			save(line, "", "w.npy");
+			sent = summary_number("bytes_sent");
 			/* The first parameters and the scores of the end travel, too. */
 			ck_assert_msg(sent >= wanted && sent <= 1.10 * wanted + ranks * values * 4,
 				      "%d ranks, %s: %g bytes, not %g", ranks, wires[i], sent,
@@ -228,13 +174,13 @@ START_TEST(overlapped_means_cost_no_time)
 				   "--compute-time 10ms --bandwidth 10Mbit --algorithm local --k 4";
 	double blocked;
 
-	train(line, "", "blocked.npy");
-	blocked = number_in("out/summary.json", "seconds") - 40 * 0.01;
+	save(line, "", "blocked.npy");
+	blocked = summary_number("seconds") - 40 * 0.01;
 	ck_assert_double_gt(blocked, 10 * 0.02); /* A mean takes two steps and more, */
 	ck_assert_double_lt(blocked, 10 * 0.04); /* and less than four. */
-	train(line, "--pull 0.2", "pull.npy");
-	ck_assert_double_eq_tol(number_in("out/summary.json", "seconds"), 0.4 + blocked / 10, 1e-3);
-	ck_assert_double_eq(number_in("out/summary.json", "global_reductions"), 10);
+	save(line, "--pull 0.2", "pull.npy");
+	ck_assert_double_eq_tol(summary_number("seconds"), 0.4 + blocked / 10, 1e-3);
+	ck_assert_double_eq(summary_number("global_reductions"), 10);
 }
 END_TEST
 
@@ -250,17 +196,13 @@ static const char *const diverging[] = {
 /* All leave, at once, groups' communicators and what is in flight behind them; one says why. */
 START_TEST(a_run_that_diverges_ends)
 {
-	struct outcome got;
 	char line[512];
 
 	snprintf(line, sizeof(line),
 		 "--model logistic --batch 4 --steps 99 --report-every 7 --lr 1e4 "
 		 "--weight-decay 1e3 %s",
 		 diverging[_i]);
-	run_line(line, &got);
-	ck_assert_msg(got.status == 1, "'%s': status %d, '%s'", line, got.status, got.err);
-	ck_assert_uint_eq(line_count(got.err), 1);
-	ck_assert_ptr_nonnull(strstr(got.err, "diverged"));
+	line_fail(train, line, 1, "diverged");
 }
 END_TEST
 
@@ -286,15 +228,11 @@ static const struct {
 
 START_TEST(what_makes_no_sense_is_refused)
 {
-	struct outcome got;
 	char line[512];
 
 	snprintf(line, sizeof(line), "--simulate --ranks 2 --steps 4 --batch 4 --algorithm %s",
 		 bad[_i].options);
-	run_line(line, &got);
-	ck_assert_msg(got.status == 2, "'%s': status %d, '%s'", line, got.status, got.err);
-	ck_assert_uint_eq(line_count(got.err), 1);
-	ck_assert_ptr_nonnull(strstr(got.err, bad[_i].word));
+	line_fail(train, line, 2, bad[_i].word);
 }
 END_TEST
 
@@ -304,9 +242,9 @@ int main(int argc, char **argv)
 
 	if (argc != 2)
 		return EXIT_FAILURE;
-	program = argv[1];
+	train[0] = argv[1];
 	tcase_set_timeout(tests, 240);
-	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_checked_fixture(tests, images_enter, folder_leave);
 	tcase_add_loop_test(tests, real_and_simulated_ranks_agree, 0, ALGORITHM_COUNT);
 	tcase_add_loop_test(tests, one_step_between_averages_is_sync, 0, 5);
 	tcase_add_loop_test(tests, reductions_are_counted_exactly, 0, COUNTED_COUNT);

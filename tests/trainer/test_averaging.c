@@ -13,18 +13,6 @@
 
 #define COUNT 300 /* More than two blocks of --wire int8, and no multiple of anything. */
 
-static char folder[PATH_BYTES];
-
-static void setup(void)
-{
-	folder_make(folder);
-}
-
-static void teardown(void)
-{
-	folder_remove(folder);
-}
-
 static void near(double got, double wanted, double tolerance, const char *what)
 {
 	ck_assert_msg(fabs(got - wanted) <= tolerance, "%s: %.9g, not %.9g", what, got, wanted);
@@ -436,11 +424,10 @@ static void kept(uint32_t rank, const char *name, void *bytes, size_t size_bytes
 {
 	struct tr_archive *archive;
 	struct tr_note note = { 0 };
-	char path[PATH_BYTES], number[16];
+	char number[16];
 
 	snprintf(number, sizeof(number), "%u", rank);
-	ck_assert_int_eq(tr_archive_open(&archive, path_join(path, folder, number), &note),
-			 RUBATO_OK);
+	ck_assert_int_eq(tr_archive_open(&archive, number, &note), RUBATO_OK);
 	ck_assert_int_eq(tr_archive_bytes(archive, name, bytes, size_bytes, &note), RUBATO_OK);
 	tr_archive_close(archive);
 }
@@ -457,7 +444,7 @@ START_TEST(the_spread_is_right_and_the_same_everywhere)
 	w.own.adapt_sample_steps = 6;
 	w.first = 1.0f;
 	w.gradient = steep;
-	w.keep_folder = folder;
+	w.keep_folder = ".";
 	w.keep_step = 4;
 	world_run(&w);
 	for (uint32_t r = 0; r < ranks; r++) {
@@ -495,7 +482,7 @@ START_TEST(a_forced_average_says_nothing)
 	w.own.adapt_sample_steps = 8;
 	w.own.adapt_low = 0.9;
 	w.gradient = rough;
-	w.keep_folder = folder;
+	w.keep_folder = ".";
 	w.keep_step = 10;
 	world_run(&w);
 	kept(0, "period.samples", &samples, sizeof(samples));
@@ -935,12 +922,12 @@ START_TEST(a_checkpoint_has_all_that_is_needed)
 			variant_init(&whole, _i, 5, (enum tr_wire)wire);
 			world_run(&whole);
 			variant_init(&saved, _i, 5, (enum tr_wire)wire);
-			saved.keep_folder = folder;
+			saved.keep_folder = ".";
 			saved.keep_step = step;
 			world_run(&saved);
 			same_bits(&whole, &saved, "saved");
 			variant_init(&resumed, _i, 5, (enum tr_wire)wire);
-			resumed.keep_folder = folder;
+			resumed.keep_folder = ".";
 			resumed.keep_step = step;
 			resumed.resume = true;
 			world_run(&resumed);
@@ -960,7 +947,7 @@ int main(void)
 	TCase *tests = tcase_create("averaging");
 
 	tcase_set_timeout(tests, 240);
-	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_checked_fixture(tests, folder_enter, folder_leave);
 	tcase_add_loop_test(tests, kavg_is_the_mean_after_each_k, 0, WORLD_RANKS);
 	tcase_add_loop_test(tests, kavg_of_one_step_is_synchronous, 0, WORLD_RANKS);
 	tcase_add_loop_test(tests, hier_averages_groups_then_all, 0, 2);

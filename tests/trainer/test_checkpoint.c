@@ -3,7 +3,6 @@
  * that is resumed ends with the same bits as one that was never interrupted, under every rule that
  * repeats, also when it was killed.
  */
-#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -18,23 +17,7 @@
 #include "tests/trainer/support.h"
 #include "trainer/archive.h"
 
-#define WORDS_MAX 48
-
-static const char *program;
-static char folder[PATH_BYTES];
-
-static void setup(void)
-{
-	folder_make(folder);
-	ck_assert_int_eq(chdir(folder), 0);
-	images_make("data");
-}
-
-static void teardown(void)
-{
-	ck_assert_int_eq(chdir("/"), 0);
-	folder_remove(folder);
-}
+static const char *train[] = { NULL, "--data", "npy:data", "--quiet", NULL };
 
 /* ---- Archives ---- */
 
@@ -166,67 +149,6 @@ END_TEST
 
 /* ---- Runs ---- */
 
-/* Splits at single spaces, after "rubato-train --data npy:data --quiet". */
-static int split(const char *line, char *copy, size_t copy_bytes, const char **argv)
-{
-	static const char *const head[] = { "--data", "npy:data", "--quiet" };
-	char *at = copy, *word;
-	int count = 0;
-
-	argv[count++] = program;
-	for (int i = 0; i < 3; i++)
-		argv[count++] = head[i];
-	snprintf(copy, copy_bytes, "%s", line);
-	while ((word = strsep(&at, " ")) != NULL) {
-		if (word[0] == '\0')
-			continue;
-		ck_assert_int_lt(count, WORDS_MAX);
-		argv[count++] = word;
-	}
-	argv[count] = NULL;
-	return count;
-}
-
-static void run_line(const char *line, struct outcome *outcome)
-{
-	const char *argv[WORDS_MAX + 1];
-	char copy[1024];
-
-	split(line, copy, sizeof(copy), argv);
-	process_run(argv, outcome);
-}
-
-static void train(const char *line)
-{
-	struct outcome got;
-
-	run_line(line, &got);
-	ck_assert_msg(got.status == 0, "'%s': status %d: %s", line, got.status, got.err);
-	ck_assert_str_eq(got.err, "");
-}
-
-static void must_fail(const char *line, int status, const char *word)
-{
-	struct outcome got;
-
-	run_line(line, &got);
-	ck_assert_msg(got.status == status && line_count(got.err) == 1 &&
-			      strstr(got.err, word) != NULL,
-		      "'%s': status %d: '%s'", line, got.status, got.err);
-}
-
-static void must_equal(const char *a, const char *b)
-{
-	size_t a_bytes, b_bytes;
-	void *a_text = file_read(a, &a_bytes), *b_text = file_read(b, &b_bytes);
-
-	ck_assert_msg(a_text != NULL && b_text != NULL, "%s or %s is missing", a, b);
-	ck_assert_msg(a_bytes == b_bytes && memcmp(a_text, b_text, a_bytes) == 0,
-		      "%s and %s differ", a, b);
-	free(a_text);
-	free(b_text);
-}
-
 /* The same lines up to their times and bytes, which a resumed run spends anew. */
 static void must_tell_the_same(const char *a, const char *b)
 {
@@ -285,16 +207,16 @@ START_TEST(a_resumed_run_ends_with_the_same_bits)
 	if (effort_is_threads_only() && _i % 2 == 0)
 		return;
 	snprintf(line, sizeof(line), RUN KEPT "%s %s --out a", rule, place);
-	train(line);
+	line_succeed(train, line);
 	ck_assert_uint_eq(folder_count("ck"), 2); /* The last two. */
 	for (int back = 0; back < 2; back++) {
 		if (back == 0)
 			ck_assert_int_eq(unlink("ck/step-40/manifest.ckpt"), 0);
 		snprintf(line, sizeof(line), RUN KEPT "%s %s --out b --resume", rule, place);
-		train(line);
-		must_equal("a/final.npy", "b/final.npy");
-		must_equal("a/initial.npy", "b/initial.npy");
-		must_equal("a/ledger.jsonl", "b/ledger.jsonl");
+		line_succeed(train, line);
+		files_compare("a/final.npy", "b/final.npy");
+		files_compare("a/initial.npy", "b/initial.npy");
+		files_compare("a/ledger.jsonl", "b/ledger.jsonl");
 		ck_assert_uint_eq(folder_count("ck"), 2);
 	}
 	/* Where the files of the run lie, its lines go on. */
@@ -304,7 +226,7 @@ START_TEST(a_resumed_run_ends_with_the_same_bits)
 	char *text = file_read("a.jsonl", &size_bytes);
 	file_write("b/metrics.jsonl", text, size_bytes);
 	free(text);
-	train(line);
+	line_succeed(train, line);
 	must_tell_the_same("a.jsonl", "b/metrics.jsonl");
 }
 END_TEST
@@ -325,31 +247,18 @@ static void wait_for_file(const char *where, const char *path)
 	close(fd);
 }
 
-static pid_t start(const char *line)
-{
-	const char *argv[WORDS_MAX + 1];
-	char copy[1024];
-	pid_t pid;
-
-	split(line, copy, sizeof(copy), argv);
-	pid = fork();
-	ck_assert_int_ge(pid, 0);
-	if (pid > 0)
-		return pid;
-	execv(argv[0], (char *const *)(uintptr_t)argv);
-	_exit(99);
-}
-
 START_TEST(a_killed_run_is_resumed)
 {
 	static const char line[] = RUN KEPT "--ranks 3 --compute-time 10ms --out b ";
+	struct command command;
 	char more[1024];
 	int status;
 	pid_t pid;
 
-	train(RUN "--ranks 3 --out a");
+	line_succeed(train, RUN "--ranks 3 --out a");
 	ck_assert_int_eq(mkdir("ck", 0777), 0);
-	pid = start(line);
+	line_split(train, line, &command);
+	pid = process_start(command.argv, STDOUT_FILENO, STDERR_FILENO);
 	/* The second begins when the first is complete. */
 	wait_for_file("ck", "ck/step-20");
 	ck_assert_int_eq(kill(pid, SIGKILL), 0);
@@ -357,9 +266,9 @@ START_TEST(a_killed_run_is_resumed)
 	ck_assert_msg(WIFSIGNALED(status), "it was over before it was killed");
 	ck_assert_int_ne(access("b/summary.json", F_OK), 0);
 	snprintf(more, sizeof(more), "%s--resume", line);
-	train(more);
-	must_equal("a/final.npy", "b/final.npy");
-	must_equal("a/ledger.jsonl", "b/ledger.jsonl");
+	line_succeed(train, more);
+	files_compare("a/final.npy", "b/final.npy");
+	files_compare("a/ledger.jsonl", "b/ledger.jsonl");
 	must_tell_the_same("a/metrics.jsonl", "b/metrics.jsonl");
 }
 END_TEST
@@ -380,25 +289,25 @@ static void damage(const char *path, size_t at)
 
 START_TEST(what_cannot_be_resumed_is_refused)
 {
-	must_fail(SHORT "--ranks 3 --resume", 1, "no complete checkpoint");
-	train(SHORT "--ranks 3");
-	must_fail(SHORT "--ranks 3", 1, "--resume");
-	must_fail(SHORT "--ranks 2 --resume", 1, "written by 3 ranks");
-	must_fail(SHORT "--ranks 3 --resume --lr 0.1", 1, "other options");
-	must_fail(SHORT "--ranks 3 --resume --seed 1", 1, "other options");
-	must_fail(SHORT "--ranks 3 --resume --out out", 1, "--out");
-	must_fail("--steps 5 --resume", 2, "--checkpoint");
-	must_fail("--steps 5 --checkpoint-every 5", 2, "--checkpoint");
-	must_fail("--steps 5 --checkpoint ck --checkpoint-every 0", 2, "--checkpoint-every");
-	must_fail("--batch 4 --steps 5 --checkpoint none/ck", 1, "No such file");
-	train(SHORT "--ranks 3 --resume"); /* All this has done no harm. */
-	must_fail(SHORT "--ranks 3 --algorithm eager --work shared --resume", 2, "shared");
+	line_fail(train, SHORT "--ranks 3 --resume", 1, "no complete checkpoint");
+	line_succeed(train, SHORT "--ranks 3");
+	line_fail(train, SHORT "--ranks 3", 1, "--resume");
+	line_fail(train, SHORT "--ranks 2 --resume", 1, "written by 3 ranks");
+	line_fail(train, SHORT "--ranks 3 --resume --lr 0.1", 1, "other options");
+	line_fail(train, SHORT "--ranks 3 --resume --seed 1", 1, "other options");
+	line_fail(train, SHORT "--ranks 3 --resume --out out", 1, "--out");
+	line_fail(train, "--steps 5 --resume", 2, "--checkpoint");
+	line_fail(train, "--steps 5 --checkpoint-every 5", 2, "--checkpoint");
+	line_fail(train, "--steps 5 --checkpoint ck --checkpoint-every 0", 2, "--checkpoint-every");
+	line_fail(train, "--batch 4 --steps 5 --checkpoint none/ck", 1, "No such file");
+	line_succeed(train, SHORT "--ranks 3 --resume"); /* All this has done no harm. */
+	line_fail(train, SHORT "--ranks 3 --algorithm eager --work shared --resume", 2, "shared");
 	damage("ck/step-6/rank-1.ckpt", 200);
-	must_fail(SHORT "--ranks 3 --resume", 1, "step-6/rank-1.ckpt: damaged");
+	line_fail(train, SHORT "--ranks 3 --resume", 1, "step-6/rank-1.ckpt: damaged");
 	ck_assert_int_eq(rename("ck/step-6", "ck/aside"), 0);
-	train(SHORT "--ranks 3 --resume");
+	line_succeed(train, SHORT "--ranks 3 --resume");
 	ck_assert_int_eq(unlink("ck/step-6/rank-2.ckpt"), 0);
-	must_fail(SHORT "--ranks 3 --resume", 1, "No such file");
+	line_fail(train, SHORT "--ranks 3 --resume", 1, "No such file");
 }
 END_TEST
 
@@ -408,9 +317,9 @@ int main(int argc, char **argv)
 
 	if (argc != 2)
 		return EXIT_FAILURE;
-	program = argv[1];
+	train[0] = argv[1];
 	tcase_set_timeout(tests, 240);
-	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_checked_fixture(tests, images_enter, folder_leave);
 	tcase_add_test(tests, an_archive_gives_back_what_it_got);
 	tcase_add_test(tests, what_does_not_fit_is_refused);
 	tcase_add_test(tests, every_damage_is_found);

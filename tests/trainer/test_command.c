@@ -14,10 +14,7 @@
 #include "tests/trainer/support.h"
 #include "trainer/npy.h"
 
-#define WORDS_MAX 24
-
-static const char *program;
-static char folder[PATH_BYTES];
+static const char *train[] = { NULL, NULL };
 
 /* 8 rows of 4 x 4 images with labels 0 to 1. */
 static void setup(void)
@@ -25,53 +22,22 @@ static void setup(void)
 	static const int64_t labels[8] = { 0, 1, 0, 1, 0, 1, 0, 1 };
 	static const float wrong[3] = { 1, 2, 3 };
 	float images[8 * 16];
-	char path[PATH_BYTES], data[PATH_BYTES];
 	struct tr_note note;
 
-	folder_make(folder);
+	folder_enter();
 	for (int i = 0; i < 8 * 16; i++)
 		images[i] = (float)(i * 37 % 11) / 11.0f;
-	path_join(data, folder, "data");
-	ck_assert_int_eq(mkdir(data, 0777), 0);
-	npy_write(path_join(path, data, "x.npy"), 1,
-		  "{'descr': '<f4', 'fortran_order': False, 'shape': (8, 4, 4), }", images,
-		  sizeof(images));
-	npy_write(path_join(path, data, "y.npy"), 1,
-		  "{'descr': '<i8', 'fortran_order': False, 'shape': (8,), }", labels,
-		  sizeof(labels));
-	path_join(data, folder, "flat");
-	ck_assert_int_eq(mkdir(data, 0777), 0);
-	npy_write(path_join(path, data, "x.npy"), 1,
-		  "{'descr': '<f4', 'fortran_order': False, 'shape': (8, 16), }", images,
-		  sizeof(images));
-	npy_write(path_join(path, data, "y.npy"), 1,
-		  "{'descr': '<i8', 'fortran_order': False, 'shape': (8,), }", labels,
-		  sizeof(labels));
-	ck_assert_int_eq(tr_npy_write(path_join(path, folder, "wrong.npy"), wrong, 3, &note), 0);
-	ck_assert_int_eq(chdir(folder), 0);
-}
-
-static void teardown(void)
-{
-	ck_assert_int_eq(chdir("/"), 0);
-	folder_remove(folder);
-}
-
-/* Splits at single spaces; "''" stands for an empty word. */
-static void run_line(const char *line, struct outcome *outcome)
-{
-	char copy[1024], *at = copy, *word;
-	const char *argv[WORDS_MAX + 2] = { program };
-	int count = 1;
-
-	snprintf(copy, sizeof(copy), "%s", line);
-	while ((word = strsep(&at, " ")) != NULL) {
-		if (word[0] == '\0') /* The end of RUN. */
-			continue;
-		ck_assert_int_le(count, WORDS_MAX);
-		argv[count++] = strcmp(word, "''") == 0 ? "" : word;
-	}
-	process_run(argv, outcome);
+	ck_assert_int_eq(mkdir("data", 0777), 0);
+	npy_write("data/x.npy", 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (8, 4, 4), }",
+		  images, sizeof(images));
+	npy_write("data/y.npy", 1, "{'descr': '<i8', 'fortran_order': False, 'shape': (8,), }",
+		  labels, sizeof(labels));
+	ck_assert_int_eq(mkdir("flat", 0777), 0);
+	npy_write("flat/x.npy", 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (8, 16), }",
+		  images, sizeof(images));
+	npy_write("flat/y.npy", 1, "{'descr': '<i8', 'fortran_order': False, 'shape': (8,), }",
+		  labels, sizeof(labels));
+	ck_assert_int_eq(tr_npy_write("wrong.npy", wrong, 3, &note), 0);
 }
 
 #define RUN "--data npy:data --model logistic --batch 2 --quiet "
@@ -196,16 +162,7 @@ static const struct {
 
 START_TEST(bad_input_is_refused_in_one_line)
 {
-	struct outcome got;
-
-	run_line(bad[_i].line, &got);
-	ck_assert_msg(got.status == bad[_i].status, "'%s': status %d, '%s'", bad[_i].line,
-		      got.status, got.err);
-	ck_assert_msg(line_count(got.err) == 1, "'%s': '%s'", bad[_i].line, got.err);
-	ck_assert_msg(strncmp(got.err, "rubato-train: ", 14) == 0 &&
-			      strstr(got.err, bad[_i].word) != NULL,
-		      "'%s': '%s' lacks '%s'", bad[_i].line, got.err, bad[_i].word);
-	ck_assert_str_eq(got.out, "");
+	line_fail(train, bad[_i].line, bad[_i].status, bad[_i].word);
 	ck_assert_msg(folder_count(".") == 3, "'%s' left something behind", bad[_i].line);
 }
 END_TEST
@@ -214,11 +171,11 @@ START_TEST(help_and_version)
 {
 	struct outcome got;
 
-	run_line("--help", &got);
+	line_run(train, "--help", &got);
 	ck_assert_int_eq(got.status, 0);
 	ck_assert_str_eq(got.err, "");
 	ck_assert_ptr_nonnull(strstr(got.out, "--lr-schedule"));
-	run_line("--version", &got);
+	line_run(train, "--version", &got);
 	ck_assert_int_eq(got.status, 0);
 	ck_assert_int_eq(strncmp(got.out, "rubato-train ", 13), 0);
 }
@@ -241,14 +198,9 @@ START_TEST(good_lines_run)
 		RUN "--steps 4 --algorithm eager --ranks 2",
 		RUN "--steps 4 --algorithm eager --ranks 2 --work shared",
 	};
-	struct outcome got;
 
-	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
-		run_line(good[i], &got);
-		ck_assert_msg(got.status == 0 && got.err[0] == '\0', "'%s': status %d, '%s'",
-			      good[i], got.status, got.err);
-		ck_assert_uint_eq(line_count(got.out), 1);
-	}
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
+		line_succeed(train, good[i]);
 }
 END_TEST
 
@@ -268,21 +220,17 @@ START_TEST(out_holds_whole_documents)
 					     "out/summary.json", "out/ledger.jsonl",
 					     "out/initial.npy",  "out/final.npy",
 					     "out/trace.json",   "out/report.html" };
-	struct outcome got;
 	size_t size_bytes;
 	char *text;
 
 	for (int turn = 0; turn < 2; turn++) { /* The second run replaces the first. */
-		run_line(RUN "--steps 2 --ranks 2 --out out --report-every 1 --save w.npy", &got);
-		ck_assert_msg(got.status == 0, "%s", got.err);
+		line_succeed(train,
+			     RUN "--steps 2 --ranks 2 --out out --report-every 1 --save w.npy");
 		for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
 			ck_assert_msg(access(files[i], R_OK) == 0, "no %s", files[i]);
 		ck_assert_uint_eq(folder_count("out"), sizeof(files) / sizeof(files[0]));
-		text = file_read("out/summary.json", &size_bytes);
-		ck_assert_ptr_nonnull(text);
 		for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
-			ck_assert_msg(strstr(text, keys[i]) != NULL, "no %s in %s", keys[i], text);
-		free(text);
+			ck_assert_msg(file_holds("out/summary.json", keys[i]), "no %s", keys[i]);
 		text = file_read("out/metrics.jsonl", &size_bytes);
 		ck_assert_ptr_nonnull(text);
 		ck_assert_uint_eq(line_count(text), 2);
@@ -318,7 +266,7 @@ static void launch(const char *const words[2], struct outcome *outcome)
 		 "RUBATO_RANK=1 '%s' " RUN "--steps 3 %s & other=$!\n"
 		 "RUBATO_RANK=0 '%s' " RUN "--steps 3 %s; first=$?\n"
 		 "wait $other && exit $first",
-		 free_port(), program, words[1], program, words[0]);
+		 free_port(), train[0], words[1], train[0], words[0]);
 	process_run(argv, outcome);
 }
 
@@ -350,9 +298,9 @@ int main(int argc, char **argv)
 
 	if (argc != 2)
 		return EXIT_FAILURE;
-	program = argv[1];
+	train[0] = argv[1];
 	tcase_set_timeout(tests, 120);
-	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_checked_fixture(tests, setup, folder_leave);
 	tcase_add_loop_test(tests, bad_input_is_refused_in_one_line, 0, BAD_COUNT);
 	tcase_add_test(tests, help_and_version);
 	tcase_add_test(tests, good_lines_run);

@@ -14,32 +14,13 @@
 #include "trainer/order.h"
 #include "trainer/rate.h"
 
-static char folder[PATH_BYTES];
-
-static void setup(void)
-{
-	folder_make(folder);
-}
-
-static void teardown(void)
-{
-	folder_remove(folder);
-}
-
-static const char *in_folder(const char *name)
-{
-	static char path[PATH_BYTES];
-
-	return path_join(path, folder, name);
-}
-
 static void expect_refusal(const char *kind, const char *word)
 {
-	char source[PATH_BYTES + 16];
+	char source[64];
 	struct tr_data data;
 	struct tr_note note = { 0 };
 
-	snprintf(source, sizeof(source), "%s:%s", kind, folder);
+	snprintf(source, sizeof(source), "%s:.", kind);
 	ck_assert_msg(tr_data_open(&data, source, 5, &note) != RUBATO_OK, "accepted: expected '%s'",
 		      word);
 	ck_assert_msg(strstr(note.text, word) != NULL, "'%s' lacks '%s'", note.text, word);
@@ -60,7 +41,7 @@ static void write_idx(const char *name, const uint8_t *head, size_t head_bytes, 
 	memcpy(bytes, head, head_bytes);
 	for (size_t i = 0; i < count; i++)
 		bytes[head_bytes + i] = (uint8_t)(first + i);
-	file_write_gz(in_folder(name), bytes, head_bytes + count);
+	file_write_gz(name, bytes, head_bytes + count);
 }
 
 static const uint8_t image_head[16] = { 0, 0, 8, 3, 0, 0, 0, IMAGES, 0, 0, 0, SIDE, 0, 0, 0, SIDE };
@@ -76,7 +57,6 @@ static void write_good_idx(void)
 
 START_TEST(idx_is_read_and_scaled)
 {
-	char source[PATH_BYTES + 16];
 	struct tr_data data;
 	struct tr_note note = { 0 };
 	float x[SIDE * SIDE];
@@ -84,8 +64,8 @@ START_TEST(idx_is_read_and_scaled)
 	const uint32_t order[] = { 2 };
 
 	write_good_idx();
-	snprintf(source, sizeof(source), "fashion-mnist:%s", folder);
-	ck_assert_msg(tr_data_open(&data, source, 5, &note) == RUBATO_OK, "%s", note.text);
+	ck_assert_msg(tr_data_open(&data, "fashion-mnist:.", 5, &note) == RUBATO_OK, "%s",
+		      note.text);
 	ck_assert_uint_eq(data.train.rows, IMAGES);
 	ck_assert_uint_eq(data.output_count, 7); /* Largest label, of the test set: 6. */
 	ck_assert_int_eq(data.loss, TR_CROSS_ENTROPY);
@@ -145,11 +125,11 @@ START_TEST(idx_lies_are_refused)
 	expect_refusal("fashion-mnist", "test images");
 
 	write_good_idx();
-	gz = file_read(in_folder("train-images-idx3-ubyte.gz"), &size_bytes);
-	file_write(in_folder("train-images-idx3-ubyte.gz"), gz, size_bytes - 10);
+	gz = file_read("train-images-idx3-ubyte.gz", &size_bytes);
+	file_write("train-images-idx3-ubyte.gz", gz, size_bytes - 10);
 	expect_refusal("fashion-mnist", "truncated");
 	gz[size_bytes - 6] ^= 0x55; /* In the checksum. */
-	file_write(in_folder("train-images-idx3-ubyte.gz"), gz, size_bytes);
+	file_write("train-images-idx3-ubyte.gz", gz, size_bytes);
 	expect_refusal("fashion-mnist", "damaged");
 	free(gz);
 }
@@ -184,7 +164,7 @@ static void write_cifar(int file, size_t bytes, int bad_record)
 		for (int k = 0; k < RECORD - 1; k++)
 			at[1 + k] = cifar_byte(file, record, k);
 	}
-	file_write(in_folder(cifar_names[file]), all, bytes);
+	file_write(cifar_names[file], all, bytes);
 	free(all);
 }
 
@@ -198,7 +178,6 @@ START_TEST(cifar_is_read_and_scaled)
 {
 	static const double mean[] = { 0.4914, 0.4822, 0.4465 };
 	static const double deviation[] = { 0.2470, 0.2435, 0.2616 };
-	char source[PATH_BYTES + 16];
 	struct tr_data data;
 	struct tr_note note = { 0 };
 	float *x = calloc(RECORD, sizeof(float));
@@ -207,8 +186,7 @@ START_TEST(cifar_is_read_and_scaled)
 
 	ck_assert_ptr_nonnull(x);
 	write_good_cifar();
-	snprintf(source, sizeof(source), "cifar10:%s", folder);
-	ck_assert_msg(tr_data_open(&data, source, 0, &note) == RUBATO_OK, "%s", note.text);
+	ck_assert_msg(tr_data_open(&data, "cifar10:.", 0, &note) == RUBATO_OK, "%s", note.text);
 	ck_assert_uint_eq(data.train.rows, 5 * RECORDS);
 	ck_assert_uint_eq(data.test.rows, RECORDS);
 	ck_assert_uint_eq(data.output_count, 6); /* Largest label, of the test set: 5. */
@@ -235,7 +213,7 @@ START_TEST(cifar_lies_are_refused)
 	ck_assert_ptr_nonnull(large);
 	expect_refusal("cifar10", "data_batch_1.bin: No such file");
 	write_good_cifar();
-	ck_assert_int_eq(remove(in_folder("test_batch.bin")), 0);
+	ck_assert_int_eq(remove("test_batch.bin"), 0);
 	expect_refusal("cifar10", "test_batch.bin: No such file");
 	write_good_cifar();
 	write_cifar(3, RECORDS * RECORD - 1, -1);
@@ -251,7 +229,7 @@ START_TEST(cifar_lies_are_refused)
 	write_cifar(5, 0, -1);
 	expect_refusal("cifar10", "test_batch.bin: empty");
 	write_good_cifar();
-	file_write(in_folder("test_batch.bin"), large, (size_t)10001 * RECORD);
+	file_write("test_batch.bin", large, (size_t)10001 * RECORD);
 	expect_refusal("cifar10", "too long");
 	free(large);
 }
@@ -425,10 +403,10 @@ static const int64_t y_data[3] = { 0, 2, 1 };
 
 static void write_good_npy(void)
 {
-	npy_write(in_folder("x.npy"), 1, x_float, x_data, sizeof(x_data));
-	npy_write(in_folder("y.npy"), 1, y_int, y_data, sizeof(y_data));
-	npy_write(in_folder("x_test.npy"), 1, x_float, x_data, sizeof(x_data));
-	npy_write(in_folder("y_test.npy"), 1, y_int, y_data, sizeof(y_data));
+	npy_write("x.npy", 1, x_float, x_data, sizeof(x_data));
+	npy_write("y.npy", 1, y_int, y_data, sizeof(y_data));
+	npy_write("x_test.npy", 1, x_float, x_data, sizeof(x_data));
+	npy_write("y_test.npy", 1, y_int, y_data, sizeof(y_data));
 }
 
 START_TEST(npy_lies_are_refused)
@@ -440,59 +418,56 @@ START_TEST(npy_lies_are_refused)
 
 	expect_refusal("npy", "No such file");
 	write_good_npy();
-	npy_write(in_folder("x.npy"), 1, x_double, x_data, sizeof(x_data));
+	npy_write("x.npy", 1, x_double, x_data, sizeof(x_data));
 	expect_refusal("npy", "float64");
-	npy_write(in_folder("x.npy"), 1, x_vector, x_data, 4);
+	npy_write("x.npy", 1, x_vector, x_data, 4);
 	expect_refusal("npy", "samples first");
-	npy_write(in_folder("x.npy"), 1, x_float, nan_data, sizeof(nan_data));
+	npy_write("x.npy", 1, x_float, nan_data, sizeof(nan_data));
 	expect_refusal("npy", "row 1 holds NaN");
-	npy_write(in_folder("x.npy"), 1, x_float, inf_data, sizeof(inf_data));
+	npy_write("x.npy", 1, x_float, inf_data, sizeof(inf_data));
 	expect_refusal("npy", "row 2 holds an infinity");
 
 	write_good_npy();
-	npy_write(in_folder("y.npy"), 1, y_int, negative, sizeof(negative));
+	npy_write("y.npy", 1, y_int, negative, sizeof(negative));
 	expect_refusal("npy", "negative label -1");
-	npy_write(in_folder("y.npy"), 1, y_int, large, sizeof(large));
+	npy_write("y.npy", 1, y_int, large, sizeof(large));
 	expect_refusal("npy", "out of range");
-	npy_write(in_folder("y.npy"), 1, y_int, many, sizeof(many));
+	npy_write("y.npy", 1, y_int, many, sizeof(many));
 	expect_refusal("npy", "labels are 0 to");
-	npy_write(in_folder("y.npy"), 1, y_short, y_data, 16);
+	npy_write("y.npy", 1, y_short, y_data, 16);
 	expect_refusal("npy", "do not match");
-	npy_write(in_folder("y.npy"), 1, y_matrix, y_data, sizeof(y_data));
+	npy_write("y.npy", 1, y_matrix, y_data, sizeof(y_data));
 	expect_refusal("npy", "one dimension");
-	npy_write(in_folder("y.npy"), 1, y_double, y_data, sizeof(y_data));
+	npy_write("y.npy", 1, y_double, y_data, sizeof(y_data));
 	expect_refusal("npy", "float64");
-	npy_write(in_folder("y.npy"), 1, y_float, nan_data, sizeof(nan_data));
+	npy_write("y.npy", 1, y_float, nan_data, sizeof(nan_data));
 	expect_refusal("npy", "NaN");
-	npy_write(in_folder("y.npy"), 1, y_float, x_data, sizeof(x_data));
+	npy_write("y.npy", 1, y_float, x_data, sizeof(x_data));
 	expect_refusal("npy", "not of the kind");
 
 	write_good_npy();
-	npy_write(in_folder("x_test.npy"), 1,
-		  "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 1)}", x_data, 12);
+	npy_write("x_test.npy", 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 1)}",
+		  x_data, 12);
 	expect_refusal("npy", "those of x.npy");
-	ck_assert_int_eq(remove(in_folder("x_test.npy")), 0);
+	ck_assert_int_eq(remove("x_test.npy"), 0);
 	expect_refusal("npy", "missing");
-	ck_assert_int_eq(remove(in_folder("y_test.npy")), 0);
-	npy_write(in_folder("x.npy"), 1,
-		  "{'descr': '<f4', 'fortran_order': False, 'shape': (0, 2)}", x_data, 0);
-	npy_write(in_folder("y.npy"), 1, "{'descr': '<i8', 'fortran_order': False, 'shape': (0,)}",
-		  y_data, 0);
+	ck_assert_int_eq(remove("y_test.npy"), 0);
+	npy_write("x.npy", 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (0, 2)}", x_data,
+		  0);
+	npy_write("y.npy", 1, "{'descr': '<i8', 'fortran_order': False, 'shape': (0,)}", y_data, 0);
 	expect_refusal("npy", "empty");
 }
 END_TEST
 
 START_TEST(npy_targets_and_images)
 {
-	char source[PATH_BYTES + 8];
 	struct tr_data data;
 	struct tr_note note = { 0 };
 
-	snprintf(source, sizeof(source), "npy:%s", folder);
-	npy_write(in_folder("x.npy"), 1,
-		  "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 1, 2, 1)}", x_data, 24);
-	npy_write(in_folder("y.npy"), 1, y_float, x_data, sizeof(x_data));
-	ck_assert_msg(tr_data_open(&data, source, 5, &note) == RUBATO_OK, "%s", note.text);
+	npy_write("x.npy", 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 1, 2, 1)}",
+		  x_data, 24);
+	npy_write("y.npy", 1, y_float, x_data, sizeof(x_data));
+	ck_assert_msg(tr_data_open(&data, "npy:.", 5, &note) == RUBATO_OK, "%s", note.text);
 	ck_assert_int_eq(data.loss, TR_HALF_SQUARE);
 	ck_assert_uint_eq(data.output_count, 2);
 	ck_assert_uint_eq(data.shape.channels, 1);
@@ -613,7 +588,7 @@ int main(void)
 	TCase *tests = tcase_create("data");
 
 	tcase_set_timeout(tests, 120);
-	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_checked_fixture(tests, folder_enter, folder_leave);
 	tcase_add_test(tests, idx_is_read_and_scaled);
 	tcase_add_test(tests, idx_lies_are_refused);
 	tcase_add_test(tests, cifar_is_read_and_scaled);

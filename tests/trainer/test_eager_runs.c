@@ -3,94 +3,12 @@
  * real: full rounds are synchronous SGD to the bit, every policy ends with equal replicas that have
  * learned, shared work uses each sample once, and a rank that nobody can wait for is an error.
  */
-#include <stdbool.h>
 #include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "tests/check_main.h"
-#include "tests/effort.h"
 #include "tests/trainer/support.h"
 
-#define WORDS_MAX 48
-
-static const char *program;
-static char folder[PATH_BYTES];
-
-static void setup(void)
-{
-	folder_make(folder);
-	ck_assert_int_eq(chdir(folder), 0);
-	images_make("data");
-}
-
-static void teardown(void)
-{
-	ck_assert_int_eq(chdir("/"), 0);
-	folder_remove(folder);
-}
-
-/* Splits at single spaces. */
-static void run_line(const char *line, struct outcome *outcome)
-{
-	const char *argv[WORDS_MAX + 1] = { program, "--data", "npy:data", "--quiet" };
-	char copy[1024], *at = copy, *word;
-	int count = 4;
-
-	snprintf(copy, sizeof(copy), "%s", line);
-	while ((word = strsep(&at, " ")) != NULL) {
-		if (word[0] == '\0')
-			continue;
-		ck_assert_int_lt(count, WORDS_MAX);
-		argv[count++] = word;
-	}
-	process_run(argv, outcome);
-}
-
-static void train(const char *line)
-{
-	struct outcome got;
-
-	run_line(line, &got);
-	ck_assert_msg(got.status == 0 && got.err[0] == '\0', "'%s': status %d: %s", line,
-		      got.status, got.err);
-}
-
-/* The number behind the first or the last `"key":` of a file. */
-static double number_in(const char *path, const char *key, bool the_last)
-{
-	char quoted[64], *text, *at, *last = NULL;
-	size_t size_bytes;
-	double number;
-
-	snprintf(quoted, sizeof(quoted), "\"%s\":", key);
-	text = file_read(path, &size_bytes);
-	ck_assert_ptr_nonnull(text);
-	for (at = strstr(text, quoted); at != NULL; at = strstr(at + 1, quoted))
-		last = last == NULL || the_last ? at : last;
-	ck_assert_msg(last != NULL, "no %s in %s", key, path);
-	number = strtod(last + strlen(quoted), NULL);
-	free(text);
-	return number;
-}
-
-static double summed(const char *key)
-{
-	return number_in("out/summary.json", key, false);
-}
-
-static bool files_equal(const char *a, const char *b)
-{
-	size_t a_bytes, b_bytes;
-	void *a_text = file_read(a, &a_bytes), *b_text = file_read(b, &b_bytes);
-
-	ck_assert_ptr_nonnull(a_text);
-	ck_assert_ptr_nonnull(b_text);
-	bool equal = a_bytes == b_bytes && memcmp(a_text, b_text, a_bytes) == 0;
-	free(a_text);
-	free(b_text);
-	return equal;
-}
+static const char *train[] = { NULL, "--data", "npy:data", "--quiet", NULL };
 
 #define RUN "--model mlp --batch 4 --momentum 0.9 --lr 0.05 --lr-schedule cosine --seed 3 "
 #define SIM "--simulate --compute-time 10ms --latency 20us "
@@ -111,14 +29,14 @@ START_TEST(full_rounds_are_sync_to_the_bit)
 	for (int e = 0; e < 3; e++) {
 		snprintf(line, sizeof(line), RUN "%s%s--steps 30 --algorithm sync --save a.npy",
 			 where[_i], extra[e]);
-		train(line);
+		line_succeed(train, line);
 		snprintf(line, sizeof(line),
 			 EAGER "%s%s--steps 30 --policy solo --full-every 1 --save b.npy",
 			 where[_i], extra[e]);
-		train(line);
-		ck_assert_msg(files_equal("a.npy", "b.npy"), "%s", line);
-		ck_assert_double_eq(summed("fresh_mean"), summed("ranks"));
-		ck_assert_double_eq(summed("staleness_max"), 0);
+		line_succeed(train, line);
+		files_compare("a.npy", "b.npy");
+		ck_assert_double_eq(summary_number("fresh_mean"), summary_number("ranks"));
+		ck_assert_double_eq(summary_number("staleness_max"), 0);
 	}
 }
 END_TEST
@@ -160,18 +78,18 @@ START_TEST(every_form_learns_and_repeats)
 		 EAGER SIM "--ranks 6 --epochs %d --delay random:15ms,4ms --eval-every 5 %s "
 			   "--save a.npy",
 		 epochs, runs[_i].options);
-	train(line);
-	ck_assert_double_eq(summed("samples"), epochs * 5 * 24);
+	line_succeed(train, line);
+	ck_assert_double_eq(summary_number("samples"), epochs * 5 * 24);
 	/* Ranks were late, and nobody waited for all. */
-	ck_assert_double_lt(summed("fresh_mean"), 6);
+	ck_assert_double_lt(summary_number("fresh_mean"), 6);
 	if (is_short)
 		return;
-	ck_assert_msg(summed("test_accuracy") >= runs[_i].accuracy, "%s: accuracy %g", line,
-		      summed("test_accuracy"));
-	ck_assert_double_gt(number_in("out/metrics.jsonl", "test_accuracy", true), 0.5);
+	ck_assert_msg(summary_number("test_accuracy") >= runs[_i].accuracy, "%s: accuracy %g", line,
+		      summary_number("test_accuracy"));
+	ck_assert_double_gt(number_last("out/metrics.jsonl", "test_accuracy"), 0.5);
 	ck_assert_int_eq(rename("a.npy", "b.npy"), 0);
-	train(line);
-	ck_assert(files_equal("a.npy", "b.npy"));
+	line_succeed(train, line);
+	files_compare("a.npy", "b.npy");
 }
 END_TEST
 
@@ -188,9 +106,9 @@ START_TEST(models_with_statistics)
 		 EAGER SIM "--ranks 4 --model resnet20 --epochs %d --delay random:15ms "
 			   "--eval-every 1 %s",
 		 epochs, options[_i]);
-	train(line);
-	ck_assert_double_eq(summed("samples"), epochs * 8 * 16);
-	ck_assert(epochs == 1 || summed("test_accuracy") >= 0.6);
+	line_succeed(train, line);
+	ck_assert_double_eq(summary_number("samples"), epochs * 8 * 16);
+	ck_assert(epochs == 1 || summary_number("test_accuracy") >= 0.6);
 }
 END_TEST
 
@@ -202,12 +120,12 @@ START_TEST(delays_are_hidden)
 	double sync, solo;
 
 	snprintf(text, sizeof(text), RUN "--batch 2 --algorithm sync %s", line);
-	train(text);
-	sync = summed("seconds");
+	line_succeed(train, text);
+	sync = summary_number("seconds");
 	ck_assert_double_gt(sync, 60 * 0.03);
 	snprintf(text, sizeof(text), EAGER "--batch 2 --policy solo %s", line);
-	train(text);
-	solo = summed("seconds");
+	line_succeed(train, text);
+	solo = summary_number("seconds");
 	ck_assert_double_lt(solo, 0.6 * sync);
 	ck_assert_double_gt(solo, 60 * 0.01);
 }
@@ -220,20 +138,20 @@ START_TEST(shared_work_uses_all_speeds)
 	char text[512];
 
 	snprintf(text, sizeof(text), EAGER "%s--policy quorum:2 --work shared", line);
-	train(text);
-	double samples = summed("samples");
+	line_succeed(train, text);
+	double samples = summary_number("samples");
 	ck_assert_double_eq(samples, 24 * 8 * 16);
 	/* In 30 ms: 3 + 3 + 3 + 1 batches. */
 	double best = samples / 4 * 0.030 / 10;
-	ck_assert_double_lt(summed("seconds"), best / 0.9);
-	ck_assert_double_ge(summed("seconds"), best);
+	ck_assert_double_lt(summary_number("seconds"), best / 0.9);
+	ck_assert_double_ge(summary_number("seconds"), best);
 	/* The rate follows the samples, also on rank 0, which makes more steps than the mean. */
-	ck_assert_double_lt(number_in("out/metrics.jsonl", "learning_rate", true), 0.05 * 0.01);
-	ck_assert_double_ge(number_in("out/metrics.jsonl", "learning_rate", true), 0.0);
-	ck_assert_double_gt(number_in("out/metrics.jsonl", "step", true), 192 * 1.1);
+	ck_assert_double_lt(number_last("out/metrics.jsonl", "learning_rate"), 0.05 * 0.01);
+	ck_assert_double_ge(number_last("out/metrics.jsonl", "learning_rate"), 0.0);
+	ck_assert_double_gt(number_last("out/metrics.jsonl", "step"), 192 * 1.1);
 	snprintf(text, sizeof(text), EAGER "%s--policy quorum:2", line);
-	train(text);
-	ck_assert_double_gt(summed("seconds"), 192 * 0.03);
+	line_succeed(train, text);
+	ck_assert_double_gt(summary_number("seconds"), 192 * 0.03);
 }
 END_TEST
 
@@ -247,26 +165,23 @@ START_TEST(real_ranks)
 	for (int i = 0; i < 4; i++) {
 		snprintf(line, sizeof(line), EAGER "--ranks 3 --epochs 12 --delay random:2ms %s",
 			 options[i]);
-		train(line);
-		ck_assert_double_eq(summed("samples"), 12 * 120);
-		ck_assert_double_gt(summed("test_accuracy"), 0.5);
+		line_succeed(train, line);
+		ck_assert_double_eq(summary_number("samples"), 12 * 120);
+		ck_assert_double_gt(summary_number("test_accuracy"), 0.5);
 	}
 }
 END_TEST
 
 START_TEST(a_wait_has_a_deadline)
 {
-	struct outcome got;
-
 	/* For a rank that is still at work those at the end wait longer than the 60 s of others. */
-	train(EAGER SIM "--ranks 3 --steps 20 --policy solo --compute-time 10s --delay rank:1:20s");
-	ck_assert_double_ge(summed("seconds"), 20 * 30);
+	line_succeed(train, EAGER SIM
+		     "--ranks 3 --steps 20 --policy solo --compute-time 10s --delay rank:1:20s");
+	ck_assert_double_ge(summary_number("seconds"), 20 * 30);
 
 	ck_assert_int_eq(setenv("RUBATO_TIMEOUT", "300ms", 1), 0);
-	run_line(EAGER "--ranks 2 --steps 5 --policy quorum:2 --delay rank:1:5s", &got);
-	ck_assert_int_eq(got.status, 1);
-	ck_assert_uint_eq(line_count(got.err), 1);
-	ck_assert_ptr_nonnull(strstr(got.err, "needs 2 of 2"));
+	line_fail(train, EAGER "--ranks 2 --steps 5 --policy quorum:2 --delay rank:1:5s", 1,
+		  "needs 2 of 2");
 }
 END_TEST
 
@@ -276,9 +191,9 @@ int main(int argc, char **argv)
 
 	if (argc != 2)
 		return EXIT_FAILURE;
-	program = argv[1];
+	train[0] = argv[1];
 	tcase_set_timeout(tests, 240);
-	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_checked_fixture(tests, images_enter, folder_leave);
 	tcase_add_loop_test(tests, full_rounds_are_sync_to_the_bit, 0, 3);
 	if (!effort_is_threads_only()) {
 		tcase_add_loop_test(tests, every_form_learns_and_repeats, 0, RUN_COUNT);

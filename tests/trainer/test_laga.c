@@ -457,66 +457,10 @@ END_TEST
 
 /* ---- The program ---- */
 
-#define WORDS_MAX 48
-
-static const char *program;
-static char folder[PATH_BYTES];
-
-static void setup(void)
-{
-	folder_make(folder);
-	ck_assert_int_eq(chdir(folder), 0);
-	images_make("data");
-}
-
-static void teardown(void)
-{
-	ck_assert_int_eq(chdir("/"), 0);
-	folder_remove(folder);
-}
-
-/* Splits at single spaces. */
-static void run_line(const char *line, struct outcome *outcome)
-{
-	const char *argv[WORDS_MAX + 1] = { program,   "--data",   "npy:data",    "--quiet",
-					    "--model", "logistic", "--algorithm", "laga",
-					    "--batch", "4",        "--momentum",  "0.5",
-					    "--out",   "out",      "--seed",      "3" };
-	char copy[1024], *at = copy, *word;
-	int count = 16;
-
-	snprintf(copy, sizeof(copy), "%s", line);
-	while ((word = strsep(&at, " ")) != NULL) {
-		ck_assert_int_lt(count, WORDS_MAX);
-		argv[count++] = word;
-	}
-	process_run(argv, outcome);
-}
-
-static void train(const char *line)
-{
-	struct outcome got;
-
-	run_line(line, &got);
-	ck_assert_msg(got.status == 0, "'%s': status %d: %s", line, got.status, got.err);
-	ck_assert_str_eq(got.err, "");
-}
-
-static double number_in(const char *path, const char *key)
-{
-	char quoted[64], *text, *at;
-	size_t size_bytes;
-	double number;
-
-	snprintf(quoted, sizeof(quoted), "\"%s\":", key);
-	text = file_read(path, &size_bytes);
-	ck_assert_ptr_nonnull(text);
-	at = strstr(text, quoted);
-	ck_assert_msg(at != NULL, "no %s in %s", key, path);
-	number = strtod(at + strlen(quoted), NULL);
-	free(text);
-	return number;
-}
+static const char *train[] = { NULL,         "--data",      "npy:data", "--quiet", "--model",
+			       "logistic",   "--algorithm", "laga",     "--batch", "4",
+			       "--momentum", "0.5",         "--out",    "out",     "--seed",
+			       "3",          NULL };
 
 static const uint64_t sixty[] = { 60, 60, 60, 60 };
 
@@ -558,23 +502,17 @@ START_TEST(real_ranks_agree_with_simulated_ones)
 		"--accumulate 3 --rate-by-count --clip 0.5",
 		"--accumulate 2 --lag 2 --first-step zero --lag-comp lookahead",
 	};
-	size_t real_bytes, sim_bytes;
 	char line[512];
 
 	ck_assert_int_eq(setenv("RUBATO_ALGORITHM", "allreduce=flat", 1), 0);
 	for (int v = 0; v < 3; v++) {
 		snprintf(line, sizeof(line), "%s --steps 40 --ranks %s --save real.npy",
 			 variants_of[v], ranks[_i]);
-		train(line);
+		line_succeed(train, line);
 		snprintf(line, sizeof(line), "%s --steps 40 --ranks %s --save sim.npy --simulate",
 			 variants_of[v], ranks[_i]);
-		train(line);
-		void *real = file_read("real.npy", &real_bytes);
-		void *sim = file_read("sim.npy", &sim_bytes);
-		ck_assert_uint_eq(real_bytes, sim_bytes);
-		ck_assert_msg(memcmp(real, sim, sim_bytes) == 0, "%s", variants_of[v]);
-		free(real);
-		free(sim);
+		line_succeed(train, line);
+		files_compare("real.npy", "sim.npy");
 	}
 }
 END_TEST
@@ -584,16 +522,17 @@ START_TEST(until_done_on_real_ranks)
 {
 	double rounds;
 
-	train(_i == 0 ? "--accumulate until-done --steps 60 --ranks 2 --delay rank:1:2ms"
-		      : "--accumulate until-done --lag 2 --steps 60 --ranks 3 --delay random:3ms");
+	line_succeed(train,
+		     _i == 0 ? "--accumulate until-done --steps 60 --ranks 2 --delay rank:1:2ms"
+			     : "--accumulate until-done --lag 2 --steps 60 --ranks 3 --delay "
+			       "random:3ms");
 	must_hold_every_step("out/ledger.jsonl", sixty, _i == 0 ? 2 : 3);
-	rounds = number_in("out/summary.json", "rounds");
+	rounds = summary_number("rounds");
 	ck_assert_double_ge(rounds, 1);
 	ck_assert_double_le(rounds, 60);
-	ck_assert_double_eq(number_in("out/summary.json", "global_reductions"),
-			    rounds + (_i == 0 ? 1 : 2));
-	ck_assert_double_eq(number_in("out/summary.json", "samples"), 60 * 4 * (_i == 0 ? 2 : 3));
-	ck_assert_double_gt(number_in("out/summary.json", "test_accuracy"), 0.9);
+	ck_assert_double_eq(summary_number("global_reductions"), rounds + (_i == 0 ? 1 : 2));
+	ck_assert_double_eq(summary_number("samples"), 60 * 4 * (_i == 0 ? 2 : 3));
+	ck_assert_double_gt(summary_number("test_accuracy"), 0.9);
 }
 END_TEST
 
@@ -606,14 +545,14 @@ START_TEST(until_done_goes_on_from_a_checkpoint)
 	char text[1024];
 
 	snprintf(text, sizeof(text), "%s --lag %d", line, _i + 1);
-	train(text);
+	line_succeed(train, text);
 	must_hold_every_step("out/ledger.jsonl", sixty, 4);
 	ck_assert_int_eq(unlink("ck/step-60/manifest.ckpt"), 0);
 	ck_assert_int_eq(unlink("out/ledger.jsonl"), 0);
 	snprintf(text, sizeof(text), "%s --lag %d --resume", line, _i + 1);
-	train(text);
+	line_succeed(train, text);
 	must_hold_every_step("out/ledger.jsonl", sixty, 4);
-	ck_assert_double_gt(number_in("out/summary.json", "test_accuracy"), 0.9);
+	ck_assert_double_gt(summary_number("test_accuracy"), 0.9);
 }
 END_TEST
 
@@ -626,16 +565,16 @@ START_TEST(until_done_does_not_wait)
 	double seconds;
 	char line[512];
 
-	train(common);
+	line_succeed(train, common);
 	must_hold_every_step("out/ledger.jsonl", sixty, 4);
-	seconds = number_in("out/summary.json", "seconds");
+	seconds = summary_number("seconds");
 	ck_assert_double_lt(seconds, 60 * 4e-3 * 1.2);
 	snprintf(line, sizeof(line), "%s --work shared", common);
-	train(line);
+	line_succeed(train, line);
 	must_hold_every_step("out/ledger.jsonl", NULL, 4);
-	ck_assert_double_lt(number_in("out/summary.json", "seconds"), 0.6 * seconds);
-	ck_assert_double_eq(number_in("out/summary.json", "samples"), 60 * 4 * 4);
-	ck_assert_double_gt(number_in("out/summary.json", "test_accuracy"), 0.9);
+	ck_assert_double_lt(summary_number("seconds"), 0.6 * seconds);
+	ck_assert_double_eq(summary_number("samples"), 60 * 4 * 4);
+	ck_assert_double_gt(summary_number("test_accuracy"), 0.9);
 }
 END_TEST
 
@@ -650,14 +589,10 @@ static const struct {
 
 START_TEST(what_makes_no_sense_is_refused)
 {
-	struct outcome got;
 	char line[512];
 
 	snprintf(line, sizeof(line), "--ranks 2 --simulate --steps 3 %s", refused[_i].line);
-	run_line(line, &got);
-	ck_assert_int_eq(got.status, 2);
-	ck_assert_uint_eq(line_count(got.err), 1);
-	ck_assert_ptr_nonnull(strstr(got.err, refused[_i].word));
+	line_fail(train, line, 2, refused[_i].word);
 }
 END_TEST
 
@@ -667,9 +602,9 @@ int main(int argc, char **argv)
 
 	if (argc != 2)
 		return EXIT_FAILURE;
-	program = argv[1];
+	train[0] = argv[1];
 	tcase_set_timeout(tests, 120);
-	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_checked_fixture(tests, images_enter, folder_leave);
 	tcase_add_loop_test(tests, two_parabolas, 0, 2);
 	tcase_add_loop_test(tests, is_sgd_with_late_gradients, 0, VARIANT_COUNT);
 	tcase_add_loop_test(tests, until_done_applies_every_gradient_once, 0, 5);

@@ -2,29 +2,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "tests/check_main.h"
 #include "tests/trainer/support.h"
 #include "trainer/npy.h"
-
-static char folder[PATH_BYTES];
-
-static void setup(void)
-{
-	folder_make(folder);
-}
-
-static void teardown(void)
-{
-	folder_remove(folder);
-}
-
-static const char *in_folder(const char *name)
-{
-	static char path[PATH_BYTES];
-
-	return path_join(path, folder, name);
-}
 
 static void expect_refusal(const char *path, const char *word)
 {
@@ -59,10 +41,9 @@ START_TEST(reads_versions_and_shapes)
 		struct tr_npy array;
 		struct tr_note note = { 0 };
 
-		npy_write(in_folder("a.npy"), good[i].version, good[i].dictionary, data,
+		npy_write("a.npy", good[i].version, good[i].dictionary, data,
 			  good[i].count * sizeof(float));
-		ck_assert_msg(tr_npy_read(in_folder("a.npy"), &array, &note) == RUBATO_OK, "%s",
-			      note.text);
+		ck_assert_msg(tr_npy_read("a.npy", &array, &note) == RUBATO_OK, "%s", note.text);
 		ck_assert_uint_eq(array.rank, good[i].rank);
 		ck_assert_uint_eq(array.count, good[i].count);
 		ck_assert_int_eq(memcmp(array.bytes, data, array.count * sizeof(float)), 0);
@@ -97,9 +78,8 @@ START_TEST(reads_every_width_of_integers)
 		snprintf(dictionary, sizeof(dictionary),
 			 "{'descr': '%s', 'fortran_order': False, 'shape': (1,), }",
 			 items[i].descr);
-		npy_write(in_folder("a.npy"), 1, dictionary, items[i].bytes, items[i].item_bytes);
-		ck_assert_msg(tr_npy_read(in_folder("a.npy"), &array, &note) == RUBATO_OK, "%s",
-			      note.text);
+		npy_write("a.npy", 1, dictionary, items[i].bytes, items[i].item_bytes);
+		ck_assert_msg(tr_npy_read("a.npy", &array, &note) == RUBATO_OK, "%s", note.text);
 		ck_assert_int_eq(tr_npy_integer(&array, 0), items[i].want);
 		free(array.bytes);
 	}
@@ -142,8 +122,8 @@ START_TEST(refuses_hostile_headers)
 {
 	const float data[2] = { 1, 2 };
 
-	npy_write(in_folder("a.npy"), 1, hostile[_i].dictionary, data, sizeof(data));
-	expect_refusal(in_folder("a.npy"), hostile[_i].word);
+	npy_write("a.npy", 1, hostile[_i].dictionary, data, sizeof(data));
+	expect_refusal("a.npy", hostile[_i].word);
 }
 END_TEST
 
@@ -154,12 +134,12 @@ START_TEST(refuses_every_truncation)
 	size_t size_bytes;
 	uint8_t *bytes;
 
-	npy_write(in_folder("a.npy"), 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}",
-		  data, sizeof(data));
-	bytes = file_read(in_folder("a.npy"), &size_bytes);
+	npy_write("a.npy", 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}", data,
+		  sizeof(data));
+	bytes = file_read("a.npy", &size_bytes);
 	for (size_t cut = 0; cut < size_bytes; cut++) {
-		file_write(in_folder("cut.npy"), bytes, cut);
-		expect_refusal(in_folder("cut.npy"), "truncated");
+		file_write("cut.npy", bytes, cut);
+		expect_refusal("cut.npy", "truncated");
 	}
 	free(bytes);
 }
@@ -170,14 +150,15 @@ START_TEST(refuses_other_files)
 	uint8_t future[64] = "\x93NUMPY\x03";
 	uint8_t huge[64] = "\x93NUMPY\x02\x00\xff\xff\xff\xff";
 
-	expect_refusal(in_folder("none.npy"), "No such file");
-	expect_refusal(folder, "regular file");
-	file_write(in_folder("text.npy"), "1 2 3 4 5 6 7 8 9\n", 18);
-	expect_refusal(in_folder("text.npy"), "magic");
-	file_write(in_folder("future.npy"), future, sizeof(future));
-	expect_refusal(in_folder("future.npy"), "version");
-	file_write(in_folder("huge.npy"), huge, sizeof(huge));
-	expect_refusal(in_folder("huge.npy"), "header");
+	expect_refusal("none.npy", "No such file");
+	ck_assert_int_eq(mkdir("taken", 0777), 0);
+	expect_refusal("taken", "regular file");
+	file_write("text.npy", "1 2 3 4 5 6 7 8 9\n", 18);
+	expect_refusal("text.npy", "magic");
+	file_write("future.npy", future, sizeof(future));
+	expect_refusal("future.npy", "version");
+	file_write("huge.npy", huge, sizeof(huge));
+	expect_refusal("huge.npy", "header");
 }
 END_TEST
 
@@ -188,14 +169,14 @@ START_TEST(what_is_written_is_read_back)
 	struct tr_npy array;
 
 	for (int turn = 0; turn < 2; turn++) /* The second replaces the first. */
-		ck_assert_int_eq(tr_npy_write(in_folder("w.npy"), data, 5, &note), RUBATO_OK);
-	ck_assert_int_eq(tr_npy_read(in_folder("w.npy"), &array, &note), RUBATO_OK);
+		ck_assert_int_eq(tr_npy_write("w.npy", data, 5, &note), RUBATO_OK);
+	ck_assert_int_eq(tr_npy_read("w.npy", &array, &note), RUBATO_OK);
 	ck_assert_uint_eq(array.rank, 1);
 	ck_assert_uint_eq(array.count, 5);
 	ck_assert_int_eq(memcmp(array.bytes, data, sizeof(data)), 0);
 	free(array.bytes);
-	ck_assert_uint_eq(folder_count(folder), 1); /* Nothing is left beside it. */
-	ck_assert_int_ne(tr_npy_write(in_folder("none/w.npy"), data, 5, &note), RUBATO_OK);
+	ck_assert_uint_eq(folder_count("."), 1); /* Nothing is left beside it. */
+	ck_assert_int_ne(tr_npy_write("none/w.npy", data, 5, &note), RUBATO_OK);
 	ck_assert_ptr_nonnull(strstr(note.text, "No such file"));
 }
 END_TEST
@@ -205,7 +186,7 @@ int main(void)
 	TCase *tests = tcase_create("npy");
 
 	tcase_set_timeout(tests, 120);
-	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_checked_fixture(tests, folder_enter, folder_leave);
 	tcase_add_test(tests, reads_versions_and_shapes);
 	tcase_add_test(tests, reads_every_width_of_integers);
 	tcase_add_loop_test(tests, refuses_hostile_headers, 0, HOSTILE_COUNT);

@@ -10,82 +10,8 @@
 #include "tests/check_main.h"
 #include "tests/effort.h"
 #include "tests/trainer/support.h"
-#include "trainer/npy.h"
 
-#define WORDS_MAX 40
-
-static const char *program;
-static char folder[PATH_BYTES];
-
-static void setup(void)
-{
-	folder_make(folder);
-	ck_assert_int_eq(chdir(folder), 0);
-	images_make("data");
-}
-
-static void teardown(void)
-{
-	ck_assert_int_eq(chdir("/"), 0);
-	folder_remove(folder);
-}
-
-/* Splits at single spaces, after "rubato-train --data npy:data --quiet". */
-static void run_line(const char *line, struct outcome *outcome)
-{
-	const char *argv[WORDS_MAX + 1] = { program, "--data", "npy:data", "--quiet" };
-	char copy[1024], *at = copy, *word;
-	int count = 4;
-
-	snprintf(copy, sizeof(copy), "%s", line);
-	while ((word = strsep(&at, " ")) != NULL) {
-		ck_assert_int_lt(count, WORDS_MAX);
-		argv[count++] = word;
-	}
-	process_run(argv, outcome);
-}
-
-static void train(const char *line)
-{
-	struct outcome got;
-
-	run_line(line, &got);
-	ck_assert_msg(got.status == 0, "'%s': status %d: %s", line, got.status, got.err);
-	ck_assert_str_eq(got.err, "");
-	ck_assert_uint_eq(line_count(got.out), 1);
-}
-
-static void must_equal(const char *a, const char *b)
-{
-	size_t a_bytes, b_bytes;
-	void *a_text = file_read(a, &a_bytes), *b_text = file_read(b, &b_bytes);
-
-	ck_assert_ptr_nonnull(a_text);
-	ck_assert_ptr_nonnull(b_text);
-	ck_assert_msg(a_bytes == b_bytes && memcmp(a_text, b_text, a_bytes) == 0,
-		      "%s and %s differ", a, b);
-	free(a_text);
-	free(b_text);
-}
-
-/* The number behind the n-th (from 0) `"key":` of a file. */
-static double number_in(const char *path, const char *key, int n)
-{
-	char quoted[64], *text, *at;
-	size_t size_bytes;
-	double number;
-
-	snprintf(quoted, sizeof(quoted), "\"%s\":", key);
-	at = text = file_read(path, &size_bytes);
-	ck_assert_ptr_nonnull(text);
-	for (int i = 0; i <= n; i++) {
-		at = strstr(i == 0 ? at : at + 1, quoted);
-		ck_assert_msg(at != NULL, "no %s number %d in %s", key, n, path);
-	}
-	number = strtod(at + strlen(quoted), NULL);
-	free(text);
-	return number;
-}
+static const char *train[] = { NULL, "--data", "npy:data", "--quiet", NULL };
 
 #define STEPS "--batch 4 --steps 40 --momentum 0.9 --weight-decay 1e-3 --seed 4 "
 
@@ -104,13 +30,13 @@ START_TEST(simulated_and_real_ranks_agree_bit_by_bit)
 			snprintf(line, sizeof(line),
 				 STEPS "--ranks 3 --model %s --bucket %s --save real.npy",
 				 models[m], buckets[b]);
-			train(line);
+			line_succeed(train, line);
 			snprintf(line, sizeof(line),
 				 STEPS "--ranks 3 --model %s --bucket %s --save sim.npy "
 				       "--simulate",
 				 models[m], buckets[b]);
-			train(line);
-			must_equal("real.npy", "sim.npy");
+			line_succeed(train, line);
+			files_compare("real.npy", "sim.npy");
 			ck_assert_int_eq(unlink("real.npy") | unlink("sim.npy"), 0);
 		}
 }
@@ -144,13 +70,13 @@ START_TEST(buckets_do_not_change_bits)
 		snprintf(name, sizeof(name), "%d.npy", s);
 		snprintf(line, sizeof(line), STEPS "%s--model mlp --bucket %s --save %s --out out",
 			 uncut[_i].extra, sizes[s], name);
-		train(line);
+		line_succeed(train, line);
 		/* 4355 parameters: what was asked for was done. */
-		ck_assert_double_eq(number_in("out/summary.json", "buckets", 0), s == 0   ? 1
-										 : s == 1 ? 18
-										 : s == 2 ? 4
-											  : 2);
-		must_equal("0.npy", name);
+		ck_assert_double_eq(summary_number("buckets"), s == 0   ? 1
+							       : s == 1 ? 18
+							       : s == 2 ? 4
+									: 2);
+		files_compare("0.npy", name);
 	}
 }
 END_TEST
@@ -164,12 +90,12 @@ START_TEST(sums_in_rank_order_agree)
 	for (int i = 0; i < 4; i++) {
 		snprintf(setting, sizeof(setting), "allreduce=%s", algorithms[i]);
 		ck_assert_int_eq(setenv("RUBATO_ALGORITHM", setting, 1), 0);
-		train(STEPS "--ranks 5 --model mlp --save w.npy");
+		line_succeed(train, STEPS "--ranks 5 --model mlp --save w.npy");
 		snprintf(name, sizeof(name), "%s.npy", algorithms[i]);
 		ck_assert_int_eq(rename("w.npy", name), 0);
 	}
-	must_equal("flat.npy", "direct.npy");
-	must_equal("flat.npy", "staged.npy");
+	files_compare("flat.npy", "direct.npy");
+	files_compare("flat.npy", "staged.npy");
 	void *flat = file_read("flat.npy", &size_bytes), *ring = file_read("ring.npy", &size_bytes);
 	ck_assert_int_ne(memcmp(flat, ring, size_bytes), 0); /* So the setting was heeded. */
 	free(flat);
@@ -185,21 +111,17 @@ START_TEST(a_simulation_repeats_byte_by_byte)
 		      "--report-every 10 --eval-every 5 --save w.npy --out out";
 	static const char *const files[] = { "w.npy", "out/metrics.jsonl", "out/summary.json" };
 	static const char *const kept[] = { "a.npy", "a.jsonl", "a.json" };
-	size_t size_bytes;
-	char *text;
 
-	train(line);
+	line_succeed(train, line);
 	for (int i = 0; i < 3; i++)
 		ck_assert_int_eq(rename(files[i], kept[i]), 0);
-	train(line);
+	line_succeed(train, line);
 	for (int i = 0; i < 3; i++)
-		must_equal(files[i], kept[i]);
+		files_compare(files[i], kept[i]);
 	/* Virtual: 40 steps of 3 ms, and something for the network. */
-	ck_assert_double_gt(number_in("a.json", "seconds", 0), 0.12);
-	ck_assert_double_lt(number_in("a.json", "seconds", 0), 0.2);
-	text = file_read("a.json", &size_bytes);
-	ck_assert_ptr_nonnull(strstr(text, "\"simulated\": true"));
-	free(text);
+	ck_assert_double_gt(number_first("a.json", "seconds"), 0.12);
+	ck_assert_double_lt(number_first("a.json", "seconds"), 0.2);
+	ck_assert(file_holds("a.json", "\"simulated\": true"));
 }
 END_TEST
 
@@ -211,11 +133,11 @@ START_TEST(sixty_four_ranks_learn)
 		 "--simulate --ranks 64 --model %s --batch 2 --steps 30 --lr 0.1 --momentum 0.9 "
 		 "--report-every 10 --out out",
 		 models[_i]);
-	train(line);
-	ck_assert_double_eq(number_in("out/summary.json", "ranks", 0), 64);
-	ck_assert_double_lt(number_in("out/metrics.jsonl", "loss", 2),
-			    0.7 * number_in("out/metrics.jsonl", "loss", 0));
-	ck_assert_double_gt(number_in("out/summary.json", "test_accuracy", 0), 0.9);
+	line_succeed(train, line);
+	ck_assert_double_eq(summary_number("ranks"), 64);
+	ck_assert_double_lt(number_last("out/metrics.jsonl", "loss"),
+			    0.7 * number_first("out/metrics.jsonl", "loss"));
+	ck_assert_double_gt(summary_number("test_accuracy"), 0.9);
 }
 END_TEST
 
@@ -229,8 +151,8 @@ static double step_seconds(int ranks, const char *bucket, const char *more)
 	char line[512];
 
 	snprintf(line, sizeof(line), NETWORK "--ranks %d --bucket %s%s", ranks, bucket, more);
-	train(line);
-	return number_in("out/summary.json", "seconds", 0) / 3.0;
+	line_succeed(train, line);
+	return summary_number("seconds") / 3.0;
 }
 
 /*
@@ -248,7 +170,7 @@ START_TEST(buckets_hide_communication)
 	if (effort_wanted() == EFFORT_SHORT && n != 3)
 		return; /* Builds with sanitizers are slow: one number of ranks, one model. */
 	double communication = step_seconds(n, "16K", "");
-	double bucket = communication / number_in("out/summary.json", "buckets", 0);
+	double bucket = communication / summary_number("buckets");
 	/* 68003 parameters; a ring sends 2 (n - 1) / n of them. */
 	double least = 68003.0 * 4 * 2 * (n - 1) / n / 12.5e6;
 
@@ -280,12 +202,14 @@ END_TEST
 
 START_TEST(without_compute_time_only_the_network_takes_time)
 {
-	train("--simulate --ranks 1 --model logistic --steps 2 --report-every 1 --out out");
-	ck_assert_double_eq(number_in("out/summary.json", "seconds", 0), 0.0);
-	ck_assert_double_eq(number_in("out/summary.json", "idle_fraction", 0), 0.0);
-	train("--simulate --ranks 2 --model logistic --steps 2 --latency 1ms --out out");
-	ck_assert_double_gt(number_in("out/summary.json", "seconds", 0), 2e-3);
-	ck_assert_double_eq(number_in("out/summary.json", "idle_fraction", 0), 1.0);
+	line_succeed(train,
+		     "--simulate --ranks 1 --model logistic --steps 2 --report-every 1 --out out");
+	ck_assert_double_eq(summary_number("seconds"), 0.0);
+	ck_assert_double_eq(summary_number("idle_fraction"), 0.0);
+	line_succeed(train,
+		     "--simulate --ranks 2 --model logistic --steps 2 --latency 1ms --out out");
+	ck_assert_double_gt(summary_number("seconds"), 2e-3);
+	ck_assert_double_eq(summary_number("idle_fraction"), 1.0);
 }
 END_TEST
 
@@ -308,14 +232,7 @@ static const struct {
 
 START_TEST(failures_are_said_once)
 {
-	struct outcome got;
-
-	run_line(bad[_i].line, &got);
-	ck_assert_msg(got.status == bad[_i].status, "'%s': status %d, '%s'", bad[_i].line,
-		      got.status, got.err);
-	ck_assert_msg(line_count(got.err) == 1 && strstr(got.err, bad[_i].word) != NULL,
-		      "'%s': '%s'", bad[_i].line, got.err);
-	ck_assert_str_eq(got.out, "");
+	line_fail(train, bad[_i].line, bad[_i].status, bad[_i].word);
 }
 END_TEST
 
@@ -325,9 +242,9 @@ int main(int argc, char **argv)
 
 	if (argc != 2)
 		return EXIT_FAILURE;
-	program = argv[1];
+	train[0] = argv[1];
 	tcase_set_timeout(tests, 240);
-	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_checked_fixture(tests, images_enter, folder_leave);
 	tcase_add_loop_test(tests, simulated_and_real_ranks_agree_bit_by_bit, 0, 3);
 	tcase_add_loop_test(tests, buckets_do_not_change_bits, 0, UNCUT_COUNT);
 	tcase_add_test(tests, sums_in_rank_order_agree);

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "tests/check_main.h"
 #include "tests/trainer/support.h"
@@ -14,22 +13,7 @@
 #include "trainer/pace.h"
 #include "trainer/rng.h"
 
-#define WORDS_MAX 40
-
-static const char *program;
-static char folder[PATH_BYTES];
-
-static void setup(void)
-{
-	folder_make(folder);
-	ck_assert_int_eq(chdir(folder), 0);
-}
-
-static void teardown(void)
-{
-	ck_assert_int_eq(chdir("/"), 0);
-	folder_remove(folder);
-}
+static const char *train[] = { NULL, "--quiet", NULL };
 
 /* ---- Rows ---- */
 
@@ -228,57 +212,6 @@ END_TEST
 
 /* ---- The program ---- */
 
-/* Splits at single spaces, after "rubato-train --quiet". */
-static void run_line(const char *line, struct outcome *outcome)
-{
-	const char *argv[WORDS_MAX + 1] = { program, "--quiet" };
-	char copy[1024], *at = copy, *word;
-	int count = 2;
-
-	snprintf(copy, sizeof(copy), "%s", line);
-	while ((word = strsep(&at, " ")) != NULL) {
-		ck_assert_int_lt(count, WORDS_MAX);
-		argv[count++] = word;
-	}
-	process_run(argv, outcome);
-}
-
-static void train(const char *line)
-{
-	struct outcome got;
-
-	run_line(line, &got);
-	ck_assert_msg(got.status == 0, "'%s': status %d: %s", line, got.status, got.err);
-}
-
-static void must_equal(const char *a, const char *b)
-{
-	size_t a_bytes, b_bytes;
-	void *a_text = file_read(a, &a_bytes), *b_text = file_read(b, &b_bytes);
-
-	ck_assert_msg(a_text != NULL && b_text != NULL, "no %s, or no %s", a, b);
-	ck_assert_msg(a_bytes == b_bytes && memcmp(a_text, b_text, a_bytes) == 0,
-		      "%s and %s differ", a, b);
-	free(a_text);
-	free(b_text);
-}
-
-static double summary_number(const char *key)
-{
-	char quoted[64], *text, *at;
-	size_t size_bytes;
-	double number;
-
-	snprintf(quoted, sizeof(quoted), "\"%s\": ", key);
-	text = file_read("out/summary.json", &size_bytes);
-	ck_assert_ptr_nonnull(text);
-	at = strstr(text, quoted);
-	ck_assert_msg(at != NULL, "no %s", key);
-	number = strtod(at + strlen(quoted), NULL);
-	free(text);
-	return number;
-}
-
 #define LINES 200
 #define PHRASE "in the beginning was a word "
 
@@ -311,17 +244,17 @@ START_TEST(simulated_and_real_ranks_agree_bit_by_bit)
 	write_lines("lines");
 	ck_assert_int_eq(setenv("RUBATO_ALGORITHM", "allreduce=recursive_doubling", 1), 0);
 	snprintf(line, sizeof(line), "--ranks 3 --model %s" SHORT "--save real.npy", models[_i]);
-	train(line);
+	line_succeed(train, line);
 	for (int turn = 0; turn < 2; turn++) {
 		snprintf(line, sizeof(line),
 			 "--ranks 3 --simulate --compute-time 5us/token --model %s" SHORT
 			 "--save sim.npy --out %s",
 			 models[_i], turn == 0 ? "one" : "two");
-		train(line);
-		must_equal("real.npy", "sim.npy");
+		line_succeed(train, line);
+		files_compare("real.npy", "sim.npy");
 	}
-	must_equal("one/metrics.jsonl", "two/metrics.jsonl");
-	must_equal("one/summary.json", "two/summary.json");
+	files_compare("one/metrics.jsonl", "two/metrics.jsonl");
+	files_compare("one/summary.json", "two/summary.json");
 }
 END_TEST
 
@@ -341,7 +274,7 @@ START_TEST(both_models_learn)
 	snprintf(line, sizeof(line),
 		 "--ranks 1 --data text:lines --batch 16 --optimizer adam --lr 0.01 --out out %s",
 		 runs[_i].line);
-	train(line);
+	line_succeed(train, line);
 	loss = summary_number("final_loss");
 	test_loss = summary_number("test_loss");
 	ck_assert_double_eq_tol(summary_number("perplexity"), exp(loss), 1e-6 * exp(loss));
@@ -358,16 +291,16 @@ START_TEST(time_per_token_is_exact)
 	double seconds, tokens;
 	size_t bytes = write_lines("lines");
 
-	train("--ranks 1 --simulate --data text:lines --model lstm --hidden 4 --batch 9 --epochs 1"
-	      " --compute-time 10us/token --out out");
+	line_succeed(train, "--ranks 1 --simulate --data text:lines --model lstm --hidden 4 "
+			    "--batch 9 --epochs 1 --compute-time 10us/token --out out");
 	tokens = summary_number("tokens");
 	seconds = summary_number("seconds");
 	ck_assert_double_eq_tol(seconds, 10e-6 * tokens, 1e-8 * seconds);
 	ck_assert_double_lt(tokens, (double)bytes); /* Every tenth line is missing. */
 	ck_assert_double_gt(tokens, 0.8 * (double)bytes);
 	file_write("times", "1ms\n2ms\n", 8);
-	train("--ranks 1 --simulate --data text:lines --model gpt --context 8 --width 8 --steps 5"
-	      " --batch 2 --compute-time trace:times --out out");
+	line_succeed(train, "--ranks 1 --simulate --data text:lines --model gpt --context 8 "
+			    "--width 8 --steps 5 --batch 2 --compute-time trace:times --out out");
 	ck_assert_double_eq_tol(summary_number("seconds"), 7e-3, 1e-9); /* 1, 2, 1, 2, 1 */
 	ck_assert_double_eq(summary_number("tokens"), 5 * 2 * 8);
 }
@@ -396,14 +329,8 @@ static const struct {
 
 START_TEST(mistakes_are_one_line)
 {
-	struct outcome got;
-
 	write_lines("lines");
-	run_line(bad[_i].line, &got);
-	ck_assert_msg(got.status == bad[_i].status, "'%s': status %d: %s", bad[_i].line, got.status,
-		      got.err);
-	ck_assert_uint_eq(line_count(got.err), 1);
-	ck_assert_msg(strstr(got.err, bad[_i].word) != NULL, "'%s': %s", bad[_i].line, got.err);
+	line_fail(train, bad[_i].line, bad[_i].status, bad[_i].word);
 }
 END_TEST
 
@@ -411,9 +338,11 @@ int main(int argc, char **argv)
 {
 	TCase *tests = tcase_create("text");
 
-	program = argc > 1 ? argv[1] : "rubato-train";
+	if (argc != 2)
+		return EXIT_FAILURE;
+	train[0] = argv[1];
 	tcase_set_timeout(tests, 300);
-	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_checked_fixture(tests, folder_enter, folder_leave);
 	tcase_add_test(tests, lines_become_rows);
 	tcase_add_test(tests, long_lines_are_cut_off);
 	tcase_add_test(tests, blocks_follow_each_other);

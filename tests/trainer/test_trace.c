@@ -17,8 +17,6 @@
 #define START 5000000 /* ns; */
 #define PITCH 2000    /* from span to span. */
 
-static char folder[PATH_BYTES];
-
 struct plan {
 	uint64_t counts[RANKS]; /* Spans of each rank. */
 	const char *folder;
@@ -26,16 +24,6 @@ struct plan {
 	unsigned failed; /* Ranks that were told of it, */
 	unsigned said;   /* and that have a sentence. */
 };
-
-static void setup(void)
-{
-	folder_make(folder);
-}
-
-static void teardown(void)
-{
-	folder_remove(folder);
-}
 
 static rubato_status rank_main(rubato_comm *comm, void *arg)
 {
@@ -108,14 +96,13 @@ static unsigned labels_of(json_t *events)
 
 static void check_file(const struct plan *plan)
 {
-	char path[PATH_BYTES];
 	json_error_t error;
-	json_t *root = json_load_file(path_join(path, folder, "trace.json"), 0, &error);
+	json_t *root = json_load_file("trace.json", 0, &error);
 	json_t *events = json_object_get(root, "traceEvents");
 	unsigned over = 0;
 
 	ck_assert_msg(root != NULL, "%s, line %d", error.text, error.line);
-	ck_assert_uint_eq(folder_count(folder), 1);
+	ck_assert_uint_eq(folder_count("."), 1);
 	for (int rank = 0; rank < RANKS; rank++) {
 		uint64_t count = plan->counts[rank];
 		uint64_t kept = count < TR_TRACE_MAX ? count : TR_TRACE_MAX;
@@ -138,7 +125,7 @@ static const uint64_t counts[][RANKS] = {
 
 START_TEST(every_span_is_there)
 {
-	struct plan plan = { .folder = folder };
+	struct plan plan = { .folder = "." };
 
 	memcpy(plan.counts, counts[_i], sizeof(plan.counts));
 	write_traces(&plan);
@@ -151,38 +138,34 @@ START_TEST(nothing_is_written_where_nothing_is_wanted)
 	struct plan plan = { .counts = { 4, 5, 6 } };
 
 	write_traces(&plan);
-	ck_assert_uint_eq(folder_count(folder), 0);
+	ck_assert_uint_eq(folder_count("."), 0);
 }
 END_TEST
 
 START_TEST(a_failure_is_told_to_all_and_said_by_one)
 {
-	char path[PATH_BYTES];
-	struct plan plan = { .folder = path_join(path, folder, "none"),
+	struct plan plan = { .folder = "none",
 			     .counts = { 300, 300, 300 },
 			     .expected = RUBATO_ERR_SYSTEM };
 
 	write_traces(&plan);
 	ck_assert_uint_eq(plan.failed, RANKS);
 	ck_assert_uint_eq(plan.said, 1);
-	ck_assert_uint_eq(folder_count(folder), 0);
+	ck_assert_uint_eq(folder_count("."), 0);
 }
 END_TEST
 
 /* A name that a folder has taken: all is written beside it, and removed again. */
 START_TEST(what_cannot_get_its_name_is_removed)
 {
-	char path[PATH_BYTES], inside[PATH_BYTES];
-	struct plan plan = { .folder = folder,
-			     .counts = { 3, 3, 3 },
-			     .expected = RUBATO_ERR_SYSTEM };
+	struct plan plan = { .folder = ".", .counts = { 3, 3, 3 }, .expected = RUBATO_ERR_SYSTEM };
 
-	ck_assert_int_eq(mkdir(path_join(path, folder, "trace.json"), 0777), 0);
-	file_write(path_join(inside, path, "x"), "x", 1);
+	ck_assert_int_eq(mkdir("trace.json", 0777), 0);
+	file_write("trace.json/x", "x", 1);
 	write_traces(&plan);
 	ck_assert_uint_eq(plan.failed, RANKS);
 	ck_assert_uint_eq(plan.said, 1);
-	ck_assert_uint_eq(folder_count(folder), 1);
+	ck_assert_uint_eq(folder_count("."), 1);
 }
 END_TEST
 
@@ -191,7 +174,7 @@ int main(void)
 	TCase *tests = tcase_create("trace");
 
 	tcase_set_timeout(tests, 60);
-	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_checked_fixture(tests, folder_enter, folder_leave);
 	tcase_add_loop_test(tests, every_span_is_there, 0, COUNTS_COUNT);
 	tcase_add_test(tests, nothing_is_written_where_nothing_is_wanted);
 	tcase_add_test(tests, a_failure_is_told_to_all_and_said_by_one);

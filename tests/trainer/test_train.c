@@ -20,60 +20,20 @@
 
 #define STEPS "100"
 
-static const char *program;
-static char folder[PATH_BYTES];
+static const char *train[] = { NULL, "--data", "npy:data", "--quiet", NULL };
 
-static void setup(void)
+static struct tr_npy trained(const char *model, const char *ranks, const char *batch,
+			     const char *save)
 {
-	folder_make(folder);
-	ck_assert_int_eq(chdir(folder), 0);
-	images_make("data");
-}
-
-static void teardown(void)
-{
-	ck_assert_int_eq(chdir("/"), 0);
-	folder_remove(folder);
-}
-
-static struct tr_npy train(const char *model, const char *ranks, const char *batch,
-			   const char *save)
-{
-	const char *const argv[] = { program,
-				     "--data",
-				     "npy:data",
-				     "--model",
-				     model,
-				     "--ranks",
-				     ranks,
-				     "--batch",
-				     batch,
-				     "--steps",
-				     STEPS,
-				     "--lr",
-				     "0.05",
-				     "--momentum",
-				     "0.9",
-				     "--weight-decay",
-				     "1e-3",
-				     "--lr-schedule",
-				     "warmup:5,cosine",
-				     "--seed",
-				     "4",
-				     "--out",
-				     "out",
-				     "--save",
-				     save,
-				     "--quiet",
-				     NULL };
-	struct outcome got;
 	struct tr_npy array;
 	struct tr_note note = { 0 };
+	char line[512];
 
-	process_run(argv, &got);
-	ck_assert_msg(got.status == 0, "%s on %s ranks: status %d: %s", model, ranks, got.status,
-		      got.err);
-	ck_assert_str_eq(got.err, "");
+	snprintf(line, sizeof(line),
+		 "--model %s --ranks %s --batch %s --steps " STEPS " --lr 0.05 --momentum 0.9 "
+		 "--weight-decay 1e-3 --lr-schedule warmup:5,cosine --seed 4 --out out --save %s",
+		 model, ranks, batch, save);
+	line_succeed(train, line);
 	ck_assert_msg(tr_npy_read(save, &array, &note) == RUBATO_OK, "%s", note.text);
 	return array;
 }
@@ -92,8 +52,8 @@ START_TEST(ranks_share_one_path)
 {
 	const struct tr_shape shape = { 1, IMAGES_SIDE, IMAGES_SIDE };
 	const char *name = tr_model_name(splits[_i].kind);
-	struct tr_npy one = train(name, "1", "12", "one.npy");
-	struct tr_npy many = train(name, splits[_i].ranks, splits[_i].batch, "many.npy");
+	struct tr_npy one = trained(name, "1", "12", "one.npy");
+	struct tr_npy many = trained(name, splits[_i].ranks, splits[_i].batch, "many.npy");
 	const float *a = one.bytes, *b = many.bytes;
 	struct tr_model model;
 	struct tr_note note;
@@ -131,8 +91,8 @@ END_TEST
 START_TEST(a_run_repeats_bit_by_bit)
 {
 	static const char *const models[] = { "logistic", "mlp", "cnn" };
-	struct tr_npy first = train(models[_i], "3", "4", "first.npy");
-	struct tr_npy again = train(models[_i], "3", "4", "again.npy");
+	struct tr_npy first = trained(models[_i], "3", "4", "first.npy");
+	struct tr_npy again = trained(models[_i], "3", "4", "again.npy");
 
 	ck_assert_uint_eq(first.count, again.count);
 	ck_assert_int_eq(memcmp(first.bytes, again.bytes, first.count * sizeof(float)), 0);
@@ -143,41 +103,28 @@ END_TEST
 
 START_TEST(it_learns)
 {
-	size_t size_bytes;
-	char *text, *at;
-	double accuracy;
-
-	free(train("cnn", "2", "6", "w.npy").bytes);
-	text = file_read("out/summary.json", &size_bytes);
-	ck_assert_ptr_nonnull(text);
-	at = strstr(text, "\"test_accuracy\": ");
-	ck_assert_ptr_nonnull(at);
-	accuracy = strtod(at + strlen("\"test_accuracy\": "), NULL);
-	ck_assert_msg(accuracy > 0.9, "test accuracy %g", accuracy);
-	free(text);
+	free(trained("cnn", "2", "6", "w.npy").bytes);
+	ck_assert_double_gt(summary_number("test_accuracy"), 0.9);
 }
 END_TEST
 
 /* Starts a run far longer than the test, and waits for its first lines of metrics. */
 static pid_t start_long_run(int err_fd)
 {
-	const char *const argv[] = { program,      "--data", "npy:data", "--model", "logistic",
-				     "--ranks",    "3",      "--batch",  "2",       "--steps",
-				     "2000000000", "--lr",   "0.001",    "--out",   "out",
-				     "--save",     "w.npy",  "--quiet",  NULL };
-	char tmp[PATH_BYTES];
+	struct command command;
+	char *tmp;
 	pid_t pid;
 
-	ck_assert_int_eq(mkdir(path_join(tmp, folder, "tmp"), 0777), 0);
-	pid = fork();
-	ck_assert_int_ge(pid, 0);
-	if (pid == 0) {
-		alarm(120);
-		setenv("TMPDIR", tmp, 1);
-		dup2(err_fd, STDERR_FILENO);
-		execv(program, (char *const *)(uintptr_t)argv);
-		_exit(99);
-	}
+	ck_assert_int_eq(mkdir("tmp", 0777), 0);
+	tmp = realpath("tmp", NULL);
+	ck_assert_ptr_nonnull(tmp);
+	ck_assert_int_eq(setenv("TMPDIR", tmp, 1), 0);
+	free(tmp);
+	line_split(train,
+		   "--model logistic --ranks 3 --batch 2 --steps 2000000000 --lr 0.001 --out out "
+		   "--save w.npy",
+		   &command);
+	pid = process_start(command.argv, STDOUT_FILENO, err_fd);
 	for (;;) {
 		struct stat st;
 
@@ -243,7 +190,7 @@ END_TEST
 /* While it runs the job has one private folder with one secret; afterwards it has none. */
 static void check_secret(void)
 {
-	char path[PATH_BYTES] = "";
+	char path[512] = "";
 	struct dirent *entry;
 	struct stat st;
 	DIR *dir = opendir("tmp");
@@ -251,7 +198,7 @@ static void check_secret(void)
 	ck_assert_ptr_nonnull(dir);
 	while ((entry = readdir(dir)) != NULL)
 		if (strncmp(entry->d_name, "rubato-", 7) == 0)
-			path_join(path, "tmp", entry->d_name);
+			snprintf(path, sizeof(path), "tmp/%s", entry->d_name);
 	closedir(dir);
 	ck_assert_int_eq(stat(path, &st), 0);
 	ck_assert_uint_eq(st.st_mode & 0777, 0700);
@@ -259,7 +206,7 @@ static void check_secret(void)
 	ck_assert_int_eq(stat("secret", &st), 0);
 	ck_assert_uint_eq(st.st_mode & 0777, 0600);
 	ck_assert_int_eq(st.st_size, 48);
-	ck_assert_int_eq(chdir(folder), 0);
+	ck_assert_int_eq(chdir("../.."), 0);
 }
 
 START_TEST(a_signal_ends_the_job)
@@ -289,9 +236,9 @@ int main(int argc, char **argv)
 
 	if (argc != 2)
 		return EXIT_FAILURE;
-	program = argv[1];
+	train[0] = argv[1];
 	tcase_set_timeout(tests, 240);
-	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_checked_fixture(tests, images_enter, folder_leave);
 	tcase_add_loop_test(tests, ranks_share_one_path, 0, SPLIT_COUNT);
 	tcase_add_loop_test(tests, a_run_repeats_bit_by_bit, 0, 3);
 	tcase_add_test(tests, it_learns);
