@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "tests/check_main.h"
+#include "tests/effort.h"
 #include "tests/trainer/support.h"
 
 static const char *train[] = { NULL, "--data", "npy:data", "--quiet", NULL };
