@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "collectives/algorithms.h"
 #include "tests/check_main.h"
+#include "tests/effort.h"
 
 static struct rb_choice_facts node(uint32_t ranks, bool mapped)
 {
@@ -84,8 +85,9 @@ static void check_limits(const struct rb_choice_facts *facts, enum rb_kind kind,
 START_TEST(choices_fit_everywhere)
 {
 	struct rb_rng rng = { 11 };
+	int draws = effort_wanted() == EFFORT_SHORT ? 20000 : 200000;
 
-	for (int i = 0; i < 200000; i++) {
+	for (int i = 0; i < draws; i++) {
 		uint64_t draw = rb_rng_next(&rng);
 		struct rb_choice_facts facts = {
 			.rank_count = 1 + (uint32_t)rb_rng_below(&rng, draw % 3 ? 64 : 3000),

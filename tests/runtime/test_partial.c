@@ -561,7 +561,8 @@ int main(void)
 	tcase_add_test(simulated, solo_waits_for_nobody);
 	tcase_add_loop_test(simulated, survivors_of_crashes_agree, 0, POLICIES);
 	suite_add_tcase(suite, threads);
-	suite_add_tcase(suite, simulated);
+	if (!effort_is_threads_only())
+		suite_add_tcase(suite, simulated);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_ENV);
 	failed = srunner_ntests_failed(runner);

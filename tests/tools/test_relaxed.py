@@ -24,6 +24,11 @@ def said(program, *words):
     return json.loads(got.stdout)
 
 
+# ThreadSanitizer has nothing to see where ranks are simulated: fibers of one thread.
+only_simulated = unittest.skipIf(os.environ.get("TEST_EFFORT") == "threads", "there are no threads")
+
+
+@only_simulated
 class Laws(unittest.TestCase):
     def test_json_is_the_contract(self):
         found = said(SIM, "laws", "--seed", 100, "--seeds", 60)
@@ -49,6 +54,7 @@ class Laws(unittest.TestCase):
         check_usage(self, SIM, "laws", "--sometimes", says="--sometimes")
 
 
+@only_simulated
 class Simulated(unittest.TestCase):
     def check_partial(self, found, policies):
         rows = found["results"]
@@ -175,6 +181,7 @@ class Ledger(unittest.TestCase):
                 self.assertLessEqual(set(line["fresh"]), ranks)
             self.assertEqual(due, [self.CALLS] * self.RANKS, policy)
 
+    @only_simulated
     def test_every_contribution_is_in_it_once(self):
         policies = "solo", "majority", "quorum:2", "adaptive"
         for words in [], ["--rounds", "free"], ["--window", "50us", "--loop", "closed"]:

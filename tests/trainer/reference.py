@@ -25,6 +25,7 @@ from reference_rules import RULES, Outer, Setting
 
 LIMIT = 1e-4
 STEPS, BATCH = 200, 4
+SHORT = os.environ.get("TEST_EFFORT") == "short"  # Each rule, not each case of it.
 ROWS, FEATURES, CLASSES, HIDDEN = 331, 20, 5, 9  # Not a multiple of any batch: epochs are cut.
 
 
@@ -322,14 +323,14 @@ def main():
         data = data_make(folder)
         for rule in wanted or CASES:
             sizes, off = set(), []
-            for one in CASES[rule]:
+            for one in CASES[rule][::3] if SHORT else CASES[rule]:
                 # Simulated all, on real ranks one of each size.
                 for simulate in (True,) if one["ranks"] in sizes else (True, False):
                     far, texts = judge(program, folder, data, one, simulate)
                     off.append(far)
                     wrong += texts
                 sizes.add(one["ranks"])
-            print(f"{rule}: {len(CASES[rule])} cases, {len(off)} runs, at most {max(off):.1e} off")
+            print(f"{rule}: {len(off)} runs, at most {max(off):.1e} off")
     if wrong:
         print("\n".join(wrong), file=sys.stderr)
         sys.exit(1)

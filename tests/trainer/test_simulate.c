@@ -248,10 +248,12 @@ int main(int argc, char **argv)
 	tcase_add_loop_test(tests, simulated_and_real_ranks_agree_bit_by_bit, 0, 3);
 	tcase_add_loop_test(tests, buckets_do_not_change_bits, 0, UNCUT_COUNT);
 	tcase_add_test(tests, sums_in_rank_order_agree);
-	tcase_add_test(tests, a_simulation_repeats_byte_by_byte);
-	tcase_add_loop_test(tests, sixty_four_ranks_learn, 0, 3);
-	tcase_add_loop_test(tests, buckets_hide_communication, 0, 3);
-	tcase_add_test(tests, without_compute_time_only_the_network_takes_time);
+	if (!effort_is_threads_only()) {
+		tcase_add_test(tests, a_simulation_repeats_byte_by_byte);
+		tcase_add_loop_test(tests, sixty_four_ranks_learn, 0, 3);
+		tcase_add_loop_test(tests, buckets_hide_communication, 0, 3);
+		tcase_add_test(tests, without_compute_time_only_the_network_takes_time);
+	}
 	tcase_add_loop_test(tests, failures_are_said_once, 0, BAD_COUNT);
 	return check_main("simulate", tests);
 }
