@@ -381,6 +381,7 @@ static void driver_sleep(struct rb_engine *engine, uint64_t deadline_ns)
 	rb_lock_drop(&engine->lock);
 	descriptors_sleep(engine, span);
 	rb_engine_enter(engine);
+	rb_waiting_slept(&engine->waiting, rb_engine_now(engine) - now);
 }
 
 /* What no descriptor announces to the driver that sleeps on them. */
@@ -436,9 +437,9 @@ static bool idle_step(struct rb_engine *engine, struct idle *idle, uint64_t dead
 	waited = now - idle->since_ns;
 	if (now >= deadline_ns)
 		return false;
-	if (waited < engine->waiting.spin_ns)
+	if (waited < rb_waiting_spin_ns(&engine->waiting))
 		rb_pause();
-	else if (waited < engine->waiting.spin_ns + engine->waiting.yield_ns)
+	else if (waited < rb_waiting_spin_ns(&engine->waiting) + engine->waiting.yield_ns)
 		rb_yield();
 	else
 		driver_sleep(engine, deadline_ns);

@@ -95,6 +95,8 @@ enum rb_driver { RB_DRIVER_NONE, RB_DRIVER_WAITER, RB_DRIVER_BACKGROUND };
 struct rb_waiting {        /* How to wait, from the costs of this machine: waiting.c. */
 	uint64_t spin_ns;  /* Poll without giving the core away. */
 	uint64_t yield_ns; /* Then poll between yields, for so long; then sleep. */
+	uint32_t vain;     /* Polls of late that were in vain: waiting.c. */
+	bool forced;       /* As it is, whatever sleeps teach. */
 };
 
 struct rb_engine {
@@ -209,6 +211,9 @@ void rb_waiting_measure(bool crowded, struct rb_waiting_costs *out);
 /* Pure: for node_ranks that share `cores`. */
 struct rb_waiting rb_waiting_choose(const struct rb_waiting_costs *costs, uint32_t node_ranks,
 				    uint32_t cores);
+/* How long to poll now; and after a sleep, what it teaches. */
+uint64_t rb_waiting_spin_ns(const struct rb_waiting *waiting);
+void rb_waiting_slept(struct rb_waiting *waiting, uint64_t slept_ns);
 /* Measures and chooses; forced_ns > 0 is RUBATO_SPIN, and is taken as it is. */
 struct rb_waiting rb_waiting_find(uint32_t node_ranks, uint32_t cores, uint64_t forced_ns);
 

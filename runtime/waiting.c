@@ -7,8 +7,8 @@
  * not having gone on at once. With a core for each rank, poll for several wake-ups' time, for
  * nobody else wants the core. With more ranks than cores, polling keeps the awaited rank from
  * running: poll for one yield's time, for the peer may be on the other core, then yield. Either way
- * sleep when nothing has come for long. Both costs are measured, the yield's only where it counts,
- * when a communicator opens.
+ * sleep when nothing has come for long; who polls in vain again and again polls less. Both costs
+ * are measured, the yield's only where it counts, when a communicator opens.
  */
 #include <sched.h>
 
@@ -22,6 +22,10 @@
 #define WAKE_NS_MIN 20000 /* Both threads of the measurement may have shared a core. */
 #define WAKE_NS_MAX 200000
 #define BALL_NS_MAX 100000000
+
+#define VAIN 4        /* Guess: so many, and the awaited rank is taken to share the core, */
+#define VAIN_MAX 64   /* and so many until a poll of the usual length is tried again. */
+#define VAIN_SHARE 16 /* Guess: of the usual length: some 5 us. */
 
 #define YIELD_BATCHES 8
 #define YIELDS 32 /* In a batch. */
@@ -175,7 +179,7 @@ struct rb_waiting rb_waiting_choose(const struct rb_waiting_costs *costs, uint32
 struct rb_waiting rb_waiting_find(uint32_t node_ranks, uint32_t cores, uint64_t forced_ns)
 {
 	struct rb_waiting_costs costs;
-	struct rb_waiting waiting = { .spin_ns = forced_ns, .yield_ns = 0 };
+	struct rb_waiting waiting = { .spin_ns = forced_ns, .yield_ns = 0, .forced = true };
 
 	if (forced_ns > 0)
 		return waiting;
@@ -188,4 +192,26 @@ struct rb_waiting rb_waiting_find(uint32_t node_ranks, uint32_t cores, uint64_t 
 	       (unsigned long long)costs.yield_ns, (unsigned long long)waiting.spin_ns,
 	       (unsigned long long)waiting.yield_ns);
 	return waiting;
+}
+
+/* ---- What sleeps teach ---- */
+
+/*
+ * Where others keep the cores busy, a rank and the one that it waits for may be left with one of
+ * them: then each polls to the end, and what it polled for happens while it sleeps and the other
+ * polls. Longer sleeps say that the awaited rank was late, wherever it ran.
+ */
+void rb_waiting_slept(struct rb_waiting *waiting, uint64_t slept_ns)
+{
+	if (slept_ns > 2 * waiting->spin_ns)
+		waiting->vain = 0;
+	else if (++waiting->vain == VAIN_MAX)
+		waiting->vain = VAIN - 1;
+}
+
+uint64_t rb_waiting_spin_ns(const struct rb_waiting *waiting)
+{
+	if (waiting->vain < VAIN || waiting->yield_ns > 0 || waiting->forced)
+		return waiting->spin_ns;
+	return waiting->spin_ns / VAIN_SHARE;
 }

@@ -51,6 +51,44 @@ START_TEST(a_forced_span_is_taken_as_it_is)
 }
 END_TEST
 
+static void sleep_times(struct rb_waiting *w, uint32_t times, uint64_t slept_ns)
+{
+	for (uint32_t i = 0; i < times; i++)
+		rb_waiting_slept(w, slept_ns);
+}
+
+START_TEST(polls_in_vain_become_short_until_a_rank_is_late)
+{
+	struct rb_waiting w = rb_waiting_choose(&usual, 2, 4);
+	uint32_t tried = 0;
+
+	sleep_times(&w, 3, w.spin_ns);
+	ck_assert_uint_eq(rb_waiting_spin_ns(&w), w.spin_ns);
+	sleep_times(&w, 1, w.spin_ns);
+	ck_assert_uint_lt(rb_waiting_spin_ns(&w), usual.wake_ns);
+	for (uint32_t i = 0; i < 1000; i++) { /* Now and then it is tried again. */
+		sleep_times(&w, 1, 1000);
+		tried += rb_waiting_spin_ns(&w) == w.spin_ns;
+	}
+	ck_assert_uint_gt(tried, 10);
+	ck_assert_uint_lt(tried, 20);
+	sleep_times(&w, 1, 3 * w.spin_ns);
+	ck_assert_uint_eq(rb_waiting_spin_ns(&w), w.spin_ns);
+}
+END_TEST
+
+START_TEST(polls_that_are_forced_or_short_stay_as_they_are)
+{
+	struct rb_waiting forced = rb_waiting_find(2, 2, 12345);
+	struct rb_waiting crowded = rb_waiting_choose(&usual, 8, 2);
+
+	sleep_times(&forced, 10, 1);
+	ck_assert_uint_eq(rb_waiting_spin_ns(&forced), forced.spin_ns);
+	sleep_times(&crowded, 10, 1);
+	ck_assert_uint_eq(rb_waiting_spin_ns(&crowded), crowded.spin_ns);
+}
+END_TEST
+
 START_TEST(costs_are_measured_within_bounds)
 {
 	struct rb_waiting_costs costs = { 0 };
@@ -74,6 +112,8 @@ int main(void)
 	tcase_add_test(tc, ranks_that_share_cores_poll_no_longer_than_a_yield_takes);
 	tcase_add_test(tc, dearer_steps_are_put_off_longer);
 	tcase_add_test(tc, a_forced_span_is_taken_as_it_is);
+	tcase_add_test(tc, polls_in_vain_become_short_until_a_rank_is_late);
+	tcase_add_test(tc, polls_that_are_forced_or_short_stay_as_they_are);
 	tcase_add_test(tc, costs_are_measured_within_bounds);
 	return check_main("runtime", tc);
 }
