@@ -25,7 +25,7 @@
 #define MIDDLING_BYTES                                                                             \
 	(64u << 10) /* Guess: a block of an alltoallv, which nobody knows in advance. */
 
-#define EXCHANGE_BYTES (512u << 10) /* Measured: two ranks over UCX, shared memory and TCP. */
+#define EXCHANGE_BYTES (512u << 10) /* Measured: docs/performance.md, "Overlap". */
 
 #define RING_SCRATCH_BYTES (4u << 20) /* Guess: half of a ring's slots. */
 
@@ -238,7 +238,7 @@ static bool can_run(const struct rb_choice_facts *facts, const struct rb_algorit
 }
 
 /* Two ranks with no memory in common: recursive doubling sends no more than a ring, in half the
- * phases, and what memory has to do more is less than a message through UCX costs. */
+ * phases, which is what counts across a link; up to here memory has little more to do for it. */
 static bool exchanges(const struct rb_choice_facts *facts, enum rb_kind kind, uint64_t bytes)
 {
 	return kind == RB_KIND_ALLREDUCE && facts->rank_count == 2 && !facts->mapped &&

@@ -419,7 +419,7 @@ struct idle {
 /* Nothing moved: poll again, yield or sleep. Returns false when the deadline has passed. */
 static bool idle_step(struct rb_engine *engine, struct idle *idle, uint64_t deadline_ns)
 {
-	uint64_t now, waited;
+	uint64_t now, waited, spin_ns;
 
 	if (engine->endpoints[0]->ops->wait != NULL) {
 		driver_sleep(engine, deadline_ns);
@@ -435,11 +435,12 @@ static bool idle_step(struct rb_engine *engine, struct idle *idle, uint64_t dead
 	if (idle->since_ns == 0)
 		idle->since_ns = now;
 	waited = now - idle->since_ns;
+	spin_ns = rb_waiting_spin_ns(&engine->waiting);
 	if (now >= deadline_ns)
 		return false;
-	if (waited < rb_waiting_spin_ns(&engine->waiting))
+	if (waited < spin_ns)
 		rb_pause();
-	else if (waited < rb_waiting_spin_ns(&engine->waiting) + engine->waiting.yield_ns)
+	else if (waited < spin_ns + engine->waiting.yield_ns)
 		rb_yield();
 	else
 		driver_sleep(engine, deadline_ns);
