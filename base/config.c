@@ -78,8 +78,8 @@ static const struct unit time_units[] = {
 
 /* ---- Numbers ---- */
 
-/* Digits with at most one point among them: the value is *digits / *scale. Returns where it ends.
- */
+/* Digits with at most one point among them: the value is *digits / *scale. Returns where it
+ * ends. */
 static const char *decimal_read(const char *text, uint64_t *digits, uint64_t *scale)
 {
 	bool point = false;

@@ -52,8 +52,7 @@ struct rb_config {
 #define X(field, variable, kind, default_value, min, max, help) uint8_t field;
 		RB_CONFIG_TABLE(X)
 #undef X
-	} source; /* enum rb_config_source; RB_CONFIG_DEFAULT with an empty default means not set.
-		   */
+	} source; /* enum rb_config_source; DEFAULT with an empty default means not set. */
 };
 
 /* Reads the environment (an empty variable counts as not set), sets the log level, then warns about
@@ -63,8 +62,8 @@ RB_NODISCARD rubato_status rb_config_read(struct rb_config *config);
 /* A variable of somebody else, such as a launcher's; NULL: not set. */
 const char *rb_config_foreign(const char *variable);
 
-/* For rubato-info: calls row() once per setting. Values of secret files are paths, never contents.
- */
+/* For rubato-info: calls row() once per setting. Values of secret files are paths, never
+ * contents. */
 void rb_config_each(const struct rb_config *config,
 		    void (*row)(void *arg, const char *variable, const char *value,
 				const char *source, const char *help),

@@ -1,5 +1,5 @@
-/* rng.h -- splitmix64 (Steele, Lea, Flood 2014): one word of state, every seed good, forks cheaply.
- */
+/* rng.h -- splitmix64 (Steele, Lea, Flood 2014): one word of state, every seed good, forks
+ * cheaply. */
 #ifndef RB_BASE_RNG_H
 #define RB_BASE_RNG_H
 

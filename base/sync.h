@@ -24,8 +24,8 @@ bool rb_lock_try(struct rb_lock *lock);
 void rb_lock_take(struct rb_lock *lock);
 void rb_lock_drop(struct rb_lock *lock);
 
-/* Sleeps while *word == seen, at most until deadline_ns (rb_clock_ns); false: the deadline passed.
- */
+/* Sleeps while *word == seen, at most until deadline_ns (rb_clock_ns); false: the deadline
+ * passed. */
 bool rb_futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t deadline_ns);
 void rb_futex_wake(_Atomic uint32_t *word, uint32_t count);
 

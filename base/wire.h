@@ -11,23 +11,24 @@
 
 #include "base/status.h"
 
-enum rb_kind { /* What an operation is: the first byte of its signature. */
-	       RB_KIND_NONE,
-	       RB_KIND_BARRIER,
-	       RB_KIND_BROADCAST,
-	       RB_KIND_REDUCE,
-	       RB_KIND_ALLREDUCE,
-	       RB_KIND_REDUCE_SCATTER,
-	       RB_KIND_ALLGATHER,
-	       RB_KIND_GATHER,
-	       RB_KIND_SCATTER,
-	       RB_KIND_ALLTOALL,
-	       RB_KIND_ALLGATHERV,
-	       RB_KIND_REDUCE_SCATTERV,
-	       RB_KIND_ALLTOALLV,
-	       RB_KIND_SENDRECV,
-	       RB_KIND_SPLIT,
-	       RB_KIND_CONTROL, /* The library's own: buffer tables, goodbyes, protocol machines. */
+/* What an operation is: the first byte of its signature. */
+enum rb_kind {
+	RB_KIND_NONE,
+	RB_KIND_BARRIER,
+	RB_KIND_BROADCAST,
+	RB_KIND_REDUCE,
+	RB_KIND_ALLREDUCE,
+	RB_KIND_REDUCE_SCATTER,
+	RB_KIND_ALLGATHER,
+	RB_KIND_GATHER,
+	RB_KIND_SCATTER,
+	RB_KIND_ALLTOALL,
+	RB_KIND_ALLGATHERV,
+	RB_KIND_REDUCE_SCATTERV,
+	RB_KIND_ALLTOALLV,
+	RB_KIND_SENDRECV,
+	RB_KIND_SPLIT,
+	RB_KIND_CONTROL, /* The library's own: buffer tables, goodbyes, protocol machines. */
 };
 #define RB_KIND_COUNT 16
 const char *rb_kind_name(enum rb_kind kind);

@@ -27,15 +27,16 @@
 struct rb_build { /* What a builder may depend on: nothing else. */
 	uint32_t rank, rank_count;
 	uint32_t root; /* Of rooted operations, else 0. */
-	/* ALLTOALL(V): IN and OUT are the same memory at this rank. Messages do not depend on it.
-	 */
+	/* ALLTOALL(V): IN and OUT are the same memory at this rank. Messages do not depend on
+	 * it. */
 	bool in_place;
 };
 
-enum rb_blocks { /* The layout that an algorithm wants. */
-		 RB_BLOCKS_ONE,
-		 RB_BLOCKS_RANKS, /* One per rank. */
-		 RB_BLOCKS_POWER, /* As many as the largest power of two among the ranks. */
+/* The layout that an algorithm wants. */
+enum rb_blocks {
+	RB_BLOCKS_ONE,
+	RB_BLOCKS_RANKS, /* One per rank. */
+	RB_BLOCKS_POWER, /* As many as the largest power of two among the ranks. */
 };
 
 struct rb_algorithm {
@@ -45,8 +46,8 @@ struct rb_algorithm {
 	uint32_t rank_max; /* Largest rank count (channels are limited). */
 	enum rb_blocks blocks;
 	void (*build)(struct rb_writer *w, const struct rb_build *build);
-	/* Bytes that `rank` puts on transports (SEND, PUT), given the layout: the checker compares.
-	 */
+	/* Bytes that `rank` puts on transports (SEND, PUT), given the layout: the checker
+	 * compares. */
 	uint64_t (*bytes_sent)(const struct rb_layout *layout, const struct rb_build *build,
 			       uint32_t element_bytes);
 	const char *source; /* Paper or origin, for docs and --explain. */
@@ -61,8 +62,7 @@ uint32_t rb_algorithm_blocks(const struct rb_algorithm *algorithm, uint32_t rank
 /* Index into rb_algorithms, or -1. */
 int rb_algorithm_find(enum rb_kind kind, const char *name);
 
-/* ---- Choice: the same on every rank, since all of this is agreed when the communicator is made
- * ---- */
+/* ---- Choice: the same on every rank, as all of this is agreed at creation ---- */
 
 struct rb_choice_facts {
 	uint32_t rank_count;

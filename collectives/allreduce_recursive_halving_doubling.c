@@ -110,8 +110,8 @@ static void write_halving(struct rb_writer *w, struct halving *h, struct progres
 	}
 }
 
-/* The step added last needs the results of `range`: our own block, and what came in rounds from k.
- */
+/* The step added last needs the results of `range`: our own block, and what came in rounds from
+ * k. */
 static void after_results(struct rb_writer *w, const struct halving *h, const struct progress *p,
 			  uint32_t k, struct range range)
 {

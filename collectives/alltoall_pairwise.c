@@ -34,8 +34,8 @@ static void write_round(struct rb_writer *w, const struct rb_build *build, uint3
 	if (!build->in_place)
 		return;
 	rb_write_dep(w, copy, RB_DEPTH);
-	/* The slots were those rounds'. Where a block is empty, its round waits for none before it.
-	 */
+	/* The slots were those rounds'. Where a block is empty, its round waits for none before
+	 * it. */
 	for (uint32_t s = t % RB_ROUNDS_AT_ONCE; s < t; s += RB_ROUNDS_AT_ONCE)
 		rb_write_dep(w, step_of(build, s) + 2, RB_DEP_ALL);
 	(void)rb_write_copy(w, slots, out, peer, 1);

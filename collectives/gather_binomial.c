@@ -7,8 +7,8 @@
 
 #define CHILD_MESSAGES_MAX 64 /* Two pieces of each child. */
 
-/* The parts come in any order; one that lies further back in a message is in a later chunk of it.
- */
+/* The parts come in any order; one that lies further back in a message is in a later chunk of
+ * it. */
 static void write_up(struct rb_writer *w, const struct rb_build *build, const uint32_t *blocks,
 		     uint32_t count)
 {

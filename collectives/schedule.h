@@ -11,14 +11,18 @@
  * lag) of the same rank is met: lag >= 0, iterations 0 .. min(c - lag, last) of that step are
  * complete; RB_DEP_ALL, all of them are. Nothing else orders steps. What completion means:
  *
- *   SEND    the source may be overwritten (the receiver need not have it yet)
- *   RECV    the bytes are there                   -- matched by (peer, channel, iteration)
- *   PUT     the source may be overwritten; the target sees bytes and notification when its WAIT
- * completes NOTIFY  nothing; whatever completed before it started is visible once the peer's WAIT
- * completes WAIT    the peer's NOTIFY or PUT with this channel and iteration has come COPY, REDUCE
- * the target is written. REDUCE: to = op(...op(op(from[0], from[1]), from[2])...), operand order as
- * written: builders order it by rank wherever two ranks compute the same. RB_STEP_FINAL: this
- * reduction is an element's last one; AVG divides here, once.
+ *   SEND          the source may be overwritten (the receiver need not have it yet)
+ *   RECV          the bytes are there; matched by (peer, channel, iteration)
+ *   PUT           the source may be overwritten; the target sees bytes and notification when its
+ *                 WAIT completes
+ *   NOTIFY        nothing; whatever completed before it started is visible once the peer's WAIT
+ *                 completes
+ *   WAIT          the peer's NOTIFY or PUT with this channel and iteration has come
+ *   COPY, REDUCE  the target is written
+ *
+ * REDUCE: to = op(...op(op(from[0], from[1]), from[2])...), operand order as written: builders
+ * order it by rank wherever two ranks compute the same. RB_STEP_FINAL: this reduction is an
+ * element's last one; AVG divides here, once.
  *
  * The instance is complete when all steps are; its rank may then reuse IN and OUT at once. So no
  * peer may still read or write them in place: the builder must wait for that. Scratch is the
@@ -46,11 +50,9 @@ enum rb_buffer { RB_BUF_IN, RB_BUF_OUT, RB_BUF_SCRATCH };
 #define RB_BUFFER_COUNT 3
 
 struct rb_span {
-	uint32_t rank; /* RB_SELF, or a peer: mapped here (COPY, REDUCE) or writable (PUT's target).
-			*/
+	uint32_t rank;  /* RB_SELF, or a peer: mapped (COPY, REDUCE), or writable (PUT's target). */
 	uint8_t buffer; /* enum rb_buffer. */
-	uint8_t part; /* IN, OUT: 1 when the buffer holds just this step's range, from its offset 0.
-		       */
+	uint8_t part;   /* IN, OUT: 1 when the buffer holds just this step's range, from 0 on. */
 	uint16_t depth; /* SCRATCH: iteration c uses slot + c % depth; RB_SHELF: a shelf. */
 	uint32_t slot;  /* SCRATCH: first slot; or which shelf. */
 	/* IN, OUT, shelves: the range begins so many blocks (modulo their number) after the step's.
@@ -77,8 +79,8 @@ enum rb_step_kind {
 /* ENTRY, of NOTIFY and WAIT: synchronises the entry into the instance, so that peers' buffers may
  * be touched. Left out when the ranks have just exchanged addresses, which does the same. */
 #define RB_STEP_ENTRY 4u
-/* OUT: the range is one of OUT's blocks, where their lengths are not IN's (rb_layout.out_lengths).
- */
+/* OUT: the range is one of OUT's blocks, where their lengths are not IN's
+ * (rb_layout.out_lengths). */
 #define RB_STEP_OUT 8u
 
 struct rb_step {
@@ -99,9 +101,7 @@ struct rb_dep {
 	int32_t lag;
 };
 
-#define RB_SCHEDULE_MAPPED_BUFFERS                                                                 \
-	1u                            /* Spans name peers' IN or OUT in place (or PUT into them).  \
-				       */
+#define RB_SCHEDULE_MAPPED_BUFFERS 1u /* Spans name peers' IN or OUT (or PUT into them). */
 #define RB_SCHEDULE_MAPPED_SCRATCH 2u /* Spans name peers' SCRATCH. */
 #define RB_SCHEDULE_PUT 4u            /* Has PUT steps: peers' buffers must be registered. */
 
@@ -154,8 +154,8 @@ uint64_t rb_layout_out_length(const struct rb_layout *layout, uint32_t block, ui
 uint64_t rb_layout_extent(const struct rb_layout *layout, enum rb_buffer buffer);
 /* Elements of the step's range. */
 uint64_t rb_step_range(const struct rb_layout *layout, const struct rb_step *step);
-/* How often the step is repeated: 1 if RB_STEP_ONCE, else chunks of its range (0 for an empty one).
- */
+/* How often the step is repeated: 1 if RB_STEP_ONCE, else chunks of its range (0 for an empty
+ * one). */
 uint32_t rb_step_iterations(const struct rb_layout *layout, const struct rb_step *step);
 /* Elements that iteration c of the step touches in each span. */
 uint64_t rb_step_length(const struct rb_layout *layout, const struct rb_step *step, uint32_t c);

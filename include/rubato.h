@@ -5,8 +5,8 @@
  * same order; ranks may be processes, on one machine or several, or threads of one process.
  *
  *   rubato_comm *comm;
- *   rubato_init(&comm, NULL);                            // from the environment: see
- * docs/start-up.md rubato_allreduce(comm, in, out, count, RUBATO_FLOAT32, RUBATO_SUM);
+ *   rubato_init(&comm, NULL);        // from the environment: see docs/start-up.md
+ *   rubato_allreduce(comm, in, out, count, RUBATO_FLOAT32, RUBATO_SUM);
  *   rubato_finalize(comm);
  *
  * Conventions
@@ -14,16 +14,19 @@
  *   In place    where a function names an in-place form, the two buffers may be that one; any other
  *               overlap of input and output is an error of the caller that is not detected.
  *   Errors      every function returns RUBATO_OK (0) or a negative rubato_status and then leaves
- * its outputs unset; rubato_error_text() has the sentence. "Not yet" is never an error. The library
- * never exits, aborts, raises signals or prints to standard output. Threads     a communicator may
- * be used by several threads; collectives are matched in the order in which they are called on it,
- * so that order must not depend on a race. Waiting     every wait has a deadline: that of the call,
- * or options.timeout_ns. Bits        a collective gives the same bits on every rank that receives
- * the same element, and the same bits again when repeated: operand order is fixed by rank number.
+ *               its outputs unset; rubato_error_text() has the sentence. "Not yet" is never an
+ *               error. The library never exits, aborts, raises signals or prints to standard
+ *               output.
+ *   Threads     a communicator may be used by several threads; collectives are matched in the order
+ *               in which they are called on it, so that order must not depend on a race.
+ *   Waiting     every wait has a deadline: that of the call, or options.timeout_ns.
+ *   Bits        a collective gives the same bits on every rank that receives the same element, and
+ *               the same bits again when repeated: operand order is fixed by rank number.
  *   Poison      when a collective fails on a rank (lost peer, timeout, cancel, mismatch), that
- * rank's communicator is poisoned: later operations return the first error at once, and only
- *               rubato_dump, rubato_abort and rubato_finalize are of use. A timeout of rubato_wait
- * does not poison (the operation goes on), nor does cancelling a send or receive.
+ *               rank's communicator is poisoned: later operations return the first error at once,
+ *               and only rubato_dump, rubato_abort and rubato_finalize are of use. A timeout of
+ *               rubato_wait does not poison (the operation goes on), nor does cancelling a send or
+ *               receive.
  */
 #ifndef RUBATO_H
 #define RUBATO_H
@@ -202,8 +205,8 @@ RUBATO_API uint32_t rubato_size(const rubato_comm *comm);
 /* ---- Text ---- */
 
 RUBATO_API const char *rubato_status_name(rubato_status status);
-/* The sentence of this thread's last error: valid until its next call of the library. Never NULL.
- */
+/* The sentence of this thread's last error: valid until its next call of the library. Never
+ * NULL. */
 RUBATO_API const char *rubato_error_text(void);
 RUBATO_API const char *rubato_type_name(rubato_type type);
 RUBATO_API const char *rubato_operator_name(rubato_operator op);
@@ -217,12 +220,12 @@ RUBATO_API uint16_t rubato_float32_to_float16(float value);
 RUBATO_API float rubato_bfloat16_to_float32(uint16_t bits);
 RUBATO_API uint16_t rubato_float32_to_bfloat16(float value);
 
-/* Writes one line per operation in flight to file descriptor `fd`, columns as in docs/testing.md.
- */
+/* Writes one line per operation in flight to file descriptor `fd`, columns as in
+ * docs/testing.md. */
 RUBATO_API void rubato_dump(rubato_comm *comm, int fd);
 
-/* Calls row() once per setting of the environment (docs/tuning.md), with where its value came from.
- */
+/* Calls row() once per setting of the environment (docs/tuning.md), with where its value came
+ * from. */
 RUBATO_API RUBATO_NODISCARD rubato_status
 rubato_config_each(void (*row)(void *arg, const char *variable, const char *value,
 			       const char *source, const char *help),
@@ -239,8 +242,8 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_alloc(rubato_comm *comm, size_t
 /* Errors: ARGUMENT when `memory` is none of rubato_alloc's. NULL is fine. */
 RUBATO_API rubato_status rubato_free(rubato_comm *comm, void *memory);
 
-/* Makes the caller's own memory fast where the transport can (elsewhere it does nothing, rightly).
- */
+/* Makes the caller's own memory fast where the transport can (elsewhere it does nothing,
+ * rightly). */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_register(rubato_comm *comm, void *memory,
 							  size_t size_bytes);
 RUBATO_API rubato_status rubato_unregister(rubato_comm *comm, void *memory);
@@ -313,8 +316,7 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_allgatherv(rubato_comm *comm, c
 
 /* As reduce_scatter: `in` holds all blocks, `out` gets counts[rank] elements: the reduction of
  * block number `rank`. Counts and offsets must be the same on all ranks: MISMATCH otherwise. In
- * place: out
- * == in + offsets[rank] elements. */
+ * place: out == in + offsets[rank] elements. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_reduce_scatterv(rubato_comm *comm, const void *in,
 								 void *out, const uint64_t *counts,
 								 const uint64_t *offsets,
@@ -412,8 +414,8 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_op_recv(rubato_comm *comm, void
 
 /* Errors: ARGUMENT when the operation is in flight already. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_start(rubato_op *operation);
-/* Makes progress once; *done tells whether the operation is complete. The error is the operation's.
- */
+/* Makes progress once; *done tells whether the operation is complete. The error is the
+ * operation's. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_test(rubato_op *operation, bool *done);
 /* Blocks until complete. TIMEOUT: still in flight; wait again, or cancel. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_wait(rubato_op *operation, uint64_t timeout_ns);
@@ -467,11 +469,11 @@ typedef enum rubato_rounds {
 	RUBATO_ROUNDS_FREE = 1,    /* Any commit may open the next round. */
 } rubato_rounds;
 
-typedef enum rubato_late { /* A contribution that missed its round: */
-			   RUBATO_LATE_ACCUMULATE =
-				   0, /* is added to what the rank brings to the next, */
-			   RUBATO_LATE_LATEST = 1, /* replaces an older one that waits, */
-			   RUBATO_LATE_DROP = 2, /* or is dropped. What these discard is counted. */
+/* A contribution that missed its round: */
+typedef enum rubato_late {
+	RUBATO_LATE_ACCUMULATE = 0, /* is added to what the rank brings to the next, */
+	RUBATO_LATE_LATEST = 1,     /* replaces an older one that waits, */
+	RUBATO_LATE_DROP = 2,       /* or is dropped. What these discard is counted. */
 } rubato_late;
 
 typedef enum rubato_collection {
@@ -481,11 +483,11 @@ typedef enum rubato_collection {
 	RUBATO_COLLECT_LATEST = 2, /* The newest; older ones are skipped (its released code's). */
 } rubato_collection;
 
-typedef enum rubato_normalise { /* What RUBATO_AVG divides the sum by: */
-				RUBATO_BY_RANKS = 0,
-				RUBATO_BY_CONTRIBUTORS = 1,
-				RUBATO_BY_WEIGHT = 2, /* The sum of the weights committed (samples,
-							 for one). */
+/* What RUBATO_AVG divides the sum by: */
+typedef enum rubato_normalise {
+	RUBATO_BY_RANKS = 0,
+	RUBATO_BY_CONTRIBUTORS = 1,
+	RUBATO_BY_WEIGHT = 2, /* The sum of the weights committed (samples, for one). */
 } rubato_normalise;
 
 typedef struct rubato_partial_options { /* The same on every rank; 0 is the default. */

@@ -31,8 +31,7 @@ struct rb_job {
 	/* host:port, several of them separated by ',', or host:first-last: tried in turn. Rank 0
 	 * listens at the first free port. */
 	char root[256];
-	bool searches; /* Other jobs may listen at some of these ports: look on until the deadline.
-			*/
+	bool searches; /* Others' jobs may be at some of these ports: look on until the deadline. */
 	uint8_t secret[64];
 	size_t secret_bytes; /* 0: none. */
 	bool insecure;       /* RUBATO_INSECURE=1: serve non-loopback without a secret. */

@@ -138,8 +138,7 @@ void rb_memory_drop(struct rubato_comm *comm, struct rb_memory *memory);
 /* The one that holds all these bytes, or NULL. */
 struct rb_memory *rb_memory_find(struct rubato_comm *comm, const void *base, size_t size_bytes);
 
-/* ---- news.c: failures spread to all ranks along neighbours at distances 1, 2, 4, ... both ways
- * ---- */
+/* ---- news.c: failures spread to all ranks by neighbours at distances 1, 2, 4, ... ---- */
 RB_NODISCARD rubato_status rb_news_open(struct rubato_comm *comm);
 void rb_news_close(struct rubato_comm *comm);
 void rb_news_tell(struct rb_engine *engine, void *comm); /* engine.poisoned */

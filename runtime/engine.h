@@ -6,9 +6,9 @@
  *
  *   NONE        nothing is in flight, or nobody has had to wait yet
  *   WAITER      a thread inside a blocking call polls until its own operation is complete. Other
- * waiting threads sleep on `turn`; leaving, the driver hands over to one of them BACKGROUND
- * operations are in flight and nobody waits: the progress thread polls, or sleeps with the
- *               endpoints armed. A thread that comes to wait takes over at once
+ *               waiting threads sleep on `turn`; leaving, the driver hands over to one of them
+ *   BACKGROUND  operations are in flight and nobody waits: the progress thread polls, or sleeps
+ *               with the endpoints armed. A thread that comes to wait takes over at once
  *
  * A driver drops the lock when another thread wants it (engine->wanting) and whenever it yields or
  * sleeps.
@@ -190,8 +190,8 @@ RB_NODISCARD rubato_status rb_run_init(struct rb_run *run, struct rb_plan *plan)
 void rb_run_fini(struct rb_run *run);
 /* Starts what can start; run->done is called when all is complete, perhaps before this returns. */
 void rb_run_start(struct rb_engine *engine, struct rb_run *run);
-/* Ends it with `status`: afterwards no buffer is touched any more, and run->done has been called.
- */
+/* Ends it with `status`: afterwards no buffer is touched any more, and run->done has been
+ * called. */
 void rb_run_fail(struct rb_engine *engine, struct rb_run *run, rubato_status status,
 		 const char *text);
 /* Whether one of those that it awaits does something else: text says what both do. */

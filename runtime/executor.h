@@ -6,7 +6,7 @@
  *   start   the work is then DONE, or PENDING and listed by exactly one poll
  *   poll    bounded: at most RB_SLICE_BYTES of copying or reducing, so that progress stays fair
  *   cancel  after it the work is DONE (completed, or CANCELLED) and its buffers are not touched
- * again
+ *           again
  */
 #ifndef RB_RUNTIME_EXECUTOR_H
 #define RB_RUNTIME_EXECUTOR_H

@@ -231,8 +231,8 @@ static uint64_t facing_block(const struct rb_layout *layout, uint32_t buffer, ui
 	return rb_layout_offset(layout, r);
 }
 
-/* One record for each peer: the blocks that concern it. That a buffer is not mapped all see alike.
- */
+/* One record for each peer: the blocks that concern it. That a buffer is not mapped all see
+ * alike. */
 static void facing_records_write(struct rubato_op *op, void *const base[RB_BUFFER_COUNT],
 				 const uint64_t whole[RB_BUFFER_COUNT])
 {

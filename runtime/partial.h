@@ -62,8 +62,8 @@ struct rubato_partial {
 	uint64_t stride;
 	uint8_t **bases; /* Per rank: its slab as mapped here. */
 
-	/* Contributions. `leased` belongs to the application's thread, the rest is under the lock.
-	 */
+	/* Contributions. `leased` belongs to the application's thread, the rest is under the
+	 * lock. */
 	uint32_t lease; /* Always one: the next to be written into. */
 	bool leased;
 	struct rb_partial_load pending, joined;

@@ -19,26 +19,27 @@
 
 /* ---- Options ---- */
 
-enum word { /* What ranks tell each other. */
-	    WORD_STATUS,
-	    WORD_SLAB,
-	    WORD_COUNT,
-	    WORD_TYPE,
-	    WORD_OPERATOR,
-	    WORD_POLICY,
-	    WORD_ROUNDS,
-	    WORD_LATE,
-	    WORD_COLLECTION,
-	    WORD_NORMALISE,
-	    WORD_QUORUM,
-	    WORD_GROUP,
-	    WORD_DEADLINE,
-	    WORD_WINDOW,
-	    WORD_DEPTH,
-	    WORD_FULL_EVERY,
-	    WORD_MAX_ABSENCE,
-	    WORD_SEED,
-	    WORDS
+/* What ranks tell each other. */
+enum word {
+	WORD_STATUS,
+	WORD_SLAB,
+	WORD_COUNT,
+	WORD_TYPE,
+	WORD_OPERATOR,
+	WORD_POLICY,
+	WORD_ROUNDS,
+	WORD_LATE,
+	WORD_COLLECTION,
+	WORD_NORMALISE,
+	WORD_QUORUM,
+	WORD_GROUP,
+	WORD_DEADLINE,
+	WORD_WINDOW,
+	WORD_DEPTH,
+	WORD_FULL_EVERY,
+	WORD_MAX_ABSENCE,
+	WORD_SEED,
+	WORDS
 };
 
 static const char *const word_names[WORDS] = {

@@ -15,15 +15,16 @@
 #define OUT_BYTES (RB_RV_MESSAGE_MAX + RB_RV_FAIL_BYTES_MAX) /* The last word finds room. */
 #define REPORTS_MAX 4                                        /* Most that one event leads to. */
 
-enum phase { /* Of a connection. */
-	     PHASE_FREE,
-	     PHASE_CONNECTING, /* Rank: the network has not answered yet. */
-	     PHASE_HELLO,      /* Root: waits for HELLO. */
-	     PHASE_CHALLENGE,  /* Rank: has sent HELLO, waits for CHALLENGE. */
-	     PHASE_PROOF,      /* Root: has sent CHALLENGE, waits for PROOF. */
-	     PHASE_WELCOME,    /* Rank: has sent PROOF, waits for WELCOME. */
-	     PHASE_MEMBER,     /* Both sides have proved themselves. */
-	     PHASE_LEAVING,    /* Root: refused; closes when its outbox is empty. */
+/* Of a connection. */
+enum phase {
+	PHASE_FREE,
+	PHASE_CONNECTING, /* Rank: the network has not answered yet. */
+	PHASE_HELLO,      /* Root: waits for HELLO. */
+	PHASE_CHALLENGE,  /* Rank: has sent HELLO, waits for CHALLENGE. */
+	PHASE_PROOF,      /* Root: has sent CHALLENGE, waits for PROOF. */
+	PHASE_WELCOME,    /* Rank: has sent PROOF, waits for WELCOME. */
+	PHASE_MEMBER,     /* Both sides have proved themselves. */
+	PHASE_LEAVING,    /* Root: refused; closes when its outbox is empty. */
 };
 
 struct connection {

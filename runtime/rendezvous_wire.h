@@ -23,9 +23,7 @@
 #define RB_RV_CHALLENGE_BYTES RB_RV_HELLO_BYTES
 #define RB_RV_PROOF_BYTES (RB_RV_HEAD_BYTES + 4 + 4 + 16 + 16 + RB_RV_MAC_BYTES)
 #define RB_RV_TRANSCRIPT_BYTES (RB_RV_HELLO_BYTES + RB_RV_CHALLENGE_BYTES + RB_RV_PROOF_BYTES)
-#define RB_RV_TABLE_HEAD_BYTES                                                                     \
-	12 /* round, first rank, count: then size and bytes of each blob.                          \
-	    */
+#define RB_RV_TABLE_HEAD_BYTES 12 /* round, first rank, count: then each blob's size and bytes. */
 #define RB_RV_PAYLOAD_MAX (RB_RV_TABLE_HEAD_BYTES + 4 + RB_BLOB_BYTES_MAX)
 #define RB_RV_MESSAGE_MAX (RB_RV_HEAD_BYTES + RB_RV_PAYLOAD_MAX + RB_RV_MAC_BYTES)
 #define RB_RV_FAIL_BYTES_MAX (RB_RV_HEAD_BYTES + 4 + RB_RV_FAIL_TEXT_MAX + RB_RV_MAC_BYTES)

@@ -15,8 +15,7 @@ struct rb_setup {
 		*bootstrap; /* The communicator's from here on, also on failure; or NULL: size 1. */
 	uint64_t timeout_ns;  /* 0: config's. */
 	uint64_t heap_bytes;  /* 0: config's. */
-	uint64_t deadline_ns; /* Of opening, by the transports' clock; 0: timeout_ns from its start.
-			       */
+	uint64_t deadline_ns; /* Of opening, by the transports' clock; 0: timeout_ns from now. */
 	/* Transports to try, best first, NULL-terminated; NULL: by config->transport. For each peer
 	 * the first is taken that reaches it; all ranks must end up reachable. */
 	const struct rb_transport_ops *const *transports;

@@ -407,8 +407,8 @@ static rubato_status slice(struct bench *bench, const struct bench_case *what, s
 			return status;
 		if (i >= warmups)
 			bench->times[first + i - warmups] = finish - begin;
-		/* Where ranks share cores, checking would keep slower ranks from their operation.
-		 */
+		/* Where ranks share cores, checking would keep slower ranks from their
+		 * operation. */
 		bench_check(bench, rubato_barrier(bench->comm), "barrier");
 		*wrong += wrong_results(bench, what, call) + wrong_inputs(bench, what, call);
 	}

@@ -24,9 +24,7 @@
 #include "tools/launch_child.h"
 #include "tools/lines.h"
 
-#define PIECE_BYTES                                                                                \
-	4096 /* PIPE_BUF: a pipe that polls writable takes so much without blocking.               \
-	      */
+#define PIECE_BYTES 4096 /* PIPE_BUF: a pipe that polls writable takes so much unblocked. */
 #define NEVER UINT64_MAX
 #define NOT_ENDED (-1) /* No wait status. */
 

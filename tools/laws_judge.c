@@ -131,8 +131,8 @@ static void see_result(struct laws_trial *trial, uint32_t op_index, uint32_t ran
 	}
 }
 
-/* Aligned, and until somebody drains: contribution k is for round k, and fresh if it is in there.
- */
+/* Aligned, and until somebody drains: contribution k is for round k, and fresh if it is in
+ * there. */
 static void see_fresh(struct laws_trial *trial, uint32_t op_index, const rubato_round *round)
 {
 	const struct laws_op *op = &trial->ops[op_index];

@@ -27,8 +27,8 @@ struct peer_command {
 	uint32_t iterations, skew_kind;
 	uint64_t count, size_bytes;
 	uint64_t call; /* Number of the first: makes inputs differ. */
-	/* Under skew: iteration i begins at t0_ns + i * period_ns + its skew, on CLOCK_MONOTONIC.
-	 */
+	/* Under skew: iteration i begins at t0_ns + i * period_ns + its skew, on
+	 * CLOCK_MONOTONIC. */
 	uint64_t t0_ns, period_ns, skew_ns, skew_seed;
 	uint32_t skew_rank, first_iteration;
 };

@@ -1,8 +1,8 @@
 /*
  * archive.c -- the file of one rank's checkpoint: eight bytes of magic, then records.
  *
- *   crc32 of all that follows of the record | length of the name | length of the piece | name,
- * piece
+ *   crc32 of all that follows of the record | length of the name | length of the piece
+ *   | name | piece
  *
  * The last record has no name, and the number of the others for a length: a file that was cut short
  * has none. Everything is little endian, as the machines that this runs on. Saving writes beside

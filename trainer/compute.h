@@ -55,8 +55,7 @@ struct tr_compute_ops {
 			       const struct tr_ready *ready, struct tr_score *score,
 			       struct tr_note *note);
 	/* Adds the score of the first `rows` of x[TR_EVAL_ROWS][features], which is readable to its
-	 * end.
-	 */
+	 * end. */
 	rubato_status (*evaluate)(struct tr_compute *c, const float *x, struct tr_answers answers,
 				  uint32_t rows, struct tr_score *score, struct tr_note *note);
 	void (*close)(struct tr_compute *c); /* NULL is fine. */

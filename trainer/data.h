@@ -47,8 +47,7 @@ void tr_data_gather(const struct tr_data *data, const struct tr_part *part, cons
 /* How a text is cut into rows of `context` tokens and one before them (sequence.h). */
 enum tr_text_rows {
 	TR_TEXT_LINES, /* A line each, without its end, cut off after `context` bytes. */
-	TR_TEXT_BLOCKS /* All bytes, in pieces of `context`; a shorter one at the end is left out.
-			*/
+	TR_TEXT_BLOCKS /* All bytes, in pieces of `context`; a shorter last one is left out. */
 };
 
 /* Every tenth row is test data. data->output_count: the vocabulary. Refuses bytes 0. */

@@ -1,5 +1,5 @@
-/* launch.c -- one poll over a signalfd (children, Ctrl-C) and the pipe with the ranks' last words.
- */
+/* launch.c -- one poll over a signalfd (children, Ctrl-C) and the pipe with the ranks' last
+ * words. */
 #include "trainer/launch.h"
 
 #include <arpa/inet.h>

@@ -1,5 +1,5 @@
-/* metrics.c -- jansson makes the text; one write() a line, so that a reader never sees half of one.
- */
+/* metrics.c -- jansson makes the text; one write() a line, so that a reader never sees half of
+ * one. */
 #include "trainer/metrics.h"
 
 #include <errno.h>

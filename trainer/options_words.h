@@ -1,5 +1,5 @@
-/* options_words.h -- the words of the command line, before anyone judges them; inside options*.c.
- */
+/* options_words.h -- the words of the command line, before anyone judges them; inside
+ * options*.c. */
 #ifndef TR_OPTIONS_WORDS_H
 #define TR_OPTIONS_WORDS_H
 

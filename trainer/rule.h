@@ -67,8 +67,8 @@ struct tr_rule {
 	 * date. NULL: no need. */
 	rubato_status (*begin)(struct tr_rule_state *state, uint64_t step);
 	/* While it is computed: ctx->gradient is final from float `first` on, which goes down to 0
-	 * in steps of any size. Must not block: the time in here is communication. NULL: no need.
-	 */
+	 * in steps of any size. Must not block: the time in here is communication. NULL: no
+	 * need. */
 	rubato_status (*ready)(struct tr_rule_state *state, size_t first);
 	/* After it was computed. */
 	rubato_status (*step)(struct tr_rule_state *state, uint64_t step);

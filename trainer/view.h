@@ -17,8 +17,8 @@ void tr_view_end(struct tr_rule_context *ctx, float *kept);
 float *tr_view_keep(const struct tr_rule_context *ctx);
 /* Rank 0's snapshot takes the place of everybody's. Collective. */
 rubato_status tr_view_show(struct tr_rule_context *ctx, const struct tr_snapshot *snapshot);
-/* Those of batch normalisation, for good; under `--bn local` each rank keeps its own. Collective.
- */
+/* Those of batch normalisation, for good; under `--bn local` each rank keeps its own.
+ * Collective. */
 rubato_status tr_view_average_statistics(struct tr_rule_context *ctx);
 
 #endif

@@ -123,8 +123,8 @@ NO_TSAN static void after_leave(struct rb_fiber *f)
 
 #if defined(WITH_SWAP)
 
-/* Saves what the calling convention lets a callee destroy not: six registers, both control words.
- */
+/* Saves what the calling convention lets a callee destroy not: six registers, both control
+ * words. */
 void rb_fiber_swap(void **save_sp, void *load_sp);
 void rb_fiber_first(void);
 __asm__(".text\n"

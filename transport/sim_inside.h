@@ -187,8 +187,8 @@ void rb_sim_wake(struct rb_sim_seat *seat);
 bool rb_sim_step(struct rb_sim_seat *seat, const struct rb_sim_place *but);
 /* When the next of them is due. */
 uint64_t rb_sim_step_next(const struct rb_sim_seat *seat, const struct rb_sim_place *but);
-/* The others of the group learn after delay_ns that this rank has left it; `fails`: as a failure.
- */
+/* The others of the group learn after delay_ns that this rank has left it; `fails`: as a
+ * failure. */
 void rb_sim_tell(struct rb_sim_place *place, uint64_t delay_ns, bool fails);
 
 /* The group of this job, made when first asked for. Errors: ARGUMENT (it has another number of

@@ -58,8 +58,8 @@ void rb_sim_world_result(const struct rb_sim_world *world, rubato_sim_result *re
 
 uint32_t rb_sim_seat_rank(const struct rb_sim_seat *seat);
 uint64_t rb_sim_seat_now(const struct rb_sim_seat *seat);
-/* Blocks until unpark, a lost rank, or the deadline. May return early: ask again for what it was.
- */
+/* Blocks until unpark, a lost rank, or the deadline. May return early: ask again for what it
+ * was. */
 void rb_sim_seat_park(struct rb_sim_seat *seat, uint64_t deadline_ns);
 void rb_sim_seat_unpark(struct rb_sim_seat *seat);
 /* Whether this rank has crashed or its world has ended: nobody will answer any more. */

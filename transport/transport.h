@@ -6,25 +6,29 @@
  * against each of them and is the real contract; this is its summary.
  *
  *   Threads     every call on an endpoint is made under its engine's lock, one at a time, from
- * whichever thread drives; only wake() may be called by any thread at any time. Requests    belong
- * to the caller and stay put from post to completion. A post never fails: a request that cannot be
- * carried out completes with its error. After the post returns, the request is DONE (then it is not
- * listed by poll) or PENDING (then exactly one poll lists it, in any order). Buffers are the
- * backend's until then. Matching    a message goes to the receive with equal (peer, tag), whichever
- * is posted first. At most one message per (sender, receiver, tag) is on its way; messages may
- * overtake each other. The signatures must be equal and the sizes too: else the receive completes
- * with RUBATO_ERR_MISMATCH, `theirs` and `their_bytes` telling what came. Send        complete when
- * the source may be reused, perhaps before the receive is posted (small ones) or only after (large
- * ones): callers must not rely on either. Put         writes source_bytes at remote + offset, then
- * delivers an empty message with the tag: when the target's receive of 0 bytes completes, the bytes
- * are there. Needs registered memory at the target, not at the source. Stores      made to mapped
- * memory before a send or put was posted are visible to the peer when the receive of that message
- * completes. Credits     data that arrives before its receive is posted is bounded:
- * RB_UNEXPECTED_BYTES_MAX per peer; beyond it, senders hold theirs back. Cancel      after cancel()
- * the request is DONE, with RUBATO_ERR_CANCELLED, or with what had happened already; in either case
- * it will not be listed and its buffer is not touched again. Failure     a lost peer: every request
- * that needs it completes with RUBATO_ERR_PEER, and failure() tells it once. Requests with other
- * peers go on.
+ *               whichever thread drives; only wake() may be called by any thread at any time.
+ *   Requests    belong to the caller and stay put from post to completion. A post never fails: a
+ *               request that cannot be carried out completes with its error. After the post
+ *               returns, the request is DONE (then it is not listed by poll) or PENDING (then
+ *               exactly one poll lists it, in any order). Buffers are the backend's until then.
+ *   Matching    a message goes to the receive with equal (peer, tag), whichever is posted first. At
+ *               most one message per (sender, receiver, tag) is on its way; messages may overtake
+ *               each other. The signatures must be equal and the sizes too: else the receive
+ *               completes with RUBATO_ERR_MISMATCH, `theirs` and `their_bytes` telling what came.
+ *   Send        complete when the source may be reused, perhaps before the receive is posted (small
+ *               ones) or only after (large ones): callers must not rely on either.
+ *   Put         writes source_bytes at remote + offset, then delivers an empty message with the
+ *               tag: when the target's receive of 0 bytes completes, the bytes are there. Needs
+ *               registered memory at the target, not at the source.
+ *   Stores      made to mapped memory before a send or put was posted are visible to the peer when
+ *               the receive of that message completes.
+ *   Credits     data that arrives before its receive is posted is bounded: RB_UNEXPECTED_BYTES_MAX
+ *               per peer; beyond it, senders hold theirs back.
+ *   Cancel      after cancel() the request is DONE, with RUBATO_ERR_CANCELLED, or with what had
+ *               happened already; in either case it will not be listed and its buffer is not
+ *               touched again.
+ *   Failure     a lost peer: every request that needs it completes with RUBATO_ERR_PEER, and
+ *               failure() tells it once. Requests with other peers go on.
  */
 #ifndef RB_TRANSPORT_TRANSPORT_H
 #define RB_TRANSPORT_TRANSPORT_H
@@ -134,8 +138,8 @@ struct rb_transport_ops {
 	void (*region_drop)(struct rb_endpoint *ep, struct rb_region *region);
 	rubato_status (*region_key)(struct rb_endpoint *ep, struct rb_region *region, void *key,
 				    size_t *key_bytes);
-	/* Makes a peer's region reachable from here: for put, and in remote->mapped if it can be.
-	 */
+	/* Makes a peer's region reachable from here: for put, and in remote->mapped if it can
+	 * be. */
 	rubato_status (*remote_open)(struct rb_endpoint *ep, uint32_t peer, const void *key,
 				     size_t key_bytes, struct rb_remote **out);
 	void (*remote_close)(struct rb_endpoint *ep, struct rb_remote *remote);

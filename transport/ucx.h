@@ -5,11 +5,13 @@
  * them with receives, so that all backends mean the same by a match, a mismatch and a cancel.
  *
  *   small   EAGER, from a copy: the send is done when posted. Its sender spends credit for it,
- *which the receiver gives back (in any head that travels the other way) once it is consumed. large
- *ANNOUNCE, then CLEAR when the receive is there, then DATA in pieces. So is what is small but finds
- *no credit. put     copied straight where the region is mapped here; else PUT_DATA in pieces,
- *checked against the region's bounds by its owner, and PUT_END, which becomes an empty message when
- *all pieces are in.
+ *           which the receiver gives back (in any head that travels the other way) once it is
+ *           consumed.
+ *   large   ANNOUNCE, then CLEAR when the receive is there, then DATA in pieces. So is what is
+ *           small but finds no credit.
+ *   put     copied straight where the region is mapped here; else PUT_DATA in pieces, checked
+ *           against the region's bounds by its owner, and PUT_END, which becomes an empty message
+ *           when all pieces are in.
  *
  * UCX never holds a caller's buffer: pieces leave from slots of ours and are copied out in the
  * arrival callback. That costs one copy more, and it is why cancel() is always local and immediate,
@@ -118,13 +120,14 @@ enum rb_ucx_stage {
 	RB_UCX_STAGE_RECEIVING, /* Pieces come. */
 	RB_UCX_STAGE_PUTTING,   /* Pieces leave. */
 };
-enum rb_ucx_word { /* The words of request->backend. */
-		   RB_UCX_STAGE,
-		   RB_UCX_FLIGHT, /* Own id. */
-		   RB_UCX_THEIRS, /* The peer's flight. */
-		   RB_UCX_MOVED,  /* Bytes sent or received. */
-		   RB_UCX_OUT,    /* Pieces that UCX holds. */
-		   RB_UCX_LISTED, /* In the list of completed ones. */
+/* The words of request->backend. */
+enum rb_ucx_word {
+	RB_UCX_STAGE,
+	RB_UCX_FLIGHT, /* Own id. */
+	RB_UCX_THEIRS, /* The peer's flight. */
+	RB_UCX_MOVED,  /* Bytes sent or received. */
+	RB_UCX_OUT,    /* Pieces that UCX holds. */
+	RB_UCX_LISTED, /* In the list of completed ones. */
 };
 
 /* Requests that the peer may speak of, by id: generation << 32 | index + 1. */

@@ -230,8 +230,7 @@ static bool mutate_step(struct world *w, struct rb_schedule *s, struct rb_step *
 	case TOGGLE_FINAL:
 		step->flags ^= RB_STEP_FINAL;
 		return step->kind == RB_STEP_COPY || step->kind == RB_STEP_REDUCE;
-	case TOGGLE_SIDE: /* Elsewhere both sides are alike, and what one gives oneself always is.
-			   */
+	case TOGGLE_SIDE: /* Elsewhere both sides are alike; what one gives oneself always is. */
 		step->flags ^= RB_STEP_OUT;
 		return w->algorithm->kind == RB_KIND_ALLTOALLV && !w->in_place &&
 		       step->blocks > 0 && step->block != s->rank;

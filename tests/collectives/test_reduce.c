@@ -20,8 +20,8 @@
 #define ROOM ((COUNT_MAX + 16) * 8)
 #define GUARD 0x5a
 
-/* NaNs of both kinds and signs, infinities, zeros, subnormals, the largest, ones, integers' ends.
- */
+/* NaNs of both kinds and signs, infinities, zeros, subnormals, the largest, ones, integers'
+ * ends. */
 static const uint16_t hostile16[] = {
 	0x0000, 0x8000, 0x7c00, 0xfc00, 0x7e00, 0xfe00, 0x7c01, 0xfd55, 0x0001, 0x8001, 0x03ff,
 	0x0400, 0x7bff, 0xfbff, 0x3c00, 0xbc00, 0x7f80, 0xff80, 0x7fc0, 0xffc1, 0x7f81, 0xff95,

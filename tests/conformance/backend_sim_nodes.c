@@ -1,5 +1,5 @@
-/* backend_sim_nodes.c -- ranks as fibers, in virtual time: one node, messages overtake each other.
- */
+/* backend_sim_nodes.c -- ranks as fibers, in virtual time: one node, messages overtake each
+ * other. */
 #include "tests/conformance/conformance.h"
 
 #include "transport/sim_world.h"

@@ -1,5 +1,5 @@
-/* conformance.c -- the harness: runs ranks, waits with deadlines, checks the rules of completion.
- */
+/* conformance.c -- the harness: runs ranks, waits with deadlines, checks the rules of
+ * completion. */
 #include "conformance.h"
 
 #include <pthread.h>

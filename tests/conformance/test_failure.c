@@ -1,5 +1,5 @@
-/* test_failure.c -- a peer that vanishes is told of once; who needs it is told too; others go on.
- */
+/* test_failure.c -- a peer that vanishes is told of once; who needs it is told too; others go
+ * on. */
 #include "conformance.h"
 
 #include <stdlib.h>

@@ -108,8 +108,8 @@ START_TEST(test_late)
 }
 END_TEST
 
-/* Hammering with messages that need several steps of both sides, and floods that fill all queues.
- */
+/* Hammering with messages that need several steps of both sides, and floods that fill all
+ * queues. */
 static void hammer_large(struct conform_rank *r)
 {
 	enum { ROUNDS = 40, COUNT = 20, BYTES = 100000 };

@@ -482,8 +482,8 @@ const struct explore_case case_engine_cancel = {
 	.points_max = 5000,
 };
 
-/* ---- Operations that only the progress thread can complete, while another thread comes and goes
- */
+/* ---- Operations that only the progress thread can complete, while another thread comes and
+ * goes */
 
 static void *left_other(void *arg)
 {

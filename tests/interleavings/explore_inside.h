@@ -1,5 +1,5 @@
-/* explore_inside.h -- private to explore*.c: who runs, what each thread waits for, what it holds.
- */
+/* explore_inside.h -- private to explore*.c: who runs, what each thread waits for, what it
+ * holds. */
 #ifndef RB_TESTS_EXPLORE_INSIDE_H
 #define RB_TESTS_EXPLORE_INSIDE_H
 

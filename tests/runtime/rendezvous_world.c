@@ -7,9 +7,7 @@
 #include <string.h>
 
 #define NONE UINT32_MAX
-#define HAPPENINGS_MAX                                                                             \
-	4000000 /* More than any run needs: then something goes round in circles.                  \
-		 */
+#define HAPPENINGS_MAX 4000000 /* More than any run needs: then something goes in circles. */
 #define CHOICES_MAX (WORLD_LINKS_MAX * 6 + WORLD_ACTORS_MAX * 5)
 
 static const char secret_text[] = "the right secret", wrong_text[] = "the wrong secret";

@@ -85,8 +85,8 @@ static rubato_status one(rubato_comm *comm, struct sweep *sweep, const struct ex
 				     e->kind, e->algorithm);
 }
 
-/* In place or not, plain or allocated memory (or both mixed), blocking, persistent, non-blocking.
- */
+/* In place or not, plain or allocated memory (or both mixed), blocking, persistent,
+ * non-blocking. */
 #define FORMS 12
 
 static rubato_status one_form(rubato_comm *comm, struct sweep *sweep, struct exercise e,

@@ -42,8 +42,8 @@ static rubato_status direct_main(rubato_comm *comm, void *arg)
 		RB_TRY(rubato_get_stats(comm, &before));
 		RB_TRY(exercise_run(comm, &e, NULL));
 		RB_TRY(rubato_get_stats(comm, &after));
-		/* Each call reads n - 1 foreign blocks and writes as many: none of it as messages.
-		 */
+		/* Each call reads n - 1 foreign blocks and writes as many: none of it as
+		 * messages. */
 		EXPECT(after.bytes_mapped - before.bytes_mapped >=
 		       3 * 400000 / rubato_size(comm) * (rubato_size(comm) - 1));
 		EXPECT(after.bytes_sent - before.bytes_sent < 10000);

@@ -325,8 +325,8 @@ int main(void)
 	TCase *tc = tcase_create("rendezvous");
 
 	rb_log_level_set(RB_LOG_WARN);
-	/* Machines reserve much and touch little: keep their memory apart, so that it comes zeroed.
-	 */
+	/* Machines reserve much and touch little: keep their memory apart, so that it comes
+	 * zeroed. */
 	(void)mallopt(M_MMAP_THRESHOLD, 1 << 17);
 	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, all_come_and_exchange);

@@ -311,8 +311,8 @@ START_TEST(a_ghost_that_does_not_end_is_left)
 }
 END_TEST
 
-/* Every program above under every fault at every moment: no hang, no lost memory, the same again.
- */
+/* Every program above under every fault at every moment: no hang, no lost memory, the same
+ * again. */
 static rubato_status pairs_and_ring(struct program_rank *r)
 {
 	uint32_t n = r->rank_count;

@@ -51,6 +51,8 @@ BAD = [  # rule, file, text
     ("foreign", "runtime/b.c", "/* b.c -- x. */\n#include <pthread.h>\n"),
     ("foreign", "base/a.c", "/* a.c -- x. */\n#include <sys/socket.h>\n"),
     ("opening", "base/a.c", "int a;\n"),
+    ("comment", "base/a.c", "/*\n * a.c -- x.\n *   A    one\n * more. B    two\n */\n"),
+    ("comment", "base/a.c", "/*\n * a.c -- x.\n *y\n */\n"),
     ("unfinished", "base/a.c", f"/* a.c -- x. {UNFINISHED}: more */\n"),
     ("machine", "README.md", f"See {MACHINE}.\n"),
     ("link", "README.md", "See [this](docs/nowhere.md).\n"),

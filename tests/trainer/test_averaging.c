@@ -847,8 +847,8 @@ END_TEST
 
 /* ---- Overlap-Local-SGD ---- */
 
-/* The paper's: each rank has a momentum of its own for the anchor, and sends the anchor it wants.
- */
+/* The paper's: each rank has a momentum of its own for the anchor, and sends the anchor it
+ * wants. */
 struct anchor {
 	double z, x[4], buffer[4], next;
 	bool coming;
