@@ -53,28 +53,82 @@ static inline bool rb_signature_same(const struct rb_signature *a, const struct 
 }
 
 /*
- * The 64-bit tag that names one message between two ranks: epoch | class | sequence | channel |
- * iteration. At most one message with a given tag is in flight from one rank to another, so
- * transports may reorder freely. Sequence wraps: a rank can be ahead by the credits of its peers
- * only, far less than half of 2^22 operations.
+ * Names one message between two ranks. At most one message of a name is on its way from one rank
+ * to another, so transports may reorder freely.
+ *
+ *   call   epoch (8) | class (4) | number (52)
+ *   step   instance (32) | channel (12) | iteration (20); of RB_TAG_P2P and RB_TAG_PROTOCOL the
+ *          message's number
+ *
+ * No number comes twice: 2^52 calls of a microsecond take 142 years. Instances wrap: in one
+ * operation a rank is ahead of another by its peers' credits at most, far less than 2^31 starts.
  */
-enum rb_tag_class { RB_TAG_ONESHOT, RB_TAG_PERSISTENT, RB_TAG_P2P, RB_TAG_CONTROL };
-#define RB_TAG_EPOCH_BITS 8
-#define RB_TAG_SEQUENCE_BITS 22
+struct rb_tag {
+	uint64_t call, step;
+};
+
+enum rb_tag_class {
+	RB_TAG_ONESHOT,    /* Number: the call's. */
+	RB_TAG_EXCHANGE,   /* Of its buffers' addresses; likewise. */
+	RB_TAG_PERSISTENT, /* Number: the operation's. */
+	RB_TAG_PARTIAL,    /* Number: one of those that a partial allreduce has. */
+	RB_TAG_P2P,        /* Number: the user's tag. */
+	RB_TAG_PROTOCOL,   /* Number: the plug's. */
+	RB_TAG_FETCH,      /* Likewise. */
+	RB_TAG_SPLIT,      /* Number: the exchange's. */
+	RB_TAG_NEWS,
+};
+#define RB_TAG_NUMBER_BITS 52
 #define RB_TAG_CHANNEL_BITS 12
 #define RB_TAG_ITERATION_BITS 20
 #define RB_CHANNEL_MAX (1u << RB_TAG_CHANNEL_BITS)
 #define RB_ITERATION_MAX (1u << RB_TAG_ITERATION_BITS)
 
-static inline uint64_t rb_tag(uint32_t epoch, enum rb_tag_class tag_class, uint32_t sequence)
+static inline struct rb_tag rb_tag(uint32_t epoch, enum rb_tag_class tag_class, uint64_t number,
+				   uint32_t instance)
 {
-	return ((uint64_t)(epoch & 0xffu) << 56) | ((uint64_t)tag_class << 54) |
-	       ((uint64_t)(sequence & ((1u << RB_TAG_SEQUENCE_BITS) - 1)) << 32);
+	return (struct rb_tag) {
+		.call = (uint64_t)(epoch & 0xffu) << 56 |
+			(uint64_t)tag_class << RB_TAG_NUMBER_BITS |
+			(number & ((UINT64_C(1) << RB_TAG_NUMBER_BITS) - 1)),
+		.step = (uint64_t)instance << 32,
+	};
 }
 
-static inline uint64_t rb_tag_step(uint64_t tag, uint32_t channel, uint32_t iteration)
+static inline struct rb_tag rb_tag_step(struct rb_tag tag, uint32_t channel, uint32_t iteration)
 {
-	return tag | ((uint64_t)channel << RB_TAG_ITERATION_BITS) | iteration;
+	tag.step |= (uint64_t)channel << RB_TAG_ITERATION_BITS | iteration;
+	return tag;
+}
+
+/* Of those without channels: messages are numbered. */
+static inline struct rb_tag rb_tag_message(uint32_t epoch, enum rb_tag_class tag_class,
+					   uint64_t number, uint64_t message)
+{
+	struct rb_tag tag = rb_tag(epoch, tag_class, number, 0);
+
+	tag.step = message;
+	return tag;
+}
+
+static inline bool rb_tag_same(struct rb_tag a, struct rb_tag b)
+{
+	return a.call == b.call && a.step == b.step;
+}
+
+static inline enum rb_tag_class rb_tag_class_of(struct rb_tag tag)
+{
+	return (enum rb_tag_class)(tag.call >> RB_TAG_NUMBER_BITS & 0xf);
+}
+
+static inline uint64_t rb_tag_number_of(struct rb_tag tag)
+{
+	return tag.call & ((UINT64_C(1) << RB_TAG_NUMBER_BITS) - 1);
+}
+
+static inline uint32_t rb_tag_instance_of(struct rb_tag tag)
+{
+	return (uint32_t)(tag.step >> 32);
 }
 
 /* A cursor over a byte buffer; `bad` once something did not fit. */

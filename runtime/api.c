@@ -335,8 +335,9 @@ static void timeout_poison(struct rubato_op *op, uint64_t timeout_ns)
 		return;
 	(void)rb_signature_text(&op->signature, name, sizeof(name));
 	(void)rb_run_absent(run, absent, sizeof(absent));
-	(void)snprintf(text, sizeof(text), "%s, call %u%s: rank %u waited %.3g s for%s", name,
-		       op->number, op->state == RB_OP_EXCHANGING ? " (exchange of buffers)" : "",
+	(void)snprintf(text, sizeof(text), "%s, call %llu%s: rank %u waited %.3g s for%s", name,
+		       (unsigned long long)op->number,
+		       op->state == RB_OP_EXCHANGING ? " (exchange of buffers)" : "",
 		       op->comm->engine.rank, (double)timeout_ns * 1e-9,
 		       absent[0] != '\0' ? absent : " its own work");
 	RB_LOG(RB_LOG_WARN, "%s", text);
@@ -390,7 +391,7 @@ static void call_apply(const struct call *call, struct rubato_op *op)
 }
 
 static rubato_status collective_numbered(rubato_comm *comm, const struct call *call,
-					 uint32_t *number)
+					 uint64_t *number)
 {
 	rubato_status err;
 
@@ -413,12 +414,12 @@ static rubato_status collective_numbered(rubato_comm *comm, const struct call *c
 
 static rubato_status collective(rubato_comm *comm, const struct call *call)
 {
-	uint32_t number;
+	uint64_t number;
 
 	return collective_numbered(comm, call, &number);
 }
 
-rubato_status rb_split_gather(rubato_comm *comm, const int64_t *in, int64_t *out, uint32_t *number)
+rubato_status rb_split_gather(rubato_comm *comm, const int64_t *in, int64_t *out, uint64_t *number)
 {
 	struct call call = { .kind = RB_KIND_ALLGATHER,
 			     .in = in,

@@ -30,7 +30,7 @@ struct rb_turn { /* A thread that waits to run its blocking collective: they run
 struct rb_order { /* Counts messages of one (peer, tag, direction): point to point keeps their
 		     order. */
 	uint64_t key;
-	uint32_t next_number;
+	uint64_t next_number;
 	bool used;
 };
 
@@ -83,7 +83,7 @@ struct rubato_op {
 	uint64_t scratch_bytes;
 	struct rb_memory *added[RB_BUFFER_COUNT]; /* Registered for this operation's puts. */
 	bool exchanged;  /* Persistent: peers' buffers are known since creation. */
-	uint32_t number; /* Persistent: its id. One-shot: the call's sequence number. */
+	uint64_t number; /* Persistent: its id. One-shot: the call's sequence number. */
 	uint32_t instance;
 	struct rb_slot *slot; /* SENDRECV in flight. */
 	/* How it goes. */
@@ -111,7 +111,7 @@ struct rubato_comm {
 	struct rubato_op oneshot;
 	bool oneshot_busy;
 	struct rb_turn *turns_first, *turns_last;
-	uint32_t oneshot_sequence, persistent_sequence;
+	uint64_t oneshot_sequence, persistent_sequence; /* No number comes twice. */
 	struct rubato_op *operations;
 	struct rb_memory *memory;
 	struct rb_order *orders;
@@ -170,7 +170,7 @@ void rb_op_forget(struct rubato_op *op);
  * call's, the same on every rank. */
 #define RB_SPLIT_WORDS 2
 RB_NODISCARD rubato_status rb_split_gather(struct rubato_comm *comm, const int64_t *in,
-					   int64_t *out, uint32_t *number);
+					   int64_t *out, uint64_t *number);
 /* Persistent operations on peers' memory: tells the peers ours, once. Collective. */
 RB_NODISCARD rubato_status rb_op_exchange(struct rubato_op *op, uint64_t deadline_ns);
 

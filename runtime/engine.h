@@ -71,7 +71,7 @@ struct rb_run {
 	struct rb_executor *executor; /* NULL: the engine's. */
 	rubato_type type;
 	rubato_operator op;
-	uint64_t tag;
+	struct rb_tag tag;
 	struct rb_signature signature;
 	uint32_t instance; /* Chooses the set of scratch slots. */
 	bool entered;      /* RB_STEP_ENTRY steps are left out. */

@@ -120,10 +120,10 @@ static void run_dump(const struct rb_engine *engine, const struct rb_run *run, i
 		complete += run->states[s].done == run->plan->iterations[s];
 	(void)rb_signature_text(&run->signature, name, sizeof(name));
 	(void)rb_run_absent(run, absent, sizeof(absent));
-	(void)snprintf(line, sizeof(line), "r%u %s %s s%u/%u tag %#llx wait%s", engine->rank,
+	(void)snprintf(line, sizeof(line), "r%u %s %s s%u/%u tag %llx:%llx wait%s", engine->rank,
 		       run->plan->algorithm != NULL ? run->plan->algorithm->name : "given", name,
-		       complete, schedule->step_count, (unsigned long long)run->tag,
-		       absent[0] != '\0' ? absent : " none");
+		       complete, schedule->step_count, (unsigned long long)run->tag.call,
+		       (unsigned long long)run->tag.step, absent[0] != '\0' ? absent : " none");
 	line_write(&fd, line);
 }
 

@@ -22,7 +22,7 @@ static void request_prepare(struct rb_engine *engine, struct rb_slot *slot, uint
 {
 	slot->is_work = false;
 	slot->request.peer = peer;
-	slot->request.tag = rb_tag(engine->epoch, RB_TAG_CONTROL, 0);
+	slot->request.tag = rb_tag_message(engine->epoch, RB_TAG_NEWS, 0, 0);
 	slot->request.signature = news_signature;
 	slot->request.buffer = bytes;
 	slot->request.size_bytes = NEWS_BYTES;

@@ -416,16 +416,13 @@ static void main_done(struct rb_engine *engine, struct rb_run *run)
 		op_end(op, run->status, run->failure);
 }
 
-static uint64_t op_tag(const struct rubato_op *op, bool exchange)
+static struct rb_tag op_tag(const struct rubato_op *op, bool exchange)
 {
 	uint32_t epoch = op->comm->engine.epoch;
 
-	/* An exchange is an operation of its own: its sequence is odd, the run's even. */
-	if (!op->persistent)
-		return rb_tag(epoch, RB_TAG_ONESHOT, op->number * 2 + exchange);
-	/* 11 bits of id and 11 of instance. */
-	return rb_tag(epoch, RB_TAG_PERSISTENT,
-		      (op->number & 0x7ff) << 11 | (op->instance & 0x7ff));
+	if (op->persistent) /* Its exchange is instance 0. */
+		return rb_tag(epoch, RB_TAG_PERSISTENT, op->number, op->instance);
+	return rb_tag(epoch, exchange ? RB_TAG_EXCHANGE : RB_TAG_ONESHOT, op->number, 0);
 }
 
 static void run_start(struct rubato_op *op, struct rb_plan *plan, bool entered)
@@ -574,7 +571,7 @@ static bool orders_grow(struct rubato_comm *comm)
 }
 
 /* The next message number of (peer, user tag, direction). */
-static rubato_status order_take(struct rubato_op *op, uint32_t *number)
+static rubato_status order_take(struct rubato_op *op, uint64_t *number)
 {
 	struct rubato_comm *comm = op->comm;
 	uint64_t key = (uint64_t)op->root << 33 | (uint64_t)op->user_tag << 1 | op->sending;
@@ -627,7 +624,7 @@ static void message_start(struct rubato_op *op)
 	struct rb_engine *engine = &op->comm->engine;
 	struct rb_endpoint *ep = rb_engine_endpoint(engine, op->root);
 	struct rb_slot *slot = rb_slot_take(engine);
-	uint32_t number;
+	uint64_t number;
 
 	if (slot == NULL || order_take(op, &number) != RUBATO_OK) {
 		if (slot != NULL)
@@ -641,7 +638,7 @@ static void message_start(struct rubato_op *op)
 	slot->owner = op;
 	slot->done = message_done;
 	slot->request.peer = op->root;
-	slot->request.tag = rb_tag(engine->epoch, RB_TAG_P2P, number) | op->user_tag;
+	slot->request.tag = rb_tag_message(engine->epoch, RB_TAG_P2P, op->user_tag, number);
 	slot->request.signature = op->signature;
 	slot->request.buffer = op->sending ? (void *)(uintptr_t)op->in : op->out;
 	slot->request.size_bytes = (size_t)(op->count * rubato_type_bytes(op->type));

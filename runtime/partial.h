@@ -55,7 +55,7 @@ struct rubato_partial {
 	struct rb_plug plug;
 	struct rb_partial *machine;
 	struct rb_partial_config config;
-	uint32_t exchange_id, reduce_id, farewell_id; /* In tags. */
+	uint64_t exchange_id, reduce_id, farewell_id; /* In tags. */
 
 	/* Memory. */
 	struct rb_memory *slab;

@@ -179,10 +179,9 @@ static void forgotten_done(struct rb_engine *engine, struct rb_run *run)
 	(void)engine, (void)run;
 }
 
-static uint64_t tag_of(const struct rubato_partial *p, uint32_t id, uint64_t round)
+static struct rb_tag tag_of(const struct rubato_partial *p, uint64_t id, uint64_t round)
 {
-	return rb_tag(p->comm->engine.epoch, RB_TAG_PERSISTENT,
-		      (id & 0x7ff) << 11 | ((uint32_t)round & 0x7ff));
+	return rb_tag(p->comm->engine.epoch, RB_TAG_PARTIAL, id, (uint32_t)round);
 }
 
 /* Free whatever the application holds: neither lent nor the newest, the oldest of the rest. */
@@ -381,8 +380,8 @@ static void transfer_start(struct rb_engine *engine, struct rubato_partial *p, u
 	slot->owner = t;
 	slot->done = transfer_done;
 	request->peer = peer;
-	request->tag = rb_tag_step(rb_tag(engine->epoch, RB_TAG_CONTROL, 2), p->plug.number,
-				   (uint32_t)(round * 2 + part) % RB_ITERATION_MAX);
+	request->tag =
+		rb_tag_message(engine->epoch, RB_TAG_FETCH, p->plug.number, round * 2 + part);
 	request->signature = (struct rb_signature) { .kind = RB_KIND_CONTROL,
 						     .type = 0xff,
 						     .op = 0xff,

@@ -2,7 +2,7 @@
  * plug.c -- carries out a protocol machine's actions: messages, timers, schedules, completion.
  *
  * One receive per neighbour is posted at all times, per rank once one is lost; messages are
- * numbered per pair (the tag's iteration), so they are seen in order on transports that reorder. A
+ * numbered per pair, so they are seen in order on transports that reorder. A
  * machine is never entered twice: what happens during a step (a run that completes at once) waits
  * in a queue until the step's actions are done. Messages and queued events are reused: steady state
  * allocates nothing.
@@ -19,7 +19,7 @@
 struct rb_plug_peer {
 	struct rb_plug *plug;
 	struct rb_slot *receive; /* NULL: not listened to. */
-	uint32_t sent, received; /* Messages, modulo RB_ITERATION_MAX in tags. */
+	uint64_t sent, received; /* Messages. */
 	uint8_t message[RB_PROTOCOL_MESSAGE_BYTES];
 };
 
@@ -40,14 +40,14 @@ static const struct rb_signature control_signature = {
 };
 
 static void request_prepare(struct rb_engine *engine, struct rb_slot *slot, struct rb_plug *plug,
-			    uint32_t peer, uint32_t number, void *buffer)
+			    uint32_t peer, uint64_t number, void *buffer)
 {
 	struct rb_request *request = &slot->request;
 
 	slot->is_work = false;
 	request->peer = peer;
-	request->tag = rb_tag_step(rb_tag(engine->epoch, RB_TAG_CONTROL, 1), plug->number,
-				   RB_FAULT(UNNUMBERED) ? 0 : number % RB_ITERATION_MAX);
+	request->tag = rb_tag_message(engine->epoch, RB_TAG_PROTOCOL, plug->number,
+				      RB_FAULT(UNNUMBERED) ? 0 : number);
 	request->signature = control_signature;
 	request->buffer = buffer;
 	request->size_bytes = RB_PROTOCOL_MESSAGE_BYTES;

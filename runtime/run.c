@@ -458,8 +458,13 @@ void rb_run_fail(struct rb_engine *engine, struct rb_run *run, rubato_status sta
 		advance(engine, run);
 }
 
-/* All of a call but its step; the lowest bit of a one-shot's sequence tells exchange from run. */
-#define CALL_MASK 0xfffffffe00000000u
+/* What a one-shot's exchange of buffers is called while it runs, and the other way round. */
+static uint64_t other_half(struct rb_tag tag)
+{
+	const uint64_t halves = (uint64_t)(RB_TAG_ONESHOT ^ RB_TAG_EXCHANGE) << RB_TAG_NUMBER_BITS;
+
+	return rb_tag_class_of(tag) <= RB_TAG_EXCHANGE ? tag.call ^ halves : tag.call;
+}
 
 bool rb_run_stray(const struct rb_engine *engine, const struct rb_run *run, char *text,
 		  size_t text_bytes)
@@ -473,7 +478,8 @@ bool rb_run_stray(const struct rb_engine *engine, const struct rb_run *run, char
 		if (slot->is_work || request->kind != RB_REQUEST_RECV)
 			continue;
 		ep = engine->endpoints[engine->route[request->peer]];
-		if (!ep->ops->stray(ep, request->peer, run->tag, CALL_MASK, &theirs))
+		if (!ep->ops->stray(ep, request->peer, run->tag.call, &theirs) &&
+		    !ep->ops->stray(ep, request->peer, other_half(run->tag), &theirs))
 			continue;
 		theirs.algorithm = run->signature.algorithm;
 		if (run->plan->layout.facing && theirs.kind == run->signature.kind)

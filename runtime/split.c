@@ -18,9 +18,6 @@
 #include "base/rng.h"
 #include "runtime/comm.h"
 
-#define SPLIT_EXCHANGES 64u /* Of one opening, at most: a part of the tag's sequence. */
-#define SPLIT_SEQUENCE 8u   /* Those before are of news.c, plug.c and partial_run.c. */
-
 _Static_assert(RUBATO_COLOR_NONE == UINT32_MAX, "no color has this value");
 
 struct member {
@@ -31,7 +28,7 @@ struct member {
 struct group {
 	struct rb_bootstrap base; /* First. */
 	struct rubato_comm *parent;
-	uint32_t number; /* Of the split. */
+	uint64_t number; /* Of the split. */
 	uint32_t exchanges;
 	struct member *members;
 	uint64_t *words; /* The blobs, padded to one length; */
@@ -92,7 +89,6 @@ static rubato_status exchange_run(struct group *g, uint64_t *in, uint64_t *out, 
 				  uint64_t deadline_ns)
 {
 	struct rb_engine *engine = &g->parent->engine;
-	uint32_t sequence = SPLIT_SEQUENCE + g->number * SPLIT_EXCHANGES + g->exchanges++;
 	struct exchange x = { .done = false };
 	struct rb_plan *plan = NULL;
 	rubato_status err;
@@ -106,7 +102,7 @@ static rubato_status exchange_run(struct group *g, uint64_t *in, uint64_t *out, 
 	x.run.buffers[RB_BUF_IN] = in;
 	x.run.buffers[RB_BUF_OUT] = out;
 	x.run.type = RUBATO_INT64;
-	x.run.tag = rb_tag(engine->epoch, RB_TAG_CONTROL, sequence);
+	x.run.tag = rb_tag(engine->epoch, RB_TAG_SPLIT, g->number, g->exchanges++);
 	x.run.signature = (struct rb_signature) {
 		.kind = RB_KIND_SPLIT, .type = 0xff, .op = 0xff, .root = UINT32_MAX, .count = words
 	};
@@ -193,13 +189,13 @@ static void job_name(struct group *g, uint32_t color)
 	uint64_t halves[2];
 
 	memcpy(halves, g->parent->bootstrap->job, sizeof(halves));
-	halves[0] = rb_mix(halves[0] ^ rb_mix(((uint64_t)g->number << 32 | color) + 1));
+	halves[0] = rb_mix(halves[0] ^ rb_mix(rb_mix(g->number) + color + 1));
 	halves[1] = rb_mix(halves[1] ^ rb_mix(halves[0]));
 	memcpy(g->base.job, halves, sizeof(halves));
 }
 
 static rubato_status group_new(struct rubato_comm *parent, const int64_t *all, uint32_t color,
-			       uint32_t number, struct group **out)
+			       uint64_t number, struct group **out)
 {
 	uint32_t n = parent->engine.rank_count;
 	struct group *g = calloc(1, sizeof(*g));
@@ -248,7 +244,7 @@ rubato_status rubato_split(rubato_comm *comm, uint32_t color, int32_t key, rubat
 {
 	int64_t mine[RB_SPLIT_WORDS] = { color, key }, *all;
 	struct group *group = NULL;
-	uint32_t number = 0;
+	uint64_t number = 0;
 	rubato_status err;
 
 	if (comm == NULL || out == NULL)

@@ -4,10 +4,11 @@
  */
 #include "transport/match.h"
 
-static inline uint32_t bucket_of(uint64_t tag)
+static inline uint32_t bucket_of(struct rb_tag tag)
 {
-	/* Tags of one operation differ in their low bits, operations in the middle ones. */
-	return (uint32_t)((tag * 0x9e3779b97f4a7c15u) >> 60) & (RB_MATCH_BUCKETS - 1);
+	uint64_t mixed = (tag.step + tag.call * 0xbf58476d1ce4e5b9u) * 0x9e3779b97f4a7c15u;
+
+	return (uint32_t)(mixed >> 60) & (RB_MATCH_BUCKETS - 1);
 }
 
 _Static_assert(RB_MATCH_BUCKETS == 16, "bucket_of takes four bits");
@@ -24,23 +25,23 @@ static void unlink_receive(struct rb_match_peer *peer, struct rb_request *reques
 	request->previous = NULL;
 }
 
-struct rb_request *rb_match_receive(struct rb_match_peer *peer, uint64_t tag)
+struct rb_request *rb_match_receive(struct rb_match_peer *peer, struct rb_tag tag)
 {
 	struct rb_request *at = peer->receives[bucket_of(tag)];
 
-	while (at != NULL && at->tag != tag)
+	while (at != NULL && !rb_tag_same(at->tag, tag))
 		at = at->next;
 	if (at != NULL)
 		unlink_receive(peer, at);
 	return at;
 }
 
-struct rb_arrival *rb_match_arrival(struct rb_match_peer *peer, uint64_t tag)
+struct rb_arrival *rb_match_arrival(struct rb_match_peer *peer, struct rb_tag tag)
 {
 	struct rb_arrival **link = &peer->arrivals[bucket_of(tag)];
 	struct rb_arrival *at;
 
-	while (*link != NULL && (*link)->tag != tag)
+	while (*link != NULL && !rb_tag_same((*link)->tag, tag))
 		link = &(*link)->next;
 	at = *link;
 	if (at != NULL) {
@@ -108,13 +109,12 @@ struct rb_arrival *rb_match_any_arrival(struct rb_match_peer *peer)
 	return NULL;
 }
 
-bool rb_match_stray(const struct rb_match_peer *peer, uint64_t tag, uint64_t mask,
-		    struct rb_signature *signature)
+bool rb_match_stray(const struct rb_match_peer *peer, uint64_t call, struct rb_signature *signature)
 {
 	for (uint32_t b = 0; b < RB_MATCH_BUCKETS; b++) {
 		const struct rb_arrival *at = peer->arrivals[b];
 
-		while (at != NULL && (at->tag & mask) != (tag & mask))
+		while (at != NULL && at->tag.call != call)
 			at = at->next;
 		if (at == NULL)
 			continue;

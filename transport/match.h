@@ -15,7 +15,7 @@
 
 struct rb_arrival {
 	struct rb_arrival *next;
-	uint64_t tag;
+	struct rb_tag tag;
 	struct rb_signature signature;
 };
 
@@ -25,15 +25,15 @@ struct rb_match_peer {
 };
 
 /* The receive that waits for `tag`, taken off its list, or NULL. */
-struct rb_request *rb_match_receive(struct rb_match_peer *peer, uint64_t tag);
+struct rb_request *rb_match_receive(struct rb_match_peer *peer, struct rb_tag tag);
 /* The arrival that waits with `tag`, taken off its list, or NULL. */
-struct rb_arrival *rb_match_arrival(struct rb_match_peer *peer, uint64_t tag);
+struct rb_arrival *rb_match_arrival(struct rb_match_peer *peer, struct rb_tag tag);
 void rb_match_add_receive(struct rb_match_peer *peer, struct rb_request *request);
 void rb_match_add_arrival(struct rb_match_peer *peer, struct rb_arrival *arrival);
 /* Takes a receive off its list (cancel); false when it is not there. */
 bool rb_match_remove_receive(struct rb_match_peer *peer, struct rb_request *request);
-/* Whether an arrival waits whose tag is `tag` under `mask`; its signature. Leaves it there. */
-bool rb_match_stray(const struct rb_match_peer *peer, uint64_t tag, uint64_t mask,
+/* Whether an arrival waits whose tag names this call; its signature. Leaves it there. */
+bool rb_match_stray(const struct rb_match_peer *peer, uint64_t call,
 		    struct rb_signature *signature);
 /* Any receive or arrival that is left, taken off, or NULL: to empty a lost peer. */
 struct rb_request *rb_match_any_receive(struct rb_match_peer *peer);

@@ -84,12 +84,12 @@ static void shm_cancel(struct rb_endpoint *base, struct rb_request *request)
 	request->state = RB_REQUEST_DONE;
 }
 
-static bool shm_stray(struct rb_endpoint *base, uint32_t peer, uint64_t tag, uint64_t mask,
+static bool shm_stray(struct rb_endpoint *base, uint32_t peer, uint64_t call,
 		      struct rb_signature *signature)
 {
 	struct rb_shm_endpoint *ep = (struct rb_shm_endpoint *)base;
 
-	return rb_match_stray(&ep->peers[peer].match, tag, mask, signature);
+	return rb_match_stray(&ep->peers[peer].match, call, signature);
 }
 
 /* ---- The end of a peer ---- */
@@ -352,8 +352,9 @@ static void request_line(const struct rb_request *request, const char *stage,
 	static const char *const kinds[] = { "send to", "recv from", "put to" };
 	char text[256], signature[96];
 
-	(void)snprintf(text, sizeof(text), "shm %s %u tag %016llx bytes %zu %s %llu: %s",
-		       kinds[request->kind % 3], request->peer, (unsigned long long)request->tag,
+	(void)snprintf(text, sizeof(text), "shm %s %u tag %llx:%llx bytes %zu %s %llu: %s",
+		       kinds[request->kind % 3], request->peer,
+		       (unsigned long long)request->tag.call, (unsigned long long)request->tag.step,
 		       request->size_bytes, stage,
 		       (unsigned long long)request->backend[RB_SHM_OFFSET],
 		       rb_signature_text(&request->signature, signature, sizeof(signature)));

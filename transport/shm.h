@@ -20,9 +20,9 @@
 #include "transport/match.h"
 #include "transport/transport.h"
 
-#define RB_SHM_VERSION 1u
+#define RB_SHM_VERSION 2u
 #define RB_SHM_CELLS 64u         /* Of a ring; a power of 2. */
-#define RB_SHM_CELL_PAYLOAD 32u  /* In a message's first cell ... */
+#define RB_SHM_CELL_PAYLOAD 24u  /* In a message's first cell ... */
 #define RB_SHM_CHAIN_PAYLOAD 56u /* ... and in each further one. */
 #define RB_SHM_INLINE_MAX (RB_SHM_CELL_PAYLOAD + 7 * RB_SHM_CHAIN_PAYLOAD)
 #define RB_SHM_BULKS 8u                     /* Buffers of a sender to a receiver. */
@@ -50,11 +50,11 @@ enum rb_shm_cell_kind {
 
 struct rb_shm_cell {
 	_Atomic uint64_t word; /* position + 1 (32) | kind (16) | payload bytes (16). */
-	uint64_t tag;
+	struct rb_tag tag;
 	struct rb_signature signature;
 	union {
 		uint8_t payload[RB_SHM_CELL_PAYLOAD];
-		uint64_t arg[4];
+		uint64_t arg[3];
 	};
 };
 _Static_assert(sizeof(struct rb_shm_cell) == 64, "one cache line");
@@ -155,7 +155,8 @@ enum rb_shm_stage {
 struct rb_shm_control { /* A cell that waits for room. */
 	struct rb_shm_control *next;
 	enum rb_shm_cell_kind kind;
-	uint64_t tag, arg[2];
+	struct rb_tag tag;
+	uint64_t arg[2];
 };
 
 struct rb_shm_arrival { /* A message without receive. */
@@ -274,7 +275,7 @@ void rb_shm_flush(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer);
 bool rb_shm_blocked(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer);
 /* Sends a control cell, now or when there is room; dooms the peer when memory runs out. */
 void rb_shm_say(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, enum rb_shm_cell_kind kind,
-		uint64_t tag, uint64_t arg0, uint64_t arg1);
+		struct rb_tag tag, uint64_t arg0, uint64_t arg1);
 void rb_shm_cleared(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64_t id,
 		    uint64_t their_id);
 void rb_shm_enough(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64_t id);

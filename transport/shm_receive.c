@@ -328,7 +328,7 @@ static void take_write(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 
 /* The sender took its message back: an unmatched one is forgotten, a matched receive waits again
  * (for another message of this tag, which may be here already). */
-static void take_withdraw(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64_t tag,
+static void take_withdraw(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, struct rb_tag tag,
 			  uint64_t their_id)
 {
 	struct rb_request *request = peer->incoming.first;

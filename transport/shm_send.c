@@ -332,7 +332,7 @@ void rb_shm_put(struct rb_endpoint *base, struct rb_request *request)
 
 /* ---- Flush ---- */
 
-static bool control_try(struct rb_shm_peer *peer, enum rb_shm_cell_kind kind, uint64_t tag,
+static bool control_try(struct rb_shm_peer *peer, enum rb_shm_cell_kind kind, struct rb_tag tag,
 			uint64_t arg0, uint64_t arg1)
 {
 	struct rb_shm_outbound *out = &peer->out;
@@ -348,7 +348,7 @@ static bool control_try(struct rb_shm_peer *peer, enum rb_shm_cell_kind kind, ui
 }
 
 void rb_shm_say(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, enum rb_shm_cell_kind kind,
-		uint64_t tag, uint64_t arg0, uint64_t arg1)
+		struct rb_tag tag, uint64_t arg0, uint64_t arg1)
 {
 	struct rb_shm_control *control;
 

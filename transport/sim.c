@@ -507,10 +507,10 @@ static void sim_sleep(struct rb_endpoint *ep, uint64_t until_ns)
 	}
 }
 
-static bool sim_stray(struct rb_endpoint *ep, uint32_t peer, uint64_t tag, uint64_t mask,
+static bool sim_stray(struct rb_endpoint *ep, uint32_t peer, uint64_t call,
 		      struct rb_signature *signature)
 {
-	return rb_sim_stray(port_of(ep), peer, tag, mask, signature);
+	return rb_sim_stray(port_of(ep), peer, call, signature);
 }
 
 static void sim_dump(struct rb_endpoint *ep, void (*line)(void *arg, const char *text), void *arg)

@@ -47,7 +47,7 @@ void rb_sim_event_set(struct rb_sim_world *world, struct rb_sim_event *event, ui
 /* Makes it not happen. Fine when it was not going to. */
 void rb_sim_event_unset(struct rb_sim_world *world, struct rb_sim_event *event);
 void rb_sim_trace(struct rb_sim_world *world, enum rb_sim_trace kind, uint32_t from, uint32_t to,
-		  uint64_t size_bytes, uint64_t tag);
+		  uint64_t size_bytes, uint64_t what);
 
 /* ---- Ranks ---- */
 
@@ -222,7 +222,7 @@ void rb_sim_cancel(struct rb_sim_port *port, struct rb_request *request);
 struct rb_request *rb_sim_collect(struct rb_sim_port *port);
 bool rb_sim_collectable(const struct rb_sim_port *port);
 /* Calls line() for each pending request. */
-bool rb_sim_stray(const struct rb_sim_port *port, uint32_t peer, uint64_t tag, uint64_t mask,
+bool rb_sim_stray(const struct rb_sim_port *port, uint32_t peer, uint64_t call,
 		  struct rb_signature *signature);
 void rb_sim_describe(struct rb_sim_port *port, void (*line)(void *arg, const char *text),
 		     void *arg);

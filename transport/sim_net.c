@@ -36,7 +36,7 @@ struct message {
 	bool landed;
 	bool kept; /* In the receiver's bucket. */
 	struct rb_signature signature;
-	uint64_t tag;
+	struct rb_tag tag;
 	size_t size_bytes;          /* As the receive must have it: 0 for a put. */
 	struct rb_request *request; /* The sender's, while it needs us; NULL: eager, or given up. */
 	struct rb_request *receive; /* Of a large one: met. */
@@ -302,9 +302,14 @@ static struct message *message_new(struct rb_sim_port *p, struct rb_request *r,
 
 /* ---- Matching: one table a port, by (peer, tag) ---- */
 
-static struct bucket *bucket_of(const struct rb_sim_port *p, uint32_t peer, uint64_t tag)
+static uint64_t tag_word(struct rb_tag tag)
 {
-	uint64_t hash = rb_mix(tag + peer * 0x9e3779b97f4a7c15u);
+	return rb_mix(tag.call) + tag.step;
+}
+
+static struct bucket *bucket_of(const struct rb_sim_port *p, uint32_t peer, struct rb_tag tag)
+{
+	uint64_t hash = rb_mix(tag_word(tag) + peer * 0x9e3779b97f4a7c15u);
 
 	return &p->buckets[(uint32_t)hash & (p->bucket_count - 1)];
 }
@@ -376,13 +381,14 @@ static void table_add_arrival(struct rb_sim_port *p, struct message *m)
 	bucket_add_arrival(p, m);
 }
 
-static struct rb_request *table_take_receive(struct rb_sim_port *p, uint32_t peer, uint64_t tag)
+static struct rb_request *table_take_receive(struct rb_sim_port *p, uint32_t peer,
+					     struct rb_tag tag)
 {
 	struct bucket *b = bucket_of(p, peer, tag);
 	struct rb_request *before = NULL;
 
 	for (struct rb_request *r = b->receives; r != NULL; before = r, r = chain_of(r)) {
-		if (r->peer != peer || r->tag != tag)
+		if (r->peer != peer || !rb_tag_same(r->tag, tag))
 			continue;
 		if (before != NULL)
 			chain_set(before, chain_of(r));
@@ -394,11 +400,11 @@ static struct rb_request *table_take_receive(struct rb_sim_port *p, uint32_t pee
 	return NULL;
 }
 
-static struct message *table_find_arrival(struct rb_sim_port *p, uint32_t peer, uint64_t tag)
+static struct message *table_find_arrival(struct rb_sim_port *p, uint32_t peer, struct rb_tag tag)
 {
 	struct message *m = bucket_of(p, peer, tag)->arrivals;
 
-	while (m != NULL && (m->sender != peer || m->tag != tag))
+	while (m != NULL && (m->sender != peer || !rb_tag_same(m->tag, tag)))
 		m = m->chain;
 	return m;
 }
@@ -540,7 +546,7 @@ static void large_done(struct rb_sim_world *w, struct rb_sim_event *event)
 	if (!message_through(w, m, m->size_bytes))
 		return;
 	rb_sim_trace(w, RB_SIM_TRACE_DATA, sender->seat->rank, receiver->seat->rank, m->size_bytes,
-		     m->tag);
+		     tag_word(m->tag));
 	memcpy(receive->buffer, request->buffer, m->size_bytes);
 	receiver->ep->bytes_received += m->size_bytes;
 	message_free(w, m);
@@ -553,7 +559,7 @@ static void large_granted(struct rb_sim_world *w, struct rb_sim_event *event)
 	struct message *m = (struct message *)event;
 
 	rb_sim_trace(w, RB_SIM_TRACE_GRANT, seat_of(m)->rank, sender_of(m)->seat->rank,
-		     m->size_bytes, m->tag);
+		     m->size_bytes, tag_word(m->tag));
 	message_depart(w, m, m->size_bytes, large_done);
 }
 
@@ -616,7 +622,7 @@ static void deliver(struct rb_sim_world *w, struct message *m)
 	struct rb_request *receive;
 
 	rb_sim_trace(w, RB_SIM_TRACE_ARRIVE, sender_of(m)->seat->rank, seat_of(m)->rank,
-		     m->size_bytes + m->put_bytes, m->tag);
+		     m->size_bytes + m->put_bytes, tag_word(m->tag));
 	link_remove(m);
 	m->landed = true;
 	link_append(&l->landed, &l->landed_last, m);
@@ -807,13 +813,13 @@ bool rb_sim_collectable(const struct rb_sim_port *p)
 	return p->done != NULL;
 }
 
-bool rb_sim_stray(const struct rb_sim_port *p, uint32_t peer, uint64_t tag, uint64_t mask,
+bool rb_sim_stray(const struct rb_sim_port *p, uint32_t peer, uint64_t call,
 		  struct rb_signature *signature)
 {
 	for (uint32_t b = 0; b < p->bucket_count; b++) {
 		const struct message *m = p->buckets[b].arrivals;
 
-		while (m != NULL && (m->sender != peer || (m->tag & mask) != (tag & mask)))
+		while (m != NULL && (m->sender != peer || m->tag.call != call))
 			m = m->chain;
 		if (m == NULL)
 			continue;
@@ -829,8 +835,9 @@ void rb_sim_describe(struct rb_sim_port *p, void (*line)(void *arg, const char *
 	char text[160], what[80];
 
 	for (const struct rb_request *r = p->pending; r != NULL; r = r->next) {
-		(void)snprintf(text, sizeof(text), "%s %u tag %016llx %zu bytes %s: %s",
-			       kinds[r->kind], r->peer, (unsigned long long)r->tag, r->size_bytes,
+		(void)snprintf(text, sizeof(text), "%s %u tag %llx:%llx %zu bytes %s: %s",
+			       kinds[r->kind], r->peer, (unsigned long long)r->tag.call,
+			       (unsigned long long)r->tag.step, r->size_bytes,
 			       message_of(r) != NULL ? "under way" : "no message yet",
 			       rb_signature_text(&r->signature, what, sizeof(what)));
 		line(arg, text);

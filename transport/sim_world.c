@@ -125,13 +125,13 @@ void rb_sim_event_set(struct rb_sim_world *w, struct rb_sim_event *e, uint64_t t
 }
 
 void rb_sim_trace(struct rb_sim_world *w, enum rb_sim_trace kind, uint32_t from, uint32_t to,
-		  uint64_t size_bytes, uint64_t tag)
+		  uint64_t size_bytes, uint64_t what)
 {
 	uint64_t hash = w->result.trace_hash;
 
 	hash = rb_mix(hash ^ w->now_ns ^ ((uint64_t)kind << 56));
 	hash = rb_mix(hash ^ ((uint64_t)from << 32 | to));
-	hash = rb_mix(hash ^ tag ^ (size_bytes << 20 | size_bytes >> 44));
+	hash = rb_mix(hash ^ what ^ (size_bytes << 20 | size_bytes >> 44));
 	w->result.trace_hash = hash;
 	w->result.events++;
 }

@@ -63,7 +63,7 @@ struct rb_request {
 	/* Set by the caller before the post. */
 	uint32_t peer;
 	uint32_t kind; /* enum rb_request_kind; set by the post functions. */
-	uint64_t tag;
+	struct rb_tag tag;
 	struct rb_signature signature;
 	void *buffer; /* SEND, PUT: only read. */
 	size_t size_bytes;
@@ -158,9 +158,9 @@ struct rb_transport_ops {
 	void (*put)(struct rb_endpoint *ep, struct rb_request *request);
 	void (*cancel)(struct rb_endpoint *ep, struct rb_request *request);
 
-	/* Whether a message of `peer` has come, and found no receive, whose tag is `tag` under
-	 * `mask`; its signature then tells what the peer does instead of what we wait for. */
-	bool (*stray)(struct rb_endpoint *ep, uint32_t peer, uint64_t tag, uint64_t mask,
+	/* Whether a message of `peer` has come, and found no receive, whose tag names this call;
+	 * its signature then tells what the peer does instead of what we wait for. */
+	bool (*stray)(struct rb_endpoint *ep, uint32_t peer, uint64_t call,
 		      struct rb_signature *signature);
 
 	/* Makes progress, never blocks. Returns the requests that completed, linked by `next`, or

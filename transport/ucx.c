@@ -185,12 +185,12 @@ static void ucx_put(struct rb_endpoint *ep, struct rb_request *request)
 	post(ep, request, RB_REQUEST_PUT, rb_ucx_post_put);
 }
 
-static bool ucx_stray(struct rb_endpoint *ep, uint32_t peer, uint64_t tag, uint64_t mask,
+static bool ucx_stray(struct rb_endpoint *ep, uint32_t peer, uint64_t call,
 		      struct rb_signature *signature)
 {
 	struct rb_ucx *ux = (struct rb_ucx *)ep;
 
-	return rb_match_stray(&ux->peers[peer].match, tag, mask, signature);
+	return rb_match_stray(&ux->peers[peer].match, call, signature);
 }
 
 static void ucx_cancel(struct rb_endpoint *ep, struct rb_request *request)
@@ -317,8 +317,9 @@ static void ucx_dump(struct rb_endpoint *ep, void (*line)(void *arg, const char 
 
 			for (; q != NULL; q = q->next) {
 				(void)snprintf(text, sizeof(text),
-					       "ucx recv peer %u tag %016llx bytes %zu matching", r,
-					       (unsigned long long)q->tag, q->size_bytes);
+					       "ucx recv peer %u tag %llx:%llx bytes %zu matching",
+					       r, (unsigned long long)q->tag.call,
+					       (unsigned long long)q->tag.step, q->size_bytes);
 				line(arg, text);
 			}
 		}
@@ -329,11 +330,12 @@ static void ucx_dump(struct rb_endpoint *ep, void (*line)(void *arg, const char 
 		if (q == NULL)
 			continue;
 		(void)snprintf(text, sizeof(text),
-			       "ucx %s peer %u tag %016llx bytes %zu %s, %llu moved, %llu out",
+			       "ucx %s peer %u tag %llx:%llx bytes %zu %s, %llu moved, %llu out",
 			       q->kind == RB_REQUEST_SEND   ? "send"
 			       : q->kind == RB_REQUEST_RECV ? "recv"
 							    : "put",
-			       q->peer, (unsigned long long)q->tag, q->size_bytes,
+			       q->peer, (unsigned long long)q->tag.call,
+			       (unsigned long long)q->tag.step, q->size_bytes,
 			       stages[q->backend[RB_UCX_STAGE]],
 			       (unsigned long long)q->backend[RB_UCX_MOVED],
 			       (unsigned long long)q->backend[RB_UCX_OUT]);

@@ -39,7 +39,7 @@
 #define RB_UCX_CREDIT_UNIT 64u    /* Bytes. */
 #define RB_UCX_CREDIT_MAX (RB_UNEXPECTED_BYTES_MAX / RB_UCX_CREDIT_UNIT)
 #define RB_UCX_WAITING_MAX 65536u /* Descriptors of a peer that wait here: more is an attack. */
-#define RB_UCX_VERSION 1u
+#define RB_UCX_VERSION 2u
 #define RB_UCX_AM_ID 1u
 
 enum rb_ucx_message {
@@ -52,7 +52,7 @@ enum rb_ucx_message {
 	RB_UCX_DATA,      /* A piece for the receiver's flight `id` at `offset`. */
 	RB_UCX_STOPPED,   /* No more pieces for flight `id`: cancelled. */
 	RB_UCX_PUT,       /* A whole put: for region `id` at `offset`. */
-	RB_UCX_PUT_DATA,  /* A piece of put `id` for region `tag` at `offset`. */
+	RB_UCX_PUT_DATA,  /* A piece of put `id` for region `tag.call` at `offset`. */
 	RB_UCX_PUT_END,   /* Put `id` has `offset` bytes in all; then deliver the empty message. */
 	RB_UCX_PUT_STOPPED,
 	RB_UCX_CREDIT,   /* Only its `credit`. */
@@ -68,15 +68,15 @@ struct rb_ucx_head {
 	uint8_t message; /* enum rb_ucx_message. */
 	uint8_t version;
 	uint16_t credit; /* Units given back. */
-	uint64_t tag;
+	struct rb_tag tag;
 	struct rb_signature signature;
 	uint64_t size_bytes; /* Of the whole message. */
 	uint64_t id;
 	uint64_t offset;
 };
 #define RB_UCX_HEAD_SHORT offsetof(struct rb_ucx_head, id)
-_Static_assert(sizeof(struct rb_ucx_head) == 64, "travels as it is");
-_Static_assert(RB_UCX_HEAD_SHORT == 48, "travels as it is");
+_Static_assert(sizeof(struct rb_ucx_head) == 72, "travels as it is");
+_Static_assert(RB_UCX_HEAD_SHORT == 56, "travels as it is");
 
 enum rb_ucx_slot_class { RB_UCX_SLOT_SMALL, RB_UCX_SLOT_EAGER, RB_UCX_SLOT_PIECE };
 #define RB_UCX_SLOT_CLASSES 3
@@ -230,7 +230,8 @@ ucs_status_t rb_ucx_arrived(void *arg, const void *header, size_t header_bytes, 
 			    size_t data_bytes, const ucp_am_recv_param_t *param);
 /* A message without payload. Losing the peer is how it fails. */
 void rb_ucx_tell_head(struct rb_ucx *ux, uint32_t peer, const struct rb_ucx_head *head);
-void rb_ucx_tell(struct rb_ucx *ux, uint32_t peer, enum rb_ucx_message message, uint64_t tag,
+#define RB_UCX_NO_TAG ((struct rb_tag) { 0, 0 })
+void rb_ucx_tell(struct rb_ucx *ux, uint32_t peer, enum rb_ucx_message message, struct rb_tag tag,
 		 uint64_t id, uint64_t offset);
 void rb_ucx_post_send(struct rb_ucx *ux, struct rb_request *request);
 void rb_ucx_post_recv(struct rb_ucx *ux, struct rb_request *request);

@@ -341,7 +341,7 @@ rubato_status rb_ucx_connect(struct rb_endpoint *ep, const void *const *addresse
 	}
 	for (uint32_t r = 0; r < ep->rank_count; r++)
 		if (ux->peers[r].ucp != NULL)
-			rb_ucx_tell(ux, r, RB_UCX_HELLO, 0, 0, 0);
+			rb_ucx_tell(ux, r, RB_UCX_HELLO, RB_UCX_NO_TAG, 0, 0);
 	return await_welcomes(ux, deadline_ns);
 }
 
@@ -367,7 +367,7 @@ static void say_goodbye(struct rb_ucx *ux, bool abort, uint64_t deadline_ns)
 	if (!abort && until_ns > deadline_ns)
 		until_ns = deadline_ns;
 	for (uint32_t r = 0; r < ux->base.rank_count; r++)
-		rb_ucx_tell(ux, r, abort ? RB_UCX_ABORT : RB_UCX_BYE, 0, 0, 0);
+		rb_ucx_tell(ux, r, abort ? RB_UCX_ABORT : RB_UCX_BYE, RB_UCX_NO_TAG, 0, 0);
 	while (!all_said(ux, !abort) && rb_clock_ns() < until_ns) {
 		if (ucp_worker_progress(ux->worker) == 0)
 			rb_yield();

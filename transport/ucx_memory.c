@@ -366,7 +366,7 @@ bool rb_ucx_put_arrived(struct rb_ucx *ux, const struct rb_ucx_head *head, const
 		(*at)->end.size_bytes = 0;
 	} else {
 		*what = "a put lies outside its region";
-		if (!region_write(ux, head->tag, head->offset, data, data_bytes, &written))
+		if (!region_write(ux, head->tag.call, head->offset, data, data_bytes, &written))
 			return false;
 		(*at)->received_bytes += written ? data_bytes : 0;
 	}

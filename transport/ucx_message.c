@@ -143,7 +143,7 @@ void rb_ucx_tell_head(struct rb_ucx *ux, uint32_t peer, const struct rb_ucx_head
 	(void)slot_send(slot, 0);
 }
 
-void rb_ucx_tell(struct rb_ucx *ux, uint32_t peer, enum rb_ucx_message message, uint64_t tag,
+void rb_ucx_tell(struct rb_ucx *ux, uint32_t peer, enum rb_ucx_message message, struct rb_tag tag,
 		 uint64_t id, uint64_t offset)
 {
 	struct rb_ucx_head head = {
@@ -166,7 +166,7 @@ static void consumed(struct rb_ucx *ux, uint32_t peer, uint32_t count)
 {
 	ux->peers[peer].owed += count;
 	if (ux->peers[peer].owed >= RB_UCX_CREDIT_MAX / 4)
-		rb_ucx_tell(ux, peer, RB_UCX_CREDIT, 0, 0, 0);
+		rb_ucx_tell(ux, peer, RB_UCX_CREDIT, RB_UCX_NO_TAG, 0, 0);
 }
 
 /* ---- Sending ---- */
@@ -308,7 +308,7 @@ static void head_of_piece(const struct rb_request *request, uint64_t moved, size
 		head->id = region;
 	} else if (put) {
 		head->message = RB_UCX_PUT_DATA;
-		head->tag = region;
+		head->tag.call = region;
 	}
 }
 
@@ -619,7 +619,7 @@ static void left(struct rb_ucx *ux, uint32_t rank)
 {
 	char reason[sizeof(ux->peers[rank].reason)];
 
-	rb_ucx_tell(ux, rank, RB_UCX_BYE_SEEN, 0, 0, 0);
+	rb_ucx_tell(ux, rank, RB_UCX_BYE_SEEN, RB_UCX_NO_TAG, 0, 0);
 	ux->peers[rank].left = true;
 	ux->peers[rank].welcomed = true; /* It was quick: connected, done and gone before us. */
 	(void)snprintf(reason, sizeof(reason), "rank %u has left", rank);
@@ -642,7 +642,7 @@ static void dispatch(struct rb_ucx *ux, const struct rb_ucx_head *head, const vo
 
 	switch ((enum rb_ucx_message)head->message) {
 	case RB_UCX_HELLO:
-		rb_ucx_tell(ux, rank, RB_UCX_WELCOME, 0, 0, 0);
+		rb_ucx_tell(ux, rank, RB_UCX_WELCOME, RB_UCX_NO_TAG, 0, 0);
 		return;
 	case RB_UCX_WELCOME:
 		ux->peers[rank].welcomed = true;

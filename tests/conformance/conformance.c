@@ -213,7 +213,7 @@ static void request_init(struct conform_request *c, uint32_t peer, uint64_t tag,
 {
 	memset(c, 0, sizeof(*c));
 	c->request.peer = peer;
-	c->request.tag = tag;
+	c->request.tag = (struct rb_tag) { tag >> 32, tag & 0xffffffff };
 	c->request.signature = conform_signature(size_bytes);
 	c->request.buffer = buffer;
 	c->request.size_bytes = size_bytes;
@@ -266,7 +266,8 @@ static const char *request_text(const struct conform_request *c, char *text, siz
 
 	(void)snprintf(text, text_bytes, "%s rank %u, tag %#llx, %zu bytes",
 		       kinds[c->request.kind % 3], c->request.peer,
-		       (unsigned long long)c->request.tag, c->request.size_bytes);
+		       (unsigned long long)(c->request.tag.call << 32 | c->request.tag.step),
+		       c->request.size_bytes);
 	return text;
 }
 

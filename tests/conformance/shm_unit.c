@@ -209,6 +209,7 @@ START_TEST(test_match)
 
 	for (int i = 0; i < STEPS; i++) {
 		uint64_t k = rb_rng_below(&rng, TAGS), tag = k << 17;
+		struct rb_tag name = { tag % 3, tag / 3 };
 		uint64_t draw = rb_rng_below(&rng, 8);
 
 		if (posted[k] && draw == 0) {
@@ -216,23 +217,23 @@ START_TEST(test_match)
 			CONFORM(!rb_match_remove_receive(&peer, &requests[k]), "still there");
 			posted[k] = 0;
 		} else if (draw % 2 == 0 && !posted[k]) {
-			struct rb_arrival *a = rb_match_arrival(&peer, tag);
+			struct rb_arrival *a = rb_match_arrival(&peer, name);
 
 			CONFORM((a == &arrivals[k]) == arrived[k] && (a != NULL) == arrived[k],
 				"the wrong arrival");
 			met += arrived[k];
-			requests[k].tag = tag;
+			requests[k].tag = name;
 			if (!arrived[k])
 				rb_match_add_receive(&peer, &requests[k]);
 			posted[k] = !arrived[k];
 			arrived[k] = 0;
 		} else if (draw % 2 == 1 && !arrived[k]) {
-			struct rb_request *q = rb_match_receive(&peer, tag);
+			struct rb_request *q = rb_match_receive(&peer, name);
 
 			CONFORM((q == &requests[k]) == posted[k] && (q != NULL) == posted[k],
 				"the wrong receive");
 			met += posted[k];
-			arrivals[k].tag = tag;
+			arrivals[k].tag = name;
 			if (!posted[k])
 				rb_match_add_arrival(&peer, &arrivals[k]);
 			arrived[k] = !posted[k];
@@ -394,9 +395,9 @@ static void scribble(struct conform_rank *r)
 		struct rb_shm_cell *cell = &out->ring->cells[i % RB_SHM_CELLS];
 		uint64_t kind = rb_rng_below(&r->rng, 14), size = rb_rng_below(&r->rng, 600);
 
-		cell->tag = rb_rng_below(&r->rng, 4);
+		cell->tag = (struct rb_tag) { 0, rb_rng_below(&r->rng, 4) };
 		cell->signature = conform_signature(rb_rng_below(&r->rng, 200));
-		for (int k = 0; k < 4; k++)
+		for (int k = 0; k < 3; k++)
 			cell->arg[k] = rb_rng_next(&r->rng) >> rb_rng_below(&r->rng, 64);
 		atomic_store(&cell->word, (uint64_t)(i + 1) | (kind << 32) | (size << 48));
 	}

@@ -186,8 +186,7 @@ static void soak_round(struct conform_rank *r, struct soak_item *items, uint64_t
 
 			it->peer = peer;
 			it->send = i % 2 == 0;
-			it->tag = rb_tag_step(rb_tag(1, RB_TAG_P2P, (uint32_t)round),
-					      (uint32_t)(i / 2 % 3), (uint32_t)(i / 2));
+			it->tag = (uint64_t)round << 32 | (i / 2 % 3) << 20 | i / 2;
 			it->size_bytes = it->send ? soak_size(r->rank, peer, it->tag)
 						  : soak_size(peer, r->rank, it->tag);
 			it->buffer = malloc(it->size_bytes + 1);
@@ -305,7 +304,7 @@ static void signature_mismatch(struct conform_rank *r)
 	memset(&c, 0, sizeof(c));
 	q = &c.request;
 	q->peer = 1 - r->rank;
-	q->tag = 3;
+	q->tag = (struct rb_tag) { 0, 3 };
 	q->signature = conform_signature(2);
 	q->buffer = &word;
 	q->size_bytes = sizeof(word);

@@ -150,7 +150,7 @@ static void message_send(struct side *s, uint32_t message, size_t size_bytes)
 	for (size_t i = 0; i < size_bytes; i++)
 		s->out[message][i] = pattern(s->ep->rank, message, i);
 	*r = (struct rb_request) { .peer = 1 - s->ep->rank,
-				   .tag = message,
+				   .tag = { 0, message },
 				   .buffer = s->out[message],
 				   .size_bytes = size_bytes };
 	s->ep->ops->send(s->ep, r);
@@ -162,7 +162,7 @@ static void message_recv(struct side *s, uint32_t message, size_t size_bytes)
 
 	memset(s->in[message], 0, size_bytes);
 	*r = (struct rb_request) { .peer = 1 - s->ep->rank,
-				   .tag = message,
+				   .tag = { 0, message },
 				   .buffer = s->in[message],
 				   .size_bytes = size_bytes };
 	s->ep->ops->recv(s->ep, r);
@@ -184,7 +184,7 @@ static void finish(struct side *s, const struct rb_request *r)
 		}
 	}
 	explore_expect(r->status == RUBATO_OK, "rank %u: request with tag %llu ends with %d",
-		       s->ep->rank, (unsigned long long)r->tag, (int)r->status);
+		       s->ep->rank, (unsigned long long)r->tag.step, (int)r->status);
 }
 
 static void finish_recv(struct side *s, uint32_t message)

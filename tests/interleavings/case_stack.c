@@ -51,7 +51,7 @@ static void part_post(struct rb_engine *engine, struct exchange *x, uint64_t tag
 	slot->owner = x;
 	slot->done = part_done;
 	slot->request = (struct rb_request) { .peer = 1 - engine->rank,
-					      .tag = tag,
+					      .tag = { 0, tag },
 					      .buffer = word,
 					      .size_bytes = sizeof(*word),
 					      .owner = slot };

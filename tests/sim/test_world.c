@@ -257,7 +257,7 @@ static rubato_status train(struct program_rank *r)
 	while (count < TRAIN) {
 		rb_transport_sim.wait(r->ep, UINT64_MAX);
 		for (done = rb_transport_sim.poll(r->ep); done != NULL; done = done->next)
-			r->program->word[count++] = done->tag;
+			r->program->word[count++] = done->tag.step;
 	}
 	return RUBATO_OK;
 }

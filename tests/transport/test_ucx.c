@@ -107,7 +107,7 @@ static void prepare(struct rb_request *q, uint32_t peer, uint64_t tag, void *buf
 {
 	memset(q, 0, sizeof(*q));
 	q->peer = peer;
-	q->tag = tag;
+	q->tag = (struct rb_tag) { 0, tag };
 	q->buffer = buffer;
 	q->size_bytes = size_bytes;
 }
@@ -161,7 +161,7 @@ static const struct {
 	{ { .message = RB_UCX_EAGER, .size_bytes = UINT64_MAX }, "size" },
 	{ { .message = RB_UCX_PUT, .id = 1, .offset = 4097 }, "outside its region" },
 	{ { .message = RB_UCX_PUT, .id = 1, .offset = UINT64_MAX }, "outside its region" },
-	{ { .message = RB_UCX_PUT_DATA, .tag = 1, .id = 3, .offset = 1ull << 63 },
+	{ { .message = RB_UCX_PUT_DATA, .tag = { 1, 0 }, .id = 3, .offset = 1ull << 63 },
 	  "outside its region" },
 };
 
@@ -228,7 +228,8 @@ START_TEST(stale_ids_are_harmless)
 	pair_open(&pair, true);
 	for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
 		for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++)
-			rb_ucx_tell(ux_of(&pair, 1), 0, kinds[k], 7, ids[i], ids[i]);
+			rb_ucx_tell(ux_of(&pair, 1), 0, kinds[k], (struct rb_tag) { 0, 7 }, ids[i],
+				    ids[i]);
 	prepare(&recv, 1, 7, &in, sizeof(in));
 	ops->recv(pair.ep[0], &recv);
 	prepare(&send, 0, 7, &out, sizeof(out));

@@ -1,0 +1,239 @@
+/*
+ * test_many.c -- counters that must not wrap into each other: operations alive at once, made and
+ * freed, started far ahead. Name of the transport as argument: shm, ucx, sim.
+ */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rubato_sim.h"
+#include "tests/check_main.h"
+#include "tests/runtime/local.h"
+#include "transport/transport.h"
+
+#define EXPECT(condition)                                                                          \
+	do {                                                                                       \
+		if (!(condition))                                                                  \
+			return RB_FAIL(RUBATO_ERR_INTERNAL, "line %d: %s (%s)", __LINE__,          \
+				       #condition, rubato_error_text());                           \
+	} while (0)
+
+static const struct rb_transport_ops *transports[2];
+static const char *transport_name;
+
+struct many { /* Persistent sums of one number each. */
+	uint32_t count;
+	int64_t *in, *out;
+	rubato_op **ops;
+};
+
+static rubato_status many_make(rubato_comm *comm, struct many *m, uint32_t count)
+{
+	m->count = count;
+	m->in = calloc(count, sizeof(*m->in));
+	m->out = calloc(count, sizeof(*m->out));
+	m->ops = calloc(count, sizeof(rubato_op *));
+	for (uint32_t i = 0; i < count; i++)
+		RB_TRY(rubato_op_allreduce(comm, &m->in[i], &m->out[i], 1, RUBATO_INT64, RUBATO_SUM,
+					   &m->ops[i]));
+	return RUBATO_OK;
+}
+
+/* All in flight at once; waited for in an order that differs from rank to rank. */
+static rubato_status many_run(rubato_comm *comm, struct many *m, int64_t salt)
+{
+	uint32_t n = rubato_size(comm), wrong = 0;
+
+	for (uint32_t i = 0; i < m->count; i++) {
+		m->in[i] = salt + i * (rubato_rank(comm) + 1);
+		RB_TRY(rubato_start(m->ops[i]));
+	}
+	for (uint32_t i = 0; i < m->count; i++) {
+		uint32_t k = (i * 7 + rubato_rank(comm)) % m->count;
+
+		RB_TRY(rubato_wait(m->ops[k], 0));
+		wrong += m->out[k] != salt * n + (int64_t)k * n * (n + 1) / 2;
+	}
+	if (wrong > 0)
+		return RB_FAIL(RUBATO_ERR_INTERNAL, "%u of %u sums are wrong", wrong, m->count);
+	return RUBATO_OK;
+}
+
+static void many_free(struct many *m)
+{
+	for (uint32_t i = 0; i < m->count; i++)
+		rubato_op_free(m->ops[i]);
+	free(m->in);
+	free(m->out);
+	free(m->ops);
+}
+
+#define ALIVE 3000 /* More than 11 bits can tell apart; no multiple of the step in many_run. */
+
+static rubato_status alive_main(rubato_comm *comm, void *arg)
+{
+	struct many m;
+
+	(void)arg;
+	RB_TRY(many_make(comm, &m, ALIVE));
+	RB_TRY(many_run(comm, &m, 1000));
+	RB_TRY(many_run(comm, &m, 5));
+	many_free(&m);
+	return RUBATO_OK;
+}
+
+/* An old operation beside those whose numbers are 2^11 and 2^12 later. */
+static rubato_status freed_main(rubato_comm *comm, void *arg)
+{
+	struct many old, last;
+
+	(void)arg;
+	RB_TRY(many_make(comm, &old, 10));
+	for (uint32_t i = 0; i < 2; i++) {
+		struct many passing;
+
+		RB_TRY(many_make(comm, &passing, 2038));
+		many_free(&passing);
+		RB_TRY(many_make(comm, &last, 10));
+		for (uint32_t k = 0; k < 10; k++) {
+			bool old_first = k % 2 == 0 || rubato_rank(comm) == 0;
+
+			old.in[k] = k;
+			last.in[k] = 1000 + k;
+			RB_TRY(rubato_start(old_first ? old.ops[k] : last.ops[k]));
+			RB_TRY(rubato_start(old_first ? last.ops[k] : old.ops[k]));
+		}
+		for (uint32_t k = 0; k < 10; k++) {
+			RB_TRY(rubato_wait(last.ops[k], 0));
+			RB_TRY(rubato_wait(old.ops[k], 0));
+			EXPECT(old.out[k] == 2 * k && last.out[k] == 2000 + 2 * k);
+		}
+		RB_TRY(many_run(comm, &last, 77));
+		RB_TRY(many_run(comm, &old, 3));
+		many_free(&last);
+	}
+	many_free(&old);
+	return RUBATO_OK;
+}
+
+#define AHEAD 3500 /* Of 3,971 that the credit of a peer allows, and more than 2^11. */
+
+/* The root is through with all its starts before the others begin. */
+static rubato_status ahead_main(rubato_comm *comm, void *arg)
+{
+	uint32_t rank = rubato_rank(comm), wrong = 0;
+	double value = 0;
+	int32_t through = 0;
+	rubato_op *op;
+
+	(void)arg;
+	RB_TRY(rubato_op_broadcast(comm, &value, 1, RUBATO_FLOAT64, 0, &op));
+	for (uint32_t i = 0; rank == 0 && i < AHEAD; i++) {
+		value = 10.0 * i;
+		RB_TRY(rubato_start(op));
+		RB_TRY(rubato_wait(op, 0));
+	}
+	for (uint32_t r = 1; rank == 0 && r < rubato_size(comm); r++)
+		RB_TRY(rubato_send(comm, &through, 1, RUBATO_INT32, r, 9));
+	if (rank > 0)
+		RB_TRY(rubato_recv(comm, &through, 1, RUBATO_INT32, 0, 9));
+	for (uint32_t i = 0; rank > 0 && i < AHEAD; i++) {
+		RB_TRY(rubato_start(op));
+		RB_TRY(rubato_wait(op, 0));
+		wrong += value < 10.0 * i || value > 10.0 * i;
+	}
+	rubato_op_free(op);
+	if (wrong > 0)
+		return RB_FAIL(RUBATO_ERR_INTERNAL, "%u of %u values are wrong", wrong, AHEAD);
+	return RUBATO_OK;
+}
+
+#define ROUNDS 2100 /* Past 11 bits. */
+
+/* Two partial allreduces whose rounds count on beside each other, and many made before them. */
+static rubato_status rounds_main(rubato_comm *comm, void *arg)
+{
+	rubato_partial_options options = RUBATO_PARTIAL_OPTIONS_INIT;
+	rubato_partial *p[2];
+
+	(void)arg;
+	options.policy = RUBATO_POLICY_QUORUM;
+	options.quorum = rubato_size(comm);
+	for (uint32_t k = 0; k < 2; k++)
+		RB_TRY(rubato_partial_create(comm, 1, RUBATO_INT64, RUBATO_SUM, &options, &p[k]));
+	for (uint64_t step = 0; step < ROUNDS; step++) {
+		for (uint32_t k = 0; k < 2; k++) {
+			int64_t value = (int64_t)step + k;
+
+			RB_TRY(rubato_partial_contribute(p[k], &value, step, 1));
+		}
+		for (uint32_t k = 0; k < 2; k++) {
+			rubato_round round = { .size_bytes = sizeof(round) };
+			int64_t sum = 0;
+			bool collected = false;
+
+			RB_TRY(rubato_partial_collect(p[k], &sum, &collected, &round, 0));
+			EXPECT(collected && round.round == step);
+			EXPECT(sum == (int64_t)((step + k) * rubato_size(comm)));
+		}
+	}
+	for (uint32_t k = 0; k < 2; k++)
+		RB_TRY(rubato_partial_free(p[k]));
+	return RUBATO_OK;
+}
+
+static void run_ranks(uint32_t rank_count, local_main rank_main)
+{
+	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
+	rubato_sim_result result;
+	rubato_status err;
+
+	if (strcmp(transport_name, "sim") != 0) {
+		err = local_run(rank_count, transports, rank_main, NULL, NULL);
+	} else {
+		options.rank_count = rank_count;
+		err = rubato_sim_run(&options, rank_main, NULL, &result);
+	}
+	ck_assert_msg(err == RUBATO_OK, "%s: %s", rubato_status_name(err), rubato_error_text());
+}
+
+START_TEST(operations_alive_keep_apart)
+{
+	run_ranks(2, alive_main);
+	run_ranks(3, alive_main);
+}
+END_TEST
+
+START_TEST(operations_freed_leave_no_number)
+{
+	run_ranks(2, freed_main);
+}
+END_TEST
+
+START_TEST(starts_far_ahead_keep_apart)
+{
+	run_ranks(2, ahead_main);
+	run_ranks(3, ahead_main);
+}
+END_TEST
+
+START_TEST(rounds_keep_apart)
+{
+	run_ranks(2, rounds_main);
+}
+END_TEST
+
+int main(int argc, char **argv)
+{
+	TCase *tc = tcase_create("many");
+
+	transport_name = argc > 1 ? argv[1] : "shm";
+	transports[0] = strcmp(transport_name, "ucx") == 0 ? &rb_transport_ucx : &rb_transport_shm;
+	tcase_set_timeout(tc, 120);
+	tcase_add_test(tc, operations_alive_keep_apart);
+	tcase_add_test(tc, operations_freed_leave_no_number);
+	tcase_add_test(tc, starts_far_ahead_keep_apart);
+	tcase_add_test(tc, rounds_keep_apart);
+	return check_main("many", tc);
+}
