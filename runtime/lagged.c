@@ -63,6 +63,59 @@ static rubato_status arguments_check(uint64_t count, rubato_type type, rubato_op
 	return RUBATO_OK;
 }
 
+/* What all ranks must have said alike, and whether this one can make it at all. */
+enum word { WORD_STATUS, WORD_COUNT, WORD_TYPE, WORD_OPERATOR, WORD_LAG, WORDS };
+
+static rubato_status words_compare(const struct rubato_comm *comm, const int64_t *ours,
+				   const int64_t *theirs, uint32_t rank)
+{
+	static const char *const names[WORDS] = { "", "count", "type", "operator", "lag" };
+	rubato_status status = (rubato_status)theirs[WORD_STATUS];
+	char text[2][32];
+
+	if (status != RUBATO_OK)
+		return RB_FAIL(status, "lagged: rank %u could not make it: %s", rank,
+			       rubato_status_name(status));
+	for (uint32_t w = WORD_COUNT; w < WORDS; w++) {
+		if (theirs[w] == ours[w])
+			continue;
+		for (uint32_t side = 0; side < 2; side++) {
+			int64_t word = side == 0 ? ours[w] : theirs[w];
+			const char *name = w == WORD_TYPE
+						   ? rubato_type_name((rubato_type)word)
+						   : rubato_operator_name((rubato_operator)word);
+
+			if (w == WORD_TYPE || w == WORD_OPERATOR)
+				(void)snprintf(text[side], sizeof(text[side]), "%s", name);
+			else
+				(void)snprintf(text[side], sizeof(text[side]), "%lld",
+					       (long long)word);
+		}
+		return RB_FAIL(RUBATO_ERR_MISMATCH, "lagged: %s is %s on rank %u, %s on rank %u",
+			       names[w], text[0], comm->engine.rank, text[1], rank);
+	}
+	return RUBATO_OK;
+}
+
+/* `mine`: the status of what came before, here; all ranks return an error, or none does. */
+static rubato_status agree(const struct rubato_lagged *l, uint32_t lag, rubato_status mine)
+{
+	uint32_t n = l->comm->engine.rank_count;
+	int64_t words[WORDS] = { mine, (int64_t)l->count, l->type, l->op, lag };
+	int64_t *all = malloc((size_t)n * sizeof(words));
+	rubato_status err;
+	char text[256];
+
+	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+	if (all == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "lagged: settings of %u ranks", n);
+	err = rubato_allgather(l->comm, words, all, WORDS, RUBATO_INT64);
+	for (uint32_t r = 0; mine == RUBATO_OK && err == RUBATO_OK && r < n; r++)
+		err = words_compare(l->comm, words, all + (size_t)r * WORDS, r);
+	free(all);
+	return mine == RUBATO_OK ? err : RB_FAIL(mine, "%s", text);
+}
+
 static rubato_status slot_make(struct rubato_lagged *l, struct slot *slot)
 {
 	size_t bytes = (size_t)bytes_of(l);
@@ -79,12 +132,11 @@ static rubato_status slot_make(struct rubato_lagged *l, struct slot *slot)
 rubato_status rubato_lagged_create(rubato_comm *comm, uint64_t count, rubato_type type,
 				   rubato_operator op, uint32_t lag, rubato_lagged **lagged)
 {
-	rubato_status err = RUBATO_OK;
 	struct rubato_lagged *l;
+	rubato_status err;
 
 	if (comm == NULL || lagged == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged: NULL");
-	RB_TRY(arguments_check(count, type, op, lag));
 	l = calloc(1, sizeof(*l));
 	if (l == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "lagged: %zu bytes", sizeof(*l));
@@ -92,11 +144,15 @@ rubato_status rubato_lagged_create(rubato_comm *comm, uint64_t count, rubato_typ
 	l->count = count;
 	l->type = type;
 	l->op = op;
-	l->slot_count = lag + 1;
 	l->reduce = rb_reduce_best();
-	l->slots = calloc(l->slot_count, sizeof(*l->slots));
-	if (l->slots == NULL)
-		err = RB_FAIL(RUBATO_ERR_MEMORY, "lagged: %u buffers", l->slot_count);
+	err = arguments_check(count, type, op, lag);
+	if (err == RUBATO_OK) {
+		l->slots = calloc(lag + 1, sizeof(*l->slots));
+		l->slot_count = l->slots != NULL ? lag + 1 : 0;
+		if (l->slots == NULL)
+			err = RB_FAIL(RUBATO_ERR_MEMORY, "lagged: %u buffers", lag + 1);
+	}
+	err = agree(l, lag, err);
 	for (uint32_t i = 0; err == RUBATO_OK && i < l->slot_count; i++)
 		err = slot_make(l, &l->slots[i]);
 	if (err != RUBATO_OK) {
