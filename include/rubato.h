@@ -173,8 +173,9 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_init_oob(rubato_comm **comm,
 
 /*
  * Collective: waits (bounded) until every rank has come, so that no peer still needs our memory,
- * then frees everything, also when it returns an error (PEER, TIMEOUT) because not all came. NULL
- * is fine.
+ * then frees everything, also when it returns an error: PEER or TIMEOUT because not all came,
+ * MISMATCH when ranks have called different things, which is found now at the latest, or when a
+ * message was sent and never received (the text names it). NULL is fine.
  */
 RUBATO_API rubato_status rubato_finalize(rubato_comm *comm);
 
@@ -355,7 +356,8 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_recv(rubato_comm *comm, void *b
  *
  * Created once (collectively: every rank, in the same order; send and receive excepted), started as
  * often as liked, one start at a time. Progress is made in the background and by whoever waits.
- * Buffers belong to the library from start until the operation is complete.
+ * Buffers belong to the library from start until the operation is complete. Creation waits for all
+ * ranks and compares what they make: MISMATCH when they differ, then the communicator is poisoned.
  */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_op_allreduce(rubato_comm *comm, const void *in,
 							      void *out, uint64_t count,

@@ -330,7 +330,7 @@ static void timeout_poison(struct rubato_op *op, uint64_t timeout_ns)
 	const struct rb_run *run = rb_op_current(op);
 	char name[96], absent[128], text[320];
 
-	rb_engine_strays(&op->comm->engine);
+	rb_unmatched_look(&op->comm->engine, op->comm);
 	if (op->done)
 		return;
 	(void)rb_signature_text(&op->signature, name, sizeof(name));
@@ -355,14 +355,16 @@ static rubato_status oneshot_run(struct rubato_comm *comm)
 		return err;
 	}
 	op->number = comm->oneshot_sequence++;
+	comm->called[op->number % RB_CALLS_REMEMBERED] = op->signature;
 	rb_op_start(op);
 	if (rb_engine_wait_for(&comm->engine, &op->done, comm->timeout_ns) != RUBATO_OK)
 		timeout_poison(op, comm->timeout_ns);
 	err = op->status;
-	if (err != RUBATO_OK)
-		err = RB_FAIL(err, "%s", op->failure);
 	rb_op_release(op);
-	return err;
+	/* Ranks that never wait never sleep either. */
+	if (comm->oneshot_sequence % RB_CALLS_REMEMBERED == 0)
+		rb_unmatched_look(&comm->engine, comm);
+	return err == RUBATO_OK ? RUBATO_OK : RB_FAIL(err, "%s", op->failure);
 }
 
 struct call { /* What distinguishes one public call from another. */
@@ -394,6 +396,9 @@ static rubato_status collective_numbered(rubato_comm *comm, const struct call *c
 					 uint64_t *number)
 {
 	rubato_status err;
+	char text[256];
+
+	text[0] = '\0';
 
 	if (comm == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: no communicator",
@@ -406,10 +411,12 @@ static rubato_status collective_numbered(rubato_comm *comm, const struct call *c
 		call_apply(call, &comm->oneshot);
 		err = oneshot_run(comm);
 		*number = comm->oneshot.number;
+		if (err != RUBATO_OK)
+			(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
 		turn_give(comm);
 	}
 	rb_engine_leave(&comm->engine);
-	return err;
+	return err == RUBATO_OK || text[0] == '\0' ? err : RB_FAIL(err, "%s", text);
 }
 
 static rubato_status collective(rubato_comm *comm, const struct call *call)
@@ -520,6 +527,21 @@ rubato_status rubato_barrier(rubato_comm *comm)
 
 /* ---- Persistent operations ---- */
 
+static rubato_status op_join(struct rubato_op *op)
+{
+	struct rubato_comm *comm = op->comm;
+	bool message = op->kind == RB_KIND_SENDRECV;
+	rubato_status err = RUBATO_OK;
+
+	op->number = message ? comm->message_sequence++ : comm->persistent_sequence++;
+	rb_op_list(op);
+	if (!message)
+		err = rb_op_agree(op, rb_deadline(rb_engine_now(&comm->engine), comm->timeout_ns));
+	if (err != RUBATO_OK)
+		rb_op_forget(op);
+	return err;
+}
+
 static rubato_status op_create(rubato_comm *comm, const struct call *call, uint32_t user_tag,
 			       bool sending, rubato_op **out)
 {
@@ -541,24 +563,14 @@ static rubato_status op_create(rubato_comm *comm, const struct call *call, uint3
 	err = rb_engine_check(&comm->engine);
 	if (err == RUBATO_OK)
 		err = rb_op_prepare(op);
-	if (err == RUBATO_OK && op->kind != RB_KIND_SENDRECV) {
-		op->number = comm->persistent_sequence++;
-		err = rb_op_exchange(op,
-				     rb_deadline(rb_engine_now(&comm->engine), comm->timeout_ns));
-	}
-	if (err != RUBATO_OK) {
-		rb_op_release(op);
-	} else {
-		op->next = comm->operations;
-		comm->operations = op;
-	}
+	if (err == RUBATO_OK)
+		err = op_join(op);
+	else
+		rb_op_discard(op);
 	rb_engine_leave(&comm->engine);
-	if (err != RUBATO_OK) {
-		free(op);
-		return err;
-	}
-	*out = op;
-	return RUBATO_OK;
+	if (err == RUBATO_OK)
+		*out = op;
+	return err;
 }
 
 rubato_status rubato_op_allreduce(rubato_comm *comm, const void *in, void *out, uint64_t count,
@@ -755,7 +767,9 @@ rubato_status rubato_wait(rubato_op *op, uint64_t timeout_ns)
 		timeout_ns = op->comm->timeout_ns;
 	rb_engine_enter(engine);
 	err = rb_engine_wait_for(engine, &op->done, timeout_ns);
-	if (err == RUBATO_OK) {
+	if (err != RUBATO_OK)
+		rb_unmatched_look(engine, op->comm);
+	if (op->done) {
 		err = op_result(op);
 	} else {
 		char name[96], absent[128] = "";

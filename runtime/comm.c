@@ -497,7 +497,7 @@ static rubato_status own_plans_make(struct rubato_comm *comm)
 
 	RB_ASSERT(dissemination >= 0);
 	return rb_plan_make(&key, NULL, &choice, comm->engine.rank, comm->engine.rank_count,
-			    &comm->farewell_plan);
+			    &comm->barrier_plan);
 }
 
 static rubato_status opening_allocate(struct opening *o)
@@ -568,7 +568,9 @@ static rubato_status open_steps(struct opening *o)
 	RB_TRY(own_plans_make(comm));
 	/* A rank that is through already may have failed already: its news may be here. */
 	comm->engine.poisoned = rb_news_tell;
-	comm->engine.poisoned_arg = comm;
+	comm->engine.unmatched_look = rb_unmatched_look;
+	comm->engine.overdue = rb_unmatched_probe;
+	comm->engine.owner = comm;
 	RB_TRY(rb_news_open(comm));
 	comm->oneshot.comm = comm;
 	comm->oneshot.done = true;
@@ -600,7 +602,7 @@ static void comm_free(struct rubato_comm *comm, bool abort_peers, uint64_t span_
 	rb_wide_fini(&oneshot->wide);
 	if (comm->plans.buckets != NULL)
 		rb_plan_cache_fini(&comm->plans);
-	rb_plan_free(comm->farewell_plan);
+	rb_plan_free(comm->barrier_plan);
 	for (uint32_t i = 0; i < 3; i++)
 		rb_plan_free(comm->exchange_plans[i]);
 	rb_engine_fini(engine);
@@ -682,16 +684,33 @@ static void operations_end(struct rubato_comm *comm)
 {
 	rb_engine_enter(&comm->engine);
 	comm->closing = true;
-	while (comm->operations != NULL) {
-		struct rubato_op *op = comm->operations;
+	for (uint32_t i = 0; i < RB_OP_LISTS; i++) {
+		while (comm->operations[i] != NULL) {
+			struct rubato_op *op = comm->operations[i];
 
-		if (op->state == RB_OP_FAREWELL)
-			rb_run_fail(&comm->engine, &op->exchange, RUBATO_ERR_CANCELLED, "finalize");
-		else
-			rb_op_free(op);
+			if (op->state == RB_OP_FAREWELL)
+				rb_run_fail(&comm->engine, &op->exchange, RUBATO_ERR_CANCELLED,
+					    "finalize");
+			else
+				rb_op_free(op);
+		}
 	}
 	rb_partials_end(comm);
 	rb_engine_leave(&comm->engine);
+}
+
+/* All have come, nothing is left of what was sent to any of them, and all know that. */
+static rubato_status all_end(struct rubato_comm *comm)
+{
+	rubato_status err;
+
+	RB_TRY(rubato_barrier(comm));
+	rb_engine_enter(&comm->engine);
+	while (rb_engine_progress(&comm->engine))
+		;
+	err = rb_unmatched_end(comm);
+	rb_engine_leave(&comm->engine);
+	return err == RUBATO_OK ? rubato_barrier(comm) : err;
 }
 
 rubato_status rubato_finalize(rubato_comm *comm)
@@ -701,9 +720,11 @@ rubato_status rubato_finalize(rubato_comm *comm)
 
 	if (comm == NULL)
 		return RUBATO_OK;
-	err = comm->engine.poison == RUBATO_OK && !atomic_load(&comm->engine.abort_wanted)
-		      ? rubato_barrier(comm)
-		      : comm->engine.poison;
+	rb_engine_enter(&comm->engine);
+	err = rb_engine_check(&comm->engine);
+	rb_engine_leave(&comm->engine);
+	if (err == RUBATO_OK && !atomic_load(&comm->engine.abort_wanted))
+		err = all_end(comm);
 	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
 	operations_end(comm);
 	comm_free(comm, err != RUBATO_OK, 2000000000u);

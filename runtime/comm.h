@@ -35,6 +35,8 @@ struct rb_order { /* Counts messages of one (peer, tag, direction): point to poi
 };
 
 #define RB_MEMO_COUNT 64 /* A power of 2. */
+#define RB_OP_LISTS 256u
+#define RB_CALLS_REMEMBERED 64u
 
 struct rb_memo { /* A choice made before: the cost model takes longer than a small operation. */
 	uint64_t count;
@@ -91,7 +93,7 @@ struct rubato_op {
 	bool done; /* Nothing in flight. */
 	rubato_status status;
 	char failure[192];
-	struct rubato_op *next; /* comm->operations: the persistent ones. */
+	struct rubato_op *next, *previous; /* In a list of comm->operations: the persistent ones. */
 };
 
 struct rubato_comm {
@@ -105,14 +107,16 @@ struct rubato_comm {
 	int forced[RB_KIND_COUNT]; /* Index of an algorithm, or -1. */
 	struct rb_memo memos[RB_MEMO_COUNT];
 	struct rb_plan_cache plans;
-	struct rb_plan *farewell_plan;
+	struct rb_plan *barrier_plan;
 	/* Of words alone, of whole records with keys, and of words for each peer. */
 	struct rb_plan *exchange_plans[3];
 	struct rubato_op oneshot;
 	bool oneshot_busy;
 	struct rb_turn *turns_first, *turns_last;
-	uint64_t oneshot_sequence, persistent_sequence; /* No number comes twice. */
-	struct rubato_op *operations;
+	/* No number comes twice. */
+	uint64_t oneshot_sequence, persistent_sequence, message_sequence;
+	struct rb_signature called[RB_CALLS_REMEMBERED]; /* One-shots, by number: unmatched.c. */
+	struct rubato_op *operations[RB_OP_LISTS];       /* By number. */
 	struct rb_memory *memory;
 	struct rb_order *orders;
 	uint32_t order_count, order_capacity;
@@ -164,15 +168,30 @@ struct rb_run *rb_op_current(struct rubato_op *op);
 void rb_op_release(struct rubato_op *op);
 /* A persistent operation's end: in the background where peers may still need its scratch. */
 void rb_op_free(struct rubato_op *op);
+/* Puts it on comm->operations. */
+void rb_op_list(struct rubato_op *op);
+/* The collective with this number, or NULL: freed, or not made yet. */
+struct rubato_op *rb_op_find(const struct rubato_comm *comm, uint64_t number);
 /* Takes it off comm->operations, releases and frees it: at once. */
 void rb_op_forget(struct rubato_op *op);
+void rb_op_discard(struct rubato_op *op); /* One that is not on the list. */
 /* The first step of a split, a collective as any other: everybody's RB_SPLIT_WORDS. *number: the
  * call's, the same on every rank. */
 #define RB_SPLIT_WORDS 2
 RB_NODISCARD rubato_status rb_split_gather(struct rubato_comm *comm, const int64_t *in,
 					   int64_t *out, uint64_t *number);
-/* Persistent operations on peers' memory: tells the peers ours, once. Collective. */
-RB_NODISCARD rubato_status rb_op_exchange(struct rubato_op *op, uint64_t deadline_ns);
+/* A persistent collective that was just prepared: all ranks agree that it is the same one, and
+ * tell each other where their buffers are, if that matters. Collective. */
+RB_NODISCARD rubato_status rb_op_agree(struct rubato_op *op, uint64_t deadline_ns);
+
+/* ---- unmatched.c: under the lock ---- */
+
+/* Whether a message lies here that shows that ranks call different things: that poisons. */
+void rb_unmatched_look(struct rb_engine *engine, void *comm); /* engine.unmatched_look */
+/* Tells those that we wait for what we call: engine.overdue. */
+void rb_unmatched_probe(struct rb_engine *engine, void *comm);
+/* The same as look when all ranks have come to the end: then nothing may be left. */
+RB_NODISCARD rubato_status rb_unmatched_end(struct rubato_comm *comm);
 
 /* ---- partial.c: under the lock ---- */
 

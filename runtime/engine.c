@@ -63,6 +63,7 @@ struct rb_slot *rb_slot_take(struct rb_engine *engine)
 	}
 	engine->free_slots = slot->next;
 	engine->stirred = true;
+	slot->urgent = false;
 	slot->next = slot->previous = NULL;
 	return slot;
 }
@@ -126,12 +127,35 @@ static void slot_done(struct rb_engine *engine, struct rb_slot *slot)
 		slot->done(engine, slot);
 }
 
+/* What a peer said before it went tells why it went: news come before what fails without it. */
+static struct rb_request *urgent_first(struct rb_request *list)
+{
+	struct rb_request *urgent = NULL, *rest = NULL, **urgent_end = &urgent, **rest_end = &rest;
+
+	for (; list != NULL; list = list->next) {
+		bool first = ((struct rb_slot *)list->owner)->urgent;
+		struct rb_request ***end = first ? &urgent_end : &rest_end;
+
+		**end = list;
+		*end = &list->next;
+	}
+	*rest_end = NULL;
+	*urgent_end = rest;
+	return urgent;
+}
+
 static bool requests_done(struct rb_engine *engine, struct rb_request *list)
 {
-	bool any = list != NULL;
+	bool any = list != NULL, urgent = false;
 
-	for (struct rb_request *request = list; request != NULL; request = request->next)
-		((struct rb_slot *)request->owner)->listed = true;
+	for (struct rb_request *request = list; request != NULL; request = request->next) {
+		struct rb_slot *slot = request->owner;
+
+		slot->listed = true;
+		urgent |= slot->urgent;
+	}
+	if (urgent)
+		list = urgent_first(list);
 	while (list != NULL) {
 		struct rb_request *request = list;
 
@@ -256,19 +280,7 @@ void rb_engine_poison(struct rb_engine *engine, rubato_status status, const char
 		rb_run_fail(engine, run, status, text);
 	rb_plug_poisoned(engine, status);
 	if (engine->poisoned != NULL)
-		engine->poisoned(engine, engine->poisoned_arg);
-}
-
-void rb_engine_strays(struct rb_engine *engine)
-{
-	char text[256];
-
-	for (struct rb_run *run = engine->runs; run != NULL; run = run->next) {
-		if (!rb_run_stray(engine, run, text, sizeof(text)))
-			continue;
-		rb_run_fail(engine, run, RUBATO_ERR_MISMATCH, text);
-		return; /* That poisons: none is left. */
-	}
+		engine->poisoned(engine, engine->owner);
 }
 
 /* ---- Lock ---- */
@@ -369,7 +381,8 @@ static void driver_sleep(struct rb_engine *engine, uint64_t deadline_ns)
 	if (engine->completed && engine->waiters > 0)
 		waiters_wake(engine);
 	engine->completed = engine->stirred = false;
-	rb_engine_strays(engine);
+	if (engine->unmatched_look != NULL)
+		engine->unmatched_look(engine, engine->owner);
 	if (engine->completed || !endpoints_arm(engine))
 		return;
 	now = rb_engine_now(engine);
@@ -414,17 +427,37 @@ static void sleepers_tell(struct rb_engine *engine)
 struct idle {
 	uint64_t since_ns; /* 0: the clock has not been read since something moved. */
 	uint32_t polls;
+	bool overdue; /* The owner has been told. */
 };
+
+static void overdue_tell(struct rb_engine *engine, struct idle *idle, uint64_t now)
+{
+	if (idle->overdue || engine->overdue == NULL || now < idle->since_ns + RB_OVERDUE_NS)
+		return;
+	idle->overdue = true;
+	engine->overdue(engine, engine->owner);
+}
+
+/* Virtual time passes in sleeps only. */
+static bool idle_step_simulated(struct rb_engine *engine, struct idle *idle, uint64_t deadline_ns)
+{
+	uint64_t now = rb_engine_now(engine), until;
+
+	if (idle->since_ns == 0)
+		idle->since_ns = now;
+	overdue_tell(engine, idle, now);
+	until = idle->overdue ? UINT64_MAX : idle->since_ns + RB_OVERDUE_NS;
+	driver_sleep(engine, until < deadline_ns ? until : deadline_ns);
+	return rb_engine_now(engine) < deadline_ns;
+}
 
 /* Nothing moved: poll again, yield or sleep. Returns false when the deadline has passed. */
 static bool idle_step(struct rb_engine *engine, struct idle *idle, uint64_t deadline_ns)
 {
 	uint64_t now, waited, spin_ns;
 
-	if (engine->endpoints[0]->ops->wait != NULL) {
-		driver_sleep(engine, deadline_ns);
-		return rb_engine_now(engine) < deadline_ns;
-	}
+	if (engine->endpoints[0]->ops->wait != NULL)
+		return idle_step_simulated(engine, idle, deadline_ns);
 	if (rb_engine_hand_over(engine))
 		return rb_engine_now(engine) < deadline_ns;
 	if (++idle->polls % POLLS_PER_CLOCK != 0 && engine->waiting.yield_ns == 0) {
@@ -435,6 +468,7 @@ static bool idle_step(struct rb_engine *engine, struct idle *idle, uint64_t dead
 	if (idle->since_ns == 0)
 		idle->since_ns = now;
 	waited = now - idle->since_ns;
+	overdue_tell(engine, idle, now);
 	spin_ns = rb_waiting_spin_ns(&engine->waiting);
 	if (now >= deadline_ns)
 		return false;
@@ -472,11 +506,11 @@ static void driver_take(struct rb_engine *engine, enum rb_driver driver)
 
 static bool drive(struct rb_engine *engine, const bool *done, uint64_t deadline_ns)
 {
-	struct idle idle = { 0, 0 };
+	struct idle idle = { 0, 0, false };
 
 	while (!*done) {
 		if (rb_engine_progress(engine)) {
-			idle = (struct idle) { 0, 0 };
+			idle = (struct idle) { 0, 0, false };
 			if (engine->completed && engine->waiters > 0)
 				waiters_wake(engine);
 			(void)rb_engine_hand_over(engine);
@@ -543,12 +577,12 @@ rubato_status rb_engine_wait_for(struct rb_engine *engine, const bool *done, uin
 
 static void background_drive(struct rb_engine *engine)
 {
-	struct idle idle = { 0, 0 };
+	struct idle idle = { 0, 0, false };
 
 	while (engine->driver == RB_DRIVER_BACKGROUND && engine->in_flight > 0 && !engine->stop) {
 		engine->background_polls++;
 		if (rb_engine_progress(engine)) {
-			idle = (struct idle) { 0, 0 };
+			idle = (struct idle) { 0, 0, false };
 			if (engine->completed && engine->waiters > 0)
 				waiters_wake(engine);
 			(void)rb_engine_hand_over(engine);

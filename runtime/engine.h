@@ -26,6 +26,7 @@
 #define RB_WINDOW                                                                                  \
 	8 /* Iterations of one step in flight. Guess: hides a round trip at 256 KiB a chunk. */
 #define RB_ENDPOINTS_MAX 4
+#define RB_OVERDUE_NS 100000000u /* Guess: seldom reached where ranks call alike. */
 
 struct rb_engine;
 struct rb_run;
@@ -42,6 +43,7 @@ struct rb_slot {
 	uint32_t operands_more_count;
 	bool is_work;
 	bool listed, given;       /* By a poll, not handled yet; given back meanwhile. */
+	bool urgent;              /* Handled before the others of a poll. */
 	uint32_t step, iteration; /* Of a run. */
 	void *owner;
 	void (*done)(struct rb_engine *engine, struct rb_slot *slot); /* Gives the slot back. */
@@ -83,6 +85,7 @@ struct rb_run {
 	uint32_t step_capacity, steps_left;
 	bool active;
 	bool advancing;
+	bool probed; /* Since its start: unmatched.c. */
 	rubato_status status;
 	char failure[192];              /* The sentence of the first error. */
 	struct rb_slot *slots;          /* Outstanding. */
@@ -134,7 +137,11 @@ struct rb_engine {
 	char poison_text[256];
 	_Atomic bool abort_wanted;
 	void (*poisoned)(struct rb_engine *engine, void *arg); /* Told once, to tell the peers. */
-	void *poisoned_arg;
+	/* Before a sleep: messages that meet tell a mismatch by themselves; others lie there. */
+	void (*unmatched_look)(struct rb_engine *engine, void *arg);
+	/* Nothing has moved for RB_OVERDUE_NS, though a thread waits or something is in flight. */
+	void (*overdue)(struct rb_engine *engine, void *arg);
+	void *owner; /* Their arg. */
 
 	uint64_t operations, bytes_mapped, wait_ns, background_polls;
 };
@@ -175,11 +182,6 @@ RB_NODISCARD rubato_status rb_engine_wait_for(struct rb_engine *engine, const bo
 					      uint64_t timeout_ns);
 /* Ends all runs with `status`, buffers quiet, and lets no new one start. The first one counts. */
 void rb_engine_poison(struct rb_engine *engine, rubato_status status, const char *text);
-/*
- * Ends operations whose awaited peers have sent something of another operation in its place: called
- * before a sleep and at a deadline, since messages that meet tell a mismatch by themselves.
- */
-void rb_engine_strays(struct rb_engine *engine);
 RB_NODISCARD rubato_status rb_engine_check(struct rb_engine *engine); /* The poison, noted again. */
 
 RB_NODISCARD rubato_status rb_engine_background(struct rb_engine *engine, bool wanted);
@@ -194,9 +196,9 @@ void rb_run_start(struct rb_engine *engine, struct rb_run *run);
  * called. */
 void rb_run_fail(struct rb_engine *engine, struct rb_run *run, rubato_status status,
 		 const char *text);
-/* Whether one of those that it awaits does something else: text says what both do. */
-bool rb_run_stray(const struct rb_engine *engine, const struct rb_run *run, char *text,
-		  size_t text_bytes);
+/* "rank 0 calls allreduce ... by ring, rank 1 calls ...": what both call. Returns text. */
+char *rb_calls_text(char *text, size_t text_bytes, uint32_t rank, const struct rb_signature *ours,
+		    uint32_t peer, const struct rb_signature *theirs);
 /* "waiting for rank 3 (recv), rank 5 (wait)": what it lacks. Returns text. */
 char *rb_run_absent(const struct rb_run *run, char *text, size_t text_bytes);
 

@@ -37,7 +37,7 @@ static void news_take(struct rb_engine *engine, struct rb_news *news)
 	uint32_t origin = rb_wire_get_u32(&w);
 	char text[192], line[256];
 
-	struct rubato_comm *comm = engine->poisoned_arg;
+	struct rubato_comm *comm = engine->owner;
 
 	rb_wire_get_bytes(&w, text, sizeof(text));
 	text[sizeof(text) - 1] = '\0';
@@ -75,6 +75,7 @@ static rubato_status receive_post(struct rb_engine *engine, struct rb_news *news
 	if (slot == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "failure news: no slot");
 	request_prepare(engine, slot, news->peer, news->bytes);
+	slot->urgent = true;
 	slot->owner = news;
 	slot->done = receive_done;
 	news->slot = slot;

@@ -138,6 +138,14 @@ static rubato_status exchange_prepare(struct rubato_op *op)
 	return rb_run_init(&op->exchange, op->comm->exchange_plans[facing ? 2 : keys ? 1 : 0]);
 }
 
+/* Of no elements: a barrier, so that a rank that has some is found out. */
+static rubato_status nothing_prepare(struct rubato_op *op)
+{
+	op->plan = op->comm->barrier_plan;
+	op->plan->users++;
+	return rb_run_init(&op->run, op->plan);
+}
+
 rubato_status rb_op_prepare(struct rubato_op *op)
 {
 	uint64_t scratch = 0;
@@ -150,6 +158,8 @@ rubato_status rb_op_prepare(struct rubato_op *op)
 	if (op->kind == RB_KIND_SENDRECV)
 		return RUBATO_OK;
 
+	if (op->count == 0 && op->kind != RB_KIND_ALLTOALLV)
+		return nothing_prepare(op);
 	RB_TRY(choice_get(op));
 	op->signature.algorithm = op->choice.algorithm;
 	RB_TRY(plan_get(op, op->choice.algorithm, &op->plan));
@@ -439,7 +449,6 @@ static void run_start(struct rubato_op *op, struct rb_plan *plan, bool entered)
 	op->run.op = op->op;
 	op->run.tag = op_tag(op, false);
 	op->run.signature = op->signature;
-	op->run.signature.algorithm = (uint8_t)(plan->algorithm - rb_algorithms);
 	op->run.instance = op->persistent ? op->instance : 0;
 	op->run.entered = entered;
 	op->run.done = main_done;
@@ -483,7 +492,7 @@ static void exchange_done(struct rb_engine *engine, struct rb_run *run)
 		op_end(op, err, run->failure);
 		return;
 	}
-	if (op->persistent) { /* rb_op_exchange waits for this. */
+	if (op->persistent) { /* rb_op_agree waits for this. */
 		op->state = RB_OP_IDLE;
 		op->done = true;
 		op->status = RUBATO_OK;
@@ -501,11 +510,13 @@ static void exchange_done(struct rb_engine *engine, struct rb_run *run)
 
 static void exchange_start(struct rubato_op *op)
 {
-	record_write(op);
 	op->state = RB_OP_EXCHANGING;
-	op->exchange.buffers[RB_BUF_IN] = op->own_record;
-	op->exchange.buffers[RB_BUF_OUT] = op->records;
-	op->exchange.type = RUBATO_INT64;
+	if (plan_needs(op->plan) != 0) {
+		record_write(op);
+		op->exchange.buffers[RB_BUF_IN] = op->own_record;
+		op->exchange.buffers[RB_BUF_OUT] = op->records;
+		op->exchange.type = RUBATO_INT64;
+	}
 	op->exchange.tag = op_tag(op, true);
 	op->exchange.signature = op->signature;
 	op->exchange.done = exchange_done;
@@ -513,14 +524,15 @@ static void exchange_start(struct rubato_op *op)
 	rb_run_start(&op->comm->engine, &op->exchange);
 }
 
-rubato_status rb_op_exchange(struct rubato_op *op, uint64_t deadline_ns)
+rubato_status rb_op_agree(struct rubato_op *op, uint64_t deadline_ns)
 {
 	struct rb_engine *engine = &op->comm->engine;
+	bool addresses = plan_needs(op->plan) != 0;
 	struct rb_plan *plan = NULL;
 	rubato_status err;
 
-	if (op->kind == RB_KIND_SENDRECV || plan_needs(op->plan) == 0)
-		return RUBATO_OK;
+	if (!addresses) /* A barrier: its messages carry the signature, which is all there is. */
+		RB_TRY(rb_run_init(&op->exchange, op->comm->barrier_plan));
 	op->done = false;
 	engine->in_flight++;
 	exchange_start(op);
@@ -532,12 +544,13 @@ rubato_status rb_op_exchange(struct rubato_op *op, uint64_t deadline_ns)
 		return rb_engine_check(engine);
 	}
 	RB_TRY(op->status == RUBATO_OK ? RUBATO_OK : RB_FAIL(op->status, "%s", op->failure));
+	if (!addresses)
+		return RUBATO_OK;
 	RB_TRY(records_use(op, &plan));
 	if (plan != op->plan) {
 		op->plan->users--;
 		op->plan = op->plan_staged;
 		op->plan_staged = NULL;
-		op->signature.algorithm = op->choice.staged;
 	}
 	op->exchanged = true;
 	return RUBATO_OK;
@@ -680,8 +693,6 @@ void rb_op_start(struct rubato_op *op)
 		op_end(op, engine->poison, engine->poison_text);
 	} else if (op->kind == RB_KIND_SENDRECV) {
 		message_start(op);
-	} else if (op->count == 0 && op->kind != RB_KIND_BARRIER && op->kind != RB_KIND_ALLTOALLV) {
-		op_end(op, RUBATO_OK, "");
 	} else if (op->wide.active) {
 		rb_wide_start(op, false, collective_start);
 	} else {
@@ -709,13 +720,12 @@ static bool farewell_start(struct rubato_op *op)
 	struct rubato_comm *comm = op->comm;
 
 	if (!op->scratch_mapped || comm->closing || comm->engine.poison != RUBATO_OK ||
-	    rb_run_init(&op->exchange, comm->farewell_plan) != RUBATO_OK)
+	    rb_run_init(&op->exchange, comm->barrier_plan) != RUBATO_OK)
 		return false;
-	op->instance++; /* Messages of the last one may not all have been taken yet. */
 	op->state = RB_OP_FAREWELL;
 	op->done = false;
 	comm->engine.in_flight++;
-	op->exchange.tag = op_tag(op, false);
+	op->exchange.tag = rb_tag(comm->engine.epoch, RB_TAG_FAREWELL, op->number, 0);
 	op->exchange.signature = op->signature;
 	op->exchange.done = farewell_done;
 	op->exchange.owner = op;
@@ -732,14 +742,40 @@ void rb_op_free(struct rubato_op *op)
 		rb_op_forget(op);
 }
 
+static struct rubato_op **list_of(struct rubato_comm *comm, uint64_t number)
+{
+	return &comm->operations[number % RB_OP_LISTS];
+}
+
+void rb_op_list(struct rubato_op *op)
+{
+	struct rubato_op **first = list_of(op->comm, op->number);
+
+	op->next = *first;
+	if (*first != NULL)
+		(*first)->previous = op;
+	*first = op;
+}
+
+struct rubato_op *rb_op_find(const struct rubato_comm *comm, uint64_t number)
+{
+	struct rubato_op *op = comm->operations[number % RB_OP_LISTS];
+
+	while (op != NULL && (op->number != number || op->kind == RB_KIND_SENDRECV))
+		op = op->next;
+	return op;
+}
+
 void rb_op_forget(struct rubato_op *op)
 {
-	struct rubato_op **at = &op->comm->operations;
+	*(op->previous != NULL ? &op->previous->next : list_of(op->comm, op->number)) = op->next;
+	if (op->next != NULL)
+		op->next->previous = op->previous;
+	rb_op_discard(op);
+}
 
-	while (*at != NULL && *at != op)
-		at = &(*at)->next;
-	if (*at == op)
-		*at = op->next;
+void rb_op_discard(struct rubato_op *op)
+{
 	rb_op_release(op);
 	free(op);
 }

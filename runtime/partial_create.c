@@ -542,7 +542,7 @@ static rubato_status farewell(struct rubato_partial *p, struct rb_run *run, uint
 	rubato_status err;
 
 	RB_TRY(rb_engine_check(engine));
-	RB_TRY(rb_run_init(run, p->comm->farewell_plan));
+	RB_TRY(rb_run_init(run, p->comm->barrier_plan));
 	run->tag = rb_tag(engine->epoch, RB_TAG_PARTIAL, p->farewell_id, number);
 	run->signature = (struct rb_signature) {
 		.kind = RB_KIND_BARRIER, .type = 0xff, .op = 0xff, .root = UINT32_MAX

@@ -148,22 +148,45 @@ static void slot_link(struct rb_run *run, struct rb_slot *slot)
 	run->slots = slot;
 }
 
+static const char *algorithm_name(const struct rb_signature *signature)
+{
+	return signature->algorithm < rb_algorithm_count ? rb_algorithms[signature->algorithm].name
+							 : "unknown";
+}
+
+char *rb_calls_text(char *text, size_t text_bytes, uint32_t rank, const struct rb_signature *ours,
+		    uint32_t peer, const struct rb_signature *theirs)
+{
+	char mine[96], other[96];
+	bool named = ours->kind == theirs->kind && ours->algorithm != theirs->algorithm;
+
+	(void)snprintf(text, text_bytes, "rank %u calls %s%s%s, rank %u calls %s%s%s", rank,
+		       rb_signature_text(ours, mine, sizeof(mine)), named ? " by " : "",
+		       named ? algorithm_name(ours) : "", peer,
+		       rb_signature_text(theirs, other, sizeof(other)), named ? " by " : "",
+		       named ? algorithm_name(theirs) : "");
+	return text;
+}
+
 static void failure_of(const struct rb_engine *engine, const struct rb_run *run,
 		       const struct rb_slot *slot, char *text, size_t text_bytes)
 {
 	const struct rb_request *request = &slot->request;
-	char mine[96], theirs[96];
+	char mine[96];
 
 	(void)rb_signature_text(slot->is_work ? &run->signature : &request->signature, mine,
 				sizeof(mine));
 	if (slot->is_work) {
 		(void)snprintf(text, text_bytes, "%s: a local copy or reduction failed", mine);
 	} else if (request->status == RUBATO_ERR_MISMATCH) {
-		(void)rb_signature_text(&request->theirs, theirs, sizeof(theirs));
-		(void)snprintf(text, text_bytes,
-			       "rank %u calls %s (%zu bytes), rank %u calls %s (%llu bytes)",
-			       engine->rank, mine, request->size_bytes, request->peer, theirs,
-			       (unsigned long long)request->their_bytes);
+		size_t at =
+			strlen(rb_calls_text(text, text_bytes, engine->rank, &request->signature,
+					     request->peer, &request->theirs));
+
+		if (rb_signature_same(&request->signature, &request->theirs))
+			(void)snprintf(text + at, text_bytes - at, ": %zu bytes, %llu bytes",
+				       request->size_bytes,
+				       (unsigned long long)request->their_bytes);
 	} else {
 		(void)snprintf(text, text_bytes, "%s: rank %u: %s", mine, request->peer,
 			       request->status == RUBATO_ERR_PEER ? "is gone or unreachable"
@@ -424,6 +447,7 @@ void rb_run_start(struct rb_engine *engine, struct rb_run *run)
 	run->steps_left = plan->pending_steps;
 	run->status = RUBATO_OK;
 	run->failure[0] = '\0';
+	run->probed = false;
 	run->active = true;
 	run->plan->users++;
 	run->started_ns = 0;
@@ -456,42 +480,6 @@ void rb_run_fail(struct rb_engine *engine, struct rb_run *run, rubato_status sta
 	}
 	if (!run->advancing)
 		advance(engine, run);
-}
-
-/* What a one-shot's exchange of buffers is called while it runs, and the other way round. */
-static uint64_t other_half(struct rb_tag tag)
-{
-	const uint64_t halves = (uint64_t)(RB_TAG_ONESHOT ^ RB_TAG_EXCHANGE) << RB_TAG_NUMBER_BITS;
-
-	return rb_tag_class_of(tag) <= RB_TAG_EXCHANGE ? tag.call ^ halves : tag.call;
-}
-
-bool rb_run_stray(const struct rb_engine *engine, const struct rb_run *run, char *text,
-		  size_t text_bytes)
-{
-	for (const struct rb_slot *slot = run->slots; slot != NULL; slot = slot->next) {
-		const struct rb_request *request = &slot->request;
-		struct rb_signature theirs;
-		char mine[96], other[96];
-		struct rb_endpoint *ep;
-
-		if (slot->is_work || request->kind != RB_REQUEST_RECV)
-			continue;
-		ep = engine->endpoints[engine->route[request->peer]];
-		if (!ep->ops->stray(ep, request->peer, run->tag.call, &theirs) &&
-		    !ep->ops->stray(ep, request->peer, other_half(run->tag), &theirs))
-			continue;
-		theirs.algorithm = run->signature.algorithm;
-		if (run->plan->layout.facing && theirs.kind == run->signature.kind)
-			theirs.count = run->signature.count; /* The pair's. */
-		if (rb_signature_same(&theirs, &run->signature))
-			continue; /* It is ahead of us in the same operation. */
-		(void)snprintf(text, text_bytes, "rank %u calls %s, rank %u calls %s", engine->rank,
-			       rb_signature_text(&run->signature, mine, sizeof(mine)),
-			       request->peer, rb_signature_text(&theirs, other, sizeof(other)));
-		return true;
-	}
-	return false;
 }
 
 char *rb_run_absent(const struct rb_run *run, char *text, size_t text_bytes)

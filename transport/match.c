@@ -47,6 +47,7 @@ struct rb_arrival *rb_match_arrival(struct rb_match_peer *peer, struct rb_tag ta
 	if (at != NULL) {
 		*link = at->next;
 		at->next = NULL;
+		peer->arrival_count--;
 	}
 	return at;
 }
@@ -68,6 +69,7 @@ void rb_match_add_arrival(struct rb_match_peer *peer, struct rb_arrival *arrival
 
 	arrival->next = *first;
 	*first = arrival;
+	peer->arrival_count++;
 }
 
 bool rb_match_remove_receive(struct rb_match_peer *peer, struct rb_request *request)
@@ -103,23 +105,19 @@ struct rb_arrival *rb_match_any_arrival(struct rb_match_peer *peer)
 		if (arrival != NULL) {
 			peer->arrivals[i] = arrival->next;
 			arrival->next = NULL;
+			peer->arrival_count--;
 			return arrival;
 		}
 	}
 	return NULL;
 }
 
-bool rb_match_stray(const struct rb_match_peer *peer, uint64_t call, struct rb_signature *signature)
+bool rb_match_visit(const struct rb_match_peer *peer, uint32_t rank, rb_unmatched_visit *visit,
+		    void *arg)
 {
-	for (uint32_t b = 0; b < RB_MATCH_BUCKETS; b++) {
-		const struct rb_arrival *at = peer->arrivals[b];
-
-		while (at != NULL && at->tag.call != call)
-			at = at->next;
-		if (at == NULL)
-			continue;
-		*signature = at->signature;
-		return true;
-	}
+	for (uint32_t b = 0; b < RB_MATCH_BUCKETS && peer->arrival_count > 0; b++)
+		for (const struct rb_arrival *at = peer->arrivals[b]; at != NULL; at = at->next)
+			if (visit(arg, rank, at->tag, &at->signature))
+				return true;
 	return false;
 }

@@ -22,6 +22,7 @@ struct rb_arrival {
 struct rb_match_peer {
 	struct rb_request *receives[RB_MATCH_BUCKETS];
 	struct rb_arrival *arrivals[RB_MATCH_BUCKETS];
+	uint32_t arrival_count;
 };
 
 /* The receive that waits for `tag`, taken off its list, or NULL. */
@@ -32,9 +33,9 @@ void rb_match_add_receive(struct rb_match_peer *peer, struct rb_request *request
 void rb_match_add_arrival(struct rb_match_peer *peer, struct rb_arrival *arrival);
 /* Takes a receive off its list (cancel); false when it is not there. */
 bool rb_match_remove_receive(struct rb_match_peer *peer, struct rb_request *request);
-/* Whether an arrival waits whose tag names this call; its signature. Leaves it there. */
-bool rb_match_stray(const struct rb_match_peer *peer, uint64_t call,
-		    struct rb_signature *signature);
+/* Visits the arrivals of rank `rank` until a visit returns true; whether one did. */
+bool rb_match_visit(const struct rb_match_peer *peer, uint32_t rank, rb_unmatched_visit *visit,
+		    void *arg);
 /* Any receive or arrival that is left, taken off, or NULL: to empty a lost peer. */
 struct rb_request *rb_match_any_receive(struct rb_match_peer *peer);
 struct rb_arrival *rb_match_any_arrival(struct rb_match_peer *peer);

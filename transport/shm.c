@@ -84,12 +84,14 @@ static void shm_cancel(struct rb_endpoint *base, struct rb_request *request)
 	request->state = RB_REQUEST_DONE;
 }
 
-static bool shm_stray(struct rb_endpoint *base, uint32_t peer, uint64_t call,
-		      struct rb_signature *signature)
+static bool shm_unmatched(struct rb_endpoint *base, rb_unmatched_visit *visit, void *arg)
 {
 	struct rb_shm_endpoint *ep = (struct rb_shm_endpoint *)base;
 
-	return rb_match_stray(&ep->peers[peer].match, call, signature);
+	for (uint32_t i = 0; i < ep->active_count; i++)
+		if (rb_match_visit(&ep->peers[ep->active[i]].match, ep->active[i], visit, arg))
+			return true;
+	return false;
 }
 
 /* ---- The end of a peer ---- */
@@ -494,7 +496,7 @@ const struct rb_transport_ops rb_transport_shm = {
 	.recv = rb_shm_recv,
 	.put = rb_shm_put,
 	.cancel = shm_cancel,
-	.stray = shm_stray,
+	.unmatched = shm_unmatched,
 	.poll = shm_poll,
 	.failure = shm_failure,
 	.descriptor = shm_descriptor,

@@ -507,10 +507,9 @@ static void sim_sleep(struct rb_endpoint *ep, uint64_t until_ns)
 	}
 }
 
-static bool sim_stray(struct rb_endpoint *ep, uint32_t peer, uint64_t call,
-		      struct rb_signature *signature)
+static bool sim_unmatched(struct rb_endpoint *ep, rb_unmatched_visit *visit, void *arg)
 {
-	return rb_sim_stray(port_of(ep), peer, call, signature);
+	return rb_sim_unmatched(port_of(ep), visit, arg);
 }
 
 static void sim_dump(struct rb_endpoint *ep, void (*line)(void *arg, const char *text), void *arg)
@@ -538,7 +537,7 @@ const struct rb_transport_ops rb_transport_sim = {
 	.recv = sim_recv,
 	.put = sim_put,
 	.cancel = sim_cancel,
-	.stray = sim_stray,
+	.unmatched = sim_unmatched,
 	.poll = sim_poll,
 	.failure = sim_failure,
 	.wake = sim_wake,

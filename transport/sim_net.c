@@ -813,19 +813,12 @@ bool rb_sim_collectable(const struct rb_sim_port *p)
 	return p->done != NULL;
 }
 
-bool rb_sim_stray(const struct rb_sim_port *p, uint32_t peer, uint64_t call,
-		  struct rb_signature *signature)
+bool rb_sim_unmatched(const struct rb_sim_port *p, rb_unmatched_visit *visit, void *arg)
 {
-	for (uint32_t b = 0; b < p->bucket_count; b++) {
-		const struct message *m = p->buckets[b].arrivals;
-
-		while (m != NULL && (m->sender != peer || m->tag.call != call))
-			m = m->chain;
-		if (m == NULL)
-			continue;
-		*signature = m->signature;
-		return true;
-	}
+	for (uint32_t b = 0; b < p->bucket_count; b++)
+		for (const struct message *m = p->buckets[b].arrivals; m != NULL; m = m->chain)
+			if (visit(arg, m->sender, m->tag, &m->signature))
+				return true;
 	return false;
 }
 

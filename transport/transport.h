@@ -82,6 +82,9 @@ struct rb_request {
 
 struct rb_transport_ops;
 
+typedef bool rb_unmatched_visit(void *arg, uint32_t peer, struct rb_tag tag,
+				const struct rb_signature *signature);
+
 struct rb_endpoint {
 	const struct rb_transport_ops *ops;
 	uint32_t rank, rank_count;
@@ -158,10 +161,9 @@ struct rb_transport_ops {
 	void (*put)(struct rb_endpoint *ep, struct rb_request *request);
 	void (*cancel)(struct rb_endpoint *ep, struct rb_request *request);
 
-	/* Whether a message of `peer` has come, and found no receive, whose tag names this call;
-	 * its signature then tells what the peer does instead of what we wait for. */
-	bool (*stray)(struct rb_endpoint *ep, uint32_t peer, uint64_t call,
-		      struct rb_signature *signature);
+	/* Visits the messages that have come and found no receive, until a visit returns true;
+	 * whether one did. What they are tells what peers do instead of what we wait for. */
+	bool (*unmatched)(struct rb_endpoint *ep, rb_unmatched_visit *visit, void *arg);
 
 	/* Makes progress, never blocks. Returns the requests that completed, linked by `next`, or
 	 * NULL. */

@@ -185,12 +185,14 @@ static void ucx_put(struct rb_endpoint *ep, struct rb_request *request)
 	post(ep, request, RB_REQUEST_PUT, rb_ucx_post_put);
 }
 
-static bool ucx_stray(struct rb_endpoint *ep, uint32_t peer, uint64_t call,
-		      struct rb_signature *signature)
+static bool ucx_unmatched(struct rb_endpoint *ep, rb_unmatched_visit *visit, void *arg)
 {
 	struct rb_ucx *ux = (struct rb_ucx *)ep;
 
-	return rb_match_stray(&ux->peers[peer].match, call, signature);
+	for (uint32_t r = 0; r < ep->rank_count; r++)
+		if (rb_match_visit(&ux->peers[r].match, r, visit, arg))
+			return true;
+	return false;
 }
 
 static void ucx_cancel(struct rb_endpoint *ep, struct rb_request *request)
@@ -509,7 +511,7 @@ const struct rb_transport_ops rb_transport_ucx = {
 	.recv = ucx_recv,
 	.put = ucx_put,
 	.cancel = ucx_cancel,
-	.stray = ucx_stray,
+	.unmatched = ucx_unmatched,
 	.poll = ucx_poll,
 	.failure = ucx_failure,
 	.descriptor = ucx_descriptor,

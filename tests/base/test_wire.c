@@ -83,7 +83,7 @@ START_TEST(tags_keep_their_fields_apart)
 	ck_assert_uint_eq(next.call, tag.call); /* Epoch and number keep to their fields. */
 	ck_assert(!rb_tag_same(next, tag));
 	tag = rb_tag_message(0x12, RB_TAG_P2P, UINT32_MAX, UINT64_MAX);
-	ck_assert_uint_eq(tag.call, UINT64_C(0x12400000ffffffff));
+	ck_assert_uint_eq(tag.call, UINT64_C(0x12500000ffffffff));
 	ck_assert_uint_eq(tag.step, UINT64_MAX);
 }
 END_TEST

@@ -68,7 +68,8 @@ MUTATIONS = [
     ("engine: a waiter leaves without passing the drive on", "engine-two",
      [(ENGINE, "[[if (engine->waiters > 0) waiters_wake(engine);]] if (!finished)", ";")]),
     ("engine: a waiter completes another's operation and does not tell", "engine-chain",
-     [(ENGINE, "while (!*done) { if (rb_engine_progress(engine)) { idle = (struct idle) { 0, 0 };"
+     [(ENGINE, "while (!*done) { if (rb_engine_progress(engine)) { "
+               "idle = (struct idle) { 0, 0, false };"
                " [[if (engine->completed && engine->waiters > 0) waiters_wake(engine);]]", ";"),
       (ENGINE, "[[if (engine->completed && engine->waiters > 0) waiters_wake(engine);]]"
                " engine->completed = engine->stirred", ";")]),

@@ -253,6 +253,7 @@ static rubato_status cancel_wide_main(rubato_comm *comm, void *arg)
 	EXPECT(data != NULL);
 	RB_TRY(rubato_set_accumulate(comm, RUBATO_ACCUMULATE_WHOLE));
 	RB_TRY(rubato_op_allreduce(comm, data, data, count, RUBATO_FLOAT16, RUBATO_SUM, &op));
+	RB_TRY(rubato_barrier(comm)); /* The news must not meet rank 1 while it makes it. */
 	if (rubato_rank(comm) == 0) {
 		RB_TRY(rubato_start(op));
 		EXPECT(rubato_cancel(op) == RUBATO_ERR_CANCELLED);

@@ -1,0 +1,269 @@
+/*
+ * unmatched.c -- messages that have come and find no receive: most are of calls that this rank has
+ * yet to make. Some tell that ranks call different things: those of a call that this rank is in,
+ * with another signature, and those of a call that it has completed without them, since a
+ * collective's messages all have their receive in the same call.
+ *
+ * So two ranks that never wait for each other (a small broadcast with two roots) are found out,
+ * too: at the next sleep, within RB_CALLS_REMEMBERED calls, or when the communicator ends. Two that
+ * both only wait (a gather with two roots) send each other nothing, so who has waited for long
+ * tells those that it waits for what it calls: a probe is a message that never has a receive.
+ */
+#include <stdio.h>
+
+#include "runtime/comm.h"
+
+#define PROBED_MAX                                                                                 \
+	8u           /* Ranks that one run asks: more are seldom needed to find one that differs. */
+#define DONE_MAX 16u /* Probes taken off at a look. */
+
+struct look {
+	struct rubato_comm *comm;
+	bool ending; /* No rank calls anything any more. */
+	char text[256];
+	bool fault; /* Ours, not the callers'. */
+	struct {    /* Probes that have told all they can. */
+		uint32_t peer;
+		struct rb_tag tag;
+		struct rb_signature signature;
+	} done[DONE_MAX];
+	uint32_t done_count;
+};
+
+static bool signatures_agree(const struct rb_signature *theirs, const struct rb_signature *ours)
+{
+	struct rb_signature same = *theirs;
+
+	if (theirs->kind == RB_KIND_ALLTOALLV)
+		same.count = ours->count; /* In its messages the pair's. */
+	return rb_signature_same(&same, ours);
+}
+
+static bool differ(struct look *look, uint32_t peer, const struct rb_signature *theirs,
+		   const struct rb_signature *ours)
+{
+	(void)rb_calls_text(look->text, sizeof(look->text), look->comm->engine.rank, ours, peer,
+			    theirs);
+	return true;
+}
+
+/* A probe of a call that is over here tells nothing more. */
+static bool probe_done(struct look *look, uint32_t peer, struct rb_tag tag,
+		       const struct rb_signature *signature)
+{
+	if (look->done_count < DONE_MAX) {
+		look->done[look->done_count].peer = peer;
+		look->done[look->done_count].tag = tag;
+		look->done[look->done_count++].signature = *signature;
+	}
+	return false;
+}
+
+/* Alike, and still without a receive: then a schedule is wrong. */
+static bool fault(struct look *look, uint32_t peer, struct rb_tag tag,
+		  const struct rb_signature *theirs)
+{
+	char other[96];
+
+	(void)snprintf(look->text, sizeof(look->text),
+		       "%s: a message of rank %u (%llx:%llx) has no receive at rank %u",
+		       rb_signature_text(theirs, other, sizeof(other)), peer,
+		       (unsigned long long)tag.call, (unsigned long long)tag.step,
+		       look->comm->engine.rank);
+	look->fault = true;
+	return true;
+}
+
+static bool oneshot_judge(struct look *look, uint32_t peer, struct rb_tag tag,
+			  const struct rb_signature *theirs)
+{
+	const struct rubato_comm *comm = look->comm;
+	const struct rubato_op *op = &comm->oneshot;
+	uint64_t number = rb_tag_number_of(tag);
+	const struct rb_signature *ours = &comm->called[number % RB_CALLS_REMEMBERED];
+	bool probe = rb_tag_class_of(tag) == RB_TAG_PROBE_ONESHOT;
+	bool past = number < comm->oneshot_sequence;
+	bool known = past && comm->oneshot_sequence - number <= RB_CALLS_REMEMBERED;
+	char other[96];
+
+	if (!past)
+		return false; /* It is ahead: at the end, in the last barrier. */
+	if (known && signatures_agree(theirs, ours) && !op->done && op->number == number)
+		return false; /* In the same call, a step ahead. */
+	if (probe && (!known || signatures_agree(theirs, ours)))
+		return probe_done(look, peer, tag, theirs);
+	if (known && signatures_agree(theirs, ours))
+		return fault(look, peer, tag, theirs);
+	if (known)
+		return differ(look, peer, theirs, ours);
+	(void)snprintf(look->text, sizeof(look->text),
+		       "rank %u called %s as its call %llu, rank %u something else", peer,
+		       rb_signature_text(theirs, other, sizeof(other)), (unsigned long long)number,
+		       comm->engine.rank);
+	return true;
+}
+
+static bool persistent_judge(struct look *look, uint32_t peer, struct rb_tag tag,
+			     const struct rb_signature *theirs)
+{
+	const struct rubato_comm *comm = look->comm;
+	uint64_t number = rb_tag_number_of(tag);
+	const struct rubato_op *op = rb_op_find(comm, number);
+	int32_t lead = op != NULL ? (int32_t)(rb_tag_instance_of(tag) - op->instance) : 0;
+	bool past = op != NULL ? lead <= 0 : number < comm->persistent_sequence;
+	bool probe = rb_tag_class_of(tag) == RB_TAG_PROBE_PERSISTENT;
+	char other[96];
+
+	if (!past && !look->ending)
+		return false; /* It is ahead. */
+	if (op != NULL && !signatures_agree(theirs, &op->signature))
+		return differ(look, peer, theirs, &op->signature);
+	if (op != NULL && lead == 0 && !op->done)
+		return false;
+	if (probe && past)
+		return probe_done(look, peer, tag, theirs);
+	(void)snprintf(look->text, sizeof(look->text),
+		       "rank %u has started persistent operation %llu, %s, %s rank %u%s", peer,
+		       (unsigned long long)number, rb_signature_text(theirs, other, sizeof(other)),
+		       op != NULL ? "more often than" : "which", comm->engine.rank,
+		       op != NULL ? "" : " has freed or never made");
+	return true;
+}
+
+static bool judge(void *arg, uint32_t peer, struct rb_tag tag, const struct rb_signature *theirs)
+{
+	struct look *look = arg;
+	char other[96];
+
+	switch (rb_tag_class_of(tag)) {
+	case RB_TAG_ONESHOT:
+	case RB_TAG_EXCHANGE:
+	case RB_TAG_PROBE_ONESHOT:
+		return oneshot_judge(look, peer, tag, theirs);
+	case RB_TAG_PERSISTENT:
+	case RB_TAG_PROBE_PERSISTENT:
+		return persistent_judge(look, peer, tag, theirs);
+	case RB_TAG_P2P:
+		if (!look->ending || theirs->kind != RB_KIND_SENDRECV)
+			return false;
+		(void)snprintf(look->text, sizeof(look->text),
+			       "rank %u ends without having received rank %u's %s with tag %llu",
+			       look->comm->engine.rank, peer,
+			       rb_signature_text(theirs, other, sizeof(other)),
+			       (unsigned long long)rb_tag_number_of(tag));
+		return true;
+	default: /* The library's own. */
+		return false;
+	}
+}
+
+static void request_prepare(struct rb_request *request, uint32_t peer, struct rb_tag tag,
+			    const struct rb_signature *signature)
+{
+	*request = (struct rb_request) { .peer = peer, .tag = tag, .signature = *signature };
+}
+
+/* A receive that is met at once takes a probe off. */
+static void probes_take(struct look *look)
+{
+	for (uint32_t i = 0; i < look->done_count; i++) {
+		uint32_t peer = look->done[i].peer;
+		struct rb_endpoint *ep = rb_engine_endpoint(&look->comm->engine, peer);
+		struct rb_request request;
+
+		request_prepare(&request, peer, look->done[i].tag, &look->done[i].signature);
+		ep->ops->recv(ep, &request);
+		if (request.state == RB_REQUEST_PENDING)
+			ep->ops->cancel(ep, &request);
+	}
+}
+
+static bool look_for(struct rubato_comm *comm, bool ending)
+{
+	struct look look = { .comm = comm, .ending = ending };
+	struct rb_engine *engine = &comm->engine;
+	bool found = false;
+
+	if (engine->poison != RUBATO_OK)
+		return false;
+	for (uint32_t i = 0; i < engine->endpoint_count && !found; i++)
+		found = engine->endpoints[i]->ops->unmatched(engine->endpoints[i], judge, &look);
+	probes_take(&look);
+	if (found)
+		rb_engine_poison(engine, look.fault ? RUBATO_ERR_INTERNAL : RUBATO_ERR_MISMATCH,
+				 look.text);
+	return found;
+}
+
+void rb_unmatched_look(struct rb_engine *engine, void *comm)
+{
+	(void)engine;
+	(void)look_for(comm, false);
+}
+
+rubato_status rb_unmatched_end(struct rubato_comm *comm)
+{
+	return look_for(comm, true) ? rb_engine_check(&comm->engine) : RUBATO_OK;
+}
+
+/* ---- Probes ---- */
+
+static void probe_sent(struct rb_engine *engine, struct rb_slot *slot)
+{
+	rb_slot_give(engine, slot);
+}
+
+/* Best effort: where there is no memory or credit for it, the deadline tells less. */
+static void probe_send(struct rb_engine *engine, uint32_t peer, struct rb_tag tag,
+		       const struct rb_signature *signature)
+{
+	struct rb_endpoint *ep = rb_engine_endpoint(engine, peer);
+	struct rb_slot *slot = rb_slot_take(engine);
+
+	if (slot == NULL)
+		return;
+	request_prepare(&slot->request, peer, tag, signature);
+	slot->is_work = false;
+	slot->request.owner = slot;
+	slot->done = probe_sent;
+	ep->ops->send(ep, &slot->request);
+	if (slot->request.state == RB_REQUEST_DONE)
+		rb_slot_give(engine, slot);
+}
+
+static void run_probe(struct rb_engine *engine, struct rb_run *run, enum rb_tag_class tag_class)
+{
+	struct rb_tag tag = rb_tag(engine->epoch, tag_class, rb_tag_number_of(run->tag),
+				   rb_tag_instance_of(run->tag));
+	uint32_t asked[PROBED_MAX], count = 0;
+
+	for (const struct rb_slot *slot = run->slots; slot != NULL && count < PROBED_MAX;
+	     slot = slot->next) {
+		uint32_t peer = slot->request.peer, i = 0;
+
+		if (slot->is_work || slot->request.kind != RB_REQUEST_RECV || engine->lost[peer])
+			continue;
+		while (i < count && asked[i] != peer)
+			i++;
+		if (i < count)
+			continue;
+		asked[count++] = peer;
+		probe_send(engine, peer, tag, &run->signature);
+	}
+}
+
+void rb_unmatched_probe(struct rb_engine *engine, void *arg)
+{
+	(void)arg;
+	for (struct rb_run *run = engine->runs; run != NULL; run = run->next) {
+		enum rb_tag_class tag_class = rb_tag_class_of(run->tag);
+
+		if (run->probed)
+			continue;
+		run->probed = true;
+		if (tag_class == RB_TAG_ONESHOT || tag_class == RB_TAG_EXCHANGE)
+			run_probe(engine, run, RB_TAG_PROBE_ONESHOT);
+		else if (tag_class == RB_TAG_PERSISTENT)
+			run_probe(engine, run, RB_TAG_PROBE_PERSISTENT);
+	}
+}
