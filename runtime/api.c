@@ -814,6 +814,26 @@ void rubato_op_free(rubato_op *op)
 
 /* ---- Point to point ---- */
 
+/* A message that has begun to come is waited for once more as long: it would be lost. */
+static void message_late(struct rubato_op *op)
+{
+	struct rubato_comm *comm = op->comm;
+	const char *what = "nothing for";
+
+	if (!op->sending && !rb_message_recall(op, "")) {
+		what = "its message has begun to come, and stopped for";
+		if (rb_engine_wait_for(&comm->engine, &op->done, comm->timeout_ns) == RUBATO_OK)
+			return;
+	}
+	rb_op_cancel(op);
+	if (op->status != RUBATO_ERR_CANCELLED)
+		return;
+	op->status = RUBATO_ERR_TIMEOUT;
+	(void)snprintf(op->failure, sizeof(op->failure), "rank %u %s rank %u, tag %u: %s %.3g s",
+		       comm->engine.rank, op->sending ? "sends to" : "receives from", op->root,
+		       op->user_tag, what, (double)comm->timeout_ns * 1e-9);
+}
+
 static rubato_status message(rubato_comm *comm, struct call call, uint32_t tag, bool sending)
 {
 	struct rubato_op op = { .comm = comm, .user_tag = tag, .sending = sending, .done = true };
@@ -831,16 +851,8 @@ static rubato_status message(rubato_comm *comm, struct call call, uint32_t tag, 
 		err = rb_op_prepare(&op);
 	if (err == RUBATO_OK) {
 		rb_op_start(&op);
-		if (rb_engine_wait_for(engine, &op.done, comm->timeout_ns) != RUBATO_OK) {
-			rb_op_cancel(&op);
-			if (op.status != RUBATO_OK)
-				op.status = RB_FAIL(
-					RUBATO_ERR_TIMEOUT,
-					"rank %u %s rank %u, tag %u: nothing for %.3g s",
-					engine->rank, sending ? "sends to" : "receives from",
-					op.root, tag, (double)comm->timeout_ns * 1e-9);
-			(void)snprintf(op.failure, sizeof(op.failure), "%s", rubato_error_text());
-		}
+		if (rb_engine_wait_for(engine, &op.done, comm->timeout_ns) != RUBATO_OK)
+			message_late(&op);
 		err = op_result(&op);
 	}
 	rb_engine_leave(engine);

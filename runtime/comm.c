@@ -606,7 +606,7 @@ static void comm_free(struct rubato_comm *comm, bool abort_peers, uint64_t span_
 	for (uint32_t i = 0; i < 3; i++)
 		rb_plan_free(comm->exchange_plans[i]);
 	rb_engine_fini(engine);
-	free(comm->orders);
+	rb_flows_free(comm);
 	if (comm->bootstrap != NULL)
 		comm->bootstrap->close(comm->bootstrap);
 	free(comm);

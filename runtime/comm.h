@@ -27,10 +27,11 @@ struct rb_turn { /* A thread that waits to run its blocking collective: they run
 	struct rb_turn *next;
 };
 
-struct rb_order { /* Counts messages of one (peer, tag, direction): point to point keeps their
-		     order. */
-	uint64_t key;
-	uint64_t next_number;
+struct rb_flow {                        /* Messages of one (peer, tag, direction): message.c. */
+	uint64_t key, next;             /* Number of the next one. */
+	struct rubato_op *first, *last; /* Receives in flight, oldest first. */
+	uint64_t *freed;                /* Numbers below `next` that nobody waits for, ascending. */
+	uint32_t freed_count, freed_room;
 	bool used;
 };
 
@@ -88,6 +89,8 @@ struct rubato_op {
 	uint64_t number; /* Persistent: its id. One-shot: the call's sequence number. */
 	uint32_t instance;
 	struct rb_slot *slot; /* SENDRECV in flight. */
+	uint64_t message;     /* SENDRECV: its number. */
+	struct rubato_op *flow_next, *flow_previous;
 	/* How it goes. */
 	enum rb_op_state state;
 	bool done; /* Nothing in flight. */
@@ -118,8 +121,8 @@ struct rubato_comm {
 	struct rb_signature called[RB_CALLS_REMEMBERED]; /* One-shots, by number: unmatched.c. */
 	struct rubato_op *operations[RB_OP_LISTS];       /* By number. */
 	struct rb_memory *memory;
-	struct rb_order *orders;
-	uint32_t order_count, order_capacity;
+	struct rb_flow *flows;
+	uint32_t flow_count, flow_capacity;
 	struct rb_news news[RB_NEIGHBOURS_MAX];
 	uint32_t news_count;
 	uint32_t news_origin; /* Of the poison, when it came as news: the rank and its words. */
@@ -183,6 +186,17 @@ RB_NODISCARD rubato_status rb_split_gather(struct rubato_comm *comm, const int64
 /* A persistent collective that was just prepared: all ranks agree that it is the same one, and
  * tell each other where their buffers are, if that matters. Collective. */
 RB_NODISCARD rubato_status rb_op_agree(struct rubato_op *op, uint64_t deadline_ns);
+
+/* Completes it, and poisons if a collective failed. */
+void rb_op_end(struct rubato_op *op, rubato_status status, const char *text);
+
+/* ---- message.c: under the lock ---- */
+
+void rb_message_start(struct rubato_op *op);
+void rb_message_cancel(struct rubato_op *op, const char *text);
+/* Cancels a receive that no message has met, as if it had never been started; else false. */
+bool rb_message_recall(struct rubato_op *op, const char *text);
+void rb_flows_free(struct rubato_comm *comm);
 
 /* ---- unmatched.c: under the lock ---- */
 

@@ -397,7 +397,7 @@ static bool puts_possible(const struct rubato_op *op, const struct rb_plan *plan
 
 /* ---- Execution ---- */
 
-static void op_end(struct rubato_op *op, rubato_status status, const char *text)
+void rb_op_end(struct rubato_op *op, rubato_status status, const char *text)
 {
 	struct rb_engine *engine = &op->comm->engine;
 
@@ -421,9 +421,9 @@ static void main_done(struct rb_engine *engine, struct rb_run *run)
 
 	(void)engine;
 	if (op->wide.active && run->status == RUBATO_OK)
-		rb_wide_start(op, true, op_end);
+		rb_wide_start(op, true, rb_op_end);
 	else
-		op_end(op, run->status, run->failure);
+		rb_op_end(op, run->status, run->failure);
 }
 
 static struct rb_tag op_tag(const struct rubato_op *op, bool exchange)
@@ -489,7 +489,7 @@ static void exchange_done(struct rb_engine *engine, struct rb_run *run)
 
 	(void)engine;
 	if (err != RUBATO_OK) {
-		op_end(op, err, run->failure);
+		rb_op_end(op, err, run->failure);
 		return;
 	}
 	if (op->persistent) { /* rb_op_agree waits for this. */
@@ -503,7 +503,7 @@ static void exchange_done(struct rb_engine *engine, struct rb_run *run)
 	op->scratch_retired = NULL;
 	err = records_use(op, &plan);
 	if (err != RUBATO_OK)
-		op_end(op, err, rubato_error_text());
+		rb_op_end(op, err, rubato_error_text());
 	else
 		run_start(op, plan, true);
 }
@@ -556,122 +556,13 @@ rubato_status rb_op_agree(struct rubato_op *op, uint64_t deadline_ns)
 	return RUBATO_OK;
 }
 
-/* ---- Point to point ---- */
-
-static struct rb_order *order_slot(struct rb_order *orders, uint32_t capacity, uint64_t key)
-{
-	uint32_t at = (uint32_t)rb_mix(key) & (capacity - 1);
-
-	while (orders[at].used && orders[at].key != key)
-		at = (at + 1) & (capacity - 1);
-	return &orders[at];
-}
-
-static bool orders_grow(struct rubato_comm *comm)
-{
-	uint32_t capacity = comm->order_capacity == 0 ? 64 : comm->order_capacity * 2;
-	struct rb_order *orders = calloc(capacity, sizeof(*orders));
-
-	if (orders == NULL)
-		return false;
-	for (uint32_t i = 0; i < comm->order_capacity; i++)
-		if (comm->orders[i].used)
-			*order_slot(orders, capacity, comm->orders[i].key) = comm->orders[i];
-	free(comm->orders);
-	comm->orders = orders;
-	comm->order_capacity = capacity;
-	return true;
-}
-
-/* The next message number of (peer, user tag, direction). */
-static rubato_status order_take(struct rubato_op *op, uint64_t *number)
-{
-	struct rubato_comm *comm = op->comm;
-	uint64_t key = (uint64_t)op->root << 33 | (uint64_t)op->user_tag << 1 | op->sending;
-	struct rb_order *order;
-
-	if (comm->order_count * 2 >= comm->order_capacity && !orders_grow(comm))
-		return RB_FAIL(RUBATO_ERR_MEMORY, "table of message tags");
-	order = order_slot(comm->orders, comm->order_capacity, key);
-	if (!order->used) {
-		*order = (struct rb_order) { .key = key, .used = true };
-		comm->order_count++;
-	}
-	*number = order->next_number++;
-	return RUBATO_OK;
-}
-
-static void message_text(const struct rubato_op *op, char *text, size_t text_bytes)
-{
-	const struct rb_request *request = &op->slot->request;
-	char mine[96], theirs[96];
-
-	(void)rb_signature_text(&op->signature, mine, sizeof(mine));
-	(void)rb_signature_text(&request->theirs, theirs, sizeof(theirs));
-	if (request->status == RUBATO_ERR_MISMATCH)
-		(void)snprintf(text, text_bytes, "rank %u receives %s, rank %u sent %s",
-			       op->comm->engine.rank, mine, op->root, theirs);
-	else if (request->status != RUBATO_OK)
-		(void)snprintf(text, text_bytes, "%s %s rank %u: %s", mine,
-			       op->sending ? "to" : "from", op->root,
-			       request->status == RUBATO_ERR_PEER ? "it is gone or unreachable"
-								  : "the transport failed");
-	else
-		text[0] = '\0';
-}
-
-static void message_done(struct rb_engine *engine, struct rb_slot *slot)
-{
-	struct rubato_op *op = slot->owner;
-	rubato_status status = slot->request.status;
-	char text[192];
-
-	message_text(op, text, sizeof(text));
-	op->slot = NULL;
-	rb_slot_give(engine, slot);
-	op_end(op, status, text);
-}
-
-static void message_start(struct rubato_op *op)
-{
-	struct rb_engine *engine = &op->comm->engine;
-	struct rb_endpoint *ep = rb_engine_endpoint(engine, op->root);
-	struct rb_slot *slot = rb_slot_take(engine);
-	uint64_t number;
-
-	if (slot == NULL || order_take(op, &number) != RUBATO_OK) {
-		if (slot != NULL)
-			rb_slot_give(engine, slot);
-		op_end(op, RUBATO_ERR_MEMORY, "out of memory for a message");
-		return;
-	}
-	op->state = RB_OP_RUNNING;
-	op->slot = slot;
-	slot->is_work = false;
-	slot->owner = op;
-	slot->done = message_done;
-	slot->request.peer = op->root;
-	slot->request.tag = rb_tag_message(engine->epoch, RB_TAG_P2P, op->user_tag, number);
-	slot->request.signature = op->signature;
-	slot->request.buffer = op->sending ? (void *)(uintptr_t)op->in : op->out;
-	slot->request.size_bytes = (size_t)(op->count * rubato_type_bytes(op->type));
-	slot->request.owner = slot;
-	slot->request.state = RB_REQUEST_IDLE;
-	if (op->sending)
-		ep->ops->send(ep, &slot->request);
-	else
-		ep->ops->recv(ep, &slot->request);
-	if (slot->request.state == RB_REQUEST_DONE)
-		message_done(engine, slot);
-}
-
 /* ---- Start, cancel, release ---- */
 
 /* What a collective does with its input in place. */
 static void collective_start(struct rubato_op *op, rubato_status status, const char *text)
 {
 	if (status != RUBATO_OK) {
-		op_end(op, status, text);
+		rb_op_end(op, status, text);
 	} else if (plan_needs(op->plan) != 0 && !op->exchanged) {
 		exchange_start(op);
 	} else {
@@ -690,9 +581,9 @@ void rb_op_start(struct rubato_op *op)
 	if (op->persistent)
 		engine->in_flight++;
 	if (engine->poison != RUBATO_OK) {
-		op_end(op, engine->poison, engine->poison_text);
+		rb_op_end(op, engine->poison, engine->poison_text);
 	} else if (op->kind == RB_KIND_SENDRECV) {
-		message_start(op);
+		rb_message_start(op);
 	} else if (op->wide.active) {
 		rb_wide_start(op, false, collective_start);
 	} else {
@@ -797,15 +688,7 @@ void rb_op_cancel(struct rubato_op *op)
 	(void)rb_signature_text(&op->signature, name, sizeof(name));
 	(void)snprintf(text, sizeof(text), "%s was cancelled", name);
 	if (op->kind == RB_KIND_SENDRECV) {
-		struct rb_endpoint *ep = rb_engine_endpoint(engine, op->root);
-		struct rb_slot *slot = op->slot;
-		rubato_status status;
-
-		ep->ops->cancel(ep, &slot->request);
-		status = slot->request.status;
-		op->slot = NULL;
-		rb_slot_give(engine, slot);
-		op_end(op, status, status == RUBATO_OK ? "" : text);
+		rb_message_cancel(op, text);
 		return;
 	}
 	rb_run_fail(engine, rb_op_current(op), RUBATO_ERR_CANCELLED, text);

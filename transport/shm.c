@@ -84,6 +84,18 @@ static void shm_cancel(struct rb_endpoint *base, struct rb_request *request)
 	request->state = RB_REQUEST_DONE;
 }
 
+static bool shm_recall(struct rb_endpoint *base, struct rb_request *request)
+{
+	struct rb_shm_endpoint *ep = (struct rb_shm_endpoint *)base;
+
+	if (request->state != RB_REQUEST_PENDING ||
+	    request->backend[RB_SHM_STAGE] != RB_SHM_MATCHING ||
+	    !rb_match_remove_receive(&ep->peers[request->peer].match, request))
+		return false;
+	request->state = RB_REQUEST_IDLE;
+	return true;
+}
+
 static bool shm_unmatched(struct rb_endpoint *base, rb_unmatched_visit *visit, void *arg)
 {
 	struct rb_shm_endpoint *ep = (struct rb_shm_endpoint *)base;
@@ -496,6 +508,7 @@ const struct rb_transport_ops rb_transport_shm = {
 	.recv = rb_shm_recv,
 	.put = rb_shm_put,
 	.cancel = shm_cancel,
+	.recall = shm_recall,
 	.unmatched = shm_unmatched,
 	.poll = shm_poll,
 	.failure = shm_failure,

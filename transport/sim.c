@@ -507,6 +507,11 @@ static void sim_sleep(struct rb_endpoint *ep, uint64_t until_ns)
 	}
 }
 
+static bool sim_recall(struct rb_endpoint *ep, struct rb_request *request)
+{
+	return rb_sim_recall(port_of(ep), request);
+}
+
 static bool sim_unmatched(struct rb_endpoint *ep, rb_unmatched_visit *visit, void *arg)
 {
 	return rb_sim_unmatched(port_of(ep), visit, arg);
@@ -537,6 +542,7 @@ const struct rb_transport_ops rb_transport_sim = {
 	.recv = sim_recv,
 	.put = sim_put,
 	.cancel = sim_cancel,
+	.recall = sim_recall,
 	.unmatched = sim_unmatched,
 	.poll = sim_poll,
 	.failure = sim_failure,

@@ -222,6 +222,8 @@ void rb_sim_cancel(struct rb_sim_port *port, struct rb_request *request);
 struct rb_request *rb_sim_collect(struct rb_sim_port *port);
 bool rb_sim_collectable(const struct rb_sim_port *port);
 /* Calls line() for each pending request. */
+/* Also one that has met a message, which is then as before. */
+bool rb_sim_recall(struct rb_sim_port *port, struct rb_request *request);
 bool rb_sim_unmatched(const struct rb_sim_port *port, rb_unmatched_visit *visit, void *arg);
 void rb_sim_describe(struct rb_sim_port *port, void (*line)(void *arg, const char *text),
 		     void *arg);

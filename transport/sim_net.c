@@ -813,6 +813,15 @@ bool rb_sim_collectable(const struct rb_sim_port *p)
 	return p->done != NULL;
 }
 
+bool rb_sim_recall(struct rb_sim_port *p, struct rb_request *r)
+{
+	if (r->backend[WHERE] != IN_PENDING)
+		return false;
+	rb_sim_cancel(p, r);
+	r->state = RB_REQUEST_IDLE;
+	return true;
+}
+
 bool rb_sim_unmatched(const struct rb_sim_port *p, rb_unmatched_visit *visit, void *arg)
 {
 	for (uint32_t b = 0; b < p->bucket_count; b++)

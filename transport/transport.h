@@ -160,6 +160,8 @@ struct rb_transport_ops {
 	void (*recv)(struct rb_endpoint *ep, struct rb_request *request);
 	void (*put)(struct rb_endpoint *ep, struct rb_request *request);
 	void (*cancel)(struct rb_endpoint *ep, struct rb_request *request);
+	/* Takes back a receive, as if it had never been posted; false: a message has met it. */
+	bool (*recall)(struct rb_endpoint *ep, struct rb_request *request);
 
 	/* Visits the messages that have come and found no receive, until a visit returns true;
 	 * whether one did. What they are tells what peers do instead of what we wait for. */

@@ -185,6 +185,18 @@ static void ucx_put(struct rb_endpoint *ep, struct rb_request *request)
 	post(ep, request, RB_REQUEST_PUT, rb_ucx_post_put);
 }
 
+static bool ucx_recall(struct rb_endpoint *ep, struct rb_request *request)
+{
+	struct rb_ucx *ux = (struct rb_ucx *)ep;
+
+	if (request->state != RB_REQUEST_PENDING ||
+	    request->backend[RB_UCX_STAGE] != RB_UCX_STAGE_MATCHING ||
+	    !rb_match_remove_receive(&ux->peers[request->peer].match, request))
+		return false;
+	request->state = RB_REQUEST_IDLE;
+	return true;
+}
+
 static bool ucx_unmatched(struct rb_endpoint *ep, rb_unmatched_visit *visit, void *arg)
 {
 	struct rb_ucx *ux = (struct rb_ucx *)ep;
@@ -511,6 +523,7 @@ const struct rb_transport_ops rb_transport_ucx = {
 	.recv = ucx_recv,
 	.put = ucx_put,
 	.cancel = ucx_cancel,
+	.recall = ucx_recall,
 	.unmatched = ucx_unmatched,
 	.poll = ucx_poll,
 	.failure = ucx_failure,

@@ -25,6 +25,83 @@ static void exchange(struct conform_rank *r, uint64_t tag, size_t size_bytes)
 
 /* ---- Receives ---- */
 
+struct visited {
+	uint64_t count, tag_sum;
+	uint32_t peer;
+	uint64_t stop_after;
+};
+
+static bool visit(void *arg, uint32_t peer, struct rb_tag tag, const struct rb_signature *signature)
+{
+	struct visited *v = arg;
+	const struct rb_signature expected = conform_signature(sizeof(uint64_t));
+
+	if (tag.step == 100)
+		return false; /* The sender has gone on to what follows. */
+	CONFORM(rb_signature_same(signature, &expected), "the message's own signature");
+	v->count++;
+	v->tag_sum += tag.step;
+	v->peer = peer;
+	return v->count == v->stop_after;
+}
+
+/* A receive that is taken back leaves its message to be seen, and to the next receive. */
+static void receive_recalled(struct conform_rank *r)
+{
+	struct visited v = { .stop_after = 0 };
+	struct conform_request c[3], send;
+	uint64_t words[3] = { 0 };
+
+	conform_barrier(r, "receives");
+	if (r->rank == 0) {
+		for (uint64_t i = 0; i < 3; i++)
+			conform_recv(r, &c[i], 1, 7 + i, &words[i], sizeof(words[i]));
+		CONFORM(r->ops->recall(r->ep, &c[0].request), "unmet");
+		CONFORM(c[0].request.state == RB_REQUEST_IDLE, "as if never posted");
+		CONFORM(r->ops->recall(r->ep, &c[2].request), "unmet");
+		CONFORM(!r->ops->unmatched(r->ep, visit, &v) && v.count == 0, "nothing came");
+		conform_barrier(r, "recalled");
+		conform_finish_ok(r, &c[1]);
+		CONFORM(!r->ops->recall(r->ep, &c[1].request), "it is done");
+		conform_barrier(r, "sent");
+		for (uint64_t since = r->ops->now_ns(r->ep); v.count != 2;) {
+			v = (struct visited) { .stop_after = 0 };
+			CONFORM(!r->ops->unmatched(r->ep, visit, &v), "nobody stopped it");
+			CONFORM(v.count <= 2, "the second one was received");
+			if (!conform_poll(r))
+				conform_pause(r);
+			conform_expire(r, since, "two messages without a receive");
+		}
+		CONFORM(v.tag_sum == 16 && v.peer == 1, "tags 7 and 9, of rank 1");
+		v = (struct visited) { .stop_after = 1 };
+		CONFORM(r->ops->unmatched(r->ep, visit, &v) && v.count == 1, "stopped");
+		for (uint64_t i = 0; i < 3; i += 2) {
+			conform_recv(r, &c[i], 1, 7 + i, &words[i], sizeof(words[i]));
+			conform_finish_ok(r, &c[i]);
+		}
+		for (uint64_t i = 0; i < 3; i++)
+			ck_assert_uint_eq(words[i], 50 + i);
+		v = (struct visited) { .stop_after = 0 };
+		CONFORM(!r->ops->unmatched(r->ep, visit, &v) && v.count == 0, "all received");
+	} else {
+		conform_barrier(r, "recalled");
+		for (uint64_t i = 0; i < 3; i++) {
+			uint64_t word = 50 + i;
+
+			conform_send(r, &send, 0, 7 + i, &word, sizeof(word));
+			conform_finish_ok(r, &send);
+		}
+		conform_barrier(r, "sent");
+	}
+	exchange(r, 100, MIB);
+}
+
+START_TEST(test_receive_recalled)
+{
+	conform_run(2, receive_recalled);
+}
+END_TEST
+
 static void receive_unmatched(struct conform_rank *r)
 {
 	struct conform_request c[3];
@@ -310,6 +387,7 @@ TCase *conform_cancel_case(void)
 {
 	TCase *t = tcase_create("cancel");
 
+	tcase_add_test(t, test_receive_recalled);
 	tcase_add_test(t, test_receive_unmatched);
 	tcase_add_test(t, test_receive_midway);
 	tcase_add_test(t, test_send_unmatched);

@@ -1,0 +1,319 @@
+/*
+ * message.c -- point to point. Messages of one (peer, tag) are numbered where they are sent, and
+ * receives where they are posted, so they keep their order on transports that reorder.
+ *
+ * A receive that ends unmet (cancel, timeout) counts as never posted: its number goes to the next
+ * receive, and so on along the flow; the last one's is used again. So does a send that is taken
+ * back, if none followed it; else the receiver is sent a void message in its stead, and the receive
+ * that meets that one takes the next number.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "runtime/comm.h"
+
+/* A void message's. */
+static const struct rb_signature void_signature = {
+	.kind = RB_KIND_NONE, .type = 0xff, .op = 0xff, .root = UINT32_MAX
+};
+
+/* ---- Flows ---- */
+
+static struct rb_flow *flow_slot(struct rb_flow *flows, uint32_t capacity, uint64_t key)
+{
+	uint32_t at = (uint32_t)rb_mix(key) & (capacity - 1);
+
+	while (flows[at].used && flows[at].key != key)
+		at = (at + 1) & (capacity - 1);
+	return &flows[at];
+}
+
+static bool flows_grow(struct rubato_comm *comm)
+{
+	uint32_t capacity = comm->flow_capacity == 0 ? 64 : comm->flow_capacity * 2;
+	struct rb_flow *flows = calloc(capacity, sizeof(*flows));
+
+	if (flows == NULL)
+		return false;
+	for (uint32_t i = 0; i < comm->flow_capacity; i++)
+		if (comm->flows[i].used)
+			*flow_slot(flows, capacity, comm->flows[i].key) = comm->flows[i];
+	free(comm->flows);
+	comm->flows = flows;
+	comm->flow_capacity = capacity;
+	return true;
+}
+
+/* NULL: no memory. Valid until the next one is made. */
+static struct rb_flow *flow_of(const struct rubato_op *op)
+{
+	struct rubato_comm *comm = op->comm;
+	uint64_t key = (uint64_t)op->root << 33 | (uint64_t)op->user_tag << 1 | op->sending;
+	struct rb_flow *flow;
+
+	if (comm->flow_count * 2 >= comm->flow_capacity && !flows_grow(comm))
+		return NULL;
+	flow = flow_slot(comm->flows, comm->flow_capacity, key);
+	if (!flow->used) {
+		*flow = (struct rb_flow) { .key = key, .used = true };
+		comm->flow_count++;
+	}
+	return flow;
+}
+
+void rb_flows_free(struct rubato_comm *comm)
+{
+	for (uint32_t i = 0; i < comm->flow_capacity; i++)
+		free(comm->flows[i].freed);
+	free(comm->flows);
+}
+
+static uint64_t number_take(struct rb_flow *flow)
+{
+	uint64_t number;
+
+	if (flow->freed_count == 0)
+		return flow->next++;
+	number = flow->freed[0];
+	memmove(flow->freed, flow->freed + 1, --flow->freed_count * sizeof(*flow->freed));
+	return number;
+}
+
+static rubato_status number_give(struct rb_flow *flow, uint64_t number)
+{
+	uint32_t at = flow->freed_count;
+
+	if (number + 1 == flow->next) {
+		flow->next--;
+		while (flow->freed_count > 0 &&
+		       flow->freed[flow->freed_count - 1] + 1 == flow->next) {
+			flow->freed_count--;
+			flow->next--;
+		}
+		return RUBATO_OK;
+	}
+	if (flow->freed_count == flow->freed_room) {
+		uint32_t room = flow->freed_room * 2 + 4;
+		uint64_t *freed = realloc(flow->freed, room * sizeof(*freed));
+
+		if (freed == NULL)
+			return RB_FAIL(RUBATO_ERR_MEMORY, "numbers of messages");
+		flow->freed = freed;
+		flow->freed_room = room;
+	}
+	while (at > 0 && flow->freed[at - 1] > number)
+		at--;
+	memmove(flow->freed + at + 1, flow->freed + at,
+		(flow->freed_count - at) * sizeof(*flow->freed));
+	flow->freed[at] = number;
+	flow->freed_count++;
+	return RUBATO_OK;
+}
+
+static void flow_add(struct rb_flow *flow, struct rubato_op *op)
+{
+	op->flow_next = NULL;
+	op->flow_previous = flow->last;
+	*(flow->last != NULL ? &flow->last->flow_next : &flow->first) = op;
+	flow->last = op;
+}
+
+static void flow_remove(struct rb_flow *flow, struct rubato_op *op)
+{
+	*(op->flow_previous != NULL ? &op->flow_previous->flow_next : &flow->first) = op->flow_next;
+	*(op->flow_next != NULL ? &op->flow_next->flow_previous : &flow->last) = op->flow_previous;
+}
+
+/* ---- A message ---- */
+
+static void message_done(struct rb_engine *engine, struct rb_slot *slot);
+
+static void message_post(struct rubato_op *op)
+{
+	struct rb_engine *engine = &op->comm->engine;
+	struct rb_endpoint *ep = rb_engine_endpoint(engine, op->root);
+	struct rb_request *request = &op->slot->request;
+
+	request->peer = op->root;
+	request->tag = rb_tag_message(engine->epoch, RB_TAG_P2P, op->user_tag, op->message);
+	request->signature = op->signature;
+	request->buffer = op->sending ? (void *)(uintptr_t)op->in : op->out;
+	request->size_bytes = (size_t)(op->count * rubato_type_bytes(op->type));
+	request->owner = op->slot;
+	request->state = RB_REQUEST_IDLE;
+	if (op->sending)
+		ep->ops->send(ep, request);
+	else
+		ep->ops->recv(ep, request);
+	if (request->state == RB_REQUEST_DONE)
+		message_done(engine, op->slot);
+}
+
+/* The message that `op` waited for is void: it takes the next receive's, which takes its next. */
+static void renumber_void(struct rubato_op *op)
+{
+	struct rb_flow *flow = flow_of(op);
+
+	for (struct rubato_op *at = op->flow_next, *next; at != NULL; at = next) {
+		struct rb_endpoint *ep = rb_engine_endpoint(&op->comm->engine, op->root);
+
+		next = at->flow_next;
+		if (!ep->ops->recall(ep, &at->slot->request))
+			continue;
+		op->message = at->message;
+		message_post(op);
+		op = at;
+	}
+	op->message = number_take(flow);
+	message_post(op);
+}
+
+/* Nobody waits for message `number` any more: those that were posted after it do. */
+static rubato_status renumber_freed(struct rb_flow *flow, struct rubato_op *at, uint64_t number)
+{
+	for (struct rubato_op *next; at != NULL; at = next) {
+		struct rb_endpoint *ep = rb_engine_endpoint(&at->comm->engine, at->root);
+		uint64_t its = at->message;
+
+		next = at->flow_next;
+		if (!ep->ops->recall(ep, &at->slot->request))
+			continue;
+		at->message = number;
+		number = its;
+		message_post(at);
+	}
+	return number_give(flow, number);
+}
+
+static void message_text(const struct rubato_op *op, char *text, size_t text_bytes)
+{
+	const struct rb_request *request = &op->slot->request;
+	char mine[96], theirs[96];
+
+	(void)rb_signature_text(&op->signature, mine, sizeof(mine));
+	(void)rb_signature_text(&request->theirs, theirs, sizeof(theirs));
+	if (request->status == RUBATO_ERR_MISMATCH)
+		(void)snprintf(text, text_bytes, "rank %u receives %s, rank %u sent %s",
+			       op->comm->engine.rank, mine, op->root, theirs);
+	else
+		(void)snprintf(text, text_bytes, "%s %s rank %u: %s", mine,
+			       op->sending ? "to" : "from", op->root,
+			       request->status == RUBATO_ERR_PEER ? "it is gone or unreachable"
+								  : "the transport failed");
+}
+
+static void message_end(struct rubato_op *op, rubato_status status, const char *text)
+{
+	struct rb_slot *slot = op->slot;
+
+	op->slot = NULL;
+	rb_slot_give(&op->comm->engine, slot);
+	rb_op_end(op, status, text);
+}
+
+static void message_done(struct rb_engine *engine, struct rb_slot *slot)
+{
+	struct rubato_op *op = slot->owner;
+	rubato_status status = slot->request.status;
+	char text[192] = "";
+
+	(void)engine;
+	if (!op->sending && status == RUBATO_ERR_MISMATCH &&
+	    rb_signature_same(&slot->request.theirs, &void_signature)) {
+		renumber_void(op);
+		return;
+	}
+	if (!op->sending)
+		flow_remove(flow_of(op), op);
+	if (status != RUBATO_OK)
+		message_text(op, text, sizeof(text));
+	message_end(op, status, text);
+}
+
+void rb_message_start(struct rubato_op *op)
+{
+	struct rb_slot *slot = rb_slot_take(&op->comm->engine);
+	struct rb_flow *flow = slot != NULL ? flow_of(op) : NULL;
+
+	if (flow == NULL) {
+		if (slot != NULL)
+			rb_slot_give(&op->comm->engine, slot);
+		rb_op_end(op, RUBATO_ERR_MEMORY, "out of memory for a message");
+		return;
+	}
+	op->state = RB_OP_RUNNING;
+	op->slot = slot;
+	op->message = number_take(flow);
+	slot->is_work = false;
+	slot->owner = op;
+	slot->done = message_done;
+	if (!op->sending)
+		flow_add(flow, op);
+	message_post(op);
+}
+
+/* ---- Cancel ---- */
+
+bool rb_message_recall(struct rubato_op *op, const char *text)
+{
+	struct rb_endpoint *ep = rb_engine_endpoint(&op->comm->engine, op->root);
+	struct rb_flow *flow = flow_of(op);
+	struct rubato_op *next = op->flow_next;
+
+	if (op->sending || !ep->ops->recall(ep, &op->slot->request))
+		return false;
+	flow_remove(flow, op);
+	if (renumber_freed(flow, next, op->message) == RUBATO_OK)
+		message_end(op, RUBATO_ERR_CANCELLED, text);
+	else
+		message_end(op, RUBATO_ERR_MEMORY, rubato_error_text());
+	return true;
+}
+
+static void void_sent(struct rb_engine *engine, struct rb_slot *slot)
+{
+	rb_slot_give(engine, slot);
+}
+
+/* A later message is on its way already: this one's place is taken by one that says so. */
+static void void_send(const struct rubato_op *op)
+{
+	struct rb_engine *engine = &op->comm->engine;
+	struct rb_endpoint *ep = rb_engine_endpoint(engine, op->root);
+	struct rb_slot *slot = rb_slot_take(engine);
+
+	if (slot == NULL) {
+		rb_engine_poison(engine, RUBATO_ERR_MEMORY, "out of memory for a void message");
+		return;
+	}
+	slot->is_work = false;
+	slot->done = void_sent;
+	slot->request = (struct rb_request) { .peer = op->root,
+					      .tag = op->slot->request.tag,
+					      .signature = void_signature,
+					      .owner = slot };
+	ep->ops->send(ep, &slot->request);
+	if (slot->request.state == RB_REQUEST_DONE)
+		rb_slot_give(engine, slot);
+}
+
+void rb_message_cancel(struct rubato_op *op, const char *text)
+{
+	struct rb_endpoint *ep = rb_engine_endpoint(&op->comm->engine, op->root);
+	struct rb_flow *flow = flow_of(op);
+	rubato_status status;
+
+	if (rb_message_recall(op, text))
+		return;
+	ep->ops->cancel(ep, &op->slot->request);
+	status = op->slot->request.status;
+	if (!op->sending)
+		flow_remove(flow, op);
+	else if (status == RUBATO_ERR_CANCELLED && flow->next == op->message + 1)
+		flow->next--;
+	else if (status == RUBATO_ERR_CANCELLED)
+		void_send(op);
+	message_end(op, status, status == RUBATO_OK ? "" : text);
+}
