@@ -57,11 +57,11 @@ static inline bool rb_signature_same(const struct rb_signature *a, const struct 
  * to another, so transports may reorder freely.
  *
  *   call   epoch (8) | class (4) | number (52)
- *   step   instance (32) | channel (12) | iteration (20); of RB_TAG_P2P and RB_TAG_PROTOCOL the
- *          message's number
+ *   step   instance (24) | channel (12) | iteration (28); of RB_TAG_P2P, RB_TAG_PROTOCOL and
+ *          RB_TAG_FETCH the message's number
  *
  * No number comes twice: 2^52 calls of a microsecond take 142 years. Instances wrap: in one
- * operation a rank is ahead of another by its peers' credits at most, far less than 2^31 starts.
+ * operation a rank is ahead of another by its peers' credits at most, far less than 2^23 starts.
  */
 struct rb_tag {
 	uint64_t call, step;
@@ -83,7 +83,8 @@ enum rb_tag_class {
 };
 #define RB_TAG_NUMBER_BITS 52
 #define RB_TAG_CHANNEL_BITS 12
-#define RB_TAG_ITERATION_BITS 20
+#define RB_TAG_ITERATION_BITS 28
+#define RB_TAG_INSTANCE_SHIFT (RB_TAG_CHANNEL_BITS + RB_TAG_ITERATION_BITS)
 #define RB_CHANNEL_MAX (1u << RB_TAG_CHANNEL_BITS)
 #define RB_ITERATION_MAX (1u << RB_TAG_ITERATION_BITS)
 
@@ -94,7 +95,7 @@ static inline struct rb_tag rb_tag(uint32_t epoch, enum rb_tag_class tag_class, 
 		.call = (uint64_t)(epoch & 0xffu) << 56 |
 			(uint64_t)tag_class << RB_TAG_NUMBER_BITS |
 			(number & ((UINT64_C(1) << RB_TAG_NUMBER_BITS) - 1)),
-		.step = (uint64_t)instance << 32,
+		.step = (uint64_t)instance << RB_TAG_INSTANCE_SHIFT,
 	};
 }
 
@@ -129,9 +130,12 @@ static inline uint64_t rb_tag_number_of(struct rb_tag tag)
 	return tag.call & ((UINT64_C(1) << RB_TAG_NUMBER_BITS) - 1);
 }
 
-static inline uint32_t rb_tag_instance_of(struct rb_tag tag)
+/* How many starts this message's is after start `instance`; negative: before. */
+static inline int32_t rb_tag_lead(struct rb_tag tag, uint32_t instance)
 {
-	return (uint32_t)(tag.step >> 32);
+	uint32_t theirs = (uint32_t)(tag.step >> RB_TAG_INSTANCE_SHIFT);
+
+	return (int32_t)((theirs - instance) << 8) >> 8;
 }
 
 /* A cursor over a byte buffer; `bad` once something did not fit. */

@@ -25,6 +25,9 @@
 #define MIDDLING_BYTES                                                                             \
 	(64u << 10) /* Guess: a block of an alltoallv, which nobody knows in advance. */
 
+/* A chunk of which tags can count as many as fit an address space. */
+#define ANY_BLOCK_CHUNK ((UINT64_C(1) << 47) / RB_ITERATION_MAX)
+
 #define EXCHANGE_BYTES (512u << 10) /* Measured: docs/performance.md, "Overlap". */
 
 #define RING_SCRATCH_BYTES (4u << 20) /* Guess: half of a ring's slots. */
@@ -196,8 +199,8 @@ static uint64_t chunk_elements(const struct rb_choice_facts *facts, const struct
 
 	if (chunk < 1)
 		chunk = 1;
-	if (a->kind == RB_KIND_ALLTOALLV)
-		return chunk;
+	if (a->kind == RB_KIND_ALLTOALLV) /* No rank knows how long the others' blocks are. */
+		return bytes > ANY_BLOCK_CHUNK ? chunk : ANY_BLOCK_CHUNK / element_bytes;
 	if (count / chunk >= RB_ITERATION_MAX - 1) /* Tags count no further. */
 		chunk = (count / (RB_ITERATION_MAX - 1) / ALIGN_BYTES + 1) * ALIGN_BYTES;
 	/* Slots of scratch hold a chunk each: not much longer than a block. */

@@ -109,7 +109,7 @@ static bool persistent_judge(struct look *look, uint32_t peer, struct rb_tag tag
 	const struct rubato_comm *comm = look->comm;
 	uint64_t number = rb_tag_number_of(tag);
 	const struct rubato_op *op = rb_op_find(comm, number);
-	int32_t lead = op != NULL ? (int32_t)(rb_tag_instance_of(tag) - op->instance) : 0;
+	int32_t lead = op != NULL ? rb_tag_lead(tag, op->instance) : 0;
 	bool past = op != NULL ? lead <= 0 : number < comm->persistent_sequence;
 	bool probe = rb_tag_class_of(tag) == RB_TAG_PROBE_PERSISTENT;
 	char other[96];
@@ -233,9 +233,10 @@ static void probe_send(struct rb_engine *engine, uint32_t peer, struct rb_tag ta
 
 static void run_probe(struct rb_engine *engine, struct rb_run *run, enum rb_tag_class tag_class)
 {
-	struct rb_tag tag = rb_tag(engine->epoch, tag_class, rb_tag_number_of(run->tag),
-				   rb_tag_instance_of(run->tag));
+	struct rb_tag tag = rb_tag(engine->epoch, tag_class, rb_tag_number_of(run->tag), 0);
 	uint32_t asked[PROBED_MAX], count = 0;
+
+	tag.step = run->tag.step; /* Of a run: the instance alone. */
 
 	for (const struct rb_slot *slot = run->slots; slot != NULL && count < PROBED_MAX;
 	     slot = slot->next) {

@@ -71,15 +71,19 @@ END_TEST
 
 START_TEST(tags_keep_their_fields_apart)
 {
-	struct rb_tag tag = rb_tag(0x12, RB_TAG_PERSISTENT, UINT64_C(0xfffffffffffff), 0x87654321);
-	struct rb_tag next = rb_tag(0x112, RB_TAG_PERSISTENT, UINT64_C(0x1fffffffffffff), 0);
+	struct rb_tag tag = rb_tag(0x12, RB_TAG_PERSISTENT, UINT64_C(0xfffffffffffff), 0x654321);
+	struct rb_tag next = rb_tag(0x112, RB_TAG_PERSISTENT, UINT64_C(0x1fffffffffffff), 1u << 24);
 
-	tag = rb_tag_step(tag, 0xabc, 0xdef01);
+	tag = rb_tag_step(tag, 0xabc, 0xdef0123);
 	ck_assert_uint_eq(tag.call, UINT64_C(0x122fffffffffffff));
-	ck_assert_uint_eq(tag.step, UINT64_C(0x87654321abcdef01));
+	ck_assert_uint_eq(tag.step, UINT64_C(0x654321abcdef0123));
 	ck_assert_int_eq(rb_tag_class_of(tag), RB_TAG_PERSISTENT);
 	ck_assert_uint_eq(rb_tag_number_of(tag), UINT64_C(0xfffffffffffff));
-	ck_assert_uint_eq(rb_tag_instance_of(tag), 0x87654321);
+	ck_assert_uint_eq(next.step, 0); /* Instances wrap. */
+	ck_assert_int_eq(rb_tag_lead(tag, 0x654320), 1);
+	ck_assert_int_eq(rb_tag_lead(tag, 0x7654323), -2);
+	ck_assert_int_eq(rb_tag_lead(next, 0xffffff), 1);
+	ck_assert_int_eq(rb_tag_lead(next, 5), -5);
 	ck_assert_uint_eq(next.call, tag.call); /* Epoch and number keep to their fields. */
 	ck_assert(!rb_tag_same(next, tag));
 	tag = rb_tag_message(0x12, RB_TAG_P2P, UINT32_MAX, UINT64_MAX);

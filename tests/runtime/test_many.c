@@ -183,6 +183,44 @@ static rubato_status rounds_main(rubato_comm *comm, void *arg)
 	return RUBATO_OK;
 }
 
+#define HUGE_BYTES (70u << 20)
+
+/* Blocks of many more chunks than 20 bits can count, were they as small as they may be. */
+static rubato_status chunks_main(rubato_comm *comm, void *arg)
+{
+	uint32_t n = rubato_size(comm);
+	uint64_t counts[2] = { HUGE_BYTES, HUGE_BYTES };
+	uint8_t *in = malloc((size_t)n * HUGE_BYTES), *out = malloc((size_t)n * HUGE_BYTES);
+
+	uint32_t ran = 0;
+	char text[256];
+
+	(void)arg;
+	EXPECT(in != NULL && out != NULL && n == 2);
+	for (uint32_t r = 0; r < n; r++)
+		memset(in + (size_t)r * HUGE_BYTES, (int)(10 * rubato_rank(comm) + r), HUGE_BYTES);
+	for (uint32_t a = 0; rubato_algorithm_name("alltoallv", a) != NULL; a++) {
+		rubato_status err = rubato_set_algorithm(comm, "alltoallv",
+							 rubato_algorithm_name("alltoallv", a));
+
+		if (err == RUBATO_OK)
+			err = rubato_explain(comm, "alltoallv", 0, RUBATO_UINT8, text,
+					     sizeof(text));
+		if (err == RUBATO_ERR_UNSUPPORTED)
+			continue;
+		RB_TRY(err);
+		ran++;
+		memset(out, 99, (size_t)n * HUGE_BYTES);
+		RB_TRY(rubato_alltoallv(comm, in, counts, NULL, out, counts, NULL, RUBATO_UINT8));
+		for (size_t i = 0; i < (size_t)n * HUGE_BYTES; i += 4093)
+			EXPECT(out[i] == 10 * (i / HUGE_BYTES) + rubato_rank(comm));
+	}
+	EXPECT(ran >= 2);
+	free(in);
+	free(out);
+	return RUBATO_OK;
+}
+
 static void run_ranks(uint32_t rank_count, local_main rank_main)
 {
 	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
@@ -224,6 +262,13 @@ START_TEST(rounds_keep_apart)
 }
 END_TEST
 
+START_TEST(small_chunks_count_far)
+{
+	ck_assert_int_eq(setenv("RUBATO_CHUNK", "64", 1), 0); /* Of this test's own process. */
+	run_ranks(2, chunks_main);
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
 	TCase *tc = tcase_create("many");
@@ -235,5 +280,6 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, operations_freed_leave_no_number);
 	tcase_add_test(tc, starts_far_ahead_keep_apart);
 	tcase_add_test(tc, rounds_keep_apart);
+	tcase_add_test(tc, small_chunks_count_far);
 	return check_main("many", tc);
 }
