@@ -745,11 +745,12 @@ rubato_status rubato_test(rubato_op *op, bool *done)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "test: NULL");
 	engine = &op->comm->engine;
 	rb_engine_enter(engine);
-	if (!op->done && engine->driver != RB_DRIVER_WAITER && !rb_engine_progress(engine))
+	if (!rb_engine_over(engine, &op->done) && engine->driver != RB_DRIVER_WAITER &&
+	    !rb_engine_progress(engine))
 		test_idle(engine);
 	(void)rb_engine_hand_over(engine);
-	*done = op->done;
-	if (op->done)
+	*done = rb_engine_over(engine, &op->done);
+	if (*done)
 		err = op_result(op);
 	rb_engine_leave(engine);
 	return err;
@@ -769,8 +770,12 @@ rubato_status rubato_wait(rubato_op *op, uint64_t timeout_ns)
 	err = rb_engine_wait_for(engine, &op->done, timeout_ns);
 	if (err != RUBATO_OK)
 		rb_unmatched_look(engine, op->comm);
-	if (op->done) {
+	if (rb_engine_over(engine, &op->done)) {
 		err = op_result(op);
+	} else if (op->done) {
+		err = RB_FAIL(RUBATO_ERR_TIMEOUT,
+			      "its last messages have yet to leave after %.3g s",
+			      (double)timeout_ns * 1e-9);
 	} else {
 		char name[96], absent[128] = "";
 

@@ -234,6 +234,30 @@ bool rb_engine_progress(struct rb_engine *engine)
 	return moved;
 }
 
+/* Whether completed messages have yet to be driven out. */
+static inline bool leaving(const struct rb_engine *engine)
+{
+	for (uint32_t i = 0; i < engine->endpoint_count; i++) {
+		struct rb_endpoint *ep = engine->endpoints[i];
+
+		if (ep->leaving != 0 && (ep->ops->left == NULL || !ep->ops->left(ep)))
+			return true;
+	}
+	return false;
+}
+
+/* For who drives. A poisoned engine tells its peers, but not at the price of a late error. */
+static inline bool over(const struct rb_engine *engine, const bool *done)
+{
+	return *done &&
+	       (engine->background.running || engine->poison != RUBATO_OK || !leaving(engine));
+}
+
+bool rb_engine_over(const struct rb_engine *engine, const bool *done)
+{
+	return *done && (engine->driver == RB_DRIVER_WAITER || over(engine, done));
+}
+
 static bool executors_busy(struct rb_engine *engine)
 {
 	if (engine->executor->ops->busy(engine->executor))
@@ -508,7 +532,7 @@ static bool drive(struct rb_engine *engine, const bool *done, uint64_t deadline_
 {
 	struct idle idle = { 0, 0, false };
 
-	while (!*done) {
+	while (!over(engine, done)) {
 		if (rb_engine_progress(engine)) {
 			idle = (struct idle) { 0, 0, false };
 			if (engine->completed && engine->waiters > 0)
@@ -516,10 +540,10 @@ static bool drive(struct rb_engine *engine, const bool *done, uint64_t deadline_
 			(void)rb_engine_hand_over(engine);
 			continue;
 		}
-		if (*done)
+		if (over(engine, done))
 			break;
 		if (!idle_step(engine, &idle, deadline_ns))
-			return *done;
+			return over(engine, done);
 		driver_take(engine, RB_DRIVER_WAITER);
 	}
 	return true;
@@ -529,10 +553,10 @@ rubato_status rb_engine_wait(struct rb_engine *engine, const bool *done, uint64_
 {
 	uint64_t start;
 
-	if (*done)
+	if (over(engine, done))
 		return RUBATO_OK;
 	start = rb_engine_now(engine);
-	while (!*done) {
+	while (!rb_engine_over(engine, done)) {
 		if (engine->driver == RB_DRIVER_WAITER) {
 			turn_wait(engine, deadline_ns);
 			if (!*done && rb_engine_now(engine) >= deadline_ns)
@@ -568,18 +592,24 @@ rubato_status rb_engine_wait_for(struct rb_engine *engine, const bool *done, uin
 	if (!*done && engine->driver != RB_DRIVER_WAITER && engine->waiters == 0 &&
 	    engine->endpoints[0]->ops->wait == NULL)
 		first_polls(engine, done);
-	if (*done)
+	if (over(engine, done))
 		return RUBATO_OK;
 	return rb_engine_wait(engine, done, rb_deadline(rb_engine_now(engine), timeout_ns));
 }
 
 /* ---- The progress thread ---- */
 
+static inline bool background_wanted(const struct rb_engine *engine)
+{
+	return engine->in_flight > 0 || leaving(engine);
+}
+
 static void background_drive(struct rb_engine *engine)
 {
 	struct idle idle = { 0, 0, false };
 
-	while (engine->driver == RB_DRIVER_BACKGROUND && engine->in_flight > 0 && !engine->stop) {
+	while (engine->driver == RB_DRIVER_BACKGROUND && !engine->stop &&
+	       background_wanted(engine)) {
 		engine->background_polls++;
 		if (rb_engine_progress(engine)) {
 			idle = (struct idle) { 0, 0, false };
@@ -652,7 +682,7 @@ rubato_status rb_engine_background(struct rb_engine *engine, bool wanted)
 void rb_engine_leave(struct rb_engine *engine)
 {
 	sleepers_tell(engine);
-	if (engine->background.running && engine->in_flight > 0 &&
+	if (background_wanted(engine) && engine->background.running &&
 	    engine->driver == RB_DRIVER_NONE && engine->waiters == 0) {
 		engine->driver = RB_DRIVER_BACKGROUND;
 		engine->completed = engine->stirred = false;

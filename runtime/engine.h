@@ -7,8 +7,9 @@
  *   NONE        nothing is in flight, or nobody has had to wait yet
  *   WAITER      a thread inside a blocking call polls until its own operation is complete. Other
  *               waiting threads sleep on `turn`; leaving, the driver hands over to one of them
- *   BACKGROUND  operations are in flight and nobody waits: the progress thread polls, or sleeps
- *               with the endpoints armed. A thread that comes to wait takes over at once
+ *   BACKGROUND  operations are in flight, or messages of completed ones have yet to leave, and
+ *               nobody waits: the progress thread polls, or sleeps with the endpoints armed. A
+ *               thread that comes to wait takes over at once
  *
  * A driver drops the lock when another thread wants it (engine->wanting) and whenever it yields or
  * sleeps.
@@ -172,11 +173,15 @@ void rb_slot_give(struct rb_engine *engine, struct rb_slot *slot);
 /* One round: polls executors and endpoints, advances runs. True if anything moved. */
 bool rb_engine_progress(struct rb_engine *engine);
 /*
- * Drives, or lets others drive, until *done, the deadline, poison or abort. OK means *done. TIMEOUT
- * leaves everything in flight. In a poisoned engine, operations complete with errors by themselves.
+ * Drives, or lets others drive, until *done, the deadline, poison or abort; without a progress
+ * thread also, after *done, until everything has left. OK means *done. TIMEOUT leaves everything in
+ * flight. In a poisoned engine, operations complete with errors by themselves.
  */
 RB_NODISCARD rubato_status rb_engine_wait(struct rb_engine *engine, const bool *done,
 					  uint64_t deadline_ns);
+/* Whether an operation is over for a caller who does not drive: done, and left (transport.h) too
+ * where neither a progress thread nor another waiter will see to that. */
+bool rb_engine_over(const struct rb_engine *engine, const bool *done);
 /* The same from now on; what is done within the first polls costs no look at the clock. */
 RB_NODISCARD rubato_status rb_engine_wait_for(struct rb_engine *engine, const bool *done,
 					      uint64_t timeout_ns);

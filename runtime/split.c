@@ -223,21 +223,14 @@ static rubato_status group_new(struct rubato_comm *parent, const int64_t *all, u
 static rubato_status group_open(struct rubato_comm *parent, struct group *g, rubato_comm **out)
 {
 	struct rb_setup setup = parent->origin;
-	rubato_status err;
 
 	setup.config = &parent->config;
 	setup.bootstrap = &g->base;
 	setup.timeout_ns = parent->timeout_ns;
 	rb_engine_enter(&parent->engine);
 	setup.deadline_ns = rb_deadline(rb_engine_now(&parent->engine), parent->timeout_ns);
-	/* While the child connects, others may still need what the parent has yet to send. */
-	parent->engine.in_flight++;
 	rb_engine_leave(&parent->engine);
-	err = rb_comm_open(&setup, out);
-	rb_engine_enter(&parent->engine);
-	parent->engine.in_flight--;
-	rb_engine_leave(&parent->engine);
-	return err;
+	return rb_comm_open(&setup, out);
 }
 
 rubato_status rubato_split(rubato_comm *comm, uint32_t color, int32_t key, rubato_comm **out)

@@ -172,7 +172,7 @@ void rb_shm_lose(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, const cha
 		peer->untold = true;
 		ep->untold++;
 	}
-	ep->outgoing -= peer->outgoing;
+	ep->base.leaving -= peer->outgoing;
 	peer->outgoing = 0;
 	control_free(peer);
 	queue_fail(ep, &peer->sends, false);
@@ -269,7 +269,7 @@ static struct rb_request *shm_poll(struct rb_endpoint *base)
 		if (rb_shm_inbox_full(peer))
 			rb_shm_drain(ep, peer);
 	}
-	if (ep->outgoing > 0)
+	if (ep->base.leaving > 0)
 		flush_all(ep);
 	if (++ep->polls % POLLS_PER_NOTICE == 0 || ep->notice)
 		notice(ep);

@@ -195,7 +195,8 @@ enum rb_shm_peer_state { RB_SHM_UNUSED, RB_SHM_CONNECTED, RB_SHM_GONE };
 struct rb_shm_peer {
 	struct rb_shm_inbound in;
 	struct rb_shm_outbound out;
-	uint32_t outgoing; /* Objects in control, sends, streams and copies. */
+	uint32_t
+		outgoing; /* Objects in control, sends, streams and copies; base.leaving: of all. */
 	struct rb_shm_control *control_first, *control_last;
 	struct rb_shm_queue sends, streams, copies, announced, incoming;
 	struct rb_match_peer match;
@@ -227,7 +228,6 @@ struct rb_shm_endpoint {
 	struct rb_shm_peer *peers;
 	uint32_t *active; /* Ranks of connected peers. */
 	uint32_t active_count;
-	uint32_t outgoing; /* Sum over peers. */
 	uint32_t polls;
 	bool notice;                /* Look at the sockets in the next poll. */
 	struct rb_request *posting; /* The request of the post under way: not listed. */

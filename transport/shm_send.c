@@ -236,7 +236,7 @@ static void enqueue(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 	request->backend[RB_SHM_STAGE] = stage;
 	rb_shm_queue_add(queue, request);
 	peer->outgoing++;
-	ep->outgoing++;
+	ep->base.leaving++;
 }
 
 static void dequeue(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
@@ -244,7 +244,7 @@ static void dequeue(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 {
 	rb_shm_queue_remove(queue, request);
 	peer->outgoing--;
-	ep->outgoing--;
+	ep->base.leaving--;
 }
 
 static void send_or_queue(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
@@ -367,7 +367,7 @@ void rb_shm_say(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, enum rb_sh
 		peer->control_first = control;
 	peer->control_last = control;
 	peer->outgoing++;
-	ep->outgoing++;
+	ep->base.leaving++;
 }
 
 static void flush_control(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
@@ -381,7 +381,7 @@ static void flush_control(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
 		if (peer->control_first == NULL)
 			peer->control_last = NULL;
 		peer->outgoing--;
-		ep->outgoing--;
+		ep->base.leaving--;
 		free(c);
 	}
 }
@@ -450,7 +450,7 @@ void rb_shm_flush(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
 		if (!send_try(ep, peer, request)) {
 			rb_shm_queue_push(&peer->sends, request);
 			peer->outgoing++;
-			ep->outgoing++;
+			ep->base.leaving++;
 			break;
 		}
 	}

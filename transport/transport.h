@@ -17,6 +17,9 @@
  *               completes with RUBATO_ERR_MISMATCH, `theirs` and `their_bytes` telling what came.
  *   Send        complete when the source may be reused, perhaps before the receive is posted (small
  *               ones) or only after (large ones): callers must not rely on either.
+ *   Leaving     what is complete may still be on its way out of this process. While an endpoint's
+ *               `leaving` is not 0 and left() does not say that all has left, poll must go on being
+ *               called, or the peers wait for it; arm and the descriptor serve that as well.
  *   Put         writes source_bytes at remote + offset, then delivers an empty message with the
  *               tag: when the target's receive of 0 bytes completes, the bytes are there. Needs
  *               registered memory at the target, not at the source.
@@ -88,6 +91,7 @@ typedef bool rb_unmatched_visit(void *arg, uint32_t peer, struct rb_tag tag,
 struct rb_endpoint {
 	const struct rb_transport_ops *ops;
 	uint32_t rank, rank_count;
+	uint64_t leaving; /* By the backend. 0: nothing that peers wait for needs our polls. */
 	uint64_t bytes_sent, bytes_received; /* Payload. Counted by the backend. */
 	uint64_t sleeps;
 };
@@ -170,6 +174,8 @@ struct rb_transport_ops {
 	/* Makes progress, never blocks. Returns the requests that completed, linked by `next`, or
 	 * NULL. */
 	struct rb_request *(*poll)(struct rb_endpoint *ep);
+	/* Asked when `leaving` is not 0: whether all has left nevertheless. NULL: it has not. */
+	bool (*left)(struct rb_endpoint *ep);
 	/* The next lost peer, if there is one that was not told yet. */
 	bool (*failure)(struct rb_endpoint *ep, struct rb_failure *out);
 

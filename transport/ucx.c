@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <ucs/debug/debug.h>
 #include <ucs/debug/log_def.h>
 #include <unistd.h>
@@ -23,6 +24,8 @@
 #include "base/sync.h"
 
 #define ROUNDS_PER_CHECK 1024 /* Guess: polls between two looks at the process descriptors. */
+#define BUSY_ARMS_MAX 3       /* What had come is told by the poll after the first one. */
+#define NAP_NS 1000000        /* Guess: a peer's shared memory may have room again. */
 
 rubato_status rb_ucx_failed(ucs_status_t status, const char *what)
 {
@@ -231,7 +234,7 @@ static struct rb_request *ucx_poll(struct rb_endpoint *ep)
 
 	/* A few rounds for one poll: what arrives together is told together. */
 	for (int i = 0; i < 8 && ucp_worker_progress(ux->worker) != 0; i++)
-		;
+		ux->busy_arms = 0;
 	if (++ux->rounds >= ROUNDS_PER_CHECK || ux->to_close != 0)
 		rb_ucx_check_peers(ux);
 	done = ux->done_first;
@@ -271,13 +274,58 @@ static int ucx_descriptor(struct rb_endpoint *ep)
 	return ((struct rb_ucx *)ep)->epoll_fd;
 }
 
+static void ucx_heed(struct rb_ucx *ux, uint32_t events)
+{
+	struct epoll_event event = { .events = events, .data.fd = ux->ucx_fd };
+
+	(void)epoll_ctl(ux->epoll_fd, EPOLL_CTL_MOD, ux->ucx_fd, &event);
+}
+
+/*
+ * UCX does not sleep while a peer's shared memory has no room for what is to leave, and nothing
+ * tells when it has: then the sleep ends after a while, and by nothing of UCX's, whose descriptor
+ * is not to be relied upon unarmed. False: poll once more first.
+ */
+static bool nap_set(struct rb_ucx *ux)
+{
+	static const struct itimerspec nap = { .it_value = { .tv_nsec = NAP_NS } };
+
+	if (ux->base.leaving == 0 || ++ux->busy_arms < BUSY_ARMS_MAX)
+		return false;
+	ux->napping = timerfd_settime(ux->nap_fd, 0, &nap, NULL) == 0;
+	if (ux->napping)
+		ucx_heed(ux, 0);
+	return ux->napping;
+}
+
+static void nap_end(struct rb_ucx *ux)
+{
+	static const struct itimerspec none = { .it_value = { 0 } };
+	uint64_t count;
+
+	if (!ux->napping)
+		return;
+	ux->napping = false;
+	ucx_heed(ux, EPOLLIN);
+	(void)timerfd_settime(ux->nap_fd, 0, &none, NULL);
+	(void)!read(ux->nap_fd, &count, sizeof(count));
+}
+
+static bool worker_arm(struct rb_ucx *ux)
+{
+	if (ucp_worker_arm(ux->worker) != UCS_OK)
+		return nap_set(ux);
+	ux->busy_arms = 0;
+	return true;
+}
+
 static bool ucx_arm(struct rb_endpoint *ep)
 {
 	struct rb_ucx *ux = (struct rb_ucx *)ep;
 
 	if (ux->done_first != NULL || ux->to_tell != 0 || ux->to_close != 0)
 		return false;
-	return ucp_worker_arm(ux->worker) == UCS_OK;
+	return worker_arm(ux);
 }
 
 static void ucx_disarm(struct rb_endpoint *ep)
@@ -286,6 +334,7 @@ static void ucx_disarm(struct rb_endpoint *ep)
 	uint64_t count;
 
 	(void)!read(ux->wake_fd, &count, sizeof(count));
+	nap_end(ux);
 	ux->rounds = ROUNDS_PER_CHECK; /* The next poll looks at the processes. */
 	ep->sleeps++;
 }
@@ -412,6 +461,9 @@ static rubato_status context_open(struct rb_ucx *ux, const struct rb_transport_o
 	status = ucp_config_modify(config, "ZCOPY_THRESH", "inf");
 	if (status == UCS_OK)
 		status = ucp_config_modify(config, "TCP_TX_SEG_SIZE", "64k");
+	/* Else a flush waits for the peers' answers, which may compute. */
+	if (status == UCS_OK)
+		status = ucp_config_modify(config, "FLUSH_WORKER_EPS", "n");
 	if (status == UCS_OK && options->tcp_only)
 		status = ucp_config_modify(config, "TLS", "tcp,self");
 	if (status == UCS_OK && options->interface != NULL && options->interface[0] != '\0')
@@ -455,19 +507,20 @@ static rubato_status watch(int epoll_fd, int fd)
 
 static rubato_status sleeping_open(struct rb_ucx *ux)
 {
-	int ucx_fd;
-	ucs_status_t status = ucp_worker_get_efd(ux->worker, &ucx_fd);
+	ucs_status_t status = ucp_worker_get_efd(ux->worker, &ux->ucx_fd);
 
 	if (status != UCS_OK)
 		return rb_ucx_failed(status, "getting its event descriptor");
 	ux->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	ux->pids_fd = epoll_create1(EPOLL_CLOEXEC);
 	ux->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (ux->epoll_fd < 0 || ux->pids_fd < 0 || ux->wake_fd < 0)
+	ux->nap_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (ux->epoll_fd < 0 || ux->pids_fd < 0 || ux->wake_fd < 0 || ux->nap_fd < 0)
 		return RB_FAIL(RUBATO_ERR_SYSTEM, "no descriptors to sleep on: %s",
 			       strerror(errno));
-	RB_TRY(watch(ux->epoll_fd, ucx_fd));
+	RB_TRY(watch(ux->epoll_fd, ux->ucx_fd));
 	RB_TRY(watch(ux->epoll_fd, ux->wake_fd));
+	RB_TRY(watch(ux->epoll_fd, ux->nap_fd));
 	return watch(ux->epoll_fd, ux->pids_fd);
 }
 
@@ -487,7 +540,7 @@ static rubato_status ucx_open(const struct rb_transport_options *options, struct
 	ux->job = rb_mix(halves[0] ^ rb_mix(halves[1]));
 	ux->random = rb_clock_ns() ^ rb_mix(options->rank);
 	ux->tcp_only = options->tcp_only;
-	ux->epoll_fd = ux->pids_fd = ux->wake_fd = -1;
+	ux->epoll_fd = ux->pids_fd = ux->wake_fd = ux->nap_fd = -1;
 	for (uint32_t r = 0; r < options->rank_count; r++)
 		ux->peers[r].pid_fd = -1;
 
@@ -526,6 +579,7 @@ const struct rb_transport_ops rb_transport_ucx = {
 	.recall = ucx_recall,
 	.unmatched = ucx_unmatched,
 	.poll = ucx_poll,
+	.left = rb_ucx_left,
 	.failure = ucx_failure,
 	.descriptor = ucx_descriptor,
 	.arm = ucx_arm,

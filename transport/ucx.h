@@ -182,7 +182,10 @@ struct rb_ucx {
 	uint64_t job;
 	uint8_t host[16];
 	bool tcp_only;
-	int epoll_fd, pids_fd, wake_fd;
+	int epoll_fd, pids_fd, wake_fd, nap_fd;
+	int ucx_fd;         /* UCX's own. */
+	uint32_t busy_arms; /* In a row, of which UCX took none, with nothing moved in between. */
+	bool napping;       /* nap_fd is set, or has rung. */
 	uint32_t pid_count;
 	uint32_t rounds;     /* Of poll, since the process descriptors were looked at. */
 	uint32_t to_tell;    /* Lost peers that failure() has not given out. */
@@ -190,6 +193,12 @@ struct rb_ucx {
 	uint64_t puts_begun; /* Ids of puts. */
 	uint64_t regions_made;
 	uint64_t random;
+	/* base.leaving counts the slots that UCX holds for live peers, and `unflushed`. */
+	uint64_t handed;            /* Slots that UCX was given; */
+	uint64_t flushed;           /* by the time it was asked to flush. */
+	bool unflushed;             /* It may hold bytes of slots that it gave back. */
+	bool flushing;              /* It will tell when not. */
+	bool deserted;              /* Some peer is lost, or has left. */
 	struct rb_request *posting; /* The request whose post is under way. */
 	struct rb_request *done_first, *done_last;
 	struct rb_ucx_flight *flights;
@@ -239,6 +248,8 @@ void rb_ucx_post_recv(struct rb_ucx *ux, struct rb_request *request);
 void rb_ucx_push(struct rb_ucx *ux, struct rb_request *request);
 void rb_ucx_withdraw(struct rb_ucx *ux, struct rb_request *request);
 void rb_ucx_slots_free(struct rb_ucx *ux);
+/* Whether UCX has passed on all that it was given for live peers. */
+bool rb_ucx_left(struct rb_endpoint *ep);
 /* Takes what is left of a peer out of the matcher; `all`: also whole messages. */
 void rb_ucx_arrivals_drop(struct rb_ucx *ux, uint32_t peer, bool all);
 

@@ -128,6 +128,8 @@ void rb_ucx_lose(struct rb_ucx *ux, uint32_t rank, const char *reason)
 	if (peer->lost)
 		return;
 	peer->lost = true;
+	ux->base.leaving -= peer->out;
+	ux->deserted = true;
 	(void)snprintf(peer->reason, sizeof(peer->reason), "%s", reason);
 	if (!peer->left) {
 		ux->to_tell++;
@@ -442,6 +444,8 @@ void rb_ucx_close(struct rb_endpoint *ep, bool abort, uint64_t deadline_ns)
 		(void)close(ux->pids_fd);
 	if (ux->wake_fd >= 0)
 		(void)close(ux->wake_fd);
+	if (ux->nap_fd >= 0)
+		(void)close(ux->nap_fd);
 	rb_ucx_slots_free(ux);
 	free(ux->flights);
 	free(ux);

@@ -72,6 +72,7 @@ static void slot_sent(void *ucp_request, ucs_status_t status, void *arg)
 
 	ucp_request_free(ucp_request);
 	peer->out--;
+	ux->base.leaving -= !peer->lost;
 	slot_give(slot);
 	if (status != UCS_OK && !peer->lost)
 		rb_ucx_lose_by_status(ux, peer_rank, status);
@@ -109,6 +110,9 @@ static enum sent slot_send(struct rb_ucx_slot *slot, size_t payload_bytes)
 	slot->head.version = RB_UCX_VERSION;
 	slot->head.credit = (uint16_t)credit;
 	peer->owed -= credit;
+	ux->handed++;
+	ux->base.leaving += !ux->unflushed;
+	ux->unflushed = true;
 	sent = ucp_am_send_nbx(peer->ucp, RB_UCX_AM_ID, &slot->head, head_bytes, slot->payload,
 			       payload_bytes, &param);
 	if (sent == NULL) {
@@ -123,7 +127,55 @@ static enum sent slot_send(struct rb_ucx_slot *slot, size_t payload_bytes)
 		return LOST;
 	}
 	peer->out++;
+	ux->base.leaving++;
 	return HELD;
+}
+
+/* ---- Leaving ---- */
+
+static void flush_over(struct rb_ucx *ux)
+{
+	ux->unflushed = false;
+	ux->base.leaving--;
+}
+
+/* UCX's: inside progress. */
+static void flushed(void *ucp_request, ucs_status_t status, void *arg)
+{
+	struct rb_ucx *ux = arg;
+
+	(void)status; /* Failures are told by endpoints. */
+	ucp_request_free(ucp_request);
+	ux->flushing = false;
+	if (ux->unflushed && ux->handed == ux->flushed)
+		flush_over(ux);
+}
+
+/*
+ * UCX gives a slot back when it has the bytes, which a socket may not have taken yet: a flush of
+ * the worker tells. Bytes of a connection that has ended are never flushed, so it is not asked any
+ * more then: the communicator has ended, or its survivors are driven by what they agree upon.
+ */
+bool rb_ucx_left(struct rb_endpoint *ep)
+{
+	struct rb_ucx *ux = (struct rb_ucx *)ep;
+	ucp_request_param_t param = {
+		.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+		.cb.send = flushed,
+		.user_data = ux,
+	};
+	ucs_status_ptr_t flush = NULL;
+
+	if (ep->leaving != ux->unflushed)
+		return false;
+	if (ux->unflushed && !ux->deserted && !ux->flushing) {
+		ux->flushed = ux->handed;
+		flush = ucp_worker_flush_nbx(ux->worker, &param);
+		ux->flushing = UCS_PTR_IS_PTR(flush);
+	}
+	if (ux->unflushed && (ux->deserted || !ux->flushing))
+		flush_over(ux);
+	return !ux->unflushed;
 }
 
 void rb_ucx_tell_head(struct rb_ucx *ux, uint32_t peer, const struct rb_ucx_head *head)

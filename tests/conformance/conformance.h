@@ -123,5 +123,6 @@ TCase *conform_memory_case(void);
 TCase *conform_cancel_case(void);
 TCase *conform_sleep_case(void);
 TCase *conform_failure_case(void);
+TCase *conform_leaving_case(void);
 
 #endif

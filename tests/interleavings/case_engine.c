@@ -15,13 +15,14 @@
 #define OPS_MAX 4
 
 /*
- * Completes one request, any one, for each message that has come; local ones by a poll alone, as a
- * copy or what waits for room.
+ * Completes one request, any one, for each message that has come, or lets one that was complete
+ * leave; local ones by a poll alone, as a copy or what waits for room.
  */
 struct fake {
 	struct rb_endpoint base;
 	struct rb_request *first, *local;
 	_Atomic uint32_t arrived, sleeping;
+	_Atomic uint32_t left; /* Of base.leaving. */
 	uint32_t pending, taken;
 	int doorbell;
 };
@@ -47,9 +48,16 @@ static struct rb_request *fake_poll(struct rb_endpoint *base)
 	struct rb_request *list = f->local;
 
 	f->local = NULL;
-	while (f->taken != arrived && f->pending > 0) {
+	while (f->taken != arrived && f->pending + base->leaving > 0) {
 		struct rb_request **at = &f->first, *r;
 
+		if (base->leaving > 0 && (f->pending == 0 || explore_choose(2) == 0)) {
+			base->leaving--;
+			f->taken++;
+			(void)atomic_fetch_add(&f->left, 1);
+			rb_futex_wake(&f->left, 1);
+			continue;
+		}
 		for (uint32_t i = explore_choose(f->pending); i > 0; i--)
 			at = &(*at)->next;
 		r = *at;
@@ -80,7 +88,8 @@ static bool fake_arm(struct rb_endpoint *base)
 	struct fake *f = (struct fake *)base;
 
 	atomic_store(&f->sleeping, 1);
-	return f->local == NULL && (f->pending == 0 || atomic_load(&f->arrived) == f->taken);
+	return f->local == NULL &&
+	       (f->pending + base->leaving == 0 || atomic_load(&f->arrived) == f->taken);
 }
 
 static void fake_disarm(struct rb_endpoint *base)
@@ -517,6 +526,44 @@ const struct explore_case case_engine_left = {
 	.open = world_open,
 	.begin = world_begin,
 	.body = left_body,
+	.end = world_end,
+	.close = world_close,
+	.points_max = 5000,
+};
+
+/* ---- A thread computes though what it has sent has yet to leave; another comes and goes ---- */
+
+static void *leaving_other(void *arg)
+{
+	struct world *w = arg;
+
+	dawdle();
+	any_call(w, &w->ops[0]);
+	return NULL;
+}
+
+static void leaving_first(struct world *w)
+{
+	for (uint32_t i = 0; i < 2; i++) {
+		rb_engine_enter(&w->engine);
+		w->fake.base.leaving++;
+		w->engine.stirred = true; /* As a post does. */
+		rb_engine_leave(&w->engine);
+		while (atomic_load(&w->fake.left) == i)
+			(void)rb_futex_wait(&w->fake.left, i, UINT64_MAX);
+	}
+}
+
+static void leaving_body(void *world)
+{
+	world_run(world, 3, leaving_other, leaving_first);
+}
+
+const struct explore_case case_engine_leaving = {
+	.name = "engine-leaving",
+	.open = world_open,
+	.begin = world_begin,
+	.body = leaving_body,
 	.end = world_end,
 	.close = world_close,
 	.points_max = 5000,

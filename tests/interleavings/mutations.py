@@ -68,8 +68,8 @@ MUTATIONS = [
     ("engine: a waiter leaves without passing the drive on", "engine-two",
      [(ENGINE, "[[if (engine->waiters > 0) waiters_wake(engine);]] if (!finished)", ";")]),
     ("engine: a waiter completes another's operation and does not tell", "engine-chain",
-     [(ENGINE, "while (!*done) { if (rb_engine_progress(engine)) { "
-               "idle = (struct idle) { 0, 0, false };"
+     [(ENGINE, "while (!over(engine, done)) { if (rb_engine_progress(engine))"
+               " { idle = (struct idle) { 0, 0, false };"
                " [[if (engine->completed && engine->waiters > 0) waiters_wake(engine);]]", ";"),
       (ENGINE, "[[if (engine->completed && engine->waiters > 0) waiters_wake(engine);]]"
                " engine->completed = engine->stirred", ";")]),
@@ -90,10 +90,12 @@ MUTATIONS = [
                " [[endpoints_wake(engine);]]", ";")]),
     ("engine: as it was, a sleeper that waits is not told of new work", "engine-local",
      [(ENGINE, "[[sleepers_tell(engine);]] seen =", ";"),
-      (ENGINE, "[[sleepers_tell(engine);]] if (engine->background.running", ";")]),
+      (ENGINE, "[[sleepers_tell(engine);]] if (background_wanted(engine)", ";")]),
     ("engine: as it was, a sleeper that waits is not told that it need not", "engine-cancel",
      [(ENGINE, "if (!engine->asleep || !(completed || stirred)) return;",
        "if (!engine->asleep || !stirred) return;")]),
+    ("engine: as it was, parks though messages have yet to leave", "engine-leaving",
+     [(ENGINE, "engine->in_flight > 0 || leaving(engine)", "engine->in_flight > 0")]),
     ("engine: the progress thread is not told that it drives", "engine-left",
      [(ENGINE, "[[engine->driver = RB_DRIVER_BACKGROUND;]] engine->completed", ";")]),
     ("engine: takes over from a sleeper that stays armed", "engine-left",
