@@ -132,9 +132,9 @@ struct rb_transport_ops {
 	rubato_status (*connect)(struct rb_endpoint *ep, const void *const *addresses,
 				 const size_t *address_bytes, const bool *use,
 				 uint64_t deadline_ns);
-	/* Drops what is in flight, without completions; frees all regions and remotes. Tells peers
-	 * that this rank leaves in good order (no failure event there) unless `abort`. Bounded by
-	 * deadline_ns; cannot fail. NULL is fine. */
+	/* Drops what is in flight, without completions, but lets leave what is complete; frees all
+	 * regions and remotes. Tells peers that this rank leaves in good order (no failure event
+	 * there) unless `abort`. Bounded by deadline_ns; cannot fail. NULL is fine. */
 	void (*close)(struct rb_endpoint *ep, bool abort, uint64_t deadline_ns);
 
 	/* Memory. region_alloc: zeroed, page-aligned. region_add: the caller's own memory. */

@@ -7,6 +7,7 @@
 #include "transport/ucx.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,7 @@
 
 #define ROUNDS_PER_CHECK 1024 /* Guess: polls between two looks at the process descriptors. */
 #define BUSY_ARMS_MAX 3       /* What had come is told by the poll after the first one. */
+#define MOVE_MS_MAX 10        /* UCX connects in a thread of its own, and wakes nobody. */
 #define NAP_NS 1000000        /* Guess: a peer's shared memory may have room again. */
 
 rubato_status rb_ucx_failed(ucs_status_t status, const char *what)
@@ -317,6 +319,22 @@ static bool worker_arm(struct rb_ucx *ux)
 		return nap_set(ux);
 	ux->busy_arms = 0;
 	return true;
+}
+
+void rb_ucx_move(struct rb_ucx *ux, uint64_t until_ns)
+{
+	struct pollfd fd = { .fd = ux->epoll_fd, .events = POLLIN };
+	uint64_t now_ns, left_ms, count;
+
+	if (ucp_worker_progress(ux->worker) != 0) {
+		ux->busy_arms = 0;
+		return;
+	}
+	now_ns = rb_clock_ns();
+	left_ms = now_ns < until_ns ? (until_ns - now_ns) / 1000000 + 1 : 0;
+	if (worker_arm(ux) && poll(&fd, 1, left_ms < MOVE_MS_MAX ? (int)left_ms : MOVE_MS_MAX) > 0)
+		(void)!read(ux->wake_fd, &count, sizeof(count));
+	nap_end(ux);
 }
 
 static bool ucx_arm(struct rb_endpoint *ep)

@@ -141,8 +141,9 @@ struct rb_ucx_peer {
 	struct rb_ucx *ux;
 	uint32_t rank, pid;
 	ucp_ep_h ucp;
-	int pid_fd;       /* Same host: tells when the process has ended; else -1. */
-	bool used;        /* Named in connect(). */
+	ucs_status_ptr_t closing; /* While close() waits for it. */
+	int pid_fd;               /* Same host: tells when the process has ended; else -1. */
+	bool used;                /* Named in connect(). */
 	bool shared;      /* Same host: UCX may use shared memory and does not tell failures. */
 	bool welcomed;    /* It answered HELLO. */
 	bool left;        /* It said BYE. */
@@ -220,6 +221,8 @@ void rb_ucx_flight_end(struct rb_ucx *ux, struct rb_request *request);
 struct rb_request *rb_ucx_flight_find(struct rb_ucx *ux, uint64_t id, uint32_t peer,
 				      enum rb_ucx_stage stage);
 rubato_status rb_ucx_failed(ucs_status_t status, const char *what);
+/* For who waits in here: a round of progress; where nothing moved, a short sleep. */
+void rb_ucx_move(struct rb_ucx *ux, uint64_t until_ns);
 
 /* ucx_connect.c */
 rubato_status rb_ucx_address(struct rb_endpoint *ep, void *bytes, size_t *size_bytes);

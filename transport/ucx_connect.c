@@ -7,7 +7,6 @@
  * behind everything else, so that what UCX or the kernel reports about it later is no failure.
  */
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +18,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/rng.h"
-#include "base/sync.h"
 #include "transport/ucx.h"
 
 #define ADDRESS_MAGIC 0x58554252u /* "RBUX" */
@@ -28,7 +26,7 @@
 /* How long ABORT may take to get into the network. Guess: a connection that is just being made
  * needs the peer's turns of the scheduler. */
 #define ABORT_GRACE_NS 500000000u
-#define NAP_MS 10
+#define CLOSE_GRACE_NS 100000000u /* Guess: UCX gives up a connection by itself, but in rounds. */
 
 struct blob { /* An address, taken apart. */
 	uint8_t tcp_only;
@@ -296,24 +294,12 @@ static uint32_t missing(struct rb_ucx *ux, char *text, size_t text_bytes)
 	return count;
 }
 
-/* Waits for events or a while. The nap is bounded: connecting also goes on in UCX's own thread. */
-static void nap(struct rb_ucx *ux, uint64_t deadline_ns)
-{
-	struct pollfd fd = { .fd = ux->epoll_fd, .events = POLLIN };
-	uint64_t now = rb_clock_ns();
-	uint64_t left_ms = now >= deadline_ns ? 0 : (deadline_ns - now) / 1000000 + 1;
-
-	if (ucp_worker_arm(ux->worker) == UCS_OK)
-		(void)poll(&fd, 1, left_ms < NAP_MS ? (int)left_ms : NAP_MS);
-}
-
 static rubato_status await_welcomes(struct rb_ucx *ux, uint64_t deadline_ns)
 {
 	char text[160];
 
 	while (missing(ux, text, sizeof(text)) != 0) {
-		if (ucp_worker_progress(ux->worker) == 0)
-			nap(ux, deadline_ns);
+		rb_ucx_move(ux, deadline_ns);
 		rb_ucx_check_peers(ux);
 		for (uint32_t r = 0; r < ux->base.rank_count; r++) {
 			if (ux->peers[r].lost && !ux->peers[r].left)
@@ -349,30 +335,33 @@ rubato_status rb_ucx_connect(struct rb_endpoint *ep, const void *const *addresse
 
 /* ---- Close ---- */
 
-static bool all_said(struct rb_ucx *ux, bool answered)
+static bool all_answered(const struct rb_ucx *ux)
 {
 	for (uint32_t r = 0; r < ux->base.rank_count; r++) {
-		struct rb_ucx_peer *peer = &ux->peers[r];
+		const struct rb_ucx_peer *peer = &ux->peers[r];
 
-		if (peer->ucp != NULL && !peer->lost &&
-		    (peer->out != 0 || (answered && !peer->bye_seen)))
+		if (peer->ucp != NULL && !peer->lost && !peer->bye_seen)
 			return false;
 	}
 	return true;
 }
 
+/* What was completed is the peers', so it has until the deadline; an answer is a courtesy. */
 static void say_goodbye(struct rb_ucx *ux, bool abort, uint64_t deadline_ns)
 {
-	uint64_t grace_ns = abort ? ABORT_GRACE_NS : BYE_GRACE_NS;
-	uint64_t until_ns = rb_deadline(rb_clock_ns(), grace_ns);
+	uint64_t until_ns = abort ? rb_deadline(rb_clock_ns(), ABORT_GRACE_NS) : deadline_ns;
 
-	if (!abort && until_ns > deadline_ns)
-		until_ns = deadline_ns;
 	for (uint32_t r = 0; r < ux->base.rank_count; r++)
 		rb_ucx_tell(ux, r, abort ? RB_UCX_ABORT : RB_UCX_BYE, RB_UCX_NO_TAG, 0, 0);
-	while (!all_said(ux, !abort) && rb_clock_ns() < until_ns) {
-		if (ucp_worker_progress(ux->worker) == 0)
-			rb_yield();
+	while (!rb_ucx_left(&ux->base) && rb_clock_ns() < until_ns) {
+		rb_ucx_move(ux, until_ns);
+		rb_ucx_check_peers(ux);
+	}
+	until_ns = rb_deadline(rb_clock_ns(), BYE_GRACE_NS);
+	until_ns = until_ns < deadline_ns ? until_ns : deadline_ns;
+	while (!abort && !all_answered(ux) && rb_clock_ns() < until_ns) {
+		rb_ucx_move(ux, until_ns);
+		rb_ucx_check_peers(ux);
 	}
 }
 
@@ -395,28 +384,39 @@ static void forget_all(struct rb_ucx *ux)
 	}
 }
 
+static bool all_closed(const struct rb_ucx *ux)
+{
+	for (uint32_t r = 0; r < ux->base.rank_count; r++)
+		if (ux->peers[r].closing != NULL &&
+		    ucp_request_check_status(ux->peers[r].closing) == UCS_INPROGRESS)
+			return false;
+	return true;
+}
+
+/* What is not closed by the deadline (a peer does not answer the flush) goes with the worker. */
 static void endpoints_close(struct rb_ucx *ux, bool abort, uint64_t deadline_ns)
 {
+	uint64_t grace_ns = rb_deadline(rb_clock_ns(), CLOSE_GRACE_NS);
+	uint64_t until_ns = grace_ns > deadline_ns ? grace_ns : deadline_ns;
+
 	for (uint32_t r = 0; r < ux->base.rank_count; r++) {
 		struct rb_ucx_peer *peer = &ux->peers[r];
 		bool force = abort || peer->broken || peer->out != 0;
 		ucp_request_param_t param = { .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
 					      .flags = force ? UCP_EP_CLOSE_FLAG_FORCE : 0 };
-		ucs_status_ptr_t closing;
 
 		if (peer->ucp == NULL || (force && peer->shared))
 			continue; /* The latter goes with the worker. */
-		closing = ucp_ep_close_nbx(peer->ucp, &param);
+		peer->closing = ucp_ep_close_nbx(peer->ucp, &param);
 		peer->ucp = NULL;
-		if (!UCS_PTR_IS_PTR(closing))
-			continue;
-		while (ucp_request_check_status(closing) == UCS_INPROGRESS &&
-		       (force || rb_clock_ns() < deadline_ns)) {
-			if (ucp_worker_progress(ux->worker) == 0)
-				rb_yield();
-		}
-		ucp_request_free(closing);
+		if (!UCS_PTR_IS_PTR(peer->closing))
+			peer->closing = NULL;
 	}
+	while (!all_closed(ux) && rb_clock_ns() < until_ns)
+		rb_ucx_move(ux, until_ns);
+	for (uint32_t r = 0; r < ux->base.rank_count; r++)
+		if (ux->peers[r].closing != NULL)
+			ucp_request_free(ux->peers[r].closing);
 }
 
 void rb_ucx_close(struct rb_endpoint *ep, bool abort, uint64_t deadline_ns)

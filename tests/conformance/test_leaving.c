@@ -1,5 +1,6 @@
 /*
- * test_leaving.c -- what left() says has left arrives, whatever its sender does then.
+ * test_leaving.c -- what left() says has left arrives, whatever its sender does then; and close()
+ * lets leave what is complete.
  *
  * Rank 0 posts, polls until all is complete and has left, and then calls nothing of its endpoint
  * until rank 1 has told it, past the transport, that it has everything. Rank 1 comes late, so that
@@ -13,6 +14,7 @@
 #define SMALL_BYTES 8000u
 #define LARGE_COUNT 4u
 #define LARGE_BYTES 1000000u
+#define LATE_NS 400000000u
 
 enum { POSTED, THERE }; /* Words of the world. */
 
@@ -124,7 +126,43 @@ static void put(struct conform_rank *r)
 	free(bytes);
 }
 
-static void (*const bodies[])(struct conform_rank *r) = { small, large, put };
+/* close() at once; the receiver looks for the first time long after that. */
+static void closing(struct conform_rank *r)
+{
+	uint8_t *bytes = malloc((size_t)SMALL_COUNT * SMALL_BYTES);
+	struct conform_request *q = calloc(SMALL_COUNT, sizeof(*q));
+
+	CONFORM(bytes != NULL && q != NULL, "memory");
+	if (r->rank == 1) {
+		word_await(r, POSTED, "the posts");
+		r->ops->sleep(r->ep, r->ops->now_ns(r->ep) + LATE_NS);
+	}
+	for (uint32_t i = 0; i < SMALL_COUNT; i++) {
+		uint8_t *at = bytes + (size_t)i * SMALL_BYTES;
+
+		if (r->rank == 0) {
+			conform_fill(at, SMALL_BYTES, i);
+			conform_send(r, &q[i], 1, i, at, SMALL_BYTES);
+		} else {
+			conform_recv(r, &q[i], 0, i, at, SMALL_BYTES);
+		}
+	}
+	if (r->rank == 0)
+		atomic_store(&r->world->word[POSTED], 1);
+	for (uint32_t i = 0; i < SMALL_COUNT; i++) {
+		conform_finish_ok(r, &q[i]);
+		if (r->rank == 1)
+			conform_verify(bytes + (size_t)i * SMALL_BYTES, SMALL_BYTES, i);
+	}
+	if (r->rank == 0) {
+		r->ops->close(r->ep, false, r->ops->now_ns(r->ep) + CONFORM_DEADLINE_NS);
+		r->closed = true;
+	}
+	free(bytes);
+	free(q);
+}
+
+static void (*const bodies[])(struct conform_rank *r) = { small, large, put, closing };
 
 START_TEST(what_has_left_arrives)
 {

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -540,6 +541,44 @@ START_TEST(stopped_peer_does_not_hold_buffers)
 }
 END_TEST
 
+static uint64_t cpu_ns(void)
+{
+	struct timespec now;
+
+	ck_assert_int_eq(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now), 0);
+	return (uint64_t)now.tv_sec * SECOND_NS + (uint64_t)now.tv_nsec;
+}
+
+/* It waits for answers that do not come, asleep. With a flood: for room that does not come. */
+START_TEST(close_beside_a_stopped_peer_sleeps)
+{
+	enum { COUNT = 200 };
+	bool tcp_only = _i % 2 == 1, flood = _i >= 2;
+	struct shared *s = shared_make();
+	pid_t children[2];
+	struct rb_endpoint *ep = with_children(s, children, 2, tcp_only);
+	struct rb_request *sends = calloc(COUNT, sizeof(*sends));
+	uint8_t bytes[4000] = { 0 };
+	uint64_t before_ns, since_ns;
+
+	ck_assert_ptr_nonnull(sends);
+	ck_assert_int_eq(kill(children[1], SIGSTOP), 0);
+	for (uint64_t i = 0; flood && i < COUNT; i++) {
+		prepare(&sends[i], 1, i, bytes, sizeof(bytes));
+		ops->send(ep, &sends[i]);
+	}
+	before_ns = cpu_ns();
+	since_ns = rb_clock_ns();
+	ops->close(ep, false, since_ns + 2ull * SECOND_NS);
+	ck_assert_uint_lt(rb_clock_ns() - since_ns, DEADLINE_NS);
+	ck_assert_msg(cpu_ns() - before_ns < SECOND_NS / 4, "%llu ms of CPU",
+		      (unsigned long long)(cpu_ns() - before_ns) / 1000000);
+	reap(children[1], SIGKILL);
+	free(sends);
+	(void)munmap(s, sizeof(*s));
+}
+END_TEST
+
 /* With -Ducx_prefix two are on the machine: headers of one with the library of the other would run,
  * and prove nothing. */
 START_TEST(runs_the_ucx_it_was_built_with)
@@ -574,6 +613,7 @@ int main(void)
 	tcase_add_test(peers, put_into_a_dropped_region);
 	tcase_add_loop_test(peers, killed_peer_is_lost_and_others_go_on, 0, 2);
 	tcase_add_loop_test(peers, stopped_peer_does_not_hold_buffers, 0, 2);
+	tcase_add_loop_test(peers, close_beside_a_stopped_peer_sleeps, 0, 4);
 	suite_add_tcase(suite, messages);
 	suite_add_tcase(suite, peers);
 	runner = srunner_create(suite);
