@@ -1,4 +1,7 @@
-/* log.c -- the only mutable statics of the library: the log level, and each thread's last error. */
+/*
+ * log.c -- the mutable statics of the library: the log level, and each thread's last error. One
+ * more is in transport/ucx_load.c.
+ */
 #include "base/log.h"
 
 #include <stdarg.h>

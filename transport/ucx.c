@@ -8,15 +8,12 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
-#include <ucs/debug/debug.h>
-#include <ucs/debug/log_def.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -24,14 +21,17 @@
 #include "base/rng.h"
 #include "base/sync.h"
 
+#define API_MAJOR 1 /* Of UCX's that is used here, */
+#define API_MINOR 13
+
 #define ROUNDS_PER_CHECK 1024 /* Guess: polls between two looks at the process descriptors. */
 #define BUSY_ARMS_MAX 3       /* What had come is told by the poll after the first one. */
 #define MOVE_MS_MAX 10        /* UCX connects in a thread of its own, and wakes nobody. */
 #define NAP_NS 1000000        /* Guess: a peer's shared memory may have room again. */
 
-rubato_status rb_ucx_failed(ucs_status_t status, const char *what)
+rubato_status rb_ucx_failed(const struct rb_ucx *ux, ucs_status_t status, const char *what)
 {
-	const char *text = ucs_status_string(status);
+	const char *text = ux->api.ucs_status_string(status);
 
 	switch (status) {
 	case UCS_ERR_NO_MEMORY:
@@ -235,7 +235,7 @@ static struct rb_request *ucx_poll(struct rb_endpoint *ep)
 	struct rb_request *done;
 
 	/* A few rounds for one poll: what arrives together is told together. */
-	for (int i = 0; i < 8 && ucp_worker_progress(ux->worker) != 0; i++)
+	for (int i = 0; i < 8 && ux->api.ucp_worker_progress(ux->worker) != 0; i++)
 		ux->busy_arms = 0;
 	if (++ux->rounds >= ROUNDS_PER_CHECK || ux->to_close != 0)
 		rb_ucx_check_peers(ux);
@@ -315,7 +315,7 @@ static void nap_end(struct rb_ucx *ux)
 
 static bool worker_arm(struct rb_ucx *ux)
 {
-	if (ucp_worker_arm(ux->worker) != UCS_OK)
+	if (ux->api.ucp_worker_arm(ux->worker) != UCS_OK)
 		return nap_set(ux);
 	ux->busy_arms = 0;
 	return true;
@@ -326,7 +326,7 @@ void rb_ucx_move(struct rb_ucx *ux, uint64_t until_ns)
 	struct pollfd fd = { .fd = ux->epoll_fd, .events = POLLIN };
 	uint64_t now_ns, left_ms, count;
 
-	if (ucp_worker_progress(ux->worker) != 0) {
+	if (ux->api.ucp_worker_progress(ux->worker) != 0) {
 		ux->busy_arms = 0;
 		return;
 	}
@@ -426,39 +426,6 @@ static void ucx_dump(struct rb_endpoint *ep, void (*line)(void *arg, const char 
 
 /* ---- Opening ---- */
 
-/* UCX would print to standard output. What it reports as an error becomes a status of ours. */
-static ucs_log_func_rc_t log_line(const char *file, unsigned line, const char *function,
-				  ucs_log_level_t level,
-				  const ucs_log_component_config_t *component, const char *message,
-				  va_list args)
-{
-	enum rb_log_level ours = level == UCS_LOG_LEVEL_FATAL  ? RB_LOG_WARN
-				 : level <= UCS_LOG_LEVEL_WARN ? RB_LOG_INFO
-							       : RB_LOG_DEBUG;
-	char text[400];
-
-	(void)function, (void)component;
-	if (rb_log_enabled(ours)) {
-		(void)vsnprintf(text, sizeof(text), message, args);
-		rb_log_line(ours, "UCX: %s (%s:%u)", text, file, line);
-	}
-	return UCS_LOG_FUNC_RC_STOP;
-}
-
-/* UCX's log and signal handlers are the process's, not a context's: once is enough, for ever. */
-static void process_tame(void)
-{
-	static const int signals[] = { SIGILL, SIGSEGV, SIGBUS, SIGFPE };
-	static atomic_flag tamed = ATOMIC_FLAG_INIT;
-
-	if (atomic_flag_test_and_set(&tamed))
-		return;
-	ucs_log_push_handler(log_line);
-	/* UCX takes these over when it is loaded; they are the application's. */
-	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
-		ucs_debug_disable_signal(signals[i]);
-}
-
 static rubato_status context_open(struct rb_ucx *ux, const struct rb_transport_options *options)
 {
 	ucp_params_t params = {
@@ -471,25 +438,26 @@ static rubato_status context_open(struct rb_ucx *ux, const struct rb_transport_o
 		.estimated_num_eps = options->rank_count,
 	};
 	ucp_config_t *config;
-	ucs_status_t status = ucp_config_read(NULL, NULL, &config);
+	ucs_status_t status = ux->api.ucp_config_read(NULL, NULL, &config);
 
 	if (status != UCS_OK)
-		return rb_ucx_failed(status, "reading its configuration");
+		return rb_ucx_failed(ux, status, "reading its configuration");
 	/* UCX 1.13's TCP ends the process when a connection breaks under a zero-copy send. */
-	status = ucp_config_modify(config, "ZCOPY_THRESH", "inf");
+	status = ux->api.ucp_config_modify(config, "ZCOPY_THRESH", "inf");
 	if (status == UCS_OK)
-		status = ucp_config_modify(config, "TCP_TX_SEG_SIZE", "64k");
+		status = ux->api.ucp_config_modify(config, "TCP_TX_SEG_SIZE", "64k");
 	/* Else a flush waits for the peers' answers, which may compute. */
 	if (status == UCS_OK)
-		status = ucp_config_modify(config, "FLUSH_WORKER_EPS", "n");
+		status = ux->api.ucp_config_modify(config, "FLUSH_WORKER_EPS", "n");
 	if (status == UCS_OK && options->tcp_only)
-		status = ucp_config_modify(config, "TLS", "tcp,self");
+		status = ux->api.ucp_config_modify(config, "TLS", "tcp,self");
 	if (status == UCS_OK && options->interface != NULL && options->interface[0] != '\0')
-		status = ucp_config_modify(config, "NET_DEVICES", options->interface);
+		status = ux->api.ucp_config_modify(config, "NET_DEVICES", options->interface);
 	if (status == UCS_OK)
-		status = ucp_init(&params, config, &ux->context);
-	ucp_config_release(config);
-	return status == UCS_OK ? RUBATO_OK : rb_ucx_failed(status, "opening its devices");
+		status = ux->api.ucp_init_version(API_MAJOR, API_MINOR, &params, config,
+						  &ux->context);
+	ux->api.ucp_config_release(config);
+	return status == UCS_OK ? RUBATO_OK : rb_ucx_failed(ux, status, "opening its devices");
 }
 
 static rubato_status worker_open(struct rb_ucx *ux)
@@ -506,11 +474,11 @@ static rubato_status worker_open(struct rb_ucx *ux)
 		.cb = rb_ucx_arrived,
 		.arg = ux,
 	};
-	ucs_status_t status = ucp_worker_create(ux->context, &params, &ux->worker);
+	ucs_status_t status = ux->api.ucp_worker_create(ux->context, &params, &ux->worker);
 
 	if (status == UCS_OK)
-		status = ucp_worker_set_am_recv_handler(ux->worker, &handler);
-	return status == UCS_OK ? RUBATO_OK : rb_ucx_failed(status, "making a worker");
+		status = ux->api.ucp_worker_set_am_recv_handler(ux->worker, &handler);
+	return status == UCS_OK ? RUBATO_OK : rb_ucx_failed(ux, status, "making a worker");
 }
 
 static rubato_status watch(int epoll_fd, int fd)
@@ -525,10 +493,10 @@ static rubato_status watch(int epoll_fd, int fd)
 
 static rubato_status sleeping_open(struct rb_ucx *ux)
 {
-	ucs_status_t status = ucp_worker_get_efd(ux->worker, &ux->ucx_fd);
+	ucs_status_t status = ux->api.ucp_worker_get_efd(ux->worker, &ux->ucx_fd);
 
 	if (status != UCS_OK)
-		return rb_ucx_failed(status, "getting its event descriptor");
+		return rb_ucx_failed(ux, status, "getting its event descriptor");
 	ux->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	ux->pids_fd = epoll_create1(EPOLL_CLOEXEC);
 	ux->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -542,6 +510,20 @@ static rubato_status sleeping_open(struct rb_ucx *ux)
 	return watch(ux->epoll_fd, ux->pids_fd);
 }
 
+struct beginning {
+	struct rb_ucx *ux;
+	const struct rb_transport_options *options;
+};
+
+static rubato_status begin(void *arg)
+{
+	const struct beginning *b = arg;
+
+	RB_TRY(rb_ucx_load(&b->ux->api));
+	RB_TRY(context_open(b->ux, b->options));
+	return worker_open(b->ux);
+}
+
 static rubato_status ucx_open(const struct rb_transport_options *options, struct rb_endpoint **out)
 {
 	struct rb_ucx *ux = calloc(1, sizeof(*ux) + options->rank_count * sizeof(ux->peers[0]));
@@ -550,7 +532,6 @@ static rubato_status ucx_open(const struct rb_transport_options *options, struct
 
 	if (ux == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "no memory for %u peers", options->rank_count);
-	process_tame();
 	memcpy(halves, options->job, sizeof(halves));
 	ux->base.ops = &rb_transport_ucx;
 	ux->base.rank = options->rank;
@@ -563,9 +544,7 @@ static rubato_status ucx_open(const struct rb_transport_options *options, struct
 		ux->peers[r].pid_fd = -1;
 
 	rb_ucx_host_id(ux);
-	status = context_open(ux, options);
-	if (status == RUBATO_OK)
-		status = worker_open(ux);
+	status = rb_ucx_begin(begin, &(struct beginning) { ux, options });
 	if (status == RUBATO_OK)
 		status = sleeping_open(ux);
 	if (status != RUBATO_OK) {

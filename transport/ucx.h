@@ -21,6 +21,7 @@
  * with a store fence behind everything before it, and takes it with a load fence.
  *
  *	ucx.c          the table: open, posts, cancel, poll, sleeping
+ *	ucx_load.c     UCX itself: its functions, what it must not take over
  *	ucx_connect.c  addresses, hello, lost peers, close
  *	ucx_message.c  slots, heads, what arrives
  *	ucx_memory.c   regions, keys, put
@@ -29,6 +30,8 @@
 #define RB_TRANSPORT_UCX_H
 
 #include <ucp/api/ucp.h>
+#include <ucs/debug/debug.h>
+#include <ucs/debug/log_def.h>
 
 #include "transport/match.h"
 
@@ -41,6 +44,25 @@
 #define RB_UCX_WAITING_MAX 65536u /* Descriptors of a peer that wait here: more is an attack. */
 #define RB_UCX_VERSION 2u
 #define RB_UCX_AM_ID 1u
+
+/* UCX's functions, by their own names: it is loaded, not linked. */
+/* clang-format off */
+#define RB_UCX_FUNCTIONS(X) \
+	X(ucp_am_send_nbx) X(ucp_cleanup) X(ucp_config_modify) X(ucp_config_print) \
+	X(ucp_config_read) X(ucp_config_release) X(ucp_ep_close_nbx) X(ucp_ep_create) \
+	X(ucp_ep_rkey_unpack) X(ucp_get_version) X(ucp_get_version_string) \
+	X(ucp_init_version) X(ucp_mem_map) X(ucp_mem_query) X(ucp_mem_unmap) \
+	X(ucp_request_check_status) X(ucp_request_free) X(ucp_rkey_buffer_release) \
+	X(ucp_rkey_destroy) X(ucp_rkey_pack) X(ucp_rkey_ptr) X(ucp_worker_arm) \
+	X(ucp_worker_create) X(ucp_worker_destroy) X(ucp_worker_flush_nbx) \
+	X(ucp_worker_get_address) X(ucp_worker_get_efd) X(ucp_worker_progress) \
+	X(ucp_worker_release_address) X(ucp_worker_set_am_recv_handler) \
+	X(ucs_debug_disable_signal) X(ucs_log_push_handler) X(ucs_status_string)
+/* clang-format on */
+#define RB_UCX_FUNCTION(name) __typeof__(name) *name;
+struct rb_ucx_api {
+	RB_UCX_FUNCTIONS(RB_UCX_FUNCTION)
+};
 
 enum rb_ucx_message {
 	RB_UCX_HELLO = 1, /* connect(): I can reach you. */
@@ -178,6 +200,7 @@ struct rb_ucx_remote {
 
 struct rb_ucx {
 	struct rb_endpoint base;
+	struct rb_ucx_api api;
 	ucp_context_h context;
 	ucp_worker_h worker;
 	uint64_t job;
@@ -220,9 +243,16 @@ void rb_ucx_flight_end(struct rb_ucx *ux, struct rb_request *request);
 /* The request of flight `id` if it is with `peer` and in `stage`, else NULL. */
 struct rb_request *rb_ucx_flight_find(struct rb_ucx *ux, uint64_t id, uint32_t peer,
 				      enum rb_ucx_stage stage);
-rubato_status rb_ucx_failed(ucs_status_t status, const char *what);
+rubato_status rb_ucx_failed(const struct rb_ucx *ux, ucs_status_t status, const char *what);
 /* For who waits in here: a round of progress; where nothing moved, a short sleep. */
 void rb_ucx_move(struct rb_ucx *ux, uint64_t until_ns);
+
+/* ucx_load.c */
+/* Loads UCX, if this process has not. Errors: UNSUPPORTED (there is none that serves). */
+RB_NODISCARD rubato_status rb_ucx_load(struct rb_ucx_api *api);
+/* Runs begin(arg) in a thread of its own, from which UCX's threads may come. Errors: its own, and
+ * MEMORY (no thread). */
+RB_NODISCARD rubato_status rb_ucx_begin(rubato_status (*begin)(void *arg), void *arg);
 
 /* ucx_connect.c */
 rubato_status rb_ucx_address(struct rb_endpoint *ep, void *bytes, size_t *size_bytes);

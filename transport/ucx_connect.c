@@ -66,10 +66,10 @@ rubato_status rb_ucx_address(struct rb_endpoint *ep, void *bytes, size_t *size_b
 	struct rb_wire w = rb_wire_over(bytes, RB_ADDRESS_BYTES_MAX);
 	ucp_address_t *worker;
 	size_t worker_bytes;
-	ucs_status_t status = ucp_worker_get_address(ux->worker, &worker, &worker_bytes);
+	ucs_status_t status = ux->api.ucp_worker_get_address(ux->worker, &worker, &worker_bytes);
 
 	if (status != UCS_OK)
-		return rb_ucx_failed(status, "getting its address");
+		return rb_ucx_failed(ux, status, "getting its address");
 	rb_wire_put_u32(&w, ADDRESS_MAGIC);
 	rb_wire_put_u8(&w, RB_UCX_VERSION);
 	rb_wire_put_u8(&w, ux->tcp_only);
@@ -79,7 +79,7 @@ rubato_status rb_ucx_address(struct rb_endpoint *ep, void *bytes, size_t *size_b
 	rb_wire_put_bytes(&w, ux->host, sizeof(ux->host));
 	rb_wire_put_u32(&w, (uint32_t)worker_bytes);
 	rb_wire_put_bytes(&w, worker, worker_bytes);
-	ucp_worker_release_address(ux->worker, worker);
+	ux->api.ucp_worker_release_address(ux->worker, worker);
 	if (w.bad)
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
 			       "UCX's address has %zu bytes: too many network devices, name those "
@@ -150,7 +150,8 @@ void rb_ucx_lose_by_status(struct rb_ucx *ux, uint32_t rank, ucs_status_t status
 {
 	char reason[sizeof(ux->peers[rank].reason)];
 
-	(void)snprintf(reason, sizeof(reason), "rank %u: UCX: %s", rank, ucs_status_string(status));
+	(void)snprintf(reason, sizeof(reason), "rank %u: UCX: %s", rank,
+		       ux->api.ucs_status_string(status));
 	rb_ucx_lose(ux, rank, reason);
 }
 
@@ -181,10 +182,10 @@ static void close_broken(struct rb_ucx *ux)
 		/* Without error handling UCX cannot force: that endpoint goes with the worker. */
 		if (!peer->broken || peer->ucp == NULL || peer->shared)
 			continue;
-		closing = ucp_ep_close_nbx(peer->ucp, &force);
+		closing = ux->api.ucp_ep_close_nbx(peer->ucp, &force);
 		peer->ucp = NULL;
 		if (UCS_PTR_IS_PTR(closing))
-			ucp_request_free(closing);
+			ux->api.ucp_request_free(closing);
 	}
 }
 
@@ -206,7 +207,7 @@ static void process_ended(struct rb_ucx *ux, uint32_t rank)
 
 	/* Whatever it still said is here already, its BYE perhaps. */
 	for (int i = 0; i < DRAIN_ROUNDS_MAX && quiet < 10; i++)
-		quiet = ucp_worker_progress(ux->worker) != 0 ? 0 : quiet + 1;
+		quiet = ux->api.ucp_worker_progress(ux->worker) != 0 ? 0 : quiet + 1;
 	unwatch(ux, peer);
 	(void)snprintf(reason, sizeof(reason), "rank %u: process %u ended", rank, peer->pid);
 	rb_ucx_lose(ux, rank, reason);
@@ -264,11 +265,11 @@ static rubato_status peer_open(struct rb_ucx *ux, uint32_t rank, const void *add
 	params.err_mode = peer->shared ? UCP_ERR_HANDLING_MODE_NONE : UCP_ERR_HANDLING_MODE_PEER;
 	if (peer->shared)
 		RB_TRY(watch_process(ux, peer));
-	status = ucp_ep_create(ux->worker, &params, &peer->ucp);
+	status = ux->api.ucp_ep_create(ux->worker, &params, &peer->ucp);
 	if (status == UCS_OK)
 		return RUBATO_OK;
 	peer->ucp = NULL;
-	return rb_ucx_failed(status, "connecting to a peer");
+	return rb_ucx_failed(ux, status, "connecting to a peer");
 }
 
 /* Which of the used peers have not answered: "1,4 (2 of 7)". 0: none. */
@@ -388,7 +389,7 @@ static bool all_closed(const struct rb_ucx *ux)
 {
 	for (uint32_t r = 0; r < ux->base.rank_count; r++)
 		if (ux->peers[r].closing != NULL &&
-		    ucp_request_check_status(ux->peers[r].closing) == UCS_INPROGRESS)
+		    ux->api.ucp_request_check_status(ux->peers[r].closing) == UCS_INPROGRESS)
 			return false;
 	return true;
 }
@@ -407,7 +408,7 @@ static void endpoints_close(struct rb_ucx *ux, bool abort, uint64_t deadline_ns)
 
 		if (peer->ucp == NULL || (force && peer->shared))
 			continue; /* The latter goes with the worker. */
-		peer->closing = ucp_ep_close_nbx(peer->ucp, &param);
+		peer->closing = ux->api.ucp_ep_close_nbx(peer->ucp, &param);
 		peer->ucp = NULL;
 		if (!UCS_PTR_IS_PTR(peer->closing))
 			peer->closing = NULL;
@@ -416,7 +417,7 @@ static void endpoints_close(struct rb_ucx *ux, bool abort, uint64_t deadline_ns)
 		rb_ucx_move(ux, until_ns);
 	for (uint32_t r = 0; r < ux->base.rank_count; r++)
 		if (ux->peers[r].closing != NULL)
-			ucp_request_free(ux->peers[r].closing);
+			ux->api.ucp_request_free(ux->peers[r].closing);
 }
 
 void rb_ucx_close(struct rb_endpoint *ep, bool abort, uint64_t deadline_ns)
@@ -437,9 +438,9 @@ void rb_ucx_close(struct rb_endpoint *ep, bool abort, uint64_t deadline_ns)
 	if (ux->epoll_fd >= 0)
 		(void)close(ux->epoll_fd);
 	if (ux->worker != NULL)
-		ucp_worker_destroy(ux->worker);
+		ux->api.ucp_worker_destroy(ux->worker);
 	if (ux->context != NULL)
-		ucp_cleanup(ux->context);
+		ux->api.ucp_cleanup(ux->context);
 	if (ux->pids_fd >= 0)
 		(void)close(ux->pids_fd);
 	if (ux->wake_fd >= 0)

@@ -51,10 +51,11 @@ static bool shared_alloc(struct rb_ucx *ux, size_t size_bytes, struct rb_ucx_reg
 	ucp_mem_attr_t attr = { .field_mask = UCP_MEM_ATTR_FIELD_ADDRESS };
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
 
-	if (ux->tcp_only || ucp_mem_map(ux->context, &params, &region->memory) != UCS_OK)
+	if (ux->tcp_only || ux->api.ucp_mem_map(ux->context, &params, &region->memory) != UCS_OK)
 		return false;
-	if (ucp_mem_query(region->memory, &attr) != UCS_OK || (uintptr_t)attr.address % page != 0) {
-		(void)ucp_mem_unmap(ux->context, region->memory);
+	if (ux->api.ucp_mem_query(region->memory, &attr) != UCS_OK ||
+	    (uintptr_t)attr.address % page != 0) {
+		(void)ux->api.ucp_mem_unmap(ux->context, region->memory);
 		region->memory = NULL;
 		return false;
 	}
@@ -113,7 +114,7 @@ void rb_ucx_region_drop(struct rb_endpoint *ep, struct rb_region *region)
 		at = &(*at)->next;
 	*at = own->next;
 	if (own->memory != NULL)
-		(void)ucp_mem_unmap(ux->context, own->memory);
+		(void)ux->api.ucp_mem_unmap(ux->context, own->memory);
 	if (own->mapped)
 		(void)munmap(region->base, region->size_bytes == 0 ? page : region->size_bytes);
 	free(own);
@@ -129,7 +130,7 @@ rubato_status rb_ucx_region_key(struct rb_endpoint *ep, struct rb_region *region
 	size_t rkey_bytes = 0;
 
 	if (own->memory != NULL &&
-	    ucp_rkey_pack(ux->context, own->memory, &rkey, &rkey_bytes) != UCS_OK)
+	    ux->api.ucp_rkey_pack(ux->context, own->memory, &rkey, &rkey_bytes) != UCS_OK)
 		rkey = NULL;
 	if (rkey == NULL || rkey_bytes > RB_KEY_BYTES_MAX - KEY_HEAD_BYTES)
 		rkey_bytes = 0; /* Cannot be mapped, then: put goes in pieces. */
@@ -139,7 +140,7 @@ rubato_status rb_ucx_region_key(struct rb_endpoint *ep, struct rb_region *region
 	rb_wire_put_u16(&w, (uint16_t)rkey_bytes);
 	rb_wire_put_bytes(&w, rkey, rkey_bytes);
 	if (rkey != NULL)
-		ucp_rkey_buffer_release(rkey);
+		ux->api.ucp_rkey_buffer_release(rkey);
 	RB_ASSERT(!w.bad);
 	*key_bytes = (size_t)(w.at - (uint8_t *)key);
 	return RUBATO_OK;
@@ -151,14 +152,14 @@ static void remote_map(struct rb_ucx *ux, struct rb_ucx_remote *remote, uint64_t
 	struct rb_ucx_peer *peer = &ux->peers[remote->base.peer];
 
 	if (!peer->shared || peer->ucp == NULL ||
-	    ucp_ep_rkey_unpack(peer->ucp, rkey, &remote->rkey) != UCS_OK) {
+	    ux->api.ucp_ep_rkey_unpack(peer->ucp, rkey, &remote->rkey) != UCS_OK) {
 		remote->rkey = NULL;
 		return;
 	}
-	if (ucp_rkey_ptr(remote->rkey, base, &remote->base.mapped) == UCS_OK)
+	if (ux->api.ucp_rkey_ptr(remote->rkey, base, &remote->base.mapped) == UCS_OK)
 		return;
 	remote->base.mapped = NULL;
-	ucp_rkey_destroy(remote->rkey);
+	ux->api.ucp_rkey_destroy(remote->rkey);
 	remote->rkey = NULL;
 }
 
@@ -215,7 +216,7 @@ void rb_ucx_remote_close(struct rb_endpoint *ep, struct rb_remote *remote)
 		at = &(*at)->next;
 	*at = own->next;
 	if (own->rkey != NULL)
-		ucp_rkey_destroy(own->rkey);
+		ux->api.ucp_rkey_destroy(own->rkey);
 	free(own);
 }
 

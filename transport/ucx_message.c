@@ -70,7 +70,7 @@ static void slot_sent(void *ucp_request, ucs_status_t status, void *arg)
 	uint32_t peer_rank = slot->peer;
 	uint64_t flight = slot->flight;
 
-	ucp_request_free(ucp_request);
+	ux->api.ucp_request_free(ucp_request);
 	peer->out--;
 	ux->base.leaving -= !peer->lost;
 	slot_give(slot);
@@ -113,8 +113,8 @@ static enum sent slot_send(struct rb_ucx_slot *slot, size_t payload_bytes)
 	ux->handed++;
 	ux->base.leaving += !ux->unflushed;
 	ux->unflushed = true;
-	sent = ucp_am_send_nbx(peer->ucp, RB_UCX_AM_ID, &slot->head, head_bytes, slot->payload,
-			       payload_bytes, &param);
+	sent = ux->api.ucp_am_send_nbx(peer->ucp, RB_UCX_AM_ID, &slot->head, head_bytes,
+				       slot->payload, payload_bytes, &param);
 	if (sent == NULL) {
 		slot_give(slot);
 		return SENT;
@@ -145,7 +145,7 @@ static void flushed(void *ucp_request, ucs_status_t status, void *arg)
 	struct rb_ucx *ux = arg;
 
 	(void)status; /* Failures are told by endpoints. */
-	ucp_request_free(ucp_request);
+	ux->api.ucp_request_free(ucp_request);
 	ux->flushing = false;
 	if (ux->unflushed && ux->handed == ux->flushed)
 		flush_over(ux);
@@ -170,7 +170,7 @@ bool rb_ucx_left(struct rb_endpoint *ep)
 		return false;
 	if (ux->unflushed && !ux->deserted && !ux->flushing) {
 		ux->flushed = ux->handed;
-		flush = ucp_worker_flush_nbx(ux->worker, &param);
+		flush = ux->api.ucp_worker_flush_nbx(ux->worker, &param);
 		ux->flushing = UCS_PTR_IS_PTR(flush);
 	}
 	if (ux->unflushed && (ux->deserted || !ux->flushing))

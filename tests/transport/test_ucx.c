@@ -584,10 +584,12 @@ END_TEST
 START_TEST(runs_the_ucx_it_was_built_with)
 {
 	unsigned major, minor, patch;
+	struct rb_ucx_api api;
 
-	ucp_get_version(&major, &minor, &patch);
+	ck_assert_msg(rb_ucx_load(&api) == RUBATO_OK, "%s", rb_fail_text());
+	api.ucp_get_version(&major, &minor, &patch);
 	ck_assert_uint_eq(UCP_VERSION(major, minor), UCP_API_VERSION);
-	(void)printf("UCX %s\n", ucp_get_version_string());
+	(void)printf("UCX %s\n", api.ucp_get_version_string());
 }
 END_TEST
 
