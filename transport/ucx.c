@@ -426,6 +426,60 @@ static void ucx_dump(struct rb_endpoint *ep, void (*line)(void *arg, const char 
 
 /* ---- Opening ---- */
 
+static bool uses_tcp(const struct rb_ucx *ux)
+{
+	char *text = NULL;
+	size_t text_bytes;
+	FILE *stream = open_memstream(&text, &text_bytes);
+	bool found;
+
+	if (stream == NULL)
+		return false;
+	ux->api.ucp_context_print_info(ux->context, stream);
+	found = fclose(stream) == 0 && strstr(text, " tcp/") != NULL;
+	free(text);
+	return found;
+}
+
+/* Of TCP. Since 1.17 the names of a transport's options begin with the transport's. */
+static const char *segment_option(const struct rb_ucx *ux)
+{
+	unsigned major, minor, release;
+
+	ux->api.ucp_get_version(&major, &minor, &release);
+	return major > 1 || minor >= 17 ? "TCP_TX_SEG_SIZE" : "TX_SEG_SIZE";
+}
+
+static rubato_status options_set(const struct rb_ucx *ux, ucp_config_t *config,
+				 const struct rb_transport_options *options)
+{
+	const struct {
+		const char *name, *value;
+		bool needed;
+	} settings[] = {
+		/* 1.13.1's TCP ends the process when a connection breaks under a zero-copy send. */
+		{ "ZCOPY_THRESH", "inf", false },
+		{ segment_option(ux), "64k", false }, /* With 8 KiB half the bandwidth is left. */
+		/* Else a flush waits for the peers' answers, which may compute. */
+		{ "FLUSH_WORKER_EPS", "n", false },
+		{ "TLS", options->tcp_only ? "tcp,self" : NULL, true },
+		{ "NET_DEVICES", options->interface, true },
+	};
+
+	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
+		ucs_status_t status = UCS_OK;
+
+		if (settings[i].value != NULL)
+			status = ux->api.ucp_config_modify(config, settings[i].name,
+							   settings[i].value);
+		if (status != UCS_OK && settings[i].needed)
+			return rb_ucx_failed(ux, status, settings[i].name);
+		if (status != UCS_OK)
+			rb_ucx_option_unknown(settings[i].name);
+	}
+	return RUBATO_OK;
+}
+
 static rubato_status context_open(struct rb_ucx *ux, const struct rb_transport_options *options)
 {
 	ucp_params_t params = {
@@ -439,25 +493,18 @@ static rubato_status context_open(struct rb_ucx *ux, const struct rb_transport_o
 	};
 	ucp_config_t *config;
 	ucs_status_t status = ux->api.ucp_config_read(NULL, NULL, &config);
+	rubato_status err;
 
 	if (status != UCS_OK)
 		return rb_ucx_failed(ux, status, "reading its configuration");
-	/* UCX 1.13's TCP ends the process when a connection breaks under a zero-copy send. */
-	status = ux->api.ucp_config_modify(config, "ZCOPY_THRESH", "inf");
-	if (status == UCS_OK)
-		status = ux->api.ucp_config_modify(config, "TCP_TX_SEG_SIZE", "64k");
-	/* Else a flush waits for the peers' answers, which may compute. */
-	if (status == UCS_OK)
-		status = ux->api.ucp_config_modify(config, "FLUSH_WORKER_EPS", "n");
-	if (status == UCS_OK && options->tcp_only)
-		status = ux->api.ucp_config_modify(config, "TLS", "tcp,self");
-	if (status == UCS_OK && options->interface != NULL && options->interface[0] != '\0')
-		status = ux->api.ucp_config_modify(config, "NET_DEVICES", options->interface);
-	if (status == UCS_OK)
+	err = options_set(ux, config, options);
+	if (err == RUBATO_OK)
 		status = ux->api.ucp_init_version(API_MAJOR, API_MINOR, &params, config,
 						  &ux->context);
 	ux->api.ucp_config_release(config);
-	return status == UCS_OK ? RUBATO_OK : rb_ucx_failed(ux, status, "opening its devices");
+	return err != RUBATO_OK || status == UCS_OK
+		       ? err
+		       : rb_ucx_failed(ux, status, "opening its devices");
 }
 
 static rubato_status worker_open(struct rb_ucx *ux)
@@ -474,8 +521,13 @@ static rubato_status worker_open(struct rb_ucx *ux)
 		.cb = rb_ucx_arrived,
 		.arg = ux,
 	};
-	ucs_status_t status = ux->api.ucp_worker_create(ux->context, &params, &ux->worker);
+	ucs_status_t status;
 
+	(void)rb_ucx_option_unused();
+	status = ux->api.ucp_worker_create(ux->context, &params, &ux->worker);
+	/* Before 1.17 only this tells that a transport which is there has no such option. */
+	if (rb_ucx_option_unused() && uses_tcp(ux))
+		rb_ucx_option_unknown(segment_option(ux));
 	if (status == UCS_OK)
 		status = ux->api.ucp_worker_set_am_recv_handler(ux->worker, &handler);
 	return status == UCS_OK ? RUBATO_OK : rb_ucx_failed(ux, status, "making a worker");

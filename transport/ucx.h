@@ -49,6 +49,7 @@
 /* clang-format off */
 #define RB_UCX_FUNCTIONS(X) \
 	X(ucp_am_send_nbx) X(ucp_cleanup) X(ucp_config_modify) X(ucp_config_print) \
+	X(ucp_context_print_info) \
 	X(ucp_config_read) X(ucp_config_release) X(ucp_ep_close_nbx) X(ucp_ep_create) \
 	X(ucp_ep_rkey_unpack) X(ucp_get_version) X(ucp_get_version_string) \
 	X(ucp_init_version) X(ucp_mem_map) X(ucp_mem_query) X(ucp_mem_unmap) \
@@ -250,6 +251,11 @@ void rb_ucx_move(struct rb_ucx *ux, uint64_t until_ns);
 /* ucx_load.c */
 /* Loads UCX, if this process has not. Errors: UNSUPPORTED (there is none that serves). */
 RB_NODISCARD rubato_status rb_ucx_load(struct rb_ucx_api *api);
+/* Whether UCX has said in this thread, since this was asked last, that it has no use for an
+ * option. */
+bool rb_ucx_option_unused(void);
+/* Says so, once a process; in test builds it is an error. */
+void rb_ucx_option_unknown(const char *name);
 /* Runs begin(arg) in a thread of its own, from which UCX's threads may come. Errors: its own, and
  * MEMORY (no thread). */
 RB_NODISCARD rubato_status rb_ucx_begin(rubato_status (*begin)(void *arg), void *arg);

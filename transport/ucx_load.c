@@ -30,6 +30,27 @@ struct handlers {
 	struct sigaction action[_NSIG];
 };
 
+static _Thread_local bool unused_option; /* UCX said so, in this thread. */
+
+bool rb_ucx_option_unused(void)
+{
+	bool was = unused_option;
+
+	unused_option = false;
+	return was;
+}
+
+void rb_ucx_option_unknown(const char *name)
+{
+	static atomic_flag told = ATOMIC_FLAG_INIT;
+
+	if (!atomic_flag_test_and_set(&told))
+		RB_LOG(RB_LOG_WARN, "UCX does not know its option %s", name);
+#ifdef RB_ASSERT_ABORTS
+	RB_ASSERT(!"UCX knows its options"); /* Those that it is given here. */
+#endif
+}
+
 /* UCX would print to standard output. What it reports as an error becomes a status of ours. */
 static ucs_log_func_rc_t log_line(const char *file, unsigned line, const char *function,
 				  ucs_log_level_t level,
@@ -42,6 +63,8 @@ static ucs_log_func_rc_t log_line(const char *file, unsigned line, const char *f
 	char text[400];
 
 	(void)function, (void)component;
+	unused_option |=
+		level == UCS_LOG_LEVEL_WARN && strncmp(message, "invalid configuration", 21) == 0;
 	if (rb_log_enabled(ours)) {
 		(void)vsnprintf(text, sizeof(text), message, args);
 		rb_log_line(ours, "UCX: %s (%s:%u)", text, file, line);

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -541,6 +543,106 @@ START_TEST(stopped_peer_does_not_hold_buffers)
 }
 END_TEST
 
+/* ---- Options ---- */
+
+static _Atomic size_t largest_send;
+
+/* UCX's TCP finds this one instead of the C library's. */
+__attribute__((visibility("default"))) ssize_t sendmsg(int fd, const struct msghdr *message,
+						       int flags)
+{
+	size_t before = atomic_load(&largest_send), size_bytes = 0;
+
+	for (size_t i = 0; i < message->msg_iovlen; i++)
+		size_bytes += message->msg_iov[i].iov_len;
+	while (size_bytes > before &&
+	       !atomic_compare_exchange_weak(&largest_send, &before, size_bytes))
+		;
+	return syscall(SYS_sendmsg, fd, message, flags);
+}
+
+/* UCX takes options that it does not know, and goes on with 8 KiB. */
+START_TEST(a_piece_leaves_in_one_frame)
+{
+	struct pair pair;
+	struct rb_request out, in;
+	uint8_t *bytes = calloc(2, LARGE);
+
+	ck_assert_ptr_nonnull(bytes);
+	pair_open(&pair, true);
+	ck_assert_uint_gt(atomic_load(&largest_send), 0);
+	prepare(&in, 1, 7, bytes, LARGE);
+	ops->recv(pair.ep[0], &in);
+	prepare(&out, 0, 7, bytes + LARGE, LARGE);
+	ops->send(pair.ep[1], &out);
+	UNTIL(pair_poll(&pair), in.state == RB_REQUEST_DONE && out.state == RB_REQUEST_DONE);
+	ck_assert_uint_ge(atomic_load(&largest_send), RB_UCX_PIECE_BYTES);
+	pair_close(&pair);
+	free(bytes);
+}
+END_TEST
+
+/* An older UCX only says so in its log. */
+START_TEST(an_option_that_ucx_does_not_know_is_noticed)
+{
+	ucp_params_t params = { .field_mask = UCP_PARAM_FIELD_FEATURES,
+				.features = UCP_FEATURE_AM };
+	ucp_worker_params_t worker_params = { .field_mask = 0 };
+	struct address address;
+	struct rb_endpoint *ep = open_rank(0, 1, true, &address);
+	const struct rb_ucx_api *api = &((struct rb_ucx *)ep)->api;
+	ucp_context_h context;
+	ucp_worker_h worker;
+	ucp_config_t *config;
+
+	ck_assert(!rb_ucx_option_unused());
+	ck_assert_int_eq(api->ucp_config_read(NULL, NULL, &config), UCS_OK);
+	if (api->ucp_config_modify(config, "NO_SUCH_OPTION", "1") == UCS_OK) {
+		ck_assert_int_eq(api->ucp_init_version(1, 13, &params, config, &context), UCS_OK);
+		ck_assert_int_eq(api->ucp_worker_create(context, &worker_params, &worker), UCS_OK);
+		ck_assert(rb_ucx_option_unused());
+		ck_assert(!rb_ucx_option_unused());
+		api->ucp_worker_destroy(worker);
+		api->ucp_cleanup(context);
+	}
+	api->ucp_config_release(config);
+	ops->close(ep, false, rb_clock_ns() + SECOND_NS);
+}
+END_TEST
+
+/* In one line, or in test builds by an end: so every test of UCX is one of its options' names. */
+START_TEST(an_option_that_ucx_does_not_know_is_told)
+{
+	char said[1024];
+	size_t at = 0;
+	ssize_t count;
+	int ends[2], status;
+	pid_t pid;
+
+	ck_assert_int_eq(pipe(ends), 0);
+	pid = fork();
+	ck_assert_int_ge(pid, 0);
+	if (pid == 0) {
+		(void)dup2(ends[1], 2);
+		for (int i = 0; i < 3; i++)
+			rb_ucx_option_unknown("ANY");
+		_exit(0);
+	}
+	(void)close(ends[1]);
+	while ((count = read(ends[0], said + at, sizeof(said) - 1 - at)) > 0)
+		at += (size_t)count;
+	said[at] = '\0';
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_msg(strstr(said, "UCX does not know its option ANY\n") != NULL, "%s", said);
+#ifdef RB_ASSERT_ABORTS
+	ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+#else
+	ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	ck_assert_ptr_eq(strchr(said, '\n'), said + at - 1);
+#endif
+}
+END_TEST
+
 static uint64_t cpu_ns(void)
 {
 	struct timespec now;
@@ -603,6 +705,9 @@ int main(void)
 	tcase_set_timeout(messages, 60);
 	tcase_set_timeout(peers, 60);
 	tcase_add_test(messages, runs_the_ucx_it_was_built_with);
+	tcase_add_test(messages, an_option_that_ucx_does_not_know_is_noticed);
+	tcase_add_test(messages, an_option_that_ucx_does_not_know_is_told);
+	tcase_add_test(messages, a_piece_leaves_in_one_frame);
 	tcase_add_loop_test(messages, hostile_message_loses_its_sender, 0,
 			    sizeof(hostile) / sizeof(hostile[0]));
 	tcase_add_test(messages, credit_never_spent_loses_its_sender);
