@@ -101,29 +101,18 @@ static rubato_status transports_list(struct opening *o)
 	return RUBATO_OK;
 }
 
-/* TCP between ranks that met on the loopback device stays on it: UCX would listen everywhere. */
-static const char *interface_of(const struct rb_config *config)
-{
-	const char *root = config->root.text;
-
-	if (strcmp(config->transport.text, "tcp") != 0)
-		return NULL;
-	return strncmp(root, "127.", 4) == 0 || strncmp(root, "localhost:", 10) == 0 ||
-			       strncmp(root, "[::1]:", 6) == 0
-		       ? "lo"
-		       : NULL;
-}
-
 /* NULL in o->opened[i] when this machine does not have it: then no peer is reached by it. */
 static void endpoint_open(struct opening *o, uint32_t i)
 {
 	struct rubato_comm *comm = o->comm;
+	bool named = comm->config.interface.text[0] != '\0';
 	struct rb_transport_options options = {
 		.rank = comm->engine.rank,
 		.rank_count = comm->engine.rank_count,
 		.heap_bytes =
 			o->setup->heap_bytes > 0 ? o->setup->heap_bytes : comm->config.heap.number,
-		.interface = o->devices[0] != '\0' ? o->devices : interface_of(&comm->config),
+		.interface = named && o->devices[0] != '\0' ? o->devices : NULL,
+		.reaching = !named && o->devices[0] != '\0' ? o->devices : NULL,
 		.tcp_only = strcmp(comm->config.transport.text, "tcp") == 0,
 		.backend = o->setup->backend,
 	};

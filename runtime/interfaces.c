@@ -51,8 +51,8 @@ struct probing {
 	uint32_t own_count;
 	struct rb_interface_address own[RB_INTERFACE_ADDRESSES_MAX];
 	bool reached[RB_INTERFACE_ADDRESSES_MAX];
-	uint32_t first; /* The first rank of this machine. */
-	bool needed;
+	uint32_t first;   /* The first rank of this machine. */
+	bool far, needed; /* Some rank is elsewhere; and there is a choice. */
 	uint32_t machine_count;
 	struct machine machines[MACHINES_MAX];
 	uint32_t probe_count;
@@ -283,7 +283,7 @@ static bool first_of_its_network(const void *const *blobs, uint32_t rank)
 static rubato_status blobs_read(struct probing *p, const void *const *blobs, const size_t *bytes)
 {
 	uint32_t n = p->b->rank_count;
-	bool choice = false, far = false;
+	bool choice = false;
 
 	p->first = UINT32_MAX;
 	for (uint32_t r = 0; r < n; r++) {
@@ -297,11 +297,11 @@ static rubato_status blobs_read(struct probing *p, const void *const *blobs, con
 			return RB_FAIL(RUBATO_ERR_MISMATCH,
 				       "rank %u's list of devices is malformed", r);
 		choice |= devices > 1 && named == 0;
-		far |= network != p->here;
+		p->far |= network != p->here;
 		if (network == p->here && p->first == UINT32_MAX)
 			p->first = r;
 	}
-	p->needed = choice && far;
+	p->needed = choice && p->far;
 	for (uint32_t i = 1; p->needed && i < n && p->machine_count < MACHINES_MAX; i++) {
 		uint32_t r = (p->b->rank + i) % n;
 		struct rb_wire w = rb_wire_over((void *)(uintptr_t)blobs[r], bytes[r]);
@@ -433,6 +433,17 @@ static void devices_reached(const struct probing *p, char *devices, size_t devic
 		folder_add("/sys/class/infiniband", ":1", "", devices, devices_bytes);
 }
 
+/* Ranks that share a network of the kernel's need no other device of TCP's than its loopback: what
+ * listens there is out of others' reach. */
+static void devices_here(const struct probing *p, char *devices, size_t devices_bytes)
+{
+	for (uint32_t i = 0; i < p->own_count && devices[0] == '\0'; i++)
+		if (p->own[i].loopback)
+			devices_add(devices, devices_bytes, p->own[i].name);
+	if (devices[0] != '\0')
+		folder_add("/sys/class/infiniband", ":1", "", devices, devices_bytes);
+}
+
 static rubato_status exchange(struct probing *p, const void *in, size_t in_bytes,
 			      const void *const **out, const size_t **out_bytes)
 {
@@ -448,6 +459,8 @@ static rubato_status choose(struct probing *p, char *devices, size_t devices_byt
 
 	RB_TRY(exchange(p, blob, blob_write(p, blob, sizeof(blob)), &blobs, &bytes));
 	RB_TRY(blobs_read(p, blobs, bytes));
+	if (!p->far && p->pattern[0] == '\0')
+		devices_here(p, devices, devices_bytes);
 	if (!p->needed)
 		return RUBATO_OK;
 	if (p->first == p->b->rank) {

@@ -106,7 +106,8 @@ struct rb_transport_options {
 	uint32_t rank, rank_count;
 	uint64_t heap_bytes;   /* For region_alloc: address space set aside. */
 	uint8_t job[16];       /* The job's nonce: names sockets, guards against strangers. */
-	const char *interface; /* RUBATO_INTERFACE: network device(s), or NULL. */
+	const char *interface; /* RUBATO_INTERFACE: network device(s), or NULL; */
+	const char *reaching;  /* those that were found to do, or NULL: any. */
 	bool tcp_only;         /* ucx: UCX's TCP only (--transport tcp). */
 	void *backend;         /* sim: its world. */
 };

@@ -426,6 +426,25 @@ static void ucx_dump(struct rb_endpoint *ep, void (*line)(void *arg, const char 
 
 /* ---- Opening ---- */
 
+/* Whether the environment, or a file of UCX's, sets what is "all" by default. */
+static bool chosen(const struct rb_ucx *ux, const ucp_config_t *config, const char *name)
+{
+	char *text = NULL, *rest, *line;
+	size_t text_bytes, name_bytes = strlen(name);
+	FILE *stream = open_memstream(&text, &text_bytes);
+	bool found = false;
+
+	if (stream == NULL)
+		return false;
+	ux->api.ucp_config_print(config, stream, NULL, UCS_CONFIG_PRINT_CONFIG);
+	rest = fclose(stream) == 0 ? text : NULL;
+	while ((line = strsep(&rest, "\n")) != NULL)
+		found |= strncmp(line, name, name_bytes) == 0 && line[name_bytes] == '=' &&
+			 strcmp(line + name_bytes, "=all") != 0;
+	free(text);
+	return found;
+}
+
 static bool uses_tcp(const struct rb_ucx *ux)
 {
 	char *text = NULL;
@@ -450,9 +469,18 @@ static const char *segment_option(const struct rb_ucx *ux)
 	return major > 1 || minor >= 17 ? "TCP_TX_SEG_SIZE" : "TX_SEG_SIZE";
 }
 
+/* What somebody has chosen in UCX's own way goes before what we only prefer. */
 static rubato_status options_set(const struct rb_ucx *ux, ucp_config_t *config,
 				 const struct rb_transport_options *options)
 {
+	const char *transports = options->tcp_only               ? "tcp,self"
+				 : chosen(ux, config, "UCX_TLS") ? NULL
+								 : "^posix";
+	const char *devices = options->interface;
+
+	if (devices == NULL && !chosen(ux, config, "UCX_NET_DEVICES"))
+		devices = options->reaching;
+
 	const struct {
 		const char *name, *value;
 		bool needed;
@@ -462,8 +490,9 @@ static rubato_status options_set(const struct rb_ucx *ux, ucp_config_t *config,
 		{ segment_option(ux), "64k", false }, /* With 8 KiB half the bandwidth is left. */
 		/* Else a flush waits for the peers' answers, which may compute. */
 		{ "FLUSH_WORKER_EPS", "n", false },
-		{ "TLS", options->tcp_only ? "tcp,self" : NULL, true },
-		{ "NET_DEVICES", options->interface, true },
+		/* posix leaves a file behind when its process is killed while making it. */
+		{ "TLS", transports, true },
+		{ "NET_DEVICES", devices, true },
 	};
 
 	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {

@@ -6,6 +6,7 @@
  * and where there is none, or no thread for it, that is an error in one line.
  */
 #include <check.h>
+#include <dirent.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
@@ -244,6 +245,83 @@ START_TEST(signals_reach_no_thread_of_ucx)
 }
 END_TEST
 
+/* ---- What others can see ---- */
+
+/* Whether this process has a socket with that inode. */
+static bool socket_is_ours(unsigned long inode)
+{
+	char name[64], target[64], path[300];
+	DIR *folder = opendir("/proc/self/fd");
+	struct dirent *entry;
+	bool found = false;
+
+	ck_assert_ptr_nonnull(folder);
+	(void)snprintf(name, sizeof(name), "socket:[%lu]", inode);
+	while ((entry = readdir(folder)) != NULL) {
+		ssize_t count;
+
+		(void)snprintf(path, sizeof(path), "/proc/self/fd/%s", entry->d_name);
+		count = readlink(path, target, sizeof(target) - 1);
+		target[count > 0 ? count : 0] = '\0';
+		found |= strcmp(target, name) == 0;
+	}
+	(void)closedir(folder);
+	return found;
+}
+
+/* Our listening sockets at the loopback device's addresses, and at others. */
+static void listeners_count(const char *table, int *here, int *elsewhere)
+{
+	FILE *file = fopen(table, "r");
+	char line[512], address[64];
+	unsigned state;
+	unsigned long inode;
+
+	while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+		/* sl local remote st queues timer retransmits uid timeout inode */
+		if (sscanf(line, "%*s %63[0-9A-F]:%*x %*s %x %*s %*s %*s %*s %*s %lu", address,
+			   &state, &inode) != 3 ||
+		    state != 0x0a || !socket_is_ours(inode))
+			continue;
+		*(strcmp(address, "0100007F") == 0 ? here : elsewhere) += 1;
+	}
+	if (file != NULL)
+		(void)fclose(file);
+}
+
+START_TEST(it_listens_where_only_this_machine_comes)
+{
+	int here = 0, elsewhere = 0;
+	rubato_comm *comm;
+
+	ck_assert_int_eq(job_open(&comm, transports[_i]), RUBATO_OK);
+	listeners_count("/proc/self/net/tcp", &here, &elsewhere);
+	listeners_count("/proc/self/net/tcp6", &here, &elsewhere);
+	ck_assert_int_eq(elsewhere, 0);
+	ck_assert_int_eq(here, 1);
+	ck_assert_int_eq(rubato_finalize(comm), RUBATO_OK);
+}
+END_TEST
+
+/* Such files stay when the process is killed at the wrong time. */
+START_TEST(it_makes_no_files_in_shared_memory)
+{
+	char line[512];
+	rubato_comm *comm;
+	void *memory;
+	FILE *maps;
+
+	ck_assert_int_eq(job_open(&comm, "ucx"), RUBATO_OK);
+	ck_assert_int_eq(rubato_alloc(comm, 1 << 20, &memory), RUBATO_OK);
+	maps = fopen("/proc/self/maps", "r");
+	ck_assert_ptr_nonnull(maps);
+	while (fgets(line, sizeof(line), maps) != NULL)
+		ck_assert_msg(strstr(line, "ucx_shm_posix") == NULL, "%s", line);
+	(void)fclose(maps);
+	ck_assert_int_eq(rubato_finalize(comm), RUBATO_OK);
+}
+END_TEST
+
 /* ---- The environment ---- */
 
 START_TEST(the_environment_stays)
@@ -424,6 +502,9 @@ int main(int argc, char **argv)
 	tcase_add_loop_test(tc, handlers_stay_until_the_end, 0, 2);
 	tcase_add_loop_test(tc, a_hang_up_ends_a_rank, 0, 2);
 	tcase_add_loop_test(tc, signals_reach_no_thread_of_ucx, 0, 2);
+	tcase_add_loop_test(tc, it_listens_where_only_this_machine_comes, 0, 2);
+	if (getenv("UCX_TLS") == NULL) /* ThreadSanitizer needs such files. */
+		tcase_add_test(tc, it_makes_no_files_in_shared_memory);
 	tcase_add_loop_test(tc, the_environment_stays, 0, 2);
 	tcase_add_loop_test(tc, a_job_on_one_machine_does_not_load_it, 0, 2);
 #ifndef RB_UCX_FOLDER
