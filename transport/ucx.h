@@ -219,11 +219,12 @@ struct rb_ucx {
 	uint64_t regions_made;
 	uint64_t random;
 	/* base.leaving counts the slots that UCX holds for live peers, and `unflushed`. */
-	uint64_t handed;            /* Slots that UCX was given; */
-	uint64_t flushed;           /* by the time it was asked to flush. */
-	bool unflushed;             /* It may hold bytes of slots that it gave back. */
-	bool flushing;              /* It will tell when not. */
-	bool deserted;              /* Some peer is lost, or has left. */
+	ucp_ep_h anchor;  /* To ourselves, the first of all; see rb_ucx_left. NULL: UCX has none. */
+	uint64_t handed;  /* Slots that UCX was given; */
+	uint64_t flushed; /* by the time it was asked to flush. */
+	bool unflushed;   /* It may hold bytes of slots that it gave back. */
+	bool flushing;    /* It will tell when not. */
+	bool deserted;    /* Some peer is lost, or has left. */
 	struct rb_request *posting; /* The request whose post is under way. */
 	struct rb_request *done_first, *done_last;
 	struct rb_ucx_flight *flights;

@@ -313,11 +313,26 @@ static rubato_status await_welcomes(struct rb_ucx *ux, uint64_t deadline_ns)
 	return RUBATO_OK;
 }
 
+static void anchor_open(struct rb_ucx *ux)
+{
+	ucp_ep_params_t params = { .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS };
+	ucp_address_t *address;
+	size_t address_bytes;
+
+	if (ux->api.ucp_worker_get_address(ux->worker, &address, &address_bytes) != UCS_OK)
+		return;
+	params.address = address;
+	if (ux->api.ucp_ep_create(ux->worker, &params, &ux->anchor) != UCS_OK)
+		ux->anchor = NULL;
+	ux->api.ucp_worker_release_address(ux->worker, address);
+}
+
 rubato_status rb_ucx_connect(struct rb_endpoint *ep, const void *const *addresses,
 			     const size_t *address_bytes, const bool *use, uint64_t deadline_ns)
 {
 	struct rb_ucx *ux = (struct rb_ucx *)ep;
 
+	anchor_open(ux);
 	for (uint32_t r = 0; r < ep->rank_count; r++) {
 		struct rb_ucx_peer *peer = &ux->peers[r];
 

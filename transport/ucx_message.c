@@ -155,6 +155,9 @@ static void flushed(void *ucp_request, ucs_status_t status, void *arg)
  * UCX gives a slot back when it has the bytes, which a socket may not have taken yet: a flush of
  * the worker tells. Bytes of a connection that has ended are never flushed, so it is not asked any
  * more then: the communicator has ended, or its survivors are driven by what they agree upon.
+ *
+ * A flush under way holds the worker's first endpoint, and one that never ends must not hold one
+ * that was closed: UCX would end the process with its worker. So the first one is to ourselves.
  */
 bool rb_ucx_left(struct rb_endpoint *ep)
 {
@@ -168,7 +171,7 @@ bool rb_ucx_left(struct rb_endpoint *ep)
 
 	if (ep->leaving != ux->unflushed)
 		return false;
-	if (ux->unflushed && !ux->deserted && !ux->flushing) {
+	if (ux->unflushed && !ux->deserted && !ux->flushing && ux->anchor != NULL) {
 		ux->flushed = ux->handed;
 		flush = ux->api.ucp_worker_flush_nbx(ux->worker, &param);
 		ux->flushing = UCS_PTR_IS_PTR(flush);

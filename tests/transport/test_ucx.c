@@ -543,6 +543,36 @@ START_TEST(stopped_peer_does_not_hold_buffers)
 }
 END_TEST
 
+/* A peer that takes no more bytes keeps a flush from ending, but not the worker. */
+START_TEST(flush_that_never_ends_ends_with_its_worker)
+{
+	struct shared *s = shared_make();
+	pid_t children[2];
+	struct rb_endpoint *ep;
+	struct rb_ucx *ux;
+	struct rb_request send;
+	uint8_t bytes[8000] = { 0 };
+	uint64_t tag = 0;
+
+	ck_assert_int_eq(setenv("UCX_TCP_SNDBUF", "64k", 1), 0);
+	ck_assert_int_eq(setenv("UCX_TCP_RCVBUF", "64k", 1), 0);
+	ep = with_children(s, children, 2, true);
+	ux = (struct rb_ucx *)ep;
+	ck_assert_int_eq(kill(children[1], SIGSTOP), 0);
+	do { /* Until the socket takes a part of one. */
+		ck_assert_uint_lt(tag, 100);
+		prepare(&send, 1, tag++, bytes, sizeof(bytes));
+		ops->send(ep, &send);
+		ck_assert_int_eq(send.state, RB_REQUEST_DONE);
+	} while (ops->left(ep));
+	ck_assert_uint_eq(ux->peers[1].out, 0);
+	ck_assert(ux->flushing);
+	ops->close(ep, _i == 1, rb_clock_ns() + SECOND_NS);
+	reap(children[1], SIGKILL);
+	(void)munmap(s, sizeof(*s));
+}
+END_TEST
+
 /* ---- Options ---- */
 
 static _Atomic size_t largest_send;
@@ -721,6 +751,7 @@ int main(void)
 	tcase_add_loop_test(peers, killed_peer_is_lost_and_others_go_on, 0, 2);
 	tcase_add_loop_test(peers, stopped_peer_does_not_hold_buffers, 0, 2);
 	tcase_add_loop_test(peers, close_beside_a_stopped_peer_sleeps, 0, 4);
+	tcase_add_loop_test(peers, flush_that_never_ends_ends_with_its_worker, 0, 2);
 	suite_add_tcase(suite, messages);
 	suite_add_tcase(suite, peers);
 	runner = srunner_create(suite);
