@@ -83,6 +83,8 @@ struct rb_run {
 	/* The run's own. */
 	struct rb_step_state *states;
 	uint64_t *dirty; /* Bitmap of steps whose next iteration may have become ready. */
+	uint64_t done_steps, ready_steps; /* Bitmaps, of a short plan: instead of these two. */
+	uint64_t set_at;                  /* In scratch: this instance's set, in bytes. */
 	uint32_t step_capacity, steps_left;
 	bool active;
 	bool advancing;
@@ -204,6 +206,7 @@ void rb_run_fail(struct rb_engine *engine, struct rb_run *run, rubato_status sta
 /* "rank 0 calls allreduce ... by ring, rank 1 calls ...": what both call. Returns text. */
 char *rb_calls_text(char *text, size_t text_bytes, uint32_t rank, const struct rb_signature *ours,
 		    uint32_t peer, const struct rb_signature *theirs);
+uint32_t rb_run_steps_done(const struct rb_run *run);
 /* "waiting for rank 3 (recv), rank 5 (wait)": what it lacks. Returns text. */
 char *rb_run_absent(const struct rb_run *run, char *text, size_t text_bytes);
 

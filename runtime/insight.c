@@ -114,10 +114,8 @@ static void run_dump(const struct rb_engine *engine, const struct rb_run *run, i
 {
 	const struct rb_schedule *schedule = &run->plan->schedule;
 	char name[96], absent[96], line[300];
-	uint32_t complete = 0;
+	uint32_t complete = rb_run_steps_done(run);
 
-	for (uint32_t s = 0; s < schedule->step_count; s++)
-		complete += run->states[s].done == run->plan->iterations[s];
 	(void)rb_signature_text(&run->signature, name, sizeof(name));
 	(void)rb_run_absent(run, absent, sizeof(absent));
 	(void)snprintf(line, sizeof(line), "r%u %s %s s%u/%u tag %llx:%llx wait%s", engine->rank,

@@ -6,6 +6,8 @@
 
 #include "base/rng.h"
 
+#define SHORT_STEPS 64u
+
 uint64_t rb_plan_total(enum rb_kind kind, uint64_t count, uint32_t rank_count)
 {
 	switch (kind) {
@@ -162,8 +164,11 @@ static rubato_status derived_allocate(struct rb_plan *plan)
 	plan->span_start = calloc(s->span_count + 1, sizeof(*plan->span_start));
 	plan->successors = calloc(s->dep_count + 1, sizeof(*plan->successors));
 	plan->successor_first = calloc(s->step_count + 2, sizeof(*plan->successor_first));
+	plan->span_first = calloc(s->span_count + 1, sizeof(*plan->span_first));
+	plan->needs = calloc(2 * SHORT_STEPS, sizeof(*plan->needs));
 	if (plan->iterations == NULL || plan->range == NULL || plan->span_start == NULL ||
-	    plan->successors == NULL || plan->successor_first == NULL)
+	    plan->successors == NULL || plan->successor_first == NULL || plan->span_first == NULL ||
+	    plan->needs == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "plan of %u steps", s->step_count);
 	return RUBATO_OK;
 }
@@ -207,6 +212,56 @@ static uint64_t span_start(const struct rb_plan *plan, const struct rb_step *ste
 	return rb_span_offset(&plan->layout, step, span, 0) + (shelf ? slots_length(plan) : 0);
 }
 
+/* As run.c's span_at for iteration 0. */
+static void derive_first(struct rb_plan *plan, uint8_t element_bytes)
+{
+	const struct rb_layout *layout = &plan->layout;
+	uint64_t slot = layout->chunk < layout->count ? layout->chunk : layout->count;
+
+	for (uint32_t i = 0; i < plan->schedule.span_count; i++) {
+		const struct rb_span *span = &plan->schedule.spans[i];
+		bool slots = span->buffer == RB_BUF_SCRATCH && span->depth != RB_SHELF;
+
+		plan->span_first[i] =
+			(slots ? span->slot * slot : plan->span_start[i]) * element_bytes;
+	}
+}
+
+static bool entry(const struct rb_plan *plan, uint32_t step)
+{
+	return (plan->schedule.steps[step].flags & RB_STEP_ENTRY) != 0;
+}
+
+static void derive_short(struct rb_plan *plan)
+{
+	const struct rb_schedule *s = &plan->schedule;
+
+	plan->wakes = plan->needs + SHORT_STEPS;
+	plan->is_short = s->step_count <= SHORT_STEPS;
+	for (uint32_t i = 0; i < s->step_count; i++)
+		plan->is_short = plan->is_short && plan->iterations[i] <= 1;
+	if (!plan->is_short)
+		return;
+	for (uint32_t i = 0; i < s->step_count; i++) {
+		const struct rb_dep *dep = &s->deps[s->steps[i].dep];
+
+		if (plan->iterations[i] == 0)
+			continue;
+		plan->live[0] |= UINT64_C(1) << i;
+		plan->live[1] |= (uint64_t)!entry(plan, i) << i;
+		for (uint32_t d = 0; d < s->steps[i].dep_count; d++, dep++) {
+			if (dep->lag > 0 || plan->iterations[dep->step] == 0)
+				continue;
+			plan->needs[i] |= UINT64_C(1) << dep->step;
+			plan->wakes[dep->step] |= UINT64_C(1) << i;
+		}
+	}
+	for (uint32_t i = 0; i < s->step_count; i++)
+		for (uint32_t k = 0; k < 2; k++)
+			if ((plan->live[k] >> i & 1) && (plan->needs[i] & plan->live[k]) == 0)
+				plan->first[k] |= UINT64_C(1) << i;
+}
+
 static void derive(struct rb_plan *plan, uint8_t element_bytes)
 {
 	const struct rb_schedule *s = &plan->schedule;
@@ -227,6 +282,8 @@ static void derive(struct rb_plan *plan, uint8_t element_bytes)
 			plan->span_start[step->to] = span_start(plan, step, step->to);
 	}
 	derive_successors(plan);
+	derive_first(plan, element_bytes);
+	derive_short(plan);
 
 	plan->set_bytes =
 		(slots_length(plan) + s->scratch_shelves * plan->layout.count) * element_bytes;
@@ -310,6 +367,8 @@ void rb_plan_free(struct rb_plan *plan)
 	free(plan->span_start);
 	free(plan->successors);
 	free(plan->successor_first);
+	free(plan->span_first);
+	free(plan->needs);
 	free(plan->blocks);
 	free(plan);
 }

@@ -38,10 +38,19 @@ struct rb_plan {
 	uint32_t *iterations;   /* Per step. */
 	uint64_t *range;        /* Per step: elements of its range. */
 	uint64_t *span_start;   /* Per span: element offset at iteration 0, but in slots. */
+	uint64_t *span_first; /* Per span: offset in bytes at iteration 0, from its set's begin. */
 	uint32_t *successors; /* Steps that depend on a step: successor_first[s] .. [s + 1] - 1. */
 	uint32_t *successor_first;
 	uint64_t *blocks; /* The layout's arrays, where it has some. */
-	uint32_t users;   /* Runs and operations that hold it: not evicted while positive. */
+	/*
+	 * Short: at most 64 steps, each at most once (all small operations). Bit i is step i: what
+	 * it needs, who needs it, which steps there are, which need none; [1]: when those of the
+	 * entry are left out.
+	 */
+	bool is_short;
+	uint64_t *needs, *wakes;
+	uint64_t live[2], first[2];
+	uint32_t users; /* Runs and operations that hold it: not evicted while positive. */
 	struct rb_plan *older, *newer, *bucket_next;
 };
 

@@ -5,7 +5,7 @@
  * Per step: started iterations are at most RB_WINDOW ahead of `done`, the length of the completed
  * prefix; completions beyond the prefix wait as bits in `finished`. When `done` grows, the step and
  * its successors become dirty; rb_run_advance looks at dirty steps, lowest first, until none is
- * left.
+ * left. A short plan (plan.h) needs none of this: a bit tells all about a step.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,11 +49,29 @@ static void mark(struct rb_run *run, uint32_t step)
 	run->dirty[step / 64] |= (uint64_t)1 << (step % 64);
 }
 
+static void completed_short(struct rb_run *run, uint32_t step)
+{
+	const struct rb_plan *plan = run->plan;
+
+	run->steps_left--;
+	run->done_steps |= UINT64_C(1) << step;
+	for (uint64_t wakes = plan->wakes[step]; wakes != 0; wakes &= wakes - 1) {
+		uint32_t next = (uint32_t)__builtin_ctzll(wakes);
+
+		if ((plan->needs[next] & ~run->done_steps) == 0)
+			run->ready_steps |= UINT64_C(1) << next;
+	}
+}
+
 static void completed(struct rb_run *run, uint32_t step, uint32_t iteration)
 {
 	const struct rb_plan *plan = run->plan;
 	struct rb_step_state *state = &run->states[step];
 
+	if (plan->is_short) {
+		completed_short(run, step);
+		return;
+	}
 	RB_ASSERT(iteration >= state->done && iteration - state->done < 32);
 	state->finished |= 1u << (iteration - state->done);
 	if (!(state->finished & 1u))
@@ -89,37 +107,44 @@ static bool ready(const struct rb_run *run, const struct rb_step *step, uint32_t
 	return true;
 }
 
-/* Where iteration c of a span lies: an offset in bytes into its buffer. */
-static uint64_t span_at(const struct rb_run *run, uint32_t span_index, uint32_t c)
+/* Where iteration c > 0 of a span lies: an offset in bytes from the begin of its set. */
+static uint64_t span_later(const struct rb_plan *plan, uint32_t span_index, uint32_t c)
 {
-	const struct rb_plan *plan = run->plan;
 	const struct rb_span *span = &plan->schedule.spans[span_index];
-	uint64_t chunk = plan->layout.chunk, set = 0;
+	uint64_t chunk = plan->layout.chunk;
+	uint64_t slot = chunk < plan->layout.count ? chunk : plan->layout.count;
 
-	if (span->buffer == RB_BUF_SCRATCH) {
-		uint64_t slot = chunk < plan->layout.count ? chunk : plan->layout.count;
-
-		set = (run->instance % plan->schedule.scratch_copies) * plan->set_bytes;
-		if (span->depth != RB_SHELF)
-			return set +
-			       (span->slot + c % span->depth) * slot * plan->key.element_bytes;
-	}
-	return set + (plan->span_start[span_index] + c * chunk) * plan->key.element_bytes;
+	if (span->buffer == RB_BUF_SCRATCH && span->depth != RB_SHELF)
+		return (span->slot + c % span->depth) * slot * plan->key.element_bytes;
+	return (plan->span_start[span_index] + c * chunk) * plan->key.element_bytes;
 }
 
-static void *resolve(struct rb_engine *engine, const struct rb_run *run, uint32_t span_index,
-		     uint32_t c, uint64_t size_bytes)
+static inline uint64_t span_at(const struct rb_run *run, uint32_t span_index, uint32_t c)
+{
+	const struct rb_plan *plan = run->plan;
+	uint64_t at = c == 0 ? plan->span_first[span_index] : span_later(plan, span_index, c);
+
+	return plan->schedule.spans[span_index].buffer == RB_BUF_SCRATCH ? at + run->set_at : at;
+}
+
+static void *resolve_peer(struct rb_engine *engine, const struct rb_run *run,
+			  const struct rb_span *span, uint64_t size_bytes)
+{
+	uint8_t *base = run->peers[span->rank].mapped[span->buffer];
+
+	RB_ASSERT(RB_IMPLIES(size_bytes > 0, base != NULL));
+	engine->bytes_mapped += size_bytes;
+	return base;
+}
+
+static inline void *resolve(struct rb_engine *engine, const struct rb_run *run, uint32_t span_index,
+			    uint32_t c, uint64_t size_bytes)
 {
 	const struct rb_span *span = &run->plan->schedule.spans[span_index];
-	uint8_t *base;
+	uint8_t *base = run->buffers[span->buffer];
 
-	if (span->rank == RB_SELF) {
-		base = run->buffers[span->buffer];
-	} else {
-		base = run->peers[span->rank].mapped[span->buffer];
-		RB_ASSERT(RB_IMPLIES(size_bytes > 0, base != NULL));
-		engine->bytes_mapped += size_bytes;
-	}
+	if (span->rank != RB_SELF)
+		base = resolve_peer(engine, run, span, size_bytes);
 	return size_bytes > 0 ? base + span_at(run, span_index, c) : base;
 }
 
@@ -412,11 +437,17 @@ static void slots_cancel(struct rb_engine *engine, struct rb_run *run)
 static void advance(struct rb_engine *engine, struct rb_run *run)
 {
 	uint32_t words = run->plan->schedule.step_count / 64 + 1;
-	bool any = true;
+	bool any = !run->plan->is_short;
 
 	if (run->advancing)
 		return; /* The call above in the stack goes on. */
 	run->advancing = true;
+	while (run->ready_steps != 0 && run->status == RUBATO_OK) {
+		uint32_t step = (uint32_t)__builtin_ctzll(run->ready_steps);
+
+		run->ready_steps &= run->ready_steps - 1;
+		start_iteration(engine, run, step, 0);
+	}
 	while (any && run->status == RUBATO_OK) {
 		any = false;
 		for (uint32_t w = 0; w < words; w++) {
@@ -436,26 +467,15 @@ static void advance(struct rb_engine *engine, struct rb_run *run)
 		run_end(engine, run);
 }
 
-void rb_run_start(struct rb_engine *engine, struct rb_run *run)
+static void steps_mark(struct rb_run *run)
 {
 	const struct rb_plan *plan = run->plan;
 	uint32_t step_count = plan->schedule.step_count;
 
-	RB_ASSERT(!run->active && run->slots == NULL);
 	memset(run->states, 0, step_count * sizeof(*run->states));
 	memset(run->dirty, 0, (step_count / 64 + 1) * sizeof(*run->dirty));
 	run->steps_left = plan->pending_steps;
-	run->status = RUBATO_OK;
-	run->failure[0] = '\0';
-	run->probed = false;
-	run->active = true;
-	run->plan->users++;
-	run->started_ns = 0;
-	run->previous = NULL;
-	run->next = engine->runs;
-	if (engine->runs != NULL)
-		engine->runs->previous = run;
-	engine->runs = run;
+	run->ready_steps = 0;
 	for (uint32_t s = 0; s < step_count; s++) {
 		if (plan->iterations[s] == 0)
 			continue;
@@ -465,6 +485,34 @@ void rb_run_start(struct rb_engine *engine, struct rb_run *run)
 			continue;
 		}
 		mark(run, s);
+	}
+}
+
+void rb_run_start(struct rb_engine *engine, struct rb_run *run)
+{
+	const struct rb_plan *plan = run->plan;
+
+	RB_ASSERT(!run->active && run->slots == NULL);
+	run->status = RUBATO_OK;
+	run->failure[0] = '\0';
+	run->probed = false;
+	run->active = true;
+	run->plan->users++;
+	run->set_at = plan->schedule.scratch_copies > 1
+			      ? (run->instance % plan->schedule.scratch_copies) * plan->set_bytes
+			      : 0;
+	run->started_ns = 0;
+	run->previous = NULL;
+	run->next = engine->runs;
+	if (engine->runs != NULL)
+		engine->runs->previous = run;
+	engine->runs = run;
+	if (plan->is_short) {
+		run->steps_left = (uint32_t)__builtin_popcountll(plan->live[run->entered]);
+		run->done_steps = ~plan->live[run->entered];
+		run->ready_steps = plan->first[run->entered];
+	} else {
+		steps_mark(run);
 	}
 	advance(engine, run);
 }
@@ -480,6 +528,18 @@ void rb_run_fail(struct rb_engine *engine, struct rb_run *run, rubato_status sta
 	}
 	if (!run->advancing)
 		advance(engine, run);
+}
+
+uint32_t rb_run_steps_done(const struct rb_run *run)
+{
+	const struct rb_plan *plan = run->plan;
+	uint32_t done = 0;
+
+	if (plan->is_short)
+		return plan->schedule.step_count - run->steps_left;
+	for (uint32_t s = 0; s < plan->schedule.step_count; s++)
+		done += run->states[s].done == plan->iterations[s];
+	return done;
 }
 
 char *rb_run_absent(const struct rb_run *run, char *text, size_t text_bytes)
