@@ -51,6 +51,19 @@ struct rb_news { /* What a failed rank tells: one per neighbour, each way. */
 	uint8_t bytes[256];
 };
 
+/* What a call of even blocks came to: the next one like it is not checked or planned again. */
+struct rb_prepared {
+	struct rb_plan *plan, *plan_staged; /* plan NULL: empty. */
+	uint64_t evictions;                 /* Of the cache when they were found there. */
+	uint64_t number;                    /* Never used again. */
+	struct rb_choice choice;
+	struct rb_signature signature;
+	uint64_t count, in_bytes, out_bytes, scratch_bytes;
+	uint32_t root;
+	uint8_t kind, named, type, op;
+	bool in_place;
+};
+
 enum rb_op_state { RB_OP_IDLE, RB_OP_CONVERTING, RB_OP_EXCHANGING, RB_OP_RUNNING, RB_OP_FAREWELL };
 
 struct rubato_op {
@@ -68,6 +81,7 @@ struct rubato_op {
 	enum rb_kind named; /* In the signature, where it is not `kind`. */
 	bool sending, persistent;
 	/* How it is done. */
+	uint64_t prepared; /* Number of the rb_prepared that what follows is of; 0: of none. */
 	uint64_t in_bytes, out_bytes; /* Of this rank's buffers, gaps included. */
 	struct rb_choice choice;
 	struct rb_plan *plan,
@@ -85,6 +99,7 @@ struct rubato_op {
 	void *plain_scratch;
 	uint64_t scratch_bytes;
 	struct rb_memory *added[RB_BUFFER_COUNT]; /* Registered for this operation's puts. */
+	bool puts;       /* `added`, and remotes in `peers`, have something. */
 	bool exchanged;  /* Persistent: peers' buffers are known since creation. */
 	uint64_t number; /* Persistent: its id. One-shot: the call's sequence number. */
 	uint32_t instance;
@@ -109,6 +124,8 @@ struct rubato_comm {
 	rubato_accumulate accumulate;
 	int forced[RB_KIND_COUNT]; /* Index of an algorithm, or -1. */
 	struct rb_memo memos[RB_MEMO_COUNT];
+	struct rb_prepared prepared[RB_MEMO_COUNT];
+	uint64_t prepared_count;
 	struct rb_plan_cache plans;
 	struct rb_plan *barrier_plan;
 	/* Of words alone, of whole records with keys, and of words for each peer. */

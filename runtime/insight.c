@@ -38,6 +38,7 @@ rubato_status rubato_set_algorithm(rubato_comm *comm, const char *operation, con
 	rb_engine_enter(&comm->engine);
 	comm->forced[kind] = found;
 	memset(comm->memos, 0, sizeof(comm->memos));
+	memset(comm->prepared, 0, sizeof(comm->prepared));
 	rb_engine_leave(&comm->engine);
 	return RUBATO_OK;
 }

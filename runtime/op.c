@@ -138,41 +138,126 @@ static rubato_status exchange_prepare(struct rubato_op *op)
 	return rb_run_init(&op->exchange, op->comm->exchange_plans[facing ? 2 : keys ? 1 : 0]);
 }
 
+/* ---- Preparation ---- */
+
+/* Where this call's like has its place; NULL: it is none of those that are kept. */
+static struct rb_prepared *prepared_place(const struct rubato_op *op)
+{
+	struct rubato_comm *comm = op->comm;
+	uint64_t hash = op->count * 0x9e3779b97f4a7c15u + ((uint64_t)op->kind << 24) +
+			((uint64_t)op->type << 16) + ((uint64_t)op->op << 8) + op->root;
+
+	if (op->kind == RB_KIND_SENDRECV || rb_kind_uneven(op->kind) ||
+	    comm->accumulate != RUBATO_ACCUMULATE_STEP)
+		return NULL;
+	return &comm->prepared[(hash * 0xbf58476d1ce4e5b9u) >> 58 & (RB_MEMO_COUNT - 1)];
+}
+
+static bool prepared_fits(const struct rb_prepared *p, const struct rubato_op *op)
+{
+	return p->plan != NULL && p->count == op->count && p->root == op->root &&
+	       p->kind == op->kind && p->named == op->named && p->type == op->type &&
+	       p->op == op->op && p->in_place == (op->in == op->out) &&
+	       p->evictions == op->comm->plans.evictions && (p->in_bytes == 0 || op->in != NULL) &&
+	       (p->out_bytes == 0 || op->out != NULL);
+}
+
+static void prepared_keep(struct rb_prepared *p, const struct rubato_op *op, uint64_t scratch_bytes)
+{
+	*p = (struct rb_prepared) { .number = ++op->comm->prepared_count,
+				    .plan = op->plan,
+				    .plan_staged = op->plan_staged,
+				    .evictions = op->comm->plans.evictions,
+				    .choice = op->choice,
+				    .signature = op->signature,
+				    .count = op->count,
+				    .in_bytes = op->in_bytes,
+				    .out_bytes = op->out_bytes,
+				    .scratch_bytes = scratch_bytes,
+				    .root = op->root,
+				    .kind = (uint8_t)op->kind,
+				    .named = (uint8_t)op->named,
+				    .type = (uint8_t)op->type,
+				    .op = (uint8_t)op->op,
+				    .in_place = op->in == op->out };
+}
+
 /* Of no elements: a barrier, so that a rank that has some is found out. */
-static rubato_status nothing_prepare(struct rubato_op *op)
+static void nothing_plan(struct rubato_op *op)
 {
 	op->plan = op->comm->barrier_plan;
 	op->plan->users++;
-	return rb_run_init(&op->run, op->plan);
+}
+
+static rubato_status plans_find(struct rubato_op *op, uint64_t *scratch_bytes)
+{
+	RB_TRY(choice_get(op));
+	op->signature.algorithm = op->choice.algorithm;
+	RB_TRY(plan_get(op, op->choice.algorithm, &op->plan));
+	*scratch_bytes = op->plan->scratch_bytes;
+	if (!(op->plan->schedule.flags & RB_SCHEDULE_MAPPED_BUFFERS) ||
+	    op->choice.staged == op->choice.algorithm)
+		return RUBATO_OK;
+	RB_TRY(plan_get(op, op->choice.staged, &op->plan_staged));
+	if (op->plan_staged->scratch_bytes > *scratch_bytes)
+		*scratch_bytes = op->plan_staged->scratch_bytes;
+	return RUBATO_OK;
+}
+
+static rubato_status first_prepare(struct rubato_op *op, uint64_t *scratch_bytes)
+{
+	RB_TRY(rb_op_check(op));
+	RB_TRY(rb_wide_prepare(op));
+	op->signature = rb_op_signature(op);
+	if (op->kind == RB_KIND_SENDRECV)
+		return RUBATO_OK;
+	if (op->count == 0 && op->kind != RB_KIND_ALLTOALLV)
+		nothing_plan(op);
+	else
+		RB_TRY(plans_find(op, scratch_bytes));
+	op->shape = (struct rb_shape) { 0 }; /* The plan has copies; the caller's may go. */
+	return RUBATO_OK;
+}
+
+static void prepared_use(const struct rb_prepared *p, struct rubato_op *op)
+{
+	if (op->prepared != p->number) {
+		op->prepared = p->number;
+		op->choice = p->choice;
+		op->signature = p->signature;
+		op->in_bytes = p->in_bytes;
+		op->out_bytes = p->out_bytes;
+		op->wide.active = false;
+	}
+	op->plan = p->plan;
+	op->plan->users++;
+	if (op->plan != op->comm->barrier_plan)
+		rb_plan_cache_touch(&op->comm->plans, op->plan);
+	op->plan_staged = p->plan_staged;
+	if (op->plan_staged != NULL)
+		op->plan_staged->users++;
 }
 
 rubato_status rb_op_prepare(struct rubato_op *op)
 {
-	uint64_t scratch = 0;
+	struct rb_prepared *prepared = prepared_place(op);
+	uint64_t scratch_bytes = 0;
 	bool mapped;
 
-	RB_TRY(rb_op_check(op));
-	RB_TRY(rb_wide_prepare(op));
-	op->signature = rb_op_signature(op);
 	op->done = true;
+	if (prepared != NULL && prepared_fits(prepared, op)) {
+		prepared_use(prepared, op);
+		scratch_bytes = prepared->scratch_bytes;
+	} else {
+		op->prepared = 0;
+		RB_TRY(first_prepare(op, &scratch_bytes));
+		if (prepared != NULL)
+			prepared_keep(prepared, op, scratch_bytes);
+	}
 	if (op->kind == RB_KIND_SENDRECV)
 		return RUBATO_OK;
-
-	if (op->count == 0 && op->kind != RB_KIND_ALLTOALLV)
-		return nothing_prepare(op);
-	RB_TRY(choice_get(op));
-	op->signature.algorithm = op->choice.algorithm;
-	RB_TRY(plan_get(op, op->choice.algorithm, &op->plan));
 	mapped = plan_needs(op->plan) != 0;
-	scratch = op->plan->scratch_bytes;
-	if ((op->plan->schedule.flags & RB_SCHEDULE_MAPPED_BUFFERS) &&
-	    op->choice.staged != op->choice.algorithm) {
-		RB_TRY(plan_get(op, op->choice.staged, &op->plan_staged));
-		if (op->plan_staged->scratch_bytes > scratch)
-			scratch = op->plan_staged->scratch_bytes;
-	}
-	op->shape = (struct rb_shape) { 0 }; /* The plan has copies; the caller's may go. */
-	RB_TRY(scratch_prepare(op, scratch, mapped));
+	RB_TRY(scratch_prepare(op, scratch_bytes, mapped));
 	if (mapped)
 		RB_TRY(exchange_prepare(op));
 	return rb_run_init(&op->run, op->plan);
@@ -196,8 +281,10 @@ static struct rb_memory *memory_for_put(struct rubato_op *op, enum rb_buffer buf
 {
 	struct rb_memory *memory = rb_memory_find(op->comm, base, bytes);
 
-	if (memory == NULL && rb_memory_add(op->comm, base, bytes, &memory) == RUBATO_OK)
+	if (memory == NULL && rb_memory_add(op->comm, base, bytes, &memory) == RUBATO_OK) {
 		op->added[buffer] = memory;
+		op->puts = true;
+	}
 	return memory;
 }
 
@@ -367,6 +454,7 @@ static rubato_status remotes_open(struct rubato_op *op)
 	struct rb_endpoint *ep = engine->endpoints[0];
 
 	remotes_close(op);
+	op->puts = true;
 	for (uint32_t r = 0; r < engine->rank_count; r++) {
 		for (uint32_t b = 0; b < RB_BUFFER_COUNT; b++) {
 			const uint64_t *words = op->records + (size_t)r * op->record_words +
@@ -695,6 +783,17 @@ void rb_op_cancel(struct rubato_op *op)
 	RB_ASSERT(op->done);
 }
 
+static void puts_release(struct rubato_op *op)
+{
+	remotes_close(op);
+	for (uint32_t b = 0; b < RB_BUFFER_COUNT; b++) {
+		if (op->added[b] != NULL)
+			rb_memory_drop(op->comm, op->added[b]);
+		op->added[b] = NULL;
+	}
+	op->puts = false;
+}
+
 void rb_op_release(struct rubato_op *op)
 {
 	RB_ASSERT(op->done);
@@ -703,12 +802,8 @@ void rb_op_release(struct rubato_op *op)
 	if (op->plan_staged != NULL)
 		op->plan_staged->users--;
 	op->plan = op->plan_staged = NULL;
-	remotes_close(op);
-	for (uint32_t b = 0; b < RB_BUFFER_COUNT; b++) {
-		if (op->added[b] != NULL)
-			rb_memory_drop(op->comm, op->added[b]);
-		op->added[b] = NULL;
-	}
+	if (op->puts)
+		puts_release(op);
 	op->exchanged = false;
 	if (!op->persistent)
 		return; /* The one-shot keeps its scratch and arrays for the next call. */

@@ -429,11 +429,17 @@ struct rb_plan *rb_plan_cache_find(struct rb_plan_cache *cache, const struct rb_
 	plan = cache->buckets[bucket_of(cache, key)];
 	while (plan != NULL && !(key_same(&plan->key, key) && blocks_same(plan, shape)))
 		plan = plan->bucket_next;
-	if (plan != NULL) {
-		order_remove(cache, plan);
-		order_add(cache, plan);
-	}
+	if (plan != NULL)
+		rb_plan_cache_touch(cache, plan);
 	return plan;
+}
+
+void rb_plan_cache_touch(struct rb_plan_cache *cache, struct rb_plan *plan)
+{
+	if (cache->newest == plan)
+		return;
+	order_remove(cache, plan);
+	order_add(cache, plan);
 }
 
 static void evict(struct rb_plan_cache *cache, struct rb_plan *plan)
@@ -445,6 +451,7 @@ static void evict(struct rb_plan_cache *cache, struct rb_plan *plan)
 	*at = plan->bucket_next;
 	order_remove(cache, plan);
 	cache->plan_count--;
+	cache->evictions++;
 	rb_plan_free(plan);
 }
 

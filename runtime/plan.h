@@ -72,6 +72,7 @@ void rb_plan_free(struct rb_plan *plan);
 struct rb_plan_cache {
 	struct rb_plan **buckets;
 	uint32_t bucket_count, plan_count, plan_max;
+	uint64_t evictions;
 	struct rb_plan *newest, *oldest;
 };
 
@@ -80,6 +81,8 @@ void rb_plan_cache_fini(struct rb_plan_cache *cache);
 /* NULL when absent; makes it the newest. */
 struct rb_plan *rb_plan_cache_find(struct rb_plan_cache *cache, const struct rb_plan_key *key,
 				   const struct rb_shape *shape);
+/* Makes one that was found before, and not evicted since, the newest. */
+void rb_plan_cache_touch(struct rb_plan_cache *cache, struct rb_plan *plan);
 /* The cache owns the plan from here on. */
 void rb_plan_cache_add(struct rb_plan_cache *cache, struct rb_plan *plan);
 
