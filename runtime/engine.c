@@ -63,7 +63,7 @@ struct rb_slot *rb_slot_take(struct rb_engine *engine)
 	}
 	engine->free_slots = slot->next;
 	engine->stirred = true;
-	slot->urgent = false;
+	slot->is_news = false;
 	slot->next = slot->previous = NULL;
 	return slot;
 }
@@ -127,35 +127,41 @@ static void slot_done(struct rb_engine *engine, struct rb_slot *slot)
 		slot->done(engine, slot);
 }
 
-/* What a peer said before it went tells why it went: news come before what fails without it. */
-static struct rb_request *urgent_first(struct rb_request *list)
+/*
+ * What a peer said before it went tells why it went: news come before what fails without it, but
+ * after what succeeded with it.
+ */
+static struct rb_request *news_in_order(struct rb_request *list)
 {
-	struct rb_request *urgent = NULL, *rest = NULL, **urgent_end = &urgent, **rest_end = &rest;
+	struct rb_request *heads[3] = { NULL, NULL, NULL }, **ends[3];
 
+	for (uint32_t i = 0; i < 3; i++)
+		ends[i] = &heads[i];
 	for (; list != NULL; list = list->next) {
-		bool first = ((struct rb_slot *)list->owner)->urgent;
-		struct rb_request ***end = first ? &urgent_end : &rest_end;
+		bool is_news = ((struct rb_slot *)list->owner)->is_news;
+		uint32_t i = is_news ? 1 : list->status == RUBATO_OK ? 0 : 2;
 
-		**end = list;
-		*end = &list->next;
+		*ends[i] = list;
+		ends[i] = &list->next;
 	}
-	*rest_end = NULL;
-	*urgent_end = rest;
-	return urgent;
+	*ends[2] = NULL;
+	*ends[1] = heads[2];
+	*ends[0] = heads[1];
+	return heads[0];
 }
 
 static bool requests_done(struct rb_engine *engine, struct rb_request *list)
 {
-	bool any = list != NULL, urgent = false;
+	bool any = list != NULL, news = false;
 
 	for (struct rb_request *request = list; request != NULL; request = request->next) {
 		struct rb_slot *slot = request->owner;
 
 		slot->listed = true;
-		urgent |= slot->urgent;
+		news |= slot->is_news;
 	}
-	if (urgent)
-		list = urgent_first(list);
+	if (news)
+		list = news_in_order(list);
 	while (list != NULL) {
 		struct rb_request *request = list;
 

@@ -44,7 +44,7 @@ struct rb_slot {
 	uint32_t operands_more_count;
 	bool is_work;
 	bool listed, given;       /* By a poll, not handled yet; given back meanwhile. */
-	bool urgent;              /* Handled before the others of a poll. */
+	bool is_news;             /* Before what failed in the same poll. */
 	uint32_t step, iteration; /* Of a run. */
 	void *owner;
 	void (*done)(struct rb_engine *engine, struct rb_slot *slot); /* Gives the slot back. */

@@ -75,7 +75,7 @@ static rubato_status receive_post(struct rb_engine *engine, struct rb_news *news
 	if (slot == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "failure news: no slot");
 	request_prepare(engine, slot, news->peer, news->bytes);
-	slot->urgent = true;
+	slot->is_news = true;
 	slot->owner = news;
 	slot->done = receive_done;
 	news->slot = slot;
