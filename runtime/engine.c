@@ -25,6 +25,9 @@
 #define FIRST_POLLS 64 /* Some 2 us. */
 #define FIRST_POLLS_SHARED 4
 #define POLLS_PER_CLOCK 32   /* Polls between two looks at the clock: a look costs some 25 ns. */
+#define IN_VAIN_MAX 8u       /* Guess: of a training loop's first steps not all. */
+#define IN_VAIN_AGAIN 2u     /* After it was of use once. */
+#define TICKS_IDLE 10u       /* Without a start: the progress thread parks. */
 #define HAND_OVER_NS 1000000 /* At most so long away from the lock, should nobody take it. */
 #define SLEEP_NS_MAX                                                                               \
 	100000000u /* A sleep is at most 100 ms: bounds the harm of a wake-up lost below. */
@@ -525,8 +528,19 @@ static void turn_wait(struct rb_engine *engine, uint64_t deadline_ns)
 	engine->waiters--;
 }
 
+/* A thread comes to wait: has the progress thread been of use? */
+static void background_relieve(struct rb_engine *engine)
+{
+	if (engine->background_moves != engine->handed_moves)
+		engine->handed_in_vain /= 2;
+	else if (++engine->handed_in_vain >= IN_VAIN_MAX)
+		engine->reluctant = true;
+}
+
 static void driver_take(struct rb_engine *engine, enum rb_driver driver)
 {
+	if (engine->driver == RB_DRIVER_BACKGROUND && driver == RB_DRIVER_WAITER)
+		background_relieve(engine);
 	engine->driver = driver;
 	if (engine->asleep) {
 		engine->asleep = false;
@@ -619,6 +633,7 @@ static void background_drive(struct rb_engine *engine)
 		engine->background_polls++;
 		if (rb_engine_progress(engine)) {
 			idle = (struct idle) { 0, 0, false };
+			engine->background_moves++;
 			if (engine->completed && engine->waiters > 0)
 				waiters_wake(engine);
 			(void)rb_engine_hand_over(engine);
@@ -632,9 +647,46 @@ static void background_drive(struct rb_engine *engine)
 		engine->driver = RB_DRIVER_NONE;
 }
 
+/* Whether something is in flight that nobody has looked after since the last tick. */
+static bool tick(struct rb_engine *engine, uint64_t *starts, uint32_t *idle_ticks)
+{
+	bool left = background_wanted(engine) && engine->driver == RB_DRIVER_NONE &&
+		    engine->waiters == 0;
+	bool same = *starts == engine->starts;
+
+	*starts = engine->starts;
+	*idle_ticks = same ? *idle_ticks + 1 : 0;
+	if (left && same)
+		return true;
+	if (*idle_ticks >= TICKS_IDLE && !left)
+		engine->ticking = false;
+	return false;
+}
+
+static void background_park(struct rb_engine *engine, uint64_t *starts, uint32_t *idle_ticks)
+{
+	uint32_t seen = atomic_load(&engine->background_word);
+	bool woken, ticking = engine->ticking;
+	uint64_t until_ns = ticking ? rb_clock_ns() + RB_TICK_NS : UINT64_MAX;
+
+	engine->background_parked = true;
+	rb_lock_drop(&engine->lock);
+	woken = rb_futex_wait(&engine->background_word, seen, until_ns);
+	rb_engine_enter(engine);
+	engine->background_parked = false;
+	if (woken || !ticking || engine->stop || !tick(engine, starts, idle_ticks))
+		return;
+	engine->reluctant = false;
+	engine->handed_in_vain = IN_VAIN_MAX - IN_VAIN_AGAIN;
+	engine->handed_moves = engine->background_moves;
+	engine->driver = RB_DRIVER_BACKGROUND;
+}
+
 static void *background_main(void *arg)
 {
 	struct rb_engine *engine = arg;
+	uint64_t starts = 0;
+	uint32_t idle_ticks = 0;
 
 	if (rb_cpus_count(engine->background_cpus) > 0)
 		rb_thread_confine(engine->background_cpus, RB_CPU_WORDS);
@@ -644,13 +696,7 @@ static void *background_main(void *arg)
 			background_drive(engine);
 			continue;
 		}
-		uint32_t seen = atomic_load(&engine->background_word);
-
-		engine->background_parked = true;
-		rb_lock_drop(&engine->lock);
-		(void)rb_futex_wait(&engine->background_word, seen, UINT64_MAX);
-		rb_engine_enter(engine);
-		engine->background_parked = false;
+		background_park(engine, &starts, &idle_ticks);
 	}
 	rb_lock_drop(&engine->lock);
 	return NULL;
@@ -685,20 +731,34 @@ rubato_status rb_engine_background(struct rb_engine *engine, bool wanted)
 	return wanted ? rb_thread_start(&engine->background, background_main, engine) : RUBATO_OK;
 }
 
+static void background_hand(struct rb_engine *engine)
+{
+	engine->starts++;
+	if (engine->reluctant) {
+		if (!engine->ticking) {
+			engine->ticking = true;
+			background_kick(engine);
+			endpoints_wake(engine); /* It may sleep there still. */
+		}
+		return;
+	}
+	engine->driver = RB_DRIVER_BACKGROUND;
+	engine->handed_moves = engine->background_moves;
+	engine->completed = engine->stirred = false;
+	if (engine->background_parked)
+		background_kick(engine);
+	else if (!sleeper_needed(engine) && endpoints_arm(engine))
+		engine->asleep = true; /* It sleeps on the descriptors still. */
+	else
+		endpoints_wake(engine);
+}
+
 void rb_engine_leave(struct rb_engine *engine)
 {
 	sleepers_tell(engine);
 	if (background_wanted(engine) && engine->background.running &&
-	    engine->driver == RB_DRIVER_NONE && engine->waiters == 0) {
-		engine->driver = RB_DRIVER_BACKGROUND;
-		engine->completed = engine->stirred = false;
-		if (engine->background_parked)
-			background_kick(engine);
-		else if (!sleeper_needed(engine) && endpoints_arm(engine))
-			engine->asleep = true; /* It sleeps on the descriptors still. */
-		else
-			endpoints_wake(engine);
-	}
+	    engine->driver == RB_DRIVER_NONE && engine->waiters == 0)
+		background_hand(engine);
 	rb_lock_drop(&engine->lock);
 }
 

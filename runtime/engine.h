@@ -27,6 +27,7 @@
 #define RB_WINDOW                                                                                  \
 	8 /* Iterations of one step in flight. Guess: hides a round trip at 256 KiB a chunk. */
 #define RB_ENDPOINTS_MAX 4
+#define RB_TICK_NS 1000000u      /* Guess: 5 us of waking up cost half a percent. */
 #define RB_OVERDUE_NS 100000000u /* Guess: seldom reached where ranks call alike. */
 
 struct rb_engine;
@@ -135,6 +136,15 @@ struct rb_engine {
 	uint64_t background_cpus[RB_CPU_WORDS]; /* All zero: where its process may. */
 	_Atomic uint32_t background_word;       /* The parked progress thread sleeps on it. */
 	bool background_parked, stop;
+	/*
+	 * To hand what is in flight to the progress thread costs a wake-up. Where the application
+	 * came back to wait before that thread had moved anything, again and again, it is not woken
+	 * any more: it looks by itself every RB_TICK_NS, and takes what was left for two ticks.
+	 */
+	bool reluctant, ticking;
+	uint32_t handed_in_vain; /* In succession. */
+	uint64_t handed_moves;   /* background_moves when it was last handed something. */
+	uint64_t background_moves, starts;
 
 	rubato_status poison; /* The first error of a collective, or 0. */
 	char poison_text[256];

@@ -569,6 +569,25 @@ const struct explore_case case_engine_leaving = {
 	.points_max = 5000,
 };
 
+/* ---- The same when the progress thread is not told of each, but looks by itself ---- */
+
+static void reluctant_body(void *world)
+{
+	((struct world *)world)->engine.reluctant = true;
+	world_run(world, 4, left_other, left_first);
+}
+
+const struct explore_case case_engine_reluctant = {
+	.name = "engine-reluctant",
+	.open = world_open,
+	.begin = world_begin,
+	.body = reluctant_body,
+	.end = world_end,
+	.close = world_close,
+	.time_outs = true, /* It looks when its tick is over. */
+	.points_max = 20000,
+};
+
 /* ---- Stopping while the progress thread sleeps, on an operation that nobody ends ---- */
 
 static void stop_body(void *world)

@@ -77,12 +77,15 @@ MUTATIONS = [
      [(ENGINE, "if (engine->completed || !endpoints_arm(engine)) return;",
        "(void)endpoints_arm(engine);")]),
     ("engine: parks by a word read after the lock is dropped", "engine-one",
-     [(ENGINE, "rb_lock_drop(&engine->lock);"
-               " (void)rb_futex_wait(&engine->background_word, seen, UINT64_MAX);",
-       "rb_lock_drop(&engine->lock); (void)seen; (void)rb_futex_wait(&engine->background_word,"
-       " atomic_load(&engine->background_word), UINT64_MAX);")]),
+     [(ENGINE, "woken = rb_futex_wait(&engine->background_word, seen, until_ns);",
+       "(void)seen; woken = rb_futex_wait(&engine->background_word,"
+       " atomic_load(&engine->background_word), until_ns);")]),
     ("engine: a kick without a wake-up", "engine-one",
      [(ENGINE, "rb_futex_wake(&engine->background_word, 1);", ";")]),
+    ("engine: reluctant to hand over, and the progress thread does not tick", "engine-reluctant",
+     [(ENGINE, "engine->ticking = true; [[background_kick(engine);]]", ";")]),
+    ("engine: the progress thread ticks, and takes nothing", "engine-reluctant",
+     [(ENGINE, "if (left && same) return true;", ";")]),
     ("engine: leaves the sleeping progress thread unarmed", "engine-left",
      [(ENGINE, "!sleeper_needed(engine) && endpoints_arm(engine)", "!sleeper_needed(engine)")]),
     ("engine: leaves to a progress thread that sleeps, though something is there", "engine-left",
@@ -97,7 +100,7 @@ MUTATIONS = [
     ("engine: as it was, parks though messages have yet to leave", "engine-leaving",
      [(ENGINE, "engine->in_flight > 0 || leaving(engine)", "engine->in_flight > 0")]),
     ("engine: the progress thread is not told that it drives", "engine-left",
-     [(ENGINE, "[[engine->driver = RB_DRIVER_BACKGROUND;]] engine->completed", ";")]),
+     [(ENGINE, "[[engine->driver = RB_DRIVER_BACKGROUND;]] engine->handed_moves", ";")]),
     ("engine: takes over from a sleeper that stays armed", "engine-left",
      [(ENGINE, "engine->asleep = false; [[endpoints_disarm(engine, engine->endpoint_count);]]",
        ";")]),
