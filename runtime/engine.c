@@ -130,11 +130,28 @@ static void slot_done(struct rb_engine *engine, struct rb_slot *slot)
 		slot->done(engine, slot);
 }
 
-/*
- * What a peer said before it went tells why it went: news come before what fails without it, but
- * after what succeeded with it.
- */
-static struct rb_request *news_in_order(struct rb_request *list)
+static void list_done(struct rb_engine *engine, struct rb_request *list)
+{
+	while (list != NULL) {
+		struct rb_request *request = list;
+
+		list = request->next;
+		slot_done(engine, request->owner);
+	}
+}
+
+void rb_engine_hear(struct rb_engine *engine)
+{
+	while (engine->news != NULL) {
+		struct rb_request *request = engine->news;
+
+		engine->news = request->next;
+		slot_done(engine, request->owner);
+	}
+}
+
+/* What came with news succeeds before them, and fails after. */
+static void news_done(struct rb_engine *engine, struct rb_request *list)
 {
 	struct rb_request *heads[3] = { NULL, NULL, NULL }, **ends[3];
 
@@ -147,10 +164,12 @@ static struct rb_request *news_in_order(struct rb_request *list)
 		*ends[i] = list;
 		ends[i] = &list->next;
 	}
-	*ends[2] = NULL;
-	*ends[1] = heads[2];
-	*ends[0] = heads[1];
-	return heads[0];
+	for (uint32_t i = 0; i < 3; i++)
+		*ends[i] = NULL;
+	engine->news = heads[1];
+	list_done(engine, heads[0]);
+	rb_engine_hear(engine);
+	list_done(engine, heads[2]);
 }
 
 static bool requests_done(struct rb_engine *engine, struct rb_request *list)
@@ -164,13 +183,9 @@ static bool requests_done(struct rb_engine *engine, struct rb_request *list)
 		news |= slot->is_news;
 	}
 	if (news)
-		list = news_in_order(list);
-	while (list != NULL) {
-		struct rb_request *request = list;
-
-		list = request->next;
-		slot_done(engine, request->owner);
-	}
+		news_done(engine, list);
+	else
+		list_done(engine, list);
 	return any;
 }
 

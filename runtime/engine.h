@@ -45,7 +45,7 @@ struct rb_slot {
 	uint32_t operands_more_count;
 	bool is_work;
 	bool listed, given;       /* By a poll, not handled yet; given back meanwhile. */
-	bool is_news;             /* Before what failed in the same poll. */
+	bool is_news;             /* rb_engine_hear. */
 	uint32_t step, iteration; /* Of a run. */
 	void *owner;
 	void (*done)(struct rb_engine *engine, struct rb_slot *slot); /* Gives the slot back. */
@@ -116,6 +116,7 @@ struct rb_engine {
 	uint32_t endpoint_count;
 	uint8_t *route; /* Per peer: index into endpoints. */
 	bool *lost;     /* Per peer: a failure was reported. */
+	struct rb_request *news; /* That have come, and were not heard yet. */
 	struct rb_executor *executor;
 	struct rb_waiting waiting;
 
@@ -184,6 +185,8 @@ void rb_slot_give(struct rb_engine *engine, struct rb_slot *slot);
 
 /* One round: polls executors and endpoints, advances runs. True if anything moved. */
 bool rb_engine_progress(struct rb_engine *engine);
+/* What a peer said before it went tells why: to be called before what fails without it fails. */
+void rb_engine_hear(struct rb_engine *engine);
 /*
  * Drives, or lets others drive, until *done, the deadline, poison or abort; without a progress
  * thread also, after *done, until everything has left. OK means *done. TIMEOUT leaves everything in

@@ -227,6 +227,13 @@ static void slot_finished(struct rb_engine *engine, struct rb_run *run, struct r
 	rubato_status status = slot->is_work ? slot->work.status : slot->request.status;
 	uint32_t step = slot->step, iteration = slot->iteration;
 
+	if (status == RUBATO_ERR_PEER) { /* Why, may be here already. */
+		bool advancing = run->advancing;
+
+		run->advancing = true;
+		rb_engine_hear(engine);
+		run->advancing = advancing;
+	}
 	if (status != RUBATO_OK && run->status == RUBATO_OK) {
 		run->status = status;
 		failure_of(engine, run, slot, run->failure, sizeof(run->failure));

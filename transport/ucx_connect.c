@@ -362,7 +362,10 @@ static bool all_answered(const struct rb_ucx *ux)
 	return true;
 }
 
-/* What was completed is the peers', so it has until the deadline; an answer is a courtesy. */
+/*
+ * What was completed is the peers', so it has until the deadline; an answer is a courtesy. But who
+ * aborts also closes by force, and a connection that is reset takes along what was not read yet.
+ */
 static void say_goodbye(struct rb_ucx *ux, bool abort, uint64_t deadline_ns)
 {
 	uint64_t until_ns = abort ? rb_deadline(rb_clock_ns(), ABORT_GRACE_NS) : deadline_ns;
@@ -375,7 +378,7 @@ static void say_goodbye(struct rb_ucx *ux, bool abort, uint64_t deadline_ns)
 	}
 	until_ns = rb_deadline(rb_clock_ns(), BYE_GRACE_NS);
 	until_ns = until_ns < deadline_ns ? until_ns : deadline_ns;
-	while (!abort && !all_answered(ux) && rb_clock_ns() < until_ns) {
+	while (!all_answered(ux) && rb_clock_ns() < until_ns) {
 		rb_ucx_move(ux, until_ns);
 		rb_ucx_check_peers(ux);
 	}

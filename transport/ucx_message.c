@@ -685,6 +685,7 @@ static void aborted(struct rb_ucx *ux, uint32_t rank)
 {
 	char reason[sizeof(ux->peers[rank].reason)];
 
+	rb_ucx_tell(ux, rank, RB_UCX_BYE_SEEN, RB_UCX_NO_TAG, 0, 0);
 	(void)snprintf(reason, sizeof(reason), "rank %u aborted", rank);
 	rb_ucx_lose(ux, rank, reason);
 }

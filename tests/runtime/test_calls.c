@@ -1,7 +1,7 @@
 /*
  * test_calls.c -- rank 1 calls something else than the others, or a little of it, again and again:
  * every rank learns it, with both sides in the text, though no two of them may ever wait for each
- * other. Name of the transport as argument: shm, ucx, sim.
+ * other. Name of the transport as argument: shm, ucx, tcp, sim.
  */
 #include <check.h>
 #include <stdio.h>
@@ -350,7 +350,11 @@ int main(int argc, char **argv)
 	TCase *tc = tcase_create("calls");
 
 	transport_name = argc > 1 ? argv[1] : "shm";
-	transports[0] = strcmp(transport_name, "ucx") == 0 ? &rb_transport_ucx : &rb_transport_shm;
+	transports[0] = &rb_transport_shm;
+	if (strcmp(transport_name, "ucx") == 0 || strcmp(transport_name, "tcp") == 0)
+		transports[0] = &rb_transport_ucx;
+	if (strcmp(transport_name, "tcp") == 0 && setenv("RUBATO_TRANSPORT", "tcp", 1) != 0)
+		return EXIT_FAILURE;
 	tcase_set_timeout(tc, 120);
 	tcase_add_loop_test(tc, all_learn_of_another_call, 0, ROWS);
 	tcase_add_loop_test(tc, all_learn_of_what_never_meets, 0, ODDS);
