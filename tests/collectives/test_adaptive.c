@@ -3,7 +3,6 @@
  * kinds of delays, aligned and free. judge_adaptive makes the table of docs/relaxed.md, with more
  * ranks and seeds.
  */
-#include <check.h>
 #include <stdlib.h>
 
 #include "adaptive_judge.h"

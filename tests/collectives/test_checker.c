@@ -2,7 +2,6 @@
  * test_checker.c -- proves every algorithm: for many rank counts, roots, counts and chunks, in
  * place and not, three instances in a row. TEST_EFFORT=long: every rank count up to 64.
  */
-#include <check.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

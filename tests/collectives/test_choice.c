@@ -1,5 +1,4 @@
 /* test_choice.c -- choices can run, fit their limits, and take the paths that they are meant to. */
-#include <check.h>
 #include <string.h>
 
 #include "base/rng.h"

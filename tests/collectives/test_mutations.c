@@ -4,7 +4,6 @@
  * be explained: its lost dependency follows from the others, it only reduces in another order, or
  * what it lost was said twice.
  */
-#include <check.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,4 @@
 /* test_partial.c -- the partial allreduce's machines: by hand, and many together under the laws. */
-#include <check.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -342,20 +341,18 @@ END_TEST
 
 /* ---- Worlds ---- */
 
-/* RUBATO_TEST_SEED=n runs that one world. */
 START_TEST(laws_hold_in_all_worlds)
 {
-	const char *one = getenv("RUBATO_TEST_SEED");
-	uint64_t first = one != NULL ? strtoull(one, NULL, 0) : 1;
-	uint64_t counts[] = { 3000, 40000, 1000000 };
-	uint64_t count = one != NULL ? 1 : counts[effort_wanted()];
+	static const uint64_t counts[] = { 3000, 40000, 1000000 };
+	struct seeds seeds = seeds_from(__func__, 1, counts[effort_wanted()]);
+	uint64_t count = seeds.left;
 	struct partial_totals t = { 0 };
 	char text[256];
 
-	for (uint64_t seed = first; seed < first + count; seed++) {
+	for (uint64_t seed; seeds_next(&seeds, &seed);) {
 		const char *broken = partial_world_run(seed, &t, text, sizeof(text));
 
-		ck_assert_msg(broken == NULL, "RUBATO_TEST_SEED=%" PRIu64 ": %s", seed, broken);
+		ck_assert_msg(broken == NULL, "TEST_SEED=%" PRIu64 ": %s", seed, broken);
 	}
 	printf("%" PRIu64 " worlds: %" PRIu64 " events, %" PRIu64 " rounds (%" PRIu64
 	       " full, %" PRIu64 " at deadlines), %" PRIu64 " crashes (%" PRIu64

@@ -3,7 +3,6 @@
  * chosen at a time (collectives/partial_inside.h); each must break a law, and the first seed that
  * shows it is printed. A fault may end in an assertion: each runs in a process of its own.
  */
-#include <check.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,7 +2,6 @@
  * test_reduce.c -- every kernel that this processor has gives the plain twin's bits; and the plain
  * twin does what reduce.h and rubato.h say. TEST_SEED takes back the seed of a failure.
  */
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,9 +67,10 @@ static void scramble(unsigned char *bytes, uint64_t count, size_t size, struct r
 
 static uint64_t seed_wanted(void)
 {
-	const char *text = getenv("TEST_SEED");
+	uint64_t seed = 1;
 
-	return text != NULL ? strtoull(text, NULL, 10) : 1;
+	(void)seeds_given(&seed);
+	return seed;
 }
 
 static uint32_t by_effort(uint32_t few, uint32_t normal, uint32_t many)
@@ -119,7 +119,7 @@ static void compare(struct bench *b, rb_reduce_fn fn, struct rb_reduce r, uint32
 	}
 	fn(&r);
 	EXPECT(memcmp(r.to, b->plain, bytes) == 0,
-	       "%s %s %s: %u operands, count %lu, alias %u, shift %u, final %u, seed %lu",
+	       "%s %s %s: %u operands, count %lu, alias %u, shift %u, final %u, TEST_SEED=%lu",
 	       rb_reduce_name(fn), rubato_type_name(r.type), rubato_operator_name(r.op),
 	       r.from_count, (unsigned long)r.count, alias, shift, r.final_count,
 	       (unsigned long)seed);
@@ -128,9 +128,10 @@ static void compare(struct bench *b, rb_reduce_fn fn, struct rb_reduce r, uint32
 		return;
 	}
 	for (uint32_t i = 0; i < shift % 7; i++)
-		EXPECT(b->fast[i] == GUARD, "before the target, seed %lu", (unsigned long)seed);
+		EXPECT(b->fast[i] == GUARD, "before the target, TEST_SEED=%lu",
+		       (unsigned long)seed);
 	for (uint32_t i = 0; i < 32; i++)
-		EXPECT(b->fast[shift % 7 + bytes + i] == GUARD, "behind the target, seed %lu",
+		EXPECT(b->fast[shift % 7 + bytes + i] == GUARD, "behind the target, TEST_SEED=%lu",
 		       (unsigned long)seed);
 }
 

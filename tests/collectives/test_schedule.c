@@ -1,5 +1,4 @@
 /* test_schedule.c -- geometry up to 2^60 elements, the writer, and a step as text. */
-#include <check.h>
 #include <string.h>
 
 #include "collectives/algorithms.h"

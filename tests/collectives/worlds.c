@@ -1,12 +1,12 @@
 /* worlds.c -- see worlds.h. */
 #include "worlds.h"
 
-#include <check.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/rng.h"
+#include "tests/check_main.h"
 
 static void build_rank(struct rb_schedule *schedule, const struct world *world, uint32_t rank)
 {

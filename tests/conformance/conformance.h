@@ -13,10 +13,9 @@
 #ifndef RB_TESTS_CONFORMANCE_H
 #define RB_TESTS_CONFORMANCE_H
 
-#include <check.h>
-
 #include "base/rng.h"
 #include "base/sync.h"
+#include "tests/check_main.h"
 #include "transport/transport.h"
 
 #define CONFORM_RANKS_MAX 8

@@ -10,16 +10,10 @@ int main(void)
 		conform_sleep_case(),   conform_failure_case(), conform_leaving_case(),
 	};
 	Suite *suite = suite_create(conform_backend.name);
-	SRunner *runner;
-	int failed;
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		tcase_set_timeout(cases[i], TEST_SECONDS);
 		suite_add_tcase(suite, cases[i]);
 	}
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? 0 : 1;
+	return check_suite(suite);
 }

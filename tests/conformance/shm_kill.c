@@ -134,15 +134,9 @@ int main(void)
 {
 	Suite *suite = suite_create("shm_kill");
 	TCase *t = tcase_create("kill");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(t, 120);
 	tcase_add_loop_test(t, test_kill, 0, 10);
 	suite_add_tcase(suite, t);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? 0 : 1;
+	return check_suite(suite);
 }

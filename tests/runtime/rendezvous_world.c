@@ -1,10 +1,11 @@
 /* rendezvous_world.c -- see rendezvous_world.h. */
 #include "tests/runtime/rendezvous_world.h"
 
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "tests/check_main.h"
 
 #define NONE UINT32_MAX
 #define HAPPENINGS_MAX 4000000 /* More than any run needs: then something goes in circles. */

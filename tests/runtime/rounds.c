@@ -1,7 +1,6 @@
 /* rounds.c -- see rounds.h. */
 #include "tests/runtime/rounds.h"
 
-#include <check.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,6 +8,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "tests/check_main.h"
 
 void rounds_init(struct rounds *w)
 {

@@ -3,7 +3,6 @@
  * every rank learns it, with both sides in the text, though no two of them may ever wait for each
  * other. Name of the transport as argument: shm, ucx, tcp, sim.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

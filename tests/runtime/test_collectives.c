@@ -3,7 +3,6 @@
  * communicators on ranks that are threads of this process, or simulated. The transport as argument:
  * shm, ucx, sim.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include "base/rng.h"
 #include "collectives/reduce/half.h"
 #include "rubato_sim.h"
+#include "tests/check_main.h"
 #include "tests/effort.h"
 #include "tests/runtime/exercise.h"
 #include "tests/runtime/local.h"
@@ -406,8 +406,6 @@ int main(int argc, char **argv)
 {
 	Suite *suite = suite_create("collectives");
 	TCase *tc = tcase_create("values");
-	SRunner *runner;
-	int failed;
 
 	transports[0] = &rb_transport_shm;
 #ifdef RB_HAVE_UCX
@@ -429,9 +427,5 @@ int main(int argc, char **argv)
 	tcase_add_loop_test(tc, large_vectors, 0, 3);
 	tcase_add_loop_test(tc, messages_in_order, 0, 4);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return check_suite(suite);
 }

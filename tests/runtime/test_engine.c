@@ -3,7 +3,6 @@
  * direct reductions, cancel, poison, mismatches with both sides, deadlines that name the absent,
  * background progress, several threads, abort, protocol machines.
  */
-#include <check.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 
 #include "rubato_sim.h"
 #include "runtime/plug.h"
+#include "tests/check_main.h"
 #include "tests/runtime/executor_fake.h"
 #include "tests/runtime/exercise.h"
 #include "tests/runtime/local.h"
@@ -633,8 +633,6 @@ int main(void)
 {
 	Suite *suite = suite_create("engine");
 	TCase *tc = tcase_create("promises");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(tc, 120);
 	tcase_add_loop_test(tc, direct_reduction_from_mapped_peers, 2, 5);
@@ -651,9 +649,5 @@ int main(void)
 	tcase_add_loop_test(tc, abort_ends_the_peers_operations, 2, 5);
 	tcase_add_loop_test(tc, protocol_machine_on_the_engine, 1, 6);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return check_suite(suite);
 }

@@ -1,9 +1,9 @@
 /* test_lagged.c -- lagged allreduces: the delay, the weights, the order of results. */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "rubato_sim.h"
+#include "tests/check_main.h"
 #include "tests/runtime/local.h"
 
 static const struct rb_transport_ops *const shm[] = { &rb_transport_shm, NULL };
@@ -236,8 +236,6 @@ int main(void)
 {
 	Suite *suite = suite_create("lagged");
 	TCase *tc = tcase_create("lagged");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, exact_vector);
@@ -245,9 +243,5 @@ int main(void)
 	tcase_add_test(tc, misuse_is_refused);
 	tcase_add_test(tc, work_hides_the_allreduce);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return check_suite(suite);
 }

@@ -5,7 +5,6 @@
  * Rank 0 sends and then computes until the others have told it, past the library, that they have
  * everything. No time is judged: who holds something back is found by the deadline.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include "base/clock.h"
 #include "base/sync.h"
 #include "rubato_sim.h"
+#include "tests/check_main.h"
 #include "tests/runtime/local.h"
 #include "transport/transport.h"
 
@@ -278,8 +278,6 @@ int main(int argc, char **argv)
 {
 	Suite *suite = suite_create("leaving");
 	TCase *tc = tcase_create("leaving");
-	SRunner *runner;
-	int failed;
 
 	transport_name = argc > 1 ? argv[1] : "shm";
 	transports[0] = &rb_transport_shm;
@@ -301,9 +299,5 @@ int main(int argc, char **argv)
 	if (!simulated())
 		tcase_add_test(tc, what_cannot_leave_yet_is_waited_for_asleep);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return check_suite(suite);
 }

@@ -3,7 +3,6 @@
  * cancel. What is taken back counts as never called; the rest keeps its order. Name of the
  * transport as argument: shm, ucx, sim.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,12 +2,12 @@
  * test_mismatch.c -- two ranks call different things: an error on both, with both sides in its
  * text, and no hang. Engine tests have those of the reductions.
  */
-#include <check.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/check_main.h"
 #include "tests/runtime/local.h"
 #include "transport/transport.h"
 
@@ -184,16 +184,10 @@ int main(void)
 {
 	Suite *suite = suite_create("mismatch");
 	TCase *tc = tcase_create("mismatch");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(tc, 100);
 	tcase_add_loop_test(tc, both_sides_learn, 0, 2 * (int)ROWS);
 	tcase_add_test(tc, arguments_are_refused);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return check_suite(suite);
 }

@@ -2,7 +2,6 @@
  * test_split.c -- communicators out of communicators: threads, processes and simulated ranks run
  * one program. Name of the transport as argument: shm, ucx, sim.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 #include <unistd.h>
 
 #include "rubato_sim.h"
+#include "tests/check_main.h"
 #include "tests/effort.h"
 #include "tests/runtime/exercise.h"
 #include "tests/runtime/local.h"
@@ -290,8 +290,6 @@ int main(int argc, char **argv)
 {
 	Suite *suite = suite_create("split");
 	TCase *tc = tcase_create("split");
-	SRunner *runner;
-	int failed;
 
 	transport_name = argc > 1 ? argv[1] : "shm";
 	transports[0] = &rb_transport_shm;
@@ -313,9 +311,5 @@ int main(int argc, char **argv)
 		tcase_add_test(tc, processes);
 	}
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return check_suite(suite);
 }

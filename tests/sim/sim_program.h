@@ -2,8 +2,7 @@
 #ifndef RB_TESTS_SIM_PROGRAM_H
 #define RB_TESTS_SIM_PROGRAM_H
 
-#include <check.h>
-
+#include "tests/check_main.h"
 #include "transport/sim_world.h"
 #include "transport/transport.h"
 

@@ -367,8 +367,6 @@ int main(void)
 {
 	TCase *tc = tcase_create("fault");
 	Suite *suite = suite_create("sim");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_test(tc, a_frozen_rank_neither_runs_nor_receives);
 	tcase_add_test(tc, a_frozen_sleeper_oversleeps);
@@ -384,9 +382,5 @@ int main(void)
 			    RUBATO_SIM_CUT + 1);
 	tcase_set_timeout(tc, 120);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return check_suite(suite);
 }

@@ -1,11 +1,11 @@
 /* test_fiber.c -- a fiber keeps its place, its registers and to its stack. */
-#include <check.h>
 #include <fenv.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/check_main.h"
 #include "transport/fiber.h"
 
 struct counter {
@@ -147,8 +147,6 @@ int main(void)
 {
 	TCase *tc = tcase_create("fiber");
 	Suite *suite = suite_create("sim");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_test(tc, a_fiber_goes_on_where_it_left);
 	tcase_add_test(tc, a_fiber_may_be_dropped_at_any_time);
@@ -157,9 +155,5 @@ int main(void)
 	tcase_add_test(tc, running_over_the_stack_faults);
 	tcase_set_timeout(tc, 60);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return check_suite(suite);
 }

@@ -1,10 +1,10 @@
 /* test_run.c -- whole programs in a simulated world, through the public functions alone. */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/rng.h"
 #include "rubato_sim.h"
+#include "tests/check_main.h"
 
 #define RANKS_MAX 64
 
@@ -64,10 +64,11 @@ START_TEST(values_are_right_and_runs_repeat)
 	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
 	rubato_sim_result first, second;
 	struct notes a = { .count = 0 }, b = { .count = 0 };
+	struct seeds seeds = seeds_from(__func__, 1, 6);
 
 	options.rank_count = ranks[_i];
 	options.jitter = 0.7;
-	for (uint64_t seed = 1; seed <= 6; seed++) {
+	for (uint64_t seed; seeds_next(&seeds, &seed);) {
 		options.seed = seed;
 		options.reorder = seed % 2 == 0;
 		options.ranks_per_node = (uint32_t)seed % 3 * 2;
@@ -270,8 +271,6 @@ int main(void)
 {
 	TCase *tc = tcase_create("run");
 	Suite *suite = suite_create("sim");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_loop_test(tc, values_are_right_and_runs_repeat, 0, 6);
 	tcase_add_test(tc, a_barrier_waits_for_the_slowest);
@@ -282,9 +281,5 @@ int main(void)
 	tcase_add_test(tc, nonsense_is_refused);
 	tcase_set_timeout(tc, 120);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return check_suite(suite);
 }

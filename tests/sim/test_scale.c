@@ -3,7 +3,6 @@
  * commits, the others compute. What a round costs is the difference between a longer and a shorter
  * run, and must grow as the logarithm of the ranks does, in time and in messages of a rank.
  */
-#include <check.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

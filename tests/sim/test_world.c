@@ -326,7 +326,9 @@ static struct program chatter_run(uint64_t seed, double jitter)
 
 START_TEST(equal_seeds_give_equal_runs)
 {
-	for (uint64_t seed = 1; seed <= 20; seed++) {
+	struct seeds seeds = seeds_from(__func__, 1, 20);
+
+	for (uint64_t seed; seeds_next(&seeds, &seed);) {
 		struct program a = chatter_run(seed, 0.5), b = chatter_run(seed, 0.5);
 		struct program other = chatter_run(seed + 1000, 0.5);
 
@@ -596,8 +598,6 @@ int main(void)
 {
 	TCase *tc = tcase_create("world");
 	Suite *suite = suite_create("sim");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_loop_test(tc, a_message_takes_latency_and_its_bytes, 0, 5);
 	tcase_add_test(tc, within_a_node_it_is_faster);
@@ -618,9 +618,5 @@ int main(void)
 	tcase_add_test(tc, nonsense_is_refused);
 	tcase_set_timeout(tc, 120);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return check_suite(suite);
 }

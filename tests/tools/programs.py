@@ -4,6 +4,7 @@ import os
 import select
 import subprocess
 import sys
+import unittest
 
 DEADLINE_S = 60  # Of every wait; nothing here should take a tenth of it.
 
@@ -71,3 +72,16 @@ def check_usage(case, program, *words, says):
     case.assertEqual(text.count("\n"), 1, text)
     case.assertTrue(text.startswith(name + ": "), text)
     case.assertIn(says, text)
+
+
+def main():
+    """The end of a test program: all its tests, or those that TEST_ONLY names (test_x, Class.test_x
+    or a pattern of these); it fails where none has run."""
+    loader = unittest.TestLoader()
+    only = os.environ.get("TEST_ONLY")
+    if only is not None:
+        loader.testNamePatterns = [f"*.{only}"]
+    done = unittest.main(testLoader=loader, exit=False)
+    if done.result.testsRun == 0:
+        sys.exit("no test has run: does TEST_ONLY name one?")
+    sys.exit(not done.result.wasSuccessful())

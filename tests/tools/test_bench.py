@@ -8,7 +8,7 @@ import sys
 import tempfile
 import unittest
 
-from programs import check_usage, run
+from programs import check_usage, main, run
 
 BENCH, RUN, WRONG = sys.argv[1:4]
 del sys.argv[1:4]
@@ -225,4 +225,4 @@ class Usage(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

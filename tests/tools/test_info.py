@@ -7,7 +7,7 @@ import sys
 import tempfile
 import unittest
 
-from programs import check_usage, run
+from programs import check_usage, main, run
 
 INFO = sys.argv.pop(1)
 
@@ -142,4 +142,4 @@ class Usage(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

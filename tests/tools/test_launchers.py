@@ -13,7 +13,7 @@ import subprocess
 import sys
 import unittest
 
-from programs import DEADLINE_S
+from programs import DEADLINE_S, main
 
 INFO, BENCH = sys.argv.pop(1), sys.argv.pop(1)
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC", "OMPI_", "PMI", "SLURM_",
@@ -164,4 +164,4 @@ class Mpirun(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

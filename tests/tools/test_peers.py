@@ -6,7 +6,7 @@ import shutil
 import sys
 import unittest
 
-from programs import check_usage, run
+from programs import check_usage, main, run
 
 BENCH, SANITIZER = sys.argv[1:3]
 del sys.argv[1:3]
@@ -57,4 +57,4 @@ class Peers(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

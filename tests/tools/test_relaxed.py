@@ -9,7 +9,7 @@ import sys
 import tempfile
 import unittest
 
-from programs import check_usage, run
+from programs import check_usage, main, run
 
 SIM, BENCH = sys.argv[1:3]
 del sys.argv[1:3]
@@ -257,4 +257,4 @@ class Measured(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

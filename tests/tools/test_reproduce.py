@@ -12,7 +12,7 @@ import tempfile
 import time
 import unittest
 
-from programs import Watch, check_usage, run, start
+from programs import Watch, check_usage, main, run, start
 
 BUILD = pathlib.Path(sys.argv.pop(1))
 TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
@@ -173,4 +173,4 @@ class Shared(unittest.TestCase):
         self.assertEqual(run_of_it["samples"], 4)
 
 
-unittest.main()
+main()

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import unittest
 
-from programs import Watch, check_usage, python, run, start
+from programs import Watch, check_usage, main, python, run, start
 
 RUN = sys.argv.pop(1)
 
@@ -293,4 +293,4 @@ class Usage(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

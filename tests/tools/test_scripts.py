@@ -9,7 +9,7 @@ import sys
 import tempfile
 import unittest
 
-from programs import check_usage, run
+from programs import check_usage, main, run
 
 ROOT = pathlib.Path(sys.argv.pop(1))
 TOOLS = ROOT / "tools"
@@ -124,4 +124,4 @@ class Usage(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

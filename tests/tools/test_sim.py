@@ -10,7 +10,9 @@ import sys
 import tempfile
 import unittest
 
-SIM = sys.argv[1]
+from programs import main
+
+SIM = sys.argv.pop(1)
 OPS = (
     "allreduce reduce_scatter allgather broadcast reduce alltoall gather scatter allgatherv "
     "reduce_scatterv alltoallv barrier sendrecv"
@@ -114,4 +116,4 @@ class Options(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    main()

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import unittest
 
-from programs import Watch, check_usage, python, run, start
+from programs import Watch, check_usage, main, python, run, start
 
 TRAIN = sys.argv.pop(1)
 TESTBED = pathlib.Path(__file__).resolve().parents[2] / "tools" / "testbed"
@@ -127,4 +127,4 @@ class Testbed(unittest.TestCase):
         self.assertIn(b"usage: testbed", help_text)
 
 
-unittest.main()
+main()

@@ -7,6 +7,8 @@ import sys
 import tempfile
 import unittest
 
+from programs import main
+
 TIDY = sys.argv.pop(1)
 
 GOOD = {
@@ -119,4 +121,4 @@ class Rules(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import unittest
 
-from programs import run
+from programs import main, run
 
 VERSES = pathlib.Path(sys.argv.pop(1))
 
@@ -54,4 +54,4 @@ if __name__ == "__main__":
     if shutil.which("bible") is None:
         print("the program bible (package bible-kjv) is not installed")
         sys.exit(77)
-    unittest.main()
+    main()

@@ -8,6 +8,7 @@ import array
 import html.parser
 import json
 import os
+import pathlib
 import re
 import shutil
 import subprocess
@@ -15,7 +16,11 @@ import sys
 import tempfile
 import unittest
 
-TRAIN, REPORT = sys.argv[1:3]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tools"))
+
+from programs import main  # noqa: E402
+
+TRAIN, REPORT = sys.argv.pop(1), sys.argv.pop(1)
 RANKS, STEPS, BATCH = 3, 12, 4
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 
@@ -422,4 +427,4 @@ class Broken(Files):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    main()

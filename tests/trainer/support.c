@@ -1,7 +1,6 @@
 /* support.c -- see support.h. A helper that fails ends the test. */
 #include "tests/trainer/support.h"
 
-#include <check.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "tests/check_main.h"
 #include "trainer/rng.h"
 
 #define PROCESS_SECONDS_MAX 240 /* A guard against hangs only. */

@@ -1,11 +1,11 @@
 /* world.c -- see world.h. */
 #include "tests/trainer/world.h"
 
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/check_main.h"
 #include "trainer/rng.h"
 
 void world_init(struct world *world, const struct tr_rule *rule, uint32_t ranks, size_t count,

@@ -5,7 +5,6 @@
  * handlers of its own, a signal does what it does by default. Jobs that need no UCX do not load it,
  * and where there is none, or no thread for it, that is an error in one line.
  */
-#include <check.h>
 #include <dirent.h>
 #include <dlfcn.h>
 #include <pthread.h>

@@ -2,7 +2,6 @@
  * test_ucx.c -- what only UCX's backend has to withstand: hostile messages, foreign addresses, and
  * peers that are killed or stopped in the middle of things. Behaviour in peace: conformance/.
  */
-#include <check.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -19,6 +18,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/sync.h"
+#include "tests/check_main.h"
 #include "transport/ucx.h"
 
 #define SECOND_NS 1000000000u
@@ -729,8 +729,6 @@ int main(void)
 {
 	Suite *suite = suite_create("ucx");
 	TCase *messages = tcase_create("messages"), *peers = tcase_create("peers");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(messages, 60);
 	tcase_set_timeout(peers, 60);
@@ -754,9 +752,5 @@ int main(void)
 	tcase_add_loop_test(peers, flush_that_never_ends_ends_with_its_worker, 0, 2);
 	suite_add_tcase(suite, messages);
 	suite_add_tcase(suite, peers);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return check_suite(suite);
 }

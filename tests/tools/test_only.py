@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""test_only.py BUILD-FOLDER FAILING-SEEDS -- TEST_ONLY picks single tests in every test program,
+and a name that is none's is a failure everywhere; who fails says its seed, TEST_SEED takes it."""
+
+import json
+import pathlib
+import re
+import sys
+import unittest
+
+from programs import main, run
+
+BUILD, FAILING = pathlib.Path(sys.argv.pop(1)), sys.argv.pop(1)
+NONE = {"TEST_ONLY": "no_test_has_this_name"}
+# What has no single tests to pick: programs with words of their own, and single checks.
+WHOLE = {"soak", "laws_mutants", "mpi.sh", "hosts.sh", "interfaces.sh", "campaign.sh", "laws.sh",
+         "tidy", "overlap.py", "reference.py", "test_replay.py", "test_tuning.py",
+         "test_hot_paths.py"}
+
+
+def programs():
+    """The command of each test program that is built, by the name of its file."""
+    found = {}
+    for test in json.loads((BUILD / "meson-info/intro-tests.json").read_text()):
+        files = [word for word in test["cmd"][:3] if pathlib.Path(word).is_file()
+                 and not pathlib.Path(word).name.startswith("python")]
+        if files:
+            found[pathlib.Path(files[0]).name] = test["cmd"]
+    return found
+
+
+class Only(unittest.TestCase):
+    def test_a_name_that_no_test_has_fails(self):
+        judged = 0
+        for name, command in programs().items():
+            if name in WHOLE:
+                continue
+            with self.subTest(name):
+                got = run(*command, env=NONE)
+                if got.returncode == 77:
+                    continue  # This machine lacks what it needs.
+                self.assertEqual(got.returncode, 1, (got.stdout, got.stderr))
+                self.assertIn(b"no test has run", got.stderr)
+                judged += 1
+        self.assertGreater(judged, 20)
+
+    def test_one_test_runs_alone(self):
+        wire = programs()["test_base_wire"]
+        names = re.findall(r"START_TEST\((\w+)\)",
+                           (pathlib.Path(__file__).parents[1] / "base/test_wire.c").read_text())
+        for only, count in (names[0], 1), ("*", len(names)), (names[0][:-1] + "?", 1):
+            got = run(*wire, env={"TEST_ONLY": only})
+            self.assertEqual(got.returncode, 0, got.stderr)
+            self.assertIn(f"Checks: {count},".encode(), got.stdout)
+
+    def test_checks_own_filters_that_pick_nothing_fail(self):
+        wire = programs()["test_base_wire"]
+        self.assertEqual(run(*wire, env={"CK_RUN_CASE": "wire"}).returncode, 0)
+        self.assertEqual(run(*wire, env={"CK_RUN_CASE": "nonsense"}).returncode, 1)
+
+
+class Seeds(unittest.TestCase):
+    def test_a_failure_says_its_seed(self):
+        got = run(FAILING)
+        self.assertEqual(got.returncode, 1)
+        said = [line for line in got.stderr.decode().splitlines() if line.startswith("again: ")]
+        self.assertEqual(said, ["again: TEST_ONLY=asserts TEST_SEED=7",
+                                "again: TEST_ONLY=crashes TEST_SEED=3"])
+
+    def test_one_seed_is_taken_alone(self):
+        for seed, status in ("6", 0), ("7", 1), ("18446744073709551615", 0), ("x", 1), ("-1", 1):
+            env = {"TEST_ONLY": "asserts", "TEST_SEED": seed}
+            self.assertEqual(run(FAILING, env=env).returncode, status, seed)
+        self.assertEqual(run(FAILING, env={"TEST_ONLY": "passes", "TEST_SEED": "5"}).returncode, 0)
+
+
+if __name__ == "__main__":
+    main()
