@@ -5,12 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#ifdef RB_HAVE_HWLOC
-#include <hwloc.h>
-#endif
-
 #include "base/log.h"
 
+#define SYSTEM "/sys/devices/system"
 #define CPUS_MAX (64 * RB_CPU_WORDS)
 _Static_assert(CPUS_MAX <= CPU_SETSIZE, "every bit of ours is one of the system's");
 
@@ -36,82 +33,98 @@ uint32_t rb_cpus_count(const uint64_t cpus[RB_CPU_WORDS])
 	return count;
 }
 
-#ifdef RB_HAVE_HWLOC
-static bool has(const uint64_t cpus[RB_CPU_WORDS], unsigned cpu)
+static bool has(const uint64_t cpus[RB_CPU_WORDS], uint64_t cpu)
 {
 	return cpu < CPUS_MAX && (cpus[cpu / 64] >> cpu % 64 & 1) != 0;
 }
 
-/* The lowest processor of `set`; sets it in `cpus`. */
-static void first_add(hwloc_const_cpuset_t set, uint64_t cpus[RB_CPU_WORDS])
+/* A file of numbers as Linux lists them, "0-3,8"; false: it is not there, or is something else. */
+static bool list_read(const char *path, uint64_t set[RB_CPU_WORDS])
 {
-	int cpu = hwloc_bitmap_first(set);
+	FILE *file = fopen(path, "re");
+	bool good = file != NULL;
+	char after = ',';
 
-	if (cpu >= 0 && cpu < CPUS_MAX)
-		cpus[cpu / 64] |= UINT64_C(1) << cpu % 64;
+	memset(set, 0, RB_CPU_WORDS * sizeof(*set));
+	while (good && after == ',') {
+		unsigned first, last;
+
+		good = fscanf(file, "%u", &first) == 1;
+		after = (char)fgetc(file);
+		last = first;
+		if (good && after == '-') {
+			good = fscanf(file, "%u", &last) == 1;
+			after = (char)fgetc(file);
+		}
+		for (unsigned i = first; good && i <= last && i < CPUS_MAX; i++)
+			set[i / 64] |= UINT64_C(1) << i % 64;
+	}
+	if (file != NULL)
+		(void)fclose(file);
+	return good && after == '\n';
 }
 
-static bool touches(hwloc_const_cpuset_t set, const uint64_t cpus[RB_CPU_WORDS])
+/* Of each core, its first processor, wherever we may run on the core. */
+static void cores_find(const char *system, const uint64_t cpus[RB_CPU_WORDS], struct rb_place *out)
 {
-	int cpu = hwloc_bitmap_first(set);
+	for (uint32_t cpu = 0; cpu < CPUS_MAX; cpu++) {
+		uint64_t threads[RB_CPU_WORDS];
+		uint32_t first = 0;
+		char path[512];
 
-	while (cpu >= 0 && !has(cpus, (unsigned)cpu))
-		cpu = hwloc_bitmap_next(set, cpu);
-	return cpu >= 0;
-}
-
-static void place_find(hwloc_topology_t topology, const uint64_t cpus[RB_CPU_WORDS],
-		       struct rb_place *out)
-{
-	hwloc_obj_t core = NULL, domain = NULL;
-
-	memset(out, 0, sizeof(*out));
-	while ((core = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_CORE, core)) != NULL)
-		if (touches(core->cpuset, cpus))
-			first_add(core->cpuset, out->cores);
-	while ((domain = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, domain)) !=
-	       NULL) {
-		if (!touches(domain->cpuset, cpus))
+		if (!has(cpus, cpu))
 			continue;
-		for (int cpu = hwloc_bitmap_first(domain->cpuset); cpu >= 0 && cpu < CPUS_MAX;
-		     cpu = hwloc_bitmap_next(domain->cpuset, cpu))
-			out->domain[cpu / 64] |= UINT64_C(1) << cpu % 64;
+		(void)snprintf(path, sizeof(path), "%.400s/cpu/cpu%u/topology/thread_siblings_list",
+			       system, cpu);
+		if (!list_read(path, threads))
+			continue;
+		while (first < cpu && !has(threads, first))
+			first++;
+		out->cores[first / 64] |= UINT64_C(1) << first % 64;
 	}
 }
 
-rubato_status rb_topology_place(const char *description, const uint64_t cpus[RB_CPU_WORDS],
+static void domains_find(const char *system, const uint64_t cpus[RB_CPU_WORDS],
+			 struct rb_place *out)
+{
+	uint64_t nodes[RB_CPU_WORDS], node[RB_CPU_WORDS];
+	char path[512];
+
+	(void)snprintf(path, sizeof(path), "%.400s/node/online", system);
+	if (!list_read(path, nodes)) { /* A kernel without NUMA: one domain. */
+		(void)snprintf(path, sizeof(path), "%.400s/cpu/online", system);
+		(void)list_read(path, out->domain);
+		return;
+	}
+	for (uint32_t i = 0; i < CPUS_MAX; i++) {
+		bool ours = false;
+
+		if (!has(nodes, i))
+			continue;
+		(void)snprintf(path, sizeof(path), "%.400s/node/node%u/cpulist", system, i);
+		if (!list_read(path, node)) /* Memory alone has an empty list. */
+			continue;
+		for (uint32_t word = 0; word < RB_CPU_WORDS; word++)
+			ours |= (node[word] & cpus[word]) != 0;
+		for (uint32_t word = 0; ours && word < RB_CPU_WORDS; word++)
+			out->domain[word] |= node[word];
+	}
+}
+
+rubato_status rb_topology_place(const char *system, const uint64_t cpus[RB_CPU_WORDS],
 				struct rb_place *out)
 {
-	hwloc_topology_t topology;
-
-	if (hwloc_topology_init(&topology) != 0)
-		return RB_FAIL(RUBATO_ERR_SYSTEM, "hwloc does not start");
-	if ((description != NULL && hwloc_topology_set_synthetic(topology, description) != 0) ||
-	    hwloc_topology_load(topology) != 0) {
-		hwloc_topology_destroy(topology);
-		return RB_FAIL(RUBATO_ERR_SYSTEM, "hwloc cannot read %s",
-			       description != NULL ? description : "this machine");
-	}
-	place_find(topology, cpus, out);
-	hwloc_topology_destroy(topology);
+	memset(out, 0, sizeof(*out));
+	cores_find(system, cpus, out);
+	domains_find(system, cpus, out);
 	return rb_cpus_count(out->cores) > 0
 		       ? RUBATO_OK
-		       : RB_FAIL(RUBATO_ERR_SYSTEM, "hwloc knows none of our processors");
+		       : RB_FAIL(RUBATO_ERR_SYSTEM, "%s knows none of our processors", system);
 }
-#else
-rubato_status rb_topology_place(const char *description, const uint64_t cpus[RB_CPU_WORDS],
-				struct rb_place *out)
-{
-	(void)description;
-	(void)cpus;
-	(void)out;
-	return RB_FAIL(RUBATO_ERR_UNSUPPORTED, "this build has no hwloc");
-}
-#endif
 
 static bool threads_share_cores(void)
 {
-	FILE *file = fopen("/sys/devices/system/cpu/smt/active", "re");
+	FILE *file = fopen(SYSTEM "/cpu/smt/active", "re");
 	int c = file != NULL ? fgetc(file) : '0';
 
 	if (file != NULL)
@@ -124,7 +137,7 @@ void rb_place_here(bool domain, struct rb_place *out)
 	uint64_t cpus[RB_CPU_WORDS];
 
 	rb_cpus_allowed(cpus);
-	if ((domain || threads_share_cores()) && rb_topology_place(NULL, cpus, out) == RUBATO_OK)
+	if ((domain || threads_share_cores()) && rb_topology_place(SYSTEM, cpus, out) == RUBATO_OK)
 		return;
 	memcpy(out->cores, cpus, sizeof(out->cores));
 	memset(out->domain, 0, sizeof(out->domain)); /* Unknown. */

@@ -1,6 +1,6 @@
 /*
- * topology.h -- which cores this process may use, and what lies near them. From hwloc, where the
- * build has it; else every processor that the system counts is taken for a core, and all are near.
+ * topology.h -- which cores this process may use, and what lies near them, as Linux tells it under
+ * /sys. Where it does not, every processor that we may use is taken for a core.
  */
 #ifndef RB_RUNTIME_TOPOLOGY_H
 #define RB_RUNTIME_TOPOLOGY_H
@@ -18,14 +18,13 @@ struct rb_place {
 void rb_cpus_allowed(uint64_t cpus[RB_CPU_WORDS]);
 uint32_t rb_cpus_count(const uint64_t cpus[RB_CPU_WORDS]);
 
-/* For a process that may use `cpus`. `description`: hwloc's, of a synthetic machine; NULL: this
- * one. Takes some 50 ms of this machine. Errors: UNSUPPORTED (no hwloc), SYSTEM. */
-RB_NODISCARD rubato_status rb_topology_place(const char *description,
-					     const uint64_t cpus[RB_CPU_WORDS],
+/* For a process that may use `cpus` of the machine whose /sys/devices/system this folder is.
+ * Errors: SYSTEM (it tells of none of them). */
+RB_NODISCARD rubato_status rb_topology_place(const char *system, const uint64_t cpus[RB_CPU_WORDS],
 					     struct rb_place *out);
 
-/* This process's place. Asks hwloc only where it could tell more than the affinity does: where
- * cores have several hardware threads, or when `domain` is wanted. */
+/* This process's place. Reads more than the affinity only where that could tell more: where cores
+ * have several hardware threads, or when `domain` is wanted. */
 void rb_place_here(bool domain, struct rb_place *out);
 
 #endif

@@ -13,6 +13,7 @@ struct info {
 	FILE *text;          /* NULL: standard output is for JSON. */
 	json_t *json;        /* An object: every section adds a key. */
 	uint32_t rank_count; /* --topology: ranks to place. */
+	const char *system;  /* Likewise: of whose /sys; NULL: this machine's. */
 	uint32_t warnings;   /* Counted by the doctor. */
 };
 

@@ -477,7 +477,7 @@ int launch_ranks(const struct launch *launch)
 	job.child.launch = launch;
 	job.child.places = &job.places;
 	if (launch->bind_cores)
-		places_find(&job.places);
+		places_find_here(&job.places);
 	if (launch->timeout_ns > 0)
 		job.timeout_at = now_ns() + launch->timeout_ns;
 	if (!job_open(&job)) {

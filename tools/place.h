@@ -2,9 +2,9 @@
 #ifndef TOOLS_PLACE_H
 #define TOOLS_PLACE_H
 
-#include <stdint.h>
+#include "tools/machine.h"
 
-#define PLACES_MAX 1024
+#define PLACES_MAX MACHINE_CPUS_MAX
 
 struct places { /* Rank i takes the i-th, counted round. */
 	uint32_t count;
@@ -12,8 +12,13 @@ struct places { /* Rank i takes the i-th, counted round. */
 	uint32_t cpus[PLACES_MAX];
 };
 
-/* The processors that this process may use, neighbours side by side: one of each core, then the
- * second hardware threads. Asks hwloc (and so heeds HWLOC_SYNTHETIC, HWLOC_XMLFILE). */
-void places_find(struct places *places);
+/* The processors of the machine that `allowed` has, neighbours side by side: one of each core, then
+ * the second hardware threads. NULL: all. */
+void places_find(const struct machine *machine, const bool allowed[PLACES_MAX],
+		 struct places *places);
+
+/* On this machine, those that this process may use. Where the system tells of no cores, each
+ * processor is one. */
+void places_find_here(struct places *places);
 
 #endif

@@ -10,7 +10,8 @@
 struct wanted {
 	bool devices, topology, config, doctor;
 	uint32_t rank_count;
-	char json[PATH_MAX]; /* Empty: none. */
+	char system[PATH_MAX]; /* Empty: this machine's. */
+	char json[PATH_MAX];   /* Empty: none. */
 };
 
 static void wanted_read(int argc, char **argv, struct wanted *wanted)
@@ -22,6 +23,8 @@ static void wanted_read(int argc, char **argv, struct wanted *wanted)
 		  .help = "packages, NUMA nodes, cores, caches; where ranks would be placed" },
 		{ "ranks", 'n', OPTION_U32, &wanted->rank_count, "N", .min = 1, .max = 1u << 20,
 		  .help = "how many ranks --topology places (as many as there are cores)" },
+		{ "system", 0, OPTION_TEXT, wanted->system, "DIR", .max = sizeof(wanted->system),
+		  .help = "--topology of another machine, of which DIR has /sys/devices/system" },
 		{ "config", 0, OPTION_FLAG, &wanted->config,
 		  .help = "every setting, its value, and where that comes from" },
 		{ "doctor", 0, OPTION_FLAG, &wanted->doctor,
@@ -40,6 +43,8 @@ static void wanted_read(int argc, char **argv, struct wanted *wanted)
 	};
 
 	(void)options_read(&options, argc, argv);
+	if (wanted->system[0] != '\0' && !wanted->topology)
+		option_fail(INFO, "--system: of use with --topology only");
 	if (wanted->json[0] != '\0' && !results_writable(wanted->json))
 		option_fail(INFO, "--json: cannot write %s", wanted->json);
 }
@@ -115,6 +120,7 @@ int main(int argc, char **argv)
 
 	wanted_read(argc, argv, &wanted);
 	info.rank_count = wanted.rank_count;
+	info.system = wanted.system[0] != '\0' ? wanted.system : NULL;
 	info.text = strcmp(wanted.json, "-") == 0 ? NULL : stdout;
 	info_probe(probes);
 	info_version(&info, probes);

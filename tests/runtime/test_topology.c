@@ -1,7 +1,10 @@
-/* test_topology.c -- places on machines that hwloc makes up, and on this one. */
+/* test_topology.c -- places on machines made of files as Linux has them, and on this one. */
+#include <ftw.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "runtime/topology.h"
@@ -9,6 +12,7 @@
 
 static uint64_t cpus[RB_CPU_WORDS];
 static struct rb_place place;
+static char folder[64];
 
 static void set(uint64_t low)
 {
@@ -17,15 +21,109 @@ static void set(uint64_t low)
 	cpus[0] = low;
 }
 
-#ifdef RB_HAVE_HWLOC
-/* Two packages, each a domain of 2 cores with 2 threads: processors 0 to 3, and 4 to 7. */
-#define MACHINE "pack:2 [numa] core:2 pu:2"
+/* ---- Machines ---- */
+
+static int entry_remove(const char *path, const struct stat *status, int flag, struct FTW *ftw)
+{
+	(void)status;
+	(void)flag;
+	(void)ftw;
+	return remove(path);
+}
+
+static void folder_make(void)
+{
+	(void)snprintf(folder, sizeof(folder), "/tmp/rubato-topology-XXXXXX");
+	ck_assert_ptr_nonnull(mkdtemp(folder));
+}
+
+static void folder_remove(void)
+{
+	ck_assert_int_eq(nftw(folder, entry_remove, 8, FTW_DEPTH | FTW_PHYS), 0);
+}
+
+/* Writes `text` as a line to folder/path, whose last folder may not be there yet. */
+static void file_write(const char *path, const char *text)
+{
+	char whole[256];
+	FILE *file;
+
+	(void)snprintf(whole, sizeof(whole), "%s/%s", folder, path);
+	for (char *at = whole + strlen(folder) + 1; (at = strchr(at, '/')) != NULL; at++) {
+		*at = '\0';
+		(void)mkdir(whole, 0700);
+		*at = '/';
+	}
+	file = fopen(whole, "w");
+	ck_assert_ptr_nonnull(file);
+	ck_assert_int_gt(fprintf(file, "%s\n", text), 0);
+	ck_assert_int_eq(fclose(file), 0);
+}
+
+static void core_write(uint32_t cpu, const char *threads)
+{
+	char path[64];
+
+	(void)snprintf(path, sizeof(path), "cpu/cpu%u/topology/thread_siblings_list", cpu);
+	file_write(path, threads);
+}
+
+static void node_write(uint32_t node, const char *list)
+{
+	char path[64];
+
+	(void)snprintf(path, sizeof(path), "node/node%u/cpulist", node);
+	file_write(path, list);
+}
+
+static void node_write_range(uint32_t node, uint32_t first, uint32_t last)
+{
+	char list[32];
+
+	(void)snprintf(list, sizeof(list), "%u-%u", first, last);
+	node_write(node, list);
+}
+
+/* Domains, so many cores in each, so many threads in each core, numbered one after the other. */
+static void machine_write(uint32_t nodes, uint32_t cores, uint32_t threads)
+{
+	uint32_t count = nodes * cores * threads;
+	char list[32];
+
+	for (uint32_t cpu = 0; cpu < count; cpu++) {
+		uint32_t first = cpu / threads * threads;
+
+		(void)snprintf(list, sizeof(list), threads > 1 ? "%u-%u" : "%u", first,
+			       first + threads - 1);
+		core_write(cpu, list);
+	}
+	for (uint32_t node = 0; node < nodes; node++)
+		node_write_range(node, node * cores * threads, (node + 1) * cores * threads - 1);
+	(void)snprintf(list, sizeof(list), nodes > 1 ? "0-%u" : "0", nodes - 1);
+	file_write("node/online", list);
+	(void)snprintf(list, sizeof(list), "0-%u", count - 1);
+	file_write("cpu/online", list);
+}
+
+struct place_case {
+	uint64_t cpus, cores, domain;
+};
+
+static void cases_hold(const struct place_case *cases, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		set(cases[i].cpus);
+		ck_assert_int_eq(rb_topology_place(folder, cpus, &place), RUBATO_OK);
+		ck_assert_uint_eq(place.cores[0], cases[i].cores);
+		ck_assert_uint_eq(place.domain[0], cases[i].domain);
+		for (int k = 1; k < RB_CPU_WORDS; k++)
+			ck_assert(place.cores[k] == 0 && place.domain[k] == 0);
+	}
+}
 
 START_TEST(threads_of_a_core_count_once)
 {
-	static const struct {
-		uint64_t cpus, cores, domain;
-	} cases[] = {
+	static const struct place_case cases[] = {
 		{ 0xff, 0x55, 0xff }, /* The whole machine: four cores. */
 		{ 0x03, 0x01, 0x0f }, /* Both threads of one core. */
 		{ 0x02, 0x01, 0x0f }, /* A core's second thread alone. */
@@ -33,14 +131,49 @@ START_TEST(threads_of_a_core_count_once)
 		{ 0x18, 0x14, 0xff }, /* Across domains. */
 	};
 
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		set(cases[i].cpus);
-		ck_assert_int_eq(rb_topology_place(MACHINE, cpus, &place), RUBATO_OK);
-		ck_assert_uint_eq(place.cores[0], cases[i].cores);
-		ck_assert_uint_eq(place.domain[0], cases[i].domain);
-		for (int k = 1; k < RB_CPU_WORDS; k++)
-			ck_assert(place.cores[k] == 0 && place.domain[k] == 0);
+	machine_write(2, 2, 2);
+	cases_hold(cases, sizeof(cases) / sizeof(cases[0]));
+}
+END_TEST
+
+/* As firmware numbers most servers: first threads first, so that lists have gaps; a domain of
+ * memory alone; a domain that is offline. */
+START_TEST(lists_have_gaps)
+{
+	static const struct place_case cases[] = { { 0xff, 0x0f, 0xff },
+						   { 0x10, 0x01, 0x33 },
+						   { 0xc0, 0x0c, 0xcc },
+						   { 0x21, 0x03, 0x33 } };
+
+	core_write(0, "0,4");
+	core_write(4, "0,4");
+	core_write(1, "1,5");
+	core_write(5, "1,5");
+	core_write(2, "2,6");
+	core_write(6, "2,6");
+	core_write(3, "3,7");
+	core_write(7, "3,7");
+	node_write(0, "0-1,4-5");
+	node_write(2, "2-3,6-7");
+	node_write(3, "");
+	node_write(4, "0-7");
+	file_write("node/online", "0,2-3");
+	cases_hold(cases, sizeof(cases) / sizeof(cases[0]));
+}
+END_TEST
+
+START_TEST(without_numa_the_machine_is_one_domain)
+{
+	static const struct place_case cases[] = { { 0x04, 0x04, 0x0f } };
+
+	for (uint32_t cpu = 0; cpu < 4; cpu++) {
+		char alone[16];
+
+		(void)snprintf(alone, sizeof(alone), "%u", cpu);
+		core_write(cpu, alone);
 	}
+	file_write("cpu/online", "0-3");
+	cases_hold(cases, 1);
 }
 END_TEST
 
@@ -48,22 +181,32 @@ START_TEST(large_machines_fit)
 {
 	set(0);
 	memset(cpus, 0xff, sizeof(cpus));
-	ck_assert_int_eq(rb_topology_place("numa:8 core:64 pu:2", cpus, &place), RUBATO_OK);
+	machine_write(8, 64, 2);
+	ck_assert_int_eq(rb_topology_place(folder, cpus, &place), RUBATO_OK);
 	ck_assert_uint_eq(rb_cpus_count(place.cores), 512);
+	ck_assert_uint_eq(rb_cpus_count(place.domain), 1024);
+	node_write(7, "0-4000000000"); /* Ours end at 1023. */
+	ck_assert_int_eq(rb_topology_place(folder, cpus, &place), RUBATO_OK);
 	ck_assert_uint_eq(rb_cpus_count(place.domain), 1024);
 }
 END_TEST
 
 START_TEST(foreign_processors_are_an_error)
 {
+	machine_write(2, 2, 2);
 	set(UINT64_C(1) << 40);
-	ck_assert_int_eq(rb_topology_place(MACHINE, cpus, &place), RUBATO_ERR_SYSTEM);
+	ck_assert_int_eq(rb_topology_place(folder, cpus, &place), RUBATO_ERR_SYSTEM);
 	set(1);
-	ck_assert_int_eq(rb_topology_place("nonsense", cpus, &place), RUBATO_ERR_SYSTEM);
-	ck_assert_ptr_nonnull(strstr(rb_fail_text(), "nonsense"));
+	ck_assert_int_eq(rb_topology_place("/nonsense", cpus, &place), RUBATO_ERR_SYSTEM);
+	ck_assert_ptr_nonnull(strstr(rb_fail_text(), "/nonsense"));
+	core_write(0, "zero");
+	ck_assert_int_eq(rb_topology_place(folder, cpus, &place), RUBATO_ERR_SYSTEM);
+	core_write(0, "0-");
+	ck_assert_int_eq(rb_topology_place(folder, cpus, &place), RUBATO_ERR_SYSTEM);
 }
 END_TEST
-#endif
+
+/* ---- This machine ---- */
 
 START_TEST(this_process_has_a_place)
 {
@@ -74,10 +217,8 @@ START_TEST(this_process_has_a_place)
 		ck_assert_uint_ge(rb_cpus_count(place.cores), 1);
 		ck_assert_uint_le(rb_cpus_count(place.cores), rb_cpus_count(cpus));
 	}
-#ifdef RB_HAVE_HWLOC
 	for (int k = 0; k < RB_CPU_WORDS; k++)
 		ck_assert_uint_eq(cpus[k] & ~place.domain[k], 0);
-#endif
 }
 END_TEST
 
@@ -100,15 +241,19 @@ END_TEST
 
 int main(void)
 {
-	TCase *tc = tcase_create("topology");
+	Suite *suite = suite_create("runtime");
+	TCase *made = tcase_create("made"), *here = tcase_create("here");
 
-#ifdef RB_HAVE_HWLOC
-	tcase_set_timeout(tc, 120);
-	tcase_add_test(tc, threads_of_a_core_count_once);
-	tcase_add_test(tc, large_machines_fit);
-	tcase_add_test(tc, foreign_processors_are_an_error);
-#endif
-	tcase_add_test(tc, this_process_has_a_place);
-	tcase_add_test(tc, a_bound_process_has_one_core);
-	return check_main("runtime", tc);
+	tcase_set_timeout(made, 120);
+	tcase_add_checked_fixture(made, folder_make, folder_remove);
+	tcase_add_test(made, threads_of_a_core_count_once);
+	tcase_add_test(made, lists_have_gaps);
+	tcase_add_test(made, without_numa_the_machine_is_one_domain);
+	tcase_add_test(made, large_machines_fit);
+	tcase_add_test(made, foreign_processors_are_an_error);
+	tcase_add_test(here, this_process_has_a_place);
+	tcase_add_test(here, a_bound_process_has_one_core);
+	suite_add_tcase(suite, made);
+	suite_add_tcase(suite, here);
+	return check_suite(suite);
 }

@@ -3,6 +3,7 @@
 
 import json
 import os
+import pathlib
 import sys
 import tempfile
 import unittest
@@ -44,12 +45,64 @@ class Sections(unittest.TestCase):
 
     def test_topology_gives_each_rank_a_core_before_any_shares_one(self):
         # 2 domains, 2 cores each, 2 threads each: processors 0 and 1 are one core.
-        machine = {"HWLOC_SYNTHETIC": "numa:2 core:2 pu:2"}
-        _, said, _ = info("--topology", "-n", 6, env=machine)
+        machine = self.machine([(0, 0, 0), (0, 0, 0), (2, 0, 0), (2, 0, 0),
+                                (4, 1, 4), (4, 1, 4), (6, 1, 4), (6, 1, 4)])
+        _, said, _ = info("--topology", "-n", 6, "--system", machine)
         placed = [(one["cpu"], one["core"], one["numa_node"], one["shared"])
                   for one in said["topology"]["placement"]]
         self.assertEqual(placed, [(0, 0, 0, False), (2, 1, 0, False), (4, 2, 1, False),
                                   (6, 3, 1, False), (1, 0, 0, True), (3, 1, 0, True)])
+
+    def test_topology_of_a_machine_that_counts_first_threads_first(self):
+        # 2 packages, each a domain; processors n and n + 4 are one core; odd ones in package 1.
+        machine = self.machine([(n % 4, n % 2, n % 2) for n in range(8)])
+        _, said, _ = info("--topology", "-n", 5, "--system", machine)
+        topology = said["topology"]
+        self.assertEqual([one["cpu"] for one in topology["placement"]], [0, 2, 1, 3, 4])
+        self.assertEqual([one["numa_node"] for one in topology["placement"]], [0, 0, 1, 1, 0])
+        self.assertEqual([topology[name] for name in
+                          ("packages", "numa_nodes", "cores", "hardware_threads")], [2, 2, 4, 8])
+        self.assertEqual(topology["caches"], [
+            {"level": "L1", "count": 4, "bytes": 48 << 10, "threads": 2},
+            {"level": "L3", "count": 2, "bytes": 32 << 20, "threads": 4}])
+
+    def test_topology_of_no_machine(self):
+        got = run(INFO, "--topology", "--system", "/nowhere")
+        self.assertEqual((got.returncode, got.stderr),
+                         (1, b"rubato-info: /nowhere tells of no processors\n"))
+
+    def machine(self, processors):
+        """/sys/devices/system of a machine: core, NUMA node and package of each processor, a core
+        and a package by its lowest processor. Caches: L1 a core, L3 a package."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+
+        def write(path, text):
+            file = pathlib.Path(folder.name, path)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"{text}\n")
+
+        def alike(field, value):
+            return ",".join(str(n) for n, one in enumerate(processors) if one[field] == value)
+
+        write("cpu/online", f"0-{len(processors) - 1}")
+        nodes = sorted({node for _, node, _ in processors})
+        write("node/online", ",".join(map(str, nodes)))
+        for node in nodes:
+            write(f"node/node{node}/cpulist", alike(1, node))
+        for n, (core, _, package) in enumerate(processors):
+            write(f"cpu/cpu{n}/topology/thread_siblings_list", alike(0, core))
+            write(f"cpu/cpu{n}/topology/core_siblings_list", alike(2, package))
+            for index, (level, kind, size, sharers) in enumerate((
+                    (1, "Data", "48K", alike(0, core)),
+                    (1, "Instruction", "32K", alike(0, core)),
+                    (3, "Unified", "32768K", alike(2, package)))):
+                cache = f"cpu/cpu{n}/cache/index{index}"
+                write(f"{cache}/level", level)
+                write(f"{cache}/type", kind)
+                write(f"{cache}/size", size)
+                write(f"{cache}/shared_cpu_list", sharers)
+        return folder.name
 
     def test_config_says_where_values_come_from(self):
         code, said, _ = info("--config", env={"RUBATO_TIMEOUT": "7s"})
@@ -131,6 +184,7 @@ class Usage(unittest.TestCase):
             (["-n", "x"], "-n takes a number"),
             (["--json", "/no/such/folder/x"], "cannot write"),
             (["--json", "/"], "cannot write"),
+            (["--system", "/sys/devices/system"], "--topology"),
             (["--json="], "--json takes a text"),
             (["--devices=yes"], "--devices"),
         ]:
