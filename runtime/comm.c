@@ -21,12 +21,6 @@
 #define UNREACHED 0xffu /* In opening.route. */
 #define AGREED_WORDS 4  /* version, chunk, algorithm names, transport names */
 
-#ifdef RB_HAVE_UCX
-#define BUILT_TRANSPORTS "auto, shm, ucx, tcp"
-#else
-#define BUILT_TRANSPORTS "auto, shm"
-#endif
-
 struct seat { /* Where a rank runs. */
 	uint64_t host;
 	uint64_t cores[RB_CPU_WORDS];
@@ -82,6 +76,7 @@ static uint64_t host_number(void)
 static rubato_status transports_list(struct opening *o)
 {
 	const char *name = o->comm->config.transport.text;
+	bool networks = strcmp(name, "ucx") == 0 || strcmp(name, "tcp") == 0;
 	uint32_t count = 0;
 
 	if (o->setup->transports != NULL) {
@@ -92,13 +87,17 @@ static rubato_status transports_list(struct opening *o)
 	if (strcmp(name, "auto") == 0 || strcmp(name, "shm") == 0)
 		o->transports[count++] = &rb_transport_shm;
 #ifdef RB_HAVE_UCX
-	if (strcmp(name, "auto") == 0 || strcmp(name, "ucx") == 0 || strcmp(name, "tcp") == 0)
+	if (strcmp(name, "auto") == 0 || networks)
 		o->transports[count++] = &rb_transport_ucx;
 #endif
-	if (count == 0)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "RUBATO_TRANSPORT=%s: this build has %s", name,
-			       BUILT_TRANSPORTS);
-	return RUBATO_OK;
+	if (count > 0)
+		return RUBATO_OK;
+	if (networks)
+		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+			       "RUBATO_TRANSPORT=%s: this build is without UCX, which carries it",
+			       name);
+	return RB_FAIL(RUBATO_ERR_ARGUMENT, "RUBATO_TRANSPORT=%s: expected auto, shm, ucx or tcp",
+		       name);
 }
 
 /* NULL in o->opened[i] when this machine does not have it: then no peer is reached by it. */

@@ -82,20 +82,23 @@ static bool program_find(const char *const *names, char *path, size_t path_bytes
 	return false;
 }
 
-/* The peer's program: beside us, or where it is installed. */
+/* The peer's program: beside us, or where it is installed, which is told from where we are. */
 static bool helper_find(const char *name, char *path, size_t path_bytes)
 {
 	char self[1024];
 	ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
 
-	if (length > 0) {
-		self[length] = '\0';
-		*strrchr(self, '/') = '\0';
-		(void)snprintf(path, path_bytes, "%s/%s", self, name);
-		if (access(path, R_OK) == 0)
-			return true;
-	}
-	(void)snprintf(path, path_bytes, "%s/%s", RUBATO_LIBEXEC, name);
+	if (length <= 0)
+		return false;
+	self[length] = '\0';
+	*strrchr(self, '/') = '\0';
+	(void)snprintf(path, path_bytes, "%s/%s", self, name);
+	if (access(path, R_OK) == 0)
+		return true;
+	if (RUBATO_LIBEXEC[0] == '/')
+		(void)snprintf(path, path_bytes, "%s/%s", RUBATO_LIBEXEC, name);
+	else
+		(void)snprintf(path, path_bytes, "%s/%s/%s", self, RUBATO_LIBEXEC, name);
 	return access(path, R_OK) == 0;
 }
 
