@@ -27,6 +27,22 @@ endforeach
     "tools/install": "#!/bin/sh\nexit 0\n",
 }
 
+QUICK = {  # What quickstart builds and runs, in small.
+    "meson.build": """
+project('small', 'c')
+subdir('trainer')
+""",
+    "trainer/meson.build": """
+configure_file(input: 'rubato-train', output: 'rubato-train', copy: true)
+""",
+    "trainer/rubato-train": """#!/bin/sh
+while [ "$1" != --out ]; do shift; done
+echo '{"test_accuracy": 0.875, "samples_per_second": 1, "ranks": 4, "seconds": 1}' \\
+    >"$2/summary.json"
+""",
+    "meson_options.txt": "option('tests', type: 'feature', value: 'auto')\n",
+}
+
 
 class Check(unittest.TestCase):
     def setUp(self):
@@ -98,6 +114,25 @@ class Check(unittest.TestCase):
         self.write("meson.build", "project('empty', 'c')\n")
         code, lines, _ = self.check("--quick")
         self.assertEqual((code, lines[-1]), (1, "0 passed, 1 failed, 0 skipped"), lines)
+
+    def test_quickstart_leaves_a_build_and_results(self):
+        for name, text in QUICK.items():
+            self.write(name, text)
+        self.path("trainer/rubato-train").chmod(0o755)
+        shutil.copy(TOOLS / "quickstart", self.path("tools/quickstart"))
+        before = {path.name for path in self.path(".").iterdir()}
+        for _ in range(2):
+            got = run(self.path("tools/quickstart"), "--steps", 1)
+            self.assertEqual(got.returncode, 0, got.stderr.decode())
+            self.assertIn(b"test accuracy  87.50 %", got.stdout)
+            after = {path.name for path in self.path(".").iterdir()}
+            self.assertEqual(after - before, {"build-quickstart", "results"})
+        self.write("meson.build", "nonsense\n")
+        got = run(self.path("tools/quickstart"))
+        log = self.path("build-quickstart/quickstart.log")
+        self.assertEqual(got.returncode, 1)
+        self.assertIn(f"The whole output is in {log.resolve()}.", got.stderr.decode())
+        self.assertIn("Invalid source tree", log.read_text())
 
 
 class Usage(unittest.TestCase):
