@@ -165,7 +165,7 @@ static void add_resnet20(struct tr_model *model)
 	add_layer(model, TR_RELU, NULL, 0, last_shape(model));
 	for (uint32_t stage = 0; stage < 3; stage++)
 		for (uint32_t block = 0; block < 3; block++)
-			add_block(model, TR_RESNET_CHANNELS << stage,
+			add_block(model, (uint32_t)TR_RESNET_CHANNELS << stage,
 				  stage > 0 && block == 0 ? 2 : 1);
 	struct tr_shape last = last_shape(model);
 	add_layer(model, TR_AVGPOOL, NULL, last.height, (struct tr_shape) { last.channels, 1, 1 });

@@ -15,6 +15,9 @@
 #include "trainer/rng.h"
 
 /* Same functions, other type: names that the library has too get other ones. */
+#ifdef __clang__
+#pragma clang diagnostic ignored "-Wkeyword-macro"
+#endif
 #define float double
 #define expf exp
 #define tr_compute_plain tr_double_plain
