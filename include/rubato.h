@@ -104,7 +104,9 @@ typedef enum rubato_operator {
 typedef struct rubato_comm rubato_comm; /* A communicator. */
 typedef struct rubato_op rubato_op;     /* A persistent, non-blocking operation. */
 
-#define RUBATO_TIMEOUT_DEFAULT 0 /* In place of a timeout: options.timeout_ns. */
+/* Timeouts are in nanoseconds; two values have names: */
+#define RUBATO_TIMEOUT_DEFAULT 0 /* That of the communicator: options.timeout_ns. */
+#define RUBATO_NO_WAIT 1         /* Makes progress once, and waits for nothing. */
 
 /* Options of rubato_init*. Always start from RUBATO_OPTIONS_INIT; 0 and NULL mean the default. */
 typedef struct rubato_options {
@@ -421,7 +423,8 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_start(rubato_op *operation);
 /* Makes progress once; *done tells whether the operation is complete. The error is the
  * operation's. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_test(rubato_op *operation, bool *done);
-/* Blocks until complete. TIMEOUT: still in flight; wait again, or cancel. */
+/* Blocks until complete. TIMEOUT: still in flight; wait again, or cancel. (That it is not complete
+ * yet after RUBATO_NO_WAIT is TIMEOUT, too: rubato_test says so without an error.) */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_wait(rubato_op *operation, uint64_t timeout_ns);
 /*
  * Ends an operation in flight and returns when its buffers are quiet: no one will touch them again.
@@ -449,7 +452,8 @@ RUBATO_API void rubato_op_free(rubato_op *operation);
  * One step of an application, on every rank:
  *   rubato_partial_acquire(p, &buffer);             // write the gradient into it
  *   rubato_partial_commit(p, step, weight);
- *   while (rubato_partial_collect_view(p, &result, &round, 0) == RUBATO_OK && result != NULL) {
+ *   while (rubato_partial_collect_view(p, &result, &round, RUBATO_TIMEOUT_DEFAULT) == RUBATO_OK &&
+ *          result != NULL) {
  *           apply(result); rubato_partial_release(p);
  *   }
  * One thread of an application at a time per partial operation. Several may live side by side (one
@@ -569,7 +573,9 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_contribute(rubato_parti
  * Lends the next result, by options.collection: *result is NULL when there is none to wait for.
  * Blocks while this rank waits for a round (its last contribution came in time, or it drains) and
  * that round has not completed. `round` may be NULL. Errors: TIMEOUT (still waiting: call again),
- * PEER (a rank was lost: what all survivors agreed on has been collected).
+ * PEER (a rank was lost: what all survivors agreed on has been collected). With RUBATO_NO_WAIT
+ * *result is NULL also when there is none yet, so that does not tell the end of a drain; nor does
+ * a rank that only looks count as waiting for the others' rounds.
  */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_collect_view(rubato_partial *partial,
 								      const void **result,
@@ -577,7 +583,8 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_collect_view(rubato_par
 								      uint64_t timeout_ns);
 /* Gives the lent result back. */
 RUBATO_API rubato_status rubato_partial_release(rubato_partial *partial);
-/* collect_view into the caller's buffer, and release; *collected false: there was none. */
+/* collect_view into the caller's buffer, and release; *collected false: there was none (with
+ * RUBATO_NO_WAIT: yet). */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_collect(rubato_partial *partial, void *out,
 								 bool *collected,
 								 rubato_round *round,
@@ -626,7 +633,8 @@ RUBATO_API rubato_status rubato_partial_free(rubato_partial *partial);
  *   rubato_lagged_acquire(l, &buffer);              // add gradients into it (it starts at zero)
  *   rubato_lagged_accumulate(l, gradient, weight);  // or let the library add
  *   rubato_lagged_begin(l);                         // starts its allreduce, swaps
- *   rubato_lagged_collect(l, &result, &weight, 0);  // that of `lag` begins ago, or NULL
+ *   rubato_lagged_collect(l, &result, &weight, RUBATO_TIMEOUT_DEFAULT);
+ *                                                   // that of `lag` begins ago, or NULL
  */
 typedef struct rubato_lagged rubato_lagged;
 
@@ -650,13 +658,15 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_lagged_test(rubato_lagged *lagg
 /* Starts the allreduce of what was accumulated. At most lag + 1 are in flight: with so many it is
  * an error (ARGUMENT): collect first. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_lagged_begin(rubato_lagged *lagged);
-/* Waits for the allreduce begun `lag` begins before the last; *result NULL: there is none yet.
- * *weight: the sum over ranks. Lent until the next begin. */
+/* Waits for the allreduce begun `lag` begins before the last; *result NULL: there is none yet (with
+ * RUBATO_NO_WAIT: or it is still running). *weight: the sum over ranks. Lent until the next
+ * begin. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_lagged_collect(rubato_lagged *lagged,
 								const void **result,
 								uint64_t *weight,
 								uint64_t timeout_ns);
-/* The next of those still in flight, oldest first, however young; *result NULL: none is left. */
+/* The next of those still in flight, oldest first, however young; *result NULL: none is left (with
+ * RUBATO_NO_WAIT: or it is still running, which rubato_lagged_test tells). */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_lagged_flush(rubato_lagged *lagged,
 							      const void **result, uint64_t *weight,
 							      uint64_t timeout_ns);

@@ -727,15 +727,6 @@ static rubato_status op_result(const struct rubato_op *op)
 	return op->status == RUBATO_OK ? RUBATO_OK : RB_FAIL(op->status, "%s", op->failure);
 }
 
-/* A loop of tests must not stop simulated time: there a look that finds nothing takes 1 us. */
-static void test_idle(struct rb_engine *engine)
-{
-	struct rb_endpoint *first = engine->endpoints[0];
-
-	if (first->ops->wait != NULL)
-		first->ops->wait(first, rb_engine_now(engine) + 1000);
-}
-
 rubato_status rubato_test(rubato_op *op, bool *done)
 {
 	struct rb_engine *engine;
@@ -745,11 +736,7 @@ rubato_status rubato_test(rubato_op *op, bool *done)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "test: NULL");
 	engine = &op->comm->engine;
 	rb_engine_enter(engine);
-	if (!rb_engine_over(engine, &op->done) && engine->driver != RB_DRIVER_WAITER &&
-	    !rb_engine_progress(engine))
-		test_idle(engine);
-	(void)rb_engine_hand_over(engine);
-	*done = rb_engine_over(engine, &op->done);
+	*done = rb_engine_look(engine, &op->done);
 	if (*done)
 		err = op_result(op);
 	rb_engine_leave(engine);
@@ -758,6 +745,7 @@ rubato_status rubato_test(rubato_op *op, bool *done)
 
 rubato_status rubato_wait(rubato_op *op, uint64_t timeout_ns)
 {
+	bool look = timeout_ns == RUBATO_NO_WAIT;
 	struct rb_engine *engine;
 	rubato_status err;
 
@@ -767,8 +755,11 @@ rubato_status rubato_wait(rubato_op *op, uint64_t timeout_ns)
 	if (timeout_ns == RUBATO_TIMEOUT_DEFAULT)
 		timeout_ns = op->comm->timeout_ns;
 	rb_engine_enter(engine);
-	err = rb_engine_wait_for(engine, &op->done, timeout_ns);
-	if (err != RUBATO_OK)
+	if (look)
+		err = rb_engine_look(engine, &op->done) ? RUBATO_OK : RUBATO_ERR_TIMEOUT;
+	else
+		err = rb_engine_wait_for(engine, &op->done, timeout_ns);
+	if (err != RUBATO_OK && !look)
 		rb_unmatched_look(engine, op->comm);
 	if (rb_engine_over(engine, &op->done)) {
 		err = op_result(op);

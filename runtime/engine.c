@@ -28,6 +28,7 @@
 #define IN_VAIN_MAX 8u       /* Guess: of a training loop's first steps not all. */
 #define IN_VAIN_AGAIN 2u     /* After it was of use once. */
 #define TICKS_IDLE 10u       /* Without a start: the progress thread parks. */
+#define LOOK_NS 1000         /* Simulated: of a look in which nothing moves. */
 #define HAND_OVER_NS 1000000 /* At most so long away from the lock, should nobody take it. */
 #define SLEEP_NS_MAX                                                                               \
 	100000000u /* A sleep is at most 100 ms: bounds the harm of a wake-up lost below. */
@@ -620,6 +621,17 @@ static void first_polls(struct rb_engine *engine, const bool *done)
 		if (!rb_engine_progress(engine))
 			rb_pause();
 	engine->driver = RB_DRIVER_NONE;
+}
+
+bool rb_engine_look(struct rb_engine *engine, const bool *done)
+{
+	struct rb_endpoint *first = engine->endpoints[0];
+
+	if (!rb_engine_over(engine, done) && engine->driver != RB_DRIVER_WAITER &&
+	    !rb_engine_progress(engine) && first->ops->wait != NULL)
+		first->ops->wait(first, rb_engine_now(engine) + LOOK_NS);
+	(void)rb_engine_hand_over(engine);
+	return rb_engine_over(engine, done);
 }
 
 rubato_status rb_engine_wait_for(struct rb_engine *engine, const bool *done, uint64_t timeout_ns)

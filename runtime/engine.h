@@ -200,6 +200,9 @@ bool rb_engine_over(const struct rb_engine *engine, const bool *done);
 /* The same from now on; what is done within the first polls costs no look at the clock. */
 RB_NODISCARD rubato_status rb_engine_wait_for(struct rb_engine *engine, const bool *done,
 					      uint64_t timeout_ns);
+/* One round of progress, if nobody else drives; returns rb_engine_over. In the simulator one in
+ * which nothing moves takes time, so that a loop of looks does not stop it. */
+bool rb_engine_look(struct rb_engine *engine, const bool *done);
 /* Ends all runs with `status`, buffers quiet, and lets no new one start. The first one counts. */
 void rb_engine_poison(struct rb_engine *engine, rubato_status status, const char *text);
 RB_NODISCARD rubato_status rb_engine_check(struct rb_engine *engine); /* The poison, noted again. */

@@ -333,9 +333,18 @@ static rubato_status next_take(struct rubato_lagged *l, const void **result, uin
 			       uint64_t timeout_ns)
 {
 	struct slot *slot = slot_of(l, l->collected);
+	bool done;
 
-	RB_TRY(rubato_wait(slot->data, timeout_ns));
-	RB_TRY(rubato_wait(slot->weight, timeout_ns));
+	if (timeout_ns == RUBATO_NO_WAIT) {
+		RB_TRY(rubato_lagged_test(l, &done));
+		if (!done) {
+			*result = NULL;
+			return RUBATO_OK;
+		}
+	} else {
+		RB_TRY(rubato_wait(slot->data, timeout_ns));
+		RB_TRY(rubato_wait(slot->weight, timeout_ns));
+	}
 	if (l->op == RUBATO_AVG)
 		RB_TRY(divide(l, slot));
 	l->collected++;

@@ -288,6 +288,7 @@ static rubato_status result_wait(struct rubato_partial *p, uint64_t timeout_ns,
 				 struct rb_partial_result **out)
 {
 	struct rb_engine *engine = &p->comm->engine;
+	bool look = timeout_ns == RUBATO_NO_WAIT, looked = false;
 	uint64_t deadline_ns = 0;
 
 	if (timeout_ns == RUBATO_TIMEOUT_DEFAULT)
@@ -303,8 +304,13 @@ static rubato_status result_wait(struct rubato_partial *p, uint64_t timeout_ns,
 		if (p->over)
 			return end_check(p);
 		nothing_left(p);
-		if (!waits(p))
+		if (!waits(p) || looked)
 			return RUBATO_OK;
+		if (look) {
+			(void)rb_engine_look(engine, &looked);
+			looked = true;
+			continue;
+		}
 		p->changed = false;
 		others_tell(p);
 		p->wait_since_ns = rb_engine_now(engine);

@@ -141,7 +141,8 @@ static rubato_status collect_all(struct run *run, struct side *side, uint64_t *i
 	for (;;) {
 		const void *result;
 		uint64_t begin = rubato_now(run->comm);
-		rubato_status err = rubato_partial_collect_view(side->partial, &result, &round, 0);
+		rubato_status err = rubato_partial_collect_view(side->partial, &result, &round,
+								RUBATO_TIMEOUT_DEFAULT);
 		struct expected e = { 0 };
 
 		*in_call_ns += rubato_now(run->comm) - begin;
@@ -258,7 +259,7 @@ static rubato_status lagged_step(struct run *run, struct side *side)
 	if (err == RUBATO_OK)
 		err = rubato_lagged_begin(side->lagged);
 	if (err == RUBATO_OK)
-		err = rubato_lagged_collect(side->lagged, &result, &weight, 0);
+		err = rubato_lagged_collect(side->lagged, &result, &weight, RUBATO_TIMEOUT_DEFAULT);
 	side->contributors += micro;
 	return err == RUBATO_OK ? lagged_check(run, side, result, weight) : err;
 }
@@ -283,7 +284,7 @@ static rubato_status lagged_flush(struct run *run, struct side *side)
 	rubato_status err;
 
 	do {
-		err = rubato_lagged_flush(side->lagged, &result, &weight, 0);
+		err = rubato_lagged_flush(side->lagged, &result, &weight, RUBATO_TIMEOUT_DEFAULT);
 		if (err == RUBATO_OK)
 			err = lagged_check(run, side, result, weight);
 	} while (err == RUBATO_OK && result != NULL);

@@ -295,7 +295,8 @@ static rubato_status next_result(struct tr_rule_state *state, const void **resul
 	rubato_status err;
 
 	do {
-		err = rubato_partial_collect_view(state->partial, result, round, 0);
+		err = rubato_partial_collect_view(state->partial, result, round,
+						  RUBATO_TIMEOUT_DEFAULT);
 	} while (err == RUBATO_ERR_TIMEOUT && drain_ns > 0 &&
 		 rubato_now(ctx->comm) - drain_ns < PATIENCE * (drain_ns - state->open_ns));
 	ctx->counts.communication_ns += rubato_now(ctx->comm) - before_ns;

@@ -100,7 +100,8 @@ static rubato_status draw(struct tr_work *work, uint64_t *batch, struct tr_note 
 		rubato_round round = { .size_bytes = sizeof(round) };
 
 		TR_TRY(tr_check(note,
-				rubato_partial_collect_view(work->tickets, &result, &round, 0),
+				rubato_partial_collect_view(work->tickets, &result, &round,
+							    RUBATO_TIMEOUT_DEFAULT),
 				"shared work"));
 		if (result == NULL && !work->waits)
 			return RUBATO_OK;
