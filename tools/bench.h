@@ -38,6 +38,7 @@ enum bench_op {
 
 extern const char *const bench_op_names[];   /* NULL-terminated, by enum bench_op. */
 extern const char *const bench_transports[]; /* Likewise; the first is auto. */
+extern const char *const bench_commands[];   /* Likewise: partial, then lagged. */
 
 /* ---- Other libraries in the same run ---- */
 

@@ -12,12 +12,10 @@ const char *const bench_op_names[] = {
 	"alltoallv", "barrier",        "sendrecv",  NULL
 };
 const char *const bench_transports[] = { "auto", "shm", "ucx", "tcp", NULL };
+const char *const bench_commands[] = { "partial", "lagged", NULL };
 
 static const char about[] =
-	"Times OP, one of allreduce, reduce_scatter, allgather, broadcast, reduce, alltoall, "
-	"gather,\n"
-	"scatter, allgatherv, reduce_scatterv, alltoallv, barrier and sendrecv, and checks every\n"
-	"element of every result. Exit status 1: values were wrong.\n";
+	"Times OP, and checks every element of every result. Exit status 1: values were wrong.\n";
 static const char notes[] =
 	"\n"
 	"Columns are those of nccl-tests; GB are 10^9 bytes. time is the median over iterations "
@@ -114,9 +112,9 @@ static enum bench_op options_parse(int argc, char **argv, struct bench_options *
 		{ "factor", 'f', OPTION_U64, &o->factor, "N", .min = 2, .max = 1u << 20,
 		  .help = "next size: so many times as large (4)" },
 		{ "type", 'd', OPTION_CHOICE, &given->type, "NAME", .names = types,
-		  .help = "float32, float64, int32, int64 or all (float32)" },
+		  .help = "%s (float32)" },
 		{ "op", 'o', OPTION_CHOICE, &given->reduction, "NAME", .names = operators,
-		  .help = "sum, max, min, avg or all (sum)" },
+		  .help = "%s (sum)" },
 		{ "root", 'r', OPTION_U32, &o->root, "RANK", .max = UINT32_MAX - 1,
 		  .help = "of broadcast, reduce, gather and scatter (0)" },
 		{ "warmup", 'w', OPTION_U32, &o->warmups, "N", .max = 1000000,
@@ -124,18 +122,18 @@ static enum bench_op options_parse(int argc, char **argv, struct bench_options *
 		{ "iterations", 't', OPTION_U32, &o->iterations, "N", .min = 1, .max = 1000000,
 		  .help = "timed calls (20)" },
 		{ "algorithm", 0, OPTION_TEXT, given->algorithm, "NAME",
-		  .max = sizeof(given->algorithm), .help = "auto, all, or one by name (auto)" },
+		  .max = sizeof(given->algorithm),
+		  .help = "auto, all, or one of those above (auto)" },
 		{ "transport", 0, OPTION_CHOICE, &given->transport, "NAME",
-		  .names = bench_transports, .help = "auto, shm, ucx, tcp (auto)" },
+		  .names = bench_transports, .help = "%s (auto)" },
 		{ "buffers", 0, OPTION_CHOICE, &given->buffers, "KIND", .names = buffers,
-		  .help = "plain: any memory; registered: rubato_alloc's (plain)" },
+		  .help = "%s: any memory, or rubato_alloc's (plain)" },
 		{ "in-place", 0, OPTION_U32, &given->in_place, "0|1", .max = 1,
 		  .help = "only out of place, or only in place (absent: both)" },
 		{ "json", 0, OPTION_TEXT, o->json, "FILE", .max = sizeof(o->json),
 		  .help = "results for programs; - is standard output, then without the table" },
 		{ "peer", 0, OPTION_OTHER, &o->peers, "LIST", .read = bench_peers_read,
-		  .help = "other libraries in turn in the same run: openmpi, openmpi-ucx, mpich, "
-			  "gloo" },
+		  .names = peer_names, .help = "other libraries in turn in the same run: %s" },
 		{ "explain", 0, OPTION_FLAG, &o->explain,
 		  .help = "say for each size which algorithm is chosen, and why" },
 		{ "joined", 0, OPTION_FLAG, &o->joined, .help = NULL }, /* See rubato_bench.c. */
@@ -148,6 +146,8 @@ static enum bench_op options_parse(int argc, char **argv, struct bench_options *
 		.notes = notes,
 		.rows = rows,
 		.operations = bench_op_names,
+		.others = bench_commands,
+		.algorithms = true,
 	};
 
 	for (uint32_t i = 0; i < RUBATO_TYPE_COUNT; i++)

@@ -11,12 +11,12 @@ void bench_peers_read(const char *text, void *to)
 {
 	struct bench_peers *peers = to;
 	char *copy = strdup(text), *rest = copy, *word;
+	const char *none;
 
 	if (copy == NULL)
 		option_fail(BENCH, "out of memory");
 	while ((word = strsep(&rest, ",")) != NULL) {
-		if (!peer_known(word))
-			option_fail(BENCH, "--peer takes %s, not '%s'", peer_names, word);
+		(void)option_word(BENCH, "--peer", word, peer_names, &none);
 		if (peers->count == PEERS_MAX)
 			option_fail(BENCH, "--peer takes at most %d", PEERS_MAX);
 		(void)snprintf(peers->names[peers->count++], PEER_NAME_BYTES, "%s", word);

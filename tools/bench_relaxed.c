@@ -27,8 +27,6 @@ static bool lead_slice(void *arg, uint32_t number, uint32_t first, uint32_t coun
 {
 	struct lead *lead = arg;
 	const struct relaxed_options *o = lead->options;
-	static const char *const types[] = { "float32", "float64", "int32", "int64" };
-	static const char *const reductions[] = { "sum", "max", "min" };
 	struct peer *peer = &lead->peers->list[number];
 	struct peer_command command = { .iterations = count,
 					.count = o->size_bytes / (o->type % 2 == 1 ? 8 : 4),
@@ -44,9 +42,9 @@ static bool lead_slice(void *arg, uint32_t number, uint32_t first, uint32_t coun
 	(void)clock_gettime(CLOCK_MONOTONIC, &now);
 	command.t0_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec + LEAD_NS;
 	(void)snprintf(command.op, sizeof(command.op), "allreduce");
-	(void)snprintf(command.type, sizeof(command.type), "%s", types[o->type]);
+	(void)snprintf(command.type, sizeof(command.type), "%s", relaxed_types[o->type]);
 	(void)snprintf(command.reduction, sizeof(command.reduction), "%s",
-		       reductions[o->reduction]);
+		       relaxed_reductions[o->reduction]);
 	peer->timeout_ns = LEAD_TIMEOUT_NS + count * period_ns;
 	if (peer_run(peer, &command, times, wrong))
 		return true;
@@ -126,12 +124,11 @@ int bench_relaxed(int argc, char **argv, bool lagged)
 		  .max = LAUNCH_RANKS_MAX,
 		  .help = "start N ranks here (absent: join the launcher's job)" },
 		{ "transport", 0, OPTION_CHOICE, &given.transport, "NAME",
-		  .names = bench_transports, .help = "auto, shm, ucx, tcp (auto)" },
+		  .names = bench_transports, .help = "%s (auto)" },
 		{ "json", 0, OPTION_TEXT, given.json, "FILE", .max = sizeof(given.json),
 		  .help = "results for programs; - is standard output, then without the table" },
 		{ "peer", 0, OPTION_OTHER, &given.peers, "LIST", .read = bench_peers_read,
-		  .help = "other libraries' allreduce in the same run: openmpi, openmpi-ucx, "
-			  "mpich" },
+		  .names = peer_names, .help = "other libraries' allreduce in the same run: %s" },
 		{ "joined", 0, OPTION_FLAG, &given.joined, .help = NULL },
 	};
 	const struct options options = {
@@ -152,7 +149,7 @@ int bench_relaxed(int argc, char **argv, bool lagged)
 	if (words == NULL)
 		option_fail(BENCH, "out of memory");
 	for (int i = 0; i < argc; i++) /* All but the word that brought us here. */
-		if (i == 0 || strcmp(argv[i], lagged ? "lagged" : "partial") != 0)
+		if (i == 0 || strcmp(argv[i], bench_commands[lagged]) != 0)
 			words[word_count++] = argv[i];
 	(void)relaxed_rows(&relaxed, BENCH, lagged, rows + 5);
 	(void)options_read(&options, (int)word_count, words);

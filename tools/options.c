@@ -13,6 +13,9 @@
 #include "rubato.h"
 
 #define ROWS_MAX 32
+#define NAMES_BYTES 512 /* Of all names of an option. */
+#define ALGORITHMS_MAX 32
+#define COLUMNS 79
 
 _Noreturn void option_fail(const char *program, const char *format, ...)
 {
@@ -122,29 +125,56 @@ static void text_read(const char *program, const char *option, const char *text,
 	memcpy(to, text, length + 1);
 }
 
+static void names_join(const char *const *names, char *text, size_t text_bytes)
+{
+	text[0] = '\0';
+	for (uint32_t i = 0; names[i] != NULL; i++) {
+		size_t used = strlen(text);
+
+		(void)snprintf(text + used, text_bytes - used, "%s%s", i == 0 ? "" : ", ",
+			       names[i]);
+	}
+}
+
+uint32_t option_word(const char *program, const char *option, const char *text,
+		     const char *const *names, const char **rest)
+{
+	char all[NAMES_BYTES];
+
+	for (uint32_t i = 0; names[i] != NULL; i++) {
+		size_t length = strcspn(names[i], ":[");
+		char after = names[i][length];
+
+		if (strncmp(text, names[i], length) != 0)
+			continue;
+		if (text[length] == '\0' && after != ':') {
+			*rest = NULL;
+			return i;
+		}
+		if (text[length] == ':' && after != '\0') {
+			*rest = text + length + 1;
+			return i;
+		}
+	}
+	names_join(names, all, sizeof(all));
+	option_fail(program, "%s takes one of %s, not '%s'", option, all, text);
+}
+
 static uint32_t choice_read(const char *program, const char *option, const char *text,
 			    const char *const *names)
 {
-	char all[256] = "";
+	const char *rest;
 
-	for (uint32_t i = 0; names[i] != NULL; i++) {
-		size_t used = strlen(all);
-
-		if (strcmp(text, names[i]) == 0)
-			return i;
-		(void)snprintf(all + used, sizeof(all) - used, "%s%s", i == 0 ? "" : ", ",
-			       names[i]);
-	}
-	option_fail(program, "%s takes one of %s, not '%s'", option, all, text);
+	return option_word(program, option, text, names, &rest);
 }
 
 const char *option_algorithm(const char *program, const char *operation, const char *text, bool all)
 {
-	const char *names[34] = { "auto", all ? "all" : NULL };
+	const char *names[ALGORITHMS_MAX + 3] = { "auto", all ? "all" : NULL };
 	uint32_t first = all ? 2 : 1;
 	char option[64];
 
-	for (uint32_t i = first; i < 33; i++)
+	for (uint32_t i = first; i < first + ALGORITHMS_MAX; i++)
 		if ((names[i] = rubato_algorithm_name(operation, i - first)) == NULL)
 			break;
 	(void)snprintf(option, sizeof(option), "--algorithm of %s", operation);
@@ -197,6 +227,61 @@ static void value_read(const char *program, const struct option *row, const char
 
 /* ---- Words ---- */
 
+/* A row's help with its names in place of %s; NULL: it shows none. The caller frees it. */
+static char *help_make(const char *program, const struct option *row)
+{
+	const char *at = row->help == NULL ? NULL : strstr(row->help, "%s");
+	char names[NAMES_BYTES], *text = NULL;
+
+	/* What parses is what is shown. */
+	assert(row->help == NULL || (at != NULL) == (row->names != NULL));
+	if (row->help == NULL)
+		return NULL;
+	if (at == NULL) {
+		text = strdup(row->help);
+	} else {
+		names_join(row->names, names, sizeof(names));
+		if (asprintf(&text, "%.*s%s%s", (int)(at - row->help), row->help, names, at + 2) <
+		    0)
+			text = NULL;
+	}
+	if (text == NULL)
+		option_fail(program, "out of memory");
+	return text;
+}
+
+/* "Title: a, b, c", in lines that fit. */
+static void names_print(const char *title, const char *const *names)
+{
+	int indent = printf("%s: ", title), column = indent;
+
+	for (uint32_t i = 0; names[i] != NULL; i++) {
+		int length = (int)strlen(names[i]) + (names[i + 1] != NULL);
+
+		if (column + 1 + length > COLUMNS) {
+			(void)printf("\n%*s", indent, "");
+			column = indent;
+		} else if (i > 0) {
+			column += printf(" ");
+		}
+		column += printf("%s%s", names[i], names[i + 1] != NULL ? "," : "");
+	}
+	(void)printf("\n");
+}
+
+static void algorithms_print(const char *operation)
+{
+	const char *names[ALGORITHMS_MAX + 1] = { NULL };
+	char title[64];
+
+	for (uint32_t i = 0; i < ALGORITHMS_MAX; i++)
+		if ((names[i] = rubato_algorithm_name(operation, i)) == NULL)
+			break;
+	(void)snprintf(title, sizeof(title), "Algorithms of %s", operation);
+	if (names[0] != NULL && names[1] != NULL)
+		names_print(title, names);
+}
+
 /* popt's list of the options, between our words. */
 static void help_print(const struct options *options, poptContext popt)
 {
@@ -209,8 +294,15 @@ static void help_print(const struct options *options, poptContext popt)
 	poptPrintHelp(popt, file, 0);
 	if (fclose(file) != 0)
 		option_fail(options->program, "out of memory");
-	(void)printf("usage: %s %s\n\n%s\n%s%s", options->program, options->usage, options->about,
-		     strchr(list, '\n') + 1, options->notes); /* Without popt's own usage. */
+	(void)printf("usage: %s %s\n\n%s", options->program, options->usage, options->about);
+	if (options->operations != NULL)
+		names_print("OP", options->operations);
+	if (options->others != NULL)
+		names_print("Commands of their own (COMMAND --help)", options->others);
+	for (uint32_t i = 0; options->algorithms && options->operations[i] != NULL; i++)
+		algorithms_print(options->operations[i]);
+	(void)printf("\n%s%s", strchr(list, '\n') + 1,
+		     options->notes); /* Without popt's own usage. */
 	free(list);
 }
 
@@ -246,17 +338,19 @@ static uint32_t words_left(const struct options *options, const char **words, ui
 uint32_t options_read(const struct options *options, int argc, char **argv)
 {
 	struct poptOption table[ROWS_MAX + 3] = { 0 };
+	char *helps[ROWS_MAX];
 	int count = 0, found;
 
 	for (const struct option *row = options->rows; row->name != NULL; row++) {
 		assert(count < ROWS_MAX);
+		helps[count] = help_make(options->program, row);
 		table[count] = (struct poptOption) {
 			.longName = row->name,
 			.shortName = row->letter,
 			.argInfo = (row->kind == OPTION_FLAG ? POPT_ARG_NONE : POPT_ARG_STRING) |
 				   (row->help == NULL ? POPT_ARGFLAG_DOC_HIDDEN : 0),
 			.val = count + 1,
-			.descrip = row->help,
+			.descrip = helps[count],
 			.argDescrip = row->value,
 		};
 		count++;
@@ -289,5 +383,7 @@ uint32_t options_read(const struct options *options, int argc, char **argv)
 	uint32_t result = words_left(options, poptGetArgs(popt), (uint32_t)argc);
 
 	poptFreeContext(popt);
+	while (count > 0)
+		free(helps[--count]);
 	return result;
 }

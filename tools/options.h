@@ -31,9 +31,9 @@ struct option {
 	enum option_kind kind;
 	void *to;
 	const char *value; /* What --help calls it. */
-	const char *help;  /* NULL: --help does not show this option. */
+	const char *help;  /* NULL: --help does not show this option. %s in it: the names. */
 	uint64_t min, max;
-	const char *const *names; /* NULL-terminated. */
+	const char *const *names; /* NULL-terminated; what option_word() takes. */
 	void (*read)(const char *text, void *to);
 };
 
@@ -44,6 +44,8 @@ struct options {
 	const struct option *rows;     /* The last has no name. */
 	const char *const *operations; /* What the one word may be; NULL: there is none, or */
 	bool command;                  /* the first word begins a command and ends the options. */
+	const char *const *others;     /* In place of OP: commands with a help of their own. */
+	bool algorithms;               /* --help names those of each operation, too. */
 };
 
 /* Returns which operation it is, or where in argv the command begins (argc: nowhere). */
@@ -57,6 +59,14 @@ _Noreturn void option_fail(const char *program, const char *format, ...)
 uint64_t option_number(const char *program, const char *option, const char *text, uint64_t min,
 		       uint64_t max);
 uint64_t option_time_ns(const char *program, const char *option, const char *text);
+
+/*
+ * Which of `names` (NULL-terminated) the text is, as one of them or as a list of values begins:
+ * "linear:T" takes linear: and a value, "each[:D]" may stand alone. *rest: the value, or NULL.
+ * Fails with all of them: --help shows the same.
+ */
+uint32_t option_word(const char *program, const char *option, const char *text,
+		     const char *const *names, const char **rest);
 
 /* "auto", "all" if that is allowed, or the library's own name of an algorithm of `operation`. */
 const char *option_algorithm(const char *program, const char *operation, const char *text,

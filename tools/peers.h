@@ -23,8 +23,7 @@ struct peer {
 };
 
 /* Whether `name` is one that --peer takes; the list of them, for messages. */
-bool peer_known(const char *name);
-extern const char peer_names[];
+extern const char *const peer_names[]; /* NULL-terminated. */
 
 /* Starts it. false: not here, or it did not come up; why_not says it. */
 bool peer_open(struct peer *peer, const char *name, uint32_t rank_count, uint64_t timeout_ns);

@@ -5,40 +5,27 @@
 
 #include "tools/relaxed.h"
 
-static const char *const policy_words[] = { "solo",      "majority", "quorum:",
-					    "deadline:", "adaptive", "wagma:" };
+static const char *const policies[] = { "solo",     "majority", "quorum:K", "deadline:T",
+					"adaptive", "wagma:S",  NULL };
 
 static void policy_read(struct relaxed_options *o, const char *text)
 {
 	struct relaxed_policy *p = &o->policies[o->policy_count];
+	const char *value;
 
 	if (o->policy_count == RELAXED_POLICIES_MAX)
 		option_fail(o->program, "--policy takes at most %d policies", RELAXED_POLICIES_MAX);
 	(void)snprintf(p->name, sizeof(p->name), "%.31s", text);
-	for (uint32_t i = 0; i < sizeof(policy_words) / sizeof(policy_words[0]); i++) {
-		size_t length = strlen(policy_words[i]);
-		bool value = policy_words[i][length - 1] == ':';
-
-		if (value ? strncmp(text, policy_words[i], length) != 0
-			  : strcmp(text, policy_words[i]) != 0)
-			continue;
-		p->policy = (rubato_policy)i;
-		if (i == RUBATO_POLICY_QUORUM)
-			p->quorum = (uint32_t)option_number(
-				o->program, "--policy quorum:", text + length, 1, UINT32_MAX - 1);
-		if (i == RUBATO_POLICY_WAGMA)
-			p->group = (uint32_t)option_number(
-				o->program, "--policy wagma:", text + length, 1, UINT32_MAX - 1);
-		if (i == RUBATO_POLICY_DEADLINE)
-			p->deadline_ns =
-				option_time_ns(o->program, "--policy deadline:", text + length);
-		o->policy_count++;
-		return;
-	}
-	option_fail(o->program,
-		    "--policy takes solo, majority, quorum:K, deadline:T, adaptive or wagma:S, not "
-		    "'%s'",
-		    text);
+	p->policy = (rubato_policy)option_word(o->program, "--policy", text, policies, &value);
+	if (p->policy == RUBATO_POLICY_QUORUM)
+		p->quorum = (uint32_t)option_number(o->program, "--policy quorum:", value, 1,
+						    UINT32_MAX - 1);
+	if (p->policy == RUBATO_POLICY_WAGMA)
+		p->group = (uint32_t)option_number(o->program, "--policy wagma:", value, 1,
+						   UINT32_MAX - 1);
+	if (p->policy == RUBATO_POLICY_DEADLINE)
+		p->deadline_ns = option_time_ns(o->program, "--policy deadline:", value);
+	o->policy_count++;
 }
 
 static void policies_read(const char *text, void *to)
@@ -54,22 +41,19 @@ static void policies_read(const char *text, void *to)
 	free(copy);
 }
 
+/* In the order of rubato_collection. */
+static const char *const collections[] = { "each[:D]", "own", "latest", NULL };
+
 static void collect_read(const char *text, void *to)
 {
 	struct relaxed_options *o = to;
+	const char *depth;
 
-	if (strcmp(text, "latest") == 0) {
-		o->partial.collection = RUBATO_COLLECT_LATEST;
-	} else if (strcmp(text, "own") == 0) {
-		o->partial.collection = RUBATO_COLLECT_OWN;
-	} else if (strncmp(text, "each:", 5) == 0 || strcmp(text, "each") == 0) {
-		o->partial.collection = RUBATO_COLLECT_EACH;
-		if (text[4] == ':')
-			o->partial.depth = (uint32_t)option_number(
-				o->program, "--collect each:", text + 5, 1, 1u << 16);
-	} else {
-		option_fail(o->program, "--collect takes latest, own or each:D, not '%s'", text);
-	}
+	o->partial.collection =
+		(rubato_collection)option_word(o->program, "--collect", text, collections, &depth);
+	if (depth != NULL)
+		o->partial.depth =
+			(uint32_t)option_number(o->program, "--collect each:", depth, 1, 1u << 16);
 }
 
 static void skew_option(const char *text, void *to)
@@ -89,8 +73,8 @@ static void accumulate_read(const char *text, void *to)
 			: (uint32_t)option_number(o->program, "--accumulate", text, 1, 1u << 20);
 }
 
-static const char *const types[] = { "float32", "float64", "int32", "int64", NULL };
-static const char *const reductions[] = { "sum", "max", "min", NULL };
+const char *const relaxed_types[] = { "float32", "float64", "int32", "int64", NULL };
+const char *const relaxed_reductions[] = { "sum", "max", "min", NULL };
 static const char *const rounds[] = { "aligned", "free", NULL };
 static const char *const loops[] = { "timed", "closed", NULL };
 static const char *const lates[] = { "accumulate", "latest", "drop", NULL };
@@ -105,34 +89,34 @@ uint32_t relaxed_rows(struct relaxed_options *o, const char *program, bool lagge
 		  .max = 10000000, .help = "timed calls, or steps (200)" },
 		{ "warmups", 'w', OPTION_U32, &o->warmups, "N", .max = 1000000,
 		  .help = "calls before these (10)" },
-		{ "type", 'd', OPTION_CHOICE, &o->type, "NAME", .names = types,
-		  .help = "float32, float64, int32, int64 (float32)" },
+		{ "type", 'd', OPTION_CHOICE, &o->type, "NAME", .names = relaxed_types,
+		  .help = "%s (float32)" },
 		{ "seed", 0, OPTION_U64, &o->seed, "N", .max = UINT64_MAX,
 		  .help = "of skew and majority (0)" },
 	};
 	const struct option partial[] = {
-		{ "policy", 0, OPTION_OTHER, o, "LIST", .read = policies_read,
-		  .help = "solo, majority, quorum:K, deadline:T, adaptive, wagma:S, with commas "
-			  "between (solo,majority)" },
-		{ "op", 'o', OPTION_CHOICE, &o->reduction, "NAME", .names = reductions,
-		  .help = "sum, max, min (sum)" },
+		{ "policy", 0, OPTION_OTHER, o, "LIST", .read = policies_read, .names = policies,
+		  .help = "%s, with commas between (solo,majority)" },
+		{ "op", 'o', OPTION_CHOICE, &o->reduction, "NAME", .names = relaxed_reductions,
+		  .help = "%s (sum)" },
 		{ "rounds", 0, OPTION_CHOICE, &o->rounds, "KIND", .names = rounds,
-		  .help = "aligned or free (aligned)" },
+		  .help = "%s (aligned)" },
 		{ "late", 0, OPTION_CHOICE, &o->late, "KIND", .names = lates,
-		  .help = "accumulate, latest or drop (accumulate)" },
-		{ "collect", 0, OPTION_OTHER, o, "KIND", .read = collect_read,
-		  .help = "latest, own, or each:D with D results kept (each:8)" },
+		  .help = "%s (accumulate)" },
+		{ "collect", 0, OPTION_OTHER, o, "KIND", .read = collect_read, .names = collections,
+		  .help = "%s; D results are kept (each:8)" },
 		{ "full-every", 0, OPTION_U32, &o->partial.full_every, "N", .max = UINT32_MAX - 1,
 		  .help = "every N-th round waits for all; 0: none (0)" },
 		{ "max-absence", 0, OPTION_U32, &o->partial.max_absence, "S", .max = UINT32_MAX - 1,
 		  .help = "so does one after S rounds without some rank; 0: none (0)" },
 		{ "window", 0, OPTION_TIME, &o->partial.window_ns, "T",
 		  .help = "what arrives so long after the opening is in (0)" },
-		{ "skew", 0, OPTION_OTHER, o, "KIND", .read = skew_option, .help = SKEW_HELP },
+		{ "skew", 0, OPTION_OTHER, o, "KIND", .read = skew_option, .names = skew_names,
+		  .help = SKEW_HELP },
 		{ "period", 0, OPTION_TIME, &o->period_ns, "T",
 		  .help = "from one iteration's begin to the next (1.25 times the largest skew)" },
 		{ "loop", 0, OPTION_CHOICE, &o->loop, "KIND", .names = loops,
-		  .help = "timed: calls at absolute times; closed: after the skew's work (timed)" },
+		  .help = "%s: calls at absolute times, or after the skew's work (timed)" },
 		{ "ledger", 0, OPTION_TEXT, o->ledger, "FILE", .max = sizeof(o->ledger),
 		  .help = "a line of JSON for each round that rank 0 has applied" },
 	};

@@ -32,6 +32,8 @@
 #define RELAXED_POLICIES_MAX (RELAXED_FORMS_MAX - 1 - RELAXED_PEERS_MAX)
 #define RELAXED_ROWS 20 /* Rows that relaxed_rows adds, at most. */
 
+extern const char *const relaxed_types[], *const relaxed_reductions[]; /* NULL-terminated. */
+
 struct relaxed_options {
 	const char *program;
 	bool lagged;

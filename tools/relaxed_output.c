@@ -4,7 +4,6 @@
 
 #include "tools/relaxed.h"
 
-static const char *const type_names[] = { "float32", "float64", "int32", "int64" };
 static const char *const reduction_names[] = { "sum", "max", "min" };
 static const char *const phase_names[] = { "open", "join", "exchange", "reduce" };
 static const char *const spent_names[] = { "open", "join", "exchange", "reduce", "not waiting" };
@@ -95,7 +94,7 @@ void relaxed_text(FILE *file, const struct relaxed_options *o, const char *where
 		      " %s, %s), iterations %u, "
 		      "seed %" PRIu64 ", values checked\n#\n",
 		      o->program, rubato_version(), o->lagged ? "lagged" : "partial", rank_count,
-		      where, size_of(o), count_of(o), type_names[o->type],
+		      where, size_of(o), count_of(o), relaxed_types[o->type],
 		      reduction_names[o->reduction], o->iterations, o->seed);
 	if (o->lagged)
 		text_lagged(file, forms, form_count);
@@ -136,7 +135,7 @@ json_t *relaxed_json(const struct relaxed_options *o, uint32_t rank_count,
 			"{s:s,s:s,s:s,s:I,s:I,s:s,s:s,s:{s:o,s:o,s:o},s:o,s:o,s:I}", "op",
 			i == 0 || f->peer ? "allreduce" : (o->lagged ? "lagged" : "partial"),
 			"impl", "rubato", "policy", f->name, "size", (json_int_t)size_of(o),
-			"count", (json_int_t)count_of(o), "type", type_names[o->type], "redop",
+			"count", (json_int_t)count_of(o), "type", relaxed_types[o->type], "redop",
 			reduction_names[o->reduction], "time_us", "median",
 			results_real(f->median_us), "p99", results_real(f->p99_us), "min",
 			results_real(f->min_us), "algbw", results_real(algbw), "busbw",

@@ -228,8 +228,9 @@ int main(int argc, char **argv)
 	struct bench_options options;
 
 	for (int i = 1; i < argc && i < 3; i++) /* After --joined, too. */
-		if (strcmp(argv[i], "partial") == 0 || strcmp(argv[i], "lagged") == 0)
-			return bench_relaxed(argc, argv, argv[i][0] == 'l');
+		for (int k = 0; bench_commands[k] != NULL; k++)
+			if (strcmp(argv[i], bench_commands[k]) == 0)
+				return bench_relaxed(argc, argv, k == 1);
 	bench_options_read(argc, argv, &options);
 	return options.rank_count > 0 && !options.joined ? bench_launch(&options)
 							 : bench_rank(&options);

@@ -25,8 +25,8 @@ int main(int argc, char **argv)
 	const struct option rows[] = {
 		{ "ranks", 'n', OPTION_U32, &launch.rank_count, "N", .min = 1,
 		  .max = LAUNCH_RANKS_MAX, .help = "how many (1 to 4096)" },
-		{ "bind", 0, OPTION_CHOICE, &bind, "core|none", .names = binds,
-		  .help = "rank i on the i-th core that may be used, counted round (none)" },
+		{ "bind", 0, OPTION_CHOICE, &bind, "TO", .names = binds,
+		  .help = "%s; rank i to the i-th core that may be used, counted round (none)" },
 		{ "timeout", 0, OPTION_TIME, &launch.timeout_ns, "T", .min = 1,
 		  .help = "end all ranks after T, such as 500ms or 30s; exit status 124" },
 		{ "keep-going", 0, OPTION_FLAG, &launch.keep_going,

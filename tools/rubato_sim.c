@@ -276,12 +276,10 @@ int main(int argc, char **argv)
 {
 	struct sim_options options;
 
-	if (argc > 1 && strcmp(argv[1], "laws") == 0)
-		return laws_command(argc - 1, argv + 1);
-	if (argc > 1 && strcmp(argv[1], "partial") == 0)
-		return sim_relaxed_command(argc - 1, argv + 1, false);
-	if (argc > 1 && strcmp(argv[1], "lagged") == 0)
-		return sim_relaxed_command(argc - 1, argv + 1, true);
+	for (int k = 0; argc > 1 && sim_commands[k] != NULL; k++)
+		if (strcmp(argv[1], sim_commands[k]) == 0)
+			return k == 2 ? laws_command(argc - 1, argv + 1)
+				      : sim_relaxed_command(argc - 1, argv + 1, k == 1);
 	sim_options_read(argc, argv, &options);
 	return options.seeds > 0 ? sim_campaign(&options) : sim_table(&options);
 }

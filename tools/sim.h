@@ -36,6 +36,7 @@ enum sim_op {
 };
 #define SIM_OP_COUNT 13
 extern const char *const sim_op_names[]; /* NULL-terminated, by enum sim_op. */
+extern const char *const sim_commands[]; /* Likewise: partial, lagged, laws. */
 
 struct sim_options {
 	enum sim_op op;

@@ -15,13 +15,12 @@ const char *const sim_op_names[] = {
 	"alltoallv", "barrier",        "sendrecv",  NULL
 };
 
+const char *const sim_commands[] = { "partial", "lagged", "laws", NULL };
+
 static const char about[] =
-	"Runs OP, one of allreduce, reduce_scatter, allgather, broadcast, reduce, alltoall, "
-	"gather,\n"
-	"scatter, allgatherv, reduce_scatterv, alltoallv, barrier and sendrecv, on a simulated\n"
-	"cluster, in virtual time, and checks every element of every result. Exit status 1: "
-	"values\n"
-	"were wrong, or a run failed.\n";
+	"Runs OP on a simulated cluster, in virtual time, and checks every element of every "
+	"result.\n"
+	"Exit status 1: values were wrong, or a run failed.\n";
 static const char notes[] =
 	"\n"
 	"Columns are those of nccl-tests; GB are 10^9 bytes; times are virtual. time is the "
@@ -42,17 +41,18 @@ static void share_read(const char *text, void *to)
 	*(double *)to = number;
 }
 
+static const char *const topologies[] = { "flat", "nodes:N", NULL };
+
 static void topology_read(const char *text, void *to)
 {
 	struct sim_options *options = to;
+	const char *ranks;
 
-	if (strcmp(text, "flat") == 0)
-		options->world.ranks_per_node = 0;
-	else if (strncmp(text, "nodes:", 6) == 0)
-		options->world.ranks_per_node =
-			(uint32_t)option_number(SIM, "--topology nodes:", text + 6, 1, 1u << 20);
-	else
-		option_fail(SIM, "--topology takes flat or nodes:N, not '%s'", text);
+	(void)option_word(SIM, "--topology", text, topologies, &ranks);
+	options->world.ranks_per_node =
+		ranks == NULL
+			? 0
+			: (uint32_t)option_number(SIM, "--topology nodes:", ranks, 1, 1u << 20);
 }
 
 static void skew_option(const char *text, void *to)
@@ -74,20 +74,20 @@ static bool rank_read(char **at, uint32_t *rank)
 	return true;
 }
 
-/* KIND:RANK[-PEER]@TIME[+FOR] */
+/* In the order of the kinds of rubato_sim.h, from RUBATO_SIM_FREEZE on. */
+static const char *const faults[] = { "freeze:RANK@TIME+FOR", "crash:RANK@TIME", "cut:A-B@TIME+FOR",
+				      NULL };
+
 static bool fault_read(char *text, rubato_sim_fault *fault)
 {
-	static const char *const kinds[] = { "freeze:", "crash:", "cut:" };
-	char *at = text, *plus;
+	const char *rest;
+	char *at, *plus;
 
-	*fault = (rubato_sim_fault) { .kind = 0 };
-	for (uint32_t i = 0; i < 3 && fault->kind == 0; i++) {
-		if (strncmp(text, kinds[i], strlen(kinds[i])) == 0) {
-			fault->kind = RUBATO_SIM_FREEZE + i;
-			at = text + strlen(kinds[i]);
-		}
-	}
-	if (fault->kind == 0 || !rank_read(&at, &fault->rank))
+	*fault = (rubato_sim_fault) {
+		.kind = RUBATO_SIM_FREEZE + option_word(SIM, "--faults", text, faults, &rest),
+	};
+	at = text + (rest - text);
+	if (!rank_read(&at, &fault->rank))
 		return false;
 	if (fault->kind == RUBATO_SIM_CUT) {
 		if (*at++ != '-' || !rank_read(&at, &fault->peer))
@@ -120,9 +120,9 @@ static void faults_read(const char *text, void *to)
 		if (options->world.fault_count == SIM_FAULTS_MAX)
 			option_fail(SIM, "--faults takes at most %d faults", SIM_FAULTS_MAX);
 		if (!fault_read(word, &options->faults[options->world.fault_count]))
-			option_fail(SIM,
-				    "--faults takes freeze:RANK@TIME+FOR, crash:RANK@TIME or "
-				    "cut:A-B@TIME+FOR, not '%s'",
+			option_fail(SIM, "--faults takes %s, not '%s'",
+				    faults[options->faults[options->world.fault_count].kind -
+					   RUBATO_SIM_FREEZE],
 				    whole);
 		options->world.fault_count++;
 	}
@@ -173,7 +173,7 @@ uint32_t sim_world_rows(struct sim_options *o, bool *reorder, struct option rows
 		{ "ranks", 'n', OPTION_U32, &o->world.rank_count, "N", .min = 1, .max = 1u << 20,
 		  .help = "ranks (8)" },
 		{ "topology", 0, OPTION_OTHER, o, "KIND", .read = topology_read,
-		  .help = "flat, or nodes:N: N ranks a node, which share memory (flat)" },
+		  .names = topologies, .help = "%s: N ranks a node, which share memory (flat)" },
 		{ "latency", 0, OPTION_TIME, &o->world.latency_ns, "TIME", .min = 1,
 		  .help = "one way, between nodes (5us)" },
 		{ "bandwidth", 0, OPTION_BANDWIDTH, &o->world.bandwidth, "B",
@@ -182,9 +182,8 @@ uint32_t sim_world_rows(struct sim_options *o, bool *reorder, struct option rows
 		  .help = "stretches each latency by up to this share of it (0)" },
 		{ "reorder", 0, OPTION_FLAG, reorder,
 		  .help = "messages of one pair may overtake each other" },
-		{ "faults", 0, OPTION_OTHER, o, "LIST", .read = faults_read,
-		  .help = "freeze:RANK@TIME+FOR, crash:RANK@TIME, cut:A-B@TIME+FOR, with commas "
-			  "between; times are virtual" },
+		{ "faults", 0, OPTION_OTHER, o, "LIST", .read = faults_read, .names = faults,
+		  .help = "%s, with commas between; times are virtual" },
 		{ "timeout", 0, OPTION_TIME, &o->world.timeout_ns, "TIME",
 		  .help = "the ranks' deadline, virtual (60s)" },
 	};
@@ -198,19 +197,19 @@ static enum sim_op options_parse(int argc, char **argv, struct sim_options *o, s
 	const char *types[RUBATO_TYPE_COUNT + 1] = { NULL };
 	const char *operators[RUBATO_OPERATOR_COUNT + 1] = { NULL };
 	const struct option own[] = {
-		{ "skew", 0, OPTION_OTHER, o, "KIND", .read = skew_option,
+		{ "skew", 0, OPTION_OTHER, o, "KIND", .read = skew_option, .names = skew_names,
 		  .help = "how late ranks enter: " SKEW_HELP },
 		{ "algorithm", 0, OPTION_TEXT, given->algorithm, "NAME",
-		  .max = sizeof(given->algorithm), .help = "auto, or one by name (auto)" },
+		  .max = sizeof(given->algorithm), .help = "auto, or one of those above (auto)" },
 		{ "begin", 'b', OPTION_BYTES, &o->begin_bytes, "SIZE",
 		  .help = "smallest size (8)" },
 		{ "end", 'e', OPTION_BYTES, &o->end_bytes, "SIZE", .help = "largest size (1M)" },
 		{ "factor", 'f', OPTION_U64, &o->factor, "N", .min = 2, .max = 1u << 20,
 		  .help = "next size: so many times as large (4)" },
 		{ "type", 'd', OPTION_CHOICE, &given->type, "NAME", .names = types,
-		  .help = "float32, float64, int32, int64 (float32)" },
+		  .help = "%s (float32)" },
 		{ "op", 'o', OPTION_CHOICE, &given->reduction, "NAME", .names = operators,
-		  .help = "sum, max, min, avg (sum)" },
+		  .help = "%s (sum)" },
 		{ "root", 'r', OPTION_U32, &o->root, "RANK", .max = (1u << 20) - 1,
 		  .help = "of broadcast, reduce, gather and scatter (0)" },
 		{ "iterations", 't', OPTION_U32, &o->iterations, "N", .min = 1, .max = 100000,
@@ -232,6 +231,8 @@ static enum sim_op options_parse(int argc, char **argv, struct sim_options *o, s
 		.notes = notes,
 		.rows = rows,
 		.operations = sim_op_names,
+		.others = sim_commands,
+		.algorithms = true,
 	};
 
 	memcpy(rows + sim_world_rows(o, &given->reorder, rows), own, sizeof(own));

@@ -25,9 +25,9 @@ struct skew {
 	uint64_t *trace; /* Lines one after the other. */
 	uint32_t trace_lines, trace_ranks;
 };
+extern const char *const skew_names[]; /* NULL-terminated. */
 #define SKEW_HELP                                                                                  \
-	"none, linear:T (0 to T by rank), exp:T, pareto:T (random with mean T), rotating:T, "      \
-	"rank:R:T, trace:FILE (none)"
+	"%s (none); linear and rotating: 0 to T by rank; exp and pareto: random with mean T"
 
 /* Ends the program with a line on standard error when it is none of these. */
 void skew_read(const char *program, const char *text, struct skew *skew);

@@ -69,33 +69,23 @@ static void rank_read(const char *program, const char *text, struct skew *skew)
 	skew->time_ns = option_time_ns(program, "--skew", colon + 1);
 }
 
+/* In the order of enum skew_kind. */
+const char *const skew_names[] = { "none",       "linear:T", "exp:T",      "pareto:T",
+				   "rotating:T", "rank:R:T", "trace:FILE", NULL };
+
 void skew_read(const char *program, const char *text, struct skew *skew)
 {
-	static const char *const kinds[] = { "none",      "linear:", "exp:",  "pareto:",
-					     "rotating:", "rank:",   "trace:" };
 	uint64_t seed = skew->seed;
+	const char *value;
 
 	*skew = (struct skew) { .seed = seed };
-	if (strcmp(text, kinds[SKEW_NONE]) == 0)
-		return;
-	for (uint32_t i = SKEW_LINEAR; i <= SKEW_TRACE; i++) {
-		size_t length = strlen(kinds[i]);
-
-		if (strncmp(text, kinds[i], length) != 0)
-			continue;
-		skew->kind = (enum skew_kind)i;
-		if (i == SKEW_TRACE)
-			trace_read(program, text + length, skew);
-		else if (i == SKEW_RANK)
-			rank_read(program, text + length, skew);
-		else
-			skew->time_ns = option_time_ns(program, "--skew", text + length);
-		return;
-	}
-	option_fail(program,
-		    "--skew takes none, linear:T, exp:T, pareto:T, rotating:T, rank:R:T or "
-		    "trace:FILE, not '%s'",
-		    text);
+	skew->kind = (enum skew_kind)option_word(program, "--skew", text, skew_names, &value);
+	if (skew->kind == SKEW_TRACE)
+		trace_read(program, value, skew);
+	else if (skew->kind == SKEW_RANK)
+		rank_read(program, value, skew);
+	else if (skew->kind != SKEW_NONE)
+		skew->time_ns = option_time_ns(program, "--skew", value);
 }
 
 void skew_fit(const char *program, const struct skew *skew, uint32_t rank_count)

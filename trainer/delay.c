@@ -28,24 +28,19 @@ static rubato_status read_times(struct tr_delay *delay, const char *text, struct
 	}
 }
 
+const char *const tr_delay_names[] = { "none",     "random:T[,T..]", "rotating:T",
+				       "linear:T", "rank:R:T",       NULL };
+
 rubato_status tr_delay_parse(struct tr_delay *delay, const char *text, struct tr_note *note)
 {
-	static const char *const names[] = { "none", "random:", "rotating:", "linear:", "rank:" };
+	unsigned kind;
 	char *end;
-	int kind = 4;
 
 	*delay = (struct tr_delay) { .kind = TR_DELAY_NONE };
-	if (strcmp(text, names[0]) == 0)
+	TR_TRY(tr_parse_choice("--delay", text, tr_delay_names, &kind, &text, note));
+	if (kind == TR_DELAY_NONE)
 		return RUBATO_OK;
-	while (kind > 0 && strncmp(text, names[kind], strlen(names[kind])) != 0)
-		kind--;
-	if (kind == 0)
-		return tr_refuse(note,
-				 "--delay: '%s' is none of none, random:T[,T..], rotating:T, "
-				 "linear:T and rank:R:T",
-				 text);
 	delay->kind = (enum tr_delay_kind)kind;
-	text += strlen(names[kind]);
 	if (kind == TR_DELAY_RANK) {
 		unsigned long rank = strtoul(text, &end, 10);
 

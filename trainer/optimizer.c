@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *const tr_optimizer_names[] = { "sgd", "adam", "adamw", NULL };
+
 #define BETA1 0.9f
 #define BETA2 0.999f
 #define EPSILON 1e-8f

@@ -19,6 +19,7 @@
 #define TR_OPTIMIZER_STATES 2
 
 enum tr_optimizer_kind { TR_SGD, TR_ADAM, TR_ADAMW };
+extern const char *const tr_optimizer_names[]; /* NULL-terminated, by kind. */
 
 struct tr_optimizer {
 	enum tr_optimizer_kind kind;

@@ -1,14 +1,16 @@
 /* options.c -- popt reads the words, this file judges them. */
 #include "trainer/options_words.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "trainer/values.h"
 
-#define MODEL_DEFAULT "mlp"
+#define MODEL_DEFAULT TR_MLP
 #define DATA_DEFAULT "fashion-mnist"
+#define DATA_TEXT 4 /* In data_choices. */
 #define HIDDEN_DEFAULT 64
 #define BATCH_DEFAULT 32
 #define EPOCHS_DEFAULT 5
@@ -18,28 +20,70 @@
 #define BUCKET_LEAST 1024
 #define FORWARD_DEFAULT (1.0 / 3.0) /* A backward pass does twice the work of a forward pass. */
 #define LATENCY_DEFAULT_NS 5000
+#define TABLES 4    /* Of options, each with a title in --help. */
+#define ROWS_MAX 48 /* Of one. */
+
+static const char *const data_choices[] = { "fashion-mnist[:DIR]",   "cifar10:DIR", "npy:DIR",
+					    "synthetic[:ROWSxDIMS]", "text:FILE",   NULL };
+static const char *const topologies[] = { "flat", "nodes:N", NULL };
+static const char *const devices[] = { "cpu", NULL };
+
+/* What a word may be; NULL: no choice. `room` is for tables that are not there as such. */
+static const char *const *choices_of(int word, const char *room[TR_CHOICES_MAX])
+{
+	size_t count = 0;
+
+	switch (word) {
+	case WORD_MODEL:
+		for (; count <= TR_GPT; count++)
+			room[count] = tr_model_name((enum tr_model_kind)count);
+		break;
+	case WORD_ALGORITHM:
+		for (; tr_rule_at(count) != NULL; count++)
+			room[count] = tr_rule_at(count)->name;
+		break;
+	case WORD_OPTIMIZER:
+		return tr_optimizer_names;
+	case WORD_DATA:
+		return data_choices;
+	case WORD_TOPOLOGY:
+		return topologies;
+	case WORD_DEVICE:
+		return devices;
+	case WORD_LR_SCHEDULE:
+		return tr_rate_names;
+	case WORD_DELAY:
+		return tr_delay_names;
+	default:
+		return tr_rule_choices(word);
+	}
+	room[count] = NULL;
+	return room;
+}
+
+/* Leaves *index as it is where the word was not given. */
+static rubato_status judge_choice(const struct words *w, enum word word, const char *name,
+				  unsigned *index, struct tr_note *note)
+{
+	const char *room[TR_CHOICES_MAX], *value;
+
+	return w->at[word] == NULL ? RUBATO_OK
+				   : tr_parse_choice(name, w->at[word], choices_of((int)word, room),
+						     index, &value, note);
+}
 
 static rubato_status judge_model(struct tr_options *o, const struct words *w, struct tr_note *note)
 {
-	static const enum tr_model_kind kinds[] = { TR_LOGISTIC,   TR_MLP,  TR_CNN, TR_RESNET20,
-						    TR_HYPERPLANE, TR_LSTM, TR_GPT };
-	const char *word = w->at[WORD_MODEL] == NULL ? MODEL_DEFAULT : w->at[WORD_MODEL];
+	unsigned kind = MODEL_DEFAULT;
 	uint64_t hidden;
 
-	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
-		if (strcmp(word, tr_model_name(kinds[i])) == 0) {
-			o->model = kinds[i];
-			hidden = o->model == TR_LSTM ? TR_LSTM_HIDDEN : HIDDEN_DEFAULT;
-			if (w->at[WORD_HIDDEN] != NULL)
-				TR_TRY(tr_parse_count("--hidden", w->at[WORD_HIDDEN], 1, 1u << 20,
-						      &hidden, note));
-			o->hidden_count = (uint32_t)hidden;
-			return RUBATO_OK;
-		}
-	return tr_refuse(note,
-			 "--model: '%s' is unknown; there are hyperplane, logistic, mlp, cnn, "
-			 "resnet20, lstm and gpt",
-			 word);
+	TR_TRY(judge_choice(w, WORD_MODEL, "--model", &kind, note));
+	o->model = (enum tr_model_kind)kind;
+	hidden = o->model == TR_LSTM ? TR_LSTM_HIDDEN : HIDDEN_DEFAULT;
+	if (w->at[WORD_HIDDEN] != NULL)
+		TR_TRY(tr_parse_count("--hidden", w->at[WORD_HIDDEN], 1, 1u << 20, &hidden, note));
+	o->hidden_count = (uint32_t)hidden;
+	return RUBATO_OK;
 }
 
 /* The sizes of the models of text; others have no use for them. */
@@ -77,41 +121,30 @@ static rubato_status judge_sequence(struct tr_options *o, const struct words *w,
 	return RUBATO_OK;
 }
 
+/* A source without what must follow its colon is told so. */
 static rubato_status judge_data(struct tr_options *o, const struct words *w, struct tr_note *note)
 {
-	static const char choices[] = "are fashion-mnist[:DIR], cifar10:DIR, npy:DIR, "
-				      "synthetic[:ROWSxDIMS] and text:FILE";
-	static const struct {
-		const char *kind;
-		const char *lack; /* What must follow a colon; NULL: something may: */
-		const char *empty;
-	} sources[] = { { "fashion-mnist", NULL, "folder" },
-			{ "cifar10", "folder", "folder" },
-			{ "npy", "folder", "folder" },
-			{ "text", "file", "file" },
-			{ "synthetic", NULL, "size" } };
-	const char *colon, *lack = NULL;
-	char kind[32];
-	size_t i;
+	static const char *const wants[] = { "folder", "folder", "folder", "size", "file" };
+	char all[TR_CHOICES_BYTES];
+	const char *value = NULL;
+	unsigned kind = 0;
+	size_t length;
 
 	o->data = w->at[WORD_DATA];
 	if (o->data == NULL)
 		o->data = o->model == TR_HYPERPLANE ? "synthetic" : DATA_DEFAULT;
-	colon = strchr(o->data, ':');
-	snprintf(kind, sizeof(kind), "%.*s", colon == NULL ? 31 : (int)(colon - o->data), o->data);
-	for (i = 0; i < sizeof(sources) / sizeof(sources[0]); i++)
-		if (strcmp(kind, sources[i].kind) == 0)
-			break;
-	if (i == sizeof(sources) / sizeof(sources[0]))
-		return tr_refuse(note, "--data: '%s' is unknown; there %s", kind, choices);
-	if (colon == NULL)
-		lack = sources[i].lack;
-	else if (colon[1] == '\0')
-		lack = sources[i].empty;
-	if (lack != NULL)
-		return tr_refuse(note, "--data: '%s' lacks its %s; there %s", o->data, lack,
-				 choices);
-	if ((strcmp(kind, "text") == 0) != tr_model_reads_text(o->model))
+	length = strcspn(o->data, ":");
+	for (size_t i = 0; data_choices[i] != NULL; i++) {
+		const char *form = data_choices[i];
+		bool bare = o->data[length] == '\0' && form[length] == ':';
+
+		if (strncmp(o->data, form, length) == 0 && strcspn(form, ":[") == length &&
+		    (bare || (o->data[length] == ':' && o->data[length + 1] == '\0')))
+			return tr_refuse(note, "--data: '%s' lacks its %s; it takes %s", o->data,
+					 wants[i], tr_choices_join(data_choices, all, sizeof(all)));
+	}
+	TR_TRY(tr_parse_choice("--data", o->data, data_choices, &kind, &value, note));
+	if ((kind == DATA_TEXT) != tr_model_reads_text(o->model))
 		return tr_refuse(note,
 				 "--model %s: --data text:FILE is what lstm and gpt want, and is "
 				 "for them alone",
@@ -121,24 +154,15 @@ static rubato_status judge_data(struct tr_options *o, const struct words *w, str
 
 static rubato_status judge_rule(struct tr_options *o, const struct words *w, struct tr_note *note)
 {
-	static const char *const optimizers[] = { "sgd", "adam", "adamw" };
-	const char *word = w->at[WORD_OPTIMIZER] == NULL ? "sgd" : w->at[WORD_OPTIMIZER];
+	unsigned device = 0, optimizer = TR_SGD, rule = 0;
 
-	if (w->at[WORD_DEVICE] != NULL && strcmp(w->at[WORD_DEVICE], "cpu") != 0)
-		return tr_refuse(note, "--device: '%s' is %s; there is cpu", w->at[WORD_DEVICE],
-				 strcmp(w->at[WORD_DEVICE], "cuda") == 0 ? "not in this version"
-									 : "unknown");
-	for (int i = 0; i < 3; i++)
-		if (strcmp(word, optimizers[i]) == 0)
-			o->optimizer = (enum tr_optimizer_kind)i;
-	if (strcmp(word, optimizers[o->optimizer]) != 0)
-		return tr_refuse(note, "--optimizer: '%s' is none of sgd, adam and adamw", word);
-	o->rule = tr_rule_find(w->at[WORD_ALGORITHM] == NULL ? "sync" : w->at[WORD_ALGORITHM]);
-	if (o->rule == NULL)
-		return tr_refuse(note,
-				 "--algorithm: '%s' is unknown; there are sync, laga, kavg, hier, "
-				 "periodic, adpsgd, eager and local",
-				 w->at[WORD_ALGORITHM]);
+	if (w->at[WORD_DEVICE] != NULL && strcmp(w->at[WORD_DEVICE], "cuda") == 0)
+		return tr_refuse(note, "--device: 'cuda' is not in this version; there is cpu");
+	TR_TRY(judge_choice(w, WORD_DEVICE, "--device", &device, note));
+	TR_TRY(judge_choice(w, WORD_OPTIMIZER, "--optimizer", &optimizer, note));
+	TR_TRY(judge_choice(w, WORD_ALGORITHM, "--algorithm", &rule, note));
+	o->optimizer = (enum tr_optimizer_kind)optimizer;
+	o->rule = tr_rule_at(rule);
 	return RUBATO_OK;
 }
 
@@ -223,11 +247,12 @@ static rubato_status judge_time(struct tr_options *o, const struct words *w, str
 static rubato_status judge_topology(struct tr_options *o, const char *word, struct tr_note *note)
 {
 	uint64_t ranks = 0;
+	const char *value;
+	unsigned kind;
 
-	if (strncmp(word, "nodes:", 6) == 0)
-		TR_TRY(tr_parse_count("--topology nodes", word + 6, 1, TR_RANKS_MAX, &ranks, note));
-	else if (strcmp(word, "flat") != 0)
-		return tr_refuse(note, "--topology: '%s' is neither flat nor nodes:N", word);
+	TR_TRY(tr_parse_choice("--topology", word, topologies, &kind, &value, note));
+	if (value != NULL)
+		TR_TRY(tr_parse_count("--topology nodes", value, 1, TR_RANKS_MAX, &ranks, note));
 	o->world.ranks_per_node = (uint32_t)ranks;
 	return RUBATO_OK;
 }
@@ -311,10 +336,7 @@ static rubato_status judge(struct tr_options *o, const struct words *w, struct t
 static const struct poptOption run_rows[] = {
 	{ "ranks", 'n', POPT_ARG_STRING, NULL, WORD_RANKS,
 	  "start N ranks on this machine (absent: join the launcher's job)", "N" },
-	{ "model", 0, POPT_ARG_STRING, NULL, WORD_MODEL,
-	  "hyperplane, logistic, mlp (one hidden layer), cnn, resnet20, lstm or gpt (" MODEL_DEFAULT
-	  ")",
-	  "NAME" },
+	{ "model", 0, POPT_ARG_STRING, NULL, WORD_MODEL, "%s (mlp)", "NAME" },
 	{ "hidden", 0, POPT_ARG_STRING, NULL, WORD_HIDDEN, "hidden units of mlp (64), lstm (128)",
 	  "N" },
 	{ "context", 0, POPT_ARG_STRING, NULL, WORD_CONTEXT,
@@ -323,10 +345,8 @@ static const struct poptOption run_rows[] = {
 	{ "width", 0, POPT_ARG_STRING, NULL, WORD_WIDTH, "of gpt (64)", "N" },
 	{ "heads", 0, POPT_ARG_STRING, NULL, WORD_HEADS, "of attention, gpt (4)", "N" },
 	{ "data", 0, POPT_ARG_STRING, NULL, WORD_DATA,
-	  "fashion-mnist[:DIR], cifar10:DIR, npy:DIR with x.npy, y.npy, synthetic[:ROWSxDIMS], or "
-	  "text:FILE (" DATA_DEFAULT "; hyperplane: synthetic)",
-	  "SET" },
-	{ "device", 0, POPT_ARG_STRING, NULL, WORD_DEVICE, "cpu", "NAME" },
+	  "%s; npy: x.npy and y.npy (" DATA_DEFAULT "; hyperplane: synthetic)", "SET" },
+	{ "device", 0, POPT_ARG_STRING, NULL, WORD_DEVICE, "%s (cpu)", "NAME" },
 	{ "init", 0, POPT_ARG_STRING, NULL, WORD_INIT, "first parameters: one flat float32 vector",
 	  "FILE.npy" },
 	{ "save", 0, POPT_ARG_STRING, NULL, WORD_SAVE, "write the last parameters", "FILE.npy" },
@@ -347,15 +367,14 @@ static const struct poptOption run_rows[] = {
 };
 
 static const struct poptOption rule_rows[] = {
-	{ "algorithm", 0, POPT_ARG_STRING, NULL, WORD_ALGORITHM,
-	  "sync, laga, kavg, hier, periodic, adpsgd, eager or local (sync)", "NAME" },
-	{ "optimizer", 0, POPT_ARG_STRING, NULL, WORD_OPTIMIZER, "sgd", "NAME" },
+	{ "algorithm", 0, POPT_ARG_STRING, NULL, WORD_ALGORITHM, "%s (sync)", "NAME" },
+	{ "optimizer", 0, POPT_ARG_STRING, NULL, WORD_OPTIMIZER, "%s (sgd)", "NAME" },
 	{ "lr", 0, POPT_ARG_STRING, NULL, WORD_LR, "learning rate (0.05)", "X" },
 	{ "momentum", 0, POPT_ARG_STRING, NULL, WORD_MOMENTUM, "of SGD (0)", "X" },
 	{ "weight-decay", 0, POPT_ARG_STRING, NULL, WORD_WEIGHT_DECAY,
 	  "adds X times the parameters to the gradient (0)", "X" },
 	{ "lr-schedule", 0, POPT_ARG_STRING, NULL, WORD_LR_SCHEDULE,
-	  "constant, cosine, linear or step:EVERY:FACTOR, perhaps after warmup:N,", "NAME" },
+	  "%s (constant); before it perhaps warmup:N and a comma", "NAME" },
 	{ "warmup", 0, POPT_ARG_STRING, NULL, WORD_WARMUP,
 	  "steps over which the rate grows to --lr (0)", "N" },
 	{ "batch", 0, POPT_ARG_STRING, NULL, WORD_BATCH, "samples a step, per rank (32)", "N" },
@@ -376,12 +395,11 @@ static const struct poptOption time_rows[] = {
 	  "a gradient takes this long, whatever it takes here; or T/token, or trace:FILE", "T" },
 	{ "forward", 0, POPT_ARG_STRING, NULL, WORD_FORWARD,
 	  "share of --compute-time before the first of the gradient is complete (1/3)", "SHARE" },
-	{ "delay", 0, POPT_ARG_STRING, NULL, WORD_DELAY,
-	  "stragglers: none, random:T[,T..], rotating:T, linear:T or rank:R:T (none)", "KIND" },
+	{ "delay", 0, POPT_ARG_STRING, NULL, WORD_DELAY, "stragglers: %s (none)", "KIND" },
 	{ "simulate", 0, POPT_ARG_NONE, NULL, WORD_SIMULATE,
 	  "all ranks in this process, in virtual time", NULL },
 	{ "topology", 0, POPT_ARG_STRING, NULL, WORD_TOPOLOGY,
-	  "simulated: flat, or nodes:N: N ranks a node, which share memory (flat)", "KIND" },
+	  "simulated: %s: N ranks a node, which share memory (flat)", "KIND" },
 	{ "latency", 0, POPT_ARG_STRING, NULL, WORD_LATENCY,
 	  "simulated: one way, between nodes (5us)", "TIME" },
 	{ "bandwidth", 0, POPT_ARG_STRING, NULL, WORD_BANDWIDTH,
@@ -391,22 +409,65 @@ static const struct poptOption time_rows[] = {
 	POPT_TABLEEND
 };
 
-static const struct poptOption all_rows[] = {
-	{ NULL, 0, POPT_ARG_INCLUDE_TABLE, (void *)(uintptr_t)run_rows, 0, "The run:", NULL },
-	{ NULL, 0, POPT_ARG_INCLUDE_TABLE, (void *)(uintptr_t)rule_rows, 0, "Training:", NULL },
-	{ NULL, 0, POPT_ARG_INCLUDE_TABLE, (void *)(uintptr_t)tr_rule_rows, 0,
-	  "Of single algorithms:", NULL },
-	{ NULL, 0, POPT_ARG_INCLUDE_TABLE, (void *)(uintptr_t)time_rows, 0,
-	  "Time, emulated and simulated:", NULL },
-	POPT_AUTOHELP POPT_TABLEEND
+/* The tables as popt gets them: with what words may be in place of %s. */
+struct tables {
+	struct poptOption rows[TABLES][ROWS_MAX], all[TABLES + 2];
+	char *texts[TABLES * ROWS_MAX];
+	size_t text_count;
 };
+
+static const struct poptOption *const table_rows[TABLES] = { run_rows, rule_rows, tr_rule_rows,
+							     time_rows };
+
+static const char *help_of(struct tables *tables, const struct poptOption *row)
+{
+	const char *room[TR_CHOICES_MAX], *at = strstr(row->descrip, "%s");
+	const char *const *choices = choices_of(row->val, room);
+	char all[TR_CHOICES_BYTES], *text;
+
+	assert((at != NULL) == (choices != NULL)); /* What parses is what is shown. */
+	if (at == NULL)
+		return row->descrip;
+	tr_choices_join(choices, all, sizeof(all));
+	if (asprintf(&text, "%.*s%s%s", (int)(at - row->descrip), row->descrip, all, at + 2) < 0)
+		return row->descrip; /* Out of memory, for a text. */
+	tables->texts[tables->text_count++] = text;
+	return text;
+}
+
+static void tables_fill(struct tables *tables)
+{
+	static const char *const titles[TABLES] = {
+		"The run:", "Training:", "Of single algorithms:", "Time, emulated and simulated:"
+	};
+	static const struct poptOption end[] = { POPT_AUTOHELP POPT_TABLEEND };
+
+	for (int i = 0; i < TABLES; i++) {
+		int count = 0;
+
+		for (; table_rows[i][count].longName != NULL; count++) {
+			assert(count + 1 < ROWS_MAX);
+			tables->rows[i][count] = table_rows[i][count];
+			tables->rows[i][count].descrip = help_of(tables, &table_rows[i][count]);
+		}
+		tables->all[i] = (struct poptOption) { .argInfo = POPT_ARG_INCLUDE_TABLE,
+						       .arg = tables->rows[i],
+						       .descrip = titles[i] };
+	}
+	memcpy(tables->all + TABLES, end, sizeof(end));
+}
 
 static rubato_status read_words(int argc, const char **argv, struct words *w, struct tr_note *note)
 {
-	poptContext popt = poptGetContext("rubato-train", argc, argv, all_rows, 0);
+	struct tables *tables = calloc(1, sizeof(*tables));
 	rubato_status err = RUBATO_OK;
+	poptContext popt;
 	int code;
 
+	if (tables == NULL)
+		return tr_fail(note, RUBATO_ERR_MEMORY, "options: out of memory");
+	tables_fill(tables);
+	popt = poptGetContext("rubato-train", argc, argv, tables->all, 0);
 	poptSetOtherOptionHelp(popt, "[OPTION...]  -- trains a model on one or more ranks");
 	while ((code = poptGetNextOpt(popt)) > 0) {
 		free(w->at[code]);
@@ -419,6 +480,9 @@ static rubato_status read_words(int argc, const char **argv, struct words *w, st
 	else if (poptPeekArg(popt) != NULL)
 		err = tr_refuse(note, "'%s' is no option (--help lists them)", poptPeekArg(popt));
 	poptFreeContext(popt);
+	while (tables->text_count > 0)
+		free(tables->texts[--tables->text_count]);
+	free(tables);
 	return err;
 }
 
@@ -447,11 +511,8 @@ rubato_status tr_options_parse(struct tr_options *options, int argc, const char 
 
 static const char *name_of(int word)
 {
-	static const struct poptOption *const tables[] = { run_rows, rule_rows, tr_rule_rows,
-							   time_rows };
-
-	for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++)
-		for (const struct poptOption *row = tables[i]; row->longName != NULL; row++)
+	for (size_t i = 0; i < TABLES; i++)
+		for (const struct poptOption *row = table_rows[i]; row->longName != NULL; row++)
 			if (row->val == word)
 				return row->longName;
 	return NULL;

@@ -134,22 +134,71 @@ static void number(struct reader *r, enum word word, double least, double most, 
 					 r->note);
 }
 
-/* The place of the word in `choices`, names with blanks between; `fallback` where not given. */
-static unsigned choice(struct reader *r, enum word word, const char *choices, unsigned fallback)
-{
-	const char *text = next(r, word), *at = choices;
-	size_t length;
+static const char *const lag_comps[] = { "none", "lookahead", NULL };
+static const char *const first_steps[] = { "skip", "zero", NULL };
+static const char *const schedules[] = { "const", "adp", "adacomm", "post-local", NULL };
+static const char *const outers[] = { "none", "block", "slowmo", "nesterov", NULL };
+static const char *const outer_gains[] = { "1", "1-mu", NULL };
+static const char *const nesterov_bases[] = { "unshifted", "shifted", NULL };
+static const char *const opt_states[] = { "local", "average", "reset", NULL };
+static const char *const wires[] = { "f32", "bf16", "int8", NULL };
+static const char *const policies[] = { "solo",     "majority", "quorum:K", "deadline:T",
+					"adaptive", "wagma:S",  NULL };
+static const char *const rounds[] = { "aligned", "free", NULL };
+static const char *const lates[] = { "accumulate", "latest", "drop", NULL };
+static const char *const normalises[] = { "ranks", "contributors", "samples", NULL };
+static const char *const collections[] = { "each[:D]", "own", "latest", NULL };
+static const char *const bns[] = { "local", "average", NULL };
+static const char *const works[] = { "static", "shared", NULL };
 
-	if (text == NULL)
-		return fallback;
-	for (unsigned i = 0; *at != '\0'; i++, at += length + (at[length] == ' ')) {
-		length = strcspn(at, " ");
-		if (strlen(text) == length && strncmp(text, at, length) == 0)
-			return i;
-	}
-	r->err = tr_refuse(r->note, "%s: '%s' is none of: %s", own[word - WORD_ACCUMULATE].name,
-			   text, choices);
-	return fallback;
+const char *const *tr_rule_choices(int word)
+{
+	static const struct {
+		enum word word;
+		const char *const *choices; /* In the order of their enum. */
+	} rows[] = {
+		{ WORD_LAG_COMP, lag_comps },
+		{ WORD_FIRST_STEP, first_steps },
+		{ WORD_SCHEDULE, schedules },
+		{ WORD_OUTER, outers },
+		{ WORD_OUTER_GAIN, outer_gains },
+		{ WORD_NESTEROV_BASE, nesterov_bases },
+		{ WORD_OPT_STATE, opt_states },
+		{ WORD_WIRE, wires },
+		{ WORD_POLICY, policies },
+		{ WORD_ROUNDS, rounds },
+		{ WORD_LATE, lates },
+		{ WORD_NORMALISE, normalises },
+		{ WORD_COLLECT, collections },
+		{ WORD_BN, bns },
+		{ WORD_WORK, works },
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		if ((int)rows[i].word == word)
+			return rows[i].choices;
+	return NULL;
+}
+
+/* Which of its choices the word is, and the value behind it; `fallback` where not given. */
+static unsigned choice_value(struct reader *r, enum word word, unsigned fallback,
+			     const char **value)
+{
+	const char *text = next(r, word);
+	unsigned index = fallback;
+
+	*value = NULL;
+	if (text != NULL)
+		r->err = tr_parse_choice(own[word - WORD_ACCUMULATE].name, text,
+					 tr_rule_choices((int)word), &index, value, r->note);
+	return index;
+}
+
+static unsigned choice(struct reader *r, enum word word, unsigned fallback)
+{
+	const char *value;
+
+	return choice_value(r, word, fallback, &value);
 }
 
 static void read_laga(struct reader *r, struct tr_rule_options *o, unsigned rule)
@@ -163,8 +212,8 @@ static void read_laga(struct reader *r, struct tr_rule_options *o, unsigned rule
 	else
 		count32(r, WORD_ACCUMULATE, 1, 1u << 20, &o->accumulate);
 	count32(r, WORD_LAG, 1, 64, &o->lag);
-	o->lag_comp = (enum tr_lag_comp)choice(r, WORD_LAG_COMP, "none lookahead", 0);
-	o->first_step = (enum tr_first_step)choice(r, WORD_FIRST_STEP, "skip zero", 0);
+	o->lag_comp = (enum tr_lag_comp)choice(r, WORD_LAG_COMP, 0);
+	o->first_step = (enum tr_first_step)choice(r, WORD_FIRST_STEP, 0);
 	o->rate_by_count = r->words->given[WORD_RATE_BY_COUNT];
 	if (rule == LAGA && r->err == RUBATO_OK && o->work == TR_WORK_SHARED && o->accumulate > 0)
 		r->err = tr_refuse(r->note, "--work shared: ranks take different numbers of steps, "
@@ -227,16 +276,14 @@ static void read_averaging(struct reader *r, struct tr_rule_options *o, unsigned
 	count32(r, WORD_GROUP, 1, TR_RANKS_MAX, &o->group);
 	count(r, WORD_PERIOD, 1, most, &o->period);
 	count(r, WORD_PERIOD_MAX, 1, most, &o->period_max);
-	o->schedule =
-		(enum tr_schedule)choice(r, WORD_SCHEDULE, "const adp adacomm post-local",
-					 rule == ADPSGD ? TR_SCHEDULE_ADP : TR_SCHEDULE_CONST);
+	o->schedule = (enum tr_schedule)choice(
+		r, WORD_SCHEDULE, rule == ADPSGD ? TR_SCHEDULE_ADP : TR_SCHEDULE_CONST);
 	if (r->err == RUBATO_OK && rule == ADPSGD && o->schedule != TR_SCHEDULE_ADP)
 		r->err = tr_refuse(r->note, "--schedule: adpsgd is periodic --schedule adp");
 	number(r, WORD_ADAPT_LOW, 0.0, 1e6, &o->adapt_low);
 	number(r, WORD_ADAPT_HIGH, 0.0, 1e6, &o->adapt_high);
 	count(r, WORD_ADAPT_SAMPLE_STEPS, 0, most, &o->adapt_sample_steps);
-	o->outer =
-		(enum tr_outer)choice(r, WORD_OUTER, "none block slowmo nesterov", TR_OUTER_NONE);
+	o->outer = (enum tr_outer)choice(r, WORD_OUTER, TR_OUTER_NONE);
 	if (o->outer != TR_OUTER_NONE)
 		o->outer_momentum = 0.5;
 	if (rule == LOCAL && o->outer == TR_OUTER_NESTEROV) { /* DiLoCo. */
@@ -245,69 +292,46 @@ static void read_averaging(struct reader *r, struct tr_rule_options *o, unsigned
 	}
 	number(r, WORD_OUTER_MOMENTUM, 0.0, 0.9999, &o->outer_momentum);
 	number(r, WORD_OUTER_LR, 0.0, 1e3, &o->outer_lr);
-	o->outer_gain = (enum tr_gain)choice(r, WORD_OUTER_GAIN, "1 1-mu", TR_GAIN_ONE);
-	o->nesterov_base =
-		(enum tr_base)choice(r, WORD_NESTEROV_BASE, "unshifted shifted",
-				     rule == LOCAL ? TR_BASE_SHIFTED : TR_BASE_UNSHIFTED);
-	o->opt_state = (enum tr_state_sync)choice(r, WORD_OPT_STATE, "local average reset",
-						  TR_STATE_LOCAL);
+	o->outer_gain = (enum tr_gain)choice(r, WORD_OUTER_GAIN, TR_GAIN_ONE);
+	o->nesterov_base = (enum tr_base)choice(
+		r, WORD_NESTEROV_BASE, rule == LOCAL ? TR_BASE_SHIFTED : TR_BASE_UNSHIFTED);
+	o->opt_state = (enum tr_state_sync)choice(r, WORD_OPT_STATE, TR_STATE_LOCAL);
 	number(r, WORD_PULL, 0.0, 1.0, &o->pull);
-	o->wire = (enum tr_wire)choice(r, WORD_WIRE, "f32 bf16 int8", TR_WIRE_F32);
+	o->wire = (enum tr_wire)choice(r, WORD_WIRE, TR_WIRE_F32);
 	judge_schedule(r, o);
 	judge_outer(r, o);
 }
 
 static void read_policy(struct reader *r, rubato_partial_options *p)
 {
-	static const char *const names[] = { "solo",      "majority", "quorum:",
-					     "deadline:", "adaptive", "wagma:" };
-	const char *text = next(r, WORD_POLICY);
-	uint64_t value = 0;
-	int i;
+	uint64_t count_of = 0;
+	const char *value;
 
-	p->policy = RUBATO_POLICY_ADAPTIVE;
-	if (text == NULL)
+	p->policy = (rubato_policy)choice_value(r, WORD_POLICY, RUBATO_POLICY_ADAPTIVE, &value);
+	if (r->err != RUBATO_OK || value == NULL)
 		return;
-	for (i = 0; i < 6; i++) {
-		size_t length = strlen(names[i]);
-
-		if (names[i][length - 1] == ':' ? strncmp(text, names[i], length) == 0
-						: strcmp(text, names[i]) == 0)
-			break;
-	}
-	p->policy = (rubato_policy)i;
-	if (i == 6)
-		r->err =
-			tr_refuse(r->note,
-				  "--policy: '%s' is none of solo, majority, quorum:K, deadline:T, "
-				  "adaptive and wagma:S",
-				  text);
-	else if (i == RUBATO_POLICY_DEADLINE)
-		r->err = tr_parse_time("--policy deadline", text + 9, &p->deadline_ns, r->note);
-	else if (i == RUBATO_POLICY_QUORUM || i == RUBATO_POLICY_WAGMA)
-		r->err = tr_parse_count("--policy", strchr(text, ':') + 1, 1, TR_RANKS_MAX, &value,
-					r->note);
-	if (i == RUBATO_POLICY_QUORUM)
-		p->quorum = (uint32_t)value;
-	if (i == RUBATO_POLICY_WAGMA)
-		p->group = (uint32_t)value;
+	if (p->policy == RUBATO_POLICY_DEADLINE)
+		r->err = tr_parse_time("--policy deadline", value, &p->deadline_ns, r->note);
+	else
+		r->err = tr_parse_count("--policy", value, 1, TR_RANKS_MAX, &count_of, r->note);
+	if (p->policy == RUBATO_POLICY_QUORUM)
+		p->quorum = (uint32_t)count_of;
+	if (p->policy == RUBATO_POLICY_WAGMA)
+		p->group = (uint32_t)count_of;
 }
 
 static void read_collection(struct reader *r, rubato_partial_options *p)
 {
 	bool models = p->policy == RUBATO_POLICY_WAGMA;
-	const char *text = next(r, WORD_COLLECT);
 	uint64_t depth = 8;
+	const char *value;
 
-	p->collection = RUBATO_COLLECT_EACH;
-	if (text != NULL && strncmp(text, "each:", 5) == 0)
-		r->err = tr_parse_count("--collect each", text + 5, 1, 4096, &depth, r->note);
-	else
-		p->collection = (rubato_collection)choice(r, WORD_COLLECT, "each own latest",
-							  models ? RUBATO_COLLECT_OWN
-								 : RUBATO_COLLECT_EACH);
+	p->collection = (rubato_collection)choice_value(
+		r, WORD_COLLECT, models ? RUBATO_COLLECT_OWN : RUBATO_COLLECT_EACH, &value);
+	if (r->err == RUBATO_OK && value != NULL)
+		r->err = tr_parse_count("--collect each", value, 1, 4096, &depth, r->note);
 	p->depth = (uint32_t)depth;
-	p->late = (rubato_late)choice(r, WORD_LATE, "accumulate latest drop",
+	p->late = (rubato_late)choice(r, WORD_LATE,
 				      models ? RUBATO_LATE_LATEST : RUBATO_LATE_ACCUMULATE);
 }
 
@@ -352,10 +376,10 @@ static void read_eager(struct reader *r, struct tr_rule_options *o)
 	*p = (rubato_partial_options)RUBATO_PARTIAL_OPTIONS_INIT;
 	read_policy(r, p);
 	read_collection(r, p);
-	p->rounds = (rubato_rounds)choice(r, WORD_ROUNDS, "aligned free",
+	p->rounds = (rubato_rounds)choice(r, WORD_ROUNDS,
 					  o->work == TR_WORK_SHARED ? RUBATO_ROUNDS_FREE
 								    : RUBATO_ROUNDS_ALIGNED);
-	p->normalise = (rubato_normalise)choice(r, WORD_NORMALISE, "ranks contributors samples", 0);
+	p->normalise = (rubato_normalise)choice(r, WORD_NORMALISE, 0);
 	count32(r, WORD_FULL_EVERY, 0, UINT32_MAX, &p->full_every);
 	count32(r, WORD_MAX_ABSENCE, 0, UINT32_MAX, &p->max_absence);
 	text = next(r, WORD_WINDOW);
@@ -371,8 +395,8 @@ rubato_status tr_judge_rule_options(struct tr_options *o, const struct words *w,
 	unsigned rule = bit_of(o->rule->name);
 
 	TR_TRY(refuse_strangers(rule, o->rule->name, w, note));
-	o->own.work = (enum tr_work_kind)choice(&r, WORD_WORK, "static shared", TR_WORK_STATIC);
-	o->own.bn = (enum tr_bn)choice(&r, WORD_BN, "local average", TR_BN_AVERAGE);
+	o->own.work = (enum tr_work_kind)choice(&r, WORD_WORK, TR_WORK_STATIC);
+	o->own.bn = (enum tr_bn)choice(&r, WORD_BN, TR_BN_AVERAGE);
 	number(&r, WORD_CLIP, 0.0, 1e9, &o->own.clip);
 	read_laga(&r, &o->own, rule);
 	read_averaging(&r, &o->own, rule);
@@ -394,11 +418,11 @@ const struct poptOption tr_rule_rows[] = {
 	    "A"),
 	ROW(WORD_LAG, "lag", "laga: reductions between a gradient and its use (1)", "N"),
 	ROW(WORD_LAG_COMP, "lag-comp",
-	    "laga, eager: none, or lookahead: gradients where momentum will have led (none; "
+	    "laga, eager: %s: gradients where momentum will have led (none; "
 	    "eager, adaptive: lookahead)",
 	    "KIND"),
 	ROW(WORD_FIRST_STEP, "first-step",
-	    "laga: before there is a result, skip the update or apply zero (skip)", "KIND"),
+	    "laga: before there is a result: %s: no update, or one by zero (skip)", "KIND"),
 	{ "rate-by-count", 0, POPT_ARG_NONE, NULL, WORD_RATE_BY_COUNT,
 	  "laga: the rate times the square root of an update's mean micro-batches", NULL },
 	ROW(WORD_K, "k", "kavg, local: steps between averages (8; local: 32)", "K"),
@@ -408,44 +432,37 @@ const struct poptOption tr_rule_rows[] = {
 	ROW(WORD_PERIOD, "period", "periodic, adpsgd: steps between averages, at first (8; 4)",
 	    "P"),
 	ROW(WORD_PERIOD_MAX, "period-max", "and at most (no bound)", "P"),
-	ROW(WORD_SCHEDULE, "schedule", "periodic: const, adp, adacomm or post-local (const)",
-	    "NAME"),
+	ROW(WORD_SCHEDULE, "schedule", "periodic: %s (const)", "NAME"),
 	ROW(WORD_ADAPT_LOW, "adapt-low", "adp: below this share of the sampled spread (0.7)", "X"),
 	ROW(WORD_ADAPT_HIGH, "adapt-high", "and above this the period changes (1.3)", "X"),
 	ROW(WORD_ADAPT_SAMPLE_STEPS, "adapt-sample-steps",
 	    "adp: steps of sampling; post-local: of full averaging (a quarter)", "N"),
-	ROW(WORD_OUTER, "outer",
-	    "kavg, hier, local: at averages: none, block, slowmo or nesterov (none)", "NAME"),
+	ROW(WORD_OUTER, "outer", "kavg, hier, local: at averages: %s (none)", "NAME"),
 	ROW(WORD_OUTER_MOMENTUM, "outer-momentum", "its momentum (0.5; local with nesterov: 0.9)",
 	    "X"),
 	ROW(WORD_OUTER_LR, "outer-lr", "its learning rate (1; local with nesterov: 0.7)", "X"),
 	ROW(WORD_OUTER_GAIN, "outer-gain",
-	    "block, nesterov: weight of the new displacement: 1 or 1-mu (1)", "G"),
+	    "block, nesterov: weight of the new displacement: %s (1)", "G"),
 	ROW(WORD_NESTEROV_BASE, "nesterov-base",
-	    "nesterov: displacements from the model without, or with, its lead: unshifted or "
-	    "shifted "
+	    "nesterov: displacements from the model without, or with, its lead: %s "
 	    "(unshifted; local: shifted)",
 	    "KIND"),
-	ROW(WORD_OPT_STATE, "opt-state", "momentum at averages: local, average or reset (local)",
-	    "KIND"),
+	ROW(WORD_OPT_STATE, "opt-state", "momentum at averages: %s (local)", "KIND"),
 	ROW(WORD_PULL, "pull", "local: Overlap-Local-SGD with this pull-back (0: blocking)", "X"),
-	ROW(WORD_WIRE, "wire", "averaged models travel as f32, bf16 or int8 (f32)", "TYPE"),
-	ROW(WORD_POLICY, "policy",
-	    "eager: solo, majority, quorum:K, deadline:T, adaptive or wagma:S (adaptive)", "P"),
-	ROW(WORD_ROUNDS, "rounds", "eager: aligned or free (aligned; free with --work shared)",
-	    "KIND"),
-	ROW(WORD_LATE, "late", "eager: accumulate, latest or drop (accumulate)", "KIND"),
-	ROW(WORD_NORMALISE, "normalise", "eager: by ranks, contributors or samples (ranks)", "BY"),
-	ROW(WORD_COLLECT, "collect", "eager: each:D, own or latest (each:8)", "KIND"),
+	ROW(WORD_WIRE, "wire", "averaged models travel as %s (f32)", "TYPE"),
+	ROW(WORD_POLICY, "policy", "eager: %s (adaptive)", "P"),
+	ROW(WORD_ROUNDS, "rounds", "eager: %s (aligned; free with --work shared)", "KIND"),
+	ROW(WORD_LATE, "late", "eager: %s (accumulate)", "KIND"),
+	ROW(WORD_NORMALISE, "normalise", "eager: by %s (ranks)", "BY"),
+	ROW(WORD_COLLECT, "collect", "eager: %s (each:8)", "KIND"),
 	ROW(WORD_FULL_EVERY, "full-every", "eager: every N-th round waits for all (0: none)", "N"),
 	ROW(WORD_MAX_ABSENCE, "max-absence",
 	    "eager: so does one after S rounds without some rank (0: none)", "S"),
 	ROW(WORD_WINDOW, "window", "eager: what arrives so long after the opening is in (0)", "T"),
 	ROW(WORD_MODEL_SYNC_EVERY, "model-sync-every",
 	    "eager: average models every N steps (0: never)", "N"),
-	ROW(WORD_BN, "bn", "statistics of batch normalisation: average or local (average)", "KIND"),
-	ROW(WORD_WORK, "work", "static: equal shards; shared: ranks draw the next samples (static)",
-	    "KIND"),
+	ROW(WORD_BN, "bn", "statistics of batch normalisation: %s (average)", "KIND"),
+	ROW(WORD_WORK, "work", "%s: equal shards, or ranks draw the next samples (static)", "KIND"),
 	ROW(WORD_CLIP, "clip", "largest norm of an applied gradient (0: any)", "X"),
 	POPT_TABLEEND
 };

@@ -95,6 +95,8 @@ struct words {
 };
 
 extern const struct poptOption tr_rule_rows[];
+/* What a word of a rule's own may be; NULL: no choice. */
+const char *const *tr_rule_choices(int word);
 /* Needs o->rule and o->ranks. */
 rubato_status tr_judge_rule_options(struct tr_options *o, const struct words *w,
 				    struct tr_note *note);

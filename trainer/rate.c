@@ -33,26 +33,17 @@ static rubato_status parse_warmup(struct tr_rate *rate, const char **text, struc
 			      note);
 }
 
+const char *const tr_rate_names[] = { "constant", "cosine", "linear", "step:EVERY:FACTOR", NULL };
+
 rubato_status tr_rate_parse(struct tr_rate *rate, const char *text, struct tr_note *note)
 {
+	unsigned kind;
+
 	if (strncmp(text, "warmup:", 7) == 0)
 		TR_TRY(parse_warmup(rate, &text, note));
-	if (strncmp(text, "step:", 5) == 0) {
-		rate->kind = TR_RATE_STEP;
-		return parse_step(rate, text + 5, note);
-	}
-	if (strcmp(text, "constant") == 0)
-		rate->kind = TR_RATE_CONSTANT;
-	else if (strcmp(text, "cosine") == 0)
-		rate->kind = TR_RATE_COSINE;
-	else if (strcmp(text, "linear") == 0)
-		rate->kind = TR_RATE_LINEAR;
-	else
-		return tr_refuse(note,
-				 "--lr-schedule: '%s' is none of constant, cosine, linear, "
-				 "step:EVERY:FACTOR (each perhaps after warmup:N,)",
-				 text);
-	return RUBATO_OK;
+	TR_TRY(tr_parse_choice("--lr-schedule", text, tr_rate_names, &kind, &text, note));
+	rate->kind = (enum tr_rate_kind)kind;
+	return rate->kind == TR_RATE_STEP ? parse_step(rate, text, note) : RUBATO_OK;
 }
 
 /* How much of the run after the warm-up has passed: 0 to 1. */

@@ -25,6 +25,8 @@ struct tr_rate {
 	uint64_t step_count; /* Of the whole run. */
 };
 
+extern const char *const tr_rate_names[]; /* NULL-terminated, by kind. */
+
 /* Reads "[warmup:N,]NAME": fills kind, factor, every and, where it is named, warmup_steps. */
 rubato_status tr_rate_parse(struct tr_rate *rate, const char *text, struct tr_note *note);
 

@@ -90,6 +90,6 @@ extern const struct tr_rule tr_rule_sync;
 extern const struct tr_rule tr_rule_laga;
 extern const struct tr_rule tr_rule_eager;
 
-const struct tr_rule *tr_rule_find(const char *name); /* NULL: none of this version. */
+const struct tr_rule *tr_rule_at(size_t index); /* From 0; NULL: no more of them. */
 
 #endif

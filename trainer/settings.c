@@ -98,7 +98,6 @@ static json_t *rule_object(const struct tr_options *o)
 static json_t *settings_object(const struct tr_options *o, const struct tr_model *model,
 			       const struct tr_order *order, const struct tr_rate *rate)
 {
-	static const char *const optimizers[] = { "sgd", "adam", "adamw" };
 	json_t *object =
 		json_pack("{s:i,s:s,s:o,s:s,s:o,s:o,s:o,s:o,s:s,s:o}", "version", 1, "algorithm",
 			  o->rule->name, "ranks", whole(order->rank_count), "model",
@@ -111,9 +110,9 @@ static json_t *settings_object(const struct tr_options *o, const struct tr_model
 				 whole(order->row_count), "batch", whole(o->batch), "steps",
 				 whole(rate->step_count), "epoch_steps", whole(order->epoch_steps),
 				 "seed", whole(o->seed), "shuffle", o->shuffle, "optimizer",
-				 optimizers[o->optimizer], "momentum", o->momentum, "weight_decay",
-				 o->weight_decay, "clip", o->own.clip, "rate", rate_object(rate),
-				 "rule", rule_object(o));
+				 tr_optimizer_names[o->optimizer], "momentum", o->momentum,
+				 "weight_decay", o->weight_decay, "clip", o->own.clip, "rate",
+				 rate_object(rate), "rule", rule_object(o));
 
 	if (object == NULL || rest == NULL || json_object_update(object, rest) != 0) {
 		json_decref(object);

@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,6 +36,39 @@ rubato_status tr_parse_number(const char *name, const char *text, double least, 
 				 most);
 	*out = value;
 	return RUBATO_OK;
+}
+
+char *tr_choices_join(const char *const *choices, char *text, size_t text_bytes)
+{
+	text[0] = '\0';
+	for (size_t i = 0; choices[i] != NULL; i++) {
+		size_t used = strlen(text);
+
+		snprintf(text + used, text_bytes - used, "%s%s", i == 0 ? "" : ", ", choices[i]);
+	}
+	return text;
+}
+
+rubato_status tr_parse_choice(const char *name, const char *text, const char *const *choices,
+			      unsigned *index, const char **value, struct tr_note *note)
+{
+	char all[TR_CHOICES_BYTES];
+
+	for (unsigned i = 0; choices[i] != NULL; i++) {
+		size_t length = strcspn(choices[i], ":[");
+		char after = choices[i][length];
+
+		if (strncmp(text, choices[i], length) != 0)
+			continue;
+		if ((text[length] == '\0' && after != ':') ||
+		    (text[length] == ':' && after != '\0')) {
+			*index = i;
+			*value = text[length] == ':' ? text + length + 1 : NULL;
+			return RUBATO_OK;
+		}
+	}
+	return tr_refuse(note, "%s: '%s' is unknown; it takes %s", name, text,
+			 tr_choices_join(choices, all, sizeof(all)));
 }
 
 rubato_status tr_parse_bytes(const char *name, const char *text, uint64_t *out,
