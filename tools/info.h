@@ -14,7 +14,7 @@ struct info {
 	json_t *json;        /* An object: every section adds a key. */
 	uint32_t rank_count; /* --topology: ranks to place. */
 	const char *system;  /* Likewise: of whose /sys; NULL: this machine's. */
-	uint32_t warnings;   /* Counted by the doctor. */
+	uint32_t failures;   /* Counted by the doctor. */
 };
 
 struct info_probe { /* What happened when two ranks met over one transport. */
@@ -30,7 +30,8 @@ void info_devices(struct info *info);
 /* false: the topology or the settings cannot be read; said on standard error. */
 bool info_topology(struct info *info);
 bool info_config(struct info *info);
-void info_doctor(struct info *info, const struct info_probe probes[INFO_TRANSPORTS]);
+/* false: ranks of this machine cannot run; said in a line that begins with FAIL. */
+bool info_doctor(struct info *info, const struct info_probe probes[INFO_TRANSPORTS]);
 
 /* First line of a small file without its end; false: cannot be read. */
 bool info_line(const char *path, char *line, size_t line_bytes);

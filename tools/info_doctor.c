@@ -1,6 +1,7 @@
 /*
- * info_doctor.c -- is this machine, as it is set up now, a good place to run? One line a check:
- * "ok" or "warn", and after a warning what to do. Nothing here changes anything.
+ * info_doctor.c -- is this machine, as it is set up now, a good place to run? One line a check: ok;
+ * warn: it runs, but could be set up better; FAIL: ranks of this machine cannot run. After the last
+ * two what to do. Nothing here changes anything.
  */
 #include <errno.h>
 #include <ifaddrs.h>
@@ -24,23 +25,42 @@
 #define FILES_LEAST 1024               /* Each peer and each local rank costs a few. */
 #define MAPS_LEAST 16384               /* Each peer's heap is a mapping or more. */
 
-static void say(struct info *info, const char *check, bool good, const char *format, ...)
-	__attribute__((format(printf, 4, 5)));
-
-static void say(struct info *info, const char *check, bool good, const char *format, ...)
+static void line(struct info *info, const char *check, const char *result, const char *format,
+		 va_list args)
 {
 	char text[512];
+
+	(void)vsnprintf(text, sizeof(text), format, args);
+	if (info->text != NULL)
+		(void)fprintf(info->text, "  %-4s %-14s %s\n", result, check, text);
+	json_array_append_new(json_object_get(info->json, "doctor"),
+			      json_pack("{s:s,s:s,s:o}", "check", check, "result", result, "text",
+					results_text(text)));
+}
+
+static void say(struct info *info, const char *check, bool good, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
+static void fail(struct info *info, const char *check, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* ok or warn. */
+static void say(struct info *info, const char *check, bool good, const char *format, ...)
+{
 	va_list args;
 
 	va_start(args, format);
-	(void)vsnprintf(text, sizeof(text), format, args);
+	line(info, check, good ? "ok" : "warn", format, args);
 	va_end(args);
-	info->warnings += good ? 0 : 1;
-	if (info->text != NULL)
-		(void)fprintf(info->text, "  %-4s %-14s %s\n", good ? "ok" : "warn", check, text);
-	json_array_append_new(json_object_get(info->json, "doctor"),
-			      json_pack("{s:s,s:s,s:o}", "check", check, "result",
-					good ? "ok" : "warn", "text", results_text(text)));
+}
+
+static void fail(struct info *info, const char *check, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	line(info, check, "FAIL", format, args);
+	va_end(args);
+	info->failures++;
 }
 
 /* Shared memory without names: what the shm transport's heaps are made of. */
@@ -59,9 +79,9 @@ static void check_memfd(struct info *info)
 	if (failed == NULL && memory == MAP_FAILED)
 		failed = "mmap";
 	if (failed != NULL) {
-		say(info, "memfd", false,
-		    "%s: %s; ranks cannot share memory: allow it in the container's profile",
-		    failed, strerror(errno));
+		fail(info, "memfd",
+		     "%s: %s; ranks cannot share memory: allow it in the container's profile",
+		     failed, strerror(errno));
 	} else {
 		memory[MAPPED_BYTES - 1] = 1;
 		say(info, "memfd", true, "anonymous shared memory works");
@@ -136,8 +156,10 @@ static void check_loopback(struct info *info)
 			     ((at->ifa_flags & IFF_LOOPBACK) != 0 && (at->ifa_flags & IFF_UP) != 0);
 		freeifaddrs(all);
 	}
-	say(info, "loopback", up, "%s",
-	    up ? "up" : "down: local ranks cannot meet; ip link set lo up");
+	if (up)
+		say(info, "loopback", true, "up");
+	else
+		fail(info, "loopback", "down: local ranks cannot meet; ip link set lo up");
 }
 
 static void check_secret(struct info *info)
@@ -148,10 +170,9 @@ static void check_secret(struct info *info)
 	if (path == NULL)
 		return;
 	if (stat(path, &file) != 0)
-		say(info, "secret", false, "RUBATO_SECRET_FILE %s: %s", path, strerror(errno));
+		fail(info, "secret", "RUBATO_SECRET_FILE %s: %s", path, strerror(errno));
 	else if ((file.st_mode & 077) != 0)
-		say(info, "secret", false, "RUBATO_SECRET_FILE %s is open to others: chmod 600",
-		    path);
+		fail(info, "secret", "RUBATO_SECRET_FILE %s is open to others: chmod 600", path);
 	else
 		say(info, "secret", true, "RUBATO_SECRET_FILE %s is private", path);
 }
@@ -173,23 +194,23 @@ static void check_environment(struct info *info)
 	uint32_t set = 0, of_job = 0;
 
 	if (rubato_config_each(count_row, &set) != RUBATO_OK)
-		say(info, "settings", false, "%s", rubato_error_text());
+		fail(info, "settings", "%s", rubato_error_text());
 	else
 		say(info, "settings", true, "%u RUBATO_* variables set, all of them valid", set);
 	for (size_t i = 0; i < sizeof(together) / sizeof(together[0]); i++)
 		of_job += getenv(together[i]) != NULL;
 	if (of_job != 0 && of_job != 3)
-		say(info, "job", false,
-		    "%u of RUBATO_RANK, RUBATO_SIZE, RUBATO_ROOT are set: set all three or none",
-		    of_job);
+		fail(info, "job",
+		     "%u of RUBATO_RANK, RUBATO_SIZE, RUBATO_ROOT are set: set all three or none",
+		     of_job);
 	else
 		say(info, "job", true, of_job == 0 ? "none described: one rank" : "described");
 	check_secret(info);
 }
 
-void info_doctor(struct info *info, const struct info_probe probes[INFO_TRANSPORTS])
+bool info_doctor(struct info *info, const struct info_probe probes[INFO_TRANSPORTS])
 {
-	info->warnings = 0;
+	info->failures = 0;
 	if (info->text != NULL)
 		(void)fprintf(info->text, "doctor\n");
 	json_object_set_new(info->json, "doctor", json_array());
@@ -197,8 +218,14 @@ void info_doctor(struct info *info, const struct info_probe probes[INFO_TRANSPOR
 	check_limits(info);
 	check_cores(info);
 	check_loopback(info);
-	for (uint32_t i = 0; i < INFO_TRANSPORTS; i++)
-		say(info, probes[i].transport, probes[i].works, "%s",
-		    probes[i].works ? "two ranks met over it" : probes[i].text);
+	/* Ranks of one machine need shared memory alone. */
+	for (uint32_t i = 0; i < INFO_TRANSPORTS; i++) {
+		if (!probes[i].works && strcmp(probes[i].transport, "shm") == 0)
+			fail(info, "shm", "%s", probes[i].text);
+		else
+			say(info, probes[i].transport, probes[i].works, "%s",
+			    probes[i].works ? "two ranks met over it" : probes[i].text);
+	}
 	check_environment(info);
+	return info->failures == 0;
 }

@@ -28,7 +28,8 @@ static void wanted_read(int argc, char **argv, struct wanted *wanted)
 		{ "config", 0, OPTION_FLAG, &wanted->config,
 		  .help = "every setting, its value, and where that comes from" },
 		{ "doctor", 0, OPTION_FLAG, &wanted->doctor,
-		  .help = "checks of this machine: ok or warn, and what to do" },
+		  .help = "checks of this machine: ok, warn, or FAIL: ranks cannot run here; and "
+			  "what to do" },
 		{ "json", 0, OPTION_TEXT, wanted->json, "FILE", .max = sizeof(wanted->json),
 		  .help = "the same for programs; - is standard output, then without the text" },
 		{ 0 },
@@ -38,7 +39,7 @@ static void wanted_read(int argc, char **argv, struct wanted *wanted)
 		.usage = "[options]",
 		.about = "Says which version this is and which transports work here, and on "
 			 "demand:\n",
-		.notes = "",
+		.notes = "\nExit status 1: --doctor said FAIL, or something could not be read.\n",
 		.rows = rows,
 	};
 
@@ -132,7 +133,7 @@ int main(int argc, char **argv)
 	if (wanted.config)
 		good = info_config(&info) && good;
 	if (wanted.doctor)
-		info_doctor(&info, probes);
+		good = info_doctor(&info, probes) && good;
 	if (wanted.json[0] == '\0')
 		json_decref(info.json);
 	else if (!results_write(wanted.json, info.json)) {

@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -118,9 +119,12 @@ class Sections(unittest.TestCase):
         self.assertEqual(got.returncode, 1)
         self.assertIn(b"RUBATO_TIMEOUT", got.stderr)
 
-    def checks(self, env=None):
-        _, said, _ = info("--doctor", env=env)
-        return {one["check"]: one for one in said["doctor"]}
+    def checks(self, env=None, failed=()):
+        code, said, _ = info("--doctor", env=env)
+        checks = {one["check"]: one for one in said["doctor"]}
+        failures = {name for name, one in checks.items() if one["result"] == "FAIL"}
+        self.assertEqual((code, failures), (1 if failed else 0, set(failed)), said["doctor"])
+        return checks
 
     def test_doctor(self):
         checks = self.checks()
@@ -129,19 +133,34 @@ class Sections(unittest.TestCase):
         self.assertEqual(checks["job"]["result"], "ok")
 
     def test_doctor_finds_half_a_job(self):
-        checks = self.checks({"RUBATO_RANK": "0"})
-        self.assertEqual(checks["job"]["result"], "warn")
+        checks = self.checks({"RUBATO_RANK": "0"}, failed=["job"])
         self.assertIn("1 of RUBATO_RANK", checks["job"]["text"])
 
     def test_doctor_finds_an_open_secret(self):
         with tempfile.NamedTemporaryFile() as secret:
             os.chmod(secret.name, 0o644)
-            checks = self.checks({"RUBATO_SECRET_FILE": secret.name})
-            self.assertEqual(checks["secret"]["result"], "warn")
+            checks = self.checks({"RUBATO_SECRET_FILE": secret.name}, failed=["secret"])
             self.assertIn("chmod 600", checks["secret"]["text"])
             os.chmod(secret.name, 0o600)
             checks = self.checks({"RUBATO_SECRET_FILE": secret.name})
             self.assertEqual(checks["secret"]["result"], "ok")
+
+    def test_doctor_fails_where_ranks_cannot_start(self):
+        checks = self.checks({"RUBATO_TIMEOUT": "soon"}, failed=["settings", "shm"])
+        self.assertIn("RUBATO_TIMEOUT", checks["settings"]["text"])
+        got = run(INFO, "--doctor", env={"RUBATO_TIMEOUT": "soon"})
+        self.assertEqual(got.returncode, 1)
+        self.assertRegex(got.stdout.decode(), r"\n  FAIL settings  .*RUBATO_TIMEOUT")
+
+    def test_advice_is_no_failure(self):
+        # One processor of several: progress and computation take turns there.
+        if len(os.sched_getaffinity(0)) < 2:
+            self.skipTest("one processor")
+        got = subprocess.run([INFO, "--doctor"], capture_output=True, text=True,
+                             preexec_fn=lambda: os.sched_setaffinity(0, {min(
+                                 os.sched_getaffinity(0))}))
+        self.assertEqual(got.returncode, 0, got.stdout)
+        self.assertRegex(got.stdout, r"\n  warn cores  .*bound to 1")
 
     def test_text_has_every_section(self):
         got = run(INFO, "--devices", "--topology", "--config", "--doctor")
