@@ -197,3 +197,13 @@ rubato_status local_run_raw(uint32_t rank_count, const struct rb_transport_ops *
 {
 	return run(rank_count, transports, rank_main, arg, status, false);
 }
+
+const struct rb_transport_ops *local_transport(const char *name)
+{
+#ifdef RB_HAVE_UCX
+	if (strcmp(name, "ucx") == 0 || strcmp(name, "tcp") == 0)
+		return &rb_transport_ucx;
+#endif
+	(void)name;
+	return &rb_transport_shm;
+}

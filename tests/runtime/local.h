@@ -22,4 +22,7 @@ rubato_status local_run(uint32_t rank_count, const struct rb_transport_ops *cons
 rubato_status local_run_raw(uint32_t rank_count, const struct rb_transport_ops *const *transports,
 			    local_main rank_main, void *arg, rubato_status *status);
 
+/* "ucx", "tcp": UCX, where this is built with it; anything else: shared memory. */
+const struct rb_transport_ops *local_transport(const char *name);
+
 #endif

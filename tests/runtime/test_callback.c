@@ -128,6 +128,7 @@ START_TEST(bad_options_of_one_rank_end_it_for_all)
 }
 END_TEST
 
+#ifdef RB_HAVE_UCX
 START_TEST(settings_that_differ_are_a_mismatch_everywhere)
 {
 	struct member members[3];
@@ -142,6 +143,7 @@ START_TEST(settings_that_differ_are_a_mismatch_everywhere)
 	}
 }
 END_TEST
+#endif
 
 START_TEST(a_callback_in_another_order_is_found)
 {
@@ -211,7 +213,9 @@ int main(void)
 	tcase_set_timeout(tc, 120);
 	tcase_add_loop_test(tc, any_number_of_ranks_meets_and_computes, 1, RANKS_MAX + 1);
 	tcase_add_test(tc, bad_options_of_one_rank_end_it_for_all);
+#ifdef RB_HAVE_UCX /* Else auto is shm. */
 	tcase_add_test(tc, settings_that_differ_are_a_mismatch_everywhere);
+#endif
 	tcase_add_test(tc, a_callback_in_another_order_is_found);
 	tcase_add_loop_test(tc, a_callback_that_fails_is_not_called_again, 1, 9);
 	tcase_add_test(tc, the_deadline_counts_between_calls);

@@ -349,9 +349,7 @@ int main(int argc, char **argv)
 	TCase *tc = tcase_create("calls");
 
 	transport_name = argc > 1 ? argv[1] : "shm";
-	transports[0] = &rb_transport_shm;
-	if (strcmp(transport_name, "ucx") == 0 || strcmp(transport_name, "tcp") == 0)
-		transports[0] = &rb_transport_ucx;
+	transports[0] = local_transport(transport_name);
 	if (strcmp(transport_name, "tcp") == 0 && setenv("RUBATO_TRANSPORT", "tcp", 1) != 0)
 		return EXIT_FAILURE;
 	tcase_set_timeout(tc, 120);

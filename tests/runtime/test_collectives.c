@@ -407,16 +407,7 @@ int main(int argc, char **argv)
 	Suite *suite = suite_create("collectives");
 	TCase *tc = tcase_create("values");
 
-	transports[0] = &rb_transport_shm;
-#ifdef RB_HAVE_UCX
-	if (argc > 1 && strcmp(argv[1], "ucx") == 0)
-		transports[0] = &rb_transport_ucx;
-#else
-	if (argc > 1 && strcmp(argv[1], "ucx") == 0) {
-		puts("skipped: built without UCX");
-		return 77;
-	}
-#endif
+	transports[0] = local_transport(argc > 1 ? argv[1] : "shm");
 	simulated = argc > 1 && strcmp(argv[1], "sim") == 0;
 	tcase_set_timeout(tc, 300);
 	tcase_add_loop_test(tc, every_algorithm_gives_right_values, 0,

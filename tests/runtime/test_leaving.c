@@ -280,15 +280,7 @@ int main(int argc, char **argv)
 	TCase *tc = tcase_create("leaving");
 
 	transport_name = argc > 1 ? argv[1] : "shm";
-	transports[0] = &rb_transport_shm;
-	if (strcmp(transport_name, "ucx") == 0 || strcmp(transport_name, "tcp") == 0) {
-#ifdef RB_HAVE_UCX
-		transports[0] = &rb_transport_ucx;
-#else
-		puts("skipped: built without UCX");
-		return 77;
-#endif
-	}
+	transports[0] = local_transport(transport_name);
 	/* Sockets as small as a slow link makes them: the kernel takes little at a time. */
 	if (setenv("UCX_TCP_SNDBUF", "128k", 1) != 0 || setenv("UCX_TCP_RCVBUF", "128k", 1) != 0 ||
 	    (strcmp(transport_name, "tcp") == 0 && setenv("RUBATO_TRANSPORT", "tcp", 1) != 0))

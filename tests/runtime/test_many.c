@@ -273,11 +273,7 @@ int main(int argc, char **argv)
 	TCase *tc = tcase_create("many");
 
 	transport_name = argc > 1 ? argv[1] : "shm";
-	transports[0] = &rb_transport_shm;
-#ifdef RB_HAVE_UCX
-	if (strcmp(transport_name, "ucx") == 0)
-		transports[0] = &rb_transport_ucx;
-#endif
+	transports[0] = local_transport(transport_name);
 	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, operations_alive_keep_apart);
 	tcase_add_test(tc, operations_freed_leave_no_number);

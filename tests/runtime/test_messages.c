@@ -362,7 +362,7 @@ int main(int argc, char **argv)
 	TCase *tc = tcase_create("messages");
 
 	transport_name = argc > 1 ? argv[1] : "shm";
-	transports[0] = strcmp(transport_name, "ucx") == 0 ? &rb_transport_ucx : &rb_transport_shm;
+	transports[0] = local_transport(transport_name);
 	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, what_timed_out_is_called_again);
 	tcase_add_test(tc, receives_are_taken_back);

@@ -292,16 +292,7 @@ int main(int argc, char **argv)
 	TCase *tc = tcase_create("split");
 
 	transport_name = argc > 1 ? argv[1] : "shm";
-	transports[0] = &rb_transport_shm;
-#ifdef RB_HAVE_UCX
-	if (strcmp(transport_name, "ucx") == 0)
-		transports[0] = &rb_transport_ucx;
-#else
-	if (strcmp(transport_name, "ucx") == 0) {
-		puts("skipped: built without UCX");
-		return 77;
-	}
-#endif
+	transports[0] = local_transport(transport_name);
 	tcase_set_timeout(tc, 200);
 	if (strcmp(transport_name, "sim") == 0) {
 		tcase_add_loop_test(tc, simulated, 0, 8);
