@@ -17,6 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tools"))
 
 from programs import main, run  # noqa: E402
 
+README = pathlib.Path(__file__).resolve().parents[2] / "README.md"
 USER, BUILD, COMPILER = sys.argv.pop(1), pathlib.Path(sys.argv.pop(1)), sys.argv.pop(1)
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror"]
 PROGRAMS = ("rubato-bench", "rubato-info", "rubato-run", "rubato-sim", "rubato-train",
@@ -197,6 +198,22 @@ class Users(unittest.TestCase):
                 self.assertRegex(said, rf"\Aunsupported: .*{name}.* without UCX.*\n\Z")
         said = bare(self.program, "pigeon").stderr.decode()
         self.assertIn("expected auto, shm, ucx or tcp", said)
+
+    @unittest.skipIf("rubato-run" not in EXPECTED, "programs are not built")
+    def test_what_readme_says(self):
+        """Its program, by its commands behind `meson install`."""
+        text = README.read_text()
+        source = re.search(r"A program:\n\n```c\n(.*?)```", text, re.S)[1]
+        commands = re.search(r"Install and link:\n\n```\n.*?\n(.*?)```", text, re.S)[1]
+        commands = commands.replace("/opt/rubato/lib/x86_64-linux-gnu", str(tree.at("libdir")))
+        commands = commands.replace("/opt/rubato/bin", str(tree.at("bindir")))
+        self.assertNotIn("/opt/", commands)
+        self.program.with_name("program.c").write_text(source)
+        got = run("sh", "-e", "-c", f"cd {self.program.parent}\n" + commands.replace(
+            "cc program.c", shlex.join(["cc", *STRICT, "program.c"])))
+        self.assertEqual((got.returncode, got.stderr), (0, b""))
+        self.assertEqual(sorted(got.stdout.decode().splitlines()),
+                         [f"[{rank}] 4 ranks" for rank in range(4)])
 
     def test_the_installed_tree_may_have_moved(self):
         tree.move()
