@@ -114,8 +114,8 @@ struct rb_engine {
 	uint32_t rank, rank_count, epoch;
 	struct rb_endpoint *endpoints[RB_ENDPOINTS_MAX];
 	uint32_t endpoint_count;
-	uint8_t *route; /* Per peer: index into endpoints. */
-	bool *lost;     /* Per peer: a failure was reported. */
+	uint8_t *route;          /* Per peer: index into endpoints. */
+	bool *lost;              /* Per peer: a failure was reported. */
 	struct rb_request *news; /* That have come, and were not heard yet. */
 	struct rb_executor *executor;
 	struct rb_waiting waiting;
