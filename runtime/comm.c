@@ -15,16 +15,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "runtime/crowd.h"
 #include "runtime/interfaces.h"
-#include "runtime/topology.h"
 
 #define UNREACHED 0xffu /* In opening.route. */
 #define AGREED_WORDS 4  /* version, chunk, algorithm names, transport names */
-
-struct seat { /* Where a rank runs. */
-	uint64_t host;
-	uint64_t cores[RB_CPU_WORDS];
-};
 
 struct opening { /* What exists only while a communicator is opened. */
 	struct rubato_comm *comm;
@@ -39,6 +34,8 @@ struct opening { /* What exists only while a communicator is opened. */
 	char why[300];     /* What kept a transport from opening here. */
 	uint64_t host;
 	struct rb_place place;
+	struct rb_crowding here; /* On this machine. */
+	uint64_t agreed[AGREED_WORDS];
 	uint64_t deadline_ns;
 	const struct rb_setup *setup;
 };
@@ -126,27 +123,26 @@ static void endpoint_open(struct opening *o, uint32_t i)
 
 /* ---- Exchanges: settings, and one transport's addresses at a time ---- */
 
-static void agreed_fill(const struct opening *o, uint64_t words[AGREED_WORDS])
+static void agreed_fill(struct opening *o)
 {
 	uint64_t names = 0;
 
 	for (uint32_t i = 0; o->transports[i] != NULL; i++)
 		names = rb_mix(names + hash_text(o->transports[i]->name));
-	words[0] = RUBATO_VERSION_MAJOR << 16 | RUBATO_VERSION_MINOR << 8 | RUBATO_VERSION_PATCH;
-	words[1] = o->comm->config.chunk.number;
-	words[2] = hash_text(o->comm->config.algorithm.text);
-	words[3] = names;
+	o->agreed[0] =
+		RUBATO_VERSION_MAJOR << 16 | RUBATO_VERSION_MINOR << 8 | RUBATO_VERSION_PATCH;
+	o->agreed[1] = o->comm->config.chunk.number;
+	o->agreed[2] = hash_text(o->comm->config.algorithm.text);
+	o->agreed[3] = names;
 }
 
 static rubato_status agreed_check(const struct opening *o, uint32_t rank, struct rb_wire *w)
 {
 	static const char *const names[AGREED_WORDS] = { "the library's version", "RUBATO_CHUNK",
 							 "RUBATO_ALGORITHM", "RUBATO_TRANSPORT" };
-	uint64_t ours[AGREED_WORDS];
 
-	agreed_fill(o, ours);
 	for (uint32_t i = 0; i < AGREED_WORDS; i++)
-		if (rb_wire_get_u64(w) != ours[i])
+		if (rb_wire_get_u64(w) != o->agreed[i])
 			return RB_FAIL(RUBATO_ERR_MISMATCH, "ranks %u and %u differ in %s",
 				       o->comm->engine.rank, rank, names[i]);
 	return RUBATO_OK;
@@ -156,12 +152,10 @@ static rubato_status blob_write(struct opening *o, uint32_t i, size_t *blob_byte
 {
 	struct rb_wire w = rb_wire_over(o->blob, RB_BLOB_BYTES_MAX);
 	uint8_t address[RB_ADDRESS_BYTES_MAX];
-	uint64_t words[AGREED_WORDS];
 	size_t bytes = 0;
 
-	agreed_fill(o, words);
 	for (uint32_t k = 0; k < AGREED_WORDS; k++)
-		rb_wire_put_u64(&w, words[k]);
+		rb_wire_put_u64(&w, o->agreed[k]);
 	rb_wire_put_u64(&w, o->host);
 	for (uint32_t k = 0; k < RB_CPU_WORDS; k++)
 		rb_wire_put_u64(&w, o->place.cores[k]);
@@ -184,7 +178,7 @@ static rubato_status exchange(struct opening *o, const void *in, size_t in_bytes
 
 /* Reads rank r's blob: by transport i it may be reached, if by none before. */
 static rubato_status blob_read(struct opening *o, uint32_t i, uint32_t r, const void *bytes,
-			       size_t size, struct seat *seat)
+			       size_t size, struct rb_seat *seat)
 {
 	struct rb_wire w = rb_wire_over((void *)(uintptr_t)bytes, size);
 	uint32_t address_bytes;
@@ -209,53 +203,26 @@ static rubato_status blob_read(struct opening *o, uint32_t i, uint32_t r, const 
 	return RUBATO_OK;
 }
 
-/* Ranks on rank r's machine, and the cores that they may use together: bound ones have one each. */
-static void crowd_count(const struct seat *seats, uint32_t rank_count, uint32_t r, uint32_t *ranks,
-			uint32_t *cores)
-{
-	uint64_t together[RB_CPU_WORDS] = { 0 };
-
-	*ranks = 0;
-	for (uint32_t other = 0; other < rank_count; other++) {
-		if (seats[other].host != seats[r].host)
-			continue;
-		(*ranks)++;
-		for (uint32_t k = 0; k < RB_CPU_WORDS; k++)
-			together[k] |= seats[other].cores[k];
-	}
-	*cores = rb_cpus_count(together);
-}
-
-/* The machine with the most ranks, and the one with the fewest cores, speak for all. */
-static void crowd_find(struct rb_choice_facts *facts, const struct seat *seats, uint32_t rank_count)
-{
-	facts->cores = UINT32_MAX;
-	facts->node_ranks = 0;
-	for (uint32_t r = 0; r < rank_count; r++) {
-		uint32_t ranks = rank_count, cores = rb_cpus_count(seats[r].cores);
-
-		if (rank_count <= 1024) /* Comparing pairs takes longer than it is worth beyond. */
-			crowd_count(seats, rank_count, r, &ranks, &cores);
-		cores = cores > 0 ? cores : 1;
-		facts->cores = cores < facts->cores ? cores : facts->cores;
-		facts->node_ranks = ranks > facts->node_ranks ? ranks : facts->node_ranks;
-	}
-}
-
 static rubato_status blobs_read(struct opening *o, uint32_t i, const void *const *blobs,
 				const size_t *bytes)
 {
-	uint32_t n = o->comm->engine.rank_count;
-	struct seat *seats = calloc(n, sizeof(*seats));
+	struct rb_choice_facts *facts = &o->comm->facts;
+	struct rb_crowd crowd = { 0 };
+	struct rb_crowding worst;
 	rubato_status err = RUBATO_OK;
 
-	if (seats == NULL)
-		return RB_FAIL(RUBATO_ERR_MEMORY, "table of %u ranks", n);
-	for (uint32_t r = 0; r < n && err == RUBATO_OK; r++)
-		err = blob_read(o, i, r, blobs[r], bytes[r], &seats[r]);
-	if (err == RUBATO_OK)
-		crowd_find(&o->comm->facts, seats, n);
-	free(seats);
+	for (uint32_t r = 0; r < o->comm->engine.rank_count && err == RUBATO_OK; r++) {
+		struct rb_seat seat;
+
+		err = blob_read(o, i, r, blobs[r], bytes[r], &seat);
+		if (err == RUBATO_OK)
+			err = rb_crowd_add(&crowd, &seat);
+	}
+	o->here = rb_crowd_at(&crowd, o->host);
+	worst = rb_crowd_worst(&crowd); /* Ranks choose alike, so one machine speaks for all. */
+	facts->node_ranks = worst.ranks;
+	facts->cores = worst.cores;
+	rb_crowd_fini(&crowd);
 	return err;
 }
 
@@ -537,6 +504,7 @@ static rubato_status open_steps(struct opening *o)
 	RB_TRY(opening_allocate(o));
 	RB_TRY(background_place(o));
 	RB_TRY(transports_list(o));
+	agreed_fill(o);
 	RB_TRY(routes_find(o));
 	RB_TRY(endpoints_connect(o));
 	RB_TRY(mapping_agree(o));
@@ -546,8 +514,8 @@ static rubato_status open_steps(struct opening *o)
 	if (simulated) { /* Every simulated rank has a core of its own. */
 		comm->facts.cores = comm->engine.rank_count;
 	} else {
-		comm->engine.waiting = rb_waiting_find(comm->facts.node_ranks, comm->facts.cores,
-						       comm->config.spin.number);
+		comm->engine.waiting =
+			rb_waiting_find(o->here.ranks, o->here.cores, comm->config.spin.number);
 	}
 	comm->facts.rank_count = comm->engine.rank_count;
 	comm->facts.chunk_bytes_max = comm->config.chunk.number;

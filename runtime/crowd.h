@@ -1,0 +1,37 @@
+/*
+ * crowd.h -- how many ranks share how many cores, machine by machine: what waiting and the choice
+ * of algorithms need to know. Each rank says where it runs; one pass over all of them counts, so
+ * that the number of ranks may be large and their order any.
+ */
+#ifndef RB_RUNTIME_CROWD_H
+#define RB_RUNTIME_CROWD_H
+
+#include "runtime/topology.h"
+
+struct rb_seat {                      /* Where a rank runs. */
+	uint64_t host;                /* Ranks with equal ones share a kernel. */
+	uint64_t cores[RB_CPU_WORDS]; /* What it may use there: rb_place. */
+};
+
+struct rb_crowding {           /* Of one machine. */
+	uint32_t ranks, cores; /* At least 1 each. */
+};
+
+struct rb_crowd {
+	struct rb_crowd_machine *machines;
+	uint32_t machine_count, machine_capacity;
+	uint32_t *slots; /* By hash: number of a machine, from 1; 0: free. A power of 2 of them. */
+	uint32_t slot_count;
+	uint64_t looks; /* Slots that were looked at: the work, for tests. */
+};
+
+/* Zeroed is empty. */
+RB_NODISCARD rubato_status rb_crowd_add(struct rb_crowd *crowd, const struct rb_seat *seat);
+void rb_crowd_fini(struct rb_crowd *crowd);
+
+/* Of the machine of `host`; no rank there counts as one on one core. */
+struct rb_crowding rb_crowd_at(struct rb_crowd *crowd, uint64_t host);
+/* Of the machine with the most ranks a core; of several the one with the most ranks. */
+struct rb_crowding rb_crowd_worst(const struct rb_crowd *crowd);
+
+#endif
