@@ -419,31 +419,37 @@ static rubato_status forced_read(struct rubato_comm *comm)
 	return RUBATO_OK;
 }
 
-/* What the library runs for itself. */
-static rubato_status own_plans_make(struct rubato_comm *comm)
+/* ---- What the library runs for itself ---- */
+
+rubato_status rb_comm_exchange_plan(struct rubato_comm *comm, enum rb_exchange which,
+				    struct rb_plan **out)
 {
 	static const struct {
 		enum rb_kind kind;
 		uint32_t words;
-	} exchanges[3] = {
-		{ RB_KIND_ALLGATHER, 3 },
-		{ RB_KIND_ALLGATHER, 3 + RB_BUFFER_COUNT * (2 + RB_KEY_BYTES_MAX / 8) },
-		{ RB_KIND_ALLTOALL, 4 },
+	} exchanges[RB_EXCHANGE_COUNT] = {
+		[RB_EXCHANGE_WORDS] = { RB_KIND_ALLGATHER, 3 },
+		[RB_EXCHANGE_KEYS] = { RB_KIND_ALLGATHER,
+				       3 + RB_BUFFER_COUNT * (2 + RB_KEY_BYTES_MAX / 8) },
+		[RB_EXCHANGE_FACING] = { RB_KIND_ALLTOALL, 4 },
 	};
+	int flat = rb_algorithm_find(exchanges[which].kind, "flat");
+	struct rb_plan_key key = { .count = exchanges[which].words,
+				   .kind = (uint8_t)exchanges[which].kind,
+				   .element_bytes = 8,
+				   .algorithm = (uint8_t)flat };
+	struct rb_choice choice = { .align = 1, .chunk = exchanges[which].words };
 
-	for (uint32_t i = 0; i < 3; i++) {
-		int flat = rb_algorithm_find(exchanges[i].kind, "flat");
-		struct rb_plan_key key = { .count = exchanges[i].words,
-					   .kind = (uint8_t)exchanges[i].kind,
-					   .element_bytes = 8,
-					   .algorithm = (uint8_t)flat };
-		struct rb_choice choice = { .align = 1, .chunk = exchanges[i].words };
-
-		RB_ASSERT(flat >= 0);
+	RB_ASSERT(flat >= 0);
+	if (comm->exchange_plans[which] == NULL)
 		RB_TRY(rb_plan_make(&key, NULL, &choice, comm->engine.rank, comm->engine.rank_count,
-				    &comm->exchange_plans[i]));
-	}
+				    &comm->exchange_plans[which]));
+	*out = comm->exchange_plans[which];
+	return RUBATO_OK;
+}
 
+static rubato_status barrier_plan_make(struct rubato_comm *comm)
+{
 	int dissemination = rb_algorithm_find(RB_KIND_BARRIER, "dissemination");
 	struct rb_plan_key key = { .kind = RB_KIND_BARRIER,
 				   .element_bytes = 1,
@@ -521,7 +527,7 @@ static rubato_status open_steps(struct opening *o)
 	comm->facts.chunk_bytes_max = comm->config.chunk.number;
 	RB_TRY(rb_plan_cache_init(&comm->plans, (uint32_t)comm->config.cache.number));
 	RB_TRY(forced_read(comm));
-	RB_TRY(own_plans_make(comm));
+	RB_TRY(barrier_plan_make(comm));
 	/* A rank that is through already may have failed already: its news may be here. */
 	comm->engine.poisoned = rb_news_tell;
 	comm->engine.unmatched_look = rb_unmatched_look;
@@ -559,7 +565,7 @@ static void comm_free(struct rubato_comm *comm, bool abort_peers, uint64_t span_
 	if (comm->plans.buckets != NULL)
 		rb_plan_cache_fini(&comm->plans);
 	rb_plan_free(comm->barrier_plan);
-	for (uint32_t i = 0; i < 3; i++)
+	for (uint32_t i = 0; i < RB_EXCHANGE_COUNT; i++)
 		rb_plan_free(comm->exchange_plans[i]);
 	rb_engine_fini(engine);
 	rb_flows_free(comm);

@@ -114,6 +114,13 @@ struct rubato_op {
 	struct rubato_op *next, *previous; /* In a list of comm->operations: the persistent ones. */
 };
 
+enum rb_exchange {                     /* What ranks tell each other of their buffers. */
+		   RB_EXCHANGE_WORDS,  /* Words alone. */
+		   RB_EXCHANGE_KEYS,   /* Whole records, with keys. */
+		   RB_EXCHANGE_FACING, /* Words for each peer. */
+};
+#define RB_EXCHANGE_COUNT 3
+
 struct rubato_comm {
 	struct rb_engine engine;
 	struct rb_config config;
@@ -128,8 +135,7 @@ struct rubato_comm {
 	uint64_t prepared_count;
 	struct rb_plan_cache plans;
 	struct rb_plan *barrier_plan;
-	/* Of words alone, of whole records with keys, and of words for each peer. */
-	struct rb_plan *exchange_plans[3];
+	struct rb_plan *exchange_plans[RB_EXCHANGE_COUNT]; /* NULL: not needed so far. */
 	struct rubato_op oneshot;
 	bool oneshot_busy;
 	struct rb_turn *turns_first, *turns_last;
@@ -152,6 +158,10 @@ struct rubato_comm {
 
 /* The endpoint that tells time, and (simulated) the only one. */
 struct rb_endpoint *rb_comm_endpoint(rubato_comm *comm);
+/* The communicator's, made when it is first asked for: each has a step for every rank. Under the
+ * lock. */
+RB_NODISCARD rubato_status rb_comm_exchange_plan(struct rubato_comm *comm, enum rb_exchange which,
+						 struct rb_plan **out);
 
 /* ---- memory.c: under the lock ---- */
 RB_NODISCARD rubato_status rb_memory_alloc(struct rubato_comm *comm, size_t size_bytes,

@@ -118,6 +118,7 @@ static rubato_status exchange_prepare(struct rubato_op *op)
 	bool keys = (plan_needs(op->plan) & RB_SCHEDULE_PUT) != 0, facing = op->plan->layout.facing;
 	uint32_t words = facing ? FACING_RECORD : keys ? FULL_RECORD : WORD_RECORD;
 	size_t own = facing ? (size_t)n * words : words;
+	struct rb_plan *plan;
 
 	RB_ASSERT(!(keys && facing));
 	if (op->peers == NULL)
@@ -135,7 +136,12 @@ static rubato_status exchange_prepare(struct rubato_op *op)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "records of %u ranks", n);
 	}
 	op->record_words = words;
-	return rb_run_init(&op->exchange, op->comm->exchange_plans[facing ? 2 : keys ? 1 : 0]);
+	RB_TRY(rb_comm_exchange_plan(op->comm,
+				     facing ? RB_EXCHANGE_FACING
+				     : keys ? RB_EXCHANGE_KEYS
+					    : RB_EXCHANGE_WORDS,
+				     &plan));
+	return rb_run_init(&op->exchange, plan);
 }
 
 /* ---- Preparation ---- */
