@@ -13,8 +13,9 @@
 struct rb_bootstrap {
 	uint32_t rank, rank_count;
 	uint8_t job[16]; /* A nonce that all ranks of this job share and no other job has. */
-	/* out[r], out_bytes[r]: rank r's blob; the memory belongs to the bootstrap until close.
-	 * Collective; every call is a new exchange. Errors as rubato_init's. */
+	/* out[r], out_bytes[r]: rank r's blob. The memory is the bootstrap's and stays until close,
+	 * whatever is exchanged later. Collective; every call is a new exchange. Errors as
+	 * rubato_init's. */
 	rubato_status (*allgather)(struct rb_bootstrap *b, const void *in, size_t in_bytes,
 				   const void *const **out, const size_t **out_bytes,
 				   uint64_t deadline_ns);
@@ -22,7 +23,8 @@ struct rb_bootstrap {
 	 * others find out in their own ways. After !good it is not waited for, nor is the text of
 	 * the last error changed. */
 	rubato_status (*end)(struct rb_bootstrap *b, bool good);
-	void (*close)(struct rb_bootstrap *b); /* NULL-safe is the caller's duty. */
+	/* When start-up is over, well or not. NULL-safe is the caller's duty. */
+	void (*close)(struct rb_bootstrap *b);
 };
 
 /* What the environment or an id says about this process's place in a job. */

@@ -20,15 +20,18 @@
 
 #define UNREACHED 0xffu /* In opening.route. */
 #define AGREED_WORDS 4  /* version, chunk, algorithm names, transport names */
+/* What stands before the address: agreed words, host, cores, the address's bytes. */
+#define BLOB_HEAD_BYTES (8 * AGREED_WORDS + 8 + 8 * RB_CPU_WORDS + 4)
+_Static_assert(BLOB_HEAD_BYTES + RB_ADDRESS_BYTES_MAX <= RB_BLOB_BYTES_MAX, "an address fits");
 
 struct opening { /* What exists only while a communicator is opened. */
 	struct rubato_comm *comm;
 	const struct rb_transport_ops *transports[RB_ENDPOINTS_MAX + 1];
 	struct rb_endpoint *opened[RB_ENDPOINTS_MAX];
-	uint8_t *blob;
-	void **addresses; /* Per peer: a copy. */
-	size_t *address_bytes;
-	bool *use;
+	struct rb_bootstrap *bootstrap;
+	/* What all published for each transport: the bootstrap's. */
+	const void *const *blobs[RB_ENDPOINTS_MAX];
+	const size_t *blob_bytes[RB_ENDPOINTS_MAX];
 	uint8_t *route;    /* Per peer: index into opened. */
 	char devices[512]; /* For network transports; empty: any. */
 	char why[300];     /* What kept a transport from opening here. */
@@ -113,7 +116,7 @@ static void endpoint_open(struct opening *o, uint32_t i)
 		.backend = o->setup->backend,
 	};
 
-	memcpy(options.job, comm->bootstrap->job, sizeof(options.job));
+	memcpy(options.job, comm->job, sizeof(options.job));
 	if (o->transports[i]->open(&options, &o->opened[i]) == RUBATO_OK)
 		return;
 	o->opened[i] = NULL;
@@ -148,39 +151,36 @@ static rubato_status agreed_check(const struct opening *o, uint32_t rank, struct
 	return RUBATO_OK;
 }
 
-static rubato_status blob_write(struct opening *o, uint32_t i, size_t *blob_bytes)
+static rubato_status exchange(struct opening *o, const void *in, size_t in_bytes,
+			      const void *const **out, const size_t **out_bytes)
 {
-	struct rb_wire w = rb_wire_over(o->blob, RB_BLOB_BYTES_MAX);
-	uint8_t address[RB_ADDRESS_BYTES_MAX];
+	return o->bootstrap->allgather(o->bootstrap, in, in_bytes, out, out_bytes, o->deadline_ns);
+}
+
+/* This rank's blob for transport i, and everybody's in its place. */
+static rubato_status blobs_exchange(struct opening *o, uint32_t i)
+{
+	uint8_t blob[BLOB_HEAD_BYTES + RB_ADDRESS_BYTES_MAX];
+	struct rb_wire w = rb_wire_over(blob, sizeof(blob));
 	size_t bytes = 0;
 
+	if (o->opened[i] != NULL)
+		RB_TRY(o->transports[i]->address(o->opened[i], blob + BLOB_HEAD_BYTES, &bytes));
 	for (uint32_t k = 0; k < AGREED_WORDS; k++)
 		rb_wire_put_u64(&w, o->agreed[k]);
 	rb_wire_put_u64(&w, o->host);
 	for (uint32_t k = 0; k < RB_CPU_WORDS; k++)
 		rb_wire_put_u64(&w, o->place.cores[k]);
-	if (o->opened[i] != NULL)
-		RB_TRY(o->transports[i]->address(o->opened[i], address, &bytes));
 	rb_wire_put_u32(&w, (uint32_t)bytes);
-	rb_wire_put_bytes(&w, address, bytes);
-	*blob_bytes = (size_t)(w.at - o->blob);
-	return w.bad ? RB_FAIL(RUBATO_ERR_INTERNAL, "an address does not fit the start-up blob")
-		     : RUBATO_OK;
+	RB_ASSERT(!w.bad && w.at == blob + BLOB_HEAD_BYTES && bytes <= RB_ADDRESS_BYTES_MAX);
+	return exchange(o, blob, BLOB_HEAD_BYTES + bytes, &o->blobs[i], &o->blob_bytes[i]);
 }
 
-static rubato_status exchange(struct opening *o, const void *in, size_t in_bytes,
-			      const void *const **out, const size_t **out_bytes)
+static rubato_status blob_read(const struct opening *o, uint32_t i, uint32_t r,
+			       struct rb_seat *seat)
 {
-	struct rb_bootstrap *b = o->comm->bootstrap;
-
-	return b->allgather(b, in, in_bytes, out, out_bytes, o->deadline_ns);
-}
-
-/* Reads rank r's blob: by transport i it may be reached, if by none before. */
-static rubato_status blob_read(struct opening *o, uint32_t i, uint32_t r, const void *bytes,
-			       size_t size, struct rb_seat *seat)
-{
-	struct rb_wire w = rb_wire_over((void *)(uintptr_t)bytes, size);
+	size_t bytes = o->blob_bytes[i][r];
+	struct rb_wire w = rb_wire_over((void *)(uintptr_t)o->blobs[i][r], bytes);
 	uint32_t address_bytes;
 
 	RB_TRY(agreed_check(o, r, &w));
@@ -188,23 +188,30 @@ static rubato_status blob_read(struct opening *o, uint32_t i, uint32_t r, const 
 	for (uint32_t k = 0; k < RB_CPU_WORDS; k++)
 		seat->cores[k] = rb_wire_get_u64(&w);
 	address_bytes = rb_wire_get_u32(&w);
-	if (w.bad || address_bytes != (size_t)(w.end - w.at))
-		return RB_FAIL(RUBATO_ERR_MISMATCH, "rank %u's start-up blob is malformed", r);
-	if (o->route[r] != UNREACHED || o->opened[i] == NULL || address_bytes == 0 ||
-	    !o->transports[i]->reachable(o->opened[i], w.at, address_bytes))
-		return RUBATO_OK;
-	/* The bootstrap's memory may serve the next exchange. */
-	o->addresses[r] = malloc(address_bytes);
-	if (o->addresses[r] == NULL)
-		return RB_FAIL(RUBATO_ERR_MEMORY, "address of rank %u", r);
-	memcpy(o->addresses[r], w.at, address_bytes);
-	o->address_bytes[r] = address_bytes;
-	o->route[r] = (uint8_t)i;
-	return RUBATO_OK;
+	return w.bad || address_bytes != bytes - BLOB_HEAD_BYTES
+		       ? RB_FAIL(RUBATO_ERR_MISMATCH, "rank %u's start-up blob is malformed", r)
+		       : RUBATO_OK;
 }
 
-static rubato_status blobs_read(struct opening *o, uint32_t i, const void *const *blobs,
-				const size_t *bytes)
+/* Where a blob that was read holds the address. */
+static const void *address_of(const struct opening *o, uint32_t i, uint32_t r, size_t *bytes)
+{
+	*bytes = o->blob_bytes[i][r] - BLOB_HEAD_BYTES;
+	return (const uint8_t *)o->blobs[i][r] + BLOB_HEAD_BYTES;
+}
+
+/* By transport i rank r is reached, if it can and by none before. */
+static void route_find(struct opening *o, uint32_t i, uint32_t r)
+{
+	size_t bytes;
+	const void *address = address_of(o, i, r, &bytes);
+
+	if (o->route[r] == UNREACHED && o->opened[i] != NULL && bytes > 0 &&
+	    o->transports[i]->reachable(o->opened[i], address, bytes))
+		o->route[r] = (uint8_t)i;
+}
+
+static rubato_status blobs_read(struct opening *o, uint32_t i)
 {
 	struct rb_choice_facts *facts = &o->comm->facts;
 	struct rb_crowd crowd = { 0 };
@@ -214,9 +221,11 @@ static rubato_status blobs_read(struct opening *o, uint32_t i, const void *const
 	for (uint32_t r = 0; r < o->comm->engine.rank_count && err == RUBATO_OK; r++) {
 		struct rb_seat seat;
 
-		err = blob_read(o, i, r, blobs[r], bytes[r], &seat);
-		if (err == RUBATO_OK)
-			err = rb_crowd_add(&crowd, &seat);
+		err = blob_read(o, i, r, &seat);
+		if (err != RUBATO_OK)
+			break;
+		route_find(o, i, r);
+		err = rb_crowd_add(&crowd, &seat);
 	}
 	o->here = rb_crowd_at(&crowd, o->host);
 	worst = rb_crowd_worst(&crowd); /* Ranks choose alike, so one machine speaks for all. */
@@ -252,18 +261,16 @@ static rubato_status routes_find(struct opening *o)
 	for (uint32_t i = 0; o->transports[i] != NULL; i++) {
 		bool all = true;
 		uint8_t verdict;
-		size_t blob_bytes;
 
 #ifdef RB_HAVE_UCX
 		if (o->transports[i] == &rb_transport_ucx)
-			RB_TRY(rb_interfaces_choose(o->comm->bootstrap,
-						    o->comm->config.interface.text, o->deadline_ns,
-						    o->devices, sizeof(o->devices)));
+			RB_TRY(rb_interfaces_choose(o->bootstrap, o->comm->config.interface.text,
+						    o->deadline_ns, o->devices,
+						    sizeof(o->devices)));
 #endif
 		endpoint_open(o, i);
-		RB_TRY(blob_write(o, i, &blob_bytes));
-		RB_TRY(exchange(o, o->blob, blob_bytes, &blobs, &bytes));
-		RB_TRY(blobs_read(o, i, blobs, bytes));
+		RB_TRY(blobs_exchange(o, i));
+		RB_TRY(blobs_read(o, i));
 		err = unreached_check(o, &all);
 		verdict = all;
 		RB_TRY(exchange(o, &verdict, sizeof(verdict), &blobs, &bytes));
@@ -277,32 +284,52 @@ static rubato_status routes_find(struct opening *o)
 					  "some ranks have no transport to reach each other");
 }
 
+static rubato_status endpoint_connect(struct opening *o, uint32_t i)
+{
+	uint32_t n = o->comm->engine.rank_count;
+	const void **addresses = calloc(n, sizeof(*addresses));
+	size_t *bytes = calloc(n, sizeof(*bytes));
+	bool *use = calloc(n, sizeof(*use));
+	rubato_status err;
+
+	for (uint32_t r = 0; addresses != NULL && bytes != NULL && use != NULL && r < n; r++) {
+		use[r] = o->route[r] == i;
+		if (use[r])
+			addresses[r] = address_of(o, i, r, &bytes[r]);
+	}
+	if (addresses == NULL || bytes == NULL || use == NULL)
+		err = RB_FAIL(RUBATO_ERR_MEMORY, "start-up tables of %u ranks", n);
+	else
+		err = o->transports[i]->connect(o->opened[i], addresses, bytes, use,
+						o->deadline_ns);
+	free(addresses);
+	free(bytes);
+	free(use);
+	return err;
+}
+
 /* Connects each transport that is needed, drops the others, and fills the engine's route. */
 static rubato_status endpoints_connect(struct opening *o)
 {
 	struct rb_engine *engine = &o->comm->engine;
-	uint32_t n = engine->rank_count;
 
 	for (uint32_t i = 0; o->transports[i] != NULL; i++) {
 		bool needed = false;
 
 		if (o->opened[i] == NULL)
 			continue;
-		for (uint32_t r = 0; r < n; r++) {
-			o->use[r] = o->route[r] == i;
-			needed |= o->use[r];
+		for (uint32_t r = 0; r < engine->rank_count; r++) {
+			if (o->route[r] != i)
+				continue;
+			needed = true;
+			engine->route[r] = (uint8_t)engine->endpoint_count;
 		}
-		if (!needed) {
+		if (needed) {
+			RB_TRY(endpoint_connect(o, i));
+			engine->endpoints[engine->endpoint_count++] = o->opened[i];
+		} else {
 			o->transports[i]->close(o->opened[i], false, o->deadline_ns);
-			o->opened[i] = NULL;
-			continue;
 		}
-		RB_TRY(o->transports[i]->connect(o->opened[i], (const void *const *)o->addresses,
-						 o->address_bytes, o->use, o->deadline_ns));
-		for (uint32_t r = 0; r < n; r++)
-			if (o->use[r])
-				engine->route[r] = (uint8_t)engine->endpoint_count;
-		engine->endpoints[engine->endpoint_count++] = o->opened[i];
 		o->opened[i] = NULL;
 	}
 	return RUBATO_OK;
@@ -351,15 +378,16 @@ static rubato_status mapping_agree(struct opening *o)
 
 /* ---- A job of one rank needs nobody's word ---- */
 
-static rubato_status alone_allgather(struct rb_bootstrap *b, const void *in, size_t in_bytes,
-				     const void *const **out, const size_t **out_bytes,
-				     uint64_t deadline_ns);
+struct alone_blob {
+	struct alone_blob *next;
+	const void *out;
+	size_t out_bytes;
+	uint8_t bytes[];
+};
 
 struct alone {
 	struct rb_bootstrap base;
-	uint8_t bytes[RB_BLOB_BYTES_MAX];
-	const void *blob;
-	size_t blob_bytes;
+	struct alone_blob *blobs;
 };
 
 static rubato_status alone_allgather(struct rb_bootstrap *b, const void *in, size_t in_bytes,
@@ -367,19 +395,33 @@ static rubato_status alone_allgather(struct rb_bootstrap *b, const void *in, siz
 				     uint64_t deadline_ns)
 {
 	struct alone *alone = (struct alone *)b;
+	struct alone_blob *blob = malloc(sizeof(*blob) + in_bytes);
 
 	(void)deadline_ns;
-	memcpy(alone->bytes, in, in_bytes);
-	alone->blob = alone->bytes;
-	alone->blob_bytes = in_bytes;
-	*out = &alone->blob;
-	*out_bytes = &alone->blob_bytes;
+	if (blob == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "start-up: %zu bytes", in_bytes);
+	if (in_bytes > 0)
+		memcpy(blob->bytes, in, in_bytes);
+	blob->out = blob->bytes;
+	blob->out_bytes = in_bytes;
+	blob->next = alone->blobs;
+	alone->blobs = blob;
+	*out = &blob->out;
+	*out_bytes = &blob->out_bytes;
 	return RUBATO_OK;
 }
 
 static void alone_close(struct rb_bootstrap *b)
 {
-	free(b);
+	struct alone *alone = (struct alone *)b;
+
+	while (alone->blobs != NULL) {
+		struct alone_blob *next = alone->blobs->next;
+
+		free(alone->blobs);
+		alone->blobs = next;
+	}
+	free(alone);
 }
 
 static rubato_status bootstrap_alone(struct rb_bootstrap **out)
@@ -465,14 +507,9 @@ static rubato_status opening_allocate(struct opening *o)
 {
 	uint32_t n = o->comm->engine.rank_count;
 
-	o->blob = malloc(RB_BLOB_BYTES_MAX);
-	o->addresses = calloc(n, sizeof(*o->addresses));
-	o->address_bytes = calloc(n, sizeof(*o->address_bytes));
-	o->use = calloc(n, sizeof(*o->use));
-	o->route = calloc(n, sizeof(*o->route));
-	if (o->blob == NULL || o->addresses == NULL || o->address_bytes == NULL || o->use == NULL ||
-	    o->route == NULL)
-		return RB_FAIL(RUBATO_ERR_MEMORY, "start-up tables of %u ranks", n);
+	o->route = malloc(n * sizeof(*o->route));
+	if (o->route == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "start-up table of %u ranks", n);
 	memset(o->route, UNREACHED, n * sizeof(*o->route));
 	return RUBATO_OK;
 }
@@ -569,8 +606,6 @@ static void comm_free(struct rubato_comm *comm, bool abort_peers, uint64_t span_
 		rb_plan_free(comm->exchange_plans[i]);
 	rb_engine_fini(engine);
 	rb_flows_free(comm);
-	if (comm->bootstrap != NULL)
-		comm->bootstrap->close(comm->bootstrap);
 	free(comm);
 }
 
@@ -579,13 +614,8 @@ static void opening_close(struct opening *o)
 	for (uint32_t i = 0; i < RB_ENDPOINTS_MAX; i++)
 		if (o->opened[i] != NULL)
 			o->transports[i]->close(o->opened[i], true, o->deadline_ns);
-	for (uint32_t r = 0; o->addresses != NULL && r < o->comm->engine.rank_count; r++)
-		free(o->addresses[r]);
-	free(o->blob);
-	free(o->addresses);
-	free(o->address_bytes);
-	free(o->use);
 	free(o->route);
+	o->bootstrap->close(o->bootstrap);
 }
 
 rubato_status rb_comm_open(const struct rb_setup *setup, rubato_comm **out)
@@ -610,16 +640,18 @@ rubato_status rb_comm_open(const struct rb_setup *setup, rubato_comm **out)
 		free(comm);
 		return err;
 	}
-	comm->bootstrap = bootstrap;
+	memcpy(comm->job, bootstrap->job, sizeof(comm->job));
 	comm->config = *setup->config;
 	comm->timeout_ns = setup->timeout_ns > 0 ? setup->timeout_ns : comm->config.timeout.number;
 	o.comm = comm;
+	o.bootstrap = bootstrap;
 	/* Simulated endpoints replace this clock once they are open; their world starts at 0. */
 	o.deadline_ns = setup->backend != NULL ? comm->timeout_ns
 					       : rb_deadline(rb_clock_ns(), comm->timeout_ns);
 	if (setup->deadline_ns > 0)
 		o.deadline_ns = setup->deadline_ns;
 	comm->origin = *setup;
+	comm->origin.bootstrap = NULL;
 	err = open_steps(&o);
 	if (bootstrap->end != NULL) {
 		rubato_status end = bootstrap->end(bootstrap, err == RUBATO_OK);

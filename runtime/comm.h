@@ -124,7 +124,7 @@ enum rb_exchange {                     /* What ranks tell each other of their bu
 struct rubato_comm {
 	struct rb_engine engine;
 	struct rb_config config;
-	struct rb_bootstrap *bootstrap;
+	uint8_t job[16];        /* The job's nonce. */
 	struct rb_setup origin; /* How it was made; of use to those that are split off. */
 	uint64_t timeout_ns;
 	struct rb_choice_facts facts;

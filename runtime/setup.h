@@ -11,10 +11,9 @@
 
 struct rb_setup {
 	const struct rb_config *config; /* Copied. */
-	struct rb_bootstrap
-		*bootstrap; /* The communicator's from here on, also on failure; or NULL: size 1. */
-	uint64_t timeout_ns;  /* 0: config's. */
-	uint64_t heap_bytes;  /* 0: config's. */
+	struct rb_bootstrap *bootstrap; /* Closed when it is open, or failed; NULL: size 1. */
+	uint64_t timeout_ns;            /* 0: config's. */
+	uint64_t heap_bytes;            /* 0: config's. */
 	uint64_t deadline_ns; /* Of opening, by the transports' clock; 0: timeout_ns from now. */
 	/* Transports to try, best first, NULL-terminated; NULL: by config->transport. For each peer
 	 * the first is taken that reaches it; all ranks must end up reachable. */

@@ -25,29 +25,59 @@ struct member {
 	uint32_t rank; /* In the parent. */
 };
 
+struct blobs { /* One exchange's result: handed out until close. */
+	struct blobs *next;
+	const void **out;
+	size_t *out_bytes;
+	uint64_t words[]; /* The blobs, padded to one length; then our own. */
+};
+
 struct group {
 	struct rb_bootstrap base; /* First. */
 	struct rubato_comm *parent;
 	uint64_t number; /* Of the split. */
 	uint32_t exchanges;
 	struct member *members;
-	uint64_t *words; /* The blobs, padded to one length; */
-	uint64_t *own;
 	uint64_t *sizes;
-	const void **out;
-	size_t *out_bytes;
+	struct blobs *blobs;
 };
+
+static void blobs_free(struct blobs *blobs)
+{
+	if (blobs == NULL)
+		return;
+	free(blobs->out);
+	free(blobs->out_bytes);
+	free(blobs);
+}
+
+static struct blobs *blobs_new(uint32_t rank_count, uint64_t words)
+{
+	struct blobs *blobs =
+		calloc(1, sizeof(*blobs) + ((size_t)rank_count + 1) * words * sizeof(uint64_t));
+
+	if (blobs == NULL)
+		return NULL;
+	blobs->out = calloc(rank_count, sizeof(*blobs->out));
+	blobs->out_bytes = calloc(rank_count, sizeof(*blobs->out_bytes));
+	if (blobs->out != NULL && blobs->out_bytes != NULL)
+		return blobs;
+	blobs_free(blobs);
+	return NULL;
+}
 
 static void group_close(struct rb_bootstrap *b)
 {
 	struct group *g = (struct group *)b;
 
+	while (g->blobs != NULL) {
+		struct blobs *next = g->blobs->next;
+
+		blobs_free(g->blobs);
+		g->blobs = next;
+	}
 	free(g->members);
-	free(g->words);
-	free(g->own);
 	free(g->sizes);
-	free(g->out);
-	free(g->out_bytes);
 	free(g);
 }
 
@@ -140,21 +170,23 @@ static rubato_status group_allgather(struct rb_bootstrap *b, const void *in, siz
 		if ((g->sizes[r] + 7) / 8 > words)
 			words = (g->sizes[r] + 7) / 8;
 	}
-	free(g->words);
-	free(g->own);
-	g->words = calloc((size_t)b->rank_count * words, sizeof(*g->words));
-	g->own = calloc(words, sizeof(*g->own));
-	if (g->words == NULL || g->own == NULL)
+	struct blobs *blobs = blobs_new(b->rank_count, words);
+
+	if (blobs == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "split: blobs of %u ranks", b->rank_count);
+	blobs->next = g->blobs;
+	g->blobs = blobs;
+	uint64_t *own = blobs->words + b->rank_count * words;
+
 	if (in_bytes > 0)
-		memcpy(g->own, in, in_bytes);
-	RB_TRY(exchange_run(g, g->own, g->words, words, deadline_ns));
+		memcpy(own, in, in_bytes);
+	RB_TRY(exchange_run(g, own, blobs->words, words, deadline_ns));
 	for (uint32_t r = 0; r < b->rank_count; r++) {
-		g->out[r] = g->words + r * words;
-		g->out_bytes[r] = (size_t)g->sizes[r];
+		blobs->out[r] = blobs->words + r * words;
+		blobs->out_bytes[r] = (size_t)g->sizes[r];
 	}
-	*out = g->out;
-	*out_bytes = g->out_bytes;
+	*out = blobs->out;
+	*out_bytes = blobs->out_bytes;
 	return RUBATO_OK;
 }
 
@@ -188,7 +220,7 @@ static void job_name(struct group *g, uint32_t color)
 {
 	uint64_t halves[2];
 
-	memcpy(halves, g->parent->bootstrap->job, sizeof(halves));
+	memcpy(halves, g->parent->job, sizeof(halves));
 	halves[0] = rb_mix(halves[0] ^ rb_mix(rb_mix(g->number) + color + 1));
 	halves[1] = rb_mix(halves[1] ^ rb_mix(halves[0]));
 	memcpy(g->base.job, halves, sizeof(halves));
@@ -208,9 +240,7 @@ static rubato_status group_new(struct rubato_comm *parent, const int64_t *all, u
 	g->base.close = group_close;
 	g->members = calloc(n, sizeof(*g->members));
 	g->sizes = calloc(n, sizeof(*g->sizes));
-	g->out = calloc(n, sizeof(*g->out));
-	g->out_bytes = calloc(n, sizeof(*g->out_bytes));
-	if (g->members == NULL || g->sizes == NULL || g->out == NULL || g->out_bytes == NULL) {
+	if (g->members == NULL || g->sizes == NULL) {
 		group_close(&g->base);
 		return RB_FAIL(RUBATO_ERR_MEMORY, "split: tables of %u ranks", n);
 	}

@@ -24,11 +24,16 @@ struct local_job {
 	const struct rb_config *config;
 };
 
+struct local_round { /* One exchange's result: handed out until close. */
+	struct local_round *next;
+	const void **out;
+	size_t *out_bytes;
+};
+
 struct local_rank {
 	struct rb_bootstrap base;
 	struct local_job *job;
-	const void **out;
-	size_t *out_bytes;
+	struct local_round *rounds;
 };
 
 static bool wait_until(struct local_job *job, const uint32_t *word, uint32_t value)
@@ -45,12 +50,20 @@ static bool wait_until(struct local_job *job, const uint32_t *word, uint32_t val
 
 static void blobs_copy(struct local_rank *me)
 {
-	for (uint32_t r = 0; r < me->job->rank_count; r++) {
-		free((void *)(uintptr_t)me->out[r]);
-		me->out[r] = malloc(me->job->bytes[r] + 1);
-		memcpy((void *)(uintptr_t)me->out[r], me->job->blobs[r], me->job->bytes[r]);
-		me->out_bytes[r] = me->job->bytes[r];
+	uint32_t n = me->job->rank_count;
+	struct local_round *round = calloc(1, sizeof(*round));
+
+	round->out = calloc(n, sizeof(*round->out));
+	round->out_bytes = calloc(n, sizeof(*round->out_bytes));
+	for (uint32_t r = 0; r < n; r++) {
+		void *copy = malloc(me->job->bytes[r] + 1);
+
+		memcpy(copy, me->job->blobs[r], me->job->bytes[r]);
+		round->out[r] = copy;
+		round->out_bytes[r] = me->job->bytes[r];
 	}
+	round->next = me->rounds;
+	me->rounds = round;
 }
 
 static rubato_status local_allgather(struct rb_bootstrap *b, const void *in, size_t in_bytes,
@@ -80,19 +93,27 @@ static rubato_status local_allgather(struct rb_bootstrap *b, const void *in, siz
 	while (fine && job->left != 0)
 		fine = wait_until(job, &job->left, 0);
 	pthread_mutex_unlock(&job->lock);
-	*out = me->out;
-	*out_bytes = me->out_bytes;
-	return fine ? RUBATO_OK : RB_FAIL(RUBATO_ERR_TIMEOUT, "local bootstrap: a rank is missing");
+	if (!fine)
+		return RB_FAIL(RUBATO_ERR_TIMEOUT, "local bootstrap: a rank is missing");
+	*out = me->rounds->out;
+	*out_bytes = me->rounds->out_bytes;
+	return RUBATO_OK;
 }
 
 static void local_close(struct rb_bootstrap *b)
 {
 	struct local_rank *me = (struct local_rank *)b;
 
-	for (uint32_t r = 0; r < me->job->rank_count; r++)
-		free((void *)(uintptr_t)me->out[r]);
-	free(me->out);
-	free(me->out_bytes);
+	while (me->rounds != NULL) {
+		struct local_round *next = me->rounds->next;
+
+		for (uint32_t r = 0; r < me->job->rank_count; r++)
+			free((void *)(uintptr_t)me->rounds->out[r]);
+		free(me->rounds->out);
+		free(me->rounds->out_bytes);
+		free(me->rounds);
+		me->rounds = next;
+	}
 	free(me);
 }
 
@@ -112,8 +133,6 @@ static rubato_status rank_run(struct local_job *job, uint32_t rank)
 					   .allgather = local_allgather,
 					   .close = local_close };
 	me->job = job;
-	me->out = calloc(job->rank_count, sizeof(*me->out));
-	me->out_bytes = calloc(job->rank_count, sizeof(*me->out_bytes));
 	setup.bootstrap = &me->base;
 	err = rb_comm_open(&setup, &comm);
 	if (err == RUBATO_OK) {
