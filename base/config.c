@@ -184,9 +184,10 @@ static void number_print(enum kind kind, uint64_t value, char *text, size_t text
 
 /* ---- Rows ---- */
 
-static union rb_config_value *value_of(struct rb_config *config, const struct row *row)
+/* A number, or the first byte of a text. */
+static void *value_of(struct rb_config *config, const struct row *row)
 {
-	return (union rb_config_value *)(void *)((char *)config + row->value_offset);
+	return (char *)config + row->value_offset;
 }
 
 static uint8_t *source_of(struct rb_config *config, const struct row *row)
@@ -194,8 +195,7 @@ static uint8_t *source_of(struct rb_config *config, const struct row *row)
 	return (uint8_t *)config + row->source_offset;
 }
 
-static rubato_status number_set(const struct row *row, const char *text,
-				union rb_config_value *value)
+static rubato_status number_set(const struct row *row, const char *text, uint64_t *value)
 {
 	static const char *const nouns[] = { "a whole number", "", "a time", "a size" };
 	char low[32], high[32];
@@ -207,11 +207,11 @@ static rubato_status number_set(const struct row *row, const char *text,
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s=\"%.64s\": expected %s from %s to %s",
 			       row->variable, text, nouns[row->kind], low, high);
 	}
-	value->number = number;
+	*value = number;
 	return RUBATO_OK;
 }
 
-static rubato_status text_set(const struct row *row, const char *text, union rb_config_value *value)
+static rubato_status text_set(const struct row *row, const char *text, char *value)
 {
 	size_t size_bytes = strlen(text);
 
@@ -232,11 +232,11 @@ static rubato_status text_set(const struct row *row, const char *text, union rb_
 			return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s=\"%.64s\": expected %s",
 				       row->variable, text, row->help);
 	}
-	memcpy(value->text, text, size_bytes + 1);
+	memcpy(value, text, size_bytes + 1);
 	return RUBATO_OK;
 }
 
-static rubato_status row_set(const struct row *row, const char *text, union rb_config_value *value)
+static rubato_status row_set(const struct row *row, const char *text, void *value)
 {
 	return row->kind == S ? text_set(row, text, value) : number_set(row, text, value);
 }
@@ -369,15 +369,16 @@ void rb_config_each(const struct rb_config *config,
 
 	for (size_t i = 0; i < ROW_COUNT; i++) {
 		const char *base = (const char *)config;
-		const union rb_config_value *value = (const void *)(base + rows[i].value_offset);
+		const void *value = base + rows[i].value_offset;
 		uint8_t source = *(const uint8_t *)(base + rows[i].source_offset);
 		bool unset = source == RB_CONFIG_DEFAULT && rows[i].default_value[0] == '\0';
-		const char *text = value->text;
+		const char *text = value;
 		char number[32] = "";
 
 		if (rows[i].kind != S) {
 			if (!unset)
-				number_print(rows[i].kind, value->number, number, sizeof(number));
+				number_print(rows[i].kind, *(const uint64_t *)value, number,
+					     sizeof(number));
 			text = number;
 		}
 		row(arg, rows[i].variable, text, sources[source], rows[i].help);

@@ -39,13 +39,18 @@
 
 enum rb_config_source { RB_CONFIG_DEFAULT, RB_CONFIG_ENVIRONMENT, RB_CONFIG_OPTIONS };
 
-union rb_config_value {
-	uint64_t number; /* U, B; T in ns. */
-	char text[4096];
-};
+/* Bytes of a text, by kind. */
+#define RB_CONFIG_TEXT_U(max) 1
+#define RB_CONFIG_TEXT_S(max) ((max) + 1)
+#define RB_CONFIG_TEXT_T(max) 1
+#define RB_CONFIG_TEXT_B(max) 1
 
-struct rb_config {
-#define X(field, variable, kind, default_value, min, max, help) union rb_config_value field;
+struct rb_config { /* number: U, B; T in ns. text: S. */
+#define X(field, variable, kind, default_value, min, max, help)                                    \
+	union {                                                                                    \
+		uint64_t number;                                                                   \
+		char text[RB_CONFIG_TEXT_##kind(max)];                                             \
+	} field;
 	RB_CONFIG_TABLE(X)
 #undef X
 	struct {
