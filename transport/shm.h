@@ -250,6 +250,9 @@ rubato_status rb_shm_address(struct rb_endpoint *base, void *bytes, size_t *size
 bool rb_shm_reachable(struct rb_endpoint *base, const void *address, size_t size_bytes);
 rubato_status rb_shm_connect(struct rb_endpoint *base, const void *const *addresses,
 			     const size_t *address_bytes, const bool *use, uint64_t deadline_ns);
+/* The peer is connected from here on. Takes over a reference to its segment. */
+void rb_shm_wire(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+		 struct rb_shm_segment *segment);
 void rb_shm_hang_up(struct rb_shm_endpoint *ep);
 
 /* shm_region.c */

@@ -258,8 +258,8 @@ static bool hello_fits(const struct rb_shm_endpoint *ep, const struct hello *hel
 
 /* ---- A connected peer ---- */
 
-static void peer_wire(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
-		      struct rb_shm_segment *segment)
+void rb_shm_wire(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+		 struct rb_shm_segment *segment)
 {
 	const struct rb_shm_layout *mine = &ep->segment->layout, *theirs = &segment->layout;
 	uint8_t *here = ep->segment->base, *there = segment->base;
@@ -300,7 +300,7 @@ static rubato_status peer_attach(struct rb_shm_endpoint *ep, struct rb_shm_peer 
 	}
 	peer->socket = socket;
 	peer->process = g->hello.process;
-	peer_wire(ep, peer, segment);
+	rb_shm_wire(ep, peer, segment);
 	return RUBATO_OK;
 }
 
@@ -473,7 +473,7 @@ static rubato_status meet(struct meeting *m, const size_t *address_bytes, uint64
 		m->missing++;
 	}
 	rb_shm_segment_keep(ep->segment);
-	peer_wire(ep, &ep->peers[ep->base.rank], ep->segment);
+	rb_shm_wire(ep, &ep->peers[ep->base.rank], ep->segment);
 	RB_TRY(meeting_step(m));
 	while (m->missing > 0) {
 		RB_TRY(meeting_wait(m, deadline_ns));

@@ -3,8 +3,11 @@
  *
  * A cell is dealt with when it is read, whatever is posted: a message without receive is copied to
  * private memory (bounded by the credit of its sender) or, if announced, noted. So no ring and no
- * bulk buffer ever waits for the application. Ids from peers are looked up, never trusted: pieces
- * for a receive that was cancelled find no one and are dropped.
+ * bulk buffer ever waits for the application.
+ *
+ * Nothing that a peer writes is trusted, nor believed to stay: what a cell says is read once, into
+ * a copy, and only the copy is judged and used. Ids are looked up: pieces for a receive that was
+ * cancelled find no one and are dropped. Payloads alone are read where they lie.
  */
 #include "transport/shm.h"
 
@@ -16,6 +19,18 @@
 static inline struct rb_shm_cell *cell_at(const struct rb_shm_inbound *in, uint32_t position)
 {
 	return &in->ring->cells[position & MASK];
+}
+
+/* A field of shared memory, read once: the compiler must not look again after it was judged. */
+#define ONCE(field) (*(const volatile __typeof__(field) *)&(field))
+
+/* What a cell says, but its word; `args`: the rest is no payload. */
+static inline void cell_read(const struct rb_shm_cell *shared, bool args, struct rb_shm_cell *cell)
+{
+	cell->tag = ONCE(shared->tag);
+	cell->signature = ONCE(shared->signature);
+	for (uint32_t i = 0; args && i < 3; i++)
+		cell->arg[i] = ONCE(shared->arg[i]);
 }
 
 static void payload_read(const struct rb_shm_inbound *in, uint8_t *target, size_t size_bytes)
@@ -187,6 +202,7 @@ static void broken(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
 	ep->notice = true;
 }
 
+/* their_id: RB_SHM_ID_NONE for a message that is here, whose size has been judged. */
 static struct rb_shm_arrival *arrival_new(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 					  const struct rb_shm_cell *cell, uint64_t size_bytes,
 					  uint64_t their_id)
@@ -194,6 +210,7 @@ static struct rb_shm_arrival *arrival_new(struct rb_shm_endpoint *ep, struct rb_
 	size_t payload_bytes = their_id == RB_SHM_ID_NONE ? size_bytes : 0;
 	struct rb_shm_arrival *arrival;
 
+	RB_ASSERT(payload_bytes <= RB_SHM_BULK_BYTES);
 	if (their_id == RB_SHM_ID_NONE) {
 		peer->in.held += size_bytes + RB_SHM_ARRIVAL_BYTES;
 		if (peer->in.held > RB_UNEXPECTED_BYTES_MAX) { /* Beyond its credit. */
@@ -276,8 +293,13 @@ static void take_bulk(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 static void take_announce(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 			  const struct rb_shm_cell *cell)
 {
-	struct rb_request *request = rb_match_receive(&peer->match, cell->tag);
+	struct rb_request *request;
 
+	if (cell->arg[0] == RB_SHM_ID_NONE) { /* It stands for "here", and nobody's id is so. */
+		broken(ep, peer);
+		return;
+	}
+	request = rb_match_receive(&peer->match, cell->tag);
 	if (request != NULL)
 		clear(ep, peer, request, &cell->signature, cell->arg[1], cell->arg[0]);
 	else
@@ -334,6 +356,10 @@ static void take_withdraw(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, 
 	struct rb_request *request = peer->incoming.first;
 	struct rb_arrival *arrival, *others = NULL;
 
+	if (their_id == RB_SHM_ID_NONE) {
+		broken(ep, peer);
+		return;
+	}
 	while (request != NULL && request->backend[RB_SHM_THEIR_ID] != their_id)
 		request = request->next;
 	if (request != NULL) {
@@ -358,10 +384,11 @@ static void take_withdraw(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, 
 static void take_cell(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64_t word)
 {
 	struct rb_shm_inbound *in = &peer->in;
-	const struct rb_shm_cell *cell = cell_at(in, in->position);
 	uint32_t kind = (uint32_t)(word >> 32) & 0xffffu, cells = 1;
 	size_t size_bytes = (size_t)(word >> 48);
+	struct rb_shm_cell copy, *cell = &copy;
 
+	cell_read(cell_at(in, in->position), kind != RB_SHM_EAGER, &copy);
 	switch (kind) {
 	case RB_SHM_EAGER:
 		if (size_bytes > RB_SHM_INLINE_MAX) {

@@ -453,6 +453,95 @@ START_TEST(test_nonsense)
 }
 END_TEST
 
+/* ---- Cells that change while they are read ---- */
+
+#ifndef __SANITIZE_THREAD__ /* It is the race that is tested. */
+#define FLIPS 1000000
+
+struct flipper {
+	struct rb_shm_cell *cells;
+	_Atomic bool over;
+};
+
+static void *flip(void *arg)
+{
+	struct flipper *f = arg;
+
+	for (uint64_t i = 0; !atomic_load(&f->over); i++) {
+		for (uint32_t c = 0; c < RB_SHM_CELLS; c++) {
+			volatile struct rb_shm_cell *cell = &f->cells[c];
+
+			cell->tag.step = 1 + i % 2;
+			cell->arg[0] = i % 4 < 2 ? 8 : UINT64_MAX - 31;
+		}
+	}
+	return NULL;
+}
+
+/* Cells say tag 1 or 2, and 8 bytes or far too many, in turn. Receives of 2 wait all the while, so
+ * no message of 2 may be put aside. Returns how often one was. */
+static uint32_t flips_run(struct rb_shm_endpoint *ep)
+{
+	struct rb_shm_peer *peer = &ep->peers[1];
+	struct rb_arrival *arrival;
+	uint32_t beside = 0, met = 0, lost = 0;
+
+	for (uint32_t i = 0; i < FLIPS; i++) {
+		struct rb_shm_cell *cell = &peer->in.ring->cells[i % RB_SHM_CELLS];
+		uint64_t bytes = 0;
+		struct rb_request q = {
+			.peer = 1, .tag = { 0, 2 }, .buffer = &bytes, .size_bytes = 8
+		};
+
+		rb_transport_shm.recv(&ep->base, &q);
+		cell->signature = (struct rb_signature) { 0 };
+		atomic_store(&cell->word, (uint64_t)(i + 1) | (uint64_t)RB_SHM_BULK << 32);
+		rb_shm_drain(ep, peer);
+		ep->done = (struct rb_shm_queue) { NULL, NULL };
+		met += q.state == RB_REQUEST_DONE;
+		lost += peer->doom != RUBATO_OK;
+		peer->doom = RUBATO_OK; /* Another life: there is much to try. */
+		peer->in.held = 0;
+		if (q.state == RB_REQUEST_PENDING) {
+			while ((arrival = rb_match_arrival(&peer->match, q.tag)) != NULL) {
+				beside++;
+				free(arrival);
+			}
+			rb_transport_shm.cancel(&ep->base, &q);
+		}
+		while ((arrival = rb_match_any_arrival(&peer->match)) != NULL)
+			free(arrival);
+		ck_assert_uint_eq(peer->in.position, i + 1);
+	}
+	ck_assert_uint_gt(met, 0);
+	ck_assert_uint_gt(lost, 0);
+	ck_assert_uint_lt(met + lost, FLIPS);
+	return beside;
+}
+
+START_TEST(test_flips)
+{
+	struct rb_transport_options options = { .rank_count = 2, .heap_bytes = 1u << 20 };
+	struct rb_endpoint *base = NULL;
+	struct rb_shm_segment *theirs = NULL;
+	struct flipper f = { .over = false };
+	struct rb_shm_endpoint *ep;
+	struct rb_thread thread;
+
+	ck_assert_int_eq(rb_transport_shm.open(&options, &base), RUBATO_OK);
+	ep = (struct rb_shm_endpoint *)base;
+	ck_assert_int_eq(rb_shm_segment_create(2, 1u << 20, &theirs), RUBATO_OK);
+	rb_shm_wire(ep, &ep->peers[1], theirs);
+	f.cells = ep->peers[1].in.ring->cells;
+	ck_assert_int_eq(rb_thread_start(&thread, flip, &f), RUBATO_OK);
+	ck_assert_uint_eq(flips_run(ep), 0);
+	atomic_store(&f.over, true);
+	rb_thread_join(&thread);
+	rb_transport_shm.close(base, true, 0);
+}
+END_TEST
+#endif
+
 int main(void)
 {
 	Suite *suite = suite_create("shm_unit");
@@ -469,6 +558,9 @@ int main(void)
 	tcase_add_test(t, test_stranger);
 	tcase_add_test(t, test_reachable);
 	tcase_add_test(t, test_nonsense);
+#ifndef __SANITIZE_THREAD__
+	tcase_add_test(t, test_flips);
+#endif
 	suite_add_tcase(suite, t);
 	return check_suite(suite);
 }
