@@ -378,13 +378,15 @@ static void record_write(struct rubato_op *op)
 		key_write(op, (enum rb_buffer)b, base[b], bytes[b]);
 }
 
-/* Where rank r's `buffer` is here, as the plan's spans count. NULL: empty, or not to be mapped, or
- * freed by a rank that is through since our plan touches none of it (a gather's other senders). */
+/* Where rank r's `buffer` is here, as the plan's spans count. NULL: not to be mapped so far as our
+ * plan goes, or nothing that it touches (a gather's other senders: they may have freed it). */
 static void *record_map(struct rubato_op *op, const struct rb_plan *plan, uint32_t r,
 			uint32_t buffer, void *own)
 {
 	struct rb_endpoint *ep = op->comm->engine.endpoints[0];
 	uint64_t word = op->records[(size_t)r * op->record_words + buffer];
+	uint64_t reach =
+		plan->reach != NULL ? plan->reach[(size_t)r * RB_BUFFER_COUNT + buffer] : 0;
 	uint64_t length;
 
 	if (r == op->comm->engine.rank) {
@@ -393,13 +395,13 @@ static void *record_map(struct rubato_op *op, const struct rb_plan *plan, uint32
 		return (uint8_t *)own +
 		       facing_block(&plan->layout, buffer, r, &length) * plan->key.element_bytes;
 	}
-	if (word == 0 || word == WORD_EMPTY || ep->ops->word_map == NULL)
+	if (reach == 0 || word == 0 || word == WORD_EMPTY || ep->ops->word_map == NULL)
 		return NULL;
-	return ep->ops->word_map(ep, r, word);
+	return ep->ops->word_map(ep, r, word, reach);
 }
 
-/* Whether every rank's buffers that `plan` may touch in place can be mapped here. */
-static bool words_map(struct rubato_op *op, const struct rb_plan *plan)
+/* *all: every rank's buffers that `plan` may touch in place can be mapped here. Errors: PEER. */
+static rubato_status words_map(struct rubato_op *op, const struct rb_plan *plan, bool *all)
 {
 	struct rb_engine *engine = &op->comm->engine;
 	bool buffers = (plan->schedule.flags & RB_SCHEDULE_MAPPED_BUFFERS) != 0;
@@ -415,11 +417,18 @@ static bool words_map(struct rubato_op *op, const struct rb_plan *plan)
 			bool needed = b == RB_BUF_SCRATCH ? scratch : buffers;
 
 			op->peers[r].mapped[b] = record_map(op, plan, r, b, base[b]);
-			if (needed && words[b] == 0)
-				return false; /* Every rank sees the same zero. */
+			*all = !(needed && words[b] == 0);
+			if (!*all)
+				return RUBATO_OK; /* Every rank sees the same zero. */
+			if (needed && op->peers[r].mapped[b] == NULL && r != engine->rank &&
+			    plan->reach[(size_t)r * RB_BUFFER_COUNT + b] > 0)
+				return RB_FAIL(RUBATO_ERR_PEER,
+					       "%s: rank %u says that its buffer lies where none "
+					       "of its memory is",
+					       rb_kind_name(op->kind), r);
 		}
 	}
-	return true;
+	return RUBATO_OK;
 }
 
 /* Of an alltoallv without messages: whether each rank sends us what we expect. */
@@ -554,11 +563,16 @@ static void run_start(struct rubato_op *op, struct rb_plan *plan, bool entered)
 static rubato_status records_use(struct rubato_op *op, struct rb_plan **out)
 {
 	struct rb_plan *plan = op->plan;
+	bool all;
 
 	RB_TRY(facing_check(op));
-	if (!words_map(op, plan) && !(plan->schedule.flags & RB_SCHEDULE_PUT)) {
+	RB_TRY(words_map(op, plan, &all));
+	if (!all && !(plan->schedule.flags & RB_SCHEDULE_PUT)) {
 		plan = op->plan_staged;
-		if (plan == NULL || !words_map(op, plan))
+		all = false;
+		if (plan != NULL)
+			RB_TRY(words_map(op, plan, &all));
+		if (!all)
 			return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
 				       "%s by %s needs memory from rubato_alloc on every rank",
 				       rb_kind_name(op->kind), op->plan->algorithm->name);

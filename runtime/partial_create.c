@@ -337,7 +337,7 @@ static rubato_status bases_map(struct rubato_partial *p, const uint64_t *all)
 
 		p->bases[r] = r == engine->rank ? p->slab->base : NULL;
 		if (r != engine->rank && word != 0)
-			p->bases[r] = ep->ops->word_map(ep, r, word);
+			p->bases[r] = ep->ops->word_map(ep, r, word, p->slab->size_bytes);
 		if (p->bases[r] == NULL)
 			return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
 				       "partial: rank %u's memory cannot be mapped", r);

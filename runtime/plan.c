@@ -166,6 +166,11 @@ static rubato_status derived_allocate(struct rb_plan *plan)
 	plan->successor_first = calloc(s->step_count + 2, sizeof(*plan->successor_first));
 	plan->span_first = calloc(s->span_count + 1, sizeof(*plan->span_first));
 	plan->needs = calloc(2 * SHORT_STEPS, sizeof(*plan->needs));
+	if (s->flags & (RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_MAPPED_SCRATCH)) {
+		plan->reach = calloc((size_t)s->rank_count * RB_BUFFER_COUNT, sizeof(*plan->reach));
+		if (plan->reach == NULL)
+			return RB_FAIL(RUBATO_ERR_MEMORY, "plan of %u ranks", s->rank_count);
+	}
 	if (plan->iterations == NULL || plan->range == NULL || plan->span_start == NULL ||
 	    plan->successors == NULL || plan->successor_first == NULL || plan->span_first == NULL ||
 	    plan->needs == NULL)
@@ -262,6 +267,43 @@ static void derive_short(struct rb_plan *plan)
 				plan->first[k] |= UINT64_C(1) << i;
 }
 
+/* As span_at() of run.c counts. */
+static void reach_add(struct rb_plan *plan, uint32_t step, uint32_t index)
+{
+	const struct rb_span *span = &plan->schedule.spans[index];
+	uint64_t slot =
+		plan->layout.chunk < plan->layout.count ? plan->layout.chunk : plan->layout.count;
+	uint64_t element_bytes = plan->key.element_bytes, end;
+	uint64_t *reach;
+
+	if (span->rank == RB_SELF || plan->iterations[step] == 0)
+		return;
+	reach = &plan->reach[(size_t)span->rank * RB_BUFFER_COUNT + span->buffer];
+	if (span->buffer != RB_BUF_SCRATCH)
+		end = (plan->span_start[index] + plan->range[step]) * element_bytes;
+	else if (span->depth == RB_SHELF)
+		end = plan->scratch_bytes - plan->set_bytes +
+		      (plan->span_start[index] + plan->range[step]) * element_bytes;
+	else
+		end = plan->scratch_bytes - plan->set_bytes +
+		      ((uint64_t)span->slot + span->depth) * slot * element_bytes;
+	*reach = end > *reach ? end : *reach;
+}
+
+static void derive_reach(struct rb_plan *plan)
+{
+	for (uint32_t i = 0; plan->reach != NULL && i < plan->schedule.step_count; i++) {
+		const struct rb_step *step = &plan->schedule.steps[i];
+
+		if (step->kind == RB_STEP_PUT)
+			continue; /* Its target is no mapped memory. */
+		for (uint32_t k = 0; k < step->from_count; k++)
+			reach_add(plan, i, step->from + k);
+		if (step->to != RB_NO_SPAN)
+			reach_add(plan, i, step->to);
+	}
+}
+
 static void derive(struct rb_plan *plan, uint8_t element_bytes)
 {
 	const struct rb_schedule *s = &plan->schedule;
@@ -289,6 +331,7 @@ static void derive(struct rb_plan *plan, uint8_t element_bytes)
 		(slots_length(plan) + s->scratch_shelves * plan->layout.count) * element_bytes;
 	plan->set_bytes = (plan->set_bytes + 63) & ~(uint64_t)63;
 	plan->scratch_bytes = plan->set_bytes * s->scratch_copies;
+	derive_reach(plan);
 }
 
 rubato_status rb_plan_make(const struct rb_plan_key *key, const struct rb_shape *shape,
@@ -370,6 +413,7 @@ void rb_plan_free(struct rb_plan *plan)
 	free(plan->span_first);
 	free(plan->needs);
 	free(plan->blocks);
+	free(plan->reach);
 	free(plan);
 }
 

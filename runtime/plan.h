@@ -50,6 +50,9 @@ struct rb_plan {
 	bool is_short;
 	uint64_t *needs, *wakes;
 	uint64_t live[2], first[2];
+	/* Of each rank's buffers, how many bytes from the begin are touched in mapped memory:
+	 * reach[rank * RB_BUFFER_COUNT + buffer]. NULL: no peer's memory is. */
+	uint64_t *reach;
 	uint32_t users; /* Runs and operations that hold it: not evicted while positive. */
 	struct rb_plan *older, *newer, *bucket_next;
 };

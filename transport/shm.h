@@ -267,7 +267,7 @@ rubato_status rb_shm_remote_open(struct rb_endpoint *base, uint32_t peer, const 
 				 size_t key_bytes, struct rb_remote **out);
 void rb_shm_remote_close(struct rb_endpoint *base, struct rb_remote *remote);
 uint64_t rb_shm_word_of(struct rb_endpoint *base, const void *address, size_t size_bytes);
-void *rb_shm_word_map(struct rb_endpoint *base, uint32_t peer, uint64_t word);
+void *rb_shm_word_map(struct rb_endpoint *base, uint32_t peer, uint64_t word, uint64_t size_bytes);
 void rb_shm_regions_fini(struct rb_shm_endpoint *ep);
 
 /* shm_send.c: the way out. */

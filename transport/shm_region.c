@@ -189,7 +189,7 @@ uint64_t rb_shm_word_of(struct rb_endpoint *base, const void *address, size_t si
 	return at - heap + 1;
 }
 
-void *rb_shm_word_map(struct rb_endpoint *base, uint32_t peer, uint64_t word)
+void *rb_shm_word_map(struct rb_endpoint *base, uint32_t peer, uint64_t word, uint64_t size_bytes)
 {
 	const struct rb_shm_endpoint *ep = (const struct rb_shm_endpoint *)base;
 	const struct rb_shm_segment *segment;
@@ -197,7 +197,8 @@ void *rb_shm_word_map(struct rb_endpoint *base, uint32_t peer, uint64_t word)
 	if (word == 0 || peer >= ep->base.rank_count)
 		return NULL;
 	segment = ep->peers[peer].segment;
-	if (segment == NULL || word > segment->layout.heap_bytes)
+	if (segment == NULL || word - 1 > segment->layout.heap_bytes ||
+	    size_bytes > segment->layout.heap_bytes - (word - 1))
 		return NULL;
 	return heap_of(segment) + (word - 1);
 }

@@ -382,12 +382,12 @@ static uint64_t sim_word_of(struct rb_endpoint *ep, const void *address, size_t 
 								  : 0;
 }
 
-static void *sim_word_map(struct rb_endpoint *ep, uint32_t peer, uint64_t word)
+static void *sim_word_map(struct rb_endpoint *ep, uint32_t peer, uint64_t word, uint64_t size_bytes)
 {
 	struct endpoint *e = endpoint_of(ep), *other = peer_endpoint(e, peer);
 
 	/* Everybody reaches their own. */
-	if (word == 0 || other == NULL || !allocated_holds(other, (uintptr_t)word, 0) ||
+	if (word == 0 || other == NULL || !allocated_holds(other, (uintptr_t)word, size_bytes) ||
 	    (peer != ep->rank && !rb_sim_place_near(e->place->group, ep->rank, peer)))
 		return NULL;
 	return (void *)(uintptr_t)word;

@@ -154,11 +154,12 @@ struct rb_transport_ops {
 	/*
 	 * The short way for backends whose allocated memory is one heap per rank, known to all
 	 * since connect (shm, sim within a node): a word that names the address, 0 if there is none
-	 * (foreign memory), and its translation for a peer, NULL if it cannot be. Both NULL in the
-	 * table: never.
+	 * (foreign memory), and its translation for a peer, NULL if it cannot be, or if so many
+	 * bytes from there on are not the peer's to give. Both NULL in the table: never.
 	 */
 	uint64_t (*word_of)(struct rb_endpoint *ep, const void *address, size_t size_bytes);
-	void *(*word_map)(struct rb_endpoint *ep, uint32_t peer, uint64_t word);
+	void *(*word_map)(struct rb_endpoint *ep, uint32_t peer, uint64_t word,
+			  uint64_t size_bytes);
 
 	/* Posts. */
 	void (*send)(struct rb_endpoint *ep, struct rb_request *request);

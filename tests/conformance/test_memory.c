@@ -274,16 +274,19 @@ static void words(struct conform_rank *r)
 
 	word = r->ops->word_of(r->ep, bytes + 5000, 100);
 	ck_assert_uint_ne(word, 0);
-	ck_assert_ptr_eq(r->ops->word_map(r->ep, r->rank, word), bytes + 5000);
+	ck_assert_ptr_eq(r->ops->word_map(r->ep, r->rank, word, 100), bytes + 5000);
+	ck_assert_ptr_null(r->ops->word_map(r->ep, r->rank, word, UINT64_MAX));
+	ck_assert_ptr_null(r->ops->word_map(r->ep, r->rank, word, (uint64_t)1 << 46));
 	ck_assert_uint_eq(r->ops->word_of(r->ep, &outside, sizeof(outside)), 0);
-	ck_assert_ptr_null(r->ops->word_map(r->ep, 0, 0));
-	ck_assert_ptr_null(r->ops->word_map(r->ep, 0, UINT64_MAX));
-	ck_assert_ptr_null(r->ops->word_map(r->ep, r->rank_count, word));
+	ck_assert_ptr_null(r->ops->word_map(r->ep, 0, 0, 0));
+	ck_assert_ptr_null(r->ops->word_map(r->ep, 0, UINT64_MAX, 0));
+	ck_assert_ptr_null(r->ops->word_map(r->ep, r->rank_count, word, 100));
 	conform_fill(bytes, region->size_bytes, r->rank);
 	atomic_store(&r->world->word[r->rank], r->ops->word_of(r->ep, bytes, region->size_bytes));
 	conform_barrier(r, "words");
 	for (uint32_t i = 0; i < r->rank_count; i++) {
-		const void *theirs = r->ops->word_map(r->ep, i, atomic_load(&r->world->word[i]));
+		const void *theirs = r->ops->word_map(r->ep, i, atomic_load(&r->world->word[i]),
+						      region->size_bytes);
 
 		if (theirs != NULL)
 			conform_verify(theirs, region->size_bytes, i);

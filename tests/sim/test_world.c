@@ -220,8 +220,9 @@ static rubato_status look_around(struct program_rank *r)
 		ck_assert_int_eq(rb_transport_sim.remote_open(r->ep, i, key, key_bytes, &remote),
 				 RUBATO_OK);
 		ck_assert_ptr_eq(remote->mapped, near ? p->pointer[i] : NULL);
-		mapped = rb_transport_sim.word_map(r->ep, i, p->word[i]);
+		mapped = rb_transport_sim.word_map(r->ep, i, p->word[i], 10000 - 8);
 		ck_assert_ptr_eq(mapped, reached ? (uint8_t *)p->pointer[i] + 8 : NULL);
+		ck_assert_ptr_null(rb_transport_sim.word_map(r->ep, i, p->word[i], 10001 - 8));
 	}
 	rb_transport_sim.sleep(r->ep, 1000000);
 	return RUBATO_OK;

@@ -1,0 +1,97 @@
+/*
+ * test_lies.c -- a rank of the job that says what is not so: where its memory is. The others judge
+ * what it says before they use it, and end with an error that names it.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/check_main.h"
+#include "tests/runtime/local.h"
+#include "transport/transport.h"
+
+#define ELEMENTS 300000u /* Much more than what is left behind the word. */
+#define LIAR 1u
+
+static struct rb_transport_ops ops;
+static _Atomic(struct rb_endpoint *) lying; /* The endpoint that lies from now on; NULL: none. */
+
+static rubato_status open_ours(const struct rb_transport_options *options, struct rb_endpoint **out)
+{
+	RB_TRY(rb_transport_shm.open(options, out));
+	(*out)->ops = &ops;
+	return RUBATO_OK;
+}
+
+/* Near the end of the heap of a gigabyte that local_run gives each rank. */
+static uint64_t lie(struct rb_endpoint *ep, const void *address, size_t size_bytes)
+{
+	if (ep == lying)
+		return ((uint64_t)1 << 30) - 4096;
+	return rb_transport_shm.word_of(ep, address, size_bytes);
+}
+
+static rubato_status call(rubato_comm *comm, int which, void *in, void *out)
+{
+	static const char *const names[] = { "allreduce", "broadcast", "gather", "alltoall" };
+
+	RB_TRY(rubato_set_algorithm(comm, names[which], "direct"));
+	switch (which) {
+	case 0:
+		return rubato_allreduce(comm, in, out, ELEMENTS, RUBATO_FLOAT32, RUBATO_SUM);
+	case 1:
+		return rubato_broadcast(comm, out, ELEMENTS, RUBATO_FLOAT32, LIAR);
+	case 2:
+		return rubato_gather(comm, in, out, ELEMENTS / 3, RUBATO_FLOAT32, LIAR);
+	default:
+		return rubato_alltoall(comm, in, out, ELEMENTS / 3, RUBATO_FLOAT32);
+	}
+}
+
+static rubato_status lie_main(rubato_comm *comm, void *arg)
+{
+	void *in, *out;
+	uint32_t rank;
+	rubato_status err;
+	char text[256];
+
+	RB_TRY(rubato_alloc(comm, (size_t)ELEMENTS * 4, &in));
+	RB_TRY(rubato_alloc(comm, (size_t)ELEMENTS * 4, &out));
+	RB_TRY(rubato_barrier(comm));
+	if (rubato_rank(comm) == LIAR)
+		lying = comm->engine.endpoints[0];
+	RB_TRY(rubato_barrier(comm));
+	err = call(comm, *(const int *)arg, in, out);
+	if (err == RUBATO_OK)
+		err = rubato_barrier(comm); /* Whoever reads no memory of the liar's. */
+	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+	rank = rubato_rank(comm);
+	(void)rubato_finalize(comm);
+	if (rank == LIAR || (err == RUBATO_ERR_PEER && strstr(text, "rank 1") != NULL))
+		return RUBATO_OK;
+	return RB_FAIL(RUBATO_ERR_INTERNAL, "call %d: %s: %s", *(const int *)arg,
+		       rubato_status_name(err), text);
+}
+
+START_TEST(memory_that_is_not_there_is_not_touched)
+{
+	static const struct rb_transport_ops *const transports[] = { &ops, NULL };
+	rubato_status status[3];
+
+	ops = rb_transport_shm;
+	ops.word_of = lie;
+	ops.open = open_ours;
+	lying = NULL;
+	(void)local_run_raw(3, transports, lie_main, &_i, status);
+	ck_assert_int_eq(status[0], RUBATO_OK);
+	ck_assert_int_eq(status[2], RUBATO_OK);
+}
+END_TEST
+
+int main(void)
+{
+	TCase *tc = tcase_create("lies");
+
+	tcase_set_timeout(tc, 60);
+	tcase_add_loop_test(tc, memory_that_is_not_there_is_not_touched, 0, 4);
+	return check_main("runtime", tc);
+}
