@@ -1,10 +1,14 @@
 /*
  * shm_connect.c -- how ranks of one host meet: a socket for each pair, over which descriptors go.
  *
- * A rank listens on an abstract name that nobody can guess and its address tells. Of a pair the
- * lower rank calls. The caller checks that the listener is the same user's, then sends HELLO with
- * its memory and doorbell; the listener checks user and the job's nonce before it answers in kind.
- * After that the socket is silent: its end is the peer's end (shm.c).
+ * A rank listens on an abstract name that its address tells. Of a pair the lower rank calls. Each
+ * checks first that the other is the same user's: the kernel lists abstract names for all users,
+ * and nothing stops anybody from connecting. The caller then sends HELLO with its memory and
+ * doorbell; the listener checks the job's nonce before it answers in kind. After that the socket is
+ * silent: its end is the peer's end (shm.c).
+ *
+ * Strangers of another user are hung up on at once, and take no place. Those of the same user who
+ * say nothing take one of STRANGERS_MAX, until a newcomer needs it.
  *
  * Between threads of one process (the kernel says so: equal process ids in the credentials) HELLO
  * carries a counted reference to the segment object instead of descriptors. The reference travels
@@ -31,6 +35,9 @@
 #define MAGIC 0x6f746172u
 #define RETRY_MS 10 /* A full backlog raises no event. */
 #define STRANGERS_MAX 64u
+#define STRANGER_GRACE_NS 250000000u /* Guess: a HELLO follows its call within microseconds. */
+#define ACCEPTS_MAX 128u             /* In a row, before those that are there get their turn. */
+#define QUEUED_MAX 8192u             /* More than any backlog: what is left in it at the end. */
 
 struct hello {
 	uint32_t magic, version, rank, rank_count;
@@ -210,6 +217,28 @@ static void greeting_drop(struct greeting *g)
 
 enum hello_result { HELLO_NONE, HELLO_GOOD, HELLO_BAD, HELLO_CLOSED };
 
+/* All that came along is ours to close; only two of them mean something. */
+static void descriptors_take(struct msghdr *message, struct greeting *g)
+{
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c != NULL; c = CMSG_NXTHDR(message, c)) {
+		bool rights = c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS;
+		size_t count = rights ? (c->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
+
+		for (size_t i = 0; i < count; i++) {
+			int descriptor;
+
+			memcpy(&descriptor, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+			if (count == 2 && g->memory < 0)
+				g->memory = descriptor;
+			else if (count == 2 && g->doorbell < 0)
+				g->doorbell = descriptor;
+			else
+				(void)close(descriptor);
+		}
+	}
+}
+
+/* Of one whose user has been checked. */
 static enum hello_result hello_recv(int socket, struct greeting *g)
 {
 	struct iovec part = { &g->hello, sizeof(g->hello) };
@@ -229,15 +258,7 @@ static enum hello_result hello_recv(int socket, struct greeting *g)
 		return HELLO_NONE;
 	if (count <= 0)
 		return HELLO_CLOSED;
-	if (message.msg_controllen > 0 && control.head.cmsg_level == SOL_SOCKET &&
-	    control.head.cmsg_type == SCM_RIGHTS &&
-	    control.head.cmsg_len == CMSG_LEN(2 * sizeof(int))) {
-		int descriptors[2];
-
-		memcpy(descriptors, CMSG_DATA(&control.head), sizeof(descriptors));
-		g->memory = descriptors[0];
-		g->doorbell = descriptors[1];
-	}
+	descriptors_take(&message, g);
 	if (count != (ssize_t)sizeof(g->hello) || !credentials(socket, &peer))
 		return HELLO_BAD;
 	if (g->hello.object != 0) {
@@ -246,6 +267,19 @@ static enum hello_result hello_recv(int socket, struct greeting *g)
 		g->object = (struct rb_shm_segment *)(uintptr_t)g->hello.object;
 	}
 	return g->object != NULL || g->memory >= 0 ? HELLO_GOOD : HELLO_BAD;
+}
+
+/* Closes a socket on which a HELLO may wait. */
+static void socket_drop(int socket)
+{
+	struct ucred peer;
+	struct greeting g;
+
+	if (credentials(socket, &peer)) {
+		(void)hello_recv(socket, &g);
+		greeting_drop(&g);
+	}
+	(void)close(socket);
 }
 
 static bool hello_fits(const struct rb_shm_endpoint *ep, const struct hello *hello)
@@ -306,12 +340,17 @@ static rubato_status peer_attach(struct rb_shm_endpoint *ep, struct rb_shm_peer 
 
 /* ---- Connecting ---- */
 
+struct stranger {
+	int socket;
+	uint64_t since_ns;
+};
+
 struct meeting { /* The state of one rb_shm_connect. */
 	struct rb_shm_endpoint *ep;
 	const void *const *addresses;
 	const bool *use;
-	int *calls;                   /* Per rank: our call to it, greeted; -1: none. */
-	int strangers[STRANGERS_MAX]; /* Accepted, not yet introduced. */
+	int *calls;                               /* Per rank: our call to it, greeted; -1: none. */
+	struct stranger strangers[STRANGERS_MAX]; /* Accepted, not yet introduced; oldest first. */
 	uint32_t stranger_count;
 	uint32_t missing;
 	struct pollfd *polls;
@@ -374,10 +413,16 @@ static rubato_status answer(struct meeting *m, uint32_t rank)
 	return err;
 }
 
+static void stranger_remove(struct meeting *m, uint32_t index)
+{
+	memmove(&m->strangers[index], &m->strangers[index + 1],
+		(--m->stranger_count - index) * sizeof(m->strangers[0]));
+}
+
 /* A caller's HELLO. Whoever is not of this job is hung up on, and that is all. */
 static rubato_status introduce(struct meeting *m, uint32_t index)
 {
-	int socket = m->strangers[index];
+	int socket = m->strangers[index].socket;
 	struct rb_shm_endpoint *ep = m->ep;
 	struct rb_shm_peer *peer;
 	struct greeting g;
@@ -386,7 +431,7 @@ static rubato_status introduce(struct meeting *m, uint32_t index)
 
 	if (result == HELLO_NONE)
 		return RUBATO_OK;
-	m->strangers[index] = m->strangers[--m->stranger_count];
+	stranger_remove(m, index);
 	if (result != HELLO_GOOD || !hello_fits(ep, &g.hello) || g.hello.rank >= ep->base.rank ||
 	    !m->use[g.hello.rank] || ep->peers[g.hello.rank].state != RB_SHM_UNUSED) {
 		RB_LOG(RB_LOG_INFO, "shm: a caller that is not of this job was refused");
@@ -406,15 +451,43 @@ static rubato_status introduce(struct meeting *m, uint32_t index)
 	return err;
 }
 
+/* When a place is free, or the oldest stranger may be sent away for it. */
+static uint64_t place_free_ns(const struct meeting *m)
+{
+	return m->stranger_count < STRANGERS_MAX
+		       ? 0
+		       : rb_deadline(m->strangers[0].since_ns, STRANGER_GRACE_NS);
+}
+
+/* False: nobody calls. */
+static bool accept_one(struct meeting *m, uint64_t now_ns)
+{
+	int socket = accept4(m->ep->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	struct ucred peer;
+
+	if (socket < 0)
+		return false;
+	if (!credentials(socket, &peer)) {
+		RB_LOG(RB_LOG_INFO, "shm: a caller of another user was refused");
+		(void)close(socket);
+		return true;
+	}
+	if (m->stranger_count == STRANGERS_MAX) {
+		RB_LOG(RB_LOG_INFO, "shm: a caller that said nothing made room for another");
+		socket_drop(m->strangers[0].socket);
+		stranger_remove(m, 0);
+	}
+	m->strangers[m->stranger_count++] = (struct stranger) { socket, now_ns };
+	return true;
+}
+
 static void accept_all(struct meeting *m)
 {
-	while (m->stranger_count < STRANGERS_MAX) {
-		int socket = accept4(m->ep->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	uint64_t now_ns = rb_clock_ns();
 
-		if (socket < 0)
+	for (uint32_t i = 0; i < ACCEPTS_MAX && place_free_ns(m) <= now_ns; i++)
+		if (!accept_one(m, now_ns))
 			return;
-		m->strangers[m->stranger_count++] = socket;
-	}
 }
 
 static rubato_status meeting_step(struct meeting *m)
@@ -437,13 +510,16 @@ static rubato_status meeting_step(struct meeting *m)
 
 static rubato_status meeting_wait(struct meeting *m, uint64_t deadline_ns)
 {
-	uint64_t now_ns = rb_clock_ns();
+	uint64_t now_ns = rb_clock_ns(), free_ns = place_free_ns(m), until_ns = deadline_ns;
 	uint32_t count = 0, absent = 0;
 	bool retry = false;
 
-	m->polls[count++] = (struct pollfd) { m->ep->listener, POLLIN, 0 };
+	if (free_ns <= now_ns)
+		m->polls[count++] = (struct pollfd) { m->ep->listener, POLLIN, 0 };
+	else if (free_ns < until_ns)
+		until_ns = free_ns;
 	for (uint32_t i = 0; i < m->stranger_count; i++)
-		m->polls[count++] = (struct pollfd) { m->strangers[i], POLLIN, 0 };
+		m->polls[count++] = (struct pollfd) { m->strangers[i].socket, POLLIN, 0 };
 	for (uint32_t r = m->ep->base.rank_count; r-- > 0;) {
 		if (!m->use[r] || m->ep->peers[r].state != RB_SHM_UNUSED)
 			continue;
@@ -456,7 +532,7 @@ static rubato_status meeting_wait(struct meeting *m, uint64_t deadline_ns)
 	if (now_ns >= deadline_ns)
 		return RB_FAIL(RUBATO_ERR_TIMEOUT, "shm: rank %u did not connect (%u missing)",
 			       absent, m->missing);
-	now_ns = (deadline_ns - now_ns) / 1000000 + 1;
+	now_ns = (until_ns - now_ns) / 1000000 + 1;
 	(void)poll(m->polls, count, retry ? RETRY_MS : now_ns > 1000 ? 1000 : (int)now_ns);
 	return RUBATO_OK;
 }
@@ -482,24 +558,18 @@ static rubato_status meet(struct meeting *m, const size_t *address_bytes, uint64
 	return RUBATO_OK;
 }
 
-/* Closes a socket on which a HELLO may wait. */
-static void socket_drop(int socket)
-{
-	struct greeting g;
-
-	(void)hello_recv(socket, &g);
-	greeting_drop(&g);
-	(void)close(socket);
-}
-
 static void listener_drop(struct rb_shm_endpoint *ep)
 {
 	int socket;
 
 	if (ep->listener < 0)
 		return;
-	while ((socket = accept4(ep->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0)
+	for (uint32_t i = 0; i < QUEUED_MAX; i++) {
+		socket = accept4(ep->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (socket < 0)
+			break;
 		socket_drop(socket);
+	}
 	(void)close(ep->listener);
 	ep->listener = -1;
 }
@@ -524,7 +594,7 @@ rubato_status rb_shm_connect(struct rb_endpoint *base, const void *const *addres
 				socket_drop(m.calls[r]);
 		}
 		for (uint32_t i = 0; i < m.stranger_count; i++)
-			socket_drop(m.strangers[i]);
+			socket_drop(m.strangers[i].socket);
 		listener_drop(ep);
 	}
 	free(m.polls);

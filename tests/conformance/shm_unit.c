@@ -1,6 +1,8 @@
 /* shm_unit.c -- parts of shm alone: its heap, ids, matching, and how it meets strangers. */
 #include "conformance.h"
 
+#include <dirent.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +11,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -330,28 +333,35 @@ START_TEST(test_other_job)
 }
 END_TEST
 
+static socklen_t listener_name(const struct caller *callers, uint32_t rank, struct sockaddr_un *to)
+{
+	const uint8_t *name =
+		(const uint8_t *)callers[0].addresses[rank] + callers[0].address_bytes[rank] - 16;
+	int at;
+
+	*to = (struct sockaddr_un) { .sun_family = AF_UNIX };
+	at = snprintf(to->sun_path + 1, sizeof(to->sun_path) - 1, "rubato-");
+	for (int i = 0; i < 16; i++)
+		at += snprintf(to->sun_path + 1 + at, 3, "%02x", name[i]);
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)at);
+}
+
 /* Somebody who found the name says nonsense; the ranks meet all the same. */
 START_TEST(test_stranger)
 {
 	static uint8_t addresses[2][RB_ADDRESS_BYTES_MAX];
 	struct caller callers[2] = { { 0 } };
-	struct sockaddr_un to = { .sun_family = AF_UNIX };
-	const uint8_t *name;
-	int socks[3], at;
+	struct sockaddr_un to;
+	socklen_t to_bytes;
+	int socks[3];
 
 	callers_open(callers, addresses, (const uint8_t[2]) { 1, 1 }, CONFORM_DEADLINE_NS);
-	name = addresses[1] + callers[0].address_bytes[1] - 16;
-	at = snprintf(to.sun_path + 1, sizeof(to.sun_path) - 1, "rubato-");
-	for (int i = 0; i < 16; i++)
-		at += snprintf(to.sun_path + 1 + at, 3, "%02x", name[i]);
+	to_bytes = listener_name(callers, 1, &to);
 	for (int i = 0; i < 3; i++) {
 		char junk[200] = "nonsense";
 
 		socks[i] = socket(AF_UNIX, SOCK_SEQPACKET, 0);
-		ck_assert_int_eq(connect(socks[i], (const struct sockaddr *)&to,
-					 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
-						     (size_t)at)),
-				 0);
+		ck_assert_int_eq(connect(socks[i], (const struct sockaddr *)&to, to_bytes), 0);
 		if (i > 0) /* The first one keeps silent. */
 			ck_assert_int_gt(send(socks[i], junk, i == 1 ? 3 : sizeof(junk), 0), 0);
 	}
@@ -361,6 +371,104 @@ START_TEST(test_stranger)
 	for (int i = 0; i < 3; i++)
 		(void)close(socks[i]);
 	callers_close(callers);
+}
+END_TEST
+
+/* One call with `count` descriptors and a message too short to be a HELLO; none: silence. */
+static bool crowd_call(const struct sockaddr_un *to, socklen_t to_bytes, uint32_t count)
+{
+	union {
+		struct cmsghdr head;
+		uint8_t bytes[CMSG_SPACE(3 * sizeof(int))];
+	} control = { .bytes = { 0 } };
+	struct iovec part = { "stray", 5 };
+	struct msghdr message = { .msg_iov = &part,
+				  .msg_iovlen = 1,
+				  .msg_control = &control,
+				  .msg_controllen = CMSG_SPACE(count * sizeof(int)) };
+	int ours[3] = { 0, 1, 2 };
+	int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+
+	if (sock < 0 || connect(sock, (const struct sockaddr *)to, to_bytes) != 0)
+		return false;
+	if (count == 0)
+		return true;
+	control.head.cmsg_level = SOL_SOCKET;
+	control.head.cmsg_type = SCM_RIGHTS;
+	control.head.cmsg_len = CMSG_LEN(count * sizeof(int));
+	memcpy(CMSG_DATA(&control.head), ours, count * sizeof(int));
+	return sendmsg(sock, &message, MSG_NOSIGNAL) == 5;
+}
+
+/* Calls from a process of its own, of this user or another one; told, they are all there. */
+static pid_t crowd_open(const struct sockaddr_un *to, socklen_t to_bytes, bool foreign,
+			uint32_t count, int *told)
+{
+	int ends[2];
+	pid_t child;
+	char done;
+
+	ck_assert_int_eq(pipe(ends), 0);
+	child = fork();
+	ck_assert_int_ge(child, 0);
+	if (child == 0) {
+		bool good = !foreign || (setgid(65534) == 0 && setuid(65534) == 0);
+
+		for (uint32_t i = 0; good && i < count; i++)
+			good = crowd_call(to, to_bytes, i % 4);
+		(void)!write(ends[1], good ? "y" : "n", 1);
+		(void)pause();
+		_exit(0);
+	}
+	(void)close(ends[1]);
+	ck_assert_int_eq(read(ends[0], &done, 1), 1);
+	ck_assert_int_eq(done, 'y');
+	*told = ends[0];
+	return child;
+}
+
+static uint32_t open_descriptors(void)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	uint32_t count = 0;
+
+	ck_assert_ptr_nonnull(folder);
+	while (readdir(folder) != NULL)
+		count++;
+	(void)closedir(folder);
+	return count;
+}
+
+/* Some, or many, who call and say nothing, or send descriptors that nobody wants: the ranks meet
+ * all the same, and keep none of them. Of another user they do not even take a place. */
+START_TEST(test_crowd)
+{
+	static uint8_t addresses[2][RB_ADDRESS_BYTES_MAX];
+	struct caller callers[2] = { { 0 } };
+	bool foreign = _i % 2 == 1;
+	uint32_t descriptors[2];
+	struct sockaddr_un to;
+	socklen_t to_bytes;
+	pid_t child = -1;
+	int told = -1;
+
+	if (foreign && geteuid() != 0)
+		return; /* Nobody else can be had. */
+	for (uint32_t crowded = 0; crowded < 2; crowded++) {
+		callers_open(callers, addresses, (const uint8_t[2]) { 1, 1 }, 10000000000u);
+		to_bytes = listener_name(callers, 1, &to);
+		if (crowded == 1)
+			child = crowd_open(&to, to_bytes, foreign, _i < 2 ? 20 : 300, &told);
+		ck_assert(conform_run_threads(NULL, 2, call, callers));
+		ck_assert_msg(callers[0].status == RUBATO_OK, "%s", callers[0].text);
+		ck_assert_msg(callers[1].status == RUBATO_OK, "%s", callers[1].text);
+		descriptors[crowded] = open_descriptors();
+		callers_close(callers);
+	}
+	(void)close(told);
+	ck_assert_int_eq(kill(child, SIGKILL), 0);
+	ck_assert_int_eq(waitpid(child, NULL, 0), child);
+	ck_assert_uint_eq(descriptors[1], descriptors[0] + 1); /* The pipe. */
 }
 END_TEST
 
@@ -556,6 +664,7 @@ int main(void)
 	tcase_add_loop_test(t, test_alone, 0, 2);
 	tcase_add_test(t, test_other_job);
 	tcase_add_test(t, test_stranger);
+	tcase_add_loop_test(t, test_crowd, 0, 4);
 	tcase_add_test(t, test_reachable);
 	tcase_add_test(t, test_nonsense);
 #ifndef __SANITIZE_THREAD__
