@@ -6,9 +6,10 @@
  * for each ordered pair (shm_send.c, shm_receive.c), regions by address (shm_region.c,
  * shm_heap.c). This file has the table, progress, the end of peers, and sleep.
  *
- * The end of a peer is told by its socket: it stays open and silent, and the kernel closes it when
- * the process ends, however it ends. What the peer had published by then lies in our own segment
- * and is delivered first. A mark in its header tells those who left in good order.
+ * The end of a peer's process is told by the kernel: by a descriptor of the process, or, where
+ * there is none, by the socket over which it was met (shm_connect.c). A peer that ends without its
+ * process, in good order or not, marks its header and rings. What it had published by then lies in
+ * our own segment and is delivered first.
  */
 #include "transport/shm.h"
 
@@ -21,8 +22,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/process.h"
 
 #define POLLS_PER_NOTICE 4096u /* Guess: the sockets cost a poller a system call per 0.2 ms. */
+#define EXIT_NS 100000000u     /* Guess: from the end of a process's sockets to its own. */
 
 /* ---- Requests ---- */
 
@@ -183,45 +186,70 @@ void rb_shm_lose(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, const cha
 	while ((request = rb_match_any_receive(&peer->match)) != NULL)
 		rb_shm_complete(ep, request, RUBATO_ERR_PEER);
 	arrivals_fail(peer, false);
-	if (peer->socket >= 0)
-		(void)close(peer->socket); /* Leaves the epoll set by that. */
-	peer->socket = -1;
+	rb_shm_hang_up_on(ep, peer);
 }
 
-static void socket_ended(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
+static uint32_t life_of(const struct rb_shm_peer *peer)
 {
-	uint32_t life;
+	return atomic_load_explicit(&peer->out.header->life, memory_order_acquire);
+}
+
+static void peer_ended(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
+{
+	uint32_t life = life_of(peer);
 	char text[sizeof(peer->text)];
 
-	if (peer->state != RB_SHM_CONNECTED)
-		return;
-	/* All that it ever published is visible now: its end came after, through the kernel. */
+	/* All that it ever published is visible now: its end came after, through the kernel or by
+	 * its mark. */
 	for (uint32_t i = 0; i < 2; i++)
 		rb_shm_drain(ep, peer);
-	life = atomic_load_explicit(&peer->out.header->life, memory_order_acquire);
-	if (life == RB_SHM_ALIVE)
-		(void)snprintf(text, sizeof(text), "process %d ended", (int)peer->process);
-	else
+	if (life != RB_SHM_ALIVE)
 		(void)snprintf(text, sizeof(text), "rank %u gave up", peer->rank);
+	else if (peer->closed_ns > 0 && !rb_process_ended(peer->process_fd))
+		(void)snprintf(text, sizeof(text), "process %d runs another program",
+			       (int)peer->process);
+	else
+		(void)snprintf(text, sizeof(text), "process %d ended", (int)peer->process);
 	rb_shm_lose(ep, peer, life == RB_SHM_LEFT ? NULL : text);
 }
 
-/* Sockets are silent while their owner lives: any event is the end. */
+/* A process that ends closes its sockets first: only one that goes on has another program. */
+static void socket_ended(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
+{
+	rb_shm_socket_end(ep, peer);
+	peer->closed_ns = rb_clock_ns();
+}
+
+static bool runs_another(const struct rb_shm_peer *peer)
+{
+	return peer->closed_ns > 0 && rb_clock_ns() >= rb_deadline(peer->closed_ns, EXIT_NS);
+}
+
+/* Sockets are silent while their owner lives, and so are processes: any event is the end. */
 static void notice(struct rb_shm_endpoint *ep)
 {
 	struct epoll_event events[16];
 	int count = epoll_wait(ep->epoll, events, 16, 0);
 
 	for (int i = 0; i < count; i++) {
-		if (events[i].data.u32 < ep->base.rank_count)
-			socket_ended(ep, &ep->peers[events[i].data.u32]);
+		uint32_t r = events[i].data.u32;
+		struct rb_shm_peer *peer = r < ep->base.rank_count ? &ep->peers[r] : NULL;
+
+		if (peer == NULL || peer->state != RB_SHM_CONNECTED)
+			continue;
+		if (peer->process_fd >= 0 && !rb_process_ended(peer->process_fd))
+			socket_ended(ep, peer);
+		else
+			peer_ended(ep, peer);
 	}
 	ep->notice = count == 16;
-	for (uint32_t r = 0; r < ep->base.rank_count; r++) {
-		struct rb_shm_peer *peer = &ep->peers[r];
+	for (uint32_t i = ep->active_count; i-- > 0;) { /* Who is lost makes room for the last. */
+		struct rb_shm_peer *peer = &ep->peers[ep->active[i]];
 
-		if (peer->state == RB_SHM_CONNECTED && peer->doom != RUBATO_OK)
+		if (peer->doom != RUBATO_OK)
 			rb_shm_lose(ep, peer, "its messages are damaged, or memory ran out");
+		else if (life_of(peer) != RB_SHM_ALIVE || runs_another(peer))
+			peer_ended(ep, peer);
 	}
 }
 
@@ -433,7 +461,7 @@ static rubato_status endpoint_fill(struct rb_shm_endpoint *ep,
 		return RB_FAIL(RUBATO_ERR_MEMORY, "shm: %u peers", options->rank_count);
 	for (uint32_t r = 0; r < options->rank_count; r++) {
 		ep->peers[r].rank = r;
-		ep->peers[r].socket = -1;
+		ep->peers[r].socket = ep->peers[r].process_fd = -1;
 	}
 	if (getrandom(&ep->rng, sizeof(ep->rng), 0) != (ssize_t)sizeof(ep->rng) ||
 	    getrandom(ep->name, sizeof(ep->name), 0) != (ssize_t)sizeof(ep->name))
@@ -485,6 +513,8 @@ static void shm_close(struct rb_endpoint *base, bool abort, uint64_t deadline_ns
 		return;
 	atomic_store_explicit(&rb_shm_header(ep->segment)->life,
 			      abort ? RB_SHM_ABORTED : RB_SHM_LEFT, memory_order_release);
+	for (uint32_t i = 0; i < ep->active_count; i++)
+		rb_shm_doorbell(ep->peers[ep->active[i]].segment);
 	endpoint_free(ep);
 }
 

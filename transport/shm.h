@@ -20,7 +20,7 @@
 #include "transport/match.h"
 #include "transport/transport.h"
 
-#define RB_SHM_VERSION 2u
+#define RB_SHM_VERSION 3u
 #define RB_SHM_CELLS 64u         /* Of a ring; a power of 2. */
 #define RB_SHM_CELL_PAYLOAD 24u  /* In a message's first cell ... */
 #define RB_SHM_CHAIN_PAYLOAD 56u /* ... and in each further one. */
@@ -205,7 +205,9 @@ struct rb_shm_peer {
 	rubato_status doom; /* Set in the middle of things; poll ends the peer. */
 	bool untold;        /* For failure(). */
 	struct rb_shm_segment *segment;
-	int socket;
+	int socket;         /* -1: not kept, see shm_connect.c. */
+	int process_fd;     /* Readable when its process has ended; -1: none. */
+	uint64_t closed_ns; /* When its socket ended, while its process had not; 0: not so. */
 	int32_t process;
 	char text[160];
 };
@@ -254,6 +256,8 @@ rubato_status rb_shm_connect(struct rb_endpoint *base, const void *const *addres
 void rb_shm_wire(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 		 struct rb_shm_segment *segment);
 void rb_shm_hang_up(struct rb_shm_endpoint *ep);
+void rb_shm_hang_up_on(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer);
+void rb_shm_socket_end(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer);
 
 /* shm_region.c */
 rubato_status rb_shm_region_alloc(struct rb_endpoint *base, size_t size_bytes,

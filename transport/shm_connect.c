@@ -4,8 +4,13 @@
  * A rank listens on an abstract name that its address tells. Of a pair the lower rank calls. Each
  * checks first that the other is the same user's: the kernel lists abstract names for all users,
  * and nothing stops anybody from connecting. The caller then sends HELLO with its memory and
- * doorbell; the listener checks the job's nonce before it answers in kind. After that the socket is
- * silent: its end is the peer's end (shm.c).
+ * doorbell; the listener checks the job's nonce before it answers in kind.
+ *
+ * Then the socket is needed no more, but for two things. Where the kernel has no descriptor for the
+ * peer's process, its end is the peer's end; and a process that runs another program (exec) is
+ * alive, while its sockets are closed: so the highest rank of the host keeps its own with all
+ * others, and tells them. A forked child keeps its parent's sockets open, so none that should be
+ * seen to end is only closed: it is shut down.
  *
  * Strangers of another user are hung up on at once, and take no place. Those of the same user who
  * say nothing take one of STRANGERS_MAX, until a newcomer needs it.
@@ -31,8 +36,12 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/process.h"
 
 #define MAGIC 0x6f746172u
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77 /* Younger than this machine's headers. */
+#endif
 #define RETRY_MS 10 /* A full backlog raises no event. */
 #define STRANGERS_MAX 64u
 #define STRANGER_GRACE_NS 250000000u /* Guess: a HELLO follows its call within microseconds. */
@@ -45,7 +54,7 @@ struct hello {
 	uint64_t heap_bytes;
 	uint64_t object; /* struct rb_shm_segment *, in the same process; or 0. */
 	int32_t process;
-	uint32_t unused;
+	uint32_t done; /* 1: the sender needs this socket no more. */
 };
 _Static_assert(sizeof(struct hello) == 56, "travels as it is");
 
@@ -146,7 +155,72 @@ bool rb_shm_reachable(struct rb_endpoint *base, const void *address, size_t size
 	return memcmp(address, ours, sizeof(ours)) == 0;
 }
 
+/* ---- The end ---- */
+
+/* No forked child holds up a shutdown. */
+static void socket_end(int socket)
+{
+	(void)shutdown(socket, SHUT_RDWR);
+	(void)close(socket);
+}
+
+/* Closing alone would leave it in the epoll set while a forked child holds it. */
+void rb_shm_socket_end(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
+{
+	if (peer->socket < 0)
+		return;
+	(void)epoll_ctl(ep->epoll, EPOLL_CTL_DEL, peer->socket, NULL);
+	socket_end(peer->socket);
+	peer->socket = -1;
+}
+
+void rb_shm_hang_up_on(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
+{
+	rb_shm_socket_end(ep, peer);
+	if (peer->process_fd < 0)
+		return;
+	(void)epoll_ctl(ep->epoll, EPOLL_CTL_DEL, peer->process_fd, NULL);
+	(void)close(peer->process_fd);
+	peer->process_fd = -1;
+}
+
+/*
+ * A descriptor of the process at the other end, into peer->process_fd. None is no error: of a
+ * process that has just ended, of an old kernel, of a namespace where it has no number.
+ */
+static rubato_status process_find(struct rb_shm_peer *peer, int socket, const struct ucred *process)
+{
+	socklen_t size_bytes = sizeof(peer->process_fd);
+
+	if (process->pid == getpid())
+		return RUBATO_OK;
+	/* Since Linux 6.5, and better: numbers may mean another process by now. */
+	if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &peer->process_fd, &size_bytes) != 0)
+		peer->process_fd = rb_process_open(process->pid);
+	if (peer->process_fd < 0 && (errno == EMFILE || errno == ENFILE))
+		return RB_FAIL(RUBATO_ERR_SYSTEM, "shm: watching rank %u: %s", peer->rank,
+			       strerror(errno));
+	return RUBATO_OK;
+}
+
 /* ---- HELLO ---- */
+
+struct stranger {
+	int socket;
+	uint64_t since_ns;
+};
+
+struct meeting { /* The state of one rb_shm_connect. */
+	struct rb_shm_endpoint *ep;
+	const void *const *addresses;
+	const bool *use;
+	int *calls;                               /* Per rank: our call to it, greeted; -1: none. */
+	struct stranger strangers[STRANGERS_MAX]; /* Accepted, not yet introduced; oldest first. */
+	uint32_t stranger_count;
+	uint32_t missing;
+	uint32_t keeper; /* The highest rank here: it keeps its sockets. */
+	struct pollfd *polls;
+};
 
 static bool credentials(int socket, struct ucred *out)
 {
@@ -161,8 +235,17 @@ union control_space {
 	uint8_t bytes[CMSG_SPACE(2 * sizeof(int))];
 };
 
-static rubato_status hello_send(struct rb_shm_endpoint *ep, int socket, bool same_process)
+/* Whether rank `r`'s socket is needed for nothing more, as far as we are concerned. */
+static bool socket_done(const struct meeting *m, uint32_t r, bool same_process)
 {
+	bool keeper = m->keeper == r || m->keeper == m->ep->base.rank;
+
+	return same_process || (m->ep->peers[r].process_fd >= 0 && !keeper);
+}
+
+static rubato_status hello_send(const struct meeting *m, uint32_t r, int socket, bool same_process)
+{
+	struct rb_shm_endpoint *ep = m->ep;
 	struct hello hello = {
 		.magic = MAGIC,
 		.version = RB_SHM_VERSION,
@@ -170,6 +253,7 @@ static rubato_status hello_send(struct rb_shm_endpoint *ep, int socket, bool sam
 		.rank_count = ep->base.rank_count,
 		.heap_bytes = ep->segment->layout.heap_bytes,
 		.process = getpid(),
+		.done = socket_done(m, r, same_process),
 	};
 	int descriptors[2] = { ep->segment->memory, ep->segment->doorbell };
 	struct iovec part = { &hello, sizeof(hello) };
@@ -279,7 +363,7 @@ static void socket_drop(int socket)
 		(void)hello_recv(socket, &g);
 		greeting_drop(&g);
 	}
-	(void)close(socket);
+	socket_end(socket);
 }
 
 static bool hello_fits(const struct rb_shm_endpoint *ep, const struct hello *hello)
@@ -312,12 +396,23 @@ void rb_shm_wire(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 	ep->active[ep->active_count++] = r;
 }
 
+static rubato_status watch(struct rb_shm_endpoint *ep, int fd, uint32_t rank)
+{
+	struct epoll_event event = { .events = EPOLLIN | EPOLLRDHUP, .data.u32 = rank };
+
+	if (fd >= 0 && epoll_ctl(ep->epoll, EPOLL_CTL_ADD, fd, &event) != 0)
+		return RB_FAIL(RUBATO_ERR_SYSTEM, "shm: epoll: %s", strerror(errno));
+	return RUBATO_OK;
+}
+
 /* Takes over the greeting's contents and, on success, the socket. */
-static rubato_status peer_attach(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, int socket,
+static rubato_status peer_attach(const struct meeting *m, struct rb_shm_peer *peer, int socket,
 				 struct greeting *g)
 {
-	struct epoll_event event = { .events = EPOLLIN | EPOLLRDHUP, .data.u32 = peer->rank };
+	struct rb_shm_endpoint *ep = m->ep;
 	struct rb_shm_segment *segment = g->object;
+	bool done = g->hello.done == 1 && socket_done(m, peer->rank, segment != NULL);
+	rubato_status err;
 
 	g->object = NULL;
 	if (segment == NULL) {
@@ -328,33 +423,23 @@ static rubato_status peer_attach(struct rb_shm_endpoint *ep, struct rb_shm_peer 
 		g->memory = g->doorbell = -1;
 		RB_TRY(rb_shm_segment_map(memory, doorbell, &layout, &segment));
 	}
-	if (epoll_ctl(ep->epoll, EPOLL_CTL_ADD, socket, &event) != 0) {
+	err = watch(ep, peer->process_fd, peer->rank);
+	if (err == RUBATO_OK && !done)
+		err = watch(ep, socket, peer->rank);
+	if (err != RUBATO_OK) {
 		rb_shm_segment_drop(segment);
-		return RB_FAIL(RUBATO_ERR_SYSTEM, "shm: epoll: %s", strerror(errno));
+		return err;
 	}
-	peer->socket = socket;
+	if (done)
+		socket_end(socket); /* What we said stays there to be read. */
+	else
+		peer->socket = socket;
 	peer->process = g->hello.process;
 	rb_shm_wire(ep, peer, segment);
 	return RUBATO_OK;
 }
 
 /* ---- Connecting ---- */
-
-struct stranger {
-	int socket;
-	uint64_t since_ns;
-};
-
-struct meeting { /* The state of one rb_shm_connect. */
-	struct rb_shm_endpoint *ep;
-	const void *const *addresses;
-	const bool *use;
-	int *calls;                               /* Per rank: our call to it, greeted; -1: none. */
-	struct stranger strangers[STRANGERS_MAX]; /* Accepted, not yet introduced; oldest first. */
-	uint32_t stranger_count;
-	uint32_t missing;
-	struct pollfd *polls;
-};
 
 static rubato_status call(struct meeting *m, uint32_t rank)
 {
@@ -379,9 +464,11 @@ static rubato_status call(struct meeting *m, uint32_t rank)
 		(void)close(socket);
 		return RB_FAIL(RUBATO_ERR_AUTH, "shm: rank %u is another user's", rank);
 	}
-	err = hello_send(m->ep, socket, peer.pid == getpid());
+	err = process_find(&m->ep->peers[rank], socket, &peer);
+	if (err == RUBATO_OK)
+		err = hello_send(m, rank, socket, peer.pid == getpid());
 	if (err != RUBATO_OK) {
-		(void)close(socket);
+		socket_end(socket);
 		return err;
 	}
 	m->calls[rank] = socket;
@@ -404,7 +491,7 @@ static rubato_status answer(struct meeting *m, uint32_t rank)
 		return RB_FAIL(RUBATO_ERR_AUTH, "shm: who answers for rank %u is not of this job",
 			       rank);
 	}
-	err = peer_attach(m->ep, &m->ep->peers[rank], m->calls[rank], &g);
+	err = peer_attach(m, &m->ep->peers[rank], m->calls[rank], &g);
 	greeting_drop(&g);
 	if (err == RUBATO_OK) {
 		m->calls[rank] = -1;
@@ -425,6 +512,7 @@ static rubato_status introduce(struct meeting *m, uint32_t index)
 	int socket = m->strangers[index].socket;
 	struct rb_shm_endpoint *ep = m->ep;
 	struct rb_shm_peer *peer;
+	struct ucred process;
 	struct greeting g;
 	rubato_status err;
 	enum hello_result result = hello_recv(socket, &g);
@@ -436,16 +524,19 @@ static rubato_status introduce(struct meeting *m, uint32_t index)
 	    !m->use[g.hello.rank] || ep->peers[g.hello.rank].state != RB_SHM_UNUSED) {
 		RB_LOG(RB_LOG_INFO, "shm: a caller that is not of this job was refused");
 		greeting_drop(&g);
-		(void)close(socket);
+		socket_end(socket);
 		return RUBATO_OK;
 	}
 	peer = &ep->peers[g.hello.rank];
-	err = hello_send(ep, socket, g.object != NULL);
+	(void)credentials(socket, &process);
+	err = process_find(peer, socket, &process);
 	if (err == RUBATO_OK)
-		err = peer_attach(ep, peer, socket, &g);
+		err = hello_send(m, peer->rank, socket, g.object != NULL);
+	if (err == RUBATO_OK)
+		err = peer_attach(m, peer, socket, &g);
 	greeting_drop(&g);
 	if (err != RUBATO_OK)
-		(void)close(socket);
+		socket_end(socket);
 	else
 		m->missing--;
 	return err;
@@ -547,6 +638,7 @@ static rubato_status meet(struct meeting *m, const size_t *address_bytes, uint64
 		if (address_bytes[r] != ADDRESS_BYTES)
 			return RB_FAIL(RUBATO_ERR_ARGUMENT, "shm: rank %u has no shm address", r);
 		m->missing++;
+		m->keeper = r > m->keeper ? r : m->keeper;
 	}
 	rb_shm_segment_keep(ep->segment);
 	rb_shm_wire(ep, &ep->peers[ep->base.rank], ep->segment);
@@ -570,7 +662,7 @@ static void listener_drop(struct rb_shm_endpoint *ep)
 			break;
 		socket_drop(socket);
 	}
-	(void)close(ep->listener);
+	socket_end(ep->listener);
 	ep->listener = -1;
 }
 
@@ -578,7 +670,7 @@ rubato_status rb_shm_connect(struct rb_endpoint *base, const void *const *addres
 			     const size_t *address_bytes, const bool *use, uint64_t deadline_ns)
 {
 	struct rb_shm_endpoint *ep = (struct rb_shm_endpoint *)base;
-	struct meeting m = { .ep = ep, .addresses = addresses, .use = use };
+	struct meeting m = { .ep = ep, .addresses = addresses, .use = use, .keeper = base->rank };
 	rubato_status err;
 
 	m.calls = calloc(base->rank_count, sizeof(*m.calls));
@@ -605,9 +697,6 @@ rubato_status rb_shm_connect(struct rb_endpoint *base, const void *const *addres
 void rb_shm_hang_up(struct rb_shm_endpoint *ep)
 {
 	listener_drop(ep);
-	for (uint32_t r = 0; ep->peers != NULL && r < ep->base.rank_count; r++) {
-		if (ep->peers[r].socket >= 0)
-			(void)close(ep->peers[r].socket);
-		ep->peers[r].socket = -1;
-	}
+	for (uint32_t r = 0; ep->peers != NULL && r < ep->base.rank_count; r++)
+		rb_shm_hang_up_on(ep, &ep->peers[r]);
 }

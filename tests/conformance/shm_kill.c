@@ -1,19 +1,51 @@
 /*
  * shm_kill.c -- a process is killed in the middle of its messages; those that remain learn which
- * one, also while they sleep, lose what they had with it, and go on.
+ * one, also while they sleep, lose what they had with it, and go on. Also when it has a forked
+ * child that lives on with copies of all its descriptors, and where some kernel, or none of them,
+ * has descriptors for processes.
  */
 #include "conformance.h"
 
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/process.h"
+
 #define MIB (1u << 20)
 #define VICTIM 1u
+
+static bool forks;          /* The victim leaves a child behind. */
+static uint32_t restricted; /* Bit r: rank r gets no descriptor of a process. */
+
+/* What old kernels and some containers answer: there is no such call, no such option. */
+static void processes_hide(void)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 4, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getsockopt, 0, 2),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 77 /* SO_PEERPIDFD */, 1, 0),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+	};
+	struct sock_fprog program = { sizeof(filter) / sizeof(filter[0]), filter };
+
+	ck_assert_int_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+	ck_assert_int_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+	ck_assert_int_eq(rb_process_open(getpid()), -1);
+}
 
 /* All but the victim end well, the victim by its signal. */
 static bool run(void *world, uint32_t rank_count, void (*rank_main)(void *arg, uint32_t rank),
@@ -28,6 +60,8 @@ static bool run(void *world, uint32_t rank_count, void (*rank_main)(void *arg, u
 		children[i] = fork();
 		ck_assert_int_ge(children[i], 0);
 		if (children[i] == 0) {
+			if ((restricted >> i & 1) != 0)
+				processes_hide();
 			rank_main(arg, i);
 			_exit(0);
 		}
@@ -50,6 +84,18 @@ const struct conform_backend conform_backend = {
 	.run = run,
 };
 
+static void child_leave(struct conform_rank *r)
+{
+	pid_t child = fork();
+
+	ck_assert_int_ge(child, 0);
+	if (child == 0) {
+		(void)sleep(60);
+		_exit(0);
+	}
+	atomic_store(&r->world->word[1], (uint64_t)child);
+}
+
 static void victim(struct conform_rank *r)
 {
 	uint8_t *large = calloc(1, 4 * MIB);
@@ -61,6 +107,8 @@ static void victim(struct conform_rank *r)
 		conform_send(r, &c[CONFORM_RANKS_MAX + i], i, 10, large, 4 * MIB);
 	}
 	atomic_store(&r->world->word[0], (uint64_t)getpid());
+	if (forks)
+		child_leave(r);
 	conform_barrier(r, "requests that will be lost");
 	for (uint64_t polls = rb_rng_below(&r->rng, 30); polls > 0; polls--)
 		(void)conform_poll(r);
@@ -122,10 +170,23 @@ static void killed(struct conform_rank *r)
 		victim(r);
 	else
 		survivor(r);
+	/* The one that is left of the victim lives still: nobody waited for its end. */
+	if (forks && r->rank == 0)
+		ck_assert_int_eq(kill((pid_t)atomic_load(&r->world->word[1]), SIGKILL), 0);
 }
 
 START_TEST(test_kill)
 {
+	forks = false;
+	restricted = _i / 2 % 3 == 0 ? 0 : _i / 2 % 3 == 1 ? 0xf : 0x5;
+	conform_run(_i % 2 == 0 ? 2 : 4, killed);
+}
+END_TEST
+
+START_TEST(test_kill_with_child)
+{
+	forks = true;
+	restricted = 0;
 	conform_run(_i % 2 == 0 ? 2 : 4, killed);
 }
 END_TEST
@@ -136,7 +197,8 @@ int main(void)
 	TCase *t = tcase_create("kill");
 
 	tcase_set_timeout(t, 120);
-	tcase_add_loop_test(t, test_kill, 0, 10);
+	tcase_add_loop_test(t, test_kill, 0, 18);
+	tcase_add_loop_test(t, test_kill_with_child, 0, 6);
 	suite_add_tcase(suite, t);
 	return check_suite(suite);
 }

@@ -1,0 +1,18 @@
+/*
+ * process.h -- whether another process still runs. A forked child holds copies of its parent's
+ * sockets, so that these tell of the parent's end only when the child ends, too. The kernel has a
+ * descriptor for a process itself: it becomes readable when the process ends, however it ends.
+ */
+#ifndef RB_BASE_PROCESS_H
+#define RB_BASE_PROCESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Of a process by its number here. -1, and errno: there is none of that number (ESRCH), or no such
+ * descriptor (ENOSYS before Linux 5.3; EPERM in some containers; EMFILE). */
+int rb_process_open(int32_t number);
+/* Whether the process behind such a descriptor has ended. */
+bool rb_process_ended(int descriptor);
+
+#endif
