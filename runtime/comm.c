@@ -588,9 +588,11 @@ static void comm_free(struct rubato_comm *comm, bool abort_peers, uint64_t span_
 		rb_news_close(comm);
 		while (comm->memory != NULL)
 			rb_memory_drop(comm, comm->memory);
-		for (uint32_t i = engine->endpoint_count; i-- > 0;)
+		for (uint32_t i = engine->endpoint_count; i-- > 0;) {
+			engine->endpoints[i]->blames = abort_peers ? engine->blames : 0;
 			engine->endpoints[i]->ops->close(engine->endpoints[i], abort_peers,
 							 deadline);
+		}
 	}
 	free(oneshot->plain_scratch);
 	free(oneshot->peers);

@@ -112,6 +112,7 @@ void rb_engine_fini(struct rb_engine *engine)
 	}
 	if (engine->executor != NULL)
 		engine->executor->ops->close(engine->executor);
+	rb_losses_fini(engine);
 	free(engine->route);
 	free(engine->lost);
 	engine->executor = NULL;
@@ -206,24 +207,6 @@ static bool works_done(struct rb_engine *engine, struct rb_executor *executor)
 	return any;
 }
 
-static void failures_note(struct rb_engine *engine, struct rb_endpoint *ep)
-{
-	struct rb_failure failure;
-	char text[224];
-
-	while (ep->ops->failure(ep, &failure)) {
-		if (failure.peer >= engine->rank_count || engine->lost[failure.peer])
-			continue;
-		engine->lost[failure.peer] = true;
-		(void)snprintf(text, sizeof(text), "rank %u is lost: %s", failure.peer,
-			       failure.text);
-		RB_LOG(RB_LOG_INFO, "rank %u: %s", engine->rank, text);
-		rb_plug_peer_lost(engine, failure.peer);
-		if (engine->runs != NULL || rb_plug_surviving(engine))
-			rb_engine_poison(engine, RUBATO_ERR_PEER, text);
-	}
-}
-
 /* Executors of runs that brought their own (tests, devices). */
 static bool own_executors_poll(struct rb_engine *engine)
 {
@@ -246,8 +229,10 @@ bool rb_engine_progress(struct rb_engine *engine)
 		struct rb_endpoint *ep = engine->endpoints[i];
 
 		moved |= requests_done(engine, ep->ops->poll(ep));
-		failures_note(engine, ep);
+		rb_losses_collect(engine, ep);
 	}
+	if (engine->losses_new)
+		rb_losses_act(engine);
 	if (engine->runs != NULL)
 		moved |= own_executors_poll(engine);
 	if (engine->plugs != NULL)

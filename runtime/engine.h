@@ -31,6 +31,7 @@
 #define RB_OVERDUE_NS 100000000u /* Guess: seldom reached where ranks call alike. */
 
 struct rb_engine;
+struct rb_loss;
 struct rb_run;
 struct rb_plug;
 
@@ -117,6 +118,10 @@ struct rb_engine {
 	uint8_t *route;          /* Per peer: index into endpoints. */
 	bool *lost;              /* Per peer: a failure was reported. */
 	struct rb_request *news; /* That have come, and were not heard yet. */
+	struct rb_loss *losses;  /* In order; */
+	uint32_t losses_untold;  /* and those that no memory was left for. */
+	bool losses_new;
+	uint32_t blames; /* The rank over which this one has to give up, + 1; 0: none. */
 	struct rb_executor *executor;
 	struct rb_waiting waiting;
 
@@ -208,6 +213,32 @@ void rb_engine_poison(struct rb_engine *engine, rubato_status status, const char
 RB_NODISCARD rubato_status rb_engine_check(struct rb_engine *engine); /* The poison, noted again. */
 
 RB_NODISCARD rubato_status rb_engine_background(struct rb_engine *engine, bool wanted);
+
+/* ---- Lost ranks: loss.c ---- */
+
+void rb_loss_note(struct rb_engine *engine, const struct rb_failure *failure);
+/* What an endpoint has to say, noted; nothing else happens. */
+static inline void rb_losses_collect(struct rb_engine *engine, struct rb_endpoint *ep)
+{
+	struct rb_failure failure;
+
+	failure.blames = 0;
+	failure.gave_up = false;
+	while (__builtin_expect(ep->ops->failure(ep, &failure), 0)) {
+		rb_loss_note(engine, &failure);
+		failure.blames = 0;
+		failure.gave_up = false;
+	}
+}
+/* Tells protocol machines, poisons where something is in flight. */
+void rb_losses_act(struct rb_engine *engine);
+/* "rank 3 is lost: process 4711 ended", and which others are; NULL: it is not known to be. */
+const char *rb_loss_text(struct rb_engine *engine, uint32_t peer, char *text, size_t text_bytes);
+/* The same of another rank than `peer`, which gave up over it: if it then went on to something
+ * else, it seems to call the wrong operation. Who gave up without a word may have done so over a
+ * call that was wrong, and is no cause. UINT32_MAX: whatever was lost first. */
+const char *rb_loss_behind(struct rb_engine *engine, uint32_t peer, char *text, size_t text_bytes);
+void rb_losses_fini(struct rb_engine *engine);
 
 /* ---- Runs: run.c ---- */
 

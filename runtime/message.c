@@ -190,8 +190,11 @@ static rubato_status renumber_freed(struct rb_flow *flow, struct rubato_op *at, 
 static void message_text(const struct rubato_op *op, char *text, size_t text_bytes)
 {
 	const struct rb_request *request = &op->slot->request;
-	char mine[96], theirs[96];
+	const char *loss = NULL;
+	char mine[96], theirs[96], lost[160];
 
+	if (request->status == RUBATO_ERR_PEER)
+		loss = rb_loss_text(&op->comm->engine, op->root, lost, sizeof(lost));
 	(void)rb_signature_text(&op->signature, mine, sizeof(mine));
 	(void)rb_signature_text(&request->theirs, theirs, sizeof(theirs));
 	if (request->status == RUBATO_ERR_MISMATCH)
@@ -200,8 +203,9 @@ static void message_text(const struct rubato_op *op, char *text, size_t text_byt
 	else
 		(void)snprintf(text, text_bytes, "%s %s rank %u: %s", mine,
 			       op->sending ? "to" : "from", op->root,
-			       request->status == RUBATO_ERR_PEER ? "it is gone or unreachable"
-								  : "the transport failed");
+			       loss != NULL                         ? loss
+			       : request->status == RUBATO_ERR_PEER ? "it has left"
+								    : "the transport failed");
 }
 
 static void message_end(struct rubato_op *op, rubato_status status, const char *text)

@@ -15,7 +15,7 @@ static const struct rb_signature news_signature = {
 	.kind = RB_KIND_CONTROL, .type = 0xff, .op = 0xff, .root = UINT32_MAX
 };
 
-#define NEWS_BYTES 200 /* status, origin, 192 bytes of text. */
+#define NEWS_BYTES 204 /* status, origin, over whom, 192 bytes of text. */
 
 static void request_prepare(struct rb_engine *engine, struct rb_slot *slot, uint32_t peer,
 			    uint8_t *bytes)
@@ -34,13 +34,15 @@ static void news_take(struct rb_engine *engine, struct rb_news *news)
 {
 	struct rb_wire w = rb_wire_over(news->bytes, NEWS_BYTES);
 	rubato_status status = (rubato_status)rb_wire_get_u32(&w);
-	uint32_t origin = rb_wire_get_u32(&w);
+	uint32_t origin = rb_wire_get_u32(&w), blames = rb_wire_get_u32(&w);
 	char text[192], line[256];
 
 	struct rubato_comm *comm = engine->owner;
 
 	rb_wire_get_bytes(&w, text, sizeof(text));
 	text[sizeof(text) - 1] = '\0';
+	if (engine->blames == 0 && blames <= engine->rank_count)
+		engine->blames = blames;
 	if (engine->poison == RUBATO_OK) {
 		comm->news_origin = origin;
 		comm->news_status = status;
@@ -160,6 +162,7 @@ void rb_news_tell(struct rb_engine *engine, void *arg)
 		w = rb_wire_over(news->bytes, NEWS_BYTES);
 		rb_wire_put_u32(&w, (uint32_t)(ours ? engine->poison : comm->news_status));
 		rb_wire_put_u32(&w, ours ? engine->rank : comm->news_origin);
+		rb_wire_put_u32(&w, engine->blames);
 		rb_wire_put_bytes(&w, text, strnlen(text, 191));
 		request_prepare(engine, slot, news->peer, news->bytes);
 		slot->owner = news;

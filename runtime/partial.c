@@ -27,12 +27,17 @@ static bool is_running(const struct rubato_partial *p)
 /* How the operation ended, unless it goes on. */
 static rubato_status end_check(const struct rubato_partial *p)
 {
-	const struct rb_engine *engine = &p->comm->engine;
+	struct rb_engine *engine = &p->comm->engine;
+	const char *loss;
+	char text[224];
 
 	if (engine->poison != RUBATO_OK)
 		return RB_FAIL(engine->poison, "%s", engine->poison_text);
-	if (p->over)
-		return RB_FAIL(p->status, "partial allreduce: a rank was lost");
+	if (p->over) {
+		loss = rb_loss_behind(engine, UINT32_MAX, text, sizeof(text));
+		return RB_FAIL(p->status, "partial allreduce: %s",
+			       loss != NULL ? loss : "a rank was lost");
+	}
 	return RUBATO_OK;
 }
 

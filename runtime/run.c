@@ -193,16 +193,22 @@ char *rb_calls_text(char *text, size_t text_bytes, uint32_t rank, const struct r
 	return text;
 }
 
-static void failure_of(const struct rb_engine *engine, const struct rb_run *run,
-		       const struct rb_slot *slot, char *text, size_t text_bytes)
+/* Its status, and in `text` what is to be said about it. */
+static rubato_status failure_of(struct rb_engine *engine, const struct rb_run *run,
+				const struct rb_slot *slot, char *text, size_t text_bytes)
 {
 	const struct rb_request *request = &slot->request;
-	char mine[96];
+	const char *loss = NULL;
+	char mine[96], lost[160];
 
 	(void)rb_signature_text(slot->is_work ? &run->signature : &request->signature, mine,
 				sizeof(mine));
 	if (slot->is_work) {
 		(void)snprintf(text, text_bytes, "%s: a local copy or reduction failed", mine);
+	} else if (request->status == RUBATO_ERR_MISMATCH &&
+		   (loss = rb_loss_behind(engine, request->peer, lost, sizeof(lost))) != NULL) {
+		(void)snprintf(text, text_bytes, "%s: %s", mine, loss);
+		return RUBATO_ERR_PEER;
 	} else if (request->status == RUBATO_ERR_MISMATCH) {
 		size_t at =
 			strlen(rb_calls_text(text, text_bytes, engine->rank, &request->signature,
@@ -212,11 +218,15 @@ static void failure_of(const struct rb_engine *engine, const struct rb_run *run,
 			(void)snprintf(text + at, text_bytes - at, ": %zu bytes, %llu bytes",
 				       request->size_bytes,
 				       (unsigned long long)request->their_bytes);
+	} else if (request->status == RUBATO_ERR_PEER &&
+		   (loss = rb_loss_text(engine, request->peer, lost, sizeof(lost))) != NULL) {
+		(void)snprintf(text, text_bytes, "%s: %s", mine, loss);
 	} else {
 		(void)snprintf(text, text_bytes, "%s: rank %u: %s", mine, request->peer,
-			       request->status == RUBATO_ERR_PEER ? "is gone or unreachable"
+			       request->status == RUBATO_ERR_PEER ? "it has left"
 								  : "the transport failed");
 	}
+	return slot->is_work ? slot->work.status : request->status;
 }
 
 static void advance(struct rb_engine *engine, struct rb_run *run);
@@ -234,10 +244,8 @@ static void slot_finished(struct rb_engine *engine, struct rb_run *run, struct r
 		rb_engine_hear(engine);
 		run->advancing = advancing;
 	}
-	if (status != RUBATO_OK && run->status == RUBATO_OK) {
-		run->status = status;
-		failure_of(engine, run, slot, run->failure, sizeof(run->failure));
-	}
+	if (status != RUBATO_OK && run->status == RUBATO_OK)
+		run->status = failure_of(engine, run, slot, run->failure, sizeof(run->failure));
 	rb_slot_give(engine, slot);
 	if (status == RUBATO_OK)
 		completed(run, step, iteration);

@@ -19,7 +19,8 @@
 
 struct look {
 	struct rubato_comm *comm;
-	bool ending; /* No rank calls anything any more. */
+	bool ending;   /* No rank calls anything any more. */
+	uint32_t peer; /* Whose message it was. */
 	char text[256];
 	bool fault; /* Ours, not the callers'. */
 	struct {    /* Probes that have told all they can. */
@@ -135,6 +136,7 @@ static bool judge(void *arg, uint32_t peer, struct rb_tag tag, const struct rb_s
 	struct look *look = arg;
 	char other[96];
 
+	look->peer = peer;
 	switch (rb_tag_class_of(tag)) {
 	case RB_TAG_ONESHOT:
 	case RB_TAG_EXCHANGE:
@@ -182,6 +184,8 @@ static bool look_for(struct rubato_comm *comm, bool ending)
 {
 	struct look look = { .comm = comm, .ending = ending };
 	struct rb_engine *engine = &comm->engine;
+	const char *loss = NULL;
+	char lost[192];
 	bool found = false;
 
 	if (engine->poison != RUBATO_OK)
@@ -189,7 +193,11 @@ static bool look_for(struct rubato_comm *comm, bool ending)
 	for (uint32_t i = 0; i < engine->endpoint_count && !found; i++)
 		found = engine->endpoints[i]->ops->unmatched(engine->endpoints[i], judge, &look);
 	probes_take(&look);
-	if (found)
+	if (found && !look.fault)
+		loss = rb_loss_behind(engine, look.peer, lost, sizeof(lost));
+	if (loss != NULL)
+		rb_engine_poison(engine, RUBATO_ERR_PEER, loss);
+	else if (found)
 		rb_engine_poison(engine, look.fault ? RUBATO_ERR_INTERNAL : RUBATO_ERR_MISMATCH,
 				 look.text);
 	return found;

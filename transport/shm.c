@@ -203,9 +203,12 @@ static void peer_ended(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
 	 * its mark. */
 	for (uint32_t i = 0; i < 2; i++)
 		rb_shm_drain(ep, peer);
-	if (life != RB_SHM_ALIVE)
-		(void)snprintf(text, sizeof(text), "rank %u gave up", peer->rank);
-	else if (peer->closed_ns > 0 && !rb_process_ended(peer->process_fd))
+	if (life != RB_SHM_ALIVE) {
+		peer->blames =
+			atomic_load_explicit(&peer->out.header->blames, memory_order_relaxed);
+		peer->gave_up = true;
+		(void)snprintf(text, sizeof(text), "it gave up");
+	} else if (peer->closed_ns > 0 && !rb_process_ended(peer->process_fd))
 		(void)snprintf(text, sizeof(text), "process %d runs another program",
 			       (int)peer->process);
 	else
@@ -253,6 +256,11 @@ static void notice(struct rb_shm_endpoint *ep)
 	}
 }
 
+static void shm_look(struct rb_endpoint *base)
+{
+	notice((struct rb_shm_endpoint *)base);
+}
+
 static bool shm_failure(struct rb_endpoint *base, struct rb_failure *out)
 {
 	struct rb_shm_endpoint *ep = (struct rb_shm_endpoint *)base;
@@ -268,6 +276,8 @@ static bool shm_failure(struct rb_endpoint *base, struct rb_failure *out)
 		ep->untold--;
 		out->peer = r;
 		out->status = RUBATO_ERR_PEER;
+		out->gave_up = peer->gave_up;
+		out->blames = peer->blames;
 		(void)snprintf(out->text, sizeof(out->text), "%s", peer->text);
 		return true;
 	}
@@ -511,6 +521,8 @@ static void shm_close(struct rb_endpoint *base, bool abort, uint64_t deadline_ns
 	(void)deadline_ns; /* Nothing here waits. */
 	if (ep == NULL)
 		return;
+	atomic_store_explicit(&rb_shm_header(ep->segment)->blames, base->blames,
+			      memory_order_relaxed);
 	atomic_store_explicit(&rb_shm_header(ep->segment)->life,
 			      abort ? RB_SHM_ABORTED : RB_SHM_LEFT, memory_order_release);
 	for (uint32_t i = 0; i < ep->active_count; i++)
@@ -542,6 +554,7 @@ const struct rb_transport_ops rb_transport_shm = {
 	.unmatched = shm_unmatched,
 	.poll = shm_poll,
 	.failure = shm_failure,
+	.look = shm_look,
 	.descriptor = shm_descriptor,
 	.arm = shm_arm,
 	.disarm = shm_disarm,

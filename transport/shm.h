@@ -76,7 +76,8 @@ enum rb_shm_life { RB_SHM_ALIVE, RB_SHM_LEFT, RB_SHM_ABORTED };
 struct rb_shm_header {
 	_Atomic uint32_t sleeping; /* Odd while the owner sleeps, or is about to. */
 	uint8_t pad[124];
-	_Atomic uint32_t life; /* enum rb_shm_life. */
+	_Atomic uint32_t life;   /* enum rb_shm_life. */
+	_Atomic uint32_t blames; /* rb_endpoint.blames; stored before `life`. */
 };
 
 struct rb_shm_layout { /* Offsets from the segment's start; a function of the first two. */
@@ -209,6 +210,8 @@ struct rb_shm_peer {
 	int process_fd;     /* Readable when its process has ended; -1: none. */
 	uint64_t closed_ns; /* When its socket ended, while its process had not; 0: not so. */
 	int32_t process;
+	bool gave_up;    /* These two: see rb_failure. */
+	uint32_t blames;
 	char text[160];
 };
 

@@ -200,6 +200,7 @@ static void sim_close(struct rb_endpoint *ep, bool abort, uint64_t deadline_ns)
 	(void)deadline_ns; /* Nothing here waits. */
 	if (e == NULL)
 		return;
+	e->place->blames = abort ? ep->blames : 0;
 	if (!e->seat->ghost)
 		rb_sim_tell(e->place, e->seat->world->options.latency_ns, abort);
 	rb_sim_port_close(e->place->port);
@@ -444,9 +445,12 @@ static bool sim_failure(struct rb_endpoint *ep, struct rb_failure *out)
 
 		if (peer == ep->rank)
 			continue;
-		*out = (struct rb_failure) { .peer = peer, .status = RUBATO_ERR_PEER };
-		(void)snprintf(out->text, sizeof(out->text), "rank %u %s", peer,
-			       g->places[peer].seat->crashed ? "crashed" : "aborted");
+		*out = (struct rb_failure) { .peer = peer,
+					     .status = RUBATO_ERR_PEER,
+					     .gave_up = !g->places[peer].seat->crashed,
+					     .blames = g->places[peer].blames };
+		(void)snprintf(out->text, sizeof(out->text), "%s",
+			       g->places[peer].seat->crashed ? "it crashed" : "it gave up");
 		return true;
 	}
 	return false;

@@ -76,6 +76,7 @@ struct rb_sim_place {
 
 	struct rb_sim_event gone_event;
 	bool gone_fails; /* Peers take it as a failure. */
+	uint32_t blames; /* rb_endpoint.blames. */
 	bool gone;       /* Peers know. */
 	bool left;       /* In good order. */
 };

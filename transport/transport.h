@@ -94,11 +94,14 @@ struct rb_endpoint {
 	uint64_t leaving; /* By the backend. 0: nothing that peers wait for needs our polls. */
 	uint64_t bytes_sent, bytes_received; /* Payload. Counted by the backend. */
 	uint64_t sleeps;
+	uint32_t blames; /* Set before close(abort): over whom, + 1; 0: nobody. Peers are told. */
 };
 
 struct rb_failure {
 	uint32_t peer;
 	rubato_status status; /* RUBATO_ERR_PEER. */
+	bool gave_up;         /* It closed with abort, */
+	uint32_t blames;      /* and over whom it said that it did, + 1; 0: nobody. */
 	char text[160];       /* What was noticed: "process 4711 ended". */
 };
 
@@ -180,6 +183,9 @@ struct rb_transport_ops {
 	bool (*left)(struct rb_endpoint *ep);
 	/* The next lost peer, if there is one that was not told yet. */
 	bool (*failure)(struct rb_endpoint *ep, struct rb_failure *out);
+	/* Looks for lost peers now; polls do so from time to time. What it completes the next poll
+	 * lists. NULL: failure() always knows. */
+	void (*look)(struct rb_endpoint *ep);
 
 	/* Sleeping. arm: from now on an event makes the descriptor readable; false: something is
 	 * there already, poll instead. disarm: after the sleep, whatever ended it. wake: from any
