@@ -263,6 +263,8 @@ static bool ucx_failure(struct rb_endpoint *ep, struct rb_failure *out)
 		ux->to_tell--;
 		out->peer = r;
 		out->status = RUBATO_ERR_PEER;
+		out->gave_up = peer->gave_up;
+		out->blames = peer->blames;
 		(void)snprintf(out->text, sizeof(out->text), "%s", peer->reason);
 		return true;
 	}
@@ -659,6 +661,7 @@ const struct rb_transport_ops rb_transport_ucx = {
 	.poll = ucx_poll,
 	.left = rb_ucx_left,
 	.failure = ucx_failure,
+	.look = rb_ucx_look,
 	.descriptor = ucx_descriptor,
 	.arm = ucx_arm,
 	.disarm = ucx_disarm,

@@ -166,21 +166,24 @@ struct rb_ucx_peer {
 	ucp_ep_h ucp;
 	ucs_status_ptr_t closing; /* While close() waits for it. */
 	int pid_fd;               /* Same host: tells when the process has ended; else -1. */
-	bool used;                /* Named in connect(). */
-	bool shared;      /* Same host: UCX may use shared memory and does not tell failures. */
-	bool welcomed;    /* It answered HELLO. */
-	bool left;        /* It said BYE. */
-	bool bye_seen;    /* It answered ours. */
-	bool lost;        /* No more traffic; `left` is not lost. */
-	bool broken;      /* UCX gave up on its endpoint: to be closed outside callbacks. */
-	bool told;        /* failure() gave it out. */
-	uint32_t credit;  /* Units that may be spent. */
-	uint32_t owed;    /* Units to give back. */
-	uint32_t held;    /* Units of arrivals that wait here. */
-	uint32_t waiting; /* Announcements and puts that wait here. */
-	uint64_t out;     /* Slots that UCX holds. */
+	uint64_t ended_ns; /* When it had, and UCX has yet to say what it still said; 0: not so. */
+	bool used;         /* Named in connect(). */
+	bool shared;       /* Same host: UCX may use shared memory and does not tell failures. */
+	bool welcomed;     /* It answered HELLO. */
+	bool left;         /* It said BYE. */
+	bool bye_seen;     /* It answered ours. */
+	bool lost;         /* No more traffic; `left` is not lost. */
+	bool broken;       /* UCX gave up on its endpoint: to be closed outside callbacks. */
+	bool told;         /* failure() gave it out. */
+	uint32_t credit;   /* Units that may be spent. */
+	uint32_t owed;     /* Units to give back. */
+	uint32_t held;     /* Units of arrivals that wait here. */
+	uint32_t waiting;  /* Announcements and puts that wait here. */
+	uint64_t out;      /* Slots that UCX holds. */
 	struct rb_ucx_put *puts;
 	struct rb_match_peer match;
+	bool gave_up; /* These two: see rb_failure. */
+	uint32_t blames;
 	char reason[120];
 };
 
@@ -212,10 +215,11 @@ struct rb_ucx {
 	uint32_t busy_arms; /* In a row, of which UCX took none, with nothing moved in between. */
 	bool napping;       /* nap_fd is set, or has rung. */
 	uint32_t pid_count;
-	uint32_t rounds;     /* Of poll, since the process descriptors were looked at. */
-	uint32_t to_tell;    /* Lost peers that failure() has not given out. */
-	uint32_t to_close;   /* Broken endpoints. */
-	uint64_t puts_begun; /* Ids of puts. */
+	uint32_t ended_count; /* Peers whose ended_ns is set. */
+	uint32_t rounds;      /* Of poll, since the process descriptors were looked at. */
+	uint32_t to_tell;     /* Lost peers that failure() has not given out. */
+	uint32_t to_close;    /* Broken endpoints. */
+	uint64_t puts_begun;  /* Ids of puts. */
 	uint64_t regions_made;
 	uint64_t random;
 	/* base.leaving counts the slots that UCX holds for live peers, and `unflushed`. */
@@ -273,6 +277,8 @@ void rb_ucx_lose(struct rb_ucx *ux, uint32_t peer, const char *reason);
 void rb_ucx_lose_by_status(struct rb_ucx *ux, uint32_t peer, ucs_status_t status);
 /* Looks for processes that ended, and closes endpoints that UCX gave up. Outside callbacks. */
 void rb_ucx_check_peers(struct rb_ucx *ux);
+/* The same at once: a process that has ended is lost, whatever UCX may still have of it. */
+void rb_ucx_look(struct rb_endpoint *ep);
 
 /* ucx_message.c */
 ucs_status_t rb_ucx_arrived(void *arg, const void *header, size_t header_bytes, void *data,

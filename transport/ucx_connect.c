@@ -2,8 +2,9 @@
  * ucx_connect.c -- addresses, hello, lost peers, close.
  *
  * A peer on this host gets a UCX endpoint without error handling, because UCX has no shared memory
- * otherwise; that its process ended is told by a process descriptor. All others get UCX's peer
- * error handling. connect() ends when every peer has answered HELLO; a peer that leaves says BYE
+ * otherwise. All others, and with TCP those on this host too, get UCX's peer error handling. That a
+ * process of this host ended is told by a process descriptor: a forked child of it may hold its
+ * connections. connect() ends when every peer has answered HELLO; a peer that leaves says BYE
  * behind everything else, so that what UCX or the kernel reports about it later is no failure.
  */
 #include <errno.h>
@@ -12,11 +13,11 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/rng.h"
 #include "transport/ucx.h"
 
@@ -27,6 +28,7 @@
  * needs the peer's turns of the scheduler. */
 #define ABORT_GRACE_NS 500000000u
 #define CLOSE_GRACE_NS 100000000u /* Guess: UCX gives up a connection by itself, but in rounds. */
+#define ENDED_GRACE_NS 50000000u  /* Guess: what it said is on this host, or nowhere. */
 
 struct blob { /* An address, taken apart. */
 	uint8_t tcp_only;
@@ -205,6 +207,9 @@ static void process_ended(struct rb_ucx *ux, uint32_t rank)
 	char reason[sizeof(peer->reason)];
 	int quiet = 0;
 
+	ux->ended_count -= peer->ended_ns > 0;
+	peer->ended_ns = 0;
+
 	/* Whatever it still said is here already, its BYE perhaps. */
 	for (int i = 0; i < DRAIN_ROUNDS_MAX && quiet < 10; i++)
 		quiet = ux->api.ucp_worker_progress(ux->worker) != 0 ? 0 : quiet + 1;
@@ -213,15 +218,48 @@ static void process_ended(struct rb_ucx *ux, uint32_t rank)
 	rb_ucx_lose(ux, rank, reason);
 }
 
-void rb_ucx_check_peers(struct rb_ucx *ux)
+/* What a process said over connections may still be in the kernel: UCX has some time to read it,
+ * and to find the end by itself. */
+static void ended_check(struct rb_ucx *ux, uint64_t grace_ns)
+{
+	uint64_t now_ns = rb_clock_ns();
+
+	for (uint32_t r = 0; r < ux->base.rank_count && ux->ended_count > 0; r++)
+		if (ux->peers[r].ended_ns > 0 &&
+		    now_ns >= rb_deadline(ux->peers[r].ended_ns, grace_ns))
+			process_ended(ux, r);
+}
+
+static void peers_check(struct rb_ucx *ux, uint64_t grace_ns)
 {
 	struct epoll_event event;
 
 	ux->rounds = 0;
-	while (ux->pid_count != 0 && epoll_wait(ux->pids_fd, &event, 1, 0) == 1)
-		process_ended(ux, event.data.u32);
+	while (ux->pid_count != 0 && epoll_wait(ux->pids_fd, &event, 1, 0) == 1) {
+		struct rb_ucx_peer *peer = &ux->peers[event.data.u32];
+
+		if (peer->shared || peer->lost) {
+			process_ended(ux, event.data.u32);
+			continue;
+		}
+		unwatch(ux, peer);
+		peer->ended_ns = rb_clock_ns();
+		ux->ended_count++;
+	}
+	if (ux->ended_count != 0)
+		ended_check(ux, grace_ns);
 	if (ux->to_close != 0)
 		close_broken(ux);
+}
+
+void rb_ucx_check_peers(struct rb_ucx *ux)
+{
+	peers_check(ux, ENDED_GRACE_NS);
+}
+
+void rb_ucx_look(struct rb_endpoint *ep)
+{
+	peers_check((struct rb_ucx *)ep, 0);
 }
 
 static rubato_status watch_process(struct rb_ucx *ux, struct rb_ucx_peer *peer)
@@ -230,7 +268,9 @@ static rubato_status watch_process(struct rb_ucx *ux, struct rb_ucx_peer *peer)
 
 	if (peer->pid == (uint32_t)getpid())
 		return RUBATO_OK;
-	peer->pid_fd = (int)syscall(SYS_pidfd_open, (pid_t)peer->pid, 0);
+	peer->pid_fd = rb_process_open((int32_t)peer->pid);
+	if (peer->pid_fd < 0 && !peer->shared && errno != ESRCH && errno != EMFILE)
+		return RUBATO_OK; /* Its connections tell. */
 	if (peer->pid_fd < 0)
 		return RB_FAIL(errno == ESRCH ? RUBATO_ERR_PEER : RUBATO_ERR_SYSTEM,
 			       "rank %u: watching process %u: %s", peer->rank, peer->pid,
@@ -243,6 +283,31 @@ static rubato_status watch_process(struct rb_ucx *ux, struct rb_ucx_peer *peer)
 
 /* ---- Connecting ---- */
 
+/* Over whom we then give up, others are told. */
+static rubato_status lost_while_connecting(struct rb_ucx *ux, uint32_t rank)
+{
+	uint32_t blames = ux->peers[rank].blames, other = rank;
+
+	/* The first to be seen need not be the first to go. */
+	rb_ucx_look(&ux->base);
+	for (uint32_t r = 0; r < ux->base.rank_count; r++) {
+		const struct rb_ucx_peer *peer = &ux->peers[r];
+
+		if (!peer->lost || peer->left || r == rank)
+			continue;
+		other = r;
+		blames = blames > 0 ? blames : peer->blames;
+	}
+	ux->base.blames = blames > 0 ? blames : other + 1;
+	if (blames > 0 && blames != rank + 1)
+		return RB_FAIL(RUBATO_ERR_PEER, "while connecting: rank %u gave up over rank %u",
+			       rank, blames - 1);
+	if (other != rank)
+		return RB_FAIL(RUBATO_ERR_PEER, "while connecting: %s; %s", ux->peers[rank].reason,
+			       ux->peers[other].reason);
+	return RB_FAIL(RUBATO_ERR_PEER, "while connecting: %s", ux->peers[rank].reason);
+}
+
 static rubato_status peer_open(struct rb_ucx *ux, uint32_t rank, const void *address,
 			       size_t size_bytes)
 {
@@ -254,22 +319,29 @@ static rubato_status peer_open(struct rb_ucx *ux, uint32_t rank, const void *add
 	};
 	struct blob blob;
 	ucs_status_t status;
+	rubato_status err;
+	bool here;
 
 	if (!rb_ucx_reachable(&ux->base, address, size_bytes) ||
 	    !blob_read(address, size_bytes, &blob) || blob.rank != rank)
 		return RB_FAIL(RUBATO_ERR_PEER, "rank %u gave an address that is not its own",
 			       rank);
 	peer->pid = blob.pid;
-	peer->shared = !ux->tcp_only && memcmp(blob.host, ux->host, sizeof(ux->host)) == 0;
+	here = memcmp(blob.host, ux->host, sizeof(ux->host)) == 0;
+	peer->shared = !ux->tcp_only && here;
 	params.address = blob.worker;
 	params.err_mode = peer->shared ? UCP_ERR_HANDLING_MODE_NONE : UCP_ERR_HANDLING_MODE_PEER;
-	if (peer->shared)
+	if (here)
 		RB_TRY(watch_process(ux, peer));
 	status = ux->api.ucp_ep_create(ux->worker, &params, &peer->ucp);
 	if (status == UCS_OK)
 		return RUBATO_OK;
 	peer->ucp = NULL;
-	return rb_ucx_failed(ux, status, "connecting to a peer");
+	err = rb_ucx_failed(ux, status, "connecting to a peer");
+	if (err != RUBATO_ERR_PEER)
+		return err;
+	rb_ucx_lose_by_status(ux, rank, status);
+	return lost_while_connecting(ux, rank);
 }
 
 /* Which of the used peers have not answered: "1,4 (2 of 7)". 0: none. */
@@ -304,8 +376,7 @@ static rubato_status await_welcomes(struct rb_ucx *ux, uint64_t deadline_ns)
 		rb_ucx_check_peers(ux);
 		for (uint32_t r = 0; r < ux->base.rank_count; r++) {
 			if (ux->peers[r].lost && !ux->peers[r].left)
-				return RB_FAIL(RUBATO_ERR_PEER, "while connecting: %s",
-					       ux->peers[r].reason);
+				return lost_while_connecting(ux, r);
 		}
 		if (rb_clock_ns() >= deadline_ns && missing(ux, text, sizeof(text)) != 0)
 			return RB_FAIL(RUBATO_ERR_TIMEOUT, "UCX: no answer from ranks %s", text);
@@ -371,7 +442,8 @@ static void say_goodbye(struct rb_ucx *ux, bool abort, uint64_t deadline_ns)
 	uint64_t until_ns = abort ? rb_deadline(rb_clock_ns(), ABORT_GRACE_NS) : deadline_ns;
 
 	for (uint32_t r = 0; r < ux->base.rank_count; r++)
-		rb_ucx_tell(ux, r, abort ? RB_UCX_ABORT : RB_UCX_BYE, RB_UCX_NO_TAG, 0, 0);
+		rb_ucx_tell(ux, r, abort ? RB_UCX_ABORT : RB_UCX_BYE, RB_UCX_NO_TAG,
+			    ux->base.blames, 0);
 	while (!rb_ucx_left(&ux->base) && rb_clock_ns() < until_ns) {
 		rb_ucx_move(ux, until_ns);
 		rb_ucx_check_peers(ux);

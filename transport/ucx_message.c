@@ -681,12 +681,14 @@ static void left(struct rb_ucx *ux, uint32_t rank)
 	rb_ucx_lose(ux, rank, reason);
 }
 
-static void aborted(struct rb_ucx *ux, uint32_t rank)
+static void aborted(struct rb_ucx *ux, uint32_t rank, uint64_t blames)
 {
 	char reason[sizeof(ux->peers[rank].reason)];
 
 	rb_ucx_tell(ux, rank, RB_UCX_BYE_SEEN, RB_UCX_NO_TAG, 0, 0);
-	(void)snprintf(reason, sizeof(reason), "rank %u aborted", rank);
+	ux->peers[rank].gave_up = true;
+	ux->peers[rank].blames = blames <= ux->base.rank_count ? (uint32_t)blames : 0;
+	(void)snprintf(reason, sizeof(reason), "rank %u: it gave up", rank);
 	rb_ucx_lose(ux, rank, reason);
 }
 
@@ -738,7 +740,7 @@ static void dispatch(struct rb_ucx *ux, const struct rb_ucx_head *head, const vo
 		left(ux, rank);
 		return;
 	case RB_UCX_ABORT:
-		aborted(ux, rank);
+		aborted(ux, rank, head->id);
 		return;
 	}
 	wrong(ux, rank, "a message of an unknown kind");
