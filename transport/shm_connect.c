@@ -126,7 +126,32 @@ static void address_head(struct rb_wire *w, const struct host *host)
 }
 
 #define HEAD_BYTES (4 + 4 + 36 + 8 + 8 + 4)
-#define ADDRESS_BYTES (HEAD_BYTES + 16)
+#define ADDRESS_BYTES (HEAD_BYTES + 8 + 4 + 16)
+
+struct address {            /* What follows the head. */
+	uint64_t processes; /* The namespace in which the process has its number. */
+	int32_t process;
+	uint8_t name[16];
+};
+
+static uint64_t processes_namespace(void)
+{
+	struct stat about;
+
+	return stat("/proc/self/ns/pid", &about) == 0 ? about.st_ino : 0;
+}
+
+static struct address address_read(const void *bytes)
+{
+	struct rb_wire w = rb_wire_over((uint8_t *)(uintptr_t)bytes, ADDRESS_BYTES);
+	struct address a;
+
+	w.at += HEAD_BYTES;
+	a.processes = rb_wire_get_u64(&w);
+	a.process = (int32_t)rb_wire_get_u32(&w);
+	rb_wire_get_bytes(&w, a.name, sizeof(a.name));
+	return a;
+}
 
 rubato_status rb_shm_address(struct rb_endpoint *base, void *bytes, size_t *size_bytes)
 {
@@ -136,6 +161,8 @@ rubato_status rb_shm_address(struct rb_endpoint *base, void *bytes, size_t *size
 
 	RB_TRY(host_read(&host));
 	address_head(&w, &host);
+	rb_wire_put_u64(&w, processes_namespace());
+	rb_wire_put_u32(&w, (uint32_t)getpid());
 	rb_wire_put_bytes(&w, ep->name, sizeof(ep->name));
 	RB_ASSERT(!w.bad && w.at == w.end);
 	*size_bytes = ADDRESS_BYTES;
@@ -184,26 +211,52 @@ void rb_shm_hang_up_on(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
 	peer->process_fd = -1;
 }
 
-/*
- * A descriptor of the process at the other end, into peer->process_fd. None is no error: of a
- * process that has just ended, of an old kernel, of a namespace where it has no number.
- */
-static rubato_status process_find(struct rb_shm_peer *peer, int socket, const struct ucred *process)
+/* Over whom we then give up, others are told. */
+static rubato_status process_ended(struct rb_shm_endpoint *ep, const struct rb_shm_peer *peer)
 {
-	socklen_t size_bytes = sizeof(peer->process_fd);
+	ep->base.blames = peer->rank + 1;
+	return RB_FAIL(RUBATO_ERR_PEER, "shm: rank %u is lost: process %d ended", peer->rank,
+		       (int)peer->process);
+}
 
-	if (process->pid == getpid())
+/*
+ * A descriptor of the peer's process, by the number that its address tells. None is no error, if
+ * this kernel has no such descriptors.
+ */
+static rubato_status process_open(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+				  const struct address *address)
+{
+	peer->process = address->process;
+	if (address->processes != processes_namespace() || address->process == getpid())
 		return RUBATO_OK;
-	/* Since Linux 6.5, and better: numbers may mean another process by now. */
-	if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &peer->process_fd, &size_bytes) != 0)
-		peer->process_fd = rb_process_open(process->pid);
-	if (peer->process_fd < 0 && (errno == EMFILE || errno == ENFILE))
+	peer->process_fd = rb_process_open(address->process);
+	if (peer->process_fd >= 0)
+		return RUBATO_OK;
+	if (errno == ESRCH)
+		return process_ended(ep, peer);
+	if (errno == EMFILE || errno == ENFILE)
 		return RB_FAIL(RUBATO_ERR_SYSTEM, "shm: watching rank %u: %s", peer->rank,
 			       strerror(errno));
 	return RUBATO_OK;
 }
 
+/* Of one in another namespace, where numbers say nothing (since Linux 6.5). */
+static void process_take(struct rb_shm_peer *peer, int socket, const struct ucred *process)
+{
+	socklen_t size_bytes = sizeof(peer->process_fd);
+
+	if (peer->process_fd >= 0 || process->pid == getpid())
+		return;
+	if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &peer->process_fd, &size_bytes) != 0)
+		peer->process_fd = -1;
+}
+
 /* ---- HELLO ---- */
+
+struct waited {
+	enum { LISTENER, STRANGER, CALL, PROCESS } kind;
+	uint32_t index; /* Rank, or place among the strangers. */
+};
 
 struct stranger {
 	int socket;
@@ -220,6 +273,8 @@ struct meeting { /* The state of one rb_shm_connect. */
 	uint32_t missing;
 	uint32_t keeper; /* The highest rank here: it keeps its sockets. */
 	struct pollfd *polls;
+	struct waited *waited; /* What each of `polls` is. */
+	uint32_t poll_count;
 };
 
 static bool credentials(int socket, struct ucred *out)
@@ -443,9 +498,9 @@ static rubato_status peer_attach(const struct meeting *m, struct rb_shm_peer *pe
 
 static rubato_status call(struct meeting *m, uint32_t rank)
 {
-	const uint8_t *name = (const uint8_t *)m->addresses[rank] + HEAD_BYTES;
+	struct address address = address_read(m->addresses[rank]);
 	struct sockaddr_un to;
-	socklen_t to_bytes = socket_name(name, &to);
+	socklen_t to_bytes = socket_name(address.name, &to);
 	struct ucred peer;
 	int socket = socket_new();
 	rubato_status err;
@@ -464,9 +519,8 @@ static rubato_status call(struct meeting *m, uint32_t rank)
 		(void)close(socket);
 		return RB_FAIL(RUBATO_ERR_AUTH, "shm: rank %u is another user's", rank);
 	}
-	err = process_find(&m->ep->peers[rank], socket, &peer);
-	if (err == RUBATO_OK)
-		err = hello_send(m, rank, socket, peer.pid == getpid());
+	process_take(&m->ep->peers[rank], socket, &peer);
+	err = hello_send(m, rank, socket, peer.pid == getpid());
 	if (err != RUBATO_OK) {
 		socket_end(socket);
 		return err;
@@ -529,9 +583,8 @@ static rubato_status introduce(struct meeting *m, uint32_t index)
 	}
 	peer = &ep->peers[g.hello.rank];
 	(void)credentials(socket, &process);
-	err = process_find(peer, socket, &process);
-	if (err == RUBATO_OK)
-		err = hello_send(m, peer->rank, socket, g.object != NULL);
+	process_take(peer, socket, &process);
+	err = hello_send(m, peer->rank, socket, g.object != NULL);
 	if (err == RUBATO_OK)
 		err = peer_attach(m, peer, socket, &g);
 	greeting_drop(&g);
@@ -581,71 +634,161 @@ static void accept_all(struct meeting *m)
 			return;
 }
 
-static rubato_status meeting_step(struct meeting *m)
+static bool is_missing(const struct meeting *m, uint32_t r)
 {
-	uint32_t own = m->ep->base.rank;
+	return m->use[r] && m->ep->peers[r].state == RB_SHM_UNUSED;
+}
 
-	for (uint32_t r = own + 1; r < m->ep->base.rank_count; r++) {
-		if (!m->use[r] || m->ep->peers[r].state != RB_SHM_UNUSED)
+/* Calls all whom we have to call, and have not yet. */
+static rubato_status call_all(struct meeting *m, bool *again)
+{
+	*again = false;
+	for (uint32_t r = m->ep->base.rank + 1; r < m->ep->base.rank_count; r++) {
+		if (!is_missing(m, r) || m->calls[r] >= 0)
 			continue;
-		if (m->calls[r] < 0)
-			RB_TRY(call(m, r));
-		if (m->calls[r] >= 0)
-			RB_TRY(answer(m, r));
+		RB_TRY(call(m, r));
+		*again |= m->calls[r] < 0;
 	}
-	accept_all(m);
-	for (uint32_t i = m->stranger_count; i-- > 0;)
-		RB_TRY(introduce(m, i));
 	return RUBATO_OK;
 }
 
-static rubato_status meeting_wait(struct meeting *m, uint64_t deadline_ns)
+static void poll_add(struct meeting *m, int fd, struct waited what)
+{
+	if (fd < 0)
+		return;
+	m->polls[m->poll_count] = (struct pollfd) { fd, POLLIN, 0 };
+	m->waited[m->poll_count++] = what;
+}
+
+static void polls_fill(struct meeting *m, bool listen)
+{
+	m->poll_count = 0;
+	if (listen)
+		poll_add(m, m->ep->listener, (struct waited) { LISTENER, 0 });
+	for (uint32_t i = 0; i < m->stranger_count; i++)
+		poll_add(m, m->strangers[i].socket, (struct waited) { STRANGER, i });
+	for (uint32_t r = 0; r < m->ep->base.rank_count; r++) {
+		if (!is_missing(m, r))
+			continue;
+		poll_add(m, m->calls[r], (struct waited) { CALL, r });
+		poll_add(m, m->ep->peers[r].process_fd, (struct waited) { PROCESS, r });
+	}
+}
+
+static rubato_status event_take(struct meeting *m, struct waited what)
+{
+	switch (what.kind) {
+	case LISTENER:
+		accept_all(m);
+		return RUBATO_OK;
+	case STRANGER:
+		return introduce(m, what.index);
+	case CALL:
+		return answer(m, what.index);
+	case PROCESS: /* What it said before it ended came first. */
+		return is_missing(m, what.index) ? process_ended(m->ep, &m->ep->peers[what.index])
+						 : RUBATO_OK;
+	}
+	return RUBATO_OK;
+}
+
+/* Strangers from the last to the first, since each goes from its place; then newcomers. */
+static rubato_status events_take(struct meeting *m)
+{
+	uint32_t strangers = 0;
+
+	while (strangers < m->poll_count && m->waited[strangers].kind <= STRANGER)
+		strangers++;
+	for (uint32_t i = strangers; i-- > 0;)
+		if (m->polls[i].revents != 0)
+			RB_TRY(event_take(m, m->waited[i]));
+	for (uint32_t i = strangers; i < m->poll_count; i++)
+		if (m->polls[i].revents != 0)
+			RB_TRY(event_take(m, m->waited[i]));
+	return RUBATO_OK;
+}
+
+static rubato_status timed_out(const struct meeting *m)
+{
+	uint32_t r = 0;
+
+	while (!is_missing(m, r))
+		r++;
+	return RB_FAIL(RUBATO_ERR_TIMEOUT, "shm: rank %u did not connect (%u missing)", r,
+		       m->missing);
+}
+
+static rubato_status meeting_wait(struct meeting *m, bool again, uint64_t deadline_ns)
 {
 	uint64_t now_ns = rb_clock_ns(), free_ns = place_free_ns(m), until_ns = deadline_ns;
-	uint32_t count = 0, absent = 0;
-	bool retry = false;
+	int count;
 
-	if (free_ns <= now_ns)
-		m->polls[count++] = (struct pollfd) { m->ep->listener, POLLIN, 0 };
-	else if (free_ns < until_ns)
-		until_ns = free_ns;
-	for (uint32_t i = 0; i < m->stranger_count; i++)
-		m->polls[count++] = (struct pollfd) { m->strangers[i].socket, POLLIN, 0 };
-	for (uint32_t r = m->ep->base.rank_count; r-- > 0;) {
-		if (!m->use[r] || m->ep->peers[r].state != RB_SHM_UNUSED)
-			continue;
-		absent = r;
-		if (m->calls[r] >= 0)
-			m->polls[count++] = (struct pollfd) { m->calls[r], POLLIN, 0 };
-		else if (r > m->ep->base.rank)
-			retry = true;
-	}
 	if (now_ns >= deadline_ns)
-		return RB_FAIL(RUBATO_ERR_TIMEOUT, "shm: rank %u did not connect (%u missing)",
-			       absent, m->missing);
+		return timed_out(m);
+	if (free_ns > now_ns && free_ns < until_ns)
+		until_ns = free_ns;
+	polls_fill(m, free_ns <= now_ns);
 	now_ns = (until_ns - now_ns) / 1000000 + 1;
-	(void)poll(m->polls, count, retry ? RETRY_MS : now_ns > 1000 ? 1000 : (int)now_ns);
-	return RUBATO_OK;
+	count = poll(m->polls, m->poll_count,
+		     again           ? RETRY_MS
+		     : now_ns > 1000 ? 1000
+				     : (int)now_ns);
+	if (count < 0 && errno != EINTR)
+		return RB_FAIL(RUBATO_ERR_SYSTEM, "shm: poll: %s", strerror(errno));
+	return count > 0 ? events_take(m) : RUBATO_OK;
+}
+
+/*
+ * Whoever fails to meet somebody may have met one that gave up over a third, and that has ended by
+ * now: all that have are named.
+ */
+static rubato_status cause_find(const struct meeting *m, rubato_status err)
+{
+	char text[160];
+	size_t at = 0;
+	uint32_t count = 0;
+
+	if (err != RUBATO_ERR_PEER)
+		return err;
+	for (uint32_t r = 0; r < m->ep->base.rank_count; r++) {
+		const struct rb_shm_peer *peer = &m->ep->peers[r];
+
+		if (peer->process_fd < 0 || !rb_process_ended(peer->process_fd))
+			continue;
+		m->ep->base.blames = r + 1;
+		if (at + 16 < sizeof(text))
+			at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%u",
+					       count > 0 ? ", " : "", r);
+		if (++count == 1)
+			err = process_ended(m->ep, peer);
+	}
+	return count > 1 ? RB_FAIL(err, "shm: ranks %s (%u of %u) are lost: their processes ended",
+				   text, count, m->ep->base.rank_count)
+			 : err;
 }
 
 static rubato_status meet(struct meeting *m, const size_t *address_bytes, uint64_t deadline_ns)
 {
 	struct rb_shm_endpoint *ep = m->ep;
+	bool again;
 
 	for (uint32_t r = 0; r < ep->base.rank_count; r++) {
+		struct address address;
+
 		if (!m->use[r] || r == ep->base.rank)
 			continue;
 		if (address_bytes[r] != ADDRESS_BYTES)
 			return RB_FAIL(RUBATO_ERR_ARGUMENT, "shm: rank %u has no shm address", r);
 		m->missing++;
 		m->keeper = r > m->keeper ? r : m->keeper;
+		address = address_read(m->addresses[r]);
+		RB_TRY(process_open(ep, &ep->peers[r], &address));
 	}
 	rb_shm_segment_keep(ep->segment);
 	rb_shm_wire(ep, &ep->peers[ep->base.rank], ep->segment);
-	RB_TRY(meeting_step(m));
 	while (m->missing > 0) {
-		RB_TRY(meeting_wait(m, deadline_ns));
-		RB_TRY(meeting_step(m));
+		RB_TRY(call_all(m, &again));
+		RB_TRY(meeting_wait(m, again, deadline_ns));
 	}
 	return RUBATO_OK;
 }
@@ -674,13 +817,14 @@ rubato_status rb_shm_connect(struct rb_endpoint *base, const void *const *addres
 	rubato_status err;
 
 	m.calls = calloc(base->rank_count, sizeof(*m.calls));
-	m.polls = calloc((size_t)base->rank_count + 1 + STRANGERS_MAX, sizeof(*m.polls));
-	if (m.calls == NULL || m.polls == NULL) {
+	m.polls = calloc(2 * (size_t)base->rank_count + 1 + STRANGERS_MAX, sizeof(*m.polls));
+	m.waited = calloc(2 * (size_t)base->rank_count + 1 + STRANGERS_MAX, sizeof(*m.waited));
+	if (m.calls == NULL || m.polls == NULL || m.waited == NULL) {
 		err = RB_FAIL(RUBATO_ERR_MEMORY, "shm: a meeting of %u", base->rank_count);
 	} else {
 		for (uint32_t r = 0; r < base->rank_count; r++)
 			m.calls[r] = -1;
-		err = meet(&m, address_bytes, deadline_ns);
+		err = cause_find(&m, meet(&m, address_bytes, deadline_ns));
 		for (uint32_t r = 0; r < base->rank_count; r++) {
 			if (m.calls[r] >= 0)
 				socket_drop(m.calls[r]);
@@ -690,6 +834,7 @@ rubato_status rb_shm_connect(struct rb_endpoint *base, const void *const *addres
 		listener_drop(ep);
 	}
 	free(m.polls);
+	free(m.waited);
 	free(m.calls);
 	return err;
 }

@@ -31,6 +31,7 @@ static uint32_t restricted; /* Bit r: rank r gets no descriptor of a process. */
 /* What old kernels and some containers answer: there is no such call, no such option. */
 static void processes_hide(void)
 {
+	/* nr, then of getsockopt the option. */
 	struct sock_filter filter[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 4, 0),

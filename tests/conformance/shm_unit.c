@@ -482,7 +482,7 @@ START_TEST(test_reachable)
 	ck_assert(ep->ops->reachable(ep, address, size_bytes));
 	ck_assert(!ep->ops->reachable(ep, address, size_bytes - 1));
 	ck_assert(!ep->ops->reachable(ep, address, 0));
-	for (size_t i = 0; i < size_bytes - 16; i++) { /* All but the socket's name. */
+	for (size_t i = 0; i < size_bytes - 28; i++) { /* All but the process and the name. */
 		address[i] ^= 1;
 		CONFORM(!ep->ops->reachable(ep, address, size_bytes), "byte %zu", i);
 		address[i] ^= 1;
