@@ -2,10 +2,14 @@
 #include "base/process.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
+
+#include "base/rng.h"
 
 int rb_process_open(int32_t number)
 {
@@ -21,4 +25,31 @@ bool rb_process_ended(int descriptor)
 	struct pollfd p = { descriptor, POLLIN, 0 };
 
 	return poll(&p, 1, 0) == 1 && (p.revents & POLLIN) != 0;
+}
+
+bool rb_process_gone(int32_t number)
+{
+	int descriptor = rb_process_open(number);
+	bool gone = descriptor < 0 ? errno == ESRCH && number > 0 : rb_process_ended(descriptor);
+
+	if (descriptor >= 0)
+		(void)close(descriptor);
+	return gone;
+}
+
+uint64_t rb_process_host(void)
+{
+	char boot[36];
+	struct stat numbers;
+	int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+	ssize_t count = file < 0 ? -1 : read(file, boot, sizeof(boot));
+	uint64_t host = 0;
+
+	if (file >= 0)
+		(void)close(file);
+	if (count != (ssize_t)sizeof(boot) || stat("/proc/self/ns/pid", &numbers) != 0)
+		return 0;
+	for (size_t i = 0; i < sizeof(boot); i++)
+		host = rb_mix(host + (uint8_t)boot[i] + 1);
+	return rb_mix(host ^ numbers.st_ino);
 }

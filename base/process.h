@@ -14,5 +14,10 @@
 int rb_process_open(int32_t number);
 /* Whether the process behind such a descriptor has ended. */
 bool rb_process_ended(int descriptor);
+/* The same by its number, now: false where nobody knows. */
+bool rb_process_gone(int32_t number);
+/* Names the kernel and the namespace in which processes have their numbers; 0: /proc does not
+ * say. */
+uint64_t rb_process_host(void);
 
 #endif

@@ -6,7 +6,7 @@
  *                     `---------------------+--- FAILING -----+------------'
  *                                                  |
  *                                               FAILED
- * (STARTING and FAILING are the root's: it has others to tell.)
+ * (STARTING is the root's. In FAILING it tells the others why; another rank tells the root.)
  *
  * A process proves that it knows the secret before anything changes or is said: HELLO and CHALLENGE
  * carry nonces only, PROOF and WELCOME are MACs over all that crossed before, so neither can be
@@ -32,7 +32,7 @@ static const uint32_t allowed[] = {
 	[RB_RV_JOINING] =
 		BIT(RB_RV_STARTING) | BIT(RB_RV_READY) | BIT(RB_RV_FAILING) | BIT(RB_RV_FAILED),
 	[RB_RV_STARTING] = BIT(RB_RV_READY) | BIT(RB_RV_FAILING),
-	[RB_RV_READY] = BIT(RB_RV_EXCHANGING) | BIT(RB_RV_FAILED),
+	[RB_RV_READY] = BIT(RB_RV_EXCHANGING) | BIT(RB_RV_FAILING) | BIT(RB_RV_FAILED),
 	[RB_RV_EXCHANGING] = BIT(RB_RV_READY) | BIT(RB_RV_FAILING) | BIT(RB_RV_FAILED),
 	[RB_RV_FAILING] = BIT(RB_RV_FAILED),
 	[RB_RV_FAILED] = 0,
@@ -138,6 +138,18 @@ void rb_rv_put_end(struct rb_rv *m, struct connection *c, const struct rb_wire *
 	rb_rv_act(m, RB_RV_ACT_SEND, connection_number(m, c));
 }
 
+void rb_rv_put_reason(struct rb_rv *m, struct connection *c, enum rb_rv_kind kind,
+		      const struct reason *reason)
+{
+	struct rb_wire w = rb_rv_put_begin(c, kind);
+	size_t text_bytes = strlen(reason->text);
+
+	rb_wire_put_u32(&w, (uint32_t) - (int32_t)reason->status);
+	rb_wire_put_bytes(&w, reason->text,
+			  text_bytes < RB_RV_FAIL_TEXT_MAX ? text_bytes : RB_RV_FAIL_TEXT_MAX);
+	rb_rv_put_end(m, c, &w, true);
+}
+
 /* ---- Messages in ---- */
 
 struct rb_wire rb_rv_payload(struct connection *c)
@@ -146,6 +158,21 @@ struct rb_wire rb_rv_payload(struct connection *c)
 
 	(void)rb_rv_head_read(c->in, &head);
 	return rb_wire_over(c->in + RB_RV_HEAD_BYTES, head.payload_bytes);
+}
+
+void rb_rv_get_reason(struct connection *c, struct reason *reason)
+{
+	struct rb_wire w = rb_rv_payload(c);
+	uint32_t code = rb_wire_get_u32(&w);
+	size_t bytes = (size_t)(w.end - w.at);
+
+	RB_ASSERT(bytes < sizeof(reason->text)); /* The head's bounds. */
+	for (size_t i = 0; i < bytes; i++)
+		reason->text[i] = w.at[i] >= ' ' && w.at[i] < 127 ? (char)w.at[i] : '?';
+	reason->text[bytes] = '\0';
+	if (code == 0 || code > (uint32_t)-RUBATO_ERR_INTERNAL)
+		code = (uint32_t)-RUBATO_ERR_PEER;
+	reason->status = (rubato_status) - (int32_t)code;
 }
 
 void rb_rv_transcript_add(struct connection *c, const uint8_t *bytes, size_t size_bytes)
@@ -191,7 +218,7 @@ static uint32_t expected(const struct rb_rv *m, const struct connection *c)
 	case PHASE_WELCOME:
 		return BIT(RB_RV_WELCOME) | BIT(RB_RV_REFUSE) | BIT(RB_RV_FAIL);
 	case PHASE_MEMBER:
-		return m->rank == 0 ? BIT(RB_RV_GATHER)
+		return m->rank == 0 ? BIT(RB_RV_GATHER) | BIT(RB_RV_LEAVE)
 				    : BIT(RB_RV_START) | BIT(RB_RV_TABLE) | BIT(RB_RV_FAIL);
 	case PHASE_FREE:
 	case PHASE_CONNECTING:
@@ -251,11 +278,16 @@ static void received(struct rb_rv *m, struct connection *c, const struct rb_rv_e
 
 uint64_t rb_rv_wake_ns(const struct rb_rv *m)
 {
-	uint64_t wake = m->rank == 0 ? rb_rv_root_wake_ns(m) : rb_rv_rank_wake_ns(m);
-	bool waiting = m->state == RB_RV_JOINING || m->state == RB_RV_STARTING ||
-		       m->state == RB_RV_EXCHANGING;
+	if (m->state == RB_RV_FAILING)
+		return m->linger_ns;
+	return m->rank == 0 ? rb_rv_root_wake_ns(m) : rb_rv_rank_wake_ns(m);
+}
 
-	return waiting && m->deadline_ns < wake ? m->deadline_ns : wake;
+int32_t rb_rv_process(const struct rb_rv *m, uint32_t connection)
+{
+	const struct connection *c = &m->connections[connection];
+
+	return c->phase == PHASE_MEMBER && m->host != 0 && c->host == m->host ? c->process : 0;
 }
 
 size_t rb_rv_outbox(const struct rb_rv *m, uint32_t connection, const uint8_t **bytes)
@@ -302,7 +334,7 @@ static bool counts_valid(const struct rb_rv *m)
 {
 	return m->rank < m->rank_count && m->member_count < m->rank_count &&
 	       m->stranger_count <= RB_RV_STRANGERS_MAX && m->table.have_count <= m->rank_count &&
-	       RB_IMPLIES(m->state == RB_RV_STARTING || m->state == RB_RV_FAILING, m->rank == 0);
+	       RB_IMPLIES(m->state == RB_RV_STARTING, m->rank == 0);
 }
 
 bool rb_rv_valid(const struct rb_rv *m)
@@ -408,6 +440,8 @@ rubato_status rb_rv_init(const struct rb_rv_options *o, struct rb_rv **out)
 	memcpy(m->job, o->job, sizeof(m->job));
 	memcpy(m->job_expected, o->job, sizeof(m->job_expected));
 	memcpy(m->instance, o->instance, sizeof(m->instance));
+	m->host = o->host;
+	m->process = o->process;
 	memcpy(&seed, o->instance, sizeof(seed));
 	m->rng.state = seed;
 	m->deadline_ns = m->retry_ns = UINT64_MAX;

@@ -28,6 +28,7 @@
 #define RB_RV_BACKOFF_MIN_NS UINT64_C(10000000)
 #define RB_RV_BACKOFF_MAX_NS UINT64_C(500000000)
 #define RB_RV_LINGER_NS UINT64_C(250000000) /* For telling the others why we give up. */
+#define RB_RV_WORD_NS UINT64_C(500000000)   /* After the deadline: for the root's word on it. */
 #define RB_RV_LISTEN_NS UINT64_C(500000000) /* For a port in use to become free. */
 
 #define RB_RV_STATES(X)                                                                            \
@@ -36,7 +37,7 @@
 	X(STARTING)   /* Root only: START is on its way to all. */                                 \
 	X(READY)      /* All are here; no exchange in progress. */                                 \
 	X(EXCHANGING) /* An allgather. */                                                          \
-	X(FAILING)    /* Root only: telling the others. */                                         \
+	X(FAILING)    /* Telling the others, or the root, why. */                                  \
 	X(FAILED)
 
 enum rb_rv_state {
@@ -57,9 +58,11 @@ enum rb_rv_event_kind {
 	RB_RV_EV_CONNECT_FAILED, /* status, text; retry, more. */
 	RB_RV_EV_RECEIVED,       /* connection, bytes: at most rb_rv_room(). */
 	RB_RV_EV_SENT,           /* connection, size_bytes of its outbox. */
-	RB_RV_EV_CLOSED,         /* connection: by the peer or the network; its number is free. */
+	RB_RV_EV_CLOSED,         /* connection: by the peer or the network; its number is free.
+				    text: what else is known of it; NULL: nothing. */
 	RB_RV_EV_TICK,           /* rb_rv_wake_ns() has come. */
 	RB_RV_EV_GATHER,         /* An allgather: bytes (this rank's blob), deadline_ns. */
+	RB_RV_EV_GIVE_UP,        /* Start-up has failed here, in between: text. Ends with FAIL. */
 };
 
 struct rb_rv_event {
@@ -102,6 +105,8 @@ struct rb_rv_options {
 	bool searches;   /* Other jobs may listen at the root's addresses: no refusal is final. */
 	uint8_t job[16]; /* Root: the job's nonce. Others: the one expected, or zeros. */
 	uint8_t instance[16]; /* Drawn by this process: tells a reconnect from a namesake. */
+	uint64_t host;        /* rb_process_host() and getpid(): told to the others. */
+	int32_t process;
 };
 
 struct rb_rv; /* The machine. */
@@ -117,6 +122,9 @@ bool rb_rv_accepts(const struct rb_rv *m, uint64_t now_ns);
 size_t rb_rv_room(const struct rb_rv *m, uint32_t connection); /* Bytes it may be given now. */
 size_t rb_rv_outbox(const struct rb_rv *m, uint32_t connection, const uint8_t **bytes);
 uint32_t rb_rv_connection_count(const struct rb_rv *m); /* Numbers are below this. */
+/* The number of the process at the other end, where it is on this host and has proved itself; else
+ * 0. Its end is to be told as CLOSED, whoever holds its sockets open. */
+int32_t rb_rv_process(const struct rb_rv *m, uint32_t connection);
 
 enum rb_rv_state rb_rv_state_of(const struct rb_rv *m);
 const uint8_t *rb_rv_job(const struct rb_rv *m);                            /* 16 bytes. */

@@ -36,6 +36,8 @@ struct connection {
 	uint32_t in_count, out_at, out_count; /* Bytes. */
 	uint32_t transcript_bytes;
 	bool peer_has_secret;
+	uint64_t host; /* Of the peer, and its process there. */
+	int32_t process;
 	char address[RB_RV_ADDRESS_MAX];
 	uint8_t nonce[RB_RV_NONCE_BYTES]; /* Ours. */
 	uint8_t instance[16];             /* The peer's, at the root. */
@@ -72,6 +74,8 @@ struct rb_rv {
 	bool has_secret, searches;
 	char root[256];
 	uint8_t key[RB_RV_KEY_BYTES], job[16], instance[16];
+	uint64_t host;
+	int32_t process;
 	struct rb_rng rng;
 	uint32_t connection_count;
 	struct connection *connections;
@@ -81,11 +85,13 @@ struct rb_rv {
 	struct reason fail, refusal;
 	uint64_t report_ns; /* When the next line about who is missing is due. */
 	uint64_t retry_ns;  /* When to listen or connect again; UINT64_MAX: not planned. */
+	uint64_t linger_ns; /* FAILING: until then. */
 	/* Root. */
 	uint32_t *member; /* Connection of each rank, or NO_CONNECTION. */
 	uint32_t member_count, stranger_count, noise_count;
-	uint64_t listen_until_ns, linger_ns;
+	uint64_t listen_until_ns;
 	bool listening;
+	bool left; /* A rank has given up: the next exchange fails with m->fail. */
 	/* Others. */
 	uint8_t job_expected[16]; /* Zeros: any. */
 	uint64_t backoff_ns, handshake_ns;
@@ -99,6 +105,11 @@ void rb_rv_report(struct rb_rv *m, enum rb_log_level level, const char *format, 
 void rb_rv_reason_set(struct reason *reason, rubato_status status, const char *format, ...)
 	RB_PRINTF(3, 4);
 void rb_rv_fail_act(struct rb_rv *m); /* Ends the machine with m->fail. */
+/* FAIL or LEAVE, with the reason. */
+void rb_rv_put_reason(struct rb_rv *m, struct connection *c, enum rb_rv_kind kind,
+		      const struct reason *reason);
+/* The reason in such a message, fit to be printed. */
+void rb_rv_get_reason(struct connection *c, struct reason *reason);
 
 static inline uint32_t connection_number(const struct rb_rv *m, const struct connection *c)
 {

@@ -55,6 +55,13 @@ static void attempt_again(struct rb_rv *m, struct connection *c)
 		m->backoff_ns = RB_RV_BACKOFF_MAX_NS;
 }
 
+/* The root knows who is missing, and has the same deadline: it is given time to say so. */
+static uint64_t deadline_of(const struct rb_rv *m, const struct connection *c)
+{
+	return c->phase == PHASE_MEMBER ? rb_deadline(m->deadline_ns, RB_RV_WORD_NS)
+					: m->deadline_ns;
+}
+
 static void deadline_passed(struct rb_rv *m, struct connection *c)
 {
 	if (m->state == RB_RV_EXCHANGING)
@@ -137,6 +144,8 @@ static void got_challenge(struct rb_rv *m, struct connection *c)
 	rb_wire_put_u32(&w, m->rank_count);
 	rb_wire_put_bytes(&w, m->instance, sizeof(m->instance));
 	rb_wire_put_bytes(&w, m->job_expected, sizeof(m->job_expected));
+	rb_wire_put_u64(&w, m->host);
+	rb_wire_put_u32(&w, (uint32_t)m->process);
 	size_t bytes = rb_rv_message_end(at, &w);
 
 	rb_rv_mac(m->key, "rubato rank proof", c->transcript, c->transcript_bytes, at, bytes,
@@ -163,6 +172,8 @@ static void got_welcome(struct rb_rv *m, struct connection *c)
 		return;
 	}
 	rb_wire_get_bytes(&w, m->job, sizeof(m->job));
+	c->host = rb_wire_get_u64(&w);
+	c->process = (int32_t)rb_wire_get_u32(&w);
 	c->in_count = 0;
 	c->phase = PHASE_MEMBER;
 	m->was_member = true;
@@ -212,17 +223,7 @@ static void lose(struct rb_rv *m, struct connection *c, const char *how)
 
 static void got_failure(struct rb_rv *m, struct connection *c)
 {
-	struct rb_wire w = rb_rv_payload(c);
-	uint32_t code = rb_wire_get_u32(&w);
-	size_t bytes = (size_t)(w.end - w.at);
-	char text[RB_RV_FAIL_TEXT_MAX + 1];
-
-	for (size_t i = 0; i < bytes; i++)
-		text[i] = w.at[i] >= ' ' && w.at[i] < 127 ? (char)w.at[i] : '?';
-	text[bytes] = '\0';
-	if (code == 0 || code > (uint32_t)-RUBATO_ERR_INTERNAL)
-		code = (uint32_t)-RUBATO_ERR_PEER;
-	rb_rv_reason_set(&m->fail, (rubato_status) - (int32_t)code, "%s", text);
+	rb_rv_get_reason(c, &m->fail);
 	fail(m, c);
 }
 
@@ -330,6 +331,18 @@ static void exchange(struct rb_rv *m, struct connection *c, const struct rb_rv_e
 	rb_rv_put_end(m, c, &w, true);
 }
 
+/* The root passes it on. */
+static void give_up(struct rb_rv *m, struct connection *c, const struct rb_rv_event *e)
+{
+	rb_rv_reason_set(&m->fail, RUBATO_ERR_PEER, "%.399s", e->text);
+	rb_rv_move(m, RB_RV_FAILING);
+	m->linger_ns = rb_deadline(m->now_ns, RB_RV_LINGER_NS);
+	if (c->phase == PHASE_MEMBER)
+		rb_rv_put_reason(m, c, RB_RV_LEAVE, &m->fail);
+	else
+		fail(m, c);
+}
+
 /* One rank speaks for all who wait for the root; the root itself names those who wait with it. */
 static void waiting_report(struct rb_rv *m, const struct connection *c)
 {
@@ -344,9 +357,11 @@ static void waiting_report(struct rb_rv *m, const struct connection *c)
 
 static void tick(struct rb_rv *m, struct connection *c)
 {
+	if (m->state == RB_RV_FAILING && m->now_ns >= m->linger_ns)
+		fail(m, c);
 	if (m->state != RB_RV_JOINING && m->state != RB_RV_EXCHANGING)
 		return;
-	if (m->now_ns >= m->deadline_ns) {
+	if (m->now_ns >= deadline_of(m, c)) {
 		deadline_passed(m, c);
 		return;
 	}
@@ -372,8 +387,11 @@ static void tick(struct rb_rv *m, struct connection *c)
 uint64_t rb_rv_rank_wake_ns(const struct rb_rv *m)
 {
 	const struct connection *c = &m->connections[0];
+	bool waiting = m->state == RB_RV_JOINING || m->state == RB_RV_EXCHANGING;
 	uint64_t wake = m->retry_ns;
 
+	if (waiting && deadline_of(m, c) < wake)
+		wake = deadline_of(m, c);
 	if (m->state == RB_RV_JOINING && m->report_ns < wake)
 		wake = m->report_ns;
 	if (m->state == RB_RV_JOINING && c->phase != PHASE_FREE && c->phase != PHASE_MEMBER) {
@@ -408,7 +426,9 @@ void rb_rv_rank_step(struct rb_rv *m, const struct rb_rv_event *e)
 	case RB_RV_EV_CLOSED:
 		c->phase = PHASE_FREE;
 		if (m->state == RB_RV_JOINING || m->state == RB_RV_EXCHANGING)
-			lose(m, c, "closed the connection");
+			lose(m, c, e->text != NULL ? e->text : "closed the connection");
+		else if (m->state == RB_RV_FAILING)
+			fail(m, c);
 		break;
 	case RB_RV_EV_TICK:
 		tick(m, c);
@@ -416,7 +436,13 @@ void rb_rv_rank_step(struct rb_rv *m, const struct rb_rv_event *e)
 	case RB_RV_EV_GATHER:
 		exchange(m, c, e);
 		break;
+	case RB_RV_EV_GIVE_UP:
+		give_up(m, c, e);
+		break;
 	case RB_RV_EV_SENT:
+		if (m->state == RB_RV_FAILING && c->out_count == 0)
+			fail(m, c);
+		break;
 	case RB_RV_EV_RECEIVED: /* rb_rv_step() took it. */
 	case RB_RV_EV_ACCEPTED:
 	case RB_RV_EV_LISTENING:

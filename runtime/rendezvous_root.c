@@ -19,18 +19,6 @@
 
 #define NOISE_MAX 16 /* Lines about strangers: what they send must not fill anybody's disk. */
 
-static void send_failure(struct rb_rv *m, struct connection *c, rubato_status status,
-			 const char *text)
-{
-	struct rb_wire w = rb_rv_put_begin(c, RB_RV_FAIL);
-	size_t text_bytes = strlen(text);
-
-	rb_wire_put_u32(&w, (uint32_t) - (int32_t)status);
-	rb_wire_put_bytes(&w, text,
-			  text_bytes < RB_RV_FAIL_TEXT_MAX ? text_bytes : RB_RV_FAIL_TEXT_MAX);
-	rb_rv_put_end(m, c, &w, true);
-}
-
 /* ---- Connections end ---- */
 
 static void forget(struct rb_rv *m, struct connection *c)
@@ -70,7 +58,7 @@ static void fail_all(struct rb_rv *m)
 		struct connection *c = &m->connections[i];
 
 		if (c->phase == PHASE_MEMBER)
-			send_failure(m, c, m->fail.status, m->fail.text);
+			rb_rv_put_reason(m, c, RB_RV_FAIL, &m->fail);
 		else if (c->phase != PHASE_FREE && c->phase != PHASE_LEAVING)
 			drop(m, c);
 	}
@@ -281,6 +269,8 @@ static void welcome(struct rb_rv *m, struct connection *c)
 	uint8_t *at = rb_rv_put_at(c);
 
 	rb_wire_put_bytes(&w, m->job, sizeof(m->job));
+	rb_wire_put_u64(&w, m->host);
+	rb_wire_put_u32(&w, (uint32_t)m->process);
 	size_t bytes = rb_rv_message_end(at, &w);
 
 	rb_rv_mac(m->key, "rubato root proof", c->transcript, c->transcript_bytes, at, bytes,
@@ -313,7 +303,7 @@ static void start_all(struct rb_rv *m)
 static void turn_away(struct rb_rv *m, struct connection *c)
 {
 	rb_rv_report(m, RB_LOG_WARN, "%s", m->refusal.text);
-	send_failure(m, c, RUBATO_ERR_MISMATCH, m->refusal.text);
+	rb_rv_put_reason(m, c, RB_RV_FAIL, &m->refusal);
 	leave(c);
 }
 
@@ -351,6 +341,8 @@ static void got_proof(struct rb_rv *m, struct connection *c)
 
 	rb_wire_get_bytes(&w, c->instance, sizeof(c->instance));
 	rb_wire_get_bytes(&w, job, sizeof(job));
+	c->host = rb_wire_get_u64(&w);
+	c->process = (int32_t)rb_wire_get_u32(&w);
 	rb_rv_transcript_add(c, c->in, c->in_count);
 	rb_rv_session_make(m, c);
 	c->in_count = 0;
@@ -467,11 +459,38 @@ static void got_gather(struct rb_rv *m, struct connection *c)
 	have(m, c->rank, w.at, (size_t)(w.end - w.at));
 }
 
+/* A rank's start-up has failed, and so all's has. */
+static void got_leave(struct rb_rv *m, struct connection *c)
+{
+	struct reason theirs;
+
+	if (!rb_rv_frame_good(m, c)) {
+		c->in_count = 0;
+		rb_rv_act(m, RB_RV_ACT_CLOSE, connection_number(m, c));
+		lose(m, c, "sent a frame that does not verify");
+		return;
+	}
+	rb_rv_get_reason(c, &theirs);
+	c->in_count = 0;
+	if (m->state == RB_RV_FAILING || m->left)
+		return;
+	rb_rv_reason_set(&m->fail, RUBATO_ERR_PEER, "start-up failed on rank %u: %.360s", c->rank,
+			 theirs.text);
+	if (m->state == RB_RV_READY)
+		m->left = true;
+	else
+		fail_all(m);
+}
+
 static void exchange(struct rb_rv *m, const struct rb_rv_event *e)
 {
 	rb_rv_move(m, RB_RV_EXCHANGING);
 	m->table.round++;
 	m->table.have_count = 0;
+	if (m->left) {
+		fail_all(m);
+		return;
+	}
 	for (uint32_t r = 1; r < m->rank_count; r++) {
 		if (m->member[r] != NO_CONNECTION)
 			continue;
@@ -539,6 +558,8 @@ void rb_rv_root_got(struct rb_rv *m, struct connection *c, enum rb_rv_kind kind)
 		got_hello(m, c);
 	else if (kind == RB_RV_PROOF)
 		got_proof(m, c);
+	else if (kind == RB_RV_LEAVE)
+		got_leave(m, c);
 	else
 		got_gather(m, c);
 }
@@ -609,10 +630,10 @@ static void tick(struct rb_rv *m)
 
 uint64_t rb_rv_root_wake_ns(const struct rb_rv *m)
 {
-	uint64_t wake = m->retry_ns;
+	bool waiting = m->state == RB_RV_JOINING || m->state == RB_RV_STARTING ||
+		       m->state == RB_RV_EXCHANGING;
+	uint64_t wake = waiting && m->deadline_ns < m->retry_ns ? m->deadline_ns : m->retry_ns;
 
-	if (m->state == RB_RV_FAILING)
-		return m->linger_ns;
 	if ((m->state == RB_RV_JOINING || m->state == RB_RV_EXCHANGING) && m->report_ns < wake)
 		wake = m->report_ns;
 	if (m->stranger_count > 0 && m->state != RB_RV_READY) {
@@ -663,7 +684,7 @@ void rb_rv_root_step(struct rb_rv *m, const struct rb_rv_event *e)
 		break;
 	case RB_RV_EV_CLOSED:
 		if (c->phase == PHASE_MEMBER)
-			lose(m, c, "closed its connection");
+			lose(m, c, e->text != NULL ? e->text : "closed its connection");
 		else
 			forget(m, c);
 		flushed(m);
@@ -673,6 +694,11 @@ void rb_rv_root_step(struct rb_rv *m, const struct rb_rv_event *e)
 		break;
 	case RB_RV_EV_GATHER:
 		exchange(m, e);
+		break;
+	case RB_RV_EV_GIVE_UP:
+		rb_rv_reason_set(&m->fail, RUBATO_ERR_PEER, "start-up failed on rank 0: %.360s",
+				 e->text);
+		fail_all(m);
 		break;
 	case RB_RV_EV_CONNECTING:
 	case RB_RV_EV_CONNECTED:

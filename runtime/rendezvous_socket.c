@@ -20,11 +20,13 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/process.h"
 #include "runtime/endpoint.h"
 #include "runtime/rendezvous.h"
 
 #define BACKLOG 4096  /* The kernel lowers it to net.core.somaxconn. */
 #define ACCEPTS_MAX 8 /* In a row, before those that are there get their turn. */
+#define PROCESSES_NS UINT64_C(1000000000) /* Between looks at the others' processes. */
 #define NO_SECRET_HELP                                                                             \
 	"without a secret only loopback addresses are used: set RUBATO_SECRET_FILE (or, on a "     \
 	"network that you trust, RUBATO_INSECURE=1)"
@@ -48,6 +50,7 @@ struct rendezvous {
 	int *sockets; /* By connection number; -1: free. */
 	struct pollfd *polls;
 	bool connecting, connect_wanted, listen_wanted;
+	uint64_t processes_ns; /* When to look at the others' processes next. */
 	struct blobs *blobs;
 	rubato_status ended; /* Once failed, always failed. */
 };
@@ -68,10 +71,11 @@ static void socket_close(int *fd)
 	*fd = -1;
 }
 
-static void tell_closed(struct rendezvous *r, uint32_t connection)
+static void tell_closed(struct rendezvous *r, uint32_t connection, const char *text)
 {
 	struct rb_rv_event e = event_now(RB_RV_EV_CLOSED, connection);
 
+	e.text = text;
 	socket_close(&r->sockets[connection]);
 	rb_rv_step(r->machine, &e);
 }
@@ -402,7 +406,7 @@ static void receive(struct rendezvous *r, uint32_t connection)
 	if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
 		return;
 	if (got <= 0) {
-		tell_closed(r, connection);
+		tell_closed(r, connection, NULL);
 		return;
 	}
 	struct rb_rv_event e = event_now(RB_RV_EV_RECEIVED, connection);
@@ -427,7 +431,7 @@ static void transmit(struct rendezvous *r, uint32_t connection)
 	if (put < 0 && rb_rv_room(r->machine, connection) > 0)
 		return;
 	if (put < 0) {
-		tell_closed(r, connection);
+		tell_closed(r, connection, NULL);
 		return;
 	}
 	struct rb_rv_event e = event_now(RB_RV_EV_SENT, connection);
@@ -550,6 +554,39 @@ static rubato_status events_give(struct rendezvous *r, bool *done)
 	return actions_take(r, done); /* Of an accept that failed. */
 }
 
+/* Whether something is there that the other end had still said. */
+static bool unread(int fd)
+{
+	uint8_t byte;
+
+	return recv(fd, &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
+/*
+ * Processes of this host, once a second: a forked child may hold the sockets of one that has ended.
+ * Descriptors are opened for the moment only, so that start-up needs one for each rank and not two.
+ */
+static rubato_status processes_check(struct rendezvous *r, bool *done)
+{
+	uint64_t now_ns = rb_clock_ns();
+	char text[64];
+
+	if (now_ns < r->processes_ns)
+		return RUBATO_OK;
+	r->processes_ns = rb_deadline(now_ns, PROCESSES_NS);
+	for (uint32_t i = 0; i < r->connection_count && !*done; i++) {
+		int32_t process = rb_rv_process(r->machine, i);
+
+		if (process <= 0 || r->sockets[i] < 0 || !rb_process_gone(process) ||
+		    unread(r->sockets[i]))
+			continue;
+		(void)snprintf(text, sizeof(text), "ended (process %d)", (int)process);
+		tell_closed(r, i, text);
+		RB_TRY(actions_take(r, done));
+	}
+	return RUBATO_OK;
+}
+
 static rubato_status loop(struct rendezvous *r)
 {
 	bool done = false;
@@ -563,6 +600,7 @@ static rubato_status loop(struct rendezvous *r)
 		else if (poll(r->polls, polls_fill(r), poll_timeout_ms(r)) > 0)
 			RB_TRY(events_give(r, &done));
 		RB_TRY(actions_take(r, &done));
+		RB_TRY(processes_check(r, &done));
 		if (!done && rb_rv_wake_ns(r->machine) <= rb_clock_ns()) {
 			struct rb_rv_event e = event_now(RB_RV_EV_TICK, 0);
 
@@ -633,6 +671,23 @@ static rubato_status rendezvous_allgather(struct rb_bootstrap *b, const void *in
 	return RUBATO_OK;
 }
 
+/* Whoever fails says why, and the root passes it on: else those that wait for it would see it go,
+ * and take it for the cause. */
+static rubato_status rendezvous_end(struct rb_bootstrap *b, bool good)
+{
+	struct rendezvous *r = (struct rendezvous *)b;
+	struct rb_rv_event e = event_now(RB_RV_EV_GIVE_UP, 0);
+	char text[RB_RV_TEXT_MAX];
+
+	if (good || r->ended != RUBATO_OK)
+		return RUBATO_OK;
+	(void)snprintf(text, sizeof(text), "%s", rb_fail_text());
+	e.text = text;
+	rb_rv_step(r->machine, &e);
+	r->ended = loop(r);
+	return RB_FAIL(r->ended, "%s", text);
+}
+
 static void rendezvous_close(struct rb_bootstrap *b)
 {
 	struct rendezvous *r = (struct rendezvous *)b;
@@ -671,6 +726,8 @@ static rubato_status machine_make(struct rendezvous *r, const struct rb_job *job
 	if (job->rank == 0 && sodium_is_zero(o.job, sizeof(o.job)))
 		randombytes_buf(o.job, sizeof(o.job));
 	randombytes_buf(o.instance, sizeof(o.instance));
+	o.host = rb_process_host();
+	o.process = getpid();
 	RB_TRY(rb_rv_init(&o, &r->machine));
 	r->connection_count = rb_rv_connection_count(r->machine);
 	r->sockets = malloc(r->connection_count * sizeof(*r->sockets));
@@ -717,6 +774,7 @@ rubato_status rb_rendezvous_open(const struct rb_job *job, uint64_t deadline_ns,
 		.rank = job->rank,
 		.rank_count = job->rank_count,
 		.allgather = rendezvous_allgather,
+		.end = rendezvous_end,
 		.close = rendezvous_close,
 	};
 	r->listener = job->listener;

@@ -10,13 +10,14 @@ static const struct bounds {
 } bounds[RB_RV_KIND_COUNT] = {
 	[RB_RV_HELLO] = { RB_RV_NONCE_BYTES + 8, RB_RV_NONCE_BYTES + 8, false },
 	[RB_RV_CHALLENGE] = { RB_RV_NONCE_BYTES + 8, RB_RV_NONCE_BYTES + 8, false },
-	[RB_RV_PROOF] = { 40, 40, true },
-	[RB_RV_WELCOME] = { 16, 16, true },
+	[RB_RV_PROOF] = { 52, 52, true },
+	[RB_RV_WELCOME] = { 28, 28, true },
 	[RB_RV_START] = { 0, 0, true },
 	[RB_RV_GATHER] = { 4, 4 + RB_BLOB_BYTES_MAX, true },
 	[RB_RV_TABLE] = { RB_RV_TABLE_HEAD_BYTES, RB_RV_PAYLOAD_MAX, true },
 	[RB_RV_REFUSE] = { 4, 4, false },
 	[RB_RV_FAIL] = { 4, 4 + RB_RV_FAIL_TEXT_MAX, true },
+	[RB_RV_LEAVE] = { 4, 4 + RB_RV_FAIL_TEXT_MAX, true },
 };
 
 enum rb_rv_verdict rb_rv_head_read(const uint8_t bytes[RB_RV_HEAD_BYTES], struct rb_rv_head *head)

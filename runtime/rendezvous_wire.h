@@ -12,7 +12,7 @@
 #include "runtime/bootstrap.h"
 
 #define RB_RV_MAGIC 0x5a524252u /* "RBRZ" */
-#define RB_RV_VERSION 1
+#define RB_RV_VERSION 2
 #define RB_RV_HEAD_BYTES 12
 #define RB_RV_MAC_BYTES 32
 #define RB_RV_NONCE_BYTES 32
@@ -21,7 +21,7 @@
 
 #define RB_RV_HELLO_BYTES (RB_RV_HEAD_BYTES + RB_RV_NONCE_BYTES + 8)
 #define RB_RV_CHALLENGE_BYTES RB_RV_HELLO_BYTES
-#define RB_RV_PROOF_BYTES (RB_RV_HEAD_BYTES + 4 + 4 + 16 + 16 + RB_RV_MAC_BYTES)
+#define RB_RV_PROOF_BYTES (RB_RV_HEAD_BYTES + 4 + 4 + 16 + 16 + 8 + 4 + RB_RV_MAC_BYTES)
 #define RB_RV_TRANSCRIPT_BYTES (RB_RV_HELLO_BYTES + RB_RV_CHALLENGE_BYTES + RB_RV_PROOF_BYTES)
 #define RB_RV_TABLE_HEAD_BYTES 12 /* round, first rank, count: then each blob's size and bytes. */
 #define RB_RV_PAYLOAD_MAX (RB_RV_TABLE_HEAD_BYTES + 4 + RB_BLOB_BYTES_MAX)
@@ -31,15 +31,16 @@
 enum rb_rv_kind {
 	RB_RV_HELLO = 1, /* Rank to root: nonce, whether it has a secret. */
 	RB_RV_CHALLENGE, /* Root to rank: the same of the root. */
-	RB_RV_PROOF,     /* Rank to root: rank, size, instance, job expected; proof. */
-	RB_RV_WELCOME,   /* Root to rank: the job's nonce; proof. */
+	RB_RV_PROOF,     /* Rank to root: rank, size, instance, job expected, process; proof. */
+	RB_RV_WELCOME,   /* Root to rank: the job's nonce, its process; proof. */
 	RB_RV_START,     /* Root to rank: all ranks are here. */
 	RB_RV_GATHER,    /* Rank to root: round, its blob. */
 	RB_RV_TABLE,     /* Root to rank: round, some ranks' blobs. */
 	RB_RV_REFUSE,    /* Root to a process that is none of this job's: a reason, no proof. */
 	RB_RV_FAIL,      /* Root to a rank that has proved itself: status and text. */
+	RB_RV_LEAVE,     /* Rank to root: the same: why it gives up. */
 };
-#define RB_RV_KIND_COUNT 10
+#define RB_RV_KIND_COUNT 11
 
 enum rb_rv_reason { RB_RV_REASON_SECRET = 1, RB_RV_REASON_VERSION = 2, RB_RV_REASON_JOB = 3 };
 
