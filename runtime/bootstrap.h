@@ -19,9 +19,9 @@ struct rb_bootstrap {
 	rubato_status (*allgather)(struct rb_bootstrap *b, const void *in, size_t in_bytes,
 				   const void *const **out, const size_t **out_bytes,
 				   uint64_t deadline_ns);
-	/* Collective, once, when start-up is over on this rank: OK when it is good on all. NULL:
-	 * others find out in their own ways. After !good it is not waited for, nor is the text of
-	 * the last error changed. */
+	/* Collective, once, when start-up is over on this rank: OK when it is good on all. After
+	 * !good, with everything else closed, it tells the others where it can, and leaves the text
+	 * of the last error. NULL: others find out in their own ways. */
 	rubato_status (*end)(struct rb_bootstrap *b, bool good);
 	/* When start-up is over, well or not. NULL-safe is the caller's duty. */
 	void (*close)(struct rb_bootstrap *b);

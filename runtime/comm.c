@@ -617,7 +617,22 @@ static void opening_close(struct opening *o)
 		if (o->opened[i] != NULL)
 			o->transports[i]->close(o->opened[i], true, o->deadline_ns);
 	free(o->route);
+}
+
+/* Closes all that the others wait for, then tells them, unless they know. */
+static rubato_status open_failed(struct opening *o, rubato_status err, bool known)
+{
+	char text[400];
+
+	/* Closing may fail in its own ways; the first sentence counts. */
+	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+	opening_close(o);
+	comm_free(o->comm, true, 1000000000u);
+	err = RB_FAIL(err, "%s", text);
+	if (o->bootstrap->end != NULL && !known)
+		(void)o->bootstrap->end(o->bootstrap, false);
 	o->bootstrap->close(o->bootstrap);
+	return err;
 }
 
 rubato_status rb_comm_open(const struct rb_setup *setup, rubato_comm **out)
@@ -655,20 +670,14 @@ rubato_status rb_comm_open(const struct rb_setup *setup, rubato_comm **out)
 	comm->origin = *setup;
 	comm->origin.bootstrap = NULL;
 	err = open_steps(&o);
-	if (bootstrap->end != NULL) {
-		rubato_status end = bootstrap->end(bootstrap, err == RUBATO_OK);
-
-		err = err != RUBATO_OK ? err : end;
-	}
+	if (err != RUBATO_OK)
+		return open_failed(&o, err, false);
+	if (bootstrap->end != NULL)
+		err = bootstrap->end(bootstrap, true);
+	if (err != RUBATO_OK)
+		return open_failed(&o, err, true);
 	opening_close(&o);
-	if (err != RUBATO_OK) {
-		char text[256];
-
-		/* Closing may fail in its own ways; the first sentence counts. */
-		(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
-		comm_free(comm, true, 1000000000u);
-		return RB_FAIL(err, "%s", text);
-	}
+	bootstrap->close(bootstrap);
 	*out = comm;
 	return RUBATO_OK;
 }

@@ -18,6 +18,8 @@
 #include "base/rng.h"
 #include "runtime/comm.h"
 
+#define FAILED UINT64_MAX /* In place of a blob's size: this rank cannot open the communicator. */
+
 _Static_assert(RUBATO_COLOR_NONE == UINT32_MAX, "no color has this value");
 
 struct member {
@@ -40,6 +42,8 @@ struct group {
 	struct member *members;
 	uint64_t *sizes;
 	struct blobs *blobs;
+	uint64_t deadline_ns; /* Of the last exchange. */
+	bool over; /* Some rank has failed, and all know: nothing is exchanged any more. */
 };
 
 static void blobs_free(struct blobs *blobs)
@@ -162,11 +166,16 @@ static rubato_status group_allgather(struct rb_bootstrap *b, const void *in, siz
 	struct group *g = (struct group *)b;
 	uint64_t size = in_bytes, words = 1;
 
+	g->deadline_ns = deadline_ns;
+	g->over = true; /* Until it is known to be otherwise. */
 	RB_TRY(exchange_run(g, &size, g->sizes, 1, deadline_ns));
 	for (uint32_t r = 0; r < b->rank_count; r++) {
+		if (g->sizes[r] == FAILED)
+			return RB_FAIL(RUBATO_ERR_PEER,
+				       "rank %u failed to open it: its own text says why", r);
 		if (g->sizes[r] > RB_BLOB_BYTES_MAX)
-			return RB_FAIL(RUBATO_ERR_MISMATCH, "split: a blob of %llu bytes",
-				       (unsigned long long)g->sizes[r]);
+			return RB_FAIL(RUBATO_ERR_MISMATCH, "rank %u brings a blob of %llu bytes",
+				       r, (unsigned long long)g->sizes[r]);
 		if ((g->sizes[r] + 7) / 8 > words)
 			words = (g->sizes[r] + 7) / 8;
 	}
@@ -187,7 +196,23 @@ static rubato_status group_allgather(struct rb_bootstrap *b, const void *in, siz
 	}
 	*out = blobs->out;
 	*out_bytes = blobs->out_bytes;
+	g->over = false;
 	return RUBATO_OK;
+}
+
+/* The others are on their way into the next exchange, or fail as well and come here. */
+static rubato_status group_end(struct rb_bootstrap *b, bool good)
+{
+	struct group *g = (struct group *)b;
+	uint64_t size = FAILED;
+	char text[400];
+
+	if (good || g->over)
+		return RUBATO_OK;
+	g->over = true;
+	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+	(void)exchange_run(g, &size, g->sizes, 1, g->deadline_ns);
+	return RB_FAIL(RUBATO_ERR_PEER, "%s", text);
 }
 
 /* ---- Groups ---- */
@@ -237,6 +262,7 @@ static rubato_status group_new(struct rubato_comm *parent, const int64_t *all, u
 	g->parent = parent;
 	g->number = number;
 	g->base.allgather = group_allgather;
+	g->base.end = group_end;
 	g->base.close = group_close;
 	g->members = calloc(n, sizeof(*g->members));
 	g->sizes = calloc(n, sizeof(*g->sizes));
@@ -250,9 +276,50 @@ static rubato_status group_new(struct rubato_comm *parent, const int64_t *all, u
 	return RUBATO_OK;
 }
 
+/* "0, 2, 4, ...": the members, in the parent's numbers. */
+static void members_print(const struct group *g, char *text, size_t text_bytes)
+{
+	size_t at = 0;
+
+	for (uint32_t i = 0; i < g->base.rank_count && at + 16 < text_bytes; i++)
+		at += (size_t)snprintf(text + at, text_bytes - at, "%s%u", i > 0 ? ", " : "",
+				       g->members[i].rank);
+	if (at + 16 >= text_bytes)
+		(void)snprintf(text + at, text_bytes - at, ", ...");
+}
+
+/*
+ * Why a group could not open, as the caller counts ranks: who holds the parent knows nothing of the
+ * numbers in a communicator that is not there. What the parent has lost is the cause, also where it
+ * was in another group: those who had noticed went.
+ */
+static rubato_status open_failed(struct rubato_comm *parent, rubato_status err, const char *members)
+{
+	struct rb_engine *engine = &parent->engine;
+	char text[400], lost[224];
+	const char *loss;
+
+	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+	rb_engine_enter(engine);
+	loss = rb_loss_behind(engine, UINT32_MAX, lost, sizeof(lost));
+	if (loss != NULL)
+		err = RB_FAIL(RUBATO_ERR_PEER, "split: %s", loss);
+	else if (engine->poison != RUBATO_OK)
+		err = RB_FAIL(engine->poison, "split: %s", engine->poison_text);
+	else
+		err = RB_FAIL(err, "split, of ranks %s, numbered from 0 in what follows: %s",
+			      members, text);
+	rb_engine_leave(engine);
+	return err;
+}
+
 static rubato_status group_open(struct rubato_comm *parent, struct group *g, rubato_comm **out)
 {
 	struct rb_setup setup = parent->origin;
+	char members[64];
+	rubato_status err;
+
+	members_print(g, members, sizeof(members)); /* Opening ends the group. */
 
 	setup.config = &parent->config;
 	setup.bootstrap = &g->base;
@@ -260,7 +327,8 @@ static rubato_status group_open(struct rubato_comm *parent, struct group *g, rub
 	rb_engine_enter(&parent->engine);
 	setup.deadline_ns = rb_deadline(rb_engine_now(&parent->engine), parent->timeout_ns);
 	rb_engine_leave(&parent->engine);
-	return rb_comm_open(&setup, out);
+	err = rb_comm_open(&setup, out);
+	return err == RUBATO_OK ? RUBATO_OK : open_failed(parent, err, members);
 }
 
 rubato_status rubato_split(rubato_comm *comm, uint32_t color, int32_t key, rubato_comm **out)
