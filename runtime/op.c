@@ -648,7 +648,15 @@ rubato_status rb_op_agree(struct rubato_op *op, uint64_t deadline_ns)
 	if (op->state == RB_OP_IDLE && op->status == RUBATO_OK && err == RUBATO_OK)
 		engine->in_flight--;
 	if (err != RUBATO_OK) {
-		rb_engine_poison(engine, err, "timeout while buffers were exchanged");
+		char name[96], absent[128], text[320];
+
+		(void)rb_signature_text(&op->signature, name, sizeof(name));
+		(void)rb_run_absent(&op->exchange, absent, sizeof(absent));
+		(void)snprintf(text, sizeof(text),
+			       "%s, number %llu: rank %u waited in vain for%s when it was made",
+			       name, (unsigned long long)op->number, engine->rank,
+			       absent[0] != '\0' ? absent : " its own work");
+		rb_engine_poison(engine, err, text);
 		return rb_engine_check(engine);
 	}
 	RB_TRY(op->status == RUBATO_OK ? RUBATO_OK : RB_FAIL(op->status, "%s", op->failure));

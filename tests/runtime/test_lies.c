@@ -1,7 +1,9 @@
 /*
- * test_lies.c -- a rank of the job that says what is not so: where its memory is. The others judge
- * what it says before they use it, and end with an error that names it.
+ * test_lies.c -- a rank of the job that says what is not so (where its memory is), or nothing where
+ * it is awaited. The others judge what it says before they use it, and end with an error that names
+ * it.
  */
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -87,11 +89,51 @@ START_TEST(memory_that_is_not_there_is_not_touched)
 }
 END_TEST
 
+/* All but one make a persistent operation, for which ranks tell each other where buffers are. */
+static rubato_status stay_main(rubato_comm *comm, void *arg)
+{
+	pthread_barrier_t *all = arg;
+	rubato_op *op = NULL;
+	rubato_status err = RUBATO_OK;
+	void *in, *out;
+	char text[256];
+	uint32_t rank = rubato_rank(comm);
+
+	RB_TRY(rubato_alloc(comm, 4000, &in));
+	RB_TRY(rubato_alloc(comm, 4000, &out));
+	RB_TRY(rubato_set_algorithm(comm, "allreduce", "direct"));
+	comm->timeout_ns = 300000000;
+	if (rank != LIAR)
+		err = rubato_op_allreduce(comm, in, out, 1000, RUBATO_FLOAT32, RUBATO_SUM, &op);
+	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+	(void)pthread_barrier_wait(all);
+	(void)rubato_finalize(comm);
+	if (rank == LIAR)
+		return RUBATO_OK;
+	/* Who is first speaks for all. */
+	if ((err == RUBATO_ERR_TIMEOUT || err == RUBATO_ERR_PEER) &&
+	    strstr(text, "for rank 1") != NULL && strstr(text, "allreduce") != NULL)
+		return RUBATO_OK;
+	return RB_FAIL(RUBATO_ERR_INTERNAL, "%s: %s", rubato_status_name(err), text);
+}
+
+START_TEST(who_stays_away_from_a_creation_is_named)
+{
+	static const struct rb_transport_ops *const shm[] = { &rb_transport_shm, NULL };
+	pthread_barrier_t all;
+
+	ck_assert_int_eq(pthread_barrier_init(&all, NULL, 3), 0);
+	ck_assert_int_eq(local_run_raw(3, shm, stay_main, &all, NULL), RUBATO_OK);
+	(void)pthread_barrier_destroy(&all);
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tc = tcase_create("lies");
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, memory_that_is_not_there_is_not_touched, 0, 4);
+	tcase_add_test(tc, who_stays_away_from_a_creation_is_named);
 	return check_main("runtime", tc);
 }
