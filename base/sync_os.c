@@ -44,9 +44,13 @@ rubato_status rb_thread_start(struct rb_thread *thread, void *(*thread_main)(voi
 	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
 
 	thread->running = rc == 0;
+	if (rc == EAGAIN)
+		return RB_FAIL(RUBATO_ERR_MEMORY,
+			       "no thread can be had: the user's limit (ulimit -u), the "
+			       "container's (pids.max) or that of address space (ulimit -v) is "
+			       "reached");
 	if (rc != 0)
-		return RB_FAIL(RUBATO_ERR_MEMORY, "progress thread: pthread_create gives error %d",
-			       rc);
+		return RB_FAIL(RUBATO_ERR_MEMORY, "no thread can be had: %s", strerror(rc));
 	thread->handle = (unsigned long)handle;
 	return RUBATO_OK;
 }

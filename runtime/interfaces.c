@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/wire.h"
@@ -223,11 +224,12 @@ static rubato_status listener_open(struct probing *p)
 		if (p->listener < 0 ||
 		    bind(p->listener, (struct sockaddr *)&any4, sizeof(any4)) != 0)
 			return RB_FAIL(RUBATO_ERR_SYSTEM, "a socket to be found at: %s",
-				       strerror(errno));
+				       RB_ERRNO_TEXT(errno));
 	}
 	if (listen(p->listener, 4096) != 0 ||
 	    getsockname(p->listener, (struct sockaddr *)&any, &bytes) != 0)
-		return RB_FAIL(RUBATO_ERR_SYSTEM, "a socket to be found at: %s", strerror(errno));
+		return RB_FAIL(RUBATO_ERR_SYSTEM, "a socket to be found at: %s",
+			       RB_ERRNO_TEXT(errno));
 	p->port = ntohs(any.sin6_port); /* In the same place in both families. */
 	return RUBATO_OK;
 }

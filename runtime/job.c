@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "base/config.h"
+#include "base/limits.h"
 #include "base/wire.h"
 #include "runtime/bootstrap.h"
 #include "runtime/endpoint.h"
@@ -258,7 +259,7 @@ undo_socket:;
 
 	if (fd >= 0)
 		(void)close(fd);
-	return RB_FAIL(RUBATO_ERR_SYSTEM, "an id needs a listening socket: %s", strerror(why));
+	return RB_FAIL(RUBATO_ERR_SYSTEM, "an id needs a listening socket: %s", RB_ERRNO_TEXT(why));
 }
 _Static_assert(offsetof(struct sockaddr_in, sin_port) == offsetof(struct sockaddr_in6, sin6_port),
 	       "see listener_open()");

@@ -333,7 +333,7 @@ static bool connection_valid(const struct rb_rv *m, const struct connection *c)
 static bool counts_valid(const struct rb_rv *m)
 {
 	return m->rank < m->rank_count && m->member_count < m->rank_count &&
-	       m->stranger_count <= RB_RV_STRANGERS_MAX && m->table.have_count <= m->rank_count &&
+	       m->stranger_count <= m->strangers_max && m->table.have_count <= m->rank_count &&
 	       RB_IMPLIES(m->state == RB_RV_STARTING, m->rank == 0);
 }
 
@@ -440,6 +440,9 @@ rubato_status rb_rv_init(const struct rb_rv_options *o, struct rb_rv **out)
 	memcpy(m->job, o->job, sizeof(m->job));
 	memcpy(m->job_expected, o->job, sizeof(m->job_expected));
 	memcpy(m->instance, o->instance, sizeof(m->instance));
+	m->strangers_max = o->strangers_max > 0 && o->strangers_max < RB_RV_STRANGERS_MAX
+				   ? o->strangers_max
+				   : RB_RV_STRANGERS_MAX;
 	m->host = o->host;
 	m->process = o->process;
 	memcpy(&seed, o->instance, sizeof(seed));

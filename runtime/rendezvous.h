@@ -104,8 +104,9 @@ struct rb_rv_options {
 	size_t secret_bytes;
 	bool searches;   /* Other jobs may listen at the root's addresses: no refusal is final. */
 	uint8_t job[16]; /* Root: the job's nonce. Others: the one expected, or zeros. */
-	uint8_t instance[16]; /* Drawn by this process: tells a reconnect from a namesake. */
-	uint64_t host;        /* rb_process_host() and getpid(): told to the others. */
+	uint8_t instance[16];   /* Drawn by this process: tells a reconnect from a namesake. */
+	uint32_t strangers_max; /* Root: at once; 0: RB_RV_STRANGERS_MAX. */
+	uint64_t host;          /* rb_process_host() and getpid(): told to the others. */
 	int32_t process;
 };
 

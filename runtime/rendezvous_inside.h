@@ -88,7 +88,7 @@ struct rb_rv {
 	uint64_t linger_ns; /* FAILING: until then. */
 	/* Root. */
 	uint32_t *member; /* Connection of each rank, or NO_CONNECTION. */
-	uint32_t member_count, stranger_count, noise_count;
+	uint32_t member_count, stranger_count, strangers_max, noise_count;
 	uint64_t listen_until_ns;
 	bool listening;
 	bool left; /* A rank has given up: the next exchange fails with m->fail. */

@@ -5,7 +5,7 @@
  * process never ends the job of the others: it may belong to another job. But when ranks are still
  * missing at the deadline, the last refusal is the likeliest cause and decides the status.
  *
- * Strangers cannot keep others out: at most RB_RV_STRANGERS_MAX at once, each for at most
+ * Strangers cannot keep others out: at most strangers_max at once, each for at most
  * RB_RV_HANDSHAKE_NS, and when all places are taken the oldest makes room for a newcomer.
  *
  * In an exchange every member's blob arrives once; when all are there, each member is sent the
@@ -384,14 +384,14 @@ bool rb_rv_accepts(const struct rb_rv *m, uint64_t now_ns)
 {
 	if (m->state != RB_RV_JOINING || !m->listening)
 		return false;
-	return m->stranger_count < RB_RV_STRANGERS_MAX ||
+	return m->stranger_count < m->strangers_max ||
 	       rb_deadline(oldest_stranger(m)->since_ns, RB_RV_GRACE_NS) <= now_ns;
 }
 
 static void accepted(struct rb_rv *m, struct connection *c, const struct rb_rv_event *e)
 {
 	RB_ASSERT(rb_rv_accepts(m, e->now_ns) && c->phase == PHASE_FREE);
-	if (m->stranger_count == RB_RV_STRANGERS_MAX) {
+	if (m->stranger_count == m->strangers_max) {
 		struct connection *oldest = oldest_stranger(m);
 
 		noise(m, RB_LOG_INFO, oldest->address, "made room for a newcomer");
@@ -638,7 +638,7 @@ uint64_t rb_rv_root_wake_ns(const struct rb_rv *m)
 		wake = m->report_ns;
 	if (m->stranger_count > 0 && m->state != RB_RV_READY) {
 		uint64_t since = oldest_stranger(m)->since_ns;
-		uint64_t limit = m->stranger_count == RB_RV_STRANGERS_MAX &&
+		uint64_t limit = m->stranger_count == m->strangers_max &&
 						 rb_deadline(since, RB_RV_GRACE_NS) > m->now_ns
 					 ? RB_RV_GRACE_NS
 					 : RB_RV_HANDSHAKE_NS;

@@ -20,12 +20,15 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/process.h"
 #include "runtime/endpoint.h"
 #include "runtime/rendezvous.h"
 
-#define BACKLOG 4096  /* The kernel lowers it to net.core.somaxconn. */
-#define ACCEPTS_MAX 8 /* In a row, before those that are there get their turn. */
+#define BACKLOG 4096 /* The kernel lowers it to net.core.somaxconn. */
+#define LISTENER UINT32_MAX
+#define STRANGERS_LEAST 4u /* Places for those who still have to prove themselves. */
+#define ACCEPTS_MAX 8      /* In a row, before those that are there get their turn. */
 #define PROCESSES_NS UINT64_C(1000000000) /* Between looks at the others' processes. */
 #define NO_SECRET_HELP                                                                             \
 	"without a secret only loopback addresses are used: set RUBATO_SECRET_FILE (or, on a "     \
@@ -49,6 +52,8 @@ struct rendezvous {
 	uint32_t connection_count;
 	int *sockets; /* By connection number; -1: free. */
 	struct pollfd *polls;
+	uint32_t *polled; /* Which connection each of `polls` is, or LISTENER. */
+	uint32_t poll_count;
 	bool connecting, connect_wanted, listen_wanted;
 	uint64_t processes_ns; /* When to look at the others' processes next. */
 	struct blobs *blobs;
@@ -130,7 +135,7 @@ static void listen_refused(struct rendezvous *r, int why)
 	else if (why == EADDRNOTAVAIL)
 		advice = "; rank 0 must run on the host that RUBATO_ROOT names";
 	(void)snprintf(text, sizeof(text), "rank 0 cannot listen at %.100s: %s%s", r->job->root,
-		       strerror(why), advice);
+		       RB_ERRNO_TEXT(why), advice);
 	tell_listen_failed(r, why == EADDRINUSE, false, RUBATO_ERR_SYSTEM, text);
 }
 
@@ -242,9 +247,8 @@ static void accept_failed(struct rendezvous *r, int why)
 {
 	char text[RB_RV_TEXT_MAX];
 
-	(void)snprintf(text, sizeof(text), "rank 0 cannot take another connection at %.100s: %s%s",
-		       r->job->root, strerror(why),
-		       why == EMFILE ? "; raise the limit (ulimit -n)" : "");
+	(void)snprintf(text, sizeof(text), "rank 0 cannot take another connection at %.100s: %s",
+		       r->job->root, RB_ERRNO_TEXT(why));
 	tell_listen_failed(r, false, false, RUBATO_ERR_SYSTEM, text);
 }
 
@@ -378,7 +382,7 @@ static void do_connect(struct rendezvous *r)
 		bool family = errno == EAFNOSUPPORT; /* The name's other addresses may do. */
 
 		(void)snprintf(text, sizeof(text), "no socket for %.100s: %s", r->job->root,
-			       strerror(errno));
+			       RB_ERRNO_TEXT(errno));
 		tell_connect_failed(r, family, RUBATO_ERR_SYSTEM, text);
 		return;
 	}
@@ -482,28 +486,32 @@ static rubato_status actions_take(struct rendezvous *r, bool *done)
 	return RUBATO_OK;
 }
 
-static uint32_t polls_fill(struct rendezvous *r)
+static void poll_add(struct rendezvous *r, uint32_t connection, int fd, short events)
 {
-	uint64_t now_ns = rb_clock_ns();
+	r->polls[r->poll_count] = (struct pollfd) { .fd = fd, .events = events };
+	r->polled[r->poll_count++] = connection;
+}
 
+/* Open sockets only: the kernel takes no more entries than it would give descriptors. */
+static void polls_fill(struct rendezvous *r)
+{
+	r->poll_count = 0;
 	for (uint32_t i = 0; i < r->connection_count; i++) {
 		const uint8_t *bytes;
 		short events = 0;
 
-		if (r->sockets[i] >= 0 && rb_rv_room(r->machine, i) > 0)
+		if (r->sockets[i] < 0)
+			continue;
+		if (rb_rv_room(r->machine, i) > 0)
 			events |= POLLIN;
-		if (r->sockets[i] >= 0 &&
-		    (r->connecting || rb_rv_outbox(r->machine, i, &bytes) > 0))
+		if (r->connecting || rb_rv_outbox(r->machine, i, &bytes) > 0)
 			events |= POLLOUT;
-		/* Without interest no descriptor either: poll() would report a hang-up for ever. */
-		r->polls[i] = (struct pollfd) { .fd = events != 0 ? r->sockets[i] : -1,
-						.events = events };
+		/* Without interest it is left out: poll() would report a hang-up for ever. */
+		if (events != 0)
+			poll_add(r, i, r->sockets[i], events);
 	}
-	r->polls[r->connection_count] = (struct pollfd) {
-		.fd = rb_rv_accepts(r->machine, now_ns) ? r->listener : -1,
-		.events = POLLIN,
-	};
-	return r->connection_count + 1;
+	if (r->listener >= 0 && rb_rv_accepts(r->machine, rb_clock_ns()))
+		poll_add(r, LISTENER, r->listener, POLLIN);
 }
 
 static int poll_timeout_ms(const struct rendezvous *r)
@@ -536,18 +544,27 @@ static void connection_ready(struct rendezvous *r, uint32_t i, short revents)
 /* One round: at most one event per socket, actions after each. */
 static rubato_status events_give(struct rendezvous *r, bool *done)
 {
-	for (uint32_t i = 0; i < r->connection_count; i++) {
-		/* An earlier event of this round may have closed it, or ended it all. */
-		if (r->polls[i].revents == 0 || r->sockets[i] != r->polls[i].fd)
+	bool called = false;
+
+	for (uint32_t i = 0; i < r->poll_count; i++) {
+		uint32_t connection = r->polled[i];
+
+		if (r->polls[i].revents == 0)
 			continue;
-		connection_ready(r, i, r->polls[i].revents);
+		if (connection == LISTENER) {
+			called = true;
+			continue;
+		}
+		/* An earlier event of this round may have closed it, or ended it all. */
+		if (r->sockets[connection] != r->polls[i].fd)
+			continue;
+		connection_ready(r, connection, r->polls[i].revents);
 		RB_TRY(actions_take(r, done));
 		if (*done)
 			return RUBATO_OK;
 	}
-	for (uint32_t k = 0; k < ACCEPTS_MAX; k++) {
-		if (r->polls[r->connection_count].revents == 0 || r->listener < 0 ||
-		    !rb_rv_accepts(r->machine, rb_clock_ns()) || !accept_one(r))
+	for (uint32_t k = 0; called && k < ACCEPTS_MAX; k++) {
+		if (r->listener < 0 || !rb_rv_accepts(r->machine, rb_clock_ns()) || !accept_one(r))
 			break;
 		RB_TRY(actions_take(r, done));
 	}
@@ -587,6 +604,18 @@ static rubato_status processes_check(struct rendezvous *r, bool *done)
 	return RUBATO_OK;
 }
 
+static rubato_status events_wait(struct rendezvous *r, bool *done)
+{
+	int count;
+
+	polls_fill(r);
+	count = poll(r->polls, r->poll_count, poll_timeout_ms(r));
+	if (count < 0 && errno != EINTR && errno != EAGAIN)
+		return RB_FAIL(RUBATO_ERR_SYSTEM, "start-up: poll of %u sockets: %s", r->poll_count,
+			       RB_ERRNO_TEXT(errno));
+	return count > 0 ? events_give(r, done) : RUBATO_OK;
+}
+
 static rubato_status loop(struct rendezvous *r)
 {
 	bool done = false;
@@ -597,8 +626,8 @@ static rubato_status loop(struct rendezvous *r)
 			do_listen(r);
 		else if (r->connect_wanted)
 			do_connect(r);
-		else if (poll(r->polls, polls_fill(r), poll_timeout_ms(r)) > 0)
-			RB_TRY(events_give(r, &done));
+		else
+			RB_TRY(events_wait(r, &done));
 		RB_TRY(actions_take(r, &done));
 		RB_TRY(processes_check(r, &done));
 		if (!done && rb_rv_wake_ns(r->machine) <= rb_clock_ns()) {
@@ -708,7 +737,26 @@ static void rendezvous_close(struct rb_bootstrap *b)
 	rb_rv_fini(r->machine);
 	free(r->sockets);
 	free(r->polls);
+	free(r->polled);
 	free(r);
+}
+
+/* The root takes a connection of every rank, and of some strangers: ranks are that, too, until they
+ * have proved themselves. *strangers: for how many there is room besides. */
+static rubato_status descriptors_check(const struct rb_job *job, uint32_t *strangers)
+{
+	uint64_t need = job->rank_count - 1 + STRANGERS_LEAST + (job->listener < 0);
+	struct rb_limit l = rb_limit_descriptors();
+	char who[64];
+
+	*strangers = 0;
+	if (job->rank != 0 || l.limit == UINT64_MAX || l.used == 0)
+		return RUBATO_OK;
+	(void)snprintf(who, sizeof(who), "rank 0 of %u, for the others' start-up,",
+		       job->rank_count);
+	RB_TRY(rb_limit_descriptors_check(who, need));
+	*strangers = STRANGERS_LEAST + (uint32_t)(l.limit - l.used - need);
+	return RUBATO_OK;
 }
 
 static rubato_status machine_make(struct rendezvous *r, const struct rb_job *job)
@@ -726,13 +774,15 @@ static rubato_status machine_make(struct rendezvous *r, const struct rb_job *job
 	if (job->rank == 0 && sodium_is_zero(o.job, sizeof(o.job)))
 		randombytes_buf(o.job, sizeof(o.job));
 	randombytes_buf(o.instance, sizeof(o.instance));
+	RB_TRY(descriptors_check(job, &o.strangers_max));
 	o.host = rb_process_host();
 	o.process = getpid();
 	RB_TRY(rb_rv_init(&o, &r->machine));
 	r->connection_count = rb_rv_connection_count(r->machine);
 	r->sockets = malloc(r->connection_count * sizeof(*r->sockets));
 	r->polls = calloc(r->connection_count + 1, sizeof(*r->polls));
-	if (r->sockets == NULL || r->polls == NULL)
+	r->polled = calloc(r->connection_count + 1, sizeof(*r->polled));
+	if (r->sockets == NULL || r->polls == NULL || r->polled == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "rendezvous: no memory for %u connections",
 			       r->connection_count);
 	for (uint32_t i = 0; i < r->connection_count; i++)

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/process.h"
 
 #define POLLS_PER_NOTICE 4096u /* Guess: the sockets cost a poller a system call per 0.2 ms. */
@@ -463,8 +464,7 @@ static void endpoint_free(struct rb_shm_endpoint *ep)
 static rubato_status endpoint_fill(struct rb_shm_endpoint *ep,
 				   const struct rb_transport_options *options)
 {
-	struct epoll_event event = { .events = EPOLLIN, .data.u32 = UINT32_MAX };
-
+	ep->heap_bytes = options->heap_bytes;
 	ep->peers = calloc(options->rank_count, sizeof(*ep->peers));
 	ep->active = calloc(options->rank_count, sizeof(*ep->active));
 	if (ep->peers == NULL || ep->active == NULL)
@@ -476,13 +476,24 @@ static rubato_status endpoint_fill(struct rb_shm_endpoint *ep,
 	if (getrandom(&ep->rng, sizeof(ep->rng), 0) != (ssize_t)sizeof(ep->rng) ||
 	    getrandom(ep->name, sizeof(ep->name), 0) != (ssize_t)sizeof(ep->name))
 		return RB_FAIL(RUBATO_ERR_SYSTEM, "shm: getrandom: %s", strerror(errno));
-	RB_TRY(rb_shm_segment_create(options->rank_count, options->heap_bytes, &ep->segment));
-	RB_TRY(rb_shm_heap_init(&ep->heap, ep->segment->layout.heap_bytes));
+	/* Whether there is such memory here; how much is right the peers' addresses tell. */
+	RB_TRY(rb_shm_memory_try());
 	ep->epoll = epoll_create1(EPOLL_CLOEXEC);
-	if (ep->epoll < 0 ||
-	    epoll_ctl(ep->epoll, EPOLL_CTL_ADD, ep->segment->doorbell, &event) != 0)
-		return RB_FAIL(RUBATO_ERR_SYSTEM, "shm: epoll: %s", strerror(errno));
+	if (ep->epoll < 0)
+		return RB_FAIL(RUBATO_ERR_SYSTEM, "shm: epoll: %s", RB_ERRNO_TEXT(errno));
 	return rb_shm_listen(ep);
+}
+
+rubato_status rb_shm_segment_open(struct rb_shm_endpoint *ep, uint64_t share_bytes)
+{
+	struct epoll_event event = { .events = EPOLLIN, .data.u32 = UINT32_MAX };
+
+	RB_TRY(rb_shm_segment_create(ep->base.rank_count, ep->heap_bytes, share_bytes,
+				     &ep->segment));
+	RB_TRY(rb_shm_heap_init(&ep->heap, ep->segment->layout.heap_bytes));
+	if (epoll_ctl(ep->epoll, EPOLL_CTL_ADD, ep->segment->doorbell, &event) != 0)
+		return RB_FAIL(RUBATO_ERR_SYSTEM, "shm: epoll: %s", RB_ERRNO_TEXT(errno));
+	return RUBATO_OK;
 }
 
 static rubato_status shm_open(const struct rb_transport_options *options, struct rb_endpoint **out)
@@ -521,6 +532,10 @@ static void shm_close(struct rb_endpoint *base, bool abort, uint64_t deadline_ns
 	(void)deadline_ns; /* Nothing here waits. */
 	if (ep == NULL)
 		return;
+	if (ep->segment == NULL) { /* Never connected. */
+		endpoint_free(ep);
+		return;
+	}
 	atomic_store_explicit(&rb_shm_header(ep->segment)->blames, base->blames,
 			      memory_order_relaxed);
 	atomic_store_explicit(&rb_shm_header(ep->segment)->life,

@@ -101,7 +101,9 @@ struct rb_shm_segment {
 };
 
 struct rb_shm_layout rb_shm_layout_of(uint32_t rank_count, uint64_t heap_bytes);
-rubato_status rb_shm_segment_create(uint32_t rank_count, uint64_t heap_bytes,
+rubato_status rb_shm_memory_try(void); /* UNSUPPORTED, SYSTEM */
+/* heap_bytes 0: as much as serves, within share_bytes for the whole. */
+rubato_status rb_shm_segment_create(uint32_t rank_count, uint64_t heap_bytes, uint64_t share_bytes,
 				    struct rb_shm_segment **out);
 /* A peer's. Takes over both descriptors, also when it fails. */
 rubato_status rb_shm_segment_map(int memory, int doorbell, const struct rb_shm_layout *layout,
@@ -210,7 +212,8 @@ struct rb_shm_peer {
 	int process_fd;     /* Readable when its process has ended; -1: none. */
 	uint64_t closed_ns; /* When its socket ended, while its process had not; 0: not so. */
 	int32_t process;
-	bool gave_up;    /* These two: see rb_failure. */
+	bool gone;    /* Its process had ended before it was met. */
+	bool gave_up; /* These two: see rb_failure. */
 	uint32_t blames;
 	char text[160];
 };
@@ -239,8 +242,9 @@ struct rb_shm_endpoint {
 	struct rb_shm_queue done;
 	struct rb_shm_ids ids, region_ids;
 	uint32_t untold;
-	struct rb_shm_segment *segment;
-	struct rb_shm_heap heap;
+	uint64_t heap_bytes;            /* Asked for; 0: what serves. */
+	struct rb_shm_segment *segment; /* From connect on; */
+	struct rb_shm_heap heap;        /* likewise. */
 	struct rb_shm_region *regions;
 	struct rb_shm_remote *remotes;
 	int listener, epoll;
@@ -248,6 +252,9 @@ struct rb_shm_endpoint {
 	uint8_t job[16];
 	uint8_t name[16]; /* Of the listening socket. */
 };
+
+/* shm.c: makes this rank's segment, of share_bytes at most where nobody asked for a size. */
+rubato_status rb_shm_segment_open(struct rb_shm_endpoint *ep, uint64_t share_bytes);
 
 /* shm_connect.c */
 rubato_status rb_shm_listen(struct rb_shm_endpoint *ep);

@@ -35,6 +35,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/process.h"
 
@@ -76,7 +77,8 @@ static rubato_status host_read(struct host *host)
 		(void)close(boot);
 	if (count != (ssize_t)sizeof(host->boot) || stat("/proc/self/ns/net", &network) != 0 ||
 	    stat("/proc/self/ns/user", &users) != 0)
-		return RB_FAIL(RUBATO_ERR_UNSUPPORTED, "shm: /proc does not tell the host");
+		return RB_FAIL(RUBATO_ERR_UNSUPPORTED, "shm: /proc does not tell the host: %s",
+			       RB_ERRNO_TEXT(errno));
 	host->network = network.st_ino;
 	host->users = users.st_ino;
 	host->user = geteuid();
@@ -111,7 +113,7 @@ rubato_status rb_shm_listen(struct rb_shm_endpoint *ep)
 	    bind(ep->listener, (const struct sockaddr *)&name, name_bytes) != 0 ||
 	    listen(ep->listener, SOMAXCONN) != 0)
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED, "shm: an abstract socket: %s",
-			       strerror(errno));
+			       RB_ERRNO_TEXT(errno));
 	return RUBATO_OK;
 }
 
@@ -126,10 +128,11 @@ static void address_head(struct rb_wire *w, const struct host *host)
 }
 
 #define HEAD_BYTES (4 + 4 + 36 + 8 + 8 + 4)
-#define ADDRESS_BYTES (HEAD_BYTES + 8 + 4 + 16)
+#define ADDRESS_BYTES (HEAD_BYTES + 8 + 8 + 4 + 16)
 
-struct address {            /* What follows the head. */
-	uint64_t processes; /* The namespace in which the process has its number. */
+struct address {             /* What follows the head. */
+	uint64_t room_bytes; /* Address space that is left to it; UINT64_MAX: without limit. */
+	uint64_t processes;  /* The namespace in which the process has its number. */
 	int32_t process;
 	uint8_t name[16];
 };
@@ -141,12 +144,20 @@ static uint64_t processes_namespace(void)
 	return stat("/proc/self/ns/pid", &about) == 0 ? about.st_ino : 0;
 }
 
+static uint64_t room_here(void)
+{
+	struct rb_limit l = rb_limit_address_space();
+
+	return l.limit == UINT64_MAX ? UINT64_MAX : l.limit > l.used ? l.limit - l.used : 0;
+}
+
 static struct address address_read(const void *bytes)
 {
 	struct rb_wire w = rb_wire_over((uint8_t *)(uintptr_t)bytes, ADDRESS_BYTES);
 	struct address a;
 
 	w.at += HEAD_BYTES;
+	a.room_bytes = rb_wire_get_u64(&w);
 	a.processes = rb_wire_get_u64(&w);
 	a.process = (int32_t)rb_wire_get_u32(&w);
 	rb_wire_get_bytes(&w, a.name, sizeof(a.name));
@@ -161,6 +172,7 @@ rubato_status rb_shm_address(struct rb_endpoint *base, void *bytes, size_t *size
 
 	RB_TRY(host_read(&host));
 	address_head(&w, &host);
+	rb_wire_put_u64(&w, room_here());
 	rb_wire_put_u64(&w, processes_namespace());
 	rb_wire_put_u32(&w, (uint32_t)getpid());
 	rb_wire_put_bytes(&w, ep->name, sizeof(ep->name));
@@ -223,8 +235,7 @@ static rubato_status process_ended(struct rb_shm_endpoint *ep, const struct rb_s
  * A descriptor of the peer's process, by the number that its address tells. None is no error, if
  * this kernel has no such descriptors.
  */
-static rubato_status process_open(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
-				  const struct address *address)
+static rubato_status process_open(struct rb_shm_peer *peer, const struct address *address)
 {
 	peer->process = address->process;
 	if (address->processes != processes_namespace() || address->process == getpid())
@@ -232,11 +243,13 @@ static rubato_status process_open(struct rb_shm_endpoint *ep, struct rb_shm_peer
 	peer->process_fd = rb_process_open(address->process);
 	if (peer->process_fd >= 0)
 		return RUBATO_OK;
-	if (errno == ESRCH)
-		return process_ended(ep, peer);
+	if (errno == ESRCH) {
+		peer->gone = true;
+		return RUBATO_OK;
+	}
 	if (errno == EMFILE || errno == ENFILE)
 		return RB_FAIL(RUBATO_ERR_SYSTEM, "shm: watching rank %u: %s", peer->rank,
-			       strerror(errno));
+			       RB_ERRNO_TEXT(errno));
 	return RUBATO_OK;
 }
 
@@ -354,7 +367,7 @@ static void greeting_drop(struct greeting *g)
 	g->object = NULL;
 }
 
-enum hello_result { HELLO_NONE, HELLO_GOOD, HELLO_BAD, HELLO_CLOSED };
+enum hello_result { HELLO_NONE, HELLO_GOOD, HELLO_BAD, HELLO_CLOSED, HELLO_CUT };
 
 /* All that came along is ours to close; only two of them mean something. */
 static void descriptors_take(struct msghdr *message, struct greeting *g)
@@ -400,6 +413,8 @@ static enum hello_result hello_recv(int socket, struct greeting *g)
 	descriptors_take(&message, g);
 	if (count != (ssize_t)sizeof(g->hello) || !credentials(socket, &peer))
 		return HELLO_BAD;
+	if ((message.msg_flags & MSG_CTRUNC) != 0 && g->memory < 0)
+		return HELLO_CUT; /* There was no place here for what it sent along. */
 	if (g->hello.object != 0) {
 		if (peer.pid != getpid() || g->hello.process != getpid())
 			return HELLO_BAD;
@@ -419,6 +434,12 @@ static void socket_drop(int socket)
 		greeting_drop(&g);
 	}
 	socket_end(socket);
+}
+
+static rubato_status descriptors_missing(uint32_t rank)
+{
+	return RB_FAIL(RUBATO_ERR_SYSTEM, "shm: the memory of rank %u: %s", rank,
+		       RB_ERRNO_TEXT(EMFILE));
 }
 
 static bool hello_fits(const struct rb_shm_endpoint *ep, const struct hello *hello)
@@ -456,7 +477,7 @@ static rubato_status watch(struct rb_shm_endpoint *ep, int fd, uint32_t rank)
 	struct epoll_event event = { .events = EPOLLIN | EPOLLRDHUP, .data.u32 = rank };
 
 	if (fd >= 0 && epoll_ctl(ep->epoll, EPOLL_CTL_ADD, fd, &event) != 0)
-		return RB_FAIL(RUBATO_ERR_SYSTEM, "shm: epoll: %s", strerror(errno));
+		return RB_FAIL(RUBATO_ERR_SYSTEM, "shm: epoll: %s", RB_ERRNO_TEXT(errno));
 	return RUBATO_OK;
 }
 
@@ -506,7 +527,7 @@ static rubato_status call(struct meeting *m, uint32_t rank)
 	rubato_status err;
 
 	if (socket < 0)
-		return RB_FAIL(RUBATO_ERR_SYSTEM, "shm: socket: %s", strerror(errno));
+		return RB_FAIL(RUBATO_ERR_SYSTEM, "shm: socket: %s", RB_ERRNO_TEXT(errno));
 	if (connect(socket, (const struct sockaddr *)&to, to_bytes) != 0) {
 		err = errno == EAGAIN || errno == EINTR ? RUBATO_OK
 							: /* Its backlog is full: again, later. */
@@ -540,6 +561,10 @@ static rubato_status answer(struct meeting *m, uint32_t rank)
 		return RUBATO_OK;
 	if (result == HELLO_CLOSED)
 		return RB_FAIL(RUBATO_ERR_PEER, "shm: rank %u left while connecting", rank);
+	if (result == HELLO_CUT) {
+		greeting_drop(&g);
+		return descriptors_missing(rank);
+	}
 	if (result == HELLO_BAD || !hello_fits(m->ep, &g.hello) || g.hello.rank != rank) {
 		greeting_drop(&g);
 		return RB_FAIL(RUBATO_ERR_AUTH, "shm: who answers for rank %u is not of this job",
@@ -574,6 +599,11 @@ static rubato_status introduce(struct meeting *m, uint32_t index)
 	if (result == HELLO_NONE)
 		return RUBATO_OK;
 	stranger_remove(m, index);
+	if (result == HELLO_CUT && hello_fits(ep, &g.hello)) {
+		greeting_drop(&g);
+		socket_end(socket);
+		return descriptors_missing(g.hello.rank);
+	}
 	if (result != HELLO_GOOD || !hello_fits(ep, &g.hello) || g.hello.rank >= ep->base.rank ||
 	    !m->use[g.hello.rank] || ep->peers[g.hello.rank].state != RB_SHM_UNUSED) {
 		RB_LOG(RB_LOG_INFO, "shm: a caller that is not of this job was refused");
@@ -603,18 +633,21 @@ static uint64_t place_free_ns(const struct meeting *m)
 		       : rb_deadline(m->strangers[0].since_ns, STRANGER_GRACE_NS);
 }
 
-/* False: nobody calls. */
-static bool accept_one(struct meeting *m, uint64_t now_ns)
+/* *any false: nobody calls. */
+static rubato_status accept_one(struct meeting *m, uint64_t now_ns, bool *any)
 {
 	int socket = accept4(m->ep->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	struct ucred peer;
 
+	*any = socket >= 0;
+	if (socket < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
+		return RB_FAIL(RUBATO_ERR_SYSTEM, "shm: being called: %s", RB_ERRNO_TEXT(errno));
 	if (socket < 0)
-		return false;
+		return RUBATO_OK;
 	if (!credentials(socket, &peer)) {
 		RB_LOG(RB_LOG_INFO, "shm: a caller of another user was refused");
 		(void)close(socket);
-		return true;
+		return RUBATO_OK;
 	}
 	if (m->stranger_count == STRANGERS_MAX) {
 		RB_LOG(RB_LOG_INFO, "shm: a caller that said nothing made room for another");
@@ -622,16 +655,17 @@ static bool accept_one(struct meeting *m, uint64_t now_ns)
 		stranger_remove(m, 0);
 	}
 	m->strangers[m->stranger_count++] = (struct stranger) { socket, now_ns };
-	return true;
+	return RUBATO_OK;
 }
 
-static void accept_all(struct meeting *m)
+static rubato_status accept_all(struct meeting *m)
 {
 	uint64_t now_ns = rb_clock_ns();
+	bool any = true;
 
-	for (uint32_t i = 0; i < ACCEPTS_MAX && place_free_ns(m) <= now_ns; i++)
-		if (!accept_one(m, now_ns))
-			return;
+	for (uint32_t i = 0; any && i < ACCEPTS_MAX && place_free_ns(m) <= now_ns; i++)
+		RB_TRY(accept_one(m, now_ns, &any));
+	return RUBATO_OK;
 }
 
 static bool is_missing(const struct meeting *m, uint32_t r)
@@ -679,8 +713,7 @@ static rubato_status event_take(struct meeting *m, struct waited what)
 {
 	switch (what.kind) {
 	case LISTENER:
-		accept_all(m);
-		return RUBATO_OK;
+		return accept_all(m);
 	case STRANGER:
 		return introduce(m, what.index);
 	case CALL:
@@ -734,8 +767,14 @@ static rubato_status meeting_wait(struct meeting *m, bool again, uint64_t deadli
 		     : now_ns > 1000 ? 1000
 				     : (int)now_ns);
 	if (count < 0 && errno != EINTR)
-		return RB_FAIL(RUBATO_ERR_SYSTEM, "shm: poll: %s", strerror(errno));
+		return RB_FAIL(RUBATO_ERR_SYSTEM, "shm: poll of %u: %s", m->poll_count,
+			       RB_ERRNO_TEXT(errno));
 	return count > 0 ? events_take(m) : RUBATO_OK;
+}
+
+static bool has_ended(const struct rb_shm_peer *peer)
+{
+	return peer->gone || (peer->process_fd >= 0 && rb_process_ended(peer->process_fd));
 }
 
 /*
@@ -753,7 +792,7 @@ static rubato_status cause_find(const struct meeting *m, rubato_status err)
 	for (uint32_t r = 0; r < m->ep->base.rank_count; r++) {
 		const struct rb_shm_peer *peer = &m->ep->peers[r];
 
-		if (peer->process_fd < 0 || !rb_process_ended(peer->process_fd))
+		if (!has_ended(peer))
 			continue;
 		m->ep->base.blames = r + 1;
 		if (at + 16 < sizeof(text))
@@ -767,23 +806,67 @@ static rubato_status cause_find(const struct meeting *m, rubato_status err)
 			 : err;
 }
 
-static rubato_status meet(struct meeting *m, const size_t *address_bytes, uint64_t deadline_ns)
+/*
+ * What is to be met, and what that takes. Every rank maps the segments of all: so none is larger
+ * than the least room that one of them has, divided by all of them and one more, which is left to
+ * the process.
+ */
+static rubato_status addresses_take(struct meeting *m, const size_t *address_bytes,
+				    uint64_t *share_bytes)
 {
 	struct rb_shm_endpoint *ep = m->ep;
-	bool again;
+	uint64_t room_bytes = UINT64_MAX, descriptors = 2; /* Memory and doorbell. */
 
 	for (uint32_t r = 0; r < ep->base.rank_count; r++) {
 		struct address address;
 
-		if (!m->use[r] || r == ep->base.rank)
+		if (!m->use[r])
 			continue;
 		if (address_bytes[r] != ADDRESS_BYTES)
 			return RB_FAIL(RUBATO_ERR_ARGUMENT, "shm: rank %u has no shm address", r);
+		address = address_read(m->addresses[r]);
+		room_bytes = address.room_bytes < room_bytes ? address.room_bytes : room_bytes;
+		if (r == ep->base.rank)
+			continue;
 		m->missing++;
 		m->keeper = r > m->keeper ? r : m->keeper;
-		address = address_read(m->addresses[r]);
-		RB_TRY(process_open(ep, &ep->peers[r], &address));
+		/* Process, doorbell, and the socket until they have met; of a thread the latter. */
+		descriptors += address.process == getpid() ? 1 : 3;
 	}
+	*share_bytes = room_bytes == UINT64_MAX ? UINT64_MAX : room_bytes / (m->missing + 2);
+	return m->missing == 0 ? RUBATO_OK
+			       : rb_limit_descriptors_check("shm, for the ranks of this machine,",
+							    descriptors);
+}
+
+/* All are looked at, so that all that have ended can be named. */
+static rubato_status processes_open(struct meeting *m)
+{
+	rubato_status err = RUBATO_OK;
+
+	for (uint32_t r = 0; r < m->ep->base.rank_count; r++) {
+		struct rb_shm_peer *peer = &m->ep->peers[r];
+		struct address address;
+
+		if (!m->use[r] || r == m->ep->base.rank)
+			continue;
+		address = address_read(m->addresses[r]);
+		RB_TRY(process_open(peer, &address));
+		if (err == RUBATO_OK && has_ended(peer))
+			err = process_ended(m->ep, peer);
+	}
+	return err;
+}
+
+static rubato_status meet(struct meeting *m, const size_t *address_bytes, uint64_t deadline_ns)
+{
+	struct rb_shm_endpoint *ep = m->ep;
+	uint64_t share_bytes;
+	bool again;
+
+	RB_TRY(addresses_take(m, address_bytes, &share_bytes));
+	RB_TRY(processes_open(m));
+	RB_TRY(rb_shm_segment_open(ep, share_bytes));
 	rb_shm_segment_keep(ep->segment);
 	rb_shm_wire(ep, &ep->peers[ep->base.rank], ep->segment);
 	while (m->missing > 0) {

@@ -16,6 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/limits.h"
+
 #define HEAP_ALIGN (UINT64_C(2) << 20) /* A huge page. */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
@@ -43,8 +45,11 @@ static rubato_status map(int memory, const struct rb_shm_layout *layout, uint8_t
 			  MAP_SHARED | MAP_NORESERVE, memory, 0);
 
 	if (base == MAP_FAILED)
-		return RB_FAIL(RUBATO_ERR_MEMORY, "shm: cannot map a segment of %llu bytes: %s",
-			       (unsigned long long)layout->size_bytes, strerror(errno));
+		return RB_FAIL(RUBATO_ERR_MEMORY,
+			       "shm: cannot map a segment of %.4g GiB: %s; raise it, or lower "
+			       "RUBATO_HEAP",
+			       (double)layout->size_bytes / (double)(1u << 30),
+			       RB_ERRNO_TEXT(errno));
 	*out = base;
 	return RUBATO_OK;
 }
@@ -70,6 +75,25 @@ static rubato_status segment_new(int memory, int doorbell, const struct rb_shm_l
 	return RUBATO_OK;
 }
 
+static rubato_status memory_new(int *out)
+{
+	*out = memfd_create("rubato", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (*out >= 0)
+		return RUBATO_OK;
+	return RB_FAIL(errno == EMFILE || errno == ENFILE ? RUBATO_ERR_SYSTEM
+							  : RUBATO_ERR_UNSUPPORTED,
+		       "shm: memfd_create: %s", RB_ERRNO_TEXT(errno));
+}
+
+rubato_status rb_shm_memory_try(void)
+{
+	int memory;
+
+	RB_TRY(memory_new(&memory));
+	(void)close(memory);
+	return RUBATO_OK;
+}
+
 /* One try; the descriptor is made anew each time because the seals are final. */
 static rubato_status create_memory(const struct rb_shm_layout *layout, int *out)
 {
@@ -80,14 +104,12 @@ static rubato_status create_memory(const struct rb_shm_layout *layout, int *out)
 	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && layout->size_bytes > limit.rlim_cur)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "shm: %llu bytes exceed the limit of file sizes",
 			       (unsigned long long)layout->size_bytes);
-	memory = memfd_create("rubato", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (memory < 0)
-		return RB_FAIL(RUBATO_ERR_UNSUPPORTED, "shm: memfd_create: %s", strerror(errno));
+	RB_TRY(memory_new(&memory));
 	if (ftruncate(memory, (off_t)layout->size_bytes) != 0 ||
 	    fcntl(memory, F_ADD_SEALS, SEALS) != 0) {
 		rubato_status err =
 			RB_FAIL(RUBATO_ERR_MEMORY, "shm: a memfd of %llu bytes: %s",
-				(unsigned long long)layout->size_bytes, strerror(errno));
+				(unsigned long long)layout->size_bytes, RB_ERRNO_TEXT(errno));
 
 		(void)close(memory);
 		return err;
@@ -109,24 +131,30 @@ static rubato_status create_with(const struct rb_shm_layout *layout, int doorbel
 	return err;
 }
 
-static uint64_t heap_default(uint32_t rank_count)
+/* As large as the machine's memory, since nobody knows which rank will want it; less where all
+ * segments of the host, mapped side by side, would leave the process too little. */
+static uint64_t heap_default(uint32_t rank_count, uint64_t share_bytes)
 {
 	uint64_t machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-	uint64_t share = RB_SHM_HEAP_MAX / rank_count;
+	uint64_t want = RB_SHM_HEAP_MAX / rank_count;
+	uint64_t rest = rb_shm_layout_of(rank_count, 0).size_bytes;
 
-	return round_up(machine < share ? machine : share, HEAP_ALIGN);
+	want = machine < want ? machine : want;
+	share_bytes = share_bytes > rest ? (share_bytes - rest) / HEAP_ALIGN * HEAP_ALIGN : 0;
+	want = round_up(want, HEAP_ALIGN) < share_bytes ? round_up(want, HEAP_ALIGN) : share_bytes;
+	return want > HEAP_ALIGN ? want : HEAP_ALIGN;
 }
 
-rubato_status rb_shm_segment_create(uint32_t rank_count, uint64_t heap_bytes,
+rubato_status rb_shm_segment_create(uint32_t rank_count, uint64_t heap_bytes, uint64_t share_bytes,
 				    struct rb_shm_segment **out)
 {
 	bool fixed = heap_bytes != 0;
-	uint64_t want_bytes = fixed ? heap_bytes : heap_default(rank_count);
+	uint64_t want_bytes = fixed ? heap_bytes : heap_default(rank_count, share_bytes);
 	int doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	rubato_status err;
 
 	if (doorbell < 0)
-		return RB_FAIL(RUBATO_ERR_SYSTEM, "shm: eventfd: %s", strerror(errno));
+		return RB_FAIL(RUBATO_ERR_SYSTEM, "shm: eventfd: %s", RB_ERRNO_TEXT(errno));
 	for (;;) {
 		struct rb_shm_layout layout = rb_shm_layout_of(rank_count, want_bytes);
 

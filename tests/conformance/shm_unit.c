@@ -137,7 +137,7 @@ START_TEST(test_holes)
 END_TEST
 
 /* Without a size the heap is as large as the machine; where that is refused, smaller. */
-static void default_heap(uint64_t least_bytes, uint64_t most_bytes)
+static void default_heap(uint64_t share_bytes, uint64_t least_bytes, uint64_t most_bytes)
 {
 	struct rb_transport_options options = { .rank_count = 2 };
 	struct rb_endpoint *ep = NULL;
@@ -145,6 +145,7 @@ static void default_heap(uint64_t least_bytes, uint64_t most_bytes)
 	uint64_t heap_bytes;
 
 	ck_assert_int_eq(rb_transport_shm.open(&options, &ep), RUBATO_OK);
+	ck_assert_int_eq(rb_shm_segment_open((struct rb_shm_endpoint *)ep, share_bytes), RUBATO_OK);
 	heap_bytes = ((struct rb_shm_endpoint *)ep)->segment->layout.heap_bytes;
 	ck_assert_uint_ge(heap_bytes, least_bytes);
 	ck_assert_uint_le(heap_bytes, most_bytes);
@@ -160,9 +161,11 @@ START_TEST(test_default_heap)
 		(uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 	struct rlimit limit = { 100u << 20, 100u << 20 };
 
-	default_heap(machine_bytes / 8, machine_bytes + (2u << 20));
+	default_heap(UINT64_MAX, machine_bytes / 8, machine_bytes + (2u << 20));
+	default_heap(200u << 20, 190u << 20, 200u << 20);
+	default_heap(1000, 2u << 20, 2u << 20); /* Too little for anything: what it takes. */
 	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
-	default_heap(20u << 20, 100u << 20);
+	default_heap(UINT64_MAX, 20u << 20, 100u << 20);
 }
 END_TEST
 
@@ -482,7 +485,7 @@ START_TEST(test_reachable)
 	ck_assert(ep->ops->reachable(ep, address, size_bytes));
 	ck_assert(!ep->ops->reachable(ep, address, size_bytes - 1));
 	ck_assert(!ep->ops->reachable(ep, address, 0));
-	for (size_t i = 0; i < size_bytes - 28; i++) { /* All but the process and the name. */
+	for (size_t i = 0; i < size_bytes - 36; i++) { /* All but room, process and name. */
 		address[i] ^= 1;
 		CONFORM(!ep->ops->reachable(ep, address, size_bytes), "byte %zu", i);
 		address[i] ^= 1;
@@ -638,7 +641,8 @@ START_TEST(test_flips)
 
 	ck_assert_int_eq(rb_transport_shm.open(&options, &base), RUBATO_OK);
 	ep = (struct rb_shm_endpoint *)base;
-	ck_assert_int_eq(rb_shm_segment_create(2, 1u << 20, &theirs), RUBATO_OK);
+	ck_assert_int_eq(rb_shm_segment_open(ep, UINT64_MAX), RUBATO_OK);
+	ck_assert_int_eq(rb_shm_segment_create(2, 1u << 20, UINT64_MAX, &theirs), RUBATO_OK);
 	rb_shm_wire(ep, &ep->peers[1], theirs);
 	f.cells = ep->peers[1].in.ring->cells;
 	ck_assert_int_eq(rb_thread_start(&thread, flip, &f), RUBATO_OK);

@@ -284,7 +284,8 @@ static void world_open(struct fuzz *f)
 	rb_log_level_set(RB_LOG_NONE);
 	FUZZ_CHECK(rb_transport_shm.open(&options, &f->base) == RUBATO_OK);
 	f->ep = (struct rb_shm_endpoint *)f->base;
-	FUZZ_CHECK(rb_shm_segment_create(2, HEAP_BYTES, &f->theirs) == RUBATO_OK);
+	FUZZ_CHECK(rb_shm_segment_open(f->ep, UINT64_MAX) == RUBATO_OK);
+	FUZZ_CHECK(rb_shm_segment_create(2, HEAP_BYTES, UINT64_MAX, &f->theirs) == RUBATO_OK);
 	rb_shm_segment_keep(f->ep->segment);
 	rb_shm_wire(f->ep, &f->ep->peers[0], f->ep->segment);
 	rb_shm_wire(f->ep, &f->ep->peers[1], f->theirs);
