@@ -43,7 +43,9 @@
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77 /* Younger than this machine's headers. */
 #endif
-#define RETRY_MS 10 /* A full backlog raises no event. */
+#define RETRY_MS 10         /* A full backlog raises no event. */
+#define EXIT_MS 50          /* Guess: from one end of a process to the next that it brings about; */
+#define EXITS_NS 300000000u /* and of all together. */
 #define STRANGERS_MAX 64u
 #define STRANGER_GRACE_NS 250000000u /* Guess: a HELLO follows its call within microseconds. */
 #define ACCEPTS_MAX 128u             /* In a row, before those that are there get their turn. */
@@ -346,7 +348,7 @@ static rubato_status hello_send(const struct meeting *m, uint32_t r, int socket,
 	if (same_process)
 		rb_shm_segment_drop(ep->segment);
 	return RB_FAIL(errno == EPIPE || errno == ECONNRESET ? RUBATO_ERR_PEER : RUBATO_ERR_SYSTEM,
-		       "shm: greeting a peer: %s", strerror(errno));
+		       "shm: rank %u left while connecting: %s", r, RB_ERRNO_TEXT(errno));
 }
 
 struct greeting { /* A HELLO that came: with either an object or descriptors. */
@@ -777,33 +779,58 @@ static bool has_ended(const struct rb_shm_peer *peer)
 	return peer->gone || (peer->process_fd >= 0 && rb_process_ended(peer->process_fd));
 }
 
-/*
- * Whoever fails to meet somebody may have met one that gave up over a third, and that has ended by
- * now: all that have are named.
- */
-static rubato_status cause_find(const struct meeting *m, rubato_status err)
+/* Our call to it was hung up on. */
+static bool has_hung_up(const struct meeting *m, uint32_t r)
 {
-	char text[160];
+	char byte;
+
+	return m->calls[r] >= 0 &&
+	       recv(m->calls[r], &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+/* Waits until no more processes end. One that was killed closes its sockets first: those who saw
+ * that may have given up, and have ended, before it is seen to. */
+static void ends_await(struct meeting *m)
+{
+	uint64_t until_ns = rb_deadline(rb_clock_ns(), EXITS_NS);
+
+	do {
+		m->poll_count = 0;
+		for (uint32_t r = 0; r < m->ep->base.rank_count; r++) {
+			const struct rb_shm_peer *peer = &m->ep->peers[r];
+
+			if (m->use[r] && !has_ended(peer))
+				poll_add(m, peer->process_fd, (struct waited) { PROCESS, r });
+		}
+	} while (m->poll_count > 0 && poll(m->polls, m->poll_count, EXIT_MS) > 0 &&
+		 rb_clock_ns() < until_ns);
+}
+
+/* Whoever fails to meet somebody may have met one that gave up over a third: all are named who have
+ * ended, or hung up. */
+static rubato_status cause_find(struct meeting *m, rubato_status err)
+{
+	char text[160], first[200];
 	size_t at = 0;
 	uint32_t count = 0;
 
 	if (err != RUBATO_ERR_PEER)
 		return err;
+	(void)snprintf(first, sizeof(first), "%s", rb_fail_text());
+	ends_await(m);
 	for (uint32_t r = 0; r < m->ep->base.rank_count; r++) {
-		const struct rb_shm_peer *peer = &m->ep->peers[r];
-
-		if (!has_ended(peer))
+		if (!m->use[r] || !(has_ended(&m->ep->peers[r]) || has_hung_up(m, r)))
 			continue;
-		m->ep->base.blames = r + 1;
+		if (m->ep->base.blames == 0)
+			m->ep->base.blames = r + 1;
 		if (at + 16 < sizeof(text))
 			at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%u",
 					       count > 0 ? ", " : "", r);
-		if (++count == 1)
-			err = process_ended(m->ep, peer);
+		count++;
 	}
-	return count > 1 ? RB_FAIL(err, "shm: ranks %s (%u of %u) are lost: their processes ended",
-				   text, count, m->ep->base.rank_count)
-			 : err;
+	return count == 0 ? RB_FAIL(err, "%s", first)
+			  : RB_FAIL(err, "%s; gone by now: ranks %s (%u of %u)", first, text, count,
+				    m->ep->base.rank_count);
 }
 
 /*
