@@ -233,6 +233,9 @@ RUBATO_API RUBATO_NODISCARD rubato_status
 rubato_config_each(void (*row)(void *arg, const char *variable, const char *value,
 			       const char *source, const char *help),
 		   void *arg);
+/* Processor time that a control group lets this process have (a container's --cpus), in thousandths
+ * of a processor; 0: no limit. Ranks that share it wait, and choose algorithms, accordingly. */
+RUBATO_API uint32_t rubato_processor_limit(void);
 
 /* ---- Memory ---- */
 

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "runtime/comm.h"
+#include "runtime/quota.h"
 
 const char *rubato_error_text(void)
 {
@@ -211,6 +212,11 @@ rubato_status rubato_config_each(void (*row)(void *arg, const char *variable, co
 		rb_config_each(config, row, arg);
 	free(config);
 	return err;
+}
+
+uint32_t rubato_processor_limit(void)
+{
+	return rb_quota_find("").milli;
 }
 
 /* ---- Memory ---- */

@@ -17,11 +17,12 @@
 #include "base/rng.h"
 #include "runtime/crowd.h"
 #include "runtime/interfaces.h"
+#include "runtime/quota.h"
 
 #define UNREACHED 0xffu /* In opening.route. */
 #define AGREED_WORDS 4  /* version, chunk, algorithm names, transport names */
 /* What stands before the address: agreed words, host, cores, the address's bytes. */
-#define BLOB_HEAD_BYTES (8 * AGREED_WORDS + 8 + 8 * RB_CPU_WORDS + 4)
+#define BLOB_HEAD_BYTES (8 * AGREED_WORDS + 8 + 8 * RB_CPU_WORDS + 4 + 4)
 _Static_assert(BLOB_HEAD_BYTES + RB_ADDRESS_BYTES_MAX <= RB_BLOB_BYTES_MAX, "an address fits");
 
 struct opening { /* What exists only while a communicator is opened. */
@@ -35,8 +36,9 @@ struct opening { /* What exists only while a communicator is opened. */
 	uint8_t *route;    /* Per peer: index into opened. */
 	char devices[512]; /* For network transports; empty: any. */
 	char why[300];     /* What kept a transport from opening here. */
-	uint64_t host;
+	uint64_t host;     /* With its control group: rb_seat. */
 	struct rb_place place;
+	uint32_t cores_max;
 	struct rb_crowding here; /* On this machine. */
 	uint64_t agreed[AGREED_WORDS];
 	uint64_t deadline_ns;
@@ -171,6 +173,7 @@ static rubato_status blobs_exchange(struct opening *o, uint32_t i)
 	rb_wire_put_u64(&w, o->host);
 	for (uint32_t k = 0; k < RB_CPU_WORDS; k++)
 		rb_wire_put_u64(&w, o->place.cores[k]);
+	rb_wire_put_u32(&w, o->cores_max);
 	rb_wire_put_u32(&w, (uint32_t)bytes);
 	RB_ASSERT(!w.bad && w.at == blob + BLOB_HEAD_BYTES && bytes <= RB_ADDRESS_BYTES_MAX);
 	return exchange(o, blob, BLOB_HEAD_BYTES + bytes, &o->blobs[i], &o->blob_bytes[i]);
@@ -187,6 +190,7 @@ static rubato_status blob_read(const struct opening *o, uint32_t i, uint32_t r,
 	seat->host = rb_wire_get_u64(&w);
 	for (uint32_t k = 0; k < RB_CPU_WORDS; k++)
 		seat->cores[k] = rb_wire_get_u64(&w);
+	seat->cores_max = rb_wire_get_u32(&w);
 	address_bytes = rb_wire_get_u32(&w);
 	return w.bad || address_bytes != bytes - BLOB_HEAD_BYTES
 		       ? RB_FAIL(RUBATO_ERR_MISMATCH, "rank %u's start-up blob is malformed", r)
@@ -523,8 +527,13 @@ static rubato_status background_place(struct opening *o)
 	unsigned long cpu = strtoul(text, &end, 10);
 	bool domain = strcmp(text, "numa") == 0;
 
-	if (o->setup->backend == NULL) /* Simulated ranks are nowhere. */
+	if (o->setup->backend == NULL) { /* Simulated ranks are nowhere. */
+		struct rb_quota quota = rb_quota_find("");
+
 		rb_place_here(domain, &o->place);
+		o->host ^= quota.group;
+		o->cores_max = rb_quota_cores(&quota);
+	}
 	if (domain) {
 		if (rb_cpus_count(o->place.domain) == 0)
 			RB_LOG(RB_LOG_INFO, "RUBATO_BACKGROUND_CPUS=numa: the domain is not known");

@@ -12,7 +12,7 @@
 struct rb_crowd_machine {
 	uint64_t host;
 	uint64_t cores[RB_CPU_WORDS]; /* All that its ranks may use together. */
-	uint32_t ranks;
+	uint32_t ranks, cores_max;
 };
 
 /* The slot of `host`, or the free one where it belongs. */
@@ -65,6 +65,9 @@ rubato_status rb_crowd_add(struct rb_crowd *crowd, const struct rb_seat *seat)
 	}
 	machine = &crowd->machines[*slot - 1];
 	machine->ranks++;
+	if (seat->cores_max > 0 &&
+	    (machine->cores_max == 0 || seat->cores_max < machine->cores_max))
+		machine->cores_max = seat->cores_max;
 	for (uint32_t k = 0; k < RB_CPU_WORDS; k++)
 		machine->cores[k] |= seat->cores[k];
 	return RUBATO_OK;
@@ -81,6 +84,8 @@ static struct rb_crowding crowding_of(const struct rb_crowd_machine *machine)
 {
 	uint32_t cores = rb_cpus_count(machine->cores);
 
+	if (machine->cores_max > 0 && cores > machine->cores_max)
+		cores = machine->cores_max;
 	return (struct rb_crowding) { .ranks = machine->ranks, .cores = cores > 0 ? cores : 1 };
 }
 

@@ -8,9 +8,10 @@
 
 #include "runtime/topology.h"
 
-struct rb_seat {                      /* Where a rank runs. */
-	uint64_t host;                /* Ranks with equal ones share a kernel. */
-	uint64_t cores[RB_CPU_WORDS]; /* What it may use there: rb_place. */
+struct rb_seat {       /* Where a rank runs. */
+	uint64_t host; /* Ranks with equal ones share a kernel, and a limit of their time on it. */
+	uint64_t cores[RB_CPU_WORDS]; /* What it may use there: rb_place; */
+	uint32_t cores_max;           /* but no more at a time; 0: all. */
 };
 
 struct rb_crowding {           /* Of one machine. */

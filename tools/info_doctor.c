@@ -21,9 +21,11 @@
 #include "tools/info.h"
 
 #define MAPPED_BYTES (1u << 20)
-#define LOCKED_BYTES_LEAST (64u << 20) /* Guess: UCX registers some MiB for each peer. */
-#define FILES_LEAST 1024               /* Each peer and each local rank costs a few. */
-#define MAPS_LEAST 16384               /* Each peer's heap is a mapping or more. */
+#define LOCKED_BYTES_LEAST (64u << 20)   /* Guess: UCX registers some MiB for each peer. */
+#define FILES_LEAST 1024                 /* Each peer and each local rank costs a few. */
+#define MAPS_LEAST 16384                 /* Each peer's heap is a mapping or more. */
+#define SPACE_LEAST (UINT64_C(64) << 30) /* Two ranks' heaps of full size, and the rest. */
+#define THREADS_LEAST 256                /* One or two a rank, and all else of this user. */
 
 static void line(struct info *info, const char *check, const char *result, const char *format,
 		 va_list args)
@@ -91,6 +93,29 @@ static void check_memfd(struct info *info)
 		(void)close(fd);
 }
 
+static void check_space(struct info *info)
+{
+	struct rlimit space, threads;
+
+	if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur == RLIM_INFINITY)
+		say(info, "address space", true, "no limit");
+	else if (getrlimit(RLIMIT_AS, &space) == 0)
+		say(info, "address space", space.rlim_cur >= SPACE_LEAST, "limit %.4g GiB%s",
+		    (double)space.rlim_cur / (double)(1u << 30),
+		    space.rlim_cur >= SPACE_LEAST ? ""
+						  : ": ranks get smaller heaps, which share it; "
+						    "ulimit -v unlimited");
+	if (getrlimit(RLIMIT_NPROC, &threads) == 0 && threads.rlim_cur == RLIM_INFINITY)
+		say(info, "threads", true, "no limit");
+	else if (getrlimit(RLIMIT_NPROC, &threads) == 0)
+		say(info, "threads", threads.rlim_cur >= THREADS_LEAST, "limit %" PRIu64 "%s",
+		    (uint64_t)threads.rlim_cur,
+		    threads.rlim_cur >= THREADS_LEAST
+			    ? ""
+			    : ", of all this user's processes: little for "
+			      "many ranks; raise it with ulimit -u");
+}
+
 static void check_limits(struct info *info)
 {
 	struct rlimit locked, files;
@@ -110,6 +135,7 @@ static void check_limits(struct info *info)
 		say(info, "open files", files.rlim_cur >= FILES_LEAST, "limit %" PRIu64 "%s",
 		    (uint64_t)files.rlim_cur,
 		    files.rlim_cur >= FILES_LEAST ? "" : ": little for many ranks; ulimit -n 4096");
+	check_space(info);
 	if (info_line("/proc/sys/vm/max_map_count", line, sizeof(line))) {
 		bool good = strtoull(line, NULL, 10) >= MAPS_LEAST;
 
@@ -122,6 +148,21 @@ static void check_limits(struct info *info)
 				   : "vm.overcommit_memory %s: reserving heaps may fail; set "
 				     "RUBATO_HEAP to what is needed",
 		    line);
+}
+
+/* Less than the cores at hand: ranks that spin would use it up, so they do not. */
+static void check_quota(struct info *info, int cores)
+{
+	uint32_t milli = rubato_processor_limit();
+
+	if (milli == 0 || milli >= (uint32_t)cores * 1000)
+		say(info, "processor time", true, "no limit below the cores");
+	else
+		say(info, "processor time", milli >= 2000,
+		    "a control group allows that of %.4g processors%s", milli / 1000.0,
+		    milli >= 2000 ? ""
+				  : ": progress and computation take turns; widen the container's "
+				    "--cpus");
 }
 
 static void check_cores(struct info *info)
@@ -143,6 +184,7 @@ static void check_cores(struct info *info)
 		    online);
 	else
 		say(info, "cores", true, "%d of %ld may be used", may, online);
+	check_quota(info, may);
 }
 
 static void check_loopback(struct info *info)

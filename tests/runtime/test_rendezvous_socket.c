@@ -371,7 +371,7 @@ START_TEST(without_a_secret_only_loopback)
 	job.insecure = true;
 	member_init(&m, job, SECOND / 5);
 	(void)member_main(&m);
-	ck_assert_int_eq(m.opened, RUBATO_ERR_TIMEOUT);
+	ck_assert_msg(m.opened == RUBATO_ERR_TIMEOUT, "%s", m.text);
 }
 END_TEST
 

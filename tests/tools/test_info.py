@@ -128,9 +128,17 @@ class Sections(unittest.TestCase):
 
     def test_doctor(self):
         checks = self.checks()
-        for name in ("memfd", "locked memory", "open files", "cores", "loopback", "shm", "job"):
+        for name in ("memfd", "locked memory", "open files", "address space", "threads", "cores",
+                     "processor time", "loopback", "shm", "job"):
             self.assertIn(checks[name]["result"], ("ok", "warn"))
         self.assertEqual(checks["job"]["result"], "ok")
+
+    def test_doctor_tells_limits(self):
+        limits = "ulimit -v 4194304; ulimit -n 200; exec \"$0\" --doctor"
+        said = subprocess.run(["sh", "-c", limits, INFO], capture_output=True, timeout=60,
+                              check=False).stdout.decode()
+        self.assertRegex(said, r"warn address space +limit 4 GiB: ")
+        self.assertRegex(said, r"warn open files +limit 200: ")
 
     def test_doctor_finds_half_a_job(self):
         checks = self.checks({"RUBATO_RANK": "0"}, failed=["job"])
