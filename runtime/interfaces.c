@@ -375,9 +375,10 @@ static void probes_end(struct probing *p)
 	p->probe_count = 0;
 }
 
-/* Marks the own address at which a visitor came in, if it looked for us. */
-static void visitor_take(struct probing *p, int fd)
+/* Marks the own address at which a visitor came in, if it looked for us and says so in time. */
+static void visitor_take(struct probing *p, int fd, uint64_t until_ns)
 {
+	uint64_t now_ns = rb_clock_ns(), left_ns = now_ns < until_ns ? until_ns - now_ns : 0;
 	struct pollfd wait = { .fd = fd, .events = POLLIN };
 	struct sockaddr_storage here;
 	socklen_t here_bytes = sizeof(here);
@@ -386,7 +387,7 @@ static void visitor_take(struct probing *p, int fd)
 	struct sockaddr_in6 v6;
 	struct sockaddr_in v4;
 
-	if (poll(&wait, 1, (int)(TOKEN_NS / 1000000)) != 1 ||
+	if (poll(&wait, 1, (int)(left_ns / 1000000)) != 1 ||
 	    recv(fd, &token, sizeof(token), MSG_DONTWAIT) != sizeof(token) ||
 	    token != token_of(p->b, p->b->rank) ||
 	    getsockname(fd, (struct sockaddr *)&here, &here_bytes) != 0)
@@ -405,8 +406,11 @@ static void visitor_take(struct probing *p, int fd)
 				 memcmp(p->own[i].bytes, bytes, sizeof(bytes)) == 0;
 }
 
+/* All in the time of one: tokens were sent before anybody came here. */
 static void visitors_take(struct probing *p)
 {
+	uint64_t until_ns = rb_deadline(rb_clock_ns(), TOKEN_NS);
+
 	for (uint32_t i = 0; i < PROBES_MAX; i++) { /* Strangers do not keep us for ever. */
 		int fd = accept4(p->listener, NULL, NULL, SOCK_CLOEXEC);
 
@@ -414,7 +418,7 @@ static void visitors_take(struct probing *p)
 			continue;
 		if (fd < 0)
 			return;
-		visitor_take(p, fd);
+		visitor_take(p, fd, until_ns);
 		(void)close(fd);
 	}
 }
