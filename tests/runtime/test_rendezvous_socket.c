@@ -14,25 +14,11 @@
 #include "base/log.h"
 #include "runtime/bootstrap.h"
 #include "tests/check_main.h"
+#include "tests/free_port.h"
 
 #define SECOND UINT64_C(1000000000)
 #define RANKS_MAX 16
 #define ROUNDS 3
-
-/* A port that was free a moment ago. */
-static uint16_t free_port(void)
-{
-	struct sockaddr_in at = { .sin_family = AF_INET,
-				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	socklen_t size = sizeof(at);
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(bind(fd, (struct sockaddr *)&at, size), 0);
-	ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&at, &size), 0);
-	(void)close(fd);
-	return ntohs(at.sin_port);
-}
 
 static struct rb_job job_at(uint32_t rank, uint32_t rank_count, uint16_t port, const char *secret)
 {

@@ -3,14 +3,13 @@
  * refused, with which exit status, in one line on standard error, and that a refused run leaves
  * nothing behind.
  */
-#include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/check_main.h"
+#include "tests/free_port.h"
 #include "tests/trainer/support.h"
 #include "trainer/npy.h"
 
@@ -241,19 +240,6 @@ START_TEST(out_holds_whole_documents)
 	ck_assert_uint_eq(folder_count("."), 5); /* data, flat, wrong.npy, out, w.npy. */
 }
 END_TEST
-
-static uint16_t free_port(void)
-{
-	struct sockaddr_in address = { .sin_family = AF_INET,
-				       .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	socklen_t address_bytes = sizeof(address);
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-	ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, address_bytes), 0);
-	ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&address, &address_bytes), 0);
-	ck_assert_int_eq(close(fd), 0);
-	return ntohs(address.sin_port);
-}
 
 /* Two ranks that a launcher started with lines of their own; "words": rank 0's, rank 1's. */
 static void launch(const char *const words[2], struct outcome *outcome)
