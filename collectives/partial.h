@@ -1,12 +1,15 @@
 /*
  * partial.h -- the partial allreduce as a protocol machine: who opens a round, who is in it, what
- * was late, and what survivors of a crash agree on.
+ * was late, which result is next, and what survivors of a crash agree on. All that is decided is
+ * decided here; runtime/partial.c holds buffers and carries the machine's actions out.
  *
  * Rounds r = 0, 1, 2, ... run one after the other; every rank takes part in every round's exchange
  * and reduction, with what it has committed and no round has consumed, or with the identity.
  *
- *   OPEN --activated--> JOINING --room, window, no merge--> EXCHANGING --records--> REDUCING -->
- * OPEN
+ *   OPEN       until it is activated; then
+ *   JOINING    until there is room, the window is over and no merge is under way; then
+ *   EXCHANGING until all records are here; then
+ *   REDUCING   until the result is here; then the next round is OPEN
  *
  * Activation. A rank is ready for the open round when it has committed in time for it: aligned
  * rounds, a contribution numbered as the round or above; free rounds, the first commit since this
@@ -23,54 +26,35 @@
  * ceil(log2 rank_count) hops. Ready counts use the same edges.
  *
  * Records. At its join each rank writes a record (below); the exchange gives all records to all.
- * Everything that ranks must agree on (fresh, contributors, absence, live ranks, adaptive k) is
- * computed from records alone.
+ * Everything that ranks must agree on (fresh, contributors, absence, live ranks, the base of
+ * numbers, adaptive k) is computed from records alone.
  *
- * Passive ranks (left, or draining) are ready with the identity, or what they have pending, for
- * one round, whose record tells; afterwards they are not counted. When no live rank is left, all
- * have drained: those that have not left are live again, and aligned numbers start anew.
+ * Eras. Passive ranks (left, or draining) are ready with the identity, or what they have pending,
+ * for one round, whose record tells; afterwards they are not counted. The round after which no rank
+ * is live ends the era, on all ranks the same: those that have not left are live again, and aligned
+ * numbers start anew with the next commit's. A rank is given no round of the next era before it has
+ * been told that this one is over.
+ *
+ * Results. The last `slots` of them are kept, in slots that the machine chooses: each until the
+ * application has collected and released it, or collection skips it. That, in rounds, is the depth.
  *
  * Commit after failure. A joined contribution is retained until the next exchange is complete,
  * which shows that every rank has completed the round. When a rank is lost: the survivors stop,
  * tell each other (dead ranks, rounds completed: one that noticed a loss is enough), fetch the
  * newest result that any of them has from one that has it, and end when all survivors with the same
- * dead have completed the same round; what they joined later is pending again. Source: DESIGN.md,
- * "Commit after failure".
+ * dead have completed the same round; what they joined later is pending again.
  *
- * The machine neither allocates nor reads a clock; runtime/partial.c holds buffers and carries its
- * actions out.
+ * The machine neither allocates nor reads a clock.
  */
 #ifndef RB_COLLECTIVES_PARTIAL_H
 #define RB_COLLECTIVES_PARTIAL_H
 
 #include "collectives/protocol.h"
 
-enum rb_policy {
-	RB_POLICY_SOLO,
-	RB_POLICY_MAJORITY,
-	RB_POLICY_QUORUM,
-	RB_POLICY_DEADLINE,
-	RB_POLICY_ADAPTIVE,
-	RB_POLICY_WAGMA,
-};
-
-enum rb_late { RB_LATE_ACCUMULATE, RB_LATE_LATEST, RB_LATE_DROP };
-
 struct rb_partial_config { /* The same on every rank, but for rank. */
 	uint32_t rank, rank_count;
-	enum rb_policy policy;
-	uint32_t quorum;      /* QUORUM: 1 .. rank_count. */
-	uint32_t group;       /* WAGMA: ranks per group; divides rank_count. */
-	uint64_t deadline_ns; /* DEADLINE: after the first arrival. */
-	uint64_t window_ns;   /* Ranks with nothing wait so long for their application; 0: not. */
-	enum rb_late late;
-	bool free_rounds;
-	bool limited;         /* Collection own and each: round r needs r - depth released here. */
-	uint32_t depth;       /* Results kept. */
-	uint32_t full_every;  /* Every so many rounds is full (r + 1 divisible); 0: none. */
-	uint32_t max_absence; /* After so many rounds without some live rank's contribution a full
-				 one follows; 0: never. */
-	uint64_t seed;
+	bool average;                   /* The operator is AVG: results are divided. */
+	rubato_partial_options options; /* Quorum, group and depth are not 0. */
 };
 
 /* What a rank tells of its part in a round: travels as it is, 8 words. */
@@ -79,10 +63,11 @@ struct rb_partial_record {
 	uint32_t count;                 /* Contributions in it. */
 	uint32_t flags;
 	uint64_t weight;      /* Sum of what commits gave: samples. */
-	uint64_t duration_ns; /* Of the last piece of work: from collect to commit. */
-	uint64_t buffer;      /* The runtime's: which buffer holds it. */
+	uint64_t duration_ns; /* Of the last one's piece of work: from collect to commit. */
 	uint64_t discarded;   /* So far, by the late policy. */
-	uint64_t round;       /* Which one it is for: a check. */
+	uint64_t base_step;   /* Number of this rank's first commit of the era, if BASED. */
+	uint32_t round;       /* Which one it is for, modulo 2^32: a check. */
+	uint16_t in, out;     /* The runtime's: which buffers hold it, and get the result. */
 };
 #define RB_PARTIAL_RECORD_WORDS 8
 _Static_assert(sizeof(struct rb_partial_record) == 8 * RB_PARTIAL_RECORD_WORDS, "travels as it is");
@@ -90,21 +75,22 @@ _Static_assert(sizeof(struct rb_partial_record) == 8 * RB_PARTIAL_RECORD_WORDS, 
 #define RB_PARTIAL_FRESH 1u    /* A contribution in it was in time for this very round. */
 #define RB_PARTIAL_DRAINING 2u /* Commits no more until all have drained. */
 #define RB_PARTIAL_LEFT 4u     /* Commits no more. */
+#define RB_PARTIAL_BASED 8u    /* Aligned rounds: it has committed in this era. */
 
 /* START events: value says which; `peer` unused. */
 enum rb_partial_call {
-	RB_PARTIAL_COMMIT, /* message: struct rb_partial_commit. The verdict follows at once. */
-	RB_PARTIAL_MERGED, /* The merge that a verdict asked for is done. */
-	/* message: uint64_t; rounds below it are released here. To be told, too, when a collect
-	 * finds no more rounds than were released before: free rounds judge commits by the last
-	 * collect that took everything. */
-	RB_PARTIAL_RELEASED,
+	RB_PARTIAL_COMMIT,  /* message: struct rb_partial_commit. The verdict follows at once. */
+	RB_PARTIAL_MERGED,  /* The merge that a verdict asked for is done. */
+	RB_PARTIAL_COLLECT, /* The offer follows at once. */
+	RB_PARTIAL_RELEASE, /* What the last offer lent is given back. */
 	RB_PARTIAL_DRAIN,
 	RB_PARTIAL_LEAVE,
 	/* The application waits in another operation: free rounds then count this rank as ready,
 	 * with what is pending, or (once per commit, where one rank is not enough) with nothing.
 	 * Else two operations whose rounds wait for each other's ranks would wait for ever. */
 	RB_PARTIAL_WAITING,
+	/* The application neither commits nor collects any more: it drains a last time. */
+	RB_PARTIAL_PART,
 };
 
 struct rb_partial_commit {
@@ -121,10 +107,19 @@ enum rb_partial_verdict {
 	RB_PARTIAL_DISCARD, /* It is discarded. */
 };
 
+/* What a COLLECT finds. */
+enum rb_partial_offer {
+	RB_PARTIAL_NOTHING,  /* And nothing to wait for. */
+	RB_PARTIAL_RESULT,   /* In the slot rb_partial_view.lent. */
+	RB_PARTIAL_WAIT,     /* Nothing yet: this rank waits for a round. */
+	RB_PARTIAL_ERA_OVER, /* All have drained (or this rank has left), and it had everything. */
+	RB_PARTIAL_NO_MORE,  /* Survivors have agreed, and all that they completed was collected. */
+};
+
 /* RUN actions: value = round * RB_PARTIAL_RUNS + which. RUN_DONE comes back with the same value. */
 enum rb_partial_run {
 	/* Join: swap the pending buffer (if record.count > 0) in as the round's, else the identity;
-	 * exchange machine->record into machine->records. */
+	 * exchange machine->record into machine->records. The result is for rb_partial_view.out. */
 	RB_PARTIAL_EXCHANGE,
 	RB_PARTIAL_REDUCE,  /* Reduce the round's buffers; the previous round's may be reused. */
 	RB_PARTIAL_FETCH,   /* Get the result and records of `round` from action.peer. */
@@ -134,12 +129,15 @@ enum rb_partial_run {
 };
 #define RB_PARTIAL_RUNS 8
 
-/* DONE actions: value = round * RB_PARTIAL_EVENTS + which; status is RUBATO_OK in all. */
+/* DONE actions: value = round * RB_PARTIAL_EVENTS + which. */
 enum rb_partial_done {
-	RB_PARTIAL_COMPLETED, /* Round: its result is final here, and so are the records, which
-				 the actions after this one may overwrite: copy them now. */
-	RB_PARTIAL_DRAINED,   /* After COMPLETED of the same round. */
+	/* Round: its result is final here, in the slot rb_partial_view.newest; and so are records
+	 * and summary, which the actions after this one may overwrite: copy them now. */
+	RB_PARTIAL_COMPLETED,
 	RB_PARTIAL_ENDED, /* Survivors agreed: `round` rounds (0 .. round - 1) were completed. */
+	/* With RUBATO_ERR_MISMATCH: ranks' first numbers of this era differ, and all ranks see it
+	 * in this round's records (rb_partial_mismatch). Nothing follows. */
+	RB_PARTIAL_DIFFERING,
 };
 #define RB_PARTIAL_EVENTS 4
 
@@ -152,10 +150,13 @@ enum rb_partial_phase {
 	RB_PARTIAL_FETCHING,
 	RB_PARTIAL_OVER,
 };
+#define RB_PARTIAL_PHASES 7
 
 struct rb_partial; /* The machine. */
 extern const struct rb_protocol rb_partial_protocol;
 
+/* Results to be kept. */
+uint32_t rb_partial_slots(const rubato_partial_options *options);
 /* Bytes to give to init, 8-aligned. */
 size_t rb_partial_bytes(const struct rb_partial_config *config);
 /* ARGUMENT: the text says which field is impossible. */
@@ -164,32 +165,50 @@ RB_NODISCARD rubato_status rb_partial_init(struct rb_partial *machine,
 
 /* ---- What the runtime reads, between steps ---- */
 
-enum rb_partial_verdict rb_partial_verdict(const struct rb_partial *machine);
-enum rb_partial_phase rb_partial_phase(const struct rb_partial *machine);
-/* The round that is open or running: those below it are completed here. */
-uint64_t rb_partial_round(const struct rb_partial *machine);
-/* Own record of the join just asked for; `buffer` is the runtime's to fill in. */
+#define RB_PARTIAL_NO_SLOT UINT32_MAX
+
+struct rb_partial_view {
+	enum rb_partial_phase phase;
+	enum rb_partial_verdict verdict; /* On the last commit. */
+	enum rb_partial_offer offer;     /* To the last collect. */
+	uint64_t round; /* The one that is open or running: those below it are completed here. */
+	uint64_t next;  /* Of the results, the next one to be collected. */
+	uint64_t last_step;
+	/* Contributions of this rank: conservation. joined: in a round not yet completed here. */
+	uint64_t committed, delivered, discarded, pending, joined;
+	uint64_t merged, full_rounds;
+	/* Ready ranks that the open round needs (0: no rank is live any more), live ranks, whether
+	 * it is full. */
+	uint32_t need, live;
+	bool full;
+	bool ready; /* This rank waits for the round that is open or running. */
+	/* From the call until collect has told that there is no more, and all have drained too. */
+	bool draining;
+	bool left;
+	bool parted; /* PART: nobody opens a round any more. */
+	uint32_t out, newest,
+		lent; /* Slots of the running round, of the one before, of the loan. */
+};
+struct rb_partial_view rb_partial_view_of(const struct rb_partial *machine);
+/* Own record of the join just asked for; in and out are the runtime's to fill in. */
 struct rb_partial_record *rb_partial_record(struct rb_partial *machine);
 /* rank_count records, by rank: where the exchange (or fetch) of the current round puts them. */
 struct rb_partial_record *rb_partial_records(struct rb_partial *machine);
-/* Whether this rank waits for the round that is open or running, having committed in time. */
-bool rb_partial_ready(const struct rb_partial *machine);
+/* What the round holds whose records have come last, as this rank's group sees it; `ranks` and
+ * size_bytes are not set. */
+const rubato_round *rb_partial_summary(const struct rb_partial *machine);
+/* What is pending: count 0, nothing. */
+rubato_contribution rb_partial_pending(const struct rb_partial *machine);
+/* Whether the open round cannot go on without a commit or a collection of this rank's application;
+ * *unread: without a collection. It should then not wait elsewhere. */
+bool rb_partial_wants(const struct rb_partial *machine, bool *unread);
+/* After DIFFERING: two ranks, and their first numbers of the era. */
+void rb_partial_mismatch(const struct rb_partial *machine, uint32_t ranks[2], uint64_t steps[2]);
 /* Ranks of this rank's reduction in the current round, ascending; returns how many. All of them
  * but for wagma's rounds that are not full: groups there follow perfect shuffles of the ranks, so
  * that for rank_count = group^m each rank's data reaches all within m such rounds. */
 uint32_t rb_partial_members(const struct rb_partial *machine, uint32_t *ranks);
 /* Whether messages may come from or go to `peer` while nobody is lost: powers of two apart. */
 bool rb_partial_neighbour(const struct rb_partial_config *config, uint32_t peer);
-
-struct rb_partial_counts { /* Of this rank's contributions: conservation. */
-	uint64_t produced, delivered, discarded, pending, joined; /* joined: in a round not yet
-								     completed here. */
-};
-struct rb_partial_counts rb_partial_counts(const struct rb_partial *machine);
-/* Ready ranks that the open round needs (0: no rank is live any more), live ranks, whether it is
- * full: for insight and laws. */
-uint32_t rb_partial_need(const struct rb_partial *machine);
-uint32_t rb_partial_live(const struct rb_partial *machine);
-bool rb_partial_full(const struct rb_partial *machine);
 
 #endif

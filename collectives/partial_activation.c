@@ -8,43 +8,42 @@
  * an edge always carries the same debt, so one a round is enough, however many openers there are.
  *
  * The count. Relative to root = round mod P, rank rel's parent is rel & (rel - 1): a binomial tree
- * whose edges are powers of two, too. A rank passes on by how much its count grew; where all live
- * ranks are needed anyway it waits for those below it and sends once. An open round needs no count.
+ * whose edges are powers of two, too. A rank passes on by how much its count grew, and whether one
+ * of those has something for the round: others, who are only willing since they wait in another
+ * operation, open none. Where all live ranks are needed anyway it waits for those below it. A round
+ * that is active needs no count.
  */
-#include "base/rng.h"
 #include "collectives/partial_inside.h"
 
-static struct rb_partial_slot *slot_of(struct rb_partial *m, uint64_t round)
+static struct rb_partial_tally *tally_of(struct rb_partial *m, uint64_t round)
 {
-	return &m->slots[round & 1];
+	return &m->tallies[round & 1];
 }
 
 static void owe(struct rb_partial *m, uint64_t round, uint32_t levels,
 		struct rb_protocol_actions *out)
 {
-	struct rb_partial_slot *slot = slot_of(m, round);
+	struct rb_partial_tally *tally = tally_of(m, round);
 
-	slot->active = true;
-	if (RB_MUTANT(FEWER_CHILDREN) && levels > 0 && levels < m->levels)
-		levels--;
+	tally->active = true;
 	for (uint32_t i = levels; i-- > 0;) { /* The farthest first: it has most to pass on. */
 		struct rb_partial_message message = { .kind = RB_PARTIAL_MESSAGE_ACTIVATE,
 						      .value = i,
 						      .round = round };
 
-		if (slot->sent & (1u << i))
+		if (tally->sent & (1u << i))
 			continue;
-		slot->sent |= 1u << i;
-		rb_partial_say(out, RB_PROTOCOL_SEND,
-			       rb_partial_right(m, RB_MUTANT(WRONG_CHILD) && i > 0 ? 1u : 1u << i),
-			       &message);
+		tally->sent |= 1u << i;
+		rb_partial_say(out, RB_PROTOCOL_SEND, rb_partial_right(m, 1u << i), &message);
 	}
 }
 
 bool rb_partial_counting(const struct rb_partial *m)
 {
-	return m->full || m->config.policy == RB_POLICY_QUORUM ||
-	       m->config.policy == RB_POLICY_ADAPTIVE || m->config.policy == RB_POLICY_DEADLINE;
+	rubato_policy policy = m->config.options.policy;
+
+	return m->full || policy == RUBATO_POLICY_QUORUM || policy == RUBATO_POLICY_ADAPTIVE ||
+	       policy == RUBATO_POLICY_DEADLINE;
 }
 
 static uint32_t below_root(const struct rb_partial *m, uint32_t rank)
@@ -67,19 +66,20 @@ static uint32_t subtree_live(const struct rb_partial *m)
 
 void rb_partial_count_forward(struct rb_partial *m, struct rb_protocol_actions *out)
 {
-	struct rb_partial_slot *slot = slot_of(m, m->round);
+	struct rb_partial_tally *tally = tally_of(m, m->round);
 	uint32_t rel = below_root(m, m->config.rank);
 	struct rb_partial_message message = { .kind = RB_PARTIAL_MESSAGE_READY,
-					      .value = slot->arrived - slot->told,
-					      .round = m->round };
+					      .value = tally->arrived - tally->told,
+					      .round = m->round,
+					      .wanted = tally->wanted };
+	bool news = message.value > 0 || tally->wanted != tally->wanted_told;
 
-	if (!rb_partial_counting(m) || slot->active || rel == 0 || message.value == 0)
+	if (!rb_partial_counting(m) || tally->active || rel == 0 || !news)
 		return;
-	if (m->need == m->live && slot->arrived < subtree_live(m))
+	if (m->need == m->live && tally->arrived < subtree_live(m))
 		return;
-	if (RB_MUTANT(FORWARD_TWICE))
-		message.value = slot->arrived;
-	slot->told = slot->arrived;
+	tally->told = tally->arrived;
+	tally->wanted_told = tally->wanted;
 	rb_partial_say(out, RB_PROTOCOL_SEND,
 		       rb_partial_right(m, m->config.rank_count - (rel & (~rel + 1u))), &message);
 }
@@ -92,25 +92,15 @@ void rb_partial_activate(struct rb_partial *m, struct rb_protocol_actions *out)
 void rb_partial_flood_message(struct rb_partial *m, const struct rb_partial_message *message,
 			      struct rb_protocol_actions *out)
 {
+	struct rb_partial_tally *tally = tally_of(m, message->round);
+
 	if (message->round < m->round)
 		return; /* Completed here: everybody joined it. */
 	RB_ASSERT(message->round == m->round || (message->round == m->round + 1 && m->is_joined));
-	if (message->kind == RB_PARTIAL_MESSAGE_ACTIVATE)
+	if (message->kind == RB_PARTIAL_MESSAGE_ACTIVATE) {
 		owe(m, message->round, message->value, out);
-	else
-		slot_of(m, message->round)->arrived += message->value;
-}
-
-uint32_t rb_partial_draw(const struct rb_partial *m)
-{
-	uint64_t hash = rb_mix(m->config.seed ^ rb_mix(m->round + 0x9e3779b97f4a7c15u));
-	uint32_t left = (uint32_t)(((rb_u128)hash * m->live) >> 64);
-
-	for (uint32_t r = 0; r < m->config.rank_count; r++) {
-		if (m->told[r] != 0 && !RB_MUTANT(DRAW_DEAD))
-			continue;
-		if (left-- == 0)
-			return r;
+		return;
 	}
-	return RB_PARTIAL_NOBODY;
+	tally->arrived += message->value;
+	tally->wanted = tally->wanted || message->wanted != 0;
 }

@@ -33,7 +33,7 @@ static void tell(struct rb_partial *m, uint32_t dead, struct rb_protocol_actions
 void rb_partial_lose(struct rb_partial *m, uint32_t peer, struct rb_protocol_actions *out)
 {
 	bool fetching = m->phase == RB_PARTIAL_FETCHING;
-	bool cut = fetching && m->fetch_from == peer && !RB_MUTANT(FETCH_FROM_DEAD);
+	bool cut = fetching && m->fetch_from == peer;
 
 	RB_ASSERT(peer < m->config.rank_count);
 	if (peer == m->config.rank || m->peers[peer].dead)
@@ -41,15 +41,11 @@ void rb_partial_lose(struct rb_partial *m, uint32_t peer, struct rb_protocol_act
 	m->peers[peer].dead = true;
 	m->dead_count++;
 	m->dead_hash ^= rb_mix(peer + 1u);
-	if (RB_MUTANT(GO_ON_AFTER_LOSS) && m->phase == RB_PARTIAL_REDUCING)
-		return;
 	if (cut || m->phase == RB_PARTIAL_EXCHANGING || m->phase == RB_PARTIAL_REDUCING)
 		rb_partial_run(m, RB_PARTIAL_ABANDON, 0, out);
 	if (cut || m->phase < RB_PARTIAL_RECOVERING)
 		m->phase = RB_PARTIAL_RECOVERING;
-	if (!(RB_MUTANT(TELL_ONCE) && m->dead_count > 1) &&
-	    !(RB_MUTANT(SILENT_AT_END) && m->phase == RB_PARTIAL_OVER))
-		tell(m, peer, out);
+	tell(m, peer, out);
 	rb_partial_recovery_advance(m, out);
 }
 
@@ -82,6 +78,9 @@ void rb_partial_recovery_message(struct rb_partial *m, uint32_t from,
 
 void rb_partial_fetched(struct rb_partial *m, struct rb_protocol_actions *out)
 {
+	bool alike = rb_partial_records_read(m);
+
+	RB_ASSERT(alike); /* Else who serves them had not completed the round. */
 	rb_partial_complete(m, out);
 	m->phase = RB_PARTIAL_RECOVERING;
 	tell(m, RB_PARTIAL_NOBODY, out);
@@ -115,22 +114,18 @@ static void restore(struct rb_partial *m, struct rb_protocol_actions *out)
 
 static void end(struct rb_partial *m, struct rb_protocol_actions *out)
 {
-	if (m->joined.count > 0 && !RB_MUTANT(FORGET_RESTORE))
+	if (m->joined.count > 0)
 		restore(m, out);
 	m->is_joined = false;
+	m->out = RB_PARTIAL_NO_SLOT;
 	m->pending.fresh = false;
 	m->phase = RB_PARTIAL_OVER;
-	rb_protocol_act(out, RB_PROTOCOL_DONE)->value =
-		m->round * RB_PARTIAL_EVENTS + RB_PARTIAL_ENDED;
+	rb_partial_tell(m, RB_PARTIAL_ENDED, RUBATO_OK, out);
 }
 
 static bool agrees(const struct rb_partial *m, const struct rb_partial_peer *peer)
 {
-	bool same_dead = peer->dead_count == m->dead_count && peer->dead_hash == m->dead_hash;
-
-	if (!peer->heard)
-		return RB_MUTANT(END_UNHEARD);
-	return same_dead || RB_MUTANT(END_OTHER_DEAD);
+	return peer->heard && peer->dead_count == m->dead_count && peer->dead_hash == m->dead_hash;
 }
 
 static bool survives(const struct rb_partial *m, uint32_t rank)
@@ -163,13 +158,10 @@ void rb_partial_recovery_advance(struct rb_partial *m, struct rb_protocol_action
 	if (m->phase != RB_PARTIAL_RECOVERING)
 		return;
 	holder = holder_for(m, m->config.rank);
-	if (holder != RB_PARTIAL_NOBODY && RB_MUTANT(FETCH_FROM_ANY))
-		holder = (holder + 1) % m->config.rank_count;
 	for (uint32_t r = 0; r < m->config.rank_count && agreed; r++)
 		if (r != m->config.rank && !m->peers[r].dead)
-			agreed = agrees(m, &m->peers[r]) &&
-				 (holder_for(m, r) == RB_PARTIAL_NOBODY || RB_MUTANT(END_UNEQUAL));
-	if (holder != RB_PARTIAL_NOBODY && !RB_MUTANT(NEVER_FETCH) && !RB_MUTANT(END_UNEQUAL))
+			agreed = agrees(m, &m->peers[r]) && holder_for(m, r) == RB_PARTIAL_NOBODY;
+	if (holder != RB_PARTIAL_NOBODY)
 		fetch(m, holder, out);
 	else if (agreed && m->merging == 0)
 		end(m, out);

@@ -449,8 +449,11 @@ RUBATO_API void rubato_op_free(rubato_op *operation);
  *   agreement     all ranks get the same rounds, with the same contributors and the same bits
  *                 (wagma: within a group).
  *   staleness     no rank is left out for more than max_absence rounds; under RUBATO_COLLECT_EACH
- *                 and OWN no rank computes on results more than `depth` rounds old.
- *   progress      a round completes as long as every process lives and enough ranks are ready.
+ *                 no rank computes on results more than `depth` rounds old.
+ *   cut           when collect says after a drain that there is none, all ranks have had the same
+ *                 rounds (OWN, LATEST: the same last one), whatever the others do next.
+ *   progress      a round completes as long as every process lives and enough ranks are ready; none
+ *                 runs that nobody is ready for.
  *
  * One step of an application, on every rank:
  *   rubato_partial_acquire(p, &buffer);             // write the gradient into it
@@ -459,10 +462,16 @@ RUBATO_API void rubato_op_free(rubato_op *operation);
  *          result != NULL) {
  *           apply(result); rubato_partial_release(p);
  *   }
- * One thread of an application at a time per partial operation. Several may live side by side (one
- * per bucket): commit to all before collecting from any. With free rounds, a rank that waits in one
- * counts as ready in the others, with what it has pending there or nothing, so that none waits for
- * ever; their quorums and full rounds may then hold fewer fresh ranks.
+ * One thread of an application at a time per partial operation.
+ *
+ * Several may live side by side (one per bucket), with the same options or others: commit to all
+ * before collecting from any, and collect from all. So that none waits for ever, a rank that waits
+ * in one for a round which is not open yet counts as ready in those with free rounds, with what it
+ * has pending there or nothing: their quorums and full rounds may hold fewer fresh ranks. And
+ * collect says that there is none, although a round will come, where another operation cannot go on
+ * without this rank's next commit (max_absence, majority's draw) or collection (depth). While ranks
+ * drain, collect from each in turn, with short timeouts: a rank that waits for the end of one lets
+ * the others' results pile up, which holds up ranks that are not there yet.
  * Sources: Li et al., PPoPP 2020 (solo, majority); docs/relaxed.md.
  */
 typedef enum rubato_policy {
@@ -498,7 +507,8 @@ typedef enum rubato_collection {
 typedef enum rubato_normalise {
 	RUBATO_BY_RANKS = 0,
 	RUBATO_BY_CONTRIBUTORS = 1,
-	RUBATO_BY_WEIGHT = 2, /* The sum of the weights committed (samples, for one). */
+	RUBATO_BY_WEIGHT = 2,    /* The sum of the weights committed (samples, for one). */
+	RUBATO_BY_REMAINING = 3, /* Ranks that had not left before the round. */
 } rubato_normalise;
 
 typedef struct rubato_partial_options { /* The same on every rank; 0 is the default. */
@@ -513,7 +523,7 @@ typedef struct rubato_partial_options { /* The same on every rank; 0 is the defa
 	uint64_t deadline_ns; /* Of RUBATO_POLICY_DEADLINE. */
 	uint64_t window_ns;   /* A round that opens without a rank waits so long for it; 0: not. */
 	uint32_t depth;       /* Results kept: a rank so many rounds behind holds the next one up
-				 (EACH, OWN). 0: 8. */
+				 (EACH, OWN: what it skips it is not behind with). 0: 8. */
 	uint32_t full_every;  /* Every full_every-th round waits for all; 0: none. */
 	uint32_t max_absence; /* So does the round after max_absence without some rank; 0: none. */
 	uint32_t zeroed;      /* 1: leased buffers hold the operator's identity: add into them. */
@@ -543,8 +553,9 @@ typedef struct rubato_round { /* What a round held: alike on every rank. */
 	uint64_t round;
 	uint64_t weight;                       /* Sum over contributions. */
 	double divisor;                        /* What AVG divided by; 1 for other operators. */
-	uint64_t staleness_min, staleness_max; /* Rounds between a contribution's number and this
-						  round, over contributions (aligned; free: 0). */
+	uint64_t staleness_min, staleness_max; /* Rounds between the one that a contribution is for
+						  and this one, over contributions (aligned; free:
+						  0). */
 	uint64_t discarded;                    /* So far, on all ranks together. */
 	const rubato_contribution *ranks;      /* [size], valid until the next collection. */
 } rubato_round;
@@ -564,8 +575,8 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_acquire(rubato_partial 
 								 void **buffer);
 /* Publishes the leased buffer as contribution `step` (it must grow from call to call), counting
  * `weight` (samples, or 1; a round's weights add up to less than 2^32 where RUBATO_AVG divides by
- * them). Does not block. Errors: ARGUMENT (nothing leased, step not larger,
- * after drain or leave), or how the operation ended (PEER, ...). */
+ * them). Does not block. Errors: ARGUMENT (nothing leased, step not larger, after leave, or after
+ * drain until collect has said that there is none), or how the operation ended (PEER, ...). */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_commit(rubato_partial *partial,
 								uint64_t step, uint64_t weight);
 /* acquire, copy, commit. */
@@ -576,9 +587,9 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_contribute(rubato_parti
  * Lends the next result, by options.collection: *result is NULL when there is none to wait for.
  * Blocks while this rank waits for a round (its last contribution came in time, or it drains) and
  * that round has not completed. `round` may be NULL. Errors: TIMEOUT (still waiting: call again),
- * PEER (a rank was lost: what all survivors agreed on has been collected). With RUBATO_NO_WAIT
- * *result is NULL also when there is none yet, so that does not tell the end of a drain; nor does
- * a rank that only looks count as waiting for the others' rounds.
+ * PEER (a rank was lost: what all survivors agreed on has been collected), MISMATCH (see drain).
+ * With RUBATO_NO_WAIT *result is NULL also when there is none yet, so that does not tell the end of
+ * a drain; nor does a rank that only looks count as waiting for the others' rounds.
  */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_collect_view(rubato_partial *partial,
 								      const void **result,
@@ -593,13 +604,21 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_collect(rubato_partial 
 								 rubato_round *round,
 								 uint64_t timeout_ns);
 /*
- * Collective, though it does not block: every rank calls it equally often. No more commits until
- * all ranks have called it: collect until there is none, which is after the round that all ranks
- * drained into. Then everything is delivered, and (aligned) the next commit's number, the same on
- * all ranks, is for the next round.
+ * Collective, though it does not block: every rank calls it equally often. Then collect until there
+ * is none, which is after the round that the last rank drained into, the end of an era: all that
+ * was committed is delivered, and this rank has been given the same rounds as all others. Until
+ * then commit, drain and leave are refused; rounds that others open meanwhile, by what they commit
+ * next or by rubato_partial_free, are given to it afterwards. Aligned rounds: the first number of
+ * an era, the same on all ranks (all get MISMATCH if not), is for its first round; in the first era
+ * that is number 0.
  */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_drain(rubato_partial *partial);
-/* This rank commits no more; its process goes on relaying until rubato_partial_free. */
+/*
+ * This rank commits no more; its process goes on relaying until rubato_partial_free (which waits at
+ * most the timeout for the others). It may still collect until there is none, which is when all
+ * that it had committed has been reduced. But nothing is held up for it: what comes later is not
+ * for it, and of what it has not collected in time, old results may be missing.
+ */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_leave(rubato_partial *partial);
 /* After PEER: contributions not in any round that the survivors completed. *buffer (NULL: none) is
  * lent until free. ARGUMENT while the rounds go on. */

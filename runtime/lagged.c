@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "runtime/comm.h"
-#include "runtime/mutant.h"
 
 struct slot {
 	void *in, *out;
@@ -219,7 +218,7 @@ static rubato_status slot_open(struct rubato_lagged *l, struct slot **slot)
 			       "lagged: %u allreduces are in flight already: collect first",
 			       l->slot_count);
 	*slot = slot_of(l, l->begun);
-	if ((*slot)->clean && !RB_FAULT(LAGGED_KEEP_WEIGHT))
+	if ((*slot)->clean)
 		(*slot)->weights[0] = 0;
 	return RUBATO_OK;
 }
@@ -262,7 +261,7 @@ rubato_status rubato_lagged_accumulate(rubato_lagged *l, const void *gradient, u
 					       .from_count = 2,
 					       .count = l->count };
 
-		if (slot->clean && !RB_FAULT(LAGGED_KEEP_SUM))
+		if (slot->clean)
 			memcpy(slot->in, gradient, (size_t)bytes_of(l));
 		else
 			l->reduce(&sum);
@@ -359,7 +358,7 @@ rubato_status rubato_lagged_collect(rubato_lagged *l, const void **result, uint6
 {
 	if (l == NULL || result == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged collect: NULL");
-	if (l->collected + l->slot_count <= l->begun + RB_FAULT(LAGGED_EARLY))
+	if (l->collected + l->slot_count <= l->begun)
 		return next_take(l, result, weight, timeout_ns);
 	*result = NULL;
 	return RUBATO_OK;
@@ -370,7 +369,7 @@ rubato_status rubato_lagged_flush(rubato_lagged *l, const void **result, uint64_
 {
 	if (l == NULL || result == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged flush: NULL");
-	if (l->collected + RB_FAULT(LAGGED_DROP_LAST) < l->begun)
+	if (l->collected < l->begun)
 		return next_take(l, result, weight, timeout_ns);
 	*result = NULL;
 	return RUBATO_OK;

@@ -1,10 +1,6 @@
 /*
- * partial.c -- what applications call: leases and commits, results and their release.
- *
- * Which result is next is decided here, whether to wait for one by the machine (rb_partial_ready).
- * `collected` is the next round to be delivered: under EACH all of them are, in order; LATEST skips
- * to the newest; under OWN it is the round of the last contribution, once `own_due`, and from a
- * drain on also each that follows: what is left must not get lost.
+ * partial.c -- what applications call: leases and commits, results and their release. What comes of
+ * a call is the machine's decision (collectives/partial_results.c); here threads wait.
  */
 #include "runtime/partial.h"
 
@@ -13,15 +9,16 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "runtime/mutant.h"
 
 #define MERGE_LOCKED_BYTES (64u << 10) /* Guess: below it the lock costs more than it holds up. */
 
-static bool is_running(const struct rubato_partial *p)
-{
-	enum rb_partial_phase phase = rb_partial_phase(p->machine);
+static const char *const phase_names[RB_PARTIAL_PHASES] = { "open",     "joining",    "exchanging",
+							    "reducing", "recovering", "fetching",
+							    "over" };
 
-	return phase == RB_PARTIAL_EXCHANGING || phase == RB_PARTIAL_REDUCING;
+bool rb_partial_over(const struct rubato_partial *p)
+{
+	return p->plug.over || rb_partial_view_of(p->machine).phase == RB_PARTIAL_OVER;
 }
 
 /* How the operation ended, unless it goes on. */
@@ -33,9 +30,9 @@ static rubato_status end_check(const struct rubato_partial *p)
 
 	if (engine->poison != RUBATO_OK)
 		return RB_FAIL(engine->poison, "%s", engine->poison_text);
-	if (p->over) {
+	if (rb_partial_over(p)) {
 		loss = rb_loss_behind(engine, UINT32_MAX, text, sizeof(text));
-		return RB_FAIL(p->status, "partial allreduce: %s",
+		return RB_FAIL(RUBATO_ERR_PEER, "partial allreduce: %s",
 			       loss != NULL ? loss : "a rank was lost");
 	}
 	return RUBATO_OK;
@@ -81,7 +78,7 @@ rubato_status rubato_partial_acquire(rubato_partial *p, void **buffer)
 	if (p == NULL || buffer == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial acquire: NULL");
 	*buffer = rb_partial_buffer(p, p->lease);
-	if (!p->leased && p->options.zeroed)
+	if (!p->leased && p->config.options.zeroed)
 		rb_partial_identity(p, *buffer);
 	p->leased = true;
 	return RUBATO_OK;
@@ -89,83 +86,49 @@ rubato_status rubato_partial_acquire(rubato_partial *p, void **buffer)
 
 static rubato_status commit_check(const struct rubato_partial *p, uint64_t step, uint64_t weight)
 {
+	struct rb_partial_view view = rb_partial_view_of(p->machine);
+
 	RB_TRY(end_check(p));
-	if (p->draining || p->left)
+	if (view.left || view.draining)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial commit %llu: after %s",
-			       (unsigned long long)step, p->left ? "leave" : "drain");
+			       (unsigned long long)step,
+			       view.left ? "leave" : "drain: collect until there is none first");
 	if (!p->leased)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial commit %llu: nothing was acquired",
 			       (unsigned long long)step);
-	if (p->committed > 0 && step <= p->last_step)
+	if (view.committed > 0 && step <= view.last_step)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial commit %llu: the last one was %llu",
-			       (unsigned long long)step, (unsigned long long)p->last_step);
+			       (unsigned long long)step, (unsigned long long)view.last_step);
 	if (weight > UINT32_MAX)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial commit: weight %llu is too large",
 			       (unsigned long long)weight);
 	return RUBATO_OK;
 }
 
-/* Under OWN: which round is that of a contribution just committed. */
-static void own_note(struct rubato_partial *p, uint64_t step, bool in_time)
-{
-	uint64_t round = rb_partial_round(p->machine), next = round + is_running(p);
-	uint64_t own = next;
-
-	if (!in_time && p->options.rounds == RUBATO_ROUNDS_ALIGNED)
-		own = p->base_round + (step - p->base_step);
-	else if (!in_time)
-		own = next > 0 ? next - 1 : 0;
-	own += RB_FAULT(OWN_IS_NEXT);
-	if (own < p->collected)
-		return;
-	p->collected = own;
-	p->own_due = true;
-}
-
 static void merge(struct rubato_partial *p)
 {
 	struct rb_engine *engine = &p->comm->engine;
 	/* The machine keeps it where it is until it is told that this is over. */
-	uint32_t pending = p->pending.buffer;
+	uint32_t pending = p->pending;
 
 	if (p->bytes > MERGE_LOCKED_BYTES)
 		rb_engine_leave(engine);
-	if (!RB_FAULT(MERGE_AWAY))
-		rb_partial_merge(p, pending, p->lease, false);
-	if (RB_FAULT(MERGE_TWICE))
-		rb_partial_merge(p, pending, p->lease, false);
+	rb_partial_merge(p, pending, p->lease, false);
 	if (p->bytes > MERGE_LOCKED_BYTES)
 		rb_engine_enter(engine);
-	if (!RB_FAULT(MERGE_UNTOLD))
-		rb_partial_call(p, RB_PARTIAL_MERGED, NULL, 0);
+	rb_partial_call(p, RB_PARTIAL_MERGED, NULL, 0);
 }
 
 static rubato_status commit(struct rubato_partial *p, uint64_t step, uint64_t weight)
 {
-	struct rb_engine *engine = &p->comm->engine;
 	struct rb_partial_commit c = { .step = step, .weight = weight };
-	bool in_time;
 
 	RB_TRY(commit_check(p, step, weight));
-	if (p->work_since_ns > 0)
-		c.duration_ns = rb_engine_now(engine) - p->work_since_ns;
-	if (!p->based) {
-		p->based = true;
-		p->base_step = step;
-	}
-	if (p->options.collection == RUBATO_COLLECT_OWN) {
-		uint64_t next = rb_partial_round(p->machine) + is_running(p);
-
-		in_time = p->options.rounds == RUBATO_ROUNDS_FREE
-				  ? p->collected_all_at == next
-				  : p->base_round + (step - p->base_step) >= next;
-		own_note(p, step, in_time);
-	}
-	p->leased = p->flushing = false;
-	p->committed++;
-	p->last_step = step;
+	if (p->clocks.work_since_ns > 0)
+		c.duration_ns = rb_engine_now(&p->comm->engine) - p->clocks.work_since_ns;
+	p->leased = false;
 	rb_partial_call(p, RB_PARTIAL_COMMIT, &c, sizeof(c));
-	if (rb_partial_verdict(p->machine) == RB_PARTIAL_MERGE)
+	if (rb_partial_view_of(p->machine).verdict == RB_PARTIAL_MERGE)
 		merge(p);
 	return RUBATO_OK;
 }
@@ -181,7 +144,7 @@ rubato_status rubato_partial_commit(rubato_partial *p, uint64_t step, uint64_t w
 	rb_engine_enter(&p->comm->engine);
 	err = commit(p, step, weight);
 	rb_engine_leave(&p->comm->engine);
-	p->call_ns += rb_engine_now(&p->comm->engine) - begin;
+	p->clocks.call_ns += rb_engine_now(&p->comm->engine) - begin;
 	return err;
 }
 
@@ -200,50 +163,10 @@ rubato_status rubato_partial_contribute(rubato_partial *p, const void *buffer, u
 
 /* ---- Results ---- */
 
-static void released_tell(struct rubato_partial *p, uint64_t below)
-{
-	rb_partial_call(p, RB_PARTIAL_RELEASED, &below, sizeof(below));
-	if (below == rb_partial_round(p->machine))
-		p->collected_all_at = below + is_running(p);
-}
-
-/* The next to deliver, if it is here. */
-static struct rb_partial_result *next_find(struct rubato_partial *p)
-{
-	struct rb_partial_result *next = NULL;
-
-	if (p->options.collection == RUBATO_COLLECT_LATEST)
-		return p->newest != NULL && p->newest->round >= p->collected ? p->newest : NULL;
-	if (p->options.collection == RUBATO_COLLECT_OWN && !p->own_due && !p->flushing)
-		return NULL;
-	for (uint32_t i = 0; i < p->result_count; i++) {
-		struct rb_partial_result *r = &p->results[i];
-
-		if (r->round == RB_PARTIAL_NO_ROUND || r->round < p->collected)
-			continue;
-		if (next == NULL || r->round < next->round)
-			next = r;
-	}
-	return next;
-}
-
-/* Whether there is something to wait for, when nothing can be delivered now. */
-static bool waits(const struct rubato_partial *p)
-{
-	if (p->over)
-		return false;
-	if (p->comm->engine.poison != RUBATO_OK || rb_partial_ready(p->machine))
-		return true; /* The survivors are about to agree; or a round will come. */
-	return p->options.collection == RUBATO_COLLECT_OWN && p->own_due && is_running(p) &&
-	       p->collected <= rb_partial_round(p->machine);
-}
-
 static rubato_status timeout_fail(struct rubato_partial *p, uint64_t timeout_ns)
 {
 	struct rb_engine *engine = &p->comm->engine;
-	static const char *const names[] = { "open",     "joining",    "exchanging",
-					     "reducing", "recovering", "fetching" };
-	enum rb_partial_phase phase = rb_partial_phase(p->machine);
+	struct rb_partial_view view = rb_partial_view_of(p->machine);
 	const struct rb_run *run = p->exchange.active ? &p->exchange : &p->reduce;
 	char absent[128] = "";
 
@@ -257,78 +180,103 @@ static rubato_status timeout_fail(struct rubato_partial *p, uint64_t timeout_ns)
 		RUBATO_ERR_TIMEOUT,
 		"partial allreduce: round %llu is %s after %.3g s (needs %u of %u live ranks)"
 		"%s%s",
-		(unsigned long long)rb_partial_round(p->machine), names[phase],
-		(double)timeout_ns * 1e-9, rb_partial_need(p->machine), rb_partial_live(p->machine),
-		absent[0] != '\0' ? ": waits for" : "", absent);
+		(unsigned long long)view.round, phase_names[view.phase], (double)timeout_ns * 1e-9,
+		view.need, view.live, absent[0] != '\0' ? ": waits for" : "", absent);
 }
 
-/* All that there is has been taken: rounds need not wait for that, and free ones go by it. */
-static void nothing_left(struct rubato_partial *p)
+/*
+ * While this thread waits here, it commits nothing to the others. Whether one of them cannot go on
+ * without this application: rounds there and here might wait for each other for ever.
+ */
+static bool is_wanted_elsewhere(struct rubato_partial *p)
 {
-	uint64_t round = rb_partial_round(p->machine);
-	bool own = p->options.collection == RUBATO_COLLECT_OWN && !p->own_due && !p->flushing;
-	bool free_rounds = p->options.rounds == RUBATO_ROUNDS_FREE;
+	struct rb_partial_view here = rb_partial_view_of(p->machine);
+	bool wanted = false;
 
-	if (own && free_rounds)
-		p->collected = round; /* Those between are not wanted. */
-	if (free_rounds || rb_partial_uninterested(p))
-		released_tell(p, p->collected < round ? p->collected : round);
-}
+	for (struct rubato_partial *q = p->comm->partials; q != NULL; q = q->next) {
+		bool unread;
 
-/* While this thread waits here, it commits nothing to the others. */
-static void others_tell(struct rubato_partial *p)
-{
-	for (struct rubato_partial *q = p->comm->partials; q != NULL; q = q->next)
-		if (q != p && !RB_FAULT(WAIT_SILENTLY) && q->options.rounds == RUBATO_ROUNDS_FREE &&
-		    !q->over)
+		if (q == p || rb_partial_over(q))
+			continue;
+		if (here.phase == RB_PARTIAL_OPEN)
 			rb_partial_call(q, RB_PARTIAL_WAITING, NULL, 0);
+		if (rb_partial_wants(q->machine, &unread))
+			wanted |= unread || here.phase == RB_PARTIAL_OPEN;
+	}
+	return wanted && !here.draining && !here.left;
 }
 
 static uint64_t waited(const struct rubato_partial *p)
 {
-	return p->wait_ns[0] + p->wait_ns[1] + p->wait_ns[2] + p->wait_ns[3];
+	const uint64_t *ns = p->clocks.wait_ns;
+
+	return ns[0] + ns[1] + ns[2] + ns[3];
 }
 
-static rubato_status result_wait(struct rubato_partial *p, uint64_t timeout_ns,
-				 struct rb_partial_result **out)
+/* Whether the machine has still to hear of what poisoned the engine: then there will be more. */
+static bool is_behind_the_news(const struct rubato_partial *p)
+{
+	return p->comm->engine.poison != RUBATO_OK &&
+	       rb_partial_view_of(p->machine).phase < RB_PARTIAL_RECOVERING;
+}
+
+static rubato_status change_wait(struct rubato_partial *p, uint64_t *deadline_ns,
+				 uint64_t timeout_ns)
 {
 	struct rb_engine *engine = &p->comm->engine;
+	rubato_status err;
+
+	p->clocks.wait_since_ns = rb_engine_now(engine);
+	if (*deadline_ns == 0) {
+		err = rb_engine_wait_for(engine, &p->changed, timeout_ns);
+		*deadline_ns = rb_deadline(rb_engine_now(engine), timeout_ns);
+	} else {
+		err = rb_engine_wait(engine, &p->changed, *deadline_ns);
+	}
+	rb_partial_wait_note(p, rb_engine_now(engine));
+	p->clocks.wait_since_ns = 0;
+	return err == RUBATO_OK ? RUBATO_OK : timeout_fail(p, timeout_ns);
+}
+
+/* *slot: where the result is, or NO_SLOT: there is none. */
+static rubato_status result_wait(struct rubato_partial *p, uint64_t timeout_ns, uint32_t *slot)
+{
 	bool look = timeout_ns == RUBATO_NO_WAIT, looked = false;
 	uint64_t deadline_ns = 0;
 
 	if (timeout_ns == RUBATO_TIMEOUT_DEFAULT)
 		timeout_ns = p->comm->timeout_ns;
+	*slot = RB_PARTIAL_NO_SLOT;
 	for (;;) {
-		rubato_status err;
-
-		if (p->over && p->status != RUBATO_ERR_PEER)
+		if (p->plug.over)
 			return end_check(p);
-		*out = next_find(p);
-		if (*out != NULL)
+		rb_partial_call(p, RB_PARTIAL_COLLECT, NULL, 0);
+		switch (rb_partial_view_of(p->machine).offer) {
+		case RB_PARTIAL_RESULT:
+			*slot = rb_partial_view_of(p->machine).lent;
 			return RUBATO_OK;
-		if (p->over)
+		case RB_PARTIAL_ERA_OVER:
+			return RUBATO_OK;
+		case RB_PARTIAL_NO_MORE:
 			return end_check(p);
-		nothing_left(p);
-		if (!waits(p) || looked)
+		case RB_PARTIAL_NOTHING:
+			if (!is_behind_the_news(p))
+				return RUBATO_OK;
+			break;
+		case RB_PARTIAL_WAIT:
+			break;
+		}
+		if (looked)
 			return RUBATO_OK;
 		if (look) {
-			(void)rb_engine_look(engine, &looked);
+			(void)rb_engine_look(&p->comm->engine, &looked);
 			looked = true;
 			continue;
 		}
 		p->changed = false;
-		others_tell(p);
-		p->wait_since_ns = rb_engine_now(engine);
-		if (deadline_ns == 0) {
-			err = rb_engine_wait_for(engine, &p->changed, timeout_ns);
-			deadline_ns = rb_deadline(rb_engine_now(engine), timeout_ns);
-		} else {
-			err = rb_engine_wait(engine, &p->changed, deadline_ns);
-		}
-		rb_partial_wait_note(p, rb_engine_now(engine));
-		p->wait_since_ns = 0;
-		if (err != RUBATO_OK)
-			return timeout_fail(p, timeout_ns);
+		if (is_wanted_elsewhere(p))
+			return RUBATO_OK;
+		RB_TRY(change_wait(p, &deadline_ns, timeout_ns));
 	}
 }
 
@@ -357,7 +305,7 @@ static void round_fill(struct rubato_partial *p, const struct rb_partial_result 
 rubato_status rubato_partial_collect_view(rubato_partial *p, const void **result,
 					  rubato_round *round, uint64_t timeout_ns)
 {
-	struct rb_partial_result *found = NULL;
+	uint32_t slot = RB_PARTIAL_NO_SLOT;
 	struct rb_engine *engine;
 	uint64_t begin, before;
 	rubato_status err;
@@ -370,25 +318,19 @@ rubato_status rubato_partial_collect_view(rubato_partial *p, const void **result
 	begin = rb_engine_now(engine);
 	rb_engine_enter(engine);
 	before = waited(p);
-	if (p->lent != NULL)
+	if (rb_partial_view_of(p->machine).lent != RB_PARTIAL_NO_SLOT)
 		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "partial collect: release the last one first");
 	else
-		err = result_wait(p, timeout_ns, &found);
-	if (err == RUBATO_OK && found != NULL) {
-		p->lent = found;
-		p->collected = found->round + 1 + RB_FAULT(DELIVER_SKIPPING);
-		if (RB_FAULT(DELIVER_TWICE) && p->options.collection == RUBATO_COLLECT_EACH)
-			p->collected -= !p->own_due;
-		p->own_due = RB_FAULT(DELIVER_TWICE) && p->collected == found->round;
-		if (round != NULL)
-			round_fill(p, found, round);
-	}
+		err = result_wait(p, timeout_ns, &slot);
+	if (slot != RB_PARTIAL_NO_SLOT && round != NULL)
+		round_fill(p, &p->results[slot], round);
 	before = waited(p) - before;
 	rb_engine_leave(engine);
-	p->work_since_ns = rb_engine_now(engine);
-	p->call_ns += p->work_since_ns - begin - before;
+	p->clocks.work_since_ns = rb_engine_now(engine);
+	p->clocks.call_ns += p->clocks.work_since_ns - begin - before;
 	if (err == RUBATO_OK)
-		*result = found != NULL ? rb_partial_buffer(p, found->buffer) : NULL;
+		*result = slot != RB_PARTIAL_NO_SLOT ? rb_partial_buffer(p, p->results[slot].buffer)
+						     : NULL;
 	return err;
 }
 
@@ -401,16 +343,12 @@ rubato_status rubato_partial_release(rubato_partial *p)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial release: NULL");
 	begin = rb_engine_now(&p->comm->engine);
 	rb_engine_enter(&p->comm->engine);
-	if (p->lent == NULL) {
+	if (rb_partial_view_of(p->machine).lent == RB_PARTIAL_NO_SLOT)
 		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "partial release: nothing is lent");
-	} else {
-		uint64_t below = p->lent->round + 1 + RB_FAULT(RELEASE_AHEAD);
-
-		p->lent = NULL;
-		released_tell(p, below);
-	}
+	else
+		rb_partial_call(p, RB_PARTIAL_RELEASE, NULL, 0);
 	rb_engine_leave(&p->comm->engine);
-	p->call_ns += rb_engine_now(&p->comm->engine) - begin;
+	p->clocks.call_ns += rb_engine_now(&p->comm->engine) - begin;
 	return err;
 }
 
@@ -432,38 +370,33 @@ rubato_status rubato_partial_collect(rubato_partial *p, void *out, bool *collect
 
 /* ---- Drain, leave, and what is left ---- */
 
-static rubato_status passive(rubato_partial *p, enum rb_partial_call call, const char *name,
-			     bool *flag)
+static rubato_status passive(rubato_partial *p, enum rb_partial_call call, const char *name)
 {
+	struct rb_partial_view view;
 	rubato_status err;
 
+	if (p == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial %s: NULL", name);
 	rb_engine_enter(&p->comm->engine);
+	view = rb_partial_view_of(p->machine);
 	err = end_check(p);
-	if (err == RUBATO_OK && (p->draining || p->left))
+	if (err == RUBATO_OK && (view.draining || view.left))
 		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "partial %s: after %s", name,
-			      p->left ? "leave" : "drain");
-	if (err == RUBATO_OK) {
-		*flag = true;
+			      view.left ? "leave" : "drain: collect until there is none first");
+	if (err == RUBATO_OK)
 		rb_partial_call(p, call, NULL, 0);
-	}
 	rb_engine_leave(&p->comm->engine);
 	return err;
 }
 
 rubato_status rubato_partial_drain(rubato_partial *p)
 {
-	if (p == NULL)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial drain: NULL");
-	RB_TRY(passive(p, RB_PARTIAL_DRAIN, "drain", &p->draining));
-	p->flushing = true;
-	return RUBATO_OK;
+	return passive(p, RB_PARTIAL_DRAIN, "drain");
 }
 
 rubato_status rubato_partial_leave(rubato_partial *p)
 {
-	if (p == NULL)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial leave: NULL");
-	return passive(p, RB_PARTIAL_LEAVE, "leave", &p->left);
+	return passive(p, RB_PARTIAL_LEAVE, "leave");
 }
 
 rubato_status rubato_partial_pending(rubato_partial *p, const void **buffer,
@@ -474,16 +407,12 @@ rubato_status rubato_partial_pending(rubato_partial *p, const void **buffer,
 	if (p == NULL || buffer == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial pending: NULL");
 	rb_engine_enter(&p->comm->engine);
-	if (!p->over) {
+	if (!rb_partial_over(p)) {
 		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "partial pending: the rounds go on");
-	} else if (p->pending.buffer == RB_PARTIAL_NONE) {
-		*buffer = NULL;
-		if (contribution != NULL)
-			*contribution = (rubato_contribution) { .count = 0 };
 	} else {
-		*buffer = rb_partial_buffer(p, p->pending.buffer);
+		*buffer = p->pending != RB_PARTIAL_NONE ? rb_partial_buffer(p, p->pending) : NULL;
 		if (contribution != NULL)
-			*contribution = p->pending.what;
+			*contribution = rb_partial_pending(p->machine);
 	}
 	rb_engine_leave(&p->comm->engine);
 	return err;
@@ -493,27 +422,27 @@ rubato_status rubato_partial_pending(rubato_partial *p, const void **buffer,
 
 rubato_status rubato_partial_get_stats(rubato_partial *p, rubato_partial_stats *stats)
 {
-	struct rb_partial_counts counts;
+	struct rb_partial_view view;
 
 	if (p == NULL || stats == NULL || stats->size_bytes < sizeof(*stats))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT,
 			       "partial stats: NULL, or size_bytes is not set");
 	rb_engine_enter(&p->comm->engine);
-	counts = rb_partial_counts(p->machine);
+	view = rb_partial_view_of(p->machine);
 	*stats = (rubato_partial_stats) {
 		.size_bytes = stats->size_bytes,
-		.quorum = rb_partial_need(p->machine),
-		.rounds = p->rounds,
-		.full_rounds = p->full_rounds,
-		.committed = counts.produced,
-		.delivered = counts.delivered,
-		.discarded = counts.discarded,
-		.pending = counts.pending + counts.joined,
-		.merged = p->merged,
+		.quorum = view.need,
+		.rounds = view.round,
+		.full_rounds = view.full_rounds,
+		.committed = view.committed,
+		.delivered = view.delivered,
+		.discarded = view.discarded,
+		.pending = view.pending + view.joined,
+		.merged = view.merged,
+		.call_ns = p->clocks.call_ns,
 	};
-	stats->call_ns = p->call_ns;
-	memcpy(stats->round_ns, p->phase_ns, sizeof(stats->round_ns));
-	memcpy(stats->wait_ns, p->wait_ns, sizeof(stats->wait_ns));
+	memcpy(stats->round_ns, p->clocks.phase_ns, sizeof(stats->round_ns));
+	memcpy(stats->wait_ns, p->clocks.wait_ns, sizeof(stats->wait_ns));
 	rb_engine_leave(&p->comm->engine);
 	return RUBATO_OK;
 }
@@ -521,23 +450,20 @@ rubato_status rubato_partial_get_stats(rubato_partial *p, rubato_partial_stats *
 void rb_partials_dump(struct rubato_comm *comm, void (*line)(void *arg, const char *text),
 		      void *arg)
 {
-	static const char *const phases[] = { "open",       "joining",  "exchanging", "reducing",
-					      "recovering", "fetching", "over" };
 	char text[300];
 
 	for (const struct rubato_partial *p = comm->partials; p != NULL; p = p->next) {
+		struct rb_partial_view view = rb_partial_view_of(p->machine);
+
 		(void)snprintf(text, sizeof(text),
 			       "r%u partial#%u %s %s x %llu %s round %llu ready %u need %u live %u "
-			       "full %u collected %llu pending %u%s%s",
+			       "full %u collected %llu pending %llu%s%s",
 			       comm->engine.rank, p->plug.number, rubato_operator_name(p->op),
 			       rubato_type_name(p->type), (unsigned long long)p->count,
-			       phases[rb_partial_phase(p->machine)],
-			       (unsigned long long)rb_partial_round(p->machine),
-			       rb_partial_ready(p->machine), rb_partial_need(p->machine),
-			       rb_partial_live(p->machine), rb_partial_full(p->machine),
-			       (unsigned long long)p->collected,
-			       p->pending.buffer != RB_PARTIAL_NONE ? p->pending.what.count : 0,
-			       p->draining ? " draining" : "", p->left ? " left" : "");
+			       phase_names[view.phase], (unsigned long long)view.round, view.ready,
+			       view.need, view.live, view.full, (unsigned long long)view.next,
+			       (unsigned long long)view.pending, view.draining ? " draining" : "",
+			       view.left ? " left" : "");
 		line(arg, text);
 	}
 }

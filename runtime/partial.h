@@ -2,11 +2,12 @@
  * partial.h -- what the files of the partial allreduce share: partial_create.c (making and ending),
  * partial.c (what applications call), partial_run.c (what the protocol machine asks for).
  *
- * One slab of memory per rank, whose address all know, cut into buffers of one vector:
+ * What is decided is the machine's (collectives/partial.h); here are buffers, runs and clocks. One
+ * slab of memory per rank, whose address all know, is cut into buffers of one vector:
  *
  *   0 .. 3   contributions: leased, pending, the round's, retained (the round before's)
  *   4        the operator's identity, for rounds that find nothing pending
- *   5 ..     results; the last one is followed by the algorithm's scratch
+ *   5 ..     results, by the machine's slots; the last one is followed by the algorithm's scratch
  *
  * Records carry the numbers of the buffers that a rank brings to a round, so that peers find them.
  */
@@ -21,19 +22,12 @@
 #define RB_PARTIAL_IDENTITY 4u
 #define RB_PARTIAL_RESULTS 5u /* The first one's buffer. */
 #define RB_PARTIAL_NONE UINT32_MAX
-#define RB_PARTIAL_NO_ROUND UINT64_MAX
 
-struct rb_partial_result { /* A completed round, or the running one's target. */
-	uint64_t round;
+struct rb_partial_result { /* Of a slot: a completed round, or the running one's target. */
 	uint32_t buffer;
 	struct rb_partial_record *records; /* As they were exchanged. */
 	bool *member;                      /* Per rank: in this result. */
 	rubato_round summary;
-};
-
-struct rb_partial_load { /* What a contribution buffer holds. */
-	uint32_t buffer;
-	rubato_contribution what;
 };
 
 struct rb_partial_transfer { /* One message of a fetched or served result. */
@@ -43,11 +37,18 @@ struct rb_partial_transfer { /* One message of a fetched or served result. */
 	struct rb_partial_transfer *next;
 };
 
+struct rb_partial_clocks { /* since: 0 when it is not running. */
+	uint64_t work_since_ns;
+	enum rb_partial_phase phase;
+	uint64_t phase_since_ns, phase_ns[4];
+	uint64_t wait_since_ns, wait_ns[4]; /* The application waits. */
+	uint64_t call_ns;                   /* The application's thread's. */
+};
+
 struct rubato_partial {
 	struct rubato_comm *comm;
 	struct rubato_partial *next; /* comm->partials */
-	rubato_partial_options options;
-	uint64_t count, bytes; /* Of a vector. */
+	uint64_t count, bytes;       /* Of a vector. */
 	rubato_type type;
 	rubato_operator op;
 	rb_reduce_fn reduce_fn;
@@ -62,23 +63,15 @@ struct rubato_partial {
 	uint64_t stride;
 	uint8_t **bases; /* Per rank: its slab as mapped here. */
 
-	/* Contributions. `leased` belongs to the application's thread, the rest is under the
-	 * lock. */
+	/* Buffers of contributions. `leased` belongs to the application's thread, the rest is under
+	 * the lock. */
 	uint32_t lease; /* Always one: the next to be written into. */
 	bool leased;
-	struct rb_partial_load pending, joined;
-	uint32_t retained;
+	uint32_t pending, joined, retained;
 
-	/* Results. */
-	uint32_t result_count;
-	struct rb_partial_result *results, *out; /* out: of the running round. */
-	struct rb_partial_result *lent, *newest;
+	struct rb_partial_result *results; /* By slot. */
+	uint32_t slot_count;
 	rubato_contribution *lent_ranks;
-	uint64_t collected; /* The next round to deliver; own: the one to deliver. */
-	bool own_due;
-	uint64_t collected_all_at; /* Free: rounds joined here when all that ran were released. */
-	uint64_t base_round, base_step; /* Aligned: number base_step is for base_round. */
-	bool based;
 
 	/* Runs. */
 	struct rb_run exchange, reduce;
@@ -91,17 +84,8 @@ struct rubato_partial {
 	uint32_t fetches; /* Of those, not here yet. */
 	uint64_t fetch_value;
 
-	/* How it goes. */
-	uint64_t committed, last_step, merged, drains;
-	bool draining, left, freeing, over, in_flight;
-	bool flushing;        /* Since the last drain nothing was committed. */
-	rubato_status status; /* Once over. */
-	bool changed;         /* A waiting application looks again. */
-	uint64_t work_since_ns, phase_since_ns, phase_ns[4], rounds, full_rounds;
-	uint64_t wait_since_ns, wait_ns[4]; /* since: 0 when the application does not wait. */
-	uint64_t call_ns;                   /* The application's thread's. */
-	enum rb_partial_phase phase;
-	bool full; /* The running round. */
+	bool changed; /* A waiting application looks again. */
+	struct rb_partial_clocks clocks;
 };
 
 static inline void *rb_partial_buffer(const struct rubato_partial *p, uint32_t index)
@@ -125,11 +109,11 @@ void rb_partial_quiet(struct rubato_partial *p);
 /* into = op(into, from), or op(from, into). */
 void rb_partial_merge(struct rubato_partial *p, uint32_t into, uint32_t from, bool from_first);
 uint32_t rb_partial_free_contribution(const struct rubato_partial *p);
-/* Rounds to come are not for this rank's application: none need wait for it to collect them. */
-bool rb_partial_uninterested(const struct rubato_partial *p);
 
 /* ---- partial.c ---- */
 
+/* Whether no round will complete here any more. */
+bool rb_partial_over(const struct rubato_partial *p);
 void rb_partial_identity(const struct rubato_partial *p, void *buffer);
 
 #endif

@@ -10,12 +10,10 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "runtime/mutant.h"
 #include "runtime/partial.h"
 
 #define DEPTH_DEFAULT 8u
 #define DEPTH_MAX 4096u
-#define RESULTS_MIN 3u /* The newest, one that is lent, and the running round's. */
 
 /* ---- Options ---- */
 
@@ -50,7 +48,7 @@ static const char *const word_names[WORDS] = {
 
 static void words_fill(const struct rubato_partial *p, uint64_t words[WORDS])
 {
-	const rubato_partial_options *o = &p->options;
+	const rubato_partial_options *o = &p->config.options;
 
 	words[WORD_COUNT] = p->count;
 	words[WORD_TYPE] = (uint64_t)p->type;
@@ -72,7 +70,7 @@ static void words_fill(const struct rubato_partial *p, uint64_t words[WORDS])
 
 static rubato_status options_check(const struct rubato_partial *p)
 {
-	const rubato_partial_options *o = &p->options;
+	const rubato_partial_options *o = &p->config.options;
 	uint64_t element = rubato_type_bytes(p->type);
 
 	if (element == 0)
@@ -82,15 +80,11 @@ static rubato_status options_check(const struct rubato_partial *p)
 	if (p->count > (UINT64_MAX / 2) / element / (DEPTH_MAX + 8))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: %llu elements do not fit memory",
 			       (unsigned long long)p->count);
-	if ((unsigned)o->policy > RUBATO_POLICY_WAGMA)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: policy %d", (int)o->policy);
 	if ((unsigned)o->rounds > RUBATO_ROUNDS_FREE)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: rounds %d", (int)o->rounds);
-	if ((unsigned)o->late > RUBATO_LATE_DROP)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: late %d", (int)o->late);
 	if ((unsigned)o->collection > RUBATO_COLLECT_LATEST)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: collection %d", (int)o->collection);
-	if ((unsigned)o->normalise > RUBATO_BY_WEIGHT)
+	if ((unsigned)o->normalise > RUBATO_BY_REMAINING)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: normalise %d", (int)o->normalise);
 	if (o->depth > DEPTH_MAX)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: depth %u is more than %u", o->depth,
@@ -100,33 +94,14 @@ static rubato_status options_check(const struct rubato_partial *p)
 	return RUBATO_OK;
 }
 
-static void options_default(struct rubato_partial *p)
+static void options_default(rubato_partial_options *o, uint32_t rank_count)
 {
-	rubato_partial_options *o = &p->options;
-	uint32_t n = p->comm->engine.rank_count;
-
 	if (o->quorum == 0)
-		o->quorum = (n + 1) / 2;
+		o->quorum = (rank_count + 1) / 2;
 	if (o->group == 0)
-		o->group = n;
+		o->group = rank_count;
 	if (o->depth == 0)
 		o->depth = DEPTH_DEFAULT;
-	p->config = (struct rb_partial_config) {
-		.rank = p->comm->engine.rank,
-		.rank_count = n,
-		.policy = (enum rb_policy)o->policy, /* The same numbers. */
-		.quorum = o->quorum,
-		.group = o->group,
-		.deadline_ns = o->deadline_ns,
-		.window_ns = o->window_ns,
-		.late = (enum rb_late)o->late,
-		.free_rounds = o->rounds == RUBATO_ROUNDS_FREE,
-		.limited = o->collection != RUBATO_COLLECT_LATEST,
-		.depth = o->depth,
-		.full_every = o->full_every,
-		.max_absence = o->max_absence,
-		.seed = o->seed,
-	};
 }
 
 /* ---- Memory and plans ---- */
@@ -184,11 +159,11 @@ static rubato_status exchange_plan_make(struct rubato_partial *p)
 
 static rubato_status plans_make(struct rubato_partial *p)
 {
-	uint32_t n = p->config.rank_count, group = p->config.group;
+	uint32_t n = p->config.rank_count, group = p->config.options.group;
 
 	RB_TRY(exchange_plan_make(p));
 	RB_TRY(plan_make(p, p->config.rank, n, &p->plan));
-	if (p->config.policy != RB_POLICY_WAGMA || group == n)
+	if (p->config.options.policy != RUBATO_POLICY_WAGMA || group == n)
 		return RUBATO_OK;
 	p->group_plans = calloc(group, sizeof(struct rb_plan *));
 	if (p->group_plans == NULL)
@@ -202,7 +177,7 @@ static uint64_t scratch_bytes(const struct rubato_partial *p)
 {
 	uint64_t bytes = p->plan->scratch_bytes;
 
-	for (uint32_t i = 0; p->group_plans != NULL && i < p->config.group; i++)
+	for (uint32_t i = 0; p->group_plans != NULL && i < p->config.options.group; i++)
 		if (p->group_plans[i]->scratch_bytes > bytes)
 			bytes = p->group_plans[i]->scratch_bytes;
 	return bytes;
@@ -210,17 +185,16 @@ static uint64_t scratch_bytes(const struct rubato_partial *p)
 
 static rubato_status slab_make(struct rubato_partial *p)
 {
-	uint32_t buffers = RB_PARTIAL_RESULTS + p->result_count;
+	uint32_t buffers = RB_PARTIAL_RESULTS + p->slot_count;
 
 	p->stride = (p->bytes + 127) / 128 * 128;
 	RB_TRY(rb_memory_alloc(p->comm, (size_t)(p->stride * buffers + scratch_bytes(p)),
 			       &p->slab));
 	if (p->op != RUBATO_SUM && p->op != RUBATO_AVG) /* Memory is zero as it comes. */
 		rb_partial_identity(p, rb_partial_buffer(p, RB_PARTIAL_IDENTITY));
-	for (uint32_t i = 0; i < p->result_count; i++) {
+	for (uint32_t i = 0; i < p->slot_count; i++) {
 		struct rb_partial_result *r = &p->results[i];
 
-		r->round = RB_PARTIAL_NO_ROUND;
 		r->buffer = RB_PARTIAL_RESULTS + i;
 		r->records = calloc(p->config.rank_count, sizeof(*r->records));
 		r->member = calloc(p->config.rank_count, sizeof(*r->member));
@@ -234,14 +208,12 @@ static rubato_status tables_make(struct rubato_partial *p)
 {
 	uint32_t n = p->config.rank_count;
 
-	p->pending.buffer = p->joined.buffer = p->retained = RB_PARTIAL_NONE;
-	p->result_count = p->config.limited && p->options.depth > RESULTS_MIN ? p->options.depth
-									      : RESULTS_MIN;
+	p->pending = p->joined = p->retained = RB_PARTIAL_NONE;
+	p->slot_count = rb_partial_slots(&p->config.options);
 	p->reduce_fn = rb_reduce_best();
-	p->based = true;
 	p->machine = calloc(1, rb_partial_bytes(&p->config));
 	p->bases = calloc(n, sizeof(*p->bases));
-	p->results = calloc(p->result_count, sizeof(*p->results));
+	p->results = calloc(p->slot_count, sizeof(*p->results));
 	p->lent_ranks = calloc(n, sizeof(*p->lent_ranks));
 	p->peers = calloc(n, sizeof(*p->peers));
 	p->members = calloc(n, sizeof(*p->members));
@@ -255,7 +227,7 @@ static rubato_status tables_make(struct rubato_partial *p)
 static rubato_status prepare(struct rubato_partial *p)
 {
 	RB_TRY(options_check(p));
-	options_default(p);
+	options_default(&p->config.options, p->config.rank_count);
 	p->bytes = p->count * rubato_type_bytes(p->type);
 	RB_TRY(tables_make(p));
 	RB_TRY(rb_partial_init(p->machine, &p->config));
@@ -270,12 +242,12 @@ static void memory_release(struct rubato_partial *p, bool quiet)
 		rb_memory_drop(p->comm, p->slab);
 	rb_run_fini(&p->exchange);
 	rb_run_fini(&p->reduce);
-	for (uint32_t i = 0; p->group_plans != NULL && i < p->config.group; i++)
+	for (uint32_t i = 0; p->group_plans != NULL && i < p->config.options.group; i++)
 		rb_plan_free(p->group_plans[i]);
 	free(p->group_plans);
 	rb_plan_free(p->plan);
 	rb_plan_free(p->exchange_plan);
-	for (uint32_t i = 0; p->results != NULL && i < p->result_count; i++) {
+	for (uint32_t i = 0; p->results != NULL && i < p->slot_count; i++) {
 		free(p->results[i].records);
 		free(p->results[i].member);
 	}
@@ -378,7 +350,7 @@ static rubato_status opened(struct rubato_partial *p, const uint64_t *all)
 				     .neighbour = neighbour,
 				     .survives = true,
 				     .owner = p };
-	p->phase_since_ns = p->work_since_ns = rb_engine_now(&comm->engine);
+	p->clocks.phase_since_ns = p->clocks.work_since_ns = rb_engine_now(&comm->engine);
 	p->next = comm->partials;
 	comm->partials = p;
 	comm->engine.in_flight++;
@@ -408,8 +380,7 @@ static bool orphan(struct rubato_partial *p)
 	bool kept;
 
 	rb_engine_enter(engine);
-	kept = engine->poison == RUBATO_ERR_PEER && !RB_FAULT(NO_ORPHAN) &&
-	       opened(p, NULL) == RUBATO_OK;
+	kept = engine->poison == RUBATO_ERR_PEER && opened(p, NULL) == RUBATO_OK;
 	if (!kept)
 		unlink_it(p);
 	rb_engine_leave(engine);
@@ -478,7 +449,12 @@ rubato_status rubato_partial_create(rubato_comm *comm, uint64_t count, rubato_ty
 	p->count = count;
 	p->type = type;
 	p->op = op;
-	p->options = options != NULL ? *options : defaults;
+	p->config = (struct rb_partial_config) {
+		.rank = comm->engine.rank,
+		.rank_count = comm->engine.rank_count,
+		.average = op == RUBATO_AVG,
+		.options = options != NULL ? *options : defaults,
+	};
 	err = create(p, words, all, &kept);
 	free(all);
 	if (kept)
@@ -503,29 +479,19 @@ static rubato_status changed_wait(struct rubato_partial *p, uint64_t deadline_ns
 	err = rb_engine_wait(&p->comm->engine, &p->changed, deadline_ns);
 	if (err != RUBATO_OK)
 		return RB_FAIL(err, "partial free: round %llu did not end in time",
-			       (unsigned long long)rb_partial_round(p->machine));
+			       (unsigned long long)rb_partial_view_of(p->machine).round);
 	return RUBATO_OK;
 }
 
 /* No rank opens a round after this. */
 static rubato_status drain_all(struct rubato_partial *p, uint64_t deadline_ns)
 {
-	uint64_t below = rb_partial_round(p->machine), drains;
-
-	p->freeing = true;
-	p->lent = NULL;
-	rb_partial_call(p, RB_PARTIAL_RELEASED, &below, sizeof(below));
-	if (p->left)
-		return RUBATO_OK; /* The others drain. */
-	while (p->draining && !p->over)
+	rb_partial_call(p, RB_PARTIAL_PART, NULL, 0);
+	while (!rb_partial_view_of(p->machine).parted && !rb_partial_over(p))
 		RB_TRY(changed_wait(p, deadline_ns));
-	drains = p->drains;
-	p->draining = true;
-	if (!p->over)
-		rb_partial_call(p, RB_PARTIAL_DRAIN, NULL, 0);
-	while (p->drains == drains && !p->over)
-		RB_TRY(changed_wait(p, deadline_ns));
-	return p->over ? RB_FAIL(p->status, "%s", p->comm->engine.poison_text) : RUBATO_OK;
+	return rb_partial_over(p)
+		       ? RB_FAIL(p->comm->engine.poison, "%s", p->comm->engine.poison_text)
+		       : RUBATO_OK;
 }
 
 static void farewell_done(struct rb_engine *engine, struct rb_run *run)
@@ -567,7 +533,7 @@ static void agreement_wait(struct rubato_partial *p, uint64_t deadline_ns)
 {
 	if (p->comm->engine.poison != RUBATO_ERR_PEER)
 		return;
-	while (!p->over && changed_wait(p, deadline_ns) == RUBATO_OK)
+	while (!rb_partial_over(p) && changed_wait(p, deadline_ns) == RUBATO_OK)
 		;
 }
 

@@ -10,10 +10,9 @@
  */
 #include "runtime/partial.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "runtime/mutant.h"
 
 /* ---- Contributions ---- */
 
@@ -21,7 +20,7 @@ uint32_t rb_partial_free_contribution(const struct rubato_partial *p)
 {
 	uint32_t i = 0;
 
-	while (i == p->pending.buffer || i == p->joined.buffer || i == p->retained)
+	while (i == p->pending || i == p->joined || i == p->retained)
 		i++;
 	RB_ASSERT(i < RB_PARTIAL_CONTRIBUTIONS);
 	return i;
@@ -43,75 +42,57 @@ void rb_partial_merge(struct rubato_partial *p, uint32_t into, uint32_t from, bo
 }
 
 /* What the verdict on a commit means for the buffers: before anything else happens. */
-static void settle(struct rubato_partial *p, const struct rb_partial_commit *commit)
+static void settle(struct rubato_partial *p)
 {
-	struct rb_partial_load *pending = &p->pending;
 	uint32_t lease = p->lease;
 
-	switch (rb_partial_verdict(p->machine)) {
+	switch (rb_partial_view_of(p->machine).verdict) {
 	case RB_PARTIAL_REPLACE:
-		p->lease = pending->buffer;
-		pending->buffer = RB_PARTIAL_NONE;
+		p->lease = p->pending;
+		p->pending = lease;
 		break;
 	case RB_PARTIAL_TAKE:
-		pending->buffer = lease;
-		if (!RB_FAULT(SHARE_BUFFER))
-			p->lease = rb_partial_free_contribution(p);
-		pending->buffer = RB_PARTIAL_NONE;
+		p->pending = lease;
+		p->lease = rb_partial_free_contribution(p);
 		break;
 	case RB_PARTIAL_MERGE: /* rubato_partial_commit does it. */
-		pending->what.last_step = commit->step;
-		pending->what.weight += commit->weight;
-		pending->what.count += !RB_FAULT(MERGE_UNCOUNTED);
-		p->merged++;
-		return;
 	case RB_PARTIAL_DISCARD:
-		return;
+		break;
 	}
-	*pending = (struct rb_partial_load) { .buffer = lease,
-					      .what = { .first_step = commit->step,
-							.last_step = commit->step,
-							.weight = commit->weight,
-							.count = 1,
-							.member = 1 } };
 }
 
 static void restore(struct rubato_partial *p)
 {
-	struct rb_partial_load *pending = &p->pending, *joined = &p->joined;
-
-	if (pending->buffer == RB_PARTIAL_NONE || RB_FAULT(RESTORE_OVER)) {
-		if (!RB_FAULT(RESTORE_NOTHING))
-			*pending = *joined;
-	} else { /* Into the pending one: peers may still be reading what was joined. */
-		rb_partial_merge(p, pending->buffer, joined->buffer, true);
-		pending->what.first_step = joined->what.first_step;
-		pending->what.weight += joined->what.weight;
-		pending->what.count += joined->what.count;
-	}
-	joined->buffer = RB_PARTIAL_NONE;
+	if (p->pending == RB_PARTIAL_NONE)
+		p->pending = p->joined;
+	else /* Into the pending one: peers may still be reading what was joined. */
+		rb_partial_merge(p, p->pending, p->joined, true);
+	p->joined = RB_PARTIAL_NONE;
 }
 
 /* ---- Steps ---- */
 
 void rb_partial_wait_note(struct rubato_partial *p, uint64_t now_ns)
 {
-	if (p->wait_since_ns > 0 && p->phase <= RB_PARTIAL_REDUCING)
-		p->wait_ns[p->phase] += now_ns - p->wait_since_ns;
-	p->wait_since_ns = p->wait_since_ns > 0 ? now_ns : 0;
+	struct rb_partial_clocks *c = &p->clocks;
+
+	if (c->wait_since_ns > 0 && c->phase <= RB_PARTIAL_REDUCING)
+		c->wait_ns[c->phase] += now_ns - c->wait_since_ns;
+	c->wait_since_ns = c->wait_since_ns > 0 ? now_ns : 0;
 }
 
 static void phase_note(struct rubato_partial *p, uint64_t now_ns)
 {
-	enum rb_partial_phase phase = rb_partial_phase(p->machine);
+	enum rb_partial_phase phase = rb_partial_view_of(p->machine).phase;
+	struct rb_partial_clocks *c = &p->clocks;
 
-	if (phase == p->phase)
+	if (phase == c->phase)
 		return;
 	rb_partial_wait_note(p, now_ns);
-	if (p->phase <= RB_PARTIAL_REDUCING)
-		p->phase_ns[p->phase] += now_ns - p->phase_since_ns;
-	p->phase = phase;
-	p->phase_since_ns = now_ns;
+	if (c->phase <= RB_PARTIAL_REDUCING)
+		c->phase_ns[c->phase] += now_ns - c->phase_since_ns;
+	c->phase = phase;
+	c->phase_since_ns = now_ns;
 }
 
 static void step(void *machine, const struct rb_protocol_event *event,
@@ -120,12 +101,8 @@ static void step(void *machine, const struct rb_protocol_event *event,
 	struct rubato_partial *p = machine;
 
 	rb_partial_protocol.step(p->machine, event, out);
-	if (event->kind == RB_PROTOCOL_START && event->value == RB_PARTIAL_COMMIT) {
-		struct rb_partial_commit commit;
-
-		memcpy(&commit, event->message, sizeof(commit));
-		settle(p, &commit);
-	}
+	if (event->kind == RB_PROTOCOL_START && event->value == RB_PARTIAL_COMMIT)
+		settle(p);
 	phase_note(p, event->now_ns);
 }
 
@@ -157,7 +134,7 @@ static void run_over(struct rb_engine *engine, struct rb_run *run, enum rb_parti
 	struct rb_protocol_event event = { .kind = RB_PROTOCOL_RUN_DONE };
 
 	if (run->status == RUBATO_OK) {
-		event.value = rb_partial_round(p->machine) * RB_PARTIAL_RUNS + which;
+		event.value = rb_partial_view_of(p->machine).round * RB_PARTIAL_RUNS + which;
 		rb_plug_event(engine, &p->plug, &event);
 	} else if (run->status != RUBATO_ERR_PEER) {
 		rb_engine_poison(engine, run->status, run->failure);
@@ -184,41 +161,19 @@ static struct rb_tag tag_of(const struct rubato_partial *p, uint64_t id, uint64_
 	return rb_tag(p->comm->engine.epoch, RB_TAG_PARTIAL, id, (uint32_t)round);
 }
 
-/* Free whatever the application holds: neither lent nor the newest, the oldest of the rest. */
-static struct rb_partial_result *out_choose(struct rubato_partial *p)
-{
-	struct rb_partial_result *best = NULL;
-
-	for (uint32_t i = 0; i < p->result_count; i++) {
-		struct rb_partial_result *r = &p->results[i];
-
-		if (RB_FAULT(OVERWRITE_NEWEST) && p->newest != NULL && p->newest != p->lent)
-			return p->newest;
-		if (r == p->lent || r == p->newest)
-			continue;
-		if (best == NULL || r->round + 1 < best->round + 1) /* No round: 0. */
-			best = r;
-	}
-	RB_ASSERT(best != NULL);
-	best->round = RB_PARTIAL_NO_ROUND;
-	return best;
-}
-
 static void exchange_start(struct rb_engine *engine, struct rubato_partial *p, uint64_t round)
 {
 	struct rb_partial_record *record = rb_partial_record(p->machine);
-	uint32_t in = RB_PARTIAL_IDENTITY;
+	uint32_t in = RB_PARTIAL_IDENTITY, out = rb_partial_view_of(p->machine).out;
 
-	RB_ASSERT((record->count > 0) == (p->pending.buffer != RB_PARTIAL_NONE));
+	RB_ASSERT((record->count > 0) == (p->pending != RB_PARTIAL_NONE));
 	if (record->count > 0) {
-		p->joined = p->pending;
-		p->pending.buffer = RB_PARTIAL_NONE;
-		in = p->joined.buffer;
+		in = p->joined = p->pending;
+		p->pending = RB_PARTIAL_NONE;
 	}
-	p->out = out_choose(p);
-	p->full = rb_partial_full(p->machine);
-	record->buffer = (RB_FAULT(NAME_IDENTITY) ? RB_PARTIAL_IDENTITY : in) |
-			 (uint64_t)p->out->buffer << 32;
+	p->results[out].buffer = RB_PARTIAL_RESULTS + out;
+	record->in = (uint16_t)in;
+	record->out = (uint16_t)p->results[out].buffer;
 	p->exchange.buffers[RB_BUF_IN] = record;
 	p->exchange.buffers[RB_BUF_OUT] = rb_partial_records(p->machine);
 	p->exchange.buffers[RB_BUF_SCRATCH] = p->exchange_scratch;
@@ -238,25 +193,6 @@ static void exchange_start(struct rb_engine *engine, struct rubato_partial *p, u
 	rb_run_start(engine, &p->exchange);
 }
 
-static double divisor_of(const struct rubato_partial *p, const struct rb_partial_record *records)
-{
-	double contributors = 0, weight = 0;
-
-	if (p->op != RUBATO_AVG)
-		return 1;
-	if (p->options.normalise == RUBATO_BY_RANKS || RB_FAULT(DIVIDE_BY_RANKS))
-		return p->member_count;
-	for (uint32_t i = 0; i < p->member_count; i++) {
-		const struct rb_partial_record *record = &records[p->members[i]];
-
-		contributors += record->count > 0;
-		weight += record->count > 0 ? (double)record->weight : 0;
-	}
-	if (p->options.normalise == RUBATO_BY_CONTRIBUTORS)
-		return contributors > 0 ? contributors : 1;
-	return weight > 0 ? weight : 1;
-}
-
 static uint32_t members_find(struct rubato_partial *p)
 {
 	uint32_t position = 0;
@@ -267,27 +203,32 @@ static uint32_t members_find(struct rubato_partial *p)
 	return position;
 }
 
-static void addresses_fill(struct rubato_partial *p, const struct rb_partial_record *records)
+/* False: a peer names buffers that there are none of. */
+static bool addresses_fill(struct rubato_partial *p, const struct rb_partial_record *records)
 {
 	for (uint32_t i = 0; i < p->member_count; i++) {
+		const struct rb_partial_record *record = &records[p->members[i]];
 		uint8_t *base = p->bases[p->members[i]];
-		uint64_t buffers = records[p->members[i]].buffer;
 
+		if (record->in > RB_PARTIAL_IDENTITY || record->out < RB_PARTIAL_RESULTS ||
+		    record->out >= RB_PARTIAL_RESULTS + p->slot_count)
+			return false;
 		if (base == NULL)
 			continue; /* This algorithm touches nobody's memory. */
-		p->peers[i].mapped[RB_BUF_IN] = base + p->stride * (uint32_t)buffers;
-		p->peers[i].mapped[RB_BUF_OUT] = base + p->stride * (uint32_t)(buffers >> 32);
+		p->peers[i].mapped[RB_BUF_IN] = base + p->stride * record->in;
+		p->peers[i].mapped[RB_BUF_OUT] = base + p->stride * record->out;
 		p->peers[i].mapped[RB_BUF_SCRATCH] =
-			base + p->stride * (RB_PARTIAL_RESULTS + p->result_count);
+			base + p->stride * (RB_PARTIAL_RESULTS + p->slot_count);
 	}
+	return true;
 }
 
 static void reduce_start(struct rb_engine *engine, struct rubato_partial *p, uint64_t round)
 {
-	const struct rb_partial_record *records = rb_partial_records(p->machine);
+	const struct rb_partial_record *own = rb_partial_record(p->machine);
 	uint32_t position = members_find(p);
 	bool all = p->member_count == engine->rank_count;
-	double divisor = divisor_of(p, records);
+	double divisor = rb_partial_summary(p->machine)->divisor;
 	struct rb_run *run = &p->reduce;
 
 	if (divisor > UINT32_MAX) {
@@ -296,14 +237,16 @@ static void reduce_start(struct rb_engine *engine, struct rubato_partial *p, uin
 		return;
 	}
 	p->retained = RB_PARTIAL_NONE;
-	addresses_fill(p, records);
+	if (!addresses_fill(p, rb_partial_records(p->machine))) {
+		rb_engine_poison(engine, RUBATO_ERR_INTERNAL,
+				 "partial: a record names a buffer that does not exist");
+		return;
+	}
 	run->plan = all ? p->plan : p->group_plans[position];
 	run->ranks = all ? NULL : p->members;
-	run->buffers[RB_BUF_IN] = rb_partial_buffer(
-		p,
-		RB_FAULT(READ_LEASED) ? p->lease : (uint32_t)rb_partial_record(p->machine)->buffer);
-	run->buffers[RB_BUF_OUT] = rb_partial_buffer(p, p->out->buffer);
-	run->buffers[RB_BUF_SCRATCH] = rb_partial_buffer(p, RB_PARTIAL_RESULTS + p->result_count);
+	run->buffers[RB_BUF_IN] = rb_partial_buffer(p, own->in);
+	run->buffers[RB_BUF_OUT] = rb_partial_buffer(p, own->out);
+	run->buffers[RB_BUF_SCRATCH] = rb_partial_buffer(p, RB_PARTIAL_RESULTS + p->slot_count);
 	run->peers = p->peers;
 	run->type = p->type;
 	run->op = p->op;
@@ -412,16 +355,16 @@ static void fetch_start(struct rb_engine *engine, struct rubato_partial *p, uint
 			uint32_t peer)
 {
 	uint64_t round = value / RB_PARTIAL_RUNS;
+	struct rb_partial_result *out = &p->results[rb_partial_view_of(p->machine).out];
 
-	RB_ASSERT(p->out != NULL);
 	(void)members_find(p);
 	p->retained = p->lease;
-	if (p->out->buffer >= RB_PARTIAL_RESULTS)
-		p->out->buffer = rb_partial_free_contribution(p);
+	if (out->buffer >= RB_PARTIAL_RESULTS)
+		out->buffer = rb_partial_free_contribution(p);
 	p->retained = RB_PARTIAL_NONE;
-	p->fetches = RB_FAULT(FETCH_HALF) ? 1 : 2;
+	p->fetches = 2;
 	p->fetch_value = value;
-	transfer_start(engine, p, peer, round, 0, rb_partial_buffer(p, p->out->buffer), p->bytes,
+	transfer_start(engine, p, peer, round, 0, rb_partial_buffer(p, out->buffer), p->bytes,
 		       true);
 	transfer_start(engine, p, peer, round, 1, rb_partial_records(p->machine), records_bytes(p),
 		       true);
@@ -429,13 +372,10 @@ static void fetch_start(struct rb_engine *engine, struct rubato_partial *p, uint
 
 static void serve(struct rb_engine *engine, struct rubato_partial *p, uint64_t round, uint32_t peer)
 {
-	const struct rb_partial_result *r = p->newest;
+	const struct rb_partial_result *r = &p->results[rb_partial_view_of(p->machine).newest];
 
-	RB_ASSERT(r != NULL && r->round == round);
-	transfer_start(
-		engine, p, peer, round, 0,
-		rb_partial_buffer(p, RB_FAULT(SERVE_IDENTITY) ? RB_PARTIAL_IDENTITY : r->buffer),
-		p->bytes, false);
+	RB_ASSERT(r->summary.round == round);
+	transfer_start(engine, p, peer, round, 0, rb_partial_buffer(p, r->buffer), p->bytes, false);
 	transfer_start(engine, p, peer, round, 1, r->records, records_bytes(p), false);
 }
 
@@ -499,88 +439,31 @@ void rb_partial_carry_out(struct rb_engine *engine, struct rb_plug *plug, uint64
 
 /* ---- Completion ---- */
 
-/* Rounds between a contribution's number and the round it is in. */
-static uint64_t staleness(const struct rubato_partial *p, uint64_t round, uint64_t number)
+static void completed(struct rubato_partial *p)
 {
-	uint64_t due = p->base_round + (number - p->base_step);
+	struct rb_partial_result *r = &p->results[rb_partial_view_of(p->machine).newest];
 
-	return due < round ? round - due : 0;
-}
-
-static void base_find(struct rubato_partial *p, const struct rb_partial_record *records)
-{
-	for (uint32_t i = 0; !p->based && i < p->comm->engine.rank_count; i++) {
-		if (records[i].count == 0)
-			continue;
-		p->based = true; /* The first number after a drain is the same on all ranks. */
-		p->base_step = records[i].first_step;
-	}
-}
-
-static void summary_make(struct rubato_partial *p, struct rb_partial_result *r)
-{
-	rubato_round *s = &r->summary;
-	uint64_t oldest = 0, youngest = UINT64_MAX;
-
-	*s = (rubato_round) { .size_bytes = sizeof(*s), .round = r->round };
-	for (uint32_t i = 0; i < p->comm->engine.rank_count; i++) {
-		s->discarded += r->records[i].discarded;
-		r->member[i] = false;
-	}
-	base_find(p, r->records);
-	for (uint32_t i = 0; i < p->member_count; i++) {
-		const struct rb_partial_record *record = &r->records[p->members[i]];
-
+	memcpy(r->records, rb_partial_records(p->machine), records_bytes(p));
+	r->summary = *rb_partial_summary(p->machine);
+	memset(r->member, 0, p->comm->engine.rank_count * sizeof(*r->member));
+	for (uint32_t i = 0; i < p->member_count; i++)
 		r->member[p->members[i]] = true;
-		s->fresh += (record->flags & RB_PARTIAL_FRESH) != 0;
-		if (record->count == 0)
-			continue;
-		s->contributors++;
-		s->weight += record->weight;
-		uint64_t first = staleness(p, r->round, record->first_step);
-		uint64_t last = staleness(p, r->round, record->last_step);
-
-		oldest = first > oldest ? first : oldest;
-		youngest = last < youngest ? last : youngest;
-	}
-	if (p->options.rounds == RUBATO_ROUNDS_ALIGNED && s->contributors > 0) {
-		s->staleness_min = youngest;
-		s->staleness_max = oldest;
-	}
-	s->divisor = divisor_of(p, r->records);
+	p->retained = p->joined;
+	p->joined = RB_PARTIAL_NONE;
 }
 
-bool rb_partial_uninterested(const struct rubato_partial *p)
+static void differing(struct rb_engine *engine, const struct rubato_partial *p)
 {
-	return p->freeing && !RB_FAULT(FREE_INTERESTED);
-}
+	uint32_t ranks[2];
+	uint64_t steps[2];
+	char text[160];
 
-static void completed(struct rubato_partial *p, uint64_t round)
-{
-	struct rb_partial_result *r = p->out;
-	uint64_t below = round + 1;
-
-	RB_ASSERT(r != NULL);
-	if (!RB_FAULT(OLD_RECORDS) || p->newest == NULL)
-		memcpy(r->records, rb_partial_records(p->machine), records_bytes(p));
-	r->round = round;
-	summary_make(p, r);
-	p->newest = r;
-	p->out = NULL;
-	p->retained = p->joined.buffer;
-	p->joined.buffer = RB_PARTIAL_NONE;
-	p->rounds = round + 1;
-	p->full_rounds += p->full;
-	if (rb_partial_uninterested(p))
-		rb_partial_call(p, RB_PARTIAL_RELEASED, &below, sizeof(below));
-}
-
-static void drained(struct rubato_partial *p, uint64_t round)
-{
-	p->draining = false;
-	p->drains++;
-	p->based = false;
-	p->base_round = round + 1;
+	rb_partial_mismatch(p->machine, ranks, steps);
+	(void)snprintf(
+		text, sizeof(text),
+		"partial: the first number after a drain is %llu on rank %u, %llu on rank %u",
+		(unsigned long long)steps[0], ranks[0], (unsigned long long)steps[1], ranks[1]);
+	rb_engine_poison(engine, RUBATO_ERR_MISMATCH, text);
 }
 
 void rb_partial_told(struct rb_engine *engine, struct rb_plug *plug, uint64_t value,
@@ -588,24 +471,21 @@ void rb_partial_told(struct rb_engine *engine, struct rb_plug *plug, uint64_t va
 {
 	struct rubato_partial *p = plug->owner;
 
-	(void)engine;
+	/* Who waits in one may be wanted in another now. */
+	for (struct rubato_partial *q = p->comm->partials; q != NULL; q = q->next)
+		q->changed = true;
 	p->changed = true;
-	if (status != RUBATO_OK) {
-		p->over = true;
-		p->status = status;
-		return;
-	}
+	if (plug->over)
+		return; /* Poisoned. */
 	switch ((enum rb_partial_done)(value % RB_PARTIAL_EVENTS)) {
 	case RB_PARTIAL_COMPLETED:
-		completed(p, value / RB_PARTIAL_EVENTS);
-		break;
-	case RB_PARTIAL_DRAINED:
-		drained(p, value / RB_PARTIAL_EVENTS);
+		completed(p);
 		break;
 	case RB_PARTIAL_ENDED: /* The plug lives on: others may still have to hear. */
-		RB_ASSERT(value / RB_PARTIAL_EVENTS == p->rounds);
-		p->over = true;
-		p->status = RUBATO_ERR_PEER;
+		break;
+	case RB_PARTIAL_DIFFERING:
+		RB_ASSERT(status == RUBATO_ERR_MISMATCH);
+		differing(engine, p);
 		break;
 	}
 }

@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/mutant.h"
-
 #define FLUSH_NS 1000000000u /* What has not left by then meets nobody. */
 
 struct rb_plug_peer {
@@ -46,8 +44,7 @@ static void request_prepare(struct rb_engine *engine, struct rb_slot *slot, stru
 
 	slot->is_work = false;
 	request->peer = peer;
-	request->tag = rb_tag_message(engine->epoch, RB_TAG_PROTOCOL, plug->number,
-				      RB_FAULT(UNNUMBERED) ? 0 : number);
+	request->tag = rb_tag_message(engine->epoch, RB_TAG_PROTOCOL, plug->number, number);
 	request->signature = control_signature;
 	request->buffer = buffer;
 	request->size_bytes = RB_PROTOCOL_MESSAGE_BYTES;
@@ -232,7 +229,7 @@ void rb_plug_event(struct rb_engine *engine, struct rb_plug *plug,
 	if (dead(engine, plug))
 		return;
 	if (plug->stepping) {
-		if (!RB_FAULT(LOSE_QUEUED) && !queue_add(plug, event))
+		if (!queue_add(plug, event))
 			rb_engine_poison(engine, RUBATO_ERR_MEMORY, "out of memory for an event");
 		return;
 	}
@@ -369,7 +366,7 @@ bool rb_plug_surviving(const struct rb_engine *engine)
 
 static void listen_to_all(struct rb_engine *engine, struct rb_plug *plug)
 {
-	if (plug->listening_all || dead(engine, plug) || RB_FAULT(DEAF_AFTER_LOSS))
+	if (plug->listening_all || dead(engine, plug))
 		return;
 	plug->listening_all = true;
 	for (uint32_t r = 0; r < engine->rank_count; r++) {

@@ -179,8 +179,7 @@ static void see_records(struct laws_trial *trial, uint32_t op_index, const rubat
 				   "committed %" PRIu64,
 				   op_index, round->round, c->first_step, c->last_step, c->count, r,
 				   op->committed[r]);
-		else if (o->late != RUBATO_LATE_ACCUMULATE && c->count > 1 &&
-			 (trial->op_count == 1 || o->rounds == RUBATO_ROUNDS_ALIGNED))
+		else if (o->late != RUBATO_LATE_ACCUMULATE && c->count > 1 && trial->op_count == 1)
 			laws_break(trial,
 				   "operation %u, round %" PRIu64 " has %u contributions of "
 				   "rank %u though late ones do not accumulate",

@@ -49,7 +49,7 @@ static void flood_event(struct flood *f, uint32_t r, struct rb_protocol_event *e
 
 static void flood_open(struct flood *f, uint32_t n)
 {
-	struct rb_partial_config config = { .rank_count = n, .depth = 1, .limited = true };
+	struct rb_partial_config config = { .rank_count = n, .options.depth = 1 };
 
 	*f = (struct flood) { .n = n };
 	f->hops = calloc((size_t)n * 16, sizeof(*f->hops));
@@ -99,7 +99,7 @@ static uint32_t levels(uint32_t n)
 static void flood_check(const struct flood *f)
 {
 	for (uint32_t r = 0; r < f->n; r++)
-		ck_assert_msg(rb_partial_phase(f->machines[r]) == RB_PARTIAL_EXCHANGING,
+		ck_assert_msg(rb_partial_view_of(f->machines[r]).phase == RB_PARTIAL_EXCHANGING,
 			      "%u ranks: rank %u was not told", f->n, r);
 	ck_assert_uint_le(f->sent, f->n * levels(f->n));
 }
@@ -168,7 +168,7 @@ START_TEST(activation_reaches_all_from_any_openers_in_any_order)
 				openers -= opens;
 				if (!opens)
 					flood_deliver(&f, (uint32_t)rb_rng_below(&rng, f.count));
-				else if (rb_partial_counts(f.machines[r]).produced == 0)
+				else if (rb_partial_view_of(f.machines[r]).committed == 0)
 					flood_commit(&f, r);
 			}
 			if (f.sent > 0 || n == 1)
@@ -193,7 +193,11 @@ START_TEST(late_contributions_open_nothing)
 {
 	/* Rank 0 of 3: it is the root of round 3, which it is late for three times. */
 	struct rb_partial_config config = {
-		.rank_count = 3, .policy = RB_POLICY_QUORUM, .quorum = 2, .depth = 4
+		.rank_count = 3,
+		.options = { .policy = RUBATO_POLICY_QUORUM,
+			     .collection = RUBATO_COLLECT_LATEST,
+			     .quorum = 2,
+			     .depth = 4 },
 	};
 	struct rb_partial *m = machine_of(&config);
 	struct rb_protocol_event event = { .kind = RB_PROTOCOL_START, .value = RB_PARTIAL_COMMIT };
@@ -209,23 +213,24 @@ START_TEST(late_contributions_open_nothing)
 		memcpy(activate.message, &text, sizeof(text));
 		actions.count = 0;
 		rb_partial_protocol.step(m, &activate, &actions);
-		ck_assert_int_eq(rb_partial_phase(m), RB_PARTIAL_EXCHANGING);
+		ck_assert_int_eq(rb_partial_view_of(m).phase, RB_PARTIAL_EXCHANGING);
 		for (uint32_t r = 0; r < 3; r++)
-			rb_partial_records(m)[r] = (struct rb_partial_record) { .round = round };
+			rb_partial_records(m)[r] =
+				(struct rb_partial_record) { .round = (uint32_t)round };
 		for (uint64_t which = RB_PARTIAL_EXCHANGE; which <= RB_PARTIAL_REDUCE; which++) {
 			run.value = round * RB_PARTIAL_RUNS + which;
 			actions.count = 0;
 			rb_partial_protocol.step(m, &run, &actions);
 		}
-		ck_assert_uint_eq(rb_partial_round(m), round + 1);
+		ck_assert_uint_eq(rb_partial_view_of(m).round, round + 1);
 	}
 	for (; c.step < 3; c.step++) { /* What it was late with: nothing is told to anyone. */
 		memcpy(event.message, &c, sizeof(c));
 		actions.count = 0;
 		rb_partial_protocol.step(m, &event, &actions);
 		ck_assert_uint_eq(actions.count, 0);
-		ck_assert(!rb_partial_ready(m));
-		ck_assert_int_eq(rb_partial_verdict(m),
+		ck_assert(!rb_partial_view_of(m).ready);
+		ck_assert_int_eq(rb_partial_view_of(m).verdict,
 				 c.step == 0 ? RB_PARTIAL_TAKE : RB_PARTIAL_MERGE);
 	}
 	for (uint32_t i = 0; i < 2; i++) {
@@ -236,8 +241,8 @@ START_TEST(late_contributions_open_nothing)
 	memcpy(event.message, &c, sizeof(c)); /* Number 3 is for round 3. */
 	event.value = RB_PARTIAL_COMMIT;
 	rb_partial_protocol.step(m, &event, &actions);
-	ck_assert(rb_partial_ready(m));
-	ck_assert_uint_eq(rb_partial_counts(m).pending, 4);
+	ck_assert(rb_partial_view_of(m).ready);
+	ck_assert_uint_eq(rb_partial_view_of(m).pending, 4);
 	free(m);
 }
 END_TEST
@@ -252,21 +257,25 @@ static void turn(struct rb_partial *m, uint32_t n, uint64_t round)
 	memcpy(event.message, &c, sizeof(c));
 	rb_partial_protocol.step(m, &event, &actions);
 	for (uint32_t r = 0; r < n; r++)
-		rb_partial_records(m)[r] = (struct rb_partial_record) { .round = round };
+		rb_partial_records(m)[r] = (struct rb_partial_record) { .round = (uint32_t)round };
 	event.kind = RB_PROTOCOL_RUN_DONE;
 	for (uint64_t which = RB_PARTIAL_EXCHANGE; which <= RB_PARTIAL_REDUCE; which++) {
 		event.value = round * RB_PARTIAL_RUNS + which;
 		actions.count = 0;
 		rb_partial_protocol.step(m, &event, &actions);
 	}
-	ck_assert_uint_eq(rb_partial_round(m), round + 1);
+	ck_assert_uint_eq(rb_partial_view_of(m).round, round + 1);
 }
 
 /* Averages within groups, m times for n = s^m: every rank's share of every model is 1 / n. */
 static void rotate(uint32_t n, uint32_t s, uint32_t m)
 {
 	struct rb_partial_config config = {
-		.rank_count = n, .policy = RB_POLICY_WAGMA, .group = s, .depth = 1
+		.rank_count = n,
+		.options = { .policy = RUBATO_POLICY_WAGMA,
+			     .collection = RUBATO_COLLECT_LATEST,
+			     .group = s,
+			     .depth = 1 },
 	};
 	double *share = calloc((size_t)n * n, sizeof(*share)), *next;
 	uint32_t *ranks = calloc(n, sizeof(*ranks));
@@ -317,16 +326,17 @@ START_TEST(impossible_settings_are_named)
 		struct rb_partial_config config;
 		const char *word;
 	} cases[] = {
-		{ { .rank_count = 0, .depth = 1 }, "rank" },
-		{ { .rank = 3, .rank_count = 3, .depth = 1 }, "rank" },
+		{ { .rank_count = 0, .options.depth = 1 }, "rank" },
+		{ { .rank = 3, .rank_count = 3, .options.depth = 1 }, "rank" },
 		{ { .rank_count = 3 }, "depth" },
-		{ { .rank_count = 3, .depth = 1, .policy = RB_POLICY_QUORUM }, "quorum" },
-		{ { .rank_count = 3, .depth = 1, .policy = RB_POLICY_QUORUM, .quorum = 4 },
+		{ { 0, 3, false, { .depth = 1, .policy = RUBATO_POLICY_QUORUM } }, "quorum" },
+		{ { 0, 3, false, { .depth = 1, .policy = RUBATO_POLICY_QUORUM, .quorum = 4 } },
 		  "quorum" },
-		{ { .rank_count = 3, .depth = 1, .policy = RB_POLICY_WAGMA, .group = 2 }, "group" },
-		{ { .rank_count = 3, .depth = 1, .policy = (enum rb_policy)6 }, "policy" },
-		{ { .rank_count = 3, .depth = 1, .late = (enum rb_late)3 }, "late" },
-		{ { .rank_count = 3, .depth = 1, .window_ns = UINT64_MAX }, "window" },
+		{ { 0, 3, false, { .depth = 1, .policy = RUBATO_POLICY_WAGMA, .group = 2 } },
+		  "group" },
+		{ { 0, 3, false, { .depth = 1, .policy = (rubato_policy)6 } }, "policy" },
+		{ { 0, 3, false, { .depth = 1, .late = (rubato_late)3 } }, "late" },
+		{ { 0, 3, false, { .depth = 1, .window_ns = UINT64_MAX } }, "window" },
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -72,12 +72,7 @@ void explore_shared(const void *memory, size_t size_bytes);
 /* One of `count`, as the exploration has it. */
 uint32_t explore_choose(uint32_t count);
 
-struct explore_mutation {
-	const char *name, *test; /* test: the case that must fail. */
-};
-extern const struct explore_mutation explore_mutations[]; /* mutations.py. */
-extern const size_t explore_mutation_count;
-/* Which of them is switched on, from 1; 0: none. */
+/* Which fault of mutations.py is switched on, from 1; 0: none. */
 void explore_mutate(uint32_t mutation);
 
 #endif

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "tests/faults.h"
 #include "tests/interleavings/explore_inside.h"
 #include "tests/interleavings/explore_sync.h"
 
@@ -438,7 +439,7 @@ void explore_mutate(uint32_t mutation)
 	mutation_on = mutation;
 }
 
-bool explore_mutant(uint32_t mutation)
+bool fault_chosen(unsigned int number)
 {
-	return mutation == mutation_on;
+	return number == mutation_on;
 }

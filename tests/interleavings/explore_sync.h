@@ -1,7 +1,7 @@
 /*
  * explore_sync.h -- comes before the first line of each file under test (the compiler's -include)
  * and puts the explorer under its atomics and system calls; futexes and threads, which sync_os.c
- * has, are replaced by linking. A mutation of mutations.py is `if (explore_mutant(n))`.
+ * has, are replaced by linking.
  */
 #ifndef RB_TESTS_EXPLORE_SYNC_H
 #define RB_TESTS_EXPLORE_SYNC_H
@@ -33,7 +33,6 @@ bool explore_compare(volatile void *at, size_t size_bytes, void *seen, uint64_t 
 		     struct explore_place place);
 void explore_fence(int order, struct explore_place place);
 void explore_pause(void);
-bool explore_mutant(uint32_t mutation);
 void *explore_copy(void *to, const void *from, size_t size_bytes, struct explore_place place);
 int explore_ppoll(struct pollfd *fds, nfds_t count, const struct timespec *span,
 		  const sigset_t *mask);

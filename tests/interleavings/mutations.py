@@ -1,14 +1,12 @@
 """mutations -- ways to break the code under test, each of which the exploration must catch.
 
-(name for the report, case of test_interleavings.c that must fail, edits); an edit is (file, text as
-it is, text instead). Blanks match any blanks. Where the text alone would be found more than once it
-stands in [[ ]], with enough of what is around it. A text that ends in `;` or `}` is statements, any
-other an expression.
+A list for tests/mutate.py: what a fault needs to know is the case of test_interleavings.c that must
+fail.
 """
 
 LOCK, WAITING, ENGINE = "base/sync.c", "runtime/waiting.c", "runtime/engine.c"
 SHM, SEND, RECEIVE = "transport/shm.c", "transport/shm_send.c", "transport/shm_receive.c"
-MACHINE, PLUG = "collectives/partial.c", "runtime/plug.c"
+MACHINE, RESULTS = "collectives/partial.c", "collectives/partial_results.c"
 PARTIAL, RUN = "runtime/partial.c", "runtime/partial_run.c"
 
 # Counts that only cost points here: what they bound happens all the same.
@@ -27,7 +25,7 @@ PUBLISH = ("atomic_store_explicit(&cell->word, cell_word(out->position, kind, si
            " memory_order_seq_cst);")
 CONSUMED = "atomic_store_explicit(&in->credit->consumed, in->position, memory_order_release);"
 
-MUTATIONS = [
+FAULTS = [
     ("lock: dropped without a wake-up", "lock",
      [(LOCK, LOCK_DROP,
        "(void)atomic_exchange_explicit(&lock->word, 0, memory_order_release);")]),
@@ -175,23 +173,24 @@ MUTATIONS = [
     ("partial: leases the buffer that was just committed", "swap",
      [(RUN, "p->lease = rb_partial_free_contribution(p);", ";")]),
     ("partial: leases a buffer that a round is reading", "swap",
-     [(RUN, "i == p->joined.buffer", "false")]),
+     [(RUN, "i == p->joined", "false")]),
     ("partial: swaps the lease in at a join, half written or not", "swap",
-     [(RUN, "p->joined = p->pending;",
-       "p->joined = p->pending; if (p->leased) { uint32_t lease = p->lease;"
-       " p->lease = p->joined.buffer; p->joined.buffer = lease; }")]),
+     [(RUN, "in = p->joined = p->pending;",
+       "in = p->joined = p->pending; if (p->leased) { in = p->lease;"
+       " p->lease = p->joined; p->joined = in; }")]),
     ("partial: a round's result goes over the one that is lent", "swap-latest",
-     [(RUN, "r == p->lent || r == p->newest", "r == p->newest")]),
+     [(RESULTS, "i == m->lent || i == m->newest", "i == m->newest"),
+      (MACHINE, "m->out != m->lent && m->out != m->newest", "true")]),
     ("partial: released before the reader is done", "swap",
-     [(PARTIAL, "p->lent = found;"
-       " [[p->collected = found->round + 1 + RB_FAULT(DELIVER_SKIPPING);]]",
-       "p->collected = found->round + 1; released_tell(p, p->collected);"),
-      (RUN, "r == p->lent || r == p->newest", "r == p->newest")]),
+     [(RESULTS, "m->lent != RB_PARTIAL_NO_SLOT && m->kept[m->lent] < oldest", "false"),
+      (RESULTS, "i == m->lent || i == m->newest", "i == m->newest"),
+      (MACHINE, "m->out != m->lent && m->out != m->newest", "true")]),
     ("partial: joins though results would be overwritten unread", "swap",
-     [(MACHINE, "m->round >= m->released + c->depth", "false")]),
+     [(RESULTS, "if ([[is_behind(m)]]) return RB_PARTIAL_NO_SLOT;", "false"),
+      (RESULTS, "if ([[!is_wanted(m, i)]]) found = i;", "true")]),
     ("partial: completes without saying that something has changed", "swap",
-     [(RUN, "p->changed = true;", ";")]),
+     [(RUN, "q->changed = true;", ";"), (RUN, "[[p->changed = true;]] if (plug->over)", ";")]),
     ("partial: looks for a result, then forgets what has changed", "swap",
-     [(PARTIAL, "p->changed = false; [[others_tell(p);]]",
-       "others_tell(p); (void)rb_engine_hand_over(engine); p->changed = false;")]),
+     [(PARTIAL, "[[p->changed = false;]] if (is_wanted_elsewhere(p))",
+       "(void)rb_engine_hand_over(&p->comm->engine); p->changed = false;")]),
 ]

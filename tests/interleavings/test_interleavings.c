@@ -10,6 +10,7 @@
 
 #include "tests/check_main.h"
 #include "tests/effort.h"
+#include "tests/faults.h"
 #include "tests/interleavings/cases.h"
 
 static const struct explore_case *const all_cases[] = {
@@ -120,17 +121,16 @@ END_TEST
 
 START_TEST(test_mutation)
 {
-	const struct explore_case *test = case_find(explore_mutations[_i].test);
+	const struct explore_case *test = case_find(faults[_i].known);
 	struct explore_plan plan;
 	static struct explore_result result, total;
 
 	ck_assert_ptr_nonnull(test);
 	explore_mutate((uint32_t)_i + 1);
 	if (explore_plans(test, executions(EFFORT_NORMAL), &plan, &result, &total))
-		ck_abort_msg("survived: %s", explore_mutations[_i].name);
-	printf("caught %d | %s | %s %s %u %llu | %s |\n", _i + 1, explore_mutations[_i].name,
-	       test->name, hows[plan.how], plan.depth, (unsigned long long)result.seed,
-	       result.text);
+		ck_abort_msg("survived: %s", faults[_i].name);
+	printf("caught %d | %s | %s %s %u %llu | %s |\n", _i + 1, faults[_i].name, test->name,
+	       hows[plan.how], plan.depth, (unsigned long long)result.seed, result.text);
 }
 END_TEST
 
@@ -171,6 +171,6 @@ int main(int argc, char **argv)
 	tcase_set_timeout(tc, 3600);
 	tcase_add_loop_test(tc, test_explore, 0, (int)CASES);
 	tcase_add_loop_test(tc, test_replay, 0, (int)CASES);
-	tcase_add_loop_test(tc, test_mutation, 0, (int)explore_mutation_count);
+	tcase_add_loop_test(tc, test_mutation, 0, (int)fault_count);
 	return check_main("interleavings", tc);
 }

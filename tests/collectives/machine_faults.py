@@ -1,0 +1,9 @@
+"""machine_faults -- what test_partial_mutants must catch: all faults of the protocol machine."""
+
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from partial_faults import MACHINE  # noqa: E402
+
+FAULTS = MACHINE

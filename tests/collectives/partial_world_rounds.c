@@ -1,0 +1,461 @@
+/*
+ * partial_world_rounds.c -- what a round of a world must be, told from records and from what the
+ * applications did: rules written down a second time.
+ */
+#include <string.h>
+
+#include "partial_world_inside.h"
+
+/* ---- Who is ready ---- */
+
+bool world_newly_passive(const struct world *w, uint32_t r)
+{
+	const struct rank *rank = &w->ranks[r];
+
+	/* A rank may not know yet that what it drained into was the end of all; who parts drains
+	 * again as soon as it does. */
+	bool drains = rank->draining && rank->drain_round >= w->base_round;
+	bool again = rank->parts_next && rb_partial_view_of(rank->machine).round >= w->base_round;
+
+	return w->told[r] == 0 && (rank->left || drains || again);
+}
+
+static bool is_ready(const struct world *w, uint32_t r)
+{
+	return w->told[r] == 0 && (w->ranks[r].pending_fresh || world_newly_passive(w, r));
+}
+
+static bool is_overdue(const struct world *w, uint32_t r)
+{
+	uint32_t most = w->config.options.max_absence;
+
+	return most > 0 && w->absent[r] >= most;
+}
+
+static bool is_willing(const struct world *w, uint32_t r, const struct round *round)
+{
+	return w->told[r] == 0 && (w->ranks[r].willing || w->ranks[r].counted) && round->need > 1 &&
+	       !is_overdue(w, r);
+}
+
+/* ---- The next round ---- */
+
+void world_round_expect(struct world *w, uint64_t r)
+{
+	const rubato_partial_options *o = &w->config.options;
+	struct round *round = &w->rounds[r];
+
+	round->live = 0;
+	round->base_round = w->base_round;
+	round->base_step = r == 0 ? 0 : w->rounds[r - 1].base_step + (w->rounds[r - 1].last * 1000);
+	memcpy(round->told, w->told, sizeof(round->told));
+	round->full = o->full_every > 0 && (r + 1) % o->full_every == 0;
+	for (uint32_t i = 0; i < w->n; i++) {
+		round->live += w->told[i] == 0;
+		if (w->told[i] == 0 && is_overdue(w, i))
+			round->full = true;
+	}
+	round->need = round->live > 0;
+	if (round->full)
+		round->need = round->live;
+	else if (o->policy == RUBATO_POLICY_QUORUM)
+		round->need = o->quorum < round->live ? o->quorum : round->live;
+	else if (o->policy == RUBATO_POLICY_DEADLINE)
+		round->need = round->live;
+	else if (o->policy == RUBATO_POLICY_ADAPTIVE)
+		round->need = 0; /* What the first rank says is what all must say. */
+}
+
+static uint32_t drawn(const struct world *w, uint64_t r, uint32_t live)
+{
+	uint64_t hash = rb_mix(w->config.options.seed ^ rb_mix(r + 0x9e3779b97f4a7c15u));
+	uint32_t left = (uint32_t)(((rb_u128)hash * live) >> 64);
+
+	for (uint32_t i = 0; i < w->n; i++)
+		if (w->told[i] == 0 && left-- == 0)
+			return i;
+	return NONE;
+}
+
+void world_round_opened(struct world *w, uint64_t r, uint32_t first)
+{
+	const rubato_partial_options *o = &w->config.options;
+	struct round *round = &w->rounds[r];
+	uint32_t ready = 0, willing = 0, draw = NONE;
+	bool late_enough = false;
+
+	round->opened = true;
+	if (round->need == 0)
+		round->need = rb_partial_view_of(w->ranks[first].machine).need;
+	for (uint32_t i = 0; i < w->n; i++) {
+		if (!is_ready(w, i)) {
+			willing += is_willing(w, i, round);
+			continue;
+		}
+		ready++;
+		if (w->ranks[i].ready_since + o->deadline_ns <= w->now)
+			late_enough = true;
+	}
+	LAW(w, ready > 0, "round %" PRIu64 " is open, and nobody has anything for it", r);
+	if (!round->full && o->policy == RUBATO_POLICY_MAJORITY) {
+		draw = drawn(w, r, round->live);
+		LAW(w, draw != NONE && is_ready(w, draw),
+		    "round %" PRIu64 " is open, but not by rank %u, which was drawn", r, draw);
+	}
+	if (o->policy == RUBATO_POLICY_DEADLINE && !round->full && ready + willing < round->need) {
+		LAW(w, late_enough, "round %" PRIu64 " is open before the deadline", r);
+		w->totals->deadlines++;
+		return;
+	}
+	LAW(w, ready + willing >= round->need,
+	    "round %" PRIu64 " is open with %u of %u ready ranks", r, ready + willing, round->need);
+}
+
+/* All have joined round r: what follows for the next ones. */
+static void round_joined(struct world *w, uint64_t r)
+{
+	struct round *round = &w->rounds[r];
+
+	round->last = true;
+	for (uint32_t i = 0; i < w->n; i++) {
+		const struct rb_partial_record *record = &round->records[i];
+		uint32_t most = w->config.options.max_absence;
+
+		w->told[i] = record->flags & (RB_PARTIAL_DRAINING | RB_PARTIAL_LEFT);
+		w->absent[i] = record->count > 0 ? 0 : w->absent[i] + 1;
+		LAW(w, most == 0 || w->told[i] != 0 || w->absent[i] <= most,
+		    "rank %u is in none of the last %u rounds up to %" PRIu64, i, w->absent[i], r);
+		round->last = round->last && w->told[i] != 0;
+	}
+	if (round->last) {
+		w->base_round = r + 1;
+		for (uint32_t i = 0; i < w->n; i++) {
+			w->told[i] &= (uint8_t)~RB_PARTIAL_DRAINING;
+			w->absent[i] = 0;
+		}
+	}
+	w->totals->rounds++;
+	w->totals->full += round->full;
+	LAW(w, r + 1 < ROUNDS_MAX, "more rounds than contributions");
+	memset(&w->rounds[r + 1], 0, sizeof(w->rounds[r + 1]));
+	world_round_expect(w, r + 1);
+}
+
+/* ---- Runs ---- */
+
+static void run_ends(struct world *w, uint32_t r, uint64_t value)
+{
+	world_at(w, world_delay(w), RUN_END, r, (uint32_t)w->ranks[r].run, value);
+}
+
+static void record_check(struct world *w, uint32_t r, const struct rb_partial_record *record)
+{
+	const struct rank *rank = &w->ranks[r];
+	uint64_t number = rank->next_join, pending = rank->pending;
+
+	LAW(w, record->round == number && record->count == bits(pending),
+	    "rank %u joins %" PRIu64 " with %u contributions, not %u", r, number, record->count,
+	    bits(pending));
+	LAW(w, ((record->flags & RB_PARTIAL_FRESH) != 0) == rank->pending_fresh,
+	    "rank %u in round %" PRIu64 ": fresh is wrong", r, number);
+	LAW(w,
+	    ((record->flags & RB_PARTIAL_DRAINING) != 0) == rank->draining &&
+		    ((record->flags & RB_PARTIAL_LEFT) != 0) == rank->left,
+	    "rank %u in round %" PRIu64 ": passive is wrong", r, number);
+	LAW(w,
+	    record->discarded == bits(rank->discarded) && record->weight == WEIGHT * record->count,
+	    "rank %u in round %" PRIu64 ": discarded or weight", r, number);
+	if (record->count == 0)
+		return;
+	LAW(w,
+	    record->first_step == rank->numbers[__builtin_ctzll(pending)] &&
+		    record->last_step == rank->numbers[63 - __builtin_clzll(pending)] &&
+		    record->duration_ns == rank->durations[63 - __builtin_clzll(pending)],
+	    "rank %u in round %" PRIu64 ": steps or duration", r, number);
+	LAW(w,
+	    is_free(w) || rank->segment == 0 ||
+		    ((record->flags & RB_PARTIAL_BASED) != 0 &&
+		     record->base_step == 1000 * rank->segment),
+	    "rank %u in round %" PRIu64 ": begins with %" PRIu64, r, number, record->base_step);
+}
+
+static void exchange(struct world *w, uint32_t r, uint64_t number)
+{
+	struct rank *rank = &w->ranks[r];
+	struct round *round = &w->rounds[number];
+	const struct rb_partial_record *record = rb_partial_record(rank->machine);
+	bool passive = rank->draining || rank->left;
+
+	LAW(w, number == rank->next_join && number == rank->completed, "rank %u joins %" PRIu64, r,
+	    number);
+	LAW(w, rank->merging == 0, "rank %u joins during a merge", r);
+	record_check(w, r, record);
+	LAW(w,
+	    record->count > 0 || passive ||
+		    w->now >= rank->joining_since + w->config.options.window_ns,
+	    "rank %u joins with nothing before the window ends", r);
+	LAW(w, world_has_room(w, r, number), "rank %u joins %" PRIu64 " without room", r, number);
+	world_slot_check(w, r, rb_partial_view_of(rank->machine).out, number);
+	rank->next_join = number + 1;
+	rank->joined = rank->pending;
+	rank->pending = 0;
+	rank->pending_fresh = rank->caught_up = rank->joining = false;
+	rank->offered = rank->offered || rank->willing;
+	rank->willing = rank->counted = false;
+	round->records[r] = *record;
+	round->sets[r] = rank->joined;
+	if (++round->joined < w->n)
+		return;
+	round_joined(w, number);
+	for (uint32_t i = 0; i < w->n; i++)
+		if (!w->ranks[i].dead && (w->dead_count == 0 || chance(w, 50)))
+			run_ends(w, i, number * RB_PARTIAL_RUNS + RB_PARTIAL_EXCHANGE);
+}
+
+/* What the records say of the round, added up once more: alike on all members. */
+static void summary_check(struct world *w, uint32_t r, uint64_t number)
+{
+	const struct round *round = &w->rounds[number];
+	const rubato_round *s = rb_partial_summary(w->ranks[r].machine);
+	uint32_t contributors = 0, fresh = 0, staying = 0;
+	uint64_t least = NEVER, most = 0, discarded = 0, weight = 0;
+	double divisor = 1;
+
+	for (uint32_t i = 0; i < w->n; i++)
+		discarded += round->records[i].discarded;
+	for (uint32_t i = 0; i < round->member_count[r]; i++) {
+		uint32_t member = round->members[r][i];
+		const struct rb_partial_record *c = &round->records[member];
+		uint64_t first = c->first_step - round->base_step + round->base_round;
+		uint64_t last = c->last_step - round->base_step + round->base_round;
+
+		fresh += (c->flags & RB_PARTIAL_FRESH) != 0;
+		staying += (round->told[member] & RB_PARTIAL_LEFT) == 0;
+		if (c->count == 0)
+			continue;
+		contributors++;
+		weight += c->weight;
+		first = first < number ? number - first : 0;
+		last = last < number ? number - last : 0;
+		most = first > most ? first : most;
+		least = last < least ? last : least;
+	}
+	if (contributors == 0 || is_free(w))
+		least = most = 0;
+	if (w->config.average)
+		divisor = w->config.options.normalise == RUBATO_BY_RANKS ? round->member_count[r]
+			  : w->config.options.normalise == RUBATO_BY_CONTRIBUTORS ? contributors
+			  : w->config.options.normalise == RUBATO_BY_WEIGHT       ? (double)weight
+										  : staying;
+	LAW(w,
+	    s->round == number && s->contributors == contributors && s->fresh == fresh &&
+		    s->weight == weight && s->discarded == discarded &&
+		    s->divisor == (divisor > 0 ? divisor : 1),
+	    "rank %u: what it says of round %" PRIu64 " (divided by %g, not %g)", r, number,
+	    s->divisor, divisor);
+	LAW(w, s->staleness_min == least && s->staleness_max == most,
+	    "rank %u: staleness of round %" PRIu64 " is %" PRIu64 " to %" PRIu64 ", not %" PRIu64
+	    " to %" PRIu64,
+	    r, number, s->staleness_min, s->staleness_max, least, most);
+}
+
+static void members_check(struct world *w, uint32_t r, uint64_t number)
+{
+	struct round *round = &w->rounds[number];
+	uint32_t *members = round->members[r], count;
+	bool self = false;
+	bool grouped = w->config.options.policy == RUBATO_POLICY_WAGMA && !round->full;
+
+	count = round->member_count[r] = rb_partial_members(w->ranks[r].machine, members);
+	LAW(w, count == (grouped ? w->config.options.group : w->n), "%u members", count);
+	for (uint32_t i = 0; i < count; i++) {
+		uint32_t member = members[i];
+
+		LAW(w, i == 0 || member > members[i - 1], "members do not ascend");
+		self = self || member == r;
+		if (round->reducing[member])
+			LAW(w,
+			    memcmp(members, round->members[member], count * sizeof(*members)) == 0,
+			    "ranks %u and %u reduce in different groups", r, member);
+	}
+	LAW(w, self, "rank %u reduces without itself", r);
+}
+
+static void reduce(struct world *w, uint32_t r, uint64_t number)
+{
+	struct round *round = &w->rounds[number];
+	bool all = true;
+
+	members_check(w, r, number);
+	summary_check(w, r, number);
+	round->reducing[r] = true;
+	for (uint32_t i = 0; i < round->member_count[r]; i++)
+		all = all && round->reducing[round->members[r][i]];
+	for (uint32_t i = 0; all && i < round->member_count[r]; i++) {
+		uint32_t member = round->members[r][i];
+
+		if (!w->ranks[member].dead && (w->dead_count == 0 || chance(w, 50)))
+			run_ends(w, member, number * RB_PARTIAL_RUNS + RB_PARTIAL_REDUCE);
+	}
+}
+
+void world_run_start(struct world *w, uint32_t r, const struct rb_protocol_action *action)
+{
+	struct rank *rank = &w->ranks[r];
+	uint64_t number = action->value / RB_PARTIAL_RUNS;
+
+	switch ((enum rb_partial_run)(action->value % RB_PARTIAL_RUNS)) {
+	case RB_PARTIAL_EXCHANGE:
+		exchange(w, r, number);
+		break;
+	case RB_PARTIAL_REDUCE:
+		reduce(w, r, number);
+		break;
+	case RB_PARTIAL_FETCH:
+		LAW(w, w->ranks[action->peer].completed > number,
+		    "rank %u fetches round %" PRIu64 " from %u, which has it not", r, number,
+		    action->peer);
+		LAW(w, number == rank->completed, "rank %u fetches %" PRIu64, r, number);
+		members_check(w, r, number);
+		rank->fetch_from = action->peer;
+		w->totals->fetches++;
+		break;
+	case RB_PARTIAL_SERVE:
+		LAW(w, rank->completed == number + 1, "rank %u serves %" PRIu64, r, number);
+		LAW(w, rank->kept[rb_partial_view_of(rank->machine).newest] == number,
+		    "rank %u serves another round than %" PRIu64, r, number);
+		if (!w->ranks[action->peer].dead && w->ranks[action->peer].fetch_from == r)
+			run_ends(w, action->peer, number * RB_PARTIAL_RUNS + RB_PARTIAL_FETCH);
+		break;
+	case RB_PARTIAL_ABANDON:
+		rank->run++;
+		rank->fetch_from = NONE;
+		break;
+	case RB_PARTIAL_RESTORE:
+		LAW(w, number == rank->completed && rank->joined != 0, "rank %u restores", r);
+		rank->pending |= rank->joined;
+		rank->joined = 0;
+		w->totals->restored++;
+		break;
+	}
+}
+
+void world_run_end(struct world *w, const struct event *e)
+{
+	struct rank *rank = &w->ranks[e->rank];
+	struct rb_partial_record *records = rb_partial_records(rank->machine);
+	uint64_t number = e->value / RB_PARTIAL_RUNS;
+	struct rb_protocol_event event = { .kind = RB_PROTOCOL_RUN_DONE, .value = e->value };
+
+	if ((uint32_t)rank->run != e->peer)
+		return;
+	if (e->value % RB_PARTIAL_RUNS == RB_PARTIAL_FETCH)
+		rank->fetch_from = NONE;
+	if (e->value % RB_PARTIAL_RUNS != RB_PARTIAL_REDUCE)
+		memcpy(records, w->rounds[number].records, w->n * sizeof(*records));
+	world_event(w, e->rank, &event);
+}
+
+/* ---- Machines ---- */
+
+static void era_end(struct world *w, uint32_t r, uint64_t number)
+{
+	struct rank *rank = &w->ranks[r];
+	const struct round *round = &w->rounds[number];
+	bool just_left = (round->records[r].flags & RB_PARTIAL_LEFT) != 0 &&
+			 (round->told[r] & RB_PARTIAL_LEFT) == 0;
+
+	if (just_left && rank->state != PARTING)
+		rank->cut = number + 1;
+	if (!round->last || rank->left)
+		return;
+	LAW(w, rank->pending == 0, "rank %u has drained with something pending", r);
+	rank->draining = rank->parts_next;
+	if (rank->state != PARTING)
+		rank->cut = number + 1;
+	else if (rank->parts_next)
+		rank->drain_round = number + 1;
+	else
+		rank->parted = true;
+	rank->parts_next = false;
+}
+
+void world_completed(struct world *w, uint32_t r, uint64_t number)
+{
+	struct rank *rank = &w->ranks[r];
+	struct round *round = &w->rounds[number];
+	uint32_t newest = rb_partial_view_of(rank->machine).newest;
+
+	LAW(w, number == rank->completed, "rank %u completes %" PRIu64 " after %" PRIu64, r, number,
+	    rank->completed);
+	LAW(w, round->joined == w->n, "rank %u completes %" PRIu64 ", which %u joined", r, number,
+	    round->joined);
+	LAW(w,
+	    memcmp(rb_partial_records(rank->machine), round->records,
+		   w->n * sizeof(round->records[0])) == 0,
+	    "rank %u has other records of %" PRIu64, r, number);
+	summary_check(w, r, number);
+	LAW(w, rank->kept[newest] == number, "rank %u: %" PRIu64 " is in another slot", r, number);
+	LAW(w, rank->joined == round->sets[r], "rank %u: what is in round %" PRIu64, r, number);
+	LAW(w, (rank->delivered & rank->joined) == 0, "rank %u delivers twice", r);
+	rank->delivered |= rank->joined;
+	rank->joined = 0;
+	rank->completed++;
+	era_end(w, r, number);
+	if (rank->pending_fresh || world_newly_passive(w, r))
+		rank->ready_since = w->now;
+}
+
+/* Whether it says rightly that it holds up the round, or that only it can open it. */
+static void wants_check(struct world *w, uint32_t r, const struct rb_partial_view *view)
+{
+	const struct rank *rank = &w->ranks[r];
+	const struct round *round = &w->rounds[rank->completed];
+	bool unread, wants = rb_partial_wants(rank->machine, &unread), expected;
+	bool joining = view->phase == RB_PARTIAL_JOINING;
+
+	if (takes(w, RUBATO_COLLECT_LATEST) && unread)
+		return; /* Up to the slots. */
+	LAW(w, unread == (joining && !world_has_room(w, r, rank->completed)),
+	    "rank %u holds up %" PRIu64 ": %d", r, rank->completed, unread);
+	expected =
+		view->phase == RB_PARTIAL_OPEN && is_free(w) && w->told[r] == 0 &&
+		!rank->draining && !rank->left && !rank->pending_fresh &&
+		(is_overdue(w, r) || (w->config.options.policy == RUBATO_POLICY_MAJORITY &&
+				      !round->full && drawn(w, rank->completed, round->live) == r));
+	LAW(w, unread || wants == expected, "rank %u is wanted for %" PRIu64 ": %d", r,
+	    rank->completed, wants);
+}
+
+void world_machine_check(struct world *w, uint32_t r)
+{
+	struct rank *rank = &w->ranks[r];
+	struct rb_partial_view v = rb_partial_view_of(rank->machine);
+	struct round *round = &w->rounds[rank->completed];
+	const rubato_partial_options *o = &w->config.options;
+
+	LAW(w,
+	    v.committed == bits(rank->produced) && v.delivered == bits(rank->delivered) &&
+		    v.discarded == bits(rank->discarded) && v.pending == bits(rank->pending) &&
+		    v.joined == bits(rank->joined),
+	    "rank %u counts wrongly", r);
+	LAW(w, v.round == rank->completed, "rank %u: round", r);
+	LAW(w,
+	    v.left == rank->left && v.parted == (rank->parted || (rank->left && v.parted)) &&
+		    (rank->state == PARTING ||
+		     v.draining == (rank->draining || (rank->cut != NEVER))),
+	    "rank %u: draining %d, left %d, parted %d", r, v.draining, v.left, v.parted);
+	if (v.phase > RB_PARTIAL_REDUCING || rank->ended)
+		return;
+	LAW(w, v.live == round->live && v.full == round->full,
+	    "rank %u sees other live ranks or bounds in %" PRIu64, r, rank->completed);
+	if (round->need == 0)
+		round->need = v.need;
+	LAW(w, v.need == round->need, "rank %u needs %u, not %u in %" PRIu64, r, v.need,
+	    round->need, rank->completed);
+	wants_check(w, r, &v);
+	if (o->policy == RUBATO_POLICY_DEADLINE && !round->full && is_ready(w, r) &&
+	    v.phase == RB_PARTIAL_OPEN)
+		LAW(w, w->now <= rank->ready_since + o->deadline_ns || w->now <= rank->frozen_until,
+		    "rank %u does not open %" PRIu64 " at its deadline", r, rank->completed);
+}
