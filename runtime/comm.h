@@ -140,7 +140,8 @@ struct rubato_comm {
 	bool oneshot_busy;
 	struct rb_turn *turns_first, *turns_last;
 	/* No number comes twice. */
-	uint64_t oneshot_sequence, persistent_sequence, message_sequence;
+	uint64_t oneshot_sequence, persistent_sequence, partial_sequence;
+	uint64_t message_sequence;
 	struct rb_signature called[RB_CALLS_REMEMBERED]; /* One-shots, by number: unmatched.c. */
 	struct rubato_op *operations[RB_OP_LISTS];       /* By number. */
 	struct rb_memory *memory;
@@ -152,7 +153,6 @@ struct rubato_comm {
 	rubato_status news_status;
 	char news_text[192];
 	struct rubato_partial *partials;
-	uint32_t partial_sequence; /* Numbers of their plugs. */
 	bool closing;
 };
 

@@ -455,15 +455,16 @@ void rb_partials_dump(struct rubato_comm *comm, void (*line)(void *arg, const ch
 	for (const struct rubato_partial *p = comm->partials; p != NULL; p = p->next) {
 		struct rb_partial_view view = rb_partial_view_of(p->machine);
 
-		(void)snprintf(text, sizeof(text),
-			       "r%u partial#%u %s %s x %llu %s round %llu ready %u need %u live %u "
-			       "full %u collected %llu pending %llu%s%s",
-			       comm->engine.rank, p->plug.number, rubato_operator_name(p->op),
-			       rubato_type_name(p->type), (unsigned long long)p->count,
-			       phase_names[view.phase], (unsigned long long)view.round, view.ready,
-			       view.need, view.live, view.full, (unsigned long long)view.next,
-			       (unsigned long long)view.pending, view.draining ? " draining" : "",
-			       view.left ? " left" : "");
+		(void)snprintf(
+			text, sizeof(text),
+			"r%u partial#%llu %s %s x %llu %s round %llu ready %u need %u live %u "
+			"full %u collected %llu pending %llu%s%s",
+			comm->engine.rank, (unsigned long long)p->plug.number,
+			rubato_operator_name(p->op), rubato_type_name(p->type),
+			(unsigned long long)p->count, phase_names[view.phase],
+			(unsigned long long)view.round, view.ready, view.need, view.live, view.full,
+			(unsigned long long)view.next, (unsigned long long)view.pending,
+			view.draining ? " draining" : "", view.left ? " left" : "");
 		line(arg, text);
 	}
 }

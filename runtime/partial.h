@@ -56,7 +56,6 @@ struct rubato_partial {
 	struct rb_plug plug;
 	struct rb_partial *machine;
 	struct rb_partial_config config;
-	uint64_t exchange_id, reduce_id, farewell_id; /* In tags. */
 
 	/* Memory. */
 	struct rb_memory *slab;
@@ -94,6 +93,16 @@ static inline void *rb_partial_buffer(const struct rubato_partial *p, uint32_t i
 }
 
 /* ---- partial_run.c: under the lock ---- */
+
+/* What runs of an operation have in their tags, beside its number. */
+enum rb_partial_tag {
+	RB_PARTIAL_TAG_EXCHANGE,
+	RB_PARTIAL_TAG_REDUCE,
+	RB_PARTIAL_TAG_FAREWELL,
+	RB_PARTIAL_TAGS
+};
+struct rb_tag rb_partial_tag(const struct rubato_partial *p, enum rb_partial_tag which,
+			     uint64_t instance);
 
 extern const struct rb_protocol rb_partial_plugged; /* The machine, with what is done at once. */
 void rb_partial_carry_out(struct rb_engine *engine, struct rb_plug *plug, uint64_t value,

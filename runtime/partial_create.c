@@ -1,9 +1,11 @@
 /*
  * partial_create.c -- makes partial allreduces, and ends them.
  *
- * Making: every rank tells the others its options, which must agree, and where its slab is. Ending:
- * all ranks drain once more, which leaves no round that anyone could wait for; a barrier says that
- * all are here, and a second one that nobody touches anybody's memory any more.
+ * Making: every rank tells the others its options, which must agree, and where its slab is; then
+ * whether it could open it: either all ranks have it or none. Ending: all ranks drain once more,
+ * which leaves no round that anyone could wait for; a barrier says that all are here, neighbours
+ * exchange a last message, so that none comes later, and a second barrier says that nobody touches
+ * anybody's slab any more.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -317,34 +319,14 @@ static rubato_status bases_map(struct rubato_partial *p, const uint64_t *all)
 	return RUBATO_OK;
 }
 
-static uint32_t plug_number(struct rubato_comm *comm)
-{
-	for (;;) {
-		uint32_t number = 1 + comm->partial_sequence++ % (RB_CHANNEL_MAX - 1);
-		const struct rubato_partial *p = comm->partials;
-
-		while (p != NULL && p->plug.number != number)
-			p = p->next;
-		if (p == NULL)
-			return number;
-	}
-}
-
-/* `all` NULL: a rank was lost while it was made, here; see orphan(). */
-static rubato_status opened(struct rubato_partial *p, const uint64_t *all)
+/* Once all ranks have been found to have it alike: so all give it the same numbers. */
+static rubato_status opened(struct rubato_partial *p)
 {
 	struct rubato_comm *comm = p->comm;
 
-	if (all != NULL) {
-		RB_TRY(words_compare(p, all));
-		RB_TRY(bases_map(p, all));
-	}
-	p->exchange_id = comm->persistent_sequence++;
-	p->reduce_id = comm->persistent_sequence++;
-	p->farewell_id = comm->persistent_sequence++;
 	p->plug = (struct rb_plug) { .protocol = &rb_partial_plugged,
 				     .machine = p,
-				     .number = plug_number(comm),
+				     .number = comm->partial_sequence++,
 				     .run = rb_partial_carry_out,
 				     .done = rb_partial_told,
 				     .neighbour = neighbour,
@@ -369,58 +351,95 @@ static void unlink_it(struct rubato_partial *p)
 	p->comm->engine.in_flight--;
 }
 
-/*
- * The allgather may have ended well elsewhere: whoever has the operation there waits for all
- * survivors to agree. So this rank takes part, in the background and until finalize, as one that
- * has been in no round. Ranks that never sent their words need not: nobody can have heard them.
- */
-static bool orphan(struct rubato_partial *p)
+static void undo(struct rubato_partial *p)
 {
-	struct rb_engine *engine = &p->comm->engine;
-	bool kept;
-
-	rb_engine_enter(engine);
-	kept = engine->poison == RUBATO_ERR_PEER && opened(p, NULL) == RUBATO_OK;
-	if (!kept)
-		unlink_it(p);
-	rb_engine_leave(engine);
-	return kept;
+	rb_partial_quiet(p);
+	rb_plug_close(&p->comm->engine, &p->plug);
+	unlink_it(p);
 }
 
-static rubato_status create(struct rubato_partial *p, uint64_t *words, uint64_t *all, bool *kept)
+/* What came of it. Touched: others may have, so its memory stays until the communicator goes.
+ * Orphan: the application has not got it, but it is at work. */
+enum fate { FATE_MADE, FATE_UNTOUCHED, FATE_TOUCHED, FATE_ORPHAN };
+
+/* This rank's words: the others must hear of a failure, or they would wait. */
+static rubato_status words_make(struct rubato_partial *p, uint64_t *words)
+{
+	struct rb_engine *engine = &p->comm->engine;
+	struct rb_endpoint *ep = engine->endpoints[0];
+	rubato_status err = rb_engine_check(engine);
+
+	if (err == RUBATO_OK)
+		err = prepare(p);
+	words_fill(p, words);
+	words[WORD_STATUS] = (uint64_t)(int64_t)err;
+	if (err == RUBATO_OK && ep->ops->word_of != NULL)
+		words[WORD_SLAB] = ep->ops->word_of(ep, p->slab->base, p->slab->size_bytes);
+	return err;
+}
+
+/* Some ranks may have failed to open it, alone: then none has it. */
+static rubato_status all_agree(struct rubato_partial *p, rubato_status mine, uint64_t *all)
+{
+	int64_t status = mine, *each = (int64_t *)all;
+
+	RB_TRY(rubato_allgather(p->comm, &status, each, 1, RUBATO_INT64));
+	for (uint32_t r = 0; r < p->comm->engine.rank_count; r++)
+		if (each[r] != RUBATO_OK)
+			return RB_FAIL((rubato_status)each[r],
+				       "partial: rank %u could not open it: %s", r,
+				       rubato_status_name((rubato_status)each[r]));
+	return RUBATO_OK;
+}
+
+/*
+ * Opens it, and hears whether all have. If a rank is lost meanwhile the operation may be complete
+ * elsewhere: whoever has it waits for all survivors to agree. So this rank then takes part, in the
+ * background and until finalize, as one that has been in no round.
+ */
+static rubato_status open_with_all(struct rubato_partial *p, uint64_t *all, enum fate *fate)
 {
 	struct rb_engine *engine = &p->comm->engine;
 	rubato_status err, mine;
 	char text[256];
 
 	rb_engine_enter(engine);
-	mine = rb_engine_check(engine);
+	mine = opened(p);
 	if (mine == RUBATO_OK)
-		mine = prepare(p);
+		mine = bases_map(p, all);
 	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
-	words_fill(p, words);
-	words[WORD_STATUS] = (uint64_t)(int64_t)mine;
-	if (mine == RUBATO_OK && engine->endpoints[0]->ops->word_of != NULL)
-		words[WORD_SLAB] = engine->endpoints[0]->ops->word_of(
-			engine->endpoints[0], p->slab->base, p->slab->size_bytes);
 	rb_engine_leave(engine);
-	/* The others must hear of it, or they would wait. */
+	err = all_agree(p, mine, all);
+	if (mine == RUBATO_OK)
+		(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+	rb_engine_enter(engine);
+	*fate = err == RUBATO_OK ? FATE_MADE : FATE_TOUCHED;
+	if (err == RUBATO_ERR_PEER && mine == RUBATO_OK)
+		*fate = FATE_ORPHAN;
+	if (*fate == FATE_TOUCHED)
+		undo(p);
+	rb_engine_leave(engine);
+	return err == RUBATO_OK ? RUBATO_OK : RB_FAIL(mine != RUBATO_OK ? mine : err, "%s", text);
+}
+
+static rubato_status create(struct rubato_partial *p, uint64_t *words, uint64_t *all,
+			    enum fate *fate)
+{
+	struct rb_engine *engine = &p->comm->engine;
+	rubato_status err, mine;
+	char text[256];
+
+	*fate = FATE_UNTOUCHED;
+	rb_engine_enter(engine);
+	mine = words_make(p, words);
+	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+	rb_engine_leave(engine);
 	err = rubato_allgather(p->comm, words, all, WORDS, RUBATO_INT64);
 	if (mine != RUBATO_OK)
 		return RB_FAIL(mine, "%s", text);
-	if (err == RUBATO_ERR_PEER) {
-		(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
-		*kept = orphan(p);
-		return RB_FAIL(err, "%s", text);
-	}
-	if (err == RUBATO_OK) {
-		rb_engine_enter(engine);
-		err = opened(p, all);
-		if (err != RUBATO_OK)
-			unlink_it(p);
-		rb_engine_leave(engine);
-	}
-	return err;
+	RB_TRY(err);
+	RB_TRY(words_compare(p, all)); /* What it says is the same everywhere. */
+	return open_with_all(p, all, fate);
 }
 
 rubato_status rubato_partial_create(rubato_comm *comm, uint64_t count, rubato_type type,
@@ -430,8 +449,8 @@ rubato_status rubato_partial_create(rubato_comm *comm, uint64_t count, rubato_ty
 	static const rubato_partial_options defaults = RUBATO_PARTIAL_OPTIONS_INIT;
 	uint64_t words[WORDS] = { 0 }, *all;
 	struct rubato_partial *p;
+	enum fate fate;
 	rubato_status err;
-	bool kept = false;
 
 	if (comm == NULL || partial == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: NULL");
@@ -455,16 +474,15 @@ rubato_status rubato_partial_create(rubato_comm *comm, uint64_t count, rubato_ty
 		.average = op == RUBATO_AVG,
 		.options = options != NULL ? *options : defaults,
 	};
-	err = create(p, words, all, &kept);
+	err = create(p, words, all, &fate);
 	free(all);
-	if (kept)
-		return err;
-	if (err != RUBATO_OK) {
+	if (fate == FATE_UNTOUCHED || fate == FATE_TOUCHED) {
 		rb_engine_enter(&comm->engine);
-		memory_release(p, true); /* Nobody has touched it. */
+		memory_release(p, fate == FATE_UNTOUCHED);
 		rb_engine_leave(&comm->engine);
-		return err;
 	}
+	if (err != RUBATO_OK)
+		return err;
 	*partial = p;
 	return RUBATO_OK;
 }
@@ -509,7 +527,7 @@ static rubato_status farewell(struct rubato_partial *p, struct rb_run *run, uint
 
 	RB_TRY(rb_engine_check(engine));
 	RB_TRY(rb_run_init(run, p->comm->barrier_plan));
-	run->tag = rb_tag(engine->epoch, RB_TAG_PARTIAL, p->farewell_id, number);
+	run->tag = rb_partial_tag(p, RB_PARTIAL_TAG_FAREWELL, number);
 	run->signature = (struct rb_signature) {
 		.kind = RB_KIND_BARRIER, .type = 0xff, .op = 0xff, .root = UINT32_MAX
 	};
@@ -526,6 +544,18 @@ static rubato_status farewell(struct rubato_partial *p, struct rb_run *run, uint
 		rb_run_fail(engine, run, err, text);
 	}
 	return run->status == RUBATO_OK ? RUBATO_OK : RB_FAIL(run->status, "%s", run->failure);
+}
+
+/* So that no message finds the operation gone: it would lie about for ever. */
+static rubato_status last_words(struct rubato_partial *p, uint64_t deadline_ns)
+{
+	rubato_status err;
+
+	rb_plug_finish(&p->comm->engine, &p->plug);
+	err = rb_engine_wait(&p->comm->engine, &p->plug.finished, deadline_ns);
+	return err == RUBATO_OK
+		       ? RUBATO_OK
+		       : RB_FAIL(err, "partial free: a neighbour's last message is missing");
 }
 
 /* After a loss the others still need this rank until all agree. */
@@ -548,6 +578,8 @@ static rubato_status end(struct rubato_partial *p)
 		err = drain_all(p, deadline_ns);
 	if (err == RUBATO_OK)
 		err = farewell(p, &barrier, 0, deadline_ns);
+	if (err == RUBATO_OK)
+		err = last_words(p, deadline_ns);
 	if (err != RUBATO_OK)
 		rb_engine_poison(engine, err, rubato_error_text());
 	agreement_wait(p, deadline_ns);

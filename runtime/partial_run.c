@@ -156,9 +156,11 @@ static void forgotten_done(struct rb_engine *engine, struct rb_run *run)
 	(void)engine, (void)run;
 }
 
-static struct rb_tag tag_of(const struct rubato_partial *p, uint64_t id, uint64_t round)
+struct rb_tag rb_partial_tag(const struct rubato_partial *p, enum rb_partial_tag which,
+			     uint64_t instance)
 {
-	return rb_tag(p->comm->engine.epoch, RB_TAG_PARTIAL, id, (uint32_t)round);
+	return rb_tag(p->comm->engine.epoch, RB_TAG_PARTIAL,
+		      p->plug.number * RB_PARTIAL_TAGS + which, (uint32_t)instance);
 }
 
 static void exchange_start(struct rb_engine *engine, struct rubato_partial *p, uint64_t round)
@@ -178,7 +180,7 @@ static void exchange_start(struct rb_engine *engine, struct rubato_partial *p, u
 	p->exchange.buffers[RB_BUF_OUT] = rb_partial_records(p->machine);
 	p->exchange.buffers[RB_BUF_SCRATCH] = p->exchange_scratch;
 	p->exchange.type = RUBATO_INT64;
-	p->exchange.tag = tag_of(p, p->exchange_id, round);
+	p->exchange.tag = rb_partial_tag(p, RB_PARTIAL_TAG_EXCHANGE, round);
 	p->exchange.signature = (struct rb_signature) {
 		.kind = RB_KIND_ALLGATHER,
 		.type = RUBATO_INT64,
@@ -251,7 +253,7 @@ static void reduce_start(struct rb_engine *engine, struct rubato_partial *p, uin
 	run->type = p->type;
 	run->op = p->op;
 	run->divisor = (uint32_t)divisor;
-	run->tag = tag_of(p, p->reduce_id, round);
+	run->tag = rb_partial_tag(p, RB_PARTIAL_TAG_REDUCE, round);
 	run->signature = (struct rb_signature) {
 		.kind = RB_KIND_ALLREDUCE,
 		.type = (uint8_t)p->type,

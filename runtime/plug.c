@@ -33,6 +33,9 @@ struct rb_plug_outgoing { /* A message on its way. */
 	uint8_t message[RB_PROTOCOL_MESSAGE_BYTES];
 };
 
+/* The plug's own: no machine says this. */
+static const uint8_t last_message[RB_PROTOCOL_MESSAGE_BYTES] = { 0xff, 0xff, 0xff, 0xff };
+
 static const struct rb_signature control_signature = {
 	.kind = RB_KIND_CONTROL, .type = 0xff, .op = 0xff, .root = UINT32_MAX
 };
@@ -148,9 +151,20 @@ static void receive_take(struct rb_engine *engine, struct rb_plug_peer *peer, ui
 		if (peer->receive->request.status != RUBATO_OK)
 			return; /* Lost: the failure event tells. */
 		peer->received++;
+		if (memcmp(peer->message, last_message, sizeof(last_message)) == 0) {
+			plug->finished = --plug->unfinished == 0;
+			return;
+		}
 		memcpy(event.message, peer->message, sizeof(event.message));
 		rb_plug_event(engine, plug, &event);
 	} while (!receive_post(engine, peer, rank));
+}
+
+void rb_plug_finish(struct rb_engine *engine, struct rb_plug *plug)
+{
+	for (uint32_t r = 0; r < engine->rank_count; r++)
+		if (plug->peers[r].receive != NULL)
+			message_send(engine, plug, r, last_message);
 }
 
 static void receive_done(struct rb_engine *engine, struct rb_slot *slot)
@@ -252,6 +266,7 @@ static rubato_status listen(struct rb_engine *engine, struct rb_plug *plug, uint
 	peer->receive = rb_slot_take(engine);
 	if (peer->receive == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "protocol %s: receives", plug->protocol->name);
+	plug->unfinished++;
 	if (!receive_post(engine, peer, rank))
 		receive_take(engine, peer, rank);
 	return RUBATO_OK;
@@ -381,12 +396,12 @@ static void listen_to_all(struct rb_engine *engine, struct rb_plug *plug)
 
 rubato_status rb_plug_open(struct rb_engine *engine, struct rb_plug *plug)
 {
-	RB_ASSERT(plug->number > 0 && plug->number < RB_CHANNEL_MAX);
 	plug->peers = calloc(engine->rank_count, sizeof(*plug->peers));
 	plug->wake_ns = UINT64_MAX;
 	plug->queue_first = plug->queue_last = plug->queue_spare = NULL;
 	plug->outgoing = plug->outgoing_spare = NULL;
 	plug->stepping = plug->over = plug->listening_all = false;
+	plug->unfinished = 0;
 	if (plug->peers == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "protocol %s: %u peers", plug->protocol->name,
 			       engine->rank_count);
@@ -411,6 +426,7 @@ rubato_status rb_plug_open(struct rb_engine *engine, struct rb_plug *plug)
 	}
 	if (engine->poison != RUBATO_OK)
 		listen_to_all(engine, plug);
+	plug->finished = plug->unfinished == 0;
 	return RUBATO_OK;
 }
 

@@ -9,8 +9,7 @@ struct rb_plug {
 	/* Set by the owner before rb_plug_open. */
 	const struct rb_protocol *protocol;
 	void *machine;
-	uint32_t number; /* 1 .. RB_CHANNEL_MAX - 1, the same on every rank, unique among open
-			    plugs. */
+	uint64_t number; /* The same on every rank, and no other plug's, ever. */
 	/* RB_PROTOCOL_RUN: starts schedule `value`; rb_plug_event with RUN_DONE must follow. */
 	void (*run)(struct rb_engine *engine, struct rb_plug *plug, uint64_t value, uint32_t peer);
 	/* RB_PROTOCOL_DONE; also called with the poison's status when that ends the machine. */
@@ -23,7 +22,9 @@ struct rb_plug {
 	bool survives;
 	void *owner;
 	/* The plug's own. */
-	bool over; /* The machine is not entered any more. */
+	bool over;           /* The machine is not entered any more. */
+	bool finished;       /* All neighbours' last messages are here. */
+	uint32_t unfinished; /* Neighbours that are listened to and have more to say. */
 	struct rb_plug_peer *peers;
 	uint64_t wake_ns; /* UINT64_MAX: none. */
 	bool stepping;
@@ -36,6 +37,9 @@ struct rb_plug {
 
 /* All under the engine's lock. Collective: every rank opens the same plugs. */
 RB_NODISCARD rubato_status rb_plug_open(struct rb_engine *engine, struct rb_plug *plug);
+/* Collective, when no machine will say any more: tells the neighbours so; `finished` once all have
+ * said it, and every message has come. */
+void rb_plug_finish(struct rb_engine *engine, struct rb_plug *plug);
 /* Waits until what it sent has left (at most 1 s), unless it is over or the engine poisoned. */
 void rb_plug_close(struct rb_engine *engine, struct rb_plug *plug);
 void rb_plug_event(struct rb_engine *engine, struct rb_plug *plug,

@@ -133,7 +133,7 @@ RUNTIME = [
     ("after a loss only neighbours are listened to", 13,
      [(PLUG, "plug->listening_all || dead(engine, plug)", "true")]),
     ("whom a loss met while creating takes no part in the agreement", 362653,
-     [(CREATE, "engine->poison == RUBATO_ERR_PEER && opened(p, NULL) == RUBATO_OK", "false")]),
+     [(CREATE, "*fate = FATE_ORPHAN;", "*fate = FATE_TOUCHED;")]),
     ("lagged: a buffer comes round with its old sum", 99,
      [(LAGGED, "if ([[slot->clean]]) memcpy(slot->in, gradient", "false")]),
     ("lagged: a buffer comes round with its old weight", 99,

@@ -117,6 +117,15 @@ static void facts_check(struct rounds *w, uint32_t n, const rubato_round *round)
 			     (unsigned long long)round->round);
 }
 
+/* Whether somebody has collected each of these rounds; the last one is being looked at. */
+static bool all_seen(const struct rounds *w, uint64_t first, uint64_t last)
+{
+	for (uint64_t round = first; round < last; round++)
+		if (w->seen[round % ROUNDS_MAX].hash == 0)
+			return false;
+	return true;
+}
+
 /* While no rank has drained: the policy's promise, the bounds on absence and on how far apart. */
 static void bounds_check(struct rounds *w, uint32_t me, uint32_t n, const rubato_round *round)
 {
@@ -130,12 +139,11 @@ static void bounds_check(struct rounds *w, uint32_t me, uint32_t n, const rubato
 			rounds_wrong(w, "rank %u is at round %llu, rank %u collects %llu", r,
 				     (unsigned long long)w->collected[r], me,
 				     (unsigned long long)round->round);
-		if (me != 0)
-			continue;
-		if (round->ranks[r].count > 0)
+		if (round->ranks[r].count > 0 && w->contributed[r] < round->round + 1)
 			w->contributed[r] = round->round + 1;
 		if (w->finished == 0 && o->max_absence > 0 &&
-		    round->round + 1 - w->contributed[r] > o->max_absence)
+		    round->round + 1 > w->contributed[r] + o->max_absence &&
+		    all_seen(w, w->contributed[r], round->round))
 			rounds_wrong(w, "rank %u has been left out since round %llu, now %llu", r,
 				     (unsigned long long)w->contributed[r],
 				     (unsigned long long)round->round);

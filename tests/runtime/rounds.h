@@ -49,7 +49,7 @@ struct rounds {
 	rubato_partial_stats stats[ROUNDS_RANKS_MAX];
 	uint64_t in_calls_ns[ROUNDS_RANKS_MAX];
 	uint64_t in_steps_ns[ROUNDS_RANKS_MAX]; /* That of calls before the first drain. */
-	uint64_t contributed[ROUNDS_RANKS_MAX]; /* As rank 0 sees it: the last round with it. */
+	uint64_t contributed[ROUNDS_RANKS_MAX]; /* Of the rounds seen, the last one with it, + 1. */
 	char first[256];                        /* What was wrong first. */
 };
 

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "runtime/partial.h"
 #include "tests/check_main.h"
 #include "tests/effort.h"
 #include "tests/runtime/local.h"
@@ -364,6 +365,102 @@ START_TEST(misuse_is_refused)
 }
 END_TEST
 
+static void *unmapped(struct rb_endpoint *ep, uint32_t peer, uint64_t word,
+		      uint64_t size_bytes)
+{
+	(void)ep, (void)peer, (void)word, (void)size_bytes;
+	return NULL;
+}
+
+/* Rank 1 alone cannot map the others' memory. */
+static rubato_status unmapped_main(rubato_comm *comm, void *arg)
+{
+	struct rb_endpoint *ep = comm->engine.endpoints[0];
+	const struct rb_transport_ops *ops = ep->ops;
+	rubato_partial_options options = RUBATO_PARTIAL_OPTIONS_INIT;
+	struct rb_transport_ops lame = *ops;
+	int64_t one = 1, sum = 0;
+	rubato_partial *p;
+	bool collected;
+
+	(void)arg;
+	RB_TRY(rubato_set_algorithm(comm, "allreduce", "direct"));
+	RB_TRY(rubato_set_algorithm(comm, "allgather", "flat"));
+	lame.word_map = unmapped;
+	ep->ops = rubato_rank(comm) == 1 ? &lame : ops;
+	EXPECT(rubato_partial_create(comm, 1, RUBATO_INT64, RUBATO_SUM, NULL, &p) ==
+	       RUBATO_ERR_UNSUPPORTED);
+	EXPECT(rubato_rank(comm) == 1 || strstr(rubato_error_text(), "rank 1 ") != NULL);
+	ep->ops = ops;
+	options.full_every = 1;
+	RB_TRY(rubato_partial_create(comm, 1, RUBATO_INT64, RUBATO_SUM, &options, &p));
+	RB_TRY(rubato_partial_contribute(p, &one, 0, 1));
+	RB_TRY(rubato_partial_collect(p, &sum, &collected, NULL, 0));
+	EXPECT(collected && sum == 3);
+	return rubato_partial_free(p);
+}
+
+START_TEST(creation_fails_everywhere_or_nowhere)
+{
+	ck_assert_int_eq(local_run(3, shm, unmapped_main, NULL, NULL), RUBATO_OK);
+}
+END_TEST
+
+/* A message of a partial allreduce that nobody receives. */
+static bool is_leftover(void *arg, uint32_t peer, struct rb_tag tag,
+			const struct rb_signature *signature)
+{
+	const struct rb_tag *call = arg;
+
+	(void)peer, (void)signature;
+	return tag.call == call->call;
+}
+
+/* Operations come and go; no message of theirs may find them gone and stay. */
+static rubato_status leftover_main(rubato_comm *comm, void *arg)
+{
+	struct rb_engine *engine = &comm->engine;
+	struct rb_endpoint *ep = engine->endpoints[0];
+
+	(void)arg;
+	for (uint64_t number = 0; number < 30; number++) {
+		struct rb_tag tag = rb_tag(engine->epoch, RB_TAG_PROTOCOL, number, 0);
+		int64_t vector[4] = { 1 };
+		rubato_partial *p;
+
+		RB_TRY(rubato_partial_create(comm, 4, RUBATO_INT64, RUBATO_SUM, NULL, &p));
+		EXPECT(p->plug.number == number);
+		for (uint64_t k = 0; k < 3;
+		     k++) { /* Many open each round: more than enough is said. */
+			bool more = true;
+
+			RB_TRY(rubato_partial_contribute(p, vector, k, 1));
+			while (more)
+				RB_TRY(rubato_partial_collect(p, vector, &more, NULL, 0));
+		}
+		RB_TRY(rubato_partial_free(p));
+		RB_TRY(rubato_barrier(comm));
+		rb_engine_enter(engine);
+		EXPECT(!ep->ops->unmatched(ep, is_leftover, &tag));
+		rb_engine_leave(engine);
+	}
+	return RUBATO_OK;
+}
+
+START_TEST(nothing_is_left_of_what_was_freed)
+{
+	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
+	rubato_sim_result result;
+
+	ck_assert_int_eq(local_run(4, shm, leftover_main, NULL, NULL), RUBATO_OK);
+	options.rank_count = 7;
+	options.jitter = 3;
+	options.reorder = 1;
+	for (options.seed = 1; options.seed <= 20; options.seed++)
+		ck_assert_int_eq(rubato_sim_run(&options, leftover_main, NULL, &result), RUBATO_OK);
+}
+END_TEST
+
 static rubato_status unfreed_main(rubato_comm *comm, void *arg)
 {
 	const bool *aborting = arg;
@@ -560,6 +657,8 @@ int main(void)
 	tcase_add_loop_test(threads, side_by_side_in_any_order, 1, BESIDE_MAX + 1);
 	tcase_add_test(threads, full_rounds_equal_the_allreduce);
 	tcase_add_test(threads, misuse_is_refused);
+	tcase_add_test(threads, creation_fails_everywhere_or_nowhere);
+	tcase_add_test(threads, nothing_is_left_of_what_was_freed);
 	tcase_add_test(threads, finalize_and_abort_end_what_is_open);
 	tcase_add_test(threads, survivors_of_a_killed_process_agree);
 	tcase_set_timeout(simulated, 240);
