@@ -105,7 +105,7 @@ static bool may_join(const struct rb_partial *m, uint64_t now_ns)
 
 static void join(struct rb_partial *m, struct rb_protocol_actions *out)
 {
-	bool based = m->counted && !m->first_era;
+	bool based = m->counted && !m->first_era && !rb_partial_is_free(m);
 
 	m->record = (struct rb_partial_record) {
 		.first_step = m->pending.first_step,
@@ -122,7 +122,6 @@ static void join(struct rb_partial *m, struct rb_protocol_actions *out)
 	m->joined = m->pending;
 	m->pending = (struct rb_partial_load) { 0 };
 	m->is_joined = true;
-	m->offered = m->offered || m->willing;
 	m->willing = false;
 	m->out = rb_partial_slot_find(m);
 	m->kept[m->out] = RB_PARTIAL_NEVER;
@@ -200,12 +199,12 @@ static void run_done(struct rb_partial *m, const struct rb_protocol_event *event
 
 static bool in_time(struct rb_partial *m, uint64_t step)
 {
-	if (rb_partial_is_free(m))
-		return m->caught_up == rb_partial_next_join(m);
 	if (!m->counted) {
 		m->counted = true;
 		m->own_base = step;
 	}
+	if (rb_partial_is_free(m))
+		return m->caught_up == rb_partial_next_join(m);
 	if (!m->based) {
 		m->based = true;
 		m->base_step = step;
@@ -234,7 +233,7 @@ static void commit(struct rb_partial *m, const struct rb_partial_commit *c)
 
 	RB_ASSERT(!is_passive(m) && m->limit == RB_PARTIAL_NEVER);
 	rb_partial_own_note(m, c->step, fresh);
-	m->willing = m->offered = false;
+	m->willing = false;
 	m->committed++;
 	m->last_step = c->step;
 	m->verdict = judge(m, fresh);
@@ -256,15 +255,15 @@ static void commit(struct rb_partial *m, const struct rb_partial_commit *c)
 	p->fresh = p->fresh || fresh;
 }
 
-/* Once per commit: else whoever waits long elsewhere would have empty rounds run here meanwhile. */
+/* Not before the first commit of an era: rounds would open while ranks have yet to begin. */
 static void waiting(struct rb_partial *m)
 {
 	if (!rb_partial_is_free(m))
 		return;
 	if (m->pending.count > 0)
 		m->pending.fresh = true;
-	else if (!m->offered)
-		m->willing = true;
+	else
+		m->willing = m->counted;
 }
 
 static void call(struct rb_partial *m, const struct rb_protocol_event *event)

@@ -86,8 +86,9 @@ enum rb_partial_call {
 	RB_PARTIAL_DRAIN,
 	RB_PARTIAL_LEAVE,
 	/* The application waits in another operation: free rounds then count this rank as ready,
-	 * with what is pending, or (once per commit, where one rank is not enough) with nothing.
-	 * Else two operations whose rounds wait for each other's ranks would wait for ever. */
+	 * with what is pending, or (where one rank is not enough, and once it has committed in this
+	 * era) with nothing, if others have more. Else two operations whose rounds wait for each
+	 * other's ranks would wait for ever. */
 	RB_PARTIAL_WAITING,
 	/* The application neither commits nor collects any more: it drains a last time. */
 	RB_PARTIAL_PART,

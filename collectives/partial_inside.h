@@ -62,12 +62,12 @@ struct rb_partial {
 	uint32_t flags;   /* RB_PARTIAL_DRAINING, _LEFT. */
 	bool is_joined;   /* This rank is in the running round. */
 	bool willing;     /* RB_PARTIAL_WAITING with nothing pending; */
-	bool offered;     /* already, since the last commit. */
+	bool counted;     /* not before it has committed in this era. */
 
 	/* Aligned rounds: contribution base_step is for base_round. After a drain it is the first
-	 * number of all ranks, which records tell, and own_base that of this rank, once counted. */
+	 * number of all ranks, which records tell, and own_base that of this rank, once it has. */
 	uint64_t base_round, base_step, own_base;
-	bool based, counted, first_era;
+	bool based, first_era;
 	uint32_t differing[2]; /* Ranks. */
 
 	/* Results: partial_results.c. */

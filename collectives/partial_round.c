@@ -204,7 +204,7 @@ static void era_end(struct rb_partial *m)
 		m->told[r] &= (uint8_t)~RB_PARTIAL_DRAINING;
 		m->absent[r] = 0;
 	}
-	m->first_era = m->based = m->counted = false;
+	m->first_era = m->based = m->counted = m->willing = false;
 	m->base_round = m->round + 1;
 	if ((m->flags & RB_PARTIAL_LEFT) != 0)
 		return;

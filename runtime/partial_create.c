@@ -332,7 +332,7 @@ static rubato_status opened(struct rubato_partial *p)
 				     .neighbour = neighbour,
 				     .survives = true,
 				     .owner = p };
-	p->clocks.phase_since_ns = p->clocks.work_since_ns = rb_engine_now(&comm->engine);
+	p->clocks.phase_since_ns = rb_engine_now(&comm->engine);
 	p->next = comm->partials;
 	comm->partials = p;
 	comm->engine.in_flight++;
@@ -414,6 +414,7 @@ static rubato_status open_with_all(struct rubato_partial *p, uint64_t *all, enum
 		(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
 	rb_engine_enter(engine);
 	*fate = err == RUBATO_OK ? FATE_MADE : FATE_TOUCHED;
+	p->clocks.work_since_ns = rb_engine_now(engine);
 	if (err == RUBATO_ERR_PEER && mine == RUBATO_OK)
 		*fate = FATE_ORPHAN;
 	if (*fate == FATE_TOUCHED)

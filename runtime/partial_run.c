@@ -81,6 +81,14 @@ void rb_partial_wait_note(struct rubato_partial *p, uint64_t now_ns)
 	c->wait_since_ns = c->wait_since_ns > 0 ? now_ns : 0;
 }
 
+/* Who waits, here or in another operation, looks again: it may be wanted now. */
+static void stir(struct rubato_partial *p)
+{
+	for (struct rubato_partial *q = p->comm->partials; q != NULL; q = q->next)
+		q->changed = true;
+	p->changed = p->comm->engine.completed = true;
+}
+
 static void phase_note(struct rubato_partial *p, uint64_t now_ns)
 {
 	enum rb_partial_phase phase = rb_partial_view_of(p->machine).phase;
@@ -93,6 +101,9 @@ static void phase_note(struct rubato_partial *p, uint64_t now_ns)
 		c->phase_ns[c->phase] += now_ns - c->phase_since_ns;
 	c->phase = phase;
 	c->phase_since_ns = now_ns;
+	/* For want of room, perhaps: who waits elsewhere is to know. */
+	if (phase == RB_PARTIAL_JOINING && p->comm->partials->next != NULL)
+		stir(p);
 }
 
 static void step(void *machine, const struct rb_protocol_event *event,
@@ -473,10 +484,7 @@ void rb_partial_told(struct rb_engine *engine, struct rb_plug *plug, uint64_t va
 {
 	struct rubato_partial *p = plug->owner;
 
-	/* Who waits in one may be wanted in another now. */
-	for (struct rubato_partial *q = p->comm->partials; q != NULL; q = q->next)
-		q->changed = true;
-	p->changed = true;
+	stir(p);
 	if (plug->over)
 		return; /* Poisoned. */
 	switch ((enum rb_partial_done)(value % RB_PARTIAL_EVENTS)) {

@@ -54,8 +54,8 @@ MACHINE = [
      [(ROUND, "record->flags & (RB_PARTIAL_DRAINING | RB_PARTIAL_LEFT)",
        "(uint8_t)(r == m->config.rank ? record->flags & 6u : 0)")]),
     ("aligned numbers go on counting from before a drain", None,
-     [(ROUND, "m->first_era = m->based = m->counted = false; m->base_round = m->round + 1;",
-       ";")]),
+     [(ROUND, "m->first_era = m->based = m->counted = m->willing = false;"
+              " m->base_round = m->round + 1;", ";")]),
     ("a rank goes on draining when all have drained", None,
      [(ROUND, "m->flags &= ~RB_PARTIAL_DRAINING;", ";")]),
     ("what is discarded is not counted", None,

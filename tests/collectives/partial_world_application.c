@@ -65,7 +65,7 @@ static void commit(struct world *w, uint32_t r)
 	/* Once told, that it was willing counts for the open round. */
 	if (rank->willing && rb_partial_view_of(rank->machine).phase == RB_PARTIAL_OPEN)
 		rank->counted = true;
-	rank->willing = rank->offered = false;
+	rank->willing = false;
 	rank->numbers[made] = rank->number;
 	rank->durations[made] = c.duration_ns;
 	rank->number += w->gaps && chance(w, 10) ? 1 + below(w, 4) : 1;
@@ -318,8 +318,8 @@ static void wait_elsewhere(struct world *w, uint32_t r)
 	if (is_free(w) && rank->pending != 0) {
 		rank->ready_since = rank->pending_fresh ? rank->ready_since : w->now;
 		rank->pending_fresh = true;
-	} else if (is_free(w) && !rank->offered) {
-		rank->willing = true;
+	} else if (is_free(w) && rank->cut == NEVER && rank->number > 1000 * rank->segment) {
+		rank->willing = true; /* It has committed in this era. */
 	}
 	world_call(w, r, RB_PARTIAL_WAITING, NULL, 0);
 }

@@ -52,9 +52,9 @@ struct rank {
 	uint64_t next, lent, cut; /* cut: rounds from here on are not this era's; NEVER: none. */
 	uint32_t taken;           /* In this era. */
 	bool own_due;
-	bool willing, offered; /* It has waited elsewhere with nothing; already. */
-	bool counted;          /* As willing, in the round that is open. */
-	bool parts_next;       /* Parts once the drain before is over. */
+	bool willing;    /* It has waited elsewhere with nothing. */
+	bool counted;    /* As willing, in the round that is open. */
+	bool parts_next; /* Parts once the drain before is over. */
 };
 
 struct round {

@@ -200,7 +200,6 @@ static void exchange(struct world *w, uint32_t r, uint64_t number)
 	rank->joined = rank->pending;
 	rank->pending = 0;
 	rank->pending_fresh = rank->caught_up = rank->joining = false;
-	rank->offered = rank->offered || rank->willing;
 	rank->willing = rank->counted = false;
 	round->records[r] = *record;
 	round->sets[r] = rank->joined;
@@ -370,6 +369,7 @@ static void era_end(struct world *w, uint32_t r, uint64_t number)
 	if (!round->last || rank->left)
 		return;
 	LAW(w, rank->pending == 0, "rank %u has drained with something pending", r);
+	rank->willing = false;
 	rank->draining = rank->parts_next;
 	if (rank->state != PARTING)
 		rank->cut = number + 1;
