@@ -472,6 +472,13 @@ RUBATO_API void rubato_op_free(rubato_op *operation);
  * without this rank's next commit (max_absence, majority's draw) or collection (depth). While ranks
  * drain, collect from each in turn, with short timeouts: a rank that waits for the end of one lets
  * the others' results pile up, which holds up ranks that are not there yet.
+ *
+ * Collectives that block (rubato_barrier, rubato_allreduce, creating and freeing) beside rounds: a
+ * rank that waits there commits nothing, and a round that needs it does not open, while who waits
+ * for that round does not come to the collective. That is a deadlock by construction, of all
+ * policies where one ready rank is not enough, full rounds included; the error TIMEOUT names both.
+ * So call them where all ranks have committed equally often and collected until there was none
+ * (aligned rounds of one operation), or after a drain.
  * Sources: Li et al., PPoPP 2020 (solo, majority); docs/relaxed.md.
  */
 typedef enum rubato_policy {

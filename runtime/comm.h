@@ -233,9 +233,16 @@ void rb_unmatched_look(struct rb_engine *engine, void *comm); /* engine.unmatche
 void rb_unmatched_probe(struct rb_engine *engine, void *comm);
 /* The same as look when all ranks have come to the end: then nothing may be left. */
 RB_NODISCARD rubato_status rb_unmatched_end(struct rubato_comm *comm);
+/* "; rank 2 is in barrier, call 3, which rank 0 has not called", if a message tells of one; else
+ * nothing. Returns text. */
+char *rb_unmatched_ahead(struct rubato_comm *comm, char *text, size_t text_bytes);
 
 /* ---- partial.c: under the lock ---- */
 
+/* "; partial allreduce 0 (quorum): round 7 is open", for each but `except`, as far as they fit.
+ * Returns text. */
+char *rb_partials_text(const struct rubato_comm *comm, const struct rubato_partial *except,
+		       char *text, size_t text_bytes);
 /* Partial operations that are still open when the communicator ends. Local. */
 void rb_partials_end(struct rubato_comm *comm);
 void rb_partials_dump(struct rubato_comm *comm, void (*line)(void *arg, const char *text),

@@ -163,12 +163,37 @@ rubato_status rubato_partial_contribute(rubato_partial *p, const void *buffer, u
 
 /* ---- Results ---- */
 
+static const char *const policy_names[] = { "solo",     "majority", "quorum",
+					    "deadline", "adaptive", "wagma" };
+
+char *rb_partials_text(const struct rubato_comm *comm, const struct rubato_partial *except,
+		       char *text, size_t text_bytes)
+{
+	size_t used = 0;
+
+	text[0] = '\0';
+	for (const struct rubato_partial *p = comm->partials; p != NULL; p = p->next) {
+		struct rb_partial_view view = rb_partial_view_of(p->machine);
+		int length;
+
+		if (p == except || rb_partial_over(p) || used >= text_bytes)
+			continue;
+		length = snprintf(text + used, text_bytes - used,
+				  "; partial allreduce %llu (%s): round %llu is %s",
+				  (unsigned long long)p->plug.number,
+				  policy_names[p->config.options.policy],
+				  (unsigned long long)view.round, phase_names[view.phase]);
+		used += length > 0 ? (size_t)length : 0;
+	}
+	return text;
+}
+
 static rubato_status timeout_fail(struct rubato_partial *p, uint64_t timeout_ns)
 {
 	struct rb_engine *engine = &p->comm->engine;
 	struct rb_partial_view view = rb_partial_view_of(p->machine);
 	const struct rb_run *run = p->exchange.active ? &p->exchange : &p->reduce;
-	char absent[128] = "";
+	char absent[128] = "", calls[256], others[160];
 
 	if (engine->poison != RUBATO_OK)
 		return RB_FAIL(RUBATO_ERR_TIMEOUT,
@@ -178,10 +203,13 @@ static rubato_status timeout_fail(struct rubato_partial *p, uint64_t timeout_ns)
 		(void)rb_run_absent(run, absent, sizeof(absent));
 	return RB_FAIL(
 		RUBATO_ERR_TIMEOUT,
-		"partial allreduce: round %llu is %s after %.3g s (needs %u of %u live ranks)"
-		"%s%s",
+		"partial allreduce %llu (%s): round %llu is %s after %.3g s (needs %u of %u live "
+		"ranks)%s%s%s%s",
+		(unsigned long long)p->plug.number, policy_names[p->config.options.policy],
 		(unsigned long long)view.round, phase_names[view.phase], (double)timeout_ns * 1e-9,
-		view.need, view.live, absent[0] != '\0' ? ": waits for" : "", absent);
+		view.need, view.live, absent[0] != '\0' ? ": waits for" : "", absent,
+		rb_unmatched_ahead(p->comm, calls, sizeof(calls)),
+		rb_partials_text(p->comm, p, others, sizeof(others)));
 }
 
 /*

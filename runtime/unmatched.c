@@ -214,6 +214,37 @@ rubato_status rb_unmatched_end(struct rubato_comm *comm)
 	return look_for(comm, true) ? rb_engine_check(&comm->engine) : RUBATO_OK;
 }
 
+/* ---- Calls that this rank has yet to make ---- */
+
+static bool is_ahead(void *arg, uint32_t peer, struct rb_tag tag, const struct rb_signature *theirs)
+{
+	struct look *look = arg;
+	enum rb_tag_class tag_class = rb_tag_class_of(tag);
+	uint64_t number = rb_tag_number_of(tag);
+	char other[96];
+
+	if ((tag_class != RB_TAG_ONESHOT && tag_class != RB_TAG_EXCHANGE &&
+	     tag_class != RB_TAG_PROBE_ONESHOT) ||
+	    number < look->comm->oneshot_sequence)
+		return false;
+	(void)snprintf(look->text, sizeof(look->text),
+		       "; rank %u is in %s, call %llu, which rank %u has not called", peer,
+		       rb_signature_text(theirs, other, sizeof(other)), (unsigned long long)number,
+		       look->comm->engine.rank);
+	return true;
+}
+
+char *rb_unmatched_ahead(struct rubato_comm *comm, char *text, size_t text_bytes)
+{
+	struct look look = { .comm = comm };
+	struct rb_engine *engine = &comm->engine;
+
+	for (uint32_t i = 0; i < engine->endpoint_count && look.text[0] == '\0'; i++)
+		(void)engine->endpoints[i]->ops->unmatched(engine->endpoints[i], is_ahead, &look);
+	(void)snprintf(text, text_bytes, "%s", look.text);
+	return text;
+}
+
 /* ---- Probes ---- */
 
 static void probe_sent(struct rb_engine *engine, struct rb_slot *slot)

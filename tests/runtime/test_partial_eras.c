@@ -2,7 +2,6 @@
  * test_partial_eras.c -- what rubato.h promises of drain, of numbers after it and of OWN's skipped
  * rounds, in simulated jobs: every rank writes down what it is given, and the lists are compared.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -383,6 +382,55 @@ START_TEST(differing_numbers_after_a_drain_are_a_mismatch)
 }
 END_TEST
 
+/* Rank 2 is in a barrier, the others wait for a round that needs it. */
+static rubato_status beside_main(rubato_comm *comm, void *arg)
+{
+	struct world *w = arg;
+	rubato_partial *p, *other;
+	const void *result;
+	rubato_status err;
+
+	EXPECT(create(w, comm, &p) == RUBATO_OK);
+	EXPECT(create(w, comm, &other) == RUBATO_OK);
+	if (rubato_rank(comm) == 2) {
+		err = rubato_barrier(comm);
+		EXPECT(err == RUBATO_ERR_TIMEOUT &&
+		       strstr(rubato_error_text(),
+			      "partial allreduce 0 (quorum): round 0 is open"));
+	} else {
+		EXPECT(give(p, 0) == RUBATO_OK);
+		err = rubato_partial_collect_view(p, &result, NULL, 1000000000);
+		EXPECT(err == RUBATO_ERR_TIMEOUT &&
+		       strstr(rubato_error_text(),
+			      "partial allreduce 0 (quorum): round 0 is open") &&
+		       strstr(rubato_error_text(), "; partial allreduce 1 (quorum)"));
+		EXPECT(rubato_rank(comm) == 1 ||
+		       strstr(rubato_error_text(),
+			      "; rank 2 is in barrier, call 4, which rank 0 has not called"));
+		EXPECT(rubato_partial_collect_view(p, &result, NULL, 0) != RUBATO_OK);
+	}
+	w->logs[rubato_rank(comm)].count = 1; /* As expected: the job fails in any case. */
+	(void)rubato_partial_free(other);
+	(void)rubato_partial_free(p);
+	return RUBATO_ERR_TIMEOUT;
+}
+
+START_TEST(a_collective_beside_a_round_is_named_with_it)
+{
+	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
+	rubato_sim_result result;
+	static struct world w;
+
+	world_init(&w, 2, 3);
+	w.options.quorum = 3;
+	options.rank_count = 3;
+	options.timeout_ns = 5000000000u;
+	ck_assert_int_ne(rubato_sim_run(&options, beside_main, &w, &result), RUBATO_OK);
+	for (uint32_t r = 0; r < 3; r++)
+		ck_assert_uint_eq(w.logs[r].count, 1);
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tc = tcase_create("partial_eras");
@@ -393,5 +441,6 @@ int main(void)
 	tcase_add_loop_test(tc, between_drain_and_its_end_nothing_may_be_committed, 0, POLICIES);
 	tcase_add_loop_test(tc, numbers_after_a_drain_are_everybodys, 0, POLICIES);
 	tcase_add_loop_test(tc, differing_numbers_after_a_drain_are_a_mismatch, 0, POLICIES);
+	tcase_add_test(tc, a_collective_beside_a_round_is_named_with_it);
 	return check_main("partial_eras", tc);
 }
