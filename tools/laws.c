@@ -44,22 +44,35 @@ static void trial_describe(const struct laws_trial *trial)
 								      : "cut",
 			      w->faults[i].rank, w->faults[i].peer, w->faults[i].at_ns,
 			      w->faults[i].for_ns);
-	if (trial->lagged)
-		(void)fprintf(stderr, "  lagged, lag %u, %u steps\n", trial->lag, trial->steps[0]);
-	for (uint32_t i = 0; i < trial->op_count && !trial->lagged; i++) {
+	if (trial->is_lagged)
+		(void)fprintf(stderr, "  lagged, lag %u, %u steps, %s %s x %" PRIu64 "\n",
+			      trial->lagged.lag, trial->steps[0][0],
+			      rubato_operator_name(trial->lagged.reduction),
+			      rubato_type_name(trial->lagged.type), trial->lagged.count);
+	for (uint32_t i = 0; i < trial->op_count && !trial->is_lagged; i++) {
 		const rubato_partial_options *o = &trial->ops[i].options;
 
 		(void)fprintf(
 			stderr,
-			"  operation %u: %s, rounds %s, late %d, collection %d, quorum %u, group "
-			"%u, window %" PRIu64 " ns, depth %u, full every %u, absence %u, %" PRIu64
-			" elements\n",
+			"  operation %u: %s, rounds %s, late %d, collection %d, by %d, quorum %u, "
+			"group %u, deadline %" PRIu64 " ns, window %" PRIu64
+			" ns, depth %u, full every %u, absence %u, %s %s x %" PRIu64
+			", weights %u, gaps %u\n",
 			i, policy_names[o->policy], o->rounds ? "free" : "aligned", (int)o->late,
-			(int)o->collection, o->quorum, o->group, o->window_ns, o->depth,
-			o->full_every, o->max_absence, trial->ops[i].count);
+			(int)o->collection, (int)o->normalise, o->quorum, o->group, o->deadline_ns,
+			o->window_ns, o->depth, o->full_every, o->max_absence,
+			rubato_operator_name(trial->ops[i].reduction),
+			rubato_type_name(trial->ops[i].type), trial->ops[i].count,
+			trial->ops[i].weights, trial->ops[i].gaps);
 	}
-	(void)fprintf(stderr, "  leaver %d at step %u, drain at step %u\n", (int)trial->leaver,
-		      trial->leave_step, trial->drain_step);
+	(void)fprintf(
+		stderr,
+		"  %u eras of %u steps on rank 0; leaver %d in era %u at step %u; %s%s%s%sblind "
+		"%u, hold %u\n",
+		trial->era_count, trial->steps[0][0], (int)trial->leaver, trial->leave_era,
+		trial->leave_step, trial->convenient ? "convenient, " : "",
+		trial->beside ? "collectives beside, " : "", trial->patient ? "patient, " : "",
+		trial->parts_at_once ? "frees without a drain, " : "", trial->blind, trial->hold);
 }
 
 /* Runs the trial once. */
@@ -84,8 +97,8 @@ static bool seed_run(const struct laws_options *options, uint64_t seed, struct t
 	tally->rounds += trial->rounds;
 	tally->events += result.events;
 	tally->fired += result.faults_fired;
-	tally->lagged += trial->lagged;
-	for (uint32_t i = 0; i < trial->op_count && !trial->lagged; i++)
+	tally->lagged += trial->is_lagged;
+	for (uint32_t i = 0; i < trial->op_count && !trial->is_lagged; i++)
 		tally->policies[trial->ops[i].options.policy]++;
 	for (uint32_t kind = 0; kind <= RUBATO_SIM_CUT; kind++)
 		tally->drawn[kind] += trial->kinds[kind];

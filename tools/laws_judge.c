@@ -1,4 +1,8 @@
-/* laws_judge.c -- the laws themselves: as each round is collected, and over the whole run. */
+/*
+ * laws_judge.c -- the laws of a rank's whole history: each contribution in one round, the right
+ * one, or discarded by the rule for late ones; results by the rule of collection; figures; what is
+ * left after a crash. Who opened a round, and when, is in laws_rounds.c.
+ */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -28,411 +32,572 @@ bool laws_victim(const struct laws_trial *trial, uint32_t rank)
 	return false;
 }
 
-static struct laws_round *round_of(struct laws_op *op, uint64_t number)
+bool laws_crashes(const struct laws_trial *trial)
 {
-	while (number >= op->round_capacity) {
-		uint64_t capacity = op->round_capacity > 0 ? 2 * op->round_capacity : 64;
-		struct laws_round *rounds = realloc(op->rounds, capacity * sizeof(*rounds));
-
-		if (rounds == NULL)
-			option_fail(SIM, "out of memory");
-		memset(rounds + op->round_capacity, 0,
-		       (capacity - op->round_capacity) * sizeof(*rounds));
-		op->rounds = rounds;
-		op->round_capacity = capacity;
-	}
-	if (number >= op->round_end)
-		op->round_end = number + 1;
-	return &op->rounds[number];
+	return trial->kinds[RUBATO_SIM_CRASH] > 0;
 }
 
-static uint64_t mixed(uint64_t digest, uint64_t word)
+/* ---- Eras and numbers ---- */
+
+uint32_t laws_era_of(const struct laws_op *op, uint64_t round)
 {
-	return random_mix(digest ^ word) + 0x9e3779b97f4a7c15u;
+	uint32_t era = 0;
+
+	while (era < LAWS_ERAS_MAX && op->begins[era + 1] != LAWS_NEVER &&
+	       round >= op->begins[era + 1])
+		era++;
+	return era;
 }
 
-/* Of what all ranks see alike: the counts are those of the group. */
-static uint64_t digest_records(const rubato_round *round, uint32_t n)
+uint64_t laws_target(const struct laws_trial *trial, uint32_t op, uint32_t rank, uint32_t index)
 {
-	uint64_t digest = round->round;
+	const struct laws_op *o = &trial->ops[op];
+	const struct laws_commit *c = &o->ranks[rank].commits[index];
+	uint64_t base = c->era > 0 ? laws_first_step(trial, op, rank, c->era) : 0;
 
-	for (uint32_t i = 0; i < n; i++) {
-		const rubato_contribution *c = &round->ranks[i];
-
-		digest = mixed(digest, (uint64_t)c->count << 1 | c->fresh);
-		if (c->count > 0)
-			digest =
-				mixed(mixed(mixed(digest, c->first_step), c->last_step), c->weight);
-	}
-	return digest;
+	return o->begins[c->era] + (c->step - base);
 }
 
-static uint64_t digest_words(const uint64_t *words, uint64_t count)
-{
-	uint64_t digest = count;
+/* ---- Where each contribution is ---- */
 
-	for (uint64_t i = 0; i < count; i++)
-		digest = mixed(digest, words[i]);
-	return digest | 1;
+/* The first round that does not count for this rank: what only those saw who crashed is lost. */
+static uint64_t end_of(const struct laws_op *op, uint32_t rank)
+{
+	const struct laws_rank *side = &op->ranks[rank];
+
+	return side->ended && side->stats.rounds < op->round_end ? side->stats.rounds
+								 : op->round_end;
 }
 
-/* ---- As a round is collected ---- */
-
-/* What a sum is divided by: by the records, as options.normalise says. */
-static uint64_t divisor_of(const struct laws_trial *trial, const struct laws_op *op,
-			   const rubato_round *round)
-{
-	uint64_t members = 0, contributors = 0, weight = 0, divisor;
-
-	for (uint32_t r = 0; r < trial->world.rank_count; r++) {
-		const rubato_contribution *c = &round->ranks[r];
-
-		members += c->member;
-		contributors += c->member && c->count > 0;
-		weight += c->member && c->count > 0 ? c->weight : 0;
-	}
-	if (op->reduction != RUBATO_AVG)
-		return 1;
-	divisor = op->options.normalise == RUBATO_BY_RANKS          ? members
-		  : op->options.normalise == RUBATO_BY_CONTRIBUTORS ? contributors
-								    : weight;
-	return divisor > 0 ? divisor : 1;
-}
-
-static void see_result(struct laws_trial *trial, uint32_t op_index, uint32_t rank,
-		       const uint64_t *result, const rubato_round *round)
-{
-	const struct laws_op *op = &trial->ops[op_index];
-	uint64_t divisor = divisor_of(trial, op, round);
-
-	if (round->divisor != (double)divisor)
-		laws_break(trial, "operation %u, round %" PRIu64 " is divided by %g, not %" PRIu64,
-			   op_index, round->round, round->divisor, divisor);
-	for (uint64_t i = 0; i < op->count; i++) {
-		uint64_t want = laws_identity(op->reduction);
-
-		for (uint32_t r = 0; r < trial->world.rank_count; r++) {
-			const rubato_contribution *c = &round->ranks[r];
-
-			for (uint64_t k = c->first_step;
-			     c->member && c->count > 0 && k <= c->last_step; k++)
-				want = laws_reduce(op->reduction, want,
-						   laws_word(trial, op_index, r, k, i));
-		}
-		if (divisor > 1) /* Toward zero, as C does. */
-			want = (uint64_t)((int64_t)want / (int64_t)divisor);
-		if (result[i] != want) {
-			laws_break(trial,
-				   "conservation: operation %u, round %" PRIu64 ", element %" PRIu64
-				   " at rank %u is not the reduction of what the round names",
-				   op_index, round->round, i, rank);
-			return;
-		}
-	}
-}
-
-/* Aligned, and until somebody drains: contribution k is for round k, and fresh if it is in
- * there. */
-static void see_fresh(struct laws_trial *trial, uint32_t op_index, const rubato_round *round)
-{
-	const struct laws_op *op = &trial->ops[op_index];
-
-	for (uint32_t r = 0; r < trial->world.rank_count; r++) {
-		const rubato_contribution *c = &round->ranks[r];
-		bool due = c->count > 0 && c->last_step >= round->round;
-
-		if (op->passive || op->options.rounds != RUBATO_ROUNDS_ALIGNED)
-			return;
-		if ((c->fresh != 0) != due)
-			laws_break(trial,
-				   "freshness: operation %u, round %" PRIu64
-				   " has rank %u as %s, with step %" PRIu64,
-				   op_index, round->round, r, c->fresh ? "fresh" : "late",
-				   c->count > 0 ? c->last_step : 0);
-	}
-}
-
-static void see_records(struct laws_trial *trial, uint32_t op_index, const rubato_round *round)
-{
-	const struct laws_op *op = &trial->ops[op_index];
-	const rubato_partial_options *o = &op->options;
-	uint32_t n = trial->world.rank_count, contributors = 0, fresh = 0, all_fresh = 0;
-	bool full = o->full_every > 0 && (round->round + 1) % o->full_every == 0;
-	uint64_t weight = 0;
-
-	for (uint32_t r = 0; r < n; r++) {
-		const rubato_contribution *c = &round->ranks[r];
-		uint64_t steps = 0;
-
-		if (c->count == 0)
-			continue;
-		contributors += c->member;
-		fresh += c->member ? c->fresh : 0;
-		all_fresh += c->fresh;
-		weight += c->member ? c->weight : 0;
-		if (c->last_step < c->first_step || c->last_step >= op->committed[r] ||
-		    c->last_step - c->first_step + 1 != c->count)
-			laws_break(trial,
-				   "conservation: operation %u, round %" PRIu64
-				   " names steps %" PRIu64 " to %" PRIu64
-				   " (%u) of rank %u, which has "
-				   "committed %" PRIu64,
-				   op_index, round->round, c->first_step, c->last_step, c->count, r,
-				   op->committed[r]);
-		else if (o->late != RUBATO_LATE_ACCUMULATE && c->count > 1 && trial->op_count == 1)
-			laws_break(trial,
-				   "operation %u, round %" PRIu64 " has %u contributions of "
-				   "rank %u though late ones do not accumulate",
-				   op_index, round->round, c->count, r);
-		else
-			for (uint64_t k = c->first_step; k <= c->last_step; k++)
-				steps += k + 1;
-		if (steps != c->weight)
-			laws_break(trial, "operation %u, round %" PRIu64 ": weight of rank %u",
-				   op_index, round->round, r);
-	}
-	if (contributors != round->contributors || fresh != round->fresh || weight != round->weight)
-		laws_break(trial,
-			   "operation %u, round %" PRIu64 ": its counts are not its records'",
-			   op_index, round->round);
-	see_fresh(trial, op_index, round);
-	/* Side by side, free rounds count who waits elsewhere. */
-	if (op->passive || (trial->op_count > 1 && o->rounds == RUBATO_ROUNDS_FREE))
-		return;
-	if (full && all_fresh != n)
-		laws_break(trial,
-			   "fairness: operation %u, round %" PRIu64 " is full, %u of %u fresh",
-			   op_index, round->round, all_fresh, n);
-	if (o->policy == RUBATO_POLICY_QUORUM && fresh < o->quorum)
-		laws_break(trial, "quorum: operation %u, round %" PRIu64 ": %u fresh, not %u",
-			   op_index, round->round, fresh, o->quorum);
-	if (all_fresh == 0)
-		laws_break(trial, "operation %u, round %" PRIu64 " has nobody fresh", op_index,
-			   round->round);
-}
-
-static void see_wagma(struct laws_trial *trial, struct laws_op *op, struct laws_round *seen,
-		      uint32_t rank, const uint64_t *result, const rubato_round *round)
-{
-	uint32_t n = trial->world.rank_count, members = 0;
-
-	if (seen->digests == NULL) {
-		seen->digests = calloc(n, sizeof(*seen->digests));
-		seen->members = calloc((size_t)n * n, 1);
-	}
-	if (seen->digests == NULL || seen->members == NULL)
-		option_fail(SIM, "out of memory");
-	seen->digests[rank] = digest_words(result, op->count);
-	for (uint32_t i = 0; i < n; i++) {
-		seen->members[(size_t)rank * n + i] = round->ranks[i].member != 0;
-		members += round->ranks[i].member;
-	}
-	for (uint32_t i = 0; i < n; i++) {
-		const uint8_t *theirs = seen->members + (size_t)i * n;
-
-		if (!round->ranks[i].member || seen->digests[i] == 0)
-			continue;
-		if (seen->digests[i] != seen->digests[rank] ||
-		    memcmp(theirs, seen->members + (size_t)rank * n, n) != 0)
-			laws_break(trial,
-				   "agreement: round %" PRIu64 ": ranks %u and %u of one "
-				   "group differ",
-				   round->round, rank, i);
-	}
-	if (!round->ranks[rank].member ||
-	    (members != (op->options.group > 0 ? op->options.group : n) && members != n))
-		laws_break(trial, "round %" PRIu64 ": rank %u is in a group of %u", round->round,
-			   rank, members);
-}
-
-static void see_order(struct laws_trial *trial, uint32_t op_index, uint32_t rank, uint64_t number)
+static void round_fill(struct laws_trial *trial, uint32_t op_index, uint32_t rank, uint64_t number,
+		       uint32_t *next, bool whole)
 {
 	struct laws_op *op = &trial->ops[op_index];
-	bool each = op->options.collection == RUBATO_COLLECT_EACH;
+	struct laws_rank *side = &op->ranks[rank];
+	const rubato_contribution *c = &op->rounds[number].ranks[rank];
+	uint32_t first = laws_index_of(op, rank, c->first_step);
 
-	if (each ? number != op->collected[rank] : number < op->collected[rank])
-		laws_break(trial, "operation %u: rank %u collects round %" PRIu64 " after %" PRIu64,
-			   op_index, rank, number, op->collected[rank] - 1);
-	op->collected[rank] = number + 1;
-	for (uint32_t i = 0; i < trial->world.rank_count && each; i++) {
-		/* rubato_partial_collect has released a round before we see it. */
-		if (i != trial->leaver && !laws_victim(trial, i) &&
-		    number + 1 > op->collected[i] + op->options.depth + trial->convenient)
-			laws_break(trial,
-				   "staleness: operation %u: round %" PRIu64
-				   " is complete, rank %u has collected %" PRIu64 ", depth %u",
-				   op_index, number, i, op->collected[i], op->options.depth);
-	}
-}
-
-void laws_see(struct laws_trial *trial, uint32_t op_index, uint32_t rank, const uint64_t *result,
-	      const rubato_round *round)
-{
-	struct laws_op *op = &trial->ops[op_index];
-	struct laws_round *seen = round_of(op, round->round);
-	uint32_t n = trial->world.rank_count;
-	bool wagma = op->options.policy == RUBATO_POLICY_WAGMA;
-	uint64_t digest = digest_records(round, n);
-
-	trial->rounds++;
-	if (!wagma)
-		digest = mixed(digest, digest_words(result, op->count));
-	see_order(trial, op_index, rank, round->round);
-	if (!seen->known) {
-		seen->known = true;
-		seen->digest = digest;
-		seen->ranks = malloc(n * sizeof(*seen->ranks));
-		if (seen->ranks == NULL)
-			option_fail(SIM, "out of memory");
-		memcpy(seen->ranks, round->ranks, n * sizeof(*seen->ranks));
-		see_records(trial, op_index, round);
-	} else if (seen->digest != digest) {
+	if (c->count == 0 || first == LAWS_NONE)
+		return; /* Told as it was collected. */
+	if (first < *next ||
+	    (op->options.late == RUBATO_LATE_ACCUMULATE && whole && first != *next))
 		laws_break(trial,
-			   "agreement: operation %u, round %" PRIu64
-			   " at rank %u is another than before",
-			   op_index, round->round, rank);
+			   "conservation: operation %u, round %" PRIu64 ": contribution %u of rank "
+			   "%u, where %u comes next",
+			   op_index, number, first, rank, *next);
+	*next = first + c->count;
+	for (uint32_t i = first; i < *next && i < side->commit_count; i++) {
+		side->commits[i].round = number;
+		if (laws_era_of(op, number) != side->commits[i].era)
+			laws_break(trial,
+				   "cut: operation %u, round %" PRIu64 " of era %u holds "
+				   "contribution %u of rank %u, committed in era %u",
+				   op_index, number, laws_era_of(op, number), i, rank,
+				   side->commits[i].era);
 	}
-	if (wagma || seen->digest != digest || rank % 4 == round->round % 4 || n < 4)
-		see_result(trial, op_index, rank, result, round);
-	if (wagma)
-		see_wagma(trial, op, seen, rank, result, round);
 }
 
-/* ---- Over the whole run ---- */
-
-/* The rank's contributions, in order, each once. Returns the step that would come next. */
-static uint64_t judge_chain(struct laws_trial *trial, uint32_t op_index, uint32_t rank,
-			    uint64_t *delivered, bool *whole)
+/* Returns how many of the rank's contributions rounds hold. *whole: all rounds are known. */
+static uint32_t rounds_fill(struct laws_trial *trial, uint32_t op_index, uint32_t rank, bool *whole)
 {
 	struct laws_op *op = &trial->ops[op_index];
-	bool accumulate = op->options.late == RUBATO_LATE_ACCUMULATE;
-	uint64_t next = 0, absent = 0, end = op->round_end;
+	struct laws_rank *side = &op->ranks[rank];
+	uint32_t next = 0, held = 0;
 
-	/* A round that only those collected who then crashed is lost with them. */
-	if (op->ended[rank] && op->stats[rank].rounds < end)
-		end = op->stats[rank].rounds;
-	*delivered = 0;
 	*whole = true;
-	for (uint64_t r = 0; r < end; r++) {
-		const rubato_contribution *c;
-
-		if (!op->rounds[r].known) {
-			*whole = false;
-			absent = 0;
-			continue;
-		}
-		c = &op->rounds[r].ranks[rank];
-		absent = c->count > 0 ? 0 : absent + 1;
-		if (op->options.max_absence > 0 && absent > op->options.max_absence &&
-		    r < op->passive_from[rank])
-			laws_break(trial,
-				   "fairness: operation %u: rank %u is in none of the %" PRIu64
-				   " rounds up to %" PRIu64,
-				   op_index, rank, absent, r);
-		if (c->count == 0)
-			continue;
-		if (c->first_step < next || (accumulate && *whole && c->first_step != next))
-			laws_break(trial,
-				   "conservation: operation %u, round %" PRIu64 ": step %" PRIu64
-				   " of rank %u, where %" PRIu64 " comes next",
-				   op_index, r, c->first_step, rank, next);
-		next = c->last_step + 1;
-		*delivered += c->count;
+	for (uint32_t i = 0; i < side->commit_count; i++)
+		side->commits[i].round = LAWS_NEVER;
+	for (uint64_t r = 0; r < end_of(op, rank); r++) {
+		*whole = *whole && op->rounds[r].known;
+		if (op->rounds[r].known)
+			round_fill(trial, op_index, rank, r, &next, *whole);
 	}
-	return next;
+	for (uint32_t i = 0; i < side->commit_count; i++)
+		held += side->commits[i].round != LAWS_NEVER;
+	return held;
 }
 
-static void judge_rank(struct laws_trial *trial, uint32_t op_index, uint32_t rank)
-{
-	struct laws_op *op = &trial->ops[op_index];
-	const rubato_partial_stats *stats = &op->stats[rank];
-	bool accumulate = op->options.late == RUBATO_LATE_ACCUMULATE, whole;
-	uint64_t delivered, next = judge_chain(trial, op_index, rank, &delivered, &whole);
+/* ---- Late or in time ---- */
 
-	if (!whole && op->options.collection == RUBATO_COLLECT_EACH)
-		laws_break(trial, "operation %u: a round was collected by nobody", op_index);
-	if (rank == trial->leaver || laws_victim(trial, rank) ||
-	    (!op->drained[rank] && !op->ended[rank]))
-		return; /* Its figures are of the moment it left, or crashed. */
-	if (stats->committed != op->committed[rank] ||
-	    stats->committed != stats->delivered + stats->discarded + stats->pending)
+/* Whether a contribution came in time for the first round that its rank had not joined: that is the
+ * one that was open, or the one after it. */
+static enum laws_maybe was_in_time(const struct laws_trial *trial, uint32_t op_index, uint32_t rank,
+				   uint32_t index)
+{
+	const struct laws_op *op = &trial->ops[op_index];
+	const struct laws_commit *c = &op->ranks[rank].commits[index];
+	uint64_t target;
+
+	if (op->options.rounds == RUBATO_ROUNDS_FREE) {
+		if (c->behind)
+			return LAWS_NO;
+		return c->caught_up && c->round == c->completed ? LAWS_YES : LAWS_MAYBE;
+	}
+	target = laws_target(trial, op_index, rank, index);
+	if (target > c->completed)
+		return LAWS_YES;
+	if (target < c->completed)
+		return LAWS_NO;
+	if (c->round == LAWS_NEVER)
+		return LAWS_MAYBE;
+	return c->round == target ? LAWS_YES : LAWS_NO;
+}
+
+static bool era_is_over(const struct laws_op *op, uint32_t era)
+{
+	return op->begins[era + 1] != LAWS_NEVER;
+}
+
+/* Side by side, who waits elsewhere counts with what it has: late contributions become fresh. */
+static bool is_lenient(const struct laws_trial *trial, const struct laws_op *op)
+{
+	return trial->op_count > 1 && op->options.rounds == RUBATO_ROUNDS_FREE;
+}
+
+static void judge_commit(struct laws_trial *trial, uint32_t op_index, uint32_t rank, uint32_t index,
+			 bool whole)
+{
+	const struct laws_op *op = &trial->ops[op_index];
+	const struct laws_commit *c = &op->ranks[rank].commits[index];
+	enum laws_maybe in_time = was_in_time(trial, op_index, rank, index);
+	bool gone = c->round == LAWS_NEVER && whole && op->ranks[rank].told > c->era;
+	bool held = c->round != LAWS_NEVER;
+	rubato_late late = op->options.late;
+
+	if (held && c->round != c->completed && c->round != c->completed + 1)
 		laws_break(trial,
-			   "conservation: operation %u: rank %u committed %" PRIu64
-			   ", by its own count %" PRIu64 " = %" PRIu64 " delivered + %" PRIu64
-			   " discarded + %" PRIu64 " pending",
-			   op_index, rank, op->committed[rank], stats->committed, stats->delivered,
-			   stats->discarded, stats->pending);
-	if (accumulate && stats->discarded > 0)
+			   "delivery: operation %u: contribution %u of rank %u is in round %" PRIu64
+			   ", where %" PRIu64 " was open",
+			   op_index, index, rank, c->round, c->completed);
+	if (gone && late == RUBATO_LATE_ACCUMULATE)
 		laws_break(trial,
-			   "operation %u: rank %u discarded %" PRIu64 " though late ones "
-			   "accumulate",
-			   op_index, rank, stats->discarded);
-	/* Elsewhere nobody may have collected the last rounds. */
-	if (whole && op->options.collection == RUBATO_COLLECT_EACH && stats->delivered != delivered)
+			   "conservation: operation %u: contribution %u of rank %u was in no round",
+			   op_index, index, rank);
+	if (gone && in_time == LAWS_YES && !is_lenient(trial, op))
+		laws_break(trial,
+			   "conservation: operation %u: contribution %u of rank %u came in time "
+			   "and was in no round",
+			   op_index, index, rank);
+	if (held && late == RUBATO_LATE_DROP && in_time == LAWS_NO)
+		laws_break(trial,
+			   "lateness: operation %u: contribution %u of rank %u came late and is in "
+			   "round %" PRIu64,
+			   op_index, index, rank, c->round);
+}
+
+/* One record: whether it is rightly called fresh, and holds no more than one if late ones do not
+ * accumulate. */
+static void judge_record(struct laws_trial *trial, uint32_t op_index, uint32_t rank,
+			 uint64_t number)
+{
+	const struct laws_op *op = &trial->ops[op_index];
+	const rubato_contribution *c = &op->rounds[number].ranks[rank];
+	uint32_t first = laws_index_of(op, rank, c->first_step);
+	bool aligned = op->options.rounds == RUBATO_ROUNDS_ALIGNED, some = false, all_late = true;
+
+	if (c->count == 0 || first == LAWS_NONE) {
+		if (c->fresh)
+			laws_break(trial,
+				   "freshness: operation %u, round %" PRIu64 ": rank %u is fresh "
+				   "with nothing",
+				   op_index, number, rank);
+		return;
+	}
+	for (uint32_t k = first; k < first + c->count; k++) {
+		enum laws_maybe in_time = was_in_time(trial, op_index, rank, k);
+
+		some = some || in_time == LAWS_YES;
+		all_late = all_late && in_time == LAWS_NO;
+		/* A late one would have been replaced, not joined by another. */
+		if (c->count > 1 && k == first && in_time == LAWS_NO && !is_lenient(trial, op) &&
+		    op->options.late == RUBATO_LATE_LATEST)
+			laws_break(trial,
+				   "lateness: operation %u, round %" PRIu64 " has %u contributions "
+				   "of rank %u, the first one late",
+				   op_index, number, c->count, rank);
+	}
+	if (aligned)
+		some = laws_target(trial, op_index, rank, first + c->count - 1) >= number;
+	if (aligned ? (c->fresh != 0) != some
+		    : (some && !c->fresh) || (all_late && c->fresh && !is_lenient(trial, op)))
+		laws_break(trial, "freshness: operation %u, round %" PRIu64 " has rank %u as %s",
+			   op_index, number, rank, c->fresh ? "fresh" : "late");
+}
+
+static void judge_staleness(struct laws_trial *trial, uint32_t op_index, uint64_t number)
+{
+	const struct laws_op *op = &trial->ops[op_index];
+	const rubato_round *round = &op->rounds[number].seen;
+	uint64_t least = LAWS_NEVER, most = 0;
+
+	for (uint32_t r = 0; r < trial->world.rank_count; r++) {
+		const rubato_contribution *c = &round->ranks[r];
+		uint32_t first = laws_index_of(op, r, c->first_step);
+
+		if (!c->member || c->count == 0 || first == LAWS_NONE)
+			continue;
+		for (uint32_t k = first; k < first + c->count; k++) {
+			uint64_t target = laws_target(trial, op_index, r, k);
+			uint64_t stale = target < number ? number - target : 0;
+
+			least = stale < least ? stale : least;
+			most = stale > most ? stale : most;
+		}
+	}
+	if (least == LAWS_NEVER || op->options.rounds == RUBATO_ROUNDS_FREE)
+		least = most = 0;
+	if (round->staleness_min != least || round->staleness_max != most)
+		laws_break(trial,
+			   "staleness: operation %u, round %" PRIu64 " is %" PRIu64 " to %" PRIu64
+			   " old, by its own account %" PRIu64 " to %" PRIu64,
+			   op_index, number, least, most, round->staleness_min,
+			   round->staleness_max);
+}
+
+/* ---- What was discarded ---- */
+
+/* At the end of an era everything of it is in a round or discarded: so far. */
+static void judge_discarded(struct laws_trial *trial, uint32_t op_index)
+{
+	const struct laws_op *op = &trial->ops[op_index];
+	uint64_t before = 0;
+
+	for (uint64_t r = 0; r < op->round_end; r++) {
+		const rubato_round *round = &op->rounds[r].seen;
+		uint32_t era = laws_era_of(op, r);
+		uint64_t want = 0;
+
+		if (!op->rounds[r].known)
+			return;
+		if (round->discarded < before ||
+		    (op->options.late == RUBATO_LATE_ACCUMULATE && round->discarded > 0))
+			laws_break(trial,
+				   "conservation: operation %u, round %" PRIu64 ": %" PRIu64
+				   " discarded after %" PRIu64,
+				   op_index, r, round->discarded, before);
+		before = round->discarded;
+		if (!era_is_over(op, era) || r + 1 != op->begins[era + 1])
+			continue;
+		for (uint32_t k = 0; k < trial->world.rank_count; k++)
+			for (uint32_t i = 0; i < op->ranks[k].commit_count; i++)
+				want += op->ranks[k].commits[i].era <= era &&
+					op->ranks[k].commits[i].round == LAWS_NEVER;
+		if (round->discarded != want && !laws_crashes(trial))
+			laws_break(trial,
+				   "conservation: operation %u: %" PRIu64 " discarded when era %u "
+				   "ends, by its own account %" PRIu64,
+				   op_index, want, era, round->discarded);
+	}
+}
+
+/* ---- Collection ---- */
+
+/* The last round that a rank may be given which has had so many complete. */
+static uint64_t available(const struct laws_op *op, const struct laws_collect *c)
+{
+	uint64_t cut = op->begins[c->era + 1];
+
+	return c->completed < cut ? c->completed : cut;
+}
+
+/* OWN: the round of the contribution that is the last when it is collected. NEVER: not known. */
+static uint64_t own_round(const struct laws_trial *trial, uint32_t op_index, uint32_t rank,
+			  uint32_t index)
+{
+	const struct laws_op *op = &trial->ops[op_index];
+	const struct laws_commit *c = &op->ranks[rank].commits[index];
+	enum laws_maybe in_time = was_in_time(trial, op_index, rank, index);
+
+	if (in_time == LAWS_YES)
+		return c->round;
+	if (in_time == LAWS_NO && op->options.rounds == RUBATO_ROUNDS_ALIGNED)
+		return laws_target(trial, op_index, rank, index);
+	return LAWS_NEVER;
+}
+
+static void judge_own(struct laws_trial *trial, uint32_t op_index, uint32_t rank,
+		      const struct laws_collect *c, uint64_t next)
+{
+	const struct laws_op *op = &trial->ops[op_index];
+	const struct laws_commit *last;
+	uint64_t own;
+
+	if (c->flushing || (c->committed == 0 && c->round == LAWS_NEVER))
+		return;
+	if (c->committed == 0) {
+		laws_break(trial,
+			   "own: operation %u: rank %u is given round %" PRIu64
+			   " before it has committed",
+			   op_index, rank, c->round);
+		return;
+	}
+	last = &op->ranks[rank].commits[c->committed - 1];
+	own = own_round(trial, op_index, rank, c->committed - 1);
+	if (c->round == LAWS_NEVER) { /* Then it has been given its own. */
+		if (own != LAWS_NEVER && own >= next && trial->op_count == 1)
+			laws_break(trial,
+				   "own: operation %u: rank %u is not given round %" PRIu64
+				   ", that of its contribution %u",
+				   op_index, rank, own, c->committed - 1);
+		return;
+	}
+	if (own == LAWS_NEVER) /* Late: the newest one it was in; or in time. */
+		own = c->round + 1 == last->completed || c->round == last->completed ||
+				      c->round == last->round
+			      ? c->round
+			      : last->completed;
+	if (c->round != own)
+		laws_break(trial,
+			   "own: operation %u: rank %u is given round %" PRIu64 ", not %" PRIu64
+			   ", that of its contribution %u",
+			   op_index, rank, c->round, own, c->committed - 1);
+}
+
+/* That nothing was given: nothing was there, and nothing to wait for. */
+static void judge_none(struct laws_trial *trial, uint32_t op_index, uint32_t rank,
+		       const struct laws_collect *c, uint64_t next)
+{
+	const struct laws_op *op = &trial->ops[op_index];
+	const struct laws_rank *side = &op->ranks[rank];
+	bool own = op->options.collection == RUBATO_COLLECT_OWN && !c->flushing;
+	enum laws_maybe in_time;
+	uint64_t round;
+
+	if (!own && next < available(op, c))
+		laws_break(trial,
+			   "collection: operation %u: rank %u is told that there is none, though "
+			   "round %" PRIu64 " is there",
+			   op_index, rank, next);
+	if (c->flushing || c->committed == 0 || trial->op_count > 1)
+		return;
+	in_time = was_in_time(trial, op_index, rank, c->committed - 1);
+	round = side->commits[c->committed - 1].round;
+	if (in_time == LAWS_YES && round != LAWS_NEVER && round >= c->completed)
+		laws_break(trial,
+			   "collection: operation %u: rank %u does not wait for the round of its "
+			   "contribution %u",
+			   op_index, rank, c->committed - 1);
+	if (in_time == LAWS_NO && c->at_ns != c->begin_ns && !own && c->committed > 1 &&
+	    side->commits[c->committed - 1].at_ns == c->begin_ns &&
+	    trial->kinds[RUBATO_SIM_FREEZE] == 0 && !laws_crashes(trial))
+		laws_break(trial,
+			   "collection: operation %u: rank %u waits %" PRIu64 " ns though its "
+			   "contribution %u is late",
+			   op_index, rank, c->at_ns - c->begin_ns, c->committed - 1);
+}
+
+/* Who has left is told that there is none when all that it had committed has been reduced. */
+static void judge_left(struct laws_trial *trial, uint32_t op_index, uint32_t rank,
+		       const struct laws_collect *c)
+{
+	const struct laws_rank *side = &trial->ops[op_index].ranks[rank];
+
+	for (uint32_t i = 0; i < c->committed; i++)
+		if (side->commits[i].round != LAWS_NEVER && side->commits[i].round >= c->completed)
+			laws_break(trial,
+				   "collection: operation %u: rank %u, which has left, is told "
+				   "that there is none before round %" PRIu64
+				   " with its contribution %u",
+				   op_index, rank, side->commits[i].round, i);
+}
+
+static void judge_collects(struct laws_trial *trial, uint32_t op_index, uint32_t rank)
+{
+	const struct laws_op *op = &trial->ops[op_index];
+	const struct laws_rank *side = &op->ranks[rank];
+	rubato_collection collection = op->options.collection;
+	uint64_t next = 0;
+
+	for (uint32_t i = 0; i < side->collect_count; i++) {
+		const struct laws_collect *c = &side->collects[i];
+		bool left = side->left && c->flushing;
+
+		if (collection == RUBATO_COLLECT_OWN)
+			judge_own(trial, op_index, rank, c, next);
+		if (c->round == LAWS_NEVER) {
+			if (!left && !laws_crashes(trial))
+				judge_none(trial, op_index, rank, c, next);
+			else if (left && !laws_crashes(trial))
+				judge_left(trial, op_index, rank, c);
+			continue;
+		}
+		if (c->round >= available(op, c) || (c->era > 0 && c->round < op->begins[c->era]))
+			laws_break(trial,
+				   "cut: operation %u: rank %u is given round %" PRIu64
+				   " in era %u, with %" PRIu64 " complete",
+				   op_index, rank, c->round, c->era, c->completed);
+		if (collection == RUBATO_COLLECT_LATEST && !left &&
+		    c->round + 1 != available(op, c))
+			laws_break(trial,
+				   "collection: operation %u: rank %u is given round %" PRIu64
+				   " with %" PRIu64 " complete",
+				   op_index, rank, c->round, c->completed);
+		next = c->round + 1;
+	}
+}
+
+/* ---- Figures and recovery ---- */
+
+static void judge_merged(struct laws_trial *trial, uint32_t op_index, uint32_t rank, uint32_t held)
+{
+	const struct laws_op *op = &trial->ops[op_index];
+	uint64_t records = 0;
+
+	if (is_lenient(trial, op))
+		return;
+	for (uint64_t r = 0; r < op->round_end; r++)
+		records += op->rounds[r].ranks[rank].count > 0;
+	if (op->ranks[rank].stats.merged != held - records)
+		laws_break(trial,
+			   "figures: operation %u: rank %u has merged %" PRIu64 ", not %" PRIu64,
+			   op_index, rank, op->ranks[rank].stats.merged, held - records);
+}
+
+static void judge_figures(struct laws_trial *trial, uint32_t op_index, uint32_t rank, uint32_t held,
+			  bool whole)
+{
+	const struct laws_op *op = &trial->ops[op_index];
+	const struct laws_rank *side = &op->ranks[rank];
+	const rubato_partial_stats *s = &side->stats;
+	bool over = side->drained || side->ended;
+
+	if (s->committed != side->commit_count ||
+	    s->committed != s->delivered + s->discarded + s->pending)
+		laws_break(trial,
+			   "conservation: operation %u: rank %u committed %u, by its own count "
+			   "%" PRIu64 " = %" PRIu64 " delivered + %" PRIu64 " discarded + %" PRIu64
+			   " pending",
+			   op_index, rank, side->commit_count, s->committed, s->delivered,
+			   s->discarded, s->pending);
+	if (!over)
+		return;
+	if (whole && s->rounds == op->round_end && s->delivered != held)
 		laws_break(trial,
 			   "conservation: operation %u: rank %u delivered %" PRIu64
-			   ", the rounds hold %" PRIu64,
-			   op_index, rank, stats->delivered, delivered);
-	if (op->drained[rank] && !op->ended[rank] && stats->pending > 0)
+			   ", the rounds hold %u",
+			   op_index, rank, s->delivered, held);
+	if (side->drained && !side->ended && s->pending > 0)
 		laws_break(trial, "operation %u: rank %u has drained, and %" PRIu64 " are pending",
-			   op_index, rank, stats->pending);
-	if (op->ended[rank] && stats->pending != op->pending_count[rank])
+			   op_index, rank, s->pending);
+	if (whole && side->drained && !side->ended && s->rounds == op->round_end)
+		judge_merged(trial, op_index, rank, held);
+}
+
+/* What is pending after a crash: all that was neither delivered nor discarded. */
+static void judge_pending(struct laws_trial *trial, uint32_t op_index, uint32_t rank, bool whole)
+{
+	const struct laws_op *op = &trial->ops[op_index];
+	const struct laws_rank *side = &op->ranks[rank];
+	const rubato_contribution *p = &side->pending;
+	bool accumulate = op->options.late == RUBATO_LATE_ACCUMULATE;
+	uint32_t left = 0, first = LAWS_NONE;
+	uint64_t weight = 0;
+
+	if (!side->ended)
+		return;
+	for (uint32_t i = 0; i < side->commit_count; i++) {
+		if (side->commits[i].round != LAWS_NEVER)
+			continue;
+		first = first == LAWS_NONE ? i : first;
+		left++;
+		weight += side->commits[i].weight;
+	}
+	if (side->stats.pending != p->count)
 		laws_break(trial,
 			   "recovery: operation %u: rank %u has %" PRIu64
 			   " pending, was given back %u",
-			   op_index, rank, stats->pending, op->pending_count[rank]);
-	if (op->ended[rank] && accumulate && whole && op->round_end >= stats->rounds &&
-	    op->pending_count[rank] > 0 && op->pending_first[rank] != next)
+			   op_index, rank, side->stats.pending, p->count);
+	if (accumulate && whole && op->round_end >= side->stats.rounds &&
+	    (p->count != left || p->weight != weight ||
+	     (left > 0 && (p->first_step != side->commits[first].step ||
+			   p->last_step != side->commits[side->commit_count - 1].step))))
 		laws_break(trial,
-			   "recovery: operation %u: rank %u was given back steps from %" PRIu64
-			   ", where %" PRIu64 " comes next",
-			   op_index, rank, op->pending_first[rank], next);
+			   "recovery: operation %u: rank %u was given back %u from %" PRIu64
+			   " on, weight %" PRIu64 "; %u are in no round, weight %" PRIu64,
+			   op_index, rank, p->count, p->first_step, p->weight, left, weight);
+	/* All that the survivors have completed was there to collect. */
+	if (op->options.collection == RUBATO_COLLECT_EACH && !side->left &&
+	    side->next != side->stats.rounds)
+		laws_break(trial,
+			   "recovery: operation %u: rank %u had %" PRIu64 " of %" PRIu64 " rounds",
+			   op_index, rank, side->next, side->stats.rounds);
 }
 
-/* Survivors of a crash have completed the same rounds, all that anybody has collected. */
+/* Survivors of a crash have completed the same rounds, all that anybody of them has collected. */
 static void judge_recovery(struct laws_trial *trial, uint32_t op_index)
 {
 	struct laws_op *op = &trial->ops[op_index];
 	uint32_t first = LAWS_NONE;
 
+	if (op->options.policy == RUBATO_POLICY_WAGMA)
+		return; /* Groups complete a round apart. */
 	for (uint32_t r = 0; r < trial->world.rank_count; r++) {
-		if (!op->ended[r] || laws_victim(trial, r))
+		const struct laws_rank *side = &op->ranks[r];
+
+		if (!side->ended)
 			continue;
 		first = first == LAWS_NONE ? r : first;
-		if (op->stats[r].rounds != op->stats[first].rounds &&
-		    op->options.policy != RUBATO_POLICY_WAGMA)
+		if (side->stats.rounds != op->ranks[first].stats.rounds)
 			laws_break(trial,
 				   "recovery: operation %u ends after %" PRIu64
 				   " rounds at rank %u, %" PRIu64 " at rank %u",
-				   op_index, op->stats[first].rounds, first, op->stats[r].rounds,
-				   r);
+				   op_index, op->ranks[first].stats.rounds, first,
+				   side->stats.rounds, r);
 	}
-	for (uint32_t r = 0; r < trial->world.rank_count && first != LAWS_NONE; r++) {
-		bool survived = (op->ended[r] || op->drained[r]) && !laws_victim(trial, r);
-
-		if (survived && op->collected[r] > op->stats[first].rounds &&
-		    op->options.policy != RUBATO_POLICY_WAGMA)
+	for (uint32_t r = 0; r < trial->world.rank_count && first != LAWS_NONE; r++)
+		if (!laws_victim(trial, r) && op->ranks[r].next > op->ranks[first].stats.rounds)
 			laws_break(trial,
-				   "recovery: operation %u: rank %u has collected %" PRIu64
+				   "recovery: operation %u: rank %u was given %" PRIu64
 				   " rounds, the survivors end after %" PRIu64,
-				   op_index, r, op->collected[r], op->stats[first].rounds);
+				   op_index, r, op->ranks[r].next, op->ranks[first].stats.rounds);
+	if (first != LAWS_NONE && op->round_end > op->ranks[first].stats.rounds)
+		op->round_end = op->ranks[first].stats.rounds; /* The rest is void. */
+}
+
+/* ---- All ---- */
+
+static void judge_op(struct laws_trial *trial, uint32_t op_index)
+{
+	struct laws_op *op = &trial->ops[op_index];
+	uint64_t allocated = op->round_end;
+
+	judge_recovery(trial, op_index);
+	for (uint32_t r = 0; r < trial->world.rank_count; r++) {
+		bool whole, victim = laws_victim(trial, r);
+		uint32_t held = rounds_fill(trial, op_index, r, &whole);
+
+		for (uint32_t i = 0; i < op->ranks[r].commit_count; i++)
+			judge_commit(trial, op_index, r, i, whole && !victim);
+		if (!whole && op->options.collection == RUBATO_COLLECT_EACH)
+			laws_break(trial, "operation %u: a round was given to nobody", op_index);
+		if (victim)
+			continue;
+		judge_collects(trial, op_index, r);
+		judge_figures(trial, op_index, r, held, whole);
+		judge_pending(trial, op_index, r, whole);
 	}
+	for (uint64_t number = 0; number < op->round_end; number++) {
+		if (!op->rounds[number].known)
+			continue;
+		for (uint32_t r = 0; r < trial->world.rank_count; r++)
+			judge_record(trial, op_index, r, number);
+		judge_staleness(trial, op_index, number);
+	}
+	judge_discarded(trial, op_index);
+	laws_judge_rounds(trial, op_index);
+	op->round_end = allocated;
 }
 
 void laws_judge(struct laws_trial *trial, rubato_status status, const rubato_sim_result *result)
 {
-	bool crash = trial->kinds[RUBATO_SIM_CRASH] > 0;
 	/* A cut fires when it finds a message to hold back: that is up to chance. */
 	uint32_t must = trial->kinds[RUBATO_SIM_CRASH] + trial->kinds[RUBATO_SIM_FREEZE];
 
-	if (status != RUBATO_OK && !(crash && status == RUBATO_ERR_PEER))
+	if (status != RUBATO_OK && !(laws_crashes(trial) && status == RUBATO_ERR_PEER))
 		laws_break(trial, "progress: rank %u: %s", result->failed_rank,
 			   rubato_error_text());
 	if (result->faults_fired < must)
 		laws_break(trial, "%u of %u faults fired", result->faults_fired, must);
-	for (uint32_t op = 0; op < trial->op_count && !trial->lagged; op++) {
-		for (uint32_t r = 0; r < trial->world.rank_count; r++)
-			judge_rank(trial, op, r);
-		judge_recovery(trial, op);
-	}
+	for (uint32_t op = 0; op < trial->op_count && !trial->is_lagged; op++)
+		judge_op(trial, op);
 }

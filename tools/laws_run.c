@@ -1,25 +1,35 @@
 /*
  * laws_run.c -- what a rank of a trial does: steps of work, commits to all operations, then
- * collects from all of them, in an order of its own. See laws.h.
+ * collects from all of them, in an order of its own; drains, or leaves; frees. All that it does and
+ * is given it writes down. See laws.h.
  */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "tools/laws.h"
+#include "tools/options.h"
 #include "tools/sim.h"
 
 /* Virtual: of waiting for one operation before looking at the next; longer from turn to turn. */
 #define TURN_NS 20000u
 #define TURN_NS_MAX 20000000u
+#define PATIENCE_NS 20000000000u /* Of a rank that calls again after a timeout. */
 
 struct job { /* One rank's side. */
 	rubato_comm *comm;
 	struct laws_trial *trial;
-	uint32_t rank;
+	uint32_t rank, n, steps;
+	struct laws_random random;
 	rubato_partial *partials[LAWS_OPS_MAX];
-	uint64_t *buffer; /* For contribute and collect. */
+	bool leased[LAWS_OPS_MAX];
+	void *buffer; /* For contribute and collect. */
 };
+
+static struct laws_rank *side_of(const struct job *job, uint32_t op)
+{
+	return &job->trial->ops[op].ranks[job->rank];
+}
 
 /* The operation that this rank takes as number i: ranks differ. */
 static uint32_t op_at(const struct job *job, uint32_t i)
@@ -27,346 +37,610 @@ static uint32_t op_at(const struct job *job, uint32_t i)
 	return (i + job->rank) % job->trial->op_count;
 }
 
-static void job_write(const struct job *job, uint32_t op, uint64_t *to)
+static bool holds(struct job *job)
 {
-	const struct laws_op *o = &job->trial->ops[op];
-	bool add = o->options.zeroed != 0 && !job->trial->convenient;
-
-	for (uint64_t i = 0; i < o->count; i++) {
-		uint64_t word = laws_word(job->trial, op, job->rank, o->committed[job->rank], i);
-
-		to[i] = add ? laws_reduce(o->reduction, to[i], word) : word;
-	}
+	return job->trial->hold > 0 && laws_chance(&job->random, job->trial->hold);
 }
 
-static rubato_status job_commit(struct job *job, uint32_t op)
+static void hold(struct job *job)
+{
+	rubato_sleep(job->comm, 1 + laws_below(&job->random, job->trial->skew_ns + 20000));
+}
+
+/* A call that must not take time; false: it did. */
+static bool instant(struct job *job, uint64_t begin_ns, const char *call)
+{
+	if (rubato_now(job->comm) == begin_ns)
+		return true;
+	laws_break(job->trial, "progress: rank %u: %s took time", job->rank, call);
+	return false;
+}
+
+/* ---- What the library says of itself ---- */
+
+static uint64_t look(struct job *job, uint32_t op)
 {
 	struct laws_op *o = &job->trial->ops[op];
-	uint64_t step = o->committed[job->rank];
-	void *buffer = job->buffer;
-	rubato_status err = RUBATO_OK;
+	struct laws_rank *side = side_of(job, op);
+	struct laws_need need;
 
-	if (!job->trial->convenient)
-		err = rubato_partial_acquire(job->partials[op], &buffer);
-	if (err != RUBATO_OK)
-		return err;
-	job_write(job, op, buffer);
-	o->committed[job->rank]++; /* Before: others may collect it before the call returns. */
+	side->stats.size_bytes = sizeof(side->stats);
+	if (rubato_partial_get_stats(job->partials[op], &side->stats) != RUBATO_OK)
+		laws_break(job->trial, "operation %u: rank %u has no statistics", op, job->rank);
+	need = (struct laws_need) { side->stats.rounds, side->stats.quorum };
+	for (uint32_t i = o->need_count; i > 0 && i + 8 > o->need_count; i--)
+		if (o->needs[i - 1].round == need.round && o->needs[i - 1].need == need.need)
+			return need.round;
+	o->needs = laws_grow(o->needs, o->need_count, &o->need_room, sizeof(*o->needs));
+	o->needs[o->need_count++] = need;
+	return need.round;
+}
+
+/* ---- Commits ---- */
+
+static void *lease_take(struct job *job, uint32_t op)
+{
+	const struct laws_op *o = &job->trial->ops[op];
+	bool fresh = !job->leased[op];
+	void *buffer = NULL, *again = NULL;
+
+	if (rubato_partial_acquire(job->partials[op], &buffer) != RUBATO_OK ||
+	    rubato_partial_acquire(job->partials[op], &again) != RUBATO_OK || again != buffer)
+		laws_break(job->trial, "lease: operation %u: rank %u", op, job->rank);
+	job->leased[op] = true;
+	if (buffer != NULL && fresh && o->options.zeroed && !laws_is_identity(o, buffer))
+		laws_break(job->trial,
+			   "lease: operation %u: rank %u's buffer does not hold the identity", op,
+			   job->rank);
+	return buffer;
+}
+
+/* Writes the next contribution, perhaps in two goes: nobody else may touch it in between. */
+static void *lease_write(struct job *job, uint32_t op)
+{
+	const struct laws_op *o = &job->trial->ops[op];
+	uint32_t index = side_of(job, op)->commit_count;
+	size_t half = (size_t)(o->count / 2), bytes = half * rubato_type_bytes(o->type);
+	bool lease = !job->trial->convenient, fresh = !job->leased[op];
+	bool add = lease && fresh && o->options.zeroed != 0;
+	void *buffer = lease ? lease_take(job, op) : job->buffer;
+	uint64_t before;
+
+	if (buffer == NULL)
+		return NULL;
+	laws_write(job->trial, op, job->rank, index, buffer, 0, half, add);
+	before = laws_digest(buffer, bytes);
+	if (lease && holds(job))
+		hold(job);
+	if (lease && lease_take(job, op) != buffer)
+		laws_break(job->trial, "lease: operation %u: rank %u's moves", op, job->rank);
+	if (laws_digest(buffer, bytes) != before)
+		laws_break(job->trial, "lease: operation %u: rank %u's changes while it is held",
+			   op, job->rank);
+	laws_write(job->trial, op, job->rank, index, buffer, half, o->count, add);
+	return buffer;
+}
+
+static uint64_t next_step(const struct job *job, uint32_t op)
+{
+	const struct laws_rank *side = side_of(job, op);
+	uint32_t count = side->commit_count;
+
+	if (count == 0 || side->commits[count - 1].era != side->era)
+		return laws_first_step(job->trial, op, job->rank, side->era);
+	return side->commits[count - 1].step + laws_gap(job->trial, op, job->rank, count);
+}
+
+static rubato_status commit(struct job *job, uint32_t op)
+{
+	struct laws_rank *side = side_of(job, op);
+	uint32_t index = side->commit_count;
+	struct laws_commit c = { .step = next_step(job, op),
+				 .weight = laws_weight(job->trial, op, job->rank, index),
+				 .era = side->era };
+	void *buffer = lease_write(job, op);
+	rubato_status err;
+
+	c.completed = look(job, op);
+	c.caught_up = side->none_completed == c.completed;
+	/* The round that was running then may have been joined, and counts as taken. */
+	c.behind = side->none_completed < c.completed && c.completed - side->none_completed > 1;
+	c.at_ns = rubato_now(job->comm);
+	c.duration_ns = c.at_ns - side->worked_since_ns;
+	side->commits = laws_grow(side->commits, side->commit_count, &side->commit_room,
+				  sizeof(*side->commits));
+	/* Before: others may collect it before the call returns. */
+	side->commits[side->commit_count++] = c;
 	if (job->trial->convenient)
-		err = rubato_partial_contribute(job->partials[op], buffer, step, step + 1);
+		err = rubato_partial_contribute(job->partials[op], buffer, c.step, c.weight);
 	else
-		err = rubato_partial_commit(job->partials[op], step, step + 1);
+		err = rubato_partial_commit(job->partials[op], c.step, c.weight);
 	if (err != RUBATO_OK)
-		o->committed[job->rank]--;
+		side->commit_count--;
+	else
+		job->leased[op] = false;
+	(void)instant(job, c.at_ns, "commit");
 	return err;
+}
+
+/* ---- Results ---- */
+
+static rubato_status result_use(struct job *job, uint32_t op, const void *result,
+				rubato_round *round)
+{
+	bool lent = !job->trial->convenient;
+	rubato_status err = RUBATO_OK;
+	uint64_t begin_ns;
+	const struct laws_op *o = &job->trial->ops[op];
+	size_t bytes = (size_t)o->count * rubato_type_bytes(o->type);
+	size_t records = job->n * sizeof(*round->ranks);
+	uint64_t before = laws_digest(result, bytes), named = laws_digest(round->ranks, records);
+
+	laws_see(job->trial, op, job->rank, result, round, rubato_now(job->comm));
+	side_of(job, op)->holds = lent;
+	if (lent && holds(job))
+		hold(job);
+	if (laws_digest(result, bytes) != before || laws_digest(round->ranks, records) != named)
+		laws_break(job->trial,
+			   "loan: operation %u, round %llu changes while rank %u has it", op,
+			   (unsigned long long)round->round, job->rank);
+	begin_ns = rubato_now(job->comm);
+	side_of(job, op)->holds = false;
+	if (lent)
+		err = rubato_partial_release(job->partials[op]);
+	(void)instant(job, begin_ns, "release");
+	if (look(job, op) <= round->round + 1) /* There is no more. */
+		side_of(job, op)->none_completed = round->round + 1;
+	return err;
+}
+
+/* There is none: it is told that an era is over, if it has drained. */
+static void none_note(struct job *job, uint32_t op)
+{
+	struct laws_rank *side = side_of(job, op);
+	struct laws_op *o = &job->trial->ops[op];
+
+	side->none_completed = side->stats.rounds;
+	if (!side->drains)
+		return;
+	if (side->next < side->stats.rounds) /* Some of the next era are there. */
+		side->none_completed = LAWS_NEVER;
+	side->drains = false;
+	side->told++;
+	if (side->left)
+		return;
+	side->era++;
+	if (o->begins[side->era] == LAWS_NEVER)
+		o->begins[side->era] = side->next;
+	if (o->begins[side->era] != side->next)
+		laws_break(job->trial,
+			   "cut: operation %u: era %u ends with round %llu on rank %u, with %llu "
+			   "elsewhere",
+			   op, side->era - 1, (unsigned long long)side->next - 1, job->rank,
+			   (unsigned long long)o->begins[side->era] - 1);
+	side->drained = side->era == job->trial->era_count;
 }
 
 /* One result of an operation; *some false: there is none to wait for. TIMEOUT: it must be waited
  * for. */
-static rubato_status job_take(struct job *job, uint32_t op, uint64_t timeout_ns, bool *some)
+static rubato_status take(struct job *job, uint32_t op, uint64_t timeout_ns, bool *some)
 {
+	struct laws_rank *side = side_of(job, op);
 	rubato_partial *partial = job->partials[op];
 	rubato_round round = { .size_bytes = sizeof(round) };
+	uint64_t begin_ns = rubato_now(job->comm), bound_ns, end_ns;
 	const void *result = NULL;
 	rubato_status err;
 
 	if (job->trial->convenient) {
 		err = rubato_partial_collect(partial, job->buffer, some, &round, timeout_ns);
-		if (err == RUBATO_OK && *some)
-			laws_see(job->trial, op, job->rank, job->buffer, &round);
-		return err;
+		result = err == RUBATO_OK && *some ? job->buffer : NULL;
+	} else {
+		err = rubato_partial_collect_view(partial, &result, &round, timeout_ns);
 	}
-	err = rubato_partial_collect_view(partial, &result, &round, timeout_ns);
-	*some = result != NULL;
-	if (err != RUBATO_OK || !*some)
+	*some = err == RUBATO_OK && result != NULL;
+	end_ns = rubato_now(job->comm);
+	side->waited_ns += end_ns - begin_ns;
+	side->worked_since_ns = end_ns;
+	bound_ns = timeout_ns > 0 ? timeout_ns : job->trial->world.timeout_ns;
+	if (err == RUBATO_ERR_TIMEOUT && end_ns < begin_ns + bound_ns)
+		laws_break(job->trial, "progress: rank %u was timed out %llu ns too early",
+			   job->rank, (unsigned long long)(begin_ns + bound_ns - end_ns));
+	if (err != RUBATO_OK)
 		return err;
-	laws_see(job->trial, op, job->rank, result, &round);
-	return rubato_partial_release(partial);
+	laws_note(&job->trial->ops[op], job->rank,
+		  &(struct laws_collect) { .round = *some ? round.round : LAWS_NEVER,
+					   .begin_ns = begin_ns,
+					   .at_ns = end_ns,
+					   .completed = look(job, op) });
+	if (!*some) {
+		none_note(job, op);
+		return RUBATO_OK;
+	}
+	side->none_completed = LAWS_NEVER;
+	return result_use(job, op, result, &round);
 }
 
-static rubato_status job_collect(struct job *job, uint32_t op)
+static rubato_status failed(struct job *job, rubato_status err)
 {
-	bool some = true;
-	rubato_status err = RUBATO_OK;
-
-	while (err == RUBATO_OK && some)
-		err = job_take(job, op, RUBATO_TIMEOUT_DEFAULT, &some);
+	if (err == RUBATO_ERR_TIMEOUT && job->trial->dump)
+		rubato_dump(job->comm, STDERR_FILENO);
 	return err;
 }
 
-/*
- * All that there is to wait for, from all operations. A rank that waits in one while it leaves
- * another's results uncollected may hold up those for whom it waits: so in turns.
- */
-static rubato_status job_collect_all(struct job *job)
+/* Until there is none to wait for. A timeout is no failure where a freeze is longer. */
+static rubato_status collect(struct job *job, uint32_t op)
 {
-	uint64_t deadline_ns = rubato_now(job->comm) + job->trial->world.timeout_ns;
-	uint64_t turn_ns = TURN_NS;
-	uint32_t ops = job->trial->op_count, waiting = ops;
+	uint64_t deadline_ns = rubato_now(job->comm) + PATIENCE_NS;
+	bool some = true;
+
+	while (some) {
+		rubato_status err = take(job, op, RUBATO_TIMEOUT_DEFAULT, &some);
+
+		if (err == RUBATO_ERR_TIMEOUT && job->trial->patient &&
+		    rubato_now(job->comm) < deadline_ns) {
+			some = true;
+			continue;
+		}
+		if (err != RUBATO_OK)
+			return failed(job, err);
+	}
+	return RUBATO_OK;
+}
+
+static rubato_status collect_all(struct job *job)
+{
+	bool single = job->trial->single && !job->trial->patient && laws_chance(&job->random, 2);
+	rubato_status err = RUBATO_OK;
+	bool some;
+
+	for (uint32_t i = 0; i < job->trial->op_count && err == RUBATO_OK; i++)
+		err = single ? take(job, op_at(job, i), RUBATO_TIMEOUT_DEFAULT, &some)
+			     : collect(job, op_at(job, i));
+	return err;
+}
+
+/* Who drains, or has left, collects from each operation in turn. */
+static rubato_status collect_in_turns(struct job *job)
+{
+	uint64_t deadline_ns = rubato_now(job->comm) + PATIENCE_NS, turn_ns = TURN_NS;
+	uint32_t ops = job->trial->op_count, open = (1u << ops) - 1;
 
 	if (ops == 1)
-		return job_collect(job, 0);
-	while (waiting > 0) {
-		waiting = 0;
+		return collect(job, 0);
+	while (open != 0) {
 		for (uint32_t i = 0; i < ops; i++) {
-			bool some = true;
+			uint32_t op = op_at(job, i);
 			rubato_status err = RUBATO_OK;
+			bool some = (open & 1u << op) != 0;
 
 			while (err == RUBATO_OK && some)
-				err = job_take(job, op_at(job, i), turn_ns, &some);
-			if (err != RUBATO_OK && err != RUBATO_ERR_TIMEOUT)
+				err = take(job, op, turn_ns, &some);
+			if (err == RUBATO_OK)
+				open &= ~(1u << op);
+			else if (err != RUBATO_ERR_TIMEOUT)
 				return err;
-			waiting += err == RUBATO_ERR_TIMEOUT;
 		}
-		if (waiting > 0 && rubato_now(job->comm) > deadline_ns) {
-			if (job->trial->dump)
-				rubato_dump(job->comm, STDERR_FILENO);
-			return RUBATO_ERR_TIMEOUT;
-		}
+		if (open != 0 && rubato_now(job->comm) > deadline_ns)
+			return failed(job, RUBATO_ERR_TIMEOUT);
 		turn_ns = turn_ns < TURN_NS_MAX ? turn_ns * 2 : turn_ns;
 	}
 	return RUBATO_OK;
 }
 
-static rubato_status job_step(struct job *job, uint32_t step)
-{
-	uint32_t ops = job->trial->op_count;
-	rubato_status err = RUBATO_OK;
+/* ---- Calls that must be refused ---- */
 
-	rubato_sleep(job->comm, laws_skew_ns(job->trial, job->rank, step));
-	for (uint32_t i = 0; i < ops && err == RUBATO_OK; i++)
-		err = job_commit(job, op_at(job, i));
-	return err == RUBATO_OK ? job_collect_all(job) : err;
+static void refused(struct job *job, rubato_status err, const char *call)
+{
+	bool lost = laws_crashes(job->trial) && err == RUBATO_ERR_PEER;
+
+	if (err != RUBATO_ERR_ARGUMENT && !lost)
+		laws_break(job->trial, "misuse: rank %u: %s: %s", job->rank, call,
+			   rubato_status_name(err));
 }
 
-static void passive_note(struct job *job, uint32_t op)
+static void rude(struct job *job, uint32_t op)
 {
-	struct laws_op *o = &job->trial->ops[op];
+	rubato_partial *p = job->partials[op];
+	const struct laws_rank *side = side_of(job, op);
+	const void *result;
 
-	o->passive = true;
-	if (o->passive_from[job->rank] > o->round_end)
-		o->passive_from[job->rank] = o->round_end;
-}
-
-static rubato_status job_drain(struct job *job)
-{
-	uint32_t ops = job->trial->op_count;
-	rubato_status err = RUBATO_OK;
-
-	for (uint32_t i = 0; i < ops && err == RUBATO_OK; i++) {
-		passive_note(job, op_at(job, i));
-		err = rubato_partial_drain(job->partials[op_at(job, i)]);
+	if (!job->trial->rude || job->trial->kinds[RUBATO_SIM_CRASH] > 0)
+		return;
+	switch (laws_below(&job->random, 6)) {
+	case 0:
+		if (!job->leased[op])
+			refused(job, rubato_partial_commit(p, UINT64_MAX, 1),
+				"commit without a lease");
+		break;
+	case 1:
+		refused(job, rubato_partial_release(p), "release without a loan");
+		break;
+	case 2:
+		refused(job, rubato_partial_pending(p, &result, NULL), "pending");
+		break;
+	case 3:
+		(void)lease_take(job, op);
+		if (side->commit_count > 0)
+			refused(job,
+				rubato_partial_commit(p, side->commits[side->commit_count - 1].step,
+						      1),
+				"commit of an old number");
+		break;
+	case 4:
+		(void)lease_take(job, op);
+		refused(job, rubato_partial_commit(p, UINT64_MAX, UINT64_C(1) << 32),
+			"commit with a weight of 2^32");
+		break;
+	default:
+		if (!side->drains && !side->left)
+			break;
+		(void)lease_take(job, op);
+		refused(job, rubato_partial_commit(p, UINT64_MAX, 1), "commit after drain");
+		refused(job, rubato_partial_drain(p), "drain after drain");
+		refused(job, rubato_partial_leave(p), "leave after drain");
 	}
-	return err == RUBATO_OK ? job_collect_all(job) : err;
 }
 
-static rubato_status job_leave(struct job *job)
+/* ---- Steps ---- */
+
+/* A collective that blocks, of all ranks, after as many commits on each. */
+static rubato_status beside(struct job *job)
+{
+	int64_t in = (int64_t)job->rank + job->steps, out = 0, want;
+	rubato_status err;
+
+	if (!job->trial->beside || job->steps % 3 != 1)
+		return RUBATO_OK;
+	if (job->steps % 2 == 0)
+		return rubato_barrier(job->comm);
+	err = rubato_allreduce(job->comm, &in, &out, 1, RUBATO_INT64, RUBATO_SUM);
+	want = (int64_t)job->n * (job->n - 1) / 2 + (int64_t)job->n * job->steps;
+	if (err == RUBATO_OK && out != want)
+		laws_break(job->trial, "beside: rank %u has %lld, not %lld", job->rank,
+			   (long long)out, (long long)want);
+	return err;
+}
+
+static rubato_status step(struct job *job)
+{
+	uint32_t ops = job->trial->op_count;
+	rubato_status err = RUBATO_OK;
+	bool looks = job->trial->blind == 0 || !laws_chance(&job->random, job->trial->blind);
+
+	rubato_sleep(job->comm, laws_skew_ns(job->trial, job->rank, job->steps));
+	for (uint32_t i = 0; i < ops && err == RUBATO_OK; i++) {
+		err = commit(job, op_at(job, i));
+		rude(job, op_at(job, i));
+	}
+	job->steps++;
+	if (err == RUBATO_OK && looks)
+		err = collect_all(job);
+	return err == RUBATO_OK ? beside(job) : err;
+}
+
+static rubato_status passive(struct job *job, bool leaves)
 {
 	rubato_status err = RUBATO_OK;
 
 	for (uint32_t i = 0; i < job->trial->op_count && err == RUBATO_OK; i++) {
-		passive_note(job, op_at(job, i));
-		err = rubato_partial_leave(job->partials[op_at(job, i)]);
+		uint32_t op = op_at(job, i);
+		struct laws_rank *side = side_of(job, op);
+		uint64_t completed = look(job, op), begin_ns = rubato_now(job->comm);
+
+		side->passives[side->passive_count++] =
+			(struct laws_passive) { completed, side->era, side->commit_count, leaves };
+		side->drains = true;
+		side->left = leaves;
+		err = leaves ? rubato_partial_leave(job->partials[op])
+			     : rubato_partial_drain(job->partials[op]);
+		(void)instant(job, begin_ns, "drain");
+		rude(job, op);
 	}
 	return err;
 }
 
-static rubato_status job_steps(struct job *job)
+static rubato_status drain(struct job *job)
 {
-	struct laws_trial *trial = job->trial;
-	uint32_t step = 0, most = trial->steps[job->rank] * 4 + 4;
+	rubato_status err = passive(job, false);
+
+	return err == RUBATO_OK ? collect_in_turns(job) : err;
+}
+
+static rubato_status era(struct job *job, uint32_t number, bool *left)
+{
+	const struct laws_trial *trial = job->trial;
+	uint32_t steps = trial->steps[number][job->rank], most = steps * 4 + 4;
+	bool last = number + 1 == trial->era_count;
 	rubato_status err = RUBATO_OK;
 
-	while (err == RUBATO_OK && (step < trial->steps[job->rank] ||
-				    (rubato_now(job->comm) < trial->until_ns && step < most))) {
-		if (trial->leaver == job->rank && step == trial->leave_step)
-			return job_leave(job);
-		err = job_step(job, step++);
-		if (err == RUBATO_OK && trial->drain_step > 0 && step == trial->drain_step)
-			err = job_drain(job);
+	for (uint32_t k = 0; err == RUBATO_OK; k++) {
+		bool early = last && !trial->beside && rubato_now(job->comm) < trial->until_ns;
+
+		if (k >= steps && !(early && k < most))
+			break;
+		if (trial->leaver == job->rank && number == trial->leave_era &&
+		    k == trial->leave_step) {
+			*left = true;
+			err = passive(job, true);
+			return err == RUBATO_OK && trial->seed % 3 > 0 ? collect_in_turns(job)
+								       : err;
+		}
+		err = step(job);
 	}
-	if (err != RUBATO_OK)
+	if (err == RUBATO_OK && last && trial->drains_first)
+		return passive(job, false);
+	if (err != RUBATO_OK || (last && trial->parts_at_once))
 		return err;
-	err = job_drain(job);
-	for (uint32_t i = 0; i < trial->op_count && err == RUBATO_OK; i++)
-		trial->ops[i].drained[job->rank] = true;
+	err = drain(job);
+	return err == RUBATO_OK ? beside(job) : err;
+}
+
+static rubato_status eras(struct job *job)
+{
+	rubato_status err = RUBATO_OK;
+	bool left = false;
+
+	for (uint32_t i = 0; i < job->trial->era_count && err == RUBATO_OK && !left; i++)
+		err = era(job, i, &left);
 	return err;
 }
 
-/* After the loss of a rank: the rounds that survivors agreed on, then what came back to us. */
-static rubato_status job_end(struct job *job, uint32_t op)
-{
-	struct laws_op *o = &job->trial->ops[op];
-	rubato_contribution pending = { 0 };
-	const void *buffer = NULL;
-	rubato_status err = job_collect(job, op);
+/* ---- The end ---- */
 
-	if (err == RUBATO_OK) /* Others stopped; this one had ended before. */
-		return RUBATO_OK;
+/* After the loss of a rank: the rounds that survivors agreed on, then what came back to us. */
+static rubato_status end(struct job *job, uint32_t op)
+{
+	struct laws_rank *side = side_of(job, op);
+	const struct laws_op *o = &job->trial->ops[op];
+	const void *buffer = NULL;
+	rubato_status err = RUBATO_OK;
+
+	for (uint32_t i = 0; i < 3 && err == RUBATO_OK; i++) /* The end of an era may be told. */
+		err = collect(job, op);
 	if (err != RUBATO_ERR_PEER)
 		return err;
-	err = rubato_partial_pending(job->partials[op], &buffer, &pending);
+	err = rubato_partial_pending(job->partials[op], &buffer, &side->pending);
 	if (err != RUBATO_OK)
 		return err;
-	o->ended[job->rank] = true;
-	o->pending_first[job->rank] = pending.first_step;
-	o->pending_count[job->rank] = buffer != NULL ? pending.count : 0;
-	if (buffer == NULL)
-		return RUBATO_OK;
-	for (uint64_t i = 0; i < o->count && o->options.late == RUBATO_LATE_ACCUMULATE; i++) {
-		uint64_t want = laws_identity(o->reduction);
+	side->ended = true;
+	if ((buffer != NULL) != (side->pending.count > 0))
+		laws_break(job->trial, "recovery: operation %u: rank %u: pending without a buffer",
+			   op, job->rank);
+	if (buffer != NULL && side->pending.count > 0) {
+		uint32_t first = laws_index_of(o, job->rank, side->pending.first_step);
+		uint32_t last = laws_index_of(o, job->rank, side->pending.last_step);
+		uint32_t count = side->pending.count;
+		bool right = false;
+		uint64_t at;
 
-		for (uint64_t k = pending.first_step; k <= pending.last_step; k++)
-			want = laws_reduce(o->reduction, want,
-					   laws_word(job->trial, op, job->rank, k, i));
-		if (((const uint64_t *)buffer)[i] != want) {
-			laws_break(job->trial,
-				   "operation %u: rank %u was given back other words than it had "
-				   "committed",
-				   op, job->rank);
-			break;
+		/* What was joined and what was not may have a gap between them. */
+		for (uint32_t k = 0; k < count && !right && first != LAWS_NONE; k++) {
+			struct laws_part parts[2] = {
+				{ job->rank, first, count - k },
+				{ job->rank, last + 1 - k, k },
+			};
+
+			right = last + 1 >= first + count &&
+				laws_result_right(job->trial, op, parts, 2, 1, buffer, &at);
 		}
+		if (!right)
+			laws_break(job->trial,
+				   "recovery: operation %u: rank %u was given back other values "
+				   "than it had committed",
+				   op, job->rank);
 	}
 	return RUBATO_OK;
+}
+
+static rubato_status create(struct job *job)
+{
+	struct laws_trial *trial = job->trial;
+	size_t room = 8;
+	rubato_status err = RUBATO_OK;
+
+	for (uint32_t i = 0; i < trial->op_count; i++) {
+		size_t bytes = (size_t)trial->ops[i].count * rubato_type_bytes(trial->ops[i].type);
+
+		room = bytes > room ? bytes : room;
+	}
+	job->buffer = malloc(room);
+	if (job->buffer == NULL)
+		return RUBATO_ERR_MEMORY;
+	for (uint32_t i = 0; i < trial->op_count && err == RUBATO_OK; i++) {
+		struct laws_rank *side = side_of(job, i);
+
+		side->made_ns = rubato_now(job->comm); /* At the earliest. */
+		err = rubato_partial_create(job->comm, trial->ops[i].count, trial->ops[i].type,
+					    trial->ops[i].reduction, &trial->ops[i].options,
+					    &job->partials[i]);
+		side->worked_since_ns = side->opened_ns = rubato_now(job->comm);
+	}
+	return err;
+}
+
+/* The rest of the figures, and that the clocks agree with ours. */
+static void figures(struct job *job, uint32_t op)
+{
+	struct laws_rank *side = side_of(job, op);
+	const rubato_partial_stats *s = &side->stats;
+	uint64_t now_ns = rubato_now(job->comm), in_rounds = 0, rounds_ns = 0, waited;
+
+	(void)look(job, op);
+	waited = s->call_ns;
+	for (int i = 0; i < 4; i++) {
+		in_rounds += s->round_ns[i];
+		waited += s->wait_ns[i];
+	}
+	if (laws_crashes(job->trial))
+		return;                                    /* Recovery has no phase of theirs. */
+	for (uint32_t i = 0; i < side->collect_count; i++) /* It waited: so the round was on. */
+		if (side->collects[i].round != LAWS_NEVER &&
+		    side->collects[i].begin_ns < side->collects[i].at_ns)
+			rounds_ns = side->collects[i].begin_ns - side->opened_ns;
+	if (in_rounds < rounds_ns)
+		laws_break(job->trial,
+			   "figures: operation %u: rank %u was in rounds for %llu ns, not %llu", op,
+			   job->rank, (unsigned long long)in_rounds, (unsigned long long)rounds_ns);
+	if (in_rounds > now_ns - side->made_ns)
+		laws_break(job->trial, "figures: operation %u: rank %u was in rounds for too long",
+			   op, job->rank);
+	/* A poll in vain takes 1 us here now and then. */
+	if (waited != side->waited_ns ||
+	    (s->call_ns > 1000 * (side->commit_count + side->collect_count) &&
+	     job->trial->kinds[RUBATO_SIM_FREEZE] == 0))
+		laws_break(job->trial,
+			   "figures: operation %u: rank %u has waited %llu ns, by its own account "
+			   "%llu",
+			   op, job->rank, (unsigned long long)side->waited_ns,
+			   (unsigned long long)waited);
+}
+
+static rubato_status free_all(struct job *job, rubato_status err)
+{
+	for (uint32_t i = 0; i < job->trial->op_count && job->partials[i] != NULL; i++) {
+		struct laws_rank *side = side_of(job, i);
+		rubato_status end;
+
+		side->freed = true;
+		if (job->trial->parts_at_once && !side->left) /* It drains. */
+			side->passives[side->passive_count++] =
+				(struct laws_passive) { look(job, i), side->era, side->commit_count,
+							false };
+		end = rubato_partial_free(job->partials[i]);
+		if (end != RUBATO_OK && job->trial->dump)
+			rubato_dump(job->comm, STDERR_FILENO);
+		err = err != RUBATO_OK ? err : end;
+	}
+	free(job->buffer);
+	return err;
 }
 
 rubato_status laws_rank(rubato_comm *comm, void *arg)
 {
 	struct laws_trial *trial = arg;
-	struct job job = { .comm = comm, .trial = trial, .rank = rubato_rank(comm) };
-	rubato_status err = RUBATO_OK;
+	struct job job = { .comm = comm,
+			   .trial = trial,
+			   .rank = rubato_rank(comm),
+			   .n = rubato_size(comm),
+			   .random = { laws_mix(trial->seed, 77, rubato_rank(comm)) } };
+	bool victim = laws_victim(trial, job.rank);
+	rubato_status err;
 
-	if (trial->lagged)
+	if (trial->is_lagged)
 		return laws_lagged_rank(comm, trial);
-	job.buffer = malloc(3000 * sizeof(*job.buffer));
-	if (job.buffer == NULL)
-		return RUBATO_ERR_MEMORY;
-	for (uint32_t i = 0; i < trial->op_count && err == RUBATO_OK; i++)
-		err = rubato_partial_create(comm, trial->ops[i].count, RUBATO_INT64,
-					    trial->ops[i].reduction, &trial->ops[i].options,
-					    &job.partials[i]);
+	err = create(&job);
 	if (err == RUBATO_OK)
-		err = job_steps(&job);
-	for (uint32_t i = 0; i < trial->op_count && job.partials[i] != NULL; i++) {
-		trial->ops[i].stats[job.rank].size_bytes = sizeof(rubato_partial_stats);
-		if (err == RUBATO_ERR_PEER && trial->leaver != job.rank &&
-		    !laws_victim(trial, job.rank) && job_end(&job, i) != RUBATO_OK)
+		err = eras(&job);
+	for (uint32_t i = 0; i < trial->op_count && job.partials[i] != NULL && !victim; i++) {
+		if (err == RUBATO_ERR_PEER && end(&job, i) != RUBATO_OK)
 			laws_break(trial, "operation %u: rank %u, after a loss: %s", i, job.rank,
 				   rubato_error_text());
-		if (rubato_partial_get_stats(job.partials[i], &trial->ops[i].stats[job.rank]) !=
-		    RUBATO_OK)
-			laws_break(trial, "operation %u: rank %u has no statistics", i, job.rank);
+		figures(&job, i);
 	}
-	if (err != RUBATO_OK && err != RUBATO_ERR_PEER && !laws_victim(trial, job.rank))
+	if (err != RUBATO_OK && err != RUBATO_ERR_PEER && !victim)
 		laws_break(trial, "progress: rank %u: %s", job.rank, rubato_error_text());
 	if (rubato_now(comm) < trial->until_ns)
 		rubato_sleep(comm, trial->until_ns - rubato_now(comm));
-	for (uint32_t i = 0; i < trial->op_count && job.partials[i] != NULL; i++) {
-		rubato_status end = rubato_partial_free(job.partials[i]);
-
-		if (end != RUBATO_OK && trial->dump)
-			rubato_dump(comm, STDERR_FILENO);
-
-		err = err != RUBATO_OK ? err : end;
-	}
-	free(job.buffer);
-	return err;
-}
-
-/* ---- Lagged ---- */
-
-#define MICRO_MAX 3
-
-static uint32_t micro_of(const struct laws_trial *trial, uint32_t rank, uint32_t step)
-{
-	return (uint32_t)(laws_word(trial, 0, rank, step, 77) % (MICRO_MAX + 1));
-}
-
-/* Small whole numbers, so that float sums are exact. */
-static double lagged_value(const struct laws_trial *trial, uint32_t rank, uint32_t step,
-			   uint64_t place)
-{
-	return (double)(laws_word(trial, 1, rank, step, place) % 1000);
-}
-
-static void lagged_see(struct laws_trial *trial, uint32_t step, const double *result,
-		       uint64_t weight)
-{
-	uint64_t want_weight = 0;
-
-	for (uint32_t r = 0; r < trial->world.rank_count; r++)
-		want_weight += micro_of(trial, r, step);
-	if (weight != want_weight)
-		laws_break(trial, "lagged: step %u has weight %llu, not %llu", step,
-			   (unsigned long long)weight, (unsigned long long)want_weight);
-	for (uint64_t i = 0; i < trial->ops[0].count; i++) {
-		double want = 0;
-
-		for (uint32_t r = 0; r < trial->world.rank_count; r++)
-			want += lagged_value(trial, r, step, i) * micro_of(trial, r, step);
-		if (result[i] != want) {
-			laws_break(trial, "lagged: step %u, element %llu is %g, not %g", step,
-				   (unsigned long long)i, result[i], want);
-			return;
-		}
-	}
-	trial->rounds++;
-}
-
-static rubato_status lagged_step(rubato_comm *comm, struct laws_trial *trial, rubato_lagged *lagged,
-				 uint32_t step, double *gradient)
-{
-	uint32_t rank = rubato_rank(comm);
-	rubato_status err = RUBATO_OK;
-
-	for (uint64_t i = 0; i < trial->ops[0].count; i++)
-		gradient[i] = lagged_value(trial, rank, step, i);
-	for (uint32_t m = 0; m < micro_of(trial, rank, step) && err == RUBATO_OK; m++) {
-		rubato_sleep(comm, laws_skew_ns(trial, rank, step) / MICRO_MAX);
-		err = rubato_lagged_accumulate(lagged, gradient, 1);
-	}
-	return err == RUBATO_OK ? rubato_lagged_begin(lagged) : err;
-}
-
-rubato_status laws_lagged_rank(rubato_comm *comm, struct laws_trial *trial)
-{
-	uint32_t steps = trial->steps[0], seen = 0;
-	double *gradient = malloc(trial->ops[0].count * sizeof(*gradient));
-	rubato_lagged *lagged = NULL;
-	const void *result = NULL;
-	uint64_t weight;
-	rubato_status err = gradient == NULL ? RUBATO_ERR_MEMORY : RUBATO_OK;
-
-	if (err == RUBATO_OK)
-		err = rubato_lagged_create(comm, trial->ops[0].count, RUBATO_FLOAT64, RUBATO_SUM,
-					   trial->lag, &lagged);
-	for (uint32_t k = 0; k < steps && err == RUBATO_OK; k++) {
-		err = lagged_step(comm, trial, lagged, k, gradient);
-		if (err == RUBATO_OK)
-			err = rubato_lagged_collect(lagged, &result, &weight, 0);
-		if (err != RUBATO_OK)
-			break;
-		if ((result != NULL) != (k >= trial->lag))
-			laws_break(trial, "lagged: at step %u a result %s", k,
-				   result != NULL ? "came early" : "was missing");
-		else if (result != NULL)
-			lagged_see(trial, seen++, result, weight);
-	}
-	while (err == RUBATO_OK) {
-		err = rubato_lagged_flush(lagged, &result, &weight, 0);
-		if (err != RUBATO_OK || result == NULL)
-			break;
-		lagged_see(trial, seen++, result, weight);
-	}
-	if (err == RUBATO_OK && seen != steps)
-		laws_break(trial, "lagged: %u of %u steps came back", seen, steps);
-	while (err == RUBATO_OK && rubato_now(comm) < trial->until_ns)
-		rubato_sleep(comm, trial->until_ns - rubato_now(comm));
-	if (lagged != NULL) {
-		rubato_status end = rubato_lagged_free(lagged);
-
-		err = err != RUBATO_OK ? err : end;
-	}
-	free(gradient);
-	return err;
+	return free_all(&job, err);
 }

@@ -25,7 +25,7 @@
 #include "tools/laws.h"
 
 #define SEEDS 20000u /* To look through before a fault counts as not noticed. */
-#define SECONDS 120u /* Then it has no end. */
+#define SECONDS 120u /* Of one seed: then it has no end. */
 #define SOUND 100u   /* Seeds without a fault. */
 #define SOUND_SHORT 5u
 
@@ -69,11 +69,12 @@ static _Noreturn void child(unsigned int fault, uint64_t first, uint64_t count,
 
 	if (null >= 0)
 		(void)dup2(null, STDERR_FILENO);
-	(void)alarm(SECONDS);
 	fault_now = fault;
-	for (report->seed = first; report->seed < first + count; report->seed++)
+	for (report->seed = first; report->seed < first + count; report->seed++) {
+		(void)alarm(SECONDS);
 		if (!holds(report->seed, report->text))
 			_exit(1);
+	}
 	_exit(0);
 }
 
