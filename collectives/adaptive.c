@@ -338,3 +338,43 @@ uint32_t rb_adaptive_quorum(const struct rb_adaptive *a)
 {
 	return a->quorum;
 }
+
+/* ---- From one to another ---- */
+
+#define HEAD_WORDS 3
+#define LANE_WORDS (2 + RB_ADAPTIVE_HISTORY)
+
+size_t rb_adaptive_words(uint32_t rank_count)
+{
+	return HEAD_WORDS + (size_t)rank_count * LANE_WORDS;
+}
+
+void rb_adaptive_save(const struct rb_adaptive *a, uint64_t *words)
+{
+	*words++ = a->quorum;
+	*words++ = a->news;
+	*words++ = a->round;
+	for (uint32_t r = 0; r < a->rank_count; r++, words += LANE_WORDS) {
+		words[0] = a->lanes[r].heard;
+		words[1] = a->lanes[r].noted;
+		memcpy(words + 2, a->lanes[r].past, sizeof(a->lanes[r].past));
+	}
+}
+
+bool rb_adaptive_restore(struct rb_adaptive *a, const uint64_t *words)
+{
+	bool possible = words[0] > 0 && words[0] <= a->rank_count && words[1] < UINT32_MAX;
+
+	a->quorum = (uint32_t)*words++;
+	a->news = (uint32_t)*words++;
+	a->round = *words++;
+	for (uint32_t r = 0; r < a->rank_count; r++, words += LANE_WORDS) {
+		a->lanes[r].heard = words[0];
+		a->lanes[r].noted = (uint32_t)words[1];
+		memcpy(a->lanes[r].past, words + 2, sizeof(a->lanes[r].past));
+		possible = possible && words[0] <= a->round && words[1] <= UINT32_MAX;
+		for (uint32_t i = 0; i < RB_ADAPTIVE_HISTORY; i++)
+			possible = possible && words[2 + i] <= DURATION_NS_MAX;
+	}
+	return possible;
+}

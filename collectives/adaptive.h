@@ -24,5 +24,10 @@ void rb_adaptive_note(struct rb_adaptive *a, uint32_t rank, uint64_t duration_ns
 /* A round is over. */
 void rb_adaptive_round(struct rb_adaptive *a, uint64_t round);
 uint32_t rb_adaptive_quorum(const struct rb_adaptive *a);
+/* The history and the decision in force, as words: for another one of as many ranks. */
+size_t rb_adaptive_words(uint32_t rank_count);
+void rb_adaptive_save(const struct rb_adaptive *a, uint64_t *words);
+/* False: no history could be so. */
+bool rb_adaptive_restore(struct rb_adaptive *a, const uint64_t *words);
 
 #endif

@@ -212,4 +212,15 @@ uint32_t rb_partial_members(const struct rb_partial *machine, uint32_t *ranks);
 /* Whether messages may come from or go to `peer` while nobody is lost: powers of two apart. */
 bool rb_partial_neighbour(const struct rb_partial_config *config, uint32_t peer);
 
+/* ---- From one machine to another ---- */
+
+/* Words of a state; those of them that are alike on all ranks come first. */
+size_t rb_partial_state_words(const struct rb_partial_config *config);
+size_t rb_partial_common_words(const struct rb_partial_config *config);
+/* What a machine goes on from whose era is over; false: it has not drained, has results to be
+ * collected or something pending, or a rank has left. */
+bool rb_partial_save(const struct rb_partial *machine, uint64_t *words);
+/* After init, before the first event, alike on all ranks. ARGUMENT: no machine can have been so. */
+RB_NODISCARD rubato_status rb_partial_restore(struct rb_partial *machine, const uint64_t *words);
+
 #endif

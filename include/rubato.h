@@ -535,12 +535,14 @@ typedef struct rubato_partial_options { /* The same on every rank; 0 is the defa
 	uint32_t max_absence; /* So does the round after max_absence without some rank; 0: none. */
 	uint32_t zeroed;      /* 1: leased buffers hold the operator's identity: add into them. */
 	uint64_t seed;        /* Of majority's draw. */
+	const void *state;    /* Of rubato_partial_save: goes on from there; NULL: begins. */
+	uint64_t state_bytes;
 } rubato_partial_options;
 #define RUBATO_PARTIAL_OPTIONS_INIT                                                                \
 	{                                                                                          \
 		(uint32_t)sizeof(rubato_partial_options), RUBATO_POLICY_SOLO,                      \
 			RUBATO_ROUNDS_ALIGNED, RUBATO_LATE_ACCUMULATE, RUBATO_COLLECT_EACH,        \
-			RUBATO_BY_RANKS, 0, 0, 0, 0, 0, 0, 0, 0, 0                                 \
+			RUBATO_BY_RANKS, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0                        \
 	}
 
 typedef struct rubato_partial rubato_partial;
@@ -570,8 +572,8 @@ typedef struct rubato_round { /* What a round held: alike on every rank. */
 /*
  * Makes one for vectors of `count` elements. Collective. Operators: all (avg, max, min, sum,
  * prod). Memory, of rubato_alloc's heap: 5 + depth vectors (at least 8; RUBATO_COLLECT_LATEST: 8).
- * Errors: ARGUMENT (the text names the field), MISMATCH (options differ between ranks; the text
- * names the field and both values).
+ * Errors: ARGUMENT (the text names the field; `state` is none, or another policy's or number of
+ * ranks'), MISMATCH (options differ between ranks; the text names the field and both values).
  */
 RUBATO_API RUBATO_NODISCARD rubato_status
 rubato_partial_create(rubato_comm *comm, uint64_t count, rubato_type type, rubato_operator op,
@@ -620,6 +622,17 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_collect(rubato_partial 
  * that is number 0.
  */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_drain(rubato_partial *partial);
+/*
+ * What a drained partial allreduce goes on from, for `state` of another one's options, in this job
+ * or in a later one of as many ranks (a checkpoint). Its rounds are numbered on, and its policy
+ * decides as that of the first would have: majority's draw, wagma's rotation, the count of
+ * full_every and adaptive's durations are in it. Local; after a drain, when nothing is left to
+ * collect.
+ * *state_bytes: the room in `state`, then the bytes that are needed (state NULL: only these).
+ * Errors: ARGUMENT (not drained, not all collected, a rank has left; too little room).
+ */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_save(rubato_partial *partial, void *state,
+							      uint64_t *state_bytes);
 /*
  * This rank commits no more; its process goes on relaying until rubato_partial_free (which waits at
  * most the timeout for the others). It may still collect until there is none, which is when all

@@ -56,6 +56,7 @@ struct rubato_partial {
 	struct rb_plug plug;
 	struct rb_partial *machine;
 	struct rb_partial_config config;
+	uint64_t state_hash; /* Of what all ranks must go on from alike; 0: it began. */
 
 	/* Memory. */
 	struct rb_memory *slab;
@@ -118,6 +119,12 @@ void rb_partial_quiet(struct rubato_partial *p);
 /* into = op(into, from), or op(from, into). */
 void rb_partial_merge(struct rubato_partial *p, uint32_t into, uint32_t from, bool from_first);
 uint32_t rb_partial_free_contribution(const struct rubato_partial *p);
+
+/* ---- partial_state.c ---- */
+
+/* Goes on from options.state, if there is one. ARGUMENT: it is none of this policy and number of
+ * ranks. */
+RB_NODISCARD rubato_status rb_partial_state_take(struct rubato_partial *p);
 
 /* ---- partial.c ---- */
 

@@ -39,13 +39,14 @@ enum word {
 	WORD_FULL_EVERY,
 	WORD_MAX_ABSENCE,
 	WORD_SEED,
+	WORD_STATE,
 	WORDS
 };
 
 static const char *const word_names[WORDS] = {
-	"status",      "slab",      "count",      "type",       "operator",    "policy",
-	"rounds",      "late",      "collection", "normalise",  "quorum",      "group",
-	"deadline_ns", "window_ns", "depth",      "full_every", "max_absence", "seed",
+	"status", "slab",       "count",       "type",   "operator", "policy",      "rounds",
+	"late",   "collection", "normalise",   "quorum", "group",    "deadline_ns", "window_ns",
+	"depth",  "full_every", "max_absence", "seed",   "state",
 };
 
 static void words_fill(const struct rubato_partial *p, uint64_t words[WORDS])
@@ -68,6 +69,7 @@ static void words_fill(const struct rubato_partial *p, uint64_t words[WORDS])
 	words[WORD_FULL_EVERY] = o->full_every;
 	words[WORD_MAX_ABSENCE] = o->max_absence;
 	words[WORD_SEED] = o->seed;
+	words[WORD_STATE] = p->state_hash;
 }
 
 static rubato_status options_check(const struct rubato_partial *p)
@@ -233,6 +235,7 @@ static rubato_status prepare(struct rubato_partial *p)
 	p->bytes = p->count * rubato_type_bytes(p->type);
 	RB_TRY(tables_make(p));
 	RB_TRY(rb_partial_init(p->machine, &p->config));
+	RB_TRY(rb_partial_state_take(p));
 	RB_TRY(plans_make(p));
 	return slab_make(p);
 }
@@ -476,6 +479,7 @@ rubato_status rubato_partial_create(rubato_comm *comm, uint64_t count, rubato_ty
 		.options = options != NULL ? *options : defaults,
 	};
 	err = create(p, words, all, &fate);
+	p->config.options.state = NULL; /* The caller's. */
 	free(all);
 	if (fate == FATE_UNTOUCHED || fate == FATE_TOUCHED) {
 		rb_engine_enter(&comm->engine);

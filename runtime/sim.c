@@ -215,3 +215,11 @@ void rubato_sleep(rubato_comm *comm, uint64_t duration_ns)
 	/* Without the engine's lock: a progress thread needs it meanwhile. */
 	ep->ops->sleep(ep, rb_deadline(ep->ops->now_ns(ep), duration_ns));
 }
+
+void rubato_sim_reseed(rubato_comm *comm, uint64_t number)
+{
+	struct rb_endpoint *ep = rb_comm_endpoint(comm);
+
+	if (ep->ops == &rb_transport_sim)
+		rb_sim_reseed(ep, number);
+}

@@ -511,6 +511,15 @@ static void sim_sleep(struct rb_endpoint *ep, uint64_t until_ns)
 	}
 }
 
+void rb_sim_reseed(struct rb_endpoint *ep, uint64_t number)
+{
+	struct rb_sim_seat *seat = endpoint_of(ep)->seat;
+	uint64_t seed = seat->world->options.seed ^ rb_mix(number + 0x9e3779b97f4a7c15u);
+
+	seat->world->rng.state = rb_mix(seed + 1);
+	seat->rng.state = rb_mix(seed ^ rb_mix(seat->rank + 1));
+}
+
 static bool sim_recall(struct rb_endpoint *ep, struct rb_request *request)
 {
 	return rb_sim_recall(port_of(ep), request);

@@ -54,6 +54,10 @@ RB_NODISCARD rubato_status rb_sim_world_run(struct rb_sim_world *world,
 					    void *arg);
 void rb_sim_world_result(const struct rb_sim_world *world, rubato_sim_result *result);
 
+/* rubato_sim_reseed: of the network, and of this rank. */
+struct rb_endpoint;
+void rb_sim_reseed(struct rb_endpoint *ep, uint64_t number);
+
 /* ---- For what runs beside an endpoint, on a rank's fiber: start-up ---- */
 
 uint32_t rb_sim_seat_rank(const struct rb_sim_seat *seat);

@@ -254,6 +254,59 @@ START_TEST(a_deadline_passes_in_virtual_time)
 }
 END_TEST
 
+#define EXCHANGES 20
+
+struct chances {
+	bool early;             /* Begins with the second part. */
+	uint64_t ns[EXCHANGES]; /* What each exchange of the second part took. */
+};
+
+static rubato_status exchanges(rubato_comm *comm, struct chances *c, bool noted)
+{
+	for (int i = 0; i < EXCHANGES; i++) {
+		uint64_t before = rubato_now(comm);
+		rubato_status err = rubato_barrier(comm);
+
+		if (err)
+			return err;
+		if (noted && rubato_rank(comm) == 0)
+			c->ns[i] = rubato_now(comm) - before;
+	}
+	return RUBATO_OK;
+}
+
+static rubato_status two_parts(rubato_comm *comm, void *arg)
+{
+	struct chances *c = arg;
+	rubato_status err = c->early ? RUBATO_OK : exchanges(comm, c, false);
+
+	if (err)
+		return err;
+	rubato_sleep(comm, 1000000000u - rubato_now(comm));
+	rubato_sim_reseed(comm, 5);
+	rubato_sleep(comm, 2000000000u + rubato_rank(comm) - rubato_now(comm));
+	return exchanges(comm, c, true);
+}
+
+/* Whatever chance was drawn before; and by another seed, or number, it is another. */
+START_TEST(chance_goes_on_from_a_mark)
+{
+	struct chances whole = { .early = false }, part = { .early = true },
+		       other = { .early = true };
+	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
+	rubato_sim_result result;
+
+	options.rank_count = 4;
+	options.jitter = 0.9;
+	ck_assert_int_eq(rubato_sim_run(&options, two_parts, &whole, &result), RUBATO_OK);
+	ck_assert_int_eq(rubato_sim_run(&options, two_parts, &part, &result), RUBATO_OK);
+	ck_assert_int_eq(memcmp(whole.ns, part.ns, sizeof(whole.ns)), 0);
+	options.seed = 1;
+	ck_assert_int_eq(rubato_sim_run(&options, two_parts, &other, &result), RUBATO_OK);
+	ck_assert_int_ne(memcmp(part.ns, other.ns, sizeof(part.ns)), 0);
+}
+END_TEST
+
 START_TEST(nonsense_is_refused)
 {
 	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
@@ -278,6 +331,7 @@ int main(void)
 	tcase_add_test(tc, survivors_of_a_crash_get_the_error);
 	tcase_add_test(tc, a_frozen_rank_delays_and_harms_nothing);
 	tcase_add_test(tc, a_deadline_passes_in_virtual_time);
+	tcase_add_test(tc, chance_goes_on_from_a_mark);
 	tcase_add_test(tc, nonsense_is_refused);
 	tcase_set_timeout(tc, 120);
 	suite_add_tcase(suite, tc);
