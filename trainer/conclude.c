@@ -1,0 +1,167 @@
+/* conclude.c -- after the last step: are the replicas equal, how good is the model, what is
+ * written. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "trainer/npy.h"
+#include "trainer/replicas.h"
+#include "trainer/run.h"
+#include "trainer/view.h"
+
+static void fill_summary(const struct tr_run *run, const struct tr_tally *totals,
+			 const struct tr_score *train, const struct tr_score *test,
+			 struct tr_summary *s)
+{
+	const struct tr_counts *counts = &run->ctx.counts;
+	double rounds = counts->rounds == 0 ? 1.0 : (double)counts->rounds;
+	double buckets = counts->buckets == 0 ? 1.0 : (double)counts->buckets;
+	double busy = run->seconds > 0.0 ? totals->compute_seconds / run->rank_count / run->seconds
+					 : 1.0; /* A simulation in which nothing takes time. */
+
+	*s = (struct tr_summary) {
+		.options = run->options,
+		.algorithm = run->options->rule->name,
+		.model = tr_model_name(run->model.kind),
+		.data = run->options->data,
+		.compute = run->ops->name,
+		.ranks = run->rank_count,
+		.batch = run->options->batch,
+		.steps = run->rate.step_count,
+		.samples = (uint64_t)totals->samples,
+		.seed = run->options->seed,
+		.parameters = run->model.parameter_count,
+		.buckets = run->ctx.cut.count,
+		.hidden_fraction = (double)counts->buckets_hidden / buckets,
+		.simulated = run->options->simulate,
+		.seconds = run->seconds,
+		.idle_fraction = busy < 1.0 ? 1.0 - busy : 0.0,
+		.communication_seconds = totals->communication_seconds / run->rank_count,
+		.final_loss = tr_mean_loss(train),
+		.has_test = run->data->test.rows > 0,
+		.classify = run->model.loss == TR_CROSS_ENTROPY,
+		.reads_text = tr_model_reads_text(run->model.kind),
+		.tokens = (uint64_t)totals->rows,
+		.global_reductions = counts->global_reductions,
+		.local_reductions = counts->local_reductions,
+		.bytes_sent = (uint64_t)totals->bytes_sent,
+		.rounds = counts->rounds,
+		.staleness_max = counts->staleness_max,
+		.discarded = counts->discarded,
+		.fresh_mean = (double)counts->fresh_sum / rounds,
+		.contributors_mean = (double)counts->contributors_sum / rounds,
+	};
+	s->samples_per_second = run->seconds > 0.0 ? (double)s->samples / run->seconds : 0.0;
+	if (s->has_test) {
+		s->test_loss = tr_mean_loss(test);
+		s->test_accuracy = tr_accuracy(test);
+	}
+}
+
+static void print_result(const struct tr_summary *s)
+{
+	printf("%s, %s, %u rank%s: loss %.6g", s->model, s->algorithm, s->ranks,
+	       s->ranks == 1 ? "" : "s", s->final_loss);
+	if (s->has_test && s->reads_text)
+		printf(", test perplexity %.4g", exp(s->test_loss));
+	else if (s->has_test && s->classify)
+		printf(", test accuracy %.2f %%", 100.0 * s->test_accuracy);
+	else if (s->has_test)
+		printf(", test loss %.6g", s->test_loss);
+	printf(", %llu samples in %.1f s (%.0f a second)\n", (unsigned long long)s->samples,
+	       s->seconds, s->samples_per_second);
+	fflush(stdout);
+}
+
+/* Collective. The summary is the last: where it is, the other files are complete. */
+static rubato_status write_results(struct tr_run *run, struct tr_summary *summary)
+{
+	struct tr_tally mine, *per_rank;
+	rubato_status err = RUBATO_OK;
+
+	if (run->rank == 0 && run->options->save != NULL)
+		err = tr_npy_write(run->options->save, run->ctx.parameters,
+				   run->model.parameter_count, run->note);
+	if (err == RUBATO_OK && run->rank == 0 && run->options->out != NULL)
+		err = tr_run_write_parameters(run, "final");
+	TR_TRY(tr_agree(run->comm, err, run->note));
+	TR_TRY(tr_ledger_write(run->ctx.ledger, run->comm, run->options->out, run->note));
+	TR_TRY(tr_trace_write(run->ctx.trace, run->comm, run->options->out, run->start_ns,
+			      run->note));
+	TR_TRY(tr_run_tally(run, &mine));
+	TR_TRY(tr_tally_gather(run->comm, &mine, &per_rank, run->note));
+	summary->per_rank = per_rank;
+	if (run->rank == 0)
+		err = tr_metrics_summary(&run->metrics, summary, run->note);
+	free(per_rank);
+	return tr_agree(run->comm, err, run->note);
+}
+
+static rubato_status test_each_snapshot(struct tr_run *run, uint32_t snapshot_count)
+{
+	struct tr_snapshot *snapshot = run->snapshots.first;
+
+	for (uint32_t i = 0; i < snapshot_count; i++) {
+		struct tr_score test;
+		rubato_status err = RUBATO_OK;
+
+		TR_TRY(tr_view_show(&run->ctx, snapshot));
+		TR_TRY(tr_run_evaluate(run, &run->data->test, &test));
+		if (run->rank == 0) {
+			tr_line_add_test(&snapshot->line, &test);
+			err = tr_metrics_line(&run->metrics, &snapshot->line, run->note);
+			snapshot = snapshot->next;
+		}
+		TR_TRY(tr_agree(run->comm, err, run->note));
+	}
+	return RUBATO_OK;
+}
+
+/* Tests what could not be tested on the way; the last parameters stay. */
+static rubato_status test_snapshots(struct tr_run *run)
+{
+	uint32_t snapshot_count = run->snapshots.count;
+	rubato_status err = RUBATO_OK;
+	float *kept;
+
+	TR_TRY(tr_check(run->note,
+			rubato_broadcast(run->comm, &snapshot_count, 1, RUBATO_UINT32, 0),
+			"broadcast of the number of snapshots"));
+	if (snapshot_count == 0)
+		return RUBATO_OK;
+	kept = tr_view_keep(&run->ctx);
+	if (kept == NULL)
+		err = tr_fail(run->note, RUBATO_ERR_MEMORY, "no memory to test snapshots");
+	err = tr_agree(run->comm, err, run->note);
+	if (err == RUBATO_OK)
+		err = test_each_snapshot(run, snapshot_count);
+	tr_view_end(&run->ctx, kept);
+	return err;
+}
+
+rubato_status tr_run_conclude(struct tr_run *run)
+{
+	struct tr_score train, test = { 0 };
+	struct tr_summary summary;
+	struct tr_tally totals;
+
+	if (run->tellers != NULL) {
+		TR_TRY(tr_run_tally(run, &totals));
+		TR_TRY(tr_tellers_last(run->tellers, &totals, run->note));
+	}
+	TR_TRY(tr_agree_equal(run->comm,
+			      tr_hash(TR_HASH_INIT, run->ctx.parameters,
+				      run->model.parameter_count * sizeof(float)),
+			      "the ranks' parameters differ at the end of the run", run->note));
+	TR_TRY(tr_run_add_up(run, &totals));
+	TR_TRY(test_snapshots(run));
+	TR_TRY(tr_view_average_statistics(&run->ctx));
+	TR_TRY(tr_run_evaluate(run, &run->data->train, &train));
+	if (run->data->test.rows > 0)
+		TR_TRY(tr_run_evaluate(run, &run->data->test, &test));
+	fill_summary(run, &totals, &train, &test, &summary);
+	TR_TRY(write_results(run, &summary));
+	if (run->rank == 0)
+		print_result(&summary);
+	return RUBATO_OK;
+}

@@ -1,0 +1,273 @@
+/* prepare.c -- what a run needs before its first step; and what it gives back. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "trainer/augment.h"
+#include "trainer/npy.h"
+#include "trainer/replicas.h"
+#include "trainer/run.h"
+#include "trainer/settings.h"
+#include "trainer/task.h"
+
+static rubato_status open_batch(struct tr_run *run, struct tr_room *batch, size_t rows)
+{
+	batch->x = calloc(rows * run->model.feature_count, sizeof(float));
+	batch->labels = calloc(rows, sizeof(int32_t));
+	batch->targets = calloc(rows * run->model.output_count, sizeof(float));
+	batch->spare = calloc(run->model.feature_count, sizeof(float));
+	if (batch->x == NULL || batch->labels == NULL || batch->targets == NULL ||
+	    batch->spare == NULL)
+		return tr_fail(run->note, RUBATO_ERR_MEMORY, "no memory for batches of %zu", rows);
+	return RUBATO_OK;
+}
+
+static rubato_status first_parameters(struct tr_run *run)
+{
+	const char *path = run->options->init;
+	struct tr_npy array;
+	rubato_status err = RUBATO_OK;
+
+	if (path == NULL) {
+		tr_model_init(&run->model, run->options->seed, run->ctx.parameters);
+		return RUBATO_OK;
+	}
+	TR_TRY(tr_npy_read(path, &array, run->note));
+	if (array.kind != TR_NPY_FLOAT || array.item_bytes != 4 || array.rank != 1)
+		err = tr_fail(run->note, RUBATO_ERR_ARGUMENT,
+			      "%s: --init wants one flat float32 vector", path);
+	else if (array.count != run->model.parameter_count)
+		err = tr_fail(run->note, RUBATO_ERR_ARGUMENT,
+			      "%s: %llu values, but model %s has %zu parameters here", path,
+			      (unsigned long long)array.count, tr_model_name(run->model.kind),
+			      run->model.parameter_count);
+	else
+		memcpy(run->ctx.parameters, array.bytes, array.count * sizeof(float));
+	free(array.bytes);
+	return err;
+}
+
+/* Better refused now than after the training. */
+static rubato_status check_save(struct tr_run *run)
+{
+	const char *path = run->options->save, *slash;
+	char folder[4200] = ".";
+
+	if (path == NULL || run->rank != 0)
+		return RUBATO_OK;
+	slash = strrchr(path, '/');
+	if (slash != NULL)
+		snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path + 1), path);
+	if (access(folder, W_OK | X_OK) != 0)
+		return tr_fail(run->note, RUBATO_ERR_SYSTEM, "--save %s: %s", path,
+			       strerror(errno));
+	return RUBATO_OK;
+}
+
+rubato_status tr_run_write_parameters(struct tr_run *run, const char *name)
+{
+	char path[4200];
+
+	TR_TRY(tr_path(path, sizeof(path), run->note, "%s/%s.npy", run->options->out, name));
+	return tr_npy_write(path, run->ctx.parameters, run->model.parameter_count, run->note);
+}
+
+static rubato_status open_vectors(struct tr_run *run)
+{
+	size_t size_bytes = run->model.parameter_count * sizeof(float);
+	void *parameters, *gradient, *statistics;
+
+	TR_TRY(tr_check(run->note, rubato_alloc(run->comm, size_bytes, &parameters),
+			"alloc of the parameters"));
+	run->ctx.parameters = parameters;
+	TR_TRY(tr_check(run->note, rubato_alloc(run->comm, size_bytes, &gradient),
+			"alloc of the gradient"));
+	run->ctx.gradient = gradient;
+	run->ctx.statistics_count = run->model.statistics_count;
+	if (run->model.statistics_count == 0)
+		return RUBATO_OK;
+	size_bytes = run->model.statistics_count * sizeof(float);
+	TR_TRY(tr_check(run->note, rubato_alloc(run->comm, size_bytes, &statistics),
+			"alloc of the statistics"));
+	run->ctx.statistics = statistics;
+	tr_statistics_init(&run->model, statistics);
+	return RUBATO_OK;
+}
+
+/* Simulated, by --topology (flat: each rank is a node); else by the machine. */
+static uint64_t node_of(const struct tr_run *run)
+{
+	uint32_t ranks = run->options->world.ranks_per_node;
+	char boot[64] = "";
+	FILE *file;
+
+	if (run->options->simulate)
+		return run->rank / (ranks == 0 ? 1 : ranks);
+	file = fopen("/proc/sys/kernel/random/boot_id", "re");
+	if (file == NULL || fgets(boot, sizeof(boot), file) == NULL)
+		snprintf(boot, sizeof(boot), "rank %u", run->rank); /* Nothing is known: alone. */
+	if (file != NULL)
+		fclose(file);
+	return tr_hash(TR_HASH_INIT, boot, strlen(boot));
+}
+
+static rubato_status prepare(struct tr_run *run)
+{
+	const struct tr_options *o = run->options;
+	struct tr_compute_setup setup = { .model = &run->model, .batch = o->batch };
+
+	TR_TRY(check_save(run));
+	if (run->data == &run->own_data)
+		TR_TRY(tr_task_data(o, &run->own_data, run->note));
+	TR_TRY(tr_task_model(o, run->data, &run->model, run->note));
+	if (o->augment)
+		TR_TRY(tr_augment_check(run->data, run->note));
+	TR_TRY(tr_order_open(&run->order, (uint32_t)run->data->train.rows, run->rank,
+			     run->rank_count, o->batch, o->seed, o->shuffle, run->note));
+	run->rate.step_count = o->epochs > 0 ? o->epochs * run->order.epoch_steps : o->steps;
+	run->ctx.parameter_count = run->model.parameter_count;
+	run->ctx.step_count = run->rate.step_count;
+	run->ctx.seed = o->seed;
+	run->ctx.batch = o->batch;
+	run->ctx.own = &o->own;
+	run->ctx.node = node_of(run);
+	TR_TRY(tr_cut_make(&run->ctx.cut, run->model.parameter_count, o->bucket_bytes, run->note));
+	TR_TRY(open_vectors(run));
+	TR_TRY(first_parameters(run));
+	TR_TRY(open_batch(run, &run->batch, o->batch));
+	TR_TRY(open_batch(run, &run->eval_batch, TR_EVAL_ROWS));
+	TR_TRY(tr_optimizer_open(&run->optimizer, o->optimizer, o->momentum, o->weight_decay,
+				 run->model.parameter_count, run->note));
+	setup.parameters = run->ctx.parameters;
+	setup.gradient = run->ctx.gradient;
+	setup.statistics = run->ctx.statistics;
+	run->ops = tr_compute_host(run->model.kind);
+	return run->ops->open(&run->compute, &setup, run->note);
+}
+
+/* What must be the same everywhere for the ranks to be one run. */
+static uint64_t settings_hash(const struct tr_run *run)
+{
+	const struct tr_options *o = run->options;
+	uint64_t whole[] = { run->model.kind,
+			     run->model.loss,
+			     run->model.parameter_count,
+			     run->model.feature_count,
+			     run->data->train.rows,
+			     run->data->test.rows,
+			     run->rate.step_count,
+			     run->rate.kind,
+			     run->rate.every,
+			     run->rate.warmup_steps,
+			     o->batch,
+			     run->ctx.cut.size,
+			     o->optimizer,
+			     o->pace.kind,
+			     o->pace.span_ns,
+			     o->eval_every,
+			     o->report_every,
+			     o->seed,
+			     o->shuffle,
+			     o->augment };
+	double real[] = { run->rate.base, run->rate.factor, o->momentum, o->weight_decay,
+			  o->pace.forward };
+	uint64_t hash = tr_hash(TR_HASH_INIT, whole, sizeof(whole));
+
+	hash = tr_hash(hash, real, sizeof(real));
+	hash = tr_hash(hash, &o->own, sizeof(o->own));
+	hash = tr_hash(hash, &o->delay, sizeof(o->delay));
+	hash = tr_hash(hash, &run->model.sequence, sizeof(run->model.sequence));
+	if (o->pace.kind == TR_PACE_TRACE)
+		hash = tr_hash(hash, o->pace.trace_ns, o->pace.trace_count * sizeof(uint64_t));
+	return tr_hash(hash, o->rule->name, strlen(o->rule->name));
+}
+
+/* Rank 0: opens the files of --out. Where a run begins and what it computes is, with the ledger,
+ * all that a replay needs. */
+static rubato_status write_beginning(struct tr_run *run)
+{
+	TR_TRY(tr_metrics_open(&run->metrics, run->options->out,
+			       tr_checkpoints_step(&run->checkpoints), run->note));
+	if (run->options->out == NULL)
+		return RUBATO_OK;
+	TR_TRY(tr_settings_write(run->options, &run->model, &run->order, &run->rate, run->note));
+	return tr_run_write_parameters(run, "initial");
+}
+
+/* All record what rank 0 writes down: --out is its option alone. */
+static rubato_status open_records(struct tr_run *run)
+{
+	uint8_t wanted = run->options->out != NULL;
+	rubato_status err;
+
+	TR_TRY(tr_check(run->note, rubato_broadcast(run->comm, &wanted, 1, RUBATO_UINT8, 0),
+			"broadcast of what is written"));
+	err = tr_ledger_open(&run->ctx.ledger, wanted, run->rank, run->rank_count, run->note);
+	if (err == RUBATO_OK)
+		err = tr_trace_open(&run->ctx.trace, wanted, run->note);
+	return tr_agree(run->comm, err, run->note);
+}
+
+rubato_status tr_run_prepare(struct tr_run *run)
+{
+	rubato_status err = prepare(run);
+	/* A resumed run may have others than the run before. */
+	uint64_t settings, together[] = { run->options->checkpoint != NULL,
+					  run->options->checkpoint_every, run->options->resume };
+
+	TR_TRY(tr_agree(run->comm, err, run->note));
+	settings = settings_hash(run);
+	TR_TRY(tr_agree_equal(run->comm, tr_hash(settings, together, sizeof(together)),
+			      "the ranks were started with different options or data", run->note));
+	TR_TRY(open_records(run));
+	TR_TRY(tr_checkpoints_open(&run->checkpoints, run->comm, run->options->checkpoint,
+				   run->options->resume, settings, run->note));
+	TR_TRY(tr_check(run->note,
+			rubato_broadcast(run->comm, run->ctx.parameters, run->model.parameter_count,
+					 RUBATO_FLOAT32, 0),
+			"broadcast of the first parameters"));
+	err = run->options->rule->open(&run->rule, &run->ctx);
+	TR_TRY(tr_agree(run->comm, err, run->note));
+	if (run->rank == 0)
+		err = write_beginning(run);
+	TR_TRY(tr_agree(run->comm, err, run->note));
+	err = tr_work_open(&run->work, &run->options->own, &run->order, run->comm,
+			   run->rate.step_count, run->note);
+	if (err == RUBATO_OK && run->ctx.relaxed)
+		err = tr_tellers_open(&run->tellers, run->comm, run->note);
+	return tr_agree(run->comm, err, run->note);
+}
+
+/* ---- The end ---- */
+
+static void close_batch(struct tr_room *batch)
+{
+	free(batch->x);
+	free(batch->labels);
+	free(batch->targets);
+	free(batch->spare);
+}
+
+void tr_run_close(struct tr_run *run)
+{
+	tr_progress_close(&run->progress);
+	tr_work_close(run->work);
+	run->options->rule->close(run->rule);
+	tr_tellers_close(run->tellers);
+	tr_snapshots_close(&run->snapshots);
+	tr_ledger_close(run->ctx.ledger);
+	tr_trace_close(run->ctx.trace);
+	if (run->ops != NULL)
+		run->ops->close(run->compute);
+	tr_metrics_close(&run->metrics);
+	tr_optimizer_close(&run->optimizer);
+	close_batch(&run->batch);
+	close_batch(&run->eval_batch);
+	tr_order_close(&run->order);
+	tr_data_close(&run->own_data);
+	(void)rubato_free(run->comm, run->ctx.statistics);
+	(void)rubato_free(run->comm, run->ctx.gradient);
+	(void)rubato_free(run->comm, run->ctx.parameters);
+}

@@ -1,0 +1,95 @@
+/*
+ * run.h -- one rank's run, as the files that make it up share it: prepare.c, train.c (the loop),
+ * progress that all ranks add up (scores.c), resume.c (checkpoints) and conclude.c.
+ */
+#ifndef TR_RUN_H
+#define TR_RUN_H
+
+#include "trainer/checkpoint.h"
+#include "trainer/compute.h"
+#include "trainer/data.h"
+#include "trainer/metrics.h"
+#include "trainer/options.h"
+#include "trainer/order.h"
+#include "trainer/progress.h"
+#include "trainer/snapshots.h"
+#include "trainer/tally.h"
+#include "trainer/work.h"
+
+struct tr_room { /* For gathered rows. */
+	float *x;
+	int32_t *labels;
+	float *targets;
+	float *spare; /* A row. */
+};
+
+struct tr_run {
+	const struct tr_options *options;
+	struct tr_note *note;
+	rubato_comm *comm;
+	uint32_t rank, rank_count;
+	const struct tr_data *data; /* Its own, or one that simulated ranks share. */
+	struct tr_data own_data;
+	struct tr_model model;
+	struct tr_order order;
+	struct tr_work *work;
+	const struct tr_compute_ops *ops;
+	struct tr_compute *compute;
+	struct tr_room batch, eval_batch;
+	struct tr_optimizer optimizer;
+	struct tr_rate rate;
+	struct tr_rule_context ctx;
+	struct tr_rule_state *rule;
+	struct tr_metrics metrics;
+	struct tr_progress progress;
+	uint64_t start_ns, pause_ns; /* pause_ns: spent on tests, reports and checkpoints. */
+	uint64_t compute_ns;         /* Gathering and computing gradients. */
+	uint64_t ready_ns;           /* Meanwhile in the rule's ready(), this step. */
+	struct tr_score score;       /* Of all steps of this rank, */
+	struct tr_tally reported;    /* and of all ranks, up to the last report. */
+	uint64_t steps_done;         /* Here. */
+	uint64_t tests_due;          /* --eval-every, so far; of shared work. */
+	struct tr_tellers *tellers;  /* A relaxed rule's reports; NULL: reports are collective. */
+	struct tr_snapshots snapshots;
+	struct tr_checkpoints checkpoints;
+	uint64_t told;                    /* `steps_done` at the last report. */
+	uint64_t kept_ns;                 /* The time that goes to a checkpoint. */
+	uint64_t before_ns, before_bytes; /* Of a resumed run: its time, and what it had sent. */
+	double seconds;                   /* Set when the loop is over. */
+};
+
+/* ---- prepare.c ---- */
+
+/* Collective. Data, model, order, compute: local; then all agree that it worked, and alike. */
+rubato_status tr_run_prepare(struct tr_run *run);
+void tr_run_close(struct tr_run *run);
+rubato_status tr_run_write_parameters(struct tr_run *run, const char *name);
+
+/* ---- scores.c ---- */
+
+struct tr_answers tr_answers_of(const struct tr_room *room);
+/* Collective. Blocks of rows go round the ranks; the sums are the same on all. */
+rubato_status tr_run_evaluate(struct tr_run *run, const struct tr_part *part, struct tr_score *out);
+double tr_mean_loss(const struct tr_score *score);
+double tr_accuracy(const struct tr_score *score);
+void tr_line_add_test(struct tr_metrics_line *line, const struct tr_score *test);
+/* All that this rank has done so far; */
+rubato_status tr_run_tally(struct tr_run *run, struct tr_tally *mine);
+/* collective: that of all ranks. */
+rubato_status tr_run_add_up(struct tr_run *run, struct tr_tally *sum);
+/* Time of training so far: without pauses, with that of the run that was resumed. */
+uint64_t tr_run_elapsed_ns(const struct tr_run *run);
+double tr_run_elapsed(const struct tr_run *run);
+
+/* ---- resume.c ---- */
+
+rubato_status tr_run_resume(struct tr_run *run);
+rubato_status tr_run_checkpoint(struct tr_run *run);
+bool tr_run_checkpoint_is_due(const struct tr_run *run);
+
+/* ---- conclude.c ---- */
+
+/* Collective: replicas are compared; final loss, test, --save, summary. */
+rubato_status tr_run_conclude(struct tr_run *run);
+
+#endif

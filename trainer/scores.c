@@ -1,0 +1,89 @@
+/* scores.c -- how good the model is and what the run has done, over all ranks. */
+#include "trainer/run.h"
+
+struct tr_answers tr_answers_of(const struct tr_room *batch)
+{
+	return (struct tr_answers) { batch->labels, batch->targets };
+}
+
+rubato_status tr_run_evaluate(struct tr_run *run, const struct tr_part *part, struct tr_score *out)
+{
+	struct tr_score mine = { 0 };
+	double sums[3];
+
+	for (uint64_t first = (uint64_t)run->rank * TR_EVAL_ROWS; first < part->rows;
+	     first += (uint64_t)run->rank_count * TR_EVAL_ROWS) {
+		uint64_t left = part->rows - first;
+		uint32_t rows = left < TR_EVAL_ROWS ? (uint32_t)left : TR_EVAL_ROWS;
+
+		tr_data_gather(run->data, part, NULL, first, rows, run->eval_batch.x,
+			       run->eval_batch.labels, run->eval_batch.targets);
+		TR_TRY(run->ops->evaluate(run->compute, run->eval_batch.x,
+					  tr_answers_of(&run->eval_batch), rows, &mine, run->note));
+	}
+	sums[0] = mine.loss;
+	sums[1] = (double)mine.correct;
+	sums[2] = (double)mine.rows;
+	TR_TRY(tr_check(run->note,
+			rubato_allreduce(run->comm, sums, sums, 3, RUBATO_FLOAT64, RUBATO_SUM),
+			"evaluate: allreduce"));
+	*out = (struct tr_score) { sums[0], (uint64_t)sums[1], (uint64_t)sums[2] };
+	return RUBATO_OK;
+}
+
+double tr_mean_loss(const struct tr_score *score)
+{
+	return score->loss / (double)score->rows;
+}
+
+double tr_accuracy(const struct tr_score *score)
+{
+	return (double)score->correct / (double)score->rows;
+}
+
+rubato_status tr_run_tally(struct tr_run *run, struct tr_tally *mine)
+{
+	rubato_stats stats = { .size_bytes = sizeof(stats) };
+
+	TR_TRY(tr_check(run->note, rubato_get_stats(run->comm, &stats), "get_stats"));
+	*mine = (struct tr_tally) {
+		.steps = (double)run->steps_done,
+		.samples = (double)run->steps_done * run->options->batch,
+		.loss = run->score.loss,
+		.correct = (double)run->score.correct,
+		.rows = (double)run->score.rows,
+		.compute_seconds = (double)run->compute_ns * 1e-9,
+		.communication_seconds = (double)run->ctx.counts.communication_ns * 1e-9,
+		.reductions = (double)run->ctx.counts.global_reductions,
+		.seconds = run->seconds,
+		.bytes_sent = (double)(run->before_bytes + stats.bytes_sent +
+				       run->ctx.counts.group_bytes),
+	};
+	return RUBATO_OK;
+}
+
+rubato_status tr_run_add_up(struct tr_run *run, struct tr_tally *sum)
+{
+	TR_TRY(tr_run_tally(run, sum));
+	return tr_check(
+		run->note,
+		rubato_allreduce(run->comm, sum, sum, TR_TALLY_COUNT, RUBATO_FLOAT64, RUBATO_SUM),
+		"report: allreduce");
+}
+
+uint64_t tr_run_elapsed_ns(const struct tr_run *run)
+{
+	return run->before_ns + rubato_now(run->comm) - run->start_ns - run->pause_ns;
+}
+
+double tr_run_elapsed(const struct tr_run *run)
+{
+	return (double)tr_run_elapsed_ns(run) * 1e-9;
+}
+
+void tr_line_add_test(struct tr_metrics_line *line, const struct tr_score *test)
+{
+	line->has_test = true;
+	line->test_loss = tr_mean_loss(test);
+	line->test_accuracy = tr_accuracy(test);
+}
