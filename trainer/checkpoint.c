@@ -83,32 +83,6 @@ static rubato_status scan(struct tr_checkpoints *c, struct tr_note *note)
 	return RUBATO_OK;
 }
 
-rubato_status tr_checkpoints_open(struct tr_checkpoints *checkpoints, rubato_comm *comm,
-				  const char *folder, bool resume, uint64_t settings,
-				  struct tr_note *note)
-{
-	struct tr_checkpoints *c = checkpoints;
-	uint64_t found[TR_CHECKPOINTS_KEPT + 2];
-	rubato_status err = RUBATO_OK;
-
-	*c = (struct tr_checkpoints) {
-		.folder = folder, .comm = comm, .settings = settings, .resume = resume
-	};
-	if (folder == NULL)
-		return RUBATO_OK;
-	if (rubato_rank(comm) == 0)
-		err = scan(c, note);
-	TR_TRY(tr_agree(comm, err, note));
-	found[0] = c->count;
-	memcpy(found + 1, c->steps, sizeof(c->steps));
-	TR_TRY(tr_check(note,
-			rubato_broadcast(comm, found, TR_CHECKPOINTS_KEPT + 2, RUBATO_UINT64, 0),
-			"broadcast of the checkpoints"));
-	c->count = (uint32_t)found[0];
-	memcpy(c->steps, found + 1, sizeof(c->steps));
-	return RUBATO_OK;
-}
-
 uint64_t tr_checkpoints_step(const struct tr_checkpoints *checkpoints)
 {
 	const struct tr_checkpoints *c = checkpoints;
@@ -116,8 +90,9 @@ uint64_t tr_checkpoints_step(const struct tr_checkpoints *checkpoints)
 	return c->resume && c->count > 0 ? c->steps[c->count - 1] : 0;
 }
 
-/* ---- Load ---- */
+/* ---- Which one to go on from ---- */
 
+/* MISMATCH: the checkpoint is whole, and of another run; an older one would be, too. */
 static rubato_status check_head(const struct tr_checkpoints *c, struct tr_archive *archive,
 				const char *path, uint64_t step, uint32_t rank,
 				struct tr_note *note)
@@ -126,10 +101,10 @@ static rubato_status check_head(const struct tr_checkpoints *c, struct tr_archiv
 
 	TR_TRY(tr_archive_bytes(archive, "head", &head, sizeof(head), note));
 	if (head.rank_count != rubato_size(c->comm))
-		return tr_fail(note, RUBATO_ERR_ARGUMENT, "%s: written by %u ranks, here are %u",
+		return tr_fail(note, RUBATO_ERR_MISMATCH, "%s: written by %u ranks, here are %u",
 			       path, head.rank_count, rubato_size(c->comm));
 	if (head.settings != c->settings)
-		return tr_fail(note, RUBATO_ERR_ARGUMENT,
+		return tr_fail(note, RUBATO_ERR_MISMATCH,
 			       "%s: written by a run with other options or data", path);
 	if (head.step != step || head.rank != rank)
 		return tr_fail(note, RUBATO_ERR_ARGUMENT, "%s: another step's, or another rank's",
@@ -167,18 +142,108 @@ static rubato_status open_files(const struct tr_checkpoints *c, uint64_t step,
 	return open_file(c, step, rubato_rank(c->comm), out, note);
 }
 
+/* The complaint of one rank, which is no reason to end: all go on. */
+static void warn(struct tr_note *note, const char *consequence, uint64_t step)
+{
+	struct tr_note line = { .text = "" };
+
+	if (note->text[0] != '\0') {
+		(void)tr_fail(&line, RUBATO_OK, "%.400s: %s %llu", note->text, consequence,
+			      (unsigned long long)step);
+		tr_say(&line, STDERR_FILENO);
+	}
+	*note = (struct tr_note) { .exit_code = note->exit_code };
+}
+
+/* Whether another may be whole where this one is not. */
+static bool is_damage(rubato_status err)
+{
+	return err == RUBATO_ERR_ARGUMENT || err == RUBATO_ERR_SYSTEM;
+}
+
+static rubato_status choose(struct tr_checkpoints *c, struct tr_note *note)
+{
+	for (;;) {
+		uint64_t step = tr_checkpoints_step(c);
+		rubato_status err = open_files(c, step, &c->archive, note);
+
+		err = tr_agree(c->comm, err, note);
+		if (err == RUBATO_OK)
+			return RUBATO_OK;
+		tr_archive_close(c->archive);
+		c->archive = NULL;
+		if (!is_damage(err) || !note->shared || c->count == 1)
+			return err;
+		c->damaged[c->damaged_count++] = step;
+		c->count--;
+		warn(note, "going on from step", tr_checkpoints_step(c));
+	}
+}
+
+rubato_status tr_checkpoints_open(struct tr_checkpoints *checkpoints, rubato_comm *comm,
+				  const char *folder, bool resume, uint64_t settings,
+				  uint64_t step_count, struct tr_note *note)
+{
+	struct tr_checkpoints *c = checkpoints;
+	uint64_t found[TR_CHECKPOINTS_KEPT + 2];
+	rubato_status err = RUBATO_OK;
+
+	*c = (struct tr_checkpoints) {
+		.folder = folder, .comm = comm, .settings = settings, .resume = resume
+	};
+	if (folder == NULL)
+		return RUBATO_OK;
+	if (rubato_rank(comm) == 0)
+		err = scan(c, note);
+	TR_TRY(tr_agree(comm, err, note));
+	found[0] = c->count;
+	memcpy(found + 1, c->steps, sizeof(c->steps));
+	TR_TRY(tr_check(note,
+			rubato_broadcast(comm, found, TR_CHECKPOINTS_KEPT + 2, RUBATO_UINT64, 0),
+			"broadcast of the checkpoints"));
+	c->count = (uint32_t)found[0];
+	memcpy(c->steps, found + 1, sizeof(c->steps));
+	if (!resume)
+		return RUBATO_OK;
+	TR_TRY(choose(c, note));
+	if (tr_checkpoints_step(c) > step_count) /* All ranks say so; the first one aloud. */
+		err = tr_fail(note, RUBATO_ERR_MISMATCH,
+			      "--resume: the checkpoint is of step %llu, the run is to end at %llu",
+			      (unsigned long long)tr_checkpoints_step(c),
+			      (unsigned long long)step_count);
+	return tr_agree(comm, err, note);
+}
+
+void tr_checkpoints_close(struct tr_checkpoints *checkpoints)
+{
+	tr_archive_close(checkpoints->archive);
+	checkpoints->archive = NULL;
+}
+
+/* ---- Load ---- */
+
 static rubato_status load(struct tr_checkpoints *c, tr_keep keep, void *arg, struct tr_note *note)
 {
-	struct tr_archive *archive = NULL;
-	rubato_status err = open_files(c, tr_checkpoints_step(c), &archive, note);
+	rubato_status err = keep(arg, c->archive);
 
-	err = tr_agree(c->comm, err, note);
 	if (err == RUBATO_OK)
-		err = keep(arg, archive);
-	if (err == RUBATO_OK)
-		err = tr_agree(c->comm, tr_archive_finish(archive, note), note);
-	tr_archive_close(archive);
+		err = tr_agree(c->comm, tr_archive_finish(c->archive, note), note);
+	tr_checkpoints_close(c);
 	return err;
+}
+
+/* They must not pass for whole when this run comes to their steps and overwrites their files. */
+static rubato_status set_aside(const struct tr_checkpoints *c, struct tr_note *note)
+{
+	char path[PATH_BYTES], aside[PATH_BYTES + 8];
+
+	for (uint32_t i = 0; i < c->damaged_count && rubato_rank(c->comm) == 0; i++) {
+		TR_TRY(path_of(c, c->damaged[i], MANIFEST, path, note));
+		snprintf(aside, sizeof(aside), "%s.damaged", path);
+		if (rename(path, aside) != 0)
+			return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
+	}
+	return RUBATO_OK;
 }
 
 rubato_status tr_checkpoints_begin(struct tr_checkpoints *checkpoints, tr_keep keep, void *arg,
@@ -189,8 +254,10 @@ rubato_status tr_checkpoints_begin(struct tr_checkpoints *checkpoints, tr_keep k
 
 	if (c->folder == NULL)
 		return RUBATO_OK;
-	if (c->resume)
+	if (c->resume) {
+		TR_TRY(tr_agree(c->comm, set_aside(c, note), note));
 		return load(c, keep, arg, note);
+	}
 	if (mkdir(c->folder, 0777) != 0 && errno != EEXIST)
 		err = tr_fail(note, RUBATO_ERR_SYSTEM, "--checkpoint %s: %s", c->folder,
 			      strerror(errno));
@@ -251,23 +318,47 @@ static rubato_status remove_oldest(struct tr_checkpoints *c, struct tr_note *not
 	return RUBATO_OK;
 }
 
+/* This rank's part of what could not be made. */
+static void remove_failed(const struct tr_checkpoints *c, uint64_t step)
+{
+	struct tr_note note;
+	char path[PATH_BYTES];
+
+	if (path_of(c, step, rubato_rank(c->comm), path, &note) != RUBATO_OK)
+		return;
+	(void)unlink(path);
+	*strrchr(path, '/') = '\0';
+	(void)rmdir(path); /* The last to come succeeds. */
+}
+
+static rubato_status write_file(const struct tr_checkpoints *c, uint64_t step, tr_keep keep,
+				void *arg, struct tr_note *note)
+{
+	struct tr_archive *archive = NULL;
+	rubato_status err = create_file(c, step, rubato_rank(c->comm), &archive, note);
+
+	if (err == RUBATO_OK)
+		err = keep(arg, archive);
+	if (err == RUBATO_OK)
+		err = tr_archive_finish(archive, note);
+	tr_archive_close(archive);
+	return err;
+}
+
 rubato_status tr_checkpoints_save(struct tr_checkpoints *checkpoints, uint64_t step, tr_keep keep,
 				  void *arg, struct tr_note *note)
 {
 	struct tr_checkpoints *c = checkpoints;
-	struct tr_archive *archive = NULL;
-	rubato_status err = create_file(c, step, rubato_rank(c->comm), &archive, note);
+	rubato_status err = tr_agree(c->comm, write_file(c, step, keep, arg, note), note);
 
-	err = tr_agree(c->comm, err, note);
-	if (err == RUBATO_OK)
-		err = keep(arg, archive);
-	if (err == RUBATO_OK)
-		err = tr_agree(c->comm, tr_archive_finish(archive, note), note);
-	tr_archive_close(archive);
 	if (err == RUBATO_OK)
 		err = tr_agree(c->comm, write_manifest(c, step, note), note);
-	if (err)
-		return err;
+	if (err == RUBATO_ERR_SYSTEM && note->shared) {
+		remove_failed(c, step);
+		warn(note, "the run goes on without a checkpoint of step", step);
+		return RUBATO_OK;
+	}
+	TR_TRY(err);
 	add_step(c, step);
 	return c->count > TR_CHECKPOINTS_KEPT ? remove_oldest(c, note) : RUBATO_OK;
 }

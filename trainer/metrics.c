@@ -32,8 +32,8 @@ static rubato_status remove_older(const char *folder, struct tr_note *note)
 	return RUBATO_OK;
 }
 
-/* Whole lines of steps 1 to `last_step`, in `text`, closed up. */
-static size_t keep_lines(char *text, size_t size_bytes, uint64_t last_step)
+/* Whole lines of steps 1 to `last_step`, perhaps none with tests, in `text`, closed up. */
+static size_t keep_lines(char *text, size_t size_bytes, uint64_t last_step, bool with_tests)
 {
 	char *at = text, *to = text, *end;
 
@@ -43,7 +43,8 @@ static size_t keep_lines(char *text, size_t size_bytes, uint64_t last_step)
 		json_t *step = json_object_get(o, "step");
 
 		if (json_is_integer(step) && json_integer_value(step) > 0 &&
-		    (uint64_t)json_integer_value(step) <= last_step) {
+		    (uint64_t)json_integer_value(step) <= last_step &&
+		    (with_tests || json_object_get(o, "test_loss") == NULL)) {
 			memmove(to, at, line_bytes);
 			to += line_bytes;
 		}
@@ -53,8 +54,9 @@ static size_t keep_lines(char *text, size_t size_bytes, uint64_t last_step)
 	return (size_t)(to - text);
 }
 
-/* Takes the lines after `last_step` out of the file, if there is one. */
-static rubato_status cut_lines(const char *path, uint64_t last_step, struct tr_note *note)
+/* Takes the other lines out of the file, if there is one. */
+static rubato_status cut_lines(const char *path, uint64_t last_step, bool with_tests,
+			       struct tr_note *note)
 {
 	FILE *file = fopen(path, "rbe");
 	struct stat st;
@@ -75,15 +77,23 @@ static rubato_status cut_lines(const char *path, uint64_t last_step, struct tr_n
 	else if (fread(text, 1, (size_t)st.st_size, file) != (size_t)st.st_size)
 		err = tr_fail(note, RUBATO_ERR_SYSTEM, "%s: cannot be read", path);
 	else
-		err = tr_file_replace(path, text, keep_lines(text, (size_t)st.st_size, last_step),
+		err = tr_file_replace(path, text,
+				      keep_lines(text, (size_t)st.st_size, last_step, with_tests),
 				      "", 0, note);
 	fclose(file);
 	free(text);
 	return err;
 }
 
+rubato_status tr_metrics_folder(const char *folder, struct tr_note *note)
+{
+	if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+		return tr_fail(note, RUBATO_ERR_SYSTEM, "--out %s: %s", folder, strerror(errno));
+	return remove_older(folder, note);
+}
+
 rubato_status tr_metrics_open(struct tr_metrics *metrics, const char *folder, uint64_t last_step,
-			      struct tr_note *note)
+			      bool with_tests, struct tr_note *note)
 {
 	int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (last_step == 0 ? O_TRUNC : 0);
 	char path[4200];
@@ -91,12 +101,9 @@ rubato_status tr_metrics_open(struct tr_metrics *metrics, const char *folder, ui
 	*metrics = (struct tr_metrics) { .folder = folder, .lines = -1 };
 	if (folder == NULL)
 		return RUBATO_OK;
-	if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-		return tr_fail(note, RUBATO_ERR_SYSTEM, "--out %s: %s", folder, strerror(errno));
-	TR_TRY(remove_older(folder, note));
 	TR_TRY(tr_path(path, sizeof(path), note, "%s/metrics.jsonl", folder));
 	if (last_step > 0)
-		TR_TRY(cut_lines(path, last_step, note));
+		TR_TRY(cut_lines(path, last_step, with_tests, note));
 	metrics->lines = open(path, flags, 0666);
 	if (metrics->lines < 0)
 		return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));

@@ -45,10 +45,13 @@ struct tr_summary {
 	const struct tr_options *options; /* What was asked for is told as it was given. */
 };
 
-/* Makes the folder where it is missing, removes an older run's files and starts the lines; of the
- * lines that are there those up to step `last_step` stay, where a resumed run goes on. */
+/* Makes the folder where it is missing, and removes what an older run left at its end. */
+rubato_status tr_metrics_folder(const char *folder, struct tr_note *note);
+/* Starts the lines; of those that are there, where a resumed run goes on, the ones up to step
+ * `last_step` stay, but for those with tests unless `with_tests`. `folder` NULL: nothing is
+ * written. */
 rubato_status tr_metrics_open(struct tr_metrics *metrics, const char *folder, uint64_t last_step,
-			      struct tr_note *note);
+			      bool with_tests, struct tr_note *note);
 rubato_status tr_metrics_line(struct tr_metrics *metrics, const struct tr_metrics_line *line,
 			      struct tr_note *note);
 rubato_status tr_metrics_summary(struct tr_metrics *metrics, const struct tr_summary *summary,

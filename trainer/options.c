@@ -299,10 +299,6 @@ static rubato_status judge_checkpoint(struct tr_options *o, const struct words *
 		return RUBATO_OK;
 	if (o->checkpoint[0] == '\0')
 		return tr_refuse(note, "--checkpoint wants a name");
-	if (o->own.work == TR_WORK_SHARED)
-		return tr_refuse(note,
-				 "--checkpoint: with --work shared ranks are never at the same "
-				 "step, where all could be kept");
 	if (w->at[WORD_CHECKPOINT_EVERY] != NULL)
 		TR_TRY(tr_parse_count("--checkpoint-every", w->at[WORD_CHECKPOINT_EVERY], 1,
 				      UINT32_MAX, &o->checkpoint_every, note));
@@ -356,7 +352,7 @@ static const struct poptOption run_rows[] = {
 	{ "checkpoint-every", 0, POPT_ARG_STRING, NULL, WORD_CHECKPOINT_EVERY,
 	  "one every N steps instead", "N" },
 	{ "resume", 0, POPT_ARG_NONE, NULL, WORD_RESUME,
-	  "go on from the newest of --checkpoint DIR", NULL },
+	  "go on from the newest whole one of --checkpoint DIR; --steps may be more", NULL },
 	{ "eval-every", 0, POPT_ARG_STRING, NULL, WORD_EVAL_EVERY,
 	  "test every N epochs (0: at the end only)", "N" },
 	{ "report-every", 0, POPT_ARG_STRING, NULL, WORD_REPORT_EVERY,

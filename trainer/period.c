@@ -68,6 +68,8 @@ void tr_period_loss(struct tr_period *period, uint64_t step, double loss)
 rubato_status tr_period_keep(struct tr_period *period, struct tr_archive *archive,
 			     struct tr_note *note)
 {
+	TR_TRY(tr_archive_bytes(archive, "period.sample_steps", &period->sample_steps,
+				sizeof(period->sample_steps), note));
 	TR_TRY(tr_archive_bytes(archive, "period.steps", &period->steps, sizeof(period->steps),
 				note));
 	TR_TRY(tr_archive_bytes(archive, "period.samples", &period->samples,

@@ -147,51 +147,12 @@ static rubato_status prepare(struct tr_run *run)
 	return run->ops->open(&run->compute, &setup, run->note);
 }
 
-/* What must be the same everywhere for the ranks to be one run. */
-static uint64_t settings_hash(const struct tr_run *run)
-{
-	const struct tr_options *o = run->options;
-	uint64_t whole[] = { run->model.kind,
-			     run->model.loss,
-			     run->model.parameter_count,
-			     run->model.feature_count,
-			     run->data->train.rows,
-			     run->data->test.rows,
-			     run->rate.step_count,
-			     run->rate.kind,
-			     run->rate.every,
-			     run->rate.warmup_steps,
-			     o->batch,
-			     run->ctx.cut.size,
-			     o->optimizer,
-			     o->pace.kind,
-			     o->pace.span_ns,
-			     o->eval_every,
-			     o->report_every,
-			     o->seed,
-			     o->shuffle,
-			     o->augment };
-	double real[] = { run->rate.base, run->rate.factor, o->momentum, o->weight_decay,
-			  o->pace.forward };
-	uint64_t hash = tr_hash(TR_HASH_INIT, whole, sizeof(whole));
-
-	hash = tr_hash(hash, real, sizeof(real));
-	hash = tr_hash(hash, &o->own, sizeof(o->own));
-	hash = tr_hash(hash, &o->delay, sizeof(o->delay));
-	hash = tr_hash(hash, &run->model.sequence, sizeof(run->model.sequence));
-	if (o->pace.kind == TR_PACE_TRACE)
-		hash = tr_hash(hash, o->pace.trace_ns, o->pace.trace_count * sizeof(uint64_t));
-	return tr_hash(hash, o->rule->name, strlen(o->rule->name));
-}
-
-/* Rank 0: opens the files of --out. Where a run begins and what it computes is, with the ledger,
- * all that a replay needs. */
+/* Rank 0: where a run begins and what it computes is, with the ledger, all that a replay needs. */
 static rubato_status write_beginning(struct tr_run *run)
 {
-	TR_TRY(tr_metrics_open(&run->metrics, run->options->out,
-			       tr_checkpoints_step(&run->checkpoints), run->note));
 	if (run->options->out == NULL)
 		return RUBATO_OK;
+	TR_TRY(tr_metrics_folder(run->options->out, run->note));
 	TR_TRY(tr_settings_write(run->options, &run->model, &run->order, &run->rate, run->note));
 	return tr_run_write_parameters(run, "initial");
 }
@@ -214,16 +175,18 @@ rubato_status tr_run_prepare(struct tr_run *run)
 {
 	rubato_status err = prepare(run);
 	/* A resumed run may have others than the run before. */
-	uint64_t settings, together[] = { run->options->checkpoint != NULL,
-					  run->options->checkpoint_every, run->options->resume };
+	uint64_t settings,
+		together[] = { run->options->checkpoint != NULL, run->options->checkpoint_every,
+			       run->options->resume, run->rate.step_count };
 
 	TR_TRY(tr_agree(run->comm, err, run->note));
-	settings = settings_hash(run);
+	settings = tr_settings_hash(run->options, &run->model, run->data);
 	TR_TRY(tr_agree_equal(run->comm, tr_hash(settings, together, sizeof(together)),
 			      "the ranks were started with different options or data", run->note));
 	TR_TRY(open_records(run));
 	TR_TRY(tr_checkpoints_open(&run->checkpoints, run->comm, run->options->checkpoint,
-				   run->options->resume, settings, run->note));
+				   run->options->resume, settings, run->rate.step_count,
+				   run->note));
 	TR_TRY(tr_check(run->note,
 			rubato_broadcast(run->comm, run->ctx.parameters, run->model.parameter_count,
 					 RUBATO_FLOAT32, 0),
@@ -237,6 +200,11 @@ rubato_status tr_run_prepare(struct tr_run *run)
 			   run->rate.step_count, run->note);
 	if (err == RUBATO_OK && run->ctx.relaxed)
 		err = tr_tellers_open(&run->tellers, run->comm, run->note);
+	TR_TRY(tr_agree(run->comm, err, run->note));
+	TR_TRY(tr_run_resume(run));
+	if (run->rank == 0) /* Lines of tests that come after the run come again. */
+		err = tr_metrics_open(&run->metrics, run->options->out, run->told,
+				      !run->ctx.relaxed, run->note);
 	return tr_agree(run->comm, err, run->note);
 }
 
@@ -256,6 +224,7 @@ void tr_run_close(struct tr_run *run)
 	tr_work_close(run->work);
 	run->options->rule->close(run->rule);
 	tr_tellers_close(run->tellers);
+	tr_checkpoints_close(&run->checkpoints);
 	tr_snapshots_close(&run->snapshots);
 	tr_ledger_close(run->ctx.ledger);
 	tr_trace_close(run->ctx.trace);

@@ -1,13 +1,22 @@
-/* resume.c -- what a run keeps in a checkpoint, and goes on from. */
+/*
+ * resume.c -- what a run keeps in a checkpoint, and goes on from.
+ *
+ * A checkpoint divides a run in two: what is on its way comes to its end, the ranks meet, and what
+ * each of them then depends on is kept. So a run that is resumed there goes on as the first one
+ * did. Where time is virtual, "as" is meant to the bit: ranks go on at the same distances from each
+ * other, on a network that is quiet, and whose chance is drawn anew.
+ */
 #include "trainer/run.h"
+
+#define QUIET_NS 1000000000u /* Nothing is on the network any more. */
 
 /* All that a rank's next step depends on, and all that the run tells of the steps before. */
 static rubato_status keep_run(void *arg, struct tr_archive *archive)
 {
 	struct tr_run *run = arg;
 	const struct tr_rule *rule = run->options->rule;
-	rubato_stats stats = { .size_bytes = sizeof(stats) };
-	uint64_t numbers[6];
+	uint64_t numbers[] = { run->steps_done, run->told,       run->compute_ns,
+			       run->kept_ns,    run->kept_bytes, run->tests_due };
 	struct {
 		const char *name;
 		void *bytes;
@@ -22,65 +31,148 @@ static rubato_status keep_run(void *arg, struct tr_archive *archive)
 		{ "rate", &run->ctx.rate_applied, sizeof(run->ctx.rate_applied) },
 	};
 
-	TR_TRY(tr_check(run->note, rubato_get_stats(run->comm, &stats), "get_stats"));
-	/* A rule may change what the others save, and may need what they have loaded. */
-	if (rule->keep != NULL && !tr_archive_loading(archive))
-		TR_TRY(rule->keep(run->rule, archive));
-	numbers[0] = run->steps_done;
-	numbers[1] = run->told;
-	numbers[2] = run->compute_ns;
-	numbers[3] = run->kept_ns;
-	numbers[4] = run->before_bytes + stats.bytes_sent;
-	numbers[5] = run->tests_due;
 	for (size_t i = 0; i < sizeof(pieces) / sizeof(pieces[0]); i++)
 		TR_TRY(tr_archive_bytes(archive, pieces[i].name, pieces[i].bytes,
 					pieces[i].size_bytes, run->note));
+	run->steps_done = numbers[0];
+	run->told = numbers[1];
+	run->compute_ns = numbers[2];
+	run->kept_ns = numbers[3];
+	run->kept_bytes = numbers[4];
+	run->tests_due = numbers[5];
 	TR_TRY(tr_optimizer_keep(&run->optimizer, archive, run->note));
 	TR_TRY(tr_ledger_keep(run->ctx.ledger, archive, run->note));
 	TR_TRY(tr_snapshots_keep(&run->snapshots, archive, run->ctx.parameter_count,
 				 run->ctx.statistics_count, run->rank == 0, run->note));
-	if (!tr_archive_loading(archive))
-		return RUBATO_OK;
-	if (rule->keep != NULL)
-		TR_TRY(rule->keep(run->rule, archive));
-	run->steps_done = numbers[0];
-	run->told = numbers[1];
-	run->compute_ns = numbers[2];
-	run->before_ns = numbers[3];
-	run->tests_due = numbers[5];
-	run->before_bytes = numbers[4] - stats.bytes_sent;
-	return RUBATO_OK;
+	TR_TRY(tr_work_keep(run->work, archive, run->note));
+	/* A rule may need what the others have loaded. */
+	return rule->keep == NULL ? RUBATO_OK : rule->keep(run->rule, archive);
 }
 
-rubato_status tr_run_resume(struct tr_run *run)
+/* The first checkpoint after local step `step`; one ends the run. */
+static uint64_t next_after(const struct tr_run *run, uint64_t step)
 {
-	struct tr_tally mine;
-
-	TR_TRY(tr_checkpoints_begin(&run->checkpoints, keep_run, run, run->note));
-	if (run->tellers == NULL || run->steps_done == 0)
-		return RUBATO_OK;
-	TR_TRY(tr_run_tally(run, &mine));
-	return tr_tellers_resume(run->tellers, &mine, run->note);
-}
-
-bool tr_run_checkpoint_is_due(const struct tr_run *run)
-{
-	uint64_t every = run->options->checkpoint_every;
+	uint64_t every = run->options->checkpoint_every, next;
 
 	if (every == 0)
 		every = run->order.epoch_steps;
-	return run->options->checkpoint != NULL &&
-	       (run->steps_done % every == 0 || run->steps_done == run->rate.step_count);
+	if (run->options->checkpoint == NULL || step >= run->rate.step_count)
+		return UINT64_MAX;
+	next = (step / every + 1) * every;
+	return next < run->rate.step_count ? next : run->rate.step_count;
 }
 
-rubato_status tr_run_checkpoint(struct tr_run *run)
-{
-	uint64_t before_ns = rubato_now(run->comm), after_ns;
+/* ---- The cut ---- */
 
+/* What is on its way comes to its end. Ranks come to this one by one, and whoever waits here takes
+ * part in what the others still wait for: first of all it says that it brings nothing more. */
+static rubato_status settle(struct tr_run *run)
+{
+	const struct tr_rule *rule = run->options->rule;
+
+	TR_TRY(tr_work_stop(run->work, run->note));
+	if (rule->settle != NULL)
+		TR_TRY(rule->settle(run->rule, run->steps_done));
+	TR_TRY(tr_work_settle(run->work, run->note));
+	return tr_check(run->note, rubato_barrier(run->comm), "barrier");
+}
+
+/* Rank 0 hears how far all are. */
+static rubato_status meet(struct tr_run *run)
+{
+	struct tr_tally mine;
+
+	if (run->tellers == NULL)
+		return RUBATO_OK;
+	TR_TRY(tr_run_tally(run, &mine));
+	return tr_tellers_meet(run->tellers, &mine, run->note);
+}
+
+/* Bytes that checkpoints cost are not the run's. */
+static rubato_status bytes_reset(struct tr_run *run)
+{
+	rubato_stats stats = { .size_bytes = sizeof(stats) };
+
+	TR_TRY(tr_check(run->note, rubato_get_stats(run->comm, &stats), "get_stats"));
+	run->before_bytes = run->kept_bytes - stats.bytes_sent;
+	return RUBATO_OK;
+}
+
+static void sleep_until(struct tr_run *run, uint64_t at_ns)
+{
+	uint64_t now_ns = rubato_now(run->comm);
+
+	if (now_ns < at_ns)
+		rubato_sleep(run->comm, at_ns - now_ns);
+}
+
+/* From here on the run is the same, whether it was resumed or never interrupted. Ranks set out a
+ * nanosecond apart: who is first must not depend on what they did before. */
+static rubato_status set_out(struct tr_run *run, uint64_t step)
+{
+	uint64_t latest_ns = rubato_now(run->comm);
+
+	if (run->options->simulate) {
+		TR_TRY(tr_check(run->note,
+				rubato_allreduce(run->comm, &latest_ns, &latest_ns, 1,
+						 RUBATO_UINT64, RUBATO_MAX),
+				"checkpoint: allreduce"));
+		sleep_until(run, latest_ns + QUIET_NS);
+		rubato_sim_reseed(run->comm, step);
+		sleep_until(run, latest_ns + 2 * QUIET_NS + run->rank);
+	}
+	run->checkpoint_next = next_after(run, step);
+	return bytes_reset(run);
+}
+
+/* ---- Going on ---- */
+
+rubato_status tr_run_resume(struct tr_run *run)
+{
+	TR_TRY(tr_checkpoints_begin(&run->checkpoints, keep_run, run, run->note));
+	run->checkpoint_next = next_after(run, 0);
+	if (tr_checkpoints_step(&run->checkpoints) == 0)
+		return RUBATO_OK;
+	TR_TRY(bytes_reset(run));
+	return meet(run);
+}
+
+rubato_status tr_run_set_out(struct tr_run *run)
+{
+	uint64_t step = tr_checkpoints_step(&run->checkpoints);
+
+	TR_TRY(tr_check(run->note, rubato_barrier(run->comm), "barrier"));
+	if (step > 0)
+		TR_TRY(set_out(run, step));
+	run->before_ns = run->kept_ns;
+	run->start_ns = rubato_now(run->comm);
+	return RUBATO_OK;
+}
+
+/* ---- Keeping ---- */
+
+static rubato_status save(struct tr_run *run, uint64_t step)
+{
+	rubato_stats stats = { .size_bytes = sizeof(stats) };
+	uint64_t before_ns, after_ns;
+
+	TR_TRY(settle(run));
+	before_ns = rubato_now(run->comm);
+	TR_TRY(tr_check(run->note, rubato_get_stats(run->comm, &stats), "get_stats"));
 	run->kept_ns = tr_run_elapsed_ns(run);
-	TR_TRY(tr_checkpoints_save(&run->checkpoints, run->steps_done, keep_run, run, run->note));
+	run->kept_bytes = run->before_bytes + stats.bytes_sent;
+	TR_TRY(meet(run));
+	TR_TRY(tr_checkpoints_save(&run->checkpoints, step, keep_run, run, run->note));
+	TR_TRY(set_out(run, step));
 	after_ns = rubato_now(run->comm);
 	run->pause_ns += after_ns - before_ns;
 	tr_trace_span(run->ctx.trace, TR_SPAN_PAUSE, before_ns, after_ns, run->steps_done);
 	return RUBATO_OK;
+}
+
+rubato_status tr_run_checkpoint(struct tr_run *run, const struct tr_batch *batch)
+{
+	if (tr_work_reached(run->work, batch) < run->checkpoint_next)
+		return RUBATO_OK;
+	return save(run, run->checkpoint_next);
 }

@@ -75,8 +75,13 @@ struct tr_rule {
 	/* After the last step: drains what is in flight, applies it, leaves all ranks equal.
 	 * `step_count`: the local steps of this rank. */
 	rubato_status (*finish)(struct tr_rule_state *state, uint64_t step_count);
-	/* Keeps all that the next step depends on, but what the context holds, in a checkpoint, or
-	 * takes it from there. Collective, between steps. NULL: there is nothing. */
+	/* Before a checkpoint, after `step_count` local steps of this rank: what is on its way
+	 * comes to its end. All ranks call it, some while others are still at work: nothing in here
+	 * may need them before they come, but through the rule's own rounds. NULL: nothing is on
+	 * its way. */
+	rubato_status (*settle)(struct tr_rule_state *state, uint64_t step_count);
+	/* Then all that the next step depends on, but what the context holds, goes into the archive
+	 * (locally), or comes from there (on all ranks together). NULL: there is nothing. */
 	rubato_status (*keep)(struct tr_rule_state *state, struct tr_archive *archive);
 	void (*close)(struct tr_rule_state *state); /* NULL is fine. */
 };

@@ -32,28 +32,22 @@ struct tr_rule_state {
 	struct tr_rule_context *ctx;
 	rubato_partial *partial;
 	struct tr_share *shares; /* [rank_count] */
-	uint64_t *made;          /* [rank_count]: contributions of each, as far as rounds tell; */
-	uint64_t made_sum;       /* and of all. */
+	uint64_t *made;          /* [rank_count]: contributions of each, as far as rounds tell. */
 	float *kept;             /* The parameters, while look-ahead has shifted them. */
 	bool models;             /* Wagma: they travel. */
-	bool begun, shifted;
+	bool shifted;
 	size_t vector_count; /* Floats of a contribution: parameters, and wagma's statistics. */
 	uint64_t open_ns;
-	uint64_t origin;    /* The local step of contribution number 0. */
-	uint64_t step;      /* The local step in progress, or the last. */
-	uint64_t next_step; /* The first that is computed after what is applied now. */
-	uint64_t seen;      /* Rounds that are over for this rank, but empty ones. */
-	uint64_t empty;     /* Those in which ranks only said that they drain, or wait. */
+	uint64_t step;                 /* The local step in progress, or the last. */
+	uint64_t next_step;            /* The first that is computed after what is applied now. */
 	uint64_t begun_at[BEGUN_KEPT]; /* `seen` when the gradient of a step was begun. */
-	uint64_t rounds;               /* Of this operation, over on all ranks or soon. */
-	/* Reductions that are not this operation's: averages of models, and of a resumed run. */
-	uint64_t other_global, other_local;
-	struct kept_state {           /* Kept in checkpoints. */
-		uint64_t rounds;      /* Of operations before this one; */
-		uint64_t made_sum;    /* contributions of all ranks to them, */
-		uint64_t discarded;   /* and those that these discarded. */
+	struct kept_state {            /* Kept in checkpoints. */
+		uint64_t made_sum;     /* Of `made`. */
+		uint64_t seen;         /* Rounds that are over for this rank, but empty ones. */
+		uint64_t empty;       /* Those in which ranks only said that they drain, or wait. */
+		uint64_t averages;    /* Of models, by all ranks. */
+		uint64_t averaged_at; /* Local steps made at the last of them. */
 		uint64_t staleness;   /* Of this rank's last gradient, in rounds. */
-		uint64_t averaged_at; /* Local steps made when models were last averaged. */
 	} past;
 };
 
@@ -101,9 +95,27 @@ static rubato_status allocate(struct tr_rule_state *state)
 	return RUBATO_OK;
 }
 
+/* `saved`: of rubato_partial_save; NULL: from the beginning. */
+static rubato_status create(struct tr_rule_state *state, const void *saved, uint64_t saved_bytes)
+{
+	struct tr_rule_context *ctx = state->ctx;
+	rubato_partial_options options = ctx->own->partial;
+
+	options.size_bytes = sizeof(options);
+	options.seed = ctx->seed;
+	options.state = saved;
+	options.state_bytes = saved_bytes;
+	state->open_ns = rubato_now(ctx->comm);
+	return tr_check(ctx->note,
+			rubato_partial_create(ctx->comm, state->vector_count, RUBATO_FLOAT32,
+					      state->models ? RUBATO_SUM : RUBATO_AVG, &options,
+					      &state->partial),
+			"eager");
+}
+
 static rubato_status eager_open(struct tr_rule_state **out, struct tr_rule_context *ctx)
 {
-	rubato_partial_options options = ctx->own->partial;
+	const rubato_partial_options *options = &ctx->own->partial;
 	struct tr_rule_state *state;
 	rubato_status err;
 
@@ -112,23 +124,16 @@ static rubato_status eager_open(struct tr_rule_state **out, struct tr_rule_conte
 	if (state == NULL)
 		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "eager: out of memory");
 	state->ctx = ctx;
-	state->open_ns = rubato_now(ctx->comm);
-	state->models = options.policy == RUBATO_POLICY_WAGMA;
+	state->models = options->policy == RUBATO_POLICY_WAGMA;
 	state->vector_count = ctx->parameter_count;
 	ctx->relaxed = true;
-	ctx->replicas_differ = options.collection != RUBATO_COLLECT_EACH;
+	ctx->replicas_differ = options->collection != RUBATO_COLLECT_EACH;
 	ctx->average_statistics = state->models && ctx->own->bn == TR_BN_AVERAGE;
 	if (ctx->average_statistics)
 		state->vector_count += ctx->statistics_count;
-	options.size_bytes = sizeof(options);
-	options.seed = ctx->seed;
 	err = allocate(state);
 	if (err == RUBATO_OK)
-		err = tr_check(ctx->note,
-			       rubato_partial_create(ctx->comm, state->vector_count, RUBATO_FLOAT32,
-						     state->models ? RUBATO_SUM : RUBATO_AVG,
-						     &options, &state->partial),
-			       "eager");
+		err = create(state, NULL, 0);
 	if (err) {
 		eager_close(state);
 		return err;
@@ -144,7 +149,7 @@ static bool own_part(const struct tr_rule_state *state, const rubato_round *roun
 {
 	const rubato_contribution *mine = &round->ranks[state->ctx->rank];
 
-	*step = state->origin + mine->last_step;
+	*step = mine->last_step;
 	return mine->count > 0;
 }
 
@@ -155,13 +160,13 @@ static uint64_t newest_step(const struct tr_rule_state *state, const rubato_roun
 	for (uint32_t i = 0; i < state->ctx->rank_count; i++)
 		if (round->ranks[i].count > 0 && round->ranks[i].last_step > newest)
 			newest = round->ranks[i].last_step;
-	return state->origin + newest;
+	return newest;
 }
 
 /* Local steps that all ranks together have made, per rank. */
 static uint64_t steps_made(const struct tr_rule_state *state)
 {
-	return (state->past.made_sum + state->made_sum) / state->ctx->rank_count;
+	return state->past.made_sum / state->ctx->rank_count;
 }
 
 /* The same on all ranks that apply the round; but for free rounds under own and latest, where each
@@ -181,7 +186,7 @@ static void count_round(struct tr_rule_state *state, const rubato_round *round)
 
 	if (own_part(state, round, &step)) {
 		state->past.staleness =
-			round->round - state->empty - state->begun_at[step % BEGUN_KEPT];
+			round->round - state->past.empty - state->begun_at[step % BEGUN_KEPT];
 		if (state->past.staleness > counts->staleness_max)
 			counts->staleness_max = state->past.staleness;
 	}
@@ -189,7 +194,7 @@ static void count_round(struct tr_rule_state *state, const rubato_round *round)
 	counts->fresh_sum += round->fresh;
 	counts->contributors_sum += round->contributors;
 	tr_trace_span(state->ctx->trace, TR_SPAN_UPDATE, rubato_now(state->ctx->comm),
-		      rubato_now(state->ctx->comm), state->past.rounds + round->round);
+		      rubato_now(state->ctx->comm), round->round);
 }
 
 static void record_round(struct tr_rule_state *state, const rubato_round *round, double rate)
@@ -200,13 +205,12 @@ static void record_round(struct tr_rule_state *state, const rubato_round *round,
 
 	for (uint32_t i = 0; i < ctx->rank_count; i++)
 		if (round->ranks[i].count > 0)
-			state->shares[count++] =
-				(struct tr_share) { i, state->origin + round->ranks[i].first_step,
-						    state->origin + round->ranks[i].last_step };
+			state->shares[count++] = (struct tr_share) { i, round->ranks[i].first_step,
+								     round->ranks[i].last_step };
 	if (ctx->own->partial.normalise == RUBATO_BY_WEIGHT)
 		divisor /= ctx->batch; /* In steps, all of one batch. */
-	tr_ledger_update(ctx->ledger, state->past.rounds + round->round, divisor, rate,
-			 state->shares, count, state->next_step);
+	tr_ledger_update(ctx->ledger, round->round, divisor, rate, state->shares, count,
+			 state->next_step);
 }
 
 /* ---- Applying ---- */
@@ -252,12 +256,12 @@ static void apply_models(struct tr_rule_state *state, const float *result,
 
 static void apply(struct tr_rule_state *state, const float *result, const rubato_round *round)
 {
-	state->ctx->counts.discarded = state->past.discarded + round->discarded;
+	state->ctx->counts.discarded = round->discarded;
 	if (round->contributors == 0) {
-		state->empty++;
+		state->past.empty++;
 		return;
 	}
-	state->seen = round->round - state->empty + 1;
+	state->past.seen = round->round - state->past.empty + 1;
 	if (state->models)
 		apply_models(state, result, round);
 	else
@@ -265,7 +269,7 @@ static void apply(struct tr_rule_state *state, const float *result, const rubato
 	count_round(state, round);
 	for (uint32_t i = 0; i < state->ctx->rank_count; i++)
 		if (round->ranks[i].count > 0) {
-			state->made_sum += round->ranks[i].last_step + 1 - state->made[i];
+			state->past.made_sum += round->ranks[i].last_step + 1 - state->made[i];
 			state->made[i] = round->ranks[i].last_step + 1;
 		}
 }
@@ -278,10 +282,9 @@ static rubato_status count_reductions(struct tr_rule_state *state)
 
 	TR_TRY(tr_check(ctx->note, rubato_partial_get_stats(state->partial, &stats),
 			"partial stats"));
-	state->rounds = stats.rounds;
 	grouped = state->models ? stats.rounds - stats.full_rounds : 0;
-	ctx->counts.local_reductions = state->other_local + grouped;
-	ctx->counts.global_reductions = state->other_global + stats.rounds - grouped;
+	ctx->counts.local_reductions = grouped;
+	ctx->counts.global_reductions = state->past.averages + stats.rounds - grouped;
 	return RUBATO_OK;
 }
 
@@ -360,7 +363,7 @@ static rubato_status average_models(struct tr_rule_state *state, uint64_t steps)
 	tr_ledger_average(ctx->ledger, TR_SCOPE_GLOBAL, 0, 1, ctx->rank_count, steps,
 			  steps - state->past.averaged_at);
 	state->past.averaged_at = steps;
-	state->other_global++;
+	state->past.averages++;
 	return count_reductions(state);
 }
 
@@ -384,12 +387,9 @@ static void look_ahead(struct tr_rule_state *state, uint64_t step, uint64_t roun
 
 static rubato_status eager_begin(struct tr_rule_state *state, uint64_t step)
 {
-	if (!state->begun)
-		state->origin = step; /* Not 0 where a checkpoint was resumed. */
-	state->begun = true;
 	state->next_step = step;
 	TR_TRY(collect(state, true, 0));
-	state->begun_at[step % BEGUN_KEPT] = state->seen;
+	state->begun_at[step % BEGUN_KEPT] = state->past.seen;
 	if (state->kept != NULL && state->past.staleness > 0)
 		look_ahead(state, step, state->past.staleness);
 	return RUBATO_OK;
@@ -405,8 +405,7 @@ static rubato_status commit_gradient(struct tr_rule_state *state, uint64_t step)
 	TR_TRY(tr_check(ctx->note, rubato_partial_acquire(state->partial, &buffer), "eager"));
 	for (size_t i = 0; i < ctx->parameter_count; i++)
 		((float *)buffer)[i] = weight * ctx->gradient[i];
-	return tr_check(ctx->note,
-			rubato_partial_commit(state->partial, step - state->origin, ctx->batch),
+	return tr_check(ctx->note, rubato_partial_commit(state->partial, step, ctx->batch),
 			"eager");
 }
 
@@ -428,8 +427,7 @@ static rubato_status commit_models(struct tr_rule_state *state, uint64_t step)
 	if (state->vector_count > ctx->parameter_count)
 		memcpy(buffer + ctx->parameter_count, ctx->statistics,
 		       ctx->statistics_count * sizeof(float));
-	return tr_check(ctx->note, rubato_partial_commit(state->partial, step - state->origin, 1),
-			"eager");
+	return tr_check(ctx->note, rubato_partial_commit(state->partial, step, 1), "eager");
 }
 
 static rubato_status eager_step(struct tr_rule_state *state, uint64_t step)
@@ -467,25 +465,48 @@ static rubato_status eager_finish(struct tr_rule_state *state, uint64_t step_cou
 	return average_models(state, step_count);
 }
 
-static rubato_status eager_keep(struct tr_rule_state *state, struct tr_archive *archive)
+static rubato_status eager_settle(struct tr_rule_state *state, uint64_t step_count)
 {
-	struct kept_state kept;
+	state->next_step = step_count;
+	return drain(state);
+}
+
+/* The operation is made anew, so that it goes on from what the other one left. */
+static rubato_status keep_partial(struct tr_rule_state *state, struct tr_archive *archive,
+				  void *saved, uint64_t saved_bytes)
+{
+	struct tr_note *note = state->ctx->note;
+	rubato_partial *begun = state->partial;
 
 	if (!tr_archive_loading(archive)) {
-		state->next_step = state->step + 1;
-		TR_TRY(drain(state));
+		TR_TRY(tr_check(note, rubato_partial_save(state->partial, saved, &saved_bytes),
+				"eager: save"));
+		return tr_archive_bytes(archive, "eager.rounds", saved, saved_bytes, note);
 	}
-	kept = state->past;
-	kept.rounds += state->rounds;
-	kept.made_sum += state->made_sum;
-	kept.discarded = state->ctx->counts.discarded;
-	TR_TRY(tr_archive_bytes(archive, "eager", &kept, sizeof(kept), state->ctx->note));
-	if (!tr_archive_loading(archive))
-		return RUBATO_OK;
-	state->past = kept;
-	state->other_global = state->ctx->counts.global_reductions;
-	state->other_local = state->ctx->counts.local_reductions;
-	return RUBATO_OK;
+	TR_TRY(tr_archive_bytes(archive, "eager.rounds", saved, saved_bytes, note));
+	state->partial = NULL;
+	TR_TRY(tr_check(note, rubato_partial_free(begun), "eager"));
+	return create(state, saved, saved_bytes);
+}
+
+static rubato_status eager_keep(struct tr_rule_state *state, struct tr_archive *archive)
+{
+	struct tr_rule_context *ctx = state->ctx;
+	uint64_t saved_bytes = 0;
+	rubato_status err;
+	void *saved;
+
+	TR_TRY(tr_archive_bytes(archive, "eager", &state->past, sizeof(state->past), ctx->note));
+	TR_TRY(tr_archive_bytes(archive, "eager.made", state->made,
+				ctx->rank_count * sizeof(*state->made), ctx->note));
+	TR_TRY(tr_check(ctx->note, rubato_partial_save(state->partial, NULL, &saved_bytes),
+			"eager: save"));
+	saved = malloc(saved_bytes);
+	if (saved == NULL)
+		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "eager: no memory for a checkpoint");
+	err = keep_partial(state, archive, saved, saved_bytes);
+	free(saved);
+	return err;
 }
 
 const struct tr_rule tr_rule_eager = {
@@ -494,6 +515,7 @@ const struct tr_rule tr_rule_eager = {
 	.begin = eager_begin,
 	.step = eager_step,
 	.finish = eager_finish,
+	.settle = eager_settle,
 	.keep = eager_keep,
 	.close = eager_close,
 };

@@ -68,10 +68,23 @@ static rubato_status find_node(struct tr_rule_state *state)
 	return err;
 }
 
+/* What the group has sent since the last time; what it took to make it is not the run's. */
+static rubato_status count_bytes(struct tr_rule_state *state, uint64_t *more)
+{
+	rubato_stats stats = { .size_bytes = sizeof(stats) };
+
+	TR_TRY(tr_check(state->common.ctx->note, rubato_get_stats(state->comm, &stats),
+			"get_stats"));
+	*more += stats.bytes_sent - state->bytes;
+	state->bytes = stats.bytes_sent;
+	return RUBATO_OK;
+}
+
 static rubato_status open_group(struct tr_rule_state *state)
 {
 	struct tr_rule_context *ctx = state->common.ctx;
 	uint32_t size = ctx->own->group;
+	uint64_t making = 0;
 
 	if (size == 0) {
 		TR_TRY(find_node(state));
@@ -95,7 +108,8 @@ static rubato_status open_group(struct tr_rule_state *state)
 			return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "hier: out of memory");
 		memcpy(state->model, ctx->parameters, ctx->parameter_count * sizeof(float));
 	}
-	return tr_averaging_open(&state->local, ctx, state->comm, 0);
+	TR_TRY(tr_averaging_open(&state->local, ctx, state->comm, 0));
+	return count_bytes(state, &making);
 }
 
 static rubato_status hier_open(struct tr_rule_state **out, struct tr_rule_context *ctx)
@@ -130,7 +144,6 @@ static rubato_status average_group(struct tr_rule_state *state, uint64_t done)
 {
 	struct tr_rule_context *ctx = state->common.ctx;
 	uint64_t before = rubato_now(ctx->comm);
-	rubato_stats stats = { .size_bytes = sizeof(stats) };
 
 	if (state->local == NULL)
 		return RUBATO_OK;
@@ -143,9 +156,7 @@ static rubato_status average_group(struct tr_rule_state *state, uint64_t done)
 	tr_ledger_average(ctx->ledger, TR_SCOPE_LOCAL, state->first, state->stride, state->count,
 			  done, done - state->last);
 	ctx->counts.local_reductions++;
-	TR_TRY(tr_check(ctx->note, rubato_get_stats(state->comm, &stats), "get_stats"));
-	ctx->counts.group_bytes += stats.bytes_sent - state->bytes;
-	state->bytes = stats.bytes_sent;
+	TR_TRY(count_bytes(state, &ctx->counts.group_bytes));
 	share_model(state, done);
 	return RUBATO_OK;
 }

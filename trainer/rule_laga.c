@@ -392,22 +392,34 @@ static rubato_status land(struct tr_rule_state *state)
 	return RUBATO_OK;
 }
 
-/* The caller saves the parameters after this: until-done, updates may become due in here. */
+static rubato_status kept_make(struct tr_rule_state *state)
+{
+	struct tr_rule_context *ctx = state->ctx;
+
+	if (state->kept == NULL)
+		state->kept = malloc(ctx->own->lag * state->width * sizeof(float));
+	if (state->kept == NULL)
+		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "laga: no memory for a checkpoint");
+	return RUBATO_OK;
+}
+
+/* Until-done, nobody who is still at work waits for anybody, so the others may wait here. */
+static rubato_status laga_settle(struct tr_rule_state *state, uint64_t step_count)
+{
+	(void)step_count;
+	TR_TRY(kept_make(state));
+	if (until_done(state))
+		TR_TRY(catch_up(state));
+	return land(state);
+}
+
 static rubato_status laga_keep(struct tr_rule_state *state, struct tr_archive *archive)
 {
 	struct tr_rule_context *ctx = state->ctx;
 	uint64_t numbers[5];
 	void *buffer;
 
-	if (state->kept == NULL)
-		state->kept = malloc(ctx->own->lag * state->width * sizeof(float));
-	if (state->kept == NULL)
-		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "laga: no memory for a checkpoint");
-	if (!tr_archive_loading(archive)) {
-		if (until_done(state))
-			TR_TRY(catch_up(state));
-		TR_TRY(land(state));
-	}
+	TR_TRY(kept_make(state));
 	memcpy(numbers,
 	       ((uint64_t[]) { state->count, state->begun, state->collected, state->steps,
 			       state->kept_count }),
@@ -443,6 +455,7 @@ const struct tr_rule tr_rule_laga = {
 	.begin = laga_begin,
 	.step = laga_step,
 	.finish = laga_finish,
+	.settle = laga_settle,
 	.keep = laga_keep,
 	.close = laga_close,
 };

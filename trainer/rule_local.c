@@ -19,8 +19,9 @@
 
 struct tr_rule_state {
 	struct tr_common common;
-	uint64_t begun; /* Local steps done when the mean in flight began. */
-	bool arrived;   /* It has arrived and was not applied yet. */
+	uint64_t begun;   /* Local steps done when the mean in flight began, */
+	uint64_t unbegun; /* or when one did not, because it would have come after the end. */
+	bool arrived;     /* It has arrived and was not applied yet. */
 };
 
 static void local_close(struct tr_rule_state *state)
@@ -89,6 +90,16 @@ static rubato_status follow(struct tr_rule_state *state, uint64_t done)
 	return RUBATO_OK;
 }
 
+static rubato_status begin_mean(struct tr_rule_state *state, uint64_t done)
+{
+	state->unbegun = done;
+	if (done >= state->common.ctx->step_count)
+		return RUBATO_OK;
+	state->unbegun = 0;
+	state->begun = done;
+	return tr_averaging_begin(state->common.averaging, state->common.outer.model, NULL);
+}
+
 static rubato_status local_step(struct tr_rule_state *state, uint64_t step)
 {
 	struct tr_rule_context *ctx = state->common.ctx;
@@ -102,10 +113,7 @@ static rubato_status local_step(struct tr_rule_state *state, uint64_t step)
 	TR_TRY(follow(state, done));
 	if (ctx->own->opt_state == TR_STATE_RESET)
 		tr_optimizer_reset(ctx->optimizer);
-	if (done >= ctx->step_count) /* Its result would come after the end. */
-		return RUBATO_OK;
-	state->begun = done;
-	return tr_averaging_begin(state->common.averaging, state->common.outer.model, NULL);
+	return begin_mean(state, done);
 }
 
 static rubato_status local_finish(struct tr_rule_state *state, uint64_t step_count)
@@ -118,20 +126,29 @@ static rubato_status local_finish(struct tr_rule_state *state, uint64_t step_cou
 	return tr_common_average(&state->common, step_count, TR_MOVE_PLAIN);
 }
 
-/* What is in flight comes to its end first, so that the mean can be kept. */
+static rubato_status local_settle(struct tr_rule_state *state, uint64_t step_count)
+{
+	(void)step_count;
+	return wait_for_mean(state); /* So that it can be kept. */
+}
+
 static rubato_status local_keep(struct tr_rule_state *state, struct tr_archive *archive)
 {
 	struct tr_rule_context *ctx = state->common.ctx;
 
-	TR_TRY(wait_for_mean(state));
 	TR_TRY(tr_common_keep(&state->common, archive));
 	if (!(ctx->own->pull > 0.0))
 		return RUBATO_OK;
 	TR_TRY(tr_archive_bytes(archive, "local.begun", &state->begun, sizeof(state->begun),
 				ctx->note));
+	TR_TRY(tr_archive_bytes(archive, "local.unbegun", &state->unbegun, sizeof(state->unbegun),
+				ctx->note));
 	TR_TRY(tr_archive_bytes(archive, "local.arrived", &state->arrived, sizeof(state->arrived),
 				ctx->note));
-	return tr_averaging_keep_mean(state->common.averaging, archive);
+	TR_TRY(tr_averaging_keep_mean(state->common.averaging, archive));
+	if (!tr_archive_loading(archive) || state->unbegun == 0)
+		return RUBATO_OK;
+	return begin_mean(state, state->unbegun); /* The run goes on after what was its end. */
 }
 
 const struct tr_rule tr_rule_local = {
@@ -139,6 +156,7 @@ const struct tr_rule tr_rule_local = {
 	.open = local_open,
 	.step = local_step,
 	.finish = local_finish,
+	.settle = local_settle,
 	.keep = local_keep,
 	.close = local_close,
 };

@@ -52,9 +52,10 @@ struct tr_run {
 	struct tr_tellers *tellers;  /* A relaxed rule's reports; NULL: reports are collective. */
 	struct tr_snapshots snapshots;
 	struct tr_checkpoints checkpoints;
+	uint64_t checkpoint_next;         /* After so many local steps, mean of the ranks. */
 	uint64_t told;                    /* `steps_done` at the last report. */
-	uint64_t kept_ns;                 /* The time that goes to a checkpoint. */
 	uint64_t before_ns, before_bytes; /* Of a resumed run: its time, and what it had sent. */
+	uint64_t kept_ns, kept_bytes;     /* What a checkpoint says of these. */
 	double seconds;                   /* Set when the loop is over. */
 };
 
@@ -83,9 +84,13 @@ double tr_run_elapsed(const struct tr_run *run);
 
 /* ---- resume.c ---- */
 
+/* Collective: loads the checkpoint to go on from, if there is one. */
 rubato_status tr_run_resume(struct tr_run *run);
-rubato_status tr_run_checkpoint(struct tr_run *run);
-bool tr_run_checkpoint_is_due(const struct tr_run *run);
+/* Collective, the last before the first step: of a resumed run, the ranks go on as from its
+ * checkpoint. */
+rubato_status tr_run_set_out(struct tr_run *run);
+/* Before the step on `batch`: takes a checkpoint if the ranks have come to one. */
+rubato_status tr_run_checkpoint(struct tr_run *run, const struct tr_batch *batch);
 
 /* ---- conclude.c ---- */
 

@@ -1,4 +1,5 @@
-/* settings.c -- a table of keys and values a section. */
+/* settings.c -- a table of keys and values a section; and a hash, value by value: the bytes between
+ * them are anybody's. */
 #include "trainer/settings.h"
 
 #include <jansson.h>
@@ -7,6 +8,7 @@
 #include <string.h>
 
 #include "trainer/npy.h"
+#include "trainer/replicas.h"
 
 #define DIGITS JSON_REAL_PRECISION(17)
 
@@ -140,4 +142,116 @@ rubato_status tr_settings_write(const struct tr_options *options, const struct t
 		err = tr_file_replace(path, text, strlen(text), "\n", 1, note);
 	free(text);
 	return err;
+}
+
+/* ---- The hash ---- */
+
+#define ADD(value) hash = tr_hash(hash, &(value), sizeof(value))
+
+static uint64_t add_rule(uint64_t hash, const struct tr_rule_options *o)
+{
+	ADD(o->accumulate);
+	ADD(o->lag);
+	ADD(o->lag_comp);
+	ADD(o->first_step);
+	ADD(o->rate_by_count);
+	ADD(o->k);
+	ADD(o->k1);
+	ADD(o->k2);
+	ADD(o->group);
+	ADD(o->period);
+	ADD(o->period_max);
+	ADD(o->schedule);
+	ADD(o->adapt_low);
+	ADD(o->adapt_high);
+	ADD(o->adapt_sample_steps);
+	ADD(o->outer);
+	ADD(o->outer_momentum);
+	ADD(o->outer_lr);
+	ADD(o->outer_gain);
+	ADD(o->nesterov_base);
+	ADD(o->opt_state);
+	ADD(o->pull);
+	ADD(o->wire);
+	ADD(o->model_sync_every);
+	ADD(o->bn);
+	ADD(o->work);
+	ADD(o->clip);
+	return hash;
+}
+
+static uint64_t add_partial(uint64_t hash, const rubato_partial_options *p)
+{
+	ADD(p->policy);
+	ADD(p->rounds);
+	ADD(p->late);
+	ADD(p->collection);
+	ADD(p->normalise);
+	ADD(p->quorum);
+	ADD(p->group);
+	ADD(p->deadline_ns);
+	ADD(p->window_ns);
+	ADD(p->depth);
+	ADD(p->full_every);
+	ADD(p->max_absence);
+	return hash;
+}
+
+static uint64_t add_time(uint64_t hash, const struct tr_pace *pace, const struct tr_delay *delay)
+{
+	ADD(pace->kind);
+	ADD(pace->span_ns);
+	ADD(pace->forward);
+	for (size_t i = 0; i < pace->trace_count; i++)
+		ADD(pace->trace_ns[i]);
+	ADD(delay->kind);
+	ADD(delay->rank);
+	for (uint32_t i = 0; i < delay->count; i++)
+		ADD(delay->ns[i]);
+	return hash;
+}
+
+static uint64_t add_model(uint64_t hash, const struct tr_model *model, const struct tr_data *data)
+{
+	const struct tr_sequence *s = &model->sequence;
+
+	ADD(model->kind);
+	ADD(model->loss);
+	ADD(model->parameter_count);
+	ADD(model->feature_count);
+	ADD(s->vocabulary);
+	ADD(s->length);
+	ADD(s->hidden);
+	ADD(s->layers);
+	ADD(s->width);
+	ADD(s->heads);
+	ADD(data->train.rows);
+	ADD(data->test.rows);
+	return hash;
+}
+
+uint64_t tr_settings_hash(const struct tr_options *o, const struct tr_model *model,
+			  const struct tr_data *data)
+{
+	uint64_t hash = tr_hash(TR_HASH_INIT, o->rule->name, strlen(o->rule->name));
+
+	ADD(o->optimizer);
+	ADD(o->momentum);
+	ADD(o->weight_decay);
+	ADD(o->rate.kind);
+	ADD(o->rate.base);
+	ADD(o->rate.factor);
+	ADD(o->rate.every);
+	ADD(o->rate.warmup_steps);
+	ADD(o->batch);
+	ADD(o->bucket_bytes);
+	ADD(o->eval_every);
+	ADD(o->report_every);
+	ADD(o->seed);
+	ADD(o->shuffle);
+	ADD(o->augment);
+	hash = add_model(hash, model, data);
+	hash = add_rule(hash, &o->own);
+	hash = add_partial(hash, &o->own.partial);
+	return add_time(hash, &o->pace, &o->delay);
 }

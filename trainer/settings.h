@@ -6,9 +6,14 @@
 #ifndef TR_SETTINGS_H
 #define TR_SETTINGS_H
 
+#include "trainer/data.h"
 #include "trainer/options.h"
 #include "trainer/order.h"
 
+/* Of what must be the same on all ranks for them to be one run, and in a checkpoint for it to go
+ * on. The length of the run is no part of it, nor is where and how ranks run. */
+uint64_t tr_settings_hash(const struct tr_options *options, const struct tr_model *model,
+			  const struct tr_data *data);
 /* Written whole, or not at all. `rate`: with its step_count. */
 rubato_status tr_settings_write(const struct tr_options *options, const struct tr_model *model,
 				const struct tr_order *order, const struct tr_rate *rate,

@@ -148,23 +148,6 @@ rubato_status tr_tellers_sum(struct tr_tellers *tellers, struct tr_tally *sum, s
 	return RUBATO_OK;
 }
 
-rubato_status tr_tellers_resume(struct tr_tellers *tellers, const struct tr_tally *mine,
-				struct tr_note *note)
-{
-	struct tr_tally *all = calloc(rubato_size(tellers->comm), sizeof(*all));
-	rubato_status err;
-
-	if (all == NULL)
-		return tr_fail(note, RUBATO_ERR_MEMORY, "tallies: out of memory");
-	err = tr_check(note,
-		       rubato_allgather(tellers->comm, mine, all, TR_TALLY_COUNT, RUBATO_FLOAT64),
-		       "allgather of tallies");
-	for (uint32_t i = 0; err == RUBATO_OK && i < tellers->line_count; i++)
-		tellers->lines[i].newest = all[tellers->rank == 0 ? i : tellers->rank];
-	free(all);
-	return err;
-}
-
 static rubato_status wait_line(struct line *line, struct tr_note *note)
 {
 	if (!line->in_flight)
@@ -174,28 +157,50 @@ static rubato_status wait_line(struct line *line, struct tr_note *note)
 	return RUBATO_OK;
 }
 
+static rubato_status tell_last(struct line *line, const struct tr_tally *mine, struct tr_note *note)
+{
+	TR_TRY(wait_line(line, note));
+	line->moving = *mine;
+	line->moving.over = 1.0;
+	TR_TRY(tr_check(note, rubato_start(line->op), "start of a tally"));
+	line->in_flight = true;
+	return wait_line(line, note);
+}
+
+static rubato_status hear_last(struct line *line, struct tr_note *note)
+{
+	while (line->in_flight) {
+		TR_TRY(wait_line(line, note));
+		line->newest = line->moving;
+		if (line->newest.over != 0.0)
+			break;
+		line->in_flight = true;
+		TR_TRY(tr_check(note, rubato_start(line->op), "start of a tally"));
+	}
+	return RUBATO_OK;
+}
+
 rubato_status tr_tellers_last(struct tr_tellers *tellers, const struct tr_tally *mine,
 			      struct tr_note *note)
 {
-	struct line *line = &tellers->lines[0];
-
-	if (tellers->rank != 0) {
-		TR_TRY(wait_line(line, note));
-		line->moving = *mine;
-		line->moving.over = 1.0;
-		TR_TRY(tr_check(note, rubato_start(line->op), "start of a tally"));
-		line->in_flight = true;
-		return wait_line(line, note);
-	}
-	line->newest = *mine;
+	if (tellers->rank != 0)
+		return tell_last(&tellers->lines[0], mine, note);
+	tellers->lines[0].newest = *mine;
 	for (uint32_t i = 1; i < tellers->line_count; i++)
-		for (line = &tellers->lines[i]; line->in_flight;) {
-			TR_TRY(wait_line(line, note));
-			line->newest = line->moving;
-			if (line->newest.over != 0.0)
-				break;
-			line->in_flight = true;
-			TR_TRY(tr_check(note, rubato_start(line->op), "start of a tally"));
-		}
+		TR_TRY(hear_last(&tellers->lines[i], note));
+	return RUBATO_OK;
+}
+
+rubato_status tr_tellers_meet(struct tr_tellers *tellers, const struct tr_tally *mine,
+			      struct tr_note *note)
+{
+	TR_TRY(tr_tellers_last(tellers, mine, note));
+	for (uint32_t i = 1; i < tellers->line_count; i++) { /* On rank 0. */
+		struct line *line = &tellers->lines[i];
+
+		line->newest.over = 0.0;
+		line->in_flight = true;
+		TR_TRY(tr_check(note, rubato_start(line->op), "start of a tally"));
+	}
 	return RUBATO_OK;
 }

@@ -15,7 +15,7 @@ struct tr_tally { /* Doubles only: it travels as such. */
 	double compute_seconds, communication_seconds;
 	double reductions, bytes_sent;
 	double seconds; /* The whole run, by the rank's own clock; 0 until it is over. */
-	double over;    /* 1 in a rank's last. */
+	double over;    /* 1 in a rank's last before all meet. */
 };
 #define TR_TALLY_COUNT (sizeof(struct tr_tally) / sizeof(double))
 
@@ -30,10 +30,10 @@ rubato_status tr_tellers_tell(struct tr_tellers *tellers, const struct tr_tally 
 /* Rank 0: the sum over ranks of what has arrived. Does not block. */
 rubato_status tr_tellers_sum(struct tr_tellers *tellers, struct tr_tally *sum,
 			     struct tr_note *note);
-/* Collective, before anything is told: all begin with these. */
-rubato_status tr_tellers_resume(struct tr_tellers *tellers, const struct tr_tally *mine,
-				struct tr_note *note);
-/* Each rank's last: returns when it is told, on rank 0 when those of all ranks have arrived. */
+/* Each rank's newest: returns when it is told, on rank 0 when those of all ranks have arrived. */
+rubato_status tr_tellers_meet(struct tr_tellers *tellers, const struct tr_tally *mine,
+			      struct tr_note *note);
+/* The same, and there is no more to tell. */
 rubato_status tr_tellers_last(struct tr_tellers *tellers, const struct tr_tally *mine,
 			      struct tr_note *note);
 

@@ -214,16 +214,16 @@ static rubato_status train(struct tr_run *run)
 	const struct tr_rule *rule = run->options->rule;
 	struct tr_batch batch;
 
-	TR_TRY(tr_run_resume(run));
-	TR_TRY(tr_check(run->note, rubato_barrier(run->comm), "barrier"));
 	tr_progress_open(&run->progress, run->rank == 0 && !run->options->quiet, run->steps_done,
 			 run->rate.step_count, run->order.epoch_steps,
 			 (uint64_t)run->options->batch * run->rank_count);
-	run->start_ns = rubato_now(run->comm);
+	TR_TRY(tr_run_set_out(run));
 	for (;;) {
 		TR_TRY(tr_work_next(run->work, run->steps_done, &batch, run->note));
+		TR_TRY(tr_run_checkpoint(run, &batch));
 		if (batch.rows == NULL)
 			break;
+		TR_TRY(tr_work_take(run->work, run->note));
 		if (run->options->own.work == TR_WORK_SHARED)
 			tr_ledger_draw(run->ctx.ledger, run->steps_done, batch.first_place,
 				       run->options->batch);
@@ -233,9 +233,8 @@ static rubato_status train(struct tr_run *run)
 			TR_TRY(report(run, due));
 			run->told = run->steps_done;
 		}
-		if (tr_run_checkpoint_is_due(run))
-			TR_TRY(tr_run_checkpoint(run));
 	}
+	TR_TRY(tr_work_leave(run->work, run->note));
 	if (run->told < run->steps_done)
 		TR_TRY(report(run, false));
 	TR_TRY(rule->finish(run->rule, run->steps_done));

@@ -12,11 +12,15 @@ struct tr_work {
 	uint64_t step_count;
 	uint32_t rank;
 	/* Shared: */
+	rubato_comm *comm;
+	rubato_partial_options options;
 	rubato_partial *tickets; /* NULL: static. */
 	uint64_t batch_count;    /* Of all ranks. */
 	uint64_t taken;          /* Batches that rounds so far have given away, */
 	uint64_t asked;          /* and commits of this rank: their numbers. */
-	bool waits;              /* For the ticket asked for. */
+	uint64_t batch;          /* In hand. */
+	bool holds;
+	bool waits; /* For the ticket asked for. */
 };
 
 /* See work.h; in a memory of reasonable size. */
@@ -30,18 +34,22 @@ static uint32_t depth_of(uint32_t gradient_depth, uint32_t rank_count)
 	return (uint32_t)(depth > DEPTH_MOST ? DEPTH_MOST : depth);
 }
 
-static rubato_status open_tickets(struct tr_work *work, const struct tr_rule_options *own,
-				  rubato_comm *comm, struct tr_note *note)
+static rubato_status create(struct tr_work *work, struct tr_note *note)
 {
-	rubato_partial_options options = RUBATO_PARTIAL_OPTIONS_INIT;
+	return tr_check(note,
+			rubato_partial_create(work->comm, 1, RUBATO_UINT64, RUBATO_SUM,
+					      &work->options, &work->tickets),
+			"shared work");
+}
 
-	options.policy = RUBATO_POLICY_SOLO;
-	options.rounds = RUBATO_ROUNDS_FREE;
-	options.depth = depth_of(own->partial.depth, rubato_size(comm));
-	return tr_check(
-		note,
-		rubato_partial_create(comm, 1, RUBATO_UINT64, RUBATO_SUM, &options, &work->tickets),
-		"shared work");
+static rubato_status open_tickets(struct tr_work *work, const struct tr_rule_options *own,
+				  struct tr_note *note)
+{
+	work->options = (rubato_partial_options)RUBATO_PARTIAL_OPTIONS_INIT;
+	work->options.policy = RUBATO_POLICY_SOLO;
+	work->options.rounds = RUBATO_ROUNDS_FREE;
+	work->options.depth = depth_of(own->partial.depth, rubato_size(work->comm));
+	return create(work, note);
 }
 
 rubato_status tr_work_open(struct tr_work **out, const struct tr_rule_options *own,
@@ -53,12 +61,13 @@ rubato_status tr_work_open(struct tr_work **out, const struct tr_rule_options *o
 
 	if (work == NULL)
 		return tr_fail(note, RUBATO_ERR_MEMORY, "work: out of memory");
+	work->comm = comm;
 	work->order = order;
 	work->step_count = step_count;
 	work->rank = rubato_rank(comm);
 	work->batch_count = step_count * rubato_size(comm);
 	if (own->work == TR_WORK_SHARED)
-		err = open_tickets(work, own, comm, note);
+		err = open_tickets(work, own, note);
 	if (err) {
 		free(work);
 		return err;
@@ -91,8 +100,9 @@ static bool round_read(struct tr_work *work, const rubato_round *round, uint64_t
 	return mine;
 }
 
-/* All rounds that are over are read, so that what is asked for next is in time for one. */
-static rubato_status draw(struct tr_work *work, uint64_t *batch, struct tr_note *note)
+/* All rounds that are over are read, so that what is asked for next is in time for one; and, where
+ * a ticket was asked for, those until it is there. */
+static rubato_status draw(struct tr_work *work, struct tr_note *note)
 {
 	const void *result;
 
@@ -109,7 +119,7 @@ static rubato_status draw(struct tr_work *work, uint64_t *batch, struct tr_note 
 			TR_TRY(ask(work, 0, note));
 			continue;
 		}
-		if (round_read(work, &round, batch))
+		if (round_read(work, &round, &work->batch))
 			work->waits = false;
 		TR_TRY(tr_check(note, rubato_partial_release(work->tickets), "shared work"));
 	}
@@ -117,16 +127,15 @@ static rubato_status draw(struct tr_work *work, uint64_t *batch, struct tr_note 
 
 static rubato_status next_shared(struct tr_work *work, struct tr_batch *out, struct tr_note *note)
 {
-	uint64_t batch = 0;
-
 	if (work->asked == 0)
 		TR_TRY(ask(work, 1, note));
-	TR_TRY(draw(work, &batch, note));
-	*out = (struct tr_batch) { NULL, batch * work->order->batch };
-	if (batch >= work->batch_count)
-		return tr_check(note, rubato_partial_leave(work->tickets), "shared work");
-	out->rows = tr_order_rows(work->order, out->first_place);
-	return ask(work, 1, note);
+	if (!work->holds)
+		TR_TRY(draw(work, note));
+	work->holds = true;
+	*out = (struct tr_batch) { NULL, work->batch * work->order->batch };
+	if (work->batch < work->batch_count)
+		out->rows = tr_order_rows(work->order, out->first_place);
+	return RUBATO_OK;
 }
 
 rubato_status tr_work_next(struct tr_work *work, uint64_t step, struct tr_batch *batch,
@@ -138,6 +147,82 @@ rubato_status tr_work_next(struct tr_work *work, uint64_t step, struct tr_batch 
 	if (step < work->step_count)
 		batch->rows = tr_order_batch(work->order, step);
 	return RUBATO_OK;
+}
+
+rubato_status tr_work_take(struct tr_work *work, struct tr_note *note)
+{
+	work->holds = false;
+	return work->tickets == NULL ? RUBATO_OK : ask(work, 1, note);
+}
+
+uint64_t tr_work_reached(const struct tr_work *work, const struct tr_batch *batch)
+{
+	return batch->first_place / work->order->batch / work->order->rank_count;
+}
+
+rubato_status tr_work_leave(struct tr_work *work, struct tr_note *note)
+{
+	return work->tickets == NULL
+		       ? RUBATO_OK
+		       : tr_check(note, rubato_partial_leave(work->tickets), "shared work");
+}
+
+/* ---- Checkpoints ---- */
+
+rubato_status tr_work_stop(struct tr_work *work, struct tr_note *note)
+{
+	return work->tickets == NULL
+		       ? RUBATO_OK
+		       : tr_check(note, rubato_partial_drain(work->tickets), "shared work: drain");
+}
+
+rubato_status tr_work_settle(struct tr_work *work, struct tr_note *note)
+{
+	return work->tickets == NULL ? RUBATO_OK : draw(work, note);
+}
+
+static rubato_status keep_tickets(struct tr_work *work, struct tr_archive *archive, void *saved,
+				  uint64_t saved_bytes, struct tr_note *note)
+{
+	rubato_partial *begun = work->tickets;
+	rubato_status err;
+
+	if (!tr_archive_loading(archive)) {
+		TR_TRY(tr_check(note, rubato_partial_save(work->tickets, saved, &saved_bytes),
+				"shared work: save"));
+		return tr_archive_bytes(archive, "work.rounds", saved, saved_bytes, note);
+	}
+	TR_TRY(tr_archive_bytes(archive, "work.rounds", saved, saved_bytes, note));
+	work->tickets = NULL;
+	TR_TRY(tr_check(note, rubato_partial_free(begun), "shared work"));
+	work->options.state = saved;
+	work->options.state_bytes = saved_bytes;
+	err = create(work, note);
+	work->options.state = NULL;
+	return err;
+}
+
+rubato_status tr_work_keep(struct tr_work *work, struct tr_archive *archive, struct tr_note *note)
+{
+	uint64_t numbers[] = { work->taken, work->asked, work->batch }, saved_bytes = 0;
+	rubato_status err;
+	void *saved;
+
+	if (work->tickets == NULL)
+		return RUBATO_OK;
+	TR_TRY(tr_archive_bytes(archive, "work", numbers, sizeof(numbers), note));
+	work->taken = numbers[0];
+	work->asked = numbers[1];
+	work->batch = numbers[2];
+	work->holds = true;
+	TR_TRY(tr_check(note, rubato_partial_save(work->tickets, NULL, &saved_bytes),
+			"shared work: save"));
+	saved = malloc(saved_bytes);
+	if (saved == NULL)
+		return tr_fail(note, RUBATO_ERR_MEMORY, "shared work: no memory");
+	err = keep_tickets(work, archive, saved, saved_bytes, note);
+	free(saved);
+	return err;
 }
 
 void tr_work_close(struct tr_work *work)

@@ -10,6 +10,10 @@
  * of its own. It asks while it still computes the batch before, so that it need not wait; at the
  * end that may leave it with one batch more to do than the others.
  *
+ * A checkpoint is taken when the run as a whole has come to a place in the order: each rank stops
+ * before the first batch from there on that it has drawn, and has asked for none after it. So what
+ * is left is a batch in each rank's hand, and the number of the next one.
+ *
  * A rank that computes collects no tickets, and `depth` rounds later it would hold the others'
  * tickets up. So the depth is chosen such that its missing gradients hold them up first: between
  * two rounds of gradients a rank makes at most two steps (one that is late, one that is in time),
@@ -18,6 +22,7 @@
 #ifndef TR_WORK_H
 #define TR_WORK_H
 
+#include "trainer/archive.h"
 #include "trainer/order.h"
 #include "trainer/rule_options.h"
 
@@ -32,8 +37,22 @@ struct tr_work;
 rubato_status tr_work_open(struct tr_work **out, const struct tr_rule_options *own,
 			   struct tr_order *order, rubato_comm *comm, uint64_t step_count,
 			   struct tr_note *note);
+/* The next batch, which stays the next until it is taken; `step`: local steps done here. */
 rubato_status tr_work_next(struct tr_work *work, uint64_t step, struct tr_batch *batch,
 			   struct tr_note *note);
+/* It is about to be computed: the one after it may be asked for. */
+rubato_status tr_work_take(struct tr_work *work, struct tr_note *note);
+/* Local steps, in the mean over ranks, that lie before this batch. */
+uint64_t tr_work_reached(const struct tr_work *work, const struct tr_batch *batch);
+/* This rank needs no more. */
+rubato_status tr_work_leave(struct tr_work *work, struct tr_note *note);
+
+/* Before a checkpoint, all ranks with a batch in hand: they stop, each as it comes; when all have
+ * come nothing is on its way. Between the two a rank may wait for the others elsewhere. */
+rubato_status tr_work_stop(struct tr_work *work, struct tr_note *note);
+rubato_status tr_work_settle(struct tr_work *work, struct tr_note *note);
+/* What goes to a checkpoint (locally), or comes from there (on all ranks together). */
+rubato_status tr_work_keep(struct tr_work *work, struct tr_archive *archive, struct tr_note *note);
 /* Collective. NULL is fine. */
 void tr_work_close(struct tr_work *work);
 

@@ -1,7 +1,8 @@
 /*
  * test_checkpoint.c -- an archive is read whole or refused; and by the program (argument 1): a run
  * that is resumed ends with the same bits as one that was never interrupted, under every rule that
- * repeats, also when it was killed.
+ * repeats, and in virtual time under every rule; also when it was killed. What a disk does to
+ * checkpoints ends no run.
  */
 #include <poll.h>
 #include <signal.h>
@@ -170,6 +171,16 @@ static void must_tell_the_same(const char *a, const char *b)
 	free(b_text);
 }
 
+static void file_copy(const char *from, const char *to)
+{
+	size_t size_bytes;
+	char *text = file_read(from, &size_bytes);
+
+	ck_assert_ptr_nonnull(text);
+	file_write(to, text, size_bytes);
+	free(text);
+}
+
 #define RUN                                                                                        \
 	"--model mlp --hidden 8 --batch 4 --steps 40 --momentum 0.9 --seed 4 --report-every 7 "    \
 	"--eval-every 1 --lr 0.02 --lr-schedule cosine "
@@ -222,12 +233,127 @@ START_TEST(a_resumed_run_ends_with_the_same_bits)
 	/* Where the files of the run lie, its lines go on. */
 	ck_assert_int_eq(unlink("ck/step-40/manifest.ckpt"), 0);
 	ck_assert_int_eq(rename("a/metrics.jsonl", "a.jsonl"), 0);
-	size_t size_bytes;
-	char *text = file_read("a.jsonl", &size_bytes);
-	file_write("b/metrics.jsonl", text, size_bytes);
-	free(text);
+	file_copy("a.jsonl", "b/metrics.jsonl");
 	line_succeed(train, line);
 	must_tell_the_same("a.jsonl", "b/metrics.jsonl");
+}
+END_TEST
+
+/* ---- In virtual time ---- */
+
+#define WORLD                                                                                      \
+	"--simulate --ranks 4 --model mlp --hidden 8 --batch 4 --seed 4 --report-every 7 "         \
+	"--eval-every 1 --lr 0.02 --momentum 0.5 --compute-time 1ms "
+
+#define SELDOM "--checkpoint ck --checkpoint-every 20 "
+
+/* Ranks of unequal speed, whose rounds depend on time. */
+static const char *const timely[] = {
+	"--algorithm eager --policy quorum:2 --rounds free --delay random:2ms",
+	"--algorithm eager --policy solo --rounds free --delay random:2ms --jitter 2",
+	"--algorithm eager --policy majority --rounds free --delay random:2ms --latency 100us",
+	"--algorithm eager --policy majority --delay random:2ms",
+	"--algorithm eager --policy adaptive --delay random:1ms,3ms",
+	"--algorithm eager --policy adaptive --rounds free --delay rotating:3ms",
+	"--algorithm eager --policy wagma:2 --full-every 7 --delay random:2ms",
+	"--algorithm eager --policy wagma:2 --late drop --collect latest --delay random:2ms",
+	"--algorithm eager --policy deadline:500us --window 300us --delay rotating:3ms",
+	"--algorithm eager --policy quorum:2 --full-every 7 --collect own --delay random:2ms",
+	"--algorithm eager --policy quorum:2 --late latest --collect latest --delay random:2ms",
+	"--algorithm eager --policy quorum:2 --late drop --max-absence 3 --delay random:2ms",
+	"--algorithm eager --policy quorum:3 --model-sync-every 8 --delay random:2ms",
+	"--algorithm eager --policy solo --lag-comp lookahead --normalise samples --delay "
+	"random:2ms",
+	"--algorithm eager --policy quorum:2 --work shared --delay rank:1:3ms",
+	"--algorithm eager --policy adaptive --work shared --normalise contributors --delay "
+	"random:2ms",
+	"--algorithm eager --policy solo --work shared --topology nodes:2 --delay linear:2ms",
+	"--algorithm laga --accumulate until-done --delay random:2ms --latency 1ms",
+	"--algorithm laga --accumulate until-done --lag 2 --work shared --delay rank:1:3ms",
+	"--algorithm sync --delay random:2ms --jitter 0.5",
+	"--algorithm local --k 7 --pull 0.3 --delay random:2ms --latency 2ms",
+	"--algorithm hier --k1 3 --k2 12 --group 2 --wire bf16 --delay random:2ms",
+	"--algorithm hier --k1 16 --k2 48 --topology nodes:2", /* Its group meets late. */
+};
+#define TIMELY_COUNT ((int)(sizeof(timely) / sizeof(timely[0])))
+
+static void folders_compare(void)
+{
+	files_compare("a/final.npy", "b/final.npy");
+	files_compare("a/initial.npy", "b/initial.npy");
+	files_compare("a/ledger.jsonl", "b/ledger.jsonl");
+	files_compare("a/metrics.jsonl", "b/metrics.jsonl"); /* Times and bytes, too. */
+	files_compare("a/summary.json", "b/summary.json");
+	files_compare("a/run.json", "b/run.json");
+}
+
+/* Ranks meet for a checkpoint whatever rounds they wait for, and the run that goes on from there is
+ * the one that was never interrupted. */
+START_TEST(a_resumed_simulation_is_the_same_run)
+{
+	char line[1024];
+
+	if (effort_wanted() == EFFORT_SHORT && _i % 3 != 0)
+		return;
+	snprintf(line, sizeof(line), WORLD "--steps 60 --lr-schedule cosine %s " SELDOM "--out a",
+		 timely[_i]);
+	line_succeed(train, line);
+	ck_assert_uint_eq(folder_count("ck"), 2);
+	ck_assert_int_eq(unlink("ck/step-60/manifest.ckpt"), 0);
+	ck_assert_int_eq(mkdir("b", 0777), 0);
+	file_copy("a/metrics.jsonl", "b/metrics.jsonl");
+	snprintf(line, sizeof(line),
+		 WORLD "--steps 60 --lr-schedule cosine %s " SELDOM "--resume --out b", timely[_i]);
+	line_succeed(train, line);
+	folders_compare();
+}
+END_TEST
+
+/* A run that was over goes on, as one would that was longer from the beginning. */
+START_TEST(a_run_is_extended)
+{
+	const char *rule = _i < TIMELY_COUNT ? timely[_i] : rules[_i - TIMELY_COUNT];
+	char line[1024];
+
+	if (effort_wanted() == EFFORT_SHORT && _i % 3 != 1)
+		return;
+	if (strstr(rule, "adpsgd") != NULL || strstr(rule, "adacomm") != NULL ||
+	    strstr(rule, "post-local") != NULL)
+		return; /* They take a share of the run to look around. */
+	snprintf(line, sizeof(line),
+		 WORLD "%s --steps 40 --checkpoint ck-a --checkpoint-every 20 "
+		       "--out a",
+		 rule);
+	line_succeed(train, line);
+	snprintf(line, sizeof(line), WORLD "%s --steps 20 " SELDOM "--out b", rule);
+	line_succeed(train, line);
+	snprintf(line, sizeof(line), WORLD "%s --steps 40 " SELDOM "--resume --out b", rule);
+	line_succeed(train, line);
+	folders_compare();
+	snprintf(line, sizeof(line), WORLD "%s --steps 39 " SELDOM "--resume --out b", rule);
+	line_fail(train, line, 1, "of step 40, the run is to end at 39");
+}
+END_TEST
+
+/* Where time is real, too, nobody waits for ever, and every batch is drawn. */
+START_TEST(ranks_that_run_apart_meet)
+{
+	static const char *const apart[] = {
+		"--algorithm eager --policy quorum:2 --rounds free --delay random:20ms",
+		"--algorithm eager --policy quorum:2 --work shared --delay rank:1:20ms",
+		"--algorithm laga --accumulate until-done --work shared --delay rank:1:20ms",
+	};
+	char line[1024];
+
+	for (int back = 0; back < 2; back++) {
+		snprintf(line, sizeof(line), RUN KEPT "--ranks 3 --compute-time 3ms %s --out b %s",
+			 apart[_i], back ? "--resume" : "");
+		line_succeed(train, line);
+		ck_assert_uint_eq(folder_count("ck"), 2);
+		ck_assert_double_eq(number_first("b/summary.json", "samples"), 3 * 40 * 4);
+		if (!back)
+			ck_assert_int_eq(unlink("ck/step-40/manifest.ckpt"), 0);
+	}
 }
 END_TEST
 
@@ -293,21 +419,143 @@ START_TEST(what_cannot_be_resumed_is_refused)
 	line_succeed(train, SHORT "--ranks 3");
 	line_fail(train, SHORT "--ranks 3", 1, "--resume");
 	line_fail(train, SHORT "--ranks 2 --resume", 1, "written by 3 ranks");
-	line_fail(train, SHORT "--ranks 3 --resume --lr 0.1", 1, "other options");
-	line_fail(train, SHORT "--ranks 3 --resume --seed 1", 1, "other options");
 	line_fail(train, SHORT "--ranks 3 --resume --out out", 1, "--out");
 	line_fail(train, "--steps 5 --resume", 2, "--checkpoint");
 	line_fail(train, "--steps 5 --checkpoint-every 5", 2, "--checkpoint");
 	line_fail(train, "--steps 5 --checkpoint ck --checkpoint-every 0", 2, "--checkpoint-every");
 	line_fail(train, "--batch 4 --steps 5 --checkpoint none/ck", 1, "No such file");
 	line_succeed(train, SHORT "--ranks 3 --resume"); /* All this has done no harm. */
-	line_fail(train, SHORT "--ranks 3 --algorithm eager --work shared --resume", 2, "shared");
+}
+END_TEST
+
+/* Each option that changes what is computed, or what is told of it, makes another run. */
+START_TEST(another_run_is_refused)
+{
+	static const char *const general[] = {
+		"--lr 0.1",           "--lr-schedule linear",
+		"--warmup 2",         "--momentum 0.5",
+		"--batch 5",          "--weight-decay 0.1",
+		"--optimizer adam",   "--seed 1",
+		"--no-shuffle",       "--bucket 2K",
+		"--report-every 3",   "--clip 1",
+		"--eval-every 1",     "--compute-time 1us",
+		"--bn local",         "--delay random:1us",
+		"--model mlp",        "--algorithm laga",
+		"--delay linear:1us",
+	};
+	static const struct {
+		const char *rule, *options[12];
+	} own[] = {
+		{ "laga --accumulate 2",
+		  { "--accumulate 3", "--lag 2", "--lag-comp lookahead", "--first-step zero",
+		    "--rate-by-count" } },
+		{ "kavg --outer nesterov",
+		  { "--k 2", "--outer block", "--outer-momentum 0.1", "--outer-lr 0.5",
+		    "--outer-gain 1-mu", "--nesterov-base shifted", "--opt-state reset",
+		    "--wire int8" } },
+		{ "hier", { "--k1 1", "--k2 2", "--group 2" } },
+		{ "adpsgd",
+		  { "--period 2", "--period-max 3", "--adapt-low 0.1", "--adapt-high 2",
+		    "--adapt-sample-steps 2" } },
+		{ "local", { "--k 2", "--pull 0.5" } },
+		{ "eager --policy quorum:2",
+		  { "--policy quorum:1", "--policy solo", "--rounds free", "--late drop",
+		    "--normalise samples", "--collect own", "--collect each:3", "--full-every 2",
+		    "--max-absence 2", "--window 1ms", "--model-sync-every 2", "--work shared" } },
+		{ "eager --policy deadline:1ms", { "--policy deadline:2ms" } },
+		{ "eager --policy wagma:1", { "--policy wagma:3" } },
+	};
+	char line[512];
+
+	line_succeed(train, SHORT "--ranks 3");
+	for (size_t i = 0; i < sizeof(general) / sizeof(general[0]); i++) {
+		snprintf(line, sizeof(line), SHORT "--ranks 3 --resume %s", general[i]);
+		line_fail(train, line, 1, "other options");
+	}
+	for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++) {
+		folder_remove("ck");
+		snprintf(line, sizeof(line), SHORT "--ranks 3 --momentum 0.5 --algorithm %s",
+			 own[i].rule);
+		line_succeed(train, line);
+		for (int k = 0; k < 12 && own[i].options[k] != NULL; k++) {
+			snprintf(line, sizeof(line),
+				 SHORT "--ranks 3 --resume --momentum 0.5 --algorithm %s %s",
+				 own[i].rule, own[i].options[k]);
+			line_fail(train, line, 1, "other options");
+		}
+	}
+}
+END_TEST
+
+/* ---- Disks ---- */
+
+/* The run ends well, and says so once on standard error. */
+static void line_warn(const char *line, const char *word)
+{
+	struct outcome got;
+
+	line_run(train, line, &got);
+	ck_assert_msg(got.status == 0 && line_count(got.out) == 1, "'%s': status %d: '%s'", line,
+		      got.status, got.err);
+	ck_assert_msg(line_count(got.err) == 1 && strstr(got.err, word) != NULL,
+		      "'%s': '%s' lacks '%s'", line, got.err, word);
+}
+
+/* Of the newest checkpoint a file is damaged, cut off, or gone: the one before it is taken, once
+ * for each way to start ranks; and it does not pass for whole later on. */
+START_TEST(an_older_checkpoint_stands_in)
+{
+	static const char *const places[] = { "--ranks 3", "--simulate --ranks 3" };
+	char line[512];
+
+	snprintf(line, sizeof(line), SHORT "%s --out a", places[_i % 2]);
+	line_succeed(train, line);
+	if (_i / 2 == 0)
+		damage("ck/step-6/rank-1.ckpt", 200);
+	else if (_i / 2 == 1)
+		ck_assert_int_eq(truncate("ck/step-6/rank-2.ckpt", 500), 0);
+	else if (_i / 2 == 2)
+		ck_assert_int_eq(unlink("ck/step-6/rank-0.ckpt"), 0);
+	else
+		damage("ck/step-6/manifest.ckpt", 30);
+	snprintf(line, sizeof(line), SHORT "%s --out b --resume", places[_i % 2]);
+	line_warn(line, "going on from step 3");
+	files_compare("a/final.npy", "b/final.npy");
+	ck_assert_int_eq(access("ck/step-6/manifest.ckpt.damaged", F_OK), 0);
+	line_succeed(train, line); /* It was made anew. */
+
+	/* Where none is whole, the last one's damage is the error. */
 	damage("ck/step-6/rank-1.ckpt", 200);
-	line_fail(train, SHORT "--ranks 3 --resume", 1, "step-6/rank-1.ckpt: damaged");
-	ck_assert_int_eq(rename("ck/step-6", "ck/aside"), 0);
-	line_succeed(train, SHORT "--ranks 3 --resume");
-	ck_assert_int_eq(unlink("ck/step-6/rank-2.ckpt"), 0);
-	line_fail(train, SHORT "--ranks 3 --resume", 1, "No such file");
+	damage("ck/step-3/rank-2.ckpt", 200);
+	struct outcome got;
+	line_run(train, line, &got);
+	ck_assert_int_eq(got.status, 1);
+	ck_assert_uint_eq(line_count(got.err), 2);
+	ck_assert_ptr_nonnull(strstr(got.err, "step-6/rank-1.ckpt: damaged"));
+	ck_assert_ptr_nonnull(strstr(got.err, "step-3/rank-2.ckpt: damaged"));
+}
+END_TEST
+
+/* A disk that is full for one rank, at one checkpoint: that one is not made, the older ones stay,
+ * and the run goes on to the same end. */
+START_TEST(a_full_disk_ends_no_run)
+{
+	static const char *const full[] = { "ck/step-20/rank-1.ckpt.part",
+					    "ck/step-20/manifest.ckpt.part" };
+	char line[512];
+
+	line_succeed(train, RUN "--ranks 3 --out a");
+	ck_assert_int_eq(mkdir("ck", 0777), 0);
+	ck_assert_int_eq(mkdir("ck/step-20", 0777), 0);
+	ck_assert_int_eq(symlink("/dev/full", full[_i]), 0);
+	snprintf(line, sizeof(line), RUN KEPT "--ranks 3 --out b");
+	line_warn(line, "No space left on device: the run goes on without a checkpoint of step 20");
+	files_compare("a/final.npy", "b/final.npy");
+	files_compare("a/ledger.jsonl", "b/ledger.jsonl");
+	ck_assert_uint_eq(folder_count("ck"), 2); /* Of steps 30 and 40. */
+	ck_assert_int_ne(access("ck/step-20", F_OK), 0);
+	snprintf(line, sizeof(line), RUN KEPT "--ranks 3 --out b --resume");
+	line_succeed(train, line);
 }
 END_TEST
 
@@ -326,6 +574,14 @@ int main(int argc, char **argv)
 	tcase_add_test(tests, a_full_disk_is_said_at_the_end);
 	tcase_add_loop_test(tests, a_resumed_run_ends_with_the_same_bits, 0, 2 * RULE_COUNT);
 	tcase_add_test(tests, a_killed_run_is_resumed);
+	if (!effort_is_threads_only()) {
+		tcase_add_loop_test(tests, a_resumed_simulation_is_the_same_run, 0, TIMELY_COUNT);
+		tcase_add_loop_test(tests, a_run_is_extended, 0, TIMELY_COUNT + RULE_COUNT);
+		tcase_add_test(tests, another_run_is_refused);
+	}
+	tcase_add_loop_test(tests, ranks_that_run_apart_meet, 0, 3);
 	tcase_add_test(tests, what_cannot_be_resumed_is_refused);
+	tcase_add_loop_test(tests, an_older_checkpoint_stands_in, 0, 8);
+	tcase_add_loop_test(tests, a_full_disk_ends_no_run, 0, 2);
 	return check_main("checkpoint", tests);
 }

@@ -43,6 +43,7 @@ static rubato_status rank_main(rubato_comm *comm, void *arg)
 		TR_TRY(tr_work_next(work, step, &batch, &note));
 		if (batch.rows == NULL)
 			break;
+		TR_TRY(tr_work_take(work, &note));
 		w.places[batch.first_place / BATCH]++;
 		w.drawn[rank]++;
 		for (int i = 0; i < BATCH; i++)
@@ -51,6 +52,7 @@ static rubato_status rank_main(rubato_comm *comm, void *arg)
 			rubato_sleep(comm,
 				     tr_rng_below(&rng, w.work_ns) + (rank == 0 ? w.slow_ns : 0));
 	}
+	TR_TRY(tr_work_leave(work, &note));
 	tr_work_close(work);
 	tr_order_close(&order);
 	return RUBATO_OK;

@@ -103,6 +103,8 @@ static rubato_status keep(struct life *life)
 	char path[512];
 
 	snprintf(path, sizeof(path), "%s/%u", w->keep_folder, life->ctx.rank);
+	if (!w->resume && w->rule->settle != NULL)
+		TR_TRY(w->rule->settle(life->rule, w->keep_step));
 	TR_TRY(w->resume ? tr_archive_open(&archive, path, &life->note)
 			 : tr_archive_create(&archive, path, &life->note));
 	TR_TRY(w->rule->keep(life->rule, archive));
