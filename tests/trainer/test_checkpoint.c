@@ -6,6 +6,7 @@
  */
 #include <poll.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/inotify.h>
@@ -17,6 +18,7 @@
 #include "tests/effort.h"
 #include "tests/trainer/support.h"
 #include "trainer/archive.h"
+#include "trainer/settings.h"
 
 static const char *train[] = { NULL, "--data", "npy:data", "--quiet", NULL };
 
@@ -487,6 +489,26 @@ START_TEST(another_run_is_refused)
 }
 END_TEST
 
+/* What lies between two fields is anybody's, and must not tell ranks apart. */
+START_TEST(no_byte_between_options_matters)
+{
+	const size_t at = offsetof(struct tr_rule_options, rate_by_count) + sizeof(bool);
+	struct tr_options options = { .rule = tr_rule_at(0) };
+	struct tr_model model = { .kind = TR_MLP };
+	struct tr_data data = { .train.rows = 7 };
+	uint64_t hash;
+
+	for (size_t i = 0; strcmp(options.rule->name, "laga") != 0; i++)
+		options.rule = tr_rule_at(i);
+	hash = tr_settings_hash(&options, &model, &data);
+	ck_assert_uint_gt(offsetof(struct tr_rule_options, k), at);
+	((uint8_t *)&options.own)[at] ^= 1;
+	ck_assert_uint_eq(tr_settings_hash(&options, &model, &data), hash);
+	options.own.rate_by_count = true;
+	ck_assert_uint_ne(tr_settings_hash(&options, &model, &data), hash);
+}
+END_TEST
+
 /* ---- Disks ---- */
 
 /* The run ends well, and says so once on standard error. */
@@ -578,6 +600,7 @@ int main(int argc, char **argv)
 		tcase_add_loop_test(tests, a_resumed_simulation_is_the_same_run, 0, TIMELY_COUNT);
 		tcase_add_loop_test(tests, a_run_is_extended, 0, TIMELY_COUNT + RULE_COUNT);
 		tcase_add_test(tests, another_run_is_refused);
+		tcase_add_test(tests, no_byte_between_options_matters);
 	}
 	tcase_add_loop_test(tests, ranks_that_run_apart_meet, 0, 3);
 	tcase_add_test(tests, what_cannot_be_resumed_is_refused);
