@@ -9,6 +9,8 @@
 #include "trainer/run.h"
 #include "trainer/view.h"
 
+#define FINAL_ROWS_LEAST 1024
+
 static void fill_summary(const struct tr_run *run, const struct tr_tally *totals,
 			 const struct tr_score *train, const struct tr_score *test,
 			 struct tr_summary *s)
@@ -37,7 +39,7 @@ static void fill_summary(const struct tr_run *run, const struct tr_tally *totals
 		.seconds = run->seconds,
 		.idle_fraction = busy < 1.0 ? 1.0 - busy : 0.0,
 		.communication_seconds = totals->communication_seconds / run->rank_count,
-		.final_loss = tr_mean_loss(train),
+		.final_loss = train->rows > 0 ? tr_mean_loss(train) : 0.0,
 		.has_test = run->data->test.rows > 0,
 		.classify = run->model.loss == TR_CROSS_ENTROPY,
 		.reads_text = tr_model_reads_text(run->model.kind),
@@ -60,15 +62,16 @@ static void fill_summary(const struct tr_run *run, const struct tr_tally *totals
 
 static void print_result(const struct tr_summary *s)
 {
-	printf("%s, %s, %u rank%s: loss %.6g", s->model, s->algorithm, s->ranks,
-	       s->ranks == 1 ? "" : "s", s->final_loss);
+	printf("%s, %s, %u rank%s:", s->model, s->algorithm, s->ranks, s->ranks == 1 ? "" : "s");
+	if (s->final_rows > 0)
+		printf(" loss %.6g,", s->final_loss);
 	if (s->has_test && s->reads_text)
-		printf(", test perplexity %.4g", exp(s->test_loss));
+		printf(" test perplexity %.4g,", exp(s->test_loss));
 	else if (s->has_test && s->classify)
-		printf(", test accuracy %.2f %%", 100.0 * s->test_accuracy);
+		printf(" test accuracy %.2f %%,", 100.0 * s->test_accuracy);
 	else if (s->has_test)
-		printf(", test loss %.6g", s->test_loss);
-	printf(", %llu samples in %.1f s (%.0f a second)\n", (unsigned long long)s->samples,
+		printf(" test loss %.6g,", s->test_loss);
+	printf(" %llu samples in %.1f s (%.0f a second)\n", (unsigned long long)s->samples,
 	       s->seconds, s->samples_per_second);
 	fflush(stdout);
 }
@@ -106,7 +109,8 @@ static rubato_status test_each_snapshot(struct tr_run *run, uint32_t snapshot_co
 		rubato_status err = RUBATO_OK;
 
 		TR_TRY(tr_view_show(&run->ctx, snapshot));
-		TR_TRY(tr_run_evaluate(run, &run->data->test, &test));
+		TR_TRY(tr_run_evaluate(run, &run->data->test, run->data->test.rows, "tests",
+				       &test));
 		if (run->rank == 0) {
 			tr_line_add_test(&snapshot->line, &test);
 			err = tr_metrics_line(&run->metrics, &snapshot->line, run->note);
@@ -139,11 +143,22 @@ static rubato_status test_snapshots(struct tr_run *run)
 	return err;
 }
 
+/* A look at a sample costs a third of training with it: as many as that, unless told otherwise. */
+static uint64_t final_rows(const struct tr_run *run, uint64_t trained)
+{
+	uint64_t wanted = run->options->final_rows, all = run->data->train.rows;
+
+	if (wanted == TR_FINAL_AUTO)
+		wanted = trained > FINAL_ROWS_LEAST ? trained : FINAL_ROWS_LEAST;
+	return wanted < all ? wanted : all;
+}
+
 rubato_status tr_run_conclude(struct tr_run *run)
 {
-	struct tr_score train, test = { 0 };
+	struct tr_score train = { 0 }, test = { 0 };
 	struct tr_summary summary;
 	struct tr_tally totals;
+	uint64_t rows;
 
 	if (run->tellers != NULL) {
 		TR_TRY(tr_run_tally(run, &totals));
@@ -156,10 +171,14 @@ rubato_status tr_run_conclude(struct tr_run *run)
 	TR_TRY(tr_run_add_up(run, &totals));
 	TR_TRY(test_snapshots(run));
 	TR_TRY(tr_view_average_statistics(&run->ctx));
-	TR_TRY(tr_run_evaluate(run, &run->data->train, &train));
 	if (run->data->test.rows > 0)
-		TR_TRY(tr_run_evaluate(run, &run->data->test, &test));
+		TR_TRY(tr_run_evaluate(run, &run->data->test, run->data->test.rows, "test", &test));
+	rows = final_rows(run, (uint64_t)totals.samples);
+	if (rows > 0)
+		TR_TRY(tr_run_evaluate(run, &run->data->train, rows, "final loss", &train));
+	tr_progress_close(&run->progress);
 	fill_summary(run, &totals, &train, &test, &summary);
+	summary.final_rows = rows;
 	TR_TRY(write_results(run, &summary));
 	if (run->rank == 0)
 		print_result(&summary);

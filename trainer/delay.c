@@ -52,6 +52,19 @@ rubato_status tr_delay_parse(struct tr_delay *delay, const char *text, struct tr
 	return read_times(delay, text, note);
 }
 
+rubato_status tr_delay_check(const struct tr_delay *delay, uint32_t rank_count,
+			     struct tr_note *note)
+{
+	bool ramps = delay->kind == TR_DELAY_ROTATING || delay->kind == TR_DELAY_LINEAR;
+
+	if (delay->kind == TR_DELAY_RANK && delay->rank >= rank_count)
+		return tr_refuse(note, "--delay: there is no rank %u among %u", delay->rank,
+				 rank_count);
+	if (ramps && rank_count < 2)
+		return tr_refuse(note, "--delay: a ramp over a single rank delays nobody");
+	return RUBATO_OK;
+}
+
 static uint64_t ramp(uint64_t ns, uint64_t place, uint32_t rank_count)
 {
 	return rank_count < 2 ? 0 : (uint64_t)((double)ns * (double)place / (rank_count - 1));

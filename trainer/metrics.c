@@ -156,9 +156,9 @@ static void add_text(json_t *o, const struct tr_summary *s)
 {
 	json_object_set_new(o, "tokens",
 			    s->reads_text ? json_integer((json_int_t)s->tokens) : json_null());
-	json_object_set_new(
-		o, "perplexity",
-		optional(s->reads_text && s->final_loss < LOSS_MAX, exp(s->final_loss)));
+	json_object_set_new(o, "perplexity",
+			    optional(s->reads_text && s->final_rows > 0 && s->final_loss < LOSS_MAX,
+				     exp(s->final_loss)));
 	json_object_set_new(o, "test_perplexity",
 			    optional(s->reads_text && s->has_test && s->test_loss < LOSS_MAX,
 				     exp(s->test_loss)));
@@ -211,12 +211,13 @@ static json_t *per_rank_object(const struct tr_summary *s)
 
 static json_t *summary_object(const struct tr_summary *s)
 {
-	json_t *o =
-		json_pack("{s:s,s:i,s:I,s:f,s:f,s:f,s:f,s:o}", "algorithm", s->algorithm, "ranks",
-			  (int)s->ranks, "samples", (json_int_t)s->samples, "seconds", s->seconds,
-			  "samples_per_second", s->samples_per_second, "idle_fraction",
-			  s->idle_fraction, "final_loss", s->final_loss, "test_accuracy",
-			  optional(s->has_test && s->classify, s->test_accuracy));
+	json_t *o = json_pack("{s:s,s:i,s:I,s:f,s:f,s:f,s:o,s:I,s:o}", "algorithm", s->algorithm,
+			      "ranks", (int)s->ranks, "samples", (json_int_t)s->samples, "seconds",
+			      s->seconds, "samples_per_second", s->samples_per_second,
+			      "idle_fraction", s->idle_fraction, "final_loss",
+			      optional(s->final_rows > 0, s->final_loss), "final_rows",
+			      (json_int_t)s->final_rows, "test_accuracy",
+			      optional(s->has_test && s->classify, s->test_accuracy));
 	json_t *data = json_string(s->data); /* NULL where a folder's name is no UTF-8. */
 	json_t *rest;
 

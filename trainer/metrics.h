@@ -34,6 +34,7 @@ struct tr_summary {
 	double hidden_fraction;
 	bool simulated;
 	double seconds, samples_per_second, idle_fraction, communication_seconds;
+	uint64_t final_rows; /* That final_loss is over; 0: there is none. */
 	double final_loss, test_loss, test_accuracy;
 	bool classify, has_test;
 	bool reads_text; /* Losses are per token. */

@@ -83,6 +83,9 @@ static rubato_status judge_model(struct tr_options *o, const struct words *w, st
 	if (w->at[WORD_HIDDEN] != NULL)
 		TR_TRY(tr_parse_count("--hidden", w->at[WORD_HIDDEN], 1, 1u << 20, &hidden, note));
 	o->hidden_count = (uint32_t)hidden;
+	if (w->given[WORD_HIDDEN] && o->model != TR_MLP && o->model != TR_LSTM)
+		return tr_refuse(note, "--hidden: model %s has no use for it",
+				 tr_model_name(o->model));
 	return RUBATO_OK;
 }
 
@@ -212,6 +215,12 @@ static rubato_status judge_run(struct tr_options *o, const struct words *w, stru
 	if (w->at[WORD_EVAL_EVERY] != NULL)
 		TR_TRY(tr_parse_count("--eval-every", w->at[WORD_EVAL_EVERY], 0, 1u << 30,
 				      &o->eval_every, note));
+	o->final_rows = TR_FINAL_AUTO;
+	if (w->at[WORD_FINAL_ROWS] != NULL && strcmp(w->at[WORD_FINAL_ROWS], "all") == 0)
+		o->final_rows = TR_FINAL_ALL;
+	else if (w->at[WORD_FINAL_ROWS] != NULL)
+		TR_TRY(tr_parse_count("--final-rows", w->at[WORD_FINAL_ROWS], 0, UINT32_MAX,
+				      &o->final_rows, note));
 	o->report_every = REPORT_DEFAULT;
 	if (w->at[WORD_REPORT_EVERY] != NULL)
 		TR_TRY(tr_parse_count("--report-every", w->at[WORD_REPORT_EVERY], 1, UINT32_MAX,
@@ -305,6 +314,27 @@ static rubato_status judge_checkpoint(struct tr_options *o, const struct words *
 	return RUBATO_OK;
 }
 
+/* A run means all that its command line says: what would change nothing is refused. */
+static rubato_status judge_uses(struct tr_options *o, const struct words *w, struct tr_note *note)
+{
+	const char *rule = o->rule->name;
+
+	if (o->optimizer != TR_SGD && o->momentum > 0.0)
+		return tr_refuse(note, "--momentum: of --optimizer sgd; adam and adamw have their "
+				       "own");
+	if (w->given[WORD_BUCKET] && o->rule->ready == NULL)
+		return tr_refuse(note, "--bucket: --algorithm %s has no use for it (sync)", rule);
+	if (w->given[WORD_FORWARD] && (o->rule->ready == NULL || o->bucket_bytes == 0))
+		return tr_refuse(note,
+				 "--forward: of no use but to --algorithm sync, with buckets");
+	if (w->given[WORD_BN] && o->model != TR_RESNET20)
+		return tr_refuse(note, "--bn: model %s has no batch normalisation",
+				 tr_model_name(o->model));
+	if (o->eval_every > 0)
+		o->for_out = "--eval-every";
+	return RUBATO_OK;
+}
+
 static rubato_status judge(struct tr_options *o, const struct words *w, struct tr_note *note)
 {
 	TR_TRY(judge_model(o, w, note));
@@ -316,6 +346,7 @@ static rubato_status judge(struct tr_options *o, const struct words *w, struct t
 	TR_TRY(judge_time(o, w, note));
 	TR_TRY(judge_simulation(o, w, note));
 	TR_TRY(tr_judge_rule_options(o, w, note));
+	TR_TRY(judge_uses(o, w, note));
 	TR_TRY(judge_checkpoint(o, w, note));
 	o->shuffle = !w->given[WORD_NO_SHUFFLE];
 	o->augment = w->given[WORD_AUGMENT];
@@ -355,6 +386,11 @@ static const struct poptOption run_rows[] = {
 	  "go on from the newest whole one of --checkpoint DIR; --steps may be more", NULL },
 	{ "eval-every", 0, POPT_ARG_STRING, NULL, WORD_EVAL_EVERY,
 	  "test every N epochs (0: at the end only)", "N" },
+	{ "final-rows", 0, POPT_ARG_STRING, NULL, WORD_FINAL_ROWS,
+	  "training samples that the loss at the end is over: all, 0: none (as many as were "
+	  "trained "
+	  "with, at least 1024)",
+	  "N" },
 	{ "report-every", 0, POPT_ARG_STRING, NULL, WORD_REPORT_EVERY,
 	  "steps between lines of metrics.jsonl (50)", "N" },
 	{ "quiet", 'q', POPT_ARG_NONE, NULL, WORD_QUIET, "no progress on standard error", NULL },

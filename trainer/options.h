@@ -9,6 +9,8 @@
 #include "trainer/rate.h"
 #include "trainer/rule.h"
 
+#define TR_FINAL_AUTO UINT64_MAX /* As many as were trained with, at least 1024. */
+#define TR_FINAL_ALL (UINT64_MAX - 1)
 #define TR_RANKS_MAX 1024 /* Local ranks of one launch: a bound on typing errors. */
 
 struct tr_options {
@@ -26,6 +28,7 @@ struct tr_options {
 	uint64_t epochs; /* 0: steps counts. */
 	uint64_t steps;
 	uint64_t eval_every;       /* Epochs; 0: at the end only. */
+	uint64_t final_rows;       /* Of the training set, for the loss at the end. */
 	uint64_t report_every;     /* Steps between lines of metrics.jsonl. */
 	uint64_t checkpoint_every; /* Local steps; 0: one an epoch. */
 	uint64_t seed;
@@ -39,6 +42,7 @@ struct tr_options {
 	bool simulate;
 	rubato_sim_options world;      /* Of a simulation. */
 	const char *init, *save, *out; /* NULL: none. */
+	const char *for_out;           /* An option that only --out gives a meaning to; NULL. */
 	const char *checkpoint;
 	void *strings; /* What tr_options_close() frees. */
 };

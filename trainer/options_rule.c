@@ -228,6 +228,33 @@ static void useless(struct reader *r, enum word word, bool used, const char *nee
 				   own[word - WORD_ACCUMULATE].name, needs);
 }
 
+/* Of laga and hier. */
+static void judge_counts(struct reader *r, const struct tr_options *o, unsigned rule)
+{
+	const struct tr_rule_options *mine = &o->own;
+
+	useless(r, WORD_RATE_BY_COUNT, mine->accumulate != 1,
+		"more than one micro-batch (--accumulate)");
+	if (r->err != RUBATO_OK)
+		return;
+	if (rule == LAGA && mine->lag_comp == TR_LAG_COMP_LOOKAHEAD &&
+	    (o->optimizer != TR_SGD || o->momentum == 0.0))
+		r->err = tr_refuse(r->note, "--lag-comp lookahead: wants sgd with a --momentum");
+	else if (rule == HIER && mine->group == 1)
+		r->err = tr_refuse(r->note, "--group 1: a rank alone has nobody to average with");
+	useless(r, WORD_K1, mine->k1 % mine->k2 != 0, "a --k2 that it is no multiple of");
+}
+
+/* Who averages what. */
+static void judge_state(struct reader *r, const struct tr_options *o, unsigned rule)
+{
+	bool any = o->optimizer != TR_SGD || o->momentum > 0.0;
+
+	useless(r, WORD_OPT_STATE, any, "a state: sgd has one with --momentum");
+	useless(r, WORD_OPT_STATE, rule != EAGER || o->own.model_sync_every > 0,
+		"--model-sync-every");
+}
+
 static void judge_schedule(struct reader *r, struct tr_rule_options *o)
 {
 	bool adp = o->schedule == TR_SCHEDULE_ADP;
@@ -404,6 +431,8 @@ rubato_status tr_judge_rule_options(struct tr_options *o, const struct words *w,
 	if (r.err == RUBATO_OK && rule == EAGER && ahead_by_default(o, w))
 		o->own.lag_comp = TR_LAG_COMP_LOOKAHEAD;
 	check_eager(&r, &o->own, rule);
+	judge_counts(&r, o, rule);
+	judge_state(&r, o, rule);
 	return r.err;
 }
 

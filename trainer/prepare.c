@@ -119,9 +119,12 @@ static rubato_status prepare(struct tr_run *run)
 	struct tr_compute_setup setup = { .model = &run->model, .batch = o->batch };
 
 	TR_TRY(check_save(run));
+	TR_TRY(tr_delay_check(&o->delay, run->rank_count, run->note));
 	if (run->data == &run->own_data)
 		TR_TRY(tr_task_data(o, &run->own_data, run->note));
 	TR_TRY(tr_task_model(o, run->data, &run->model, run->note));
+	if (o->eval_every > 0 && run->data->test.rows == 0)
+		return tr_refuse(run->note, "--eval-every: these data have no test set");
 	if (o->augment)
 		TR_TRY(tr_augment_check(run->data, run->note));
 	TR_TRY(tr_order_open(&run->order, (uint32_t)run->data->train.rows, run->rank,
@@ -165,6 +168,12 @@ static rubato_status open_records(struct tr_run *run)
 
 	TR_TRY(tr_check(run->note, rubato_broadcast(run->comm, &wanted, 1, RUBATO_UINT8, 0),
 			"broadcast of what is written"));
+	if (!wanted && run->options->for_out != NULL)
+		return tr_agree(run->comm,
+				tr_refuse(run->note,
+					  "%s: it is for the files of --out, which is not given",
+					  run->options->for_out),
+				run->note);
 	err = tr_ledger_open(&run->ctx.ledger, wanted, run->rank, run->rank_count, run->note);
 	if (err == RUBATO_OK)
 		err = tr_trace_open(&run->ctx.trace, wanted, run->note);

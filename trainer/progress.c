@@ -70,6 +70,25 @@ void tr_progress_step(struct tr_progress *progress, uint64_t step, double loss, 
 	show(progress, step, now_ns);
 }
 
+void tr_progress_rows(struct tr_progress *progress, const char *what, uint64_t done, uint64_t all)
+{
+	struct tr_progress *p = progress;
+	uint64_t now_ns;
+
+	if (!p->on || all == 0)
+		return;
+	now_ns = tr_clock_ns();
+	if (now_ns < p->next_ns)
+		return;
+	p->next_ns = now_ns + (p->terminal ? TERMINAL_NS : LINE_NS);
+	if (p->terminal)
+		draw_bar(done, all);
+	fprintf(stderr, "%s: %llu of %llu rows%s", what, (unsigned long long)done,
+		(unsigned long long)all, p->terminal ? "\x1b[K" : "\n");
+	fflush(stderr);
+	p->drawn = true;
+}
+
 void tr_progress_close(struct tr_progress *progress)
 {
 	if (progress->on && progress->terminal && progress->drawn)

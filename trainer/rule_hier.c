@@ -44,6 +44,7 @@ static rubato_status find_node(struct tr_rule_state *state)
 	uint64_t *nodes = calloc(ctx->rank_count, sizeof(*nodes));
 	rubato_status err;
 	uint32_t last = 0;
+	bool any = false;
 
 	if (nodes == NULL)
 		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "hier: out of memory");
@@ -64,6 +65,11 @@ static rubato_status find_node(struct tr_rule_state *state)
 		last = r;
 		state->count++;
 	}
+	for (uint32_t a = 0; a < ctx->rank_count; a++)
+		for (uint32_t b = 0; b < a; b++)
+			any = any || nodes[a] == nodes[b];
+	if (err == RUBATO_OK && !any && ctx->rank_count > 1)
+		err = tr_refuse(ctx->note, "hier: each rank is a node of its own: say --group");
 	free(nodes);
 	return err;
 }

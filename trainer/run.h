@@ -69,8 +69,10 @@ rubato_status tr_run_write_parameters(struct tr_run *run, const char *name);
 /* ---- scores.c ---- */
 
 struct tr_answers tr_answers_of(const struct tr_room *room);
-/* Collective. Blocks of rows go round the ranks; the sums are the same on all. */
-rubato_status tr_run_evaluate(struct tr_run *run, const struct tr_part *part, struct tr_score *out);
+/* Collective: the score of `rows` of the part, evenly spread. Blocks of them go round the ranks;
+ * the sums are the same on all. `what` is found, for progress; NULL: silently. */
+rubato_status tr_run_evaluate(struct tr_run *run, const struct tr_part *part, uint64_t rows,
+			      const char *what, struct tr_score *out);
 double tr_mean_loss(const struct tr_score *score);
 double tr_accuracy(const struct tr_score *score);
 void tr_line_add_test(struct tr_metrics_line *line, const struct tr_score *test);

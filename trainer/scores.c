@@ -6,20 +6,27 @@ struct tr_answers tr_answers_of(const struct tr_room *batch)
 	return (struct tr_answers) { batch->labels, batch->targets };
 }
 
-rubato_status tr_run_evaluate(struct tr_run *run, const struct tr_part *part, struct tr_score *out)
+rubato_status tr_run_evaluate(struct tr_run *run, const struct tr_part *part, uint64_t rows,
+			      const char *what, struct tr_score *out)
 {
 	struct tr_score mine = { 0 };
+	uint32_t order[TR_EVAL_ROWS];
 	double sums[3];
 
-	for (uint64_t first = (uint64_t)run->rank * TR_EVAL_ROWS; first < part->rows;
+	for (uint64_t first = (uint64_t)run->rank * TR_EVAL_ROWS; first < rows;
 	     first += (uint64_t)run->rank_count * TR_EVAL_ROWS) {
-		uint64_t left = part->rows - first;
-		uint32_t rows = left < TR_EVAL_ROWS ? (uint32_t)left : TR_EVAL_ROWS;
+		uint64_t left = rows - first;
+		uint32_t count = left < TR_EVAL_ROWS ? (uint32_t)left : TR_EVAL_ROWS;
 
-		tr_data_gather(run->data, part, NULL, first, rows, run->eval_batch.x,
+		for (uint32_t i = 0; i < count; i++)
+			order[i] = (uint32_t)((first + i) * part->rows / rows);
+		tr_data_gather(run->data, part, order, 0, count, run->eval_batch.x,
 			       run->eval_batch.labels, run->eval_batch.targets);
 		TR_TRY(run->ops->evaluate(run->compute, run->eval_batch.x,
-					  tr_answers_of(&run->eval_batch), rows, &mine, run->note));
+					  tr_answers_of(&run->eval_batch), count, &mine,
+					  run->note));
+		if (what != NULL)
+			tr_progress_rows(&run->progress, what, first + count, rows);
 	}
 	sums[0] = mine.loss;
 	sums[1] = (double)mine.correct;

@@ -70,7 +70,8 @@ static rubato_status report_together(struct tr_run *run, double seconds, bool wi
 		rubato_status err = tr_view_begin(&run->ctx, &kept);
 
 		if (err == RUBATO_OK)
-			err = tr_run_evaluate(run, &run->data->test, &test);
+			err = tr_run_evaluate(run, &run->data->test, run->data->test.rows, NULL,
+					      &test);
 		tr_view_end(&run->ctx, kept);
 		TR_TRY(err);
 		tr_line_add_test(&line, &test);

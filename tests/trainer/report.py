@@ -351,6 +351,31 @@ class Several(Files):
                    if t == "g" and a.get("data-label", "").startswith("b")}
         self.assertEqual(colours, {"s1"})
 
+    def test_tables_fit_a_page(self):
+        """With all that a table can have, under a long name; columns were cut off at 1,200 pixels
+        when one table had 14."""
+        names = ["a-run-with-a-name-that-is-long", "b"]
+        for name in names:
+            self.simulate("--eval-every", 1, "--algorithm", "eager", "--delay", "random:2ms",
+                          out=name)
+        self.assertEqual(run(REPORT, *names).returncode, 0)
+        page = self.page("report.html")
+        heads = [text.split("</tr>")[0].count("<th>") for text in
+                 pathlib.Path("report.html").read_text().split("<thead><tr><th>run</th>")[1:]]
+        self.assertEqual(len(heads), 2)
+        self.assertLessEqual(max(heads), 9)
+        self.assertIn("greatest staleness", page.text)
+        self.assertIn("time to accuracy", page.text)
+
+    def test_no_time_to_what_only_the_end_tells(self):
+        for out in "a", "b":
+            self.simulate(out=out)
+        self.assertEqual(run(REPORT, "a", "b").returncode, 0)
+        text = self.page("report.html").text
+        self.assertNotIn("time to accuracy", text)
+        self.assertNotIn("speed-up to it", text)
+        self.assertIn("--eval-every", text)
+
     def test_equal_names_are_told_apart(self):
         self.simulate(out="run")
         os.mkdir("x")

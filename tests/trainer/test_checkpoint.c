@@ -184,25 +184,27 @@ static void file_copy(const char *from, const char *to)
 }
 
 #define RUN                                                                                        \
-	"--model mlp --hidden 8 --batch 4 --steps 40 --momentum 0.9 --seed 4 --report-every 7 "    \
-	"--eval-every 1 --lr 0.02 --lr-schedule cosine "
+	"--batch 4 --steps 40 --seed 4 --report-every 7 --eval-every 1 --lr 0.02 "                 \
+	"--lr-schedule cosine "
+#define MLP "--model mlp --hidden 8 "
 #define KEPT "--checkpoint ck --checkpoint-every 10 "
 
 static const char *const rules[] = {
-	"--algorithm sync --model cnn",
-	"--algorithm sync --optimizer adam",
-	"--algorithm sync --model resnet20", /* Its statistics show in the tests' lines. */
-	"--algorithm kavg --k 7 --outer nesterov --opt-state average",
-	"--algorithm kavg --k 7 --wire int8",
-	"--algorithm hier --k1 3 --k2 12 --group 2 --outer slowmo",
-	"--algorithm periodic --schedule post-local",
-	"--algorithm periodic --schedule adacomm --optimizer adam",
-	"--algorithm adpsgd --wire bf16",
-	"--algorithm local --k 7 --outer block --optimizer adamw",
-	"--algorithm local --k 7 --pull 0.3",
-	"--algorithm laga --accumulate 3 --rate-by-count --clip 1",
-	"--algorithm laga --accumulate 7 --lag 2 --optimizer adam",
-	"--algorithm laga --lag 3 --first-step zero --lag-comp lookahead",
+	"--algorithm sync --model cnn --momentum 0.9",
+	MLP "--algorithm sync --optimizer adam",
+	/* Its statistics show in the tests' lines. */
+	"--algorithm sync --model resnet20 --momentum 0.9",
+	MLP "--algorithm kavg --k 7 --outer nesterov --opt-state average --momentum 0.9",
+	MLP "--algorithm kavg --k 7 --wire int8 --momentum 0.9",
+	MLP "--algorithm hier --k1 3 --k2 12 --group 2 --outer slowmo --momentum 0.9",
+	MLP "--algorithm periodic --schedule post-local --momentum 0.9",
+	MLP "--algorithm periodic --schedule adacomm --optimizer adam",
+	MLP "--algorithm adpsgd --wire bf16 --momentum 0.9",
+	MLP "--algorithm local --k 7 --outer block --optimizer adamw",
+	MLP "--algorithm local --k 7 --pull 0.3 --momentum 0.9",
+	MLP "--algorithm laga --accumulate 3 --rate-by-count --clip 1 --momentum 0.9",
+	MLP "--algorithm laga --accumulate 7 --lag 2 --optimizer adam",
+	MLP "--algorithm laga --lag 3 --first-step zero --lag-comp lookahead --momentum 0.9",
 };
 #define RULE_COUNT ((int)(sizeof(rules) / sizeof(rules[0])))
 
@@ -244,38 +246,41 @@ END_TEST
 /* ---- In virtual time ---- */
 
 #define WORLD                                                                                      \
-	"--simulate --ranks 4 --model mlp --hidden 8 --batch 4 --seed 4 --report-every 7 "         \
-	"--eval-every 1 --lr 0.02 --momentum 0.5 --compute-time 1ms "
+	"--simulate --ranks 4 --batch 4 --seed 4 --report-every 7 --eval-every 1 --lr 0.02 "       \
+	"--compute-time 1ms "
 
 #define SELDOM "--checkpoint ck --checkpoint-every 20 "
 
+#define EVEN MLP "--momentum 0.5 "
+
 /* Ranks of unequal speed, whose rounds depend on time. */
 static const char *const timely[] = {
-	"--algorithm eager --policy quorum:2 --rounds free --delay random:2ms",
-	"--algorithm eager --policy solo --rounds free --delay random:2ms --jitter 2",
-	"--algorithm eager --policy majority --rounds free --delay random:2ms --latency 100us",
-	"--algorithm eager --policy majority --delay random:2ms",
-	"--algorithm eager --policy adaptive --delay random:1ms,3ms",
-	"--algorithm eager --policy adaptive --rounds free --delay rotating:3ms",
-	"--algorithm eager --policy wagma:2 --full-every 7 --delay random:2ms",
-	"--algorithm eager --policy wagma:2 --late drop --collect latest --delay random:2ms",
-	"--algorithm eager --policy deadline:500us --window 300us --delay rotating:3ms",
-	"--algorithm eager --policy quorum:2 --full-every 7 --collect own --delay random:2ms",
+	EVEN "--algorithm eager --policy quorum:2 --rounds free --delay random:2ms",
+	EVEN "--algorithm eager --policy solo --rounds free --delay random:2ms --jitter 2",
+	EVEN "--algorithm eager --policy majority --rounds free --delay random:2ms --latency 100us",
+	EVEN "--algorithm eager --policy majority --delay random:2ms",
+	EVEN "--algorithm eager --policy adaptive --delay random:1ms,3ms",
+	EVEN "--algorithm eager --policy adaptive --rounds free --delay rotating:3ms",
+	EVEN "--algorithm eager --policy wagma:2 --full-every 7 --delay random:2ms",
+	EVEN "--algorithm eager --policy wagma:2 --late drop --collect latest --delay random:2ms",
+	EVEN "--algorithm eager --policy deadline:500us --window 300us --delay rotating:3ms",
+	EVEN "--algorithm eager --policy quorum:2 --full-every 7 --collect own --delay random:2ms",
+	EVEN
 	"--algorithm eager --policy quorum:2 --late latest --collect latest --delay random:2ms",
-	"--algorithm eager --policy quorum:2 --late drop --max-absence 3 --delay random:2ms",
-	"--algorithm eager --policy quorum:3 --model-sync-every 8 --delay random:2ms",
-	"--algorithm eager --policy solo --lag-comp lookahead --normalise samples --delay "
-	"random:2ms",
-	"--algorithm eager --policy quorum:2 --work shared --delay rank:1:3ms",
-	"--algorithm eager --policy adaptive --work shared --normalise contributors --delay "
-	"random:2ms",
-	"--algorithm eager --policy solo --work shared --topology nodes:2 --delay linear:2ms",
-	"--algorithm laga --accumulate until-done --delay random:2ms --latency 1ms",
-	"--algorithm laga --accumulate until-done --lag 2 --work shared --delay rank:1:3ms",
-	"--algorithm sync --delay random:2ms --jitter 0.5",
-	"--algorithm local --k 7 --pull 0.3 --delay random:2ms --latency 2ms",
-	"--algorithm hier --k1 3 --k2 12 --group 2 --wire bf16 --delay random:2ms",
-	"--algorithm hier --k1 16 --k2 48 --topology nodes:2", /* Its group meets late. */
+	EVEN "--algorithm eager --policy quorum:2 --late drop --max-absence 3 --delay random:2ms",
+	EVEN "--algorithm eager --policy quorum:3 --model-sync-every 8 --delay random:2ms",
+	EVEN "--algorithm eager --policy solo --lag-comp lookahead --normalise samples --delay "
+	     "random:2ms",
+	EVEN "--algorithm eager --policy quorum:2 --work shared --delay rank:1:3ms",
+	EVEN "--algorithm eager --policy adaptive --work shared --normalise contributors --delay "
+	     "random:2ms",
+	EVEN "--algorithm eager --policy solo --work shared --topology nodes:2 --delay linear:2ms",
+	EVEN "--algorithm laga --accumulate until-done --delay random:2ms --latency 1ms",
+	EVEN "--algorithm laga --accumulate until-done --lag 2 --work shared --delay rank:1:3ms",
+	EVEN "--algorithm sync --delay random:2ms --jitter 0.5",
+	EVEN "--algorithm local --k 7 --pull 0.3 --delay random:2ms --latency 2ms",
+	EVEN "--algorithm hier --k1 3 --k2 12 --group 2 --wire bf16 --delay random:2ms",
+	EVEN "--algorithm hier --k1 16 --k2 48 --topology nodes:2", /* Its group meets late. */
 };
 #define TIMELY_COUNT ((int)(sizeof(timely) / sizeof(timely[0])))
 
@@ -348,8 +353,9 @@ START_TEST(ranks_that_run_apart_meet)
 	char line[1024];
 
 	for (int back = 0; back < 2; back++) {
-		snprintf(line, sizeof(line), RUN KEPT "--ranks 3 --compute-time 3ms %s --out b %s",
-			 apart[_i], back ? "--resume" : "");
+		snprintf(line, sizeof(line),
+			 RUN KEPT MLP "--ranks 3 --compute-time 3ms %s --out b %s", apart[_i],
+			 back ? "--resume" : "");
 		line_succeed(train, line);
 		ck_assert_uint_eq(folder_count("ck"), 2);
 		ck_assert_double_eq(number_first("b/summary.json", "samples"), 3 * 40 * 4);
@@ -377,13 +383,13 @@ static void wait_for_file(const char *where, const char *path)
 
 START_TEST(a_killed_run_is_resumed)
 {
-	static const char line[] = RUN KEPT "--ranks 3 --compute-time 10ms --out b ";
+	static const char line[] = RUN KEPT MLP "--ranks 3 --compute-time 10ms --out b ";
 	struct command command;
 	char more[1024];
 	int status;
 	pid_t pid;
 
-	line_succeed(train, RUN "--ranks 3 --out a");
+	line_succeed(train, RUN MLP "--ranks 3 --out a");
 	ck_assert_int_eq(mkdir("ck", 0777), 0);
 	line_split(train, line, &command);
 	pid = process_start(command.argv, STDOUT_FILENO, STDERR_FILENO);
@@ -440,8 +446,7 @@ START_TEST(another_run_is_refused)
 		"--optimizer adam",   "--seed 1",
 		"--no-shuffle",       "--bucket 2K",
 		"--report-every 3",   "--clip 1",
-		"--eval-every 1",     "--compute-time 1us",
-		"--bn local",         "--delay random:1us",
+		"--compute-time 1us", "--delay random:1us",
 		"--model mlp",        "--algorithm laga",
 		"--delay linear:1us",
 	};
@@ -455,7 +460,7 @@ START_TEST(another_run_is_refused)
 		  { "--k 2", "--outer block", "--outer-momentum 0.1", "--outer-lr 0.5",
 		    "--outer-gain 1-mu", "--nesterov-base shifted", "--opt-state reset",
 		    "--wire int8" } },
-		{ "hier", { "--k1 1", "--k2 2", "--group 2" } },
+		{ "hier", { "--k1 1", "--k2 6", "--group 2" } },
 		{ "adpsgd",
 		  { "--period 2", "--period-max 3", "--adapt-low 0.1", "--adapt-high 2",
 		    "--adapt-sample-steps 2" } },
@@ -566,17 +571,17 @@ START_TEST(a_full_disk_ends_no_run)
 					    "ck/step-20/manifest.ckpt.part" };
 	char line[512];
 
-	line_succeed(train, RUN "--ranks 3 --out a");
+	line_succeed(train, RUN MLP "--ranks 3 --out a");
 	ck_assert_int_eq(mkdir("ck", 0777), 0);
 	ck_assert_int_eq(mkdir("ck/step-20", 0777), 0);
 	ck_assert_int_eq(symlink("/dev/full", full[_i]), 0);
-	snprintf(line, sizeof(line), RUN KEPT "--ranks 3 --out b");
+	snprintf(line, sizeof(line), RUN KEPT MLP "--ranks 3 --out b");
 	line_warn(line, "No space left on device: the run goes on without a checkpoint of step 20");
 	files_compare("a/final.npy", "b/final.npy");
 	files_compare("a/ledger.jsonl", "b/ledger.jsonl");
 	ck_assert_uint_eq(folder_count("ck"), 2); /* Of steps 30 and 40. */
 	ck_assert_int_ne(access("ck/step-20", F_OK), 0);
-	snprintf(line, sizeof(line), RUN KEPT "--ranks 3 --out b --resume");
+	snprintf(line, sizeof(line), RUN KEPT MLP "--ranks 3 --out b --resume");
 	line_succeed(train, line);
 }
 END_TEST

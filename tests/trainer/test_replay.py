@@ -205,7 +205,7 @@ def must_find_changes(python, out, seed, discards):
     return made
 
 
-RUN = "--data npy:data --batch 4 --steps 60 --lr 0.05 --seed 3 --model mlp --hidden 8 "
+RUN = "--data npy:data --batch 4 --steps 60 --lr 0.05 --seed 3 "
 SIMULATED = "--simulate --ranks 4 --compute-time 5ms --delay rotating:10ms "
 REAL = "--ranks 3 --delay random:3ms "
 RUNS = [
@@ -260,10 +260,14 @@ MUST_CHANGE = {"sync": GRADIENTS, "laga": GRADIENTS, "kavg": MODELS, "hier": MOD
                "eager": GRADIENTS | MODELS | {"another_place"}}
 
 
+def model(options):
+    return options if "--model" in options else "--model mlp --hidden 8 " + options
+
+
 def must_survive_resumption(python, options, where):
     """Its end is lost, and made again: the ledger is one of a whole run nevertheless."""
     shutil.rmtree("ck", ignore_errors=True)
-    line = RUN + where + options + " --checkpoint ck --checkpoint-every 20"
+    line = RUN + where + model(options) + " --checkpoint ck --checkpoint-every 20"
     train(line, "out")
     os.remove("ck/step-60/manifest.ckpt")
     said = must_replay(python, train(line + " --resume", "out"), line + " --resume")
@@ -381,8 +385,8 @@ def main():
             if rule not in sys.argv[3:] and len(sys.argv) > 3 or SHORT and number % 3 != 0:
                 continue
             for where in (SIMULATED, REAL) if number % 3 == 0 else (SIMULATED,):
-                out = train(RUN + where + options, "out")
-                print(must_replay(python, out, RUN + where + options))
+                out = train(RUN + where + model(options), "out")
+                print(must_replay(python, out, RUN + where + model(options)))
                 if where == SIMULATED:
                     changed.setdefault(rule, set()).update(
                         must_find_changes(python, out, number, "--late" in options))

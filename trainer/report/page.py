@@ -212,11 +212,16 @@ def periods(run):
 
 # ---- Numbers ----
 
+def final_note(run):
+    rows = run.value("final_rows")
+    return f"over {whole(rows)} training samples" if is_count(rows) and rows > 0 else ""
+
+
 def tiles(run):
     rows = [
         ("test accuracy", "test_accuracy", percent, ""),
         ("test loss", "test_loss", number, ""),
-        ("final training loss", "final_loss", number, "whole training set"),
+        ("final training loss", "final_loss", number, final_note(run)),
         ("test perplexity", "test_perplexity", number, ""),
         ("time", "seconds", seconds, "virtual" if run.summary.get("simulated") else ""),
         ("samples a second", "samples_per_second", number, "all ranks"),
@@ -241,16 +246,18 @@ def tiles(run):
 
 
 def common_goal(runs):
-    """What every run reached: (key, value, better) of the tests, else of the training loss."""
+    """What every run reached on its way: (key, value, better) of the tests, or of the training loss
+    where nothing was tested. None where tests came at the end alone: the time to what a run ends
+    with is the time of the run."""
+    tested = False
     for key, better, worse in (("test_accuracy", max, min), ("test_loss", min, max),
                                ("loss", min, max)):
-        best = []
-        for run in runs:
-            points = reached(run, key)
-            if points:
-                best.append(better(y for _, y in points))
-        if len(best) == len(runs):
-            return key, worse(best), better
+        points = [reached(run, key) for run in runs]
+        if key == "loss" and tested:
+            return None
+        tested = tested or any(points)
+        if all(len(found) > 1 for found in points):
+            return key, worse(better(y for _, y in found) for found in points), better
     return None
 
 
@@ -263,10 +270,19 @@ def time_to(run, goal):
     return min((x for x, y in reached(run, key) if better(y, value) == y), default=None)
 
 
-def table(runs):
+def goal_columns(runs, goal):
+    if goal is None:
+        return []
+    name = {"test_accuracy": "accuracy", "test_loss": "test loss", "loss": "loss"}[goal[0]]
+    text = percent(goal[1]) if goal[0] == "test_accuracy" else number(goal[1])
+    return [(f"time to {name} {text}", lambda run: time_to(run, goal), seconds, min),
+            ("speed-up to it", lambda run: faster(runs[0], run, goal), ratio, None)]
+
+
+def tables(runs):
+    """What runs came to, and what that took: one table of all would be wider than a page."""
     goal = common_goal(runs)
-    columns = [
-        ("ranks", lambda run: run.value("ranks"), whole, None),
+    came_to = [
         ("time", lambda run: run.value("seconds"), seconds, min),
         ("samples a second", lambda run: run.value("samples_per_second"), number, max),
         ("speed-up", lambda run: speed_up(run, runs[0]), ratio, None),
@@ -274,22 +290,32 @@ def table(runs):
         ("test loss", lambda run: run.value("test_loss"), number, min),
         ("test perplexity", lambda run: run.value("test_perplexity"), number, min),
         ("final training loss", lambda run: run.value("final_loss"), number, min),
+        *goal_columns(runs, goal),
     ]
-    if goal:
-        name = {"test_accuracy": "accuracy", "test_loss": "test loss", "loss": "loss"}[goal[0]]
-        text = percent(goal[1]) if goal[0] == "test_accuracy" else number(goal[1])
-        columns += [(f"time to {name} {text}", lambda run: time_to(run, goal), seconds, min),
-                    ("speed-up to it", lambda run: faster(runs[0], run, goal), ratio, None)]
-    columns += [
+    took = [
+        ("ranks", lambda run: run.value("ranks"), whole, None),
         ("idle", lambda run: run.value("idle_fraction"), percent, min),
+        ("blocked", lambda run: run.value("communication_seconds"), seconds, min),
         ("global reductions", lambda run: run.value("global_reductions"), whole, None),
         ("sent", lambda run: run.value("bytes_sent"), size, min),
+        ("contributors", lambda run: run.value("contributors_mean"), number, None),
         ("fresh", lambda run: run.value("fresh_mean"), number, None),
         ("greatest staleness", lambda run: run.value("staleness_max"), whole, None),
     ]
-    columns = [column for column in columns if any(column[1](run) is not None for run in runs)]
     if len({run.value("ranks") for run in runs}) == 1:
-        columns = [column for column in columns if column[0] != "ranks"]
+        del took[0]
+    hint = ("Speed-up: relative to the first run, by samples a second"
+            + (", and by the time to what every run reached" if goal else "") + ". Bold: the best.")
+    if goal is None and any(reached(run, key) for run in runs
+                            for key in ("test_accuracy", "test_loss")):
+        hint += " The time to an accuracy is told where runs test on the way (--eval-every)."
+    return table(runs, came_to) + table(runs, took) + f'<p class="hint">{hint}</p>'
+
+
+def table(runs, columns):
+    columns = [column for column in columns if any(column[1](run) is not None for run in runs)]
+    if not columns:
+        return ""
     head = "".join(f"<th>{escape(name)}</th>" for name, *_ in columns)
     body = []
     for index, run in enumerate(runs):
@@ -297,9 +323,7 @@ def table(runs):
         body.append(f"<tr><th>{line_mark(index % draw.COLOURS)}{escape(run.name)}</th>{cells}"
                     "</tr>")
     return ('<div class="scroll"><table class="numbers"><thead><tr><th>run</th>'
-            f'{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
-            '<p class="hint">Speed-up: relative to the first run, by samples a second, and by the '
-            "time to what every run reached. Bold: the best.</p>")
+            f'{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>')
 
 
 def cell(run, runs, column):
@@ -376,7 +400,7 @@ def make(runs):
     title = runs[0].name if len(runs) == 1 else f"{len(runs)} runs"
     head = sentence(runs[0]) + problems(runs) + tiles(runs[0])
     if len(runs) > 1:
-        head = problems(runs) + table(runs)
+        head = problems(runs) + tables(runs)
     style = pkgutil.get_data("page", "style.css").decode()
     script = pkgutil.get_data("page", "hover.js").decode()
     body = (learning(runs) + ranks_of(runs) + timelines(runs) + communication(runs)
