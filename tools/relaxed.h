@@ -75,7 +75,7 @@ struct relaxed_form {  /* One row of the result, the same on every rank afterwar
 	double median_us, p99_us, min_us; /* Over iterations, of the mean over ranks in the call. */
 	double mean_us, call_p99_us;      /* Over ranks and iterations. */
 	double cpu_us;                    /* Of a rank's process per iteration; < 0: not known. */
-	double fresh_mean, contributors_mean;
+	double fresh_mean, contributors_mean; /* Over rounds that a contribution opened. */
 	uint64_t rounds, staleness_max, wrong;
 	double round_us[4]; /* Mean over rounds, of rank 0: rubato_partial_stats. */
 	double spent_us[5]; /* Of mean_us: waiting in each phase, and not waiting. Partial only. */

@@ -25,6 +25,7 @@ struct side { /* One rank's side of one form. */
 	int peer;       /* Number of the other library; < 0: ours. */
 	double *all_us; /* A peer's, on rank 0: [ranks][iterations]. */
 	uint64_t step, fresh, contributors, rounds;
+	uint64_t opened;              /* Rounds with somebody fresh. */
 	uint64_t wall_ns, compute_ns; /* Lagged; wall_ns: closed loops, too. */
 	uint64_t updates;             /* In the ledger. */
 	double cpu_us;
@@ -160,8 +161,11 @@ static rubato_status collect_all(struct run *run, struct side *side, uint64_t *i
 			ledger_round(run->ledger, form->name, side->updates++, &round,
 				     run->rank_count);
 		side->rounds++;
-		side->fresh += round.fresh;
-		side->contributors += round.contributors;
+		if (round.fresh > 0) { /* Else ranks opened it that drain. */
+			side->opened++;
+			side->fresh += round.fresh;
+			side->contributors += round.contributors;
+		}
 		if (round.staleness_max > form->staleness_max)
 			form->staleness_max = round.staleness_max;
 		begin = rubato_now(run->comm);
@@ -385,7 +389,7 @@ static rubato_status slice(struct run *run, struct side *side, uint32_t first, u
 /* What the warm-up has counted does not count. */
 static void side_reset(struct side *side)
 {
-	side->fresh = side->contributors = side->rounds = 0;
+	side->fresh = side->contributors = side->rounds = side->opened = 0;
 	side->wall_ns = side->compute_ns = 0;
 	side->form->staleness_max = 0;
 }
@@ -475,7 +479,7 @@ static rubato_status figures_partial(struct run *run, struct side *side)
 	struct relaxed_form *form = side->form;
 	uint32_t count = run->o->iterations;
 	double *all = malloc((size_t)run->rank_count * count * sizeof(*all));
-	double rounds = side->rounds > 0 ? (double)side->rounds : 1;
+	double opened = side->opened > 0 ? (double)side->opened : 1;
 
 	form->loop_us = run->o->loop == 1 ? (double)side->wall_ns * 1e-3 : 0;
 	rubato_status err = all == NULL ? RUBATO_ERR_MEMORY : RUBATO_OK;
@@ -497,8 +501,8 @@ static rubato_status figures_partial(struct run *run, struct side *side)
 		return err;
 	}
 	form->rounds = side->rounds;
-	form->fresh_mean = (double)side->fresh / rounds;
-	form->contributors_mean = (double)side->contributors / rounds;
+	form->fresh_mean = (double)side->fresh / opened;
+	form->contributors_mean = (double)side->contributors / opened;
 	rubato_partial_stats stats = { .size_bytes = sizeof(stats) };
 
 	if (err == RUBATO_OK)

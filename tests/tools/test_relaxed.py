@@ -67,6 +67,16 @@ class Simulated(unittest.TestCase):
             self.assertGreaterEqual(row["staleness_max"], 0)
             self.assertGreater(row["rounds"], 0)
 
+    def test_rounds_that_only_drain_are_not_counted_as_stale(self):
+        """Each of the eight slices ends in a drain, whose rounds hold nothing fresh."""
+        words = ["-n", 16, "-t", 200, "-s", "1K", "--policy", "solo,quorum:4", "--skew",
+                 "linear:1ms"]
+        found = said(SIM, "partial", *words)["results"]
+        solo, quorum = found[1], found[2]
+        self.assertGreater(solo["rounds"], 200)  # Those of drains are among them.
+        self.assertEqual(solo["fresh_mean"], 1)
+        self.assertGreaterEqual(quorum["fresh_mean"], 4)
+
     def test_values_are_right_under_every_policy(self):
         words = ["-n", 6, "-t", 40, "-s", "2K", "--policy", POLICIES, "--skew", "exp:300us"]
         for more in (
