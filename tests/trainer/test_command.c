@@ -3,6 +3,7 @@
  * refused, with which exit status, in one line on standard error, and that a refused run leaves
  * nothing behind.
  */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -265,6 +266,53 @@ START_TEST(out_holds_whole_documents)
 }
 END_TEST
 
+/* By default over as many samples as were trained with, but over 1,024; here: of 3,000. */
+START_TEST(the_final_loss_may_be_of_fewer_samples)
+{
+	static const struct {
+		const char *words;
+		double rows;
+	} cases[] = {
+		{ "--steps 2", 1024 },
+		{ "--steps 150 --batch 8", 2400 },
+		{ "--epochs 1", 3000 },
+		{ "--steps 2 --final-rows all", 3000 },
+		{ "--steps 2 --final-rows 3000", 3000 },
+		{ "--steps 2 --final-rows 500", 500 },
+	};
+	char line[256];
+	double all = 0.0;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		snprintf(line, sizeof(line),
+			 RUN "--data synthetic:3000x8 --model hyperplane --ranks 2 "
+			     "--batch 2 --lr 0 --out out %s",
+			 cases[i].words);
+		line_succeed(train, line);
+		ck_assert_double_eq(summary_number("final_rows"), cases[i].rows);
+		if (i == 3)
+			all = summary_number("final_loss");
+		if (i == 4)
+			ck_assert_double_eq(summary_number("final_loss"), all);
+		if (i == 5) /* A sample of it: near, and not the same. */
+			ck_assert_double_gt(fabs(summary_number("final_loss") - all), 0.0);
+	}
+	ck_assert_double_le(fabs(summary_number("final_loss") - all), 0.2 * all);
+}
+END_TEST
+
+START_TEST(the_final_loss_may_be_left_out)
+{
+	struct outcome got;
+
+	line_run(train, RUN "--steps 2 --ranks 2 --out out --final-rows 0", &got);
+	ck_assert_int_eq(got.status, 0);
+	ck_assert_ptr_null(strstr(got.out, "loss"));
+	ck_assert_ptr_nonnull(strstr(got.out, "logistic, sync, 2 ranks: 8 samples"));
+	ck_assert(file_holds("out/summary.json", "\"final_loss\": null"));
+}
+END_TEST
+
 /* Two ranks that a launcher started with lines of their own; "words": rank 0's, rank 1's. */
 static void launch(const char *const words[2], struct outcome *outcome)
 {
@@ -315,6 +363,8 @@ int main(int argc, char **argv)
 	tcase_add_test(tests, help_and_version);
 	tcase_add_test(tests, good_lines_run);
 	tcase_add_test(tests, out_holds_whole_documents);
+	tcase_add_test(tests, the_final_loss_may_be_of_fewer_samples);
+	tcase_add_test(tests, the_final_loss_may_be_left_out);
 	tcase_add_test(tests, launched_ranks_may_differ_in_out_alone);
 	return check_main("command", tests);
 }
