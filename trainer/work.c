@@ -49,6 +49,9 @@ static rubato_status open_tickets(struct tr_work *work, const struct tr_rule_opt
 	work->options.policy = RUBATO_POLICY_SOLO;
 	work->options.rounds = RUBATO_ROUNDS_FREE;
 	work->options.depth = depth_of(own->partial.depth, rubato_size(work->comm));
+	work->taken = rubato_size(work->comm);
+	work->batch = work->rank;
+	work->holds = true;
 	return create(work, note);
 }
 
@@ -127,8 +130,6 @@ static rubato_status draw(struct tr_work *work, struct tr_note *note)
 
 static rubato_status next_shared(struct tr_work *work, struct tr_batch *out, struct tr_note *note)
 {
-	if (work->asked == 0)
-		TR_TRY(ask(work, 1, note));
 	if (!work->holds)
 		TR_TRY(draw(work, note));
 	work->holds = true;

@@ -8,7 +8,9 @@
  * own, whose rounds the first to ask opens. All ranks see the same rounds with the same ranks in
  * them, so each knows its place: behind all that earlier rounds gave away, and behind lower ranks
  * of its own. It asks while it still computes the batch before, so that it need not wait; at the
- * end that may leave it with one batch more to do than the others.
+ * end that may leave it with one batch more to do than the others. The first batch of each rank is
+ * given: whoever waited for it would count as ready in the gradients' free rounds, and the first of
+ * these would run without a gradient.
  *
  * A checkpoint is taken when the run as a whole has come to a place in the order: each rank stops
  * before the first batch from there on that it has drawn, and has asked for none after it. So what
