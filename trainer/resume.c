@@ -73,8 +73,9 @@ static rubato_status settle(struct tr_run *run)
 	TR_TRY(tr_work_stop(run->work, run->note));
 	if (rule->settle != NULL)
 		TR_TRY(rule->settle(run->rule, run->steps_done));
-	TR_TRY(tr_work_settle(run->work, run->note));
-	return tr_check(run->note, rubato_barrier(run->comm), "barrier");
+	TR_TRY(tr_check(run->note, rubato_barrier(run->comm), "barrier"));
+	/* By now nobody waits here: who does counts as ready in the gradients' next round. */
+	return tr_work_settle(run->work, run->note);
 }
 
 /* Rank 0 hears how far all are. */
