@@ -45,7 +45,8 @@ struct lane {                               /* One rank. */
 };
 
 struct rb_adaptive {
-	uint32_t rank_count, depth, quorum, news; /* news: durations since the last decision. */
+	uint32_t rank_count, depth, least, quorum;
+	uint32_t news; /* Durations since the last decision. */
 	bool free_rounds;
 	bool shared; /* Of a replay: pieces are handed out, not each rank's own. */
 	uint64_t round;
@@ -64,13 +65,17 @@ size_t rb_adaptive_bytes(uint32_t rank_count)
 	       2 * rank_count * sizeof(uint32_t);
 }
 
-void rb_adaptive_init(struct rb_adaptive *a, uint32_t rank_count, bool free_rounds, uint32_t depth)
+void rb_adaptive_init(struct rb_adaptive *a, uint32_t rank_count, bool free_rounds, uint32_t depth,
+		      uint32_t least)
 {
 	memset(a, 0, rb_adaptive_bytes(rank_count));
 	a->rank_count = rank_count;
 	a->depth = depth;
 	a->free_rounds = free_rounds;
+	a->least = least;
 	a->quorum = (rank_count + 1) / 2;
+	if (a->quorum < least)
+		a->quorum = least;
 	a->lanes = (struct lane *)(void *)(a + 1);
 	a->heap = (uint32_t *)(void *)(a->lanes + rank_count + 1);
 	a->waiters = a->heap + rank_count;
@@ -306,14 +311,16 @@ static uint32_t affordable(struct rb_adaptive *a, const uint32_t *quorums, uint3
 
 static void decide(struct rb_adaptive *a)
 {
-	uint32_t count, quorums[CANDIDATES_MAX];
+	uint32_t count, quorums[CANDIDATES_MAX], first, beyond;
 
 	lanes_choose(a);
 	if (a->active == 0)
 		return;
-	count = a->active < CANDIDATES_MAX ? a->active : CANDIDATES_MAX;
+	first = a->least < a->active ? a->least : a->active;
+	beyond = a->active - first;
+	count = beyond < CANDIDATES_MAX ? beyond + 1 : CANDIDATES_MAX;
 	for (uint32_t i = 0; i < count; i++)
-		quorums[i] = count > 1 ? 1 + (a->active - 1) * i / (count - 1) : 1;
+		quorums[i] = first + (count > 1 ? beyond * i / (count - 1) : 0);
 	if (a->free_rounds) {
 		a->shared = true;
 		count = affordable(a, quorums, count, TOLERANCE_PERCENT);

@@ -1,8 +1,8 @@
 /*
  * adaptive.h -- a quorum chosen from replicated history: now and then, replay the last
  * durations of each rank's work through the round rules for each k, and take the largest k that
- * costs little time over the fastest. No randomness; the same history gives the same k on every
- * rank, bit for bit (integers only). Source: CALIBRATION.md, "adaptive".
+ * costs little time over the fastest; none below a given least one. No randomness; the same history
+ * gives the same k on every rank, bit for bit (integers only). Source: CALIBRATION.md, "adaptive".
  */
 #ifndef RB_COLLECTIVES_ADAPTIVE_H
 #define RB_COLLECTIVES_ADAPTIVE_H
@@ -17,8 +17,10 @@
 struct rb_adaptive;
 
 size_t rb_adaptive_bytes(uint32_t rank_count);
-/* depth: results that a rank may be behind before it holds rounds up; 0: any number. */
-void rb_adaptive_init(struct rb_adaptive *a, uint32_t rank_count, bool free_rounds, uint32_t depth);
+/* depth: results that a rank may be behind before it holds rounds up; 0: any number. least: the
+ * smallest quorum that may be chosen, 1 to rank_count (where fewer ranks are left, all of them). */
+void rb_adaptive_init(struct rb_adaptive *a, uint32_t rank_count, bool free_rounds, uint32_t depth,
+		      uint32_t least);
 /* One piece of work of `rank`, as its record told it. */
 void rb_adaptive_note(struct rb_adaptive *a, uint32_t rank, uint64_t duration_ns);
 /* A round is over. */

@@ -402,7 +402,8 @@ static rubato_status config_check(const struct rb_partial_config *c)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "policy %d is none", (int)o->policy);
 	if ((unsigned)o->late > RUBATO_LATE_DROP)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "late %d is none", (int)o->late);
-	if (o->policy == RUBATO_POLICY_QUORUM && (o->quorum == 0 || o->quorum > c->rank_count))
+	if ((o->policy == RUBATO_POLICY_QUORUM || o->policy == RUBATO_POLICY_ADAPTIVE) &&
+	    (o->quorum == 0 || o->quorum > c->rank_count))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "quorum %u of %u ranks", o->quorum,
 			       c->rank_count);
 	if (o->policy == RUBATO_POLICY_WAGMA && (o->group == 0 || c->rank_count % o->group != 0))
@@ -453,7 +454,7 @@ rubato_status rb_partial_init(struct rb_partial *m, const struct rb_partial_conf
 	m->limit = RB_PARTIAL_NEVER;
 	if (m->adaptive != NULL)
 		rb_adaptive_init(m->adaptive, config->rank_count, rb_partial_is_free(m),
-				 aged ? o->depth : 0);
+				 aged ? o->depth : 0, o->quorum);
 	while (m->levels < 31 && 1u << m->levels < config->rank_count)
 		m->levels++;
 	m->first_era = m->based = true;

@@ -486,7 +486,8 @@ typedef enum rubato_policy {
 	RUBATO_POLICY_MAJORITY = 1, /* One drawn from the seed does: half are in, in expectation. */
 	RUBATO_POLICY_QUORUM = 2,   /* The quorum-th ready rank does: a guarantee. */
 	RUBATO_POLICY_DEADLINE = 3, /* deadline_ns after the first, or when all are ready. */
-	RUBATO_POLICY_ADAPTIVE = 4, /* Quorum; k from the last durations, alike on all ranks. */
+	RUBATO_POLICY_ADAPTIVE = 4, /* Quorum; k, from `quorum` on, by the last durations, alike on
+				       all ranks. */
 	RUBATO_POLICY_WAGMA = 5,    /* As solo; reduces within rotating groups of `group` ranks. */
 } rubato_policy;
 
@@ -525,7 +526,8 @@ typedef struct rubato_partial_options { /* The same on every rank; 0 is the defa
 	rubato_late late;
 	rubato_collection collection;
 	rubato_normalise normalise;
-	uint32_t quorum;      /* Of RUBATO_POLICY_QUORUM: 1 .. size. 0: (size + 1) / 2. */
+	uint32_t quorum;      /* Of RUBATO_POLICY_QUORUM; of ADAPTIVE the least: 1 .. size.
+				 0: (size + 1) / 2. */
 	uint32_t group;       /* Of RUBATO_POLICY_WAGMA; divides size. 0: all ranks. */
 	uint64_t deadline_ns; /* Of RUBATO_POLICY_DEADLINE. */
 	uint64_t window_ns;   /* A round that opens without a rank waits so long for it; 0: not. */

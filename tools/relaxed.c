@@ -5,8 +5,8 @@
 
 #include "tools/relaxed.h"
 
-static const char *const policies[] = { "solo",     "majority", "quorum:K", "deadline:T",
-					"adaptive", "wagma:S",  NULL };
+static const char *const policies[] = { "solo",         "majority", "quorum:K", "deadline:T",
+					"adaptive[:K]", "wagma:S",  NULL };
 
 static void policy_read(struct relaxed_options *o, const char *text)
 {
@@ -19,6 +19,9 @@ static void policy_read(struct relaxed_options *o, const char *text)
 	p->policy = (rubato_policy)option_word(o->program, "--policy", text, policies, &value);
 	if (p->policy == RUBATO_POLICY_QUORUM)
 		p->quorum = (uint32_t)option_number(o->program, "--policy quorum:", value, 1,
+						    UINT32_MAX - 1);
+	if (p->policy == RUBATO_POLICY_ADAPTIVE && value != NULL)
+		p->quorum = (uint32_t)option_number(o->program, "--policy adaptive:", value, 1,
 						    UINT32_MAX - 1);
 	if (p->policy == RUBATO_POLICY_WAGMA)
 		p->group = (uint32_t)option_number(o->program, "--policy wagma:", value, 1,

@@ -142,8 +142,8 @@ static const char *const outer_gains[] = { "1", "1-mu", NULL };
 static const char *const nesterov_bases[] = { "unshifted", "shifted", NULL };
 static const char *const opt_states[] = { "local", "average", "reset", NULL };
 static const char *const wires[] = { "f32", "bf16", "int8", NULL };
-static const char *const policies[] = { "solo",     "majority", "quorum:K", "deadline:T",
-					"adaptive", "wagma:S",  NULL };
+static const char *const policies[] = { "solo",         "majority", "quorum:K", "deadline:T",
+					"adaptive[:K]", "wagma:S",  NULL };
 static const char *const rounds[] = { "aligned", "free", NULL };
 static const char *const lates[] = { "accumulate", "latest", "drop", NULL };
 static const char *const normalises[] = { "ranks", "contributors", "samples", NULL };
@@ -341,7 +341,7 @@ static void read_policy(struct reader *r, rubato_partial_options *p)
 		r->err = tr_parse_time("--policy deadline", value, &p->deadline_ns, r->note);
 	else
 		r->err = tr_parse_count("--policy", value, 1, TR_RANKS_MAX, &count_of, r->note);
-	if (p->policy == RUBATO_POLICY_QUORUM)
+	if (p->policy == RUBATO_POLICY_QUORUM || p->policy == RUBATO_POLICY_ADAPTIVE)
 		p->quorum = (uint32_t)count_of;
 	if (p->policy == RUBATO_POLICY_WAGMA)
 		p->group = (uint32_t)count_of;
@@ -404,8 +404,10 @@ static void read_eager(struct reader *r, struct tr_rule_options *o)
 	read_policy(r, p);
 	read_collection(r, p);
 	p->rounds = (rubato_rounds)choice(r, WORD_ROUNDS,
-					  o->work == TR_WORK_SHARED ? RUBATO_ROUNDS_FREE
-								    : RUBATO_ROUNDS_ALIGNED);
+					  o->work == TR_WORK_SHARED ||
+							  p->policy == RUBATO_POLICY_ADAPTIVE
+						  ? RUBATO_ROUNDS_FREE
+						  : RUBATO_ROUNDS_ALIGNED);
 	p->normalise = (rubato_normalise)choice(r, WORD_NORMALISE, 0);
 	count32(r, WORD_FULL_EVERY, 0, UINT32_MAX, &p->full_every);
 	count32(r, WORD_MAX_ABSENCE, 0, UINT32_MAX, &p->max_absence);
@@ -479,8 +481,10 @@ const struct poptOption tr_rule_rows[] = {
 	ROW(WORD_OPT_STATE, "opt-state", "momentum at averages: %s (local)", "KIND"),
 	ROW(WORD_PULL, "pull", "local: Overlap-Local-SGD with this pull-back (0: blocking)", "X"),
 	ROW(WORD_WIRE, "wire", "averaged models travel as %s (f32)", "TYPE"),
-	ROW(WORD_POLICY, "policy", "eager: %s (adaptive)", "P"),
-	ROW(WORD_ROUNDS, "rounds", "eager: %s (aligned; free with --work shared)", "KIND"),
+	ROW(WORD_POLICY, "policy", "eager: %s; adaptive takes K ranks or more (adaptive: half)",
+	    "P"),
+	ROW(WORD_ROUNDS, "rounds",
+	    "eager: %s (aligned; free with policy adaptive or --work shared)", "KIND"),
 	ROW(WORD_LATE, "late", "eager: %s (accumulate)", "KIND"),
 	ROW(WORD_NORMALISE, "normalise", "eager: by %s (ranks)", "BY"),
 	ROW(WORD_COLLECT, "collect", "eager: %s (each:8)", "KIND"),

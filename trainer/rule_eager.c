@@ -58,8 +58,10 @@ static rubato_status eager_check(const struct tr_rule_context *ctx)
 	const struct tr_rule_options *own = ctx->own;
 	const struct tr_optimizer *optimizer = ctx->optimizer;
 
-	if (own->partial.policy == RUBATO_POLICY_QUORUM && own->partial.quorum > ctx->rank_count)
-		return tr_refuse(ctx->note, "--policy quorum:%u: there are %u ranks",
+	if (own->partial.quorum > ctx->rank_count)
+		return tr_refuse(ctx->note, "--policy %s:%u: there are %u ranks",
+				 own->partial.policy == RUBATO_POLICY_QUORUM ? "quorum"
+									     : "adaptive",
 				 own->partial.quorum, ctx->rank_count);
 	if (own->partial.policy == RUBATO_POLICY_WAGMA && ctx->rank_count % own->partial.group != 0)
 		return tr_refuse(ctx->note, "--policy wagma:%u: does not divide %u ranks",

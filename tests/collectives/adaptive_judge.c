@@ -218,8 +218,8 @@ struct judge_result judge_run(const struct judge_world *world, uint32_t quorum)
 		run->rules[i] = malloc(rb_adaptive_bytes(world->rank_count));
 		if (run->rules[i] == NULL)
 			abort();
-		rb_adaptive_init(run->rules[i], world->rank_count, world->free_rounds,
-				 world->depth);
+		rb_adaptive_init(run->rules[i], world->rank_count, world->free_rounds, world->depth,
+				 1);
 	}
 	run_all(run);
 	result.time_ns = run->now;

@@ -74,8 +74,8 @@ START_TEST(extreme_histories_do_no_harm)
 		struct rb_adaptive *a = malloc(rb_adaptive_bytes(n));
 
 		ck_assert_ptr_nonnull(a);
-		for (uint32_t form = 0; form < 2; form++) {
-			rb_adaptive_init(a, n, form == 1, 0);
+		for (uint32_t form = 0; form < 4; form++) {
+			rb_adaptive_init(a, n, form % 2 == 1, 0, form < 2 ? 1 : (n + 1) / 2);
 			for (uint64_t round = 0; round < 200; round++) {
 				for (uint32_t r = 0; r < n; r++)
 					if ((r + round) % 3 != 0)
@@ -84,7 +84,8 @@ START_TEST(extreme_histories_do_no_harm)
 								 : r == 0   ? UINT64_MAX
 									    : r);
 				rb_adaptive_round(a, round);
-				ck_assert_uint_ge(rb_adaptive_quorum(a), 1);
+				ck_assert_uint_ge(rb_adaptive_quorum(a),
+						  form < 2 ? 1 : (n + 1) / 2);
 				ck_assert_uint_le(rb_adaptive_quorum(a), n);
 			}
 		}
@@ -93,12 +94,36 @@ START_TEST(extreme_histories_do_no_harm)
 }
 END_TEST
 
+/* One rank of eight is late each time, another one in each round: waiting for four costs more than
+ * waiting for one, and yet four is the least. */
+START_TEST(no_quorum_below_the_least)
+{
+	struct rb_adaptive *a = malloc(rb_adaptive_bytes(8));
+	uint32_t found[2];
+
+	ck_assert_ptr_nonnull(a);
+	for (uint32_t form = 0; form < 2; form++) {
+		rb_adaptive_init(a, 8, false, 8, form == 0 ? 1 : 4);
+		for (uint64_t round = 0; round < 100; round++) {
+			for (uint32_t r = 0; r < 8; r++)
+				rb_adaptive_note(a, r, 100 + 50 * ((r + round) % 8));
+			rb_adaptive_round(a, round);
+		}
+		found[form] = rb_adaptive_quorum(a);
+	}
+	ck_assert_uint_lt(found[0], 4);
+	ck_assert_uint_ge(found[1], 4);
+	ck_assert_uint_lt(found[1], 8);
+	free(a);
+}
+END_TEST
+
 START_TEST(ranks_that_have_gone_do_not_count)
 {
 	struct rb_adaptive *a = malloc(rb_adaptive_bytes(8));
 
 	ck_assert_ptr_nonnull(a);
-	rb_adaptive_init(a, 8, false, 8);
+	rb_adaptive_init(a, 8, false, 8, 4);
 	for (uint64_t round = 0; round < 300; round++) {
 		for (uint32_t r = 0; r < (round < 100 ? 8 : 3); r++)
 			rb_adaptive_note(a, r, 1000000);
@@ -120,6 +145,7 @@ int main(void)
 	tcase_add_test(tc, even_ranks_wait_for_nearly_all_and_uneven_ones_do_not);
 	tcase_add_test(tc, the_same_history_gives_the_same_quorum);
 	tcase_add_test(tc, extreme_histories_do_no_harm);
+	tcase_add_test(tc, no_quorum_below_the_least);
 	tcase_add_test(tc, ranks_that_have_gone_do_not_count);
 	return check_main("adaptive", tc);
 }

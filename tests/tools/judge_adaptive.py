@@ -48,7 +48,7 @@ def works(family, seed, ranks, steps):
 
 def run(sim, family, rounds, seed, ranks, steps):
     """Adaptive over best, all over best, best k."""
-    policies = ["adaptive", *(f"quorum:{k + 1}" for k in range(ranks))]
+    policies = ["adaptive:1", *(f"quorum:{k + 1}" for k in range(ranks))]
     with tempfile.NamedTemporaryFile("w", suffix=".trace") as trace:
         for line in works(family, seed, ranks, steps):
             trace.write(" ".join(f"{us}us" for us in line) + "\n")
@@ -64,7 +64,7 @@ def run(sim, family, rounds, seed, ranks, steps):
     times = {row["policy"]: row["loop_us"] for row in rows}
     fixed = {k + 1: times[f"quorum:{k + 1}"] for k in range(ranks)}
     best = min(fixed, key=fixed.get)
-    return times["adaptive"] / fixed[best], fixed[ranks] / fixed[best], best
+    return times["adaptive:1"] / fixed[best], fixed[ranks] / fixed[best], best
 
 
 def main():

@@ -125,6 +125,8 @@ class Simulated(unittest.TestCase):
             (["partial", "-n", 4, "--policy", "quorum:5"], "quorum:5"),
             (["partial", "-n", 4, "--policy", "wagma:3"], "wagma:3"),
             (["partial", "--policy", "quorum:0"], "quorum:"),
+            (["partial", "--policy", "adaptive:0"], "adaptive:"),
+            (["partial", "-n", 4, "--policy", "adaptive:5"], "adaptive:5"),
             (["partial", "--collect", "each:0"], "each:"),
             (["partial", "--collect", "some"], "some"),
             (["partial", "--rounds", "square"], "rounds"),
@@ -193,7 +195,7 @@ class Ledger(unittest.TestCase):
 
     @only_simulated
     def test_every_contribution_is_in_it_once(self):
-        policies = "solo", "majority", "quorum:2", "adaptive"
+        policies = "solo", "majority", "quorum:2", "adaptive", "adaptive:1"
         for words in [], ["--rounds", "free"], ["--window", "50us", "--loop", "closed"]:
             for skew in "exp:300us", "rotating:2ms":
                 lines = self.lines_of(SIM, "--policy", ",".join(policies), "--skew", skew, *words)

@@ -48,6 +48,7 @@ static const struct {
 	double accuracy;
 } runs[] = {
 	{ "", 0.9 },
+	{ "--policy adaptive:1 --rounds aligned", 0.9 },
 	{ "--policy solo --lag-comp lookahead", 0.9 },
 	{ "--policy majority", 0.9 },
 	{ "--policy quorum:3 --normalise contributors", 0.9 },
@@ -166,6 +167,26 @@ START_TEST(shared_work_of_even_ranks_is_static_work)
 }
 END_TEST
 
+/* By default half the ranks are fresh in each round, however little it takes to have fewer. */
+START_TEST(the_default_has_half_the_ranks)
+{
+	static const char line[] =
+		"--batch 2 " SIM "--ranks 8 --steps 200 --delay random:15ms,25ms --out out ";
+	double fresh[2];
+
+	for (int free_to_choose = 0; free_to_choose < 2; free_to_choose++) {
+		char text[512];
+
+		snprintf(text, sizeof(text), EAGER "%s%s", line,
+			 free_to_choose ? "--policy adaptive:1" : "");
+		line_succeed(train, text);
+		fresh[free_to_choose] = summary_number("fresh_mean");
+	}
+	ck_assert_double_ge(fresh[0], 3.9); /* The last rounds are of those who drain. */
+	ck_assert_double_lt(fresh[1], 3.5);
+}
+END_TEST
+
 /* Three times as slow as the others, always: it draws a third of their batches. */
 START_TEST(shared_work_uses_all_speeds)
 {
@@ -235,6 +256,7 @@ int main(int argc, char **argv)
 		tcase_add_loop_test(tests, models_with_statistics, 0, 4);
 		tcase_add_test(tests, delays_are_hidden);
 		tcase_add_loop_test(tests, shared_work_of_even_ranks_is_static_work, 0, 3);
+		tcase_add_test(tests, the_default_has_half_the_ranks);
 		tcase_add_test(tests, shared_work_uses_all_speeds);
 	}
 	tcase_add_test(tests, real_ranks);
