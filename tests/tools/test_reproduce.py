@@ -120,6 +120,18 @@ class Shared(unittest.TestCase):
         real = self.train(simulate=False)("real", *words, network=["--latency", "7us"])
         self.assertFalse(real["simulated"])
 
+    def test_a_run_may_diverge(self):
+        words = ["--ranks", 1, "--model", "mlp", "--hidden", 4, "--data", "synthetic:96x4",
+                 "--batch", 4, "--steps", 100]
+        calls = {rate: (f"rate{rate}", [*words, "--lr", rate]) for rate in (0.1, 1e3)}
+        found = self.train().many(calls, may_diverge=True)
+        self.assertIsNone(found[1e3])
+        self.assertEqual(found[0.1].metrics[-1]["step"], 100)
+        with self.assertRaisesRegex(common.Failed, "the training diverged"):
+            self.train().many(calls)
+        with self.assertRaisesRegex(common.Failed, "telepathy"):
+            self.train().many({0: ("bad", ["--algorithm", "telepathy"])}, may_diverge=True)
+
     def test_failures_say_what_was_run(self):
         with self.assertRaisesRegex(common.Failed, "--algorithm.*telepathy(.|\n)*telepathy"):
             self.train()("bad", "--algorithm", "telepathy")

@@ -79,12 +79,19 @@ class Train:
             + f" ({run.wall_seconds:.1f} s here)")
         return run
 
-    def many(self, calls):
+    def many(self, calls, may_diverge=False):
         """calls: {key: (name, words)} or {key: (name, words, network)}; the runs by key. As many
-        at a time as there are cores where time is virtual, one after the other where it is real."""
+        at a time as there are cores where time is virtual, one after the other where it is real.
+        may_diverge: a run whose loss does not stay finite is None."""
         def one(call):
             name, words, *network = call
-            return self(name, *words, network=network[0] if network else ())
+            try:
+                return self(name, *words, network=network[0] if network else ())
+            except Failed as failure:
+                if not may_diverge or "the training diverged" not in str(failure):
+                    raise
+                say(f"  {name}: diverged")
+                return None
 
         with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
             futures = {key: pool.submit(one, call) for key, call in calls.items()}

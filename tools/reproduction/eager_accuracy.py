@@ -27,8 +27,10 @@ FORMS = {
     "solo": (["--policy", "solo"], 2.17, -0.7),
     "solo, own": (["--policy", "solo", "--collect", "own"], 2.17, -13.0),
     "solo, late dropped": (["--policy", "solo", "--late", "drop"], None, None),
+    "adaptive:1": (["--policy", "adaptive:1", "--rounds", "aligned"], None, None),
+    "adaptive:1 without look-ahead": (["--policy", "adaptive:1", "--rounds", "aligned",
+                                       "--lag-comp", "none"], None, None),
     "adaptive": ([], None, None),
-    "adaptive without look-ahead": (["--lag-comp", "none"], None, None),
 }
 
 

@@ -8,11 +8,12 @@ REDUCE_MS = 10  # A ring of 8 sends 2 * 7 / 8 of 50,890 floats: 356 KB, at 35.6 
 NETWORK = "--bandwidth", "285Mbit"
 
 
-def words(seed, algorithm, *more, ranks=RANKS, quick=False, window=True):
+def words(seed, algorithm, *more, ranks=RANKS, quick=False, window=True, data="fashion-mnist",
+          rate=0.02, momentum=0.9):
     """The command line of one run, but for the name."""
     early = ["--window", "5ms"] if algorithm == "eager" and window else []
-    return ["--ranks", ranks, "--model", "mlp", "--hidden", 64, "--data", "fashion-mnist",
-            "--batch", 32, "--epochs", 2 if quick else 6, "--lr", 0.02, "--momentum", 0.9,
+    return ["--ranks", ranks, "--model", "mlp", "--hidden", 64, "--data", data,
+            "--batch", 32, "--epochs", 2 if quick else 6, "--lr", rate, "--momentum", momentum,
             "--weight-decay", 1e-4, "--lr-schedule", "cosine", "--compute-time",
             f"{COMPUTE_MS}ms", "--seed", seed, "--algorithm", algorithm, *early, *more]
 
