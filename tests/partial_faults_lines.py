@@ -1,5 +1,6 @@
-"""partial_faults_lines -- single lines of the relaxed operations made wrong, as in partial_faults.py:
-LINES, which `rubato-sim laws` shows, and HIDDEN, which only the worlds of the machine's tests do."""
+"""partial_faults_lines -- single lines of the relaxed operations made wrong, as in
+partial_faults.py: LINES, which `rubato-sim laws` shows, and HIDDEN, which only the worlds of the
+machine's tests do."""
 
 PARTIAL, ACTIVATION = "collectives/partial.c", "collectives/partial_activation.c"
 ROUND, RESULTS = "collectives/partial_round.c", "collectives/partial_results.c"

@@ -365,8 +365,7 @@ START_TEST(misuse_is_refused)
 }
 END_TEST
 
-static void *unmapped(struct rb_endpoint *ep, uint32_t peer, uint64_t word,
-		      uint64_t size_bytes)
+static void *unmapped(struct rb_endpoint *ep, uint32_t peer, uint64_t word, uint64_t size_bytes)
 {
 	(void)ep, (void)peer, (void)word, (void)size_bytes;
 	return NULL;
