@@ -51,8 +51,8 @@ struct relaxed_options {
 	uint32_t iterations, warmups, loop;
 	char ledger[PATH_MAX]; /* Empty: none. See ledger.h. */
 	uint64_t size_bytes;
-	uint32_t type, reduction, rounds, late, normalise; /* As --options name them. */
-	uint32_t lag, accumulate;                          /* accumulate 0: until done. */
+	uint32_t type, reduction, rounds, late; /* As --options name them. */
+	uint32_t lag, accumulate;               /* accumulate 0: until done. */
 	uint64_t compute_ns;
 	/* Other libraries' synchronous allreduce, beside ours: how many, alike on all ranks; on
 	 * rank 0 runs iterations first .. first + count - 1 of one; times: [ranks][count], us. */
