@@ -226,7 +226,8 @@ uint64_t laws_target(const struct laws_trial *trial, uint32_t op, uint32_t rank,
 
 /* laws_adaptive.c: the quorum that docs/relaxed.md describes, computed a second time. */
 struct laws_adaptive;
-struct laws_adaptive *laws_adaptive_new(uint32_t rank_count, bool free_rounds, uint32_t depth);
+struct laws_adaptive *laws_adaptive_new(uint32_t rank_count, bool free_rounds, uint32_t depth,
+					uint32_t least);
 void laws_adaptive_free(struct laws_adaptive *a);
 void laws_adaptive_note(struct laws_adaptive *a, uint32_t rank, uint64_t duration_ns);
 void laws_adaptive_round(struct laws_adaptive *a);

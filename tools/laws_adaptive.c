@@ -3,9 +3,10 @@
  * as plainly as can be: no heap, no lists; each quorum's replay looks at all ranks at every step.
  *
  * Durations of the last pieces of work, up to 32 a rank, are run through the rules of rounds for up
- * to nine quorums. The largest that costs little over the cheapest is taken: 3 % where a rank's
- * pieces are its own; in free rounds 3 % if they are shared and 6 % if not. For pieces of their own
- * ranks' means are first drawn together as far as chance explains that they differ.
+ * to nine quorums, none below the least one. The largest that costs little over the cheapest is
+ * taken: 3 % where a rank's pieces are its own; in free rounds 3 % if they are shared and 6 % if
+ * not. For pieces of their own ranks' means are first drawn together as far as chance explains that
+ * they differ.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -36,13 +37,14 @@ struct worker {
 };
 
 struct laws_adaptive {
-	uint32_t n, depth, quorum, news;
+	uint32_t n, depth, least, quorum, news;
 	bool free_rounds;
 	uint64_t round;
 	struct worker *workers;
 };
 
-struct laws_adaptive *laws_adaptive_new(uint32_t rank_count, bool free_rounds, uint32_t depth)
+struct laws_adaptive *laws_adaptive_new(uint32_t rank_count, bool free_rounds, uint32_t depth,
+					uint32_t least)
 {
 	struct laws_adaptive *a = calloc(1, sizeof(*a));
 
@@ -53,7 +55,8 @@ struct laws_adaptive *laws_adaptive_new(uint32_t rank_count, bool free_rounds, u
 	a->n = rank_count;
 	a->free_rounds = free_rounds;
 	a->depth = depth;
-	a->quorum = (rank_count + 1) / 2;
+	a->least = least;
+	a->quorum = (rank_count + 1) / 2 > least ? (rank_count + 1) / 2 : least;
 	return a;
 }
 
@@ -261,15 +264,18 @@ static uint32_t cheap_enough(struct laws_adaptive *a, const uint32_t *quorums, u
 
 static void decide(struct laws_adaptive *a)
 {
-	uint32_t length = PIECES / a->n, active, count, quorums[CANDIDATES];
+	uint32_t length = PIECES / a->n, active, count, first, quorums[CANDIDATES];
 
 	length = length < 8 ? 8 : length > KEPT ? KEPT : length;
 	active = choose_workers(a, length);
 	if (active == 0)
 		return;
-	count = active < CANDIDATES ? active : CANDIDATES;
-	for (uint32_t i = 0; i < count; i++)
-		quorums[i] = count > 1 ? 1 + (active - 1) * i / (count - 1) : 1;
+	/* From the least one to all who count, evenly. */
+	first = a->least < active ? a->least : active;
+	count = active - first + 1 < CANDIDATES ? active - first + 1 : CANDIDATES;
+	quorums[0] = first;
+	for (uint32_t i = 1; i < count; i++)
+		quorums[i] = first + (active - first) * i / (count - 1);
 	if (a->free_rounds)
 		count = cheap_enough(a, quorums, count, length, true, 3);
 	draw_together(a, active);

@@ -504,7 +504,8 @@ void laws_judge_rounds(struct laws_trial *trial, uint32_t op_index)
 	if (op->options.policy == RUBATO_POLICY_ADAPTIVE)
 		v.adaptive = laws_adaptive_new(
 			v.n, op->options.rounds == RUBATO_ROUNDS_FREE,
-			op->options.collection == RUBATO_COLLECT_LATEST ? 0 : op->depth);
+			op->options.collection == RUBATO_COLLECT_LATEST ? 0 : op->depth,
+			op->quorum);
 	for (uint64_t round = 0; round < op->round_end && trial->broken[0] == '\0'; round++)
 		round_judge(&v, round);
 	judge_full_rounds(&v);
