@@ -132,7 +132,7 @@ RUNTIME = [
      [(PLUG, "RB_TAG_PROTOCOL, plug->number, [[number]]", "0")]),
     ("after a loss only neighbours are listened to", 13,
      [(PLUG, "plug->listening_all || dead(engine, plug)", "true")]),
-    ("whom a loss met while creating takes no part in the agreement", 362653,
+    ("whom a loss met while creating takes no part in the agreement", 2884,
      [(CREATE, "*fate = FATE_ORPHAN;", "*fate = FATE_TOUCHED;")]),
     ("lagged: a buffer comes round with its old sum", 99,
      [(LAGGED, "if ([[slot->clean]]) memcpy(slot->in, gradient", "false")]),

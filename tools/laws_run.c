@@ -640,6 +640,9 @@ rubato_status laws_rank(rubato_comm *comm, void *arg)
 	}
 	if (err != RUBATO_OK && err != RUBATO_ERR_PEER && !victim)
 		laws_break(trial, "progress: rank %u: %s", job.rank, rubato_error_text());
+	/* What others have made without this rank they also end without its going. */
+	if (err == RUBATO_ERR_PEER && job.partials[trial->op_count - 1] == NULL)
+		rubato_sleep(comm, 2 * trial->world.timeout_ns);
 	if (rubato_now(comm) < trial->until_ns)
 		rubato_sleep(comm, trial->until_ns - rubato_now(comm));
 	return free_all(&job, err);
