@@ -28,6 +28,7 @@
 #define SECONDS 120u /* Of one seed: then it has no end. */
 #define SOUND 100u   /* Seeds without a fault. */
 #define SOUND_SHORT 5u
+#define SHORT_STRIDE 8u /* A sanitizer looks at the programs, not at each fault. */
 
 static unsigned int fault_now; /* 0: none. */
 
@@ -120,7 +121,8 @@ static bool report_of(unsigned int fault, uint64_t first, struct report *report)
 int main(int argc, char **argv)
 {
 	bool fresh = effort_wanted() == EFFORT_LONG;
-	uint32_t survivors = 0;
+	unsigned int stride = effort_wanted() == EFFORT_SHORT ? SHORT_STRIDE : 1;
+	uint32_t survivors = 0, tried = 0;
 	struct report *report = mmap(NULL, sizeof(*report), PROT_READ | PROT_WRITE,
 				     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
@@ -138,8 +140,9 @@ int main(int argc, char **argv)
 		(void)printf("without a fault: seed %" PRIu64 ": %s\n", report->seed, report->text);
 		return EXIT_FAILURE;
 	}
-	for (unsigned int i = 1; i <= fault_count; i++)
+	for (unsigned int i = 1; i <= fault_count; i += stride, tried++)
 		survivors += !report_of(i, fresh ? 0 : seed_of(i), report);
-	(void)printf("%u of %zu faults not caught\n", survivors, fault_count);
+	(void)printf("%u of %u faults not caught, of %zu that there are\n", survivors, tried,
+		     fault_count);
 	return survivors == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
