@@ -139,10 +139,11 @@ static rubato_status judge_data(struct tr_options *o, const struct words *w, str
 	length = strcspn(o->data, ":");
 	for (size_t i = 0; data_choices[i] != NULL; i++) {
 		const char *form = data_choices[i];
-		bool bare = o->data[length] == '\0' && form[length] == ':';
 
-		if (strncmp(o->data, form, length) == 0 && strcspn(form, ":[") == length &&
-		    (bare || (o->data[length] == ':' && o->data[length + 1] == '\0')))
+		if (strncmp(o->data, form, length) != 0 || strcspn(form, ":[") != length)
+			continue;
+		if ((o->data[length] == '\0' && form[length] == ':') ||
+		    (o->data[length] == ':' && o->data[length + 1] == '\0'))
 			return tr_refuse(note, "--data: '%s' lacks its %s; it takes %s", o->data,
 					 wants[i], tr_choices_join(data_choices, all, sizeof(all)));
 	}
