@@ -89,6 +89,7 @@ static int relaxed_rank(struct relaxed_options *o, struct given *given,
 	struct relaxed_form forms[RELAXED_FORMS_MAX];
 	struct bench bench = { .options = whole };
 	rubato_options init = RUBATO_OPTIONS_INIT;
+	rubato_comm *comm;
 	int count, status;
 
 	if (given->transport > 0)
@@ -111,7 +112,9 @@ static int relaxed_rank(struct relaxed_options *o, struct given *given,
 	for (int i = 0; i < count; i++)
 		free(forms[i].samples);
 	bench_peers_close(&given->peers);
-	bench_check(&bench, rubato_finalize(bench.comm), "the end");
+	comm = bench.comm;
+	bench.comm = NULL;
+	bench_check(&bench, rubato_finalize(comm), "the end");
 	return status;
 }
 

@@ -29,6 +29,9 @@ void bench_check(const struct bench *bench, rubato_status status, const char *wh
 		return;
 	(void)fprintf(stderr, "%s: rank %u: %s: %s (%s)\n", BENCH, bench->rank, what,
 		      rubato_error_text(), rubato_status_name(status));
+	/* The others hear of it, and nothing of ours runs on while the process ends. */
+	if (bench->comm != NULL && rubato_abort(bench->comm) == RUBATO_OK)
+		(void)rubato_finalize(bench->comm);
 	exit(EXIT_FAILURE);
 }
 
@@ -97,7 +100,10 @@ void bench_close(struct bench *bench)
 	free(bench->times);
 	free(bench->all_times);
 	bench_peers_close(&bench->peers);
-	bench_check(bench, rubato_finalize(bench->comm), "end");
+	rubato_comm *comm = bench->comm;
+
+	bench->comm = NULL;
+	bench_check(bench, rubato_finalize(comm), "end");
 }
 
 /* ---- One call ---- */
