@@ -135,8 +135,11 @@ class Sections(unittest.TestCase):
 
     def test_doctor_tells_limits(self):
         limits = "ulimit -v 4194304; ulimit -n 200; exec \"$0\" --doctor"
-        said = subprocess.run(["sh", "-c", limits, INFO], capture_output=True, timeout=60,
-                              check=False).stdout.decode()
+        got = subprocess.run(["sh", "-c", limits, INFO], capture_output=True, timeout=60,
+                             check=False)
+        if b"Sanitizer" in got.stderr:
+            self.skipTest("a sanitizer's own memory is beyond such a limit")
+        said = got.stdout.decode()
         self.assertRegex(said, r"warn address space +limit 4 GiB: ")
         self.assertRegex(said, r"warn open files +limit 200: ")
 
