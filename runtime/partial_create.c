@@ -23,6 +23,7 @@
 enum word {
 	WORD_STATUS,
 	WORD_SLAB,
+	WORD_SLAB_BYTES, /* Ranks differ: in a tree some need more scratch. */
 	WORD_COUNT,
 	WORD_TYPE,
 	WORD_OPERATOR,
@@ -44,9 +45,9 @@ enum word {
 };
 
 static const char *const word_names[WORDS] = {
-	"status", "slab",       "count",       "type",   "operator", "policy",      "rounds",
-	"late",   "collection", "normalise",   "quorum", "group",    "deadline_ns", "window_ns",
-	"depth",  "full_every", "max_absence", "seed",   "state",
+	"status",    "slab",  "slab_bytes", "count",       "type",   "operator", "policy",
+	"rounds",    "late",  "collection", "normalise",   "quorum", "group",    "deadline_ns",
+	"window_ns", "depth", "full_every", "max_absence", "seed",   "state",
 };
 
 static void words_fill(const struct rubato_partial *p, uint64_t words[WORDS])
@@ -310,11 +311,12 @@ static rubato_status bases_map(struct rubato_partial *p, const uint64_t *all)
 	if ((flags & mapped) == 0 || engine->rank_count == 1)
 		return RUBATO_OK;
 	for (uint32_t r = 0; r < engine->rank_count; r++) {
-		uint64_t word = all[(size_t)r * WORDS + WORD_SLAB];
+		const uint64_t *theirs = all + (size_t)r * WORDS;
+		uint64_t word = theirs[WORD_SLAB];
 
 		p->bases[r] = r == engine->rank ? p->slab->base : NULL;
 		if (r != engine->rank && word != 0)
-			p->bases[r] = ep->ops->word_map(ep, r, word, p->slab->size_bytes);
+			p->bases[r] = ep->ops->word_map(ep, r, word, theirs[WORD_SLAB_BYTES]);
 		if (p->bases[r] == NULL)
 			return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
 				       "partial: rank %u's memory cannot be mapped", r);
@@ -376,8 +378,10 @@ static rubato_status words_make(struct rubato_partial *p, uint64_t *words)
 		err = prepare(p);
 	words_fill(p, words);
 	words[WORD_STATUS] = (uint64_t)(int64_t)err;
-	if (err == RUBATO_OK && ep->ops->word_of != NULL)
+	if (err == RUBATO_OK && ep->ops->word_of != NULL) {
 		words[WORD_SLAB] = ep->ops->word_of(ep, p->slab->base, p->slab->size_bytes);
+		words[WORD_SLAB_BYTES] = p->slab->size_bytes;
+	}
 	return err;
 }
 
