@@ -497,8 +497,8 @@ static void trials_run(enum mode mode, enum end end)
 		      "ended by UCX\n",
 		      transport, mode_names[mode], tally.trials, tally.fired, tally.errors,
 		      tally.unnamed, tally.foreign);
-	/* UCX 1.13.1 ends one in 22 of the starts over TCP in which a rank dies (docs/security.md): of
-	 * so few more than these in one run of 3,000. */
+	/* Of the starts over TCP in which a rank dies UCX 1.13.1 ends one in 22: docs/security.md.
+	 * More than these are there in one run of 3,000. */
 	ck_assert_uint_le(tally.foreign, tally.trials / 4 + 1);
 	ck_assert_msg(tally.unnamed == 0 && tally.hung == 0, "%s", tally.first);
 	ck_assert(seeds_single() || tally.fired >= (count + 1) / 2);
