@@ -76,9 +76,13 @@ def per_step(lines, key):
     return (lines[-1][key] - lines[0][key]) / (lines[-1]["step"] - lines[0]["step"])
 
 
+def time_of(seconds):
+    return ["--compute-time", f"{seconds * 1e6:.3f}us"]
+
+
 def emulated(seconds):
     """A backward pass of that time alone: during a forward pass there is nothing to hide."""
-    return ["--compute-time", f"{seconds * 1e6:.3f}us", "--forward", "0"]
+    return [*time_of(seconds), "--forward", "0"]
 
 
 def measure_hosts(hosts, folder):
@@ -91,7 +95,7 @@ def measure_hosts(hosts, folder):
         compute = ratio * communication
         lines, summary = hosts.train(folder, ["--bucket", BUCKET, *emulated(compute)])
         step = per_step(lines, "time")
-        whole = per_step(hosts.train(folder, ["--bucket", "0", *emulated(compute)])[0], "time")
+        whole = per_step(hosts.train(folder, ["--bucket", "0", *time_of(compute)])[0], "time")
         bound = max(compute, communication) + bucket
         print(f"| {hosts.count} | {wire * 1e3:.0f} | {communication * 1e3:.0f} | "
               f"{compute * 1e3:.0f} | {whole * 1e3:.0f} | {step * 1e3:.0f} | {bound * 1e3:.0f} | "
