@@ -148,7 +148,7 @@ struct rb_engine {
 	 * any more: it looks by itself every RB_TICK_NS, and takes what was left for two ticks.
 	 */
 	bool reluctant, ticking;
-	uint32_t handed_in_vain; /* In succession. */
+	uint32_t handed_in_vain; /* Halved where it was of use. */
 	uint64_t handed_moves;   /* background_moves when it was last handed something. */
 	uint64_t background_moves, starts;
 

@@ -497,13 +497,13 @@ static void trials_run(enum mode mode, enum end end)
 		      "ended by UCX\n",
 		      transport, mode_names[mode], tally.trials, tally.fired, tally.errors,
 		      tally.unnamed, tally.foreign);
-	/* Of the starts over TCP in which a rank dies UCX 1.13.1 ends one in 22: docs/security.md.
-	 * More than these are there in one run of 3,000. */
-	ck_assert_uint_le(tally.foreign, tally.trials / 4 + 1);
+	/* UCX 1.13.1 ends one in 36 of such jobs over TCP: docs/security.md. Of few trials two
+	 * may be among them. */
+	ck_assert_uint_le(tally.foreign, tally.trials / 8 + 2);
 	ck_assert_msg(tally.unnamed == 0 && tally.hung == 0, "%s", tally.first);
 	ck_assert(seeds_single() || tally.fired >= (count + 1) / 2);
 	if (mode != FINALIZE) /* Most are through by then. */
-		ck_assert_uint_ge(tally.errors, tally.fired / 2);
+		ck_assert_uint_ge(tally.errors, tally.trials / 2);
 }
 
 START_TEST(whoever_is_left_names_the_victim)
