@@ -38,11 +38,6 @@ struct rb_slot_block {
 	struct rb_slot slots[SLOTS_PER_BLOCK];
 };
 
-struct rb_endpoint *rb_engine_endpoint(struct rb_engine *engine, uint32_t peer)
-{
-	return engine->endpoints[engine->route[peer]];
-}
-
 uint64_t rb_engine_now(struct rb_engine *engine)
 {
 	struct rb_endpoint *ep = engine->endpoints[0];
@@ -50,35 +45,17 @@ uint64_t rb_engine_now(struct rb_engine *engine)
 	return ep->ops->now_ns(ep);
 }
 
-struct rb_slot *rb_slot_take(struct rb_engine *engine)
+bool rb_slots_more(struct rb_engine *engine)
 {
-	struct rb_slot *slot = engine->free_slots;
+	struct rb_slot_block *block = calloc(1, sizeof(*block));
 
-	if (slot == NULL) {
-		struct rb_slot_block *block = calloc(1, sizeof(*block));
-
-		if (block == NULL)
-			return NULL;
-		block->next = engine->slot_blocks;
-		engine->slot_blocks = block;
-		for (uint32_t i = 0; i < SLOTS_PER_BLOCK; i++)
-			rb_slot_give(engine, &block->slots[i]);
-		slot = engine->free_slots;
-	}
-	engine->free_slots = slot->next;
-	engine->stirred = true;
-	slot->is_news = false;
-	slot->next = slot->previous = NULL;
-	return slot;
-}
-
-void rb_slot_give(struct rb_engine *engine, struct rb_slot *slot)
-{
-	slot->given = slot->listed;
-	if (slot->listed)
-		return; /* It must stay put until those before it in the list are done. */
-	slot->next = engine->free_slots;
-	engine->free_slots = slot;
+	if (block == NULL)
+		return false;
+	block->next = engine->slot_blocks;
+	engine->slot_blocks = block;
+	for (uint32_t i = 0; i < SLOTS_PER_BLOCK; i++)
+		rb_slot_give(engine, &block->slots[i]);
+	return true;
 }
 
 rubato_status rb_engine_init(struct rb_engine *engine, uint32_t rank, uint32_t rank_count)

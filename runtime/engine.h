@@ -181,12 +181,38 @@ void rb_engine_leave(
 /* For those that poll: drops the lock and takes it again if a thread waits for it; whether so. */
 bool rb_engine_hand_over(struct rb_engine *engine);
 
-struct rb_endpoint *rb_engine_endpoint(struct rb_engine *engine, uint32_t peer);
+static inline struct rb_endpoint *rb_engine_endpoint(const struct rb_engine *engine, uint32_t peer)
+{
+	return engine->endpoints[engine->route[peer]];
+}
+
 uint64_t rb_engine_now(struct rb_engine *engine);
 
+bool rb_slots_more(struct rb_engine *engine); /* False when memory runs out. */
+
 /* NULL when memory runs out. */
-struct rb_slot *rb_slot_take(struct rb_engine *engine);
-void rb_slot_give(struct rb_engine *engine, struct rb_slot *slot);
+static inline struct rb_slot *rb_slot_take(struct rb_engine *engine)
+{
+	struct rb_slot *slot;
+
+	if (__builtin_expect(engine->free_slots == NULL, 0) && !rb_slots_more(engine))
+		return NULL;
+	slot = engine->free_slots;
+	engine->free_slots = slot->next;
+	engine->stirred = true;
+	slot->is_news = false;
+	slot->next = slot->previous = NULL;
+	return slot;
+}
+
+static inline void rb_slot_give(struct rb_engine *engine, struct rb_slot *slot)
+{
+	slot->given = slot->listed;
+	if (slot->listed)
+		return; /* It must stay put until those before it in the list are done. */
+	slot->next = engine->free_slots;
+	engine->free_slots = slot;
+}
 
 /* One round: polls executors and endpoints, advances runs. True if anything moved. */
 bool rb_engine_progress(struct rb_engine *engine);

@@ -166,6 +166,7 @@ static rubato_status derived_allocate(struct rb_plan *plan)
 	plan->successor_first = calloc(s->step_count + 2, sizeof(*plan->successor_first));
 	plan->span_first = calloc(s->span_count + 1, sizeof(*plan->span_first));
 	plan->needs = calloc(2 * SHORT_STEPS, sizeof(*plan->needs));
+	plan->messages = calloc(SHORT_STEPS, sizeof(*plan->messages));
 	if (s->flags & (RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_MAPPED_SCRATCH)) {
 		plan->reach = calloc((size_t)s->rank_count * RB_BUFFER_COUNT, sizeof(*plan->reach));
 		if (plan->reach == NULL)
@@ -173,7 +174,7 @@ static rubato_status derived_allocate(struct rb_plan *plan)
 	}
 	if (plan->iterations == NULL || plan->range == NULL || plan->span_start == NULL ||
 	    plan->successors == NULL || plan->successor_first == NULL || plan->span_first == NULL ||
-	    plan->needs == NULL)
+	    plan->needs == NULL || plan->messages == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "plan of %u steps", s->step_count);
 	return RUBATO_OK;
 }
@@ -237,6 +238,28 @@ static bool entry(const struct rb_plan *plan, uint32_t step)
 	return (plan->schedule.steps[step].flags & RB_STEP_ENTRY) != 0;
 }
 
+static void derive_message(struct rb_plan *plan, uint32_t index)
+{
+	const struct rb_step *step = &plan->schedule.steps[index];
+	struct rb_plan_message *m = &plan->messages[index];
+	uint32_t span = step->kind == RB_STEP_SEND   ? step->from
+			: step->kind == RB_STEP_RECV ? step->to
+						     : RB_NO_SPAN;
+
+	m->simple = !plan->layout.facing && step->kind != RB_STEP_PUT &&
+		    step->kind != RB_STEP_COPY && step->kind != RB_STEP_REDUCE &&
+		    (span == RB_NO_SPAN || plan->schedule.spans[span].rank == RB_SELF);
+	if (!m->simple)
+		return;
+	m->sends = step->kind == RB_STEP_SEND || step->kind == RB_STEP_NOTIFY;
+	m->tag_step = rb_tag_step((struct rb_tag) { 0, 0 }, step->channel, 0).step;
+	if (span == RB_NO_SPAN)
+		return;
+	m->buffer = plan->schedule.spans[span].buffer;
+	m->at = plan->span_first[span];
+	m->size_bytes = plan->range[index] * plan->key.element_bytes;
+}
+
 static void derive_short(struct rb_plan *plan)
 {
 	const struct rb_schedule *s = &plan->schedule;
@@ -252,6 +275,7 @@ static void derive_short(struct rb_plan *plan)
 
 		if (plan->iterations[i] == 0)
 			continue;
+		derive_message(plan, i);
 		plan->live[0] |= UINT64_C(1) << i;
 		plan->live[1] |= (uint64_t)!entry(plan, i) << i;
 		for (uint32_t d = 0; d < s->steps[i].dep_count; d++, dep++) {
@@ -265,6 +289,8 @@ static void derive_short(struct rb_plan *plan)
 		for (uint32_t k = 0; k < 2; k++)
 			if ((plan->live[k] >> i & 1) && (plan->needs[i] & plan->live[k]) == 0)
 				plan->first[k] |= UINT64_C(1) << i;
+	for (uint32_t k = 0; k < 2; k++)
+		plan->live_count[k] = (uint32_t)__builtin_popcountll(plan->live[k]);
 }
 
 /* As span_at() of run.c counts. */
@@ -412,6 +438,7 @@ void rb_plan_free(struct rb_plan *plan)
 	free(plan->successor_first);
 	free(plan->span_first);
 	free(plan->needs);
+	free(plan->messages);
 	free(plan->blocks);
 	free(plan->reach);
 	free(plan);

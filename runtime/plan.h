@@ -27,6 +27,15 @@ struct rb_shape {
 	uint64_t hash;                            /* By rb_shape_hash. */
 };
 
+/* Of a short plan's step: what the start of its message would work out again at each call. */
+struct rb_plan_message {
+	bool simple; /* SEND, NOTIFY, RECV or WAIT of this rank's own memory; else the rest is 0. */
+	bool sends;
+	uint8_t buffer;
+	uint64_t tag_step;       /* As rb_tag_step adds it. */
+	uint64_t at, size_bytes; /* In the buffer; SCRATCH: in the set. */
+};
+
 struct rb_plan {
 	struct rb_plan_key key;
 	const struct rb_algorithm *algorithm;
@@ -50,6 +59,8 @@ struct rb_plan {
 	bool is_short;
 	uint64_t *needs, *wakes;
 	uint64_t live[2], first[2];
+	uint32_t live_count[2];
+	struct rb_plan_message *messages;
 	/* Of each rank's buffers, how many bytes from the begin are touched in mapped memory:
 	 * reach[rank * RB_BUFFER_COUNT + buffer]. NULL: no peer's memory is. */
 	uint64_t *reach;

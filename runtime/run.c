@@ -49,7 +49,7 @@ static void mark(struct rb_run *run, uint32_t step)
 	run->dirty[step / 64] |= (uint64_t)1 << (step % 64);
 }
 
-static void completed_short(struct rb_run *run, uint32_t step)
+static inline void completed_short(struct rb_run *run, uint32_t step)
 {
 	const struct rb_plan *plan = run->plan;
 
@@ -63,15 +63,11 @@ static void completed_short(struct rb_run *run, uint32_t step)
 	}
 }
 
-static void completed(struct rb_run *run, uint32_t step, uint32_t iteration)
+static void completed_long(struct rb_run *run, uint32_t step, uint32_t iteration)
 {
 	const struct rb_plan *plan = run->plan;
 	struct rb_step_state *state = &run->states[step];
 
-	if (plan->is_short) {
-		completed_short(run, step);
-		return;
-	}
 	RB_ASSERT(iteration >= state->done && iteration - state->done < 32);
 	state->finished |= 1u << (iteration - state->done);
 	if (!(state->finished & 1u))
@@ -85,6 +81,14 @@ static void completed(struct rb_run *run, uint32_t step, uint32_t iteration)
 	mark(run, step);
 	for (uint32_t i = plan->successor_first[step]; i < plan->successor_first[step + 1]; i++)
 		mark(run, plan->successors[i]);
+}
+
+static inline void completed(struct rb_run *run, uint32_t step, uint32_t iteration)
+{
+	if (run->plan->is_short)
+		completed_short(run, step);
+	else
+		completed_long(run, step, iteration);
 }
 
 static bool ready(const struct rb_run *run, const struct rb_step *step, uint32_t iteration)
@@ -231,12 +235,9 @@ static rubato_status failure_of(struct rb_engine *engine, const struct rb_run *r
 
 static void advance(struct rb_engine *engine, struct rb_run *run);
 
-/* A slot's request or work is done: by poll (advance follows), or at once in start_iteration. */
-static void slot_finished(struct rb_engine *engine, struct rb_run *run, struct rb_slot *slot)
+static void slot_failed(struct rb_engine *engine, struct rb_run *run, const struct rb_slot *slot,
+			rubato_status status)
 {
-	rubato_status status = slot->is_work ? slot->work.status : slot->request.status;
-	uint32_t step = slot->step, iteration = slot->iteration;
-
 	if (status == RUBATO_ERR_PEER) { /* Why, may be here already. */
 		bool advancing = run->advancing;
 
@@ -244,8 +245,18 @@ static void slot_finished(struct rb_engine *engine, struct rb_run *run, struct r
 		rb_engine_hear(engine);
 		run->advancing = advancing;
 	}
-	if (status != RUBATO_OK && run->status == RUBATO_OK)
+	if (run->status == RUBATO_OK)
 		run->status = failure_of(engine, run, slot, run->failure, sizeof(run->failure));
+}
+
+/* A slot's request or work is done: by poll (advance follows), or at once when it is started. */
+static inline void slot_finished(struct rb_engine *engine, struct rb_run *run, struct rb_slot *slot)
+{
+	rubato_status status = slot->is_work ? slot->work.status : slot->request.status;
+	uint32_t step = slot->step, iteration = slot->iteration;
+
+	if (__builtin_expect(status != RUBATO_OK, 0))
+		slot_failed(engine, run, slot, status);
 	rb_slot_give(engine, slot);
 	if (status == RUBATO_OK)
 		completed(run, step, iteration);
@@ -366,6 +377,12 @@ static void work_start(struct rb_engine *engine, struct rb_run *run, struct rb_s
 	executor->ops->start(executor, work);
 }
 
+static void slot_missing(struct rb_run *run)
+{
+	run->status = RUBATO_ERR_MEMORY;
+	(void)snprintf(run->failure, sizeof(run->failure), "out of memory for requests");
+}
+
 static void start_iteration(struct rb_engine *engine, struct rb_run *run, uint32_t step_index,
 			    uint32_t iteration)
 {
@@ -375,8 +392,7 @@ static void start_iteration(struct rb_engine *engine, struct rb_run *run, uint32
 	bool finished;
 
 	if (slot == NULL) {
-		run->status = RUBATO_ERR_MEMORY;
-		(void)snprintf(run->failure, sizeof(run->failure), "out of memory for requests");
+		slot_missing(run);
 		return;
 	}
 	slot->is_work = step->kind == RB_STEP_COPY || step->kind == RB_STEP_REDUCE;
@@ -392,6 +408,51 @@ static void start_iteration(struct rb_engine *engine, struct rb_run *run, uint32
 		finished = slot->request.state == RB_REQUEST_DONE;
 	}
 	if (finished)
+		slot_finished(engine, run, slot);
+	else
+		slot_link(run, slot);
+}
+
+/* Of a short plan. */
+static void start_once(struct rb_engine *engine, struct rb_run *run, uint32_t step_index)
+{
+	const struct rb_plan_message *m = &run->plan->messages[step_index];
+	struct rb_endpoint *ep;
+	struct rb_request *request;
+	struct rb_slot *slot;
+
+	if (!m->simple) {
+		start_iteration(engine, run, step_index, 0);
+		return;
+	}
+	slot = rb_slot_take(engine);
+	if (slot == NULL) {
+		slot_missing(run);
+		return;
+	}
+	slot->is_work = false;
+	slot->step = step_index;
+	slot->iteration = 0;
+	slot->owner = run;
+	slot->done = run_slot_done;
+	request = &slot->request;
+	request->peer = peer_of(run, &run->plan->schedule.steps[step_index]);
+	request->tag = run->tag;
+	request->tag.step |= m->tag_step;
+	request->signature = run->signature;
+	request->buffer = run->buffers[m->buffer];
+	request->size_bytes = (size_t)m->size_bytes;
+	if (m->size_bytes > 0)
+		request->buffer = (uint8_t *)request->buffer + m->at +
+				  (m->buffer == RB_BUF_SCRATCH ? run->set_at : 0);
+	request->owner = slot;
+	request->state = RB_REQUEST_IDLE;
+	ep = rb_engine_endpoint(engine, request->peer);
+	if (m->sends)
+		ep->ops->send(ep, request);
+	else
+		ep->ops->recv(ep, request);
+	if (request->state == RB_REQUEST_DONE)
 		slot_finished(engine, run, slot);
 	else
 		slot_link(run, slot);
@@ -449,20 +510,11 @@ static void slots_cancel(struct rb_engine *engine, struct rb_run *run)
 	}
 }
 
-static void advance(struct rb_engine *engine, struct rb_run *run)
+static void advance_long(struct rb_engine *engine, struct rb_run *run)
 {
 	uint32_t words = run->plan->schedule.step_count / 64 + 1;
-	bool any = !run->plan->is_short;
+	bool any = true;
 
-	if (run->advancing)
-		return; /* The call above in the stack goes on. */
-	run->advancing = true;
-	while (run->ready_steps != 0 && run->status == RUBATO_OK) {
-		uint32_t step = (uint32_t)__builtin_ctzll(run->ready_steps);
-
-		run->ready_steps &= run->ready_steps - 1;
-		start_iteration(engine, run, step, 0);
-	}
 	while (any && run->status == RUBATO_OK) {
 		any = false;
 		for (uint32_t w = 0; w < words; w++) {
@@ -475,6 +527,21 @@ static void advance(struct rb_engine *engine, struct rb_run *run)
 			}
 		}
 	}
+}
+
+static void advance(struct rb_engine *engine, struct rb_run *run)
+{
+	if (run->advancing)
+		return; /* The call above in the stack goes on. */
+	run->advancing = true;
+	while (run->ready_steps != 0 && run->status == RUBATO_OK) {
+		uint32_t step = (uint32_t)__builtin_ctzll(run->ready_steps);
+
+		run->ready_steps &= run->ready_steps - 1;
+		start_once(engine, run, step);
+	}
+	if (!run->plan->is_short)
+		advance_long(engine, run);
 	run->advancing = false;
 	if (run->status != RUBATO_OK)
 		slots_cancel(engine, run);
@@ -523,7 +590,7 @@ void rb_run_start(struct rb_engine *engine, struct rb_run *run)
 		engine->runs->previous = run;
 	engine->runs = run;
 	if (plan->is_short) {
-		run->steps_left = (uint32_t)__builtin_popcountll(plan->live[run->entered]);
+		run->steps_left = plan->live_count[run->entered];
 		run->done_steps = ~plan->live[run->entered];
 		run->ready_steps = plan->first[run->entered];
 	} else {
