@@ -382,8 +382,8 @@ struct call { /* What distinguishes one public call from another. */
 	rubato_type type;
 	rubato_operator op;
 	uint32_t root;
-	enum rb_kind named; /* What it is to the caller, where that is not `kind`. */
-	struct rb_shape shape;
+	enum rb_kind named;           /* What it is to the caller, where that is not `kind`. */
+	const struct rb_shape *shape; /* Of uneven blocks. */
 };
 
 static void call_apply(const struct call *call, struct rubato_op *op)
@@ -396,7 +396,8 @@ static void call_apply(const struct call *call, struct rubato_op *op)
 	op->op = call->op;
 	op->root = call->root;
 	op->named = call->named;
-	op->shape = call->shape;
+	if (call->shape != NULL)
+		op->shape = *call->shape;
 }
 
 static rubato_status collective_numbered(rubato_comm *comm, const struct call *call,
@@ -504,8 +505,10 @@ rubato_status rubato_scatter(rubato_comm *comm, const void *in, void *out, uint6
 rubato_status rubato_allgatherv(rubato_comm *comm, const void *in, void *out,
 				const uint64_t *counts, const uint64_t *offsets, rubato_type type)
 {
-	return collective(comm, &(struct call) { RB_KIND_ALLGATHERV, in, out, 0, type, RUBATO_SUM,
-						 0, .shape = { counts, offsets, NULL, NULL, 0 } });
+	return collective(
+		comm,
+		&(struct call) { RB_KIND_ALLGATHERV, in, out, 0, type, RUBATO_SUM, 0,
+				 .shape = &(struct rb_shape) { counts, offsets, NULL, NULL, 0 } });
 }
 
 rubato_status rubato_reduce_scatterv(rubato_comm *comm, const void *in, void *out,
@@ -513,7 +516,8 @@ rubato_status rubato_reduce_scatterv(rubato_comm *comm, const void *in, void *ou
 				     rubato_type type, rubato_operator op)
 {
 	return collective(comm, &(struct call) { RB_KIND_REDUCE_SCATTERV, in, out, 0, type, op, 0,
-						 .shape = { counts, offsets, NULL, NULL, 0 } });
+						 .shape = &(struct rb_shape) { counts, offsets,
+									       NULL, NULL, 0 } });
 }
 
 rubato_status rubato_alltoallv(rubato_comm *comm, const void *in, const uint64_t *send_counts,
@@ -522,8 +526,9 @@ rubato_status rubato_alltoallv(rubato_comm *comm, const void *in, const uint64_t
 			       rubato_type type)
 {
 	return collective(comm, &(struct call) { RB_KIND_ALLTOALLV, in, out, 0, type, RUBATO_SUM, 0,
-						 .shape = { send_counts, send_offsets,
-							    receive_counts, receive_offsets, 0 } });
+						 .shape = &(struct rb_shape) {
+							 send_counts, send_offsets, receive_counts,
+							 receive_offsets, 0 } });
 }
 
 rubato_status rubato_barrier(rubato_comm *comm)
@@ -655,20 +660,22 @@ rubato_status rubato_op_allgatherv(rubato_comm *comm, const void *in, void *out,
 				   const uint64_t *counts, const uint64_t *offsets,
 				   rubato_type type, rubato_op **operation)
 {
-	return op_create(comm,
-			 &(struct call) { RB_KIND_ALLGATHERV, in, out, 0, type, RUBATO_SUM, 0,
-					  .shape = { counts, offsets, NULL, NULL, 0 } },
-			 0, false, operation);
+	return op_create(
+		comm,
+		&(struct call) { RB_KIND_ALLGATHERV, in, out, 0, type, RUBATO_SUM, 0,
+				 .shape = &(struct rb_shape) { counts, offsets, NULL, NULL, 0 } },
+		0, false, operation);
 }
 
 rubato_status rubato_op_reduce_scatterv(rubato_comm *comm, const void *in, void *out,
 					const uint64_t *counts, const uint64_t *offsets,
 					rubato_type type, rubato_operator op, rubato_op **operation)
 {
-	return op_create(comm,
-			 &(struct call) { RB_KIND_REDUCE_SCATTERV, in, out, 0, type, op, 0,
-					  .shape = { counts, offsets, NULL, NULL, 0 } },
-			 0, false, operation);
+	return op_create(
+		comm,
+		&(struct call) { RB_KIND_REDUCE_SCATTERV, in, out, 0, type, op, 0,
+				 .shape = &(struct rb_shape) { counts, offsets, NULL, NULL, 0 } },
+		0, false, operation);
 }
 
 rubato_status rubato_op_alltoallv(rubato_comm *comm, const void *in, const uint64_t *send_counts,
@@ -678,8 +685,9 @@ rubato_status rubato_op_alltoallv(rubato_comm *comm, const void *in, const uint6
 {
 	return op_create(comm,
 			 &(struct call) { RB_KIND_ALLTOALLV, in, out, 0, type, RUBATO_SUM, 0,
-					  .shape = { send_counts, send_offsets, receive_counts,
-						     receive_offsets, 0 } },
+					  .shape = &(struct rb_shape) { send_counts, send_offsets,
+									receive_counts,
+									receive_offsets, 0 } },
 			 0, false, operation);
 }
 
@@ -837,28 +845,55 @@ static void message_late(struct rubato_op *op)
 		       op->user_tag, what, (double)comm->timeout_ns * 1e-9);
 }
 
-static rubato_status message(rubato_comm *comm, struct call call, uint32_t tag, bool sending)
+/* One that is kept: to clear a new one takes longer than to send a small message. */
+static struct rubato_op *message_op(struct rubato_comm *comm)
 {
-	struct rubato_op op = { .comm = comm, .user_tag = tag, .sending = sending, .done = true };
-	struct rb_engine *engine;
+	struct rubato_op *op = comm->messages;
+
+	if (op != NULL) {
+		comm->messages = op->next;
+		return op;
+	}
+	op = calloc(1, sizeof(*op));
+	if (op != NULL)
+		op->comm = comm;
+	return op;
+}
+
+static rubato_status message_run(struct rubato_op *op)
+{
+	struct rb_engine *engine = &op->comm->engine;
+
+	op->done = true;
+	RB_TRY(rb_engine_check(engine));
+	RB_TRY(rb_op_prepare(op));
+	rb_op_start(op);
+	if (rb_engine_wait_for(engine, &op->done, op->comm->timeout_ns) != RUBATO_OK)
+		message_late(op);
+	return op_result(op);
+}
+
+static rubato_status message(rubato_comm *comm, const struct call *call, uint32_t tag, bool sending)
+{
+	struct rubato_op *op;
 	rubato_status err;
 
 	if (comm == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: no communicator",
 			       sending ? "send" : "recv");
-	engine = &comm->engine;
-	call_apply(&call, &op);
-	rb_engine_enter(engine);
-	err = rb_engine_check(engine);
-	if (err == RUBATO_OK)
-		err = rb_op_prepare(&op);
-	if (err == RUBATO_OK) {
-		rb_op_start(&op);
-		if (rb_engine_wait_for(engine, &op.done, comm->timeout_ns) != RUBATO_OK)
-			message_late(&op);
-		err = op_result(&op);
+	rb_engine_enter(&comm->engine);
+	op = message_op(comm);
+	if (op != NULL) {
+		call_apply(call, op);
+		op->user_tag = tag;
+		op->sending = sending;
+		err = message_run(op);
+		op->next = comm->messages;
+		comm->messages = op;
+	} else {
+		err = RB_FAIL(RUBATO_ERR_MEMORY, "operation: %zu bytes", sizeof(*op));
 	}
-	rb_engine_leave(engine);
+	rb_engine_leave(&comm->engine);
 	return err;
 }
 
@@ -869,7 +904,7 @@ rubato_status rubato_send(rubato_comm *comm, const void *buffer, uint64_t count,
 		RB_KIND_SENDRECV, buffer, NULL, count, type, RUBATO_SUM, .root = peer
 	};
 
-	return message(comm, call, tag, true);
+	return message(comm, &call, tag, true);
 }
 
 rubato_status rubato_recv(rubato_comm *comm, void *buffer, uint64_t count, rubato_type type,
@@ -879,5 +914,5 @@ rubato_status rubato_recv(rubato_comm *comm, void *buffer, uint64_t count, rubat
 		RB_KIND_SENDRECV, NULL, buffer, count, type, RUBATO_SUM, .root = peer
 	};
 
-	return message(comm, call, tag, false);
+	return message(comm, &call, tag, false);
 }

@@ -617,6 +617,12 @@ static void comm_free(struct rubato_comm *comm, bool abort_peers, uint64_t span_
 		rb_plan_free(comm->exchange_plans[i]);
 	rb_engine_fini(engine);
 	rb_flows_free(comm);
+	while (comm->messages != NULL) {
+		struct rubato_op *op = comm->messages;
+
+		comm->messages = op->next;
+		free(op);
+	}
 	free(comm);
 }
 

@@ -58,10 +58,8 @@ struct rb_prepared {
 	uint64_t number;                    /* Never used again. */
 	struct rb_choice choice;
 	struct rb_signature signature;
-	uint64_t count, in_bytes, out_bytes, scratch_bytes;
-	uint32_t root;
-	uint8_t kind, named, type, op;
-	bool in_place;
+	uint64_t count, what; /* Of the call: what: kind, type, operator, root and so on. */
+	uint64_t in_bytes, out_bytes, scratch_bytes;
 };
 
 enum rb_op_state { RB_OP_IDLE, RB_OP_CONVERTING, RB_OP_EXCHANGING, RB_OP_RUNNING, RB_OP_FAREWELL };
@@ -147,6 +145,7 @@ struct rubato_comm {
 	struct rb_memory *memory;
 	struct rb_flow *flows;
 	uint32_t flow_count, flow_capacity;
+	struct rubato_op *messages; /* Of blocking sends and receives: not in use, by `next`. */
 	struct rb_news news[RB_NEIGHBOURS_MAX];
 	uint32_t news_count;
 	uint32_t news_origin; /* Of the poison, when it came as news: the rank and its words. */

@@ -146,29 +146,39 @@ static rubato_status exchange_prepare(struct rubato_op *op)
 
 /* ---- Preparation ---- */
 
+/* All that distinguishes a call of even blocks from another, but for its count. */
+static inline uint64_t prepared_what(const struct rubato_op *op)
+{
+	return (uint64_t)op->root << 32 | (uint64_t)op->kind << 24 | (uint64_t)op->named << 16 |
+	       (uint64_t)op->type << 9 | (uint64_t)op->op << 1 | (op->in == op->out);
+}
+
+_Static_assert(RUBATO_TYPE_COUNT < 128 && RUBATO_OPERATOR_COUNT < 256 && RB_KIND_COUNT < 256,
+	       "the bits of prepared_what");
+
 /* Where this call's like has its place; NULL: it is none of those that are kept. */
-static struct rb_prepared *prepared_place(const struct rubato_op *op)
+static inline struct rb_prepared *prepared_place(const struct rubato_op *op, uint64_t what)
 {
 	struct rubato_comm *comm = op->comm;
-	uint64_t hash = op->count * 0x9e3779b97f4a7c15u + ((uint64_t)op->kind << 24) +
-			((uint64_t)op->type << 16) + ((uint64_t)op->op << 8) + op->root;
+	uint64_t hash = op->count * 0x9e3779b97f4a7c15u + what;
 
 	if (op->kind == RB_KIND_SENDRECV || rb_kind_uneven(op->kind) ||
+	    (unsigned)op->type >= RUBATO_TYPE_COUNT || (unsigned)op->op >= RUBATO_OPERATOR_COUNT ||
 	    comm->accumulate != RUBATO_ACCUMULATE_STEP)
 		return NULL;
 	return &comm->prepared[(hash * 0xbf58476d1ce4e5b9u) >> 58 & (RB_MEMO_COUNT - 1)];
 }
 
-static bool prepared_fits(const struct rb_prepared *p, const struct rubato_op *op)
+static inline bool prepared_fits(const struct rb_prepared *p, const struct rubato_op *op,
+				 uint64_t what)
 {
-	return p->plan != NULL && p->count == op->count && p->root == op->root &&
-	       p->kind == op->kind && p->named == op->named && p->type == op->type &&
-	       p->op == op->op && p->in_place == (op->in == op->out) &&
+	return p->count == op->count && p->what == what && p->plan != NULL &&
 	       p->evictions == op->comm->plans.evictions && (p->in_bytes == 0 || op->in != NULL) &&
 	       (p->out_bytes == 0 || op->out != NULL);
 }
 
-static void prepared_keep(struct rb_prepared *p, const struct rubato_op *op, uint64_t scratch_bytes)
+static void prepared_keep(struct rb_prepared *p, const struct rubato_op *op, uint64_t what,
+			  uint64_t scratch_bytes)
 {
 	*p = (struct rb_prepared) { .number = ++op->comm->prepared_count,
 				    .plan = op->plan,
@@ -177,15 +187,10 @@ static void prepared_keep(struct rb_prepared *p, const struct rubato_op *op, uin
 				    .choice = op->choice,
 				    .signature = op->signature,
 				    .count = op->count,
+				    .what = what,
 				    .in_bytes = op->in_bytes,
 				    .out_bytes = op->out_bytes,
-				    .scratch_bytes = scratch_bytes,
-				    .root = op->root,
-				    .kind = (uint8_t)op->kind,
-				    .named = (uint8_t)op->named,
-				    .type = (uint8_t)op->type,
-				    .op = (uint8_t)op->op,
-				    .in_place = op->in == op->out };
+				    .scratch_bytes = scratch_bytes };
 }
 
 /* Of no elements: a barrier, so that a rank that has some is found out. */
@@ -246,19 +251,19 @@ static void prepared_use(const struct rb_prepared *p, struct rubato_op *op)
 
 rubato_status rb_op_prepare(struct rubato_op *op)
 {
-	struct rb_prepared *prepared = prepared_place(op);
-	uint64_t scratch_bytes = 0;
+	uint64_t what = prepared_what(op), scratch_bytes = 0;
+	struct rb_prepared *prepared = prepared_place(op, what);
 	bool mapped;
 
 	op->done = true;
-	if (prepared != NULL && prepared_fits(prepared, op)) {
+	if (prepared != NULL && prepared_fits(prepared, op, what)) {
 		prepared_use(prepared, op);
 		scratch_bytes = prepared->scratch_bytes;
 	} else {
 		op->prepared = 0;
 		RB_TRY(first_prepare(op, &scratch_bytes));
 		if (prepared != NULL)
-			prepared_keep(prepared, op, scratch_bytes);
+			prepared_keep(prepared, op, what, scratch_bytes);
 	}
 	if (op->kind == RB_KIND_SENDRECV)
 		return RUBATO_OK;
