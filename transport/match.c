@@ -4,68 +4,9 @@
  */
 #include "transport/match.h"
 
-static inline uint32_t bucket_of(struct rb_tag tag)
-{
-	uint64_t mixed = (tag.step + tag.call * 0xbf58476d1ce4e5b9u) * 0x9e3779b97f4a7c15u;
-
-	return (uint32_t)(mixed >> 60) & (RB_MATCH_BUCKETS - 1);
-}
-
-_Static_assert(RB_MATCH_BUCKETS == 16, "bucket_of takes four bits");
-
-static void unlink_receive(struct rb_match_peer *peer, struct rb_request *request)
-{
-	if (request->previous != NULL)
-		request->previous->next = request->next;
-	else
-		peer->receives[bucket_of(request->tag)] = request->next;
-	if (request->next != NULL)
-		request->next->previous = request->previous;
-	request->next = NULL;
-	request->previous = NULL;
-}
-
-struct rb_request *rb_match_receive(struct rb_match_peer *peer, struct rb_tag tag)
-{
-	struct rb_request *at = peer->receives[bucket_of(tag)];
-
-	while (at != NULL && !rb_tag_same(at->tag, tag))
-		at = at->next;
-	if (at != NULL)
-		unlink_receive(peer, at);
-	return at;
-}
-
-struct rb_arrival *rb_match_arrival(struct rb_match_peer *peer, struct rb_tag tag)
-{
-	struct rb_arrival **link = &peer->arrivals[bucket_of(tag)];
-	struct rb_arrival *at;
-
-	while (*link != NULL && !rb_tag_same((*link)->tag, tag))
-		link = &(*link)->next;
-	at = *link;
-	if (at != NULL) {
-		*link = at->next;
-		at->next = NULL;
-		peer->arrival_count--;
-	}
-	return at;
-}
-
-void rb_match_add_receive(struct rb_match_peer *peer, struct rb_request *request)
-{
-	struct rb_request **first = &peer->receives[bucket_of(request->tag)];
-
-	request->previous = NULL;
-	request->next = *first;
-	if (*first != NULL)
-		(*first)->previous = request;
-	*first = request;
-}
-
 void rb_match_add_arrival(struct rb_match_peer *peer, struct rb_arrival *arrival)
 {
-	struct rb_arrival **first = &peer->arrivals[bucket_of(arrival->tag)];
+	struct rb_arrival **first = &peer->arrivals[rb_match_bucket(arrival->tag)];
 
 	arrival->next = *first;
 	*first = arrival;
@@ -74,13 +15,13 @@ void rb_match_add_arrival(struct rb_match_peer *peer, struct rb_arrival *arrival
 
 bool rb_match_remove_receive(struct rb_match_peer *peer, struct rb_request *request)
 {
-	struct rb_request *at = peer->receives[bucket_of(request->tag)];
+	struct rb_request *at = peer->receives[rb_match_bucket(request->tag)];
 
 	while (at != NULL && at != request)
 		at = at->next;
 	if (at == NULL)
 		return false;
-	unlink_receive(peer, at);
+	rb_match_unlink(peer, at);
 	return true;
 }
 
@@ -90,7 +31,7 @@ struct rb_request *rb_match_any_receive(struct rb_match_peer *peer)
 		struct rb_request *request = peer->receives[i];
 
 		if (request != NULL) {
-			unlink_receive(peer, request);
+			rb_match_unlink(peer, request);
 			return request;
 		}
 	}

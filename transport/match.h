@@ -25,11 +25,69 @@ struct rb_match_peer {
 	uint32_t arrival_count;
 };
 
+static inline uint32_t rb_match_bucket(struct rb_tag tag)
+{
+	uint64_t mixed = (tag.step + tag.call * 0xbf58476d1ce4e5b9u) * 0x9e3779b97f4a7c15u;
+
+	return (uint32_t)(mixed >> 60) & (RB_MATCH_BUCKETS - 1);
+}
+
+_Static_assert(RB_MATCH_BUCKETS == 16, "rb_match_bucket takes four bits");
+
+static inline void rb_match_unlink(struct rb_match_peer *peer, struct rb_request *request)
+{
+	if (request->previous != NULL)
+		request->previous->next = request->next;
+	else
+		peer->receives[rb_match_bucket(request->tag)] = request->next;
+	if (request->next != NULL)
+		request->next->previous = request->previous;
+	request->next = NULL;
+	request->previous = NULL;
+}
+
 /* The receive that waits for `tag`, taken off its list, or NULL. */
-struct rb_request *rb_match_receive(struct rb_match_peer *peer, struct rb_tag tag);
+static inline struct rb_request *rb_match_receive(struct rb_match_peer *peer, struct rb_tag tag)
+{
+	struct rb_request *at = peer->receives[rb_match_bucket(tag)];
+
+	while (at != NULL && !rb_tag_same(at->tag, tag))
+		at = at->next;
+	if (at != NULL)
+		rb_match_unlink(peer, at);
+	return at;
+}
+
 /* The arrival that waits with `tag`, taken off its list, or NULL. */
-struct rb_arrival *rb_match_arrival(struct rb_match_peer *peer, struct rb_tag tag);
-void rb_match_add_receive(struct rb_match_peer *peer, struct rb_request *request);
+static inline struct rb_arrival *rb_match_arrival(struct rb_match_peer *peer, struct rb_tag tag)
+{
+	struct rb_arrival **link = &peer->arrivals[rb_match_bucket(tag)];
+	struct rb_arrival *at;
+
+	if (peer->arrival_count == 0)
+		return NULL;
+	while (*link != NULL && !rb_tag_same((*link)->tag, tag))
+		link = &(*link)->next;
+	at = *link;
+	if (at != NULL) {
+		*link = at->next;
+		at->next = NULL;
+		peer->arrival_count--;
+	}
+	return at;
+}
+
+static inline void rb_match_add_receive(struct rb_match_peer *peer, struct rb_request *request)
+{
+	struct rb_request **first = &peer->receives[rb_match_bucket(request->tag)];
+
+	request->previous = NULL;
+	request->next = *first;
+	if (*first != NULL)
+		(*first)->previous = request;
+	*first = request;
+}
+
 void rb_match_add_arrival(struct rb_match_peer *peer, struct rb_arrival *arrival);
 /* Takes a receive off its list (cancel); false when it is not there. */
 bool rb_match_remove_receive(struct rb_match_peer *peer, struct rb_request *request);

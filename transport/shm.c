@@ -203,7 +203,7 @@ static void peer_ended(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
 	/* All that it ever published is visible now: its end came after, through the kernel or by
 	 * its mark. */
 	for (uint32_t i = 0; i < 2; i++)
-		rb_shm_drain(ep, peer);
+		rb_shm_drain(ep, peer, true);
 	if (life != RB_SHM_ALIVE) {
 		peer->blames =
 			atomic_load_explicit(&peer->out.header->blames, memory_order_relaxed);
@@ -306,7 +306,7 @@ static struct rb_request *shm_poll(struct rb_endpoint *base)
 		struct rb_shm_peer *peer = &ep->peers[ep->active[i]];
 
 		if (rb_shm_inbox_full(peer))
-			rb_shm_drain(ep, peer);
+			rb_shm_drain(ep, peer, false);
 	}
 	if (ep->base.leaving > 0)
 		flush_all(ep);

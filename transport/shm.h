@@ -301,7 +301,8 @@ void rb_shm_doorbell(const struct rb_shm_segment *segment);
 
 /* shm_receive.c: the way in. */
 void rb_shm_recv(struct rb_endpoint *base, struct rb_request *request);
-void rb_shm_drain(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer);
+/* all: nothing is left for the next poll. */
+void rb_shm_drain(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, bool all);
 void rb_shm_cancel_recv(struct rb_shm_endpoint *ep, struct rb_request *request);
 
 /* shm.c */

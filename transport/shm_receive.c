@@ -233,17 +233,35 @@ static struct rb_shm_arrival *arrival_new(struct rb_shm_endpoint *ep, struct rb_
 	return arrival;
 }
 
-static void take_eager(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
-		       const struct rb_shm_cell *cell, size_t size_bytes)
+/*
+ * Whether to leave a message without receive in its cells: its receive is often posted in answer to
+ * what this poll completes, and then it need not be put aside. Only the last one of the ring: what
+ * is behind it may be a receive's message, or the wish of a sender that sleeps.
+ */
+static bool later(const struct rb_shm_endpoint *ep, const struct rb_shm_inbound *in,
+		  size_t size_bytes)
+{
+	uint32_t next = in->position + cells_of(size_bytes);
+
+	return ep->done.first != NULL &&
+	       (uint32_t)atomic_load_explicit(&cell_at(in, next)->word, memory_order_relaxed) !=
+		       next + 1;
+}
+
+/* False: later, unless all is to be taken. */
+static bool take_eager(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+		       const struct rb_shm_cell *cell, size_t size_bytes, bool all)
 {
 	struct rb_request *request = rb_match_receive(&peer->match, cell->tag);
 
 	if (request != NULL) {
 		release(&peer->in, size_bytes);
 		if (mismatched(ep, request, &cell->signature, size_bytes))
-			return;
+			return true;
 		payload_read(&peer->in, request->buffer, size_bytes);
 		received(ep, request);
+	} else if (!all && later(ep, &peer->in, size_bytes)) {
+		return false;
 	} else {
 		struct rb_shm_arrival *arrival =
 			arrival_new(ep, peer, cell, size_bytes, RB_SHM_ID_NONE);
@@ -251,6 +269,7 @@ static void take_eager(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 		if (arrival != NULL)
 			payload_read(&peer->in, arrival->payload, size_bytes);
 	}
+	return true;
 }
 
 static const uint8_t *bulk_next(struct rb_shm_inbound *in)
@@ -381,7 +400,8 @@ static void take_withdraw(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, 
 	}
 }
 
-static void take_cell(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64_t word)
+/* False: it stays, for the next poll. */
+static bool take_cell(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64_t word, bool all)
 {
 	struct rb_shm_inbound *in = &peer->in;
 	uint32_t kind = (uint32_t)(word >> 32) & 0xffffu, cells = 1;
@@ -395,7 +415,8 @@ static void take_cell(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint
 			broken(ep, peer);
 			break;
 		}
-		take_eager(ep, peer, cell, size_bytes);
+		if (!take_eager(ep, peer, cell, size_bytes, all))
+			return false;
 		cells = cells_of(size_bytes);
 		break;
 	case RB_SHM_BULK:
@@ -428,9 +449,10 @@ static void take_cell(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint
 	in->position += cells;
 	if (kind == RB_SHM_BULK || kind == RB_SHM_DATA || kind == RB_SHM_WRITE)
 		consumed_store(in); /* The sender may be waiting for the buffer. */
+	return true;
 }
 
-void rb_shm_drain(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
+void rb_shm_drain(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, bool all)
 {
 	struct rb_shm_inbound *in = &peer->in;
 
@@ -441,7 +463,8 @@ void rb_shm_drain(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
 
 		if ((uint32_t)word != in->position + 1)
 			break;
-		take_cell(ep, peer, word);
+		if (!take_cell(ep, peer, word, all))
+			break;
 	}
 	consumed_store(in);
 	if (in->wanted) {

@@ -564,6 +564,58 @@ START_TEST(test_nonsense)
 }
 END_TEST
 
+/* ---- A message that nobody waits for stays in its cell while a poll has something to tell ---- */
+
+static void cell_fill(struct rb_shm_peer *peer, uint32_t position, uint64_t tag)
+{
+	struct rb_shm_cell *cell = &peer->in.ring->cells[position % RB_SHM_CELLS];
+
+	cell->tag = (struct rb_tag) { 0, tag };
+	cell->signature = (struct rb_signature) { 0 };
+	atomic_store(&cell->word,
+		     (uint64_t)(position + 1) | (uint64_t)RB_SHM_EAGER << 32 | UINT64_C(8) << 48);
+}
+
+/* How many of `count` messages, of which the first is waited for, a first poll puts aside. */
+static void later_run(struct rb_shm_endpoint *ep, uint32_t count, uint32_t aside)
+{
+	struct rb_shm_peer *peer = &ep->peers[1];
+	struct rb_arrival *arrival;
+	uint64_t bytes = 0;
+	struct rb_request q = { .peer = 1, .tag = { 0, 0 }, .buffer = &bytes, .size_bytes = 8 };
+
+	for (uint32_t i = 0; i < count; i++)
+		cell_fill(peer, peer->in.position + i, i);
+	rb_transport_shm.recv(&ep->base, &q);
+	ck_assert_ptr_eq(rb_transport_shm.poll(&ep->base), &q);
+	ck_assert_int_eq(q.status, RUBATO_OK);
+	ck_assert_uint_eq(peer->match.arrival_count, aside);
+	ck_assert_ptr_null(rb_transport_shm.poll(&ep->base));
+	ck_assert_uint_eq(peer->match.arrival_count, count - 1);
+	while ((arrival = rb_match_any_arrival(&peer->match)) != NULL)
+		free(arrival);
+	peer->in.held = 0;
+}
+
+START_TEST(test_later)
+{
+	struct rb_transport_options options = { .rank_count = 2, .heap_bytes = 1u << 20 };
+	struct rb_shm_segment *theirs = NULL;
+	struct rb_endpoint *base = NULL;
+	struct rb_shm_endpoint *ep;
+
+	ck_assert_int_eq(rb_transport_shm.open(&options, &base), RUBATO_OK);
+	ep = (struct rb_shm_endpoint *)base;
+	ck_assert_int_eq(rb_shm_segment_open(ep, UINT64_MAX), RUBATO_OK);
+	ck_assert_int_eq(rb_shm_segment_create(2, 1u << 20, UINT64_MAX, &theirs), RUBATO_OK);
+	rb_shm_wire(ep, &ep->peers[1], theirs);
+	later_run(ep, 2, 0);
+	later_run(ep, 3, 1); /* The last one alone. */
+	later_run(ep, 40, 38);
+	rb_transport_shm.close(base, true, 0);
+}
+END_TEST
+
 /* ---- Cells that change while they are read ---- */
 
 #ifndef __SANITIZE_THREAD__ /* It is the race that is tested. */
@@ -607,7 +659,7 @@ static uint32_t flips_run(struct rb_shm_endpoint *ep)
 		rb_transport_shm.recv(&ep->base, &q);
 		cell->signature = (struct rb_signature) { 0 };
 		atomic_store(&cell->word, (uint64_t)(i + 1) | (uint64_t)RB_SHM_BULK << 32);
-		rb_shm_drain(ep, peer);
+		rb_shm_drain(ep, peer, false);
 		ep->done = (struct rb_shm_queue) { NULL, NULL };
 		met += q.state == RB_REQUEST_DONE;
 		lost += peer->doom != RUBATO_OK;
@@ -671,6 +723,7 @@ int main(void)
 	tcase_add_loop_test(t, test_crowd, 0, 4);
 	tcase_add_test(t, test_reachable);
 	tcase_add_test(t, test_nonsense);
+	tcase_add_test(t, test_later);
 #ifndef __SANITIZE_THREAD__
 	tcase_add_test(t, test_flips);
 #endif

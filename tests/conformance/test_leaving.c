@@ -162,7 +162,39 @@ static void closing(struct conform_rank *r)
 	free(q);
 }
 
-static void (*const bodies[])(struct conform_rank *r) = { small, large, put, closing };
+/* Of what came whole before its sender ended, one is waited for already and the others are not. */
+static void ahead(struct conform_rank *r)
+{
+	enum { COUNT = 6 };
+	uint8_t bytes[COUNT][8];
+	struct conform_request q[COUNT];
+
+	for (uint32_t i = 0; i < COUNT && r->rank == 0; i++) {
+		conform_fill(bytes[i], sizeof(bytes[i]), i);
+		conform_send(r, &q[i], 1, i, bytes[i], sizeof(bytes[i]));
+		conform_finish_ok(r, &q[i]);
+	}
+	if (r->rank == 0) {
+		atomic_store(&r->world->word[POSTED], 1);
+		r->ops->close(r->ep, false, r->ops->now_ns(r->ep) + CONFORM_DEADLINE_NS);
+		r->closed = true;
+		return;
+	}
+	conform_recv(r, &q[0], 0, 0, bytes[0], sizeof(bytes[0]));
+	word_await(r, POSTED, "the posts");
+	r->ops->sleep(r->ep, r->ops->now_ns(r->ep) + LATE_NS);
+	if (r->ops->look != NULL)
+		r->ops->look(r->ep);
+	(void)conform_poll(r);
+	for (uint32_t i = 0; i < COUNT; i++) {
+		if (i > 0)
+			conform_recv(r, &q[i], 0, i, bytes[i], sizeof(bytes[i]));
+		conform_finish_ok(r, &q[i]);
+		conform_verify(bytes[i], sizeof(bytes[i]), i);
+	}
+}
+
+static void (*const bodies[])(struct conform_rank *r) = { small, large, put, closing, ahead };
 
 START_TEST(what_has_left_arrives)
 {

@@ -146,9 +146,9 @@ FAULTS = [
      [(SEND, "if (out->bulk - out->bulk_free < RB_SHM_BULKS) return true;",
        "if (out->bulk - out->bulk_free <= RB_SHM_BULKS) return true;")]),
     ("shm: the credit is given before the cell is read", "shm-bulk",
-     [(RECEIVE, "[[take_cell(ep, peer, word);]] }",
+     [(RECEIVE, "[[if (!take_cell(ep, peer, word, all)) break;]] }",
        "atomic_store_explicit(&in->credit->consumed, in->position + 1, memory_order_release);"
-       " take_cell(ep, peer, word);")]),
+       " if (!take_cell(ep, peer, word, all)) break;")]),
     ("shm: the credit is stored relaxed", "shm-room", [(RECEIVE, CONSUMED, "atomic_store_explicit("
        "&in->credit->consumed, in->position, memory_order_relaxed);")]),
     ("shm: the credit is loaded relaxed", "shm-room",
