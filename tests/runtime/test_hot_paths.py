@@ -29,12 +29,12 @@ WAITING = {
 
 # Instructions a call, outside of waiting, in the plain build (assertions on, -O3).
 INSTRUCTIONS = {
-    "allreduce": 2350,
-    "barrier": 1650,
-    "broadcast": 1250,
-    "allgather": 2130,
-    "persistent": 2320,
-    "sendrecv": 2750,
+    "allreduce": 1990,
+    "barrier": 1360,
+    "broadcast": 890,
+    "allgather": 1710,
+    "persistent": 1850,
+    "sendrecv": 2010,
 }
 WAKES = 400  # In 2,000 starts and waits of a persistent operation: once it was one each.
 
