@@ -467,6 +467,7 @@ static void job_close(struct job *job)
 int launch_ranks(const struct launch *launch)
 {
 	struct job job = { .launch = launch,
+			   .secret = { .fd = -1 },
 			   .signals = -1,
 			   .input_from = -1,
 			   .input_to = -1,

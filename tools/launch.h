@@ -6,8 +6,8 @@
  *   - every rank ends when this process does, however it ends (parent-death signal);
  *   - when launch_ranks returns, no descendant of ours is left: processes that outlived their rank
  *     are adopted (subreaper) and ended;
- *   - the secret lies in a file of mode 0600 in a folder of mode 0700, removed on every way out
- * that a process can see (SIGKILL it cannot);
+ *   - the secret lies in memory, in a descriptor of this process's that RUBATO_SECRET_FILE names,
+ *     mode 0600: it goes when this process does, however that ends;
  *   - ending is SIGTERM, then SIGKILL after LAUNCH_GRACE_NS.
  */
 #ifndef TOOLS_LAUNCH_H

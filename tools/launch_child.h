@@ -11,8 +11,8 @@
 #include "tools/place.h"
 
 struct launch_secret {
-	char folder[256];
-	char file[300];
+	int fd; /* -1: none. */
+	char file[48];
 };
 
 struct launch_child {

@@ -11,10 +11,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,6 +26,7 @@
 #define GRACE_NS UINT64_C(1000000000)    /* From the first failure to SIGTERM. */
 #define PATIENCE_NS UINT64_C(3000000000) /* From SIGTERM to SIGKILL. */
 #define SECRET_BYTES 24
+#define MEMORY_NOT_RUN 8u /* MFD_NOEXEC_SEAL, which older headers lack and some systems demand. */
 
 enum phase { RUNNING, FAILING, ENDING, KILLING }; /* The last three each have a deadline. */
 
@@ -32,7 +35,8 @@ struct launch {
 	pid_t *pids; /* 0: not started, or gone. */
 	sigset_t old_signals;
 	int signals, line_read, line_write;
-	char folder[256], secret_file[300], root[32];
+	int secret; /* Ranks are forks of ours, and have it too. */
+	char root[32];
 	enum phase phase;
 	uint64_t deadline_ns;
 	int status; /* Of the first failure. */
@@ -64,31 +68,21 @@ static bool pick_port(struct launch *l)
 	return ok;
 }
 
+/* In a file without a name, which goes when the last of us does. */
 static bool write_secret(struct launch *l)
 {
-	const char *tmp = getenv("TMPDIR");
 	uint8_t random[SECRET_BYTES];
 	char text[2 * SECRET_BYTES + 1];
-	int fd;
-	ssize_t wrote;
 
-	if (tmp == NULL || tmp[0] != '/' || strlen(tmp) > 200)
-		tmp = "/tmp";
-	snprintf(l->folder, sizeof(l->folder), "%s/rubato-XXXXXX", tmp);
-	if (mkdtemp(l->folder) == NULL) {
-		l->folder[0] = '\0';
-		return false;
-	}
-	snprintf(l->secret_file, sizeof(l->secret_file), "%s/secret", l->folder);
-	if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
+	l->secret = memfd_create("rubato-secret", MFD_CLOEXEC | MEMORY_NOT_RUN);
+	if (l->secret < 0 && errno == EINVAL) /* Linux before 6.3. */
+		l->secret = memfd_create("rubato-secret", MFD_CLOEXEC);
+	if (l->secret < 0 || fchmod(l->secret, 0600) != 0 ||
+	    getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
 		return false;
 	for (size_t i = 0; i < sizeof(random); i++)
 		snprintf(text + 2 * i, 3, "%02x", random[i]);
-	fd = open(l->secret_file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	if (fd < 0)
-		return false;
-	wrote = write(fd, text, 2 * SECRET_BYTES);
-	return close(fd) == 0 && wrote == 2 * SECRET_BYTES;
+	return write(l->secret, text, 2 * SECRET_BYTES) == 2 * SECRET_BYTES;
 }
 
 static bool open_signals(struct launch *l)
@@ -107,14 +101,15 @@ static bool open_signals(struct launch *l)
 
 static void set_environment(const struct launch *l, uint32_t rank)
 {
-	char number[16];
+	char number[16], file[32];
 
 	snprintf(number, sizeof(number), "%u", rank);
 	setenv("RUBATO_RANK", number, 1);
 	snprintf(number, sizeof(number), "%u", l->rank_count);
 	setenv("RUBATO_SIZE", number, 1);
 	setenv("RUBATO_ROOT", l->root, 1);
-	setenv("RUBATO_SECRET_FILE", l->secret_file, 1);
+	snprintf(file, sizeof(file), "/proc/self/fd/%d", l->secret);
+	setenv("RUBATO_SECRET_FILE", file, 1);
 }
 
 static bool start_rank(struct launch *l, uint32_t rank, tr_rank_main rank_main, void *arg)
@@ -295,18 +290,18 @@ static void close_launch(struct launch *l)
 		close(l->signals);
 		sigprocmask(SIG_SETMASK, &l->old_signals, NULL);
 	}
-	if (l->secret_file[0] != '\0')
-		unlink(l->secret_file);
-	if (l->folder[0] != '\0')
-		rmdir(l->folder);
+	if (l->secret >= 0)
+		close(l->secret);
 	free(l->pids);
 }
 
 int tr_launch(uint32_t rank_count, tr_rank_main rank_main, void *arg)
 {
-	struct launch l = {
-		.rank_count = rank_count, .signals = -1, .line_read = -1, .line_write = -1
-	};
+	struct launch l = { .rank_count = rank_count,
+			    .signals = -1,
+			    .line_read = -1,
+			    .line_write = -1,
+			    .secret = -1 };
 	int status;
 
 	l.pids = calloc(rank_count, sizeof(*l.pids));

@@ -29,6 +29,18 @@ def ready(job, count):
     return pids
 
 
+def holders(folder, secret):
+    """The files of `folder` that hold `secret`. Others' tests may make and remove files there."""
+    found = []
+    for entry in os.scandir(folder):
+        try:
+            if entry.is_file() and secret in open(entry.path, "rb").read():
+                found.append(entry.name)
+        except OSError:
+            pass
+    return found
+
+
 class Output(unittest.TestCase):
     def test_each_line_begins_with_its_rank(self):
         got = run(RUN, "-n", 3, "--", "sh", "-c", "echo a $RUBATO_RANK of $RUBATO_SIZE; echo b")
@@ -81,19 +93,24 @@ class Output(unittest.TestCase):
 
 
 class Environment(unittest.TestCase):
-    def test_secret_is_private_and_goes_away(self):
+    def test_secret_is_private_and_in_no_folder(self):
         with tempfile.TemporaryDirectory() as folder:
             source = (
-                "import os, stat; f = os.environ['RUBATO_SECRET_FILE']; d = os.path.dirname(f);"
-                "print(oct(os.stat(f).st_mode), oct(os.stat(d).st_mode), len(open(f).read()), f)"
+                "import os; f = os.environ['RUBATO_SECRET_FILE']; s = os.stat(f);"
+                "print(oct(s.st_mode), s.st_nlink, len(open(f).read()), os.environ['TMPDIR'],"
+                "      *os.listdir(os.environ['TMPDIR']))"
             )
             got = run(RUN, "-n", 2, *python(source), env={"TMPDIR": folder})
             lines = [line.split()[1:] for line in got.stdout.decode().splitlines()]
-            self.assertEqual(lines[0], lines[1])
-            modes = [oct(stat.S_IFREG | 0o600), oct(stat.S_IFDIR | 0o700)]
-            self.assertEqual(lines[0][:3], [*modes, "64"])
-            self.assertTrue(lines[0][3].startswith(folder))
-            self.assertEqual(os.listdir(folder), [])
+            self.assertEqual(lines, 2 * [[oct(stat.S_IFREG | 0o600), "0", "64", folder]])
+
+    def test_secret_is_read_through_a_program_between(self):
+        # Python closes what a child does not ask for.
+        source = (
+            "import subprocess;"
+            "subprocess.run(['sh', '-c', 'wc -c < $RUBATO_SECRET_FILE'])"
+        )
+        self.assertEqual(run(RUN, "-n", 1, *python(source)).stdout, b"[0] 64\n")
 
     def test_root_is_on_loopback_and_the_same(self):
         got = run(RUN, "-n", 3, "sh", "-c", "echo $RUBATO_ROOT")
@@ -232,6 +249,20 @@ class Ending(unittest.TestCase):
             job.kill()
             job.communicate(timeout=60)
             self.assertEqual(watch.alive(), [])
+
+    def test_killing_us_leaves_no_secret(self):
+        tells = "import os; print('secret', open(os.environ['RUBATO_SECRET_FILE']).read());"
+        with tempfile.TemporaryDirectory() as folder:
+            folders = {"TMPDIR": folder, "XDG_RUNTIME_DIR": folder}
+            job = start(RUN, "-n", 2, *python(tells + STAYS), env=folders)
+            words = job.stdout.readline().split()
+            self.assertEqual(words[1], b"secret")
+            watch = Watch(ready(job, 2))
+            job.kill()
+            job.communicate(timeout=60)
+            self.assertEqual(watch.alive(), [])
+            self.assertEqual(os.listdir(folder), [])
+            self.assertEqual(holders("/dev/shm", words[2]), [])
 
     def test_processes_that_outlive_their_rank_are_ended(self):
         # A grandchild in a session of its own, without our descriptors: only adoption finds it.

@@ -5,11 +5,13 @@
  */
 #include <dirent.h>
 #include <math.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -187,27 +189,55 @@ START_TEST(a_killed_rank_ends_the_job)
 }
 END_TEST
 
-/* While it runs the job has one private folder with one secret; afterwards it has none. */
-static void check_secret(void)
+/* The secret is a file that only its owner may open, in memory: no folder has it. */
+static void check_secret(pid_t rank)
 {
-	char path[512] = "";
+	char path[300], name[300];
+	uint32_t found = 0;
 	struct dirent *entry;
 	struct stat st;
-	DIR *dir = opendir("tmp");
+	DIR *dir;
 
+	snprintf(path, sizeof(path), "/proc/%d/fd", (int)rank);
+	dir = opendir(path);
 	ck_assert_ptr_nonnull(dir);
-	while ((entry = readdir(dir)) != NULL)
-		if (strncmp(entry->d_name, "rubato-", 7) == 0)
-			snprintf(path, sizeof(path), "tmp/%s", entry->d_name);
+	while ((entry = readdir(dir)) != NULL) {
+		ssize_t bytes = readlinkat(dirfd(dir), entry->d_name, name, sizeof(name) - 1);
+
+		name[bytes > 0 ? bytes : 0] = '\0';
+		if (strncmp(name, "/memfd:rubato-secret", 20) != 0)
+			continue;
+		ck_assert_int_eq(fstatat(dirfd(dir), entry->d_name, &st, 0), 0);
+		ck_assert_uint_eq(st.st_mode, S_IFREG | 0600);
+		ck_assert_int_eq(st.st_size, 48);
+		found++;
+	}
 	closedir(dir);
-	ck_assert_int_eq(stat(path, &st), 0);
-	ck_assert_uint_eq(st.st_mode & 0777, 0700);
-	ck_assert_int_eq(chdir(path), 0);
-	ck_assert_int_eq(stat("secret", &st), 0);
-	ck_assert_uint_eq(st.st_mode & 0777, 0600);
-	ck_assert_int_eq(st.st_size, 48);
-	ck_assert_int_eq(chdir("../.."), 0);
+	ck_assert_uint_eq(found, 1);
+	ck_assert_uint_eq(folder_count("tmp"), 0);
 }
+
+START_TEST(a_killed_job_leaves_nothing)
+{
+	pid_t pid = start_long_run(STDERR_FILENO), children[8];
+	int ranks[3], status;
+
+	ck_assert_uint_eq(children_of(pid, children, 8), 3);
+	for (int i = 0; i < 3; i++) {
+		ranks[i] = (int)syscall(SYS_pidfd_open, children[i], 0);
+		ck_assert_int_ge(ranks[i], 0);
+	}
+	ck_assert_int_eq(kill(pid, SIGKILL), 0);
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	for (int i = 0; i < 3; i++) {
+		struct pollfd end = { .fd = ranks[i], .events = POLLIN };
+
+		ck_assert_int_eq(poll(&end, 1, 60000), 1);
+		close(ranks[i]);
+	}
+	ck_assert_uint_eq(folder_count("tmp"), 0);
+}
+END_TEST
 
 START_TEST(a_signal_ends_the_job)
 {
@@ -219,7 +249,7 @@ START_TEST(a_signal_ends_the_job)
 	ck_assert_ptr_nonnull(err_file);
 	pid = start_long_run(fileno(err_file));
 	ck_assert_uint_eq(children_of(pid, children, 8), 3);
-	check_secret();
+	check_secret(children[0]);
 	ck_assert_int_eq(kill(pid, numbers[_i]), 0);
 	ck_assert_int_eq(ending(pid, fileno(err_file), err, sizeof(err)), 128 + numbers[_i]);
 	ck_assert_uint_eq(line_count(err), 1);
@@ -244,5 +274,6 @@ int main(int argc, char **argv)
 	tcase_add_test(tests, it_learns);
 	tcase_add_test(tests, a_killed_rank_ends_the_job);
 	tcase_add_loop_test(tests, a_signal_ends_the_job, 0, 2);
+	tcase_add_test(tests, a_killed_job_leaves_nothing);
 	return check_main("train", tests);
 }
