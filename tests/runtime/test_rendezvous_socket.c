@@ -225,6 +225,25 @@ START_TEST(an_id_gathers_processes)
 }
 END_TEST
 
+/* Who asks at the loopback address alone takes a port for free that a connection of the machine's
+ * other addresses has, or had a minute ago; nobody can listen there at all addresses. */
+START_TEST(a_port_is_free_at_all_addresses)
+{
+	struct sockaddr_in other = { .sin_family = AF_INET };
+	socklen_t size = sizeof(other);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	uint16_t port = free_port();
+
+	ck_assert_uint_ne(port, 0);
+	ck_assert(!port_take(port)); /* It is ours. */
+	ck_assert_int_eq(inet_pton(AF_INET, "127.0.0.2", &other.sin_addr), 1);
+	ck_assert_int_eq(bind(fd, (struct sockaddr *)&other, size), 0);
+	ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&other, &size), 0);
+	ck_assert(!port_take(ntohs(other.sin_port)));
+	(void)close(fd);
+}
+END_TEST
+
 START_TEST(a_port_in_use_is_named)
 {
 	struct member m;
@@ -539,6 +558,7 @@ int main(void)
 	tcase_add_loop_test(tc, processes_gather, 0, 4);
 	tcase_add_loop_test(tc, an_id_gathers_threads, 0, 4);
 	tcase_add_test(tc, an_id_gathers_processes);
+	tcase_add_test(tc, a_port_is_free_at_all_addresses);
 	tcase_add_test(tc, a_port_in_use_is_named);
 	tcase_add_test(tc, missing_ranks_are_named);
 	tcase_add_test(tc, a_missing_root_is_named);
