@@ -576,6 +576,7 @@ static rubato_status open_steps(struct opening *o)
 	RB_TRY(barrier_plan_make(comm));
 	/* A rank that is through already may have failed already: its news may be here. */
 	comm->engine.poisoned = rb_news_tell;
+	comm->engine.last_words = rb_news_hear;
 	comm->engine.unmatched_look = rb_unmatched_look;
 	comm->engine.overdue = rb_unmatched_probe;
 	comm->engine.owner = comm;
@@ -589,16 +590,19 @@ static void comm_free(struct rubato_comm *comm, bool abort_peers, uint64_t span_
 {
 	struct rb_engine *engine = &comm->engine;
 	struct rubato_op *oneshot = &comm->oneshot;
+	uint8_t words[RB_LAST_WORDS_BYTES];
 
 	rb_engine_stop(engine);
 	if (engine->endpoint_count > 0) {
 		uint64_t deadline = rb_deadline(rb_engine_now(engine), span_ns);
+		bool speaks = abort_peers && rb_news_last_words(comm, words);
 
 		rb_news_close(comm);
 		while (comm->memory != NULL)
 			rb_memory_drop(comm, comm->memory);
 		for (uint32_t i = engine->endpoint_count; i-- > 0;) {
 			engine->endpoints[i]->blames = abort_peers ? engine->blames : 0;
+			engine->endpoints[i]->last_words = speaks ? words : NULL;
 			engine->endpoints[i]->ops->close(engine->endpoints[i], abort_peers,
 							 deadline);
 		}

@@ -175,6 +175,10 @@ struct rb_memory *rb_memory_find(struct rubato_comm *comm, const void *base, siz
 RB_NODISCARD rubato_status rb_news_open(struct rubato_comm *comm);
 void rb_news_close(struct rubato_comm *comm);
 void rb_news_tell(struct rb_engine *engine, void *comm); /* engine.poisoned */
+/* The same for those that see this rank go before they hear of it: what it leaves as last words
+ * (false: that it goes says enough), and what to do with a peer's (engine.last_words). */
+bool rb_news_last_words(const struct rubato_comm *comm, uint8_t words[RB_LAST_WORDS_BYTES]);
+void rb_news_hear(struct rb_engine *engine, uint32_t peer, const uint8_t *words);
 
 /* ---- arguments.c ---- */
 

@@ -156,6 +156,7 @@ struct rb_engine {
 	char poison_text[256];
 	_Atomic bool abort_wanted;
 	void (*poisoned)(struct rb_engine *engine, void *arg); /* Told once, to tell the peers. */
+	void (*last_words)(struct rb_engine *engine, uint32_t peer, const uint8_t *words);
 	/* Before a sleep: messages that meet tell a mismatch by themselves; others lie there. */
 	void (*unmatched_look)(struct rb_engine *engine, void *arg);
 	/* Nothing has moved for RB_OVERDUE_NS, though a thread waits or something is in flight. */
@@ -249,13 +250,15 @@ static inline void rb_losses_collect(struct rb_engine *engine, struct rb_endpoin
 	struct rb_failure failure;
 
 	failure.blames = 0;
-	failure.gave_up = false;
+	failure.gave_up = failure.spoke = false;
 	while (__builtin_expect(ep->ops->failure(ep, &failure), 0)) {
 		rb_loss_note(engine, &failure);
 		failure.blames = 0;
-		failure.gave_up = false;
+		failure.gave_up = failure.spoke = false;
 	}
 }
+/* Hands the last words of the lost, once, to engine.last_words: before anything is said of them. */
+void rb_losses_hear(struct rb_engine *engine);
 /* Tells protocol machines, poisons where something is in flight. */
 void rb_losses_act(struct rb_engine *engine);
 /* "rank 3 is lost: process 4711 ended", and which others are; NULL: it is not known to be. */

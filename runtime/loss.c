@@ -2,8 +2,9 @@
  * loss.c -- which ranks are lost, and in what words.
  *
  * What fails first is often not what went wrong: a rank that lost another gives up, and those that
- * wait for it see it go. So whoever gives up says over whom (rb_endpoint.blames), and a request
- * that fails is explained by what is known of its rank, asked for before anything is said.
+ * wait for it see it go. So whoever gives up says over whom (rb_endpoint.blames), or over what (its
+ * last words: its news once more, which its end may overtake). A request that fails is explained by
+ * what is known of its rank, asked for before anything is said.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,9 @@ struct rb_loss {
 	uint32_t peer;
 	bool acted;
 	bool unexplained; /* It gave up, and did not say over whom. */
+	bool spoke;       /* Last words, not heard yet. */
 	char text[160];
+	uint8_t last_words[RB_LAST_WORDS_BYTES];
 };
 
 void rb_loss_note(struct rb_engine *engine, const struct rb_failure *failure)
@@ -41,6 +44,9 @@ void rb_loss_note(struct rb_engine *engine, const struct rb_failure *failure)
 	}
 	loss->peer = failure->peer;
 	loss->unexplained = failure->gave_up && blames == 0;
+	loss->spoke = failure->gave_up && failure->spoke;
+	if (loss->spoke)
+		memcpy(loss->last_words, failure->last_words, sizeof(loss->last_words));
 	(void)snprintf(prefix, sizeof(prefix), "rank %u: ", failure->peer);
 	text += strncmp(text, prefix, strlen(prefix)) == 0 ? strlen(prefix) : 0;
 	if (blames > 0 && blames != failure->peer + 1)
@@ -92,6 +98,17 @@ static const char *sentence(struct rb_engine *engine, const struct rb_loss *loss
 	return text;
 }
 
+void rb_losses_hear(struct rb_engine *engine)
+{
+	look(engine);
+	for (struct rb_loss *loss = engine->losses; loss != NULL; loss = loss->next) {
+		if (!loss->spoke || engine->last_words == NULL)
+			continue;
+		loss->spoke = false;
+		engine->last_words(engine, loss->peer, loss->last_words);
+	}
+}
+
 const char *rb_loss_text(struct rb_engine *engine, uint32_t peer, char *text, size_t text_bytes)
 {
 	const struct rb_loss *loss;
@@ -125,7 +142,7 @@ void rb_losses_act(struct rb_engine *engine)
 {
 	char text[224];
 
-	look(engine);
+	rb_losses_hear(engine);
 	engine->losses_new = false;
 	for (struct rb_loss *loss = engine->losses; loss != NULL; loss = loss->next) {
 		if (loss->acted)

@@ -223,7 +223,8 @@ static void message_done(struct rb_engine *engine, struct rb_slot *slot)
 	rubato_status status = slot->request.status;
 	char text[192] = "";
 
-	(void)engine;
+	if (status == RUBATO_ERR_PEER)
+		rb_losses_hear(engine);
 	if (!op->sending && status == RUBATO_ERR_MISMATCH &&
 	    rb_signature_same(&slot->request.theirs, &void_signature)) {
 		renumber_void(op);
@@ -231,6 +232,10 @@ static void message_done(struct rb_engine *engine, struct rb_slot *slot)
 	}
 	if (!op->sending)
 		flow_remove(flow_of(op), op);
+	if (status == RUBATO_ERR_PEER && engine->poison != RUBATO_OK) {
+		message_end(op, engine->poison, engine->poison_text); /* The cause. */
+		return;
+	}
 	if (status != RUBATO_OK)
 		message_text(op, text, sizeof(text));
 	message_end(op, status, text);

@@ -15,7 +15,9 @@ static const struct rb_signature news_signature = {
 	.kind = RB_KIND_CONTROL, .type = 0xff, .op = 0xff, .root = UINT32_MAX
 };
 
-#define NEWS_BYTES 204 /* status, origin, over whom, 192 bytes of text. */
+#define TEXT_BYTES 192
+#define NEWS_BYTES (12 + TEXT_BYTES) /* status, origin, over whom, text. */
+_Static_assert(NEWS_BYTES == RB_LAST_WORDS_BYTES, "last words are the news once more");
 
 static void request_prepare(struct rb_engine *engine, struct rb_slot *slot, uint32_t peer,
 			    uint8_t *bytes)
@@ -30,17 +32,23 @@ static void request_prepare(struct rb_engine *engine, struct rb_slot *slot, uint
 	slot->request.state = RB_REQUEST_IDLE;
 }
 
-static void news_take(struct rb_engine *engine, struct rb_news *news)
+void rb_news_hear(struct rb_engine *engine, uint32_t peer, const uint8_t *words)
 {
-	struct rb_wire w = rb_wire_over(news->bytes, NEWS_BYTES);
+	struct rb_wire w = rb_wire_over((void *)(uintptr_t)words, NEWS_BYTES);
 	rubato_status status = (rubato_status)rb_wire_get_u32(&w);
 	uint32_t origin = rb_wire_get_u32(&w), blames = rb_wire_get_u32(&w);
-	char text[192], line[256];
+	char text[TEXT_BYTES], line[256];
 
 	struct rubato_comm *comm = engine->owner;
 
 	rb_wire_get_bytes(&w, text, sizeof(text));
 	text[sizeof(text) - 1] = '\0';
+	for (char *at = text; *at != '\0'; at++)
+		*at = *at >= ' ' && *at < 127 ? *at : '?';
+	if (status >= RUBATO_OK || status < RUBATO_ERR_INTERNAL)
+		status = RUBATO_ERR_PEER;
+	if (origin >= engine->rank_count)
+		origin = peer;
 	if (engine->blames == 0 && blames <= engine->rank_count)
 		engine->blames = blames;
 	if (engine->poison == RUBATO_OK) {
@@ -54,7 +62,7 @@ static void news_take(struct rb_engine *engine, struct rb_news *news)
 			 status == RUBATO_ERR_MISMATCH ? RUBATO_ERR_MISMATCH : RUBATO_ERR_PEER,
 			 status == RUBATO_ERR_MISMATCH ? text : line);
 	/* It lives, but takes part in nothing any more: to those who want to agree it is lost. */
-	if (status != RUBATO_ERR_PEER && origin < engine->rank_count)
+	if (status != RUBATO_ERR_PEER)
 		rb_plug_peer_lost(engine, origin);
 }
 
@@ -66,7 +74,7 @@ static void receive_done(struct rb_engine *engine, struct rb_slot *slot)
 	news->slot = NULL;
 	rb_slot_give(engine, slot);
 	if (status == RUBATO_OK)
-		news_take(engine, news);
+		rb_news_hear(engine, news->peer, news->bytes);
 }
 
 static rubato_status receive_post(struct rb_engine *engine, struct rb_news *news)
@@ -137,18 +145,36 @@ static void send_done(struct rb_engine *engine, struct rb_slot *slot)
 	rb_slot_give(engine, slot);
 }
 
+/* What is passed on keeps its origin and its words. Returns the status. */
+static rubato_status news_write(const struct rubato_comm *comm, uint8_t bytes[NEWS_BYTES])
+{
+	const struct rb_engine *engine = &comm->engine;
+	bool ours = comm->news_status == RUBATO_OK;
+	rubato_status status = ours ? engine->poison : comm->news_status;
+	const char *text = ours ? engine->poison_text : comm->news_text;
+	struct rb_wire w = rb_wire_over(bytes, NEWS_BYTES);
+
+	memset(bytes, 0, NEWS_BYTES);
+	rb_wire_put_u32(&w, (uint32_t)status);
+	rb_wire_put_u32(&w, ours ? engine->rank : comm->news_origin);
+	rb_wire_put_u32(&w, engine->blames);
+	rb_wire_put_bytes(&w, text, strnlen(text, TEXT_BYTES - 1));
+	return status;
+}
+
+bool rb_news_last_words(const struct rubato_comm *comm, uint8_t words[RB_LAST_WORDS_BYTES])
+{
+	return comm->engine.poison != RUBATO_OK && news_write(comm, words) != RUBATO_ERR_PEER;
+}
+
 void rb_news_tell(struct rb_engine *engine, void *arg)
 {
 	struct rubato_comm *comm = arg;
-	/* What is passed on keeps its origin and its words. */
-	bool ours = comm->news_text[0] == '\0';
-	const char *text = ours ? engine->poison_text : comm->news_text;
 
 	for (uint32_t i = 0; i < comm->news_count; i++) {
 		struct rb_news *news = &comm->news[i];
 		struct rb_endpoint *ep = rb_engine_endpoint(engine, news->peer);
 		struct rb_slot *slot = engine->lost[news->peer] ? NULL : rb_slot_take(engine);
-		struct rb_wire w;
 
 		if (slot == NULL)
 			continue;
@@ -158,12 +184,7 @@ void rb_news_tell(struct rb_engine *engine, void *arg)
 			rb_slot_give(engine, news->slot);
 			news->slot = NULL;
 		}
-		memset(news->bytes, 0, sizeof(news->bytes));
-		w = rb_wire_over(news->bytes, NEWS_BYTES);
-		rb_wire_put_u32(&w, (uint32_t)(ours ? engine->poison : comm->news_status));
-		rb_wire_put_u32(&w, ours ? engine->rank : comm->news_origin);
-		rb_wire_put_u32(&w, engine->blames);
-		rb_wire_put_bytes(&w, text, strnlen(text, 191));
+		(void)news_write(comm, news->bytes);
 		request_prepare(engine, slot, news->peer, news->bytes);
 		slot->owner = news;
 		slot->done = send_done;

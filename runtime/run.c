@@ -238,11 +238,12 @@ static void advance(struct rb_engine *engine, struct rb_run *run);
 static void slot_failed(struct rb_engine *engine, struct rb_run *run, const struct rb_slot *slot,
 			rubato_status status)
 {
-	if (status == RUBATO_ERR_PEER) { /* Why, may be here already. */
+	if (status == RUBATO_ERR_PEER || status == RUBATO_ERR_MISMATCH) { /* Why, may be here. */
 		bool advancing = run->advancing;
 
 		run->advancing = true;
 		rb_engine_hear(engine);
+		rb_losses_hear(engine);
 		run->advancing = advancing;
 	}
 	if (run->status == RUBATO_OK)

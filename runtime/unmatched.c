@@ -193,6 +193,10 @@ static bool look_for(struct rubato_comm *comm, bool ending)
 	for (uint32_t i = 0; i < engine->endpoint_count && !found; i++)
 		found = engine->endpoints[i]->ops->unmatched(engine->endpoints[i], judge, &look);
 	probes_take(&look);
+	if (found)
+		rb_losses_hear(engine);
+	if (engine->poison != RUBATO_OK)
+		return true;
 	if (found && !look.fault)
 		loss = rb_loss_behind(engine, look.peer, lost, sizeof(lost));
 	if (loss != NULL)

@@ -208,6 +208,11 @@ static void peer_ended(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
 		peer->blames =
 			atomic_load_explicit(&peer->out.header->blames, memory_order_relaxed);
 		peer->gave_up = true;
+		peer->spoke = life == RB_SHM_ABORTED &&
+			      atomic_load_explicit(&peer->out.header->spoke, memory_order_relaxed);
+		if (peer->spoke)
+			memcpy(peer->last_words, peer->out.header->last_words,
+			       sizeof(peer->last_words));
 		(void)snprintf(text, sizeof(text), "it gave up");
 	} else if (peer->closed_ns > 0 && !rb_process_ended(peer->process_fd))
 		(void)snprintf(text, sizeof(text), "process %d runs another program",
@@ -279,6 +284,8 @@ static bool shm_failure(struct rb_endpoint *base, struct rb_failure *out)
 		out->status = RUBATO_ERR_PEER;
 		out->gave_up = peer->gave_up;
 		out->blames = peer->blames;
+		out->spoke = peer->spoke;
+		memcpy(out->last_words, peer->last_words, sizeof(out->last_words));
 		(void)snprintf(out->text, sizeof(out->text), "%s", peer->text);
 		return true;
 	}
@@ -536,10 +543,14 @@ static void shm_close(struct rb_endpoint *base, bool abort, uint64_t deadline_ns
 		endpoint_free(ep);
 		return;
 	}
-	atomic_store_explicit(&rb_shm_header(ep->segment)->blames, base->blames,
-			      memory_order_relaxed);
-	atomic_store_explicit(&rb_shm_header(ep->segment)->life,
-			      abort ? RB_SHM_ABORTED : RB_SHM_LEFT, memory_order_release);
+	struct rb_shm_header *header = rb_shm_header(ep->segment);
+
+	atomic_store_explicit(&header->blames, base->blames, memory_order_relaxed);
+	if (base->last_words != NULL)
+		memcpy(header->last_words, base->last_words, sizeof(header->last_words));
+	atomic_store_explicit(&header->spoke, base->last_words != NULL, memory_order_relaxed);
+	atomic_store_explicit(&header->life, abort ? RB_SHM_ABORTED : RB_SHM_LEFT,
+			      memory_order_release);
 	for (uint32_t i = 0; i < ep->active_count; i++)
 		rb_shm_doorbell(ep->peers[ep->active[i]].segment);
 	endpoint_free(ep);

@@ -20,7 +20,7 @@
 #include "transport/match.h"
 #include "transport/transport.h"
 
-#define RB_SHM_VERSION 3u
+#define RB_SHM_VERSION 4u
 #define RB_SHM_CELLS 64u         /* Of a ring; a power of 2. */
 #define RB_SHM_CELL_PAYLOAD 24u  /* In a message's first cell ... */
 #define RB_SHM_CHAIN_PAYLOAD 56u /* ... and in each further one. */
@@ -77,7 +77,9 @@ struct rb_shm_header {
 	_Atomic uint32_t sleeping; /* Odd while the owner sleeps, or is about to. */
 	uint8_t pad[124];
 	_Atomic uint32_t life;   /* enum rb_shm_life. */
-	_Atomic uint32_t blames; /* rb_endpoint.blames; stored before `life`. */
+	_Atomic uint32_t blames; /* These: see rb_endpoint; stored before `life`. */
+	_Atomic uint32_t spoke;
+	uint8_t last_words[RB_LAST_WORDS_BYTES];
 };
 
 struct rb_shm_layout { /* Offsets from the segment's start; a function of the first two. */
@@ -212,10 +214,11 @@ struct rb_shm_peer {
 	int process_fd;     /* Readable when its process has ended; -1: none. */
 	uint64_t closed_ns; /* When its socket ended, while its process had not; 0: not so. */
 	int32_t process;
-	bool gone;    /* Its process had ended before it was met. */
-	bool gave_up; /* These two: see rb_failure. */
+	bool gone;           /* Its process had ended before it was met. */
+	bool gave_up, spoke; /* These: see rb_failure. */
 	uint32_t blames;
 	char text[160];
+	uint8_t last_words[RB_LAST_WORDS_BYTES];
 };
 
 struct rb_shm_region {

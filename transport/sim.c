@@ -201,6 +201,9 @@ static void sim_close(struct rb_endpoint *ep, bool abort, uint64_t deadline_ns)
 	if (e == NULL)
 		return;
 	e->place->blames = abort ? ep->blames : 0;
+	e->place->spoke = abort && ep->last_words != NULL;
+	if (e->place->spoke)
+		memcpy(e->place->last_words, ep->last_words, sizeof(e->place->last_words));
 	if (!e->seat->ghost)
 		rb_sim_tell(e->place, e->seat->world->options.latency_ns, abort);
 	rb_sim_port_close(e->place->port);
@@ -442,15 +445,18 @@ static bool sim_failure(struct rb_endpoint *ep, struct rb_failure *out)
 
 	while (e->failures_told < g->failure_count) {
 		uint32_t peer = g->failures[e->failures_told++];
+		const struct rb_sim_place *place = &g->places[peer];
 
 		if (peer == ep->rank)
 			continue;
 		*out = (struct rb_failure) { .peer = peer,
 					     .status = RUBATO_ERR_PEER,
-					     .gave_up = !g->places[peer].seat->crashed,
-					     .blames = g->places[peer].blames };
+					     .gave_up = !place->seat->crashed,
+					     .blames = place->blames,
+					     .spoke = place->spoke && !place->seat->crashed };
+		memcpy(out->last_words, place->last_words, sizeof(out->last_words));
 		(void)snprintf(out->text, sizeof(out->text), "%s",
-			       g->places[peer].seat->crashed ? "it crashed" : "it gave up");
+			       place->seat->crashed ? "it crashed" : "it gave up");
 		return true;
 	}
 	return false;

@@ -76,9 +76,11 @@ struct rb_sim_place {
 
 	struct rb_sim_event gone_event;
 	bool gone_fails; /* Peers take it as a failure. */
-	uint32_t blames; /* rb_endpoint.blames. */
-	bool gone;       /* Peers know. */
-	bool left;       /* In good order. */
+	bool spoke;
+	uint32_t blames; /* These: see rb_endpoint. */
+	uint8_t last_words[RB_LAST_WORDS_BYTES];
+	bool gone; /* Peers know. */
+	bool left; /* In good order. */
 };
 
 /* The endpoints of one job, or of one communicator that was split off: they know each other by

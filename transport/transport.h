@@ -47,6 +47,8 @@
 #define RB_KEY_BYTES_MAX 256               /* Of a region, as exchanged between peers. */
 #define RB_UNEXPECTED_BYTES_MAX (1u << 20) /* Guess; per peer. */
 
+#define RB_LAST_WORDS_BYTES 204
+
 enum rb_request_kind { RB_REQUEST_SEND, RB_REQUEST_RECV, RB_REQUEST_PUT };
 enum rb_request_state { RB_REQUEST_IDLE, RB_REQUEST_PENDING, RB_REQUEST_DONE };
 
@@ -94,7 +96,10 @@ struct rb_endpoint {
 	uint64_t leaving; /* By the backend. 0: nothing that peers wait for needs our polls. */
 	uint64_t bytes_sent, bytes_received; /* Payload. Counted by the backend. */
 	uint64_t sleeps;
-	uint32_t blames; /* Set before close(abort): over whom, + 1; 0: nobody. Peers are told. */
+	/* Set before close(abort), for the peers: over whom, + 1 (0: nobody), and what else there
+	 * is to say (RB_LAST_WORDS_BYTES; NULL: nothing). */
+	uint32_t blames;
+	const uint8_t *last_words;
 };
 
 struct rb_failure {
@@ -102,7 +107,9 @@ struct rb_failure {
 	rubato_status status; /* RUBATO_ERR_PEER. */
 	bool gave_up;         /* It closed with abort, */
 	uint32_t blames;      /* and over whom it said that it did, + 1; 0: nobody. */
+	bool spoke;           /* It left last words. */
 	char text[160];       /* What was noticed: "process 4711 ended". */
+	uint8_t last_words[RB_LAST_WORDS_BYTES];
 };
 
 struct rb_transport_options {

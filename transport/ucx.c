@@ -265,6 +265,8 @@ static bool ucx_failure(struct rb_endpoint *ep, struct rb_failure *out)
 		out->status = RUBATO_ERR_PEER;
 		out->gave_up = peer->gave_up;
 		out->blames = peer->blames;
+		out->spoke = peer->spoke;
+		memcpy(out->last_words, peer->last_words, sizeof(out->last_words));
 		(void)snprintf(out->text, sizeof(out->text), "%s", peer->reason);
 		return true;
 	}

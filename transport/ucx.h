@@ -42,7 +42,7 @@
 #define RB_UCX_CREDIT_UNIT 64u    /* Bytes. */
 #define RB_UCX_CREDIT_MAX (RB_UNEXPECTED_BYTES_MAX / RB_UCX_CREDIT_UNIT)
 #define RB_UCX_WAITING_MAX 65536u /* Descriptors of a peer that wait here: more is an attack. */
-#define RB_UCX_VERSION 2u
+#define RB_UCX_VERSION 3u
 #define RB_UCX_AM_ID 1u
 
 /* UCX's functions, by their own names: it is loaded, not linked. */
@@ -81,7 +81,7 @@ enum rb_ucx_message {
 	RB_UCX_CREDIT,   /* Only its `credit`. */
 	RB_UCX_BYE,      /* The last message of a rank that leaves in good order. */
 	RB_UCX_BYE_SEEN, /* Answers BYE. */
-	RB_UCX_ABORT,    /* The last message of one that does not. */
+	RB_UCX_ABORT,    /* The last message of one that does not: blames `id`; last words. */
 };
 
 /* Before each message; EAGER ends after size_bytes. Little-endian hosts only, like UCX itself. */
@@ -182,8 +182,9 @@ struct rb_ucx_peer {
 	uint64_t out;      /* Slots that UCX holds. */
 	struct rb_ucx_put *puts;
 	struct rb_match_peer match;
-	bool gave_up; /* These two: see rb_failure. */
+	bool gave_up, spoke; /* These: see rb_failure. */
 	uint32_t blames;
+	uint8_t last_words[RB_LAST_WORDS_BYTES];
 	char reason[120];
 };
 
@@ -285,6 +286,7 @@ ucs_status_t rb_ucx_arrived(void *arg, const void *header, size_t header_bytes, 
 			    size_t data_bytes, const ucp_am_recv_param_t *param);
 /* A message without payload. Losing the peer is how it fails. */
 void rb_ucx_tell_head(struct rb_ucx *ux, uint32_t peer, const struct rb_ucx_head *head);
+void rb_ucx_tell_abort(struct rb_ucx *ux, uint32_t peer);
 #define RB_UCX_NO_TAG ((struct rb_tag) { 0, 0 })
 void rb_ucx_tell(struct rb_ucx *ux, uint32_t peer, enum rb_ucx_message message, struct rb_tag tag,
 		 uint64_t id, uint64_t offset);

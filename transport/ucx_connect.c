@@ -441,9 +441,12 @@ static void say_goodbye(struct rb_ucx *ux, bool abort, uint64_t deadline_ns)
 {
 	uint64_t until_ns = abort ? rb_deadline(rb_clock_ns(), ABORT_GRACE_NS) : deadline_ns;
 
-	for (uint32_t r = 0; r < ux->base.rank_count; r++)
-		rb_ucx_tell(ux, r, abort ? RB_UCX_ABORT : RB_UCX_BYE, RB_UCX_NO_TAG,
-			    ux->base.blames, 0);
+	for (uint32_t r = 0; r < ux->base.rank_count; r++) {
+		if (abort)
+			rb_ucx_tell_abort(ux, r);
+		else
+			rb_ucx_tell(ux, r, RB_UCX_BYE, RB_UCX_NO_TAG, 0, 0);
+	}
 	while (!rb_ucx_left(&ux->base) && rb_clock_ns() < until_ns) {
 		rb_ucx_move(ux, until_ns);
 		rb_ucx_check_peers(ux);

@@ -22,6 +22,12 @@ static uint32_t units(uint64_t size_bytes)
 			  RB_UCX_CREDIT_UNIT);
 }
 
+static void copy(void *to, const void *from, size_t size_bytes)
+{
+	if (size_bytes != 0)
+		memcpy(to, from, size_bytes);
+}
+
 /* ---- Slots ---- */
 
 static struct rb_ucx_slot *slot_take(struct rb_ucx *ux, enum rb_ucx_slot_class slot_class)
@@ -181,7 +187,8 @@ bool rb_ucx_left(struct rb_endpoint *ep)
 	return !ux->unflushed;
 }
 
-void rb_ucx_tell_head(struct rb_ucx *ux, uint32_t peer, const struct rb_ucx_head *head)
+static void tell_all(struct rb_ucx *ux, uint32_t peer, const struct rb_ucx_head *head,
+		     const void *payload, size_t payload_bytes)
 {
 	struct rb_ucx_slot *slot;
 
@@ -195,7 +202,13 @@ void rb_ucx_tell_head(struct rb_ucx *ux, uint32_t peer, const struct rb_ucx_head
 	slot->peer = peer;
 	slot->flight = 0;
 	slot->head = *head;
-	(void)slot_send(slot, 0);
+	copy(slot->payload, payload, payload_bytes);
+	(void)slot_send(slot, payload_bytes);
+}
+
+void rb_ucx_tell_head(struct rb_ucx *ux, uint32_t peer, const struct rb_ucx_head *head)
+{
+	tell_all(ux, peer, head, NULL, 0);
 }
 
 void rb_ucx_tell(struct rb_ucx *ux, uint32_t peer, enum rb_ucx_message message, struct rb_tag tag,
@@ -206,6 +219,16 @@ void rb_ucx_tell(struct rb_ucx *ux, uint32_t peer, enum rb_ucx_message message, 
 	};
 
 	rb_ucx_tell_head(ux, peer, &head);
+}
+
+void rb_ucx_tell_abort(struct rb_ucx *ux, uint32_t peer)
+{
+	struct rb_ucx_head head = { .message = RB_UCX_ABORT,
+				    .tag = RB_UCX_NO_TAG,
+				    .id = ux->base.blames };
+
+	tell_all(ux, peer, &head, ux->base.last_words,
+		 ux->base.last_words != NULL ? RB_LAST_WORDS_BYTES : 0);
 }
 
 static void wrong(struct rb_ucx *ux, uint32_t peer, const char *what)
@@ -234,12 +257,6 @@ static bool fits(struct rb_request *receive, const struct rb_signature *signatur
 	receive->theirs = *signature;
 	receive->their_bytes = size_bytes;
 	return false;
-}
-
-static void copy(void *to, const void *from, size_t size_bytes)
-{
-	if (size_bytes != 0)
-		memcpy(to, from, size_bytes);
 }
 
 static rubato_status finish_copy(struct rb_ucx *ux, struct rb_request *receive,
@@ -681,12 +698,16 @@ static void left(struct rb_ucx *ux, uint32_t rank)
 	rb_ucx_lose(ux, rank, reason);
 }
 
-static void aborted(struct rb_ucx *ux, uint32_t rank, uint64_t blames)
+static void aborted(struct rb_ucx *ux, uint32_t rank, uint64_t blames, const void *words,
+		    size_t words_bytes)
 {
 	char reason[sizeof(ux->peers[rank].reason)];
 
 	rb_ucx_tell(ux, rank, RB_UCX_BYE_SEEN, RB_UCX_NO_TAG, 0, 0);
 	ux->peers[rank].gave_up = true;
+	ux->peers[rank].spoke = words_bytes == RB_LAST_WORDS_BYTES;
+	if (ux->peers[rank].spoke)
+		memcpy(ux->peers[rank].last_words, words, words_bytes);
 	ux->peers[rank].blames = blames <= ux->base.rank_count ? (uint32_t)blames : 0;
 	(void)snprintf(reason, sizeof(reason), "rank %u: it gave up", rank);
 	rb_ucx_lose(ux, rank, reason);
@@ -740,7 +761,7 @@ static void dispatch(struct rb_ucx *ux, const struct rb_ucx_head *head, const vo
 		left(ux, rank);
 		return;
 	case RB_UCX_ABORT:
-		aborted(ux, rank, head->id);
+		aborted(ux, rank, head->id, data, data_bytes);
 		return;
 	}
 	wrong(ux, rank, "a message of an unknown kind");

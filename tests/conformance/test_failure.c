@@ -29,8 +29,20 @@ static void expect_peer(struct conform_rank *r, struct conform_request *c)
 	ck_assert_int_eq(c->request.status, RUBATO_ERR_PEER);
 }
 
+/* Blames rank 0, and says why, to the last byte. */
+static void words_fill(uint8_t words[RB_LAST_WORDS_BYTES])
+{
+	for (uint32_t i = 0; i < RB_LAST_WORDS_BYTES; i++)
+		words[i] = (uint8_t)(i * 5 + 1);
+}
+
 static void vanish(struct conform_rank *r)
 {
+	uint8_t words[RB_LAST_WORDS_BYTES];
+
+	words_fill(words);
+	r->ep->blames = 1;
+	r->ep->last_words = words;
 	conform_barrier(r, "requests that will be lost");
 	r->ops->close(r->ep, true, r->ops->now_ns(r->ep) + CONFORM_DEADLINE_NS);
 	r->closed = true;
@@ -43,6 +55,7 @@ static void survive(struct conform_rank *r)
 	struct conform_request recv, second, send, late, between;
 	struct rb_failure failure = { 0 };
 	uint64_t since_ns, word = 0, sum = 0;
+	uint8_t words[RB_LAST_WORDS_BYTES];
 
 	CONFORM(large != NULL, "memory");
 	conform_recv(r, &between, other, 9999, &sum, sizeof(sum));
@@ -60,6 +73,9 @@ static void survive(struct conform_rank *r)
 	ck_assert_uint_eq(failure.peer, VICTIM);
 	ck_assert_int_eq(failure.status, RUBATO_ERR_PEER);
 	ck_assert_uint_gt(strlen(failure.text), 0);
+	words_fill(words);
+	CONFORM(failure.gave_up && failure.spoke && failure.blames == 1, "%s", failure.text);
+	CONFORM(memcmp(failure.last_words, words, sizeof(words)) == 0, "%s", failure.text);
 	expect_peer(r, &recv);
 	expect_peer(r, &second);
 	expect_peer(r, &send);

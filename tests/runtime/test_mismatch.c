@@ -141,6 +141,65 @@ START_TEST(both_sides_learn)
 }
 END_TEST
 
+#define MANY 16u /* Two that differ, and of the others one that is neighbour of neither. */
+#define FAR 3u
+
+struct parting {
+	pthread_barrier_t gone;
+	bool later; /* It first needs them when they have gone. */
+};
+
+/* Ranks 0 and 8 differ, and go. Another one needs them, and nobody passes it on. */
+static rubato_status parting_main(rubato_comm *comm, void *arg)
+{
+	struct parting *p = arg;
+	uint32_t me = rubato_rank(comm);
+	float in[16] = { 0 }, out[16];
+	bool differs = me % 8 == 0;
+	rubato_status err = RUBATO_OK;
+	char text[256];
+
+	if (me == FAR && !p->later)
+		err = rubato_recv(comm, in, 1, RUBATO_FLOAT32, 8, 1);
+	if (differs)
+		err = rubato_allreduce(comm, in, out, me + 1, RUBATO_FLOAT32, RUBATO_SUM);
+	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+	if (differs)
+		(void)rubato_finalize(comm);
+	(void)pthread_barrier_wait(&p->gone);
+	if (me == FAR && p->later)
+		err = rubato_broadcast(comm, in, 1, RUBATO_FLOAT32, 0);
+	if (me == FAR && p->later)
+		(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+	(void)pthread_barrier_wait(&p->gone);
+	if (!differs)
+		(void)rubato_finalize(comm);
+	if ((differs || me == FAR) &&
+	    (err != RUBATO_ERR_MISMATCH || strstr(text, "rank 0 calls") == NULL ||
+	     strstr(text, "rank 8 calls") == NULL))
+		return RB_FAIL(RUBATO_ERR_INTERNAL, "rank %u: %s: %s", me, rubato_status_name(err),
+			       text);
+	return RUBATO_OK;
+}
+
+#ifdef RB_HAVE_UCX
+#define PARTINGS 3
+#else
+#define PARTINGS 2
+#endif
+START_TEST(who_sees_them_go_learns_why)
+{
+	const char *name = _i < 2 ? "shm" : "ucx"; /* UCX's last words go with its connections. */
+	const struct rb_transport_ops *const transports[] = { local_transport(name), NULL };
+	struct parting p = { .later = _i == 1 };
+
+	ck_assert_int_eq(pthread_barrier_init(&p.gone, NULL, MANY), 0);
+	ck_assert_msg(local_run_raw(MANY, transports, parting_main, &p, NULL) == RUBATO_OK,
+		      "%s: %s", name, rubato_error_text());
+	(void)pthread_barrier_destroy(&p.gone);
+}
+END_TEST
+
 /* What is wrong by itself is refused before anybody is told. */
 static rubato_status arguments_main(rubato_comm *comm, void *arg)
 {
@@ -187,6 +246,7 @@ int main(void)
 
 	tcase_set_timeout(tc, 100);
 	tcase_add_loop_test(tc, both_sides_learn, 0, 2 * (int)ROWS);
+	tcase_add_loop_test(tc, who_sees_them_go_learns_why, 0, PARTINGS);
 	tcase_add_test(tc, arguments_are_refused);
 	suite_add_tcase(suite, tc);
 	return check_suite(suite);

@@ -1,4 +1,5 @@
 /* test_run.c -- whole programs in a simulated world, through the public functions alone. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -209,6 +210,84 @@ START_TEST(survivors_of_a_crash_get_the_error)
 }
 END_TEST
 
+/* ---- One rank calls something else ---- */
+
+struct odd {
+	uint32_t rank, what;
+	rubato_status status[RANKS_MAX];
+	char text[RANKS_MAX][256];
+};
+
+#define ODD_COUNT 6000
+
+/* Of each kind the messages meet, so that whoever gets one of the odd rank finds out. */
+static rubato_status call_of(rubato_comm *comm, uint32_t what, bool odd, float *in, float *out)
+{
+	switch (what) {
+	case 0:
+		return rubato_allreduce(comm, in, out, odd ? 9 : 8, RUBATO_FLOAT32, RUBATO_SUM);
+	case 1:
+		return rubato_allreduce(comm, in, out, ODD_COUNT, RUBATO_FLOAT32,
+					odd ? RUBATO_MIN : RUBATO_MAX);
+	case 2:
+		return rubato_reduce(comm, in, out, 64, RUBATO_FLOAT32,
+				     odd ? RUBATO_MAX : RUBATO_SUM, 0);
+	default:
+		return rubato_allgather(comm, in, out, odd ? 65 : 64, RUBATO_FLOAT32);
+	}
+}
+
+/* Each leaves as soon as it knows. */
+static rubato_status one_is_odd(rubato_comm *comm, void *arg)
+{
+	struct odd *odd = arg;
+	uint32_t me = rubato_rank(comm);
+	float *in = calloc(ODD_COUNT, sizeof(*in)), *out = calloc(ODD_COUNT, sizeof(*out));
+	rubato_status err = rubato_barrier(comm);
+
+	ck_assert(in != NULL && out != NULL);
+	if (err == RUBATO_OK)
+		err = call_of(comm, odd->what, me == odd->rank, in, out);
+	if (err == RUBATO_OK) /* Its part was through before anybody knew. */
+		err = rubato_barrier(comm);
+	odd->status[me] = err;
+	(void)snprintf(odd->text[me], sizeof(odd->text[me]), "%s", rubato_error_text());
+	free(in);
+	free(out);
+	return RUBATO_OK;
+}
+
+/*
+ * Those who find out tell their neighbours, and go; whoever hears of it by way of others sees them
+ * go first, and must still learn why.
+ */
+START_TEST(all_learn_that_one_called_something_else)
+{
+	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
+	rubato_sim_result result;
+	char culprit[32];
+
+	for (uint64_t seed = 1; seed <= 400; seed++) {
+		struct odd odd = { .what = (uint32_t)_i };
+
+		options.seed = seed;
+		options.rank_count = 2 + (uint32_t)(rb_mix(seed) % 15);
+		options.jitter = 10;
+		options.reorder = seed % 2 == 0;
+		options.ranks_per_node = seed % 3 == 0 ? 3 : 0;
+		odd.rank = (uint32_t)(rb_mix(seed + 77) % options.rank_count);
+		(void)snprintf(culprit, sizeof(culprit), "rank %u", odd.rank);
+		ck_assert_int_ne(rubato_sim_run(&options, one_is_odd, &odd, &result), RUBATO_OK);
+		for (uint32_t r = 0; r < options.rank_count; r++)
+			ck_assert_msg(odd.status[r] == RUBATO_ERR_MISMATCH &&
+					      strstr(odd.text[r], culprit) != NULL,
+				      "seed %llu, rank %u of %u, %s is odd: %s: %s",
+				      (unsigned long long)seed, r, options.rank_count, culprit,
+				      rubato_status_name(odd.status[r]), odd.text[r]);
+	}
+}
+END_TEST
+
 START_TEST(a_frozen_rank_delays_and_harms_nothing)
 {
 	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
@@ -329,6 +408,7 @@ int main(void)
 	tcase_add_test(tc, a_barrier_waits_for_the_slowest);
 	tcase_add_test(tc, work_hides_communication);
 	tcase_add_test(tc, survivors_of_a_crash_get_the_error);
+	tcase_add_loop_test(tc, all_learn_that_one_called_something_else, 0, 4);
 	tcase_add_test(tc, a_frozen_rank_delays_and_harms_nothing);
 	tcase_add_test(tc, a_deadline_passes_in_virtual_time);
 	tcase_add_test(tc, chance_goes_on_from_a_mark);
