@@ -68,8 +68,8 @@ struct rb_choice_facts {
 	uint32_t rank_count;
 	bool mapped;              /* All ranks can map each other's registered memory. */
 	bool put;                 /* All transports can put. */
-	uint32_t cores;           /* Of the node that has the most ranks a core. */
-	uint32_t node_ranks;      /* Of the same node. */
+	uint32_t cores;           /* Of the node, or part of one, that has the most ranks a core. */
+	uint32_t node_ranks;      /* Those that share these. */
 	uint64_t chunk_bytes_max; /* RUBATO_CHUNK: 256 KiB. */
 };
 

@@ -21,8 +21,8 @@
 
 #define UNREACHED 0xffu /* In opening.route. */
 #define AGREED_WORDS 4  /* version, chunk, algorithm names, transport names */
-/* What stands before the address: agreed words, host, cores, the address's bytes. */
-#define BLOB_HEAD_BYTES (8 * AGREED_WORDS + 8 + 8 * RB_CPU_WORDS + 4 + 4)
+/* What stands before the address: agreed words, host, group, cores, the address's bytes. */
+#define BLOB_HEAD_BYTES (8 * AGREED_WORDS + 8 + 8 + 8 * RB_CPU_WORDS + 4 + 4)
 _Static_assert(BLOB_HEAD_BYTES + RB_ADDRESS_BYTES_MAX <= RB_BLOB_BYTES_MAX, "an address fits");
 
 struct opening { /* What exists only while a communicator is opened. */
@@ -33,10 +33,10 @@ struct opening { /* What exists only while a communicator is opened. */
 	/* What all published for each transport: the bootstrap's. */
 	const void *const *blobs[RB_ENDPOINTS_MAX];
 	const size_t *blob_bytes[RB_ENDPOINTS_MAX];
-	uint8_t *route;    /* Per peer: index into opened. */
-	char devices[512]; /* For network transports; empty: any. */
-	char why[300];     /* What kept a transport from opening here. */
-	uint64_t host;     /* With its control group: rb_seat. */
+	uint8_t *route;       /* Per peer: index into opened. */
+	char devices[512];    /* For network transports; empty: any. */
+	char why[300];        /* What kept a transport from opening here. */
+	uint64_t host, group; /* See rb_seat. */
 	struct rb_place place;
 	uint32_t cores_max;
 	struct rb_crowding here; /* On this machine. */
@@ -171,6 +171,7 @@ static rubato_status blobs_exchange(struct opening *o, uint32_t i)
 	for (uint32_t k = 0; k < AGREED_WORDS; k++)
 		rb_wire_put_u64(&w, o->agreed[k]);
 	rb_wire_put_u64(&w, o->host);
+	rb_wire_put_u64(&w, o->group);
 	for (uint32_t k = 0; k < RB_CPU_WORDS; k++)
 		rb_wire_put_u64(&w, o->place.cores[k]);
 	rb_wire_put_u32(&w, o->cores_max);
@@ -188,6 +189,7 @@ static rubato_status blob_read(const struct opening *o, uint32_t i, uint32_t r,
 
 	RB_TRY(agreed_check(o, r, &w));
 	seat->host = rb_wire_get_u64(&w);
+	seat->group = rb_wire_get_u64(&w);
 	for (uint32_t k = 0; k < RB_CPU_WORDS; k++)
 		seat->cores[k] = rb_wire_get_u64(&w);
 	seat->cores_max = rb_wire_get_u32(&w);
@@ -231,7 +233,7 @@ static rubato_status blobs_read(struct opening *o, uint32_t i)
 		route_find(o, i, r);
 		err = rb_crowd_add(&crowd, &seat);
 	}
-	o->here = rb_crowd_at(&crowd, o->host);
+	o->here = rb_crowd_at(&crowd, o->host, o->group);
 	worst = rb_crowd_worst(&crowd); /* Ranks choose alike, so one machine speaks for all. */
 	facts->node_ranks = worst.ranks;
 	facts->cores = worst.cores;
@@ -531,7 +533,7 @@ static rubato_status background_place(struct opening *o)
 		struct rb_quota quota = rb_quota_find("");
 
 		rb_place_here(domain, &o->place);
-		o->host ^= quota.group;
+		o->group = quota.group;
 		o->cores_max = rb_quota_cores(&quota);
 	}
 	if (domain) {

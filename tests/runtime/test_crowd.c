@@ -20,21 +20,56 @@ static void seat_set(uint32_t r, uint64_t host, uint32_t cores, bool bound, uint
 			seats[r].cores[k / 64] |= UINT64_C(1) << k % 64;
 }
 
-static struct rb_crowding pairs_at(uint32_t count, uint64_t host)
+/* Of a machine, or of one group there. */
+static struct rb_crowding pairs_of(uint32_t count, uint64_t host, const uint64_t *group)
 {
 	uint64_t together[RB_CPU_WORDS] = { 0 };
 	struct rb_crowding c = { 0, 0 };
+	uint32_t limit = UINT32_MAX;
 
 	for (uint32_t r = 0; r < count; r++) {
-		if (seats[r].host != host)
+		if (seats[r].host != host || (group != NULL && seats[r].group != *group))
 			continue;
 		c.ranks++;
 		for (uint32_t k = 0; k < RB_CPU_WORDS; k++)
 			together[k] |= seats[r].cores[k];
+		if (group != NULL && seats[r].cores_max > 0 && seats[r].cores_max < limit)
+			limit = seats[r].cores_max;
 	}
 	c.cores = rb_cpus_count(together);
-	c.cores = c.cores > 0 ? c.cores : 1;
+	c.cores = c.cores < limit ? c.cores : limit;
 	return c;
+}
+
+static bool is_first_of_its_group(uint32_t rank)
+{
+	for (uint32_t r = 0; r < rank; r++)
+		if (seats[r].host == seats[rank].host && seats[r].group == seats[rank].group)
+			return false;
+	return true;
+}
+
+static struct rb_crowding worse_of(struct rb_crowding a, struct rb_crowding b)
+{
+	double left = (double)a.ranks / a.cores, right = (double)b.ranks / b.cores;
+
+	return left > right || (left >= right && a.ranks > b.ranks) ? a : b;
+}
+
+static struct rb_crowding pairs_at(uint32_t count, uint64_t host, uint64_t group)
+{
+	struct rb_crowding machine = pairs_of(count, host, NULL);
+	struct rb_crowding part = pairs_of(count, host, &group);
+	uint64_t allowed = 0;
+
+	for (uint32_t r = 0; r < count; r++)
+		if (seats[r].host == host && is_first_of_its_group(r))
+			allowed += pairs_of(count, host, &seats[r].group).cores;
+	if (allowed < machine.cores)
+		machine.cores = (uint32_t)allowed;
+	machine.cores = machine.cores > 0 ? machine.cores : 1;
+	part.cores = part.cores > 0 ? part.cores : 1;
+	return worse_of(machine, part);
 }
 
 static void crowd_fill(struct rb_crowd *crowd, uint32_t count)
@@ -52,15 +87,14 @@ static void crowd_check(uint32_t count)
 
 	crowd_fill(&crowd, count);
 	for (uint32_t r = 0; r < count; r++) {
-		struct rb_crowding twin = pairs_at(count, seats[r].host);
-		struct rb_crowding one = rb_crowd_at(&crowd, seats[r].host);
-		double left = (double)twin.ranks / twin.cores;
-		double right = (double)worst.ranks / worst.cores;
+		if (!is_first_of_its_group(r))
+			continue;
+		struct rb_crowding twin = pairs_at(count, seats[r].host, seats[r].group);
+		struct rb_crowding one = rb_crowd_at(&crowd, seats[r].host, seats[r].group);
 
 		ck_assert_uint_eq(one.ranks, twin.ranks);
 		ck_assert_uint_eq(one.cores, twin.cores);
-		if (left > right || (left >= right && twin.ranks > worst.ranks))
-			worst = twin;
+		worst = worse_of(worst, twin);
 	}
 	found = rb_crowd_worst(&crowd);
 	ck_assert_uint_eq(found.ranks, worst.ranks);
@@ -101,8 +135,8 @@ START_TEST(uneven_machines_are_not_mixed)
 	for (uint32_t r = 0; r < 66; r++)
 		seat_set(r, r % 33 == 32 ? 7 : 8, r % 33 == 32 ? 1 : 64, r % 33 != 32, r);
 	crowd_fill(&crowd, 66);
-	large = rb_crowd_at(&crowd, 8);
-	small = rb_crowd_at(&crowd, 7);
+	large = rb_crowd_at(&crowd, 8, 0);
+	small = rb_crowd_at(&crowd, 7, 0);
 	worst = rb_crowd_worst(&crowd);
 	ck_assert_uint_eq(large.ranks, 64);
 	ck_assert_uint_gt(large.cores, 62); /* Those whose number is 32 or 65 went elsewhere. */
@@ -110,9 +144,49 @@ START_TEST(uneven_machines_are_not_mixed)
 	ck_assert_uint_eq(small.cores, 1);
 	ck_assert_uint_eq(worst.ranks, 2);
 	ck_assert_uint_eq(worst.cores, 1);
-	ck_assert_uint_eq(rb_crowd_at(&crowd, 9).ranks, 1); /* Nobody is there. */
+	ck_assert_uint_eq(rb_crowd_at(&crowd, 9, 0).ranks, 1); /* Nobody is there. */
 	rb_crowd_fini(&crowd);
 	crowd_check(66);
+}
+END_TEST
+
+static void crowding_is(struct rb_crowding c, uint32_t ranks, uint32_t cores)
+{
+	ck_assert_uint_eq(c.ranks, ranks);
+	ck_assert_uint_eq(c.cores, cores);
+}
+
+/* Containers of one kernel, each with a limit of its own, run on the same processors. */
+START_TEST(limited_groups_share_a_machine)
+{
+	struct rb_crowd crowd;
+
+	for (uint32_t r = 0; r < 12; r++) { /* Within each limit, and too many together. */
+		seat_set(r, 5, 8, false, 0);
+		seats[r].group = 1 + r % 3;
+		seats[r].cores_max = 4;
+	}
+	crowd_fill(&crowd, 12);
+	crowding_is(rb_crowd_at(&crowd, 5, 2), 12, 8);
+	crowding_is(rb_crowd_worst(&crowd), 12, 8);
+	rb_crowd_fini(&crowd);
+	for (uint32_t r = 0; r < 8; r++) { /* One is crowded, beside ranks that are not. */
+		seats[r].group = r % 2;
+		seats[r].cores_max = r % 2;
+	}
+	crowd_fill(&crowd, 8);
+	crowding_is(rb_crowd_at(&crowd, 5, 1), 4, 1);
+	crowding_is(rb_crowd_at(&crowd, 5, 0), 8, 8);
+	crowding_is(rb_crowd_worst(&crowd), 4, 1);
+	rb_crowd_fini(&crowd);
+	for (uint32_t r = 0; r < 6; r++) { /* The limits are less than the machine. */
+		seats[r].group = 1 + r % 2;
+		seats[r].cores_max = 2;
+	}
+	crowd_fill(&crowd, 6);
+	crowding_is(rb_crowd_at(&crowd, 5, 1), 6, 4);
+	rb_crowd_fini(&crowd);
+	crowd_check(6);
 }
 END_TEST
 
@@ -128,6 +202,10 @@ START_TEST(any_placement_counts_as_pairs_do)
 			uint64_t m = rb_rng_below(&rng, machines);
 
 			seat_set(r, first + m * m, 1 + (uint32_t)(m * 37 % 200), m % 3 == 0, r);
+			if (i % 2 == 1) { /* Some without a limit. */
+				seats[r].group = rb_rng_below(&rng, 4);
+				seats[r].cores_max = 3 * (uint32_t)seats[r].group;
+			}
 		}
 		crowd_check(count);
 	}
@@ -146,7 +224,7 @@ START_TEST(work_grows_with_ranks)
 			crowd_fill(&crowd, count);
 			ck_assert_uint_eq(rb_crowd_worst(&crowd).ranks, on_each);
 			ck_assert_uint_ge(crowd.looks, count);
-			ck_assert_uint_le(crowd.looks, (uint64_t)count * 4);
+			ck_assert_uint_le(crowd.looks, (uint64_t)count * 8);
 			rb_crowd_fini(&crowd);
 		}
 	}
@@ -157,7 +235,7 @@ START_TEST(nobody_is_one_on_one)
 {
 	struct rb_crowd crowd = { 0 };
 
-	ck_assert_uint_eq(rb_crowd_at(&crowd, 1).ranks, 1);
+	ck_assert_uint_eq(rb_crowd_at(&crowd, 1, 0).ranks, 1);
 	ck_assert_uint_eq(rb_crowd_worst(&crowd).cores, 1);
 	rb_crowd_fini(&crowd);
 }
@@ -170,6 +248,7 @@ int main(void)
 	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, large_jobs_are_not_crowded);
 	tcase_add_test(tc, uneven_machines_are_not_mixed);
+	tcase_add_test(tc, limited_groups_share_a_machine);
 	tcase_add_test(tc, any_placement_counts_as_pairs_do);
 	tcase_add_test(tc, work_grows_with_ranks);
 	tcase_add_test(tc, nobody_is_one_on_one);
