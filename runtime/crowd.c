@@ -154,3 +154,20 @@ struct rb_crowding rb_crowd_worst(const struct rb_crowd *crowd)
 		worst = worse(worst, group_crowding(&crowd->groups.entries[i]));
 	return worst.ranks > 0 ? worst : (struct rb_crowding) { 1, 1 };
 }
+
+rubato_status rb_crowd_firsts(const uint64_t *hosts, uint32_t count, bool *first, uint64_t *looks)
+{
+	struct rb_crowd crowd = { 0 };
+	rubato_status err = RUBATO_OK;
+
+	for (uint32_t r = 0; r < count && err == RUBATO_OK; r++) {
+		uint32_t before = crowd.machines.count;
+
+		if (entry_of(&crowd, &crowd.machines, hosts[r], 0) == NULL)
+			err = RB_FAIL(RUBATO_ERR_MEMORY, "table of %u machines", before);
+		first[r] = crowd.machines.count > before;
+	}
+	*looks = crowd.looks;
+	rb_crowd_fini(&crowd);
+	return err;
+}

@@ -35,6 +35,10 @@ struct rb_crowd {
 /* Zeroed is empty. */
 RB_NODISCARD rubato_status rb_crowd_add(struct rb_crowd *crowd, const struct rb_seat *seat);
 void rb_crowd_fini(struct rb_crowd *crowd);
+/* Of each of `count` ranks, by their hosts, whether it is the first on its own. *looks: the work,
+ * for tests. */
+RB_NODISCARD rubato_status rb_crowd_firsts(const uint64_t *hosts, uint32_t count, bool *first,
+					   uint64_t *looks);
 
 /*
  * Of the machine of `host`, or of the group there, whichever has more ranks a core. The groups of a

@@ -29,6 +29,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/wire.h"
+#include "runtime/crowd.h"
 
 #define MACHINES_MAX 32 /* Tried from one: those that follow it. */
 #define PROBES_MAX 256
@@ -266,22 +267,50 @@ static size_t blob_write(const struct probing *p, uint8_t *blob, size_t blob_byt
 	return (size_t)(w.at - blob);
 }
 
-static uint64_t network_of(const void *blob)
+/* The first ranks of the other networks, starting behind us. */
+static void machines_find(struct probing *p, const void *const *blobs, const size_t *bytes,
+			  const bool *first)
 {
-	struct rb_wire w = rb_wire_over((void *)(uintptr_t)blob, 8);
+	uint32_t n = p->b->rank_count;
 
-	return rb_wire_get_u64(&w);
+	for (uint32_t i = 1; i < n && p->machine_count < MACHINES_MAX; i++) {
+		uint32_t r = (p->b->rank + i) % n;
+		struct rb_wire w = rb_wire_over((void *)(uintptr_t)blobs[r], bytes[r]);
+
+		if (rb_wire_get_u64(&w) == p->here || !first[r])
+			continue;
+		struct machine *m = &p->machines[p->machine_count++];
+
+		*m = (struct machine) { .rank = r, .port = rb_wire_get_u16(&w) };
+		m->addresses = w.at + 2;
+		m->address_count = (uint32_t)((bytes[r] - 12) / 17);
+	}
 }
 
-static bool first_of_its_network(const void *const *blobs, uint32_t rank)
+static rubato_status machines_list(struct probing *p, const void *const *blobs, const size_t *bytes)
 {
-	for (uint32_t r = 0; r < rank; r++)
-		if (network_of(blobs[r]) == network_of(blobs[rank]))
-			return false;
-	return true;
+	uint32_t n = p->b->rank_count;
+	uint64_t *networks = malloc(n * sizeof(*networks)), looks;
+	bool *first = calloc(n, sizeof(*first));
+	rubato_status err = RUBATO_OK;
+
+	if (networks == NULL || first == NULL)
+		err = RB_FAIL(RUBATO_ERR_MEMORY, "devices: tables of %u ranks", n);
+	for (uint32_t r = 0; err == RUBATO_OK && r < n; r++) {
+		struct rb_wire w = rb_wire_over((void *)(uintptr_t)blobs[r], bytes[r]);
+
+		networks[r] = rb_wire_get_u64(&w);
+	}
+	if (err == RUBATO_OK)
+		err = rb_crowd_firsts(networks, n, first, &looks);
+	if (err == RUBATO_OK)
+		machines_find(p, blobs, bytes, first);
+	free(networks);
+	free(first);
+	return err;
 }
 
-/* Reads what all published: whether trying is needed, and (starting behind us) whom to try. */
+/* Reads what all published: whether trying is needed, and whom to try. */
 static rubato_status blobs_read(struct probing *p, const void *const *blobs, const size_t *bytes)
 {
 	uint32_t n = p->b->rank_count;
@@ -304,19 +333,7 @@ static rubato_status blobs_read(struct probing *p, const void *const *blobs, con
 			p->first = r;
 	}
 	p->needed = choice && p->far;
-	for (uint32_t i = 1; p->needed && i < n && p->machine_count < MACHINES_MAX; i++) {
-		uint32_t r = (p->b->rank + i) % n;
-		struct rb_wire w = rb_wire_over((void *)(uintptr_t)blobs[r], bytes[r]);
-
-		if (rb_wire_get_u64(&w) == p->here || !first_of_its_network(blobs, r))
-			continue;
-		struct machine *m = &p->machines[p->machine_count++];
-
-		*m = (struct machine) { .rank = r, .port = rb_wire_get_u16(&w) };
-		m->addresses = w.at + 2;
-		m->address_count = (uint32_t)((bytes[r] - 12) / 17);
-	}
-	return RUBATO_OK;
+	return p->needed ? machines_list(p, blobs, bytes) : RUBATO_OK;
 }
 
 /* ---- Trying ---- */

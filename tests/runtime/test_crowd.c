@@ -231,6 +231,33 @@ START_TEST(work_grows_with_ranks)
 }
 END_TEST
 
+/* One host, each rank on its own, and any between: some looks a rank, as many as there are. */
+START_TEST(firsts_are_found_in_one_pass)
+{
+	static uint64_t hosts[RANKS_MAX];
+	static bool first[RANKS_MAX];
+	struct rb_rng rng = { 5 };
+	uint64_t looks;
+
+	for (uint32_t count = 1; count <= RANKS_MAX; count *= 4) {
+		for (uint64_t all = 1; all <= count; all *= 16) {
+			for (uint32_t r = 0; r < count; r++)
+				hosts[r] = rb_mix(rb_rng_below(&rng, all) + 1);
+			ck_assert_int_eq(rb_crowd_firsts(hosts, count, first, &looks), RUBATO_OK);
+			ck_assert_uint_ge(looks, count);
+			ck_assert_uint_le(looks, (uint64_t)count * 4);
+			for (uint32_t r = 0; r < count && r < 300; r++) {
+				uint32_t before = 0;
+
+				while (before < r && hosts[before] != hosts[r])
+					before++;
+				ck_assert_int_eq(first[r], before == r);
+			}
+		}
+	}
+}
+END_TEST
+
 START_TEST(nobody_is_one_on_one)
 {
 	struct rb_crowd crowd = { 0 };
@@ -251,6 +278,7 @@ int main(void)
 	tcase_add_test(tc, limited_groups_share_a_machine);
 	tcase_add_test(tc, any_placement_counts_as_pairs_do);
 	tcase_add_test(tc, work_grows_with_ranks);
+	tcase_add_test(tc, firsts_are_found_in_one_pass);
 	tcase_add_test(tc, nobody_is_one_on_one);
 	return check_main("runtime", tc);
 }
