@@ -365,8 +365,10 @@ static rubato_status mapping_agree(struct opening *o)
 
 		if (bytes[r] == sizeof(theirs))
 			memcpy(&theirs, blobs[r], sizeof(theirs));
-		verdict[0] &= theirs != 0 && (r == comm->engine.rank ||
-					      ops->word_map(ep, r, theirs, 4096) != NULL);
+		/* A peer may name memory where this transport maps none. */
+		verdict[0] &=
+			word != 0 && theirs != 0 &&
+			(r == comm->engine.rank || ops->word_map(ep, r, theirs, 4096) != NULL);
 	}
 	if (err == RUBATO_OK)
 		err = exchange(o, verdict, sizeof(verdict), &blobs, &bytes);
