@@ -5,7 +5,7 @@
  * What is decided is the machine's (collectives/partial.h); here are buffers, runs and clocks. One
  * slab of memory per rank, whose address all know, is cut into buffers of one vector:
  *
- *   0 .. 3   contributions: leased, pending, the round's, retained (the round before's)
+ *   0 .. 3   contributions: leased, pending, the round's; what survivors fetch
  *   4        the operator's identity, for rounds that find nothing pending
  *   5 ..     results, by the machine's slots; the last one is followed by the algorithm's scratch
  *
@@ -67,7 +67,7 @@ struct rubato_partial {
 	 * the lock. */
 	uint32_t lease; /* Always one: the next to be written into. */
 	bool leased;
-	uint32_t pending, joined, retained;
+	uint32_t pending, joined;
 
 	struct rb_partial_result *results; /* By slot. */
 	uint32_t slot_count;

@@ -213,7 +213,7 @@ static rubato_status tables_make(struct rubato_partial *p)
 {
 	uint32_t n = p->config.rank_count;
 
-	p->pending = p->joined = p->retained = RB_PARTIAL_NONE;
+	p->pending = p->joined = RB_PARTIAL_NONE;
 	p->slot_count = rb_partial_slots(&p->config.options);
 	p->reduce_fn = rb_reduce_best();
 	p->machine = calloc(1, rb_partial_bytes(&p->config));

@@ -20,7 +20,7 @@ uint32_t rb_partial_free_contribution(const struct rubato_partial *p)
 {
 	uint32_t i = 0;
 
-	while (i == p->pending || i == p->joined || i == p->retained)
+	while (i == p->lease || i == p->pending || i == p->joined)
 		i++;
 	RB_ASSERT(i < RB_PARTIAL_CONTRIBUTIONS);
 	return i;
@@ -249,7 +249,6 @@ static void reduce_start(struct rb_engine *engine, struct rubato_partial *p, uin
 				 "partial: a round's weights add up to 2^32 or more");
 		return;
 	}
-	p->retained = RB_PARTIAL_NONE;
 	if (!addresses_fill(p, rb_partial_records(p->machine))) {
 		rb_engine_poison(engine, RUBATO_ERR_INTERNAL,
 				 "partial: a record names a buffer that does not exist");
@@ -371,10 +370,8 @@ static void fetch_start(struct rb_engine *engine, struct rubato_partial *p, uint
 	struct rb_partial_result *out = &p->results[rb_partial_view_of(p->machine).out];
 
 	(void)members_find(p);
-	p->retained = p->lease;
 	if (out->buffer >= RB_PARTIAL_RESULTS)
 		out->buffer = rb_partial_free_contribution(p);
-	p->retained = RB_PARTIAL_NONE;
 	p->fetches = 2;
 	p->fetch_value = value;
 	transfer_start(engine, p, peer, round, 0, rb_partial_buffer(p, out->buffer), p->bytes,
@@ -461,7 +458,6 @@ static void completed(struct rubato_partial *p)
 	memset(r->member, 0, p->comm->engine.rank_count * sizeof(*r->member));
 	for (uint32_t i = 0; i < p->member_count; i++)
 		r->member[p->members[i]] = true;
-	p->retained = p->joined;
 	p->joined = RB_PARTIAL_NONE;
 }
 
