@@ -280,7 +280,10 @@ static void call(struct rb_partial *m, const struct rb_protocol_event *event)
 		m->merging--;
 		break;
 	case RB_PARTIAL_COLLECT:
-		rb_partial_collect(m);
+		rb_partial_collect(m, false);
+		break;
+	case RB_PARTIAL_LOOK:
+		rb_partial_collect(m, true);
 		break;
 	case RB_PARTIAL_RELEASE:
 		rb_partial_release(m);

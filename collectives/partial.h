@@ -38,11 +38,11 @@
  * Results. The last `slots` of them are kept, in slots that the machine chooses: each until the
  * application has collected and released it, or collection skips it. That, in rounds, is the depth.
  *
- * Commit after failure. A joined contribution is retained until the next exchange is complete,
- * which shows that every rank has completed the round. When a rank is lost: the survivors stop,
- * tell each other (dead ranks, rounds completed: one that noticed a loss is enough), fetch the
- * newest result that any of them has from one that has it, and end when all survivors with the same
- * dead have completed the same round; what they joined later is pending again.
+ * Commit after failure. A joined contribution is kept until its round is complete here: then nobody
+ * reads it any more. When a rank is lost: the survivors stop, tell each other (dead ranks, rounds
+ * completed: one that noticed a loss is enough), fetch the newest result that any of them has from
+ * one that has it, and end when all survivors with the same dead have completed the same round;
+ * what they joined later is pending again.
  *
  * The machine neither allocates nor reads a clock.
  */
@@ -82,6 +82,7 @@ enum rb_partial_call {
 	RB_PARTIAL_COMMIT,  /* message: struct rb_partial_commit. The verdict follows at once. */
 	RB_PARTIAL_MERGED,  /* The merge that a verdict asked for is done. */
 	RB_PARTIAL_COLLECT, /* The offer follows at once. */
+	RB_PARTIAL_LOOK,    /* The same, but that there is none does not tell an era's end. */
 	RB_PARTIAL_RELEASE, /* What the last offer lent is given back. */
 	RB_PARTIAL_DRAIN,
 	RB_PARTIAL_LEAVE,

@@ -159,7 +159,7 @@ bool rb_partial_overdue(const struct rb_partial *m);
 bool rb_partial_together(const struct rb_partial *m, uint64_t round, uint32_t a, uint32_t b);
 
 /* partial_results.c: what is collected when. */
-void rb_partial_collect(struct rb_partial *m);
+void rb_partial_collect(struct rb_partial *m, bool looks);
 void rb_partial_release(struct rb_partial *m);
 void rb_partial_part(struct rb_partial *m);
 /* Own: a contribution is committed; whether in time. */

@@ -124,7 +124,7 @@ static bool waits(const struct rb_partial *m)
 	return m->own_due && m->is_joined && m->next <= m->round;
 }
 
-void rb_partial_collect(struct rb_partial *m)
+void rb_partial_collect(struct rb_partial *m, bool looks)
 {
 	uint32_t slot = next_find(m);
 
@@ -140,6 +140,9 @@ void rb_partial_collect(struct rb_partial *m)
 		m->next = m->round; /* Those between are not wanted. */
 	catch_up(m);
 	m->offer = RB_PARTIAL_NOTHING;
+	/* The end of an era is told to who asks for it. */
+	if (looks && m->limit != RB_PARTIAL_NEVER && !rb_partial_is_over(m))
+		return;
 	if (m->limit != RB_PARTIAL_NEVER) { /* This tells it. */
 		m->offer = RB_PARTIAL_ERA_OVER;
 		m->next = m->next > m->limit ? m->next : m->limit;

@@ -506,8 +506,9 @@ typedef enum rubato_late {
 
 typedef enum rubato_collection {
 	RUBATO_COLLECT_EACH = 0,   /* All finished rounds in order, up to the newest. */
-	RUBATO_COLLECT_OWN = 1,    /* The one round of one's own last contribution (the paper's);
-				      after drain all that follow. */
+	RUBATO_COLLECT_OWN = 1,    /* The one round of one's own last contribution (the paper's; of
+				      one that is late, free: the newest it missed); after drain
+				      all that follow. */
 	RUBATO_COLLECT_LATEST = 2, /* The newest; older ones are skipped (its released code's). */
 } rubato_collection;
 
@@ -599,8 +600,10 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_contribute(rubato_parti
  * Blocks while this rank waits for a round (its last contribution came in time, or it drains) and
  * that round has not completed. `round` may be NULL. Errors: TIMEOUT (still waiting: call again),
  * PEER (a rank was lost: what all survivors agreed on has been collected), MISMATCH (see drain).
+ * ARGUMENT: the last result was not released, or round->size_bytes is not set.
  * With RUBATO_NO_WAIT *result is NULL also when there is none yet, so that does not tell the end of
- * a drain; nor does a rank that only looks count as waiting for the others' rounds.
+ * a drain: a call that may wait does. Nor does a rank that only looks count as waiting for the
+ * others' rounds.
  */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_collect_view(rubato_partial *partial,
 								      const void **result,
@@ -620,8 +623,10 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_collect(rubato_partial 
  * was committed is delivered, and this rank has been given the same rounds as all others. Until
  * then commit, drain and leave are refused; rounds that others open meanwhile, by what they commit
  * next or by rubato_partial_free, are given to it afterwards. Aligned rounds: the first number of
- * an era, the same on all ranks (all get MISMATCH if not), is for its first round; in the first era
- * that is number 0.
+ * an era, the same on all ranks (if not, all get MISMATCH; PEER, whoever only hears that a rank
+ * which got it has gone), is for its first round; in the first era that is number 0. Where ranks do
+ * not drain equally often, rubato_partial_free is TIMEOUT on all (or PEER, where another had that
+ * first).
  */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_drain(rubato_partial *partial);
 /*

@@ -278,7 +278,7 @@ static rubato_status result_wait(struct rubato_partial *p, uint64_t timeout_ns, 
 	for (;;) {
 		if (p->plug.over)
 			return end_check(p);
-		rb_partial_call(p, RB_PARTIAL_COLLECT, NULL, 0);
+		rb_partial_call(p, look ? RB_PARTIAL_LOOK : RB_PARTIAL_COLLECT, NULL, 0);
 		switch (rb_partial_view_of(p->machine).offer) {
 		case RB_PARTIAL_RESULT:
 			*slot = rb_partial_view_of(p->machine).lent;
