@@ -252,12 +252,13 @@ static rubato_status change_wait(struct rubato_partial *p, uint64_t *deadline_ns
 				 uint64_t timeout_ns)
 {
 	struct rb_engine *engine = &p->comm->engine;
+	uint64_t begin_ns = rb_engine_now(engine);
 	rubato_status err;
 
-	p->clocks.wait_since_ns = rb_engine_now(engine);
+	p->clocks.wait_since_ns = begin_ns;
 	if (*deadline_ns == 0) {
 		err = rb_engine_wait_for(engine, &p->changed, timeout_ns);
-		*deadline_ns = rb_deadline(rb_engine_now(engine), timeout_ns);
+		*deadline_ns = rb_deadline(begin_ns, timeout_ns);
 	} else {
 		err = rb_engine_wait(engine, &p->changed, *deadline_ns);
 	}
