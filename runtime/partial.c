@@ -347,7 +347,7 @@ rubato_status rubato_partial_collect_view(rubato_partial *p, const void **result
 	begin = rb_engine_now(engine);
 	rb_engine_enter(engine);
 	before = waited(p);
-	if (rb_partial_view_of(p->machine).lent != RB_PARTIAL_NO_SLOT)
+	if (rb_partial_view_of(p->machine).lent != RB_PARTIAL_NO_SLOT && !p->plug.over)
 		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "partial collect: release the last one first");
 	else
 		err = result_wait(p, timeout_ns, &slot);
