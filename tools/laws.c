@@ -73,6 +73,11 @@ static void trial_describe(const struct laws_trial *trial)
 		trial->leave_step, trial->convenient ? "convenient, " : "",
 		trial->beside ? "collectives beside, " : "", trial->patient ? "patient, " : "",
 		trial->parts_at_once ? "frees without a drain, " : "", trial->blind, trial->hold);
+	(void)fprintf(
+		stderr, "  looks %u%s%s; number of rank %d differs in era %u; rank %d goes%s\n",
+		trial->peeks, trial->keeps ? ", keeps results" : "",
+		trial->lingers ? ", who left lingers" : "", (int)trial->differs, trial->differ_era,
+		(int)trial->goner, trial->deserts ? ", which is not allowed" : "");
 }
 
 /* Runs the trial once. */

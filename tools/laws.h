@@ -46,6 +46,7 @@ struct laws_collect {
 	uint32_t era;
 	uint32_t committed; /* By this rank, before. */
 	bool flushing;      /* After its drain; or it has left. */
+	bool looks;         /* RUBATO_NO_WAIT: that there was none tells nothing. */
 };
 
 struct laws_passive {       /* A drain or a leave. */
@@ -122,6 +123,8 @@ struct laws_lagged { /* A trial of the lagged allreduce. */
 	rubato_operator reduction;
 	uint64_t count;
 	bool until_done, hold;
+	bool looks; /* Before it waits. */
+	bool parts; /* Frees with allreduces in flight. */
 	uint32_t begun[LAWS_RANKS_MAX];
 	uint64_t begun_ns[LAWS_RANKS_MAX]; /* The last begin. */
 	uint64_t *digests;                 /* Of each step's result, as first seen. */
@@ -148,6 +151,16 @@ struct laws_trial {
 	struct laws_op ops[LAWS_OPS_MAX];
 	uint32_t steps[LAWS_ERAS_MAX][LAWS_RANKS_MAX];
 	uint32_t leaver, leave_era, leave_step; /* LAWS_NONE: nobody leaves. */
+	bool lingers;                           /* Who has left frees long after all others. */
+	uint32_t peeks; /* Before one of so many collects comes a look; 0: none. */
+	bool keeps;     /* Results are kept over commits, drains and the end, now and then. */
+	/* Whose first number of an era is not the others', which all are to hear; LAWS_NONE. */
+	uint32_t differs, differ_era;
+	uint64_t heard; /* Bit r: rank r has. */
+	/* Who frees when the last era begins for the others; `deserts`: while they will drain once
+	 * more, which is not allowed. LAWS_NONE: nobody. */
+	uint32_t goner;
+	bool deserts;
 	enum laws_skew skew;
 	uint64_t skew_ns;
 	uint64_t until_ns; /* Nobody ends before: faults are to find the ranks at work. */

@@ -257,6 +257,50 @@ static void program_draw(struct laws_trial *trial, struct laws_random *random)
 	leave_draw(trial, random);
 }
 
+/* ---- What programs may do besides ---- */
+
+/* Ends that not all ranks come to alike. */
+static void ends_draw(struct laws_trial *trial, struct laws_random *random)
+{
+	uint32_t n = trial->world.rank_count, last = trial->era_count - 1;
+	bool aligned = trial->ops[0].options.rounds == RUBATO_ROUNDS_ALIGNED;
+	bool sound = !laws_crashes(trial) && !trial->patient;
+
+	if (n < 2 || last == 0 || !sound || trial->leaver != LAWS_NONE)
+		return;
+	if (trial->op_count > 1 || trial->beside)
+		return;
+	if (aligned && laws_chance(random, 4)) {
+		trial->differs = draw32(random, n);
+		trial->differ_era = 1 + draw32(random, last);
+		return;
+	}
+	if (!laws_chance(random, 3))
+		return;
+	trial->goner = draw32(random, n);
+	trial->deserts = laws_chance(random, 4);
+	trial->parts_at_once = !trial->deserts;
+	trial->drains_first = false;
+	trial->steps[last][trial->goner] = 0;
+}
+
+static void besides_draw(struct laws_trial *trial, struct laws_random *random)
+{
+	trial->differs = trial->goner = LAWS_NONE;
+	trial->lagged.looks = laws_chance(random, 2);
+	trial->lagged.parts = laws_chance(random, 4);
+	if (trial->is_lagged)
+		return;
+	/* Side by side ranks may come to wait for each other for ever: docs/testing.md. */
+	if (trial->op_count == 1 && laws_chance(random, 3))
+		trial->peeks = 1 + draw32(random, 3);
+	trial->keeps = laws_chance(random, 6) && trial->op_count == 1 && !trial->convenient &&
+		       !trial->beside && !trial->patient && !laws_crashes(trial);
+	trial->lingers = trial->leaver != LAWS_NONE && laws_chance(random, 2) &&
+			 trial->world.fault_count == 0;
+	ends_draw(trial, random);
+}
+
 static void lagged_draw(struct laws_trial *trial, struct laws_random *random)
 {
 	static const rubato_type types[] = { RUBATO_FLOAT64, RUBATO_FLOAT32, RUBATO_FLOAT16,
@@ -287,6 +331,7 @@ static void lagged_draw(struct laws_trial *trial, struct laws_random *random)
 void laws_draw(struct laws_trial *trial, uint64_t seed)
 {
 	struct laws_random random = { random_mix(seed + 0x1a35) };
+	struct laws_random besides = { random_mix(seed ^ UINT64_C(0xbe51de5)) };
 
 	memset(trial, 0, sizeof(*trial));
 	trial->seed = seed;
@@ -295,6 +340,7 @@ void laws_draw(struct laws_trial *trial, uint64_t seed)
 	faults_draw(trial, &random);
 	patience_draw(trial, &random);
 	lagged_draw(trial, &random);
+	besides_draw(trial, &besides);
 	for (uint32_t i = 0; i < trial->op_count; i++)
 		for (uint32_t era = 1; era <= LAWS_ERAS_MAX; era++)
 			trial->ops[i].begins[era] = LAWS_NEVER;

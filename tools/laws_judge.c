@@ -334,7 +334,7 @@ static void judge_own(struct laws_trial *trial, uint32_t op_index, uint32_t rank
 	last = &op->ranks[rank].commits[c->committed - 1];
 	own = own_round(trial, op_index, rank, c->committed - 1);
 	if (c->round == LAWS_NEVER) { /* Then it has been given its own. */
-		if (own != LAWS_NEVER && own >= next && trial->op_count == 1)
+		if (!c->looks && own != LAWS_NEVER && own >= next && trial->op_count == 1)
 			laws_break(trial,
 				   "own: operation %u: rank %u is not given round %" PRIu64
 				   ", that of its contribution %u",
@@ -353,6 +353,23 @@ static void judge_own(struct laws_trial *trial, uint32_t op_index, uint32_t rank
 			   op_index, rank, c->round, own, c->committed - 1);
 }
 
+/* Own, free rounds: whose contribution came late is given the newest round that it missed. */
+static void judge_own_late(struct laws_trial *trial, uint32_t op_index, uint32_t rank,
+			   const struct laws_collect *c, uint64_t next)
+{
+	const struct laws_op *op = &trial->ops[op_index];
+	const struct laws_commit *last = &op->ranks[rank].commits[c->committed - 1];
+
+	if (op->options.rounds == RUBATO_ROUNDS_FREE && trial->op_count == 1 &&
+	    was_in_time(trial, op_index, rank, c->committed - 1) == LAWS_NO &&
+	    last->era == c->era && next < last->completed &&
+	    last->completed - 1 >= op->begins[c->era])
+		laws_break(trial,
+			   "own: operation %u: rank %u is given none of the rounds up to %" PRIu64
+			   ", which its contribution %u missed",
+			   op_index, rank, last->completed - 1, c->committed - 1);
+}
+
 /* That nothing was given: nothing was there, and nothing to wait for. */
 static void judge_none(struct laws_trial *trial, uint32_t op_index, uint32_t rank,
 		       const struct laws_collect *c, uint64_t next)
@@ -363,12 +380,15 @@ static void judge_none(struct laws_trial *trial, uint32_t op_index, uint32_t ran
 	enum laws_maybe in_time;
 	uint64_t round;
 
-	if (!own && next < available(op, c))
+	if (own && c->committed > 0 && !c->looks)
+		judge_own_late(trial, op_index, rank, c, next);
+	if (!own && next < available(op, c) &&
+	    !(c->looks && op->options.collection == RUBATO_COLLECT_OWN))
 		laws_break(trial,
 			   "collection: operation %u: rank %u is told that there is none, though "
 			   "round %" PRIu64 " is there",
 			   op_index, rank, next);
-	if (c->flushing || c->committed == 0 || trial->op_count > 1)
+	if (c->looks || c->flushing || c->committed == 0 || trial->op_count > 1)
 		return;
 	in_time = was_in_time(trial, op_index, rank, c->committed - 1);
 	round = side->commits[c->committed - 1].round;
@@ -417,7 +437,7 @@ static void judge_collects(struct laws_trial *trial, uint32_t op_index, uint32_t
 		if (c->round == LAWS_NEVER) {
 			if (!left && !laws_crashes(trial))
 				judge_none(trial, op_index, rank, c, next);
-			else if (left && !laws_crashes(trial))
+			else if (left && !c->looks && !laws_crashes(trial))
 				judge_left(trial, op_index, rank, c);
 			continue;
 		}
@@ -426,6 +446,11 @@ static void judge_collects(struct laws_trial *trial, uint32_t op_index, uint32_t
 				   "cut: operation %u: rank %u is given round %" PRIu64
 				   " in era %u, with %" PRIu64 " complete",
 				   op_index, rank, c->round, c->era, c->completed);
+		if (left && c->round > side->passives[side->passive_count - 1].completed + 1)
+			laws_break(trial,
+				   "left: operation %u: rank %u is given round %" PRIu64
+				   ", and left before",
+				   op_index, rank, c->round);
 		if (collection == RUBATO_COLLECT_LATEST && !left &&
 		    c->round + 1 != available(op, c))
 			laws_break(trial,
@@ -460,6 +485,10 @@ static void judge_figures(struct laws_trial *trial, uint32_t op_index, uint32_t 
 	const struct laws_rank *side = &op->ranks[rank];
 	const rubato_partial_stats *s = &side->stats;
 	bool over = side->drained || side->ended;
+
+	if (trial->differs != LAWS_NONE && side->told > trial->differ_era)
+		laws_break(trial, "misuse: operation %u: rank %u is told the end of era %u",
+			   op_index, rank, trial->differ_era);
 
 	if (s->committed != side->commit_count ||
 	    s->committed != s->delivered + s->discarded + s->pending)
@@ -593,9 +622,16 @@ void laws_judge(struct laws_trial *trial, rubato_status status, const rubato_sim
 	/* A cut fires when it finds a message to hold back: that is up to chance. */
 	uint32_t must = trial->kinds[RUBATO_SIM_CRASH] + trial->kinds[RUBATO_SIM_FREEZE];
 
-	if (status != RUBATO_OK && !(laws_crashes(trial) && status == RUBATO_ERR_PEER))
+	rubato_status want = trial->is_lagged              ? RUBATO_OK
+			     : trial->differs != LAWS_NONE ? RUBATO_ERR_MISMATCH
+			     : trial->deserts              ? RUBATO_ERR_TIMEOUT
+							   : RUBATO_OK;
+
+	if (status != want && !(laws_crashes(trial) && status == RUBATO_ERR_PEER))
 		laws_break(trial, "progress: rank %u: %s", result->failed_rank,
-			   rubato_error_text());
+			   status == RUBATO_OK ? "was refused nothing" : rubato_error_text());
+	if (want != RUBATO_OK && trial->heard != UINT64_MAX >> (64 - trial->world.rank_count))
+		laws_break(trial, "misuse: of the ranks only %" PRIx64 " hear of it", trial->heard);
 	if (result->faults_fired < must)
 		laws_break(trial, "%u of %u faults fired", result->faults_fired, must);
 	for (uint32_t op = 0; op < trial->op_count && !trial->is_lagged; op++)

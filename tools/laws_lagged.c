@@ -12,6 +12,7 @@
 #include "tools/sim.h"
 
 #define MICRO_MAX 3
+#define LOOK_NS_MAX 10000u /* A poll in vain takes 1 us here. */
 
 struct job {
 	rubato_comm *comm;
@@ -172,6 +173,20 @@ static rubato_status begin(struct job *job, uint32_t step)
 
 /* ---- Results ---- */
 
+/* A look waits for nothing, finds what is done, and takes nothing that not all have begun. */
+static void look_judge(struct job *job, uint64_t begin_ns, const void *result, bool done)
+{
+	if (rubato_now(job->comm) - begin_ns > LOOK_NS_MAX && job->trial->world.fault_count == 0)
+		laws_break(job->trial, "lagged: rank %u only looks for step %u, and waits",
+			   job->rank, job->seen);
+	if (done && result == NULL)
+		laws_break(job->trial, "lagged: step %u was done, and rank %u does not find it",
+			   job->seen, job->rank);
+	if (result != NULL && !all_began(job, job->seen + 1))
+		laws_break(job->trial, "lagged: rank %u takes step %u before all have begun it",
+			   job->rank, job->seen);
+}
+
 static rubato_status collect(struct job *job, uint32_t step)
 {
 	const void *result = NULL;
@@ -182,7 +197,11 @@ static rubato_status collect(struct job *job, uint32_t step)
 	if (job->l->until_done && due)
 		err = test(job, &done);
 	begin_ns = rubato_now(job->comm);
-	if (err == RUBATO_OK)
+	if (err == RUBATO_OK && job->l->looks && laws_chance(&job->random, 2)) {
+		err = rubato_lagged_collect(job->lagged, &result, &weight, RUBATO_NO_WAIT);
+		look_judge(job, begin_ns, result, done);
+	}
+	if (err == RUBATO_OK && result == NULL)
 		err = rubato_lagged_collect(job->lagged, &result, &weight, 0);
 	if (err != RUBATO_OK)
 		return err;
@@ -206,7 +225,16 @@ static rubato_status flush(struct job *job)
 	rubato_status err;
 
 	do {
-		err = rubato_lagged_flush(job->lagged, &result, &weight, 0);
+		uint64_t begin_ns = rubato_now(job->comm);
+
+		result = NULL;
+		err = RUBATO_OK;
+		if (job->l->looks && laws_chance(&job->random, 2)) {
+			err = rubato_lagged_flush(job->lagged, &result, &weight, RUBATO_NO_WAIT);
+			look_judge(job, begin_ns, result, false);
+		}
+		if (err == RUBATO_OK && result == NULL)
+			err = rubato_lagged_flush(job->lagged, &result, &weight, 0);
 		if (err == RUBATO_OK && result != NULL)
 			see(job, result, weight);
 	} while (err == RUBATO_OK && result != NULL);
@@ -242,7 +270,7 @@ static rubato_status go(struct job *job)
 		if (err == RUBATO_OK)
 			err = collect(job, step);
 	}
-	if (err == RUBATO_OK)
+	if (err == RUBATO_OK && !l->parts)
 		err = flush(job);
 	while (err == RUBATO_OK && rubato_now(job->comm) < job->trial->until_ns)
 		rubato_sleep(job->comm, job->trial->until_ns - rubato_now(job->comm));

@@ -309,19 +309,49 @@ static uint64_t round_ns(const struct view *v)
 	return (uint64_t)(hop * (32 + 4 * v->n) + bytes / w->bandwidth * 1e9);
 }
 
-/* Who is ready for the round that is open, where one is enough, or a time has been set, waits no
- * longer than that: in a sound world, and where results hold nobody up. */
+/* When at the latest so many ranks were ready for the round that it had to open. NEVER: not
+ * known. */
+static uint64_t enough_ready(const struct view *v, uint64_t round, const struct bounds *b)
+{
+	const rubato_partial_options *o = &v->op->options;
+	bool drawn_one = o->policy == RUBATO_POLICY_MAJORITY && !b->full;
+	uint32_t draw = drawn_one ? drawn(v, round) : LAWS_NONE, count = 0;
+	uint32_t need = o->policy == RUBATO_POLICY_DEADLINE && !b->full ? 1 : b->need_least;
+	uint64_t times[LAWS_RANKS_MAX];
+
+	for (uint32_t r = 0; r < v->n; r++) {
+		const rubato_contribution *c = &v->op->rounds[round].ranks[r];
+		uint32_t last = laws_index_of(v->op, r, c->last_step);
+
+		if (!c->fresh || last == LAWS_NONE)
+			continue;
+		times[count] = v->op->ranks[r].commits[last].at_ns; /* Those before may be late. */
+		if (r == draw)
+			return times[count];
+		for (uint32_t i = count++; i > 0 && times[i] < times[i - 1]; i--) {
+			uint64_t swap = times[i];
+
+			times[i] = times[i - 1];
+			times[i - 1] = swap;
+		}
+	}
+	return drawn_one || need == 0 || count < need ? LAWS_NEVER : times[need - 1];
+}
+
+/* Who is ready for the round that is open, and so are enough others, or a time is over that was
+ * set, waits no longer: in a sound world, and where results hold nobody up. */
 static void judge_promptness(const struct view *v, uint64_t round, const struct bounds *b)
 {
 	const rubato_partial_options *o = &v->op->options;
-	bool alone = o->policy == RUBATO_POLICY_SOLO || o->policy == RUBATO_POLICY_WAGMA;
 	bool room = o->collection == RUBATO_COLLECT_LATEST || v->op->depth > v->op->round_end;
-	uint64_t bound = o->window_ns + round_ns(v);
+	bool timed = o->policy == RUBATO_POLICY_DEADLINE && !b->full;
+	uint64_t bound = o->window_ns + round_ns(v) + (timed ? o->deadline_ns : 0);
+	uint64_t opens_ns;
 
-	if ((!alone && o->policy != RUBATO_POLICY_DEADLINE) || !room || !b->full_known || b->full ||
-	    v->trial->op_count > 1 || v->trial->world.fault_count > 0 || round >= v->op->begins[1])
+	if (!room || !b->full_known || b->need_least != b->need_most || v->trial->op_count > 1 ||
+	    v->trial->world.fault_count > 0 || round >= v->op->begins[1])
 		return;
-	bound += alone ? 0 : o->deadline_ns;
+	opens_ns = enough_ready(v, round, b);
 	for (uint32_t r = 0; r < v->n; r++) {
 		const struct laws_rank *side = &v->op->ranks[r];
 
@@ -334,7 +364,8 @@ static void judge_promptness(const struct view *v, uint64_t round, const struct 
 			last = &side->commits[c->committed - 1];
 			if (v->op->rounds[round].ranks[r].fresh && last->round == round &&
 			    last->completed == round && c->begin_ns == last->at_ns &&
-			    c->at_ns > last->at_ns + bound)
+			    opens_ns != LAWS_NEVER && c->at_ns > last->at_ns + bound &&
+			    c->at_ns > opens_ns + bound)
 				laws_break(v->trial,
 					   "promptness: operation %u: rank %u was ready for round "
 					   "%" PRIu64 " and waited %" PRIu64 " ns, not %" PRIu64,

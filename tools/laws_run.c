@@ -3,6 +3,7 @@
  * collects from all of them, in an order of its own; drains, or leaves; frees. All that it does and
  * is given it writes down. See laws.h.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,6 +16,8 @@
 #define TURN_NS 20000u
 #define TURN_NS_MAX 20000000u
 #define PATIENCE_NS 20000000000u /* Of a rank that calls again after a timeout. */
+#define LATE_NS 1000000u         /* After its deadline: of a call in a sound world. */
+#define LINGER_NS 10000000000u   /* From a leave to the end. */
 
 struct job { /* One rank's side. */
 	rubato_comm *comm;
@@ -24,6 +27,12 @@ struct job { /* One rank's side. */
 	rubato_partial *partials[LAWS_OPS_MAX];
 	bool leased[LAWS_OPS_MAX];
 	void *buffer; /* For contribute and collect. */
+	struct loan {
+		const void *result; /* NULL: none. */
+		const rubato_contribution *ranks;
+		uint64_t round, digest, named;
+		uint32_t committed; /* Before it was lent. */
+	} loans[LAWS_OPS_MAX];
 };
 
 static struct laws_rank *side_of(const struct job *job, uint32_t op)
@@ -165,33 +174,93 @@ static rubato_status commit(struct job *job, uint32_t op)
 
 /* ---- Results ---- */
 
-static rubato_status result_use(struct job *job, uint32_t op, const void *result,
-				rubato_round *round)
+static void loan_digest(const struct job *job, uint32_t op, struct loan *loan)
 {
-	bool lent = !job->trial->convenient;
-	rubato_status err = RUBATO_OK;
-	uint64_t begin_ns;
 	const struct laws_op *o = &job->trial->ops[op];
-	size_t bytes = (size_t)o->count * rubato_type_bytes(o->type);
-	size_t records = job->n * sizeof(*round->ranks);
-	uint64_t before = laws_digest(result, bytes), named = laws_digest(round->ranks, records);
 
-	laws_see(job->trial, op, job->rank, result, round, rubato_now(job->comm));
-	side_of(job, op)->holds = lent;
-	if (lent && holds(job))
-		hold(job);
-	if (laws_digest(result, bytes) != before || laws_digest(round->ranks, records) != named)
+	loan->digest = laws_digest(loan->result, (size_t)o->count * rubato_type_bytes(o->type));
+	loan->named = laws_digest(loan->ranks, job->n * sizeof(*loan->ranks));
+}
+
+/* Gives back what is lent, if anything: it must be as it was. */
+static rubato_status loan_end(struct job *job, uint32_t op)
+{
+	struct laws_rank *side = side_of(job, op);
+	struct loan loan = job->loans[op], now = loan;
+	rubato_status err = RUBATO_OK;
+	uint64_t begin_ns = rubato_now(job->comm);
+
+	if (loan.result == NULL)
+		return RUBATO_OK;
+	loan_digest(job, op, &now);
+	if (now.digest != loan.digest || now.named != loan.named)
 		laws_break(job->trial,
 			   "loan: operation %u, round %llu changes while rank %u has it", op,
-			   (unsigned long long)round->round, job->rank);
-	begin_ns = rubato_now(job->comm);
-	side_of(job, op)->holds = false;
-	if (lent)
+			   (unsigned long long)loan.round, job->rank);
+	job->loans[op].result = NULL;
+	side->holds = false;
+	if (!job->trial->convenient)
 		err = rubato_partial_release(job->partials[op]);
 	(void)instant(job, begin_ns, "release");
-	if (look(job, op) <= round->round + 1) /* There is no more. */
-		side_of(job, op)->none_completed = round->round + 1;
+	if (look(job, op) <= loan.round + 1) /* There is no more. */
+		side->none_completed = loan.round + 1;
+	else if (side->commit_count > loan.committed)
+		side->none_completed = LAWS_NEVER; /* Own: what that skips it has had. */
 	return err;
+}
+
+static void refused(struct job *job, rubato_status err, const char *call)
+{
+	bool lost = laws_crashes(job->trial) && err == RUBATO_ERR_PEER;
+
+	if (err != RUBATO_ERR_ARGUMENT && !lost)
+		laws_break(job->trial, "misuse: rank %u: %s: %s", job->rank, call,
+			   rubato_status_name(err));
+}
+
+/* Whether it calls what must be refused: with what is certain only while all goes well. */
+static bool is_rude(const struct job *job)
+{
+	return job->trial->rude && !laws_crashes(job->trial) && job->trial->differs == LAWS_NONE;
+}
+
+static void rude_lent(struct job *job, uint32_t op)
+{
+	rubato_round round = { .size_bytes = sizeof(round) - 1 };
+	const void *result;
+
+	if (!is_rude(job))
+		return;
+	refused(job, rubato_partial_collect_view(job->partials[op], &result, NULL, 0),
+		"collect with a loan");
+	refused(job, rubato_partial_collect_view(job->partials[op], &result, &round, 0),
+		"collect into a round of no size");
+}
+
+/* *kept: it is not given back yet. */
+static rubato_status result_use(struct job *job, uint32_t op, const void *result,
+				const rubato_round *round, bool *kept)
+{
+	bool lent = !job->trial->convenient;
+	struct laws_rank *side = side_of(job, op);
+	struct loan *loan = &job->loans[op];
+
+	*loan = (struct loan) { .result = result,
+				.ranks = round->ranks,
+				.round = round->round,
+				.committed = side->commit_count };
+	loan_digest(job, op, loan);
+	laws_see(job->trial, op, job->rank, result, round, rubato_now(job->comm));
+	side->holds = lent;
+	if (lent)
+		rude_lent(job, op);
+	if (lent && holds(job))
+		hold(job);
+	*kept = job->trial->keeps && !side->drains && !side->left && laws_chance(&job->random, 3);
+	if (!*kept)
+		return loan_end(job, op);
+	side->none_completed = round->round; /* Or that one: as it began to wait. */
+	return RUBATO_OK;
 }
 
 /* There is none: it is told that an era is over, if it has drained. */
@@ -200,11 +269,13 @@ static void none_note(struct job *job, uint32_t op)
 	struct laws_rank *side = side_of(job, op);
 	struct laws_op *o = &job->trial->ops[op];
 
-	side->none_completed = side->stats.rounds;
+	/* Some of the next era may be there: it has not caught up with them. */
+	if (!side->drains || side->next >= side->stats.rounds)
+		side->none_completed = side->stats.rounds;
+	else if (o->options.collection == RUBATO_COLLECT_OWN)
+		side->none_completed = LAWS_NEVER;
 	if (!side->drains)
 		return;
-	if (side->next < side->stats.rounds) /* Some of the next era are there. */
-		side->none_completed = LAWS_NEVER;
 	side->drains = false;
 	side->told++;
 	if (side->left)
@@ -221,17 +292,38 @@ static void none_note(struct job *job, uint32_t op)
 	side->drained = side->era == job->trial->era_count;
 }
 
-/* One result of an operation; *some false: there is none to wait for. TIMEOUT: it must be waited
- * for. */
+/* That a call has kept to its timeout: not before, and not long after. */
+static void timeout_judge(struct job *job, uint64_t timeout_ns, uint64_t took_ns, rubato_status err)
+{
+	bool looks = timeout_ns == RUBATO_NO_WAIT, sound = job->trial->world.fault_count == 0;
+	uint64_t bound_ns = timeout_ns > 0 ? timeout_ns : job->trial->world.timeout_ns;
+
+	if (err == RUBATO_ERR_TIMEOUT && (looks || took_ns < bound_ns))
+		laws_break(job->trial, "progress: rank %u was timed out %llu ns too early",
+			   job->rank, (unsigned long long)(bound_ns - took_ns));
+	if (sound && took_ns > (looks ? 0 : bound_ns) + LATE_NS)
+		laws_break(job->trial, "progress: rank %u waited %llu ns in a collect of %llu",
+			   job->rank, (unsigned long long)took_ns, (unsigned long long)bound_ns);
+	if (sound && job->trial->lingers && took_ns > LINGER_NS / 2)
+		laws_break(job->trial, "progress: rank %u is held up for %llu ns by one that left",
+			   job->rank, (unsigned long long)took_ns);
+}
+
+/* One result of an operation; *some false: there is none to wait for, or it is kept. TIMEOUT: it
+ * must be waited for. */
 static rubato_status take(struct job *job, uint32_t op, uint64_t timeout_ns, bool *some)
 {
 	struct laws_rank *side = side_of(job, op);
 	rubato_partial *partial = job->partials[op];
 	rubato_round round = { .size_bytes = sizeof(round) };
-	uint64_t begin_ns = rubato_now(job->comm), bound_ns, end_ns;
+	uint64_t begin_ns, end_ns;
 	const void *result = NULL;
-	rubato_status err;
+	rubato_status err = loan_end(job, op);
+	bool kept = false;
 
+	if (err != RUBATO_OK)
+		return err;
+	begin_ns = rubato_now(job->comm);
 	if (job->trial->convenient) {
 		err = rubato_partial_collect(partial, job->buffer, some, &round, timeout_ns);
 		result = err == RUBATO_OK && *some ? job->buffer : NULL;
@@ -242,23 +334,22 @@ static rubato_status take(struct job *job, uint32_t op, uint64_t timeout_ns, boo
 	end_ns = rubato_now(job->comm);
 	side->waited_ns += end_ns - begin_ns;
 	side->worked_since_ns = end_ns;
-	bound_ns = timeout_ns > 0 ? timeout_ns : job->trial->world.timeout_ns;
-	if (err == RUBATO_ERR_TIMEOUT && end_ns < begin_ns + bound_ns)
-		laws_break(job->trial, "progress: rank %u was timed out %llu ns too early",
-			   job->rank, (unsigned long long)(begin_ns + bound_ns - end_ns));
+	timeout_judge(job, timeout_ns, end_ns - begin_ns, err);
 	if (err != RUBATO_OK)
 		return err;
 	laws_note(&job->trial->ops[op], job->rank,
 		  &(struct laws_collect) { .round = *some ? round.round : LAWS_NEVER,
 					   .begin_ns = begin_ns,
 					   .at_ns = end_ns,
-					   .completed = look(job, op) });
-	if (!*some) {
+					   .completed = look(job, op),
+					   .looks = timeout_ns == RUBATO_NO_WAIT });
+	if (!*some && timeout_ns != RUBATO_NO_WAIT)
 		none_note(job, op);
+	if (!*some)
 		return RUBATO_OK;
-	}
-	side->none_completed = LAWS_NEVER;
-	return result_use(job, op, result, &round);
+	err = result_use(job, op, result, &round, &kept);
+	*some = !kept;
+	return err;
 }
 
 static rubato_status failed(struct job *job, rubato_status err)
@@ -275,7 +366,12 @@ static rubato_status collect(struct job *job, uint32_t op)
 	bool some = true;
 
 	while (some) {
-		rubato_status err = take(job, op, RUBATO_TIMEOUT_DEFAULT, &some);
+		rubato_status err = RUBATO_OK;
+
+		if (job->trial->peeks > 0 && laws_chance(&job->random, job->trial->peeks))
+			err = take(job, op, RUBATO_NO_WAIT, &some);
+		if (err == RUBATO_OK)
+			err = take(job, op, RUBATO_TIMEOUT_DEFAULT, &some);
 
 		if (err == RUBATO_ERR_TIMEOUT && job->trial->patient &&
 		    rubato_now(job->comm) < deadline_ns) {
@@ -330,22 +426,13 @@ static rubato_status collect_in_turns(struct job *job)
 
 /* ---- Calls that must be refused ---- */
 
-static void refused(struct job *job, rubato_status err, const char *call)
-{
-	bool lost = laws_crashes(job->trial) && err == RUBATO_ERR_PEER;
-
-	if (err != RUBATO_ERR_ARGUMENT && !lost)
-		laws_break(job->trial, "misuse: rank %u: %s: %s", job->rank, call,
-			   rubato_status_name(err));
-}
-
 static void rude(struct job *job, uint32_t op)
 {
 	rubato_partial *p = job->partials[op];
 	const struct laws_rank *side = side_of(job, op);
 	const void *result;
 
-	if (!job->trial->rude || job->trial->kinds[RUBATO_SIM_CRASH] > 0)
+	if (!is_rude(job))
 		return;
 	switch (laws_below(&job->random, 6)) {
 	case 0:
@@ -354,7 +441,8 @@ static void rude(struct job *job, uint32_t op)
 				"commit without a lease");
 		break;
 	case 1:
-		refused(job, rubato_partial_release(p), "release without a loan");
+		if (job->loans[op].result == NULL)
+			refused(job, rubato_partial_release(p), "release without a loan");
 		break;
 	case 2:
 		refused(job, rubato_partial_pending(p, &result, NULL), "pending");
@@ -454,7 +542,7 @@ static rubato_status era(struct job *job, uint32_t number, bool *left)
 	bool last = number + 1 == trial->era_count;
 	rubato_status err = RUBATO_OK;
 
-	for (uint32_t k = 0; err == RUBATO_OK; k++) {
+	for (uint32_t k = 0; err == RUBATO_OK && !(last && trial->goner == job->rank); k++) {
 		bool early = last && !trial->beside && rubato_now(job->comm) < trial->until_ns;
 
 		if (k >= steps && !(early && k < most))
@@ -463,14 +551,17 @@ static rubato_status era(struct job *job, uint32_t number, bool *left)
 		    k == trial->leave_step) {
 			*left = true;
 			err = passive(job, true);
+			if (trial->lingers)
+				rubato_sleep(job->comm, 4 * trial->skew_ns);
 			return err == RUBATO_OK && trial->seed % 3 > 0 ? collect_in_turns(job)
 								       : err;
 		}
 		err = step(job);
 	}
-	if (err == RUBATO_OK && last && trial->drains_first)
-		return passive(job, false);
-	if (err != RUBATO_OK || (last && trial->parts_at_once))
+	if (err == RUBATO_OK && last && trial->drains_first) /* Some wait for its end. */
+		return laws_mix(trial->seed, 80, job->rank) % 2 == 0 ? passive(job, false)
+								     : drain(job);
+	if (err != RUBATO_OK || (last && (trial->parts_at_once || trial->goner == job->rank)))
 		return err;
 	err = drain(job);
 	return err == RUBATO_OK ? beside(job) : err;
@@ -559,6 +650,30 @@ static rubato_status create(struct job *job)
 	return err;
 }
 
+/* What of a round was waited for is part of it; and without results that hold it up, nothing but
+ * the window keeps a rank from joining. */
+static void phases_judge(struct job *job, uint32_t op)
+{
+	const struct laws_rank *side = side_of(job, op);
+	const rubato_partial_options *o = &job->trial->ops[op].options;
+	const rubato_partial_stats *s = &side->stats;
+
+	for (int i = 0; i < 4 && side->drained; i++)
+		if (s->wait_ns[i] > s->round_ns[i])
+			laws_break(job->trial,
+				   "figures: operation %u: rank %u waited %llu ns in a phase of "
+				   "%llu",
+				   op, job->rank, (unsigned long long)s->wait_ns[i],
+				   (unsigned long long)s->round_ns[i]);
+	if (o->collection == RUBATO_COLLECT_LATEST && job->trial->world.fault_count == 0 &&
+	    job->trial->hold == 0 && !job->trial->keeps &&
+	    s->round_ns[1] > (s->rounds + 1) * o->window_ns)
+		laws_break(job->trial,
+			   "figures: operation %u: rank %u was joining for %llu ns in %llu rounds",
+			   op, job->rank, (unsigned long long)s->round_ns[1],
+			   (unsigned long long)s->rounds);
+}
+
 /* The rest of the figures, and that the clocks agree with ours. */
 static void figures(struct job *job, uint32_t op)
 {
@@ -572,7 +687,7 @@ static void figures(struct job *job, uint32_t op)
 		in_rounds += s->round_ns[i];
 		waited += s->wait_ns[i];
 	}
-	if (laws_crashes(job->trial))
+	if (laws_crashes(job->trial) || job->trial->differs != LAWS_NONE)
 		return;                                    /* Recovery has no phase of theirs. */
 	for (uint32_t i = 0; i < side->collect_count; i++) /* It waited: so the round was on. */
 		if (side->collects[i].round != LAWS_NEVER &&
@@ -582,6 +697,7 @@ static void figures(struct job *job, uint32_t op)
 		laws_break(job->trial,
 			   "figures: operation %u: rank %u was in rounds for %llu ns, not %llu", op,
 			   job->rank, (unsigned long long)in_rounds, (unsigned long long)rounds_ns);
+	phases_judge(job, op);
 	if (in_rounds > now_ns - side->made_ns)
 		laws_break(job->trial, "figures: operation %u: rank %u was in rounds for too long",
 			   op, job->rank);
@@ -596,6 +712,50 @@ static void figures(struct job *job, uint32_t op)
 			   (unsigned long long)waited);
 }
 
+/* All ranks hear of numbers that differ, with both; or that others have gone for good. */
+static void misuse_note(struct job *job, rubato_status err)
+{
+	struct laws_trial *trial = job->trial;
+	static const char sentence[] = "the first number after a drain is ";
+	const char *text = strstr(rubato_error_text(), sentence);
+	unsigned long long steps[2];
+	unsigned ranks[2];
+	bool right = trial->deserts && (err == RUBATO_ERR_TIMEOUT || err == RUBATO_ERR_PEER);
+
+	if (trial->differs != LAWS_NONE && err == RUBATO_ERR_MISMATCH && text != NULL &&
+	    sscanf(text + sizeof(sentence) - 1, "%llu on rank %u, %llu on rank %u", &steps[0],
+		   &ranks[0], &steps[1], &ranks[1]) == 4)
+		for (uint32_t op = 0; op < trial->op_count; op++)
+			right = right ||
+				(ranks[0] < job->n && ranks[1] < job->n && steps[0] != steps[1] &&
+				 steps[0] ==
+					 laws_first_step(trial, op, ranks[0], trial->differ_era) &&
+				 steps[1] ==
+					 laws_first_step(trial, op, ranks[1], trial->differ_era));
+	if (right)
+		trial->heard |= UINT64_C(1) << job->rank;
+}
+
+/* Who has left is given nothing more once it has been told so, however late it asks. */
+static rubato_status linger(struct job *job)
+{
+	const struct laws_trial *trial = job->trial;
+	rubato_status err = RUBATO_OK;
+
+	if (trial->lingers)
+		rubato_sleep(job->comm, LINGER_NS);
+	for (uint32_t op = 0; op < trial->op_count && err == RUBATO_OK; op++) {
+		bool told = side_of(job, op)->told > trial->leave_era, some = false;
+
+		if (told)
+			err = take(job, op, RUBATO_NO_WAIT, &some);
+		if (some)
+			laws_break(job->trial, "left: operation %u: rank %u is given more", op,
+				   job->rank);
+	}
+	return err;
+}
+
 static rubato_status free_all(struct job *job, rubato_status err)
 {
 	for (uint32_t i = 0; i < job->trial->op_count && job->partials[i] != NULL; i++) {
@@ -603,11 +763,12 @@ static rubato_status free_all(struct job *job, rubato_status err)
 		rubato_status end;
 
 		side->freed = true;
-		if (job->trial->parts_at_once && !side->left) /* It drains. */
+		if ((job->trial->parts_at_once || job->trial->goner == job->rank) && !side->left)
 			side->passives[side->passive_count++] =
 				(struct laws_passive) { look(job, i), side->era, side->commit_count,
 							false };
 		end = rubato_partial_free(job->partials[i]);
+		misuse_note(job, end);
 		if (end != RUBATO_OK && job->trial->dump)
 			rubato_dump(job->comm, STDERR_FILENO);
 		err = err != RUBATO_OK ? err : end;
@@ -632,18 +793,24 @@ rubato_status laws_rank(rubato_comm *comm, void *arg)
 	err = create(&job);
 	if (err == RUBATO_OK)
 		err = eras(&job);
+	misuse_note(&job, err);
+	if (err == RUBATO_ERR_MISMATCH && trial->differs != LAWS_NONE)
+		rubato_sleep(comm, LINGER_NS); /* Who goes at once is lost to the others. */
+	if (err == RUBATO_OK && trial->leaver == job.rank)
+		err = linger(&job);
 	for (uint32_t i = 0; i < trial->op_count && job.partials[i] != NULL && !victim; i++) {
 		if (err == RUBATO_ERR_PEER && end(&job, i) != RUBATO_OK)
 			laws_break(trial, "operation %u: rank %u, after a loss: %s", i, job.rank,
 				   rubato_error_text());
 		figures(&job, i);
 	}
-	if (err != RUBATO_OK && err != RUBATO_ERR_PEER && !victim)
+	if (err != RUBATO_OK && err != RUBATO_ERR_PEER && !victim &&
+	    (err != RUBATO_ERR_MISMATCH || trial->differs == LAWS_NONE))
 		laws_break(trial, "progress: rank %u: %s", job.rank, rubato_error_text());
 	/* What others have made without this rank they also end without its going. */
 	if (err == RUBATO_ERR_PEER && job.partials[trial->op_count - 1] == NULL)
 		rubato_sleep(comm, 2 * trial->world.timeout_ns);
-	if (rubato_now(comm) < trial->until_ns)
+	if (rubato_now(comm) < trial->until_ns && trial->goner != job.rank)
 		rubato_sleep(comm, trial->until_ns - rubato_now(comm));
 	return free_all(&job, err);
 }

@@ -253,6 +253,8 @@ uint64_t laws_first_step(const struct laws_trial *trial, uint32_t op, uint32_t r
 
 	if (era == 0 && trial->ops[op].gaps == 0)
 		return 0;
+	if (rank == trial->differs && era == trial->differ_era)
+		hash++; /* Modulo 50 it is another one. */
 	return era * 100000 + hash % (era == 0 ? 3 : 50);
 }
 
