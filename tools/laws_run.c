@@ -226,15 +226,11 @@ static bool is_rude(const struct job *job)
 
 static void rude_lent(struct job *job, uint32_t op)
 {
-	rubato_round round = { .size_bytes = sizeof(round) - 1 };
 	const void *result;
 
-	if (!is_rude(job))
-		return;
-	refused(job, rubato_partial_collect_view(job->partials[op], &result, NULL, 0),
-		"collect with a loan");
-	refused(job, rubato_partial_collect_view(job->partials[op], &result, &round, 0),
-		"collect into a round of no size");
+	if (is_rude(job))
+		refused(job, rubato_partial_collect_view(job->partials[op], &result, NULL, 0),
+			"collect with a loan");
 }
 
 /* *kept: it is not given back yet. */
@@ -430,6 +426,7 @@ static void rude(struct job *job, uint32_t op)
 {
 	rubato_partial *p = job->partials[op];
 	const struct laws_rank *side = side_of(job, op);
+	rubato_round round = { .size_bytes = sizeof(round) - 1 };
 	const void *result;
 
 	if (!is_rude(job))
@@ -441,8 +438,11 @@ static void rude(struct job *job, uint32_t op)
 				"commit without a lease");
 		break;
 	case 1:
-		if (job->loans[op].result == NULL)
-			refused(job, rubato_partial_release(p), "release without a loan");
+		if (job->loans[op].result != NULL)
+			break;
+		refused(job, rubato_partial_release(p), "release without a loan");
+		refused(job, rubato_partial_collect_view(p, &result, &round, RUBATO_NO_WAIT),
+			"collect into a round of another size");
 		break;
 	case 2:
 		refused(job, rubato_partial_pending(p, &result, NULL), "pending");

@@ -6,7 +6,8 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from partial_faults import MACHINE, RUNTIME  # noqa: E402
+from partial_faults_hostile import HOSTILE  # noqa: E402
 from partial_faults_lines import LINES  # noqa: E402
 
 FAULTS = RUNTIME + [(f"machine: {name}", seed, edits) for name, seed, edits in MACHINE
-                    if seed is not None] + LINES
+                    if seed is not None] + LINES + HOSTILE
