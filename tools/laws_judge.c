@@ -119,6 +119,12 @@ static uint32_t rounds_fill(struct laws_trial *trial, uint32_t op_index, uint32_
 
 /* ---- Late or in time ---- */
 
+/* Where ranks' first numbers of an era differ, what its numbers are for is not determined. */
+static bool is_vague(const struct laws_trial *trial, uint32_t era)
+{
+	return trial->differs != LAWS_NONE && era >= trial->differ_era;
+}
+
 /* Whether a contribution came in time for the first round that its rank had not joined: that is the
  * one that was open, or the one after it. */
 static enum laws_maybe was_in_time(const struct laws_trial *trial, uint32_t op_index, uint32_t rank,
@@ -133,6 +139,8 @@ static enum laws_maybe was_in_time(const struct laws_trial *trial, uint32_t op_i
 			return LAWS_NO;
 		return c->caught_up && c->round == c->completed ? LAWS_YES : LAWS_MAYBE;
 	}
+	if (is_vague(trial, c->era))
+		return LAWS_MAYBE;
 	target = laws_target(trial, op_index, rank, index);
 	if (target > c->completed)
 		return LAWS_YES;
@@ -322,7 +330,7 @@ static void judge_own(struct laws_trial *trial, uint32_t op_index, uint32_t rank
 	const struct laws_commit *last;
 	uint64_t own;
 
-	if (c->flushing || (c->committed == 0 && c->round == LAWS_NEVER))
+	if (c->flushing || is_vague(trial, c->era) || (c->committed == 0 && c->round == LAWS_NEVER))
 		return;
 	if (c->committed == 0) {
 		laws_break(trial,
@@ -606,7 +614,7 @@ static void judge_op(struct laws_trial *trial, uint32_t op_index)
 		judge_pending(trial, op_index, r, whole);
 	}
 	for (uint64_t number = 0; number < op->round_end; number++) {
-		if (!op->rounds[number].known)
+		if (!op->rounds[number].known || is_vague(trial, laws_era_of(op, number)))
 			continue;
 		for (uint32_t r = 0; r < trial->world.rank_count; r++)
 			judge_record(trial, op_index, r, number);
