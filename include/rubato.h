@@ -623,10 +623,9 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_collect(rubato_partial 
  * was committed is delivered, and this rank has been given the same rounds as all others. Until
  * then commit, drain and leave are refused; rounds that others open meanwhile, by what they commit
  * next or by rubato_partial_free, are given to it afterwards. Aligned rounds: the first number of
- * an era, the same on all ranks (if not, all get MISMATCH; PEER, whoever only hears that a rank
- * which got it has gone), is for its first round; in the first era that is number 0. Where ranks do
- * not drain equally often, rubato_partial_free is TIMEOUT on all (or PEER, where another had that
- * first).
+ * an era, the same on all ranks (all get MISMATCH if not), is for its first round; in the first era
+ * that is number 0. Where ranks do not drain equally often, rubato_partial_free is TIMEOUT on all
+ * (or PEER, where another had that first).
  */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_drain(rubato_partial *partial);
 /*

@@ -794,8 +794,6 @@ rubato_status laws_rank(rubato_comm *comm, void *arg)
 	if (err == RUBATO_OK)
 		err = eras(&job);
 	misuse_note(&job, err);
-	if (err == RUBATO_ERR_MISMATCH && trial->differs != LAWS_NONE)
-		rubato_sleep(comm, LINGER_NS); /* Who goes at once is lost to the others. */
 	if (err == RUBATO_OK && trial->leaver == job.rank)
 		err = linger(&job);
 	for (uint32_t i = 0; i < trial->op_count && job.partials[i] != NULL && !victim; i++) {

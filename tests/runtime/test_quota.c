@@ -147,12 +147,12 @@ static struct rb_crowding add(struct rb_crowd *crowd, uint64_t group, uint32_t m
 			      uint64_t cores)
 {
 	struct rb_quota quota = { .milli = milli, .group = group };
-	struct rb_seat seat = { .host = 7 ^ group,
-				.cores = { cores },
-				.cores_max = rb_quota_cores(&quota) };
+	struct rb_seat seat = {
+		.host = 7, .group = group, .cores = { cores }, .cores_max = rb_quota_cores(&quota)
+	};
 
 	ck_assert_int_eq(rb_crowd_add(crowd, &seat), RUBATO_OK);
-	return rb_crowd_at(crowd, seat.host);
+	return rb_crowd_at(crowd, seat.host, seat.group);
 }
 
 /* Four ranks in a container of 1.5 processors on a machine of 64 cores share one core. */
@@ -164,10 +164,10 @@ START_TEST(ranks_count_what_their_group_may_use)
 	for (int i = 0; i < 4; i++)
 		here = add(&crowd, 3, 1500, UINT64_C(1) << i);
 	ck_assert(here.ranks == 4 && here.cores == 1);
-	here = add(&crowd, 5, 4000, UINT64_MAX); /* A container beside it; */
-	ck_assert(here.ranks == 1 && here.cores == 4);
-	here = add(&crowd, 0, 0, UINT64_MAX); /* none; */
-	ck_assert(here.ranks == 1 && here.cores == 64);
+	here = add(&crowd, 5, 4000, UINT64_MAX);       /* A container beside it; */
+	ck_assert(here.ranks == 5 && here.cores == 5); /* Both together are more crowded. */
+	here = add(&crowd, 0, 0, UINT64_MAX);          /* none; */
+	ck_assert(here.ranks == 6 && here.cores == 64);
 	here = add(&crowd, 9, 64000, 3); /* a limit beyond where it may run; */
 	ck_assert(here.ranks == 1 && here.cores == 2);
 	here = add(&crowd, 11, 200, UINT64_MAX); /* and a fifth of one. */
