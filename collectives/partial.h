@@ -199,6 +199,9 @@ struct rb_partial_record *rb_partial_records(struct rb_partial *machine);
 /* What the round holds whose records have come last, as this rank's group sees it; `ranks` and
  * size_bytes are not set. */
 const rubato_round *rb_partial_summary(const struct rb_partial *machine);
+#define RB_PARTIAL_NOBODY UINT32_MAX
+/* The lowest rank that is lost, seen or told by another, or NOBODY. */
+uint32_t rb_partial_lost(const struct rb_partial *machine);
 /* What is pending: count 0, nothing. */
 rubato_contribution rb_partial_pending(const struct rb_partial *machine);
 /* Whether the open round cannot go on without a commit or a collection of this rank's application;

@@ -22,7 +22,6 @@ struct rb_partial_message {
 };
 _Static_assert(sizeof(struct rb_partial_message) == RB_PROTOCOL_MESSAGE_BYTES, "travels as it is");
 
-#define RB_PARTIAL_NOBODY UINT32_MAX
 #define RB_PARTIAL_NEVER UINT64_MAX
 
 /* Activation and counts of one round; messages come for the current round and the next. */

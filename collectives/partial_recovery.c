@@ -150,6 +150,14 @@ static uint32_t holder_for(const struct rb_partial *m, uint32_t rank)
 	return RB_PARTIAL_NOBODY;
 }
 
+uint32_t rb_partial_lost(const struct rb_partial *m)
+{
+	for (uint32_t r = 0; r < m->config.rank_count; r++)
+		if (m->peers[r].dead)
+			return r;
+	return RB_PARTIAL_NOBODY;
+}
+
 void rb_partial_recovery_advance(struct rb_partial *m, struct rb_protocol_actions *out)
 {
 	uint32_t holder;

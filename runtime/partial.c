@@ -30,12 +30,14 @@ static rubato_status end_check(const struct rubato_partial *p)
 
 	if (engine->poison != RUBATO_OK)
 		return RB_FAIL(engine->poison, "%s", engine->poison_text);
-	if (rb_partial_over(p)) {
-		loss = rb_loss_behind(engine, UINT32_MAX, text, sizeof(text));
-		return RB_FAIL(RUBATO_ERR_PEER, "partial allreduce: %s",
-			       loss != NULL ? loss : "a rank was lost");
-	}
-	return RUBATO_OK;
+	if (!rb_partial_over(p))
+		return RUBATO_OK;
+	loss = rb_loss_behind(engine, UINT32_MAX, text, sizeof(text));
+	if (loss != NULL)
+		return RB_FAIL(RUBATO_ERR_PEER, "partial allreduce: %s", loss);
+	/* The survivors' agreement may be here before our own connection to the lost one ends. */
+	return RB_FAIL(RUBATO_ERR_PEER, "partial allreduce: rank %u is lost, others say",
+		       rb_partial_lost(p->machine));
 }
 
 /* ---- Contributions ---- */

@@ -325,7 +325,10 @@ static void end_check(struct world *w)
 				    bits(rank->produced),
 		    "rank %u: something is lost or twice there", r);
 		if (w->dead_count > 0) {
+			uint32_t lost = rb_partial_lost(rank->machine);
+
 			LAW(w, rank->ended, "rank %u never ends", r);
+			LAW(w, lost < w->n && w->ranks[lost].dead, "rank %u names no lost one", r);
 			continue;
 		}
 		LAW(w, rank->state == PARTING && rb_partial_view_of(rank->machine).parted,
