@@ -212,6 +212,14 @@ static bool in_time(struct rb_partial *m, uint64_t step)
 	return rb_partial_target(m, step) >= rb_partial_next_join(m);
 }
 
+/* Aligned: whether a round before took in the contribution that is for the next one. A rank may
+ * commit that far ahead when collect sent it on, since another operation lacked it. */
+static bool gave_early(const struct rb_partial *m)
+{
+	return m->counted && !rb_partial_is_free(m) && !m->pending.fresh &&
+	       rb_partial_target(m, m->last_step) >= rb_partial_next_join(m);
+}
+
 static enum rb_partial_verdict judge(const struct rb_partial *m, bool fresh)
 {
 	rubato_late late = m->config.options.late;
@@ -259,8 +267,8 @@ static void commit(struct rb_partial *m, const struct rb_partial_commit *c)
 static void waiting(struct rb_partial *m)
 {
 	if (!rb_partial_is_free(m))
-		return;
-	if (m->pending.count > 0)
+		m->willing = gave_early(m);
+	else if (m->pending.count > 0)
 		m->pending.fresh = true;
 	else
 		m->willing = m->counted;
@@ -532,7 +540,7 @@ bool rb_partial_wants(const struct rb_partial *m, bool *unread)
 	*unread = m->phase == RB_PARTIAL_JOINING && rb_partial_slot_find(m) == RB_PARTIAL_NO_SLOT;
 	if (*unread)
 		return true;
-	return m->phase == RB_PARTIAL_OPEN && rb_partial_is_free(m) && late &&
+	return m->phase == RB_PARTIAL_OPEN && (rb_partial_is_free(m) || gave_early(m)) && late &&
 	       (rb_partial_overdue(m) || m->initiator == m->config.rank);
 }
 

@@ -467,11 +467,12 @@ RUBATO_API void rubato_op_free(rubato_op *operation);
  * Several may live side by side (one per bucket), with the same options or others: commit to all
  * before collecting from any, and collect from all. So that none waits for ever, a rank that waits
  * in one for a round which is not open yet counts as ready in those with free rounds, with what it
- * has pending there or nothing: their quorums and full rounds may hold fewer fresh ranks. And
- * collect says that there is none, although a round will come, where another operation cannot go on
- * without this rank's next commit (max_absence, majority's draw) or collection (depth). While ranks
- * drain, collect from each in turn, with short timeouts: a rank that waits for the end of one lets
- * the others' results pile up, which holds up ranks that are not there yet.
+ * has pending there or nothing, and in those with aligned ones where an earlier round has taken its
+ * contribution: their quorums and full rounds may hold fewer fresh ranks. And collect says that
+ * there is none, although a round will come, where another operation cannot go on without this
+ * rank's next commit (max_absence, majority's draw) or collection (depth). While ranks drain,
+ * collect from each in turn, with short timeouts: a rank that waits for the end of one lets the
+ * others' results pile up, which holds up ranks that are not there yet.
  *
  * Collectives that block (rubato_barrier, rubato_allreduce, creating and freeing) beside rounds: a
  * rank that waits there commits nothing, and a round that needs it does not open, while who waits

@@ -291,8 +291,7 @@ static void besides_draw(struct laws_trial *trial, struct laws_random *random)
 	trial->lagged.parts = laws_chance(random, 4);
 	if (trial->is_lagged)
 		return;
-	/* Side by side ranks may come to wait for each other for ever: docs/testing.md. */
-	if (trial->op_count == 1 && laws_chance(random, 3))
+	if (laws_chance(random, 3))
 		trial->peeks = 1 + draw32(random, 3);
 	trial->keeps = laws_chance(random, 6) && trial->op_count == 1 && !trial->convenient &&
 		       !trial->beside && !trial->patient && !laws_crashes(trial);

@@ -232,6 +232,22 @@ static void judge_begun(const struct view *v, uint64_t round, const struct bound
 			   v->op_index, round, begun, era, b->need_least);
 }
 
+/* Side by side, in aligned rounds: whether one before took in this rank's contribution for this
+ * round, which it committed ahead when collect had sent it on. It counts as ready then. */
+static bool gave_early(const struct view *v, uint32_t rank, uint64_t round)
+{
+	const struct laws_rank *side = &v->op->ranks[rank];
+	uint32_t era = laws_era_of(v->op, round);
+
+	if (v->trial->op_count == 1 || v->op->options.rounds == RUBATO_ROUNDS_FREE)
+		return false;
+	for (uint32_t i = 0; i < side->commit_count; i++)
+		if (side->commits[i].era == era && side->commits[i].round < round &&
+		    laws_target(v->trial, v->op_index, rank, i) >= round)
+			return true;
+	return false;
+}
+
 static void judge_opening(const struct view *v, uint64_t round, const struct bounds *b)
 {
 	const rubato_partial_options *o = &v->op->options;
@@ -241,7 +257,7 @@ static void judge_opening(const struct view *v, uint64_t round, const struct bou
 		bool here = v->op->rounds[round].ranks[r].fresh != 0;
 
 		fresh += here;
-		ready += here || laws_may_turn_passive(v->op, r, round);
+		ready += here || laws_may_turn_passive(v->op, r, round) || gave_early(v, r, round);
 	}
 	if (ready == 0)
 		laws_break(v->trial, "progress: operation %u, round %" PRIu64 " has run for nobody",

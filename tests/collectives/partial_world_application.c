@@ -36,6 +36,16 @@ static uint64_t target(const struct world *w, const struct rank *rank)
 	return w->base_round + rank->number - 1000 * rank->segment;
 }
 
+bool world_gave_early(const struct world *w, uint32_t r)
+{
+	const struct rank *rank = &w->ranks[r];
+
+	return !is_free(w) && rank->state != PARTING && rank->cut == NEVER &&
+	       rank->made > rank->made_before && !rank->pending_fresh &&
+	       w->base_round + rank->numbers[rank->made - 1] - 1000 * rank->segment >=
+		       rank->next_join;
+}
+
 /* Own: the round that this contribution makes this rank's. */
 static void own_expect(const struct world *w, struct rank *rank, bool fresh)
 {
@@ -240,6 +250,7 @@ static void nothing_expect(const struct world *w, struct rank *rank, bool ends)
 	if (rank->left)
 		rank->next = NEVER;
 	rank->cut = NEVER;
+	rank->made_before = rank->made;
 	rank->own_due = false;
 }
 
@@ -320,6 +331,8 @@ static void wait_elsewhere(struct world *w, uint32_t r)
 		rank->pending_fresh = true;
 	} else if (is_free(w) && rank->cut == NEVER && rank->number > 1000 * rank->segment) {
 		rank->willing = true; /* It has committed in this era. */
+	} else if (!is_free(w)) {
+		rank->willing = world_gave_early(w, r);
 	}
 	world_call(w, r, RB_PARTIAL_WAITING, NULL, 0);
 }

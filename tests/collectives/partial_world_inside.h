@@ -43,6 +43,7 @@ struct rank {
 	bool dead, ended, draining, left, parted, caught_up, pending_fresh, joining;
 	bool knows[RANKS_MAX];
 	uint32_t merging, steps, segment, made; /* steps: left in the segment. */
+	uint32_t made_before;                   /* This era. */
 	uint64_t number, completed, next_join;
 	uint64_t produced, delivered, discarded, pending, joined; /* Sets of contributions. */
 	uint64_t numbers[STEPS_MAX], durations[STEPS_MAX];
@@ -152,6 +153,8 @@ void world_call(struct world *w, uint32_t r, enum rb_partial_call what, const vo
 void world_segment_begin(struct world *w, uint32_t r, uint32_t segment);
 void world_application(struct world *w, uint32_t r);
 /* Whether rank r is to have room for round `number`: what else is in the way is not asked. */
+/* Aligned: an earlier round has taken in its contribution for the next one. */
+bool world_gave_early(const struct world *w, uint32_t r);
 bool world_has_room(const struct world *w, uint32_t r, uint64_t number);
 /* A result is about to be written to `slot`. */
 void world_slot_check(struct world *w, uint32_t r, uint32_t slot, uint64_t number);

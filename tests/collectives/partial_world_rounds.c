@@ -419,8 +419,8 @@ static void wants_check(struct world *w, uint32_t r, const struct rb_partial_vie
 	LAW(w, unread == (joining && !world_has_room(w, r, rank->completed)),
 	    "rank %u holds up %" PRIu64 ": %d", r, rank->completed, unread);
 	expected =
-		view->phase == RB_PARTIAL_OPEN && is_free(w) && w->told[r] == 0 &&
-		!rank->draining && !rank->left && !rank->pending_fresh &&
+		view->phase == RB_PARTIAL_OPEN && (is_free(w) || world_gave_early(w, r)) &&
+		w->told[r] == 0 && !rank->draining && !rank->left && !rank->pending_fresh &&
 		(is_overdue(w, r) || (w->config.options.policy == RUBATO_POLICY_MAJORITY &&
 				      !round->full && drawn(w, rank->completed, round->live) == r));
 	LAW(w, unread || wants == expected, "rank %u is wanted for %" PRIu64 ": %d", r,
