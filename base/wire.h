@@ -125,6 +125,12 @@ static inline enum rb_tag_class rb_tag_class_of(struct rb_tag tag)
 	return (enum rb_tag_class)(tag.call >> RB_TAG_NUMBER_BITS & 0xf);
 }
 
+static inline bool rb_tag_is_probe(struct rb_tag tag)
+{
+	return rb_tag_class_of(tag) == RB_TAG_PROBE_ONESHOT ||
+	       rb_tag_class_of(tag) == RB_TAG_PROBE_PERSISTENT;
+}
+
 static inline uint64_t rb_tag_number_of(struct rb_tag tag)
 {
 	return tag.call & ((UINT64_C(1) << RB_TAG_NUMBER_BITS) - 1);

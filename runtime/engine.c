@@ -384,7 +384,12 @@ static void driver_sleep(struct rb_engine *engine, uint64_t deadline_ns)
 
 	deadline_ns = timer < deadline_ns ? timer : deadline_ns;
 	if (first->ops->wait != NULL) {
-		first->ops->wait(first, deadline_ns);
+		rubato_status before = engine->poison;
+
+		if (engine->unmatched_look != NULL)
+			engine->unmatched_look(engine, engine->owner);
+		if (engine->poison == before)
+			first->ops->wait(first, deadline_ns);
 		return;
 	}
 	if (executors_busy(engine))

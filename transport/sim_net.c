@@ -635,10 +635,13 @@ static void deliver(struct rb_sim_world *w, struct message *m)
 		return;
 	}
 	receive = table_take_receive(p, m->sender, m->tag);
-	if (receive == NULL)
+	if (receive == NULL) {
 		table_add_arrival(p, m);
-	else if (meet(p, receive, m))
+		if (rb_tag_is_probe(m->tag)) /* For who sleeps; others look by themselves. */
+			rb_sim_news(p->place);
+	} else if (meet(p, receive, m)) {
 		request_complete(p, receive, receive->status);
+	}
 	if (l->leaving && l->flying == NULL)
 		rb_sim_port_lost(p, sender, false);
 }

@@ -220,7 +220,8 @@ struct odd {
 
 #define ODD_COUNT 6000
 
-/* Of each kind the messages meet, so that whoever gets one of the odd rank finds out. */
+/* Of the first four the messages meet, so that whoever gets one of the odd rank finds out. Of the
+ * others they lie unmatched: ranks that sleep are asked what they wait for. */
 static rubato_status call_of(rubato_comm *comm, uint32_t what, bool odd, float *in, float *out)
 {
 	switch (what) {
@@ -232,8 +233,14 @@ static rubato_status call_of(rubato_comm *comm, uint32_t what, bool odd, float *
 	case 2:
 		return rubato_reduce(comm, in, out, 64, RUBATO_FLOAT32,
 				     odd ? RUBATO_MAX : RUBATO_SUM, 0);
-	default:
+	case 3:
 		return rubato_allgather(comm, in, out, odd ? 65 : 64, RUBATO_FLOAT32);
+	case 4:
+		return odd ? rubato_barrier(comm)
+			   : rubato_allreduce(comm, in, out, 2, RUBATO_FLOAT32, RUBATO_SUM);
+	default:
+		return odd ? rubato_broadcast(comm, in, 2, RUBATO_FLOAT32, 0)
+			   : rubato_barrier(comm);
 	}
 }
 
@@ -408,7 +415,7 @@ int main(void)
 	tcase_add_test(tc, a_barrier_waits_for_the_slowest);
 	tcase_add_test(tc, work_hides_communication);
 	tcase_add_test(tc, survivors_of_a_crash_get_the_error);
-	tcase_add_loop_test(tc, all_learn_that_one_called_something_else, 0, 4);
+	tcase_add_loop_test(tc, all_learn_that_one_called_something_else, 0, 6);
 	tcase_add_test(tc, a_frozen_rank_delays_and_harms_nothing);
 	tcase_add_test(tc, a_deadline_passes_in_virtual_time);
 	tcase_add_test(tc, chance_goes_on_from_a_mark);
