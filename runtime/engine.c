@@ -578,8 +578,9 @@ rubato_status rb_engine_wait(struct rb_engine *engine, const bool *done, uint64_
 	return *done ? RUBATO_OK : RUBATO_ERR_TIMEOUT;
 }
 
-/* What a small operation among spinning ranks takes; hardly anything where ranks share cores. */
-static void first_polls(struct rb_engine *engine, const bool *done)
+/* What a small operation among spinning ranks takes; hardly anything where ranks share cores. Not
+ * inlined: hot-paths counts what it costs to wait apart. */
+static __attribute__((noinline)) void first_polls(struct rb_engine *engine, const bool *done)
 {
 	uint32_t polls = engine->waiting.yield_ns == 0 ? FIRST_POLLS : FIRST_POLLS_SHARED;
 
