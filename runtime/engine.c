@@ -210,7 +210,7 @@ bool rb_engine_progress(struct rb_engine *engine)
 	}
 	if (engine->losses_new)
 		rb_losses_act(engine);
-	if (engine->runs != NULL)
+	if (engine->own_executors > 0)
 		moved |= own_executors_poll(engine);
 	if (engine->plugs != NULL)
 		moved |= rb_plug_timers(engine);
@@ -249,7 +249,8 @@ static bool executors_busy(struct rb_engine *engine)
 {
 	if (engine->executor->ops->busy(engine->executor))
 		return true;
-	for (struct rb_run *run = engine->runs; run != NULL; run = run->next)
+	for (struct rb_run *run = engine->own_executors > 0 ? engine->runs : NULL; run != NULL;
+	     run = run->next)
 		if (run->executor != NULL && run->executor->ops->busy(run->executor))
 			return true;
 	return false;

@@ -127,7 +127,8 @@ struct rb_engine {
 
 	struct rb_slot *free_slots;
 	struct rb_slot_block *slot_blocks;
-	struct rb_run *runs; /* Active ones. */
+	struct rb_run *runs;    /* Active ones. */
+	uint32_t own_executors; /* Of those, how many brought their own. */
 	uint32_t in_flight; /* Operations that nobody may be waiting for: what BACKGROUND is for. */
 	struct rb_plug *plugs; /* Protocol machines: plug.h. */
 

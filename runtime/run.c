@@ -477,6 +477,7 @@ static void run_end(struct rb_engine *engine, struct rb_run *run)
 		run->next->previous = run->previous;
 	run->active = false;
 	run->plan->users--;
+	engine->own_executors -= run->executor != NULL;
 	engine->completed = true;
 	run->done(engine, run); /* Last: may free the run. */
 }
@@ -590,6 +591,7 @@ void rb_run_start(struct rb_engine *engine, struct rb_run *run)
 	if (engine->runs != NULL)
 		engine->runs->previous = run;
 	engine->runs = run;
+	engine->own_executors += run->executor != NULL;
 	if (plan->is_short) {
 		run->steps_left = plan->live_count[run->entered];
 		run->done_steps = ~plan->live[run->entered];
