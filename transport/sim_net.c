@@ -68,6 +68,7 @@ struct rb_sim_port {
 	uint32_t link_count, link_capacity;
 	struct bucket *buckets; /* By peer and tag; a power of 2. */
 	uint32_t bucket_count, entry_count;
+	uint32_t kept_count; /* Of the entries: messages that wait for their receive. */
 	struct rb_request *pending;
 	struct rb_request *done, *done_last; /* Completed, not yet collected. */
 };
@@ -376,6 +377,7 @@ static void table_add_receive(struct rb_sim_port *p, struct rb_request *r)
 static void table_add_arrival(struct rb_sim_port *p, struct message *m)
 {
 	m->kept = true;
+	p->kept_count++;
 	p->entry_count++;
 	buckets_grow(p);
 	bucket_add_arrival(p, m);
@@ -435,6 +437,7 @@ static void table_remove_arrival(struct rb_sim_port *p, struct message *gone)
 		at = &(*at)->chain;
 	*at = gone->chain;
 	gone->kept = false;
+	p->kept_count--;
 	p->entry_count--;
 }
 
@@ -827,7 +830,7 @@ bool rb_sim_recall(struct rb_sim_port *p, struct rb_request *r)
 
 bool rb_sim_unmatched(const struct rb_sim_port *p, rb_unmatched_visit *visit, void *arg)
 {
-	for (uint32_t b = 0; b < p->bucket_count; b++)
+	for (uint32_t b = 0; b < p->bucket_count && p->kept_count > 0; b++)
 		for (const struct message *m = p->buckets[b].arrivals; m != NULL; m = m->chain)
 			if (visit(arg, m->sender, m->tag, &m->signature))
 				return true;
