@@ -241,10 +241,14 @@ static bool gave_early(const struct view *v, uint32_t rank, uint64_t round)
 
 	if (v->trial->op_count == 1 || v->op->options.rounds == RUBATO_ROUNDS_FREE)
 		return false;
-	for (uint32_t i = 0; i < side->commit_count; i++)
-		if (side->commits[i].era == era && side->commits[i].round < round &&
-		    laws_target(v->trial, v->op_index, rank, i) >= round)
+	for (uint32_t i = 0; i < side->commit_count; i++) {
+		const struct laws_commit *c = &side->commits[i];
+		/* It may have been in a round that nobody was given (LATEST). */
+		bool before = c->round == LAWS_NEVER ? c->completed < round : c->round < round;
+
+		if (c->era == era && before && laws_target(v->trial, v->op_index, rank, i) >= round)
 			return true;
+	}
 	return false;
 }
 
