@@ -33,7 +33,7 @@ static int run_rank(void *arg, int line_fd)
 	bool first = false;
 
 	if (join_and_train(options, line_fd, &first, &note) == RUBATO_OK) {
-		if (first && options->out != NULL)
+		if (first && options->out != NULL && options->report)
 			tr_report_make(options->out);
 		return 0;
 	}
@@ -46,7 +46,7 @@ static int run_simulation(const struct tr_options *options)
 	struct tr_note note = { .exit_code = TR_EXIT_FAILURE };
 
 	if (tr_simulate(options, &note) == RUBATO_OK) {
-		if (options->out != NULL)
+		if (options->out != NULL && options->report)
 			tr_report_make(options->out);
 		return 0;
 	}

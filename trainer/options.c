@@ -352,12 +352,15 @@ static rubato_status judge(struct tr_options *o, const struct words *w, struct t
 	o->shuffle = !w->given[WORD_NO_SHUFFLE];
 	o->augment = w->given[WORD_AUGMENT];
 	o->quiet = w->given[WORD_QUIET];
+	o->report = !w->given[WORD_NO_REPORT];
 	o->init = w->at[WORD_INIT];
 	o->save = w->at[WORD_SAVE];
 	o->out = w->at[WORD_OUT];
 	if ((o->init != NULL && o->init[0] == '\0') || (o->save != NULL && o->save[0] == '\0') ||
 	    (o->out != NULL && o->out[0] == '\0'))
 		return tr_refuse(note, "--init, --save and --out want a name");
+	if (!o->report && o->out == NULL)
+		return tr_refuse(note, "--no-report: wants --out DIR");
 	return RUBATO_OK;
 }
 
@@ -394,6 +397,8 @@ static const struct poptOption run_rows[] = {
 	  "N" },
 	{ "report-every", 0, POPT_ARG_STRING, NULL, WORD_REPORT_EVERY,
 	  "steps between lines of metrics.jsonl (50)", "N" },
+	{ "no-report", 0, POPT_ARG_NONE, NULL, WORD_NO_REPORT, "no report.html in --out DIR",
+	  NULL },
 	{ "quiet", 'q', POPT_ARG_NONE, NULL, WORD_QUIET, "no progress on standard error", NULL },
 	{ "version", 0, POPT_ARG_NONE, NULL, WORD_VERSION, "print the version", NULL },
 	POPT_TABLEEND
@@ -560,8 +565,8 @@ bool tr_options_setting(const struct tr_options *options, uint32_t index, const 
 			const char **value)
 {
 	static const int others[] = {
-		WORD_INIT,   WORD_SAVE,  WORD_OUT,    WORD_CHECKPOINT, WORD_CHECKPOINT_EVERY,
-		WORD_RESUME, WORD_QUIET, WORD_VERSION
+		WORD_INIT,   WORD_SAVE,  WORD_OUT,     WORD_CHECKPOINT, WORD_CHECKPOINT_EVERY,
+		WORD_RESUME, WORD_QUIET, WORD_VERSION, WORD_NO_REPORT
 	};
 	const struct words *w = options->strings;
 

@@ -38,6 +38,7 @@ struct tr_options {
 	bool shuffle;
 	bool augment;
 	bool quiet;
+	bool report; /* report.html, with --out. */
 	bool resume;
 	bool simulate;
 	rubato_sim_options world;      /* Of a simulation. */

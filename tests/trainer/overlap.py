@@ -59,7 +59,7 @@ class Hosts:
         line = [TESTBED, "--hosts", str(self.count), "--rate", self.rate, "--timeout", "300", "--",
                 TRAIN, "--data", f"npy:{folder}/data", "--model", "mlp", "--hidden", str(HIDDEN),
                 "--batch", "1", "--steps", str(STEPS), "--report-every", str(WARM),
-                "--out", out, "--quiet", *words]
+                "--out", out, "--no-report", "--quiet", *words]
         got = subprocess.run(line, env=dict(os.environ, RUBATO_TIMEOUT="60s", **dict(settings)),
                              capture_output=True, text=True, check=False)
         if got.returncode == 77:

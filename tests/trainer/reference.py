@@ -237,7 +237,8 @@ def train(program, folder, case, simulate):
     saved.unlink(missing_ok=True)
     command = [program, "--ranks", case["ranks"], "--algorithm", case["rule"], "--model",
                case["model"], "--data", f"npy:{folder}", "--no-shuffle", "--batch", BATCH,
-               "--steps", STEPS, "--init", initial, "--save", saved, "--out", out, "--quiet",
+               "--steps", STEPS, "--init", initial, "--save", saved, "--out", out,
+               "--no-report", "--quiet",
                *(["--hidden", HIDDEN] if hidden else []), *(["--simulate"] if simulate else []),
                *option_words(case["setting"]), *case["words"]]
     got = subprocess.run([str(word) for word in command], capture_output=True, text=True,

@@ -225,6 +225,12 @@ class Run(Files):
         for name in ("report.html", "trace.json", "summary.json"):
             self.assertFalse(os.path.exists(f"out/{name}"), name)
 
+    def test_the_page_may_be_left_out(self):
+        got = self.train("--simulate", "--ranks", 2, "--no-report")
+        self.assertEqual(got.stderr, "")
+        self.assertFalse(os.path.exists("out/report.html"))
+        self.assertTrue(os.path.exists("out/summary.json"))
+
     def test_a_run_does_not_fail_for_want_of_the_page(self):
         os.mkdir("alone")
         shutil.copy(TRAIN, "alone/rubato-train")

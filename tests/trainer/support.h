@@ -47,7 +47,7 @@ pid_t process_start(const char *const *argv, int out_fd, int err_fd);
 void process_run(const char *const *argv, struct outcome *outcome);
 unsigned line_count(const char *text);
 
-#define WORDS_MAX 48
+#define WORDS_MAX 64
 
 struct command {
 	const char *argv[WORDS_MAX + 1];

@@ -17,7 +17,7 @@ static void save(const char *line, const char *more, const char *name)
 {
 	char whole[1024];
 
-	snprintf(whole, sizeof(whole), "%s %s --save %s --out out", line, more, name);
+	snprintf(whole, sizeof(whole), "%s %s --save %s --out out --no-report", line, more, name);
 	line_succeed(train, whole);
 }
 

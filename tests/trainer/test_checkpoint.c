@@ -221,13 +221,14 @@ START_TEST(a_resumed_run_ends_with_the_same_bits)
 		return;
 	if (effort_is_threads_only() && _i % 2 == 0)
 		return;
-	snprintf(line, sizeof(line), RUN KEPT "%s %s --out a", rule, place);
+	snprintf(line, sizeof(line), RUN KEPT "%s %s --no-report --out a", rule, place);
 	line_succeed(train, line);
 	ck_assert_uint_eq(folder_count("ck"), 2); /* The last two. */
 	for (int back = 0; back < 2; back++) {
 		if (back == 0)
 			ck_assert_int_eq(unlink("ck/step-40/manifest.ckpt"), 0);
-		snprintf(line, sizeof(line), RUN KEPT "%s %s --out b --resume", rule, place);
+		snprintf(line, sizeof(line), RUN KEPT "%s %s --no-report --out b --resume", rule,
+			 place);
 		line_succeed(train, line);
 		files_compare("a/final.npy", "b/final.npy");
 		files_compare("a/initial.npy", "b/initial.npy");
@@ -302,7 +303,8 @@ START_TEST(a_resumed_simulation_is_the_same_run)
 
 	if (effort_wanted() == EFFORT_SHORT && _i % 3 != 0)
 		return;
-	snprintf(line, sizeof(line), WORLD "--steps 60 --lr-schedule cosine %s " SELDOM "--out a",
+	snprintf(line, sizeof(line),
+		 WORLD "--steps 60 --lr-schedule cosine %s " SELDOM "--no-report --out a",
 		 timely[_i]);
 	line_succeed(train, line);
 	ck_assert_uint_eq(folder_count("ck"), 2);
@@ -310,7 +312,8 @@ START_TEST(a_resumed_simulation_is_the_same_run)
 	ck_assert_int_eq(mkdir("b", 0777), 0);
 	file_copy("a/metrics.jsonl", "b/metrics.jsonl");
 	snprintf(line, sizeof(line),
-		 WORLD "--steps 60 --lr-schedule cosine %s " SELDOM "--resume --out b", timely[_i]);
+		 WORLD "--steps 60 --lr-schedule cosine %s " SELDOM "--resume --no-report --out b",
+		 timely[_i]);
 	line_succeed(train, line);
 	folders_compare();
 }
@@ -329,15 +332,17 @@ START_TEST(a_run_is_extended)
 		return; /* They take a share of the run to look around. */
 	snprintf(line, sizeof(line),
 		 WORLD "%s --steps 40 --checkpoint ck-a --checkpoint-every 20 "
-		       "--out a",
+		       "--no-report --out a",
 		 rule);
 	line_succeed(train, line);
-	snprintf(line, sizeof(line), WORLD "%s --steps 20 " SELDOM "--out b", rule);
+	snprintf(line, sizeof(line), WORLD "%s --steps 20 " SELDOM "--no-report --out b", rule);
 	line_succeed(train, line);
-	snprintf(line, sizeof(line), WORLD "%s --steps 40 " SELDOM "--resume --out b", rule);
+	snprintf(line, sizeof(line), WORLD "%s --steps 40 " SELDOM "--resume --no-report --out b",
+		 rule);
 	line_succeed(train, line);
 	folders_compare();
-	snprintf(line, sizeof(line), WORLD "%s --steps 39 " SELDOM "--resume --out b", rule);
+	snprintf(line, sizeof(line), WORLD "%s --steps 39 " SELDOM "--resume --no-report --out b",
+		 rule);
 	line_fail(train, line, 1, "of step 40, the run is to end at 39");
 }
 END_TEST
@@ -354,8 +359,8 @@ START_TEST(ranks_that_run_apart_meet)
 
 	for (int back = 0; back < 2; back++) {
 		snprintf(line, sizeof(line),
-			 RUN KEPT MLP "--ranks 3 --compute-time 3ms %s --out b %s", apart[_i],
-			 back ? "--resume" : "");
+			 RUN KEPT MLP "--ranks 3 --compute-time 3ms %s --no-report --out b %s",
+			 apart[_i], back ? "--resume" : "");
 		line_succeed(train, line);
 		ck_assert_uint_eq(folder_count("ck"), 2);
 		ck_assert_double_eq(number_first("b/summary.json", "samples"), 3 * 40 * 4);
@@ -383,13 +388,14 @@ static void wait_for_file(const char *where, const char *path)
 
 START_TEST(a_killed_run_is_resumed)
 {
-	static const char line[] = RUN KEPT MLP "--ranks 3 --compute-time 10ms --out b ";
+	static const char line[] =
+		RUN KEPT MLP "--ranks 3 --compute-time 10ms --no-report --out b ";
 	struct command command;
 	char more[1024];
 	int status;
 	pid_t pid;
 
-	line_succeed(train, RUN MLP "--ranks 3 --out a");
+	line_succeed(train, RUN MLP "--ranks 3 --no-report --out a");
 	ck_assert_int_eq(mkdir("ck", 0777), 0);
 	line_split(train, line, &command);
 	pid = process_start(command.argv, STDOUT_FILENO, STDERR_FILENO);
@@ -535,7 +541,7 @@ START_TEST(an_older_checkpoint_stands_in)
 	static const char *const places[] = { "--ranks 3", "--simulate --ranks 3" };
 	char line[512];
 
-	snprintf(line, sizeof(line), SHORT "%s --out a", places[_i % 2]);
+	snprintf(line, sizeof(line), SHORT "%s --no-report --out a", places[_i % 2]);
 	line_succeed(train, line);
 	if (_i / 2 == 0)
 		damage("ck/step-6/rank-1.ckpt", 200);
@@ -545,7 +551,7 @@ START_TEST(an_older_checkpoint_stands_in)
 		ck_assert_int_eq(unlink("ck/step-6/rank-0.ckpt"), 0);
 	else
 		damage("ck/step-6/manifest.ckpt", 30);
-	snprintf(line, sizeof(line), SHORT "%s --out b --resume", places[_i % 2]);
+	snprintf(line, sizeof(line), SHORT "%s --no-report --out b --resume", places[_i % 2]);
 	line_warn(line, "going on from step 3");
 	files_compare("a/final.npy", "b/final.npy");
 	ck_assert_int_eq(access("ck/step-6/manifest.ckpt.damaged", F_OK), 0);
@@ -571,17 +577,17 @@ START_TEST(a_full_disk_ends_no_run)
 					    "ck/step-20/manifest.ckpt.part" };
 	char line[512];
 
-	line_succeed(train, RUN MLP "--ranks 3 --out a");
+	line_succeed(train, RUN MLP "--ranks 3 --no-report --out a");
 	ck_assert_int_eq(mkdir("ck", 0777), 0);
 	ck_assert_int_eq(mkdir("ck/step-20", 0777), 0);
 	ck_assert_int_eq(symlink("/dev/full", full[_i]), 0);
-	snprintf(line, sizeof(line), RUN KEPT MLP "--ranks 3 --out b");
+	snprintf(line, sizeof(line), RUN KEPT MLP "--ranks 3 --no-report --out b");
 	line_warn(line, "No space left on device: the run goes on without a checkpoint of step 20");
 	files_compare("a/final.npy", "b/final.npy");
 	files_compare("a/ledger.jsonl", "b/ledger.jsonl");
 	ck_assert_uint_eq(folder_count("ck"), 2); /* Of steps 30 and 40. */
 	ck_assert_int_ne(access("ck/step-20", F_OK), 0);
-	snprintf(line, sizeof(line), RUN KEPT MLP "--ranks 3 --out b --resume");
+	snprintf(line, sizeof(line), RUN KEPT MLP "--ranks 3 --no-report --out b --resume");
 	line_succeed(train, line);
 }
 END_TEST

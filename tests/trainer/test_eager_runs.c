@@ -14,7 +14,7 @@ static const char *train[] = { NULL, "--data", "npy:data", "--quiet", NULL };
 
 #define RUN "--model mlp --batch 4 --momentum 0.9 --lr 0.05 --lr-schedule cosine --seed 3 "
 #define SIM "--simulate --compute-time 10ms --latency 20us "
-#define EAGER RUN "--algorithm eager --out out "
+#define EAGER RUN "--algorithm eager --no-report --out out "
 
 START_TEST(full_rounds_are_sync_to_the_bit)
 {
@@ -118,7 +118,8 @@ END_TEST
 /* Late by a multiple of a step, one rank at a time: nobody waits for it. */
 START_TEST(delays_are_hidden)
 {
-	static const char line[] = SIM "--ranks 8 --steps 60 --delay random:20ms --out out ";
+	static const char line[] =
+		SIM "--ranks 8 --steps 60 --delay random:20ms --no-report --out out ";
 	char text[512];
 	double sync, solo;
 
@@ -147,12 +148,14 @@ START_TEST(shared_work_of_even_ranks_is_static_work)
 
 	snprintf(text, sizeof(text),
 		 "--model logistic --batch 2 --momentum 0.5 --lr 0.2 --steps 30 " SIM
-		 "--ranks 6 --algorithm eager --rounds free --policy %s --out out --save a.npy",
+		 "--ranks 6 --algorithm eager --rounds free --policy %s --no-report --out out "
+		 "--save a.npy",
 		 policies[_i]);
 	line_succeed(train, text);
 	snprintf(text, sizeof(text),
 		 "--model logistic --batch 2 --momentum 0.5 --lr 0.2 --steps 30 " SIM
-		 "--ranks 6 --algorithm eager --work shared --policy %s --out out --save b.npy",
+		 "--ranks 6 --algorithm eager --work shared --policy %s --no-report --out out "
+		 "--save b.npy",
 		 policies[_i]);
 	line_succeed(train, text);
 	ck_assert_double_eq(summary_number("fresh_mean"), 6);
@@ -171,7 +174,8 @@ END_TEST
 START_TEST(the_default_has_half_the_ranks)
 {
 	static const char line[] =
-		"--batch 2 " SIM "--ranks 8 --steps 200 --delay random:15ms,25ms --out out ";
+		"--batch 2 " SIM
+		"--ranks 8 --steps 200 --delay random:15ms,25ms --no-report --out out ";
 	double fresh[2];
 
 	for (int free_to_choose = 0; free_to_choose < 2; free_to_choose++) {

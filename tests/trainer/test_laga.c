@@ -459,8 +459,8 @@ END_TEST
 
 static const char *train[] = { NULL,         "--data",      "npy:data", "--quiet", "--model",
 			       "logistic",   "--algorithm", "laga",     "--batch", "4",
-			       "--momentum", "0.5",         "--out",    "out",     "--seed",
-			       "3",          NULL };
+			       "--momentum", "0.5",         "--out",    "out",     "--no-report",
+			       "--seed",     "3",           NULL };
 
 static const uint64_t sixty[] = { 60, 60, 60, 60 };
 

@@ -9,7 +9,7 @@
 #include "tests/effort.h"
 #include "tests/trainer/support.h"
 
-static const char *train[] = { NULL, "--quiet", "--out", "out", NULL };
+static const char *train[] = { NULL, "--quiet", "--out", "out", "--no-report", NULL };
 
 #define RESNET                                                                                     \
 	"--data npy:data --model resnet20 --batch 8 --lr 0.05 --momentum 0.9 --seed 4 --ranks 2 "

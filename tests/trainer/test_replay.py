@@ -63,7 +63,7 @@ def data_make(folder, targets):
 
 def train(line, out):
     shutil.rmtree(out, ignore_errors=True)
-    command = [TRAIN, "--quiet", "--out", out] + line.split()
+    command = [TRAIN, "--quiet", "--no-report", "--out", out] + line.split()
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, f"'{line}': status {done.returncode}: {done.stderr}"
     return pathlib.Path(out)
