@@ -141,7 +141,7 @@ void rb_partial_collect(struct rb_partial *m, bool looks)
 	catch_up(m);
 	m->offer = RB_PARTIAL_NOTHING;
 	/* The end of an era is told to who asks for it. */
-	if (looks && m->limit != RB_PARTIAL_NEVER && !rb_partial_is_over(m))
+	if (looks && m->limit != RB_PARTIAL_NEVER)
 		return;
 	if (m->limit != RB_PARTIAL_NEVER) { /* This tells it. */
 		m->offer = RB_PARTIAL_ERA_OVER;

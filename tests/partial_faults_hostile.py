@@ -273,7 +273,7 @@ HOSTILE = [
      [(LAGGED, "err = [[flights_end(l)]];",
        "RUBATO_OK")]),
     ("collect: a look tells the end of an era", 113,
-     [(RESULTS, "if ([[looks && m->limit != RB_PARTIAL_NEVER && !rb_partial_is_over(m)]]) "
+     [(RESULTS, "if ([[looks && m->limit != RB_PARTIAL_NEVER]]) "
        "return;",
        "false")]),
     ("collect: the timeout begins with the second wait", 82,
