@@ -12,9 +12,12 @@ run that rounding was made to switch must be explained so, and runs with real fa
 """
 
 import array
+import contextlib
 import copy
+import importlib
 import importlib.machinery
 import importlib.util
+import io
 import json
 import os
 import pathlib
@@ -24,7 +27,7 @@ import sys
 import tempfile
 
 TRAIN, REPLAY = (os.path.abspath(path) for path in sys.argv[1:3])
-PYTHONS = [sys.executable, "/usr/bin/python3"]
+OTHER_PYTHON = "/usr/bin/python3"
 ROWS, FEATURES, CLASSES = 130, 16, 3
 SHORT = os.environ.get("TEST_EFFORT") == "short"
 TOLERANCE = "2e-5"  # The worst of these runs has 4e-6.
@@ -32,12 +35,30 @@ TRIES = "200"
 STARTED = pathlib.Path.cwd()
 
 
-def find_python():
-    for python in PYTHONS:
-        if subprocess.run([python, "-c", "import numpy"], capture_output=True).returncode == 0:
-            return python
-    print("skipped: no Python here has numpy (python3-numpy)")
-    sys.exit(77)
+def numpy_or_another_python():
+    """NumPy; the test begins anew where only another Python has it."""
+    try:
+        return importlib.import_module("numpy")
+    except ImportError:
+        if shutil.which(OTHER_PYTHON) is None or subprocess.run(
+                [OTHER_PYTHON, "-c", "import numpy"], capture_output=True).returncode:
+            print("skipped: no Python here has numpy (python3-numpy)")
+            sys.exit(77)
+        return os.execv(OTHER_PYTHON, [OTHER_PYTHON, "-B", *sys.argv])
+
+
+np = numpy_or_another_python()
+
+
+def module():
+    """tools/replay: hundreds of processes would spend most of their time on getting ready."""
+    loader = importlib.machinery.SourceFileLoader("replay_tool", REPLAY)
+    made = importlib.util.module_from_spec(importlib.util.spec_from_loader("replay_tool", loader))
+    loader.exec_module(made)
+    return made
+
+
+tool = module()
 
 
 def npy_write(path, descr, shape, values):
@@ -69,17 +90,29 @@ def train(line, out):
     return pathlib.Path(out)
 
 
-def replay(python, out, *more):
-    command = [python, "-B", REPLAY, str(out), "--tolerance", TOLERANCE, *more]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    lines = (done.stdout + done.stderr).splitlines()
+def replay(out, *more):
+    said, arguments = io.StringIO(), sys.argv
+    sys.argv = [REPLAY, str(out), "--tolerance", TOLERANCE, *more]
+    try:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            status = tool.main()
+    finally:
+        sys.argv = arguments
+    lines = said.getvalue().splitlines()
     assert len(lines) == 1, f"more than a line: {lines}"
-    return done.returncode, lines[0]
+    return status, lines[0]
 
 
-def must_replay(python, out, what):
+def must_be_a_program(out):
+    """It says and returns the same when it is started by its name."""
+    done = subprocess.run([sys.executable, "-B", REPLAY, str(out), "--tolerance", TOLERANCE],
+                          capture_output=True, text=True, timeout=240)
+    assert (done.returncode, (done.stdout + done.stderr).strip()) == replay(out), done
+
+
+def must_replay(out, what):
     """What it says of a run that is right."""
-    status, said = replay(python, out, "--switches", TRIES)
+    status, said = replay(out, "--switches", TRIES)
     if status != 0:
         kept = pathlib.Path(tempfile.mkdtemp(prefix="replay-failed-", dir=STARTED))
         for folder in out, "data", "targets":
@@ -183,7 +216,7 @@ CHANGES = [dropped_line, doubled_line, dropped_share, doubled_share, swapped_sha
            another_place]
 
 
-def must_find_changes(python, out, seed, discards):
+def must_find_changes(out, seed, discards):
     """Each change at a place of its own, or at the next where there is something to change. Where
     gradients are discarded, it may not matter to any other which parameters they were of."""
     whole = ledger_read(out)
@@ -198,7 +231,7 @@ def must_find_changes(python, out, seed, discards):
                 continue
             made.add(change.__name__)
             ledger_write(out, lines)
-            status, said = replay(python, out)
+            status, said = replay(out)
             assert status == 1, f"{change.__name__} at {at}: status {status}: {said}"
             break
     ledger_write(out, whole)
@@ -264,27 +297,19 @@ def model(options):
     return options if "--model" in options else "--model mlp --hidden 8 " + options
 
 
-def must_survive_resumption(python, options, where):
+def must_survive_resumption(options, where):
     """Its end is lost, and made again: the ledger is one of a whole run nevertheless."""
     shutil.rmtree("ck", ignore_errors=True)
     line = RUN + where + model(options) + " --checkpoint ck --checkpoint-every 20"
     train(line, "out")
     os.remove("ck/step-60/manifest.ckpt")
-    said = must_replay(python, train(line + " --resume", "out"), line + " --resume")
+    said = must_replay(train(line + " --resume", "out"), line + " --resume")
     print(f"{said}, resumed")
 
 
 # ---- Rounding ----
 
-def module():
-    """tools/replay, to compute what a program with a fault would."""
-    loader = importlib.machinery.SourceFileLoader("replay_tool", REPLAY)
-    made = importlib.util.module_from_spec(importlib.util.spec_from_loader("replay_tool", loader))
-    loader.exec_module(made)
-    return made
-
-
-def poised_make(np, folder, seed):
+def poised_make(folder, seed):
     """Data and first parameters with a sum of zero, up to rounding: that of the first sample of
     rank 0's first batch, and of its second one, at unit 0."""
     draw = np.random.default_rng(seed)
@@ -305,12 +330,12 @@ POISED = ("--simulate --ranks 2 --batch 4 --steps 40 --lr 0.05 --model mlp --hid
           "--algorithm eager --policy solo")
 
 
-def poised_run(python, np):
+def poised_run():
     """A run that float32 and float64 disagree about: found, not made by hand."""
     for seed in range(40):
-        poised_make(np, "poised", seed)
+        poised_make("poised", seed)
         out = train(POISED, "out")
-        status, said = replay(python, out)
+        status, said = replay(out)
         if status == 1:
             return out, said
         assert status == 0, said
@@ -332,7 +357,7 @@ def swapped(rows_of, at):
     return lambda rank, step: rows_of(1 - rank if step == at else rank, step)
 
 
-def faulty(tool, np, out, fault):
+def faulty(out, fault):
     """final.npy as a program with this fault would have it, whose ledger says what it should."""
     lines = ledger_read(out)
     changed = copy.deepcopy(lines)
@@ -351,21 +376,16 @@ def faulty(tool, np, out, fault):
     np.save(out / "final.npy", w.astype("f4"))
 
 
-def must_tell_rounding_from_faults(python):
-    try:
-        import numpy as np
-    except ImportError:  # The one that runs this test has none, another one had.
-        os.execv(python, [python, "-B", *sys.argv])
-    tool = module()
-    out, said = poised_run(python, np)
+def must_tell_rounding_from_faults():
+    out, said = poised_run()
     print(f"poised: {said}")
-    status, said = replay(python, out, "--switches", TRIES)
+    status, said = replay(out, "--switches", TRIES)
     assert status == 0 and "what rounding may have switched: rank 0 step 0 sample" in said, said
     print(f"poised: {said}")
     whole = (out / "final.npy").read_bytes()
     for fault in "rate", "missing", "swapped", "weight":
-        faulty(tool, np, out, fault)
-        status, said = replay(python, out, "--switches", TRIES)
+        faulty(out, fault)
+        status, said = replay(out, "--switches", TRIES)
         assert status == 1 and "do not explain" in said, f"{fault}: status {status}: {said}"
         assert "which 0 switches" not in said, f"{fault}: there was nothing to try: {said}"
         print(f"{fault}: {said}")
@@ -373,7 +393,6 @@ def must_tell_rounding_from_faults(python):
 
 
 def main():
-    python = find_python()
     folder = tempfile.mkdtemp(prefix="rubato-test-")
     os.chdir(folder)
     try:
@@ -386,20 +405,22 @@ def main():
                 continue
             for where in (SIMULATED, REAL) if number % 3 == 0 else (SIMULATED,):
                 out = train(RUN + where + model(options), "out")
-                print(must_replay(python, out, RUN + where + model(options)))
+                print(must_replay(out, RUN + where + model(options)))
                 if where == SIMULATED:
                     changed.setdefault(rule, set()).update(
-                        must_find_changes(python, out, number, "--late" in options))
+                        must_find_changes(out, number, "--late" in options))
         for number, options in enumerate(RESUMED):
-            must_survive_resumption(python, options, (SIMULATED, REAL)[number % 2])
+            must_survive_resumption(options, (SIMULATED, REAL)[number % 2])
         for rule, names in MUST_CHANGE.items():
             missing = set() if SHORT else names - changed.get(rule, names)
             assert not missing, f"{rule}: not tried: {missing}"
-        must_tell_rounding_from_faults(python)
-        assert replay(python, "none")[0] == 2
-        assert replay(python, out, "--switches", "x")[0] == 2
-        assert replay(python, out, "--tolerance")[0] == 2
-        assert replay(python, out, "--tolerance", "1e-12")[0] == 1
+        must_tell_rounding_from_faults()
+        must_be_a_program(out)
+        must_be_a_program("none")
+        assert replay("none")[0] == 2
+        assert replay(out, "--switches", "x")[0] == 2
+        assert replay(out, "--tolerance")[0] == 2
+        assert replay(out, "--tolerance", "1e-12")[0] == 1
     finally:
         os.chdir("/")
         shutil.rmtree(folder)
