@@ -8,6 +8,7 @@
  */
 #include "tests/runtime/exercise.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,18 +32,32 @@ static bool is_unsigned(rubato_type type)
 	       type == RUBATO_UINT64;
 }
 
-static int64_t input_value(const struct exercise *e, uint32_t call, uint32_t rank, uint64_t i)
-{
-	uint64_t draw =
-		rb_mix(e->salt + call * 0x9e3779b97f4a7c15u + rank * 0x632be59bd9b4e019u + i);
-	int64_t half = e->type == RUBATO_BFLOAT16 ? 3 : 20, value;
+#define BLOCK 256u /* Elements that are computed at once: a loop for each kind of them. */
 
-	if (e->op == RUBATO_PROD) { /* 1 and -1; of the first eight ranks 2 and -2 too. */
-		value = rank < 8 ? 1 + (int64_t)(draw & 1) : 1;
-		return draw & 2 && !is_unsigned(e->type) ? -value : value;
+/* One draw gives eight elements a byte each. */
+static void input_values(const struct exercise *e, uint32_t call, uint32_t rank, uint64_t first,
+			 uint64_t count, int64_t *values)
+{
+	uint64_t key = e->salt + call * 0x9e3779b97f4a7c15u + rank * 0x632be59bd9b4e019u;
+	int64_t half = e->type == RUBATO_BFLOAT16 ? 3 : 20, low = is_unsigned(e->type) ? 0 : half;
+	uint64_t range = (uint64_t)(2 * half + 1);
+	bool negative = !is_unsigned(e->type);
+
+	for (uint64_t i = 0; i < count;) {
+		uint64_t draw = rb_mix(key + (first + i) / 8) >> (first + i) % 8 * 8;
+		uint64_t end = i + 8 - (first + i) % 8 < count ? i + 8 - (first + i) % 8 : count;
+
+		if (e->op != RUBATO_PROD) {
+			for (; i < end; i++, draw >>= 8)
+				values[i] = (int64_t)((draw & 0xff) * range >> 8) - low;
+			continue;
+		}
+		for (; i < end; i++, draw >>= 8) { /* 1, -1; of eight ranks 2 and -2 too. */
+			int64_t value = rank < 8 ? 1 + (int64_t)(draw & 1) : 1;
+
+			values[i] = draw & 2 && negative ? -value : value;
+		}
 	}
-	value = (int64_t)(draw % (uint64_t)(2 * half + 1));
-	return is_unsigned(e->type) ? value : value - half;
 }
 
 #define EVERY_TYPE(CASE)                                                                           \
@@ -59,36 +74,40 @@ static int64_t input_value(const struct exercise *e, uint32_t call, uint32_t ran
 	CASE(RUBATO_UINT32, uint32_t, , )                                                          \
 	CASE(RUBATO_UINT64, uint64_t, , )
 
-static uint16_t half_of_f16(double value)
+static uint16_t half_of_f16(int64_t value)
 {
 	return rb_f16_narrow((float)value);
 }
 
-static uint16_t half_of_bf16(double value)
+static uint16_t half_of_bf16(int64_t value)
 {
 	return rb_bf16_narrow((float)value);
 }
 
-static void element_set(void *buffer, rubato_type type, uint64_t i, double value)
+static void elements_set(void *buffer, rubato_type type, uint64_t first, uint64_t count,
+			 const int64_t *values)
 {
 	switch (type) {
 #define SET(type, element, WIDEN, NARROW)                                                          \
 	case type:                                                                                 \
-		((element *)buffer)[i] = (element)NARROW(value);                                   \
+		for (uint64_t i = 0; i < count; i++)                                               \
+			((element *)buffer)[first + i] = (element)NARROW(values[i]);               \
 		break;
 		EVERY_TYPE(SET)
 	}
 }
 
-static double element_get(const void *buffer, rubato_type type, uint64_t i)
+static void elements_get(const void *buffer, rubato_type type, uint64_t first, uint64_t count,
+			 double *values)
 {
 	switch (type) {
 #define GET(type, element, WIDEN, NARROW)                                                          \
 	case type:                                                                                 \
-		return (double)WIDEN(((const element *)buffer)[i]);
+		for (uint64_t i = 0; i < count; i++)                                               \
+			values[i] = (double)WIDEN(((const element *)buffer)[first + i]);           \
+		break;
 		EVERY_TYPE(GET)
 	}
-	return 0;
 }
 
 /* An integer as its type holds it: integers wrap, floats are exact. */
@@ -124,24 +143,42 @@ static double average(const struct exercise *e, int64_t sum, uint32_t n)
 	}
 }
 
-/* The reduction of element i of the whole vector. */
-static double reduced(const struct exercise *e, uint32_t call, uint32_t n, uint64_t i)
+static void fold(rubato_operator op, uint64_t count, const int64_t *values, int64_t *results)
 {
-	int64_t result = input_value(e, call, 0, i);
-
-	for (uint32_t r = 1; r < n; r++) {
-		int64_t v = input_value(e, call, r, i);
-
-		if (e->op == RUBATO_MAX)
-			result = v > result ? v : result;
-		else if (e->op == RUBATO_MIN)
-			result = v < result ? v : result;
-		else if (e->op == RUBATO_PROD)
-			result *= v;
-		else
-			result += v;
+	switch (op) {
+	case RUBATO_MAX:
+		for (uint64_t i = 0; i < count; i++)
+			results[i] = values[i] > results[i] ? values[i] : results[i];
+		break;
+	case RUBATO_MIN:
+		for (uint64_t i = 0; i < count; i++)
+			results[i] = values[i] < results[i] ? values[i] : results[i];
+		break;
+	case RUBATO_PROD:
+		for (uint64_t i = 0; i < count; i++)
+			results[i] *= values[i];
+		break;
+	default:
+		for (uint64_t i = 0; i < count; i++)
+			results[i] += values[i];
+		break;
 	}
-	return e->op == RUBATO_AVG ? average(e, result, n) : (double)wrapped(e->type, result);
+}
+
+/* The reduction of elements of the whole vector. */
+static void reduced_values(const struct exercise *e, uint32_t call, uint32_t n, uint64_t first,
+			   uint64_t count, double *wanted)
+{
+	int64_t results[BLOCK], values[BLOCK];
+
+	input_values(e, call, 0, first, count, results);
+	for (uint32_t r = 1; r < n; r++) {
+		input_values(e, call, r, first, count, values);
+		fold(e->op, count, values, results);
+	}
+	for (uint64_t i = 0; i < count; i++)
+		wanted[i] = e->op == RUBATO_AVG ? average(e, results[i], n)
+						: (double)wrapped(e->type, results[i]);
 }
 
 /* ---- What a rank has before and after ---- */
@@ -477,8 +514,13 @@ static void inputs_write(const struct exercise *e, const struct shape *s, uint32
 {
 	if (b->memory[1] != NULL)
 		memset(b->out, 0xa5, s->out_count * rubato_type_bytes(e->type));
-	for (uint64_t i = 0; s->has_in && i < s->in_count; i++)
-		element_set(b->in, e->type, i, (double)input_value(e, call, rank, i));
+	for (uint64_t i = 0; s->has_in && i < s->in_count; i += BLOCK) {
+		uint64_t count = s->in_count - i < BLOCK ? s->in_count - i : BLOCK;
+		int64_t values[BLOCK];
+
+		input_values(e, call, rank, i, count, values);
+		elements_set(b->in, e->type, i, count, values);
+	}
 }
 
 static rubato_status wrong(const struct exercise *e, uint32_t call, uint32_t n, uint64_t i,
@@ -493,24 +535,92 @@ static rubato_status wrong(const struct exercise *e, uint32_t call, uint32_t n, 
 		       call, (unsigned long long)i, got, want);
 }
 
+/* What the ranks of a process want alike, which one of them computes: the reduction in a call. */
+static struct wanted {
+	struct exercise e;
+	uint32_t call, n;
+	uint64_t count;
+	double *values;
+} wanted_by_call[2]; /* Of the last two calls: some ranks may be one ahead. */
+static pthread_mutex_t wanted_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static bool wanted_is_of(const struct wanted *w, const struct exercise *e, uint32_t call,
+			 uint32_t n, uint64_t count)
+{
+	const struct exercise *o = &w->e;
+
+	return w->values != NULL && w->call == call && w->n == n && w->count == count &&
+	       o->salt == e->salt && o->type == e->type && o->op == e->op;
+}
+
+/* Of `count` elements; NULL where there is no memory. With the lock held. */
+static const double *wanted_reduction(const struct exercise *e, uint32_t call, uint32_t n,
+				      uint64_t count)
+{
+	struct wanted *w = &wanted_by_call[call % 2];
+
+	if (wanted_is_of(w, e, call, n, count))
+		return w->values;
+	free(w->values);
+	*w = (struct wanted) { *e, call, n, count, calloc(count, sizeof(double)) };
+	for (uint64_t i = 0; w->values != NULL && i < count; i += BLOCK)
+		reduced_values(e, call, n, i, count - i < BLOCK ? count - i : BLOCK, w->values + i);
+	return w->values;
+}
+
+static rubato_status block_check(const struct exercise *e, uint32_t call, uint32_t n,
+				 uint64_t first, uint64_t count, const double *wanted,
+				 const struct buffers *b)
+{
+	double got[BLOCK];
+
+	elements_get(b->out, e->type, first, count, got);
+	for (uint64_t i = 0; i < count; i++)
+		if (got[i] != wanted[i])
+			return wrong(e, call, n, first + i, got[i], wanted[i]);
+	return RUBATO_OK;
+}
+
+static rubato_status piece_check(const struct exercise *e, uint32_t call, uint32_t n,
+				 const struct piece *piece, const double *reduction,
+				 const struct buffers *b)
+{
+	for (uint64_t from = 0; from < piece->count; from += BLOCK) {
+		uint64_t count = piece->count - from < BLOCK ? piece->count - from : BLOCK;
+		const double *wanted = reduction + piece->from + from;
+		int64_t values[BLOCK];
+		double inputs[BLOCK];
+
+		if (piece->source != EVERYBODY) {
+			input_values(e, call, piece->source, piece->from + from, count, values);
+			for (uint64_t i = 0; i < count; i++)
+				inputs[i] = (double)values[i];
+			wanted = inputs;
+		}
+		RB_TRY(block_check(e, call, n, piece->first + from, count, wanted, b));
+	}
+	return RUBATO_OK;
+}
+
 static rubato_status outputs_check(const struct exercise *e, const struct shape *s, uint32_t call,
 				   uint32_t n, const struct buffers *b)
 {
-	for (uint32_t p = 0; s->has_out && p < s->piece_count; p++) {
+	rubato_status err = RUBATO_OK;
+
+	for (uint32_t p = 0; err == RUBATO_OK && s->has_out && p < s->piece_count; p++) {
 		const struct piece *piece = &s->pieces[p];
 
-		for (uint64_t i = 0; i < piece->count; i++) {
-			double got = element_get(b->out, e->type, piece->first + i);
-			double want = piece->source == EVERYBODY
-					      ? reduced(e, call, n, piece->from + i)
-					      : (double)input_value(e, call, piece->source,
-								    piece->from + i);
-
-			if (got != want)
-				return wrong(e, call, n, piece->first + i, got, want);
+		if (piece->source != EVERYBODY || piece->count == 0) {
+			err = piece_check(e, call, n, piece, NULL, b);
+			continue;
 		}
+		pthread_mutex_lock(&wanted_lock);
+		const double *reduction = wanted_reduction(e, call, n, s->in_count);
+		err = reduction != NULL ? piece_check(e, call, n, piece, reduction, b)
+					: RUBATO_ERR_MEMORY;
+		pthread_mutex_unlock(&wanted_lock);
 	}
-	return RUBATO_OK;
+	return err;
 }
 
 static uint64_t bits_hash(uint64_t hash, const uint8_t *bytes, uint64_t count)
@@ -528,7 +638,8 @@ static uint64_t bits_hash(uint64_t hash, const uint8_t *bytes, uint64_t count)
 static rubato_status outputs_hash(const struct exercise *e, const struct shape *s,
 				  const struct buffers *b, uint64_t *hash)
 {
-	uint64_t element = rubato_type_bytes(e->type), other = 0;
+	uint64_t element = rubato_type_bytes(e->type);
+	uint8_t other = 0;
 
 	for (uint32_t p = 0; s->has_out && p < s->piece_count; p++) {
 		const struct piece *piece = &s->pieces[p];
@@ -540,12 +651,10 @@ static rubato_status outputs_hash(const struct exercise *e, const struct shape *
 			memset(at, 0xa5, piece->count * element);
 	}
 	for (uint64_t i = 0; b->memory[1] != NULL && i < s->out_count * element; i++)
-		other += b->out[i] != 0xa5;
-	return other == 0
-		       ? RUBATO_OK
-		       : RB_FAIL(RUBATO_ERR_MISMATCH, "%s %s salt %llu: %llu bytes between blocks",
-				 e->kind, e->algorithm, (unsigned long long)e->salt,
-				 (unsigned long long)other);
+		other |= b->out[i] ^ 0xa5;
+	return other == 0 ? RUBATO_OK
+			  : RB_FAIL(RUBATO_ERR_MISMATCH, "%s %s salt %llu: bytes between blocks",
+				    e->kind, e->algorithm, (unsigned long long)e->salt);
 }
 
 static rubato_status calls_run(rubato_comm *comm, const struct exercise *e, const struct shape *s,

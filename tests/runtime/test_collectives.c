@@ -102,11 +102,13 @@ static rubato_status one_form(rubato_comm *comm, struct sweep *sweep, struct exe
 	return one(comm, sweep, &e);
 }
 
-/* A third of the forms: three turns in a row are all of them. Or one: twelve turns are. */
+/* A third of the forms: three turns in a row are all of them. Or one, where it takes long: twelve
+ * turns are. */
 static rubato_status forms(rubato_comm *comm, struct sweep *sweep, const struct exercise *e,
 			   uint32_t turn)
 {
-	uint32_t step = effort_wanted() == EFFORT_SHORT ? FORMS : 3;
+	bool large = e->count * rubato_size(comm) > 200000;
+	uint32_t step = effort_wanted() == EFFORT_SHORT || large ? FORMS : 3;
 
 	for (uint32_t form = turn % step; form < FORMS; form += step)
 		RB_TRY(one_form(comm, sweep, *e, form));
