@@ -3,7 +3,8 @@
  *
  * Reachability is asked for many pairs at a time: 512 sources travel through the graph as one bit
  * each, in topological order, from the first of them to the last event asked about. Most pairs are
- * near each other and found by a short search backwards first.
+ * near each other: a short search backwards from each event finds them first, all that ask about
+ * that event at once.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -173,36 +174,74 @@ struct bits {
 	uint64_t word[WORDS];
 };
 
-struct search { /* Backwards from an event, a bounded number of steps. */
-	uint32_t *stamp, *stack;
+struct search {                  /* Backwards from one event, a bounded number of steps. */
+	uint32_t *seen, *wanted; /* The turn in which an event was. */
+	uint32_t *stack;
+	uint64_t *last, *before; /* The pairs of an event, as lists: number + 1, 0 at the end. */
 	uint32_t turn, limit;
 };
 
-static bool near(const struct checker *k, struct search *search, uint32_t from, uint32_t to)
+static bool search_make(struct checker *k, struct search *s, const struct check_pair *pairs,
+			uint64_t count)
 {
-	uint32_t depth = 0, seen = 0;
+	s->limit = 256 + 16 * k->n;
+	s->seen = check_alloc(k, k->event_count, sizeof(*s->seen));
+	s->wanted = check_alloc(k, k->event_count, sizeof(*s->wanted));
+	s->stack = check_alloc(k, k->event_count, sizeof(*s->stack));
+	s->last = check_alloc(k, k->event_count, sizeof(*s->last));
+	s->before = check_alloc(k, count, sizeof(*s->before));
+	if (k->no_memory)
+		return false;
+	for (uint64_t i = 0; i < count; i++) {
+		s->before[i] = s->last[pairs[i].to];
+		s->last[pairs[i].to] = i + 1;
+	}
+	return true;
+}
 
-	if (from == to)
-		return true;
-	search->turn++;
-	search->stack[depth++] = to;
-	while (depth > 0 && seen < search->limit) {
-		uint32_t e = search->stack[--depth];
+/* Marks what `to` is wanted from; returns how many events these are, and the first one's place. */
+static uint32_t search_begin(const struct checker *k, struct search *s,
+			     const struct check_pair *pairs, uint32_t to, uint32_t *first)
+{
+	uint32_t left = 0;
+
+	*first = k->position[to];
+	s->turn++;
+	for (uint64_t i = s->last[to]; i > 0; i = s->before[i - 1]) {
+		uint32_t from = pairs[i - 1].from;
+
+		left += s->wanted[from] != s->turn && from != to;
+		s->wanted[from] = s->turn;
+		if (k->position[from] < *first)
+			*first = k->position[from];
+	}
+	s->seen[to] = s->turn;
+	return left;
+}
+
+static void search_back(const struct checker *k, struct search *s, struct check_pair *pairs,
+			uint32_t to)
+{
+	uint32_t depth = 0, steps = 0, first;
+	uint32_t left = search_begin(k, s, pairs, to, &first);
+
+	s->stack[depth++] = to;
+	while (depth > 0 && left > 0 && steps < s->limit) {
+		uint32_t e = s->stack[--depth];
 
 		for (uint32_t i = k->before.first[e]; i < k->before.first[e + 1]; i++) {
 			uint32_t other = k->before.list[i];
 
-			if (other == from)
-				return true;
-			if (search->stamp[other] == search->turn ||
-			    k->position[other] < k->position[from])
+			if (s->seen[other] == s->turn || k->position[other] < first)
 				continue;
-			search->stamp[other] = search->turn;
-			search->stack[depth++] = other;
-			seen++;
+			s->seen[other] = s->turn;
+			s->stack[depth++] = other;
+			left -= s->wanted[other] == s->turn;
+			steps++;
 		}
 	}
-	return false;
+	for (uint64_t i = s->last[to]; i > 0; i = s->before[i - 1])
+		pairs[i - 1].ordered = s->seen[pairs[i - 1].from] == s->turn;
 }
 
 /* Pairs that the search did not find, by the position of their sources. */
@@ -264,21 +303,19 @@ static void travel(const struct checker *k, struct check_pair *pairs, const stru
 
 bool check_reach(struct checker *k, struct check_pair *pairs, uint64_t count)
 {
-	struct search search = { .limit = 64 + 8 * k->n };
+	struct search search = { 0 };
 	uint64_t far_count = 0;
-
-	search.stamp = check_alloc(k, k->event_count, sizeof(uint32_t));
-	search.stack = check_alloc(k, k->event_count, sizeof(uint32_t));
 	struct far *far = check_alloc(k, count, sizeof(*far));
 
-	if (k->no_memory)
+	if (!search_make(k, &search, pairs, count))
 		return false;
-	for (uint64_t i = 0; i < count; i++) {
-		pairs[i].ordered = near(k, &search, pairs[i].from, pairs[i].to);
+	for (uint32_t e = 0; e < k->event_count; e++)
+		if (search.last[e] > 0)
+			search_back(k, &search, pairs, e);
+	for (uint64_t i = 0; i < count; i++)
 		if (!pairs[i].ordered)
 			far[far_count++] = (struct far) { k->position[pairs[i].from],
 							  k->position[pairs[i].to], i };
-	}
 	if (far_count == 0)
 		return true;
 	struct bits *bits = check_alloc(k, k->event_count, sizeof(*bits));
