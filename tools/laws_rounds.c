@@ -339,6 +339,8 @@ static uint64_t enough_ready(const struct view *v, uint64_t round, const struct 
 	uint32_t need = o->policy == RUBATO_POLICY_DEADLINE && !b->full ? 1 : b->need_least;
 	uint64_t times[LAWS_RANKS_MAX];
 
+	if (drawn_one && b->live_least != b->live_most)
+		return LAWS_NEVER; /* Among whom it was drawn is not known. */
 	for (uint32_t r = 0; r < v->n; r++) {
 		const rubato_contribution *c = &v->op->rounds[round].ranks[r];
 		uint32_t last = laws_index_of(v->op, r, c->last_step);

@@ -67,15 +67,23 @@ static bool instant(struct job *job, uint64_t begin_ns, const char *call)
 
 /* ---- What the library says of itself ---- */
 
+static uint64_t rounds_now(struct job *job, uint32_t op)
+{
+	struct laws_rank *side = side_of(job, op);
+
+	side->stats.size_bytes = sizeof(side->stats);
+	if (rubato_partial_get_stats(job->partials[op], &side->stats) != RUBATO_OK)
+		laws_break(job->trial, "operation %u: rank %u has no statistics", op, job->rank);
+	return side->stats.rounds;
+}
+
 static uint64_t look(struct job *job, uint32_t op)
 {
 	struct laws_op *o = &job->trial->ops[op];
 	struct laws_rank *side = side_of(job, op);
 	struct laws_need need;
 
-	side->stats.size_bytes = sizeof(side->stats);
-	if (rubato_partial_get_stats(job->partials[op], &side->stats) != RUBATO_OK)
-		laws_break(job->trial, "operation %u: rank %u has no statistics", op, job->rank);
+	(void)rounds_now(job, op);
 	need = (struct laws_need) { side->stats.rounds, side->stats.quorum };
 	for (uint32_t i = o->need_count; i > 0 && i + 8 > o->need_count; i--)
 		if (o->needs[i - 1].round == need.round && o->needs[i - 1].need == need.need)
@@ -259,14 +267,18 @@ static rubato_status result_use(struct job *job, uint32_t op, const void *result
 	return RUBATO_OK;
 }
 
-/* There is none: it is told that an era is over, if it has drained. */
-static void none_note(struct job *job, uint32_t op)
+/* There is none: it is told that an era is over, if it has drained. `before`: rounds that had
+ * completed when the call began. */
+static void none_note(struct job *job, uint32_t op, uint64_t before)
 {
 	struct laws_rank *side = side_of(job, op);
 	struct laws_op *o = &job->trial->ops[op];
 
-	/* Some of the next era may be there: it has not caught up with them. */
-	if (!side->drains || side->next >= side->stats.rounds)
+	/* While it waited rounds completed, the last one perhaps after it had last looked for
+	 * results. And some of the next era may be there: it has not caught up with them. */
+	if (side->stats.rounds != before)
+		side->none_completed = LAWS_NEVER;
+	else if (!side->drains || side->next >= side->stats.rounds)
 		side->none_completed = side->stats.rounds;
 	else if (o->options.collection == RUBATO_COLLECT_OWN)
 		side->none_completed = LAWS_NEVER;
@@ -312,13 +324,14 @@ static rubato_status take(struct job *job, uint32_t op, uint64_t timeout_ns, boo
 	struct laws_rank *side = side_of(job, op);
 	rubato_partial *partial = job->partials[op];
 	rubato_round round = { .size_bytes = sizeof(round) };
-	uint64_t begin_ns, end_ns;
+	uint64_t before, begin_ns, end_ns;
 	const void *result = NULL;
 	rubato_status err = loan_end(job, op);
 	bool kept = false;
 
 	if (err != RUBATO_OK)
 		return err;
+	before = rounds_now(job, op);
 	begin_ns = rubato_now(job->comm);
 	if (job->trial->convenient) {
 		err = rubato_partial_collect(partial, job->buffer, some, &round, timeout_ns);
@@ -340,7 +353,7 @@ static rubato_status take(struct job *job, uint32_t op, uint64_t timeout_ns, boo
 					   .completed = look(job, op),
 					   .looks = timeout_ns == RUBATO_NO_WAIT });
 	if (!*some && timeout_ns != RUBATO_NO_WAIT)
-		none_note(job, op);
+		none_note(job, op, before);
 	if (!*some)
 		return RUBATO_OK;
 	err = result_use(job, op, result, &round, &kept);
