@@ -2,7 +2,7 @@
  * adaptive.h -- a quorum chosen from replicated history: now and then, replay the last
  * durations of each rank's work through the round rules for each k, and take the largest k that
  * costs little time over the fastest; none below a given least one. No randomness; the same history
- * gives the same k on every rank, bit for bit (integers only). Source: CALIBRATION.md, "adaptive".
+ * gives the same k on every rank, bit for bit (integers only). docs/relaxed.md has the rules.
  */
 #ifndef RB_COLLECTIVES_ADAPTIVE_H
 #define RB_COLLECTIVES_ADAPTIVE_H

@@ -5,7 +5,7 @@
  *
  *   none      w = m
  *   block     v = mu v + a g d;  w += v
- *             (Cong, Yang, Zhou, ICPP-W 2019, from memory; Chen, Huo, ICASSP 2016)
+ *             (Cong, Yang, Zhou, ICPP-W 2019; Chen, Huo, ICASSP 2016)
  *   nesterov  unshifted: as block, but local steps start at w + mu v, and d is still measured from
  *             w (BMUF's block momentum of Nesterov's kind in CNTK);
  *             shifted: w is where they start: v = mu v + g d;  w += a (g d + mu v)

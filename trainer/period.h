@@ -15,8 +15,6 @@
  *               where that is no less.
  *   post-local  Lin et al., 2018: mean gradients for the first --adapt-sample-steps steps, then
  *               averages every --period.
- *
- * The formulas of adp and adacomm are from memory of the papers, which were not at hand.
  */
 #ifndef TR_PERIOD_H
 #define TR_PERIOD_H

@@ -26,13 +26,13 @@ enum tr_wire { TR_WIRE_F32, TR_WIRE_BF16, TR_WIRE_INT8 };
 enum tr_work_kind { TR_WORK_STATIC, TR_WORK_SHARED };
 
 struct tr_rule_options {
-	/* laga (ALGORITHMS 1). */
+	/* laga. */
 	uint32_t accumulate;       /* Micro-batches a reduction; 0: until the one before is over. */
 	uint32_t lag;              /* Reductions in flight: 1 or more. */
 	enum tr_lag_comp lag_comp; /* Also of eager. */
 	enum tr_first_step first_step;
 	bool rate_by_count; /* The rate of an update times sqrt(its micro-batches / ranks). */
-	/* Averaging of models: kavg, hier, periodic, adpsgd, local (ALGORITHMS 2, 3, 5). */
+	/* Averaging of models: kavg, hier, periodic, adpsgd, local. */
 	uint64_t k, k1, k2;          /* Local steps between averages: kavg, local; hier's two. */
 	uint32_t group;              /* hier: ranks of a group; 0: the ranks of a node. */
 	uint64_t period, period_max; /* periodic, adpsgd: the first period; 0: no bound. */
@@ -46,7 +46,7 @@ struct tr_rule_options {
 	enum tr_state_sync opt_state;
 	double pull; /* local: Overlap-Local-SGD's pull-back; 0: not overlapped. */
 	enum tr_wire wire;
-	/* eager (ALGORITHMS 4; CALIBRATION, second part). */
+	/* eager. */
 	rubato_partial_options partial; /* seed and size_bytes are filled by the rule. */
 	uint64_t model_sync_every;      /* Local steps; 0: never. */
 	/* All. */
