@@ -409,7 +409,7 @@ static rubato_status config_check(const struct rb_partial_config *c)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "rank %u of %u", c->rank, c->rank_count);
 	if (c->rank_count > 1u << 30)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%u ranks", c->rank_count);
-	if ((unsigned)o->policy > RUBATO_POLICY_WAGMA)
+	if ((unsigned)o->policy >= RUBATO_POLICY_COUNT)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "policy %d is none", (int)o->policy);
 	if ((unsigned)o->late > RUBATO_LATE_DROP)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "late %d is none", (int)o->late);

@@ -491,6 +491,7 @@ typedef enum rubato_policy {
 				       all ranks. */
 	RUBATO_POLICY_WAGMA = 5,    /* As solo; reduces within rotating groups of `group` ranks. */
 } rubato_policy;
+#define RUBATO_POLICY_COUNT 6
 
 typedef enum rubato_rounds {
 	RUBATO_ROUNDS_ALIGNED = 0, /* Contribution k is for round k. One whose round has run already
@@ -548,6 +549,17 @@ typedef struct rubato_partial_options { /* The same on every rank; 0 is the defa
 			RUBATO_ROUNDS_ALIGNED, RUBATO_LATE_ACCUMULATE, RUBATO_COLLECT_EACH,        \
 			RUBATO_BY_RANKS, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0                        \
 	}
+
+/* "solo", ...; "unknown" for a value that is none. */
+RUBATO_API const char *rubato_policy_name(rubato_policy policy);
+/* What rubato_policy_parse reads, in the order of the enum, then NULL: "solo", "majority",
+ * "quorum:K", "deadline:T", "adaptive[:K]", "wagma:S". K and S are numbers of ranks, T is a time
+ * (250us, 1.5ms, 30s); what stands in brackets may be left out. */
+RUBATO_API const char *const *rubato_policy_forms(void);
+/* Sets policy, quorum, group and deadline_ns of *options, 0 what the text does not say. ARGUMENT:
+ * the sentence says what it takes; *options is as before. */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_policy_parse(const char *text,
+							      rubato_partial_options *options);
 
 typedef struct rubato_partial rubato_partial;
 

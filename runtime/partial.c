@@ -165,9 +165,6 @@ rubato_status rubato_partial_contribute(rubato_partial *p, const void *buffer, u
 
 /* ---- Results ---- */
 
-static const char *const policy_names[] = { "solo",     "majority", "quorum",
-					    "deadline", "adaptive", "wagma" };
-
 char *rb_partials_text(const struct rubato_comm *comm, const struct rubato_partial *except,
 		       char *text, size_t text_bytes)
 {
@@ -183,7 +180,7 @@ char *rb_partials_text(const struct rubato_comm *comm, const struct rubato_parti
 		length = snprintf(text + used, text_bytes - used,
 				  "; partial allreduce %llu (%s): round %llu is %s",
 				  (unsigned long long)p->plug.number,
-				  policy_names[p->config.options.policy],
+				  rubato_policy_name(p->config.options.policy),
 				  (unsigned long long)view.round, phase_names[view.phase]);
 		used += length > 0 ? (size_t)length : 0;
 	}
@@ -207,7 +204,7 @@ static rubato_status timeout_fail(struct rubato_partial *p, uint64_t timeout_ns)
 		RUBATO_ERR_TIMEOUT,
 		"partial allreduce %llu (%s): round %llu is %s after %.3g s (needs %u of %u live "
 		"ranks)%s%s%s%s",
-		(unsigned long long)p->plug.number, policy_names[p->config.options.policy],
+		(unsigned long long)p->plug.number, rubato_policy_name(p->config.options.policy),
 		(unsigned long long)view.round, phase_names[view.phase], (double)timeout_ns * 1e-9,
 		view.need, view.live, absent[0] != '\0' ? ": waits for" : "", absent,
 		rb_unmatched_ahead(p->comm, calls, sizeof(calls)),

@@ -12,9 +12,6 @@
 
 #define PROGRESS_EVERY 500
 
-static const char *const policy_names[] = { "solo",     "majority", "quorum",
-					    "deadline", "adaptive", "wagma" };
-
 struct laws_options {
 	uint64_t seed, seeds;
 	bool twice;
@@ -23,7 +20,7 @@ struct laws_options {
 
 struct tally {
 	uint64_t failed, rounds, events, drawn[RUBATO_SIM_CUT + 1], fired, lagged;
-	uint64_t policies[6];
+	uint64_t policies[RUBATO_POLICY_COUNT];
 };
 
 static void trial_describe(const struct laws_trial *trial)
@@ -58,9 +55,9 @@ static void trial_describe(const struct laws_trial *trial)
 			"group %u, deadline %" PRIu64 " ns, window %" PRIu64
 			" ns, depth %u, full every %u, absence %u, %s %s x %" PRIu64
 			", weights %u, gaps %u\n",
-			i, policy_names[o->policy], o->rounds ? "free" : "aligned", (int)o->late,
-			(int)o->collection, (int)o->normalise, o->quorum, o->group, o->deadline_ns,
-			o->window_ns, o->depth, o->full_every, o->max_absence,
+			i, rubato_policy_name(o->policy), o->rounds ? "free" : "aligned",
+			(int)o->late, (int)o->collection, (int)o->normalise, o->quorum, o->group,
+			o->deadline_ns, o->window_ns, o->depth, o->full_every, o->max_absence,
 			rubato_operator_name(trial->ops[i].reduction),
 			rubato_type_name(trial->ops[i].type), trial->ops[i].count,
 			trial->ops[i].weights, trial->ops[i].gaps);
@@ -143,8 +140,8 @@ static json_t *tally_json(const struct laws_options *options, const struct tally
 	json_t *policies = json_object();
 	uint64_t must = tally->drawn[RUBATO_SIM_FREEZE] + tally->drawn[RUBATO_SIM_CRASH];
 
-	for (uint32_t i = 0; i < 6; i++)
-		json_object_set_new(policies, policy_names[i],
+	for (uint32_t i = 0; i < RUBATO_POLICY_COUNT; i++)
+		json_object_set_new(policies, rubato_policy_name((rubato_policy)i),
 				    json_integer((json_int_t)tally->policies[i]));
 	return json_pack("{s:s,s:o,s:I,s:I,s:I,s:I,s:I,s:o,s:{s:I,s:I,s:I},s:{s:I,s:I,s:I}}",
 			 "version", rubato_version(), "seed", seed, "seeds",

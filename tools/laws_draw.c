@@ -71,7 +71,7 @@ static void options_draw(struct laws_op *op, struct laws_random *random, uint32_
 	rubato_partial_options *o = &op->options;
 
 	*o = (rubato_partial_options)RUBATO_PARTIAL_OPTIONS_INIT;
-	o->policy = (rubato_policy)laws_below(random, 6);
+	o->policy = (rubato_policy)laws_below(random, RUBATO_POLICY_COUNT);
 	o->rounds = (rubato_rounds)laws_below(random, 2);
 	o->late = laws_chance(random, 2) ? RUBATO_LATE_ACCUMULATE
 					 : (rubato_late)laws_below(random, 3);

@@ -5,29 +5,16 @@
 
 #include "tools/relaxed.h"
 
-static const char *const policies[] = { "solo",         "majority", "quorum:K", "deadline:T",
-					"adaptive[:K]", "wagma:S",  NULL };
-
 static void policy_read(struct relaxed_options *o, const char *text)
 {
 	struct relaxed_policy *p = &o->policies[o->policy_count];
-	const char *value;
 
 	if (o->policy_count == RELAXED_POLICIES_MAX)
 		option_fail(o->program, "--policy takes at most %d policies", RELAXED_POLICIES_MAX);
 	(void)snprintf(p->name, sizeof(p->name), "%.31s", text);
-	p->policy = (rubato_policy)option_word(o->program, "--policy", text, policies, &value);
-	if (p->policy == RUBATO_POLICY_QUORUM)
-		p->quorum = (uint32_t)option_number(o->program, "--policy quorum:", value, 1,
-						    UINT32_MAX - 1);
-	if (p->policy == RUBATO_POLICY_ADAPTIVE && value != NULL)
-		p->quorum = (uint32_t)option_number(o->program, "--policy adaptive:", value, 1,
-						    UINT32_MAX - 1);
-	if (p->policy == RUBATO_POLICY_WAGMA)
-		p->group = (uint32_t)option_number(o->program, "--policy wagma:", value, 1,
-						   UINT32_MAX - 1);
-	if (p->policy == RUBATO_POLICY_DEADLINE)
-		p->deadline_ns = option_time_ns(o->program, "--policy deadline:", value);
+	p->options = (rubato_partial_options)RUBATO_PARTIAL_OPTIONS_INIT;
+	if (rubato_policy_parse(text, &p->options) != RUBATO_OK)
+		option_fail(o->program, "--policy: %s", rubato_error_text());
 	o->policy_count++;
 }
 
@@ -98,7 +85,8 @@ uint32_t relaxed_rows(struct relaxed_options *o, const char *program, bool lagge
 		  .help = "of skew and majority (0)" },
 	};
 	const struct option partial[] = {
-		{ "policy", 0, OPTION_OTHER, o, "LIST", .read = policies_read, .names = policies,
+		{ "policy", 0, OPTION_OTHER, o, "LIST", .read = policies_read,
+		  .names = rubato_policy_forms(),
 		  .help = "%s, with commas between (solo,majority)" },
 		{ "op", 'o', OPTION_CHOICE, &o->reduction, "NAME", .names = relaxed_reductions,
 		  .help = "%s (sum)" },
@@ -163,10 +151,10 @@ void relaxed_fit(struct relaxed_options *o, uint32_t rank_count)
 	for (uint32_t i = 0; i < o->policy_count && rank_count > 0; i++) {
 		const struct relaxed_policy *p = &o->policies[i];
 
-		if (p->quorum > rank_count)
+		if (p->options.quorum > rank_count)
 			option_fail(o->program, "--policy %s: there are %u ranks", p->name,
 				    rank_count);
-		if (p->group > 0 && rank_count % p->group != 0)
+		if (p->options.group > 0 && rank_count % p->options.group != 0)
 			option_fail(o->program, "--policy %s: does not divide %u ranks", p->name,
 				    rank_count);
 	}

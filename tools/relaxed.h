@@ -39,10 +39,8 @@ struct relaxed_options {
 	bool lagged;
 	rubato_partial_options partial; /* All but the policy. */
 	struct relaxed_policy {
-		rubato_policy policy;
-		uint32_t quorum, group;
-		uint64_t deadline_ns;
-		char name[32]; /* As it was given. */
+		rubato_partial_options options; /* What the policy says of them. */
+		char name[32];                  /* As it was given. */
 	} policies[RELAXED_FORMS_MAX];
 	uint32_t policy_count;
 	struct skew skew;

@@ -582,10 +582,10 @@ static rubato_status side_open(struct run *run, struct side *side)
 	if (err == RUBATO_OK)
 		write_values(run, side->in, 0);
 	if (err == RUBATO_OK && side->policy != NULL) {
-		options.policy = side->policy->policy;
-		options.quorum = side->policy->quorum;
-		options.group = side->policy->group;
-		options.deadline_ns = side->policy->deadline_ns;
+		options.policy = side->policy->options.policy;
+		options.quorum = side->policy->options.quorum;
+		options.group = side->policy->options.group;
+		options.deadline_ns = side->policy->options.deadline_ns;
 		return rubato_partial_create(run->comm, run->count, run->type, reduction_of(run->o),
 					     &options, &side->partial);
 	}

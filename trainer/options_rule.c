@@ -142,8 +142,6 @@ static const char *const outer_gains[] = { "1", "1-mu", NULL };
 static const char *const nesterov_bases[] = { "unshifted", "shifted", NULL };
 static const char *const opt_states[] = { "local", "average", "reset", NULL };
 static const char *const wires[] = { "f32", "bf16", "int8", NULL };
-static const char *const policies[] = { "solo",         "majority", "quorum:K", "deadline:T",
-					"adaptive[:K]", "wagma:S",  NULL };
 static const char *const rounds[] = { "aligned", "free", NULL };
 static const char *const lates[] = { "accumulate", "latest", "drop", NULL };
 static const char *const normalises[] = { "ranks", "contributors", "samples", NULL };
@@ -165,7 +163,6 @@ const char *const *tr_rule_choices(int word)
 		{ WORD_NESTEROV_BASE, nesterov_bases },
 		{ WORD_OPT_STATE, opt_states },
 		{ WORD_WIRE, wires },
-		{ WORD_POLICY, policies },
 		{ WORD_ROUNDS, rounds },
 		{ WORD_LATE, lates },
 		{ WORD_NORMALISE, normalises },
@@ -174,6 +171,8 @@ const char *const *tr_rule_choices(int word)
 		{ WORD_WORK, works },
 	};
 
+	if (word == WORD_POLICY)
+		return rubato_policy_forms();
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 		if ((int)rows[i].word == word)
 			return rows[i].choices;
@@ -331,20 +330,11 @@ static void read_averaging(struct reader *r, struct tr_rule_options *o, unsigned
 
 static void read_policy(struct reader *r, rubato_partial_options *p)
 {
-	uint64_t count_of = 0;
-	const char *value;
+	const char *text = next(r, WORD_POLICY);
 
-	p->policy = (rubato_policy)choice_value(r, WORD_POLICY, RUBATO_POLICY_ADAPTIVE, &value);
-	if (r->err != RUBATO_OK || value == NULL)
-		return;
-	if (p->policy == RUBATO_POLICY_DEADLINE)
-		r->err = tr_parse_time("--policy deadline", value, &p->deadline_ns, r->note);
-	else
-		r->err = tr_parse_count("--policy", value, 1, TR_RANKS_MAX, &count_of, r->note);
-	if (p->policy == RUBATO_POLICY_QUORUM || p->policy == RUBATO_POLICY_ADAPTIVE)
-		p->quorum = (uint32_t)count_of;
-	if (p->policy == RUBATO_POLICY_WAGMA)
-		p->group = (uint32_t)count_of;
+	p->policy = RUBATO_POLICY_ADAPTIVE;
+	if (text != NULL && rubato_policy_parse(text, p) != RUBATO_OK)
+		r->err = tr_refuse(r->note, "--policy: %s", rubato_error_text());
 }
 
 static void read_collection(struct reader *r, rubato_partial_options *p)

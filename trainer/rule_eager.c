@@ -60,9 +60,8 @@ static rubato_status eager_check(const struct tr_rule_context *ctx)
 
 	if (own->partial.quorum > ctx->rank_count)
 		return tr_refuse(ctx->note, "--policy %s:%u: there are %u ranks",
-				 own->partial.policy == RUBATO_POLICY_QUORUM ? "quorum"
-									     : "adaptive",
-				 own->partial.quorum, ctx->rank_count);
+				 rubato_policy_name(own->partial.policy), own->partial.quorum,
+				 ctx->rank_count);
 	if (own->partial.policy == RUBATO_POLICY_WAGMA && ctx->rank_count % own->partial.group != 0)
 		return tr_refuse(ctx->note, "--policy wagma:%u: does not divide %u ranks",
 				 own->partial.group, ctx->rank_count);

@@ -66,15 +66,13 @@ static json_t *averaging_object(const struct tr_rule_options *own)
 
 static json_t *eager_object(const struct tr_rule_options *own)
 {
-	static const char *const policies[] = { "solo",     "majority", "quorum",
-						"deadline", "adaptive", "wagma" };
 	static const char *const collections[] = { "each", "own", "latest" };
 	static const char *const lates[] = { "accumulate", "latest", "drop" };
 	static const char *const divisors[] = { "ranks", "contributors", "samples" };
 	const rubato_partial_options *p = &own->partial;
 
 	return json_pack("{s:s,s:o,s:s,s:s,s:s,s:s,s:o,s:o,s:s,s:s,s:s}", "policy",
-			 policies[p->policy], "quorum", whole(p->quorum), "rounds",
+			 rubato_policy_name(p->policy), "quorum", whole(p->quorum), "rounds",
 			 p->rounds == RUBATO_ROUNDS_ALIGNED ? "aligned" : "free", "late",
 			 lates[p->late], "collect", collections[p->collection], "normalise",
 			 divisors[p->normalise], "depth", whole(p->depth), "model_sync_every",

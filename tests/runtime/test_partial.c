@@ -18,16 +18,6 @@ static const struct rb_transport_ops *const shm[] = { &rb_transport_shm, NULL };
 static const struct rb_transport_ops *const ucx[] = { &rb_transport_ucx, NULL };
 #endif
 
-static const struct {
-	const char *name;
-	rubato_policy policy;
-} policies[] = {
-	{ "solo", RUBATO_POLICY_SOLO },         { "majority", RUBATO_POLICY_MAJORITY },
-	{ "quorum", RUBATO_POLICY_QUORUM },     { "deadline", RUBATO_POLICY_DEADLINE },
-	{ "adaptive", RUBATO_POLICY_ADAPTIVE }, { "wagma", RUBATO_POLICY_WAGMA },
-};
-#define POLICIES (sizeof(policies) / sizeof(policies[0]))
-
 static struct rounds world; /* Each test runs in a process of its own. */
 
 static void threads_run(uint32_t n, const char *name)
@@ -50,10 +40,9 @@ static void simulated_run(rubato_sim_options *options, const char *name)
 
 static void policy_set(uint32_t index, uint32_t n)
 {
-	world.options.policy = policies[index].policy;
+	world.options.policy = (rubato_policy)index;
 	world.options.deadline_ns = 200000;
-	world.options.group =
-		policies[index].policy == RUBATO_POLICY_WAGMA && n % 2 == 0 ? n / 2 : 0;
+	world.options.group = (rubato_policy)index == RUBATO_POLICY_WAGMA && n % 2 == 0 ? n / 2 : 0;
 }
 
 START_TEST(every_policy_on_threads)
@@ -61,14 +50,14 @@ START_TEST(every_policy_on_threads)
 	for (uint32_t n = 1; n <= 4; n++) {
 		rounds_init(&world);
 		policy_set((uint32_t)_i, n);
-		threads_run(n, policies[_i].name);
+		threads_run(n, rubato_policy_name((rubato_policy)_i));
 		rounds_init(&world);
 		policy_set((uint32_t)_i, n);
 		world.options.rounds = RUBATO_ROUNDS_FREE;
 		world.delay_ns = 300000;
 		world.rotating = true;
 		world.count = 20000; /* Merges without the lock. */
-		threads_run(n, policies[_i].name);
+		threads_run(n, rubato_policy_name((rubato_policy)_i));
 	}
 }
 END_TEST
@@ -80,8 +69,8 @@ START_TEST(every_policy_over_ucx)
 	policy_set((uint32_t)_i, 2);
 	world.delay_ns = 1000000;
 	ck_assert_msg(local_run(2, ucx, rounds_main, &world, NULL) == RUBATO_OK, "%s over UCX",
-		      policies[_i].name);
-	rounds_check(&world, 2, policies[_i].name);
+		      rubato_policy_name((rubato_policy)_i));
+	rounds_check(&world, 2, rubato_policy_name((rubato_policy)_i));
 }
 END_TEST
 #endif
@@ -122,8 +111,8 @@ START_TEST(every_option_simulated)
 		world.eras = seed % 4 == 2 ? 3 : 1;
 		world.leaving = seed % 9 == 4 && world.eras == 1;
 		world.extra = world.options.rounds == RUBATO_ROUNDS_FREE ? 7 : 0;
-		(void)snprintf(name, sizeof(name), "%s, seed %llu", policies[_i].name,
-			       (unsigned long long)seed);
+		(void)snprintf(name, sizeof(name), "%s, seed %llu",
+			       rubato_policy_name((rubato_policy)_i), (unsigned long long)seed);
 		simulated_run(&options, name);
 	}
 }
@@ -550,8 +539,8 @@ START_TEST(survivors_of_crashes_agree)
 		world.delay_ns = seed % 4 * 10000;
 		world.rotating = true;
 		world.victims = 1u << faults[0].rank | 1u << faults[1].rank;
-		(void)snprintf(name, sizeof(name), "%s, seed %llu", policies[_i].name,
-			       (unsigned long long)seed);
+		(void)snprintf(name, sizeof(name), "%s, seed %llu",
+			       rubato_policy_name((rubato_policy)_i), (unsigned long long)seed);
 		rubato_status err = rubato_sim_run(&options, rounds_main, &world, &result);
 
 		survivors = rounds_check_survivors(&world, options.rank_count, name);
@@ -648,9 +637,9 @@ int main(void)
 	TCase *threads = tcase_create("threads"), *simulated = tcase_create("simulated");
 
 	tcase_set_timeout(threads, 240);
-	tcase_add_loop_test(threads, every_policy_on_threads, 0, POLICIES);
+	tcase_add_loop_test(threads, every_policy_on_threads, 0, RUBATO_POLICY_COUNT);
 #ifdef RB_HAVE_UCX
-	tcase_add_loop_test(threads, every_policy_over_ucx, 0, POLICIES);
+	tcase_add_loop_test(threads, every_policy_over_ucx, 0, RUBATO_POLICY_COUNT);
 #endif
 	tcase_add_test(threads, rounds_go_on_without_calls);
 	tcase_add_loop_test(threads, side_by_side_in_any_order, 1, BESIDE_MAX + 1);
@@ -661,9 +650,9 @@ int main(void)
 	tcase_add_test(threads, finalize_and_abort_end_what_is_open);
 	tcase_add_test(threads, survivors_of_a_killed_process_agree);
 	tcase_set_timeout(simulated, 240);
-	tcase_add_loop_test(simulated, every_option_simulated, 0, POLICIES);
+	tcase_add_loop_test(simulated, every_option_simulated, 0, RUBATO_POLICY_COUNT);
 	tcase_add_test(simulated, solo_waits_for_nobody);
-	tcase_add_loop_test(simulated, survivors_of_crashes_agree, 0, POLICIES);
+	tcase_add_loop_test(simulated, survivors_of_crashes_agree, 0, RUBATO_POLICY_COUNT);
 	suite_add_tcase(suite, threads);
 	if (!effort_is_threads_only())
 		suite_add_tcase(suite, simulated);

@@ -13,16 +13,6 @@
 #define SEEN_MAX 256
 #define ERAS_MAX 4
 
-static const struct {
-	const char *name;
-	rubato_policy policy;
-} policies[] = {
-	{ "solo", RUBATO_POLICY_SOLO },         { "majority", RUBATO_POLICY_MAJORITY },
-	{ "quorum", RUBATO_POLICY_QUORUM },     { "deadline", RUBATO_POLICY_DEADLINE },
-	{ "adaptive", RUBATO_POLICY_ADAPTIVE }, { "wagma", RUBATO_POLICY_WAGMA },
-};
-#define POLICIES ((int)(sizeof(policies) / sizeof(policies[0])))
-
 struct seen { /* A round as a rank was given it. */
 	uint64_t number, staleness_min, staleness_max, discarded;
 	uint32_t own_first, own_last, own_count; /* Its own part. */
@@ -54,7 +44,7 @@ static void world_init(struct world *w, int policy, uint32_t n)
 {
 	memset(w, 0, sizeof(*w));
 	w->options = (rubato_partial_options)RUBATO_PARTIAL_OPTIONS_INIT;
-	w->options.policy = policies[policy].policy;
+	w->options.policy = (rubato_policy)policy;
 	w->options.deadline_ns = 50000;
 	w->n = n;
 	w->eras = 1;
@@ -160,7 +150,7 @@ START_TEST(commits_without_collects_hang_nobody)
 			memset(w.logs, 0, sizeof(w.logs));
 			(void)snprintf(name, sizeof(name),
 				       "%s, %u ranks, depth %u, collect %d, rounds %d",
-				       policies[_i].name, w.n, w.options.depth,
+				       rubato_policy_name((rubato_policy)_i), w.n, w.options.depth,
 				       (int)w.options.collection, (int)w.options.rounds);
 			world_run(&w, blind_main, name);
 		}
@@ -230,8 +220,8 @@ START_TEST(drain_is_a_cut)
 		w.steps = 8;
 		w.eras = 3;
 		(void)snprintf(name, sizeof(name), "%s, collect %d, rounds %d, depth %u",
-			       policies[_i].name, (int)w.options.collection, (int)w.options.rounds,
-			       w.options.depth);
+			       rubato_policy_name((rubato_policy)_i), (int)w.options.collection,
+			       (int)w.options.rounds, w.options.depth);
 		world_run(&w, cut_main, name);
 		cut_check(&w, name);
 	}
@@ -265,7 +255,7 @@ START_TEST(between_drain_and_its_end_nothing_may_be_committed)
 	static struct world w;
 
 	world_init(&w, _i, 3);
-	world_run(&w, refused_main, policies[_i].name);
+	world_run(&w, refused_main, rubato_policy_name((rubato_policy)_i));
 }
 END_TEST
 
@@ -335,8 +325,9 @@ START_TEST(numbers_after_a_drain_are_everybodys)
 		w.options.late = (rubato_late)(i % 3);
 		w.options.collection = i / 3 == 0 ? RUBATO_COLLECT_EACH : RUBATO_COLLECT_OWN;
 		w.steps = 8;
-		(void)snprintf(name, sizeof(name), "%s, late %d, collect %d", policies[_i].name,
-			       (int)w.options.late, (int)w.options.collection);
+		(void)snprintf(name, sizeof(name), "%s, late %d, collect %d",
+			       rubato_policy_name((rubato_policy)_i), (int)w.options.late,
+			       (int)w.options.collection);
 		world_run(&w, base_main, name);
 		base_check(&w, name);
 	}
@@ -436,11 +427,13 @@ int main(void)
 	TCase *tc = tcase_create("partial_eras");
 
 	tcase_set_timeout(tc, 240);
-	tcase_add_loop_test(tc, commits_without_collects_hang_nobody, 0, POLICIES);
-	tcase_add_loop_test(tc, drain_is_a_cut, 0, POLICIES);
-	tcase_add_loop_test(tc, between_drain_and_its_end_nothing_may_be_committed, 0, POLICIES);
-	tcase_add_loop_test(tc, numbers_after_a_drain_are_everybodys, 0, POLICIES);
-	tcase_add_loop_test(tc, differing_numbers_after_a_drain_are_a_mismatch, 0, POLICIES);
+	tcase_add_loop_test(tc, commits_without_collects_hang_nobody, 0, RUBATO_POLICY_COUNT);
+	tcase_add_loop_test(tc, drain_is_a_cut, 0, RUBATO_POLICY_COUNT);
+	tcase_add_loop_test(tc, between_drain_and_its_end_nothing_may_be_committed, 0,
+			    RUBATO_POLICY_COUNT);
+	tcase_add_loop_test(tc, numbers_after_a_drain_are_everybodys, 0, RUBATO_POLICY_COUNT);
+	tcase_add_loop_test(tc, differing_numbers_after_a_drain_are_a_mismatch, 0,
+			    RUBATO_POLICY_COUNT);
 	tcase_add_test(tc, a_collective_beside_a_round_is_named_with_it);
 	return check_main("partial_eras", tc);
 }

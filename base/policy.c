@@ -1,0 +1,99 @@
+/* policy.c -- policies of partial allreduces as texts: one table of their words for programs. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/config.h"
+#include "base/log.h"
+
+static const char *const names[RUBATO_POLICY_COUNT] = {
+	[RUBATO_POLICY_SOLO] = "solo",         [RUBATO_POLICY_MAJORITY] = "majority",
+	[RUBATO_POLICY_QUORUM] = "quorum",     [RUBATO_POLICY_DEADLINE] = "deadline",
+	[RUBATO_POLICY_ADAPTIVE] = "adaptive", [RUBATO_POLICY_WAGMA] = "wagma",
+};
+/* The same, with what follows: a colon and a value, or in brackets where it may be left out. */
+static const char *const forms[RUBATO_POLICY_COUNT + 1] = {
+	[RUBATO_POLICY_SOLO] = "solo",
+	[RUBATO_POLICY_MAJORITY] = "majority",
+	[RUBATO_POLICY_QUORUM] = "quorum:K",
+	[RUBATO_POLICY_DEADLINE] = "deadline:T",
+	[RUBATO_POLICY_ADAPTIVE] = "adaptive[:K]",
+	[RUBATO_POLICY_WAGMA] = "wagma:S",
+};
+
+const char *rubato_policy_name(rubato_policy policy)
+{
+	return (unsigned)policy < RUBATO_POLICY_COUNT ? names[policy] : "unknown";
+}
+
+const char *const *rubato_policy_forms(void)
+{
+	return forms;
+}
+
+static rubato_status unknown(const char *text)
+{
+	char all[128] = "";
+
+	for (size_t i = 0; forms[i] != NULL; i++) {
+		if (i > 0)
+			strncat(all, ", ", sizeof(all) - strlen(all) - 1);
+		strncat(all, forms[i], sizeof(all) - strlen(all) - 1);
+	}
+	return RB_FAIL(RUBATO_ERR_ARGUMENT, "'%.64s' is unknown; it takes %s", text, all);
+}
+
+static rubato_status count_read(const char *text, const char *value, uint32_t *count)
+{
+	char *end = NULL;
+	unsigned long long number = 0;
+
+	if (value[0] >= '0' && value[0] <= '9')
+		number = strtoull(value, &end, 10);
+	if (end == NULL || *end != '\0' || number < 1 || number >= UINT32_MAX)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "'%.64s' wants a number of ranks from 1 on",
+			       text);
+	*count = (uint32_t)number;
+	return RUBATO_OK;
+}
+
+static rubato_status time_read(const char *text, const char *value, uint64_t *deadline_ns)
+{
+	if (rb_parse_time(value, deadline_ns) == RUBATO_OK && *deadline_ns > 0)
+		return RUBATO_OK;
+	return RB_FAIL(RUBATO_ERR_ARGUMENT, "'%.64s' wants a time such as 250us, 1.5ms or 30s",
+		       text);
+}
+
+static rubato_status read_as(rubato_policy policy, const char *text, const char *value,
+			     rubato_partial_options *options)
+{
+	char after = forms[policy][strlen(names[policy])];
+	uint64_t deadline_ns = 0;
+	uint32_t count = 0;
+
+	if (value == NULL ? after == ':' : after == '\0')
+		return unknown(text);
+	if (value != NULL && policy == RUBATO_POLICY_DEADLINE)
+		RB_TRY(time_read(text, value, &deadline_ns));
+	else if (value != NULL)
+		RB_TRY(count_read(text, value, &count));
+	options->policy = policy;
+	options->deadline_ns = deadline_ns;
+	options->group = policy == RUBATO_POLICY_WAGMA ? count : 0;
+	options->quorum = policy == RUBATO_POLICY_WAGMA ? 0 : count;
+	return RUBATO_OK;
+}
+
+rubato_status rubato_policy_parse(const char *text, rubato_partial_options *options)
+{
+	size_t length;
+
+	if (text == NULL || options == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "policy parse: NULL");
+	length = strcspn(text, ":");
+	for (int i = 0; i < RUBATO_POLICY_COUNT; i++)
+		if (strlen(names[i]) == length && strncmp(text, names[i], length) == 0)
+			return read_as((rubato_policy)i, text,
+				       text[length] == ':' ? text + length + 1 : NULL, options);
+	return unknown(text);
+}

@@ -1,0 +1,114 @@
+/* test_policy.c -- policies as texts: every form reads as its policy, and nothing else does. */
+#include <stdio.h>
+#include <string.h>
+
+#include "rubato.h"
+#include "tests/check_main.h"
+
+static const rubato_partial_options before = {
+	.policy = RUBATO_POLICY_WAGMA, .quorum = 71, .group = 72, .deadline_ns = 73, .depth = 74
+};
+
+static const struct {
+	const char *text;
+	rubato_policy policy;
+	uint32_t quorum, group;
+	uint64_t deadline_ns;
+} good[] = {
+	{ "solo", RUBATO_POLICY_SOLO, 0, 0, 0 },
+	{ "majority", RUBATO_POLICY_MAJORITY, 0, 0, 0 },
+	{ "quorum:3", RUBATO_POLICY_QUORUM, 3, 0, 0 },
+	{ "quorum:4294967294", RUBATO_POLICY_QUORUM, UINT32_MAX - 1, 0, 0 },
+	{ "deadline:250us", RUBATO_POLICY_DEADLINE, 0, 0, 250000 },
+	{ "deadline:1.5s", RUBATO_POLICY_DEADLINE, 0, 0, 1500000000 },
+	{ "adaptive", RUBATO_POLICY_ADAPTIVE, 0, 0, 0 },
+	{ "adaptive:2", RUBATO_POLICY_ADAPTIVE, 2, 0, 0 },
+	{ "wagma:8", RUBATO_POLICY_WAGMA, 0, 8, 0 },
+};
+
+START_TEST(forms_are_read)
+{
+	rubato_partial_options o = before;
+
+	ck_assert_int_eq(rubato_policy_parse(good[_i].text, &o), RUBATO_OK);
+	ck_assert_int_eq(o.policy, good[_i].policy);
+	ck_assert_uint_eq(o.quorum, good[_i].quorum);
+	ck_assert_uint_eq(o.group, good[_i].group);
+	ck_assert_uint_eq(o.deadline_ns, good[_i].deadline_ns);
+	ck_assert_uint_eq(o.depth, before.depth);
+}
+END_TEST
+
+static const char *const bad[] = {
+	"",
+	"sol",
+	"solos",
+	"solo:",
+	"solo:1",
+	"Solo",
+	"quorum",
+	"quorum:",
+	"quorum:0",
+	"quorum:-1",
+	"quorum:2x",
+	"quorum: 2",
+	"quorum:4294967295",
+	"quorum:99999999999999999999",
+	"deadline",
+	"deadline:",
+	"deadline:5",
+	"deadline:0",
+	"deadline:x",
+	"wagma",
+	"wagma:0",
+	"adaptive:",
+	"adaptive:0",
+	"adaptive:x",
+	"adaptively",
+	"unknown",
+	":3",
+};
+
+START_TEST(all_else_is_refused)
+{
+	rubato_partial_options o = before;
+
+	ck_assert_int_eq(rubato_policy_parse(bad[_i], &o), RUBATO_ERR_ARGUMENT);
+	ck_assert_int_eq(memcmp(&o, &before, sizeof(o)), 0);
+	ck_assert_ptr_nonnull(strchr(rubato_error_text(), '\''));
+}
+END_TEST
+
+START_TEST(names_and_forms_agree)
+{
+	const char *const *forms = rubato_policy_forms();
+	rubato_partial_options o = before;
+
+	for (int i = 0; i < RUBATO_POLICY_COUNT; i++) {
+		const char *name = rubato_policy_name((rubato_policy)i);
+		size_t length = strlen(name);
+
+		ck_assert_int_eq(strncmp(forms[i], name, length), 0);
+		ck_assert(strchr(":[", forms[i][length]) != NULL); /* Or the end. */
+		for (int k = 0; k < i; k++)
+			ck_assert_str_ne(name, rubato_policy_name((rubato_policy)k));
+	}
+	ck_assert_ptr_null(forms[RUBATO_POLICY_COUNT]);
+	ck_assert_str_eq(rubato_policy_name((rubato_policy)RUBATO_POLICY_COUNT), "unknown");
+	ck_assert_int_eq(rubato_policy_parse("sole", &o), RUBATO_ERR_ARGUMENT);
+	for (int i = 0; i < RUBATO_POLICY_COUNT; i++)
+		ck_assert_ptr_nonnull(strstr(rubato_error_text(), forms[i]));
+	ck_assert_int_eq(rubato_policy_parse(NULL, &o), RUBATO_ERR_ARGUMENT);
+	ck_assert_int_eq(rubato_policy_parse("solo", NULL), RUBATO_ERR_ARGUMENT);
+}
+END_TEST
+
+int main(void)
+{
+	TCase *tests = tcase_create("policy");
+
+	tcase_add_loop_test(tests, forms_are_read, 0, (int)(sizeof(good) / sizeof(good[0])));
+	tcase_add_loop_test(tests, all_else_is_refused, 0, (int)(sizeof(bad) / sizeof(bad[0])));
+	tcase_add_test(tests, names_and_forms_agree);
+	return check_main("policy", tests);
+}
