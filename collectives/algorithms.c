@@ -1,4 +1,4 @@
-/* algorithms.c -- the table: one row an algorithm, one file a row. */
+/* algorithms.c -- the table, of algorithm_rows.h; and what to find in it. */
 #include <string.h>
 
 #include "collectives/build.h"
@@ -8,89 +8,38 @@
 #define RING "Patarasuk and Yuan 2009"
 #define DIRECT "in mapped memory; after Jain et al. 2018"
 
-/* Kind, name, what it needs, largest rank count, blocks. */
-#define ROW(enum_kind, text, needs, max, cut, function, origin)                                    \
-	{                                                                                          \
-		.kind = enum_kind, .name = text, .flags = needs, .rank_max = max,                  \
-		.blocks = RB_BLOCKS_##cut, .build = rb_build_##function,                           \
-		.bytes_sent = rb_sent_##function, .source = origin                                 \
-	}
+#define ROW(enum_kind, text, needs, max, cut, function, origin, ...)                               \
+	{ .kind = enum_kind,                                                                       \
+	  .name = text,                                                                            \
+	  .flags = needs,                                                                          \
+	  .rank_max = max,                                                                         \
+	  .blocks = RB_BLOCKS_##cut,                                                               \
+	  .build = rb_build_##function,                                                            \
+	  .bytes_sent = rb_sent_##function,                                                        \
+	  .source = origin,                                                                        \
+	  __VA_ARGS__ },
+#define COST(...) .cost = { __VA_ARGS__ }
+#define PHASES(...) .phases = { __VA_ARGS__ }
+#define MESSAGES(...) .messages = { __VA_ARGS__ }
+#define VECTORS(...) .vectors = { __VA_ARGS__ }
 
-/* Rings use two channels a rank, or one; everything else a fixed number. */
+/* Of even blocks and of uneven ones. */
+#define COST_GATHER_FLAT COST(PHASES(.one = 1), MESSAGES(.all = 2), VECTORS(.share = 4.5))
+#define COST_GATHER_RING COST(PHASES(.all = 1), MESSAGES(.all = 2), VECTORS(.share = 4))
+#define COST_GATHER_DIRECT COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.share = 1.5))
+#define COST_SCATTER_FLAT COST(PHASES(.one = 1), MESSAGES(.all = 2), VECTORS(.share = 5))
+#define COST_SCATTER_RING                                                                          \
+	COST(PHASES(.all = 1), MESSAGES(.all = 2), VECTORS(.share = 7)), .slots_per_rank = true
+#define COST_SCATTER_DIRECT COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.share = 1))
+#define COST_SCATTER_STAGED                                                                        \
+	COST(PHASES(.one = 3), MESSAGES(.all = 6), VECTORS(.share = 3), .by_chunk = true)
+#define COST_ALL_FLAT COST(PHASES(.one = 1), MESSAGES(.all = 2), VECTORS(.share = 4.5))
+#define COST_ALL_PAIRWISE COST(PHASES(.all = 0.25), MESSAGES(.all = 2), VECTORS(.share = 4))
+#define COST_ALL_DIRECT                                                                            \
+	COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.share = 2), .by_chunk = true)
+
 const struct rb_algorithm rb_algorithms[] = {
-	ROW(RB_KIND_BARRIER, "dissemination", 0, ANY, ONE, barrier_dissemination,
-	    "Hensgen, Finkel and Manber 1988"),
-
-	ROW(RB_KIND_BROADCAST, "binomial", 0, ANY, ONE, broadcast_binomial, MPICH),
-	ROW(RB_KIND_BROADCAST, "chain", 0, ANY, ONE, broadcast_chain, "van de Geijn, Watts 1997"),
-	ROW(RB_KIND_BROADCAST, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, ONE, broadcast_direct,
-	    DIRECT),
-
-	ROW(RB_KIND_REDUCE, "binomial", 0, ANY, ONE, reduce_binomial, MPICH),
-	ROW(RB_KIND_REDUCE, "chain", 0, ANY, ONE, reduce_chain, "broadcast chain backwards"),
-	ROW(RB_KIND_REDUCE, "direct", RB_SCHEDULE_MAPPED_BUFFERS, UINT16_MAX, RANKS, reduce_direct,
-	    DIRECT),
-
-	ROW(RB_KIND_ALLREDUCE, "flat", 0, UINT16_MAX / 2, ONE, allreduce_flat, "everyone to all"),
-	ROW(RB_KIND_ALLREDUCE, "recursive_doubling", 0, ANY, ONE, allreduce_recursive_doubling,
-	    MPICH),
-	ROW(RB_KIND_ALLREDUCE, "recursive_halving_doubling", 0, ANY, POWER,
-	    allreduce_recursive_halving_doubling, "Rabenseifner 2004"),
-	ROW(RB_KIND_ALLREDUCE, "ring", 0, RB_CHANNEL_MAX / 2, RANKS, allreduce_ring, RING),
-	ROW(RB_KIND_ALLREDUCE, "direct", RB_SCHEDULE_MAPPED_BUFFERS, UINT16_MAX, RANKS,
-	    allreduce_direct, DIRECT),
-	ROW(RB_KIND_ALLREDUCE, "staged", RB_SCHEDULE_MAPPED_SCRATCH, UINT16_MAX, RANKS,
-	    allreduce_staged, "direct, through slots of scratch"),
-
-	ROW(RB_KIND_REDUCE_SCATTER, "flat", 0, UINT16_MAX, RANKS, reduce_scatter_flat, MPICH),
-	ROW(RB_KIND_REDUCE_SCATTER, "ring", 0, RB_CHANNEL_MAX, RANKS, reduce_scatter_ring, RING),
-	ROW(RB_KIND_REDUCE_SCATTER, "direct", RB_SCHEDULE_MAPPED_BUFFERS, UINT16_MAX, RANKS,
-	    reduce_scatter_direct, DIRECT),
-	ROW(RB_KIND_REDUCE_SCATTER, "staged", RB_SCHEDULE_MAPPED_SCRATCH, UINT16_MAX, RANKS,
-	    reduce_scatter_staged, "direct, through slots of scratch"),
-
-	ROW(RB_KIND_ALLGATHER, "flat", 0, ANY, RANKS, allgather_flat, "everyone to all"),
-	ROW(RB_KIND_ALLGATHER, "bruck", 0, ANY, RANKS, allgather_bruck, "Bruck et al. 1997"),
-	ROW(RB_KIND_ALLGATHER, "ring", 0, RB_CHANNEL_MAX, RANKS, allgather_ring, MPICH),
-	ROW(RB_KIND_ALLGATHER, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, allgather_direct,
-	    DIRECT),
-	ROW(RB_KIND_ALLGATHER, "ring_put", RB_SCHEDULE_PUT, RB_CHANNEL_MAX, RANKS,
-	    allgather_ring_put, MPICH ", with puts"),
-
-	ROW(RB_KIND_GATHER, "flat", 0, ANY, RANKS, gather_flat, "everyone to the root"),
-	ROW(RB_KIND_GATHER, "binomial", 0, ANY, RANKS, gather_binomial, MPICH),
-	ROW(RB_KIND_GATHER, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, gather_direct,
-	    DIRECT),
-
-	ROW(RB_KIND_SCATTER, "flat", 0, ANY, RANKS, scatter_flat, "the root to everyone"),
-	ROW(RB_KIND_SCATTER, "binomial", 0, ANY, RANKS, scatter_binomial, MPICH),
-	ROW(RB_KIND_SCATTER, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, scatter_direct,
-	    DIRECT),
-
-	ROW(RB_KIND_ALLTOALL, "flat", 0, ANY, RANKS, alltoall_flat, "everyone to all"),
-	ROW(RB_KIND_ALLTOALL, "pairwise", 0, ANY, RANKS, alltoall_pairwise, MPICH),
-	ROW(RB_KIND_ALLTOALL, "bruck", 0, ANY, RANKS, alltoall_bruck, "Bruck et al. 1997"),
-	ROW(RB_KIND_ALLTOALL, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, alltoall_direct,
-	    DIRECT),
-
-	ROW(RB_KIND_ALLGATHERV, "flat", 0, ANY, RANKS, allgather_flat, "everyone to all"),
-	ROW(RB_KIND_ALLGATHERV, "ring", 0, RB_CHANNEL_MAX, RANKS, allgather_ring, MPICH),
-	ROW(RB_KIND_ALLGATHERV, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, allgather_direct,
-	    DIRECT),
-
-	ROW(RB_KIND_REDUCE_SCATTERV, "flat", 0, UINT16_MAX, RANKS, reduce_scatter_flat, MPICH),
-	ROW(RB_KIND_REDUCE_SCATTERV, "ring", 0, RB_CHANNEL_MAX, RANKS, reduce_scatter_ring, RING),
-	ROW(RB_KIND_REDUCE_SCATTERV, "direct", RB_SCHEDULE_MAPPED_BUFFERS, UINT16_MAX, RANKS,
-	    reduce_scatter_direct, DIRECT),
-	ROW(RB_KIND_REDUCE_SCATTERV, "staged", RB_SCHEDULE_MAPPED_SCRATCH, UINT16_MAX, RANKS,
-	    reduce_scatter_staged, "direct, through slots of scratch"),
-
-	ROW(RB_KIND_ALLTOALLV, "flat", 0, ANY, RANKS, alltoall_flat, "everyone to all"),
-	ROW(RB_KIND_ALLTOALLV, "pairwise", 0, ANY, RANKS, alltoall_pairwise, MPICH),
-	ROW(RB_KIND_ALLTOALLV, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, alltoall_direct,
-	    DIRECT),
-
-	ROW(RB_KIND_SENDRECV, "eager", 0, 2, ONE, sendrecv_eager, "one message"),
+#include "collectives/algorithm_rows.h"
 };
 const uint32_t rb_algorithm_count = sizeof(rb_algorithms) / sizeof(rb_algorithms[0]);
 _Static_assert(sizeof(rb_algorithms) / sizeof(rb_algorithms[0]) < 256, "travels as one byte");

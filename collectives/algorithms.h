@@ -39,6 +39,20 @@ enum rb_blocks {
 	RB_BLOCKS_POWER, /* As many as the largest power of two among the ranks. */
 };
 
+/* one + log * ceil(log2 n) + all * (n - 1) + share * (n - 1) / n, and fold where n is no power of
+ * two. */
+struct rb_cost_terms {
+	double one, log, all, share, fold;
+};
+
+struct rb_cost { /* What a rank does: choice.c makes a time of it. */
+	struct rb_cost_terms phases, messages;
+	struct rb_cost_terms vectors; /* Bytes moved through memory / bytes of the vector: 2 to send
+				       * and 2 to receive, k + 1 to reduce k operands, 2 to copy. */
+	bool chain;                   /* The last rank starts n - 1 chunks late. */
+	bool by_chunk;                /* Messages are per chunk of a block. */
+};
+
 struct rb_algorithm {
 	enum rb_kind kind;
 	const char *name;  /* As --algorithm takes it; unique within the kind. */
@@ -51,6 +65,10 @@ struct rb_algorithm {
 	uint64_t (*bytes_sent)(const struct rb_layout *layout, const struct rb_build *build,
 			       uint32_t element_bytes);
 	const char *source; /* Paper or origin, for docs and --explain. */
+	struct rb_cost cost;
+	bool slots_per_rank; /* Its scratch has slots for every rank: chunks get smaller. */
+	bool exchanges;      /* Two ranks send each other their vectors once, at the same time. */
+	bool forced_only;    /* Never chosen by itself. */
 };
 
 extern const struct rb_algorithm rb_algorithms[];

@@ -15,45 +15,12 @@
 #define RB_ROUNDS_AT_ONCE 2 /* Of pairwise exchanges. Guess: one ends while one begins. */
 
 /* Per algorithm: rb_build_NAME writes rank's steps, rb_sent_NAME is the formula of its bytes. */
-#define RB_BUILDER(name)                                                                           \
-	void rb_build_##name(struct rb_writer *w, const struct rb_build *build);                   \
-	uint64_t rb_sent_##name(const struct rb_layout *layout, const struct rb_build *build,      \
-				uint32_t element_bytes)
-
-RB_BUILDER(barrier_dissemination);
-RB_BUILDER(broadcast_binomial);
-RB_BUILDER(broadcast_chain);
-RB_BUILDER(broadcast_direct);
-RB_BUILDER(reduce_binomial);
-RB_BUILDER(reduce_chain);
-RB_BUILDER(reduce_direct);
-RB_BUILDER(allreduce_flat);
-RB_BUILDER(allreduce_recursive_doubling);
-RB_BUILDER(allreduce_recursive_halving_doubling);
-RB_BUILDER(allreduce_ring);
-RB_BUILDER(allreduce_direct);
-RB_BUILDER(allreduce_staged);
-RB_BUILDER(reduce_scatter_flat);
-RB_BUILDER(reduce_scatter_ring);
-RB_BUILDER(reduce_scatter_direct);
-RB_BUILDER(reduce_scatter_staged);
-RB_BUILDER(allgather_flat);
-RB_BUILDER(allgather_bruck);
-RB_BUILDER(allgather_ring);
-RB_BUILDER(allgather_direct);
-RB_BUILDER(allgather_ring_put);
-RB_BUILDER(gather_flat);
-RB_BUILDER(gather_binomial);
-RB_BUILDER(gather_direct);
-RB_BUILDER(scatter_flat);
-RB_BUILDER(scatter_binomial);
-RB_BUILDER(scatter_direct);
-RB_BUILDER(alltoall_flat);
-RB_BUILDER(alltoall_pairwise);
-RB_BUILDER(alltoall_bruck);
-RB_BUILDER(alltoall_direct);
-RB_BUILDER(sendrecv_eager);
-#undef RB_BUILDER
+#define ROW(kind, name, needs, max, blocks, builder, ...)                                          \
+	void rb_build_##builder(struct rb_writer *w, const struct rb_build *build);                \
+	uint64_t rb_sent_##builder(const struct rb_layout *layout, const struct rb_build *build,   \
+				   uint32_t element_bytes);
+#include "collectives/algorithm_rows.h"
+#undef ROW
 
 /* The rank `distance` places to the right of `rank` (wrapping); distance <= rank_count. */
 static inline uint32_t rb_right(const struct rb_build *build, uint32_t rank, uint32_t distance)

@@ -6,11 +6,9 @@
  * A phase is a wait for other ranks, a message the processor's work for one, a byte one pass of
  * memory (or a link) over it. Where ranks share cores all three take as many times longer as there
  * are ranks a core, and a phase moreover a turn of the scheduler for each of them. The constants
- * are of one shared-memory machine; what counts is where the curves cross.
+ * are of one shared-memory machine; what counts is where the curves cross. An algorithm's row in
+ * algorithms.c has its terms.
  */
-#include <inttypes.h>
-#include <string.h>
-
 #include "collectives/algorithms.h"
 
 #define PHASE_US 0.4    /* Measured: a notification between two cores, there and seen. */
@@ -32,158 +30,12 @@
 
 #define RING_SCRATCH_BYTES (4u << 20) /* Guess: half of a ring's slots. */
 
-/* one + log * ceil(log2 n) + all * (n - 1) + share * (n - 1) / n, and fold where n is no power of
- * two. */
-struct terms {
-	double one, log, all, share, fold;
-};
-
-struct cost {
-	enum rb_kind kind;
-	const char *name;
-	struct terms phases, messages, vectors; /* Vectors: bytes moved / bytes of the vector. */
-	bool chain;                             /* The last rank starts n - 1 chunks late. */
-	bool by_chunk;                          /* Messages are per chunk of a block. */
-	bool forced_only;                       /* Never chosen by itself. */
-};
-
-/* Passes over memory: 2 to send, 2 to receive, k + 1 to reduce k operands; 2 to copy. */
-static const struct cost costs[] = {
-	{ RB_KIND_BARRIER, "dissemination", { .log = 1 }, { .log = 2 }, { .one = 0 }, 0, 0, 0 },
-	{ RB_KIND_BROADCAST,
-	  "binomial",
-	  { .log = 1 },
-	  { .log = 1 },
-	  { .one = 2, .log = 2 },
-	  0,
-	  0,
-	  0 },
-	{ RB_KIND_BROADCAST, "chain", { .all = 1 }, { .one = 2 }, { .one = 4 }, true, 0, 0 },
-	{ RB_KIND_BROADCAST, "direct", { .one = 2 }, { .all = 2 }, { .one = 2 }, 0, 0, 0 },
-	{ RB_KIND_REDUCE, "binomial", { .log = 1 }, { .log = 1 }, { .one = 2, .log = 3 }, 0, 0, 0 },
-	{ RB_KIND_REDUCE, "chain", { .all = 1 }, { .one = 2 }, { .one = 7 }, true, 0, 0 },
-	{ RB_KIND_REDUCE,
-	  "direct",
-	  { .one = 2 },
-	  { .all = 4 },
-	  { .one = 1, .share = 0.5 },
-	  0,
-	  0,
-	  0 },
-	{ RB_KIND_ALLREDUCE, "flat", { .one = 1 }, { .all = 2 }, { .one = 2, .all = 5 }, 0, 0, 0 },
-	{ RB_KIND_ALLREDUCE,
-	  "recursive_doubling",
-	  { .log = 1 },
-	  { .log = 2 },
-	  { .log = 7 },
-	  0,
-	  0,
-	  0 },
-	{ RB_KIND_ALLREDUCE,
-	  "recursive_halving_doubling",
-	  { .log = 2 },
-	  { .log = 4 },
-	  { .share = 12, .fold = 11 },
-	  0,
-	  0,
-	  0 },
-	{ RB_KIND_ALLREDUCE, "ring", { .all = 2 }, { .all = 4 }, { .share = 11 }, 0, 0, 0 },
-	{ RB_KIND_ALLREDUCE,
-	  "direct",
-	  { .one = 2 },
-	  { .all = 4 },
-	  { .one = 1, .share = 1 },
-	  0,
-	  0,
-	  0 },
-	{ RB_KIND_ALLREDUCE,
-	  "staged",
-	  { .one = 3 },
-	  { .all = 6 },
-	  { .one = 1, .share = 5 },
-	  0,
-	  true,
-	  0 },
-	{ RB_KIND_REDUCE_SCATTER, "flat", { .one = 1 }, { .all = 2 }, { .share = 5 }, 0, 0, 0 },
-	{ RB_KIND_REDUCE_SCATTER, "ring", { .all = 1 }, { .all = 2 }, { .share = 7 }, 0, 0, 0 },
-	{ RB_KIND_REDUCE_SCATTER, "direct", { .one = 2 }, { .all = 4 }, { .share = 1 }, 0, 0, 0 },
-	{ RB_KIND_REDUCE_SCATTER,
-	  "staged",
-	  { .one = 3 },
-	  { .all = 6 },
-	  { .share = 3 },
-	  0,
-	  true,
-	  0 },
-	{ RB_KIND_ALLGATHER, "flat", { .one = 1 }, { .all = 2 }, { .share = 4.5 }, 0, 0, 0 },
-	{ RB_KIND_ALLGATHER,
-	  "bruck",
-	  { .log = 1 },
-	  { .log = 3 },
-	  { .share = 4, .log = 0.5 },
-	  0,
-	  0,
-	  0 },
-	{ RB_KIND_ALLGATHER, "ring", { .all = 1 }, { .all = 2 }, { .share = 4 }, 0, 0, 0 },
-	{ RB_KIND_ALLGATHER, "direct", { .one = 2 }, { .all = 4 }, { .share = 1.5 }, 0, 0, 0 },
-	{ RB_KIND_ALLGATHER,
-	  "ring_put",
-	  { .one = 1, .all = 1 },
-	  { .all = 2 },
-	  { .share = 3 },
-	  0,
-	  0,
-	  true },
-	{ RB_KIND_GATHER, "flat", { .one = 1 }, { .all = 1 }, { .share = 4 }, 0, 0, 0 },
-	{ RB_KIND_GATHER, "binomial", { .log = 1 }, { .log = 2 }, { .share = 6 }, 0, 0, 0 },
-	{ RB_KIND_GATHER, "direct", { .one = 2 }, { .all = 2 }, { .share = 1 }, 0, 0, 0 },
-	{ RB_KIND_SCATTER, "flat", { .one = 1 }, { .all = 1 }, { .share = 4 }, 0, 0, 0 },
-	{ RB_KIND_SCATTER, "binomial", { .log = 1 }, { .log = 2 }, { .share = 6 }, 0, 0, 0 },
-	{ RB_KIND_SCATTER, "direct", { .one = 2 }, { .all = 2 }, { .share = 1 }, 0, 0, 0 },
-	{ RB_KIND_ALLTOALL, "flat", { .one = 1 }, { .all = 2 }, { .share = 4.5 }, 0, 0, 0 },
-	{ RB_KIND_ALLTOALL, "pairwise", { .all = 0.25 }, { .all = 2 }, { .share = 4 }, 0, 0, 0 },
-	/* Besides its messages, n log2(n) / 2 small copies. */
-	{ RB_KIND_ALLTOALL,
-	  "bruck",
-	  { .log = 1 },
-	  { .log = 2, .all = 0.8 },
-	  { .one = 2, .log = 3 },
-	  0,
-	  0,
-	  0 },
-	{ RB_KIND_ALLTOALL, "direct", { .one = 2 }, { .all = 4 }, { .share = 2 }, 0, true, 0 },
-	{ RB_KIND_SENDRECV, "eager", { .one = 1 }, { .one = 1 }, { .one = 2 }, 0, 0, 0 },
-};
-
-static double value(const struct terms *t, uint32_t n)
+static double value(const struct rb_cost_terms *t, uint32_t n)
 {
 	uint32_t log = n > 1 ? 32 - (uint32_t)__builtin_clz(n - 1) : 0;
-
 	double fold = (n & (n - 1)) != 0 ? t->fold : 0;
 
 	return t->one + t->log * log + t->all * (n - 1) + t->share * (n - 1) / n + fold;
-}
-
-/* In uneven blocks the same is done. */
-static enum rb_kind even(enum rb_kind kind)
-{
-	switch (kind) {
-	case RB_KIND_ALLGATHERV:
-		return RB_KIND_ALLGATHER;
-	case RB_KIND_REDUCE_SCATTERV:
-		return RB_KIND_REDUCE_SCATTER;
-	case RB_KIND_ALLTOALLV:
-		return RB_KIND_ALLTOALL;
-	default:
-		return kind;
-	}
-}
-
-/* Those that need slots for every rank. */
-static bool is_ring(const struct rb_algorithm *a)
-{
-	return (a->kind == RB_KIND_ALLREDUCE || even(a->kind) == RB_KIND_REDUCE_SCATTER) &&
-	       strcmp(a->name, "ring") == 0;
 }
 
 static uint64_t chunk_elements(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
@@ -193,7 +45,7 @@ static uint64_t chunk_elements(const struct rb_choice_facts *facts, const struct
 
 	if (a->flags & RB_SCHEDULE_MAPPED_SCRATCH && bytes > STAGED_CHUNK_BYTES)
 		bytes = STAGED_CHUNK_BYTES;
-	if (is_ring(a) && bytes > RING_SCRATCH_BYTES / facts->rank_count)
+	if (a->slots_per_rank && bytes > RING_SCRATCH_BYTES / facts->rank_count)
 		bytes = RING_SCRATCH_BYTES / facts->rank_count;
 	uint64_t chunk = element_bytes > 0 ? bytes / element_bytes : 1;
 
@@ -210,9 +62,10 @@ static uint64_t chunk_elements(const struct rb_choice_facts *facts, const struct
 	return chunk < block ? chunk : block;
 }
 
-static double predict_us(const struct rb_choice_facts *facts, const struct cost *cost,
-			 const struct rb_algorithm *a, uint64_t count, uint32_t element_bytes)
+static double predict_us(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
+			 uint64_t count, uint32_t element_bytes)
 {
+	const struct rb_cost *cost = &a->cost;
 	uint32_t n = facts->rank_count;
 	double crowd = facts->cores > 0 ? (double)facts->node_ranks / facts->cores : 1;
 	double phase_us = PHASE_US + (crowd > 1 ? TURN_US * crowd : 0);
@@ -255,22 +108,16 @@ static int cheapest(const struct rb_choice_facts *facts, enum rb_kind kind, uint
 	bool exchange = exchanges(facts, kind, count * element_bytes);
 	int best = -1;
 
-	for (size_t i = 0; i < sizeof(costs) / sizeof(costs[0]); i++) {
-		if (costs[i].kind != even(kind) || costs[i].forced_only)
-			continue;
-		int index = rb_algorithm_find(kind, costs[i].name);
+	for (uint32_t i = 0; i < rb_algorithm_count; i++) {
+		const struct rb_algorithm *a = &rb_algorithms[i];
 
-		if (index < 0) /* Not in uneven blocks. */
+		if (a->kind != kind || a->forced_only || !can_run(facts, a) || a->flags & without ||
+		    (exchange && !a->exchanges))
 			continue;
-		const struct rb_algorithm *a = &rb_algorithms[index];
-
-		if (!can_run(facts, a) || a->flags & without ||
-		    (exchange && strcmp(a->name, "recursive_doubling") != 0))
-			continue;
-		double us = predict_us(facts, &costs[i], a, count, element_bytes);
+		double us = predict_us(facts, a, count, element_bytes);
 
 		if (best < 0 || us < *best_us) {
-			best = index;
+			best = (int)i;
 			*best_us = us;
 		}
 	}
@@ -295,18 +142,6 @@ static const char *reason(const struct rb_algorithm *a, bool forced)
 	return a->blocks != RB_BLOCKS_ONE ? "fewest bytes moved" : "fewest phases and messages";
 }
 
-static double predict_index_us(const struct rb_choice_facts *facts, int index, uint64_t count,
-			       uint32_t element_bytes)
-{
-	const struct rb_algorithm *a = &rb_algorithms[index];
-
-	for (size_t i = 0; i < sizeof(costs) / sizeof(costs[0]); i++)
-		if (costs[i].kind == even(a->kind) &&
-		    rb_algorithm_find(a->kind, costs[i].name) == index)
-			return predict_us(facts, &costs[i], a, count, element_bytes);
-	return 0;
-}
-
 rubato_status rb_choose(const struct rb_choice_facts *facts, enum rb_kind kind, uint64_t count,
 			uint32_t element_bytes, int forced, struct rb_choice *choice)
 {
@@ -326,7 +161,7 @@ rubato_status rb_choose(const struct rb_choice_facts *facts, enum rb_kind kind, 
 			       rb_algorithms[forced].rank_max, facts->mapped ? "mapped" : "apart",
 			       facts->put ? "yes" : "no");
 	if (forced >= 0)
-		us = predict_index_us(facts, forced, count, element_bytes);
+		us = predict_us(facts, &rb_algorithms[forced], count, element_bytes);
 	else
 		index = cheapest(facts, kind, count, element_bytes, 0, &us);
 	if (index < 0)

@@ -111,6 +111,45 @@ START_TEST(choices_fit_everywhere)
 }
 END_TEST
 
+static double sum(const struct rb_cost_terms *t)
+{
+	return t->one + t->log + t->all + t->share + t->fold;
+}
+
+/* Whether some number of ranks, size and node has it chosen. */
+static bool is_chosen(int index)
+{
+	const struct rb_algorithm *a = &rb_algorithms[index];
+
+	for (uint32_t n = 1; n <= 256; n++)
+		for (uint64_t count = 1; count < UINT64_C(1) << 28; count *= 4)
+			for (uint32_t i = 0; i < 6; i++) {
+				struct rb_choice_facts facts = node(n, i & 1);
+				struct rb_choice c;
+
+				facts.cores = i / 2 == 0 ? 1 : i / 2 == 1 ? n : (n + 3) / 4;
+				if (rb_choose(&facts, a->kind, count, 4, -1, &c) == RUBATO_OK &&
+				    (c.algorithm == index || c.staged == index))
+					return true;
+			}
+	return false;
+}
+
+/* A row without cost terms would look cheapest of all, or be of no use. */
+START_TEST(every_algorithm_has_a_cost_and_a_use)
+{
+	for (uint32_t i = 0; i < rb_algorithm_count; i++) {
+		const struct rb_algorithm *a = &rb_algorithms[i];
+
+		ck_assert_msg(sum(&a->cost.phases) > 0 && sum(&a->cost.messages) > 0 &&
+				      (a->kind == RB_KIND_BARRIER || sum(&a->cost.vectors) > 0),
+			      "%s %s has no cost", rb_kind_name(a->kind), a->name);
+		ck_assert_msg(a->forced_only != is_chosen((int)i), "%s %s is %s chosen",
+			      rb_kind_name(a->kind), a->name, a->forced_only ? "" : "never");
+	}
+}
+END_TEST
+
 START_TEST(by_name_or_not_at_all)
 {
 	struct rb_choice_facts facts = node(4, false);
@@ -142,6 +181,7 @@ int main(void)
 	TCase *tc = tcase_create("choice");
 
 	tcase_set_timeout(tc, 60);
+	tcase_add_test(tc, every_algorithm_has_a_cost_and_a_use);
 	tcase_add_test(tc, paths_by_size);
 	tcase_add_test(tc, two_ranks_apart_exchange);
 	tcase_add_test(tc, choices_fit_everywhere);

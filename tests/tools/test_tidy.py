@@ -19,8 +19,8 @@ GOOD = {
     "base/meson.build": "files('a.c')\n",
     "collectives/ring.c": "/* ring.c -- exit (), abort(): words in comments are free. */\n"
     "void rb_ring_build(struct rb_writer *w, const struct rb_build *build)\n{\n}\n",
-    "collectives/algorithms.c": "/* algorithms.c -- table. */\nconst int x = rb_ring_build;\n",
-    "collectives/meson.build": "files('ring.c', 'algorithms.c')\n",
+    "collectives/algorithm_rows.h": "/* algorithm_rows.h -- rows. */\nROW(1, rb_ring_build)\n",
+    "collectives/meson.build": "files('ring.c')\n",
     "runtime/b.c": '/* b.c -- "exit(1)" in a string is free. */\nconst char *s = "exit(1)";\n'
     "struct later;\nextern int elsewhere;\nstatic int (*const fixed)(void) = f;\n"
     "static const struct a b = { 1 };\nstatic int *(*chosen(int x))(void)\n{\n\treturn y;\n}\n",
@@ -69,7 +69,7 @@ BAD = [  # rule, file, text
     ("machine", "README.md", f"See {MACHINE}.\n"),
     ("link", "README.md", "See [this](docs/nowhere.md).\n"),
     ("built", "base/dead.c", "/* dead.c -- nobody builds it. */\n"),
-    ("builder", "collectives/algorithms.c", "/* algorithms.c -- an empty table. */\n"),
+    ("builder", "collectives/algorithm_rows.h", "/* algorithm_rows.h -- none. */\n"),
     ("folder", "misc/x.txt", "x\n"),
 ]
 
