@@ -767,6 +767,12 @@ typedef enum rubato_accumulate {
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_set_accumulate(rubato_comm *comm,
 								rubato_accumulate accumulate);
 
+/* This rank's clock, in ns: monotonic; in a simulation (rubato_sim.h) virtual time. */
+RUBATO_API uint64_t rubato_now(rubato_comm *comm);
+/* Stands for computation: this rank does nothing for so long, while its background progress goes
+ * on. */
+RUBATO_API void rubato_sleep(rubato_comm *comm, uint64_t duration_ns);
+
 typedef struct rubato_stats {
 	uint32_t size_bytes; /* sizeof(rubato_stats) at the caller. */
 	uint32_t operations_in_flight;

@@ -69,11 +69,6 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_sim_run(const rubato_sim_option
 							 rubato_sim_main rank_main, void *arg,
 							 rubato_sim_result *result);
 
-/* Virtual time (on other transports: the monotonic clock), in ns. */
-RUBATO_API uint64_t rubato_now(rubato_comm *comm);
-/* Stands for computation: this rank does nothing for so long, while its background progress goes
- * on. */
-RUBATO_API void rubato_sleep(rubato_comm *comm, uint64_t duration_ns);
 /* The network's chance (jitter, reordering) goes on as if drawn anew from the seed and `number`: a
  * program that goes on from a checkpoint meets the network that the first one went on to meet, if
  * both say so there. For a moment when nothing is on its way, the same number on every rank that

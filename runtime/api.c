@@ -916,3 +916,20 @@ rubato_status rubato_recv(rubato_comm *comm, void *buffer, uint64_t count, rubat
 
 	return message(comm, &call, tag, false);
 }
+
+/* ---- Time ---- */
+
+uint64_t rubato_now(rubato_comm *comm)
+{
+	struct rb_endpoint *ep = rb_comm_endpoint(comm);
+
+	return ep->ops->now_ns(ep);
+}
+
+void rubato_sleep(rubato_comm *comm, uint64_t duration_ns)
+{
+	struct rb_endpoint *ep = rb_comm_endpoint(comm);
+
+	/* Without the engine's lock: a progress thread needs it meanwhile. */
+	ep->ops->sleep(ep, rb_deadline(ep->ops->now_ns(ep), duration_ns));
+}

@@ -565,7 +565,7 @@ static rubato_status open_steps(struct opening *o)
 	RB_TRY(endpoints_connect(o));
 	RB_TRY(mapping_agree(o));
 
-	bool simulated = comm->engine.endpoints[0]->ops->wait != NULL;
+	bool simulated = rb_engine_time_is_virtual(&comm->engine);
 
 	if (simulated) { /* Every simulated rank has a core of its own. */
 		comm->facts.cores = comm->engine.rank_count;

@@ -384,7 +384,7 @@ static void driver_sleep(struct rb_engine *engine, uint64_t deadline_ns)
 	uint64_t now, span = SLEEP_NS_MAX, timer = rb_plug_next_timer(engine);
 
 	deadline_ns = timer < deadline_ns ? timer : deadline_ns;
-	if (first->ops->wait != NULL) {
+	if (rb_engine_time_is_virtual(engine)) {
 		rubato_status before = engine->poison;
 
 		if (engine->unmatched_look != NULL)
@@ -473,7 +473,7 @@ static bool idle_step(struct rb_engine *engine, struct idle *idle, uint64_t dead
 {
 	uint64_t now, waited, spin_ns;
 
-	if (engine->endpoints[0]->ops->wait != NULL)
+	if (rb_engine_time_is_virtual(engine))
 		return idle_step_simulated(engine, idle, deadline_ns);
 	if (rb_engine_hand_over(engine))
 		return rb_engine_now(engine) < deadline_ns;
@@ -597,7 +597,7 @@ bool rb_engine_look(struct rb_engine *engine, const bool *done)
 	struct rb_endpoint *first = engine->endpoints[0];
 
 	if (!rb_engine_over(engine, done) && engine->driver != RB_DRIVER_WAITER &&
-	    !rb_engine_progress(engine) && first->ops->wait != NULL)
+	    !rb_engine_progress(engine) && rb_engine_time_is_virtual(engine))
 		first->ops->wait(first, rb_engine_now(engine) + LOOK_NS);
 	(void)rb_engine_hand_over(engine);
 	return rb_engine_over(engine, done);
@@ -606,7 +606,7 @@ bool rb_engine_look(struct rb_engine *engine, const bool *done)
 rubato_status rb_engine_wait_for(struct rb_engine *engine, const bool *done, uint64_t timeout_ns)
 {
 	if (!*done && engine->driver != RB_DRIVER_WAITER && engine->waiters == 0 &&
-	    engine->endpoints[0]->ops->wait == NULL)
+	    !rb_engine_time_is_virtual(engine))
 		first_polls(engine, done);
 	if (over(engine, done))
 		return RUBATO_OK;

@@ -188,6 +188,12 @@ static inline struct rb_endpoint *rb_engine_endpoint(const struct rb_engine *eng
 	return engine->endpoints[engine->route[peer]];
 }
 
+/* As in a simulation: time passes while ranks wait, and never while they poll. */
+static inline bool rb_engine_time_is_virtual(const struct rb_engine *engine)
+{
+	return (engine->endpoints[0]->ops->caps & RB_CAP_VIRTUAL_TIME) != 0;
+}
+
 uint64_t rb_engine_now(struct rb_engine *engine);
 
 bool rb_slots_more(struct rb_engine *engine); /* False when memory runs out. */

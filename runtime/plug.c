@@ -281,7 +281,7 @@ static void outgoing_flush(struct rb_engine *engine, struct rb_plug *plug)
 	       rb_engine_now(engine) < deadline_ns) {
 		if (rb_engine_progress(engine))
 			continue;
-		if (first->ops->wait != NULL)
+		if (rb_engine_time_is_virtual(engine))
 			first->ops->wait(first, rb_engine_now(engine) + 1000);
 		else
 			rb_yield();

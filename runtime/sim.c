@@ -199,23 +199,6 @@ rubato_status rubato_sim_run(const rubato_sim_options *options, rubato_sim_main 
 	return err;
 }
 
-/* ---- Time, for programs that may run simulated ---- */
-
-uint64_t rubato_now(rubato_comm *comm)
-{
-	struct rb_endpoint *ep = rb_comm_endpoint(comm);
-
-	return ep->ops->now_ns(ep);
-}
-
-void rubato_sleep(rubato_comm *comm, uint64_t duration_ns)
-{
-	struct rb_endpoint *ep = rb_comm_endpoint(comm);
-
-	/* Without the engine's lock: a progress thread needs it meanwhile. */
-	ep->ops->sleep(ep, rb_deadline(ep->ops->now_ns(ep), duration_ns));
-}
-
 void rubato_sim_reseed(rubato_comm *comm, uint64_t number)
 {
 	struct rb_endpoint *ep = rb_comm_endpoint(comm);

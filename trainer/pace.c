@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rubato_sim.h"
 #include "trainer/values.h"
 
 #define TRACE_MAX ((size_t)1 << 26) /* Lines: a bound on files that are no trace. */

@@ -8,7 +8,7 @@
 #ifndef TR_RULE_H
 #define TR_RULE_H
 
-#include "rubato_sim.h" /* rubato_now: a rule's clock, virtual where the run is. */
+#include "rubato.h"
 #include "trainer/archive.h"
 #include "trainer/buckets.h"
 #include "trainer/ledger.h"

@@ -543,7 +543,7 @@ static void sim_dump(struct rb_endpoint *ep, void (*line)(void *arg, const char 
 
 const struct rb_transport_ops rb_transport_sim = {
 	.name = "sim",
-	.caps = RB_CAP_MAP | RB_CAP_PUT | RB_CAP_BACKGROUND,
+	.caps = RB_CAP_MAP | RB_CAP_PUT | RB_CAP_BACKGROUND | RB_CAP_VIRTUAL_TIME,
 	.open = sim_open,
 	.address = sim_address,
 	.reachable = sim_reachable,

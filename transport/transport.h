@@ -124,7 +124,8 @@ struct rb_transport_options {
 
 #define RB_CAP_MAP 1u /* Regions from region_alloc can be mapped by reachable peers. */
 #define RB_CAP_PUT 2u
-#define RB_CAP_BACKGROUND 4u /* Drives background progress by itself: see drive(). */
+#define RB_CAP_BACKGROUND 4u   /* Drives background progress by itself: see drive(). */
+#define RB_CAP_VIRTUAL_TIME 8u /* Time passes in wait() and sleep() alone, not while one polls. */
 
 struct rb_transport_ops {
 	const char *name;
@@ -201,7 +202,8 @@ struct rb_transport_ops {
 	bool (*arm)(struct rb_endpoint *ep);
 	void (*disarm)(struct rb_endpoint *ep);
 	void (*wake)(struct rb_endpoint *ep);
-	/* Instead of a descriptor (sim): blocks until poll has something, wake, or the deadline. */
+	/* RB_CAP_VIRTUAL_TIME, instead of a descriptor: blocks until poll has something, wake, or
+	 * the deadline. */
 	void (*wait)(struct rb_endpoint *ep, uint64_t deadline_ns);
 
 	/* RB_CAP_BACKGROUND: while the rank is busy elsewhere, the backend calls step(arg) at

@@ -156,7 +156,7 @@ void conform_run(uint32_t rank_count, void (*body)(struct conform_rank *r))
 
 void conform_pause(struct conform_rank *r)
 {
-	if (r->ops->wait != NULL)
+	if (r->ops->caps & RB_CAP_VIRTUAL_TIME)
 		r->ops->wait(r->ep, r->ops->now_ns(r->ep) + 1000);
 	else
 		rb_yield();

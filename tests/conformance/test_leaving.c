@@ -24,7 +24,7 @@ static void word_await(struct conform_rank *r, uint32_t word, const char *what)
 
 	while (atomic_load(&r->world->word[word]) == 0) {
 		conform_expire(r, since_ns, what);
-		if (r->ops->wait != NULL)
+		if (r->ops->caps & RB_CAP_VIRTUAL_TIME)
 			r->ops->sleep(r->ep, r->ops->now_ns(r->ep) + 1000);
 		else
 			rb_yield();

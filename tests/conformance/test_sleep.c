@@ -11,7 +11,7 @@
  */
 static void sleep_once(struct conform_rank *r, const char *what)
 {
-	if (r->ops->wait != NULL) {
+	if (r->ops->caps & RB_CAP_VIRTUAL_TIME) {
 		uint64_t deadline_ns = r->ops->now_ns(r->ep) + CONFORM_DEADLINE_NS;
 
 		r->ops->wait(r->ep, deadline_ns);

@@ -377,7 +377,7 @@ static void play_dump(struct rb_endpoint *ep, void (*line)(void *arg, const char
 
 static const struct rb_transport_ops play = {
 	.name = "played",
-	.caps = RB_CAP_BACKGROUND,
+	.caps = RB_CAP_BACKGROUND | RB_CAP_VIRTUAL_TIME,
 	.open = play_open,
 	.address = play_address,
 	.reachable = play_reachable,

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "rubato_sim.h"
 #include "tests/check_main.h"
 #include "tests/trainer/support.h"
 #include "trainer/rule.h"

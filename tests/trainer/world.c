@@ -1,5 +1,6 @@
 /* world.c -- see world.h. */
 #include "tests/trainer/world.h"
+#include "rubato_sim.h"
 
 #include <stdio.h>
 #include <stdlib.h>
