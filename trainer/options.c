@@ -405,7 +405,8 @@ static const struct poptOption run_rows[] = {
 };
 
 static const struct poptOption rule_rows[] = {
-	{ "algorithm", 0, POPT_ARG_STRING, NULL, WORD_ALGORITHM, "%s (sync)", "NAME" },
+	{ "algorithm", 0, POPT_ARG_STRING, NULL, WORD_ALGORITHM,
+	  "%s (sync); adpsgd: adaptive periodic averaging, not gossip", "NAME" },
 	{ "optimizer", 0, POPT_ARG_STRING, NULL, WORD_OPTIMIZER, "%s (sgd)", "NAME" },
 	{ "lr", 0, POPT_ARG_STRING, NULL, WORD_LR, "learning rate (0.05)", "X" },
 	{ "momentum", 0, POPT_ARG_STRING, NULL, WORD_MOMENTUM, "of SGD (0)", "X" },
