@@ -1,6 +1,6 @@
 /*
  * log.c -- the mutable statics of the library: the log level, and each thread's last error. One
- * more is in transport/ucx_load.c.
+ * more is in transport/ucx/ucx_load.c.
  */
 #include "base/log.h"
 

@@ -1,7 +1,7 @@
 /* algorithms.c -- the table, of algorithm_rows.h; and what to find in it. */
 #include <string.h>
 
-#include "collectives/build.h"
+#include "collectives/builders/build.h"
 
 #define ANY UINT32_MAX
 #define MPICH "Thakur, Rabenseifner and Gropp 2005"

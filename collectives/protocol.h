@@ -2,10 +2,10 @@
  * protocol.h -- the form of every protocol machine: event in, actions out.
  *
  * Relaxed collectives decide who starts a round and whose contribution counts; such a decision is a
- * pure state machine without I/O, clock, lock or allocation. runtime/plug.c carries its actions out
- * on real and simulated transports alike: it moves its messages, wakes it at the times that it
- * asked for, and runs the schedules that it starts. Messages of one pair arrive in the order in
- * which they were sent.
+ * pure state machine without I/O, clock, lock or allocation. runtime/relaxed/plug.c carries its
+ * actions out on real and simulated transports alike: it moves its messages, wakes it at the times
+ * that it asked for, and runs the schedules that it starts. Messages of one pair arrive in the
+ * order in which they were sent.
  */
 #ifndef RB_COLLECTIVES_PROTOCOL_H
 #define RB_COLLECTIVES_PROTOCOL_H

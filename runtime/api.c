@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "runtime/comm.h"
-#include "runtime/quota.h"
+#include "runtime/startup/quota.h"
 
 const char *rubato_error_text(void)
 {

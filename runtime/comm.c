@@ -15,9 +15,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/rng.h"
-#include "runtime/crowd.h"
-#include "runtime/interfaces.h"
-#include "runtime/quota.h"
+#include "runtime/startup/crowd.h"
+#include "runtime/startup/interfaces.h"
+#include "runtime/startup/quota.h"
 
 #define UNREACHED 0xffu /* In opening.route. */
 #define AGREED_WORDS 4  /* version, chunk, algorithm names, transport names */

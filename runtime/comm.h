@@ -8,7 +8,7 @@
 #define RB_RUNTIME_COMM_H
 
 #include "runtime/engine.h"
-#include "runtime/setup.h"
+#include "runtime/startup/setup.h"
 #include "runtime/wide.h"
 
 #define RB_KINDS_FORCED RB_KIND_COUNT

@@ -19,7 +19,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "runtime/plug.h"
+#include "runtime/relaxed/plug.h"
 
 #define SLOTS_PER_BLOCK 64
 #define FIRST_POLLS 64 /* Some 2 us. */

@@ -21,7 +21,7 @@
 #include "base/sync.h"
 #include "runtime/executor.h"
 #include "runtime/plan.h"
-#include "runtime/topology.h"
+#include "runtime/startup/topology.h"
 #include "transport/transport.h"
 
 #define RB_WINDOW                                                                                  \

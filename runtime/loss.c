@@ -12,7 +12,7 @@
 
 #include "base/log.h"
 #include "runtime/engine.h"
-#include "runtime/plug.h"
+#include "runtime/relaxed/plug.h"
 
 struct rb_loss {
 	struct rb_loss *next;

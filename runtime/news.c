@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "runtime/comm.h"
-#include "runtime/plug.h"
+#include "runtime/relaxed/plug.h"
 
 static const struct rb_signature news_signature = {
 	.kind = RB_KIND_CONTROL, .type = 0xff, .op = 0xff, .root = UINT32_MAX

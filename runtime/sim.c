@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "runtime/comm.h"
-#include "transport/sim_world.h"
+#include "transport/sim/sim_world.h"
 
 struct exchange {
 	uint32_t arrived;

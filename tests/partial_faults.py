@@ -6,11 +6,12 @@ see it, edits as tests/mutate.py has them.) tests/collectives/machine_faults.py 
 tests/tools/laws_faults.py choose among them.
 """
 
-PARTIAL, ACTIVATION = "collectives/partial.c", "collectives/partial_activation.c"
-ROUND, RESULTS = "collectives/partial_round.c", "collectives/partial_results.c"
-RECOVERY = "collectives/partial_recovery.c"
-API, RUN, CREATE = "runtime/partial.c", "runtime/partial_run.c", "runtime/partial_create.c"
-PLUG, LAGGED = "runtime/plug.c", "runtime/lagged.c"
+PARTIAL, ACTIVATION = "collectives/partial/partial.c", "collectives/partial/partial_activation.c"
+ROUND, RESULTS = "collectives/partial/partial_round.c", "collectives/partial/partial_results.c"
+RECOVERY = "collectives/partial/partial_recovery.c"
+API, RUN = "runtime/relaxed/partial.c", "runtime/relaxed/partial_run.c"
+CREATE = "runtime/relaxed/partial_create.c"
+PLUG, LAGGED = "runtime/relaxed/plug.c", "runtime/relaxed/lagged.c"
 
 MACHINE = [
     ("the pending contributions are not taken out at a join", 0,

@@ -1,11 +1,12 @@
 """partial_faults_hostile -- faults of the relaxed operations as in partial_faults.py: HOSTILE, by
 somebody who did not write their laws."""
 
-PARTIAL, ACTIVATION = "collectives/partial.c", "collectives/partial_activation.c"
-ROUND, RESULTS = "collectives/partial_round.c", "collectives/partial_results.c"
-RECOVERY, ADAPTIVE = "collectives/partial_recovery.c", "collectives/adaptive.c"
-API, RUN, CREATE = "runtime/partial.c", "runtime/partial_run.c", "runtime/partial_create.c"
-PLUG, LAGGED = "runtime/plug.c", "runtime/lagged.c"
+PARTIAL, ACTIVATION = "collectives/partial/partial.c", "collectives/partial/partial_activation.c"
+ROUND, RESULTS = "collectives/partial/partial_round.c", "collectives/partial/partial_results.c"
+RECOVERY, ADAPTIVE = "collectives/partial/partial_recovery.c", "collectives/partial/adaptive.c"
+API, RUN = "runtime/relaxed/partial.c", "runtime/relaxed/partial_run.c"
+CREATE = "runtime/relaxed/partial_create.c"
+PLUG, LAGGED = "runtime/relaxed/plug.c", "runtime/relaxed/lagged.c"
 
 HOSTILE = [
     ("catch_up: always", 32,

@@ -1,9 +1,9 @@
 /*
  * transport.h -- moves bytes between ranks; knows nothing about collectives.
  *
- * A backend is one const table plus a private struct that begins with struct rb_endpoint: shm.c
- * (mapped segments), ucx.c (networks), sim.c (seeded, virtual time). tests/conformance/ runs
- * against each of them and is the real contract; this is its summary.
+ * A backend is one const table plus a private struct that begins with struct rb_endpoint, in a
+ * folder of its own: shm (mapped segments), ucx (networks), sim (seeded, virtual time).
+ * tests/conformance/ runs against each of them and is the real contract; this is its summary.
  *
  *   Threads     every call on an endpoint is made under its engine's lock, one at a time, from
  *               whichever thread drives; only wake() may be called by any thread at any time.

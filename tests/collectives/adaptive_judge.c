@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "collectives/adaptive.h"
+#include "collectives/partial/adaptive.h"
 
 #define MS 1000000.0
 #define WORK_NS (185 * MS)

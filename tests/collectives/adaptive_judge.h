@@ -1,6 +1,6 @@
 /*
  * adaptive_judge.h -- how long work takes under a fixed quorum and under the adaptive rule: rounds
- * in virtual time, written without looking at the replay inside collectives/adaptive.c.
+ * in virtual time, written without looking at the replay inside collectives/partial/adaptive.c.
  */
 #ifndef TESTS_COLLECTIVES_ADAPTIVE_JUDGE_H
 #define TESTS_COLLECTIVES_ADAPTIVE_JUDGE_H

@@ -6,7 +6,7 @@
 #include <setjmp.h>
 
 #include "base/rng.h"
-#include "collectives/partial.h"
+#include "collectives/partial/partial.h"
 #include "partial_world.h"
 
 #define RANKS_MAX 12

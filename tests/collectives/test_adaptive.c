@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "adaptive_judge.h"
-#include "collectives/adaptive.h"
+#include "collectives/partial/adaptive.h"
 #include "tests/check_main.h"
 #include "tests/effort.h"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "collectives/partial_inside.h"
+#include "collectives/partial/partial_inside.h"
 #include "partial_world.h"
 #include "tests/check_main.h"
 #include "tests/effort.h"

@@ -4,7 +4,7 @@
 #ifndef RB_TESTS_COLLECTIVES_WORLDS_H
 #define RB_TESTS_COLLECTIVES_WORLDS_H
 
-#include "collectives/checker.h"
+#include "collectives/checker/checker.h"
 
 struct world {
 	const struct rb_algorithm *algorithm;

@@ -1,7 +1,7 @@
 /* backend_sim.c -- ranks as fibers, in virtual time: a flat network. */
 #include "tests/conformance/conformance.h"
 
-#include "transport/sim_world.h"
+#include "transport/sim/sim_world.h"
 
 struct program {
 	void (*rank_main)(void *arg, uint32_t rank);

@@ -2,7 +2,7 @@
  * other. */
 #include "tests/conformance/conformance.h"
 
-#include "transport/sim_world.h"
+#include "transport/sim/sim_world.h"
 
 struct program {
 	void (*rank_main)(void *arg, uint32_t rank);

@@ -16,7 +16,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "transport/shm.h"
+#include "transport/shm/shm.h"
 
 const struct conform_backend conform_backend = {
 	.name = "shm_unit",

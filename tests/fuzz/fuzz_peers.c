@@ -15,7 +15,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "runtime/comm.h"
-#include "runtime/setup.h"
+#include "runtime/startup/setup.h"
 #include "tests/fuzz/fuzz.h"
 
 #define RANKS_MAX 6u

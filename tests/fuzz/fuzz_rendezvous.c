@@ -8,7 +8,7 @@
  */
 #include <string.h>
 
-#include "runtime/rendezvous.h"
+#include "runtime/startup/rendezvous.h"
 #include "tests/fuzz/fuzz_rendezvous.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);

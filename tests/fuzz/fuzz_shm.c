@@ -12,7 +12,7 @@
 
 #include "base/log.h"
 #include "tests/fuzz/fuzz.h"
-#include "transport/shm.h"
+#include "transport/shm/shm.h"
 
 #define HEAP_BYTES 65536u
 #define REQUESTS 8u

@@ -14,8 +14,8 @@
 #include "base/config.h"
 #include "base/limits.h"
 #include "runtime/comm.h"
-#include "runtime/interfaces.h"
-#include "runtime/setup.h"
+#include "runtime/startup/interfaces.h"
+#include "runtime/startup/setup.h"
 #include "tests/fuzz/fuzz.h"
 
 #define RANKS_MAX 5u

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "tests/interleavings/cases.h"
 #include "tests/interleavings/ranks.h"
-#include "transport/shm.h"
+#include "transport/shm/shm.h"
 
 /* ---- Two connected ranks ---- */
 

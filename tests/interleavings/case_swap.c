@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "runtime/partial.h"
+#include "runtime/relaxed/partial.h"
 #include "tests/interleavings/cases.h"
 #include "tests/interleavings/ranks.h"
 

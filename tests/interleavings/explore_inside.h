@@ -8,7 +8,7 @@
 #include "base/rng.h"
 #include "base/sync.h"
 #include "tests/interleavings/explore.h"
-#include "transport/fiber.h"
+#include "transport/sim/fiber.h"
 
 #define EXPLORE_BUFFER 16    /* Stores that one thread can hold back. */
 #define EXPLORE_TRAIL 65536  /* Choices of one execution that are remembered. */

@@ -5,9 +5,10 @@ fail.
 """
 
 LOCK, WAITING, ENGINE = "base/sync.c", "runtime/waiting.c", "runtime/engine.c"
-SHM, SEND, RECEIVE = "transport/shm.c", "transport/shm_send.c", "transport/shm_receive.c"
-MACHINE, RESULTS = "collectives/partial.c", "collectives/partial_results.c"
-PARTIAL, RUN = "runtime/partial.c", "runtime/partial_run.c"
+SHM, SEND = "transport/shm/shm.c", "transport/shm/shm_send.c"
+RECEIVE = "transport/shm/shm_receive.c"
+MACHINE, RESULTS = "collectives/partial/partial.c", "collectives/partial/partial_results.c"
+PARTIAL, RUN = "runtime/relaxed/partial.c", "runtime/relaxed/partial_run.c"
 
 # Counts that only cost points here: what they bound happens all the same.
 SMALLER = [

@@ -6,7 +6,7 @@
 #define RB_TESTS_RENDEZVOUS_WORLD_H
 
 #include "base/rng.h"
-#include "runtime/rendezvous.h"
+#include "runtime/startup/rendezvous.h"
 
 #define WORLD_RANKS_MAX 64
 #define WORLD_ACTORS_MAX (WORLD_RANKS_MAX + 8)

@@ -1,6 +1,6 @@
 /* test_crowd.c -- ranks counted machine by machine: the result beside a comparison of all pairs,
  * and the work, which must grow with the ranks and not with their pairs. */
-#include "runtime/crowd.h"
+#include "runtime/startup/crowd.h"
 
 #include <stdlib.h>
 

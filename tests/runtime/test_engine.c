@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "rubato_sim.h"
-#include "runtime/plug.h"
+#include "runtime/relaxed/plug.h"
 #include "tests/check_main.h"
 #include "tests/runtime/executor_fake.h"
 #include "tests/runtime/exercise.h"

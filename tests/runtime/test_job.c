@@ -8,9 +8,9 @@
 
 #include "base/config.h"
 #include "base/log.h"
-#include "runtime/bootstrap.h"
-#include "runtime/endpoint.h"
-#include "runtime/interfaces.h"
+#include "runtime/startup/bootstrap.h"
+#include "runtime/startup/endpoint.h"
+#include "runtime/startup/interfaces.h"
 #include "tests/check_main.h"
 
 static struct rb_config config;

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "runtime/partial.h"
+#include "runtime/relaxed/partial.h"
 #include "tests/check_main.h"
 #include "tests/effort.h"
 #include "tests/runtime/local.h"

@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "runtime/crowd.h"
-#include "runtime/quota.h"
+#include "runtime/startup/crowd.h"
+#include "runtime/startup/quota.h"
 #include "tests/check_main.h"
 
 static char root[64];

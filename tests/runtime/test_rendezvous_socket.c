@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "runtime/bootstrap.h"
+#include "runtime/startup/bootstrap.h"
 #include "tests/check_main.h"
 #include "tests/free_port.h"
 

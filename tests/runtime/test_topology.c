@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "runtime/topology.h"
+#include "runtime/startup/topology.h"
 #include "tests/check_main.h"
 
 static uint64_t cpus[RB_CPU_WORDS];

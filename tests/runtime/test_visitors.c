@@ -1,6 +1,6 @@
 /* test_visitors.c -- 256 callers that connect while devices are tried, and say nothing: they are
  * all heard within the time of one. Then one that was meant is found behind some of them. */
-#include "runtime/interfaces.h"
+#include "runtime/startup/interfaces.h"
 
 #include <arpa/inet.h>
 #include <string.h>

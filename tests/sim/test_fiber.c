@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "tests/check_main.h"
-#include "transport/fiber.h"
+#include "transport/sim/fiber.h"
 
 struct counter {
 	struct rb_fiber *fiber;

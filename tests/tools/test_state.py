@@ -8,7 +8,7 @@ import sys
 
 KNOWN = {
     "current_level", "last_text", "broken_text", "taken",  # base/log.c
-    "loading", "told", "unused_option",  # transport/ucx_load.c
+    "loading", "told", "unused_option",  # transport/ucx/ucx_load.c
 }
 COMPILERS = {"completed", "__dso_handle", "__TMC_END__", "__cpu_model", "__cpu_features2"}
 

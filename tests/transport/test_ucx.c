@@ -19,7 +19,7 @@
 #include "base/log.h"
 #include "base/sync.h"
 #include "tests/check_main.h"
-#include "transport/ucx.h"
+#include "transport/ucx/ucx.h"
 
 #define SECOND_NS 1000000000u
 #define DEADLINE_NS (20ull * SECOND_NS)

@@ -1,0 +1,54 @@
+/*
+ * reduce_binomial.c -- the binomial tree upside down, as in Thakur, Rabenseifner and Gropp,
+ * "Optimization of Collective Communication Operations in MPICH" (2005), chunk by chunk. Counted
+ * from the root, v has the ranks from v up to its last descendant; it reduces them in that order,
+ * all children at once.
+ */
+#include "collectives/builders/build.h"
+
+static bool has_child(uint32_t v, uint32_t n, uint32_t k)
+{
+	uint64_t bit = (uint64_t)1 << k;
+
+	return v + bit < n && (v == 0 || bit < (v & (~v + 1)));
+}
+
+void rb_build_reduce_binomial(struct rb_writer *w, const struct rb_build *build)
+{
+	uint32_t n = build->rank_count, v = rb_from_root(build), children = 0;
+	uint32_t parent = v > 0 ? rb_right(build, build->root, v & (v - 1)) : 0;
+
+	rb_writer_init(w, w->schedule, build->rank, n, 1);
+	for (uint32_t k = 0; has_child(v, n, k); k++)
+		children++;
+	if (v > 0 && children == 0) {
+		(void)rb_write_send(w, parent, 0, rb_span_in(RB_SELF), 0, 1);
+		return;
+	}
+	for (uint32_t k = 0; k < children; k++) {
+		(void)rb_write_recv(w, rb_right(build, build->root, v + (1u << k)), 0,
+				    rb_span_scratch(RB_SELF, k * RB_DEPTH, RB_DEPTH), 0, 1);
+		rb_write_dep(w, children, RB_DEPTH);
+	}
+	struct rb_span sum = rb_span_scratch(RB_SELF, children * RB_DEPTH, RB_DEPTH);
+
+	(void)rb_write_reduce(w, v == 0 ? rb_span_out(RB_SELF) : sum, 0, 1);
+	rb_write_operand(w, rb_span_in(RB_SELF));
+	for (uint32_t k = 0; k < children; k++) {
+		rb_write_operand(w, rb_span_scratch(RB_SELF, k * RB_DEPTH, RB_DEPTH));
+		rb_write_dep(w, k, 0);
+	}
+	if (v == 0) {
+		rb_write_flags(w, RB_STEP_FINAL);
+		return;
+	}
+	rb_write_dep(w, children + 1, RB_DEPTH);
+	(void)rb_write_send(w, parent, 0, sum, 0, 1);
+	rb_write_dep(w, children, 0);
+}
+
+uint64_t rb_sent_reduce_binomial(const struct rb_layout *layout, const struct rb_build *build,
+				 uint32_t element_bytes)
+{
+	return build->rank == build->root ? 0 : layout->count * element_bytes;
+}

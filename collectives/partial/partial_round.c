@@ -1,0 +1,277 @@
+/*
+ * partial_round.c -- what follows from the records of a round, the same on every rank: who is live,
+ * what the next round needs, the base of numbers, what a result holds, and when an era is over.
+ */
+#include "base/rng.h"
+#include "collectives/partial/partial_inside.h"
+
+/* ---- The next round ---- */
+
+bool rb_partial_overdue(const struct rb_partial *m)
+{
+	uint32_t most = m->config.options.max_absence;
+
+	return most > 0 && m->absent[m->config.rank] >= most;
+}
+
+static bool full_due(const struct rb_partial *m)
+{
+	const rubato_partial_options *o = &m->config.options;
+
+	if (o->full_every > 0 && (m->round + 1) % o->full_every == 0)
+		return true;
+	for (uint32_t r = 0; o->max_absence > 0 && r < m->config.rank_count; r++)
+		if (m->told[r] == 0 && m->absent[r] >= o->max_absence)
+			return true;
+	return false;
+}
+
+static uint32_t need(const struct rb_partial *m)
+{
+	const rubato_partial_options *o = &m->config.options;
+	uint32_t k = 1;
+
+	if (m->full || o->policy == RUBATO_POLICY_DEADLINE)
+		k = m->live;
+	else if (o->policy == RUBATO_POLICY_QUORUM)
+		k = o->quorum;
+	else if (o->policy == RUBATO_POLICY_ADAPTIVE)
+		k = rb_adaptive_quorum(m->adaptive);
+	return k < m->live ? k : m->live;
+}
+
+/* Majority's opener: drawn from the common seed among the live ranks. */
+static uint32_t draw(const struct rb_partial *m)
+{
+	uint64_t hash = rb_mix(m->config.options.seed ^ rb_mix(m->round + 0x9e3779b97f4a7c15u));
+	uint32_t left = (uint32_t)(((rb_u128)hash * m->live) >> 64);
+
+	for (uint32_t r = 0; r < m->config.rank_count; r++) {
+		if (m->told[r] != 0)
+			continue;
+		if (left-- == 0)
+			return r;
+	}
+	return RB_PARTIAL_NOBODY;
+}
+
+void rb_partial_round_prepare(struct rb_partial *m)
+{
+	bool drawn = m->config.options.policy == RUBATO_POLICY_MAJORITY;
+
+	m->live = 0;
+	for (uint32_t r = 0; r < m->config.rank_count; r++)
+		m->live += m->told[r] == 0;
+	m->full = full_due(m);
+	m->need = need(m);
+	m->initiator = drawn && !m->full ? draw(m) : RB_PARTIAL_NOBODY;
+	m->arrived = false;
+	m->opens_ns = m->joins_ns = RB_PARTIAL_NEVER;
+}
+
+/* ---- Numbers ---- */
+
+uint64_t rb_partial_target(const struct rb_partial *m, uint64_t step)
+{
+	uint64_t since = step > m->base_step ? step - m->base_step : 0;
+
+	return since < RB_PARTIAL_NEVER - m->base_round ? m->base_round + since
+							: RB_PARTIAL_NEVER - 1;
+}
+
+/*
+ * Every rank that has committed in this era says with which number it began: so whichever of its
+ * contributions have been dropped, replaced or merged, all ranks count from the same one. In the
+ * first era that is number 0, for round 0.
+ */
+static bool base_read(struct rb_partial *m)
+{
+	uint32_t first = RB_PARTIAL_NOBODY;
+
+	for (uint32_t r = 0; r < m->config.rank_count && !m->first_era; r++) {
+		const struct rb_partial_record *record = &m->records[r];
+
+		if ((record->flags & RB_PARTIAL_BASED) == 0)
+			continue;
+		if (first == RB_PARTIAL_NOBODY) {
+			first = r;
+			m->based = true;
+			m->base_step = record->base_step;
+		} else if (record->base_step != m->base_step) {
+			m->differing[0] = first;
+			m->differing[1] = r;
+			return false;
+		}
+	}
+	return true;
+}
+
+void rb_partial_mismatch(const struct rb_partial *m, uint32_t ranks[2], uint64_t steps[2])
+{
+	for (uint32_t i = 0; i < 2; i++) {
+		ranks[i] = m->differing[i];
+		steps[i] = m->records[ranks[i]].base_step;
+	}
+}
+
+/* ---- What a result holds ---- */
+
+static double divisor(const struct rb_partial *m, uint32_t members, uint32_t staying)
+{
+	double by = members;
+
+	if (!m->config.average)
+		return 1;
+	switch (m->config.options.normalise) {
+	case RUBATO_BY_RANKS:
+		break;
+	case RUBATO_BY_CONTRIBUTORS:
+		by = m->summary.contributors;
+		break;
+	case RUBATO_BY_WEIGHT:
+		by = (double)m->summary.weight;
+		break;
+	case RUBATO_BY_REMAINING:
+		by = staying;
+		break;
+	}
+	return by > 0 ? by : 1;
+}
+
+/* Rounds between a contribution's number and the round it is in. */
+static uint64_t staleness(const struct rb_partial *m, uint64_t step)
+{
+	uint64_t due = rb_partial_target(m, step);
+
+	return due < m->round ? m->round - due : 0;
+}
+
+static void summary_make(struct rb_partial *m)
+{
+	bool aligned = !rb_partial_is_free(m);
+	uint32_t members = 0, staying = 0;
+	rubato_round *s = &m->summary;
+
+	*s = (rubato_round) { .round = m->round };
+	for (uint32_t r = 0; r < m->config.rank_count; r++) {
+		const struct rb_partial_record *record = &m->records[r];
+
+		s->discarded += record->discarded;
+		if (!rb_partial_together(m, m->round, m->config.rank, r))
+			continue;
+		members++;
+		staying += (m->told[r] & RB_PARTIAL_LEFT) == 0; /* Before this round. */
+		s->fresh += (record->flags & RB_PARTIAL_FRESH) != 0;
+		if (record->count == 0)
+			continue;
+		uint64_t oldest = staleness(m, record->first_step);
+		uint64_t youngest = staleness(m, record->last_step);
+
+		if (aligned && (s->contributors == 0 || youngest < s->staleness_min))
+			s->staleness_min = youngest;
+		if (aligned && oldest > s->staleness_max)
+			s->staleness_max = oldest;
+		s->contributors++;
+		s->weight += record->weight;
+	}
+	s->divisor = divisor(m, members, staying);
+}
+
+bool rb_partial_records_read(struct rb_partial *m)
+{
+	for (uint32_t r = 0; r < m->config.rank_count; r++)
+		RB_ASSERT(m->records[r].round == (uint32_t)m->round);
+	if (!base_read(m))
+		return false;
+	summary_make(m);
+	return true;
+}
+
+/* ---- The end of a round, and of an era ---- */
+
+static bool all_passive(const struct rb_partial *m)
+{
+	for (uint32_t r = 0; r < m->config.rank_count; r++)
+		if (m->told[r] == 0)
+			return false;
+	return true;
+}
+
+static void era_end(struct rb_partial *m)
+{
+	RB_ASSERT(m->pending.count == 0);
+	for (uint32_t r = 0; r < m->config.rank_count; r++) {
+		m->told[r] &= (uint8_t)~RB_PARTIAL_DRAINING;
+		m->absent[r] = 0;
+	}
+	m->first_era = m->based = m->counted = m->willing = false;
+	m->base_round = m->round + 1;
+	if ((m->flags & RB_PARTIAL_LEFT) != 0)
+		return;
+	m->flags &= ~RB_PARTIAL_DRAINING;
+	rb_partial_era_over(m);
+}
+
+void rb_partial_records_apply(struct rb_partial *m)
+{
+	bool had_left = (m->told[m->config.rank] & RB_PARTIAL_LEFT) != 0;
+
+	for (uint32_t r = 0; r < m->config.rank_count; r++) {
+		const struct rb_partial_record *record = &m->records[r];
+
+		m->told[r] = record->flags & (RB_PARTIAL_DRAINING | RB_PARTIAL_LEFT);
+		m->absent[r] = record->count > 0 ? 0 : m->absent[r] + 1;
+		if (record->count > 0 && m->adaptive != NULL)
+			rb_adaptive_note(m->adaptive, r, record->duration_ns);
+	}
+	if (m->adaptive != NULL)
+		rb_adaptive_round(m->adaptive, m->round);
+	if (!had_left && (m->told[m->config.rank] & RB_PARTIAL_LEFT) != 0)
+		rb_partial_era_over(m);
+	if (all_passive(m))
+		era_end(m);
+}
+
+/* ---- Wagma's groups ---- */
+
+/*
+ * Position of a rank after `turn` perfect shuffles of `group` hands: rank / group^turn modulo
+ * rank_count - 1, the last one staying where it is. For rank_count = group^m a shuffle rotates the
+ * digits of the position in base `group`, so that m turns mix every digit once.
+ */
+static uint64_t shuffled(const struct rb_partial_config *config, uint64_t turn, uint32_t rank)
+{
+	uint64_t last = config->rank_count - 1, position = rank;
+	uint64_t factor = config->rank_count / config->options.group;
+
+	if (rank == last)
+		return last;
+	for (factor %= last; turn > 0; turn >>= 1) {
+		if (turn & 1)
+			position = position * factor % last;
+		factor = factor * factor % last;
+	}
+	return position;
+}
+
+bool rb_partial_together(const struct rb_partial *m, uint64_t round, uint32_t a, uint32_t b)
+{
+	const struct rb_partial_config *c = &m->config;
+	bool now = round == m->round;
+	uint64_t turn = now ? m->turn : m->last_turn;
+
+	RB_ASSERT(now || round + 1 == m->round);
+	if (c->options.policy != RUBATO_POLICY_WAGMA || (now ? m->full : m->last_full))
+		return true;
+	return shuffled(c, turn, a) / c->options.group == shuffled(c, turn, b) / c->options.group;
+}
+
+uint32_t rb_partial_members(const struct rb_partial *m, uint32_t *ranks)
+{
+	uint32_t count = 0;
+
+	for (uint32_t r = 0; r < m->config.rank_count; r++)
+		if (rb_partial_together(m, m->round, m->config.rank, r))
+			ranks[count++] = r;
+	return count;
+}

@@ -1,0 +1,135 @@
+/*
+ * partial.h -- what the files of the partial allreduce share: partial_create.c (making and ending),
+ * partial.c (what applications call), partial_run.c (what the protocol machine asks for).
+ *
+ * What is decided is the machine's (collectives/partial/partial.h); here are buffers, runs and
+ * clocks. One slab of memory per rank, whose address all know, is cut into buffers of one vector:
+ *
+ *   0 .. 3   contributions: leased, pending, the round's; what survivors fetch
+ *   4        the operator's identity, for rounds that find nothing pending
+ *   5 ..     results, by the machine's slots; the last one is followed by the algorithm's scratch
+ *
+ * Records carry the numbers of the buffers that a rank brings to a round, so that peers find them.
+ */
+#ifndef RB_RUNTIME_PARTIAL_H
+#define RB_RUNTIME_PARTIAL_H
+
+#include "collectives/partial/partial.h"
+#include "runtime/comm.h"
+#include "runtime/relaxed/plug.h"
+
+#define RB_PARTIAL_CONTRIBUTIONS 4u
+#define RB_PARTIAL_IDENTITY 4u
+#define RB_PARTIAL_RESULTS 5u /* The first one's buffer. */
+#define RB_PARTIAL_NONE UINT32_MAX
+
+struct rb_partial_result { /* Of a slot: a completed round, or the running one's target. */
+	uint32_t buffer;
+	struct rb_partial_record *records; /* As they were exchanged. */
+	bool *member;                      /* Per rank: in this result. */
+	rubato_round summary;
+};
+
+struct rb_partial_transfer { /* One message of a fetched or served result. */
+	struct rb_slot *slot;
+	struct rubato_partial *partial;
+	bool fetching;
+	struct rb_partial_transfer *next;
+};
+
+struct rb_partial_clocks { /* since: 0 when it is not running. */
+	uint64_t work_since_ns;
+	enum rb_partial_phase phase;
+	uint64_t phase_since_ns, phase_ns[4];
+	uint64_t wait_since_ns, wait_ns[4]; /* The application waits. */
+	uint64_t call_ns;                   /* The application's thread's. */
+};
+
+struct rubato_partial {
+	struct rubato_comm *comm;
+	struct rubato_partial *next; /* comm->partials */
+	uint64_t count, bytes;       /* Of a vector. */
+	rubato_type type;
+	rubato_operator op;
+	rb_reduce_fn reduce_fn;
+
+	struct rb_plug plug;
+	struct rb_partial *machine;
+	struct rb_partial_config config;
+	uint64_t state_hash; /* Of what all ranks must go on from alike; 0: it began. */
+
+	/* Memory. */
+	struct rb_memory *slab;
+	uint64_t stride;
+	uint8_t **bases; /* Per rank: its slab as mapped here. */
+
+	/* Buffers of contributions. `leased` belongs to the application's thread, the rest is under
+	 * the lock. */
+	uint32_t lease; /* Always one: the next to be written into. */
+	bool leased;
+	uint32_t pending, joined;
+
+	struct rb_partial_result *results; /* By slot. */
+	uint32_t slot_count;
+	rubato_contribution *lent_ranks;
+
+	/* Runs. */
+	struct rb_run exchange, reduce;
+	struct rb_plan *exchange_plan;
+	void *exchange_scratch;
+	struct rb_plan *plan, **group_plans; /* Of all ranks; of a group, by position in it. */
+	struct rb_peer_buffers *peers;       /* By position among the members. */
+	uint32_t *members, member_count;
+	struct rb_partial_transfer *transfers;
+	uint32_t fetches; /* Of those, not here yet. */
+	uint64_t fetch_value;
+
+	bool changed; /* A waiting application looks again. */
+	struct rb_partial_clocks clocks;
+};
+
+static inline void *rb_partial_buffer(const struct rubato_partial *p, uint32_t index)
+{
+	return p->slab->base + p->stride * index;
+}
+
+/* ---- partial_run.c: under the lock ---- */
+
+/* What runs of an operation have in their tags, beside its number. */
+enum rb_partial_tag {
+	RB_PARTIAL_TAG_EXCHANGE,
+	RB_PARTIAL_TAG_REDUCE,
+	RB_PARTIAL_TAG_FAREWELL,
+	RB_PARTIAL_TAGS
+};
+struct rb_tag rb_partial_tag(const struct rubato_partial *p, enum rb_partial_tag which,
+			     uint64_t instance);
+
+extern const struct rb_protocol rb_partial_plugged; /* The machine, with what is done at once. */
+void rb_partial_carry_out(struct rb_engine *engine, struct rb_plug *plug, uint64_t value,
+			  uint32_t peer);
+void rb_partial_told(struct rb_engine *engine, struct rb_plug *plug, uint64_t value,
+		     rubato_status status);
+void rb_partial_call(struct rubato_partial *p, enum rb_partial_call call, const void *argument,
+		     size_t argument_bytes);
+/* The application has waited so far: counts for the phase. */
+void rb_partial_wait_note(struct rubato_partial *p, uint64_t now_ns);
+/* Ends what is under way here; nothing of ours is posted afterwards. */
+void rb_partial_quiet(struct rubato_partial *p);
+/* into = op(into, from), or op(from, into). */
+void rb_partial_merge(struct rubato_partial *p, uint32_t into, uint32_t from, bool from_first);
+uint32_t rb_partial_free_contribution(const struct rubato_partial *p);
+
+/* ---- partial_state.c ---- */
+
+/* Goes on from options.state, if there is one. ARGUMENT: it is none of this policy and number of
+ * ranks. */
+RB_NODISCARD rubato_status rb_partial_state_take(struct rubato_partial *p);
+
+/* ---- partial.c ---- */
+
+/* Whether no round will complete here any more. */
+bool rb_partial_over(const struct rubato_partial *p);
+void rb_partial_identity(const struct rubato_partial *p, void *buffer);
+
+#endif

@@ -1,0 +1,634 @@
+/*
+ * partial_create.c -- makes partial allreduces, and ends them.
+ *
+ * Making: every rank tells the others its options, which must agree, and where its slab is; then
+ * whether it could open it: either all ranks have it or none. Ending: all ranks drain once more,
+ * which leaves no round that anyone could wait for; a barrier says that all are here, neighbours
+ * exchange a last message, so that none comes later, and a second barrier says that nobody touches
+ * anybody's slab any more.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "runtime/relaxed/partial.h"
+
+#define DEPTH_DEFAULT 8u
+#define DEPTH_MAX 4096u
+
+/* ---- Options ---- */
+
+/* What ranks tell each other. */
+enum word {
+	WORD_STATUS,
+	WORD_SLAB,
+	WORD_SLAB_BYTES, /* Ranks differ: in a tree some need more scratch. */
+	WORD_COUNT,
+	WORD_TYPE,
+	WORD_OPERATOR,
+	WORD_POLICY,
+	WORD_ROUNDS,
+	WORD_LATE,
+	WORD_COLLECTION,
+	WORD_NORMALISE,
+	WORD_QUORUM,
+	WORD_GROUP,
+	WORD_DEADLINE,
+	WORD_WINDOW,
+	WORD_DEPTH,
+	WORD_FULL_EVERY,
+	WORD_MAX_ABSENCE,
+	WORD_SEED,
+	WORD_STATE,
+	WORDS
+};
+
+static const char *const word_names[WORDS] = {
+	"status",    "slab",  "slab_bytes", "count",       "type",   "operator", "policy",
+	"rounds",    "late",  "collection", "normalise",   "quorum", "group",    "deadline_ns",
+	"window_ns", "depth", "full_every", "max_absence", "seed",   "state",
+};
+
+static void words_fill(const struct rubato_partial *p, uint64_t words[WORDS])
+{
+	const rubato_partial_options *o = &p->config.options;
+
+	words[WORD_COUNT] = p->count;
+	words[WORD_TYPE] = (uint64_t)p->type;
+	words[WORD_OPERATOR] = (uint64_t)p->op;
+	words[WORD_POLICY] = (uint64_t)o->policy;
+	words[WORD_ROUNDS] = (uint64_t)o->rounds;
+	words[WORD_LATE] = (uint64_t)o->late;
+	words[WORD_COLLECTION] = (uint64_t)o->collection;
+	words[WORD_NORMALISE] = (uint64_t)o->normalise;
+	words[WORD_QUORUM] = o->quorum;
+	words[WORD_GROUP] = o->group;
+	words[WORD_DEADLINE] = o->deadline_ns;
+	words[WORD_WINDOW] = o->window_ns;
+	words[WORD_DEPTH] = o->depth;
+	words[WORD_FULL_EVERY] = o->full_every;
+	words[WORD_MAX_ABSENCE] = o->max_absence;
+	words[WORD_SEED] = o->seed;
+	words[WORD_STATE] = p->state_hash;
+}
+
+static rubato_status options_check(const struct rubato_partial *p)
+{
+	const rubato_partial_options *o = &p->config.options;
+	uint64_t element = rubato_type_bytes(p->type);
+
+	if (element == 0)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: unknown type %d", (int)p->type);
+	if ((unsigned)p->op >= RUBATO_OPERATOR_COUNT)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: unknown operator %d", (int)p->op);
+	if (p->count > (UINT64_MAX / 2) / element / (DEPTH_MAX + 8))
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: %llu elements do not fit memory",
+			       (unsigned long long)p->count);
+	if ((unsigned)o->rounds > RUBATO_ROUNDS_FREE)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: rounds %d", (int)o->rounds);
+	if ((unsigned)o->collection > RUBATO_COLLECT_LATEST)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: collection %d", (int)o->collection);
+	if ((unsigned)o->normalise > RUBATO_BY_REMAINING)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: normalise %d", (int)o->normalise);
+	if (o->depth > DEPTH_MAX)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: depth %u is more than %u", o->depth,
+			       DEPTH_MAX);
+	if (o->zeroed > 1)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: zeroed %u", o->zeroed);
+	return RUBATO_OK;
+}
+
+static void options_default(rubato_partial_options *o, uint32_t rank_count)
+{
+	if (o->quorum == 0)
+		o->quorum = (rank_count + 1) / 2;
+	if (o->group == 0)
+		o->group = rank_count;
+	if (o->depth == 0)
+		o->depth = DEPTH_DEFAULT;
+}
+
+/* ---- Memory and plans ---- */
+
+static rubato_status plan_make(struct rubato_partial *p, uint32_t rank, uint32_t rank_count,
+			       struct rb_plan **plan)
+{
+	struct rb_choice_facts facts = p->comm->facts;
+	int forced = p->comm->forced[RB_KIND_ALLREDUCE];
+	uint32_t element_bytes = (uint32_t)rubato_type_bytes(p->type);
+	struct rb_plan_key key = { .count = p->count,
+				   .kind = RB_KIND_ALLREDUCE,
+				   .element_bytes = (uint8_t)element_bytes };
+	struct rb_choice choice;
+
+	facts.rank_count = rank_count;
+	if (facts.node_ranks > rank_count)
+		facts.node_ranks = rank_count;
+	RB_TRY(rb_choose(&facts, RB_KIND_ALLREDUCE, p->count, element_bytes, forced, &choice));
+	key.algorithm = choice.algorithm;
+	if (rb_algorithms[key.algorithm].flags & RB_SCHEDULE_PUT)
+		key.algorithm = choice.staged;
+	RB_TRY(rb_plan_make(&key, NULL, &choice, rank, rank_count, plan));
+	return rb_run_init(&p->reduce, *plan);
+}
+
+/* Words in plain memory: by messages. */
+static rubato_status exchange_plan_make(struct rubato_partial *p)
+{
+	const struct rb_engine *engine = &p->comm->engine;
+	struct rb_plan_key key = { .count = RB_PARTIAL_RECORD_WORDS,
+				   .kind = RB_KIND_ALLGATHER,
+				   .element_bytes = 8 };
+	uint32_t mapped = RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_MAPPED_SCRATCH | RB_SCHEDULE_PUT;
+	struct rb_choice choice;
+	uint64_t chunk;
+
+	RB_TRY(rb_choose(&p->comm->facts, RB_KIND_ALLGATHER,
+			 (uint64_t)RB_PARTIAL_RECORD_WORDS * engine->rank_count, 8, -1, &choice));
+	key.algorithm = choice.staged;
+	/* Bruck passes on many records at once: in one message, not in pieces of a few records. */
+	chunk = (uint64_t)engine->rank_count * RB_PARTIAL_RECORD_WORDS;
+	if (chunk > p->comm->facts.chunk_bytes_max / sizeof(uint64_t))
+		chunk = p->comm->facts.chunk_bytes_max / sizeof(uint64_t);
+	choice.chunk = choice.chunk > chunk ? choice.chunk : chunk;
+	RB_ASSERT((rb_algorithms[key.algorithm].flags & mapped) == 0);
+	RB_TRY(rb_plan_make(&key, NULL, &choice, engine->rank, engine->rank_count,
+			    &p->exchange_plan));
+	if (p->exchange_plan->scratch_bytes > 0 &&
+	    posix_memalign(&p->exchange_scratch, 64, p->exchange_plan->scratch_bytes) != 0)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "partial: scratch of %llu bytes",
+			       (unsigned long long)p->exchange_plan->scratch_bytes);
+	return rb_run_init(&p->exchange, p->exchange_plan);
+}
+
+static rubato_status plans_make(struct rubato_partial *p)
+{
+	uint32_t n = p->config.rank_count, group = p->config.options.group;
+
+	RB_TRY(exchange_plan_make(p));
+	RB_TRY(plan_make(p, p->config.rank, n, &p->plan));
+	if (p->config.options.policy != RUBATO_POLICY_WAGMA || group == n)
+		return RUBATO_OK;
+	p->group_plans = calloc(group, sizeof(struct rb_plan *));
+	if (p->group_plans == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "partial: %u plans", group);
+	for (uint32_t i = 0; i < group; i++)
+		RB_TRY(plan_make(p, i, group, &p->group_plans[i]));
+	return RUBATO_OK;
+}
+
+static uint64_t scratch_bytes(const struct rubato_partial *p)
+{
+	uint64_t bytes = p->plan->scratch_bytes;
+
+	for (uint32_t i = 0; p->group_plans != NULL && i < p->config.options.group; i++)
+		if (p->group_plans[i]->scratch_bytes > bytes)
+			bytes = p->group_plans[i]->scratch_bytes;
+	return bytes;
+}
+
+static rubato_status slab_make(struct rubato_partial *p)
+{
+	uint32_t buffers = RB_PARTIAL_RESULTS + p->slot_count;
+
+	p->stride = (p->bytes + 127) / 128 * 128;
+	RB_TRY(rb_memory_alloc(p->comm, (size_t)(p->stride * buffers + scratch_bytes(p)),
+			       &p->slab));
+	if (p->op != RUBATO_SUM && p->op != RUBATO_AVG) /* Memory is zero as it comes. */
+		rb_partial_identity(p, rb_partial_buffer(p, RB_PARTIAL_IDENTITY));
+	for (uint32_t i = 0; i < p->slot_count; i++) {
+		struct rb_partial_result *r = &p->results[i];
+
+		r->buffer = RB_PARTIAL_RESULTS + i;
+		r->records = calloc(p->config.rank_count, sizeof(*r->records));
+		r->member = calloc(p->config.rank_count, sizeof(*r->member));
+		if (r->records == NULL || r->member == NULL)
+			return RB_FAIL(RUBATO_ERR_MEMORY, "partial: records");
+	}
+	return RUBATO_OK;
+}
+
+static rubato_status tables_make(struct rubato_partial *p)
+{
+	uint32_t n = p->config.rank_count;
+
+	p->pending = p->joined = RB_PARTIAL_NONE;
+	p->slot_count = rb_partial_slots(&p->config.options);
+	p->reduce_fn = rb_reduce_best();
+	p->machine = calloc(1, rb_partial_bytes(&p->config));
+	p->bases = calloc(n, sizeof(*p->bases));
+	p->results = calloc(p->slot_count, sizeof(*p->results));
+	p->lent_ranks = calloc(n, sizeof(*p->lent_ranks));
+	p->peers = calloc(n, sizeof(*p->peers));
+	p->members = calloc(n, sizeof(*p->members));
+	if (p->machine == NULL || p->bases == NULL || p->results == NULL || p->lent_ranks == NULL ||
+	    p->peers == NULL || p->members == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "partial: tables of %u ranks", n);
+	return RUBATO_OK;
+}
+
+/* All that one rank does alone. Under the lock. */
+static rubato_status prepare(struct rubato_partial *p)
+{
+	RB_TRY(options_check(p));
+	options_default(&p->config.options, p->config.rank_count);
+	p->bytes = p->count * rubato_type_bytes(p->type);
+	RB_TRY(tables_make(p));
+	RB_TRY(rb_partial_init(p->machine, &p->config));
+	RB_TRY(rb_partial_state_take(p));
+	RB_TRY(plans_make(p));
+	return slab_make(p);
+}
+
+static void memory_release(struct rubato_partial *p, bool quiet)
+{
+	/* Where it may still be written to it stays until the communicator goes. */
+	if (p->slab != NULL && quiet)
+		rb_memory_drop(p->comm, p->slab);
+	rb_run_fini(&p->exchange);
+	rb_run_fini(&p->reduce);
+	for (uint32_t i = 0; p->group_plans != NULL && i < p->config.options.group; i++)
+		rb_plan_free(p->group_plans[i]);
+	free(p->group_plans);
+	rb_plan_free(p->plan);
+	rb_plan_free(p->exchange_plan);
+	for (uint32_t i = 0; p->results != NULL && i < p->slot_count; i++) {
+		free(p->results[i].records);
+		free(p->results[i].member);
+	}
+	free(p->exchange_scratch);
+	free(p->results);
+	free(p->lent_ranks);
+	free(p->peers);
+	free(p->members);
+	free(p->bases);
+	free(p->machine);
+	free(p);
+}
+
+/* ---- Opening ---- */
+
+static bool neighbour(const struct rb_plug *plug, uint32_t peer)
+{
+	const struct rubato_partial *p = plug->owner;
+
+	return rb_partial_neighbour(&p->config, peer);
+}
+
+static rubato_status words_compare(const struct rubato_partial *p, const uint64_t *all)
+{
+	uint32_t n = p->comm->engine.rank_count, me = p->comm->engine.rank;
+	const uint64_t *ours = all + (size_t)me * WORDS;
+
+	for (uint32_t r = 0; r < n; r++) {
+		const uint64_t *theirs = all + (size_t)r * WORDS;
+		rubato_status status = (rubato_status)(int64_t)theirs[WORD_STATUS];
+
+		if (status != RUBATO_OK)
+			return RB_FAIL(status, "partial: rank %u could not make it: %s", r,
+				       rubato_status_name(status));
+		for (uint32_t w = WORD_COUNT; w < WORDS; w++)
+			if (theirs[w] != ours[w])
+				return RB_FAIL(RUBATO_ERR_MISMATCH,
+					       "partial: %s is %llu on rank %u, %llu on rank %u",
+					       word_names[w], (unsigned long long)ours[w], me,
+					       (unsigned long long)theirs[w], r);
+	}
+	return RUBATO_OK;
+}
+
+/* Where everybody's slab is, if the algorithm touches them in place. */
+static rubato_status bases_map(struct rubato_partial *p, const uint64_t *all)
+{
+	struct rb_engine *engine = &p->comm->engine;
+	struct rb_endpoint *ep = engine->endpoints[0];
+	uint32_t mapped = RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_MAPPED_SCRATCH;
+	uint32_t flags = p->plan->schedule.flags;
+
+	if (p->group_plans != NULL)
+		flags |= p->group_plans[0]->schedule.flags;
+	if ((flags & mapped) == 0 || engine->rank_count == 1)
+		return RUBATO_OK;
+	for (uint32_t r = 0; r < engine->rank_count; r++) {
+		const uint64_t *theirs = all + (size_t)r * WORDS;
+		uint64_t word = theirs[WORD_SLAB];
+
+		p->bases[r] = r == engine->rank ? p->slab->base : NULL;
+		if (r != engine->rank && word != 0)
+			p->bases[r] = ep->ops->word_map(ep, r, word, theirs[WORD_SLAB_BYTES]);
+		if (p->bases[r] == NULL)
+			return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+				       "partial: rank %u's memory cannot be mapped", r);
+	}
+	return RUBATO_OK;
+}
+
+/* Once all ranks have been found to have it alike: so all give it the same numbers. */
+static rubato_status opened(struct rubato_partial *p)
+{
+	struct rubato_comm *comm = p->comm;
+
+	p->plug = (struct rb_plug) { .protocol = &rb_partial_plugged,
+				     .machine = p,
+				     .number = comm->partial_sequence++,
+				     .run = rb_partial_carry_out,
+				     .done = rb_partial_told,
+				     .neighbour = neighbour,
+				     .survives = true,
+				     .owner = p };
+	p->clocks.phase_since_ns = rb_engine_now(&comm->engine);
+	p->next = comm->partials;
+	comm->partials = p;
+	comm->engine.in_flight++;
+	return rb_plug_open(&comm->engine, &p->plug);
+}
+
+static void unlink_it(struct rubato_partial *p)
+{
+	struct rubato_partial **at = &p->comm->partials;
+
+	while (*at != NULL && *at != p)
+		at = &(*at)->next;
+	if (*at != p)
+		return;
+	*at = p->next;
+	p->comm->engine.in_flight--;
+}
+
+static void undo(struct rubato_partial *p)
+{
+	rb_partial_quiet(p);
+	rb_plug_close(&p->comm->engine, &p->plug);
+	unlink_it(p);
+}
+
+/* What came of it. Touched: others may have, so its memory stays until the communicator goes.
+ * Orphan: the application has not got it, but it is at work. */
+enum fate { FATE_MADE, FATE_UNTOUCHED, FATE_TOUCHED, FATE_ORPHAN };
+
+/* This rank's words: the others must hear of a failure, or they would wait. */
+static rubato_status words_make(struct rubato_partial *p, uint64_t *words)
+{
+	struct rb_engine *engine = &p->comm->engine;
+	struct rb_endpoint *ep = engine->endpoints[0];
+	rubato_status err = rb_engine_check(engine);
+
+	if (err == RUBATO_OK)
+		err = prepare(p);
+	words_fill(p, words);
+	words[WORD_STATUS] = (uint64_t)(int64_t)err;
+	if (err == RUBATO_OK && ep->ops->word_of != NULL) {
+		words[WORD_SLAB] = ep->ops->word_of(ep, p->slab->base, p->slab->size_bytes);
+		words[WORD_SLAB_BYTES] = p->slab->size_bytes;
+	}
+	return err;
+}
+
+/* Some ranks may have failed to open it, alone: then none has it. */
+static rubato_status all_agree(struct rubato_partial *p, rubato_status mine, uint64_t *all)
+{
+	int64_t status = mine, *each = (int64_t *)all;
+
+	RB_TRY(rubato_allgather(p->comm, &status, each, 1, RUBATO_INT64));
+	for (uint32_t r = 0; r < p->comm->engine.rank_count; r++)
+		if (each[r] != RUBATO_OK)
+			return RB_FAIL((rubato_status)each[r],
+				       "partial: rank %u could not open it: %s", r,
+				       rubato_status_name((rubato_status)each[r]));
+	return RUBATO_OK;
+}
+
+/*
+ * Opens it, and hears whether all have. If a rank is lost meanwhile the operation may be complete
+ * elsewhere: whoever has it waits for all survivors to agree. So this rank then takes part, in the
+ * background and until finalize, as one that has been in no round.
+ */
+static rubato_status open_with_all(struct rubato_partial *p, uint64_t *all, enum fate *fate)
+{
+	struct rb_engine *engine = &p->comm->engine;
+	rubato_status err, mine;
+	char text[256];
+
+	rb_engine_enter(engine);
+	mine = opened(p);
+	if (mine == RUBATO_OK)
+		mine = bases_map(p, all);
+	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+	rb_engine_leave(engine);
+	err = all_agree(p, mine, all);
+	if (mine == RUBATO_OK)
+		(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+	rb_engine_enter(engine);
+	*fate = err == RUBATO_OK ? FATE_MADE : FATE_TOUCHED;
+	p->clocks.work_since_ns = rb_engine_now(engine);
+	if (err == RUBATO_ERR_PEER && mine == RUBATO_OK)
+		*fate = FATE_ORPHAN;
+	if (*fate == FATE_TOUCHED)
+		undo(p);
+	rb_engine_leave(engine);
+	return err == RUBATO_OK ? RUBATO_OK : RB_FAIL(mine != RUBATO_OK ? mine : err, "%s", text);
+}
+
+static rubato_status create(struct rubato_partial *p, uint64_t *words, uint64_t *all,
+			    enum fate *fate)
+{
+	struct rb_engine *engine = &p->comm->engine;
+	rubato_status err, mine;
+	char text[256];
+
+	*fate = FATE_UNTOUCHED;
+	rb_engine_enter(engine);
+	mine = words_make(p, words);
+	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+	rb_engine_leave(engine);
+	err = rubato_allgather(p->comm, words, all, WORDS, RUBATO_INT64);
+	if (mine != RUBATO_OK)
+		return RB_FAIL(mine, "%s", text);
+	RB_TRY(err);
+	RB_TRY(words_compare(p, all)); /* What it says is the same everywhere. */
+	return open_with_all(p, all, fate);
+}
+
+rubato_status rubato_partial_create(rubato_comm *comm, uint64_t count, rubato_type type,
+				    rubato_operator op, const rubato_partial_options *options,
+				    rubato_partial **partial)
+{
+	static const rubato_partial_options defaults = RUBATO_PARTIAL_OPTIONS_INIT;
+	uint64_t words[WORDS] = { 0 }, *all;
+	struct rubato_partial *p;
+	enum fate fate;
+	rubato_status err;
+
+	if (comm == NULL || partial == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: NULL");
+	if (options != NULL && options->size_bytes < sizeof(*options))
+		return RB_FAIL(RUBATO_ERR_ARGUMENT,
+			       "partial: options: start from RUBATO_PARTIAL_OPTIONS_INIT");
+	p = calloc(1, sizeof(*p));
+	all = calloc((size_t)comm->engine.rank_count * WORDS, sizeof(*all));
+	if (p == NULL || all == NULL) {
+		free(p);
+		free(all);
+		return RB_FAIL(RUBATO_ERR_MEMORY, "partial: %zu bytes", sizeof(*p));
+	}
+	p->comm = comm;
+	p->count = count;
+	p->type = type;
+	p->op = op;
+	p->config = (struct rb_partial_config) {
+		.rank = comm->engine.rank,
+		.rank_count = comm->engine.rank_count,
+		.average = op == RUBATO_AVG,
+		.options = options != NULL ? *options : defaults,
+	};
+	err = create(p, words, all, &fate);
+	p->config.options.state = NULL; /* The caller's. */
+	free(all);
+	if (fate == FATE_UNTOUCHED || fate == FATE_TOUCHED) {
+		rb_engine_enter(&comm->engine);
+		memory_release(p, fate == FATE_UNTOUCHED);
+		rb_engine_leave(&comm->engine);
+	}
+	if (err != RUBATO_OK)
+		return err;
+	*partial = p;
+	return RUBATO_OK;
+}
+
+/* ---- The end ---- */
+
+static rubato_status changed_wait(struct rubato_partial *p, uint64_t deadline_ns)
+{
+	rubato_status err;
+
+	p->changed = false;
+	err = rb_engine_wait(&p->comm->engine, &p->changed, deadline_ns);
+	if (err != RUBATO_OK)
+		return RB_FAIL(err, "partial free: round %llu did not end in time",
+			       (unsigned long long)rb_partial_view_of(p->machine).round);
+	return RUBATO_OK;
+}
+
+/* No rank opens a round after this. */
+static rubato_status drain_all(struct rubato_partial *p, uint64_t deadline_ns)
+{
+	rb_partial_call(p, RB_PARTIAL_PART, NULL, 0);
+	while (!rb_partial_view_of(p->machine).parted && !rb_partial_over(p))
+		RB_TRY(changed_wait(p, deadline_ns));
+	return rb_partial_over(p)
+		       ? RB_FAIL(p->comm->engine.poison, "%s", p->comm->engine.poison_text)
+		       : RUBATO_OK;
+}
+
+static void farewell_done(struct rb_engine *engine, struct rb_run *run)
+{
+	(void)engine;
+	*(bool *)run->owner = true;
+}
+
+static rubato_status farewell(struct rubato_partial *p, struct rb_run *run, uint32_t number,
+			      uint64_t deadline_ns)
+{
+	struct rb_engine *engine = &p->comm->engine;
+	bool done = false;
+	rubato_status err;
+
+	RB_TRY(rb_engine_check(engine));
+	RB_TRY(rb_run_init(run, p->comm->barrier_plan));
+	run->tag = rb_partial_tag(p, RB_PARTIAL_TAG_FAREWELL, number);
+	run->signature = (struct rb_signature) {
+		.kind = RB_KIND_BARRIER, .type = 0xff, .op = 0xff, .root = UINT32_MAX
+	};
+	run->done = farewell_done;
+	run->owner = &done;
+	rb_run_start(engine, run);
+	err = rb_engine_wait(engine, &done, deadline_ns);
+	if (err != RUBATO_OK) {
+		char absent[128];
+		char text[256];
+
+		(void)rb_run_absent(run, absent, sizeof(absent));
+		(void)snprintf(text, sizeof(text), "partial free: waits for%s", absent);
+		rb_run_fail(engine, run, err, text);
+	}
+	return run->status == RUBATO_OK ? RUBATO_OK : RB_FAIL(run->status, "%s", run->failure);
+}
+
+/* So that no message finds the operation gone: it would lie about for ever. */
+static rubato_status last_words(struct rubato_partial *p, uint64_t deadline_ns)
+{
+	rubato_status err;
+
+	rb_plug_finish(&p->comm->engine, &p->plug);
+	err = rb_engine_wait(&p->comm->engine, &p->plug.finished, deadline_ns);
+	return err == RUBATO_OK
+		       ? RUBATO_OK
+		       : RB_FAIL(err, "partial free: a neighbour's last message is missing");
+}
+
+/* After a loss the others still need this rank until all agree. */
+static void agreement_wait(struct rubato_partial *p, uint64_t deadline_ns)
+{
+	if (p->comm->engine.poison != RUBATO_ERR_PEER)
+		return;
+	while (!rb_partial_over(p) && changed_wait(p, deadline_ns) == RUBATO_OK)
+		;
+}
+
+static rubato_status end(struct rubato_partial *p)
+{
+	struct rb_engine *engine = &p->comm->engine;
+	uint64_t deadline_ns = rb_deadline(rb_engine_now(engine), p->comm->timeout_ns);
+	struct rb_run barrier = { .plan = NULL };
+	rubato_status err = rb_engine_check(engine);
+
+	if (err == RUBATO_OK)
+		err = drain_all(p, deadline_ns);
+	if (err == RUBATO_OK)
+		err = farewell(p, &barrier, 0, deadline_ns);
+	if (err == RUBATO_OK)
+		err = last_words(p, deadline_ns);
+	if (err != RUBATO_OK)
+		rb_engine_poison(engine, err, rubato_error_text());
+	agreement_wait(p, deadline_ns);
+	rb_partial_quiet(p);
+	rb_plug_close(engine, &p->plug);
+	if (err == RUBATO_OK)
+		err = farewell(p, &barrier, 1, deadline_ns);
+	if (err != RUBATO_OK)
+		rb_engine_poison(engine, err, rubato_error_text());
+	rb_run_fini(&barrier);
+	return err;
+}
+
+rubato_status rubato_partial_free(rubato_partial *p)
+{
+	struct rb_engine *engine;
+	rubato_status err;
+	char text[256];
+
+	if (p == NULL)
+		return RUBATO_OK;
+	engine = &p->comm->engine;
+	rb_engine_enter(engine);
+	err = end(p);
+	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+	unlink_it(p);
+	memory_release(p, err == RUBATO_OK);
+	rb_engine_leave(engine);
+	return err == RUBATO_OK ? RUBATO_OK : RB_FAIL(err, "%s", text);
+}
+
+void rb_partials_end(struct rubato_comm *comm)
+{
+	while (comm->partials != NULL) {
+		struct rubato_partial *p = comm->partials;
+
+		p->plug.over = true;
+		rb_partial_quiet(p);
+		rb_plug_close(&comm->engine, &p->plug);
+		unlink_it(p);
+		memory_release(p, false);
+	}
+}

@@ -1,0 +1,497 @@
+/*
+ * partial_run.c -- carries out what the partial allreduce's machine asks for: the exchange of
+ * records, the reduction, what survivors of a crash fetch and serve.
+ *
+ * A round touches peers' buffers in place, so when does nobody touch mine? The exchange of round r
+ * is complete when every rank has joined r, and joining r means to have completed r - 1: so it
+ * synchronises the entry into the reduction (run.entered), and whatever was read or written for
+ * r - 1 is free again. In the reduction contributions are only read: those of a round that a crash
+ * cut short are as they were.
+ */
+#include "runtime/relaxed/partial.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Contributions ---- */
+
+uint32_t rb_partial_free_contribution(const struct rubato_partial *p)
+{
+	uint32_t i = 0;
+
+	while (i == p->lease || i == p->pending || i == p->joined)
+		i++;
+	RB_ASSERT(i < RB_PARTIAL_CONTRIBUTIONS);
+	return i;
+}
+
+void rb_partial_merge(struct rubato_partial *p, uint32_t into, uint32_t from, bool from_first)
+{
+	const void *operands[2] = { rb_partial_buffer(p, from_first ? from : into),
+				    rb_partial_buffer(p, from_first ? into : from) };
+	const struct rb_reduce both = { .type = p->type,
+					.op = p->op,
+					.to = rb_partial_buffer(p, into),
+					.from = operands,
+					.from_count = 2,
+					.count = p->count };
+
+	if (p->count > 0)
+		p->reduce_fn(&both);
+}
+
+/* What the verdict on a commit means for the buffers: before anything else happens. */
+static void settle(struct rubato_partial *p)
+{
+	uint32_t lease = p->lease;
+
+	switch (rb_partial_view_of(p->machine).verdict) {
+	case RB_PARTIAL_REPLACE:
+		p->lease = p->pending;
+		p->pending = lease;
+		break;
+	case RB_PARTIAL_TAKE:
+		p->pending = lease;
+		p->lease = rb_partial_free_contribution(p);
+		break;
+	case RB_PARTIAL_MERGE: /* rubato_partial_commit does it. */
+	case RB_PARTIAL_DISCARD:
+		break;
+	}
+}
+
+static void restore(struct rubato_partial *p)
+{
+	if (p->pending == RB_PARTIAL_NONE)
+		p->pending = p->joined;
+	else /* Into the pending one: peers may still be reading what was joined. */
+		rb_partial_merge(p, p->pending, p->joined, true);
+	p->joined = RB_PARTIAL_NONE;
+}
+
+/* ---- Steps ---- */
+
+void rb_partial_wait_note(struct rubato_partial *p, uint64_t now_ns)
+{
+	struct rb_partial_clocks *c = &p->clocks;
+
+	if (c->wait_since_ns > 0 && c->phase <= RB_PARTIAL_REDUCING)
+		c->wait_ns[c->phase] += now_ns - c->wait_since_ns;
+	c->wait_since_ns = c->wait_since_ns > 0 ? now_ns : 0;
+}
+
+/* Who waits, here or in another operation, looks again: it may be wanted now. */
+static void stir(struct rubato_partial *p)
+{
+	for (struct rubato_partial *q = p->comm->partials; q != NULL; q = q->next)
+		q->changed = true;
+	p->changed = p->comm->engine.completed = true;
+}
+
+static void phase_note(struct rubato_partial *p, uint64_t now_ns)
+{
+	enum rb_partial_phase phase = rb_partial_view_of(p->machine).phase;
+	struct rb_partial_clocks *c = &p->clocks;
+
+	if (phase == c->phase)
+		return;
+	rb_partial_wait_note(p, now_ns);
+	if (c->phase <= RB_PARTIAL_REDUCING)
+		c->phase_ns[c->phase] += now_ns - c->phase_since_ns;
+	c->phase = phase;
+	c->phase_since_ns = now_ns;
+	/* For want of room, perhaps: who waits elsewhere is to know. */
+	if (phase == RB_PARTIAL_JOINING && p->comm->partials->next != NULL)
+		stir(p);
+}
+
+static void step(void *machine, const struct rb_protocol_event *event,
+		 struct rb_protocol_actions *out)
+{
+	struct rubato_partial *p = machine;
+
+	rb_partial_protocol.step(p->machine, event, out);
+	if (event->kind == RB_PROTOCOL_START && event->value == RB_PARTIAL_COMMIT)
+		settle(p);
+	phase_note(p, event->now_ns);
+}
+
+static bool valid(const void *machine)
+{
+	const struct rubato_partial *p = machine;
+
+	return rb_partial_protocol.valid(p->machine);
+}
+
+const struct rb_protocol rb_partial_plugged = { .name = "partial", .step = step, .valid = valid };
+
+void rb_partial_call(struct rubato_partial *p, enum rb_partial_call call, const void *argument,
+		     size_t argument_bytes)
+{
+	struct rb_protocol_event event = { .kind = RB_PROTOCOL_START, .value = call };
+
+	RB_ASSERT(argument_bytes <= sizeof(event.message));
+	if (argument_bytes > 0)
+		memcpy(event.message, argument, argument_bytes);
+	rb_plug_event(&p->comm->engine, &p->plug, &event);
+}
+
+/* ---- Runs ---- */
+
+static void run_over(struct rb_engine *engine, struct rb_run *run, enum rb_partial_run which)
+{
+	struct rubato_partial *p = run->owner;
+	struct rb_protocol_event event = { .kind = RB_PROTOCOL_RUN_DONE };
+
+	if (run->status == RUBATO_OK) {
+		event.value = rb_partial_view_of(p->machine).round * RB_PARTIAL_RUNS + which;
+		rb_plug_event(engine, &p->plug, &event);
+	} else if (run->status != RUBATO_ERR_PEER) {
+		rb_engine_poison(engine, run->status, run->failure);
+	} /* Else the machine is about to learn who was lost. */
+}
+
+static void exchange_done(struct rb_engine *engine, struct rb_run *run)
+{
+	run_over(engine, run, RB_PARTIAL_EXCHANGE);
+}
+
+static void reduce_done(struct rb_engine *engine, struct rb_run *run)
+{
+	run_over(engine, run, RB_PARTIAL_REDUCE);
+}
+
+static void forgotten_done(struct rb_engine *engine, struct rb_run *run)
+{
+	(void)engine, (void)run;
+}
+
+struct rb_tag rb_partial_tag(const struct rubato_partial *p, enum rb_partial_tag which,
+			     uint64_t instance)
+{
+	return rb_tag(p->comm->engine.epoch, RB_TAG_PARTIAL,
+		      p->plug.number * RB_PARTIAL_TAGS + which, (uint32_t)instance);
+}
+
+static void exchange_start(struct rb_engine *engine, struct rubato_partial *p, uint64_t round)
+{
+	struct rb_partial_record *record = rb_partial_record(p->machine);
+	uint32_t in = RB_PARTIAL_IDENTITY, out = rb_partial_view_of(p->machine).out;
+
+	RB_ASSERT((record->count > 0) == (p->pending != RB_PARTIAL_NONE));
+	if (record->count > 0) {
+		in = p->joined = p->pending;
+		p->pending = RB_PARTIAL_NONE;
+	}
+	p->results[out].buffer = RB_PARTIAL_RESULTS + out;
+	record->in = (uint16_t)in;
+	record->out = (uint16_t)p->results[out].buffer;
+	p->exchange.buffers[RB_BUF_IN] = record;
+	p->exchange.buffers[RB_BUF_OUT] = rb_partial_records(p->machine);
+	p->exchange.buffers[RB_BUF_SCRATCH] = p->exchange_scratch;
+	p->exchange.type = RUBATO_INT64;
+	p->exchange.tag = rb_partial_tag(p, RB_PARTIAL_TAG_EXCHANGE, round);
+	p->exchange.signature = (struct rb_signature) {
+		.kind = RB_KIND_ALLGATHER,
+		.type = RUBATO_INT64,
+		.op = 0xff,
+		.algorithm = (uint8_t)(p->exchange_plan->algorithm - rb_algorithms),
+		.root = UINT32_MAX,
+		.count = RB_PARTIAL_RECORD_WORDS,
+	};
+	p->exchange.instance = (uint32_t)round;
+	p->exchange.done = exchange_done;
+	p->exchange.owner = p;
+	rb_run_start(engine, &p->exchange);
+}
+
+static uint32_t members_find(struct rubato_partial *p)
+{
+	uint32_t position = 0;
+
+	p->member_count = rb_partial_members(p->machine, p->members);
+	while (p->members[position] != p->comm->engine.rank)
+		position++;
+	return position;
+}
+
+/* False: a peer names buffers that there are none of. */
+static bool addresses_fill(struct rubato_partial *p, const struct rb_partial_record *records)
+{
+	for (uint32_t i = 0; i < p->member_count; i++) {
+		const struct rb_partial_record *record = &records[p->members[i]];
+		uint8_t *base = p->bases[p->members[i]];
+
+		if (record->in > RB_PARTIAL_IDENTITY || record->out < RB_PARTIAL_RESULTS ||
+		    record->out >= RB_PARTIAL_RESULTS + p->slot_count)
+			return false;
+		if (base == NULL)
+			continue; /* This algorithm touches nobody's memory. */
+		p->peers[i].mapped[RB_BUF_IN] = base + p->stride * record->in;
+		p->peers[i].mapped[RB_BUF_OUT] = base + p->stride * record->out;
+		p->peers[i].mapped[RB_BUF_SCRATCH] =
+			base + p->stride * (RB_PARTIAL_RESULTS + p->slot_count);
+	}
+	return true;
+}
+
+static void reduce_start(struct rb_engine *engine, struct rubato_partial *p, uint64_t round)
+{
+	const struct rb_partial_record *own = rb_partial_record(p->machine);
+	uint32_t position = members_find(p);
+	bool all = p->member_count == engine->rank_count;
+	double divisor = rb_partial_summary(p->machine)->divisor;
+	struct rb_run *run = &p->reduce;
+
+	if (divisor > UINT32_MAX) {
+		rb_engine_poison(engine, RUBATO_ERR_ARGUMENT,
+				 "partial: a round's weights add up to 2^32 or more");
+		return;
+	}
+	if (!addresses_fill(p, rb_partial_records(p->machine))) {
+		rb_engine_poison(engine, RUBATO_ERR_INTERNAL,
+				 "partial: a record names a buffer that does not exist");
+		return;
+	}
+	run->plan = all ? p->plan : p->group_plans[position];
+	run->ranks = all ? NULL : p->members;
+	run->buffers[RB_BUF_IN] = rb_partial_buffer(p, own->in);
+	run->buffers[RB_BUF_OUT] = rb_partial_buffer(p, own->out);
+	run->buffers[RB_BUF_SCRATCH] = rb_partial_buffer(p, RB_PARTIAL_RESULTS + p->slot_count);
+	run->peers = p->peers;
+	run->type = p->type;
+	run->op = p->op;
+	run->divisor = (uint32_t)divisor;
+	run->tag = rb_partial_tag(p, RB_PARTIAL_TAG_REDUCE, round);
+	run->signature = (struct rb_signature) {
+		.kind = RB_KIND_ALLREDUCE,
+		.type = (uint8_t)p->type,
+		.op = (uint8_t)p->op,
+		.algorithm = (uint8_t)(run->plan->algorithm - rb_algorithms),
+		.root = UINT32_MAX,
+		.count = p->count,
+	};
+	run->instance = (uint32_t)round;
+	run->entered = true;
+	run->done = reduce_done;
+	run->owner = p;
+	rb_run_start(engine, run);
+}
+
+static void run_forget(struct rb_engine *engine, struct rb_run *run)
+{
+	if (!run->active)
+		return;
+	run->done = forgotten_done;
+	rb_run_fail(engine, run, RUBATO_ERR_CANCELLED, "abandoned");
+}
+
+/* ---- What survivors fetch from each other: a vector and the records ---- */
+
+static void transfer_end(struct rb_engine *engine, struct rb_partial_transfer *t)
+{
+	struct rb_partial_transfer **at = &t->partial->transfers;
+
+	while (*at != t)
+		at = &(*at)->next;
+	*at = t->next;
+	rb_slot_give(engine, t->slot);
+	free(t);
+}
+
+static void transfer_done(struct rb_engine *engine, struct rb_slot *slot)
+{
+	struct rb_partial_transfer *t = slot->owner;
+	struct rubato_partial *p = t->partial;
+	bool here = t->fetching && slot->request.status == RUBATO_OK;
+	struct rb_protocol_event event = { .kind = RB_PROTOCOL_RUN_DONE, .value = p->fetch_value };
+
+	transfer_end(engine, t);
+	if (here && --p->fetches == 0)
+		rb_plug_event(engine, &p->plug, &event);
+}
+
+static void transfer_start(struct rb_engine *engine, struct rubato_partial *p, uint32_t peer,
+			   uint64_t round, uint32_t part, void *buffer, uint64_t bytes,
+			   bool fetching)
+{
+	struct rb_endpoint *ep = rb_engine_endpoint(engine, peer);
+	struct rb_partial_transfer *t = calloc(1, sizeof(*t));
+	struct rb_slot *slot = rb_slot_take(engine);
+	struct rb_request *request;
+
+	if (t == NULL || slot == NULL) {
+		free(t);
+		if (slot != NULL)
+			rb_slot_give(engine, slot);
+		rb_engine_poison(engine, RUBATO_ERR_MEMORY, "out of memory for a fetched result");
+		return;
+	}
+	*t = (struct rb_partial_transfer) { slot, p, fetching, p->transfers };
+	p->transfers = t;
+	request = &slot->request;
+	slot->is_work = false;
+	slot->owner = t;
+	slot->done = transfer_done;
+	request->peer = peer;
+	request->tag =
+		rb_tag_message(engine->epoch, RB_TAG_FETCH, p->plug.number, round * 2 + part);
+	request->signature = (struct rb_signature) { .kind = RB_KIND_CONTROL,
+						     .type = 0xff,
+						     .op = 0xff,
+						     .root = UINT32_MAX,
+						     .count = bytes };
+	request->buffer = buffer;
+	request->size_bytes = (size_t)bytes;
+	request->owner = slot;
+	request->state = RB_REQUEST_IDLE;
+	if (fetching)
+		ep->ops->recv(ep, request);
+	else
+		ep->ops->send(ep, request);
+	if (request->state == RB_REQUEST_DONE)
+		transfer_done(engine, slot);
+}
+
+static uint64_t records_bytes(const struct rubato_partial *p)
+{
+	return (uint64_t)p->comm->engine.rank_count * sizeof(struct rb_partial_record);
+}
+
+/*
+ * Peers that have not heard of the loss may still be writing the round's result here, the same
+ * bits: it comes into a contribution buffer that is not needed any more.
+ */
+static void fetch_start(struct rb_engine *engine, struct rubato_partial *p, uint64_t value,
+			uint32_t peer)
+{
+	uint64_t round = value / RB_PARTIAL_RUNS;
+	struct rb_partial_result *out = &p->results[rb_partial_view_of(p->machine).out];
+
+	(void)members_find(p);
+	if (out->buffer >= RB_PARTIAL_RESULTS)
+		out->buffer = rb_partial_free_contribution(p);
+	p->fetches = 2;
+	p->fetch_value = value;
+	transfer_start(engine, p, peer, round, 0, rb_partial_buffer(p, out->buffer), p->bytes,
+		       true);
+	transfer_start(engine, p, peer, round, 1, rb_partial_records(p->machine), records_bytes(p),
+		       true);
+}
+
+static void serve(struct rb_engine *engine, struct rubato_partial *p, uint64_t round, uint32_t peer)
+{
+	const struct rb_partial_result *r = &p->results[rb_partial_view_of(p->machine).newest];
+
+	RB_ASSERT(r->summary.round == round);
+	transfer_start(engine, p, peer, round, 0, rb_partial_buffer(p, r->buffer), p->bytes, false);
+	transfer_start(engine, p, peer, round, 1, r->records, records_bytes(p), false);
+}
+
+static void transfers_cancel(struct rb_engine *engine, struct rubato_partial *p, bool served)
+{
+	struct rb_partial_transfer *t = p->transfers;
+
+	while (t != NULL) {
+		struct rb_partial_transfer *next = t->next;
+		struct rb_endpoint *ep = rb_engine_endpoint(engine, t->slot->request.peer);
+
+		if (t->fetching || served) {
+			if (t->slot->request.state == RB_REQUEST_PENDING)
+				ep->ops->cancel(ep, &t->slot->request);
+			transfer_end(engine, t);
+		}
+		t = next;
+	}
+}
+
+void rb_partial_quiet(struct rubato_partial *p)
+{
+	struct rb_engine *engine = &p->comm->engine;
+
+	run_forget(engine, &p->exchange);
+	run_forget(engine, &p->reduce);
+	transfers_cancel(engine, p, true);
+}
+
+void rb_partial_carry_out(struct rb_engine *engine, struct rb_plug *plug, uint64_t value,
+			  uint32_t peer)
+{
+	struct rubato_partial *p = plug->owner;
+	uint64_t round = value / RB_PARTIAL_RUNS;
+
+	if (plug->over)
+		return; /* By an action before this one. */
+	switch ((enum rb_partial_run)(value % RB_PARTIAL_RUNS)) {
+	case RB_PARTIAL_EXCHANGE:
+		exchange_start(engine, p, round);
+		break;
+	case RB_PARTIAL_REDUCE:
+		reduce_start(engine, p, round);
+		break;
+	case RB_PARTIAL_FETCH:
+		fetch_start(engine, p, value, peer);
+		break;
+	case RB_PARTIAL_SERVE:
+		serve(engine, p, round, peer);
+		break;
+	case RB_PARTIAL_ABANDON:
+		run_forget(engine, &p->exchange);
+		run_forget(engine, &p->reduce);
+		transfers_cancel(engine, p, false);
+		break;
+	case RB_PARTIAL_RESTORE:
+		restore(p);
+		break;
+	}
+}
+
+/* ---- Completion ---- */
+
+static void completed(struct rubato_partial *p)
+{
+	struct rb_partial_result *r = &p->results[rb_partial_view_of(p->machine).newest];
+
+	memcpy(r->records, rb_partial_records(p->machine), records_bytes(p));
+	r->summary = *rb_partial_summary(p->machine);
+	memset(r->member, 0, p->comm->engine.rank_count * sizeof(*r->member));
+	for (uint32_t i = 0; i < p->member_count; i++)
+		r->member[p->members[i]] = true;
+	p->joined = RB_PARTIAL_NONE;
+}
+
+static void differing(struct rb_engine *engine, const struct rubato_partial *p)
+{
+	uint32_t ranks[2];
+	uint64_t steps[2];
+	char text[160];
+
+	rb_partial_mismatch(p->machine, ranks, steps);
+	(void)snprintf(
+		text, sizeof(text),
+		"partial: the first number after a drain is %llu on rank %u, %llu on rank %u",
+		(unsigned long long)steps[0], ranks[0], (unsigned long long)steps[1], ranks[1]);
+	rb_engine_poison(engine, RUBATO_ERR_MISMATCH, text);
+}
+
+void rb_partial_told(struct rb_engine *engine, struct rb_plug *plug, uint64_t value,
+		     rubato_status status)
+{
+	struct rubato_partial *p = plug->owner;
+
+	stir(p);
+	if (plug->over)
+		return; /* Poisoned. */
+	switch ((enum rb_partial_done)(value % RB_PARTIAL_EVENTS)) {
+	case RB_PARTIAL_COMPLETED:
+		completed(p);
+		break;
+	case RB_PARTIAL_ENDED: /* The plug lives on: others may still have to hear. */
+		break;
+	case RB_PARTIAL_DIFFERING:
+		RB_ASSERT(status == RUBATO_ERR_MISMATCH);
+		differing(engine, p);
+		break;
+	}
+}

@@ -1,0 +1,27 @@
+/*
+ * setup.h -- how a communicator is made, once somebody has decided who and where: rubato_init*, the
+ * simulator and tests all come through here.
+ */
+#ifndef RB_RUNTIME_SETUP_H
+#define RB_RUNTIME_SETUP_H
+
+#include "base/config.h"
+#include "runtime/startup/bootstrap.h"
+#include "transport/transport.h"
+
+struct rb_setup {
+	const struct rb_config *config; /* Copied. */
+	struct rb_bootstrap *bootstrap; /* Closed when it is open, or failed; NULL: size 1. */
+	uint64_t timeout_ns;            /* 0: config's. */
+	uint64_t heap_bytes;            /* 0: config's. */
+	uint64_t deadline_ns; /* Of opening, by the transports' clock; 0: timeout_ns from now. */
+	/* Transports to try, best first, NULL-terminated; NULL: by config->transport. For each peer
+	 * the first is taken that reaches it; all ranks must end up reachable. */
+	const struct rb_transport_ops *const *transports;
+	void *backend; /* rb_transport_options.backend: the simulator's world. */
+};
+
+/* Errors: those of the transports and the bootstrap; MISMATCH when ranks' settings disagree. */
+RB_NODISCARD rubato_status rb_comm_open(const struct rb_setup *setup, rubato_comm **out);
+
+#endif

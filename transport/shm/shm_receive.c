@@ -1,0 +1,474 @@
+/*
+ * shm_receive.c -- the way in: what peers' cells say, and receives that wait.
+ *
+ * A cell is dealt with when it is read, whatever is posted: a message without receive is copied to
+ * private memory (bounded by the credit of its sender) or, if announced, noted. So no ring and no
+ * bulk buffer ever waits for the application.
+ *
+ * Nothing that a peer writes is trusted, nor believed to stay: what a cell says is read once, into
+ * a copy, and only the copy is judged and used. Ids are looked up: pieces for a receive that was
+ * cancelled find no one and are dropped. Payloads alone are read where they lie.
+ */
+#include "transport/shm/shm.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MASK (RB_SHM_CELLS - 1)
+
+static inline struct rb_shm_cell *cell_at(const struct rb_shm_inbound *in, uint32_t position)
+{
+	return &in->ring->cells[position & MASK];
+}
+
+/* A field of shared memory, read once: the compiler must not look again after it was judged. */
+#define ONCE(field) (*(const volatile __typeof__(field) *)&(field))
+
+/* What a cell says, but its word; `args`: the rest is no payload. */
+static inline void cell_read(const struct rb_shm_cell *shared, bool args, struct rb_shm_cell *cell)
+{
+	cell->tag = ONCE(shared->tag);
+	cell->signature = ONCE(shared->signature);
+	for (uint32_t i = 0; args && i < 3; i++)
+		cell->arg[i] = ONCE(shared->arg[i]);
+}
+
+static void payload_read(const struct rb_shm_inbound *in, uint8_t *target, size_t size_bytes)
+{
+	uint32_t position = in->position;
+	const struct rb_shm_cell *cell = cell_at(in, position);
+	size_t left = size_bytes < RB_SHM_CELL_PAYLOAD ? size_bytes : RB_SHM_CELL_PAYLOAD;
+
+	if (size_bytes == 8) {
+		memcpy(target, cell->payload, 8);
+		return;
+	}
+	if (size_bytes == 0)
+		return;
+	memcpy(target, cell->payload, left);
+	target += left;
+	left = size_bytes - left;
+	while (left > 0) {
+		size_t piece = left < RB_SHM_CHAIN_PAYLOAD ? left : RB_SHM_CHAIN_PAYLOAD;
+
+		memcpy(target, &cell_at(in, ++position)->tag, piece);
+		target += piece;
+		left -= piece;
+	}
+}
+
+static inline uint32_t cells_of(size_t size_bytes)
+{
+	if (size_bytes <= RB_SHM_CELL_PAYLOAD)
+		return 1;
+	return 1 + (uint32_t)((size_bytes - RB_SHM_CELL_PAYLOAD + RB_SHM_CHAIN_PAYLOAD - 1) /
+			      RB_SHM_CHAIN_PAYLOAD);
+}
+
+static void consumed_store(struct rb_shm_inbound *in)
+{
+	atomic_store_explicit(&in->credit->consumed, in->position, memory_order_release);
+}
+
+static void release(struct rb_shm_inbound *in, uint64_t size_bytes)
+{
+	in->released += size_bytes + RB_SHM_ARRIVAL_BYTES;
+	atomic_store_explicit(&in->credit->released, in->released, memory_order_release);
+}
+
+/* Completes the receive if the message is not what it waits for. */
+static bool mismatched(struct rb_shm_endpoint *ep, struct rb_request *request,
+		       const struct rb_signature *signature, uint64_t size_bytes)
+{
+	if (__builtin_expect(request->size_bytes == size_bytes &&
+				     rb_signature_same(&request->signature, signature),
+			     1))
+		return false;
+	request->theirs = *signature;
+	request->their_bytes = size_bytes;
+	rb_shm_complete(ep, request, RUBATO_ERR_MISMATCH);
+	return true;
+}
+
+static void received(struct rb_shm_endpoint *ep, struct rb_request *request)
+{
+	ep->base.bytes_received += request->size_bytes;
+	rb_shm_complete(ep, request, RUBATO_OK);
+}
+
+/* A posted receive met an announced message. */
+static void clear(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, struct rb_request *request,
+		  const struct rb_signature *signature, uint64_t size_bytes, uint64_t their_id)
+{
+	if (mismatched(ep, request, signature, size_bytes)) {
+		rb_shm_say(ep, peer, RB_SHM_ENOUGH, request->tag, their_id, 0);
+		return;
+	}
+	if (size_bytes == 0) {
+		rb_shm_say(ep, peer, RB_SHM_ENOUGH, request->tag, their_id, 0);
+		received(ep, request);
+		return;
+	}
+	request->backend[RB_SHM_ID] = rb_shm_id_take(&ep->ids, request);
+	if (request->backend[RB_SHM_ID] == RB_SHM_ID_NONE) {
+		rb_shm_say(ep, peer, RB_SHM_ENOUGH, request->tag, their_id, 0);
+		rb_shm_complete(ep, request,
+				RB_FAIL(RUBATO_ERR_MEMORY, "shm: the id of a receive"));
+		return;
+	}
+	request->backend[RB_SHM_STAGE] = RB_SHM_INCOMING;
+	request->backend[RB_SHM_THEIR_ID] = their_id;
+	request->backend[RB_SHM_OFFSET] = 0;
+	rb_shm_queue_add(&peer->incoming, request);
+	rb_shm_say(ep, peer, RB_SHM_CLEAR, request->tag, their_id, request->backend[RB_SHM_ID]);
+}
+
+/* True: the request is dealt with; false: nothing has come for it. */
+static bool take_arrival(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+			 struct rb_request *request)
+{
+	struct rb_shm_arrival *arrival =
+		(struct rb_shm_arrival *)rb_match_arrival(&peer->match, request->tag);
+
+	if (arrival == NULL)
+		return false;
+	if (arrival->their_id != RB_SHM_ID_NONE) {
+		clear(ep, peer, request, &arrival->base.signature, arrival->size_bytes,
+		      arrival->their_id);
+	} else {
+		release(&peer->in, arrival->size_bytes);
+		peer->in.held -= arrival->size_bytes + RB_SHM_ARRIVAL_BYTES;
+		if (!mismatched(ep, request, &arrival->base.signature, arrival->size_bytes)) {
+			if (arrival->size_bytes > 0)
+				memcpy(request->buffer, arrival->payload, arrival->size_bytes);
+			received(ep, request);
+		}
+	}
+	free(arrival);
+	return true;
+}
+
+static void post(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, struct rb_request *request)
+{
+	if (take_arrival(ep, peer, request))
+		return;
+	if (peer->state != RB_SHM_CONNECTED) {
+		rb_shm_complete(ep, request,
+				RB_FAIL(RUBATO_ERR_PEER, "shm: rank %u is %s", peer->rank,
+					peer->state == RB_SHM_GONE ? "gone" : "not connected"));
+		return;
+	}
+	request->backend[RB_SHM_STAGE] = RB_SHM_MATCHING;
+	rb_match_add_receive(&peer->match, request);
+}
+
+void rb_shm_recv(struct rb_endpoint *base, struct rb_request *request)
+{
+	struct rb_shm_endpoint *ep = (struct rb_shm_endpoint *)base;
+
+	request->kind = RB_REQUEST_RECV;
+	request->state = RB_REQUEST_PENDING;
+	request->status = RUBATO_OK;
+	ep->posting = request;
+	if (request->peer >= ep->base.rank_count)
+		rb_shm_complete(ep, request,
+				RB_FAIL(RUBATO_ERR_ARGUMENT, "shm: no rank %u", request->peer));
+	else
+		post(ep, &ep->peers[request->peer], request);
+	ep->posting = NULL;
+}
+
+void rb_shm_cancel_recv(struct rb_shm_endpoint *ep, struct rb_request *request)
+{
+	struct rb_shm_peer *peer = &ep->peers[request->peer];
+
+	if (request->backend[RB_SHM_STAGE] == RB_SHM_MATCHING) {
+		bool there = rb_match_remove_receive(&peer->match, request);
+
+		RB_ASSERT(there);
+		return;
+	}
+	rb_shm_queue_remove(&peer->incoming, request);
+	rb_shm_id_give(&ep->ids, request->backend[RB_SHM_ID]);
+	rb_shm_say(ep, peer, RB_SHM_ENOUGH, request->tag, request->backend[RB_SHM_THEIR_ID], 0);
+}
+
+/* ---- Cells ---- */
+
+/* What a peer writes is never taken on trust; poll ends a peer that writes nonsense. */
+static void broken(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
+{
+	peer->doom = RB_FAIL(RUBATO_ERR_PEER, "shm: rank %u wrote a broken cell", peer->rank);
+	ep->notice = true;
+}
+
+/* their_id: RB_SHM_ID_NONE for a message that is here, whose size has been judged. */
+static struct rb_shm_arrival *arrival_new(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+					  const struct rb_shm_cell *cell, uint64_t size_bytes,
+					  uint64_t their_id)
+{
+	size_t payload_bytes = their_id == RB_SHM_ID_NONE ? size_bytes : 0;
+	struct rb_shm_arrival *arrival;
+
+	RB_ASSERT(payload_bytes <= RB_SHM_BULK_BYTES);
+	if (their_id == RB_SHM_ID_NONE) {
+		peer->in.held += size_bytes + RB_SHM_ARRIVAL_BYTES;
+		if (peer->in.held > RB_UNEXPECTED_BYTES_MAX) { /* Beyond its credit. */
+			broken(ep, peer);
+			return NULL;
+		}
+	}
+	arrival = malloc(sizeof(*arrival) + payload_bytes);
+	if (arrival == NULL) {
+		peer->doom = RB_FAIL(RUBATO_ERR_MEMORY, "shm: an unexpected message of rank %u",
+				     peer->rank);
+		ep->notice = true;
+		return NULL;
+	}
+	arrival->base.tag = cell->tag;
+	arrival->base.signature = cell->signature;
+	arrival->size_bytes = size_bytes;
+	arrival->their_id = their_id;
+	rb_match_add_arrival(&peer->match, &arrival->base);
+	return arrival;
+}
+
+/*
+ * Whether to leave a message without receive in its cells: its receive is often posted in answer to
+ * what this poll completes, and then it need not be put aside. Only the last one of the ring: what
+ * is behind it may be a receive's message, or the wish of a sender that sleeps.
+ */
+static bool later(const struct rb_shm_endpoint *ep, const struct rb_shm_inbound *in,
+		  size_t size_bytes)
+{
+	uint32_t next = in->position + cells_of(size_bytes);
+
+	return ep->done.first != NULL &&
+	       (uint32_t)atomic_load_explicit(&cell_at(in, next)->word, memory_order_relaxed) !=
+		       next + 1;
+}
+
+/* False: later, unless all is to be taken. */
+static bool take_eager(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+		       const struct rb_shm_cell *cell, size_t size_bytes, bool all)
+{
+	struct rb_request *request = rb_match_receive(&peer->match, cell->tag);
+
+	if (request != NULL) {
+		release(&peer->in, size_bytes);
+		if (mismatched(ep, request, &cell->signature, size_bytes))
+			return true;
+		payload_read(&peer->in, request->buffer, size_bytes);
+		received(ep, request);
+	} else if (!all && later(ep, &peer->in, size_bytes)) {
+		return false;
+	} else {
+		struct rb_shm_arrival *arrival =
+			arrival_new(ep, peer, cell, size_bytes, RB_SHM_ID_NONE);
+
+		if (arrival != NULL)
+			payload_read(&peer->in, arrival->payload, size_bytes);
+	}
+	return true;
+}
+
+static const uint8_t *bulk_next(struct rb_shm_inbound *in)
+{
+	return in->bulks + (size_t)(in->bulk++ % RB_SHM_BULKS) * RB_SHM_BULK_BYTES;
+}
+
+static bool in_bulk(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64_t size_bytes)
+{
+	if (size_bytes > RB_SHM_BULK_BYTES)
+		broken(ep, peer);
+	return size_bytes <= RB_SHM_BULK_BYTES;
+}
+
+static void take_bulk(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+		      const struct rb_shm_cell *cell)
+{
+	const uint8_t *source = bulk_next(&peer->in);
+	uint64_t size_bytes = cell->arg[0];
+	struct rb_request *request;
+
+	if (!in_bulk(ep, peer, size_bytes))
+		return;
+	request = rb_match_receive(&peer->match, cell->tag);
+	if (request != NULL) {
+		release(&peer->in, size_bytes);
+		if (mismatched(ep, request, &cell->signature, size_bytes))
+			return;
+		memcpy(request->buffer, source, size_bytes);
+		received(ep, request);
+	} else {
+		struct rb_shm_arrival *arrival =
+			arrival_new(ep, peer, cell, size_bytes, RB_SHM_ID_NONE);
+
+		if (arrival != NULL)
+			memcpy(arrival->payload, source, size_bytes);
+	}
+}
+
+static void take_announce(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+			  const struct rb_shm_cell *cell)
+{
+	struct rb_request *request;
+
+	if (cell->arg[0] == RB_SHM_ID_NONE) { /* It stands for "here", and nobody's id is so. */
+		broken(ep, peer);
+		return;
+	}
+	request = rb_match_receive(&peer->match, cell->tag);
+	if (request != NULL)
+		clear(ep, peer, request, &cell->signature, cell->arg[1], cell->arg[0]);
+	else
+		(void)arrival_new(ep, peer, cell, cell->arg[1], cell->arg[0]);
+}
+
+static void take_data(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+		      const struct rb_shm_cell *cell)
+{
+	const uint8_t *source = bulk_next(&peer->in);
+	struct rb_request *request = rb_shm_id_find(&ep->ids, cell->arg[0]);
+	uint64_t size_bytes = cell->arg[1];
+	uint64_t offset;
+
+	if (!in_bulk(ep, peer, size_bytes) || request == NULL || request->peer != peer->rank ||
+	    request->kind != RB_REQUEST_RECV)
+		return; /* Cancelled meanwhile. */
+	offset = request->backend[RB_SHM_OFFSET];
+	if (size_bytes > request->size_bytes - offset) {
+		broken(ep, peer);
+		return;
+	}
+	memcpy((uint8_t *)request->buffer + offset, source, size_bytes);
+	request->backend[RB_SHM_OFFSET] = offset + size_bytes;
+	if (offset + size_bytes == request->size_bytes) {
+		rb_shm_queue_remove(&peer->incoming, request);
+		rb_shm_id_give(&ep->ids, request->backend[RB_SHM_ID]);
+		received(ep, request);
+	}
+}
+
+/* A region that is gone has nobody left who would look: the piece is dropped. */
+static void take_write(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+		       const struct rb_shm_cell *cell)
+{
+	const uint8_t *source = bulk_next(&peer->in);
+	const struct rb_shm_region *region = rb_shm_id_find(&ep->region_ids, cell->arg[0]);
+	uint64_t offset = cell->arg[1], size_bytes = cell->arg[2];
+
+	if (!in_bulk(ep, peer, size_bytes) || region == NULL)
+		return;
+	if (offset > region->base.size_bytes || size_bytes > region->base.size_bytes - offset) {
+		broken(ep, peer);
+		return;
+	}
+	memcpy((uint8_t *)region->base.base + offset, source, size_bytes);
+}
+
+/* The sender took its message back: an unmatched one is forgotten, a matched receive waits again
+ * (for another message of this tag, which may be here already). */
+static void take_withdraw(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, struct rb_tag tag,
+			  uint64_t their_id)
+{
+	struct rb_request *request = peer->incoming.first;
+	struct rb_arrival *arrival, *others = NULL;
+
+	if (their_id == RB_SHM_ID_NONE) {
+		broken(ep, peer);
+		return;
+	}
+	while (request != NULL && request->backend[RB_SHM_THEIR_ID] != their_id)
+		request = request->next;
+	if (request != NULL) {
+		rb_shm_queue_remove(&peer->incoming, request);
+		rb_shm_id_give(&ep->ids, request->backend[RB_SHM_ID]);
+		post(ep, peer, request);
+		return;
+	}
+	while ((arrival = rb_match_arrival(&peer->match, tag)) != NULL &&
+	       ((struct rb_shm_arrival *)arrival)->their_id != their_id) {
+		arrival->next = others;
+		others = arrival;
+	}
+	free(arrival);
+	while (others != NULL) {
+		arrival = others;
+		others = arrival->next;
+		rb_match_add_arrival(&peer->match, arrival);
+	}
+}
+
+/* False: it stays, for the next poll. */
+static bool take_cell(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64_t word, bool all)
+{
+	struct rb_shm_inbound *in = &peer->in;
+	uint32_t kind = (uint32_t)(word >> 32) & 0xffffu, cells = 1;
+	size_t size_bytes = (size_t)(word >> 48);
+	struct rb_shm_cell copy, *cell = &copy;
+
+	cell_read(cell_at(in, in->position), kind != RB_SHM_EAGER, &copy);
+	switch (kind) {
+	case RB_SHM_EAGER:
+		if (size_bytes > RB_SHM_INLINE_MAX) {
+			broken(ep, peer);
+			break;
+		}
+		if (!take_eager(ep, peer, cell, size_bytes, all))
+			return false;
+		cells = cells_of(size_bytes);
+		break;
+	case RB_SHM_BULK:
+		take_bulk(ep, peer, cell);
+		break;
+	case RB_SHM_ANNOUNCE:
+		take_announce(ep, peer, cell);
+		break;
+	case RB_SHM_CLEAR:
+		rb_shm_cleared(ep, peer, cell->arg[0], cell->arg[1]);
+		break;
+	case RB_SHM_ENOUGH:
+		rb_shm_enough(ep, peer, cell->arg[0]);
+		break;
+	case RB_SHM_WITHDRAW:
+		take_withdraw(ep, peer, cell->tag, cell->arg[0]);
+		break;
+	case RB_SHM_DATA:
+		take_data(ep, peer, cell);
+		break;
+	case RB_SHM_WRITE:
+		take_write(ep, peer, cell);
+		break;
+	case RB_SHM_WANT:
+		in->wanted = true;
+		break;
+	default:
+		broken(ep, peer);
+	}
+	in->position += cells;
+	if (kind == RB_SHM_BULK || kind == RB_SHM_DATA || kind == RB_SHM_WRITE)
+		consumed_store(in); /* The sender may be waiting for the buffer. */
+	return true;
+}
+
+void rb_shm_drain(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, bool all)
+{
+	struct rb_shm_inbound *in = &peer->in;
+
+	/* One lap at most: a peer that writes as fast as we read must not starve the others. */
+	for (uint32_t i = 0; i < RB_SHM_CELLS && peer->doom == RUBATO_OK; i++) {
+		uint64_t word = atomic_load_explicit(&cell_at(in, in->position)->word,
+						     memory_order_acquire);
+
+		if ((uint32_t)word != in->position + 1)
+			break;
+		if (!take_cell(ep, peer, word, all))
+			break;
+	}
+	consumed_store(in);
+	if (in->wanted) {
+		in->wanted = false;
+		rb_shm_doorbell(peer->segment);
+	}
+}

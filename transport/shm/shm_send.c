@@ -1,0 +1,543 @@
+/*
+ * shm_send.c -- the way out: cells, bulk buffers, announced messages, puts.
+ *
+ * A message goes one of three ways. Up to RB_SHM_INLINE_MAX bytes travel in cells, up to a bulk
+ * buffer in that; both are eager: they need credit, since the receiver must take them out of the
+ * ring whether it waits for them or not. What is larger, or finds no credit, is announced; when its
+ * receive is posted the receiver clears it, and it streams through the bulk buffers piece by piece,
+ * filled here while the receiver empties the one before. Only the sender ever touches the source,
+ * so a cancel is over when WITHDRAW is queued: a late CLEAR finds its id gone.
+ *
+ * Room in the ring is the receiver's doing alone, and it empties its ring whatever is posted: what
+ * waits here for room waits for the peer's next poll and nothing else, so there is no deadlock.
+ *
+ * Sleep. A sender stores a cell, then loads the receiver's `sleeping`; a receiver stores
+ * `sleeping`, then loads the cell. All four are sequentially consistent, so at least one sees the
+ * other's store: either the receiver does not fall asleep or the sender rings. One ring per sleep
+ * is enough: the doorbell stays readable until disarm, which first makes the word even. A sender
+ * that waits for room puts a WANT cell behind all others (one cell of the ring is kept for it)
+ * before it sleeps; the receiver rings when it gets there, and by then everything before is
+ * consumed.
+ */
+#include "transport/shm/shm.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MASK (RB_SHM_CELLS - 1)
+
+static uint64_t cell_word(uint32_t position, enum rb_shm_cell_kind kind, size_t size_bytes)
+{
+	return (uint64_t)(position + 1) | ((uint64_t)kind << 32) | ((uint64_t)size_bytes << 48);
+}
+
+void rb_shm_doorbell(const struct rb_shm_segment *segment)
+{
+	uint64_t one = 1;
+
+	(void)!write(segment->doorbell, &one, sizeof(one));
+}
+
+/* Makes the cells up to and including `count` from the position visible, the first one last. */
+static void publish(struct rb_shm_peer *peer, struct rb_shm_cell *cell, enum rb_shm_cell_kind kind,
+		    size_t size_bytes, uint32_t count)
+{
+	struct rb_shm_outbound *out = &peer->out;
+	uint32_t sleeping;
+
+	atomic_store_explicit(&cell->word, cell_word(out->position, kind, size_bytes),
+			      memory_order_seq_cst);
+	out->position += count;
+	sleeping = atomic_load_explicit(&out->header->sleeping, memory_order_seq_cst);
+	if (__builtin_expect((sleeping & 1) != 0 && sleeping != out->rung, 0)) {
+		out->rung = sleeping;
+		rb_shm_doorbell(peer->segment);
+	}
+}
+
+static void consumed_refresh(struct rb_shm_outbound *out)
+{
+	out->consumed = atomic_load_explicit(&out->credit->consumed, memory_order_acquire);
+	while (out->bulk_free != out->bulk &&
+	       (int32_t)(out->consumed - out->bulk_at[out->bulk_free % RB_SHM_BULKS]) > 0)
+		out->bulk_free++;
+	if (out->want && (int32_t)(out->consumed - out->want_at) > 0)
+		out->want = false;
+}
+
+/* The last cell is kept for WANT. */
+static bool cells_free(struct rb_shm_outbound *out, uint32_t count)
+{
+	if (__builtin_expect(out->position - out->consumed + count < RB_SHM_CELLS, 1))
+		return true;
+	consumed_refresh(out);
+	return out->position - out->consumed + count < RB_SHM_CELLS;
+}
+
+static bool bulk_free(struct rb_shm_outbound *out)
+{
+	if (out->bulk - out->bulk_free < RB_SHM_BULKS)
+		return true;
+	consumed_refresh(out);
+	return out->bulk - out->bulk_free < RB_SHM_BULKS;
+}
+
+/* Fills the next bulk buffer for the cell that is published next. */
+static void bulk_fill(struct rb_shm_outbound *out, const void *source, size_t size_bytes)
+{
+	uint32_t slot = out->bulk++ % RB_SHM_BULKS;
+
+	memcpy(out->bulks + (size_t)slot * RB_SHM_BULK_BYTES, source, size_bytes);
+	out->bulk_at[slot] = out->position;
+}
+
+static inline struct rb_shm_cell *cell_at(struct rb_shm_outbound *out, uint32_t position)
+{
+	return &out->ring->cells[position & MASK];
+}
+
+/* A put's message is its notification: empty. */
+static size_t message_bytes(const struct rb_request *request)
+{
+	return request->kind == RB_REQUEST_SEND ? request->size_bytes : 0;
+}
+
+static void request_done(struct rb_shm_endpoint *ep, struct rb_request *request)
+{
+	ep->base.bytes_sent += request->size_bytes;
+	rb_shm_complete(ep, request, RUBATO_OK);
+}
+
+/* ---- The three ways ---- */
+
+static inline uint32_t cells_for(size_t size_bytes)
+{
+	if (size_bytes <= RB_SHM_CELL_PAYLOAD)
+		return 1;
+	return 1 + (uint32_t)((size_bytes - RB_SHM_CELL_PAYLOAD + RB_SHM_CHAIN_PAYLOAD - 1) /
+			      RB_SHM_CHAIN_PAYLOAD);
+}
+
+static void chain_write(struct rb_shm_outbound *out, const uint8_t *source, size_t size_bytes)
+{
+	uint32_t position = out->position + 1;
+
+	while (size_bytes > 0) {
+		struct rb_shm_cell *cell = cell_at(out, position);
+		size_t piece =
+			size_bytes < RB_SHM_CHAIN_PAYLOAD ? size_bytes : RB_SHM_CHAIN_PAYLOAD;
+
+		/* Not polled while the first cell is not there: relaxed will do. */
+		atomic_store_explicit(&cell->word, cell_word(position, RB_SHM_CHAIN, piece),
+				      memory_order_relaxed);
+		memcpy(&cell->tag, source, piece);
+		source += piece;
+		size_bytes -= piece;
+		position++;
+	}
+}
+
+static bool send_inline(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+			struct rb_request *request, size_t size_bytes)
+{
+	struct rb_shm_outbound *out = &peer->out;
+	struct rb_shm_cell *cell = cell_at(out, out->position);
+	uint32_t count = cells_for(size_bytes);
+
+	if (!cells_free(out, count))
+		return false;
+	out->spent += size_bytes + RB_SHM_ARRIVAL_BYTES;
+	cell->tag = request->tag;
+	cell->signature = request->signature;
+	if (size_bytes == 8) {
+		memcpy(cell->payload, request->buffer, 8);
+	} else if (size_bytes <= RB_SHM_CELL_PAYLOAD) {
+		if (size_bytes > 0)
+			memcpy(cell->payload, request->buffer, size_bytes);
+	} else {
+		const uint8_t *source = request->buffer;
+
+		memcpy(cell->payload, source, RB_SHM_CELL_PAYLOAD);
+		chain_write(out, source + RB_SHM_CELL_PAYLOAD, size_bytes - RB_SHM_CELL_PAYLOAD);
+	}
+	publish(peer, cell, RB_SHM_EAGER, size_bytes, count);
+	request_done(ep, request);
+	return true;
+}
+
+static bool send_bulk(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+		      struct rb_request *request)
+{
+	struct rb_shm_outbound *out = &peer->out;
+	struct rb_shm_cell *cell = cell_at(out, out->position);
+
+	if (!cells_free(out, 1) || !bulk_free(out))
+		return false;
+	out->spent += request->size_bytes + RB_SHM_ARRIVAL_BYTES;
+	bulk_fill(out, request->buffer, request->size_bytes);
+	cell->tag = request->tag;
+	cell->signature = request->signature;
+	cell->arg[0] = request->size_bytes;
+	publish(peer, cell, RB_SHM_BULK, 0, 1);
+	request_done(ep, request);
+	return true;
+}
+
+static bool send_announce(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+			  struct rb_request *request, size_t size_bytes)
+{
+	struct rb_shm_outbound *out = &peer->out;
+	struct rb_shm_cell *cell = cell_at(out, out->position);
+
+	if (!cells_free(out, 1))
+		return false;
+	request->backend[RB_SHM_ID] = rb_shm_id_take(&ep->ids, request);
+	if (request->backend[RB_SHM_ID] == RB_SHM_ID_NONE) {
+		rb_shm_complete(ep, request, RB_FAIL(RUBATO_ERR_MEMORY, "shm: the id of a send"));
+		return true;
+	}
+	request->backend[RB_SHM_STAGE] = RB_SHM_ANNOUNCED;
+	rb_shm_queue_add(&peer->announced, request);
+	cell->tag = request->tag;
+	cell->signature = request->signature;
+	cell->arg[0] = request->backend[RB_SHM_ID];
+	cell->arg[1] = size_bytes;
+	publish(peer, cell, RB_SHM_ANNOUNCE, 0, 1);
+	return true;
+}
+
+static bool credit_there(struct rb_shm_outbound *out, size_t size_bytes)
+{
+	uint64_t after = out->spent + size_bytes + RB_SHM_ARRIVAL_BYTES;
+
+	if (__builtin_expect(after - out->released <= RB_UNEXPECTED_BYTES_MAX, 1))
+		return true;
+	out->released = atomic_load_explicit(&out->credit->released, memory_order_acquire);
+	return after - out->released <= RB_UNEXPECTED_BYTES_MAX;
+}
+
+/* False: no room now, and nothing happened. */
+static bool send_try(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+		     struct rb_request *request)
+{
+	size_t size_bytes = message_bytes(request);
+
+	if (size_bytes > RB_SHM_BULK_BYTES || !credit_there(&peer->out, size_bytes))
+		return send_announce(ep, peer, request, size_bytes);
+	if (size_bytes <= RB_SHM_INLINE_MAX)
+		return send_inline(ep, peer, request, size_bytes);
+	return send_bulk(ep, peer, request);
+}
+
+static void enqueue(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+		    struct rb_shm_queue *queue, struct rb_request *request, enum rb_shm_stage stage)
+{
+	request->backend[RB_SHM_STAGE] = stage;
+	rb_shm_queue_add(queue, request);
+	peer->outgoing++;
+	ep->base.leaving++;
+}
+
+static void dequeue(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+		    struct rb_shm_queue *queue, struct rb_request *request)
+{
+	rb_shm_queue_remove(queue, request);
+	peer->outgoing--;
+	ep->base.leaving--;
+}
+
+static void send_or_queue(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+			  struct rb_request *request)
+{
+	if (peer->sends.first != NULL || !send_try(ep, peer, request))
+		enqueue(ep, peer, &peer->sends, request, RB_SHM_QUEUED);
+}
+
+static struct rb_shm_peer *post_begin(struct rb_shm_endpoint *ep, struct rb_request *request,
+				      enum rb_request_kind kind)
+{
+	struct rb_shm_peer *peer = NULL;
+
+	request->kind = (uint32_t)kind;
+	request->state = RB_REQUEST_PENDING;
+	request->status = RUBATO_OK;
+	ep->posting = request;
+	if (request->peer < ep->base.rank_count)
+		peer = &ep->peers[request->peer];
+	if (peer == NULL || peer->state != RB_SHM_CONNECTED) {
+		rb_shm_complete(ep, request,
+				RB_FAIL(RUBATO_ERR_PEER, "shm: rank %u is %s", request->peer,
+					peer != NULL && peer->state == RB_SHM_GONE
+						? "gone"
+						: "not connected"));
+		return NULL;
+	}
+	return peer;
+}
+
+void rb_shm_send(struct rb_endpoint *base, struct rb_request *request)
+{
+	struct rb_shm_endpoint *ep = (struct rb_shm_endpoint *)base;
+	struct rb_shm_peer *peer = post_begin(ep, request, RB_REQUEST_SEND);
+
+	if (peer != NULL)
+		send_or_queue(ep, peer, request);
+	ep->posting = NULL;
+}
+
+/* ---- Puts ---- */
+
+/* One slice into mapped memory; true when all is there. */
+static bool copy_slice(struct rb_request *request)
+{
+	uint64_t *offset = &request->backend[RB_SHM_OFFSET];
+	size_t left = request->size_bytes - *offset;
+	size_t slice = left < RB_SHM_SLICE_BYTES ? left : RB_SHM_SLICE_BYTES;
+
+	if (slice > 0)
+		memcpy((uint8_t *)request->remote->mapped + request->remote_offset + *offset,
+		       (const uint8_t *)request->buffer + *offset, slice);
+	*offset += slice;
+	return *offset == request->size_bytes;
+}
+
+void rb_shm_put(struct rb_endpoint *base, struct rb_request *request)
+{
+	struct rb_shm_endpoint *ep = (struct rb_shm_endpoint *)base;
+	struct rb_shm_peer *peer = post_begin(ep, request, RB_REQUEST_PUT);
+	const struct rb_remote *remote = request->remote;
+
+	request->backend[RB_SHM_OFFSET] = 0;
+	if (peer == NULL) {
+		ep->posting = NULL;
+		return;
+	}
+	if (remote->peer != request->peer || request->remote_offset > remote->size_bytes ||
+	    request->size_bytes > remote->size_bytes - request->remote_offset)
+		rb_shm_complete(
+			ep, request,
+			RB_FAIL(RUBATO_ERR_ARGUMENT,
+				"shm: a put of %zu bytes at %llu into a region of %zu of rank %u",
+				request->size_bytes, (unsigned long long)request->remote_offset,
+				remote->size_bytes, remote->peer));
+	else if (remote->mapped == NULL && request->size_bytes > 0)
+		enqueue(ep, peer, &peer->streams, request, RB_SHM_STREAMING);
+	else if (remote->mapped == NULL || copy_slice(request))
+		send_or_queue(ep, peer, request);
+	else
+		enqueue(ep, peer, &peer->copies, request, RB_SHM_COPYING);
+	ep->posting = NULL;
+}
+
+/* ---- Flush ---- */
+
+static bool control_try(struct rb_shm_peer *peer, enum rb_shm_cell_kind kind, struct rb_tag tag,
+			uint64_t arg0, uint64_t arg1)
+{
+	struct rb_shm_outbound *out = &peer->out;
+	struct rb_shm_cell *cell = cell_at(out, out->position);
+
+	if (!cells_free(out, 1))
+		return false;
+	cell->tag = tag;
+	cell->arg[0] = arg0;
+	cell->arg[1] = arg1;
+	publish(peer, cell, kind, 0, 1);
+	return true;
+}
+
+void rb_shm_say(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, enum rb_shm_cell_kind kind,
+		struct rb_tag tag, uint64_t arg0, uint64_t arg1)
+{
+	struct rb_shm_control *control;
+
+	if (peer->control_first == NULL && control_try(peer, kind, tag, arg0, arg1))
+		return;
+	control = malloc(sizeof(*control));
+	if (control == NULL) {
+		peer->doom = RB_FAIL(RUBATO_ERR_MEMORY, "shm: an answer to rank %u", peer->rank);
+		ep->notice = true;
+		return;
+	}
+	*control = (struct rb_shm_control) { NULL, kind, tag, { arg0, arg1 } };
+	if (peer->control_last != NULL)
+		peer->control_last->next = control;
+	else
+		peer->control_first = control;
+	peer->control_last = control;
+	peer->outgoing++;
+	ep->base.leaving++;
+}
+
+static void flush_control(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
+{
+	while (peer->control_first != NULL) {
+		struct rb_shm_control *c = peer->control_first;
+
+		if (!control_try(peer, c->kind, c->tag, c->arg[0], c->arg[1]))
+			return;
+		peer->control_first = c->next;
+		if (peer->control_first == NULL)
+			peer->control_last = NULL;
+		peer->outgoing--;
+		ep->base.leaving--;
+		free(c);
+	}
+}
+
+/* The last piece of a request is out. */
+static void stream_end(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+		       struct rb_request *request)
+{
+	dequeue(ep, peer, &peer->streams, request);
+	if (request->kind == RB_REQUEST_PUT) {
+		send_or_queue(ep, peer, request);
+		return;
+	}
+	rb_shm_id_give(&ep->ids, request->backend[RB_SHM_ID]);
+	request_done(ep, request);
+}
+
+static void stream_piece(struct rb_shm_peer *peer, struct rb_request *request)
+{
+	struct rb_shm_outbound *out = &peer->out;
+	struct rb_shm_cell *cell = cell_at(out, out->position);
+	uint64_t offset = request->backend[RB_SHM_OFFSET];
+	size_t left = request->size_bytes - offset;
+	size_t piece = left < RB_SHM_BULK_BYTES ? left : RB_SHM_BULK_BYTES;
+
+	bulk_fill(out, (const uint8_t *)request->buffer + offset, piece);
+	cell->tag = request->tag;
+	if (request->kind == RB_REQUEST_PUT) {
+		cell->arg[0] = ((const struct rb_shm_remote *)request->remote)->id;
+		cell->arg[1] = request->remote_offset + offset;
+		cell->arg[2] = piece;
+		publish(peer, cell, RB_SHM_WRITE, 0, 1);
+	} else {
+		cell->arg[0] = request->backend[RB_SHM_THEIR_ID];
+		cell->arg[1] = piece;
+		publish(peer, cell, RB_SHM_DATA, 0, 1);
+	}
+	request->backend[RB_SHM_OFFSET] += piece;
+}
+
+/* A piece of each in turn: a long message does not hold up a shorter one. */
+static void flush_streams(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
+{
+	while (peer->streams.first != NULL && bulk_free(&peer->out) && cells_free(&peer->out, 1)) {
+		struct rb_request *request = peer->streams.first;
+
+		stream_piece(peer, request);
+		if (request->backend[RB_SHM_OFFSET] == request->size_bytes) {
+			stream_end(ep, peer, request);
+		} else if (request->next != NULL) {
+			rb_shm_queue_remove(&peer->streams, request);
+			rb_shm_queue_add(&peer->streams, request);
+		}
+	}
+}
+
+void rb_shm_flush(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
+{
+	struct rb_request *copy = peer->copies.first;
+
+	flush_control(ep, peer);
+	while (peer->sends.first != NULL) {
+		struct rb_request *request = peer->sends.first;
+
+		dequeue(ep, peer, &peer->sends, request);
+		if (!send_try(ep, peer, request)) {
+			rb_shm_queue_push(&peer->sends, request);
+			peer->outgoing++;
+			ep->base.leaving++;
+			break;
+		}
+	}
+	flush_streams(ep, peer);
+	if (copy != NULL && copy_slice(copy)) {
+		dequeue(ep, peer, &peer->copies, copy);
+		send_or_queue(ep, peer, copy);
+	}
+}
+
+bool rb_shm_blocked(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
+{
+	struct rb_shm_outbound *out = &peer->out;
+	uint32_t before = out->consumed;
+
+	(void)ep;
+	if (peer->copies.first != NULL)
+		return false;
+	consumed_refresh(out);
+	if (out->consumed != before || out->consumed == out->position)
+		return false;
+	if (!out->want) {
+		out->want = true;
+		out->want_at = out->position;
+		publish(peer, cell_at(out, out->position), RB_SHM_WANT, 0, 1);
+	}
+	return true;
+}
+
+/* ---- Answers ---- */
+
+void rb_shm_cleared(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64_t id,
+		    uint64_t their_id)
+{
+	struct rb_request *request = rb_shm_id_find(&ep->ids, id);
+
+	if (request == NULL || request->peer != peer->rank ||
+	    request->backend[RB_SHM_STAGE] != RB_SHM_ANNOUNCED)
+		return; /* Withdrawn meanwhile. */
+	rb_shm_queue_remove(&peer->announced, request);
+	request->backend[RB_SHM_THEIR_ID] = their_id;
+	request->backend[RB_SHM_OFFSET] = 0;
+	enqueue(ep, peer, &peer->streams, request, RB_SHM_STREAMING);
+}
+
+static void send_unlink(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+			struct rb_request *request)
+{
+	switch ((enum rb_shm_stage)request->backend[RB_SHM_STAGE]) {
+	case RB_SHM_QUEUED:
+		dequeue(ep, peer, &peer->sends, request);
+		break;
+	case RB_SHM_COPYING:
+		dequeue(ep, peer, &peer->copies, request);
+		break;
+	case RB_SHM_STREAMING:
+		dequeue(ep, peer, &peer->streams, request);
+		if (request->kind == RB_REQUEST_SEND)
+			rb_shm_id_give(&ep->ids, request->backend[RB_SHM_ID]);
+		break;
+	case RB_SHM_ANNOUNCED:
+		rb_shm_queue_remove(&peer->announced, request);
+		rb_shm_id_give(&ep->ids, request->backend[RB_SHM_ID]);
+		break;
+	case RB_SHM_MATCHING:
+	case RB_SHM_INCOMING:
+		RB_ASSERT(request->kind != RB_REQUEST_RECV);
+	}
+}
+
+void rb_shm_enough(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64_t id)
+{
+	struct rb_request *request = rb_shm_id_find(&ep->ids, id);
+
+	if (request == NULL || request->peer != peer->rank || request->kind == RB_REQUEST_RECV)
+		return;
+	send_unlink(ep, peer, request);
+	request_done(ep, request);
+}
+
+void rb_shm_cancel_send(struct rb_shm_endpoint *ep, struct rb_request *request)
+{
+	struct rb_shm_peer *peer = &ep->peers[request->peer];
+	uint64_t stage = request->backend[RB_SHM_STAGE];
+
+	send_unlink(ep, peer, request);
+	if (stage == RB_SHM_ANNOUNCED ||
+	    (stage == RB_SHM_STREAMING && request->kind == RB_REQUEST_SEND))
+		rb_shm_say(ep, peer, RB_SHM_WITHDRAW, request->tag, request->backend[RB_SHM_ID], 0);
+}

@@ -1,0 +1,242 @@
+/*
+ * sim_inside.h -- what the simulator's files share: sim_world.c (time, ranks, faults), sim_net.c
+ * (messages) and sim.c (the transport's table).
+ */
+#ifndef RB_TRANSPORT_SIM_INSIDE_H
+#define RB_TRANSPORT_SIM_INSIDE_H
+
+#include "base/rng.h"
+#include "transport/sim/fiber.h"
+#include "transport/sim/sim_world.h"
+#include "transport/transport.h"
+
+#define RB_SIM_NOBODY UINT32_MAX
+
+/* ---- Events ---- */
+
+enum rb_sim_trace {
+	RB_SIM_TRACE_TIMER,
+	RB_SIM_TRACE_FAULT,
+	RB_SIM_TRACE_FAULT_END,
+	RB_SIM_TRACE_GONE,
+	RB_SIM_TRACE_ARRIVE,
+	RB_SIM_TRACE_GRANT,
+	RB_SIM_TRACE_DATA,
+};
+
+struct rb_sim_world;
+struct rb_sim_event;
+typedef void rb_sim_fire(struct rb_sim_world *world, struct rb_sim_event *event);
+
+struct rb_sim_queue {
+	struct rb_sim_event *first, *last;
+};
+
+/* Embedded in what it happens to; at any time in the heap, in one queue, or nowhere. */
+struct rb_sim_event {
+	uint64_t time_ns, sequence;
+	uint32_t from, to; /* Who is cut or frozen delays it; RB_SIM_NOBODY: nobody. */
+	uint32_t place;    /* In the heap, from 1; 0: not there. */
+	rb_sim_fire *fire;
+	struct rb_sim_queue *queue; /* That holds it back; or NULL. */
+	struct rb_sim_event *next, *previous;
+};
+
+/* Makes it happen at time_ns (now at the earliest), after all that was set for that time before. */
+void rb_sim_event_set(struct rb_sim_world *world, struct rb_sim_event *event, uint64_t time_ns);
+/* Makes it not happen. Fine when it was not going to. */
+void rb_sim_event_unset(struct rb_sim_world *world, struct rb_sim_event *event);
+void rb_sim_trace(struct rb_sim_world *world, enum rb_sim_trace kind, uint32_t from, uint32_t to,
+		  uint64_t size_bytes, uint64_t what);
+
+/* ---- Ranks ---- */
+
+enum rb_sim_state {
+	RB_SIM_READY,    /* In the queue of those that may run. */
+	RB_SIM_RUNNING,  /* The one that runs; outside of a run: any. */
+	RB_SIM_WAITING,  /* Until news, or its timer. */
+	RB_SIM_SLEEPING, /* Until its timer; news make it run its background step. */
+	RB_SIM_ENDED,    /* Its main has returned. */
+};
+
+struct rb_sim_seat;
+
+/* One rank's place in a group: where its endpoint for that job is, or was. */
+struct rb_sim_place {
+	struct rb_sim_group *group;
+	struct rb_sim_seat *seat;  /* NULL: it has not opened yet. */
+	uint32_t rank;             /* In the group. */
+	struct rb_sim_port *port;  /* Its network side: from its first open to the world's close. */
+	struct rb_sim_place *next; /* Of the same seat. */
+
+	bool news;                   /* Since the last poll: a completion or a lost peer. */
+	uint64_t (*step)(void *arg); /* Background progress; when it wants to be called again. */
+	void *step_arg;
+	uint64_t step_ns; /* What it said. */
+
+	struct rb_sim_event gone_event;
+	bool gone_fails; /* Peers take it as a failure. */
+	bool spoke;
+	uint32_t blames; /* These: see rb_endpoint. */
+	uint8_t last_words[RB_LAST_WORDS_BYTES];
+	bool gone; /* Peers know. */
+	bool left; /* In good order. */
+};
+
+/* The endpoints of one job, or of one communicator that was split off: they know each other by
+ * their ranks in it. */
+struct rb_sim_group {
+	uint8_t job[16];
+	uint32_t rank_count;
+	struct rb_sim_place *places;
+	uint32_t *failures; /* Ranks, in the order in which peers learned; at most one each. */
+	uint32_t failure_count;
+	struct rb_sim_group *next;
+};
+
+struct rb_sim_seat {
+	struct rb_sim_world *world;
+	uint32_t rank;
+	enum rb_sim_state state;
+	struct rb_fiber *fiber;
+	struct rb_sim_seat *next_ready;
+	struct rb_sim_event timer;
+	struct rb_rng rng;
+	rubato_status status; /* Of its main. */
+
+	bool woken; /* By wake or unpark. */
+	bool crashed;
+	bool ghost;     /* On its own: see "the afterlife". Implied by crashed. */
+	bool abandoned; /* A ghost that would not end. */
+	uint32_t idle;  /* Fruitless asks for news in a row. */
+	uint64_t ghost_calls, ghost_ns;
+
+	uint32_t frozen; /* Freezes that last. */
+	bool stalled;    /* Would be ready, but for those. */
+	struct rb_sim_queue held;
+
+	struct rb_sim_event lost_event; /* Peers learn that it has crashed. */
+	bool lost;                      /* They have, of that or of an abort. */
+
+	uint64_t out_free_ns[2], in_free_ns[2]; /* Links: to other nodes, within the node. */
+	struct rb_sim_place *places;
+	struct rb_sim_region *graves; /* Memory given up that a ghost might still look at. */
+};
+
+struct rb_sim_fault {
+	rubato_sim_fault what;
+	struct rb_sim_world *world;
+	struct rb_sim_event start, end;
+	bool lasts, fired;
+	struct rb_sim_queue held; /* CUT. */
+};
+
+struct rb_sim_slot {
+	uint64_t time_ns, sequence;
+	struct rb_sim_event *event;
+};
+
+struct rb_sim_world {
+	rubato_sim_options options; /* Defaults filled in. */
+	struct rb_sim_seat *seats;
+	struct rb_sim_fault *faults;
+	struct rb_sim_group *groups;
+	struct rb_sim_seat *current; /* Whose fiber runs; NULL: none. */
+	uint32_t *failures;          /* Of seats, in the order in which others learned. */
+	uint32_t failure_count;      /* At most one a seat. */
+	struct rb_rng rng;           /* The network's chance. */
+
+	uint64_t now_ns, sequence;
+	struct rb_sim_slot *heap;
+	uint32_t heap_count, heap_capacity;
+	bool heap_full; /* An event was lost for want of memory: the run cannot go on. */
+
+	struct rb_sim_seat *ready_first, *ready_last;
+	bool running;
+	uint32_t live; /* Seats that run and have neither ended nor crashed. */
+	bool crashes;  /* Some fault is one. */
+	uint32_t cuts; /* That last. */
+	rubato_status (*main)(struct rb_sim_seat *seat, void *arg);
+	void *arg;
+
+	rubato_status end_status; /* Why the world ended the run, if it did. */
+	rubato_sim_result result;
+	char first_text[256];
+};
+
+/* Whether two ranks share a node, and so memory. Never on a flat network. */
+static inline bool rb_sim_near(const struct rb_sim_world *w, uint32_t a, uint32_t b)
+{
+	return w->options.ranks_per_node > 0 &&
+	       a / w->options.ranks_per_node == b / w->options.ranks_per_node;
+}
+
+static inline bool rb_sim_place_near(const struct rb_sim_group *g, uint32_t a, uint32_t b)
+{
+	const struct rb_sim_seat *from = g->places[a].seat, *to = g->places[b].seat;
+
+	return from != NULL && to != NULL && rb_sim_near(from->world, from->rank, to->rank);
+}
+
+/* Blocks in `state` until rb_sim_news, wake (WAITING only) or the deadline. */
+void rb_sim_block(struct rb_sim_seat *seat, enum rb_sim_state state, uint64_t deadline_ns);
+/* For calls that ask again and again without blocking: lets time pass now and then. */
+void rb_sim_idle(struct rb_sim_seat *seat);
+/* Something came for this rank. */
+void rb_sim_news(struct rb_sim_place *place);
+void rb_sim_wake(struct rb_sim_seat *seat);
+/* Background progress of all endpoints of this rank, but of `but`, that have news or are due;
+ * whether any. */
+bool rb_sim_step(struct rb_sim_seat *seat, const struct rb_sim_place *but);
+/* When the next of them is due. */
+uint64_t rb_sim_step_next(const struct rb_sim_seat *seat, const struct rb_sim_place *but);
+/* The others of the group learn after delay_ns that this rank has left it; `fails`: as a
+ * failure. */
+void rb_sim_tell(struct rb_sim_place *place, uint64_t delay_ns, bool fails);
+
+/* The group of this job, made when first asked for. Errors: ARGUMENT (it has another number of
+ * ranks), MEMORY. */
+RB_NODISCARD rubato_status rb_sim_group_get(struct rb_sim_world *world, const uint8_t job[16],
+					    uint32_t rank_count, struct rb_sim_group **out);
+
+/* ---- The network side (sim_net.c) ---- */
+
+/* Makes the place's port, or readies the one it has for its next endpoint. Errors: MEMORY,
+ * UNSUPPORTED (an endpoint is open). */
+RB_NODISCARD rubato_status rb_sim_port_open(struct rb_sim_place *place, struct rb_endpoint *ep);
+/* The rank stops taking part: withdraws its large sends, drops what came for it. */
+void rb_sim_port_stop(struct rb_sim_port *port);
+/* After that: forgets the requests that are left, and the endpoint. */
+void rb_sim_port_close(struct rb_sim_port *port);
+void rb_sim_port_free(struct rb_sim_port *port);
+/* Its endpoint while that is open, else NULL. NULL is fine. */
+struct rb_endpoint *rb_sim_port_endpoint(const struct rb_sim_port *port);
+/* Whether requests are pending on it. */
+bool rb_sim_port_at_work(const struct rb_sim_port *port);
+/* This rank learns that a peer is no more: ends what needs it. `failed`: what the peer had sent is
+ * not waited for. */
+void rb_sim_port_lost(struct rb_sim_port *port, uint32_t peer, bool failed);
+
+void rb_sim_send(struct rb_sim_port *port, struct rb_request *request);
+void rb_sim_recv(struct rb_sim_port *port, struct rb_request *request);
+void rb_sim_put(struct rb_sim_port *port, struct rb_request *request);
+void rb_sim_cancel(struct rb_sim_port *port, struct rb_request *request);
+/* The completed requests, as poll returns them. */
+struct rb_request *rb_sim_collect(struct rb_sim_port *port);
+bool rb_sim_collectable(const struct rb_sim_port *port);
+/* Calls line() for each pending request. */
+/* Also one that has met a message, which is then as before. */
+bool rb_sim_recall(struct rb_sim_port *port, struct rb_request *request);
+bool rb_sim_unmatched(const struct rb_sim_port *port, rb_unmatched_visit *visit, void *arg);
+void rb_sim_describe(struct rb_sim_port *port, void (*line)(void *arg, const char *text),
+		     void *arg);
+
+/* ---- Memory (sim.c), as puts find it ---- */
+
+/* Where in the rank's registered memory; NULL: not there (any more). */
+void *rb_sim_memory(struct rb_endpoint *ep, uint32_t region, uint64_t offset, uint64_t size_bytes);
+/* The number by which the peer knows the region behind `remote`. */
+uint32_t rb_sim_remote_region(const struct rb_remote *remote);
+void rb_sim_graves_free(struct rb_sim_seat *seat);
+
+#endif
