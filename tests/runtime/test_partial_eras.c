@@ -422,6 +422,44 @@ START_TEST(a_collective_beside_a_round_is_named_with_it)
 }
 END_TEST
 
+/* A rank that holds a result when the job fails hears how it ended, not that it holds one. */
+static rubato_status lent_main(rubato_comm *comm, void *arg)
+{
+	struct world *w = arg;
+	uint32_t rank = rubato_rank(comm);
+	int32_t in[2] = { 0 }, out[2];
+	rubato_partial *p;
+	const void *result;
+
+	EXPECT(create(w, comm, &p) == RUBATO_OK);
+	EXPECT(give(p, 0) == RUBATO_OK);
+	EXPECT(rubato_partial_collect_view(p, &result, NULL, 0) == RUBATO_OK && result != NULL);
+	EXPECT(rubato_allreduce(comm, in, out, 1 + rank, RUBATO_INT32, RUBATO_SUM) ==
+	       RUBATO_ERR_MISMATCH);
+	for (int i = 0; i < 3; i++) {
+		(void)rubato_partial_release(p); /* Perhaps without effect by now. */
+		EXPECT(rubato_partial_collect_view(p, &result, NULL, 0) == RUBATO_ERR_MISMATCH);
+	}
+	w->logs[rank].count = 1; /* As expected: the job fails in any case. */
+	(void)rubato_partial_free(p);
+	return RUBATO_ERR_MISMATCH;
+}
+
+START_TEST(a_loan_does_not_hide_the_end)
+{
+	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
+	rubato_sim_result result;
+	static struct world w;
+
+	world_init(&w, 0, 2);
+	options.rank_count = 2;
+	options.timeout_ns = 5000000000u;
+	ck_assert_int_eq(rubato_sim_run(&options, lent_main, &w, &result), RUBATO_ERR_MISMATCH);
+	for (uint32_t r = 0; r < 2; r++)
+		ck_assert_uint_eq(w.logs[r].count, 1);
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tc = tcase_create("partial_eras");
@@ -435,5 +473,6 @@ int main(void)
 	tcase_add_loop_test(tc, differing_numbers_after_a_drain_are_a_mismatch, 0,
 			    RUBATO_POLICY_COUNT);
 	tcase_add_test(tc, a_collective_beside_a_round_is_named_with_it);
+	tcase_add_test(tc, a_loan_does_not_hide_the_end);
 	return check_main("partial_eras", tc);
 }
