@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""test_hot_paths.py RUBATO-RUN HOT-PATHS SANITIZER -- what a small call costs, in counts, which do
-not depend on the machine's load: instructions outside of polling (callgrind) and futex calls
-(strace). The bounds are what was counted, and a tenth; a change that makes a call dearer says so.
+"""test_hot_paths.py RUBATO-RUN HOT-PATHS SANITIZER -- what a small call costs, in counts instead of
+times: instructions outside of polling (callgrind) and futex calls (strace). The bounds are what was
+counted, and a tenth; a change that makes a call dearer says so.
 
 Two ranks on shared memory. Rank 0 is slow under either tool, so what it waits for is mostly there;
-what it executes only to wait (polls, sleeps) is left out."""
+what it executes only to wait (polls, sleeps) is left out. But where rank 1 is not given a core, a
+root's ring fills, and each of its polls tries to send again (send_try: 100 instructions a broadcast
+on a machine with six busy loops). A call that is dearer is so each time."""
 
 import os
 import re
@@ -14,6 +16,7 @@ import tempfile
 
 RUN, PROGRAM, SANITIZER = sys.argv[1:4]
 CALLS = 2000
+TRIES = 6
 
 # Function by function, since a call's share of polling depends on its luck.
 WAITING = {
@@ -90,6 +93,9 @@ def main():
         for call, bound in INSTRUCTIONS.items():
             # What is counted varies with who is early; the cheapest way is the call's own.
             got = min(instructions(call, folder) for _ in range(2))
+            for _ in range(TRIES - 2):
+                if got > bound:
+                    got = min(got, instructions(call, folder))
             print(f"{call}: {got:.0f} instructions a call outside of waiting, at most {bound}")
             failed |= got > bound
         got = wakes(folder)
