@@ -4,6 +4,8 @@
  *
  *   ROW(kind, name, what it needs, largest rank count, blocks, builder, source, its cost and what
  *       else is true of it)
+ *
+ * algorithms.h says what the fields mean, algorithms.c has the short names that stand here.
  */
 
 /* Rings use two channels a rank, or one; everything else a fixed number. */

@@ -7,7 +7,7 @@
  * memory (or a link) over it. Where ranks share cores all three take as many times longer as there
  * are ranks a core, and a phase moreover a turn of the scheduler for each of them. The constants
  * are of one shared-memory machine; what counts is where the curves cross. An algorithm's row in
- * algorithms.c has its terms.
+ * algorithm_rows.h has its terms.
  */
 #include "collectives/algorithms.h"
 

@@ -7,6 +7,8 @@ With --write the table is brought up to date instead."""
 import re
 import sys
 
+from doc_table import held
+
 HEAD = "| operation | by messages | in mapped memory |\n|---|---|---|\n"
 
 
@@ -27,19 +29,7 @@ def rows(table):
 def main(algorithms, architecture):
     with open(algorithms) as file:
         expected = HEAD + "".join(rows(file.read()))
-    with open(architecture) as file:
-        text = file.read()
-    found = re.search(r"^\| operation \| by messages .*?(?=^$|\Z)", text, re.M | re.S)
-    if found and found[0] == expected:
-        return 0
-    if sys.argv[1] == "--write":
-        with open(architecture, "w") as file:
-            file.write(text[: found.start()] + expected + text[found.end() :])
-        return 0
-    print("docs/ARCHITECTURE.md should hold (tests/tools/test_algorithms.py --write puts it "
-          "there):")
-    print(expected)
-    return 1
+    return held(architecture, "| operation | by messages ", expected)
 
 
 if __name__ == "__main__":

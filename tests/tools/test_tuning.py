@@ -6,6 +6,8 @@ With --write the table is brought up to date instead."""
 import re
 import sys
 
+from doc_table import held
+
 KINDS = {"U": "number", "S": "text", "T": "time", "B": "size"}
 TIMES = [(86400 * 10**9, "d"), (10**9, "s"), (10**6, "ms"), (10**3, "us")]
 SIZES = [(1 << 40, "T"), (1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")]
@@ -37,18 +39,7 @@ def rows(header):
 def main(config, tuning):
     with open(config) as file:
         expected = HEAD + "".join(rows(file.read()))
-    with open(tuning) as file:
-        text = file.read()
-    found = re.search(r"^\| variable .*?(?=^$|\Z)", text, re.M | re.S)
-    if found and found[0] == expected:
-        return 0
-    if sys.argv[1] == "--write":
-        with open(tuning, "w") as file:
-            file.write(text[: found.start()] + expected + text[found.end() :])
-        return 0
-    print("docs/tuning.md should hold (tests/tools/test_tuning.py --write puts it there):")
-    print(expected)
-    return 1
+    return held(tuning, "| variable ", expected)
 
 
 if __name__ == "__main__":
