@@ -22,7 +22,7 @@
 
 #include "tests/effort.h"
 #include "tests/faults.h"
-#include "tools/laws.h"
+#include "tools/laws/laws.h"
 
 #define SEEDS 20000u /* To look through before a fault counts as not noticed. */
 #define SECONDS 120u /* Of one seed: then it has no end. */

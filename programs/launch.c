@@ -1,0 +1,497 @@
+/*
+ * launch.c -- one poll loop over signals, the ranks' output and, on a terminal, the input.
+ *
+ *   RUNNING --a rank failed, timeout, signal--> ENDING --grace is over--> KILLED
+ *      `------------- all ranks ended --------------'----> sweep, last output, done
+ *
+ * Output is written in pieces that cannot block once poll() says so; while a reader holds us up,
+ * signals and deadlines are still served, and after KILLED output that nobody takes is dropped.
+ */
+#include "programs/launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "programs/launch_child.h"
+#include "programs/lines.h"
+
+#define PIECE_BYTES 4096 /* PIPE_BUF: a pipe that polls writable takes so much unblocked. */
+#define NEVER UINT64_MAX
+#define NOT_ENDED (-1) /* No wait status. */
+
+enum phase { RUNNING, ENDING, KILLED };
+
+struct stream { /* One rank's standard output or error. */
+	int fd; /* -1: closed. */
+	int to; /* 1 or 2. */
+	struct lines lines;
+};
+
+struct job {
+	const struct launch *launch;
+	struct launch_secret secret;
+	struct launch_child child;
+	struct places places;   /* The template; rank and descriptors vary. */
+	pid_t *pids;            /* By rank; 0: ended, or never started. */
+	int *ended;             /* By rank: a wait status that was not dealt with, or NOT_ENDED. */
+	struct stream *streams; /* Two by rank. */
+	struct pollfd *polls;
+	uint32_t started, running;
+	int signals;              /* A signalfd. */
+	int input_from, input_to; /* A terminal's input, passed on to rank 0; -1: not. */
+	char input[PIECE_BYTES];
+	size_t input_used;
+	enum phase phase;
+	uint64_t timeout_at, kill_at; /* NEVER: not set. */
+	int status;                   /* 0 until something failed. */
+	bool output_gone;             /* Nobody reads ours any more. */
+};
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* ---- Ending ---- */
+
+static void signal_ranks(struct job *job, int number)
+{
+	for (uint32_t rank = 0; rank < job->started; rank++) {
+		if (job->pids[rank] == 0)
+			continue;
+		(void)kill(-job->pids[rank], number);
+		(void)kill(-job->pids[rank], SIGCONT); /* A stopped process would not notice. */
+	}
+}
+
+/* The first reason to end is the one that counts. */
+static void end_job(struct job *job, int status, int number)
+{
+	if (job->status == 0)
+		job->status = status;
+	if (job->phase != RUNNING)
+		return;
+	job->phase = ENDING;
+	job->kill_at = now_ns() + LAUNCH_GRACE_NS;
+	signal_ranks(job, number);
+}
+
+static void kill_job(struct job *job)
+{
+	job->phase = KILLED;
+	job->kill_at = NEVER;
+	signal_ranks(job, SIGKILL);
+}
+
+static void rank_ended(struct job *job, uint32_t rank, int wait_status)
+{
+	const char *program = job->launch->program;
+	bool signalled = WIFSIGNALED(wait_status);
+	int status = signalled ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+
+	job->pids[rank] = 0;
+	job->running--;
+	if (job->running == 0 && job->phase == RUNNING) /* For processes that outlive their rank. */
+		job->kill_at = now_ns() + LAUNCH_GRACE_NS;
+	if (status == 0 || job->phase != RUNNING)
+		return;
+
+	const char *rest =
+		job->launch->keep_going || job->running == 0 ? "" : "; ending the others";
+
+	if (signalled)
+		(void)fprintf(stderr, "%s: rank %u was ended by signal %d (%s)%s\n", program, rank,
+			      WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)), rest);
+	else
+		(void)fprintf(stderr, "%s: rank %u failed with exit status %d%s\n", program, rank,
+			      status, rest);
+	if (!job->launch->keep_going)
+		end_job(job, status, SIGTERM);
+	else if (job->status == 0)
+		job->status = status;
+}
+
+/*
+ * Ranks that die take others with them, so several may have ended before we look, and waitpid names
+ * them in any order. One that a signal ended is the likelier first cause.
+ */
+static void reap(struct job *job)
+{
+	int wait_status;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, &wait_status, WNOHANG)) > 0)
+		for (uint32_t rank = 0; rank < job->started; rank++)
+			if (job->pids[rank] == pid)
+				job->ended[rank] = wait_status;
+	for (int signalled = 1; signalled >= 0; signalled--) {
+		for (uint32_t rank = 0; rank < job->started; rank++) {
+			wait_status = job->ended[rank];
+			if (wait_status == NOT_ENDED || WIFSIGNALED(wait_status) != signalled)
+				continue;
+			job->ended[rank] = NOT_ENDED;
+			rank_ended(job, rank, wait_status);
+		}
+	}
+}
+
+static void take_signals(struct job *job)
+{
+	struct signalfd_siginfo info;
+
+	while (read(job->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+		int number = (int)info.ssi_signo;
+
+		if (number == SIGCHLD) {
+			reap(job);
+		} else if (job->phase == RUNNING) {
+			end_job(job, 128 + number, number);
+			(void)fprintf(stderr, "%s: ended by %s\n", job->launch->program,
+				      strsignal(number));
+		} else {
+			kill_job(job); /* Asked twice. */
+		}
+	}
+}
+
+static void take_deadlines(struct job *job)
+{
+	uint64_t now = now_ns();
+
+	if (now >= job->timeout_at) {
+		job->timeout_at = NEVER;
+		if (job->phase == RUNNING && job->running > 0) {
+			(void)fprintf(stderr, "%s: timeout after %g s: ending %u ranks\n",
+				      job->launch->program, (double)job->launch->timeout_ns / 1e9,
+				      job->running);
+			end_job(job, EXIT_TIMED_OUT, SIGTERM);
+		}
+	}
+	if (now >= job->kill_at)
+		kill_job(job);
+}
+
+/* Milliseconds until something is due, for poll(). */
+static int patience_ms(const struct job *job)
+{
+	uint64_t at = job->timeout_at < job->kill_at ? job->timeout_at : job->kill_at;
+	uint64_t now = now_ns();
+
+	if (at == NEVER)
+		return -1;
+	if (at <= now)
+		return 0;
+	uint64_t ms = (at - now) / 1000000 + 1;
+
+	return ms > 1000000 ? 1000000 : (int)ms;
+}
+
+/* ---- Output and input ---- */
+
+static void write_out(struct job *job, int to, const struct buffer *out)
+{
+	size_t done = 0;
+
+	while (done < out->used && !job->output_gone) {
+		struct pollfd polls[2] = { { .fd = to, .events = POLLOUT },
+					   { .fd = job->signals, .events = POLLIN } };
+
+		if (poll(polls, 2, patience_ms(job)) < 0 && errno != EINTR)
+			return;
+		take_signals(job);
+		take_deadlines(job);
+		if (polls[0].revents == 0) {
+			if (job->phase == KILLED)
+				return;
+			continue;
+		}
+		size_t left = out->used - done;
+		ssize_t put = write(to, out->data + done, left < PIECE_BYTES ? left : PIECE_BYTES);
+
+		if (put > 0)
+			done += (size_t)put;
+		else if (put < 0 && errno != EINTR && errno != EAGAIN)
+			job->output_gone = true;
+	}
+	if (job->output_gone)
+		end_job(job, 128 + SIGPIPE, SIGTERM);
+}
+
+static void stream_close(struct job *job, struct stream *stream)
+{
+	struct buffer out = { 0 };
+
+	(void)close(stream->fd);
+	stream->fd = -1;
+	lines_end(&stream->lines, &out);
+	write_out(job, stream->to, &out);
+	buffer_fini(&out);
+}
+
+/* Returns false when there was nothing to read for now. */
+static bool stream_read(struct job *job, struct stream *stream)
+{
+	char data[65536];
+	struct buffer out = { 0 };
+	ssize_t got = read(stream->fd, data, sizeof(data));
+
+	if (got < 0 && (errno == EAGAIN || errno == EINTR))
+		return false;
+	if (got <= 0) {
+		stream_close(job, stream);
+		return true;
+	}
+	lines_feed(&stream->lines, data, (size_t)got, &out);
+	write_out(job, stream->to, &out);
+	buffer_fini(&out);
+	return true;
+}
+
+static void input_close(struct job *job)
+{
+	if (job->input_to >= 0)
+		(void)close(job->input_to);
+	job->input_to = -1;
+	job->input_from = -1;
+	job->input_used = 0;
+}
+
+/* A terminal gives its input to its foreground process group only, which is ours: pass it on. */
+static void input_pass(struct job *job, const struct pollfd *from, const struct pollfd *to)
+{
+	if (job->input_used == 0 && (from->revents != 0)) {
+		ssize_t got = read(job->input_from, job->input, sizeof(job->input));
+
+		if (got > 0)
+			job->input_used = (size_t)got;
+		else if (got == 0 || errno != EINTR) /* EIO: we are in the background. */
+			input_close(job);
+	} else if (job->input_used > 0 && to->revents != 0) {
+		ssize_t put = write(job->input_to, job->input, job->input_used);
+
+		if (put > 0) {
+			job->input_used -= (size_t)put;
+			memmove(job->input, job->input + put, job->input_used);
+		} else if (put < 0 && errno != EAGAIN && errno != EINTR) {
+			input_close(job);
+		}
+	}
+}
+
+/* ---- The loop ---- */
+
+static bool streams_open(const struct job *job)
+{
+	for (uint32_t i = 0; i < 2 * job->started; i++)
+		if (job->streams[i].fd >= 0)
+			return true;
+	return false;
+}
+
+static void loop(struct job *job)
+{
+	uint32_t stream_count = 2 * job->started;
+	struct pollfd *signals = job->polls, *from = job->polls + 1, *to = job->polls + 2;
+
+	while (job->running > 0 || (streams_open(job) && job->phase != KILLED)) {
+		*signals = (struct pollfd) { .fd = job->signals, .events = POLLIN };
+		*from = (struct pollfd) { .fd = job->input_used == 0 ? job->input_from : -1,
+					  .events = POLLIN };
+		*to = (struct pollfd) { .fd = job->input_used > 0 ? job->input_to : -1,
+					.events = POLLOUT };
+		for (uint32_t i = 0; i < stream_count; i++)
+			job->polls[3 + i] =
+				(struct pollfd) { .fd = job->streams[i].fd, .events = POLLIN };
+		if (poll(job->polls, 3 + stream_count, patience_ms(job)) < 0 && errno != EINTR) {
+			perror(job->launch->program);
+			kill_job(job);
+		}
+		for (uint32_t i = 0; i < stream_count; i++)
+			if (job->polls[3 + i].revents != 0)
+				(void)stream_read(job, &job->streams[i]);
+		input_pass(job, from, to);
+		take_signals(job);
+		take_deadlines(job);
+	}
+	launch_sweep();
+	for (uint32_t i = 0; i < stream_count; i++) {
+		while (job->streams[i].fd >= 0 && stream_read(job, &job->streams[i]))
+			;
+		if (job->streams[i].fd >= 0)
+			stream_close(job, &job->streams[i]);
+	}
+}
+
+/* ---- Start ---- */
+
+static bool pipe_make(int *ours, int *theirs, bool ours_reads)
+{
+	int ends[2];
+
+	if (pipe2(ends, O_CLOEXEC) != 0)
+		return false;
+	*ours = ends[ours_reads ? 0 : 1];
+	*theirs = ends[ours_reads ? 1 : 0];
+	(void)fcntl(*ours, F_SETFL, O_NONBLOCK);
+	return true;
+}
+
+static bool streams_make(struct job *job, uint32_t rank)
+{
+	struct stream *out = &job->streams[(size_t)2 * rank], *err = out + 1;
+
+	out->to = 1;
+	err->to = 2;
+	lines_init(&out->lines, rank);
+	lines_init(&err->lines, rank);
+	job->child.out = 1;
+	return (job->launch->raw_output || pipe_make(&out->fd, &job->child.out, true)) &&
+	       pipe_make(&err->fd, &job->child.err, true);
+}
+
+static void close_unless(int fd, int keep)
+{
+	if (fd >= 0 && fd != keep)
+		(void)close(fd);
+}
+
+/* 0, or the exit status that says why not. */
+static int start_rank(struct job *job, uint32_t rank, int null)
+{
+	bool terminal = rank == 0 && isatty(0);
+	int reason = 0;
+
+	job->child.rank = rank;
+	job->child.in = rank == 0 ? 0 : null;
+	job->child.err = -1;
+	if (!streams_make(job, rank) ||
+	    (terminal && !pipe_make(&job->input_to, &job->child.in, false)))
+		reason = errno;
+	else
+		reason = launch_child_start(&job->child, &job->pids[rank]);
+	close_unless(job->child.out, 1);
+	close_unless(job->child.err, -1);
+	if (terminal) {
+		close_unless(job->child.in, 0);
+		job->input_from = 0;
+	}
+	if (reason == 0) {
+		job->started = rank + 1;
+		job->running++;
+		return 0;
+	}
+	job->pids[rank] = 0;
+	(void)fprintf(stderr, "%s: cannot run %s: %s\n", job->launch->program, job->launch->argv[0],
+		      strerror(reason));
+	return reason == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN;
+}
+
+static void start_ranks(struct job *job)
+{
+	int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+	for (uint32_t rank = 0; rank < job->launch->rank_count && job->phase == RUNNING; rank++) {
+		int status = start_rank(job, rank, null);
+
+		if (status != 0)
+			end_job(job, status, SIGTERM);
+	}
+	close_unless(null, -1);
+}
+
+static bool signals_open(struct job *job)
+{
+	static const int numbers[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCHLD };
+	sigset_t set;
+
+	(void)sigemptyset(&set);
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+		(void)sigaddset(&set, numbers[i]);
+	(void)sigprocmask(SIG_BLOCK, &set, &job->child.mask);
+	(void)signal(SIGPIPE, SIG_IGN);
+	(void)signal(SIGTTIN, SIG_IGN);
+	job->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	return job->signals >= 0;
+}
+
+static bool job_open(struct job *job)
+{
+	uint32_t count = job->launch->rank_count;
+	struct rlimit raised;
+
+	job->pids = calloc(count, sizeof(*job->pids));
+	job->ended = malloc(count * sizeof(*job->ended));
+	job->streams = calloc(2 * (size_t)count, sizeof(*job->streams));
+	job->polls = calloc(2 * (size_t)count + 3, sizeof(*job->polls));
+	if (job->pids == NULL || job->ended == NULL || job->streams == NULL || job->polls == NULL)
+		return false;
+	for (uint32_t i = 0; i < 2 * count; i++)
+		job->streams[i].fd = -1;
+	for (uint32_t i = 0; i < count; i++)
+		job->ended[i] = NOT_ENDED;
+	(void)getrlimit(RLIMIT_NOFILE, &job->child.files);
+	raised = job->child.files;
+	raised.rlim_cur = raised.rlim_max;
+	(void)setrlimit(RLIMIT_NOFILE, &raised);
+	(void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+	return signals_open(job);
+}
+
+static void job_close(struct job *job)
+{
+	launch_secret_remove(&job->secret);
+	for (uint32_t i = 0; job->streams != NULL && i < 2 * job->launch->rank_count; i++) {
+		close_unless(job->streams[i].fd, -1);
+		lines_fini(&job->streams[i].lines);
+	}
+	input_close(job);
+	close_unless(job->signals, -1);
+	free(job->pids);
+	free(job->ended);
+	free(job->streams);
+	free(job->polls);
+}
+
+int launch_ranks(const struct launch *launch)
+{
+	struct job job = { .launch = launch,
+			   .secret = { .fd = -1 },
+			   .signals = -1,
+			   .input_from = -1,
+			   .input_to = -1,
+			   .timeout_at = NEVER,
+			   .kill_at = NEVER,
+			   .status = 0 };
+
+	job.child.launch = launch;
+	job.child.places = &job.places;
+	if (launch->bind_cores)
+		places_find_here(&job.places);
+	if (launch->timeout_ns > 0)
+		job.timeout_at = now_ns() + launch->timeout_ns;
+	if (!job_open(&job)) {
+		perror(launch->program);
+		job.status = EXIT_FAILURE;
+	} else if (!launch_secret_make(&job.secret, launch->program) ||
+		   !launch_root_pick(job.child.root, sizeof(job.child.root), launch->program)) {
+		job.status = EXIT_FAILURE;
+	} else {
+		job.child.secret_file = job.secret.file;
+		start_ranks(&job);
+		loop(&job);
+	}
+	job_close(&job);
+	return job.status;
+}

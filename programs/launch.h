@@ -1,0 +1,44 @@
+/*
+ * launch.h -- runs the ranks of a job on this machine; behind rubato-run and rubato-bench -n.
+ *
+ * Each rank is a child in its own process group with RUBATO_RANK, RUBATO_SIZE, RUBATO_ROOT and
+ * RUBATO_SECRET_FILE. Promises:
+ *   - every rank ends when this process does, however it ends (parent-death signal);
+ *   - when launch_ranks returns, no descendant of ours is left: processes that outlived their rank
+ *     are adopted (subreaper) and ended;
+ *   - the secret lies in memory, in a descriptor of this process's that RUBATO_SECRET_FILE names,
+ *     mode 0600: it goes when this process does, however that ends;
+ *   - ending is SIGTERM, then SIGKILL after LAUNCH_GRACE_NS.
+ */
+#ifndef PROGRAMS_LAUNCH_H
+#define PROGRAMS_LAUNCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define LAUNCH_RANKS_MAX 4096
+#define LAUNCH_GRACE_NS 3000000000u /* Guess: enough to write a checkpoint's last lines. */
+
+#define EXIT_TIMED_OUT 124
+#define EXIT_CANNOT_RUN 126
+#define EXIT_NOT_FOUND 127
+
+struct launch {
+	const char *program; /* Who speaks in messages. */
+	const char *path;    /* What is run; NULL: argv[0], looked up in PATH. */
+	char *const *argv;
+	uint32_t rank_count;
+	uint64_t timeout_ns; /* 0: none. */
+	bool bind_cores;     /* Rank i on the i-th core that we may use: place.h. */
+	bool keep_going;     /* A failed rank does not end the others. */
+	bool raw_output;     /* Standard output as it is; only standard error has prefixes. */
+};
+
+/*
+ * Blocks until all ranks have ended. Returns 0, or the exit status of the first rank that failed
+ * (128 + signal if one ended it), EXIT_TIMED_OUT, 128 + signal when we were told to end, or
+ * EXIT_NOT_FOUND, EXIT_CANNOT_RUN.
+ */
+int launch_ranks(const struct launch *launch);
+
+#endif

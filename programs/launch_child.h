@@ -1,0 +1,42 @@
+/* launch_child.h -- the parts of a launch that touch the system: one rank's process, the secret,
+ * the port, and ending whatever is left. */
+#ifndef PROGRAMS_LAUNCH_CHILD_H
+#define PROGRAMS_LAUNCH_CHILD_H
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+
+#include "programs/launch.h"
+#include "programs/place.h"
+
+struct launch_secret {
+	int fd; /* -1: none. */
+	char file[48];
+};
+
+struct launch_child {
+	const struct launch *launch;
+	uint32_t rank;
+	int in, out, err;            /* Become 0, 1, 2. */
+	char root[32];               /* host:port */
+	const struct places *places; /* With bind_cores. */
+	const char *secret_file;
+	sigset_t mask;       /* What was in force before we blocked signals. */
+	struct rlimit files; /* Likewise, before we raised it. */
+};
+
+/* All three print why and return false, or an errno where it says so. */
+bool launch_secret_make(struct launch_secret *secret, const char *program);
+void launch_secret_remove(struct launch_secret *secret);
+/* 127.0.0.1 and a port that nobody uses. It is free again when this returns; whoever takes it
+ * before rank 0 does makes rank 0 fail with a clear error. */
+bool launch_root_pick(char *root, size_t root_bytes, const char *program);
+
+/* Returns 0 once the program runs, or an errno: it could not be started. */
+int launch_child_start(const struct launch_child *child, pid_t *pid);
+
+/* SIGKILL to all children of ours, adopted ones too, until there are none. */
+void launch_sweep(void);
+
+#endif

@@ -1,0 +1,18 @@
+/* results.h -- what jansson leaves to the writer of --json FILE. "-" is standard output. */
+#ifndef PROGRAMS_RESULTS_H
+#define PROGRAMS_RESULTS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+/* Whether results_write() can be expected to work; asked before the work is done. */
+bool results_writable(const char *path);
+/* Writes beside and renames, so that nobody sees half of it (devices, pipes and links are written
+ * as they are), and lets go of `root`. false: not everything could be written. */
+bool results_write(const char *path, json_t *root);
+
+/* null where it is no UTF-8: what others have named need not be. */
+json_t *results_text(const char *text);
+json_t *results_real(double number); /* null unless finite. */
+
+#endif

@@ -1,0 +1,192 @@
+/*
+ * bench.h -- rubato-bench in four parts: options, values, measurement, output.
+ *
+ * What is timed. Before each call the inputs are written anew (a benchmark that repeats a call on
+ * untouched inputs measures caches), then a barrier, then the clock around the call, on every rank.
+ * An iteration's time is the mean over ranks; median, min and p99 are over iterations. "slowest" is
+ * the median over iterations of the largest over ranks: it holds the skew of the barrier's end too.
+ * After each call every element of every result is compared with what it must be, bit by bit.
+ */
+#ifndef TOOLS_BENCH_H
+#define TOOLS_BENCH_H
+
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "programs/results.h"
+#include "rubato.h"
+#include "tools/bench/peers.h"
+
+#define BENCH "rubato-bench"
+
+enum bench_op {
+	BENCH_ALLREDUCE,
+	BENCH_REDUCE_SCATTER,
+	BENCH_ALLGATHER,
+	BENCH_BROADCAST,
+	BENCH_REDUCE,
+	BENCH_ALLTOALL,
+	BENCH_GATHER,
+	BENCH_SCATTER,
+	BENCH_ALLGATHERV,
+	BENCH_REDUCE_SCATTERV,
+	BENCH_ALLTOALLV,
+	BENCH_BARRIER,
+	BENCH_SENDRECV,
+};
+
+extern const char *const bench_op_names[];   /* NULL-terminated, by enum bench_op. */
+extern const char *const bench_transports[]; /* Likewise; the first is auto. */
+extern const char *const bench_commands[];   /* Likewise: partial, then lagged. */
+
+/* ---- Other libraries in the same run ---- */
+
+struct bench_peers {
+	uint32_t count; /* Asked for; after bench_peers_open: running, alike on all ranks. */
+	char names[PEERS_MAX][PEER_NAME_BYTES];
+	struct peer list[PEERS_MAX]; /* On rank 0. */
+	bool leading;                /* This is rank 0. */
+};
+
+/* For struct option. */
+void bench_peers_read(const char *text, void *to);
+/* Collective. Those that do not come up are left out, with a line on standard error. */
+void bench_peers_open(struct bench_peers *peers, rubato_comm *comm);
+void bench_peers_close(struct bench_peers *peers);
+
+/* ---- Options ---- */
+
+struct bench_options {
+	enum bench_op op;
+	uint32_t rank_count; /* To start here; 0: join the launcher's job. */
+	uint64_t begin_bytes, end_bytes, step_bytes, factor;
+	bool types[RUBATO_TYPE_COUNT];
+	bool operators[RUBATO_OPERATOR_COUNT];
+	uint32_t root, warmups, iterations;
+	const char *algorithm; /* A name, "auto" or "all". */
+	const char *transport;
+	char json[PATH_MAX]; /* Empty: none. */
+	bool registered, explain;
+	bool places[2];           /* Which to run: [0] out of place, [1] in place. */
+	bool joined;              /* A rank that rubato-bench -n has started. */
+	struct bench_peers peers; /* Asked for; those that came up are struct bench's. */
+	int argc;
+	char **argv;
+};
+
+/* Ends the program with a line on standard error when something is wrong. */
+void bench_options_read(int argc, char **argv, struct bench_options *options);
+bool bench_op_reduces(enum bench_op op);
+bool bench_op_rooted(enum bench_op op);
+bool bench_op_in_place(enum bench_op op);  /* Whether there are two ways to call it. */
+bool bench_op_scattered(enum bench_op op); /* Whether a rank's data is a share of the whole. */
+bool bench_op_uneven(enum bench_op op);    /* Whether blocks differ: see uneven.h. */
+
+/* ---- Values ----
+ *
+ * Small integers in every floating type (factors near 1 for products), so that results are exact
+ * whatever the order, drawn anew for each rank
+ * and call, with a prime period: chunks and blocks never fall on a multiple of it, so what comes
+ * from the wrong place, rank or call differs.
+ */
+
+#define PATTERN_ELEMENTS 4093
+
+struct pattern {
+	rubato_type type;
+	uint64_t used; /* Elements filled in: all that `count` elements from `first` 0 can need. */
+	union {
+		float f32[PATTERN_ELEMENTS];
+		double f64[PATTERN_ELEMENTS];
+		uint8_t i8[PATTERN_ELEMENTS];   /* Unsigned: they wrap. */
+		uint16_t i16[PATTERN_ELEMENTS]; /* 16-bit floats too. */
+		uint32_t i32[PATTERN_ELEMENTS];
+		uint64_t i64[PATTERN_ELEMENTS];
+	} at;
+};
+
+/* What rank `rank` of `rank_count` contributes to call number `call`. */
+void pattern_of_rank(struct pattern *pattern, rubato_type type, rubato_operator op,
+		     uint64_t elements, uint32_t rank, uint32_t rank_count, uint64_t call);
+/* What the reduction of all ranks' must be. `scratch` is overwritten. */
+void pattern_of_all(struct pattern *pattern, struct pattern *scratch, rubato_type type,
+		    rubato_operator op, uint64_t elements, uint32_t rank_count, uint64_t call);
+/* Writes elements first .. first + count - 1. */
+void pattern_fill(const struct pattern *pattern, uint64_t first, uint64_t count, void *to);
+/* How many of these elements differ. */
+uint64_t pattern_wrong(const struct pattern *pattern, uint64_t first, uint64_t count,
+		       const void *got);
+
+/* ---- Measurement ---- */
+
+struct bench_case { /* One cell of the table to be. */
+	rubato_type type;
+	rubato_operator op;
+	const char *algorithm; /* "auto", or one that is forced. */
+	uint64_t count;        /* As the call takes it; v-variants: the even share. */
+	uint64_t size_bytes;   /* As nccl-tests counts: of all ranks for scattered operations. */
+	bool in_place;
+};
+
+struct bench_result {
+	bool ran; /* false: not wanted, or the algorithm cannot run here. */
+	double median_us, min_us, p99_us, slowest_us;
+	uint64_t wrong; /* Elements, over all ranks and iterations. */
+};
+
+struct bench {
+	const struct bench_options *options;
+	rubato_comm *comm;
+	uint32_t rank, rank_count;
+	uint64_t buffer_bytes; /* Of `in` and `out` each. */
+	void *in, *out;
+	struct pattern *mine, *expected, *scratch;
+	double *times, *all_times; /* iterations; rank_count * iterations. */
+	uint64_t *counts;          /* Of the v-variants. */
+	uint64_t calls;            /* So far: makes each call's inputs differ. */
+	struct bench_peers peers;
+};
+
+/* Fails with a line on standard error and status 1. */
+void bench_open(struct bench *bench, const struct bench_options *options, uint64_t buffer_bytes);
+void bench_close(struct bench *bench);
+/* Ours and, in turn with it, each peer's; theirs[] is filled on rank 0, ran false where one cannot
+ * (its why_not says why). */
+rubato_status bench_measure(struct bench *bench, const struct bench_case *what,
+			    struct bench_result *ours, struct bench_result theirs[PEERS_MAX]);
+/* Elements of all ranks' blocks in a v-variant: of alltoallv, of a rank's in the mean. */
+uint64_t bench_uneven_elements(const struct bench *bench, const struct bench_case *what);
+/* If `status` is an error: says what failed, and ends the program. */
+void bench_check(const struct bench *bench, rubato_status status, const char *what);
+
+/* Starts -n copies of this program with options->argv, and --joined; the exit status. */
+int bench_launch(const struct bench_options *options);
+/* The operations partial and lagged. */
+int bench_relaxed(int argc, char **argv, bool lagged);
+
+/* ---- Output ---- */
+
+struct bench_output {
+	const struct bench_options *options;
+	uint32_t rank_count;
+	FILE *text;      /* NULL: not on this rank, or standard output is for JSON. */
+	json_t *results; /* An array. */
+	uint64_t wrong, rows;
+	double busbw_sum, busbw_peak, floor_us;
+};
+
+void bench_output_open(struct bench_output *output, struct bench *bench);
+/* places[0] and [1]: out of place and in place. `used`: the algorithm that runs; `why`: or NULL. */
+void bench_output_row(struct bench_output *output, const struct bench_case *what, const char *used,
+		      const char *why, const struct bench_result places[2]);
+/* A peer's row: its name in place of the algorithm's. */
+void bench_output_peer(struct bench_output *output, const struct bench_case *what,
+		       const struct peer *peer, const struct bench_result places[2]);
+void bench_output_note(struct bench_output *output, const char *text);
+/* What was given, but for what bench_launch adds. */
+json_t *bench_args_json(const struct bench_options *options);
+/* The program's exit status. */
+int bench_output_close(struct bench_output *output);
+
+#endif

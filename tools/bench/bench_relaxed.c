@@ -1,0 +1,166 @@
+/* bench_relaxed.c -- rubato-bench partial and lagged: relaxed.h's measurement between processes. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "programs/launch.h"
+#include "tools/bench/bench.h"
+#include "tools/relaxed/relaxed.h"
+
+#define LEAD_NS 5000000u             /* From the command to the first iteration's begin. */
+#define LEAD_TIMEOUT_NS 60000000000u /* Beyond the iterations' own time. */
+
+struct given {
+	uint32_t rank_count, transport;
+	bool joined;
+	char json[PATH_MAX];
+	struct bench_peers peers;
+};
+
+struct lead { /* For relaxed_options.peer_slice. */
+	const struct relaxed_options *options;
+	struct bench_peers *peers;
+};
+
+static bool lead_slice(void *arg, uint32_t number, uint32_t first, uint32_t count,
+		       uint64_t period_ns, double *times, uint64_t *wrong)
+{
+	struct lead *lead = arg;
+	const struct relaxed_options *o = lead->options;
+	struct peer *peer = &lead->peers->list[number];
+	struct peer_command command = { .iterations = count,
+					.count = o->size_bytes / (o->type % 2 == 1 ? 8 : 4),
+					.call = first,
+					.skew_kind = o->skew.kind,
+					.skew_ns = o->skew.time_ns,
+					.skew_seed = o->skew.seed,
+					.skew_rank = o->skew.rank,
+					.first_iteration = first,
+					.period_ns = period_ns };
+	struct timespec now;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &now);
+	command.t0_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec + LEAD_NS;
+	(void)snprintf(command.op, sizeof(command.op), "allreduce");
+	(void)snprintf(command.type, sizeof(command.type), "%s", relaxed_types[o->type]);
+	(void)snprintf(command.reduction, sizeof(command.reduction), "%s",
+		       relaxed_reductions[o->reduction]);
+	peer->timeout_ns = LEAD_TIMEOUT_NS + count * period_ns;
+	if (peer_run(peer, &command, times, wrong))
+		return true;
+	(void)fprintf(stderr, "%s: %s\n", BENCH, peer->why_not);
+	return false;
+}
+
+/* Prints and writes on rank 0; the exit status, the same on every rank. */
+static int relaxed_report(const struct relaxed_options *o, const struct given *given,
+			  const struct bench_options *whole, rubato_comm *comm,
+			  const struct relaxed_form *forms, int form_count)
+{
+	uint32_t n = rubato_size(comm);
+	bool written = true;
+	uint64_t wrong = 0;
+	char where[64];
+
+	for (int i = 0; i < form_count; i++)
+		wrong += forms[i].wrong;
+	if (rubato_rank(comm) != 0)
+		return wrong == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	(void)snprintf(where, sizeof(where), "transport %s", bench_transports[given->transport]);
+	if (strcmp(given->json, "-") != 0) {
+		relaxed_text(stdout, o, where, n, forms, form_count);
+		written = fflush(stdout) == 0;
+	}
+	if (given->json[0] != '\0')
+		written = results_write(given->json,
+					json_pack("{s:s,s:o,s:i,s:o}", "version", rubato_version(),
+						  "args", bench_args_json(whole), "ranks", (int)n,
+						  "results",
+						  relaxed_json(o, n, forms, form_count))) &&
+			  written;
+	if (!written)
+		(void)fprintf(stderr, "%s: the results could not be written\n", BENCH);
+	return wrong == 0 && written ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+static int relaxed_rank(struct relaxed_options *o, struct given *given,
+			const struct bench_options *whole)
+{
+	struct relaxed_form forms[RELAXED_FORMS_MAX];
+	struct bench bench = { .options = whole };
+	rubato_options init = RUBATO_OPTIONS_INIT;
+	rubato_comm *comm;
+	int count, status;
+
+	if (given->transport > 0)
+		init.transport = bench_transports[given->transport];
+	bench_check(&bench, rubato_init(&bench.comm, &init), "start");
+	bench.rank = rubato_rank(bench.comm);
+	relaxed_fit(o, rubato_size(bench.comm));
+	if (bench.rank == 0 && given->json[0] != '\0' && !results_writable(given->json))
+		option_fail(BENCH, "--json: cannot write there");
+	bench_peers_open(&given->peers, bench.comm);
+	o->peer_count = given->peers.count;
+	for (uint32_t i = 0; i < o->peer_count; i++)
+		o->peer_names[i] = given->peers.names[i];
+	o->peer_slice = lead_slice;
+	o->peer_arg = &(struct lead) { o, &given->peers };
+	count = relaxed_measure(bench.comm, o, true, forms);
+	if (count < 0)
+		bench_check(&bench, (rubato_status)count, whole->argv[1]);
+	status = relaxed_report(o, given, whole, bench.comm, forms, count);
+	for (int i = 0; i < count; i++)
+		free(forms[i].samples);
+	bench_peers_close(&given->peers);
+	comm = bench.comm;
+	bench.comm = NULL;
+	bench_check(&bench, rubato_finalize(comm), "the end");
+	return status;
+}
+
+int bench_relaxed(int argc, char **argv, bool lagged)
+{
+	static struct relaxed_options relaxed; /* Large, and the table points into it. */
+	struct given given = { 0 };
+	struct option rows[RELAXED_ROWS + 6] = {
+		{ "ranks", 'n', OPTION_U32, &given.rank_count, "N", .min = 1,
+		  .max = LAUNCH_RANKS_MAX,
+		  .help = "start N ranks here (absent: join the launcher's job)" },
+		{ "transport", 0, OPTION_CHOICE, &given.transport, "NAME",
+		  .names = bench_transports, .help = "%s (auto)" },
+		{ "json", 0, OPTION_TEXT, given.json, "FILE", .max = sizeof(given.json),
+		  .help = "results for programs; - is standard output, then without the table" },
+		{ "peer", 0, OPTION_OTHER, &given.peers, "LIST", .read = bench_peers_read,
+		  .names = peer_names, .help = "other libraries' allreduce in the same run: %s" },
+		{ "joined", 0, OPTION_FLAG, &given.joined, .help = NULL },
+	};
+	const struct options options = {
+		.program = BENCH,
+		.usage = lagged ? "lagged [options]" : "partial [options]",
+		.about = lagged ? "Times lagged allreduces beside blocking ones.\n"
+				: "Times partial allreduces beside the synchronous one, with ranks "
+				  "that arrive at absolute\ntimes of their own, and checks every "
+				  "result.\n",
+		.notes = "\nin call: what a rank spends in the call (commit and collect), over "
+			 "ranks and iterations.\n",
+		.rows = rows,
+	};
+	char **words = calloc((size_t)argc + 1, sizeof(*words));
+	uint32_t word_count = 0;
+	struct bench_options whole = { .argc = argc, .argv = argv };
+
+	if (words == NULL)
+		option_fail(BENCH, "out of memory");
+	for (int i = 0; i < argc; i++) /* All but the word that brought us here. */
+		if (i == 0 || strcmp(argv[i], bench_commands[lagged]) != 0)
+			words[word_count++] = argv[i];
+	(void)relaxed_rows(&relaxed, BENCH, lagged, rows + 5);
+	(void)options_read(&options, (int)word_count, words);
+	relaxed_fit(&relaxed, given.rank_count);
+	if (given.rank_count > 0 && !given.joined && getenv("RUBATO_RANK") != NULL)
+		option_fail(BENCH, "-n inside a job (RUBATO_RANK is set): leave it out to join");
+	whole.rank_count = given.rank_count;
+	free(words);
+	return given.rank_count > 0 && !given.joined ? bench_launch(&whole)
+						     : relaxed_rank(&relaxed, &given, &whole);
+}

@@ -1,0 +1,538 @@
+/* bench_run.c -- one rank's part of the measurement. See bench.h for what is timed. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "programs/figures.h"
+#include "programs/uneven.h"
+#include "tools/bench/bench.h"
+
+#define SLICES 4 /* Of a case's iterations, where peers take turns. */
+
+struct call { /* One call's arguments, and the persistent pair of sendrecv. */
+	void *in, *out;
+	rubato_op *send, *recv;
+};
+
+static double now_us(void)
+{
+	struct timespec now;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
+}
+
+void bench_check(const struct bench *bench, rubato_status status, const char *what)
+{
+	if (status == RUBATO_OK)
+		return;
+	(void)fprintf(stderr, "%s: rank %u: %s: %s (%s)\n", BENCH, bench->rank, what,
+		      rubato_error_text(), rubato_status_name(status));
+	/* The others hear of it, and nothing of ours runs on while the process ends. */
+	if (bench->comm != NULL && rubato_abort(bench->comm) == RUBATO_OK)
+		(void)rubato_finalize(bench->comm);
+	exit(EXIT_FAILURE);
+}
+
+static void *memory(size_t size_bytes)
+{
+	void *memory = NULL;
+
+	if (posix_memalign(&memory, 4096, size_bytes) != 0) {
+		(void)fprintf(stderr, "%s: out of memory: %zu bytes\n", BENCH, size_bytes);
+		exit(EXIT_FAILURE);
+	}
+	memset(memory, 0, size_bytes); /* So that no page is first touched inside a timed call. */
+	return memory;
+}
+
+void bench_open(struct bench *bench, const struct bench_options *options, uint64_t buffer_bytes)
+{
+	rubato_options init = RUBATO_OPTIONS_INIT;
+
+	*bench = (struct bench) { .options = options, .buffer_bytes = buffer_bytes };
+	if (strcmp(options->transport, "auto") != 0)
+		init.transport = options->transport;
+	bench_check(bench, rubato_init(&bench->comm, &init), "start");
+	bench->rank = rubato_rank(bench->comm);
+	bench->rank_count = rubato_size(bench->comm);
+
+	/* Scattered operations of tiny sizes still have one element of each rank. */
+	size_t least = (size_t)bench->rank_count * 8;
+	size_t bytes = buffer_bytes < least ? least : buffer_bytes;
+
+	if (bench_op_uneven(options->op)) /* All of a rank's blocks may be twice as long. */
+		bytes *= 2;
+
+	if (options->registered) {
+		bench_check(bench, rubato_alloc(bench->comm, bytes, &bench->in), "rubato_alloc");
+		bench_check(bench, rubato_alloc(bench->comm, bytes, &bench->out), "rubato_alloc");
+		memset(bench->in, 0, bytes);
+		memset(bench->out, 0, bytes);
+	} else {
+		bench->in = memory(bytes);
+		bench->out = memory(bytes);
+	}
+	bench->mine = memory(sizeof(*bench->mine));
+	bench->expected = memory(sizeof(*bench->expected));
+	bench->scratch = memory(sizeof(*bench->scratch));
+	bench->counts = memory(bench->rank_count * sizeof(*bench->counts));
+	bench->times = memory(options->iterations * sizeof(double));
+	bench->all_times = memory(bench->rank_count * (size_t)options->iterations * sizeof(double));
+	bench->peers = options->peers;
+	bench_peers_open(&bench->peers, bench->comm);
+}
+
+void bench_close(struct bench *bench)
+{
+	if (bench->options->registered) {
+		bench_check(bench, rubato_free(bench->comm, bench->in), "rubato_free");
+		bench_check(bench, rubato_free(bench->comm, bench->out), "rubato_free");
+	} else {
+		free(bench->in);
+		free(bench->out);
+	}
+	free(bench->mine);
+	free(bench->expected);
+	free(bench->scratch);
+	free(bench->counts);
+	free(bench->times);
+	free(bench->all_times);
+	bench_peers_close(&bench->peers);
+	rubato_comm *comm = bench->comm;
+
+	bench->comm = NULL;
+	bench_check(bench, rubato_finalize(comm), "end");
+}
+
+/* ---- One call ---- */
+
+uint64_t bench_uneven_elements(const struct bench *bench, const struct bench_case *what)
+{
+	return bench->options->op == BENCH_ALLTOALLV
+		       ? uneven_mean(what->count, bench->rank_count)
+		       : uneven_start(what->count, 0, bench->rank_count);
+}
+
+/* Elements before this rank's part of the whole. */
+static uint64_t own_start(const struct bench *bench, const struct bench_case *what)
+{
+	return bench_op_uneven(bench->options->op) ? uneven_start(what->count, 0, bench->rank)
+						   : bench->rank * what->count;
+}
+
+static uint64_t own_count(const struct bench *bench, const struct bench_case *what)
+{
+	return bench_op_uneven(bench->options->op) ? uneven_count(what->count, 0, bench->rank)
+						   : what->count;
+}
+
+/* Where the call reads and writes; broadcast has one buffer, `in`. */
+static void place(const struct bench *bench, const struct bench_case *what, struct call *call)
+{
+	size_t start_bytes = own_start(bench, what) * rubato_type_bytes(what->type);
+	bool root = bench->rank == bench->options->root;
+
+	call->in = bench->in;
+	call->out = bench->out;
+	if (!what->in_place)
+		return;
+	switch (bench->options->op) {
+	case BENCH_SCATTER:
+		if (!root)
+			break;
+		/* fall through */
+	case BENCH_REDUCE_SCATTER:
+	case BENCH_REDUCE_SCATTERV:
+		call->out = (char *)bench->in + start_bytes;
+		break;
+	case BENCH_GATHER:
+		if (!root)
+			break;
+		/* fall through */
+	case BENCH_ALLGATHER:
+	case BENCH_ALLGATHERV:
+		call->in = (char *)bench->out + start_bytes;
+		break;
+	default:
+		call->out = bench->in;
+		break;
+	}
+}
+
+/* Elements that rank `rank` puts in. */
+static uint64_t in_count(const struct bench *bench, const struct bench_case *what, uint32_t rank)
+{
+	uint32_t ranks = bench->rank_count;
+
+	switch (bench->options->op) {
+	case BENCH_SCATTER:
+		return rank == bench->options->root ? what->count * ranks : 0;
+	case BENCH_REDUCE_SCATTER:
+	case BENCH_ALLTOALL:
+		return what->count * ranks;
+	case BENCH_ALLGATHERV:
+		return uneven_count(what->count, 0, rank);
+	case BENCH_REDUCE_SCATTERV:
+		return uneven_start(what->count, 0, ranks);
+	case BENCH_ALLTOALLV:
+		return uneven_start(what->count, rank, ranks);
+	default:
+		return what->count;
+	}
+}
+
+static void write_inputs(struct bench *bench, const struct bench_case *what, struct call *call)
+{
+	uint64_t count = in_count(bench, what, bench->rank);
+
+	pattern_of_rank(bench->mine, what->type, what->op, count, bench->rank, bench->rank_count,
+			bench->calls);
+	pattern_fill(bench->mine, 0, count, call->in);
+}
+
+static rubato_status sendrecv(const struct call *call)
+{
+	rubato_status status = rubato_start(call->recv);
+
+	if (status == RUBATO_OK)
+		status = rubato_start(call->send);
+	if (status == RUBATO_OK)
+		status = rubato_wait(call->recv, RUBATO_TIMEOUT_DEFAULT);
+	if (status == RUBATO_OK)
+		status = rubato_wait(call->send, RUBATO_TIMEOUT_DEFAULT);
+	return status;
+}
+
+static rubato_status call_once(const struct bench *bench, const struct bench_case *what,
+			       const struct call *call)
+{
+	rubato_comm *comm = bench->comm;
+	uint32_t root = bench->options->root;
+
+	switch (bench->options->op) {
+	case BENCH_ALLREDUCE:
+		return rubato_allreduce(comm, call->in, call->out, what->count, what->type,
+					what->op);
+	case BENCH_REDUCE_SCATTER:
+		return rubato_reduce_scatter(comm, call->in, call->out, what->count, what->type,
+					     what->op);
+	case BENCH_ALLGATHER:
+		return rubato_allgather(comm, call->in, call->out, what->count, what->type);
+	case BENCH_BROADCAST:
+		return rubato_broadcast(comm, call->in, what->count, what->type, root);
+	case BENCH_REDUCE:
+		return rubato_reduce(comm, call->in, call->out, what->count, what->type, what->op,
+				     root);
+	case BENCH_ALLTOALL:
+		return rubato_alltoall(comm, call->in, call->out, what->count, what->type);
+	case BENCH_GATHER:
+		return rubato_gather(comm, call->in, call->out, what->count, what->type, root);
+	case BENCH_SCATTER:
+		return rubato_scatter(comm, call->in, call->out, what->count, what->type, root);
+	case BENCH_ALLGATHERV:
+		return rubato_allgatherv(comm, call->in, call->out, bench->counts, NULL,
+					 what->type);
+	case BENCH_REDUCE_SCATTERV:
+		return rubato_reduce_scatterv(comm, call->in, call->out, bench->counts, NULL,
+					      what->type, what->op);
+	case BENCH_ALLTOALLV:
+		return rubato_alltoallv(comm, call->in, bench->counts, NULL, call->out,
+					bench->counts, NULL, what->type);
+	case BENCH_BARRIER:
+		return rubato_barrier(comm);
+	case BENCH_SENDRECV:
+		return sendrecv(call);
+	}
+	return RUBATO_ERR_ARGUMENT;
+}
+
+/* Wrong elements among `count`, which must be those of rank `from` from its `first` on. */
+static uint64_t wrong_copies(struct bench *bench, const struct bench_case *what, uint32_t from,
+			     uint64_t first, uint64_t count, const void *got)
+{
+	pattern_of_rank(bench->expected, what->type, what->op, first + count, from,
+			bench->rank_count, bench->calls);
+	return pattern_wrong(bench->expected, first, count, got);
+}
+
+/* A block from each rank, one after the other. */
+static uint64_t wrong_blocks(struct bench *bench, const struct bench_case *what, const void *out)
+{
+	enum bench_op op = bench->options->op;
+	const char *at = out;
+	uint64_t wrong = 0;
+
+	for (uint32_t rank = 0; rank < bench->rank_count; rank++) {
+		uint64_t count = what->count, first = 0;
+
+		if (op == BENCH_ALLTOALL) {
+			first = bench->rank * count;
+		} else if (op == BENCH_ALLGATHERV) {
+			count = uneven_count(what->count, 0, rank);
+		} else if (op == BENCH_ALLTOALLV) {
+			first = uneven_start(what->count, rank, bench->rank);
+			count = uneven_count(what->count, rank, bench->rank);
+		}
+		wrong += wrong_copies(bench, what, rank, first, count, at);
+		at += count * rubato_type_bytes(what->type);
+	}
+	return wrong;
+}
+
+static uint64_t wrong_reductions(struct bench *bench, const struct bench_case *what, uint64_t first,
+				 uint64_t count, const void *got)
+{
+	pattern_of_all(bench->expected, bench->scratch, what->type, what->op,
+		       in_count(bench, what, bench->rank), bench->rank_count, bench->calls);
+	return pattern_wrong(bench->expected, first, count, got);
+}
+
+/* Elements of this rank's result that are wrong. */
+static uint64_t wrong_results(struct bench *bench, const struct bench_case *what,
+			      const struct call *call)
+{
+	uint32_t ranks = bench->rank_count, root = bench->options->root;
+
+	switch (bench->options->op) {
+	case BENCH_BARRIER:
+		return 0;
+	case BENCH_GATHER:
+		return bench->rank == root ? wrong_blocks(bench, what, call->out) : 0;
+	case BENCH_ALLGATHER:
+	case BENCH_ALLGATHERV:
+	case BENCH_ALLTOALL:
+	case BENCH_ALLTOALLV:
+		return wrong_blocks(bench, what, call->out);
+	case BENCH_SENDRECV:
+		return wrong_copies(bench, what, (bench->rank + ranks - 1) % ranks, 0, what->count,
+				    call->out);
+	case BENCH_BROADCAST:
+		return wrong_copies(bench, what, root, 0, what->count, call->in);
+	case BENCH_SCATTER:
+		return wrong_copies(bench, what, root, own_start(bench, what), what->count,
+				    call->out);
+	case BENCH_REDUCE:
+		return bench->rank == root
+			       ? wrong_reductions(bench, what, 0, what->count, call->out)
+			       : 0;
+	case BENCH_REDUCE_SCATTER:
+	case BENCH_REDUCE_SCATTERV:
+		return wrong_reductions(bench, what, own_start(bench, what), own_count(bench, what),
+					call->out);
+	case BENCH_ALLREDUCE:
+		return wrong_reductions(bench, what, 0, what->count, call->out);
+	}
+	return 0;
+}
+
+/* Out of place, the inputs must be as they were. */
+static uint64_t wrong_inputs(const struct bench *bench, const struct bench_case *what,
+			     const struct call *call)
+{
+	if (what->in_place || bench->options->op == BENCH_BROADCAST ||
+	    bench->options->op == BENCH_BARRIER)
+		return 0;
+	return pattern_wrong(bench->mine, 0, in_count(bench, what, bench->rank), call->in);
+}
+
+/* ---- Many calls ---- */
+
+/* `sorted` holds `count` ascending values; the p-quantile by the nearest rank above. */
+static double nearest_above(const double *sorted, uint32_t count, double p)
+{
+	uint32_t index = (uint32_t)((double)count * p);
+
+	return sorted[index < count ? index : count - 1];
+}
+
+static double median(const double *sorted, uint32_t count)
+{
+	return (sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
+}
+
+/* bench->all_times: [ranks][iterations]. */
+static void summarise(struct bench *bench, struct bench_result *result)
+{
+	uint32_t count = bench->options->iterations, ranks = bench->rank_count;
+
+	for (int slowest = 1; slowest >= 0; slowest--) {
+		for (uint32_t i = 0; i < count; i++) {
+			double sum = 0, max = 0;
+
+			for (uint32_t rank = 0; rank < ranks; rank++) {
+				double one = bench->all_times[(size_t)rank * count + i];
+
+				sum += one;
+				max = one > max ? one : max;
+			}
+			bench->times[i] = slowest ? max : sum / ranks;
+		}
+		qsort(bench->times, count, sizeof(double), ascending);
+		if (slowest)
+			result->slowest_us = median(bench->times, count);
+	}
+	result->median_us = median(bench->times, count);
+	result->min_us = bench->times[0];
+	result->p99_us = nearest_above(bench->times, count, 0.99);
+	result->ran = true;
+}
+
+static rubato_status gather(struct bench *bench, uint64_t wrong, struct bench_result *result)
+{
+	int64_t own = (int64_t)wrong, all = 0;
+	rubato_status status = rubato_allgather(bench->comm, bench->times, bench->all_times,
+						bench->options->iterations, RUBATO_FLOAT64);
+
+	if (status == RUBATO_OK)
+		status = rubato_allreduce(bench->comm, &own, &all, 1, RUBATO_INT64, RUBATO_SUM);
+	if (status != RUBATO_OK)
+		return status;
+	summarise(bench, result);
+	result->wrong = (uint64_t)all;
+	return RUBATO_OK;
+}
+
+/* Iterations first .. end - 1, after the warm-up if they are the first. */
+static rubato_status slice(struct bench *bench, const struct bench_case *what, struct call *call,
+			   uint32_t first, uint32_t end, uint64_t *wrong)
+{
+	uint32_t warmups = first == 0 ? bench->options->warmups : 0;
+
+	for (uint32_t i = 0; i < warmups + end - first; i++) {
+		bench->calls++;
+		write_inputs(bench, what, call);
+		bench_check(bench, rubato_barrier(bench->comm), "barrier");
+
+		double begin = now_us();
+		rubato_status status = call_once(bench, what, call);
+		double finish = now_us();
+
+		if (status != RUBATO_OK)
+			return status;
+		if (i >= warmups)
+			bench->times[first + i - warmups] = finish - begin;
+		/* Where ranks share cores, checking would keep slower ranks from their
+		 * operation. */
+		bench_check(bench, rubato_barrier(bench->comm), "barrier");
+		*wrong += wrong_results(bench, what, call) + wrong_inputs(bench, what, call);
+	}
+	return RUBATO_OK;
+}
+
+/* ---- Other libraries ---- */
+
+struct led {                   /* One peer's part of a case; on rank 0. */
+	double *times, *slice; /* [ranks][iterations]; of a slice. */
+	uint64_t wrong;
+	bool ran;
+};
+
+static void peer_slice(struct bench *bench, const struct bench_case *what, struct peer *peer,
+		       struct led *led, uint32_t first, uint32_t end)
+{
+	const struct bench_options *options = bench->options;
+	uint32_t warmups = first == 0 ? options->warmups : 0, all = warmups + end - first;
+	struct peer_command command = { .root = options->root,
+					.in_place = what->in_place,
+					.iterations = all,
+					.count = what->count,
+					.size_bytes = what->size_bytes,
+					.call = bench->calls };
+	uint64_t wrong = 0;
+
+	(void)snprintf(command.op, sizeof(command.op), "%s", bench_op_names[options->op]);
+	(void)snprintf(command.type, sizeof(command.type), "%s", rubato_type_name(what->type));
+	(void)snprintf(command.reduction, sizeof(command.reduction), "%s",
+		       bench_op_reduces(options->op) ? rubato_operator_name(what->op) : "none");
+	led->ran = led->ran && peer->running && peer_run(peer, &command, led->slice, &wrong);
+	led->wrong += wrong;
+	for (uint32_t r = 0; r < bench->rank_count && led->ran; r++)
+		memcpy(led->times + (size_t)r * options->iterations + first,
+		       led->slice + (size_t)r * all + warmups, (end - first) * sizeof(double));
+}
+
+static bool led_open(const struct bench *bench, struct led *led)
+{
+	size_t count = (size_t)bench->rank_count *
+		       (bench->options->iterations + (size_t)bench->options->warmups);
+
+	led->times = malloc(count * sizeof(*led->times));
+	led->slice = malloc(count * sizeof(*led->slice));
+	led->ran = led->times != NULL && led->slice != NULL;
+	return led->ran;
+}
+
+static void led_close(struct bench *bench, struct led *led, struct bench_result *result)
+{
+	*result = (struct bench_result) { 0 };
+	if (led->ran) {
+		memcpy(bench->all_times, led->times,
+		       (size_t)bench->rank_count * bench->options->iterations * sizeof(double));
+		summarise(bench, result);
+		result->wrong = led->wrong;
+	}
+	free(led->times);
+	free(led->slice);
+}
+
+/* Ours and theirs in turn, so that a change of the machine's mood meets all. */
+static rubato_status slices(struct bench *bench, const struct bench_case *what, struct call *call,
+			    struct bench_result *ours, struct bench_result *theirs)
+{
+	struct bench_peers *peers = &bench->peers;
+	uint32_t iterations = bench->options->iterations, pieces = peers->count > 0 ? SLICES : 1;
+	struct led led[PEERS_MAX] = { 0 };
+	rubato_status status = RUBATO_OK;
+	uint64_t wrong = 0;
+
+	for (uint32_t p = 0; p < peers->count && peers->leading; p++)
+		if (!led_open(bench, &led[p]))
+			(void)fprintf(stderr, "%s: out of memory for a peer's times\n", BENCH);
+	for (uint32_t k = 0; k < pieces && status == RUBATO_OK; k++) {
+		uint32_t first = (uint32_t)((uint64_t)iterations * k / pieces);
+		uint32_t end = (uint32_t)((uint64_t)iterations * (k + 1) / pieces);
+
+		if (first == end)
+			continue;
+		status = slice(bench, what, call, first, end, &wrong);
+		for (uint32_t p = 0; p < peers->count && status == RUBATO_OK; p++) {
+			if (peers->leading)
+				peer_slice(bench, what, &peers->list[p], &led[p], first, end);
+			/* The others sleep here meanwhile. */
+			status = rubato_barrier(bench->comm);
+		}
+	}
+	if (status == RUBATO_OK)
+		status = gather(bench, wrong, ours);
+	for (uint32_t p = 0; p < peers->count && peers->leading; p++)
+		led_close(bench, &led[p], &theirs[p]);
+	return status;
+}
+
+rubato_status bench_measure(struct bench *bench, const struct bench_case *what,
+			    struct bench_result *ours, struct bench_result theirs[PEERS_MAX])
+{
+	uint32_t ranks = bench->rank_count, rank = bench->rank;
+	struct call call = { 0 };
+	rubato_status status = RUBATO_OK;
+
+	*ours = (struct bench_result) { 0 };
+	place(bench, what, &call);
+	if (bench_op_uneven(bench->options->op))
+		uneven_fill(what->count, bench->options->op == BENCH_ALLTOALLV ? rank : 0, ranks,
+			    bench->counts);
+	if (bench->options->op == BENCH_SENDRECV) {
+		status = rubato_op_send(bench->comm, call.in, what->count, what->type,
+					(rank + 1) % ranks, 0, &call.send);
+		if (status == RUBATO_OK)
+			status = rubato_op_recv(bench->comm, call.out, what->count, what->type,
+						(rank + ranks - 1) % ranks, 0, &call.recv);
+	}
+	if (status == RUBATO_OK)
+		status = slices(bench, what, &call, ours, theirs);
+	rubato_op_free(call.send);
+	rubato_op_free(call.recv);
+	return status;
+}

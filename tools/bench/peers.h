@@ -1,0 +1,37 @@
+/* peers.h -- leads other libraries' ranks: the leader's side of peer.h. On rank 0 only. */
+#ifndef TOOLS_PEERS_H
+#define TOOLS_PEERS_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "tools/bench/peer.h"
+
+#define PEERS_MAX 8
+
+struct peer {
+	char name[PEER_NAME_BYTES];        /* As --peer has it. */
+	char library[PEER_TEXT_BYTES];     /* As it says itself. */
+	char why_not[2 * PEER_TEXT_BYTES]; /* Not running: why. */
+	char folder[64];                   /* Of its socket. */
+	bool running;
+	pid_t pid;
+	int output;   /* What it prints: shown when it fails. */
+	int *sockets; /* Per rank. */
+	uint32_t rank_count;
+	uint64_t timeout_ns;
+};
+
+/* Whether `name` is one that --peer takes; the list of them, for messages. */
+extern const char *const peer_names[]; /* NULL-terminated. */
+
+/* Starts it. false: not here, or it did not come up; why_not says it. */
+bool peer_open(struct peer *peer, const char *name, uint32_t rank_count, uint64_t timeout_ns);
+/* times: [rank_count][iterations], microseconds. false: not supported, or it failed (then
+ * peer->running is false); why_not says it. */
+bool peer_run(struct peer *peer, const struct peer_command *command, double *times,
+	      uint64_t *wrong);
+/* Ends it, bounded. */
+void peer_close(struct peer *peer);
+
+#endif

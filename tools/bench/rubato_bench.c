@@ -1,0 +1,237 @@
+/*
+ * rubato_bench.c -- rubato-bench: walks the grid of algorithms, types, operators and sizes.
+ *
+ * With -n it is two programs: one that starts N copies of itself (with --joined, so that they do
+ * not start others) and waits, and the ranks. Every rank walks the same grid; rank 0 speaks.
+ */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "programs/launch.h"
+#include "programs/options.h"
+#include "tools/bench/bench.h"
+
+#define EXPLAIN_BYTES 512
+
+struct walk {
+	struct bench bench;
+	struct bench_output output;
+};
+
+/* The first algorithm that `text` names as a word of its own, or NULL. */
+static const char *algorithm_in(const char *op, const char *text)
+{
+	const char *name, *at, *best = NULL, *best_at = NULL;
+
+	for (uint32_t i = 0; (name = rubato_algorithm_name(op, i)) != NULL; i++) {
+		size_t length = strlen(name);
+
+		for (at = strstr(text, name); at != NULL; at = strstr(at + 1, name)) {
+			bool begins =
+				at == text || !(isalnum((unsigned char)at[-1]) || at[-1] == '_');
+			bool ends = !(isalnum((unsigned char)at[length]) || at[length] == '_');
+
+			if (begins && ends && (best_at == NULL || at < best_at)) {
+				best = name;
+				best_at = at;
+			}
+		}
+	}
+	return best;
+}
+
+/* The algorithm that a call with our kind of buffers runs, and why; `why` may stay empty. */
+static rubato_status algorithm_used(const struct bench *bench, const struct bench_case *what,
+				    char *why, const char **used)
+{
+	const char *op = bench_op_names[bench->options->op];
+
+	*used = what->algorithm;
+	if (bench->options->op == BENCH_SENDRECV)
+		return RUBATO_OK;
+	rubato_status status = rubato_explain(bench->comm, op,
+					      bench_op_uneven(bench->options->op)
+						      ? bench_uneven_elements(bench, what)
+						      : what->count,
+					      what->type, why, EXPLAIN_BYTES);
+
+	if (status != RUBATO_OK)
+		return status;
+	/* "A (...); B where a buffer is plain". */
+	const char *plain = bench->options->registered ? NULL : strrchr(why, ';');
+	const char *found = algorithm_in(op, plain != NULL ? plain : why);
+
+	*used = found != NULL ? found : what->algorithm;
+	return RUBATO_OK;
+}
+
+static rubato_status one_size(struct walk *walk, struct bench_case *what)
+{
+	const struct bench_options *options = walk->bench.options;
+	struct bench_result places[2] = { 0 }, theirs[2][PEERS_MAX] = { 0 };
+	const struct bench_peers *peers = &walk->bench.peers;
+	char why[EXPLAIN_BYTES] = "";
+	const char *used = NULL;
+	rubato_status status = algorithm_used(&walk->bench, what, why, &used);
+
+	for (int i = 0; i < 2 && status == RUBATO_OK; i++) {
+		what->in_place = i == 1;
+		if (options->places[i])
+			status = bench_measure(&walk->bench, what, &places[i], theirs[i]);
+	}
+	if (status == RUBATO_OK)
+		bench_output_row(&walk->output, what, used,
+				 options->explain && why[0] != '\0' ? why : NULL, places);
+	for (uint32_t p = 0; p < peers->count && peers->leading && status == RUBATO_OK; p++)
+		bench_output_peer(&walk->output, what, &peers->list[p],
+				  (struct bench_result[2]) { theirs[0][p], theirs[1][p] });
+	return status;
+}
+
+static uint64_t next_size(const struct bench_options *options, uint64_t size_bytes)
+{
+	uint64_t next = options->step_bytes > 0 ? size_bytes + options->step_bytes
+						: size_bytes * options->factor;
+
+	if (size_bytes == 0 && options->step_bytes == 0)
+		next = 8;
+	return next > size_bytes ? next : UINT64_MAX; /* It wrapped: beyond every end. */
+}
+
+static rubato_status all_sizes(struct walk *walk, struct bench_case *what)
+{
+	const struct bench_options *options = walk->bench.options;
+	uint64_t element = rubato_type_bytes(what->type);
+	uint64_t share = element * (bench_op_scattered(options->op) ? walk->bench.rank_count : 1);
+	uint64_t last = UINT64_MAX;
+
+	for (uint64_t size = options->begin_bytes; size <= options->end_bytes;
+	     size = next_size(options, size)) {
+		what->count = size / share;
+		if (size > 0 && what->count == 0)
+			what->count = 1;
+		what->size_bytes = what->count * share;
+		if (bench_op_uneven(options->op))
+			what->size_bytes = bench_uneven_elements(&walk->bench, what) * element;
+		if (what->count == last) /* Rounded to what we had already. */
+			continue;
+		last = what->count;
+		rubato_status status = one_size(walk, what);
+
+		if (status != RUBATO_OK || options->op == BENCH_BARRIER)
+			return status;
+	}
+	return RUBATO_OK;
+}
+
+static rubato_status all_kinds(struct walk *walk, const char *algorithm)
+{
+	const struct bench_options *options = walk->bench.options;
+	bool reduces = bench_op_reduces(options->op);
+
+	for (uint32_t type = 0; type < RUBATO_TYPE_COUNT; type++) {
+		for (uint32_t op = 0; op < (reduces ? RUBATO_OPERATOR_COUNT : 1); op++) {
+			struct bench_case what = { .type = (rubato_type)type,
+						   .op = (rubato_operator)op,
+						   .algorithm = algorithm };
+
+			if (!options->types[type] || (reduces && !options->operators[op]))
+				continue;
+			rubato_status status = all_sizes(walk, &what);
+
+			if (status != RUBATO_OK)
+				return status;
+		}
+	}
+	return RUBATO_OK;
+}
+
+/* Runs the grid with one algorithm; where that cannot run, `all` leaves it out. */
+static void one_algorithm(struct walk *walk, const char *name)
+{
+	const struct bench_options *options = walk->bench.options;
+	const char *op = bench_op_names[options->op];
+	bool forced = strcmp(name, "auto") != 0;
+	rubato_status status = RUBATO_OK;
+
+	if (forced)
+		status = rubato_set_algorithm(walk->bench.comm, op, name);
+	if (status == RUBATO_OK)
+		status = all_kinds(walk, name);
+	if (status == RUBATO_ERR_UNSUPPORTED && strcmp(options->algorithm, "all") == 0) {
+		char note[EXPLAIN_BYTES];
+
+		(void)snprintf(note, sizeof(note), "%s left out: %.400s", name,
+			       rubato_error_text());
+		bench_output_note(&walk->output, note);
+	} else {
+		bench_check(&walk->bench, status, op);
+	}
+	if (forced)
+		bench_check(&walk->bench, rubato_set_algorithm(walk->bench.comm, op, "auto"), op);
+}
+
+static int bench_rank(const struct bench_options *options)
+{
+	struct walk walk;
+	const char *op = bench_op_names[options->op], *name;
+
+	bench_open(&walk.bench, options, options->end_bytes);
+	if (bench_op_rooted(options->op) && options->root >= walk.bench.rank_count)
+		option_fail(BENCH, "-r %u: there are %u ranks", options->root,
+			    walk.bench.rank_count);
+	bench_output_open(&walk.output, &walk.bench);
+	if (strcmp(options->algorithm, "all") != 0)
+		one_algorithm(&walk, options->algorithm);
+	else
+		for (uint32_t i = 0; (name = rubato_algorithm_name(op, i)) != NULL; i++)
+			one_algorithm(&walk, name);
+
+	/* The sum over ranks is known to all: all end alike. */
+	int status = bench_output_close(&walk.output);
+
+	bench_close(&walk.bench);
+	return status;
+}
+
+int bench_launch(const struct bench_options *options)
+{
+	char self[4096];
+	ssize_t self_bytes = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	char **argv = calloc((size_t)options->argc + 2, sizeof(*argv));
+
+	if (self_bytes < 0 || argv == NULL) {
+		perror(BENCH);
+		return EXIT_FAILURE;
+	}
+	self[self_bytes] = '\0';
+	argv[0] = options->argv[0];
+	argv[1] = (char[]) { "--joined" };
+	memcpy(argv + 2, options->argv + 1, (size_t)(options->argc - 1) * sizeof(*argv));
+
+	struct launch launch = { .program = BENCH,
+				 .path = self,
+				 .argv = argv,
+				 .rank_count = options->rank_count,
+				 .raw_output = true };
+	int status = launch_ranks(&launch);
+
+	free(argv);
+	return status;
+}
+
+int main(int argc, char **argv)
+{
+	struct bench_options options;
+
+	for (int i = 1; i < argc && i < 3; i++) /* After --joined, too. */
+		for (int k = 0; bench_commands[k] != NULL; k++)
+			if (strcmp(argv[i], bench_commands[k]) == 0)
+				return bench_relaxed(argc, argv, k == 1);
+	bench_options_read(argc, argv, &options);
+	return options.rank_count > 0 && !options.joined ? bench_launch(&options)
+							 : bench_rank(&options);
+}

@@ -1,0 +1,39 @@
+/* info.h -- the sections of rubato-info: each prints its text and adds its JSON. */
+#ifndef TOOLS_INFO_H
+#define TOOLS_INFO_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "programs/results.h"
+
+#define INFO "rubato-info"
+
+struct info {
+	FILE *text;          /* NULL: standard output is for JSON. */
+	json_t *json;        /* An object: every section adds a key. */
+	uint32_t rank_count; /* --topology: ranks to place. */
+	const char *system;  /* Likewise: of whose /sys; NULL: this machine's. */
+	uint32_t failures;   /* Counted by the doctor. */
+};
+
+struct info_probe { /* What happened when two ranks met over one transport. */
+	const char *transport;
+	bool works;
+	char text[256]; /* Why not. */
+};
+#define INFO_TRANSPORTS 3
+void info_probe(struct info_probe probes[INFO_TRANSPORTS]);
+
+void info_version(struct info *info, const struct info_probe probes[INFO_TRANSPORTS]);
+void info_devices(struct info *info);
+/* false: the topology or the settings cannot be read; said on standard error. */
+bool info_topology(struct info *info);
+bool info_config(struct info *info);
+/* false: ranks of this machine cannot run; said in a line that begins with FAIL. */
+bool info_doctor(struct info *info, const struct info_probe probes[INFO_TRANSPORTS]);
+
+/* First line of a small file without its end; false: cannot be read. */
+bool info_line(const char *path, char *line, size_t line_bytes);
+
+#endif

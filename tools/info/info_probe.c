@@ -1,0 +1,74 @@
+/*
+ * info_probe.c -- which transports work here: not what was built, but two ranks, as threads of this
+ * process, that meet over each and make one sum.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "rubato.h"
+#include "tools/info/info.h"
+
+#define PROBE_TIMEOUT_NS                                                                           \
+	10000000000u /* Guess: far more than a start takes, far less than patience. */
+
+struct probe_rank {
+	const char *transport;
+	rubato_id id;
+	uint32_t rank;
+	rubato_status status;
+	char text[256];
+};
+
+static void *rank_main(void *arg)
+{
+	struct probe_rank *me = arg;
+	rubato_options options = RUBATO_OPTIONS_INIT;
+	rubato_comm *comm = NULL;
+	int32_t one = 1, sum = 0;
+
+	options.transport = me->transport;
+	options.timeout_ns = PROBE_TIMEOUT_NS;
+	me->status = rubato_init_id(&comm, &me->id, me->rank, 2, &options);
+	if (me->status == RUBATO_OK)
+		me->status = rubato_allreduce(comm, &one, &sum, 1, RUBATO_INT32, RUBATO_SUM);
+	if (me->status != RUBATO_OK)
+		(void)snprintf(me->text, sizeof(me->text), "%s", rubato_error_text());
+	else if (sum != 2)
+		(void)snprintf(me->text, sizeof(me->text), "1 + 1 gave %d", sum);
+	if (comm != NULL)
+		(void)rubato_finalize(comm);
+	return NULL;
+}
+
+static void probe_one(struct info_probe *probe)
+{
+	struct probe_rank ranks[2] = { { .transport = probe->transport } };
+	pthread_t other;
+
+	if (rubato_id_create(&ranks[0].id) != RUBATO_OK) {
+		(void)snprintf(probe->text, sizeof(probe->text), "%s", rubato_error_text());
+		return;
+	}
+	ranks[1] = ranks[0];
+	ranks[1].rank = 1;
+	if (pthread_create(&other, NULL, rank_main, &ranks[1]) != 0) {
+		(void)snprintf(probe->text, sizeof(probe->text), "no thread to try it with");
+		return;
+	}
+	(void)rank_main(&ranks[0]);
+	(void)pthread_join(other, NULL);
+	probe->works = ranks[0].text[0] == '\0' && ranks[1].text[0] == '\0';
+	(void)snprintf(probe->text, sizeof(probe->text), "%s",
+		       ranks[0].text[0] != '\0' ? ranks[0].text : ranks[1].text);
+}
+
+void info_probe(struct info_probe probes[INFO_TRANSPORTS])
+{
+	static const char *const transports[INFO_TRANSPORTS] = { "shm", "ucx", "tcp" };
+
+	for (uint32_t i = 0; i < INFO_TRANSPORTS; i++) {
+		probes[i] = (struct info_probe) { .transport = transports[i] };
+		probe_one(&probes[i]);
+	}
+}

@@ -1,0 +1,144 @@
+/* rubato_info.c -- rubato-info: what this library is, and what it finds on this machine. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "programs/options.h"
+#include "rubato.h"
+#include "tools/info/info.h"
+
+struct wanted {
+	bool devices, topology, config, doctor;
+	uint32_t rank_count;
+	char system[PATH_MAX]; /* Empty: this machine's. */
+	char json[PATH_MAX];   /* Empty: none. */
+};
+
+static void wanted_read(int argc, char **argv, struct wanted *wanted)
+{
+	const struct option rows[] = {
+		{ "devices", 0, OPTION_FLAG, &wanted->devices,
+		  .help = "network interfaces and RDMA devices" },
+		{ "topology", 0, OPTION_FLAG, &wanted->topology,
+		  .help = "packages, NUMA nodes, cores, caches; where ranks would be placed" },
+		{ "ranks", 'n', OPTION_U32, &wanted->rank_count, "N", .min = 1, .max = 1u << 20,
+		  .help = "how many ranks --topology places (as many as there are cores)" },
+		{ "system", 0, OPTION_TEXT, wanted->system, "DIR", .max = sizeof(wanted->system),
+		  .help = "--topology of another machine, of which DIR has /sys/devices/system" },
+		{ "config", 0, OPTION_FLAG, &wanted->config,
+		  .help = "every setting, its value, and where that comes from" },
+		{ "doctor", 0, OPTION_FLAG, &wanted->doctor,
+		  .help = "checks of this machine: ok, warn, or FAIL: ranks cannot run here; and "
+			  "what to do" },
+		{ "json", 0, OPTION_TEXT, wanted->json, "FILE", .max = sizeof(wanted->json),
+		  .help = "the same for programs; - is standard output, then without the text" },
+		{ 0 },
+	};
+	const struct options options = {
+		.program = INFO,
+		.usage = "[options]",
+		.about = "Says which version this is and which transports work here, and on "
+			 "demand:\n",
+		.notes = "\nExit status 1: --doctor said FAIL, or something could not be read.\n",
+		.rows = rows,
+	};
+
+	(void)options_read(&options, argc, argv);
+	if (wanted->system[0] != '\0' && !wanted->topology)
+		option_fail(INFO, "--system: of use with --topology only");
+	if (wanted->json[0] != '\0' && !results_writable(wanted->json))
+		option_fail(INFO, "--json: cannot write %s", wanted->json);
+}
+
+void info_version(struct info *info, const struct info_probe probes[INFO_TRANSPORTS])
+{
+	json_t *transports = json_array();
+
+	if (info->text != NULL)
+		(void)fprintf(info->text, "rubato %s\ntransports\n", rubato_version());
+	for (uint32_t i = 0; i < INFO_TRANSPORTS; i++) {
+		if (info->text != NULL)
+			(void)fprintf(info->text, "  %-5s %s\n", probes[i].transport,
+				      probes[i].works ? "works" : probes[i].text);
+		json_array_append_new(transports,
+				      json_pack("{s:s,s:b,s:o}", "transport", probes[i].transport,
+						"works", probes[i].works, "text",
+						results_text(probes[i].text)));
+	}
+	json_object_set_new(info->json, "version", json_string(rubato_version()));
+	json_object_set_new(info->json, "transports", transports);
+}
+
+static void info_job(struct info *info)
+{
+	char text[512];
+
+	if (rubato_job_explain(text, sizeof(text)) != RUBATO_OK)
+		(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+	if (info->text != NULL)
+		(void)fprintf(info->text, "job\n  %s\n", text);
+	json_object_set_new(info->json, "job", results_text(text));
+}
+
+struct config_rows {
+	FILE *text;
+	json_t *json;
+};
+
+static void config_row(void *arg, const char *variable, const char *value, const char *source,
+		       const char *text)
+{
+	struct config_rows *rows = arg;
+
+	if (rows->text != NULL)
+		(void)fprintf(rows->text, "  %-20s %-16s %-12s %s\n", variable,
+			      value[0] != '\0' ? value : "-", source, text);
+	json_array_append_new(rows->json, json_pack("{s:s,s:o,s:o,s:s}", "variable", variable,
+						    "value", results_text(value), "source",
+						    results_text(source), "help", text));
+}
+
+bool info_config(struct info *info)
+{
+	struct config_rows rows = { info->text, json_array() };
+
+	if (info->text != NULL)
+		(void)fprintf(info->text, "settings\n");
+	rubato_status status = rubato_config_each(config_row, &rows);
+
+	json_object_set_new(info->json, "config", rows.json);
+	if (status != RUBATO_OK)
+		(void)fprintf(stderr, "%s: %s\n", INFO, rubato_error_text());
+	return status == RUBATO_OK;
+}
+
+int main(int argc, char **argv)
+{
+	struct wanted wanted = { 0 };
+	struct info_probe probes[INFO_TRANSPORTS];
+	struct info info = { .json = json_object() };
+	bool good = true;
+
+	wanted_read(argc, argv, &wanted);
+	info.rank_count = wanted.rank_count;
+	info.system = wanted.system[0] != '\0' ? wanted.system : NULL;
+	info.text = strcmp(wanted.json, "-") == 0 ? NULL : stdout;
+	info_probe(probes);
+	info_version(&info, probes);
+	info_job(&info);
+	if (wanted.devices)
+		info_devices(&info);
+	if (wanted.topology)
+		good = info_topology(&info) && good;
+	if (wanted.config)
+		good = info_config(&info) && good;
+	if (wanted.doctor)
+		good = info_doctor(&info, probes) && good;
+	if (wanted.json[0] == '\0')
+		json_decref(info.json);
+	else if (!results_write(wanted.json, info.json)) {
+		(void)fprintf(stderr, "%s: %s could not be written\n", INFO, wanted.json);
+		good = false;
+	}
+	return good && fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,686 @@
+/* relaxed_run.c -- the measurement itself. See relaxed.h. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "programs/figures.h"
+#include "programs/ledger.h"
+#include "tools/relaxed/relaxed.h"
+
+#define MARGIN_NS 2000000u /* From one rank's word to the begin of a slice. */
+#define CALL_NS 2000000u   /* Of a period: for the call itself. */
+#define PRIME 61
+#define CHECKED 4096 /* Of a long vector: so many elements, spread over it. */
+
+struct side { /* One rank's side of one form. */
+	struct relaxed_form *form;
+	const struct relaxed_policy *policy; /* NULL: the synchronous allreduce. */
+	rubato_partial *partial;
+	rubato_lagged *lagged;
+	rubato_op *op;
+	void *in, *out;
+	double *us;     /* Per iteration. */
+	int peer;       /* Number of the other library; < 0: ours. */
+	double *all_us; /* A peer's, on rank 0: [ranks][iterations]. */
+	uint64_t step, fresh, contributors, rounds;
+	uint64_t opened;              /* Rounds with somebody fresh. */
+	uint64_t wall_ns, compute_ns; /* Lagged; wall_ns: closed loops, too. */
+	uint64_t updates;             /* In the ledger. */
+	double cpu_us;
+	double spent_us[5]; /* As in form, summed over this rank's iterations. */
+};
+
+struct run {
+	rubato_comm *comm;
+	const struct relaxed_options *o;
+	uint32_t rank, rank_count;
+	rubato_type type;
+	uint64_t count, period_ns;
+	struct side sides[RELAXED_FORMS_MAX];
+	int side_count;
+	struct ledger *ledger; /* On rank 0. */
+};
+
+/* ---- Values ---- */
+
+static double term_of(uint32_t rank, uint64_t step)
+{
+	return (double)((rank * 13 + step * 7) % PRIME);
+}
+
+static double place_of(uint64_t i)
+{
+	return (double)((i * 7 + i / PRIME) % PRIME);
+}
+
+static double value_get(rubato_type type, const void *from, uint64_t i)
+{
+	switch ((int)type) {
+	case RUBATO_FLOAT32:
+		return (double)((const float *)from)[i];
+	case RUBATO_FLOAT64:
+		return ((const double *)from)[i];
+	case RUBATO_INT32:
+		return ((const int32_t *)from)[i];
+	default:
+		return (double)((const int64_t *)from)[i];
+	}
+}
+
+static void value_set(rubato_type type, void *to, uint64_t i, double x)
+{
+	switch ((int)type) {
+	case RUBATO_FLOAT32:
+		((float *)to)[i] = (float)x;
+		break;
+	case RUBATO_FLOAT64:
+		((double *)to)[i] = x;
+		break;
+	case RUBATO_INT32:
+		((int32_t *)to)[i] = (int32_t)x;
+		break;
+	default:
+		((int64_t *)to)[i] = (int64_t)x;
+		break;
+	}
+}
+
+static void write_values(const struct run *run, void *to, uint64_t step)
+{
+	double term = term_of(run->rank, step);
+
+	for (uint64_t i = 0; i < run->count; i++)
+		value_set(run->type, to, i, term + place_of(i));
+}
+
+struct expected { /* Of a round: over its contributions. */
+	double sum, max, min, contributions;
+};
+
+static void expected_add(struct expected *e, double term)
+{
+	e->max = e->contributions == 0 || term > e->max ? term : e->max;
+	e->min = e->contributions == 0 || term < e->min ? term : e->min;
+	e->sum += term;
+	e->contributions++;
+}
+
+static uint64_t count_wrong(const struct run *run, const void *result, const struct expected *e)
+{
+	uint64_t stride = run->count / CHECKED + 1, wrong = 0;
+
+	for (uint64_t i = 0; i < run->count && e->contributions > 0; i += stride) {
+		double place = place_of(i), want;
+
+		if (run->o->reduction == 1)
+			want = e->max + place;
+		else if (run->o->reduction == 2)
+			want = e->min + place;
+		else
+			want = e->sum + e->contributions * place;
+		wrong += value_get(run->type, result, i) != want;
+	}
+	return wrong;
+}
+
+static rubato_operator reduction_of(const struct relaxed_options *o)
+{
+	static const rubato_operator operators[] = { RUBATO_SUM, RUBATO_MAX, RUBATO_MIN };
+
+	return operators[o->reduction];
+}
+
+/* ---- Partial: one iteration ---- */
+
+static rubato_status collect_all(struct run *run, struct side *side, uint64_t *in_call_ns)
+{
+	rubato_round round = { .size_bytes = sizeof(round) };
+	struct relaxed_form *form = side->form;
+
+	for (;;) {
+		const void *result;
+		uint64_t begin = rubato_now(run->comm);
+		rubato_status err = rubato_partial_collect_view(side->partial, &result, &round,
+								RUBATO_TIMEOUT_DEFAULT);
+		struct expected e = { 0 };
+
+		*in_call_ns += rubato_now(run->comm) - begin;
+		if (err != RUBATO_OK || result == NULL)
+			return err;
+		for (uint32_t r = 0; r < run->rank_count; r++) {
+			const rubato_contribution *c = &round.ranks[r];
+
+			for (uint64_t k = c->first_step;
+			     c->member && c->count > 0 && k <= c->last_step; k++)
+				expected_add(&e, term_of(r, k));
+		}
+		form->wrong += count_wrong(run, result, &e);
+		if (run->ledger != NULL)
+			ledger_round(run->ledger, form->name, side->updates++, &round,
+				     run->rank_count);
+		side->rounds++;
+		if (round.fresh > 0) { /* Else ranks opened it that drain. */
+			side->opened++;
+			side->fresh += round.fresh;
+			side->contributors += round.contributors;
+		}
+		if (round.staleness_max > form->staleness_max)
+			form->staleness_max = round.staleness_max;
+		begin = rubato_now(run->comm);
+		err = rubato_partial_release(side->partial);
+		*in_call_ns += rubato_now(run->comm) - begin;
+		if (err != RUBATO_OK)
+			return err;
+	}
+}
+
+static rubato_status partial_call(struct run *run, struct side *side, uint64_t start_ns, double *us)
+{
+	uint64_t in_call_ns = 0, begin, now;
+	void *buffer;
+	rubato_status err = rubato_partial_acquire(side->partial, &buffer);
+
+	if (err != RUBATO_OK)
+		return err;
+	write_values(run, buffer, side->step);
+	now = rubato_now(run->comm);
+	if (start_ns > now)
+		rubato_sleep(run->comm, start_ns - now);
+	begin = rubato_now(run->comm);
+	err = rubato_partial_commit(side->partial, side->step++, 1);
+	in_call_ns += rubato_now(run->comm) - begin;
+	if (err == RUBATO_OK)
+		err = collect_all(run, side, &in_call_ns);
+	*us = (double)in_call_ns * 1e-3;
+	return err;
+}
+
+static rubato_status sync_call(struct run *run, struct side *side, uint64_t start_ns, double *us)
+{
+	struct expected e = { 0 };
+	uint64_t begin, now;
+	rubato_status err;
+
+	write_values(run, side->in, side->step);
+	now = rubato_now(run->comm);
+	if (start_ns > now)
+		rubato_sleep(run->comm, start_ns - now);
+	begin = rubato_now(run->comm);
+	err = rubato_start(side->op);
+	if (err == RUBATO_OK)
+		err = rubato_wait(side->op, RUBATO_TIMEOUT_DEFAULT);
+	*us = (double)(rubato_now(run->comm) - begin) * 1e-3;
+	for (uint32_t r = 0; r < run->rank_count; r++)
+		expected_add(&e, term_of(r, side->step));
+	side->step++;
+	if (err == RUBATO_OK)
+		side->form->wrong += count_wrong(run, side->out, &e);
+	return err;
+}
+
+/* ---- Lagged: one step ---- */
+
+static void compute(struct run *run, struct side *side)
+{
+	rubato_sleep(run->comm, run->o->compute_ns);
+	side->compute_ns += run->o->compute_ns;
+}
+
+static rubato_status lagged_check(struct run *run, struct side *side, const void *result,
+				  uint64_t weight)
+{
+	/* Each micro-batch of a step of rank r is term_of(r, 0): only the weights differ. */
+	double per_rank = 0, place_sum = (double)weight;
+
+	if (result == NULL || run->o->accumulate == 0)
+		return RUBATO_OK; /* Until-done: how many each rank had is not known here. */
+	for (uint32_t r = 0; r < run->rank_count; r++)
+		per_rank += term_of(r, 0) * run->o->accumulate;
+	for (uint64_t i = 0; i < run->count; i += run->count / CHECKED + 1)
+		side->form->wrong +=
+			value_get(run->type, result, i) != per_rank + place_sum * place_of(i);
+	return RUBATO_OK;
+}
+
+static rubato_status lagged_step(struct run *run, struct side *side)
+{
+	const void *result = NULL;
+	uint64_t weight = 0;
+	uint32_t micro = 0;
+	bool done = false;
+	rubato_status err = RUBATO_OK;
+
+	while (err == RUBATO_OK &&
+	       (run->o->accumulate > 0 ? micro < run->o->accumulate : micro == 0 || !done)) {
+		compute(run, side);
+		err = rubato_lagged_accumulate(side->lagged, side->in, 1);
+		if (err == RUBATO_OK && run->o->accumulate == 0)
+			err = rubato_lagged_test(side->lagged, &done);
+		micro++;
+	}
+	if (err == RUBATO_OK)
+		err = rubato_lagged_begin(side->lagged);
+	if (err == RUBATO_OK)
+		err = rubato_lagged_collect(side->lagged, &result, &weight, RUBATO_TIMEOUT_DEFAULT);
+	side->contributors += micro;
+	return err == RUBATO_OK ? lagged_check(run, side, result, weight) : err;
+}
+
+/* The blocking counterpart: the same micro-batches, then the allreduce. */
+static rubato_status blocking_step(struct run *run, struct side *side)
+{
+	uint32_t micro = run->o->accumulate > 0 ? run->o->accumulate : 1;
+	rubato_status err;
+
+	for (uint32_t m = 0; m < micro; m++)
+		compute(run, side);
+	side->contributors += micro;
+	err = rubato_start(side->op);
+	return err == RUBATO_OK ? rubato_wait(side->op, RUBATO_TIMEOUT_DEFAULT) : err;
+}
+
+static rubato_status lagged_flush(struct run *run, struct side *side)
+{
+	const void *result = NULL;
+	uint64_t weight;
+	rubato_status err;
+
+	do {
+		err = rubato_lagged_flush(side->lagged, &result, &weight, RUBATO_TIMEOUT_DEFAULT);
+		if (err == RUBATO_OK)
+			err = lagged_check(run, side, result, weight);
+	} while (err == RUBATO_OK && result != NULL);
+	return err;
+}
+
+/* ---- Slices ---- */
+
+static double cpu_now_us(void)
+{
+	struct timespec t;
+
+	(void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+}
+
+static rubato_status slice_begin(struct run *run, int64_t *t0)
+{
+	rubato_status err = rubato_barrier(run->comm);
+
+	*t0 = (int64_t)(rubato_now(run->comm) + MARGIN_NS);
+	return err == RUBATO_OK ? rubato_broadcast(run->comm, t0, 1, RUBATO_INT64, 0) : err;
+}
+
+static rubato_status slice_lagged(struct run *run, struct side *side, uint32_t count)
+{
+	uint64_t begin;
+	rubato_status err = rubato_barrier(run->comm);
+
+	begin = rubato_now(run->comm);
+	for (uint32_t i = 0; i < count && err == RUBATO_OK; i++)
+		err = side->lagged != NULL ? lagged_step(run, side) : blocking_step(run, side);
+	if (err == RUBATO_OK && side->lagged != NULL)
+		err = lagged_flush(run, side);
+	side->wall_ns += rubato_now(run->comm) - begin;
+	return err;
+}
+
+/* What the calls so far took, by phase: added with sign 1 after, with -1 before what is timed. */
+static rubato_status spent_add(struct side *side, double sign)
+{
+	rubato_partial_stats stats = { .size_bytes = sizeof(stats) };
+	rubato_status err = rubato_partial_get_stats(side->partial, &stats);
+
+	for (int i = 0; i < 4; i++)
+		side->spent_us[i] += sign * (double)stats.wait_ns[i] * 1e-3;
+	side->spent_us[4] += sign * (double)stats.call_ns * 1e-3;
+	return err;
+}
+
+/* Iterations first .. first + count - 1; those of the warm-up are not kept. */
+static rubato_status slice_partial(struct run *run, struct side *side, uint32_t first,
+				   uint32_t count, bool kept)
+{
+	uint64_t drain_ns = 0;
+	double us = 0;
+	int64_t t0;
+	rubato_status err = slice_begin(run, &t0);
+	bool closed = run->o->loop == 1;
+
+	if (err == RUBATO_OK && side->partial != NULL && kept)
+		err = spent_add(side, -1);
+	for (uint32_t i = 0; i < count && err == RUBATO_OK; i++) {
+		uint64_t from =
+			closed && i > 0 ? rubato_now(run->comm) : (uint64_t)t0 + i * run->period_ns;
+		uint64_t start =
+			from + skew_ns(&run->o->skew, run->rank, run->rank_count, first + i);
+
+		err = side->partial != NULL ? partial_call(run, side, start, &us)
+					    : sync_call(run, side, start, &us);
+		if (kept)
+			side->us[first + i] = us;
+	}
+	if (err == RUBATO_OK && side->partial != NULL && kept)
+		err = spent_add(side, 1);
+	if (err == RUBATO_OK && side->partial != NULL)
+		err = rubato_partial_drain(side->partial);
+	if (err == RUBATO_OK && side->partial != NULL)
+		err = collect_all(run, side, &drain_ns);
+	if (err == RUBATO_OK && closed)
+		err = rubato_barrier(run->comm);
+	side->wall_ns += rubato_now(run->comm) - (uint64_t)t0;
+	return err;
+}
+
+static rubato_status slice(struct run *run, struct side *side, uint32_t first, uint32_t count,
+			   bool kept)
+{
+	double cpu_us = cpu_now_us();
+	rubato_status err = run->o->lagged ? slice_lagged(run, side, count)
+					   : slice_partial(run, side, first, count, kept);
+
+	if (kept)
+		side->cpu_us += cpu_now_us() - cpu_us;
+	return err;
+}
+
+/* What the warm-up has counted does not count. */
+static void side_reset(struct side *side)
+{
+	side->fresh = side->contributors = side->rounds = side->opened = 0;
+	side->wall_ns = side->compute_ns = 0;
+	side->form->staleness_max = 0;
+}
+
+/* Rank 0 leads the other library's ranks; ours sleep in the barrier meanwhile. */
+static rubato_status slice_peer(struct run *run, struct side *side, uint32_t first, uint32_t count)
+{
+	const struct relaxed_options *o = run->o;
+	double *times = malloc((size_t)count * run->rank_count * sizeof(*times));
+	uint64_t wrong = 0;
+	bool good = times != NULL;
+
+	if (good && run->rank == 0) {
+		good = o->peer_slice(o->peer_arg, (uint32_t)side->peer, first, count,
+				     run->period_ns, times, &wrong);
+		for (uint32_t r = 0; good && r < run->rank_count; r++)
+			memcpy(side->all_us + (size_t)r * o->iterations + first,
+			       times + (size_t)r * count, count * sizeof(*times));
+		side->form->wrong += wrong;
+		if (!good)
+			side->form->wrong++; /* It fails the run: why was said. */
+	}
+	free(times);
+	return rubato_barrier(run->comm);
+}
+
+static rubato_status slices(struct run *run)
+{
+	const struct relaxed_options *o = run->o;
+	rubato_status err = RUBATO_OK;
+
+	for (int s = 0; s < run->side_count && err == RUBATO_OK && o->warmups > 0; s++) {
+		if (run->sides[s].peer >= 0)
+			continue;
+		err = slice(run, &run->sides[s], 0, o->warmups, false);
+		side_reset(&run->sides[s]);
+	}
+	for (uint32_t k = 0; k < RELAXED_SLICES; k++) {
+		uint32_t first = (uint32_t)((uint64_t)o->iterations * k / RELAXED_SLICES);
+		uint32_t end = (uint32_t)((uint64_t)o->iterations * (k + 1) / RELAXED_SLICES);
+
+		for (int s = 0; s < run->side_count && err == RUBATO_OK; s++)
+			err = run->sides[s].peer >= 0
+				      ? slice_peer(run, &run->sides[s], first, end - first)
+				      : slice(run, &run->sides[s], first, end - first, true);
+	}
+	return err;
+}
+
+/* ---- Figures ---- */
+
+/* `all`: [ranks][iterations]. */
+static rubato_status times_figures(struct run *run, struct relaxed_form *form, const double *all)
+{
+	uint32_t n = run->rank_count, count = run->o->iterations;
+	double *means = calloc(count, sizeof(*means));
+	double *every = malloc((size_t)n * count * sizeof(*every)), sum = 0;
+
+	form->samples = malloc((size_t)n * count * sizeof(*form->samples));
+	if (means == NULL || every == NULL || form->samples == NULL) {
+		free(means);
+		free(every);
+		return RUBATO_ERR_MEMORY;
+	}
+	memcpy(every, all, (size_t)n * count * sizeof(*every));
+	for (uint32_t r = 0; r < n; r++)
+		for (uint32_t i = 0; i < count; i++) {
+			means[i] += all[(size_t)r * count + i] / n;
+			form->samples[(size_t)i * n + r] = all[(size_t)r * count + i];
+		}
+	for (uint32_t i = 0; i < count; i++)
+		sum += means[i];
+	qsort(means, count, sizeof(*means), ascending);
+	qsort(every, (size_t)n * count, sizeof(*every), ascending);
+	form->median_us = quantile(means, count, 0.5);
+	form->p99_us = quantile(means, count, 0.99);
+	form->min_us = means[0];
+	form->mean_us = sum / count;
+	form->call_p99_us = quantile(every, (uint64_t)n * count, 0.99);
+	free(means);
+	free(every);
+	return RUBATO_OK;
+}
+
+static rubato_status figures_partial(struct run *run, struct side *side)
+{
+	struct relaxed_form *form = side->form;
+	uint32_t count = run->o->iterations;
+	double *all = malloc((size_t)run->rank_count * count * sizeof(*all));
+	double opened = side->opened > 0 ? (double)side->opened : 1;
+
+	form->loop_us = run->o->loop == 1 ? (double)side->wall_ns * 1e-3 : 0;
+	rubato_status err = all == NULL ? RUBATO_ERR_MEMORY : RUBATO_OK;
+
+	if (side->peer >= 0) {
+		free(all);
+		form->fresh_mean = form->contributors_mean = run->rank_count;
+		form->rounds = count;
+		return run->rank == 0 ? times_figures(run, form, side->all_us) : RUBATO_OK;
+	}
+	if (err == RUBATO_OK)
+		err = rubato_allgather(run->comm, side->us, all, count, RUBATO_FLOAT64);
+	if (err == RUBATO_OK)
+		err = times_figures(run, form, all);
+	free(all);
+	if (side->partial == NULL) {
+		form->fresh_mean = form->contributors_mean = run->rank_count;
+		form->rounds = count;
+		return err;
+	}
+	form->rounds = side->rounds;
+	form->fresh_mean = (double)side->fresh / opened;
+	form->contributors_mean = (double)side->contributors / opened;
+	rubato_partial_stats stats = { .size_bytes = sizeof(stats) };
+
+	if (err == RUBATO_OK)
+		err = rubato_partial_get_stats(side->partial, &stats);
+	for (int i = 0; i < 4 && err == RUBATO_OK && stats.rounds > 0; i++)
+		form->round_us[i] = (double)stats.round_ns[i] * 1e-3 / (double)stats.rounds;
+	for (int i = 0; i < 5; i++)
+		side->spent_us[i] /= (double)count * run->rank_count;
+	if (err == RUBATO_OK)
+		err = rubato_allreduce(run->comm, side->spent_us, form->spent_us, 5, RUBATO_FLOAT64,
+				       RUBATO_SUM);
+	return err;
+}
+
+static void figures_lagged(struct run *run, struct side *side)
+{
+	struct relaxed_form *form = side->form;
+	double wall_us = (double)side->wall_ns * 1e-3, compute_us = (double)side->compute_ns * 1e-3;
+	const struct relaxed_form *blocking = run->sides[0].form;
+	double micro = side->contributors > 0 ? (double)side->contributors : 1;
+	double exposed = (wall_us - compute_us) / run->o->iterations;
+
+	form->rounds = run->o->iterations;
+	form->contributors_mean = micro / run->o->iterations;
+	form->step_us = form->median_us = wall_us / run->o->iterations;
+	form->idle = wall_us > 0 ? (wall_us - compute_us) / wall_us : 0;
+	if (side->lagged != NULL && blocking->step_us > 0) {
+		double whole = blocking->step_us * blocking->idle;
+
+		form->overlap = whole > 0 ? 1 - exposed / whole : 0;
+	}
+}
+
+static rubato_status figures(struct run *run, bool cpu)
+{
+	for (int s = 0; s < run->side_count; s++) {
+		struct side *side = &run->sides[s];
+		int64_t wrong = (int64_t)side->form->wrong, all_wrong = 0;
+		double cpu_us = side->cpu_us / run->o->iterations / run->rank_count, all_cpu_us = 0;
+		rubato_status err = RUBATO_OK;
+
+		if (run->o->lagged)
+			figures_lagged(run, side);
+		else
+			err = figures_partial(run, side);
+		if (err == RUBATO_OK)
+			err = rubato_allreduce(run->comm, &wrong, &all_wrong, 1, RUBATO_INT64,
+					       RUBATO_SUM);
+		if (err == RUBATO_OK)
+			err = rubato_allreduce(run->comm, &cpu_us, &all_cpu_us, 1, RUBATO_FLOAT64,
+					       RUBATO_SUM);
+		if (err != RUBATO_OK)
+			return err;
+		side->form->wrong = (uint64_t)all_wrong;
+		side->form->cpu_us = cpu && side->peer < 0 ? all_cpu_us : -1;
+	}
+	return RUBATO_OK;
+}
+
+/* ---- Opening ---- */
+
+static rubato_status side_open(struct run *run, struct side *side)
+{
+	uint64_t bytes = run->count * rubato_type_bytes(run->type);
+	size_t all = (size_t)run->rank_count * run->o->iterations;
+	rubato_partial_options options = run->o->partial;
+	rubato_status err;
+
+	if (side->peer >= 0) {
+		side->all_us = calloc(all, sizeof(*side->all_us));
+		return side->all_us == NULL ? RUBATO_ERR_MEMORY : RUBATO_OK;
+	}
+	err = rubato_alloc(run->comm, bytes, &side->in);
+	side->us = calloc(run->o->iterations, sizeof(*side->us));
+	if (err == RUBATO_OK && side->us == NULL)
+		err = RUBATO_ERR_MEMORY;
+	if (err == RUBATO_OK)
+		write_values(run, side->in, 0);
+	if (err == RUBATO_OK && side->policy != NULL) {
+		options.policy = side->policy->options.policy;
+		options.quorum = side->policy->options.quorum;
+		options.group = side->policy->options.group;
+		options.deadline_ns = side->policy->options.deadline_ns;
+		return rubato_partial_create(run->comm, run->count, run->type, reduction_of(run->o),
+					     &options, &side->partial);
+	}
+	if (err == RUBATO_OK && run->o->lagged && side != &run->sides[0])
+		return rubato_lagged_create(run->comm, run->count, run->type, RUBATO_SUM,
+					    run->o->lag, &side->lagged);
+	if (err == RUBATO_OK)
+		err = rubato_alloc(run->comm, bytes, &side->out);
+	if (err == RUBATO_OK)
+		err = rubato_op_allreduce(run->comm, side->in, side->out, run->count, run->type,
+					  reduction_of(run->o), &side->op);
+	return err;
+}
+
+static rubato_status side_close(struct run *run, struct side *side)
+{
+	rubato_status err = rubato_partial_free(side->partial), end;
+
+	end = rubato_lagged_free(side->lagged);
+	err = err != RUBATO_OK ? err : end;
+	rubato_op_free(side->op);
+	(void)rubato_free(run->comm, side->in);
+	(void)rubato_free(run->comm, side->out);
+	free(side->us);
+	free(side->all_us);
+	return err;
+}
+
+static void sides_name(struct run *run, struct relaxed_form *forms)
+{
+	const struct relaxed_options *o = run->o;
+
+	int own = 1 + (int)(o->lagged ? 1 : o->policy_count);
+
+	run->side_count = own + (int)o->peer_count;
+	for (int s = 0; s < run->side_count; s++) {
+		struct side *side = &run->sides[s];
+
+		side->form = &forms[s];
+		side->peer = s - own;
+		memset(side->form, 0, sizeof(*side->form));
+		side->form->peer = side->peer >= 0;
+		if (side->peer >= 0)
+			(void)snprintf(forms[s].name, sizeof(forms[s].name), "%s",
+				       o->peer_names[side->peer]);
+		else if (s == 0)
+			(void)snprintf(forms[s].name, sizeof(forms[s].name), "allreduce");
+		else if (o->lagged)
+			(void)snprintf(forms[s].name, sizeof(forms[s].name), "lagged");
+		else {
+			side->policy = &o->policies[s - 1];
+			(void)snprintf(forms[s].name, sizeof(forms[s].name), "%s",
+				       side->policy->name);
+		}
+	}
+}
+
+int relaxed_measure(rubato_comm *comm, const struct relaxed_options *o, bool cpu,
+		    struct relaxed_form forms[RELAXED_FORMS_MAX])
+{
+	static const rubato_type types[] = { RUBATO_FLOAT32, RUBATO_FLOAT64, RUBATO_INT32,
+					     RUBATO_INT64 };
+	struct run run = { .comm = comm,
+			   .o = o,
+			   .rank = rubato_rank(comm),
+			   .rank_count = rubato_size(comm),
+			   .type = types[o->type] };
+	rubato_status err = RUBATO_OK;
+	bool good = true;
+	uint64_t largest = skew_largest_ns(&o->skew, run.rank_count, o->iterations);
+
+	run.count = o->size_bytes / rubato_type_bytes(run.type);
+	run.count = run.count > 0 ? run.count : 1;
+	run.period_ns = o->period_ns;
+	if (run.period_ns == 0)
+		run.period_ns = o->skew.kind == SKEW_NONE ? 0 : largest + largest / 4 + CALL_NS;
+	sides_name(&run, forms);
+	if (run.rank == 0 && o->ledger[0] != '\0') {
+		run.ledger = ledger_open(o->ledger);
+		good = run.ledger != NULL;
+	}
+	for (int s = 0; s < run.side_count && err == RUBATO_OK; s++)
+		err = side_open(&run, &run.sides[s]);
+	if (err == RUBATO_OK)
+		err = slices(&run);
+	if (err == RUBATO_OK)
+		err = figures(&run, cpu);
+	for (int s = 0; s < run.side_count; s++) {
+		rubato_status end = side_close(&run, &run.sides[s]);
+
+		err = err != RUBATO_OK ? err : end;
+	}
+	if (run.ledger != NULL)
+		good = ledger_close(run.ledger, err == RUBATO_OK);
+	if (!good) /* It fails the run. */
+		forms[0].wrong++;
+	return err == RUBATO_OK ? run.side_count : (int)err;
+}

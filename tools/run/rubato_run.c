@@ -1,0 +1,53 @@
+/* rubato_run.c -- rubato-run: N ranks of a program on this machine. The work is in launch.c. */
+#include <stddef.h>
+
+#include "programs/launch.h"
+#include "programs/options.h"
+
+#define PROGRAM "rubato-run"
+
+static const char about[] =
+	"Runs PROGRAM as N ranks on this machine. Each gets RUBATO_RANK, RUBATO_SIZE,\n"
+	"RUBATO_ROOT and RUBATO_SECRET_FILE, so that rubato_init(&comm, NULL) joins them.\n"
+	"On more machines start the same program with these variables set by other means.\n";
+static const char notes[] =
+	"\n"
+	"Each line of output begins with its rank: \"[3] text\". Lines over 1 MiB come in pieces.\n"
+	"Standard input goes to rank 0. When a rank fails, the others get SIGTERM and, 3 s\n"
+	"later, SIGKILL; the exit status is that of the first failure (128 + signal for a\n"
+	"signal), 127 when PROGRAM does not exist, 2 for a bad option.\n";
+
+int main(int argc, char **argv)
+{
+	static const char *const binds[] = { "core", "none", NULL };
+	struct launch launch = { .program = PROGRAM };
+	uint32_t bind = 1;
+	const struct option rows[] = {
+		{ "ranks", 'n', OPTION_U32, &launch.rank_count, "N", .min = 1,
+		  .max = LAUNCH_RANKS_MAX, .help = "how many (1 to 4096)" },
+		{ "bind", 0, OPTION_CHOICE, &bind, "TO", .names = binds,
+		  .help = "%s; rank i to the i-th core that may be used, counted round (none)" },
+		{ "timeout", 0, OPTION_TIME, &launch.timeout_ns, "T", .min = 1,
+		  .help = "end all ranks after T, such as 500ms or 30s; exit status 124" },
+		{ "keep-going", 0, OPTION_FLAG, &launch.keep_going,
+		  .help = "a failed rank does not end the others" },
+		{ 0 },
+	};
+	const struct options options = {
+		.program = PROGRAM,
+		.usage = "-n N [options] [--] PROGRAM ARGUMENTS...",
+		.about = about,
+		.notes = notes,
+		.rows = rows,
+		.command = true,
+	};
+	uint32_t first = options_read(&options, argc, argv);
+
+	launch.bind_cores = bind == 0;
+	if (launch.rank_count == 0)
+		option_fail(PROGRAM, "-n N is missing: how many ranks?");
+	if (first == (uint32_t)argc)
+		option_fail(PROGRAM, "PROGRAM is missing: what shall the ranks run?");
+	launch.argv = argv + first;
+	return launch_ranks(&launch);
+}

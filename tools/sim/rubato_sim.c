@@ -1,0 +1,285 @@
+/*
+ * rubato_sim.c -- collectives on simulated clusters: what they would take, and whether they are
+ * right. See sim.h.
+ *
+ * Each row is a world of its own. Before each timed call all ranks meet in a barrier; then they
+ * sleep until one moment, APART_LATENCIES later, plus their skew, and enter.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "programs/options.h"
+#include "programs/results.h"
+#include "tools/laws/laws.h"
+#include "tools/sim/sim.h"
+
+#define APART_LATENCIES 64 /* More than the first to leave a barrier is ahead of the last. */
+
+struct row { /* Of the table; shared by the ranks, which run in one thread. */
+	const struct sim_options *options;
+	struct sim_call call;
+	uint64_t *start_ns; /* Per iteration: 0 until the first rank says. */
+	double *call_us;    /* Per iteration and rank. */
+	uint64_t wrong;
+	char explained[256];
+	rubato_sim_result result;
+};
+
+/* ---- One row's world ---- */
+
+static rubato_status row_calls(rubato_comm *comm, struct row *row, void *in, void *out)
+{
+	const struct sim_options *options = row->options;
+	uint32_t rank = rubato_rank(comm), n = rubato_size(comm);
+	uint64_t latency_ns = options->world.latency_ns;
+	uint64_t apart_ns =
+		(uint64_t)((double)latency_ns * APART_LATENCIES * (1 + options->world.jitter));
+	rubato_status err = RUBATO_OK;
+
+	for (uint32_t i = 0; i < options->iterations && err == RUBATO_OK; i++) {
+		struct sim_call call = row->call;
+		struct sim_times times;
+
+		call.salt = i;
+		err = rubato_barrier(comm);
+		if (row->start_ns[i] == 0)
+			row->start_ns[i] = rubato_now(comm) + apart_ns;
+		times.enter_ns = row->start_ns[i] + skew_ns(&options->skew, rank, n, i);
+		if (err == RUBATO_OK)
+			err = sim_call_make(comm, &call, in, out, &times, &row->wrong);
+		if (err == RUBATO_OK)
+			row->call_us[i * n + rank] =
+				(double)(times.leave_ns - times.enter_ns) * 1e-3;
+	}
+	return err;
+}
+
+static rubato_status row_rank(rubato_comm *comm, void *arg)
+{
+	struct row *row = arg;
+	const char *op = sim_op_names[row->call.op];
+	uint32_t n = rubato_size(comm);
+	size_t bytes = rubato_type_bytes(row->call.type);
+	void *in = malloc(sim_call_in(&row->call, rubato_rank(comm), n) * bytes + 1);
+	void *out = malloc(sim_call_out(&row->call, rubato_rank(comm), n) * bytes + 1);
+	rubato_status err = in == NULL || out == NULL ? RUBATO_ERR_MEMORY : RUBATO_OK;
+
+	if (err == RUBATO_OK && row->call.op != SIM_SENDRECV)
+		err = rubato_set_algorithm(comm, op, row->options->algorithm);
+	if (err == RUBATO_OK && row->call.op != SIM_SENDRECV && rubato_rank(comm) == 0)
+		err = rubato_explain(comm, op, sim_call_whole(&row->call, n), row->call.type,
+				     row->explained, sizeof(row->explained));
+	if (err == RUBATO_OK)
+		err = row_calls(comm, row, in, out);
+	free(in);
+	free(out);
+	return err;
+}
+
+/* ---- Figures ---- */
+
+struct figures {
+	double median_us, min_us, p99_us, slowest_us; /* As rubato-bench defines them. */
+	double in_call_mean_us, in_call_p99_us;       /* Over ranks and iterations. */
+	double algbw, busbw;
+};
+
+static double bus_factor(enum sim_op op, uint32_t rank_count)
+{
+	double n = rank_count;
+
+	if (op == SIM_ALLREDUCE)
+		return 2 * (n - 1) / n;
+	return sim_op_scattered(op) ? (n - 1) / n : 1;
+}
+
+/* Sorts row->call_us. */
+static void figures_of(struct row *row, struct figures *f)
+{
+	uint32_t n = row->options->world.rank_count, count = row->options->iterations;
+	double *means = calloc(2 * (size_t)count, sizeof(*means)), *slowest = means + count;
+	double sum = 0;
+
+	if (means == NULL)
+		option_fail(SIM, "out of memory");
+	for (uint32_t i = 0; i < count; i++) {
+		for (uint32_t r = 0; r < n; r++) {
+			double us = row->call_us[i * n + r];
+
+			means[i] += us / n;
+			slowest[i] = us > slowest[i] ? us : slowest[i];
+		}
+		sum += means[i];
+	}
+	qsort(means, count, sizeof(*means), ascending);
+	qsort(slowest, count, sizeof(*slowest), ascending);
+	qsort(row->call_us, (size_t)count * n, sizeof(double), ascending);
+	f->median_us = quantile(means, count, 0.5);
+	f->min_us = means[0];
+	f->p99_us = quantile(means, count, 0.99);
+	f->slowest_us = quantile(slowest, count, 0.5);
+	f->in_call_mean_us = sum / count;
+	f->in_call_p99_us = quantile(row->call_us, count * n, 0.99);
+	f->algbw =
+		f->median_us > 0 ? (double)sim_call_bytes(&row->call, n) / f->median_us * 1e-3 : 0;
+	f->busbw = f->algbw * bus_factor(row->call.op, n);
+	free(means);
+}
+
+/* ---- Output ---- */
+
+/* "allreduce: ring (...), ..." -> "ring" */
+static void algorithm_of(const struct row *row, char *name, size_t name_bytes)
+{
+	const char *colon = strchr(row->explained, ':');
+
+	(void)snprintf(name, name_bytes, "%s", row->options->algorithm);
+	if (strcmp(name, "auto") == 0 && colon != NULL)
+		(void)snprintf(name, name_bytes, "%.*s", (int)strcspn(colon + 2, " ("), colon + 2);
+}
+
+static void table_head(const struct sim_options *options)
+{
+	const rubato_sim_options *w = &options->world;
+
+	(void)printf("# rubato-sim %s: %s, %u ranks, seed %" PRIu64 ", iterations %u, times are "
+		     "virtual, values checked\n#\n",
+		     rubato_version(), sim_op_names[options->op], w->rank_count, w->seed,
+		     options->iterations);
+	(void)printf("# %12s %12s %8s %7s %6s %9s %8s %8s %6s %9s %9s %9s %9s %9s  %s\n", "size",
+		     "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "min",
+		     "p99", "slowest", "messages", "events", "algorithm");
+	(void)printf("# %12s %12s %8s %7s %6s %9s %8s %8s %6s %9s %9s %9s\n", "(B)", "(elements)",
+		     "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(us)", "(us)");
+}
+
+static void row_text(const struct row *row, const struct figures *f, const char *algorithm)
+{
+	const struct sim_call *call = &row->call;
+	bool rooted = sim_op_rooted(call->op);
+
+	(void)printf("  %12" PRIu64 " %12" PRIu64 " %8s %7s %6d %9.2f %8.2f %8.2f %6" PRIu64
+		     " %9.2f %9.2f %9.2f %9" PRIu64 " %9" PRIu64 "  %s\n",
+		     sim_call_bytes(call, row->options->world.rank_count), call->count,
+		     rubato_type_name(call->type),
+		     sim_op_reduces(call->op) ? rubato_operator_name(call->reduction) : "none",
+		     rooted ? (int)call->root : -1, f->median_us, f->algbw, f->busbw, row->wrong,
+		     f->min_us, f->p99_us, f->slowest_us, row->result.messages, row->result.events,
+		     algorithm);
+}
+
+static json_t *row_json(const struct row *row, const struct figures *f, const char *algorithm)
+{
+	const struct sim_call *call = &row->call;
+	const rubato_sim_result *result = &row->result;
+	char hash[24];
+	json_t *json =
+		json_pack("{s:s,s:s,s:s,s:I,s:I,s:s,s:s,s:{s:f,s:f,s:f,s:f},s:f,s:f,s:I}", "op",
+			  sim_op_names[call->op], "impl", "rubato", "algorithm", algorithm, "size",
+			  (json_int_t)sim_call_bytes(call, row->options->world.rank_count), "count",
+			  (json_int_t)call->count, "type", rubato_type_name(call->type), "redop",
+			  sim_op_reduces(call->op) ? rubato_operator_name(call->reduction) : "none",
+			  "time_us", "median", f->median_us, "p99", f->p99_us, "min", f->min_us,
+			  "slowest", f->slowest_us, "algbw", f->algbw, "busbw", f->busbw, "wrong",
+			  (json_int_t)row->wrong);
+
+	(void)snprintf(hash, sizeof(hash), "%016" PRIx64, result->trace_hash);
+	if (row->options->skew.kind != SKEW_NONE)
+		json_object_set_new(json, "in_call_us",
+				    json_pack("{s:f,s:f}", "mean", f->in_call_mean_us, "p99",
+					      f->in_call_p99_us));
+	json_object_update_new(
+		json, json_pack("{s:I,s:I,s:I,s:I,s:s}", "messages", (json_int_t)result->messages,
+				"message_bytes", (json_int_t)result->message_bytes, "events",
+				(json_int_t)result->events, "faults_fired",
+				(json_int_t)result->faults_fired, "trace_hash", hash));
+	return json;
+}
+
+static bool table_write(const struct sim_options *options, json_t *results)
+{
+	return results_write(options->json,
+			     json_pack("{s:s,s:o,s:i,s:o}", "version", rubato_version(), "args",
+				       sim_args_json(options->argc, options->argv), "ranks",
+				       (int)options->world.rank_count, "results", results));
+}
+
+/* ---- The table ---- */
+
+static bool row_run(const struct sim_options *options, uint64_t size_bytes, json_t *results)
+{
+	uint32_t n = options->world.rank_count;
+	struct row *row = calloc(1, sizeof(*row));
+	struct figures figures;
+	char algorithm[64];
+	rubato_status err;
+	bool good;
+
+	if (row != NULL) {
+		row->start_ns = calloc(options->iterations, sizeof(*row->start_ns));
+		row->call_us = calloc((size_t)options->iterations * n, sizeof(*row->call_us));
+	}
+	if (row == NULL || row->start_ns == NULL || row->call_us == NULL)
+		option_fail(SIM, "out of memory");
+	row->options = options;
+	row->call = (struct sim_call) {
+		.op = options->op,
+		.type = options->type,
+		.reduction = options->reduction,
+		.root = options->root,
+		.count = sim_call_count(options->op, options->type, n, size_bytes),
+	};
+	err = rubato_sim_run(&options->world, row_rank, row, &row->result);
+	good = err == RUBATO_OK && row->wrong == 0;
+	if (err != RUBATO_OK) {
+		(void)fprintf(stderr, "%s: %" PRIu64 " bytes, seed %" PRIu64 ": %s: %s\n", SIM,
+			      size_bytes, options->world.seed, rubato_status_name(err),
+			      rubato_error_text());
+	} else {
+		figures_of(row, &figures);
+		algorithm_of(row, algorithm, sizeof(algorithm));
+		if (strcmp(options->json, "-") != 0)
+			row_text(row, &figures, algorithm);
+		json_array_append_new(results, row_json(row, &figures, algorithm));
+	}
+	free(row->start_ns);
+	free(row->call_us);
+	free(row);
+	return good;
+}
+
+int sim_table(const struct sim_options *options)
+{
+	json_t *results = json_array();
+	uint64_t size_bytes = options->begin_bytes;
+	bool good = true;
+
+	if (strcmp(options->json, "-") != 0)
+		table_head(options);
+	for (;;) {
+		good = row_run(options, size_bytes, results) && good;
+		if (size_bytes == 0 || size_bytes > options->end_bytes / options->factor)
+			break;
+		size_bytes *= options->factor;
+	}
+	if (options->json[0] == '\0')
+		json_decref(results);
+	else if (!table_write(options, results))
+		option_fail(SIM, "--json: could not write everything");
+	return good ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+int main(int argc, char **argv)
+{
+	struct sim_options options;
+
+	for (int k = 0; argc > 1 && sim_commands[k] != NULL; k++)
+		if (strcmp(argv[1], sim_commands[k]) == 0)
+			return k == 2 ? laws_command(argc - 1, argv + 1)
+				      : sim_relaxed_command(argc - 1, argv + 1, k == 1);
+	sim_options_read(argc, argv, &options);
+	return options.seeds > 0 ? sim_campaign(&options) : sim_table(&options);
+}

@@ -1,0 +1,110 @@
+/*
+ * sim.h -- rubato-sim in four parts: options, one simulated call after the other, campaigns, and
+ * the program with its output.
+ *
+ * Everything that is printed is a function of the command line: times are virtual, nothing of this
+ * machine or this moment is in it, so equal seeds give equal bytes.
+ */
+#ifndef TOOLS_SIM_H
+#define TOOLS_SIM_H
+
+#include <limits.h>
+
+#include "programs/figures.h"
+#include "programs/options.h"
+#include "programs/results.h"
+#include "programs/skew.h"
+#include "rubato_sim.h"
+
+#define SIM "rubato-sim"
+#define SIM_FAULTS_MAX 64
+
+enum sim_op {
+	SIM_ALLREDUCE,
+	SIM_REDUCE_SCATTER,
+	SIM_ALLGATHER,
+	SIM_BROADCAST,
+	SIM_REDUCE,
+	SIM_ALLTOALL,
+	SIM_GATHER,
+	SIM_SCATTER,
+	SIM_ALLGATHERV,
+	SIM_REDUCE_SCATTERV,
+	SIM_ALLTOALLV,
+	SIM_BARRIER,
+	SIM_SENDRECV,
+};
+#define SIM_OP_COUNT 13
+extern const char *const sim_op_names[]; /* NULL-terminated, by enum sim_op. */
+extern const char *const sim_commands[]; /* Likewise: partial, lagged, laws. */
+
+struct sim_options {
+	enum sim_op op;
+	rubato_sim_options world;
+	rubato_sim_fault faults[SIM_FAULTS_MAX];
+	uint64_t begin_bytes, end_bytes, factor;
+	rubato_type type;
+	rubato_operator reduction;
+	uint32_t iterations, root;
+	struct skew skew;
+	const char *algorithm; /* A name or "auto". */
+	char json[PATH_MAX];   /* Empty: none. */
+	uint64_t seeds;        /* 0: no campaign. */
+	int argc;
+	char **argv;
+};
+
+/* Ends the program with a line on standard error when something is wrong. */
+void sim_options_read(int argc, char **argv, struct sim_options *options);
+/* Its parts, for the other commands: defaults; the simulated cluster's rows; what was given, but
+ * for --json. */
+void sim_options_init(struct sim_options *options, int argc, char **argv);
+#define SIM_WORLD_ROWS 8
+uint32_t sim_world_rows(struct sim_options *options, bool *reorder,
+			struct option rows[SIM_WORLD_ROWS]);
+void sim_faults_fit(const struct sim_options *options);
+json_t *sim_args_json(int argc, char **argv);
+
+/* ---- Calls with known results ---- */
+
+struct sim_call { /* The same on every rank. */
+	enum sim_op op;
+	rubato_type type;
+	rubato_operator reduction;
+	uint64_t count; /* As the call takes it; v-variants: the even share (uneven.h). */
+	uint32_t root;
+	uint64_t salt; /* Makes each call's inputs differ. */
+	bool rough;    /* Floats that round: only the equality of ranks' bits can be checked. */
+};
+
+bool sim_op_reduces(enum sim_op op);
+bool sim_op_rooted(enum sim_op op);
+bool sim_op_scattered(enum sim_op op); /* A rank's data is a share of the whole. */
+/* Elements of a rank's input and of its output. */
+uint64_t sim_call_in(const struct sim_call *call, uint32_t rank, uint32_t rank_count);
+uint64_t sim_call_out(const struct sim_call *call, uint32_t rank, uint32_t rank_count);
+/* The count that rubato_explain takes. */
+uint64_t sim_call_whole(const struct sim_call *call, uint32_t rank_count);
+/* The call's count for a size in bytes as nccl-tests has it, and that size rounded to elements. */
+uint64_t sim_call_count(enum sim_op op, rubato_type type, uint32_t rank_count, uint64_t size_bytes);
+uint64_t sim_call_bytes(const struct sim_call *call, uint32_t rank_count);
+
+struct sim_times { /* Of one rank in one call, virtual. */
+	uint64_t enter_ns, leave_ns;
+};
+
+/* Writes the inputs, waits until times->enter_ns, makes the call, and adds the number of elements
+ * that are wrong. `in` and `out` have room for sim_call_in and sim_call_out elements. */
+rubato_status sim_call_make(rubato_comm *comm, const struct sim_call *call, void *in, void *out,
+			    struct sim_times *times, uint64_t *wrong);
+/* Of the output, where this rank has one that all ranks (with one) share; else 0. */
+uint64_t sim_call_digest(rubato_comm *comm, const struct sim_call *call, const void *out);
+
+/* Runs options->seeds seeds from options->world.seed. The exit status. */
+int sim_campaign(const struct sim_options *options);
+/* Measures sizes and prints the table. The exit status. */
+int sim_table(const struct sim_options *options);
+/* The commands partial and lagged: argv[0] is the word. The exit status. */
+int sim_relaxed_command(int argc, char **argv, bool lagged);
+
+#endif

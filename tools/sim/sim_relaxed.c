@@ -1,0 +1,119 @@
+/* sim_relaxed.c -- rubato-sim partial and lagged: relaxed.h's measurement in virtual time. */
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/relaxed/relaxed.h"
+#include "tools/sim/sim.h"
+
+struct job {
+	const struct relaxed_options *options;
+	struct relaxed_form forms[RELAXED_FORMS_MAX];
+	int form_count;
+};
+
+static rubato_status job_rank(rubato_comm *comm, void *arg)
+{
+	struct job *job = arg;
+	struct relaxed_form forms[RELAXED_FORMS_MAX];
+	int count = relaxed_measure(comm, job->options, false, forms);
+
+	if (count < 0)
+		return (rubato_status)count;
+	if (rubato_rank(comm) == 0) {
+		memcpy(job->forms, forms, sizeof(forms));
+		job->form_count = count;
+		return RUBATO_OK;
+	}
+	for (int i = 0; i < count; i++)
+		free(forms[i].samples);
+	return RUBATO_OK;
+}
+
+static json_t *whole_json(const struct sim_options *options, json_t *rows,
+			  const rubato_sim_result *result)
+{
+	char hash[24];
+
+	(void)snprintf(hash, sizeof(hash), "%016" PRIx64, result->trace_hash);
+	return json_pack("{s:s,s:o,s:i,s:o,s:I,s:I,s:I,s:s}", "version", rubato_version(), "args",
+			 sim_args_json(options->argc, options->argv), "ranks",
+			 (int)options->world.rank_count, "results", rows, "messages",
+			 (json_int_t)result->messages, "events", (json_int_t)result->events,
+			 "faults_fired", (json_int_t)result->faults_fired, "trace_hash", hash);
+}
+
+/* The exit status. */
+static int job_run(const struct sim_options *o, const struct relaxed_options *relaxed)
+{
+	struct job job = { .options = relaxed };
+	rubato_sim_result result;
+	rubato_status err;
+	uint64_t wrong = 0;
+	char where[64];
+
+	err = rubato_sim_run(&o->world, job_rank, &job, &result);
+	if (err != RUBATO_OK) {
+		(void)fprintf(stderr, "%s: seed %" PRIu64 ": %s: %s\n", SIM, o->world.seed,
+			      rubato_status_name(err), rubato_error_text());
+		return EXIT_FAILURE;
+	}
+	(void)snprintf(where, sizeof(where), "%u a node, times are virtual",
+		       o->world.ranks_per_node > 0 ? o->world.ranks_per_node : 1);
+	if (strcmp(o->json, "-") != 0)
+		relaxed_text(stdout, relaxed, where, o->world.rank_count, job.forms,
+			     job.form_count);
+	if (o->json[0] != '\0' &&
+	    !results_write(o->json, whole_json(o,
+					       relaxed_json(relaxed, o->world.rank_count, job.forms,
+							    job.form_count),
+					       &result)))
+		option_fail(SIM, "--json: could not write everything");
+	for (int i = 0; i < job.form_count; i++) {
+		wrong += job.forms[i].wrong;
+		free(job.forms[i].samples);
+	}
+	return wrong == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+int sim_relaxed_command(int argc, char **argv, bool lagged)
+{
+	static struct relaxed_options relaxed; /* Large, and the table below points into it. */
+	struct sim_options o;
+	bool reorder = false;
+	struct option rows[RELAXED_ROWS + SIM_WORLD_ROWS + 2] = { 0 };
+	uint32_t row_count;
+
+	sim_options_init(&o, argc, argv);
+	row_count = sim_world_rows(&o, &reorder, rows);
+	row_count += relaxed_rows(&relaxed, SIM, lagged, rows + row_count);
+	rows[row_count++] = (struct option) {
+		"json",
+		0,
+		OPTION_TEXT,
+		o.json,
+		"FILE",
+		.max = sizeof(o.json),
+		.help = "results for programs; - is standard output, then without the table"
+	};
+	const struct options options = {
+		.program = SIM,
+		.usage = lagged ? "lagged [options]" : "partial [options]",
+		.about = lagged ? "Times lagged allreduces beside blocking ones in virtual time.\n"
+				: "Times partial allreduces beside the synchronous one on a "
+				  "simulated cluster, in virtual\ntime, and checks every result.\n",
+		.notes = "",
+		.rows = rows,
+	};
+
+	(void)options_read(&options, argc, argv);
+	o.world.reorder = reorder;
+	o.world.seed = relaxed.seed;
+	relaxed_fit(&relaxed, o.world.rank_count);
+	sim_faults_fit(&o);
+	if (o.json[0] != '\0' && !results_writable(o.json))
+		option_fail(SIM, "--json: cannot write there");
+	return job_run(&o, &relaxed);
+}
