@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "trainer/npy.h"
-#include "trainer/replicas.h"
+#include "trainer/base/npy.h"
+#include "trainer/base/replicas.h"
 #include "trainer/run.h"
 #include "trainer/view.h"
 

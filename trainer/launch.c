@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "trainer/clock.h"
+#include "trainer/base/clock.h"
 
 /* Guesses: long enough to say why, short enough not to be taken for a hang. */
 #define GRACE_NS UINT64_C(1000000000)    /* From the first failure to SIGTERM. */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "trainer/values.h"
+#include "trainer/base/values.h"
 
 #define MODEL_DEFAULT TR_MLP
 #define DATA_DEFAULT "fashion-mnist"

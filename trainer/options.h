@@ -3,11 +3,11 @@
 #define TR_OPTIONS_H
 
 #include "rubato_sim.h"
-#include "trainer/delay.h"
-#include "trainer/model.h"
-#include "trainer/pace.h"
-#include "trainer/rate.h"
-#include "trainer/rule.h"
+#include "trainer/emulation/delay.h"
+#include "trainer/emulation/pace.h"
+#include "trainer/models/model.h"
+#include "trainer/rules/rate.h"
+#include "trainer/rules/rule.h"
 
 #define TR_FINAL_AUTO UINT64_MAX /* As many as were trained with, at least 1024. */
 #define TR_FINAL_ALL (UINT64_MAX - 1)

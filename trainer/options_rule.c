@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "trainer/base/values.h"
 #include "trainer/options_words.h"
-#include "trainer/values.h"
 
 enum { /* Rules, as bits. */
        SYNC = 1,

@@ -5,9 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "trainer/augment.h"
-#include "trainer/npy.h"
-#include "trainer/replicas.h"
+#include "trainer/base/npy.h"
+#include "trainer/base/replicas.h"
+#include "trainer/data/augment.h"
 #include "trainer/run.h"
 #include "trainer/settings.h"
 #include "trainer/task.h"

@@ -5,16 +5,16 @@
 #ifndef TR_RUN_H
 #define TR_RUN_H
 
-#include "trainer/checkpoint.h"
-#include "trainer/compute.h"
-#include "trainer/data.h"
-#include "trainer/metrics.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/data/data.h"
+#include "trainer/data/order.h"
+#include "trainer/data/work.h"
+#include "trainer/models/compute.h"
 #include "trainer/options.h"
-#include "trainer/order.h"
-#include "trainer/progress.h"
-#include "trainer/snapshots.h"
-#include "trainer/tally.h"
-#include "trainer/work.h"
+#include "trainer/records/metrics.h"
+#include "trainer/records/progress.h"
+#include "trainer/records/snapshots.h"
+#include "trainer/records/tally.h"
 
 struct tr_room { /* For gathered rows. */
 	float *x;

@@ -6,9 +6,9 @@
 #ifndef TR_SETTINGS_H
 #define TR_SETTINGS_H
 
-#include "trainer/data.h"
+#include "trainer/data/data.h"
+#include "trainer/data/order.h"
 #include "trainer/options.h"
-#include "trainer/order.h"
 
 /* Of what must be the same on all ranks for them to be one run, and in a checkpoint for it to go
  * on. The length of the run is no part of it, nor is where and how ranks run. */

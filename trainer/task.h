@@ -2,7 +2,7 @@
 #ifndef TR_TASK_H
 #define TR_TASK_H
 
-#include "trainer/data.h"
+#include "trainer/data/data.h"
 #include "trainer/options.h"
 
 rubato_status tr_task_data(const struct tr_options *options, struct tr_data *data,

@@ -9,9 +9,9 @@
 
 #include <math.h>
 
-#include "trainer/augment.h"
-#include "trainer/pace.h"
-#include "trainer/replicas.h"
+#include "trainer/base/replicas.h"
+#include "trainer/data/augment.h"
+#include "trainer/emulation/pace.h"
 #include "trainer/run.h"
 #include "trainer/view.h"
 

@@ -2,7 +2,7 @@
 #ifndef TR_TRAIN_H
 #define TR_TRAIN_H
 
-#include "trainer/data.h"
+#include "trainer/data/data.h"
 #include "trainer/options.h"
 
 /*

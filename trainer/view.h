@@ -5,8 +5,8 @@
 #ifndef TR_VIEW_H
 #define TR_VIEW_H
 
-#include "trainer/rule.h"
-#include "trainer/snapshots.h"
+#include "trainer/records/snapshots.h"
+#include "trainer/rules/rule.h"
 
 /* Puts it in the place of the rank's own parameters and statistics; *kept is what tr_view_end()
  * puts back, also after an error. Collective. */

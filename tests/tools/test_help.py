@@ -46,7 +46,7 @@ def setUpModule():
 def compared():
     """Words with which the sources compare: what a table has not may be taken there."""
     words = set()
-    for path in (*ROOT.glob("tools/*.c"), *ROOT.glob("trainer/*.c"), ROOT / "base/names.c"):
+    for path in (*ROOT.glob("tools/*.c"), *ROOT.glob("trainer/**/*.c"), ROOT / "base/names.c"):
         text = path.read_text()
         words.update(re.findall(r'cmp\([^;]*?"([a-z0-9][a-z0-9_-]*):?"', text))
         words.update(re.findall(r'return "([a-z0-9][a-z0-9_-]*)";', text))

@@ -13,7 +13,7 @@
 #include <zlib.h>
 
 #include "tests/check_main.h"
-#include "trainer/rng.h"
+#include "trainer/base/rng.h"
 
 #define PROCESS_SECONDS_MAX 240 /* A guard against hangs only. */
 

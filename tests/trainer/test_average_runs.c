@@ -9,7 +9,7 @@
 #include "tests/check_main.h"
 #include "tests/effort.h"
 #include "tests/trainer/support.h"
-#include "trainer/npy.h"
+#include "trainer/base/npy.h"
 
 static const char *train[] = { NULL, "--data", "npy:data", "--quiet", NULL };
 

@@ -8,8 +8,8 @@
 
 #include "rubato_sim.h"
 #include "tests/check_main.h"
-#include "trainer/buckets.h"
-#include "trainer/pace.h"
+#include "trainer/emulation/pace.h"
+#include "trainer/rules/buckets.h"
 
 START_TEST(a_cut_covers_all_once)
 {

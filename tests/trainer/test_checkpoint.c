@@ -17,7 +17,7 @@
 #include "tests/check_main.h"
 #include "tests/effort.h"
 #include "tests/trainer/support.h"
-#include "trainer/archive.h"
+#include "trainer/checkpoint/archive.h"
 #include "trainer/settings.h"
 
 static const char *train[] = { NULL, "--data", "npy:data", "--quiet", NULL };

@@ -12,7 +12,7 @@
 #include "tests/check_main.h"
 #include "tests/free_port.h"
 #include "tests/trainer/support.h"
-#include "trainer/npy.h"
+#include "trainer/base/npy.h"
 
 static const char *train[] = { NULL, NULL };
 

@@ -9,8 +9,8 @@
 
 #include "tests/check_main.h"
 #include "tests/effort.h"
-#include "trainer/compute.h"
-#include "trainer/rng.h"
+#include "trainer/base/rng.h"
+#include "trainer/models/compute.h"
 
 struct shape_case {
 	enum tr_model_kind kind;

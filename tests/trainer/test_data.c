@@ -9,10 +9,10 @@
 
 #include "tests/check_main.h"
 #include "tests/trainer/support.h"
-#include "trainer/augment.h"
-#include "trainer/data.h"
-#include "trainer/order.h"
-#include "trainer/rate.h"
+#include "trainer/data/augment.h"
+#include "trainer/data/data.h"
+#include "trainer/data/order.h"
+#include "trainer/rules/rate.h"
 
 static void expect_refusal(const char *kind, const char *word)
 {

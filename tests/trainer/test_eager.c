@@ -10,8 +10,8 @@
 #include "rubato_sim.h"
 #include "tests/check_main.h"
 #include "tests/effort.h"
-#include "trainer/rng.h"
-#include "trainer/rule.h"
+#include "trainer/base/rng.h"
+#include "trainer/rules/rule.h"
 
 #define RANKS_MAX 9
 #define STEPS 24

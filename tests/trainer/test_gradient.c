@@ -13,7 +13,7 @@
 
 #include "tests/check_main.h"
 #include "tests/effort.h"
-#include "trainer/rng.h"
+#include "trainer/base/rng.h"
 
 /* Same functions, other type: names that the library has too get other ones. */
 #ifdef __clang__
@@ -30,9 +30,9 @@
 #define tr_statistics_init tr_double_statistics_init
 #define tr_statistics_follow tr_double_statistics_follow
 #undef TR_HAVE_DNNL
-#include "trainer/compute_plain.c"
-#include "trainer/loss.c"
-#include "trainer/model.c"
+#include "trainer/models/compute_plain.c"
+#include "trainer/models/loss.c"
+#include "trainer/models/model.c"
 
 struct bench {
 	struct tr_model model;

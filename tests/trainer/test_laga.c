@@ -10,7 +10,7 @@
 #include "rubato_sim.h"
 #include "tests/check_main.h"
 #include "tests/trainer/support.h"
-#include "trainer/rule.h"
+#include "trainer/rules/rule.h"
 
 #define RANKS_MAX 8
 

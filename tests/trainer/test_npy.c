@@ -6,7 +6,7 @@
 
 #include "tests/check_main.h"
 #include "tests/trainer/support.h"
-#include "trainer/npy.h"
+#include "trainer/base/npy.h"
 
 static void expect_refusal(const char *path, const char *word)
 {

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "tests/check_main.h"
-#include "trainer/period.h"
+#include "trainer/rules/period.h"
 
 static struct tr_rule_options options(enum tr_schedule schedule)
 {

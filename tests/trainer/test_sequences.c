@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "tests/check_main.h"
-#include "trainer/compute.h"
-#include "trainer/curves.h"
-#include "trainer/rng.h"
+#include "trainer/base/rng.h"
+#include "trainer/models/compute.h"
+#include "trainer/models/curves.h"
 
 #define ROWS_MAX 300
 

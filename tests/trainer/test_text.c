@@ -9,9 +9,9 @@
 
 #include "tests/check_main.h"
 #include "tests/trainer/support.h"
-#include "trainer/data.h"
-#include "trainer/pace.h"
-#include "trainer/rng.h"
+#include "trainer/base/rng.h"
+#include "trainer/data/data.h"
+#include "trainer/emulation/pace.h"
 
 static const char *train[] = { NULL, "--quiet", NULL };
 

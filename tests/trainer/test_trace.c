@@ -11,7 +11,7 @@
 #include "rubato_sim.h"
 #include "tests/check_main.h"
 #include "tests/trainer/support.h"
-#include "trainer/trace.h"
+#include "trainer/records/trace.h"
 
 #define RANKS 3
 #define START 5000000 /* ns; */

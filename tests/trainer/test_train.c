@@ -17,8 +17,8 @@
 
 #include "tests/check_main.h"
 #include "tests/trainer/support.h"
-#include "trainer/model.h"
-#include "trainer/npy.h"
+#include "trainer/base/npy.h"
+#include "trainer/models/model.h"
 
 #define STEPS "100"
 

@@ -8,9 +8,9 @@
 #include "rubato_sim.h"
 #include "tests/check_main.h"
 #include "tests/effort.h"
-#include "trainer/delay.h"
-#include "trainer/rng.h"
-#include "trainer/work.h"
+#include "trainer/base/rng.h"
+#include "trainer/data/work.h"
+#include "trainer/emulation/delay.h"
 
 #define RANKS_MAX 17
 #define EPOCH_STEPS 6

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "tests/check_main.h"
-#include "trainer/rng.h"
+#include "trainer/base/rng.h"
 
 void world_init(struct world *world, const struct tr_rule *rule, uint32_t ranks, size_t count,
 		uint64_t steps)

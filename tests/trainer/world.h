@@ -5,7 +5,7 @@
 #ifndef TESTS_TRAINER_WORLD_H
 #define TESTS_TRAINER_WORLD_H
 
-#include "trainer/rule.h"
+#include "trainer/rules/rule.h"
 
 #define WORLD_RANKS 8
 #define WORLD_STEPS 256

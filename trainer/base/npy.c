@@ -1,0 +1,364 @@
+/*
+ * npy.c -- the header of a .npy file is a Python dictionary with three keys; this reads that much
+ * of Python and nothing more:  {'descr': '<f4', 'fortran_order': False, 'shape': (60, 784), }
+ */
+#include "trainer/base/npy.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define HEADER_BYTES_MAX 65536 /* NumPy itself writes 128 or little more. */
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "arrays are read as they lie");
+
+struct reader {
+	const char *path;
+	FILE *file;
+	uint64_t file_bytes;
+	struct tr_note *note;
+};
+
+/* A cursor over the header's text; `bad` once something else stood there. */
+struct text {
+	const char *at, *end;
+	bool bad;
+};
+
+static void skip_blanks(struct text *t)
+{
+	while (t->at < t->end && (*t->at == ' ' || *t->at == '\n' || *t->at == '\t'))
+		t->at++;
+}
+
+static bool take_char(struct text *t, char c)
+{
+	skip_blanks(t);
+	if (t->at == t->end || *t->at != c)
+		return false;
+	t->at++;
+	return true;
+}
+
+static void want_char(struct text *t, char c)
+{
+	if (!take_char(t, c))
+		t->bad = true;
+}
+
+static bool take_word(struct text *t, const char *word)
+{
+	size_t count = strlen(word);
+
+	skip_blanks(t);
+	if ((size_t)(t->end - t->at) < count || memcmp(t->at, word, count) != 0)
+		return false;
+	t->at += count;
+	return true;
+}
+
+/* A quoted string without escapes, into `out`. */
+static void want_string(struct text *t, char *out, size_t out_bytes)
+{
+	size_t count = 0;
+	char quote;
+
+	out[0] = '\0';
+	skip_blanks(t);
+	if (t->at == t->end || (*t->at != '\'' && *t->at != '"')) {
+		t->bad = true;
+		return;
+	}
+	quote = *t->at++;
+	while (t->at < t->end && *t->at != quote && *t->at != '\\' && count + 1 < out_bytes)
+		out[count++] = *t->at++;
+	out[count] = '\0';
+	want_char(t, quote);
+}
+
+static void want_number(struct text *t, uint64_t *out)
+{
+	uint64_t value = 0;
+	const char *first;
+
+	skip_blanks(t);
+	first = t->at;
+	while (t->at < t->end && *t->at >= '0' && *t->at <= '9') {
+		if (value > (UINT64_MAX - 9) / 10)
+			t->bad = true;
+		else
+			value = value * 10 + (uint64_t)(*t->at - '0');
+		t->at++;
+	}
+	if (t->at == first)
+		t->bad = true;
+	*out = value;
+}
+
+static void want_shape(struct text *t, struct tr_npy *array)
+{
+	want_char(t, '(');
+	array->rank = 0;
+	while (!t->bad && !take_char(t, ')')) {
+		if (array->rank == TR_NPY_RANK_MAX) {
+			t->bad = true;
+			return;
+		}
+		want_number(t, &array->shape[array->rank++]);
+		if (take_char(t, ','))
+			continue;
+		/* A one-element tuple has its comma: (60) is a number. */
+		if (array->rank == 1)
+			t->bad = true;
+		want_char(t, ')');
+		return;
+	}
+}
+
+static rubato_status set_type(struct reader *r, const char *descr, struct tr_npy *array)
+{
+	static const struct {
+		const char *descr;
+		enum tr_npy_kind kind;
+		uint32_t item_bytes;
+	} types[] = {
+		{ "<f4", TR_NPY_FLOAT, 4 },    { "<f8", TR_NPY_FLOAT, 8 },
+		{ "|i1", TR_NPY_SIGNED, 1 },   { "<i2", TR_NPY_SIGNED, 2 },
+		{ "<i4", TR_NPY_SIGNED, 4 },   { "<i8", TR_NPY_SIGNED, 8 },
+		{ "|u1", TR_NPY_UNSIGNED, 1 }, { "<u2", TR_NPY_UNSIGNED, 2 },
+		{ "<u4", TR_NPY_UNSIGNED, 4 }, { "<u8", TR_NPY_UNSIGNED, 8 },
+	};
+
+	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+		if (strcmp(types[i].descr, descr) == 0) {
+			array->kind = types[i].kind;
+			array->item_bytes = types[i].item_bytes;
+			return RUBATO_OK;
+		}
+	return tr_fail(r->note, RUBATO_ERR_UNSUPPORTED,
+		       "%s: dtype '%s' is not a little-endian integer or float", r->path, descr);
+}
+
+static rubato_status parse_header(struct reader *r, const char *bytes, size_t count,
+				  struct tr_npy *array)
+{
+	struct text t = { bytes, bytes + count, false };
+	unsigned seen = 0; /* Bits: descr, fortran_order, shape. */
+	bool fortran = false;
+	char descr[16] = "", key[16];
+
+	want_char(&t, '{');
+	while (!t.bad && !take_char(&t, '}')) {
+		unsigned bit = 0;
+
+		want_string(&t, key, sizeof(key));
+		want_char(&t, ':');
+		if (strcmp(key, "descr") == 0) {
+			bit = 1;
+			want_string(&t, descr, sizeof(descr));
+		} else if (strcmp(key, "fortran_order") == 0) {
+			bit = 2;
+			fortran = take_word(&t, "True");
+			t.bad |= !fortran && !take_word(&t, "False");
+		} else if (strcmp(key, "shape") == 0) {
+			bit = 4;
+			want_shape(&t, array);
+		}
+		t.bad |= bit == 0 || (seen & bit) != 0;
+		seen |= bit;
+		if (!take_char(&t, ',')) {
+			want_char(&t, '}');
+			break;
+		}
+	}
+	skip_blanks(&t);
+	if (t.bad || seen != 7 || t.at != t.end)
+		return tr_fail(r->note, RUBATO_ERR_ARGUMENT, "%s: the .npy header is malformed",
+			       r->path);
+	if (fortran)
+		return tr_fail(r->note, RUBATO_ERR_UNSUPPORTED,
+			       "%s: the array is in Fortran order; save it in C order", r->path);
+	return set_type(r, descr, array);
+}
+
+static rubato_status truncated(struct reader *r, const char *what)
+{
+	return tr_fail(r->note, RUBATO_ERR_ARGUMENT, "%s: truncated: the file ends within its %s",
+		       r->path, what);
+}
+
+/* Reads up to the first data byte; *data_at is its offset. */
+static rubato_status read_header(struct reader *r, struct tr_npy *array, uint64_t *data_at)
+{
+	unsigned char head[12];
+	size_t length_bytes, header_bytes = 0;
+	char *text;
+	rubato_status err;
+
+	if (fread(head, 1, 8, r->file) != 8)
+		return truncated(r, "magic");
+	if (memcmp(head, "\x93NUMPY", 6) != 0)
+		return tr_fail(r->note, RUBATO_ERR_ARGUMENT,
+			       "%s: wrong magic: this is no .npy file", r->path);
+	if ((head[6] != 1 && head[6] != 2) || head[7] != 0)
+		return tr_fail(r->note, RUBATO_ERR_UNSUPPORTED,
+			       "%s: .npy version %u.%u; only 1.0 and 2.0 are read", r->path,
+			       head[6], head[7]);
+	length_bytes = head[6] == 1 ? 2 : 4;
+	if (fread(head + 8, 1, length_bytes, r->file) != length_bytes)
+		return truncated(r, "header");
+	for (size_t i = length_bytes; i-- > 0;)
+		header_bytes = header_bytes << 8 | head[8 + i];
+	if (header_bytes > HEADER_BYTES_MAX)
+		return tr_fail(r->note, RUBATO_ERR_ARGUMENT, "%s: a header of %zu bytes", r->path,
+			       header_bytes);
+	text = malloc(header_bytes + 1);
+	if (text == NULL)
+		return tr_fail(r->note, RUBATO_ERR_MEMORY, "%s: out of memory", r->path);
+	err = fread(text, 1, header_bytes, r->file) != header_bytes
+		      ? truncated(r, "header")
+		      : parse_header(r, text, header_bytes, array);
+	free(text);
+	*data_at = 8 + length_bytes + header_bytes;
+	return err;
+}
+
+static rubato_status count_items(struct reader *r, struct tr_npy *array, uint64_t data_at)
+{
+	uint64_t count = 1, want, have = r->file_bytes - data_at;
+
+	for (uint32_t i = 0; i < array->rank; i++)
+		if (__builtin_mul_overflow(count, array->shape[i], &count))
+			count = UINT64_MAX;
+	if (__builtin_mul_overflow(count, array->item_bytes, &want) || want > TR_NPY_BYTES_MAX)
+		return tr_fail(r->note, RUBATO_ERR_ARGUMENT,
+			       "%s: the header promises an array that is too large", r->path);
+	if (want != have)
+		return tr_fail(r->note, RUBATO_ERR_ARGUMENT,
+			       "%s: %s: the header promises %llu bytes of data, the file has %llu",
+			       r->path, want > have ? "truncated" : "too long",
+			       (unsigned long long)want, (unsigned long long)have);
+	array->count = count;
+	return RUBATO_OK;
+}
+
+static rubato_status read_array(struct reader *r, struct tr_npy *array)
+{
+	uint64_t data_at = 0;
+	size_t size_bytes;
+
+	TR_TRY(read_header(r, array, &data_at));
+	TR_TRY(count_items(r, array, data_at));
+	size_bytes = array->count * array->item_bytes;
+	array->bytes = malloc(size_bytes == 0 ? 1 : size_bytes);
+	if (array->bytes == NULL)
+		return tr_fail(r->note, RUBATO_ERR_MEMORY, "%s: no memory for %zu bytes", r->path,
+			       size_bytes);
+	if (fread(array->bytes, 1, size_bytes, r->file) != size_bytes)
+		return truncated(r, "data");
+	return RUBATO_OK;
+}
+
+rubato_status tr_npy_read(const char *path, struct tr_npy *out, struct tr_note *note)
+{
+	struct reader r = { .path = path, .note = note };
+	struct tr_npy array = { 0 };
+	struct stat st;
+	rubato_status err;
+
+	r.file = fopen(path, "rbe");
+	if (r.file == NULL)
+		return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
+	if (fstat(fileno(r.file), &st) != 0 || !S_ISREG(st.st_mode)) {
+		fclose(r.file);
+		return tr_fail(note, RUBATO_ERR_ARGUMENT, "%s: not a regular file", path);
+	}
+	r.file_bytes = (uint64_t)st.st_size;
+	err = read_array(&r, &array);
+	fclose(r.file);
+	if (err) {
+		free(array.bytes);
+		return err;
+	}
+	*out = array;
+	return RUBATO_OK;
+}
+
+int64_t tr_npy_integer(const struct tr_npy *array, uint64_t k)
+{
+	bool is_signed = array->kind == TR_NPY_SIGNED;
+
+	switch (array->item_bytes) {
+	case 1:
+		return is_signed ? ((const int8_t *)array->bytes)[k]
+				 : ((const uint8_t *)array->bytes)[k];
+	case 2:
+		return is_signed ? ((const int16_t *)array->bytes)[k]
+				 : ((const uint16_t *)array->bytes)[k];
+	case 4:
+		return is_signed ? ((const int32_t *)array->bytes)[k]
+				 : (int64_t)((const uint32_t *)array->bytes)[k];
+	default:
+		return ((const int64_t *)array->bytes)[k];
+	}
+}
+
+static bool write_all(int fd, const void *bytes, size_t count)
+{
+	const char *at = bytes;
+
+	while (count > 0) {
+		ssize_t wrote = write(fd, at, count);
+
+		if (wrote < 0 && errno == EINTR)
+			continue;
+		if (wrote <= 0)
+			return false;
+		at += wrote;
+		count -= (size_t)wrote;
+	}
+	return true;
+}
+
+rubato_status tr_file_replace(const char *path, const void *head, size_t head_bytes,
+			      const void *body, size_t body_bytes, struct tr_note *note)
+{
+	char beside[4200];
+	int fd, reason = 0;
+
+	TR_TRY(tr_path(beside, sizeof(beside), note, "%s.%ld.part", path, (long)getpid()));
+	fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	if (fd < 0)
+		return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
+	if (!write_all(fd, head, head_bytes) || !write_all(fd, body, body_bytes))
+		reason = errno;
+	if (close(fd) != 0 && reason == 0)
+		reason = errno;
+	if (reason == 0 && rename(beside, path) != 0)
+		reason = errno;
+	if (reason != 0) {
+		unlink(beside);
+		return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(reason));
+	}
+	return RUBATO_OK;
+}
+
+rubato_status tr_npy_write(const char *path, const float *values, uint64_t count,
+			   struct tr_note *note)
+{
+	char head[128]; /* A multiple of 64, as NumPy aligns its data. */
+	int text;
+
+	memset(head, ' ', sizeof(head));
+	memcpy(head, "\x93NUMPY\x01\x00\x76\x00", 10); /* 0x76: 128 - 10 bytes of text. */
+	text = snprintf(head + 10, sizeof(head) - 10,
+			"{'descr': '<f4', 'fortran_order': False, 'shape': (%llu,), }",
+			(unsigned long long)count);
+	head[10 + text] = ' ';
+	head[sizeof(head) - 1] = '\n';
+	return tr_file_replace(path, head, sizeof(head), values, count * sizeof(*values), note);
+}

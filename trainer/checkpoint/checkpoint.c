@@ -1,0 +1,364 @@
+/* checkpoint.c -- who writes what, in which order, and when it counts. */
+#include "trainer/checkpoint/checkpoint.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "trainer/base/replicas.h"
+
+#define PATH_BYTES 4200
+#define MANIFEST UINT32_MAX /* In place of a rank. */
+
+struct head { /* The first piece of every file. */
+	uint64_t step, settings;
+	uint32_t rank, rank_count;
+};
+
+static rubato_status path_of(const struct tr_checkpoints *c, uint64_t step, uint32_t rank,
+			     char path[PATH_BYTES], struct tr_note *note)
+{
+	char name[32] = "manifest";
+
+	if (rank != MANIFEST)
+		snprintf(name, sizeof(name), "rank-%u", rank);
+	return tr_path(path, PATH_BYTES, note, "%s/step-%llu/%s.ckpt", c->folder,
+		       (unsigned long long)step, name);
+}
+
+/* ---- What is there ---- */
+
+/* Keeps the newest. */
+static void add_step(struct tr_checkpoints *c, uint64_t step)
+{
+	uint32_t at = c->count;
+
+	if (c->count == TR_CHECKPOINTS_KEPT + 1) {
+		if (step < c->steps[0])
+			return;
+		memmove(c->steps, c->steps + 1, sizeof(c->steps) - sizeof(c->steps[0]));
+		at--;
+	} else {
+		c->count++;
+	}
+	for (; at > 0 && c->steps[at - 1] > step; at--)
+		c->steps[at] = c->steps[at - 1];
+	c->steps[at] = step;
+}
+
+static rubato_status scan(struct tr_checkpoints *c, struct tr_note *note)
+{
+	char path[PATH_BYTES], *end;
+	struct dirent *entry;
+	DIR *dir = opendir(c->folder);
+
+	if (dir == NULL && errno != ENOENT)
+		return tr_fail(note, RUBATO_ERR_SYSTEM, "--checkpoint %s: %s", c->folder,
+			       strerror(errno));
+	while (dir != NULL && (entry = readdir(dir)) != NULL) {
+		uint64_t step = 0;
+
+		if (strncmp(entry->d_name, "step-", 5) != 0 || entry->d_name[5] < '0' ||
+		    entry->d_name[5] > '9')
+			continue;
+		step = strtoull(entry->d_name + 5, &end, 10);
+		if (*end == '\0' && path_of(c, step, MANIFEST, path, note) == RUBATO_OK &&
+		    access(path, F_OK) == 0)
+			add_step(c, step);
+	}
+	if (dir != NULL)
+		closedir(dir);
+	if (c->resume && c->count == 0)
+		return tr_fail(note, RUBATO_ERR_ARGUMENT,
+			       "--resume: there is no complete checkpoint in %s", c->folder);
+	if (!c->resume && c->count > 0)
+		return tr_fail(note, RUBATO_ERR_ARGUMENT,
+			       "--checkpoint: %s holds checkpoints of another run (--resume "
+			       "continues it)",
+			       c->folder);
+	return RUBATO_OK;
+}
+
+uint64_t tr_checkpoints_step(const struct tr_checkpoints *checkpoints)
+{
+	const struct tr_checkpoints *c = checkpoints;
+
+	return c->resume && c->count > 0 ? c->steps[c->count - 1] : 0;
+}
+
+/* ---- Which one to go on from ---- */
+
+/* MISMATCH: the checkpoint is whole, and of another run; an older one would be, too. */
+static rubato_status check_head(const struct tr_checkpoints *c, struct tr_archive *archive,
+				const char *path, uint64_t step, uint32_t rank,
+				struct tr_note *note)
+{
+	struct head head;
+
+	TR_TRY(tr_archive_bytes(archive, "head", &head, sizeof(head), note));
+	if (head.rank_count != rubato_size(c->comm))
+		return tr_fail(note, RUBATO_ERR_MISMATCH, "%s: written by %u ranks, here are %u",
+			       path, head.rank_count, rubato_size(c->comm));
+	if (head.settings != c->settings)
+		return tr_fail(note, RUBATO_ERR_MISMATCH,
+			       "%s: written by a run with other options or data", path);
+	if (head.step != step || head.rank != rank)
+		return tr_fail(note, RUBATO_ERR_ARGUMENT, "%s: another step's, or another rank's",
+			       path);
+	return RUBATO_OK;
+}
+
+/* Of an error no archive is left open. */
+static rubato_status open_file(const struct tr_checkpoints *c, uint64_t step, uint32_t rank,
+			       struct tr_archive **out, struct tr_note *note)
+{
+	struct tr_archive *archive;
+	char path[PATH_BYTES];
+	rubato_status err;
+
+	TR_TRY(path_of(c, step, rank, path, note));
+	TR_TRY(tr_archive_open(&archive, path, note));
+	err = check_head(c, archive, path, step, rank, note);
+	if (err)
+		tr_archive_close(archive);
+	else
+		*out = archive;
+	return err;
+}
+
+/* The manifest first: its complaint is that of all. */
+static rubato_status open_files(const struct tr_checkpoints *c, uint64_t step,
+				struct tr_archive **out, struct tr_note *note)
+{
+	struct tr_archive *manifest = NULL;
+
+	if (rubato_rank(c->comm) == 0)
+		TR_TRY(open_file(c, step, MANIFEST, &manifest, note));
+	tr_archive_close(manifest);
+	return open_file(c, step, rubato_rank(c->comm), out, note);
+}
+
+/* The complaint of one rank, which is no reason to end: all go on. */
+static void warn(struct tr_note *note, const char *consequence, uint64_t step)
+{
+	struct tr_note line = { .text = "" };
+
+	if (note->text[0] != '\0') {
+		(void)tr_fail(&line, RUBATO_OK, "%.400s: %s %llu", note->text, consequence,
+			      (unsigned long long)step);
+		tr_say(&line, STDERR_FILENO);
+	}
+	*note = (struct tr_note) { .exit_code = note->exit_code };
+}
+
+/* Whether another may be whole where this one is not. */
+static bool is_damage(rubato_status err)
+{
+	return err == RUBATO_ERR_ARGUMENT || err == RUBATO_ERR_SYSTEM;
+}
+
+static rubato_status choose(struct tr_checkpoints *c, struct tr_note *note)
+{
+	for (;;) {
+		uint64_t step = tr_checkpoints_step(c);
+		rubato_status err = open_files(c, step, &c->archive, note);
+
+		err = tr_agree(c->comm, err, note);
+		if (err == RUBATO_OK)
+			return RUBATO_OK;
+		tr_archive_close(c->archive);
+		c->archive = NULL;
+		if (!is_damage(err) || !note->shared || c->count == 1)
+			return err;
+		c->damaged[c->damaged_count++] = step;
+		c->count--;
+		warn(note, "going on from step", tr_checkpoints_step(c));
+	}
+}
+
+rubato_status tr_checkpoints_open(struct tr_checkpoints *checkpoints, rubato_comm *comm,
+				  const char *folder, bool resume, uint64_t settings,
+				  uint64_t step_count, struct tr_note *note)
+{
+	struct tr_checkpoints *c = checkpoints;
+	uint64_t found[TR_CHECKPOINTS_KEPT + 2];
+	rubato_status err = RUBATO_OK;
+
+	*c = (struct tr_checkpoints) {
+		.folder = folder, .comm = comm, .settings = settings, .resume = resume
+	};
+	if (folder == NULL)
+		return RUBATO_OK;
+	if (rubato_rank(comm) == 0)
+		err = scan(c, note);
+	TR_TRY(tr_agree(comm, err, note));
+	found[0] = c->count;
+	memcpy(found + 1, c->steps, sizeof(c->steps));
+	TR_TRY(tr_check(note,
+			rubato_broadcast(comm, found, TR_CHECKPOINTS_KEPT + 2, RUBATO_UINT64, 0),
+			"broadcast of the checkpoints"));
+	c->count = (uint32_t)found[0];
+	memcpy(c->steps, found + 1, sizeof(c->steps));
+	if (!resume)
+		return RUBATO_OK;
+	TR_TRY(choose(c, note));
+	if (tr_checkpoints_step(c) > step_count) /* All ranks say so; the first one aloud. */
+		err = tr_fail(note, RUBATO_ERR_MISMATCH,
+			      "--resume: the checkpoint is of step %llu, the run is to end at %llu",
+			      (unsigned long long)tr_checkpoints_step(c),
+			      (unsigned long long)step_count);
+	return tr_agree(comm, err, note);
+}
+
+void tr_checkpoints_close(struct tr_checkpoints *checkpoints)
+{
+	tr_archive_close(checkpoints->archive);
+	checkpoints->archive = NULL;
+}
+
+/* ---- Load ---- */
+
+static rubato_status load(struct tr_checkpoints *c, tr_keep keep, void *arg, struct tr_note *note)
+{
+	rubato_status err = keep(arg, c->archive);
+
+	if (err == RUBATO_OK)
+		err = tr_agree(c->comm, tr_archive_finish(c->archive, note), note);
+	tr_checkpoints_close(c);
+	return err;
+}
+
+/* They must not pass for whole when this run comes to their steps and overwrites their files. */
+static rubato_status set_aside(const struct tr_checkpoints *c, struct tr_note *note)
+{
+	char path[PATH_BYTES], aside[PATH_BYTES + 8];
+
+	for (uint32_t i = 0; i < c->damaged_count && rubato_rank(c->comm) == 0; i++) {
+		TR_TRY(path_of(c, c->damaged[i], MANIFEST, path, note));
+		snprintf(aside, sizeof(aside), "%s.damaged", path);
+		if (rename(path, aside) != 0)
+			return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
+	}
+	return RUBATO_OK;
+}
+
+rubato_status tr_checkpoints_begin(struct tr_checkpoints *checkpoints, tr_keep keep, void *arg,
+				   struct tr_note *note)
+{
+	struct tr_checkpoints *c = checkpoints;
+	rubato_status err = RUBATO_OK;
+
+	if (c->folder == NULL)
+		return RUBATO_OK;
+	if (c->resume) {
+		TR_TRY(tr_agree(c->comm, set_aside(c, note), note));
+		return load(c, keep, arg, note);
+	}
+	if (mkdir(c->folder, 0777) != 0 && errno != EEXIST)
+		err = tr_fail(note, RUBATO_ERR_SYSTEM, "--checkpoint %s: %s", c->folder,
+			      strerror(errno));
+	else if (access(c->folder, W_OK | X_OK) != 0)
+		err = tr_fail(note, RUBATO_ERR_SYSTEM, "--checkpoint %s: %s", c->folder,
+			      strerror(errno));
+	return tr_agree(c->comm, err, note);
+}
+
+/* ---- Save ---- */
+
+static rubato_status create_file(const struct tr_checkpoints *c, uint64_t step, uint32_t rank,
+				 struct tr_archive **out, struct tr_note *note)
+{
+	struct head head = { step, c->settings, rank, rubato_size(c->comm) };
+	char path[PATH_BYTES], folder[PATH_BYTES];
+
+	TR_TRY(path_of(c, step, rank, path, note));
+	snprintf(folder, sizeof(folder), "%.*s", (int)(strrchr(path, '/') - path), path);
+	if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+		return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", folder, strerror(errno));
+	TR_TRY(tr_archive_create(out, path, note));
+	return tr_archive_bytes(*out, "head", &head, sizeof(head), note);
+}
+
+static rubato_status write_manifest(const struct tr_checkpoints *c, uint64_t step,
+				    struct tr_note *note)
+{
+	struct tr_archive *manifest = NULL;
+	rubato_status err;
+
+	if (rubato_rank(c->comm) != 0)
+		return RUBATO_OK;
+	err = create_file(c, step, MANIFEST, &manifest, note);
+	if (err == RUBATO_OK)
+		err = tr_archive_finish(manifest, note);
+	tr_archive_close(manifest);
+	return err;
+}
+
+/* Its manifest goes first, so that what is left halfway is no checkpoint. What cannot be removed
+ * stays: it does no harm. */
+static rubato_status remove_oldest(struct tr_checkpoints *c, struct tr_note *note)
+{
+	uint64_t step = c->steps[0];
+	char path[PATH_BYTES];
+
+	c->count--;
+	memmove(c->steps, c->steps + 1, c->count * sizeof(c->steps[0]));
+	TR_TRY(path_of(c, step, MANIFEST, path, note));
+	if (rubato_rank(c->comm) == 0)
+		(void)unlink(path);
+	TR_TRY(tr_check(note, rubato_barrier(c->comm), "barrier"));
+	TR_TRY(path_of(c, step, rubato_rank(c->comm), path, note));
+	(void)unlink(path);
+	*strrchr(path, '/') = '\0';
+	(void)rmdir(path); /* The last to come succeeds. */
+	return RUBATO_OK;
+}
+
+/* This rank's part of what could not be made. */
+static void remove_failed(const struct tr_checkpoints *c, uint64_t step)
+{
+	struct tr_note note;
+	char path[PATH_BYTES];
+
+	if (path_of(c, step, rubato_rank(c->comm), path, &note) != RUBATO_OK)
+		return;
+	(void)unlink(path);
+	*strrchr(path, '/') = '\0';
+	(void)rmdir(path); /* The last to come succeeds. */
+}
+
+static rubato_status write_file(const struct tr_checkpoints *c, uint64_t step, tr_keep keep,
+				void *arg, struct tr_note *note)
+{
+	struct tr_archive *archive = NULL;
+	rubato_status err = create_file(c, step, rubato_rank(c->comm), &archive, note);
+
+	if (err == RUBATO_OK)
+		err = keep(arg, archive);
+	if (err == RUBATO_OK)
+		err = tr_archive_finish(archive, note);
+	tr_archive_close(archive);
+	return err;
+}
+
+rubato_status tr_checkpoints_save(struct tr_checkpoints *checkpoints, uint64_t step, tr_keep keep,
+				  void *arg, struct tr_note *note)
+{
+	struct tr_checkpoints *c = checkpoints;
+	rubato_status err = tr_agree(c->comm, write_file(c, step, keep, arg, note), note);
+
+	if (err == RUBATO_OK)
+		err = tr_agree(c->comm, write_manifest(c, step, note), note);
+	if (err == RUBATO_ERR_SYSTEM && note->shared) {
+		remove_failed(c, step);
+		warn(note, "the run goes on without a checkpoint of step", step);
+		return RUBATO_OK;
+	}
+	TR_TRY(err);
+	add_step(c, step);
+	return c->count > TR_CHECKPOINTS_KEPT ? remove_oldest(c, note) : RUBATO_OK;
+}

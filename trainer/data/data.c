@@ -1,0 +1,120 @@
+/* data.c -- choosing the reader, what all formats must satisfy, and gathering batches. */
+#include "trainer/data/data.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CLASSES_MAX 65536 /* More would be targets in disguise; a bound on the output layer. */
+
+static rubato_status check_labels(const struct tr_part *part, const char *name, int32_t *largest,
+				  struct tr_note *note)
+{
+	for (uint64_t row = 0; row < part->rows; row++) {
+		if (part->labels[row] < 0 || part->labels[row] >= CLASSES_MAX)
+			return tr_fail(note, RUBATO_ERR_ARGUMENT,
+				       "%s labels: row %llu has %d; labels are 0 to %d", name,
+				       (unsigned long long)row, part->labels[row], CLASSES_MAX - 1);
+		if (part->labels[row] > *largest)
+			*largest = part->labels[row];
+	}
+	return RUBATO_OK;
+}
+
+static rubato_status finish(struct tr_data *data, struct tr_note *note)
+{
+	int32_t largest = 0;
+
+	if (data->train.rows == 0)
+		return tr_fail(note, RUBATO_ERR_ARGUMENT, "the training set is empty");
+	if (data->train.rows > UINT32_MAX)
+		return tr_fail(note, RUBATO_ERR_ARGUMENT, "more than 2^32 - 1 samples");
+	if (data->train.labels == NULL) {
+		data->loss = TR_HALF_SQUARE;
+		return RUBATO_OK;
+	}
+	data->loss = TR_CROSS_ENTROPY;
+	TR_TRY(check_labels(&data->train, "training", &largest, note));
+	TR_TRY(check_labels(&data->test, "test", &largest, note));
+	data->output_count = (uint32_t)largest + 1;
+	return RUBATO_OK;
+}
+
+void tr_data_scale(struct tr_data *data, uint32_t channel, float mean, float deviation)
+{
+	for (int i = 0; i < 256; i++)
+		data->pixel[channel][i] = ((float)i / 255.0f - mean) / deviation;
+}
+
+rubato_status tr_data_open(struct tr_data *data, const char *source, uint64_t seed,
+			   struct tr_note *note)
+{
+	const char *colon = strchr(source, ':');
+	rubato_status err;
+
+	*data = (struct tr_data) { .seed = seed };
+	if (strncmp(source, "npy:", 4) == 0)
+		err = tr_arrays_open(data, source + 4, note);
+	else if (strncmp(source, "cifar10:", 8) == 0)
+		err = tr_cifar_open(data, source + 8, note);
+	else if (strncmp(source, "synthetic", 9) == 0)
+		err = tr_synthetic_open(data, colon == NULL ? NULL : colon + 1, note);
+	else
+		err = tr_idx_open(data, colon == NULL ? TR_FASHION_MNIST_DIR : colon + 1, note);
+	if (err == RUBATO_OK)
+		err = finish(data, note);
+	if (err)
+		tr_data_close(data);
+	return err;
+}
+
+static void close_part(struct tr_part *part)
+{
+	free(part->samples_memory);
+	free(part->labels);
+	free(part->targets);
+	*part = (struct tr_part) { 0 };
+}
+
+void tr_data_close(struct tr_data *data)
+{
+	close_part(&data->train);
+	close_part(&data->test);
+	free(data->normal);
+	data->normal = NULL;
+}
+
+/* Bytes to floats: each channel of an image has its table, numbers of a vector share one. */
+static void scale_pixels(const struct tr_data *data, const uint8_t *pixels, float *to)
+{
+	size_t plane = (size_t)data->shape.height * data->shape.width;
+
+	for (uint32_t c = 0; c < data->shape.channels; c++) {
+		const float *table = data->pixel[plane > 1 ? c : 0];
+
+		for (size_t k = 0; k < plane; k++)
+			to[c * plane + k] = table[pixels[c * plane + k]];
+	}
+}
+
+void tr_data_gather(const struct tr_data *data, const struct tr_part *part, const uint32_t *order,
+		    uint64_t first, uint32_t rows, float *x, int32_t *labels, float *targets)
+{
+	size_t features = tr_shape_count(data->shape), outputs = data->output_count;
+
+	for (uint32_t i = 0; i < rows; i++) {
+		uint64_t row = order == NULL ? first + i : order[i];
+		float *to = x + i * features;
+
+		if (part->pixels != NULL)
+			scale_pixels(data, part->pixels + row * features, to);
+		else if (part->values == NULL)
+			tr_synthetic_row(data, part->first_row + row, to, targets + i);
+		else
+			memcpy(to, part->values + row * features, features * sizeof(*to));
+		if (part->labels != NULL)
+			labels[i] = part->labels[row];
+		else if (part->targets != NULL)
+			memcpy(targets + i * outputs, part->targets + row * outputs,
+			       outputs * sizeof(*targets));
+	}
+}

@@ -1,0 +1,36 @@
+/*
+ * order.h -- which rows a rank's step reads: a permutation of the training set for each epoch,
+ * drawn from the seed alone (so it does not depend on the number of ranks), cut into batches.
+ *
+ * Step t' of an epoch on rank r of P with batch B reads places (t' * P + r) * B .. + B - 1 of the
+ * order. An epoch has floor(n / (P * B)) steps; what is left over waits for another permutation.
+ */
+#ifndef TR_ORDER_H
+#define TR_ORDER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "trainer/base/note.h"
+
+struct tr_order {
+	uint32_t *rows; /* [row_count]: the order of `epoch`. */
+	uint32_t row_count;
+	uint32_t rank, rank_count, batch;
+	uint64_t seed, epoch, epoch_steps;
+	bool shuffle;
+};
+
+rubato_status tr_order_open(struct tr_order *order, uint32_t row_count, uint32_t rank,
+			    uint32_t rank_count, uint32_t batch, uint64_t seed, bool shuffle,
+			    struct tr_note *note);
+void tr_order_close(struct tr_order *order);
+
+/* The `batch` rows of this rank's local step `step`, counted from 0 over the whole run. */
+const uint32_t *tr_order_batch(struct tr_order *order, uint64_t step);
+/* The first of these rows' places in the order, counted through all epochs. */
+uint64_t tr_order_place(const struct tr_order *order, uint64_t step);
+/* The `batch` rows from the place on that a rank's step begins at: any step, of any rank. */
+const uint32_t *tr_order_rows(struct tr_order *order, uint64_t first_place);
+
+#endif

@@ -1,0 +1,235 @@
+/* work.c -- see work.h. */
+#include "trainer/data/work.h"
+
+#include <stdlib.h>
+
+#define DEPTH_LEAST 64
+#define DEPTH_MOST 4096         /* The library's. */
+#define RECORDS_MOST (1u << 19) /* Ranks times depth, 64 bytes each: memory ends somewhere. */
+
+struct tr_work {
+	struct tr_order *order;
+	uint64_t step_count;
+	uint32_t rank;
+	/* Shared: */
+	rubato_comm *comm;
+	rubato_partial_options options;
+	rubato_partial *tickets; /* NULL: static. */
+	uint64_t batch_count;    /* Of all ranks. */
+	uint64_t taken;          /* Batches that rounds so far have given away, */
+	uint64_t asked;          /* and commits of this rank: their numbers. */
+	uint64_t batch;          /* In hand. */
+	bool holds;
+	bool waits; /* For the ticket asked for. */
+};
+
+/* See work.h; in a memory of reasonable size. */
+static uint32_t depth_of(uint32_t gradient_depth, uint32_t rank_count)
+{
+	uint64_t depth = 2 * ((uint64_t)gradient_depth + 2) * rank_count;
+
+	depth = depth < DEPTH_LEAST ? DEPTH_LEAST : depth;
+	if (depth > RECORDS_MOST / rank_count)
+		depth = RECORDS_MOST / rank_count;
+	return (uint32_t)(depth > DEPTH_MOST ? DEPTH_MOST : depth);
+}
+
+static rubato_status create(struct tr_work *work, struct tr_note *note)
+{
+	return tr_check(note,
+			rubato_partial_create(work->comm, 1, RUBATO_UINT64, RUBATO_SUM,
+					      &work->options, &work->tickets),
+			"shared work");
+}
+
+static rubato_status open_tickets(struct tr_work *work, const struct tr_rule_options *own,
+				  struct tr_note *note)
+{
+	work->options = (rubato_partial_options)RUBATO_PARTIAL_OPTIONS_INIT;
+	work->options.policy = RUBATO_POLICY_SOLO;
+	work->options.rounds = RUBATO_ROUNDS_FREE;
+	work->options.depth = depth_of(own->partial.depth, rubato_size(work->comm));
+	work->taken = rubato_size(work->comm);
+	work->batch = work->rank;
+	work->holds = true;
+	return create(work, note);
+}
+
+rubato_status tr_work_open(struct tr_work **out, const struct tr_rule_options *own,
+			   struct tr_order *order, rubato_comm *comm, uint64_t step_count,
+			   struct tr_note *note)
+{
+	struct tr_work *work = calloc(1, sizeof(*work));
+	rubato_status err = RUBATO_OK;
+
+	if (work == NULL)
+		return tr_fail(note, RUBATO_ERR_MEMORY, "work: out of memory");
+	work->comm = comm;
+	work->order = order;
+	work->step_count = step_count;
+	work->rank = rubato_rank(comm);
+	work->batch_count = step_count * rubato_size(comm);
+	if (own->work == TR_WORK_SHARED)
+		err = open_tickets(work, own, note);
+	if (err) {
+		free(work);
+		return err;
+	}
+	*out = work;
+	return RUBATO_OK;
+}
+
+/* `weight` 1: for a batch; 0: for another round, in which the one asked for will be. */
+static rubato_status ask(struct tr_work *work, uint64_t weight, struct tr_note *note)
+{
+	uint64_t one = weight;
+
+	work->waits = true;
+	return tr_check(note, rubato_partial_contribute(work->tickets, &one, work->asked++, weight),
+			"shared work");
+}
+
+/* Whether this round gave this rank a batch, and which. */
+static bool round_read(struct tr_work *work, const rubato_round *round, uint64_t *batch)
+{
+	bool mine = round->ranks[work->rank].weight > 0;
+	uint64_t place = work->taken;
+
+	for (uint32_t i = 0; i < work->rank; i++)
+		place += round->ranks[i].weight;
+	work->taken += round->weight;
+	if (mine)
+		*batch = place;
+	return mine;
+}
+
+/* All rounds that are over are read, so that what is asked for next is in time for one; and, where
+ * a ticket was asked for, those until it is there. */
+static rubato_status draw(struct tr_work *work, struct tr_note *note)
+{
+	const void *result;
+
+	for (;;) {
+		rubato_round round = { .size_bytes = sizeof(round) };
+
+		TR_TRY(tr_check(note,
+				rubato_partial_collect_view(work->tickets, &result, &round,
+							    RUBATO_TIMEOUT_DEFAULT),
+				"shared work"));
+		if (result == NULL && !work->waits)
+			return RUBATO_OK;
+		if (result == NULL) { /* It came too late for a round, and waits for another. */
+			TR_TRY(ask(work, 0, note));
+			continue;
+		}
+		if (round_read(work, &round, &work->batch))
+			work->waits = false;
+		TR_TRY(tr_check(note, rubato_partial_release(work->tickets), "shared work"));
+	}
+}
+
+static rubato_status next_shared(struct tr_work *work, struct tr_batch *out, struct tr_note *note)
+{
+	if (!work->holds)
+		TR_TRY(draw(work, note));
+	work->holds = true;
+	*out = (struct tr_batch) { NULL, work->batch * work->order->batch };
+	if (work->batch < work->batch_count)
+		out->rows = tr_order_rows(work->order, out->first_place);
+	return RUBATO_OK;
+}
+
+rubato_status tr_work_next(struct tr_work *work, uint64_t step, struct tr_batch *batch,
+			   struct tr_note *note)
+{
+	if (work->tickets != NULL)
+		return next_shared(work, batch, note);
+	*batch = (struct tr_batch) { NULL, tr_order_place(work->order, step) };
+	if (step < work->step_count)
+		batch->rows = tr_order_batch(work->order, step);
+	return RUBATO_OK;
+}
+
+rubato_status tr_work_take(struct tr_work *work, struct tr_note *note)
+{
+	work->holds = false;
+	return work->tickets == NULL ? RUBATO_OK : ask(work, 1, note);
+}
+
+uint64_t tr_work_reached(const struct tr_work *work, const struct tr_batch *batch)
+{
+	return batch->first_place / work->order->batch / work->order->rank_count;
+}
+
+rubato_status tr_work_leave(struct tr_work *work, struct tr_note *note)
+{
+	return work->tickets == NULL
+		       ? RUBATO_OK
+		       : tr_check(note, rubato_partial_leave(work->tickets), "shared work");
+}
+
+/* ---- Checkpoints ---- */
+
+rubato_status tr_work_stop(struct tr_work *work, struct tr_note *note)
+{
+	return work->tickets == NULL
+		       ? RUBATO_OK
+		       : tr_check(note, rubato_partial_drain(work->tickets), "shared work: drain");
+}
+
+rubato_status tr_work_settle(struct tr_work *work, struct tr_note *note)
+{
+	return work->tickets == NULL ? RUBATO_OK : draw(work, note);
+}
+
+static rubato_status keep_tickets(struct tr_work *work, struct tr_archive *archive, void *saved,
+				  uint64_t saved_bytes, struct tr_note *note)
+{
+	rubato_partial *begun = work->tickets;
+	rubato_status err;
+
+	if (!tr_archive_loading(archive)) {
+		TR_TRY(tr_check(note, rubato_partial_save(work->tickets, saved, &saved_bytes),
+				"shared work: save"));
+		return tr_archive_bytes(archive, "work.rounds", saved, saved_bytes, note);
+	}
+	TR_TRY(tr_archive_bytes(archive, "work.rounds", saved, saved_bytes, note));
+	work->tickets = NULL;
+	TR_TRY(tr_check(note, rubato_partial_free(begun), "shared work"));
+	work->options.state = saved;
+	work->options.state_bytes = saved_bytes;
+	err = create(work, note);
+	work->options.state = NULL;
+	return err;
+}
+
+rubato_status tr_work_keep(struct tr_work *work, struct tr_archive *archive, struct tr_note *note)
+{
+	uint64_t numbers[] = { work->taken, work->asked, work->batch }, saved_bytes = 0;
+	rubato_status err;
+	void *saved;
+
+	if (work->tickets == NULL)
+		return RUBATO_OK;
+	TR_TRY(tr_archive_bytes(archive, "work", numbers, sizeof(numbers), note));
+	work->taken = numbers[0];
+	work->asked = numbers[1];
+	work->batch = numbers[2];
+	work->holds = true;
+	TR_TRY(tr_check(note, rubato_partial_save(work->tickets, NULL, &saved_bytes),
+			"shared work: save"));
+	saved = malloc(saved_bytes);
+	if (saved == NULL)
+		return tr_fail(note, RUBATO_ERR_MEMORY, "shared work: no memory");
+	err = keep_tickets(work, archive, saved, saved_bytes, note);
+	free(saved);
+	return err;
+}
+
+void tr_work_close(struct tr_work *work)
+{
+	if (work == NULL)
+		return;
+	(void)rubato_partial_free(work->tickets);
+	free(work);
+}

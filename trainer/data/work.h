@@ -1,0 +1,61 @@
+/*
+ * work.h -- which samples a rank's next step reads.
+ *
+ *   static   equal shards, fixed before the run (order.h)
+ *   shared   the next samples that nobody has drawn: a slow rank draws fewer (--work shared)
+ *
+ * Shared work needs no server. Each rank asks for a batch by a commit to a partial allreduce of its
+ * own, whose rounds the first to ask opens. All ranks see the same rounds with the same ranks in
+ * them, so each knows its place: behind all that earlier rounds gave away, and behind lower ranks
+ * of its own. It asks while it still computes the batch before, so that it need not wait; at the
+ * end that may leave it with one batch more to do than the others. The first batch of each rank is
+ * given: whoever waited for it would count as ready in the gradients' free rounds, and the first of
+ * these would run without a gradient.
+ *
+ * A checkpoint is taken when the run as a whole has come to a place in the order: each rank stops
+ * before the first batch from there on that it has drawn, and has asked for none after it. So what
+ * is left is a batch in each rank's hand, and the number of the next one.
+ *
+ * A rank that computes collects no tickets, and `depth` rounds later it would hold the others'
+ * tickets up. So the depth is chosen such that its missing gradients hold them up first: between
+ * two rounds of gradients a rank makes at most two steps (one that is late, one that is in time),
+ * which bounds the tickets that others draw while the gradients' own depth lasts.
+ */
+#ifndef TR_WORK_H
+#define TR_WORK_H
+
+#include "trainer/checkpoint/archive.h"
+#include "trainer/data/order.h"
+#include "trainer/rules/rule_options.h"
+
+struct tr_batch {
+	const uint32_t *rows; /* [batch]; NULL: there is no more work. */
+	uint64_t first_place; /* Its first place in the order, counted through all epochs. */
+};
+
+struct tr_work;
+
+/* Collective. `step_count`: local steps of a rank; shared: their mean. */
+rubato_status tr_work_open(struct tr_work **out, const struct tr_rule_options *own,
+			   struct tr_order *order, rubato_comm *comm, uint64_t step_count,
+			   struct tr_note *note);
+/* The next batch, which stays the next until it is taken; `step`: local steps done here. */
+rubato_status tr_work_next(struct tr_work *work, uint64_t step, struct tr_batch *batch,
+			   struct tr_note *note);
+/* It is about to be computed: the one after it may be asked for. */
+rubato_status tr_work_take(struct tr_work *work, struct tr_note *note);
+/* Local steps, in the mean over ranks, that lie before this batch. */
+uint64_t tr_work_reached(const struct tr_work *work, const struct tr_batch *batch);
+/* This rank needs no more. */
+rubato_status tr_work_leave(struct tr_work *work, struct tr_note *note);
+
+/* Before a checkpoint, all ranks with a batch in hand: they stop, each as it comes; when all have
+ * come nothing is on its way. Between the two a rank may wait for the others elsewhere. */
+rubato_status tr_work_stop(struct tr_work *work, struct tr_note *note);
+rubato_status tr_work_settle(struct tr_work *work, struct tr_note *note);
+/* What goes to a checkpoint (locally), or comes from there (on all ranks together). */
+rubato_status tr_work_keep(struct tr_work *work, struct tr_archive *archive, struct tr_note *note);
+/* Collective. NULL is fine. */
+void tr_work_close(struct tr_work *work);
+
+#endif

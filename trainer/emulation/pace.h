@@ -1,0 +1,44 @@
+/*
+ * pace.h -- computation that takes a given time (--compute-time), whatever it takes here.
+ *
+ *   T           each step
+ *   T/token     each token that the rank's batch predicts (models of text)
+ *   trace:FILE  what the file says, a time a line: step s of rank r of P takes line (s P + r), and
+ *               after the last line the first comes again
+ *
+ * The gradient is computed at once and held back: with a step of T and a forward pass of share f,
+ * the part of the gradient from float i of n on counts as complete at f T + (1 - f) T (n - i) / n
+ * after the step's begin, as in a model whose backward pass takes equal time for equal numbers of
+ * parameters. Where the true computation takes longer than that, it is what takes the time; in a
+ * simulation it takes none.
+ */
+#ifndef TR_PACE_H
+#define TR_PACE_H
+
+#include "trainer/models/compute.h"
+#include "trainer/rules/buckets.h"
+
+enum tr_pace_kind { TR_PACE_NONE, TR_PACE_STEP, TR_PACE_TOKEN, TR_PACE_TRACE };
+
+struct tr_pace {
+	enum tr_pace_kind kind;
+	uint64_t span_ns;   /* T. */
+	uint64_t *trace_ns; /* TRACE. */
+	size_t trace_count;
+	double forward; /* f, 0 to 1. */
+};
+
+/* Reads the option's value, and a trace's file; tr_pace_close() follows. */
+rubato_status tr_pace_parse(struct tr_pace *pace, const char *text, struct tr_note *note);
+void tr_pace_close(struct tr_pace *pace);
+
+/* How long the step takes whose batch predicts `tokens` tokens here. */
+uint64_t tr_pace_span(const struct tr_pace *pace, uint32_t rank, uint32_t rank_count, uint64_t step,
+		      uint64_t tokens);
+
+/* Lets `span_ns` pass, until everything is complete; `ready` learns of each bucket at its time. */
+rubato_status tr_pace_pass(const struct tr_pace *pace, uint64_t span_ns, rubato_comm *comm,
+			   const struct tr_cut *cut, uint64_t begin_ns,
+			   const struct tr_ready *ready);
+
+#endif

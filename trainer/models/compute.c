@@ -1,0 +1,17 @@
+/* compute.c -- which backend computes a model. */
+#include "trainer/models/compute.h"
+
+#ifdef TR_HAVE_DNNL
+#define FASTEST(name) name##_dnnl
+#else
+#define FASTEST(name) name##_plain
+#endif
+
+const struct tr_compute_ops *tr_compute_host(enum tr_model_kind kind)
+{
+	if (kind == TR_LSTM)
+		return &FASTEST(tr_compute_lstm);
+	if (kind == TR_GPT)
+		return &FASTEST(tr_compute_gpt);
+	return &FASTEST(tr_compute);
+}

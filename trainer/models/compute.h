@@ -1,0 +1,79 @@
+/*
+ * compute.h -- what a training step asks of the machine that computes it.
+ *
+ * A backend is one const table and one private struct. It is told once where the flat vectors of
+ * parameters, gradient and statistics lie, so that it can record its whole step and only run it
+ * later; it reads and writes nothing else of the caller's beyond a call. compute_plain.c says in
+ * plain loops what every backend must give (up to rounding); tests/trainer/test_compute.c holds
+ * them to it.
+ *
+ *   Threads      one thread calls; a backend uses no more threads of its own on the host
+ *   Repeatable   equal inputs give equal bits, run to run
+ */
+#ifndef TR_COMPUTE_H
+#define TR_COMPUTE_H
+
+#include "trainer/models/model.h"
+
+#define TR_EVAL_ROWS 64 /* Rows of one evaluate() call; any number would do. */
+
+struct tr_answers {            /* What a batch should give: */
+	const int32_t *labels; /* [rows], each below output_count (TR_CROSS_ENTROPY), */
+	const float *targets;  /* or [rows][output_count] (TR_HALF_SQUARE). */
+};
+
+struct tr_score { /* Sums over rows; of a model of text: over the tokens that it predicts. */
+	double loss;
+	uint64_t correct; /* Those whose largest output (the first of equals) is the label's. */
+	uint64_t rows;
+};
+
+struct tr_compute_setup {
+	const struct tr_model *model; /* Copied. */
+	uint32_t batch;               /* Rows of one train() call. */
+	const float *parameters;      /* [parameter_count]; stays where it is until close(). */
+	float *gradient;              /* The same. */
+	float *statistics; /* [statistics_count]: train() moves them, evaluate() uses them. */
+};
+
+/* Told during train(), after each layer with parameters: the gradient is final from float `first`
+ * on. The last time that is 0. What it returns ends train(), if it is an error. */
+struct tr_ready {
+	rubato_status (*call)(void *arg, size_t first);
+	void *arg;
+};
+
+struct tr_compute; /* Private to the backend. */
+
+struct tr_compute_ops {
+	const char *name;
+	rubato_status (*open)(struct tr_compute **out, const struct tr_compute_setup *setup,
+			      struct tr_note *note);
+	/* Writes the gradient of the mean loss of `batch` rows x[batch][features], adds to *score.
+	 * `ready` may be NULL. */
+	rubato_status (*train)(struct tr_compute *c, const float *x, struct tr_answers answers,
+			       const struct tr_ready *ready, struct tr_score *score,
+			       struct tr_note *note);
+	/* Adds the score of the first `rows` of x[TR_EVAL_ROWS][features], which is readable to its
+	 * end. */
+	rubato_status (*evaluate)(struct tr_compute *c, const float *x, struct tr_answers answers,
+				  uint32_t rows, struct tr_score *score, struct tr_note *note);
+	void (*close)(struct tr_compute *c); /* NULL is fine. */
+};
+
+/* Models that are lists of layers; lstm; gpt. */
+extern const struct tr_compute_ops tr_compute_plain;
+extern const struct tr_compute_ops tr_compute_lstm_plain;
+extern const struct tr_compute_ops tr_compute_gpt_plain;
+#ifdef TR_HAVE_DNNL
+extern const struct tr_compute_ops tr_compute_dnnl;
+extern const struct tr_compute_ops tr_compute_lstm_dnnl;
+extern const struct tr_compute_ops tr_compute_gpt_dnnl;
+#endif
+const struct tr_compute_ops *tr_compute_host(enum tr_model_kind kind); /* This build's fastest. */
+
+/* Adds the score of rows of outputs; with `slope` also writes d(mean loss)/d(output) there. */
+void tr_loss_score(const struct tr_model *model, const float *outputs, struct tr_answers answers,
+		   uint32_t rows, float *slope, struct tr_score *score);
+
+#endif

@@ -1,0 +1,272 @@
+/* metrics.c -- jansson makes the text; one write() a line, so that a reader never sees half of
+ * one. */
+#include "trainer/records/metrics.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "trainer/base/npy.h"
+
+#define DIGITS JSON_REAL_PRECISION(9)
+#define LOSS_MAX 700.0 /* Larger ones have no perplexity that a double can hold. */
+
+/* They appear at the end of a run: until then none must look like this one's. */
+static rubato_status remove_older(const char *folder, struct tr_note *note)
+{
+	static const char *const names[] = { "summary.json", "ledger.jsonl", "final.npy",
+					     "trace.json", "report.html" };
+	char path[4200];
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		TR_TRY(tr_path(path, sizeof(path), note, "%s/%s", folder, names[i]));
+		if (unlink(path) != 0 && errno != ENOENT)
+			return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
+	}
+	return RUBATO_OK;
+}
+
+/* Whole lines of steps 1 to `last_step`, perhaps none with tests, in `text`, closed up. */
+static size_t keep_lines(char *text, size_t size_bytes, uint64_t last_step, bool with_tests)
+{
+	char *at = text, *to = text, *end;
+
+	while ((end = memchr(at, '\n', size_bytes - (size_t)(at - text))) != NULL) {
+		size_t line_bytes = (size_t)(end - at) + 1;
+		json_t *o = json_loadb(at, line_bytes, 0, NULL);
+		json_t *step = json_object_get(o, "step");
+
+		if (json_is_integer(step) && json_integer_value(step) > 0 &&
+		    (uint64_t)json_integer_value(step) <= last_step &&
+		    (with_tests || json_object_get(o, "test_loss") == NULL)) {
+			memmove(to, at, line_bytes);
+			to += line_bytes;
+		}
+		json_decref(o);
+		at = end + 1;
+	}
+	return (size_t)(to - text);
+}
+
+/* Takes the other lines out of the file, if there is one. */
+static rubato_status cut_lines(const char *path, uint64_t last_step, bool with_tests,
+			       struct tr_note *note)
+{
+	FILE *file = fopen(path, "rbe");
+	struct stat st;
+	char *text;
+	rubato_status err;
+
+	if (file == NULL && errno == ENOENT)
+		return RUBATO_OK;
+	if (file == NULL || fstat(fileno(file), &st) != 0) {
+		err = tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
+		if (file != NULL)
+			fclose(file);
+		return err;
+	}
+	text = malloc((size_t)st.st_size + 1);
+	if (text == NULL)
+		err = tr_fail(note, RUBATO_ERR_MEMORY, "%s: out of memory", path);
+	else if (fread(text, 1, (size_t)st.st_size, file) != (size_t)st.st_size)
+		err = tr_fail(note, RUBATO_ERR_SYSTEM, "%s: cannot be read", path);
+	else
+		err = tr_file_replace(path, text,
+				      keep_lines(text, (size_t)st.st_size, last_step, with_tests),
+				      "", 0, note);
+	fclose(file);
+	free(text);
+	return err;
+}
+
+rubato_status tr_metrics_folder(const char *folder, struct tr_note *note)
+{
+	if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+		return tr_fail(note, RUBATO_ERR_SYSTEM, "--out %s: %s", folder, strerror(errno));
+	return remove_older(folder, note);
+}
+
+rubato_status tr_metrics_open(struct tr_metrics *metrics, const char *folder, uint64_t last_step,
+			      bool with_tests, struct tr_note *note)
+{
+	int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (last_step == 0 ? O_TRUNC : 0);
+	char path[4200];
+
+	*metrics = (struct tr_metrics) { .folder = folder, .lines = -1 };
+	if (folder == NULL)
+		return RUBATO_OK;
+	TR_TRY(tr_path(path, sizeof(path), note, "%s/metrics.jsonl", folder));
+	if (last_step > 0)
+		TR_TRY(cut_lines(path, last_step, with_tests, note));
+	metrics->lines = open(path, flags, 0666);
+	if (metrics->lines < 0)
+		return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
+	return RUBATO_OK;
+}
+
+static json_t *optional(bool there, double value)
+{
+	return there ? json_real(value) : json_null();
+}
+
+rubato_status tr_metrics_line(struct tr_metrics *metrics, const struct tr_metrics_line *line,
+			      struct tr_note *note)
+{
+	json_t *o;
+	char *text;
+	size_t count;
+	ssize_t wrote = -1;
+
+	if (metrics->folder == NULL)
+		return RUBATO_OK;
+	o = json_pack("{s:I,s:f,s:f,s:o,s:I,s:f,s:f,s:f,s:f,s:I,s:I}", "step",
+		      (json_int_t)line->step, "epoch", line->epoch, "loss", line->loss, "accuracy",
+		      optional(line->has_accuracy, line->accuracy), "samples",
+		      (json_int_t)line->samples, "time", line->time, "idle_time", line->idle_time,
+		      "communication_time", line->communication_time, "learning_rate", line->rate,
+		      "reductions", (json_int_t)line->reductions, "bytes", (json_int_t)line->bytes);
+	if (line->period > 0)
+		json_object_set_new(o, "period", json_integer((json_int_t)line->period));
+	if (line->has_test) {
+		json_object_set_new(o, "test_loss", json_real(line->test_loss));
+		json_object_set_new(o, "test_accuracy",
+				    optional(line->has_accuracy, line->test_accuracy));
+	}
+	text = json_dumps(o, JSON_COMPACT | JSON_PRESERVE_ORDER | DIGITS);
+	json_decref(o);
+	if (text == NULL)
+		return tr_fail(note, RUBATO_ERR_MEMORY, "metrics.jsonl: out of memory");
+	count = strlen(text);
+	text[count] = '\n'; /* In place of the end: write() needs none. */
+	wrote = write(metrics->lines, text, count + 1);
+	free(text);
+	if (wrote != (ssize_t)(count + 1))
+		return tr_fail(note, RUBATO_ERR_SYSTEM, "%s/metrics.jsonl: %s", metrics->folder,
+			       wrote < 0 ? strerror(errno) : "short write");
+	return RUBATO_OK;
+}
+
+static void add_text(json_t *o, const struct tr_summary *s)
+{
+	json_object_set_new(o, "tokens",
+			    s->reads_text ? json_integer((json_int_t)s->tokens) : json_null());
+	json_object_set_new(o, "perplexity",
+			    optional(s->reads_text && s->final_rows > 0 && s->final_loss < LOSS_MAX,
+				     exp(s->final_loss)));
+	json_object_set_new(o, "test_perplexity",
+			    optional(s->reads_text && s->has_test && s->test_loss < LOSS_MAX,
+				     exp(s->test_loss)));
+}
+
+/* The options of the command line; names of files and folders are no part of a run. */
+static json_t *settings_object(const struct tr_options *options)
+{
+	json_t *o = json_object();
+	const char *name, *value;
+
+	for (uint32_t i = 0; i < tr_options_setting_count(); i++) {
+		json_t *item;
+
+		if (!tr_options_setting(options, i, &name, &value))
+			continue;
+		item = value == NULL ? json_true() : json_string(value);
+		json_object_set_new(o, name, item == NULL ? json_null() : item); /* No UTF-8. */
+	}
+	return o;
+}
+
+static void append_real(json_t *o, const char *key, double value)
+{
+	json_array_append_new(json_object_get(o, key), json_real(value));
+}
+
+static void append_whole(json_t *o, const char *key, double value)
+{
+	json_array_append_new(json_object_get(o, key), json_integer((json_int_t)value));
+}
+
+static json_t *per_rank_object(const struct tr_summary *s)
+{
+	json_t *o = json_pack("{s:[],s:[],s:[],s:[],s:[]}", "compute_seconds",
+			      "communication_seconds", "idle_seconds", "steps", "samples");
+
+	for (uint32_t rank = 0; rank < s->ranks; rank++) {
+		const struct tr_tally *t = &s->per_rank[rank];
+		double idle = t->seconds - t->compute_seconds;
+
+		append_real(o, "compute_seconds", t->compute_seconds);
+		append_real(o, "communication_seconds", t->communication_seconds);
+		append_real(o, "idle_seconds", idle > 0.0 ? idle : 0.0);
+		append_whole(o, "steps", t->steps);
+		append_whole(o, "samples", t->samples);
+	}
+	return o;
+}
+
+static json_t *summary_object(const struct tr_summary *s)
+{
+	json_t *o = json_pack("{s:s,s:i,s:I,s:f,s:f,s:f,s:o,s:I,s:o}", "algorithm", s->algorithm,
+			      "ranks", (int)s->ranks, "samples", (json_int_t)s->samples, "seconds",
+			      s->seconds, "samples_per_second", s->samples_per_second,
+			      "idle_fraction", s->idle_fraction, "final_loss",
+			      optional(s->final_rows > 0, s->final_loss), "final_rows",
+			      (json_int_t)s->final_rows, "test_accuracy",
+			      optional(s->has_test && s->classify, s->test_accuracy));
+	json_t *data = json_string(s->data); /* NULL where a folder's name is no UTF-8. */
+	json_t *rest;
+
+	if (data == NULL)
+		data = json_null();
+	rest = json_pack(
+		"{s:o,s:I,s:I,s:I,s:I,s:f,s:f,s:I,s:I,s:f,s:s,s:o,s:s,s:i,s:I,s:I,s:I,s:i,s:f,s:b}",
+		"test_loss", optional(s->has_test, s->test_loss), "global_reductions",
+		(json_int_t)s->global_reductions, "local_reductions",
+		(json_int_t)s->local_reductions, "bytes_sent", (json_int_t)s->bytes_sent, "rounds",
+		(json_int_t)s->rounds, "fresh_mean", s->fresh_mean, "contributors_mean",
+		s->contributors_mean, "staleness_max", (json_int_t)s->staleness_max, "discarded",
+		(json_int_t)s->discarded, "communication_seconds", s->communication_seconds,
+		"model", s->model, "data", data, "compute", s->compute, "batch", (int)s->batch,
+		"steps", (json_int_t)s->steps, "seed", (json_int_t)s->seed, "parameters",
+		(json_int_t)s->parameters, "buckets", (int)s->buckets, "hidden_fraction",
+		s->hidden_fraction, "simulated", s->simulated);
+
+	json_object_update(o, rest);
+	json_decref(rest);
+	add_text(o, s);
+	json_object_set_new(o, "settings", settings_object(s->options));
+	json_object_set_new(o, "per_rank", per_rank_object(s));
+	return o;
+}
+
+rubato_status tr_metrics_summary(struct tr_metrics *metrics, const struct tr_summary *summary,
+				 struct tr_note *note)
+{
+	char path[4200], *text;
+	json_t *o;
+	rubato_status err;
+
+	if (metrics->folder == NULL)
+		return RUBATO_OK;
+	TR_TRY(tr_path(path, sizeof(path), note, "%s/summary.json", metrics->folder));
+	o = summary_object(summary);
+	text = json_dumps(o, JSON_INDENT(2) | JSON_PRESERVE_ORDER | DIGITS);
+	json_decref(o);
+	if (text == NULL)
+		return tr_fail(note, RUBATO_ERR_MEMORY, "summary.json: out of memory");
+	err = tr_file_replace(path, text, strlen(text), "\n", 1, note);
+	free(text);
+	return err;
+}
+
+void tr_metrics_close(struct tr_metrics *metrics)
+{
+	if (metrics->folder != NULL && metrics->lines >= 0)
+		close(metrics->lines);
+	*metrics = (struct tr_metrics) { .lines = -1 };
+}

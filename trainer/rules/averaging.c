@@ -1,0 +1,253 @@
+/*
+ * averaging.c -- one vector: parameters, statistics, optimizer's states, extras. In float32 one
+ * allreduce takes it all; otherwise wire.h takes the parameters and the extras.
+ *
+ * A float32 sum would round an extra, and of the difference of two nearly equal ones (the spread of
+ * models, say) nothing might be left. So it travels as the digits of a fixed-point number, base
+ * 256, from 2^56 down to 2^-72, a float each: their sums over up to 4096 ranks are exact.
+ */
+#include "trainer/rules/averaging.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "trainer/rules/wire.h"
+
+#define DIGIT_COUNT 16
+#define DIGIT_BASE 256.0
+#define DIGIT_TOP 0x1p56
+
+struct tr_averaging {
+	struct tr_rule_context *ctx;
+	rubato_comm *comm;
+	uint32_t rank_count, extra_count;
+	size_t statistics_count, state_count; /* Floats that are averaged: 0 where they are not. */
+	float *vector;
+	rubato_op *mean;           /* Of what travels as float32; NULL: nothing does. */
+	struct tr_wire_mean *wire; /* NULL: parameters and extras are in `mean`. */
+	double square;             /* Of the way to the mean. */
+	bool in_flight;
+};
+
+void tr_averaging_close(struct tr_averaging *a)
+{
+	if (a == NULL)
+		return;
+	rubato_op_free(a->mean);
+	tr_wire_close(a->wire);
+	(void)rubato_free(a->comm, a->vector);
+	free(a);
+}
+
+static size_t tail_count(const struct tr_averaging *a)
+{
+	return a->statistics_count + a->state_count;
+}
+
+static float *states_of(struct tr_averaging *a)
+{
+	return a->vector + a->ctx->parameter_count + a->statistics_count;
+}
+
+static rubato_status open_vector(struct tr_averaging *a)
+{
+	const struct tr_rule_context *ctx = a->ctx;
+	bool whole = ctx->own->wire == TR_WIRE_F32;
+	size_t digits = whole ? a->extra_count * DIGIT_COUNT : 0;
+	size_t total = ctx->parameter_count + tail_count(a) + digits;
+	size_t first = whole ? 0 : ctx->parameter_count;
+	void *memory;
+
+	TR_TRY(tr_check(ctx->note, rubato_alloc(a->comm, total * sizeof(float), &memory),
+			"alloc for the average of models"));
+	a->vector = memory;
+	if (!whole)
+		TR_TRY(tr_wire_open(&a->wire, a->comm, ctx->own->wire, ctx->parameter_count,
+				    a->extra_count, ctx->note));
+	if (first == total)
+		return RUBATO_OK;
+	return tr_check(ctx->note,
+			rubato_op_allreduce(a->comm, a->vector + first, a->vector + first,
+					    total - first, RUBATO_FLOAT32, RUBATO_AVG, &a->mean),
+			"op_allreduce of models");
+}
+
+rubato_status tr_averaging_open(struct tr_averaging **out, struct tr_rule_context *ctx,
+				rubato_comm *comm, uint32_t extra_count)
+{
+	struct tr_averaging *a = calloc(1, sizeof(*a));
+	rubato_status err;
+
+	if (a == NULL)
+		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "average of models: out of memory");
+	a->ctx = ctx;
+	a->comm = comm;
+	a->rank_count = rubato_size(comm);
+	a->extra_count = extra_count;
+	if (ctx->own->bn == TR_BN_AVERAGE)
+		a->statistics_count = ctx->statistics_count;
+	if (ctx->own->opt_state == TR_STATE_AVERAGE)
+		a->state_count = ctx->optimizer->state_count * ctx->parameter_count;
+	err = open_vector(a);
+	if (err) {
+		tr_averaging_close(a);
+		return err;
+	}
+	*out = a;
+	return RUBATO_OK;
+}
+
+/* ---- Extras as digits ---- */
+
+static void put_digits(float *digits, double value)
+{
+	double unit = DIGIT_TOP;
+
+	/* Beyond the range, and NaN, stay what they are for all ranks: not a number. */
+	if (!(value >= 0.0 && value < DIGIT_TOP))
+		value = NAN;
+	for (int i = 0; i < DIGIT_COUNT; i++) {
+		unit /= DIGIT_BASE;
+		double digit = floor(value / unit);
+
+		digits[i] = (float)digit;
+		value -= digit * unit;
+	}
+}
+
+/* `ranks` times the mean of a digit is a whole number again. */
+static double take_digits(const float *digits, uint32_t ranks)
+{
+	double unit = DIGIT_TOP, sum = 0.0;
+
+	for (int i = 0; i < DIGIT_COUNT; i++) {
+		unit /= DIGIT_BASE;
+		sum += rint((double)digits[i] * ranks) * unit;
+	}
+	return sum / ranks;
+}
+
+/* ---- The mean ---- */
+
+static void pack(struct tr_averaging *a, const float *reference, const double *extras)
+{
+	const struct tr_rule_context *ctx = a->ctx;
+	float *digits = states_of(a) + a->state_count;
+
+	if (a->statistics_count > 0)
+		memcpy(a->vector + ctx->parameter_count, ctx->statistics,
+		       a->statistics_count * sizeof(float));
+	for (size_t i = 0; a->state_count > 0 && i < ctx->optimizer->state_count; i++)
+		memcpy(states_of(a) + i * ctx->parameter_count, ctx->optimizer->states[i],
+		       ctx->parameter_count * sizeof(float));
+	for (size_t i = 0; i < ctx->parameter_count; i++)
+		a->vector[i] = ctx->parameters[i] - (reference == NULL ? 0.0f : reference[i]);
+	for (uint32_t e = 0; a->wire == NULL && e < a->extra_count; e++)
+		put_digits(digits + e * DIGIT_COUNT, extras[e]);
+}
+
+rubato_status tr_averaging_begin(struct tr_averaging *a, const float *reference,
+				 const double *extras)
+{
+	struct tr_rule_context *ctx = a->ctx;
+	uint64_t before = rubato_now(ctx->comm);
+
+	pack(a, reference, extras);
+	a->in_flight = true;
+	if (a->mean != NULL)
+		TR_TRY(tr_check(ctx->note, rubato_start(a->mean), "start of the average"));
+	if (a->wire != NULL)
+		TR_TRY(tr_wire_begin(a->wire, a->vector, extras, ctx->note));
+	ctx->counts.communication_ns += rubato_now(ctx->comm) - before;
+	return RUBATO_OK;
+}
+
+/* The way becomes where it leads. */
+static void arrive(struct tr_averaging *a, const float *reference)
+{
+	a->square = 0.0;
+	for (size_t i = 0; i < a->ctx->parameter_count; i++) {
+		a->square += (double)a->vector[i] * (double)a->vector[i];
+		a->vector[i] += reference[i];
+	}
+}
+
+rubato_status tr_averaging_end(struct tr_averaging *a, const float *reference, double *extras)
+{
+	struct tr_rule_context *ctx = a->ctx;
+	uint64_t before = rubato_now(ctx->comm);
+	float *digits = states_of(a) + a->state_count;
+
+	if (a->mean != NULL)
+		TR_TRY(tr_check(ctx->note, rubato_wait(a->mean, RUBATO_TIMEOUT_DEFAULT),
+				"average of models"));
+	if (a->wire != NULL)
+		TR_TRY(tr_wire_end(a->wire, a->vector, extras, ctx->note));
+	for (uint32_t e = 0; a->wire == NULL && e < a->extra_count; e++)
+		extras[e] = take_digits(digits + e * DIGIT_COUNT, a->rank_count);
+	a->in_flight = false;
+	ctx->counts.communication_ns += rubato_now(ctx->comm) - before;
+	if (reference != NULL)
+		arrive(a, reference);
+	return RUBATO_OK;
+}
+
+double tr_averaging_square(const struct tr_averaging *a)
+{
+	return a->square;
+}
+
+float *tr_averaging_parameters(struct tr_averaging *a)
+{
+	return a->vector;
+}
+
+float *tr_averaging_statistics(struct tr_averaging *a)
+{
+	return a->statistics_count > 0 ? a->vector + a->ctx->parameter_count : NULL;
+}
+
+bool tr_averaging_in_flight(const struct tr_averaging *a)
+{
+	return a->in_flight;
+}
+
+void tr_averaging_adopt(struct tr_averaging *a)
+{
+	struct tr_rule_context *ctx = a->ctx;
+
+	if (a->statistics_count > 0)
+		memcpy(ctx->statistics, tr_averaging_statistics(a),
+		       a->statistics_count * sizeof(float));
+	for (size_t i = 0; a->state_count > 0 && i < ctx->optimizer->state_count; i++)
+		memcpy(ctx->optimizer->states[i], states_of(a) + i * ctx->parameter_count,
+		       ctx->parameter_count * sizeof(float));
+	if (ctx->own->opt_state == TR_STATE_RESET)
+		tr_optimizer_reset(ctx->optimizer);
+}
+
+rubato_status tr_averaging_keep(struct tr_averaging *a, const char *name,
+				struct tr_archive *archive)
+{
+	if (a->wire == NULL) /* Nothing outlives an average. */
+		return RUBATO_OK;
+	return tr_wire_keep(a->wire, name, archive, a->ctx->note);
+}
+
+rubato_status tr_averaging_keep_mean(struct tr_averaging *a, struct tr_archive *archive)
+{
+	return tr_archive_bytes(archive, "averaging.mean", a->vector,
+				(a->ctx->parameter_count + a->statistics_count) * sizeof(float),
+				a->ctx->note);
+}
+
+/* ---- The steps in between ---- */
+
+void tr_local_step(struct tr_rule_context *ctx, uint64_t step)
+{
+	tr_clip(ctx->gradient, ctx->parameter_count, ctx->own->clip);
+	tr_optimizer_next(ctx->optimizer);
+	tr_optimizer_apply(ctx->optimizer, tr_rate_at(ctx->rate, step), ctx->gradient,
+			   ctx->parameters, 0, ctx->parameter_count);
+}

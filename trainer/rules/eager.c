@@ -1,0 +1,522 @@
+/*
+ * eager.c -- eager-SGD: a step's gradients are added up by a partial allreduce, which does not
+ * wait for all ranks (Li et al., PPoPP 2020). What a rank computes too late is in a later round.
+ *
+ * A step commits the gradient and applies what has finished: a rank that was in time for the open
+ * round waits for it, a late one goes on at once. Which results it applies is --collect:
+ *   each    every round in order, before the next gradient: all ranks walk one path, some behind
+ *   own     that of its own step (the paper's), latest  the newest (its released code's): models
+ *           drift apart, until --model-sync-every or the end averages them
+ *
+ * The rate of an update follows the rounds. Aligned rounds: that of the newest step in it. Free
+ * ones: that of the steps that all ranks have made before it.
+ *
+ * Under --policy wagma (Li et al., TPDS 2021) models travel instead of gradients: a step updates
+ * its own, commits it, and takes the mean of its group of that round; a rank whose newest model is
+ * not in it mixes its own in as one more. The papers' S is the number of models that are there: a
+ * late rank's old model is in one round, not in all that it misses.
+ *
+ * Look-ahead (--lag-comp): a rank whose last gradient was applied s rounds after the parameters it
+ * was computed on computes the next one where momentum alone will have led by then.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "trainer/rules/rule.h"
+
+#define PATIENCE 9   /* A rank may be ten times as slow as the others. */
+#define BEGUN_KEPT 8 /* Of the newest commits: the one in a running round, and the one pending. */
+
+struct tr_rule_state {
+	struct tr_rule_context *ctx;
+	rubato_partial *partial;
+	struct tr_share *shares; /* [rank_count] */
+	uint64_t *made;          /* [rank_count]: contributions of each, as far as rounds tell. */
+	float *kept;             /* The parameters, while look-ahead has shifted them. */
+	bool models;             /* Wagma: they travel. */
+	bool shifted;
+	size_t vector_count; /* Floats of a contribution: parameters, and wagma's statistics. */
+	uint64_t open_ns;
+	uint64_t step;                 /* The local step in progress, or the last. */
+	uint64_t next_step;            /* The first that is computed after what is applied now. */
+	uint64_t begun_at[BEGUN_KEPT]; /* `seen` when the gradient of a step was begun. */
+	struct kept_state {            /* Kept in checkpoints. */
+		uint64_t made_sum;     /* Of `made`. */
+		uint64_t seen;         /* Rounds that are over for this rank, but empty ones. */
+		uint64_t empty;       /* Those in which ranks only said that they drain, or wait. */
+		uint64_t averages;    /* Of models, by all ranks. */
+		uint64_t averaged_at; /* Local steps made at the last of them. */
+		uint64_t staleness;   /* Of this rank's last gradient, in rounds. */
+	} past;
+};
+
+/* ---- Making ---- */
+
+static rubato_status eager_check(const struct tr_rule_context *ctx)
+{
+	const struct tr_rule_options *own = ctx->own;
+	const struct tr_optimizer *optimizer = ctx->optimizer;
+
+	if (own->partial.quorum > ctx->rank_count)
+		return tr_refuse(ctx->note, "--policy %s:%u: there are %u ranks",
+				 rubato_policy_name(own->partial.policy), own->partial.quorum,
+				 ctx->rank_count);
+	if (own->partial.policy == RUBATO_POLICY_WAGMA && ctx->rank_count % own->partial.group != 0)
+		return tr_refuse(ctx->note, "--policy wagma:%u: does not divide %u ranks",
+				 own->partial.group, ctx->rank_count);
+	if (own->lag_comp == TR_LAG_COMP_LOOKAHEAD &&
+	    (optimizer->kind != TR_SGD || optimizer->momentum == 0.0f))
+		return tr_refuse(ctx->note, "--lag-comp lookahead: wants sgd with a --momentum");
+	return RUBATO_OK;
+}
+
+static void eager_close(struct tr_rule_state *state)
+{
+	if (state == NULL)
+		return;
+	(void)rubato_partial_free(state->partial);
+	free(state->shares);
+	free(state->made);
+	free(state->kept);
+	free(state);
+}
+
+static rubato_status allocate(struct tr_rule_state *state)
+{
+	struct tr_rule_context *ctx = state->ctx;
+
+	state->shares = calloc(ctx->rank_count, sizeof(*state->shares));
+	state->made = calloc(ctx->rank_count, sizeof(*state->made));
+	if (ctx->own->lag_comp == TR_LAG_COMP_LOOKAHEAD)
+		state->kept = malloc(ctx->parameter_count * sizeof(float));
+	if (state->shares == NULL || state->made == NULL ||
+	    (state->kept == NULL && ctx->own->lag_comp == TR_LAG_COMP_LOOKAHEAD))
+		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "eager: out of memory");
+	return RUBATO_OK;
+}
+
+/* `saved`: of rubato_partial_save; NULL: from the beginning. */
+static rubato_status create(struct tr_rule_state *state, const void *saved, uint64_t saved_bytes)
+{
+	struct tr_rule_context *ctx = state->ctx;
+	rubato_partial_options options = ctx->own->partial;
+
+	options.size_bytes = sizeof(options);
+	options.seed = ctx->seed;
+	options.state = saved;
+	options.state_bytes = saved_bytes;
+	state->open_ns = rubato_now(ctx->comm);
+	return tr_check(ctx->note,
+			rubato_partial_create(ctx->comm, state->vector_count, RUBATO_FLOAT32,
+					      state->models ? RUBATO_SUM : RUBATO_AVG, &options,
+					      &state->partial),
+			"eager");
+}
+
+static rubato_status eager_open(struct tr_rule_state **out, struct tr_rule_context *ctx)
+{
+	const rubato_partial_options *options = &ctx->own->partial;
+	struct tr_rule_state *state;
+	rubato_status err;
+
+	TR_TRY(eager_check(ctx));
+	state = calloc(1, sizeof(*state));
+	if (state == NULL)
+		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "eager: out of memory");
+	state->ctx = ctx;
+	state->models = options->policy == RUBATO_POLICY_WAGMA;
+	state->vector_count = ctx->parameter_count;
+	ctx->relaxed = true;
+	ctx->replicas_differ = options->collection != RUBATO_COLLECT_EACH;
+	ctx->average_statistics = state->models && ctx->own->bn == TR_BN_AVERAGE;
+	if (ctx->average_statistics)
+		state->vector_count += ctx->statistics_count;
+	err = allocate(state);
+	if (err == RUBATO_OK)
+		err = create(state, NULL, 0);
+	if (err) {
+		eager_close(state);
+		return err;
+	}
+	*out = state;
+	return RUBATO_OK;
+}
+
+/* ---- What a round held ---- */
+
+/* Its last step here, if this rank has a part in it. */
+static bool own_part(const struct tr_rule_state *state, const rubato_round *round, uint64_t *step)
+{
+	const rubato_contribution *mine = &round->ranks[state->ctx->rank];
+
+	*step = mine->last_step;
+	return mine->count > 0;
+}
+
+static uint64_t newest_step(const struct tr_rule_state *state, const rubato_round *round)
+{
+	uint64_t newest = 0;
+
+	for (uint32_t i = 0; i < state->ctx->rank_count; i++)
+		if (round->ranks[i].count > 0 && round->ranks[i].last_step > newest)
+			newest = round->ranks[i].last_step;
+	return newest;
+}
+
+/* Local steps that all ranks together have made, per rank. */
+static uint64_t steps_made(const struct tr_rule_state *state)
+{
+	return state->past.made_sum / state->ctx->rank_count;
+}
+
+/* The same on all ranks that apply the round; but for free rounds under own and latest, where each
+ * knows of the steps in rounds that it has seen. */
+static double rate_of(const struct tr_rule_state *state, const rubato_round *round)
+{
+	bool aligned = state->ctx->own->partial.rounds == RUBATO_ROUNDS_ALIGNED;
+
+	return tr_rate_at(state->ctx->rate,
+			  aligned ? newest_step(state, round) : steps_made(state));
+}
+
+static void count_round(struct tr_rule_state *state, const rubato_round *round)
+{
+	struct tr_counts *counts = &state->ctx->counts;
+	uint64_t step;
+
+	if (own_part(state, round, &step)) {
+		state->past.staleness =
+			round->round - state->past.empty - state->begun_at[step % BEGUN_KEPT];
+		if (state->past.staleness > counts->staleness_max)
+			counts->staleness_max = state->past.staleness;
+	}
+	counts->rounds++;
+	counts->fresh_sum += round->fresh;
+	counts->contributors_sum += round->contributors;
+	tr_trace_span(state->ctx->trace, TR_SPAN_UPDATE, rubato_now(state->ctx->comm),
+		      rubato_now(state->ctx->comm), round->round);
+}
+
+static void record_round(struct tr_rule_state *state, const rubato_round *round, double rate)
+{
+	const struct tr_rule_context *ctx = state->ctx;
+	double divisor = round->divisor;
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < ctx->rank_count; i++)
+		if (round->ranks[i].count > 0)
+			state->shares[count++] = (struct tr_share) { i, round->ranks[i].first_step,
+								     round->ranks[i].last_step };
+	if (ctx->own->partial.normalise == RUBATO_BY_WEIGHT)
+		divisor /= ctx->batch; /* In steps, all of one batch. */
+	tr_ledger_update(ctx->ledger, round->round, divisor, rate, state->shares, count,
+			 state->next_step);
+}
+
+/* ---- Applying ---- */
+
+static void apply_gradient(struct tr_rule_state *state, const float *result,
+			   const rubato_round *round)
+{
+	struct tr_rule_context *ctx = state->ctx;
+	double rate = rate_of(state, round);
+
+	if (ctx->own->clip > 0.0) { /* The gradient's place is free: it was committed. */
+		memcpy(ctx->gradient, result, ctx->parameter_count * sizeof(float));
+		tr_clip(ctx->gradient, ctx->parameter_count, ctx->own->clip);
+		result = ctx->gradient;
+	}
+	tr_optimizer_next(ctx->optimizer);
+	tr_optimizer_apply(ctx->optimizer, rate, result, ctx->parameters, 0, ctx->parameter_count);
+	ctx->rate_applied = rate;
+	record_round(state, round, rate);
+}
+
+/* The mean of `count` models, whose sum `sum` is, and perhaps of the own one. */
+static void mix(float *own, const float *sum, size_t length, uint32_t count, bool with_own)
+{
+	float divisor = (float)(count + with_own);
+
+	for (size_t i = 0; i < length; i++)
+		own[i] = (sum[i] + (with_own ? own[i] : 0.0f)) / divisor;
+}
+
+static void apply_models(struct tr_rule_state *state, const float *result,
+			 const rubato_round *round)
+{
+	struct tr_rule_context *ctx = state->ctx;
+	uint64_t step;
+	bool current = own_part(state, round, &step) && step == state->step;
+
+	mix(ctx->parameters, result, ctx->parameter_count, round->contributors, !current);
+	if (ctx->average_statistics)
+		mix(ctx->statistics, result + ctx->parameter_count, ctx->statistics_count,
+		    round->contributors, !current);
+}
+
+static void apply(struct tr_rule_state *state, const float *result, const rubato_round *round)
+{
+	state->ctx->counts.discarded = round->discarded;
+	if (round->contributors == 0) {
+		state->past.empty++;
+		return;
+	}
+	state->past.seen = round->round - state->past.empty + 1;
+	if (state->models)
+		apply_models(state, result, round);
+	else
+		apply_gradient(state, result, round);
+	count_round(state, round);
+	for (uint32_t i = 0; i < state->ctx->rank_count; i++)
+		if (round->ranks[i].count > 0) {
+			state->past.made_sum += round->ranks[i].last_step + 1 - state->made[i];
+			state->made[i] = round->ranks[i].last_step + 1;
+		}
+}
+
+static rubato_status count_reductions(struct tr_rule_state *state)
+{
+	struct tr_rule_context *ctx = state->ctx;
+	rubato_partial_stats stats = { .size_bytes = sizeof(stats) };
+	uint64_t grouped;
+
+	TR_TRY(tr_check(ctx->note, rubato_partial_get_stats(state->partial, &stats),
+			"partial stats"));
+	grouped = state->models ? stats.rounds - stats.full_rounds : 0;
+	ctx->counts.local_reductions = grouped;
+	ctx->counts.global_reductions = state->past.averages + stats.rounds - grouped;
+	return RUBATO_OK;
+}
+
+/* The next result. Who drains waits for ranks that are still at work, and may have opened no round
+ * for long (aligned ones, when all they do is late): some times as long as the run has taken. */
+static rubato_status next_result(struct tr_rule_state *state, const void **result,
+				 rubato_round *round, uint64_t drain_ns)
+{
+	struct tr_rule_context *ctx = state->ctx;
+	uint64_t before_ns = rubato_now(ctx->comm);
+	rubato_status err;
+
+	do {
+		err = rubato_partial_collect_view(state->partial, result, round,
+						  RUBATO_TIMEOUT_DEFAULT);
+	} while (err == RUBATO_ERR_TIMEOUT && drain_ns > 0 &&
+		 rubato_now(ctx->comm) - drain_ns < PATIENCE * (drain_ns - state->open_ns));
+	ctx->counts.communication_ns += rubato_now(ctx->comm) - before_ns;
+	return tr_check(ctx->note, err, "eager");
+}
+
+/* Takes what has finished; waits for the round that this rank is ready for. `use` false: what is
+ * left over of models that the ranks have gone beyond. `drain_ns`: since when it drains; or 0. */
+static rubato_status collect(struct tr_rule_state *state, bool use, uint64_t drain_ns)
+{
+	struct tr_rule_context *ctx = state->ctx;
+	const void *result;
+
+	do {
+		rubato_round round = { .size_bytes = sizeof(round) };
+
+		TR_TRY(next_result(state, &result, &round, drain_ns));
+		if (result == NULL)
+			break;
+		if (use)
+			apply(state, result, &round);
+		TR_TRY(tr_check(ctx->note, rubato_partial_release(state->partial), "eager"));
+	} while (result != NULL);
+	return count_reductions(state);
+}
+
+/* Collective: afterwards nothing is on its way. */
+static rubato_status drain(struct tr_rule_state *state)
+{
+	TR_TRY(tr_check(state->ctx->note, rubato_partial_drain(state->partial), "eager: drain"));
+	return collect(state, !state->models, rubato_now(state->ctx->comm));
+}
+
+static rubato_status average(struct tr_rule_state *state, float *vector, size_t count)
+{
+	struct tr_rule_context *ctx = state->ctx;
+
+	return tr_check(
+		ctx->note,
+		rubato_allreduce(ctx->comm, vector, vector, count, RUBATO_FLOAT32, RUBATO_AVG),
+		"eager: average of the models");
+}
+
+/* Collective, with nothing on its way. `steps` have been made. */
+static rubato_status average_models(struct tr_rule_state *state, uint64_t steps)
+{
+	struct tr_rule_context *ctx = state->ctx;
+	struct tr_optimizer *optimizer = ctx->optimizer;
+	uint64_t before_ns = rubato_now(ctx->comm);
+
+	TR_TRY(average(state, ctx->parameters, ctx->parameter_count));
+	if (ctx->average_statistics && ctx->statistics_count > 0)
+		TR_TRY(average(state, ctx->statistics, ctx->statistics_count));
+	for (uint32_t i = 0; i < optimizer->state_count && ctx->own->opt_state == TR_STATE_AVERAGE;
+	     i++)
+		TR_TRY(average(state, optimizer->states[i], ctx->parameter_count));
+	if (ctx->own->opt_state == TR_STATE_RESET)
+		tr_optimizer_reset(optimizer);
+	ctx->counts.communication_ns += rubato_now(ctx->comm) - before_ns;
+	tr_trace_span(ctx->trace, TR_SPAN_AVERAGE, before_ns, rubato_now(ctx->comm), steps - 1);
+	tr_ledger_average(ctx->ledger, TR_SCOPE_GLOBAL, 0, 1, ctx->rank_count, steps,
+			  steps - state->past.averaged_at);
+	state->past.averaged_at = steps;
+	state->past.averages++;
+	return count_reductions(state);
+}
+
+/* ---- Steps ---- */
+
+/* Where momentum leads in `rounds` updates, if no gradient changes it. */
+static void look_ahead(struct tr_rule_state *state, uint64_t step, uint64_t rounds)
+{
+	struct tr_rule_context *ctx = state->ctx;
+	const float *velocity = ctx->optimizer->states[0];
+	double m = ctx->optimizer->momentum;
+	uint64_t at = ctx->own->partial.rounds == RUBATO_ROUNDS_FREE ? steps_made(state) : step;
+	float reach =
+		(float)(tr_rate_at(ctx->rate, at) * m * (1.0 - pow(m, (double)rounds)) / (1.0 - m));
+
+	memcpy(state->kept, ctx->parameters, ctx->parameter_count * sizeof(float));
+	for (size_t i = 0; i < ctx->parameter_count; i++)
+		ctx->parameters[i] -= reach * velocity[i];
+	state->shifted = true;
+}
+
+static rubato_status eager_begin(struct tr_rule_state *state, uint64_t step)
+{
+	state->next_step = step;
+	TR_TRY(collect(state, true, 0));
+	state->begun_at[step % BEGUN_KEPT] = state->past.seen;
+	if (state->kept != NULL && state->past.staleness > 0)
+		look_ahead(state, step, state->past.staleness);
+	return RUBATO_OK;
+}
+
+static rubato_status commit_gradient(struct tr_rule_state *state, uint64_t step)
+{
+	struct tr_rule_context *ctx = state->ctx;
+	bool weighted = ctx->own->partial.normalise == RUBATO_BY_WEIGHT;
+	float weight = weighted ? (float)ctx->batch : 1.0f;
+	void *buffer;
+
+	TR_TRY(tr_check(ctx->note, rubato_partial_acquire(state->partial, &buffer), "eager"));
+	for (size_t i = 0; i < ctx->parameter_count; i++)
+		((float *)buffer)[i] = weight * ctx->gradient[i];
+	return tr_check(ctx->note, rubato_partial_commit(state->partial, step, ctx->batch),
+			"eager");
+}
+
+/* The own model takes its own step first; the ranks' means follow. */
+static rubato_status commit_models(struct tr_rule_state *state, uint64_t step)
+{
+	struct tr_rule_context *ctx = state->ctx;
+	float *buffer;
+	void *lease;
+
+	ctx->rate_applied = tr_rate_at(ctx->rate, step);
+	tr_clip(ctx->gradient, ctx->parameter_count, ctx->own->clip);
+	tr_optimizer_next(ctx->optimizer);
+	tr_optimizer_apply(ctx->optimizer, ctx->rate_applied, ctx->gradient, ctx->parameters, 0,
+			   ctx->parameter_count);
+	TR_TRY(tr_check(ctx->note, rubato_partial_acquire(state->partial, &lease), "eager"));
+	buffer = lease;
+	memcpy(buffer, ctx->parameters, ctx->parameter_count * sizeof(float));
+	if (state->vector_count > ctx->parameter_count)
+		memcpy(buffer + ctx->parameter_count, ctx->statistics,
+		       ctx->statistics_count * sizeof(float));
+	return tr_check(ctx->note, rubato_partial_commit(state->partial, step, 1), "eager");
+}
+
+static rubato_status eager_step(struct tr_rule_state *state, uint64_t step)
+{
+	struct tr_rule_context *ctx = state->ctx;
+	uint64_t every = ctx->own->model_sync_every, before_ns;
+
+	state->step = step;
+	state->next_step = step + 1;
+	if (state->shifted)
+		memcpy(ctx->parameters, state->kept, ctx->parameter_count * sizeof(float));
+	state->shifted = false;
+	before_ns = rubato_now(ctx->comm);
+	TR_TRY(state->models ? commit_models(state, step) : commit_gradient(state, step));
+	ctx->counts.communication_ns += rubato_now(ctx->comm) - before_ns;
+	TR_TRY(collect(state, true, 0));
+	if (every == 0 || (step + 1) % every != 0)
+		return RUBATO_OK;
+	TR_TRY(drain(state));
+	return average_models(state, step + 1);
+}
+
+static rubato_status eager_finish(struct tr_rule_state *state, uint64_t step_count)
+{
+	uint64_t *staleness = &state->ctx->counts.staleness_max; /* Each rank knows its own. */
+
+	state->next_step = step_count;
+	TR_TRY(drain(state));
+	TR_TRY(tr_check(state->ctx->note,
+			rubato_allreduce(state->ctx->comm, staleness, staleness, 1, RUBATO_UINT64,
+					 RUBATO_MAX),
+			"eager: allreduce"));
+	if (!state->ctx->replicas_differ || state->past.averaged_at == step_count)
+		return RUBATO_OK;
+	return average_models(state, step_count);
+}
+
+static rubato_status eager_settle(struct tr_rule_state *state, uint64_t step_count)
+{
+	state->next_step = step_count;
+	return drain(state);
+}
+
+/* The operation is made anew, so that it goes on from what the other one left. */
+static rubato_status keep_partial(struct tr_rule_state *state, struct tr_archive *archive,
+				  void *saved, uint64_t saved_bytes)
+{
+	struct tr_note *note = state->ctx->note;
+	rubato_partial *begun = state->partial;
+
+	if (!tr_archive_loading(archive)) {
+		TR_TRY(tr_check(note, rubato_partial_save(state->partial, saved, &saved_bytes),
+				"eager: save"));
+		return tr_archive_bytes(archive, "eager.rounds", saved, saved_bytes, note);
+	}
+	TR_TRY(tr_archive_bytes(archive, "eager.rounds", saved, saved_bytes, note));
+	state->partial = NULL;
+	TR_TRY(tr_check(note, rubato_partial_free(begun), "eager"));
+	return create(state, saved, saved_bytes);
+}
+
+static rubato_status eager_keep(struct tr_rule_state *state, struct tr_archive *archive)
+{
+	struct tr_rule_context *ctx = state->ctx;
+	uint64_t saved_bytes = 0;
+	rubato_status err;
+	void *saved;
+
+	TR_TRY(tr_archive_bytes(archive, "eager", &state->past, sizeof(state->past), ctx->note));
+	TR_TRY(tr_archive_bytes(archive, "eager.made", state->made,
+				ctx->rank_count * sizeof(*state->made), ctx->note));
+	TR_TRY(tr_check(ctx->note, rubato_partial_save(state->partial, NULL, &saved_bytes),
+			"eager: save"));
+	saved = malloc(saved_bytes);
+	if (saved == NULL)
+		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "eager: no memory for a checkpoint");
+	err = keep_partial(state, archive, saved, saved_bytes);
+	free(saved);
+	return err;
+}
+
+const struct tr_rule tr_rule_eager = {
+	.name = "eager",
+	.open = eager_open,
+	.begin = eager_begin,
+	.step = eager_step,
+	.finish = eager_finish,
+	.settle = eager_settle,
+	.keep = eager_keep,
+	.close = eager_close,
+};

@@ -1,0 +1,461 @@
+/*
+ * laga.c -- lagged allreduce with gradient accumulation (LAGA: Hakimi, Aviv, Levy, Schuster,
+ * ICDM 2021): while the gradients of one round are reduced, the next round's are computed and added
+ * up.
+ *
+ *   compute  | round 0 | round 1 | round 2 | ...      x stays where it is within a round
+ *   reduce             | round 0 | round 1 | ...
+ *   apply                        | 0       | 1        lag 1: x(k+1) = Opt(x(k), g(k-1))
+ *
+ * A round ends after A micro-batches, or (until-done) at the end of the micro-batch by which the
+ * oldest reduction in flight is over; ranks may then bring different numbers of micro-batches. The
+ * payload is the sum of gradients and, behind it, one number a rank: how many are in it (exact as
+ * floats up to 2^24). So every rank knows every update's shares, and divides by their sum. All
+ * ranks begin and apply the same rounds in the same order: their parameters are equal, round for
+ * round.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "trainer/rules/rule.h"
+
+#define COUNT_MAX (UINT64_C(1) << 24) /* Micro-batches of a rank in a round. */
+
+struct tr_rule_state {
+	struct tr_rule_context *ctx;
+	rubato_lagged *lagged;
+	size_t width;   /* Floats of a payload: parameters, then a count for each rank. */
+	float *sum;     /* Of this round's gradients; NULL: there is none yet. */
+	uint64_t count; /* How many are in it. */
+	uint64_t begun, collected; /* Rounds, each in their order. */
+	uint64_t *done;            /* [rank_count]: local steps in the rounds collected. */
+	struct tr_share *shares;   /* [rank_count] */
+	/* Results taken from the library for a checkpoint and not yet due, oldest first. */
+	float *kept; /* [lag][width]; NULL until there are any. */
+	uint32_t kept_first, kept_count;
+	float *aside;     /* Look-ahead: the true parameters while a gradient is computed. */
+	double last_rate; /* Of the newest update. */
+	uint64_t steps;   /* Local steps whose gradients are in a sum. */
+};
+
+/* ---- Open and close ---- */
+
+static void laga_close(struct tr_rule_state *state)
+{
+	if (state == NULL)
+		return;
+	(void)rubato_lagged_free(state->lagged);
+	free(state->done);
+	free(state->shares);
+	free(state->kept);
+	free(state->aside);
+	free(state);
+}
+
+static rubato_status fill(struct tr_rule_state *state)
+{
+	struct tr_rule_context *ctx = state->ctx;
+	bool ahead = ctx->own->lag_comp == TR_LAG_COMP_LOOKAHEAD;
+
+	if (ahead && ctx->optimizer->kind != TR_SGD)
+		return tr_refuse(ctx->note, "--lag-comp lookahead: it follows the momentum of "
+					    "--optimizer sgd, no other");
+	state->done = calloc(ctx->rank_count, sizeof(*state->done));
+	state->shares = calloc(ctx->rank_count, sizeof(*state->shares));
+	if (ahead)
+		state->aside = malloc(ctx->parameter_count * sizeof(float));
+	if (state->done == NULL || state->shares == NULL || (ahead && state->aside == NULL))
+		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "laga: out of memory");
+	return tr_check(ctx->note,
+			rubato_lagged_create(ctx->comm, state->width, RUBATO_FLOAT32, RUBATO_SUM,
+					     ctx->own->lag, &state->lagged),
+			"lagged_create");
+}
+
+static bool until_done(const struct tr_rule_state *state)
+{
+	return state->ctx->own->accumulate == 0;
+}
+
+static rubato_status laga_open(struct tr_rule_state **out, struct tr_rule_context *ctx)
+{
+	struct tr_rule_state *state = calloc(1, sizeof(*state));
+	rubato_status err;
+
+	if (state == NULL)
+		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "laga: out of memory");
+	state->ctx = ctx;
+	state->width = ctx->parameter_count + ctx->rank_count;
+	err = fill(state);
+	if (err) {
+		laga_close(state);
+		return err;
+	}
+	/* With a fixed A equal steps mean equal rounds. Until-done, some have applied more rounds
+	 * than others at a given moment. */
+	ctx->relaxed = until_done(state);
+	ctx->replicas_differ = until_done(state);
+	*out = state;
+	return RUBATO_OK;
+}
+
+/* ---- Updates ---- */
+
+struct mean {                 /* What is in ctx->gradient, */
+	uint64_t total;       /* a mean of so many gradients, perhaps of none, */
+	uint64_t age;         /* computed so many updates ago, */
+	uint32_t share_count; /* in this many shares. */
+};
+
+/* What rode behind the gradient. */
+static void read_counts(struct tr_rule_state *state, const float *counts, struct mean *mean)
+{
+	mean->total = 0;
+	mean->share_count = 0;
+	for (uint32_t i = 0; i < state->ctx->rank_count; i++) {
+		uint64_t count = (uint64_t)counts[i];
+
+		if (count == 0)
+			continue;
+		state->shares[mean->share_count++] =
+			(struct tr_share) { i, state->done[i], state->done[i] + count - 1 };
+		state->done[i] += count;
+		mean->total += count;
+	}
+}
+
+/*
+ * The step whose learning rate an update of now takes: this rank's own, where all are at the same;
+ * until-done the mean over ranks of what has been applied, which all know.
+ */
+static uint64_t rate_step(const struct tr_rule_state *state)
+{
+	uint64_t sum = 0;
+
+	if (!until_done(state))
+		return state->steps - 1;
+	for (uint32_t i = 0; i < state->ctx->rank_count; i++)
+		sum += state->done[i];
+	sum /= state->ctx->rank_count;
+	return sum > 0 ? sum - 1 : 0;
+}
+
+static void update(struct tr_rule_state *state, const struct mean *mean)
+{
+	struct tr_rule_context *ctx = state->ctx;
+	double rate = tr_rate_at(ctx->rate, rate_step(state));
+	uint64_t now_ns = rubato_now(ctx->comm), round = ctx->optimizer->updates;
+
+	if (ctx->own->rate_by_count && mean->total > 0)
+		rate *= sqrt((double)mean->total / ctx->rank_count);
+	tr_clip(ctx->gradient, ctx->parameter_count, ctx->own->clip);
+	tr_optimizer_next(ctx->optimizer);
+	tr_optimizer_apply(ctx->optimizer, rate, ctx->gradient, ctx->parameters, 0,
+			   ctx->parameter_count);
+	state->last_rate = rate;
+	tr_ledger_update(ctx->ledger, round, mean->total > 0 ? (double)mean->total : 1.0, rate,
+			 state->shares, mean->share_count, state->steps);
+	tr_trace_span(ctx->trace, TR_SPAN_UPDATE, now_ns, now_ns, round);
+}
+
+/* The oldest round in flight; `result` is lent until the next begin. */
+static rubato_status take(struct tr_rule_state *state, const float **result)
+{
+	struct tr_rule_context *ctx = state->ctx;
+	uint64_t before_ns = rubato_now(ctx->comm);
+	const void *taken;
+
+	state->collected++;
+	if (state->kept_count > 0) {
+		*result = state->kept + state->kept_first * state->width;
+		state->kept_first++;
+		state->kept_count--;
+		return RUBATO_OK;
+	}
+	/* Which is due is counted here: after a checkpoint the library knows only some of them. */
+	TR_TRY(tr_check(ctx->note,
+			rubato_lagged_flush(state->lagged, &taken, NULL, RUBATO_TIMEOUT_DEFAULT),
+			"wait for a lagged allreduce"));
+	ctx->counts.communication_ns += rubato_now(ctx->comm) - before_ns;
+	*result = taken;
+	return RUBATO_OK;
+}
+
+/* Waits for the oldest round in flight: its mean goes into ctx->gradient. *total: the gradients in
+ * it, perhaps none. */
+static rubato_status fetch(struct tr_rule_state *state, struct mean *mean)
+{
+	struct tr_rule_context *ctx = state->ctx;
+	const float *result;
+
+	mean->age = state->collected < ctx->own->lag ? state->collected : ctx->own->lag;
+	TR_TRY(take(state, &result));
+	read_counts(state, result + ctx->parameter_count, mean);
+	for (size_t i = 0; mean->total > 0 && i < ctx->parameter_count; i++)
+		ctx->gradient[i] = result[i] / (float)mean->total;
+	return RUBATO_OK;
+}
+
+static void apply(struct tr_rule_state *state, const struct mean *mean)
+{
+	struct tr_counts *counts = &state->ctx->counts;
+
+	if (mean->total == 0)
+		return;
+	update(state, mean);
+	counts->rounds++;
+	counts->fresh_sum += mean->share_count;
+	counts->contributors_sum += mean->share_count;
+	if (mean->age > counts->staleness_max)
+		counts->staleness_max = mean->age;
+}
+
+/* ---- Rounds ---- */
+
+static rubato_status accumulate(struct tr_rule_state *state)
+{
+	struct tr_rule_context *ctx = state->ctx;
+	void *buffer;
+
+	if (state->sum == NULL) {
+		TR_TRY(tr_check(ctx->note, rubato_lagged_acquire(state->lagged, &buffer),
+				"acquire of a lagged allreduce"));
+		state->sum = buffer;
+	}
+	for (size_t i = 0; i < ctx->parameter_count; i++)
+		state->sum[i] += ctx->gradient[i];
+	state->count++;
+	state->steps++;
+	return RUBATO_OK;
+}
+
+/* Whether this round has all it should. */
+static rubato_status is_full(struct tr_rule_state *state, bool *full)
+{
+	struct tr_rule_context *ctx = state->ctx;
+	uint64_t before_ns = rubato_now(ctx->comm);
+
+	*full = true;
+	if (!until_done(state)) {
+		*full = state->count >= ctx->own->accumulate;
+		return RUBATO_OK;
+	}
+	if (state->begun - state->collected < ctx->own->lag || state->kept_count > 0 ||
+	    state->count >= COUNT_MAX)
+		return RUBATO_OK;
+	TR_TRY(tr_check(ctx->note, rubato_lagged_test(state->lagged, full),
+			"test of a lagged allreduce"));
+	ctx->counts.communication_ns += rubato_now(ctx->comm) - before_ns;
+	return RUBATO_OK;
+}
+
+/* Sends this round off with what it has, perhaps nothing. */
+static rubato_status begin_round(struct tr_rule_state *state)
+{
+	struct tr_rule_context *ctx = state->ctx;
+	uint64_t before_ns = rubato_now(ctx->comm);
+
+	if (state->count > 0)
+		state->sum[ctx->parameter_count + ctx->rank] = (float)state->count;
+	TR_TRY(tr_check(ctx->note, rubato_lagged_accumulate(state->lagged, NULL, state->count),
+			"accumulate of a lagged allreduce"));
+	TR_TRY(tr_check(ctx->note, rubato_lagged_begin(state->lagged),
+			"begin of a lagged allreduce"));
+	state->sum = NULL;
+	state->count = 0;
+	state->begun++;
+	ctx->counts.global_reductions++;
+	ctx->counts.communication_ns += rubato_now(ctx->comm) - before_ns;
+	return RUBATO_OK;
+}
+
+/*
+ * The same, and an update if one has become due: else *mean is of nothing. The oldest reduction is
+ * waited for first: begun beside it, this one would take its share of the network and delay it.
+ */
+static rubato_status next_round(struct tr_rule_state *state, struct mean *mean, bool *due)
+{
+	*due = state->begun - state->collected == state->ctx->own->lag;
+	if (*due)
+		TR_TRY(fetch(state, mean));
+	TR_TRY(begin_round(state));
+	if (*due)
+		apply(state, mean);
+	return RUBATO_OK;
+}
+
+/* Where the momentum of the updates still to come before this gradient's own will have led. */
+static rubato_status laga_begin(struct tr_rule_state *state, uint64_t step)
+{
+	struct tr_rule_context *ctx = state->ctx;
+	const float *velocity = ctx->optimizer->states[0];
+	double power = 1.0, sum = 0.0;
+
+	(void)step;
+	if (state->aside == NULL)
+		return RUBATO_OK;
+	memcpy(state->aside, ctx->parameters, ctx->parameter_count * sizeof(float));
+	for (uint32_t i = 0; i < ctx->own->lag; i++) {
+		power *= (double)ctx->optimizer->momentum;
+		sum += power;
+	}
+	float far = (float)(state->last_rate * sum);
+	for (size_t i = 0; velocity != NULL && i < ctx->parameter_count; i++)
+		ctx->parameters[i] -= far * velocity[i];
+	return RUBATO_OK;
+}
+
+static rubato_status laga_step(struct tr_rule_state *state, uint64_t step)
+{
+	struct tr_rule_context *ctx = state->ctx;
+	struct mean mean = { 0 };
+	bool full, due;
+
+	(void)step;
+	if (state->aside != NULL)
+		memcpy(ctx->parameters, state->aside, ctx->parameter_count * sizeof(float));
+	TR_TRY(accumulate(state));
+	TR_TRY(is_full(state, &full));
+	if (!full)
+		return RUBATO_OK;
+	TR_TRY(next_round(state, &mean, &due));
+	if (!due && ctx->own->first_step == TR_FIRST_ZERO) {
+		memset(ctx->gradient, 0, ctx->parameter_count * sizeof(float));
+		update(state, &mean);
+	}
+	return RUBATO_OK;
+}
+
+/*
+ * Each result is applied once. Until-done, nobody knows how many more rounds the others will begin:
+ * a rank without steps goes on with empty ones, until one was empty on all.
+ */
+static rubato_status laga_finish(struct tr_rule_state *state, uint64_t step_count)
+{
+	struct mean mean = { .total = UINT64_MAX };
+
+	(void)step_count;
+	while (until_done(state) && mean.total > 0) {
+		if (state->begun - state->collected == state->ctx->own->lag) {
+			TR_TRY(fetch(state, &mean));
+			apply(state, &mean);
+		}
+		if (mean.total > 0)
+			TR_TRY(begin_round(state));
+	}
+	if (state->count > 0)
+		TR_TRY(begin_round(state));
+	while (state->collected < state->begun) {
+		TR_TRY(fetch(state, &mean));
+		apply(state, &mean);
+	}
+	return RUBATO_OK;
+}
+
+/* ---- Checkpoints ---- */
+
+/* Until-done: all begin the rounds that any has begun, so that all wait for the same ones. */
+static rubato_status catch_up(struct tr_rule_state *state)
+{
+	struct tr_rule_context *ctx = state->ctx;
+	uint64_t most = state->begun;
+	struct mean mean;
+	bool due;
+
+	TR_TRY(tr_check(ctx->note,
+			rubato_allreduce(ctx->comm, &most, &most, 1, RUBATO_UINT64, RUBATO_MAX),
+			"checkpoint: allreduce of the number of rounds"));
+	while (state->begun < most)
+		TR_TRY(next_round(state, &mean, &due));
+	return RUBATO_OK;
+}
+
+/* The rounds in flight end, and their results wait here until they are due. */
+static rubato_status land(struct tr_rule_state *state)
+{
+	struct tr_rule_context *ctx = state->ctx;
+	const void *result;
+
+	memmove(state->kept, state->kept + state->kept_first * state->width,
+		state->kept_count * state->width * sizeof(float));
+	state->kept_first = 0;
+	while (state->kept_count < state->begun - state->collected) {
+		TR_TRY(tr_check(
+			ctx->note,
+			rubato_lagged_flush(state->lagged, &result, NULL, RUBATO_TIMEOUT_DEFAULT),
+			"wait for a lagged allreduce"));
+		memcpy(state->kept + state->kept_count * state->width, result,
+		       state->width * sizeof(float));
+		state->kept_count++;
+	}
+	return RUBATO_OK;
+}
+
+static rubato_status kept_make(struct tr_rule_state *state)
+{
+	struct tr_rule_context *ctx = state->ctx;
+
+	if (state->kept == NULL)
+		state->kept = malloc(ctx->own->lag * state->width * sizeof(float));
+	if (state->kept == NULL)
+		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "laga: no memory for a checkpoint");
+	return RUBATO_OK;
+}
+
+/* Until-done, nobody who is still at work waits for anybody, so the others may wait here. */
+static rubato_status laga_settle(struct tr_rule_state *state, uint64_t step_count)
+{
+	(void)step_count;
+	TR_TRY(kept_make(state));
+	if (until_done(state))
+		TR_TRY(catch_up(state));
+	return land(state);
+}
+
+static rubato_status laga_keep(struct tr_rule_state *state, struct tr_archive *archive)
+{
+	struct tr_rule_context *ctx = state->ctx;
+	uint64_t numbers[5];
+	void *buffer;
+
+	TR_TRY(kept_make(state));
+	memcpy(numbers,
+	       ((uint64_t[]) { state->count, state->begun, state->collected, state->steps,
+			       state->kept_count }),
+	       sizeof(numbers));
+	TR_TRY(tr_archive_bytes(archive, "laga.numbers", numbers, sizeof(numbers), ctx->note));
+	state->count = numbers[0];
+	state->begun = numbers[1];
+	state->collected = numbers[2];
+	state->steps = numbers[3];
+	state->kept_count = (uint32_t)numbers[4];
+	if (numbers[4] > ctx->own->lag || numbers[4] != state->begun - state->collected)
+		return tr_fail(ctx->note, RUBATO_ERR_ARGUMENT,
+			       "checkpoint: %llu results in flight, of at most %u",
+			       (unsigned long long)numbers[4], ctx->own->lag);
+	TR_TRY(tr_archive_bytes(archive, "laga.rate", &state->last_rate, sizeof(state->last_rate),
+				ctx->note));
+	TR_TRY(tr_archive_bytes(archive, "laga.done", state->done,
+				ctx->rank_count * sizeof(*state->done), ctx->note));
+	TR_TRY(tr_archive_bytes(archive, "laga.kept", state->kept,
+				state->kept_count * state->width * sizeof(float), ctx->note));
+	if (state->count == 0)
+		return RUBATO_OK;
+	TR_TRY(tr_check(ctx->note, rubato_lagged_acquire(state->lagged, &buffer),
+			"acquire of a lagged allreduce"));
+	state->sum = buffer;
+	return tr_archive_bytes(archive, "laga.sum", buffer, state->width * sizeof(float),
+				ctx->note);
+}
+
+const struct tr_rule tr_rule_laga = {
+	.name = "laga",
+	.open = laga_open,
+	.begin = laga_begin,
+	.step = laga_step,
+	.finish = laga_finish,
+	.settle = laga_settle,
+	.keep = laga_keep,
+	.close = laga_close,
+};

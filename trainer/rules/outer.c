@@ -1,0 +1,110 @@
+/* outer.c -- see outer.h; element by element, so that equal means move equally on all ranks. */
+#include "trainer/rules/outer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+rubato_status tr_outer_open(struct tr_outer_state *outer, const struct tr_rule_options *own,
+			    bool model, const float *parameters, size_t count, struct tr_note *note)
+{
+	*outer = (struct tr_outer_state) { .own = own, .count = count };
+	if (!model && own->outer == TR_OUTER_NONE)
+		return RUBATO_OK;
+	outer->model = malloc(count * sizeof(float));
+	if (own->outer != TR_OUTER_NONE)
+		outer->velocity = calloc(count, sizeof(float));
+	if (outer->model == NULL || (own->outer != TR_OUTER_NONE && outer->velocity == NULL))
+		return tr_fail(note, RUBATO_ERR_MEMORY, "the common model: out of memory");
+	memcpy(outer->model, parameters, count * sizeof(float));
+	return RUBATO_OK;
+}
+
+void tr_outer_close(struct tr_outer_state *outer)
+{
+	free(outer->model);
+	free(outer->velocity);
+	*outer = (struct tr_outer_state) { 0 };
+}
+
+void tr_outer_adopt(struct tr_outer_state *outer, const float *mean, float *start)
+{
+	if (outer->model != NULL)
+		memcpy(outer->model, mean, outer->count * sizeof(float));
+	if (start != mean && start != outer->model)
+		memcpy(start, mean, outer->count * sizeof(float));
+}
+
+/* `lead`: how far ahead of w local steps start, in v. */
+static void move_block(struct tr_outer_state *outer, float mu, float step, float lead,
+		       const float *mean, float *start)
+{
+	float *w = outer->model, *v = outer->velocity;
+
+	for (size_t i = 0; i < outer->count; i++) {
+		v[i] = mu * v[i] + step * (mean[i] - w[i]);
+		w[i] += v[i];
+		start[i] = w[i] + lead * v[i];
+	}
+}
+
+static void move_nesterov(struct tr_outer_state *outer, float mu, float lr, float gain,
+			  const float *mean)
+{
+	float *w = outer->model, *v = outer->velocity;
+
+	for (size_t i = 0; i < outer->count; i++) {
+		float d = gain * (mean[i] - w[i]);
+
+		v[i] = mu * v[i] + d;
+		w[i] += lr * (d + mu * v[i]);
+	}
+}
+
+static void move_slowmo(struct tr_outer_state *outer, float mu, float alpha, float rate,
+			const float *mean)
+{
+	float *w = outer->model, *v = outer->velocity;
+
+	for (size_t i = 0; i < outer->count; i++) {
+		v[i] = mu * v[i] + (w[i] - mean[i]) / rate;
+		w[i] -= alpha * rate * v[i];
+	}
+}
+
+void tr_outer_move(struct tr_outer_state *outer, double rate, const float *mean, float *start)
+{
+	const struct tr_rule_options *own = outer->own;
+	float mu = (float)own->outer_momentum, lr = (float)own->outer_lr;
+	float gain = own->outer_gain == TR_GAIN_ONE ? 1.0f : 1.0f - mu;
+	bool shifted = own->nesterov_base == TR_BASE_SHIFTED;
+
+	if (own->outer == TR_OUTER_NONE || (own->outer == TR_OUTER_SLOWMO && !(rate > 0.0))) {
+		tr_outer_adopt(outer, mean, start);
+		return;
+	}
+	if (own->outer == TR_OUTER_BLOCK || (own->outer == TR_OUTER_NESTEROV && !shifted)) {
+		float lead = own->outer == TR_OUTER_NESTEROV ? mu : 0.0f;
+
+		move_block(outer, mu, lr * gain, lead, mean, start);
+		return;
+	}
+	if (own->outer == TR_OUTER_SLOWMO)
+		move_slowmo(outer, mu, lr, (float)rate, mean);
+	else
+		move_nesterov(outer, mu, lr, gain, mean);
+	if (start != outer->model)
+		memcpy(start, outer->model, outer->count * sizeof(float));
+}
+
+rubato_status tr_outer_keep(struct tr_outer_state *outer, struct tr_archive *archive,
+			    struct tr_note *note)
+{
+	size_t size_bytes = outer->count * sizeof(float);
+
+	if (outer->model != NULL)
+		TR_TRY(tr_archive_bytes(archive, "outer.model", outer->model, size_bytes, note));
+	if (outer->velocity != NULL)
+		TR_TRY(tr_archive_bytes(archive, "outer.velocity", outer->velocity, size_bytes,
+					note));
+	return RUBATO_OK;
+}

@@ -1,0 +1,211 @@
+/*
+ * periodic.c -- periodic averaging of models whose period may change on the way (period.h has
+ * the schedules). `adpsgd` is `periodic --schedule adp`: Jiang, Agrawal, Adaptive Periodic
+ * Averaging, arXiv 2007.06134 (not Lian et al.'s AD-PSGD).
+ *
+ * S_k needs no message of its own. With u_i the way of rank i since the last average,
+ * S = mean |u_i|^2 - |mean u_i|^2: |u_i|^2 rides in the allreduce of the model, and the rest is the
+ * same on all ranks. The step's number rides along too: ranks that disagree on the period would
+ * average models of different steps, and learn it here.
+ */
+#include <stdlib.h>
+
+#include "trainer/rules/common.h"
+#include "trainer/rules/period.h"
+
+enum extra { EXTRA_DONE, EXTRA_SPREAD, EXTRA_LOSS = EXTRA_SPREAD, EXTRA_COUNT };
+
+struct tr_rule_state {
+	struct tr_common common;
+	struct tr_period period;
+	rubato_op *gradient;     /* post-local: its mean, in place. */
+	struct tr_share *shares; /* [rank_count], of such a step. */
+	double loss_sum;         /* adacomm: over the steps since the last average. */
+};
+
+static void periodic_close(struct tr_rule_state *state)
+{
+	if (state == NULL)
+		return;
+	rubato_op_free(state->gradient);
+	free(state->shares);
+	tr_common_close(&state->common);
+	free(state);
+}
+
+/* The period of the step that comes next. */
+static void show_period(struct tr_rule_state *state)
+{
+	bool full = tr_period_full(&state->period, state->common.last);
+
+	state->common.ctx->counts.period = full ? 1 : state->period.steps;
+}
+
+static rubato_status open_schedule(struct tr_rule_state *state)
+{
+	struct tr_rule_context *ctx = state->common.ctx;
+
+	tr_period_open(&state->period, ctx->own, ctx->step_count);
+	show_period(state);
+	if (ctx->own->schedule != TR_SCHEDULE_POST_LOCAL)
+		return RUBATO_OK;
+	state->shares = calloc(ctx->rank_count, sizeof(*state->shares));
+	if (state->shares == NULL)
+		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "periodic: out of memory");
+	return tr_check(ctx->note,
+			rubato_op_allreduce(ctx->comm, ctx->gradient, ctx->gradient,
+					    ctx->parameter_count, RUBATO_FLOAT32, RUBATO_AVG,
+					    &state->gradient),
+			"op_allreduce of gradients");
+}
+
+static rubato_status periodic_open(struct tr_rule_state **out, struct tr_rule_context *ctx)
+{
+	struct tr_rule_state *state = calloc(1, sizeof(*state));
+	bool spread = ctx->own->schedule == TR_SCHEDULE_ADP;
+	rubato_status err;
+
+	if (state == NULL)
+		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "periodic: out of memory");
+	err = tr_common_open(&state->common, ctx, EXTRA_COUNT, spread);
+	if (err == RUBATO_OK)
+		err = open_schedule(state);
+	if (err) {
+		periodic_close(state);
+		return err;
+	}
+	*out = state;
+	return RUBATO_OK;
+}
+
+/* What this rank has to say: |u_i|^2, or its mean loss. */
+static double ask(const struct tr_rule_state *state, uint64_t done)
+{
+	const struct tr_rule_context *ctx = state->common.ctx;
+	const float *model = state->common.outer.model;
+	double sum = 0.0;
+
+	if (ctx->own->schedule == TR_SCHEDULE_ADACOMM)
+		return state->loss_sum / (double)(done - state->common.last);
+	if (ctx->own->schedule != TR_SCHEDULE_ADP)
+		return 0.0;
+	for (size_t i = 0; i < ctx->parameter_count; i++) {
+		float u = ctx->parameters[i] - model[i]; /* As it travels. */
+
+		sum += (double)u * (double)u;
+	}
+	return sum;
+}
+
+/* And what all do, from the mean of it. */
+static void decide(struct tr_rule_state *state, uint64_t done, double mean)
+{
+	struct tr_rule_context *ctx = state->common.ctx;
+	double spread;
+
+	if (ctx->own->schedule == TR_SCHEDULE_ADACOMM)
+		tr_period_loss(&state->period, done - 1, mean);
+	if (ctx->own->schedule == TR_SCHEDULE_ADP) {
+		spread = mean - tr_averaging_square(state->common.averaging);
+		tr_period_spread(&state->period, done - 1, spread > 0.0 ? spread : 0.0,
+				 tr_rate_at(ctx->rate, done - 1));
+	}
+	show_period(state);
+}
+
+enum why { WHY_DUE, WHY_END };
+
+static rubato_status average(struct tr_rule_state *state, uint64_t done, enum why why)
+{
+	struct tr_rule_context *ctx = state->common.ctx;
+	double extras[EXTRA_COUNT];
+
+	extras[EXTRA_DONE] = (double)done;
+	extras[EXTRA_SPREAD] = ask(state, done);
+	TR_TRY(tr_common_mean(&state->common, done, extras));
+	if (extras[EXTRA_DONE] != (double)done)
+		return tr_fail(
+			ctx->note, RUBATO_ERR_MISMATCH,
+			"periodic: an average after step %llu, of ranks after step %g in the "
+			"mean",
+			(unsigned long long)done, extras[EXTRA_DONE]);
+	if (why == WHY_DUE) /* One that was forced came early, and says nothing. */
+		decide(state, done, extras[EXTRA_SPREAD]);
+	state->loss_sum = 0.0;
+	tr_common_move(&state->common, done, TR_MOVE_PLAIN);
+	return RUBATO_OK;
+}
+
+/* post-local, at first: a step of synchronous SGD. */
+static rubato_status full_step(struct tr_rule_state *state, uint64_t step)
+{
+	struct tr_rule_context *ctx = state->common.ctx;
+	uint64_t before = rubato_now(ctx->comm);
+
+	TR_TRY(tr_check(ctx->note, rubato_start(state->gradient), "start of a gradient"));
+	TR_TRY(tr_check(ctx->note, rubato_wait(state->gradient, RUBATO_TIMEOUT_DEFAULT),
+			"wait for a gradient"));
+	ctx->counts.communication_ns += rubato_now(ctx->comm) - before;
+	tr_local_step(ctx, step);
+	for (uint32_t r = 0; r < ctx->rank_count; r++)
+		state->shares[r] = (struct tr_share) { r, step, step };
+	tr_ledger_update(ctx->ledger, step, ctx->rank_count, tr_rate_at(ctx->rate, step),
+			 state->shares, ctx->rank_count, step + 1);
+	tr_common_agree(&state->common, step + 1);
+	show_period(state);
+	return RUBATO_OK;
+}
+
+static rubato_status periodic_step(struct tr_rule_state *state, uint64_t step)
+{
+	struct tr_rule_context *ctx = state->common.ctx;
+
+	if (tr_period_full(&state->period, step))
+		return full_step(state, step);
+	tr_local_step(ctx, step);
+	state->loss_sum += ctx->loss;
+	if (step + 1 - state->common.last < state->period.steps)
+		return RUBATO_OK;
+	return average(state, step + 1, WHY_DUE);
+}
+
+static rubato_status periodic_finish(struct tr_rule_state *state, uint64_t step_count)
+{
+	struct tr_rule_context *ctx = state->common.ctx;
+	/* Mean gradients leave parameters equal, but not the statistics. */
+	bool differ = ctx->average_statistics && ctx->statistics_count > 0 && step_count > 0 &&
+		      tr_period_full(&state->period, step_count - 1);
+
+	if (step_count == state->common.last && !differ)
+		return RUBATO_OK;
+	return average(state, step_count, WHY_END);
+}
+
+static rubato_status periodic_keep(struct tr_rule_state *state, struct tr_archive *archive)
+{
+	struct tr_rule_context *ctx = state->common.ctx;
+
+	TR_TRY(tr_common_keep(&state->common, archive));
+	TR_TRY(tr_period_keep(&state->period, archive, ctx->note));
+	show_period(state);
+	return tr_archive_bytes(archive, "periodic.loss_sum", &state->loss_sum,
+				sizeof(state->loss_sum), ctx->note);
+}
+
+const struct tr_rule tr_rule_periodic = {
+	.name = "periodic",
+	.open = periodic_open,
+	.step = periodic_step,
+	.finish = periodic_finish,
+	.keep = periodic_keep,
+	.close = periodic_close,
+};
+
+const struct tr_rule tr_rule_adpsgd = {
+	.name = "adpsgd",
+	.open = periodic_open,
+	.step = periodic_step,
+	.finish = periodic_finish,
+	.keep = periodic_keep,
+	.close = periodic_close,
+};
