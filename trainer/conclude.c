@@ -7,6 +7,7 @@
 #include "trainer/base/npy.h"
 #include "trainer/base/replicas.h"
 #include "trainer/run.h"
+#include "trainer/settings.h"
 #include "trainer/view.h"
 
 #define FINAL_ROWS_LEAST 1024
@@ -22,7 +23,6 @@ static void fill_summary(const struct tr_run *run, const struct tr_tally *totals
 					 : 1.0; /* A simulation in which nothing takes time. */
 
 	*s = (struct tr_summary) {
-		.options = run->options,
 		.algorithm = run->options->rule->name,
 		.model = tr_model_name(run->model.kind),
 		.data = run->options->data,
@@ -94,8 +94,10 @@ static rubato_status write_results(struct tr_run *run, struct tr_summary *summar
 	TR_TRY(tr_run_tally(run, &mine));
 	TR_TRY(tr_tally_gather(run->comm, &mine, &per_rank, run->note));
 	summary->per_rank = per_rank;
-	if (run->rank == 0)
+	if (run->rank == 0) {
+		summary->settings = tr_settings_given(run->options);
 		err = tr_metrics_summary(&run->metrics, summary, run->note);
+	}
 	free(per_rank);
 	return tr_agree(run->comm, err, run->note);
 }

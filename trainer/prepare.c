@@ -205,8 +205,8 @@ rubato_status tr_run_prepare(struct tr_run *run)
 	if (run->rank == 0)
 		err = write_beginning(run);
 	TR_TRY(tr_agree(run->comm, err, run->note));
-	err = tr_work_open(&run->work, &run->options->own, &run->order, run->comm,
-			   run->rate.step_count, run->note);
+	err = tr_work_open(&run->work, run->options->own.work, run->options->own.partial.depth,
+			   &run->order, run->comm, run->rate.step_count, run->note);
 	if (err == RUBATO_OK && run->ctx.relaxed)
 		err = tr_tellers_open(&run->tellers, run->comm, run->note);
 	TR_TRY(tr_agree(run->comm, err, run->note));

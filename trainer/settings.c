@@ -142,6 +142,22 @@ rubato_status tr_settings_write(const struct tr_options *options, const struct t
 	return err;
 }
 
+json_t *tr_settings_given(const struct tr_options *options)
+{
+	json_t *o = json_object();
+	const char *name, *value;
+
+	for (uint32_t i = 0; i < tr_options_setting_count(); i++) {
+		json_t *item;
+
+		if (!tr_options_setting(options, i, &name, &value))
+			continue;
+		item = value == NULL ? json_true() : json_string(value);
+		json_object_set_new(o, name, item == NULL ? json_null() : item); /* No UTF-8. */
+	}
+	return o;
+}
+
 /* ---- The hash ---- */
 
 #define ADD(value) hash = tr_hash(hash, &(value), sizeof(value))

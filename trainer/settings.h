@@ -19,4 +19,8 @@ rubato_status tr_settings_write(const struct tr_options *options, const struct t
 				const struct tr_order *order, const struct tr_rate *rate,
 				struct tr_note *note);
 
+/* The options of the command line as they were given, for summary.json; names of files and folders
+ * are no part of a run. */
+struct json_t *tr_settings_given(const struct tr_options *options);
+
 #endif

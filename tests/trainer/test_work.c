@@ -27,7 +27,6 @@ static struct world {
 
 static rubato_status rank_main(rubato_comm *comm, void *arg)
 {
-	struct tr_rule_options own = { .work = TR_WORK_SHARED, .partial.depth = w.depth };
 	uint32_t rank = rubato_rank(comm), ranks = rubato_size(comm);
 	uint32_t row_count = ranks * EPOCH_STEPS * BATCH + 1; /* One row is left out. */
 	struct tr_rng rng = tr_rng_open(3, TR_STREAM_DELAY, rank);
@@ -38,7 +37,7 @@ static rubato_status rank_main(rubato_comm *comm, void *arg)
 
 	(void)arg;
 	TR_TRY(tr_order_open(&order, row_count, rank, ranks, BATCH, 9, true, &note));
-	TR_TRY(tr_work_open(&work, &own, &order, comm, w.step_count, &note));
+	TR_TRY(tr_work_open(&work, TR_WORK_SHARED, w.depth, &order, comm, w.step_count, &note));
 	for (uint64_t step = 0;; step++) {
 		TR_TRY(tr_work_next(work, step, &batch, &note));
 		if (batch.rows == NULL)

@@ -42,20 +42,20 @@ static rubato_status create(struct tr_work *work, struct tr_note *note)
 			"shared work");
 }
 
-static rubato_status open_tickets(struct tr_work *work, const struct tr_rule_options *own,
+static rubato_status open_tickets(struct tr_work *work, uint32_t gradient_depth,
 				  struct tr_note *note)
 {
 	work->options = (rubato_partial_options)RUBATO_PARTIAL_OPTIONS_INIT;
 	work->options.policy = RUBATO_POLICY_SOLO;
 	work->options.rounds = RUBATO_ROUNDS_FREE;
-	work->options.depth = depth_of(own->partial.depth, rubato_size(work->comm));
+	work->options.depth = depth_of(gradient_depth, rubato_size(work->comm));
 	work->taken = rubato_size(work->comm);
 	work->batch = work->rank;
 	work->holds = true;
 	return create(work, note);
 }
 
-rubato_status tr_work_open(struct tr_work **out, const struct tr_rule_options *own,
+rubato_status tr_work_open(struct tr_work **out, enum tr_work_kind kind, uint32_t gradient_depth,
 			   struct tr_order *order, rubato_comm *comm, uint64_t step_count,
 			   struct tr_note *note)
 {
@@ -69,8 +69,8 @@ rubato_status tr_work_open(struct tr_work **out, const struct tr_rule_options *o
 	work->step_count = step_count;
 	work->rank = rubato_rank(comm);
 	work->batch_count = step_count * rubato_size(comm);
-	if (own->work == TR_WORK_SHARED)
-		err = open_tickets(work, own, note);
+	if (kind == TR_WORK_SHARED)
+		err = open_tickets(work, gradient_depth, note);
 	if (err) {
 		free(work);
 		return err;

@@ -26,7 +26,6 @@
 
 #include "trainer/checkpoint/archive.h"
 #include "trainer/data/order.h"
-#include "trainer/rules/rule_options.h"
 
 struct tr_batch {
 	const uint32_t *rows; /* [batch]; NULL: there is no more work. */
@@ -35,8 +34,11 @@ struct tr_batch {
 
 struct tr_work;
 
-/* Collective. `step_count`: local steps of a rank; shared: their mean. */
-rubato_status tr_work_open(struct tr_work **out, const struct tr_rule_options *own,
+enum tr_work_kind { TR_WORK_STATIC, TR_WORK_SHARED };
+
+/* Collective. `step_count`: local steps of a rank; shared: their mean, and `gradient_depth` is that
+ * of the partial allreduce that takes the gradients (0: none does). */
+rubato_status tr_work_open(struct tr_work **out, enum tr_work_kind kind, uint32_t gradient_depth,
 			   struct tr_order *order, rubato_comm *comm, uint64_t step_count,
 			   struct tr_note *note);
 /* The next batch, which stays the next until it is taken; `step`: local steps done here. */

@@ -164,23 +164,6 @@ static void add_text(json_t *o, const struct tr_summary *s)
 				     exp(s->test_loss)));
 }
 
-/* The options of the command line; names of files and folders are no part of a run. */
-static json_t *settings_object(const struct tr_options *options)
-{
-	json_t *o = json_object();
-	const char *name, *value;
-
-	for (uint32_t i = 0; i < tr_options_setting_count(); i++) {
-		json_t *item;
-
-		if (!tr_options_setting(options, i, &name, &value))
-			continue;
-		item = value == NULL ? json_true() : json_string(value);
-		json_object_set_new(o, name, item == NULL ? json_null() : item); /* No UTF-8. */
-	}
-	return o;
-}
-
 static void append_real(json_t *o, const char *key, double value)
 {
 	json_array_append_new(json_object_get(o, key), json_real(value));
@@ -239,7 +222,7 @@ static json_t *summary_object(const struct tr_summary *s)
 	json_object_update(o, rest);
 	json_decref(rest);
 	add_text(o, s);
-	json_object_set_new(o, "settings", settings_object(s->options));
+	json_object_set_new(o, "settings", s->settings);
 	json_object_set_new(o, "per_rank", per_rank_object(s));
 	return o;
 }
@@ -251,15 +234,18 @@ rubato_status tr_metrics_summary(struct tr_metrics *metrics, const struct tr_sum
 	json_t *o;
 	rubato_status err;
 
-	if (metrics->folder == NULL)
+	if (metrics->folder == NULL) {
+		json_decref(summary->settings);
 		return RUBATO_OK;
-	TR_TRY(tr_path(path, sizeof(path), note, "%s/summary.json", metrics->folder));
+	}
 	o = summary_object(summary);
 	text = json_dumps(o, JSON_INDENT(2) | JSON_PRESERVE_ORDER | DIGITS);
 	json_decref(o);
 	if (text == NULL)
 		return tr_fail(note, RUBATO_ERR_MEMORY, "summary.json: out of memory");
-	err = tr_file_replace(path, text, strlen(text), "\n", 1, note);
+	err = tr_path(path, sizeof(path), note, "%s/summary.json", metrics->folder);
+	if (err == RUBATO_OK)
+		err = tr_file_replace(path, text, strlen(text), "\n", 1, note);
 	free(text);
 	return err;
 }

@@ -5,7 +5,6 @@
 #ifndef TR_METRICS_H
 #define TR_METRICS_H
 
-#include "trainer/options.h"
 #include "trainer/records/tally.h"
 
 struct tr_metrics {
@@ -42,8 +41,8 @@ struct tr_summary {
 	uint64_t global_reductions, local_reductions, bytes_sent, rounds, staleness_max;
 	uint64_t discarded;
 	double fresh_mean, contributors_mean;
-	const struct tr_tally *per_rank;  /* [ranks] */
-	const struct tr_options *options; /* What was asked for is told as it was given. */
+	const struct tr_tally *per_rank; /* [ranks] */
+	struct json_t *settings;         /* Of the command line; tr_metrics_summary() frees it. */
 };
 
 /* Makes the folder where it is missing, and removes what an older run left at its end. */

@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-#include "trainer/base/note.h"
+#include "trainer/data/work.h"
 
 enum tr_lag_comp { TR_LAG_COMP_NONE, TR_LAG_COMP_LOOKAHEAD };
 enum tr_first_step { TR_FIRST_SKIP, TR_FIRST_ZERO };
@@ -23,7 +23,6 @@ enum tr_base { TR_BASE_UNSHIFTED, TR_BASE_SHIFTED };
 enum tr_state_sync { TR_STATE_LOCAL, TR_STATE_AVERAGE, TR_STATE_RESET };
 enum tr_bn { TR_BN_LOCAL, TR_BN_AVERAGE };
 enum tr_wire { TR_WIRE_F32, TR_WIRE_BF16, TR_WIRE_INT8 };
-enum tr_work_kind { TR_WORK_STATIC, TR_WORK_SHARED };
 
 struct tr_rule_options {
 	/* laga. */
