@@ -6,9 +6,9 @@ see it, edits as tests/mutate.py has them.) tests/collectives/machine_faults.py 
 tests/tools/laws_faults.py choose among them.
 """
 
-PARTIAL, ACTIVATION = "collectives/partial/partial.c", "collectives/partial/partial_activation.c"
-ROUND, RESULTS = "collectives/partial/partial_round.c", "collectives/partial/partial_results.c"
-RECOVERY = "collectives/partial/partial_recovery.c"
+PARTIAL, ACTIVATION = "collectives/partial/rounds.c", "collectives/partial/rounds_activation.c"
+ROUND, RESULTS = "collectives/partial/rounds_records.c", "collectives/partial/rounds_results.c"
+RECOVERY = "collectives/partial/rounds_recovery.c"
 API, RUN = "runtime/relaxed/partial.c", "runtime/relaxed/partial_run.c"
 CREATE = "runtime/relaxed/partial_create.c"
 PLUG, LAGGED = "runtime/relaxed/plug.c", "runtime/relaxed/lagged.c"

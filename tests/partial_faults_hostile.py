@@ -1,9 +1,9 @@
 """partial_faults_hostile -- faults of the relaxed operations as in partial_faults.py: HOSTILE, by
 somebody who did not write their laws."""
 
-PARTIAL, ACTIVATION = "collectives/partial/partial.c", "collectives/partial/partial_activation.c"
-ROUND, RESULTS = "collectives/partial/partial_round.c", "collectives/partial/partial_results.c"
-RECOVERY, ADAPTIVE = "collectives/partial/partial_recovery.c", "collectives/partial/adaptive.c"
+PARTIAL, ACTIVATION = "collectives/partial/rounds.c", "collectives/partial/rounds_activation.c"
+ROUND, RESULTS = "collectives/partial/rounds_records.c", "collectives/partial/rounds_results.c"
+RECOVERY, ADAPTIVE = "collectives/partial/rounds_recovery.c", "collectives/partial/adaptive.c"
 API, RUN = "runtime/relaxed/partial.c", "runtime/relaxed/partial_run.c"
 CREATE = "runtime/relaxed/partial_create.c"
 PLUG, LAGGED = "runtime/relaxed/plug.c", "runtime/relaxed/lagged.c"

@@ -2,9 +2,9 @@
 partial_faults.py: LINES, which `rubato-sim laws` shows, and HIDDEN, which only the worlds of the
 machine's tests do."""
 
-PARTIAL, ACTIVATION = "collectives/partial/partial.c", "collectives/partial/partial_activation.c"
-ROUND, RESULTS = "collectives/partial/partial_round.c", "collectives/partial/partial_results.c"
-RECOVERY, ADAPTIVE = "collectives/partial/partial_recovery.c", "collectives/partial/adaptive.c"
+PARTIAL, ACTIVATION = "collectives/partial/rounds.c", "collectives/partial/rounds_activation.c"
+ROUND, RESULTS = "collectives/partial/rounds_records.c", "collectives/partial/rounds_results.c"
+RECOVERY, ADAPTIVE = "collectives/partial/rounds_recovery.c", "collectives/partial/adaptive.c"
 API, RUN = "runtime/relaxed/partial.c", "runtime/relaxed/partial_run.c"
 CREATE = "runtime/relaxed/partial_create.c"
 PLUG, LAGGED = "runtime/relaxed/plug.c", "runtime/relaxed/lagged.c"

@@ -2,7 +2,7 @@
  * partial.h -- what the files of the partial allreduce share: partial_create.c (making and ending),
  * partial.c (what applications call), partial_run.c (what the protocol machine asks for).
  *
- * What is decided is the machine's (collectives/partial/partial.h); here are buffers, runs and
+ * What is decided is the machine's (collectives/partial/rounds.h); here are buffers, runs and
  * clocks. One slab of memory per rank, whose address all know, is cut into buffers of one vector:
  *
  *   0 .. 3   contributions: leased, pending, the round's; what survivors fetch
@@ -14,7 +14,7 @@
 #ifndef RB_RUNTIME_PARTIAL_H
 #define RB_RUNTIME_PARTIAL_H
 
-#include "collectives/partial/partial.h"
+#include "collectives/partial/rounds.h"
 #include "runtime/comm.h"
 #include "runtime/relaxed/plug.h"
 

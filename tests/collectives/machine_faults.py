@@ -1,4 +1,4 @@
-"""machine_faults -- what test_partial_mutants must catch: all faults of the protocol machine."""
+"""machine_faults -- what test_rounds_mutants must catch: all faults of the protocol machine."""
 
 import pathlib
 import sys

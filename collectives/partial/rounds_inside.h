@@ -1,9 +1,9 @@
-/* partial_inside.h -- what the files of the partial allreduce's machine share. */
+/* rounds_inside.h -- what the files of the partial allreduce's machine share. */
 #ifndef RB_COLLECTIVES_PARTIAL_INSIDE_H
 #define RB_COLLECTIVES_PARTIAL_INSIDE_H
 
 #include "collectives/partial/adaptive.h"
-#include "collectives/partial/partial.h"
+#include "collectives/partial/rounds.h"
 
 enum rb_partial_message_kind {
 	RB_PARTIAL_MESSAGE_ACTIVATE = 1, /* The round is open; value: index of the distance. */
@@ -69,7 +69,7 @@ struct rb_partial {
 	bool based, first_era;
 	uint32_t differing[2]; /* Ranks. */
 
-	/* Results: partial_results.c. */
+	/* Results: rounds_results.c. */
 	uint64_t *kept; /* Per slot: its round, or NEVER. */
 	uint32_t slot_count, out, newest, lent;
 	uint64_t next;      /* The next round to be collected: those below are, or were skipped. */
@@ -124,7 +124,7 @@ static inline uint64_t rb_partial_next_join(const struct rb_partial *m)
 	return m->round + m->is_joined;
 }
 
-/* partial_activation.c: the flood and the count. */
+/* rounds_activation.c: the flood and the count. */
 bool rb_partial_counting(const struct rb_partial *m);
 /* This rank's ready count changed or the round has just opened: tell the parent. */
 void rb_partial_count_forward(struct rb_partial *m, struct rb_protocol_actions *out);
@@ -134,7 +134,7 @@ void rb_partial_activate(struct rb_partial *m, struct rb_protocol_actions *out);
 void rb_partial_flood_message(struct rb_partial *m, const struct rb_partial_message *message,
 			      struct rb_protocol_actions *out);
 
-/* partial_recovery.c: what survivors agree on. */
+/* rounds_recovery.c: what survivors agree on. */
 void rb_partial_lose(struct rb_partial *m, uint32_t peer, struct rb_protocol_actions *out);
 void rb_partial_recovery_message(struct rb_partial *m, uint32_t from,
 				 const struct rb_partial_message *message,
@@ -143,7 +143,7 @@ void rb_partial_fetched(struct rb_partial *m, struct rb_protocol_actions *out);
 /* Fetches or ends if it can. */
 void rb_partial_recovery_advance(struct rb_partial *m, struct rb_protocol_actions *out);
 
-/* partial_round.c: what follows from records. */
+/* rounds_records.c: what follows from records. */
 /* Records are here. False: ranks' numbers differ, this is the end. */
 bool rb_partial_records_read(struct rb_partial *m);
 /* The round is over: who is passive, absent, the era's end. */
@@ -157,7 +157,7 @@ bool rb_partial_overdue(const struct rb_partial *m);
 /* Whether the two reduce together in `round`, the current one or the one before. */
 bool rb_partial_together(const struct rb_partial *m, uint64_t round, uint32_t a, uint32_t b);
 
-/* partial_results.c: what is collected when. */
+/* rounds_results.c: what is collected when. */
 void rb_partial_collect(struct rb_partial *m, bool looks);
 void rb_partial_release(struct rb_partial *m);
 void rb_partial_part(struct rb_partial *m);
@@ -168,7 +168,7 @@ void rb_partial_era_over(struct rb_partial *m);
 /* Where the next round's result goes; NO_SLOT: nowhere, what is there is still to be read. */
 uint32_t rb_partial_slot_find(const struct rb_partial *m);
 
-/* partial.c */
+/* rounds.c */
 void rb_partial_say(struct rb_protocol_actions *out, enum rb_protocol_act act, uint32_t peer,
 		    const struct rb_partial_message *message);
 void rb_partial_run(struct rb_partial *m, enum rb_partial_run which, uint32_t peer,

@@ -1,4 +1,4 @@
-/* partial_world_inside.h -- what the files of partial_world.h's worlds share. */
+/* rounds_world_inside.h -- what the files of rounds_world.h's worlds share. */
 #ifndef TESTS_COLLECTIVES_PARTIAL_WORLD_INSIDE_H
 #define TESTS_COLLECTIVES_PARTIAL_WORLD_INSIDE_H
 
@@ -6,8 +6,8 @@
 #include <setjmp.h>
 
 #include "base/rng.h"
-#include "collectives/partial/partial.h"
-#include "partial_world.h"
+#include "collectives/partial/rounds.h"
+#include "rounds_world.h"
 
 #define RANKS_MAX 12
 #define ROUNDS_MAX 400
@@ -71,7 +71,7 @@ struct round {
 struct world {
 	struct rb_rng rng;
 	struct rb_partial_config config;
-	struct partial_totals *totals;
+	struct rounds_totals *totals;
 	uint32_t n, segments, crashes_left, dead_count;
 	uint64_t now, order, base_round;
 	uint64_t slow;                /* Scale of the network's delays. */
@@ -126,7 +126,7 @@ static inline bool is_free(const struct world *w)
 	return w->config.options.rounds == RUBATO_ROUNDS_FREE;
 }
 
-/* ---- partial_world.c ---- */
+/* ---- rounds_world.c ---- */
 
 /* Mostly short, sometimes long: orders of arrival are all there. */
 uint64_t world_delay(struct world *w);
@@ -134,7 +134,7 @@ void world_at(struct world *w, uint64_t delay, enum happening kind, uint32_t ran
 	      uint64_t value);
 void world_event(struct world *w, uint32_t r, struct rb_protocol_event *event);
 
-/* ---- partial_world_rounds.c: what should be, from records ---- */
+/* ---- rounds_world_laws.c: what should be, from records ---- */
 
 bool world_newly_passive(const struct world *w, uint32_t r);
 /* Rounds before `r` have been joined by all: what does r need? */
@@ -146,7 +146,7 @@ void world_run_end(struct world *w, const struct event *e);
 void world_completed(struct world *w, uint32_t r, uint64_t number);
 void world_machine_check(struct world *w, uint32_t r);
 
-/* ---- partial_world_application.c ---- */
+/* ---- rounds_world_application.c ---- */
 
 void world_call(struct world *w, uint32_t r, enum rb_partial_call what, const void *argument,
 		size_t bytes);

@@ -1,10 +1,10 @@
 /*
- * partial_world_rounds.c -- what a round of a world must be, told from records and from what the
+ * rounds_world_laws.c -- what a round of a world must be, told from records and from what the
  * applications did: rules written down a second time.
  */
 #include <string.h>
 
-#include "partial_world_inside.h"
+#include "rounds_world_inside.h"
 
 /* ---- Who is ready ---- */
 

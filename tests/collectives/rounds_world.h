@@ -1,5 +1,5 @@
 /*
- * partial_world.h -- many machines of the partial allreduce, a network that delays and reorders
+ * rounds_world.h -- many machines of the partial allreduce, a network that delays and reorders
  * (not within a pair), applications that compute, commit, drain and leave, ranks that freeze and
  * crash: all from one seed, in virtual time, under the laws.
  */
@@ -10,13 +10,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct partial_totals { /* Over seeds: what has really happened. */
+struct rounds_totals { /* Over seeds: what has really happened. */
 	uint64_t rounds, full, events, crashes, late_crashes, fetches, restored, drained, left;
 	uint64_t merges, discarded, late, held, windows, freezes, deadlines;
 };
 
 /* Runs one world. Returns NULL, or what broke, in text[]. */
-const char *partial_world_run(uint64_t seed, struct partial_totals *totals, char *text,
+const char *rounds_world_run(uint64_t seed, struct rounds_totals *totals, char *text,
 			      size_t text_bytes);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * partial_world.c -- the worlds of partial_world.h: time, the network, faults, how a world begins
- * and ends. What a machine should do is told by partial_world_rounds.c, what its application does
- * and is given by partial_world_application.c.
+ * rounds_world.c -- the worlds of rounds_world.h: time, the network, faults, how a world begins
+ * and ends. What a machine should do is told by rounds_world_laws.c, what its application does
+ * and is given by rounds_world_application.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "partial_world_inside.h"
+#include "rounds_world_inside.h"
 
 void world_broke(struct world *w, const char *format, ...)
 {
@@ -435,7 +435,7 @@ static void world_go(struct world *w)
 	end_check(w);
 }
 
-const char *partial_world_run(uint64_t seed, struct partial_totals *totals, char *text,
+const char *rounds_world_run(uint64_t seed, struct rounds_totals *totals, char *text,
 			      size_t text_bytes)
 {
 	struct world *w = malloc(sizeof(*w));

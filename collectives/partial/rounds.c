@@ -1,13 +1,13 @@
 /*
- * partial.c -- rounds as one rank sees them: commits, joins and what happens in which order. Beside
- * it: activation and counts (partial_activation.c), what records say (partial_round.c), results
- * (partial_results.c), losses (partial_recovery.c).
+ * rounds.c -- rounds as one rank sees them: commits, joins and what happens in which order. Beside
+ * it: activation and counts (rounds_activation.c), what records say (rounds_records.c), results
+ * (rounds_results.c), losses (rounds_recovery.c).
  */
-#include "collectives/partial/partial.h"
+#include "collectives/partial/rounds.h"
 
 #include <string.h>
 
-#include "collectives/partial/partial_inside.h"
+#include "collectives/partial/rounds_inside.h"
 
 void rb_partial_say(struct rb_protocol_actions *out, enum rb_protocol_act act, uint32_t peer,
 		    const struct rb_partial_message *message)

@@ -1,5 +1,5 @@
 /*
- * partial_state.c -- what a drained machine hands on to another one, perhaps in a later job.
+ * rounds_state.c -- what a drained machine hands on to another one, perhaps in a later job.
  *
  * Between eras nothing is on its way, so little is left to say: the number of the next round, and
  * what policies count from round to round. All of that follows from records, and is the same on all
@@ -7,7 +7,7 @@
  */
 #include <string.h>
 
-#include "collectives/partial/partial_inside.h"
+#include "collectives/partial/rounds_inside.h"
 
 /* Alike on all ranks. */
 enum word {

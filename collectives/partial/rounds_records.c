@@ -1,9 +1,9 @@
 /*
- * partial_round.c -- what follows from the records of a round, the same on every rank: who is live,
+ * rounds_records.c -- what follows from the records of a round, the same on every rank: who is live,
  * what the next round needs, the base of numbers, what a result holds, and when an era is over.
  */
 #include "base/rng.h"
-#include "collectives/partial/partial_inside.h"
+#include "collectives/partial/rounds_inside.h"
 
 /* ---- The next round ---- */
 

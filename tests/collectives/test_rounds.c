@@ -1,4 +1,4 @@
-/* test_partial.c -- the partial allreduce's machines: by hand, and many together under the laws. */
+/* test_rounds.c -- the partial allreduce's machines: by hand, and many together under the laws. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "collectives/partial/partial_inside.h"
-#include "partial_world.h"
+#include "collectives/partial/rounds_inside.h"
+#include "rounds_world.h"
 #include "tests/check_main.h"
 #include "tests/effort.h"
 
@@ -356,11 +356,11 @@ START_TEST(laws_hold_in_all_worlds)
 	static const uint64_t counts[] = { 3000, 40000, 1000000 };
 	struct seeds seeds = seeds_from(__func__, 1, counts[effort_wanted()]);
 	uint64_t count = seeds.left;
-	struct partial_totals t = { 0 };
+	struct rounds_totals t = { 0 };
 	char text[256];
 
 	for (uint64_t seed; seeds_next(&seeds, &seed);) {
-		const char *broken = partial_world_run(seed, &t, text, sizeof(text));
+		const char *broken = rounds_world_run(seed, &t, text, sizeof(text));
 
 		ck_assert_msg(broken == NULL, "TEST_SEED=%" PRIu64 ": %s", seed, broken);
 	}

@@ -1,5 +1,5 @@
 /*
- * partial_activation.c -- how all ranks learn that a round is open, and how ready ranks are
+ * rounds_activation.c -- how all ranks learn that a round is open, and how ready ranks are
  * counted.
  *
  * The flood. Who opens a round owes it to the ranks at distances 2^0 .. 2^(L-1), L = ceil(log2 P);
@@ -13,7 +13,7 @@
  * operation, open none. Where all live ranks are needed anyway it waits for those below it. A round
  * that is active needs no count.
  */
-#include "collectives/partial/partial_inside.h"
+#include "collectives/partial/rounds_inside.h"
 
 static struct rb_partial_tally *tally_of(struct rb_partial *m, uint64_t round)
 {

@@ -1,5 +1,5 @@
 /*
- * partial_results.c -- which result is collected next, and how long each is kept.
+ * rounds_results.c -- which result is collected next, and how long each is kept.
  *
  * `next` is the round to be collected next. EACH takes all in order; LATEST skips to the newest;
  * OWN takes the round of the last contribution, once `own_due`, and after a drain also each that
@@ -11,7 +11,7 @@
  * left is given what is there of the rounds up to the one that it left in, and waits for no more
  * than its own contributions; nothing is held up for it.
  */
-#include "collectives/partial/partial_inside.h"
+#include "collectives/partial/rounds_inside.h"
 
 #define SLOTS_MIN 3u /* The newest, one that is lent, and the running round's. */
 

@@ -1,5 +1,5 @@
 /*
- * test_partial_mutants.c -- do the laws notice? These are the machine's own sources with one fault
+ * test_rounds_mutants.c -- do the laws notice? These are the machine's own sources with one fault
  * chosen at a time (tests/partial_faults.py); each must break a law, and the first seed that shows
  * it is printed. A fault may end in an assertion: each runs in a process of its own.
  */
@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "partial_world.h"
+#include "rounds_world.h"
 #include "tests/check_main.h"
 #include "tests/effort.h"
 #include "tests/faults.h"
@@ -39,14 +39,14 @@ static bool caught(uint32_t i, uint64_t seeds, struct report *report)
 	pid = fork();
 	ck_assert_int_ge(pid, 0);
 	if (pid == 0) {
-		struct partial_totals totals = { 0 };
+		struct rounds_totals totals = { 0 };
 		int null = open("/dev/null", O_WRONLY);
 
 		if (null >= 0)
 			(void)dup2(null, STDERR_FILENO);
 		fault_now = i + 1;
 		for (report->seed = 1; report->seed <= seeds; report->seed++)
-			if (partial_world_run(report->seed, &totals, report->text,
+			if (rounds_world_run(report->seed, &totals, report->text,
 					      sizeof(report->text)) != NULL)
 				_exit(1);
 		_exit(0);
@@ -86,12 +86,12 @@ END_TEST
 
 START_TEST(without_a_fault_all_is_well)
 {
-	struct partial_totals totals = { 0 };
+	struct rounds_totals totals = { 0 };
 	char text[256] = "";
 
 	fault_now = 0;
 	for (uint64_t seed = 1; seed <= 1000; seed++)
-		ck_assert_msg(partial_world_run(seed, &totals, text, sizeof(text)) == NULL,
+		ck_assert_msg(rounds_world_run(seed, &totals, text, sizeof(text)) == NULL,
 			      "seed %" PRIu64 ": %s", seed, text);
 }
 END_TEST

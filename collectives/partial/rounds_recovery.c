@@ -1,5 +1,5 @@
 /*
- * partial_recovery.c -- which round was the last, when ranks have died.
+ * rounds_recovery.c -- which round was the last, when ranks have died.
  *
  * A rank that learns of a loss runs no more rounds: the number it has completed is frozen. It tells
  * all survivors whom it knows to be dead and that number, and again whenever either changes. Two
@@ -17,7 +17,7 @@
  * News of the dead travel with the numbers, so it is enough that one rank notices.
  */
 #include "base/rng.h"
-#include "collectives/partial/partial_inside.h"
+#include "collectives/partial/rounds_inside.h"
 
 static void tell(struct rb_partial *m, uint32_t dead, struct rb_protocol_actions *out)
 {

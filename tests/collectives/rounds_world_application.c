@@ -1,10 +1,10 @@
 /*
- * partial_world_application.c -- what the applications of a world do, and which result each of them
+ * rounds_world_application.c -- what the applications of a world do, and which result each of them
  * must be given: rules of collection, written down a second time.
  */
 #include <string.h>
 
-#include "partial_world_inside.h"
+#include "rounds_world_inside.h"
 
 void world_call(struct world *w, uint32_t r, enum rb_partial_call what, const void *argument,
 		size_t bytes)
