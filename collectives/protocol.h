@@ -64,8 +64,8 @@ struct rb_protocol {
 };
 
 /* The next free action, zeroed. */
-static inline struct rb_protocol_action *rb_protocol_act(struct rb_protocol_actions *out,
-							 enum rb_protocol_act act)
+static inline struct rb_protocol_action *rb_protocol_action_add(struct rb_protocol_actions *out,
+								enum rb_protocol_act act)
 {
 	RB_ASSERT(out->count < RB_PROTOCOL_ACTIONS_MAX);
 	struct rb_protocol_action *action = &out->item[out->count++];

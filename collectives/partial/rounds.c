@@ -9,61 +9,61 @@
 
 #include "collectives/partial/rounds_inside.h"
 
-void rb_partial_say(struct rb_protocol_actions *out, enum rb_protocol_act act, uint32_t peer,
-		    const struct rb_partial_message *message)
+void rb_rounds_act_send(struct rb_protocol_actions *out, enum rb_protocol_act act, uint32_t peer,
+			const struct rb_rounds_message *message)
 {
-	struct rb_protocol_action *action = rb_protocol_act(out, act);
+	struct rb_protocol_action *action = rb_protocol_action_add(out, act);
 
 	action->peer = peer;
 	memcpy(action->message, message, sizeof(*message));
 }
 
-void rb_partial_run(struct rb_partial *m, enum rb_partial_run which, uint32_t peer,
-		    struct rb_protocol_actions *out)
+void rb_rounds_act_run(struct rb_rounds *m, enum rb_rounds_run which, uint32_t peer,
+		       struct rb_protocol_actions *out)
 {
-	struct rb_protocol_action *action = rb_protocol_act(out, RB_PROTOCOL_RUN);
+	struct rb_protocol_action *action = rb_protocol_action_add(out, RB_PROTOCOL_RUN);
 
-	action->value = m->round * RB_PARTIAL_RUNS + which;
+	action->value = m->round * RB_ROUNDS_RUNS + which;
 	action->peer = peer;
 }
 
-void rb_partial_tell(struct rb_partial *m, enum rb_partial_done which, rubato_status status,
-		     struct rb_protocol_actions *out)
+void rb_rounds_act_done(struct rb_rounds *m, enum rb_rounds_done which, rubato_status status,
+			struct rb_protocol_actions *out)
 {
-	struct rb_protocol_action *action = rb_protocol_act(out, RB_PROTOCOL_DONE);
+	struct rb_protocol_action *action = rb_protocol_action_add(out, RB_PROTOCOL_DONE);
 
-	action->value = m->round * RB_PARTIAL_EVENTS + which;
+	action->value = m->round * RB_ROUNDS_EVENTS + which;
 	action->status = status;
 }
 
 /* ---- The running round ---- */
 
-static bool is_passive(const struct rb_partial *m)
+static bool is_passive(const struct rb_rounds *m)
 {
 	return m->flags != 0;
 }
 
 /* Whether this rank has something for the first round that it has not joined: a contribution in
  * time, or the word that it drains or leaves. */
-static bool is_ready(const struct rb_partial *m)
+static bool is_ready(const struct rb_rounds *m)
 {
 	return m->told[m->config.rank] == 0 && (m->pending.fresh || is_passive(m));
 }
 
 /* Whether it counts as ready, with nothing: never where a full round waits for its contribution. */
-static bool is_willing(const struct rb_partial *m)
+static bool is_willing(const struct rb_rounds *m)
 {
-	return m->told[m->config.rank] == 0 && m->willing && m->need > 1 && !rb_partial_overdue(m);
+	return m->told[m->config.rank] == 0 && m->willing && m->need > 1 && !rb_rounds_overdue(m);
 }
 
 static void wake(struct rb_protocol_actions *out, uint64_t at_ns)
 {
-	rb_protocol_act(out, RB_PROTOCOL_WAKE)->value = at_ns;
+	rb_protocol_action_add(out, RB_PROTOCOL_WAKE)->value = at_ns;
 }
 
-static void arrive(struct rb_partial *m, uint64_t now_ns, struct rb_protocol_actions *out)
+static void arrive(struct rb_rounds *m, uint64_t now_ns, struct rb_protocol_actions *out)
 {
-	struct rb_partial_tally *tally = &m->tallies[m->round & 1];
+	struct rb_rounds_tally *tally = &m->tallies[m->round & 1];
 	const rubato_partial_options *o = &m->config.options;
 
 	if (!m->arrived && (is_ready(m) || is_willing(m))) {
@@ -73,18 +73,18 @@ static void arrive(struct rb_partial *m, uint64_t now_ns, struct rb_protocol_act
 	if (!is_ready(m))
 		return;
 	tally->wanted = true;
-	if (o->policy == RUBATO_POLICY_DEADLINE && !m->full && m->opens_ns == RB_PARTIAL_NEVER) {
+	if (o->policy == RUBATO_POLICY_DEADLINE && !m->full && m->opens_ns == RB_ROUNDS_NEVER) {
 		m->opens_ns = now_ns + o->deadline_ns;
 		wake(out, m->opens_ns);
 	}
 }
 
-static bool may_open(const struct rb_partial *m, uint64_t now_ns)
+static bool may_open(const struct rb_rounds *m, uint64_t now_ns)
 {
-	const struct rb_partial_tally *tally = &m->tallies[m->round & 1];
+	const struct rb_rounds_tally *tally = &m->tallies[m->round & 1];
 	uint32_t root = (uint32_t)(m->round % m->config.rank_count);
 
-	if (rb_partial_counting(m)) {
+	if (rb_rounds_counting(m)) {
 		if (m->config.rank == root && tally->wanted && m->need > 0 &&
 		    tally->arrived >= m->need)
 			return true;
@@ -94,25 +94,25 @@ static bool may_open(const struct rb_partial *m, uint64_t now_ns)
 			       m->initiator == m->config.rank);
 }
 
-static bool may_join(const struct rb_partial *m, uint64_t now_ns)
+static bool may_join(const struct rb_rounds *m, uint64_t now_ns)
 {
 	if (m->merging > 0)
 		return false;
-	if (rb_partial_slot_find(m) == RB_PARTIAL_NO_SLOT)
+	if (rb_rounds_slot_find(m) == RB_ROUNDS_NO_SLOT)
 		return false;
 	return m->pending.count > 0 || is_passive(m) || now_ns >= m->joins_ns;
 }
 
-static void join(struct rb_partial *m, struct rb_protocol_actions *out)
+static void join(struct rb_rounds *m, struct rb_protocol_actions *out)
 {
-	bool based = m->counted && !m->first_era && !rb_partial_is_free(m);
+	bool based = m->counted && !m->first_era && !rb_rounds_is_free(m);
 
-	m->record = (struct rb_partial_record) {
+	m->record = (struct rb_rounds_record) {
 		.first_step = m->pending.first_step,
 		.last_step = m->pending.last_step,
 		.count = m->pending.count,
-		.flags = m->flags | (m->pending.fresh ? RB_PARTIAL_FRESH : 0) |
-			 (based ? RB_PARTIAL_BASED : 0),
+		.flags = m->flags | (m->pending.fresh ? RB_ROUNDS_FRESH : 0) |
+			 (based ? RB_ROUNDS_BASED : 0),
 		.weight = m->pending.weight,
 		.duration_ns = m->pending.duration_ns,
 		.discarded = m->discarded,
@@ -120,141 +120,141 @@ static void join(struct rb_partial *m, struct rb_protocol_actions *out)
 		.round = (uint32_t)m->round,
 	};
 	m->joined = m->pending;
-	m->pending = (struct rb_partial_load) { 0 };
+	m->pending = (struct rb_rounds_load) { 0 };
 	m->is_joined = true;
 	m->willing = false;
-	m->out = rb_partial_slot_find(m);
-	m->kept[m->out] = RB_PARTIAL_NEVER;
-	m->phase = RB_PARTIAL_EXCHANGING;
-	rb_partial_run(m, RB_PARTIAL_EXCHANGE, 0, out);
+	m->out = rb_rounds_slot_find(m);
+	m->kept[m->out] = RB_ROUNDS_NEVER;
+	m->phase = RB_ROUNDS_EXCHANGING;
+	rb_rounds_act_run(m, RB_ROUNDS_EXCHANGE, 0, out);
 }
 
 /* All that can happen now without a further event. */
-static void advance(struct rb_partial *m, uint64_t now_ns, struct rb_protocol_actions *out)
+static void advance(struct rb_rounds *m, uint64_t now_ns, struct rb_protocol_actions *out)
 {
-	struct rb_partial_tally *tally = &m->tallies[m->round & 1];
+	struct rb_rounds_tally *tally = &m->tallies[m->round & 1];
 
-	if (m->phase == RB_PARTIAL_OPEN) {
+	if (m->phase == RB_ROUNDS_OPEN) {
 		arrive(m, now_ns, out);
 		if (!tally->active && may_open(m, now_ns))
-			rb_partial_activate(m, out);
-		rb_partial_count_forward(m, out);
+			rb_rounds_activate(m, out);
+		rb_rounds_count_forward(m, out);
 		if (tally->active) {
-			m->phase = RB_PARTIAL_JOINING;
+			m->phase = RB_ROUNDS_JOINING;
 			m->joins_ns = now_ns + m->config.options.window_ns;
 			if (!may_join(m, now_ns) && now_ns < m->joins_ns)
 				wake(out, m->joins_ns);
 		}
 	}
-	if (m->phase == RB_PARTIAL_JOINING && may_join(m, now_ns))
+	if (m->phase == RB_ROUNDS_JOINING && may_join(m, now_ns))
 		join(m, out);
 }
 
-void rb_partial_complete(struct rb_partial *m, struct rb_protocol_actions *out)
+void rb_rounds_complete(struct rb_rounds *m, struct rb_protocol_actions *out)
 {
-	RB_ASSERT(m->is_joined && m->out != RB_PARTIAL_NO_SLOT);
+	RB_ASSERT(m->is_joined && m->out != RB_ROUNDS_NO_SLOT);
 	m->delivered += m->joined.count;
-	m->joined = (struct rb_partial_load) { 0 };
+	m->joined = (struct rb_rounds_load) { 0 };
 	m->kept[m->out] = m->round;
 	m->newest = m->out;
-	m->out = RB_PARTIAL_NO_SLOT;
+	m->out = RB_ROUNDS_NO_SLOT;
 	m->full_rounds += m->full;
-	rb_partial_records_apply(m);
-	rb_partial_tell(m, RB_PARTIAL_COMPLETED, RUBATO_OK, out);
-	m->tallies[m->round & 1] = (struct rb_partial_tally) { 0 };
+	rb_rounds_records_apply(m);
+	rb_rounds_act_done(m, RB_ROUNDS_COMPLETED, RUBATO_OK, out);
+	m->tallies[m->round & 1] = (struct rb_rounds_tally) { 0 };
 	m->last_turn = m->turn;
 	m->last_full = m->full;
 	m->turn += !m->full;
 	m->is_joined = false;
 	m->round++;
-	rb_partial_round_prepare(m);
+	rb_rounds_round_prepare(m);
 }
 
-static void run_done(struct rb_partial *m, const struct rb_protocol_event *event,
+static void run_done(struct rb_rounds *m, const struct rb_protocol_event *event,
 		     struct rb_protocol_actions *out)
 {
-	uint64_t which = event->value % RB_PARTIAL_RUNS;
+	uint64_t which = event->value % RB_ROUNDS_RUNS;
 
-	if (event->value / RB_PARTIAL_RUNS != m->round)
+	if (event->value / RB_ROUNDS_RUNS != m->round)
 		return; /* Crossed an ABANDON. */
-	if (m->phase == RB_PARTIAL_EXCHANGING && which == RB_PARTIAL_EXCHANGE) {
-		if (!rb_partial_records_read(m)) {
-			rb_partial_tell(m, RB_PARTIAL_DIFFERING, RUBATO_ERR_MISMATCH, out);
+	if (m->phase == RB_ROUNDS_EXCHANGING && which == RB_ROUNDS_EXCHANGE) {
+		if (!rb_rounds_records_read(m)) {
+			rb_rounds_act_done(m, RB_ROUNDS_DIFFERING, RUBATO_ERR_MISMATCH, out);
 			return;
 		}
-		m->phase = RB_PARTIAL_REDUCING;
-		rb_partial_run(m, RB_PARTIAL_REDUCE, 0, out);
-	} else if (m->phase == RB_PARTIAL_REDUCING && which == RB_PARTIAL_REDUCE) {
-		rb_partial_complete(m, out);
-		m->phase = RB_PARTIAL_OPEN;
+		m->phase = RB_ROUNDS_REDUCING;
+		rb_rounds_act_run(m, RB_ROUNDS_REDUCE, 0, out);
+	} else if (m->phase == RB_ROUNDS_REDUCING && which == RB_ROUNDS_REDUCE) {
+		rb_rounds_complete(m, out);
+		m->phase = RB_ROUNDS_OPEN;
 		advance(m, event->now_ns, out);
-	} else if (m->phase == RB_PARTIAL_FETCHING && which == RB_PARTIAL_FETCH) {
-		rb_partial_fetched(m, out);
+	} else if (m->phase == RB_ROUNDS_FETCHING && which == RB_ROUNDS_FETCH) {
+		rb_rounds_fetched(m, out);
 	} else {
-		RB_ASSERT(rb_partial_is_over(m));
+		RB_ASSERT(rb_rounds_is_over(m));
 	}
 }
 
 /* ---- The application ---- */
 
-static bool in_time(struct rb_partial *m, uint64_t step)
+static bool in_time(struct rb_rounds *m, uint64_t step)
 {
 	if (!m->counted) {
 		m->counted = true;
 		m->own_base = step;
 	}
-	if (rb_partial_is_free(m))
-		return m->caught_up == rb_partial_next_join(m);
+	if (rb_rounds_is_free(m))
+		return m->caught_up == rb_rounds_next_join(m);
 	if (!m->based) {
 		m->based = true;
 		m->base_step = step;
 	}
-	return rb_partial_target(m, step) >= rb_partial_next_join(m);
+	return rb_rounds_target(m, step) >= rb_rounds_next_join(m);
 }
 
 /* Aligned: whether a round before took in the contribution that is for the next one. A rank may
  * commit that far ahead when collect sent it on, since another operation lacked it. */
-static bool gave_early(const struct rb_partial *m)
+static bool gave_early(const struct rb_rounds *m)
 {
-	return m->counted && !rb_partial_is_free(m) && !m->pending.fresh &&
-	       rb_partial_target(m, m->last_step) >= rb_partial_next_join(m);
+	return m->counted && !rb_rounds_is_free(m) && !m->pending.fresh &&
+	       rb_rounds_target(m, m->last_step) >= rb_rounds_next_join(m);
 }
 
-static enum rb_partial_verdict judge(const struct rb_partial *m, bool fresh)
+static enum rb_rounds_verdict judge(const struct rb_rounds *m, bool fresh)
 {
 	rubato_late late = m->config.options.late;
 
 	if (!fresh && late == RUBATO_LATE_DROP)
-		return RB_PARTIAL_DISCARD;
+		return RB_ROUNDS_DISCARD;
 	if (m->pending.count == 0)
-		return RB_PARTIAL_TAKE;
+		return RB_ROUNDS_TAKE;
 	/* What is in time for an open round has not missed one. */
 	if (late == RUBATO_LATE_LATEST && !m->pending.fresh)
-		return RB_PARTIAL_REPLACE;
-	return RB_PARTIAL_MERGE;
+		return RB_ROUNDS_REPLACE;
+	return RB_ROUNDS_MERGE;
 }
 
-static void commit(struct rb_partial *m, const struct rb_partial_commit *c)
+static void commit(struct rb_rounds *m, const struct rb_rounds_commit *c)
 {
 	bool fresh = in_time(m, c->step);
-	struct rb_partial_load *p = &m->pending;
+	struct rb_rounds_load *p = &m->pending;
 
-	RB_ASSERT(!is_passive(m) && m->limit == RB_PARTIAL_NEVER);
-	rb_partial_own_note(m, c->step, fresh);
+	RB_ASSERT(!is_passive(m) && m->limit == RB_ROUNDS_NEVER);
+	rb_rounds_own_note(m, c->step, fresh);
 	m->willing = false;
 	m->committed++;
 	m->last_step = c->step;
 	m->verdict = judge(m, fresh);
-	if (m->verdict == RB_PARTIAL_DISCARD) {
+	if (m->verdict == RB_ROUNDS_DISCARD) {
 		m->discarded++;
 		return;
 	}
-	if (m->verdict == RB_PARTIAL_REPLACE) {
+	if (m->verdict == RB_ROUNDS_REPLACE) {
 		m->discarded += p->count;
-		*p = (struct rb_partial_load) { 0 };
+		*p = (struct rb_rounds_load) { 0 };
 	}
-	m->merging += m->verdict == RB_PARTIAL_MERGE;
-	m->merged += m->verdict == RB_PARTIAL_MERGE;
+	m->merging += m->verdict == RB_ROUNDS_MERGE;
+	m->merged += m->verdict == RB_ROUNDS_MERGE;
 	p->first_step = p->count == 0 ? c->step : p->first_step;
 	p->last_step = c->step;
 	p->weight += c->weight;
@@ -264,9 +264,9 @@ static void commit(struct rb_partial *m, const struct rb_partial_commit *c)
 }
 
 /* Not before the first commit of an era: rounds would open while ranks have yet to begin. */
-static void waiting(struct rb_partial *m)
+static void waiting(struct rb_rounds *m)
 {
-	if (!rb_partial_is_free(m))
+	if (!rb_rounds_is_free(m))
 		m->willing = gave_early(m);
 	else if (m->pending.count > 0)
 		m->pending.fresh = true;
@@ -274,62 +274,62 @@ static void waiting(struct rb_partial *m)
 		m->willing = m->counted;
 }
 
-static void call(struct rb_partial *m, const struct rb_protocol_event *event)
+static void call(struct rb_rounds *m, const struct rb_protocol_event *event)
 {
-	struct rb_partial_commit contribution;
+	struct rb_rounds_commit contribution;
 
-	switch ((enum rb_partial_call)event->value) {
-	case RB_PARTIAL_COMMIT:
+	switch ((enum rb_rounds_call)event->value) {
+	case RB_ROUNDS_COMMIT:
 		memcpy(&contribution, event->message, sizeof(contribution));
 		commit(m, &contribution);
 		break;
-	case RB_PARTIAL_MERGED:
+	case RB_ROUNDS_MERGED:
 		RB_ASSERT(m->merging > 0);
 		m->merging--;
 		break;
-	case RB_PARTIAL_COLLECT:
-		rb_partial_collect(m, false);
+	case RB_ROUNDS_COLLECT:
+		rb_rounds_collect(m, false);
 		break;
-	case RB_PARTIAL_LOOK:
-		rb_partial_collect(m, true);
+	case RB_ROUNDS_LOOK:
+		rb_rounds_collect(m, true);
 		break;
-	case RB_PARTIAL_RELEASE:
-		rb_partial_release(m);
+	case RB_ROUNDS_RELEASE:
+		rb_rounds_release(m);
 		break;
-	case RB_PARTIAL_DRAIN:
-		m->flags |= RB_PARTIAL_DRAINING;
+	case RB_ROUNDS_DRAIN:
+		m->flags |= RB_ROUNDS_DRAINING;
 		break;
-	case RB_PARTIAL_LEAVE:
-		m->flags |= RB_PARTIAL_LEFT;
+	case RB_ROUNDS_LEAVE:
+		m->flags |= RB_ROUNDS_LEFT;
 		break;
-	case RB_PARTIAL_WAITING:
+	case RB_ROUNDS_WAITING:
 		waiting(m);
 		break;
-	case RB_PARTIAL_PART:
-		rb_partial_part(m);
+	case RB_ROUNDS_PART:
+		rb_rounds_part(m);
 		break;
 	}
 }
 
-static void message(struct rb_partial *m, const struct rb_protocol_event *event,
+static void message(struct rb_rounds *m, const struct rb_protocol_event *event,
 		    struct rb_protocol_actions *out)
 {
-	struct rb_partial_message message;
+	struct rb_rounds_message message;
 
 	memcpy(&message, event->message, sizeof(message));
 	RB_ASSERT(event->peer < m->config.rank_count && event->peer != m->config.rank);
-	RB_ASSERT(message.kind >= RB_PARTIAL_MESSAGE_ACTIVATE &&
-		  message.kind <= RB_PARTIAL_MESSAGE_FETCH);
-	if (message.kind >= RB_PARTIAL_MESSAGE_STATE)
-		rb_partial_recovery_message(m, event->peer, &message, out);
-	else if (!rb_partial_is_over(m))
-		rb_partial_flood_message(m, &message, out);
+	RB_ASSERT(message.kind >= RB_ROUNDS_MESSAGE_ACTIVATE &&
+		  message.kind <= RB_ROUNDS_MESSAGE_FETCH);
+	if (message.kind >= RB_ROUNDS_MESSAGE_STATE)
+		rb_rounds_recovery_message(m, event->peer, &message, out);
+	else if (!rb_rounds_is_over(m))
+		rb_rounds_flood_message(m, &message, out);
 }
 
 static void step(void *machine, const struct rb_protocol_event *event,
 		 struct rb_protocol_actions *out)
 {
-	struct rb_partial *m = machine;
+	struct rb_rounds *m = machine;
 
 	switch (event->kind) {
 	case RB_PROTOCOL_START:
@@ -344,19 +344,19 @@ static void step(void *machine, const struct rb_protocol_event *event,
 	case RB_PROTOCOL_TIMER:
 		break;
 	case RB_PROTOCOL_PEER_LOST:
-		rb_partial_lose(m, event->peer, out);
+		rb_rounds_lose(m, event->peer, out);
 		break;
 	}
 	advance(m, event->now_ns, out);
-	rb_partial_recovery_advance(m, out);
+	rb_rounds_recovery_advance(m, out);
 }
 
 static bool valid(const void *machine)
 {
-	const struct rb_partial *m = machine;
-	const struct rb_partial_tally *now = &m->tallies[m->round & 1];
-	const struct rb_partial_tally *next = &m->tallies[(m->round + 1) & 1];
-	bool running = m->phase == RB_PARTIAL_EXCHANGING || m->phase == RB_PARTIAL_REDUCING;
+	const struct rb_rounds *m = machine;
+	const struct rb_rounds_tally *now = &m->tallies[m->round & 1];
+	const struct rb_rounds_tally *next = &m->tallies[(m->round + 1) & 1];
+	bool running = m->phase == RB_ROUNDS_EXCHANGING || m->phase == RB_ROUNDS_REDUCING;
 	bool conserved =
 		m->committed == m->delivered + m->discarded + m->pending.count + m->joined.count;
 	bool counted = m->need <= m->live && m->live <= m->config.rank_count &&
@@ -364,16 +364,16 @@ static bool valid(const void *machine)
 	bool early = next->active || next->arrived > 0; /* News of the next round. */
 
 	return conserved && counted && RB_IMPLIES(running, m->is_joined) &&
-	       RB_IMPLIES(m->phase <= RB_PARTIAL_JOINING, !m->is_joined && !early) &&
+	       RB_IMPLIES(m->phase <= RB_ROUNDS_JOINING, !m->is_joined && !early) &&
 	       RB_IMPLIES(!m->is_joined, m->joined.count == 0) &&
-	       RB_IMPLIES(m->phase == RB_PARTIAL_JOINING, now->active) &&
-	       RB_IMPLIES(rb_partial_is_over(m), m->dead_count > 0) &&
-	       RB_IMPLIES(m->phase == RB_PARTIAL_FETCHING, !m->peers[m->fetch_from].dead) &&
+	       RB_IMPLIES(m->phase == RB_ROUNDS_JOINING, now->active) &&
+	       RB_IMPLIES(rb_rounds_is_over(m), m->dead_count > 0) &&
+	       RB_IMPLIES(m->phase == RB_ROUNDS_FETCHING, !m->peers[m->fetch_from].dead) &&
 	       RB_IMPLIES(m->pending.fresh, m->pending.count > 0) &&
-	       RB_IMPLIES(m->out != RB_PARTIAL_NO_SLOT, m->out != m->lent && m->out != m->newest);
+	       RB_IMPLIES(m->out != RB_ROUNDS_NO_SLOT, m->out != m->lent && m->out != m->newest);
 }
 
-const struct rb_protocol rb_partial_protocol = { .name = "partial", .step = step, .valid = valid };
+const struct rb_protocol rb_rounds_protocol = { .name = "partial", .step = step, .valid = valid };
 
 /* ---- Making ---- */
 
@@ -383,25 +383,25 @@ static size_t part_bytes(size_t bytes)
 }
 
 /* Only where it is asked: it is the largest part. */
-static size_t adaptive_bytes(const struct rb_partial_config *config)
+static size_t adaptive_bytes(const struct rb_rounds_config *config)
 {
 	return config->options.policy == RUBATO_POLICY_ADAPTIVE
 		       ? part_bytes(rb_adaptive_bytes(config->rank_count))
 		       : 0;
 }
 
-size_t rb_partial_bytes(const struct rb_partial_config *config)
+size_t rb_rounds_bytes(const struct rb_rounds_config *config)
 {
 	size_t n = config->rank_count;
 
-	return part_bytes(sizeof(struct rb_partial)) +
-	       part_bytes(n * sizeof(struct rb_partial_record)) +
-	       part_bytes(n * sizeof(struct rb_partial_peer)) + adaptive_bytes(config) +
-	       part_bytes(rb_partial_slots(&config->options) * sizeof(uint64_t)) +
+	return part_bytes(sizeof(struct rb_rounds)) +
+	       part_bytes(n * sizeof(struct rb_rounds_record)) +
+	       part_bytes(n * sizeof(struct rb_rounds_peer)) + adaptive_bytes(config) +
+	       part_bytes(rb_rounds_slots(&config->options) * sizeof(uint64_t)) +
 	       part_bytes(n * sizeof(uint32_t)) + part_bytes(n);
 }
 
-static rubato_status config_check(const struct rb_partial_config *c)
+static rubato_status config_check(const struct rb_rounds_config *c)
 {
 	const rubato_partial_options *o = &c->options;
 
@@ -432,14 +432,14 @@ static rubato_status config_check(const struct rb_partial_config *c)
 }
 
 /* Cuts the memory behind the machine into its tables. */
-static void tables_place(struct rb_partial *m)
+static void tables_place(struct rb_rounds *m)
 {
 	size_t n = m->config.rank_count;
 	uint8_t *at = (uint8_t *)m + part_bytes(sizeof(*m));
 
-	m->records = (struct rb_partial_record *)(void *)at;
+	m->records = (struct rb_rounds_record *)(void *)at;
 	at += part_bytes(n * sizeof(*m->records));
-	m->peers = (struct rb_partial_peer *)(void *)at;
+	m->peers = (struct rb_rounds_peer *)(void *)at;
 	at += part_bytes(n * sizeof(*m->peers));
 	m->adaptive = adaptive_bytes(&m->config) > 0 ? (struct rb_adaptive *)(void *)at : NULL;
 	at += adaptive_bytes(&m->config);
@@ -449,37 +449,37 @@ static void tables_place(struct rb_partial *m)
 	m->told = at + part_bytes(n * sizeof(*m->absent));
 }
 
-rubato_status rb_partial_init(struct rb_partial *m, const struct rb_partial_config *config)
+rubato_status rb_rounds_init(struct rb_rounds *m, const struct rb_rounds_config *config)
 {
 	const rubato_partial_options *o = &config->options;
 	bool aged = o->collection != RUBATO_COLLECT_LATEST;
 
 	RB_TRY(config_check(config));
-	memset(m, 0, rb_partial_bytes(config));
+	memset(m, 0, rb_rounds_bytes(config));
 	m->config = *config;
-	m->slot_count = rb_partial_slots(o);
+	m->slot_count = rb_rounds_slots(o);
 	tables_place(m);
 	for (uint32_t i = 0; i < m->slot_count; i++)
-		m->kept[i] = RB_PARTIAL_NEVER;
-	m->out = m->newest = m->lent = RB_PARTIAL_NO_SLOT;
-	m->limit = RB_PARTIAL_NEVER;
+		m->kept[i] = RB_ROUNDS_NEVER;
+	m->out = m->newest = m->lent = RB_ROUNDS_NO_SLOT;
+	m->limit = RB_ROUNDS_NEVER;
 	if (m->adaptive != NULL)
-		rb_adaptive_init(m->adaptive, config->rank_count, rb_partial_is_free(m),
+		rb_adaptive_init(m->adaptive, config->rank_count, rb_rounds_is_free(m),
 				 aged ? o->depth : 0, o->quorum);
 	while (m->levels < 31 && 1u << m->levels < config->rank_count)
 		m->levels++;
 	m->first_era = m->based = true;
-	rb_partial_round_prepare(m);
+	rb_rounds_round_prepare(m);
 	return RUBATO_OK;
 }
 
 /* ---- Reading ---- */
 
-struct rb_partial_view rb_partial_view_of(const struct rb_partial *m)
+struct rb_rounds_view rb_rounds_view_of(const struct rb_rounds *m)
 {
-	bool drained = m->limit != RB_PARTIAL_NEVER; /* But not told. */
+	bool drained = m->limit != RB_ROUNDS_NEVER; /* But not told. */
 
-	return (struct rb_partial_view) {
+	return (struct rb_rounds_view) {
 		.phase = m->phase,
 		.verdict = m->verdict,
 		.offer = m->offer,
@@ -496,10 +496,10 @@ struct rb_partial_view rb_partial_view_of(const struct rb_partial *m)
 		.need = m->need,
 		.live = m->live,
 		.full = m->full,
-		.ready = m->pending.fresh || m->joined.fresh ||
-			 (m->flags & RB_PARTIAL_DRAINING) != 0,
-		.draining = (m->flags & RB_PARTIAL_DRAINING) != 0 || drained,
-		.left = (m->flags & RB_PARTIAL_LEFT) != 0,
+		.ready =
+			m->pending.fresh || m->joined.fresh || (m->flags & RB_ROUNDS_DRAINING) != 0,
+		.draining = (m->flags & RB_ROUNDS_DRAINING) != 0 || drained,
+		.left = (m->flags & RB_ROUNDS_LEFT) != 0,
 		.parted = m->parted,
 		.out = m->out,
 		.newest = m->newest,
@@ -507,24 +507,24 @@ struct rb_partial_view rb_partial_view_of(const struct rb_partial *m)
 	};
 }
 
-struct rb_partial_record *rb_partial_record(struct rb_partial *m)
+struct rb_rounds_record *rb_rounds_own_record(struct rb_rounds *m)
 {
 	return &m->record;
 }
 
-struct rb_partial_record *rb_partial_records(struct rb_partial *m)
+struct rb_rounds_record *rb_rounds_records(struct rb_rounds *m)
 {
 	return m->records;
 }
 
-const rubato_round *rb_partial_summary(const struct rb_partial *m)
+const rubato_round *rb_rounds_summary(const struct rb_rounds *m)
 {
 	return &m->summary;
 }
 
-rubato_contribution rb_partial_pending(const struct rb_partial *m)
+rubato_contribution rb_rounds_pending(const struct rb_rounds *m)
 {
-	const struct rb_partial_load *p = &m->pending;
+	const struct rb_rounds_load *p = &m->pending;
 
 	return (rubato_contribution) { .first_step = p->first_step,
 				       .last_step = p->last_step,
@@ -533,18 +533,18 @@ rubato_contribution rb_partial_pending(const struct rb_partial *m)
 				       .member = p->count > 0 };
 }
 
-bool rb_partial_wants(const struct rb_partial *m, bool *unread)
+bool rb_rounds_wants(const struct rb_rounds *m, bool *unread)
 {
 	bool late = m->told[m->config.rank] == 0 && !is_passive(m) && !m->pending.fresh;
 
-	*unread = m->phase == RB_PARTIAL_JOINING && rb_partial_slot_find(m) == RB_PARTIAL_NO_SLOT;
+	*unread = m->phase == RB_ROUNDS_JOINING && rb_rounds_slot_find(m) == RB_ROUNDS_NO_SLOT;
 	if (*unread)
 		return true;
-	return m->phase == RB_PARTIAL_OPEN && (rb_partial_is_free(m) || gave_early(m)) && late &&
-	       (rb_partial_overdue(m) || m->initiator == m->config.rank);
+	return m->phase == RB_ROUNDS_OPEN && (rb_rounds_is_free(m) || gave_early(m)) && late &&
+	       (rb_rounds_overdue(m) || m->initiator == m->config.rank);
 }
 
-bool rb_partial_neighbour(const struct rb_partial_config *config, uint32_t peer)
+bool rb_rounds_neighbour(const struct rb_rounds_config *config, uint32_t peer)
 {
 	uint32_t n = config->rank_count, right = (peer + n - config->rank) % n, left = n - right;
 

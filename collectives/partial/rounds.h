@@ -1,5 +1,5 @@
 /*
- * partial.h -- the partial allreduce as a protocol machine: who opens a round, who is in it, what
+ * rounds.h -- the partial allreduce as a protocol machine: who opens a round, who is in it, what
  * was late, which result is next, and what survivors of a crash agree on. All that is decided is
  * decided here; runtime/relaxed/partial.c holds buffers and carries the machine's actions out.
  *
@@ -51,14 +51,14 @@
 
 #include "collectives/protocol.h"
 
-struct rb_partial_config { /* The same on every rank, but for rank. */
+struct rb_rounds_config { /* The same on every rank, but for rank. */
 	uint32_t rank, rank_count;
 	bool average;                   /* The operator is AVG: results are divided. */
 	rubato_partial_options options; /* Quorum, group and depth are not 0. */
 };
 
 /* What a rank tells of its part in a round: travels as it is, 8 words. */
-struct rb_partial_record {
+struct rb_rounds_record {
 	uint64_t first_step, last_step; /* Of the contributions in it; meaningless if count is 0. */
 	uint32_t count;                 /* Contributions in it. */
 	uint32_t flags;
@@ -69,110 +69,110 @@ struct rb_partial_record {
 	uint32_t round;       /* Which one it is for, modulo 2^32: a check. */
 	uint16_t in, out;     /* The runtime's: which buffers hold it, and get the result. */
 };
-#define RB_PARTIAL_RECORD_WORDS 8
-_Static_assert(sizeof(struct rb_partial_record) == 8 * RB_PARTIAL_RECORD_WORDS, "travels as it is");
+#define RB_ROUNDS_RECORD_WORDS 8
+_Static_assert(sizeof(struct rb_rounds_record) == 8 * RB_ROUNDS_RECORD_WORDS, "travels as it is");
 
-#define RB_PARTIAL_FRESH 1u    /* A contribution in it was in time for this very round. */
-#define RB_PARTIAL_DRAINING 2u /* Commits no more until all have drained. */
-#define RB_PARTIAL_LEFT 4u     /* Commits no more. */
-#define RB_PARTIAL_BASED 8u    /* Aligned rounds: it has committed in this era. */
+#define RB_ROUNDS_FRESH 1u    /* A contribution in it was in time for this very round. */
+#define RB_ROUNDS_DRAINING 2u /* Commits no more until all have drained. */
+#define RB_ROUNDS_LEFT 4u     /* Commits no more. */
+#define RB_ROUNDS_BASED 8u    /* Aligned rounds: it has committed in this era. */
 
 /* START events: value says which; `peer` unused. */
-enum rb_partial_call {
-	RB_PARTIAL_COMMIT,  /* message: struct rb_partial_commit. The verdict follows at once. */
-	RB_PARTIAL_MERGED,  /* The merge that a verdict asked for is done. */
-	RB_PARTIAL_COLLECT, /* The offer follows at once. */
-	RB_PARTIAL_LOOK,    /* The same, but that there is none does not tell an era's end. */
-	RB_PARTIAL_RELEASE, /* What the last offer lent is given back. */
-	RB_PARTIAL_DRAIN,
-	RB_PARTIAL_LEAVE,
+enum rb_rounds_call {
+	RB_ROUNDS_COMMIT,  /* message: struct rb_rounds_commit. The verdict follows at once. */
+	RB_ROUNDS_MERGED,  /* The merge that a verdict asked for is done. */
+	RB_ROUNDS_COLLECT, /* The offer follows at once. */
+	RB_ROUNDS_LOOK,    /* The same, but that there is none does not tell an era's end. */
+	RB_ROUNDS_RELEASE, /* What the last offer lent is given back. */
+	RB_ROUNDS_DRAIN,
+	RB_ROUNDS_LEAVE,
 	/* The application waits in another operation: free rounds then count this rank as ready,
 	 * with what is pending, or (where one rank is not enough, and once it has committed in this
 	 * era) with nothing, if others have more. Else two operations whose rounds wait for each
 	 * other's ranks would wait for ever. */
-	RB_PARTIAL_WAITING,
+	RB_ROUNDS_WAITING,
 	/* The application neither commits nor collects any more: it drains a last time. */
-	RB_PARTIAL_PART,
+	RB_ROUNDS_PART,
 };
 
-struct rb_partial_commit {
+struct rb_rounds_commit {
 	uint64_t step; /* Contribution number; must grow. */
 	uint64_t weight;
 	uint64_t duration_ns;
 };
 
 /* What the runtime does with the buffer just committed. */
-enum rb_partial_verdict {
-	RB_PARTIAL_TAKE,  /* Nothing was pending: it is pending now. */
-	RB_PARTIAL_MERGE, /* Reduce it into the pending one, then tell MERGED; no join till then. */
-	RB_PARTIAL_REPLACE, /* It takes the place of the pending one, which is discarded. */
-	RB_PARTIAL_DISCARD, /* It is discarded. */
+enum rb_rounds_verdict {
+	RB_ROUNDS_TAKE,  /* Nothing was pending: it is pending now. */
+	RB_ROUNDS_MERGE, /* Reduce it into the pending one, then tell MERGED; no join till then. */
+	RB_ROUNDS_REPLACE, /* It takes the place of the pending one, which is discarded. */
+	RB_ROUNDS_DISCARD, /* It is discarded. */
 };
 
 /* What a COLLECT finds. */
-enum rb_partial_offer {
-	RB_PARTIAL_NOTHING,  /* And nothing to wait for. */
-	RB_PARTIAL_RESULT,   /* In the slot rb_partial_view.lent. */
-	RB_PARTIAL_WAIT,     /* Nothing yet: this rank waits for a round. */
-	RB_PARTIAL_ERA_OVER, /* All have drained (or this rank has left), and it had everything. */
-	RB_PARTIAL_NO_MORE,  /* Survivors have agreed, and all that they completed was collected. */
+enum rb_rounds_offer {
+	RB_ROUNDS_NOTHING,  /* And nothing to wait for. */
+	RB_ROUNDS_RESULT,   /* In the slot rb_rounds_view.lent. */
+	RB_ROUNDS_WAIT,     /* Nothing yet: this rank waits for a round. */
+	RB_ROUNDS_ERA_OVER, /* All have drained (or this rank has left), and it had everything. */
+	RB_ROUNDS_NO_MORE,  /* Survivors have agreed, and all that they completed was collected. */
 };
 
-/* RUN actions: value = round * RB_PARTIAL_RUNS + which. RUN_DONE comes back with the same value. */
-enum rb_partial_run {
+/* RUN actions: value = round * RB_ROUNDS_RUNS + which. RUN_DONE comes back with the same value. */
+enum rb_rounds_run {
 	/* Join: swap the pending buffer (if record.count > 0) in as the round's, else the identity;
-	 * exchange machine->record into machine->records. The result is for rb_partial_view.out. */
-	RB_PARTIAL_EXCHANGE,
-	RB_PARTIAL_REDUCE,  /* Reduce the round's buffers; the previous round's may be reused. */
-	RB_PARTIAL_FETCH,   /* Get the result and records of `round` from action.peer. */
-	RB_PARTIAL_SERVE,   /* Give them to action.peer; no RUN_DONE follows. */
-	RB_PARTIAL_ABANDON, /* End the run in progress, buffers quiet; no RUN_DONE follows. */
-	RB_PARTIAL_RESTORE, /* What was joined in `round` is pending again (merged with what is). */
+	 * exchange machine->record into machine->records. The result is for rb_rounds_view.out. */
+	RB_ROUNDS_EXCHANGE,
+	RB_ROUNDS_REDUCE,  /* Reduce the round's buffers; the previous round's may be reused. */
+	RB_ROUNDS_FETCH,   /* Get the result and records of `round` from action.peer. */
+	RB_ROUNDS_SERVE,   /* Give them to action.peer; no RUN_DONE follows. */
+	RB_ROUNDS_ABANDON, /* End the run in progress, buffers quiet; no RUN_DONE follows. */
+	RB_ROUNDS_RESTORE, /* What was joined in `round` is pending again (merged with what is). */
 };
-#define RB_PARTIAL_RUNS 8
+#define RB_ROUNDS_RUNS 8
 
-/* DONE actions: value = round * RB_PARTIAL_EVENTS + which. */
-enum rb_partial_done {
-	/* Round: its result is final here, in the slot rb_partial_view.newest; and so are records
+/* DONE actions: value = round * RB_ROUNDS_EVENTS + which. */
+enum rb_rounds_done {
+	/* Round: its result is final here, in the slot rb_rounds_view.newest; and so are records
 	 * and summary, which the actions after this one may overwrite: copy them now. */
-	RB_PARTIAL_COMPLETED,
-	RB_PARTIAL_ENDED, /* Survivors agreed: `round` rounds (0 .. round - 1) were completed. */
+	RB_ROUNDS_COMPLETED,
+	RB_ROUNDS_ENDED, /* Survivors agreed: `round` rounds (0 .. round - 1) were completed. */
 	/* With RUBATO_ERR_MISMATCH: ranks' first numbers of this era differ, and all ranks see it
-	 * in this round's records (rb_partial_mismatch). Nothing follows. */
-	RB_PARTIAL_DIFFERING,
+	 * in this round's records (rb_rounds_mismatch). Nothing follows. */
+	RB_ROUNDS_DIFFERING,
 };
-#define RB_PARTIAL_EVENTS 4
+#define RB_ROUNDS_EVENTS 4
 
-enum rb_partial_phase {
-	RB_PARTIAL_OPEN,
-	RB_PARTIAL_JOINING,
-	RB_PARTIAL_EXCHANGING,
-	RB_PARTIAL_REDUCING,
-	RB_PARTIAL_RECOVERING,
-	RB_PARTIAL_FETCHING,
-	RB_PARTIAL_OVER,
+enum rb_rounds_phase {
+	RB_ROUNDS_OPEN,
+	RB_ROUNDS_JOINING,
+	RB_ROUNDS_EXCHANGING,
+	RB_ROUNDS_REDUCING,
+	RB_ROUNDS_RECOVERING,
+	RB_ROUNDS_FETCHING,
+	RB_ROUNDS_OVER,
 };
-#define RB_PARTIAL_PHASES 7
+#define RB_ROUNDS_PHASES 7
 
-struct rb_partial; /* The machine. */
-extern const struct rb_protocol rb_partial_protocol;
+struct rb_rounds; /* The machine. */
+extern const struct rb_protocol rb_rounds_protocol;
 
 /* Results to be kept. */
-uint32_t rb_partial_slots(const rubato_partial_options *options);
+uint32_t rb_rounds_slots(const rubato_partial_options *options);
 /* Bytes to give to init, 8-aligned. */
-size_t rb_partial_bytes(const struct rb_partial_config *config);
+size_t rb_rounds_bytes(const struct rb_rounds_config *config);
 /* ARGUMENT: the text says which field is impossible. */
-RB_NODISCARD rubato_status rb_partial_init(struct rb_partial *machine,
-					   const struct rb_partial_config *config);
+RB_NODISCARD rubato_status rb_rounds_init(struct rb_rounds *machine,
+					  const struct rb_rounds_config *config);
 
 /* ---- What the runtime reads, between steps ---- */
 
-#define RB_PARTIAL_NO_SLOT UINT32_MAX
+#define RB_ROUNDS_NO_SLOT UINT32_MAX
 
-struct rb_partial_view {
-	enum rb_partial_phase phase;
-	enum rb_partial_verdict verdict; /* On the last commit. */
-	enum rb_partial_offer offer;     /* To the last collect. */
+struct rb_rounds_view {
+	enum rb_rounds_phase phase;
+	enum rb_rounds_verdict verdict; /* On the last commit. */
+	enum rb_rounds_offer offer;     /* To the last collect. */
 	uint64_t round; /* The one that is open or running: those below it are completed here. */
 	uint64_t next;  /* Of the results, the next one to be collected. */
 	uint64_t last_step;
@@ -191,40 +191,40 @@ struct rb_partial_view {
 	uint32_t out, newest,
 		lent; /* Slots of the running round, of the one before, of the loan. */
 };
-struct rb_partial_view rb_partial_view_of(const struct rb_partial *machine);
+struct rb_rounds_view rb_rounds_view_of(const struct rb_rounds *machine);
 /* Own record of the join just asked for; in and out are the runtime's to fill in. */
-struct rb_partial_record *rb_partial_record(struct rb_partial *machine);
+struct rb_rounds_record *rb_rounds_own_record(struct rb_rounds *machine);
 /* rank_count records, by rank: where the exchange (or fetch) of the current round puts them. */
-struct rb_partial_record *rb_partial_records(struct rb_partial *machine);
+struct rb_rounds_record *rb_rounds_records(struct rb_rounds *machine);
 /* What the round holds whose records have come last, as this rank's group sees it; `ranks` and
  * size_bytes are not set. */
-const rubato_round *rb_partial_summary(const struct rb_partial *machine);
-#define RB_PARTIAL_NOBODY UINT32_MAX
+const rubato_round *rb_rounds_summary(const struct rb_rounds *machine);
+#define RB_ROUNDS_NOBODY UINT32_MAX
 /* The lowest rank that is lost, seen or told by another, or NOBODY. */
-uint32_t rb_partial_lost(const struct rb_partial *machine);
+uint32_t rb_rounds_lost(const struct rb_rounds *machine);
 /* What is pending: count 0, nothing. */
-rubato_contribution rb_partial_pending(const struct rb_partial *machine);
+rubato_contribution rb_rounds_pending(const struct rb_rounds *machine);
 /* Whether the open round cannot go on without a commit or a collection of this rank's application;
  * *unread: without a collection. It should then not wait elsewhere. */
-bool rb_partial_wants(const struct rb_partial *machine, bool *unread);
+bool rb_rounds_wants(const struct rb_rounds *machine, bool *unread);
 /* After DIFFERING: two ranks, and their first numbers of the era. */
-void rb_partial_mismatch(const struct rb_partial *machine, uint32_t ranks[2], uint64_t steps[2]);
+void rb_rounds_mismatch(const struct rb_rounds *machine, uint32_t ranks[2], uint64_t steps[2]);
 /* Ranks of this rank's reduction in the current round, ascending; returns how many. All of them
  * but for wagma's rounds that are not full: groups there follow perfect shuffles of the ranks, so
  * that for rank_count = group^m each rank's data reaches all within m such rounds. */
-uint32_t rb_partial_members(const struct rb_partial *machine, uint32_t *ranks);
+uint32_t rb_rounds_members(const struct rb_rounds *machine, uint32_t *ranks);
 /* Whether messages may come from or go to `peer` while nobody is lost: powers of two apart. */
-bool rb_partial_neighbour(const struct rb_partial_config *config, uint32_t peer);
+bool rb_rounds_neighbour(const struct rb_rounds_config *config, uint32_t peer);
 
 /* ---- From one machine to another ---- */
 
 /* Words of a state; those of them that are alike on all ranks come first. */
-size_t rb_partial_state_words(const struct rb_partial_config *config);
-size_t rb_partial_common_words(const struct rb_partial_config *config);
+size_t rb_rounds_state_words(const struct rb_rounds_config *config);
+size_t rb_rounds_common_words(const struct rb_rounds_config *config);
 /* What a machine goes on from whose era is over; false: it has not drained, has results to be
  * collected or something pending, or a rank has left. */
-bool rb_partial_save(const struct rb_partial *machine, uint64_t *words);
+bool rb_rounds_save(const struct rb_rounds *machine, uint64_t *words);
 /* After init, before the first event, alike on all ranks. ARGUMENT: no machine can have been so. */
-RB_NODISCARD rubato_status rb_partial_restore(struct rb_partial *machine, const uint64_t *words);
+RB_NODISCARD rubato_status rb_rounds_restore(struct rb_rounds *machine, const uint64_t *words);
 
 #endif

@@ -15,30 +15,30 @@
  */
 #include "collectives/partial/rounds_inside.h"
 
-static struct rb_partial_tally *tally_of(struct rb_partial *m, uint64_t round)
+static struct rb_rounds_tally *tally_of(struct rb_rounds *m, uint64_t round)
 {
 	return &m->tallies[round & 1];
 }
 
-static void owe(struct rb_partial *m, uint64_t round, uint32_t levels,
+static void owe(struct rb_rounds *m, uint64_t round, uint32_t levels,
 		struct rb_protocol_actions *out)
 {
-	struct rb_partial_tally *tally = tally_of(m, round);
+	struct rb_rounds_tally *tally = tally_of(m, round);
 
 	tally->active = true;
 	for (uint32_t i = levels; i-- > 0;) { /* The farthest first: it has most to pass on. */
-		struct rb_partial_message message = { .kind = RB_PARTIAL_MESSAGE_ACTIVATE,
-						      .value = i,
-						      .round = round };
+		struct rb_rounds_message message = { .kind = RB_ROUNDS_MESSAGE_ACTIVATE,
+						     .value = i,
+						     .round = round };
 
 		if (tally->sent & (1u << i))
 			continue;
 		tally->sent |= 1u << i;
-		rb_partial_say(out, RB_PROTOCOL_SEND, rb_partial_right(m, 1u << i), &message);
+		rb_rounds_act_send(out, RB_PROTOCOL_SEND, rb_rounds_right(m, 1u << i), &message);
 	}
 }
 
-bool rb_partial_counting(const struct rb_partial *m)
+bool rb_rounds_counting(const struct rb_rounds *m)
 {
 	rubato_policy policy = m->config.options.policy;
 
@@ -46,7 +46,7 @@ bool rb_partial_counting(const struct rb_partial *m)
 	       policy == RUBATO_POLICY_DEADLINE;
 }
 
-static uint32_t below_root(const struct rb_partial *m, uint32_t rank)
+static uint32_t below_root(const struct rb_rounds *m, uint32_t rank)
 {
 	uint32_t n = m->config.rank_count;
 
@@ -54,50 +54,51 @@ static uint32_t below_root(const struct rb_partial *m, uint32_t rank)
 }
 
 /* Live ranks in this rank's subtree: rel .. rel + lowest bit of rel - 1. */
-static uint32_t subtree_live(const struct rb_partial *m)
+static uint32_t subtree_live(const struct rb_rounds *m)
 {
 	uint32_t rel = below_root(m, m->config.rank), n = m->config.rank_count, live = 0;
 	uint32_t size = rel & (~rel + 1u);
 
 	for (uint32_t i = 0; i < size && rel + i < n; i++)
-		live += m->told[rb_partial_right(m, i)] == 0;
+		live += m->told[rb_rounds_right(m, i)] == 0;
 	return live;
 }
 
-void rb_partial_count_forward(struct rb_partial *m, struct rb_protocol_actions *out)
+void rb_rounds_count_forward(struct rb_rounds *m, struct rb_protocol_actions *out)
 {
-	struct rb_partial_tally *tally = tally_of(m, m->round);
+	struct rb_rounds_tally *tally = tally_of(m, m->round);
 	uint32_t rel = below_root(m, m->config.rank);
-	struct rb_partial_message message = { .kind = RB_PARTIAL_MESSAGE_READY,
-					      .value = tally->arrived - tally->told,
-					      .round = m->round,
-					      .wanted = tally->wanted };
+	struct rb_rounds_message message = { .kind = RB_ROUNDS_MESSAGE_READY,
+					     .value = tally->arrived - tally->told,
+					     .round = m->round,
+					     .wanted = tally->wanted };
 	bool news = message.value > 0 || tally->wanted != tally->wanted_told;
 
-	if (!rb_partial_counting(m) || tally->active || rel == 0 || !news)
+	if (!rb_rounds_counting(m) || tally->active || rel == 0 || !news)
 		return;
 	if (m->need == m->live && tally->arrived < subtree_live(m))
 		return;
 	tally->told = tally->arrived;
 	tally->wanted_told = tally->wanted;
-	rb_partial_say(out, RB_PROTOCOL_SEND,
-		       rb_partial_right(m, m->config.rank_count - (rel & (~rel + 1u))), &message);
+	rb_rounds_act_send(out, RB_PROTOCOL_SEND,
+			   rb_rounds_right(m, m->config.rank_count - (rel & (~rel + 1u))),
+			   &message);
 }
 
-void rb_partial_activate(struct rb_partial *m, struct rb_protocol_actions *out)
+void rb_rounds_activate(struct rb_rounds *m, struct rb_protocol_actions *out)
 {
 	owe(m, m->round, m->levels, out);
 }
 
-void rb_partial_flood_message(struct rb_partial *m, const struct rb_partial_message *message,
-			      struct rb_protocol_actions *out)
+void rb_rounds_flood_message(struct rb_rounds *m, const struct rb_rounds_message *message,
+			     struct rb_protocol_actions *out)
 {
-	struct rb_partial_tally *tally = tally_of(m, message->round);
+	struct rb_rounds_tally *tally = tally_of(m, message->round);
 
 	if (message->round < m->round)
 		return; /* Completed here: everybody joined it. */
 	RB_ASSERT(message->round == m->round || (message->round == m->round + 1 && m->is_joined));
-	if (message->kind == RB_PARTIAL_MESSAGE_ACTIVATE) {
+	if (message->kind == RB_ROUNDS_MESSAGE_ACTIVATE) {
 		owe(m, message->round, message->value, out);
 		return;
 	}

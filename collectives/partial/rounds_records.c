@@ -1,20 +1,21 @@
 /*
- * rounds_records.c -- what follows from the records of a round, the same on every rank: who is live,
- * what the next round needs, the base of numbers, what a result holds, and when an era is over.
+ * rounds_records.c -- what follows from the records of a round, the same on every rank: who is
+ * live, what the next round needs, the base of numbers, what a result holds, and when an era is
+ * over.
  */
 #include "base/rng.h"
 #include "collectives/partial/rounds_inside.h"
 
 /* ---- The next round ---- */
 
-bool rb_partial_overdue(const struct rb_partial *m)
+bool rb_rounds_overdue(const struct rb_rounds *m)
 {
 	uint32_t most = m->config.options.max_absence;
 
 	return most > 0 && m->absent[m->config.rank] >= most;
 }
 
-static bool full_due(const struct rb_partial *m)
+static bool full_due(const struct rb_rounds *m)
 {
 	const rubato_partial_options *o = &m->config.options;
 
@@ -26,7 +27,7 @@ static bool full_due(const struct rb_partial *m)
 	return false;
 }
 
-static uint32_t need(const struct rb_partial *m)
+static uint32_t need(const struct rb_rounds *m)
 {
 	const rubato_partial_options *o = &m->config.options;
 	uint32_t k = 1;
@@ -41,7 +42,7 @@ static uint32_t need(const struct rb_partial *m)
 }
 
 /* Majority's opener: drawn from the common seed among the live ranks. */
-static uint32_t draw(const struct rb_partial *m)
+static uint32_t draw(const struct rb_rounds *m)
 {
 	uint64_t hash = rb_mix(m->config.options.seed ^ rb_mix(m->round + 0x9e3779b97f4a7c15u));
 	uint32_t left = (uint32_t)(((rb_u128)hash * m->live) >> 64);
@@ -52,10 +53,10 @@ static uint32_t draw(const struct rb_partial *m)
 		if (left-- == 0)
 			return r;
 	}
-	return RB_PARTIAL_NOBODY;
+	return RB_ROUNDS_NOBODY;
 }
 
-void rb_partial_round_prepare(struct rb_partial *m)
+void rb_rounds_round_prepare(struct rb_rounds *m)
 {
 	bool drawn = m->config.options.policy == RUBATO_POLICY_MAJORITY;
 
@@ -64,19 +65,19 @@ void rb_partial_round_prepare(struct rb_partial *m)
 		m->live += m->told[r] == 0;
 	m->full = full_due(m);
 	m->need = need(m);
-	m->initiator = drawn && !m->full ? draw(m) : RB_PARTIAL_NOBODY;
+	m->initiator = drawn && !m->full ? draw(m) : RB_ROUNDS_NOBODY;
 	m->arrived = false;
-	m->opens_ns = m->joins_ns = RB_PARTIAL_NEVER;
+	m->opens_ns = m->joins_ns = RB_ROUNDS_NEVER;
 }
 
 /* ---- Numbers ---- */
 
-uint64_t rb_partial_target(const struct rb_partial *m, uint64_t step)
+uint64_t rb_rounds_target(const struct rb_rounds *m, uint64_t step)
 {
 	uint64_t since = step > m->base_step ? step - m->base_step : 0;
 
-	return since < RB_PARTIAL_NEVER - m->base_round ? m->base_round + since
-							: RB_PARTIAL_NEVER - 1;
+	return since < RB_ROUNDS_NEVER - m->base_round ? m->base_round + since
+						       : RB_ROUNDS_NEVER - 1;
 }
 
 /*
@@ -84,16 +85,16 @@ uint64_t rb_partial_target(const struct rb_partial *m, uint64_t step)
  * contributions have been dropped, replaced or merged, all ranks count from the same one. In the
  * first era that is number 0, for round 0.
  */
-static bool base_read(struct rb_partial *m)
+static bool base_read(struct rb_rounds *m)
 {
-	uint32_t first = RB_PARTIAL_NOBODY;
+	uint32_t first = RB_ROUNDS_NOBODY;
 
 	for (uint32_t r = 0; r < m->config.rank_count && !m->first_era; r++) {
-		const struct rb_partial_record *record = &m->records[r];
+		const struct rb_rounds_record *record = &m->records[r];
 
-		if ((record->flags & RB_PARTIAL_BASED) == 0)
+		if ((record->flags & RB_ROUNDS_BASED) == 0)
 			continue;
-		if (first == RB_PARTIAL_NOBODY) {
+		if (first == RB_ROUNDS_NOBODY) {
 			first = r;
 			m->based = true;
 			m->base_step = record->base_step;
@@ -106,7 +107,7 @@ static bool base_read(struct rb_partial *m)
 	return true;
 }
 
-void rb_partial_mismatch(const struct rb_partial *m, uint32_t ranks[2], uint64_t steps[2])
+void rb_rounds_mismatch(const struct rb_rounds *m, uint32_t ranks[2], uint64_t steps[2])
 {
 	for (uint32_t i = 0; i < 2; i++) {
 		ranks[i] = m->differing[i];
@@ -116,7 +117,7 @@ void rb_partial_mismatch(const struct rb_partial *m, uint32_t ranks[2], uint64_t
 
 /* ---- What a result holds ---- */
 
-static double divisor(const struct rb_partial *m, uint32_t members, uint32_t staying)
+static double divisor(const struct rb_rounds *m, uint32_t members, uint32_t staying)
 {
 	double by = members;
 
@@ -139,29 +140,29 @@ static double divisor(const struct rb_partial *m, uint32_t members, uint32_t sta
 }
 
 /* Rounds between a contribution's number and the round it is in. */
-static uint64_t staleness(const struct rb_partial *m, uint64_t step)
+static uint64_t staleness(const struct rb_rounds *m, uint64_t step)
 {
-	uint64_t due = rb_partial_target(m, step);
+	uint64_t due = rb_rounds_target(m, step);
 
 	return due < m->round ? m->round - due : 0;
 }
 
-static void summary_make(struct rb_partial *m)
+static void summary_make(struct rb_rounds *m)
 {
-	bool aligned = !rb_partial_is_free(m);
+	bool aligned = !rb_rounds_is_free(m);
 	uint32_t members = 0, staying = 0;
 	rubato_round *s = &m->summary;
 
 	*s = (rubato_round) { .round = m->round };
 	for (uint32_t r = 0; r < m->config.rank_count; r++) {
-		const struct rb_partial_record *record = &m->records[r];
+		const struct rb_rounds_record *record = &m->records[r];
 
 		s->discarded += record->discarded;
-		if (!rb_partial_together(m, m->round, m->config.rank, r))
+		if (!rb_rounds_together(m, m->round, m->config.rank, r))
 			continue;
 		members++;
-		staying += (m->told[r] & RB_PARTIAL_LEFT) == 0; /* Before this round. */
-		s->fresh += (record->flags & RB_PARTIAL_FRESH) != 0;
+		staying += (m->told[r] & RB_ROUNDS_LEFT) == 0; /* Before this round. */
+		s->fresh += (record->flags & RB_ROUNDS_FRESH) != 0;
 		if (record->count == 0)
 			continue;
 		uint64_t oldest = staleness(m, record->first_step);
@@ -177,7 +178,7 @@ static void summary_make(struct rb_partial *m)
 	s->divisor = divisor(m, members, staying);
 }
 
-bool rb_partial_records_read(struct rb_partial *m)
+bool rb_rounds_records_read(struct rb_rounds *m)
 {
 	for (uint32_t r = 0; r < m->config.rank_count; r++)
 		RB_ASSERT(m->records[r].round == (uint32_t)m->round);
@@ -189,7 +190,7 @@ bool rb_partial_records_read(struct rb_partial *m)
 
 /* ---- The end of a round, and of an era ---- */
 
-static bool all_passive(const struct rb_partial *m)
+static bool all_passive(const struct rb_rounds *m)
 {
 	for (uint32_t r = 0; r < m->config.rank_count; r++)
 		if (m->told[r] == 0)
@@ -197,37 +198,37 @@ static bool all_passive(const struct rb_partial *m)
 	return true;
 }
 
-static void era_end(struct rb_partial *m)
+static void era_end(struct rb_rounds *m)
 {
 	RB_ASSERT(m->pending.count == 0);
 	for (uint32_t r = 0; r < m->config.rank_count; r++) {
-		m->told[r] &= (uint8_t)~RB_PARTIAL_DRAINING;
+		m->told[r] &= (uint8_t)~RB_ROUNDS_DRAINING;
 		m->absent[r] = 0;
 	}
 	m->first_era = m->based = m->counted = m->willing = false;
 	m->base_round = m->round + 1;
-	if ((m->flags & RB_PARTIAL_LEFT) != 0)
+	if ((m->flags & RB_ROUNDS_LEFT) != 0)
 		return;
-	m->flags &= ~RB_PARTIAL_DRAINING;
-	rb_partial_era_over(m);
+	m->flags &= ~RB_ROUNDS_DRAINING;
+	rb_rounds_era_over(m);
 }
 
-void rb_partial_records_apply(struct rb_partial *m)
+void rb_rounds_records_apply(struct rb_rounds *m)
 {
-	bool had_left = (m->told[m->config.rank] & RB_PARTIAL_LEFT) != 0;
+	bool had_left = (m->told[m->config.rank] & RB_ROUNDS_LEFT) != 0;
 
 	for (uint32_t r = 0; r < m->config.rank_count; r++) {
-		const struct rb_partial_record *record = &m->records[r];
+		const struct rb_rounds_record *record = &m->records[r];
 
-		m->told[r] = record->flags & (RB_PARTIAL_DRAINING | RB_PARTIAL_LEFT);
+		m->told[r] = record->flags & (RB_ROUNDS_DRAINING | RB_ROUNDS_LEFT);
 		m->absent[r] = record->count > 0 ? 0 : m->absent[r] + 1;
 		if (record->count > 0 && m->adaptive != NULL)
 			rb_adaptive_note(m->adaptive, r, record->duration_ns);
 	}
 	if (m->adaptive != NULL)
 		rb_adaptive_round(m->adaptive, m->round);
-	if (!had_left && (m->told[m->config.rank] & RB_PARTIAL_LEFT) != 0)
-		rb_partial_era_over(m);
+	if (!had_left && (m->told[m->config.rank] & RB_ROUNDS_LEFT) != 0)
+		rb_rounds_era_over(m);
 	if (all_passive(m))
 		era_end(m);
 }
@@ -239,7 +240,7 @@ void rb_partial_records_apply(struct rb_partial *m)
  * rank_count - 1, the last one staying where it is. For rank_count = group^m a shuffle rotates the
  * digits of the position in base `group`, so that m turns mix every digit once.
  */
-static uint64_t shuffled(const struct rb_partial_config *config, uint64_t turn, uint32_t rank)
+static uint64_t shuffled(const struct rb_rounds_config *config, uint64_t turn, uint32_t rank)
 {
 	uint64_t last = config->rank_count - 1, position = rank;
 	uint64_t factor = config->rank_count / config->options.group;
@@ -254,9 +255,9 @@ static uint64_t shuffled(const struct rb_partial_config *config, uint64_t turn, 
 	return position;
 }
 
-bool rb_partial_together(const struct rb_partial *m, uint64_t round, uint32_t a, uint32_t b)
+bool rb_rounds_together(const struct rb_rounds *m, uint64_t round, uint32_t a, uint32_t b)
 {
-	const struct rb_partial_config *c = &m->config;
+	const struct rb_rounds_config *c = &m->config;
 	bool now = round == m->round;
 	uint64_t turn = now ? m->turn : m->last_turn;
 
@@ -266,12 +267,12 @@ bool rb_partial_together(const struct rb_partial *m, uint64_t round, uint32_t a,
 	return shuffled(c, turn, a) / c->options.group == shuffled(c, turn, b) / c->options.group;
 }
 
-uint32_t rb_partial_members(const struct rb_partial *m, uint32_t *ranks)
+uint32_t rb_rounds_members(const struct rb_rounds *m, uint32_t *ranks)
 {
 	uint32_t count = 0;
 
 	for (uint32_t r = 0; r < m->config.rank_count; r++)
-		if (rb_partial_together(m, m->round, m->config.rank, r))
+		if (rb_rounds_together(m, m->round, m->config.rank, r))
 			ranks[count++] = r;
 	return count;
 }

@@ -19,20 +19,20 @@
 #include "base/rng.h"
 #include "collectives/partial/rounds_inside.h"
 
-static void tell(struct rb_partial *m, uint32_t dead, struct rb_protocol_actions *out)
+static void tell(struct rb_rounds *m, uint32_t dead, struct rb_protocol_actions *out)
 {
-	struct rb_partial_message message = { .kind = RB_PARTIAL_MESSAGE_STATE,
-					      .value = dead,
-					      .round = m->round,
-					      .dead_hash = m->dead_hash,
-					      .dead_count = m->dead_count };
+	struct rb_rounds_message message = { .kind = RB_ROUNDS_MESSAGE_STATE,
+					     .value = dead,
+					     .round = m->round,
+					     .dead_hash = m->dead_hash,
+					     .dead_count = m->dead_count };
 
-	rb_partial_say(out, RB_PROTOCOL_SEND_ALL, 0, &message);
+	rb_rounds_act_send(out, RB_PROTOCOL_SEND_ALL, 0, &message);
 }
 
-void rb_partial_lose(struct rb_partial *m, uint32_t peer, struct rb_protocol_actions *out)
+void rb_rounds_lose(struct rb_rounds *m, uint32_t peer, struct rb_protocol_actions *out)
 {
-	bool fetching = m->phase == RB_PARTIAL_FETCHING;
+	bool fetching = m->phase == RB_ROUNDS_FETCHING;
 	bool cut = fetching && m->fetch_from == peer;
 
 	RB_ASSERT(peer < m->config.rank_count);
@@ -41,67 +41,67 @@ void rb_partial_lose(struct rb_partial *m, uint32_t peer, struct rb_protocol_act
 	m->peers[peer].dead = true;
 	m->dead_count++;
 	m->dead_hash ^= rb_mix(peer + 1u);
-	if (cut || m->phase == RB_PARTIAL_EXCHANGING || m->phase == RB_PARTIAL_REDUCING)
-		rb_partial_run(m, RB_PARTIAL_ABANDON, 0, out);
-	if (cut || m->phase < RB_PARTIAL_RECOVERING)
-		m->phase = RB_PARTIAL_RECOVERING;
+	if (cut || m->phase == RB_ROUNDS_EXCHANGING || m->phase == RB_ROUNDS_REDUCING)
+		rb_rounds_act_run(m, RB_ROUNDS_ABANDON, 0, out);
+	if (cut || m->phase < RB_ROUNDS_RECOVERING)
+		m->phase = RB_ROUNDS_RECOVERING;
 	tell(m, peer, out);
-	rb_partial_recovery_advance(m, out);
+	rb_rounds_recovery_advance(m, out);
 }
 
-void rb_partial_recovery_message(struct rb_partial *m, uint32_t from,
-				 const struct rb_partial_message *message,
-				 struct rb_protocol_actions *out)
+void rb_rounds_recovery_message(struct rb_rounds *m, uint32_t from,
+				const struct rb_rounds_message *message,
+				struct rb_protocol_actions *out)
 {
-	struct rb_partial_peer *peer = &m->peers[from];
+	struct rb_rounds_peer *peer = &m->peers[from];
 
 	if (peer->dead)
 		return;
-	if (message->kind == RB_PARTIAL_MESSAGE_FETCH) {
-		RB_ASSERT(rb_partial_is_over(m) && message->round + 1 == m->round);
-		rb_protocol_act(out, RB_PROTOCOL_RUN)->value =
-			message->round * RB_PARTIAL_RUNS + RB_PARTIAL_SERVE;
+	if (message->kind == RB_ROUNDS_MESSAGE_FETCH) {
+		RB_ASSERT(rb_rounds_is_over(m) && message->round + 1 == m->round);
+		rb_protocol_action_add(out, RB_PROTOCOL_RUN)->value =
+			message->round * RB_ROUNDS_RUNS + RB_ROUNDS_SERVE;
 		out->item[out->count - 1].peer = from;
 		return;
 	}
 	RB_ASSERT(message->round <= m->round + 1 && m->round <= message->round + 1);
 	RB_ASSERT(
-		RB_IMPLIES(message->round > m->round, m->is_joined || m->phase == RB_PARTIAL_OVER));
+		RB_IMPLIES(message->round > m->round, m->is_joined || m->phase == RB_ROUNDS_OVER));
 	peer->heard = true;
 	peer->completed = message->round;
 	peer->dead_hash = message->dead_hash;
 	peer->dead_count = message->dead_count;
-	if (message->value != RB_PARTIAL_NOBODY)
-		rb_partial_lose(m, message->value, out);
-	rb_partial_recovery_advance(m, out);
+	if (message->value != RB_ROUNDS_NOBODY)
+		rb_rounds_lose(m, message->value, out);
+	rb_rounds_recovery_advance(m, out);
 }
 
-void rb_partial_fetched(struct rb_partial *m, struct rb_protocol_actions *out)
+void rb_rounds_fetched(struct rb_rounds *m, struct rb_protocol_actions *out)
 {
-	bool alike = rb_partial_records_read(m);
+	bool alike = rb_rounds_records_read(m);
 
 	RB_ASSERT(alike); /* Else who serves them had not completed the round. */
-	rb_partial_complete(m, out);
-	m->phase = RB_PARTIAL_RECOVERING;
-	tell(m, RB_PARTIAL_NOBODY, out);
-	rb_partial_recovery_advance(m, out);
+	rb_rounds_complete(m, out);
+	m->phase = RB_ROUNDS_RECOVERING;
+	tell(m, RB_ROUNDS_NOBODY, out);
+	rb_rounds_recovery_advance(m, out);
 }
 
-static void fetch(struct rb_partial *m, uint32_t from, struct rb_protocol_actions *out)
+static void fetch(struct rb_rounds *m, uint32_t from, struct rb_protocol_actions *out)
 {
-	struct rb_partial_message message = { .kind = RB_PARTIAL_MESSAGE_FETCH, .round = m->round };
+	struct rb_rounds_message message = { .kind = RB_ROUNDS_MESSAGE_FETCH, .round = m->round };
 
-	m->phase = RB_PARTIAL_FETCHING;
+	m->phase = RB_ROUNDS_FETCHING;
 	m->fetch_from = from;
-	rb_partial_say(out, RB_PROTOCOL_SEND, from, &message);
-	rb_partial_run(m, RB_PARTIAL_FETCH, from, out);
+	rb_rounds_act_send(out, RB_PROTOCOL_SEND, from, &message);
+	rb_rounds_act_run(m, RB_ROUNDS_FETCH, from, out);
 }
 
-static void restore(struct rb_partial *m, struct rb_protocol_actions *out)
+static void restore(struct rb_rounds *m, struct rb_protocol_actions *out)
 {
-	struct rb_partial_load *pending = &m->pending, *joined = &m->joined;
+	struct rb_rounds_load *pending = &m->pending, *joined = &m->joined;
 
-	rb_partial_run(m, RB_PARTIAL_RESTORE, 0, out);
+	rb_rounds_act_run(m, RB_ROUNDS_RESTORE, 0, out);
 	if (pending->count == 0) {
 		*pending = *joined;
 	} else { /* What was joined is older. */
@@ -109,67 +109,67 @@ static void restore(struct rb_partial *m, struct rb_protocol_actions *out)
 		pending->weight += joined->weight;
 		pending->count += joined->count;
 	}
-	*joined = (struct rb_partial_load) { 0 };
+	*joined = (struct rb_rounds_load) { 0 };
 }
 
-static void end(struct rb_partial *m, struct rb_protocol_actions *out)
+static void end(struct rb_rounds *m, struct rb_protocol_actions *out)
 {
 	if (m->joined.count > 0)
 		restore(m, out);
 	m->is_joined = false;
-	m->out = RB_PARTIAL_NO_SLOT;
+	m->out = RB_ROUNDS_NO_SLOT;
 	m->pending.fresh = false;
-	m->phase = RB_PARTIAL_OVER;
-	rb_partial_tell(m, RB_PARTIAL_ENDED, RUBATO_OK, out);
+	m->phase = RB_ROUNDS_OVER;
+	rb_rounds_act_done(m, RB_ROUNDS_ENDED, RUBATO_OK, out);
 }
 
-static bool agrees(const struct rb_partial *m, const struct rb_partial_peer *peer)
+static bool agrees(const struct rb_rounds *m, const struct rb_rounds_peer *peer)
 {
 	return peer->heard && peer->dead_count == m->dead_count && peer->dead_hash == m->dead_hash;
 }
 
-static bool survives(const struct rb_partial *m, uint32_t rank)
+static bool survives(const struct rb_rounds *m, uint32_t rank)
 {
 	return rank == m->config.rank || (m->peers[rank].heard && !m->peers[rank].dead);
 }
 
-static uint64_t completed_by(const struct rb_partial *m, uint32_t rank)
+static uint64_t completed_by(const struct rb_rounds *m, uint32_t rank)
 {
 	return rank == m->config.rank ? m->round : m->peers[rank].completed;
 }
 
 /* The lowest survivor that has the result which `rank` lacks; NOBODY: it lacks none. */
-static uint32_t holder_for(const struct rb_partial *m, uint32_t rank)
+static uint32_t holder_for(const struct rb_rounds *m, uint32_t rank)
 {
 	uint64_t completed = completed_by(m, rank);
 
 	for (uint32_t r = 0; r < m->config.rank_count; r++)
 		if (survives(m, r) && completed_by(m, r) > completed &&
-		    (completed > m->round || rb_partial_together(m, completed, rank, r)))
+		    (completed > m->round || rb_rounds_together(m, completed, rank, r)))
 			return r;
-	return RB_PARTIAL_NOBODY;
+	return RB_ROUNDS_NOBODY;
 }
 
-uint32_t rb_partial_lost(const struct rb_partial *m)
+uint32_t rb_rounds_lost(const struct rb_rounds *m)
 {
 	for (uint32_t r = 0; r < m->config.rank_count; r++)
 		if (m->peers[r].dead)
 			return r;
-	return RB_PARTIAL_NOBODY;
+	return RB_ROUNDS_NOBODY;
 }
 
-void rb_partial_recovery_advance(struct rb_partial *m, struct rb_protocol_actions *out)
+void rb_rounds_recovery_advance(struct rb_rounds *m, struct rb_protocol_actions *out)
 {
 	uint32_t holder;
 	bool agreed = true;
 
-	if (m->phase != RB_PARTIAL_RECOVERING)
+	if (m->phase != RB_ROUNDS_RECOVERING)
 		return;
 	holder = holder_for(m, m->config.rank);
 	for (uint32_t r = 0; r < m->config.rank_count && agreed; r++)
 		if (r != m->config.rank && !m->peers[r].dead)
-			agreed = agrees(m, &m->peers[r]) && holder_for(m, r) == RB_PARTIAL_NOBODY;
-	if (holder != RB_PARTIAL_NOBODY)
+			agreed = agrees(m, &m->peers[r]) && holder_for(m, r) == RB_ROUNDS_NOBODY;
+	if (holder != RB_ROUNDS_NOBODY)
 		fetch(m, holder, out);
 	else if (agreed && m->merging == 0)
 		end(m, out);

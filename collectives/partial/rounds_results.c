@@ -15,22 +15,22 @@
 
 #define SLOTS_MIN 3u /* The newest, one that is lent, and the running round's. */
 
-static bool takes_latest(const struct rb_partial *m)
+static bool takes_latest(const struct rb_rounds *m)
 {
 	return m->config.options.collection == RUBATO_COLLECT_LATEST;
 }
 
-static bool takes_own(const struct rb_partial *m)
+static bool takes_own(const struct rb_rounds *m)
 {
 	return m->config.options.collection == RUBATO_COLLECT_OWN;
 }
 
-static bool has_left(const struct rb_partial *m)
+static bool has_left(const struct rb_rounds *m)
 {
-	return (m->flags & RB_PARTIAL_LEFT) != 0;
+	return (m->flags & RB_ROUNDS_LEFT) != 0;
 }
 
-uint32_t rb_partial_slots(const rubato_partial_options *options)
+uint32_t rb_rounds_slots(const rubato_partial_options *options)
 {
 	bool aged = options->collection != RUBATO_COLLECT_LATEST;
 
@@ -40,11 +40,11 @@ uint32_t rb_partial_slots(const rubato_partial_options *options)
 /* ---- Room ---- */
 
 /* Whether what a slot holds is still to be collected. */
-static bool is_wanted(const struct rb_partial *m, uint32_t slot)
+static bool is_wanted(const struct rb_rounds *m, uint32_t slot)
 {
 	uint64_t round = m->kept[slot];
 
-	if (round == RB_PARTIAL_NEVER || round < m->next)
+	if (round == RB_ROUNDS_NEVER || round < m->next)
 		return false;
 	if (takes_latest(m)) /* The era's last one: it may not be the newest any more. */
 		return round + 1 == m->limit;
@@ -52,129 +52,129 @@ static bool is_wanted(const struct rb_partial *m, uint32_t slot)
 }
 
 /* Whether a result is to be collected or released that is `depth` rounds old. */
-static bool is_behind(const struct rb_partial *m)
+static bool is_behind(const struct rb_rounds *m)
 {
 	uint64_t oldest = m->next;
 
 	if (takes_latest(m) || has_left(m))
 		return false;
-	if (m->lent != RB_PARTIAL_NO_SLOT && m->kept[m->lent] < oldest)
+	if (m->lent != RB_ROUNDS_NO_SLOT && m->kept[m->lent] < oldest)
 		oldest = m->kept[m->lent];
 	return oldest < m->round && m->round - oldest >= m->config.options.depth;
 }
 
-uint32_t rb_partial_slot_find(const struct rb_partial *m)
+uint32_t rb_rounds_slot_find(const struct rb_rounds *m)
 {
-	uint32_t found = RB_PARTIAL_NO_SLOT, oldest = RB_PARTIAL_NO_SLOT;
+	uint32_t found = RB_ROUNDS_NO_SLOT, oldest = RB_ROUNDS_NO_SLOT;
 
 	if (is_behind(m))
-		return RB_PARTIAL_NO_SLOT;
+		return RB_ROUNDS_NO_SLOT;
 	for (uint32_t i = 0; i < m->slot_count; i++) {
 		if (i == m->lent || i == m->newest)
 			continue;
 		if (!is_wanted(m, i))
 			found = i;
-		if (oldest == RB_PARTIAL_NO_SLOT || m->kept[i] < m->kept[oldest])
+		if (oldest == RB_ROUNDS_NO_SLOT || m->kept[i] < m->kept[oldest])
 			oldest = i;
 	}
-	return found == RB_PARTIAL_NO_SLOT && has_left(m) ? oldest : found;
+	return found == RB_ROUNDS_NO_SLOT && has_left(m) ? oldest : found;
 }
 
 /* ---- Collection ---- */
 
 /* Between a drain and the moment when this rank is told that all have drained. */
-static bool is_flushing(const struct rb_partial *m)
+static bool is_flushing(const struct rb_rounds *m)
 {
-	return (m->flags & RB_PARTIAL_DRAINING) != 0 || m->limit != RB_PARTIAL_NEVER;
+	return (m->flags & RB_ROUNDS_DRAINING) != 0 || m->limit != RB_ROUNDS_NEVER;
 }
 
 /* The next one's slot, if it is here. */
-static uint32_t next_find(const struct rb_partial *m)
+static uint32_t next_find(const struct rb_rounds *m)
 {
 	uint64_t end = m->limit < m->round ? m->limit : m->round;
-	uint32_t found = RB_PARTIAL_NO_SLOT;
+	uint32_t found = RB_ROUNDS_NO_SLOT;
 
 	if (takes_own(m) && !m->own_due && !is_flushing(m))
-		return RB_PARTIAL_NO_SLOT;
+		return RB_ROUNDS_NO_SLOT;
 	for (uint32_t i = 0; i < m->slot_count; i++) {
 		if (m->kept[i] < m->next || m->kept[i] >= end)
 			continue;
-		if (found == RB_PARTIAL_NO_SLOT || takes_latest(m) == (m->kept[i] > m->kept[found]))
+		if (found == RB_ROUNDS_NO_SLOT || takes_latest(m) == (m->kept[i] > m->kept[found]))
 			found = i;
 	}
 	return found;
 }
 
 /* Free rounds go by when a rank has taken all that there is. */
-static void catch_up(struct rb_partial *m)
+static void catch_up(struct rb_rounds *m)
 {
 	if (m->next >= m->round)
-		m->caught_up = rb_partial_next_join(m);
+		m->caught_up = rb_rounds_next_join(m);
 }
 
 /* Whether a round is to come that this rank waits for. */
-static bool waits(const struct rb_partial *m)
+static bool waits(const struct rb_rounds *m)
 {
-	if (rb_partial_is_over(m))
-		return m->phase != RB_PARTIAL_OVER; /* The survivors are about to agree. */
+	if (rb_rounds_is_over(m))
+		return m->phase != RB_ROUNDS_OVER; /* The survivors are about to agree. */
 	if (has_left(m))
 		return m->pending.count > 0 || m->joined.count > 0;
-	if (m->pending.fresh || m->joined.fresh || (m->flags & RB_PARTIAL_DRAINING) != 0)
+	if (m->pending.fresh || m->joined.fresh || (m->flags & RB_ROUNDS_DRAINING) != 0)
 		return true;
 	return m->own_due && m->is_joined && m->next <= m->round;
 }
 
-void rb_partial_collect(struct rb_partial *m, bool looks)
+void rb_rounds_collect(struct rb_rounds *m, bool looks)
 {
 	uint32_t slot = next_find(m);
 
-	RB_ASSERT(m->lent == RB_PARTIAL_NO_SLOT);
-	if (slot != RB_PARTIAL_NO_SLOT) {
+	RB_ASSERT(m->lent == RB_ROUNDS_NO_SLOT);
+	if (slot != RB_ROUNDS_NO_SLOT) {
 		m->lent = slot;
 		m->next = m->kept[slot] + 1;
 		m->own_due = false;
-		m->offer = RB_PARTIAL_RESULT;
+		m->offer = RB_ROUNDS_RESULT;
 		return;
 	}
-	if (takes_own(m) && rb_partial_is_free(m) && !m->own_due && m->next < m->round)
+	if (takes_own(m) && rb_rounds_is_free(m) && !m->own_due && m->next < m->round)
 		m->next = m->round; /* Those between are not wanted. */
 	catch_up(m);
-	m->offer = RB_PARTIAL_NOTHING;
+	m->offer = RB_ROUNDS_NOTHING;
 	/* The end of an era is told to who asks for it. */
-	if (looks && m->limit != RB_PARTIAL_NEVER)
+	if (looks && m->limit != RB_ROUNDS_NEVER)
 		return;
-	if (m->limit != RB_PARTIAL_NEVER) { /* This tells it. */
-		m->offer = RB_PARTIAL_ERA_OVER;
+	if (m->limit != RB_ROUNDS_NEVER) { /* This tells it. */
+		m->offer = RB_ROUNDS_ERA_OVER;
 		m->next = m->next > m->limit ? m->next : m->limit;
-		m->next = has_left(m) ? RB_PARTIAL_NEVER : m->next;
-		m->limit = RB_PARTIAL_NEVER;
+		m->next = has_left(m) ? RB_ROUNDS_NEVER : m->next;
+		m->limit = RB_ROUNDS_NEVER;
 		m->own_due = false;
 	} else if (waits(m)) {
-		m->offer = RB_PARTIAL_WAIT;
-	} else if (m->phase == RB_PARTIAL_OVER) {
-		m->offer = RB_PARTIAL_NO_MORE;
+		m->offer = RB_ROUNDS_WAIT;
+	} else if (m->phase == RB_ROUNDS_OVER) {
+		m->offer = RB_ROUNDS_NO_MORE;
 	} else if (has_left(m)) {
-		m->offer = RB_PARTIAL_ERA_OVER;
-		m->next = RB_PARTIAL_NEVER;
+		m->offer = RB_ROUNDS_ERA_OVER;
+		m->next = RB_ROUNDS_NEVER;
 	}
 }
 
-void rb_partial_release(struct rb_partial *m)
+void rb_rounds_release(struct rb_rounds *m)
 {
-	RB_ASSERT(m->lent != RB_PARTIAL_NO_SLOT);
-	m->lent = RB_PARTIAL_NO_SLOT;
-	if (rb_partial_is_free(m))
+	RB_ASSERT(m->lent != RB_ROUNDS_NO_SLOT);
+	m->lent = RB_ROUNDS_NO_SLOT;
+	if (rb_rounds_is_free(m))
 		catch_up(m);
 }
 
-void rb_partial_own_note(struct rb_partial *m, uint64_t step, bool in_time)
+void rb_rounds_own_note(struct rb_rounds *m, uint64_t step, bool in_time)
 {
-	uint64_t round = rb_partial_next_join(m);
+	uint64_t round = rb_rounds_next_join(m);
 
 	if (!takes_own(m))
 		return;
-	if (!in_time && !rb_partial_is_free(m))
-		round = rb_partial_target(m, step);
+	if (!in_time && !rb_rounds_is_free(m))
+		round = rb_rounds_target(m, step);
 	else if (!in_time && round > 0)
 		round--; /* The newest that it might have been in. */
 	if (round < m->next)
@@ -185,27 +185,27 @@ void rb_partial_own_note(struct rb_partial *m, uint64_t step, bool in_time)
 
 /* ---- Eras ---- */
 
-void rb_partial_era_over(struct rb_partial *m)
+void rb_rounds_era_over(struct rb_rounds *m)
 {
-	if (m->parting == RB_PARTIAL_STAYS) {
+	if (m->parting == RB_ROUNDS_STAYS) {
 		m->limit = m->round + 1;
-	} else if (m->parting == RB_PARTIAL_PARTS_NEXT) {
-		m->parting = RB_PARTIAL_PARTS;
-		m->flags |= RB_PARTIAL_DRAINING;
+	} else if (m->parting == RB_ROUNDS_PARTS_NEXT) {
+		m->parting = RB_ROUNDS_PARTS;
+		m->flags |= RB_ROUNDS_DRAINING;
 	} else {
 		m->parted = true;
 	}
 }
 
-void rb_partial_part(struct rb_partial *m)
+void rb_rounds_part(struct rb_rounds *m)
 {
-	m->lent = RB_PARTIAL_NO_SLOT;
-	m->next = m->limit = RB_PARTIAL_NEVER;
-	m->parting = RB_PARTIAL_PARTS;
+	m->lent = RB_ROUNDS_NO_SLOT;
+	m->next = m->limit = RB_ROUNDS_NEVER;
+	m->parting = RB_ROUNDS_PARTS;
 	if (has_left(m)) /* The others drain. */
 		m->parted = true;
-	else if ((m->flags & RB_PARTIAL_DRAINING) != 0)
-		m->parting = RB_PARTIAL_PARTS_NEXT;
+	else if ((m->flags & RB_ROUNDS_DRAINING) != 0)
+		m->parting = RB_ROUNDS_PARTS_NEXT;
 	else
-		m->flags |= RB_PARTIAL_DRAINING;
+		m->flags |= RB_ROUNDS_DRAINING;
 }

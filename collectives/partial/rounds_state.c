@@ -21,25 +21,25 @@ enum word {
 /* The rank's own: what it committed, and what became of it. */
 enum own { OWN_COMMITTED, OWN_DELIVERED, OWN_DISCARDED, OWN_MERGED, OWN_LAST_STEP, OWN_WORDS };
 
-size_t rb_partial_common_words(const struct rb_partial_config *config)
+size_t rb_rounds_common_words(const struct rb_rounds_config *config)
 {
 	bool adaptive = config->options.policy == RUBATO_POLICY_ADAPTIVE;
 
 	return WORD_ADAPTIVE + (adaptive ? rb_adaptive_words(config->rank_count) : 0);
 }
 
-size_t rb_partial_state_words(const struct rb_partial_config *config)
+size_t rb_rounds_state_words(const struct rb_rounds_config *config)
 {
-	return rb_partial_common_words(config) + OWN_WORDS;
+	return rb_rounds_common_words(config) + OWN_WORDS;
 }
 
-bool rb_partial_save(const struct rb_partial *m, uint64_t *words)
+bool rb_rounds_save(const struct rb_rounds *m, uint64_t *words)
 {
-	uint64_t *own = words + rb_partial_common_words(&m->config);
-	bool idle = m->phase == RB_PARTIAL_OPEN && m->pending.count == 0 && m->flags == 0 &&
+	uint64_t *own = words + rb_rounds_common_words(&m->config);
+	bool idle = m->phase == RB_ROUNDS_OPEN && m->pending.count == 0 && m->flags == 0 &&
 		    m->live == m->config.rank_count;
-	bool told = !m->first_era && m->limit == RB_PARTIAL_NEVER && m->next == m->round &&
-		    m->lent == RB_PARTIAL_NO_SLOT;
+	bool told = !m->first_era && m->limit == RB_ROUNDS_NEVER && m->next == m->round &&
+		    m->lent == RB_ROUNDS_NO_SLOT;
 
 	if (!idle || !told)
 		return false;
@@ -58,11 +58,11 @@ bool rb_partial_save(const struct rb_partial *m, uint64_t *words)
 	return true;
 }
 
-rubato_status rb_partial_restore(struct rb_partial *m, const uint64_t *words)
+rubato_status rb_rounds_restore(struct rb_rounds *m, const uint64_t *words)
 {
-	const uint64_t *own = words + rb_partial_common_words(&m->config);
+	const uint64_t *own = words + rb_rounds_common_words(&m->config);
 
-	if (words[WORD_ROUND] > UINT64_MAX / 2 / RB_PARTIAL_RUNS ||
+	if (words[WORD_ROUND] > UINT64_MAX / 2 / RB_ROUNDS_RUNS ||
 	    own[OWN_COMMITTED] != own[OWN_DELIVERED] + own[OWN_DISCARDED])
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: state: impossible numbers");
 	if (m->adaptive != NULL && !rb_adaptive_restore(m->adaptive, words + WORD_ADAPTIVE))
@@ -79,6 +79,6 @@ rubato_status rb_partial_restore(struct rb_partial *m, const uint64_t *words)
 	m->last_step = own[OWN_LAST_STEP];
 	m->config.options.state = NULL; /* The caller's. */
 	m->first_era = m->based = m->counted = false;
-	rb_partial_round_prepare(m);
+	rb_rounds_round_prepare(m);
 	return RUBATO_OK;
 }

@@ -12,13 +12,13 @@
 
 #define MERGE_LOCKED_BYTES (64u << 10) /* Guess: below it the lock costs more than it holds up. */
 
-static const char *const phase_names[RB_PARTIAL_PHASES] = { "open",     "joining",    "exchanging",
-							    "reducing", "recovering", "fetching",
-							    "over" };
+static const char *const phase_names[RB_ROUNDS_PHASES] = { "open",     "joining",    "exchanging",
+							   "reducing", "recovering", "fetching",
+							   "over" };
 
 bool rb_partial_over(const struct rubato_partial *p)
 {
-	return p->plug.over || rb_partial_view_of(p->machine).phase == RB_PARTIAL_OVER;
+	return p->plug.over || rb_rounds_view_of(p->machine).phase == RB_ROUNDS_OVER;
 }
 
 /* How the operation ended, unless it goes on. */
@@ -37,7 +37,7 @@ static rubato_status end_check(const struct rubato_partial *p)
 		return RB_FAIL(RUBATO_ERR_PEER, "partial allreduce: %s", loss);
 	/* The survivors' agreement may be here before our own connection to the lost one ends. */
 	return RB_FAIL(RUBATO_ERR_PEER, "partial allreduce: rank %u is lost, others say",
-		       rb_partial_lost(p->machine));
+		       rb_rounds_lost(p->machine));
 }
 
 /* ---- Contributions ---- */
@@ -88,7 +88,7 @@ rubato_status rubato_partial_acquire(rubato_partial *p, void **buffer)
 
 static rubato_status commit_check(const struct rubato_partial *p, uint64_t step, uint64_t weight)
 {
-	struct rb_partial_view view = rb_partial_view_of(p->machine);
+	struct rb_rounds_view view = rb_rounds_view_of(p->machine);
 
 	RB_TRY(end_check(p));
 	if (view.left || view.draining)
@@ -118,19 +118,19 @@ static void merge(struct rubato_partial *p)
 	rb_partial_merge(p, pending, p->lease, false);
 	if (p->bytes > MERGE_LOCKED_BYTES)
 		rb_engine_enter(engine);
-	rb_partial_call(p, RB_PARTIAL_MERGED, NULL, 0);
+	rb_partial_call(p, RB_ROUNDS_MERGED, NULL, 0);
 }
 
 static rubato_status commit(struct rubato_partial *p, uint64_t step, uint64_t weight)
 {
-	struct rb_partial_commit c = { .step = step, .weight = weight };
+	struct rb_rounds_commit c = { .step = step, .weight = weight };
 
 	RB_TRY(commit_check(p, step, weight));
 	if (p->clocks.work_since_ns > 0)
 		c.duration_ns = rb_engine_now(&p->comm->engine) - p->clocks.work_since_ns;
 	p->leased = false;
-	rb_partial_call(p, RB_PARTIAL_COMMIT, &c, sizeof(c));
-	if (rb_partial_view_of(p->machine).verdict == RB_PARTIAL_MERGE)
+	rb_partial_call(p, RB_ROUNDS_COMMIT, &c, sizeof(c));
+	if (rb_rounds_view_of(p->machine).verdict == RB_ROUNDS_MERGE)
 		merge(p);
 	return RUBATO_OK;
 }
@@ -172,7 +172,7 @@ char *rb_partials_text(const struct rubato_comm *comm, const struct rubato_parti
 
 	text[0] = '\0';
 	for (const struct rubato_partial *p = comm->partials; p != NULL; p = p->next) {
-		struct rb_partial_view view = rb_partial_view_of(p->machine);
+		struct rb_rounds_view view = rb_rounds_view_of(p->machine);
 		int length;
 
 		if (p == except || rb_partial_over(p) || used >= text_bytes)
@@ -190,7 +190,7 @@ char *rb_partials_text(const struct rubato_comm *comm, const struct rubato_parti
 static rubato_status timeout_fail(struct rubato_partial *p, uint64_t timeout_ns)
 {
 	struct rb_engine *engine = &p->comm->engine;
-	struct rb_partial_view view = rb_partial_view_of(p->machine);
+	struct rb_rounds_view view = rb_rounds_view_of(p->machine);
 	const struct rb_run *run = p->exchange.active ? &p->exchange : &p->reduce;
 	char absent[128] = "", calls[256], others[160];
 
@@ -217,7 +217,7 @@ static rubato_status timeout_fail(struct rubato_partial *p, uint64_t timeout_ns)
  */
 static bool is_wanted_elsewhere(struct rubato_partial *p)
 {
-	struct rb_partial_view here = rb_partial_view_of(p->machine);
+	struct rb_rounds_view here = rb_rounds_view_of(p->machine);
 	bool wanted = false;
 
 	for (struct rubato_partial *q = p->comm->partials; q != NULL; q = q->next) {
@@ -225,10 +225,10 @@ static bool is_wanted_elsewhere(struct rubato_partial *p)
 
 		if (q == p || rb_partial_over(q))
 			continue;
-		if (here.phase == RB_PARTIAL_OPEN)
-			rb_partial_call(q, RB_PARTIAL_WAITING, NULL, 0);
-		if (rb_partial_wants(q->machine, &unread))
-			wanted |= unread || here.phase == RB_PARTIAL_OPEN;
+		if (here.phase == RB_ROUNDS_OPEN)
+			rb_partial_call(q, RB_ROUNDS_WAITING, NULL, 0);
+		if (rb_rounds_wants(q->machine, &unread))
+			wanted |= unread || here.phase == RB_ROUNDS_OPEN;
 	}
 	return wanted && !here.draining && !here.left;
 }
@@ -244,7 +244,7 @@ static uint64_t waited(const struct rubato_partial *p)
 static bool is_behind_the_news(const struct rubato_partial *p)
 {
 	return p->comm->engine.poison != RUBATO_OK &&
-	       rb_partial_view_of(p->machine).phase < RB_PARTIAL_RECOVERING;
+	       rb_rounds_view_of(p->machine).phase < RB_ROUNDS_RECOVERING;
 }
 
 static rubato_status change_wait(struct rubato_partial *p, uint64_t *deadline_ns,
@@ -274,24 +274,24 @@ static rubato_status result_wait(struct rubato_partial *p, uint64_t timeout_ns, 
 
 	if (timeout_ns == RUBATO_TIMEOUT_DEFAULT)
 		timeout_ns = p->comm->timeout_ns;
-	*slot = RB_PARTIAL_NO_SLOT;
+	*slot = RB_ROUNDS_NO_SLOT;
 	for (;;) {
 		if (p->plug.over)
 			return end_check(p);
-		rb_partial_call(p, look ? RB_PARTIAL_LOOK : RB_PARTIAL_COLLECT, NULL, 0);
-		switch (rb_partial_view_of(p->machine).offer) {
-		case RB_PARTIAL_RESULT:
-			*slot = rb_partial_view_of(p->machine).lent;
+		rb_partial_call(p, look ? RB_ROUNDS_LOOK : RB_ROUNDS_COLLECT, NULL, 0);
+		switch (rb_rounds_view_of(p->machine).offer) {
+		case RB_ROUNDS_RESULT:
+			*slot = rb_rounds_view_of(p->machine).lent;
 			return RUBATO_OK;
-		case RB_PARTIAL_ERA_OVER:
+		case RB_ROUNDS_ERA_OVER:
 			return RUBATO_OK;
-		case RB_PARTIAL_NO_MORE:
+		case RB_ROUNDS_NO_MORE:
 			return end_check(p);
-		case RB_PARTIAL_NOTHING:
+		case RB_ROUNDS_NOTHING:
 			if (!is_behind_the_news(p))
 				return RUBATO_OK;
 			break;
-		case RB_PARTIAL_WAIT:
+		case RB_ROUNDS_WAIT:
 			break;
 		}
 		if (looked)
@@ -316,14 +316,14 @@ static void round_fill(struct rubato_partial *p, const struct rb_partial_result 
 	*round = r->summary;
 	round->size_bytes = size_bytes;
 	for (uint32_t i = 0; i < p->comm->engine.rank_count; i++) {
-		const struct rb_partial_record *record = &r->records[i];
+		const struct rb_rounds_record *record = &r->records[i];
 
 		p->lent_ranks[i] = (rubato_contribution) {
 			.first_step = record->first_step,
 			.last_step = record->last_step,
 			.weight = record->count > 0 ? record->weight : 0,
 			.count = record->count,
-			.fresh = (record->flags & RB_PARTIAL_FRESH) != 0,
+			.fresh = (record->flags & RB_ROUNDS_FRESH) != 0,
 			.member = r->member[i],
 		};
 	}
@@ -333,7 +333,7 @@ static void round_fill(struct rubato_partial *p, const struct rb_partial_result 
 rubato_status rubato_partial_collect_view(rubato_partial *p, const void **result,
 					  rubato_round *round, uint64_t timeout_ns)
 {
-	uint32_t slot = RB_PARTIAL_NO_SLOT;
+	uint32_t slot = RB_ROUNDS_NO_SLOT;
 	struct rb_engine *engine;
 	uint64_t begin, before;
 	rubato_status err;
@@ -346,19 +346,19 @@ rubato_status rubato_partial_collect_view(rubato_partial *p, const void **result
 	begin = rb_engine_now(engine);
 	rb_engine_enter(engine);
 	before = waited(p);
-	if (rb_partial_view_of(p->machine).lent != RB_PARTIAL_NO_SLOT && !p->plug.over)
+	if (rb_rounds_view_of(p->machine).lent != RB_ROUNDS_NO_SLOT && !p->plug.over)
 		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "partial collect: release the last one first");
 	else
 		err = result_wait(p, timeout_ns, &slot);
-	if (slot != RB_PARTIAL_NO_SLOT && round != NULL)
+	if (slot != RB_ROUNDS_NO_SLOT && round != NULL)
 		round_fill(p, &p->results[slot], round);
 	before = waited(p) - before;
 	rb_engine_leave(engine);
 	p->clocks.work_since_ns = rb_engine_now(engine);
 	p->clocks.call_ns += p->clocks.work_since_ns - begin - before;
 	if (err == RUBATO_OK)
-		*result = slot != RB_PARTIAL_NO_SLOT ? rb_partial_buffer(p, p->results[slot].buffer)
-						     : NULL;
+		*result = slot != RB_ROUNDS_NO_SLOT ? rb_partial_buffer(p, p->results[slot].buffer)
+						    : NULL;
 	return err;
 }
 
@@ -371,10 +371,10 @@ rubato_status rubato_partial_release(rubato_partial *p)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial release: NULL");
 	begin = rb_engine_now(&p->comm->engine);
 	rb_engine_enter(&p->comm->engine);
-	if (rb_partial_view_of(p->machine).lent == RB_PARTIAL_NO_SLOT)
+	if (rb_rounds_view_of(p->machine).lent == RB_ROUNDS_NO_SLOT)
 		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "partial release: nothing is lent");
 	else
-		rb_partial_call(p, RB_PARTIAL_RELEASE, NULL, 0);
+		rb_partial_call(p, RB_ROUNDS_RELEASE, NULL, 0);
 	rb_engine_leave(&p->comm->engine);
 	p->clocks.call_ns += rb_engine_now(&p->comm->engine) - begin;
 	return err;
@@ -398,15 +398,15 @@ rubato_status rubato_partial_collect(rubato_partial *p, void *out, bool *collect
 
 /* ---- Drain, leave, and what is left ---- */
 
-static rubato_status passive(rubato_partial *p, enum rb_partial_call call, const char *name)
+static rubato_status passive(rubato_partial *p, enum rb_rounds_call call, const char *name)
 {
-	struct rb_partial_view view;
+	struct rb_rounds_view view;
 	rubato_status err;
 
 	if (p == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial %s: NULL", name);
 	rb_engine_enter(&p->comm->engine);
-	view = rb_partial_view_of(p->machine);
+	view = rb_rounds_view_of(p->machine);
 	err = end_check(p);
 	if (err == RUBATO_OK && (view.draining || view.left))
 		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "partial %s: after %s", name,
@@ -419,12 +419,12 @@ static rubato_status passive(rubato_partial *p, enum rb_partial_call call, const
 
 rubato_status rubato_partial_drain(rubato_partial *p)
 {
-	return passive(p, RB_PARTIAL_DRAIN, "drain");
+	return passive(p, RB_ROUNDS_DRAIN, "drain");
 }
 
 rubato_status rubato_partial_leave(rubato_partial *p)
 {
-	return passive(p, RB_PARTIAL_LEAVE, "leave");
+	return passive(p, RB_ROUNDS_LEAVE, "leave");
 }
 
 rubato_status rubato_partial_pending(rubato_partial *p, const void **buffer,
@@ -440,7 +440,7 @@ rubato_status rubato_partial_pending(rubato_partial *p, const void **buffer,
 	} else {
 		*buffer = p->pending != RB_PARTIAL_NONE ? rb_partial_buffer(p, p->pending) : NULL;
 		if (contribution != NULL)
-			*contribution = rb_partial_pending(p->machine);
+			*contribution = rb_rounds_pending(p->machine);
 	}
 	rb_engine_leave(&p->comm->engine);
 	return err;
@@ -450,13 +450,13 @@ rubato_status rubato_partial_pending(rubato_partial *p, const void **buffer,
 
 rubato_status rubato_partial_get_stats(rubato_partial *p, rubato_partial_stats *stats)
 {
-	struct rb_partial_view view;
+	struct rb_rounds_view view;
 
 	if (p == NULL || stats == NULL || stats->size_bytes < sizeof(*stats))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT,
 			       "partial stats: NULL, or size_bytes is not set");
 	rb_engine_enter(&p->comm->engine);
-	view = rb_partial_view_of(p->machine);
+	view = rb_rounds_view_of(p->machine);
 	*stats = (rubato_partial_stats) {
 		.size_bytes = stats->size_bytes,
 		.quorum = view.need,
@@ -481,7 +481,7 @@ void rb_partials_dump(struct rubato_comm *comm, void (*line)(void *arg, const ch
 	char text[300];
 
 	for (const struct rubato_partial *p = comm->partials; p != NULL; p = p->next) {
-		struct rb_partial_view view = rb_partial_view_of(p->machine);
+		struct rb_rounds_view view = rb_rounds_view_of(p->machine);
 
 		(void)snprintf(
 			text, sizeof(text),

@@ -25,8 +25,8 @@
 
 struct rb_partial_result { /* Of a slot: a completed round, or the running one's target. */
 	uint32_t buffer;
-	struct rb_partial_record *records; /* As they were exchanged. */
-	bool *member;                      /* Per rank: in this result. */
+	struct rb_rounds_record *records; /* As they were exchanged. */
+	bool *member;                     /* Per rank: in this result. */
 	rubato_round summary;
 };
 
@@ -39,7 +39,7 @@ struct rb_partial_transfer { /* One message of a fetched or served result. */
 
 struct rb_partial_clocks { /* since: 0 when it is not running. */
 	uint64_t work_since_ns;
-	enum rb_partial_phase phase;
+	enum rb_rounds_phase phase;
 	uint64_t phase_since_ns, phase_ns[4];
 	uint64_t wait_since_ns, wait_ns[4]; /* The application waits. */
 	uint64_t call_ns;                   /* The application's thread's. */
@@ -54,8 +54,8 @@ struct rubato_partial {
 	rb_reduce_fn reduce_fn;
 
 	struct rb_plug plug;
-	struct rb_partial *machine;
-	struct rb_partial_config config;
+	struct rb_rounds *machine;
+	struct rb_rounds_config config;
 	uint64_t state_hash; /* Of what all ranks must go on from alike; 0: it began. */
 
 	/* Memory. */
@@ -102,15 +102,15 @@ enum rb_partial_tag {
 	RB_PARTIAL_TAG_FAREWELL,
 	RB_PARTIAL_TAGS
 };
-struct rb_tag rb_partial_tag(const struct rubato_partial *p, enum rb_partial_tag which,
-			     uint64_t instance);
+struct rb_tag rb_partial_run_tag(const struct rubato_partial *p, enum rb_partial_tag which,
+				 uint64_t instance);
 
 extern const struct rb_protocol rb_partial_plugged; /* The machine, with what is done at once. */
 void rb_partial_carry_out(struct rb_engine *engine, struct rb_plug *plug, uint64_t value,
 			  uint32_t peer);
 void rb_partial_told(struct rb_engine *engine, struct rb_plug *plug, uint64_t value,
 		     rubato_status status);
-void rb_partial_call(struct rubato_partial *p, enum rb_partial_call call, const void *argument,
+void rb_partial_call(struct rubato_partial *p, enum rb_rounds_call call, const void *argument,
 		     size_t argument_bytes);
 /* The application has waited so far: counts for the phase. */
 void rb_partial_wait_note(struct rubato_partial *p, uint64_t now_ns);

@@ -137,7 +137,7 @@ static rubato_status plan_make(struct rubato_partial *p, uint32_t rank, uint32_t
 static rubato_status exchange_plan_make(struct rubato_partial *p)
 {
 	const struct rb_engine *engine = &p->comm->engine;
-	struct rb_plan_key key = { .count = RB_PARTIAL_RECORD_WORDS,
+	struct rb_plan_key key = { .count = RB_ROUNDS_RECORD_WORDS,
 				   .kind = RB_KIND_ALLGATHER,
 				   .element_bytes = 8 };
 	uint32_t mapped = RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_MAPPED_SCRATCH | RB_SCHEDULE_PUT;
@@ -145,10 +145,10 @@ static rubato_status exchange_plan_make(struct rubato_partial *p)
 	uint64_t chunk;
 
 	RB_TRY(rb_choose(&p->comm->facts, RB_KIND_ALLGATHER,
-			 (uint64_t)RB_PARTIAL_RECORD_WORDS * engine->rank_count, 8, -1, &choice));
+			 (uint64_t)RB_ROUNDS_RECORD_WORDS * engine->rank_count, 8, -1, &choice));
 	key.algorithm = choice.staged;
 	/* Bruck passes on many records at once: in one message, not in pieces of a few records. */
-	chunk = (uint64_t)engine->rank_count * RB_PARTIAL_RECORD_WORDS;
+	chunk = (uint64_t)engine->rank_count * RB_ROUNDS_RECORD_WORDS;
 	if (chunk > p->comm->facts.chunk_bytes_max / sizeof(uint64_t))
 		chunk = p->comm->facts.chunk_bytes_max / sizeof(uint64_t);
 	choice.chunk = choice.chunk > chunk ? choice.chunk : chunk;
@@ -214,9 +214,9 @@ static rubato_status tables_make(struct rubato_partial *p)
 	uint32_t n = p->config.rank_count;
 
 	p->pending = p->joined = RB_PARTIAL_NONE;
-	p->slot_count = rb_partial_slots(&p->config.options);
+	p->slot_count = rb_rounds_slots(&p->config.options);
 	p->reduce_fn = rb_reduce_best();
-	p->machine = calloc(1, rb_partial_bytes(&p->config));
+	p->machine = calloc(1, rb_rounds_bytes(&p->config));
 	p->bases = calloc(n, sizeof(*p->bases));
 	p->results = calloc(p->slot_count, sizeof(*p->results));
 	p->lent_ranks = calloc(n, sizeof(*p->lent_ranks));
@@ -235,7 +235,7 @@ static rubato_status prepare(struct rubato_partial *p)
 	options_default(&p->config.options, p->config.rank_count);
 	p->bytes = p->count * rubato_type_bytes(p->type);
 	RB_TRY(tables_make(p));
-	RB_TRY(rb_partial_init(p->machine, &p->config));
+	RB_TRY(rb_rounds_init(p->machine, &p->config));
 	RB_TRY(rb_partial_state_take(p));
 	RB_TRY(plans_make(p));
 	return slab_make(p);
@@ -273,7 +273,7 @@ static bool neighbour(const struct rb_plug *plug, uint32_t peer)
 {
 	const struct rubato_partial *p = plug->owner;
 
-	return rb_partial_neighbour(&p->config, peer);
+	return rb_rounds_neighbour(&p->config, peer);
 }
 
 static rubato_status words_compare(const struct rubato_partial *p, const uint64_t *all)
@@ -476,7 +476,7 @@ rubato_status rubato_partial_create(rubato_comm *comm, uint64_t count, rubato_ty
 	p->count = count;
 	p->type = type;
 	p->op = op;
-	p->config = (struct rb_partial_config) {
+	p->config = (struct rb_rounds_config) {
 		.rank = comm->engine.rank,
 		.rank_count = comm->engine.rank_count,
 		.average = op == RUBATO_AVG,
@@ -506,15 +506,15 @@ static rubato_status changed_wait(struct rubato_partial *p, uint64_t deadline_ns
 	err = rb_engine_wait(&p->comm->engine, &p->changed, deadline_ns);
 	if (err != RUBATO_OK)
 		return RB_FAIL(err, "partial free: round %llu did not end in time",
-			       (unsigned long long)rb_partial_view_of(p->machine).round);
+			       (unsigned long long)rb_rounds_view_of(p->machine).round);
 	return RUBATO_OK;
 }
 
 /* No rank opens a round after this. */
 static rubato_status drain_all(struct rubato_partial *p, uint64_t deadline_ns)
 {
-	rb_partial_call(p, RB_PARTIAL_PART, NULL, 0);
-	while (!rb_partial_view_of(p->machine).parted && !rb_partial_over(p))
+	rb_partial_call(p, RB_ROUNDS_PART, NULL, 0);
+	while (!rb_rounds_view_of(p->machine).parted && !rb_partial_over(p))
 		RB_TRY(changed_wait(p, deadline_ns));
 	return rb_partial_over(p)
 		       ? RB_FAIL(p->comm->engine.poison, "%s", p->comm->engine.poison_text)
@@ -536,7 +536,7 @@ static rubato_status farewell(struct rubato_partial *p, struct rb_run *run, uint
 
 	RB_TRY(rb_engine_check(engine));
 	RB_TRY(rb_run_init(run, p->comm->barrier_plan));
-	run->tag = rb_partial_tag(p, RB_PARTIAL_TAG_FAREWELL, number);
+	run->tag = rb_partial_run_tag(p, RB_PARTIAL_TAG_FAREWELL, number);
 	run->signature = (struct rb_signature) {
 		.kind = RB_KIND_BARRIER, .type = 0xff, .op = 0xff, .root = UINT32_MAX
 	};

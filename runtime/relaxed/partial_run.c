@@ -46,17 +46,17 @@ static void settle(struct rubato_partial *p)
 {
 	uint32_t lease = p->lease;
 
-	switch (rb_partial_view_of(p->machine).verdict) {
-	case RB_PARTIAL_REPLACE:
+	switch (rb_rounds_view_of(p->machine).verdict) {
+	case RB_ROUNDS_REPLACE:
 		p->lease = p->pending;
 		p->pending = lease;
 		break;
-	case RB_PARTIAL_TAKE:
+	case RB_ROUNDS_TAKE:
 		p->pending = lease;
 		p->lease = rb_partial_free_contribution(p);
 		break;
-	case RB_PARTIAL_MERGE: /* rubato_partial_commit does it. */
-	case RB_PARTIAL_DISCARD:
+	case RB_ROUNDS_MERGE: /* rubato_partial_commit does it. */
+	case RB_ROUNDS_DISCARD:
 		break;
 	}
 }
@@ -76,7 +76,7 @@ void rb_partial_wait_note(struct rubato_partial *p, uint64_t now_ns)
 {
 	struct rb_partial_clocks *c = &p->clocks;
 
-	if (c->wait_since_ns > 0 && c->phase <= RB_PARTIAL_REDUCING)
+	if (c->wait_since_ns > 0 && c->phase <= RB_ROUNDS_REDUCING)
 		c->wait_ns[c->phase] += now_ns - c->wait_since_ns;
 	c->wait_since_ns = c->wait_since_ns > 0 ? now_ns : 0;
 }
@@ -91,18 +91,18 @@ static void stir(struct rubato_partial *p)
 
 static void phase_note(struct rubato_partial *p, uint64_t now_ns)
 {
-	enum rb_partial_phase phase = rb_partial_view_of(p->machine).phase;
+	enum rb_rounds_phase phase = rb_rounds_view_of(p->machine).phase;
 	struct rb_partial_clocks *c = &p->clocks;
 
 	if (phase == c->phase)
 		return;
 	rb_partial_wait_note(p, now_ns);
-	if (c->phase <= RB_PARTIAL_REDUCING)
+	if (c->phase <= RB_ROUNDS_REDUCING)
 		c->phase_ns[c->phase] += now_ns - c->phase_since_ns;
 	c->phase = phase;
 	c->phase_since_ns = now_ns;
 	/* For want of room, perhaps: who waits elsewhere is to know. */
-	if (phase == RB_PARTIAL_JOINING && p->comm->partials->next != NULL)
+	if (phase == RB_ROUNDS_JOINING && p->comm->partials->next != NULL)
 		stir(p);
 }
 
@@ -111,8 +111,8 @@ static void step(void *machine, const struct rb_protocol_event *event,
 {
 	struct rubato_partial *p = machine;
 
-	rb_partial_protocol.step(p->machine, event, out);
-	if (event->kind == RB_PROTOCOL_START && event->value == RB_PARTIAL_COMMIT)
+	rb_rounds_protocol.step(p->machine, event, out);
+	if (event->kind == RB_PROTOCOL_START && event->value == RB_ROUNDS_COMMIT)
 		settle(p);
 	phase_note(p, event->now_ns);
 }
@@ -121,12 +121,12 @@ static bool valid(const void *machine)
 {
 	const struct rubato_partial *p = machine;
 
-	return rb_partial_protocol.valid(p->machine);
+	return rb_rounds_protocol.valid(p->machine);
 }
 
 const struct rb_protocol rb_partial_plugged = { .name = "partial", .step = step, .valid = valid };
 
-void rb_partial_call(struct rubato_partial *p, enum rb_partial_call call, const void *argument,
+void rb_partial_call(struct rubato_partial *p, enum rb_rounds_call call, const void *argument,
 		     size_t argument_bytes)
 {
 	struct rb_protocol_event event = { .kind = RB_PROTOCOL_START, .value = call };
@@ -139,13 +139,13 @@ void rb_partial_call(struct rubato_partial *p, enum rb_partial_call call, const 
 
 /* ---- Runs ---- */
 
-static void run_over(struct rb_engine *engine, struct rb_run *run, enum rb_partial_run which)
+static void run_over(struct rb_engine *engine, struct rb_run *run, enum rb_rounds_run which)
 {
 	struct rubato_partial *p = run->owner;
 	struct rb_protocol_event event = { .kind = RB_PROTOCOL_RUN_DONE };
 
 	if (run->status == RUBATO_OK) {
-		event.value = rb_partial_view_of(p->machine).round * RB_PARTIAL_RUNS + which;
+		event.value = rb_rounds_view_of(p->machine).round * RB_ROUNDS_RUNS + which;
 		rb_plug_event(engine, &p->plug, &event);
 	} else if (run->status != RUBATO_ERR_PEER) {
 		rb_engine_poison(engine, run->status, run->failure);
@@ -154,12 +154,12 @@ static void run_over(struct rb_engine *engine, struct rb_run *run, enum rb_parti
 
 static void exchange_done(struct rb_engine *engine, struct rb_run *run)
 {
-	run_over(engine, run, RB_PARTIAL_EXCHANGE);
+	run_over(engine, run, RB_ROUNDS_EXCHANGE);
 }
 
 static void reduce_done(struct rb_engine *engine, struct rb_run *run)
 {
-	run_over(engine, run, RB_PARTIAL_REDUCE);
+	run_over(engine, run, RB_ROUNDS_REDUCE);
 }
 
 static void forgotten_done(struct rb_engine *engine, struct rb_run *run)
@@ -167,8 +167,8 @@ static void forgotten_done(struct rb_engine *engine, struct rb_run *run)
 	(void)engine, (void)run;
 }
 
-struct rb_tag rb_partial_tag(const struct rubato_partial *p, enum rb_partial_tag which,
-			     uint64_t instance)
+struct rb_tag rb_partial_run_tag(const struct rubato_partial *p, enum rb_partial_tag which,
+				 uint64_t instance)
 {
 	return rb_tag(p->comm->engine.epoch, RB_TAG_PARTIAL,
 		      p->plug.number * RB_PARTIAL_TAGS + which, (uint32_t)instance);
@@ -176,8 +176,8 @@ struct rb_tag rb_partial_tag(const struct rubato_partial *p, enum rb_partial_tag
 
 static void exchange_start(struct rb_engine *engine, struct rubato_partial *p, uint64_t round)
 {
-	struct rb_partial_record *record = rb_partial_record(p->machine);
-	uint32_t in = RB_PARTIAL_IDENTITY, out = rb_partial_view_of(p->machine).out;
+	struct rb_rounds_record *record = rb_rounds_own_record(p->machine);
+	uint32_t in = RB_PARTIAL_IDENTITY, out = rb_rounds_view_of(p->machine).out;
 
 	RB_ASSERT((record->count > 0) == (p->pending != RB_PARTIAL_NONE));
 	if (record->count > 0) {
@@ -188,17 +188,17 @@ static void exchange_start(struct rb_engine *engine, struct rubato_partial *p, u
 	record->in = (uint16_t)in;
 	record->out = (uint16_t)p->results[out].buffer;
 	p->exchange.buffers[RB_BUF_IN] = record;
-	p->exchange.buffers[RB_BUF_OUT] = rb_partial_records(p->machine);
+	p->exchange.buffers[RB_BUF_OUT] = rb_rounds_records(p->machine);
 	p->exchange.buffers[RB_BUF_SCRATCH] = p->exchange_scratch;
 	p->exchange.type = RUBATO_INT64;
-	p->exchange.tag = rb_partial_tag(p, RB_PARTIAL_TAG_EXCHANGE, round);
+	p->exchange.tag = rb_partial_run_tag(p, RB_PARTIAL_TAG_EXCHANGE, round);
 	p->exchange.signature = (struct rb_signature) {
 		.kind = RB_KIND_ALLGATHER,
 		.type = RUBATO_INT64,
 		.op = 0xff,
 		.algorithm = (uint8_t)(p->exchange_plan->algorithm - rb_algorithms),
 		.root = UINT32_MAX,
-		.count = RB_PARTIAL_RECORD_WORDS,
+		.count = RB_ROUNDS_RECORD_WORDS,
 	};
 	p->exchange.instance = (uint32_t)round;
 	p->exchange.done = exchange_done;
@@ -210,17 +210,17 @@ static uint32_t members_find(struct rubato_partial *p)
 {
 	uint32_t position = 0;
 
-	p->member_count = rb_partial_members(p->machine, p->members);
+	p->member_count = rb_rounds_members(p->machine, p->members);
 	while (p->members[position] != p->comm->engine.rank)
 		position++;
 	return position;
 }
 
 /* False: a peer names buffers that there are none of. */
-static bool addresses_fill(struct rubato_partial *p, const struct rb_partial_record *records)
+static bool addresses_fill(struct rubato_partial *p, const struct rb_rounds_record *records)
 {
 	for (uint32_t i = 0; i < p->member_count; i++) {
-		const struct rb_partial_record *record = &records[p->members[i]];
+		const struct rb_rounds_record *record = &records[p->members[i]];
 		uint8_t *base = p->bases[p->members[i]];
 
 		if (record->in > RB_PARTIAL_IDENTITY || record->out < RB_PARTIAL_RESULTS ||
@@ -238,10 +238,10 @@ static bool addresses_fill(struct rubato_partial *p, const struct rb_partial_rec
 
 static void reduce_start(struct rb_engine *engine, struct rubato_partial *p, uint64_t round)
 {
-	const struct rb_partial_record *own = rb_partial_record(p->machine);
+	const struct rb_rounds_record *own = rb_rounds_own_record(p->machine);
 	uint32_t position = members_find(p);
 	bool all = p->member_count == engine->rank_count;
-	double divisor = rb_partial_summary(p->machine)->divisor;
+	double divisor = rb_rounds_summary(p->machine)->divisor;
 	struct rb_run *run = &p->reduce;
 
 	if (divisor > UINT32_MAX) {
@@ -249,7 +249,7 @@ static void reduce_start(struct rb_engine *engine, struct rubato_partial *p, uin
 				 "partial: a round's weights add up to 2^32 or more");
 		return;
 	}
-	if (!addresses_fill(p, rb_partial_records(p->machine))) {
+	if (!addresses_fill(p, rb_rounds_records(p->machine))) {
 		rb_engine_poison(engine, RUBATO_ERR_INTERNAL,
 				 "partial: a record names a buffer that does not exist");
 		return;
@@ -263,7 +263,7 @@ static void reduce_start(struct rb_engine *engine, struct rubato_partial *p, uin
 	run->type = p->type;
 	run->op = p->op;
 	run->divisor = (uint32_t)divisor;
-	run->tag = rb_partial_tag(p, RB_PARTIAL_TAG_REDUCE, round);
+	run->tag = rb_partial_run_tag(p, RB_PARTIAL_TAG_REDUCE, round);
 	run->signature = (struct rb_signature) {
 		.kind = RB_KIND_ALLREDUCE,
 		.type = (uint8_t)p->type,
@@ -356,7 +356,7 @@ static void transfer_start(struct rb_engine *engine, struct rubato_partial *p, u
 
 static uint64_t records_bytes(const struct rubato_partial *p)
 {
-	return (uint64_t)p->comm->engine.rank_count * sizeof(struct rb_partial_record);
+	return (uint64_t)p->comm->engine.rank_count * sizeof(struct rb_rounds_record);
 }
 
 /*
@@ -366,8 +366,8 @@ static uint64_t records_bytes(const struct rubato_partial *p)
 static void fetch_start(struct rb_engine *engine, struct rubato_partial *p, uint64_t value,
 			uint32_t peer)
 {
-	uint64_t round = value / RB_PARTIAL_RUNS;
-	struct rb_partial_result *out = &p->results[rb_partial_view_of(p->machine).out];
+	uint64_t round = value / RB_ROUNDS_RUNS;
+	struct rb_partial_result *out = &p->results[rb_rounds_view_of(p->machine).out];
 
 	(void)members_find(p);
 	if (out->buffer >= RB_PARTIAL_RESULTS)
@@ -376,13 +376,13 @@ static void fetch_start(struct rb_engine *engine, struct rubato_partial *p, uint
 	p->fetch_value = value;
 	transfer_start(engine, p, peer, round, 0, rb_partial_buffer(p, out->buffer), p->bytes,
 		       true);
-	transfer_start(engine, p, peer, round, 1, rb_partial_records(p->machine), records_bytes(p),
+	transfer_start(engine, p, peer, round, 1, rb_rounds_records(p->machine), records_bytes(p),
 		       true);
 }
 
 static void serve(struct rb_engine *engine, struct rubato_partial *p, uint64_t round, uint32_t peer)
 {
-	const struct rb_partial_result *r = &p->results[rb_partial_view_of(p->machine).newest];
+	const struct rb_partial_result *r = &p->results[rb_rounds_view_of(p->machine).newest];
 
 	RB_ASSERT(r->summary.round == round);
 	transfer_start(engine, p, peer, round, 0, rb_partial_buffer(p, r->buffer), p->bytes, false);
@@ -419,29 +419,29 @@ void rb_partial_carry_out(struct rb_engine *engine, struct rb_plug *plug, uint64
 			  uint32_t peer)
 {
 	struct rubato_partial *p = plug->owner;
-	uint64_t round = value / RB_PARTIAL_RUNS;
+	uint64_t round = value / RB_ROUNDS_RUNS;
 
 	if (plug->over)
 		return; /* By an action before this one. */
-	switch ((enum rb_partial_run)(value % RB_PARTIAL_RUNS)) {
-	case RB_PARTIAL_EXCHANGE:
+	switch ((enum rb_rounds_run)(value % RB_ROUNDS_RUNS)) {
+	case RB_ROUNDS_EXCHANGE:
 		exchange_start(engine, p, round);
 		break;
-	case RB_PARTIAL_REDUCE:
+	case RB_ROUNDS_REDUCE:
 		reduce_start(engine, p, round);
 		break;
-	case RB_PARTIAL_FETCH:
+	case RB_ROUNDS_FETCH:
 		fetch_start(engine, p, value, peer);
 		break;
-	case RB_PARTIAL_SERVE:
+	case RB_ROUNDS_SERVE:
 		serve(engine, p, round, peer);
 		break;
-	case RB_PARTIAL_ABANDON:
+	case RB_ROUNDS_ABANDON:
 		run_forget(engine, &p->exchange);
 		run_forget(engine, &p->reduce);
 		transfers_cancel(engine, p, false);
 		break;
-	case RB_PARTIAL_RESTORE:
+	case RB_ROUNDS_RESTORE:
 		restore(p);
 		break;
 	}
@@ -451,10 +451,10 @@ void rb_partial_carry_out(struct rb_engine *engine, struct rb_plug *plug, uint64
 
 static void completed(struct rubato_partial *p)
 {
-	struct rb_partial_result *r = &p->results[rb_partial_view_of(p->machine).newest];
+	struct rb_partial_result *r = &p->results[rb_rounds_view_of(p->machine).newest];
 
-	memcpy(r->records, rb_partial_records(p->machine), records_bytes(p));
-	r->summary = *rb_partial_summary(p->machine);
+	memcpy(r->records, rb_rounds_records(p->machine), records_bytes(p));
+	r->summary = *rb_rounds_summary(p->machine);
 	memset(r->member, 0, p->comm->engine.rank_count * sizeof(*r->member));
 	for (uint32_t i = 0; i < p->member_count; i++)
 		r->member[p->members[i]] = true;
@@ -467,7 +467,7 @@ static void differing(struct rb_engine *engine, const struct rubato_partial *p)
 	uint64_t steps[2];
 	char text[160];
 
-	rb_partial_mismatch(p->machine, ranks, steps);
+	rb_rounds_mismatch(p->machine, ranks, steps);
 	(void)snprintf(
 		text, sizeof(text),
 		"partial: the first number after a drain is %llu on rank %u, %llu on rank %u",
@@ -483,13 +483,13 @@ void rb_partial_told(struct rb_engine *engine, struct rb_plug *plug, uint64_t va
 	stir(p);
 	if (plug->over)
 		return; /* Poisoned. */
-	switch ((enum rb_partial_done)(value % RB_PARTIAL_EVENTS)) {
-	case RB_PARTIAL_COMPLETED:
+	switch ((enum rb_rounds_done)(value % RB_ROUNDS_EVENTS)) {
+	case RB_ROUNDS_COMPLETED:
 		completed(p);
 		break;
-	case RB_PARTIAL_ENDED: /* The plug lives on: others may still have to hear. */
+	case RB_ROUNDS_ENDED: /* The plug lives on: others may still have to hear. */
 		break;
-	case RB_PARTIAL_DIFFERING:
+	case RB_ROUNDS_DIFFERING:
 		RB_ASSERT(status == RUBATO_ERR_MISMATCH);
 		differing(engine, p);
 		break;

@@ -15,7 +15,7 @@ static const char magic[8] = "RBPART1";
 
 static size_t machine_bytes(const struct rubato_partial *p)
 {
-	return rb_partial_state_words(&p->config) * sizeof(uint64_t);
+	return rb_rounds_state_words(&p->config) * sizeof(uint64_t);
 }
 
 static size_t state_bytes(const struct rubato_partial *p)
@@ -46,7 +46,7 @@ static rubato_status save(struct rubato_partial *p, void *state)
 
 	if (words == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "partial save: %zu bytes", bytes);
-	if (!rb_partial_save(p->machine, words)) {
+	if (!rb_rounds_save(p->machine, words)) {
 		free(words);
 		return RB_FAIL(RUBATO_ERR_ARGUMENT,
 			       "partial save: all ranks drain, and this one collects all");
@@ -117,8 +117,8 @@ static rubato_status take(struct rubato_partial *p, uint64_t *words)
 	const uint8_t *at = p->config.options.state;
 
 	memcpy(words, at + sizeof(struct head), machine_bytes(p));
-	RB_TRY(rb_partial_restore(p->machine, words));
-	p->state_hash = checksum(words, rb_partial_common_words(&p->config) * sizeof(*words));
+	RB_TRY(rb_rounds_restore(p->machine, words));
+	p->state_hash = checksum(words, rb_rounds_common_words(&p->config) * sizeof(*words));
 	return RUBATO_OK;
 }
 

@@ -86,8 +86,8 @@ static void letter_send(struct world *w, uint32_t from, uint32_t to, const uint8
 	LAW(w, l != NONE, "the harness holds too few messages");
 	LAW(w,
 	    w->dead_count > 0 ||
-		    rb_partial_neighbour(
-			    &((struct rb_partial_config) { .rank = from, .rank_count = w->n }), to),
+		    rb_rounds_neighbour(
+			    &((struct rb_rounds_config) { .rank = from, .rank_count = w->n }), to),
 	    "rank %u sends to %u, which is no neighbour", from, to);
 	w->letter_free = w->letters[l].next;
 	w->letters[l].next = NONE;
@@ -145,16 +145,16 @@ static void letters_cut(struct world *w, uint32_t from, uint32_t to)
 static void done(struct world *w, uint32_t r, const struct rb_protocol_action *action)
 {
 	struct rank *rank = &w->ranks[r];
-	uint64_t number = action->value / RB_PARTIAL_EVENTS;
+	uint64_t number = action->value / RB_ROUNDS_EVENTS;
 
-	switch ((enum rb_partial_done)(action->value % RB_PARTIAL_EVENTS)) {
-	case RB_PARTIAL_COMPLETED:
+	switch ((enum rb_rounds_done)(action->value % RB_ROUNDS_EVENTS)) {
+	case RB_ROUNDS_COMPLETED:
 		world_completed(w, r, number);
 		break;
-	case RB_PARTIAL_DIFFERING:
+	case RB_ROUNDS_DIFFERING:
 		LAW(w, false, "rank %u finds other numbers in %" PRIu64, r, number);
 		break;
-	case RB_PARTIAL_ENDED:
+	case RB_ROUNDS_ENDED:
 		LAW(w, !rank->ended && w->dead_count > 0 && number == rank->completed,
 		    "rank %u ends after %" PRIu64, r, number);
 		rank->ended = true;
@@ -199,7 +199,7 @@ void world_event(struct world *w, uint32_t r, struct rb_protocol_event *event)
 {
 	struct rank *rank = &w->ranks[r];
 	struct rb_protocol_actions actions;
-	const struct rb_protocol *protocol = &rb_partial_protocol;
+	const struct rb_protocol *protocol = &rb_rounds_protocol;
 	const char *what = "";
 
 	actions.count = 0;
@@ -208,13 +208,13 @@ void world_event(struct world *w, uint32_t r, struct rb_protocol_event *event)
 	protocol->step(rank->machine, event, &actions);
 	LAW(w, protocol->valid(rank->machine), "rank %u is not valid", r);
 	LAW(w, !rb_broken_take(&what), "rank %u: %s", r, what);
-	struct rb_partial_view view = rb_partial_view_of(rank->machine);
+	struct rb_rounds_view view = rb_rounds_view_of(rank->machine);
 	uint64_t number = view.round;
-	bool joining = view.phase == RB_PARTIAL_JOINING;
+	bool joining = view.phase == RB_ROUNDS_JOINING;
 
 	for (uint32_t i = 0; i < actions.count; i++)
 		joining = joining || (actions.item[i].act == RB_PROTOCOL_RUN &&
-				      actions.item[i].value == number * RB_PARTIAL_RUNS);
+				      actions.item[i].value == number * RB_ROUNDS_RUNS);
 	if (joining && !rank->joining) {
 		/* Told before the actions, among which the join may be. */
 		rank->joining = true;
@@ -242,8 +242,8 @@ static void crash(struct world *w)
 			dead = r;
 	for (uint32_t r = 0; r < w->n; r++) {
 		struct rank *rank = &w->ranks[r];
-		enum rb_partial_phase phase = rb_partial_view_of(rank->machine).phase;
-		bool running = phase == RB_PARTIAL_EXCHANGING || phase == RB_PARTIAL_REDUCING;
+		enum rb_rounds_phase phase = rb_rounds_view_of(rank->machine).phase;
+		bool running = phase == RB_ROUNDS_EXCHANGING || phase == RB_ROUNDS_REDUCING;
 
 		w->totals->late_crashes += r == dead && rank->ended;
 		if (r == dead || rank->dead)
@@ -283,7 +283,7 @@ static void happen(struct world *w, const struct event *e)
 		break;
 	case MERGE_END:
 		rank->merging--;
-		world_call(w, e->rank, RB_PARTIAL_MERGED, NULL, 0);
+		world_call(w, e->rank, RB_ROUNDS_MERGED, NULL, 0);
 		break;
 	case LOSS:
 		rank->knows[e->peer] = true;
@@ -325,16 +325,15 @@ static void end_check(struct world *w)
 				    bits(rank->produced),
 		    "rank %u: something is lost or twice there", r);
 		if (w->dead_count > 0) {
-			uint32_t lost = rb_partial_lost(rank->machine);
+			uint32_t lost = rb_rounds_lost(rank->machine);
 
 			LAW(w, rank->ended, "rank %u never ends", r);
 			LAW(w, lost < w->n && w->ranks[lost].dead, "rank %u names no lost one", r);
 			continue;
 		}
-		LAW(w, rank->state == PARTING && rb_partial_view_of(rank->machine).parted,
+		LAW(w, rank->state == PARTING && rb_rounds_view_of(rank->machine).parted,
 		    "rank %u is stuck in round %" PRIu64 ", phase %d, application %d", r,
-		    rank->completed, (int)rb_partial_view_of(rank->machine).phase,
-		    (int)rank->state);
+		    rank->completed, (int)rb_rounds_view_of(rank->machine).phase, (int)rank->state);
 		LAW(w, rank->pending == 0, "rank %u has something pending at the end", r);
 	}
 }
@@ -391,9 +390,9 @@ static void world_begin(struct world *w)
 		struct rank *rank = &w->ranks[r];
 
 		w->config.rank = r;
-		LAW(w, rb_partial_bytes(&w->config) <= sizeof(w->memory[r]), "memory");
-		rank->machine = (struct rb_partial *)(void *)w->memory[r];
-		LAW(w, rb_partial_init(rank->machine, &w->config) == RUBATO_OK, "%s",
+		LAW(w, rb_rounds_bytes(&w->config) <= sizeof(w->memory[r]), "memory");
+		rank->machine = (struct rb_rounds *)(void *)w->memory[r];
+		LAW(w, rb_rounds_init(rank->machine, &w->config) == RUBATO_OK, "%s",
 		    rubato_error_text());
 		rank->caught_up = true;
 		rank->fetch_from = NONE;
@@ -436,7 +435,7 @@ static void world_go(struct world *w)
 }
 
 const char *rounds_world_run(uint64_t seed, struct rounds_totals *totals, char *text,
-			      size_t text_bytes)
+			     size_t text_bytes)
 {
 	struct world *w = malloc(sizeof(*w));
 	bool fine = false;

@@ -17,6 +17,6 @@ struct rounds_totals { /* Over seeds: what has really happened. */
 
 /* Runs one world. Returns NULL, or what broke, in text[]. */
 const char *rounds_world_run(uint64_t seed, struct rounds_totals *totals, char *text,
-			      size_t text_bytes);
+			     size_t text_bytes);
 
 #endif

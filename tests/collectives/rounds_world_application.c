@@ -6,7 +6,7 @@
 
 #include "rounds_world_inside.h"
 
-void world_call(struct world *w, uint32_t r, enum rb_partial_call what, const void *argument,
+void world_call(struct world *w, uint32_t r, enum rb_rounds_call what, const void *argument,
 		size_t bytes)
 {
 	struct rb_protocol_event event = { .kind = RB_PROTOCOL_START, .value = what };
@@ -18,16 +18,16 @@ void world_call(struct world *w, uint32_t r, enum rb_partial_call what, const vo
 
 /* ---- Commits ---- */
 
-static enum rb_partial_verdict expected_verdict(const struct world *w, const struct rank *rank,
-						bool fresh)
+static enum rb_rounds_verdict expected_verdict(const struct world *w, const struct rank *rank,
+					       bool fresh)
 {
 	if (!fresh && w->config.options.late == RUBATO_LATE_DROP)
-		return RB_PARTIAL_DISCARD;
+		return RB_ROUNDS_DISCARD;
 	if (rank->pending == 0)
-		return RB_PARTIAL_TAKE;
+		return RB_ROUNDS_TAKE;
 	return w->config.options.late == RUBATO_LATE_LATEST && !rank->pending_fresh
-		       ? RB_PARTIAL_REPLACE
-		       : RB_PARTIAL_MERGE;
+		       ? RB_ROUNDS_REPLACE
+		       : RB_ROUNDS_MERGE;
 }
 
 /* The round that the number is for: each segment's first is for the era's first. */
@@ -65,15 +65,15 @@ static void commit(struct world *w, uint32_t r)
 {
 	struct rank *rank = &w->ranks[r];
 	uint32_t made = rank->made++;
-	struct rb_partial_commit c = { .step = rank->number,
-				       .weight = WEIGHT,
-				       .duration_ns = below(w, 99) };
+	struct rb_rounds_commit c = { .step = rank->number,
+				      .weight = WEIGHT,
+				      .duration_ns = below(w, 99) };
 	bool fresh = is_free(w) ? rank->caught_up : target(w, rank) >= rank->next_join;
-	enum rb_partial_verdict verdict = expected_verdict(w, rank, fresh);
+	enum rb_rounds_verdict verdict = expected_verdict(w, rank, fresh);
 
 	own_expect(w, rank, fresh);
 	/* Once told, that it was willing counts for the open round. */
-	if (rank->willing && rb_partial_view_of(rank->machine).phase == RB_PARTIAL_OPEN)
+	if (rank->willing && rb_rounds_view_of(rank->machine).phase == RB_ROUNDS_OPEN)
 		rank->counted = true;
 	rank->willing = false;
 	rank->numbers[made] = rank->number;
@@ -82,10 +82,10 @@ static void commit(struct world *w, uint32_t r)
 	rank->produced |= 1ull << made;
 	w->totals->late += !fresh;
 	/* The machine acts on it at once: the pending set must be ready for a join. */
-	if (verdict == RB_PARTIAL_DISCARD) {
+	if (verdict == RB_ROUNDS_DISCARD) {
 		rank->discarded |= 1ull << made;
 	} else {
-		if (verdict == RB_PARTIAL_REPLACE) {
+		if (verdict == RB_ROUNDS_REPLACE) {
 			rank->discarded |= rank->pending;
 			rank->pending = 0;
 		}
@@ -94,13 +94,13 @@ static void commit(struct world *w, uint32_t r)
 			rank->ready_since = w->now;
 		rank->pending_fresh = rank->pending_fresh || fresh;
 	}
-	rank->merging += verdict == RB_PARTIAL_MERGE;
-	w->totals->merges += verdict == RB_PARTIAL_MERGE;
-	world_call(w, r, RB_PARTIAL_COMMIT, &c, sizeof(c));
-	LAW(w, rb_partial_view_of(rank->machine).verdict == verdict,
-	    "rank %u: verdict %d instead of %d", r, (int)rb_partial_view_of(rank->machine).verdict,
+	rank->merging += verdict == RB_ROUNDS_MERGE;
+	w->totals->merges += verdict == RB_ROUNDS_MERGE;
+	world_call(w, r, RB_ROUNDS_COMMIT, &c, sizeof(c));
+	LAW(w, rb_rounds_view_of(rank->machine).verdict == verdict,
+	    "rank %u: verdict %d instead of %d", r, (int)rb_rounds_view_of(rank->machine).verdict,
 	    (int)verdict);
-	if (verdict == RB_PARTIAL_MERGE)
+	if (verdict == RB_ROUNDS_MERGE)
 		world_at(w, world_delay(w), MERGE_END, r, 0, 0);
 }
 
@@ -133,7 +133,7 @@ void world_slot_check(struct world *w, uint32_t r, uint32_t slot, uint64_t numbe
 {
 	struct rank *rank = &w->ranks[r];
 
-	LAW(w, slot < rb_partial_slots(&w->config.options), "rank %u: slot %u", r, slot);
+	LAW(w, slot < rb_rounds_slots(&w->config.options), "rank %u: slot %u", r, slot);
 	LAW(w, rank->kept[slot] == NEVER || rank->kept[slot] != rank->lent,
 	    "rank %u writes %" PRIu64 " over the result that is lent", r, number);
 	LAW(w, rank->kept[slot] == NEVER || rank->kept[slot] + 1 != number,
@@ -175,7 +175,7 @@ static uint64_t expected_result(const struct world *w, const struct rank *rank)
 static bool waits(const struct world *w, const struct rank *rank)
 {
 	if (w->dead_count > 0 && !rank->ended &&
-	    rb_partial_view_of(rank->machine).phase > RB_PARTIAL_REDUCING)
+	    rb_rounds_view_of(rank->machine).phase > RB_ROUNDS_REDUCING)
 		return true;
 	if (rank->ended)
 		return false;
@@ -185,7 +185,7 @@ static bool waits(const struct world *w, const struct rank *rank)
 	if (rank->draining || rank->pending_fresh)
 		return true;
 	if (rank->next_join > rank->completed &&
-	    (w->rounds[rank->completed].records[rank - w->ranks].flags & RB_PARTIAL_FRESH) != 0)
+	    (w->rounds[rank->completed].records[rank - w->ranks].flags & RB_ROUNDS_FRESH) != 0)
 		return true;
 	return rank->own_due && rank->next_join > rank->completed && rank->next <= rank->completed;
 }
@@ -193,7 +193,7 @@ static bool waits(const struct world *w, const struct rank *rank)
 static void result_take(struct world *w, uint32_t r, uint64_t expected)
 {
 	struct rank *rank = &w->ranks[r];
-	uint32_t slot = rb_partial_view_of(rank->machine).lent;
+	uint32_t slot = rb_rounds_view_of(rank->machine).lent;
 
 	LAW(w, expected != NEVER, "rank %u is given something where there is nothing", r);
 	LAW(w, slot < SLOTS_MAX && rank->kept[slot] == expected,
@@ -259,31 +259,31 @@ static void collect(struct world *w, uint32_t r)
 	struct rank *rank = &w->ranks[r];
 	uint64_t expected = expected_result(w, rank), cut = rank->cut;
 	bool waiting = waits(w, rank);
-	enum rb_partial_offer offer, due = RB_PARTIAL_NOTHING;
+	enum rb_rounds_offer offer, due = RB_ROUNDS_NOTHING;
 
 	if (expected != NEVER)
-		due = RB_PARTIAL_RESULT;
+		due = RB_ROUNDS_RESULT;
 	else if (cut != NEVER)
-		due = RB_PARTIAL_ERA_OVER;
+		due = RB_ROUNDS_ERA_OVER;
 	else if (waiting)
-		due = RB_PARTIAL_WAIT;
+		due = RB_ROUNDS_WAIT;
 	else if (rank->ended)
-		due = RB_PARTIAL_NO_MORE;
+		due = RB_ROUNDS_NO_MORE;
 	else if (rank->left)
-		due = RB_PARTIAL_ERA_OVER;
-	if (due != RB_PARTIAL_RESULT)
-		nothing_expect(w, rank, due == RB_PARTIAL_ERA_OVER);
-	world_call(w, r, RB_PARTIAL_COLLECT, NULL, 0);
-	offer = rb_partial_view_of(rank->machine).offer;
+		due = RB_ROUNDS_ERA_OVER;
+	if (due != RB_ROUNDS_RESULT)
+		nothing_expect(w, rank, due == RB_ROUNDS_ERA_OVER);
+	world_call(w, r, RB_ROUNDS_COLLECT, NULL, 0);
+	offer = rb_rounds_view_of(rank->machine).offer;
 	LAW(w, offer == due, "rank %u is offered %d, not %d (round %" PRIu64 ")", r, (int)offer,
 	    (int)due, expected);
-	if (offer == RB_PARTIAL_RESULT)
+	if (offer == RB_ROUNDS_RESULT)
 		result_take(w, r, expected);
-	else if (offer == RB_PARTIAL_ERA_OVER)
+	else if (offer == RB_ROUNDS_ERA_OVER)
 		era_over(w, r, cut);
-	else if (offer == RB_PARTIAL_WAIT)
+	else if (offer == RB_ROUNDS_WAIT)
 		rank->state = rank->left ? GONE : WAITING;
-	else if (offer == RB_PARTIAL_NOTHING)
+	else if (offer == RB_ROUNDS_NOTHING)
 		application_next(w, r);
 }
 
@@ -301,7 +301,7 @@ static void part(struct world *w, uint32_t r)
 		rank->ready_since = rank->pending_fresh ? rank->ready_since : w->now;
 		rank->draining = true;
 	}
-	world_call(w, r, RB_PARTIAL_PART, NULL, 0);
+	world_call(w, r, RB_ROUNDS_PART, NULL, 0);
 }
 
 static void drain(struct world *w, uint32_t r)
@@ -312,7 +312,7 @@ static void drain(struct world *w, uint32_t r)
 	rank->drain_round = rank->next_join;
 	rank->ready_since = rank->pending_fresh ? rank->ready_since : w->now;
 	rank->state = WAITING;
-	world_call(w, r, RB_PARTIAL_DRAIN, NULL, 0);
+	world_call(w, r, RB_ROUNDS_DRAIN, NULL, 0);
 	if (rank->segment + 1 == w->segments && chance(w, 10)) {
 		part(w, r); /* It looks at no result any more. */
 		return;
@@ -334,7 +334,7 @@ static void wait_elsewhere(struct world *w, uint32_t r)
 	} else if (!is_free(w)) {
 		rank->willing = world_gave_early(w, r);
 	}
-	world_call(w, r, RB_PARTIAL_WAITING, NULL, 0);
+	world_call(w, r, RB_ROUNDS_WAITING, NULL, 0);
 }
 
 /* What the application does when it need not wait. */
@@ -353,7 +353,7 @@ static void application_next(struct world *w, uint32_t r)
 		rank->ready_since = rank->pending_fresh ? rank->ready_since : w->now;
 		rank->state = GONE;
 		w->totals->left++;
-		world_call(w, r, RB_PARTIAL_LEAVE, NULL, 0);
+		world_call(w, r, RB_ROUNDS_LEAVE, NULL, 0);
 		world_at(w, below(w, 3000), APPLICATION, r, 0, 0);
 	} else if (w->parts_at_once && rank->segment + 1 == w->segments) {
 		part(w, r);
@@ -382,7 +382,7 @@ void world_application(struct world *w, uint32_t r)
 		rank->state = rank->left ? GONE : COLLECTING;
 		if (is_free(w))
 			caught_up_note(rank);
-		world_call(w, r, RB_PARTIAL_RELEASE, NULL, 0);
+		world_call(w, r, RB_ROUNDS_RELEASE, NULL, 0);
 		world_at(w, 0, APPLICATION, r, 0, 0);
 	} else if (rank->state == COLLECTING) {
 		collect(w, r);

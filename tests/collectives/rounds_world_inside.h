@@ -37,7 +37,7 @@ struct letter {
 enum application { COMPUTING, COLLECTING, READING, WAITING, FINISHED, PARTING, GONE };
 
 struct rank {
-	struct rb_partial *machine;
+	struct rb_rounds *machine;
 	uint64_t frozen_until, timer, run, joining_since, ready_since, drain_round;
 	enum application state;
 	bool dead, ended, draining, left, parted, caught_up, pending_fresh, joining;
@@ -59,7 +59,7 @@ struct rank {
 };
 
 struct round {
-	struct rb_partial_record records[RANKS_MAX];
+	struct rb_rounds_record records[RANKS_MAX];
 	uint64_t sets[RANKS_MAX];
 	uint32_t members[RANKS_MAX][RANKS_MAX], member_count[RANKS_MAX];
 	uint32_t joined, need, live;
@@ -70,7 +70,7 @@ struct round {
 
 struct world {
 	struct rb_rng rng;
-	struct rb_partial_config config;
+	struct rb_rounds_config config;
 	struct rounds_totals *totals;
 	uint32_t n, segments, crashes_left, dead_count;
 	uint64_t now, order, base_round;
@@ -148,7 +148,7 @@ void world_machine_check(struct world *w, uint32_t r);
 
 /* ---- rounds_world_application.c ---- */
 
-void world_call(struct world *w, uint32_t r, enum rb_partial_call what, const void *argument,
+void world_call(struct world *w, uint32_t r, enum rb_rounds_call what, const void *argument,
 		size_t bytes);
 void world_segment_begin(struct world *w, uint32_t r, uint32_t segment);
 void world_application(struct world *w, uint32_t r);

@@ -15,7 +15,7 @@ bool world_newly_passive(const struct world *w, uint32_t r)
 	/* A rank may not know yet that what it drained into was the end of all; who parts drains
 	 * again as soon as it does. */
 	bool drains = rank->draining && rank->drain_round >= w->base_round;
-	bool again = rank->parts_next && rb_partial_view_of(rank->machine).round >= w->base_round;
+	bool again = rank->parts_next && rb_rounds_view_of(rank->machine).round >= w->base_round;
 
 	return w->told[r] == 0 && (rank->left || drains || again);
 }
@@ -86,7 +86,7 @@ void world_round_opened(struct world *w, uint64_t r, uint32_t first)
 
 	round->opened = true;
 	if (round->need == 0)
-		round->need = rb_partial_view_of(w->ranks[first].machine).need;
+		round->need = rb_rounds_view_of(w->ranks[first].machine).need;
 	for (uint32_t i = 0; i < w->n; i++) {
 		if (!is_ready(w, i)) {
 			willing += is_willing(w, i, round);
@@ -118,10 +118,10 @@ static void round_joined(struct world *w, uint64_t r)
 
 	round->last = true;
 	for (uint32_t i = 0; i < w->n; i++) {
-		const struct rb_partial_record *record = &round->records[i];
+		const struct rb_rounds_record *record = &round->records[i];
 		uint32_t most = w->config.options.max_absence;
 
-		w->told[i] = record->flags & (RB_PARTIAL_DRAINING | RB_PARTIAL_LEFT);
+		w->told[i] = record->flags & (RB_ROUNDS_DRAINING | RB_ROUNDS_LEFT);
 		w->absent[i] = record->count > 0 ? 0 : w->absent[i] + 1;
 		LAW(w, most == 0 || w->told[i] != 0 || w->absent[i] <= most,
 		    "rank %u is in none of the last %u rounds up to %" PRIu64, i, w->absent[i], r);
@@ -130,7 +130,7 @@ static void round_joined(struct world *w, uint64_t r)
 	if (round->last) {
 		w->base_round = r + 1;
 		for (uint32_t i = 0; i < w->n; i++) {
-			w->told[i] &= (uint8_t)~RB_PARTIAL_DRAINING;
+			w->told[i] &= (uint8_t)~RB_ROUNDS_DRAINING;
 			w->absent[i] = 0;
 		}
 	}
@@ -148,7 +148,7 @@ static void run_ends(struct world *w, uint32_t r, uint64_t value)
 	world_at(w, world_delay(w), RUN_END, r, (uint32_t)w->ranks[r].run, value);
 }
 
-static void record_check(struct world *w, uint32_t r, const struct rb_partial_record *record)
+static void record_check(struct world *w, uint32_t r, const struct rb_rounds_record *record)
 {
 	const struct rank *rank = &w->ranks[r];
 	uint64_t number = rank->next_join, pending = rank->pending;
@@ -156,11 +156,11 @@ static void record_check(struct world *w, uint32_t r, const struct rb_partial_re
 	LAW(w, record->round == number && record->count == bits(pending),
 	    "rank %u joins %" PRIu64 " with %u contributions, not %u", r, number, record->count,
 	    bits(pending));
-	LAW(w, ((record->flags & RB_PARTIAL_FRESH) != 0) == rank->pending_fresh,
+	LAW(w, ((record->flags & RB_ROUNDS_FRESH) != 0) == rank->pending_fresh,
 	    "rank %u in round %" PRIu64 ": fresh is wrong", r, number);
 	LAW(w,
-	    ((record->flags & RB_PARTIAL_DRAINING) != 0) == rank->draining &&
-		    ((record->flags & RB_PARTIAL_LEFT) != 0) == rank->left,
+	    ((record->flags & RB_ROUNDS_DRAINING) != 0) == rank->draining &&
+		    ((record->flags & RB_ROUNDS_LEFT) != 0) == rank->left,
 	    "rank %u in round %" PRIu64 ": passive is wrong", r, number);
 	LAW(w,
 	    record->discarded == bits(rank->discarded) && record->weight == WEIGHT * record->count,
@@ -174,7 +174,7 @@ static void record_check(struct world *w, uint32_t r, const struct rb_partial_re
 	    "rank %u in round %" PRIu64 ": steps or duration", r, number);
 	LAW(w,
 	    is_free(w) || rank->segment == 0 ||
-		    ((record->flags & RB_PARTIAL_BASED) != 0 &&
+		    ((record->flags & RB_ROUNDS_BASED) != 0 &&
 		     record->base_step == 1000 * rank->segment),
 	    "rank %u in round %" PRIu64 ": begins with %" PRIu64, r, number, record->base_step);
 }
@@ -183,7 +183,7 @@ static void exchange(struct world *w, uint32_t r, uint64_t number)
 {
 	struct rank *rank = &w->ranks[r];
 	struct round *round = &w->rounds[number];
-	const struct rb_partial_record *record = rb_partial_record(rank->machine);
+	const struct rb_rounds_record *record = rb_rounds_own_record(rank->machine);
 	bool passive = rank->draining || rank->left;
 
 	LAW(w, number == rank->next_join && number == rank->completed, "rank %u joins %" PRIu64, r,
@@ -195,7 +195,7 @@ static void exchange(struct world *w, uint32_t r, uint64_t number)
 		    w->now >= rank->joining_since + w->config.options.window_ns,
 	    "rank %u joins with nothing before the window ends", r);
 	LAW(w, world_has_room(w, r, number), "rank %u joins %" PRIu64 " without room", r, number);
-	world_slot_check(w, r, rb_partial_view_of(rank->machine).out, number);
+	world_slot_check(w, r, rb_rounds_view_of(rank->machine).out, number);
 	rank->next_join = number + 1;
 	rank->joined = rank->pending;
 	rank->pending = 0;
@@ -208,14 +208,14 @@ static void exchange(struct world *w, uint32_t r, uint64_t number)
 	round_joined(w, number);
 	for (uint32_t i = 0; i < w->n; i++)
 		if (!w->ranks[i].dead && (w->dead_count == 0 || chance(w, 50)))
-			run_ends(w, i, number * RB_PARTIAL_RUNS + RB_PARTIAL_EXCHANGE);
+			run_ends(w, i, number * RB_ROUNDS_RUNS + RB_ROUNDS_EXCHANGE);
 }
 
 /* What the records say of the round, added up once more: alike on all members. */
 static void summary_check(struct world *w, uint32_t r, uint64_t number)
 {
 	const struct round *round = &w->rounds[number];
-	const rubato_round *s = rb_partial_summary(w->ranks[r].machine);
+	const rubato_round *s = rb_rounds_summary(w->ranks[r].machine);
 	uint32_t contributors = 0, fresh = 0, staying = 0;
 	uint64_t least = NEVER, most = 0, discarded = 0, weight = 0;
 	double divisor = 1;
@@ -224,12 +224,12 @@ static void summary_check(struct world *w, uint32_t r, uint64_t number)
 		discarded += round->records[i].discarded;
 	for (uint32_t i = 0; i < round->member_count[r]; i++) {
 		uint32_t member = round->members[r][i];
-		const struct rb_partial_record *c = &round->records[member];
+		const struct rb_rounds_record *c = &round->records[member];
 		uint64_t first = c->first_step - round->base_step + round->base_round;
 		uint64_t last = c->last_step - round->base_step + round->base_round;
 
-		fresh += (c->flags & RB_PARTIAL_FRESH) != 0;
-		staying += (round->told[member] & RB_PARTIAL_LEFT) == 0;
+		fresh += (c->flags & RB_ROUNDS_FRESH) != 0;
+		staying += (round->told[member] & RB_ROUNDS_LEFT) == 0;
 		if (c->count == 0)
 			continue;
 		contributors++;
@@ -265,7 +265,7 @@ static void members_check(struct world *w, uint32_t r, uint64_t number)
 	bool self = false;
 	bool grouped = w->config.options.policy == RUBATO_POLICY_WAGMA && !round->full;
 
-	count = round->member_count[r] = rb_partial_members(w->ranks[r].machine, members);
+	count = round->member_count[r] = rb_rounds_members(w->ranks[r].machine, members);
 	LAW(w, count == (grouped ? w->config.options.group : w->n), "%u members", count);
 	for (uint32_t i = 0; i < count; i++) {
 		uint32_t member = members[i];
@@ -294,23 +294,23 @@ static void reduce(struct world *w, uint32_t r, uint64_t number)
 		uint32_t member = round->members[r][i];
 
 		if (!w->ranks[member].dead && (w->dead_count == 0 || chance(w, 50)))
-			run_ends(w, member, number * RB_PARTIAL_RUNS + RB_PARTIAL_REDUCE);
+			run_ends(w, member, number * RB_ROUNDS_RUNS + RB_ROUNDS_REDUCE);
 	}
 }
 
 void world_run_start(struct world *w, uint32_t r, const struct rb_protocol_action *action)
 {
 	struct rank *rank = &w->ranks[r];
-	uint64_t number = action->value / RB_PARTIAL_RUNS;
+	uint64_t number = action->value / RB_ROUNDS_RUNS;
 
-	switch ((enum rb_partial_run)(action->value % RB_PARTIAL_RUNS)) {
-	case RB_PARTIAL_EXCHANGE:
+	switch ((enum rb_rounds_run)(action->value % RB_ROUNDS_RUNS)) {
+	case RB_ROUNDS_EXCHANGE:
 		exchange(w, r, number);
 		break;
-	case RB_PARTIAL_REDUCE:
+	case RB_ROUNDS_REDUCE:
 		reduce(w, r, number);
 		break;
-	case RB_PARTIAL_FETCH:
+	case RB_ROUNDS_FETCH:
 		LAW(w, w->ranks[action->peer].completed > number,
 		    "rank %u fetches round %" PRIu64 " from %u, which has it not", r, number,
 		    action->peer);
@@ -319,18 +319,18 @@ void world_run_start(struct world *w, uint32_t r, const struct rb_protocol_actio
 		rank->fetch_from = action->peer;
 		w->totals->fetches++;
 		break;
-	case RB_PARTIAL_SERVE:
+	case RB_ROUNDS_SERVE:
 		LAW(w, rank->completed == number + 1, "rank %u serves %" PRIu64, r, number);
-		LAW(w, rank->kept[rb_partial_view_of(rank->machine).newest] == number,
+		LAW(w, rank->kept[rb_rounds_view_of(rank->machine).newest] == number,
 		    "rank %u serves another round than %" PRIu64, r, number);
 		if (!w->ranks[action->peer].dead && w->ranks[action->peer].fetch_from == r)
-			run_ends(w, action->peer, number * RB_PARTIAL_RUNS + RB_PARTIAL_FETCH);
+			run_ends(w, action->peer, number * RB_ROUNDS_RUNS + RB_ROUNDS_FETCH);
 		break;
-	case RB_PARTIAL_ABANDON:
+	case RB_ROUNDS_ABANDON:
 		rank->run++;
 		rank->fetch_from = NONE;
 		break;
-	case RB_PARTIAL_RESTORE:
+	case RB_ROUNDS_RESTORE:
 		LAW(w, number == rank->completed && rank->joined != 0, "rank %u restores", r);
 		rank->pending |= rank->joined;
 		rank->joined = 0;
@@ -342,15 +342,15 @@ void world_run_start(struct world *w, uint32_t r, const struct rb_protocol_actio
 void world_run_end(struct world *w, const struct event *e)
 {
 	struct rank *rank = &w->ranks[e->rank];
-	struct rb_partial_record *records = rb_partial_records(rank->machine);
-	uint64_t number = e->value / RB_PARTIAL_RUNS;
+	struct rb_rounds_record *records = rb_rounds_records(rank->machine);
+	uint64_t number = e->value / RB_ROUNDS_RUNS;
 	struct rb_protocol_event event = { .kind = RB_PROTOCOL_RUN_DONE, .value = e->value };
 
 	if ((uint32_t)rank->run != e->peer)
 		return;
-	if (e->value % RB_PARTIAL_RUNS == RB_PARTIAL_FETCH)
+	if (e->value % RB_ROUNDS_RUNS == RB_ROUNDS_FETCH)
 		rank->fetch_from = NONE;
-	if (e->value % RB_PARTIAL_RUNS != RB_PARTIAL_REDUCE)
+	if (e->value % RB_ROUNDS_RUNS != RB_ROUNDS_REDUCE)
 		memcpy(records, w->rounds[number].records, w->n * sizeof(*records));
 	world_event(w, e->rank, &event);
 }
@@ -361,8 +361,8 @@ static void era_end(struct world *w, uint32_t r, uint64_t number)
 {
 	struct rank *rank = &w->ranks[r];
 	const struct round *round = &w->rounds[number];
-	bool just_left = (round->records[r].flags & RB_PARTIAL_LEFT) != 0 &&
-			 (round->told[r] & RB_PARTIAL_LEFT) == 0;
+	bool just_left = (round->records[r].flags & RB_ROUNDS_LEFT) != 0 &&
+			 (round->told[r] & RB_ROUNDS_LEFT) == 0;
 
 	if (just_left && rank->state != PARTING)
 		rank->cut = number + 1;
@@ -384,14 +384,14 @@ void world_completed(struct world *w, uint32_t r, uint64_t number)
 {
 	struct rank *rank = &w->ranks[r];
 	struct round *round = &w->rounds[number];
-	uint32_t newest = rb_partial_view_of(rank->machine).newest;
+	uint32_t newest = rb_rounds_view_of(rank->machine).newest;
 
 	LAW(w, number == rank->completed, "rank %u completes %" PRIu64 " after %" PRIu64, r, number,
 	    rank->completed);
 	LAW(w, round->joined == w->n, "rank %u completes %" PRIu64 ", which %u joined", r, number,
 	    round->joined);
 	LAW(w,
-	    memcmp(rb_partial_records(rank->machine), round->records,
+	    memcmp(rb_rounds_records(rank->machine), round->records,
 		   w->n * sizeof(round->records[0])) == 0,
 	    "rank %u has other records of %" PRIu64, r, number);
 	summary_check(w, r, number);
@@ -407,19 +407,19 @@ void world_completed(struct world *w, uint32_t r, uint64_t number)
 }
 
 /* Whether it says rightly that it holds up the round, or that only it can open it. */
-static void wants_check(struct world *w, uint32_t r, const struct rb_partial_view *view)
+static void wants_check(struct world *w, uint32_t r, const struct rb_rounds_view *view)
 {
 	const struct rank *rank = &w->ranks[r];
 	const struct round *round = &w->rounds[rank->completed];
-	bool unread, wants = rb_partial_wants(rank->machine, &unread), expected;
-	bool joining = view->phase == RB_PARTIAL_JOINING;
+	bool unread, wants = rb_rounds_wants(rank->machine, &unread), expected;
+	bool joining = view->phase == RB_ROUNDS_JOINING;
 
 	if (takes(w, RUBATO_COLLECT_LATEST) && unread)
 		return; /* Up to the slots. */
 	LAW(w, unread == (joining && !world_has_room(w, r, rank->completed)),
 	    "rank %u holds up %" PRIu64 ": %d", r, rank->completed, unread);
 	expected =
-		view->phase == RB_PARTIAL_OPEN && (is_free(w) || world_gave_early(w, r)) &&
+		view->phase == RB_ROUNDS_OPEN && (is_free(w) || world_gave_early(w, r)) &&
 		w->told[r] == 0 && !rank->draining && !rank->left && !rank->pending_fresh &&
 		(is_overdue(w, r) || (w->config.options.policy == RUBATO_POLICY_MAJORITY &&
 				      !round->full && drawn(w, rank->completed, round->live) == r));
@@ -430,7 +430,7 @@ static void wants_check(struct world *w, uint32_t r, const struct rb_partial_vie
 void world_machine_check(struct world *w, uint32_t r)
 {
 	struct rank *rank = &w->ranks[r];
-	struct rb_partial_view v = rb_partial_view_of(rank->machine);
+	struct rb_rounds_view v = rb_rounds_view_of(rank->machine);
 	struct round *round = &w->rounds[rank->completed];
 	const rubato_partial_options *o = &w->config.options;
 
@@ -445,7 +445,7 @@ void world_machine_check(struct world *w, uint32_t r)
 		    (rank->state == PARTING ||
 		     v.draining == (rank->draining || (rank->cut != NEVER))),
 	    "rank %u: draining %d, left %d, parted %d", r, v.draining, v.left, v.parted);
-	if (v.phase > RB_PARTIAL_REDUCING || rank->ended)
+	if (v.phase > RB_ROUNDS_REDUCING || rank->ended)
 		return;
 	LAW(w, v.live == round->live && v.full == round->full,
 	    "rank %u sees other live ranks or bounds in %" PRIu64, r, rank->completed);
@@ -455,7 +455,7 @@ void world_machine_check(struct world *w, uint32_t r)
 	    round->need, rank->completed);
 	wants_check(w, r, &v);
 	if (o->policy == RUBATO_POLICY_DEADLINE && !round->full && is_ready(w, r) &&
-	    v.phase == RB_PARTIAL_OPEN)
+	    v.phase == RB_ROUNDS_OPEN)
 		LAW(w, w->now <= rank->ready_since + o->deadline_ns || w->now <= rank->frozen_until,
 		    "rank %u does not open %" PRIu64 " at its deadline", r, rank->completed);
 }

@@ -22,7 +22,7 @@ struct hop { /* A message under way. */
 
 struct flood {
 	uint32_t n, count, sent;
-	struct rb_partial *machines[FLOOD_MAX];
+	struct rb_rounds *machines[FLOOD_MAX];
 	struct hop *hops;
 	bool *edges; /* Told in this round: n * n. */
 };
@@ -31,8 +31,8 @@ static void flood_event(struct flood *f, uint32_t r, struct rb_protocol_event *e
 {
 	struct rb_protocol_actions actions = { .count = 0 };
 
-	ck_assert(rb_partial_protocol.valid(f->machines[r]));
-	rb_partial_protocol.step(f->machines[r], event, &actions);
+	ck_assert(rb_rounds_protocol.valid(f->machines[r]));
+	rb_rounds_protocol.step(f->machines[r], event, &actions);
 	for (uint32_t i = 0; i < actions.count; i++) {
 		const struct rb_protocol_action *action = &actions.item[i];
 
@@ -49,16 +49,16 @@ static void flood_event(struct flood *f, uint32_t r, struct rb_protocol_event *e
 
 static void flood_open(struct flood *f, uint32_t n)
 {
-	struct rb_partial_config config = { .rank_count = n, .options.depth = 1 };
+	struct rb_rounds_config config = { .rank_count = n, .options.depth = 1 };
 
 	*f = (struct flood) { .n = n };
 	f->hops = calloc((size_t)n * 16, sizeof(*f->hops));
 	f->edges = calloc((size_t)n * n, sizeof(*f->edges));
 	ck_assert(f->hops != NULL && f->edges != NULL);
 	for (config.rank = 0; config.rank < n; config.rank++) {
-		f->machines[config.rank] = malloc(rb_partial_bytes(&config));
+		f->machines[config.rank] = malloc(rb_rounds_bytes(&config));
 		ck_assert_ptr_nonnull(f->machines[config.rank]);
-		ck_assert_int_eq(rb_partial_init(f->machines[config.rank], &config), RUBATO_OK);
+		ck_assert_int_eq(rb_rounds_init(f->machines[config.rank], &config), RUBATO_OK);
 	}
 }
 
@@ -72,7 +72,7 @@ static void flood_close(struct flood *f)
 
 static void flood_commit(struct flood *f, uint32_t r)
 {
-	struct rb_protocol_event event = { .kind = RB_PROTOCOL_START, .value = RB_PARTIAL_COMMIT };
+	struct rb_protocol_event event = { .kind = RB_PROTOCOL_START, .value = RB_ROUNDS_COMMIT };
 
 	flood_event(f, r, &event);
 }
@@ -99,7 +99,7 @@ static uint32_t levels(uint32_t n)
 static void flood_check(const struct flood *f)
 {
 	for (uint32_t r = 0; r < f->n; r++)
-		ck_assert_msg(rb_partial_view_of(f->machines[r]).phase == RB_PARTIAL_EXCHANGING,
+		ck_assert_msg(rb_rounds_view_of(f->machines[r]).phase == RB_ROUNDS_EXCHANGING,
 			      "%u ranks: rank %u was not told", f->n, r);
 	ck_assert_uint_le(f->sent, f->n * levels(f->n));
 }
@@ -168,7 +168,7 @@ START_TEST(activation_reaches_all_from_any_openers_in_any_order)
 				openers -= opens;
 				if (!opens)
 					flood_deliver(&f, (uint32_t)rb_rng_below(&rng, f.count));
-				else if (rb_partial_view_of(f.machines[r]).committed == 0)
+				else if (rb_rounds_view_of(f.machines[r]).committed == 0)
 					flood_commit(&f, r);
 			}
 			if (f.sent > 0 || n == 1)
@@ -180,97 +180,97 @@ END_TEST
 
 /* ---- One machine by hand ---- */
 
-static struct rb_partial *machine_of(const struct rb_partial_config *config)
+static struct rb_rounds *machine_of(const struct rb_rounds_config *config)
 {
-	struct rb_partial *machine = malloc(rb_partial_bytes(config));
+	struct rb_rounds *machine = malloc(rb_rounds_bytes(config));
 
 	ck_assert_ptr_nonnull(machine);
-	ck_assert_int_eq(rb_partial_init(machine, config), RUBATO_OK);
+	ck_assert_int_eq(rb_rounds_init(machine, config), RUBATO_OK);
 	return machine;
 }
 
 START_TEST(late_contributions_open_nothing)
 {
 	/* Rank 0 of 3: it is the root of round 3, which it is late for three times. */
-	struct rb_partial_config config = {
+	struct rb_rounds_config config = {
 		.rank_count = 3,
 		.options = { .policy = RUBATO_POLICY_QUORUM,
 			     .collection = RUBATO_COLLECT_LATEST,
 			     .quorum = 2,
 			     .depth = 4 },
 	};
-	struct rb_partial *m = machine_of(&config);
-	struct rb_protocol_event event = { .kind = RB_PROTOCOL_START, .value = RB_PARTIAL_COMMIT };
-	struct rb_partial_commit c = { .step = 0 };
+	struct rb_rounds *m = machine_of(&config);
+	struct rb_protocol_event event = { .kind = RB_PROTOCOL_START, .value = RB_ROUNDS_COMMIT };
+	struct rb_rounds_commit c = { .step = 0 };
 	struct rb_protocol_actions actions = { .count = 0 };
 
 	for (uint64_t round = 0; round < 3; round++) { /* It takes part with nothing. */
 		struct rb_protocol_event activate = { .kind = RB_PROTOCOL_MESSAGE, .peer = 2 };
 		struct rb_protocol_event run = { .kind = RB_PROTOCOL_RUN_DONE };
-		struct rb_partial_message text = { .kind = RB_PARTIAL_MESSAGE_ACTIVATE,
-						   .round = round };
+		struct rb_rounds_message text = { .kind = RB_ROUNDS_MESSAGE_ACTIVATE,
+						  .round = round };
 
 		memcpy(activate.message, &text, sizeof(text));
 		actions.count = 0;
-		rb_partial_protocol.step(m, &activate, &actions);
-		ck_assert_int_eq(rb_partial_view_of(m).phase, RB_PARTIAL_EXCHANGING);
+		rb_rounds_protocol.step(m, &activate, &actions);
+		ck_assert_int_eq(rb_rounds_view_of(m).phase, RB_ROUNDS_EXCHANGING);
 		for (uint32_t r = 0; r < 3; r++)
-			rb_partial_records(m)[r] =
-				(struct rb_partial_record) { .round = (uint32_t)round };
-		for (uint64_t which = RB_PARTIAL_EXCHANGE; which <= RB_PARTIAL_REDUCE; which++) {
-			run.value = round * RB_PARTIAL_RUNS + which;
+			rb_rounds_records(m)[r] =
+				(struct rb_rounds_record) { .round = (uint32_t)round };
+		for (uint64_t which = RB_ROUNDS_EXCHANGE; which <= RB_ROUNDS_REDUCE; which++) {
+			run.value = round * RB_ROUNDS_RUNS + which;
 			actions.count = 0;
-			rb_partial_protocol.step(m, &run, &actions);
+			rb_rounds_protocol.step(m, &run, &actions);
 		}
-		ck_assert_uint_eq(rb_partial_view_of(m).round, round + 1);
+		ck_assert_uint_eq(rb_rounds_view_of(m).round, round + 1);
 	}
 	for (; c.step < 3; c.step++) { /* What it was late with: nothing is told to anyone. */
 		memcpy(event.message, &c, sizeof(c));
 		actions.count = 0;
-		rb_partial_protocol.step(m, &event, &actions);
+		rb_rounds_protocol.step(m, &event, &actions);
 		ck_assert_uint_eq(actions.count, 0);
-		ck_assert(!rb_partial_view_of(m).ready);
-		ck_assert_int_eq(rb_partial_view_of(m).verdict,
-				 c.step == 0 ? RB_PARTIAL_TAKE : RB_PARTIAL_MERGE);
+		ck_assert(!rb_rounds_view_of(m).ready);
+		ck_assert_int_eq(rb_rounds_view_of(m).verdict,
+				 c.step == 0 ? RB_ROUNDS_TAKE : RB_ROUNDS_MERGE);
 	}
 	for (uint32_t i = 0; i < 2; i++) {
-		event.value = RB_PARTIAL_MERGED;
-		rb_partial_protocol.step(m, &event, &actions);
+		event.value = RB_ROUNDS_MERGED;
+		rb_rounds_protocol.step(m, &event, &actions);
 	}
 	ck_assert_uint_eq(actions.count, 0);
 	memcpy(event.message, &c, sizeof(c)); /* Number 3 is for round 3. */
-	event.value = RB_PARTIAL_COMMIT;
-	rb_partial_protocol.step(m, &event, &actions);
-	ck_assert(rb_partial_view_of(m).ready);
-	ck_assert_uint_eq(rb_partial_view_of(m).pending, 4);
+	event.value = RB_ROUNDS_COMMIT;
+	rb_rounds_protocol.step(m, &event, &actions);
+	ck_assert(rb_rounds_view_of(m).ready);
+	ck_assert_uint_eq(rb_rounds_view_of(m).pending, 4);
 	free(m);
 }
 END_TEST
 
 /* Takes one machine through a round. */
-static void turn(struct rb_partial *m, uint32_t n, uint64_t round)
+static void turn(struct rb_rounds *m, uint32_t n, uint64_t round)
 {
-	struct rb_protocol_event event = { .kind = RB_PROTOCOL_START, .value = RB_PARTIAL_COMMIT };
-	struct rb_partial_commit c = { .step = round };
+	struct rb_protocol_event event = { .kind = RB_PROTOCOL_START, .value = RB_ROUNDS_COMMIT };
+	struct rb_rounds_commit c = { .step = round };
 	struct rb_protocol_actions actions = { .count = 0 };
 
 	memcpy(event.message, &c, sizeof(c));
-	rb_partial_protocol.step(m, &event, &actions);
+	rb_rounds_protocol.step(m, &event, &actions);
 	for (uint32_t r = 0; r < n; r++)
-		rb_partial_records(m)[r] = (struct rb_partial_record) { .round = (uint32_t)round };
+		rb_rounds_records(m)[r] = (struct rb_rounds_record) { .round = (uint32_t)round };
 	event.kind = RB_PROTOCOL_RUN_DONE;
-	for (uint64_t which = RB_PARTIAL_EXCHANGE; which <= RB_PARTIAL_REDUCE; which++) {
-		event.value = round * RB_PARTIAL_RUNS + which;
+	for (uint64_t which = RB_ROUNDS_EXCHANGE; which <= RB_ROUNDS_REDUCE; which++) {
+		event.value = round * RB_ROUNDS_RUNS + which;
 		actions.count = 0;
-		rb_partial_protocol.step(m, &event, &actions);
+		rb_rounds_protocol.step(m, &event, &actions);
 	}
-	ck_assert_uint_eq(rb_partial_view_of(m).round, round + 1);
+	ck_assert_uint_eq(rb_rounds_view_of(m).round, round + 1);
 }
 
 /* Averages within groups, m times for n = s^m: every rank's share of every model is 1 / n. */
 static void rotate(uint32_t n, uint32_t s, uint32_t m)
 {
-	struct rb_partial_config config = {
+	struct rb_rounds_config config = {
 		.rank_count = n,
 		.options = { .policy = RUBATO_POLICY_WAGMA,
 			     .collection = RUBATO_COLLECT_LATEST,
@@ -287,11 +287,11 @@ static void rotate(uint32_t n, uint32_t s, uint32_t m)
 		next = calloc((size_t)n * n, sizeof(*next));
 		ck_assert_ptr_nonnull(next);
 		for (config.rank = 0; config.rank < n; config.rank++) {
-			struct rb_partial *machine = machine_of(&config);
+			struct rb_rounds *machine = machine_of(&config);
 
 			for (uint64_t round = 0; round < t; round++)
 				turn(machine, n, round);
-			ck_assert_uint_eq(rb_partial_members(machine, ranks), s);
+			ck_assert_uint_eq(rb_rounds_members(machine, ranks), s);
 			for (uint32_t i = 0; i < s; i++)
 				for (uint32_t j = 0; j < n; j++)
 					next[config.rank * n + j] += share[ranks[i] * n + j] / s;
@@ -323,7 +323,7 @@ END_TEST
 START_TEST(impossible_settings_are_named)
 {
 	static const struct {
-		struct rb_partial_config config;
+		struct rb_rounds_config config;
 		const char *word;
 	} cases[] = {
 		{ { .rank_count = 0, .options.depth = 1 }, "rank" },
@@ -342,7 +342,7 @@ START_TEST(impossible_settings_are_named)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		void *machine = malloc(4096);
 
-		ck_assert_int_eq(rb_partial_init(machine, &cases[i].config), RUBATO_ERR_ARGUMENT);
+		ck_assert_int_eq(rb_rounds_init(machine, &cases[i].config), RUBATO_ERR_ARGUMENT);
 		ck_assert_ptr_nonnull(strstr(rubato_error_text(), cases[i].word));
 		free(machine);
 	}

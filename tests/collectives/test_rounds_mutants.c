@@ -47,7 +47,7 @@ static bool caught(uint32_t i, uint64_t seeds, struct report *report)
 		fault_now = i + 1;
 		for (report->seed = 1; report->seed <= seeds; report->seed++)
 			if (rounds_world_run(report->seed, &totals, report->text,
-					      sizeof(report->text)) != NULL)
+					     sizeof(report->text)) != NULL)
 				_exit(1);
 		_exit(0);
 	}

@@ -525,7 +525,7 @@ static void herald_forward(struct herald *h, uint32_t origin, uint64_t round,
 	for (uint32_t bit = 1; bit < h->n; bit *= 2) {
 		if (place >= bit || place + bit >= h->n)
 			continue;
-		struct rb_protocol_action *send = rb_protocol_act(out, RB_PROTOCOL_SEND);
+		struct rb_protocol_action *send = rb_protocol_action_add(out, RB_PROTOCOL_SEND);
 
 		send->peer = (h->rank + bit) % h->n;
 		memcpy(send->message, &origin, sizeof(origin));
@@ -553,7 +553,7 @@ static void herald_step(void *machine, const struct rb_protocol_event *event,
 	case RB_PROTOCOL_START:
 		h->waiting = true;
 		herald_hear(h, origin, round, out);
-		rb_protocol_act(out, RB_PROTOCOL_WAKE)->value = event->now_ns + 1000;
+		rb_protocol_action_add(out, RB_PROTOCOL_WAKE)->value = event->now_ns + 1000;
 		break;
 	case RB_PROTOCOL_MESSAGE:
 		memcpy(&origin, event->message, sizeof(origin));
@@ -568,7 +568,7 @@ static void herald_step(void *machine, const struct rb_protocol_event *event,
 	if (h->waiting && h->heard > h->round && event->kind != RB_PROTOCOL_START) {
 		h->waiting = false;
 		h->round++;
-		rb_protocol_act(out, RB_PROTOCOL_DONE)->value = h->round;
+		rb_protocol_action_add(out, RB_PROTOCOL_DONE)->value = h->round;
 	}
 }
 
