@@ -40,20 +40,21 @@ void rb_rounds_act_done(struct rb_rounds *m, enum rb_rounds_done which, rubato_s
 
 static bool is_passive(const struct rb_rounds *m)
 {
-	return m->flags != 0;
+	return m->era.flags != 0;
 }
 
 /* Whether this rank has something for the first round that it has not joined: a contribution in
  * time, or the word that it drains or leaves. */
 static bool is_ready(const struct rb_rounds *m)
 {
-	return m->told[m->config.rank] == 0 && (m->pending.fresh || is_passive(m));
+	return m->ranks.passive[m->config.rank] == 0 && (m->pending.fresh || is_passive(m));
 }
 
 /* Whether it counts as ready, with nothing: never where a full round waits for its contribution. */
 static bool is_willing(const struct rb_rounds *m)
 {
-	return m->told[m->config.rank] == 0 && m->willing && m->need > 1 && !rb_rounds_overdue(m);
+	return m->ranks.passive[m->config.rank] == 0 && m->willing && m->opening.need > 1 &&
+	       !rb_rounds_overdue(m);
 }
 
 static void wake(struct rb_protocol_actions *out, uint64_t at_ns)
@@ -63,35 +64,36 @@ static void wake(struct rb_protocol_actions *out, uint64_t at_ns)
 
 static void arrive(struct rb_rounds *m, uint64_t now_ns, struct rb_protocol_actions *out)
 {
-	struct rb_rounds_tally *tally = &m->tallies[m->round & 1];
+	struct rb_rounds_activation *activation = &m->opening.activations[m->round & 1];
 	const rubato_partial_options *o = &m->config.options;
 
-	if (!m->arrived && (is_ready(m) || is_willing(m))) {
-		m->arrived = true;
-		tally->arrived++;
+	if (!m->opening.counted && (is_ready(m) || is_willing(m))) {
+		m->opening.counted = true;
+		activation->ready++;
 	}
 	if (!is_ready(m))
 		return;
-	tally->wanted = true;
-	if (o->policy == RUBATO_POLICY_DEADLINE && !m->full && m->opens_ns == RB_ROUNDS_NEVER) {
-		m->opens_ns = now_ns + o->deadline_ns;
-		wake(out, m->opens_ns);
+	activation->wanted = true;
+	if (o->policy == RUBATO_POLICY_DEADLINE && !m->opening.full &&
+	    m->opening.opens_ns == RB_ROUNDS_NEVER) {
+		m->opening.opens_ns = now_ns + o->deadline_ns;
+		wake(out, m->opening.opens_ns);
 	}
 }
 
 static bool may_open(const struct rb_rounds *m, uint64_t now_ns)
 {
-	const struct rb_rounds_tally *tally = &m->tallies[m->round & 1];
+	const struct rb_rounds_activation *activation = &m->opening.activations[m->round & 1];
 	uint32_t root = (uint32_t)(m->round % m->config.rank_count);
 
 	if (rb_rounds_counting(m)) {
-		if (m->config.rank == root && tally->wanted && m->need > 0 &&
-		    tally->arrived >= m->need)
+		if (m->config.rank == root && activation->wanted && m->opening.need > 0 &&
+		    activation->ready >= m->opening.need)
 			return true;
-		return is_ready(m) && (m->need == 1 || now_ns >= m->opens_ns);
+		return is_ready(m) && (m->opening.need == 1 || now_ns >= m->opening.opens_ns);
 	}
 	return is_ready(m) && (m->config.options.policy != RUBATO_POLICY_MAJORITY ||
-			       m->initiator == m->config.rank);
+			       m->opening.initiator == m->config.rank);
 }
 
 static bool may_join(const struct rb_rounds *m, uint64_t now_ns)
@@ -100,31 +102,31 @@ static bool may_join(const struct rb_rounds *m, uint64_t now_ns)
 		return false;
 	if (rb_rounds_slot_find(m) == RB_ROUNDS_NO_SLOT)
 		return false;
-	return m->pending.count > 0 || is_passive(m) || now_ns >= m->joins_ns;
+	return m->pending.count > 0 || is_passive(m) || now_ns >= m->opening.joins_ns;
 }
 
 static void join(struct rb_rounds *m, struct rb_protocol_actions *out)
 {
-	bool based = m->counted && !m->first_era && !rb_rounds_is_free(m);
+	bool based = m->era.begun && !m->era.is_first && !rb_rounds_is_free(m);
 
-	m->record = (struct rb_rounds_record) {
+	m->exchange.own = (struct rb_rounds_record) {
 		.first_step = m->pending.first_step,
 		.last_step = m->pending.last_step,
 		.count = m->pending.count,
-		.flags = m->flags | (m->pending.fresh ? RB_ROUNDS_FRESH : 0) |
+		.flags = m->era.flags | (m->pending.fresh ? RB_ROUNDS_FRESH : 0) |
 			 (based ? RB_ROUNDS_BASED : 0),
 		.weight = m->pending.weight,
 		.duration_ns = m->pending.duration_ns,
-		.discarded = m->discarded,
-		.base_step = based ? m->own_base : 0,
+		.discarded = m->counts.discarded,
+		.base_step = based ? m->numbers.own_first : 0,
 		.round = (uint32_t)m->round,
 	};
 	m->joined = m->pending;
 	m->pending = (struct rb_rounds_load) { 0 };
 	m->is_joined = true;
 	m->willing = false;
-	m->out = rb_rounds_slot_find(m);
-	m->kept[m->out] = RB_ROUNDS_NEVER;
+	m->results.out = rb_rounds_slot_find(m);
+	m->results.kept[m->results.out] = RB_ROUNDS_NEVER;
 	m->phase = RB_ROUNDS_EXCHANGING;
 	rb_rounds_act_run(m, RB_ROUNDS_EXCHANGE, 0, out);
 }
@@ -132,18 +134,18 @@ static void join(struct rb_rounds *m, struct rb_protocol_actions *out)
 /* All that can happen now without a further event. */
 static void advance(struct rb_rounds *m, uint64_t now_ns, struct rb_protocol_actions *out)
 {
-	struct rb_rounds_tally *tally = &m->tallies[m->round & 1];
+	struct rb_rounds_activation *activation = &m->opening.activations[m->round & 1];
 
 	if (m->phase == RB_ROUNDS_OPEN) {
 		arrive(m, now_ns, out);
-		if (!tally->active && may_open(m, now_ns))
+		if (!activation->active && may_open(m, now_ns))
 			rb_rounds_activate(m, out);
 		rb_rounds_count_forward(m, out);
-		if (tally->active) {
+		if (activation->active) {
 			m->phase = RB_ROUNDS_JOINING;
-			m->joins_ns = now_ns + m->config.options.window_ns;
-			if (!may_join(m, now_ns) && now_ns < m->joins_ns)
-				wake(out, m->joins_ns);
+			m->opening.joins_ns = now_ns + m->config.options.window_ns;
+			if (!may_join(m, now_ns) && now_ns < m->opening.joins_ns)
+				wake(out, m->opening.joins_ns);
 		}
 	}
 	if (m->phase == RB_ROUNDS_JOINING && may_join(m, now_ns))
@@ -152,19 +154,19 @@ static void advance(struct rb_rounds *m, uint64_t now_ns, struct rb_protocol_act
 
 void rb_rounds_complete(struct rb_rounds *m, struct rb_protocol_actions *out)
 {
-	RB_ASSERT(m->is_joined && m->out != RB_ROUNDS_NO_SLOT);
-	m->delivered += m->joined.count;
+	RB_ASSERT(m->is_joined && m->results.out != RB_ROUNDS_NO_SLOT);
+	m->counts.delivered += m->joined.count;
 	m->joined = (struct rb_rounds_load) { 0 };
-	m->kept[m->out] = m->round;
-	m->newest = m->out;
-	m->out = RB_ROUNDS_NO_SLOT;
-	m->full_rounds += m->full;
+	m->results.kept[m->results.out] = m->round;
+	m->results.newest = m->results.out;
+	m->results.out = RB_ROUNDS_NO_SLOT;
+	m->counts.full_rounds += m->opening.full;
 	rb_rounds_records_apply(m);
 	rb_rounds_act_done(m, RB_ROUNDS_COMPLETED, RUBATO_OK, out);
-	m->tallies[m->round & 1] = (struct rb_rounds_tally) { 0 };
-	m->last_turn = m->turn;
-	m->last_full = m->full;
-	m->turn += !m->full;
+	m->opening.activations[m->round & 1] = (struct rb_rounds_activation) { 0 };
+	m->groups.last_turn = m->groups.turn;
+	m->groups.last_full = m->opening.full;
+	m->groups.turn += !m->opening.full;
 	m->is_joined = false;
 	m->round++;
 	rb_rounds_round_prepare(m);
@@ -199,15 +201,15 @@ static void run_done(struct rb_rounds *m, const struct rb_protocol_event *event,
 
 static bool in_time(struct rb_rounds *m, uint64_t step)
 {
-	if (!m->counted) {
-		m->counted = true;
-		m->own_base = step;
+	if (!m->era.begun) {
+		m->era.begun = true;
+		m->numbers.own_first = step;
 	}
 	if (rb_rounds_is_free(m))
-		return m->caught_up == rb_rounds_next_join(m);
-	if (!m->based) {
-		m->based = true;
-		m->base_step = step;
+		return m->results.caught_up == rb_rounds_next_join(m);
+	if (!m->numbers.based) {
+		m->numbers.based = true;
+		m->numbers.base_step = step;
 	}
 	return rb_rounds_target(m, step) >= rb_rounds_next_join(m);
 }
@@ -216,8 +218,8 @@ static bool in_time(struct rb_rounds *m, uint64_t step)
  * commit that far ahead when collect sent it on, since another operation lacked it. */
 static bool gave_early(const struct rb_rounds *m)
 {
-	return m->counted && !rb_rounds_is_free(m) && !m->pending.fresh &&
-	       rb_rounds_target(m, m->last_step) >= rb_rounds_next_join(m);
+	return m->era.begun && !rb_rounds_is_free(m) && !m->pending.fresh &&
+	       rb_rounds_target(m, m->counts.last_step) >= rb_rounds_next_join(m);
 }
 
 static enum rb_rounds_verdict judge(const struct rb_rounds *m, bool fresh)
@@ -237,30 +239,30 @@ static enum rb_rounds_verdict judge(const struct rb_rounds *m, bool fresh)
 static void commit(struct rb_rounds *m, const struct rb_rounds_commit *c)
 {
 	bool fresh = in_time(m, c->step);
-	struct rb_rounds_load *p = &m->pending;
+	struct rb_rounds_load *load = &m->pending;
 
-	RB_ASSERT(!is_passive(m) && m->limit == RB_ROUNDS_NEVER);
+	RB_ASSERT(!is_passive(m) && m->results.limit == RB_ROUNDS_NEVER);
 	rb_rounds_own_note(m, c->step, fresh);
 	m->willing = false;
-	m->committed++;
-	m->last_step = c->step;
+	m->counts.committed++;
+	m->counts.last_step = c->step;
 	m->verdict = judge(m, fresh);
 	if (m->verdict == RB_ROUNDS_DISCARD) {
-		m->discarded++;
+		m->counts.discarded++;
 		return;
 	}
 	if (m->verdict == RB_ROUNDS_REPLACE) {
-		m->discarded += p->count;
-		*p = (struct rb_rounds_load) { 0 };
+		m->counts.discarded += load->count;
+		*load = (struct rb_rounds_load) { 0 };
 	}
 	m->merging += m->verdict == RB_ROUNDS_MERGE;
-	m->merged += m->verdict == RB_ROUNDS_MERGE;
-	p->first_step = p->count == 0 ? c->step : p->first_step;
-	p->last_step = c->step;
-	p->weight += c->weight;
-	p->duration_ns = c->duration_ns;
-	p->count++;
-	p->fresh = p->fresh || fresh;
+	m->counts.merged += m->verdict == RB_ROUNDS_MERGE;
+	load->first_step = load->count == 0 ? c->step : load->first_step;
+	load->last_step = c->step;
+	load->weight += c->weight;
+	load->duration_ns = c->duration_ns;
+	load->count++;
+	load->fresh = load->fresh || fresh;
 }
 
 /* Not before the first commit of an era: rounds would open while ranks have yet to begin. */
@@ -271,7 +273,7 @@ static void waiting(struct rb_rounds *m)
 	else if (m->pending.count > 0)
 		m->pending.fresh = true;
 	else
-		m->willing = m->counted;
+		m->willing = m->era.begun;
 }
 
 static void call(struct rb_rounds *m, const struct rb_protocol_event *event)
@@ -297,10 +299,10 @@ static void call(struct rb_rounds *m, const struct rb_protocol_event *event)
 		rb_rounds_release(m);
 		break;
 	case RB_ROUNDS_DRAIN:
-		m->flags |= RB_ROUNDS_DRAINING;
+		m->era.flags |= RB_ROUNDS_DRAINING;
 		break;
 	case RB_ROUNDS_LEAVE:
-		m->flags |= RB_ROUNDS_LEFT;
+		m->era.flags |= RB_ROUNDS_LEFT;
 		break;
 	case RB_ROUNDS_WAITING:
 		waiting(m);
@@ -354,23 +356,26 @@ static void step(void *machine, const struct rb_protocol_event *event,
 static bool valid(const void *machine)
 {
 	const struct rb_rounds *m = machine;
-	const struct rb_rounds_tally *now = &m->tallies[m->round & 1];
-	const struct rb_rounds_tally *next = &m->tallies[(m->round + 1) & 1];
+	const struct rb_rounds_activation *now = &m->opening.activations[m->round & 1];
+	const struct rb_rounds_activation *next = &m->opening.activations[(m->round + 1) & 1];
 	bool running = m->phase == RB_ROUNDS_EXCHANGING || m->phase == RB_ROUNDS_REDUCING;
-	bool conserved =
-		m->committed == m->delivered + m->discarded + m->pending.count + m->joined.count;
-	bool counted = m->need <= m->live && m->live <= m->config.rank_count &&
-		       now->arrived <= m->config.rank_count;
-	bool early = next->active || next->arrived > 0; /* News of the next round. */
+	bool conserved = m->counts.committed == m->counts.delivered + m->counts.discarded +
+							m->pending.count + m->joined.count;
+	bool counted = m->opening.need <= m->opening.live &&
+		       m->opening.live <= m->config.rank_count &&
+		       now->ready <= m->config.rank_count;
+	bool early = next->active || next->ready > 0; /* Of the next round. */
 
 	return conserved && counted && RB_IMPLIES(running, m->is_joined) &&
 	       RB_IMPLIES(m->phase <= RB_ROUNDS_JOINING, !m->is_joined && !early) &&
 	       RB_IMPLIES(!m->is_joined, m->joined.count == 0) &&
 	       RB_IMPLIES(m->phase == RB_ROUNDS_JOINING, now->active) &&
-	       RB_IMPLIES(rb_rounds_is_over(m), m->dead_count > 0) &&
-	       RB_IMPLIES(m->phase == RB_ROUNDS_FETCHING, !m->peers[m->fetch_from].dead) &&
+	       RB_IMPLIES(rb_rounds_is_over(m), m->recovery.dead_count > 0) &&
+	       RB_IMPLIES(m->phase == RB_ROUNDS_FETCHING,
+			  !m->recovery.peers[m->recovery.fetch_from].dead) &&
 	       RB_IMPLIES(m->pending.fresh, m->pending.count > 0) &&
-	       RB_IMPLIES(m->out != RB_ROUNDS_NO_SLOT, m->out != m->lent && m->out != m->newest);
+	       RB_IMPLIES(m->results.out != RB_ROUNDS_NO_SLOT,
+			  m->results.out != m->results.lent && m->results.out != m->results.newest);
 }
 
 const struct rb_protocol rb_rounds_protocol = { .name = "partial", .step = step, .valid = valid };
@@ -437,16 +442,17 @@ static void tables_place(struct rb_rounds *m)
 	size_t n = m->config.rank_count;
 	uint8_t *at = (uint8_t *)m + part_bytes(sizeof(*m));
 
-	m->records = (struct rb_rounds_record *)(void *)at;
-	at += part_bytes(n * sizeof(*m->records));
-	m->peers = (struct rb_rounds_peer *)(void *)at;
-	at += part_bytes(n * sizeof(*m->peers));
-	m->adaptive = adaptive_bytes(&m->config) > 0 ? (struct rb_adaptive *)(void *)at : NULL;
+	m->exchange.records = (struct rb_rounds_record *)(void *)at;
+	at += part_bytes(n * sizeof(*m->exchange.records));
+	m->recovery.peers = (struct rb_rounds_peer *)(void *)at;
+	at += part_bytes(n * sizeof(*m->recovery.peers));
+	m->ranks.adaptive =
+		adaptive_bytes(&m->config) > 0 ? (struct rb_adaptive *)(void *)at : NULL;
 	at += adaptive_bytes(&m->config);
-	m->kept = (uint64_t *)(void *)at;
-	at += part_bytes(m->slot_count * sizeof(*m->kept));
-	m->absent = (uint32_t *)(void *)at;
-	m->told = at + part_bytes(n * sizeof(*m->absent));
+	m->results.kept = (uint64_t *)(void *)at;
+	at += part_bytes(m->results.slot_count * sizeof(*m->results.kept));
+	m->ranks.absent = (uint32_t *)(void *)at;
+	m->ranks.passive = at + part_bytes(n * sizeof(*m->ranks.absent));
 }
 
 rubato_status rb_rounds_init(struct rb_rounds *m, const struct rb_rounds_config *config)
@@ -457,18 +463,18 @@ rubato_status rb_rounds_init(struct rb_rounds *m, const struct rb_rounds_config 
 	RB_TRY(config_check(config));
 	memset(m, 0, rb_rounds_bytes(config));
 	m->config = *config;
-	m->slot_count = rb_rounds_slots(o);
+	m->results.slot_count = rb_rounds_slots(o);
 	tables_place(m);
-	for (uint32_t i = 0; i < m->slot_count; i++)
-		m->kept[i] = RB_ROUNDS_NEVER;
-	m->out = m->newest = m->lent = RB_ROUNDS_NO_SLOT;
-	m->limit = RB_ROUNDS_NEVER;
-	if (m->adaptive != NULL)
-		rb_adaptive_init(m->adaptive, config->rank_count, rb_rounds_is_free(m),
+	for (uint32_t i = 0; i < m->results.slot_count; i++)
+		m->results.kept[i] = RB_ROUNDS_NEVER;
+	m->results.out = m->results.newest = m->results.lent = RB_ROUNDS_NO_SLOT;
+	m->results.limit = RB_ROUNDS_NEVER;
+	if (m->ranks.adaptive != NULL)
+		rb_adaptive_init(m->ranks.adaptive, config->rank_count, rb_rounds_is_free(m),
 				 aged ? o->depth : 0, o->quorum);
-	while (m->levels < 31 && 1u << m->levels < config->rank_count)
-		m->levels++;
-	m->first_era = m->based = true;
+	while (m->opening.levels < 31 && 1u << m->opening.levels < config->rank_count)
+		m->opening.levels++;
+	m->era.is_first = m->numbers.based = true;
 	rb_rounds_round_prepare(m);
 	return RUBATO_OK;
 }
@@ -477,71 +483,71 @@ rubato_status rb_rounds_init(struct rb_rounds *m, const struct rb_rounds_config 
 
 struct rb_rounds_view rb_rounds_view_of(const struct rb_rounds *m)
 {
-	bool drained = m->limit != RB_ROUNDS_NEVER; /* But not told. */
+	bool drained = m->results.limit != RB_ROUNDS_NEVER; /* But not told. */
 
 	return (struct rb_rounds_view) {
 		.phase = m->phase,
 		.verdict = m->verdict,
-		.offer = m->offer,
+		.offer = m->results.offer,
 		.round = m->round,
-		.next = m->next,
-		.last_step = m->last_step,
-		.committed = m->committed,
-		.delivered = m->delivered,
-		.discarded = m->discarded,
+		.next = m->results.next,
+		.last_step = m->counts.last_step,
+		.committed = m->counts.committed,
+		.delivered = m->counts.delivered,
+		.discarded = m->counts.discarded,
 		.pending = m->pending.count,
 		.joined = m->joined.count,
-		.merged = m->merged,
-		.full_rounds = m->full_rounds,
-		.need = m->need,
-		.live = m->live,
-		.full = m->full,
-		.ready =
-			m->pending.fresh || m->joined.fresh || (m->flags & RB_ROUNDS_DRAINING) != 0,
-		.draining = (m->flags & RB_ROUNDS_DRAINING) != 0 || drained,
-		.left = (m->flags & RB_ROUNDS_LEFT) != 0,
-		.parted = m->parted,
-		.out = m->out,
-		.newest = m->newest,
-		.lent = m->lent,
+		.merged = m->counts.merged,
+		.full_rounds = m->counts.full_rounds,
+		.need = m->opening.need,
+		.live = m->opening.live,
+		.full = m->opening.full,
+		.ready = m->pending.fresh || m->joined.fresh ||
+			 (m->era.flags & RB_ROUNDS_DRAINING) != 0,
+		.draining = (m->era.flags & RB_ROUNDS_DRAINING) != 0 || drained,
+		.left = (m->era.flags & RB_ROUNDS_LEFT) != 0,
+		.parted = m->era.parted,
+		.out = m->results.out,
+		.newest = m->results.newest,
+		.lent = m->results.lent,
 	};
 }
 
 struct rb_rounds_record *rb_rounds_own_record(struct rb_rounds *m)
 {
-	return &m->record;
+	return &m->exchange.own;
 }
 
 struct rb_rounds_record *rb_rounds_records(struct rb_rounds *m)
 {
-	return m->records;
+	return m->exchange.records;
 }
 
 const rubato_round *rb_rounds_summary(const struct rb_rounds *m)
 {
-	return &m->summary;
+	return &m->exchange.summary;
 }
 
 rubato_contribution rb_rounds_pending(const struct rb_rounds *m)
 {
-	const struct rb_rounds_load *p = &m->pending;
+	const struct rb_rounds_load *load = &m->pending;
 
-	return (rubato_contribution) { .first_step = p->first_step,
-				       .last_step = p->last_step,
-				       .weight = p->weight,
-				       .count = p->count,
-				       .member = p->count > 0 };
+	return (rubato_contribution) { .first_step = load->first_step,
+				       .last_step = load->last_step,
+				       .weight = load->weight,
+				       .count = load->count,
+				       .member = load->count > 0 };
 }
 
 bool rb_rounds_wants(const struct rb_rounds *m, bool *unread)
 {
-	bool late = m->told[m->config.rank] == 0 && !is_passive(m) && !m->pending.fresh;
+	bool late = m->ranks.passive[m->config.rank] == 0 && !is_passive(m) && !m->pending.fresh;
 
 	*unread = m->phase == RB_ROUNDS_JOINING && rb_rounds_slot_find(m) == RB_ROUNDS_NO_SLOT;
 	if (*unread)
 		return true;
 	return m->phase == RB_ROUNDS_OPEN && (rb_rounds_is_free(m) || gave_early(m)) && late &&
-	       (rb_rounds_overdue(m) || m->initiator == m->config.rank);
+	       (rb_rounds_overdue(m) || m->opening.initiator == m->config.rank);
 }
 
 bool rb_rounds_neighbour(const struct rb_rounds_config *config, uint32_t peer)

@@ -15,25 +15,25 @@
  */
 #include "collectives/partial/rounds_inside.h"
 
-static struct rb_rounds_tally *tally_of(struct rb_rounds *m, uint64_t round)
+static struct rb_rounds_activation *activation_of(struct rb_rounds *m, uint64_t round)
 {
-	return &m->tallies[round & 1];
+	return &m->opening.activations[round & 1];
 }
 
 static void owe(struct rb_rounds *m, uint64_t round, uint32_t levels,
 		struct rb_protocol_actions *out)
 {
-	struct rb_rounds_tally *tally = tally_of(m, round);
+	struct rb_rounds_activation *activation = activation_of(m, round);
 
-	tally->active = true;
+	activation->active = true;
 	for (uint32_t i = levels; i-- > 0;) { /* The farthest first: it has most to pass on. */
 		struct rb_rounds_message message = { .kind = RB_ROUNDS_MESSAGE_ACTIVATE,
 						     .value = i,
 						     .round = round };
 
-		if (tally->sent & (1u << i))
+		if (activation->sent & (1u << i))
 			continue;
-		tally->sent |= 1u << i;
+		activation->sent |= 1u << i;
 		rb_rounds_act_send(out, RB_PROTOCOL_SEND, rb_rounds_right(m, 1u << i), &message);
 	}
 }
@@ -42,8 +42,8 @@ bool rb_rounds_counting(const struct rb_rounds *m)
 {
 	rubato_policy policy = m->config.options.policy;
 
-	return m->full || policy == RUBATO_POLICY_QUORUM || policy == RUBATO_POLICY_ADAPTIVE ||
-	       policy == RUBATO_POLICY_DEADLINE;
+	return m->opening.full || policy == RUBATO_POLICY_QUORUM ||
+	       policy == RUBATO_POLICY_ADAPTIVE || policy == RUBATO_POLICY_DEADLINE;
 }
 
 static uint32_t below_root(const struct rb_rounds *m, uint32_t rank)
@@ -60,26 +60,26 @@ static uint32_t subtree_live(const struct rb_rounds *m)
 	uint32_t size = rel & (~rel + 1u);
 
 	for (uint32_t i = 0; i < size && rel + i < n; i++)
-		live += m->told[rb_rounds_right(m, i)] == 0;
+		live += m->ranks.passive[rb_rounds_right(m, i)] == 0;
 	return live;
 }
 
 void rb_rounds_count_forward(struct rb_rounds *m, struct rb_protocol_actions *out)
 {
-	struct rb_rounds_tally *tally = tally_of(m, m->round);
+	struct rb_rounds_activation *activation = activation_of(m, m->round);
 	uint32_t rel = below_root(m, m->config.rank);
 	struct rb_rounds_message message = { .kind = RB_ROUNDS_MESSAGE_READY,
-					     .value = tally->arrived - tally->told,
+					     .value = activation->ready - activation->forwarded,
 					     .round = m->round,
-					     .wanted = tally->wanted };
-	bool news = message.value > 0 || tally->wanted != tally->wanted_told;
+					     .wanted = activation->wanted };
+	bool grown = message.value > 0 || activation->wanted != activation->wanted_forwarded;
 
-	if (!rb_rounds_counting(m) || tally->active || rel == 0 || !news)
+	if (!rb_rounds_counting(m) || activation->active || rel == 0 || !grown)
 		return;
-	if (m->need == m->live && tally->arrived < subtree_live(m))
+	if (m->opening.need == m->opening.live && activation->ready < subtree_live(m))
 		return;
-	tally->told = tally->arrived;
-	tally->wanted_told = tally->wanted;
+	activation->forwarded = activation->ready;
+	activation->wanted_forwarded = activation->wanted;
 	rb_rounds_act_send(out, RB_PROTOCOL_SEND,
 			   rb_rounds_right(m, m->config.rank_count - (rel & (~rel + 1u))),
 			   &message);
@@ -87,13 +87,13 @@ void rb_rounds_count_forward(struct rb_rounds *m, struct rb_protocol_actions *ou
 
 void rb_rounds_activate(struct rb_rounds *m, struct rb_protocol_actions *out)
 {
-	owe(m, m->round, m->levels, out);
+	owe(m, m->round, m->opening.levels, out);
 }
 
 void rb_rounds_flood_message(struct rb_rounds *m, const struct rb_rounds_message *message,
 			     struct rb_protocol_actions *out)
 {
-	struct rb_rounds_tally *tally = tally_of(m, message->round);
+	struct rb_rounds_activation *activation = activation_of(m, message->round);
 
 	if (message->round < m->round)
 		return; /* Completed here: everybody joined it. */
@@ -102,6 +102,6 @@ void rb_rounds_flood_message(struct rb_rounds *m, const struct rb_rounds_message
 		owe(m, message->round, message->value, out);
 		return;
 	}
-	tally->arrived += message->value;
-	tally->wanted = tally->wanted || message->wanted != 0;
+	activation->ready += message->value;
+	activation->wanted = activation->wanted || message->wanted != 0;
 }

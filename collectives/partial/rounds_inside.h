@@ -24,52 +24,45 @@ _Static_assert(sizeof(struct rb_rounds_message) == RB_PROTOCOL_MESSAGE_BYTES, "t
 
 #define RB_ROUNDS_NEVER UINT64_MAX
 
-/* Activation and counts of one round; messages come for the current round and the next. */
-struct rb_rounds_tally {
-	uint32_t sent;            /* Bit i: distance 2^i has been told. */
-	uint32_t arrived, told;   /* Ready ranks known here, and passed on to the parent. */
-	bool wanted, wanted_told; /* Some of them are not only willing. */
-	bool active;
-};
+/* ---- The parts of the machine ---- */
 
-/* Contributions of this rank, not delivered yet. */
+/* What a contribution of this rank is, or several that have been merged. */
 struct rb_rounds_load {
 	uint64_t first_step, last_step, weight, duration_ns;
 	uint32_t count;
 	bool fresh; /* One of them is in time for the first round not joined. */
 };
 
-struct rb_rounds_peer { /* What a survivor told last. */
-	uint64_t completed, dead_hash;
-	uint32_t dead_count;
-	bool heard, dead;
+/* What has become of this rank's contributions, and of rounds. */
+struct rb_rounds_counts {
+	uint64_t committed, delivered, discarded, merged;
+	uint64_t last_step; /* The number of the last commit. */
+	uint64_t full_rounds;
 };
 
+/* PARTS_NEXT: drains once more when the drain that goes on is over. */
 enum rb_rounds_parting { RB_ROUNDS_STAYS, RB_ROUNDS_PARTS_NEXT, RB_ROUNDS_PARTS };
 
-struct rb_rounds {
-	struct rb_rounds_config config;
-	enum rb_rounds_phase phase;
-	uint64_t round;
-	uint32_t levels; /* Distances: 2^0 .. 2^(levels - 1). */
+/* From one drain of all ranks to the next. */
+struct rb_rounds_era {
+	uint32_t flags; /* RB_ROUNDS_DRAINING, _LEFT. */
+	bool is_first;
+	bool begun; /* This rank has committed in it. */
+	bool parted;
+	enum rb_rounds_parting parting;
+};
 
-	/* The application's contributions. */
-	struct rb_rounds_load pending, joined;
-	uint64_t committed, delivered, discarded, merged, last_step;
-	enum rb_rounds_verdict verdict;
-	uint32_t merging; /* Merges not done. */
-	uint32_t flags;   /* RB_ROUNDS_DRAINING, _LEFT. */
-	bool is_joined;   /* This rank is in the running round. */
-	bool willing;     /* RB_ROUNDS_WAITING with nothing pending; */
-	bool counted;     /* not before it has committed in this era. */
-
-	/* Aligned rounds: contribution base_step is for base_round. After a drain it is the first
-	 * number of all ranks, which records tell, and own_base that of this rank, once it has. */
-	uint64_t base_round, base_step, own_base;
-	bool based, first_era;
+/* Aligned rounds: contribution base_step is for base_round, if `based`. After a drain it is the
+ * first number of all ranks, which records show, and own_first that of this rank, once it has
+ * begun. */
+struct rb_rounds_numbers {
+	uint64_t base_round, base_step, own_first;
+	bool based;
 	uint32_t differing[2]; /* Ranks. */
+};
 
-	/* Results: rounds_results.c. */
+/* What is kept, and collected: rounds_results.c. */
+struct rb_rounds_results {
 	uint64_t *kept; /* Per slot: its round, or NEVER. */
 	uint32_t slot_count, out, newest, lent;
 	uint64_t next;      /* The next round to be collected: those below are, or were skipped. */
@@ -77,29 +70,80 @@ struct rb_rounds {
 	uint64_t caught_up; /* Free: rounds joined here when all that ran had been released. */
 	bool own_due;       /* Own: a contribution's round is to be collected: `next`. */
 	enum rb_rounds_offer offer;
-	enum rb_rounds_parting parting;
-	bool parted;
+};
 
-	/* The open round: from the records of those before. */
+/* The flood and the count of one round; messages come for the current round and the next. */
+struct rb_rounds_activation {
+	uint32_t sent;                 /* Bit i: to distance 2^i. */
+	uint32_t ready, forwarded;     /* Ready ranks known here, and told to the parent. */
+	bool wanted, wanted_forwarded; /* Some of them are not only willing. */
+	bool active;
+};
+
+/* How the open round comes to run; what it needs follows from the records before. */
+struct rb_rounds_opening {
+	uint32_t levels; /* Distances: 2^0 .. 2^(levels - 1). */
 	uint32_t live, need, initiator;
-	uint64_t turn; /* Grouped rounds so far: wagma's rotation. */
-	uint64_t last_turn, full_rounds;
-	bool full, last_full;        /* last: of the round before. */
-	bool arrived;                /* This rank is counted. */
+	bool full;
+	bool counted;                /* This rank is, as ready. */
 	uint64_t opens_ns, joins_ns; /* When the deadline and the window end. */
-	struct rb_rounds_tally tallies[2];
-	rubato_round summary;
+	struct rb_rounds_activation activations[2];
+};
 
-	/* Recovery. */
+/* Wagma's groups: turn is the number of grouped rounds so far; last: of the round before. */
+struct rb_rounds_groups {
+	uint64_t turn, last_turn;
+	bool last_full;
+};
+
+/* What ranks tell each other of the running round, and what it says. */
+struct rb_rounds_exchange {
+	struct rb_rounds_record own;
+	struct rb_rounds_record *records; /* By rank. */
+	rubato_round summary;
+};
+
+/* What records have shown of each rank, by rank. */
+struct rb_rounds_ranks {
+	uint8_t *passive; /* RB_ROUNDS_DRAINING, _LEFT. */
+	uint32_t *absent; /* Rounds since the last contribution. */
+	struct rb_adaptive *adaptive;
+};
+
+struct rb_rounds_peer { /* What a survivor has said last. */
+	uint64_t completed, dead_hash;
+	uint32_t dead_count;
+	bool heard, dead;
+};
+
+/* What survivors of a loss know: rounds_recovery.c. */
+struct rb_rounds_recovery {
 	uint32_t dead_count, fetch_from;
 	uint64_t dead_hash;
+	struct rb_rounds_peer *peers; /* By rank. */
+};
 
-	struct rb_rounds_record record;
-	struct rb_rounds_record *records; /* rank_count each, in the machine's own memory. */
-	struct rb_rounds_peer *peers;
-	struct rb_adaptive *adaptive;
-	uint32_t *absent; /* Rounds since the last contribution. */
-	uint8_t *told;    /* Passive flags that records have shown. */
+struct rb_rounds { /* Tables of ranks and slots follow it in its own memory. */
+	struct rb_rounds_config config;
+	enum rb_rounds_phase phase;
+	uint64_t round; /* The one that is open or running. */
+	bool is_joined; /* This rank is in the running round. */
+
+	/* This rank's contributions that are not delivered yet. */
+	struct rb_rounds_load pending, joined;
+	enum rb_rounds_verdict verdict;
+	uint32_t merging; /* Merges not done. */
+	bool willing;     /* RB_ROUNDS_WAITING with nothing pending. */
+
+	struct rb_rounds_counts counts;
+	struct rb_rounds_era era;
+	struct rb_rounds_numbers numbers;
+	struct rb_rounds_results results;
+	struct rb_rounds_opening opening;
+	struct rb_rounds_groups groups;
+	struct rb_rounds_exchange exchange;
+	struct rb_rounds_ranks ranks;
+	struct rb_rounds_recovery recovery;
 };
 
 /* Distance 2^i to the right, around the ring. */
@@ -124,7 +168,8 @@ static inline uint64_t rb_rounds_next_join(const struct rb_rounds *m)
 	return m->round + m->is_joined;
 }
 
-/* rounds_activation.c: the flood and the count. */
+/* ---- rounds_activation.c: the flood and the count ---- */
+
 bool rb_rounds_counting(const struct rb_rounds *m);
 /* This rank's ready count changed or the round has just opened: tell the parent. */
 void rb_rounds_count_forward(struct rb_rounds *m, struct rb_protocol_actions *out);
@@ -134,7 +179,8 @@ void rb_rounds_activate(struct rb_rounds *m, struct rb_protocol_actions *out);
 void rb_rounds_flood_message(struct rb_rounds *m, const struct rb_rounds_message *message,
 			     struct rb_protocol_actions *out);
 
-/* rounds_recovery.c: what survivors agree on. */
+/* ---- rounds_recovery.c: what survivors agree on ---- */
+
 void rb_rounds_lose(struct rb_rounds *m, uint32_t peer, struct rb_protocol_actions *out);
 void rb_rounds_recovery_message(struct rb_rounds *m, uint32_t from,
 				const struct rb_rounds_message *message,
@@ -143,7 +189,8 @@ void rb_rounds_fetched(struct rb_rounds *m, struct rb_protocol_actions *out);
 /* Fetches or ends if it can. */
 void rb_rounds_recovery_advance(struct rb_rounds *m, struct rb_protocol_actions *out);
 
-/* rounds_records.c: what follows from records. */
+/* ---- rounds_records.c: what follows from records ---- */
+
 /* Records are here. False: ranks' numbers differ, this is the end. */
 bool rb_rounds_records_read(struct rb_rounds *m);
 /* The round is over: who is passive, absent, the era's end. */
@@ -157,7 +204,8 @@ bool rb_rounds_overdue(const struct rb_rounds *m);
 /* Whether the two reduce together in `round`, the current one or the one before. */
 bool rb_rounds_together(const struct rb_rounds *m, uint64_t round, uint32_t a, uint32_t b);
 
-/* rounds_results.c: what is collected when. */
+/* ---- rounds_results.c: what is collected when ---- */
+
 void rb_rounds_collect(struct rb_rounds *m, bool looks);
 void rb_rounds_release(struct rb_rounds *m);
 void rb_rounds_part(struct rb_rounds *m);
@@ -168,7 +216,8 @@ void rb_rounds_era_over(struct rb_rounds *m);
 /* Where the next round's result goes; NO_SLOT: nowhere, what is there is still to be read. */
 uint32_t rb_rounds_slot_find(const struct rb_rounds *m);
 
-/* rounds.c */
+/* ---- rounds.c ---- */
+
 void rb_rounds_act_send(struct rb_protocol_actions *out, enum rb_protocol_act act, uint32_t peer,
 			const struct rb_rounds_message *message);
 void rb_rounds_act_run(struct rb_rounds *m, enum rb_rounds_run which, uint32_t peer,

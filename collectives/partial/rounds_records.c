@@ -12,7 +12,7 @@ bool rb_rounds_overdue(const struct rb_rounds *m)
 {
 	uint32_t most = m->config.options.max_absence;
 
-	return most > 0 && m->absent[m->config.rank] >= most;
+	return most > 0 && m->ranks.absent[m->config.rank] >= most;
 }
 
 static bool full_due(const struct rb_rounds *m)
@@ -22,7 +22,7 @@ static bool full_due(const struct rb_rounds *m)
 	if (o->full_every > 0 && (m->round + 1) % o->full_every == 0)
 		return true;
 	for (uint32_t r = 0; o->max_absence > 0 && r < m->config.rank_count; r++)
-		if (m->told[r] == 0 && m->absent[r] >= o->max_absence)
+		if (m->ranks.passive[r] == 0 && m->ranks.absent[r] >= o->max_absence)
 			return true;
 	return false;
 }
@@ -32,23 +32,23 @@ static uint32_t need(const struct rb_rounds *m)
 	const rubato_partial_options *o = &m->config.options;
 	uint32_t k = 1;
 
-	if (m->full || o->policy == RUBATO_POLICY_DEADLINE)
-		k = m->live;
+	if (m->opening.full || o->policy == RUBATO_POLICY_DEADLINE)
+		k = m->opening.live;
 	else if (o->policy == RUBATO_POLICY_QUORUM)
 		k = o->quorum;
 	else if (o->policy == RUBATO_POLICY_ADAPTIVE)
-		k = rb_adaptive_quorum(m->adaptive);
-	return k < m->live ? k : m->live;
+		k = rb_adaptive_quorum(m->ranks.adaptive);
+	return k < m->opening.live ? k : m->opening.live;
 }
 
 /* Majority's opener: drawn from the common seed among the live ranks. */
 static uint32_t draw(const struct rb_rounds *m)
 {
 	uint64_t hash = rb_mix(m->config.options.seed ^ rb_mix(m->round + 0x9e3779b97f4a7c15u));
-	uint32_t left = (uint32_t)(((rb_u128)hash * m->live) >> 64);
+	uint32_t left = (uint32_t)(((rb_u128)hash * m->opening.live) >> 64);
 
 	for (uint32_t r = 0; r < m->config.rank_count; r++) {
-		if (m->told[r] != 0)
+		if (m->ranks.passive[r] != 0)
 			continue;
 		if (left-- == 0)
 			return r;
@@ -60,24 +60,24 @@ void rb_rounds_round_prepare(struct rb_rounds *m)
 {
 	bool drawn = m->config.options.policy == RUBATO_POLICY_MAJORITY;
 
-	m->live = 0;
+	m->opening.live = 0;
 	for (uint32_t r = 0; r < m->config.rank_count; r++)
-		m->live += m->told[r] == 0;
-	m->full = full_due(m);
-	m->need = need(m);
-	m->initiator = drawn && !m->full ? draw(m) : RB_ROUNDS_NOBODY;
-	m->arrived = false;
-	m->opens_ns = m->joins_ns = RB_ROUNDS_NEVER;
+		m->opening.live += m->ranks.passive[r] == 0;
+	m->opening.full = full_due(m);
+	m->opening.need = need(m);
+	m->opening.initiator = drawn && !m->opening.full ? draw(m) : RB_ROUNDS_NOBODY;
+	m->opening.counted = false;
+	m->opening.opens_ns = m->opening.joins_ns = RB_ROUNDS_NEVER;
 }
 
 /* ---- Numbers ---- */
 
 uint64_t rb_rounds_target(const struct rb_rounds *m, uint64_t step)
 {
-	uint64_t since = step > m->base_step ? step - m->base_step : 0;
+	uint64_t since = step > m->numbers.base_step ? step - m->numbers.base_step : 0;
 
-	return since < RB_ROUNDS_NEVER - m->base_round ? m->base_round + since
-						       : RB_ROUNDS_NEVER - 1;
+	return since < RB_ROUNDS_NEVER - m->numbers.base_round ? m->numbers.base_round + since
+							       : RB_ROUNDS_NEVER - 1;
 }
 
 /*
@@ -89,18 +89,18 @@ static bool base_read(struct rb_rounds *m)
 {
 	uint32_t first = RB_ROUNDS_NOBODY;
 
-	for (uint32_t r = 0; r < m->config.rank_count && !m->first_era; r++) {
-		const struct rb_rounds_record *record = &m->records[r];
+	for (uint32_t r = 0; r < m->config.rank_count && !m->era.is_first; r++) {
+		const struct rb_rounds_record *record = &m->exchange.records[r];
 
 		if ((record->flags & RB_ROUNDS_BASED) == 0)
 			continue;
 		if (first == RB_ROUNDS_NOBODY) {
 			first = r;
-			m->based = true;
-			m->base_step = record->base_step;
-		} else if (record->base_step != m->base_step) {
-			m->differing[0] = first;
-			m->differing[1] = r;
+			m->numbers.based = true;
+			m->numbers.base_step = record->base_step;
+		} else if (record->base_step != m->numbers.base_step) {
+			m->numbers.differing[0] = first;
+			m->numbers.differing[1] = r;
 			return false;
 		}
 	}
@@ -110,8 +110,8 @@ static bool base_read(struct rb_rounds *m)
 void rb_rounds_mismatch(const struct rb_rounds *m, uint32_t ranks[2], uint64_t steps[2])
 {
 	for (uint32_t i = 0; i < 2; i++) {
-		ranks[i] = m->differing[i];
-		steps[i] = m->records[ranks[i]].base_step;
+		ranks[i] = m->numbers.differing[i];
+		steps[i] = m->exchange.records[ranks[i]].base_step;
 	}
 }
 
@@ -127,10 +127,10 @@ static double divisor(const struct rb_rounds *m, uint32_t members, uint32_t stay
 	case RUBATO_BY_RANKS:
 		break;
 	case RUBATO_BY_CONTRIBUTORS:
-		by = m->summary.contributors;
+		by = m->exchange.summary.contributors;
 		break;
 	case RUBATO_BY_WEIGHT:
-		by = (double)m->summary.weight;
+		by = (double)m->exchange.summary.weight;
 		break;
 	case RUBATO_BY_REMAINING:
 		by = staying;
@@ -151,17 +151,17 @@ static void summary_make(struct rb_rounds *m)
 {
 	bool aligned = !rb_rounds_is_free(m);
 	uint32_t members = 0, staying = 0;
-	rubato_round *s = &m->summary;
+	rubato_round *s = &m->exchange.summary;
 
 	*s = (rubato_round) { .round = m->round };
 	for (uint32_t r = 0; r < m->config.rank_count; r++) {
-		const struct rb_rounds_record *record = &m->records[r];
+		const struct rb_rounds_record *record = &m->exchange.records[r];
 
 		s->discarded += record->discarded;
 		if (!rb_rounds_together(m, m->round, m->config.rank, r))
 			continue;
 		members++;
-		staying += (m->told[r] & RB_ROUNDS_LEFT) == 0; /* Before this round. */
+		staying += (m->ranks.passive[r] & RB_ROUNDS_LEFT) == 0; /* Before this round. */
 		s->fresh += (record->flags & RB_ROUNDS_FRESH) != 0;
 		if (record->count == 0)
 			continue;
@@ -181,7 +181,7 @@ static void summary_make(struct rb_rounds *m)
 bool rb_rounds_records_read(struct rb_rounds *m)
 {
 	for (uint32_t r = 0; r < m->config.rank_count; r++)
-		RB_ASSERT(m->records[r].round == (uint32_t)m->round);
+		RB_ASSERT(m->exchange.records[r].round == (uint32_t)m->round);
 	if (!base_read(m))
 		return false;
 	summary_make(m);
@@ -193,7 +193,7 @@ bool rb_rounds_records_read(struct rb_rounds *m)
 static bool all_passive(const struct rb_rounds *m)
 {
 	for (uint32_t r = 0; r < m->config.rank_count; r++)
-		if (m->told[r] == 0)
+		if (m->ranks.passive[r] == 0)
 			return false;
 	return true;
 }
@@ -202,32 +202,32 @@ static void era_end(struct rb_rounds *m)
 {
 	RB_ASSERT(m->pending.count == 0);
 	for (uint32_t r = 0; r < m->config.rank_count; r++) {
-		m->told[r] &= (uint8_t)~RB_ROUNDS_DRAINING;
-		m->absent[r] = 0;
+		m->ranks.passive[r] &= (uint8_t)~RB_ROUNDS_DRAINING;
+		m->ranks.absent[r] = 0;
 	}
-	m->first_era = m->based = m->counted = m->willing = false;
-	m->base_round = m->round + 1;
-	if ((m->flags & RB_ROUNDS_LEFT) != 0)
+	m->era.is_first = m->numbers.based = m->era.begun = m->willing = false;
+	m->numbers.base_round = m->round + 1;
+	if ((m->era.flags & RB_ROUNDS_LEFT) != 0)
 		return;
-	m->flags &= ~RB_ROUNDS_DRAINING;
+	m->era.flags &= ~RB_ROUNDS_DRAINING;
 	rb_rounds_era_over(m);
 }
 
 void rb_rounds_records_apply(struct rb_rounds *m)
 {
-	bool had_left = (m->told[m->config.rank] & RB_ROUNDS_LEFT) != 0;
+	bool had_left = (m->ranks.passive[m->config.rank] & RB_ROUNDS_LEFT) != 0;
 
 	for (uint32_t r = 0; r < m->config.rank_count; r++) {
-		const struct rb_rounds_record *record = &m->records[r];
+		const struct rb_rounds_record *record = &m->exchange.records[r];
 
-		m->told[r] = record->flags & (RB_ROUNDS_DRAINING | RB_ROUNDS_LEFT);
-		m->absent[r] = record->count > 0 ? 0 : m->absent[r] + 1;
-		if (record->count > 0 && m->adaptive != NULL)
-			rb_adaptive_note(m->adaptive, r, record->duration_ns);
+		m->ranks.passive[r] = record->flags & (RB_ROUNDS_DRAINING | RB_ROUNDS_LEFT);
+		m->ranks.absent[r] = record->count > 0 ? 0 : m->ranks.absent[r] + 1;
+		if (record->count > 0 && m->ranks.adaptive != NULL)
+			rb_adaptive_note(m->ranks.adaptive, r, record->duration_ns);
 	}
-	if (m->adaptive != NULL)
-		rb_adaptive_round(m->adaptive, m->round);
-	if (!had_left && (m->told[m->config.rank] & RB_ROUNDS_LEFT) != 0)
+	if (m->ranks.adaptive != NULL)
+		rb_adaptive_round(m->ranks.adaptive, m->round);
+	if (!had_left && (m->ranks.passive[m->config.rank] & RB_ROUNDS_LEFT) != 0)
 		rb_rounds_era_over(m);
 	if (all_passive(m))
 		era_end(m);
@@ -259,10 +259,11 @@ bool rb_rounds_together(const struct rb_rounds *m, uint64_t round, uint32_t a, u
 {
 	const struct rb_rounds_config *c = &m->config;
 	bool now = round == m->round;
-	uint64_t turn = now ? m->turn : m->last_turn;
+	uint64_t turn = now ? m->groups.turn : m->groups.last_turn;
 
 	RB_ASSERT(now || round + 1 == m->round);
-	if (c->options.policy != RUBATO_POLICY_WAGMA || (now ? m->full : m->last_full))
+	if (c->options.policy != RUBATO_POLICY_WAGMA ||
+	    (now ? m->opening.full : m->groups.last_full))
 		return true;
 	return shuffled(c, turn, a) / c->options.group == shuffled(c, turn, b) / c->options.group;
 }

@@ -24,8 +24,8 @@ static void tell(struct rb_rounds *m, uint32_t dead, struct rb_protocol_actions 
 	struct rb_rounds_message message = { .kind = RB_ROUNDS_MESSAGE_STATE,
 					     .value = dead,
 					     .round = m->round,
-					     .dead_hash = m->dead_hash,
-					     .dead_count = m->dead_count };
+					     .dead_hash = m->recovery.dead_hash,
+					     .dead_count = m->recovery.dead_count };
 
 	rb_rounds_act_send(out, RB_PROTOCOL_SEND_ALL, 0, &message);
 }
@@ -33,14 +33,14 @@ static void tell(struct rb_rounds *m, uint32_t dead, struct rb_protocol_actions 
 void rb_rounds_lose(struct rb_rounds *m, uint32_t peer, struct rb_protocol_actions *out)
 {
 	bool fetching = m->phase == RB_ROUNDS_FETCHING;
-	bool cut = fetching && m->fetch_from == peer;
+	bool cut = fetching && m->recovery.fetch_from == peer;
 
 	RB_ASSERT(peer < m->config.rank_count);
-	if (peer == m->config.rank || m->peers[peer].dead)
+	if (peer == m->config.rank || m->recovery.peers[peer].dead)
 		return;
-	m->peers[peer].dead = true;
-	m->dead_count++;
-	m->dead_hash ^= rb_mix(peer + 1u);
+	m->recovery.peers[peer].dead = true;
+	m->recovery.dead_count++;
+	m->recovery.dead_hash ^= rb_mix(peer + 1u);
 	if (cut || m->phase == RB_ROUNDS_EXCHANGING || m->phase == RB_ROUNDS_REDUCING)
 		rb_rounds_act_run(m, RB_ROUNDS_ABANDON, 0, out);
 	if (cut || m->phase < RB_ROUNDS_RECOVERING)
@@ -53,7 +53,7 @@ void rb_rounds_recovery_message(struct rb_rounds *m, uint32_t from,
 				const struct rb_rounds_message *message,
 				struct rb_protocol_actions *out)
 {
-	struct rb_rounds_peer *peer = &m->peers[from];
+	struct rb_rounds_peer *peer = &m->recovery.peers[from];
 
 	if (peer->dead)
 		return;
@@ -92,7 +92,7 @@ static void fetch(struct rb_rounds *m, uint32_t from, struct rb_protocol_actions
 	struct rb_rounds_message message = { .kind = RB_ROUNDS_MESSAGE_FETCH, .round = m->round };
 
 	m->phase = RB_ROUNDS_FETCHING;
-	m->fetch_from = from;
+	m->recovery.fetch_from = from;
 	rb_rounds_act_send(out, RB_PROTOCOL_SEND, from, &message);
 	rb_rounds_act_run(m, RB_ROUNDS_FETCH, from, out);
 }
@@ -117,7 +117,7 @@ static void end(struct rb_rounds *m, struct rb_protocol_actions *out)
 	if (m->joined.count > 0)
 		restore(m, out);
 	m->is_joined = false;
-	m->out = RB_ROUNDS_NO_SLOT;
+	m->results.out = RB_ROUNDS_NO_SLOT;
 	m->pending.fresh = false;
 	m->phase = RB_ROUNDS_OVER;
 	rb_rounds_act_done(m, RB_ROUNDS_ENDED, RUBATO_OK, out);
@@ -125,17 +125,19 @@ static void end(struct rb_rounds *m, struct rb_protocol_actions *out)
 
 static bool agrees(const struct rb_rounds *m, const struct rb_rounds_peer *peer)
 {
-	return peer->heard && peer->dead_count == m->dead_count && peer->dead_hash == m->dead_hash;
+	return peer->heard && peer->dead_count == m->recovery.dead_count &&
+	       peer->dead_hash == m->recovery.dead_hash;
 }
 
 static bool survives(const struct rb_rounds *m, uint32_t rank)
 {
-	return rank == m->config.rank || (m->peers[rank].heard && !m->peers[rank].dead);
+	return rank == m->config.rank ||
+	       (m->recovery.peers[rank].heard && !m->recovery.peers[rank].dead);
 }
 
 static uint64_t completed_by(const struct rb_rounds *m, uint32_t rank)
 {
-	return rank == m->config.rank ? m->round : m->peers[rank].completed;
+	return rank == m->config.rank ? m->round : m->recovery.peers[rank].completed;
 }
 
 /* The lowest survivor that has the result which `rank` lacks; NOBODY: it lacks none. */
@@ -153,7 +155,7 @@ static uint32_t holder_for(const struct rb_rounds *m, uint32_t rank)
 uint32_t rb_rounds_lost(const struct rb_rounds *m)
 {
 	for (uint32_t r = 0; r < m->config.rank_count; r++)
-		if (m->peers[r].dead)
+		if (m->recovery.peers[r].dead)
 			return r;
 	return RB_ROUNDS_NOBODY;
 }
@@ -167,8 +169,9 @@ void rb_rounds_recovery_advance(struct rb_rounds *m, struct rb_protocol_actions 
 		return;
 	holder = holder_for(m, m->config.rank);
 	for (uint32_t r = 0; r < m->config.rank_count && agreed; r++)
-		if (r != m->config.rank && !m->peers[r].dead)
-			agreed = agrees(m, &m->peers[r]) && holder_for(m, r) == RB_ROUNDS_NOBODY;
+		if (r != m->config.rank && !m->recovery.peers[r].dead)
+			agreed = agrees(m, &m->recovery.peers[r]) &&
+				 holder_for(m, r) == RB_ROUNDS_NOBODY;
 	if (holder != RB_ROUNDS_NOBODY)
 		fetch(m, holder, out);
 	else if (agreed && m->merging == 0)

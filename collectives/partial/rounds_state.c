@@ -36,25 +36,25 @@ size_t rb_rounds_state_words(const struct rb_rounds_config *config)
 bool rb_rounds_save(const struct rb_rounds *m, uint64_t *words)
 {
 	uint64_t *own = words + rb_rounds_common_words(&m->config);
-	bool idle = m->phase == RB_ROUNDS_OPEN && m->pending.count == 0 && m->flags == 0 &&
-		    m->live == m->config.rank_count;
-	bool told = !m->first_era && m->limit == RB_ROUNDS_NEVER && m->next == m->round &&
-		    m->lent == RB_ROUNDS_NO_SLOT;
+	bool idle = m->phase == RB_ROUNDS_OPEN && m->pending.count == 0 && m->era.flags == 0 &&
+		    m->opening.live == m->config.rank_count;
+	bool settled = !m->era.is_first && m->results.limit == RB_ROUNDS_NEVER &&
+		       m->results.next == m->round && m->results.lent == RB_ROUNDS_NO_SLOT;
 
-	if (!idle || !told)
+	if (!idle || !settled)
 		return false;
 	words[WORD_ROUND] = m->round;
-	words[WORD_TURN] = m->turn;
-	words[WORD_LAST_TURN] = m->last_turn;
-	words[WORD_LAST_FULL] = m->last_full;
-	words[WORD_FULL_ROUNDS] = m->full_rounds;
-	if (m->adaptive != NULL)
-		rb_adaptive_save(m->adaptive, words + WORD_ADAPTIVE);
-	own[OWN_COMMITTED] = m->committed;
-	own[OWN_DELIVERED] = m->delivered;
-	own[OWN_DISCARDED] = m->discarded;
-	own[OWN_MERGED] = m->merged;
-	own[OWN_LAST_STEP] = m->last_step;
+	words[WORD_TURN] = m->groups.turn;
+	words[WORD_LAST_TURN] = m->groups.last_turn;
+	words[WORD_LAST_FULL] = m->groups.last_full;
+	words[WORD_FULL_ROUNDS] = m->counts.full_rounds;
+	if (m->ranks.adaptive != NULL)
+		rb_adaptive_save(m->ranks.adaptive, words + WORD_ADAPTIVE);
+	own[OWN_COMMITTED] = m->counts.committed;
+	own[OWN_DELIVERED] = m->counts.delivered;
+	own[OWN_DISCARDED] = m->counts.discarded;
+	own[OWN_MERGED] = m->counts.merged;
+	own[OWN_LAST_STEP] = m->counts.last_step;
 	return true;
 }
 
@@ -65,20 +65,22 @@ rubato_status rb_rounds_restore(struct rb_rounds *m, const uint64_t *words)
 	if (words[WORD_ROUND] > UINT64_MAX / 2 / RB_ROUNDS_RUNS ||
 	    own[OWN_COMMITTED] != own[OWN_DELIVERED] + own[OWN_DISCARDED])
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: state: impossible numbers");
-	if (m->adaptive != NULL && !rb_adaptive_restore(m->adaptive, words + WORD_ADAPTIVE))
+	if (m->ranks.adaptive != NULL &&
+	    !rb_adaptive_restore(m->ranks.adaptive, words + WORD_ADAPTIVE))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: state: an impossible history");
-	m->round = m->base_round = m->next = m->caught_up = words[WORD_ROUND];
-	m->turn = words[WORD_TURN];
-	m->last_turn = words[WORD_LAST_TURN];
-	m->last_full = words[WORD_LAST_FULL] != 0;
-	m->full_rounds = words[WORD_FULL_ROUNDS];
-	m->committed = own[OWN_COMMITTED];
-	m->delivered = own[OWN_DELIVERED];
-	m->discarded = own[OWN_DISCARDED];
-	m->merged = own[OWN_MERGED];
-	m->last_step = own[OWN_LAST_STEP];
+	m->round = m->numbers.base_round = m->results.next = m->results.caught_up =
+		words[WORD_ROUND];
+	m->groups.turn = words[WORD_TURN];
+	m->groups.last_turn = words[WORD_LAST_TURN];
+	m->groups.last_full = words[WORD_LAST_FULL] != 0;
+	m->counts.full_rounds = words[WORD_FULL_ROUNDS];
+	m->counts.committed = own[OWN_COMMITTED];
+	m->counts.delivered = own[OWN_DELIVERED];
+	m->counts.discarded = own[OWN_DISCARDED];
+	m->counts.merged = own[OWN_MERGED];
+	m->counts.last_step = own[OWN_LAST_STEP];
 	m->config.options.state = NULL; /* The caller's. */
-	m->first_era = m->based = m->counted = false;
+	m->era.is_first = m->numbers.based = m->era.begun = false;
 	rb_rounds_round_prepare(m);
 	return RUBATO_OK;
 }
