@@ -29,9 +29,4 @@ void rb_build_allgather_direct(struct rb_writer *w, const struct rb_build *build
 	}
 }
 
-uint64_t rb_sent_allgather_direct(const struct rb_layout *layout, const struct rb_build *build,
-				  uint32_t element_bytes)
-{
-	(void)layout, (void)build, (void)element_bytes;
-	return 0;
-}
+RB_SENDS_NOTHING(allgather_direct)

@@ -70,9 +70,4 @@ void rb_build_allreduce_staged(struct rb_writer *w, const struct rb_build *build
 	write_owned(w, build);
 }
 
-uint64_t rb_sent_allreduce_staged(const struct rb_layout *layout, const struct rb_build *build,
-				  uint32_t element_bytes)
-{
-	(void)layout, (void)build, (void)element_bytes;
-	return 0;
-}
+RB_SENDS_NOTHING(allreduce_staged)

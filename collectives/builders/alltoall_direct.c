@@ -52,9 +52,4 @@ void rb_build_alltoall_direct(struct rb_writer *w, const struct rb_build *build)
 	(void)rb_write_copy(w, rb_span_in(RB_SELF), rb_span_out(RB_SELF), r, 1);
 }
 
-uint64_t rb_sent_alltoall_direct(const struct rb_layout *layout, const struct rb_build *build,
-				 uint32_t element_bytes)
-{
-	(void)layout, (void)build, (void)element_bytes;
-	return 0;
-}
+RB_SENDS_NOTHING(alltoall_direct)

@@ -20,9 +20,4 @@ void rb_build_barrier_dissemination(struct rb_writer *w, const struct rb_build *
 	}
 }
 
-uint64_t rb_sent_barrier_dissemination(const struct rb_layout *layout, const struct rb_build *build,
-				       uint32_t element_bytes)
-{
-	(void)layout, (void)build, (void)element_bytes;
-	return 0;
-}
+RB_SENDS_NOTHING(barrier_dissemination)

@@ -32,9 +32,4 @@ void rb_build_broadcast_direct(struct rb_writer *w, const struct rb_build *build
 	rb_write_dep(w, copy, RB_DEP_ALL);
 }
 
-uint64_t rb_sent_broadcast_direct(const struct rb_layout *layout, const struct rb_build *build,
-				  uint32_t element_bytes)
-{
-	(void)layout, (void)build, (void)element_bytes;
-	return 0;
-}
+RB_SENDS_NOTHING(broadcast_direct)

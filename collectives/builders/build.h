@@ -21,6 +21,14 @@
 				   uint32_t element_bytes);
 #include "collectives/algorithm_rows.h"
 #undef ROW
+/* The formula of those that work in mapped memory, or move no bytes at all. */
+#define RB_SENDS_NOTHING(builder)                                                                  \
+	uint64_t rb_sent_##builder(const struct rb_layout *layout, const struct rb_build *build,   \
+				   uint32_t element_bytes)                                         \
+	{                                                                                          \
+		(void)layout, (void)build, (void)element_bytes;                                    \
+		return 0;                                                                          \
+	}
 
 /* The rank `distance` places to the right of `rank` (wrapping); distance <= rank_count. */
 static inline uint32_t rb_right(const struct rb_build *build, uint32_t rank, uint32_t distance)

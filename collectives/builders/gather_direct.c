@@ -18,9 +18,4 @@ void rb_build_gather_direct(struct rb_writer *w, const struct rb_build *build)
 	rb_write_borrow(w, root, part, rb_span_out(root), r);
 }
 
-uint64_t rb_sent_gather_direct(const struct rb_layout *layout, const struct rb_build *build,
-			       uint32_t element_bytes)
-{
-	(void)layout, (void)build, (void)element_bytes;
-	return 0;
-}
+RB_SENDS_NOTHING(gather_direct)

@@ -11,9 +11,4 @@ void rb_build_reduce_scatter_direct(struct rb_writer *w, const struct rb_build *
 	rb_write_meet_reduce(w, build, rb_span_part(rb_span_out(RB_SELF)));
 }
 
-uint64_t rb_sent_reduce_scatter_direct(const struct rb_layout *layout, const struct rb_build *build,
-				       uint32_t element_bytes)
-{
-	(void)layout, (void)build, (void)element_bytes;
-	return 0;
-}
+RB_SENDS_NOTHING(reduce_scatter_direct)

@@ -45,9 +45,4 @@ void rb_build_reduce_scatter_staged(struct rb_writer *w, const struct rb_build *
 	}
 }
 
-uint64_t rb_sent_reduce_scatter_staged(const struct rb_layout *layout, const struct rb_build *build,
-				       uint32_t element_bytes)
-{
-	(void)layout, (void)build, (void)element_bytes;
-	return 0;
-}
+RB_SENDS_NOTHING(reduce_scatter_staged)

@@ -18,9 +18,4 @@ void rb_build_scatter_direct(struct rb_writer *w, const struct rb_build *build)
 	rb_write_borrow(w, root, rb_span_in(root), part, r);
 }
 
-uint64_t rb_sent_scatter_direct(const struct rb_layout *layout, const struct rb_build *build,
-				uint32_t element_bytes)
-{
-	(void)layout, (void)build, (void)element_bytes;
-	return 0;
-}
+RB_SENDS_NOTHING(scatter_direct)
