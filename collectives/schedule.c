@@ -132,12 +132,14 @@ void rb_writer_init(struct rb_writer *w, struct rb_schedule *schedule, uint32_t 
 	schedule->flags = 0;
 	schedule->step_count = schedule->span_count = schedule->dep_count = 0;
 	w->schedule = schedule;
+	w->open = 0;
 }
 
 bool rb_writer_fits(const struct rb_writer *w)
 {
 	const struct rb_schedule *s = w->schedule;
 
+	RB_ASSERT(w->open == 0);
 	return s->step_count <= w->step_capacity && s->span_count <= w->span_capacity &&
 	       s->dep_count <= w->dep_capacity;
 }
@@ -280,6 +282,54 @@ void rb_write_dep(struct rb_writer *w, uint32_t step, int32_t lag)
 		s->deps[index] = (struct rb_dep) { .step = step, .lag = lag };
 	if (last)
 		last->dep_count++;
+}
+
+/* What waits for a label is a list through the dependencies themselves, those that have room. */
+void rb_write_dep_label(struct rb_writer *w, struct rb_label *label, int32_t lag)
+{
+	uint32_t index = w->schedule->dep_count;
+
+	rb_write_dep(w, label->last_dep, lag);
+	if (index >= w->dep_capacity)
+		return;
+	label->last_dep = index + 1;
+	w->open++;
+}
+
+void rb_write_label(struct rb_writer *w, struct rb_label *label)
+{
+	struct rb_schedule *s = w->schedule;
+
+	RB_ASSERT(s->step_count > 0);
+	while (label->last_dep > 0) {
+		struct rb_dep *dep = &s->deps[label->last_dep - 1];
+
+		label->last_dep = dep->step;
+		dep->step = s->step_count - 1;
+		w->open--;
+	}
+}
+
+void rb_row_add(struct rb_row *row, uint32_t step)
+{
+	if (row->count == 0)
+		row->first = step;
+	else if (row->count == 1)
+		row->stride = step - row->first;
+	RB_ASSERT(step == row->first + row->count * row->stride);
+	row->count++;
+}
+
+uint32_t rb_row_at(const struct rb_row *row, uint32_t i)
+{
+	RB_ASSERT(i < row->count);
+	return row->first + i * row->stride;
+}
+
+void rb_write_dep_row(struct rb_writer *w, const struct rb_row *row, int32_t lag)
+{
+	for (uint32_t i = 0; i < row->count; i++)
+		rb_write_dep(w, rb_row_at(row, i), lag);
 }
 
 /* ---- Text ---- */

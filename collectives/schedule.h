@@ -172,11 +172,13 @@ uint64_t rb_span_offset(const struct rb_layout *layout, const struct rb_step *st
 struct rb_writer {
 	struct rb_schedule *schedule;
 	uint32_t step_capacity, span_capacity, dep_capacity;
+	uint32_t open; /* Dependencies on labels that stand nowhere yet. */
 };
 
 void rb_writer_init(struct rb_writer *w, struct rb_schedule *schedule, uint32_t rank,
 		    uint32_t rank_count, uint32_t block_count);
-/* Whether everything fitted; if not, the schedule's three counts say how much is needed. */
+/* Whether everything fitted; if not, the schedule's three counts say how much is needed. Every
+ * label that something depends on stands at a step by now. */
 bool rb_writer_fits(const struct rb_writer *w);
 
 /* Each adds one step over `blocks` blocks from `block` and returns its index. */
@@ -198,6 +200,25 @@ void rb_write_operand(struct rb_writer *w, struct rb_span from);
 /* For the step added last. */
 void rb_write_flags(struct rb_writer *w, uint8_t flags);
 void rb_write_dep(struct rb_writer *w, uint32_t step, int32_t lag);
+
+/* The name of a step that is still to come, for those before it that depend on it. Begins as { 0 };
+ * rb_write_label gives it, once, to the step added last. */
+struct rb_label {
+	uint32_t last_dep; /* And one more: of a list through rb_dep.step; 0: empty. */
+};
+void rb_write_dep_label(struct rb_writer *w, struct rb_label *label, int32_t lag);
+void rb_write_label(struct rb_writer *w, struct rb_label *label);
+
+/* Steps that a loop adds, one each time round and always as far apart. Begins as { 0 };
+ * rb_row_add takes the next one. */
+struct rb_row {
+	uint32_t first, stride, count;
+};
+void rb_row_add(struct rb_row *row, uint32_t step);
+/* That of turn i of the loop, i < count. */
+uint32_t rb_row_at(const struct rb_row *row, uint32_t i);
+/* The step added last depends on all that are in the row. */
+void rb_write_dep_row(struct rb_writer *w, const struct rb_row *row, int32_t lag);
 
 static inline struct rb_span rb_span_in(uint32_t rank)
 {

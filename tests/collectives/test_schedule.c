@@ -114,13 +114,53 @@ START_TEST(writer_counts_beyond_its_room)
 }
 END_TEST
 
+/* Labels before their step, one of them at several, and a row of every second step; first as a
+ * builder that only counts, then with too little room, then whole. */
+START_TEST(steps_by_name)
+{
+	struct rb_step steps[8];
+	struct rb_dep deps[8];
+	struct rb_schedule s = { .steps = steps, .deps = deps };
+	static const struct {
+		uint32_t step;
+		int32_t lag;
+	} want[] = { { 4, 3 }, { 4, 0 }, { 1, 1 }, { 1, 5 }, { 3, 5 } };
+
+	for (uint32_t room = 0; room <= 5; room++) {
+		struct rb_writer w = { &s, 5, 0, room, 0 };
+		struct rb_label end = { 0 }, second = { 0 };
+		struct rb_row every_second = { 0 };
+
+		rb_writer_init(&w, &s, 0, 2, 1);
+		(void)rb_write_notify(&w, 1, 0, 0, 0);
+		rb_write_dep_label(&w, &end, 3);
+		rb_row_add(&every_second, rb_write_notify(&w, 1, 1, 0, 0));
+		rb_write_dep_label(&w, &end, 0);
+		rb_write_dep_label(&w, &second, 1);
+		rb_write_label(&w, &second); /* A step may name itself. */
+		(void)rb_write_notify(&w, 1, 2, 0, 0);
+		rb_row_add(&every_second, rb_write_notify(&w, 1, 3, 0, 0));
+		(void)rb_write_notify(&w, 1, 4, 0, 0);
+		rb_write_dep_row(&w, &every_second, 5);
+		rb_write_label(&w, &end);
+		ck_assert_uint_eq(w.open, 0);
+		ck_assert(rb_writer_fits(&w) == (room == 5));
+		ck_assert_uint_eq(s.dep_count, 5);
+		for (uint32_t i = 0; i < room; i++) {
+			ck_assert_uint_eq(deps[i].step, want[i].step);
+			ck_assert_int_eq(deps[i].lag, want[i].lag);
+		}
+	}
+}
+END_TEST
+
 START_TEST(step_as_text)
 {
 	struct rb_step steps[4];
 	struct rb_span spans[8];
 	struct rb_dep deps[8];
 	struct rb_schedule s = { .steps = steps, .spans = spans, .deps = deps };
-	struct rb_writer w = { &s, 4, 8, 8 };
+	struct rb_writer w = { &s, 4, 8, 8, 0 };
 	char text[200], narrow[8];
 
 	rb_writer_init(&w, &s, 0, 4, 4);
@@ -162,6 +202,7 @@ int main(void)
 	tcase_add_test(tc, chunks_of_uneven_blocks);
 	tcase_add_test(tc, large_chunks_do_not_wrap);
 	tcase_add_test(tc, writer_counts_beyond_its_room);
+	tcase_add_test(tc, steps_by_name);
 	tcase_add_test(tc, step_as_text);
 	tcase_add_test(tc, names_are_unique_within_a_kind);
 	return check_main("schedule", tc);
