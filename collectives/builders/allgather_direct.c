@@ -11,22 +11,19 @@ void rb_build_allgather_direct(struct rb_writer *w, const struct rb_build *build
 
 	rb_writer_init(w, w->schedule, r, n, n);
 	w->schedule->flags = RB_SCHEDULE_MAPPED_BUFFERS;
-	uint32_t entry = rb_write_entry(w, build, 0);
+	struct rb_row entry = rb_write_entry(w, build, 0);
 
 	(void)rb_write_copy(w, part, rb_span_out(RB_SELF), r, 1);
 	for (uint32_t i = 1; i < n; i++) {
 		uint32_t peer = rb_right(build, r, i);
 		uint32_t copy = rb_write_copy(w, part, rb_span_out(peer), r, 1);
 
-		rb_write_dep(w, entry + i - 1, 0);
+		rb_write_dep(w, rb_row_at(&entry, rb_other(build, peer)), 0);
 		(void)rb_write_notify(w, peer, 1, 0, 0);
 		rb_write_flags(w, RB_STEP_ONCE);
 		rb_write_dep(w, copy, RB_DEP_ALL);
 	}
-	for (uint32_t i = 1; i < n; i++) {
-		(void)rb_write_wait(w, rb_right(build, r, i), 1, 0, 0);
-		rb_write_flags(w, RB_STEP_ONCE);
-	}
+	(void)rb_write_wait_all(w, build, 1, 0);
 }
 
 RB_SENDS_NOTHING(allgather_direct)

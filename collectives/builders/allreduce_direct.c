@@ -14,29 +14,26 @@ void rb_build_allreduce_direct(struct rb_writer *w, const struct rb_build *build
 
 	rb_writer_init(w, w->schedule, r, n, n);
 	w->schedule->flags = RB_SCHEDULE_MAPPED_BUFFERS;
-	uint32_t entry = rb_write_entry(w, build, 0);
+	struct rb_row entry = rb_write_entry(w, build, 0), copies = { 0 };
 	uint32_t reduce = rb_write_reduce(w, rb_span_out(RB_SELF), r, 1);
 
 	for (uint32_t s = 0; s < n; s++)
 		rb_write_operand(w, rb_span_in(s == r ? RB_SELF : s));
-	for (uint32_t i = 1; i < n; i++)
-		rb_write_dep(w, entry + i - 1, 0);
+	rb_write_dep_row(w, &entry, 0);
 	rb_write_flags(w, RB_STEP_FINAL);
 
 	for (uint32_t i = 1; i < n; i++) {
-		(void)rb_write_copy(w, rb_span_out(RB_SELF), rb_span_out(rb_right(build, r, i)), r,
-				    1);
+		struct rb_span theirs = rb_span_out(rb_right(build, r, i));
+
+		rb_row_add(&copies, rb_write_copy(w, rb_span_out(RB_SELF), theirs, r, 1));
 		rb_write_dep(w, reduce, 0);
 	}
 	for (uint32_t i = 1; i < n; i++) {
 		(void)rb_write_notify(w, rb_right(build, r, i), 1, 0, 0);
 		rb_write_flags(w, RB_STEP_ONCE);
-		rb_write_dep(w, reduce + i, RB_DEP_ALL);
+		rb_write_dep(w, rb_row_at(&copies, i - 1), RB_DEP_ALL);
 	}
-	for (uint32_t i = 1; i < n; i++) {
-		(void)rb_write_wait(w, rb_right(build, r, i), 1, 0, 0);
-		rb_write_flags(w, RB_STEP_ONCE);
-	}
+	(void)rb_write_wait_all(w, build, 1, 0);
 }
 
 RB_SENDS_NOTHING(allreduce_direct)

@@ -28,26 +28,33 @@ struct partial { /* What a rank has so far: where, and which step wrote it. */
 	struct rb_span span;
 	uint32_t reduce;
 	bool scratch;
-	bool sends_in; /* IN itself is sent, in step 0. */
+	struct rb_row sends_in;                 /* The step that sends IN itself, if one does. */
+	struct rb_label next_send, next_reduce; /* The slot's readers in the next round. */
 };
 
-/* Receives a chunk and reduces it with `have`, which is sent too if they exchange. The SEND and the
- * REDUCE of the round after will be steps next_send and next_send + 2. */
+/* Receives a chunk and reduces it with `have`, which is sent too if they exchange. */
 static void write_round(struct rb_writer *w, struct partial *have, uint32_t round, uint32_t peer,
 			uint16_t channel, bool lower, bool exchange, bool last)
 {
-	uint32_t recv = w->schedule->step_count + exchange, reduce = recv + 1;
-	uint32_t next_send = reduce + 1;
 	struct rb_span to = last ? rb_span_out(RB_SELF) : slots(round, true);
+	struct rb_label received = { 0 };
 
 	if (exchange) {
-		(void)rb_write_send(w, peer, channel, have->span, 0, 1);
+		uint32_t send = rb_write_send(w, peer, channel, have->span, 0, 1);
+
+		rb_write_label(w, &have->next_send);
 		if (have->scratch)
 			rb_write_dep(w, have->reduce, 0);
+		else
+			rb_row_add(&have->sends_in, send);
 	}
-	(void)rb_write_recv(w, peer, channel, slots(round, false), 0, 1);
-	rb_write_dep(w, reduce, RB_DEPTH);
-	(void)rb_write_reduce(w, to, 0, 1);
+	uint32_t recv = rb_write_recv(w, peer, channel, slots(round, false), 0, 1);
+
+	rb_write_dep_label(w, &received, RB_DEPTH);
+	uint32_t reduce = rb_write_reduce(w, to, 0, 1);
+
+	rb_write_label(w, &received);
+	rb_write_label(w, &have->next_reduce);
 	rb_write_operand(w, lower ? have->span : slots(round, false));
 	rb_write_operand(w, lower ? slots(round, false) : have->span);
 	rb_write_dep(w, recv, 0);
@@ -55,11 +62,10 @@ static void write_round(struct rb_writer *w, struct partial *have, uint32_t roun
 		rb_write_dep(w, have->reduce, 0);
 	if (last) {
 		rb_write_flags(w, RB_STEP_FINAL);
-		if (have->sends_in) /* In place that is OUT. */
-			rb_write_dep(w, 0, 0);
-	} else { /* The slot's readers in the next round. */
-		rb_write_dep(w, next_send, RB_DEPTH);
-		rb_write_dep(w, next_send + 2, RB_DEPTH);
+		rb_write_dep_row(w, &have->sends_in, 0); /* In place IN is OUT. */
+	} else {
+		rb_write_dep_label(w, &have->next_send, RB_DEPTH);
+		rb_write_dep_label(w, &have->next_reduce, RB_DEPTH);
 	}
 	have->span = to;
 	have->reduce = reduce;
@@ -70,7 +76,7 @@ void rb_build_allreduce_recursive_doubling(struct rb_writer *w, const struct rb_
 {
 	uint32_t n = build->rank_count, r = build->rank, power = rb_power_below(n),
 		 fold = n - power;
-	struct partial have = { rb_span_in(RB_SELF), 0, false, r >= 2 * fold };
+	struct partial have = { .span = rb_span_in(RB_SELF) };
 
 	rb_writer_init(w, w->schedule, r, n, 1);
 	if (n == 1) {

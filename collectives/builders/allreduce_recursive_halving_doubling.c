@@ -68,19 +68,22 @@ static void after(struct rb_writer *w, uint32_t step, struct range wrote, struct
 	rb_write_dep(w, step, wrote.block >= now.block ? 0 : RB_DEP_ALL);
 }
 
-/* RECV and REDUCE of `range` with what is here in `have`: the next two steps. */
+/* RECV and REDUCE of `range` with what is here in `have`. Returns the latter. */
 static uint32_t write_reduce(struct rb_writer *w, uint32_t peer, uint16_t channel, uint32_t round,
 			     struct range range, struct rb_span have, bool lower)
 {
 	struct rb_span slot = slots(round);
+	struct rb_label reader = { 0 };
 	uint32_t recv = rb_write_recv(w, peer, channel, slot, range.block, range.blocks);
 
-	rb_write_dep(w, recv + 1, RB_DEPTH);
-	(void)rb_write_reduce(w, rb_span_out(RB_SELF), range.block, range.blocks);
+	rb_write_dep_label(w, &reader, RB_DEPTH);
+	uint32_t reduce = rb_write_reduce(w, rb_span_out(RB_SELF), range.block, range.blocks);
+
+	rb_write_label(w, &reader);
 	rb_write_operand(w, lower ? have : slot);
 	rb_write_operand(w, lower ? slot : have);
 	rb_write_dep(w, recv, 0);
-	return recv + 1;
+	return reduce;
 }
 
 struct progress {

@@ -18,7 +18,8 @@ void rb_build_allreduce_ring(struct rb_writer *w, const struct rb_build *build)
 		return;
 	}
 	uint32_t right = rb_right(build, r, 1), left = rb_left(build, r, 1);
-	uint32_t got = rb_write_ring_reduce(w, build, out);
+	struct rb_ring ring = rb_write_ring_reduce(w, build, out);
+	uint32_t got = rb_row_at(&ring.reduces, n - 2);
 
 	for (uint32_t t = 0; t + 1 < n; t++) {
 		uint16_t channel = (uint16_t)(n - 1 + t);
@@ -27,7 +28,7 @@ void rb_build_allreduce_ring(struct rb_writer *w, const struct rb_build *build)
 		rb_write_dep(w, got, 0);
 		got = rb_write_recv(w, left, channel, out, rb_left(build, r, t + 1), 1);
 		/* In place this block of OUT is IN: sent at first, or added to what came. */
-		rb_write_dep(w, t == 0 ? rb_ring_send(0) : rb_ring_reduce(t - 1), 0);
+		rb_write_dep(w, t == 0 ? ring.first_send : rb_row_at(&ring.reduces, t - 1), 0);
 	}
 }
 

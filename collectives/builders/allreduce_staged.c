@@ -21,27 +21,47 @@ static struct rb_span slots(uint32_t rank, uint32_t b)
 	return rb_span_scratch(rank, b * RB_DEPTH_MAPPED, RB_DEPTH_MAPPED);
 }
 
-/* As owner of a block, after the parts of others: 4 (n-1) steps have been written. */
+/* As owner of a block. */
 static void write_owned(struct rb_writer *w, const struct rb_build *build)
 {
-	uint32_t n = build->rank_count, r = build->rank, first = w->schedule->step_count;
-	uint32_t reduce = first + n - 1, copy = reduce + n;
+	uint32_t n = build->rank_count, r = build->rank;
+	struct rb_row parts = { 0 };
+	struct rb_label copied = { 0 };
 
 	for (uint32_t i = 1; i < n; i++)
-		(void)rb_write_wait(w, rb_right(build, r, i), PART, r, 1);
-	(void)rb_write_reduce(w, slots(RB_SELF, r), r, 1);
+		rb_row_add(&parts, rb_write_wait(w, rb_right(build, r, i), PART, r, 1));
+	uint32_t reduce = rb_write_reduce(w, slots(RB_SELF, r), r, 1);
+
 	for (uint32_t s = 0; s < n; s++)
 		rb_write_operand(w, s == r ? rb_span_in(RB_SELF) : slots(s, r));
-	for (uint32_t i = 1; i < n; i++)
-		rb_write_dep(w, first + i - 1, 0);
-	rb_write_dep(w, copy, RB_DEPTH_MAPPED);
+	rb_write_dep_row(w, &parts, 0);
+	rb_write_dep_label(w, &copied, RB_DEPTH_MAPPED);
 	rb_write_flags(w, RB_STEP_FINAL);
 	for (uint32_t i = 1; i < n; i++) {
 		(void)rb_write_notify(w, rb_right(build, r, i), RESULT, r, 1);
 		rb_write_dep(w, reduce, 0);
 	}
 	(void)rb_write_copy(w, slots(RB_SELF, r), rb_span_out(RB_SELF), r, 1);
+	rb_write_label(w, &copied);
 	rb_write_dep(w, reduce, 0);
+}
+
+/* As one of those who bring the owner of block b their parts. */
+static void write_part(struct rb_writer *w, uint32_t b)
+{
+	struct rb_label reduced = { 0 }, copied = { 0 };
+	uint32_t part = rb_write_copy(w, rb_span_in(RB_SELF), slots(RB_SELF, b), b, 1);
+
+	rb_write_dep_label(w, &reduced, RB_DEPTH_MAPPED);
+	(void)rb_write_notify(w, b, PART, b, 1);
+	rb_write_dep(w, part, 0);
+	rb_write_dep_label(w, &copied, RB_DEPTH_MAPPED);
+	uint32_t result = rb_write_wait(w, b, RESULT, b, 1);
+
+	rb_write_label(w, &reduced);
+	(void)rb_write_copy(w, slots(b, b), rb_span_out(RB_SELF), b, 1);
+	rb_write_label(w, &copied);
+	rb_write_dep(w, result, 0);
 }
 
 void rb_build_allreduce_staged(struct rb_writer *w, const struct rb_build *build)
@@ -55,18 +75,8 @@ void rb_build_allreduce_staged(struct rb_writer *w, const struct rb_build *build
 		rb_write_flags(w, RB_STEP_FINAL);
 		return;
 	}
-	for (uint32_t i = 1; i < n; i++) {
-		uint32_t b = rb_right(build, r, i), part = 4 * (i - 1), wait = part + 2;
-
-		(void)rb_write_copy(w, rb_span_in(RB_SELF), slots(RB_SELF, b), b, 1);
-		rb_write_dep(w, wait, RB_DEPTH_MAPPED);
-		(void)rb_write_notify(w, b, PART, b, 1);
-		rb_write_dep(w, part, 0);
-		rb_write_dep(w, wait + 1, RB_DEPTH_MAPPED);
-		(void)rb_write_wait(w, b, RESULT, b, 1);
-		(void)rb_write_copy(w, slots(b, b), rb_span_out(RB_SELF), b, 1);
-		rb_write_dep(w, wait, 0);
-	}
+	for (uint32_t i = 1; i < n; i++)
+		write_part(w, rb_right(build, r, i));
 	write_owned(w, build);
 }
 

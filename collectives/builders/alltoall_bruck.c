@@ -24,8 +24,8 @@ static uint32_t movers_below(uint32_t i, uint32_t k)
 
 struct bruck {
 	uint32_t n, r;
-	uint32_t recvs[32]; /* Per round. */
-	uint32_t first[32]; /* Per round: the step that packs its first item. */
+	uint32_t recvs[32];      /* Per round. */
+	struct rb_row packs[32]; /* Per round: of the items that move, in rising order. */
 };
 
 /* Where item i has come to in round k: a block of that round's shelf. */
@@ -46,7 +46,7 @@ static void after_arrival(struct rb_writer *w, const struct bruck *b, uint32_t i
 	rb_write_dep(w, b->recvs[k], movers_below(i, k) == 0 ? 0 : RB_DEP_ALL);
 }
 
-static void write_pack(struct rb_writer *w, const struct bruck *b, uint32_t i, uint32_t k)
+static void write_pack(struct rb_writer *w, struct bruck *b, uint32_t i, uint32_t k)
 {
 	uint32_t place = movers_below(i, k), lower = i & ((1u << k) - 1);
 	struct rb_span to = rb_span_shelf(k);
@@ -54,13 +54,15 @@ static void write_pack(struct rb_writer *w, const struct bruck *b, uint32_t i, u
 	if (lower == 0) {
 		struct rb_span in = rb_span_in(RB_SELF);
 
-		(void)rb_write_copy(w, at_block(b, in, (b->r + i) % b->n, place), to, place, 1);
+		in = at_block(b, in, (b->r + i) % b->n, place);
+		rb_row_add(&b->packs[k], rb_write_copy(w, in, to, place, 1));
 		return;
 	}
 	uint32_t before = 31 - (uint32_t)__builtin_clz(lower);
 
-	(void)rb_write_copy(w, at_block(b, rb_span_shelf(before), arrived(b, i, before), place), to,
-			    place, 1);
+	struct rb_span from = at_block(b, rb_span_shelf(before), arrived(b, i, before), place);
+
+	rb_row_add(&b->packs[k], rb_write_copy(w, from, to, place, 1));
 	after_arrival(w, b, i, before);
 }
 
@@ -69,15 +71,13 @@ static void write_round(struct rb_writer *w, struct bruck *b, const struct rb_bu
 {
 	uint32_t items = movers_below(b->n, k);
 
-	b->first[k] = w->schedule->step_count;
 	for (uint32_t i = 0; i < b->n; i++)
 		if (moves(i, k))
 			write_pack(w, b, i, k);
 	(void)rb_write_send(w, rb_right(build, b->r, 1u << k), (uint16_t)k, rb_span_shelf(k), 0,
 			    items);
 	/* An item that lies further back is in a later chunk of the message. */
-	for (uint32_t j = 0; j < items; j++)
-		rb_write_dep(w, b->first[k] + j, 0);
+	rb_write_dep_row(w, &b->packs[k], 0);
 	b->recvs[k] = rb_write_recv(w, rb_left(build, b->r, 1u << k), (uint16_t)k, rb_span_shelf(k),
 				    items, items);
 }
@@ -93,7 +93,7 @@ static void write_result(struct rb_writer *w, const struct bruck *b, const struc
 			    rb_span_out(RB_SELF), from, 1);
 	after_arrival(w, b, i, k);
 	if (build->in_place) /* Item n - i was there, and has been packed. */
-		rb_write_dep(w, b->first[lowest] + movers_below(back, lowest), 0);
+		rb_write_dep(w, rb_row_at(&b->packs[lowest], movers_below(back, lowest)), 0);
 }
 
 void rb_build_alltoall_bruck(struct rb_writer *w, const struct rb_build *build)

@@ -8,14 +8,15 @@
 void rb_build_barrier_dissemination(struct rb_writer *w, const struct rb_build *build)
 {
 	uint32_t n = build->rank_count;
+	struct rb_row waits = { 0 };
 
 	rb_writer_init(w, w->schedule, build->rank, n, 1);
 	for (uint32_t k = 0; k < 31 && 1u << k < n; k++) {
 		(void)rb_write_notify(w, rb_right(build, build->rank, 1u << k), (uint16_t)k, 0, 0);
 		rb_write_flags(w, RB_STEP_ONCE);
-		for (uint32_t i = 0; i < k; i++)
-			rb_write_dep(w, 2 * i + 1, 0);
-		(void)rb_write_wait(w, rb_left(build, build->rank, 1u << k), (uint16_t)k, 0, 0);
+		rb_write_dep_row(w, &waits, 0);
+		rb_row_add(&waits, rb_write_wait(w, rb_left(build, build->rank, 1u << k),
+						 (uint16_t)k, 0, 0));
 		rb_write_flags(w, RB_STEP_ONCE);
 	}
 }

@@ -11,14 +11,8 @@ void rb_build_broadcast_direct(struct rb_writer *w, const struct rb_build *build
 	rb_writer_init(w, w->schedule, build->rank, n, 1);
 	w->schedule->flags = RB_SCHEDULE_MAPPED_BUFFERS;
 	if (build->rank == root) {
-		for (uint32_t i = 1; i < n; i++) {
-			(void)rb_write_notify(w, rb_right(build, root, i), 0, 0, 0);
-			rb_write_flags(w, RB_STEP_ONCE);
-		}
-		for (uint32_t i = 1; i < n; i++) {
-			(void)rb_write_wait(w, rb_right(build, root, i), 0, 0, 0);
-			rb_write_flags(w, RB_STEP_ONCE);
-		}
+		rb_write_notify_all(w, build, 0, 0);
+		(void)rb_write_wait_all(w, build, 0, 0);
 		return;
 	}
 	uint32_t ready = rb_write_wait(w, root, 0, 0, 0);

@@ -1,43 +1,51 @@
 /* build.c -- shapes that several builders write. */
 #include "collectives/builders/build.h"
 
-uint32_t rb_write_entry(struct rb_writer *w, const struct rb_build *build, uint16_t channel)
+void rb_write_notify_all(struct rb_writer *w, const struct rb_build *build, uint16_t channel,
+			 uint8_t flags)
 {
-	uint32_t n = build->rank_count, first = 0;
-
-	for (uint32_t i = 1; i < n; i++) {
+	for (uint32_t i = 1; i < build->rank_count; i++) {
 		(void)rb_write_notify(w, rb_right(build, build->rank, i), channel, 0, 0);
-		rb_write_flags(w, RB_STEP_ONCE | RB_STEP_ENTRY);
+		rb_write_flags(w, RB_STEP_ONCE | flags);
 	}
-	for (uint32_t i = 1; i < n; i++) {
-		uint32_t step = rb_write_wait(w, rb_right(build, build->rank, i), channel, 0, 0);
+}
 
-		rb_write_flags(w, RB_STEP_ONCE | RB_STEP_ENTRY);
-		if (i == 1)
-			first = step;
+struct rb_row rb_write_wait_all(struct rb_writer *w, const struct rb_build *build, uint16_t channel,
+				uint8_t flags)
+{
+	struct rb_row waits = { 0 };
+
+	for (uint32_t i = 1; i < build->rank_count; i++) {
+		uint32_t peer = rb_right(build, build->rank, i);
+
+		rb_row_add(&waits, rb_write_wait(w, peer, channel, 0, 0));
+		rb_write_flags(w, RB_STEP_ONCE | flags);
 	}
-	return first;
+	return waits;
+}
+
+struct rb_row rb_write_entry(struct rb_writer *w, const struct rb_build *build, uint16_t channel)
+{
+	rb_write_notify_all(w, build, channel, RB_STEP_ENTRY);
+	return rb_write_wait_all(w, build, channel, RB_STEP_ENTRY);
 }
 
 void rb_write_meet_reduce(struct rb_writer *w, const struct rb_build *build, struct rb_span result)
 {
-	uint32_t n = build->rank_count, r = build->rank, entry = rb_write_entry(w, build, 0);
+	uint32_t n = build->rank_count, r = build->rank;
+	struct rb_row entry = rb_write_entry(w, build, 0);
 	uint32_t reduce = rb_write_reduce(w, result, r, 1);
 
 	for (uint32_t s = 0; s < n; s++)
 		rb_write_operand(w, rb_span_in(s == r ? RB_SELF : s));
-	for (uint32_t i = 1; i < n; i++)
-		rb_write_dep(w, entry + i - 1, 0);
+	rb_write_dep_row(w, &entry, 0);
 	rb_write_flags(w, RB_STEP_FINAL);
 	for (uint32_t i = 1; i < n; i++) {
 		(void)rb_write_notify(w, rb_right(build, r, i), 1, 0, 0);
 		rb_write_flags(w, RB_STEP_ONCE);
 		rb_write_dep(w, reduce, RB_DEP_ALL);
 	}
-	for (uint32_t i = 1; i < n; i++) {
-		(void)rb_write_wait(w, rb_right(build, r, i), 1, 0, 0);
-		rb_write_flags(w, RB_STEP_ONCE);
-	}
+	(void)rb_write_wait_all(w, build, 1, 0);
 }
 
 struct rb_pieces rb_pieces_below(const struct rb_build *build, uint32_t v)
@@ -62,14 +70,8 @@ void rb_write_lend(struct rb_writer *w, const struct rb_build *build, struct rb_
 		   struct rb_span to)
 {
 	(void)rb_write_copy(w, from, to, build->rank, 1);
-	for (uint32_t i = 1; i < build->rank_count; i++) {
-		(void)rb_write_notify(w, rb_right(build, build->rank, i), 0, 0, 0);
-		rb_write_flags(w, RB_STEP_ONCE | RB_STEP_ENTRY);
-	}
-	for (uint32_t i = 1; i < build->rank_count; i++) {
-		(void)rb_write_wait(w, rb_right(build, build->rank, i), 1, 0, 0);
-		rb_write_flags(w, RB_STEP_ONCE);
-	}
+	rb_write_notify_all(w, build, 0, RB_STEP_ENTRY);
+	(void)rb_write_wait_all(w, build, 1, 0);
 }
 
 void rb_write_borrow(struct rb_writer *w, uint32_t root, struct rb_span from, struct rb_span to,
@@ -97,31 +99,38 @@ static struct rb_span ring_slots(uint32_t t)
  * that slot in turn t+1. Each turn has slots of its own: were they shared, a turn would wait for an
  * earlier one's sends, these for the right neighbour's slots, and so on around the ring, a cycle.
  */
-uint32_t rb_write_ring_reduce(struct rb_writer *w, const struct rb_build *build,
-			      struct rb_span result)
+struct rb_ring rb_write_ring_reduce(struct rb_writer *w, const struct rb_build *build,
+				    struct rb_span result)
 {
 	uint32_t n = build->rank_count, r = build->rank, last = n - 2;
-	uint32_t right = rb_right(build, r, 1), left = rb_left(build, r, 1), reduce = 0;
+	uint32_t right = rb_right(build, r, 1), left = rb_left(build, r, 1);
+	struct rb_label reader = { 0 }; /* The last one of the slot that was received into. */
+	struct rb_ring ring = { 0 };
 
 	for (uint32_t t = 0; t <= last; t++) {
 		uint32_t out = rb_left(build, r, t + 1), in = rb_left(build, out, 1);
 		uint16_t channel = (uint16_t)t;
 		struct rb_span slot = ring_slots(t), before = ring_slots(t - 1);
 
-		(void)rb_write_send(w, right, channel, t == 0 ? rb_span_in(RB_SELF) : before, out,
-				    1);
-		if (t > 0)
-			rb_write_dep(w, rb_ring_reduce(t - 1), 0);
+		uint32_t send = rb_write_send(w, right, channel,
+					      t == 0 ? rb_span_in(RB_SELF) : before, out, 1);
 
-		(void)rb_write_recv(w, left, channel, slot, in, 1);
-		rb_write_dep(w, t == last ? rb_ring_reduce(t) : rb_ring_send(t + 1), RB_DEPTH_RING);
+		rb_write_label(w, &reader);
+		if (t == 0)
+			ring.first_send = send;
+		else
+			rb_write_dep(w, rb_row_at(&ring.reduces, t - 1), 0);
+		uint32_t recv = rb_write_recv(w, left, channel, slot, in, 1);
 
-		reduce = rb_write_reduce(w, t == last ? result : slot, in, 1);
+		rb_write_dep_label(w, &reader, RB_DEPTH_RING);
+		rb_row_add(&ring.reduces, rb_write_reduce(w, t == last ? result : slot, in, 1));
 		rb_write_operand(w, slot);
 		rb_write_operand(w, rb_span_in(RB_SELF));
-		rb_write_dep(w, rb_ring_recv(t), 0);
-		if (t == last)
+		rb_write_dep(w, recv, 0);
+		if (t == last) {
+			rb_write_label(w, &reader);
 			rb_write_flags(w, RB_STEP_FINAL);
+		}
 	}
-	return reduce;
+	return ring;
 }

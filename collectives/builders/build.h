@@ -85,16 +85,21 @@ void rb_write_lend(struct rb_writer *w, const struct rb_build *build, struct rb_
 void rb_write_borrow(struct rb_writer *w, uint32_t root, struct rb_span from, struct rb_span to,
 		     uint32_t block);
 
-/*
- * "I am here": tells every other rank and waits for all of them, on one channel. Each NOTIFY waits
- * for nothing. Returns the first of rank_count - 1 WAITs; that of peer p is
- * rb_all_index(build, first, p).
- */
-uint32_t rb_write_entry(struct rb_writer *w, const struct rb_build *build, uint16_t channel);
-static inline uint32_t rb_all_index(const struct rb_build *build, uint32_t first, uint32_t peer)
+/* Where another rank stands in a row that has one step for each, the right neighbour's first. */
+static inline uint32_t rb_other(const struct rb_build *build, uint32_t peer)
 {
-	return first + rb_left(build, peer, build->rank) - 1;
+	return rb_left(build, peer, build->rank) - 1;
 }
+
+/* NOTIFY to every other rank, which waits for nothing; WAIT for every other rank. Once each, with
+ * these flags besides. */
+void rb_write_notify_all(struct rb_writer *w, const struct rb_build *build, uint16_t channel,
+			 uint8_t flags);
+struct rb_row rb_write_wait_all(struct rb_writer *w, const struct rb_build *build, uint16_t channel,
+				uint8_t flags);
+
+/* "I am here": tells every other rank and waits for all of them, on one channel: the WAITs. */
+struct rb_row rb_write_entry(struct rb_writer *w, const struct rb_build *build, uint16_t channel);
 
 /*
  * In mapped memory, block r of everybody's IN reduced into `result` between two meetings of all
@@ -102,22 +107,13 @@ static inline uint32_t rb_all_index(const struct rb_build *build, uint32_t first
  */
 void rb_write_meet_reduce(struct rb_writer *w, const struct rb_build *build, struct rb_span result);
 
-/* The ring's first half: rank r ends with block r reduced, in `result`. Returns that last REDUCE.
- * Writes 3 (n-1) steps, of which rb_ring_* below give the indices. Two ranks or more. */
-uint32_t rb_write_ring_reduce(struct rb_writer *w, const struct rb_build *build,
-			      struct rb_span result);
-static inline uint32_t rb_ring_send(uint32_t t)
-{
-	return 3 * t;
-}
-static inline uint32_t rb_ring_recv(uint32_t t)
-{
-	return 3 * t + 1;
-}
-static inline uint32_t rb_ring_reduce(uint32_t t)
-{
-	return 3 * t + 2;
-}
+/* The ring's first half: rank r ends with block r reduced, in `result`. Two ranks or more. */
+struct rb_ring { /* The last reduction writes the result. */
+	uint32_t first_send;
+	struct rb_row reduces; /* n - 1, by turn. */
+};
+struct rb_ring rb_write_ring_reduce(struct rb_writer *w, const struct rb_build *build,
+				    struct rb_span result);
 
 /* Elements of all blocks but `block`, in bytes. */
 static inline uint64_t rb_bytes_without(const struct rb_layout *layout, uint32_t block,

@@ -13,10 +13,18 @@ static bool has_child(uint32_t v, uint32_t n, uint32_t k)
 	return v + bit < n && (v == 0 || bit < (v & (~v + 1)));
 }
 
+/* For what comes from child k; one more for the sum. */
+static struct rb_span slots(uint32_t k)
+{
+	return rb_span_scratch(RB_SELF, k * RB_DEPTH, RB_DEPTH);
+}
+
 void rb_build_reduce_binomial(struct rb_writer *w, const struct rb_build *build)
 {
 	uint32_t n = build->rank_count, v = rb_from_root(build), children = 0;
 	uint32_t parent = v > 0 ? rb_right(build, build->root, v & (v - 1)) : 0;
+	struct rb_label reduced = { 0 }, sent = { 0 };
+	struct rb_row recvs = { 0 };
 
 	rb_writer_init(w, w->schedule, build->rank, n, 1);
 	for (uint32_t k = 0; has_child(v, n, k); k++)
@@ -26,25 +34,27 @@ void rb_build_reduce_binomial(struct rb_writer *w, const struct rb_build *build)
 		return;
 	}
 	for (uint32_t k = 0; k < children; k++) {
-		(void)rb_write_recv(w, rb_right(build, build->root, v + (1u << k)), 0,
-				    rb_span_scratch(RB_SELF, k * RB_DEPTH, RB_DEPTH), 0, 1);
-		rb_write_dep(w, children, RB_DEPTH);
-	}
-	struct rb_span sum = rb_span_scratch(RB_SELF, children * RB_DEPTH, RB_DEPTH);
+		uint32_t child = rb_right(build, build->root, v + (1u << k));
 
-	(void)rb_write_reduce(w, v == 0 ? rb_span_out(RB_SELF) : sum, 0, 1);
-	rb_write_operand(w, rb_span_in(RB_SELF));
-	for (uint32_t k = 0; k < children; k++) {
-		rb_write_operand(w, rb_span_scratch(RB_SELF, k * RB_DEPTH, RB_DEPTH));
-		rb_write_dep(w, k, 0);
+		rb_row_add(&recvs, rb_write_recv(w, child, 0, slots(k), 0, 1));
+		rb_write_dep_label(w, &reduced, RB_DEPTH);
 	}
+	struct rb_span sum = slots(children);
+	uint32_t reduce = rb_write_reduce(w, v == 0 ? rb_span_out(RB_SELF) : sum, 0, 1);
+
+	rb_write_label(w, &reduced);
+	rb_write_operand(w, rb_span_in(RB_SELF));
+	for (uint32_t k = 0; k < children; k++)
+		rb_write_operand(w, slots(k));
+	rb_write_dep_row(w, &recvs, 0);
 	if (v == 0) {
 		rb_write_flags(w, RB_STEP_FINAL);
 		return;
 	}
-	rb_write_dep(w, children + 1, RB_DEPTH);
+	rb_write_dep_label(w, &sent, RB_DEPTH);
 	(void)rb_write_send(w, parent, 0, sum, 0, 1);
-	rb_write_dep(w, children, 0);
+	rb_write_label(w, &sent);
+	rb_write_dep(w, reduce, 0);
 }
 
 uint64_t rb_sent_reduce_binomial(const struct rb_layout *layout, const struct rb_build *build,

@@ -5,9 +5,16 @@
  */
 #include "collectives/builders/build.h"
 
+static struct rb_span slots(const struct rb_build *build, uint32_t peer)
+{
+	return rb_span_scratch(RB_SELF, rb_other(build, peer) * RB_DEPTH, RB_DEPTH);
+}
+
 void rb_build_reduce_scatter_flat(struct rb_writer *w, const struct rb_build *build)
 {
-	uint32_t n = build->rank_count, r = build->rank, recv = n - 1, reduce = 2 * (n - 1);
+	uint32_t n = build->rank_count, r = build->rank;
+	struct rb_label reduce = { 0 };
+	struct rb_row recvs = { 0 };
 
 	rb_writer_init(w, w->schedule, r, n, n);
 	for (uint32_t i = 1; i < n; i++) {
@@ -16,18 +23,16 @@ void rb_build_reduce_scatter_flat(struct rb_writer *w, const struct rb_build *bu
 		(void)rb_write_send(w, peer, 0, rb_span_in(RB_SELF), peer, 1);
 	}
 	for (uint32_t i = 1; i < n; i++) {
-		(void)rb_write_recv(w, rb_right(build, r, i), 0,
-				    rb_span_scratch(RB_SELF, (i - 1) * RB_DEPTH, RB_DEPTH), r, 1);
-		rb_write_dep(w, reduce, RB_DEPTH);
+		uint32_t peer = rb_right(build, r, i);
+
+		rb_row_add(&recvs, rb_write_recv(w, peer, 0, slots(build, peer), r, 1));
+		rb_write_dep_label(w, &reduce, RB_DEPTH);
 	}
 	(void)rb_write_reduce(w, rb_span_part(rb_span_out(RB_SELF)), r, 1);
+	rb_write_label(w, &reduce);
 	for (uint32_t s = 0; s < n; s++)
-		rb_write_operand(w, s == r ? rb_span_in(RB_SELF)
-					   : rb_span_scratch(RB_SELF,
-							     rb_all_index(build, 0, s) * RB_DEPTH,
-							     RB_DEPTH));
-	for (uint32_t i = recv; i < reduce; i++)
-		rb_write_dep(w, i, 0);
+		rb_write_operand(w, s == r ? rb_span_in(RB_SELF) : slots(build, s));
+	rb_write_dep_row(w, &recvs, 0);
 	rb_write_flags(w, RB_STEP_FINAL);
 }
 

@@ -5,11 +5,12 @@
 #include "collectives/builders/build.h"
 
 /* A block that lies further back in what came may be in any chunk of it up to the last. */
-static void after_piece(struct rb_writer *w, const struct rb_pieces *mine, uint32_t block)
+static void after_piece(struct rb_writer *w, const struct rb_pieces *mine,
+			const struct rb_row *recvs, uint32_t block)
 {
 	uint32_t i = block < mine->block[0];
 
-	rb_write_dep(w, i, block == mine->block[i] ? 0 : RB_DEP_ALL);
+	rb_write_dep(w, rb_row_at(recvs, i), block == mine->block[i] ? 0 : RB_DEP_ALL);
 }
 
 void rb_build_scatter_binomial(struct rb_writer *w, const struct rb_build *build)
@@ -19,6 +20,7 @@ void rb_build_scatter_binomial(struct rb_writer *w, const struct rb_build *build
 	struct rb_span from = v == 0 ? rb_span_in(RB_SELF) : rb_span_shelf(0);
 	uint32_t parent = rb_right(build, build->root, v & (v - 1));
 	struct rb_pieces mine = rb_pieces_below(build, v);
+	struct rb_row recvs = { 0 };
 	uint64_t bit = 1;
 
 	rb_writer_init(w, w->schedule, r, n, n);
@@ -27,7 +29,8 @@ void rb_build_scatter_binomial(struct rb_writer *w, const struct rb_build *build
 		return;
 	}
 	for (uint32_t i = 0; v > 0 && i < mine.count; i++)
-		(void)rb_write_recv(w, parent, (uint16_t)i, from, mine.block[i], mine.blocks[i]);
+		rb_row_add(&recvs, rb_write_recv(w, parent, (uint16_t)i, from, mine.block[i],
+						 mine.blocks[i]));
 	while (bit < rb_below(build, v))
 		bit *= 2;
 	for (bit /= 2; bit > 0; bit /= 2) {
@@ -38,12 +41,12 @@ void rb_build_scatter_binomial(struct rb_writer *w, const struct rb_build *build
 			(void)rb_write_send(w, peer, (uint16_t)i, from, pieces.block[i],
 					    pieces.blocks[i]);
 			if (v > 0)
-				after_piece(w, &mine, pieces.block[i]);
+				after_piece(w, &mine, &recvs, pieces.block[i]);
 		}
 	}
 	(void)rb_write_copy(w, from, part, r, 1);
 	if (v > 0)
-		after_piece(w, &mine, r);
+		after_piece(w, &mine, &recvs, r);
 }
 
 uint64_t rb_sent_scatter_binomial(const struct rb_layout *layout, const struct rb_build *build,
