@@ -323,12 +323,10 @@ static void turn_give(struct rubato_comm *comm)
 	if (next->next == NULL)
 		comm->turns_last = NULL;
 	next->mine = true;
+	/* Its thread may sleep, and we are about to leave. */
+	if (comm->engine.waiters > 0)
+		rb_engine_wake_waiters(&comm->engine);
 	comm->engine.completed = true;
-	/* Its thread may sleep on the engine's turn, and we are about to leave. */
-	if (comm->engine.waiters > 0) {
-		atomic_fetch_add(&comm->engine.turn, 1);
-		rb_futex_wake(&comm->engine.turn, UINT32_MAX);
-	}
 }
 
 static void timeout_poison(struct rubato_op *op, uint64_t timeout_ns)
@@ -336,7 +334,7 @@ static void timeout_poison(struct rubato_op *op, uint64_t timeout_ns)
 	const struct rb_run *run = rb_op_current(op);
 	char name[96], absent[128], rounds[160], text[480];
 
-	rb_unmatched_look(&op->comm->engine, op->comm);
+	rb_unmatched_look(op->comm);
 	if (op->done)
 		return;
 	(void)rb_signature_text(&op->signature, name, sizeof(name));
@@ -370,7 +368,7 @@ static rubato_status oneshot_run(struct rubato_comm *comm)
 	rb_op_release(op);
 	/* Ranks that never wait never sleep either. */
 	if (comm->oneshot_sequence % RB_CALLS_REMEMBERED == 0)
-		rb_unmatched_look(&comm->engine, comm);
+		rb_unmatched_look(comm);
 	return err == RUBATO_OK ? RUBATO_OK : RB_FAIL(err, "%s", op->failure);
 }
 
@@ -775,7 +773,7 @@ rubato_status rubato_wait(rubato_op *op, uint64_t timeout_ns)
 	else
 		err = rb_engine_wait_for(engine, &op->done, timeout_ns);
 	if (err != RUBATO_OK && !look)
-		rb_unmatched_look(engine, op->comm);
+		rb_unmatched_look(op->comm);
 	if (rb_engine_over(engine, &op->done)) {
 		err = op_result(op);
 	} else if (op->done) {

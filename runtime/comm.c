@@ -526,7 +526,7 @@ static rubato_status opening_allocate(struct opening *o)
 static rubato_status background_place(struct opening *o)
 {
 	const char *text = o->comm->config.background_cpus.text;
-	uint64_t *cpus = o->comm->engine.background_cpus;
+	uint64_t *cpus = o->comm->engine.background.cpus;
 	char *end = NULL;
 	unsigned long cpu = strtoul(text, &end, 10);
 	bool domain = strcmp(text, "numa") == 0;
@@ -578,13 +578,10 @@ static rubato_status open_steps(struct opening *o)
 	RB_TRY(rb_plan_cache_init(&comm->plans, (uint32_t)comm->config.cache.number));
 	RB_TRY(forced_read(comm));
 	RB_TRY(barrier_plan_make(comm));
-	/* A rank that is through already may have failed already: its news may be here. */
-	comm->engine.poisoned = rb_news_tell;
-	comm->engine.last_words = rb_news_hear;
-	comm->engine.unmatched_look = rb_unmatched_look;
-	comm->engine.overdue = rb_unmatched_probe;
-	comm->engine.owner = comm;
-	RB_TRY(rb_news_open(comm));
+	/* A rank that is through already may have failed already: its notice may be here. */
+	rb_runs_open(&comm->engine, &comm->runs);
+	rb_unmatched_open(comm);
+	RB_TRY(rb_notices_open(&comm->notices, &comm->engine));
 	comm->oneshot.comm = comm;
 	comm->oneshot.done = true;
 	return rb_engine_background(&comm->engine, comm->config.background.number != 0);
@@ -599,13 +596,13 @@ static void comm_free(struct rubato_comm *comm, bool abort_peers, uint64_t span_
 	rb_engine_stop(engine);
 	if (engine->endpoint_count > 0) {
 		uint64_t deadline = rb_deadline(rb_engine_now(engine), span_ns);
-		bool speaks = abort_peers && rb_news_last_words(comm, words);
+		bool speaks = abort_peers && rb_notices_last_words(&comm->notices, words);
 
-		rb_news_close(comm);
+		rb_notices_close(&comm->notices);
 		while (comm->memory != NULL)
 			rb_memory_drop(comm, comm->memory);
 		for (uint32_t i = engine->endpoint_count; i-- > 0;) {
-			engine->endpoints[i]->blames = abort_peers ? engine->blames : 0;
+			engine->endpoints[i]->blames = abort_peers ? engine->losses.blames : 0;
 			engine->endpoints[i]->last_words = speaks ? words : NULL;
 			engine->endpoints[i]->ops->close(engine->endpoints[i], abort_peers,
 							 deadline);

@@ -8,11 +8,17 @@
 #define RB_RUNTIME_COMM_H
 
 #include "runtime/engine.h"
+#include "runtime/notice.h"
+#include "runtime/run.h"
 #include "runtime/startup/setup.h"
 #include "runtime/wide.h"
 
 #define RB_KINDS_FORCED RB_KIND_COUNT
-#define RB_NEIGHBOURS_MAX 64
+
+struct rb_unmatched {            /* unmatched.c */
+	struct rb_poller poller; /* First. */
+	struct rubato_comm *comm;
+};
 
 struct rb_memory {                                   /* One rubato_alloc or rubato_register. */
 	struct rb_region *regions[RB_ENDPOINTS_MAX]; /* Per endpoint; NULL where it has none. */
@@ -43,12 +49,6 @@ struct rb_memo { /* A choice made before: the cost model takes longer than a sma
 	uint64_t count;
 	uint8_t kind, element_bytes; /* Kind 0: empty. */
 	struct rb_choice choice;
-};
-
-struct rb_news { /* What a failed rank tells: one per neighbour, each way. */
-	struct rb_slot *slot;
-	uint32_t peer;
-	uint8_t bytes[256];
 };
 
 /* What a call of even blocks came to: the next one like it is not checked or planned again. */
@@ -121,6 +121,8 @@ enum rb_exchange {                     /* What ranks tell each other of their bu
 
 struct rubato_comm {
 	struct rb_engine engine;
+	struct rb_poller runs;
+	struct rb_unmatched unmatched;
 	struct rb_config config;
 	uint8_t job[16];        /* The job's nonce. */
 	struct rb_setup origin; /* How it was made; of use to those that are split off. */
@@ -146,11 +148,7 @@ struct rubato_comm {
 	struct rb_flow *flows;
 	uint32_t flow_count, flow_capacity;
 	struct rubato_op *messages; /* Of blocking sends and receives: not in use, by `next`. */
-	struct rb_news news[RB_NEIGHBOURS_MAX];
-	uint32_t news_count;
-	uint32_t news_origin; /* Of the poison, when it came as news: the rank and its words. */
-	rubato_status news_status;
-	char news_text[192];
+	struct rb_notices notices;
 	struct rubato_partial *partials;
 	bool closing;
 };
@@ -170,15 +168,6 @@ RB_NODISCARD rubato_status rb_memory_add(struct rubato_comm *comm, void *base, s
 void rb_memory_drop(struct rubato_comm *comm, struct rb_memory *memory);
 /* The one that holds all these bytes, or NULL. */
 struct rb_memory *rb_memory_find(struct rubato_comm *comm, const void *base, size_t size_bytes);
-
-/* ---- news.c: failures spread to all ranks by neighbours at distances 1, 2, 4, ... ---- */
-RB_NODISCARD rubato_status rb_news_open(struct rubato_comm *comm);
-void rb_news_close(struct rubato_comm *comm);
-void rb_news_tell(struct rb_engine *engine, void *comm); /* engine.poisoned */
-/* The same for those that see this rank go before they hear of it: what it leaves as last words
- * (false: that it goes says enough), and what to do with a peer's (engine.last_words). */
-bool rb_news_last_words(const struct rubato_comm *comm, uint8_t words[RB_LAST_WORDS_BYTES]);
-void rb_news_hear(struct rb_engine *engine, uint32_t peer, const uint8_t *words);
 
 /* ---- arguments.c ---- */
 
@@ -230,10 +219,10 @@ void rb_flows_free(struct rubato_comm *comm);
 
 /* ---- unmatched.c: under the lock ---- */
 
+/* From then on looked for before each sleep. */
+void rb_unmatched_open(struct rubato_comm *comm);
 /* Whether a message lies here that shows that ranks call different things: that poisons. */
-void rb_unmatched_look(struct rb_engine *engine, void *comm); /* engine.unmatched_look */
-/* Tells those that we wait for what we call: engine.overdue. */
-void rb_unmatched_probe(struct rb_engine *engine, void *comm);
+void rb_unmatched_look(struct rubato_comm *comm);
 /* The same as look when all ranks have come to the end: then nothing may be left. */
 RB_NODISCARD rubato_status rb_unmatched_end(struct rubato_comm *comm);
 /* "; rank 2 is in barrier, call 3, which rank 0 has not called", if a message tells of one; else

@@ -1,9 +1,9 @@
 /*
  * engine.c -- progress, waiting and sleeping; engine.h has the locking rule.
  *
- * No lost wake-up: a driver sleeps only after arm() of every endpoint has said that nothing is
+ * No lost wake-up: who drives sleeps only after arm() of every endpoint has said that nothing is
  * pending, and an event after arm() makes a descriptor readable. Whoever completes something, or
- * adds work that no descriptor announces, while the driver sleeps, wakes it before dropping the
+ * adds work that no descriptor announces, while it sleeps, wakes it before dropping the
  * lock (sleepers_tell). The progress thread stays in its sleep on the descriptors while a waiter
  * drives (nothing is armed then, so it is not disturbed), and is armed again when the waiter leaves
  * operations behind.
@@ -19,14 +19,13 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "runtime/relaxed/plug.h"
 
 #define SLOTS_PER_BLOCK 64
 #define FIRST_POLLS 64 /* Some 2 us. */
 #define FIRST_POLLS_SHARED 4
 #define POLLS_PER_CLOCK 32   /* Polls between two looks at the clock: a look costs some 25 ns. */
-#define IN_VAIN_MAX 8u       /* Guess: of a training loop's first steps not all. */
-#define IN_VAIN_AGAIN 2u     /* After it was of use once. */
+#define USELESS_MAX 8u       /* Guess: of a training loop's first steps not all. */
+#define USELESS_AGAIN 2u     /* After it was of use once. */
 #define TICKS_IDLE 10u       /* Without a start: the progress thread parks. */
 #define LOOK_NS 1000         /* Simulated: of a look in which nothing moves. */
 #define HAND_OVER_NS 1000000 /* At most so long away from the lock, should nobody take it. */
@@ -65,12 +64,14 @@ rubato_status rb_engine_init(struct rb_engine *engine, uint32_t rank, uint32_t r
 	engine->rank = rank;
 	engine->rank_count = rank_count;
 	engine->route = calloc(rank_count, sizeof(*engine->route));
-	engine->lost = calloc(rank_count, sizeof(*engine->lost));
-	if (engine->route == NULL || engine->lost == NULL) {
-		rb_engine_fini(engine);
-		return RB_FAIL(RUBATO_ERR_MEMORY, "engine for %u ranks", rank_count);
-	}
-	rubato_status err = rb_executor_host_open(&engine->executor);
+	rubato_status err = engine->route == NULL
+				    ? RB_FAIL(RUBATO_ERR_MEMORY, "engine for %u ranks", rank_count)
+				    : RUBATO_OK;
+	if (err == RUBATO_OK)
+		err = rb_losses_init(&engine->losses, rank, rank_count, engine->endpoints,
+				     &engine->endpoint_count);
+	if (err == RUBATO_OK)
+		err = rb_executor_host_open(&engine->executor);
 	if (err != RUBATO_OK)
 		rb_engine_fini(engine);
 	return err;
@@ -89,15 +90,13 @@ void rb_engine_fini(struct rb_engine *engine)
 	}
 	if (engine->executor != NULL)
 		engine->executor->ops->close(engine->executor);
-	rb_losses_fini(engine);
+	rb_losses_fini(&engine->losses);
 	free(engine->route);
-	free(engine->lost);
 	engine->executor = NULL;
 	engine->route = NULL;
-	engine->lost = NULL;
 }
 
-/* ---- Progress ---- */
+/* ---- Completions ---- */
 
 /* One of a list of completed slots. What came before it may have cancelled it and given it back. */
 static void slot_done(struct rb_engine *engine, struct rb_slot *slot)
@@ -121,31 +120,31 @@ static void list_done(struct rb_engine *engine, struct rb_request *list)
 
 void rb_engine_hear(struct rb_engine *engine)
 {
-	while (engine->news != NULL) {
-		struct rb_request *request = engine->news;
+	while (engine->notices != NULL) {
+		struct rb_request *request = engine->notices;
 
-		engine->news = request->next;
+		engine->notices = request->next;
 		slot_done(engine, request->owner);
 	}
 }
 
-/* What came with news succeeds before them, and fails after. */
-static void news_done(struct rb_engine *engine, struct rb_request *list)
+/* What came with notices of failure succeeds before them, and fails after. */
+static void notices_done(struct rb_engine *engine, struct rb_request *list)
 {
 	struct rb_request *heads[3] = { NULL, NULL, NULL }, **ends[3];
 
 	for (uint32_t i = 0; i < 3; i++)
 		ends[i] = &heads[i];
 	for (; list != NULL; list = list->next) {
-		bool is_news = ((struct rb_slot *)list->owner)->is_news;
-		uint32_t i = is_news ? 1 : list->status == RUBATO_OK ? 0 : 2;
+		bool is_notice = ((struct rb_slot *)list->owner)->is_notice;
+		uint32_t i = is_notice ? 1 : list->status == RUBATO_OK ? 0 : 2;
 
 		*ends[i] = list;
 		ends[i] = &list->next;
 	}
 	for (uint32_t i = 0; i < 3; i++)
 		*ends[i] = NULL;
-	engine->news = heads[1];
+	engine->notices = heads[1];
 	list_done(engine, heads[0]);
 	rb_engine_hear(engine);
 	list_done(engine, heads[2]);
@@ -153,22 +152,22 @@ static void news_done(struct rb_engine *engine, struct rb_request *list)
 
 static bool requests_done(struct rb_engine *engine, struct rb_request *list)
 {
-	bool any = list != NULL, news = false;
+	bool any = list != NULL, notices = false;
 
 	for (struct rb_request *request = list; request != NULL; request = request->next) {
 		struct rb_slot *slot = request->owner;
 
 		slot->listed = true;
-		news |= slot->is_news;
+		notices |= slot->is_notice;
 	}
-	if (news)
-		news_done(engine, list);
+	if (notices)
+		notices_done(engine, list);
 	else
 		list_done(engine, list);
 	return any;
 }
 
-static bool works_done(struct rb_engine *engine, struct rb_executor *executor)
+bool rb_engine_poll_executor(struct rb_engine *engine, struct rb_executor *executor)
 {
 	struct rb_work *list = executor->ops->poll(executor);
 	bool any = list != NULL;
@@ -184,14 +183,101 @@ static bool works_done(struct rb_engine *engine, struct rb_executor *executor)
 	return any;
 }
 
-/* Executors of runs that brought their own (tests, devices). */
-static bool own_executors_poll(struct rb_engine *engine)
+/* ---- Pollers ---- */
+
+void rb_engine_add_poller(struct rb_engine *engine, struct rb_poller *poller)
 {
-	for (struct rb_run *run = engine->runs; run != NULL; run = run->next)
-		if (run->executor != NULL && works_done(engine, run->executor))
-			return true; /* The list may have changed. */
+	struct rb_poller **at = &engine->pollers;
+
+	while (*at != NULL && (*at)->ops->order < poller->ops->order)
+		at = &(*at)->next;
+	poller->next = *at;
+	*at = poller;
+	engine->polled += poller->ops->polled;
+}
+
+void rb_engine_remove_poller(struct rb_engine *engine, struct rb_poller *poller)
+{
+	struct rb_poller **at = &engine->pollers;
+
+	while (*at != NULL && *at != poller)
+		at = &(*at)->next;
+	if (*at == NULL)
+		return;
+	*at = poller->next;
+	engine->polled -= poller->ops->polled;
+}
+
+static bool pollers_poll(struct rb_engine *engine)
+{
+	bool moved = false;
+
+	for (struct rb_poller *p = engine->pollers; p != NULL; p = p->next)
+		if (p->ops->poll != NULL)
+			moved |= p->ops->poll(engine, p);
+	return moved;
+}
+
+static bool pollers_busy(const struct rb_engine *engine)
+{
+	for (const struct rb_poller *p = engine->polled > 0 ? engine->pollers : NULL; p != NULL;
+	     p = p->next)
+		if (p->ops->busy != NULL && p->ops->busy(engine, p))
+			return true;
 	return false;
 }
+
+uint64_t rb_engine_next_timer(const struct rb_engine *engine)
+{
+	uint64_t next = UINT64_MAX;
+
+	for (const struct rb_poller *p = engine->polled > 0 ? engine->pollers : NULL; p != NULL;
+	     p = p->next) {
+		uint64_t at = p->ops->next_ns != NULL ? p->ops->next_ns(p) : UINT64_MAX;
+
+		next = at < next ? at : next;
+	}
+	return next;
+}
+
+static void pollers_sleeping(struct rb_engine *engine)
+{
+	for (struct rb_poller *p = engine->pollers; p != NULL; p = p->next)
+		if (p->ops->sleeping != NULL)
+			p->ops->sleeping(engine, p);
+}
+
+void rb_engine_peer_lost(struct rb_engine *engine, uint32_t peer)
+{
+	for (struct rb_poller *p = engine->pollers; p != NULL; p = p->next)
+		if (p->ops->peer_lost != NULL)
+			p->ops->peer_lost(engine, p, peer);
+}
+
+/* Whether a loss concerns anybody here. */
+static bool concerned(const struct rb_engine *engine)
+{
+	for (const struct rb_poller *p = engine->pollers; p != NULL; p = p->next)
+		if (p->ops->concerned != NULL && p->ops->concerned(engine, p))
+			return true;
+	return false;
+}
+
+static void losses_act(struct rb_engine *engine)
+{
+	char text[224];
+	uint32_t peer;
+
+	rb_losses_hear(&engine->losses);
+	engine->losses.fresh = false;
+	while (rb_losses_next(&engine->losses, &peer, text, sizeof(text))) {
+		rb_engine_peer_lost(engine, peer);
+		if (concerned(engine))
+			rb_engine_poison(engine, RUBATO_ERR_PEER, text);
+	}
+}
+
+/* ---- Progress ---- */
 
 bool rb_engine_progress(struct rb_engine *engine)
 {
@@ -200,20 +286,18 @@ bool rb_engine_progress(struct rb_engine *engine)
 
 	if (engine->executor->ops->busy(engine->executor)) {
 		moved = true;
-		(void)works_done(engine, engine->executor);
+		(void)rb_engine_poll_executor(engine, engine->executor);
 	}
 	for (uint32_t i = 0; i < engine->endpoint_count; i++) {
 		struct rb_endpoint *ep = engine->endpoints[i];
 
 		moved |= requests_done(engine, ep->ops->poll(ep));
-		rb_losses_collect(engine, ep);
+		rb_losses_collect(&engine->losses, ep);
 	}
-	if (engine->losses_new)
-		rb_losses_act(engine);
-	if (engine->own_executors > 0)
-		moved |= own_executors_poll(engine);
-	if (engine->plugs != NULL)
-		moved |= rb_plug_timers(engine);
+	if (engine->losses.fresh)
+		losses_act(engine);
+	if (engine->polled > 0)
+		moved |= pollers_poll(engine);
 	if (atomic_load_explicit(&engine->abort_wanted, memory_order_relaxed))
 		rb_engine_poison(engine, RUBATO_ERR_CANCELLED, "the communicator was aborted");
 	if (rb_broken_take(&broken))
@@ -236,24 +320,18 @@ static inline bool leaving(const struct rb_engine *engine)
 /* For who drives. A poisoned engine tells its peers, but not at the price of a late error. */
 static inline bool over(const struct rb_engine *engine, const bool *done)
 {
-	return *done &&
-	       (engine->background.running || engine->poison != RUBATO_OK || !leaving(engine));
+	return *done && (engine->background.thread.running || engine->poison != RUBATO_OK ||
+			 !leaving(engine));
 }
 
 bool rb_engine_over(const struct rb_engine *engine, const bool *done)
 {
-	return *done && (engine->driver == RB_DRIVER_WAITER || over(engine, done));
+	return *done && (engine->driving == RB_DRIVING_WAITER || over(engine, done));
 }
 
-static bool executors_busy(struct rb_engine *engine)
+static bool executors_busy(const struct rb_engine *engine)
 {
-	if (engine->executor->ops->busy(engine->executor))
-		return true;
-	for (struct rb_run *run = engine->own_executors > 0 ? engine->runs : NULL; run != NULL;
-	     run = run->next)
-		if (run->executor != NULL && run->executor->ops->busy(run->executor))
-			return true;
-	return false;
+	return engine->executor->ops->busy(engine->executor) || pollers_busy(engine);
 }
 
 /* ---- Poison ---- */
@@ -264,35 +342,17 @@ rubato_status rb_engine_check(struct rb_engine *engine)
 					   : RB_FAIL(engine->poison, "%s", engine->poison_text);
 }
 
-/* A run that is being advanced further up in the stack ends there, once its status is set. */
-static struct rb_run *run_to_end(struct rb_engine *engine)
-{
-	struct rb_run *run = engine->runs;
-
-	while (run != NULL && run->advancing)
-		run = run->next;
-	return run;
-}
-
 void rb_engine_poison(struct rb_engine *engine, rubato_status status, const char *text)
 {
-	struct rb_run *run;
-
 	if (engine->poison != RUBATO_OK)
 		return;
 	engine->poison = status;
 	(void)snprintf(engine->poison_text, sizeof(engine->poison_text), "%s", text);
 	RB_LOG(RB_LOG_INFO, "rank %u: poisoned (%s): %s", engine->rank, rubato_status_name(status),
 	       text);
-	/* run->done may start nothing new (rb_engine_check), so the list only shrinks. */
-	for (run = engine->runs; run != NULL; run = run->next)
-		if (run->advancing)
-			rb_run_fail(engine, run, status, text);
-	while ((run = run_to_end(engine)) != NULL)
-		rb_run_fail(engine, run, status, text);
-	rb_plug_poisoned(engine, status);
-	if (engine->poisoned != NULL)
-		engine->poisoned(engine, engine->owner);
+	for (struct rb_poller *p = engine->pollers; p != NULL; p = p->next)
+		if (p->ops->poisoned != NULL)
+			p->ops->poisoned(engine, p, status, text);
 }
 
 /* ---- Lock ---- */
@@ -301,12 +361,12 @@ void rb_engine_enter(struct rb_engine *engine)
 {
 	if (rb_lock_try(&engine->lock))
 		return;
-	atomic_fetch_add_explicit(&engine->wanting, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&engine->hand_over.wanted, 1, memory_order_relaxed);
 	rb_lock_take(&engine->lock);
-	atomic_fetch_sub_explicit(&engine->wanting, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&engine->handed, 1, memory_order_relaxed);
-	if (engine->handing > 0)
-		rb_futex_wake(&engine->handed, UINT32_MAX);
+	atomic_fetch_sub_explicit(&engine->hand_over.wanted, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&engine->hand_over.taken, 1, memory_order_relaxed);
+	if (engine->hand_over.away > 0)
+		rb_futex_wake(&engine->hand_over.taken, UINT32_MAX);
 }
 
 /*
@@ -315,26 +375,26 @@ void rb_engine_enter(struct rb_engine *engine)
  */
 bool rb_engine_hand_over(struct rb_engine *engine)
 {
-	uint32_t seen = atomic_load_explicit(&engine->handed, memory_order_relaxed);
+	uint32_t seen = atomic_load_explicit(&engine->hand_over.taken, memory_order_relaxed);
 
-	if (atomic_load_explicit(&engine->wanting, memory_order_relaxed) == 0)
+	if (atomic_load_explicit(&engine->hand_over.wanted, memory_order_relaxed) == 0)
 		return false;
-	engine->handing++;
+	engine->hand_over.away++;
 	rb_lock_drop(&engine->lock);
 	rb_yield();
-	if (atomic_load_explicit(&engine->handed, memory_order_relaxed) == seen)
-		(void)rb_futex_wait(&engine->handed, seen, rb_clock_ns() + HAND_OVER_NS);
+	if (atomic_load_explicit(&engine->hand_over.taken, memory_order_relaxed) == seen)
+		(void)rb_futex_wait(&engine->hand_over.taken, seen, rb_clock_ns() + HAND_OVER_NS);
 	rb_engine_enter(engine);
-	engine->handing--;
+	engine->hand_over.away--;
 	return true;
 }
 
-static void waiters_wake(struct rb_engine *engine)
+void rb_engine_wake_waiters(struct rb_engine *engine)
 {
 	engine->completed = false;
-	atomic_fetch_add_explicit(&engine->turn, 1, memory_order_release);
+	atomic_fetch_add_explicit(&engine->waiters_word, 1, memory_order_release);
 	if (engine->waiters > 0)
-		rb_futex_wake(&engine->turn, UINT32_MAX);
+		rb_futex_wake(&engine->waiters_word, UINT32_MAX);
 }
 
 /* ---- Sleeping ---- */
@@ -378,17 +438,16 @@ static void descriptors_sleep(struct rb_engine *engine, uint64_t span_ns)
 }
 
 /* Sleeps, without the lock, until something may have come, a timer is due, or the deadline. */
-static void driver_sleep(struct rb_engine *engine, uint64_t deadline_ns)
+static void sleep_until(struct rb_engine *engine, uint64_t deadline_ns)
 {
 	struct rb_endpoint *first = engine->endpoints[0];
-	uint64_t now, span = SLEEP_NS_MAX, timer = rb_plug_next_timer(engine);
+	uint64_t now, span = SLEEP_NS_MAX, timer = rb_engine_next_timer(engine);
 
 	deadline_ns = timer < deadline_ns ? timer : deadline_ns;
 	if (rb_engine_time_is_virtual(engine)) {
 		rubato_status before = engine->poison;
 
-		if (engine->unmatched_look != NULL)
-			engine->unmatched_look(engine, engine->owner);
+		pollers_sleeping(engine);
 		if (engine->poison == before)
 			first->ops->wait(first, deadline_ns);
 		return;
@@ -396,10 +455,9 @@ static void driver_sleep(struct rb_engine *engine, uint64_t deadline_ns)
 	if (executors_busy(engine))
 		return;
 	if (engine->completed && engine->waiters > 0)
-		waiters_wake(engine);
-	engine->completed = engine->stirred = false;
-	if (engine->unmatched_look != NULL)
-		engine->unmatched_look(engine, engine->owner);
+		rb_engine_wake_waiters(engine);
+	engine->completed = engine->posted = false;
+	pollers_sleeping(engine);
 	if (engine->completed || !endpoints_arm(engine))
 		return;
 	now = rb_engine_now(engine);
@@ -414,10 +472,10 @@ static void driver_sleep(struct rb_engine *engine, uint64_t deadline_ns)
 	rb_waiting_slept(&engine->waiting, rb_engine_now(engine) - now);
 }
 
-/* What no descriptor announces to the driver that sleeps on them. */
+/* What no descriptor announces to the thread that sleeps on them. */
 static bool sleeper_needed(struct rb_engine *engine)
 {
-	return executors_busy(engine) || rb_plug_next_timer(engine) < engine->asleep_until_ns;
+	return executors_busy(engine) || rb_engine_next_timer(engine) < engine->asleep_until_ns;
 }
 
 /*
@@ -427,14 +485,14 @@ static bool sleeper_needed(struct rb_engine *engine)
 static void sleepers_tell(struct rb_engine *engine)
 {
 	bool completed = engine->completed;
-	bool stirred = engine->stirred || (engine->plugs != NULL && sleeper_needed(engine));
+	bool posted = engine->posted || (engine->polled > 0 && sleeper_needed(engine));
 
 	if (completed && engine->waiters > 0)
-		waiters_wake(engine);
-	if (!engine->asleep || !(completed || stirred))
+		rb_engine_wake_waiters(engine);
+	if (!engine->asleep || !(completed || posted))
 		return;
-	engine->completed = engine->stirred = false;
-	if ((completed && engine->driver == RB_DRIVER_WAITER) || sleeper_needed(engine) ||
+	engine->completed = engine->posted = false;
+	if ((completed && engine->driving == RB_DRIVING_WAITER) || sleeper_needed(engine) ||
 	    !endpoints_arm(engine))
 		endpoints_wake(engine);
 }
@@ -444,15 +502,17 @@ static void sleepers_tell(struct rb_engine *engine)
 struct idle {
 	uint64_t since_ns; /* 0: the clock has not been read since something moved. */
 	uint32_t polls;
-	bool overdue; /* The owner has been told. */
+	bool overdue; /* The pollers have been told. */
 };
 
-static void overdue_tell(struct rb_engine *engine, struct idle *idle, uint64_t now)
+static void overdue_check(struct rb_engine *engine, struct idle *idle, uint64_t now)
 {
-	if (idle->overdue || engine->overdue == NULL || now < idle->since_ns + RB_OVERDUE_NS)
+	if (idle->overdue || now < idle->since_ns + RB_OVERDUE_NS)
 		return;
 	idle->overdue = true;
-	engine->overdue(engine, engine->owner);
+	for (struct rb_poller *p = engine->pollers; p != NULL; p = p->next)
+		if (p->ops->overdue != NULL)
+			p->ops->overdue(engine, p);
 }
 
 /* Virtual time passes in sleeps only. */
@@ -462,9 +522,9 @@ static bool idle_step_simulated(struct rb_engine *engine, struct idle *idle, uin
 
 	if (idle->since_ns == 0)
 		idle->since_ns = now;
-	overdue_tell(engine, idle, now);
+	overdue_check(engine, idle, now);
 	until = idle->overdue ? UINT64_MAX : idle->since_ns + RB_OVERDUE_NS;
-	driver_sleep(engine, until < deadline_ns ? until : deadline_ns);
+	sleep_until(engine, until < deadline_ns ? until : deadline_ns);
 	return rb_engine_now(engine) < deadline_ns;
 }
 
@@ -485,7 +545,7 @@ static bool idle_step(struct rb_engine *engine, struct idle *idle, uint64_t dead
 	if (idle->since_ns == 0)
 		idle->since_ns = now;
 	waited = now - idle->since_ns;
-	overdue_tell(engine, idle, now);
+	overdue_check(engine, idle, now);
 	spin_ns = rb_waiting_spin_ns(&engine->waiting);
 	if (now >= deadline_ns)
 		return false;
@@ -494,20 +554,20 @@ static bool idle_step(struct rb_engine *engine, struct idle *idle, uint64_t dead
 	else if (waited < spin_ns + engine->waiting.yield_ns)
 		rb_yield();
 	else
-		driver_sleep(engine, deadline_ns);
+		sleep_until(engine, deadline_ns);
 	return true;
 }
 
-/* Sleeping waiters look again when the driver changes or something completes. */
+/* Sleeping waiters look again when another drives or something completes. */
 static void turn_wait(struct rb_engine *engine, uint64_t deadline_ns)
 {
 	uint32_t seen;
 
 	sleepers_tell(engine);
-	seen = atomic_load_explicit(&engine->turn, memory_order_acquire);
+	seen = atomic_load_explicit(&engine->waiters_word, memory_order_acquire);
 	engine->waiters++;
 	rb_lock_drop(&engine->lock);
-	(void)rb_futex_wait(&engine->turn, seen, deadline_ns);
+	(void)rb_futex_wait(&engine->waiters_word, seen, deadline_ns);
 	rb_engine_enter(engine);
 	engine->waiters--;
 }
@@ -515,17 +575,17 @@ static void turn_wait(struct rb_engine *engine, uint64_t deadline_ns)
 /* A thread comes to wait: has the progress thread been of use? */
 static void background_relieve(struct rb_engine *engine)
 {
-	if (engine->background_moves != engine->handed_moves)
-		engine->handed_in_vain /= 2;
-	else if (++engine->handed_in_vain >= IN_VAIN_MAX)
-		engine->reluctant = true;
+	if (engine->background.moves != engine->background.handed_moves)
+		engine->background.useless /= 2;
+	else if (++engine->background.useless >= USELESS_MAX)
+		engine->background.reluctant = true;
 }
 
-static void driver_take(struct rb_engine *engine, enum rb_driver driver)
+static void drive_as(struct rb_engine *engine, enum rb_driving who)
 {
-	if (engine->driver == RB_DRIVER_BACKGROUND && driver == RB_DRIVER_WAITER)
+	if (engine->driving == RB_DRIVING_BACKGROUND && who == RB_DRIVING_WAITER)
 		background_relieve(engine);
-	engine->driver = driver;
+	engine->driving = who;
 	if (engine->asleep) {
 		engine->asleep = false;
 		endpoints_disarm(engine, engine->endpoint_count);
@@ -540,7 +600,7 @@ static bool drive(struct rb_engine *engine, const bool *done, uint64_t deadline_
 		if (rb_engine_progress(engine)) {
 			idle = (struct idle) { 0, 0, false };
 			if (engine->completed && engine->waiters > 0)
-				waiters_wake(engine);
+				rb_engine_wake_waiters(engine);
 			(void)rb_engine_hand_over(engine);
 			continue;
 		}
@@ -548,7 +608,7 @@ static bool drive(struct rb_engine *engine, const bool *done, uint64_t deadline_
 			break;
 		if (!idle_step(engine, &idle, deadline_ns))
 			return over(engine, done);
-		driver_take(engine, RB_DRIVER_WAITER);
+		drive_as(engine, RB_DRIVING_WAITER);
 	}
 	return true;
 }
@@ -561,17 +621,17 @@ rubato_status rb_engine_wait(struct rb_engine *engine, const bool *done, uint64_
 		return RUBATO_OK;
 	start = rb_engine_now(engine);
 	while (!rb_engine_over(engine, done)) {
-		if (engine->driver == RB_DRIVER_WAITER) {
+		if (engine->driving == RB_DRIVING_WAITER) {
 			turn_wait(engine, deadline_ns);
 			if (!*done && rb_engine_now(engine) >= deadline_ns)
 				break;
 			continue;
 		}
-		driver_take(engine, RB_DRIVER_WAITER);
+		drive_as(engine, RB_DRIVING_WAITER);
 		bool finished = drive(engine, done, deadline_ns);
-		engine->driver = RB_DRIVER_NONE;
+		engine->driving = RB_DRIVING_NOBODY;
 		if (engine->waiters > 0)
-			waiters_wake(engine);
+			rb_engine_wake_waiters(engine);
 		if (!finished)
 			break;
 	}
@@ -585,18 +645,18 @@ static __attribute__((noinline)) void first_polls(struct rb_engine *engine, cons
 {
 	uint32_t polls = engine->waiting.yield_ns == 0 ? FIRST_POLLS : FIRST_POLLS_SHARED;
 
-	driver_take(engine, RB_DRIVER_WAITER);
+	drive_as(engine, RB_DRIVING_WAITER);
 	for (uint32_t i = 0; i < polls && !*done; i++)
 		if (!rb_engine_progress(engine))
 			rb_pause();
-	engine->driver = RB_DRIVER_NONE;
+	engine->driving = RB_DRIVING_NOBODY;
 }
 
 bool rb_engine_look(struct rb_engine *engine, const bool *done)
 {
 	struct rb_endpoint *first = engine->endpoints[0];
 
-	if (!rb_engine_over(engine, done) && engine->driver != RB_DRIVER_WAITER &&
+	if (!rb_engine_over(engine, done) && engine->driving != RB_DRIVING_WAITER &&
 	    !rb_engine_progress(engine) && rb_engine_time_is_virtual(engine))
 		first->ops->wait(first, rb_engine_now(engine) + LOOK_NS);
 	(void)rb_engine_hand_over(engine);
@@ -605,7 +665,7 @@ bool rb_engine_look(struct rb_engine *engine, const bool *done)
 
 rubato_status rb_engine_wait_for(struct rb_engine *engine, const bool *done, uint64_t timeout_ns)
 {
-	if (!*done && engine->driver != RB_DRIVER_WAITER && engine->waiters == 0 &&
+	if (!*done && engine->driving != RB_DRIVING_WAITER && engine->waiters == 0 &&
 	    !rb_engine_time_is_virtual(engine))
 		first_polls(engine, done);
 	if (over(engine, done))
@@ -624,58 +684,58 @@ static void background_drive(struct rb_engine *engine)
 {
 	struct idle idle = { 0, 0, false };
 
-	while (engine->driver == RB_DRIVER_BACKGROUND && !engine->stop &&
+	while (engine->driving == RB_DRIVING_BACKGROUND && !engine->background.stop &&
 	       background_wanted(engine)) {
-		engine->background_polls++;
+		engine->background.polls++;
 		if (rb_engine_progress(engine)) {
 			idle = (struct idle) { 0, 0, false };
-			engine->background_moves++;
+			engine->background.moves++;
 			if (engine->completed && engine->waiters > 0)
-				waiters_wake(engine);
+				rb_engine_wake_waiters(engine);
 			(void)rb_engine_hand_over(engine);
 			continue;
 		}
 		(void)idle_step(engine, &idle, UINT64_MAX);
-		if (engine->asleep && engine->driver == RB_DRIVER_BACKGROUND)
-			driver_take(engine, RB_DRIVER_BACKGROUND);
+		if (engine->asleep && engine->driving == RB_DRIVING_BACKGROUND)
+			drive_as(engine, RB_DRIVING_BACKGROUND);
 	}
-	if (engine->driver == RB_DRIVER_BACKGROUND)
-		engine->driver = RB_DRIVER_NONE;
+	if (engine->driving == RB_DRIVING_BACKGROUND)
+		engine->driving = RB_DRIVING_NOBODY;
 }
 
 /* Whether something is in flight that nobody has looked after since the last tick. */
 static bool tick(struct rb_engine *engine, uint64_t *starts, uint32_t *idle_ticks)
 {
-	bool left = background_wanted(engine) && engine->driver == RB_DRIVER_NONE &&
+	bool left = background_wanted(engine) && engine->driving == RB_DRIVING_NOBODY &&
 		    engine->waiters == 0;
-	bool same = *starts == engine->starts;
+	bool same = *starts == engine->background.starts;
 
-	*starts = engine->starts;
+	*starts = engine->background.starts;
 	*idle_ticks = same ? *idle_ticks + 1 : 0;
 	if (left && same)
 		return true;
 	if (*idle_ticks >= TICKS_IDLE && !left)
-		engine->ticking = false;
+		engine->background.ticking = false;
 	return false;
 }
 
 static void background_park(struct rb_engine *engine, uint64_t *starts, uint32_t *idle_ticks)
 {
-	uint32_t seen = atomic_load(&engine->background_word);
-	bool woken, ticking = engine->ticking;
+	uint32_t seen = atomic_load(&engine->background.word);
+	bool woken, ticking = engine->background.ticking;
 	uint64_t until_ns = ticking ? rb_clock_ns() + RB_TICK_NS : UINT64_MAX;
 
-	engine->background_parked = true;
+	engine->background.parked = true;
 	rb_lock_drop(&engine->lock);
-	woken = rb_futex_wait(&engine->background_word, seen, until_ns);
+	woken = rb_futex_wait(&engine->background.word, seen, until_ns);
 	rb_engine_enter(engine);
-	engine->background_parked = false;
-	if (woken || !ticking || engine->stop || !tick(engine, starts, idle_ticks))
+	engine->background.parked = false;
+	if (woken || !ticking || engine->background.stop || !tick(engine, starts, idle_ticks))
 		return;
-	engine->reluctant = false;
-	engine->handed_in_vain = IN_VAIN_MAX - IN_VAIN_AGAIN;
-	engine->handed_moves = engine->background_moves;
-	engine->driver = RB_DRIVER_BACKGROUND;
+	engine->background.reluctant = false;
+	engine->background.useless = USELESS_MAX - USELESS_AGAIN;
+	engine->background.handed_moves = engine->background.moves;
+	engine->driving = RB_DRIVING_BACKGROUND;
 }
 
 static void *background_main(void *arg)
@@ -684,11 +744,11 @@ static void *background_main(void *arg)
 	uint64_t starts = 0;
 	uint32_t idle_ticks = 0;
 
-	if (rb_cpus_count(engine->background_cpus) > 0)
-		rb_thread_confine(engine->background_cpus, RB_CPU_WORDS);
+	if (rb_cpus_count(engine->background.cpus) > 0)
+		rb_thread_confine(engine->background.cpus, RB_CPU_WORDS);
 	rb_engine_enter(engine);
-	while (!engine->stop) {
-		if (engine->driver == RB_DRIVER_BACKGROUND) {
+	while (!engine->background.stop) {
+		if (engine->driving == RB_DRIVING_BACKGROUND) {
 			background_drive(engine);
 			continue;
 		}
@@ -700,9 +760,9 @@ static void *background_main(void *arg)
 
 static void background_kick(struct rb_engine *engine)
 {
-	atomic_fetch_add(&engine->background_word, 1);
-	if (engine->background_parked)
-		rb_futex_wake(&engine->background_word, 1);
+	atomic_fetch_add(&engine->background.word, 1);
+	if (engine->background.parked)
+		rb_futex_wake(&engine->background.word, 1);
 }
 
 static uint64_t background_step(void *arg)
@@ -711,7 +771,7 @@ static uint64_t background_step(void *arg)
 
 	while (rb_engine_progress(engine))
 		;
-	return rb_plug_next_timer(engine);
+	return rb_engine_next_timer(engine);
 }
 
 rubato_status rb_engine_background(struct rb_engine *engine, bool wanted)
@@ -724,24 +784,25 @@ rubato_status rb_engine_background(struct rb_engine *engine, bool wanted)
 			return RUBATO_OK;
 		}
 	}
-	return wanted ? rb_thread_start(&engine->background, background_main, engine) : RUBATO_OK;
+	return wanted ? rb_thread_start(&engine->background.thread, background_main, engine)
+		      : RUBATO_OK;
 }
 
 static void background_hand(struct rb_engine *engine)
 {
-	engine->starts++;
-	if (engine->reluctant) {
-		if (!engine->ticking) {
-			engine->ticking = true;
+	engine->background.starts++;
+	if (engine->background.reluctant) {
+		if (!engine->background.ticking) {
+			engine->background.ticking = true;
 			background_kick(engine);
 			endpoints_wake(engine); /* It may sleep there still. */
 		}
 		return;
 	}
-	engine->driver = RB_DRIVER_BACKGROUND;
-	engine->handed_moves = engine->background_moves;
-	engine->completed = engine->stirred = false;
-	if (engine->background_parked)
+	engine->driving = RB_DRIVING_BACKGROUND;
+	engine->background.handed_moves = engine->background.moves;
+	engine->completed = engine->posted = false;
+	if (engine->background.parked)
 		background_kick(engine);
 	else if (!sleeper_needed(engine) && endpoints_arm(engine))
 		engine->asleep = true; /* It sleeps on the descriptors still. */
@@ -752,20 +813,20 @@ static void background_hand(struct rb_engine *engine)
 void rb_engine_leave(struct rb_engine *engine)
 {
 	sleepers_tell(engine);
-	if (background_wanted(engine) && engine->background.running &&
-	    engine->driver == RB_DRIVER_NONE && engine->waiters == 0)
+	if (background_wanted(engine) && engine->background.thread.running &&
+	    engine->driving == RB_DRIVING_NOBODY && engine->waiters == 0)
 		background_hand(engine);
 	rb_lock_drop(&engine->lock);
 }
 
 void rb_engine_stop(struct rb_engine *engine)
 {
-	if (!engine->background.running)
+	if (!engine->background.thread.running)
 		return;
 	rb_engine_enter(engine);
-	engine->stop = true;
+	engine->background.stop = true;
 	background_kick(engine);
 	endpoints_wake(engine);
 	rb_lock_drop(&engine->lock);
-	rb_thread_join(&engine->background);
+	rb_thread_join(&engine->background.thread);
 }

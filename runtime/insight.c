@@ -87,7 +87,7 @@ rubato_status rubato_get_stats(rubato_comm *comm, rubato_stats *stats)
 		.operations = engine->operations,
 		.bytes_mapped = engine->bytes_mapped,
 		.wait_ns = engine->wait_ns,
-		.background_polls = engine->background_polls,
+		.background_polls = engine->background.polls,
 	};
 	for (uint32_t i = 0; i < engine->endpoint_count; i++) {
 		stats->bytes_sent += engine->endpoints[i]->bytes_sent;
@@ -128,7 +128,7 @@ static void run_dump(const struct rb_engine *engine, const struct rb_run *run, i
 
 void rubato_dump(rubato_comm *comm, int fd)
 {
-	static const char *const drivers[] = { "none", "waiter", "background" };
+	static const char *const who[] = { "nobody", "waiter", "background" };
 	struct rb_engine *engine;
 	char line[300];
 
@@ -137,9 +137,9 @@ void rubato_dump(rubato_comm *comm, int fd)
 	engine = &comm->engine;
 	rb_engine_enter(engine);
 	(void)snprintf(line, sizeof(line),
-		       "r%u of %u operations %llu in_flight %u driver %s waiters %u poison %s",
+		       "r%u of %u operations %llu in_flight %u driving %s waiters %u poison %s",
 		       engine->rank, engine->rank_count, (unsigned long long)engine->operations,
-		       engine->in_flight, drivers[engine->driver], engine->waiters,
+		       engine->in_flight, who[engine->driving], engine->waiters,
 		       engine->poison != RUBATO_OK ? engine->poison_text : "none");
 	line_write(&fd, line);
 	for (const struct rb_run *run = engine->runs; run != NULL; run = run->next)

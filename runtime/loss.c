@@ -1,18 +1,11 @@
-/*
- * loss.c -- which ranks are lost, and in what words.
- *
- * What fails first is often not what went wrong: a rank that lost another gives up, and those that
- * wait for it see it go. So whoever gives up says over whom (rb_endpoint.blames), or over what (its
- * last words: its news once more, which its end may overtake). A request that fails is explained by
- * what is known of its rank, asked for before anything is said.
- */
+/* loss.c -- see loss.h. */
+#include "runtime/loss.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
-#include "runtime/engine.h"
-#include "runtime/relaxed/plug.h"
 
 struct rb_loss {
 	struct rb_loss *next;
@@ -24,22 +17,34 @@ struct rb_loss {
 	uint8_t last_words[RB_LAST_WORDS_BYTES];
 };
 
-void rb_loss_note(struct rb_engine *engine, const struct rb_failure *failure)
+rubato_status rb_losses_init(struct rb_losses *losses, uint32_t rank, uint32_t rank_count,
+			     struct rb_endpoint **endpoints, const uint32_t *endpoint_count)
 {
-	struct rb_loss *loss, **last = &engine->losses;
+	*losses = (struct rb_losses) { .rank = rank,
+				       .rank_count = rank_count,
+				       .endpoints = endpoints,
+				       .endpoint_count = endpoint_count };
+	losses->lost = calloc(rank_count, sizeof(*losses->lost));
+	return losses->lost != NULL ? RUBATO_OK
+				    : RB_FAIL(RUBATO_ERR_MEMORY, "losses of %u ranks", rank_count);
+}
+
+void rb_loss_record(struct rb_losses *losses, const struct rb_failure *failure)
+{
+	struct rb_loss *loss, **last = &losses->first;
 	const char *text = failure->text;
 	char prefix[32];
-	uint32_t blames = failure->blames <= engine->rank_count ? failure->blames : 0;
+	uint32_t blames = failure->blames <= losses->rank_count ? failure->blames : 0;
 
-	if (failure->peer >= engine->rank_count || engine->lost[failure->peer])
+	if (failure->peer >= losses->rank_count || losses->lost[failure->peer])
 		return;
 	loss = calloc(1, sizeof(*loss));
-	engine->losses_new = true;
-	engine->lost[failure->peer] = true;
-	if (engine->blames == 0)
-		engine->blames = blames > 0 ? blames : failure->peer + 1;
+	losses->fresh = true;
+	losses->lost[failure->peer] = true;
+	if (losses->blames == 0)
+		losses->blames = blames > 0 ? blames : failure->peer + 1;
 	if (loss == NULL) { /* Without a sentence of its own. */
-		engine->losses_untold++;
+		losses->wordless++;
 		return;
 	}
 	loss->peer = failure->peer;
@@ -58,112 +63,109 @@ void rb_loss_note(struct rb_engine *engine, const struct rb_failure *failure)
 	while (*last != NULL)
 		last = &(*last)->next;
 	*last = loss;
-	RB_LOG(RB_LOG_INFO, "rank %u: %s", engine->rank, loss->text);
+	RB_LOG(RB_LOG_INFO, "rank %u: %s", losses->rank, loss->text);
 }
 
 /* Looks for losses now: what one of them is explained with may be another. */
-static void look(struct rb_engine *engine)
+static void look(struct rb_losses *losses)
 {
-	for (uint32_t i = 0; i < engine->endpoint_count; i++) {
-		struct rb_endpoint *ep = engine->endpoints[i];
+	for (uint32_t i = 0; i < *losses->endpoint_count; i++) {
+		struct rb_endpoint *ep = losses->endpoints[i];
 
 		if (ep->ops->look != NULL)
 			ep->ops->look(ep);
-		rb_losses_collect(engine, ep);
+		rb_losses_collect(losses, ep);
 	}
 }
 
 /* One of several: the first to be seen need not be the first to go. */
-static const char *sentence(struct rb_engine *engine, const struct rb_loss *loss, char *text,
+static const char *sentence(struct rb_losses *losses, const struct rb_loss *loss, char *text,
 			    size_t text_bytes)
 {
 	size_t at = (size_t)snprintf(text, text_bytes, "%.*s", (int)text_bytes / 2, loss->text);
 	uint32_t count = 0;
 
-	for (const struct rb_loss *other = engine->losses; other != NULL; other = other->next)
+	for (const struct rb_loss *other = losses->first; other != NULL; other = other->next)
 		count += other != loss;
 	if (count == 0 || at + 48 > text_bytes)
 		return text;
 	at += (size_t)snprintf(text + at, text_bytes - at, "; lost by now: ranks ");
 	count = 0;
-	for (uint32_t r = 0; r < engine->rank_count; r++) {
-		if (!engine->lost[r])
+	for (uint32_t r = 0; r < losses->rank_count; r++) {
+		if (!losses->lost[r])
 			continue;
 		if (at + 28 < text_bytes)
 			at += (size_t)snprintf(text + at, text_bytes - at, "%s%u",
 					       count > 0 ? ", " : "", r);
 		count++;
 	}
-	(void)snprintf(text + at, text_bytes - at, " (%u of %u)", count, engine->rank_count);
+	(void)snprintf(text + at, text_bytes - at, " (%u of %u)", count, losses->rank_count);
 	return text;
 }
 
-void rb_losses_hear(struct rb_engine *engine)
+void rb_losses_hear(struct rb_losses *losses)
 {
-	look(engine);
-	for (struct rb_loss *loss = engine->losses; loss != NULL; loss = loss->next) {
-		if (!loss->spoke || engine->last_words == NULL)
+	look(losses);
+	for (struct rb_loss *loss = losses->first; loss != NULL; loss = loss->next) {
+		if (!loss->spoke || losses->last_words == NULL)
 			continue;
 		loss->spoke = false;
-		engine->last_words(engine, loss->peer, loss->last_words);
+		losses->last_words(losses->arg, loss->peer, loss->last_words);
 	}
 }
 
-const char *rb_loss_text(struct rb_engine *engine, uint32_t peer, char *text, size_t text_bytes)
+const char *rb_loss_text(struct rb_losses *losses, uint32_t peer, char *text, size_t text_bytes)
 {
 	const struct rb_loss *loss;
 
-	look(engine);
-	loss = engine->losses;
+	look(losses);
+	loss = losses->first;
 	while (loss != NULL && loss->peer != peer)
 		loss = loss->next;
-	return loss != NULL ? sentence(engine, loss, text, text_bytes) : NULL;
+	return loss != NULL ? sentence(losses, loss, text, text_bytes) : NULL;
 }
 
-const char *rb_loss_behind(struct rb_engine *engine, uint32_t peer, char *text, size_t text_bytes)
+const char *rb_loss_behind(struct rb_losses *losses, uint32_t peer, char *text, size_t text_bytes)
 {
 	const struct rb_loss *loss;
 
-	look(engine);
-	loss = engine->losses;
+	look(losses);
+	loss = losses->first;
 	while (loss != NULL && peer != UINT32_MAX && (loss->peer == peer || loss->unexplained))
 		loss = loss->next;
-	return loss != NULL ? sentence(engine, loss, text, text_bytes) : NULL;
+	return loss != NULL ? sentence(losses, loss, text, text_bytes) : NULL;
 }
 
-static void act(struct rb_engine *engine, uint32_t peer, const char *text)
+bool rb_losses_next(struct rb_losses *losses, uint32_t *peer, char *text, size_t text_bytes)
 {
-	rb_plug_peer_lost(engine, peer);
-	if (engine->runs != NULL || rb_plug_surviving(engine))
-		rb_engine_poison(engine, RUBATO_ERR_PEER, text);
-}
-
-void rb_losses_act(struct rb_engine *engine)
-{
-	char text[224];
-
-	rb_losses_hear(engine);
-	engine->losses_new = false;
-	for (struct rb_loss *loss = engine->losses; loss != NULL; loss = loss->next) {
+	for (struct rb_loss *loss = losses->first; loss != NULL; loss = loss->next) {
 		if (loss->acted)
 			continue;
 		loss->acted = true;
-		act(engine, loss->peer, sentence(engine, loss, text, sizeof(text)));
+		*peer = loss->peer;
+		(void)sentence(losses, loss, text, text_bytes);
+		return true;
 	}
-	if (engine->losses_untold == 0)
-		return;
-	engine->losses_untold = 0;
-	for (uint32_t r = 0; r < engine->rank_count; r++) /* Some again: no harm. */
-		if (engine->lost[r])
-			act(engine, r, "a rank is lost, and there is no memory to say which");
+	while (losses->wordless > 0 && losses->wordless_next < losses->rank_count) {
+		*peer = losses->wordless_next++;
+		if (!losses->lost[*peer])
+			continue;
+		(void)snprintf(text, text_bytes,
+			       "a rank is lost, and there is no memory to say which");
+		return true;
+	}
+	losses->wordless = losses->wordless_next = 0;
+	return false;
 }
 
-void rb_losses_fini(struct rb_engine *engine)
+void rb_losses_fini(struct rb_losses *losses)
 {
-	while (engine->losses != NULL) {
-		struct rb_loss *next = engine->losses->next;
+	while (losses->first != NULL) {
+		struct rb_loss *next = losses->first->next;
 
-		free(engine->losses);
-		engine->losses = next;
+		free(losses->first);
+		losses->first = next;
 	}
+	free(losses->lost);
+	losses->lost = NULL;
 }

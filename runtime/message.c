@@ -194,7 +194,7 @@ static void message_text(const struct rubato_op *op, char *text, size_t text_byt
 	char mine[96], theirs[96], lost[160];
 
 	if (request->status == RUBATO_ERR_PEER)
-		loss = rb_loss_text(&op->comm->engine, op->root, lost, sizeof(lost));
+		loss = rb_loss_text(&op->comm->engine.losses, op->root, lost, sizeof(lost));
 	(void)rb_signature_text(&op->signature, mine, sizeof(mine));
 	(void)rb_signature_text(&request->theirs, theirs, sizeof(theirs));
 	if (request->status == RUBATO_ERR_MISMATCH)
@@ -224,7 +224,7 @@ static void message_done(struct rb_engine *engine, struct rb_slot *slot)
 	char text[192] = "";
 
 	if (status == RUBATO_ERR_PEER)
-		rb_losses_hear(engine);
+		rb_losses_hear(&engine->losses);
 	if (!op->sending && status == RUBATO_ERR_MISMATCH &&
 	    rb_signature_same(&slot->request.theirs, &void_signature)) {
 		renumber_void(op);

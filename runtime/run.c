@@ -7,11 +7,11 @@
  * its successors become dirty; rb_run_advance looks at dirty steps, lowest first, until none is
  * left. A short plan (plan.h) needs none of this: a bit tells all about a step.
  */
+#include "runtime/run.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "runtime/engine.h"
 
 _Static_assert(RB_WINDOW <= 32, "finished is 32 bits wide");
 
@@ -210,7 +210,8 @@ static rubato_status failure_of(struct rb_engine *engine, const struct rb_run *r
 	if (slot->is_work) {
 		(void)snprintf(text, text_bytes, "%s: a local copy or reduction failed", mine);
 	} else if (request->status == RUBATO_ERR_MISMATCH &&
-		   (loss = rb_loss_behind(engine, request->peer, lost, sizeof(lost))) != NULL) {
+		   (loss = rb_loss_behind(&engine->losses, request->peer, lost, sizeof(lost))) !=
+			   NULL) {
 		(void)snprintf(text, text_bytes, "%s: %s", mine, loss);
 		return RUBATO_ERR_PEER;
 	} else if (request->status == RUBATO_ERR_MISMATCH) {
@@ -223,7 +224,8 @@ static rubato_status failure_of(struct rb_engine *engine, const struct rb_run *r
 				       request->size_bytes,
 				       (unsigned long long)request->their_bytes);
 	} else if (request->status == RUBATO_ERR_PEER &&
-		   (loss = rb_loss_text(engine, request->peer, lost, sizeof(lost))) != NULL) {
+		   (loss = rb_loss_text(&engine->losses, request->peer, lost, sizeof(lost))) !=
+			   NULL) {
 		(void)snprintf(text, text_bytes, "%s: %s", mine, loss);
 	} else {
 		(void)snprintf(text, text_bytes, "%s: rank %u: %s", mine, request->peer,
@@ -243,7 +245,7 @@ static void slot_failed(struct rb_engine *engine, struct rb_run *run, const stru
 
 		run->advancing = true;
 		rb_engine_hear(engine);
-		rb_losses_hear(engine);
+		rb_losses_hear(&engine->losses);
 		run->advancing = advancing;
 	}
 	if (run->status == RUBATO_OK)
@@ -477,7 +479,7 @@ static void run_end(struct rb_engine *engine, struct rb_run *run)
 		run->next->previous = run->previous;
 	run->active = false;
 	run->plan->users--;
-	engine->own_executors -= run->executor != NULL;
+	engine->polled -= run->executor != NULL;
 	engine->completed = true;
 	run->done(engine, run); /* Last: may free the run. */
 }
@@ -591,7 +593,7 @@ void rb_run_start(struct rb_engine *engine, struct rb_run *run)
 	if (engine->runs != NULL)
 		engine->runs->previous = run;
 	engine->runs = run;
-	engine->own_executors += run->executor != NULL;
+	engine->polled += run->executor != NULL;
 	if (plan->is_short) {
 		run->steps_left = plan->live_count[run->entered];
 		run->done_steps = ~plan->live[run->entered];
@@ -649,4 +651,68 @@ char *rb_run_absent(const struct rb_run *run, char *text, size_t text_bytes)
 	if (at > 0)
 		text[at - 1] = '\0';
 	return text;
+}
+
+/* ---- What the engine asks of runs ---- */
+
+static bool executors_poll(struct rb_engine *engine, struct rb_poller *poller)
+{
+	(void)poller;
+	for (struct rb_run *run = engine->runs; run != NULL; run = run->next)
+		if (run->executor != NULL && rb_engine_poll_executor(engine, run->executor))
+			return true; /* The list may have changed. */
+	return false;
+}
+
+static bool executors_busy(const struct rb_engine *engine, const struct rb_poller *poller)
+{
+	(void)poller;
+	for (const struct rb_run *run = engine->runs; run != NULL; run = run->next)
+		if (run->executor != NULL && run->executor->ops->busy(run->executor))
+			return true;
+	return false;
+}
+
+static bool runs_concerned(const struct rb_engine *engine, const struct rb_poller *poller)
+{
+	(void)poller;
+	return engine->runs != NULL;
+}
+
+/* A run that is being advanced further up in the stack ends there, once its status is set. */
+static struct rb_run *run_to_end(struct rb_engine *engine)
+{
+	struct rb_run *run = engine->runs;
+
+	while (run != NULL && run->advancing)
+		run = run->next;
+	return run;
+}
+
+static void runs_poisoned(struct rb_engine *engine, struct rb_poller *poller, rubato_status status,
+			  const char *text)
+{
+	struct rb_run *run;
+
+	(void)poller;
+	/* run->done may start nothing new (rb_engine_check), so the list only shrinks. */
+	for (run = engine->runs; run != NULL; run = run->next)
+		if (run->advancing)
+			rb_run_fail(engine, run, status, text);
+	while ((run = run_to_end(engine)) != NULL)
+		rb_run_fail(engine, run, status, text);
+}
+
+static const struct rb_poller_ops runs_ops = {
+	.order = RB_POLLER_RUNS,
+	.poll = executors_poll,
+	.busy = executors_busy,
+	.concerned = runs_concerned,
+	.poisoned = runs_poisoned,
+};
+
+void rb_runs_open(struct rb_engine *engine, struct rb_poller *poller)
+{
+	poller->ops = &runs_ops;
+	rb_engine_add_poller(engine, poller);
 }

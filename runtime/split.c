@@ -301,8 +301,8 @@ static rubato_status open_failed(struct rubato_comm *parent, rubato_status err, 
 
 	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
 	rb_engine_enter(engine);
-	rb_losses_hear(engine);
-	loss = rb_loss_behind(engine, UINT32_MAX, lost, sizeof(lost));
+	rb_losses_hear(&engine->losses);
+	loss = rb_loss_behind(&engine->losses, UINT32_MAX, lost, sizeof(lost));
 	if (loss != NULL && engine->poison != RUBATO_ERR_MISMATCH)
 		err = RB_FAIL(RUBATO_ERR_PEER, "split: %s", loss);
 	else if (engine->poison != RUBATO_OK)

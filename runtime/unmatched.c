@@ -194,11 +194,11 @@ static bool look_for(struct rubato_comm *comm, bool ending)
 		found = engine->endpoints[i]->ops->unmatched(engine->endpoints[i], judge, &look);
 	probes_take(&look);
 	if (found)
-		rb_losses_hear(engine);
+		rb_losses_hear(&engine->losses);
 	if (engine->poison != RUBATO_OK)
 		return true;
 	if (found && !look.fault)
-		loss = rb_loss_behind(engine, look.peer, lost, sizeof(lost));
+		loss = rb_loss_behind(&engine->losses, look.peer, lost, sizeof(lost));
 	if (loss != NULL)
 		rb_engine_poison(engine, RUBATO_ERR_PEER, loss);
 	else if (found)
@@ -207,9 +207,8 @@ static bool look_for(struct rubato_comm *comm, bool ending)
 	return found;
 }
 
-void rb_unmatched_look(struct rb_engine *engine, void *comm)
+void rb_unmatched_look(struct rubato_comm *comm)
 {
-	(void)engine;
 	(void)look_for(comm, false);
 }
 
@@ -285,7 +284,8 @@ static void run_probe(struct rb_engine *engine, struct rb_run *run, enum rb_tag_
 	     slot = slot->next) {
 		uint32_t peer = slot->request.peer, i = 0;
 
-		if (slot->is_work || slot->request.kind != RB_REQUEST_RECV || engine->lost[peer])
+		if (slot->is_work || slot->request.kind != RB_REQUEST_RECV ||
+		    engine->losses.lost[peer])
 			continue;
 		while (i < count && asked[i] != peer)
 			i++;
@@ -296,9 +296,10 @@ static void run_probe(struct rb_engine *engine, struct rb_run *run, enum rb_tag_
 	}
 }
 
-void rb_unmatched_probe(struct rb_engine *engine, void *arg)
+/* Tells those that we wait for what we call. */
+static void runs_probe(struct rb_engine *engine, struct rb_poller *poller)
 {
-	(void)arg;
+	(void)poller;
 	for (struct rb_run *run = engine->runs; run != NULL; run = run->next) {
 		enum rb_tag_class tag_class = rb_tag_class_of(run->tag);
 
@@ -310,4 +311,25 @@ void rb_unmatched_probe(struct rb_engine *engine, void *arg)
 		else if (tag_class == RB_TAG_PERSISTENT)
 			run_probe(engine, run, RB_TAG_PROBE_PERSISTENT);
 	}
+}
+
+/* ---- What the engine asks for ---- */
+
+static void unmatched_look(struct rb_engine *engine, struct rb_poller *poller)
+{
+	(void)engine;
+	rb_unmatched_look(((struct rb_unmatched *)poller)->comm);
+}
+
+static const struct rb_poller_ops unmatched_ops = {
+	.order = RB_POLLER_NOTICE,
+	.sleeping = unmatched_look,
+	.overdue = runs_probe,
+};
+
+void rb_unmatched_open(struct rubato_comm *comm)
+{
+	comm->unmatched.poller.ops = &unmatched_ops;
+	comm->unmatched.comm = comm;
+	rb_engine_add_poller(&comm->engine, &comm->unmatched.poller);
 }

@@ -7,25 +7,28 @@
  * not having gone on at once. With a core for each rank, poll for several wake-ups' time, for
  * nobody else wants the core. With more ranks than cores, polling keeps the awaited rank from
  * running: poll for one yield's time, for the peer may be on the other core, then yield. Either way
- * sleep when nothing has come for long; who polls in vain again and again polls less. Both costs
- * are measured, the yield's only where it counts, when a communicator opens.
+ * sleep when nothing has come for long; where polls keep finding nothing, they get shorter. Both
+ * costs are measured, the yield's only where it counts, when a communicator opens.
  */
+#include "runtime/waiting.h"
+
 #include <sched.h>
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "runtime/engine.h"
+#include "base/sync.h"
+#include "runtime/startup/topology.h"
 
 #define ROUNDS 6          /* Enough for a median, at some 70 us each. */
 #define SPIN_WAKEUPS 4    /* Guess: polls for that many wake-ups' time before it sleeps. */
 #define YIELD_WAKEUPS 40  /* Guess: other ranks run meanwhile, so it costs them little. */
 #define WAKE_NS_MIN 20000 /* Both threads of the measurement may have shared a core. */
 #define WAKE_NS_MAX 200000
-#define BALL_NS_MAX 100000000
+#define ECHO_NS_MAX 100000000
 
-#define VAIN 4        /* Guess: so many, and the awaited rank is taken to share the core, */
-#define VAIN_MAX 64   /* and so many until a poll of the usual length is tried again. */
-#define VAIN_SHARE 16 /* Guess: of the usual length: some 5 us. */
+#define EMPTY_MANY 4   /* Guess: so many, and the awaited rank is taken to share the core, */
+#define EMPTY_MAX 64   /* and so many until a poll of the usual length is tried again. */
+#define EMPTY_SHARE 16 /* Guess: of the usual length: some 5 us. */
 
 #define YIELD_BATCHES 8
 #define YIELDS 32 /* In a batch. */
@@ -35,19 +38,19 @@
 #define YIELD_TRIAL_NS_MAX 5000000 /* Other ranks may have the core all the while. */
 
 struct echo {
-	_Atomic uint32_t ball; /* Only grows. Odd: the helper's turn. */
+	_Atomic uint32_t word; /* Only grows. Odd: the helper's turn. */
 };
 
 /* ---- A wake-up ---- */
 
-/* Until the ball has come to `turn`; false: it was too long on its way, so the game is over. */
-static bool ball_await(struct echo *echo, uint32_t turn)
+/* Until the word has come to `turn`; false: that took too long, so the measurement is over. */
+static bool echo_await(struct echo *echo, uint32_t turn)
 {
-	uint64_t until = rb_deadline(rb_clock_ns(), BALL_NS_MAX);
+	uint64_t until = rb_deadline(rb_clock_ns(), ECHO_NS_MAX);
 	uint32_t seen;
 
-	while ((seen = atomic_load(&echo->ball)) < turn)
-		if (!rb_futex_wait(&echo->ball, seen, until))
+	while ((seen = atomic_load(&echo->word)) < turn)
+		if (!rb_futex_wait(&echo->word, seen, until))
 			return false;
 	return true;
 }
@@ -57,10 +60,10 @@ static void *echo_main(void *arg)
 	struct echo *echo = arg;
 
 	for (uint32_t i = 0; i < ROUNDS; i++) {
-		if (!ball_await(echo, 2 * i + 1))
+		if (!echo_await(echo, 2 * i + 1))
 			break;
-		atomic_store(&echo->ball, 2 * i + 2);
-		rb_futex_wake(&echo->ball, 1);
+		atomic_store(&echo->word, 2 * i + 2);
+		rb_futex_wake(&echo->word, 1);
 	}
 	return NULL;
 }
@@ -77,9 +80,9 @@ static uint64_t wake_measure(void)
 	for (uint32_t i = 0; i < ROUNDS; i++) {
 		uint64_t start = rb_clock_ns(), took;
 
-		atomic_store(&echo.ball, 2 * i + 1);
-		rb_futex_wake(&echo.ball, 1);
-		if (!ball_await(&echo, 2 * i + 2))
+		atomic_store(&echo.word, 2 * i + 1);
+		rb_futex_wake(&echo.word, 1);
+		if (!echo_await(&echo, 2 * i + 2))
 			break;
 		took = rb_clock_ns() - start;
 		best = took < best ? took : best;
@@ -204,14 +207,14 @@ struct rb_waiting rb_waiting_find(uint32_t node_ranks, uint32_t cores, uint64_t 
 void rb_waiting_slept(struct rb_waiting *waiting, uint64_t slept_ns)
 {
 	if (slept_ns > 2 * waiting->spin_ns)
-		waiting->vain = 0;
-	else if (++waiting->vain == VAIN_MAX)
-		waiting->vain = VAIN - 1;
+		waiting->empty = 0;
+	else if (++waiting->empty == EMPTY_MAX)
+		waiting->empty = EMPTY_MANY - 1;
 }
 
 uint64_t rb_waiting_spin_ns(const struct rb_waiting *waiting)
 {
-	if (waiting->vain < VAIN || waiting->yield_ns > 0 || waiting->forced)
+	if (waiting->empty < EMPTY_MANY || waiting->yield_ns > 0 || waiting->forced)
 		return waiting->spin_ns;
-	return waiting->spin_ns / VAIN_SHARE;
+	return waiting->spin_ns / EMPTY_SHARE;
 }

@@ -13,7 +13,7 @@
 #ifndef RB_RUNTIME_WIDE_H
 #define RB_RUNTIME_WIDE_H
 
-#include "runtime/engine.h"
+#include "runtime/run.h"
 
 struct rubato_op;
 struct rb_memory;

@@ -8,6 +8,7 @@ RECOVERY, ADAPTIVE = "collectives/partial/rounds_recovery.c", "collectives/parti
 API, RUN = "runtime/relaxed/partial.c", "runtime/relaxed/partial_run.c"
 CREATE = "runtime/relaxed/partial_create.c"
 PLUG, LAGGED = "runtime/relaxed/plug.c", "runtime/relaxed/lagged.c"
+ENGINE = "runtime/engine.c"
 
 LINES = [
     ("is_willing: whom max_absence waits for is willing", 1503,
@@ -266,8 +267,8 @@ LINES = [
     ("create: work begins with the clock", 2,
      [(CREATE, "p->clocks.work_since_ns = rb_engine_now(engine);", ";")]),
     ("plug: no timer", 3, [(PLUG, "plug->wake_ns = action->value;", ";")]),
-    ("plug: the next timer is the last", 148,
-     [(PLUG, "plug->wake_ns < next ? plug->wake_ns : next", "plug->wake_ns")]),
+    ("engine: the next timer is the last", 148,
+     [(ENGINE, "next = [[at < next ? at : next]];", "at")]),
     # Lagged.
     ("lagged: the last weight alone", 31,
      [(LAGGED, "slot->weights[0] += (int64_t)weight;", "slot->weights[0] = (int64_t)weight;")]),

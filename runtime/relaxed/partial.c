@@ -32,7 +32,7 @@ static rubato_status end_check(const struct rubato_partial *p)
 		return RB_FAIL(engine->poison, "%s", engine->poison_text);
 	if (!rb_partial_over(p))
 		return RUBATO_OK;
-	loss = rb_loss_behind(engine, UINT32_MAX, text, sizeof(text));
+	loss = rb_loss_behind(&engine->losses, UINT32_MAX, text, sizeof(text));
 	if (loss != NULL)
 		return RB_FAIL(RUBATO_ERR_PEER, "partial allreduce: %s", loss);
 	/* The survivors' agreement may be here before our own connection to the lost one ends. */

@@ -110,7 +110,7 @@ static void message_send(struct rb_engine *engine, struct rb_plug *plug, uint32_
 	struct rb_endpoint *ep = rb_engine_endpoint(engine, peer);
 	struct rb_plug_outgoing *outgoing;
 
-	if (engine->lost[peer])
+	if (engine->losses.lost[peer])
 		return;
 	outgoing = outgoing_take(engine, plug);
 	if (outgoing == NULL) {
@@ -320,12 +320,7 @@ static void memory_free(struct rb_plug *plug)
 
 void rb_plug_close(struct rb_engine *engine, struct rb_plug *plug)
 {
-	struct rb_plug **at = &engine->plugs;
-
-	while (*at != NULL && *at != plug)
-		at = &(*at)->next;
-	if (*at == plug)
-		*at = plug->next;
+	rb_engine_remove_poller(engine, &plug->poller);
 	if (plug->peers == NULL)
 		return;
 	outgoing_flush(engine, plug);
@@ -342,50 +337,13 @@ void rb_plug_close(struct rb_engine *engine, struct rb_plug *plug)
 	memory_free(plug);
 }
 
-bool rb_plug_timers(struct rb_engine *engine)
-{
-	uint64_t now;
-	bool any = false;
-
-	if (rb_plug_next_timer(engine) == UINT64_MAX)
-		return false; /* A look at the clock costs more than these. */
-	now = rb_engine_now(engine);
-	for (struct rb_plug *plug = engine->plugs; plug != NULL; plug = plug->next) {
-		struct rb_protocol_event event = { .kind = RB_PROTOCOL_TIMER };
-
-		if (plug->wake_ns > now)
-			continue;
-		plug->wake_ns = UINT64_MAX;
-		rb_plug_event(engine, plug, &event);
-		any = true;
-	}
-	return any;
-}
-
-uint64_t rb_plug_next_timer(const struct rb_engine *engine)
-{
-	uint64_t next = UINT64_MAX;
-
-	for (const struct rb_plug *plug = engine->plugs; plug != NULL; plug = plug->next)
-		next = plug->wake_ns < next ? plug->wake_ns : next;
-	return next;
-}
-
-bool rb_plug_surviving(const struct rb_engine *engine)
-{
-	for (const struct rb_plug *plug = engine->plugs; plug != NULL; plug = plug->next)
-		if (plug->survives && !plug->over)
-			return true;
-	return false;
-}
-
 static void listen_to_all(struct rb_engine *engine, struct rb_plug *plug)
 {
 	if (plug->listening_all || dead(engine, plug))
 		return;
 	plug->listening_all = true;
 	for (uint32_t r = 0; r < engine->rank_count; r++) {
-		if (plug->peers[r].receive != NULL || engine->lost[r])
+		if (plug->peers[r].receive != NULL || engine->losses.lost[r])
 			continue;
 		if (listen(engine, plug, r) != RUBATO_OK) {
 			rb_engine_poison(engine, RUBATO_ERR_MEMORY, rubato_error_text());
@@ -393,6 +351,74 @@ static void listen_to_all(struct rb_engine *engine, struct rb_plug *plug)
 		}
 	}
 }
+
+/* ---- What the engine asks of it ---- */
+
+static struct rb_plug *plug_of(const struct rb_poller *poller)
+{
+	return (struct rb_plug *)(uintptr_t)poller;
+}
+
+static bool timer_poll(struct rb_engine *engine, struct rb_poller *poller)
+{
+	struct rb_protocol_event event = { .kind = RB_PROTOCOL_TIMER };
+	struct rb_plug *plug = plug_of(poller);
+
+	/* A look at the clock costs more than the first. */
+	if (plug->wake_ns == UINT64_MAX || plug->wake_ns > rb_engine_now(engine))
+		return false;
+	plug->wake_ns = UINT64_MAX;
+	rb_plug_event(engine, plug, &event);
+	return true;
+}
+
+static uint64_t timer_next(const struct rb_poller *poller)
+{
+	return plug_of(poller)->wake_ns;
+}
+
+/* It has to see to it that survivors agree. */
+static bool is_surviving(const struct rb_engine *engine, const struct rb_poller *poller)
+{
+	(void)engine;
+	return plug_of(poller)->survives && !plug_of(poller)->over;
+}
+
+static void peer_lost(struct rb_engine *engine, struct rb_poller *poller, uint32_t peer)
+{
+	struct rb_protocol_event event = { .kind = RB_PROTOCOL_PEER_LOST, .peer = peer };
+
+	rb_plug_event(engine, plug_of(poller), &event);
+	listen_to_all(engine, plug_of(poller));
+}
+
+static void poisoned(struct rb_engine *engine, struct rb_poller *poller, rubato_status status,
+		     const char *text)
+{
+	struct rb_plug *plug = plug_of(poller);
+
+	(void)text;
+	if (plug->over)
+		return;
+	if (plug->survives && status == RUBATO_ERR_PEER) {
+		listen_to_all(engine, plug);
+		return;
+	}
+	plug->over = true;
+	plug->done(engine, plug, 0, status);
+}
+
+static const struct rb_poller_ops poller_ops = {
+	.order = RB_POLLER_PROTOCOL,
+	.polled = true,
+	.poll = timer_poll,
+	.next_ns = timer_next,
+	.concerned = is_surviving,
+	.peer_lost = peer_lost,
+	.poisoned = poisoned,
+};
+
+/* ---- Opening ---- */
 
 rubato_status rb_plug_open(struct rb_engine *engine, struct rb_plug *plug)
 {
@@ -405,13 +431,14 @@ rubato_status rb_plug_open(struct rb_engine *engine, struct rb_plug *plug)
 	if (plug->peers == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "protocol %s: %u peers", plug->protocol->name,
 			       engine->rank_count);
-	plug->next = engine->plugs;
-	engine->plugs = plug;
+	plug->poller.ops = &poller_ops;
+	rb_engine_add_poller(engine, &plug->poller);
 	for (uint32_t r = 0; r < engine->rank_count; r++) {
 		rubato_status err = RUBATO_OK;
 
 		plug->peers[r].plug = plug;
-		if (!engine->lost[r] && (plug->neighbour == NULL || plug->neighbour(plug, r)))
+		if (!engine->losses.lost[r] &&
+		    (plug->neighbour == NULL || plug->neighbour(plug, r)))
 			err = listen(engine, plug, r);
 		if (err != RUBATO_OK) {
 			rb_plug_close(engine, plug);
@@ -421,35 +448,11 @@ rubato_status rb_plug_open(struct rb_engine *engine, struct rb_plug *plug)
 	for (uint32_t r = 0; r < engine->rank_count && engine->poison != RUBATO_OK; r++) {
 		struct rb_protocol_event event = { .kind = RB_PROTOCOL_PEER_LOST, .peer = r };
 
-		if (engine->lost[r])
+		if (engine->losses.lost[r])
 			rb_plug_event(engine, plug, &event);
 	}
 	if (engine->poison != RUBATO_OK)
 		listen_to_all(engine, plug);
 	plug->finished = plug->unfinished == 0;
 	return RUBATO_OK;
-}
-
-void rb_plug_peer_lost(struct rb_engine *engine, uint32_t peer)
-{
-	for (struct rb_plug *plug = engine->plugs; plug != NULL; plug = plug->next) {
-		struct rb_protocol_event event = { .kind = RB_PROTOCOL_PEER_LOST, .peer = peer };
-
-		rb_plug_event(engine, plug, &event);
-		listen_to_all(engine, plug);
-	}
-}
-
-void rb_plug_poisoned(struct rb_engine *engine, rubato_status status)
-{
-	for (struct rb_plug *plug = engine->plugs; plug != NULL; plug = plug->next) {
-		if (plug->over)
-			continue;
-		if (plug->survives && status == RUBATO_ERR_PEER) {
-			listen_to_all(engine, plug);
-			continue;
-		}
-		plug->over = true;
-		plug->done(engine, plug, 0, status);
-	}
 }

@@ -6,6 +6,7 @@
 #include "runtime/engine.h"
 
 struct rb_plug {
+	struct rb_poller poller; /* First. */
 	/* Set by the owner before rb_plug_open. */
 	const struct rb_protocol *protocol;
 	void *machine;
@@ -32,7 +33,6 @@ struct rb_plug {
 	struct rb_plug_queued *queue_first, *queue_last; /* Events that came during a step. */
 	struct rb_plug_queued *queue_spare;
 	struct rb_plug_outgoing *outgoing, *outgoing_spare; /* Messages on their way; unused. */
-	struct rb_plug *next;
 };
 
 /* All under the engine's lock. Collective: every rank opens the same plugs. */
@@ -44,13 +44,5 @@ void rb_plug_finish(struct rb_engine *engine, struct rb_plug *plug);
 void rb_plug_close(struct rb_engine *engine, struct rb_plug *plug);
 void rb_plug_event(struct rb_engine *engine, struct rb_plug *plug,
 		   const struct rb_protocol_event *event);
-
-/* For the engine. */
-bool rb_plug_timers(struct rb_engine *engine);
-uint64_t rb_plug_next_timer(const struct rb_engine *engine); /* UINT64_MAX: none. */
-/* Whether a machine is at work that has to see to it that survivors agree. */
-bool rb_plug_surviving(const struct rb_engine *engine);
-void rb_plug_peer_lost(struct rb_engine *engine, uint32_t peer);
-void rb_plug_poisoned(struct rb_engine *engine, rubato_status status);
 
 #endif

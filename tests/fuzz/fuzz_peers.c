@@ -1,11 +1,11 @@
 /*
- * fuzz_peers.c -- what peers send to a communicator that is open: news of a failure, the last words
- * of one that goes, and the messages of a split: colors, keys, sizes, blobs of the child's start.
+ * fuzz_peers.c -- what peers send to a communicator that is open: failure notices, last words, and
+ * the messages of a split: colors, keys, sizes, blobs of the child's start.
  *
  * The transport is played. Peers answer each message with what this rank sent them under the same
- * tag, as ranks that are all alike would, and a script alters that, lets peers go, and sends news.
- * Time is virtual and passes with each poll. Whatever comes, each call ends by its deadline with a
- * status that fits, in words that can be printed, and nothing is left.
+ * tag, as ranks that are all alike would, and a script alters that, lets peers go, and sends
+ * notices. Time is virtual and passes with each poll. Whatever comes, each call ends by its
+ * deadline with a status that fits, in words that can be printed, and nothing is left.
  */
 #include "tests/fuzz/fuzz_peers.h"
 
@@ -244,11 +244,11 @@ static void news_fill(struct fuzz_script *s, uint8_t *bytes)
 static bool answer(struct endpoint *e, struct rb_request *request)
 {
 	struct fuzz_script *s = &e->world->script;
-	bool news = rb_tag_class_of(request->tag) == RB_TAG_NEWS;
-	const struct sent *sent = news ? NULL : answer_to(e, request);
+	bool notice = rb_tag_class_of(request->tag) == RB_TAG_NOTICE;
+	const struct sent *sent = notice ? NULL : answer_to(e, request);
 	uint8_t what = e->world->calm ? 0 : fuzz_take_u8(s);
 
-	if (news) {
+	if (notice) {
 		if (what < 0xf0)
 			return false;
 		FUZZ_CHECK(request->size_bytes == RB_LAST_WORDS_BYTES);

@@ -225,7 +225,7 @@ static void start_and_test(struct world *w, struct op *op)
 	rb_engine_leave(&w->engine);
 	while (!done) {
 		rb_engine_enter(&w->engine);
-		if (!op->done && w->engine.driver != RB_DRIVER_WAITER)
+		if (!op->done && w->engine.driving != RB_DRIVING_WAITER)
 			(void)rb_engine_progress(&w->engine);
 		(void)rb_engine_hand_over(&w->engine);
 		done = op->done;
@@ -547,7 +547,7 @@ static void leaving_first(struct world *w)
 	for (uint32_t i = 0; i < 2; i++) {
 		rb_engine_enter(&w->engine);
 		w->fake.base.leaving++;
-		w->engine.stirred = true; /* As a post does. */
+		w->engine.posted = true; /* As a post does. */
 		rb_engine_leave(&w->engine);
 		while (atomic_load(&w->fake.left) == i)
 			(void)rb_futex_wait(&w->fake.left, i, UINT64_MAX);
@@ -573,7 +573,7 @@ const struct explore_case case_engine_leaving = {
 
 static void reluctant_body(void *world)
 {
-	((struct world *)world)->engine.reluctant = true;
+	((struct world *)world)->engine.background.reluctant = true;
 	world_run(world, 4, left_other, left_first);
 }
 

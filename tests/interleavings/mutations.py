@@ -45,44 +45,47 @@ FAULTS = [
      [(LOCK, LOCK_SLEEP,
        "while (atomic_exchange_explicit(&lock->word, 2, memory_order_relaxed) != 0)"
        " (void)rb_futex_wait(&lock->word, 2, UINT64_MAX);")]),
-    ("waiting: as it was, a late ball is awaited for ever", "waiting",
-     [(WAITING, "if (!ball_await(echo, 2 * i + 1)) break;",
+    ("waiting: as it was, a late echo is awaited for ever", "waiting",
+     [(WAITING, "if (!echo_await(echo, 2 * i + 1)) break;",
        "uint64_t until = rb_deadline(rb_clock_ns(), 100000000);"
-       " while (atomic_load(&echo->ball) != 2 * i + 1)"
-       " if (!rb_futex_wait(&echo->ball, 2 * i, until)) return NULL;"),
-      (WAITING, "if (!ball_await(&echo, 2 * i + 2)) break;",
+       " while (atomic_load(&echo->word) != 2 * i + 1)"
+       " if (!rb_futex_wait(&echo->word, 2 * i, until)) return NULL;"),
+      (WAITING, "if (!echo_await(&echo, 2 * i + 2)) break;",
        "uint64_t until = rb_deadline(start, 100000000);"
-       " while (atomic_load(&echo.ball) != 2 * i + 2)"
-       " if (!rb_futex_wait(&echo.ball, 2 * i + 1, until)) break;")]),
+       " while (atomic_load(&echo.word) != 2 * i + 2)"
+       " if (!rb_futex_wait(&echo.word, 2 * i + 1, until)) break;")]),
     ("engine: as it was, two that hand over share one flag", "engine-two",
-     [(ENGINE, "engine->handing++;", "engine->handing = 1;"),
-      (ENGINE, "engine->handing--;", "engine->handing = 0;")]),
+     [(ENGINE, "engine->hand_over.away++;", "engine->hand_over.away = 1;"),
+      (ENGINE, "engine->hand_over.away--;", "engine->hand_over.away = 0;")]),
     ("engine: who was handed the lock does not say so", "engine-two",
-     [(ENGINE, "if (engine->handing > 0) rb_futex_wake(&engine->handed, UINT32_MAX);", ";")]),
-    ("engine: the turn is read after the lock is dropped", "engine-two",
+     [(ENGINE, "if (engine->hand_over.away > 0)"
+               " rb_futex_wake(&engine->hand_over.taken, UINT32_MAX);", ";")]),
+    ("engine: the word is read after the lock is dropped", "engine-two",
      [(ENGINE, "rb_lock_drop(&engine->lock);"
-               " (void)rb_futex_wait(&engine->turn, seen, deadline_ns);",
-       "rb_lock_drop(&engine->lock); (void)seen; (void)rb_futex_wait(&engine->turn,"
-       " atomic_load(&engine->turn), deadline_ns);")]),
+               " (void)rb_futex_wait(&engine->waiters_word, seen, deadline_ns);",
+       "rb_lock_drop(&engine->lock); (void)seen; (void)rb_futex_wait(&engine->waiters_word,"
+       " atomic_load(&engine->waiters_word), deadline_ns);")]),
     ("engine: a waiter leaves without passing the drive on", "engine-two",
-     [(ENGINE, "[[if (engine->waiters > 0) waiters_wake(engine);]] if (!finished)", ";")]),
+     [(ENGINE, "[[if (engine->waiters > 0) rb_engine_wake_waiters(engine);]]"
+               " if (!finished)", ";")]),
     ("engine: a waiter completes another's operation and does not tell", "engine-chain",
      [(ENGINE, "while (!over(engine, done)) { if (rb_engine_progress(engine))"
                " { idle = (struct idle) { 0, 0, false };"
-               " [[if (engine->completed && engine->waiters > 0) waiters_wake(engine);]]", ";"),
-      (ENGINE, "[[if (engine->completed && engine->waiters > 0) waiters_wake(engine);]]"
-               " engine->completed = engine->stirred", ";")]),
+               " [[if (engine->completed && engine->waiters > 0)"
+               " rb_engine_wake_waiters(engine);]]", ";"),
+      (ENGINE, "[[if (engine->completed && engine->waiters > 0) rb_engine_wake_waiters(engine);]]"
+               " engine->completed = engine->posted", ";")]),
     ("engine: sleeps although something is there", "engine-one",
      [(ENGINE, "if (engine->completed || !endpoints_arm(engine)) return;",
        "(void)endpoints_arm(engine);")]),
     ("engine: parks by a word read after the lock is dropped", "engine-one",
-     [(ENGINE, "woken = rb_futex_wait(&engine->background_word, seen, until_ns);",
-       "(void)seen; woken = rb_futex_wait(&engine->background_word,"
-       " atomic_load(&engine->background_word), until_ns);")]),
+     [(ENGINE, "woken = rb_futex_wait(&engine->background.word, seen, until_ns);",
+       "(void)seen; woken = rb_futex_wait(&engine->background.word,"
+       " atomic_load(&engine->background.word), until_ns);")]),
     ("engine: a kick without a wake-up", "engine-one",
-     [(ENGINE, "rb_futex_wake(&engine->background_word, 1);", ";")]),
+     [(ENGINE, "rb_futex_wake(&engine->background.word, 1);", ";")]),
     ("engine: reluctant to hand over, and the progress thread does not tick", "engine-reluctant",
-     [(ENGINE, "engine->ticking = true; [[background_kick(engine);]]", ";")]),
+     [(ENGINE, "engine->background.ticking = true; [[background_kick(engine);]]", ";")]),
     ("engine: the progress thread ticks, and takes nothing", "engine-reluctant",
      [(ENGINE, "if (left && same) return true;", ";")]),
     ("engine: leaves the sleeping progress thread unarmed", "engine-left",
@@ -94,19 +97,20 @@ FAULTS = [
      [(ENGINE, "[[sleepers_tell(engine);]] seen =", ";"),
       (ENGINE, "[[sleepers_tell(engine);]] if (background_wanted(engine)", ";")]),
     ("engine: as it was, a sleeper that waits is not told that it need not", "engine-cancel",
-     [(ENGINE, "if (!engine->asleep || !(completed || stirred)) return;",
-       "if (!engine->asleep || !stirred) return;")]),
+     [(ENGINE, "if (!engine->asleep || !(completed || posted)) return;",
+       "if (!engine->asleep || !posted) return;")]),
     ("engine: as it was, parks though messages have yet to leave", "engine-leaving",
      [(ENGINE, "engine->in_flight > 0 || leaving(engine)", "engine->in_flight > 0")]),
     ("engine: the progress thread is not told that it drives", "engine-left",
-     [(ENGINE, "[[engine->driver = RB_DRIVER_BACKGROUND;]] engine->handed_moves", ";")]),
+     [(ENGINE, "[[engine->driving = RB_DRIVING_BACKGROUND;]]"
+               " engine->background.handed_moves", ";")]),
     ("engine: takes over from a sleeper that stays armed", "engine-left",
      [(ENGINE, "engine->asleep = false; [[endpoints_disarm(engine, engine->endpoint_count);]]",
        ";")]),
     ("engine: stops without waking who sleeps on descriptors", "engine-stop",
      [(ENGINE, "[[endpoints_wake(engine);]] rb_lock_drop(&engine->lock); rb_thread_join", ";")]),
     ("engine: stops without waking who is parked", "engine-stop",
-     [(ENGINE, "engine->stop = true; [[background_kick(engine);]]", ";")]),
+     [(ENGINE, "engine->background.stop = true; [[background_kick(engine);]]", ";")]),
     ("shm: a cell is only released before the look at sleeping", "shm-sleep",
      [(SEND, PUBLISH,
        "atomic_store_explicit(&cell->word, cell_word(out->position, kind, size_bytes),"

@@ -21,8 +21,8 @@ TRIES = 6
 # Function by function, since a call's share of polling depends on its luck.
 WAITING = {
     "rb_engine_progress", "requests_done", "rb_losses_collect", "shm_poll", "shm_failure", "notice",
-    "epoll_wait", "idle_step", "overdue_tell", "rb_engine_hand_over", "rb_broken_take",
-    "__tls_get_addr", "rb_engine_wait", "drive", "driver_sleep", "descriptors_sleep", "ppoll",
+    "epoll_wait", "idle_step", "overdue_check", "rb_engine_hand_over", "rb_broken_take",
+    "__tls_get_addr", "rb_engine_wait", "drive", "sleep_until", "descriptors_sleep", "ppoll",
     "__ppoll", "rb_waiting_spin_ns", "rb_waiting_slept", "rb_clock_ns", "shm_now_ns",
     "clock_gettime", "__vdso_clock_gettime", "host_busy", "rb_yield", "sched_yield", "shm_arm",
     "shm_disarm", "rb_unmatched_look", "look_for", "shm_unmatched", "rb_match_visit", "write",

@@ -57,7 +57,7 @@ static void sleep_times(struct rb_waiting *w, uint32_t times, uint64_t slept_ns)
 		rb_waiting_slept(w, slept_ns);
 }
 
-START_TEST(polls_in_vain_become_short_until_a_rank_is_late)
+START_TEST(polls_that_find_nothing_become_short_until_a_rank_is_late)
 {
 	struct rb_waiting w = rb_waiting_choose(&usual, 2, 4);
 	uint32_t tried = 0;
@@ -112,7 +112,7 @@ int main(void)
 	tcase_add_test(tc, ranks_that_share_cores_poll_no_longer_than_a_yield_takes);
 	tcase_add_test(tc, dearer_steps_are_put_off_longer);
 	tcase_add_test(tc, a_forced_span_is_taken_as_it_is);
-	tcase_add_test(tc, polls_in_vain_become_short_until_a_rank_is_late);
+	tcase_add_test(tc, polls_that_find_nothing_become_short_until_a_rank_is_late);
 	tcase_add_test(tc, polls_that_are_forced_or_short_stay_as_they_are);
 	tcase_add_test(tc, costs_are_measured_within_bounds);
 	return check_main("runtime", tc);

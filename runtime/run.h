@@ -1,0 +1,79 @@
+/*
+ * run.h -- a schedule being executed: one rank's part of one collective.
+ *
+ * Everything is under the engine's lock. A run belongs to who started it; the engine knows no more
+ * of runs than what pollers do (engine.h): they are ended when it is poisoned, and those with an
+ * executor of their own have that polled.
+ */
+#ifndef RB_RUNTIME_RUN_H
+#define RB_RUNTIME_RUN_H
+
+#include "runtime/engine.h"
+#include "runtime/plan.h"
+
+#define RB_WINDOW                                                                                  \
+	8 /* Iterations of one step in flight. Guess: hides a round trip at 256 KiB a chunk. */
+
+struct rb_step_state {
+	uint32_t started, done; /* done: iterations 0 .. done - 1 are complete. */
+	uint32_t finished;      /* Bit i: iteration done + i is complete too. */
+};
+
+/* Where a peer's buffers are: mapped here, or reachable by put. */
+struct rb_peer_buffers {
+	void *mapped[RB_BUFFER_COUNT];
+	struct rb_remote *remote[RB_BUFFER_COUNT];
+	uint64_t remote_offset[RB_BUFFER_COUNT];
+};
+
+/* A schedule being executed. */
+struct rb_run {
+	/* Set by the owner before rb_run_start. */
+	struct rb_plan *plan;
+	void *buffers[RB_BUFFER_COUNT]; /* IN is never written. */
+	struct rb_peer_buffers *peers;  /* Per rank; NULL if the schedule names no peer's memory. */
+	const uint32_t *ranks; /* The plan's ranks in the communicator, or NULL: they are those. */
+	uint32_t divisor;      /* Of AVG; 0: the number of ranks. */
+	struct rb_executor *executor; /* NULL: the engine's. */
+	rubato_type type;
+	rubato_operator op;
+	struct rb_tag tag;
+	struct rb_signature signature;
+	uint32_t instance; /* Chooses the set of scratch slots. */
+	bool entered;      /* RB_STEP_ENTRY steps are left out. */
+	void (*done)(struct rb_engine *engine, struct rb_run *run); /* May free the run. */
+	void *owner;
+	/* The run's own. */
+	struct rb_step_state *states;
+	uint64_t *dirty; /* Bitmap of steps whose next iteration may have become ready. */
+	uint64_t done_steps, ready_steps; /* Bitmaps, of a short plan: instead of these two. */
+	uint64_t set_at;                  /* In scratch: this instance's set, in bytes. */
+	uint32_t step_capacity, steps_left;
+	bool active;
+	bool advancing;
+	bool probed; /* Since its start: unmatched.c. */
+	rubato_status status;
+	char failure[192];              /* The sentence of the first error. */
+	struct rb_slot *slots;          /* Outstanding. */
+	struct rb_run *next, *previous; /* engine->runs. */
+	uint64_t started_ns;
+};
+
+/* Once, before the first run: `poller` stays as long as the engine. */
+void rb_runs_open(struct rb_engine *engine, struct rb_poller *poller);
+RB_NODISCARD rubato_status rb_run_init(struct rb_run *run, struct rb_plan *plan);
+void rb_run_fini(struct rb_run *run);
+/* Starts what can start; run->done is called when all is complete, perhaps before this returns. */
+void rb_run_start(struct rb_engine *engine, struct rb_run *run);
+/* Ends it with `status`: afterwards no buffer is touched any more, and run->done has been
+ * called. */
+void rb_run_fail(struct rb_engine *engine, struct rb_run *run, rubato_status status,
+		 const char *text);
+/* "rank 0 calls allreduce ... by ring, rank 1 calls ...": what both call. Returns text. */
+char *rb_calls_text(char *text, size_t text_bytes, uint32_t rank, const struct rb_signature *ours,
+		    uint32_t peer, const struct rb_signature *theirs);
+uint32_t rb_run_steps_done(const struct rb_run *run);
+/* "waiting for rank 3 (recv), rank 5 (wait)": what it lacks. Returns text. */
+char *rb_run_absent(const struct rb_run *run, char *text, size_t text_bytes);
+
+#endif

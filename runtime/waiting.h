@@ -1,0 +1,30 @@
+/* waiting.h -- how long to poll, when to yield and when to sleep. */
+#ifndef RB_RUNTIME_WAITING_H
+#define RB_RUNTIME_WAITING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct rb_waiting {        /* From the costs of this machine. */
+	uint64_t spin_ns;  /* Poll without giving the core away. */
+	uint64_t yield_ns; /* Then poll between yields, for so long; then sleep. */
+	uint32_t empty;    /* Polls of late in which nothing came. */
+	bool forced;       /* As it is, whatever sleeps teach. */
+};
+
+struct rb_waiting_costs {
+	uint64_t wake_ns;  /* From waking a sleeper until it runs. */
+	uint64_t yield_ns; /* From one thread of a core to another; 0: not measured. */
+};
+/* crowded: the yield, too. Takes about a millisecond. */
+void rb_waiting_measure(bool crowded, struct rb_waiting_costs *out);
+/* Pure: for node_ranks that share `cores`. */
+struct rb_waiting rb_waiting_choose(const struct rb_waiting_costs *costs, uint32_t node_ranks,
+				    uint32_t cores);
+/* How long to poll now; and after a sleep, what it teaches. */
+uint64_t rb_waiting_spin_ns(const struct rb_waiting *waiting);
+void rb_waiting_slept(struct rb_waiting *waiting, uint64_t slept_ns);
+/* Measures and chooses; forced_ns > 0 is RUBATO_SPIN, and is taken as it is. */
+struct rb_waiting rb_waiting_find(uint32_t node_ranks, uint32_t cores, uint64_t forced_ns);
+
+#endif
