@@ -1,21 +1,283 @@
-/* options.c -- see options.h. */
+/* options.c -- see options.h; popt reads the words. options_help.c prints. */
 #include "programs/options.h"
 
 #include <assert.h>
-#include <ctype.h>
-#include <errno.h>
 #include <popt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "programs/options_help.h"
 #include "rubato.h"
 
-#define ROWS_MAX 32
-#define NAMES_BYTES 512 /* Of all names of an option. */
 #define ALGORITHMS_MAX 32
-#define COLUMNS 79
+
+/* ---- Rows ---- */
+
+size_t options_size(const struct option *row)
+{
+	switch (row->kind) {
+	case OPTION_FLAG:
+		return sizeof(bool);
+	case OPTION_TEXT:
+		return row->max;
+	case OPTION_STRING:
+		return sizeof(char *);
+	case OPTION_U32:
+	case OPTION_CHOICE:
+		return sizeof(uint32_t);
+	case OPTION_REAL:
+	case OPTION_BANDWIDTH:
+		return sizeof(double);
+	case OPTION_U64:
+	case OPTION_BYTES:
+	case OPTION_TIME:
+		return sizeof(uint64_t);
+	case OPTION_OTHER:
+		return row->size;
+	}
+	return 0;
+}
+
+const char *const *options_forms(const struct option *row)
+{
+	return row->forms_of != NULL ? row->forms_of() : row->forms;
+}
+
+static bool text_read(const char *option, const char *text, char *to, uint64_t room,
+		      struct option_error *error)
+{
+	size_t length = strlen(text);
+
+	if (length == 0 || length >= room)
+		return option_refuse(error, "%s takes a text of 1 to %llu bytes, not '%.100s'",
+				     option, (unsigned long long)room - 1, text);
+	memcpy(to, text, length + 1);
+	return true;
+}
+
+static bool bytes_read(const char *option, const char *text, uint64_t least, uint64_t *to,
+		       struct option_error *error)
+{
+	uint64_t number;
+
+	if (!value_bytes(option, text, &number, error))
+		return false;
+	if (number < least)
+		return option_refuse(error, "%s takes a size above 0", option);
+	*to = number;
+	return true;
+}
+
+static bool choice_read(const char *option, const char *text, const struct option *row,
+			uint32_t *to, struct option_error *error)
+{
+	const char *value;
+
+	return value_choice(option, text, options_forms(row), to, &value, error);
+}
+
+/* `to` points to the row's own place. */
+static bool value_read(const struct option *row, const char *text, void *to,
+		       struct option_error *error)
+{
+	char option[64];
+
+	if (row->letter != 0)
+		(void)snprintf(option, sizeof(option), "-%c", row->letter);
+	else
+		(void)snprintf(option, sizeof(option), "--%s", row->name);
+	if (row->word != NULL && strcmp(text, row->word) == 0) {
+		if (row->kind == OPTION_U32)
+			*(uint32_t *)to = (uint32_t)row->word_is;
+		else
+			*(uint64_t *)to = row->word_is;
+		return true;
+	}
+	switch (row->kind) {
+	case OPTION_FLAG:
+		*(bool *)to = true;
+		return true;
+	case OPTION_TEXT:
+		return text_read(option, text, to, row->max, error);
+	case OPTION_STRING:
+		*(const char **)to = text;
+		return true;
+	case OPTION_U32:
+		return value_count32(option, text, (uint32_t)row->min, (uint32_t)row->max, to,
+				     error);
+	case OPTION_U64:
+		return value_count(option, text, row->min, row->max, to, error);
+	case OPTION_REAL:
+		return value_real(option, text, row->least, row->most, to, error);
+	case OPTION_BYTES:
+		return bytes_read(option, text, row->min, to, error);
+	case OPTION_TIME:
+		return value_time(option, text, row->min, to, error);
+	case OPTION_BANDWIDTH:
+		return value_bandwidth(option, text, to, error);
+	case OPTION_CHOICE:
+		return choice_read(option, text, row, to, error);
+	case OPTION_OTHER:
+		return row->read(option, text, to, error);
+	}
+	return false;
+}
+
+bool options_default(const struct option *rows, void *to, struct option_error *error)
+{
+	for (const struct option *row = rows; row->name != NULL; row++)
+		if (row->preset != NULL &&
+		    !value_read(row, row->preset, (char *)to + row->at, error))
+			return false;
+	return true;
+}
+
+bool options_apply(const struct option_words *words, const struct option *rows, void *to,
+		   struct option_error *error)
+{
+	for (uint32_t i = 0; i < words->count; i++) {
+		const struct option_word *word = &words->list[i];
+
+		for (const struct option *row = rows; row->name != NULL; row++)
+			if (row == word->row &&
+			    !value_read(row, word->text, (char *)to + row->at, error))
+				return false;
+	}
+	return true;
+}
+
+/* ---- Words ---- */
+
+static bool known(const struct option_words *words, const char *name)
+{
+	for (const struct option_table *t = words->options->tables; t->rows != NULL; t++)
+		for (const struct option *row = t->rows; row->name != NULL; row++)
+			if (strcmp(row->name, name) == 0)
+				return true;
+	return false;
+}
+
+static const struct option_word *word_find(const struct option_words *words, const char *name)
+{
+	assert(known(words, name));
+	for (uint32_t i = words->count; i > 0; i--)
+		if (strcmp(words->list[i - 1].row->name, name) == 0)
+			return &words->list[i - 1];
+	return NULL;
+}
+
+bool options_given(const struct option_words *words, const char *name)
+{
+	return word_find(words, name) != NULL;
+}
+
+const char *options_text(const struct option_words *words, const char *name)
+{
+	const struct option_word *word = word_find(words, name);
+
+	return word == NULL ? NULL : word->text;
+}
+
+void options_free(struct option_words *words)
+{
+	for (uint32_t i = 0; i < words->count; i++)
+		free(words->list[i].text);
+	free(words->list);
+	*words = (struct option_words) { 0 };
+}
+
+static bool word_bad(poptContext popt, int reason, struct option_error *error)
+{
+	const char *word = poptBadOption(popt, POPT_BADOPTION_NOALIAS);
+
+	if (reason == POPT_ERROR_NOARG)
+		return option_refuse(error, "%s needs a value", word);
+	if (reason == POPT_ERROR_BADOPT)
+		return option_refuse(error, "unknown option %s; --help lists them", word);
+	return option_refuse(error, "%s: %s", word, poptStrerror(reason));
+}
+
+static bool words_left(const struct options *options, const char **left, uint32_t argc,
+		       struct option_words *words, struct option_error *error)
+{
+	uint32_t count = 0;
+	const char *value;
+
+	while (left != NULL && left[count] != NULL)
+		count++;
+	words->operation = argc - count;
+	if (options->command)
+		return true;
+	words->operation = 0;
+	if (options->operations == NULL)
+		return count == 0 ||
+		       option_refuse(error, "what is '%s'? --help lists the options", left[0]);
+	if (count == 0)
+		return option_refuse(error, "OP is missing, such as %s; --help lists them",
+				     options->operations[0]);
+	if (count > 1)
+		return option_refuse(error, "one OP only: what is '%s'?", left[1]);
+	return value_choice("OP", left[0], options->operations, &words->operation, &value, error);
+}
+
+/* Takes the words until one asks for help or the version. */
+static bool words_take(const struct popt_rows *rows, poptContext popt, uint32_t argc,
+		       struct option_words *words, struct option_error *error)
+{
+	int found;
+
+	while ((found = poptGetNextOpt(popt)) > 0) {
+		words->help = found == POPT_HELP;
+		words->version = found == POPT_VERSION;
+		if (words->help || words->version)
+			return true;
+		words->list[words->count++] = (struct option_word) {
+			.row = rows->rows[found - 1],
+			.text = poptGetOptArg(popt),
+		};
+	}
+	if (found < -1)
+		return word_bad(popt, found, error);
+	return words_left(words->options, poptGetArgs(popt), argc, words, error);
+}
+
+/* A word of one dash may hold an option a letter. */
+static uint32_t words_most(int argc, char *const *argv)
+{
+	size_t most = 0;
+
+	for (int i = 0; i < argc; i++)
+		most += strlen(argv[i]) + 1;
+	return (uint32_t)most;
+}
+
+bool options_scan(const struct options *options, int argc, char *const *argv,
+		  struct option_words *words, struct option_error *error)
+{
+	struct popt_rows rows;
+	bool good;
+
+	*words = (struct option_words) { .options = options };
+	words->list = calloc(words_most(argc, argv), sizeof(*words->list));
+	if (words->list == NULL || !popt_rows_make(&rows, options)) {
+		options_free(words);
+		return option_refuse(error, "out of memory");
+	}
+	poptContext popt =
+		poptGetContext(options->program, argc, (const char **)(uintptr_t)argv, rows.table,
+			       options->command ? POPT_CONTEXT_POSIXMEHARDER : 0);
+
+	good = words_take(&rows, popt, (uint32_t)argc, words, error);
+	poptFreeContext(popt);
+	popt_rows_free(&rows);
+	if (!good)
+		options_free(words);
+	return good;
+}
+
+/* ---- A program that takes all at once ---- */
 
 _Noreturn void option_fail(const char *program, const char *format, ...)
 {
@@ -29,361 +291,106 @@ _Noreturn void option_fail(const char *program, const char *format, ...)
 	exit(EXIT_USAGE);
 }
 
-/* ---- Values ---- */
-
-/* Digits only (no sign, no blanks), below 2^64; *end is set to what follows. */
-static bool digits(const char *text, uint64_t *number, char **end)
+/* Each word where it comes: of several that are wrong, the first is refused. */
+static bool words_apply(const struct option_words *words, struct option_error *error)
 {
-	if (!isdigit((unsigned char)text[0]))
-		return false;
-	errno = 0;
-	*number = strtoull(text, end, 10);
-	return errno == 0;
-}
+	for (uint32_t i = 0; i < words->count; i++) {
+		const struct option_word *word = &words->list[i];
 
-uint64_t option_number(const char *program, const char *option, const char *text, uint64_t min,
-		       uint64_t max)
-{
-	uint64_t number = 0;
-	char *end = NULL;
-
-	if (!digits(text, &number, &end) || *end != '\0' || number < min || number > max)
-		option_fail(program, "%s takes a number from %llu to %llu, not '%s'", option,
-			    (unsigned long long)min, (unsigned long long)max, text);
-	return number;
-}
-
-static uint64_t bytes_read(const char *program, const char *option, const char *text)
-{
-	static const char units[] = "KMG";
-	uint64_t number = 0;
-	unsigned shift = 0;
-	char *end = NULL;
-	bool good = digits(text, &number, &end);
-
-	if (good && *end != '\0') {
-		const char *unit = strchr(units, toupper((unsigned char)*end));
-
-		good = unit != NULL && end[1] == '\0';
-		shift = good ? 10 * (unsigned)(unit - units + 1) : 0;
+		for (const struct option_table *t = words->options->tables; t->rows != NULL; t++)
+			for (const struct option *row = t->rows; row->name != NULL; row++)
+				if (row == word->row &&
+				    !value_read(row, word->text, (char *)t->to + row->at, error))
+					return false;
 	}
-	if (!good || number > UINT64_MAX >> shift)
-		option_fail(program, "%s takes a size such as 8, 64K, 1M or 2G, not '%s'", option,
-			    text);
-	return number << shift;
+	return true;
 }
 
-struct unit {
-	const char *name;
-	double factor;
-};
-
-/* A number and one of three units; negative: it is something else. */
-static double measure(const char *text, const struct unit units[3])
+/* Texts that OPTION_STRING points into outlive the words: the program lives as long. */
+static void words_leave(struct option_words *words)
 {
-	char *end = NULL;
-	double number = isdigit((unsigned char)text[0]) ? strtod(text, &end) : -1;
-
-	for (int i = 0; number >= 0 && i < 3; i++)
-		if (strcmp(end, units[i].name) == 0)
-			return number * units[i].factor;
-	return -1;
+	for (uint32_t i = 0; i < words->count; i++)
+		if (words->list[i].row->kind == OPTION_STRING)
+			words->list[i].text = NULL;
+	options_free(words);
 }
 
-uint64_t option_time_ns(const char *program, const char *option, const char *text)
+uint32_t options_read(const struct options *options, int argc, char **argv)
 {
-	static const struct unit units[] = { { "us", 1e3 }, { "ms", 1e6 }, { "s", 1e9 } };
-	double ns = measure(text, units);
+	struct option_words words;
+	struct option_error error;
+	uint32_t operation;
 
-	if (!(ns >= 0 && ns < 1e18))
-		option_fail(program, "%s takes a time such as 250us, 1.5ms or 30s, not '%s'",
-			    option, text);
-	return (uint64_t)ns;
-}
-
-static double bandwidth_read(const char *program, const char *option, const char *text)
-{
-	static const struct unit units[] = { { "Mbit", 1e6 / 8 },
-					     { "Gbit", 1e9 / 8 },
-					     { "GB/s", 1e9 } };
-	double bandwidth = measure(text, units);
-
-	if (!(bandwidth > 0 && bandwidth < 1e18))
-		option_fail(program, "%s takes one such as 800Mbit, 10Gbit or 12.5GB/s, not '%s'",
-			    option, text);
-	return bandwidth;
-}
-
-static void text_read(const char *program, const char *option, const char *text, char *to,
-		      uint64_t room)
-{
-	size_t length = strlen(text);
-
-	if (length == 0 || length >= room)
-		option_fail(program, "%s takes a text of 1 to %llu bytes, not '%.100s'", option,
-			    (unsigned long long)room - 1, text);
-	memcpy(to, text, length + 1);
-}
-
-static void names_join(const char *const *names, char *text, size_t text_bytes)
-{
-	text[0] = '\0';
-	for (uint32_t i = 0; names[i] != NULL; i++) {
-		size_t used = strlen(text);
-
-		(void)snprintf(text + used, text_bytes - used, "%s%s", i == 0 ? "" : ", ",
-			       names[i]);
+	for (const struct option_table *t = options->tables; t->rows != NULL; t++)
+		if (!options_default(t->rows, t->to, &error))
+			option_fail(options->program, "%s", error.text);
+	if (!options_scan(options, argc, argv, &words, &error))
+		option_fail(options->program, "%s", error.text);
+	if (words.help)
+		options_help(options);
+	else if (words.version)
+		(void)printf("%s %s\n", options->program, rubato_version());
+	if (words.help || words.version) {
+		options_free(&words);
+		exit(fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE);
 	}
+	operation = words.operation;
+	if (!words_apply(&words, &error))
+		option_fail(options->program, "%s", error.text);
+	words_leave(&words);
+	return operation;
 }
 
-uint32_t option_word(const char *program, const char *option, const char *text,
-		     const char *const *names, const char **rest)
-{
-	char all[NAMES_BYTES];
-
-	for (uint32_t i = 0; names[i] != NULL; i++) {
-		size_t length = strcspn(names[i], ":[");
-		char after = names[i][length];
-
-		if (strncmp(text, names[i], length) != 0)
-			continue;
-		if (text[length] == '\0' && after != ':') {
-			*rest = NULL;
-			return i;
-		}
-		if (text[length] == ':' && after != '\0') {
-			*rest = text + length + 1;
-			return i;
-		}
-	}
-	names_join(names, all, sizeof(all));
-	option_fail(program, "%s takes one of %s, not '%s'", option, all, text);
-}
-
-static uint32_t choice_read(const char *program, const char *option, const char *text,
-			    const char *const *names)
-{
-	const char *rest;
-
-	return option_word(program, option, text, names, &rest);
-}
+/* ---- Names of the library's ---- */
 
 const char *option_algorithm(const char *program, const char *operation, const char *text, bool all)
 {
-	const char *names[ALGORITHMS_MAX + 3] = { "auto", all ? "all" : NULL };
-	uint32_t first = all ? 2 : 1;
+	const char *names[ALGORITHMS_MAX + 3] = { "auto", all ? "all" : NULL }, *value;
+	uint32_t first = all ? 2 : 1, index = 0;
+	struct option_error error;
 	char option[64];
 
 	for (uint32_t i = first; i < first + ALGORITHMS_MAX; i++)
 		if ((names[i] = rubato_algorithm_name(operation, i - first)) == NULL)
 			break;
 	(void)snprintf(option, sizeof(option), "--algorithm of %s", operation);
-	return names[choice_read(program, option, text, names)];
+	if (!value_choice(option, text, names, &index, &value, &error))
+		option_fail(program, "%s", error.text);
+	return names[index];
 }
 
-static void value_read(const char *program, const struct option *row, const char *text)
+const char *const *option_types_or_all(void)
 {
-	char option[32];
+	static const char *names[RUBATO_TYPE_COUNT + 2];
 
-	if (row->letter != 0)
-		(void)snprintf(option, sizeof(option), "-%c", row->letter);
-	else
-		(void)snprintf(option, sizeof(option), "--%s", row->name);
-	switch (row->kind) {
-	case OPTION_FLAG:
-		*(bool *)row->to = true;
-		break;
-	case OPTION_TEXT:
-		text_read(program, option, text, row->to, row->max);
-		break;
-	case OPTION_U32:
-		*(uint32_t *)row->to =
-			(uint32_t)option_number(program, option, text, row->min, row->max);
-		break;
-	case OPTION_U64:
-		*(uint64_t *)row->to = option_number(program, option, text, row->min, row->max);
-		break;
-	case OPTION_BYTES:
-		*(uint64_t *)row->to = bytes_read(program, option, text);
-		if (*(uint64_t *)row->to < row->min)
-			option_fail(program, "%s takes a size above 0", option);
-		break;
-	case OPTION_TIME:
-		*(uint64_t *)row->to = option_time_ns(program, option, text);
-		if (*(uint64_t *)row->to < row->min)
-			option_fail(program, "%s takes a time above 0", option);
-		break;
-	case OPTION_BANDWIDTH:
-		*(double *)row->to = bandwidth_read(program, option, text);
-		break;
-	case OPTION_CHOICE:
-		*(uint32_t *)row->to = choice_read(program, option, text, row->names);
-		break;
-	case OPTION_OTHER:
-		row->read(text, row->to);
-		break;
-	}
+	for (uint32_t i = 0; i < RUBATO_TYPE_COUNT; i++)
+		names[i] = rubato_type_name((rubato_type)i);
+	names[RUBATO_TYPE_COUNT] = "all";
+	return names;
 }
 
-/* ---- Words ---- */
-
-/* A row's help with its names in place of %s; NULL: it shows none. The caller frees it. */
-static char *help_make(const char *program, const struct option *row)
+const char *const *option_types(void)
 {
-	const char *at = row->help == NULL ? NULL : strstr(row->help, "%s");
-	char names[NAMES_BYTES], *text = NULL;
+	static const char *names[RUBATO_TYPE_COUNT + 1];
 
-	/* What parses is what is shown. */
-	assert(row->help == NULL || (at != NULL) == (row->names != NULL));
-	if (row->help == NULL)
-		return NULL;
-	if (at == NULL) {
-		text = strdup(row->help);
-	} else {
-		names_join(row->names, names, sizeof(names));
-		if (asprintf(&text, "%.*s%s%s", (int)(at - row->help), row->help, names, at + 2) <
-		    0)
-			text = NULL;
-	}
-	if (text == NULL)
-		option_fail(program, "out of memory");
-	return text;
+	memcpy(names, option_types_or_all(), RUBATO_TYPE_COUNT * sizeof(*names));
+	return names;
 }
 
-/* "Title: a, b, c", in lines that fit. */
-static void names_print(const char *title, const char *const *names)
+const char *const *option_operators_or_all(void)
 {
-	int indent = printf("%s: ", title), column = indent;
+	static const char *names[RUBATO_OPERATOR_COUNT + 2];
 
-	for (uint32_t i = 0; names[i] != NULL; i++) {
-		int length = (int)strlen(names[i]) + (names[i + 1] != NULL);
-
-		if (column + 1 + length > COLUMNS) {
-			(void)printf("\n%*s", indent, "");
-			column = indent;
-		} else if (i > 0) {
-			column += printf(" ");
-		}
-		column += printf("%s%s", names[i], names[i + 1] != NULL ? "," : "");
-	}
-	(void)printf("\n");
+	for (uint32_t i = 0; i < RUBATO_OPERATOR_COUNT; i++)
+		names[i] = rubato_operator_name((rubato_operator)i);
+	names[RUBATO_OPERATOR_COUNT] = "all";
+	return names;
 }
 
-static void algorithms_print(const char *operation)
+const char *const *option_operators(void)
 {
-	const char *names[ALGORITHMS_MAX + 1] = { NULL };
-	char title[64];
+	static const char *names[RUBATO_OPERATOR_COUNT + 1];
 
-	for (uint32_t i = 0; i < ALGORITHMS_MAX; i++)
-		if ((names[i] = rubato_algorithm_name(operation, i)) == NULL)
-			break;
-	(void)snprintf(title, sizeof(title), "Algorithms of %s", operation);
-	if (names[0] != NULL && names[1] != NULL)
-		names_print(title, names);
-}
-
-/* popt's list of the options, between our words. */
-static void help_print(const struct options *options, poptContext popt)
-{
-	char *list = NULL;
-	size_t list_bytes = 0;
-	FILE *file = open_memstream(&list, &list_bytes);
-
-	if (file == NULL)
-		option_fail(options->program, "out of memory");
-	poptPrintHelp(popt, file, 0);
-	if (fclose(file) != 0)
-		option_fail(options->program, "out of memory");
-	(void)printf("usage: %s %s\n\n%s", options->program, options->usage, options->about);
-	if (options->operations != NULL)
-		names_print("OP", options->operations);
-	if (options->others != NULL)
-		names_print("Commands of their own (COMMAND --help)", options->others);
-	for (uint32_t i = 0; options->algorithms && options->operations[i] != NULL; i++)
-		algorithms_print(options->operations[i]);
-	(void)printf("\n%s%s", strchr(list, '\n') + 1,
-		     options->notes); /* Without popt's own usage. */
-	free(list);
-}
-
-static _Noreturn void word_fail(const char *program, poptContext popt, int error)
-{
-	const char *word = poptBadOption(popt, POPT_BADOPTION_NOALIAS);
-
-	if (error == POPT_ERROR_NOARG)
-		option_fail(program, "%s needs a value", word);
-	if (error == POPT_ERROR_BADOPT)
-		option_fail(program, "unknown option %s; --help lists them", word);
-	option_fail(program, "%s: %s", word, poptStrerror(error));
-}
-
-static uint32_t words_left(const struct options *options, const char **words, uint32_t argc)
-{
-	uint32_t count = 0;
-
-	while (words != NULL && words[count] != NULL)
-		count++;
-	if (options->command)
-		return argc - count;
-	if (options->operations != NULL && count == 0)
-		option_fail(options->program, "OP is missing, such as %s; --help lists them",
-			    options->operations[0]);
-	if (options->operations == NULL && count > 0)
-		option_fail(options->program, "what is '%s'? --help lists the options", words[0]);
-	if (count > 1)
-		option_fail(options->program, "one OP only: what is '%s'?", words[1]);
-	return count == 0 ? 0 : choice_read(options->program, "OP", words[0], options->operations);
-}
-
-uint32_t options_read(const struct options *options, int argc, char **argv)
-{
-	struct poptOption table[ROWS_MAX + 3] = { 0 };
-	char *helps[ROWS_MAX];
-	int count = 0, found;
-
-	for (const struct option *row = options->rows; row->name != NULL; row++) {
-		assert(count < ROWS_MAX);
-		helps[count] = help_make(options->program, row);
-		table[count] = (struct poptOption) {
-			.longName = row->name,
-			.shortName = row->letter,
-			.argInfo = (row->kind == OPTION_FLAG ? POPT_ARG_NONE : POPT_ARG_STRING) |
-				   (row->help == NULL ? POPT_ARGFLAG_DOC_HIDDEN : 0),
-			.val = count + 1,
-			.descrip = helps[count],
-			.argDescrip = row->value,
-		};
-		count++;
-	}
-	table[count] = (struct poptOption) { .longName = "help",
-					     .val = ROWS_MAX + 1,
-					     .descrip = "print this" };
-	table[count + 1] = (struct poptOption) { .longName = "version",
-						 .val = ROWS_MAX + 2,
-						 .descrip = "print the version" };
-	poptContext popt = poptGetContext(options->program, argc, (const char **)argv, table,
-					  options->command ? POPT_CONTEXT_POSIXMEHARDER : 0);
-
-	while ((found = poptGetNextOpt(popt)) > 0) {
-		if (found > ROWS_MAX) {
-			if (found == ROWS_MAX + 1)
-				help_print(options, popt);
-			else
-				(void)printf("%s %s\n", options->program, rubato_version());
-			poptFreeContext(popt);
-			exit(fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE);
-		}
-		char *text = poptGetOptArg(popt);
-
-		value_read(options->program, &options->rows[found - 1], text);
-		free(text);
-	}
-	if (found < -1)
-		word_fail(options->program, popt, found);
-	uint32_t result = words_left(options, poptGetArgs(popt), (uint32_t)argc);
-
-	poptFreeContext(popt);
-	while (count > 0)
-		free(helps[--count]);
-	return result;
+	memcpy(names, option_operators_or_all(), RUBATO_OPERATOR_COUNT * sizeof(*names));
+	return names;
 }

@@ -6,7 +6,7 @@
 #ifndef PROGRAMS_SKEW_H
 #define PROGRAMS_SKEW_H
 
-#include <stdint.h>
+#include "programs/values.h"
 
 enum skew_kind {
 	SKEW_NONE,
@@ -29,8 +29,8 @@ extern const char *const skew_names[]; /* NULL-terminated. */
 #define SKEW_HELP                                                                                  \
 	"%s (none); linear and rotating: 0 to T by rank; exp and pareto: random with mean T"
 
-/* Ends the program with a line on standard error when it is none of these. */
-void skew_read(const char *program, const char *text, struct skew *skew);
+/* For struct option: `to` is a struct skew, of which the seed stays. */
+bool skew_read(const char *option, const char *text, void *to, struct option_error *error);
 /* A trace must have as many columns as there are ranks. */
 void skew_fit(const char *program, const struct skew *skew, uint32_t rank_count);
 uint64_t skew_ns(const struct skew *skew, uint32_t rank, uint32_t rank_count, uint32_t iteration);

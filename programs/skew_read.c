@@ -8,84 +8,100 @@
 
 #define TRACE_MAX (1u << 24)
 
-static uint32_t trace_line(const char *program, char *line, uint64_t **times, uint32_t used)
+/* The times of one line behind those that are there: as many as are in *columns. */
+static bool trace_line(char *line, struct skew *skew, uint32_t *columns, struct option_error *error)
 {
-	uint32_t columns = 0;
+	uint32_t used = skew->trace_lines * skew->trace_ranks;
 	char *word;
 
+	*columns = 0;
 	while ((word = strsep(&line, " \t,\r\n")) != NULL) {
 		if (*word == '\0')
 			continue;
-		if (used + columns >= TRACE_MAX)
-			option_fail(program, "--skew trace: more than %u times", TRACE_MAX);
-		uint64_t *more = realloc(*times, (used + columns + 1) * sizeof(**times));
+		if (used + *columns >= TRACE_MAX)
+			return option_refuse(error, "--skew trace: more than %u times", TRACE_MAX);
+		uint64_t *more = realloc(skew->trace, (used + *columns + 1) * sizeof(*more));
 
 		if (more == NULL)
-			option_fail(program, "--skew trace: out of memory");
-		*times = more;
-		more[used + columns++] = option_time_ns(program, "--skew trace:", word);
+			return option_refuse(error, "--skew trace: out of memory");
+		skew->trace = more;
+		if (!value_time("--skew trace:", word, 0, &more[used + *columns], error))
+			return false;
+		++*columns;
 	}
-	return columns;
+	return true;
 }
 
-static void trace_read(const char *program, const char *path, struct skew *skew)
+static bool trace_lines(FILE *file, const char *path, struct skew *skew, struct option_error *error)
 {
-	FILE *file = fopen(path, "r");
+	bool good = true;
 	char *line = NULL;
 	size_t room = 0;
 
-	if (file == NULL)
-		option_fail(program, "--skew trace: cannot read %s", path);
-	while (getline(&line, &room, file) > 0) {
+	while (good && getline(&line, &room, file) > 0) {
 		uint32_t columns;
 
 		if (line[0] == '#')
 			continue;
-		columns = trace_line(program, line, &skew->trace,
-				     skew->trace_lines * skew->trace_ranks);
-		if (columns == 0)
+		good = trace_line(line, skew, &columns, error);
+		if (!good || columns == 0)
 			continue;
 		if (skew->trace_lines > 0 && columns != skew->trace_ranks)
-			option_fail(program, "--skew trace: line %u of %s has %u times, not %u",
-				    skew->trace_lines + 1, path, columns, skew->trace_ranks);
+			good = option_refuse(
+				error, "--skew trace: line %u of %s has %u times, not %u",
+				skew->trace_lines + 1, path, columns, skew->trace_ranks);
 		skew->trace_ranks = columns;
 		skew->trace_lines++;
 	}
 	free(line);
-	(void)fclose(file);
-	if (skew->trace_lines == 0)
-		option_fail(program, "--skew trace: %s has no times", path);
+	if (good && skew->trace_lines == 0)
+		return option_refuse(error, "--skew trace: %s has no times", path);
+	return good;
 }
 
-static void rank_read(const char *program, const char *text, struct skew *skew)
+static bool trace_read(const char *path, struct skew *skew, struct option_error *error)
+{
+	FILE *file = fopen(path, "re");
+	bool good;
+
+	if (file == NULL)
+		return option_refuse(error, "--skew trace: cannot read %s", path);
+	good = trace_lines(file, path, skew, error);
+	(void)fclose(file);
+	return good;
+}
+
+static bool rank_read(const char *text, struct skew *skew, struct option_error *error)
 {
 	char number[16];
 	const char *colon = strchr(text, ':');
 
 	if (colon == NULL || (size_t)(colon - text) >= sizeof(number))
-		option_fail(program, "--skew rank: takes RANK:TIME, not '%s'", text);
+		return option_refuse(error, "--skew rank: takes RANK:TIME, not '%s'", text);
 	(void)snprintf(number, sizeof(number), "%.*s", (int)(colon - text), text);
-	skew->rank = (uint32_t)option_number(program, "--skew rank:", number, 0, UINT32_MAX - 1);
-	skew->time_ns = option_time_ns(program, "--skew", colon + 1);
+	return value_count32("--skew rank:", number, 0, UINT32_MAX - 1, &skew->rank, error) &&
+	       value_time("--skew", colon + 1, 0, &skew->time_ns, error);
 }
 
 /* In the order of enum skew_kind. */
 const char *const skew_names[] = { "none",       "linear:T", "exp:T",      "pareto:T",
 				   "rotating:T", "rank:R:T", "trace:FILE", NULL };
 
-void skew_read(const char *program, const char *text, struct skew *skew)
+bool skew_read(const char *option, const char *text, void *to, struct option_error *error)
 {
-	uint64_t seed = skew->seed;
+	struct skew *skew = to;
 	const char *value;
+	uint32_t kind;
 
-	*skew = (struct skew) { .seed = seed };
-	skew->kind = (enum skew_kind)option_word(program, "--skew", text, skew_names, &value);
-	if (skew->kind == SKEW_TRACE)
-		trace_read(program, value, skew);
-	else if (skew->kind == SKEW_RANK)
-		rank_read(program, value, skew);
-	else if (skew->kind != SKEW_NONE)
-		skew->time_ns = option_time_ns(program, "--skew", value);
+	if (!value_choice(option, text, skew_names, &kind, &value, error))
+		return false;
+	free(skew->trace); /* Given twice. */
+	*skew = (struct skew) { .kind = (enum skew_kind)kind, .seed = skew->seed };
+	if (kind == SKEW_TRACE)
+		return trace_read(value, skew, error);
+	if (kind == SKEW_RANK)
+		return rank_read(value, skew, error);
+	return kind == SKEW_NONE || value_time(option, value, 0, &skew->time_ns, error);
 }
 
 void skew_fit(const char *program, const struct skew *skew, uint32_t rank_count)

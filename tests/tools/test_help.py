@@ -26,7 +26,8 @@ COMMANDS = {  # What comes before the options; each with a help of its own.
     "rubato-info": ([],),
     "rubato-train": (["--simulate", "--ranks", "2"],),
 }
-LAST = {"rubato-train": ["--out", ""]}  # Refused after all else; elsewhere an unknown option is.
+# Refused, after what stands before it.
+LAST = {"rubato-train": ["--out", ""], "rubato-run": ["--timeout", "0s"]}
 VALUES = {"K": "2", "S": "2", "N": "2", "D": "4", "T": "5ms", "R:T": "0:5ms", "T[,T..]": "5ms,6ms",
           "EVERY:FACTOR": "10:0.5", "DIR": "none", "ROWSxDIMS": "8x4", "FILE": None,
           "RANK@TIME+FOR": "0@1ms+1ms", "RANK@TIME": "0@1ms", "A-B@TIME+FOR": "0-1@1ms+1ms"}
@@ -46,7 +47,8 @@ def setUpModule():
 def compared():
     """Words with which the sources compare: what a table has not may be taken there."""
     words = set()
-    for path in (*ROOT.glob("tools/*.c"), *ROOT.glob("trainer/**/*.c"), ROOT / "base/names.c"):
+    for path in (path for folder in ("programs", "tools", "trainer", "base")
+                 for path in ROOT.joinpath(folder).rglob("*.c")):
         text = path.read_text()
         words.update(re.findall(r'cmp\([^;]*?"([a-z0-9][a-z0-9_-]*):?"', text))
         words.update(re.findall(r'return "([a-z0-9][a-z0-9_-]*)";', text))
@@ -55,7 +57,7 @@ def compared():
 
 def said(program, words, option, value):
     got = run(program, *words, f"--{option}={value}",
-              *LAST.get(os.path.basename(program), ["--nonsense"]))
+              *LAST.get(os.path.basename(program), ["--json", ""]))
     assert got.returncode == 2, (program, words, option, value, got)
     return got.stderr.decode()
 

@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "programs/options.h"
 #include "programs/results.h"
 #include "rubato.h"
 #include "tools/bench/peers.h"
@@ -50,7 +51,7 @@ struct bench_peers {
 };
 
 /* For struct option. */
-void bench_peers_read(const char *text, void *to);
+bool bench_peers_read(const char *option, const char *text, void *to, struct option_error *error);
 /* Collective. Those that do not come up are left out, with a line on standard error. */
 void bench_peers_open(struct bench_peers *peers, rubato_comm *comm);
 void bench_peers_close(struct bench_peers *peers);

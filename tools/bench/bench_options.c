@@ -90,96 +90,83 @@ static const char *algorithm_fit(enum bench_op op, const char *text)
 	return "auto";
 }
 
+enum { BUFFERS_PLAIN, BUFFERS_REGISTERED };
+static const char *const buffers[] = { "plain", "registered", NULL };
+
 struct given { /* Options of which bench_options says more than one word. */
+	struct bench_options options;
 	uint32_t type, reduction, transport, buffers, in_place;
 	char algorithm[64];
 };
 
-static enum bench_op options_parse(int argc, char **argv, struct bench_options *o,
-				   struct given *given)
+#define GIVEN(member) offsetof(struct given, member)
+#define AT(member) GIVEN(options.member)
+
+static const struct option rows[] = {
+	{ "ranks", 'n', OPTION_U32, AT(rank_count), "N", .min = 1, .max = LAUNCH_RANKS_MAX,
+	  .help = "start N ranks here (absent: join the launcher's job)" },
+	{ "begin", 'b', OPTION_BYTES, AT(begin_bytes), "SIZE", .preset = "8",
+	  .help = "smallest size" },
+	{ "end", 'e', OPTION_BYTES, AT(end_bytes), "SIZE", .preset = "16M",
+	  .help = "largest size" },
+	{ "step", 'i', OPTION_BYTES, AT(step_bytes), "SIZE", .min = 1,
+	  .help = "next size: so much more" },
+	{ "factor", 'f', OPTION_U64, AT(factor), "N", .min = 2, .max = 1u << 20,
+	  .help = "next size: so many times as large (4)" },
+	{ "type", 'd', OPTION_CHOICE, GIVEN(type), "NAME", .forms_of = option_types_or_all,
+	  .preset = "float32", .help = "%s" },
+	{ "op", 'o', OPTION_CHOICE, GIVEN(reduction), "NAME", .forms_of = option_operators_or_all,
+	  .preset = "sum", .help = "%s" },
+	{ "root", 'r', OPTION_U32, AT(root), "RANK", .max = UINT32_MAX - 1, .preset = "0",
+	  .help = "of broadcast, reduce, gather and scatter" },
+	{ "warmup", 'w', OPTION_U32, AT(warmups), "N", .max = 1000000, .preset = "5",
+	  .help = "calls before the timed ones" },
+	{ "iterations", 't', OPTION_U32, AT(iterations), "N", .min = 1, .max = 1000000,
+	  .preset = "20", .help = "timed calls" },
+	{ "algorithm", 0, OPTION_TEXT, GIVEN(algorithm), "NAME", .max = 64, .preset = "auto",
+	  .help = "auto, all, or one of those above" },
+	{ "transport", 0, OPTION_CHOICE, GIVEN(transport), "NAME", .forms = bench_transports,
+	  .preset = "auto", .help = "%s" },
+	{ "buffers", 0, OPTION_CHOICE, GIVEN(buffers), "KIND", .forms = buffers, .preset = "plain",
+	  .help = "%s: any memory, or rubato_alloc's" },
+	{ "in-place", 0, OPTION_U32, GIVEN(in_place), "0|1", .max = 1,
+	  .help = "only out of place, or only in place (absent: both)" },
+	{ "json", 0, OPTION_TEXT, AT(json), "FILE", .max = PATH_MAX,
+	  .help = "results for programs; - is standard output, then without the table" },
+	{ "peer", 0, OPTION_OTHER, AT(peers), "LIST", .read = bench_peers_read, .forms = peer_names,
+	  .help = "other libraries in turn in the same run: %s" },
+	{ "explain", 0, OPTION_FLAG, AT(explain),
+	  .help = "say for each size which algorithm is chosen, and why" },
+	{ "joined", 0, OPTION_FLAG, AT(joined), .help = NULL }, /* See rubato_bench.c. */
+	{ 0 },
+};
+
+void bench_options_read(int argc, char **argv, struct bench_options *o)
 {
-	static const char *const buffers[] = { "plain", "registered", NULL };
-	const char *types[RUBATO_TYPE_COUNT + 2] = { NULL };
-	const char *operators[RUBATO_OPERATOR_COUNT + 2] = { NULL };
-	const struct option rows[] = {
-		{ "ranks", 'n', OPTION_U32, &o->rank_count, "N", .min = 1, .max = LAUNCH_RANKS_MAX,
-		  .help = "start N ranks here (absent: join the launcher's job)" },
-		{ "begin", 'b', OPTION_BYTES, &o->begin_bytes, "SIZE",
-		  .help = "smallest size (8)" },
-		{ "end", 'e', OPTION_BYTES, &o->end_bytes, "SIZE", .help = "largest size (16M)" },
-		{ "step", 'i', OPTION_BYTES, &o->step_bytes, "SIZE", .min = 1,
-		  .help = "next size: so much more" },
-		{ "factor", 'f', OPTION_U64, &o->factor, "N", .min = 2, .max = 1u << 20,
-		  .help = "next size: so many times as large (4)" },
-		{ "type", 'd', OPTION_CHOICE, &given->type, "NAME", .names = types,
-		  .help = "%s (float32)" },
-		{ "op", 'o', OPTION_CHOICE, &given->reduction, "NAME", .names = operators,
-		  .help = "%s (sum)" },
-		{ "root", 'r', OPTION_U32, &o->root, "RANK", .max = UINT32_MAX - 1,
-		  .help = "of broadcast, reduce, gather and scatter (0)" },
-		{ "warmup", 'w', OPTION_U32, &o->warmups, "N", .max = 1000000,
-		  .help = "calls before the timed ones (5)" },
-		{ "iterations", 't', OPTION_U32, &o->iterations, "N", .min = 1, .max = 1000000,
-		  .help = "timed calls (20)" },
-		{ "algorithm", 0, OPTION_TEXT, given->algorithm, "NAME",
-		  .max = sizeof(given->algorithm),
-		  .help = "auto, all, or one of those above (auto)" },
-		{ "transport", 0, OPTION_CHOICE, &given->transport, "NAME",
-		  .names = bench_transports, .help = "%s (auto)" },
-		{ "buffers", 0, OPTION_CHOICE, &given->buffers, "KIND", .names = buffers,
-		  .help = "%s: any memory, or rubato_alloc's (plain)" },
-		{ "in-place", 0, OPTION_U32, &given->in_place, "0|1", .max = 1,
-		  .help = "only out of place, or only in place (absent: both)" },
-		{ "json", 0, OPTION_TEXT, o->json, "FILE", .max = sizeof(o->json),
-		  .help = "results for programs; - is standard output, then without the table" },
-		{ "peer", 0, OPTION_OTHER, &o->peers, "LIST", .read = bench_peers_read,
-		  .names = peer_names, .help = "other libraries in turn in the same run: %s" },
-		{ "explain", 0, OPTION_FLAG, &o->explain,
-		  .help = "say for each size which algorithm is chosen, and why" },
-		{ "joined", 0, OPTION_FLAG, &o->joined, .help = NULL }, /* See rubato_bench.c. */
-		{ 0 },
-	};
+	static struct given given; /* Large. */
+	const struct option_table tables[] = { { .rows = rows, .to = &given }, { 0 } };
 	const struct options options = {
 		.program = BENCH,
 		.usage = "OP [options]",
 		.about = about,
 		.notes = notes,
-		.rows = rows,
+		.tables = tables,
 		.operations = bench_op_names,
 		.others = bench_commands,
 		.algorithms = true,
 	};
 
+	given = (struct given) { .options = { .argc = argc, .argv = argv }, .in_place = 2 };
+	given.options.op = (enum bench_op)options_read(&options, argc, argv);
+	*o = given.options;
 	for (uint32_t i = 0; i < RUBATO_TYPE_COUNT; i++)
-		types[i] = rubato_type_name((rubato_type)i);
+		o->types[i] = given.type == i || given.type == RUBATO_TYPE_COUNT;
 	for (uint32_t i = 0; i < RUBATO_OPERATOR_COUNT; i++)
-		operators[i] = rubato_operator_name((rubato_operator)i);
-	types[RUBATO_TYPE_COUNT] = operators[RUBATO_OPERATOR_COUNT] = "all";
-	return (enum bench_op)options_read(&options, argc, argv);
-}
-
-void bench_options_read(int argc, char **argv, struct bench_options *options)
-{
-	struct given given = { RUBATO_FLOAT32, RUBATO_SUM, .in_place = 2, .algorithm = "auto" };
-
-	*options = (struct bench_options) {
-		.begin_bytes = 8,
-		.end_bytes = 16u << 20,
-		.warmups = 5,
-		.iterations = 20,
-		.argc = argc,
-		.argv = argv,
-	};
-	options->op = options_parse(argc, argv, options, &given);
-	for (uint32_t i = 0; i < RUBATO_TYPE_COUNT; i++)
-		options->types[i] = given.type == i || given.type == RUBATO_TYPE_COUNT;
-	for (uint32_t i = 0; i < RUBATO_OPERATOR_COUNT; i++)
-		options->operators[i] =
-			given.reduction == i || given.reduction == RUBATO_OPERATOR_COUNT;
-	options->transport = bench_transports[given.transport];
-	options->registered = given.buffers == 1;
-	options->places[0] = given.in_place != 1;
-	options->places[1] = given.in_place != 0;
-	options_fit(options);
-	options->algorithm = algorithm_fit(options->op, given.algorithm);
+		o->operators[i] = given.reduction == i || given.reduction == RUBATO_OPERATOR_COUNT;
+	o->transport = bench_transports[given.transport];
+	o->registered = given.buffers == BUFFERS_REGISTERED;
+	o->places[0] = given.in_place != 1;
+	o->places[1] = given.in_place != 0;
+	options_fit(o);
+	o->algorithm = algorithm_fit(o->op, given.algorithm);
 }

@@ -7,21 +7,23 @@
 
 #define PEER_TIMEOUT_NS 120000000000u /* Of a slice: MPICH is slow where ranks share cores. */
 
-void bench_peers_read(const char *text, void *to)
+bool bench_peers_read(const char *option, const char *text, void *to, struct option_error *error)
 {
 	struct bench_peers *peers = to;
 	char *copy = strdup(text), *rest = copy, *word;
-	const char *none;
+	bool good = copy != NULL || option_refuse(error, "%s: out of memory", option);
+	const char *value;
+	uint32_t index;
 
-	if (copy == NULL)
-		option_fail(BENCH, "out of memory");
-	while ((word = strsep(&rest, ",")) != NULL) {
-		(void)option_word(BENCH, "--peer", word, peer_names, &none);
-		if (peers->count == PEERS_MAX)
-			option_fail(BENCH, "--peer takes at most %d", PEERS_MAX);
-		(void)snprintf(peers->names[peers->count++], PEER_NAME_BYTES, "%s", word);
+	while (good && (word = strsep(&rest, ",")) != NULL) {
+		good = value_choice(option, word, peer_names, &index, &value, error);
+		if (good && peers->count == PEERS_MAX)
+			good = option_refuse(error, "%s takes at most %d", option, PEERS_MAX);
+		if (good)
+			(void)snprintf(peers->names[peers->count++], PEER_NAME_BYTES, "%s", word);
 	}
 	free(copy);
+	return good;
 }
 
 void bench_peers_open(struct bench_peers *peers, rubato_comm *comm)

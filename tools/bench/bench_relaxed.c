@@ -118,21 +118,30 @@ static int relaxed_rank(struct relaxed_options *o, struct given *given,
 	return status;
 }
 
+#define AT(member) offsetof(struct given, member)
+
+static const struct option rows[] = {
+	{ "ranks", 'n', OPTION_U32, AT(rank_count), "N", .min = 1, .max = LAUNCH_RANKS_MAX,
+	  .help = "start N ranks here (absent: join the launcher's job)" },
+	{ "transport", 0, OPTION_CHOICE, AT(transport), "NAME", .forms = bench_transports,
+	  .preset = "auto", .help = "%s" },
+	{ "json", 0, OPTION_TEXT, AT(json), "FILE", .max = PATH_MAX,
+	  .help = "results for programs; - is standard output, then without the table" },
+	{ "peer", 0, OPTION_OTHER, AT(peers), "LIST", .read = bench_peers_read, .forms = peer_names,
+	  .help = "other libraries' allreduce in the same run: %s" },
+	{ "joined", 0, OPTION_FLAG, AT(joined), .help = NULL },
+	{ 0 },
+};
+
 int bench_relaxed(int argc, char **argv, bool lagged)
 {
-	static struct relaxed_options relaxed; /* Large, and the table points into it. */
+	static struct relaxed_options relaxed; /* Large. */
 	struct given given = { 0 };
-	struct option rows[RELAXED_ROWS + 6] = {
-		{ "ranks", 'n', OPTION_U32, &given.rank_count, "N", .min = 1,
-		  .max = LAUNCH_RANKS_MAX,
-		  .help = "start N ranks here (absent: join the launcher's job)" },
-		{ "transport", 0, OPTION_CHOICE, &given.transport, "NAME",
-		  .names = bench_transports, .help = "%s (auto)" },
-		{ "json", 0, OPTION_TEXT, given.json, "FILE", .max = sizeof(given.json),
-		  .help = "results for programs; - is standard output, then without the table" },
-		{ "peer", 0, OPTION_OTHER, &given.peers, "LIST", .read = bench_peers_read,
-		  .names = peer_names, .help = "other libraries' allreduce in the same run: %s" },
-		{ "joined", 0, OPTION_FLAG, &given.joined, .help = NULL },
+	const struct option_table tables[] = {
+		{ .rows = rows, .to = &given },
+		{ .rows = relaxed_rows, .to = &relaxed },
+		{ .rows = lagged ? relaxed_rows_lagged : relaxed_rows_partial, .to = &relaxed },
+		{ 0 },
 	};
 	const struct options options = {
 		.program = BENCH,
@@ -143,7 +152,7 @@ int bench_relaxed(int argc, char **argv, bool lagged)
 				  "result.\n",
 		.notes = "\nin call: what a rank spends in the call (commit and collect), over "
 			 "ranks and iterations.\n",
-		.rows = rows,
+		.tables = tables,
 	};
 	char **words = calloc((size_t)argc + 1, sizeof(*words));
 	uint32_t word_count = 0;
@@ -154,7 +163,7 @@ int bench_relaxed(int argc, char **argv, bool lagged)
 	for (int i = 0; i < argc; i++) /* All but the word that brought us here. */
 		if (i == 0 || strcmp(argv[i], bench_commands[lagged]) != 0)
 			words[word_count++] = argv[i];
-	(void)relaxed_rows(&relaxed, BENCH, lagged, rows + 5);
+	relaxed_init(&relaxed, BENCH, lagged);
 	(void)options_read(&options, (int)word_count, words);
 	relaxed_fit(&relaxed, given.rank_count);
 	if (given.rank_count > 0 && !given.joined && getenv("RUBATO_RANK") != NULL)

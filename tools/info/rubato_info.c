@@ -14,33 +14,36 @@ struct wanted {
 	char json[PATH_MAX];   /* Empty: none. */
 };
 
+#define AT(member) offsetof(struct wanted, member)
+
+static const struct option wanted_rows[] = {
+	{ "devices", 0, OPTION_FLAG, AT(devices), .help = "network interfaces and RDMA devices" },
+	{ "topology", 0, OPTION_FLAG, AT(topology),
+	  .help = "packages, NUMA nodes, cores, caches; where ranks would be placed" },
+	{ "ranks", 'n', OPTION_U32, AT(rank_count), "N", .min = 1, .max = 1u << 20,
+	  .help = "how many ranks --topology places (as many as there are cores)" },
+	{ "system", 0, OPTION_TEXT, AT(system), "DIR", .max = PATH_MAX,
+	  .help = "--topology of another machine, of which DIR has /sys/devices/system" },
+	{ "config", 0, OPTION_FLAG, AT(config),
+	  .help = "every setting, its value, and where that comes from" },
+	{ "doctor", 0, OPTION_FLAG, AT(doctor),
+	  .help = "checks of this machine: ok, warn, or FAIL: ranks cannot run here; and what to "
+		  "do" },
+	{ "json", 0, OPTION_TEXT, AT(json), "FILE", .max = PATH_MAX,
+	  .help = "the same for programs; - is standard output, then without the text" },
+	{ 0 },
+};
+
 static void wanted_read(int argc, char **argv, struct wanted *wanted)
 {
-	const struct option rows[] = {
-		{ "devices", 0, OPTION_FLAG, &wanted->devices,
-		  .help = "network interfaces and RDMA devices" },
-		{ "topology", 0, OPTION_FLAG, &wanted->topology,
-		  .help = "packages, NUMA nodes, cores, caches; where ranks would be placed" },
-		{ "ranks", 'n', OPTION_U32, &wanted->rank_count, "N", .min = 1, .max = 1u << 20,
-		  .help = "how many ranks --topology places (as many as there are cores)" },
-		{ "system", 0, OPTION_TEXT, wanted->system, "DIR", .max = sizeof(wanted->system),
-		  .help = "--topology of another machine, of which DIR has /sys/devices/system" },
-		{ "config", 0, OPTION_FLAG, &wanted->config,
-		  .help = "every setting, its value, and where that comes from" },
-		{ "doctor", 0, OPTION_FLAG, &wanted->doctor,
-		  .help = "checks of this machine: ok, warn, or FAIL: ranks cannot run here; and "
-			  "what to do" },
-		{ "json", 0, OPTION_TEXT, wanted->json, "FILE", .max = sizeof(wanted->json),
-		  .help = "the same for programs; - is standard output, then without the text" },
-		{ 0 },
-	};
+	const struct option_table tables[] = { { .rows = wanted_rows, .to = wanted }, { 0 } };
 	const struct options options = {
 		.program = INFO,
 		.usage = "[options]",
 		.about = "Says which version this is and which transports work here, and on "
 			 "demand:\n",
 		.notes = "\nExit status 1: --doctor said FAIL, or something could not be read.\n",
-		.rows = rows,
+		.tables = tables,
 	};
 
 	(void)options_read(&options, argc, argv);

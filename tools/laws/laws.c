@@ -157,19 +157,23 @@ static json_t *tally_json(const struct laws_options *options, const struct tally
 			 (json_int_t)(tally->fired - must));
 }
 
+#define AT(member) offsetof(struct laws_options, member)
+
+static const struct option rows[] = {
+	{ "seed", 0, OPTION_U64, AT(seed), "N", .max = UINT64_MAX,
+	  .help = "the first (0); with --seeds 1 a failing one is described" },
+	{ "seeds", 0, OPTION_U64, AT(seeds), "N", .min = 1, .max = 1000000000, .preset = "1000",
+	  .help = "how many" },
+	{ "twice", 0, OPTION_FLAG, AT(twice), .help = "run each twice and compare" },
+	{ "json", 0, OPTION_TEXT, AT(json), "FILE", .max = PATH_MAX,
+	  .help = "the summary for programs; - is standard output" },
+	{ 0 },
+};
+
 int laws_command(int argc, char **argv)
 {
-	struct laws_options o = { .seeds = 1000 };
-	const struct option rows[] = {
-		{ "seed", 0, OPTION_U64, &o.seed, "N", .max = UINT64_MAX,
-		  .help = "the first (0); with --seeds 1 a failing one is described" },
-		{ "seeds", 0, OPTION_U64, &o.seeds, "N", .min = 1, .max = 1000000000,
-		  .help = "how many (1000)" },
-		{ "twice", 0, OPTION_FLAG, &o.twice, .help = "run each twice and compare" },
-		{ "json", 0, OPTION_TEXT, o.json, "FILE", .max = sizeof(o.json),
-		  .help = "the summary for programs; - is standard output" },
-		{ 0 },
-	};
+	struct laws_options o = { 0 };
+	const struct option_table tables[] = { { .rows = rows, .to = &o }, { 0 } };
 	const struct options options = {
 		.program = SIM,
 		.usage = "laws [options]",
@@ -179,7 +183,7 @@ int laws_command(int argc, char **argv)
 			"staleness, fairness, progress and\nrecovery in each. Exit status 1: a law "
 			"was broken; its seed was printed.\n",
 		.notes = "",
-		.rows = rows,
+		.tables = tables,
 	};
 	struct tally tally = { 0 };
 

@@ -30,7 +30,6 @@
 #define RELAXED_SLICES 8
 #define RELAXED_PEERS_MAX 4
 #define RELAXED_POLICIES_MAX (RELAXED_FORMS_MAX - 1 - RELAXED_PEERS_MAX)
-#define RELAXED_ROWS 20 /* Rows that relaxed_rows adds, at most. */
 
 extern const char *const relaxed_types[], *const relaxed_reductions[]; /* NULL-terminated. */
 
@@ -49,8 +48,8 @@ struct relaxed_options {
 	uint32_t iterations, warmups, loop;
 	char ledger[PATH_MAX]; /* Empty: none. See ledger.h. */
 	uint64_t size_bytes;
-	uint32_t type, reduction, rounds, late; /* As --options name them. */
-	uint32_t lag, accumulate;               /* accumulate 0: until done. */
+	uint32_t type, reduction; /* Of relaxed_types, relaxed_reductions. */
+	uint32_t lag, accumulate; /* accumulate 0: until done. */
 	uint64_t compute_ns;
 	/* Other libraries' synchronous allreduce, beside ours: how many, alike on all ranks; on
 	 * rank 0 runs iterations first .. first + count - 1 of one; times: [ranks][count], us. */
@@ -61,9 +60,10 @@ struct relaxed_options {
 	void *peer_arg;
 };
 
-/* The rows for options_read; returns how many. `o` gets its defaults. */
-uint32_t relaxed_rows(struct relaxed_options *o, const char *program, bool lagged,
-		      struct option rows[RELAXED_ROWS]);
+/* Rows of struct relaxed_options: of both operations, and of one. */
+extern const struct option relaxed_rows[], relaxed_rows_partial[], relaxed_rows_lagged[];
+/* Before reading. */
+void relaxed_init(struct relaxed_options *o, const char *program, bool lagged);
 /* After reading: what must fit `rank_count` (0: not known yet). Ends the program if not. */
 void relaxed_fit(struct relaxed_options *o, uint32_t rank_count);
 

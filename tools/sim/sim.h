@@ -18,6 +18,7 @@
 
 #define SIM "rubato-sim"
 #define SIM_FAULTS_MAX 64
+#define SIM_ALGORITHM_BYTES 64
 
 enum sim_op {
 	SIM_ALLREDUCE,
@@ -47,21 +48,20 @@ struct sim_options {
 	rubato_operator reduction;
 	uint32_t iterations, root;
 	struct skew skew;
-	const char *algorithm; /* A name or "auto". */
-	char json[PATH_MAX];   /* Empty: none. */
-	uint64_t seeds;        /* 0: no campaign. */
+	char algorithm[SIM_ALGORITHM_BYTES]; /* A name or "auto". */
+	char json[PATH_MAX];                 /* Empty: none. */
+	uint64_t seeds;                      /* 0: no campaign. */
+	bool reorder;                        /* As world has it. */
 	int argc;
 	char **argv;
 };
 
 /* Ends the program with a line on standard error when something is wrong. */
 void sim_options_read(int argc, char **argv, struct sim_options *options);
-/* Its parts, for the other commands: defaults; the simulated cluster's rows; what was given, but
- * for --json. */
+/* Its parts, for the other commands: what comes before reading; rows of struct sim_options, of the
+ * simulated cluster and --json; what was given, but for --json. */
 void sim_options_init(struct sim_options *options, int argc, char **argv);
-#define SIM_WORLD_ROWS 8
-uint32_t sim_world_rows(struct sim_options *options, bool *reorder,
-			struct option rows[SIM_WORLD_ROWS]);
+extern const struct option sim_world_rows[], sim_json_rows[];
 void sim_faults_fit(const struct sim_options *options);
 json_t *sim_args_json(int argc, char **argv);
 

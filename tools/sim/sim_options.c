@@ -30,36 +30,20 @@ static const char notes[] =
 
 /* ---- Values ---- */
 
-static void share_read(const char *text, void *to)
-{
-	char *end = NULL;
-	double number = isdigit((unsigned char)text[0]) ? strtod(text, &end) : -1;
-
-	if (number < 0 || *end != '\0' || number > 1000)
-		option_fail(SIM, "--jitter takes a share such as 0.5, at most 1000, not '%s'",
-			    text);
-	*(double *)to = number;
-}
-
 static const char *const topologies[] = { "flat", "nodes:N", NULL };
 
-static void topology_read(const char *text, void *to)
+static bool topology_read(const char *option, const char *text, void *to,
+			  struct option_error *error)
 {
-	struct sim_options *options = to;
+	rubato_sim_options *world = to;
 	const char *ranks;
+	uint32_t kind;
 
-	(void)option_word(SIM, "--topology", text, topologies, &ranks);
-	options->world.ranks_per_node =
-		ranks == NULL
-			? 0
-			: (uint32_t)option_number(SIM, "--topology nodes:", ranks, 1, 1u << 20);
-}
-
-static void skew_option(const char *text, void *to)
-{
-	struct sim_options *options = to;
-
-	skew_read(SIM, text, &options->skew);
+	if (!value_choice(option, text, topologies, &kind, &ranks, error))
+		return false;
+	world->ranks_per_node = 0;
+	return ranks == NULL || value_count32("--topology nodes:", ranks, 1, 1u << 20,
+					      &world->ranks_per_node, error);
 }
 
 static bool rank_read(char **at, uint32_t *rank)
@@ -78,15 +62,11 @@ static bool rank_read(char **at, uint32_t *rank)
 static const char *const faults[] = { "freeze:RANK@TIME+FOR", "crash:RANK@TIME", "cut:A-B@TIME+FOR",
 				      NULL };
 
-static bool fault_read(char *text, rubato_sim_fault *fault)
+/* Behind the kind and its colon; false: it is of another form, or a time is wrong (error). */
+static bool fault_rest(char *at, rubato_sim_fault *fault, struct option_error *error)
 {
-	const char *rest;
-	char *at, *plus;
+	char *plus;
 
-	*fault = (rubato_sim_fault) {
-		.kind = RUBATO_SIM_FREEZE + option_word(SIM, "--faults", text, faults, &rest),
-	};
-	at = text + (rest - text);
 	if (!rank_read(&at, &fault->rank))
 		return false;
 	if (fault->kind == RUBATO_SIM_CUT) {
@@ -100,34 +80,49 @@ static bool fault_read(char *text, rubato_sim_fault *fault)
 		return false;
 	if (plus != NULL) {
 		*plus = '\0';
-		fault->for_ns = option_time_ns(SIM, "--faults, after +,", plus + 1);
+		if (!value_time("--faults, after +,", plus + 1, 0, &fault->for_ns, error))
+			return false;
 	}
-	fault->at_ns = option_time_ns(SIM, "--faults, after @,", at);
-	return true;
+	return value_time("--faults, after @,", at, 0, &fault->at_ns, error);
 }
 
-static void faults_read(const char *text, void *to)
+/* Writes into the text. */
+static bool fault_read(const char *option, char *text, rubato_sim_fault *fault,
+		       struct option_error *error)
+{
+	const char *value;
+	char whole[128];
+	uint32_t kind;
+
+	if (!value_choice(option, text, faults, &kind, &value, error))
+		return false;
+	*fault = (rubato_sim_fault) { .kind = RUBATO_SIM_FREEZE + kind };
+	(void)snprintf(whole, sizeof(whole), "%s", text);
+	error->text[0] = '\0';
+	if (fault_rest(text + (value - text), fault, error))
+		return true;
+	if (error->text[0] == '\0')
+		(void)option_refuse(error, "%s takes %s, not '%s'", option, faults[kind], whole);
+	return false;
+}
+
+static bool faults_read(const char *option, const char *text, void *to, struct option_error *error)
 {
 	struct sim_options *options = to;
 	char *copy = strdup(text), *rest = copy, *word;
+	bool good = copy != NULL || option_refuse(error, "out of memory");
 
-	if (copy == NULL)
-		option_fail(SIM, "out of memory");
-	while ((word = strsep(&rest, ",")) != NULL) {
-		char whole[128];
-
-		(void)snprintf(whole, sizeof(whole), "%s", word);
+	while (good && (word = strsep(&rest, ",")) != NULL) {
 		if (options->world.fault_count == SIM_FAULTS_MAX)
-			option_fail(SIM, "--faults takes at most %d faults", SIM_FAULTS_MAX);
-		if (!fault_read(word, &options->faults[options->world.fault_count]))
-			option_fail(SIM, "--faults takes %s, not '%s'",
-				    faults[options->faults[options->world.fault_count].kind -
-					   RUBATO_SIM_FREEZE],
-				    whole);
-		options->world.fault_count++;
+			good = option_refuse(error, "%s takes at most %d faults", option,
+					     SIM_FAULTS_MAX);
+		else
+			good = fault_read(option, word,
+					  &options->faults[options->world.fault_count++], error);
 	}
 	options->world.faults = options->faults;
 	free(copy);
+	return good;
 }
 
 /* ---- Options ---- */
@@ -161,101 +156,67 @@ static void options_fit(struct sim_options *options)
 		options->begin_bytes = options->end_bytes = 0;
 }
 
-struct given { /* Options that sim_options holds in other types. */
-	uint32_t type, reduction;
-	bool reorder;
-	char algorithm[64];
+#define AT(member) offsetof(struct sim_options, member)
+
+const struct option sim_world_rows[] = {
+	{ "ranks", 'n', OPTION_U32, AT(world.rank_count), "N", .min = 1, .max = 1u << 20,
+	  .preset = "8", .help = "ranks" },
+	{ "topology", 0, OPTION_OTHER, AT(world), "KIND", .read = topology_read,
+	  .forms = topologies, .preset = "flat", .help = "%s: N ranks a node, which share memory" },
+	{ "latency", 0, OPTION_TIME, AT(world.latency_ns), "TIME", .min = 1, .preset = "5us",
+	  .help = "one way, between nodes" },
+	{ "bandwidth", 0, OPTION_BANDWIDTH, AT(world.bandwidth), "B", .preset = "12.5GB/s",
+	  .help = "of each rank's link, each way: 10Gbit, 800Mbit, 12.5GB/s" },
+	{ "jitter", 0, OPTION_REAL, AT(world.jitter), "SHARE", .most = 1000, .preset = "0",
+	  .help = "stretches each latency by up to this share of it" },
+	{ "reorder", 0, OPTION_FLAG, AT(reorder),
+	  .help = "messages of one pair may overtake each other" },
+	{ "faults", 0, OPTION_OTHER, 0, "LIST", .read = faults_read, .forms = faults,
+	  .help = "%s, with commas between; times are virtual" },
+	{ "timeout", 0, OPTION_TIME, AT(world.timeout_ns), "TIME", .preset = "60s",
+	  .help = "the ranks' deadline, virtual" },
+	{ 0 },
 };
 
-uint32_t sim_world_rows(struct sim_options *o, bool *reorder, struct option rows[SIM_WORLD_ROWS])
-{
-	const struct option world[SIM_WORLD_ROWS] = {
-		{ "ranks", 'n', OPTION_U32, &o->world.rank_count, "N", .min = 1, .max = 1u << 20,
-		  .help = "ranks (8)" },
-		{ "topology", 0, OPTION_OTHER, o, "KIND", .read = topology_read,
-		  .names = topologies, .help = "%s: N ranks a node, which share memory (flat)" },
-		{ "latency", 0, OPTION_TIME, &o->world.latency_ns, "TIME", .min = 1,
-		  .help = "one way, between nodes (5us)" },
-		{ "bandwidth", 0, OPTION_BANDWIDTH, &o->world.bandwidth, "B",
-		  .help = "of each rank's link, each way: 10Gbit, 800Mbit, 12.5GB/s (12.5GB/s)" },
-		{ "jitter", 0, OPTION_OTHER, &o->world.jitter, "SHARE", .read = share_read,
-		  .help = "stretches each latency by up to this share of it (0)" },
-		{ "reorder", 0, OPTION_FLAG, reorder,
-		  .help = "messages of one pair may overtake each other" },
-		{ "faults", 0, OPTION_OTHER, o, "LIST", .read = faults_read, .names = faults,
-		  .help = "%s, with commas between; times are virtual" },
-		{ "timeout", 0, OPTION_TIME, &o->world.timeout_ns, "TIME",
-		  .help = "the ranks' deadline, virtual (60s)" },
-	};
+static const struct option rows[] = {
+	{ "skew", 0, OPTION_OTHER, AT(skew), "KIND", .read = skew_read, .forms = skew_names,
+	  .help = "how late ranks enter: " SKEW_HELP },
+	{ "algorithm", 0, OPTION_TEXT, AT(algorithm), "NAME", .max = SIM_ALGORITHM_BYTES,
+	  .preset = "auto", .help = "auto, or one of those above" },
+	{ "begin", 'b', OPTION_BYTES, AT(begin_bytes), "SIZE", .preset = "8",
+	  .help = "smallest size" },
+	{ "end", 'e', OPTION_BYTES, AT(end_bytes), "SIZE", .preset = "1M", .help = "largest size" },
+	{ "factor", 'f', OPTION_U64, AT(factor), "N", .min = 2, .max = 1u << 20, .preset = "4",
+	  .help = "next size: so many times as large" },
+	{ "type", 'd', OPTION_CHOICE, AT(type), "NAME", .forms_of = option_types,
+	  .preset = "float32", .help = "%s" },
+	{ "op", 'o', OPTION_CHOICE, AT(reduction), "NAME", .forms_of = option_operators,
+	  .preset = "sum", .help = "%s" },
+	{ "root", 'r', OPTION_U32, AT(root), "RANK", .max = (1u << 20) - 1, .preset = "0",
+	  .help = "of broadcast, reduce, gather and scatter" },
+	{ "iterations", 't', OPTION_U32, AT(iterations), "N", .min = 1, .max = 100000,
+	  .preset = "5", .help = "timed calls" },
+	{ "seed", 0, OPTION_U64, AT(world.seed), "N", .max = UINT64_MAX, .preset = "0",
+	  .help = "of jitter, order and skew" },
+	{ "seeds", 0, OPTION_U64, AT(seeds), "N", .min = 1, .max = 1000000000,
+	  .help = "a campaign instead: N seeds from --seed on, each with random ranks, network, "
+		  "sizes, skew and delays, each run twice" },
+	{ 0 },
+};
 
-	memcpy(rows, world, sizeof(world));
-	return SIM_WORLD_ROWS;
-}
-
-static enum sim_op options_parse(int argc, char **argv, struct sim_options *o, struct given *given)
-{
-	const char *types[RUBATO_TYPE_COUNT + 1] = { NULL };
-	const char *operators[RUBATO_OPERATOR_COUNT + 1] = { NULL };
-	const struct option own[] = {
-		{ "skew", 0, OPTION_OTHER, o, "KIND", .read = skew_option, .names = skew_names,
-		  .help = "how late ranks enter: " SKEW_HELP },
-		{ "algorithm", 0, OPTION_TEXT, given->algorithm, "NAME",
-		  .max = sizeof(given->algorithm), .help = "auto, or one of those above (auto)" },
-		{ "begin", 'b', OPTION_BYTES, &o->begin_bytes, "SIZE",
-		  .help = "smallest size (8)" },
-		{ "end", 'e', OPTION_BYTES, &o->end_bytes, "SIZE", .help = "largest size (1M)" },
-		{ "factor", 'f', OPTION_U64, &o->factor, "N", .min = 2, .max = 1u << 20,
-		  .help = "next size: so many times as large (4)" },
-		{ "type", 'd', OPTION_CHOICE, &given->type, "NAME", .names = types,
-		  .help = "%s (float32)" },
-		{ "op", 'o', OPTION_CHOICE, &given->reduction, "NAME", .names = operators,
-		  .help = "%s (sum)" },
-		{ "root", 'r', OPTION_U32, &o->root, "RANK", .max = (1u << 20) - 1,
-		  .help = "of broadcast, reduce, gather and scatter (0)" },
-		{ "iterations", 't', OPTION_U32, &o->iterations, "N", .min = 1, .max = 100000,
-		  .help = "timed calls (5)" },
-		{ "seed", 0, OPTION_U64, &o->world.seed, "N", .max = UINT64_MAX,
-		  .help = "of jitter, order and skew (0)" },
-		{ "seeds", 0, OPTION_U64, &o->seeds, "N", .min = 1, .max = 1000000000,
-		  .help = "a campaign instead: N seeds from --seed on, each with random ranks, "
-			  "network, sizes, skew and delays, each run twice" },
-		{ "json", 0, OPTION_TEXT, o->json, "FILE", .max = sizeof(o->json),
-		  .help = "results for programs; - is standard output, then without the table" },
-		{ 0 },
-	};
-	struct option rows[SIM_WORLD_ROWS + sizeof(own) / sizeof(own[0])];
-	const struct options options = {
-		.program = SIM,
-		.usage = "OP [options]",
-		.about = about,
-		.notes = notes,
-		.rows = rows,
-		.operations = sim_op_names,
-		.others = sim_commands,
-		.algorithms = true,
-	};
-
-	memcpy(rows + sim_world_rows(o, &given->reorder, rows), own, sizeof(own));
-	for (uint32_t i = 0; i < RUBATO_TYPE_COUNT; i++)
-		types[i] = rubato_type_name((rubato_type)i);
-	for (uint32_t i = 0; i < RUBATO_OPERATOR_COUNT; i++)
-		operators[i] = rubato_operator_name((rubato_operator)i);
-	return (enum sim_op)options_read(&options, argc, argv);
-}
+const struct option sim_json_rows[] = {
+	{ "json", 0, OPTION_TEXT, AT(json), "FILE", .max = PATH_MAX,
+	  .help = "results for programs; - is standard output, then without the table" },
+	{ 0 },
+};
 
 void sim_options_init(struct sim_options *options, int argc, char **argv)
 {
 	*options = (struct sim_options) {
 		.world = RUBATO_SIM_OPTIONS_INIT,
-		.begin_bytes = 8,
-		.end_bytes = 1u << 20,
-		.factor = 4,
-		.iterations = 5,
 		.argc = argc,
 		.argv = argv,
 	};
-	options->world.rank_count = 8;
-	options->world.latency_ns = 5000;
 }
 
 json_t *sim_args_json(int argc, char **argv)
@@ -271,18 +232,28 @@ json_t *sim_args_json(int argc, char **argv)
 	return args;
 }
 
-void sim_options_read(int argc, char **argv, struct sim_options *options)
+void sim_options_read(int argc, char **argv, struct sim_options *o)
 {
-	struct given given = { RUBATO_FLOAT32, RUBATO_SUM, .algorithm = "auto" };
+	const struct option_table tables[] = { { .rows = sim_world_rows, .to = o },
+					       { .rows = rows, .to = o },
+					       { .rows = sim_json_rows, .to = o },
+					       { 0 } };
+	const struct options options = {
+		.program = SIM,
+		.usage = "OP [options]",
+		.about = about,
+		.notes = notes,
+		.tables = tables,
+		.operations = sim_op_names,
+		.others = sim_commands,
+		.algorithms = true,
+	};
 
-	sim_options_init(options, argc, argv);
-	options->op = options_parse(argc, argv, options, &given);
-	options->type = (rubato_type)given.type;
-	options->reduction = (rubato_operator)given.reduction;
-	options->world.reorder = given.reorder;
-	options_fit(options);
-	options->algorithm =
-		option_algorithm(SIM, sim_op_names[options->op], given.algorithm, false);
-	if (options->json[0] != '\0' && !results_writable(options->json))
+	sim_options_init(o, argc, argv);
+	o->op = (enum sim_op)options_read(&options, argc, argv);
+	o->world.reorder = o->reorder;
+	options_fit(o);
+	(void)option_algorithm(SIM, sim_op_names[o->op], o->algorithm, false);
+	if (o->json[0] != '\0' && !results_writable(o->json))
 		option_fail(SIM, "--json: cannot write there");
 }

@@ -80,23 +80,14 @@ static int job_run(const struct sim_options *o, const struct relaxed_options *re
 
 int sim_relaxed_command(int argc, char **argv, bool lagged)
 {
-	static struct relaxed_options relaxed; /* Large, and the table below points into it. */
+	static struct relaxed_options relaxed; /* Large. */
 	struct sim_options o;
-	bool reorder = false;
-	struct option rows[RELAXED_ROWS + SIM_WORLD_ROWS + 2] = { 0 };
-	uint32_t row_count;
-
-	sim_options_init(&o, argc, argv);
-	row_count = sim_world_rows(&o, &reorder, rows);
-	row_count += relaxed_rows(&relaxed, SIM, lagged, rows + row_count);
-	rows[row_count++] = (struct option) {
-		"json",
-		0,
-		OPTION_TEXT,
-		o.json,
-		"FILE",
-		.max = sizeof(o.json),
-		.help = "results for programs; - is standard output, then without the table"
+	const struct option_table tables[] = {
+		{ .rows = sim_world_rows, .to = &o },
+		{ .rows = relaxed_rows, .to = &relaxed },
+		{ .rows = lagged ? relaxed_rows_lagged : relaxed_rows_partial, .to = &relaxed },
+		{ .rows = sim_json_rows, .to = &o },
+		{ 0 },
 	};
 	const struct options options = {
 		.program = SIM,
@@ -105,11 +96,13 @@ int sim_relaxed_command(int argc, char **argv, bool lagged)
 				: "Times partial allreduces beside the synchronous one on a "
 				  "simulated cluster, in virtual\ntime, and checks every result.\n",
 		.notes = "",
-		.rows = rows,
+		.tables = tables,
 	};
 
+	sim_options_init(&o, argc, argv);
+	relaxed_init(&relaxed, SIM, lagged);
 	(void)options_read(&options, argc, argv);
-	o.world.reorder = reorder;
+	o.world.reorder = o.reorder;
 	o.world.seed = relaxed.seed;
 	relaxed_fit(&relaxed, o.world.rank_count);
 	sim_faults_fit(&o);

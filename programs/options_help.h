@@ -1,0 +1,23 @@
+/* options_help.h -- rows as popt wants them, with their help in words; inside options*.c. */
+#ifndef PROGRAMS_OPTIONS_HELP_H
+#define PROGRAMS_OPTIONS_HELP_H
+
+#include <popt.h>
+
+#include "programs/options.h"
+
+enum { POPT_HELP = 1 << 20, POPT_VERSION };
+
+struct popt_rows {
+	struct poptOption *table;   /* What poptGetContext() takes: tables with a title first. */
+	struct poptOption *nested;  /* Rows of those. */
+	const struct option **rows; /* By popt's value less 1. */
+	char **helps;
+	uint32_t count;
+};
+
+/* False: no memory. */
+bool popt_rows_make(struct popt_rows *rows, const struct options *options);
+void popt_rows_free(struct popt_rows *rows);
+
+#endif

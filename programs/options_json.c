@@ -1,0 +1,57 @@
+/* options_json.c -- see options.h: the rows of a run that its files name, as JSON. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "programs/options.h"
+#include "programs/results.h"
+
+/* jansson's integers have a sign: one beyond them is written as text. */
+static json_t *whole_json(uint64_t number)
+{
+	return number <= INT64_MAX ? json_integer((json_int_t)number)
+				   : json_sprintf("%" PRIu64, number);
+}
+
+static json_t *value_json(const struct option *row, const void *from)
+{
+	const char *const *forms = options_forms(row);
+	uint32_t index;
+
+	switch (row->kind) {
+	case OPTION_FLAG:
+		return json_boolean(*(const bool *)from);
+	case OPTION_TEXT:
+		return results_text(from);
+	case OPTION_STRING:
+		return results_text(*(const char *const *)from);
+	case OPTION_U32:
+		return whole_json(*(const uint32_t *)from);
+	case OPTION_U64:
+	case OPTION_BYTES:
+	case OPTION_TIME:
+		return whole_json(*(const uint64_t *)from);
+	case OPTION_REAL:
+	case OPTION_BANDWIDTH:
+		return results_real(*(const double *)from);
+	case OPTION_CHOICE:
+		index = *(const uint32_t *)from;
+		return json_stringn(forms[index], strcspn(forms[index], ":["));
+	case OPTION_OTHER:
+		return row->json(from);
+	}
+	return NULL;
+}
+
+json_t *options_json(const struct option *rows, const void *from)
+{
+	json_t *object = json_object();
+
+	for (const struct option *row = rows; row->name != NULL; row++)
+		if (row->key != NULL &&
+		    json_object_set_new(object, row->key,
+					value_json(row, (const char *)from + row->at)) != 0) {
+			json_decref(object);
+			return NULL;
+		}
+	return object;
+}
