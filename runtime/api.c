@@ -332,19 +332,21 @@ static void turn_give(struct rubato_comm *comm)
 static void timeout_poison(struct rubato_op *op, uint64_t timeout_ns)
 {
 	const struct rb_run *run = rb_op_current(op);
-	char name[96], absent[128], rounds[160], text[480];
+	const struct rubato_comm *comm = op->comm;
+	char name[96], absent[128], rounds[160] = "", text[480];
 
 	rb_unmatched_look(op->comm);
 	if (op->done)
 		return;
 	(void)rb_signature_text(&op->signature, name, sizeof(name));
 	(void)rb_run_absent(run, absent, sizeof(absent));
+	if (comm->relaxed != NULL)
+		(void)comm->relaxed->text(comm, rounds, sizeof(rounds));
 	(void)snprintf(text, sizeof(text), "%s, call %llu%s: rank %u waited %.3g s for%s%s", name,
 		       (unsigned long long)op->number,
 		       op->state == RB_OP_EXCHANGING ? " (exchange of buffers)" : "",
 		       op->comm->engine.rank, (double)timeout_ns * 1e-9,
-		       absent[0] != '\0' ? absent : " its own work",
-		       rb_partials_text(op->comm, NULL, rounds, sizeof(rounds)));
+		       absent[0] != '\0' ? absent : " its own work", rounds);
 	RB_LOG(RB_LOG_WARN, "%s", text);
 	rb_engine_poison(&op->comm->engine, RUBATO_ERR_TIMEOUT, text);
 }

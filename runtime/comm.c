@@ -720,7 +720,8 @@ static void operations_end(struct rubato_comm *comm)
 				rb_op_free(op);
 		}
 	}
-	rb_partials_end(comm);
+	if (comm->relaxed != NULL)
+		comm->relaxed->end(comm);
 	rb_engine_leave(&comm->engine);
 }
 

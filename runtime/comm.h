@@ -119,6 +119,17 @@ enum rb_exchange {                     /* What ranks tell each other of their bu
 };
 #define RB_EXCHANGE_COUNT 3
 
+/* What is asked of all relaxed operations of a communicator. Under the lock. */
+struct rb_relaxed_ops {
+	/* "; partial allreduce 0 (quorum): round 7 is open", for each, as far as they fit. Returns
+	 * text. */
+	char *(*text)(const struct rubato_comm *comm, char *text, size_t text_bytes);
+	void (*dump)(const struct rubato_comm *comm, void (*line)(void *arg, const char *text),
+		     void *arg);
+	/* Of those that are still open when the communicator ends. Local. */
+	void (*end)(struct rubato_comm *comm);
+};
+
 struct rubato_comm {
 	struct rb_engine engine;
 	struct rb_poller runs;
@@ -149,7 +160,8 @@ struct rubato_comm {
 	uint32_t flow_count, flow_capacity;
 	struct rubato_op *messages; /* Of blocking sends and receives: not in use, by `next`. */
 	struct rb_notices notices;
-	struct rubato_partial *partials;
+	const struct rb_relaxed_ops *relaxed; /* NULL: none was ever made. */
+	struct rubato_partial *partials;      /* Theirs. */
 	bool closing;
 };
 
@@ -228,16 +240,5 @@ RB_NODISCARD rubato_status rb_unmatched_end(struct rubato_comm *comm);
 /* "; rank 2 is in barrier, call 3, which rank 0 has not called", if a message tells of one; else
  * nothing. Returns text. */
 char *rb_unmatched_ahead(struct rubato_comm *comm, char *text, size_t text_bytes);
-
-/* ---- partial.c: under the lock ---- */
-
-/* "; partial allreduce 0 (quorum): round 7 is open", for each but `except`, as far as they fit.
- * Returns text. */
-char *rb_partials_text(const struct rubato_comm *comm, const struct rubato_partial *except,
-		       char *text, size_t text_bytes);
-/* Partial operations that are still open when the communicator ends. Local. */
-void rb_partials_end(struct rubato_comm *comm);
-void rb_partials_dump(struct rubato_comm *comm, void (*line)(void *arg, const char *text),
-		      void *arg);
 
 #endif

@@ -144,7 +144,8 @@ void rubato_dump(rubato_comm *comm, int fd)
 	line_write(&fd, line);
 	for (const struct rb_run *run = engine->runs; run != NULL; run = run->next)
 		run_dump(engine, run, fd);
-	rb_partials_dump(comm, line_write, &fd);
+	if (comm->relaxed != NULL)
+		comm->relaxed->dump(comm, line_write, &fd);
 	for (uint32_t i = 0; i < engine->endpoint_count; i++)
 		engine->endpoints[i]->ops->dump(engine->endpoints[i], line_write, &fd);
 	rb_engine_leave(engine);

@@ -165,8 +165,9 @@ rubato_status rubato_partial_contribute(rubato_partial *p, const void *buffer, u
 
 /* ---- Results ---- */
 
-char *rb_partials_text(const struct rubato_comm *comm, const struct rubato_partial *except,
-		       char *text, size_t text_bytes)
+/* Of all but `except`. */
+static char *partials_text(const struct rubato_comm *comm, const struct rubato_partial *except,
+			   char *text, size_t text_bytes)
 {
 	size_t used = 0;
 
@@ -208,7 +209,7 @@ static rubato_status timeout_fail(struct rubato_partial *p, uint64_t timeout_ns)
 		(unsigned long long)view.round, phase_names[view.phase], (double)timeout_ns * 1e-9,
 		view.need, view.live, absent[0] != '\0' ? ": waits for" : "", absent,
 		rb_unmatched_ahead(p->comm, calls, sizeof(calls)),
-		rb_partials_text(p->comm, p, others, sizeof(others)));
+		partials_text(p->comm, p, others, sizeof(others)));
 }
 
 /*
@@ -475,7 +476,12 @@ rubato_status rubato_partial_get_stats(rubato_partial *p, rubato_partial_stats *
 	return RUBATO_OK;
 }
 
-void rb_partials_dump(struct rubato_comm *comm, void (*line)(void *arg, const char *text),
+char *rb_partials_text(const struct rubato_comm *comm, char *text, size_t text_bytes)
+{
+	return partials_text(comm, NULL, text, text_bytes);
+}
+
+void rb_partials_dump(const struct rubato_comm *comm, void (*line)(void *arg, const char *text),
 		      void *arg)
 {
 	char text[300];

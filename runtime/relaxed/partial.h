@@ -128,6 +128,10 @@ RB_NODISCARD rubato_status rb_partial_state_take(struct rubato_partial *p);
 
 /* ---- partial.c ---- */
 
+/* Of all partial operations of a communicator: rb_relaxed_ops. */
+char *rb_partials_text(const struct rubato_comm *comm, char *text, size_t text_bytes);
+void rb_partials_dump(const struct rubato_comm *comm, void (*line)(void *arg, const char *text),
+		      void *arg);
 /* Whether no round will complete here any more. */
 bool rb_partial_over(const struct rubato_partial *p);
 void rb_partial_identity(const struct rubato_partial *p, void *buffer);

@@ -324,6 +324,14 @@ static rubato_status bases_map(struct rubato_partial *p, const uint64_t *all)
 	return RUBATO_OK;
 }
 
+static void partials_end(struct rubato_comm *comm);
+
+static const struct rb_relaxed_ops relaxed_ops = {
+	.text = rb_partials_text,
+	.dump = rb_partials_dump,
+	.end = partials_end,
+};
+
 /* Once all ranks have been found to have it alike: so all give it the same numbers. */
 static rubato_status opened(struct rubato_partial *p)
 {
@@ -340,6 +348,7 @@ static rubato_status opened(struct rubato_partial *p)
 	p->clocks.phase_since_ns = rb_engine_now(&comm->engine);
 	p->next = comm->partials;
 	comm->partials = p;
+	comm->relaxed = &relaxed_ops;
 	comm->engine.in_flight++;
 	return rb_plug_open(&comm->engine, &p->plug);
 }
@@ -620,7 +629,7 @@ rubato_status rubato_partial_free(rubato_partial *p)
 	return err == RUBATO_OK ? RUBATO_OK : RB_FAIL(err, "%s", text);
 }
 
-void rb_partials_end(struct rubato_comm *comm)
+static void partials_end(struct rubato_comm *comm)
 {
 	while (comm->partials != NULL) {
 		struct rubato_partial *p = comm->partials;

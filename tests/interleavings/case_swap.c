@@ -297,7 +297,7 @@ static void swap_end(void *world)
 
 		/* A failed execution ended in the middle of them. */
 		p->exchange.advancing = p->reduce.advancing = p->plug.stepping = false;
-		rb_partials_end(&w->each[i].comm);
+		w->each[i].comm.relaxed->end(&w->each[i].comm);
 	}
 	ranks_end(w->ranks);
 	for (uint32_t i = 0; i < 2; i++) {
