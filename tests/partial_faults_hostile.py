@@ -5,6 +5,7 @@ ROUNDS, ACTIVATION = "collectives/partial/rounds.c", "collectives/partial/rounds
 RECORDS, RESULTS = "collectives/partial/rounds_records.c", "collectives/partial/rounds_results.c"
 RECOVERY, ADAPTIVE = "collectives/partial/rounds_recovery.c", "collectives/partial/adaptive.c"
 API, RUN = "runtime/relaxed/partial.c", "runtime/relaxed/partial_run.c"
+IDENTITY = "collectives/reduce/identity.c"
 CREATE = "runtime/relaxed/partial_create.c"
 PLUG, LAGGED = "runtime/relaxed/plug.c", "runtime/relaxed/lagged.c"
 
@@ -26,8 +27,8 @@ HOSTILE = [
                 "RB_ROUNDS_DRAINING;]]",
        "m->era.parted = true;")]),
     ("exchange: the joined buffer is free", 7,
-     [(RUN, "in = p->joined = p->pending;",
-       "in = p->pending;")]),
+     [(RUN, "in = p->buffers.joined = p->buffers.pending;",
+       "in = p->buffers.pending;")]),
     ("survives: no operation does", 39,
      [(CREATE, ".survives = [[true]],",
        "false")]),
@@ -157,27 +158,27 @@ HOSTILE = [
      [(RECOVERY, "RB_ROUNDS_MESSAGE_FETCH, .round = [[m->round]] };",
        "m->round - 1")]),
     ("identity: bfloat16, least", 23,
-     [(API, "identities[p->type][columns[p->op]]",
-       "p->type == RUBATO_BFLOAT16 && columns[p->op] == 0 ? 0xff7fu : "
-       "identities[p->type][columns[p->op]]")]),
+     [(IDENTITY, "identities[type][columns[op]]",
+       "type == RUBATO_BFLOAT16 && columns[op] == 0 ? 0xff7fu : "
+       "identities[type][columns[op]]")]),
     ("identity: bfloat16, one", 103,
-     [(API, "identities[p->type][columns[p->op]]",
-       "p->type == RUBATO_BFLOAT16 && columns[p->op] == 2 ? 0x3c00u : "
-       "identities[p->type][columns[p->op]]")]),
+     [(IDENTITY, "identities[type][columns[op]]",
+       "type == RUBATO_BFLOAT16 && columns[op] == 2 ? 0x3c00u : "
+       "identities[type][columns[op]]")]),
     ("identity: int16, greatest", 10,
-     [(API, "identities[p->type][columns[p->op]]",
-       "p->type == RUBATO_INT16 && columns[p->op] == 1 ? 127u : "
-       "identities[p->type][columns[p->op]]")]),
+     [(IDENTITY, "identities[type][columns[op]]",
+       "type == RUBATO_INT16 && columns[op] == 1 ? 127u : "
+       "identities[type][columns[op]]")]),
     ("identity: uint32, greatest", 154,
-     [(API, "identities[p->type][columns[p->op]]",
-       "p->type == RUBATO_UINT32 && columns[p->op] == 1 ? 0x7fffffffu : "
-       "identities[p->type][columns[p->op]]")]),
+     [(IDENTITY, "identities[type][columns[op]]",
+       "type == RUBATO_UINT32 && columns[op] == 1 ? 0x7fffffffu : "
+       "identities[type][columns[op]]")]),
     ("contribute: all but the last byte", 8,
-     [(API, "memcpy(lease, buffer, [[(size_t)p->bytes]]);",
-       "(size_t)p->bytes - 1")]),
+     [(API, "memcpy(lease, buffer, [[(size_t)p->vector.bytes]]);",
+       "(size_t)p->vector.bytes - 1")]),
     ("collect: the convenient one copies half", 8,
-     [(API, "memcpy(out, result, [[(size_t)p->bytes]]);",
-       "(size_t)p->bytes / 2")]),
+     [(API, "memcpy(out, result, [[(size_t)p->vector.bytes]]);",
+       "(size_t)p->vector.bytes / 2")]),
     ("collect: each wait has the timeout anew", 82,
      [(API, "if ([[*deadline_ns == 0]])",
        "true")]),
@@ -211,11 +212,11 @@ HOSTILE = [
      [(API, "p->clocks.call_ns += p->clocks.work_since_ns - begin - before;",
        ";")]),
     ("members: of the round before", 1,
-     [(RUN, "r->member[p->members[i]] = [[true]];",
-       "i > 0 || p->member_count == 1")]),
+     [(RUN, "r->member[p->reduction.members[i]] = [[true]];",
+       "i > 0 || p->reduction.member_count == 1")]),
     ("reduce: a sum for the last rank of a group", 25,
-     [(RUN, "run->plan = all ? p->plan : p->group_plans[position];",
-       "run->plan = all ? p->plan : p->group_plans[0];")]),
+     [(RUN, "run->plan = all ? p->reduction.plan : p->reduction.group_plans[position];",
+       "run->plan = all ? p->reduction.plan : p->reduction.group_plans[0];")]),
     ("transfers: both parts in one", 863,
      [(RUN, "[[round * 2 + part]]);",
        "round * 2")]),
@@ -223,11 +224,11 @@ HOSTILE = [
      [(RUN, "rb_rounds_records(p->machine), [[records_bytes(p)]], true);",
        "records_bytes(p) / 2")]),
     ("restore: merged twice", 39,
-     [(RUN, "rb_partial_merge(p, p->pending, p->joined, true);",
-       "rb_partial_merge(p, p->pending, p->joined, true); rb_partial_merge(p, "
-       "p->pending, p->joined, true);")]),
+     [(RUN, "rb_partial_merge(p, p->buffers.pending, p->buffers.joined, true);",
+       "rb_partial_merge(p, p->buffers.pending, p->buffers.joined, true); rb_partial_merge(p, "
+       "p->buffers.pending, p->buffers.joined, true);")]),
     ("options: depth is one more", 0,
-     [(CREATE, "p->slot_count = [[rb_rounds_slots(&p->config.options)]];",
+     [(CREATE, "p->results.slot_count = [[rb_rounds_slots(&p->config.options)]];",
        "rb_rounds_slots(&p->config.options) - (p->config.options.depth > 3)")]),
     ("free: without the first barrier", 10,
      [(CREATE, "err = [[farewell(p, &barrier, 0, deadline_ns)]];",

@@ -6,6 +6,7 @@ ROUNDS, ACTIVATION = "collectives/partial/rounds.c", "collectives/partial/rounds
 RECORDS, RESULTS = "collectives/partial/rounds_records.c", "collectives/partial/rounds_results.c"
 RECOVERY, ADAPTIVE = "collectives/partial/rounds_recovery.c", "collectives/partial/adaptive.c"
 API, RUN = "runtime/relaxed/partial.c", "runtime/relaxed/partial_run.c"
+IDENTITY = "collectives/reduce/identity.c"
 CREATE = "runtime/relaxed/partial_create.c"
 PLUG, LAGGED = "runtime/relaxed/plug.c", "runtime/relaxed/lagged.c"
 ENGINE = "runtime/engine.c"
@@ -213,20 +214,20 @@ LINES = [
        "true")]),
     # The runtime.
     ("identity: max for min", 1,
-     [(API, "identities[p->type][columns[p->op]]", "identities[p->type][0]")]),
+     [(IDENTITY, "identities[type][columns[op]]", "identities[type][0]")]),
     ("acquire: cleared again", 0,
-     [(API, "if ([[!p->leased]] && p->config.options.zeroed)", "true")]),
-    ("acquire: never cleared", 0, [(API, "if ([[!p->leased]] && p->config.options.zeroed)",
+     [(API, "if ([[!p->buffers.leased]] && p->config.options.zeroed)", "true")]),
+    ("acquire: never cleared", 0, [(API, "if ([[!p->buffers.leased]] && p->config.options.zeroed)",
                                     "false")]),
     ("commit: after a drain", 0, [(API, "if (view.left || [[view.draining]]) return", "false")]),
     ("commit: the same number again", 0,
      [(API, "step <= view.last_step", "step < view.last_step")]),
     ("commit: any weight", 0, [(API, "if ([[weight > UINT32_MAX]])", "false")]),
-    ("commit: without a lease", 20, [(API, "if ([[!p->leased]]) return", "false")]),
+    ("commit: without a lease", 20, [(API, "if ([[!p->buffers.leased]]) return", "false")]),
     ("commit: no duration", 2, [(API, "if ([[p->clocks.work_since_ns > 0]]) c.duration_ns",
                                  "false")]),
     ("commit: the lease stays", 0,
-     [(API, "[[p->leased = false;]] rb_partial_call(p, RB_ROUNDS_COMMIT", ";")]),
+     [(API, "[[p->buffers.leased = false;]] rb_partial_call(p, RB_ROUNDS_COMMIT", ";")]),
     ("collect: work begins with the operation", 1,
      [(API, "[[p->clocks.work_since_ns = rb_engine_now(engine);]] p->clocks.call_ns",
        "p->clocks.work_since_ns = rb_engine_now(engine) / 2;")]),
@@ -246,7 +247,7 @@ LINES = [
     ("stats: no rounds", 1,
      [(RUN, "c->phase_ns[c->phase] += now_ns - c->phase_since_ns;", ";")]),
     ("settle: replaced, but the old one stays", 2,
-     [(RUN, "p->lease = p->pending; p->pending = lease;", ";")]),
+     [(RUN, "p->buffers.lease = p->buffers.pending; p->buffers.pending = lease;", ";")]),
     ("stir: nobody else is told", 2, [(RUN, "q->changed = true;", ";")]),
     ("completed: members of older rounds stay", 25,
      [(RUN, "memset(r->member, 0, p->comm->engine.rank_count * sizeof(*r->member));", ";")]),
@@ -257,13 +258,13 @@ LINES = [
        "run->divisor = all ? (uint32_t)divisor : engine->rank_count;")]),
     ("tag: rounds have none", 13, [(RUN, "which, [[(uint32_t)instance]])", "0")]),
     ("fetch: into the leased buffer", 863,
-     [(RUN, "while ([[i == p->lease]] || i == p->pending", "false")]),
+     [(RUN, "while ([[i == p->buffers.lease]] || i == p->buffers.pending", "false")]),
     ("options: a quorum of less than half", 104,
      [(CREATE, "o->quorum = [[(rank_count + 1) / 2]];", "rank_count / 2 + (rank_count == 1)")]),
     ("options: another depth", 374, [(CREATE, "o->depth = [[DEPTH_DEFAULT]];", "4")]),
     ("options: a group of one", 39, [(CREATE, "o->group = [[rank_count]];", "1")]),
     ("slab: an identity of zeros", 1,
-     [(CREATE, "if ([[p->op != RUBATO_SUM && p->op != RUBATO_AVG]])", "false")]),
+     [(CREATE, "if ([[p->vector.op != RUBATO_SUM && p->vector.op != RUBATO_AVG]])", "false")]),
     ("create: work begins with the clock", 2,
      [(CREATE, "p->clocks.work_since_ns = rb_engine_now(engine);", ";")]),
     ("plug: no timer", 3, [(PLUG, "plug->wake_ns = action->value;", ";")]),

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "collectives/reduce/identity.h"
 
 #define MERGE_LOCKED_BYTES (64u << 10) /* Guess: below it the lock costs more than it holds up. */
 
@@ -42,47 +43,14 @@ static rubato_status end_check(const struct rubato_partial *p)
 
 /* ---- Contributions ---- */
 
-/* The bits of least, greatest and one, low bytes first: identities of max, min and prod. */
-static const uint64_t identities[RUBATO_TYPE_COUNT][3] = {
-	[RUBATO_FLOAT32] = { 0xff800000, 0x7f800000, 0x3f800000 },
-	[RUBATO_FLOAT64] = { 0xfff0000000000000, 0x7ff0000000000000, 0x3ff0000000000000 },
-	[RUBATO_FLOAT16] = { 0xfc00, 0x7c00, 0x3c00 },
-	[RUBATO_BFLOAT16] = { 0xff80, 0x7f80, 0x3f80 },
-	[RUBATO_INT8] = { 0x80, INT8_MAX, 1 },
-	[RUBATO_INT16] = { 0x8000, INT16_MAX, 1 },
-	[RUBATO_INT32] = { 0x80000000, INT32_MAX, 1 },
-	[RUBATO_INT64] = { 0x8000000000000000, INT64_MAX, 1 },
-	[RUBATO_UINT8] = { 0, UINT8_MAX, 1 },
-	[RUBATO_UINT16] = { 0, UINT16_MAX, 1 },
-	[RUBATO_UINT32] = { 0, UINT32_MAX, 1 },
-	[RUBATO_UINT64] = { 0, UINT64_MAX, 1 },
-};
-
-void rb_partial_identity(const struct rubato_partial *p, void *buffer)
-{
-	static const uint8_t columns[RUBATO_OPERATOR_COUNT] = {
-		[RUBATO_MIN] = 1, [RUBATO_PROD] = 2
-	};
-	const size_t size = rubato_type_bytes(p->type);
-	const bool adding = p->op == RUBATO_SUM || p->op == RUBATO_AVG;
-	const uint64_t element = adding ? 0 : identities[p->type][columns[p->op]];
-
-	if (element == 0) {
-		memset(buffer, 0, (size_t)p->bytes);
-		return;
-	}
-	for (uint64_t i = 0; i < p->count; i++)
-		memcpy((uint8_t *)buffer + i * size, &element, size);
-}
-
 rubato_status rubato_partial_acquire(rubato_partial *p, void **buffer)
 {
 	if (p == NULL || buffer == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial acquire: NULL");
-	*buffer = rb_partial_buffer(p, p->lease);
-	if (!p->leased && p->config.options.zeroed)
-		rb_partial_identity(p, *buffer);
-	p->leased = true;
+	*buffer = rb_partial_buffer(p, p->buffers.lease);
+	if (!p->buffers.leased && p->config.options.zeroed)
+		rb_reduce_identity(p->vector.type, p->vector.op, *buffer, p->vector.count);
+	p->buffers.leased = true;
 	return RUBATO_OK;
 }
 
@@ -95,7 +63,7 @@ static rubato_status commit_check(const struct rubato_partial *p, uint64_t step,
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial commit %llu: after %s",
 			       (unsigned long long)step,
 			       view.left ? "leave" : "drain: collect until there is none first");
-	if (!p->leased)
+	if (!p->buffers.leased)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial commit %llu: nothing was acquired",
 			       (unsigned long long)step);
 	if (view.committed > 0 && step <= view.last_step)
@@ -111,12 +79,12 @@ static void merge(struct rubato_partial *p)
 {
 	struct rb_engine *engine = &p->comm->engine;
 	/* The machine keeps it where it is until it is told that this is over. */
-	uint32_t pending = p->pending;
+	uint32_t pending = p->buffers.pending;
 
-	if (p->bytes > MERGE_LOCKED_BYTES)
+	if (p->vector.bytes > MERGE_LOCKED_BYTES)
 		rb_engine_leave(engine);
-	rb_partial_merge(p, pending, p->lease, false);
-	if (p->bytes > MERGE_LOCKED_BYTES)
+	rb_partial_merge(p, pending, p->buffers.lease, false);
+	if (p->vector.bytes > MERGE_LOCKED_BYTES)
 		rb_engine_enter(engine);
 	rb_partial_call(p, RB_ROUNDS_MERGED, NULL, 0);
 }
@@ -128,7 +96,7 @@ static rubato_status commit(struct rubato_partial *p, uint64_t step, uint64_t we
 	RB_TRY(commit_check(p, step, weight));
 	if (p->clocks.work_since_ns > 0)
 		c.duration_ns = rb_engine_now(&p->comm->engine) - p->clocks.work_since_ns;
-	p->leased = false;
+	p->buffers.leased = false;
 	rb_partial_call(p, RB_ROUNDS_COMMIT, &c, sizeof(c));
 	if (rb_rounds_view_of(p->machine).verdict == RB_ROUNDS_MERGE)
 		merge(p);
@@ -155,11 +123,11 @@ rubato_status rubato_partial_contribute(rubato_partial *p, const void *buffer, u
 {
 	void *lease;
 
-	if (p == NULL || (buffer == NULL && p->count > 0))
+	if (p == NULL || (buffer == NULL && p->vector.count > 0))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial contribute: NULL");
 	RB_TRY(rubato_partial_acquire(p, &lease));
-	if (p->count > 0)
-		memcpy(lease, buffer, (size_t)p->bytes);
+	if (p->vector.count > 0)
+		memcpy(lease, buffer, (size_t)p->vector.bytes);
 	return rubato_partial_commit(p, step, weight);
 }
 
@@ -192,7 +160,7 @@ static rubato_status timeout_fail(struct rubato_partial *p, uint64_t timeout_ns)
 {
 	struct rb_engine *engine = &p->comm->engine;
 	struct rb_rounds_view view = rb_rounds_view_of(p->machine);
-	const struct rb_run *run = p->exchange.active ? &p->exchange : &p->reduce;
+	const struct rb_run *run = p->exchange.run.active ? &p->exchange.run : &p->reduction.run;
 	char absent[128] = "", calls[256], others[160];
 
 	if (engine->poison != RUBATO_OK)
@@ -319,7 +287,7 @@ static void round_fill(struct rubato_partial *p, const struct rb_partial_result 
 	for (uint32_t i = 0; i < p->comm->engine.rank_count; i++) {
 		const struct rb_rounds_record *record = &r->records[i];
 
-		p->lent_ranks[i] = (rubato_contribution) {
+		p->results.lent_ranks[i] = (rubato_contribution) {
 			.first_step = record->first_step,
 			.last_step = record->last_step,
 			.weight = record->count > 0 ? record->weight : 0,
@@ -328,7 +296,7 @@ static void round_fill(struct rubato_partial *p, const struct rb_partial_result 
 			.member = r->member[i],
 		};
 	}
-	round->ranks = p->lent_ranks;
+	round->ranks = p->results.lent_ranks;
 }
 
 rubato_status rubato_partial_collect_view(rubato_partial *p, const void **result,
@@ -352,14 +320,15 @@ rubato_status rubato_partial_collect_view(rubato_partial *p, const void **result
 	else
 		err = result_wait(p, timeout_ns, &slot);
 	if (slot != RB_ROUNDS_NO_SLOT && round != NULL)
-		round_fill(p, &p->results[slot], round);
+		round_fill(p, &p->results.slots[slot], round);
 	before = waited(p) - before;
 	rb_engine_leave(engine);
 	p->clocks.work_since_ns = rb_engine_now(engine);
 	p->clocks.call_ns += p->clocks.work_since_ns - begin - before;
 	if (err == RUBATO_OK)
-		*result = slot != RB_ROUNDS_NO_SLOT ? rb_partial_buffer(p, p->results[slot].buffer)
-						    : NULL;
+		*result = slot != RB_ROUNDS_NO_SLOT
+				  ? rb_partial_buffer(p, p->results.slots[slot].buffer)
+				  : NULL;
 	return err;
 }
 
@@ -386,14 +355,14 @@ rubato_status rubato_partial_collect(rubato_partial *p, void *out, bool *collect
 {
 	const void *result;
 
-	if (p == NULL || collected == NULL || (out == NULL && p->count > 0))
+	if (p == NULL || collected == NULL || (out == NULL && p->vector.count > 0))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial collect: NULL");
 	RB_TRY(rubato_partial_collect_view(p, &result, round, timeout_ns));
 	*collected = result != NULL;
 	if (result == NULL)
 		return RUBATO_OK;
-	if (p->count > 0)
-		memcpy(out, result, (size_t)p->bytes);
+	if (p->vector.count > 0)
+		memcpy(out, result, (size_t)p->vector.bytes);
 	return rubato_partial_release(p);
 }
 
@@ -439,7 +408,9 @@ rubato_status rubato_partial_pending(rubato_partial *p, const void **buffer,
 	if (!rb_partial_over(p)) {
 		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "partial pending: the rounds go on");
 	} else {
-		*buffer = p->pending != RB_PARTIAL_NONE ? rb_partial_buffer(p, p->pending) : NULL;
+		*buffer = p->buffers.pending != RB_PARTIAL_NONE
+				  ? rb_partial_buffer(p, p->buffers.pending)
+				  : NULL;
 		if (contribution != NULL)
 			*contribution = rb_rounds_pending(p->machine);
 	}
@@ -494,8 +465,8 @@ void rb_partials_dump(const struct rubato_comm *comm, void (*line)(void *arg, co
 			"r%u partial#%llu %s %s x %llu %s round %llu ready %u need %u live %u "
 			"full %u collected %llu pending %llu%s%s",
 			comm->engine.rank, (unsigned long long)p->plug.number,
-			rubato_operator_name(p->op), rubato_type_name(p->type),
-			(unsigned long long)p->count, phase_names[view.phase],
+			rubato_operator_name(p->vector.op), rubato_type_name(p->vector.type),
+			(unsigned long long)p->vector.count, phase_names[view.phase],
 			(unsigned long long)view.round, view.ready, view.need, view.live, view.full,
 			(unsigned long long)view.next, (unsigned long long)view.pending,
 			view.draining ? " draining" : "", view.left ? " left" : "");

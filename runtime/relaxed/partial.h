@@ -23,6 +23,24 @@
 #define RB_PARTIAL_RESULTS 5u /* The first one's buffer. */
 #define RB_PARTIAL_NONE UINT32_MAX
 
+struct rb_partial_vector { /* What is reduced. */
+	uint64_t count, bytes;
+	rubato_type type;
+	rubato_operator op;
+	rb_reduce_fn reduce;
+};
+
+/* The slab, and who has which of its buffers. `leased` belongs to the application's thread, the
+ * rest is under the lock. */
+struct rb_partial_buffers {
+	struct rb_memory *slab;
+	uint64_t stride;
+	uint8_t **bases; /* Per rank: its slab as mapped here. */
+	uint32_t lease;  /* Always one: the next to be written into. */
+	bool leased;
+	uint32_t pending, joined;
+};
+
 struct rb_partial_result { /* Of a slot: a completed round, or the running one's target. */
 	uint32_t buffer;
 	struct rb_rounds_record *records; /* As they were exchanged. */
@@ -30,11 +48,36 @@ struct rb_partial_result { /* Of a slot: a completed round, or the running one's
 	rubato_round summary;
 };
 
+struct rb_partial_results {
+	struct rb_partial_result *slots; /* As the machine numbers them. */
+	uint32_t slot_count;
+	rubato_contribution *lent_ranks; /* What the application reads of the lent one. */
+};
+
+struct rb_partial_exchange { /* Of records: an allgather. */
+	struct rb_run run;
+	struct rb_plan *plan;
+	void *scratch;
+};
+
+struct rb_partial_reduction {
+	struct rb_run run;
+	struct rb_plan *plan, **group_plans; /* Of all ranks; of a group, by position in it. */
+	struct rb_peer_buffers *peers;       /* By position among the members. */
+	uint32_t *members, member_count;
+};
+
 struct rb_partial_transfer { /* One message of a fetched or served result. */
 	struct rb_slot *slot;
 	struct rubato_partial *partial;
 	bool fetching;
 	struct rb_partial_transfer *next;
+};
+
+struct rb_partial_transfers { /* Between survivors. */
+	struct rb_partial_transfer *first;
+	uint32_t missing; /* Fetched ones that are not here yet. */
+	uint64_t value;   /* Of the machine's FETCH. */
 };
 
 struct rb_partial_clocks { /* since: 0 when it is not running. */
@@ -48,49 +91,24 @@ struct rb_partial_clocks { /* since: 0 when it is not running. */
 struct rubato_partial {
 	struct rubato_comm *comm;
 	struct rubato_partial *next; /* comm->partials */
-	uint64_t count, bytes;       /* Of a vector. */
-	rubato_type type;
-	rubato_operator op;
-	rb_reduce_fn reduce_fn;
-
-	struct rb_plug plug;
-	struct rb_rounds *machine;
 	struct rb_rounds_config config;
+	struct rb_rounds *machine;
+	struct rb_plug plug;
 	uint64_t state_hash; /* Of what all ranks must go on from alike; 0: it began. */
+	bool changed;        /* A waiting application looks again. */
 
-	/* Memory. */
-	struct rb_memory *slab;
-	uint64_t stride;
-	uint8_t **bases; /* Per rank: its slab as mapped here. */
-
-	/* Buffers of contributions. `leased` belongs to the application's thread, the rest is under
-	 * the lock. */
-	uint32_t lease; /* Always one: the next to be written into. */
-	bool leased;
-	uint32_t pending, joined;
-
-	struct rb_partial_result *results; /* By slot. */
-	uint32_t slot_count;
-	rubato_contribution *lent_ranks;
-
-	/* Runs. */
-	struct rb_run exchange, reduce;
-	struct rb_plan *exchange_plan;
-	void *exchange_scratch;
-	struct rb_plan *plan, **group_plans; /* Of all ranks; of a group, by position in it. */
-	struct rb_peer_buffers *peers;       /* By position among the members. */
-	uint32_t *members, member_count;
-	struct rb_partial_transfer *transfers;
-	uint32_t fetches; /* Of those, not here yet. */
-	uint64_t fetch_value;
-
-	bool changed; /* A waiting application looks again. */
+	struct rb_partial_vector vector;
+	struct rb_partial_buffers buffers;
+	struct rb_partial_results results;
+	struct rb_partial_exchange exchange;
+	struct rb_partial_reduction reduction;
+	struct rb_partial_transfers transfers;
 	struct rb_partial_clocks clocks;
 };
 
 static inline void *rb_partial_buffer(const struct rubato_partial *p, uint32_t index)
 {
-	return p->slab->base + p->stride * index;
+	return p->buffers.slab->base + p->buffers.stride * index;
 }
 
 /* ---- partial_run.c: under the lock ---- */
@@ -134,6 +152,5 @@ void rb_partials_dump(const struct rubato_comm *comm, void (*line)(void *arg, co
 		      void *arg);
 /* Whether no round will complete here any more. */
 bool rb_partial_over(const struct rubato_partial *p);
-void rb_partial_identity(const struct rubato_partial *p, void *buffer);
 
 #endif

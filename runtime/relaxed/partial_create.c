@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "collectives/reduce/identity.h"
 #include "runtime/relaxed/partial.h"
 
 #define DEPTH_DEFAULT 8u
@@ -54,9 +55,9 @@ static void words_fill(const struct rubato_partial *p, uint64_t words[WORDS])
 {
 	const rubato_partial_options *o = &p->config.options;
 
-	words[WORD_COUNT] = p->count;
-	words[WORD_TYPE] = (uint64_t)p->type;
-	words[WORD_OPERATOR] = (uint64_t)p->op;
+	words[WORD_COUNT] = p->vector.count;
+	words[WORD_TYPE] = (uint64_t)p->vector.type;
+	words[WORD_OPERATOR] = (uint64_t)p->vector.op;
 	words[WORD_POLICY] = (uint64_t)o->policy;
 	words[WORD_ROUNDS] = (uint64_t)o->rounds;
 	words[WORD_LATE] = (uint64_t)o->late;
@@ -76,15 +77,17 @@ static void words_fill(const struct rubato_partial *p, uint64_t words[WORDS])
 static rubato_status options_check(const struct rubato_partial *p)
 {
 	const rubato_partial_options *o = &p->config.options;
-	uint64_t element = rubato_type_bytes(p->type);
+	uint64_t element = rubato_type_bytes(p->vector.type);
 
 	if (element == 0)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: unknown type %d", (int)p->type);
-	if ((unsigned)p->op >= RUBATO_OPERATOR_COUNT)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: unknown operator %d", (int)p->op);
-	if (p->count > (UINT64_MAX / 2) / element / (DEPTH_MAX + 8))
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: unknown type %d",
+			       (int)p->vector.type);
+	if ((unsigned)p->vector.op >= RUBATO_OPERATOR_COUNT)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: unknown operator %d",
+			       (int)p->vector.op);
+	if (p->vector.count > (UINT64_MAX / 2) / element / (DEPTH_MAX + 8))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: %llu elements do not fit memory",
-			       (unsigned long long)p->count);
+			       (unsigned long long)p->vector.count);
 	if ((unsigned)o->rounds > RUBATO_ROUNDS_FREE)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: rounds %d", (int)o->rounds);
 	if ((unsigned)o->collection > RUBATO_COLLECT_LATEST)
@@ -116,8 +119,8 @@ static rubato_status plan_make(struct rubato_partial *p, uint32_t rank, uint32_t
 {
 	struct rb_choice_facts facts = p->comm->facts;
 	int forced = p->comm->forced[RB_KIND_ALLREDUCE];
-	uint32_t element_bytes = (uint32_t)rubato_type_bytes(p->type);
-	struct rb_plan_key key = { .count = p->count,
+	uint32_t element_bytes = (uint32_t)rubato_type_bytes(p->vector.type);
+	struct rb_plan_key key = { .count = p->vector.count,
 				   .kind = RB_KIND_ALLREDUCE,
 				   .element_bytes = (uint8_t)element_bytes };
 	struct rb_choice choice;
@@ -125,12 +128,13 @@ static rubato_status plan_make(struct rubato_partial *p, uint32_t rank, uint32_t
 	facts.rank_count = rank_count;
 	if (facts.node_ranks > rank_count)
 		facts.node_ranks = rank_count;
-	RB_TRY(rb_choose(&facts, RB_KIND_ALLREDUCE, p->count, element_bytes, forced, &choice));
+	RB_TRY(rb_choose(&facts, RB_KIND_ALLREDUCE, p->vector.count, element_bytes, forced,
+			 &choice));
 	key.algorithm = choice.algorithm;
 	if (rb_algorithms[key.algorithm].flags & RB_SCHEDULE_PUT)
 		key.algorithm = choice.staged;
 	RB_TRY(rb_plan_make(&key, NULL, &choice, rank, rank_count, plan));
-	return rb_run_init(&p->reduce, *plan);
+	return rb_run_init(&p->reduction.run, *plan);
 }
 
 /* Words in plain memory: by messages. */
@@ -154,12 +158,12 @@ static rubato_status exchange_plan_make(struct rubato_partial *p)
 	choice.chunk = choice.chunk > chunk ? choice.chunk : chunk;
 	RB_ASSERT((rb_algorithms[key.algorithm].flags & mapped) == 0);
 	RB_TRY(rb_plan_make(&key, NULL, &choice, engine->rank, engine->rank_count,
-			    &p->exchange_plan));
-	if (p->exchange_plan->scratch_bytes > 0 &&
-	    posix_memalign(&p->exchange_scratch, 64, p->exchange_plan->scratch_bytes) != 0)
+			    &p->exchange.plan));
+	if (p->exchange.plan->scratch_bytes > 0 &&
+	    posix_memalign(&p->exchange.scratch, 64, p->exchange.plan->scratch_bytes) != 0)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "partial: scratch of %llu bytes",
-			       (unsigned long long)p->exchange_plan->scratch_bytes);
-	return rb_run_init(&p->exchange, p->exchange_plan);
+			       (unsigned long long)p->exchange.plan->scratch_bytes);
+	return rb_run_init(&p->exchange.run, p->exchange.plan);
 }
 
 static rubato_status plans_make(struct rubato_partial *p)
@@ -167,38 +171,40 @@ static rubato_status plans_make(struct rubato_partial *p)
 	uint32_t n = p->config.rank_count, group = p->config.options.group;
 
 	RB_TRY(exchange_plan_make(p));
-	RB_TRY(plan_make(p, p->config.rank, n, &p->plan));
+	RB_TRY(plan_make(p, p->config.rank, n, &p->reduction.plan));
 	if (p->config.options.policy != RUBATO_POLICY_WAGMA || group == n)
 		return RUBATO_OK;
-	p->group_plans = calloc(group, sizeof(struct rb_plan *));
-	if (p->group_plans == NULL)
+	p->reduction.group_plans = calloc(group, sizeof(struct rb_plan *));
+	if (p->reduction.group_plans == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "partial: %u plans", group);
 	for (uint32_t i = 0; i < group; i++)
-		RB_TRY(plan_make(p, i, group, &p->group_plans[i]));
+		RB_TRY(plan_make(p, i, group, &p->reduction.group_plans[i]));
 	return RUBATO_OK;
 }
 
 static uint64_t scratch_bytes(const struct rubato_partial *p)
 {
-	uint64_t bytes = p->plan->scratch_bytes;
+	uint64_t bytes = p->reduction.plan->scratch_bytes;
 
-	for (uint32_t i = 0; p->group_plans != NULL && i < p->config.options.group; i++)
-		if (p->group_plans[i]->scratch_bytes > bytes)
-			bytes = p->group_plans[i]->scratch_bytes;
+	for (uint32_t i = 0; p->reduction.group_plans != NULL && i < p->config.options.group; i++)
+		if (p->reduction.group_plans[i]->scratch_bytes > bytes)
+			bytes = p->reduction.group_plans[i]->scratch_bytes;
 	return bytes;
 }
 
 static rubato_status slab_make(struct rubato_partial *p)
 {
-	uint32_t buffers = RB_PARTIAL_RESULTS + p->slot_count;
+	uint32_t buffers = RB_PARTIAL_RESULTS + p->results.slot_count;
 
-	p->stride = (p->bytes + 127) / 128 * 128;
-	RB_TRY(rb_memory_alloc(p->comm, (size_t)(p->stride * buffers + scratch_bytes(p)),
-			       &p->slab));
-	if (p->op != RUBATO_SUM && p->op != RUBATO_AVG) /* Memory is zero as it comes. */
-		rb_partial_identity(p, rb_partial_buffer(p, RB_PARTIAL_IDENTITY));
-	for (uint32_t i = 0; i < p->slot_count; i++) {
-		struct rb_partial_result *r = &p->results[i];
+	p->buffers.stride = (p->vector.bytes + 127) / 128 * 128;
+	RB_TRY(rb_memory_alloc(p->comm, (size_t)(p->buffers.stride * buffers + scratch_bytes(p)),
+			       &p->buffers.slab));
+	/* Memory is zero as it comes. */
+	if (p->vector.op != RUBATO_SUM && p->vector.op != RUBATO_AVG)
+		rb_reduce_identity(p->vector.type, p->vector.op,
+				   rb_partial_buffer(p, RB_PARTIAL_IDENTITY), p->vector.count);
+	for (uint32_t i = 0; i < p->results.slot_count; i++) {
+		struct rb_partial_result *r = &p->results.slots[i];
 
 		r->buffer = RB_PARTIAL_RESULTS + i;
 		r->records = calloc(p->config.rank_count, sizeof(*r->records));
@@ -213,17 +219,18 @@ static rubato_status tables_make(struct rubato_partial *p)
 {
 	uint32_t n = p->config.rank_count;
 
-	p->pending = p->joined = RB_PARTIAL_NONE;
-	p->slot_count = rb_rounds_slots(&p->config.options);
-	p->reduce_fn = rb_reduce_best();
+	p->buffers.pending = p->buffers.joined = RB_PARTIAL_NONE;
+	p->results.slot_count = rb_rounds_slots(&p->config.options);
+	p->vector.reduce = rb_reduce_best();
 	p->machine = calloc(1, rb_rounds_bytes(&p->config));
-	p->bases = calloc(n, sizeof(*p->bases));
-	p->results = calloc(p->slot_count, sizeof(*p->results));
-	p->lent_ranks = calloc(n, sizeof(*p->lent_ranks));
-	p->peers = calloc(n, sizeof(*p->peers));
-	p->members = calloc(n, sizeof(*p->members));
-	if (p->machine == NULL || p->bases == NULL || p->results == NULL || p->lent_ranks == NULL ||
-	    p->peers == NULL || p->members == NULL)
+	p->buffers.bases = calloc(n, sizeof(*p->buffers.bases));
+	p->results.slots = calloc(p->results.slot_count, sizeof(*p->results.slots));
+	p->results.lent_ranks = calloc(n, sizeof(*p->results.lent_ranks));
+	p->reduction.peers = calloc(n, sizeof(*p->reduction.peers));
+	p->reduction.members = calloc(n, sizeof(*p->reduction.members));
+	if (p->machine == NULL || p->buffers.bases == NULL || p->results.slots == NULL ||
+	    p->results.lent_ranks == NULL || p->reduction.peers == NULL ||
+	    p->reduction.members == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "partial: tables of %u ranks", n);
 	return RUBATO_OK;
 }
@@ -233,7 +240,7 @@ static rubato_status prepare(struct rubato_partial *p)
 {
 	RB_TRY(options_check(p));
 	options_default(&p->config.options, p->config.rank_count);
-	p->bytes = p->count * rubato_type_bytes(p->type);
+	p->vector.bytes = p->vector.count * rubato_type_bytes(p->vector.type);
 	RB_TRY(tables_make(p));
 	RB_TRY(rb_rounds_init(p->machine, &p->config));
 	RB_TRY(rb_partial_state_take(p));
@@ -244,25 +251,25 @@ static rubato_status prepare(struct rubato_partial *p)
 static void memory_release(struct rubato_partial *p, bool quiet)
 {
 	/* Where it may still be written to it stays until the communicator goes. */
-	if (p->slab != NULL && quiet)
-		rb_memory_drop(p->comm, p->slab);
-	rb_run_fini(&p->exchange);
-	rb_run_fini(&p->reduce);
-	for (uint32_t i = 0; p->group_plans != NULL && i < p->config.options.group; i++)
-		rb_plan_free(p->group_plans[i]);
-	free(p->group_plans);
-	rb_plan_free(p->plan);
-	rb_plan_free(p->exchange_plan);
-	for (uint32_t i = 0; p->results != NULL && i < p->slot_count; i++) {
-		free(p->results[i].records);
-		free(p->results[i].member);
+	if (p->buffers.slab != NULL && quiet)
+		rb_memory_drop(p->comm, p->buffers.slab);
+	rb_run_fini(&p->exchange.run);
+	rb_run_fini(&p->reduction.run);
+	for (uint32_t i = 0; p->reduction.group_plans != NULL && i < p->config.options.group; i++)
+		rb_plan_free(p->reduction.group_plans[i]);
+	free(p->reduction.group_plans);
+	rb_plan_free(p->reduction.plan);
+	rb_plan_free(p->exchange.plan);
+	for (uint32_t i = 0; p->results.slots != NULL && i < p->results.slot_count; i++) {
+		free(p->results.slots[i].records);
+		free(p->results.slots[i].member);
 	}
-	free(p->exchange_scratch);
-	free(p->results);
-	free(p->lent_ranks);
-	free(p->peers);
-	free(p->members);
-	free(p->bases);
+	free(p->exchange.scratch);
+	free(p->results.slots);
+	free(p->results.lent_ranks);
+	free(p->reduction.peers);
+	free(p->reduction.members);
+	free(p->buffers.bases);
 	free(p->machine);
 	free(p);
 }
@@ -304,20 +311,21 @@ static rubato_status bases_map(struct rubato_partial *p, const uint64_t *all)
 	struct rb_engine *engine = &p->comm->engine;
 	struct rb_endpoint *ep = engine->endpoints[0];
 	uint32_t mapped = RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_MAPPED_SCRATCH;
-	uint32_t flags = p->plan->schedule.flags;
+	uint32_t flags = p->reduction.plan->schedule.flags;
 
-	if (p->group_plans != NULL)
-		flags |= p->group_plans[0]->schedule.flags;
+	if (p->reduction.group_plans != NULL)
+		flags |= p->reduction.group_plans[0]->schedule.flags;
 	if ((flags & mapped) == 0 || engine->rank_count == 1)
 		return RUBATO_OK;
 	for (uint32_t r = 0; r < engine->rank_count; r++) {
 		const uint64_t *theirs = all + (size_t)r * WORDS;
 		uint64_t word = theirs[WORD_SLAB];
 
-		p->bases[r] = r == engine->rank ? p->slab->base : NULL;
+		p->buffers.bases[r] = r == engine->rank ? p->buffers.slab->base : NULL;
 		if (r != engine->rank && word != 0)
-			p->bases[r] = ep->ops->word_map(ep, r, word, theirs[WORD_SLAB_BYTES]);
-		if (p->bases[r] == NULL)
+			p->buffers.bases[r] =
+				ep->ops->word_map(ep, r, word, theirs[WORD_SLAB_BYTES]);
+		if (p->buffers.bases[r] == NULL)
 			return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
 				       "partial: rank %u's memory cannot be mapped", r);
 	}
@@ -388,8 +396,9 @@ static rubato_status words_make(struct rubato_partial *p, uint64_t *words)
 	words_fill(p, words);
 	words[WORD_STATUS] = (uint64_t)(int64_t)err;
 	if (err == RUBATO_OK && ep->ops->word_of != NULL) {
-		words[WORD_SLAB] = ep->ops->word_of(ep, p->slab->base, p->slab->size_bytes);
-		words[WORD_SLAB_BYTES] = p->slab->size_bytes;
+		words[WORD_SLAB] =
+			ep->ops->word_of(ep, p->buffers.slab->base, p->buffers.slab->size_bytes);
+		words[WORD_SLAB_BYTES] = p->buffers.slab->size_bytes;
 	}
 	return err;
 }
@@ -482,9 +491,9 @@ rubato_status rubato_partial_create(rubato_comm *comm, uint64_t count, rubato_ty
 		return RB_FAIL(RUBATO_ERR_MEMORY, "partial: %zu bytes", sizeof(*p));
 	}
 	p->comm = comm;
-	p->count = count;
-	p->type = type;
-	p->op = op;
+	p->vector.count = count;
+	p->vector.type = type;
+	p->vector.op = op;
 	p->config = (struct rb_rounds_config) {
 		.rank = comm->engine.rank,
 		.rank_count = comm->engine.rank_count,

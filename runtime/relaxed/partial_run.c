@@ -20,7 +20,7 @@ uint32_t rb_partial_free_contribution(const struct rubato_partial *p)
 {
 	uint32_t i = 0;
 
-	while (i == p->lease || i == p->pending || i == p->joined)
+	while (i == p->buffers.lease || i == p->buffers.pending || i == p->buffers.joined)
 		i++;
 	RB_ASSERT(i < RB_PARTIAL_CONTRIBUTIONS);
 	return i;
@@ -30,30 +30,30 @@ void rb_partial_merge(struct rubato_partial *p, uint32_t into, uint32_t from, bo
 {
 	const void *operands[2] = { rb_partial_buffer(p, from_first ? from : into),
 				    rb_partial_buffer(p, from_first ? into : from) };
-	const struct rb_reduce both = { .type = p->type,
-					.op = p->op,
+	const struct rb_reduce both = { .type = p->vector.type,
+					.op = p->vector.op,
 					.to = rb_partial_buffer(p, into),
 					.from = operands,
 					.from_count = 2,
-					.count = p->count };
+					.count = p->vector.count };
 
-	if (p->count > 0)
-		p->reduce_fn(&both);
+	if (p->vector.count > 0)
+		p->vector.reduce(&both);
 }
 
 /* What the verdict on a commit means for the buffers: before anything else happens. */
 static void settle(struct rubato_partial *p)
 {
-	uint32_t lease = p->lease;
+	uint32_t lease = p->buffers.lease;
 
 	switch (rb_rounds_view_of(p->machine).verdict) {
 	case RB_ROUNDS_REPLACE:
-		p->lease = p->pending;
-		p->pending = lease;
+		p->buffers.lease = p->buffers.pending;
+		p->buffers.pending = lease;
 		break;
 	case RB_ROUNDS_TAKE:
-		p->pending = lease;
-		p->lease = rb_partial_free_contribution(p);
+		p->buffers.pending = lease;
+		p->buffers.lease = rb_partial_free_contribution(p);
 		break;
 	case RB_ROUNDS_MERGE: /* rubato_partial_commit does it. */
 	case RB_ROUNDS_DISCARD:
@@ -63,11 +63,11 @@ static void settle(struct rubato_partial *p)
 
 static void restore(struct rubato_partial *p)
 {
-	if (p->pending == RB_PARTIAL_NONE)
-		p->pending = p->joined;
+	if (p->buffers.pending == RB_PARTIAL_NONE)
+		p->buffers.pending = p->buffers.joined;
 	else /* Into the pending one: peers may still be reading what was joined. */
-		rb_partial_merge(p, p->pending, p->joined, true);
-	p->joined = RB_PARTIAL_NONE;
+		rb_partial_merge(p, p->buffers.pending, p->buffers.joined, true);
+	p->buffers.joined = RB_PARTIAL_NONE;
 }
 
 /* ---- Steps ---- */
@@ -179,39 +179,39 @@ static void exchange_start(struct rb_engine *engine, struct rubato_partial *p, u
 	struct rb_rounds_record *record = rb_rounds_own_record(p->machine);
 	uint32_t in = RB_PARTIAL_IDENTITY, out = rb_rounds_view_of(p->machine).out;
 
-	RB_ASSERT((record->count > 0) == (p->pending != RB_PARTIAL_NONE));
+	RB_ASSERT((record->count > 0) == (p->buffers.pending != RB_PARTIAL_NONE));
 	if (record->count > 0) {
-		in = p->joined = p->pending;
-		p->pending = RB_PARTIAL_NONE;
+		in = p->buffers.joined = p->buffers.pending;
+		p->buffers.pending = RB_PARTIAL_NONE;
 	}
-	p->results[out].buffer = RB_PARTIAL_RESULTS + out;
+	p->results.slots[out].buffer = RB_PARTIAL_RESULTS + out;
 	record->in = (uint16_t)in;
-	record->out = (uint16_t)p->results[out].buffer;
-	p->exchange.buffers[RB_BUF_IN] = record;
-	p->exchange.buffers[RB_BUF_OUT] = rb_rounds_records(p->machine);
-	p->exchange.buffers[RB_BUF_SCRATCH] = p->exchange_scratch;
-	p->exchange.type = RUBATO_INT64;
-	p->exchange.tag = rb_partial_run_tag(p, RB_PARTIAL_TAG_EXCHANGE, round);
-	p->exchange.signature = (struct rb_signature) {
+	record->out = (uint16_t)p->results.slots[out].buffer;
+	p->exchange.run.buffers[RB_BUF_IN] = record;
+	p->exchange.run.buffers[RB_BUF_OUT] = rb_rounds_records(p->machine);
+	p->exchange.run.buffers[RB_BUF_SCRATCH] = p->exchange.scratch;
+	p->exchange.run.type = RUBATO_INT64;
+	p->exchange.run.tag = rb_partial_run_tag(p, RB_PARTIAL_TAG_EXCHANGE, round);
+	p->exchange.run.signature = (struct rb_signature) {
 		.kind = RB_KIND_ALLGATHER,
 		.type = RUBATO_INT64,
 		.op = 0xff,
-		.algorithm = (uint8_t)(p->exchange_plan->algorithm - rb_algorithms),
+		.algorithm = (uint8_t)(p->exchange.plan->algorithm - rb_algorithms),
 		.root = UINT32_MAX,
 		.count = RB_ROUNDS_RECORD_WORDS,
 	};
-	p->exchange.instance = (uint32_t)round;
-	p->exchange.done = exchange_done;
-	p->exchange.owner = p;
-	rb_run_start(engine, &p->exchange);
+	p->exchange.run.instance = (uint32_t)round;
+	p->exchange.run.done = exchange_done;
+	p->exchange.run.owner = p;
+	rb_run_start(engine, &p->exchange.run);
 }
 
 static uint32_t members_find(struct rubato_partial *p)
 {
 	uint32_t position = 0;
 
-	p->member_count = rb_rounds_members(p->machine, p->members);
-	while (p->members[position] != p->comm->engine.rank)
+	p->reduction.member_count = rb_rounds_members(p->machine, p->reduction.members);
+	while (p->reduction.members[position] != p->comm->engine.rank)
 		position++;
 	return position;
 }
@@ -219,19 +219,19 @@ static uint32_t members_find(struct rubato_partial *p)
 /* False: a peer names buffers that there are none of. */
 static bool addresses_fill(struct rubato_partial *p, const struct rb_rounds_record *records)
 {
-	for (uint32_t i = 0; i < p->member_count; i++) {
-		const struct rb_rounds_record *record = &records[p->members[i]];
-		uint8_t *base = p->bases[p->members[i]];
+	for (uint32_t i = 0; i < p->reduction.member_count; i++) {
+		const struct rb_rounds_record *record = &records[p->reduction.members[i]];
+		uint8_t *base = p->buffers.bases[p->reduction.members[i]];
 
 		if (record->in > RB_PARTIAL_IDENTITY || record->out < RB_PARTIAL_RESULTS ||
-		    record->out >= RB_PARTIAL_RESULTS + p->slot_count)
+		    record->out >= RB_PARTIAL_RESULTS + p->results.slot_count)
 			return false;
 		if (base == NULL)
 			continue; /* This algorithm touches nobody's memory. */
-		p->peers[i].mapped[RB_BUF_IN] = base + p->stride * record->in;
-		p->peers[i].mapped[RB_BUF_OUT] = base + p->stride * record->out;
-		p->peers[i].mapped[RB_BUF_SCRATCH] =
-			base + p->stride * (RB_PARTIAL_RESULTS + p->slot_count);
+		p->reduction.peers[i].mapped[RB_BUF_IN] = base + p->buffers.stride * record->in;
+		p->reduction.peers[i].mapped[RB_BUF_OUT] = base + p->buffers.stride * record->out;
+		p->reduction.peers[i].mapped[RB_BUF_SCRATCH] =
+			base + p->buffers.stride * (RB_PARTIAL_RESULTS + p->results.slot_count);
 	}
 	return true;
 }
@@ -240,9 +240,9 @@ static void reduce_start(struct rb_engine *engine, struct rubato_partial *p, uin
 {
 	const struct rb_rounds_record *own = rb_rounds_own_record(p->machine);
 	uint32_t position = members_find(p);
-	bool all = p->member_count == engine->rank_count;
+	bool all = p->reduction.member_count == engine->rank_count;
 	double divisor = rb_rounds_summary(p->machine)->divisor;
-	struct rb_run *run = &p->reduce;
+	struct rb_run *run = &p->reduction.run;
 
 	if (divisor > UINT32_MAX) {
 		rb_engine_poison(engine, RUBATO_ERR_ARGUMENT,
@@ -254,23 +254,24 @@ static void reduce_start(struct rb_engine *engine, struct rubato_partial *p, uin
 				 "partial: a record names a buffer that does not exist");
 		return;
 	}
-	run->plan = all ? p->plan : p->group_plans[position];
-	run->ranks = all ? NULL : p->members;
+	run->plan = all ? p->reduction.plan : p->reduction.group_plans[position];
+	run->ranks = all ? NULL : p->reduction.members;
 	run->buffers[RB_BUF_IN] = rb_partial_buffer(p, own->in);
 	run->buffers[RB_BUF_OUT] = rb_partial_buffer(p, own->out);
-	run->buffers[RB_BUF_SCRATCH] = rb_partial_buffer(p, RB_PARTIAL_RESULTS + p->slot_count);
-	run->peers = p->peers;
-	run->type = p->type;
-	run->op = p->op;
+	run->buffers[RB_BUF_SCRATCH] =
+		rb_partial_buffer(p, RB_PARTIAL_RESULTS + p->results.slot_count);
+	run->peers = p->reduction.peers;
+	run->type = p->vector.type;
+	run->op = p->vector.op;
 	run->divisor = (uint32_t)divisor;
 	run->tag = rb_partial_run_tag(p, RB_PARTIAL_TAG_REDUCE, round);
 	run->signature = (struct rb_signature) {
 		.kind = RB_KIND_ALLREDUCE,
-		.type = (uint8_t)p->type,
-		.op = (uint8_t)p->op,
+		.type = (uint8_t)p->vector.type,
+		.op = (uint8_t)p->vector.op,
 		.algorithm = (uint8_t)(run->plan->algorithm - rb_algorithms),
 		.root = UINT32_MAX,
-		.count = p->count,
+		.count = p->vector.count,
 	};
 	run->instance = (uint32_t)round;
 	run->entered = true;
@@ -291,7 +292,7 @@ static void run_forget(struct rb_engine *engine, struct rb_run *run)
 
 static void transfer_end(struct rb_engine *engine, struct rb_partial_transfer *t)
 {
-	struct rb_partial_transfer **at = &t->partial->transfers;
+	struct rb_partial_transfer **at = &t->partial->transfers.first;
 
 	while (*at != t)
 		at = &(*at)->next;
@@ -305,10 +306,11 @@ static void transfer_done(struct rb_engine *engine, struct rb_slot *slot)
 	struct rb_partial_transfer *t = slot->owner;
 	struct rubato_partial *p = t->partial;
 	bool here = t->fetching && slot->request.status == RUBATO_OK;
-	struct rb_protocol_event event = { .kind = RB_PROTOCOL_RUN_DONE, .value = p->fetch_value };
+	struct rb_protocol_event event = { .kind = RB_PROTOCOL_RUN_DONE,
+					   .value = p->transfers.value };
 
 	transfer_end(engine, t);
-	if (here && --p->fetches == 0)
+	if (here && --p->transfers.missing == 0)
 		rb_plug_event(engine, &p->plug, &event);
 }
 
@@ -328,8 +330,8 @@ static void transfer_start(struct rb_engine *engine, struct rubato_partial *p, u
 		rb_engine_poison(engine, RUBATO_ERR_MEMORY, "out of memory for a fetched result");
 		return;
 	}
-	*t = (struct rb_partial_transfer) { slot, p, fetching, p->transfers };
-	p->transfers = t;
+	*t = (struct rb_partial_transfer) { slot, p, fetching, p->transfers.first };
+	p->transfers.first = t;
 	request = &slot->request;
 	slot->is_work = false;
 	slot->owner = t;
@@ -367,31 +369,32 @@ static void fetch_start(struct rb_engine *engine, struct rubato_partial *p, uint
 			uint32_t peer)
 {
 	uint64_t round = value / RB_ROUNDS_RUNS;
-	struct rb_partial_result *out = &p->results[rb_rounds_view_of(p->machine).out];
+	struct rb_partial_result *out = &p->results.slots[rb_rounds_view_of(p->machine).out];
 
 	(void)members_find(p);
 	if (out->buffer >= RB_PARTIAL_RESULTS)
 		out->buffer = rb_partial_free_contribution(p);
-	p->fetches = 2;
-	p->fetch_value = value;
-	transfer_start(engine, p, peer, round, 0, rb_partial_buffer(p, out->buffer), p->bytes,
-		       true);
+	p->transfers.missing = 2;
+	p->transfers.value = value;
+	transfer_start(engine, p, peer, round, 0, rb_partial_buffer(p, out->buffer),
+		       p->vector.bytes, true);
 	transfer_start(engine, p, peer, round, 1, rb_rounds_records(p->machine), records_bytes(p),
 		       true);
 }
 
 static void serve(struct rb_engine *engine, struct rubato_partial *p, uint64_t round, uint32_t peer)
 {
-	const struct rb_partial_result *r = &p->results[rb_rounds_view_of(p->machine).newest];
+	const struct rb_partial_result *r = &p->results.slots[rb_rounds_view_of(p->machine).newest];
 
 	RB_ASSERT(r->summary.round == round);
-	transfer_start(engine, p, peer, round, 0, rb_partial_buffer(p, r->buffer), p->bytes, false);
+	transfer_start(engine, p, peer, round, 0, rb_partial_buffer(p, r->buffer), p->vector.bytes,
+		       false);
 	transfer_start(engine, p, peer, round, 1, r->records, records_bytes(p), false);
 }
 
 static void transfers_cancel(struct rb_engine *engine, struct rubato_partial *p, bool served)
 {
-	struct rb_partial_transfer *t = p->transfers;
+	struct rb_partial_transfer *t = p->transfers.first;
 
 	while (t != NULL) {
 		struct rb_partial_transfer *next = t->next;
@@ -410,8 +413,8 @@ void rb_partial_quiet(struct rubato_partial *p)
 {
 	struct rb_engine *engine = &p->comm->engine;
 
-	run_forget(engine, &p->exchange);
-	run_forget(engine, &p->reduce);
+	run_forget(engine, &p->exchange.run);
+	run_forget(engine, &p->reduction.run);
 	transfers_cancel(engine, p, true);
 }
 
@@ -437,8 +440,8 @@ void rb_partial_carry_out(struct rb_engine *engine, struct rb_plug *plug, uint64
 		serve(engine, p, round, peer);
 		break;
 	case RB_ROUNDS_ABANDON:
-		run_forget(engine, &p->exchange);
-		run_forget(engine, &p->reduce);
+		run_forget(engine, &p->exchange.run);
+		run_forget(engine, &p->reduction.run);
 		transfers_cancel(engine, p, false);
 		break;
 	case RB_ROUNDS_RESTORE:
@@ -451,14 +454,14 @@ void rb_partial_carry_out(struct rb_engine *engine, struct rb_plug *plug, uint64
 
 static void completed(struct rubato_partial *p)
 {
-	struct rb_partial_result *r = &p->results[rb_rounds_view_of(p->machine).newest];
+	struct rb_partial_result *r = &p->results.slots[rb_rounds_view_of(p->machine).newest];
 
 	memcpy(r->records, rb_rounds_records(p->machine), records_bytes(p));
 	r->summary = *rb_rounds_summary(p->machine);
 	memset(r->member, 0, p->comm->engine.rank_count * sizeof(*r->member));
-	for (uint32_t i = 0; i < p->member_count; i++)
-		r->member[p->members[i]] = true;
-	p->joined = RB_PARTIAL_NONE;
+	for (uint32_t i = 0; i < p->reduction.member_count; i++)
+		r->member[p->reduction.members[i]] = true;
+	p->buffers.joined = RB_PARTIAL_NONE;
 }
 
 static void differing(struct rb_engine *engine, const struct rubato_partial *p)

@@ -188,7 +188,7 @@ static void swap_run(struct swap *w)
 	struct rb_thread other;
 
 	for (uint32_t i = 0; i < 2; i++) {
-		const struct rb_memory *slab = w->each[i].partial->slab;
+		const struct rb_memory *slab = w->each[i].partial->buffers.slab;
 
 		explore_shared(slab->base, slab->size_bytes);
 	}
@@ -296,7 +296,7 @@ static void swap_end(void *world)
 		struct rubato_partial *p = w->each[i].partial;
 
 		/* A failed execution ended in the middle of them. */
-		p->exchange.advancing = p->reduce.advancing = p->plug.stepping = false;
+		p->exchange.run.advancing = p->reduction.run.advancing = p->plug.stepping = false;
 		w->each[i].comm.relaxed->end(&w->each[i].comm);
 	}
 	ranks_end(w->ranks);
