@@ -115,7 +115,7 @@ uint64_t rb_span_offset(const struct rb_layout *layout, const struct rb_step *st
 
 	if (scratch)
 		base = span->slot * layout->count + even_offset(layout, block);
-	else if (!span->part && !(layout->facing && span->rank != RB_SELF))
+	else if (!span->part && !(layout->per_peer && span->rank != RB_SELF))
 		base = span->buffer == RB_BUF_OUT ? rb_layout_out_offset(layout, block)
 						  : rb_layout_offset(layout, block);
 	return base + c * layout->chunk;

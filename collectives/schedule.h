@@ -129,9 +129,9 @@ struct rb_schedule {
  *
  * What two ranks exchange must be equally long on both: block r of IN at rank p and block p of OUT
  * at rank r in ALLTOALL(V), block b at every rank in the others. Where the blocks *start* may
- * differ from rank to rank if `facing` is set: then a peer's IN and OUT are given as the block that
- * concerns us (the peer's block number `rank`, ours; base address and all), and that is the only
- * one that a span may name there. Not set: all ranks have the same layout.
+ * differ from rank to rank if `per_peer` is set: then a peer's IN and OUT are given as the block
+ * that concerns us (the peer's block number `rank`, ours; base address and all), and that is the
+ * only one that a span may name there. Not set: all ranks have the same layout.
  */
 struct rb_layout {
 	uint64_t count;       /* Elements in all blocks together; ALLTOALLV: of the longer side. */
@@ -140,7 +140,7 @@ struct rb_layout {
 	uint32_t align;       /* Even blocks begin at multiples of so many elements; at least 1. */
 	const uint64_t *starts, *lengths;         /* Both, or NULL: even blocks without gaps. */
 	const uint64_t *out_starts, *out_lengths; /* OUT's, or NULL: as IN's. */
-	bool facing;
+	bool per_peer;
 };
 
 /* First element of `block` in IN; even blocks: block == block_count gives count. */

@@ -481,7 +481,7 @@ rubato_status rb_comm_exchange_plan(struct rubato_comm *comm, enum rb_exchange w
 		[RB_EXCHANGE_WORDS] = { RB_KIND_ALLGATHER, 3 },
 		[RB_EXCHANGE_KEYS] = { RB_KIND_ALLGATHER,
 				       3 + RB_BUFFER_COUNT * (2 + RB_KEY_BYTES_MAX / 8) },
-		[RB_EXCHANGE_FACING] = { RB_KIND_ALLTOALL, 4 },
+		[RB_EXCHANGE_PER_PEER] = { RB_KIND_ALLTOALL, 4 },
 	};
 	int flat = rb_algorithm_find(exchanges[which].kind, "flat");
 	struct rb_plan_key key = { .count = exchanges[which].words,

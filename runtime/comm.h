@@ -90,7 +90,7 @@ struct rubato_op {
 	struct rb_peer_buffers *peers;
 	uint64_t *records; /* The exchange's vector: record_words per rank. */
 	uint32_t record_words, record_room;
-	uint64_t *own_record; /* Facing: one for each peer. */
+	uint64_t *own_record; /* PER_PEER: one for each peer. */
 	size_t own_room;
 	bool scratch_mapped; /* The one in use: scratch, else plain_scratch. */
 	struct rb_memory *scratch, *scratch_retired;
@@ -112,10 +112,10 @@ struct rubato_op {
 	struct rubato_op *next, *previous; /* In a list of comm->operations: the persistent ones. */
 };
 
-enum rb_exchange {                     /* What ranks tell each other of their buffers. */
-		   RB_EXCHANGE_WORDS,  /* Words alone. */
-		   RB_EXCHANGE_KEYS,   /* Whole records, with keys. */
-		   RB_EXCHANGE_FACING, /* Words for each peer. */
+enum rb_exchange {                       /* What ranks tell each other of their buffers. */
+		   RB_EXCHANGE_WORDS,    /* Words alone. */
+		   RB_EXCHANGE_KEYS,     /* Whole records, with keys. */
+		   RB_EXCHANGE_PER_PEER, /* Words for each peer. */
 };
 #define RB_EXCHANGE_COUNT 3
 

@@ -23,7 +23,7 @@
 #include "runtime/comm.h"
 
 #define WORD_RECORD 3u                              /* in, out, scratch */
-#define FACING_RECORD 4u                            /* and what we send them, in elements */
+#define PEER_RECORD 4u                              /* and what we send them, in elements */
 #define KEY_WORDS (1u + 1u + RB_KEY_BYTES_MAX / 8u) /* offset, key bytes, key */
 #define FULL_RECORD (WORD_RECORD + RB_BUFFER_COUNT * KEY_WORDS)
 #define WORD_EMPTY UINT64_MAX /* Nothing to be mapped. */
@@ -115,12 +115,13 @@ static rubato_status scratch_prepare(struct rubato_op *op, uint64_t bytes, bool 
 static rubato_status exchange_prepare(struct rubato_op *op)
 {
 	uint32_t n = op->comm->engine.rank_count;
-	bool keys = (plan_needs(op->plan) & RB_SCHEDULE_PUT) != 0, facing = op->plan->layout.facing;
-	uint32_t words = facing ? FACING_RECORD : keys ? FULL_RECORD : WORD_RECORD;
-	size_t own = facing ? (size_t)n * words : words;
+	bool keys = (plan_needs(op->plan) & RB_SCHEDULE_PUT) != 0,
+	     per_peer = op->plan->layout.per_peer;
+	uint32_t words = per_peer ? PEER_RECORD : keys ? FULL_RECORD : WORD_RECORD;
+	size_t own = per_peer ? (size_t)n * words : words;
 	struct rb_plan *plan;
 
-	RB_ASSERT(!(keys && facing));
+	RB_ASSERT(!(keys && per_peer));
 	if (op->peers == NULL)
 		op->peers = calloc(n, sizeof(*op->peers));
 	if (op->record_room < words || op->own_room < own) {
@@ -137,9 +138,9 @@ static rubato_status exchange_prepare(struct rubato_op *op)
 	}
 	op->record_words = words;
 	RB_TRY(rb_comm_exchange_plan(op->comm,
-				     facing ? RB_EXCHANGE_FACING
-				     : keys ? RB_EXCHANGE_KEYS
-					    : RB_EXCHANGE_WORDS,
+				     per_peer ? RB_EXCHANGE_PER_PEER
+				     : keys   ? RB_EXCHANGE_KEYS
+					      : RB_EXCHANGE_WORDS,
 				     &plan));
 	return rb_run_init(&op->exchange, plan);
 }
@@ -328,8 +329,8 @@ static uint64_t word_of(struct rubato_op *op, const void *base, uint64_t bytes)
 }
 
 /* The block of IN or OUT that concerns rank r, in elements. */
-static uint64_t facing_block(const struct rb_layout *layout, uint32_t buffer, uint32_t r,
-			     uint64_t *length)
+static uint64_t peer_block(const struct rb_layout *layout, uint32_t buffer, uint32_t r,
+			   uint64_t *length)
 {
 	if (buffer == RB_BUF_OUT) {
 		*length = rb_layout_out_length(layout, r, 1);
@@ -341,20 +342,20 @@ static uint64_t facing_block(const struct rb_layout *layout, uint32_t buffer, ui
 
 /* One record for each peer: the blocks that concern it. That a buffer is not mapped all see
  * alike. */
-static void facing_records_write(struct rubato_op *op, void *const base[RB_BUFFER_COUNT],
-				 const uint64_t whole[RB_BUFFER_COUNT])
+static void peer_records_write(struct rubato_op *op, void *const base[RB_BUFFER_COUNT],
+			       const uint64_t whole[RB_BUFFER_COUNT])
 {
 	const struct rb_layout *layout = &op->plan->layout;
 	uint64_t element = op->plan->key.element_bytes;
 
 	for (uint32_t r = 0; r < op->comm->engine.rank_count; r++) {
-		uint64_t *words = op->own_record + (size_t)r * FACING_RECORD;
+		uint64_t *words = op->own_record + (size_t)r * PEER_RECORD;
 
 		for (uint32_t b = 0; b < RB_BUFFER_COUNT; b++) {
 			words[b] = whole[b];
 			if (b == RB_BUF_SCRATCH || whole[b] == 0 || whole[b] == WORD_EMPTY)
 				continue;
-			uint64_t length, first = facing_block(layout, b, r, &length);
+			uint64_t length, first = peer_block(layout, b, r, &length);
 
 			words[b] =
 				word_of(op, (uint8_t *)base[b] + first * element, length * element);
@@ -374,8 +375,8 @@ static void record_write(struct rubato_op *op)
 		if (b == RB_BUF_SCRATCH && bytes[b] == 0)
 			words[b] = 0;
 	}
-	if (op->plan->layout.facing) {
-		facing_records_write(op, base, words);
+	if (op->plan->layout.per_peer) {
+		peer_records_write(op, base, words);
 		return;
 	}
 	memcpy(op->own_record, words, sizeof(words));
@@ -395,10 +396,10 @@ static void *record_map(struct rubato_op *op, const struct rb_plan *plan, uint32
 	uint64_t length;
 
 	if (r == op->comm->engine.rank) {
-		if (!plan->layout.facing || buffer == RB_BUF_SCRATCH || own == NULL)
+		if (!plan->layout.per_peer || buffer == RB_BUF_SCRATCH || own == NULL)
 			return own;
 		return (uint8_t *)own +
-		       facing_block(&plan->layout, buffer, r, &length) * plan->key.element_bytes;
+		       peer_block(&plan->layout, buffer, r, &length) * plan->key.element_bytes;
 	}
 	if (reach == 0 || word == 0 || word == WORD_EMPTY || ep->ops->word_map == NULL)
 		return NULL;
@@ -437,12 +438,12 @@ static rubato_status words_map(struct rubato_op *op, const struct rb_plan *plan,
 }
 
 /* Of an alltoallv without messages: whether each rank sends us what we expect. */
-static rubato_status facing_check(const struct rubato_op *op)
+static rubato_status peer_records_check(const struct rubato_op *op)
 {
 	const struct rb_layout *layout = &op->plan->layout;
 
-	for (uint32_t r = 0; layout->facing && r < op->comm->engine.rank_count; r++) {
-		uint64_t theirs = op->records[(size_t)r * FACING_RECORD + WORD_RECORD];
+	for (uint32_t r = 0; layout->per_peer && r < op->comm->engine.rank_count; r++) {
+		uint64_t theirs = op->records[(size_t)r * PEER_RECORD + WORD_RECORD];
 		uint64_t ours = rb_layout_out_length(layout, r, 1);
 
 		if (theirs != ours)
@@ -570,7 +571,7 @@ static rubato_status records_use(struct rubato_op *op, struct rb_plan **out)
 	struct rb_plan *plan = op->plan;
 	bool all;
 
-	RB_TRY(facing_check(op));
+	RB_TRY(peer_records_check(op));
 	RB_TRY(words_map(op, plan, &all));
 	if (!all && !(plan->schedule.flags & RB_SCHEDULE_PUT)) {
 		plan = op->plan_staged;

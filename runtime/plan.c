@@ -87,7 +87,7 @@ static rubato_status blocks_copy(struct rb_plan *plan, const struct rb_shape *sh
 	side_copy(at + 2 * n, at + 3 * n, shape->out_counts, shape->out_offsets, n);
 	layout->out_starts = at + 2 * n;
 	layout->out_lengths = at + 3 * n;
-	layout->facing = true;
+	layout->per_peer = true;
 	return RUBATO_OK;
 }
 
@@ -246,7 +246,7 @@ static void derive_message(struct rb_plan *plan, uint32_t index)
 			: step->kind == RB_STEP_RECV ? step->to
 						     : RB_NO_SPAN;
 
-	m->simple = !plan->layout.facing && step->kind != RB_STEP_PUT &&
+	m->simple = !plan->layout.per_peer && step->kind != RB_STEP_PUT &&
 		    step->kind != RB_STEP_COPY && step->kind != RB_STEP_REDUCE &&
 		    (span == RB_NO_SPAN || plan->schedule.spans[span].rank == RB_SELF);
 	if (!m->simple)
@@ -340,7 +340,7 @@ static void derive(struct rb_plan *plan, uint8_t element_bytes)
 		plan->iterations[i] = rb_step_iterations(&plan->layout, step);
 		plan->range[i] = rb_step_range(&plan->layout, step);
 		/* Pairs compare what they send and expect, also where that is nothing. */
-		if (plan->layout.facing && plan->iterations[i] == 0 &&
+		if (plan->layout.per_peer && plan->iterations[i] == 0 &&
 		    (step->kind == RB_STEP_SEND || step->kind == RB_STEP_RECV))
 			plan->iterations[i] = 1;
 		plan->pending_steps += plan->iterations[i] > 0;

@@ -291,7 +291,8 @@ static void message_start(struct rb_engine *engine, struct rb_run *run, struct r
 	request->tag = rb_tag_step(run->tag, step->channel, slot->iteration);
 	request->signature = run->signature;
 	/* Each pair's own: what one sends must be what the other expects. */
-	if (run->plan->layout.facing && (step->kind == RB_STEP_SEND || step->kind == RB_STEP_RECV))
+	if (run->plan->layout.per_peer &&
+	    (step->kind == RB_STEP_SEND || step->kind == RB_STEP_RECV))
 		request->signature.count = run->plan->range[slot->step];
 	request->owner = slot;
 	request->state = RB_REQUEST_IDLE;

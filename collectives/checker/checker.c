@@ -220,7 +220,7 @@ struct check_place check_place(const struct checker *k, uint32_t rank, const str
 		which = 2 + instance % schedule->scratch_copies;
 		if (span->depth == RB_SHELF)
 			offset += schedule->scratch_slots * layout->chunk;
-	} else if (span->part || (layout->facing && owner != rank)) {
+	} else if (span->part || (layout->per_peer && owner != rank)) {
 		/* Given from its begin: at its owner it lies where that one has it. */
 		offset += check_block(k, owner, span->buffer, check_span_block(k, rank, step, span))
 				  .lo;

@@ -77,7 +77,7 @@ static bool check_range_of(struct checker *k, uint32_t r, uint32_t index,
 				  "touches block %u+%u of a buffer that has %" PRIu64
 				  " to %" PRIu64,
 				  block, step->blocks, has.lo, has.hi);
-	if (layout->facing && owner != r && block != r)
+	if (layout->per_peer && owner != r && block != r)
 		return check_fail(k, r, index, 0,
 				  "touches block %u of rank %u, which does not "
 				  "concern it",

@@ -109,12 +109,12 @@ static void prove_narrow(const struct world *world, bool narrowest)
 /* What a V adds: gaps, and starts that only their owner knows. */
 static void prove_v(const struct world *world, bool narrowest)
 {
-	prove_uneven(world, BOTH, narrowest ? 6 : 2, GAPS_FACING, world->rank_count);
+	prove_uneven(world, BOTH, narrowest ? 6 : 2, GAPS_PER_RANK, world->rank_count);
 	if (narrowest)
 		return;
 	for (uint64_t seed = 10; seed <= 12; seed++) {
-		prove_uneven(world, BOTH, seed - 9, GAPS_ALIKE, seed);
-		prove_uneven(world, BOTH, seed - 9, GAPS_FACING, seed);
+		prove_uneven(world, BOTH, seed - 9, GAPS_SAME, seed);
+		prove_uneven(world, BOTH, seed - 9, GAPS_PER_RANK, seed);
 	}
 }
 

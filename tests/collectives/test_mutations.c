@@ -302,8 +302,9 @@ static void spread_init(struct spread *spread, const struct world *w)
 	if (world_takes_uneven(w)) {
 		bool v = world_is_v(w->algorithm->kind);
 
-		layouts_uneven(&spread->layouts[0], w, 2, v ? GAPS_ALIKE : GAPS_NONE, rising, &n);
-		layouts_uneven(&spread->layouts[1], w, 2, v ? GAPS_FACING : GAPS_NONE, falling, &n);
+		layouts_uneven(&spread->layouts[0], w, 2, v ? GAPS_SAME : GAPS_NONE, rising, &n);
+		layouts_uneven(&spread->layouts[1], w, 2, v ? GAPS_PER_RANK : GAPS_NONE, falling,
+			       &n);
 	} else {
 		layouts_even(&spread->layouts[0], w, barrier ? 0 : 13u * blocks + 1, 2, 1);
 		layouts_even(&spread->layouts[1], w, barrier ? 0 : 3u * blocks, 1000, 1);

@@ -148,7 +148,7 @@ void layouts_uneven(struct layouts *layouts, const struct world *world, uint64_t
 			lengths[b] = length(arg, !all ? 0 : swap ? b : r, swap ? r : b);
 			out_lengths[b] = all && !world->in_place ? length(arg, b, r) : lengths[b];
 		}
-		sum = place(numbers, lengths, n, gaps, gaps == GAPS_FACING ? r : 1);
+		sum = place(numbers, lengths, n, gaps, gaps == GAPS_PER_RANK ? r : 1);
 		out_sum = place(out_starts, out_lengths, n, gaps, r + 1);
 		layouts->each[r] = (struct rb_layout) {
 			.count = sum > out_sum ? sum : out_sum,
@@ -159,7 +159,7 @@ void layouts_uneven(struct layouts *layouts, const struct world *world, uint64_t
 			.lengths = lengths,
 			.out_starts = all && !world->in_place ? out_starts : NULL,
 			.out_lengths = all && !world->in_place ? out_lengths : NULL,
-			.facing = all || gaps == GAPS_FACING,
+			.per_peer = all || gaps == GAPS_PER_RANK,
 		};
 	}
 }

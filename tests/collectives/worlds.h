@@ -37,7 +37,7 @@ struct layouts { /* One per rank. */
 void layouts_even(struct layouts *layouts, const struct world *world, uint64_t count,
 		  uint64_t chunk, uint32_t align);
 
-enum gaps { GAPS_NONE, GAPS_ALIKE, GAPS_FACING }; /* FACING: starts differ from rank to rank. */
+enum gaps { GAPS_NONE, GAPS_SAME, GAPS_PER_RANK }; /* PER_RANK: starts differ from rank to rank. */
 
 /*
  * Uneven blocks: length(arg, s, d) elements go from rank s to rank d in ALLTOALLV; in the others
