@@ -15,6 +15,14 @@ const char *rb_kind_name(enum rb_kind kind)
 	return (unsigned)kind < RB_KIND_COUNT ? names[kind] : "unknown";
 }
 
+enum rb_kind rb_kind_find(const char *name)
+{
+	for (int k = RB_KIND_BARRIER; k < RB_KIND_SENDRECV; k++)
+		if (strcmp(name, rb_kind_name((enum rb_kind)k)) == 0)
+			return (enum rb_kind)k;
+	return RB_KIND_NONE;
+}
+
 char *rb_signature_text(const struct rb_signature *s, char *text, size_t text_bytes)
 {
 	int n = snprintf(text, text_bytes, "%s", rb_kind_name((enum rb_kind)s->kind));

@@ -32,6 +32,27 @@ enum rb_kind {
 };
 #define RB_KIND_COUNT 16
 const char *rb_kind_name(enum rb_kind kind);
+/* Of those that users name (not SENDRECV and what comes after it); RB_KIND_NONE: there is none. */
+enum rb_kind rb_kind_find(const char *name);
+
+static inline bool rb_kind_rooted(enum rb_kind kind)
+{
+	return kind == RB_KIND_BROADCAST || kind == RB_KIND_REDUCE || kind == RB_KIND_GATHER ||
+	       kind == RB_KIND_SCATTER;
+}
+
+static inline bool rb_kind_reduces(enum rb_kind kind)
+{
+	return kind == RB_KIND_REDUCE || kind == RB_KIND_ALLREDUCE ||
+	       kind == RB_KIND_REDUCE_SCATTER || kind == RB_KIND_REDUCE_SCATTERV;
+}
+
+/* The caller says how long each block is. */
+static inline bool rb_kind_uneven(enum rb_kind kind)
+{
+	return kind == RB_KIND_ALLGATHERV || kind == RB_KIND_REDUCE_SCATTERV ||
+	       kind == RB_KIND_ALLTOALLV;
+}
 
 /* Rides in every message; the receiver compares it with its own (RUBATO_ERR_MISMATCH). */
 struct rb_signature {

@@ -4,24 +4,6 @@
  */
 #include "runtime/comm.h"
 
-bool rb_kind_rooted(enum rb_kind kind)
-{
-	return kind == RB_KIND_BROADCAST || kind == RB_KIND_REDUCE || kind == RB_KIND_GATHER ||
-	       kind == RB_KIND_SCATTER;
-}
-
-static bool reducing(enum rb_kind kind)
-{
-	return kind == RB_KIND_REDUCE || kind == RB_KIND_ALLREDUCE ||
-	       kind == RB_KIND_REDUCE_SCATTER || kind == RB_KIND_REDUCE_SCATTERV;
-}
-
-bool rb_kind_uneven(enum rb_kind kind)
-{
-	return kind == RB_KIND_ALLGATHERV || kind == RB_KIND_REDUCE_SCATTERV ||
-	       kind == RB_KIND_ALLTOALLV;
-}
-
 static rubato_status too_large(const struct rubato_op *op)
 {
 	return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: %llu elements on %u ranks do not fit memory",
@@ -152,7 +134,7 @@ rubato_status rb_op_check(struct rubato_op *op)
 
 	if (bytes == 0)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: unknown type %d", name, (int)op->type);
-	if (reducing(op->kind) && (unsigned)op->op >= RUBATO_OPERATOR_COUNT)
+	if (rb_kind_reduces(op->kind) && (unsigned)op->op >= RUBATO_OPERATOR_COUNT)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: unknown operator %d", name, (int)op->op);
 	if ((rb_kind_rooted(op->kind) || op->kind == RB_KIND_SENDRECV) && op->root >= n)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: rank %u is not in a communicator of %u",
@@ -175,7 +157,7 @@ struct rb_signature rb_op_signature(const struct rubato_op *op)
 	struct rb_signature signature = {
 		.kind = (uint8_t)(op->named != RB_KIND_NONE ? op->named : op->kind),
 		.type = op->kind == RB_KIND_BARRIER ? 0xff : (uint8_t)op->type,
-		.op = reducing(op->kind) ? (uint8_t)op->op : 0xff,
+		.op = rb_kind_reduces(op->kind) ? (uint8_t)op->op : 0xff,
 		.root = rb_kind_rooted(op->kind) ? op->root : UINT32_MAX,
 		.count = op->count,
 	};

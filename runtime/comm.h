@@ -183,8 +183,6 @@ struct rb_memory *rb_memory_find(struct rubato_comm *comm, const void *base, siz
 
 /* ---- arguments.c ---- */
 
-bool rb_kind_rooted(enum rb_kind kind);
-bool rb_kind_uneven(enum rb_kind kind); /* Has a shape. */
 /* Sets count, in_bytes, out_bytes and the shape's hash. */
 RB_NODISCARD rubato_status rb_op_check(struct rubato_op *op);
 /* Without the algorithm. */

@@ -5,29 +5,22 @@
 
 #include "runtime/comm.h"
 
-static int kind_find(const char *name)
-{
-	for (int k = RB_KIND_BARRIER; k < RB_KIND_SENDRECV; k++)
-		if (strcmp(name, rb_kind_name((enum rb_kind)k)) == 0)
-			return k;
-	return -1;
-}
-
 rubato_status rubato_set_algorithm(rubato_comm *comm, const char *operation, const char *algorithm)
 {
-	int kind, found;
+	enum rb_kind kind;
+	int found;
 
 	if (comm == NULL || operation == NULL || algorithm == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "algorithm: NULL");
-	kind = kind_find(operation);
-	if (kind < 0)
+	kind = rb_kind_find(operation);
+	if (kind == RB_KIND_NONE)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "algorithm: unknown operation '%s'", operation);
-	found = rb_algorithm_find((enum rb_kind)kind, algorithm);
+	found = rb_algorithm_find(kind, algorithm);
 	if (found < 0 && strcmp(algorithm, "auto") != 0) {
 		char names[256] = "auto";
 
 		for (uint32_t i = 0; i < rb_algorithm_count; i++) {
-			if ((int)rb_algorithms[i].kind != kind)
+			if (rb_algorithms[i].kind != kind)
 				continue;
 			(void)snprintf(names + strlen(names), sizeof(names) - strlen(names), ", %s",
 				       rb_algorithms[i].name);
@@ -49,16 +42,15 @@ rubato_status rubato_explain(rubato_comm *comm, const char *operation, uint64_t 
 	uint32_t element_bytes = (uint32_t)rubato_type_bytes(type);
 	struct rb_choice choice;
 	rubato_status err;
-	int kind;
+	enum rb_kind kind;
 
 	if (comm == NULL || operation == NULL || text == NULL || element_bytes == 0)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "explain: NULL or unknown type");
-	kind = kind_find(operation);
-	if (kind < 0)
+	kind = rb_kind_find(operation);
+	if (kind == RB_KIND_NONE)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "explain: unknown operation '%s'", operation);
 	rb_engine_enter(&comm->engine);
-	err = rb_choose(&comm->facts, (enum rb_kind)kind,
-			rb_plan_total((enum rb_kind)kind, count, comm->engine.rank_count),
+	err = rb_choose(&comm->facts, kind, rb_plan_total(kind, count, comm->engine.rank_count),
 			element_bytes, comm->forced[kind], &choice);
 	rb_engine_leave(&comm->engine);
 	if (err != RUBATO_OK)

@@ -125,12 +125,12 @@ static void prove_world(const struct world *world)
 
 	if (kind == RB_KIND_BARRIER)
 		prove_even(world, APART, 0, 1, 1);
-	else if (world_is_v(kind))
+	else if (rb_kind_uneven(kind))
 		prove_v(world, n > 17);
 	else
 		prove_narrow(world, n > 17);
 	if (kind != RB_KIND_BARRIER && n <= wide &&
-	    (!world_is_v(kind) || effort_wanted() == EFFORT_LONG))
+	    (!rb_kind_uneven(kind) || effort_wanted() == EFFORT_LONG))
 		prove_wide(world);
 }
 
@@ -141,9 +141,10 @@ START_TEST(every_algorithm_is_right)
 
 	proofs = 0;
 	for (uint32_t n = 1; n <= most; n++) {
-		uint32_t roots = !wants_ranks(n) ? 0 : world_rooted(a->kind) ? n : 1;
+		uint32_t roots = !wants_ranks(n) ? 0 : rb_kind_rooted(a->kind) ? n : 1;
 
-		if (world_is_v(a->kind) && effort_wanted() == EFFORT_NORMAL && n > 17 && n != 33)
+		if (rb_kind_uneven(a->kind) && effort_wanted() == EFFORT_NORMAL && n > 17 &&
+		    n != 33)
 			continue; /* The others' builders, proved there. */
 		for (uint32_t root = 0; root < roots; root++) {
 			struct world world;

@@ -300,7 +300,7 @@ static void spread_init(struct spread *spread, const struct world *w)
 	bool barrier = w->algorithm->kind == RB_KIND_BARRIER;
 
 	if (world_takes_uneven(w)) {
-		bool v = world_is_v(w->algorithm->kind);
+		bool v = rb_kind_uneven(w->algorithm->kind);
 
 		layouts_uneven(&spread->layouts[0], w, 2, v ? GAPS_SAME : GAPS_NONE, rising, &n);
 		layouts_uneven(&spread->layouts[1], w, 2, v ? GAPS_PER_RANK : GAPS_NONE, falling,
@@ -527,7 +527,7 @@ START_TEST(every_change_is_noticed)
 {
 	const struct rb_algorithm *a = &rb_algorithms[_i];
 	/* The Vs have the others' builders, whose graphs are changed there. */
-	uint32_t wanted = effort_wanted() == EFFORT_SHORT || world_is_v(a->kind) ? 3 : 5;
+	uint32_t wanted = effort_wanted() == EFFORT_SHORT || rb_kind_uneven(a->kind) ? 3 : 5;
 	uint32_t most = a->rank_max < wanted ? a->rank_max : wanted;
 	struct tally tally = { 0 };
 
@@ -535,7 +535,7 @@ START_TEST(every_change_is_noticed)
 		for (int told = 0; told <= world_told_in_place(a->kind); told++) {
 			struct world world;
 
-			world_build(&world, a, n, world_rooted(a->kind) ? 1 : 0, told);
+			world_build(&world, a, n, rb_kind_rooted(a->kind) ? 1 : 0, told);
 			judge_all(&world, &tally);
 			world_free(&world);
 		}

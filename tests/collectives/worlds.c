@@ -48,21 +48,9 @@ void world_free(struct world *world)
 	free(world->schedules);
 }
 
-bool world_rooted(enum rb_kind kind)
-{
-	return kind == RB_KIND_BROADCAST || kind == RB_KIND_REDUCE || kind == RB_KIND_GATHER ||
-	       kind == RB_KIND_SCATTER;
-}
-
 bool world_told_in_place(enum rb_kind kind)
 {
 	return kind == RB_KIND_ALLTOALL || kind == RB_KIND_ALLTOALLV;
-}
-
-bool world_is_v(enum rb_kind kind)
-{
-	return kind == RB_KIND_ALLGATHERV || kind == RB_KIND_REDUCE_SCATTERV ||
-	       kind == RB_KIND_ALLTOALLV;
 }
 
 bool world_takes_uneven(const struct world *world)

@@ -18,11 +18,8 @@ void world_build(struct world *world, const struct rb_algorithm *algorithm, uint
 		 uint32_t root, bool in_place);
 void world_free(struct world *world);
 
-bool world_rooted(enum rb_kind kind);
 /* ALLTOALL(V): schedules for memory in place are others. */
 bool world_told_in_place(enum rb_kind kind);
-/* Whether the blocks are as long as the caller of the operation says. */
-bool world_is_v(enum rb_kind kind);
 /* Whether steps take blocks one by one, so that these need not be even. */
 bool world_takes_uneven(const struct world *world);
 
