@@ -84,22 +84,22 @@ static rubato_status write_results(struct tr_run *run, struct tr_summary *summar
 
 	if (run->rank == 0 && run->options->save != NULL)
 		err = tr_npy_write(run->options->save, run->ctx.parameters,
-				   run->model.parameter_count, run->note);
+				   run->model.parameter_count, run->error);
 	if (err == RUBATO_OK && run->rank == 0 && run->options->out != NULL)
 		err = tr_run_write_parameters(run, "final");
-	TR_TRY(tr_agree(run->comm, err, run->note));
-	TR_TRY(tr_ledger_write(run->ctx.ledger, run->comm, run->options->out, run->note));
+	TR_TRY(tr_agree(run->comm, err, run->error));
+	TR_TRY(tr_ledger_write(run->ctx.ledger, run->comm, run->options->out, run->error));
 	TR_TRY(tr_trace_write(run->ctx.trace, run->comm, run->options->out, run->start_ns,
-			      run->note));
+			      run->error));
 	TR_TRY(tr_run_tally(run, &mine));
-	TR_TRY(tr_tally_gather(run->comm, &mine, &per_rank, run->note));
+	TR_TRY(tr_tally_gather(run->comm, &mine, &per_rank, run->error));
 	summary->per_rank = per_rank;
 	if (run->rank == 0) {
 		summary->settings = tr_settings_given(run->options);
-		err = tr_metrics_summary(&run->metrics, summary, run->note);
+		err = tr_metrics_summary(&run->metrics, summary, run->error);
 	}
 	free(per_rank);
-	return tr_agree(run->comm, err, run->note);
+	return tr_agree(run->comm, err, run->error);
 }
 
 static rubato_status test_each_snapshot(struct tr_run *run, uint32_t snapshot_count)
@@ -115,10 +115,10 @@ static rubato_status test_each_snapshot(struct tr_run *run, uint32_t snapshot_co
 				       &test));
 		if (run->rank == 0) {
 			tr_line_add_test(&snapshot->line, &test);
-			err = tr_metrics_line(&run->metrics, &snapshot->line, run->note);
+			err = tr_metrics_line(&run->metrics, &snapshot->line, run->error);
 			snapshot = snapshot->next;
 		}
-		TR_TRY(tr_agree(run->comm, err, run->note));
+		TR_TRY(tr_agree(run->comm, err, run->error));
 	}
 	return RUBATO_OK;
 }
@@ -130,15 +130,15 @@ static rubato_status test_snapshots(struct tr_run *run)
 	rubato_status err = RUBATO_OK;
 	float *kept;
 
-	TR_TRY(tr_check(run->note,
+	TR_TRY(tr_check(run->error,
 			rubato_broadcast(run->comm, &snapshot_count, 1, RUBATO_UINT32, 0),
 			"broadcast of the number of snapshots"));
 	if (snapshot_count == 0)
 		return RUBATO_OK;
 	kept = tr_view_keep(&run->ctx);
 	if (kept == NULL)
-		err = tr_fail(run->note, RUBATO_ERR_MEMORY, "no memory to test snapshots");
-	err = tr_agree(run->comm, err, run->note);
+		err = tr_fail(run->error, RUBATO_ERR_MEMORY, "no memory to test snapshots");
+	err = tr_agree(run->comm, err, run->error);
 	if (err == RUBATO_OK)
 		err = test_each_snapshot(run, snapshot_count);
 	tr_view_end(&run->ctx, kept);
@@ -164,12 +164,12 @@ rubato_status tr_run_conclude(struct tr_run *run)
 
 	if (run->tellers != NULL) {
 		TR_TRY(tr_run_tally(run, &totals));
-		TR_TRY(tr_tellers_last(run->tellers, &totals, run->note));
+		TR_TRY(tr_tellers_last(run->tellers, &totals, run->error));
 	}
 	TR_TRY(tr_agree_equal(run->comm,
 			      tr_hash(TR_HASH_INIT, run->ctx.parameters,
 				      run->model.parameter_count * sizeof(float)),
-			      "the ranks' parameters differ at the end of the run", run->note));
+			      "the ranks' parameters differ at the end of the run", run->error));
 	TR_TRY(tr_run_add_up(run, &totals));
 	TR_TRY(test_snapshots(run));
 	TR_TRY(tr_view_average_statistics(&run->ctx));

@@ -10,7 +10,7 @@
 #ifndef TR_LAUNCH_H
 #define TR_LAUNCH_H
 
-#include "trainer/base/note.h"
+#include "trainer/base/error.h"
 
 /* In a rank: writes at most one line, on failure, to `line_fd`, and returns the exit status. */
 typedef int (*tr_rank_main)(void *arg, int line_fd);

@@ -14,57 +14,57 @@
 #include "trainer/train.h"
 
 static rubato_status join_and_train(const struct tr_options *options, int line_fd, bool *first,
-				    struct tr_note *note)
+				    struct tr_error *error)
 {
 	rubato_comm *comm;
 	rubato_status err, end;
 
-	TR_TRY(tr_check(note, rubato_init(&comm, NULL), "joining the job"));
+	TR_TRY(tr_check(error, rubato_init(&comm, NULL), "joining the job"));
 	*first = rubato_rank(comm) == 0;
-	err = tr_train(comm, options, NULL, line_fd, note);
+	err = tr_train(comm, options, NULL, line_fd, error);
 	end = rubato_finalize(comm);
-	return err == RUBATO_OK ? tr_check(note, end, "leaving the job") : err;
+	return err == RUBATO_OK ? tr_check(error, end, "leaving the job") : err;
 }
 
 static int run_rank(void *arg, int line_fd)
 {
 	const struct tr_options *options = arg;
-	struct tr_note note = { .exit_code = TR_EXIT_FAILURE };
+	struct tr_error error = { .exit_code = TR_EXIT_FAILURE };
 	bool first = false;
 
-	if (join_and_train(options, line_fd, &first, &note) == RUBATO_OK) {
+	if (join_and_train(options, line_fd, &first, &error) == RUBATO_OK) {
 		if (first && options->out != NULL && options->report)
 			tr_report_make(options->out);
 		return 0;
 	}
-	tr_say(&note, line_fd);
-	return note.exit_code;
+	tr_error_print(&error, line_fd);
+	return error.exit_code;
 }
 
 static int run_simulation(const struct tr_options *options)
 {
-	struct tr_note note = { .exit_code = TR_EXIT_FAILURE };
+	struct tr_error error = { .exit_code = TR_EXIT_FAILURE };
 
-	if (tr_simulate(options, &note) == RUBATO_OK) {
+	if (tr_simulate(options, &error) == RUBATO_OK) {
 		if (options->out != NULL && options->report)
 			tr_report_make(options->out);
 		return 0;
 	}
-	tr_say(&note, STDERR_FILENO);
-	return note.exit_code;
+	tr_error_print(&error, STDERR_FILENO);
+	return error.exit_code;
 }
 
 int main(int argc, const char **argv)
 {
-	struct tr_note note = { .exit_code = TR_EXIT_FAILURE };
+	struct tr_error error = { .exit_code = TR_EXIT_FAILURE };
 	struct tr_options options;
 	enum tr_options_verdict verdict;
 	int status;
 
 	signal(SIGPIPE, SIG_IGN);
-	if (tr_options_parse(&options, argc, argv, &verdict, &note) != RUBATO_OK) {
-		tr_say(&note, STDERR_FILENO);
-		return note.exit_code;
+	if (tr_options_parse(&options, argc, argv, &verdict, &error) != RUBATO_OK) {
+		tr_error_print(&error, STDERR_FILENO);
+		return error.exit_code;
 	}
 	if (verdict == TR_OPTIONS_DONE)
 		status = 0;

@@ -63,35 +63,36 @@ static const char *const *choices_of(int word, const char *room[TR_CHOICES_MAX])
 
 /* Leaves *index as it is where the word was not given. */
 static rubato_status judge_choice(const struct words *w, enum word word, const char *name,
-				  unsigned *index, struct tr_note *note)
+				  unsigned *index, struct tr_error *error)
 {
 	const char *room[TR_CHOICES_MAX], *value;
 
 	return w->at[word] == NULL ? RUBATO_OK
 				   : tr_parse_choice(name, w->at[word], choices_of((int)word, room),
-						     index, &value, note);
+						     index, &value, error);
 }
 
-static rubato_status judge_model(struct tr_options *o, const struct words *w, struct tr_note *note)
+static rubato_status judge_model(struct tr_options *o, const struct words *w,
+				 struct tr_error *error)
 {
 	unsigned kind = MODEL_DEFAULT;
 	uint64_t hidden;
 
-	TR_TRY(judge_choice(w, WORD_MODEL, "--model", &kind, note));
+	TR_TRY(judge_choice(w, WORD_MODEL, "--model", &kind, error));
 	o->model = (enum tr_model_kind)kind;
 	hidden = o->model == TR_LSTM ? TR_LSTM_HIDDEN : HIDDEN_DEFAULT;
 	if (w->at[WORD_HIDDEN] != NULL)
-		TR_TRY(tr_parse_count("--hidden", w->at[WORD_HIDDEN], 1, 1u << 20, &hidden, note));
+		TR_TRY(tr_parse_count("--hidden", w->at[WORD_HIDDEN], 1, 1u << 20, &hidden, error));
 	o->hidden_count = (uint32_t)hidden;
 	if (w->given[WORD_HIDDEN] && o->model != TR_MLP && o->model != TR_LSTM)
-		return tr_refuse(note, "--hidden: model %s has no use for it",
+		return tr_refuse(error, "--hidden: model %s has no use for it",
 				 tr_model_name(o->model));
 	return RUBATO_OK;
 }
 
 /* The sizes of the models of text; others have no use for them. */
 static rubato_status judge_sequence(struct tr_options *o, const struct words *w,
-				    struct tr_note *note)
+				    struct tr_error *error)
 {
 	static const struct {
 		const char *name;
@@ -112,9 +113,9 @@ static rubato_status judge_sequence(struct tr_options *o, const struct words *w,
 		if (text == NULL)
 			continue;
 		if (o->model != TR_GPT && (o->model != TR_LSTM || rows[i].lstm == 0))
-			return tr_refuse(note, "%s: model %s has no use for it", rows[i].name,
+			return tr_refuse(error, "%s: model %s has no use for it", rows[i].name,
 					 tr_model_name(o->model));
-		TR_TRY(tr_parse_count(rows[i].name, text, 1, rows[i].most, &value[i], note));
+		TR_TRY(tr_parse_count(rows[i].name, text, 1, rows[i].most, &value[i], error));
 	}
 	o->sequence = (struct tr_sequence) { .length = (uint32_t)value[0],
 					     .hidden = o->hidden_count,
@@ -125,7 +126,7 @@ static rubato_status judge_sequence(struct tr_options *o, const struct words *w,
 }
 
 /* A source without what must follow its colon is told so. */
-static rubato_status judge_data(struct tr_options *o, const struct words *w, struct tr_note *note)
+static rubato_status judge_data(struct tr_options *o, const struct words *w, struct tr_error *error)
 {
 	static const char *const wants[] = { "folder", "folder", "folder", "size", "file" };
 	char all[TR_CHOICES_BYTES];
@@ -144,131 +145,132 @@ static rubato_status judge_data(struct tr_options *o, const struct words *w, str
 			continue;
 		if ((o->data[length] == '\0' && form[length] == ':') ||
 		    (o->data[length] == ':' && o->data[length + 1] == '\0'))
-			return tr_refuse(note, "--data: '%s' lacks its %s; it takes %s", o->data,
+			return tr_refuse(error, "--data: '%s' lacks its %s; it takes %s", o->data,
 					 wants[i], tr_choices_join(data_choices, all, sizeof(all)));
 	}
-	TR_TRY(tr_parse_choice("--data", o->data, data_choices, &kind, &value, note));
+	TR_TRY(tr_parse_choice("--data", o->data, data_choices, &kind, &value, error));
 	if ((kind == DATA_TEXT) != tr_model_reads_text(o->model))
-		return tr_refuse(note,
+		return tr_refuse(error,
 				 "--model %s: --data text:FILE is what lstm and gpt want, and is "
 				 "for them alone",
 				 tr_model_name(o->model));
 	return RUBATO_OK;
 }
 
-static rubato_status judge_rule(struct tr_options *o, const struct words *w, struct tr_note *note)
+static rubato_status judge_rule(struct tr_options *o, const struct words *w, struct tr_error *error)
 {
 	unsigned device = 0, optimizer = TR_SGD, rule = 0;
 
 	if (w->at[WORD_DEVICE] != NULL && strcmp(w->at[WORD_DEVICE], "cuda") == 0)
-		return tr_refuse(note, "--device: 'cuda' is not in this version; there is cpu");
-	TR_TRY(judge_choice(w, WORD_DEVICE, "--device", &device, note));
-	TR_TRY(judge_choice(w, WORD_OPTIMIZER, "--optimizer", &optimizer, note));
-	TR_TRY(judge_choice(w, WORD_ALGORITHM, "--algorithm", &rule, note));
+		return tr_refuse(error, "--device: 'cuda' is not in this version; there is cpu");
+	TR_TRY(judge_choice(w, WORD_DEVICE, "--device", &device, error));
+	TR_TRY(judge_choice(w, WORD_OPTIMIZER, "--optimizer", &optimizer, error));
+	TR_TRY(judge_choice(w, WORD_ALGORITHM, "--algorithm", &rule, error));
 	o->optimizer = (enum tr_optimizer_kind)optimizer;
 	o->rule = tr_rule_at(rule);
 	return RUBATO_OK;
 }
 
-static rubato_status judge_rate(struct tr_options *o, const struct words *w, struct tr_note *note)
+static rubato_status judge_rate(struct tr_options *o, const struct words *w, struct tr_error *error)
 {
 	o->rate = (struct tr_rate) { .kind = TR_RATE_CONSTANT, .base = LR_DEFAULT };
 	if (w->at[WORD_LR] != NULL)
-		TR_TRY(tr_parse_number("--lr", w->at[WORD_LR], 0.0, 1e6, &o->rate.base, note));
+		TR_TRY(tr_parse_number("--lr", w->at[WORD_LR], 0.0, 1e6, &o->rate.base, error));
 	if (w->at[WORD_LR_SCHEDULE] != NULL)
-		TR_TRY(tr_rate_parse(&o->rate, w->at[WORD_LR_SCHEDULE], note));
+		TR_TRY(tr_rate_parse(&o->rate, w->at[WORD_LR_SCHEDULE], error));
 	if (w->at[WORD_WARMUP] != NULL && o->rate.warmup_steps > 0)
-		return tr_refuse(note, "--warmup: --lr-schedule names a warm-up already");
+		return tr_refuse(error, "--warmup: --lr-schedule names a warm-up already");
 	if (w->at[WORD_WARMUP] != NULL)
 		TR_TRY(tr_parse_count("--warmup", w->at[WORD_WARMUP], 0, UINT32_MAX,
-				      &o->rate.warmup_steps, note));
+				      &o->rate.warmup_steps, error));
 	if (w->at[WORD_MOMENTUM] != NULL) {
 		TR_TRY(tr_parse_number("--momentum", w->at[WORD_MOMENTUM], 0.0, 1.0, &o->momentum,
-				       note));
+				       error));
 		if (o->momentum >= 1.0)
-			return tr_refuse(note, "--momentum: must be below 1");
+			return tr_refuse(error, "--momentum: must be below 1");
 	}
 	if (w->at[WORD_WEIGHT_DECAY] != NULL)
 		TR_TRY(tr_parse_number("--weight-decay", w->at[WORD_WEIGHT_DECAY], 0.0, 1e6,
-				       &o->weight_decay, note));
+				       &o->weight_decay, error));
 	return RUBATO_OK;
 }
 
-static rubato_status judge_run(struct tr_options *o, const struct words *w, struct tr_note *note)
+static rubato_status judge_run(struct tr_options *o, const struct words *w, struct tr_error *error)
 {
 	uint64_t ranks = 0, batch = BATCH_DEFAULT;
 
 	if (w->at[WORD_RANKS] != NULL)
-		TR_TRY(tr_parse_count("--ranks", w->at[WORD_RANKS], 1, TR_RANKS_MAX, &ranks, note));
+		TR_TRY(tr_parse_count("--ranks", w->at[WORD_RANKS], 1, TR_RANKS_MAX, &ranks,
+				      error));
 	if (w->at[WORD_BATCH] != NULL)
-		TR_TRY(tr_parse_count("--batch", w->at[WORD_BATCH], 1, 1u << 20, &batch, note));
+		TR_TRY(tr_parse_count("--batch", w->at[WORD_BATCH], 1, 1u << 20, &batch, error));
 	o->ranks = (uint32_t)ranks;
 	o->batch = (uint32_t)batch;
 	if (w->at[WORD_EPOCHS] != NULL && w->at[WORD_STEPS] != NULL)
-		return tr_refuse(note, "--epochs and --steps: give one of the two");
+		return tr_refuse(error, "--epochs and --steps: give one of the two");
 	o->epochs = w->at[WORD_STEPS] == NULL ? EPOCHS_DEFAULT : 0;
 	if (w->at[WORD_EPOCHS] != NULL)
 		TR_TRY(tr_parse_count("--epochs", w->at[WORD_EPOCHS], 1, 1u << 30, &o->epochs,
-				      note));
+				      error));
 	if (w->at[WORD_STEPS] != NULL)
 		TR_TRY(tr_parse_count("--steps", w->at[WORD_STEPS], 1, UINT32_MAX, &o->steps,
-				      note));
+				      error));
 	if (w->at[WORD_EVAL_EVERY] != NULL)
 		TR_TRY(tr_parse_count("--eval-every", w->at[WORD_EVAL_EVERY], 0, 1u << 30,
-				      &o->eval_every, note));
+				      &o->eval_every, error));
 	o->final_rows = TR_FINAL_AUTO;
 	if (w->at[WORD_FINAL_ROWS] != NULL && strcmp(w->at[WORD_FINAL_ROWS], "all") == 0)
 		o->final_rows = TR_FINAL_ALL;
 	else if (w->at[WORD_FINAL_ROWS] != NULL)
 		TR_TRY(tr_parse_count("--final-rows", w->at[WORD_FINAL_ROWS], 0, UINT32_MAX,
-				      &o->final_rows, note));
+				      &o->final_rows, error));
 	o->report_every = REPORT_DEFAULT;
 	if (w->at[WORD_REPORT_EVERY] != NULL)
 		TR_TRY(tr_parse_count("--report-every", w->at[WORD_REPORT_EVERY], 1, UINT32_MAX,
-				      &o->report_every, note));
+				      &o->report_every, error));
 	if (w->at[WORD_SEED] != NULL)
-		TR_TRY(tr_parse_count("--seed", w->at[WORD_SEED], 0, UINT64_MAX, &o->seed, note));
+		TR_TRY(tr_parse_count("--seed", w->at[WORD_SEED], 0, UINT64_MAX, &o->seed, error));
 	return RUBATO_OK;
 }
 
-static rubato_status judge_time(struct tr_options *o, const struct words *w, struct tr_note *note)
+static rubato_status judge_time(struct tr_options *o, const struct words *w, struct tr_error *error)
 {
 	o->bucket_bytes = BUCKET_DEFAULT;
 	if (w->at[WORD_BUCKET] != NULL)
-		TR_TRY(tr_parse_bytes("--bucket", w->at[WORD_BUCKET], &o->bucket_bytes, note));
+		TR_TRY(tr_parse_bytes("--bucket", w->at[WORD_BUCKET], &o->bucket_bytes, error));
 	if (o->bucket_bytes > 0 && o->bucket_bytes < BUCKET_LEAST)
-		return tr_refuse(note, "--bucket: '%s' is neither 0 nor at least %d",
+		return tr_refuse(error, "--bucket: '%s' is neither 0 nor at least %d",
 				 w->at[WORD_BUCKET], BUCKET_LEAST);
 	o->pace.forward = FORWARD_DEFAULT;
 	if (w->at[WORD_COMPUTE_TIME] != NULL)
-		TR_TRY(tr_pace_parse(&o->pace, w->at[WORD_COMPUTE_TIME], note));
+		TR_TRY(tr_pace_parse(&o->pace, w->at[WORD_COMPUTE_TIME], error));
 	if (o->pace.kind == TR_PACE_TOKEN && !tr_model_reads_text(o->model))
-		return tr_refuse(note, "--compute-time: model %s has no tokens",
+		return tr_refuse(error, "--compute-time: model %s has no tokens",
 				 tr_model_name(o->model));
 	if (w->at[WORD_DELAY] != NULL)
-		TR_TRY(tr_delay_parse(&o->delay, w->at[WORD_DELAY], note));
+		TR_TRY(tr_delay_parse(&o->delay, w->at[WORD_DELAY], error));
 	if (w->at[WORD_FORWARD] == NULL)
 		return RUBATO_OK;
 	if (o->pace.kind == TR_PACE_NONE)
-		return tr_refuse(note, "--forward: a share of --compute-time, which is not given");
-	return tr_parse_number("--forward", w->at[WORD_FORWARD], 0.0, 1.0, &o->pace.forward, note);
+		return tr_refuse(error, "--forward: a share of --compute-time, which is not given");
+	return tr_parse_number("--forward", w->at[WORD_FORWARD], 0.0, 1.0, &o->pace.forward, error);
 }
 
-static rubato_status judge_topology(struct tr_options *o, const char *word, struct tr_note *note)
+static rubato_status judge_topology(struct tr_options *o, const char *word, struct tr_error *error)
 {
 	uint64_t ranks = 0;
 	const char *value;
 	unsigned kind;
 
-	TR_TRY(tr_parse_choice("--topology", word, topologies, &kind, &value, note));
+	TR_TRY(tr_parse_choice("--topology", word, topologies, &kind, &value, error));
 	if (value != NULL)
-		TR_TRY(tr_parse_count("--topology nodes", value, 1, TR_RANKS_MAX, &ranks, note));
+		TR_TRY(tr_parse_count("--topology nodes", value, 1, TR_RANKS_MAX, &ranks, error));
 	o->world.ranks_per_node = (uint32_t)ranks;
 	return RUBATO_OK;
 }
 
 static rubato_status judge_simulation(struct tr_options *o, const struct words *w,
-				      struct tr_note *note)
+				      struct tr_error *error)
 {
 	static const char *const only[] = { "--topology", "--latency", "--bandwidth", "--jitter" };
 
@@ -276,79 +278,80 @@ static rubato_status judge_simulation(struct tr_options *o, const struct words *
 	o->world = (rubato_sim_options)RUBATO_SIM_OPTIONS_INIT;
 	for (int i = 0; i < 4 && !o->simulate; i++)
 		if (w->at[WORD_TOPOLOGY + i] != NULL)
-			return tr_refuse(note, "%s: only with --simulate", only[i]);
+			return tr_refuse(error, "%s: only with --simulate", only[i]);
 	if (!o->simulate)
 		return RUBATO_OK;
 	if (o->ranks == 0)
-		return tr_refuse(note, "--simulate: wants --ranks");
+		return tr_refuse(error, "--simulate: wants --ranks");
 	o->world.rank_count = o->ranks;
 	o->world.seed = o->seed;
 	o->world.latency_ns = LATENCY_DEFAULT_NS;
 	if (w->at[WORD_TOPOLOGY] != NULL)
-		TR_TRY(judge_topology(o, w->at[WORD_TOPOLOGY], note));
+		TR_TRY(judge_topology(o, w->at[WORD_TOPOLOGY], error));
 	if (w->at[WORD_LATENCY] != NULL)
-		TR_TRY(tr_parse_time("--latency", w->at[WORD_LATENCY], &o->world.latency_ns, note));
+		TR_TRY(tr_parse_time("--latency", w->at[WORD_LATENCY], &o->world.latency_ns,
+				     error));
 	if (w->at[WORD_BANDWIDTH] != NULL)
 		TR_TRY(tr_parse_bandwidth("--bandwidth", w->at[WORD_BANDWIDTH], &o->world.bandwidth,
-					  note));
+					  error));
 	if (w->at[WORD_JITTER] != NULL)
 		TR_TRY(tr_parse_number("--jitter", w->at[WORD_JITTER], 0.0, 1000.0,
-				       &o->world.jitter, note));
+				       &o->world.jitter, error));
 	return RUBATO_OK;
 }
 
 static rubato_status judge_checkpoint(struct tr_options *o, const struct words *w,
-				      struct tr_note *note)
+				      struct tr_error *error)
 {
 	o->checkpoint = w->at[WORD_CHECKPOINT];
 	o->resume = w->given[WORD_RESUME];
 	if (o->checkpoint == NULL && (o->resume || w->given[WORD_CHECKPOINT_EVERY]))
-		return tr_refuse(note, "%s: wants --checkpoint DIR",
+		return tr_refuse(error, "%s: wants --checkpoint DIR",
 				 o->resume ? "--resume" : "--checkpoint-every");
 	if (o->checkpoint == NULL)
 		return RUBATO_OK;
 	if (o->checkpoint[0] == '\0')
-		return tr_refuse(note, "--checkpoint wants a name");
+		return tr_refuse(error, "--checkpoint wants a name");
 	if (w->at[WORD_CHECKPOINT_EVERY] != NULL)
 		TR_TRY(tr_parse_count("--checkpoint-every", w->at[WORD_CHECKPOINT_EVERY], 1,
-				      UINT32_MAX, &o->checkpoint_every, note));
+				      UINT32_MAX, &o->checkpoint_every, error));
 	return RUBATO_OK;
 }
 
 /* A run means all that its command line says: what would change nothing is refused. */
-static rubato_status judge_uses(struct tr_options *o, const struct words *w, struct tr_note *note)
+static rubato_status judge_uses(struct tr_options *o, const struct words *w, struct tr_error *error)
 {
 	const char *rule = o->rule->name;
 
 	if (o->optimizer != TR_SGD && o->momentum > 0.0)
-		return tr_refuse(note, "--momentum: of --optimizer sgd; adam and adamw have their "
-				       "own");
+		return tr_refuse(error, "--momentum: of --optimizer sgd; adam and adamw have their "
+					"own");
 	if (w->given[WORD_BUCKET] && o->rule->ready == NULL)
-		return tr_refuse(note, "--bucket: --algorithm %s has no use for it (sync)", rule);
+		return tr_refuse(error, "--bucket: --algorithm %s has no use for it (sync)", rule);
 	if (w->given[WORD_FORWARD] && (o->rule->ready == NULL || o->bucket_bytes == 0))
-		return tr_refuse(note,
+		return tr_refuse(error,
 				 "--forward: of no use but to --algorithm sync, with buckets");
 	if (w->given[WORD_BN] && o->model != TR_RESNET20)
-		return tr_refuse(note, "--bn: model %s has no batch normalisation",
+		return tr_refuse(error, "--bn: model %s has no batch normalisation",
 				 tr_model_name(o->model));
 	if (o->eval_every > 0)
 		o->for_out = "--eval-every";
 	return RUBATO_OK;
 }
 
-static rubato_status judge(struct tr_options *o, const struct words *w, struct tr_note *note)
+static rubato_status judge(struct tr_options *o, const struct words *w, struct tr_error *error)
 {
-	TR_TRY(judge_model(o, w, note));
-	TR_TRY(judge_sequence(o, w, note));
-	TR_TRY(judge_data(o, w, note));
-	TR_TRY(judge_rule(o, w, note));
-	TR_TRY(judge_rate(o, w, note));
-	TR_TRY(judge_run(o, w, note));
-	TR_TRY(judge_time(o, w, note));
-	TR_TRY(judge_simulation(o, w, note));
-	TR_TRY(tr_judge_rule_options(o, w, note));
-	TR_TRY(judge_uses(o, w, note));
-	TR_TRY(judge_checkpoint(o, w, note));
+	TR_TRY(judge_model(o, w, error));
+	TR_TRY(judge_sequence(o, w, error));
+	TR_TRY(judge_data(o, w, error));
+	TR_TRY(judge_rule(o, w, error));
+	TR_TRY(judge_rate(o, w, error));
+	TR_TRY(judge_run(o, w, error));
+	TR_TRY(judge_time(o, w, error));
+	TR_TRY(judge_simulation(o, w, error));
+	TR_TRY(tr_judge_rule_options(o, w, error));
+	TR_TRY(judge_uses(o, w, error));
+	TR_TRY(judge_checkpoint(o, w, error));
 	o->shuffle = !w->given[WORD_NO_SHUFFLE];
 	o->augment = w->given[WORD_AUGMENT];
 	o->quiet = w->given[WORD_QUIET];
@@ -358,9 +361,9 @@ static rubato_status judge(struct tr_options *o, const struct words *w, struct t
 	o->out = w->at[WORD_OUT];
 	if ((o->init != NULL && o->init[0] == '\0') || (o->save != NULL && o->save[0] == '\0') ||
 	    (o->out != NULL && o->out[0] == '\0'))
-		return tr_refuse(note, "--init, --save and --out want a name");
+		return tr_refuse(error, "--init, --save and --out want a name");
 	if (!o->report && o->out == NULL)
-		return tr_refuse(note, "--no-report: wants --out DIR");
+		return tr_refuse(error, "--no-report: wants --out DIR");
 	return RUBATO_OK;
 }
 
@@ -496,7 +499,8 @@ static void tables_fill(struct tables *tables)
 	memcpy(tables->all + TABLES, end, sizeof(end));
 }
 
-static rubato_status read_words(int argc, const char **argv, struct words *w, struct tr_note *note)
+static rubato_status read_words(int argc, const char **argv, struct words *w,
+				struct tr_error *error)
 {
 	struct tables *tables = calloc(1, sizeof(*tables));
 	rubato_status err = RUBATO_OK;
@@ -504,7 +508,7 @@ static rubato_status read_words(int argc, const char **argv, struct words *w, st
 	int code;
 
 	if (tables == NULL)
-		return tr_fail(note, RUBATO_ERR_MEMORY, "options: out of memory");
+		return tr_fail(error, RUBATO_ERR_MEMORY, "options: out of memory");
 	tables_fill(tables);
 	popt = poptGetContext("rubato-train", argc, argv, tables->all, 0);
 	poptSetOtherOptionHelp(popt, "[OPTION...]  -- trains a model on one or more ranks");
@@ -514,10 +518,10 @@ static rubato_status read_words(int argc, const char **argv, struct words *w, st
 		w->given[code] = true;
 	}
 	if (code < -1)
-		err = tr_refuse(note, "%s: %s (--help lists the options)",
+		err = tr_refuse(error, "%s: %s (--help lists the options)",
 				poptBadOption(popt, POPT_BADOPTION_NOALIAS), poptStrerror(code));
 	else if (poptPeekArg(popt) != NULL)
-		err = tr_refuse(note, "'%s' is no option (--help lists them)", poptPeekArg(popt));
+		err = tr_refuse(error, "'%s' is no option (--help lists them)", poptPeekArg(popt));
 	poptFreeContext(popt);
 	while (tables->text_count > 0)
 		free(tables->texts[--tables->text_count]);
@@ -526,7 +530,7 @@ static rubato_status read_words(int argc, const char **argv, struct words *w, st
 }
 
 rubato_status tr_options_parse(struct tr_options *options, int argc, const char **argv,
-			       enum tr_options_verdict *verdict, struct tr_note *note)
+			       enum tr_options_verdict *verdict, struct tr_error *error)
 {
 	struct words *words = calloc(1, sizeof(*words));
 	rubato_status err;
@@ -534,15 +538,15 @@ rubato_status tr_options_parse(struct tr_options *options, int argc, const char 
 	*options = (struct tr_options) { .strings = words };
 	*verdict = TR_OPTIONS_RUN;
 	if (words == NULL)
-		return tr_fail(note, RUBATO_ERR_MEMORY, "options: out of memory");
-	err = read_words(argc, argv, words, note);
+		return tr_fail(error, RUBATO_ERR_MEMORY, "options: out of memory");
+	err = read_words(argc, argv, words, error);
 	if (err == RUBATO_OK && words->given[WORD_VERSION]) {
 		printf("rubato-train %s\n", rubato_version());
 		*verdict = TR_OPTIONS_DONE;
 		return RUBATO_OK;
 	}
 	if (err == RUBATO_OK)
-		err = judge(options, words, note);
+		err = judge(options, words, error);
 	if (err)
 		tr_options_close(options);
 	return err;

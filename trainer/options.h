@@ -52,7 +52,7 @@ struct tr_options {
 enum tr_options_verdict { TR_OPTIONS_RUN, TR_OPTIONS_DONE };
 
 rubato_status tr_options_parse(struct tr_options *options, int argc, const char **argv,
-			       enum tr_options_verdict *verdict, struct tr_note *note);
+			       enum tr_options_verdict *verdict, struct tr_error *error);
 void tr_options_close(struct tr_options *options);
 
 /* Option `index` of the table as it was given, without dashes: false where it was not, or where it

@@ -78,7 +78,7 @@ static unsigned bit_of(const char *rule)
 }
 
 static rubato_status refuse_strangers(unsigned rule, const char *name, const struct words *w,
-				      struct tr_note *note)
+				      struct tr_error *error)
 {
 	char takers[128] = "";
 
@@ -91,7 +91,7 @@ static rubato_status refuse_strangers(unsigned rule, const char *name, const str
 			if ((rules & rule_bits[r].bit) != 0)
 				snprintf(takers + strlen(takers), sizeof(takers) - strlen(takers),
 					 "%s%s", takers[0] == '\0' ? "" : ", ", rule_bits[r].name);
-		return tr_refuse(note, "%s: --algorithm %s has no use for it (%s)",
+		return tr_refuse(error, "%s: --algorithm %s has no use for it (%s)",
 				 own[i - WORD_ACCUMULATE].name, name, takers);
 	}
 	return RUBATO_OK;
@@ -99,7 +99,7 @@ static rubato_status refuse_strangers(unsigned rule, const char *name, const str
 
 struct reader { /* Reads words one after the other; the first that is wrong ends it. */
 	const struct words *words;
-	struct tr_note *note;
+	struct tr_error *error;
 	rubato_status err;
 };
 
@@ -114,7 +114,7 @@ static void count(struct reader *r, enum word word, uint64_t least, uint64_t mos
 
 	if (text != NULL)
 		r->err = tr_parse_count(own[word - WORD_ACCUMULATE].name, text, least, most, out,
-					r->note);
+					r->error);
 }
 
 static void count32(struct reader *r, enum word word, uint32_t least, uint32_t most, uint32_t *out)
@@ -131,7 +131,7 @@ static void number(struct reader *r, enum word word, double least, double most, 
 
 	if (text != NULL)
 		r->err = tr_parse_number(own[word - WORD_ACCUMULATE].name, text, least, most, out,
-					 r->note);
+					 r->error);
 }
 
 static const char *const lag_comps[] = { "none", "lookahead", NULL };
@@ -189,7 +189,7 @@ static unsigned choice_value(struct reader *r, enum word word, unsigned fallback
 	*value = NULL;
 	if (text != NULL)
 		r->err = tr_parse_choice(own[word - WORD_ACCUMULATE].name, text,
-					 tr_rule_choices((int)word), &index, value, r->note);
+					 tr_rule_choices((int)word), &index, value, r->error);
 	return index;
 }
 
@@ -215,7 +215,8 @@ static void read_laga(struct reader *r, struct tr_rule_options *o, unsigned rule
 	o->first_step = (enum tr_first_step)choice(r, WORD_FIRST_STEP, 0);
 	o->rate_by_count = r->words->given[WORD_RATE_BY_COUNT];
 	if (rule == LAGA && r->err == RUBATO_OK && o->work == TR_WORK_SHARED && o->accumulate > 0)
-		r->err = tr_refuse(r->note, "--work shared: ranks take different numbers of steps, "
+		r->err =
+			tr_refuse(r->error, "--work shared: ranks take different numbers of steps, "
 					    "so laga wants --accumulate until-done");
 }
 
@@ -223,7 +224,7 @@ static void read_laga(struct reader *r, struct tr_rule_options *o, unsigned rule
 static void useless(struct reader *r, enum word word, bool used, const char *needs)
 {
 	if (r->err == RUBATO_OK && r->words->given[word] && !used)
-		r->err = tr_refuse(r->note, "%s: of no use without %s",
+		r->err = tr_refuse(r->error, "%s: of no use without %s",
 				   own[word - WORD_ACCUMULATE].name, needs);
 }
 
@@ -238,9 +239,9 @@ static void judge_counts(struct reader *r, const struct tr_options *o, unsigned 
 		return;
 	if (rule == LAGA && mine->lag_comp == TR_LAG_COMP_LOOKAHEAD &&
 	    (o->optimizer != TR_SGD || o->momentum == 0.0))
-		r->err = tr_refuse(r->note, "--lag-comp lookahead: wants sgd with a --momentum");
+		r->err = tr_refuse(r->error, "--lag-comp lookahead: wants sgd with a --momentum");
 	else if (rule == HIER && mine->group == 1)
-		r->err = tr_refuse(r->note, "--group 1: a rank alone has nobody to average with");
+		r->err = tr_refuse(r->error, "--group 1: a rank alone has nobody to average with");
 	useless(r, WORD_K1, mine->k1 % mine->k2 != 0, "a --k2 that it is no multiple of");
 }
 
@@ -277,11 +278,11 @@ static void judge_outer(struct reader *r, const struct tr_rule_options *o)
 		"--outer block or nesterov");
 	useless(r, WORD_NESTEROV_BASE, nesterov, "--outer nesterov");
 	if (r->err == RUBATO_OK && o->pull > 0.0 && nesterov)
-		r->err =
-			tr_refuse(r->note, "--pull: the anchor's --outer is none, block or slowmo");
+		r->err = tr_refuse(r->error,
+				   "--pull: the anchor's --outer is none, block or slowmo");
 	if (r->err == RUBATO_OK && o->pull > 0.0 && o->opt_state == TR_STATE_AVERAGE)
-		r->err = tr_refuse(r->note, "--pull: a mean of optimizer states would come late: "
-					    "--opt-state local or reset");
+		r->err = tr_refuse(r->error, "--pull: a mean of optimizer states would come late: "
+					     "--opt-state local or reset");
 }
 
 static void read_averaging(struct reader *r, struct tr_rule_options *o, unsigned rule)
@@ -305,7 +306,7 @@ static void read_averaging(struct reader *r, struct tr_rule_options *o, unsigned
 	o->schedule = (enum tr_schedule)choice(
 		r, WORD_SCHEDULE, rule == ADPSGD ? TR_SCHEDULE_ADP : TR_SCHEDULE_CONST);
 	if (r->err == RUBATO_OK && rule == ADPSGD && o->schedule != TR_SCHEDULE_ADP)
-		r->err = tr_refuse(r->note, "--schedule: adpsgd is periodic --schedule adp");
+		r->err = tr_refuse(r->error, "--schedule: adpsgd is periodic --schedule adp");
 	number(r, WORD_ADAPT_LOW, 0.0, 1e6, &o->adapt_low);
 	number(r, WORD_ADAPT_HIGH, 0.0, 1e6, &o->adapt_high);
 	count(r, WORD_ADAPT_SAMPLE_STEPS, 0, most, &o->adapt_sample_steps);
@@ -334,7 +335,7 @@ static void read_policy(struct reader *r, rubato_partial_options *p)
 
 	p->policy = RUBATO_POLICY_ADAPTIVE;
 	if (text != NULL && rubato_policy_parse(text, p) != RUBATO_OK)
-		r->err = tr_refuse(r->note, "--policy: %s", rubato_error_text());
+		r->err = tr_refuse(r->error, "--policy: %s", rubato_error_text());
 }
 
 static void read_collection(struct reader *r, rubato_partial_options *p)
@@ -346,7 +347,7 @@ static void read_collection(struct reader *r, rubato_partial_options *p)
 	p->collection = (rubato_collection)choice_value(
 		r, WORD_COLLECT, models ? RUBATO_COLLECT_OWN : RUBATO_COLLECT_EACH, &value);
 	if (r->err == RUBATO_OK && value != NULL)
-		r->err = tr_parse_count("--collect each", value, 1, 4096, &depth, r->note);
+		r->err = tr_parse_count("--collect each", value, 1, 4096, &depth, r->error);
 	p->depth = (uint32_t)depth;
 	p->late = (rubato_late)choice(r, WORD_LATE,
 				      models ? RUBATO_LATE_LATEST : RUBATO_LATE_ACCUMULATE);
@@ -372,17 +373,18 @@ static void check_eager(struct reader *r, const struct tr_rule_options *o, unsig
 	if (p->policy == RUBATO_POLICY_WAGMA &&
 	    (p->collection == RUBATO_COLLECT_EACH || p->late == RUBATO_LATE_ACCUMULATE ||
 	     p->normalise != RUBATO_BY_RANKS))
-		r->err = tr_refuse(r->note, "--policy wagma averages the models that are there: no "
+		r->err =
+			tr_refuse(r->error, "--policy wagma averages the models that are there: no "
 					    "--collect each, --late accumulate or --normalise");
 	else if (o->lag_comp != TR_LAG_COMP_NONE &&
 		 (p->collection != RUBATO_COLLECT_EACH || p->policy == RUBATO_POLICY_WAGMA))
-		r->err = tr_refuse(r->note, "--lag-comp lookahead: with --collect each only, "
-					    "where ranks share one momentum");
+		r->err = tr_refuse(r->error, "--lag-comp lookahead: with --collect each only, "
+					     "where ranks share one momentum");
 	else if (o->work == TR_WORK_SHARED &&
 		 (p->rounds == RUBATO_ROUNDS_ALIGNED || o->model_sync_every > 0))
 		r->err = tr_refuse(
-			r->note, "--work shared: ranks take different numbers of steps, so rounds "
-				 "must be free and --model-sync-every 0");
+			r->error, "--work shared: ranks take different numbers of steps, so rounds "
+				  "must be free and --model-sync-every 0");
 }
 
 static void read_eager(struct reader *r, struct tr_rule_options *o)
@@ -403,17 +405,17 @@ static void read_eager(struct reader *r, struct tr_rule_options *o)
 	count32(r, WORD_MAX_ABSENCE, 0, UINT32_MAX, &p->max_absence);
 	text = next(r, WORD_WINDOW);
 	if (text != NULL && strcmp(text, "0") != 0)
-		r->err = tr_parse_time("--window", text, &p->window_ns, r->note);
+		r->err = tr_parse_time("--window", text, &p->window_ns, r->error);
 	count(r, WORD_MODEL_SYNC_EVERY, 0, UINT32_MAX, &o->model_sync_every);
 }
 
 rubato_status tr_judge_rule_options(struct tr_options *o, const struct words *w,
-				    struct tr_note *note)
+				    struct tr_error *error)
 {
-	struct reader r = { w, note, RUBATO_OK };
+	struct reader r = { w, error, RUBATO_OK };
 	unsigned rule = bit_of(o->rule->name);
 
-	TR_TRY(refuse_strangers(rule, o->rule->name, w, note));
+	TR_TRY(refuse_strangers(rule, o->rule->name, w, error));
 	o->own.work = (enum tr_work_kind)choice(&r, WORD_WORK, TR_WORK_STATIC);
 	o->own.bn = (enum tr_bn)choice(&r, WORD_BN, TR_BN_AVERAGE);
 	number(&r, WORD_CLIP, 0.0, 1e9, &o->own.clip);

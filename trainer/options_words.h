@@ -101,6 +101,6 @@ extern const struct poptOption tr_rule_rows[];
 const char *const *tr_rule_choices(int word);
 /* Needs o->rule and o->ranks. */
 rubato_status tr_judge_rule_options(struct tr_options *o, const struct words *w,
-				    struct tr_note *note);
+				    struct tr_error *error);
 
 #endif

@@ -20,7 +20,7 @@ static rubato_status open_batch(struct tr_run *run, struct tr_room *batch, size_
 	batch->spare = calloc(run->model.feature_count, sizeof(float));
 	if (batch->x == NULL || batch->labels == NULL || batch->targets == NULL ||
 	    batch->spare == NULL)
-		return tr_fail(run->note, RUBATO_ERR_MEMORY, "no memory for batches of %zu", rows);
+		return tr_fail(run->error, RUBATO_ERR_MEMORY, "no memory for batches of %zu", rows);
 	return RUBATO_OK;
 }
 
@@ -34,12 +34,12 @@ static rubato_status first_parameters(struct tr_run *run)
 		tr_model_init(&run->model, run->options->seed, run->ctx.parameters);
 		return RUBATO_OK;
 	}
-	TR_TRY(tr_npy_read(path, &array, run->note));
+	TR_TRY(tr_npy_read(path, &array, run->error));
 	if (array.kind != TR_NPY_FLOAT || array.item_bytes != 4 || array.rank != 1)
-		err = tr_fail(run->note, RUBATO_ERR_ARGUMENT,
+		err = tr_fail(run->error, RUBATO_ERR_ARGUMENT,
 			      "%s: --init wants one flat float32 vector", path);
 	else if (array.count != run->model.parameter_count)
-		err = tr_fail(run->note, RUBATO_ERR_ARGUMENT,
+		err = tr_fail(run->error, RUBATO_ERR_ARGUMENT,
 			      "%s: %llu values, but model %s has %zu parameters here", path,
 			      (unsigned long long)array.count, tr_model_name(run->model.kind),
 			      run->model.parameter_count);
@@ -61,7 +61,7 @@ static rubato_status check_save(struct tr_run *run)
 	if (slash != NULL)
 		snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path + 1), path);
 	if (access(folder, W_OK | X_OK) != 0)
-		return tr_fail(run->note, RUBATO_ERR_SYSTEM, "--save %s: %s", path,
+		return tr_fail(run->error, RUBATO_ERR_SYSTEM, "--save %s: %s", path,
 			       strerror(errno));
 	return RUBATO_OK;
 }
@@ -70,8 +70,8 @@ rubato_status tr_run_write_parameters(struct tr_run *run, const char *name)
 {
 	char path[4200];
 
-	TR_TRY(tr_path(path, sizeof(path), run->note, "%s/%s.npy", run->options->out, name));
-	return tr_npy_write(path, run->ctx.parameters, run->model.parameter_count, run->note);
+	TR_TRY(tr_path(path, sizeof(path), run->error, "%s/%s.npy", run->options->out, name));
+	return tr_npy_write(path, run->ctx.parameters, run->model.parameter_count, run->error);
 }
 
 static rubato_status open_vectors(struct tr_run *run)
@@ -79,17 +79,17 @@ static rubato_status open_vectors(struct tr_run *run)
 	size_t size_bytes = run->model.parameter_count * sizeof(float);
 	void *parameters, *gradient, *statistics;
 
-	TR_TRY(tr_check(run->note, rubato_alloc(run->comm, size_bytes, &parameters),
+	TR_TRY(tr_check(run->error, rubato_alloc(run->comm, size_bytes, &parameters),
 			"alloc of the parameters"));
 	run->ctx.parameters = parameters;
-	TR_TRY(tr_check(run->note, rubato_alloc(run->comm, size_bytes, &gradient),
+	TR_TRY(tr_check(run->error, rubato_alloc(run->comm, size_bytes, &gradient),
 			"alloc of the gradient"));
 	run->ctx.gradient = gradient;
 	run->ctx.statistics_count = run->model.statistics_count;
 	if (run->model.statistics_count == 0)
 		return RUBATO_OK;
 	size_bytes = run->model.statistics_count * sizeof(float);
-	TR_TRY(tr_check(run->note, rubato_alloc(run->comm, size_bytes, &statistics),
+	TR_TRY(tr_check(run->error, rubato_alloc(run->comm, size_bytes, &statistics),
 			"alloc of the statistics"));
 	run->ctx.statistics = statistics;
 	tr_statistics_init(&run->model, statistics);
@@ -119,16 +119,16 @@ static rubato_status prepare(struct tr_run *run)
 	struct tr_compute_setup setup = { .model = &run->model, .batch = o->batch };
 
 	TR_TRY(check_save(run));
-	TR_TRY(tr_delay_check(&o->delay, run->rank_count, run->note));
+	TR_TRY(tr_delay_check(&o->delay, run->rank_count, run->error));
 	if (run->data == &run->own_data)
-		TR_TRY(tr_task_data(o, &run->own_data, run->note));
-	TR_TRY(tr_task_model(o, run->data, &run->model, run->note));
+		TR_TRY(tr_task_data(o, &run->own_data, run->error));
+	TR_TRY(tr_task_model(o, run->data, &run->model, run->error));
 	if (o->eval_every > 0 && run->data->test.rows == 0)
-		return tr_refuse(run->note, "--eval-every: these data have no test set");
+		return tr_refuse(run->error, "--eval-every: these data have no test set");
 	if (o->augment)
-		TR_TRY(tr_augment_check(run->data, run->note));
+		TR_TRY(tr_augment_check(run->data, run->error));
 	TR_TRY(tr_order_open(&run->order, (uint32_t)run->data->train.rows, run->rank,
-			     run->rank_count, o->batch, o->seed, o->shuffle, run->note));
+			     run->rank_count, o->batch, o->seed, o->shuffle, run->error));
 	run->rate.step_count = o->epochs > 0 ? o->epochs * run->order.epoch_steps : o->steps;
 	run->ctx.parameter_count = run->model.parameter_count;
 	run->ctx.step_count = run->rate.step_count;
@@ -136,18 +136,18 @@ static rubato_status prepare(struct tr_run *run)
 	run->ctx.batch = o->batch;
 	run->ctx.own = &o->own;
 	run->ctx.node = node_of(run);
-	TR_TRY(tr_cut_make(&run->ctx.cut, run->model.parameter_count, o->bucket_bytes, run->note));
+	TR_TRY(tr_cut_make(&run->ctx.cut, run->model.parameter_count, o->bucket_bytes, run->error));
 	TR_TRY(open_vectors(run));
 	TR_TRY(first_parameters(run));
 	TR_TRY(open_batch(run, &run->batch, o->batch));
 	TR_TRY(open_batch(run, &run->eval_batch, TR_EVAL_ROWS));
 	TR_TRY(tr_optimizer_open(&run->optimizer, o->optimizer, o->momentum, o->weight_decay,
-				 run->model.parameter_count, run->note));
+				 run->model.parameter_count, run->error));
 	setup.parameters = run->ctx.parameters;
 	setup.gradient = run->ctx.gradient;
 	setup.statistics = run->ctx.statistics;
 	run->ops = tr_compute_host(run->model.kind);
-	return run->ops->open(&run->compute, &setup, run->note);
+	return run->ops->open(&run->compute, &setup, run->error);
 }
 
 /* Rank 0: where a run begins and what it computes is, with the ledger, all that a replay needs. */
@@ -155,8 +155,8 @@ static rubato_status write_beginning(struct tr_run *run)
 {
 	if (run->options->out == NULL)
 		return RUBATO_OK;
-	TR_TRY(tr_metrics_folder(run->options->out, run->note));
-	TR_TRY(tr_settings_write(run->options, &run->model, &run->order, &run->rate, run->note));
+	TR_TRY(tr_metrics_folder(run->options->out, run->error));
+	TR_TRY(tr_settings_write(run->options, &run->model, &run->order, &run->rate, run->error));
 	return tr_run_write_parameters(run, "initial");
 }
 
@@ -166,18 +166,18 @@ static rubato_status open_records(struct tr_run *run)
 	uint8_t wanted = run->options->out != NULL;
 	rubato_status err;
 
-	TR_TRY(tr_check(run->note, rubato_broadcast(run->comm, &wanted, 1, RUBATO_UINT8, 0),
+	TR_TRY(tr_check(run->error, rubato_broadcast(run->comm, &wanted, 1, RUBATO_UINT8, 0),
 			"broadcast of what is written"));
 	if (!wanted && run->options->for_out != NULL)
 		return tr_agree(run->comm,
-				tr_refuse(run->note,
+				tr_refuse(run->error,
 					  "%s: it is for the files of --out, which is not given",
 					  run->options->for_out),
-				run->note);
-	err = tr_ledger_open(&run->ctx.ledger, wanted, run->rank, run->rank_count, run->note);
+				run->error);
+	err = tr_ledger_open(&run->ctx.ledger, wanted, run->rank, run->rank_count, run->error);
 	if (err == RUBATO_OK)
-		err = tr_trace_open(&run->ctx.trace, wanted, run->note);
-	return tr_agree(run->comm, err, run->note);
+		err = tr_trace_open(&run->ctx.trace, wanted, run->error);
+	return tr_agree(run->comm, err, run->error);
 }
 
 rubato_status tr_run_prepare(struct tr_run *run)
@@ -188,33 +188,33 @@ rubato_status tr_run_prepare(struct tr_run *run)
 		together[] = { run->options->checkpoint != NULL, run->options->checkpoint_every,
 			       run->options->resume, run->rate.step_count };
 
-	TR_TRY(tr_agree(run->comm, err, run->note));
+	TR_TRY(tr_agree(run->comm, err, run->error));
 	settings = tr_settings_hash(run->options, &run->model, run->data);
 	TR_TRY(tr_agree_equal(run->comm, tr_hash(settings, together, sizeof(together)),
-			      "the ranks were started with different options or data", run->note));
+			      "the ranks were started with different options or data", run->error));
 	TR_TRY(open_records(run));
 	TR_TRY(tr_checkpoints_open(&run->checkpoints, run->comm, run->options->checkpoint,
 				   run->options->resume, settings, run->rate.step_count,
-				   run->note));
-	TR_TRY(tr_check(run->note,
+				   run->error));
+	TR_TRY(tr_check(run->error,
 			rubato_broadcast(run->comm, run->ctx.parameters, run->model.parameter_count,
 					 RUBATO_FLOAT32, 0),
 			"broadcast of the first parameters"));
 	err = run->options->rule->open(&run->rule, &run->ctx);
-	TR_TRY(tr_agree(run->comm, err, run->note));
+	TR_TRY(tr_agree(run->comm, err, run->error));
 	if (run->rank == 0)
 		err = write_beginning(run);
-	TR_TRY(tr_agree(run->comm, err, run->note));
+	TR_TRY(tr_agree(run->comm, err, run->error));
 	err = tr_work_open(&run->work, run->options->own.work, run->options->own.partial.depth,
-			   &run->order, run->comm, run->rate.step_count, run->note);
+			   &run->order, run->comm, run->rate.step_count, run->error);
 	if (err == RUBATO_OK && run->ctx.relaxed)
-		err = tr_tellers_open(&run->tellers, run->comm, run->note);
-	TR_TRY(tr_agree(run->comm, err, run->note));
+		err = tr_tellers_open(&run->tellers, run->comm, run->error);
+	TR_TRY(tr_agree(run->comm, err, run->error));
 	TR_TRY(tr_run_resume(run));
 	if (run->rank == 0) /* Lines of tests that come after the run come again. */
 		err = tr_metrics_open(&run->metrics, run->options->out, run->told,
-				      !run->ctx.relaxed, run->note);
-	return tr_agree(run->comm, err, run->note);
+				      !run->ctx.relaxed, run->error);
+	return tr_agree(run->comm, err, run->error);
 }
 
 /* ---- The end ---- */

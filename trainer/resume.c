@@ -33,18 +33,18 @@ static rubato_status keep_run(void *arg, struct tr_archive *archive)
 
 	for (size_t i = 0; i < sizeof(pieces) / sizeof(pieces[0]); i++)
 		TR_TRY(tr_archive_bytes(archive, pieces[i].name, pieces[i].bytes,
-					pieces[i].size_bytes, run->note));
+					pieces[i].size_bytes, run->error));
 	run->steps_done = numbers[0];
 	run->told = numbers[1];
 	run->compute_ns = numbers[2];
 	run->kept_ns = numbers[3];
 	run->kept_bytes = numbers[4];
 	run->tests_due = numbers[5];
-	TR_TRY(tr_optimizer_keep(&run->optimizer, archive, run->note));
-	TR_TRY(tr_ledger_keep(run->ctx.ledger, archive, run->note));
+	TR_TRY(tr_optimizer_keep(&run->optimizer, archive, run->error));
+	TR_TRY(tr_ledger_keep(run->ctx.ledger, archive, run->error));
 	TR_TRY(tr_snapshots_keep(&run->snapshots, archive, run->ctx.parameter_count,
-				 run->ctx.statistics_count, run->rank == 0, run->note));
-	TR_TRY(tr_work_keep(run->work, archive, run->note));
+				 run->ctx.statistics_count, run->rank == 0, run->error));
+	TR_TRY(tr_work_keep(run->work, archive, run->error));
 	/* A rule may need what the others have loaded. */
 	return rule->keep == NULL ? RUBATO_OK : rule->keep(run->rule, archive);
 }
@@ -70,12 +70,12 @@ static rubato_status settle(struct tr_run *run)
 {
 	const struct tr_rule *rule = run->options->rule;
 
-	TR_TRY(tr_work_stop(run->work, run->note));
+	TR_TRY(tr_work_stop(run->work, run->error));
 	if (rule->settle != NULL)
 		TR_TRY(rule->settle(run->rule, run->steps_done));
-	TR_TRY(tr_check(run->note, rubato_barrier(run->comm), "barrier"));
+	TR_TRY(tr_check(run->error, rubato_barrier(run->comm), "barrier"));
 	/* By now nobody waits here: who does counts as ready in the gradients' next round. */
-	return tr_work_settle(run->work, run->note);
+	return tr_work_settle(run->work, run->error);
 }
 
 /* Rank 0 hears how far all are. */
@@ -86,7 +86,7 @@ static rubato_status meet(struct tr_run *run)
 	if (run->tellers == NULL)
 		return RUBATO_OK;
 	TR_TRY(tr_run_tally(run, &mine));
-	return tr_tellers_meet(run->tellers, &mine, run->note);
+	return tr_tellers_meet(run->tellers, &mine, run->error);
 }
 
 /* Bytes that checkpoints cost are not the run's. */
@@ -94,7 +94,7 @@ static rubato_status bytes_reset(struct tr_run *run)
 {
 	rubato_stats stats = { .size_bytes = sizeof(stats) };
 
-	TR_TRY(tr_check(run->note, rubato_get_stats(run->comm, &stats), "get_stats"));
+	TR_TRY(tr_check(run->error, rubato_get_stats(run->comm, &stats), "get_stats"));
 	run->before_bytes = run->kept_bytes - stats.bytes_sent;
 	return RUBATO_OK;
 }
@@ -114,7 +114,7 @@ static rubato_status set_out(struct tr_run *run, uint64_t step)
 	uint64_t latest_ns = rubato_now(run->comm);
 
 	if (run->options->simulate) {
-		TR_TRY(tr_check(run->note,
+		TR_TRY(tr_check(run->error,
 				rubato_allreduce(run->comm, &latest_ns, &latest_ns, 1,
 						 RUBATO_UINT64, RUBATO_MAX),
 				"checkpoint: allreduce"));
@@ -130,7 +130,7 @@ static rubato_status set_out(struct tr_run *run, uint64_t step)
 
 rubato_status tr_run_resume(struct tr_run *run)
 {
-	TR_TRY(tr_checkpoints_begin(&run->checkpoints, keep_run, run, run->note));
+	TR_TRY(tr_checkpoints_begin(&run->checkpoints, keep_run, run, run->error));
 	run->checkpoint_next = next_after(run, 0);
 	if (tr_checkpoints_step(&run->checkpoints) == 0)
 		return RUBATO_OK;
@@ -142,7 +142,7 @@ rubato_status tr_run_set_out(struct tr_run *run)
 {
 	uint64_t step = tr_checkpoints_step(&run->checkpoints);
 
-	TR_TRY(tr_check(run->note, rubato_barrier(run->comm), "barrier"));
+	TR_TRY(tr_check(run->error, rubato_barrier(run->comm), "barrier"));
 	if (step > 0)
 		TR_TRY(set_out(run, step));
 	run->before_ns = run->kept_ns;
@@ -159,11 +159,11 @@ static rubato_status save(struct tr_run *run, uint64_t step)
 
 	TR_TRY(settle(run));
 	before_ns = rubato_now(run->comm);
-	TR_TRY(tr_check(run->note, rubato_get_stats(run->comm, &stats), "get_stats"));
+	TR_TRY(tr_check(run->error, rubato_get_stats(run->comm, &stats), "get_stats"));
 	run->kept_ns = tr_run_elapsed_ns(run);
 	run->kept_bytes = run->before_bytes + stats.bytes_sent;
 	TR_TRY(meet(run));
-	TR_TRY(tr_checkpoints_save(&run->checkpoints, step, keep_run, run, run->note));
+	TR_TRY(tr_checkpoints_save(&run->checkpoints, step, keep_run, run, run->error));
 	TR_TRY(set_out(run, step));
 	after_ns = rubato_now(run->comm);
 	run->pause_ns += after_ns - before_ns;

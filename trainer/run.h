@@ -25,7 +25,7 @@ struct tr_room { /* For gathered rows. */
 
 struct tr_run {
 	const struct tr_options *options;
-	struct tr_note *note;
+	struct tr_error *error;
 	rubato_comm *comm;
 	uint32_t rank, rank_count;
 	const struct tr_data *data; /* Its own, or one that simulated ranks share. */

@@ -24,14 +24,14 @@ rubato_status tr_run_evaluate(struct tr_run *run, const struct tr_part *part, ui
 			       run->eval_batch.labels, run->eval_batch.targets);
 		TR_TRY(run->ops->evaluate(run->compute, run->eval_batch.x,
 					  tr_answers_of(&run->eval_batch), count, &mine,
-					  run->note));
+					  run->error));
 		if (what != NULL)
 			tr_progress_rows(&run->progress, what, first + count, rows);
 	}
 	sums[0] = mine.loss;
 	sums[1] = (double)mine.correct;
 	sums[2] = (double)mine.rows;
-	TR_TRY(tr_check(run->note,
+	TR_TRY(tr_check(run->error,
 			rubato_allreduce(run->comm, sums, sums, 3, RUBATO_FLOAT64, RUBATO_SUM),
 			"evaluate: allreduce"));
 	*out = (struct tr_score) { sums[0], (uint64_t)sums[1], (uint64_t)sums[2] };
@@ -52,7 +52,7 @@ rubato_status tr_run_tally(struct tr_run *run, struct tr_tally *mine)
 {
 	rubato_stats stats = { .size_bytes = sizeof(stats) };
 
-	TR_TRY(tr_check(run->note, rubato_get_stats(run->comm, &stats), "get_stats"));
+	TR_TRY(tr_check(run->error, rubato_get_stats(run->comm, &stats), "get_stats"));
 	*mine = (struct tr_tally) {
 		.steps = (double)run->steps_done,
 		.samples = (double)run->steps_done * run->options->batch,
@@ -73,7 +73,7 @@ rubato_status tr_run_add_up(struct tr_run *run, struct tr_tally *sum)
 {
 	TR_TRY(tr_run_tally(run, sum));
 	return tr_check(
-		run->note,
+		run->error,
 		rubato_allreduce(run->comm, sum, sum, TR_TALLY_COUNT, RUBATO_FLOAT64, RUBATO_SUM),
 		"report: allreduce");
 }

@@ -124,7 +124,7 @@ static json_t *settings_object(const struct tr_options *o, const struct tr_model
 
 rubato_status tr_settings_write(const struct tr_options *options, const struct tr_model *model,
 				const struct tr_order *order, const struct tr_rate *rate,
-				struct tr_note *note)
+				struct tr_error *error)
 {
 	json_t *object = settings_object(options, model, order, rate);
 	char *text = NULL, path[4200];
@@ -134,10 +134,10 @@ rubato_status tr_settings_write(const struct tr_options *options, const struct t
 		text = json_dumps(object, JSON_INDENT(2) | JSON_PRESERVE_ORDER | DIGITS);
 	json_decref(object);
 	if (text == NULL)
-		return tr_fail(note, RUBATO_ERR_MEMORY, "run.json: out of memory");
-	err = tr_path(path, sizeof(path), note, "%s/run.json", options->out);
+		return tr_fail(error, RUBATO_ERR_MEMORY, "run.json: out of memory");
+	err = tr_path(path, sizeof(path), error, "%s/run.json", options->out);
 	if (err == RUBATO_OK)
-		err = tr_file_replace(path, text, strlen(text), "\n", 1, note);
+		err = tr_file_replace(path, text, strlen(text), "\n", 1, error);
 	free(text);
 	return err;
 }

@@ -17,7 +17,7 @@ uint64_t tr_settings_hash(const struct tr_options *options, const struct tr_mode
 /* Written whole, or not at all. `rate`: with its step_count. */
 rubato_status tr_settings_write(const struct tr_options *options, const struct tr_model *model,
 				const struct tr_order *order, const struct tr_rate *rate,
-				struct tr_note *note);
+				struct tr_error *error);
 
 /* The options of the command line as they were given, for summary.json; names of files and folders
  * are no part of a run. */

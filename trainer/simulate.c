@@ -15,35 +15,35 @@
 struct simulation {
 	const struct tr_options *options;
 	struct tr_data data;
-	struct tr_note *note;
+	struct tr_error *error;
 	bool failed;
 };
 
 static rubato_status rank_main(rubato_comm *comm, void *arg)
 {
 	struct simulation *s = arg;
-	struct tr_note note = { .exit_code = TR_EXIT_FAILURE };
-	rubato_status err = tr_train(comm, s->options, &s->data, NOWHERE, &note);
+	struct tr_error error = { .exit_code = TR_EXIT_FAILURE };
+	rubato_status err = tr_train(comm, s->options, &s->data, NOWHERE, &error);
 
-	if (err && !s->failed && note.text[0] != '\0') {
-		*s->note = note;
+	if (err && !s->failed && error.text[0] != '\0') {
+		*s->error = error;
 		s->failed = true;
 	}
 	return err;
 }
 
-rubato_status tr_simulate(const struct tr_options *options, struct tr_note *note)
+rubato_status tr_simulate(const struct tr_options *options, struct tr_error *error)
 {
-	struct simulation s = { .options = options, .note = note };
+	struct simulation s = { .options = options, .error = error };
 	rubato_sim_options world = options->world;
 	rubato_sim_result result;
 	rubato_status err;
 
-	TR_TRY(tr_task_data(options, &s.data, note));
+	TR_TRY(tr_task_data(options, &s.data, error));
 	world.stack_bytes = STACK_BYTES;
 	err = rubato_sim_run(&world, rank_main, &s, &result);
 	if (err && !s.failed)
-		err = tr_check(note, err, "simulation");
+		err = tr_check(error, err, "simulation");
 	tr_data_close(&s.data);
 	return err;
 }

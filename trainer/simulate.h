@@ -4,7 +4,7 @@
 
 #include "trainer/options.h"
 
-/* Of several ranks' sentences about a failure, `note` gets the first. */
-rubato_status tr_simulate(const struct tr_options *options, struct tr_note *note);
+/* Of several ranks' sentences about a failure, `error` gets the first. */
+rubato_status tr_simulate(const struct tr_options *options, struct tr_error *error);
 
 #endif

@@ -6,8 +6,8 @@
 #include "trainer/options.h"
 
 rubato_status tr_task_data(const struct tr_options *options, struct tr_data *data,
-			   struct tr_note *note);
+			   struct tr_error *error);
 rubato_status tr_task_model(const struct tr_options *options, const struct tr_data *data,
-			    struct tr_model *model, struct tr_note *note);
+			    struct tr_model *model, struct tr_error *error);
 
 #endif

@@ -44,13 +44,13 @@ static struct tr_metrics_line make_line(struct tr_run *run, double seconds,
 
 static rubato_status diverged(struct tr_run *run, bool shared)
 {
-	tr_fail(run->note, RUBATO_ERR_ARGUMENT,
+	tr_fail(run->error, RUBATO_ERR_ARGUMENT,
 		"the loss is not finite after step %llu: the training diverged (a smaller --lr may "
 		"help)",
 		(unsigned long long)run->steps_done);
-	run->note->shared = shared;
+	run->error->shared = shared;
 	if (shared && run->rank != 0) /* The same on all ranks: one of them says it. */
-		run->note->text[0] = '\0';
+		run->error->text[0] = '\0';
 	return RUBATO_ERR_ARGUMENT;
 }
 
@@ -77,9 +77,9 @@ static rubato_status report_together(struct tr_run *run, double seconds, bool wi
 		tr_line_add_test(&line, &test);
 	}
 	return tr_agree(run->comm,
-			run->rank == 0 ? tr_metrics_line(&run->metrics, &line, run->note)
+			run->rank == 0 ? tr_metrics_line(&run->metrics, &line, run->error)
 				       : RUBATO_OK,
-			run->note);
+			run->error);
 }
 
 /* Nobody waits for anybody: rank 0 writes what it has heard, and tests come after the run. */
@@ -91,16 +91,16 @@ static rubato_status report_alone(struct tr_run *run, double seconds, bool with_
 	TR_TRY(tr_run_tally(run, &mine));
 	if (!isfinite(mine.loss))
 		return diverged(run, false);
-	TR_TRY(tr_tellers_tell(run->tellers, &mine, run->note));
+	TR_TRY(tr_tellers_tell(run->tellers, &mine, run->error));
 	if (run->rank != 0)
 		return RUBATO_OK;
-	TR_TRY(tr_tellers_sum(run->tellers, &sum, run->note));
+	TR_TRY(tr_tellers_sum(run->tellers, &sum, run->error));
 	line = make_line(run, seconds, &sum);
 	if (with_test)
 		TR_TRY(tr_snapshots_take(&run->snapshots, &line, run->ctx.parameters,
 					 run->model.parameter_count, run->ctx.statistics,
-					 run->ctx.statistics_count, run->note));
-	return tr_metrics_line(&run->metrics, &line, run->note);
+					 run->ctx.statistics_count, run->error));
+	return tr_metrics_line(&run->metrics, &line, run->error);
 }
 
 static rubato_status report(struct tr_run *run, bool with_test)
@@ -159,7 +159,7 @@ static rubato_status compute_gradient(struct tr_run *run, uint64_t step,
 			   run->batch.x, run->batch.spare);
 	run->ready_ns = 0;
 	TR_TRY(run->ops->train(run->compute, run->batch.x, tr_answers_of(&run->batch),
-			       pace->kind == TR_PACE_NONE ? &ready : NULL, &score, run->note));
+			       pace->kind == TR_PACE_NONE ? &ready : NULL, &score, run->error));
 	if (pace->kind != TR_PACE_NONE)
 		TR_TRY(tr_pace_pass(
 			pace, tr_pace_span(pace, run->rank, run->rank_count, step, score.rows),
@@ -220,11 +220,11 @@ static rubato_status train(struct tr_run *run)
 			 (uint64_t)run->options->batch * run->rank_count);
 	TR_TRY(tr_run_set_out(run));
 	for (;;) {
-		TR_TRY(tr_work_next(run->work, run->steps_done, &batch, run->note));
+		TR_TRY(tr_work_next(run->work, run->steps_done, &batch, run->error));
 		TR_TRY(tr_run_checkpoint(run, &batch));
 		if (batch.rows == NULL)
 			break;
-		TR_TRY(tr_work_take(run->work, run->note));
+		TR_TRY(tr_work_take(run->work, run->error));
 		if (run->options->own.work == TR_WORK_SHARED)
 			tr_ledger_draw(run->ctx.ledger, run->steps_done, batch.first_place,
 				       run->options->batch);
@@ -235,7 +235,7 @@ static rubato_status train(struct tr_run *run)
 			run->told = run->steps_done;
 		}
 	}
-	TR_TRY(tr_work_leave(run->work, run->note));
+	TR_TRY(tr_work_leave(run->work, run->error));
 	if (run->told < run->steps_done)
 		TR_TRY(report(run, false));
 	TR_TRY(rule->finish(run->rule, run->steps_done));
@@ -245,10 +245,10 @@ static rubato_status train(struct tr_run *run)
 }
 
 rubato_status tr_train(rubato_comm *comm, const struct tr_options *options,
-		       const struct tr_data *data, int line_fd, struct tr_note *note)
+		       const struct tr_data *data, int line_fd, struct tr_error *error)
 {
 	struct tr_run run = {
-		.options = options, .note = note, .comm = comm, .rate = options->rate
+		.options = options, .error = error, .comm = comm, .rate = options->rate
 	};
 	rubato_status err;
 
@@ -262,15 +262,16 @@ rubato_status tr_train(rubato_comm *comm, const struct tr_options *options,
 					     .optimizer = &run.optimizer,
 					     .rate = &run.rate,
 					     .rate_applied = -1.0,
-					     .note = note };
+					     .error = error };
 	err = tr_run_prepare(&run);
 	if (err == RUBATO_OK)
 		err = train(&run);
 	if (err == RUBATO_OK)
 		err = tr_run_conclude(&run);
 	if (err)
-		tr_say(note, line_fd); /* Before rubato_finalize, which holds the others back. */
-	if (err && !note->shared)
+		tr_error_print(error,
+			       line_fd); /* Before rubato_finalize, which holds the others back. */
+	if (err && !error->shared)
 		(void)rubato_abort(comm); /* The others must not wait for this rank. */
 	tr_run_close(&run);
 	return err;

@@ -12,6 +12,6 @@
  * first is gone.
  */
 rubato_status tr_train(rubato_comm *comm, const struct tr_options *options,
-		       const struct tr_data *data, int line_fd, struct tr_note *note);
+		       const struct tr_data *data, int line_fd, struct tr_error *error);
 
 #endif

@@ -8,7 +8,7 @@ static rubato_status average(struct tr_rule_context *ctx, float *values, size_t 
 			     const char *what)
 {
 	return tr_check(
-		ctx->note,
+		ctx->error,
 		rubato_allreduce(ctx->comm, values, values, count, RUBATO_FLOAT32, RUBATO_AVG),
 		what);
 }
@@ -40,7 +40,7 @@ rubato_status tr_view_begin(struct tr_rule_context *ctx, float **kept)
 		return RUBATO_OK;
 	*kept = tr_view_keep(ctx);
 	if (*kept == NULL)
-		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "no memory to average the models");
+		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "no memory to average the models");
 	if (ctx->replicas_differ)
 		TR_TRY(average(ctx, ctx->parameters, ctx->parameter_count,
 			       "average of the models"));
@@ -61,7 +61,7 @@ rubato_status tr_view_show(struct tr_rule_context *ctx, const struct tr_snapshot
 {
 	if (ctx->rank == 0)
 		memcpy(ctx->parameters, snapshot->parameters, ctx->parameter_count * sizeof(float));
-	TR_TRY(tr_check(ctx->note,
+	TR_TRY(tr_check(ctx->error,
 			rubato_broadcast(ctx->comm, ctx->parameters, ctx->parameter_count,
 					 RUBATO_FLOAT32, 0),
 			"broadcast of a snapshot"));
@@ -70,7 +70,7 @@ rubato_status tr_view_show(struct tr_rule_context *ctx, const struct tr_snapshot
 	if (ctx->rank == 0)
 		memcpy(ctx->statistics, snapshot->statistics,
 		       ctx->statistics_count * sizeof(float));
-	return tr_check(ctx->note,
+	return tr_check(ctx->error,
 			rubato_broadcast(ctx->comm, ctx->statistics, ctx->statistics_count,
 					 RUBATO_FLOAT32, 0),
 			"broadcast of a snapshot's statistics");

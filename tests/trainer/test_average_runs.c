@@ -24,12 +24,12 @@ static void save(const char *line, const char *more, const char *name)
 /* The largest difference of two saved models, over the largest value. */
 static double difference(const char *a, const char *b)
 {
-	struct tr_note note = { 0 };
+	struct tr_error error = { 0 };
 	struct tr_npy x, y;
 	double most = 0.0, scale = 0.0;
 
-	ck_assert_int_eq(tr_npy_read(a, &x, &note), RUBATO_OK);
-	ck_assert_int_eq(tr_npy_read(b, &y, &note), RUBATO_OK);
+	ck_assert_int_eq(tr_npy_read(a, &x, &error), RUBATO_OK);
+	ck_assert_int_eq(tr_npy_read(b, &y, &error), RUBATO_OK);
 	ck_assert_uint_eq(x.count, y.count);
 	for (size_t i = 0; i < x.count; i++) {
 		double p = ((const float *)x.bytes)[i], q = ((const float *)y.bytes)[i];

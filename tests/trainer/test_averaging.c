@@ -423,12 +423,12 @@ static double spread_after(uint32_t ranks, uint64_t steps, float first)
 static void kept(uint32_t rank, const char *name, void *bytes, size_t size_bytes)
 {
 	struct tr_archive *archive;
-	struct tr_note note = { 0 };
+	struct tr_error error = { 0 };
 	char number[16];
 
 	snprintf(number, sizeof(number), "%u", rank);
-	ck_assert_int_eq(tr_archive_open(&archive, number, &note), RUBATO_OK);
-	ck_assert_int_eq(tr_archive_bytes(archive, name, bytes, size_bytes, &note), RUBATO_OK);
+	ck_assert_int_eq(tr_archive_open(&archive, number, &error), RUBATO_OK);
+	ck_assert_int_eq(tr_archive_bytes(archive, name, bytes, size_bytes, &error), RUBATO_OK);
 	tr_archive_close(archive);
 }
 

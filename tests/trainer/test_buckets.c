@@ -16,7 +16,7 @@ START_TEST(a_cut_covers_all_once)
 	static const size_t totals[] = { 1, 15, 16, 17, 4096, 50890, 1000003 };
 	static const uint64_t sizes[] = { 0, 1024, 1087, 4096, 65536, 1u << 20 };
 	struct tr_cut cut;
-	struct tr_note note;
+	struct tr_error error;
 
 	for (size_t t = 0; t < sizeof(totals) / sizeof(totals[0]); t++)
 		for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
@@ -25,7 +25,7 @@ START_TEST(a_cut_covers_all_once)
 
 			if (size > 0 && totals[t] / size >= TR_BUCKETS_MAX)
 				continue;
-			ck_assert_int_eq(tr_cut_make(&cut, totals[t], sizes[s], &note), RUBATO_OK);
+			ck_assert_int_eq(tr_cut_make(&cut, totals[t], sizes[s], &error), RUBATO_OK);
 			for (uint32_t i = 0; i < cut.count; i++) {
 				ck_assert_uint_eq(tr_cut_end(&cut, i), end);
 				ck_assert_uint_lt(tr_cut_begin(&cut, i), end);
@@ -36,11 +36,11 @@ START_TEST(a_cut_covers_all_once)
 			ck_assert_uint_eq(end, 0);
 			ck_assert(size > 0 || cut.count == 1);
 		}
-	ck_assert_int_eq(tr_cut_make(&cut, (size_t)TR_BUCKETS_MAX * 256, 1024, &note), RUBATO_OK);
+	ck_assert_int_eq(tr_cut_make(&cut, (size_t)TR_BUCKETS_MAX * 256, 1024, &error), RUBATO_OK);
 	ck_assert_uint_eq(cut.count, TR_BUCKETS_MAX);
-	ck_assert_int_eq(tr_cut_make(&cut, (size_t)TR_BUCKETS_MAX * 256 + 1, 1024, &note),
+	ck_assert_int_eq(tr_cut_make(&cut, (size_t)TR_BUCKETS_MAX * 256 + 1, 1024, &error),
 			 RUBATO_ERR_ARGUMENT);
-	ck_assert_int_eq(note.exit_code, TR_EXIT_USAGE);
+	ck_assert_int_eq(error.exit_code, TR_EXIT_USAGE);
 }
 END_TEST
 
@@ -61,34 +61,34 @@ static rubato_status pieces_rank(rubato_comm *comm, void *arg)
 	static float vector[RANKS][TOTAL], whole[RANKS][TOTAL];
 	uint32_t rank = rubato_rank(comm), over;
 	struct tr_buckets *b = calloc(1, sizeof(*b));
-	struct tr_note note = { .text = "" };
+	struct tr_error error = { .text = "" };
 	struct tr_cut cut;
 
 	(void)arg;
-	ck_assert_int_eq(tr_cut_make(&cut, TOTAL, 4096, &note), RUBATO_OK);
+	ck_assert_int_eq(tr_cut_make(&cut, TOTAL, 4096, &error), RUBATO_OK);
 	ck_assert_uint_eq(cut.count, 5);
-	ck_assert_int_eq(tr_buckets_open(b, comm, &cut, vector[rank], &note), RUBATO_OK);
+	ck_assert_int_eq(tr_buckets_open(b, comm, &cut, vector[rank], &error), RUBATO_OK);
 	for (int turn = 0; turn < 3; turn++) {
 		fill(vector[rank], rank);
 		fill(whole[rank], rank);
 		TR_TRY(rubato_allreduce(comm, whole[rank], whole[rank], TOTAL, RUBATO_FLOAT32,
 					RUBATO_AVG));
-		TR_TRY(tr_buckets_ready(b, TOTAL - 1, &note));
+		TR_TRY(tr_buckets_ready(b, TOTAL - 1, &error));
 		ck_assert_uint_eq(b->started, 0); /* One float is no bucket. */
-		TR_TRY(tr_buckets_ready(b, tr_cut_begin(&cut, 1), &note));
+		TR_TRY(tr_buckets_ready(b, tr_cut_begin(&cut, 1), &error));
 		ck_assert_uint_eq(b->started, 2);
-		TR_TRY(tr_buckets_over(b, &over, &note));
+		TR_TRY(tr_buckets_over(b, &over, &error));
 		ck_assert_uint_eq(over, 0);
 		rubato_sleep(comm, 1000000000); /* Far more than they need. */
-		TR_TRY(tr_buckets_over(b, &over, &note));
+		TR_TRY(tr_buckets_over(b, &over, &error));
 		ck_assert_uint_eq(over, 2);
 		for (size_t i = 0; i < tr_cut_begin(&cut, 1); i++) /* The rest was not touched. */
 			ck_assert_float_eq(vector[rank][i],
 					   (float)((i * 7919 + rank * 104729) % 1009) / 77.0f);
-		TR_TRY(tr_buckets_ready(b, 0, &note));
+		TR_TRY(tr_buckets_ready(b, 0, &error));
 		ck_assert_uint_eq(b->started, 5);
 		for (uint32_t i = 0; i < cut.count; i++)
-			TR_TRY(tr_buckets_wait(b, i, &note));
+			TR_TRY(tr_buckets_wait(b, i, &error));
 		tr_buckets_again(b);
 		ck_assert_int_eq(memcmp(vector[rank], whole[rank], sizeof(whole[rank])), 0);
 	}
@@ -139,10 +139,10 @@ static rubato_status note_release(void *arg, size_t first)
 static rubato_status pace_rank(rubato_comm *comm, void *arg)
 {
 	const struct tr_pace *pace = arg;
-	struct tr_note note;
+	struct tr_error error;
 	struct tr_cut cut;
 
-	ck_assert_int_eq(tr_cut_make(&cut, TOTAL, 4096, &note), RUBATO_OK);
+	ck_assert_int_eq(tr_cut_make(&cut, TOTAL, 4096, &error), RUBATO_OK);
 	for (uint64_t each_ns = 0; each_ns <= SPAN_NS; each_ns += SPAN_NS) {
 		struct releases r = { .comm = comm, .each_ns = each_ns };
 		struct tr_ready ready = { note_release, &r };

@@ -30,12 +30,12 @@ struct content {
 	char text[3];
 };
 
-static rubato_status keep(struct tr_archive *archive, struct content *c, struct tr_note *note)
+static rubato_status keep(struct tr_archive *archive, struct content *c, struct tr_error *error)
 {
-	TR_TRY(tr_archive_bytes(archive, "number", &c->number, sizeof(c->number), note));
-	TR_TRY(tr_archive_bytes(archive, "nothing", NULL, 0, note));
-	TR_TRY(tr_archive_bytes(archive, "vector", c->vector, sizeof(c->vector), note));
-	return tr_archive_bytes(archive, "text", c->text, sizeof(c->text), note);
+	TR_TRY(tr_archive_bytes(archive, "number", &c->number, sizeof(c->number), error));
+	TR_TRY(tr_archive_bytes(archive, "nothing", NULL, 0, error));
+	TR_TRY(tr_archive_bytes(archive, "vector", c->vector, sizeof(c->vector), error));
+	return tr_archive_bytes(archive, "text", c->text, sizeof(c->text), error);
 }
 
 static const struct content first = { 7, { 1, -2, 0.5f, 1e30f, 0 }, "ab" };
@@ -44,27 +44,27 @@ static void save(const char *path)
 {
 	struct content c = first;
 	struct tr_archive *archive;
-	struct tr_note note;
+	struct tr_error error;
 
-	ck_assert_int_eq(tr_archive_create(&archive, path, &note), RUBATO_OK);
+	ck_assert_int_eq(tr_archive_create(&archive, path, &error), RUBATO_OK);
 	ck_assert(!tr_archive_loading(archive));
-	ck_assert_int_eq(keep(archive, &c, &note), RUBATO_OK);
+	ck_assert_int_eq(keep(archive, &c, &error), RUBATO_OK);
 	ck_assert_int_ne(access(path, F_OK), 0); /* Not before it is whole. */
-	ck_assert_int_eq(tr_archive_finish(archive, &note), RUBATO_OK);
+	ck_assert_int_eq(tr_archive_finish(archive, &error), RUBATO_OK);
 	tr_archive_close(archive);
 }
 
-static rubato_status load(const char *path, struct content *c, struct tr_note *note)
+static rubato_status load(const char *path, struct content *c, struct tr_error *error)
 {
 	struct tr_archive *archive;
-	rubato_status err = tr_archive_open(&archive, path, note);
+	rubato_status err = tr_archive_open(&archive, path, error);
 
 	if (err)
 		return err;
 	ck_assert(tr_archive_loading(archive));
-	err = keep(archive, c, note);
+	err = keep(archive, c, error);
 	if (err == RUBATO_OK)
-		err = tr_archive_finish(archive, note);
+		err = tr_archive_finish(archive, error);
 	tr_archive_close(archive);
 	return err;
 }
@@ -73,15 +73,15 @@ START_TEST(an_archive_gives_back_what_it_got)
 {
 	struct content c = { 0 };
 	struct tr_archive *archive;
-	struct tr_note note;
+	struct tr_error error;
 
 	save("a");
-	ck_assert_int_eq(load("a", &c, &note), RUBATO_OK);
+	ck_assert_int_eq(load("a", &c, &error), RUBATO_OK);
 	ck_assert_int_eq(memcmp(&c, &first, sizeof(c)), 0);
 	/* Given up, it leaves nothing; and the older one stays. */
-	ck_assert_int_eq(tr_archive_create(&archive, "a", &note), RUBATO_OK);
+	ck_assert_int_eq(tr_archive_create(&archive, "a", &error), RUBATO_OK);
 	tr_archive_close(archive);
-	ck_assert_int_eq(load("a", &c, &note), RUBATO_OK);
+	ck_assert_int_eq(load("a", &c, &error), RUBATO_OK);
 	ck_assert_uint_eq(folder_count("."), 2); /* And the data. */
 }
 END_TEST
@@ -90,30 +90,30 @@ START_TEST(what_does_not_fit_is_refused)
 {
 	struct content c = first;
 	struct tr_archive *archive;
-	struct tr_note note;
+	struct tr_error error;
 
 	save("a");
-	ck_assert_int_eq(tr_archive_open(&archive, "a", &note), RUBATO_OK);
-	ck_assert_int_eq(tr_archive_bytes(archive, "vectors", c.vector, sizeof(c.vector), &note),
+	ck_assert_int_eq(tr_archive_open(&archive, "a", &error), RUBATO_OK);
+	ck_assert_int_eq(tr_archive_bytes(archive, "vectors", c.vector, sizeof(c.vector), &error),
 			 RUBATO_ERR_ARGUMENT);
-	ck_assert_ptr_nonnull(strstr(note.text, "no 'vectors'"));
-	ck_assert_int_eq(tr_archive_bytes(archive, "vector", c.vector, 16, &note),
+	ck_assert_ptr_nonnull(strstr(error.text, "no 'vectors'"));
+	ck_assert_int_eq(tr_archive_bytes(archive, "vector", c.vector, 16, &error),
 			 RUBATO_ERR_ARGUMENT);
-	ck_assert_ptr_nonnull(strstr(note.text, "20 bytes, and 16"));
-	ck_assert_int_eq(tr_archive_bytes(archive, "vector", c.vector, sizeof(c.vector), &note),
+	ck_assert_ptr_nonnull(strstr(error.text, "20 bytes, and 16"));
+	ck_assert_int_eq(tr_archive_bytes(archive, "vector", c.vector, sizeof(c.vector), &error),
 			 RUBATO_OK);
-	ck_assert_int_eq(tr_archive_finish(archive, &note), RUBATO_ERR_ARGUMENT);
-	ck_assert_ptr_nonnull(strstr(note.text, "'number'"));
+	ck_assert_int_eq(tr_archive_finish(archive, &error), RUBATO_ERR_ARGUMENT);
+	ck_assert_ptr_nonnull(strstr(error.text, "'number'"));
 	tr_archive_close(archive);
-	ck_assert_int_eq(tr_archive_open(&archive, "b", &note), RUBATO_ERR_SYSTEM);
-	ck_assert_int_eq(tr_archive_create(&archive, "none/b", &note), RUBATO_ERR_SYSTEM);
+	ck_assert_int_eq(tr_archive_open(&archive, "b", &error), RUBATO_ERR_SYSTEM);
+	ck_assert_int_eq(tr_archive_create(&archive, "none/b", &error), RUBATO_ERR_SYSTEM);
 }
 END_TEST
 
 START_TEST(every_damage_is_found)
 {
 	struct content c;
-	struct tr_note note;
+	struct tr_error error;
 	size_t size_bytes;
 	uint8_t *bytes;
 
@@ -123,13 +123,13 @@ START_TEST(every_damage_is_found)
 		bytes[i] ^= (uint8_t)(1u << i % 8);
 		file_write("b", bytes, size_bytes);
 		bytes[i] ^= (uint8_t)(1u << i % 8);
-		ck_assert_msg(load("b", &c, &note) == RUBATO_ERR_ARGUMENT, "byte %zu", i);
+		ck_assert_msg(load("b", &c, &error) == RUBATO_ERR_ARGUMENT, "byte %zu", i);
 		file_write("b", bytes, i);
-		ck_assert_msg(load("b", &c, &note) == RUBATO_ERR_ARGUMENT, "%zu bytes", i);
+		ck_assert_msg(load("b", &c, &error) == RUBATO_ERR_ARGUMENT, "%zu bytes", i);
 	}
 	bytes[size_bytes] = 0;
 	file_write("b", bytes, size_bytes + 1);
-	ck_assert_int_eq(load("b", &c, &note), RUBATO_ERR_ARGUMENT);
+	ck_assert_int_eq(load("b", &c, &error), RUBATO_ERR_ARGUMENT);
 	free(bytes);
 }
 END_TEST
@@ -138,13 +138,13 @@ START_TEST(a_full_disk_is_said_at_the_end)
 {
 	struct content c = first;
 	struct tr_archive *archive;
-	struct tr_note note;
+	struct tr_error error;
 
 	ck_assert_int_eq(symlink("/dev/full", "a.part"), 0);
-	ck_assert_int_eq(tr_archive_create(&archive, "a", &note), RUBATO_OK);
-	ck_assert_int_eq(keep(archive, &c, &note), RUBATO_OK);
-	ck_assert_int_eq(tr_archive_finish(archive, &note), RUBATO_ERR_SYSTEM);
-	ck_assert_ptr_nonnull(strstr(note.text, "No space left"));
+	ck_assert_int_eq(tr_archive_create(&archive, "a", &error), RUBATO_OK);
+	ck_assert_int_eq(keep(archive, &c, &error), RUBATO_OK);
+	ck_assert_int_eq(tr_archive_finish(archive, &error), RUBATO_ERR_SYSTEM);
+	ck_assert_ptr_nonnull(strstr(error.text, "No space left"));
 	tr_archive_close(archive);
 	ck_assert_uint_eq(folder_count("."), 1);
 }

@@ -22,7 +22,7 @@ static void setup(void)
 	static const int64_t labels[8] = { 0, 1, 0, 1, 0, 1, 0, 1 };
 	static const float wrong[3] = { 1, 2, 3 };
 	float images[8 * 16];
-	struct tr_note note;
+	struct tr_error error;
 
 	folder_enter();
 	for (int i = 0; i < 8 * 16; i++)
@@ -37,7 +37,7 @@ static void setup(void)
 		  images, sizeof(images));
 	npy_write("flat/y.npy", 1, "{'descr': '<i8', 'fortran_order': False, 'shape': (8,), }",
 		  labels, sizeof(labels));
-	ck_assert_int_eq(tr_npy_write("wrong.npy", wrong, 3, &note), 0);
+	ck_assert_int_eq(tr_npy_write("wrong.npy", wrong, 3, &error), 0);
 }
 
 #define RUN "--data npy:data --model logistic --batch 2 --quiet "

@@ -45,7 +45,7 @@ struct bench {
 	float *parameters, *gradient, *statistics, *x;
 	int32_t *labels;
 	float *targets;
-	struct tr_note note;
+	struct tr_error error;
 };
 
 static void fill(struct tr_rng *rng, float *values, size_t count, double scale)
@@ -67,9 +67,9 @@ static void bench_open(struct bench *b, const struct shape_case *c)
 	struct tr_rng rng = { 7 };
 	size_t rows = c->batch > TR_EVAL_ROWS ? c->batch : TR_EVAL_ROWS;
 
-	ck_assert_int_eq(
-		tr_model_build(&b->model, c->kind, c->loss, c->in, c->outputs, c->hidden, &b->note),
-		RUBATO_OK);
+	ck_assert_int_eq(tr_model_build(&b->model, c->kind, c->loss, c->in, c->outputs, c->hidden,
+					&b->error),
+			 RUBATO_OK);
 	b->parameters = room(b->model.parameter_count, sizeof(float));
 	b->gradient = room(b->model.parameter_count, sizeof(float));
 	b->statistics = room(b->model.statistics_count + 1, sizeof(float));
@@ -103,7 +103,7 @@ static struct tr_compute *open_with(const struct tr_compute_ops *ops, struct ben
 	struct tr_compute_setup setup = { &b->model, batch, b->parameters, gradient, statistics };
 	struct tr_compute *compute;
 
-	ck_assert_int_eq(ops->open(&compute, &setup, &b->note), RUBATO_OK);
+	ck_assert_int_eq(ops->open(&compute, &setup, &b->error), RUBATO_OK);
 	return compute;
 }
 
@@ -113,7 +113,7 @@ static struct tr_score train_with(const struct tr_compute_ops *ops, struct tr_co
 	struct tr_score score = { 0 };
 	struct tr_answers answers = { b->labels, b->targets };
 
-	ck_assert_int_eq(ops->train(compute, b->x, answers, NULL, &score, &b->note), RUBATO_OK);
+	ck_assert_int_eq(ops->train(compute, b->x, answers, NULL, &score, &b->error), RUBATO_OK);
 	return score;
 }
 
@@ -255,7 +255,7 @@ START_TEST(evaluation_counts_the_first_rows_only)
 				open_with(backends[k], &b, c->batch, b.gradient, b.statistics);
 
 			ck_assert_int_eq(backends[k]->evaluate(compute, b.x, answers, rows[r],
-							       &score[k], &b.note),
+							       &score[k], &b.error),
 					 RUBATO_OK);
 			backends[k]->close(compute);
 		}
@@ -307,8 +307,9 @@ START_TEST(ready_tells_what_is_final)
 		size_t calls = 0;
 
 		watch.seen = room(b.model.parameter_count, sizeof(float));
-		ck_assert_int_eq(backends[k]->train(compute, b.x, answers, &ready, &score, &b.note),
-				 RUBATO_OK);
+		ck_assert_int_eq(
+			backends[k]->train(compute, b.x, answers, &ready, &score, &b.error),
+			RUBATO_OK);
 		for (uint32_t i = 0; i < b.model.layer_count; i++)
 			calls += b.model.layers[i].weight_count > 0;
 		ck_assert_uint_eq(watch.final, 0);
@@ -316,8 +317,9 @@ START_TEST(ready_tells_what_is_final)
 		ck_assert_int_eq(
 			memcmp(watch.seen, b.gradient, b.model.parameter_count * sizeof(float)), 0);
 		watch = (struct watch) { &b, watch.seen, b.model.parameter_count, 0, calls };
-		ck_assert_int_eq(backends[k]->train(compute, b.x, answers, &ready, &score, &b.note),
-				 RUBATO_ERR_CANCELLED);
+		ck_assert_int_eq(
+			backends[k]->train(compute, b.x, answers, &ready, &score, &b.error),
+			RUBATO_ERR_CANCELLED);
 		free(watch.seen);
 		backends[k]->close(compute);
 		bench_close(&b);
@@ -358,12 +360,12 @@ START_TEST(cnn_wants_square_images)
 	struct tr_model model;
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		struct tr_note note = { 0 };
+		struct tr_error error = { 0 };
 
 		ck_assert_int_eq(
-			tr_model_build(&model, TR_CNN, TR_CROSS_ENTROPY, bad[i], 10, 0, &note),
+			tr_model_build(&model, TR_CNN, TR_CROSS_ENTROPY, bad[i], 10, 0, &error),
 			RUBATO_ERR_ARGUMENT);
-		ck_assert(note.text[0] != '\0');
+		ck_assert(error.text[0] != '\0');
 	}
 }
 END_TEST

@@ -18,13 +18,13 @@ static void expect_refusal(const char *kind, const char *word)
 {
 	char source[64];
 	struct tr_data data;
-	struct tr_note note = { 0 };
+	struct tr_error error = { 0 };
 
 	snprintf(source, sizeof(source), "%s:.", kind);
-	ck_assert_msg(tr_data_open(&data, source, 5, &note) != RUBATO_OK, "accepted: expected '%s'",
-		      word);
-	ck_assert_msg(strstr(note.text, word) != NULL, "'%s' lacks '%s'", note.text, word);
-	ck_assert_ptr_null(strchr(note.text, '\n'));
+	ck_assert_msg(tr_data_open(&data, source, 5, &error) != RUBATO_OK,
+		      "accepted: expected '%s'", word);
+	ck_assert_msg(strstr(error.text, word) != NULL, "'%s' lacks '%s'", error.text, word);
+	ck_assert_ptr_null(strchr(error.text, '\n'));
 }
 
 /* ---- IDX ---- */
@@ -58,14 +58,14 @@ static void write_good_idx(void)
 START_TEST(idx_is_read_and_scaled)
 {
 	struct tr_data data;
-	struct tr_note note = { 0 };
+	struct tr_error error = { 0 };
 	float x[SIDE * SIDE];
 	int32_t label;
 	const uint32_t order[] = { 2 };
 
 	write_good_idx();
-	ck_assert_msg(tr_data_open(&data, "fashion-mnist:.", 5, &note) == RUBATO_OK, "%s",
-		      note.text);
+	ck_assert_msg(tr_data_open(&data, "fashion-mnist:.", 5, &error) == RUBATO_OK, "%s",
+		      error.text);
 	ck_assert_uint_eq(data.train.rows, IMAGES);
 	ck_assert_uint_eq(data.output_count, 7); /* Largest label, of the test set: 6. */
 	ck_assert_int_eq(data.loss, TR_CROSS_ENTROPY);
@@ -179,14 +179,14 @@ START_TEST(cifar_is_read_and_scaled)
 	static const double mean[] = { 0.4914, 0.4822, 0.4465 };
 	static const double deviation[] = { 0.2470, 0.2435, 0.2616 };
 	struct tr_data data;
-	struct tr_note note = { 0 };
+	struct tr_error error = { 0 };
 	float *x = calloc(RECORD, sizeof(float));
 	const uint32_t order[] = { 5 };
 	int32_t label;
 
 	ck_assert_ptr_nonnull(x);
 	write_good_cifar();
-	ck_assert_msg(tr_data_open(&data, "cifar10:.", 0, &note) == RUBATO_OK, "%s", note.text);
+	ck_assert_msg(tr_data_open(&data, "cifar10:.", 0, &error) == RUBATO_OK, "%s", error.text);
 	ck_assert_uint_eq(data.train.rows, 5 * RECORDS);
 	ck_assert_uint_eq(data.test.rows, RECORDS);
 	ck_assert_uint_eq(data.output_count, 6); /* Largest label, of the test set: 5. */
@@ -289,11 +289,11 @@ START_TEST(drawn_rows_are_as_described)
 		{ 3, -0.56326401f, -0.00490811f, -1.70049369f, -0.21909845f },
 		{ 70, 0.19259349f, 1.30972004f, -0.68236268f, 0.42311895f },
 	};
-	struct tr_note note = { 0 };
+	struct tr_error error = { 0 };
 	struct tr_data data;
 	float x[10], target;
 
-	ck_assert_int_eq(tr_data_open(&data, "synthetic:100x10", 5, &note), RUBATO_OK);
+	ck_assert_int_eq(tr_data_open(&data, "synthetic:100x10", 5, &error), RUBATO_OK);
 	ck_assert_uint_eq(data.train.rows, 100);
 	ck_assert_uint_eq(data.test.rows, 7);
 	ck_assert_int_eq(data.loss, TR_HALF_SQUARE);
@@ -312,14 +312,14 @@ END_TEST
 /* Independent of the number of rows, so also of ranks and batches; tests see rows of their own. */
 START_TEST(drawn_rows_depend_on_their_number_alone)
 {
-	struct tr_note note = { 0 };
+	struct tr_error error = { 0 };
 	struct tr_data small, large, other;
 	float a[6][33], b[6][33], a_targets[6], b_targets[6];
 	const uint32_t order[] = { 35, 32, 33, 34, 36, 37 }, swapped[] = { 36, 37 };
 
-	ck_assert_int_eq(tr_data_open(&small, "synthetic:32x33", 5, &note), RUBATO_OK);
-	ck_assert_int_eq(tr_data_open(&large, "synthetic:64x33", 5, &note), RUBATO_OK);
-	ck_assert_int_eq(tr_data_open(&other, "synthetic:64x33", 6, &note), RUBATO_OK);
+	ck_assert_int_eq(tr_data_open(&small, "synthetic:32x33", 5, &error), RUBATO_OK);
+	ck_assert_int_eq(tr_data_open(&large, "synthetic:64x33", 5, &error), RUBATO_OK);
+	ck_assert_int_eq(tr_data_open(&other, "synthetic:64x33", 6, &error), RUBATO_OK);
 	tr_data_gather(&small, &small.test, NULL, 0, 2, a[0], NULL, a_targets);
 	tr_data_gather(&large, &large.train, order + 1, 0, 2, b[0], NULL, b_targets);
 	ck_assert_int_eq(memcmp(a, b, 2 * sizeof(a[0])), 0);
@@ -341,11 +341,11 @@ END_TEST
 START_TEST(drawn_rows_are_normal)
 {
 	static float x[200][32], targets[200];
-	struct tr_note note = { 0 };
+	struct tr_error error = { 0 };
 	struct tr_data data;
 	double sum = 0.0, square = 0.0, product = 0.0, noise = 0.0, length = 0.0;
 
-	ck_assert_int_eq(tr_data_open(&data, "synthetic:200x32", 5, &note), RUBATO_OK);
+	ck_assert_int_eq(tr_data_open(&data, "synthetic:200x32", 5, &error), RUBATO_OK);
 	tr_data_gather(&data, &data.train, NULL, 0, 200, x[0], NULL, targets);
 	for (int i = 0; i < 200; i++) {
 		double plane = 0.0;
@@ -377,13 +377,13 @@ START_TEST(drawn_sizes_are_checked)
 					   "synthetic:3e3x5", "synthetic:5x 5", "synthetic:5x+5" };
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		struct tr_note note = { 0 };
+		struct tr_error error = { 0 };
 		struct tr_data data;
 
-		ck_assert_msg(tr_data_open(&data, bad[i], 0, &note) == RUBATO_ERR_ARGUMENT, "%s",
+		ck_assert_msg(tr_data_open(&data, bad[i], 0, &error) == RUBATO_ERR_ARGUMENT, "%s",
 			      bad[i]);
-		ck_assert_int_eq(note.exit_code, TR_EXIT_USAGE);
-		ck_assert_ptr_nonnull(strstr(note.text, "ROWSxDIMS"));
+		ck_assert_int_eq(error.exit_code, TR_EXIT_USAGE);
+		ck_assert_ptr_nonnull(strstr(error.text, "ROWSxDIMS"));
 	}
 }
 END_TEST
@@ -462,12 +462,12 @@ END_TEST
 START_TEST(npy_targets_and_images)
 {
 	struct tr_data data;
-	struct tr_note note = { 0 };
+	struct tr_error error = { 0 };
 
 	npy_write("x.npy", 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 1, 2, 1)}",
 		  x_data, 24);
 	npy_write("y.npy", 1, y_float, x_data, sizeof(x_data));
-	ck_assert_msg(tr_data_open(&data, "npy:.", 5, &note) == RUBATO_OK, "%s", note.text);
+	ck_assert_msg(tr_data_open(&data, "npy:.", 5, &error) == RUBATO_OK, "%s", error.text);
 	ck_assert_int_eq(data.loss, TR_HALF_SQUARE);
 	ck_assert_uint_eq(data.output_count, 2);
 	ck_assert_uint_eq(data.shape.channels, 1);
@@ -483,13 +483,14 @@ END_TEST
 static void collect(uint32_t rows, uint32_t ranks, uint32_t batch, uint64_t steps, bool shuffle,
 		    uint32_t *out)
 {
-	struct tr_note note = { 0 };
+	struct tr_error error = { 0 };
 
 	for (uint32_t rank = 0; rank < ranks; rank++) {
 		struct tr_order order;
 
-		ck_assert_int_eq(tr_order_open(&order, rows, rank, ranks, batch, 5, shuffle, &note),
-				 RUBATO_OK);
+		ck_assert_int_eq(
+			tr_order_open(&order, rows, rank, ranks, batch, 5, shuffle, &error),
+			RUBATO_OK);
 		for (uint64_t step = 0; step < steps; step++)
 			memcpy(out + (step * ranks + rank) * batch, tr_order_batch(&order, step),
 			       batch * sizeof(*out));
@@ -520,11 +521,11 @@ END_TEST
 START_TEST(order_refuses_too_few_rows)
 {
 	struct tr_order order;
-	struct tr_note note = { 0 };
+	struct tr_error error = { 0 };
 
-	ck_assert_int_eq(tr_order_open(&order, 11, 0, 4, 3, 0, true, &note), RUBATO_ERR_ARGUMENT);
-	ck_assert_int_eq(note.exit_code, TR_EXIT_USAGE);
-	ck_assert_ptr_nonnull(strstr(note.text, "12 samples"));
+	ck_assert_int_eq(tr_order_open(&order, 11, 0, 4, 3, 0, true, &error), RUBATO_ERR_ARGUMENT);
+	ck_assert_int_eq(error.exit_code, TR_EXIT_USAGE);
+	ck_assert_ptr_nonnull(strstr(error.text, "12 samples"));
 }
 END_TEST
 
@@ -556,9 +557,9 @@ START_TEST(rates_follow_their_formulas)
 
 	for (size_t i = 0; i < sizeof(points) / sizeof(points[0]); i++) {
 		struct tr_rate rate = { .base = 2.0, .step_count = 100 };
-		struct tr_note note = { 0 };
+		struct tr_error error = { 0 };
 
-		ck_assert_int_eq(tr_rate_parse(&rate, points[i].text, &note), RUBATO_OK);
+		ck_assert_int_eq(tr_rate_parse(&rate, points[i].text, &error), RUBATO_OK);
 		ck_assert_double_eq_tol(tr_rate_at(&rate, points[i].step), points[i].want, 1e-12);
 	}
 }
@@ -574,11 +575,11 @@ START_TEST(rates_that_make_no_sense_are_refused)
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		struct tr_rate rate = { 0 };
-		struct tr_note note = { 0 };
+		struct tr_error error = { 0 };
 
-		ck_assert_msg(tr_rate_parse(&rate, bad[i], &note) == RUBATO_ERR_ARGUMENT, "%s",
+		ck_assert_msg(tr_rate_parse(&rate, bad[i], &error) == RUBATO_ERR_ARGUMENT, "%s",
 			      bad[i]);
-		ck_assert_int_eq(note.exit_code, TR_EXIT_USAGE);
+		ck_assert_int_eq(error.exit_code, TR_EXIT_USAGE);
 	}
 }
 END_TEST

@@ -65,7 +65,7 @@ static rubato_status train(struct tr_rule_context *ctx, struct tr_rule_state *st
 
 static rubato_status rank_main(rubato_comm *comm, void *arg)
 {
-	struct tr_note note = { .exit_code = TR_EXIT_FAILURE };
+	struct tr_error error = { .exit_code = TR_EXIT_FAILURE };
 	const struct tr_rate rate = { .kind = TR_RATE_CONSTANT, .base = 1.0, .step_count = STEPS };
 	struct tr_optimizer optimizer;
 	struct tr_rule_state *state = NULL;
@@ -83,13 +83,13 @@ static rubato_status rank_main(rubato_comm *comm, void *arg)
 				       .own = &w.own,
 				       .seed = 5,
 				       .step_count = w.steps,
-				       .note = &note };
+				       .error = &error };
 	rubato_status err;
 
 	(void)arg;
-	TR_TRY(tr_optimizer_open(&optimizer, TR_SGD, w.momentum, 0.0, COUNT, &note));
-	TR_TRY(tr_ledger_open(&ctx.ledger, true, rank, ctx.rank_count, &note));
-	TR_TRY(tr_trace_open(&ctx.trace, true, &note));
+	TR_TRY(tr_optimizer_open(&optimizer, TR_SGD, w.momentum, 0.0, COUNT, &error));
+	TR_TRY(tr_ledger_open(&ctx.ledger, true, rank, ctx.rank_count, &error));
+	TR_TRY(tr_trace_open(&ctx.trace, true, &error));
 	err = tr_rule_eager.open(&state, &ctx);
 	for (size_t i = 0; w.own_models && i < COUNT; i++)
 		parameters[i] = (float)rank;
@@ -103,7 +103,7 @@ static rubato_status rank_main(rubato_comm *comm, void *arg)
 	tr_ledger_close(ctx.ledger);
 	tr_optimizer_close(&optimizer);
 	if (err)
-		fprintf(stderr, "rank %u: %s\n", rank, note.text);
+		fprintf(stderr, "rank %u: %s\n", rank, error.text);
 	return err;
 }
 

@@ -4,7 +4,7 @@
  * in a million; and what batch normalisation does in training and in tests.
  *
  * The sources are included with `float` defined away; what they share with the trainer's library
- * (the model's list of layers, notes of failures) has no floats in it.
+ * (the model's list of layers, and what its failures say) has no floats in it.
  */
 #include <math.h>
 #include <stdio.h>
@@ -40,7 +40,7 @@ struct bench {
 	uint32_t batch;
 	double *parameters, *gradient, *statistics, *x, *targets;
 	int32_t *labels;
-	struct tr_note note;
+	struct tr_error error;
 };
 
 static void fill(struct tr_rng *rng, double *values, size_t count, double scale)
@@ -65,7 +65,7 @@ static void bench_open(struct bench *b, enum tr_model_kind kind, enum tr_loss lo
 
 	memset(b, 0, sizeof(*b));
 	b->batch = batch;
-	ck_assert_int_eq(tr_model_build(&b->model, kind, loss, in, outputs, 11, &b->note),
+	ck_assert_int_eq(tr_model_build(&b->model, kind, loss, in, outputs, 11, &b->error),
 			 RUBATO_OK);
 	b->parameters = room(b->model.parameter_count, sizeof(double));
 	b->gradient = room(b->model.parameter_count, sizeof(double));
@@ -83,7 +83,7 @@ static void bench_open(struct bench *b, enum tr_model_kind kind, enum tr_loss lo
 		b->parameters[i] += 0.1 * (2.0 * tr_rng_unit(&rng) - 1.0);
 	struct tr_compute_setup setup = { &b->model, batch, b->parameters, b->gradient,
 					  b->statistics };
-	ck_assert_int_eq(tr_compute_plain.open(&b->compute, &setup, &b->note), RUBATO_OK);
+	ck_assert_int_eq(tr_compute_plain.open(&b->compute, &setup, &b->error), RUBATO_OK);
 }
 
 static void bench_close(struct bench *b)
@@ -102,7 +102,7 @@ static double train_loss(struct bench *b)
 	struct tr_score score = { 0 };
 	struct tr_answers answers = { b->labels, b->targets };
 
-	ck_assert_int_eq(tr_compute_plain.train(b->compute, b->x, answers, NULL, &score, &b->note),
+	ck_assert_int_eq(tr_compute_plain.train(b->compute, b->x, answers, NULL, &score, &b->error),
 			 RUBATO_OK);
 	return score.loss / (double)score.rows;
 }
@@ -113,7 +113,7 @@ static double test_loss(struct bench *b)
 	struct tr_answers answers = { b->labels, b->targets };
 
 	ck_assert_int_eq(
-		tr_compute_plain.evaluate(b->compute, b->x, answers, b->batch, &score, &b->note),
+		tr_compute_plain.evaluate(b->compute, b->x, answers, b->batch, &score, &b->error),
 		RUBATO_OK);
 	return score.loss / (double)score.rows;
 }
@@ -266,7 +266,7 @@ START_TEST(tests_use_the_statistics_and_leave_them)
 
 		ck_assert_int_eq(tr_compute_plain.evaluate(b.compute,
 							   b.x + row * b.model.feature_count,
-							   answers, 1, &score, &b.note),
+							   answers, 1, &score, &b.error),
 				 RUBATO_OK);
 		by_row += score.loss / 5.0;
 	}
@@ -300,10 +300,11 @@ START_TEST(resnet20_has_the_published_size)
 {
 	const struct tr_shape cifar = { 3, 32, 32 };
 	struct tr_model model;
-	struct tr_note note;
+	struct tr_error error;
 
-	ck_assert_int_eq(tr_model_build(&model, TR_RESNET20, TR_CROSS_ENTROPY, cifar, 10, 0, &note),
-			 RUBATO_OK);
+	ck_assert_int_eq(
+		tr_model_build(&model, TR_RESNET20, TR_CROSS_ENTROPY, cifar, 10, 0, &error),
+		RUBATO_OK);
 	ck_assert_uint_eq(model.parameter_count, 269722);
 	ck_assert_uint_eq(model.statistics_count, 2 * 688);
 	ck_assert_uint_le(model.layer_count, TR_LAYERS_MAX);

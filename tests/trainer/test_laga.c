@@ -93,7 +93,7 @@ static rubato_status steps_run(struct job *job, struct tr_rule_context *ctx)
 static rubato_status rank_main(rubato_comm *comm, void *arg)
 {
 	struct job *job = arg;
-	struct tr_note note = { .exit_code = TR_EXIT_FAILURE };
+	struct tr_error error = { .exit_code = TR_EXIT_FAILURE };
 	struct tr_optimizer optimizer;
 	struct tr_rule_context ctx = { .comm = comm,
 				       .rank = rubato_rank(comm),
@@ -103,7 +103,7 @@ static rubato_status rank_main(rubato_comm *comm, void *arg)
 				       .rate = &job->rate,
 				       .own = &job->own,
 				       .step_count = job->step_count,
-				       .note = &note };
+				       .error = &error };
 	rubato_status err;
 
 	ctx.parameters = calloc(job->count, sizeof(float));
@@ -111,15 +111,15 @@ static rubato_status rank_main(rubato_comm *comm, void *arg)
 	err = rubato_set_algorithm(comm, "allreduce", "flat"); /* Sums in the order of ranks. */
 	if (err == RUBATO_OK)
 		err = tr_optimizer_open(&optimizer, TR_SGD, (double)job->momentum,
-					(double)job->weight_decay, job->count, &note);
+					(double)job->weight_decay, job->count, &error);
 	if (err == RUBATO_OK)
-		err = tr_ledger_open(&ctx.ledger, false, ctx.rank, ctx.rank_count, &note);
+		err = tr_ledger_open(&ctx.ledger, false, ctx.rank, ctx.rank_count, &error);
 	if (err == RUBATO_OK)
-		err = tr_trace_open(&ctx.trace, false, &note);
+		err = tr_trace_open(&ctx.trace, false, &error);
 	if (err == RUBATO_OK)
 		err = steps_run(job, &ctx);
 	if (err)
-		fprintf(stderr, "rank %u: %s\n", ctx.rank, note.text);
+		fprintf(stderr, "rank %u: %s\n", ctx.rank, error.text);
 	tr_trace_close(ctx.trace);
 	tr_ledger_close(ctx.ledger);
 	tr_optimizer_close(&optimizer);

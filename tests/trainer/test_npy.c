@@ -11,13 +11,13 @@
 static void expect_refusal(const char *path, const char *word)
 {
 	struct tr_npy array = { .rank = 77 };
-	struct tr_note note = { 0 };
+	struct tr_error error = { 0 };
 
-	ck_assert_msg(tr_npy_read(path, &array, &note) != RUBATO_OK, "accepted: expected '%s'",
+	ck_assert_msg(tr_npy_read(path, &array, &error) != RUBATO_OK, "accepted: expected '%s'",
 		      word);
-	ck_assert_msg(strstr(note.text, word) != NULL, "'%s' lacks '%s'", note.text, word);
-	ck_assert_ptr_nonnull(strstr(note.text, path));
-	ck_assert_ptr_null(strchr(note.text, '\n'));
+	ck_assert_msg(strstr(error.text, word) != NULL, "'%s' lacks '%s'", error.text, word);
+	ck_assert_ptr_nonnull(strstr(error.text, path));
+	ck_assert_ptr_null(strchr(error.text, '\n'));
 	ck_assert_uint_eq(array.rank, 77); /* Outputs are left alone. */
 }
 
@@ -39,11 +39,11 @@ START_TEST(reads_versions_and_shapes)
 
 	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
 		struct tr_npy array;
-		struct tr_note note = { 0 };
+		struct tr_error error = { 0 };
 
 		npy_write("a.npy", good[i].version, good[i].dictionary, data,
 			  good[i].count * sizeof(float));
-		ck_assert_msg(tr_npy_read("a.npy", &array, &note) == RUBATO_OK, "%s", note.text);
+		ck_assert_msg(tr_npy_read("a.npy", &array, &error) == RUBATO_OK, "%s", error.text);
 		ck_assert_uint_eq(array.rank, good[i].rank);
 		ck_assert_uint_eq(array.count, good[i].count);
 		ck_assert_int_eq(memcmp(array.bytes, data, array.count * sizeof(float)), 0);
@@ -73,13 +73,13 @@ START_TEST(reads_every_width_of_integers)
 	for (size_t i = 0; i < sizeof(items) / sizeof(items[0]); i++) {
 		char dictionary[128];
 		struct tr_npy array;
-		struct tr_note note = { 0 };
+		struct tr_error error = { 0 };
 
 		snprintf(dictionary, sizeof(dictionary),
 			 "{'descr': '%s', 'fortran_order': False, 'shape': (1,), }",
 			 items[i].descr);
 		npy_write("a.npy", 1, dictionary, items[i].bytes, items[i].item_bytes);
-		ck_assert_msg(tr_npy_read("a.npy", &array, &note) == RUBATO_OK, "%s", note.text);
+		ck_assert_msg(tr_npy_read("a.npy", &array, &error) == RUBATO_OK, "%s", error.text);
 		ck_assert_int_eq(tr_npy_integer(&array, 0), items[i].want);
 		free(array.bytes);
 	}
@@ -165,19 +165,19 @@ END_TEST
 START_TEST(what_is_written_is_read_back)
 {
 	const float data[5] = { 1.5f, -2.0f, 0.0f, 1e-30f, 3e30f };
-	struct tr_note note = { 0 };
+	struct tr_error error = { 0 };
 	struct tr_npy array;
 
 	for (int turn = 0; turn < 2; turn++) /* The second replaces the first. */
-		ck_assert_int_eq(tr_npy_write("w.npy", data, 5, &note), RUBATO_OK);
-	ck_assert_int_eq(tr_npy_read("w.npy", &array, &note), RUBATO_OK);
+		ck_assert_int_eq(tr_npy_write("w.npy", data, 5, &error), RUBATO_OK);
+	ck_assert_int_eq(tr_npy_read("w.npy", &array, &error), RUBATO_OK);
 	ck_assert_uint_eq(array.rank, 1);
 	ck_assert_uint_eq(array.count, 5);
 	ck_assert_int_eq(memcmp(array.bytes, data, sizeof(data)), 0);
 	free(array.bytes);
 	ck_assert_uint_eq(folder_count("."), 1); /* Nothing is left beside it. */
-	ck_assert_int_ne(tr_npy_write("none/w.npy", data, 5, &note), RUBATO_OK);
-	ck_assert_ptr_nonnull(strstr(note.text, "No such file"));
+	ck_assert_int_ne(tr_npy_write("none/w.npy", data, 5, &error), RUBATO_OK);
+	ck_assert_ptr_nonnull(strstr(error.text, "No such file"));
 }
 END_TEST
 

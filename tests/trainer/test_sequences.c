@@ -34,7 +34,7 @@ struct bench {
 	uint32_t array_count, batch;
 	float *parameters, *gradient, *x;
 	double *exact; /* The parameters, for the reference. */
-	struct tr_note note;
+	struct tr_error error;
 };
 
 static void *room(size_t count, size_t item_bytes)
@@ -69,7 +69,7 @@ static void bench_open(struct bench *b, int number)
 
 	*b = (struct bench) { .batch = cases[number].batch };
 	ck_assert_int_eq(
-		tr_model_build_text(&b->model, cases[number].kind, &cases[number].s, &b->note),
+		tr_model_build_text(&b->model, cases[number].kind, &cases[number].s, &b->error),
 		RUBATO_OK);
 	b->array_count = b->model.kind == TR_LSTM ? tr_lstm_arrays(&b->model.sequence, b->arrays)
 						  : tr_gpt_arrays(&b->model.sequence, b->arrays);
@@ -109,7 +109,7 @@ static struct tr_compute *open_with(const struct tr_compute_ops *ops, struct ben
 					  .gradient = gradient };
 	struct tr_compute *compute;
 
-	ck_assert_int_eq(ops->open(&compute, &setup, &b->note), RUBATO_OK);
+	ck_assert_int_eq(ops->open(&compute, &setup, &b->error), RUBATO_OK);
 	return compute;
 }
 
@@ -121,7 +121,7 @@ static struct tr_score train_with(const struct tr_compute_ops *ops, struct bench
 	struct tr_answers none = { NULL, NULL };
 	struct tr_score score = { 0 };
 
-	ck_assert_int_eq(ops->train(compute, b->x, none, ready, &score, &b->note), RUBATO_OK);
+	ck_assert_int_eq(ops->train(compute, b->x, none, ready, &score, &b->error), RUBATO_OK);
 	ops->close(compute);
 	return score;
 }
@@ -328,7 +328,7 @@ START_TEST(losses_are_the_references)
 			loss = reference_loss(&b, rows[i], &tokens);
 			score = (struct tr_score) { 0 };
 			ck_assert_int_eq(
-				ops->evaluate(compute, b.x, none, rows[i], &score, &b.note),
+				ops->evaluate(compute, b.x, none, rows[i], &score, &b.error),
 				RUBATO_OK);
 			ck_assert_uint_eq(score.rows, tokens);
 			ck_assert_double_eq_tol(score.loss, loss, 1e-5 * loss);
@@ -464,14 +464,14 @@ START_TEST(ready_tells_what_is_final)
 		struct tr_answers none = { NULL, NULL };
 		struct tr_score score = { 0 };
 
-		ck_assert_int_eq(ops->train(compute, b.x, none, &ready, &score, &b.note),
+		ck_assert_int_eq(ops->train(compute, b.x, none, &ready, &score, &b.error),
 				 RUBATO_OK);
 		ck_assert_uint_eq(watch.final, 0);
 		ck_assert_uint_eq(watch.calls,
 				  b.model.kind == TR_LSTM ? 3 : 2 + 2 * b.model.sequence.layers);
 		ck_assert_int_eq(
 			memcmp(watch.seen, b.gradient, b.model.parameter_count * sizeof(float)), 0);
-		ck_assert_int_eq(ops->train(compute, b.x, none, &refuse, &score, &b.note),
+		ck_assert_int_eq(ops->train(compute, b.x, none, &refuse, &score, &b.error),
 				 RUBATO_ERR_CANCELLED);
 		ops->close(compute);
 		free(watch.seen);
@@ -527,10 +527,10 @@ START_TEST(first_parameters_and_layout)
 	const struct tr_sequence gpt = { 10, 4, 0, 2, 8, 2 };
 	const struct tr_sequence uneven = { 10, 4, 0, 2, 8, 3 };
 	struct tr_model model;
-	struct tr_note note = { 0 };
+	struct tr_error error = { 0 };
 	float *p;
 
-	ck_assert_int_eq(tr_model_build_text(&model, TR_LSTM, &lstm, &note), RUBATO_OK);
+	ck_assert_int_eq(tr_model_build_text(&model, TR_LSTM, &lstm, &error), RUBATO_OK);
 	ck_assert_uint_eq(model.parameter_count, 10 * 32 + 64 * 32 + 64 * 16 + 64 + 10 * 16 + 10);
 	p = room(model.parameter_count, sizeof(float));
 	tr_model_init(&model, 1, p);
@@ -540,7 +540,7 @@ START_TEST(first_parameters_and_layout)
 	for (size_t k = 10 * 32; k < bias; k++)
 		ck_assert(fabsf(p[k]) <= 0.25f); /* 1 / sqrt(16) */
 	free(p);
-	ck_assert_int_eq(tr_model_build_text(&model, TR_GPT, &gpt, &note), RUBATO_OK);
+	ck_assert_int_eq(tr_model_build_text(&model, TR_GPT, &gpt, &error), RUBATO_OK);
 	ck_assert_uint_eq(model.parameter_count,
 			  10 * 8 + 4 * 8 + 2 * (12 * 8 * 8 + 13 * 8) + 2 * 8 + 10 * 8);
 	p = room(model.parameter_count, sizeof(float));
@@ -548,7 +548,7 @@ START_TEST(first_parameters_and_layout)
 	for (size_t k = 0; k < 16; k++) /* The first layer's gain and shift. */
 		ck_assert_float_eq(p[14 * 8 + k], k < 8 ? 1.0f : 0.0f);
 	free(p);
-	ck_assert_int_eq(tr_model_build_text(&model, TR_GPT, &uneven, &note), RUBATO_ERR_ARGUMENT);
+	ck_assert_int_eq(tr_model_build_text(&model, TR_GPT, &uneven, &error), RUBATO_ERR_ARGUMENT);
 }
 END_TEST
 

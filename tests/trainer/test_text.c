@@ -20,11 +20,11 @@ static const char *train[] = { NULL, "--quiet", NULL };
 static void open_text(struct tr_data *data, const char *text, enum tr_text_rows kind,
 		      uint32_t context)
 {
-	struct tr_note note = { 0 };
+	struct tr_error error = { 0 };
 
 	file_write("text", text, strlen(text));
-	ck_assert_msg(tr_text_open(data, "text", kind, context, &note) == RUBATO_OK, "%s",
-		      note.text);
+	ck_assert_msg(tr_text_open(data, "text", kind, context, &error) == RUBATO_OK, "%s",
+		      error.text);
 	ck_assert_int_eq(data->loss, TR_CROSS_ENTROPY);
 }
 
@@ -121,14 +121,14 @@ START_TEST(a_large_text_is_read_whole)
 {
 	size_t count = 300000; /* More than one piece of the reader. */
 	char *text = malloc(count);
-	struct tr_note note = { 0 };
+	struct tr_error error = { 0 };
 	struct tr_data data;
 
 	ck_assert_ptr_nonnull(text);
 	for (size_t i = 0; i < count; i++)
 		text[i] = (char)('a' + i / 100 % 7);
 	file_write("text", text, count);
-	ck_assert_int_eq(tr_text_open(&data, "text", TR_TEXT_BLOCKS, 100, &note), RUBATO_OK);
+	ck_assert_int_eq(tr_text_open(&data, "text", TR_TEXT_BLOCKS, 100, &error), RUBATO_OK);
 	ck_assert_uint_eq(data.train.rows + data.test.rows, 3000);
 	ck_assert_int_eq(memcmp(data.test.pixels + 299 * 101 + 1, text + 299900, 100), 0);
 	tr_data_close(&data);
@@ -138,13 +138,14 @@ END_TEST
 
 static void expect_refusal(const char *path, const char *word)
 {
-	struct tr_note note = { 0 };
+	struct tr_error error = { 0 };
 	struct tr_data data;
 
 	for (int kind = 0; kind < 2; kind++) {
-		ck_assert_int_ne(tr_text_open(&data, path, (enum tr_text_rows)kind, 4, &note),
+		ck_assert_int_ne(tr_text_open(&data, path, (enum tr_text_rows)kind, 4, &error),
 				 RUBATO_OK);
-		ck_assert_msg(strstr(note.text, word) != NULL, "'%s' lacks '%s'", note.text, word);
+		ck_assert_msg(strstr(error.text, word) != NULL, "'%s' lacks '%s'", error.text,
+			      word);
 	}
 }
 
@@ -166,15 +167,15 @@ END_TEST
 START_TEST(paces)
 {
 	struct tr_pace pace = { .kind = TR_PACE_NONE };
-	struct tr_note note = { 0 };
+	struct tr_error error = { 0 };
 
 	ck_assert_uint_eq(tr_pace_span(&pace, 0, 1, 0, 7), 0);
-	ck_assert_int_eq(tr_pace_parse(&pace, "5ms", &note), RUBATO_OK);
+	ck_assert_int_eq(tr_pace_parse(&pace, "5ms", &error), RUBATO_OK);
 	ck_assert_uint_eq(tr_pace_span(&pace, 1, 3, 2, 7), 5000000);
-	ck_assert_int_eq(tr_pace_parse(&pace, "20us/token", &note), RUBATO_OK);
+	ck_assert_int_eq(tr_pace_parse(&pace, "20us/token", &error), RUBATO_OK);
 	ck_assert_uint_eq(tr_pace_span(&pace, 1, 3, 2, 7), 140000);
 	file_write("times", "1ms\n2ms\n3.5us", 13);
-	ck_assert_int_eq(tr_pace_parse(&pace, "trace:times", &note), RUBATO_OK);
+	ck_assert_int_eq(tr_pace_parse(&pace, "trace:times", &error), RUBATO_OK);
 	ck_assert_uint_eq(pace.trace_count, 3);
 	ck_assert_uint_eq(tr_pace_span(&pace, 1, 2, 0, 7), 2000000); /* Line (s P + r) mod 3. */
 	ck_assert_uint_eq(tr_pace_span(&pace, 0, 2, 1, 7), 3500);
@@ -196,16 +197,16 @@ static const struct {
 START_TEST(bad_paces_are_refused)
 {
 	struct tr_pace pace = { .kind = TR_PACE_NONE };
-	struct tr_note note = { 0 };
+	struct tr_error error = { 0 };
 	char line[200];
 
 	memset(line, '1', sizeof(line));
 	file_write("bad", "1ms\nfive\n", 9);
 	file_write("long", line, sizeof(line));
 	file_write("empty", "", 0);
-	ck_assert_int_ne(tr_pace_parse(&pace, bad_paces[_i].value, &note), RUBATO_OK);
-	ck_assert_msg(strstr(note.text, bad_paces[_i].word) != NULL, "%s", note.text);
-	ck_assert_int_eq(note.exit_code, TR_EXIT_USAGE);
+	ck_assert_int_ne(tr_pace_parse(&pace, bad_paces[_i].value, &error), RUBATO_OK);
+	ck_assert_msg(strstr(error.text, bad_paces[_i].word) != NULL, "%s", error.text);
+	ck_assert_int_eq(error.exit_code, TR_EXIT_USAGE);
 	tr_pace_close(&pace);
 }
 END_TEST

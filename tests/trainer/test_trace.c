@@ -27,22 +27,22 @@ struct plan {
 
 static rubato_status rank_main(rubato_comm *comm, void *arg)
 {
-	struct tr_note note = { .exit_code = 1 };
+	struct tr_error error = { .exit_code = 1 };
 	struct plan *plan = arg;
 	uint32_t rank = rubato_rank(comm);
 	struct tr_trace *trace;
 	rubato_status err;
 
-	ck_assert_int_eq(tr_trace_open(&trace, plan->folder != NULL, &note), RUBATO_OK);
+	ck_assert_int_eq(tr_trace_open(&trace, plan->folder != NULL, &error), RUBATO_OK);
 	for (uint64_t i = 0; i < plan->counts[rank]; i++) {
 		uint64_t begin = START + i * PITCH;
 
 		tr_trace_span(trace, TR_SPAN_COMPUTE, begin, begin + PITCH / 2, i);
 	}
-	err = tr_trace_write(trace, comm, rank == 0 ? plan->folder : NULL, START, &note);
+	err = tr_trace_write(trace, comm, rank == 0 ? plan->folder : NULL, START, &error);
 	ck_assert_int_eq(err, plan->expected);
 	plan->failed += err != RUBATO_OK;
-	plan->said += note.text[0] != '\0';
+	plan->said += error.text[0] != '\0';
 	tr_trace_close(trace);
 	return RUBATO_OK;
 }

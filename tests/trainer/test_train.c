@@ -28,7 +28,7 @@ static struct tr_npy trained(const char *model, const char *ranks, const char *b
 			     const char *save)
 {
 	struct tr_npy array;
-	struct tr_note note = { 0 };
+	struct tr_error error = { 0 };
 	char line[512];
 
 	snprintf(line, sizeof(line),
@@ -36,7 +36,7 @@ static struct tr_npy trained(const char *model, const char *ranks, const char *b
 		 "--weight-decay 1e-3 --lr-schedule warmup:5,cosine --seed 4 --out out --save %s",
 		 model, ranks, batch, save);
 	line_succeed(train, line);
-	ck_assert_msg(tr_npy_read(save, &array, &note) == RUBATO_OK, "%s", note.text);
+	ck_assert_msg(tr_npy_read(save, &array, &error) == RUBATO_OK, "%s", error.text);
 	return array;
 }
 
@@ -58,10 +58,10 @@ START_TEST(ranks_share_one_path)
 	struct tr_npy many = trained(name, splits[_i].ranks, splits[_i].batch, "many.npy");
 	const float *a = one.bytes, *b = many.bytes;
 	struct tr_model model;
-	struct tr_note note;
+	struct tr_error error;
 
 	ck_assert_int_eq(tr_model_build(&model, splits[_i].kind, TR_CROSS_ENTROPY, shape,
-					IMAGES_CLASSES, 64, &note),
+					IMAGES_CLASSES, 64, &error),
 			 RUBATO_OK);
 	ck_assert_uint_eq(one.count, model.parameter_count);
 	ck_assert_uint_eq(many.count, model.parameter_count);

@@ -30,19 +30,19 @@ static rubato_status rank_main(rubato_comm *comm, void *arg)
 	uint32_t rank = rubato_rank(comm), ranks = rubato_size(comm);
 	uint32_t row_count = ranks * EPOCH_STEPS * BATCH + 1; /* One row is left out. */
 	struct tr_rng rng = tr_rng_open(3, TR_STREAM_DELAY, rank);
-	struct tr_note note = { .text = "" };
+	struct tr_error error = { .text = "" };
 	struct tr_work *work = NULL;
 	struct tr_batch batch;
 	struct tr_order order;
 
 	(void)arg;
-	TR_TRY(tr_order_open(&order, row_count, rank, ranks, BATCH, 9, true, &note));
-	TR_TRY(tr_work_open(&work, TR_WORK_SHARED, w.depth, &order, comm, w.step_count, &note));
+	TR_TRY(tr_order_open(&order, row_count, rank, ranks, BATCH, 9, true, &error));
+	TR_TRY(tr_work_open(&work, TR_WORK_SHARED, w.depth, &order, comm, w.step_count, &error));
 	for (uint64_t step = 0;; step++) {
-		TR_TRY(tr_work_next(work, step, &batch, &note));
+		TR_TRY(tr_work_next(work, step, &batch, &error));
 		if (batch.rows == NULL)
 			break;
-		TR_TRY(tr_work_take(work, &note));
+		TR_TRY(tr_work_take(work, &error));
 		w.places[batch.first_place / BATCH]++;
 		w.drawn[rank]++;
 		for (int i = 0; i < BATCH; i++)
@@ -51,7 +51,7 @@ static rubato_status rank_main(rubato_comm *comm, void *arg)
 			rubato_sleep(comm,
 				     tr_rng_below(&rng, w.work_ns) + (rank == 0 ? w.slow_ns : 0));
 	}
-	TR_TRY(tr_work_leave(work, &note));
+	TR_TRY(tr_work_leave(work, &error));
 	tr_work_close(work);
 	tr_order_close(&order);
 	return RUBATO_OK;
@@ -120,10 +120,11 @@ END_TEST
 
 static struct tr_delay parsed(const char *text)
 {
-	struct tr_note note = { .text = "" };
+	struct tr_error error = { .text = "" };
 	struct tr_delay delay;
 
-	ck_assert_msg(tr_delay_parse(&delay, text, &note) == RUBATO_OK, "%s: %s", text, note.text);
+	ck_assert_msg(tr_delay_parse(&delay, text, &error) == RUBATO_OK, "%s: %s", text,
+		      error.text);
 	return delay;
 }
 

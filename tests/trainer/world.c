@@ -58,7 +58,7 @@ struct life { /* Of one rank. */
 	struct tr_optimizer optimizer;
 	struct tr_rule_state *rule;
 	float statistics[4];
-	struct tr_note note;
+	struct tr_error error;
 };
 
 static rubato_status open_life(struct life *life, rubato_comm *comm)
@@ -85,15 +85,15 @@ static rubato_status open_life(struct life *life, rubato_comm *comm)
 		.rate = &w->rate,
 		.own = &w->own,
 		.step_count = w->steps,
-		.note = &life->note,
+		.error = &life->error,
 	};
 	for (size_t i = 0; i < w->count; i++)
 		life->ctx.parameters[i] = w->first;
-	TR_TRY(tr_cut_make(&life->ctx.cut, w->count, 0, &life->note));
+	TR_TRY(tr_cut_make(&life->ctx.cut, w->count, 0, &life->error));
 	TR_TRY(tr_optimizer_open(&life->optimizer, w->optimizer, w->momentum, 0.0, w->count,
-				 &life->note));
-	TR_TRY(tr_ledger_open(&life->ctx.ledger, true, rank, w->ranks, &life->note));
-	TR_TRY(tr_trace_open(&life->ctx.trace, true, &life->note));
+				 &life->error));
+	TR_TRY(tr_ledger_open(&life->ctx.ledger, true, rank, w->ranks, &life->error));
+	TR_TRY(tr_trace_open(&life->ctx.trace, true, &life->error));
 	return w->rule->open(&life->rule, &life->ctx);
 }
 
@@ -106,15 +106,15 @@ static rubato_status keep(struct life *life)
 	snprintf(path, sizeof(path), "%s/%u", w->keep_folder, life->ctx.rank);
 	if (!w->resume && w->rule->settle != NULL)
 		TR_TRY(w->rule->settle(life->rule, w->keep_step));
-	TR_TRY(w->resume ? tr_archive_open(&archive, path, &life->note)
-			 : tr_archive_create(&archive, path, &life->note));
+	TR_TRY(w->resume ? tr_archive_open(&archive, path, &life->error)
+			 : tr_archive_create(&archive, path, &life->error));
 	TR_TRY(w->rule->keep(life->rule, archive));
 	TR_TRY(tr_archive_bytes(archive, "parameters", life->ctx.parameters,
-				w->count * sizeof(float), &life->note));
+				w->count * sizeof(float), &life->error));
 	TR_TRY(tr_archive_bytes(archive, "statistics", life->statistics, sizeof(life->statistics),
-				&life->note));
-	TR_TRY(tr_optimizer_keep(&life->optimizer, archive, &life->note));
-	TR_TRY(tr_archive_finish(archive, &life->note));
+				&life->error));
+	TR_TRY(tr_optimizer_keep(&life->optimizer, archive, &life->error));
+	TR_TRY(tr_archive_finish(archive, &life->error));
 	tr_archive_close(archive);
 	return RUBATO_OK;
 }
@@ -169,7 +169,7 @@ static rubato_status live(rubato_comm *comm, void *arg)
 	if (err == RUBATO_OK)
 		remember(&life);
 	else
-		fprintf(stderr, "rank %u: %s\n", rubato_rank(comm), life.note.text);
+		fprintf(stderr, "rank %u: %s\n", rubato_rank(comm), life.error.text);
 	life.world->rule->close(life.rule);
 	tr_ledger_close(life.ctx.ledger);
 	tr_trace_close(life.ctx.trace);

@@ -20,7 +20,7 @@ struct reader {
 	const char *path;
 	FILE *file;
 	uint64_t file_bytes;
-	struct tr_note *note;
+	struct tr_error *error;
 };
 
 /* A cursor over the header's text; `bad` once something else stood there. */
@@ -139,7 +139,7 @@ static rubato_status set_type(struct reader *r, const char *descr, struct tr_npy
 			array->item_bytes = types[i].item_bytes;
 			return RUBATO_OK;
 		}
-	return tr_fail(r->note, RUBATO_ERR_UNSUPPORTED,
+	return tr_fail(r->error, RUBATO_ERR_UNSUPPORTED,
 		       "%s: dtype '%s' is not a little-endian integer or float", r->path, descr);
 }
 
@@ -177,17 +177,17 @@ static rubato_status parse_header(struct reader *r, const char *bytes, size_t co
 	}
 	skip_blanks(&t);
 	if (t.bad || seen != 7 || t.at != t.end)
-		return tr_fail(r->note, RUBATO_ERR_ARGUMENT, "%s: the .npy header is malformed",
+		return tr_fail(r->error, RUBATO_ERR_ARGUMENT, "%s: the .npy header is malformed",
 			       r->path);
 	if (fortran)
-		return tr_fail(r->note, RUBATO_ERR_UNSUPPORTED,
+		return tr_fail(r->error, RUBATO_ERR_UNSUPPORTED,
 			       "%s: the array is in Fortran order; save it in C order", r->path);
 	return set_type(r, descr, array);
 }
 
 static rubato_status truncated(struct reader *r, const char *what)
 {
-	return tr_fail(r->note, RUBATO_ERR_ARGUMENT, "%s: truncated: the file ends within its %s",
+	return tr_fail(r->error, RUBATO_ERR_ARGUMENT, "%s: truncated: the file ends within its %s",
 		       r->path, what);
 }
 
@@ -202,10 +202,10 @@ static rubato_status read_header(struct reader *r, struct tr_npy *array, uint64_
 	if (fread(head, 1, 8, r->file) != 8)
 		return truncated(r, "magic");
 	if (memcmp(head, "\x93NUMPY", 6) != 0)
-		return tr_fail(r->note, RUBATO_ERR_ARGUMENT,
+		return tr_fail(r->error, RUBATO_ERR_ARGUMENT,
 			       "%s: wrong magic: this is no .npy file", r->path);
 	if ((head[6] != 1 && head[6] != 2) || head[7] != 0)
-		return tr_fail(r->note, RUBATO_ERR_UNSUPPORTED,
+		return tr_fail(r->error, RUBATO_ERR_UNSUPPORTED,
 			       "%s: .npy version %u.%u; only 1.0 and 2.0 are read", r->path,
 			       head[6], head[7]);
 	length_bytes = head[6] == 1 ? 2 : 4;
@@ -214,11 +214,11 @@ static rubato_status read_header(struct reader *r, struct tr_npy *array, uint64_
 	for (size_t i = length_bytes; i-- > 0;)
 		header_bytes = header_bytes << 8 | head[8 + i];
 	if (header_bytes > HEADER_BYTES_MAX)
-		return tr_fail(r->note, RUBATO_ERR_ARGUMENT, "%s: a header of %zu bytes", r->path,
+		return tr_fail(r->error, RUBATO_ERR_ARGUMENT, "%s: a header of %zu bytes", r->path,
 			       header_bytes);
 	text = malloc(header_bytes + 1);
 	if (text == NULL)
-		return tr_fail(r->note, RUBATO_ERR_MEMORY, "%s: out of memory", r->path);
+		return tr_fail(r->error, RUBATO_ERR_MEMORY, "%s: out of memory", r->path);
 	err = fread(text, 1, header_bytes, r->file) != header_bytes
 		      ? truncated(r, "header")
 		      : parse_header(r, text, header_bytes, array);
@@ -235,10 +235,10 @@ static rubato_status count_items(struct reader *r, struct tr_npy *array, uint64_
 		if (__builtin_mul_overflow(count, array->shape[i], &count))
 			count = UINT64_MAX;
 	if (__builtin_mul_overflow(count, array->item_bytes, &want) || want > TR_NPY_BYTES_MAX)
-		return tr_fail(r->note, RUBATO_ERR_ARGUMENT,
+		return tr_fail(r->error, RUBATO_ERR_ARGUMENT,
 			       "%s: the header promises an array that is too large", r->path);
 	if (want != have)
-		return tr_fail(r->note, RUBATO_ERR_ARGUMENT,
+		return tr_fail(r->error, RUBATO_ERR_ARGUMENT,
 			       "%s: %s: the header promises %llu bytes of data, the file has %llu",
 			       r->path, want > have ? "truncated" : "too long",
 			       (unsigned long long)want, (unsigned long long)have);
@@ -256,26 +256,26 @@ static rubato_status read_array(struct reader *r, struct tr_npy *array)
 	size_bytes = array->count * array->item_bytes;
 	array->bytes = malloc(size_bytes == 0 ? 1 : size_bytes);
 	if (array->bytes == NULL)
-		return tr_fail(r->note, RUBATO_ERR_MEMORY, "%s: no memory for %zu bytes", r->path,
+		return tr_fail(r->error, RUBATO_ERR_MEMORY, "%s: no memory for %zu bytes", r->path,
 			       size_bytes);
 	if (fread(array->bytes, 1, size_bytes, r->file) != size_bytes)
 		return truncated(r, "data");
 	return RUBATO_OK;
 }
 
-rubato_status tr_npy_read(const char *path, struct tr_npy *out, struct tr_note *note)
+rubato_status tr_npy_read(const char *path, struct tr_npy *out, struct tr_error *error)
 {
-	struct reader r = { .path = path, .note = note };
+	struct reader r = { .path = path, .error = error };
 	struct tr_npy array = { 0 };
 	struct stat st;
 	rubato_status err;
 
 	r.file = fopen(path, "rbe");
 	if (r.file == NULL)
-		return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
+		return tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
 	if (fstat(fileno(r.file), &st) != 0 || !S_ISREG(st.st_mode)) {
 		fclose(r.file);
-		return tr_fail(note, RUBATO_ERR_ARGUMENT, "%s: not a regular file", path);
+		return tr_fail(error, RUBATO_ERR_ARGUMENT, "%s: not a regular file", path);
 	}
 	r.file_bytes = (uint64_t)st.st_size;
 	err = read_array(&r, &array);
@@ -325,15 +325,15 @@ static bool write_all(int fd, const void *bytes, size_t count)
 }
 
 rubato_status tr_file_replace(const char *path, const void *head, size_t head_bytes,
-			      const void *body, size_t body_bytes, struct tr_note *note)
+			      const void *body, size_t body_bytes, struct tr_error *error)
 {
 	char beside[4200];
 	int fd, reason = 0;
 
-	TR_TRY(tr_path(beside, sizeof(beside), note, "%s.%ld.part", path, (long)getpid()));
+	TR_TRY(tr_path(beside, sizeof(beside), error, "%s.%ld.part", path, (long)getpid()));
 	fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	if (fd < 0)
-		return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
+		return tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
 	if (!write_all(fd, head, head_bytes) || !write_all(fd, body, body_bytes))
 		reason = errno;
 	if (close(fd) != 0 && reason == 0)
@@ -342,13 +342,13 @@ rubato_status tr_file_replace(const char *path, const void *head, size_t head_by
 		reason = errno;
 	if (reason != 0) {
 		unlink(beside);
-		return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(reason));
+		return tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(reason));
 	}
 	return RUBATO_OK;
 }
 
 rubato_status tr_npy_write(const char *path, const float *values, uint64_t count,
-			   struct tr_note *note)
+			   struct tr_error *error)
 {
 	char head[128]; /* A multiple of 64, as NumPy aligns its data. */
 	int text;
@@ -360,5 +360,5 @@ rubato_status tr_npy_write(const char *path, const float *values, uint64_t count
 			(unsigned long long)count);
 	head[10 + text] = ' ';
 	head[sizeof(head) - 1] = '\n';
-	return tr_file_replace(path, head, sizeof(head), values, count * sizeof(*values), note);
+	return tr_file_replace(path, head, sizeof(head), values, count * sizeof(*values), error);
 }

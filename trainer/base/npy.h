@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "trainer/base/note.h"
+#include "trainer/base/error.h"
 
 #define TR_NPY_RANK_MAX 8
 #define TR_NPY_BYTES_MAX ((uint64_t)1 << 38) /* A guess at what no training set here exceeds. */
@@ -24,17 +24,17 @@ struct tr_npy {
 	void *bytes;    /* count * item_bytes, the caller's to free. */
 };
 
-rubato_status tr_npy_read(const char *path, struct tr_npy *out, struct tr_note *note);
+rubato_status tr_npy_read(const char *path, struct tr_npy *out, struct tr_error *error);
 
 /* Item k of an array of integers. Unsigned values beyond INT64_MAX come out negative. */
 int64_t tr_npy_integer(const struct tr_npy *array, uint64_t k);
 
 /* Writes a vector of float32 beside `path` and renames it there: it is complete or absent. */
 rubato_status tr_npy_write(const char *path, const float *values, uint64_t count,
-			   struct tr_note *note);
+			   struct tr_error *error);
 
 /* Writes `bytes` beside `path` and renames them there. */
 rubato_status tr_file_replace(const char *path, const void *head, size_t head_bytes,
-			      const void *body, size_t body_bytes, struct tr_note *note);
+			      const void *body, size_t body_bytes, struct tr_error *error);
 
 #endif

@@ -9,7 +9,7 @@
 #include <string.h>
 
 rubato_status tr_parse_count(const char *name, const char *text, uint64_t least, uint64_t most,
-			     uint64_t *out, struct tr_note *note)
+			     uint64_t *out, struct tr_error *error)
 {
 	unsigned long long value;
 	char *end;
@@ -18,21 +18,21 @@ rubato_status tr_parse_count(const char *name, const char *text, uint64_t least,
 	value = isdigit((unsigned char)text[0]) ? strtoull(text, &end, 10) : 0;
 	if (!isdigit((unsigned char)text[0]) || *end != '\0' || errno != 0 || value < least ||
 	    value > most)
-		return tr_refuse(note, "%s: '%s' is not a whole number from %llu to %llu", name,
+		return tr_refuse(error, "%s: '%s' is not a whole number from %llu to %llu", name,
 				 text, (unsigned long long)least, (unsigned long long)most);
 	*out = value;
 	return RUBATO_OK;
 }
 
 rubato_status tr_parse_number(const char *name, const char *text, double least, double most,
-			      double *out, struct tr_note *note)
+			      double *out, struct tr_error *error)
 {
 	char *end;
 	double value = strtod(text, &end);
 
 	if (end == text || *end != '\0' || isspace((unsigned char)text[0]) || !isfinite(value) ||
 	    value < least || value > most)
-		return tr_refuse(note, "%s: '%s' is not a number from %g to %g", name, text, least,
+		return tr_refuse(error, "%s: '%s' is not a number from %g to %g", name, text, least,
 				 most);
 	*out = value;
 	return RUBATO_OK;
@@ -50,7 +50,7 @@ char *tr_choices_join(const char *const *choices, char *text, size_t text_bytes)
 }
 
 rubato_status tr_parse_choice(const char *name, const char *text, const char *const *choices,
-			      unsigned *index, const char **value, struct tr_note *note)
+			      unsigned *index, const char **value, struct tr_error *error)
 {
 	char all[TR_CHOICES_BYTES];
 
@@ -67,12 +67,12 @@ rubato_status tr_parse_choice(const char *name, const char *text, const char *co
 			return RUBATO_OK;
 		}
 	}
-	return tr_refuse(note, "%s: '%s' is unknown; it takes %s", name, text,
+	return tr_refuse(error, "%s: '%s' is unknown; it takes %s", name, text,
 			 tr_choices_join(choices, all, sizeof(all)));
 }
 
 rubato_status tr_parse_bytes(const char *name, const char *text, uint64_t *out,
-			     struct tr_note *note)
+			     struct tr_error *error)
 {
 	static const char units[] = "KMG";
 	bool good = isdigit((unsigned char)text[0]);
@@ -90,7 +90,7 @@ rubato_status tr_parse_bytes(const char *name, const char *text, uint64_t *out,
 		shift = good ? 10 * (unsigned)(unit - units + 1) : 0;
 	}
 	if (!good || errno != 0 || value > UINT64_MAX >> shift)
-		return tr_refuse(note, "%s: '%s' is not a size such as 4096, 256K or 1M", name,
+		return tr_refuse(error, "%s: '%s' is not a size such as 4096, 256K or 1M", name,
 				 text);
 	*out = (uint64_t)value << shift;
 	return RUBATO_OK;
@@ -114,20 +114,20 @@ static double measure(const char *text, const struct unit units[3])
 }
 
 rubato_status tr_parse_time(const char *name, const char *text, uint64_t *out_ns,
-			    struct tr_note *note)
+			    struct tr_error *error)
 {
 	static const struct unit units[] = { { "us", 1e3 }, { "ms", 1e6 }, { "s", 1e9 } };
 	double ns = measure(text, units);
 
 	if (!(ns >= 1.0 && ns < 1e18))
-		return tr_refuse(note, "%s: '%s' is not a time such as 250us, 1.5ms or 30s", name,
+		return tr_refuse(error, "%s: '%s' is not a time such as 250us, 1.5ms or 30s", name,
 				 text);
 	*out_ns = (uint64_t)ns;
 	return RUBATO_OK;
 }
 
 rubato_status tr_parse_bandwidth(const char *name, const char *text, double *out,
-				 struct tr_note *note)
+				 struct tr_error *error)
 {
 	static const struct unit units[] = { { "Mbit", 1e6 / 8 },
 					     { "Gbit", 1e9 / 8 },
@@ -135,7 +135,7 @@ rubato_status tr_parse_bandwidth(const char *name, const char *text, double *out
 	double bandwidth = measure(text, units);
 
 	if (!(bandwidth > 0.0 && bandwidth < 1e18))
-		return tr_refuse(note, "%s: '%s' is not one such as 800Mbit, 10Gbit or 12.5GB/s",
+		return tr_refuse(error, "%s: '%s' is not one such as 800Mbit, 10Gbit or 12.5GB/s",
 				 name, text);
 	*out = bandwidth;
 	return RUBATO_OK;

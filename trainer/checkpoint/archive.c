@@ -78,17 +78,17 @@ void tr_archive_close(struct tr_archive *archive)
 }
 
 static rubato_status make(struct tr_archive **out, const char *path, bool loading,
-			  struct tr_note *note)
+			  struct tr_error *error)
 {
 	struct tr_archive *archive = calloc(1, sizeof(*archive));
 
 	if (archive == NULL)
-		return tr_fail(note, RUBATO_ERR_MEMORY, "%s: out of memory", path);
+		return tr_fail(error, RUBATO_ERR_MEMORY, "%s: out of memory", path);
 	archive->loading = loading;
 	snprintf(archive->path, PATH_BYTES, "%s", path);
 	if ((size_t)snprintf(archive->beside, PATH_BYTES, "%s.part", path) >= PATH_BYTES) {
 		free(archive);
-		return tr_fail(note, RUBATO_ERR_ARGUMENT, "%.200s...: the name is too long", path);
+		return tr_fail(error, RUBATO_ERR_ARGUMENT, "%.200s...: the name is too long", path);
 	}
 	*out = archive;
 	return RUBATO_OK;
@@ -115,14 +115,14 @@ static void put_record(struct tr_archive *archive, const char *name, const void 
 		put(archive, bytes, size_bytes);
 }
 
-rubato_status tr_archive_create(struct tr_archive **out, const char *path, struct tr_note *note)
+rubato_status tr_archive_create(struct tr_archive **out, const char *path, struct tr_error *error)
 {
 	struct tr_archive *archive = NULL;
 
-	TR_TRY(make(&archive, path, false, note));
+	TR_TRY(make(&archive, path, false, error));
 	archive->file = fopen(archive->beside, "wbe");
 	if (archive->file == NULL) {
-		tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", archive->beside, strerror(errno));
+		tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", archive->beside, strerror(errno));
 		tr_archive_close(archive);
 		return RUBATO_ERR_SYSTEM;
 	}
@@ -149,7 +149,7 @@ static int sync_folder(const char *path)
 	return reason;
 }
 
-static rubato_status finish_saving(struct tr_archive *archive, struct tr_note *note)
+static rubato_status finish_saving(struct tr_archive *archive, struct tr_error *error)
 {
 	int reason;
 
@@ -167,20 +167,20 @@ static rubato_status finish_saving(struct tr_archive *archive, struct tr_note *n
 	else
 		reason = sync_folder(archive->path);
 	if (reason != 0)
-		return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", archive->path, strerror(reason));
+		return tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", archive->path, strerror(reason));
 	return RUBATO_OK;
 }
 
 /* ---- Loading ---- */
 
-static rubato_status read_all(struct tr_archive *archive, struct tr_note *note)
+static rubato_status read_all(struct tr_archive *archive, struct tr_error *error)
 {
 	FILE *file = fopen(archive->path, "rbe");
 	struct stat st;
 	int reason = 0;
 
 	if (file == NULL)
-		return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", archive->path, strerror(errno));
+		return tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", archive->path, strerror(errno));
 	if (fstat(fileno(file), &st) != 0) {
 		reason = errno;
 	} else {
@@ -193,7 +193,7 @@ static rubato_status read_all(struct tr_archive *archive, struct tr_note *note)
 	}
 	fclose(file);
 	if (reason != 0)
-		return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", archive->path, strerror(reason));
+		return tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", archive->path, strerror(reason));
 	return RUBATO_OK;
 }
 
@@ -234,39 +234,40 @@ static bool take_record(struct tr_archive *archive, size_t *at, struct piece *pi
 	return checksum(&record, piece->name, last ? NULL : piece->bytes) == record.crc;
 }
 
-static rubato_status take_records(struct tr_archive *archive, struct tr_note *note)
+static rubato_status take_records(struct tr_archive *archive, struct tr_error *error)
 {
 	size_t at = MAGIC_BYTES;
 	struct piece piece;
 
 	if (archive->all_bytes < MAGIC_BYTES || memcmp(archive->all, MAGIC, MAGIC_BYTES) != 0)
-		return tr_fail(note, RUBATO_ERR_ARGUMENT, "%s: no checkpoint of this version",
+		return tr_fail(error, RUBATO_ERR_ARGUMENT, "%s: no checkpoint of this version",
 			       archive->path);
 	for (;;) {
 		if (!take_record(archive, &at, &piece))
-			return tr_fail(note, RUBATO_ERR_ARGUMENT,
+			return tr_fail(error, RUBATO_ERR_ARGUMENT,
 				       "%s: damaged: piece %llu is cut short or changed",
 				       archive->path, (unsigned long long)archive->count);
 		if (piece.name_bytes == 0)
 			break;
 		if (!add_piece(archive, &piece))
-			return tr_fail(note, RUBATO_ERR_MEMORY, "%s: out of memory", archive->path);
+			return tr_fail(error, RUBATO_ERR_MEMORY, "%s: out of memory",
+				       archive->path);
 	}
 	if (piece.size_bytes != archive->count || at != archive->all_bytes)
-		return tr_fail(note, RUBATO_ERR_ARGUMENT, "%s: damaged: pieces are missing",
+		return tr_fail(error, RUBATO_ERR_ARGUMENT, "%s: damaged: pieces are missing",
 			       archive->path);
 	return RUBATO_OK;
 }
 
-rubato_status tr_archive_open(struct tr_archive **out, const char *path, struct tr_note *note)
+rubato_status tr_archive_open(struct tr_archive **out, const char *path, struct tr_error *error)
 {
 	struct tr_archive *archive = NULL;
 	rubato_status err;
 
-	TR_TRY(make(&archive, path, true, note));
-	err = read_all(archive, note);
+	TR_TRY(make(&archive, path, true, error));
+	err = read_all(archive, error);
 	if (err == RUBATO_OK)
-		err = take_records(archive, note);
+		err = take_records(archive, error);
 	if (err) {
 		tr_archive_close(archive);
 		return err;
@@ -293,7 +294,7 @@ static struct piece *find_piece(struct tr_archive *archive, const char *name)
 }
 
 rubato_status tr_archive_bytes(struct tr_archive *archive, const char *name, void *bytes,
-			       size_t size_bytes, struct tr_note *note)
+			       size_t size_bytes, struct tr_error *error)
 {
 	struct piece *piece;
 
@@ -304,10 +305,10 @@ rubato_status tr_archive_bytes(struct tr_archive *archive, const char *name, voi
 	}
 	piece = find_piece(archive, name);
 	if (piece == NULL)
-		return tr_fail(note, RUBATO_ERR_ARGUMENT, "%s: there is no '%s' in it",
+		return tr_fail(error, RUBATO_ERR_ARGUMENT, "%s: there is no '%s' in it",
 			       archive->path, name);
 	if (piece->size_bytes != size_bytes)
-		return tr_fail(note, RUBATO_ERR_ARGUMENT,
+		return tr_fail(error, RUBATO_ERR_ARGUMENT,
 			       "%s: '%s' has %llu bytes, and %zu are wanted", archive->path, name,
 			       (unsigned long long)piece->size_bytes, size_bytes);
 	if (size_bytes > 0)
@@ -316,13 +317,13 @@ rubato_status tr_archive_bytes(struct tr_archive *archive, const char *name, voi
 	return RUBATO_OK;
 }
 
-rubato_status tr_archive_finish(struct tr_archive *archive, struct tr_note *note)
+rubato_status tr_archive_finish(struct tr_archive *archive, struct tr_error *error)
 {
 	if (!archive->loading)
-		return finish_saving(archive, note);
+		return finish_saving(archive, error);
 	for (uint64_t i = 0; i < archive->count; i++)
 		if (!archive->pieces[i].taken)
-			return tr_fail(note, RUBATO_ERR_ARGUMENT, "%s: nobody wants its '%.*s'",
+			return tr_fail(error, RUBATO_ERR_ARGUMENT, "%s: nobody wants its '%.*s'",
 				       archive->path, (int)archive->pieces[i].name_bytes,
 				       (const char *)archive->pieces[i].name);
 	return RUBATO_OK;

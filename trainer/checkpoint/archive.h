@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "trainer/base/note.h"
+#include "trainer/base/error.h"
 
 struct tr_archive;
 
@@ -20,15 +20,15 @@ bool tr_archive_loading(const struct tr_archive *archive);
  * tr_archive_finish() says what went wrong. Names are used once in an archive. Errors when loading:
  * ARGUMENT (no such piece, or of another size). */
 rubato_status tr_archive_bytes(struct tr_archive *archive, const char *name, void *bytes,
-			       size_t size_bytes, struct tr_note *note);
+			       size_t size_bytes, struct tr_error *error);
 
 /* Saves to `path`, which appears (or is replaced) in tr_archive_finish(). */
-rubato_status tr_archive_create(struct tr_archive **out, const char *path, struct tr_note *note);
+rubato_status tr_archive_create(struct tr_archive **out, const char *path, struct tr_error *error);
 /* Loads from `path`: reads all of it and verifies each piece. Errors: SYSTEM, ARGUMENT (no archive,
  * cut short or changed). */
-rubato_status tr_archive_open(struct tr_archive **out, const char *path, struct tr_note *note);
+rubato_status tr_archive_open(struct tr_archive **out, const char *path, struct tr_error *error);
 /* Saving: all is on the disk now. Loading: every piece was taken. Errors: SYSTEM, ARGUMENT. */
-rubato_status tr_archive_finish(struct tr_archive *archive, struct tr_note *note);
+rubato_status tr_archive_finish(struct tr_archive *archive, struct tr_error *error);
 void tr_archive_close(struct tr_archive *archive); /* NULL is fine. */
 
 #endif

@@ -20,13 +20,13 @@ struct head { /* The first piece of every file. */
 };
 
 static rubato_status path_of(const struct tr_checkpoints *c, uint64_t step, uint32_t rank,
-			     char path[PATH_BYTES], struct tr_note *note)
+			     char path[PATH_BYTES], struct tr_error *error)
 {
 	char name[32] = "manifest";
 
 	if (rank != MANIFEST)
 		snprintf(name, sizeof(name), "rank-%u", rank);
-	return tr_path(path, PATH_BYTES, note, "%s/step-%llu/%s.ckpt", c->folder,
+	return tr_path(path, PATH_BYTES, error, "%s/step-%llu/%s.ckpt", c->folder,
 		       (unsigned long long)step, name);
 }
 
@@ -50,14 +50,14 @@ static void add_step(struct tr_checkpoints *c, uint64_t step)
 	c->steps[at] = step;
 }
 
-static rubato_status scan(struct tr_checkpoints *c, struct tr_note *note)
+static rubato_status scan(struct tr_checkpoints *c, struct tr_error *error)
 {
 	char path[PATH_BYTES], *end;
 	struct dirent *entry;
 	DIR *dir = opendir(c->folder);
 
 	if (dir == NULL && errno != ENOENT)
-		return tr_fail(note, RUBATO_ERR_SYSTEM, "--checkpoint %s: %s", c->folder,
+		return tr_fail(error, RUBATO_ERR_SYSTEM, "--checkpoint %s: %s", c->folder,
 			       strerror(errno));
 	while (dir != NULL && (entry = readdir(dir)) != NULL) {
 		uint64_t step = 0;
@@ -66,17 +66,17 @@ static rubato_status scan(struct tr_checkpoints *c, struct tr_note *note)
 		    entry->d_name[5] > '9')
 			continue;
 		step = strtoull(entry->d_name + 5, &end, 10);
-		if (*end == '\0' && path_of(c, step, MANIFEST, path, note) == RUBATO_OK &&
+		if (*end == '\0' && path_of(c, step, MANIFEST, path, error) == RUBATO_OK &&
 		    access(path, F_OK) == 0)
 			add_step(c, step);
 	}
 	if (dir != NULL)
 		closedir(dir);
 	if (c->resume && c->count == 0)
-		return tr_fail(note, RUBATO_ERR_ARGUMENT,
+		return tr_fail(error, RUBATO_ERR_ARGUMENT,
 			       "--resume: there is no complete checkpoint in %s", c->folder);
 	if (!c->resume && c->count > 0)
-		return tr_fail(note, RUBATO_ERR_ARGUMENT,
+		return tr_fail(error, RUBATO_ERR_ARGUMENT,
 			       "--checkpoint: %s holds checkpoints of another run (--resume "
 			       "continues it)",
 			       c->folder);
@@ -95,34 +95,34 @@ uint64_t tr_checkpoints_step(const struct tr_checkpoints *checkpoints)
 /* MISMATCH: the checkpoint is whole, and of another run; an older one would be, too. */
 static rubato_status check_head(const struct tr_checkpoints *c, struct tr_archive *archive,
 				const char *path, uint64_t step, uint32_t rank,
-				struct tr_note *note)
+				struct tr_error *error)
 {
 	struct head head;
 
-	TR_TRY(tr_archive_bytes(archive, "head", &head, sizeof(head), note));
+	TR_TRY(tr_archive_bytes(archive, "head", &head, sizeof(head), error));
 	if (head.rank_count != rubato_size(c->comm))
-		return tr_fail(note, RUBATO_ERR_MISMATCH, "%s: written by %u ranks, here are %u",
+		return tr_fail(error, RUBATO_ERR_MISMATCH, "%s: written by %u ranks, here are %u",
 			       path, head.rank_count, rubato_size(c->comm));
 	if (head.settings != c->settings)
-		return tr_fail(note, RUBATO_ERR_MISMATCH,
+		return tr_fail(error, RUBATO_ERR_MISMATCH,
 			       "%s: written by a run with other options or data", path);
 	if (head.step != step || head.rank != rank)
-		return tr_fail(note, RUBATO_ERR_ARGUMENT, "%s: another step's, or another rank's",
+		return tr_fail(error, RUBATO_ERR_ARGUMENT, "%s: another step's, or another rank's",
 			       path);
 	return RUBATO_OK;
 }
 
 /* Of an error no archive is left open. */
 static rubato_status open_file(const struct tr_checkpoints *c, uint64_t step, uint32_t rank,
-			       struct tr_archive **out, struct tr_note *note)
+			       struct tr_archive **out, struct tr_error *error)
 {
 	struct tr_archive *archive;
 	char path[PATH_BYTES];
 	rubato_status err;
 
-	TR_TRY(path_of(c, step, rank, path, note));
-	TR_TRY(tr_archive_open(&archive, path, note));
-	err = check_head(c, archive, path, step, rank, note);
+	TR_TRY(path_of(c, step, rank, path, error));
+	TR_TRY(tr_archive_open(&archive, path, error));
+	err = check_head(c, archive, path, step, rank, error);
 	if (err)
 		tr_archive_close(archive);
 	else
@@ -132,27 +132,27 @@ static rubato_status open_file(const struct tr_checkpoints *c, uint64_t step, ui
 
 /* The manifest first: its complaint is that of all. */
 static rubato_status open_files(const struct tr_checkpoints *c, uint64_t step,
-				struct tr_archive **out, struct tr_note *note)
+				struct tr_archive **out, struct tr_error *error)
 {
 	struct tr_archive *manifest = NULL;
 
 	if (rubato_rank(c->comm) == 0)
-		TR_TRY(open_file(c, step, MANIFEST, &manifest, note));
+		TR_TRY(open_file(c, step, MANIFEST, &manifest, error));
 	tr_archive_close(manifest);
-	return open_file(c, step, rubato_rank(c->comm), out, note);
+	return open_file(c, step, rubato_rank(c->comm), out, error);
 }
 
 /* The complaint of one rank, which is no reason to end: all go on. */
-static void warn(struct tr_note *note, const char *consequence, uint64_t step)
+static void warn(struct tr_error *error, const char *consequence, uint64_t step)
 {
-	struct tr_note line = { .text = "" };
+	struct tr_error line = { .text = "" };
 
-	if (note->text[0] != '\0') {
-		(void)tr_fail(&line, RUBATO_OK, "%.400s: %s %llu", note->text, consequence,
+	if (error->text[0] != '\0') {
+		(void)tr_fail(&line, RUBATO_OK, "%.400s: %s %llu", error->text, consequence,
 			      (unsigned long long)step);
-		tr_say(&line, STDERR_FILENO);
+		tr_error_print(&line, STDERR_FILENO);
 	}
-	*note = (struct tr_note) { .exit_code = note->exit_code };
+	*error = (struct tr_error) { .exit_code = error->exit_code };
 }
 
 /* Whether another may be whole where this one is not. */
@@ -161,28 +161,28 @@ static bool is_damage(rubato_status err)
 	return err == RUBATO_ERR_ARGUMENT || err == RUBATO_ERR_SYSTEM;
 }
 
-static rubato_status choose(struct tr_checkpoints *c, struct tr_note *note)
+static rubato_status choose(struct tr_checkpoints *c, struct tr_error *error)
 {
 	for (;;) {
 		uint64_t step = tr_checkpoints_step(c);
-		rubato_status err = open_files(c, step, &c->archive, note);
+		rubato_status err = open_files(c, step, &c->archive, error);
 
-		err = tr_agree(c->comm, err, note);
+		err = tr_agree(c->comm, err, error);
 		if (err == RUBATO_OK)
 			return RUBATO_OK;
 		tr_archive_close(c->archive);
 		c->archive = NULL;
-		if (!is_damage(err) || !note->shared || c->count == 1)
+		if (!is_damage(err) || !error->shared || c->count == 1)
 			return err;
 		c->damaged[c->damaged_count++] = step;
 		c->count--;
-		warn(note, "going on from step", tr_checkpoints_step(c));
+		warn(error, "going on from step", tr_checkpoints_step(c));
 	}
 }
 
 rubato_status tr_checkpoints_open(struct tr_checkpoints *checkpoints, rubato_comm *comm,
 				  const char *folder, bool resume, uint64_t settings,
-				  uint64_t step_count, struct tr_note *note)
+				  uint64_t step_count, struct tr_error *error)
 {
 	struct tr_checkpoints *c = checkpoints;
 	uint64_t found[TR_CHECKPOINTS_KEPT + 2];
@@ -194,24 +194,24 @@ rubato_status tr_checkpoints_open(struct tr_checkpoints *checkpoints, rubato_com
 	if (folder == NULL)
 		return RUBATO_OK;
 	if (rubato_rank(comm) == 0)
-		err = scan(c, note);
-	TR_TRY(tr_agree(comm, err, note));
+		err = scan(c, error);
+	TR_TRY(tr_agree(comm, err, error));
 	found[0] = c->count;
 	memcpy(found + 1, c->steps, sizeof(c->steps));
-	TR_TRY(tr_check(note,
+	TR_TRY(tr_check(error,
 			rubato_broadcast(comm, found, TR_CHECKPOINTS_KEPT + 2, RUBATO_UINT64, 0),
 			"broadcast of the checkpoints"));
 	c->count = (uint32_t)found[0];
 	memcpy(c->steps, found + 1, sizeof(c->steps));
 	if (!resume)
 		return RUBATO_OK;
-	TR_TRY(choose(c, note));
+	TR_TRY(choose(c, error));
 	if (tr_checkpoints_step(c) > step_count) /* All ranks say so; the first one aloud. */
-		err = tr_fail(note, RUBATO_ERR_MISMATCH,
+		err = tr_fail(error, RUBATO_ERR_MISMATCH,
 			      "--resume: the checkpoint is of step %llu, the run is to end at %llu",
 			      (unsigned long long)tr_checkpoints_step(c),
 			      (unsigned long long)step_count);
-	return tr_agree(comm, err, note);
+	return tr_agree(comm, err, error);
 }
 
 void tr_checkpoints_close(struct tr_checkpoints *checkpoints)
@@ -222,32 +222,32 @@ void tr_checkpoints_close(struct tr_checkpoints *checkpoints)
 
 /* ---- Load ---- */
 
-static rubato_status load(struct tr_checkpoints *c, tr_keep keep, void *arg, struct tr_note *note)
+static rubato_status load(struct tr_checkpoints *c, tr_keep keep, void *arg, struct tr_error *error)
 {
 	rubato_status err = keep(arg, c->archive);
 
 	if (err == RUBATO_OK)
-		err = tr_agree(c->comm, tr_archive_finish(c->archive, note), note);
+		err = tr_agree(c->comm, tr_archive_finish(c->archive, error), error);
 	tr_checkpoints_close(c);
 	return err;
 }
 
 /* They must not pass for whole when this run comes to their steps and overwrites their files. */
-static rubato_status set_aside(const struct tr_checkpoints *c, struct tr_note *note)
+static rubato_status set_aside(const struct tr_checkpoints *c, struct tr_error *error)
 {
 	char path[PATH_BYTES], aside[PATH_BYTES + 8];
 
 	for (uint32_t i = 0; i < c->damaged_count && rubato_rank(c->comm) == 0; i++) {
-		TR_TRY(path_of(c, c->damaged[i], MANIFEST, path, note));
+		TR_TRY(path_of(c, c->damaged[i], MANIFEST, path, error));
 		snprintf(aside, sizeof(aside), "%s.damaged", path);
 		if (rename(path, aside) != 0)
-			return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
+			return tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
 	}
 	return RUBATO_OK;
 }
 
 rubato_status tr_checkpoints_begin(struct tr_checkpoints *checkpoints, tr_keep keep, void *arg,
-				   struct tr_note *note)
+				   struct tr_error *error)
 {
 	struct tr_checkpoints *c = checkpoints;
 	rubato_status err = RUBATO_OK;
@@ -255,63 +255,63 @@ rubato_status tr_checkpoints_begin(struct tr_checkpoints *checkpoints, tr_keep k
 	if (c->folder == NULL)
 		return RUBATO_OK;
 	if (c->resume) {
-		TR_TRY(tr_agree(c->comm, set_aside(c, note), note));
-		return load(c, keep, arg, note);
+		TR_TRY(tr_agree(c->comm, set_aside(c, error), error));
+		return load(c, keep, arg, error);
 	}
 	if (mkdir(c->folder, 0777) != 0 && errno != EEXIST)
-		err = tr_fail(note, RUBATO_ERR_SYSTEM, "--checkpoint %s: %s", c->folder,
+		err = tr_fail(error, RUBATO_ERR_SYSTEM, "--checkpoint %s: %s", c->folder,
 			      strerror(errno));
 	else if (access(c->folder, W_OK | X_OK) != 0)
-		err = tr_fail(note, RUBATO_ERR_SYSTEM, "--checkpoint %s: %s", c->folder,
+		err = tr_fail(error, RUBATO_ERR_SYSTEM, "--checkpoint %s: %s", c->folder,
 			      strerror(errno));
-	return tr_agree(c->comm, err, note);
+	return tr_agree(c->comm, err, error);
 }
 
 /* ---- Save ---- */
 
 static rubato_status create_file(const struct tr_checkpoints *c, uint64_t step, uint32_t rank,
-				 struct tr_archive **out, struct tr_note *note)
+				 struct tr_archive **out, struct tr_error *error)
 {
 	struct head head = { step, c->settings, rank, rubato_size(c->comm) };
 	char path[PATH_BYTES], folder[PATH_BYTES];
 
-	TR_TRY(path_of(c, step, rank, path, note));
+	TR_TRY(path_of(c, step, rank, path, error));
 	snprintf(folder, sizeof(folder), "%.*s", (int)(strrchr(path, '/') - path), path);
 	if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-		return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", folder, strerror(errno));
-	TR_TRY(tr_archive_create(out, path, note));
-	return tr_archive_bytes(*out, "head", &head, sizeof(head), note);
+		return tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", folder, strerror(errno));
+	TR_TRY(tr_archive_create(out, path, error));
+	return tr_archive_bytes(*out, "head", &head, sizeof(head), error);
 }
 
 static rubato_status write_manifest(const struct tr_checkpoints *c, uint64_t step,
-				    struct tr_note *note)
+				    struct tr_error *error)
 {
 	struct tr_archive *manifest = NULL;
 	rubato_status err;
 
 	if (rubato_rank(c->comm) != 0)
 		return RUBATO_OK;
-	err = create_file(c, step, MANIFEST, &manifest, note);
+	err = create_file(c, step, MANIFEST, &manifest, error);
 	if (err == RUBATO_OK)
-		err = tr_archive_finish(manifest, note);
+		err = tr_archive_finish(manifest, error);
 	tr_archive_close(manifest);
 	return err;
 }
 
 /* Its manifest goes first, so that what is left halfway is no checkpoint. What cannot be removed
  * stays: it does no harm. */
-static rubato_status remove_oldest(struct tr_checkpoints *c, struct tr_note *note)
+static rubato_status remove_oldest(struct tr_checkpoints *c, struct tr_error *error)
 {
 	uint64_t step = c->steps[0];
 	char path[PATH_BYTES];
 
 	c->count--;
 	memmove(c->steps, c->steps + 1, c->count * sizeof(c->steps[0]));
-	TR_TRY(path_of(c, step, MANIFEST, path, note));
+	TR_TRY(path_of(c, step, MANIFEST, path, error));
 	if (rubato_rank(c->comm) == 0)
 		(void)unlink(path);
-	TR_TRY(tr_check(note, rubato_barrier(c->comm), "barrier"));
-	TR_TRY(path_of(c, step, rubato_rank(c->comm), path, note));
+	TR_TRY(tr_check(error, rubato_barrier(c->comm), "barrier"));
+	TR_TRY(path_of(c, step, rubato_rank(c->comm), path, error));
 	(void)unlink(path);
 	*strrchr(path, '/') = '\0';
 	(void)rmdir(path); /* The last to come succeeds. */
@@ -321,10 +321,10 @@ static rubato_status remove_oldest(struct tr_checkpoints *c, struct tr_note *not
 /* This rank's part of what could not be made. */
 static void remove_failed(const struct tr_checkpoints *c, uint64_t step)
 {
-	struct tr_note note;
+	struct tr_error error;
 	char path[PATH_BYTES];
 
-	if (path_of(c, step, rubato_rank(c->comm), path, &note) != RUBATO_OK)
+	if (path_of(c, step, rubato_rank(c->comm), path, &error) != RUBATO_OK)
 		return;
 	(void)unlink(path);
 	*strrchr(path, '/') = '\0';
@@ -332,33 +332,33 @@ static void remove_failed(const struct tr_checkpoints *c, uint64_t step)
 }
 
 static rubato_status write_file(const struct tr_checkpoints *c, uint64_t step, tr_keep keep,
-				void *arg, struct tr_note *note)
+				void *arg, struct tr_error *error)
 {
 	struct tr_archive *archive = NULL;
-	rubato_status err = create_file(c, step, rubato_rank(c->comm), &archive, note);
+	rubato_status err = create_file(c, step, rubato_rank(c->comm), &archive, error);
 
 	if (err == RUBATO_OK)
 		err = keep(arg, archive);
 	if (err == RUBATO_OK)
-		err = tr_archive_finish(archive, note);
+		err = tr_archive_finish(archive, error);
 	tr_archive_close(archive);
 	return err;
 }
 
 rubato_status tr_checkpoints_save(struct tr_checkpoints *checkpoints, uint64_t step, tr_keep keep,
-				  void *arg, struct tr_note *note)
+				  void *arg, struct tr_error *error)
 {
 	struct tr_checkpoints *c = checkpoints;
-	rubato_status err = tr_agree(c->comm, write_file(c, step, keep, arg, note), note);
+	rubato_status err = tr_agree(c->comm, write_file(c, step, keep, arg, error), error);
 
 	if (err == RUBATO_OK)
-		err = tr_agree(c->comm, write_manifest(c, step, note), note);
-	if (err == RUBATO_ERR_SYSTEM && note->shared) {
+		err = tr_agree(c->comm, write_manifest(c, step, error), error);
+	if (err == RUBATO_ERR_SYSTEM && error->shared) {
 		remove_failed(c, step);
-		warn(note, "the run goes on without a checkpoint of step", step);
+		warn(error, "the run goes on without a checkpoint of step", step);
 		return RUBATO_OK;
 	}
 	TR_TRY(err);
 	add_step(c, step);
-	return c->count > TR_CHECKPOINTS_KEPT ? remove_oldest(c, note) : RUBATO_OK;
+	return c->count > TR_CHECKPOINTS_KEPT ? remove_oldest(c, error) : RUBATO_OK;
 }

@@ -5,11 +5,11 @@
 
 #include "trainer/base/rng.h"
 
-rubato_status tr_augment_check(const struct tr_data *data, struct tr_note *note)
+rubato_status tr_augment_check(const struct tr_data *data, struct tr_error *error)
 {
 	if (data->train.pixels != NULL && data->shape.height > 1)
 		return RUBATO_OK;
-	return tr_refuse(note, "--augment: for images of fashion-mnist and cifar10 only");
+	return tr_refuse(error, "--augment: for images of fashion-mnist and cifar10 only");
 }
 
 struct move {

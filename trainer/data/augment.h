@@ -10,7 +10,7 @@
 #define TR_AUGMENT_SHIFT 4 /* Pixels. */
 
 /* Errors: ARGUMENT, a mistake of the command line, when the samples are no images of bytes. */
-rubato_status tr_augment_check(const struct tr_data *data, struct tr_note *note);
+rubato_status tr_augment_check(const struct tr_data *data, struct tr_error *error);
 
 /* The `rows` samples x[rows][features], which came from these places of the order (counted through
  * all epochs): what becomes of one depends on the seed and its place alone. What moves in from

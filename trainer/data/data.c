@@ -7,11 +7,11 @@
 #define CLASSES_MAX 65536 /* More would be targets in disguise; a bound on the output layer. */
 
 static rubato_status check_labels(const struct tr_part *part, const char *name, int32_t *largest,
-				  struct tr_note *note)
+				  struct tr_error *error)
 {
 	for (uint64_t row = 0; row < part->rows; row++) {
 		if (part->labels[row] < 0 || part->labels[row] >= CLASSES_MAX)
-			return tr_fail(note, RUBATO_ERR_ARGUMENT,
+			return tr_fail(error, RUBATO_ERR_ARGUMENT,
 				       "%s labels: row %llu has %d; labels are 0 to %d", name,
 				       (unsigned long long)row, part->labels[row], CLASSES_MAX - 1);
 		if (part->labels[row] > *largest)
@@ -20,21 +20,21 @@ static rubato_status check_labels(const struct tr_part *part, const char *name, 
 	return RUBATO_OK;
 }
 
-static rubato_status finish(struct tr_data *data, struct tr_note *note)
+static rubato_status finish(struct tr_data *data, struct tr_error *error)
 {
 	int32_t largest = 0;
 
 	if (data->train.rows == 0)
-		return tr_fail(note, RUBATO_ERR_ARGUMENT, "the training set is empty");
+		return tr_fail(error, RUBATO_ERR_ARGUMENT, "the training set is empty");
 	if (data->train.rows > UINT32_MAX)
-		return tr_fail(note, RUBATO_ERR_ARGUMENT, "more than 2^32 - 1 samples");
+		return tr_fail(error, RUBATO_ERR_ARGUMENT, "more than 2^32 - 1 samples");
 	if (data->train.labels == NULL) {
 		data->loss = TR_HALF_SQUARE;
 		return RUBATO_OK;
 	}
 	data->loss = TR_CROSS_ENTROPY;
-	TR_TRY(check_labels(&data->train, "training", &largest, note));
-	TR_TRY(check_labels(&data->test, "test", &largest, note));
+	TR_TRY(check_labels(&data->train, "training", &largest, error));
+	TR_TRY(check_labels(&data->test, "test", &largest, error));
 	data->output_count = (uint32_t)largest + 1;
 	return RUBATO_OK;
 }
@@ -46,22 +46,22 @@ void tr_data_scale(struct tr_data *data, uint32_t channel, float mean, float dev
 }
 
 rubato_status tr_data_open(struct tr_data *data, const char *source, uint64_t seed,
-			   struct tr_note *note)
+			   struct tr_error *error)
 {
 	const char *colon = strchr(source, ':');
 	rubato_status err;
 
 	*data = (struct tr_data) { .seed = seed };
 	if (strncmp(source, "npy:", 4) == 0)
-		err = tr_arrays_open(data, source + 4, note);
+		err = tr_arrays_open(data, source + 4, error);
 	else if (strncmp(source, "cifar10:", 8) == 0)
-		err = tr_cifar_open(data, source + 8, note);
+		err = tr_cifar_open(data, source + 8, error);
 	else if (strncmp(source, "synthetic", 9) == 0)
-		err = tr_synthetic_open(data, colon == NULL ? NULL : colon + 1, note);
+		err = tr_synthetic_open(data, colon == NULL ? NULL : colon + 1, error);
 	else
-		err = tr_idx_open(data, colon == NULL ? TR_FASHION_MNIST_DIR : colon + 1, note);
+		err = tr_idx_open(data, colon == NULL ? TR_FASHION_MNIST_DIR : colon + 1, error);
 	if (err == RUBATO_OK)
-		err = finish(data, note);
+		err = finish(data, error);
 	if (err)
 		tr_data_close(data);
 	return err;

@@ -37,7 +37,7 @@ struct tr_data {
 /* `source`: "fashion-mnist[:DIR]", "cifar10:DIR", "npy:DIR" or "synthetic[:ROWSxDIMS]", in words
  * that the options have checked, but for the size. */
 rubato_status tr_data_open(struct tr_data *data, const char *source, uint64_t seed,
-			   struct tr_note *note);
+			   struct tr_error *error);
 void tr_data_close(struct tr_data *data);
 
 /* Copies rows order[0 .. rows-1] (or first .. first + rows - 1 where order is NULL) as floats. */
@@ -52,16 +52,16 @@ enum tr_text_rows {
 
 /* Every tenth row is test data. data->output_count: the vocabulary. Refuses bytes 0. */
 rubato_status tr_text_open(struct tr_data *data, const char *path, enum tr_text_rows kind,
-			   uint32_t context, struct tr_note *note);
+			   uint32_t context, struct tr_error *error);
 
 /* The table of a channel: bytes become (byte / 255 - mean) / deviation. */
 void tr_data_scale(struct tr_data *data, uint32_t channel, float mean, float deviation);
 
 /* Where the sources start. `size`: "ROWSxDIMS"; NULL: 32768x8192. */
-rubato_status tr_idx_open(struct tr_data *data, const char *dir, struct tr_note *note);
-rubato_status tr_cifar_open(struct tr_data *data, const char *dir, struct tr_note *note);
-rubato_status tr_arrays_open(struct tr_data *data, const char *dir, struct tr_note *note);
-rubato_status tr_synthetic_open(struct tr_data *data, const char *size, struct tr_note *note);
+rubato_status tr_idx_open(struct tr_data *data, const char *dir, struct tr_error *error);
+rubato_status tr_cifar_open(struct tr_data *data, const char *dir, struct tr_error *error);
+rubato_status tr_arrays_open(struct tr_data *data, const char *dir, struct tr_error *error);
+rubato_status tr_synthetic_open(struct tr_data *data, const char *size, struct tr_error *error);
 void tr_synthetic_row(const struct tr_data *data, uint64_t row, float *x, float *target);
 
 #endif

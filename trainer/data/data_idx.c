@@ -18,27 +18,27 @@ struct idx {
 	uint8_t *bytes;
 };
 
-static rubato_status read_failed(gzFile file, const char *path, struct tr_note *note)
+static rubato_status read_failed(gzFile file, const char *path, struct tr_error *error)
 {
 	int code = Z_OK;
 	const char *why = gzerror(file, &code);
 
 	if (code == Z_OK || code == Z_BUF_ERROR)
-		return tr_fail(note, RUBATO_ERR_ARGUMENT, "%s: truncated", path);
+		return tr_fail(error, RUBATO_ERR_ARGUMENT, "%s: truncated", path);
 	if (code == Z_ERRNO)
 		why = strerror(errno);
-	return tr_fail(note, RUBATO_ERR_ARGUMENT, "%s: damaged: %s", path, why);
+	return tr_fail(error, RUBATO_ERR_ARGUMENT, "%s: damaged: %s", path, why);
 }
 
 static rubato_status read_bytes(gzFile file, const char *path, uint8_t *out, uint64_t count,
-				struct tr_note *note)
+				struct tr_error *error)
 {
 	while (count > 0) {
 		unsigned part = count > (1u << 24) ? 1u << 24 : (unsigned)count;
 		int got = gzread(file, out, part);
 
 		if (got <= 0 || (unsigned)got != part)
-			return read_failed(file, path, note);
+			return read_failed(file, path, error);
 		out += part;
 		count -= part;
 	}
@@ -51,33 +51,33 @@ static uint32_t big_endian(const uint8_t *b)
 }
 
 static rubato_status read_dims(gzFile file, const char *path, uint32_t rank, uint32_t *dims,
-			       uint64_t *count, struct tr_note *note)
+			       uint64_t *count, struct tr_error *error)
 {
 	uint8_t head[16];
 
-	TR_TRY(read_bytes(file, path, head, 4, note));
+	TR_TRY(read_bytes(file, path, head, 4, error));
 	if (big_endian(head) != (0x800u | rank))
 		return tr_fail(
-			note, RUBATO_ERR_ARGUMENT,
+			error, RUBATO_ERR_ARGUMENT,
 			"%s: wrong magic %08x, %08x is an IDX file of bytes in %u dimensions", path,
 			big_endian(head), 0x800u | rank, rank);
-	TR_TRY(read_bytes(file, path, head, rank * 4, note));
+	TR_TRY(read_bytes(file, path, head, rank * 4, error));
 	*count = 1;
 	for (uint32_t i = 0; i < rank; i++) {
 		dims[i] = big_endian(head + 4 * (size_t)i);
 		if (i > 0 && (dims[i] == 0 || dims[i] > SIDE_MAX))
-			return tr_fail(note, RUBATO_ERR_ARGUMENT, "%s: images with a side of %u",
+			return tr_fail(error, RUBATO_ERR_ARGUMENT, "%s: images with a side of %u",
 				       path, dims[i]);
 		*count *= dims[i];
 	}
 	if (*count > BYTES_MAX)
-		return tr_fail(note, RUBATO_ERR_ARGUMENT, "%s: %llu bytes are too many", path,
+		return tr_fail(error, RUBATO_ERR_ARGUMENT, "%s: %llu bytes are too many", path,
 			       (unsigned long long)*count);
 	return RUBATO_OK;
 }
 
 static rubato_status read_idx(const char *path, uint32_t rank, struct idx *out,
-			      struct tr_note *note)
+			      struct tr_error *error)
 {
 	gzFile file = gzopen(path, "rbe");
 	struct idx idx = { 0 };
@@ -86,25 +86,25 @@ static rubato_status read_idx(const char *path, uint32_t rank, struct idx *out,
 	rubato_status err;
 
 	if (file == NULL)
-		return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
+		return tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
 	gzbuffer(file, 1u << 17);
-	err = read_dims(file, path, rank, idx.dims, &count, note);
+	err = read_dims(file, path, rank, idx.dims, &count, error);
 	if (err)
 		goto close;
 	idx.bytes = malloc(count == 0 ? 1 : count);
 	if (idx.bytes == NULL) {
-		err = tr_fail(note, RUBATO_ERR_MEMORY, "%s: no memory for %llu bytes", path,
+		err = tr_fail(error, RUBATO_ERR_MEMORY, "%s: no memory for %llu bytes", path,
 			      (unsigned long long)count);
 		goto close;
 	}
-	err = read_bytes(file, path, idx.bytes, count, note);
+	err = read_bytes(file, path, idx.bytes, count, error);
 	if (err == RUBATO_OK) {
 		int got = gzread(file, &extra, 1); /* Also checks gzip's own checksum. */
 		if (got > 0)
-			err = tr_fail(note, RUBATO_ERR_ARGUMENT,
+			err = tr_fail(error, RUBATO_ERR_ARGUMENT,
 				      "%s: too long: more data than the header promises", path);
 		else if (got < 0)
-			err = read_failed(file, path, note);
+			err = read_failed(file, path, error);
 	}
 close:
 	gzclose_r(file);
@@ -117,45 +117,45 @@ close:
 }
 
 static rubato_status file_name(char *path, size_t path_bytes, const char *dir, const char *part,
-			       const char *rest, struct tr_note *note)
+			       const char *rest, struct tr_error *error)
 {
-	return tr_path(path, path_bytes, note, "%s/%s-%s.gz", dir, part, rest);
+	return tr_path(path, path_bytes, error, "%s/%s-%s.gz", dir, part, rest);
 }
 
 static rubato_status open_part(struct tr_part *part, struct tr_shape *shape, const char *dir,
-			       const char *name, struct tr_note *note)
+			       const char *name, struct tr_error *error)
 {
 	char images_path[4200], labels_path[4200];
 	struct idx images, labels;
 
-	TR_TRY(file_name(images_path, sizeof(images_path), dir, name, "images-idx3-ubyte", note));
-	TR_TRY(file_name(labels_path, sizeof(labels_path), dir, name, "labels-idx1-ubyte", note));
-	TR_TRY(read_idx(images_path, 3, &images, note));
+	TR_TRY(file_name(images_path, sizeof(images_path), dir, name, "images-idx3-ubyte", error));
+	TR_TRY(file_name(labels_path, sizeof(labels_path), dir, name, "labels-idx1-ubyte", error));
+	TR_TRY(read_idx(images_path, 3, &images, error));
 	part->pixels = part->samples_memory = images.bytes;
 	part->rows = images.dims[0];
 	*shape = (struct tr_shape) { 1, images.dims[1], images.dims[2] };
-	TR_TRY(read_idx(labels_path, 1, &labels, note));
+	TR_TRY(read_idx(labels_path, 1, &labels, error));
 	part->labels = malloc((size_t)labels.dims[0] * sizeof(*part->labels) + 1);
 	for (uint32_t i = 0; part->labels != NULL && i < labels.dims[0]; i++)
 		part->labels[i] = labels.bytes[i];
 	free(labels.bytes);
 	if (part->labels == NULL)
-		return tr_fail(note, RUBATO_ERR_MEMORY, "%s: out of memory", labels_path);
+		return tr_fail(error, RUBATO_ERR_MEMORY, "%s: out of memory", labels_path);
 	if (labels.dims[0] != part->rows)
-		return tr_fail(note, RUBATO_ERR_ARGUMENT, "%s: %u labels for %llu images",
+		return tr_fail(error, RUBATO_ERR_ARGUMENT, "%s: %u labels for %llu images",
 			       labels_path, labels.dims[0], (unsigned long long)part->rows);
 	return RUBATO_OK;
 }
 
-rubato_status tr_idx_open(struct tr_data *data, const char *dir, struct tr_note *note)
+rubato_status tr_idx_open(struct tr_data *data, const char *dir, struct tr_error *error)
 {
 	struct tr_shape test;
 
 	tr_data_scale(data, 0, 0.286f, 0.353f);
-	TR_TRY(open_part(&data->train, &data->shape, dir, "train", note));
-	TR_TRY(open_part(&data->test, &test, dir, "t10k", note));
+	TR_TRY(open_part(&data->train, &data->shape, dir, "train", error));
+	TR_TRY(open_part(&data->test, &test, dir, "t10k", error));
 	if (test.height != data->shape.height || test.width != data->shape.width)
-		return tr_fail(note, RUBATO_ERR_ARGUMENT,
+		return tr_fail(error, RUBATO_ERR_ARGUMENT,
 			       "%s: test images are %u x %u, training images %u x %u", dir,
 			       test.height, test.width, data->shape.height, data->shape.width);
 	return RUBATO_OK;

@@ -20,17 +20,17 @@ static const char *type_text(const struct tr_npy *a, char *text, size_t text_byt
 }
 
 static rubato_status path_of(char *path, size_t path_bytes, const char *dir, const char *name,
-			     struct tr_note *note)
+			     struct tr_error *error)
 {
-	return tr_path(path, path_bytes, note, "%s/%s.npy", dir, name);
+	return tr_path(path, path_bytes, error, "%s/%s.npy", dir, name);
 }
 
 static rubato_status check_finite(const char *path, const float *values, uint64_t rows,
-				  uint64_t row_count, struct tr_note *note)
+				  uint64_t row_count, struct tr_error *error)
 {
 	for (uint64_t k = 0; k < rows * row_count; k++)
 		if (!isfinite(values[k]))
-			return tr_fail(note, RUBATO_ERR_ARGUMENT, "%s: row %llu holds %s", path,
+			return tr_fail(error, RUBATO_ERR_ARGUMENT, "%s: row %llu holds %s", path,
 				       (unsigned long long)(k / row_count),
 				       isnan(values[k]) ? "NaN" : "an infinity");
 	return RUBATO_OK;
@@ -38,7 +38,7 @@ static rubato_status check_finite(const char *path, const float *values, uint64_
 
 /* The shape of one sample: (n, h, w) is an image of one channel, (n, c, h, w) one of c. */
 static rubato_status sample_shape(const char *path, const struct tr_npy *a, struct tr_shape *shape,
-				  struct tr_note *note)
+				  struct tr_error *error)
 {
 	uint64_t features = 1;
 
@@ -46,7 +46,7 @@ static rubato_status sample_shape(const char *path, const struct tr_npy *a, stru
 		if (__builtin_mul_overflow(features, a->shape[i], &features))
 			features = UINT64_MAX;
 	if (a->rank < 1 || features == 0 || features > FEATURES_MAX)
-		return tr_fail(note, RUBATO_ERR_ARGUMENT,
+		return tr_fail(error, RUBATO_ERR_ARGUMENT,
 			       "%s: x wants samples first and 1 to %llu values in each", path,
 			       (unsigned long long)FEATURES_MAX);
 	if (a->rank == 3)
@@ -60,40 +60,40 @@ static rubato_status sample_shape(const char *path, const struct tr_npy *a, stru
 }
 
 static rubato_status open_samples(struct tr_part *part, struct tr_shape *shape, const char *path,
-				  struct tr_note *note)
+				  struct tr_error *error)
 {
 	struct tr_npy a;
 	char type[24];
 
-	TR_TRY(tr_npy_read(path, &a, note));
+	TR_TRY(tr_npy_read(path, &a, error));
 	part->samples_memory = a.bytes;
 	part->values = a.bytes;
 	if (a.kind != TR_NPY_FLOAT || a.item_bytes != 4)
-		return tr_fail(note, RUBATO_ERR_ARGUMENT, "%s: x must be float32, this is %s", path,
-			       type_text(&a, type, sizeof(type)));
-	TR_TRY(sample_shape(path, &a, shape, note));
+		return tr_fail(error, RUBATO_ERR_ARGUMENT, "%s: x must be float32, this is %s",
+			       path, type_text(&a, type, sizeof(type)));
+	TR_TRY(sample_shape(path, &a, shape, error));
 	part->rows = a.shape[0];
-	return check_finite(path, a.bytes, part->rows, tr_shape_count(*shape), note);
+	return check_finite(path, a.bytes, part->rows, tr_shape_count(*shape), error);
 }
 
 static rubato_status copy_labels(struct tr_part *part, const char *path, const struct tr_npy *a,
-				 struct tr_note *note)
+				 struct tr_error *error)
 {
 	if (a->rank != 1)
-		return tr_fail(note, RUBATO_ERR_ARGUMENT, "%s: labels want one dimension, not %u",
+		return tr_fail(error, RUBATO_ERR_ARGUMENT, "%s: labels want one dimension, not %u",
 			       path, a->rank);
 	part->labels = malloc(a->count * sizeof(*part->labels) + 1);
 	if (part->labels == NULL)
-		return tr_fail(note, RUBATO_ERR_MEMORY, "%s: out of memory", path);
+		return tr_fail(error, RUBATO_ERR_MEMORY, "%s: out of memory", path);
 	for (uint64_t k = 0; k < a->count; k++) {
 		int64_t label = tr_npy_integer(a, k);
 
 		if (label < 0 && a->kind == TR_NPY_SIGNED)
-			return tr_fail(note, RUBATO_ERR_ARGUMENT,
+			return tr_fail(error, RUBATO_ERR_ARGUMENT,
 				       "%s: row %llu has the negative label %lld", path,
 				       (unsigned long long)k, (long long)label);
 		if (label < 0 || label > INT32_MAX)
-			return tr_fail(note, RUBATO_ERR_ARGUMENT,
+			return tr_fail(error, RUBATO_ERR_ARGUMENT,
 				       "%s: the label of row %llu is out of range", path,
 				       (unsigned long long)k);
 		part->labels[k] = (int32_t)label;
@@ -102,38 +102,38 @@ static rubato_status copy_labels(struct tr_part *part, const char *path, const s
 }
 
 static rubato_status take_targets(struct tr_part *part, const char *path, struct tr_npy *a,
-				  uint32_t *output_count, struct tr_note *note)
+				  uint32_t *output_count, struct tr_error *error)
 {
 	if ((a->rank != 1 && a->rank != 2) ||
 	    (a->rank == 2 && (a->shape[1] == 0 || a->shape[1] > OUTPUTS_MAX)))
-		return tr_fail(note, RUBATO_ERR_ARGUMENT,
+		return tr_fail(error, RUBATO_ERR_ARGUMENT,
 			       "%s: targets want the shape (n) or (n, k), k from 1 to %d", path,
 			       OUTPUTS_MAX);
 	*output_count = a->rank == 1 ? 1 : (uint32_t)a->shape[1];
 	part->targets = a->bytes;
 	a->bytes = NULL;
-	return check_finite(path, part->targets, a->shape[0], *output_count, note);
+	return check_finite(path, part->targets, a->shape[0], *output_count, error);
 }
 
 static rubato_status open_answers(struct tr_part *part, uint32_t *output_count, const char *path,
-				  struct tr_note *note)
+				  struct tr_error *error)
 {
 	struct tr_npy a;
 	char type[24];
 	rubato_status err;
 
-	TR_TRY(tr_npy_read(path, &a, note));
+	TR_TRY(tr_npy_read(path, &a, error));
 	if (a.rank == 0 || a.shape[0] != part->rows)
-		err = tr_fail(note, RUBATO_ERR_ARGUMENT,
+		err = tr_fail(error, RUBATO_ERR_ARGUMENT,
 			      "%s: shapes do not match: %llu answers for %llu samples", path,
 			      (unsigned long long)(a.rank == 0 ? 1 : a.shape[0]),
 			      (unsigned long long)part->rows);
 	else if (a.kind != TR_NPY_FLOAT)
-		err = copy_labels(part, path, &a, note);
+		err = copy_labels(part, path, &a, error);
 	else if (a.item_bytes == 4)
-		err = take_targets(part, path, &a, output_count, note);
+		err = take_targets(part, path, &a, output_count, error);
 	else
-		err = tr_fail(note, RUBATO_ERR_ARGUMENT,
+		err = tr_fail(error, RUBATO_ERR_ARGUMENT,
 			      "%s: y must be integers or float32, this is %s", path,
 			      type_text(&a, type, sizeof(type)));
 	free(a.bytes);
@@ -141,40 +141,40 @@ static rubato_status open_answers(struct tr_part *part, uint32_t *output_count, 
 }
 
 static rubato_status open_test(struct tr_data *data, const char *x_path, const char *y_path,
-			       struct tr_note *note)
+			       struct tr_error *error)
 {
 	struct tr_shape shape;
 	uint32_t output_count = 0;
 
-	TR_TRY(open_samples(&data->test, &shape, x_path, note));
-	TR_TRY(open_answers(&data->test, &output_count, y_path, note));
+	TR_TRY(open_samples(&data->test, &shape, x_path, error));
+	TR_TRY(open_answers(&data->test, &output_count, y_path, error));
 	if (memcmp(&shape, &data->shape, sizeof(shape)) != 0)
-		return tr_fail(note, RUBATO_ERR_ARGUMENT,
+		return tr_fail(error, RUBATO_ERR_ARGUMENT,
 			       "%s: samples are %u x %u x %u, those of x.npy %u x %u x %u", x_path,
 			       shape.channels, shape.height, shape.width, data->shape.channels,
 			       data->shape.height, data->shape.width);
 	if ((data->test.targets == NULL) != (data->train.targets == NULL) ||
 	    output_count != data->output_count)
-		return tr_fail(note, RUBATO_ERR_ARGUMENT,
+		return tr_fail(error, RUBATO_ERR_ARGUMENT,
 			       "%s: answers are not of the kind and shape of y.npy", y_path);
 	return RUBATO_OK;
 }
 
-rubato_status tr_arrays_open(struct tr_data *data, const char *dir, struct tr_note *note)
+rubato_status tr_arrays_open(struct tr_data *data, const char *dir, struct tr_error *error)
 {
 	char x[4200], y[4200];
 	bool has_x, has_y;
 
-	TR_TRY(path_of(x, sizeof(x), dir, "x", note));
-	TR_TRY(path_of(y, sizeof(y), dir, "y", note));
-	TR_TRY(open_samples(&data->train, &data->shape, x, note));
-	TR_TRY(open_answers(&data->train, &data->output_count, y, note));
-	TR_TRY(path_of(x, sizeof(x), dir, "x_test", note));
-	TR_TRY(path_of(y, sizeof(y), dir, "y_test", note));
+	TR_TRY(path_of(x, sizeof(x), dir, "x", error));
+	TR_TRY(path_of(y, sizeof(y), dir, "y", error));
+	TR_TRY(open_samples(&data->train, &data->shape, x, error));
+	TR_TRY(open_answers(&data->train, &data->output_count, y, error));
+	TR_TRY(path_of(x, sizeof(x), dir, "x_test", error));
+	TR_TRY(path_of(y, sizeof(y), dir, "y_test", error));
 	has_x = access(x, F_OK) == 0;
 	has_y = access(y, F_OK) == 0;
 	if (has_x != has_y)
-		return tr_fail(note, RUBATO_ERR_ARGUMENT, "%s: missing, but its partner is there",
+		return tr_fail(error, RUBATO_ERR_ARGUMENT, "%s: missing, but its partner is there",
 			       has_x ? y : x);
-	return has_x ? open_test(data, x, y, note) : RUBATO_OK;
+	return has_x ? open_test(data, x, y, error) : RUBATO_OK;
 }

@@ -84,7 +84,7 @@ void tr_synthetic_row(const struct tr_data *data, uint64_t row, float *x, float 
 }
 
 static rubato_status read_size(const char *size, uint64_t *rows, uint64_t *dims,
-			       struct tr_note *note)
+			       struct tr_error *error)
 {
 	unsigned long long r, d;
 	int end = 0;
@@ -96,7 +96,7 @@ static rubato_status read_size(const char *size, uint64_t *rows, uint64_t *dims,
 	if (size[strspn(size, "0123456789x")] != '\0' ||
 	    sscanf(size, "%10llux%9llu%n", &r, &d, &end) != 2 || size[end] != '\0' || r < 1 ||
 	    r > ROWS_MAX || d < 1 || d > DIMS_MAX)
-		return tr_refuse(note,
+		return tr_refuse(error,
 				 "--data synthetic: '%s' is no size ROWSxDIMS of 1 to %u rows and "
 				 "1 to %u dimensions",
 				 size, ROWS_MAX, DIMS_MAX);
@@ -105,12 +105,12 @@ static rubato_status read_size(const char *size, uint64_t *rows, uint64_t *dims,
 	return RUBATO_OK;
 }
 
-rubato_status tr_synthetic_open(struct tr_data *data, const char *size, struct tr_note *note)
+rubato_status tr_synthetic_open(struct tr_data *data, const char *size, struct tr_error *error)
 {
 	struct tr_rng rng = tr_rng_open(data->seed, TR_STREAM_SYNTHETIC, PLANE);
 	uint64_t rows, dims;
 
-	TR_TRY(read_size(size, &rows, &dims, note));
+	TR_TRY(read_size(size, &rows, &dims, error));
 	data->shape = (struct tr_shape) { (uint32_t)dims, 1, 1 };
 	data->output_count = 1;
 	data->train.rows = rows;
@@ -118,7 +118,7 @@ rubato_status tr_synthetic_open(struct tr_data *data, const char *size, struct t
 					.first_row = rows };
 	data->normal = malloc(dims * sizeof(float));
 	if (data->normal == NULL)
-		return tr_fail(note, RUBATO_ERR_MEMORY, "synthetic: no memory for %llu dimensions",
+		return tr_fail(error, RUBATO_ERR_MEMORY, "synthetic: no memory for %llu dimensions",
 			       (unsigned long long)dims);
 	draw(&rng, dims, data->normal);
 	for (uint64_t i = 0; i < dims; i++)

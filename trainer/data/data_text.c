@@ -19,26 +19,26 @@ struct text {
 	size_t count;
 };
 
-static rubato_status read_text(struct text *text, struct tr_note *note)
+static rubato_status read_text(struct text *text, struct tr_error *error)
 {
 	FILE *file = fopen(text->path, "rbe");
 	size_t room = 1u << 16;
 	rubato_status err = RUBATO_OK;
 
 	if (file == NULL)
-		return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", text->path, strerror(errno));
+		return tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", text->path, strerror(errno));
 	while (err == RUBATO_OK && !feof(file)) {
 		uint8_t *more = text->count == TEXT_BYTES_MAX ? NULL : realloc(text->bytes, room);
 
 		if (more == NULL) {
-			err = tr_fail(note, RUBATO_ERR_MEMORY, "%s: no memory, or above 2 GiB",
+			err = tr_fail(error, RUBATO_ERR_MEMORY, "%s: no memory, or above 2 GiB",
 				      text->path);
 			break;
 		}
 		text->bytes = more;
 		text->count += fread(more + text->count, 1, room - text->count, file);
 		if (ferror(file))
-			err = tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", text->path,
+			err = tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", text->path,
 				      strerror(errno));
 		if (text->count == room)
 			room *= 2;
@@ -47,14 +47,15 @@ static rubato_status read_text(struct text *text, struct tr_note *note)
 	return err;
 }
 
-static rubato_status make_table(struct tr_data *data, const struct text *text, struct tr_note *note)
+static rubato_status make_table(struct tr_data *data, const struct text *text,
+				struct tr_error *error)
 {
 	bool occurs[256] = { false };
 	uint32_t tokens = 1;
 
 	for (size_t i = 0; i < text->count; i++) {
 		if (text->bytes[i] == 0)
-			return tr_fail(note, RUBATO_ERR_ARGUMENT,
+			return tr_fail(error, RUBATO_ERR_ARGUMENT,
 				       "%s: no text: byte %zu is 0, which stands for no byte",
 				       text->path, i);
 		occurs[text->bytes[i]] = true;
@@ -95,14 +96,14 @@ static void measure_lines(const struct text *text, uint32_t context, size_t *row
 
 /* Room for rows of `width` bytes, all 0. */
 static rubato_status make_parts(struct tr_data *data, const struct text *text, size_t rows,
-				size_t width, struct tr_note *note)
+				size_t width, struct tr_error *error)
 {
 	struct tr_part *parts[] = { &data->train, &data->test };
 
 	if (rows == 0)
-		return tr_fail(note, RUBATO_ERR_ARGUMENT, "%s: too short for one row", text->path);
+		return tr_fail(error, RUBATO_ERR_ARGUMENT, "%s: too short for one row", text->path);
 	if (rows > UINT32_MAX || (uint64_t)rows * width > ROW_BYTES_MAX)
-		return tr_fail(note, RUBATO_ERR_ARGUMENT, "%s: %zu rows of %zu bytes are too many",
+		return tr_fail(error, RUBATO_ERR_ARGUMENT, "%s: %zu rows of %zu bytes are too many",
 			       text->path, rows, width);
 	data->test.rows = rows / TEST_EVERY;
 	data->train.rows = rows - data->test.rows;
@@ -110,7 +111,7 @@ static rubato_status make_parts(struct tr_data *data, const struct text *text, s
 		parts[i]->samples_memory = calloc(parts[i]->rows + 1, width);
 		parts[i]->pixels = parts[i]->samples_memory;
 		if (parts[i]->pixels == NULL)
-			return tr_fail(note, RUBATO_ERR_MEMORY, "%s: no memory for %zu rows",
+			return tr_fail(error, RUBATO_ERR_MEMORY, "%s: no memory for %zu rows",
 				       text->path, rows);
 	}
 	data->shape = (struct tr_shape) { 1, 1, (uint32_t)width };
@@ -126,12 +127,12 @@ static uint8_t *row_at(struct tr_data *data, size_t row)
 }
 
 static rubato_status cut_lines(struct tr_data *data, const struct text *text, uint32_t context,
-			       struct tr_note *note)
+			       struct tr_error *error)
 {
 	size_t rows, longest, at = 0, first, count;
 
 	measure_lines(text, context, &rows, &longest);
-	TR_TRY(make_parts(data, text, rows, longest + 1, note));
+	TR_TRY(make_parts(data, text, rows, longest + 1, error));
 	for (size_t row = 0; (count = next_line(text, &at, &first)) > 0; row++)
 		memcpy(row_at(data, row) + 1, text->bytes + first,
 		       count < longest ? count : longest);
@@ -139,11 +140,11 @@ static rubato_status cut_lines(struct tr_data *data, const struct text *text, ui
 }
 
 static rubato_status cut_blocks(struct tr_data *data, const struct text *text, uint32_t context,
-				struct tr_note *note)
+				struct tr_error *error)
 {
 	size_t rows = text->count / context;
 
-	TR_TRY(make_parts(data, text, rows, (size_t)context + 1, note));
+	TR_TRY(make_parts(data, text, rows, (size_t)context + 1, error));
 	for (size_t row = 0; row < rows; row++) {
 		uint8_t *to = row_at(data, row);
 
@@ -155,18 +156,18 @@ static rubato_status cut_blocks(struct tr_data *data, const struct text *text, u
 }
 
 rubato_status tr_text_open(struct tr_data *data, const char *path, enum tr_text_rows kind,
-			   uint32_t context, struct tr_note *note)
+			   uint32_t context, struct tr_error *error)
 {
 	struct text text = { .path = path };
 	rubato_status err;
 
 	*data = (struct tr_data) { .loss = TR_CROSS_ENTROPY };
-	err = read_text(&text, note);
+	err = read_text(&text, error);
 	if (err == RUBATO_OK)
-		err = make_table(data, &text, note);
+		err = make_table(data, &text, error);
 	if (err == RUBATO_OK)
-		err = kind == TR_TEXT_LINES ? cut_lines(data, &text, context, note)
-					    : cut_blocks(data, &text, context, note);
+		err = kind == TR_TEXT_LINES ? cut_lines(data, &text, context, error)
+					    : cut_blocks(data, &text, context, error);
 	free(text.bytes);
 	if (err)
 		tr_data_close(data);

@@ -24,7 +24,7 @@ static void draw(struct tr_order *order)
 
 rubato_status tr_order_open(struct tr_order *order, uint32_t row_count, uint32_t rank,
 			    uint32_t rank_count, uint32_t batch, uint64_t seed, bool shuffle,
-			    struct tr_note *note)
+			    struct tr_error *error)
 {
 	*order = (struct tr_order) { .row_count = row_count,
 				     .rank = rank,
@@ -34,14 +34,14 @@ rubato_status tr_order_open(struct tr_order *order, uint32_t row_count, uint32_t
 				     .shuffle = shuffle };
 	order->epoch_steps = row_count / ((uint64_t)rank_count * batch);
 	if (order->epoch_steps == 0)
-		return tr_refuse(note,
+		return tr_refuse(error,
 				 "--batch %u on %u rank%s wants %llu samples a step, the training "
 				 "set has %u",
 				 batch, rank_count, rank_count == 1 ? "" : "s",
 				 (unsigned long long)rank_count * batch, row_count);
 	order->rows = malloc((size_t)row_count * sizeof(*order->rows));
 	if (order->rows == NULL)
-		return tr_fail(note, RUBATO_ERR_MEMORY, "order: no memory for %u rows", row_count);
+		return tr_fail(error, RUBATO_ERR_MEMORY, "order: no memory for %u rows", row_count);
 	draw(order);
 	return RUBATO_OK;
 }

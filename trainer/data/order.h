@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "trainer/base/note.h"
+#include "trainer/base/error.h"
 
 struct tr_order {
 	uint32_t *rows; /* [row_count]: the order of `epoch`. */
@@ -23,7 +23,7 @@ struct tr_order {
 
 rubato_status tr_order_open(struct tr_order *order, uint32_t row_count, uint32_t rank,
 			    uint32_t rank_count, uint32_t batch, uint64_t seed, bool shuffle,
-			    struct tr_note *note);
+			    struct tr_error *error);
 void tr_order_close(struct tr_order *order);
 
 /* The `batch` rows of this rank's local step `step`, counted from 0 over the whole run. */

@@ -34,16 +34,16 @@ static uint32_t depth_of(uint32_t gradient_depth, uint32_t rank_count)
 	return (uint32_t)(depth > DEPTH_MOST ? DEPTH_MOST : depth);
 }
 
-static rubato_status create(struct tr_work *work, struct tr_note *note)
+static rubato_status create(struct tr_work *work, struct tr_error *error)
 {
-	return tr_check(note,
+	return tr_check(error,
 			rubato_partial_create(work->comm, 1, RUBATO_UINT64, RUBATO_SUM,
 					      &work->options, &work->tickets),
 			"shared work");
 }
 
 static rubato_status open_tickets(struct tr_work *work, uint32_t gradient_depth,
-				  struct tr_note *note)
+				  struct tr_error *error)
 {
 	work->options = (rubato_partial_options)RUBATO_PARTIAL_OPTIONS_INIT;
 	work->options.policy = RUBATO_POLICY_SOLO;
@@ -52,25 +52,25 @@ static rubato_status open_tickets(struct tr_work *work, uint32_t gradient_depth,
 	work->taken = rubato_size(work->comm);
 	work->batch = work->rank;
 	work->holds = true;
-	return create(work, note);
+	return create(work, error);
 }
 
 rubato_status tr_work_open(struct tr_work **out, enum tr_work_kind kind, uint32_t gradient_depth,
 			   struct tr_order *order, rubato_comm *comm, uint64_t step_count,
-			   struct tr_note *note)
+			   struct tr_error *error)
 {
 	struct tr_work *work = calloc(1, sizeof(*work));
 	rubato_status err = RUBATO_OK;
 
 	if (work == NULL)
-		return tr_fail(note, RUBATO_ERR_MEMORY, "work: out of memory");
+		return tr_fail(error, RUBATO_ERR_MEMORY, "work: out of memory");
 	work->comm = comm;
 	work->order = order;
 	work->step_count = step_count;
 	work->rank = rubato_rank(comm);
 	work->batch_count = step_count * rubato_size(comm);
 	if (kind == TR_WORK_SHARED)
-		err = open_tickets(work, gradient_depth, note);
+		err = open_tickets(work, gradient_depth, error);
 	if (err) {
 		free(work);
 		return err;
@@ -80,12 +80,13 @@ rubato_status tr_work_open(struct tr_work **out, enum tr_work_kind kind, uint32_
 }
 
 /* `weight` 1: for a batch; 0: for another round, in which the one asked for will be. */
-static rubato_status ask(struct tr_work *work, uint64_t weight, struct tr_note *note)
+static rubato_status ask(struct tr_work *work, uint64_t weight, struct tr_error *error)
 {
 	uint64_t one = weight;
 
 	work->waits = true;
-	return tr_check(note, rubato_partial_contribute(work->tickets, &one, work->asked++, weight),
+	return tr_check(error,
+			rubato_partial_contribute(work->tickets, &one, work->asked++, weight),
 			"shared work");
 }
 
@@ -105,33 +106,33 @@ static bool round_read(struct tr_work *work, const rubato_round *round, uint64_t
 
 /* All rounds that are over are read, so that what is asked for next is in time for one; and, where
  * a ticket was asked for, those until it is there. */
-static rubato_status draw(struct tr_work *work, struct tr_note *note)
+static rubato_status draw(struct tr_work *work, struct tr_error *error)
 {
 	const void *result;
 
 	for (;;) {
 		rubato_round round = { .size_bytes = sizeof(round) };
 
-		TR_TRY(tr_check(note,
+		TR_TRY(tr_check(error,
 				rubato_partial_collect_view(work->tickets, &result, &round,
 							    RUBATO_TIMEOUT_DEFAULT),
 				"shared work"));
 		if (result == NULL && !work->waits)
 			return RUBATO_OK;
 		if (result == NULL) { /* It came too late for a round, and waits for another. */
-			TR_TRY(ask(work, 0, note));
+			TR_TRY(ask(work, 0, error));
 			continue;
 		}
 		if (round_read(work, &round, &work->batch))
 			work->waits = false;
-		TR_TRY(tr_check(note, rubato_partial_release(work->tickets), "shared work"));
+		TR_TRY(tr_check(error, rubato_partial_release(work->tickets), "shared work"));
 	}
 }
 
-static rubato_status next_shared(struct tr_work *work, struct tr_batch *out, struct tr_note *note)
+static rubato_status next_shared(struct tr_work *work, struct tr_batch *out, struct tr_error *error)
 {
 	if (!work->holds)
-		TR_TRY(draw(work, note));
+		TR_TRY(draw(work, error));
 	work->holds = true;
 	*out = (struct tr_batch) { NULL, work->batch * work->order->batch };
 	if (work->batch < work->batch_count)
@@ -140,20 +141,20 @@ static rubato_status next_shared(struct tr_work *work, struct tr_batch *out, str
 }
 
 rubato_status tr_work_next(struct tr_work *work, uint64_t step, struct tr_batch *batch,
-			   struct tr_note *note)
+			   struct tr_error *error)
 {
 	if (work->tickets != NULL)
-		return next_shared(work, batch, note);
+		return next_shared(work, batch, error);
 	*batch = (struct tr_batch) { NULL, tr_order_place(work->order, step) };
 	if (step < work->step_count)
 		batch->rows = tr_order_batch(work->order, step);
 	return RUBATO_OK;
 }
 
-rubato_status tr_work_take(struct tr_work *work, struct tr_note *note)
+rubato_status tr_work_take(struct tr_work *work, struct tr_error *error)
 {
 	work->holds = false;
-	return work->tickets == NULL ? RUBATO_OK : ask(work, 1, note);
+	return work->tickets == NULL ? RUBATO_OK : ask(work, 1, error);
 }
 
 uint64_t tr_work_reached(const struct tr_work *work, const struct tr_batch *batch)
@@ -161,49 +162,49 @@ uint64_t tr_work_reached(const struct tr_work *work, const struct tr_batch *batc
 	return batch->first_place / work->order->batch / work->order->rank_count;
 }
 
-rubato_status tr_work_leave(struct tr_work *work, struct tr_note *note)
+rubato_status tr_work_leave(struct tr_work *work, struct tr_error *error)
 {
 	return work->tickets == NULL
 		       ? RUBATO_OK
-		       : tr_check(note, rubato_partial_leave(work->tickets), "shared work");
+		       : tr_check(error, rubato_partial_leave(work->tickets), "shared work");
 }
 
 /* ---- Checkpoints ---- */
 
-rubato_status tr_work_stop(struct tr_work *work, struct tr_note *note)
+rubato_status tr_work_stop(struct tr_work *work, struct tr_error *error)
 {
 	return work->tickets == NULL
 		       ? RUBATO_OK
-		       : tr_check(note, rubato_partial_drain(work->tickets), "shared work: drain");
+		       : tr_check(error, rubato_partial_drain(work->tickets), "shared work: drain");
 }
 
-rubato_status tr_work_settle(struct tr_work *work, struct tr_note *note)
+rubato_status tr_work_settle(struct tr_work *work, struct tr_error *error)
 {
-	return work->tickets == NULL ? RUBATO_OK : draw(work, note);
+	return work->tickets == NULL ? RUBATO_OK : draw(work, error);
 }
 
 static rubato_status keep_tickets(struct tr_work *work, struct tr_archive *archive, void *saved,
-				  uint64_t saved_bytes, struct tr_note *note)
+				  uint64_t saved_bytes, struct tr_error *error)
 {
 	rubato_partial *begun = work->tickets;
 	rubato_status err;
 
 	if (!tr_archive_loading(archive)) {
-		TR_TRY(tr_check(note, rubato_partial_save(work->tickets, saved, &saved_bytes),
+		TR_TRY(tr_check(error, rubato_partial_save(work->tickets, saved, &saved_bytes),
 				"shared work: save"));
-		return tr_archive_bytes(archive, "work.rounds", saved, saved_bytes, note);
+		return tr_archive_bytes(archive, "work.rounds", saved, saved_bytes, error);
 	}
-	TR_TRY(tr_archive_bytes(archive, "work.rounds", saved, saved_bytes, note));
+	TR_TRY(tr_archive_bytes(archive, "work.rounds", saved, saved_bytes, error));
 	work->tickets = NULL;
-	TR_TRY(tr_check(note, rubato_partial_free(begun), "shared work"));
+	TR_TRY(tr_check(error, rubato_partial_free(begun), "shared work"));
 	work->options.state = saved;
 	work->options.state_bytes = saved_bytes;
-	err = create(work, note);
+	err = create(work, error);
 	work->options.state = NULL;
 	return err;
 }
 
-rubato_status tr_work_keep(struct tr_work *work, struct tr_archive *archive, struct tr_note *note)
+rubato_status tr_work_keep(struct tr_work *work, struct tr_archive *archive, struct tr_error *error)
 {
 	uint64_t numbers[] = { work->taken, work->asked, work->batch }, saved_bytes = 0;
 	rubato_status err;
@@ -211,17 +212,17 @@ rubato_status tr_work_keep(struct tr_work *work, struct tr_archive *archive, str
 
 	if (work->tickets == NULL)
 		return RUBATO_OK;
-	TR_TRY(tr_archive_bytes(archive, "work", numbers, sizeof(numbers), note));
+	TR_TRY(tr_archive_bytes(archive, "work", numbers, sizeof(numbers), error));
 	work->taken = numbers[0];
 	work->asked = numbers[1];
 	work->batch = numbers[2];
 	work->holds = true;
-	TR_TRY(tr_check(note, rubato_partial_save(work->tickets, NULL, &saved_bytes),
+	TR_TRY(tr_check(error, rubato_partial_save(work->tickets, NULL, &saved_bytes),
 			"shared work: save"));
 	saved = malloc(saved_bytes);
 	if (saved == NULL)
-		return tr_fail(note, RUBATO_ERR_MEMORY, "shared work: no memory");
-	err = keep_tickets(work, archive, saved, saved_bytes, note);
+		return tr_fail(error, RUBATO_ERR_MEMORY, "shared work: no memory");
+	err = keep_tickets(work, archive, saved, saved_bytes, error);
 	free(saved);
 	return err;
 }

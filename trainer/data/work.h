@@ -40,23 +40,24 @@ enum tr_work_kind { TR_WORK_STATIC, TR_WORK_SHARED };
  * of the partial allreduce that takes the gradients (0: none does). */
 rubato_status tr_work_open(struct tr_work **out, enum tr_work_kind kind, uint32_t gradient_depth,
 			   struct tr_order *order, rubato_comm *comm, uint64_t step_count,
-			   struct tr_note *note);
+			   struct tr_error *error);
 /* The next batch, which stays the next until it is taken; `step`: local steps done here. */
 rubato_status tr_work_next(struct tr_work *work, uint64_t step, struct tr_batch *batch,
-			   struct tr_note *note);
+			   struct tr_error *error);
 /* It is about to be computed: the one after it may be asked for. */
-rubato_status tr_work_take(struct tr_work *work, struct tr_note *note);
+rubato_status tr_work_take(struct tr_work *work, struct tr_error *error);
 /* Local steps, in the mean over ranks, that lie before this batch. */
 uint64_t tr_work_reached(const struct tr_work *work, const struct tr_batch *batch);
 /* This rank needs no more. */
-rubato_status tr_work_leave(struct tr_work *work, struct tr_note *note);
+rubato_status tr_work_leave(struct tr_work *work, struct tr_error *error);
 
 /* Before a checkpoint, all ranks with a batch in hand: they stop, each as it comes; when all have
  * come nothing is on its way. Between the two a rank may wait for the others elsewhere. */
-rubato_status tr_work_stop(struct tr_work *work, struct tr_note *note);
-rubato_status tr_work_settle(struct tr_work *work, struct tr_note *note);
+rubato_status tr_work_stop(struct tr_work *work, struct tr_error *error);
+rubato_status tr_work_settle(struct tr_work *work, struct tr_error *error);
 /* What goes to a checkpoint (locally), or comes from there (on all ranks together). */
-rubato_status tr_work_keep(struct tr_work *work, struct tr_archive *archive, struct tr_note *note);
+rubato_status tr_work_keep(struct tr_work *work, struct tr_archive *archive,
+			   struct tr_error *error);
 /* Collective. NULL is fine. */
 void tr_work_close(struct tr_work *work);
 

@@ -8,7 +8,7 @@
 #include "trainer/base/rng.h"
 #include "trainer/base/values.h"
 
-static rubato_status read_times(struct tr_delay *delay, const char *text, struct tr_note *note)
+static rubato_status read_times(struct tr_delay *delay, const char *text, struct tr_error *error)
 {
 	char word[64];
 
@@ -16,14 +16,14 @@ static rubato_status read_times(struct tr_delay *delay, const char *text, struct
 		size_t length = strcspn(text, ",");
 
 		if (delay->count == TR_DELAYS_MAX)
-			return tr_refuse(note, "--delay: at most %d times", TR_DELAYS_MAX);
+			return tr_refuse(error, "--delay: at most %d times", TR_DELAYS_MAX);
 		snprintf(word, sizeof(word), "%.*s", (int)(length < 63 ? length : 63), text);
-		TR_TRY(tr_parse_time("--delay", word, &delay->ns[delay->count], note));
+		TR_TRY(tr_parse_time("--delay", word, &delay->ns[delay->count], error));
 		delay->count++;
 		if (text[length] == '\0')
 			return RUBATO_OK;
 		if (delay->kind != TR_DELAY_RANDOM)
-			return tr_refuse(note, "--delay: only random takes several times");
+			return tr_refuse(error, "--delay: only random takes several times");
 		text += length + 1;
 	}
 }
@@ -31,13 +31,13 @@ static rubato_status read_times(struct tr_delay *delay, const char *text, struct
 const char *const tr_delay_names[] = { "none",     "random:T[,T..]", "rotating:T",
 				       "linear:T", "rank:R:T",       NULL };
 
-rubato_status tr_delay_parse(struct tr_delay *delay, const char *text, struct tr_note *note)
+rubato_status tr_delay_parse(struct tr_delay *delay, const char *text, struct tr_error *error)
 {
 	unsigned kind;
 	char *end;
 
 	*delay = (struct tr_delay) { .kind = TR_DELAY_NONE };
-	TR_TRY(tr_parse_choice("--delay", text, tr_delay_names, &kind, &text, note));
+	TR_TRY(tr_parse_choice("--delay", text, tr_delay_names, &kind, &text, error));
 	if (kind == TR_DELAY_NONE)
 		return RUBATO_OK;
 	delay->kind = (enum tr_delay_kind)kind;
@@ -45,23 +45,23 @@ rubato_status tr_delay_parse(struct tr_delay *delay, const char *text, struct tr
 		unsigned long rank = strtoul(text, &end, 10);
 
 		if (text[0] < '0' || text[0] > '9' || *end != ':' || rank > UINT32_MAX)
-			return tr_refuse(note, "--delay: rank:R:T wants a rank and a time");
+			return tr_refuse(error, "--delay: rank:R:T wants a rank and a time");
 		delay->rank = (uint32_t)rank;
 		text = end + 1;
 	}
-	return read_times(delay, text, note);
+	return read_times(delay, text, error);
 }
 
 rubato_status tr_delay_check(const struct tr_delay *delay, uint32_t rank_count,
-			     struct tr_note *note)
+			     struct tr_error *error)
 {
 	bool ramps = delay->kind == TR_DELAY_ROTATING || delay->kind == TR_DELAY_LINEAR;
 
 	if (delay->kind == TR_DELAY_RANK && delay->rank >= rank_count)
-		return tr_refuse(note, "--delay: there is no rank %u among %u", delay->rank,
+		return tr_refuse(error, "--delay: there is no rank %u among %u", delay->rank,
 				 rank_count);
 	if (ramps && rank_count < 2)
-		return tr_refuse(note, "--delay: a ramp over a single rank delays nobody");
+		return tr_refuse(error, "--delay: a ramp over a single rank delays nobody");
 	return RUBATO_OK;
 }
 

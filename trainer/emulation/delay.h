@@ -9,7 +9,7 @@
 #ifndef TR_DELAY_H
 #define TR_DELAY_H
 
-#include "trainer/base/note.h"
+#include "trainer/base/error.h"
 
 #define TR_DELAYS_MAX 16
 
@@ -29,10 +29,10 @@ struct tr_delay {
 };
 
 extern const char *const tr_delay_names[]; /* NULL-terminated, by kind. */
-rubato_status tr_delay_parse(struct tr_delay *delay, const char *text, struct tr_note *note);
+rubato_status tr_delay_parse(struct tr_delay *delay, const char *text, struct tr_error *error);
 /* Refuses what would delay none of these ranks. */
 rubato_status tr_delay_check(const struct tr_delay *delay, uint32_t rank_count,
-			     struct tr_note *note);
+			     struct tr_error *error);
 uint64_t tr_delay_at(const struct tr_delay *delay, uint64_t seed, uint32_t rank,
 		     uint32_t rank_count, uint64_t step);
 

@@ -11,7 +11,7 @@
 #define TRACE_MAX ((size_t)1 << 26) /* Lines: a bound on files that are no trace. */
 
 static rubato_status read_lines(struct tr_pace *pace, FILE *file, const char *path,
-				struct tr_note *note)
+				struct tr_error *error)
 {
 	char line[64], name[256];
 	size_t room = 0;
@@ -26,22 +26,22 @@ static rubato_status read_lines(struct tr_pace *pace, FILE *file, const char *pa
 						  : realloc(pace->trace_ns, more * sizeof(*grown));
 
 			if (grown == NULL)
-				return tr_fail(note, RUBATO_ERR_MEMORY, "%s: too many", name);
+				return tr_fail(error, RUBATO_ERR_MEMORY, "%s: too many", name);
 			pace->trace_ns = grown;
 			room = more;
 		}
 		line[strcspn(line, "\n")] = '\0';
-		TR_TRY(tr_parse_time(name, line, &pace->trace_ns[pace->trace_count], note));
+		TR_TRY(tr_parse_time(name, line, &pace->trace_ns[pace->trace_count], error));
 		pace->trace_count++;
 	}
 	if (ferror(file))
-		return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
+		return tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
 	if (pace->trace_count == 0)
-		return tr_refuse(note, "--compute-time: '%s' has no times", path);
+		return tr_refuse(error, "--compute-time: '%s' has no times", path);
 	return RUBATO_OK;
 }
 
-rubato_status tr_pace_parse(struct tr_pace *pace, const char *text, struct tr_note *note)
+rubato_status tr_pace_parse(struct tr_pace *pace, const char *text, struct tr_error *error)
 {
 	const char *slash = strrchr(text, '/');
 	rubato_status err;
@@ -52,17 +52,18 @@ rubato_status tr_pace_parse(struct tr_pace *pace, const char *text, struct tr_no
 		pace->kind = TR_PACE_TRACE;
 		file = fopen(text + 6, "re");
 		if (file == NULL)
-			return tr_refuse(note, "--compute-time: %s: %s", text + 6, strerror(errno));
-		err = read_lines(pace, file, text + 6, note);
+			return tr_refuse(error, "--compute-time: %s: %s", text + 6,
+					 strerror(errno));
+		err = read_lines(pace, file, text + 6, error);
 		fclose(file);
 		return err;
 	}
 	pace->kind = TR_PACE_STEP;
 	if (slash == NULL || strcmp(slash, "/token") != 0)
-		return tr_parse_time("--compute-time", text, &pace->span_ns, note);
+		return tr_parse_time("--compute-time", text, &pace->span_ns, error);
 	pace->kind = TR_PACE_TOKEN;
 	snprintf(time, sizeof(time), "%.*s", (int)(slash - text < 63 ? slash - text : 63), text);
-	return tr_parse_time("--compute-time", time, &pace->span_ns, note);
+	return tr_parse_time("--compute-time", time, &pace->span_ns, error);
 }
 
 void tr_pace_close(struct tr_pace *pace)

@@ -29,7 +29,7 @@ struct tr_pace {
 };
 
 /* Reads the option's value, and a trace's file; tr_pace_close() follows. */
-rubato_status tr_pace_parse(struct tr_pace *pace, const char *text, struct tr_note *note);
+rubato_status tr_pace_parse(struct tr_pace *pace, const char *text, struct tr_error *error);
 void tr_pace_close(struct tr_pace *pace);
 
 /* How long the step takes whose batch predicts `tokens` tokens here. */

@@ -48,16 +48,16 @@ struct tr_compute; /* Private to the backend. */
 struct tr_compute_ops {
 	const char *name;
 	rubato_status (*open)(struct tr_compute **out, const struct tr_compute_setup *setup,
-			      struct tr_note *note);
+			      struct tr_error *error);
 	/* Writes the gradient of the mean loss of `batch` rows x[batch][features], adds to *score.
 	 * `ready` may be NULL. */
 	rubato_status (*train)(struct tr_compute *c, const float *x, struct tr_answers answers,
 			       const struct tr_ready *ready, struct tr_score *score,
-			       struct tr_note *note);
+			       struct tr_error *error);
 	/* Adds the score of the first `rows` of x[TR_EVAL_ROWS][features], which is readable to its
 	 * end. */
 	rubato_status (*evaluate)(struct tr_compute *c, const float *x, struct tr_answers answers,
-				  uint32_t rows, struct tr_score *score, struct tr_note *note);
+				  uint32_t rows, struct tr_score *score, struct tr_error *error);
 	void (*close)(struct tr_compute *c); /* NULL is fine. */
 };
 

@@ -67,11 +67,11 @@ struct arg {
 	const struct tensor *tensor;
 };
 
-static rubato_status check(struct tr_note *note, dnnl_status_t status, const char *what)
+static rubato_status check(struct tr_error *error, dnnl_status_t status, const char *what)
 {
 	if (status == dnnl_success)
 		return RUBATO_OK;
-	return tr_fail(note, status == dnnl_out_of_memory ? RUBATO_ERR_MEMORY : RUBATO_ERR_SYSTEM,
+	return tr_fail(error, status == dnnl_out_of_memory ? RUBATO_ERR_MEMORY : RUBATO_ERR_SYSTEM,
 		       "oneDNN: %s gave status %d", what, (int)status);
 }
 
@@ -109,14 +109,14 @@ static dnnl_memory_desc_t layout_asked(const_dnnl_primitive_desc_t pd, dnnl_quer
 
 /* A tensor over `bytes`, or over memory of its own where that is DNNL_MEMORY_ALLOCATE. */
 static rubato_status make_tensor(struct tr_compute *c, struct program *p, dnnl_memory_desc_t layout,
-				 void *bytes, struct tensor *out, struct tr_note *note)
+				 void *bytes, struct tensor *out, struct tr_error *error)
 {
 	dnnl_memory_t memory;
 
 	if (p->memory_count == ITEMS_MAX)
-		return tr_fail(note, RUBATO_ERR_INTERNAL, "oneDNN: more than %d tensors",
+		return tr_fail(error, RUBATO_ERR_INTERNAL, "oneDNN: more than %d tensors",
 			       ITEMS_MAX);
-	TR_TRY(check(note, dnnl_memory_create(&memory, &layout, c->engine, bytes),
+	TR_TRY(check(error, dnnl_memory_create(&memory, &layout, c->engine, bytes),
 		     "memory_create"));
 	p->memories[p->memory_count++] = memory;
 	*out = (struct tensor) { layout, memory };
@@ -125,26 +125,27 @@ static rubato_status make_tensor(struct tr_compute *c, struct program *p, dnnl_m
 
 /* Another layout, or another view, of the same bytes. */
 static rubato_status view_tensor(struct tr_compute *c, struct program *p, dnnl_memory_desc_t layout,
-				 const struct tensor *of, struct tensor *out, struct tr_note *note)
+				 const struct tensor *of, struct tensor *out,
+				 struct tr_error *error)
 {
 	void *bytes;
 
-	TR_TRY(check(note, dnnl_memory_get_data_handle(of->memory, &bytes), "get_data_handle"));
-	return make_tensor(c, p, layout, bytes, out, note);
+	TR_TRY(check(error, dnnl_memory_get_data_handle(of->memory, &bytes), "get_data_handle"));
+	return make_tensor(c, p, layout, bytes, out, error);
 }
 
 /* Records a primitive and takes over its description. */
 static rubato_status record(struct program *p, dnnl_primitive_desc_t pd, const struct arg *args,
-			    int arg_count, struct tr_note *note)
+			    int arg_count, struct tr_error *error)
 {
 	struct item *item = &p->items[p->item_count];
 	dnnl_status_t status;
 
 	if (p->item_count == ITEMS_MAX)
-		return tr_fail(note, RUBATO_ERR_INTERNAL, "oneDNN: more than %d steps", ITEMS_MAX);
+		return tr_fail(error, RUBATO_ERR_INTERNAL, "oneDNN: more than %d steps", ITEMS_MAX);
 	status = dnnl_primitive_create(&item->primitive, pd);
 	dnnl_primitive_desc_destroy(pd);
-	TR_TRY(check(note, status, "primitive_create"));
+	TR_TRY(check(error, status, "primitive_create"));
 	for (int i = 0; i < arg_count; i++)
 		item->args[i] = (dnnl_exec_arg_t) { args[i].name, args[i].tensor->memory };
 	item->arg_count = arg_count;
@@ -161,45 +162,45 @@ static void record_ready(struct program *p, const struct tr_layer *layer)
 
 static rubato_status record_reorder(struct tr_compute *c, struct program *p,
 				    const struct tensor *from, const struct tensor *to,
-				    struct tr_note *note)
+				    struct tr_error *error)
 {
 	dnnl_primitive_desc_t pd;
 	struct arg args[] = { { DNNL_ARG_FROM, from }, { DNNL_ARG_TO, to } };
 
-	TR_TRY(check(note,
+	TR_TRY(check(error,
 		     dnnl_reorder_primitive_desc_create(&pd, &from->layout, c->engine, &to->layout,
 							c->engine, NULL),
 		     "reorder"));
-	return record(p, pd, args, 2, note);
+	return record(p, pd, args, 2, error);
 }
 
 /* *out is `from` in the wanted layout: itself where it has that already, else a recorded copy. */
 static rubato_status take(struct tr_compute *c, struct program *p, const struct tensor *from,
-			  dnnl_memory_desc_t wanted, struct tensor *out, struct tr_note *note)
+			  dnnl_memory_desc_t wanted, struct tensor *out, struct tr_error *error)
 {
 	if (dnnl_memory_desc_equal(&from->layout, &wanted)) {
 		*out = *from;
 		return RUBATO_OK;
 	}
-	TR_TRY(make_tensor(c, p, wanted, DNNL_MEMORY_ALLOCATE, out, note));
-	return record_reorder(c, p, from, out, note);
+	TR_TRY(make_tensor(c, p, wanted, DNNL_MEMORY_ALLOCATE, out, error));
+	return record_reorder(c, p, from, out, error);
 }
 
 /* A part of an image tensor: its first channels, or every stride-th pixel of it. */
 static rubato_status view_part(struct tr_compute *c, struct program *p, const struct tensor *of,
 			       struct tr_shape part, uint32_t stride, struct tensor *out,
-			       struct tr_note *note)
+			       struct tr_error *error)
 {
 	const dnnl_memory_desc_t *whole = &of->layout;
 	dnnl_dims_t dims = { p->rows, part.channels, whole->dims[2], whole->dims[3] };
 	dnnl_dims_t origin = { 0 };
 	dnnl_memory_desc_t view;
 
-	TR_TRY(check(note, dnnl_memory_desc_init_submemory(&view, whole, dims, origin),
+	TR_TRY(check(error, dnnl_memory_desc_init_submemory(&view, whole, dims, origin),
 		     "memory_desc_init_submemory"));
 	for (int i = 0; i < view.format_desc.blocking.inner_nblks; i++)
 		if (view.format_desc.blocking.inner_idxs[i] > 1 && stride > 1)
-			return tr_fail(note, RUBATO_ERR_INTERNAL,
+			return tr_fail(error, RUBATO_ERR_INTERNAL,
 				       "oneDNN: a layout with blocks of pixels");
 	if (stride > 1) {
 		view.dims[2] = view.padded_dims[2] = part.height;
@@ -207,13 +208,13 @@ static rubato_status view_part(struct tr_compute *c, struct program *p, const st
 		view.format_desc.blocking.strides[2] *= stride;
 		view.format_desc.blocking.strides[3] *= stride;
 	}
-	return view_tensor(c, p, view, of, out, note);
+	return view_tensor(c, p, view, of, out, error);
 }
 
 /* to += from, of one shape in any layouts. */
 static rubato_status record_addition(struct tr_compute *c, struct program *p,
 				     const struct tensor *from, const struct tensor *to,
-				     struct tr_note *note)
+				     struct tr_error *error)
 {
 	dnnl_primitive_desc_t pd;
 	dnnl_primitive_attr_t attributes;
@@ -221,7 +222,7 @@ static rubato_status record_addition(struct tr_compute *c, struct program *p,
 	dnnl_status_t status;
 	struct arg args[] = { { DNNL_ARG_FROM, from }, { DNNL_ARG_TO, to } };
 
-	TR_TRY(check(note, dnnl_primitive_attr_create(&attributes), "primitive_attr_create"));
+	TR_TRY(check(error, dnnl_primitive_attr_create(&attributes), "primitive_attr_create"));
 	status = dnnl_post_ops_create(&after);
 	if (status == dnnl_success) {
 		status = dnnl_post_ops_append_sum(after, 1.0f);
@@ -233,41 +234,41 @@ static rubato_status record_addition(struct tr_compute *c, struct program *p,
 		dnnl_post_ops_destroy(after);
 	}
 	dnnl_primitive_attr_destroy(attributes);
-	TR_TRY(check(note, status, "reorder with a sum"));
-	return record(p, pd, args, 2, note);
+	TR_TRY(check(error, status, "reorder with a sum"));
+	return record(p, pd, args, 2, error);
 }
 
 /* Images as rows of a matrix: the plain layout of one is the plain layout of the other. */
 static rubato_status take_flat(struct tr_compute *c, struct program *p, const struct tensor *from,
-			       struct tr_shape shape, struct tensor *out, struct tr_note *note)
+			       struct tr_shape shape, struct tensor *out, struct tr_error *error)
 {
 	struct tensor plain;
 	dnnl_memory_desc_t flat = layout_matrix(p->rows, (dnnl_dim_t)tr_shape_count(shape));
 
 	if (from->layout.ndims == 2)
-		return take(c, p, from, flat, out, note);
-	TR_TRY(take(c, p, from, layout_image(p->rows, shape, dnnl_nchw), &plain, note));
-	return view_tensor(c, p, flat, &plain, out, note);
+		return take(c, p, from, flat, out, error);
+	TR_TRY(take(c, p, from, layout_image(p->rows, shape, dnnl_nchw), &plain, error));
+	return view_tensor(c, p, flat, &plain, out, error);
 }
 
 static rubato_status describe(struct tr_compute *c, const void *desc, dnnl_primitive_desc_t hint,
-			      dnnl_primitive_desc_t *pd, struct tr_note *note)
+			      dnnl_primitive_desc_t *pd, struct tr_error *error)
 {
-	return check(note, dnnl_primitive_desc_create(pd, desc, NULL, c->engine, hint),
+	return check(error, dnnl_primitive_desc_create(pd, desc, NULL, c->engine, hint),
 		     "primitive_desc_create");
 }
 
 /* A copy for the backward pass to consult; record() takes the original. */
 static rubato_status keep_hint(struct program *p, uint32_t i, dnnl_primitive_desc_t pd,
-			       struct tr_note *note)
+			       struct tr_error *error)
 {
-	return check(note, dnnl_primitive_desc_clone(&p->hint[i], pd), "primitive_desc_clone");
+	return check(error, dnnl_primitive_desc_clone(&p->hint[i], pd), "primitive_desc_clone");
 }
 
 /* ---- Forward ---- */
 
 static rubato_status dense_forward(struct tr_compute *c, struct program *p, uint32_t i,
-				   dnnl_prop_kind_t prop, struct tr_note *note)
+				   dnnl_prop_kind_t prop, struct tr_error *error)
 {
 	const struct tr_layer *l = &c->model.layers[i];
 	dnnl_memory_desc_t weights =
@@ -279,22 +280,22 @@ static rubato_status dense_forward(struct tr_compute *c, struct program *p, uint
 	dnnl_inner_product_desc_t desc;
 	dnnl_primitive_desc_t pd;
 
-	TR_TRY(take_flat(c, p, &p->value[i], l->in, &p->taken[i], note));
-	TR_TRY(make_tensor(c, p, weights, c->parameters + l->weight_offset, &weight, note));
-	TR_TRY(make_tensor(c, p, out, DNNL_MEMORY_ALLOCATE, &p->value[i + 1], note));
-	TR_TRY(check(note,
+	TR_TRY(take_flat(c, p, &p->value[i], l->in, &p->taken[i], error));
+	TR_TRY(make_tensor(c, p, weights, c->parameters + l->weight_offset, &weight, error));
+	TR_TRY(make_tensor(c, p, out, DNNL_MEMORY_ALLOCATE, &p->value[i + 1], error));
+	TR_TRY(check(error,
 		     dnnl_inner_product_forward_desc_init(&desc, prop, &p->taken[i].layout,
 							  &weights, biased ? &biases : NULL, &out),
 		     "inner_product_forward"));
-	TR_TRY(describe(c, &desc, NULL, &pd, note));
-	TR_TRY(keep_hint(p, i, pd, note));
+	TR_TRY(describe(c, &desc, NULL, &pd, error));
+	TR_TRY(keep_hint(p, i, pd, error));
 	struct arg args[] = { { DNNL_ARG_SRC, &p->taken[i] },
 			      { DNNL_ARG_WEIGHTS, &weight },
 			      { DNNL_ARG_DST, &p->value[i + 1] },
 			      { DNNL_ARG_BIAS, &bias } };
 	if (biased)
-		TR_TRY(make_tensor(c, p, biases, c->parameters + l->bias_offset, &bias, note));
-	return record(p, pd, args, biased ? 4 : 3, note);
+		TR_TRY(make_tensor(c, p, biases, c->parameters + l->bias_offset, &bias, error));
+	return record(p, pd, args, biased ? 4 : 3, error);
 }
 
 struct conv_layouts { /* What a convolution may choose, and the fixed rest of its description. */
@@ -327,7 +328,7 @@ static void conv_layouts(const struct tr_layer *l, uint32_t rows, struct conv_la
 }
 
 static rubato_status conv_forward(struct tr_compute *c, struct program *p, uint32_t i,
-				  dnnl_prop_kind_t prop, struct tr_note *note)
+				  dnnl_prop_kind_t prop, struct tr_error *error)
 {
 	const struct tr_layer *l = &c->model.layers[i];
 	struct tensor plain, weight, bias;
@@ -336,26 +337,26 @@ static rubato_status conv_forward(struct tr_compute *c, struct program *p, uint3
 	dnnl_primitive_desc_t pd;
 
 	conv_layouts(l, p->rows, &v);
-	TR_TRY(check(note,
+	TR_TRY(check(error,
 		     dnnl_convolution_forward_desc_init(&desc, prop, dnnl_convolution_direct, &v.in,
 							&v.weight, v.bias_or_null, &v.out, v.stride,
 							v.pad, v.end),
 		     "convolution_forward"));
-	TR_TRY(describe(c, &desc, NULL, &pd, note));
-	TR_TRY(keep_hint(p, i, pd, note));
-	TR_TRY(take(c, p, &p->value[i], layout_asked(pd, dnnl_query_src_md), &p->taken[i], note));
-	TR_TRY(make_tensor(c, p, v.weight_plain, c->parameters + l->weight_offset, &plain, note));
-	TR_TRY(take(c, p, &plain, layout_asked(pd, dnnl_query_weights_md), &weight, note));
+	TR_TRY(describe(c, &desc, NULL, &pd, error));
+	TR_TRY(keep_hint(p, i, pd, error));
+	TR_TRY(take(c, p, &p->value[i], layout_asked(pd, dnnl_query_src_md), &p->taken[i], error));
+	TR_TRY(make_tensor(c, p, v.weight_plain, c->parameters + l->weight_offset, &plain, error));
+	TR_TRY(take(c, p, &plain, layout_asked(pd, dnnl_query_weights_md), &weight, error));
 	TR_TRY(make_tensor(c, p, layout_asked(pd, dnnl_query_dst_md), DNNL_MEMORY_ALLOCATE,
-			   &p->value[i + 1], note));
+			   &p->value[i + 1], error));
 	struct arg args[] = { { DNNL_ARG_SRC, &p->taken[i] },
 			      { DNNL_ARG_WEIGHTS, &weight },
 			      { DNNL_ARG_DST, &p->value[i + 1] },
 			      { DNNL_ARG_BIAS, &bias } };
 	if (l->bias_count == 0)
-		return record(p, pd, args, 3, note);
-	TR_TRY(make_tensor(c, p, v.bias, c->parameters + l->bias_offset, &bias, note));
-	return record(p, pd, args, 4, note);
+		return record(p, pd, args, 3, error);
+	TR_TRY(make_tensor(c, p, v.bias, c->parameters + l->bias_offset, &bias, error));
+	return record(p, pd, args, 4, error);
 }
 
 static dnnl_alg_kind_t pooling_of(const struct tr_layer *l)
@@ -364,7 +365,7 @@ static dnnl_alg_kind_t pooling_of(const struct tr_layer *l)
 }
 
 static rubato_status pool_forward(struct tr_compute *c, struct program *p, uint32_t i,
-				  dnnl_prop_kind_t prop, struct tr_note *note)
+				  dnnl_prop_kind_t prop, struct tr_error *error)
 {
 	const struct tr_layer *l = &c->model.layers[i];
 	dnnl_memory_desc_t out = layout_image(p->rows, l->out, dnnl_format_tag_any);
@@ -373,44 +374,44 @@ static rubato_status pool_forward(struct tr_compute *c, struct program *p, uint3
 	dnnl_pooling_desc_t desc;
 	dnnl_primitive_desc_t pd;
 
-	TR_TRY(check(note,
+	TR_TRY(check(error,
 		     dnnl_pooling_forward_desc_init(&desc, prop, how, &p->value[i].layout, &out,
 						    kernel, kernel, pad, pad),
 		     "pooling_forward"));
-	TR_TRY(describe(c, &desc, NULL, &pd, note));
-	TR_TRY(keep_hint(p, i, pd, note));
+	TR_TRY(describe(c, &desc, NULL, &pd, error));
+	TR_TRY(keep_hint(p, i, pd, error));
 	TR_TRY(make_tensor(c, p, layout_asked(pd, dnnl_query_dst_md), DNNL_MEMORY_ALLOCATE,
-			   &p->value[i + 1], note));
+			   &p->value[i + 1], error));
 	struct arg args[] = { { DNNL_ARG_SRC, &p->value[i] },
 			      { DNNL_ARG_DST, &p->value[i + 1] },
 			      { DNNL_ARG_WORKSPACE, &p->winners[i] } };
 	if (prop == dnnl_forward_inference || l->kind == TR_AVGPOOL)
-		return record(p, pd, args, 2, note);
+		return record(p, pd, args, 2, error);
 	TR_TRY(make_tensor(c, p, layout_asked(pd, dnnl_query_workspace_md), DNNL_MEMORY_ALLOCATE,
-			   &p->winners[i], note));
-	return record(p, pd, args, 3, note);
+			   &p->winners[i], error));
+	return record(p, pd, args, 3, error);
 }
 
 static rubato_status relu_forward(struct tr_compute *c, struct program *p, uint32_t i,
-				  dnnl_prop_kind_t prop, struct tr_note *note)
+				  dnnl_prop_kind_t prop, struct tr_error *error)
 {
 	dnnl_eltwise_desc_t desc;
 	dnnl_primitive_desc_t pd;
 
 	p->value[i + 1] = p->value[i];
-	TR_TRY(check(note,
+	TR_TRY(check(error,
 		     dnnl_eltwise_forward_desc_init(&desc, prop, dnnl_eltwise_relu_use_dst_for_bwd,
 						    &p->value[i].layout, 0.0f, 0.0f),
 		     "eltwise_forward"));
-	TR_TRY(describe(c, &desc, NULL, &pd, note));
-	TR_TRY(keep_hint(p, i, pd, note));
+	TR_TRY(describe(c, &desc, NULL, &pd, error));
+	TR_TRY(keep_hint(p, i, pd, error));
 	struct arg args[] = { { DNNL_ARG_SRC, &p->value[i] }, { DNNL_ARG_DST, &p->value[i + 1] } };
-	return record(p, pd, args, 2, note);
+	return record(p, pd, args, 2, error);
 }
 
 /* Scales and shifts lie one behind the other, as oneDNN wants them. */
 static rubato_status norm_forward(struct tr_compute *c, struct program *p, uint32_t i,
-				  dnnl_prop_kind_t prop, struct tr_note *note)
+				  dnnl_prop_kind_t prop, struct tr_error *error)
 {
 	const struct tr_layer *l = &c->model.layers[i];
 	bool training = prop == dnnl_forward_training;
@@ -424,18 +425,18 @@ static rubato_status norm_forward(struct tr_compute *c, struct program *p, uint3
 	if (!training)
 		flags |= dnnl_use_global_stats;
 	TR_TRY(make_tensor(c, p, layout_matrix(2, l->in.channels), c->parameters + l->weight_offset,
-			   &factors, note));
-	TR_TRY(make_tensor(c, p, vector, moments, &p->mean[i], note));
-	TR_TRY(make_tensor(c, p, vector, moments + l->in.channels, &p->variance[i], note));
-	TR_TRY(check(note,
+			   &factors, error));
+	TR_TRY(make_tensor(c, p, vector, moments, &p->mean[i], error));
+	TR_TRY(make_tensor(c, p, vector, moments + l->in.channels, &p->variance[i], error));
+	TR_TRY(check(error,
 		     dnnl_batch_normalization_forward_desc_init(&desc, prop, &p->value[i].layout,
 								(float)TR_NORM_EPSILON, flags),
 		     "batch_normalization_forward"));
-	TR_TRY(describe(c, &desc, NULL, &pd, note));
-	TR_TRY(keep_hint(p, i, pd, note));
+	TR_TRY(describe(c, &desc, NULL, &pd, error));
+	TR_TRY(keep_hint(p, i, pd, error));
 	if (training) /* The backward pass wants the input as it was. */
 		TR_TRY(make_tensor(c, p, p->value[i].layout, DNNL_MEMORY_ALLOCATE, &p->value[i + 1],
-				   note));
+				   error));
 	else
 		p->value[i + 1] = p->value[i];
 	struct arg args[] = { { DNNL_ARG_SRC, &p->value[i] },
@@ -443,68 +444,69 @@ static rubato_status norm_forward(struct tr_compute *c, struct program *p, uint3
 			      { DNNL_ARG_VARIANCE, &p->variance[i] },
 			      { DNNL_ARG_SCALE_SHIFT, &factors },
 			      { DNNL_ARG_DST, &p->value[i + 1] } };
-	return record(p, pd, args, 5, note);
+	return record(p, pd, args, 5, error);
 }
 
 /* The places of the shortcut of layer i: in the earlier value (or its slope) `wide`, and in the
  * later one. */
 static rubato_status shortcut_ends(struct tr_compute *c, struct program *p, uint32_t i,
 				   const struct tensor *wide, const struct tensor *narrow,
-				   struct tensor *early, struct tensor *late, struct tr_note *note)
+				   struct tensor *early, struct tensor *late,
+				   struct tr_error *error)
 {
 	const struct tr_layer *l = &c->model.layers[i];
 	struct tr_shape part = { c->model.layers[l->from].in.channels, l->out.height,
 				 l->out.width };
 
-	TR_TRY(view_part(c, p, wide, part, l->stride, early, note));
-	return view_part(c, p, narrow, part, 1, late, note);
+	TR_TRY(view_part(c, p, wide, part, l->stride, early, error));
+	return view_part(c, p, narrow, part, 1, late, error);
 }
 
 /* Nobody reads the value before the sum. */
 static rubato_status add_forward(struct tr_compute *c, struct program *p, uint32_t i,
-				 struct tr_note *note)
+				 struct tr_error *error)
 {
 	struct tensor early, late;
 
 	p->value[i + 1] = p->value[i];
 	TR_TRY(shortcut_ends(c, p, i, &p->value[c->model.layers[i].from], &p->value[i], &early,
-			     &late, note));
-	return record_addition(c, p, &early, &late, note);
+			     &late, error));
+	return record_addition(c, p, &early, &late, error);
 }
 
 static rubato_status layer_forward(struct tr_compute *c, struct program *p, uint32_t i,
-				   dnnl_prop_kind_t prop, struct tr_note *note)
+				   dnnl_prop_kind_t prop, struct tr_error *error)
 {
 	switch (c->model.layers[i].kind) {
 	case TR_DENSE:
-		return dense_forward(c, p, i, prop, note);
+		return dense_forward(c, p, i, prop, error);
 	case TR_CONV:
-		return conv_forward(c, p, i, prop, note);
+		return conv_forward(c, p, i, prop, error);
 	case TR_RELU:
-		return relu_forward(c, p, i, prop, note);
+		return relu_forward(c, p, i, prop, error);
 	case TR_MAXPOOL:
 	case TR_AVGPOOL:
-		return pool_forward(c, p, i, prop, note);
+		return pool_forward(c, p, i, prop, error);
 	case TR_NORM:
-		return norm_forward(c, p, i, prop, note);
+		return norm_forward(c, p, i, prop, error);
 	case TR_ADD:
-		return add_forward(c, p, i, note);
+		return add_forward(c, p, i, error);
 	}
 	return RUBATO_OK;
 }
 
 static rubato_status record_forward(struct tr_compute *c, struct program *p, uint32_t rows,
-				    dnnl_prop_kind_t prop, struct tr_note *note)
+				    dnnl_prop_kind_t prop, struct tr_error *error)
 {
 	bool image = c->model.layers[0].kind == TR_CONV;
 	dnnl_memory_desc_t in = image ? layout_image(rows, c->model.in, dnnl_nchw)
 				      : layout_matrix(rows, c->model.feature_count);
 
 	p->rows = rows;
-	TR_TRY(make_tensor(c, p, in, DNNL_MEMORY_NONE, &p->input, note));
+	TR_TRY(make_tensor(c, p, in, DNNL_MEMORY_NONE, &p->input, error));
 	p->value[0] = p->input;
 	for (uint32_t i = 0; i < c->model.layer_count; i++)
-		TR_TRY(layer_forward(c, p, i, prop, note));
+		TR_TRY(layer_forward(c, p, i, prop, error));
 	p->forward_count = p->item_count;
 	return RUBATO_OK;
 }
@@ -512,7 +514,7 @@ static rubato_status record_forward(struct tr_compute *c, struct program *p, uin
 /* ---- Backward: *slope is d loss / d output of layer i and becomes that of its input ---- */
 
 static rubato_status dense_backward_data(struct tr_compute *c, struct program *p, uint32_t i,
-					 struct tensor *slope, struct tr_note *note)
+					 struct tensor *slope, struct tr_error *error)
 {
 	const struct tr_layer *l = &c->model.layers[i];
 	dnnl_memory_desc_t weights =
@@ -521,26 +523,26 @@ static rubato_status dense_backward_data(struct tr_compute *c, struct program *p
 	dnnl_inner_product_desc_t desc;
 	dnnl_primitive_desc_t pd;
 
-	TR_TRY(make_tensor(c, p, weights, c->parameters + l->weight_offset, &weight, note));
-	TR_TRY(make_tensor(c, p, p->taken[i].layout, DNNL_MEMORY_ALLOCATE, &flat, note));
-	TR_TRY(check(note,
+	TR_TRY(make_tensor(c, p, weights, c->parameters + l->weight_offset, &weight, error));
+	TR_TRY(make_tensor(c, p, p->taken[i].layout, DNNL_MEMORY_ALLOCATE, &flat, error));
+	TR_TRY(check(error,
 		     dnnl_inner_product_backward_data_desc_init(&desc, &flat.layout, &weights,
 								&slope->layout),
 		     "inner_product_backward_data"));
-	TR_TRY(describe(c, &desc, p->hint[i], &pd, note));
+	TR_TRY(describe(c, &desc, p->hint[i], &pd, error));
 	struct arg args[] = { { DNNL_ARG_DIFF_DST, slope },
 			      { DNNL_ARG_WEIGHTS, &weight },
 			      { DNNL_ARG_DIFF_SRC, &flat } };
-	TR_TRY(record(p, pd, args, 3, note));
+	TR_TRY(record(p, pd, args, 3, error));
 	*slope = flat;
 	if (p->value[i].layout.ndims == 2)
 		return RUBATO_OK;
-	TR_TRY(view_tensor(c, p, layout_image(p->rows, l->in, dnnl_nchw), &flat, &image, note));
-	return take(c, p, &image, p->value[i].layout, slope, note);
+	TR_TRY(view_tensor(c, p, layout_image(p->rows, l->in, dnnl_nchw), &flat, &image, error));
+	return take(c, p, &image, p->value[i].layout, slope, error);
 }
 
 static rubato_status dense_backward(struct tr_compute *c, struct program *p, uint32_t i,
-				    struct tensor *slope, struct tr_note *note)
+				    struct tensor *slope, struct tr_error *error)
 {
 	const struct tr_layer *l = &c->model.layers[i];
 	dnnl_memory_desc_t weights =
@@ -551,26 +553,26 @@ static rubato_status dense_backward(struct tr_compute *c, struct program *p, uin
 	dnnl_inner_product_desc_t desc;
 	dnnl_primitive_desc_t pd;
 
-	TR_TRY(make_tensor(c, p, weights, c->gradient + l->weight_offset, &weight, note));
+	TR_TRY(make_tensor(c, p, weights, c->gradient + l->weight_offset, &weight, error));
 	if (biased)
-		TR_TRY(make_tensor(c, p, biases, c->gradient + l->bias_offset, &bias, note));
-	TR_TRY(check(note,
+		TR_TRY(make_tensor(c, p, biases, c->gradient + l->bias_offset, &bias, error));
+	TR_TRY(check(error,
 		     dnnl_inner_product_backward_weights_desc_init(
 			     &desc, &p->taken[i].layout, &weights, biased ? &biases : NULL,
 			     &slope->layout),
 		     "inner_product_backward_weights"));
-	TR_TRY(describe(c, &desc, p->hint[i], &pd, note));
+	TR_TRY(describe(c, &desc, p->hint[i], &pd, error));
 	struct arg args[] = { { DNNL_ARG_SRC, &p->taken[i] },
 			      { DNNL_ARG_DIFF_DST, slope },
 			      { DNNL_ARG_DIFF_WEIGHTS, &weight },
 			      { DNNL_ARG_DIFF_BIAS, &bias } };
-	TR_TRY(record(p, pd, args, biased ? 4 : 3, note));
+	TR_TRY(record(p, pd, args, biased ? 4 : 3, error));
 	record_ready(p, l);
-	return i == 0 ? RUBATO_OK : dense_backward_data(c, p, i, slope, note);
+	return i == 0 ? RUBATO_OK : dense_backward_data(c, p, i, slope, error);
 }
 
 static rubato_status conv_backward_data(struct tr_compute *c, struct program *p, uint32_t i,
-					struct tensor *slope, struct tr_note *note)
+					struct tensor *slope, struct tr_error *error)
 {
 	const struct tr_layer *l = &c->model.layers[i];
 	struct tensor plain, weight, out, in;
@@ -579,26 +581,26 @@ static rubato_status conv_backward_data(struct tr_compute *c, struct program *p,
 	dnnl_primitive_desc_t pd;
 
 	conv_layouts(l, p->rows, &v);
-	TR_TRY(check(note,
+	TR_TRY(check(error,
 		     dnnl_convolution_backward_data_desc_init(&desc, dnnl_convolution_direct, &v.in,
 							      &v.weight, &v.out, v.stride, v.pad,
 							      v.end),
 		     "convolution_backward_data"));
-	TR_TRY(describe(c, &desc, p->hint[i], &pd, note));
-	TR_TRY(take(c, p, slope, layout_asked(pd, dnnl_query_diff_dst_md), &out, note));
-	TR_TRY(make_tensor(c, p, v.weight_plain, c->parameters + l->weight_offset, &plain, note));
-	TR_TRY(take(c, p, &plain, layout_asked(pd, dnnl_query_weights_md), &weight, note));
+	TR_TRY(describe(c, &desc, p->hint[i], &pd, error));
+	TR_TRY(take(c, p, slope, layout_asked(pd, dnnl_query_diff_dst_md), &out, error));
+	TR_TRY(make_tensor(c, p, v.weight_plain, c->parameters + l->weight_offset, &plain, error));
+	TR_TRY(take(c, p, &plain, layout_asked(pd, dnnl_query_weights_md), &weight, error));
 	TR_TRY(make_tensor(c, p, layout_asked(pd, dnnl_query_diff_src_md), DNNL_MEMORY_ALLOCATE,
-			   &in, note));
+			   &in, error));
 	struct arg args[] = { { DNNL_ARG_DIFF_DST, &out },
 			      { DNNL_ARG_WEIGHTS, &weight },
 			      { DNNL_ARG_DIFF_SRC, &in } };
-	TR_TRY(record(p, pd, args, 3, note));
-	return take(c, p, &in, p->value[i].layout, slope, note);
+	TR_TRY(record(p, pd, args, 3, error));
+	return take(c, p, &in, p->value[i].layout, slope, error);
 }
 
 static rubato_status conv_backward(struct tr_compute *c, struct program *p, uint32_t i,
-				   struct tensor *slope, struct tr_note *note)
+				   struct tensor *slope, struct tr_error *error)
 {
 	const struct tr_layer *l = &c->model.layers[i];
 	struct tensor in, out, weight, plain, bias;
@@ -607,36 +609,36 @@ static rubato_status conv_backward(struct tr_compute *c, struct program *p, uint
 	dnnl_primitive_desc_t pd;
 
 	conv_layouts(l, p->rows, &v);
-	TR_TRY(check(note,
+	TR_TRY(check(error,
 		     dnnl_convolution_backward_weights_desc_init(&desc, dnnl_convolution_direct,
 								 &v.in, &v.weight, v.bias_or_null,
 								 &v.out, v.stride, v.pad, v.end),
 		     "convolution_backward_weights"));
-	TR_TRY(describe(c, &desc, p->hint[i], &pd, note));
-	TR_TRY(take(c, p, &p->taken[i], layout_asked(pd, dnnl_query_src_md), &in, note));
-	TR_TRY(take(c, p, slope, layout_asked(pd, dnnl_query_diff_dst_md), &out, note));
-	TR_TRY(make_tensor(c, p, v.weight_plain, c->gradient + l->weight_offset, &plain, note));
+	TR_TRY(describe(c, &desc, p->hint[i], &pd, error));
+	TR_TRY(take(c, p, &p->taken[i], layout_asked(pd, dnnl_query_src_md), &in, error));
+	TR_TRY(take(c, p, slope, layout_asked(pd, dnnl_query_diff_dst_md), &out, error));
+	TR_TRY(make_tensor(c, p, v.weight_plain, c->gradient + l->weight_offset, &plain, error));
 	if (l->bias_count > 0)
-		TR_TRY(make_tensor(c, p, v.bias, c->gradient + l->bias_offset, &bias, note));
+		TR_TRY(make_tensor(c, p, v.bias, c->gradient + l->bias_offset, &bias, error));
 	dnnl_memory_desc_t wanted = layout_asked(pd, dnnl_query_diff_weights_md);
 	bool direct = dnnl_memory_desc_equal(&wanted, &v.weight_plain);
 	if (direct)
 		weight = plain;
 	else
-		TR_TRY(make_tensor(c, p, wanted, DNNL_MEMORY_ALLOCATE, &weight, note));
+		TR_TRY(make_tensor(c, p, wanted, DNNL_MEMORY_ALLOCATE, &weight, error));
 	struct arg args[] = { { DNNL_ARG_SRC, &in },
 			      { DNNL_ARG_DIFF_DST, &out },
 			      { DNNL_ARG_DIFF_WEIGHTS, &weight },
 			      { DNNL_ARG_DIFF_BIAS, &bias } };
-	TR_TRY(record(p, pd, args, l->bias_count > 0 ? 4 : 3, note));
+	TR_TRY(record(p, pd, args, l->bias_count > 0 ? 4 : 3, error));
 	if (!direct)
-		TR_TRY(record_reorder(c, p, &weight, &plain, note));
+		TR_TRY(record_reorder(c, p, &weight, &plain, error));
 	record_ready(p, l);
-	return i == 0 ? RUBATO_OK : conv_backward_data(c, p, i, slope, note);
+	return i == 0 ? RUBATO_OK : conv_backward_data(c, p, i, slope, error);
 }
 
 static rubato_status pool_backward(struct tr_compute *c, struct program *p, uint32_t i,
-				   struct tensor *slope, struct tr_note *note)
+				   struct tensor *slope, struct tr_error *error)
 {
 	const struct tr_layer *l = &c->model.layers[i];
 	dnnl_dims_t kernel = { l->kernel, l->kernel }, pad = { 0, 0 };
@@ -644,40 +646,40 @@ static rubato_status pool_backward(struct tr_compute *c, struct program *p, uint
 	dnnl_pooling_desc_t desc;
 	dnnl_primitive_desc_t pd;
 
-	TR_TRY(make_tensor(c, p, p->value[i].layout, DNNL_MEMORY_ALLOCATE, &in, note));
-	TR_TRY(check(note,
+	TR_TRY(make_tensor(c, p, p->value[i].layout, DNNL_MEMORY_ALLOCATE, &in, error));
+	TR_TRY(check(error,
 		     dnnl_pooling_backward_desc_init(&desc, pooling_of(l), &in.layout,
 						     &slope->layout, kernel, kernel, pad, pad),
 		     "pooling_backward"));
-	TR_TRY(describe(c, &desc, p->hint[i], &pd, note));
+	TR_TRY(describe(c, &desc, p->hint[i], &pd, error));
 	struct arg args[] = { { DNNL_ARG_DIFF_DST, slope },
 			      { DNNL_ARG_DIFF_SRC, &in },
 			      { DNNL_ARG_WORKSPACE, &p->winners[i] } };
-	TR_TRY(record(p, pd, args, l->kind == TR_AVGPOOL ? 2 : 3, note));
+	TR_TRY(record(p, pd, args, l->kind == TR_AVGPOOL ? 2 : 3, error));
 	*slope = in;
 	return RUBATO_OK;
 }
 
 static rubato_status relu_backward(struct tr_compute *c, struct program *p, uint32_t i,
-				   struct tensor *slope, struct tr_note *note)
+				   struct tensor *slope, struct tr_error *error)
 {
 	dnnl_eltwise_desc_t desc;
 	dnnl_primitive_desc_t pd;
 
-	TR_TRY(check(note,
+	TR_TRY(check(error,
 		     dnnl_eltwise_backward_desc_init(&desc, dnnl_eltwise_relu_use_dst_for_bwd,
 						     &slope->layout, &p->value[i + 1].layout, 0.0f,
 						     0.0f),
 		     "eltwise_backward"));
-	TR_TRY(describe(c, &desc, p->hint[i], &pd, note));
+	TR_TRY(describe(c, &desc, p->hint[i], &pd, error));
 	struct arg args[] = { { DNNL_ARG_DST, &p->value[i + 1] },
 			      { DNNL_ARG_DIFF_DST, slope },
 			      { DNNL_ARG_DIFF_SRC, slope } };
-	return record(p, pd, args, 3, note);
+	return record(p, pd, args, 3, error);
 }
 
 static rubato_status norm_backward(struct tr_compute *c, struct program *p, uint32_t i,
-				   struct tensor *slope, struct tr_note *note)
+				   struct tensor *slope, struct tr_error *error)
 {
 	const struct tr_layer *l = &c->model.layers[i];
 	dnnl_memory_desc_t pairs = layout_matrix(2, l->in.channels);
@@ -685,16 +687,16 @@ static rubato_status norm_backward(struct tr_compute *c, struct program *p, uint
 	dnnl_batch_normalization_desc_t desc;
 	dnnl_primitive_desc_t pd;
 
-	TR_TRY(take(c, p, slope, p->value[i].layout, &out, note));
-	TR_TRY(make_tensor(c, p, p->value[i].layout, DNNL_MEMORY_ALLOCATE, &in, note));
-	TR_TRY(make_tensor(c, p, pairs, c->parameters + l->weight_offset, &factors, note));
-	TR_TRY(make_tensor(c, p, pairs, c->gradient + l->weight_offset, &factor_slopes, note));
-	TR_TRY(check(note,
+	TR_TRY(take(c, p, slope, p->value[i].layout, &out, error));
+	TR_TRY(make_tensor(c, p, p->value[i].layout, DNNL_MEMORY_ALLOCATE, &in, error));
+	TR_TRY(make_tensor(c, p, pairs, c->parameters + l->weight_offset, &factors, error));
+	TR_TRY(make_tensor(c, p, pairs, c->gradient + l->weight_offset, &factor_slopes, error));
+	TR_TRY(check(error,
 		     dnnl_batch_normalization_backward_desc_init(
 			     &desc, dnnl_backward, &out.layout, &p->value[i].layout,
 			     (float)TR_NORM_EPSILON, dnnl_use_scaleshift),
 		     "batch_normalization_backward"));
-	TR_TRY(describe(c, &desc, p->hint[i], &pd, note));
+	TR_TRY(describe(c, &desc, p->hint[i], &pd, error));
 	struct arg args[] = { { DNNL_ARG_SRC, &p->value[i] },
 			      { DNNL_ARG_MEAN, &p->mean[i] },
 			      { DNNL_ARG_VARIANCE, &p->variance[i] },
@@ -702,7 +704,7 @@ static rubato_status norm_backward(struct tr_compute *c, struct program *p, uint
 			      { DNNL_ARG_SCALE_SHIFT, &factors },
 			      { DNNL_ARG_DIFF_SRC, &in },
 			      { DNNL_ARG_DIFF_SCALE_SHIFT, &factor_slopes } };
-	TR_TRY(record(p, pd, args, 7, note));
+	TR_TRY(record(p, pd, args, 7, error));
 	record_ready(p, l);
 	*slope = in;
 	return RUBATO_OK;
@@ -719,20 +721,20 @@ static void add_backward(struct tr_compute *c, struct program *p, uint32_t i,
 }
 
 static rubato_status layer_backward(struct tr_compute *c, struct program *p, uint32_t i,
-				    struct tensor *slope, struct tr_note *note)
+				    struct tensor *slope, struct tr_error *error)
 {
 	switch (c->model.layers[i].kind) {
 	case TR_DENSE:
-		return dense_backward(c, p, i, slope, note);
+		return dense_backward(c, p, i, slope, error);
 	case TR_CONV:
-		return conv_backward(c, p, i, slope, note);
+		return conv_backward(c, p, i, slope, error);
 	case TR_RELU:
-		return relu_backward(c, p, i, slope, note);
+		return relu_backward(c, p, i, slope, error);
 	case TR_MAXPOOL:
 	case TR_AVGPOOL:
-		return pool_backward(c, p, i, slope, note);
+		return pool_backward(c, p, i, slope, error);
 	case TR_NORM:
-		return norm_backward(c, p, i, slope, note);
+		return norm_backward(c, p, i, slope, error);
 	case TR_ADD:
 		add_backward(c, p, i, slope);
 		break;
@@ -740,20 +742,21 @@ static rubato_status layer_backward(struct tr_compute *c, struct program *p, uin
 	return RUBATO_OK;
 }
 
-static rubato_status record_backward(struct tr_compute *c, struct program *p, struct tr_note *note)
+static rubato_status record_backward(struct tr_compute *c, struct program *p,
+				     struct tr_error *error)
 {
 	struct tensor slope, early, late;
 
 	TR_TRY(make_tensor(c, p, layout_matrix(p->rows, c->model.output_count),
-			   DNNL_MEMORY_ALLOCATE, &p->slope, note));
+			   DNNL_MEMORY_ALLOCATE, &p->slope, error));
 	slope = p->slope;
 	for (uint32_t i = c->model.layer_count; i-- > 0;) {
-		TR_TRY(layer_backward(c, p, i, &slope, note));
+		TR_TRY(layer_backward(c, p, i, &slope, error));
 		if (p->second_of[i] == 0)
 			continue;
 		TR_TRY(shortcut_ends(c, p, p->second_of[i], &slope, &p->second[i], &early, &late,
-				     note));
-		TR_TRY(record_addition(c, p, &late, &early, note));
+				     error));
+		TR_TRY(record_addition(c, p, &late, &early, error));
 	}
 	return RUBATO_OK;
 }
@@ -761,33 +764,33 @@ static rubato_status record_backward(struct tr_compute *c, struct program *p, st
 /* ---- Running ---- */
 
 static rubato_status run_items(struct tr_compute *c, struct program *p, uint32_t from, uint32_t to,
-			       const struct tr_ready *ready, struct tr_note *note)
+			       const struct tr_ready *ready, struct tr_error *error)
 {
 	for (uint32_t i = from; i < to; i++) {
 		const struct item *item = &p->items[i];
 
-		TR_TRY(check(note,
+		TR_TRY(check(error,
 			     dnnl_primitive_execute(item->primitive, c->stream, item->arg_count,
 						    item->args),
 			     "primitive_execute"));
 		if (ready == NULL || !item->completes)
 			continue;
-		TR_TRY(check(note, dnnl_stream_wait(c->stream), "stream_wait"));
+		TR_TRY(check(error, dnnl_stream_wait(c->stream), "stream_wait"));
 		TR_TRY(ready->call(ready->arg, item->first));
 	}
-	return check(note, dnnl_stream_wait(c->stream), "stream_wait");
+	return check(error, dnnl_stream_wait(c->stream), "stream_wait");
 }
 
 static rubato_status run_forward(struct tr_compute *c, struct program *p, const float *x,
-				 const float **outputs, struct tr_note *note)
+				 const float **outputs, struct tr_error *error)
 {
 	void *rows = (void *)(uintptr_t)x, *bytes; /* Only read. */
 	const struct tensor *last = &p->value[c->model.layer_count];
 
 	omp_set_num_threads(1); /* The ranks of a node share its cores: one each. */
-	TR_TRY(check(note, dnnl_memory_set_data_handle(p->input.memory, rows), "set_data_handle"));
-	TR_TRY(run_items(c, p, 0, p->forward_count, NULL, note));
-	TR_TRY(check(note, dnnl_memory_get_data_handle(last->memory, &bytes), "get_data_handle"));
+	TR_TRY(check(error, dnnl_memory_set_data_handle(p->input.memory, rows), "set_data_handle"));
+	TR_TRY(run_items(c, p, 0, p->forward_count, NULL, error));
+	TR_TRY(check(error, dnnl_memory_get_data_handle(last->memory, &bytes), "get_data_handle"));
 	*outputs = bytes;
 	return RUBATO_OK;
 }
@@ -806,26 +809,26 @@ static void follow_statistics(struct tr_compute *c, uint32_t rows)
 
 static rubato_status dnnl_train(struct tr_compute *c, const float *x, struct tr_answers answers,
 				const struct tr_ready *ready, struct tr_score *score,
-				struct tr_note *note)
+				struct tr_error *error)
 {
 	struct program *p = &c->training;
 	const float *outputs;
 	void *slope;
 
-	TR_TRY(run_forward(c, p, x, &outputs, note));
-	TR_TRY(check(note, dnnl_memory_get_data_handle(p->slope.memory, &slope),
+	TR_TRY(run_forward(c, p, x, &outputs, error));
+	TR_TRY(check(error, dnnl_memory_get_data_handle(p->slope.memory, &slope),
 		     "get_data_handle"));
 	follow_statistics(c, p->rows);
 	tr_loss_score(&c->model, outputs, answers, p->rows, slope, score);
-	return run_items(c, p, p->forward_count, p->item_count, ready, note);
+	return run_items(c, p, p->forward_count, p->item_count, ready, error);
 }
 
 static rubato_status dnnl_evaluate(struct tr_compute *c, const float *x, struct tr_answers answers,
-				   uint32_t rows, struct tr_score *score, struct tr_note *note)
+				   uint32_t rows, struct tr_score *score, struct tr_error *error)
 {
 	const float *outputs;
 
-	TR_TRY(run_forward(c, &c->scoring, x, &outputs, note));
+	TR_TRY(run_forward(c, &c->scoring, x, &outputs, error));
 	tr_loss_score(&c->model, outputs, answers, rows, NULL, score);
 	return RUBATO_OK;
 }
@@ -855,32 +858,32 @@ static void dnnl_close(struct tr_compute *c)
 	free(c);
 }
 
-static rubato_status build(struct tr_compute *c, uint32_t batch, struct tr_note *note)
+static rubato_status build(struct tr_compute *c, uint32_t batch, struct tr_error *error)
 {
 	omp_set_num_threads(1); /* oneDNN plans its primitives for the threads it finds. */
-	TR_TRY(check(note, dnnl_engine_create(&c->engine, dnnl_cpu, 0), "engine_create"));
-	TR_TRY(check(note, dnnl_stream_create(&c->stream, c->engine, dnnl_stream_default_flags),
+	TR_TRY(check(error, dnnl_engine_create(&c->engine, dnnl_cpu, 0), "engine_create"));
+	TR_TRY(check(error, dnnl_stream_create(&c->stream, c->engine, dnnl_stream_default_flags),
 		     "stream_create"));
-	TR_TRY(record_forward(c, &c->training, batch, dnnl_forward_training, note));
-	TR_TRY(record_backward(c, &c->training, note));
-	return record_forward(c, &c->scoring, TR_EVAL_ROWS, dnnl_forward_inference, note);
+	TR_TRY(record_forward(c, &c->training, batch, dnnl_forward_training, error));
+	TR_TRY(record_backward(c, &c->training, error));
+	return record_forward(c, &c->scoring, TR_EVAL_ROWS, dnnl_forward_inference, error);
 }
 
 static rubato_status dnnl_open(struct tr_compute **out, const struct tr_compute_setup *setup,
-			       struct tr_note *note)
+			       struct tr_error *error)
 {
 	struct tr_compute *c = calloc(1, sizeof(*c));
 	rubato_status err;
 
 	if (c == NULL)
-		return tr_fail(note, RUBATO_ERR_MEMORY, "compute: out of memory");
+		return tr_fail(error, RUBATO_ERR_MEMORY, "compute: out of memory");
 	c->model = *setup->model;
 	c->parameters = (float *)(uintptr_t)setup->parameters;
 	c->gradient = setup->gradient;
 	c->statistics = setup->statistics;
 	c->moments = calloc(c->model.statistics_count + 1, sizeof(float));
-	err = c->moments == NULL ? tr_fail(note, RUBATO_ERR_MEMORY, "compute: out of memory")
-				 : build(c, setup->batch, note);
+	err = c->moments == NULL ? tr_fail(error, RUBATO_ERR_MEMORY, "compute: out of memory")
+				 : build(c, setup->batch, error);
 	if (err) {
 		dnnl_close(c);
 		return err;

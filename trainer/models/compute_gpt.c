@@ -72,23 +72,23 @@ static float *slope_of(struct tr_compute *c, size_t array)
 /* out[N][outs] = in[N][ins] weight[outs][ins]^T, plus what is there times `keep`, plus bias. */
 static rubato_status dense_forward(struct tr_compute *c, size_t n, size_t ins, size_t outs,
 				   const float *in, size_t array, float keep, float *out,
-				   struct tr_note *note)
+				   struct tr_error *error)
 {
 	TR_TRY(c->product(n, outs, ins, 1.0f, tr_plain(in, ins), tr_turned(weight(c, array), ins),
-			  keep, out, outs, note));
+			  keep, out, outs, error));
 	tr_rows_shift(out, n, outs, weight(c, array + 1));
 	return RUBATO_OK;
 }
 
 static rubato_status dense_backward(struct tr_compute *c, size_t n, size_t ins, size_t outs,
 				    const float *in, size_t array, const float *out_slope,
-				    float *in_slope, struct tr_note *note)
+				    float *in_slope, struct tr_error *error)
 {
 	TR_TRY(c->product(outs, ins, n, 1.0f, tr_turned(out_slope, outs), tr_plain(in, ins), 0.0f,
-			  slope_of(c, array), ins, note));
+			  slope_of(c, array), ins, error));
 	tr_rows_sum(out_slope, n, outs, slope_of(c, array + 1));
 	return c->product(n, ins, outs, 1.0f, tr_plain(out_slope, outs),
-			  tr_plain(weight(c, array), ins), 0.0f, in_slope, ins, note);
+			  tr_plain(weight(c, array), ins), 0.0f, in_slope, ins, error);
 }
 
 /* ---- Normalisation: array `gain` is followed by its shift ---- */
@@ -167,7 +167,7 @@ static void soften(size_t length, float *scores)
 }
 
 static rubato_status attend_forward(struct tr_compute *c, struct layer *l, uint32_t rows,
-				    struct tr_note *note)
+				    struct tr_error *error)
 {
 	size_t d = c->width, size = d / c->heads, t = c->length;
 	float scale = 1.0f / sqrtf((float)size);
@@ -178,11 +178,11 @@ static rubato_status attend_forward(struct tr_compute *c, struct layer *l, uint3
 		float *chances = l->chances + i * t * t;
 
 		TR_TRY(c->product(t, t, size, scale, tr_plain(q, 3 * d), tr_turned(q + d, 3 * d),
-				  0.0f, chances, t, note));
+				  0.0f, chances, t, error));
 		soften(t, chances);
 		TR_TRY(c->product(t, size, t, 1.0f, tr_plain(chances, t),
 				  tr_plain(q + 2 * d, 3 * d), 0.0f,
-				  l->mixed + row * t * d + head * size, d, note));
+				  l->mixed + row * t * d + head * size, d, error));
 	}
 	return RUBATO_OK;
 }
@@ -204,7 +204,7 @@ static void soften_backward(size_t length, const float *chances, float *slope)
 
 /* From the slope of `mixed`, in c->part, to that of q, k and v, in c->qkv_slope. */
 static rubato_status attend_backward(struct tr_compute *c, const struct layer *l, uint32_t rows,
-				     struct tr_note *note)
+				     struct tr_error *error)
 {
 	size_t d = c->width, size = d / c->heads, t = c->length;
 	float scale = 1.0f / sqrtf((float)size), *slope = c->chances_slope;
@@ -217,14 +217,14 @@ static rubato_status attend_backward(struct tr_compute *c, const struct layer *l
 		float *q_slope = c->qkv_slope + row * t * 3 * d + head * size;
 
 		TR_TRY(c->product(t, t, size, 1.0f, tr_plain(mixed, d), tr_turned(q + 2 * d, 3 * d),
-				  0.0f, slope, t, note));
+				  0.0f, slope, t, error));
 		TR_TRY(c->product(t, size, t, 1.0f, tr_turned(chances, t), tr_plain(mixed, d), 0.0f,
-				  q_slope + 2 * d, 3 * d, note));
+				  q_slope + 2 * d, 3 * d, error));
 		soften_backward(t, chances, slope);
 		TR_TRY(c->product(t, size, t, scale, tr_plain(slope, t), tr_plain(q + d, 3 * d),
-				  0.0f, q_slope, 3 * d, note));
+				  0.0f, q_slope, 3 * d, error));
 		TR_TRY(c->product(t, size, t, scale, tr_turned(slope, t), tr_plain(q, 3 * d), 0.0f,
-				  q_slope + d, 3 * d, note));
+				  q_slope + d, 3 * d, error));
 	}
 	return RUBATO_OK;
 }
@@ -246,7 +246,7 @@ static void gelu(size_t count, float *restrict bends, float *restrict bent)
 }
 
 static rubato_status layer_forward(struct tr_compute *c, size_t number, uint32_t rows,
-				   struct tr_note *note)
+				   struct tr_error *error)
 {
 	struct layer *l = &c->layer[number];
 	size_t n = rows * c->length, d = c->width;
@@ -255,22 +255,22 @@ static rubato_status layer_forward(struct tr_compute *c, size_t number, uint32_t
 
 	norm_forward(c, n, in, array_of(number, TR_GPT_GAIN1), &l->norm1);
 	TR_TRY(dense_forward(c, n, d, 3 * d, l->norm1.out, array_of(number, TR_GPT_QKV), 0.0f,
-			     l->qkv, note));
-	TR_TRY(attend_forward(c, l, rows, note));
+			     l->qkv, error));
+	TR_TRY(attend_forward(c, l, rows, error));
 	memcpy(l->middle, in, n * d * sizeof(float));
 	TR_TRY(dense_forward(c, n, d, d, l->mixed, array_of(number, TR_GPT_MIX), 1.0f, l->middle,
-			     note));
+			     error));
 	norm_forward(c, n, l->middle, array_of(number, TR_GPT_GAIN2), &l->norm2);
 	TR_TRY(dense_forward(c, n, d, 4 * d, l->norm2.out, array_of(number, TR_GPT_UP), 0.0f,
-			     l->bends, note));
+			     l->bends, error));
 	gelu(n * 4 * d, l->bends, l->bent);
 	memcpy(out, l->middle, n * d * sizeof(float));
 	return dense_forward(c, n, 4 * d, d, l->bent, array_of(number, TR_GPT_DOWN), 1.0f, out,
-			     note);
+			     error);
 }
 
 static rubato_status forward(struct tr_compute *c, const float *x, uint32_t rows,
-			     struct tr_note *note)
+			     struct tr_error *error)
 {
 	size_t n = rows * c->length, d = c->width, after = array_of(c->layers, 0);
 	const float *tokens = weight(c, TR_GPT_TOKENS), *positions = weight(c, TR_GPT_POSITIONS);
@@ -287,11 +287,11 @@ static rubato_status forward(struct tr_compute *c, const float *x, uint32_t rows
 			to[k] = token[k] + position[k];
 	}
 	for (size_t l = 0; l < c->layers; l++)
-		TR_TRY(layer_forward(c, l, rows, note));
+		TR_TRY(layer_forward(c, l, rows, error));
 	norm_forward(c, n, c->stream[c->layers], after + TR_GPT_GAIN, &c->norm);
 	return c->product(n, c->vocabulary, d, 1.0f, tr_plain(c->norm.out, d),
 			  tr_turned(weight(c, after + TR_GPT_OUTPUT), d), 0.0f, c->outputs,
-			  c->vocabulary, note);
+			  c->vocabulary, error);
 }
 
 /* ---- Backward ---- */
@@ -302,24 +302,24 @@ static rubato_status tell(const struct tr_compute *c, const struct tr_ready *rea
 }
 
 static rubato_status layer_backward(struct tr_compute *c, size_t number, uint32_t rows,
-				    const struct tr_ready *ready, struct tr_note *note)
+				    const struct tr_ready *ready, struct tr_error *error)
 {
 	const struct layer *l = &c->layer[number];
 	size_t n = rows * c->length, d = c->width;
 
 	TR_TRY(dense_backward(c, n, 4 * d, d, l->bent, array_of(number, TR_GPT_DOWN), c->flow,
-			      c->bent_slope, note));
+			      c->bent_slope, error));
 	for (size_t k = 0; k < n * 4 * d; k++)
 		c->bent_slope[k] *= l->bends[k];
 	TR_TRY(dense_backward(c, n, d, 4 * d, l->norm2.out, array_of(number, TR_GPT_UP),
-			      c->bent_slope, c->part, note));
+			      c->bent_slope, c->part, error));
 	norm_backward(c, n, array_of(number, TR_GPT_GAIN2), &l->norm2, c->part, c->flow);
 	TR_TRY(tell(c, ready, array_of(number, TR_GPT_GAIN2)));
 	TR_TRY(dense_backward(c, n, d, d, l->mixed, array_of(number, TR_GPT_MIX), c->flow, c->part,
-			      note));
-	TR_TRY(attend_backward(c, l, rows, note));
+			      error));
+	TR_TRY(attend_backward(c, l, rows, error));
 	TR_TRY(dense_backward(c, n, d, 3 * d, l->norm1.out, array_of(number, TR_GPT_QKV),
-			      c->qkv_slope, c->part, note));
+			      c->qkv_slope, c->part, error));
 	norm_backward(c, n, array_of(number, TR_GPT_GAIN1), &l->norm1, c->part, c->flow);
 	return tell(c, ready, array_of(number, TR_GPT_GAIN1));
 }
@@ -339,43 +339,43 @@ static void embedding_backward(struct tr_compute *c, size_t n)
 }
 
 static rubato_status backward(struct tr_compute *c, const struct tr_ready *ready,
-			      struct tr_note *note)
+			      struct tr_error *error)
 {
 	size_t n = c->batch * c->length, d = c->width, v = c->vocabulary;
 	size_t after = array_of(c->layers, 0);
 
 	TR_TRY(c->product(v, d, n, 1.0f, tr_turned(c->slope, v), tr_plain(c->norm.out, d), 0.0f,
-			  slope_of(c, after + TR_GPT_OUTPUT), d, note));
+			  slope_of(c, after + TR_GPT_OUTPUT), d, error));
 	TR_TRY(tell(c, ready, after + TR_GPT_OUTPUT));
 	TR_TRY(c->product(n, d, v, 1.0f, tr_plain(c->slope, v),
-			  tr_plain(weight(c, after + TR_GPT_OUTPUT), d), 0.0f, c->part, d, note));
+			  tr_plain(weight(c, after + TR_GPT_OUTPUT), d), 0.0f, c->part, d, error));
 	memset(c->flow, 0, n * d * sizeof(float));
 	norm_backward(c, n, after + TR_GPT_GAIN, &c->norm, c->part, c->flow);
 	for (size_t l = c->layers; l-- > 0;)
-		TR_TRY(layer_backward(c, l, c->batch, ready, note));
+		TR_TRY(layer_backward(c, l, c->batch, ready, error));
 	embedding_backward(c, n);
 	return tell(c, ready, TR_GPT_TOKENS);
 }
 
 static rubato_status gpt_train(struct tr_compute *c, const float *x, struct tr_answers answers,
 			       const struct tr_ready *ready, struct tr_score *score,
-			       struct tr_note *note)
+			       struct tr_error *error)
 {
 	(void)answers; /* They are in x. */
-	TR_TRY(forward(c, x, c->batch, note));
+	TR_TRY(forward(c, x, c->batch, error));
 	tr_loss_score(&c->model, c->outputs, (struct tr_answers) { c->out, NULL },
 		      (uint32_t)(c->batch * c->length), c->slope, score);
-	return backward(c, ready, note);
+	return backward(c, ready, error);
 }
 
 static rubato_status gpt_evaluate(struct tr_compute *c, const float *x, struct tr_answers answers,
-				  uint32_t rows, struct tr_score *score, struct tr_note *note)
+				  uint32_t rows, struct tr_score *score, struct tr_error *error)
 {
 	(void)answers;
 	for (uint32_t row = 0; row < rows; row += c->batch) {
 		uint32_t some = rows - row < c->batch ? rows - row : c->batch;
 
-		TR_TRY(forward(c, x + (size_t)row * c->model.feature_count, some, note));
+		TR_TRY(forward(c, x + (size_t)row * c->model.feature_count, some, error));
 		tr_loss_score(&c->model, c->outputs, (struct tr_answers) { c->out, NULL },
 			      (uint32_t)(some * c->length), NULL, score);
 	}
@@ -463,14 +463,14 @@ static bool make_room(struct tr_compute *c)
 }
 
 static rubato_status open_with(struct tr_compute **out, const struct tr_compute_setup *setup,
-			       tr_product_call *product, struct tr_note *note)
+			       tr_product_call *product, struct tr_error *error)
 {
 	struct tr_compute *c = calloc(1, sizeof(*c));
 	const struct tr_sequence *s = &setup->model->sequence;
 	struct tr_array arrays[TR_ARRAYS_MAX];
 
 	if (c == NULL)
-		return tr_fail(note, RUBATO_ERR_MEMORY, "compute: out of memory");
+		return tr_fail(error, RUBATO_ERR_MEMORY, "compute: out of memory");
 	c->model = *setup->model;
 	c->product = product;
 	c->batch = setup->batch;
@@ -485,7 +485,7 @@ static rubato_status open_with(struct tr_compute **out, const struct tr_compute_
 		c->at[i] = arrays[i].offset;
 	if (!make_room(c)) {
 		gpt_close(c);
-		return tr_fail(note, RUBATO_ERR_MEMORY,
+		return tr_fail(error, RUBATO_ERR_MEMORY,
 			       "compute: out of memory for a batch of %u blocks of %u bytes",
 			       setup->batch, s->length);
 	}
@@ -494,9 +494,9 @@ static rubato_status open_with(struct tr_compute **out, const struct tr_compute_
 }
 
 static rubato_status open_plain(struct tr_compute **out, const struct tr_compute_setup *setup,
-				struct tr_note *note)
+				struct tr_error *error)
 {
-	return open_with(out, setup, tr_product_plain, note);
+	return open_with(out, setup, tr_product_plain, error);
 }
 
 const struct tr_compute_ops tr_compute_gpt_plain = {
@@ -509,9 +509,9 @@ const struct tr_compute_ops tr_compute_gpt_plain = {
 
 #ifdef TR_HAVE_DNNL
 static rubato_status open_dnnl(struct tr_compute **out, const struct tr_compute_setup *setup,
-			       struct tr_note *note)
+			       struct tr_error *error)
 {
-	return open_with(out, setup, tr_product_dnnl, note);
+	return open_with(out, setup, tr_product_dnnl, error);
 }
 
 const struct tr_compute_ops tr_compute_gpt_dnnl = {

@@ -105,7 +105,7 @@ static void cell_forward(size_t h, float *restrict gates, const float *cell_befo
 	}
 }
 
-static rubato_status step_forward(struct tr_compute *c, uint32_t t, struct tr_note *note)
+static rubato_status step_forward(struct tr_compute *c, uint32_t t, struct tr_error *error)
 {
 	size_t h = c->hidden, first = c->first[t], count = c->active[t];
 	size_t previous = t == 0 ? 0 : c->first[t - 1];
@@ -117,7 +117,7 @@ static rubato_status step_forward(struct tr_compute *c, uint32_t t, struct tr_no
 		memcpy(c->before + first * h, c->state + previous * h, count * h * sizeof(float));
 		TR_TRY(c->product(count, 4 * h, h, 1.0f, tr_plain(c->before + first * h, h),
 				  tr_turned(weight(c, TR_LSTM_RECURRENT), h), 1.0f,
-				  c->gates + first * 4 * h, 4 * h, note));
+				  c->gates + first * 4 * h, 4 * h, error));
 	}
 	for (size_t j = 0; j < count; j++) {
 		size_t n = first + j;
@@ -130,18 +130,18 @@ static rubato_status step_forward(struct tr_compute *c, uint32_t t, struct tr_no
 
 /* *count: the tokens predicted. */
 static rubato_status forward(struct tr_compute *c, const float *x, uint32_t rows, size_t *count,
-			     struct tr_note *note)
+			     struct tr_error *error)
 {
 	size_t h = c->hidden, v = c->vocabulary, e = TR_LSTM_EMBEDDING;
 
 	*count = pack(c, x, rows);
 	TR_TRY(c->product(v, 4 * h, e, 1.0f, tr_plain(weight(c, TR_LSTM_TOKENS), e),
-			  tr_turned(weight(c, TR_LSTM_INPUT), e), 0.0f, c->table, 4 * h, note));
+			  tr_turned(weight(c, TR_LSTM_INPUT), e), 0.0f, c->table, 4 * h, error));
 	tr_rows_shift(c->table, v, 4 * h, weight(c, TR_LSTM_BIAS));
 	for (uint32_t t = 0; t < c->step_count; t++)
-		TR_TRY(step_forward(c, t, note));
+		TR_TRY(step_forward(c, t, error));
 	TR_TRY(c->product(*count, v, h, 1.0f, tr_plain(c->state, h),
-			  tr_turned(weight(c, TR_LSTM_OUTPUT), h), 0.0f, c->outputs, v, note));
+			  tr_turned(weight(c, TR_LSTM_OUTPUT), h), 0.0f, c->outputs, v, error));
 	tr_rows_shift(c->outputs, *count, v, weight(c, TR_LSTM_OUTPUT_BIAS));
 	return RUBATO_OK;
 }
@@ -169,7 +169,7 @@ static void cell_backward(size_t h, float *gates, const float *cell_before, cons
 	}
 }
 
-static rubato_status step_backward(struct tr_compute *c, uint32_t t, struct tr_note *note)
+static rubato_status step_backward(struct tr_compute *c, uint32_t t, struct tr_error *error)
 {
 	size_t h = c->hidden, first = c->first[t], count = c->active[t];
 	size_t previous = t == 0 ? 0 : c->first[t - 1];
@@ -185,21 +185,21 @@ static rubato_status step_backward(struct tr_compute *c, uint32_t t, struct tr_n
 	if (t == 0)
 		return RUBATO_OK;
 	return c->product(count, h, 4 * h, 1.0f, tr_plain(c->gates + first * 4 * h, 4 * h),
-			  tr_plain(weight(c, TR_LSTM_RECURRENT), h), 0.0f, c->back_state, h, note);
+			  tr_plain(weight(c, TR_LSTM_RECURRENT), h), 0.0f, c->back_state, h, error);
 }
 
-static rubato_status output_backward(struct tr_compute *c, size_t count, struct tr_note *note)
+static rubato_status output_backward(struct tr_compute *c, size_t count, struct tr_error *error)
 {
 	size_t h = c->hidden, v = c->vocabulary;
 
 	TR_TRY(c->product(v, h, count, 1.0f, tr_turned(c->slope, v), tr_plain(c->state, h), 0.0f,
-			  slope_of(c, TR_LSTM_OUTPUT), h, note));
+			  slope_of(c, TR_LSTM_OUTPUT), h, error));
 	tr_rows_sum(c->slope, count, v, slope_of(c, TR_LSTM_OUTPUT_BIAS));
 	return c->product(count, h, v, 1.0f, tr_plain(c->slope, v),
-			  tr_plain(weight(c, TR_LSTM_OUTPUT), h), 0.0f, c->state_slope, h, note);
+			  tr_plain(weight(c, TR_LSTM_OUTPUT), h), 0.0f, c->state_slope, h, error);
 }
 
-static rubato_status weights_backward(struct tr_compute *c, size_t count, struct tr_note *note)
+static rubato_status weights_backward(struct tr_compute *c, size_t count, struct tr_error *error)
 {
 	size_t h = c->hidden, v = c->vocabulary, e = TR_LSTM_EMBEDDING;
 	size_t later = c->first[1]; /* Tokens with one before. */
@@ -210,7 +210,7 @@ static rubato_status weights_backward(struct tr_compute *c, size_t count, struct
 		TR_TRY(c->product(4 * h, h, count - later, 1.0f,
 				  tr_turned(c->gates + later * 4 * h, 4 * h),
 				  tr_plain(c->before + later * h, h), 0.0f,
-				  slope_of(c, TR_LSTM_RECURRENT), h, note));
+				  slope_of(c, TR_LSTM_RECURRENT), h, error));
 	memset(c->table_slope, 0, v * 4 * h * sizeof(float));
 	for (size_t n = 0; n < count; n++) {
 		float *to = c->table_slope + (size_t)c->in[n] * 4 * h;
@@ -221,42 +221,42 @@ static rubato_status weights_backward(struct tr_compute *c, size_t count, struct
 	tr_rows_sum(c->table_slope, v, 4 * h, slope_of(c, TR_LSTM_BIAS));
 	return c->product(4 * h, e, v, 1.0f, tr_turned(c->table_slope, 4 * h),
 			  tr_plain(weight(c, TR_LSTM_TOKENS), e), 0.0f, slope_of(c, TR_LSTM_INPUT),
-			  e, note);
+			  e, error);
 }
 
 static rubato_status lstm_train(struct tr_compute *c, const float *x, struct tr_answers answers,
 				const struct tr_ready *ready, struct tr_score *score,
-				struct tr_note *note)
+				struct tr_error *error)
 {
 	size_t h = c->hidden, v = c->vocabulary, e = TR_LSTM_EMBEDDING, count;
 
 	(void)answers; /* They are in x. */
-	TR_TRY(forward(c, x, c->batch, &count, note));
+	TR_TRY(forward(c, x, c->batch, &count, error));
 	tr_loss_score(&c->model, c->outputs, (struct tr_answers) { c->out, NULL }, (uint32_t)count,
 		      c->slope, score);
-	TR_TRY(output_backward(c, count, note));
+	TR_TRY(output_backward(c, count, error));
 	if (ready != NULL)
 		TR_TRY(ready->call(ready->arg, c->at[TR_LSTM_OUTPUT]));
 	for (uint32_t t = c->step_count; t-- > 0;)
-		TR_TRY(step_backward(c, t, note));
-	TR_TRY(weights_backward(c, count, note));
+		TR_TRY(step_backward(c, t, error));
+	TR_TRY(weights_backward(c, count, error));
 	if (ready != NULL)
 		TR_TRY(ready->call(ready->arg, c->at[TR_LSTM_INPUT]));
 	TR_TRY(c->product(v, e, 4 * h, 1.0f, tr_plain(c->table_slope, 4 * h),
 			  tr_plain(weight(c, TR_LSTM_INPUT), e), 0.0f, slope_of(c, TR_LSTM_TOKENS),
-			  e, note));
+			  e, error));
 	return ready == NULL ? RUBATO_OK : ready->call(ready->arg, 0);
 }
 
 static rubato_status lstm_evaluate(struct tr_compute *c, const float *x, struct tr_answers answers,
-				   uint32_t rows, struct tr_score *score, struct tr_note *note)
+				   uint32_t rows, struct tr_score *score, struct tr_error *error)
 {
 	(void)answers;
 	for (uint32_t row = 0; row < rows; row += c->capacity) {
 		uint32_t some = rows - row < c->capacity ? rows - row : c->capacity;
 		size_t count;
 
-		TR_TRY(forward(c, x + (size_t)row * c->model.feature_count, some, &count, note));
+		TR_TRY(forward(c, x + (size_t)row * c->model.feature_count, some, &count, error));
 		tr_loss_score(&c->model, c->outputs, (struct tr_answers) { c->out, NULL },
 			      (uint32_t)count, NULL, score);
 	}
@@ -322,13 +322,13 @@ static bool make_room(struct tr_compute *c)
 }
 
 static rubato_status open_with(struct tr_compute **out, const struct tr_compute_setup *setup,
-			       tr_product_call *product, struct tr_note *note)
+			       tr_product_call *product, struct tr_error *error)
 {
 	struct tr_compute *c = calloc(1, sizeof(*c));
 	struct tr_array arrays[TR_ARRAYS_MAX];
 
 	if (c == NULL)
-		return tr_fail(note, RUBATO_ERR_MEMORY, "compute: out of memory");
+		return tr_fail(error, RUBATO_ERR_MEMORY, "compute: out of memory");
 	c->model = *setup->model;
 	c->product = product;
 	c->batch = setup->batch;
@@ -342,7 +342,7 @@ static rubato_status open_with(struct tr_compute **out, const struct tr_compute_
 		c->at[i] = arrays[i].offset;
 	if (!make_room(c)) {
 		lstm_close(c);
-		return tr_fail(note, RUBATO_ERR_MEMORY,
+		return tr_fail(error, RUBATO_ERR_MEMORY,
 			       "compute: out of memory for a batch of %u lines of %u bytes",
 			       setup->batch, setup->model->sequence.length);
 	}
@@ -351,9 +351,9 @@ static rubato_status open_with(struct tr_compute **out, const struct tr_compute_
 }
 
 static rubato_status open_plain(struct tr_compute **out, const struct tr_compute_setup *setup,
-				struct tr_note *note)
+				struct tr_error *error)
 {
-	return open_with(out, setup, tr_product_plain, note);
+	return open_with(out, setup, tr_product_plain, error);
 }
 
 const struct tr_compute_ops tr_compute_lstm_plain = {
@@ -366,9 +366,9 @@ const struct tr_compute_ops tr_compute_lstm_plain = {
 
 #ifdef TR_HAVE_DNNL
 static rubato_status open_dnnl(struct tr_compute **out, const struct tr_compute_setup *setup,
-			       struct tr_note *note)
+			       struct tr_error *error)
 {
-	return open_with(out, setup, tr_product_dnnl, note);
+	return open_with(out, setup, tr_product_dnnl, error);
 }
 
 const struct tr_compute_ops tr_compute_lstm_dnnl = {

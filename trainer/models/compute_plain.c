@@ -437,19 +437,19 @@ static rubato_status backward(struct tr_compute *c, const float *x, const struct
 
 static rubato_status plain_train(struct tr_compute *c, const float *x, struct tr_answers answers,
 				 const struct tr_ready *ready, struct tr_score *score,
-				 struct tr_note *note)
+				 struct tr_error *error)
 {
 	const float *outputs = forward(c, c->batch, true, x);
 
-	(void)note; /* Loops do not fail. */
+	(void)error; /* Loops do not fail. */
 	tr_loss_score(&c->model, outputs, answers, c->batch, c->slope[c->model.layer_count], score);
 	return backward(c, x, ready);
 }
 
 static rubato_status plain_evaluate(struct tr_compute *c, const float *x, struct tr_answers answers,
-				    uint32_t rows, struct tr_score *score, struct tr_note *note)
+				    uint32_t rows, struct tr_score *score, struct tr_error *error)
 {
-	(void)note;
+	(void)error;
 	tr_loss_score(&c->model, forward(c, rows, false, x), answers, rows, NULL, score);
 	return RUBATO_OK;
 }
@@ -467,13 +467,13 @@ static void plain_close(struct tr_compute *c)
 }
 
 static rubato_status plain_open(struct tr_compute **out, const struct tr_compute_setup *setup,
-				struct tr_note *note)
+				struct tr_error *error)
 {
 	struct tr_compute *c = calloc(1, sizeof(*c));
 	size_t rows = setup->batch > TR_EVAL_ROWS ? setup->batch : TR_EVAL_ROWS;
 
 	if (c == NULL)
-		return tr_fail(note, RUBATO_ERR_MEMORY, "compute: out of memory");
+		return tr_fail(error, RUBATO_ERR_MEMORY, "compute: out of memory");
 	c->model = *setup->model;
 	c->batch = setup->batch;
 	c->parameters = setup->parameters;
@@ -482,7 +482,7 @@ static rubato_status plain_open(struct tr_compute **out, const struct tr_compute
 	c->moments = calloc(c->model.statistics_count + 1, sizeof(float));
 	if (c->moments == NULL) {
 		plain_close(c);
-		return tr_fail(note, RUBATO_ERR_MEMORY, "compute: out of memory");
+		return tr_fail(error, RUBATO_ERR_MEMORY, "compute: out of memory");
 	}
 	for (uint32_t i = 1; i <= c->model.layer_count; i++) {
 		size_t count = tr_shape_count(c->model.layers[i - 1].out);
@@ -491,7 +491,7 @@ static rubato_status plain_open(struct tr_compute **out, const struct tr_compute
 		c->slope[i] = calloc(setup->batch * count, sizeof(float));
 		if (c->value[i] == NULL || c->slope[i] == NULL) {
 			plain_close(c);
-			return tr_fail(note, RUBATO_ERR_MEMORY,
+			return tr_fail(error, RUBATO_ERR_MEMORY,
 				       "compute: out of memory for a batch of %u", setup->batch);
 		}
 	}

@@ -39,13 +39,13 @@ static uint32_t text_arrays(const struct tr_model *model, struct tr_array arrays
 }
 
 rubato_status tr_model_build_text(struct tr_model *model, enum tr_model_kind kind,
-				  const struct tr_sequence *sequence, struct tr_note *note)
+				  const struct tr_sequence *sequence, struct tr_error *error)
 {
 	struct tr_array arrays[TR_ARRAYS_MAX];
 	uint32_t count;
 
 	if (kind == TR_GPT && sequence->width % sequence->heads != 0)
-		return tr_refuse(note, "--width: %u does not divide among %u heads",
+		return tr_refuse(error, "--width: %u does not divide among %u heads",
 				 sequence->width, sequence->heads);
 	*model = (struct tr_model) { .kind = kind,
 				     .loss = TR_CROSS_ENTROPY,
@@ -181,16 +181,16 @@ static void add_hyperplane(struct tr_model *model)
 }
 
 static rubato_status refuse_samples(const struct tr_model *model, const char *wants,
-				    struct tr_note *note)
+				    struct tr_error *error)
 {
-	return tr_refuse(note, "--model %s wants %s, but the data has samples of %u x %u x %u",
+	return tr_refuse(error, "--model %s wants %s, but the data has samples of %u x %u x %u",
 			 tr_model_name(model->kind), wants, model->in.channels, model->in.height,
 			 model->in.width);
 }
 
 rubato_status tr_model_build(struct tr_model *model, enum tr_model_kind kind, enum tr_loss loss,
 			     struct tr_shape in, uint32_t output_count, uint32_t hidden_count,
-			     struct tr_note *note)
+			     struct tr_error *error)
 {
 	bool square = in.height == in.width && in.height >= 4;
 
@@ -209,22 +209,22 @@ rubato_status tr_model_build(struct tr_model *model, enum tr_model_kind kind, en
 	case TR_CNN:
 		if (in.channels != 1 || !square)
 			return refuse_samples(model, "square images of one channel, at least 4 x 4",
-					      note);
+					      error);
 		add_conv(model, "conv1", TR_CONV1_CHANNELS);
 		add_conv(model, "conv2", TR_CONV2_CHANNELS);
 		add_dense(model, "output", output_count, false);
 		break;
 	case TR_LSTM:
 	case TR_GPT:
-		return tr_refuse(note, "--model %s: wants --data text:FILE", tr_model_name(kind));
+		return tr_refuse(error, "--model %s: wants --data text:FILE", tr_model_name(kind));
 	case TR_RESNET20:
 		if (!square)
-			return refuse_samples(model, "square images, at least 4 x 4", note);
+			return refuse_samples(model, "square images, at least 4 x 4", error);
 		add_resnet20(model);
 		break;
 	case TR_HYPERPLANE:
 		if (loss != TR_HALF_SQUARE || output_count != 1)
-			return tr_refuse(note,
+			return tr_refuse(error,
 					 "--model hyperplane wants one float target a sample, but "
 					 "the data has %s",
 					 loss == TR_HALF_SQUARE ? "several" : "labels");

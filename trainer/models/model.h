@@ -30,7 +30,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "trainer/base/note.h"
+#include "trainer/base/error.h"
 #include "trainer/models/sequence.h"
 
 enum tr_model_kind { TR_LOGISTIC, TR_MLP, TR_CNN, TR_RESNET20, TR_HYPERPLANE, TR_LSTM, TR_GPT };
@@ -97,13 +97,13 @@ bool tr_model_reads_text(enum tr_model_kind kind);
 
 /* lstm and gpt: `sequence` says everything. */
 rubato_status tr_model_build_text(struct tr_model *model, enum tr_model_kind kind,
-				  const struct tr_sequence *sequence, struct tr_note *note);
+				  const struct tr_sequence *sequence, struct tr_error *error);
 
 /* The others. Errors: ARGUMENT, a mistake of the command line, when the model cannot take such
  * samples or answers. */
 rubato_status tr_model_build(struct tr_model *model, enum tr_model_kind kind, enum tr_loss loss,
 			     struct tr_shape in, uint32_t output_count, uint32_t hidden_count,
-			     struct tr_note *note);
+			     struct tr_error *error);
 
 /* He uniform before a rectifier, Glorot uniform elsewhere, biases zero, from the seed alone; scales
  * of a normalisation are 1, the hyperplane begins at 0. */

@@ -9,7 +9,7 @@
 
 rubato_status tr_product_dnnl(size_t m, size_t n, size_t k, float scale, struct tr_factor a,
 			      struct tr_factor b, float keep, float *c, size_t c_stride,
-			      struct tr_note *note)
+			      struct tr_error *error)
 {
 	dnnl_status_t status;
 
@@ -19,7 +19,7 @@ rubato_status tr_product_dnnl(size_t m, size_t n, size_t k, float scale, struct 
 			    (dnnl_dim_t)b.stride, keep, c, (dnnl_dim_t)c_stride);
 	if (status == dnnl_success)
 		return RUBATO_OK;
-	return tr_fail(note, status == dnnl_out_of_memory ? RUBATO_ERR_MEMORY : RUBATO_ERR_SYSTEM,
+	return tr_fail(error, status == dnnl_out_of_memory ? RUBATO_ERR_MEMORY : RUBATO_ERR_SYSTEM,
 		       "oneDNN: sgemm gave status %d", (int)status);
 }
 #endif
@@ -31,9 +31,9 @@ static float entry(struct tr_factor f, size_t row, size_t column)
 
 rubato_status tr_product_plain(size_t m, size_t n, size_t k, float scale, struct tr_factor a,
 			       struct tr_factor b, float keep, float *c, size_t c_stride,
-			       struct tr_note *note)
+			       struct tr_error *error)
 {
-	(void)note; /* Loops do not fail. */
+	(void)error; /* Loops do not fail. */
 	for (size_t i = 0; i < m; i++)
 		for (size_t j = 0; j < n; j++) {
 			float *to = &c[i * c_stride + j], sum = 0.0f;

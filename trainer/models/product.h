@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "trainer/base/note.h"
+#include "trainer/base/error.h"
 
 struct tr_factor { /* A matrix, or with `turned` its transpose; a row begins every `stride`. */
 	const float *at;
@@ -19,7 +19,7 @@ struct tr_factor { /* A matrix, or with `turned` its transpose; a row begins eve
 /* c[m][n] = scale * a[m][k] b[k][n] + keep * c; m, n and k above 0. */
 typedef rubato_status tr_product_call(size_t m, size_t n, size_t k, float scale, struct tr_factor a,
 				      struct tr_factor b, float keep, float *c, size_t c_stride,
-				      struct tr_note *note);
+				      struct tr_error *error);
 
 tr_product_call tr_product_plain;
 #ifdef TR_HAVE_DNNL

@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "trainer/base/note.h"
+#include "trainer/base/error.h"
 
 #define TR_LSTM_EMBEDDING 32
 #define TR_LSTM_HIDDEN 128

@@ -5,12 +5,12 @@
 #include <string.h>
 
 rubato_status tr_ledger_open(struct tr_ledger **out, bool wanted, uint32_t rank,
-			     uint32_t rank_count, struct tr_note *note)
+			     uint32_t rank_count, struct tr_error *error)
 {
 	struct tr_ledger *ledger = calloc(1, sizeof(*ledger));
 
 	if (ledger == NULL)
-		return tr_fail(note, RUBATO_ERR_MEMORY, "ledger: out of memory");
+		return tr_fail(error, RUBATO_ERR_MEMORY, "ledger: out of memory");
 	ledger->wanted = wanted;
 	ledger->rank = rank;
 	ledger->rank_count = rank_count;
@@ -97,26 +97,26 @@ void tr_ledger_average(struct tr_ledger *ledger, enum tr_scope scope, uint32_t f
 }
 
 rubato_status tr_ledger_keep(struct tr_ledger *ledger, struct tr_archive *archive,
-			     struct tr_note *note)
+			     struct tr_error *error)
 {
 	uint64_t state[3] = { ledger->count, ledger->lost, ledger->wanted };
 
-	TR_TRY(tr_archive_bytes(archive, "ledger length", state, sizeof(state), note));
+	TR_TRY(tr_archive_bytes(archive, "ledger length", state, sizeof(state), error));
 	if (tr_archive_loading(archive)) {
 		uint64_t *words = malloc((state[0] + 1) * sizeof(*words));
 
 		if (words == NULL)
-			return tr_fail(note, RUBATO_ERR_MEMORY, "ledger: out of memory");
+			return tr_fail(error, RUBATO_ERR_MEMORY, "ledger: out of memory");
 		free(ledger->words);
 		ledger->words = words;
 		ledger->room = state[0] + 1;
 		ledger->count = state[0];
 		ledger->lost = state[1] != 0;
 		if (ledger->wanted && state[2] == 0)
-			return tr_fail(note, RUBATO_ERR_ARGUMENT,
+			return tr_fail(error, RUBATO_ERR_ARGUMENT,
 				       "--out: the run that is resumed was begun without, so its "
 				       "ledger has no beginning");
 	}
 	return tr_archive_bytes(archive, "ledger", ledger->words, ledger->count * sizeof(uint64_t),
-				note);
+				error);
 }

@@ -24,7 +24,7 @@ struct tr_ledger;
 
 /* `wanted`, the same on all ranks, false: nothing is recorded, and every call is cheap. */
 rubato_status tr_ledger_open(struct tr_ledger **out, bool wanted, uint32_t rank,
-			     uint32_t rank_count, struct tr_note *note);
+			     uint32_t rank_count, struct tr_error *error);
 void tr_ledger_close(struct tr_ledger *ledger); /* NULL is fine. */
 
 /* Reduction `round` was applied here: the sum of `shares` over `denominator`, at learning rate
@@ -42,10 +42,10 @@ void tr_ledger_average(struct tr_ledger *ledger, enum tr_scope scope, uint32_t f
 
 /* What was recorded goes to a checkpoint, or comes from there. */
 rubato_status tr_ledger_keep(struct tr_ledger *ledger, struct tr_archive *archive,
-			     struct tr_note *note);
+			     struct tr_error *error);
 
 /* Collective. Rank 0 writes folder/ledger.jsonl whole or not at all; the others need no folder. */
 rubato_status tr_ledger_write(struct tr_ledger *ledger, rubato_comm *comm, const char *folder,
-			      struct tr_note *note);
+			      struct tr_error *error);
 
 #endif

@@ -289,17 +289,17 @@ static void print_book(struct book *book, FILE *file)
 			print_average(file, i - 1, &book->lines[i]);
 }
 
-static rubato_status write_book(struct book *book, const char *folder, struct tr_note *note)
+static rubato_status write_book(struct book *book, const char *folder, struct tr_error *error)
 {
 	char path[PATH_BYTES], beside[PATH_BYTES];
 	FILE *file;
 	int reason = 0;
 
-	TR_TRY(tr_path(path, PATH_BYTES, note, "%s/ledger.jsonl", folder));
-	TR_TRY(tr_path(beside, PATH_BYTES, note, "%s.part", path));
+	TR_TRY(tr_path(path, PATH_BYTES, error, "%s/ledger.jsonl", folder));
+	TR_TRY(tr_path(beside, PATH_BYTES, error, "%s.part", path));
 	file = fopen(beside, "we");
 	if (file == NULL)
-		return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", beside, strerror(errno));
+		return tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", beside, strerror(errno));
 	print_book(book, file);
 	if (ferror(file) != 0)
 		reason = EIO;
@@ -310,18 +310,18 @@ static rubato_status write_book(struct book *book, const char *folder, struct tr
 	if (reason == 0)
 		return RUBATO_OK;
 	unlink(beside);
-	return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(reason));
+	return tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(reason));
 }
 
 /* ---- Bringing the records together ---- */
 
 static rubato_status send_words(const struct tr_ledger *ledger, rubato_comm *comm,
-				struct tr_note *note)
+				struct tr_error *error)
 {
 	for (size_t at = 0; at < ledger->count; at += PIECE_WORDS) {
 		size_t left = ledger->count - at;
 
-		TR_TRY(tr_check(note,
+		TR_TRY(tr_check(error,
 				rubato_send(comm, ledger->words + at,
 					    left < PIECE_WORDS ? left : PIECE_WORDS, RUBATO_UINT64,
 					    0, TAG),
@@ -331,12 +331,12 @@ static rubato_status send_words(const struct tr_ledger *ledger, rubato_comm *com
 }
 
 static rubato_status receive_words(uint64_t *words, uint64_t count, uint32_t rank,
-				   rubato_comm *comm, struct tr_note *note)
+				   rubato_comm *comm, struct tr_error *error)
 {
 	for (uint64_t at = 0; at < count; at += PIECE_WORDS) {
 		uint64_t left = count - at;
 
-		TR_TRY(tr_check(note,
+		TR_TRY(tr_check(error,
 				rubato_recv(comm, words + at,
 					    left < PIECE_WORDS ? left : PIECE_WORDS, RUBATO_UINT64,
 					    rank, TAG),
@@ -357,7 +357,7 @@ static void close_book(struct book *book)
 }
 
 static rubato_status fill_book(struct book *book, const struct tr_ledger *ledger,
-			       const uint64_t *counts, rubato_comm *comm, struct tr_note *note)
+			       const uint64_t *counts, rubato_comm *comm, struct tr_error *error)
 {
 	rubato_status err = RUBATO_OK;
 	bool whole = add_rank(book, 0, ledger->words, ledger->count);
@@ -367,29 +367,29 @@ static rubato_status fill_book(struct book *book, const struct tr_ledger *ledger
 
 		whole = words != NULL;
 		if (whole)
-			err = receive_words(words, counts[rank], rank, comm, note);
+			err = receive_words(words, counts[rank], rank, comm, error);
 		if (whole && err == RUBATO_OK)
 			whole = add_rank(book, rank, words, counts[rank]);
 		free(words);
 	}
-	return whole ? err : tr_fail(note, RUBATO_ERR_MEMORY, "ledger: out of memory");
+	return whole ? err : tr_fail(error, RUBATO_ERR_MEMORY, "ledger: out of memory");
 }
 
 /* Rank 0. An error before all have sent leaves them waiting: the run is over. */
 static rubato_status collect(struct tr_ledger *ledger, rubato_comm *comm, const uint64_t *counts,
-			     const char *folder, struct tr_note *note)
+			     const char *folder, struct tr_error *error)
 {
 	struct book book = { 0 };
-	rubato_status err = fill_book(&book, ledger, counts, comm, note);
+	rubato_status err = fill_book(&book, ledger, counts, comm, error);
 
 	if (err == RUBATO_OK)
-		err = tr_agree(comm, write_book(&book, folder, note), note);
+		err = tr_agree(comm, write_book(&book, folder, error), error);
 	close_book(&book);
 	return err;
 }
 
 rubato_status tr_ledger_write(struct tr_ledger *ledger, rubato_comm *comm, const char *folder,
-			      struct tr_note *note)
+			      struct tr_error *error)
 {
 	uint64_t count = ledger->count, *counts;
 	rubato_status err = RUBATO_OK;
@@ -398,17 +398,17 @@ rubato_status tr_ledger_write(struct tr_ledger *ledger, rubato_comm *comm, const
 		return RUBATO_OK;
 	counts = calloc(ledger->rank_count, sizeof(*counts));
 	if (ledger->lost || counts == NULL)
-		err = tr_fail(note, RUBATO_ERR_MEMORY, "ledger: out of memory");
-	err = tr_agree(comm, err, note);
+		err = tr_fail(error, RUBATO_ERR_MEMORY, "ledger: out of memory");
+	err = tr_agree(comm, err, error);
 	if (err == RUBATO_OK)
-		err = tr_check(note, rubato_gather(comm, &count, counts, 1, RUBATO_UINT64, 0),
+		err = tr_check(error, rubato_gather(comm, &count, counts, 1, RUBATO_UINT64, 0),
 			       "ledger: gather");
 	if (err == RUBATO_OK && ledger->rank == 0)
-		err = collect(ledger, comm, counts, folder, note);
+		err = collect(ledger, comm, counts, folder, error);
 	else if (err == RUBATO_OK)
-		err = send_words(ledger, comm, note);
+		err = send_words(ledger, comm, error);
 	free(counts);
 	if (err == RUBATO_OK && ledger->rank != 0)
-		err = tr_agree(comm, RUBATO_OK, note);
+		err = tr_agree(comm, RUBATO_OK, error);
 	return err;
 }

@@ -18,16 +18,16 @@
 #define LOSS_MAX 700.0 /* Larger ones have no perplexity that a double can hold. */
 
 /* They appear at the end of a run: until then none must look like this one's. */
-static rubato_status remove_older(const char *folder, struct tr_note *note)
+static rubato_status remove_older(const char *folder, struct tr_error *error)
 {
 	static const char *const names[] = { "summary.json", "ledger.jsonl", "final.npy",
 					     "trace.json", "report.html" };
 	char path[4200];
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		TR_TRY(tr_path(path, sizeof(path), note, "%s/%s", folder, names[i]));
+		TR_TRY(tr_path(path, sizeof(path), error, "%s/%s", folder, names[i]));
 		if (unlink(path) != 0 && errno != ENOENT)
-			return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
+			return tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
 	}
 	return RUBATO_OK;
 }
@@ -56,7 +56,7 @@ static size_t keep_lines(char *text, size_t size_bytes, uint64_t last_step, bool
 
 /* Takes the other lines out of the file, if there is one. */
 static rubato_status cut_lines(const char *path, uint64_t last_step, bool with_tests,
-			       struct tr_note *note)
+			       struct tr_error *error)
 {
 	FILE *file = fopen(path, "rbe");
 	struct stat st;
@@ -66,34 +66,34 @@ static rubato_status cut_lines(const char *path, uint64_t last_step, bool with_t
 	if (file == NULL && errno == ENOENT)
 		return RUBATO_OK;
 	if (file == NULL || fstat(fileno(file), &st) != 0) {
-		err = tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
+		err = tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
 		if (file != NULL)
 			fclose(file);
 		return err;
 	}
 	text = malloc((size_t)st.st_size + 1);
 	if (text == NULL)
-		err = tr_fail(note, RUBATO_ERR_MEMORY, "%s: out of memory", path);
+		err = tr_fail(error, RUBATO_ERR_MEMORY, "%s: out of memory", path);
 	else if (fread(text, 1, (size_t)st.st_size, file) != (size_t)st.st_size)
-		err = tr_fail(note, RUBATO_ERR_SYSTEM, "%s: cannot be read", path);
+		err = tr_fail(error, RUBATO_ERR_SYSTEM, "%s: cannot be read", path);
 	else
 		err = tr_file_replace(path, text,
 				      keep_lines(text, (size_t)st.st_size, last_step, with_tests),
-				      "", 0, note);
+				      "", 0, error);
 	fclose(file);
 	free(text);
 	return err;
 }
 
-rubato_status tr_metrics_folder(const char *folder, struct tr_note *note)
+rubato_status tr_metrics_folder(const char *folder, struct tr_error *error)
 {
 	if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-		return tr_fail(note, RUBATO_ERR_SYSTEM, "--out %s: %s", folder, strerror(errno));
-	return remove_older(folder, note);
+		return tr_fail(error, RUBATO_ERR_SYSTEM, "--out %s: %s", folder, strerror(errno));
+	return remove_older(folder, error);
 }
 
 rubato_status tr_metrics_open(struct tr_metrics *metrics, const char *folder, uint64_t last_step,
-			      bool with_tests, struct tr_note *note)
+			      bool with_tests, struct tr_error *error)
 {
 	int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (last_step == 0 ? O_TRUNC : 0);
 	char path[4200];
@@ -101,12 +101,12 @@ rubato_status tr_metrics_open(struct tr_metrics *metrics, const char *folder, ui
 	*metrics = (struct tr_metrics) { .folder = folder, .lines = -1 };
 	if (folder == NULL)
 		return RUBATO_OK;
-	TR_TRY(tr_path(path, sizeof(path), note, "%s/metrics.jsonl", folder));
+	TR_TRY(tr_path(path, sizeof(path), error, "%s/metrics.jsonl", folder));
 	if (last_step > 0)
-		TR_TRY(cut_lines(path, last_step, with_tests, note));
+		TR_TRY(cut_lines(path, last_step, with_tests, error));
 	metrics->lines = open(path, flags, 0666);
 	if (metrics->lines < 0)
-		return tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
+		return tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
 	return RUBATO_OK;
 }
 
@@ -116,7 +116,7 @@ static json_t *optional(bool there, double value)
 }
 
 rubato_status tr_metrics_line(struct tr_metrics *metrics, const struct tr_metrics_line *line,
-			      struct tr_note *note)
+			      struct tr_error *error)
 {
 	json_t *o;
 	char *text;
@@ -141,13 +141,13 @@ rubato_status tr_metrics_line(struct tr_metrics *metrics, const struct tr_metric
 	text = json_dumps(o, JSON_COMPACT | JSON_PRESERVE_ORDER | DIGITS);
 	json_decref(o);
 	if (text == NULL)
-		return tr_fail(note, RUBATO_ERR_MEMORY, "metrics.jsonl: out of memory");
+		return tr_fail(error, RUBATO_ERR_MEMORY, "metrics.jsonl: out of memory");
 	count = strlen(text);
 	text[count] = '\n'; /* In place of the end: write() needs none. */
 	wrote = write(metrics->lines, text, count + 1);
 	free(text);
 	if (wrote != (ssize_t)(count + 1))
-		return tr_fail(note, RUBATO_ERR_SYSTEM, "%s/metrics.jsonl: %s", metrics->folder,
+		return tr_fail(error, RUBATO_ERR_SYSTEM, "%s/metrics.jsonl: %s", metrics->folder,
 			       wrote < 0 ? strerror(errno) : "short write");
 	return RUBATO_OK;
 }
@@ -228,7 +228,7 @@ static json_t *summary_object(const struct tr_summary *s)
 }
 
 rubato_status tr_metrics_summary(struct tr_metrics *metrics, const struct tr_summary *summary,
-				 struct tr_note *note)
+				 struct tr_error *error)
 {
 	char path[4200], *text;
 	json_t *o;
@@ -242,10 +242,10 @@ rubato_status tr_metrics_summary(struct tr_metrics *metrics, const struct tr_sum
 	text = json_dumps(o, JSON_INDENT(2) | JSON_PRESERVE_ORDER | DIGITS);
 	json_decref(o);
 	if (text == NULL)
-		return tr_fail(note, RUBATO_ERR_MEMORY, "summary.json: out of memory");
-	err = tr_path(path, sizeof(path), note, "%s/summary.json", metrics->folder);
+		return tr_fail(error, RUBATO_ERR_MEMORY, "summary.json: out of memory");
+	err = tr_path(path, sizeof(path), error, "%s/summary.json", metrics->folder);
 	if (err == RUBATO_OK)
-		err = tr_file_replace(path, text, strlen(text), "\n", 1, note);
+		err = tr_file_replace(path, text, strlen(text), "\n", 1, error);
 	free(text);
 	return err;
 }

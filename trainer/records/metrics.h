@@ -46,16 +46,16 @@ struct tr_summary {
 };
 
 /* Makes the folder where it is missing, and removes what an older run left at its end. */
-rubato_status tr_metrics_folder(const char *folder, struct tr_note *note);
+rubato_status tr_metrics_folder(const char *folder, struct tr_error *error);
 /* Starts the lines; of those that are there, where a resumed run goes on, the ones up to step
  * `last_step` stay, but for those with tests unless `with_tests`. `folder` NULL: nothing is
  * written. */
 rubato_status tr_metrics_open(struct tr_metrics *metrics, const char *folder, uint64_t last_step,
-			      bool with_tests, struct tr_note *note);
+			      bool with_tests, struct tr_error *error);
 rubato_status tr_metrics_line(struct tr_metrics *metrics, const struct tr_metrics_line *line,
-			      struct tr_note *note);
+			      struct tr_error *error);
 rubato_status tr_metrics_summary(struct tr_metrics *metrics, const struct tr_summary *summary,
-				 struct tr_note *note);
+				 struct tr_error *error);
 void tr_metrics_close(struct tr_metrics *metrics);
 
 #endif

@@ -26,11 +26,11 @@ void tr_snapshots_close(struct tr_snapshots *snapshots);
 rubato_status tr_snapshots_take(struct tr_snapshots *snapshots, const struct tr_metrics_line *line,
 				const float *parameters, size_t parameter_count,
 				const float *statistics, size_t statistics_count,
-				struct tr_note *note);
+				struct tr_error *error);
 /* They go to a checkpoint, or come from there (into an empty list). `with_parameters`: this rank
  * has them. */
 rubato_status tr_snapshots_keep(struct tr_snapshots *snapshots, struct tr_archive *archive,
 				size_t parameter_count, size_t statistics_count,
-				bool with_parameters, struct tr_note *note);
+				bool with_parameters, struct tr_error *error);
 
 #endif

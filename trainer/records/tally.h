@@ -7,7 +7,7 @@
 #ifndef TR_TALLY_H
 #define TR_TALLY_H
 
-#include "trainer/base/note.h"
+#include "trainer/base/error.h"
 
 struct tr_tally { /* Doubles only: it travels as such. */
 	double steps, samples;
@@ -22,24 +22,24 @@ struct tr_tally { /* Doubles only: it travels as such. */
 struct tr_tellers;
 
 /* Local (but all ranks must do it). */
-rubato_status tr_tellers_open(struct tr_tellers **out, rubato_comm *comm, struct tr_note *note);
+rubato_status tr_tellers_open(struct tr_tellers **out, rubato_comm *comm, struct tr_error *error);
 void tr_tellers_close(struct tr_tellers *tellers); /* NULL is fine. */
 /* Tells rank 0 unless the last is still on its way; on rank 0 it is kept. Does not block. */
 rubato_status tr_tellers_tell(struct tr_tellers *tellers, const struct tr_tally *mine,
-			      struct tr_note *note);
+			      struct tr_error *error);
 /* Rank 0: the sum over ranks of what has arrived. Does not block. */
 rubato_status tr_tellers_sum(struct tr_tellers *tellers, struct tr_tally *sum,
-			     struct tr_note *note);
+			     struct tr_error *error);
 /* Each rank's newest: returns when it is told, on rank 0 when those of all ranks have arrived. */
 rubato_status tr_tellers_meet(struct tr_tellers *tellers, const struct tr_tally *mine,
-			      struct tr_note *note);
+			      struct tr_error *error);
 /* The same, and there is no more to tell. */
 rubato_status tr_tellers_last(struct tr_tellers *tellers, const struct tr_tally *mine,
-			      struct tr_note *note);
+			      struct tr_error *error);
 
 void tr_tally_add(struct tr_tally *sum, const struct tr_tally *other);
 /* Collective. Rank 0: those of all ranks, for free(); elsewhere NULL. */
 rubato_status tr_tally_gather(rubato_comm *comm, const struct tr_tally *mine, struct tr_tally **all,
-			      struct tr_note *note);
+			      struct tr_error *error);
 
 #endif

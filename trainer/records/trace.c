@@ -33,7 +33,7 @@ static const char *const names[TR_SPAN_COUNT] = {
 	[TR_SPAN_UPDATE] = "update",   [TR_SPAN_AVERAGE] = "average",
 };
 
-rubato_status tr_trace_open(struct tr_trace **out, bool wanted, struct tr_note *note)
+rubato_status tr_trace_open(struct tr_trace **out, bool wanted, struct tr_error *error)
 {
 	struct tr_trace *trace = calloc(1, sizeof(*trace));
 
@@ -41,7 +41,7 @@ rubato_status tr_trace_open(struct tr_trace **out, bool wanted, struct tr_note *
 		trace->ring = calloc(TR_TRACE_MAX, sizeof(*trace->ring));
 	if (trace == NULL || (wanted && trace->ring == NULL)) {
 		free(trace);
-		return tr_fail(note, RUBATO_ERR_MEMORY, "trace: out of memory");
+		return tr_fail(error, RUBATO_ERR_MEMORY, "trace: out of memory");
 	}
 	*out = trace;
 	return RUBATO_OK;
@@ -73,15 +73,15 @@ struct writer { /* Rank 0's. */
 	rubato_status err; /* The first; from then on nothing is written. */
 };
 
-static void open_writer(struct writer *w, const char *folder, struct tr_note *note)
+static void open_writer(struct writer *w, const char *folder, struct tr_error *error)
 {
-	w->err = tr_path(w->path, sizeof(w->path), note, "%s/trace.json", folder);
+	w->err = tr_path(w->path, sizeof(w->path), error, "%s/trace.json", folder);
 	if (w->err)
 		return;
 	snprintf(w->beside, sizeof(w->beside), "%s.%ld.part", w->path, (long)getpid());
 	w->file = fopen(w->beside, "wxe");
 	if (w->file == NULL) {
-		w->err = tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", w->path, strerror(errno));
+		w->err = tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", w->path, strerror(errno));
 		return;
 	}
 	fprintf(w->file, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[");
@@ -128,7 +128,7 @@ static void write_span(struct writer *w, uint32_t rank, const struct span *s)
 	fprintf(w->file, "\"args\":{\"%s\":%llu}}", value, (unsigned long long)s->value);
 }
 
-static void close_writer(struct writer *w, struct tr_note *note)
+static void close_writer(struct writer *w, struct tr_error *error)
 {
 	bool bad;
 
@@ -138,7 +138,7 @@ static void close_writer(struct writer *w, struct tr_note *note)
 	bad = ferror(w->file) != 0;
 	bad = fclose(w->file) != 0 || bad;
 	if (!w->err && (bad || rename(w->beside, w->path) != 0))
-		w->err = tr_fail(note, RUBATO_ERR_SYSTEM, "%s: %s", w->path, strerror(errno));
+		w->err = tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", w->path, strerror(errno));
 	if (w->err)
 		unlink(w->beside);
 }
@@ -162,7 +162,7 @@ static void fill_piece(const struct tr_trace *trace, uint64_t k, uint64_t start_
 
 static rubato_status write_pieces(struct tr_trace *trace, rubato_comm *comm, uint64_t start_ns,
 				  const uint64_t *counts, struct span *pieces, struct writer *w,
-				  struct tr_note *note)
+				  struct tr_error *error)
 {
 	uint32_t rank = rubato_rank(comm), rank_count = rubato_size(comm);
 	uint64_t held, most = 0;
@@ -173,7 +173,7 @@ static rubato_status write_pieces(struct tr_trace *trace, rubato_comm *comm, uin
 	for (uint64_t k = 0; k * PIECE < most; k++) {
 		fill_piece(trace, k, start_ns, pieces);
 		TR_TRY(tr_check(
-			note,
+			error,
 			rubato_gather(comm, pieces, pieces, PIECE * SPAN_WORDS, RUBATO_UINT64, 0),
 			"gather of the trace"));
 		for (uint32_t r = 0; rank == 0 && r < rank_count; r++) {
@@ -186,7 +186,7 @@ static rubato_status write_pieces(struct tr_trace *trace, rubato_comm *comm, uin
 }
 
 rubato_status tr_trace_write(struct tr_trace *trace, rubato_comm *comm, const char *folder,
-			     uint64_t start_ns, struct tr_note *note)
+			     uint64_t start_ns, struct tr_error *error)
 {
 	uint32_t rank = rubato_rank(comm), rank_count = rubato_size(comm);
 	uint64_t *counts;
@@ -200,24 +200,24 @@ rubato_status tr_trace_write(struct tr_trace *trace, rubato_comm *comm, const ch
 	pieces = calloc((size_t)(rank == 0 ? rank_count : 1) * PIECE, sizeof(*pieces));
 	w = calloc(1, sizeof(*w));
 	if (counts == NULL || pieces == NULL || w == NULL)
-		err = tr_fail(note, RUBATO_ERR_MEMORY, "trace: no memory to write it");
-	err = tr_agree(comm, err, note);
+		err = tr_fail(error, RUBATO_ERR_MEMORY, "trace: no memory to write it");
+	err = tr_agree(comm, err, error);
 	if (err)
 		goto out;
-	err = tr_check(note, rubato_allgather(comm, &trace->count, counts, 1, RUBATO_UINT64),
+	err = tr_check(error, rubato_allgather(comm, &trace->count, counts, 1, RUBATO_UINT64),
 		       "allgather of the trace's length");
 	if (err)
 		goto out;
 	if (rank == 0)
-		open_writer(w, folder, note);
+		open_writer(w, folder, error);
 	for (uint32_t r = 0; rank == 0 && r < rank_count; r++)
 		write_names(w, r, counts[r] > TR_TRACE_MAX ? counts[r] - TR_TRACE_MAX : 0);
-	err = write_pieces(trace, comm, start_ns, counts, pieces, w, note);
+	err = write_pieces(trace, comm, start_ns, counts, pieces, w, error);
 	if (err && !w->err)
 		w->err = err;
-	close_writer(w, note);
+	close_writer(w, error);
 	if (err == RUBATO_OK)
-		err = tr_agree(comm, w->err, note);
+		err = tr_agree(comm, w->err, error);
 out:
 	free(w);
 	free(pieces);

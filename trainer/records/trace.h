@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-#include "trainer/base/note.h"
+#include "trainer/base/error.h"
 
 #define TR_TRACE_MAX (1u << 17) /* Spans of a rank; 32 bytes each. */
 
@@ -24,7 +24,7 @@ enum tr_span {
 struct tr_trace;
 
 /* `wanted`, the same on all ranks, false: nothing is recorded, and every call is cheap. */
-rubato_status tr_trace_open(struct tr_trace **out, bool wanted, struct tr_note *note);
+rubato_status tr_trace_open(struct tr_trace **out, bool wanted, struct tr_error *error);
 void tr_trace_close(struct tr_trace *trace); /* NULL is fine. */
 
 /* Times are rubato_now()'s; begin = end: a moment, which an update always is. */
@@ -34,6 +34,6 @@ void tr_trace_span(struct tr_trace *trace, enum tr_span span, uint64_t begin_ns,
 /* Collective. `start_ns`: when the run began on this rank. Rank 0 writes folder/trace.json whole or
  * not at all; the others need no folder. */
 rubato_status tr_trace_write(struct tr_trace *trace, rubato_comm *comm, const char *folder,
-			     uint64_t start_ns, struct tr_note *note);
+			     uint64_t start_ns, struct tr_error *error);
 
 #endif

@@ -59,15 +59,15 @@ static rubato_status open_vector(struct tr_averaging *a)
 	size_t first = whole ? 0 : ctx->parameter_count;
 	void *memory;
 
-	TR_TRY(tr_check(ctx->note, rubato_alloc(a->comm, total * sizeof(float), &memory),
+	TR_TRY(tr_check(ctx->error, rubato_alloc(a->comm, total * sizeof(float), &memory),
 			"alloc for the average of models"));
 	a->vector = memory;
 	if (!whole)
 		TR_TRY(tr_wire_open(&a->wire, a->comm, ctx->own->wire, ctx->parameter_count,
-				    a->extra_count, ctx->note));
+				    a->extra_count, ctx->error));
 	if (first == total)
 		return RUBATO_OK;
-	return tr_check(ctx->note,
+	return tr_check(ctx->error,
 			rubato_op_allreduce(a->comm, a->vector + first, a->vector + first,
 					    total - first, RUBATO_FLOAT32, RUBATO_AVG, &a->mean),
 			"op_allreduce of models");
@@ -80,7 +80,7 @@ rubato_status tr_averaging_open(struct tr_averaging **out, struct tr_rule_contex
 	rubato_status err;
 
 	if (a == NULL)
-		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "average of models: out of memory");
+		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "average of models: out of memory");
 	a->ctx = ctx;
 	a->comm = comm;
 	a->rank_count = rubato_size(comm);
@@ -156,9 +156,9 @@ rubato_status tr_averaging_begin(struct tr_averaging *a, const float *reference,
 	pack(a, reference, extras);
 	a->in_flight = true;
 	if (a->mean != NULL)
-		TR_TRY(tr_check(ctx->note, rubato_start(a->mean), "start of the average"));
+		TR_TRY(tr_check(ctx->error, rubato_start(a->mean), "start of the average"));
 	if (a->wire != NULL)
-		TR_TRY(tr_wire_begin(a->wire, a->vector, extras, ctx->note));
+		TR_TRY(tr_wire_begin(a->wire, a->vector, extras, ctx->error));
 	ctx->counts.communication_ns += rubato_now(ctx->comm) - before;
 	return RUBATO_OK;
 }
@@ -180,10 +180,10 @@ rubato_status tr_averaging_end(struct tr_averaging *a, const float *reference, d
 	float *digits = states_of(a) + a->state_count;
 
 	if (a->mean != NULL)
-		TR_TRY(tr_check(ctx->note, rubato_wait(a->mean, RUBATO_TIMEOUT_DEFAULT),
+		TR_TRY(tr_check(ctx->error, rubato_wait(a->mean, RUBATO_TIMEOUT_DEFAULT),
 				"average of models"));
 	if (a->wire != NULL)
-		TR_TRY(tr_wire_end(a->wire, a->vector, extras, ctx->note));
+		TR_TRY(tr_wire_end(a->wire, a->vector, extras, ctx->error));
 	for (uint32_t e = 0; a->wire == NULL && e < a->extra_count; e++)
 		extras[e] = take_digits(digits + e * DIGIT_COUNT, a->rank_count);
 	a->in_flight = false;
@@ -232,14 +232,14 @@ rubato_status tr_averaging_keep(struct tr_averaging *a, const char *name,
 {
 	if (a->wire == NULL) /* Nothing outlives an average. */
 		return RUBATO_OK;
-	return tr_wire_keep(a->wire, name, archive, a->ctx->note);
+	return tr_wire_keep(a->wire, name, archive, a->ctx->error);
 }
 
 rubato_status tr_averaging_keep_mean(struct tr_averaging *a, struct tr_archive *archive)
 {
 	return tr_archive_bytes(archive, "averaging.mean", a->vector,
 				(a->ctx->parameter_count + a->statistics_count) * sizeof(float),
-				a->ctx->note);
+				a->ctx->error);
 }
 
 /* ---- The steps in between ---- */

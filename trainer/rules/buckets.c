@@ -4,13 +4,13 @@
 #include <string.h>
 
 rubato_status tr_cut_make(struct tr_cut *cut, size_t total, uint64_t size_bytes,
-			  struct tr_note *note)
+			  struct tr_error *error)
 {
 	uint64_t size = size_bytes / (TR_BUCKET_ALIGN * sizeof(float)) * TR_BUCKET_ALIGN;
 	uint64_t count = size == 0 ? 1 : (total + size - 1) / size;
 
 	if (count > TR_BUCKETS_MAX)
-		return tr_refuse(note,
+		return tr_refuse(error,
 				 "--bucket %llu would cut %zu parameters into %llu buckets; at "
 				 "most %d",
 				 (unsigned long long)size_bytes, total, (unsigned long long)count,
@@ -35,7 +35,7 @@ size_t tr_cut_end(const struct tr_cut *cut, uint32_t bucket)
 }
 
 rubato_status tr_buckets_open(struct tr_buckets *buckets, rubato_comm *comm,
-			      const struct tr_cut *cut, float *vector, struct tr_note *note)
+			      const struct tr_cut *cut, float *vector, struct tr_error *error)
 {
 	memset(buckets, 0, sizeof(*buckets));
 	buckets->comm = comm;
@@ -44,7 +44,7 @@ rubato_status tr_buckets_open(struct tr_buckets *buckets, rubato_comm *comm,
 		size_t begin = tr_cut_begin(cut, i);
 		float *at = vector + begin;
 
-		TR_TRY(tr_check(note,
+		TR_TRY(tr_check(error,
 				rubato_op_allreduce(comm, at, at, tr_cut_end(cut, i) - begin,
 						    RUBATO_FLOAT32, RUBATO_AVG,
 						    &buckets->average[i]),
@@ -60,29 +60,29 @@ void tr_buckets_close(struct tr_buckets *buckets)
 	buckets->cut.count = 0;
 }
 
-rubato_status tr_buckets_ready(struct tr_buckets *buckets, size_t first, struct tr_note *note)
+rubato_status tr_buckets_ready(struct tr_buckets *buckets, size_t first, struct tr_error *error)
 {
 	while (buckets->started < buckets->cut.count &&
 	       tr_cut_begin(&buckets->cut, buckets->started) >= first)
-		TR_TRY(tr_check(note, rubato_start(buckets->average[buckets->started++]),
+		TR_TRY(tr_check(error, rubato_start(buckets->average[buckets->started++]),
 				"start of a bucket's allreduce"));
 	return RUBATO_OK;
 }
 
-rubato_status tr_buckets_over(struct tr_buckets *buckets, uint32_t *over, struct tr_note *note)
+rubato_status tr_buckets_over(struct tr_buckets *buckets, uint32_t *over, struct tr_error *error)
 {
 	rubato_stats stats = { .size_bytes = sizeof(stats) };
 
-	TR_TRY(tr_check(note, rubato_get_stats(buckets->comm, &stats), "get_stats"));
+	TR_TRY(tr_check(error, rubato_get_stats(buckets->comm, &stats), "get_stats"));
 	*over = stats.operations_in_flight < buckets->started
 			? buckets->started - stats.operations_in_flight
 			: 0;
 	return RUBATO_OK;
 }
 
-rubato_status tr_buckets_wait(struct tr_buckets *buckets, uint32_t bucket, struct tr_note *note)
+rubato_status tr_buckets_wait(struct tr_buckets *buckets, uint32_t bucket, struct tr_error *error)
 {
-	return tr_check(note, rubato_wait(buckets->average[bucket], RUBATO_TIMEOUT_DEFAULT),
+	return tr_check(error, rubato_wait(buckets->average[bucket], RUBATO_TIMEOUT_DEFAULT),
 			"allreduce of a bucket");
 }
 

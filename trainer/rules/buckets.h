@@ -14,7 +14,7 @@
 
 #include <stddef.h>
 
-#include "trainer/base/note.h"
+#include "trainer/base/error.h"
 
 #define TR_BUCKETS_MAX 1024 /* Each has a persistent operation with its scratch memory. */
 #define TR_BUCKET_ALIGN 16  /* Floats: buckets begin at cache lines. */
@@ -27,7 +27,7 @@ struct tr_cut { /* How a vector is cut; counts are of floats. */
 /* `size_bytes`: of a bucket, rounded down to cache lines; 0: one bucket. Errors: ARGUMENT when that
  * would make more than TR_BUCKETS_MAX. */
 rubato_status tr_cut_make(struct tr_cut *cut, size_t total, uint64_t size_bytes,
-			  struct tr_note *note);
+			  struct tr_error *error);
 size_t tr_cut_begin(const struct tr_cut *cut, uint32_t bucket); /* Its first float, */
 size_t tr_cut_end(const struct tr_cut *cut, uint32_t bucket);   /* and the one behind its last. */
 
@@ -41,14 +41,14 @@ struct tr_buckets {
 /* Collective: one allreduce (AVG, in place) for each bucket of `vector`. Of a failed one only
  * tr_buckets_close may follow. */
 rubato_status tr_buckets_open(struct tr_buckets *buckets, rubato_comm *comm,
-			      const struct tr_cut *cut, float *vector, struct tr_note *note);
+			      const struct tr_cut *cut, float *vector, struct tr_error *error);
 void tr_buckets_close(struct tr_buckets *buckets);
 
 /* Everything from float `first` on is final: starts what has become complete. */
-rubato_status tr_buckets_ready(struct tr_buckets *buckets, size_t first, struct tr_note *note);
+rubato_status tr_buckets_ready(struct tr_buckets *buckets, size_t first, struct tr_error *error);
 /* All have been started: how many of them are over. */
-rubato_status tr_buckets_over(struct tr_buckets *buckets, uint32_t *over, struct tr_note *note);
-rubato_status tr_buckets_wait(struct tr_buckets *buckets, uint32_t bucket, struct tr_note *note);
+rubato_status tr_buckets_over(struct tr_buckets *buckets, uint32_t *over, struct tr_error *error);
+rubato_status tr_buckets_wait(struct tr_buckets *buckets, uint32_t bucket, struct tr_error *error);
 /* All have been waited for: the next vector begins. */
 void tr_buckets_again(struct tr_buckets *buckets);
 

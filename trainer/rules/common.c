@@ -10,7 +10,7 @@ rubato_status tr_common_open(struct tr_common *common, struct tr_rule_context *c
 	ctx->replicas_differ = true;
 	ctx->average_statistics = ctx->own->bn == TR_BN_AVERAGE;
 	err = tr_outer_open(&common->outer, ctx->own, model || ctx->own->wire != TR_WIRE_F32,
-			    ctx->parameters, ctx->parameter_count, ctx->note);
+			    ctx->parameters, ctx->parameter_count, ctx->error);
 	if (err == RUBATO_OK)
 		err = tr_averaging_open(&common->averaging, ctx, ctx->comm, extra_count);
 	if (err)
@@ -87,7 +87,7 @@ void tr_common_agree(struct tr_common *common, uint64_t done)
 rubato_status tr_common_keep(struct tr_common *common, struct tr_archive *archive)
 {
 	TR_TRY(tr_archive_bytes(archive, "averaging.last", &common->last, sizeof(common->last),
-				common->ctx->note));
-	TR_TRY(tr_outer_keep(&common->outer, archive, common->ctx->note));
+				common->ctx->error));
+	TR_TRY(tr_outer_keep(&common->outer, archive, common->ctx->error));
 	return tr_averaging_keep(common->averaging, "averaging", archive);
 }

@@ -59,15 +59,15 @@ static rubato_status eager_check(const struct tr_rule_context *ctx)
 	const struct tr_optimizer *optimizer = ctx->optimizer;
 
 	if (own->partial.quorum > ctx->rank_count)
-		return tr_refuse(ctx->note, "--policy %s:%u: there are %u ranks",
+		return tr_refuse(ctx->error, "--policy %s:%u: there are %u ranks",
 				 rubato_policy_name(own->partial.policy), own->partial.quorum,
 				 ctx->rank_count);
 	if (own->partial.policy == RUBATO_POLICY_WAGMA && ctx->rank_count % own->partial.group != 0)
-		return tr_refuse(ctx->note, "--policy wagma:%u: does not divide %u ranks",
+		return tr_refuse(ctx->error, "--policy wagma:%u: does not divide %u ranks",
 				 own->partial.group, ctx->rank_count);
 	if (own->lag_comp == TR_LAG_COMP_LOOKAHEAD &&
 	    (optimizer->kind != TR_SGD || optimizer->momentum == 0.0f))
-		return tr_refuse(ctx->note, "--lag-comp lookahead: wants sgd with a --momentum");
+		return tr_refuse(ctx->error, "--lag-comp lookahead: wants sgd with a --momentum");
 	return RUBATO_OK;
 }
 
@@ -92,7 +92,7 @@ static rubato_status allocate(struct tr_rule_state *state)
 		state->kept = malloc(ctx->parameter_count * sizeof(float));
 	if (state->shares == NULL || state->made == NULL ||
 	    (state->kept == NULL && ctx->own->lag_comp == TR_LAG_COMP_LOOKAHEAD))
-		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "eager: out of memory");
+		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "eager: out of memory");
 	return RUBATO_OK;
 }
 
@@ -107,7 +107,7 @@ static rubato_status create(struct tr_rule_state *state, const void *saved, uint
 	options.state = saved;
 	options.state_bytes = saved_bytes;
 	state->open_ns = rubato_now(ctx->comm);
-	return tr_check(ctx->note,
+	return tr_check(ctx->error,
 			rubato_partial_create(ctx->comm, state->vector_count, RUBATO_FLOAT32,
 					      state->models ? RUBATO_SUM : RUBATO_AVG, &options,
 					      &state->partial),
@@ -123,7 +123,7 @@ static rubato_status eager_open(struct tr_rule_state **out, struct tr_rule_conte
 	TR_TRY(eager_check(ctx));
 	state = calloc(1, sizeof(*state));
 	if (state == NULL)
-		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "eager: out of memory");
+		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "eager: out of memory");
 	state->ctx = ctx;
 	state->models = options->policy == RUBATO_POLICY_WAGMA;
 	state->vector_count = ctx->parameter_count;
@@ -281,7 +281,7 @@ static rubato_status count_reductions(struct tr_rule_state *state)
 	rubato_partial_stats stats = { .size_bytes = sizeof(stats) };
 	uint64_t grouped;
 
-	TR_TRY(tr_check(ctx->note, rubato_partial_get_stats(state->partial, &stats),
+	TR_TRY(tr_check(ctx->error, rubato_partial_get_stats(state->partial, &stats),
 			"partial stats"));
 	grouped = state->models ? stats.rounds - stats.full_rounds : 0;
 	ctx->counts.local_reductions = grouped;
@@ -304,7 +304,7 @@ static rubato_status next_result(struct tr_rule_state *state, const void **resul
 	} while (err == RUBATO_ERR_TIMEOUT && drain_ns > 0 &&
 		 rubato_now(ctx->comm) - drain_ns < PATIENCE * (drain_ns - state->open_ns));
 	ctx->counts.communication_ns += rubato_now(ctx->comm) - before_ns;
-	return tr_check(ctx->note, err, "eager");
+	return tr_check(ctx->error, err, "eager");
 }
 
 /* Takes what has finished; waits for the round that this rank is ready for. `use` false: what is
@@ -322,7 +322,7 @@ static rubato_status collect(struct tr_rule_state *state, bool use, uint64_t dra
 			break;
 		if (use)
 			apply(state, result, &round);
-		TR_TRY(tr_check(ctx->note, rubato_partial_release(state->partial), "eager"));
+		TR_TRY(tr_check(ctx->error, rubato_partial_release(state->partial), "eager"));
 	} while (result != NULL);
 	return count_reductions(state);
 }
@@ -330,7 +330,7 @@ static rubato_status collect(struct tr_rule_state *state, bool use, uint64_t dra
 /* Collective: afterwards nothing is on its way. */
 static rubato_status drain(struct tr_rule_state *state)
 {
-	TR_TRY(tr_check(state->ctx->note, rubato_partial_drain(state->partial), "eager: drain"));
+	TR_TRY(tr_check(state->ctx->error, rubato_partial_drain(state->partial), "eager: drain"));
 	return collect(state, !state->models, rubato_now(state->ctx->comm));
 }
 
@@ -339,7 +339,7 @@ static rubato_status average(struct tr_rule_state *state, float *vector, size_t 
 	struct tr_rule_context *ctx = state->ctx;
 
 	return tr_check(
-		ctx->note,
+		ctx->error,
 		rubato_allreduce(ctx->comm, vector, vector, count, RUBATO_FLOAT32, RUBATO_AVG),
 		"eager: average of the models");
 }
@@ -403,10 +403,10 @@ static rubato_status commit_gradient(struct tr_rule_state *state, uint64_t step)
 	float weight = weighted ? (float)ctx->batch : 1.0f;
 	void *buffer;
 
-	TR_TRY(tr_check(ctx->note, rubato_partial_acquire(state->partial, &buffer), "eager"));
+	TR_TRY(tr_check(ctx->error, rubato_partial_acquire(state->partial, &buffer), "eager"));
 	for (size_t i = 0; i < ctx->parameter_count; i++)
 		((float *)buffer)[i] = weight * ctx->gradient[i];
-	return tr_check(ctx->note, rubato_partial_commit(state->partial, step, ctx->batch),
+	return tr_check(ctx->error, rubato_partial_commit(state->partial, step, ctx->batch),
 			"eager");
 }
 
@@ -422,13 +422,13 @@ static rubato_status commit_models(struct tr_rule_state *state, uint64_t step)
 	tr_optimizer_next(ctx->optimizer);
 	tr_optimizer_apply(ctx->optimizer, ctx->rate_applied, ctx->gradient, ctx->parameters, 0,
 			   ctx->parameter_count);
-	TR_TRY(tr_check(ctx->note, rubato_partial_acquire(state->partial, &lease), "eager"));
+	TR_TRY(tr_check(ctx->error, rubato_partial_acquire(state->partial, &lease), "eager"));
 	buffer = lease;
 	memcpy(buffer, ctx->parameters, ctx->parameter_count * sizeof(float));
 	if (state->vector_count > ctx->parameter_count)
 		memcpy(buffer + ctx->parameter_count, ctx->statistics,
 		       ctx->statistics_count * sizeof(float));
-	return tr_check(ctx->note, rubato_partial_commit(state->partial, step, 1), "eager");
+	return tr_check(ctx->error, rubato_partial_commit(state->partial, step, 1), "eager");
 }
 
 static rubato_status eager_step(struct tr_rule_state *state, uint64_t step)
@@ -457,7 +457,7 @@ static rubato_status eager_finish(struct tr_rule_state *state, uint64_t step_cou
 
 	state->next_step = step_count;
 	TR_TRY(drain(state));
-	TR_TRY(tr_check(state->ctx->note,
+	TR_TRY(tr_check(state->ctx->error,
 			rubato_allreduce(state->ctx->comm, staleness, staleness, 1, RUBATO_UINT64,
 					 RUBATO_MAX),
 			"eager: allreduce"));
@@ -476,17 +476,17 @@ static rubato_status eager_settle(struct tr_rule_state *state, uint64_t step_cou
 static rubato_status keep_partial(struct tr_rule_state *state, struct tr_archive *archive,
 				  void *saved, uint64_t saved_bytes)
 {
-	struct tr_note *note = state->ctx->note;
+	struct tr_error *error = state->ctx->error;
 	rubato_partial *begun = state->partial;
 
 	if (!tr_archive_loading(archive)) {
-		TR_TRY(tr_check(note, rubato_partial_save(state->partial, saved, &saved_bytes),
+		TR_TRY(tr_check(error, rubato_partial_save(state->partial, saved, &saved_bytes),
 				"eager: save"));
-		return tr_archive_bytes(archive, "eager.rounds", saved, saved_bytes, note);
+		return tr_archive_bytes(archive, "eager.rounds", saved, saved_bytes, error);
 	}
-	TR_TRY(tr_archive_bytes(archive, "eager.rounds", saved, saved_bytes, note));
+	TR_TRY(tr_archive_bytes(archive, "eager.rounds", saved, saved_bytes, error));
 	state->partial = NULL;
-	TR_TRY(tr_check(note, rubato_partial_free(begun), "eager"));
+	TR_TRY(tr_check(error, rubato_partial_free(begun), "eager"));
 	return create(state, saved, saved_bytes);
 }
 
@@ -497,14 +497,14 @@ static rubato_status eager_keep(struct tr_rule_state *state, struct tr_archive *
 	rubato_status err;
 	void *saved;
 
-	TR_TRY(tr_archive_bytes(archive, "eager", &state->past, sizeof(state->past), ctx->note));
+	TR_TRY(tr_archive_bytes(archive, "eager", &state->past, sizeof(state->past), ctx->error));
 	TR_TRY(tr_archive_bytes(archive, "eager.made", state->made,
-				ctx->rank_count * sizeof(*state->made), ctx->note));
-	TR_TRY(tr_check(ctx->note, rubato_partial_save(state->partial, NULL, &saved_bytes),
+				ctx->rank_count * sizeof(*state->made), ctx->error));
+	TR_TRY(tr_check(ctx->error, rubato_partial_save(state->partial, NULL, &saved_bytes),
 			"eager: save"));
 	saved = malloc(saved_bytes);
 	if (saved == NULL)
-		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "eager: no memory for a checkpoint");
+		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "eager: no memory for a checkpoint");
 	err = keep_partial(state, archive, saved, saved_bytes);
 	free(saved);
 	return err;

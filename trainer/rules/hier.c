@@ -47,8 +47,8 @@ static rubato_status find_node(struct tr_rule_state *state)
 	bool any = false;
 
 	if (nodes == NULL)
-		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "hier: out of memory");
-	err = tr_check(ctx->note, rubato_allgather(ctx->comm, &ctx->node, nodes, 1, RUBATO_UINT64),
+		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "hier: out of memory");
+	err = tr_check(ctx->error, rubato_allgather(ctx->comm, &ctx->node, nodes, 1, RUBATO_UINT64),
 		       "allgather of nodes");
 	state->stride = 1;
 	for (uint32_t r = 0; err == RUBATO_OK && r < ctx->rank_count; r++) {
@@ -59,7 +59,7 @@ static rubato_status find_node(struct tr_rule_state *state)
 		else if (state->count == 1)
 			state->stride = r - state->first;
 		else if (r - last != state->stride)
-			err = tr_fail(ctx->note, RUBATO_ERR_UNSUPPORTED,
+			err = tr_fail(ctx->error, RUBATO_ERR_UNSUPPORTED,
 				      "hier: the ranks of a node are not evenly spaced: say "
 				      "--group");
 		last = r;
@@ -69,7 +69,7 @@ static rubato_status find_node(struct tr_rule_state *state)
 		for (uint32_t b = 0; b < a; b++)
 			any = any || nodes[a] == nodes[b];
 	if (err == RUBATO_OK && !any && ctx->rank_count > 1)
-		err = tr_refuse(ctx->note, "hier: each rank is a node of its own: say --group");
+		err = tr_refuse(ctx->error, "hier: each rank is a node of its own: say --group");
 	free(nodes);
 	return err;
 }
@@ -79,7 +79,7 @@ static rubato_status count_bytes(struct tr_rule_state *state, uint64_t *more)
 {
 	rubato_stats stats = { .size_bytes = sizeof(stats) };
 
-	TR_TRY(tr_check(state->common.ctx->note, rubato_get_stats(state->comm, &stats),
+	TR_TRY(tr_check(state->common.ctx->error, rubato_get_stats(state->comm, &stats),
 			"get_stats"));
 	*more += stats.bytes_sent - state->bytes;
 	state->bytes = stats.bytes_sent;
@@ -102,7 +102,7 @@ static rubato_status open_group(struct tr_rule_state *state)
 		state->count = size < left ? size : left;
 	}
 	/* Collective, so also by those that are alone. */
-	TR_TRY(tr_check(ctx->note,
+	TR_TRY(tr_check(ctx->error,
 			rubato_split(ctx->comm, state->count > 1 ? state->first : RUBATO_COLOR_NONE,
 				     (int32_t)ctx->rank, &state->comm),
 			"split into groups"));
@@ -111,7 +111,7 @@ static rubato_status open_group(struct tr_rule_state *state)
 	if (ctx->own->wire != TR_WIRE_F32) {
 		state->model = malloc(ctx->parameter_count * sizeof(float));
 		if (state->model == NULL)
-			return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "hier: out of memory");
+			return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "hier: out of memory");
 		memcpy(state->model, ctx->parameters, ctx->parameter_count * sizeof(float));
 	}
 	TR_TRY(tr_averaging_open(&state->local, ctx, state->comm, 0));
@@ -124,7 +124,7 @@ static rubato_status hier_open(struct tr_rule_state **out, struct tr_rule_contex
 	rubato_status err;
 
 	if (state == NULL)
-		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "hier: out of memory");
+		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "hier: out of memory");
 	err = tr_common_open(&state->common, ctx, 0, false);
 	if (err == RUBATO_OK)
 		err = open_group(state);
@@ -202,10 +202,10 @@ static rubato_status hier_keep(struct tr_rule_state *state, struct tr_archive *a
 	if (state->local == NULL)
 		return RUBATO_OK;
 	TR_TRY(tr_archive_bytes(archive, "hier.last", &state->last, sizeof(state->last),
-				ctx->note));
+				ctx->error));
 	if (state->model != NULL)
 		TR_TRY(tr_archive_bytes(archive, "hier.model", state->model,
-					ctx->parameter_count * sizeof(float), ctx->note));
+					ctx->parameter_count * sizeof(float), ctx->error));
 	return tr_averaging_keep(state->local, "hier", archive);
 }
 

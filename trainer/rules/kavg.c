@@ -25,7 +25,7 @@ static rubato_status kavg_open(struct tr_rule_state **out, struct tr_rule_contex
 	rubato_status err;
 
 	if (state == NULL)
-		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "kavg: out of memory");
+		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "kavg: out of memory");
 	err = tr_common_open(&state->common, ctx, 0, false);
 	if (err) {
 		kavg_close(state);

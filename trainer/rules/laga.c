@@ -59,15 +59,15 @@ static rubato_status fill(struct tr_rule_state *state)
 	bool ahead = ctx->own->lag_comp == TR_LAG_COMP_LOOKAHEAD;
 
 	if (ahead && ctx->optimizer->kind != TR_SGD)
-		return tr_refuse(ctx->note, "--lag-comp lookahead: it follows the momentum of "
-					    "--optimizer sgd, no other");
+		return tr_refuse(ctx->error, "--lag-comp lookahead: it follows the momentum of "
+					     "--optimizer sgd, no other");
 	state->done = calloc(ctx->rank_count, sizeof(*state->done));
 	state->shares = calloc(ctx->rank_count, sizeof(*state->shares));
 	if (ahead)
 		state->aside = malloc(ctx->parameter_count * sizeof(float));
 	if (state->done == NULL || state->shares == NULL || (ahead && state->aside == NULL))
-		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "laga: out of memory");
-	return tr_check(ctx->note,
+		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "laga: out of memory");
+	return tr_check(ctx->error,
 			rubato_lagged_create(ctx->comm, state->width, RUBATO_FLOAT32, RUBATO_SUM,
 					     ctx->own->lag, &state->lagged),
 			"lagged_create");
@@ -84,7 +84,7 @@ static rubato_status laga_open(struct tr_rule_state **out, struct tr_rule_contex
 	rubato_status err;
 
 	if (state == NULL)
-		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "laga: out of memory");
+		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "laga: out of memory");
 	state->ctx = ctx;
 	state->width = ctx->parameter_count + ctx->rank_count;
 	err = fill(state);
@@ -174,7 +174,7 @@ static rubato_status take(struct tr_rule_state *state, const float **result)
 		return RUBATO_OK;
 	}
 	/* Which is due is counted here: after a checkpoint the library knows only some of them. */
-	TR_TRY(tr_check(ctx->note,
+	TR_TRY(tr_check(ctx->error,
 			rubato_lagged_flush(state->lagged, &taken, NULL, RUBATO_TIMEOUT_DEFAULT),
 			"wait for a lagged allreduce"));
 	ctx->counts.communication_ns += rubato_now(ctx->comm) - before_ns;
@@ -219,7 +219,7 @@ static rubato_status accumulate(struct tr_rule_state *state)
 	void *buffer;
 
 	if (state->sum == NULL) {
-		TR_TRY(tr_check(ctx->note, rubato_lagged_acquire(state->lagged, &buffer),
+		TR_TRY(tr_check(ctx->error, rubato_lagged_acquire(state->lagged, &buffer),
 				"acquire of a lagged allreduce"));
 		state->sum = buffer;
 	}
@@ -244,7 +244,7 @@ static rubato_status is_full(struct tr_rule_state *state, bool *full)
 	if (state->begun - state->collected < ctx->own->lag || state->kept_count > 0 ||
 	    state->count >= COUNT_MAX)
 		return RUBATO_OK;
-	TR_TRY(tr_check(ctx->note, rubato_lagged_test(state->lagged, full),
+	TR_TRY(tr_check(ctx->error, rubato_lagged_test(state->lagged, full),
 			"test of a lagged allreduce"));
 	ctx->counts.communication_ns += rubato_now(ctx->comm) - before_ns;
 	return RUBATO_OK;
@@ -258,9 +258,9 @@ static rubato_status begin_round(struct tr_rule_state *state)
 
 	if (state->count > 0)
 		state->sum[ctx->parameter_count + ctx->rank] = (float)state->count;
-	TR_TRY(tr_check(ctx->note, rubato_lagged_accumulate(state->lagged, NULL, state->count),
+	TR_TRY(tr_check(ctx->error, rubato_lagged_accumulate(state->lagged, NULL, state->count),
 			"accumulate of a lagged allreduce"));
-	TR_TRY(tr_check(ctx->note, rubato_lagged_begin(state->lagged),
+	TR_TRY(tr_check(ctx->error, rubato_lagged_begin(state->lagged),
 			"begin of a lagged allreduce"));
 	state->sum = NULL;
 	state->count = 0;
@@ -363,7 +363,7 @@ static rubato_status catch_up(struct tr_rule_state *state)
 	struct mean mean;
 	bool due;
 
-	TR_TRY(tr_check(ctx->note,
+	TR_TRY(tr_check(ctx->error,
 			rubato_allreduce(ctx->comm, &most, &most, 1, RUBATO_UINT64, RUBATO_MAX),
 			"checkpoint: allreduce of the number of rounds"));
 	while (state->begun < most)
@@ -382,7 +382,7 @@ static rubato_status land(struct tr_rule_state *state)
 	state->kept_first = 0;
 	while (state->kept_count < state->begun - state->collected) {
 		TR_TRY(tr_check(
-			ctx->note,
+			ctx->error,
 			rubato_lagged_flush(state->lagged, &result, NULL, RUBATO_TIMEOUT_DEFAULT),
 			"wait for a lagged allreduce"));
 		memcpy(state->kept + state->kept_count * state->width, result,
@@ -399,7 +399,7 @@ static rubato_status kept_make(struct tr_rule_state *state)
 	if (state->kept == NULL)
 		state->kept = malloc(ctx->own->lag * state->width * sizeof(float));
 	if (state->kept == NULL)
-		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "laga: no memory for a checkpoint");
+		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "laga: no memory for a checkpoint");
 	return RUBATO_OK;
 }
 
@@ -424,29 +424,29 @@ static rubato_status laga_keep(struct tr_rule_state *state, struct tr_archive *a
 	       ((uint64_t[]) { state->count, state->begun, state->collected, state->steps,
 			       state->kept_count }),
 	       sizeof(numbers));
-	TR_TRY(tr_archive_bytes(archive, "laga.numbers", numbers, sizeof(numbers), ctx->note));
+	TR_TRY(tr_archive_bytes(archive, "laga.numbers", numbers, sizeof(numbers), ctx->error));
 	state->count = numbers[0];
 	state->begun = numbers[1];
 	state->collected = numbers[2];
 	state->steps = numbers[3];
 	state->kept_count = (uint32_t)numbers[4];
 	if (numbers[4] > ctx->own->lag || numbers[4] != state->begun - state->collected)
-		return tr_fail(ctx->note, RUBATO_ERR_ARGUMENT,
+		return tr_fail(ctx->error, RUBATO_ERR_ARGUMENT,
 			       "checkpoint: %llu results in flight, of at most %u",
 			       (unsigned long long)numbers[4], ctx->own->lag);
 	TR_TRY(tr_archive_bytes(archive, "laga.rate", &state->last_rate, sizeof(state->last_rate),
-				ctx->note));
+				ctx->error));
 	TR_TRY(tr_archive_bytes(archive, "laga.done", state->done,
-				ctx->rank_count * sizeof(*state->done), ctx->note));
+				ctx->rank_count * sizeof(*state->done), ctx->error));
 	TR_TRY(tr_archive_bytes(archive, "laga.kept", state->kept,
-				state->kept_count * state->width * sizeof(float), ctx->note));
+				state->kept_count * state->width * sizeof(float), ctx->error));
 	if (state->count == 0)
 		return RUBATO_OK;
-	TR_TRY(tr_check(ctx->note, rubato_lagged_acquire(state->lagged, &buffer),
+	TR_TRY(tr_check(ctx->error, rubato_lagged_acquire(state->lagged, &buffer),
 			"acquire of a lagged allreduce"));
 	state->sum = buffer;
 	return tr_archive_bytes(archive, "laga.sum", buffer, state->width * sizeof(float),
-				ctx->note);
+				ctx->error);
 }
 
 const struct tr_rule tr_rule_laga = {

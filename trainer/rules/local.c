@@ -38,7 +38,7 @@ static rubato_status local_open(struct tr_rule_state **out, struct tr_rule_conte
 	rubato_status err;
 
 	if (state == NULL)
-		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "local: out of memory");
+		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "local: out of memory");
 	err = tr_common_open(&state->common, ctx, 0, ctx->own->pull > 0.0);
 	if (err) {
 		local_close(state);
@@ -140,11 +140,11 @@ static rubato_status local_keep(struct tr_rule_state *state, struct tr_archive *
 	if (!(ctx->own->pull > 0.0))
 		return RUBATO_OK;
 	TR_TRY(tr_archive_bytes(archive, "local.begun", &state->begun, sizeof(state->begun),
-				ctx->note));
+				ctx->error));
 	TR_TRY(tr_archive_bytes(archive, "local.unbegun", &state->unbegun, sizeof(state->unbegun),
-				ctx->note));
+				ctx->error));
 	TR_TRY(tr_archive_bytes(archive, "local.arrived", &state->arrived, sizeof(state->arrived),
-				ctx->note));
+				ctx->error));
 	TR_TRY(tr_averaging_keep_mean(state->common.averaging, archive));
 	if (!tr_archive_loading(archive) || state->unbegun == 0)
 		return RUBATO_OK;

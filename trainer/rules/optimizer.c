@@ -13,7 +13,7 @@ const char *const tr_optimizer_names[] = { "sgd", "adam", "adamw", NULL };
 
 rubato_status tr_optimizer_open(struct tr_optimizer *optimizer, enum tr_optimizer_kind kind,
 				double momentum, double weight_decay, size_t count,
-				struct tr_note *note)
+				struct tr_error *error)
 {
 	*optimizer = (struct tr_optimizer) { .kind = kind,
 					     .momentum = (float)momentum,
@@ -23,7 +23,7 @@ rubato_status tr_optimizer_open(struct tr_optimizer *optimizer, enum tr_optimize
 	for (uint32_t i = 0; i < optimizer->state_count; i++) {
 		optimizer->states[i] = calloc(count, sizeof(float));
 		if (optimizer->states[i] == NULL)
-			return tr_fail(note, RUBATO_ERR_MEMORY, "optimizer: out of memory");
+			return tr_fail(error, RUBATO_ERR_MEMORY, "optimizer: out of memory");
 	}
 	return RUBATO_OK;
 }
@@ -84,15 +84,15 @@ void tr_optimizer_reset(struct tr_optimizer *optimizer)
 }
 
 rubato_status tr_optimizer_keep(struct tr_optimizer *optimizer, struct tr_archive *archive,
-				struct tr_note *note)
+				struct tr_error *error)
 {
 	static const char *const names[TR_OPTIMIZER_STATES] = { "optimizer 0", "optimizer 1" };
 
 	for (uint32_t i = 0; i < optimizer->state_count; i++)
 		TR_TRY(tr_archive_bytes(archive, names[i], optimizer->states[i],
-					optimizer->count * sizeof(float), note));
+					optimizer->count * sizeof(float), error));
 	return tr_archive_bytes(archive, "optimizer updates", &optimizer->updates,
-				sizeof(optimizer->updates), note);
+				sizeof(optimizer->updates), error);
 }
 
 void tr_optimizer_close(struct tr_optimizer *optimizer)

@@ -32,7 +32,7 @@ struct tr_optimizer {
 
 rubato_status tr_optimizer_open(struct tr_optimizer *optimizer, enum tr_optimizer_kind kind,
 				double momentum, double weight_decay, size_t count,
-				struct tr_note *note);
+				struct tr_error *error);
 /* Before each update, once; then its elements, in any pieces. */
 void tr_optimizer_next(struct tr_optimizer *optimizer);
 /* The vectors are whole; elements begin to end - 1 are updated. */
@@ -41,7 +41,7 @@ void tr_optimizer_apply(struct tr_optimizer *optimizer, double rate, const float
 void tr_optimizer_reset(struct tr_optimizer *optimizer); /* As after open. */
 /* Its state goes to a checkpoint, or comes from there. */
 rubato_status tr_optimizer_keep(struct tr_optimizer *optimizer, struct tr_archive *archive,
-				struct tr_note *note);
+				struct tr_error *error);
 void tr_optimizer_close(struct tr_optimizer *optimizer);
 
 /* Scales the gradient so that its norm is at most `most`; 0: leaves it. */

@@ -5,7 +5,8 @@
 #include <string.h>
 
 rubato_status tr_outer_open(struct tr_outer_state *outer, const struct tr_rule_options *own,
-			    bool model, const float *parameters, size_t count, struct tr_note *note)
+			    bool model, const float *parameters, size_t count,
+			    struct tr_error *error)
 {
 	*outer = (struct tr_outer_state) { .own = own, .count = count };
 	if (!model && own->outer == TR_OUTER_NONE)
@@ -14,7 +15,7 @@ rubato_status tr_outer_open(struct tr_outer_state *outer, const struct tr_rule_o
 	if (own->outer != TR_OUTER_NONE)
 		outer->velocity = calloc(count, sizeof(float));
 	if (outer->model == NULL || (own->outer != TR_OUTER_NONE && outer->velocity == NULL))
-		return tr_fail(note, RUBATO_ERR_MEMORY, "the common model: out of memory");
+		return tr_fail(error, RUBATO_ERR_MEMORY, "the global model: out of memory");
 	memcpy(outer->model, parameters, count * sizeof(float));
 	return RUBATO_OK;
 }
@@ -97,14 +98,14 @@ void tr_outer_move(struct tr_outer_state *outer, double rate, const float *mean,
 }
 
 rubato_status tr_outer_keep(struct tr_outer_state *outer, struct tr_archive *archive,
-			    struct tr_note *note)
+			    struct tr_error *error)
 {
 	size_t size_bytes = outer->count * sizeof(float);
 
 	if (outer->model != NULL)
-		TR_TRY(tr_archive_bytes(archive, "outer.model", outer->model, size_bytes, note));
+		TR_TRY(tr_archive_bytes(archive, "outer.model", outer->model, size_bytes, error));
 	if (outer->velocity != NULL)
 		TR_TRY(tr_archive_bytes(archive, "outer.velocity", outer->velocity, size_bytes,
-					note));
+					error));
 	return RUBATO_OK;
 }

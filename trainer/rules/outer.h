@@ -30,7 +30,7 @@ struct tr_outer_state {
 /* `parameters`: the first common model. `model`: keep w even where the kind does not need it. */
 rubato_status tr_outer_open(struct tr_outer_state *outer, const struct tr_rule_options *own,
 			    bool model, const float *parameters, size_t count,
-			    struct tr_note *note);
+			    struct tr_error *error);
 void tr_outer_close(struct tr_outer_state *outer);
 
 /* `rate`: of the last local step. `start`: where the next local steps start; but for nesterov it
@@ -40,6 +40,6 @@ void tr_outer_move(struct tr_outer_state *outer, double rate, const float *mean,
 void tr_outer_adopt(struct tr_outer_state *outer, const float *mean, float *start);
 
 rubato_status tr_outer_keep(struct tr_outer_state *outer, struct tr_archive *archive,
-			    struct tr_note *note);
+			    struct tr_error *error);
 
 #endif

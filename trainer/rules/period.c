@@ -66,20 +66,20 @@ void tr_period_loss(struct tr_period *period, uint64_t step, double loss)
 }
 
 rubato_status tr_period_keep(struct tr_period *period, struct tr_archive *archive,
-			     struct tr_note *note)
+			     struct tr_error *error)
 {
 	TR_TRY(tr_archive_bytes(archive, "period.sample_steps", &period->sample_steps,
-				sizeof(period->sample_steps), note));
+				sizeof(period->sample_steps), error));
 	TR_TRY(tr_archive_bytes(archive, "period.steps", &period->steps, sizeof(period->steps),
-				note));
+				error));
 	TR_TRY(tr_archive_bytes(archive, "period.samples", &period->samples,
-				sizeof(period->samples), note));
+				sizeof(period->samples), error));
 	TR_TRY(tr_archive_bytes(archive, "period.constant", &period->constant,
-				sizeof(period->constant), note));
+				sizeof(period->constant), error));
 	TR_TRY(tr_archive_bytes(archive, "period.loss_sum", &period->loss_sum,
-				sizeof(period->loss_sum), note));
+				sizeof(period->loss_sum), error));
 	TR_TRY(tr_archive_bytes(archive, "period.first_loss", &period->first_loss,
-				sizeof(period->first_loss), note));
+				sizeof(period->first_loss), error));
 	return tr_archive_bytes(archive, "period.interval", &period->interval,
-				sizeof(period->interval), note);
+				sizeof(period->interval), error);
 }

@@ -42,6 +42,6 @@ void tr_period_spread(struct tr_period *period, uint64_t step, double spread, do
 void tr_period_loss(struct tr_period *period, uint64_t step, double loss);
 
 rubato_status tr_period_keep(struct tr_period *period, struct tr_archive *archive,
-			     struct tr_note *note);
+			     struct tr_error *error);
 
 #endif

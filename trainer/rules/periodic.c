@@ -51,8 +51,8 @@ static rubato_status open_schedule(struct tr_rule_state *state)
 		return RUBATO_OK;
 	state->shares = calloc(ctx->rank_count, sizeof(*state->shares));
 	if (state->shares == NULL)
-		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "periodic: out of memory");
-	return tr_check(ctx->note,
+		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "periodic: out of memory");
+	return tr_check(ctx->error,
 			rubato_op_allreduce(ctx->comm, ctx->gradient, ctx->gradient,
 					    ctx->parameter_count, RUBATO_FLOAT32, RUBATO_AVG,
 					    &state->gradient),
@@ -66,7 +66,7 @@ static rubato_status periodic_open(struct tr_rule_state **out, struct tr_rule_co
 	rubato_status err;
 
 	if (state == NULL)
-		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "periodic: out of memory");
+		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "periodic: out of memory");
 	err = tr_common_open(&state->common, ctx, EXTRA_COUNT, spread);
 	if (err == RUBATO_OK)
 		err = open_schedule(state);
@@ -125,7 +125,7 @@ static rubato_status average(struct tr_rule_state *state, uint64_t done, enum wh
 	TR_TRY(tr_common_mean(&state->common, done, extras));
 	if (extras[EXTRA_DONE] != (double)done)
 		return tr_fail(
-			ctx->note, RUBATO_ERR_MISMATCH,
+			ctx->error, RUBATO_ERR_MISMATCH,
 			"periodic: an average after step %llu, of ranks after step %g in the "
 			"mean",
 			(unsigned long long)done, extras[EXTRA_DONE]);
@@ -142,8 +142,8 @@ static rubato_status full_step(struct tr_rule_state *state, uint64_t step)
 	struct tr_rule_context *ctx = state->common.ctx;
 	uint64_t before = rubato_now(ctx->comm);
 
-	TR_TRY(tr_check(ctx->note, rubato_start(state->gradient), "start of a gradient"));
-	TR_TRY(tr_check(ctx->note, rubato_wait(state->gradient, RUBATO_TIMEOUT_DEFAULT),
+	TR_TRY(tr_check(ctx->error, rubato_start(state->gradient), "start of a gradient"));
+	TR_TRY(tr_check(ctx->error, rubato_wait(state->gradient, RUBATO_TIMEOUT_DEFAULT),
 			"wait for a gradient"));
 	ctx->counts.communication_ns += rubato_now(ctx->comm) - before;
 	tr_local_step(ctx, step);
@@ -186,10 +186,10 @@ static rubato_status periodic_keep(struct tr_rule_state *state, struct tr_archiv
 	struct tr_rule_context *ctx = state->common.ctx;
 
 	TR_TRY(tr_common_keep(&state->common, archive));
-	TR_TRY(tr_period_keep(&state->period, archive, ctx->note));
+	TR_TRY(tr_period_keep(&state->period, archive, ctx->error));
 	show_period(state);
 	return tr_archive_bytes(archive, "periodic.loss_sum", &state->loss_sum,
-				sizeof(state->loss_sum), ctx->note);
+				sizeof(state->loss_sum), ctx->error);
 }
 
 const struct tr_rule tr_rule_periodic = {

@@ -6,44 +6,44 @@
 
 #include "trainer/base/values.h"
 
-static rubato_status parse_step(struct tr_rate *rate, const char *text, struct tr_note *note)
+static rubato_status parse_step(struct tr_rate *rate, const char *text, struct tr_error *error)
 {
 	const char *colon = strchr(text, ':');
 	char every[32];
 
 	if (colon == NULL || (size_t)(colon - text) >= sizeof(every))
-		return tr_refuse(note, "--lr-schedule: step wants step:EVERY:FACTOR");
+		return tr_refuse(error, "--lr-schedule: step wants step:EVERY:FACTOR");
 	memcpy(every, text, (size_t)(colon - text));
 	every[colon - text] = '\0';
-	TR_TRY(tr_parse_count("--lr-schedule step", every, 1, UINT32_MAX, &rate->every, note));
-	return tr_parse_number("--lr-schedule step", colon + 1, 0.0, 1e6, &rate->factor, note);
+	TR_TRY(tr_parse_count("--lr-schedule step", every, 1, UINT32_MAX, &rate->every, error));
+	return tr_parse_number("--lr-schedule step", colon + 1, 0.0, 1e6, &rate->factor, error);
 }
 
-static rubato_status parse_warmup(struct tr_rate *rate, const char **text, struct tr_note *note)
+static rubato_status parse_warmup(struct tr_rate *rate, const char **text, struct tr_error *error)
 {
 	const char *first = *text + strlen("warmup:"), *comma = strchr(first, ',');
 	char steps[32];
 
 	if (comma == NULL || (size_t)(comma - first) >= sizeof(steps))
-		return tr_refuse(note, "--lr-schedule: warmup wants warmup:N,SCHEDULE");
+		return tr_refuse(error, "--lr-schedule: warmup wants warmup:N,SCHEDULE");
 	memcpy(steps, first, (size_t)(comma - first));
 	steps[comma - first] = '\0';
 	*text = comma + 1;
 	return tr_parse_count("--lr-schedule warmup", steps, 0, UINT32_MAX, &rate->warmup_steps,
-			      note);
+			      error);
 }
 
 const char *const tr_rate_names[] = { "constant", "cosine", "linear", "step:EVERY:FACTOR", NULL };
 
-rubato_status tr_rate_parse(struct tr_rate *rate, const char *text, struct tr_note *note)
+rubato_status tr_rate_parse(struct tr_rate *rate, const char *text, struct tr_error *error)
 {
 	unsigned kind;
 
 	if (strncmp(text, "warmup:", 7) == 0)
-		TR_TRY(parse_warmup(rate, &text, note));
-	TR_TRY(tr_parse_choice("--lr-schedule", text, tr_rate_names, &kind, &text, note));
+		TR_TRY(parse_warmup(rate, &text, error));
+	TR_TRY(tr_parse_choice("--lr-schedule", text, tr_rate_names, &kind, &text, error));
 	rate->kind = (enum tr_rate_kind)kind;
-	return rate->kind == TR_RATE_STEP ? parse_step(rate, text, note) : RUBATO_OK;
+	return rate->kind == TR_RATE_STEP ? parse_step(rate, text, error) : RUBATO_OK;
 }
 
 /* How much of the run after the warm-up has passed: 0 to 1. */

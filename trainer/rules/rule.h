@@ -55,7 +55,7 @@ struct tr_rule_context { /* What a rule works on; it outlives the rule. */
 	bool relaxed; /* Ranks may be several steps apart: nothing in between is collective. */
 	bool replicas_differ;    /* Parameters differ between ranks, but after finish(). */
 	bool average_statistics; /* It averages `statistics` with the parameters itself. */
-	struct tr_note *note;
+	struct tr_error *error;
 };
 
 struct tr_rule_state; /* Private to the rule. */

@@ -29,14 +29,14 @@ static rubato_status sync_open(struct tr_rule_state **out, struct tr_rule_contex
 	rubato_status err;
 
 	if (state == NULL)
-		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "sync: out of memory");
+		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "sync: out of memory");
 	state->ctx = ctx;
 	state->shares = calloc(ctx->rank_count, sizeof(*state->shares));
 	if (state->shares == NULL) {
 		free(state);
-		return tr_fail(ctx->note, RUBATO_ERR_MEMORY, "sync: out of memory");
+		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "sync: out of memory");
 	}
-	err = tr_buckets_open(&state->buckets, ctx->comm, &ctx->cut, ctx->gradient, ctx->note);
+	err = tr_buckets_open(&state->buckets, ctx->comm, &ctx->cut, ctx->gradient, ctx->error);
 	if (err) {
 		sync_close(state);
 		return err;
@@ -54,7 +54,7 @@ static rubato_status sync_begin(struct tr_rule_state *state, uint64_t step)
 
 static rubato_status sync_ready(struct tr_rule_state *state, size_t first)
 {
-	return tr_buckets_ready(&state->buckets, first, state->ctx->note);
+	return tr_buckets_ready(&state->buckets, first, state->ctx->error);
 }
 
 /* The norm is that of the mean: nothing can be applied before all of it is there. */
@@ -64,7 +64,7 @@ static rubato_status clip_whole(struct tr_rule_state *state)
 	uint64_t before = rubato_now(ctx->comm);
 
 	for (uint32_t i = 0; i < state->buckets.cut.count; i++)
-		TR_TRY(tr_buckets_wait(&state->buckets, i, ctx->note));
+		TR_TRY(tr_buckets_wait(&state->buckets, i, ctx->error));
 	ctx->counts.communication_ns += rubato_now(ctx->comm) - before;
 	tr_clip(ctx->gradient, ctx->parameter_count, ctx->own->clip);
 	return RUBATO_OK;
@@ -78,7 +78,7 @@ static rubato_status sync_step(struct tr_rule_state *state, uint64_t step)
 	uint64_t now;
 	uint32_t over;
 
-	TR_TRY(tr_buckets_over(&state->buckets, &over, ctx->note));
+	TR_TRY(tr_buckets_over(&state->buckets, &over, ctx->error));
 	ctx->counts.buckets += cut->count;
 	ctx->counts.buckets_hidden += over;
 	tr_optimizer_next(ctx->optimizer);
@@ -88,7 +88,7 @@ static rubato_status sync_step(struct tr_rule_state *state, uint64_t step)
 		size_t begin = tr_cut_begin(cut, i);
 		uint64_t before = rubato_now(ctx->comm);
 
-		TR_TRY(tr_buckets_wait(&state->buckets, i, ctx->note));
+		TR_TRY(tr_buckets_wait(&state->buckets, i, ctx->error));
 		ctx->counts.communication_ns += rubato_now(ctx->comm) - before;
 		tr_optimizer_apply(ctx->optimizer, rate, ctx->gradient, ctx->parameters, begin,
 				   tr_cut_end(cut, i));

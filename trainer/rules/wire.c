@@ -133,7 +133,7 @@ void tr_wire_close(struct tr_wire_mean *wire)
 	free(wire);
 }
 
-static rubato_status open_pieces(struct tr_wire_mean *wire, struct tr_note *note)
+static rubato_status open_pieces(struct tr_wire_mean *wire, struct tr_error *error)
 {
 	void *pieces, *returns;
 
@@ -141,19 +141,20 @@ static rubato_status open_pieces(struct tr_wire_mean *wire, struct tr_note *note
 	wire->shard_lost = calloc(wire->shard + 1, sizeof(float));
 	wire->mean = calloc(wire->shard + 1, sizeof(float));
 	if (wire->lost == NULL || wire->shard_lost == NULL || wire->mean == NULL)
-		return tr_fail(note, RUBATO_ERR_MEMORY, "--wire: out of memory");
-	TR_TRY(tr_check(note, rubato_alloc(wire->comm, wire->rank_count * wire->out_bytes, &pieces),
+		return tr_fail(error, RUBATO_ERR_MEMORY, "--wire: out of memory");
+	TR_TRY(tr_check(error,
+			rubato_alloc(wire->comm, wire->rank_count * wire->out_bytes, &pieces),
 			"alloc of rounded values"));
 	wire->pieces = pieces;
-	TR_TRY(tr_check(note,
+	TR_TRY(tr_check(error,
 			rubato_alloc(wire->comm, wire->rank_count * wire->back_bytes, &returns),
 			"alloc of rounded means"));
 	wire->returns = returns;
-	TR_TRY(tr_check(note,
+	TR_TRY(tr_check(error,
 			rubato_op_alltoall(wire->comm, pieces, pieces, wire->out_bytes,
 					   RUBATO_UINT8, &wire->there),
 			"op_alltoall of rounded values"));
-	return tr_check(note,
+	return tr_check(error,
 			rubato_op_allgather(wire->comm,
 					    wire->returns + wire->rank * wire->back_bytes, returns,
 					    wire->back_bytes, RUBATO_UINT8, &wire->back),
@@ -161,13 +162,13 @@ static rubato_status open_pieces(struct tr_wire_mean *wire, struct tr_note *note
 }
 
 rubato_status tr_wire_open(struct tr_wire_mean **out, rubato_comm *comm, enum tr_wire kind,
-			   size_t count, uint32_t extra_count, struct tr_note *note)
+			   size_t count, uint32_t extra_count, struct tr_error *error)
 {
 	struct tr_wire_mean *wire = calloc(1, sizeof(*wire));
 	rubato_status err;
 
 	if (wire == NULL)
-		return tr_fail(note, RUBATO_ERR_MEMORY, "--wire: out of memory");
+		return tr_fail(error, RUBATO_ERR_MEMORY, "--wire: out of memory");
 	wire->comm = comm;
 	wire->kind = kind;
 	wire->rank = rubato_rank(comm);
@@ -177,7 +178,7 @@ rubato_status tr_wire_open(struct tr_wire_mean **out, rubato_comm *comm, enum tr
 	wire->shard = (count + wire->rank_count - 1) / wire->rank_count;
 	wire->out_bytes = piece_bytes(wire, wire->shard, extra_count);
 	wire->back_bytes = piece_bytes(wire, wire->shard, 0);
-	err = open_pieces(wire, note);
+	err = open_pieces(wire, error);
 	if (err) {
 		tr_wire_close(wire);
 		return err;
@@ -187,7 +188,7 @@ rubato_status tr_wire_open(struct tr_wire_mean **out, rubato_comm *comm, enum tr
 }
 
 rubato_status tr_wire_begin(struct tr_wire_mean *wire, const float *values, const double *extras,
-			    struct tr_note *note)
+			    struct tr_error *error)
 {
 	for (size_t i = 0; i < wire->count; i++)
 		wire->lost[i] += values[i];
@@ -200,7 +201,7 @@ rubato_status tr_wire_begin(struct tr_wire_mean *wire, const float *values, cons
 		encode(wire->kind, wire->lost + begin, end - begin,
 		       piece + wire->extra_count * sizeof(double));
 	}
-	return tr_check(note, rubato_start(wire->there), "start of rounded values");
+	return tr_check(error, rubato_start(wire->there), "start of rounded values");
 }
 
 /* The mean of what all ranks sent to this shard, to be returned. */
@@ -233,13 +234,13 @@ static void reduce_shard(struct tr_wire_mean *wire, double *extras)
 }
 
 rubato_status tr_wire_end(struct tr_wire_mean *wire, float *mean, double *extras,
-			  struct tr_note *note)
+			  struct tr_error *error)
 {
-	TR_TRY(tr_check(note, rubato_wait(wire->there, RUBATO_TIMEOUT_DEFAULT),
+	TR_TRY(tr_check(error, rubato_wait(wire->there, RUBATO_TIMEOUT_DEFAULT),
 			"wait for rounded values"));
 	reduce_shard(wire, extras);
-	TR_TRY(tr_check(note, rubato_start(wire->back), "start of rounded means"));
-	TR_TRY(tr_check(note, rubato_wait(wire->back, RUBATO_TIMEOUT_DEFAULT),
+	TR_TRY(tr_check(error, rubato_start(wire->back), "start of rounded means"));
+	TR_TRY(tr_check(error, rubato_wait(wire->back, RUBATO_TIMEOUT_DEFAULT),
 			"wait for rounded means"));
 	for (uint32_t r = 0; r < wire->rank_count; r++) {
 		size_t begin = shard_begin(wire, r), end = shard_begin(wire, r + 1);
@@ -252,13 +253,13 @@ rubato_status tr_wire_end(struct tr_wire_mean *wire, float *mean, double *extras
 }
 
 rubato_status tr_wire_keep(struct tr_wire_mean *wire, const char *name, struct tr_archive *archive,
-			   struct tr_note *note)
+			   struct tr_error *error)
 {
 	char piece[64];
 
 	snprintf(piece, sizeof(piece), "%s.lost", name);
-	TR_TRY(tr_archive_bytes(archive, piece, wire->lost, wire->count * sizeof(float), note));
+	TR_TRY(tr_archive_bytes(archive, piece, wire->lost, wire->count * sizeof(float), error));
 	snprintf(piece, sizeof(piece), "%s.shard_lost", name);
 	return tr_archive_bytes(archive, piece, wire->shard_lost, wire->shard * sizeof(float),
-				note);
+				error);
 }

@@ -25,17 +25,17 @@ struct tr_wire_mean;
 /* Collective. Means of vectors of `count` floats, and of `extra_count` doubles, unrounded. `kind`:
  * bf16 or int8. */
 rubato_status tr_wire_open(struct tr_wire_mean **out, rubato_comm *comm, enum tr_wire kind,
-			   size_t count, uint32_t extra_count, struct tr_note *note);
+			   size_t count, uint32_t extra_count, struct tr_error *error);
 void tr_wire_close(struct tr_wire_mean *wire); /* NULL is fine. */
 
 /* Starts the mean of `values`. Does not block. */
 rubato_status tr_wire_begin(struct tr_wire_mean *wire, const float *values, const double *extras,
-			    struct tr_note *note);
+			    struct tr_error *error);
 /* Waits for it. extras: their means. */
 rubato_status tr_wire_end(struct tr_wire_mean *wire, float *mean, double *extras,
-			  struct tr_note *note);
+			  struct tr_error *error);
 /* What rounding has lost so far. Not between begin and end. */
 rubato_status tr_wire_keep(struct tr_wire_mean *wire, const char *name, struct tr_archive *archive,
-			   struct tr_note *note);
+			   struct tr_error *error);
 
 #endif

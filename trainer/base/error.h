@@ -1,35 +1,35 @@
 /*
- * note.h -- how the trainer's functions fail: who first knows which error it is writes the sentence
- * into the note and returns a status; everyone above passes the status on. main() prints the one
+ * error.h -- how the trainer's functions fail: who first knows which error it is writes the
+ * sentence into it and returns a status; everyone above passes the status on. main() prints the one
  * line.
  */
-#ifndef TR_NOTE_H
-#define TR_NOTE_H
+#ifndef TR_ERROR_H
+#define TR_ERROR_H
 
 #include "rubato.h"
 
 #define TR_EXIT_FAILURE 1
 #define TR_EXIT_USAGE 2 /* A bad option or value: the command-line contract. */
 
-struct tr_note {
+struct tr_error {
 	char text[640]; /* One line without its end; empty: another rank says it. */
 	int exit_code;
 	bool shared; /* All ranks know of the failure, and leave together. */
 };
 
 /* A failure of the run: exit status 1. Control characters of the arguments become '?'. */
-rubato_status tr_fail(struct tr_note *note, rubato_status status, const char *format, ...)
+rubato_status tr_fail(struct tr_error *error, rubato_status status, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 /* A mistake of the command line: RUBATO_ERR_ARGUMENT, exit status 2. */
-rubato_status tr_refuse(struct tr_note *note, const char *format, ...)
+rubato_status tr_refuse(struct tr_error *error, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 /* Writes the sentence to `fd`, once, in one piece, so that lines of several ranks do not mix. */
-void tr_say(struct tr_note *note, int fd);
+void tr_error_print(struct tr_error *error, int fd);
 /* A file's name into path[path_bytes]. Errors: ARGUMENT, when it is too long. */
-rubato_status tr_path(char *path, size_t path_bytes, struct tr_note *note, const char *format, ...)
-	__attribute__((format(printf, 4, 5)));
+rubato_status tr_path(char *path, size_t path_bytes, struct tr_error *error, const char *format,
+		      ...) __attribute__((format(printf, 4, 5)));
 /* Passes on what the library said; `what` names the call. RUBATO_OK stays RUBATO_OK. */
-rubato_status tr_check(struct tr_note *note, rubato_status status, const char *what);
+rubato_status tr_check(struct tr_error *error, rubato_status status, const char *what);
 
 #define TR_TRY(expr)                                                                               \
 	do {                                                                                       \
