@@ -230,7 +230,7 @@ END_TEST
 
 static const struct tr_rule *const rules_with_outer[] = { &tr_rule_kavg, &tr_rule_local };
 
-/* Two ranks move to `a` and `b` from the common model, then both by .2 from it. */
+/* Two ranks move to `a` and `b` from the global model, then both by .2 from it. */
 static void pair(struct tr_rule_context *ctx, uint64_t step)
 {
 	static const float ways[][2] = { { 0.2f, 0.4f }, { 0.2f, 0.2f } };
@@ -238,7 +238,7 @@ static void pair(struct tr_rule_context *ctx, uint64_t step)
 	ctx->gradient[0] = -ways[step][ctx->rank];
 }
 
-/* The same, where local steps start ahead: at .45, while the common model is at .3. */
+/* The same, where local steps start ahead: at .45, while the global model is at .3. */
 static void pair_ahead(struct tr_rule_context *ctx, uint64_t step)
 {
 	static const float models[][2] = { { 0.2f, 0.4f }, { 0.5f, 0.5f } };

@@ -560,17 +560,17 @@ END_TEST
 /* One rank is four times as slow: it never waits. With shared work it does not end last either. */
 START_TEST(until_done_does_not_wait)
 {
-	static const char common[] =
+	static const char global[] =
 		"--steps 60 --ranks 4 --simulate --compute-time 1ms --latency 200us "
 		"--report-every 10 --delay rank:2:3ms --accumulate until-done";
 	double seconds;
 	char line[512];
 
-	line_succeed(train, common);
+	line_succeed(train, global);
 	must_hold_every_step("out/ledger.jsonl", sixty, 4);
 	seconds = summary_number("seconds");
 	ck_assert_double_lt(seconds, 60 * 4e-3 * 1.2);
-	snprintf(line, sizeof(line), "%s --work shared", common);
+	snprintf(line, sizeof(line), "%s --work shared", global);
 	line_succeed(train, line);
 	must_hold_every_step("out/ledger.jsonl", NULL, 4);
 	ck_assert_double_lt(summary_number("seconds"), 0.6 * seconds);

@@ -1,6 +1,6 @@
 /*
  * hier.c -- Hier-AVG: the mean of each group's models every K1 steps, that of all ranks every
- * K2 (Zhou, Cong, arXiv 1903.05133); where both are due only the second. With --outer the common
+ * K2 (Zhou, Cong, arXiv 1903.05133); where both are due only the second. With --outer the global
  * model has reduction momentum, at averages of all ranks only (Cong, Yang, Zhou, ICPP-W 2019).
  *
  * Groups are --group consecutive ranks (the last may be smaller), or the ranks of a node. A group
@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "trainer/rules/common.h"
+#include "trainer/rules/global_model.h"
 
 struct tr_rule_state {
-	struct tr_common common;
+	struct tr_global_model global;
 	uint32_t first, stride, count; /* The ranks of this group. */
 	rubato_comm *comm;             /* Of the group; NULL: it is this rank alone. */
 	struct tr_averaging *local;
@@ -32,7 +32,7 @@ static void hier_close(struct tr_rule_state *state)
 		(void)rubato_abort(state->comm);
 	if (state->comm != NULL)
 		(void)rubato_finalize(state->comm);
-	tr_common_close(&state->common);
+	tr_global_model_close(&state->global);
 	free(state->model);
 	free(state);
 }
@@ -40,7 +40,7 @@ static void hier_close(struct tr_rule_state *state)
 /* The ranks of this rank's node, which must be evenly spaced: so the ledger names them. */
 static rubato_status find_node(struct tr_rule_state *state)
 {
-	struct tr_rule_context *ctx = state->common.ctx;
+	struct tr_rule_context *ctx = state->global.ctx;
 	uint64_t *nodes = calloc(ctx->rank_count, sizeof(*nodes));
 	rubato_status err;
 	uint32_t last = 0;
@@ -79,7 +79,7 @@ static rubato_status count_bytes(struct tr_rule_state *state, uint64_t *more)
 {
 	rubato_stats stats = { .size_bytes = sizeof(stats) };
 
-	TR_TRY(tr_check(state->common.ctx->error, rubato_get_stats(state->comm, &stats),
+	TR_TRY(tr_check(state->global.ctx->error, rubato_get_stats(state->comm, &stats),
 			"get_stats"));
 	*more += stats.bytes_sent - state->bytes;
 	state->bytes = stats.bytes_sent;
@@ -88,7 +88,7 @@ static rubato_status count_bytes(struct tr_rule_state *state, uint64_t *more)
 
 static rubato_status open_group(struct tr_rule_state *state)
 {
-	struct tr_rule_context *ctx = state->common.ctx;
+	struct tr_rule_context *ctx = state->global.ctx;
 	uint32_t size = ctx->own->group;
 	uint64_t making = 0;
 
@@ -125,7 +125,7 @@ static rubato_status hier_open(struct tr_rule_state **out, struct tr_rule_contex
 
 	if (state == NULL)
 		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "hier: out of memory");
-	err = tr_common_open(&state->common, ctx, 0, false);
+	err = tr_global_model_open(&state->global, ctx, 0, false);
 	if (err == RUBATO_OK)
 		err = open_group(state);
 	if (err) {
@@ -139,7 +139,7 @@ static rubato_status hier_open(struct tr_rule_state **out, struct tr_rule_contex
 
 static void share_model(struct tr_rule_state *state, uint64_t done)
 {
-	const struct tr_rule_context *ctx = state->common.ctx;
+	const struct tr_rule_context *ctx = state->global.ctx;
 
 	state->last = done;
 	if (state->model != NULL)
@@ -148,7 +148,7 @@ static void share_model(struct tr_rule_state *state, uint64_t done)
 
 static rubato_status average_group(struct tr_rule_state *state, uint64_t done)
 {
-	struct tr_rule_context *ctx = state->common.ctx;
+	struct tr_rule_context *ctx = state->global.ctx;
 	uint64_t before = rubato_now(ctx->comm);
 
 	if (state->local == NULL)
@@ -169,14 +169,14 @@ static rubato_status average_group(struct tr_rule_state *state, uint64_t done)
 
 static rubato_status average_all(struct tr_rule_state *state, uint64_t done, enum tr_move move)
 {
-	TR_TRY(tr_common_average(&state->common, done, move));
+	TR_TRY(tr_global_model_average(&state->global, done, move));
 	share_model(state, done);
 	return RUBATO_OK;
 }
 
 static rubato_status hier_step(struct tr_rule_state *state, uint64_t step)
 {
-	struct tr_rule_context *ctx = state->common.ctx;
+	struct tr_rule_context *ctx = state->global.ctx;
 
 	tr_local_step(ctx, step);
 	if ((step + 1) % ctx->own->k2 == 0)
@@ -188,7 +188,7 @@ static rubato_status hier_step(struct tr_rule_state *state, uint64_t step)
 
 static rubato_status hier_finish(struct tr_rule_state *state, uint64_t step_count)
 {
-	if (step_count != state->common.last)
+	if (step_count != state->global.last)
 		TR_TRY(average_all(state, step_count, TR_MOVE_PLAIN));
 	state->finished = true;
 	return RUBATO_OK;
@@ -196,9 +196,9 @@ static rubato_status hier_finish(struct tr_rule_state *state, uint64_t step_coun
 
 static rubato_status hier_keep(struct tr_rule_state *state, struct tr_archive *archive)
 {
-	struct tr_rule_context *ctx = state->common.ctx;
+	struct tr_rule_context *ctx = state->global.ctx;
 
-	TR_TRY(tr_common_keep(&state->common, archive));
+	TR_TRY(tr_global_model_keep(&state->global, archive));
 	if (state->local == NULL)
 		return RUBATO_OK;
 	TR_TRY(tr_archive_bytes(archive, "hier.last", &state->last, sizeof(state->last),

@@ -5,17 +5,17 @@
  */
 #include <stdlib.h>
 
-#include "trainer/rules/common.h"
+#include "trainer/rules/global_model.h"
 
 struct tr_rule_state {
-	struct tr_common common;
+	struct tr_global_model global;
 };
 
 static void kavg_close(struct tr_rule_state *state)
 {
 	if (state == NULL)
 		return;
-	tr_common_close(&state->common);
+	tr_global_model_close(&state->global);
 	free(state);
 }
 
@@ -26,7 +26,7 @@ static rubato_status kavg_open(struct tr_rule_state **out, struct tr_rule_contex
 
 	if (state == NULL)
 		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "kavg: out of memory");
-	err = tr_common_open(&state->common, ctx, 0, false);
+	err = tr_global_model_open(&state->global, ctx, 0, false);
 	if (err) {
 		kavg_close(state);
 		return err;
@@ -38,24 +38,24 @@ static rubato_status kavg_open(struct tr_rule_state **out, struct tr_rule_contex
 
 static rubato_status kavg_step(struct tr_rule_state *state, uint64_t step)
 {
-	struct tr_rule_context *ctx = state->common.ctx;
+	struct tr_rule_context *ctx = state->global.ctx;
 
 	tr_local_step(ctx, step);
 	if ((step + 1) % ctx->own->k != 0)
 		return RUBATO_OK;
-	return tr_common_average(&state->common, step + 1, TR_MOVE_OUTER);
+	return tr_global_model_average(&state->global, step + 1, TR_MOVE_OUTER);
 }
 
 static rubato_status kavg_finish(struct tr_rule_state *state, uint64_t step_count)
 {
-	if (step_count == state->common.last)
+	if (step_count == state->global.last)
 		return RUBATO_OK;
-	return tr_common_average(&state->common, step_count, TR_MOVE_PLAIN);
+	return tr_global_model_average(&state->global, step_count, TR_MOVE_PLAIN);
 }
 
 static rubato_status kavg_keep(struct tr_rule_state *state, struct tr_archive *archive)
 {
-	return tr_common_keep(&state->common, archive);
+	return tr_global_model_keep(&state->global, archive);
 }
 
 const struct tr_rule tr_rule_kavg = {

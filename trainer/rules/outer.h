@@ -1,6 +1,6 @@
 /*
- * outer.h -- how the common model moves, given the mean of the ranks' models: the reduction
- * momentum. w: the common model, m: the mean, d = m - w: the mean displacement, mu:
+ * outer.h -- how the global model moves, given the mean of the ranks' models: the reduction
+ * momentum. w: the global model, m: the mean, d = m - w: the mean displacement, mu:
  * --outer-momentum, a: --outer-lr, g: --outer-gain (1, or 1 - mu), v: the velocity, 0 at first.
  *
  *   none      w = m
@@ -27,7 +27,7 @@ struct tr_outer_state {
 	float *velocity; /* NULL: none. */
 };
 
-/* `parameters`: the first common model. `model`: keep w even where the kind does not need it. */
+/* `parameters`: the first global model. `model`: keep w even where the kind does not need it. */
 rubato_status tr_outer_open(struct tr_outer_state *outer, const struct tr_rule_options *own,
 			    bool model, const float *parameters, size_t count,
 			    struct tr_error *error);

@@ -10,13 +10,13 @@
  */
 #include <stdlib.h>
 
-#include "trainer/rules/common.h"
+#include "trainer/rules/global_model.h"
 #include "trainer/rules/period.h"
 
 enum extra { EXTRA_DONE, EXTRA_SPREAD, EXTRA_LOSS = EXTRA_SPREAD, EXTRA_COUNT };
 
 struct tr_rule_state {
-	struct tr_common common;
+	struct tr_global_model global;
 	struct tr_period period;
 	rubato_op *gradient;     /* post-local: its mean, in place. */
 	struct tr_share *shares; /* [rank_count], of such a step. */
@@ -29,21 +29,21 @@ static void periodic_close(struct tr_rule_state *state)
 		return;
 	rubato_op_free(state->gradient);
 	free(state->shares);
-	tr_common_close(&state->common);
+	tr_global_model_close(&state->global);
 	free(state);
 }
 
 /* The period of the step that comes next. */
 static void show_period(struct tr_rule_state *state)
 {
-	bool full = tr_period_full(&state->period, state->common.last);
+	bool full = tr_period_full(&state->period, state->global.last);
 
-	state->common.ctx->counts.period = full ? 1 : state->period.steps;
+	state->global.ctx->counts.period = full ? 1 : state->period.steps;
 }
 
 static rubato_status open_schedule(struct tr_rule_state *state)
 {
-	struct tr_rule_context *ctx = state->common.ctx;
+	struct tr_rule_context *ctx = state->global.ctx;
 
 	tr_period_open(&state->period, ctx->own, ctx->step_count);
 	show_period(state);
@@ -67,7 +67,7 @@ static rubato_status periodic_open(struct tr_rule_state **out, struct tr_rule_co
 
 	if (state == NULL)
 		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "periodic: out of memory");
-	err = tr_common_open(&state->common, ctx, EXTRA_COUNT, spread);
+	err = tr_global_model_open(&state->global, ctx, EXTRA_COUNT, spread);
 	if (err == RUBATO_OK)
 		err = open_schedule(state);
 	if (err) {
@@ -81,12 +81,12 @@ static rubato_status periodic_open(struct tr_rule_state **out, struct tr_rule_co
 /* What this rank has to say: |u_i|^2, or its mean loss. */
 static double ask(const struct tr_rule_state *state, uint64_t done)
 {
-	const struct tr_rule_context *ctx = state->common.ctx;
-	const float *model = state->common.outer.model;
+	const struct tr_rule_context *ctx = state->global.ctx;
+	const float *model = state->global.outer.model;
 	double sum = 0.0;
 
 	if (ctx->own->schedule == TR_SCHEDULE_ADACOMM)
-		return state->loss_sum / (double)(done - state->common.last);
+		return state->loss_sum / (double)(done - state->global.last);
 	if (ctx->own->schedule != TR_SCHEDULE_ADP)
 		return 0.0;
 	for (size_t i = 0; i < ctx->parameter_count; i++) {
@@ -100,13 +100,13 @@ static double ask(const struct tr_rule_state *state, uint64_t done)
 /* And what all do, from the mean of it. */
 static void decide(struct tr_rule_state *state, uint64_t done, double mean)
 {
-	struct tr_rule_context *ctx = state->common.ctx;
+	struct tr_rule_context *ctx = state->global.ctx;
 	double spread;
 
 	if (ctx->own->schedule == TR_SCHEDULE_ADACOMM)
 		tr_period_loss(&state->period, done - 1, mean);
 	if (ctx->own->schedule == TR_SCHEDULE_ADP) {
-		spread = mean - tr_averaging_square(state->common.averaging);
+		spread = mean - tr_averaging_square(state->global.averaging);
 		tr_period_spread(&state->period, done - 1, spread > 0.0 ? spread : 0.0,
 				 tr_rate_at(ctx->rate, done - 1));
 	}
@@ -117,12 +117,12 @@ enum why { WHY_DUE, WHY_END };
 
 static rubato_status average(struct tr_rule_state *state, uint64_t done, enum why why)
 {
-	struct tr_rule_context *ctx = state->common.ctx;
+	struct tr_rule_context *ctx = state->global.ctx;
 	double extras[EXTRA_COUNT];
 
 	extras[EXTRA_DONE] = (double)done;
 	extras[EXTRA_SPREAD] = ask(state, done);
-	TR_TRY(tr_common_mean(&state->common, done, extras));
+	TR_TRY(tr_global_model_mean(&state->global, done, extras));
 	if (extras[EXTRA_DONE] != (double)done)
 		return tr_fail(
 			ctx->error, RUBATO_ERR_MISMATCH,
@@ -132,14 +132,14 @@ static rubato_status average(struct tr_rule_state *state, uint64_t done, enum wh
 	if (why == WHY_DUE) /* One that was forced came early, and says nothing. */
 		decide(state, done, extras[EXTRA_SPREAD]);
 	state->loss_sum = 0.0;
-	tr_common_move(&state->common, done, TR_MOVE_PLAIN);
+	tr_global_model_move(&state->global, done, TR_MOVE_PLAIN);
 	return RUBATO_OK;
 }
 
 /* post-local, at first: a step of synchronous SGD. */
 static rubato_status full_step(struct tr_rule_state *state, uint64_t step)
 {
-	struct tr_rule_context *ctx = state->common.ctx;
+	struct tr_rule_context *ctx = state->global.ctx;
 	uint64_t before = rubato_now(ctx->comm);
 
 	TR_TRY(tr_check(ctx->error, rubato_start(state->gradient), "start of a gradient"));
@@ -151,41 +151,41 @@ static rubato_status full_step(struct tr_rule_state *state, uint64_t step)
 		state->shares[r] = (struct tr_share) { r, step, step };
 	tr_ledger_update(ctx->ledger, step, ctx->rank_count, tr_rate_at(ctx->rate, step),
 			 state->shares, ctx->rank_count, step + 1);
-	tr_common_agree(&state->common, step + 1);
+	tr_global_model_agree(&state->global, step + 1);
 	show_period(state);
 	return RUBATO_OK;
 }
 
 static rubato_status periodic_step(struct tr_rule_state *state, uint64_t step)
 {
-	struct tr_rule_context *ctx = state->common.ctx;
+	struct tr_rule_context *ctx = state->global.ctx;
 
 	if (tr_period_full(&state->period, step))
 		return full_step(state, step);
 	tr_local_step(ctx, step);
 	state->loss_sum += ctx->loss;
-	if (step + 1 - state->common.last < state->period.steps)
+	if (step + 1 - state->global.last < state->period.steps)
 		return RUBATO_OK;
 	return average(state, step + 1, WHY_DUE);
 }
 
 static rubato_status periodic_finish(struct tr_rule_state *state, uint64_t step_count)
 {
-	struct tr_rule_context *ctx = state->common.ctx;
+	struct tr_rule_context *ctx = state->global.ctx;
 	/* Mean gradients leave parameters equal, but not the statistics. */
 	bool differ = ctx->average_statistics && ctx->statistics_count > 0 && step_count > 0 &&
 		      tr_period_full(&state->period, step_count - 1);
 
-	if (step_count == state->common.last && !differ)
+	if (step_count == state->global.last && !differ)
 		return RUBATO_OK;
 	return average(state, step_count, WHY_END);
 }
 
 static rubato_status periodic_keep(struct tr_rule_state *state, struct tr_archive *archive)
 {
-	struct tr_rule_context *ctx = state->common.ctx;
+	struct tr_rule_context *ctx = state->global.ctx;
 
-	TR_TRY(tr_common_keep(&state->common, archive));
+	TR_TRY(tr_global_model_keep(&state->global, archive));
 	TR_TRY(tr_period_keep(&state->period, archive, ctx->error));
 	show_period(state);
 	return tr_archive_bytes(archive, "periodic.loss_sum", &state->loss_sum,
