@@ -6,13 +6,13 @@
 
 #include "trainer/base/npy.h"
 #include "trainer/base/replicas.h"
+#include "trainer/eval_model.h"
 #include "trainer/run.h"
 #include "trainer/settings.h"
-#include "trainer/view.h"
 
 #define FINAL_ROWS_LEAST 1024
 
-static void fill_summary(const struct tr_run *run, const struct tr_tally *totals,
+static void fill_summary(const struct tr_run *run, const struct tr_totals *totals,
 			 const struct tr_score *train, const struct tr_score *test,
 			 struct tr_summary *s)
 {
@@ -79,7 +79,7 @@ static void print_result(const struct tr_summary *s)
 /* Collective. The summary is the last: where it is, the other files are complete. */
 static rubato_status write_results(struct tr_run *run, struct tr_summary *summary)
 {
-	struct tr_tally mine, *per_rank;
+	struct tr_totals mine, *per_rank;
 	rubato_status err = RUBATO_OK;
 
 	if (run->rank == 0 && run->options->save != NULL)
@@ -91,8 +91,8 @@ static rubato_status write_results(struct tr_run *run, struct tr_summary *summar
 	TR_TRY(tr_ledger_write(run->ctx.ledger, run->comm, run->options->out, run->error));
 	TR_TRY(tr_trace_write(run->ctx.trace, run->comm, run->options->out, run->start_ns,
 			      run->error));
-	TR_TRY(tr_run_tally(run, &mine));
-	TR_TRY(tr_tally_gather(run->comm, &mine, &per_rank, run->error));
+	TR_TRY(tr_run_totals(run, &mine));
+	TR_TRY(tr_totals_gather(run->comm, &mine, &per_rank, run->error));
 	summary->per_rank = per_rank;
 	if (run->rank == 0) {
 		summary->settings = tr_settings_given(run->options);
@@ -110,7 +110,7 @@ static rubato_status test_each_snapshot(struct tr_run *run, uint32_t snapshot_co
 		struct tr_score test;
 		rubato_status err = RUBATO_OK;
 
-		TR_TRY(tr_view_show(&run->ctx, snapshot));
+		TR_TRY(tr_eval_model_show(&run->ctx, snapshot));
 		TR_TRY(tr_run_evaluate(run, &run->data->test, run->data->test.rows, "tests",
 				       &test));
 		if (run->rank == 0) {
@@ -135,13 +135,13 @@ static rubato_status test_snapshots(struct tr_run *run)
 			"broadcast of the number of snapshots"));
 	if (snapshot_count == 0)
 		return RUBATO_OK;
-	kept = tr_view_keep(&run->ctx);
+	kept = tr_eval_model_keep(&run->ctx);
 	if (kept == NULL)
 		err = tr_fail(run->error, RUBATO_ERR_MEMORY, "no memory to test snapshots");
 	err = tr_agree(run->comm, err, run->error);
 	if (err == RUBATO_OK)
 		err = test_each_snapshot(run, snapshot_count);
-	tr_view_end(&run->ctx, kept);
+	tr_eval_model_end(&run->ctx, kept);
 	return err;
 }
 
@@ -159,12 +159,12 @@ rubato_status tr_run_conclude(struct tr_run *run)
 {
 	struct tr_score train = { 0 }, test = { 0 };
 	struct tr_summary summary;
-	struct tr_tally totals;
+	struct tr_totals totals;
 	uint64_t rows;
 
-	if (run->tellers != NULL) {
-		TR_TRY(tr_run_tally(run, &totals));
-		TR_TRY(tr_tellers_last(run->tellers, &totals, run->error));
+	if (run->channel != NULL) {
+		TR_TRY(tr_run_totals(run, &totals));
+		TR_TRY(tr_totals_finish(run->channel, &totals, run->error));
 	}
 	TR_TRY(tr_agree_equal(run->comm,
 			      tr_hash(TR_HASH_INIT, run->ctx.parameters,
@@ -172,7 +172,7 @@ rubato_status tr_run_conclude(struct tr_run *run)
 			      "the ranks' parameters differ at the end of the run", run->error));
 	TR_TRY(tr_run_add_up(run, &totals));
 	TR_TRY(test_snapshots(run));
-	TR_TRY(tr_view_average_statistics(&run->ctx));
+	TR_TRY(tr_average_statistics(&run->ctx));
 	if (run->data->test.rows > 0)
 		TR_TRY(tr_run_evaluate(run, &run->data->test, run->data->test.rows, "test", &test));
 	rows = final_rows(run, (uint64_t)totals.samples);

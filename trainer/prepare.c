@@ -208,11 +208,11 @@ rubato_status tr_run_prepare(struct tr_run *run)
 	err = tr_work_open(&run->work, run->options->own.work, run->options->own.partial.depth,
 			   &run->order, run->comm, run->rate.step_count, run->error);
 	if (err == RUBATO_OK && run->ctx.relaxed)
-		err = tr_tellers_open(&run->tellers, run->comm, run->error);
+		err = tr_totals_channel_open(&run->channel, run->comm, run->error);
 	TR_TRY(tr_agree(run->comm, err, run->error));
 	TR_TRY(tr_run_resume(run));
 	if (run->rank == 0) /* Lines of tests that come after the run come again. */
-		err = tr_metrics_open(&run->metrics, run->options->out, run->told,
+		err = tr_metrics_open(&run->metrics, run->options->out, run->reported_step,
 				      !run->ctx.relaxed, run->error);
 	return tr_agree(run->comm, err, run->error);
 }
@@ -232,7 +232,7 @@ void tr_run_close(struct tr_run *run)
 	tr_progress_close(&run->progress);
 	tr_work_close(run->work);
 	run->options->rule->close(run->rule);
-	tr_tellers_close(run->tellers);
+	tr_totals_channel_close(run->channel);
 	tr_checkpoints_close(&run->checkpoints);
 	tr_snapshots_close(&run->snapshots);
 	tr_ledger_close(run->ctx.ledger);

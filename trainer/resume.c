@@ -15,8 +15,8 @@ static rubato_status keep_run(void *arg, struct tr_archive *archive)
 {
 	struct tr_run *run = arg;
 	const struct tr_rule *rule = run->options->rule;
-	uint64_t numbers[] = { run->steps_done, run->told,       run->compute_ns,
-			       run->kept_ns,    run->kept_bytes, run->tests_due };
+	uint64_t numbers[] = { run->steps_done, run->reported_step, run->compute_ns,
+			       run->kept_ns,    run->kept_bytes,    run->tests_due };
 	struct {
 		const char *name;
 		void *bytes;
@@ -35,7 +35,7 @@ static rubato_status keep_run(void *arg, struct tr_archive *archive)
 		TR_TRY(tr_archive_bytes(archive, pieces[i].name, pieces[i].bytes,
 					pieces[i].size_bytes, run->error));
 	run->steps_done = numbers[0];
-	run->told = numbers[1];
+	run->reported_step = numbers[1];
 	run->compute_ns = numbers[2];
 	run->kept_ns = numbers[3];
 	run->kept_bytes = numbers[4];
@@ -81,12 +81,12 @@ static rubato_status settle(struct tr_run *run)
 /* Rank 0 hears how far all are. */
 static rubato_status meet(struct tr_run *run)
 {
-	struct tr_tally mine;
+	struct tr_totals mine;
 
-	if (run->tellers == NULL)
+	if (run->channel == NULL)
 		return RUBATO_OK;
-	TR_TRY(tr_run_tally(run, &mine));
-	return tr_tellers_meet(run->tellers, &mine, run->error);
+	TR_TRY(tr_run_totals(run, &mine));
+	return tr_totals_sync(run->channel, &mine, run->error);
 }
 
 /* Bytes that checkpoints cost are not the run's. */

@@ -14,7 +14,7 @@
 #include "trainer/records/metrics.h"
 #include "trainer/records/progress.h"
 #include "trainer/records/snapshots.h"
-#include "trainer/records/tally.h"
+#include "trainer/records/totals.h"
 
 struct tr_room { /* For gathered rows. */
 	float *x;
@@ -46,14 +46,15 @@ struct tr_run {
 	uint64_t compute_ns;         /* Gathering and computing gradients. */
 	uint64_t ready_ns;           /* Meanwhile in the rule's ready(), this step. */
 	struct tr_score score;       /* Of all steps of this rank, */
-	struct tr_tally reported;    /* and of all ranks, up to the last report. */
+	struct tr_totals reported;   /* and of all ranks, up to the last report. */
 	uint64_t steps_done;         /* Here. */
 	uint64_t tests_due;          /* --eval-every, so far; of shared work. */
-	struct tr_tellers *tellers;  /* A relaxed rule's reports; NULL: reports are collective. */
+	/* A relaxed rule's reports; NULL: reports are collective. */
+	struct tr_totals_channel *channel;
 	struct tr_snapshots snapshots;
 	struct tr_checkpoints checkpoints;
 	uint64_t checkpoint_next;         /* After so many local steps, mean of the ranks. */
-	uint64_t told;                    /* `steps_done` at the last report. */
+	uint64_t reported_step;           /* `steps_done` at the last report. */
 	uint64_t before_ns, before_bytes; /* Of a resumed run: its time, and what it had sent. */
 	uint64_t kept_ns, kept_bytes;     /* What a checkpoint says of these. */
 	double seconds;                   /* Set when the loop is over. */
@@ -77,9 +78,9 @@ double tr_mean_loss(const struct tr_score *score);
 double tr_accuracy(const struct tr_score *score);
 void tr_line_add_test(struct tr_metrics_line *line, const struct tr_score *test);
 /* All that this rank has done so far; */
-rubato_status tr_run_tally(struct tr_run *run, struct tr_tally *mine);
+rubato_status tr_run_totals(struct tr_run *run, struct tr_totals *mine);
 /* collective: that of all ranks. */
-rubato_status tr_run_add_up(struct tr_run *run, struct tr_tally *sum);
+rubato_status tr_run_add_up(struct tr_run *run, struct tr_totals *sum);
 /* Time of training so far: without pauses, with that of the run that was resumed. */
 uint64_t tr_run_elapsed_ns(const struct tr_run *run);
 double tr_run_elapsed(const struct tr_run *run);

@@ -48,12 +48,12 @@ double tr_accuracy(const struct tr_score *score)
 	return (double)score->correct / (double)score->rows;
 }
 
-rubato_status tr_run_tally(struct tr_run *run, struct tr_tally *mine)
+rubato_status tr_run_totals(struct tr_run *run, struct tr_totals *mine)
 {
 	rubato_stats stats = { .size_bytes = sizeof(stats) };
 
 	TR_TRY(tr_check(run->error, rubato_get_stats(run->comm, &stats), "get_stats"));
-	*mine = (struct tr_tally) {
+	*mine = (struct tr_totals) {
 		.steps = (double)run->steps_done,
 		.samples = (double)run->steps_done * run->options->batch,
 		.loss = run->score.loss,
@@ -69,12 +69,12 @@ rubato_status tr_run_tally(struct tr_run *run, struct tr_tally *mine)
 	return RUBATO_OK;
 }
 
-rubato_status tr_run_add_up(struct tr_run *run, struct tr_tally *sum)
+rubato_status tr_run_add_up(struct tr_run *run, struct tr_totals *sum)
 {
-	TR_TRY(tr_run_tally(run, sum));
+	TR_TRY(tr_run_totals(run, sum));
 	return tr_check(
 		run->error,
-		rubato_allreduce(run->comm, sum, sum, TR_TALLY_COUNT, RUBATO_FLOAT64, RUBATO_SUM),
+		rubato_allreduce(run->comm, sum, sum, TR_TOTALS_COUNT, RUBATO_FLOAT64, RUBATO_SUM),
 		"report: allreduce");
 }
 

@@ -12,12 +12,12 @@
 #include "trainer/base/replicas.h"
 #include "trainer/data/augment.h"
 #include "trainer/emulation/pace.h"
+#include "trainer/eval_model.h"
 #include "trainer/run.h"
-#include "trainer/view.h"
 
 /* What has happened since the last line; `sum` is of the whole run. */
 static struct tr_metrics_line make_line(struct tr_run *run, double seconds,
-					const struct tr_tally *sum)
+					const struct tr_totals *sum)
 {
 	double ranks = run->rank_count, rows = sum->rows - run->reported.rows;
 	double idle = seconds - sum->compute_seconds / ranks;
@@ -58,7 +58,7 @@ static rubato_status diverged(struct tr_run *run, bool shared)
 static rubato_status report_together(struct tr_run *run, double seconds, bool with_test)
 {
 	struct tr_metrics_line line;
-	struct tr_tally sum;
+	struct tr_totals sum;
 	struct tr_score test;
 	float *kept;
 
@@ -67,12 +67,12 @@ static rubato_status report_together(struct tr_run *run, double seconds, bool wi
 		return diverged(run, true);
 	line = make_line(run, seconds, &sum);
 	if (with_test) {
-		rubato_status err = tr_view_begin(&run->ctx, &kept);
+		rubato_status err = tr_eval_model_begin(&run->ctx, &kept);
 
 		if (err == RUBATO_OK)
 			err = tr_run_evaluate(run, &run->data->test, run->data->test.rows, NULL,
 					      &test);
-		tr_view_end(&run->ctx, kept);
+		tr_eval_model_end(&run->ctx, kept);
 		TR_TRY(err);
 		tr_line_add_test(&line, &test);
 	}
@@ -86,15 +86,15 @@ static rubato_status report_together(struct tr_run *run, double seconds, bool wi
 static rubato_status report_alone(struct tr_run *run, double seconds, bool with_test)
 {
 	struct tr_metrics_line line;
-	struct tr_tally mine, sum;
+	struct tr_totals mine, sum;
 
-	TR_TRY(tr_run_tally(run, &mine));
+	TR_TRY(tr_run_totals(run, &mine));
 	if (!isfinite(mine.loss))
 		return diverged(run, false);
-	TR_TRY(tr_tellers_tell(run->tellers, &mine, run->error));
+	TR_TRY(tr_totals_send(run->channel, &mine, run->error));
 	if (run->rank != 0)
 		return RUBATO_OK;
-	TR_TRY(tr_tellers_sum(run->tellers, &sum, run->error));
+	TR_TRY(tr_totals_sum(run->channel, &sum, run->error));
 	line = make_line(run, seconds, &sum);
 	if (with_test)
 		TR_TRY(tr_snapshots_take(&run->snapshots, &line, run->ctx.parameters,
@@ -107,7 +107,7 @@ static rubato_status report(struct tr_run *run, bool with_test)
 {
 	uint64_t before_ns = rubato_now(run->comm), after_ns;
 
-	if (run->tellers == NULL)
+	if (run->channel == NULL)
 		TR_TRY(report_together(run, tr_run_elapsed(run), with_test));
 	else
 		TR_TRY(report_alone(run, tr_run_elapsed(run), with_test));
@@ -232,11 +232,11 @@ static rubato_status train(struct tr_run *run)
 		bool due = test_is_due(run, &batch);
 		if (due || run->steps_done % run->options->report_every == 0) {
 			TR_TRY(report(run, due));
-			run->told = run->steps_done;
+			run->reported_step = run->steps_done;
 		}
 	}
 	TR_TRY(tr_work_leave(run->work, run->error));
-	if (run->told < run->steps_done)
+	if (run->reported_step < run->steps_done)
 		TR_TRY(report(run, false));
 	TR_TRY(rule->finish(run->rule, run->steps_done));
 	run->seconds = tr_run_elapsed(run);

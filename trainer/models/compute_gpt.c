@@ -296,7 +296,8 @@ static rubato_status forward(struct tr_compute *c, const float *x, uint32_t rows
 
 /* ---- Backward ---- */
 
-static rubato_status tell(const struct tr_compute *c, const struct tr_ready *ready, size_t array)
+static rubato_status report_ready(const struct tr_compute *c, const struct tr_ready *ready,
+				  size_t array)
 {
 	return ready == NULL ? RUBATO_OK : ready->call(ready->arg, c->at[array]);
 }
@@ -314,14 +315,14 @@ static rubato_status layer_backward(struct tr_compute *c, size_t number, uint32_
 	TR_TRY(dense_backward(c, n, d, 4 * d, l->norm2.out, array_of(number, TR_GPT_UP),
 			      c->bent_slope, c->part, error));
 	norm_backward(c, n, array_of(number, TR_GPT_GAIN2), &l->norm2, c->part, c->flow);
-	TR_TRY(tell(c, ready, array_of(number, TR_GPT_GAIN2)));
+	TR_TRY(report_ready(c, ready, array_of(number, TR_GPT_GAIN2)));
 	TR_TRY(dense_backward(c, n, d, d, l->mixed, array_of(number, TR_GPT_MIX), c->flow, c->part,
 			      error));
 	TR_TRY(attend_backward(c, l, rows, error));
 	TR_TRY(dense_backward(c, n, d, 3 * d, l->norm1.out, array_of(number, TR_GPT_QKV),
 			      c->qkv_slope, c->part, error));
 	norm_backward(c, n, array_of(number, TR_GPT_GAIN1), &l->norm1, c->part, c->flow);
-	return tell(c, ready, array_of(number, TR_GPT_GAIN1));
+	return report_ready(c, ready, array_of(number, TR_GPT_GAIN1));
 }
 
 static void embedding_backward(struct tr_compute *c, size_t n)
@@ -346,7 +347,7 @@ static rubato_status backward(struct tr_compute *c, const struct tr_ready *ready
 
 	TR_TRY(c->product(v, d, n, 1.0f, tr_turned(c->slope, v), tr_plain(c->norm.out, d), 0.0f,
 			  slope_of(c, after + TR_GPT_OUTPUT), d, error));
-	TR_TRY(tell(c, ready, after + TR_GPT_OUTPUT));
+	TR_TRY(report_ready(c, ready, after + TR_GPT_OUTPUT));
 	TR_TRY(c->product(n, d, v, 1.0f, tr_plain(c->slope, v),
 			  tr_plain(weight(c, after + TR_GPT_OUTPUT), d), 0.0f, c->part, d, error));
 	memset(c->flow, 0, n * d * sizeof(float));
@@ -354,7 +355,7 @@ static rubato_status backward(struct tr_compute *c, const struct tr_ready *ready
 	for (size_t l = c->layers; l-- > 0;)
 		TR_TRY(layer_backward(c, l, c->batch, ready, error));
 	embedding_backward(c, n);
-	return tell(c, ready, TR_GPT_TOKENS);
+	return report_ready(c, ready, TR_GPT_TOKENS);
 }
 
 static rubato_status gpt_train(struct tr_compute *c, const float *x, struct tr_answers answers,

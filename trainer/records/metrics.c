@@ -180,7 +180,7 @@ static json_t *per_rank_object(const struct tr_summary *s)
 			      "communication_seconds", "idle_seconds", "steps", "samples");
 
 	for (uint32_t rank = 0; rank < s->ranks; rank++) {
-		const struct tr_tally *t = &s->per_rank[rank];
+		const struct tr_totals *t = &s->per_rank[rank];
 		double idle = t->seconds - t->compute_seconds;
 
 		append_real(o, "compute_seconds", t->compute_seconds);

@@ -5,7 +5,7 @@
 #ifndef TR_METRICS_H
 #define TR_METRICS_H
 
-#include "trainer/records/tally.h"
+#include "trainer/records/totals.h"
 
 struct tr_metrics {
 	const char *folder; /* NULL: nothing is written. */
@@ -41,8 +41,8 @@ struct tr_summary {
 	uint64_t global_reductions, local_reductions, bytes_sent, rounds, staleness_max;
 	uint64_t discarded;
 	double fresh_mean, contributors_mean;
-	const struct tr_tally *per_rank; /* [ranks] */
-	struct json_t *settings;         /* Of the command line; tr_metrics_summary() frees it. */
+	const struct tr_totals *per_rank; /* [ranks] */
+	struct json_t *settings;          /* Of the command line; tr_metrics_summary() frees it. */
 };
 
 /* Makes the folder where it is missing, and removes what an older run left at its end. */

@@ -1,5 +1,5 @@
-/* view.c -- see view.h. */
-#include "trainer/view.h"
+/* eval_model.c -- see eval_model.h. */
+#include "trainer/eval_model.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,14 +13,14 @@ static rubato_status average(struct tr_rule_context *ctx, float *values, size_t 
 		what);
 }
 
-rubato_status tr_view_average_statistics(struct tr_rule_context *ctx)
+rubato_status tr_average_statistics(struct tr_rule_context *ctx)
 {
 	if (ctx->statistics_count == 0 || ctx->own->bn == TR_BN_LOCAL)
 		return RUBATO_OK;
 	return average(ctx, ctx->statistics, ctx->statistics_count, "average of the statistics");
 }
 
-float *tr_view_keep(const struct tr_rule_context *ctx)
+float *tr_eval_model_keep(const struct tr_rule_context *ctx)
 {
 	float *kept = malloc((ctx->parameter_count + ctx->statistics_count) * sizeof(float));
 
@@ -33,21 +33,21 @@ float *tr_view_keep(const struct tr_rule_context *ctx)
 	return kept;
 }
 
-rubato_status tr_view_begin(struct tr_rule_context *ctx, float **kept)
+rubato_status tr_eval_model_begin(struct tr_rule_context *ctx, float **kept)
 {
 	*kept = NULL;
 	if (!ctx->replicas_differ && ctx->statistics_count == 0)
 		return RUBATO_OK;
-	*kept = tr_view_keep(ctx);
+	*kept = tr_eval_model_keep(ctx);
 	if (*kept == NULL)
 		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "no memory to average the models");
 	if (ctx->replicas_differ)
 		TR_TRY(average(ctx, ctx->parameters, ctx->parameter_count,
 			       "average of the models"));
-	return tr_view_average_statistics(ctx);
+	return tr_average_statistics(ctx);
 }
 
-void tr_view_end(struct tr_rule_context *ctx, float *kept)
+void tr_eval_model_end(struct tr_rule_context *ctx, float *kept)
 {
 	if (kept != NULL)
 		memcpy(ctx->parameters, kept, ctx->parameter_count * sizeof(float));
@@ -57,7 +57,7 @@ void tr_view_end(struct tr_rule_context *ctx, float *kept)
 	free(kept);
 }
 
-rubato_status tr_view_show(struct tr_rule_context *ctx, const struct tr_snapshot *snapshot)
+rubato_status tr_eval_model_show(struct tr_rule_context *ctx, const struct tr_snapshot *snapshot)
 {
 	if (ctx->rank == 0)
 		memcpy(ctx->parameters, snapshot->parameters, ctx->parameter_count * sizeof(float));
