@@ -241,19 +241,20 @@ static rubato_status judge_time(struct tr_options *o, const struct words *w, str
 	if (o->bucket_bytes > 0 && o->bucket_bytes < BUCKET_LEAST)
 		return tr_refuse(error, "--bucket: '%s' is neither 0 nor at least %d",
 				 w->at[WORD_BUCKET], BUCKET_LEAST);
-	o->pace.forward = FORWARD_DEFAULT;
+	o->compute_time.forward = FORWARD_DEFAULT;
 	if (w->at[WORD_COMPUTE_TIME] != NULL)
-		TR_TRY(tr_pace_parse(&o->pace, w->at[WORD_COMPUTE_TIME], error));
-	if (o->pace.kind == TR_PACE_TOKEN && !tr_model_reads_text(o->model))
+		TR_TRY(tr_compute_time_parse(&o->compute_time, w->at[WORD_COMPUTE_TIME], error));
+	if (o->compute_time.kind == TR_COMPUTE_TIME_TOKEN && !tr_model_reads_text(o->model))
 		return tr_refuse(error, "--compute-time: model %s has no tokens",
 				 tr_model_name(o->model));
 	if (w->at[WORD_DELAY] != NULL)
 		TR_TRY(tr_delay_parse(&o->delay, w->at[WORD_DELAY], error));
 	if (w->at[WORD_FORWARD] == NULL)
 		return RUBATO_OK;
-	if (o->pace.kind == TR_PACE_NONE)
+	if (o->compute_time.kind == TR_COMPUTE_TIME_NONE)
 		return tr_refuse(error, "--forward: a share of --compute-time, which is not given");
-	return tr_parse_number("--forward", w->at[WORD_FORWARD], 0.0, 1.0, &o->pace.forward, error);
+	return tr_parse_number("--forward", w->at[WORD_FORWARD], 0.0, 1.0, &o->compute_time.forward,
+			       error);
 }
 
 static rubato_status judge_topology(struct tr_options *o, const char *word, struct tr_error *error)
@@ -589,7 +590,7 @@ void tr_options_close(struct tr_options *options)
 {
 	struct words *w = options->strings;
 
-	tr_pace_close(&options->pace);
+	tr_compute_time_close(&options->compute_time);
 	options->strings = NULL;
 	if (w == NULL)
 		return;

@@ -3,8 +3,8 @@
 #define TR_OPTIONS_H
 
 #include "rubato_sim.h"
+#include "trainer/emulation/compute_time.h"
 #include "trainer/emulation/delay.h"
-#include "trainer/emulation/pace.h"
 #include "trainer/models/model.h"
 #include "trainer/rules/rate.h"
 #include "trainer/rules/rule.h"
@@ -33,7 +33,7 @@ struct tr_options {
 	uint64_t checkpoint_every; /* Local steps; 0: one an epoch. */
 	uint64_t seed;
 	uint64_t bucket_bytes; /* 0: one bucket. */
-	struct tr_pace pace;
+	struct tr_compute_time compute_time;
 	struct tr_delay delay;
 	bool shuffle;
 	bool augment;

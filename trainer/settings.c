@@ -211,13 +211,14 @@ static uint64_t add_partial(uint64_t hash, const rubato_partial_options *p)
 	return hash;
 }
 
-static uint64_t add_time(uint64_t hash, const struct tr_pace *pace, const struct tr_delay *delay)
+static uint64_t add_time(uint64_t hash, const struct tr_compute_time *compute_time,
+			 const struct tr_delay *delay)
 {
-	ADD(pace->kind);
-	ADD(pace->span_ns);
-	ADD(pace->forward);
-	for (size_t i = 0; i < pace->trace_count; i++)
-		ADD(pace->trace_ns[i]);
+	ADD(compute_time->kind);
+	ADD(compute_time->span_ns);
+	ADD(compute_time->forward);
+	for (size_t i = 0; i < compute_time->trace_count; i++)
+		ADD(compute_time->trace_ns[i]);
 	ADD(delay->kind);
 	ADD(delay->rank);
 	for (uint32_t i = 0; i < delay->count; i++)
@@ -267,5 +268,5 @@ uint64_t tr_settings_hash(const struct tr_options *o, const struct tr_model *mod
 	hash = add_model(hash, model, data);
 	hash = add_rule(hash, &o->own);
 	hash = add_partial(hash, &o->own.partial);
-	return add_time(hash, &o->pace, &o->delay);
+	return add_time(hash, &o->compute_time, &o->delay);
 }

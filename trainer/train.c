@@ -11,7 +11,7 @@
 
 #include "trainer/base/replicas.h"
 #include "trainer/data/augment.h"
-#include "trainer/emulation/pace.h"
+#include "trainer/emulation/compute_time.h"
 #include "trainer/eval_model.h"
 #include "trainer/run.h"
 
@@ -148,7 +148,7 @@ static rubato_status compute_gradient(struct tr_run *run, uint64_t step,
 				      const struct tr_batch *batch)
 {
 	const struct tr_ready ready = { gradient_ready, run };
-	const struct tr_pace *pace = &run->options->pace;
+	const struct tr_compute_time *compute_time = &run->options->compute_time;
 	uint64_t before_ns = rubato_now(run->comm);
 	struct tr_score score = { 0 };
 
@@ -159,11 +159,13 @@ static rubato_status compute_gradient(struct tr_run *run, uint64_t step,
 			   run->batch.x, run->batch.spare);
 	run->ready_ns = 0;
 	TR_TRY(run->ops->train(run->compute, run->batch.x, tr_answers_of(&run->batch),
-			       pace->kind == TR_PACE_NONE ? &ready : NULL, &score, run->error));
-	if (pace->kind != TR_PACE_NONE)
-		TR_TRY(tr_pace_pass(
-			pace, tr_pace_span(pace, run->rank, run->rank_count, step, score.rows),
-			run->comm, &run->ctx.cut, before_ns, &ready));
+			       compute_time->kind == TR_COMPUTE_TIME_NONE ? &ready : NULL, &score,
+			       run->error));
+	if (compute_time->kind != TR_COMPUTE_TIME_NONE)
+		TR_TRY(tr_compute_time_pass(compute_time,
+					    tr_compute_time_span(compute_time, run->rank,
+								 run->rank_count, step, score.rows),
+					    run->comm, &run->ctx.cut, before_ns, &ready));
 	run->ctx.loss = score.loss / (double)score.rows;
 	run->score.loss += score.loss;
 	run->score.correct += score.correct;

@@ -8,7 +8,7 @@
 
 #include "rubato_sim.h"
 #include "tests/check_main.h"
-#include "trainer/emulation/pace.h"
+#include "trainer/emulation/compute_time.h"
 #include "trainer/rules/buckets.h"
 
 START_TEST(a_cut_covers_all_once)
@@ -136,9 +136,9 @@ static rubato_status note_release(void *arg, size_t first)
 	return RUBATO_OK;
 }
 
-static rubato_status pace_rank(rubato_comm *comm, void *arg)
+static rubato_status timed_rank(rubato_comm *comm, void *arg)
 {
-	const struct tr_pace *pace = arg;
+	const struct tr_compute_time *compute_time = arg;
 	struct tr_error error;
 	struct tr_cut cut;
 
@@ -148,11 +148,13 @@ static rubato_status pace_rank(rubato_comm *comm, void *arg)
 		struct tr_ready ready = { note_release, &r };
 
 		r.begin_ns = rubato_now(comm);
-		TR_TRY(tr_pace_pass(pace, pace->span_ns, comm, &cut, r.begin_ns, &ready));
+		TR_TRY(tr_compute_time_pass(compute_time, compute_time->span_ns, comm, &cut,
+					    r.begin_ns, &ready));
 		ck_assert_uint_eq(r.count, cut.count);
 		for (uint32_t i = 0; i < r.count; i++) {
 			double part = (double)(TOTAL - tr_cut_begin(&cut, i)) / TOTAL;
-			double due = SPAN_NS * (pace->forward + (1.0 - pace->forward) * part);
+			double due = SPAN_NS *
+				     (compute_time->forward + (1.0 - compute_time->forward) * part);
 
 			ck_assert_uint_eq(r.first[i], tr_cut_begin(&cut, i));
 			if (each_ns == 0)
@@ -167,9 +169,11 @@ static rubato_status pace_rank(rubato_comm *comm, void *arg)
 START_TEST(time_passes_as_emulated)
 {
 	static const double forward[] = { 0.0, 1.0 / 3.0, 1.0 };
-	struct tr_pace pace = { .kind = TR_PACE_STEP, .span_ns = SPAN_NS, .forward = forward[_i] };
+	struct tr_compute_time compute_time = { .kind = TR_COMPUTE_TIME_STEP,
+						.span_ns = SPAN_NS,
+						.forward = forward[_i] };
 
-	simulate(pace_rank, &pace);
+	simulate(timed_rank, &compute_time);
 }
 END_TEST
 

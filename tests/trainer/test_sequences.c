@@ -9,8 +9,8 @@
 
 #include "tests/check_main.h"
 #include "trainer/base/rng.h"
+#include "trainer/models/activations.h"
 #include "trainer/models/compute.h"
-#include "trainer/models/curves.h"
 
 #define ROWS_MAX 300
 

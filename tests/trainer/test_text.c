@@ -11,7 +11,7 @@
 #include "tests/trainer/support.h"
 #include "trainer/base/rng.h"
 #include "trainer/data/data.h"
-#include "trainer/emulation/pace.h"
+#include "trainer/emulation/compute_time.h"
 
 static const char *train[] = { NULL, "--quiet", NULL };
 
@@ -166,27 +166,28 @@ END_TEST
 
 START_TEST(paces)
 {
-	struct tr_pace pace = { .kind = TR_PACE_NONE };
+	struct tr_compute_time compute_time = { .kind = TR_COMPUTE_TIME_NONE };
 	struct tr_error error = { 0 };
 
-	ck_assert_uint_eq(tr_pace_span(&pace, 0, 1, 0, 7), 0);
-	ck_assert_int_eq(tr_pace_parse(&pace, "5ms", &error), RUBATO_OK);
-	ck_assert_uint_eq(tr_pace_span(&pace, 1, 3, 2, 7), 5000000);
-	ck_assert_int_eq(tr_pace_parse(&pace, "20us/token", &error), RUBATO_OK);
-	ck_assert_uint_eq(tr_pace_span(&pace, 1, 3, 2, 7), 140000);
+	ck_assert_uint_eq(tr_compute_time_span(&compute_time, 0, 1, 0, 7), 0);
+	ck_assert_int_eq(tr_compute_time_parse(&compute_time, "5ms", &error), RUBATO_OK);
+	ck_assert_uint_eq(tr_compute_time_span(&compute_time, 1, 3, 2, 7), 5000000);
+	ck_assert_int_eq(tr_compute_time_parse(&compute_time, "20us/token", &error), RUBATO_OK);
+	ck_assert_uint_eq(tr_compute_time_span(&compute_time, 1, 3, 2, 7), 140000);
 	file_write("times", "1ms\n2ms\n3.5us", 13);
-	ck_assert_int_eq(tr_pace_parse(&pace, "trace:times", &error), RUBATO_OK);
-	ck_assert_uint_eq(pace.trace_count, 3);
-	ck_assert_uint_eq(tr_pace_span(&pace, 1, 2, 0, 7), 2000000); /* Line (s P + r) mod 3. */
-	ck_assert_uint_eq(tr_pace_span(&pace, 0, 2, 1, 7), 3500);
-	ck_assert_uint_eq(tr_pace_span(&pace, 1, 2, 1, 7), 1000000);
-	tr_pace_close(&pace);
+	ck_assert_int_eq(tr_compute_time_parse(&compute_time, "trace:times", &error), RUBATO_OK);
+	ck_assert_uint_eq(compute_time.trace_count, 3);
+	ck_assert_uint_eq(tr_compute_time_span(&compute_time, 1, 2, 0, 7),
+			  2000000); /* Line (s P + r) mod 3. */
+	ck_assert_uint_eq(tr_compute_time_span(&compute_time, 0, 2, 1, 7), 3500);
+	ck_assert_uint_eq(tr_compute_time_span(&compute_time, 1, 2, 1, 7), 1000000);
+	tr_compute_time_close(&compute_time);
 }
 END_TEST
 
 static const struct {
 	const char *value, *word;
-} bad_paces[] = {
+} bad_times[] = {
 	{ "5", "is not a time" },          { "/token", "is not a time" },
 	{ "5ms/tokens", "is not a time" }, { "5ms/token/token", "is not a time" },
 	{ "trace:", "No such file" },      { "trace:absent", "No such file" },
@@ -194,9 +195,9 @@ static const struct {
 	{ "trace:empty", "no times" },
 };
 
-START_TEST(bad_paces_are_refused)
+START_TEST(bad_times_are_refused)
 {
-	struct tr_pace pace = { .kind = TR_PACE_NONE };
+	struct tr_compute_time compute_time = { .kind = TR_COMPUTE_TIME_NONE };
 	struct tr_error error = { 0 };
 	char line[200];
 
@@ -204,10 +205,11 @@ START_TEST(bad_paces_are_refused)
 	file_write("bad", "1ms\nfive\n", 9);
 	file_write("long", line, sizeof(line));
 	file_write("empty", "", 0);
-	ck_assert_int_ne(tr_pace_parse(&pace, bad_paces[_i].value, &error), RUBATO_OK);
-	ck_assert_msg(strstr(error.text, bad_paces[_i].word) != NULL, "%s", error.text);
+	ck_assert_int_ne(tr_compute_time_parse(&compute_time, bad_times[_i].value, &error),
+			 RUBATO_OK);
+	ck_assert_msg(strstr(error.text, bad_times[_i].word) != NULL, "%s", error.text);
 	ck_assert_int_eq(error.exit_code, TR_EXIT_USAGE);
-	tr_pace_close(&pace);
+	tr_compute_time_close(&compute_time);
 }
 END_TEST
 
@@ -350,8 +352,8 @@ int main(int argc, char **argv)
 	tcase_add_test(tests, a_large_text_is_read_whole);
 	tcase_add_test(tests, hostile_files);
 	tcase_add_test(tests, paces);
-	tcase_add_loop_test(tests, bad_paces_are_refused, 0,
-			    (int)(sizeof(bad_paces) / sizeof(bad_paces[0])));
+	tcase_add_loop_test(tests, bad_times_are_refused, 0,
+			    (int)(sizeof(bad_times) / sizeof(bad_times[0])));
 	tcase_add_loop_test(tests, simulated_and_real_ranks_agree_bit_by_bit, 0, 2);
 	tcase_add_loop_test(tests, both_models_learn, 0, 2);
 	tcase_add_test(tests, time_per_token_is_exact);

@@ -16,8 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "trainer/models/activations.h"
 #include "trainer/models/compute.h"
-#include "trainer/models/curves.h"
 #include "trainer/models/product.h"
 
 #define NORM_EPSILON 1e-5f

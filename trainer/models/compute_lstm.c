@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "trainer/models/activations.h"
 #include "trainer/models/compute.h"
-#include "trainer/models/curves.h"
 #include "trainer/models/product.h"
 
 #define ROWS_LEAST 16 /* Tests take so many at a time even where batches are smaller. */

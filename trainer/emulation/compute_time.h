@@ -1,5 +1,5 @@
 /*
- * pace.h -- computation that takes a given time (--compute-time), whatever it takes here.
+ * compute_time.h -- computation that takes a given time (--compute-time), whatever it takes here.
  *
  *   T           each step
  *   T/token     each token that the rank's batch predicts (models of text)
@@ -12,33 +12,39 @@
  * parameters. Where the true computation takes longer than that, it is what takes the time; in a
  * simulation it takes none.
  */
-#ifndef TR_PACE_H
-#define TR_PACE_H
+#ifndef TR_COMPUTE_TIME_H
+#define TR_COMPUTE_TIME_H
 
 #include "trainer/models/compute.h"
 #include "trainer/rules/buckets.h"
 
-enum tr_pace_kind { TR_PACE_NONE, TR_PACE_STEP, TR_PACE_TOKEN, TR_PACE_TRACE };
+enum tr_compute_time_kind {
+	TR_COMPUTE_TIME_NONE,
+	TR_COMPUTE_TIME_STEP,
+	TR_COMPUTE_TIME_TOKEN,
+	TR_COMPUTE_TIME_TRACE
+};
 
-struct tr_pace {
-	enum tr_pace_kind kind;
+struct tr_compute_time {
+	enum tr_compute_time_kind kind;
 	uint64_t span_ns;   /* T. */
 	uint64_t *trace_ns; /* TRACE. */
 	size_t trace_count;
 	double forward; /* f, 0 to 1. */
 };
 
-/* Reads the option's value, and a trace's file; tr_pace_close() follows. */
-rubato_status tr_pace_parse(struct tr_pace *pace, const char *text, struct tr_error *error);
-void tr_pace_close(struct tr_pace *pace);
+/* Reads the option's value, and a trace's file; tr_compute_time_close() follows. */
+rubato_status tr_compute_time_parse(struct tr_compute_time *compute_time, const char *text,
+				    struct tr_error *error);
+void tr_compute_time_close(struct tr_compute_time *compute_time);
 
 /* How long the step takes whose batch predicts `tokens` tokens here. */
-uint64_t tr_pace_span(const struct tr_pace *pace, uint32_t rank, uint32_t rank_count, uint64_t step,
-		      uint64_t tokens);
+uint64_t tr_compute_time_span(const struct tr_compute_time *compute_time, uint32_t rank,
+			      uint32_t rank_count, uint64_t step, uint64_t tokens);
 
 /* Lets `span_ns` pass, until everything is complete; `ready` learns of each bucket at its time. */
-rubato_status tr_pace_pass(const struct tr_pace *pace, uint64_t span_ns, rubato_comm *comm,
-			   const struct tr_cut *cut, uint64_t begin_ns,
-			   const struct tr_ready *ready);
+rubato_status tr_compute_time_pass(const struct tr_compute_time *compute_time, uint64_t span_ns,
+				   rubato_comm *comm, const struct tr_cut *cut, uint64_t begin_ns,
+				   const struct tr_ready *ready);
 
 #endif

@@ -1,10 +1,10 @@
 /*
- * curves.h -- tanh and the logistic function in single precision, without branches or calls, so
- * that compilers work on several values at a time; the C library's tanhf takes as long as the
+ * activations.h -- tanh and the logistic function in single precision, without branches or calls,
+ * so that compilers work on several values at a time; the C library's tanhf takes as long as the
  * products.
  */
-#ifndef TR_CURVES_H
-#define TR_CURVES_H
+#ifndef TR_ACTIVATIONS_H
+#define TR_ACTIVATIONS_H
 
 /* A fraction of polynomials, as in Eigen: off by less than 4e-7 of the value. From 7.9 on tanh is 1
  * in this precision. A NaN stays one. */
