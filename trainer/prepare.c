@@ -10,7 +10,7 @@
 #include "trainer/data/augment.h"
 #include "trainer/run.h"
 #include "trainer/settings.h"
-#include "trainer/task.h"
+#include "trainer/train.h"
 
 static rubato_status open_batch(struct tr_run *run, struct tr_room *batch, size_t rows)
 {
@@ -113,6 +113,29 @@ static uint64_t node_of(const struct tr_run *run)
 	return tr_hash(TR_HASH_INIT, boot, strlen(boot));
 }
 
+rubato_status tr_load_data(const struct tr_options *options, struct tr_data *data,
+			   struct tr_error *error)
+{
+	if (!tr_model_reads_text(options->model))
+		return tr_data_open(data, options->data, options->seed, error);
+	return tr_text_open(data, strchr(options->data, ':') + 1,
+			    options->model == TR_LSTM ? TR_TEXT_LINES : TR_TEXT_BLOCKS,
+			    options->sequence.length, error);
+}
+
+static rubato_status build_model(const struct tr_options *options, const struct tr_data *data,
+				 struct tr_model *model, struct tr_error *error)
+{
+	struct tr_sequence sequence = options->sequence;
+
+	if (!tr_model_reads_text(options->model))
+		return tr_model_build(model, options->model, data->loss, data->shape,
+				      data->output_count, options->hidden_count, error);
+	sequence.length = data->shape.width - 1; /* Lines may be shorter. */
+	sequence.vocabulary = data->output_count;
+	return tr_model_build_text(model, options->model, &sequence, error);
+}
+
 static rubato_status prepare(struct tr_run *run)
 {
 	const struct tr_options *o = run->options;
@@ -121,8 +144,8 @@ static rubato_status prepare(struct tr_run *run)
 	TR_TRY(check_save(run));
 	TR_TRY(tr_delay_check(&o->delay, run->rank_count, run->error));
 	if (run->data == &run->own_data)
-		TR_TRY(tr_task_data(o, &run->own_data, run->error));
-	TR_TRY(tr_task_model(o, run->data, &run->model, run->error));
+		TR_TRY(tr_load_data(o, &run->own_data, run->error));
+	TR_TRY(build_model(o, run->data, &run->model, run->error));
 	if (o->eval_every > 0 && run->data->test.rows == 0)
 		return tr_refuse(run->error, "--eval-every: these data have no test set");
 	if (o->augment)

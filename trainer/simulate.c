@@ -4,7 +4,6 @@
  */
 #include "trainer/simulate.h"
 
-#include "trainer/task.h"
 #include "trainer/train.h"
 
 /* oneDNN makes its code on the stack of whoever asks: 32 to 64 KiB in a release build, several
@@ -39,7 +38,7 @@ rubato_status tr_simulate(const struct tr_options *options, struct tr_error *err
 	rubato_sim_result result;
 	rubato_status err;
 
-	TR_TRY(tr_task_data(options, &s.data, error));
+	TR_TRY(tr_load_data(options, &s.data, error));
 	world.stack_bytes = STACK_BYTES;
 	err = rubato_sim_run(&world, rank_main, &s, &result);
 	if (err && !s.failed)

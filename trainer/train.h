@@ -5,6 +5,10 @@
 #include "trainer/data/data.h"
 #include "trainer/options.h"
 
+/* The samples that the options ask for; tr_data_close() follows. */
+rubato_status tr_load_data(const struct tr_options *options, struct tr_data *data,
+			   struct tr_error *error);
+
 /*
  * Collective; rubato_finalize follows, whatever it returns. `data`: read already, shared with
  * others; NULL: this rank reads its own. A failure that all ranks learn of is said on `line_fd` by
