@@ -150,9 +150,9 @@ static rubato_status prepare(struct tr_run *run)
 		return tr_refuse(run->error, "--eval-every: these data have no test set");
 	if (o->augment)
 		TR_TRY(tr_augment_check(run->data, run->error));
-	TR_TRY(tr_order_open(&run->order, (uint32_t)run->data->train.rows, run->rank,
-			     run->rank_count, o->batch, o->seed, o->shuffle, run->error));
-	run->rate.step_count = o->epochs > 0 ? o->epochs * run->order.epoch_steps : o->steps;
+	TR_TRY(tr_shuffle_open(&run->shuffle, (uint32_t)run->data->train.rows, run->rank,
+			       run->rank_count, o->batch, o->seed, o->shuffle, run->error));
+	run->rate.step_count = o->epochs > 0 ? o->epochs * run->shuffle.epoch_steps : o->steps;
 	run->ctx.parameter_count = run->model.parameter_count;
 	run->ctx.step_count = run->rate.step_count;
 	run->ctx.seed = o->seed;
@@ -179,7 +179,7 @@ static rubato_status write_beginning(struct tr_run *run)
 	if (run->options->out == NULL)
 		return RUBATO_OK;
 	TR_TRY(tr_metrics_folder(run->options->out, run->error));
-	TR_TRY(tr_settings_write(run->options, &run->model, &run->order, &run->rate, run->error));
+	TR_TRY(tr_settings_write(run->options, &run->model, &run->shuffle, &run->rate, run->error));
 	return tr_run_write_parameters(run, "initial");
 }
 
@@ -229,7 +229,7 @@ rubato_status tr_run_prepare(struct tr_run *run)
 		err = write_beginning(run);
 	TR_TRY(tr_agree(run->comm, err, run->error));
 	err = tr_work_open(&run->work, run->options->own.work, run->options->own.partial.depth,
-			   &run->order, run->comm, run->rate.step_count, run->error);
+			   &run->shuffle, run->comm, run->rate.step_count, run->error);
 	if (err == RUBATO_OK && run->ctx.relaxed)
 		err = tr_totals_channel_open(&run->channel, run->comm, run->error);
 	TR_TRY(tr_agree(run->comm, err, run->error));
@@ -266,7 +266,7 @@ void tr_run_close(struct tr_run *run)
 	tr_optimizer_close(&run->optimizer);
 	close_batch(&run->batch);
 	close_batch(&run->eval_batch);
-	tr_order_close(&run->order);
+	tr_shuffle_close(&run->shuffle);
 	tr_data_close(&run->own_data);
 	(void)rubato_free(run->comm, run->ctx.statistics);
 	(void)rubato_free(run->comm, run->ctx.gradient);

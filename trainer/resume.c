@@ -55,7 +55,7 @@ static uint64_t next_after(const struct tr_run *run, uint64_t step)
 	uint64_t every = run->options->checkpoint_every, next;
 
 	if (every == 0)
-		every = run->order.epoch_steps;
+		every = run->shuffle.epoch_steps;
 	if (run->options->checkpoint == NULL || step >= run->rate.step_count)
 		return UINT64_MAX;
 	next = (step / every + 1) * every;

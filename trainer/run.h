@@ -7,7 +7,7 @@
 
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/data/data.h"
-#include "trainer/data/order.h"
+#include "trainer/data/shuffle.h"
 #include "trainer/data/work.h"
 #include "trainer/models/compute.h"
 #include "trainer/options.h"
@@ -31,7 +31,7 @@ struct tr_run {
 	const struct tr_data *data; /* Its own, or one that simulated ranks share. */
 	struct tr_data own_data;
 	struct tr_model model;
-	struct tr_order order;
+	struct tr_shuffle shuffle;
 	struct tr_work *work;
 	const struct tr_compute_ops *ops;
 	struct tr_compute *compute;
@@ -62,7 +62,7 @@ struct tr_run {
 
 /* ---- prepare.c ---- */
 
-/* Collective. Data, model, order, compute: local; then all agree that it worked, and alike. */
+/* Collective. Data, model, shuffle, compute: local; then all agree that it worked, and alike. */
 rubato_status tr_run_prepare(struct tr_run *run);
 void tr_run_close(struct tr_run *run);
 rubato_status tr_run_write_parameters(struct tr_run *run, const char *name);

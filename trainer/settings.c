@@ -96,23 +96,23 @@ static json_t *rule_object(const struct tr_options *o)
 
 /* NULL: no memory. */
 static json_t *settings_object(const struct tr_options *o, const struct tr_model *model,
-			       const struct tr_order *order, const struct tr_rate *rate)
+			       const struct tr_shuffle *shuffle, const struct tr_rate *rate)
 {
 	json_t *object =
 		json_pack("{s:i,s:s,s:o,s:s,s:o,s:o,s:o,s:o,s:s,s:o}", "version", 1, "algorithm",
-			  o->rule->name, "ranks", whole(order->rank_count), "model",
+			  o->rule->name, "ranks", whole(shuffle->rank_count), "model",
 			  tr_model_name(model->kind), "hidden", whole(o->hidden_count), "features",
 			  whole(model->feature_count), "outputs", whole(model->output_count),
 			  "parameters", whole(model->parameter_count), "loss",
 			  model->loss == TR_CROSS_ENTROPY ? "cross-entropy" : "half-square", "data",
 			  words(o->data));
 	json_t *rest = json_pack("{s:o,s:o,s:o,s:o,s:o,s:b,s:s,s:f,s:f,s:f,s:o,s:o}", "rows",
-				 whole(order->row_count), "batch", whole(o->batch), "steps",
-				 whole(rate->step_count), "epoch_steps", whole(order->epoch_steps),
-				 "seed", whole(o->seed), "shuffle", o->shuffle, "optimizer",
-				 tr_optimizer_names[o->optimizer], "momentum", o->momentum,
-				 "weight_decay", o->weight_decay, "clip", o->own.clip, "rate",
-				 rate_object(rate), "rule", rule_object(o));
+				 whole(shuffle->row_count), "batch", whole(o->batch), "steps",
+				 whole(rate->step_count), "epoch_steps",
+				 whole(shuffle->epoch_steps), "seed", whole(o->seed), "shuffle",
+				 o->shuffle, "optimizer", tr_optimizer_names[o->optimizer],
+				 "momentum", o->momentum, "weight_decay", o->weight_decay, "clip",
+				 o->own.clip, "rate", rate_object(rate), "rule", rule_object(o));
 
 	if (object == NULL || rest == NULL || json_object_update(object, rest) != 0) {
 		json_decref(object);
@@ -123,10 +123,10 @@ static json_t *settings_object(const struct tr_options *o, const struct tr_model
 }
 
 rubato_status tr_settings_write(const struct tr_options *options, const struct tr_model *model,
-				const struct tr_order *order, const struct tr_rate *rate,
+				const struct tr_shuffle *shuffle, const struct tr_rate *rate,
 				struct tr_error *error)
 {
-	json_t *object = settings_object(options, model, order, rate);
+	json_t *object = settings_object(options, model, shuffle, rate);
 	char *text = NULL, path[4200];
 	rubato_status err;
 

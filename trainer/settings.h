@@ -7,7 +7,7 @@
 #define TR_SETTINGS_H
 
 #include "trainer/data/data.h"
-#include "trainer/data/order.h"
+#include "trainer/data/shuffle.h"
 #include "trainer/options.h"
 
 /* Of what must be the same on all ranks for them to be one run, and in a checkpoint for it to go
@@ -16,7 +16,7 @@ uint64_t tr_settings_hash(const struct tr_options *options, const struct tr_mode
 			  const struct tr_data *data);
 /* Written whole, or not at all. `rate`: with its step_count. */
 rubato_status tr_settings_write(const struct tr_options *options, const struct tr_model *model,
-				const struct tr_order *order, const struct tr_rate *rate,
+				const struct tr_shuffle *shuffle, const struct tr_rate *rate,
 				struct tr_error *error);
 
 /* The options of the command line as they were given, for summary.json; names of files and folders

@@ -1,7 +1,7 @@
 /*
  * train.c -- the training loop.
  *
- *   prepare    data, model, order, compute: local; then all agree that it worked, and alike
+ *   prepare    data, model, shuffle, compute: local; then all agree that it worked, and alike
  *   train      gradient of the next batch, over to the rule; reports and tests in between
  *   conclude   the rule drains; replicas are compared; final loss, test, --save, summary
  */
@@ -23,7 +23,7 @@ static struct tr_metrics_line make_line(struct tr_run *run, double seconds,
 	double idle = seconds - sum->compute_seconds / ranks;
 	struct tr_metrics_line line = {
 		.step = run->steps_done,
-		.epoch = sum->steps / ranks / (double)run->order.epoch_steps,
+		.epoch = sum->steps / ranks / (double)run->shuffle.epoch_steps,
 		.loss = (sum->loss - run->reported.loss) / rows,
 		.accuracy = (sum->correct - run->reported.correct) / rows,
 		.has_accuracy = run->model.loss == TR_CROSS_ENTROPY,
@@ -180,7 +180,7 @@ static rubato_status compute_gradient(struct tr_run *run, uint64_t step,
 /* After the step on `batch`. Shared work: when the run as a whole has come past the epochs. */
 static bool test_is_due(struct tr_run *run, const struct tr_batch *batch)
 {
-	uint64_t every = run->options->eval_every * run->order.epoch_steps, passed;
+	uint64_t every = run->options->eval_every * run->shuffle.epoch_steps, passed;
 
 	if (every == 0 || run->data->test.rows == 0)
 		return false;
@@ -218,7 +218,7 @@ static rubato_status train(struct tr_run *run)
 	struct tr_batch batch;
 
 	tr_progress_open(&run->progress, run->rank == 0 && !run->options->quiet, run->steps_done,
-			 run->rate.step_count, run->order.epoch_steps,
+			 run->rate.step_count, run->shuffle.epoch_steps,
 			 (uint64_t)run->options->batch * run->rank_count);
 	TR_TRY(tr_run_set_out(run));
 	for (;;) {

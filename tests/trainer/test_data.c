@@ -11,7 +11,7 @@
 #include "tests/trainer/support.h"
 #include "trainer/data/augment.h"
 #include "trainer/data/data.h"
-#include "trainer/data/order.h"
+#include "trainer/data/shuffle.h"
 #include "trainer/rules/rate.h"
 
 static void expect_refusal(const char *kind, const char *word)
@@ -480,25 +480,25 @@ END_TEST
 /* ---- Order ---- */
 
 /* The rows that all ranks read over `steps` steps, in the global order. */
-static void collect(uint32_t rows, uint32_t ranks, uint32_t batch, uint64_t steps, bool shuffle,
+static void collect(uint32_t rows, uint32_t ranks, uint32_t batch, uint64_t steps, bool random,
 		    uint32_t *out)
 {
 	struct tr_error error = { 0 };
 
 	for (uint32_t rank = 0; rank < ranks; rank++) {
-		struct tr_order order;
+		struct tr_shuffle shuffle;
 
 		ck_assert_int_eq(
-			tr_order_open(&order, rows, rank, ranks, batch, 5, shuffle, &error),
+			tr_shuffle_open(&shuffle, rows, rank, ranks, batch, 5, random, &error),
 			RUBATO_OK);
 		for (uint64_t step = 0; step < steps; step++)
-			memcpy(out + (step * ranks + rank) * batch, tr_order_batch(&order, step),
-			       batch * sizeof(*out));
-		tr_order_close(&order);
+			memcpy(out + (step * ranks + rank) * batch,
+			       tr_shuffle_batch(&shuffle, step), batch * sizeof(*out));
+		tr_shuffle_close(&shuffle);
 	}
 }
 
-START_TEST(order_does_not_depend_on_the_ranks)
+START_TEST(shuffle_does_not_depend_on_the_ranks)
 {
 	uint32_t one[4 * 24], four[4 * 24], plain[24];
 	bool seen[26] = { false };
@@ -518,12 +518,13 @@ START_TEST(order_does_not_depend_on_the_ranks)
 }
 END_TEST
 
-START_TEST(order_refuses_too_few_rows)
+START_TEST(shuffle_refuses_too_few_rows)
 {
-	struct tr_order order;
+	struct tr_shuffle shuffle;
 	struct tr_error error = { 0 };
 
-	ck_assert_int_eq(tr_order_open(&order, 11, 0, 4, 3, 0, true, &error), RUBATO_ERR_ARGUMENT);
+	ck_assert_int_eq(tr_shuffle_open(&shuffle, 11, 0, 4, 3, 0, true, &error),
+			 RUBATO_ERR_ARGUMENT);
 	ck_assert_int_eq(error.exit_code, TR_EXIT_USAGE);
 	ck_assert_ptr_nonnull(strstr(error.text, "12 samples"));
 }
@@ -601,8 +602,8 @@ int main(void)
 	tcase_add_test(tests, drawn_sizes_are_checked);
 	tcase_add_test(tests, npy_lies_are_refused);
 	tcase_add_test(tests, npy_targets_and_images);
-	tcase_add_test(tests, order_does_not_depend_on_the_ranks);
-	tcase_add_test(tests, order_refuses_too_few_rows);
+	tcase_add_test(tests, shuffle_does_not_depend_on_the_ranks);
+	tcase_add_test(tests, shuffle_refuses_too_few_rows);
 	tcase_add_test(tests, rates_follow_their_formulas);
 	tcase_add_test(tests, rates_that_make_no_sense_are_refused);
 	return check_main("data", tests);

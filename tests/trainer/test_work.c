@@ -33,11 +33,11 @@ static rubato_status rank_main(rubato_comm *comm, void *arg)
 	struct tr_error error = { .text = "" };
 	struct tr_work *work = NULL;
 	struct tr_batch batch;
-	struct tr_order order;
+	struct tr_shuffle shuffle;
 
 	(void)arg;
-	TR_TRY(tr_order_open(&order, row_count, rank, ranks, BATCH, 9, true, &error));
-	TR_TRY(tr_work_open(&work, TR_WORK_SHARED, w.depth, &order, comm, w.step_count, &error));
+	TR_TRY(tr_shuffle_open(&shuffle, row_count, rank, ranks, BATCH, 9, true, &error));
+	TR_TRY(tr_work_open(&work, TR_WORK_SHARED, w.depth, &shuffle, comm, w.step_count, &error));
 	for (uint64_t step = 0;; step++) {
 		TR_TRY(tr_work_next(work, step, &batch, &error));
 		if (batch.rows == NULL)
@@ -53,7 +53,7 @@ static rubato_status rank_main(rubato_comm *comm, void *arg)
 	}
 	TR_TRY(tr_work_leave(work, &error));
 	tr_work_close(work);
-	tr_order_close(&order);
+	tr_shuffle_close(&shuffle);
 	return RUBATO_OK;
 }
 

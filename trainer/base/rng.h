@@ -7,7 +7,7 @@
 __extension__ typedef unsigned __int128 tr_u128;
 
 enum tr_stream {
-	TR_STREAM_ORDER = 1,
+	TR_STREAM_SHUFFLE = 1,
 	TR_STREAM_INIT = 2,
 	TR_STREAM_DELAY = 3,
 	TR_STREAM_SYNTHETIC = 11,

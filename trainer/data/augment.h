@@ -12,9 +12,9 @@
 /* Errors: ARGUMENT, a mistake of the command line, when the samples are no images of bytes. */
 rubato_status tr_augment_check(const struct tr_data *data, struct tr_error *error);
 
-/* The `rows` samples x[rows][features], which came from these places of the order (counted through
- * all epochs): what becomes of one depends on the seed and its place alone. What moves in from
- * outside is black. `spare`: [features]. */
+/* The `rows` samples x[rows][features], which came from these places of the shuffle (counted
+ * through all epochs): what becomes of one depends on the seed and its place alone. What moves
+ * in from outside is black. `spare`: [features]. */
 void tr_augment(const struct tr_data *data, uint64_t seed, uint64_t first_place, uint32_t rows,
 		float *x, float *spare);
 

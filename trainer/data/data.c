@@ -96,13 +96,13 @@ static void scale_pixels(const struct tr_data *data, const uint8_t *pixels, floa
 	}
 }
 
-void tr_data_gather(const struct tr_data *data, const struct tr_part *part, const uint32_t *order,
+void tr_data_gather(const struct tr_data *data, const struct tr_part *part, const uint32_t *indices,
 		    uint64_t first, uint32_t rows, float *x, int32_t *labels, float *targets)
 {
 	size_t features = tr_shape_count(data->shape), outputs = data->output_count;
 
 	for (uint32_t i = 0; i < rows; i++) {
-		uint64_t row = order == NULL ? first + i : order[i];
+		uint64_t row = indices == NULL ? first + i : indices[i];
 		float *to = x + i * features;
 
 		if (part->pixels != NULL)

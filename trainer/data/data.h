@@ -40,8 +40,9 @@ rubato_status tr_data_open(struct tr_data *data, const char *source, uint64_t se
 			   struct tr_error *error);
 void tr_data_close(struct tr_data *data);
 
-/* Copies rows order[0 .. rows-1] (or first .. first + rows - 1 where order is NULL) as floats. */
-void tr_data_gather(const struct tr_data *data, const struct tr_part *part, const uint32_t *order,
+/* Copies rows indices[0 .. rows-1] (or first .. first + rows - 1 where indices is NULL) as
+ * floats. */
+void tr_data_gather(const struct tr_data *data, const struct tr_part *part, const uint32_t *indices,
 		    uint64_t first, uint32_t rows, float *x, int32_t *labels, float *targets);
 
 /* How a text is cut into rows of `context` tokens and one before them (sequence.h). */

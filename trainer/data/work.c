@@ -8,7 +8,7 @@
 #define RECORDS_MOST (1u << 19) /* Ranks times depth, 64 bytes each: memory ends somewhere. */
 
 struct tr_work {
-	struct tr_order *order;
+	struct tr_shuffle *shuffle;
 	uint64_t step_count;
 	uint32_t rank;
 	/* Shared: */
@@ -56,7 +56,7 @@ static rubato_status open_tickets(struct tr_work *work, uint32_t gradient_depth,
 }
 
 rubato_status tr_work_open(struct tr_work **out, enum tr_work_kind kind, uint32_t gradient_depth,
-			   struct tr_order *order, rubato_comm *comm, uint64_t step_count,
+			   struct tr_shuffle *shuffle, rubato_comm *comm, uint64_t step_count,
 			   struct tr_error *error)
 {
 	struct tr_work *work = calloc(1, sizeof(*work));
@@ -65,7 +65,7 @@ rubato_status tr_work_open(struct tr_work **out, enum tr_work_kind kind, uint32_
 	if (work == NULL)
 		return tr_fail(error, RUBATO_ERR_MEMORY, "work: out of memory");
 	work->comm = comm;
-	work->order = order;
+	work->shuffle = shuffle;
 	work->step_count = step_count;
 	work->rank = rubato_rank(comm);
 	work->batch_count = step_count * rubato_size(comm);
@@ -134,9 +134,9 @@ static rubato_status next_shared(struct tr_work *work, struct tr_batch *out, str
 	if (!work->holds)
 		TR_TRY(draw(work, error));
 	work->holds = true;
-	*out = (struct tr_batch) { NULL, work->batch * work->order->batch };
+	*out = (struct tr_batch) { NULL, work->batch * work->shuffle->batch };
 	if (work->batch < work->batch_count)
-		out->rows = tr_order_rows(work->order, out->first_place);
+		out->rows = tr_shuffle_rows(work->shuffle, out->first_place);
 	return RUBATO_OK;
 }
 
@@ -145,9 +145,9 @@ rubato_status tr_work_next(struct tr_work *work, uint64_t step, struct tr_batch 
 {
 	if (work->tickets != NULL)
 		return next_shared(work, batch, error);
-	*batch = (struct tr_batch) { NULL, tr_order_place(work->order, step) };
+	*batch = (struct tr_batch) { NULL, tr_shuffle_place(work->shuffle, step) };
 	if (step < work->step_count)
-		batch->rows = tr_order_batch(work->order, step);
+		batch->rows = tr_shuffle_batch(work->shuffle, step);
 	return RUBATO_OK;
 }
 
@@ -159,7 +159,7 @@ rubato_status tr_work_take(struct tr_work *work, struct tr_error *error)
 
 uint64_t tr_work_reached(const struct tr_work *work, const struct tr_batch *batch)
 {
-	return batch->first_place / work->order->batch / work->order->rank_count;
+	return batch->first_place / work->shuffle->batch / work->shuffle->rank_count;
 }
 
 rubato_status tr_work_leave(struct tr_work *work, struct tr_error *error)

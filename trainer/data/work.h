@@ -1,7 +1,7 @@
 /*
  * work.h -- which samples a rank's next step reads.
  *
- *   static   equal shards, fixed before the run (order.h)
+ *   static   equal shards, fixed before the run (shuffle.h)
  *   shared   the next samples that nobody has drawn: a slow rank draws fewer (--work shared)
  *
  * Shared work needs no server. Each rank asks for a batch by a commit to a partial allreduce of its
@@ -12,7 +12,7 @@
  * given: whoever waited for it would count as ready in the gradients' free rounds, and the first of
  * these would run without a gradient.
  *
- * A checkpoint is taken when the run as a whole has come to a place in the order: each rank stops
+ * A checkpoint is taken when the run as a whole has come to a place in the shuffle: each rank stops
  * before the first batch from there on that it has drawn, and has asked for none after it. So what
  * is left is a batch in each rank's hand, and the number of the next one.
  *
@@ -25,11 +25,11 @@
 #define TR_WORK_H
 
 #include "trainer/checkpoint/archive.h"
-#include "trainer/data/order.h"
+#include "trainer/data/shuffle.h"
 
 struct tr_batch {
 	const uint32_t *rows; /* [batch]; NULL: there is no more work. */
-	uint64_t first_place; /* Its first place in the order, counted through all epochs. */
+	uint64_t first_place; /* Its first place in the shuffle, counted through all epochs. */
 };
 
 struct tr_work;
@@ -39,7 +39,7 @@ enum tr_work_kind { TR_WORK_STATIC, TR_WORK_SHARED };
 /* Collective. `step_count`: local steps of a rank; shared: their mean, and `gradient_depth` is that
  * of the partial allreduce that takes the gradients (0: none does). */
 rubato_status tr_work_open(struct tr_work **out, enum tr_work_kind kind, uint32_t gradient_depth,
-			   struct tr_order *order, rubato_comm *comm, uint64_t step_count,
+			   struct tr_shuffle *shuffle, rubato_comm *comm, uint64_t step_count,
 			   struct tr_error *error);
 /* The next batch, which stays the next until it is taken; `step`: local steps done here. */
 rubato_status tr_work_next(struct tr_work *work, uint64_t step, struct tr_batch *batch,

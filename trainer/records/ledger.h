@@ -33,7 +33,7 @@ void tr_ledger_close(struct tr_ledger *ledger); /* NULL is fine. */
 void tr_ledger_update(struct tr_ledger *ledger, uint64_t round, double denominator, double rate,
 		      const struct tr_share *shares, uint32_t share_count, uint64_t next_step);
 /* Shared work: local step `step` here read places first_row .. first_row + rows - 1 of the
- * order. */
+ * shuffle. */
 void tr_ledger_draw(struct tr_ledger *ledger, uint64_t step, uint64_t first_row, uint32_t rows);
 /* The models of `rank_count` ranks first, first + stride, ... were averaged after `step` local
  * steps. `period`: local steps since the last. */
