@@ -214,7 +214,8 @@ static void read_laga(struct reader *r, struct tr_rule_options *o, unsigned rule
 	o->lag_comp = (enum tr_lag_comp)choice(r, WORD_LAG_COMP, 0);
 	o->first_step = (enum tr_first_step)choice(r, WORD_FIRST_STEP, 0);
 	o->rate_by_count = r->words->given[WORD_RATE_BY_COUNT];
-	if (rule == LAGA && r->err == RUBATO_OK && o->work == TR_WORK_SHARED && o->accumulate > 0)
+	if (rule == LAGA && r->err == RUBATO_OK && o->sampler == TR_SAMPLER_SHARED &&
+	    o->accumulate > 0)
 		r->err =
 			tr_refuse(r->error, "--work shared: ranks take different numbers of steps, "
 					    "so laga wants --accumulate until-done");
@@ -380,7 +381,7 @@ static void check_eager(struct reader *r, const struct tr_rule_options *o, unsig
 		 (p->collection != RUBATO_COLLECT_EACH || p->policy == RUBATO_POLICY_WAGMA))
 		r->err = tr_refuse(r->error, "--lag-comp lookahead: with --collect each only, "
 					     "where ranks share one momentum");
-	else if (o->work == TR_WORK_SHARED &&
+	else if (o->sampler == TR_SAMPLER_SHARED &&
 		 (p->rounds == RUBATO_ROUNDS_ALIGNED || o->model_sync_every > 0))
 		r->err = tr_refuse(
 			r->error, "--work shared: ranks take different numbers of steps, so rounds "
@@ -396,7 +397,7 @@ static void read_eager(struct reader *r, struct tr_rule_options *o)
 	read_policy(r, p);
 	read_collection(r, p);
 	p->rounds = (rubato_rounds)choice(r, WORD_ROUNDS,
-					  o->work == TR_WORK_SHARED ||
+					  o->sampler == TR_SAMPLER_SHARED ||
 							  p->policy == RUBATO_POLICY_ADAPTIVE
 						  ? RUBATO_ROUNDS_FREE
 						  : RUBATO_ROUNDS_ALIGNED);
@@ -416,7 +417,7 @@ rubato_status tr_judge_rule_options(struct tr_options *o, const struct words *w,
 	unsigned rule = bit_of(o->rule->name);
 
 	TR_TRY(refuse_strangers(rule, o->rule->name, w, error));
-	o->own.work = (enum tr_work_kind)choice(&r, WORD_WORK, TR_WORK_STATIC);
+	o->own.sampler = (enum tr_sampler_kind)choice(&r, WORD_WORK, TR_SAMPLER_STATIC);
 	o->own.bn = (enum tr_bn)choice(&r, WORD_BN, TR_BN_AVERAGE);
 	number(&r, WORD_CLIP, 0.0, 1e9, &o->own.clip);
 	read_laga(&r, &o->own, rule);

@@ -228,8 +228,9 @@ rubato_status tr_run_prepare(struct tr_run *run)
 	if (run->rank == 0)
 		err = write_beginning(run);
 	TR_TRY(tr_agree(run->comm, err, run->error));
-	err = tr_work_open(&run->work, run->options->own.work, run->options->own.partial.depth,
-			   &run->shuffle, run->comm, run->rate.step_count, run->error);
+	err = tr_sampler_open(&run->sampler, run->options->own.sampler,
+			      run->options->own.partial.depth, &run->shuffle, run->comm,
+			      run->rate.step_count, run->error);
 	if (err == RUBATO_OK && run->ctx.relaxed)
 		err = tr_totals_channel_open(&run->channel, run->comm, run->error);
 	TR_TRY(tr_agree(run->comm, err, run->error));
@@ -253,7 +254,7 @@ static void close_batch(struct tr_room *batch)
 void tr_run_close(struct tr_run *run)
 {
 	tr_progress_close(&run->progress);
-	tr_work_close(run->work);
+	tr_sampler_close(run->sampler);
 	run->options->rule->close(run->rule);
 	tr_totals_channel_close(run->channel);
 	tr_checkpoints_close(&run->checkpoints);

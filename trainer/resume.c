@@ -44,7 +44,7 @@ static rubato_status keep_run(void *arg, struct tr_archive *archive)
 	TR_TRY(tr_ledger_keep(run->ctx.ledger, archive, run->error));
 	TR_TRY(tr_snapshots_keep(&run->snapshots, archive, run->ctx.parameter_count,
 				 run->ctx.statistics_count, run->rank == 0, run->error));
-	TR_TRY(tr_work_keep(run->work, archive, run->error));
+	TR_TRY(tr_sampler_keep(run->sampler, archive, run->error));
 	/* A rule may need what the others have loaded. */
 	return rule->keep == NULL ? RUBATO_OK : rule->keep(run->rule, archive);
 }
@@ -70,12 +70,12 @@ static rubato_status settle(struct tr_run *run)
 {
 	const struct tr_rule *rule = run->options->rule;
 
-	TR_TRY(tr_work_stop(run->work, run->error));
+	TR_TRY(tr_sampler_stop(run->sampler, run->error));
 	if (rule->settle != NULL)
 		TR_TRY(rule->settle(run->rule, run->steps_done));
 	TR_TRY(tr_check(run->error, rubato_barrier(run->comm), "barrier"));
 	/* By now nobody waits here: who does counts as ready in the gradients' next round. */
-	return tr_work_settle(run->work, run->error);
+	return tr_sampler_settle(run->sampler, run->error);
 }
 
 /* Rank 0 hears how far all are. */
@@ -173,7 +173,7 @@ static rubato_status save(struct tr_run *run, uint64_t step)
 
 rubato_status tr_run_checkpoint(struct tr_run *run, const struct tr_batch *batch)
 {
-	if (tr_work_reached(run->work, batch) < run->checkpoint_next)
+	if (tr_sampler_reached(run->sampler, batch) < run->checkpoint_next)
 		return RUBATO_OK;
 	return save(run, run->checkpoint_next);
 }

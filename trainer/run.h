@@ -7,8 +7,8 @@
 
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/data/data.h"
+#include "trainer/data/sampler.h"
 #include "trainer/data/shuffle.h"
-#include "trainer/data/work.h"
 #include "trainer/models/compute.h"
 #include "trainer/options.h"
 #include "trainer/records/metrics.h"
@@ -32,7 +32,7 @@ struct tr_run {
 	struct tr_data own_data;
 	struct tr_model model;
 	struct tr_shuffle shuffle;
-	struct tr_work *work;
+	struct tr_sampler *sampler;
 	const struct tr_compute_ops *ops;
 	struct tr_compute *compute;
 	struct tr_room batch, eval_batch;

@@ -45,7 +45,7 @@ static json_t *lagged_object(const struct tr_rule_options *own)
 			 own->lag_comp == TR_LAG_COMP_NONE ? "none" : "lookahead", "first_step",
 			 own->first_step == TR_FIRST_SKIP ? "skip" : "zero", "rate_by_count",
 			 own->rate_by_count, "work",
-			 own->work == TR_WORK_STATIC ? "static" : "shared");
+			 own->sampler == TR_SAMPLER_STATIC ? "static" : "shared");
 }
 
 static json_t *averaging_object(const struct tr_rule_options *own)
@@ -77,7 +77,7 @@ static json_t *eager_object(const struct tr_rule_options *own)
 			 lates[p->late], "collect", collections[p->collection], "normalise",
 			 divisors[p->normalise], "depth", whole(p->depth), "model_sync_every",
 			 whole(own->model_sync_every), "work",
-			 own->work == TR_WORK_STATIC ? "static" : "shared", "lag_comp",
+			 own->sampler == TR_SAMPLER_STATIC ? "static" : "shared", "lag_comp",
 			 own->lag_comp == TR_LAG_COMP_NONE ? "none" : "lookahead", "opt_state",
 			 states[own->opt_state]);
 }
@@ -189,7 +189,7 @@ static uint64_t add_rule(uint64_t hash, const struct tr_rule_options *o)
 	ADD(o->wire);
 	ADD(o->model_sync_every);
 	ADD(o->bn);
-	ADD(o->work);
+	ADD(o->sampler);
 	ADD(o->clip);
 	return hash;
 }

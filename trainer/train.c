@@ -184,7 +184,7 @@ static bool test_is_due(struct tr_run *run, const struct tr_batch *batch)
 
 	if (every == 0 || run->data->test.rows == 0)
 		return false;
-	if (run->options->own.work == TR_WORK_STATIC)
+	if (run->options->own.sampler == TR_SAMPLER_STATIC)
 		return run->steps_done % every == 0;
 	passed = (batch->first_place / run->options->batch + 1) / run->rank_count / every;
 	if (passed == run->tests_due)
@@ -222,12 +222,12 @@ static rubato_status train(struct tr_run *run)
 			 (uint64_t)run->options->batch * run->rank_count);
 	TR_TRY(tr_run_set_out(run));
 	for (;;) {
-		TR_TRY(tr_work_next(run->work, run->steps_done, &batch, run->error));
+		TR_TRY(tr_sampler_next(run->sampler, run->steps_done, &batch, run->error));
 		TR_TRY(tr_run_checkpoint(run, &batch));
 		if (batch.rows == NULL)
 			break;
-		TR_TRY(tr_work_take(run->work, run->error));
-		if (run->options->own.work == TR_WORK_SHARED)
+		TR_TRY(tr_sampler_take(run->sampler, run->error));
+		if (run->options->own.sampler == TR_SAMPLER_SHARED)
 			tr_ledger_draw(run->ctx.ledger, run->steps_done, batch.first_place,
 				       run->options->batch);
 		TR_TRY(one_step(run, &batch));
@@ -237,7 +237,7 @@ static rubato_status train(struct tr_run *run)
 			run->reported_step = run->steps_done;
 		}
 	}
-	TR_TRY(tr_work_leave(run->work, run->error));
+	TR_TRY(tr_sampler_leave(run->sampler, run->error));
 	if (run->reported_step < run->steps_done)
 		TR_TRY(report(run, false));
 	TR_TRY(rule->finish(run->rule, run->steps_done));

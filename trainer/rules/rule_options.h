@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-#include "trainer/data/work.h"
+#include "trainer/data/sampler.h"
 
 enum tr_lag_comp { TR_LAG_COMP_NONE, TR_LAG_COMP_LOOKAHEAD };
 enum tr_first_step { TR_FIRST_SKIP, TR_FIRST_ZERO };
@@ -50,7 +50,7 @@ struct tr_rule_options {
 	uint64_t model_sync_every;      /* Local steps; 0: never. */
 	/* All. */
 	enum tr_bn bn;
-	enum tr_work_kind work;
+	enum tr_sampler_kind sampler;
 	double clip; /* Largest norm of the gradient that is applied; 0: none. */
 };
 

@@ -1,5 +1,5 @@
 /*
- * work.h -- which samples a rank's next step reads.
+ * sampler.h -- which samples a rank's next step reads.
  *
  *   static   equal shards, fixed before the run (shuffle.h)
  *   shared   the next samples that nobody has drawn: a slow rank draws fewer (--work shared)
@@ -21,8 +21,8 @@
  * two rounds of gradients a rank makes at most two steps (one that is late, one that is in time),
  * which bounds the tickets that others draw while the gradients' own depth lasts.
  */
-#ifndef TR_WORK_H
-#define TR_WORK_H
+#ifndef TR_SAMPLER_H
+#define TR_SAMPLER_H
 
 #include "trainer/checkpoint/archive.h"
 #include "trainer/data/shuffle.h"
@@ -32,33 +32,33 @@ struct tr_batch {
 	uint64_t first_place; /* Its first place in the shuffle, counted through all epochs. */
 };
 
-struct tr_work;
+struct tr_sampler;
 
-enum tr_work_kind { TR_WORK_STATIC, TR_WORK_SHARED };
+enum tr_sampler_kind { TR_SAMPLER_STATIC, TR_SAMPLER_SHARED };
 
 /* Collective. `step_count`: local steps of a rank; shared: their mean, and `gradient_depth` is that
  * of the partial allreduce that takes the gradients (0: none does). */
-rubato_status tr_work_open(struct tr_work **out, enum tr_work_kind kind, uint32_t gradient_depth,
-			   struct tr_shuffle *shuffle, rubato_comm *comm, uint64_t step_count,
-			   struct tr_error *error);
+rubato_status tr_sampler_open(struct tr_sampler **out, enum tr_sampler_kind kind,
+			      uint32_t gradient_depth, struct tr_shuffle *shuffle,
+			      rubato_comm *comm, uint64_t step_count, struct tr_error *error);
 /* The next batch, which stays the next until it is taken; `step`: local steps done here. */
-rubato_status tr_work_next(struct tr_work *work, uint64_t step, struct tr_batch *batch,
-			   struct tr_error *error);
+rubato_status tr_sampler_next(struct tr_sampler *sampler, uint64_t step, struct tr_batch *batch,
+			      struct tr_error *error);
 /* It is about to be computed: the one after it may be asked for. */
-rubato_status tr_work_take(struct tr_work *work, struct tr_error *error);
+rubato_status tr_sampler_take(struct tr_sampler *sampler, struct tr_error *error);
 /* Local steps, in the mean over ranks, that lie before this batch. */
-uint64_t tr_work_reached(const struct tr_work *work, const struct tr_batch *batch);
+uint64_t tr_sampler_reached(const struct tr_sampler *sampler, const struct tr_batch *batch);
 /* This rank needs no more. */
-rubato_status tr_work_leave(struct tr_work *work, struct tr_error *error);
+rubato_status tr_sampler_leave(struct tr_sampler *sampler, struct tr_error *error);
 
 /* Before a checkpoint, all ranks with a batch in hand: they stop, each as it comes; when all have
  * come nothing is on its way. Between the two a rank may wait for the others elsewhere. */
-rubato_status tr_work_stop(struct tr_work *work, struct tr_error *error);
-rubato_status tr_work_settle(struct tr_work *work, struct tr_error *error);
+rubato_status tr_sampler_stop(struct tr_sampler *sampler, struct tr_error *error);
+rubato_status tr_sampler_settle(struct tr_sampler *sampler, struct tr_error *error);
 /* What goes to a checkpoint (locally), or comes from there (on all ranks together). */
-rubato_status tr_work_keep(struct tr_work *work, struct tr_archive *archive,
-			   struct tr_error *error);
+rubato_status tr_sampler_keep(struct tr_sampler *sampler, struct tr_archive *archive,
+			      struct tr_error *error);
 /* Collective. NULL is fine. */
-void tr_work_close(struct tr_work *work);
+void tr_sampler_close(struct tr_sampler *sampler);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * test_work.c -- shared work and injected delays: every batch is drawn once, whoever is slow;
+ * test_sampler.c -- shared work and injected delays: every batch is drawn once, whoever is slow;
  * delays are drawn alike on all ranks.
  */
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "tests/check_main.h"
 #include "tests/effort.h"
 #include "trainer/base/rng.h"
-#include "trainer/data/work.h"
+#include "trainer/data/sampler.h"
 #include "trainer/emulation/delay.h"
 
 #define RANKS_MAX 17
@@ -31,18 +31,19 @@ static rubato_status rank_main(rubato_comm *comm, void *arg)
 	uint32_t row_count = ranks * EPOCH_STEPS * BATCH + 1; /* One row is left out. */
 	struct tr_rng rng = tr_rng_open(3, TR_STREAM_DELAY, rank);
 	struct tr_error error = { .text = "" };
-	struct tr_work *work = NULL;
+	struct tr_sampler *sampler = NULL;
 	struct tr_batch batch;
 	struct tr_shuffle shuffle;
 
 	(void)arg;
 	TR_TRY(tr_shuffle_open(&shuffle, row_count, rank, ranks, BATCH, 9, true, &error));
-	TR_TRY(tr_work_open(&work, TR_WORK_SHARED, w.depth, &shuffle, comm, w.step_count, &error));
+	TR_TRY(tr_sampler_open(&sampler, TR_SAMPLER_SHARED, w.depth, &shuffle, comm, w.step_count,
+			       &error));
 	for (uint64_t step = 0;; step++) {
-		TR_TRY(tr_work_next(work, step, &batch, &error));
+		TR_TRY(tr_sampler_next(sampler, step, &batch, &error));
 		if (batch.rows == NULL)
 			break;
-		TR_TRY(tr_work_take(work, &error));
+		TR_TRY(tr_sampler_take(sampler, &error));
 		w.places[batch.first_place / BATCH]++;
 		w.drawn[rank]++;
 		for (int i = 0; i < BATCH; i++)
@@ -51,8 +52,8 @@ static rubato_status rank_main(rubato_comm *comm, void *arg)
 			rubato_sleep(comm,
 				     tr_rng_below(&rng, w.work_ns) + (rank == 0 ? w.slow_ns : 0));
 	}
-	TR_TRY(tr_work_leave(work, &error));
-	tr_work_close(work);
+	TR_TRY(tr_sampler_leave(sampler, &error));
+	tr_sampler_close(sampler);
 	tr_shuffle_close(&shuffle);
 	return RUBATO_OK;
 }
