@@ -325,7 +325,7 @@ static void read_averaging(struct reader *r, struct tr_rule_options *o, unsigned
 		r, WORD_NESTEROV_BASE, rule == LOCAL ? TR_BASE_SHIFTED : TR_BASE_UNSHIFTED);
 	o->opt_state = (enum tr_state_sync)choice(r, WORD_OPT_STATE, TR_STATE_LOCAL);
 	number(r, WORD_PULL, 0.0, 1.0, &o->pull);
-	o->wire = (enum tr_wire)choice(r, WORD_WIRE, TR_WIRE_F32);
+	o->compression = (enum tr_compression)choice(r, WORD_WIRE, TR_COMPRESSION_F32);
 	judge_schedule(r, o);
 	judge_outer(r, o);
 }

@@ -54,14 +54,15 @@ static json_t *averaging_object(const struct tr_rule_options *own)
 	static const char *const outers[] = { "none", "block", "slowmo", "nesterov" };
 	static const char *const wires[] = { "f32", "bf16", "int8" };
 
-	return json_pack(
-		"{s:o,s:o,s:o,s:o,s:o,s:s,s:s,s:f,s:f,s:s,s:s,s:s,s:f,s:s}", "k", whole(own->k),
-		"k1", whole(own->k1), "k2", whole(own->k2), "group", whole(own->group), "period",
-		whole(own->period), "schedule", schedules[own->schedule], "outer",
-		outers[own->outer], "outer_momentum", own->outer_momentum, "outer_lr",
-		own->outer_lr, "outer_gain", own->outer_gain == TR_GAIN_ONE ? "1" : "1-mu",
-		"nesterov_base", own->nesterov_base == TR_BASE_UNSHIFTED ? "unshifted" : "shifted",
-		"opt_state", states[own->opt_state], "pull", own->pull, "wire", wires[own->wire]);
+	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:s,s:s,s:f,s:f,s:s,s:s,s:s,s:f,s:s}", "k",
+			 whole(own->k), "k1", whole(own->k1), "k2", whole(own->k2), "group",
+			 whole(own->group), "period", whole(own->period), "schedule",
+			 schedules[own->schedule], "outer", outers[own->outer], "outer_momentum",
+			 own->outer_momentum, "outer_lr", own->outer_lr, "outer_gain",
+			 own->outer_gain == TR_GAIN_ONE ? "1" : "1-mu", "nesterov_base",
+			 own->nesterov_base == TR_BASE_UNSHIFTED ? "unshifted" : "shifted",
+			 "opt_state", states[own->opt_state], "pull", own->pull, "wire",
+			 wires[own->compression]);
 }
 
 static json_t *eager_object(const struct tr_rule_options *own)
@@ -186,7 +187,7 @@ static uint64_t add_rule(uint64_t hash, const struct tr_rule_options *o)
 	ADD(o->nesterov_base);
 	ADD(o->opt_state);
 	ADD(o->pull);
-	ADD(o->wire);
+	ADD(o->compression);
 	ADD(o->model_sync_every);
 	ADD(o->bn);
 	ADD(o->sampler);

@@ -509,7 +509,7 @@ START_TEST(the_period_follows_the_rate)
 	world_init(&w, &tr_rule_adpsgd, (uint32_t)_i, COUNT, 250);
 	w.own.schedule = TR_SCHEDULE_ADP;
 	w.own.adapt_sample_steps = 40;
-	w.own.wire = _i == 3 ? TR_WIRE_INT8 : TR_WIRE_F32;
+	w.own.compression = _i == 3 ? TR_COMPRESSION_INT8 : TR_COMPRESSION_F32;
 	w.gradient = noise;
 	w.rate = (struct tr_rate) {
 		.kind = TR_RATE_STEP, .base = 0.1, .factor = 0.25, .every = 80, .step_count = 250
@@ -620,11 +620,11 @@ static void stubborn(struct tr_rule_context *ctx, uint64_t step)
 		ctx->gradient[i] = stubborn_at(ctx->rank, i);
 }
 
-static void wire_run(struct world *w, uint32_t ranks, enum tr_wire wire, size_t count)
+static void compressed_run(struct world *w, uint32_t ranks, enum tr_compression kind, size_t count)
 {
 	world_init(w, &tr_rule_kavg, ranks, count, 200);
 	w->own.k = 2;
-	w->own.wire = wire;
+	w->own.compression = kind;
 	w->gradient = stubborn;
 	world_run(w);
 }
@@ -636,11 +636,11 @@ START_TEST(errors_of_rounding_do_not_add_up)
 	uint32_t ranks = (uint32_t)_i + 1;
 	struct world w;
 
-	for (int wire = TR_WIRE_BF16; wire <= TR_WIRE_INT8; wire++)
+	for (int kind = TR_COMPRESSION_BF16; kind <= TR_COMPRESSION_INT8; kind++)
 		for (int c = 0; c < 3; c++) {
 			double early = 0.0, late = 0.0;
 
-			wire_run(&w, ranks, (enum tr_wire)wire, counts[c]);
+			compressed_run(&w, ranks, (enum tr_compression)kind, counts[c]);
 			for (size_t i = 0; i < w.count; i++) {
 				double way = 0.0;
 
@@ -652,7 +652,7 @@ START_TEST(errors_of_rounding_do_not_add_up)
 			}
 			/* Two steps of up to .013 are at most one step of either format away. */
 			ck_assert_msg(early <= 3e-4 && late <= 3e-4, "%u ranks, wire %d: %g, %g",
-				      ranks, wire, early, late);
+				      ranks, kind, early, late);
 			ck_assert(counts[c] < COUNT || early > 0.0); /* It was rounded. */
 			world_free(&w);
 		}
@@ -671,10 +671,10 @@ START_TEST(what_is_no_number_is_not_hidden)
 {
 	struct world w;
 
-	for (int wire = TR_WIRE_F32; wire <= TR_WIRE_INT8; wire++) {
+	for (int kind = TR_COMPRESSION_F32; kind <= TR_COMPRESSION_INT8; kind++) {
 		world_init(&w, &tr_rule_kavg, 3, COUNT, 2);
 		w.own.k = 2;
-		w.own.wire = (enum tr_wire)wire;
+		w.own.compression = (enum tr_compression)kind;
 		w.gradient = broken;
 		world_run(&w);
 		ck_assert(!isfinite(w.final[0][200]));
@@ -706,14 +706,14 @@ static const struct {
 };
 #define VARIANT_COUNT ((int)(sizeof(variants) / sizeof(variants[0])))
 
-static void variant_init(struct world *w, int which, uint32_t ranks, enum tr_wire wire)
+static void variant_init(struct world *w, int which, uint32_t ranks, enum tr_compression kind)
 {
 	world_init(w, variants[which].rule, ranks, COUNT, 60);
 	w->own.k = 5;
 	w->own.k1 = 2;
 	w->own.k2 = 6;
 	w->own.group = 2;
-	w->own.wire = wire;
+	w->own.compression = kind;
 	w->own.outer = variants[which].outer;
 	w->own.outer_momentum = 0.3;
 	w->own.nesterov_base =
@@ -732,12 +732,12 @@ START_TEST(fewer_bits_change_little)
 {
 	struct world exact, rounded;
 
-	variant_init(&exact, _i, 5, TR_WIRE_F32);
+	variant_init(&exact, _i, 5, TR_COMPRESSION_F32);
 	world_run(&exact);
-	for (int wire = TR_WIRE_BF16; wire <= TR_WIRE_INT8; wire++) {
+	for (int kind = TR_COMPRESSION_BF16; kind <= TR_COMPRESSION_INT8; kind++) {
 		double sum = 0.0;
 
-		variant_init(&rounded, _i, 5, (enum tr_wire)wire);
+		variant_init(&rounded, _i, 5, (enum tr_compression)kind);
 		world_run(&rounded);
 		for (size_t i = 0; i < COUNT; i++)
 			sum += fabs((double)rounded.final[0][i] - (double)exact.final[0][i]);
@@ -829,12 +829,12 @@ START_TEST(statistics_ride_along)
 {
 	struct world w;
 
-	for (int wire = TR_WIRE_F32; wire <= TR_WIRE_INT8; wire++)
+	for (int kind = TR_COMPRESSION_F32; kind <= TR_COMPRESSION_INT8; kind++)
 		for (int bn = TR_BN_LOCAL; bn <= TR_BN_AVERAGE; bn++) {
 			world_init(&w, &tr_rule_kavg, 3, 1, 4);
 			w.own.k = 4;
 			w.own.bn = (enum tr_bn)bn;
-			w.own.wire = (enum tr_wire)wire;
+			w.own.compression = (enum tr_compression)kind;
 			w.statistics_count = 1;
 			w.gradient = opposite;
 			world_run(&w);
@@ -915,18 +915,18 @@ END_TEST
 /* Saving changes nothing, and a run that goes on from there ends with the same bits. */
 START_TEST(a_checkpoint_has_all_that_is_needed)
 {
-	for (int wire = TR_WIRE_F32; wire <= TR_WIRE_INT8; wire++)
+	for (int kind = TR_COMPRESSION_F32; kind <= TR_COMPRESSION_INT8; kind++)
 		for (uint64_t step = 13; step <= 35; step += 11) {
 			struct world whole, saved, resumed;
 
-			variant_init(&whole, _i, 5, (enum tr_wire)wire);
+			variant_init(&whole, _i, 5, (enum tr_compression)kind);
 			world_run(&whole);
-			variant_init(&saved, _i, 5, (enum tr_wire)wire);
+			variant_init(&saved, _i, 5, (enum tr_compression)kind);
 			saved.keep_folder = ".";
 			saved.keep_step = step;
 			world_run(&saved);
 			same_bits(&whole, &saved, "saved");
-			variant_init(&resumed, _i, 5, (enum tr_wire)wire);
+			variant_init(&resumed, _i, 5, (enum tr_compression)kind);
 			resumed.keep_folder = ".";
 			resumed.keep_step = step;
 			resumed.resume = true;

@@ -1,6 +1,6 @@
 /*
  * averaging.c -- one vector: parameters, statistics, optimizer's states, extras. In float32 one
- * allreduce takes it all; otherwise wire.h takes the parameters and the extras.
+ * allreduce takes it all; otherwise compressed_mean.h takes the parameters and the extras.
  *
  * A float32 sum would round an extra, and of the difference of two nearly equal ones (the spread of
  * models, say) nothing might be left. So it travels as the digits of a fixed-point number, base
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "trainer/rules/wire.h"
+#include "trainer/rules/compressed_mean.h"
 
 #define DIGIT_COUNT 16
 #define DIGIT_BASE 256.0
@@ -24,9 +24,9 @@ struct tr_averaging {
 	uint32_t rank_count, extra_count;
 	size_t statistics_count, state_count; /* Floats that are averaged: 0 where they are not. */
 	float *vector;
-	rubato_op *mean;           /* Of what travels as float32; NULL: nothing does. */
-	struct tr_wire_mean *wire; /* NULL: parameters and extras are in `mean`. */
-	double square;             /* Of the way to the mean. */
+	rubato_op *mean;                       /* Of what travels as float32; NULL: nothing does. */
+	struct tr_compressed_mean *compressed; /* NULL: parameters and extras are in `mean`. */
+	double square;                         /* Of the way to the mean. */
 	bool in_flight;
 };
 
@@ -35,7 +35,7 @@ void tr_averaging_close(struct tr_averaging *a)
 	if (a == NULL)
 		return;
 	rubato_op_free(a->mean);
-	tr_wire_close(a->wire);
+	tr_compressed_mean_close(a->compressed);
 	(void)rubato_free(a->comm, a->vector);
 	free(a);
 }
@@ -53,7 +53,7 @@ static float *states_of(struct tr_averaging *a)
 static rubato_status open_vector(struct tr_averaging *a)
 {
 	const struct tr_rule_context *ctx = a->ctx;
-	bool whole = ctx->own->wire == TR_WIRE_F32;
+	bool whole = ctx->own->compression == TR_COMPRESSION_F32;
 	size_t digits = whole ? a->extra_count * DIGIT_COUNT : 0;
 	size_t total = ctx->parameter_count + tail_count(a) + digits;
 	size_t first = whole ? 0 : ctx->parameter_count;
@@ -63,8 +63,8 @@ static rubato_status open_vector(struct tr_averaging *a)
 			"alloc for the average of models"));
 	a->vector = memory;
 	if (!whole)
-		TR_TRY(tr_wire_open(&a->wire, a->comm, ctx->own->wire, ctx->parameter_count,
-				    a->extra_count, ctx->error));
+		TR_TRY(tr_compressed_mean_open(&a->compressed, a->comm, ctx->own->compression,
+					       ctx->parameter_count, a->extra_count, ctx->error));
 	if (first == total)
 		return RUBATO_OK;
 	return tr_check(ctx->error,
@@ -143,7 +143,7 @@ static void pack(struct tr_averaging *a, const float *reference, const double *e
 		       ctx->parameter_count * sizeof(float));
 	for (size_t i = 0; i < ctx->parameter_count; i++)
 		a->vector[i] = ctx->parameters[i] - (reference == NULL ? 0.0f : reference[i]);
-	for (uint32_t e = 0; a->wire == NULL && e < a->extra_count; e++)
+	for (uint32_t e = 0; a->compressed == NULL && e < a->extra_count; e++)
 		put_digits(digits + e * DIGIT_COUNT, extras[e]);
 }
 
@@ -157,8 +157,8 @@ rubato_status tr_averaging_begin(struct tr_averaging *a, const float *reference,
 	a->in_flight = true;
 	if (a->mean != NULL)
 		TR_TRY(tr_check(ctx->error, rubato_start(a->mean), "start of the average"));
-	if (a->wire != NULL)
-		TR_TRY(tr_wire_begin(a->wire, a->vector, extras, ctx->error));
+	if (a->compressed != NULL)
+		TR_TRY(tr_compressed_mean_begin(a->compressed, a->vector, extras, ctx->error));
 	ctx->counts.communication_ns += rubato_now(ctx->comm) - before;
 	return RUBATO_OK;
 }
@@ -182,9 +182,9 @@ rubato_status tr_averaging_end(struct tr_averaging *a, const float *reference, d
 	if (a->mean != NULL)
 		TR_TRY(tr_check(ctx->error, rubato_wait(a->mean, RUBATO_TIMEOUT_DEFAULT),
 				"average of models"));
-	if (a->wire != NULL)
-		TR_TRY(tr_wire_end(a->wire, a->vector, extras, ctx->error));
-	for (uint32_t e = 0; a->wire == NULL && e < a->extra_count; e++)
+	if (a->compressed != NULL)
+		TR_TRY(tr_compressed_mean_end(a->compressed, a->vector, extras, ctx->error));
+	for (uint32_t e = 0; a->compressed == NULL && e < a->extra_count; e++)
 		extras[e] = take_digits(digits + e * DIGIT_COUNT, a->rank_count);
 	a->in_flight = false;
 	ctx->counts.communication_ns += rubato_now(ctx->comm) - before;
@@ -230,9 +230,9 @@ void tr_averaging_adopt(struct tr_averaging *a)
 rubato_status tr_averaging_keep(struct tr_averaging *a, const char *name,
 				struct tr_archive *archive)
 {
-	if (a->wire == NULL) /* Nothing outlives an average. */
+	if (a->compressed == NULL) /* Nothing outlives an average. */
 		return RUBATO_OK;
-	return tr_wire_keep(a->wire, name, archive, a->ctx->error);
+	return tr_compressed_mean_keep(a->compressed, name, archive, a->ctx->error);
 }
 
 rubato_status tr_averaging_keep_mean(struct tr_averaging *a, struct tr_archive *archive)

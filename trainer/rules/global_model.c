@@ -9,8 +9,9 @@ rubato_status tr_global_model_open(struct tr_global_model *global, struct tr_rul
 	*global = (struct tr_global_model) { .ctx = ctx };
 	ctx->replicas_differ = true;
 	ctx->average_statistics = ctx->own->bn == TR_BN_AVERAGE;
-	err = tr_outer_open(&global->outer, ctx->own, model || ctx->own->wire != TR_WIRE_F32,
-			    ctx->parameters, ctx->parameter_count, ctx->error);
+	err = tr_outer_open(&global->outer, ctx->own,
+			    model || ctx->own->compression != TR_COMPRESSION_F32, ctx->parameters,
+			    ctx->parameter_count, ctx->error);
 	if (err == RUBATO_OK)
 		err = tr_averaging_open(&global->averaging, ctx, ctx->comm, extra_count);
 	if (err)

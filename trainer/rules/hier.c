@@ -108,7 +108,7 @@ static rubato_status open_group(struct tr_rule_state *state)
 			"split into groups"));
 	if (state->comm == NULL)
 		return RUBATO_OK;
-	if (ctx->own->wire != TR_WIRE_F32) {
+	if (ctx->own->compression != TR_COMPRESSION_F32) {
 		state->model = malloc(ctx->parameter_count * sizeof(float));
 		if (state->model == NULL)
 			return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "hier: out of memory");

@@ -22,7 +22,7 @@ enum tr_gain { TR_GAIN_ONE, TR_GAIN_COMPLEMENT }; /* 1, or 1 - momentum. */
 enum tr_base { TR_BASE_UNSHIFTED, TR_BASE_SHIFTED };
 enum tr_state_sync { TR_STATE_LOCAL, TR_STATE_AVERAGE, TR_STATE_RESET };
 enum tr_bn { TR_BN_LOCAL, TR_BN_AVERAGE };
-enum tr_wire { TR_WIRE_F32, TR_WIRE_BF16, TR_WIRE_INT8 };
+enum tr_compression { TR_COMPRESSION_F32, TR_COMPRESSION_BF16, TR_COMPRESSION_INT8 };
 
 struct tr_rule_options {
 	/* laga. */
@@ -44,7 +44,7 @@ struct tr_rule_options {
 	enum tr_base nesterov_base;
 	enum tr_state_sync opt_state;
 	double pull; /* local: Overlap-Local-SGD's pull-back; 0: not overlapped. */
-	enum tr_wire wire;
+	enum tr_compression compression;
 	/* eager. */
 	rubato_partial_options partial; /* seed and size_bytes are filled by the rule. */
 	uint64_t model_sync_every;      /* Local steps; 0: never. */
