@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "trainer/base/agree.h"
 #include "trainer/base/npy.h"
-#include "trainer/base/replicas.h"
 #include "trainer/eval_model.h"
 #include "trainer/run.h"
 #include "trainer/settings.h"

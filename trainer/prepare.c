@@ -5,14 +5,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "trainer/base/agree.h"
 #include "trainer/base/npy.h"
-#include "trainer/base/replicas.h"
 #include "trainer/data/augment.h"
 #include "trainer/run.h"
 #include "trainer/settings.h"
 #include "trainer/train.h"
 
-static rubato_status open_batch(struct tr_run *run, struct tr_room *batch, size_t rows)
+static rubato_status open_batch(struct tr_run *run, struct tr_batch_buffers *batch, size_t rows)
 {
 	batch->x = calloc(rows * run->model.feature_count, sizeof(float));
 	batch->labels = calloc(rows, sizeof(int32_t));
@@ -243,7 +243,7 @@ rubato_status tr_run_prepare(struct tr_run *run)
 
 /* ---- The end ---- */
 
-static void close_batch(struct tr_room *batch)
+static void close_batch(struct tr_batch_buffers *batch)
 {
 	free(batch->x);
 	free(batch->labels);

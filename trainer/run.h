@@ -16,7 +16,7 @@
 #include "trainer/records/snapshots.h"
 #include "trainer/records/totals.h"
 
-struct tr_room { /* For gathered rows. */
+struct tr_batch_buffers { /* A batch, gathered. */
 	float *x;
 	int32_t *labels;
 	float *targets;
@@ -35,7 +35,7 @@ struct tr_run {
 	struct tr_sampler *sampler;
 	const struct tr_compute_ops *ops;
 	struct tr_compute *compute;
-	struct tr_room batch, eval_batch;
+	struct tr_batch_buffers batch, eval_batch;
 	struct tr_optimizer optimizer;
 	struct tr_rate rate;
 	struct tr_rule_context ctx;
@@ -69,7 +69,7 @@ rubato_status tr_run_write_parameters(struct tr_run *run, const char *name);
 
 /* ---- scores.c ---- */
 
-struct tr_answers tr_answers_of(const struct tr_room *room);
+struct tr_answers tr_answers_of(const struct tr_batch_buffers *batch);
 /* Collective: the score of `rows` of the part, evenly spread. Blocks of them go round the ranks;
  * the sums are the same on all. `what` is found, for progress; NULL: silently. */
 rubato_status tr_run_evaluate(struct tr_run *run, const struct tr_part *part, uint64_t rows,

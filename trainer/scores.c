@@ -1,7 +1,7 @@
 /* scores.c -- how good the model is and what the run has done, over all ranks. */
 #include "trainer/run.h"
 
-struct tr_answers tr_answers_of(const struct tr_room *batch)
+struct tr_answers tr_answers_of(const struct tr_batch_buffers *batch)
 {
 	return (struct tr_answers) { batch->labels, batch->targets };
 }

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "trainer/base/agree.h"
 #include "trainer/base/npy.h"
-#include "trainer/base/replicas.h"
 
 #define DIGITS JSON_REAL_PRECISION(17)
 

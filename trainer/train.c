@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-#include "trainer/base/replicas.h"
+#include "trainer/base/agree.h"
 #include "trainer/data/augment.h"
 #include "trainer/emulation/compute_time.h"
 #include "trainer/eval_model.h"

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "trainer/base/replicas.h"
+#include "trainer/base/agree.h"
 
 #define PATH_BYTES 4200
 #define MANIFEST UINT32_MAX /* In place of a rank. */

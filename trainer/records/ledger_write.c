@@ -8,7 +8,7 @@
  * First come the draws, by place; then updates by round, and each average after the newest round
  * that one of its ranks had applied before.
  */
-#include "trainer/records/ledger_words.h"
+#include "trainer/records/ledger_entries.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "trainer/base/replicas.h"
+#include "trainer/base/agree.h"
 
 #define PATH_BYTES 4200
 #define PIECE_WORDS 65536 /* Of a message. */

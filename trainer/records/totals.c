@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "trainer/base/replicas.h"
+#include "trainer/base/agree.h"
 
 #define TAG 0x7a11
 

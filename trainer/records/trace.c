@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "trainer/base/replicas.h"
+#include "trainer/base/agree.h"
 
 #define PIECE 256 /* Spans: 8 KiB of each rank at a time. */
 

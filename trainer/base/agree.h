@@ -1,9 +1,9 @@
 /*
- * replicas.h -- agreement among the ranks of a run: that nobody failed, that all were started
- * alike, that all hold the same parameters.
+ * agree.h -- agreement among the ranks of a run: that nobody failed, that all were started alike,
+ * that all hold the same parameters.
  */
-#ifndef TR_REPLICAS_H
-#define TR_REPLICAS_H
+#ifndef TR_AGREE_H
+#define TR_AGREE_H
 
 #include "trainer/base/error.h"
 

@@ -1,5 +1,5 @@
-/* replicas.c -- one small allreduce each. */
-#include "trainer/base/replicas.h"
+/* agree.c -- one small allreduce each. */
+#include "trainer/base/agree.h"
 
 rubato_status tr_agree(rubato_comm *comm, rubato_status mine, struct tr_error *error)
 {

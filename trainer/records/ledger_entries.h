@@ -1,6 +1,6 @@
-/* ledger_words.h -- what a rank has recorded: words, entry after entry; inside ledger*.c. */
-#ifndef TR_LEDGER_WORDS_H
-#define TR_LEDGER_WORDS_H
+/* ledger_entries.h -- what a rank has recorded: words, entry after entry; inside ledger*.c. */
+#ifndef TR_LEDGER_ENTRIES_H
+#define TR_LEDGER_ENTRIES_H
 
 #include "trainer/records/ledger.h"
 
