@@ -1,17 +1,20 @@
 /*
  * launch.c -- one poll loop over signals, the ranks' output and, on a terminal, the input.
  *
- *   RUNNING --a rank failed, timeout, signal--> ENDING --grace is over--> KILLED
- *      `------------- all ranks ended --------------'----> sweep, last output, done
+ *   RUNNING ------------timeout, signal-----------> ENDING --grace is over--> KILLED
+ *      |   `--a rank failed--> FAILING --patience is over--^                    |
+ *      `------------- all ranks ended: sweep, last output, done ---------------'
  *
  * Output is written in pieces that cannot block once poll() says so; while a reader holds us up,
  * signals and deadlines are still served, and after KILLED output that nobody takes is dropped.
  */
 #include "programs/launch.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,8 +30,9 @@
 #define PIECE_BYTES 4096 /* PIPE_BUF: a pipe that polls writable takes so much unblocked. */
 #define NEVER UINT64_MAX
 #define NOT_ENDED (-1) /* No wait status. */
+#define POLLS 4        /* Signals, input from and to, ranks' lines; then streams. */
 
-enum phase { RUNNING, ENDING, KILLED };
+enum phase { RUNNING, FAILING, ENDING, KILLED };
 
 struct stream { /* One rank's standard output or error. */
 	int fd; /* -1: closed. */
@@ -51,9 +55,14 @@ struct job {
 	char input[PIECE_BYTES];
 	size_t input_used;
 	enum phase phase;
-	uint64_t timeout_at, kill_at; /* NEVER: not set. */
-	int status;                   /* 0 until something failed. */
-	bool output_gone;             /* Nobody reads ours any more. */
+	uint64_t timeout_at, end_at, kill_at; /* NEVER: not set. */
+	int status;                           /* 0 until something failed. */
+	bool by_signal;                       /* That was a signal, to a rank or to us. */
+	bool output_gone;                     /* Nobody reads ours any more. */
+	/* With rank_main: what we have to say of the first failure, and what ranks say. */
+	char said[128], line[1024];
+	size_t line_used;
+	int line_from; /* -1: none. */
 };
 
 static uint64_t now_ns(void)
@@ -62,6 +71,21 @@ static uint64_t now_ns(void)
 
 	(void)clock_gettime(CLOCK_MONOTONIC, &now);
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* A sentence about the end. With rank_main it is kept: one line is printed when all have ended. */
+__attribute__((format(printf, 2, 3))) static void say(struct job *job, const char *format, ...)
+{
+	char text[sizeof(job->said)];
+	va_list args;
+
+	va_start(args, format);
+	(void)vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	if (job->launch->rank_main == NULL)
+		(void)fprintf(stderr, "%s: %s\n", job->launch->program, text);
+	else
+		memcpy(job->said, text, sizeof(text));
 }
 
 /* ---- Ending ---- */
@@ -81,11 +105,27 @@ static void end_job(struct job *job, int status, int number)
 {
 	if (job->status == 0)
 		job->status = status;
-	if (job->phase != RUNNING)
+	if (job->phase >= ENDING)
 		return;
 	job->phase = ENDING;
+	job->end_at = NEVER;
 	job->kill_at = now_ns() + LAUNCH_GRACE_NS;
 	signal_ranks(job, number);
+}
+
+/* The others may know of it from each other, and end by themselves. */
+static void failed(struct job *job, int status)
+{
+	if (job->status == 0)
+		job->status = status;
+	if (job->launch->keep_going || job->phase != RUNNING)
+		return;
+	if (job->launch->patience_ns == 0) {
+		end_job(job, status, SIGTERM);
+		return;
+	}
+	job->phase = FAILING;
+	job->end_at = now_ns() + job->launch->patience_ns;
 }
 
 static void kill_job(struct job *job)
@@ -97,7 +137,6 @@ static void kill_job(struct job *job)
 
 static void rank_ended(struct job *job, uint32_t rank, int wait_status)
 {
-	const char *program = job->launch->program;
 	bool signalled = WIFSIGNALED(wait_status);
 	int status = signalled ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 
@@ -105,22 +144,25 @@ static void rank_ended(struct job *job, uint32_t rank, int wait_status)
 	job->running--;
 	if (job->running == 0 && job->phase == RUNNING) /* For processes that outlive their rank. */
 		job->kill_at = now_ns() + LAUNCH_GRACE_NS;
-	if (status == 0 || job->phase != RUNNING)
+	/* A death by signal explains why the others failed, even before it. */
+	bool explains = job->phase == FAILING && signalled && !job->by_signal;
+
+	if (status == 0 || (job->phase != RUNNING && !explains))
 		return;
 
-	const char *rest =
-		job->launch->keep_going || job->running == 0 ? "" : "; ending the others";
+	bool alone = job->launch->keep_going || job->running == 0 ||
+		     job->launch->rank_main != NULL; /* The others have ended when it is said. */
+	const char *rest = alone ? "" : "; ending the others";
 
-	if (signalled)
-		(void)fprintf(stderr, "%s: rank %u was ended by signal %d (%s)%s\n", program, rank,
-			      WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)), rest);
-	else
-		(void)fprintf(stderr, "%s: rank %u failed with exit status %d%s\n", program, rank,
-			      status, rest);
-	if (!job->launch->keep_going)
-		end_job(job, status, SIGTERM);
-	else if (job->status == 0)
+	if (explains)
 		job->status = status;
+	job->by_signal = job->by_signal || signalled;
+	if (signalled)
+		say(job, "rank %u was ended by signal %d (%s)%s", rank, WTERMSIG(wait_status),
+		    strsignal(WTERMSIG(wait_status)), rest);
+	else
+		say(job, "rank %u failed with exit status %d%s", rank, status, rest);
+	failed(job, status);
 }
 
 /*
@@ -156,10 +198,11 @@ static void take_signals(struct job *job)
 
 		if (number == SIGCHLD) {
 			reap(job);
-		} else if (job->phase == RUNNING) {
+		} else if (job->phase < ENDING) {
+			if (job->phase == RUNNING)
+				say(job, "ended by signal %d (%s)", number, strsignal(number));
+			job->by_signal = true;
 			end_job(job, 128 + number, number);
-			(void)fprintf(stderr, "%s: ended by %s\n", job->launch->program,
-				      strsignal(number));
 		} else {
 			kill_job(job); /* Asked twice. */
 		}
@@ -173,12 +216,13 @@ static void take_deadlines(struct job *job)
 	if (now >= job->timeout_at) {
 		job->timeout_at = NEVER;
 		if (job->phase == RUNNING && job->running > 0) {
-			(void)fprintf(stderr, "%s: timeout after %g s: ending %u ranks\n",
-				      job->launch->program, (double)job->launch->timeout_ns / 1e9,
-				      job->running);
+			say(job, "timeout after %g s: ending %u ranks",
+			    (double)job->launch->timeout_ns / 1e9, job->running);
 			end_job(job, EXIT_TIMED_OUT, SIGTERM);
 		}
 	}
+	if (now >= job->end_at)
+		end_job(job, job->status, SIGTERM);
 	if (now >= job->kill_at)
 		kill_job(job);
 }
@@ -188,6 +232,8 @@ static int patience_ms(const struct job *job)
 {
 	uint64_t at = job->timeout_at < job->kill_at ? job->timeout_at : job->kill_at;
 	uint64_t now = now_ns();
+
+	at = job->end_at < at ? job->end_at : at;
 
 	if (at == NEVER)
 		return -1;
@@ -290,6 +336,33 @@ static void input_pass(struct job *job, const struct pollfd *from, const struct 
 	}
 }
 
+/* What ranks say about their failures: the first bytes of it. */
+static void line_read(struct job *job)
+{
+	char bytes[512];
+	ssize_t got;
+
+	while (job->line_from >= 0 && (got = read(job->line_from, bytes, sizeof(bytes))) > 0) {
+		size_t room = sizeof(job->line) - job->line_used;
+		size_t part = (size_t)got < room ? (size_t)got : room;
+
+		memcpy(job->line + job->line_used, bytes, part);
+		job->line_used += part;
+	}
+}
+
+static void failure_print(const struct job *job)
+{
+	const char *end = memchr(job->line, '\n', job->line_used);
+
+	if (job->said[0] == '\0') /* It was said when it came. */
+		return;
+	if (!job->by_signal && end != NULL)
+		(void)fprintf(stderr, "%.*s\n", (int)(end - job->line), job->line);
+	else
+		(void)fprintf(stderr, "%s: %s\n", job->launch->program, job->said);
+}
+
 /* ---- The loop ---- */
 
 static bool streams_open(const struct job *job)
@@ -304,6 +377,7 @@ static void loop(struct job *job)
 {
 	uint32_t stream_count = 2 * job->started;
 	struct pollfd *signals = job->polls, *from = job->polls + 1, *to = job->polls + 2;
+	struct pollfd *streams = job->polls + POLLS;
 
 	while (job->running > 0 || (streams_open(job) && job->phase != KILLED)) {
 		*signals = (struct pollfd) { .fd = job->signals, .events = POLLIN };
@@ -311,21 +385,24 @@ static void loop(struct job *job)
 					  .events = POLLIN };
 		*to = (struct pollfd) { .fd = job->input_used > 0 ? job->input_to : -1,
 					.events = POLLOUT };
+		job->polls[3] = (struct pollfd) { .fd = job->line_from, .events = POLLIN };
 		for (uint32_t i = 0; i < stream_count; i++)
-			job->polls[3 + i] =
-				(struct pollfd) { .fd = job->streams[i].fd, .events = POLLIN };
-		if (poll(job->polls, 3 + stream_count, patience_ms(job)) < 0 && errno != EINTR) {
+			streams[i] = (struct pollfd) { .fd = job->streams[i].fd, .events = POLLIN };
+		if (poll(job->polls, POLLS + stream_count, patience_ms(job)) < 0 &&
+		    errno != EINTR) {
 			perror(job->launch->program);
 			kill_job(job);
 		}
 		for (uint32_t i = 0; i < stream_count; i++)
-			if (job->polls[3 + i].revents != 0)
+			if (streams[i].revents != 0)
 				(void)stream_read(job, &job->streams[i]);
 		input_pass(job, from, to);
+		line_read(job);
 		take_signals(job);
 		take_deadlines(job);
 	}
 	launch_sweep();
+	line_read(job);
 	for (uint32_t i = 0; i < stream_count; i++) {
 		while (job->streams[i].fd >= 0 && stream_read(job, &job->streams[i]))
 			;
@@ -357,8 +434,10 @@ static bool streams_make(struct job *job, uint32_t rank)
 	lines_init(&out->lines, rank);
 	lines_init(&err->lines, rank);
 	job->child.out = 1;
-	return (job->launch->raw_output || pipe_make(&out->fd, &job->child.out, true)) &&
-	       pipe_make(&err->fd, &job->child.err, true);
+	job->child.err = 2;
+	return (job->launch->output != LAUNCH_LINES ||
+		pipe_make(&out->fd, &job->child.out, true)) &&
+	       (job->launch->output == LAUNCH_RAW || pipe_make(&err->fd, &job->child.err, true));
 }
 
 static void close_unless(int fd, int keep)
@@ -375,14 +454,19 @@ static int start_rank(struct job *job, uint32_t rank, int null)
 
 	job->child.rank = rank;
 	job->child.in = rank == 0 ? 0 : null;
-	job->child.err = -1;
+	job->child.ours[0] = job->signals;
+	job->child.ours[1] = job->secret.fd;
+	job->child.ours[2] = job->line_from;
+	job->child.ours[4] = rank == 0 ? null : -1;
 	if (!streams_make(job, rank) ||
 	    (terminal && !pipe_make(&job->input_to, &job->child.in, false)))
 		reason = errno;
-	else
+	else {
+		job->child.ours[3] = terminal ? job->input_to : -1;
 		reason = launch_child_start(&job->child, &job->pids[rank]);
+	}
 	close_unless(job->child.out, 1);
-	close_unless(job->child.err, -1);
+	close_unless(job->child.err, 2);
 	if (terminal) {
 		close_unless(job->child.in, 0);
 		job->input_from = 0;
@@ -393,7 +477,8 @@ static int start_rank(struct job *job, uint32_t rank, int null)
 		return 0;
 	}
 	job->pids[rank] = 0;
-	(void)fprintf(stderr, "%s: cannot run %s: %s\n", job->launch->program, job->launch->argv[0],
+	(void)fprintf(stderr, "%s: cannot run %s: %s\n", job->launch->program,
+		      job->launch->rank_main != NULL ? "a rank" : job->launch->argv[0],
 		      strerror(reason));
 	return reason == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN;
 }
@@ -402,6 +487,7 @@ static void start_ranks(struct job *job)
 {
 	int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
+	(void)fflush(NULL); /* A fork would write it again. */
 	for (uint32_t rank = 0; rank < job->launch->rank_count && job->phase == RUNNING; rank++) {
 		int status = start_rank(job, rank, null);
 
@@ -409,6 +495,7 @@ static void start_ranks(struct job *job)
 			end_job(job, status, SIGTERM);
 	}
 	close_unless(null, -1);
+	close_unless(job->child.line, -1);
 }
 
 static bool signals_open(struct job *job)
@@ -420,8 +507,8 @@ static bool signals_open(struct job *job)
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
 		(void)sigaddset(&set, numbers[i]);
 	(void)sigprocmask(SIG_BLOCK, &set, &job->child.mask);
-	(void)signal(SIGPIPE, SIG_IGN);
-	(void)signal(SIGTTIN, SIG_IGN);
+	job->child.on_pipe = signal(SIGPIPE, SIG_IGN);
+	job->child.on_input = signal(SIGTTIN, SIG_IGN);
 	job->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	return job->signals >= 0;
 }
@@ -434,7 +521,7 @@ static bool job_open(struct job *job)
 	job->pids = calloc(count, sizeof(*job->pids));
 	job->ended = malloc(count * sizeof(*job->ended));
 	job->streams = calloc(2 * (size_t)count, sizeof(*job->streams));
-	job->polls = calloc(2 * (size_t)count + 3, sizeof(*job->polls));
+	job->polls = calloc(2 * (size_t)count + POLLS, sizeof(*job->polls));
 	if (job->pids == NULL || job->ended == NULL || job->streams == NULL || job->polls == NULL)
 		return false;
 	for (uint32_t i = 0; i < 2 * count; i++)
@@ -446,6 +533,8 @@ static bool job_open(struct job *job)
 	raised.rlim_cur = raised.rlim_max;
 	(void)setrlimit(RLIMIT_NOFILE, &raised);
 	(void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+	if (job->launch->rank_main != NULL && !pipe_make(&job->line_from, &job->child.line, true))
+		return false;
 	return signals_open(job);
 }
 
@@ -458,6 +547,7 @@ static void job_close(struct job *job)
 	}
 	input_close(job);
 	close_unless(job->signals, -1);
+	close_unless(job->line_from, -1);
 	free(job->pids);
 	free(job->ended);
 	free(job->streams);
@@ -471,9 +561,13 @@ int launch_ranks(const struct launch *launch)
 			   .signals = -1,
 			   .input_from = -1,
 			   .input_to = -1,
+			   .line_from = -1,
+			   .child.line = -1,
 			   .timeout_at = NEVER,
-			   .kill_at = NEVER,
-			   .status = 0 };
+			   .end_at = NEVER,
+			   .kill_at = NEVER };
+
+	assert(launch->rank_main == NULL || launch->output == LAUNCH_RAW);
 
 	job.child.launch = launch;
 	job.child.places = &job.places;
@@ -491,6 +585,7 @@ int launch_ranks(const struct launch *launch)
 		job.child.secret_file = job.secret.file;
 		start_ranks(&job);
 		loop(&job);
+		failure_print(&job);
 	}
 	job_close(&job);
 	return job.status;

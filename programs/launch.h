@@ -1,8 +1,9 @@
 /*
- * launch.h -- runs the ranks of a job on this machine; behind rubato-run and rubato-bench -n.
+ * launch.h -- runs the ranks of a job on this machine: behind rubato-run, rubato-bench -n and
+ * rubato-train -n.
  *
  * Each rank is a child in its own process group with RUBATO_RANK, RUBATO_SIZE, RUBATO_ROOT and
- * RUBATO_SECRET_FILE. Promises:
+ * RUBATO_SECRET_FILE: a program, or a fork of this one that runs a function. Promises:
  *   - every rank ends when this process does, however it ends (parent-death signal);
  *   - when launch_ranks returns, no descendant of ours is left: processes that outlived their rank
  *     are adopted (subreaper) and ended;
@@ -23,15 +24,30 @@
 #define EXIT_CANNOT_RUN 126
 #define EXIT_NOT_FOUND 127
 
+/* Standard output and error of the ranks. */
+enum launch_output {
+	LAUNCH_LINES,       /* Each line with its rank before it. */
+	LAUNCH_ERROR_LINES, /* Only of standard error; output as it is. */
+	LAUNCH_RAW,         /* Both as they are. */
+};
+
 struct launch {
 	const char *program; /* Who speaks in messages. */
 	const char *path;    /* What is run; NULL: argv[0], looked up in PATH. */
 	char *const *argv;
+	/*
+	 * In place of a program, with LAUNCH_RAW: what a rank does; its exit status. When it fails
+	 * it may write one line to line_fd. Of all that is said about a failure one line is
+	 * printed: that a rank was ended by a signal, else what came first.
+	 */
+	int (*rank_main)(void *arg, int line_fd);
+	void *arg;
 	uint32_t rank_count;
-	uint64_t timeout_ns; /* 0: none. */
-	bool bind_cores;     /* Rank i on the i-th core that we may use: place.h. */
-	bool keep_going;     /* A failed rank does not end the others. */
-	bool raw_output;     /* Standard output as it is; only standard error has prefixes. */
+	uint64_t timeout_ns;  /* 0: none. */
+	uint64_t patience_ns; /* From the first failure until the others are ended, too. */
+	bool bind_cores;      /* Rank i on the i-th core that we may use: place.h. */
+	bool keep_going;      /* A failed rank does not end the others. */
+	enum launch_output output;
 };
 
 /*

@@ -111,8 +111,20 @@ static void environment_set(const struct launch_child *child)
 	(void)setenv("RUBATO_SECRET_FILE", child->secret_file, 1);
 }
 
+/* A fork of ours that goes on as a rank: it keeps nothing of the launcher's. */
+static _Noreturn void child_call(const struct launch_child *child, int report)
+{
+	for (int i = 0; i < LAUNCH_OURS; i++)
+		if (child->ours[i] >= 0)
+			(void)close(child->ours[i]);
+	if (child->in > 2)
+		(void)close(child->in);
+	(void)close(report); /* As exec does: it runs. */
+	exit(child->launch->rank_main(child->launch->arg, child->line));
+}
+
 /* In the child. Returns only when the program cannot be run: errno says why. */
-static void child_become(const struct launch_child *child, pid_t parent)
+static void child_become(const struct launch_child *child, pid_t parent, int report)
 {
 	const struct launch *launch = child->launch;
 
@@ -120,8 +132,8 @@ static void child_become(const struct launch_child *child, pid_t parent)
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent) /* It ended before we asked to be told. */
 		_exit(EXIT_FAILURE);
-	(void)signal(SIGPIPE, SIG_DFL);
-	(void)signal(SIGTTIN, SIG_DFL);
+	(void)signal(SIGPIPE, child->on_pipe);
+	(void)signal(SIGTTIN, child->on_input);
 	(void)sigprocmask(SIG_SETMASK, &child->mask, NULL);
 	(void)setrlimit(RLIMIT_NOFILE, &child->files);
 	if (dup2(child->in, 0) < 0 || dup2(child->out, 1) < 0 || dup2(child->err, 2) < 0)
@@ -129,6 +141,8 @@ static void child_become(const struct launch_child *child, pid_t parent)
 	environment_set(child);
 	if (launch->bind_cores)
 		bind_core(child->places, child->rank);
+	if (launch->rank_main != NULL)
+		child_call(child, report);
 	(void)execvp(launch->path != NULL ? launch->path : launch->argv[0], launch->argv);
 }
 
@@ -142,7 +156,8 @@ int launch_child_start(const struct launch_child *child, pid_t *pid)
 		return errno;
 	*pid = fork();
 	if (*pid == 0) {
-		child_become(child, parent);
+		(void)close(report[0]);
+		child_become(child, parent, report[1]);
 		reason = errno;
 		(void)!write(report[1], &reason, sizeof(reason));
 		_exit(EXIT_NOT_FOUND);

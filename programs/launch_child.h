@@ -10,6 +10,8 @@
 #include "programs/launch.h"
 #include "programs/place.h"
 
+#define LAUNCH_OURS 5
+
 struct launch_secret {
 	int fd; /* -1: none. */
 	char file[48];
@@ -22,8 +24,12 @@ struct launch_child {
 	char root[32];               /* host:port */
 	const struct places *places; /* With bind_cores. */
 	const char *secret_file;
-	sigset_t mask;       /* What was in force before we blocked signals. */
-	struct rlimit files; /* Likewise, before we raised it. */
+	sigset_t mask;                          /* What was in force before we blocked signals. */
+	void (*on_pipe)(int), (*on_input)(int); /* Likewise: SIGPIPE, SIGTTIN. */
+	struct rlimit files;                    /* Likewise, before we raised it. */
+	/* For rank_main: its line's, and what a fork of ours has no use for. -1: none. */
+	int line;
+	int ours[LAUNCH_OURS];
 };
 
 /* All three print why and return false, or an errno where it says so. */
@@ -33,7 +39,7 @@ void launch_secret_remove(struct launch_secret *secret);
  * before rank 0 does makes rank 0 fail with a clear error. */
 bool launch_root_pick(char *root, size_t root_bytes, const char *program);
 
-/* Returns 0 once the program runs, or an errno: it could not be started. */
+/* Returns 0 once the program or function runs, or an errno: it could not be started. */
 int launch_child_start(const struct launch_child *child, pid_t *pid);
 
 /* SIGKILL to all children of ours, adopted ones too, until there are none. */

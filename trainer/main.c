@@ -8,10 +8,13 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "trainer/launch.h"
+#include "programs/launch.h"
 #include "trainer/report.h"
 #include "trainer/simulate.h"
 #include "trainer/train.h"
+
+/* Guess: long enough for ranks to say why, short enough not to be taken for a hang. */
+#define PATIENCE_NS UINT64_C(1000000000)
 
 static rubato_status join_and_train(const struct tr_options *options, int line_fd, bool *first,
 				    struct tr_error *error)
@@ -54,6 +57,20 @@ static int run_simulation(const struct tr_options *options)
 	return error.exit_code;
 }
 
+static int launch_here(struct tr_options *options)
+{
+	const struct launch launch = {
+		.program = "rubato-train",
+		.rank_main = run_rank,
+		.arg = options,
+		.rank_count = options->ranks,
+		.patience_ns = PATIENCE_NS,
+		.output = LAUNCH_RAW,
+	};
+
+	return launch_ranks(&launch);
+}
+
 int main(int argc, const char **argv)
 {
 	struct tr_error error = { .exit_code = TR_EXIT_FAILURE };
@@ -71,7 +88,7 @@ int main(int argc, const char **argv)
 	else if (options.simulate)
 		status = run_simulation(&options);
 	else if (options.ranks > 0)
-		status = tr_launch(options.ranks, run_rank, &options);
+		status = launch_here(&options);
 	else
 		status = run_rank(&options, STDERR_FILENO);
 	tr_options_close(&options);

@@ -216,7 +216,7 @@ int bench_launch(const struct bench_options *options)
 				 .path = self,
 				 .argv = argv,
 				 .rank_count = options->rank_count,
-				 .raw_output = true };
+				 .output = LAUNCH_ERROR_LINES };
 	int status = launch_ranks(&launch);
 
 	free(argv);
