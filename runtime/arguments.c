@@ -1,8 +1,5 @@
-/*
- * arguments.c -- what a caller asks for: whether it makes sense, how much memory it names, and what
- * of it all ranks must have in common.
- */
-#include "runtime/comm.h"
+/* arguments.c -- see arguments.h. */
+#include "runtime/arguments.h"
 
 static rubato_status too_large(const struct rubato_op *op)
 {

@@ -1,36 +1,30 @@
-/*
- * memory.c -- rubato_alloc and rubato_register: one rb_memory per call, a region per endpoint.
- *
- * The first endpoint that can allocate does (shm before ucx, by the order of transports); the
- * others register what it gave, as far as they can: an endpoint without a region falls back to
- * messages.
- */
+/* memory.c -- see memory.h. */
+#include "runtime/memory.h"
+
 #include <stdlib.h>
-#include <unistd.h>
 
-#include "runtime/comm.h"
-
-static void regions_drop(struct rubato_comm *comm, struct rb_memory *memory)
+static void regions_drop(struct rb_memories *memories, struct rb_memory *memory)
 {
 	/* The allocating endpoint comes first and goes last. */
-	for (uint32_t i = comm->engine.endpoint_count; i-- > 0;) {
-		struct rb_endpoint *ep = comm->engine.endpoints[i];
+	for (uint32_t i = memories->engine->endpoint_count; i-- > 0;) {
+		struct rb_endpoint *ep = memories->engine->endpoints[i];
 
 		if (memory->regions[i] != NULL)
 			ep->ops->region_drop(ep, memory->regions[i]);
 	}
 }
 
-static struct rb_memory *memory_link(struct rubato_comm *comm, struct rb_memory *memory)
+static struct rb_memory *memory_link(struct rb_memories *memories, struct rb_memory *memory)
 {
-	memory->next = comm->memory;
-	comm->memory = memory;
+	memory->next = memories->first;
+	memories->first = memory;
 	return memory;
 }
 
-rubato_status rb_memory_alloc(struct rubato_comm *comm, size_t size_bytes, struct rb_memory **out)
+rubato_status rb_memory_alloc(struct rb_memories *memories, size_t size_bytes,
+			      struct rb_memory **out)
 {
-	struct rb_endpoint *first = comm->engine.endpoints[0];
+	struct rb_endpoint *first = memories->engine->endpoints[0];
 	struct rb_memory *memory = calloc(1, sizeof(*memory));
 	size_t bytes = size_bytes > 0 ? size_bytes : 1;
 	rubato_status err;
@@ -45,17 +39,17 @@ rubato_status rb_memory_alloc(struct rubato_comm *comm, size_t size_bytes, struc
 	memory->base = memory->regions[0]->base;
 	memory->size_bytes = bytes;
 	memory->allocated = true;
-	for (uint32_t i = 1; i < comm->engine.endpoint_count; i++) {
-		struct rb_endpoint *ep = comm->engine.endpoints[i];
+	for (uint32_t i = 1; i < memories->engine->endpoint_count; i++) {
+		struct rb_endpoint *ep = memories->engine->endpoints[i];
 
 		if (ep->ops->region_add(ep, memory->base, bytes, &memory->regions[i]) != RUBATO_OK)
 			memory->regions[i] = NULL;
 	}
-	*out = memory_link(comm, memory);
+	*out = memory_link(memories, memory);
 	return RUBATO_OK;
 }
 
-rubato_status rb_memory_add(struct rubato_comm *comm, void *base, size_t size_bytes,
+rubato_status rb_memory_add(struct rb_memories *memories, void *base, size_t size_bytes,
 			    struct rb_memory **out)
 {
 	struct rb_memory *memory = calloc(1, sizeof(*memory));
@@ -64,39 +58,40 @@ rubato_status rb_memory_add(struct rubato_comm *comm, void *base, size_t size_by
 		return RB_FAIL(RUBATO_ERR_MEMORY, "register: %zu bytes", sizeof(*memory));
 	memory->base = base;
 	memory->size_bytes = size_bytes;
-	for (uint32_t i = 0; i < comm->engine.endpoint_count; i++) {
-		struct rb_endpoint *ep = comm->engine.endpoints[i];
+	for (uint32_t i = 0; i < memories->engine->endpoint_count; i++) {
+		struct rb_endpoint *ep = memories->engine->endpoints[i];
 		rubato_status err = ep->ops->region_add(ep, base, size_bytes, &memory->regions[i]);
 
 		if (err == RUBATO_ERR_UNSUPPORTED) {
 			memory->regions[i] = NULL;
 		} else if (err != RUBATO_OK) {
 			memory->regions[i] = NULL;
-			regions_drop(comm, memory);
+			regions_drop(memories, memory);
 			free(memory);
 			return err;
 		}
 	}
-	*out = memory_link(comm, memory);
+	*out = memory_link(memories, memory);
 	return RUBATO_OK;
 }
 
-void rb_memory_drop(struct rubato_comm *comm, struct rb_memory *memory)
+void rb_memory_drop(struct rb_memories *memories, struct rb_memory *memory)
 {
-	struct rb_memory **at = &comm->memory;
+	struct rb_memory **at = &memories->first;
 
 	while (*at != memory)
 		at = &(*at)->next;
 	*at = memory->next;
-	regions_drop(comm, memory);
+	regions_drop(memories, memory);
 	free(memory);
 }
 
-struct rb_memory *rb_memory_find(struct rubato_comm *comm, const void *base, size_t size_bytes)
+struct rb_memory *rb_memory_find(const struct rb_memories *memories, const void *base,
+				 size_t size_bytes)
 {
 	uintptr_t first = (uintptr_t)base;
 
-	for (struct rb_memory *memory = comm->memory; memory != NULL; memory = memory->next) {
+	for (struct rb_memory *memory = memories->first; memory != NULL; memory = memory->next) {
 		uintptr_t start = (uintptr_t)memory->base;
 
 		if (first >= start && size_bytes <= memory->size_bytes &&

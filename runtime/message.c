@@ -1,18 +1,19 @@
-/*
- * message.c -- point to point. Messages of one (peer, tag) are numbered where they are sent, and
- * receives where they are posted, so they keep their order on transports that reorder.
- *
- * A receive that ends unmet (cancel, timeout) counts as never posted: its number goes to the next
- * receive, and so on along the flow; the last one's is used again. So does a send that is taken
- * back, if none followed it; else the receiver is sent a void message in its stead, and the receive
- * that meets that one takes the next number.
- */
+/* message.c -- see message.h. */
+#include "runtime/message.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/rng.h"
-#include "runtime/comm.h"
+
+struct rb_flow {                        /* Messages of one (peer, tag, direction): message.c. */
+	uint64_t key, next;             /* Number of the next one. */
+	struct rubato_op *first, *last; /* Receives in flight, oldest first. */
+	uint64_t *freed;                /* Numbers below `next` that nobody waits for, ascending. */
+	uint32_t freed_count, freed_room;
+	bool used;
+};
 
 /* A void message's. */
 static const struct rb_signature void_signature = {
@@ -30,44 +31,44 @@ static struct rb_flow *flow_slot(struct rb_flow *flows, uint32_t capacity, uint6
 	return &flows[at];
 }
 
-static bool flows_grow(struct rubato_comm *comm)
+static bool flows_grow(struct rb_flows *table)
 {
-	uint32_t capacity = comm->flow_capacity == 0 ? 64 : comm->flow_capacity * 2;
+	uint32_t capacity = table->capacity == 0 ? 64 : table->capacity * 2;
 	struct rb_flow *flows = calloc(capacity, sizeof(*flows));
 
 	if (flows == NULL)
 		return false;
-	for (uint32_t i = 0; i < comm->flow_capacity; i++)
-		if (comm->flows[i].used)
-			*flow_slot(flows, capacity, comm->flows[i].key) = comm->flows[i];
-	free(comm->flows);
-	comm->flows = flows;
-	comm->flow_capacity = capacity;
+	for (uint32_t i = 0; i < table->capacity; i++)
+		if (table->at[i].used)
+			*flow_slot(flows, capacity, table->at[i].key) = table->at[i];
+	free(table->at);
+	table->at = flows;
+	table->capacity = capacity;
 	return true;
 }
 
 /* NULL: no memory. Valid until the next one is made. */
 static struct rb_flow *flow_of(const struct rubato_op *op)
 {
-	struct rubato_comm *comm = op->comm;
+	struct rb_flows *flows = &op->comm->flows;
 	uint64_t key = (uint64_t)op->root << 33 | (uint64_t)op->user_tag << 1 | op->sending;
 	struct rb_flow *flow;
 
-	if (comm->flow_count * 2 >= comm->flow_capacity && !flows_grow(comm))
+	if (flows->count * 2 >= flows->capacity && !flows_grow(flows))
 		return NULL;
-	flow = flow_slot(comm->flows, comm->flow_capacity, key);
+	flow = flow_slot(flows->at, flows->capacity, key);
 	if (!flow->used) {
 		*flow = (struct rb_flow) { .key = key, .used = true };
-		comm->flow_count++;
+		flows->count++;
 	}
 	return flow;
 }
 
-void rb_flows_free(struct rubato_comm *comm)
+void rb_flows_free(struct rb_flows *flows)
 {
-	for (uint32_t i = 0; i < comm->flow_capacity; i++)
-		free(comm->flows[i].freed);
-	free(comm->flows);
+	for (uint32_t i = 0; i < flows->capacity; i++)
+		free(flows->at[i].freed);
+	free(flows->at);
 }
 
 static uint64_t number_take(struct rb_flow *flow)
@@ -114,16 +115,18 @@ static rubato_status number_give(struct rb_flow *flow, uint64_t number)
 
 static void flow_add(struct rb_flow *flow, struct rubato_op *op)
 {
-	op->flow_next = NULL;
-	op->flow_previous = flow->last;
-	*(flow->last != NULL ? &flow->last->flow_next : &flow->first) = op;
+	op->message.next = NULL;
+	op->message.previous = flow->last;
+	*(flow->last != NULL ? &flow->last->message.next : &flow->first) = op;
 	flow->last = op;
 }
 
 static void flow_remove(struct rb_flow *flow, struct rubato_op *op)
 {
-	*(op->flow_previous != NULL ? &op->flow_previous->flow_next : &flow->first) = op->flow_next;
-	*(op->flow_next != NULL ? &op->flow_next->flow_previous : &flow->last) = op->flow_previous;
+	*(op->message.previous != NULL ? &op->message.previous->message.next : &flow->first) =
+		op->message.next;
+	*(op->message.next != NULL ? &op->message.next->message.previous : &flow->last) =
+		op->message.previous;
 }
 
 /* ---- A message ---- */
@@ -134,21 +137,21 @@ static void message_post(struct rubato_op *op)
 {
 	struct rb_engine *engine = &op->comm->engine;
 	struct rb_endpoint *ep = rb_engine_endpoint(engine, op->root);
-	struct rb_request *request = &op->slot->request;
+	struct rb_request *request = &op->message.slot->request;
 
 	request->peer = op->root;
-	request->tag = rb_tag_message(engine->epoch, RB_TAG_P2P, op->user_tag, op->message);
+	request->tag = rb_tag_message(engine->epoch, RB_TAG_P2P, op->user_tag, op->message.number);
 	request->signature = op->signature;
 	request->buffer = op->sending ? (void *)(uintptr_t)op->in : op->out;
 	request->size_bytes = (size_t)(op->count * rubato_type_bytes(op->type));
-	request->owner = op->slot;
+	request->owner = op->message.slot;
 	request->state = RB_REQUEST_IDLE;
 	if (op->sending)
 		ep->ops->send(ep, request);
 	else
 		ep->ops->recv(ep, request);
 	if (request->state == RB_REQUEST_DONE)
-		message_done(engine, op->slot);
+		message_done(engine, op->message.slot);
 }
 
 /* The message that `op` waited for is void: it takes the next receive's, which takes its next. */
@@ -156,17 +159,17 @@ static void renumber_void(struct rubato_op *op)
 {
 	struct rb_flow *flow = flow_of(op);
 
-	for (struct rubato_op *at = op->flow_next, *next; at != NULL; at = next) {
+	for (struct rubato_op *at = op->message.next, *next; at != NULL; at = next) {
 		struct rb_endpoint *ep = rb_engine_endpoint(&op->comm->engine, op->root);
 
-		next = at->flow_next;
-		if (!ep->ops->recall(ep, &at->slot->request))
+		next = at->message.next;
+		if (!ep->ops->recall(ep, &at->message.slot->request))
 			continue;
-		op->message = at->message;
+		op->message.number = at->message.number;
 		message_post(op);
 		op = at;
 	}
-	op->message = number_take(flow);
+	op->message.number = number_take(flow);
 	message_post(op);
 }
 
@@ -175,12 +178,12 @@ static rubato_status renumber_freed(struct rb_flow *flow, struct rubato_op *at, 
 {
 	for (struct rubato_op *next; at != NULL; at = next) {
 		struct rb_endpoint *ep = rb_engine_endpoint(&at->comm->engine, at->root);
-		uint64_t its = at->message;
+		uint64_t its = at->message.number;
 
-		next = at->flow_next;
-		if (!ep->ops->recall(ep, &at->slot->request))
+		next = at->message.next;
+		if (!ep->ops->recall(ep, &at->message.slot->request))
 			continue;
-		at->message = number;
+		at->message.number = number;
 		number = its;
 		message_post(at);
 	}
@@ -189,7 +192,7 @@ static rubato_status renumber_freed(struct rb_flow *flow, struct rubato_op *at, 
 
 static void message_text(const struct rubato_op *op, char *text, size_t text_bytes)
 {
-	const struct rb_request *request = &op->slot->request;
+	const struct rb_request *request = &op->message.slot->request;
 	const char *loss = NULL;
 	char mine[96], theirs[96], lost[160];
 
@@ -210,9 +213,9 @@ static void message_text(const struct rubato_op *op, char *text, size_t text_byt
 
 static void message_end(struct rubato_op *op, rubato_status status, const char *text)
 {
-	struct rb_slot *slot = op->slot;
+	struct rb_slot *slot = op->message.slot;
 
-	op->slot = NULL;
+	op->message.slot = NULL;
 	rb_slot_give(&op->comm->engine, slot);
 	rb_op_end(op, status, text);
 }
@@ -253,8 +256,8 @@ void rb_message_start(struct rubato_op *op)
 		return;
 	}
 	op->state = RB_OP_RUNNING;
-	op->slot = slot;
-	op->message = number_take(flow);
+	op->message.slot = slot;
+	op->message.number = number_take(flow);
 	slot->is_work = false;
 	slot->owner = op;
 	slot->done = message_done;
@@ -269,12 +272,12 @@ bool rb_message_recall(struct rubato_op *op, const char *text)
 {
 	struct rb_endpoint *ep = rb_engine_endpoint(&op->comm->engine, op->root);
 	struct rb_flow *flow = flow_of(op);
-	struct rubato_op *next = op->flow_next;
+	struct rubato_op *next = op->message.next;
 
-	if (op->sending || !ep->ops->recall(ep, &op->slot->request))
+	if (op->sending || !ep->ops->recall(ep, &op->message.slot->request))
 		return false;
 	flow_remove(flow, op);
-	if (renumber_freed(flow, next, op->message) == RUBATO_OK)
+	if (renumber_freed(flow, next, op->message.number) == RUBATO_OK)
 		message_end(op, RUBATO_ERR_CANCELLED, text);
 	else
 		message_end(op, RUBATO_ERR_MEMORY, rubato_error_text());
@@ -300,7 +303,7 @@ static void void_send(const struct rubato_op *op)
 	slot->is_work = false;
 	slot->done = void_sent;
 	slot->request = (struct rb_request) { .peer = op->root,
-					      .tag = op->slot->request.tag,
+					      .tag = op->message.slot->request.tag,
 					      .signature = void_signature,
 					      .owner = slot };
 	ep->ops->send(ep, &slot->request);
@@ -316,11 +319,11 @@ void rb_message_cancel(struct rubato_op *op, const char *text)
 
 	if (rb_message_recall(op, text))
 		return;
-	ep->ops->cancel(ep, &op->slot->request);
-	status = op->slot->request.status;
+	ep->ops->cancel(ep, &op->message.slot->request);
+	status = op->message.slot->request.status;
 	if (!op->sending)
 		flow_remove(flow, op);
-	else if (status == RUBATO_ERR_CANCELLED && flow->next == op->message + 1)
+	else if (status == RUBATO_ERR_CANCELLED && flow->next == op->message.number + 1)
 		flow->next--;
 	else if (status == RUBATO_ERR_CANCELLED)
 		void_send(op);

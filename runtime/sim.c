@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "runtime/comm.h"
+#include "runtime/open.h"
 #include "transport/sim/sim_world.h"
 
 struct exchange {

@@ -2,7 +2,7 @@
  * split.c -- communicators out of communicators.
  *
  * All ranks of the parent tell each other color and key. Each group then starts up by itself, as a
- * job does, with endpoints and an engine of its own (comm.c); what it needs from outside, an
+ * job does, with endpoints and an engine of its own (open.c); what it needs from outside, an
  * allgather among its ranks, goes over the parent's messages. So a child shares nothing with its
  * parent once it is open: either may fail or end before the other.
  *
@@ -16,8 +16,10 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
-#include "runtime/comm.h"
+#include "runtime/call.h"
+#include "runtime/open.h"
 
+#define WORDS 2           /* Color and key. */
 #define FAILED UINT64_MAX /* In place of a blob's size: this rank cannot open the communicator. */
 
 _Static_assert(RUBATO_COLOR_NONE == UINT32_MAX, "no color has this value");
@@ -232,8 +234,8 @@ static void members_find(struct group *g, const int64_t *all, uint32_t color)
 	uint32_t count = 0, parent_rank = g->parent->engine.rank;
 
 	for (uint32_t r = 0; r < g->parent->engine.rank_count; r++)
-		if (all[r * RB_SPLIT_WORDS] == (int64_t)color)
-			g->members[count++] = (struct member) { all[r * RB_SPLIT_WORDS + 1], r };
+		if (all[r * WORDS] == (int64_t)color)
+			g->members[count++] = (struct member) { all[r * WORDS + 1], r };
 	qsort(g->members, count, sizeof(*g->members), member_compare);
 	g->base.rank_count = count;
 	while (g->members[g->base.rank].rank != parent_rank)
@@ -332,9 +334,23 @@ static rubato_status group_open(struct rubato_comm *parent, struct group *g, rub
 	return err == RUBATO_OK ? RUBATO_OK : open_failed(parent, err, members);
 }
 
+/* The first step, a collective as any other: everybody's color and key. */
+static rubato_status words_gather(rubato_comm *comm, const int64_t *in, int64_t *out,
+				  uint64_t *number)
+{
+	const struct rb_call call = { .kind = RB_KIND_ALLGATHER,
+				      .in = in,
+				      .out = out,
+				      .count = WORDS,
+				      .type = RUBATO_INT64,
+				      .named = RB_KIND_SPLIT };
+
+	return rb_call_collective(comm, &call, number);
+}
+
 rubato_status rubato_split(rubato_comm *comm, uint32_t color, int32_t key, rubato_comm **out)
 {
-	int64_t mine[RB_SPLIT_WORDS] = { color, key }, *all;
+	int64_t mine[WORDS] = { color, key }, *all;
 	struct group *group = NULL;
 	uint64_t number = 0;
 	rubato_status err;
@@ -345,7 +361,7 @@ rubato_status rubato_split(rubato_comm *comm, uint32_t color, int32_t key, rubat
 	if (all == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "split: table of %u ranks",
 			       comm->engine.rank_count);
-	err = rb_split_gather(comm, mine, all, &number);
+	err = words_gather(comm, mine, all, &number);
 	if (err == RUBATO_OK && color != RUBATO_COLOR_NONE)
 		err = group_new(comm, all, color, number, &group);
 	free(all);

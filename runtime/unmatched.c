@@ -1,17 +1,9 @@
-/*
- * unmatched.c -- messages that have come and find no receive: most are of calls that this rank has
- * yet to make. Some tell that ranks call different things: those of a call that this rank is in,
- * with another signature, and those of a call that it has completed without them, since a
- * collective's messages all have their receive in the same call.
- *
- * So two ranks that never wait for each other (a small broadcast with two roots) are found out,
- * too: at the next sleep, within RB_CALLS_REMEMBERED calls, or when the communicator ends. Two that
- * both only wait (a gather with two roots) send each other nothing, so who has waited for long
- * tells those that it waits for what it calls: a probe is a message that never has a receive.
- */
+/* unmatched.c -- see unmatched.h. */
+#include "runtime/unmatched.h"
+
 #include <stdio.h>
 
-#include "runtime/comm.h"
+#include "runtime/op.h"
 
 #define PROBED_MAX                                                                                 \
 	8u           /* Ranks that one run asks: more are seldom needed to find one that differs. */
@@ -79,12 +71,12 @@ static bool oneshot_judge(struct look *look, uint32_t peer, struct rb_tag tag,
 			  const struct rb_signature *theirs)
 {
 	const struct rubato_comm *comm = look->comm;
-	const struct rubato_op *op = &comm->oneshot;
+	const struct rubato_op *op = comm->oneshots.op;
 	uint64_t number = rb_tag_number_of(tag);
-	const struct rb_signature *ours = &comm->called[number % RB_CALLS_REMEMBERED];
+	const struct rb_signature *ours = &comm->oneshots.called[number % RB_CALLS_REMEMBERED];
 	bool probe = rb_tag_class_of(tag) == RB_TAG_PROBE_ONESHOT;
-	bool past = number < comm->oneshot_sequence;
-	bool known = past && comm->oneshot_sequence - number <= RB_CALLS_REMEMBERED;
+	bool past = number < comm->oneshots.sequence;
+	bool known = past && comm->oneshots.sequence - number <= RB_CALLS_REMEMBERED;
 	char other[96];
 
 	if (!past)
@@ -228,7 +220,7 @@ static bool is_ahead(void *arg, uint32_t peer, struct rb_tag tag, const struct r
 
 	if ((tag_class != RB_TAG_ONESHOT && tag_class != RB_TAG_EXCHANGE &&
 	     tag_class != RB_TAG_PROBE_ONESHOT) ||
-	    number < look->comm->oneshot_sequence)
+	    number < look->comm->oneshots.sequence)
 		return false;
 	(void)snprintf(look->text, sizeof(look->text),
 		       "; rank %u is in %s, call %llu, which rank %u has not called", peer,
@@ -318,7 +310,7 @@ static void runs_probe(struct rb_engine *engine, struct rb_poller *poller)
 static void unmatched_look(struct rb_engine *engine, struct rb_poller *poller)
 {
 	(void)engine;
-	rb_unmatched_look(((struct rb_unmatched *)poller)->comm);
+	rb_unmatched_look(((struct rb_comm_poller *)poller)->comm);
 }
 
 static const struct rb_poller_ops unmatched_ops = {

@@ -1,25 +1,8 @@
 /* wide.c -- see wide.h. */
 #include "runtime/wide.h"
 
-#include <string.h>
-
-#include "runtime/comm.h"
-
 #define CHUNK (RB_SLICE_BYTES / 4) /* Elements. */
 #define IMMEDIATE (16u << 10)      /* So many are done sooner than queued. */
-
-rubato_status rubato_set_accumulate(rubato_comm *comm, rubato_accumulate accumulate)
-{
-	if (comm == NULL)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "accumulate: no communicator");
-	if (accumulate != RUBATO_ACCUMULATE_STEP && accumulate != RUBATO_ACCUMULATE_WHOLE)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "accumulate: there is no way %d",
-			       (int)accumulate);
-	rb_engine_enter(&comm->engine);
-	comm->accumulate = accumulate;
-	rb_engine_leave(&comm->engine);
-	return RUBATO_OK;
-}
 
 /* ---- The executor ---- */
 
@@ -105,18 +88,7 @@ static const struct rb_executor_ops wide_ops = {
 	.close = wide_close,
 };
 
-/* ---- The operation ---- */
-
-static bool wanted(const struct rubato_op *op)
-{
-	bool reduces = op->kind == RB_KIND_ALLREDUCE || op->kind == RB_KIND_REDUCE ||
-		       op->kind == RB_KIND_REDUCE_SCATTER || op->kind == RB_KIND_REDUCE_SCATTERV;
-	bool rounds = op->op != RUBATO_MAX && op->op != RUBATO_MIN;
-
-	return op->comm->accumulate == RUBATO_ACCUMULATE_WHOLE && reduces && rounds &&
-	       (op->type == RUBATO_FLOAT16 || op->type == RUBATO_BFLOAT16) && op->count > 0 &&
-	       op->comm->engine.rank_count > 1;
-}
+/* ---- The conversions ---- */
 
 /* One copy of `count` elements, chunk by chunk: what is copied, and how, is the executor's. */
 static rubato_status plan_prepare(struct rb_plan **plan, uint64_t count)
@@ -147,84 +119,48 @@ static rubato_status plan_prepare(struct rb_plan **plan, uint64_t count)
 	return rb_plan_from(&schedule, &layout, 4, plan);
 }
 
-/* Where in IN the rank's result comes to lie: in place. */
-static uint64_t out_first(const struct rubato_op *op)
+rubato_status rb_wide_prepare(struct rb_wide *wide, struct rb_memories *memories, uint64_t in_count)
 {
-	uint32_t rank = op->comm->engine.rank;
-	uint64_t first = 0;
-
-	if (op->kind == RB_KIND_REDUCE_SCATTER)
-		return rank * op->count;
-	if (op->kind != RB_KIND_REDUCE_SCATTERV)
-		return 0;
-	if (op->shape.offsets != NULL)
-		return op->shape.offsets[rank];
-	for (uint32_t r = 0; r < rank; r++)
-		first += op->shape.counts[r];
-	return first;
-}
-
-rubato_status rb_wide_prepare(struct rubato_op *op)
-{
-	struct rb_wide *wide = &op->wide;
-	uint64_t in_count = op->in_bytes / 2, out_count = op->out_bytes / 2;
-
-	wide->active = wanted(op);
-	if (!wide->active)
-		return RUBATO_OK;
-	wide->half = op->type;
-	wide->in = op->in;
-	wide->out = op->out;
-	wide->out_count = out_count;
-	wide->out_first = out_first(op);
 	wide->executor.ops = &wide_ops;
 	wide->convert = rb_convert_of(rb_reduce_best());
 	RB_TRY(plan_prepare(&wide->widen, in_count));
-	RB_TRY(plan_prepare(&wide->narrow, out_count));
+	RB_TRY(plan_prepare(&wide->narrow, wide->out_count));
 	RB_TRY(rb_run_init(&wide->run, wide->widen));
 	if (wide->memory != NULL && wide->memory->size_bytes < in_count * 4) {
-		rb_memory_drop(op->comm, wide->memory);
+		rb_memory_drop(memories, wide->memory);
 		wide->memory = NULL;
 	}
-	if (wide->memory == NULL)
-		RB_TRY(rb_memory_alloc(op->comm, (size_t)in_count * 4, &wide->memory));
-	op->type = RUBATO_FLOAT32;
-	op->in = wide->memory->base;
-	op->out = out_count > 0 ? wide->memory->base + wide->out_first * 4 : NULL;
-	op->in_bytes *= 2;
-	op->out_bytes *= 2;
-	return RUBATO_OK;
+	return wide->memory != NULL
+		       ? RUBATO_OK
+		       : rb_memory_alloc(memories, (size_t)in_count * 4, &wide->memory);
 }
 
 static void run_done(struct rb_engine *engine, struct rb_run *run)
 {
-	struct rubato_op *op = run->owner;
+	struct rb_wide *wide = run->owner;
 
 	(void)engine;
-	op->wide.then(op, run->status, run->failure);
+	wide->then(wide->arg, run->status, run->failure);
 }
 
-void rb_wide_start(struct rubato_op *op, bool narrow,
-		   void (*then)(struct rubato_op *op, rubato_status status, const char *text))
+void rb_wide_start(struct rb_wide *wide, struct rb_engine *engine, bool narrow,
+		   void (*then)(void *arg, rubato_status status, const char *text), void *arg)
 {
-	struct rb_wide *wide = &op->wide;
-
 	if (narrow && wide->out_count == 0) {
-		then(op, RUBATO_OK, "");
+		then(arg, RUBATO_OK, "");
 		return;
 	}
-	op->state = RB_OP_CONVERTING;
 	wide->narrowing = narrow;
 	wide->then = then;
+	wide->arg = arg;
 	wide->run.plan = narrow ? wide->narrow : wide->widen;
 	wide->run.buffers[RB_BUF_IN] = wide->run.buffers[RB_BUF_OUT] = wide->memory->base;
 	wide->run.executor = &wide->executor;
 	wide->run.type = RUBATO_FLOAT32;
 	wide->run.op = RUBATO_SUM;
-	wide->run.signature = op->signature;
 	wide->run.done = run_done;
-	wide->run.owner = op;
-	rb_run_start(&op->comm->engine, &wide->run);
+	wide->run.owner = wide;
+	rb_run_start(engine, &wide->run);
 }
 
 void rb_wide_fini(struct rb_wide *wide)

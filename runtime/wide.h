@@ -13,10 +13,8 @@
 #ifndef RB_RUNTIME_WIDE_H
 #define RB_RUNTIME_WIDE_H
 
+#include "runtime/memory.h"
 #include "runtime/run.h"
-
-struct rubato_op;
-struct rb_memory;
 
 struct rb_wide {
 	struct rb_executor executor; /* First: the struct is its own executor. */
@@ -31,14 +29,16 @@ struct rb_wide {
 	rb_convert_fn convert;
 	struct rb_run run;
 	struct rb_work *first, *last; /* Waiting slices, by next and previous. */
-	void (*then)(struct rubato_op *op, rubato_status status, const char *text);
+	void (*then)(void *arg, rubato_status status, const char *text);
+	void *arg;
 };
 
-/* After the arguments were checked: makes `op` one of float32 where that is wanted. */
-RB_NODISCARD rubato_status rb_wide_prepare(struct rubato_op *op);
-/* Calls then(), perhaps before it returns. */
-void rb_wide_start(struct rubato_op *op, bool narrow,
-		   void (*then)(struct rubato_op *op, rubato_status status, const char *text));
+/* With half, in, out, out_first and out_count set: room for in_count floats, and what converts. */
+RB_NODISCARD rubato_status rb_wide_prepare(struct rb_wide *wide, struct rb_memories *memories,
+					   uint64_t in_count);
+/* Widens `in`, or narrows the result into `out`; calls then(), perhaps before it returns. */
+void rb_wide_start(struct rb_wide *wide, struct rb_engine *engine, bool narrow,
+		   void (*then)(void *arg, rubato_status status, const char *text), void *arg);
 /* Frees all but the memory, which is the communicator's. */
 void rb_wide_fini(struct rb_wide *wide);
 

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "collectives/reduce/identity.h"
+#include "runtime/unmatched.h"
 
 #define MERGE_LOCKED_BYTES (64u << 10) /* Guess: below it the lock costs more than it holds up. */
 

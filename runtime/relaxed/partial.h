@@ -17,6 +17,7 @@
 #include "collectives/partial/rounds.h"
 #include "runtime/comm.h"
 #include "runtime/relaxed/plug.h"
+#include "runtime/run.h"
 
 #define RB_PARTIAL_CONTRIBUTIONS 4u
 #define RB_PARTIAL_IDENTITY 4u

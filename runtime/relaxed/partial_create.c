@@ -117,8 +117,8 @@ static void options_default(rubato_partial_options *o, uint32_t rank_count)
 static rubato_status plan_make(struct rubato_partial *p, uint32_t rank, uint32_t rank_count,
 			       struct rb_plan **plan)
 {
-	struct rb_choice_facts facts = p->comm->facts;
-	int forced = p->comm->forced[RB_KIND_ALLREDUCE];
+	struct rb_choice_facts facts = p->comm->choices.facts;
+	int forced = p->comm->choices.forced[RB_KIND_ALLREDUCE];
 	uint32_t element_bytes = (uint32_t)rubato_type_bytes(p->vector.type);
 	struct rb_plan_key key = { .count = p->vector.count,
 				   .kind = RB_KIND_ALLREDUCE,
@@ -148,13 +148,13 @@ static rubato_status exchange_plan_make(struct rubato_partial *p)
 	struct rb_choice choice;
 	uint64_t chunk;
 
-	RB_TRY(rb_choose(&p->comm->facts, RB_KIND_ALLGATHER,
+	RB_TRY(rb_choose(&p->comm->choices.facts, RB_KIND_ALLGATHER,
 			 (uint64_t)RB_ROUNDS_RECORD_WORDS * engine->rank_count, 8, -1, &choice));
 	key.algorithm = choice.staged;
 	/* Bruck passes on many records at once: in one message, not in pieces of a few records. */
 	chunk = (uint64_t)engine->rank_count * RB_ROUNDS_RECORD_WORDS;
-	if (chunk > p->comm->facts.chunk_bytes_max / sizeof(uint64_t))
-		chunk = p->comm->facts.chunk_bytes_max / sizeof(uint64_t);
+	if (chunk > p->comm->choices.facts.chunk_bytes_max / sizeof(uint64_t))
+		chunk = p->comm->choices.facts.chunk_bytes_max / sizeof(uint64_t);
 	choice.chunk = choice.chunk > chunk ? choice.chunk : chunk;
 	RB_ASSERT((rb_algorithms[key.algorithm].flags & mapped) == 0);
 	RB_TRY(rb_plan_make(&key, NULL, &choice, engine->rank, engine->rank_count,
@@ -197,7 +197,8 @@ static rubato_status slab_make(struct rubato_partial *p)
 	uint32_t buffers = RB_PARTIAL_RESULTS + p->results.slot_count;
 
 	p->buffers.stride = (p->vector.bytes + 127) / 128 * 128;
-	RB_TRY(rb_memory_alloc(p->comm, (size_t)(p->buffers.stride * buffers + scratch_bytes(p)),
+	RB_TRY(rb_memory_alloc(&p->comm->memory,
+			       (size_t)(p->buffers.stride * buffers + scratch_bytes(p)),
 			       &p->buffers.slab));
 	/* Memory is zero as it comes. */
 	if (p->vector.op != RUBATO_SUM && p->vector.op != RUBATO_AVG)
@@ -252,7 +253,7 @@ static void memory_release(struct rubato_partial *p, bool quiet)
 {
 	/* Where it may still be written to it stays until the communicator goes. */
 	if (p->buffers.slab != NULL && quiet)
-		rb_memory_drop(p->comm, p->buffers.slab);
+		rb_memory_drop(&p->comm->memory, p->buffers.slab);
 	rb_run_fini(&p->exchange.run);
 	rb_run_fini(&p->reduction.run);
 	for (uint32_t i = 0; p->reduction.group_plans != NULL && i < p->config.options.group; i++)
@@ -553,7 +554,7 @@ static rubato_status farewell(struct rubato_partial *p, struct rb_run *run, uint
 	rubato_status err;
 
 	RB_TRY(rb_engine_check(engine));
-	RB_TRY(rb_run_init(run, p->comm->barrier_plan));
+	RB_TRY(rb_run_init(run, p->comm->plans.barrier));
 	run->tag = rb_partial_run_tag(p, RB_PARTIAL_TAG_FAREWELL, number);
 	run->signature = (struct rb_signature) {
 		.kind = RB_KIND_BARRIER, .type = 0xff, .op = 0xff, .root = UINT32_MAX

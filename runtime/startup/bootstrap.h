@@ -47,6 +47,9 @@ struct rb_job {
 RB_NODISCARD rubato_status rb_rendezvous_open(const struct rb_job *job, uint64_t deadline_ns,
 					      struct rb_bootstrap **out);
 
+/* Of one rank. */
+RB_NODISCARD rubato_status rb_bootstrap_alone(struct rb_bootstrap **out);
+
 /* Start-up over the caller's allgather; see rubato_init_oob. */
 RB_NODISCARD rubato_status rb_callback_open(rubato_allgather_function function, void *arg,
 					    uint32_t rank, uint32_t rank_count,

@@ -21,7 +21,4 @@ struct rb_setup {
 	void *backend; /* rb_transport_options.backend: the simulator's world. */
 };
 
-/* Errors: those of the transports and the bootstrap; MISMATCH when ranks' settings disagree. */
-RB_NODISCARD rubato_status rb_comm_open(const struct rb_setup *setup, rubato_comm **out);
-
 #endif

@@ -15,6 +15,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "runtime/comm.h"
+#include "runtime/open.h"
 #include "runtime/startup/setup.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -14,6 +14,7 @@
 #include "base/config.h"
 #include "base/limits.h"
 #include "runtime/comm.h"
+#include "runtime/open.h"
 #include "runtime/startup/interfaces.h"
 #include "runtime/startup/setup.h"
 #include "tests/fuzz/fuzz.h"

@@ -242,20 +242,21 @@ static void rank_begin(struct swap *w, uint32_t rank, const rubato_partial_optio
 
 	memset(r, 0, sizeof(*r));
 	r->world = w;
+	r->comm.memory.engine = engine;
 	if (rb_engine_init(engine, rank, 2) != RUBATO_OK)
 		abort();
 	engine->endpoints[0] = w->ranks->sides[rank].ep;
 	engine->endpoint_count = 1;
 	engine->waiting = (struct rb_waiting) { .spin_ns = 150, .yield_ns = 0 };
 	r->comm.timeout_ns = UINT64_C(60000000000);
-	r->comm.facts = (struct rb_choice_facts) { .rank_count = 2,
-						   .mapped = true,
-						   .cores = 2,
-						   .node_ranks = 2,
-						   .chunk_bytes_max = 1 << 18 };
+	r->comm.choices.facts = (struct rb_choice_facts) { .rank_count = 2,
+							   .mapped = true,
+							   .cores = 2,
+							   .node_ranks = 2,
+							   .chunk_bytes_max = 1 << 18 };
 	for (uint32_t i = 0; i < RB_KIND_COUNT; i++)
-		r->comm.forced[i] = -1;
-	r->comm.forced[RB_KIND_ALLREDUCE] = algorithm_index("direct");
+		r->comm.choices.forced[i] = -1;
+	r->comm.choices.forced[RB_KIND_ALLREDUCE] = algorithm_index("direct");
 	if (rubato_partial_create(&r->comm, ELEMENTS, RUBATO_INT64, RUBATO_SUM, options,
 				  &r->partial) != RUBATO_OK)
 		abort();
@@ -301,8 +302,8 @@ static void swap_end(void *world)
 	}
 	ranks_end(w->ranks);
 	for (uint32_t i = 0; i < 2; i++) {
-		while (w->each[i].comm.memory != NULL)
-			rb_memory_drop(&w->each[i].comm, w->each[i].comm.memory);
+		while (w->each[i].comm.memory.first != NULL)
+			rb_memory_drop(&w->each[i].comm.memory, w->each[i].comm.memory.first);
 		rb_engine_fini(&w->each[i].comm.engine);
 	}
 }

@@ -6,6 +6,7 @@
 #define TESTS_RUNTIME_LOCAL_H
 
 #include "runtime/comm.h"
+#include "runtime/open.h"
 #include "runtime/startup/setup.h"
 
 typedef rubato_status (*local_main)(rubato_comm *comm, void *arg);

@@ -1,9 +1,9 @@
-/* insight.c -- what the library does and why: dump, explain, statistics, forced algorithms. */
+/* debug.c -- what the library does and why: dump, explain, statistics, forced algorithms. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/comm.h"
+#include "runtime/op_prepare.h"
 
 rubato_status rubato_set_algorithm(rubato_comm *comm, const char *operation, const char *algorithm)
 {
@@ -29,9 +29,8 @@ rubato_status rubato_set_algorithm(rubato_comm *comm, const char *operation, con
 			       operation, algorithm, names);
 	}
 	rb_engine_enter(&comm->engine);
-	comm->forced[kind] = found;
-	memset(comm->memos, 0, sizeof(comm->memos));
-	memset(comm->prepared, 0, sizeof(comm->prepared));
+	comm->choices.forced[kind] = found;
+	rb_choices_forget(comm);
 	rb_engine_leave(&comm->engine);
 	return RUBATO_OK;
 }
@@ -50,8 +49,9 @@ rubato_status rubato_explain(rubato_comm *comm, const char *operation, uint64_t 
 	if (kind == RB_KIND_NONE)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "explain: unknown operation '%s'", operation);
 	rb_engine_enter(&comm->engine);
-	err = rb_choose(&comm->facts, kind, rb_plan_total(kind, count, comm->engine.rank_count),
-			element_bytes, comm->forced[kind], &choice);
+	err = rb_choose(&comm->choices.facts, kind,
+			rb_plan_total(kind, count, comm->engine.rank_count), element_bytes,
+			comm->choices.forced[kind], &choice);
 	rb_engine_leave(&comm->engine);
 	if (err != RUBATO_OK)
 		return err;

@@ -1,12 +1,12 @@
 /*
- * comm.c -- makes communicators, and ends them.
+ * open.c -- makes communicators.
  *
  * Opening exchanges over the bootstrap, for each transport until all ranks are reached: settings,
  * which must agree, and addresses; then whether more is needed. Once connected: one word of mapped
  * memory (can everybody map everybody?) and the verdict, which is also the barrier that says that
  * all are connected. From there on the bootstrap is not used any more.
  */
-#include "runtime/comm.h"
+#include "runtime/open.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,9 +15,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "runtime/close.h"
+#include "runtime/op.h"
 #include "runtime/startup/crowd.h"
 #include "runtime/startup/interfaces.h"
 #include "runtime/startup/quota.h"
+#include "runtime/unmatched.h"
 
 #define UNREACHED 0xffu /* In opening.route. */
 #define AGREED_WORDS 4  /* version, chunk, algorithm names, transport names */
@@ -44,11 +47,6 @@ struct opening { /* What exists only while a communicator is opened. */
 	uint64_t deadline_ns;
 	const struct rb_setup *setup;
 };
-
-struct rb_endpoint *rb_comm_endpoint(rubato_comm *comm)
-{
-	return comm->engine.endpoints[0];
-}
 
 static uint64_t hash_text(const char *text)
 {
@@ -219,7 +217,7 @@ static void route_find(struct opening *o, uint32_t i, uint32_t r)
 
 static rubato_status blobs_read(struct opening *o, uint32_t i)
 {
-	struct rb_choice_facts *facts = &o->comm->facts;
+	struct rb_choice_facts *facts = &o->comm->choices.facts;
 	struct rb_crowd crowd = { 0 };
 	struct rb_crowding worst;
 	rubato_status err = RUBATO_OK;
@@ -357,7 +355,8 @@ static rubato_status mapping_agree(struct opening *o)
 	uint8_t verdict[2] = { single, single && (ops->caps & RB_CAP_PUT) != 0 };
 	rubato_status err;
 
-	if (verdict[0] && ops->word_of != NULL && rb_memory_alloc(comm, 4096, &probe) == RUBATO_OK)
+	if (verdict[0] && ops->word_of != NULL &&
+	    rb_memory_alloc(&comm->memory, 4096, &probe) == RUBATO_OK)
 		word = ops->word_of(ep, probe->base, 4096);
 	err = exchange(o, &word, sizeof(word), &blobs, &bytes);
 	for (uint32_t r = 0; err == RUBATO_OK && r < comm->engine.rank_count; r++) {
@@ -372,77 +371,16 @@ static rubato_status mapping_agree(struct opening *o)
 	}
 	if (err == RUBATO_OK)
 		err = exchange(o, verdict, sizeof(verdict), &blobs, &bytes);
-	comm->facts.mapped = comm->facts.put = true;
+	comm->choices.facts.mapped = comm->choices.facts.put = true;
 	for (uint32_t r = 0; err == RUBATO_OK && r < comm->engine.rank_count; r++) {
 		const uint8_t *theirs = blobs[r];
 
-		comm->facts.mapped &= bytes[r] == sizeof(verdict) && theirs[0] == 1;
-		comm->facts.put &= bytes[r] == sizeof(verdict) && theirs[1] == 1;
+		comm->choices.facts.mapped &= bytes[r] == sizeof(verdict) && theirs[0] == 1;
+		comm->choices.facts.put &= bytes[r] == sizeof(verdict) && theirs[1] == 1;
 	}
 	if (probe != NULL)
-		rb_memory_drop(comm, probe);
+		rb_memory_drop(&comm->memory, probe);
 	return err;
-}
-
-/* ---- A job of one rank needs nobody's word ---- */
-
-struct alone_blob {
-	struct alone_blob *next;
-	const void *out;
-	size_t out_bytes;
-	uint8_t bytes[];
-};
-
-struct alone {
-	struct rb_bootstrap base;
-	struct alone_blob *blobs;
-};
-
-static rubato_status alone_allgather(struct rb_bootstrap *b, const void *in, size_t in_bytes,
-				     const void *const **out, const size_t **out_bytes,
-				     uint64_t deadline_ns)
-{
-	struct alone *alone = (struct alone *)b;
-	struct alone_blob *blob = malloc(sizeof(*blob) + in_bytes);
-
-	(void)deadline_ns;
-	if (blob == NULL)
-		return RB_FAIL(RUBATO_ERR_MEMORY, "start-up: %zu bytes", in_bytes);
-	if (in_bytes > 0)
-		memcpy(blob->bytes, in, in_bytes);
-	blob->out = blob->bytes;
-	blob->out_bytes = in_bytes;
-	blob->next = alone->blobs;
-	alone->blobs = blob;
-	*out = &blob->out;
-	*out_bytes = &blob->out_bytes;
-	return RUBATO_OK;
-}
-
-static void alone_close(struct rb_bootstrap *b)
-{
-	struct alone *alone = (struct alone *)b;
-
-	while (alone->blobs != NULL) {
-		struct alone_blob *next = alone->blobs->next;
-
-		free(alone->blobs);
-		alone->blobs = next;
-	}
-	free(alone);
-}
-
-static rubato_status bootstrap_alone(struct rb_bootstrap **out)
-{
-	struct alone *alone = calloc(1, sizeof(*alone));
-
-	if (alone == NULL)
-		return RB_FAIL(RUBATO_ERR_MEMORY, "start-up: %zu bytes", sizeof(*alone));
-	alone->base.rank_count = 1;
-	alone->base.allgather = alone_allgather;
-	alone->base.close = alone_close;
-	*out = &alone->base;
-	return RUBATO_OK;
 }
 
 /* ---- Opening ---- */
@@ -452,7 +390,7 @@ static rubato_status forced_read(struct rubato_comm *comm)
 	char text[256], *rest = text, *item;
 
 	for (uint32_t k = 0; k < RB_KIND_COUNT; k++)
-		comm->forced[k] = -1;
+		comm->choices.forced[k] = -1;
 	(void)snprintf(text, sizeof(text), "%s", comm->config.algorithm.text);
 	while ((item = strsep(&rest, ",")) != NULL) {
 		char *name = strchr(item, '=');
@@ -471,33 +409,6 @@ static rubato_status forced_read(struct rubato_comm *comm)
 
 /* ---- What the library runs for itself ---- */
 
-rubato_status rb_comm_exchange_plan(struct rubato_comm *comm, enum rb_exchange which,
-				    struct rb_plan **out)
-{
-	static const struct {
-		enum rb_kind kind;
-		uint32_t words;
-	} exchanges[RB_EXCHANGE_COUNT] = {
-		[RB_EXCHANGE_WORDS] = { RB_KIND_ALLGATHER, 3 },
-		[RB_EXCHANGE_KEYS] = { RB_KIND_ALLGATHER,
-				       3 + RB_BUFFER_COUNT * (2 + RB_KEY_BYTES_MAX / 8) },
-		[RB_EXCHANGE_PER_PEER] = { RB_KIND_ALLTOALL, 4 },
-	};
-	int flat = rb_algorithm_find(exchanges[which].kind, "flat");
-	struct rb_plan_key key = { .count = exchanges[which].words,
-				   .kind = (uint8_t)exchanges[which].kind,
-				   .element_bytes = 8,
-				   .algorithm = (uint8_t)flat };
-	struct rb_choice choice = { .align = 1, .chunk = exchanges[which].words };
-
-	RB_ASSERT(flat >= 0);
-	if (comm->exchange_plans[which] == NULL)
-		RB_TRY(rb_plan_make(&key, NULL, &choice, comm->engine.rank, comm->engine.rank_count,
-				    &comm->exchange_plans[which]));
-	*out = comm->exchange_plans[which];
-	return RUBATO_OK;
-}
-
 static rubato_status barrier_plan_make(struct rubato_comm *comm)
 {
 	int dissemination = rb_algorithm_find(RB_KIND_BARRIER, "dissemination");
@@ -508,7 +419,7 @@ static rubato_status barrier_plan_make(struct rubato_comm *comm)
 
 	RB_ASSERT(dissemination >= 0);
 	return rb_plan_make(&key, NULL, &choice, comm->engine.rank, comm->engine.rank_count,
-			    &comm->barrier_plan);
+			    &comm->plans.barrier);
 }
 
 static rubato_status opening_allocate(struct opening *o)
@@ -553,11 +464,24 @@ static rubato_status background_place(struct opening *o)
 	return RUBATO_OK;
 }
 
+static rubato_status oneshots_prepare(struct rubato_comm *comm)
+{
+	struct rubato_op *op = calloc(1, sizeof(*op));
+
+	if (op == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "operation: %zu bytes", sizeof(*op));
+	op->comm = comm;
+	op->done = true;
+	comm->oneshots.op = op;
+	return RUBATO_OK;
+}
+
 static rubato_status open_steps(struct opening *o)
 {
 	struct rubato_comm *comm = o->comm;
 
 	RB_TRY(opening_allocate(o));
+	RB_TRY(oneshots_prepare(comm));
 	RB_TRY(background_place(o));
 	RB_TRY(transports_list(o));
 	agreed_fill(o);
@@ -568,67 +492,21 @@ static rubato_status open_steps(struct opening *o)
 	bool simulated = rb_engine_time_is_virtual(&comm->engine);
 
 	if (simulated) { /* Every simulated rank has a core of its own. */
-		comm->facts.cores = comm->engine.rank_count;
+		comm->choices.facts.cores = comm->engine.rank_count;
 	} else {
 		comm->engine.waiting =
 			rb_waiting_find(o->here.ranks, o->here.cores, comm->config.spin.number);
 	}
-	comm->facts.rank_count = comm->engine.rank_count;
-	comm->facts.chunk_bytes_max = comm->config.chunk.number;
-	RB_TRY(rb_plan_cache_init(&comm->plans, (uint32_t)comm->config.cache.number));
+	comm->choices.facts.rank_count = comm->engine.rank_count;
+	comm->choices.facts.chunk_bytes_max = comm->config.chunk.number;
+	RB_TRY(rb_plan_cache_init(&comm->plans.cache, (uint32_t)comm->config.cache.number));
 	RB_TRY(forced_read(comm));
 	RB_TRY(barrier_plan_make(comm));
 	/* A rank that is through already may have failed already: its notice may be here. */
 	rb_runs_open(&comm->engine, &comm->runs);
 	rb_unmatched_open(comm);
 	RB_TRY(rb_notices_open(&comm->notices, &comm->engine));
-	comm->oneshot.comm = comm;
-	comm->oneshot.done = true;
 	return rb_engine_background(&comm->engine, comm->config.background.number != 0);
-}
-
-static void comm_free(struct rubato_comm *comm, bool abort_peers, uint64_t span_ns)
-{
-	struct rb_engine *engine = &comm->engine;
-	struct rubato_op *oneshot = &comm->oneshot;
-	uint8_t words[RB_LAST_WORDS_BYTES];
-
-	rb_engine_stop(engine);
-	if (engine->endpoint_count > 0) {
-		uint64_t deadline = rb_deadline(rb_engine_now(engine), span_ns);
-		bool speaks = abort_peers && rb_notices_last_words(&comm->notices, words);
-
-		rb_notices_close(&comm->notices);
-		while (comm->memory != NULL)
-			rb_memory_drop(comm, comm->memory);
-		for (uint32_t i = engine->endpoint_count; i-- > 0;) {
-			engine->endpoints[i]->blames = abort_peers ? engine->losses.blames : 0;
-			engine->endpoints[i]->last_words = speaks ? words : NULL;
-			engine->endpoints[i]->ops->close(engine->endpoints[i], abort_peers,
-							 deadline);
-		}
-	}
-	free(oneshot->plain_scratch);
-	free(oneshot->peers);
-	free(oneshot->records);
-	free(oneshot->own_record);
-	rb_run_fini(&oneshot->run);
-	rb_run_fini(&oneshot->exchange);
-	rb_wide_fini(&oneshot->wide);
-	if (comm->plans.buckets != NULL)
-		rb_plan_cache_fini(&comm->plans);
-	rb_plan_free(comm->barrier_plan);
-	for (uint32_t i = 0; i < RB_EXCHANGE_COUNT; i++)
-		rb_plan_free(comm->exchange_plans[i]);
-	rb_engine_fini(engine);
-	rb_flows_free(comm);
-	while (comm->messages != NULL) {
-		struct rubato_op *op = comm->messages;
-
-		comm->messages = op->next;
-		free(op);
-	}
-	free(comm);
 }
 
 static void opening_close(struct opening *o)
@@ -647,7 +525,7 @@ static rubato_status open_failed(struct opening *o, rubato_status err, bool know
 	/* Closing may fail in its own ways; the first sentence counts. */
 	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
 	opening_close(o);
-	comm_free(o->comm, true, 1000000000u);
+	rb_comm_free(o->comm, true, 1000000000u);
 	err = RB_FAIL(err, "%s", text);
 	if (o->bootstrap->end != NULL && !known)
 		(void)o->bootstrap->end(o->bootstrap, false);
@@ -665,7 +543,7 @@ rubato_status rb_comm_open(const struct rb_setup *setup, rubato_comm **out)
 	if (comm == NULL)
 		err = RB_FAIL(RUBATO_ERR_MEMORY, "communicator: %zu bytes", sizeof(*comm));
 	if (err == RUBATO_OK && bootstrap == NULL)
-		err = bootstrap_alone(&bootstrap);
+		err = rb_bootstrap_alone(&bootstrap);
 	if (err == RUBATO_OK)
 		err = rb_engine_init(&comm->engine, bootstrap->rank, bootstrap->rank_count);
 	if (err != RUBATO_OK) {
@@ -677,6 +555,7 @@ rubato_status rb_comm_open(const struct rb_setup *setup, rubato_comm **out)
 		free(comm);
 		return err;
 	}
+	comm->memory.engine = &comm->engine;
 	memcpy(comm->job, bootstrap->job, sizeof(comm->job));
 	comm->config = *setup->config;
 	comm->timeout_ns = setup->timeout_ns > 0 ? setup->timeout_ns : comm->config.timeout.number;
@@ -699,76 +578,5 @@ rubato_status rb_comm_open(const struct rb_setup *setup, rubato_comm **out)
 	opening_close(&o);
 	bootstrap->close(bootstrap);
 	*out = comm;
-	return RUBATO_OK;
-}
-
-/* ---- The end ---- */
-
-/* Operations that the application forgot, or that still take their farewell. */
-static void operations_end(struct rubato_comm *comm)
-{
-	rb_engine_enter(&comm->engine);
-	comm->closing = true;
-	for (uint32_t i = 0; i < RB_OP_LISTS; i++) {
-		while (comm->operations[i] != NULL) {
-			struct rubato_op *op = comm->operations[i];
-
-			if (op->state == RB_OP_FAREWELL)
-				rb_run_fail(&comm->engine, &op->exchange, RUBATO_ERR_CANCELLED,
-					    "finalize");
-			else
-				rb_op_free(op);
-		}
-	}
-	if (comm->relaxed != NULL)
-		comm->relaxed->end(comm);
-	rb_engine_leave(&comm->engine);
-}
-
-/* All have come, nothing is left of what was sent to any of them, and all know that. */
-static rubato_status all_end(struct rubato_comm *comm)
-{
-	rubato_status err;
-
-	RB_TRY(rubato_barrier(comm));
-	rb_engine_enter(&comm->engine);
-	while (rb_engine_progress(&comm->engine))
-		;
-	err = rb_unmatched_end(comm);
-	rb_engine_leave(&comm->engine);
-	return err == RUBATO_OK ? rubato_barrier(comm) : err;
-}
-
-rubato_status rubato_finalize(rubato_comm *comm)
-{
-	rubato_status err;
-	char text[256];
-
-	if (comm == NULL)
-		return RUBATO_OK;
-	rb_engine_enter(&comm->engine);
-	err = rb_engine_check(&comm->engine);
-	rb_engine_leave(&comm->engine);
-	if (err == RUBATO_OK && !atomic_load(&comm->engine.abort_wanted))
-		err = all_end(comm);
-	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
-	operations_end(comm);
-	comm_free(comm, err != RUBATO_OK, 2000000000u);
-	/* Whoever aborted knows; finalize then did what it was asked to. */
-	return err == RUBATO_OK || err == RUBATO_ERR_CANCELLED ? RUBATO_OK
-							       : RB_FAIL(err, "%s", text);
-}
-
-rubato_status rubato_abort(rubato_comm *comm)
-{
-	if (comm == NULL)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "abort: no communicator");
-	atomic_store(&comm->engine.abort_wanted, true);
-	for (uint32_t i = 0; i < comm->engine.endpoint_count; i++)
-		comm->engine.endpoints[i]->ops->wake(comm->engine.endpoints[i]);
-	rb_engine_enter(&comm->engine);
-	rb_engine_poison(&comm->engine, RUBATO_ERR_CANCELLED, "the communicator was aborted");
-	(void)rb_engine_progress(&comm->engine);
-	rb_engine_leave(&comm->engine);
 	return RUBATO_OK;
 }

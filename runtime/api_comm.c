@@ -1,0 +1,108 @@
+/* api_comm.c -- the public functions of a communicator: its ranks, memory, time and settings. */
+#include "base/clock.h"
+#include "runtime/comm.h"
+
+uint32_t rubato_rank(const rubato_comm *comm)
+{
+	return comm->engine.rank;
+}
+
+uint32_t rubato_size(const rubato_comm *comm)
+{
+	return comm->engine.rank_count;
+}
+
+/* ---- Memory ---- */
+
+rubato_status rubato_alloc(rubato_comm *comm, size_t size_bytes, void **memory)
+{
+	struct rb_memory *made;
+	rubato_status err;
+
+	if (comm == NULL || memory == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "alloc: NULL");
+	rb_engine_enter(&comm->engine);
+	err = rb_memory_alloc(&comm->memory, size_bytes, &made);
+	rb_engine_leave(&comm->engine);
+	if (err == RUBATO_OK)
+		*memory = made->base;
+	return err;
+}
+
+static rubato_status memory_remove(rubato_comm *comm, void *memory, bool allocated,
+				   const char *name)
+{
+	rubato_status err = RUBATO_OK;
+	struct rb_memory *found;
+
+	if (comm == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: NULL", name);
+	if (memory == NULL)
+		return RUBATO_OK;
+	rb_engine_enter(&comm->engine);
+	found = comm->memory.first;
+	while (found != NULL && (found->base != memory || found->allocated != allocated))
+		found = found->next;
+	if (found == NULL)
+		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: %p is not the start of such memory", name,
+			      memory);
+	else
+		rb_memory_drop(&comm->memory, found);
+	rb_engine_leave(&comm->engine);
+	return err;
+}
+
+rubato_status rubato_free(rubato_comm *comm, void *memory)
+{
+	return memory_remove(comm, memory, true, "free");
+}
+
+rubato_status rubato_register(rubato_comm *comm, void *memory, size_t size_bytes)
+{
+	struct rb_memory *made;
+	rubato_status err;
+
+	if (comm == NULL || memory == NULL || size_bytes == 0)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "register: NULL or empty");
+	rb_engine_enter(&comm->engine);
+	err = rb_memory_add(&comm->memory, memory, size_bytes, &made);
+	rb_engine_leave(&comm->engine);
+	return err;
+}
+
+rubato_status rubato_unregister(rubato_comm *comm, void *memory)
+{
+	return memory_remove(comm, memory, false, "unregister");
+}
+
+/* ---- Time ---- */
+
+uint64_t rubato_now(rubato_comm *comm)
+{
+	struct rb_endpoint *ep = rb_comm_endpoint(comm);
+
+	return ep->ops->now_ns(ep);
+}
+
+void rubato_sleep(rubato_comm *comm, uint64_t duration_ns)
+{
+	struct rb_endpoint *ep = rb_comm_endpoint(comm);
+
+	/* Without the engine's lock: a progress thread needs it meanwhile. */
+	ep->ops->sleep(ep, rb_deadline(ep->ops->now_ns(ep), duration_ns));
+}
+
+/* ---- Settings ---- */
+
+rubato_status rubato_set_accumulate(rubato_comm *comm, rubato_accumulate accumulate)
+{
+	if (comm == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "accumulate: no communicator");
+	if (accumulate != RUBATO_ACCUMULATE_STEP && accumulate != RUBATO_ACCUMULATE_WHOLE)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "accumulate: there is no way %d",
+			       (int)accumulate);
+	rb_engine_enter(&comm->engine);
+	comm->accumulate = accumulate;
+	rb_engine_leave(&comm->engine);
+	return RUBATO_OK;
+}

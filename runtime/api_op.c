@@ -1,0 +1,104 @@
+/* api_op.c -- the public functions of a persistent operation: start, wait, free. */
+#include <stdio.h>
+
+#include "runtime/op_run.h"
+#include "runtime/unmatched.h"
+
+rubato_status rubato_start(rubato_op *op)
+{
+	struct rb_engine *engine;
+	rubato_status err;
+
+	if (op == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "start: NULL");
+	engine = &op->comm->engine;
+	rb_engine_enter(engine);
+	err = rb_engine_check(engine);
+	if (err == RUBATO_OK && !op->done)
+		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "start: the operation is in flight already");
+	if (err == RUBATO_OK)
+		rb_op_start(op);
+	rb_engine_leave(engine);
+	return err;
+}
+
+rubato_status rubato_test(rubato_op *op, bool *done)
+{
+	struct rb_engine *engine;
+	rubato_status err = RUBATO_OK;
+
+	if (op == NULL || done == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "test: NULL");
+	engine = &op->comm->engine;
+	rb_engine_enter(engine);
+	*done = rb_engine_look(engine, &op->done);
+	if (*done)
+		err = rb_op_result(op);
+	rb_engine_leave(engine);
+	return err;
+}
+
+rubato_status rubato_wait(rubato_op *op, uint64_t timeout_ns)
+{
+	bool look = timeout_ns == RUBATO_NO_WAIT;
+	struct rb_engine *engine;
+	rubato_status err;
+
+	if (op == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "wait: NULL");
+	engine = &op->comm->engine;
+	if (timeout_ns == RUBATO_TIMEOUT_DEFAULT)
+		timeout_ns = op->comm->timeout_ns;
+	rb_engine_enter(engine);
+	if (look)
+		err = rb_engine_look(engine, &op->done) ? RUBATO_OK : RUBATO_ERR_TIMEOUT;
+	else
+		err = rb_engine_wait_for(engine, &op->done, timeout_ns);
+	if (err != RUBATO_OK && !look)
+		rb_unmatched_look(op->comm);
+	if (rb_engine_over(engine, &op->done)) {
+		err = rb_op_result(op);
+	} else if (op->done) {
+		err = RB_FAIL(RUBATO_ERR_TIMEOUT,
+			      "its last messages have yet to leave after %.3g s",
+			      (double)timeout_ns * 1e-9);
+	} else {
+		char name[96], absent[128] = "";
+
+		(void)rb_signature_text(&op->signature, name, sizeof(name));
+		if (rb_op_current(op)->active)
+			(void)rb_run_absent(rb_op_current(op), absent, sizeof(absent));
+		err = RB_FAIL(err, "%s is still in flight after %.3g s%s%s", name,
+			      (double)timeout_ns * 1e-9, absent[0] != '\0' ? ": waits for" : "",
+			      absent);
+	}
+	rb_engine_leave(engine);
+	return err;
+}
+
+rubato_status rubato_cancel(rubato_op *op)
+{
+	rubato_status err = RUBATO_OK;
+
+	if (op == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "cancel: NULL");
+	rb_engine_enter(&op->comm->engine);
+	if (!op->done) {
+		rb_op_cancel(op);
+		err = rb_op_result(op);
+	}
+	rb_engine_leave(&op->comm->engine);
+	return err;
+}
+
+void rubato_op_free(rubato_op *op)
+{
+	struct rubato_comm *comm;
+
+	if (op == NULL)
+		return;
+	comm = op->comm;
+	rb_engine_enter(&comm->engine);
+	rb_op_free(op);
+	rb_engine_leave(&comm->engine);
+}

@@ -1,0 +1,272 @@
+/* call.c -- see call.h. */
+#include "runtime/call.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "runtime/message.h"
+#include "runtime/op_prepare.h"
+#include "runtime/op_run.h"
+#include "runtime/unmatched.h"
+
+struct rb_caller {
+	bool next_up;
+	struct rb_caller *next;
+};
+
+/* One-shots run one at a time, in the order of the calls. */
+static rubato_status queue_enter(struct rubato_comm *comm)
+{
+	struct rb_caller caller = { .next_up = false, .next = NULL };
+	rubato_status err;
+
+	if (!comm->oneshots.busy) {
+		comm->oneshots.busy = true;
+		return RUBATO_OK;
+	}
+	*(comm->oneshots.last != NULL ? &comm->oneshots.last->next : &comm->oneshots.first) =
+		&caller;
+	comm->oneshots.last = &caller;
+	err = rb_engine_wait_for(&comm->engine, &caller.next_up, comm->timeout_ns);
+	if (err == RUBATO_OK)
+		return RUBATO_OK;
+
+	struct rb_caller **at = &comm->oneshots.first, *last = NULL;
+
+	while (*at != &caller) {
+		last = *at;
+		at = &(*at)->next;
+	}
+	*at = caller.next;
+	if (comm->oneshots.last == &caller)
+		comm->oneshots.last = last;
+	return RB_FAIL(err, "another thread's collective did not end in time");
+}
+
+static void queue_leave(struct rubato_comm *comm)
+{
+	struct rb_caller *next = comm->oneshots.first;
+
+	comm->oneshots.busy = next != NULL;
+	if (next == NULL)
+		return;
+	comm->oneshots.first = next->next;
+	if (next->next == NULL)
+		comm->oneshots.last = NULL;
+	next->next_up = true;
+	/* Its thread may sleep, and we are about to leave. */
+	if (comm->engine.waiters > 0)
+		rb_engine_wake_waiters(&comm->engine);
+	comm->engine.completed = true;
+}
+
+static void timeout_poison(struct rubato_op *op, uint64_t timeout_ns)
+{
+	const struct rb_run *run = rb_op_current(op);
+	const struct rubato_comm *comm = op->comm;
+	char name[96], absent[128], rounds[160] = "", text[480];
+
+	rb_unmatched_look(op->comm);
+	if (op->done)
+		return;
+	(void)rb_signature_text(&op->signature, name, sizeof(name));
+	(void)rb_run_absent(run, absent, sizeof(absent));
+	if (comm->relaxed != NULL)
+		(void)comm->relaxed->text(comm, rounds, sizeof(rounds));
+	(void)snprintf(text, sizeof(text), "%s, call %llu%s: rank %u waited %.3g s for%s%s", name,
+		       (unsigned long long)op->number,
+		       op->state == RB_OP_EXCHANGING ? " (exchange of buffers)" : "",
+		       op->comm->engine.rank, (double)timeout_ns * 1e-9,
+		       absent[0] != '\0' ? absent : " its own work", rounds);
+	RB_LOG(RB_LOG_WARN, "%s", text);
+	rb_engine_poison(&op->comm->engine, RUBATO_ERR_TIMEOUT, text);
+}
+
+static rubato_status oneshot_run(struct rubato_comm *comm)
+{
+	struct rubato_op *op = comm->oneshots.op;
+	rubato_status err = rb_op_prepare(op);
+
+	if (err != RUBATO_OK) {
+		op->done = true;
+		rb_op_release(op);
+		return err;
+	}
+	op->number = comm->oneshots.sequence++;
+	comm->oneshots.called[op->number % RB_CALLS_REMEMBERED] = op->signature;
+	rb_op_start(op);
+	if (rb_engine_wait_for(&comm->engine, &op->done, comm->timeout_ns) != RUBATO_OK)
+		timeout_poison(op, comm->timeout_ns);
+	err = op->status;
+	rb_op_release(op);
+	/* Ranks that never wait never sleep either. */
+	if (comm->oneshots.sequence % RB_CALLS_REMEMBERED == 0)
+		rb_unmatched_look(comm);
+	return err == RUBATO_OK ? RUBATO_OK : RB_FAIL(err, "%s", op->failure);
+}
+
+static void call_apply(const struct rb_call *call, struct rubato_op *op)
+{
+	op->kind = call->kind;
+	op->in = call->in;
+	op->out = call->out;
+	op->count = call->count;
+	op->type = call->type;
+	op->op = call->op;
+	op->root = call->root;
+	op->named = call->named;
+	op->shape = call->shape;
+}
+
+rubato_status rb_call_collective(rubato_comm *comm, const struct rb_call *call, uint64_t *number)
+{
+	rubato_status err;
+	char text[256];
+
+	text[0] = '\0';
+
+	if (comm == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: no communicator",
+			       rb_kind_name(call->kind));
+	rb_engine_enter(&comm->engine);
+	err = rb_engine_check(&comm->engine);
+	if (err == RUBATO_OK)
+		err = queue_enter(comm);
+	if (err == RUBATO_OK) {
+		call_apply(call, comm->oneshots.op);
+		err = oneshot_run(comm);
+		if (number != NULL)
+			*number = comm->oneshots.op->number;
+		if (err != RUBATO_OK)
+			(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+		queue_leave(comm);
+	}
+	rb_engine_leave(&comm->engine);
+	return err == RUBATO_OK || text[0] == '\0' ? err : RB_FAIL(err, "%s", text);
+}
+
+/* ---- Persistent operations ---- */
+
+static rubato_status op_join(struct rubato_op *op)
+{
+	struct rubato_comm *comm = op->comm;
+	bool message = op->kind == RB_KIND_SENDRECV;
+	rubato_status err = RUBATO_OK;
+
+	op->number = message ? comm->message_sequence++ : comm->persistent_sequence++;
+	rb_op_list(op);
+	if (!message)
+		err = rb_op_agree(op, rb_deadline(rb_engine_now(&comm->engine), comm->timeout_ns));
+	if (err != RUBATO_OK)
+		rb_op_forget(op);
+	return err;
+}
+
+rubato_status rb_call_create(rubato_comm *comm, const struct rb_call *call, uint32_t user_tag,
+			     bool sending, rubato_op **out)
+{
+	struct rubato_op *op;
+	rubato_status err;
+
+	if (comm == NULL || out == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: NULL", rb_kind_name(call->kind));
+	op = calloc(1, sizeof(*op));
+	if (op == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "operation: %zu bytes", sizeof(*op));
+	call_apply(call, op);
+	op->comm = comm;
+	op->persistent = true;
+	op->user_tag = user_tag;
+	op->sending = sending;
+	op->done = true;
+	rb_engine_enter(&comm->engine);
+	err = rb_engine_check(&comm->engine);
+	if (err == RUBATO_OK)
+		err = rb_op_prepare(op);
+	if (err == RUBATO_OK)
+		err = op_join(op);
+	else
+		rb_op_discard(op);
+	rb_engine_leave(&comm->engine);
+	if (err == RUBATO_OK)
+		*out = op;
+	return err;
+}
+
+/* ---- Point to point ---- */
+
+/* A message that has begun to come is waited for once more as long: it would be lost. */
+static void message_late(struct rubato_op *op)
+{
+	struct rubato_comm *comm = op->comm;
+	const char *what = "nothing for";
+
+	if (!op->sending && !rb_message_recall(op, "")) {
+		what = "its message has begun to come, and stopped for";
+		if (rb_engine_wait_for(&comm->engine, &op->done, comm->timeout_ns) == RUBATO_OK)
+			return;
+	}
+	rb_op_cancel(op);
+	if (op->status != RUBATO_ERR_CANCELLED)
+		return;
+	op->status = RUBATO_ERR_TIMEOUT;
+	(void)snprintf(op->failure, sizeof(op->failure), "rank %u %s rank %u, tag %u: %s %.3g s",
+		       comm->engine.rank, op->sending ? "sends to" : "receives from", op->root,
+		       op->user_tag, what, (double)comm->timeout_ns * 1e-9);
+}
+
+/* One that is kept: to clear a new one takes longer than to send a small message. */
+static struct rubato_op *message_op(struct rubato_comm *comm)
+{
+	struct rubato_op *op = comm->messages;
+
+	if (op != NULL) {
+		comm->messages = op->next;
+		return op;
+	}
+	op = calloc(1, sizeof(*op));
+	if (op != NULL)
+		op->comm = comm;
+	return op;
+}
+
+static rubato_status message_run(struct rubato_op *op)
+{
+	struct rb_engine *engine = &op->comm->engine;
+
+	op->done = true;
+	RB_TRY(rb_engine_check(engine));
+	RB_TRY(rb_op_prepare(op));
+	rb_op_start(op);
+	if (rb_engine_wait_for(engine, &op->done, op->comm->timeout_ns) != RUBATO_OK)
+		message_late(op);
+	return rb_op_result(op);
+}
+
+rubato_status rb_call_message(rubato_comm *comm, const struct rb_call *call, uint32_t tag,
+			      bool sending)
+{
+	struct rubato_op *op;
+	rubato_status err;
+
+	if (comm == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: no communicator",
+			       sending ? "send" : "recv");
+	rb_engine_enter(&comm->engine);
+	op = message_op(comm);
+	if (op != NULL) {
+		call_apply(call, op);
+		op->user_tag = tag;
+		op->sending = sending;
+		err = message_run(op);
+		op->next = comm->messages;
+		comm->messages = op;
+	} else {
+		err = RB_FAIL(RUBATO_ERR_MEMORY, "operation: %zu bytes", sizeof(*op));
+	}
+	rb_engine_leave(&comm->engine);
+	return err;
+}

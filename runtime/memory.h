@@ -1,0 +1,35 @@
+/*
+ * memory.h -- rubato_alloc and rubato_register: one rb_memory per call, a region per endpoint.
+ *
+ * The first endpoint that can allocate does (shm before ucx, by the order of transports); the
+ * others register what it gave, as far as they can: an endpoint without a region falls back to
+ * messages. Under the engine's lock.
+ */
+#ifndef RB_RUNTIME_MEMORY_H
+#define RB_RUNTIME_MEMORY_H
+
+#include "runtime/engine.h"
+
+struct rb_memory {                                   /* One rubato_alloc or rubato_register. */
+	struct rb_region *regions[RB_ENDPOINTS_MAX]; /* Per endpoint; NULL where it has none. */
+	uint8_t *base;
+	size_t size_bytes;
+	bool allocated;
+	struct rb_memory *next;
+};
+
+struct rb_memories { /* Of a communicator. */
+	struct rb_engine *engine;
+	struct rb_memory *first;
+};
+
+RB_NODISCARD rubato_status rb_memory_alloc(struct rb_memories *memories, size_t size_bytes,
+					   struct rb_memory **out);
+RB_NODISCARD rubato_status rb_memory_add(struct rb_memories *memories, void *base,
+					 size_t size_bytes, struct rb_memory **out);
+void rb_memory_drop(struct rb_memories *memories, struct rb_memory *memory);
+/* The one that holds all these bytes, or NULL. */
+struct rb_memory *rb_memory_find(const struct rb_memories *memories, const void *base,
+				 size_t size_bytes);
+
+#endif

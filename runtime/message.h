@@ -1,0 +1,21 @@
+/*
+ * message.h -- point to point. Messages of one (peer, tag) are numbered where they are sent, and
+ * receives where they are posted, so they keep their order on transports that reorder.
+ *
+ * A receive that ends unmet (cancel, timeout) counts as never posted: its number goes to the next
+ * receive, and so on along the flow; the last one's is used again. So does a send that is taken
+ * back, if none followed it; else the receiver is sent a void message in its stead, and the receive
+ * that meets that one takes the next number.
+ */
+#ifndef RB_RUNTIME_MESSAGE_H
+#define RB_RUNTIME_MESSAGE_H
+
+#include "runtime/op.h"
+
+void rb_message_start(struct rubato_op *op);
+void rb_message_cancel(struct rubato_op *op, const char *text);
+/* Cancels a receive that no message has met, as if it had never been started; else false. */
+bool rb_message_recall(struct rubato_op *op, const char *text);
+void rb_flows_free(struct rb_flows *flows);
+
+#endif

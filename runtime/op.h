@@ -1,0 +1,122 @@
+/*
+ * op.h -- an operation: one call of a collective or a message, or a persistent one.
+ *
+ *   IDLE --start--> EXCHANGING --all records here--> RUNNING --all steps done--> IDLE
+ *    |   `--no peer memory needed, or known already----^
+ *    `--free--> FINAL_BARRIER --every rank has freed it--> gone
+ *
+ * op_prepare.c chooses and plans, op_exchange.c tells peers where the buffers are, op_run.c starts,
+ * cancels and frees; message.c does what is between two ranks. All under the engine's lock.
+ */
+#ifndef RB_RUNTIME_OP_H
+#define RB_RUNTIME_OP_H
+
+#include "runtime/comm.h"
+#include "runtime/memory.h"
+#include "runtime/run.h"
+#include "runtime/wide.h"
+
+enum rb_op_state {
+	RB_OP_IDLE,
+	RB_OP_CONVERTING,
+	RB_OP_EXCHANGING,
+	RB_OP_RUNNING,
+	RB_OP_FINAL_BARRIER
+};
+
+struct rb_op_scratch {
+	bool mapped; /* The one in use: memory, else plain. */
+	struct rb_memory *memory, *retired;
+	void *plain;
+	uint64_t plain_bytes;
+};
+
+struct rb_op_exchange { /* Where peers' buffers are: op_exchange.c. */
+	struct rb_run run;
+	bool over; /* Persistent: known since creation. */
+	struct rb_peer_buffers *peers;
+	uint64_t *records; /* What the run gathers: record_words per rank. */
+	uint32_t record_words, record_room;
+	uint64_t *own_record; /* PER_PEER: one for each peer. */
+	size_t own_room;
+	struct rb_memory *added[RB_BUFFER_COUNT]; /* Registered for this operation's puts. */
+	bool puts; /* `added`, and remotes in `peers`, have something. */
+};
+
+struct rb_op_message { /* SENDRECV, in flight. */
+	struct rb_slot *slot;
+	uint64_t number;
+	struct rubato_op *next, *previous; /* Of its flow. */
+};
+
+struct rubato_op {
+	struct rubato_comm *comm;
+	/* What was asked for. */
+	enum rb_kind kind;
+	rubato_type type;
+	rubato_operator op;
+	const void *in;
+	void *out;
+	uint64_t count;        /* As in struct rb_plan_key. */
+	struct rb_shape shape; /* Until it is prepared. */
+	uint32_t root;         /* SENDRECV: the peer. */
+	uint32_t user_tag;
+	enum rb_kind named; /* In the signature, where it is not `kind`. */
+	bool sending, persistent;
+	/* How it is done. */
+	uint64_t prepared; /* Number of the rb_prepared that what follows is of; 0: of none. */
+	uint64_t in_bytes, out_bytes; /* Of this rank's buffers, gaps included. */
+	struct rb_choice choice;
+	struct rb_plan *plan, *plan_staged; /* Staged: when some rank's buffers are not mapped. */
+	struct rb_signature signature;
+	struct rb_run run;
+	struct rb_op_scratch scratch;
+	struct rb_op_exchange exchange;
+	struct rb_wide wide;
+	void (*converted)(struct rubato_op *op, rubato_status status, const char *text);
+	uint64_t number; /* Persistent: its id. One-shot: the call's sequence number. */
+	uint32_t instance;
+	struct rb_op_message message;
+	/* How it goes. */
+	enum rb_op_state state;
+	bool done; /* Nothing in flight. */
+	rubato_status status;
+	char failure[192];
+	struct rubato_op *next, *previous; /* In a list of comm->operations: the persistent ones. */
+};
+
+/* Whether a plan touches peers' memory, so that its ranks have to know where that is. */
+static inline bool rb_plan_needs_peers(const struct rb_plan *plan)
+{
+	if (plan->schedule.rank_count == 1)
+		return false;
+	return (plan->schedule.flags &
+		(RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_MAPPED_SCRATCH | RB_SCHEDULE_PUT)) != 0;
+}
+
+/* This rank's, as its spans count, and their sizes. */
+static inline void rb_op_buffers(const struct rubato_op *op, void *base[RB_BUFFER_COUNT],
+				 uint64_t bytes[RB_BUFFER_COUNT])
+{
+	base[RB_BUF_IN] = (void *)(uintptr_t)op->in;
+	base[RB_BUF_OUT] = op->out;
+	base[RB_BUF_SCRATCH] = op->scratch.mapped ? op->scratch.memory->base : op->scratch.plain;
+	bytes[RB_BUF_IN] = op->in_bytes;
+	bytes[RB_BUF_OUT] = op->out_bytes;
+	bytes[RB_BUF_SCRATCH] = op->scratch.mapped ? op->scratch.memory->size_bytes : 0;
+}
+
+/* Completes it, and poisons if a collective failed. */
+void rb_op_end(struct rubato_op *op, rubato_status status, const char *text);
+/* The run that a collective in flight is at. */
+struct rb_run *rb_op_current(struct rubato_op *op);
+/* How it ended: OK, or its error, noted again. */
+RB_NODISCARD rubato_status rb_op_result(const struct rubato_op *op);
+
+/* On the communicator's list of persistent operations, and off it. */
+void rb_op_list(struct rubato_op *op);
+void rb_op_unlist(struct rubato_op *op);
+/* The collective with this number, or NULL: freed, or not made yet. */
+struct rubato_op *rb_op_find(const struct rubato_comm *comm, uint64_t number);
+
+#endif

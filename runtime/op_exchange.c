@@ -1,0 +1,336 @@
+/* op_exchange.c -- see op_exchange.h. */
+#include "runtime/op_exchange.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define WORD_RECORD 3u                              /* in, out, scratch */
+#define PEER_RECORD 4u                              /* and what we send them, in elements */
+#define KEY_WORDS (1u + 1u + RB_KEY_BYTES_MAX / 8u) /* offset, key bytes, key */
+#define FULL_RECORD (WORD_RECORD + RB_BUFFER_COUNT * KEY_WORDS)
+#define WORD_EMPTY UINT64_MAX /* Nothing to be mapped. */
+
+/* The communicator's, made when it is first asked for: each has a step for every rank. */
+static rubato_status exchange_plan(struct rubato_comm *comm, enum rb_exchange which,
+				   struct rb_plan **out)
+{
+	static const struct {
+		enum rb_kind kind;
+		uint32_t words;
+	} exchanges[RB_EXCHANGE_COUNT] = {
+		[RB_EXCHANGE_WORDS] = { RB_KIND_ALLGATHER, 3 },
+		[RB_EXCHANGE_KEYS] = { RB_KIND_ALLGATHER,
+				       3 + RB_BUFFER_COUNT * (2 + RB_KEY_BYTES_MAX / 8) },
+		[RB_EXCHANGE_PER_PEER] = { RB_KIND_ALLTOALL, 4 },
+	};
+	int flat = rb_algorithm_find(exchanges[which].kind, "flat");
+	struct rb_plan_key key = { .count = exchanges[which].words,
+				   .kind = (uint8_t)exchanges[which].kind,
+				   .element_bytes = 8,
+				   .algorithm = (uint8_t)flat };
+	struct rb_choice choice = { .align = 1, .chunk = exchanges[which].words };
+
+	RB_ASSERT(flat >= 0);
+	if (comm->plans.exchange[which] == NULL)
+		RB_TRY(rb_plan_make(&key, NULL, &choice, comm->engine.rank, comm->engine.rank_count,
+				    &comm->plans.exchange[which]));
+	*out = comm->plans.exchange[which];
+	return RUBATO_OK;
+}
+
+rubato_status rb_exchange_prepare(struct rubato_op *op)
+{
+	uint32_t n = op->comm->engine.rank_count;
+	bool keys = rb_plan_needs_peers(op->plan) &&
+		    (op->plan->schedule.flags & RB_SCHEDULE_PUT) != 0,
+	     per_peer = op->plan->layout.per_peer;
+	uint32_t words = per_peer ? PEER_RECORD : keys ? FULL_RECORD : WORD_RECORD;
+	size_t own = per_peer ? (size_t)n * words : words;
+	struct rb_plan *plan;
+
+	RB_ASSERT(!(keys && per_peer));
+	if (op->exchange.peers == NULL)
+		op->exchange.peers = calloc(n, sizeof(*op->exchange.peers));
+	if (op->exchange.record_room < words || op->exchange.own_room < own) {
+		free(op->exchange.records);
+		free(op->exchange.own_record);
+		op->exchange.records = calloc((size_t)n * words, sizeof(*op->exchange.records));
+		op->exchange.own_record = calloc(own, sizeof(*op->exchange.own_record));
+		op->exchange.record_room = words;
+		op->exchange.own_room = own;
+	}
+	if (op->exchange.peers == NULL || op->exchange.records == NULL ||
+	    op->exchange.own_record == NULL) {
+		op->exchange.record_room = 0;
+		return RB_FAIL(RUBATO_ERR_MEMORY, "records of %u ranks", n);
+	}
+	op->exchange.record_words = words;
+	RB_TRY(exchange_plan(op->comm,
+			     per_peer ? RB_EXCHANGE_PER_PEER
+			     : keys   ? RB_EXCHANGE_KEYS
+				      : RB_EXCHANGE_WORDS,
+			     &plan));
+	return rb_run_init(&op->exchange.run, plan);
+}
+
+/* ---- Records ---- */
+
+static struct rb_memory *memory_for_put(struct rubato_op *op, enum rb_buffer buffer, void *base,
+					uint64_t bytes)
+{
+	struct rb_memory *memory = rb_memory_find(&op->comm->memory, base, bytes);
+
+	if (memory == NULL && rb_memory_add(&op->comm->memory, base, bytes, &memory) == RUBATO_OK) {
+		op->exchange.added[buffer] = memory;
+		op->exchange.puts = true;
+	}
+	return memory;
+}
+
+static void key_write(struct rubato_op *op, enum rb_buffer buffer, void *base, uint64_t bytes)
+{
+	struct rubato_comm *comm = op->comm;
+	uint64_t *words = op->exchange.own_record + WORD_RECORD + (uint32_t)buffer * KEY_WORDS;
+	struct rb_endpoint *ep = comm->engine.endpoints[0];
+	size_t key_bytes = 0;
+	struct rb_memory *memory;
+
+	memset(words, 0, KEY_WORDS * sizeof(*words));
+	if (bytes == 0 || base == NULL)
+		return;
+	memory = memory_for_put(op, buffer, base, bytes);
+	if (memory == NULL || memory->regions[0] == NULL ||
+	    ep->ops->region_key(ep, memory->regions[0], words + 2, &key_bytes) != RUBATO_OK)
+		return;
+	words[0] = (uint64_t)((uint8_t *)base - (uint8_t *)memory->regions[0]->base);
+	words[1] = key_bytes;
+}
+
+static uint64_t word_of(struct rubato_op *op, const void *base, uint64_t bytes)
+{
+	struct rb_endpoint *ep = op->comm->engine.endpoints[0];
+
+	if (bytes == 0)
+		return WORD_EMPTY;
+	return ep->ops->word_of != NULL && base != NULL ? ep->ops->word_of(ep, base, bytes) : 0;
+}
+
+/* The block of IN or OUT that concerns rank r, in elements. */
+static uint64_t peer_block(const struct rb_layout *layout, uint32_t buffer, uint32_t r,
+			   uint64_t *length)
+{
+	if (buffer == RB_BUF_OUT) {
+		*length = rb_layout_out_length(layout, r, 1);
+		return rb_layout_out_offset(layout, r);
+	}
+	*length = rb_layout_length(layout, r, 1);
+	return rb_layout_offset(layout, r);
+}
+
+/* One record for each peer: the blocks that concern it. That a buffer is not mapped all see
+ * alike. */
+static void peer_records_write(struct rubato_op *op, void *const base[RB_BUFFER_COUNT],
+			       const uint64_t whole[RB_BUFFER_COUNT])
+{
+	const struct rb_layout *layout = &op->plan->layout;
+	uint64_t element = op->plan->key.element_bytes;
+
+	for (uint32_t r = 0; r < op->comm->engine.rank_count; r++) {
+		uint64_t *words = op->exchange.own_record + (size_t)r * PEER_RECORD;
+
+		for (uint32_t b = 0; b < RB_BUFFER_COUNT; b++) {
+			words[b] = whole[b];
+			if (b == RB_BUF_SCRATCH || whole[b] == 0 || whole[b] == WORD_EMPTY)
+				continue;
+			uint64_t length, first = peer_block(layout, b, r, &length);
+
+			words[b] =
+				word_of(op, (uint8_t *)base[b] + first * element, length * element);
+		}
+		words[WORD_RECORD] = rb_layout_length(layout, r, 1);
+	}
+}
+
+void rb_exchange_write(struct rubato_op *op)
+{
+	void *base[RB_BUFFER_COUNT];
+	uint64_t bytes[RB_BUFFER_COUNT], words[RB_BUFFER_COUNT];
+
+	rb_op_buffers(op, base, bytes);
+	for (uint32_t b = 0; b < RB_BUFFER_COUNT; b++) {
+		words[b] = word_of(op, base[b], bytes[b]);
+		if (b == RB_BUF_SCRATCH && bytes[b] == 0)
+			words[b] = 0;
+	}
+	if (op->plan->layout.per_peer) {
+		peer_records_write(op, base, words);
+		return;
+	}
+	memcpy(op->exchange.own_record, words, sizeof(words));
+	for (uint32_t b = 0; b < RB_BUFFER_COUNT && op->exchange.record_words == FULL_RECORD; b++)
+		key_write(op, (enum rb_buffer)b, base[b], bytes[b]);
+}
+
+/* Where rank r's `buffer` is here, as the plan's spans count. NULL: not to be mapped so far as our
+ * plan goes, or nothing that it touches (a gather's other senders: they may have freed it). */
+static void *record_map(struct rubato_op *op, const struct rb_plan *plan, uint32_t r,
+			uint32_t buffer, void *own)
+{
+	struct rb_endpoint *ep = op->comm->engine.endpoints[0];
+	uint64_t word = op->exchange.records[(size_t)r * op->exchange.record_words + buffer];
+	uint64_t reach =
+		plan->reach != NULL ? plan->reach[(size_t)r * RB_BUFFER_COUNT + buffer] : 0;
+	uint64_t length;
+
+	if (r == op->comm->engine.rank) {
+		if (!plan->layout.per_peer || buffer == RB_BUF_SCRATCH || own == NULL)
+			return own;
+		return (uint8_t *)own +
+		       peer_block(&plan->layout, buffer, r, &length) * plan->key.element_bytes;
+	}
+	if (reach == 0 || word == 0 || word == WORD_EMPTY || ep->ops->word_map == NULL)
+		return NULL;
+	return ep->ops->word_map(ep, r, word, reach);
+}
+
+/* *all: every rank's buffers that `plan` may touch in place can be mapped here. Errors: PEER. */
+static rubato_status words_map(struct rubato_op *op, const struct rb_plan *plan, bool *all)
+{
+	struct rb_engine *engine = &op->comm->engine;
+	bool buffers = (plan->schedule.flags & RB_SCHEDULE_MAPPED_BUFFERS) != 0;
+	bool scratch = (plan->schedule.flags & RB_SCHEDULE_MAPPED_SCRATCH) != 0;
+	void *base[RB_BUFFER_COUNT];
+	uint64_t bytes[RB_BUFFER_COUNT];
+
+	rb_op_buffers(op, base, bytes);
+	for (uint32_t r = 0; r < engine->rank_count; r++) {
+		const uint64_t *words =
+			op->exchange.records + (size_t)r * op->exchange.record_words;
+
+		for (uint32_t b = 0; b < RB_BUFFER_COUNT; b++) {
+			bool needed = b == RB_BUF_SCRATCH ? scratch : buffers;
+
+			op->exchange.peers[r].mapped[b] = record_map(op, plan, r, b, base[b]);
+			*all = !(needed && words[b] == 0);
+			if (!*all)
+				return RUBATO_OK; /* Every rank sees the same zero. */
+			if (needed && op->exchange.peers[r].mapped[b] == NULL &&
+			    r != engine->rank && plan->reach[(size_t)r * RB_BUFFER_COUNT + b] > 0)
+				return RB_FAIL(RUBATO_ERR_PEER,
+					       "%s: rank %u says that its buffer lies where none "
+					       "of its memory is",
+					       rb_kind_name(op->kind), r);
+		}
+	}
+	return RUBATO_OK;
+}
+
+/* Of an alltoallv without messages: whether each rank sends us what we expect. */
+static rubato_status peer_records_check(const struct rubato_op *op)
+{
+	const struct rb_layout *layout = &op->plan->layout;
+
+	for (uint32_t r = 0; layout->per_peer && r < op->comm->engine.rank_count; r++) {
+		uint64_t theirs = op->exchange.records[(size_t)r * PEER_RECORD + WORD_RECORD];
+		uint64_t ours = rb_layout_out_length(layout, r, 1);
+
+		if (theirs != ours)
+			return RB_FAIL(RUBATO_ERR_MISMATCH,
+				       "alltoallv: rank %u sends rank %u %llu elements, which "
+				       "expects %llu",
+				       r, op->comm->engine.rank, (unsigned long long)theirs,
+				       (unsigned long long)ours);
+	}
+	return RUBATO_OK;
+}
+
+static void remotes_close(struct rubato_op *op)
+{
+	struct rb_endpoint *ep = op->comm->engine.endpoints[0];
+
+	for (uint32_t r = 0; op->exchange.peers != NULL && r < op->comm->engine.rank_count; r++) {
+		for (uint32_t b = 0; b < RB_BUFFER_COUNT; b++) {
+			if (op->exchange.peers[r].remote[b] != NULL)
+				ep->ops->remote_close(ep, op->exchange.peers[r].remote[b]);
+			op->exchange.peers[r].remote[b] = NULL;
+		}
+	}
+}
+
+static rubato_status remotes_open(struct rubato_op *op)
+{
+	struct rb_engine *engine = &op->comm->engine;
+	struct rb_endpoint *ep = engine->endpoints[0];
+
+	remotes_close(op);
+	op->exchange.puts = true;
+	for (uint32_t r = 0; r < engine->rank_count; r++) {
+		for (uint32_t b = 0; b < RB_BUFFER_COUNT; b++) {
+			const uint64_t *words = op->exchange.records +
+						(size_t)r * op->exchange.record_words +
+						WORD_RECORD + b * KEY_WORDS;
+
+			if (words[1] == 0 || words[1] > RB_KEY_BYTES_MAX || r == engine->rank)
+				continue;
+			RB_TRY(ep->ops->remote_open(ep, r, words + 2, (size_t)words[1],
+						    &op->exchange.peers[r].remote[b]));
+			op->exchange.peers[r].remote_offset[b] = words[0];
+		}
+	}
+	return RUBATO_OK;
+}
+
+/* Every PUT of the plan has a target. */
+static bool puts_possible(const struct rubato_op *op, const struct rb_plan *plan)
+{
+	for (uint32_t s = 0; s < plan->schedule.step_count; s++) {
+		const struct rb_step *step = &plan->schedule.steps[s];
+
+		if (step->kind == RB_STEP_PUT && plan->iterations[s] > 0 &&
+		    op->exchange.peers[step->peer].remote[plan->schedule.spans[step->to].buffer] ==
+			    NULL)
+			return false;
+	}
+	return true;
+}
+
+/* With all records here: which plan can run, the same on every rank. */
+rubato_status rb_exchange_use(struct rubato_op *op, struct rb_plan **out)
+{
+	struct rb_plan *plan = op->plan;
+	bool all;
+
+	RB_TRY(peer_records_check(op));
+	RB_TRY(words_map(op, plan, &all));
+	if (!all && !(plan->schedule.flags & RB_SCHEDULE_PUT)) {
+		plan = op->plan_staged;
+		all = false;
+		if (plan != NULL)
+			RB_TRY(words_map(op, plan, &all));
+		if (!all)
+			return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+				       "%s by %s needs memory from rubato_alloc on every rank",
+				       rb_kind_name(op->kind), op->plan->algorithm->name);
+		RB_TRY(rb_run_init(&op->run, plan));
+	}
+	if (plan->schedule.flags & RB_SCHEDULE_PUT) {
+		RB_TRY(remotes_open(op));
+		if (!puts_possible(op, plan))
+			return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+				       "%s by %s: a rank's buffer could not be registered",
+				       rb_kind_name(op->kind), plan->algorithm->name);
+	}
+	*out = plan;
+	return RUBATO_OK;
+}
+
+void rb_exchange_release(struct rubato_op *op)
+{
+	remotes_close(op);
+	for (uint32_t b = 0; b < RB_BUFFER_COUNT; b++) {
+		if (op->exchange.added[b] != NULL)
+			rb_memory_drop(&op->comm->memory, op->exchange.added[b]);
+		op->exchange.added[b] = NULL;
+	}
+	op->exchange.puts = false;
+}

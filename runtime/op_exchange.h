@@ -1,0 +1,24 @@
+/*
+ * op_exchange.h -- where peers' buffers are, for algorithms that touch them in place.
+ *
+ * A persistent operation exchanges that once, when it is created; a one-shot does so at every call,
+ * by an allgather of one record per rank, which serves as the entry synchronisation too
+ * (RB_STEP_ENTRY steps are then left out). Every rank sees all records, so all see alike whether
+ * all buffers are mapped: if not, all take the algorithm that stages the data through mapped
+ * scratch. So callers may mix plain and allocated buffers as they like.
+ */
+#ifndef RB_RUNTIME_OP_EXCHANGE_H
+#define RB_RUNTIME_OP_EXCHANGE_H
+
+#include "runtime/op.h"
+
+/* Room for the records, and op->exchange ready to run. */
+RB_NODISCARD rubato_status rb_exchange_prepare(struct rubato_op *op);
+/* This rank's record; op->exchange carries it. */
+void rb_exchange_write(struct rubato_op *op);
+/* With all records here: which plan can run, the same on every rank; op->peers is filled. */
+RB_NODISCARD rubato_status rb_exchange_use(struct rubato_op *op, struct rb_plan **out);
+/* Peers' memory is let go, and what was registered for them. */
+void rb_exchange_release(struct rubato_op *op);
+
+#endif

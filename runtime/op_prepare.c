@@ -1,0 +1,274 @@
+/* op_prepare.c -- see op_prepare.h. */
+#include "runtime/op_prepare.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "runtime/arguments.h"
+#include "runtime/op_exchange.h"
+
+static rubato_status plan_get(struct rubato_op *op, uint8_t algorithm, struct rb_plan **out)
+{
+	struct rubato_comm *comm = op->comm;
+	const struct rb_shape *shape = rb_kind_uneven(op->kind) ? &op->shape : NULL;
+	bool in_place = (op->kind == RB_KIND_ALLTOALL || op->kind == RB_KIND_ALLTOALLV) &&
+			op->in == op->out;
+	struct rb_plan_key key = {
+		.count = op->count,
+		.shape = shape != NULL ? shape->hash : 0,
+		.root = rb_kind_rooted(op->kind) ? op->root : 0,
+		.kind = (uint8_t)op->kind,
+		.element_bytes = (uint8_t)rubato_type_bytes(op->type),
+		.algorithm = algorithm,
+		.in_place = in_place,
+	};
+	struct rb_plan *plan = rb_plan_cache_find(&comm->plans.cache, &key, shape);
+
+	if (plan == NULL) {
+		RB_TRY(rb_plan_make(&key, shape, &op->choice, comm->engine.rank,
+				    comm->engine.rank_count, &plan));
+		rb_plan_cache_add(&comm->plans.cache, plan);
+	}
+	plan->users++;
+	*out = plan;
+	return RUBATO_OK;
+}
+
+static rubato_status choice_get(struct rubato_op *op)
+{
+	struct rubato_comm *comm = op->comm;
+	uint8_t element_bytes = (uint8_t)rubato_type_bytes(op->type);
+	/* No rank knows the counts of the others' alltoallv. */
+	uint64_t count = op->kind == RB_KIND_ALLTOALLV ? 0 : op->count;
+	uint64_t hash = rb_mix(count * 64 + (uint64_t)op->kind * 16 + element_bytes);
+	struct rb_memo *memo = &comm->choices.memos[hash & (RB_MEMO_COUNT - 1)];
+
+	if (memo->kind != (uint8_t)op->kind || memo->count != count ||
+	    memo->element_bytes != element_bytes) {
+		memo->kind = 0;
+		RB_TRY(rb_choose(&comm->choices.facts, op->kind,
+				 rb_plan_total(op->kind, count, comm->engine.rank_count),
+				 element_bytes, comm->choices.forced[op->kind], &memo->choice));
+		memo->count = count;
+		memo->element_bytes = element_bytes;
+		memo->kind = (uint8_t)op->kind;
+	}
+	op->choice = memo->choice;
+	return RUBATO_OK;
+}
+
+static rubato_status scratch_prepare(struct rubato_op *op, uint64_t bytes, bool mapped)
+{
+	op->scratch.mapped = mapped && bytes > 0;
+	if (bytes == 0)
+		return RUBATO_OK;
+	if (mapped && (op->scratch.memory == NULL || op->scratch.memory->size_bytes < bytes)) {
+		/* A slower rank may still read it in the call before: it goes after the next
+		 * exchange. Unless there was none since it came: then no rank knows it. */
+		if (op->scratch.retired != NULL && op->scratch.memory != NULL)
+			rb_memory_drop(&op->comm->memory, op->scratch.memory);
+		else
+			op->scratch.retired = op->scratch.memory;
+		op->scratch.memory = NULL;
+		RB_TRY(rb_memory_alloc(&op->comm->memory, bytes, &op->scratch.memory));
+	} else if (!mapped && op->scratch.plain_bytes < bytes) {
+		free(op->scratch.plain);
+		op->scratch.plain_bytes = 0;
+		op->scratch.plain = NULL;
+		if (posix_memalign(&op->scratch.plain, 64, bytes) != 0)
+			return RB_FAIL(RUBATO_ERR_MEMORY, "scratch: %llu bytes",
+				       (unsigned long long)bytes);
+		op->scratch.plain_bytes = bytes;
+	}
+	return RUBATO_OK;
+}
+
+/* ---- Accumulated in float32 over the whole reduction: wide.h ---- */
+
+static bool wide_wanted(const struct rubato_op *op)
+{
+	bool reduces = op->kind == RB_KIND_ALLREDUCE || op->kind == RB_KIND_REDUCE ||
+		       op->kind == RB_KIND_REDUCE_SCATTER || op->kind == RB_KIND_REDUCE_SCATTERV;
+	bool rounds = op->op != RUBATO_MAX && op->op != RUBATO_MIN;
+
+	return op->comm->accumulate == RUBATO_ACCUMULATE_WHOLE && reduces && rounds &&
+	       (op->type == RUBATO_FLOAT16 || op->type == RUBATO_BFLOAT16) && op->count > 0 &&
+	       op->comm->engine.rank_count > 1;
+}
+
+/* Where in IN the rank's result comes to lie: in place. */
+static uint64_t result_first(const struct rubato_op *op)
+{
+	uint32_t rank = op->comm->engine.rank;
+	uint64_t first = 0;
+
+	if (op->kind == RB_KIND_REDUCE_SCATTER)
+		return rank * op->count;
+	if (op->kind != RB_KIND_REDUCE_SCATTERV)
+		return 0;
+	if (op->shape.offsets != NULL)
+		return op->shape.offsets[rank];
+	for (uint32_t r = 0; r < rank; r++)
+		first += op->shape.counts[r];
+	return first;
+}
+
+/* After the arguments were checked: makes `op` one of float32 where that is wanted. */
+static rubato_status wide_prepare(struct rubato_op *op)
+{
+	struct rb_wide *wide = &op->wide;
+	uint64_t in_count = op->in_bytes / 2, out_count = op->out_bytes / 2;
+
+	wide->active = wide_wanted(op);
+	if (!wide->active)
+		return RUBATO_OK;
+	wide->half = op->type;
+	wide->in = op->in;
+	wide->out = op->out;
+	wide->out_count = out_count;
+	wide->out_first = result_first(op);
+	RB_TRY(rb_wide_prepare(wide, &op->comm->memory, in_count));
+	op->type = RUBATO_FLOAT32;
+	op->in = wide->memory->base;
+	op->out = out_count > 0 ? wide->memory->base + wide->out_first * 4 : NULL;
+	op->in_bytes *= 2;
+	op->out_bytes *= 2;
+	return RUBATO_OK;
+}
+
+/* ---- Preparation ---- */
+
+/* All that distinguishes a call of even blocks from another, but for its count. */
+static inline uint64_t prepared_what(const struct rubato_op *op)
+{
+	return (uint64_t)op->root << 32 | (uint64_t)op->kind << 24 | (uint64_t)op->named << 16 |
+	       (uint64_t)op->type << 9 | (uint64_t)op->op << 1 | (op->in == op->out);
+}
+
+_Static_assert(RUBATO_TYPE_COUNT < 128 && RUBATO_OPERATOR_COUNT < 256 && RB_KIND_COUNT < 256,
+	       "the bits of prepared_what");
+
+/* Where this call's like has its place; NULL: it is none of those that are kept. */
+static inline struct rb_prepared *prepared_place(const struct rubato_op *op, uint64_t what)
+{
+	struct rubato_comm *comm = op->comm;
+	uint64_t hash = op->count * 0x9e3779b97f4a7c15u + what;
+
+	if (op->kind == RB_KIND_SENDRECV || rb_kind_uneven(op->kind) ||
+	    (unsigned)op->type >= RUBATO_TYPE_COUNT || (unsigned)op->op >= RUBATO_OPERATOR_COUNT ||
+	    comm->accumulate != RUBATO_ACCUMULATE_STEP)
+		return NULL;
+	return &comm->prepared[(hash * 0xbf58476d1ce4e5b9u) >> 58 & (RB_MEMO_COUNT - 1)];
+}
+
+static inline bool prepared_fits(const struct rb_prepared *p, const struct rubato_op *op,
+				 uint64_t what)
+{
+	return p->count == op->count && p->what == what && p->plan != NULL &&
+	       p->evictions == op->comm->plans.cache.evictions &&
+	       (p->in_bytes == 0 || op->in != NULL) && (p->out_bytes == 0 || op->out != NULL);
+}
+
+static void prepared_keep(struct rb_prepared *p, const struct rubato_op *op, uint64_t what,
+			  uint64_t scratch_bytes)
+{
+	*p = (struct rb_prepared) { .number = ++op->comm->prepared_count,
+				    .plan = op->plan,
+				    .plan_staged = op->plan_staged,
+				    .evictions = op->comm->plans.cache.evictions,
+				    .choice = op->choice,
+				    .signature = op->signature,
+				    .count = op->count,
+				    .what = what,
+				    .in_bytes = op->in_bytes,
+				    .out_bytes = op->out_bytes,
+				    .scratch_bytes = scratch_bytes };
+}
+
+/* Of no elements: a barrier, so that a rank that has some is found out. */
+static void nothing_plan(struct rubato_op *op)
+{
+	op->plan = op->comm->plans.barrier;
+	op->plan->users++;
+}
+
+static rubato_status plans_find(struct rubato_op *op, uint64_t *scratch_bytes)
+{
+	RB_TRY(choice_get(op));
+	op->signature.algorithm = op->choice.algorithm;
+	RB_TRY(plan_get(op, op->choice.algorithm, &op->plan));
+	*scratch_bytes = op->plan->scratch_bytes;
+	if (!(op->plan->schedule.flags & RB_SCHEDULE_MAPPED_BUFFERS) ||
+	    op->choice.staged == op->choice.algorithm)
+		return RUBATO_OK;
+	RB_TRY(plan_get(op, op->choice.staged, &op->plan_staged));
+	if (op->plan_staged->scratch_bytes > *scratch_bytes)
+		*scratch_bytes = op->plan_staged->scratch_bytes;
+	return RUBATO_OK;
+}
+
+static rubato_status first_prepare(struct rubato_op *op, uint64_t *scratch_bytes)
+{
+	RB_TRY(rb_op_check(op));
+	RB_TRY(wide_prepare(op));
+	op->signature = rb_op_signature(op);
+	if (op->kind == RB_KIND_SENDRECV)
+		return RUBATO_OK;
+	if (op->count == 0 && op->kind != RB_KIND_ALLTOALLV)
+		nothing_plan(op);
+	else
+		RB_TRY(plans_find(op, scratch_bytes));
+	op->shape = (struct rb_shape) { 0 }; /* The plan has copies; the caller's may go. */
+	return RUBATO_OK;
+}
+
+static void prepared_use(const struct rb_prepared *p, struct rubato_op *op)
+{
+	if (op->prepared != p->number) {
+		op->prepared = p->number;
+		op->choice = p->choice;
+		op->signature = p->signature;
+		op->in_bytes = p->in_bytes;
+		op->out_bytes = p->out_bytes;
+		op->wide.active = false;
+	}
+	op->plan = p->plan;
+	op->plan->users++;
+	if (op->plan != op->comm->plans.barrier)
+		rb_plan_cache_touch(&op->comm->plans.cache, op->plan);
+	op->plan_staged = p->plan_staged;
+	if (op->plan_staged != NULL)
+		op->plan_staged->users++;
+}
+
+rubato_status rb_op_prepare(struct rubato_op *op)
+{
+	uint64_t what = prepared_what(op), scratch_bytes = 0;
+	struct rb_prepared *prepared = prepared_place(op, what);
+	bool mapped;
+
+	op->done = true;
+	if (prepared != NULL && prepared_fits(prepared, op, what)) {
+		prepared_use(prepared, op);
+		scratch_bytes = prepared->scratch_bytes;
+	} else {
+		op->prepared = 0;
+		RB_TRY(first_prepare(op, &scratch_bytes));
+		if (prepared != NULL)
+			prepared_keep(prepared, op, what, scratch_bytes);
+	}
+	if (op->kind == RB_KIND_SENDRECV)
+		return RUBATO_OK;
+	mapped = rb_plan_needs_peers(op->plan);
+	RB_TRY(scratch_prepare(op, scratch_bytes, mapped));
+	if (mapped)
+		RB_TRY(rb_exchange_prepare(op));
+	return rb_run_init(&op->run, op->plan);
+}
+
+void rb_choices_forget(struct rubato_comm *comm)
+{
+	memset(comm->choices.memos, 0, sizeof(comm->choices.memos));
+	memset(comm->prepared, 0, sizeof(comm->prepared));
+}

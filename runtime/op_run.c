@@ -1,0 +1,286 @@
+/* op_run.c -- see op_run.h. */
+#include "runtime/op_run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/message.h"
+#include "runtime/op_exchange.h"
+
+/* ---- Execution ---- */
+
+static void converted(void *arg, rubato_status status, const char *text)
+{
+	struct rubato_op *op = arg;
+
+	op->converted(op, status, text);
+}
+
+/* Widens the input, or narrows the result; then() may be called before it returns. */
+static void convert(struct rubato_op *op, bool narrow,
+		    void (*then)(struct rubato_op *op, rubato_status status, const char *text))
+{
+	op->state = RB_OP_CONVERTING;
+	op->converted = then;
+	op->wide.run.signature = op->signature;
+	rb_wide_start(&op->wide, &op->comm->engine, narrow, converted, op);
+}
+
+static void main_done(struct rb_engine *engine, struct rb_run *run)
+{
+	struct rubato_op *op = run->owner;
+
+	(void)engine;
+	if (op->wide.active && run->status == RUBATO_OK)
+		convert(op, true, rb_op_end);
+	else
+		rb_op_end(op, run->status, run->failure);
+}
+
+static struct rb_tag op_tag(const struct rubato_op *op, bool exchange)
+{
+	uint32_t epoch = op->comm->engine.epoch;
+
+	if (op->persistent) /* Its exchange is instance 0. */
+		return rb_tag(epoch, RB_TAG_PERSISTENT, op->number, op->instance);
+	return rb_tag(epoch, exchange ? RB_TAG_EXCHANGE : RB_TAG_ONESHOT, op->number, 0);
+}
+
+static void run_start(struct rubato_op *op, struct rb_plan *plan, bool entered)
+{
+	void *base[RB_BUFFER_COUNT];
+	uint64_t bytes[RB_BUFFER_COUNT];
+
+	rb_op_buffers(op, base, bytes);
+	op->state = RB_OP_RUNNING;
+	op->run.plan = plan;
+	memcpy(op->run.buffers, base, sizeof(base));
+	op->run.peers = op->exchange.peers;
+	op->run.type = op->type;
+	op->run.op = op->op;
+	op->run.tag = op_tag(op, false);
+	op->run.signature = op->signature;
+	op->run.instance = op->persistent ? op->instance : 0;
+	op->run.entered = entered;
+	op->run.done = main_done;
+	op->run.owner = op;
+	rb_run_start(&op->comm->engine, &op->run);
+}
+
+static void exchange_done(struct rb_engine *engine, struct rb_run *run)
+{
+	struct rubato_op *op = run->owner;
+	struct rb_plan *plan = NULL;
+	rubato_status err = run->status;
+
+	(void)engine;
+	if (err != RUBATO_OK) {
+		rb_op_end(op, err, run->failure);
+		return;
+	}
+	if (op->persistent) { /* rb_op_agree waits for this. */
+		op->state = RB_OP_IDLE;
+		op->done = true;
+		op->status = RUBATO_OK;
+		return;
+	}
+	if (op->scratch.retired != NULL)
+		rb_memory_drop(&op->comm->memory, op->scratch.retired);
+	op->scratch.retired = NULL;
+	err = rb_exchange_use(op, &plan);
+	if (err != RUBATO_OK)
+		rb_op_end(op, err, rubato_error_text());
+	else
+		run_start(op, plan, true);
+}
+
+static void exchange_start(struct rubato_op *op)
+{
+	op->state = RB_OP_EXCHANGING;
+	if (rb_plan_needs_peers(op->plan)) {
+		rb_exchange_write(op);
+		op->exchange.run.buffers[RB_BUF_IN] = op->exchange.own_record;
+		op->exchange.run.buffers[RB_BUF_OUT] = op->exchange.records;
+		op->exchange.run.type = RUBATO_INT64;
+	}
+	op->exchange.run.tag = op_tag(op, true);
+	op->exchange.run.signature = op->signature;
+	op->exchange.run.done = exchange_done;
+	op->exchange.run.owner = op;
+	rb_run_start(&op->comm->engine, &op->exchange.run);
+}
+
+rubato_status rb_op_agree(struct rubato_op *op, uint64_t deadline_ns)
+{
+	struct rb_engine *engine = &op->comm->engine;
+	bool addresses = rb_plan_needs_peers(op->plan);
+	struct rb_plan *plan = NULL;
+	rubato_status err;
+
+	if (!addresses) /* A barrier: its messages carry the signature, which is all there is. */
+		RB_TRY(rb_run_init(&op->exchange.run, op->comm->plans.barrier));
+	op->done = false;
+	engine->in_flight++;
+	exchange_start(op);
+	err = rb_engine_wait(engine, &op->done, deadline_ns);
+	if (op->state == RB_OP_IDLE && op->status == RUBATO_OK && err == RUBATO_OK)
+		engine->in_flight--;
+	if (err != RUBATO_OK) {
+		char name[96], absent[128], text[320];
+
+		(void)rb_signature_text(&op->signature, name, sizeof(name));
+		(void)rb_run_absent(&op->exchange.run, absent, sizeof(absent));
+		(void)snprintf(text, sizeof(text),
+			       "%s, number %llu: rank %u waited in vain for%s when it was made",
+			       name, (unsigned long long)op->number, engine->rank,
+			       absent[0] != '\0' ? absent : " its own work");
+		rb_engine_poison(engine, err, text);
+		return rb_engine_check(engine);
+	}
+	RB_TRY(op->status == RUBATO_OK ? RUBATO_OK : RB_FAIL(op->status, "%s", op->failure));
+	if (!addresses)
+		return RUBATO_OK;
+	RB_TRY(rb_exchange_use(op, &plan));
+	if (plan != op->plan) {
+		op->plan->users--;
+		op->plan = op->plan_staged;
+		op->plan_staged = NULL;
+	}
+	op->exchange.over = true;
+	return RUBATO_OK;
+}
+
+/* ---- Start, cancel, release ---- */
+
+/* What a collective does with its input in place. */
+static void collective_start(struct rubato_op *op, rubato_status status, const char *text)
+{
+	if (status != RUBATO_OK) {
+		rb_op_end(op, status, text);
+	} else if (rb_plan_needs_peers(op->plan) && !op->exchange.over) {
+		exchange_start(op);
+	} else {
+		if (op->persistent)
+			op->instance++;
+		run_start(op, op->plan, false);
+	}
+}
+
+void rb_op_start(struct rubato_op *op)
+{
+	struct rb_engine *engine = &op->comm->engine;
+
+	op->done = false;
+	op->status = RUBATO_OK;
+	if (op->persistent)
+		engine->in_flight++;
+	if (engine->poison != RUBATO_OK) {
+		rb_op_end(op, engine->poison, engine->poison_text);
+	} else if (op->kind == RB_KIND_SENDRECV) {
+		rb_message_start(op);
+	} else if (op->wide.active) {
+		convert(op, false, collective_start);
+	} else {
+		collective_start(op, RUBATO_OK, "");
+	}
+}
+
+static void final_barrier_done(struct rb_engine *engine, struct rb_run *run)
+{
+	struct rubato_op *op = run->owner;
+
+	engine->in_flight--;
+	op->state = RB_OP_IDLE;
+	op->done = true;
+	rb_op_forget(op);
+}
+
+/*
+ * Peers that lag behind may still read our scratch in the last instance. So a barrier of its own,
+ * in the background, ends an operation with mapped scratch: when it is over, every rank has freed
+ * its side.
+ */
+static bool final_barrier_start(struct rubato_op *op)
+{
+	struct rubato_comm *comm = op->comm;
+
+	if (!op->scratch.mapped || comm->closing || comm->engine.poison != RUBATO_OK ||
+	    rb_run_init(&op->exchange.run, comm->plans.barrier) != RUBATO_OK)
+		return false;
+	op->state = RB_OP_FINAL_BARRIER;
+	op->done = false;
+	comm->engine.in_flight++;
+	op->exchange.run.tag = rb_tag(comm->engine.epoch, RB_TAG_FINAL_BARRIER, op->number, 0);
+	op->exchange.run.signature = op->signature;
+	op->exchange.run.done = final_barrier_done;
+	op->exchange.run.owner = op;
+	rb_run_start(&comm->engine, &op->exchange.run);
+	return true;
+}
+
+void rb_op_free(struct rubato_op *op)
+{
+	if (op->state == RB_OP_FINAL_BARRIER)
+		return;
+	rb_op_cancel(op);
+	if (!final_barrier_start(op))
+		rb_op_forget(op);
+}
+
+void rb_op_forget(struct rubato_op *op)
+{
+	rb_op_unlist(op);
+	rb_op_discard(op);
+}
+
+void rb_op_discard(struct rubato_op *op)
+{
+	rb_op_release(op);
+	free(op);
+}
+
+void rb_op_cancel(struct rubato_op *op)
+{
+	struct rb_engine *engine = &op->comm->engine;
+	char text[224], name[96];
+
+	if (op->done)
+		return;
+	(void)rb_signature_text(&op->signature, name, sizeof(name));
+	(void)snprintf(text, sizeof(text), "%s was cancelled", name);
+	if (op->kind == RB_KIND_SENDRECV) {
+		rb_message_cancel(op, text);
+		return;
+	}
+	rb_run_fail(engine, rb_op_current(op), RUBATO_ERR_CANCELLED, text);
+	RB_ASSERT(op->done);
+}
+
+void rb_op_release(struct rubato_op *op)
+{
+	RB_ASSERT(op->done);
+	if (op->plan != NULL)
+		op->plan->users--;
+	if (op->plan_staged != NULL)
+		op->plan_staged->users--;
+	op->plan = op->plan_staged = NULL;
+	if (op->exchange.puts)
+		rb_exchange_release(op);
+	op->exchange.over = false;
+	if (!op->persistent)
+		return; /* The one-shot keeps its scratch and arrays for the next call. */
+	if (op->scratch.retired != NULL)
+		rb_memory_drop(&op->comm->memory, op->scratch.retired);
+	if (op->scratch.memory != NULL)
+		rb_memory_drop(&op->comm->memory, op->scratch.memory);
+	free(op->scratch.plain);
+	free(op->exchange.peers);
+	free(op->exchange.records);
+	free(op->exchange.own_record);
+	rb_run_fini(&op->run);
+	rb_run_fini(&op->exchange.run);
+	if (op->wide.memory != NULL)
+		rb_memory_drop(&op->comm->memory, op->wide.memory);
+	rb_wide_fini(&op->wide);
+}

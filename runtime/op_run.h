@@ -1,0 +1,25 @@
+/*
+ * op_run.h -- an operation's life: start, cancel, free.
+ *
+ * One-shots run one at a time (call.c), so they share one scratch: the exchange shows that every
+ * rank has finished the operation before.
+ */
+#ifndef RB_RUNTIME_OP_RUN_H
+#define RB_RUNTIME_OP_RUN_H
+
+#include "runtime/op.h"
+
+void rb_op_start(struct rubato_op *op);
+void rb_op_cancel(struct rubato_op *op);
+/* A persistent collective that was just prepared: all ranks agree that it is the same one, and
+ * tell each other where their buffers are, if that matters. Collective. */
+RB_NODISCARD rubato_status rb_op_agree(struct rubato_op *op, uint64_t deadline_ns);
+/* Frees what prepare made; not the struct. */
+void rb_op_release(struct rubato_op *op);
+/* A persistent operation's end: in the background where peers may still need its scratch. */
+void rb_op_free(struct rubato_op *op);
+/* Takes it off the list, releases and frees it: at once. */
+void rb_op_forget(struct rubato_op *op);
+void rb_op_discard(struct rubato_op *op); /* One that is not on the list. */
+
+#endif
