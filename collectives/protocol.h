@@ -2,10 +2,10 @@
  * protocol.h -- the form of every protocol machine: event in, actions out.
  *
  * Relaxed collectives decide who starts a round and whose contribution counts; such a decision is a
- * pure state machine without I/O, clock, lock or allocation. runtime/relaxed/plug.c carries its
- * actions out on real and simulated transports alike: it moves its messages, wakes it at the times
- * that it asked for, and runs the schedules that it starts. Messages of one pair arrive in the
- * order in which they were sent.
+ * pure state machine without I/O, clock, lock or allocation. Who owns it carries its actions out:
+ * runtime/relaxed/protocol_driver.c moves its messages and wakes it at the times that it asked for,
+ * on real and simulated transports alike. Messages of one pair arrive in the order in which they
+ * were sent.
  */
 #ifndef RB_COLLECTIVES_PROTOCOL_H
 #define RB_COLLECTIVES_PROTOCOL_H
@@ -37,9 +37,9 @@ struct rb_protocol_event {
 enum rb_protocol_act {
 	RB_PROTOCOL_SEND,     /* message to peer */
 	RB_PROTOCOL_SEND_ALL, /* message to all ranks but this one and those the transport lost */
-	RB_PROTOCOL_RUN,      /* start the schedule `value` (an index known to the plug's owner) */
-	RB_PROTOCOL_WAKE,     /* at time `value` (ns); a later one replaces it */
-	RB_PROTOCOL_DONE,     /* tell the application: `value`, with `status` */
+	RB_PROTOCOL_RUN,  /* start the schedule `value` (an index known to the driver's owner) */
+	RB_PROTOCOL_WAKE, /* at time `value` (ns); a later one replaces it */
+	RB_PROTOCOL_DONE, /* tell the application: `value`, with `status` */
 };
 
 struct rb_protocol_action {

@@ -11,7 +11,7 @@ RECORDS, RESULTS = "collectives/partial/rounds_records.c", "collectives/partial/
 RECOVERY = "collectives/partial/rounds_recovery.c"
 API, RUN = "runtime/relaxed/partial.c", "runtime/relaxed/partial_run.c"
 CREATE = "runtime/relaxed/partial_create.c"
-PLUG, LAGGED = "runtime/relaxed/plug.c", "runtime/relaxed/lagged.c"
+DRIVER, LAGGED = "runtime/relaxed/protocol_driver.c", "runtime/relaxed/lagged.c"
 
 MACHINE = [
     ("the pending contributions are not taken out at a join", 0,
@@ -133,11 +133,11 @@ RUNTIME = [
     ("who waits in one operation does not tell the others", 4991,
      [(API, "rb_partial_call(q, RB_ROUNDS_WAITING, NULL, 0);", ";")]),
     ("what happens during a step is lost", 3,
-     [(PLUG, "!queue_add(plug, event)", "false")]),
+     [(DRIVER, "!queue_add(driver, event)", "false")]),
     ("messages overtake each other", 95,
-     [(PLUG, "RB_TAG_PROTOCOL, plug->number, [[number]]", "0")]),
+     [(DRIVER, "RB_TAG_PROTOCOL, driver->number, [[number]]", "0")]),
     ("after a loss only neighbours are listened to", 13,
-     [(PLUG, "plug->listening_all || dead(engine, plug)", "true")]),
+     [(DRIVER, "driver->listening_all || dead(engine, driver)", "true")]),
     ("whom a loss met while creating takes no part in the agreement", 2884,
      [(CREATE, "*fate = FATE_ORPHAN;", "*fate = FATE_TOUCHED;")]),
     ("lagged: a buffer comes round with its old sum", 99,

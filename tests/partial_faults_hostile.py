@@ -7,7 +7,7 @@ RECOVERY, ADAPTIVE = "collectives/partial/rounds_recovery.c", "collectives/parti
 API, RUN = "runtime/relaxed/partial.c", "runtime/relaxed/partial_run.c"
 IDENTITY = "collectives/reduce/identity.c"
 CREATE = "runtime/relaxed/partial_create.c"
-PLUG, LAGGED = "runtime/relaxed/plug.c", "runtime/relaxed/lagged.c"
+DRIVER, LAGGED = "runtime/relaxed/protocol_driver.c", "runtime/relaxed/lagged.c"
 
 HOSTILE = [
     ("catch_up: always", 32,
@@ -187,11 +187,11 @@ HOSTILE = [
        "false")]),
     ("collect: a look finds nothing", 0,
      [(API, "timeout_ns = p->comm->timeout_ns; *slot = RB_ROUNDS_NO_SLOT; for (;;) { if "
-       "([[p->plug.over]])",
+       "([[p->driver.over]])",
        "look")]),
     ("collect: lends two at a time", 0,
      [(API, "if ([[rb_rounds_view_of(p->machine).lent != RB_ROUNDS_NO_SLOT]] && "
-       "!p->plug.over)",
+       "!p->driver.over)",
        "false")]),
     ("collect: last numbers are the first", 2,
      [(API, ".last_step = [[record->last_step]], .weight = record->count",

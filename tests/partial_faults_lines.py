@@ -8,7 +8,7 @@ RECOVERY, ADAPTIVE = "collectives/partial/rounds_recovery.c", "collectives/parti
 API, RUN = "runtime/relaxed/partial.c", "runtime/relaxed/partial_run.c"
 IDENTITY = "collectives/reduce/identity.c"
 CREATE = "runtime/relaxed/partial_create.c"
-PLUG, LAGGED = "runtime/relaxed/plug.c", "runtime/relaxed/lagged.c"
+DRIVER, LAGGED = "runtime/relaxed/protocol_driver.c", "runtime/relaxed/lagged.c"
 ENGINE = "runtime/engine.c"
 
 LINES = [
@@ -267,7 +267,7 @@ LINES = [
      [(CREATE, "if ([[p->vector.op != RUBATO_SUM && p->vector.op != RUBATO_AVG]])", "false")]),
     ("create: work begins with the clock", 2,
      [(CREATE, "p->clocks.work_since_ns = rb_engine_now(engine);", ";")]),
-    ("plug: no timer", 3, [(PLUG, "plug->wake_ns = action->value;", ";")]),
+    ("driver: no timer", 3, [(DRIVER, "driver->wake_ns = action->value;", ";")]),
     ("engine: the next timer is the last", 148,
      [(ENGINE, "next = [[at < next ? at : next]];", "at")]),
     # Lagged.

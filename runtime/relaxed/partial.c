@@ -20,7 +20,7 @@ static const char *const phase_names[RB_ROUNDS_PHASES] = { "open",     "joining"
 
 bool rb_partial_over(const struct rubato_partial *p)
 {
-	return p->plug.over || rb_rounds_view_of(p->machine).phase == RB_ROUNDS_OVER;
+	return p->driver.over || rb_rounds_view_of(p->machine).phase == RB_ROUNDS_OVER;
 }
 
 /* How the operation ended, unless it goes on. */
@@ -149,7 +149,7 @@ static char *partials_text(const struct rubato_comm *comm, const struct rubato_p
 			continue;
 		length = snprintf(text + used, text_bytes - used,
 				  "; partial allreduce %llu (%s): round %llu is %s",
-				  (unsigned long long)p->plug.number,
+				  (unsigned long long)p->driver.number,
 				  rubato_policy_name(p->config.options.policy),
 				  (unsigned long long)view.round, phase_names[view.phase]);
 		used += length > 0 ? (size_t)length : 0;
@@ -174,7 +174,7 @@ static rubato_status timeout_fail(struct rubato_partial *p, uint64_t timeout_ns)
 		RUBATO_ERR_TIMEOUT,
 		"partial allreduce %llu (%s): round %llu is %s after %.3g s (needs %u of %u live "
 		"ranks)%s%s%s%s",
-		(unsigned long long)p->plug.number, rubato_policy_name(p->config.options.policy),
+		(unsigned long long)p->driver.number, rubato_policy_name(p->config.options.policy),
 		(unsigned long long)view.round, phase_names[view.phase], (double)timeout_ns * 1e-9,
 		view.need, view.live, absent[0] != '\0' ? ": waits for" : "", absent,
 		rb_unmatched_ahead(p->comm, calls, sizeof(calls)),
@@ -246,7 +246,7 @@ static rubato_status result_wait(struct rubato_partial *p, uint64_t timeout_ns, 
 		timeout_ns = p->comm->timeout_ns;
 	*slot = RB_ROUNDS_NO_SLOT;
 	for (;;) {
-		if (p->plug.over)
+		if (p->driver.over)
 			return end_check(p);
 		rb_partial_call(p, look ? RB_ROUNDS_LOOK : RB_ROUNDS_COLLECT, NULL, 0);
 		switch (rb_rounds_view_of(p->machine).offer) {
@@ -316,7 +316,7 @@ rubato_status rubato_partial_collect_view(rubato_partial *p, const void **result
 	begin = rb_engine_now(engine);
 	rb_engine_enter(engine);
 	before = waited(p);
-	if (rb_rounds_view_of(p->machine).lent != RB_ROUNDS_NO_SLOT && !p->plug.over)
+	if (rb_rounds_view_of(p->machine).lent != RB_ROUNDS_NO_SLOT && !p->driver.over)
 		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "partial collect: release the last one first");
 	else
 		err = result_wait(p, timeout_ns, &slot);
@@ -465,7 +465,7 @@ void rb_partials_dump(const struct rubato_comm *comm, void (*line)(void *arg, co
 			text, sizeof(text),
 			"r%u partial#%llu %s %s x %llu %s round %llu ready %u need %u live %u "
 			"full %u collected %llu pending %llu%s%s",
-			comm->engine.rank, (unsigned long long)p->plug.number,
+			comm->engine.rank, (unsigned long long)p->driver.number,
 			rubato_operator_name(p->vector.op), rubato_type_name(p->vector.type),
 			(unsigned long long)p->vector.count, phase_names[view.phase],
 			(unsigned long long)view.round, view.ready, view.need, view.live, view.full,

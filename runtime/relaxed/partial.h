@@ -16,7 +16,7 @@
 
 #include "collectives/partial/rounds.h"
 #include "runtime/comm.h"
-#include "runtime/relaxed/plug.h"
+#include "runtime/relaxed/protocol_driver.h"
 #include "runtime/run.h"
 
 #define RB_PARTIAL_CONTRIBUTIONS 4u
@@ -94,7 +94,7 @@ struct rubato_partial {
 	struct rubato_partial *next; /* comm->partials */
 	struct rb_rounds_config config;
 	struct rb_rounds *machine;
-	struct rb_plug plug;
+	struct rb_protocol_driver driver;
 	uint64_t state_hash; /* Of what all ranks must go on from alike; 0: it began. */
 	bool changed;        /* A waiting application looks again. */
 
@@ -124,10 +124,10 @@ enum rb_partial_tag {
 struct rb_tag rb_partial_run_tag(const struct rubato_partial *p, enum rb_partial_tag which,
 				 uint64_t instance);
 
-extern const struct rb_protocol rb_partial_plugged; /* The machine, with what is done at once. */
-void rb_partial_carry_out(struct rb_engine *engine, struct rb_plug *plug, uint64_t value,
-			  uint32_t peer);
-void rb_partial_told(struct rb_engine *engine, struct rb_plug *plug, uint64_t value,
+extern const struct rb_protocol rb_partial_protocol; /* The machine, with what is done at once. */
+void rb_partial_carry_out(struct rb_engine *engine, struct rb_protocol_driver *driver,
+			  uint64_t value, uint32_t peer);
+void rb_partial_told(struct rb_engine *engine, struct rb_protocol_driver *driver, uint64_t value,
 		     rubato_status status);
 void rb_partial_call(struct rubato_partial *p, enum rb_rounds_call call, const void *argument,
 		     size_t argument_bytes);

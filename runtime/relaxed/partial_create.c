@@ -277,9 +277,9 @@ static void memory_release(struct rubato_partial *p, bool quiet)
 
 /* ---- Opening ---- */
 
-static bool neighbour(const struct rb_plug *plug, uint32_t peer)
+static bool neighbour(const struct rb_protocol_driver *driver, uint32_t peer)
 {
-	const struct rubato_partial *p = plug->owner;
+	const struct rubato_partial *p = driver->owner;
 
 	return rb_rounds_neighbour(&p->config, peer);
 }
@@ -346,20 +346,20 @@ static rubato_status opened(struct rubato_partial *p)
 {
 	struct rubato_comm *comm = p->comm;
 
-	p->plug = (struct rb_plug) { .protocol = &rb_partial_plugged,
-				     .machine = p,
-				     .number = comm->partial_sequence++,
-				     .run = rb_partial_carry_out,
-				     .done = rb_partial_told,
-				     .neighbour = neighbour,
-				     .survives = true,
-				     .owner = p };
+	p->driver = (struct rb_protocol_driver) { .protocol = &rb_partial_protocol,
+						  .machine = p,
+						  .number = comm->partial_sequence++,
+						  .run = rb_partial_carry_out,
+						  .done = rb_partial_told,
+						  .neighbour = neighbour,
+						  .survives = true,
+						  .owner = p };
 	p->clocks.phase_since_ns = rb_engine_now(&comm->engine);
 	p->next = comm->partials;
 	comm->partials = p;
 	comm->relaxed = &relaxed_ops;
 	comm->engine.in_flight++;
-	return rb_plug_open(&comm->engine, &p->plug);
+	return rb_protocol_open(&comm->engine, &p->driver);
 }
 
 static void unlink_it(struct rubato_partial *p)
@@ -377,7 +377,7 @@ static void unlink_it(struct rubato_partial *p)
 static void undo(struct rubato_partial *p)
 {
 	rb_partial_quiet(p);
-	rb_plug_close(&p->comm->engine, &p->plug);
+	rb_protocol_close(&p->comm->engine, &p->driver);
 	unlink_it(p);
 }
 
@@ -579,8 +579,8 @@ static rubato_status last_words(struct rubato_partial *p, uint64_t deadline_ns)
 {
 	rubato_status err;
 
-	rb_plug_finish(&p->comm->engine, &p->plug);
-	err = rb_engine_wait(&p->comm->engine, &p->plug.finished, deadline_ns);
+	rb_protocol_finish(&p->comm->engine, &p->driver);
+	err = rb_engine_wait(&p->comm->engine, &p->driver.finished, deadline_ns);
 	return err == RUBATO_OK
 		       ? RUBATO_OK
 		       : RB_FAIL(err, "partial free: a neighbour's last message is missing");
@@ -612,7 +612,7 @@ static rubato_status end(struct rubato_partial *p)
 		rb_engine_poison(engine, err, rubato_error_text());
 	agreement_wait(p, deadline_ns);
 	rb_partial_quiet(p);
-	rb_plug_close(engine, &p->plug);
+	rb_protocol_close(engine, &p->driver);
 	if (err == RUBATO_OK)
 		err = farewell(p, &barrier, 1, deadline_ns);
 	if (err != RUBATO_OK)
@@ -644,9 +644,9 @@ static void partials_end(struct rubato_comm *comm)
 	while (comm->partials != NULL) {
 		struct rubato_partial *p = comm->partials;
 
-		p->plug.over = true;
+		p->driver.over = true;
 		rb_partial_quiet(p);
-		rb_plug_close(&comm->engine, &p->plug);
+		rb_protocol_close(&comm->engine, &p->driver);
 		unlink_it(p);
 		memory_release(p, false);
 	}

@@ -124,7 +124,7 @@ static bool valid(const void *machine)
 	return rb_rounds_protocol.valid(p->machine);
 }
 
-const struct rb_protocol rb_partial_plugged = { .name = "partial", .step = step, .valid = valid };
+const struct rb_protocol rb_partial_protocol = { .name = "partial", .step = step, .valid = valid };
 
 void rb_partial_call(struct rubato_partial *p, enum rb_rounds_call call, const void *argument,
 		     size_t argument_bytes)
@@ -134,7 +134,7 @@ void rb_partial_call(struct rubato_partial *p, enum rb_rounds_call call, const v
 	RB_ASSERT(argument_bytes <= sizeof(event.message));
 	if (argument_bytes > 0)
 		memcpy(event.message, argument, argument_bytes);
-	rb_plug_event(&p->comm->engine, &p->plug, &event);
+	rb_protocol_event(&p->comm->engine, &p->driver, &event);
 }
 
 /* ---- Runs ---- */
@@ -146,7 +146,7 @@ static void run_over(struct rb_engine *engine, struct rb_run *run, enum rb_round
 
 	if (run->status == RUBATO_OK) {
 		event.value = rb_rounds_view_of(p->machine).round * RB_ROUNDS_RUNS + which;
-		rb_plug_event(engine, &p->plug, &event);
+		rb_protocol_event(engine, &p->driver, &event);
 	} else if (run->status != RUBATO_ERR_PEER) {
 		rb_engine_poison(engine, run->status, run->failure);
 	} /* Else the machine is about to learn who was lost. */
@@ -171,7 +171,7 @@ struct rb_tag rb_partial_run_tag(const struct rubato_partial *p, enum rb_partial
 				 uint64_t instance)
 {
 	return rb_tag(p->comm->engine.epoch, RB_TAG_PARTIAL,
-		      p->plug.number * RB_PARTIAL_TAGS + which, (uint32_t)instance);
+		      p->driver.number * RB_PARTIAL_TAGS + which, (uint32_t)instance);
 }
 
 static void exchange_start(struct rb_engine *engine, struct rubato_partial *p, uint64_t round)
@@ -311,7 +311,7 @@ static void transfer_done(struct rb_engine *engine, struct rb_slot *slot)
 
 	transfer_end(engine, t);
 	if (here && --p->transfers.missing == 0)
-		rb_plug_event(engine, &p->plug, &event);
+		rb_protocol_event(engine, &p->driver, &event);
 }
 
 static void transfer_start(struct rb_engine *engine, struct rubato_partial *p, uint32_t peer,
@@ -338,7 +338,7 @@ static void transfer_start(struct rb_engine *engine, struct rubato_partial *p, u
 	slot->done = transfer_done;
 	request->peer = peer;
 	request->tag =
-		rb_tag_message(engine->epoch, RB_TAG_FETCH, p->plug.number, round * 2 + part);
+		rb_tag_message(engine->epoch, RB_TAG_FETCH, p->driver.number, round * 2 + part);
 	request->signature = (struct rb_signature) { .kind = RB_KIND_CONTROL,
 						     .type = 0xff,
 						     .op = 0xff,
@@ -418,13 +418,13 @@ void rb_partial_quiet(struct rubato_partial *p)
 	transfers_cancel(engine, p, true);
 }
 
-void rb_partial_carry_out(struct rb_engine *engine, struct rb_plug *plug, uint64_t value,
-			  uint32_t peer)
+void rb_partial_carry_out(struct rb_engine *engine, struct rb_protocol_driver *driver,
+			  uint64_t value, uint32_t peer)
 {
-	struct rubato_partial *p = plug->owner;
+	struct rubato_partial *p = driver->owner;
 	uint64_t round = value / RB_ROUNDS_RUNS;
 
-	if (plug->over)
+	if (driver->over)
 		return; /* By an action before this one. */
 	switch ((enum rb_rounds_run)(value % RB_ROUNDS_RUNS)) {
 	case RB_ROUNDS_EXCHANGE:
@@ -478,19 +478,19 @@ static void differing(struct rb_engine *engine, const struct rubato_partial *p)
 	rb_engine_poison(engine, RUBATO_ERR_MISMATCH, text);
 }
 
-void rb_partial_told(struct rb_engine *engine, struct rb_plug *plug, uint64_t value,
+void rb_partial_told(struct rb_engine *engine, struct rb_protocol_driver *driver, uint64_t value,
 		     rubato_status status)
 {
-	struct rubato_partial *p = plug->owner;
+	struct rubato_partial *p = driver->owner;
 
 	stir(p);
-	if (plug->over)
+	if (driver->over)
 		return; /* Poisoned. */
 	switch ((enum rb_rounds_done)(value % RB_ROUNDS_EVENTS)) {
 	case RB_ROUNDS_COMPLETED:
 		completed(p);
 		break;
-	case RB_ROUNDS_ENDED: /* The plug lives on: others may still have to hear. */
+	case RB_ROUNDS_ENDED: /* The driver lives on: others may still have to hear. */
 		break;
 	case RB_ROUNDS_DIFFERING:
 		RB_ASSERT(status == RUBATO_ERR_MISMATCH);

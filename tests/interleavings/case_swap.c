@@ -297,7 +297,7 @@ static void swap_end(void *world)
 		struct rubato_partial *p = w->each[i].partial;
 
 		/* A failed execution ended in the middle of them. */
-		p->exchange.run.advancing = p->reduction.run.advancing = p->plug.stepping = false;
+		p->exchange.run.advancing = p->reduction.run.advancing = p->driver.stepping = false;
 		w->each[i].comm.relaxed->end(&w->each[i].comm);
 	}
 	ranks_end(w->ranks);

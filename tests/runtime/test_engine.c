@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "rubato_sim.h"
-#include "runtime/relaxed/plug.h"
+#include "runtime/relaxed/protocol_driver.h"
 #include "tests/check_main.h"
 #include "tests/runtime/executor_fake.h"
 #include "tests/runtime/exercise.h"
@@ -581,35 +581,35 @@ static bool herald_valid(const void *machine)
 
 static const struct rb_protocol herald_protocol = { "herald", herald_step, herald_valid };
 
-static void herald_done(struct rb_engine *engine, struct rb_plug *plug, uint64_t value,
+static void herald_done(struct rb_engine *engine, struct rb_protocol_driver *driver, uint64_t value,
 			rubato_status status)
 {
 	(void)engine, (void)value, (void)status;
-	*(bool *)plug->owner = true;
+	*(bool *)driver->owner = true;
 }
 
 static rubato_status herald_main(rubato_comm *comm, void *arg)
 {
 	struct herald herald = { .rank = rubato_rank(comm), .n = rubato_size(comm) };
 	bool done = false;
-	struct rb_plug plug = { .protocol = &herald_protocol,
-				.machine = &herald,
-				.number = 1,
-				.done = herald_done,
-				.owner = &done };
+	struct rb_protocol_driver driver = { .protocol = &herald_protocol,
+					     .machine = &herald,
+					     .number = 1,
+					     .done = herald_done,
+					     .owner = &done };
 	struct rb_protocol_event start = { .kind = RB_PROTOCOL_START };
 	rubato_status err;
 
 	(void)arg;
 	rb_engine_enter(&comm->engine);
-	err = rb_plug_open(&comm->engine, &plug);
+	err = rb_protocol_open(&comm->engine, &driver);
 	rb_engine_leave(&comm->engine);
 	RB_TRY(err);
 	for (uint64_t round = 1; round <= 50; round++) {
 		RB_TRY(rubato_barrier(comm));
 		rb_engine_enter(&comm->engine);
 		done = false;
-		rb_plug_event(&comm->engine, &plug, &start);
+		rb_protocol_event(&comm->engine, &driver, &start);
 		err = rb_engine_wait(&comm->engine, &done,
 				     rb_engine_now(&comm->engine) + 20000000000u);
 		rb_engine_leave(&comm->engine);
@@ -618,7 +618,7 @@ static rubato_status herald_main(rubato_comm *comm, void *arg)
 	}
 	RB_TRY(rubato_barrier(comm));
 	rb_engine_enter(&comm->engine);
-	rb_plug_close(&comm->engine, &plug);
+	rb_protocol_close(&comm->engine, &driver);
 	rb_engine_leave(&comm->engine);
 	return RUBATO_OK;
 }

@@ -27,7 +27,7 @@ WAITING = {
     "clock_gettime", "__vdso_clock_gettime", "host_busy", "rb_yield", "sched_yield", "shm_arm",
     "shm_disarm", "rb_unmatched_look", "look_for", "shm_unmatched", "rb_match_visit", "write",
     "read", "rb_shm_doorbell", "__pthread_enable_asynccancel", "__pthread_disable_asynccancel",
-    "rb_plug_next_timer", "rb_plug_timers", "sleeping_next", "first_polls", "executors_busy",
+    "rb_engine_next_timer", "pollers_poll", "sleeping_next", "first_polls", "executors_busy",
 }
 
 # Instructions a call, outside of waiting, in the plain build (assertions on, -O3).

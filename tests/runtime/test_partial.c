@@ -417,7 +417,7 @@ static rubato_status leftover_main(rubato_comm *comm, void *arg)
 		rubato_partial *p;
 
 		RB_TRY(rubato_partial_create(comm, 4, RUBATO_INT64, RUBATO_SUM, NULL, &p));
-		EXPECT(p->plug.number == number);
+		EXPECT(p->driver.number == number);
 		for (uint64_t k = 0; k < 3;
 		     k++) { /* Many open each round: more than enough is said. */
 			bool more = true;
