@@ -37,9 +37,9 @@ struct rb_protocol_event {
 enum rb_protocol_act {
 	RB_PROTOCOL_SEND,     /* message to peer */
 	RB_PROTOCOL_SEND_ALL, /* message to all ranks but this one and those the transport lost */
-	RB_PROTOCOL_RUN,  /* start the schedule `value` (an index known to the driver's owner) */
-	RB_PROTOCOL_WAKE, /* at time `value` (ns); a later one replaces it */
-	RB_PROTOCOL_DONE, /* tell the application: `value`, with `status` */
+	RB_PROTOCOL_RUN,      /* start the schedule `value` (the owner knows which) */
+	RB_PROTOCOL_WAKE,     /* at time `value` (ns); a later one replaces it */
+	RB_PROTOCOL_DONE,     /* tell the application: `value`, with `status` */
 };
 
 struct rb_protocol_action {
@@ -53,14 +53,6 @@ struct rb_protocol_action {
 struct rb_protocol_actions {
 	uint32_t count;
 	struct rb_protocol_action item[RB_PROTOCOL_ACTIONS_MAX];
-};
-
-struct rb_protocol {
-	const char *name;
-	void (*step)(void *machine, const struct rb_protocol_event *event,
-		     struct rb_protocol_actions *out);
-	/* The invariants of the machine: asserted before and after each step. */
-	bool (*valid)(const void *machine);
 };
 
 /* The next free action, zeroed. */

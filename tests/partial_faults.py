@@ -1,15 +1,16 @@
 """partial_faults -- ways to break the relaxed operations, each of which a law must notice.
 
-MACHINE: the protocol machine (collectives/partial*.c). RUNTIME: what carries it out, and the lagged
-allreduce. (name, first seed of `rubato-sim laws` that has shown it, or None where those laws do not
-see it, edits as tests/mutate.py has them.) tests/collectives/machine_faults.py and
+MACHINE: the protocol machine (collectives/partial/rounds*.c). RUNTIME: what carries it out, and the
+lagged allreduce. (name, first seed of `rubato-sim laws` that has shown it, or None where those laws
+do not see it, edits as tests/mutate.py has them.) tests/collectives/machine_faults.py and
 tests/tools/laws_faults.py choose among them.
 """
 
 ROUNDS, ACTIVATION = "collectives/partial/rounds.c", "collectives/partial/rounds_activation.c"
 RECORDS, RESULTS = "collectives/partial/rounds_records.c", "collectives/partial/rounds_results.c"
 RECOVERY = "collectives/partial/rounds_recovery.c"
-API, RUN = "runtime/relaxed/partial.c", "runtime/relaxed/partial_run.c"
+API, RUN = "runtime/relaxed/partial.c", "runtime/relaxed/partial_rounds.c"
+SURVIVORS = "runtime/relaxed/partial_recovery.c"
 CREATE = "runtime/relaxed/partial_create.c"
 DRIVER, LAGGED = "runtime/relaxed/protocol_driver.c", "runtime/relaxed/lagged.c"
 
@@ -119,17 +120,20 @@ RUNTIME = [
      [(API, "rb_partial_merge(p, pending, p->buffers.lease, false);", ";")]),
     ("the machine is not told that a merge is over", 0,
      [(API, "rb_partial_call(p, RB_ROUNDS_MERGED, NULL, 0);", ";")]),
-    ("what was joined in vain is dropped", 13, [(RUN, "p->buffers.pending = p->buffers.joined;",
+    ("what was joined in vain is dropped",
+     13, [(SURVIVORS, "p->buffers.pending = p->buffers.joined;",
                                                  ";")]),
     ("what was joined in vain replaces what is pending", 329,
-     [(RUN, "if ([[p->buffers.pending == RB_PARTIAL_NONE]]) p->buffers.pending = "
+     [(SURVIVORS, "if ([[p->buffers.pending == RB_PARTIAL_NONE]]) p->buffers.pending = "
             "p->buffers.joined;", "true")]),
     ("a survivor is served the wrong buffer", 66,
-     [(RUN, "rb_partial_buffer(p, [[r->buffer]]), p->vector.bytes, false", "RB_PARTIAL_IDENTITY")]),
-    ("a fetch ends when half of it is here", 1100, [(RUN, "p->transfers.missing = 2;",
+     [(SURVIVORS, "rb_partial_buffer(p, [[r->buffer]]), p->vector.bytes, false",
+       "RB_PARTIAL_IDENTITY")]),
+    ("a fetch ends when half of it is here", 1100, [(SURVIVORS, "p->transfers.missing = 2;",
                                                      "p->transfers.missing = 1;")]),
     ("a result has the records of an older one", 0,
-     [(RUN, "memcpy(r->records, rb_rounds_records(p->machine), records_bytes(p));", ";")]),
+     [(RUN, "memcpy(r->records, rb_rounds_records(p->machine), rb_partial_records_bytes(p));",
+       ";")]),
     ("who waits in one operation does not tell the others", 4991,
      [(API, "rb_partial_call(q, RB_ROUNDS_WAITING, NULL, 0);", ";")]),
     ("what happens during a step is lost", 3,

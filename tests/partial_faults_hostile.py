@@ -4,8 +4,9 @@ somebody who did not write their laws."""
 ROUNDS, ACTIVATION = "collectives/partial/rounds.c", "collectives/partial/rounds_activation.c"
 RECORDS, RESULTS = "collectives/partial/rounds_records.c", "collectives/partial/rounds_results.c"
 RECOVERY, ADAPTIVE = "collectives/partial/rounds_recovery.c", "collectives/partial/adaptive.c"
-API, RUN = "runtime/relaxed/partial.c", "runtime/relaxed/partial_run.c"
+API, RUN = "runtime/relaxed/partial.c", "runtime/relaxed/partial_rounds.c"
 IDENTITY = "collectives/reduce/identity.c"
+SURVIVORS = "runtime/relaxed/partial_recovery.c"
 CREATE = "runtime/relaxed/partial_create.c"
 DRIVER, LAGGED = "runtime/relaxed/protocol_driver.c", "runtime/relaxed/lagged.c"
 
@@ -218,20 +219,20 @@ HOSTILE = [
      [(RUN, "run->plan = all ? p->reduction.plan : p->reduction.group_plans[position];",
        "run->plan = all ? p->reduction.plan : p->reduction.group_plans[0];")]),
     ("transfers: both parts in one", 863,
-     [(RUN, "[[round * 2 + part]]);",
+     [(SURVIVORS, "[[round * 2 + part]]);",
        "round * 2")]),
     ("fetch: the records are not fetched", 315,
-     [(RUN, "rb_rounds_records(p->machine), [[records_bytes(p)]], true);",
-       "records_bytes(p) / 2")]),
+     [(SURVIVORS, "rb_rounds_records(p->machine), [[rb_partial_records_bytes(p)]], true);",
+       "rb_partial_records_bytes(p) / 2")]),
     ("restore: merged twice", 39,
-     [(RUN, "rb_partial_merge(p, p->buffers.pending, p->buffers.joined, true);",
+     [(SURVIVORS, "rb_partial_merge(p, p->buffers.pending, p->buffers.joined, true);",
        "rb_partial_merge(p, p->buffers.pending, p->buffers.joined, true); rb_partial_merge(p, "
        "p->buffers.pending, p->buffers.joined, true);")]),
     ("options: depth is one more", 0,
      [(CREATE, "p->results.slot_count = [[rb_rounds_slots(&p->config.options)]];",
        "rb_rounds_slots(&p->config.options) - (p->config.options.depth > 3)")]),
     ("free: without the first barrier", 10,
-     [(CREATE, "err = [[farewell(p, &barrier, 0, deadline_ns)]];",
+     [(CREATE, "err = [[final_barrier(p, &barrier, 0, deadline_ns)]];",
        "RUBATO_OK")]),
     ("create: operations have one number", 2,
      [(CREATE, "comm->partial_sequence++",

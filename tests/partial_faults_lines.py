@@ -5,7 +5,7 @@ machine's tests do."""
 ROUNDS, ACTIVATION = "collectives/partial/rounds.c", "collectives/partial/rounds_activation.c"
 RECORDS, RESULTS = "collectives/partial/rounds_records.c", "collectives/partial/rounds_results.c"
 RECOVERY, ADAPTIVE = "collectives/partial/rounds_recovery.c", "collectives/partial/adaptive.c"
-API, RUN = "runtime/relaxed/partial.c", "runtime/relaxed/partial_run.c"
+API, RUN = "runtime/relaxed/partial.c", "runtime/relaxed/partial_rounds.c"
 IDENTITY = "collectives/reduce/identity.c"
 CREATE = "runtime/relaxed/partial_create.c"
 DRIVER, LAGGED = "runtime/relaxed/protocol_driver.c", "runtime/relaxed/lagged.c"
@@ -248,7 +248,7 @@ LINES = [
      [(RUN, "c->phase_ns[c->phase] += now_ns - c->phase_since_ns;", ";")]),
     ("settle: replaced, but the old one stays", 2,
      [(RUN, "p->buffers.lease = p->buffers.pending; p->buffers.pending = lease;", ";")]),
-    ("stir: nobody else is told", 2, [(RUN, "q->changed = true;", ";")]),
+    ("waiters: those elsewhere do not look again", 2, [(RUN, "q->changed = true;", ";")]),
     ("completed: members of older rounds stay", 25,
      [(RUN, "memset(r->member, 0, p->comm->engine.rank_count * sizeof(*r->member));", ";")]),
     ("reduce: divided by nothing", 2,

@@ -328,11 +328,9 @@ static void message(struct rb_rounds *m, const struct rb_protocol_event *event,
 		rb_rounds_flood_message(m, &message, out);
 }
 
-static void step(void *machine, const struct rb_protocol_event *event,
-		 struct rb_protocol_actions *out)
+void rb_rounds_step(struct rb_rounds *m, const struct rb_protocol_event *event,
+		    struct rb_protocol_actions *out)
 {
-	struct rb_rounds *m = machine;
-
 	switch (event->kind) {
 	case RB_PROTOCOL_START:
 		call(m, event);
@@ -353,9 +351,8 @@ static void step(void *machine, const struct rb_protocol_event *event,
 	rb_rounds_recovery_advance(m, out);
 }
 
-static bool valid(const void *machine)
+bool rb_rounds_valid(const struct rb_rounds *m)
 {
-	const struct rb_rounds *m = machine;
 	const struct rb_rounds_activation *now = &m->opening.activations[m->round & 1];
 	const struct rb_rounds_activation *next = &m->opening.activations[(m->round + 1) & 1];
 	bool running = m->phase == RB_ROUNDS_EXCHANGING || m->phase == RB_ROUNDS_REDUCING;
@@ -377,8 +374,6 @@ static bool valid(const void *machine)
 	       RB_IMPLIES(m->results.out != RB_ROUNDS_NO_SLOT,
 			  m->results.out != m->results.lent && m->results.out != m->results.newest);
 }
-
-const struct rb_protocol rb_rounds_protocol = { .name = "partial", .step = step, .valid = valid };
 
 /* ---- Making ---- */
 

@@ -155,7 +155,6 @@ enum rb_rounds_phase {
 #define RB_ROUNDS_PHASES 7
 
 struct rb_rounds; /* The machine. */
-extern const struct rb_protocol rb_rounds_protocol;
 
 /* Results to be kept. */
 uint32_t rb_rounds_slots(const rubato_partial_options *options);
@@ -164,6 +163,11 @@ size_t rb_rounds_bytes(const struct rb_rounds_config *config);
 /* ARGUMENT: the text says which field is impossible. */
 RB_NODISCARD rubato_status rb_rounds_init(struct rb_rounds *machine,
 					  const struct rb_rounds_config *config);
+
+void rb_rounds_step(struct rb_rounds *machine, const struct rb_protocol_event *event,
+		    struct rb_protocol_actions *out);
+/* Its invariants: asserted before and after each step. */
+bool rb_rounds_valid(const struct rb_rounds *machine);
 
 /* ---- What the runtime reads, between steps ---- */
 

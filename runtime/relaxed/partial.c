@@ -211,7 +211,7 @@ static uint64_t waited(const struct rubato_partial *p)
 }
 
 /* Whether the machine has still to hear of what poisoned the engine: then there will be more. */
-static bool is_behind_the_news(const struct rubato_partial *p)
+static bool is_loss_unheard(const struct rubato_partial *p)
 {
 	return p->comm->engine.poison != RUBATO_OK &&
 	       rb_rounds_view_of(p->machine).phase < RB_ROUNDS_RECOVERING;
@@ -231,7 +231,7 @@ static rubato_status change_wait(struct rubato_partial *p, uint64_t *deadline_ns
 	} else {
 		err = rb_engine_wait(engine, &p->changed, *deadline_ns);
 	}
-	rb_partial_wait_note(p, rb_engine_now(engine));
+	rb_partial_wait_clock(p, rb_engine_now(engine));
 	p->clocks.wait_since_ns = 0;
 	return err == RUBATO_OK ? RUBATO_OK : timeout_fail(p, timeout_ns);
 }
@@ -258,7 +258,7 @@ static rubato_status result_wait(struct rubato_partial *p, uint64_t timeout_ns, 
 		case RB_ROUNDS_NO_MORE:
 			return end_check(p);
 		case RB_ROUNDS_NOTHING:
-			if (!is_behind_the_news(p))
+			if (!is_loss_unheard(p))
 				return RUBATO_OK;
 			break;
 		case RB_ROUNDS_WAIT:

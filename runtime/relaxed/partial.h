@@ -1,6 +1,8 @@
 /*
  * partial.h -- what the files of the partial allreduce share: partial_create.c (making and ending),
- * partial.c (what applications call), partial_run.c (what the protocol machine asks for).
+ * partial.c (what applications call), partial_rounds.c (events into the protocol machine, its
+ * actions carried out), partial_recovery.c (those of survivors), partial_state.c (what a drained
+ * one hands on).
  *
  * What is decided is the machine's (collectives/partial/rounds.h); here are buffers, runs and
  * clocks. One slab of memory per rank, whose address all know, is cut into buffers of one vector:
@@ -112,32 +114,47 @@ static inline void *rb_partial_buffer(const struct rubato_partial *p, uint32_t i
 	return p->buffers.slab->base + p->buffers.stride * index;
 }
 
-/* ---- partial_run.c: under the lock ---- */
+static inline uint64_t rb_partial_records_bytes(const struct rubato_partial *p)
+{
+	return (uint64_t)p->config.rank_count * sizeof(struct rb_rounds_record);
+}
+
+/* ---- partial_rounds.c: under the lock ---- */
 
 /* What runs of an operation have in their tags, beside its number. */
 enum rb_partial_tag {
 	RB_PARTIAL_TAG_EXCHANGE,
 	RB_PARTIAL_TAG_REDUCE,
-	RB_PARTIAL_TAG_FAREWELL,
+	RB_PARTIAL_TAG_FINAL_BARRIER,
 	RB_PARTIAL_TAGS
 };
 struct rb_tag rb_partial_run_tag(const struct rubato_partial *p, enum rb_partial_tag which,
 				 uint64_t instance);
 
-extern const struct rb_protocol rb_partial_protocol; /* The machine, with what is done at once. */
-void rb_partial_carry_out(struct rb_engine *engine, struct rb_protocol_driver *driver,
-			  uint64_t value, uint32_t peer);
-void rb_partial_told(struct rb_engine *engine, struct rb_protocol_driver *driver, uint64_t value,
-		     rubato_status status);
+/* One event, and what comes of it, however much that is. */
+void rb_partial_event(struct rubato_partial *p, const struct rb_protocol_event *event);
+/* The same, of a call of the application's. */
 void rb_partial_call(struct rubato_partial *p, enum rb_rounds_call call, const void *argument,
 		     size_t argument_bytes);
+/* For the driver. */
+void rb_partial_driver_event(struct rb_engine *engine, struct rb_protocol_driver *driver,
+			     const struct rb_protocol_event *event);
+void rb_partial_driver_ended(struct rb_engine *engine, struct rb_protocol_driver *driver);
 /* The application has waited so far: counts for the phase. */
-void rb_partial_wait_note(struct rubato_partial *p, uint64_t now_ns);
-/* Ends what is under way here; nothing of ours is posted afterwards. */
-void rb_partial_quiet(struct rubato_partial *p);
+void rb_partial_wait_clock(struct rubato_partial *p, uint64_t now_ns);
 /* into = op(into, from), or op(from, into). */
 void rb_partial_merge(struct rubato_partial *p, uint32_t into, uint32_t from, bool from_first);
 uint32_t rb_partial_free_contribution(const struct rubato_partial *p);
+
+/* Finds who takes part in the current round's reduction; this rank's place among them. */
+uint32_t rb_partial_members_find(struct rubato_partial *p);
+
+/* ---- partial_recovery.c: under the lock ---- */
+
+/* A RUN action that survivors of a loss need: `value` and `peer` as in the action. */
+void rb_partial_recover(struct rubato_partial *p, uint64_t value, uint32_t peer);
+/* Ends what is under way here; nothing of ours is posted afterwards. */
+void rb_partial_quiet(struct rubato_partial *p);
 
 /* ---- partial_state.c ---- */
 

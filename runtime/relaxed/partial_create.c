@@ -346,11 +346,10 @@ static rubato_status opened(struct rubato_partial *p)
 {
 	struct rubato_comm *comm = p->comm;
 
-	p->driver = (struct rb_protocol_driver) { .protocol = &rb_partial_protocol,
-						  .machine = p,
+	p->driver = (struct rb_protocol_driver) { .name = "partial",
 						  .number = comm->partial_sequence++,
-						  .run = rb_partial_carry_out,
-						  .done = rb_partial_told,
+						  .event = rb_partial_driver_event,
+						  .ended = rb_partial_driver_ended,
 						  .neighbour = neighbour,
 						  .survives = true,
 						  .owner = p };
@@ -540,14 +539,14 @@ static rubato_status drain_all(struct rubato_partial *p, uint64_t deadline_ns)
 		       : RUBATO_OK;
 }
 
-static void farewell_done(struct rb_engine *engine, struct rb_run *run)
+static void barrier_done(struct rb_engine *engine, struct rb_run *run)
 {
 	(void)engine;
 	*(bool *)run->owner = true;
 }
 
-static rubato_status farewell(struct rubato_partial *p, struct rb_run *run, uint32_t number,
-			      uint64_t deadline_ns)
+static rubato_status final_barrier(struct rubato_partial *p, struct rb_run *run, uint32_t number,
+				   uint64_t deadline_ns)
 {
 	struct rb_engine *engine = &p->comm->engine;
 	bool done = false;
@@ -555,11 +554,11 @@ static rubato_status farewell(struct rubato_partial *p, struct rb_run *run, uint
 
 	RB_TRY(rb_engine_check(engine));
 	RB_TRY(rb_run_init(run, p->comm->plans.barrier));
-	run->tag = rb_partial_run_tag(p, RB_PARTIAL_TAG_FAREWELL, number);
+	run->tag = rb_partial_run_tag(p, RB_PARTIAL_TAG_FINAL_BARRIER, number);
 	run->signature = (struct rb_signature) {
 		.kind = RB_KIND_BARRIER, .type = 0xff, .op = 0xff, .root = UINT32_MAX
 	};
-	run->done = farewell_done;
+	run->done = barrier_done;
 	run->owner = &done;
 	rb_run_start(engine, run);
 	err = rb_engine_wait(engine, &done, deadline_ns);
@@ -605,7 +604,7 @@ static rubato_status end(struct rubato_partial *p)
 	if (err == RUBATO_OK)
 		err = drain_all(p, deadline_ns);
 	if (err == RUBATO_OK)
-		err = farewell(p, &barrier, 0, deadline_ns);
+		err = final_barrier(p, &barrier, 0, deadline_ns);
 	if (err == RUBATO_OK)
 		err = last_words(p, deadline_ns);
 	if (err != RUBATO_OK)
@@ -614,7 +613,7 @@ static rubato_status end(struct rubato_partial *p)
 	rb_partial_quiet(p);
 	rb_protocol_close(engine, &p->driver);
 	if (err == RUBATO_OK)
-		err = farewell(p, &barrier, 1, deadline_ns);
+		err = final_barrier(p, &barrier, 1, deadline_ns);
 	if (err != RUBATO_OK)
 		rb_engine_poison(engine, err, rubato_error_text());
 	rb_run_fini(&barrier);

@@ -1,11 +1,11 @@
 /*
- * protocol_driver.c -- carries out a protocol machine's actions: messages, timers, schedules.
+ * protocol_driver.c -- what a protocol machine needs of an engine: messages, a timer, the word of
+ * losses, and that events come one at a time.
  *
  * One receive per neighbour is posted at all times, per rank once one is lost; messages are
- * numbered per pair, so they are seen in order on transports that reorder. A
- * machine is never entered twice: what happens during a step (a run that completes at once) waits
- * in a queue until the step's actions are done. Messages and queued events are reused: steady state
- * allocates nothing.
+ * numbered per pair, so they are seen in order on transports that reorder. What happens during a
+ * step (a run that completes at once) waits in a queue until the step's actions are done. Messages
+ * and queued events are reused: steady state allocates nothing.
  */
 #include "runtime/relaxed/protocol_driver.h"
 
@@ -158,7 +158,7 @@ static void receive_take(struct rb_engine *engine, struct rb_protocol_peer *peer
 			return;
 		}
 		memcpy(event.message, peer->message, sizeof(event.message));
-		rb_protocol_event(engine, driver, &event);
+		driver->event(engine, driver, &event);
 	} while (!receive_post(engine, peer, rank));
 }
 
@@ -176,32 +176,25 @@ static void receive_done(struct rb_engine *engine, struct rb_slot *slot)
 	receive_take(engine, peer, slot->request.peer);
 }
 
-static void actions_do(struct rb_engine *engine, struct rb_protocol_driver *driver,
-		       const struct rb_protocol_actions *actions)
+void rb_protocol_carry_out(struct rb_engine *engine, struct rb_protocol_driver *driver,
+			   const struct rb_protocol_action *action)
 {
-	for (uint32_t i = 0; i < actions->count; i++) {
-		const struct rb_protocol_action *action = &actions->item[i];
-
-		switch (action->act) {
-		case RB_PROTOCOL_SEND:
-			message_send(engine, driver, action->peer, action->message);
-			break;
-		case RB_PROTOCOL_SEND_ALL:
-			for (uint32_t r = 0; r < engine->rank_count; r++)
-				if (r != engine->rank)
-					message_send(engine, driver, r, action->message);
-			break;
-		case RB_PROTOCOL_RUN:
-			driver->run(engine, driver, action->value, action->peer);
-			break;
-		case RB_PROTOCOL_WAKE:
-			driver->wake_ns = action->value;
-			break;
-		case RB_PROTOCOL_DONE:
-			engine->completed = true;
-			driver->done(engine, driver, action->value, action->status);
-			break;
-		}
+	switch (action->act) {
+	case RB_PROTOCOL_SEND:
+		message_send(engine, driver, action->peer, action->message);
+		break;
+	case RB_PROTOCOL_SEND_ALL:
+		for (uint32_t r = 0; r < engine->rank_count; r++)
+			if (r != engine->rank)
+				message_send(engine, driver, r, action->message);
+		break;
+	case RB_PROTOCOL_WAKE:
+		driver->wake_ns = action->value;
+		break;
+	case RB_PROTOCOL_RUN:
+	case RB_PROTOCOL_DONE:
+		RB_ASSERT(false);
+		break;
 	}
 }
 
@@ -236,29 +229,29 @@ static bool queue_take(struct rb_protocol_driver *driver, struct rb_protocol_eve
 	return true;
 }
 
-void rb_protocol_event(struct rb_engine *engine, struct rb_protocol_driver *driver,
-		       const struct rb_protocol_event *event)
+bool rb_protocol_begin(struct rb_engine *engine, struct rb_protocol_driver *driver,
+		       const struct rb_protocol_event *event, struct rb_protocol_event *current)
 {
-	struct rb_protocol_event current = *event;
-	struct rb_protocol_actions actions;
-
 	if (dead(engine, driver))
-		return;
+		return false;
 	if (driver->stepping) {
 		if (!queue_add(driver, event))
 			rb_engine_poison(engine, RUBATO_ERR_MEMORY, "out of memory for an event");
-		return;
+		return false;
 	}
 	driver->stepping = true;
-	do {
-		current.now_ns = rb_engine_now(engine);
-		actions.count = 0;
-		RB_ASSERT(driver->protocol->valid(driver->machine));
-		driver->protocol->step(driver->machine, &current, &actions);
-		RB_ASSERT(driver->protocol->valid(driver->machine));
-		actions_do(engine, driver, &actions);
-	} while (queue_take(driver, &current) && !dead(engine, driver));
-	driver->stepping = false;
+	*current = *event;
+	current->now_ns = rb_engine_now(engine);
+	return true;
+}
+
+bool rb_protocol_next(struct rb_engine *engine, struct rb_protocol_driver *driver,
+		      struct rb_protocol_event *current)
+{
+	driver->stepping = queue_take(driver, current) && !dead(engine, driver);
+	if (driver->stepping)
+		current->now_ns = rb_engine_now(engine);
+	return driver->stepping;
 }
 
 static rubato_status listen(struct rb_engine *engine, struct rb_protocol_driver *driver,
@@ -268,7 +261,7 @@ static rubato_status listen(struct rb_engine *engine, struct rb_protocol_driver 
 
 	peer->receive = rb_slot_take(engine);
 	if (peer->receive == NULL)
-		return RB_FAIL(RUBATO_ERR_MEMORY, "protocol %s: receives", driver->protocol->name);
+		return RB_FAIL(RUBATO_ERR_MEMORY, "protocol %s: receives", driver->name);
 	driver->unfinished++;
 	if (!receive_post(engine, peer, rank))
 		receive_take(engine, peer, rank);
@@ -371,7 +364,7 @@ static bool timer_poll(struct rb_engine *engine, struct rb_poller *poller)
 	if (driver->wake_ns == UINT64_MAX || driver->wake_ns > rb_engine_now(engine))
 		return false;
 	driver->wake_ns = UINT64_MAX;
-	rb_protocol_event(engine, driver, &event);
+	driver->event(engine, driver, &event);
 	return true;
 }
 
@@ -391,7 +384,7 @@ static void peer_lost(struct rb_engine *engine, struct rb_poller *poller, uint32
 {
 	struct rb_protocol_event event = { .kind = RB_PROTOCOL_PEER_LOST, .peer = peer };
 
-	rb_protocol_event(engine, driver_of(poller), &event);
+	driver_of(poller)->event(engine, driver_of(poller), &event);
 	listen_to_all(engine, driver_of(poller));
 }
 
@@ -408,7 +401,7 @@ static void poisoned(struct rb_engine *engine, struct rb_poller *poller, rubato_
 		return;
 	}
 	driver->over = true;
-	driver->done(engine, driver, 0, status);
+	driver->ended(engine, driver);
 }
 
 static const struct rb_poller_ops poller_ops = {
@@ -432,7 +425,7 @@ rubato_status rb_protocol_open(struct rb_engine *engine, struct rb_protocol_driv
 	driver->stepping = driver->over = driver->listening_all = false;
 	driver->unfinished = 0;
 	if (driver->peers == NULL)
-		return RB_FAIL(RUBATO_ERR_MEMORY, "protocol %s: %u peers", driver->protocol->name,
+		return RB_FAIL(RUBATO_ERR_MEMORY, "protocol %s: %u peers", driver->name,
 			       engine->rank_count);
 	driver->poller.ops = &poller_ops;
 	rb_engine_add_poller(engine, &driver->poller);
@@ -452,7 +445,7 @@ rubato_status rb_protocol_open(struct rb_engine *engine, struct rb_protocol_driv
 		struct rb_protocol_event event = { .kind = RB_PROTOCOL_PEER_LOST, .peer = r };
 
 		if (engine->losses.lost[r])
-			rb_protocol_event(engine, driver, &event);
+			driver->event(engine, driver, &event);
 	}
 	if (engine->poison != RUBATO_OK)
 		listen_to_all(engine, driver);

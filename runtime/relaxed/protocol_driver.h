@@ -8,15 +8,13 @@
 struct rb_protocol_driver {
 	struct rb_poller poller; /* First. */
 	/* Set by the owner before rb_protocol_open. */
-	const struct rb_protocol *protocol;
-	void *machine;
-	uint64_t number; /* The same on every rank, and no other driver's, ever. */
-	/* RB_PROTOCOL_RUN: starts schedule `value`; rb_protocol_event with RUN_DONE must follow. */
-	void (*run)(struct rb_engine *engine, struct rb_protocol_driver *driver, uint64_t value,
-		    uint32_t peer);
-	/* RB_PROTOCOL_DONE; also called with the poison's status when that ends the machine. */
-	void (*done)(struct rb_engine *engine, struct rb_protocol_driver *driver, uint64_t value,
-		     rubato_status status);
+	const char *name; /* Of the protocol: for errors. */
+	uint64_t number;  /* The same on every rank, and no other driver's, ever. */
+	/* A message, the time asked for, or a loss: the owner steps its machine. */
+	void (*event)(struct rb_engine *engine, struct rb_protocol_driver *driver,
+		      const struct rb_protocol_event *event);
+	/* Poison has ended the machine: there are no more events. */
+	void (*ended)(struct rb_engine *engine, struct rb_protocol_driver *driver);
 	/* Whether messages may come from `peer` before a rank is lost; NULL: from all. */
 	bool (*neighbour)(const struct rb_protocol_driver *driver, uint32_t peer);
 	/* Poison that a lost peer brought does not end the machine: it has to agree with the other
@@ -44,7 +42,19 @@ RB_NODISCARD rubato_status rb_protocol_open(struct rb_engine *engine,
 void rb_protocol_finish(struct rb_engine *engine, struct rb_protocol_driver *driver);
 /* Waits until what it sent has left (at most 1 s), unless it is over or the engine poisoned. */
 void rb_protocol_close(struct rb_engine *engine, struct rb_protocol_driver *driver);
-void rb_protocol_event(struct rb_engine *engine, struct rb_protocol_driver *driver,
-		       const struct rb_protocol_event *event);
+
+/*
+ * A machine is never entered twice. For every event, its own (START, RUN_DONE) too, the owner asks
+ * rb_protocol_begin, and steps the machine with *current: the event, and the time. false: it is
+ * over; or it is at work, and the event waits. After the step, and all that it asked for, comes
+ * rb_protocol_next, with the next one that has waited meanwhile; false: there is none.
+ */
+bool rb_protocol_begin(struct rb_engine *engine, struct rb_protocol_driver *driver,
+		       const struct rb_protocol_event *event, struct rb_protocol_event *current);
+bool rb_protocol_next(struct rb_engine *engine, struct rb_protocol_driver *driver,
+		      struct rb_protocol_event *current);
+/* SEND, SEND_ALL or WAKE; the others are the owner's to carry out. */
+void rb_protocol_carry_out(struct rb_engine *engine, struct rb_protocol_driver *driver,
+			   const struct rb_protocol_action *action);
 
 #endif

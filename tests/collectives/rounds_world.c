@@ -199,14 +199,13 @@ void world_event(struct world *w, uint32_t r, struct rb_protocol_event *event)
 {
 	struct rank *rank = &w->ranks[r];
 	struct rb_protocol_actions actions;
-	const struct rb_protocol *protocol = &rb_rounds_protocol;
 	const char *what = "";
 
 	actions.count = 0;
 	event->now_ns = w->now;
-	LAW(w, protocol->valid(rank->machine), "rank %u is not valid before an event", r);
-	protocol->step(rank->machine, event, &actions);
-	LAW(w, protocol->valid(rank->machine), "rank %u is not valid", r);
+	LAW(w, rb_rounds_valid(rank->machine), "rank %u is not valid before an event", r);
+	rb_rounds_step(rank->machine, event, &actions);
+	LAW(w, rb_rounds_valid(rank->machine), "rank %u is not valid", r);
 	LAW(w, !rb_broken_take(&what), "rank %u: %s", r, what);
 	struct rb_rounds_view view = rb_rounds_view_of(rank->machine);
 	uint64_t number = view.round;

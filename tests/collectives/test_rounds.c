@@ -31,8 +31,8 @@ static void flood_event(struct flood *f, uint32_t r, struct rb_protocol_event *e
 {
 	struct rb_protocol_actions actions = { .count = 0 };
 
-	ck_assert(rb_rounds_protocol.valid(f->machines[r]));
-	rb_rounds_protocol.step(f->machines[r], event, &actions);
+	ck_assert(rb_rounds_valid(f->machines[r]));
+	rb_rounds_step(f->machines[r], event, &actions);
 	for (uint32_t i = 0; i < actions.count; i++) {
 		const struct rb_protocol_action *action = &actions.item[i];
 
@@ -212,7 +212,7 @@ START_TEST(late_contributions_open_nothing)
 
 		memcpy(activate.message, &text, sizeof(text));
 		actions.count = 0;
-		rb_rounds_protocol.step(m, &activate, &actions);
+		rb_rounds_step(m, &activate, &actions);
 		ck_assert_int_eq(rb_rounds_view_of(m).phase, RB_ROUNDS_EXCHANGING);
 		for (uint32_t r = 0; r < 3; r++)
 			rb_rounds_records(m)[r] =
@@ -220,14 +220,14 @@ START_TEST(late_contributions_open_nothing)
 		for (uint64_t which = RB_ROUNDS_EXCHANGE; which <= RB_ROUNDS_REDUCE; which++) {
 			run.value = round * RB_ROUNDS_RUNS + which;
 			actions.count = 0;
-			rb_rounds_protocol.step(m, &run, &actions);
+			rb_rounds_step(m, &run, &actions);
 		}
 		ck_assert_uint_eq(rb_rounds_view_of(m).round, round + 1);
 	}
 	for (; c.step < 3; c.step++) { /* What it was late with: nothing is told to anyone. */
 		memcpy(event.message, &c, sizeof(c));
 		actions.count = 0;
-		rb_rounds_protocol.step(m, &event, &actions);
+		rb_rounds_step(m, &event, &actions);
 		ck_assert_uint_eq(actions.count, 0);
 		ck_assert(!rb_rounds_view_of(m).ready);
 		ck_assert_int_eq(rb_rounds_view_of(m).verdict,
@@ -235,12 +235,12 @@ START_TEST(late_contributions_open_nothing)
 	}
 	for (uint32_t i = 0; i < 2; i++) {
 		event.value = RB_ROUNDS_MERGED;
-		rb_rounds_protocol.step(m, &event, &actions);
+		rb_rounds_step(m, &event, &actions);
 	}
 	ck_assert_uint_eq(actions.count, 0);
 	memcpy(event.message, &c, sizeof(c)); /* Number 3 is for round 3. */
 	event.value = RB_ROUNDS_COMMIT;
-	rb_rounds_protocol.step(m, &event, &actions);
+	rb_rounds_step(m, &event, &actions);
 	ck_assert(rb_rounds_view_of(m).ready);
 	ck_assert_uint_eq(rb_rounds_view_of(m).pending, 4);
 	free(m);
@@ -255,14 +255,14 @@ static void turn(struct rb_rounds *m, uint32_t n, uint64_t round)
 	struct rb_protocol_actions actions = { .count = 0 };
 
 	memcpy(event.message, &c, sizeof(c));
-	rb_rounds_protocol.step(m, &event, &actions);
+	rb_rounds_step(m, &event, &actions);
 	for (uint32_t r = 0; r < n; r++)
 		rb_rounds_records(m)[r] = (struct rb_rounds_record) { .round = (uint32_t)round };
 	event.kind = RB_PROTOCOL_RUN_DONE;
 	for (uint64_t which = RB_ROUNDS_EXCHANGE; which <= RB_ROUNDS_REDUCE; which++) {
 		event.value = round * RB_ROUNDS_RUNS + which;
 		actions.count = 0;
-		rb_rounds_protocol.step(m, &event, &actions);
+		rb_rounds_step(m, &event, &actions);
 	}
 	ck_assert_uint_eq(rb_rounds_view_of(m).round, round + 1);
 }

@@ -515,6 +515,7 @@ struct herald { /* Counts rounds; whoever starts one first forwards it to its ch
 	uint32_t rank, n;
 	uint64_t round, heard;
 	bool waiting;
+	bool done; /* The application waits for it. */
 };
 
 static void herald_forward(struct herald *h, uint32_t origin, uint64_t round,
@@ -542,10 +543,9 @@ static void herald_hear(struct herald *h, uint32_t origin, uint64_t round,
 	herald_forward(h, origin, round, out);
 }
 
-static void herald_step(void *machine, const struct rb_protocol_event *event,
+static void herald_step(struct herald *h, const struct rb_protocol_event *event,
 			struct rb_protocol_actions *out)
 {
-	struct herald *h = machine;
 	uint32_t origin = h->rank;
 	uint64_t round = h->round + 1;
 
@@ -572,31 +572,49 @@ static void herald_step(void *machine, const struct rb_protocol_event *event,
 	}
 }
 
-static bool herald_valid(const void *machine)
+static bool herald_valid(const struct herald *h)
 {
-	const struct herald *h = machine;
-
 	return h->rank < h->n && h->heard >= h->round && h->heard <= h->round + 1;
 }
 
-static const struct rb_protocol herald_protocol = { "herald", herald_step, herald_valid };
-
-static void herald_done(struct rb_engine *engine, struct rb_protocol_driver *driver, uint64_t value,
-			rubato_status status)
+static void herald_event(struct rb_engine *engine, struct rb_protocol_driver *driver,
+			 const struct rb_protocol_event *event)
 {
-	(void)engine, (void)value, (void)status;
-	*(bool *)driver->owner = true;
+	struct herald *h = driver->owner;
+	struct rb_protocol_event current;
+	struct rb_protocol_actions actions;
+
+	if (!rb_protocol_begin(engine, driver, event, &current))
+		return;
+	do {
+		actions.count = 0;
+		RB_ASSERT(herald_valid(h));
+		herald_step(h, &current, &actions);
+		RB_ASSERT(herald_valid(h));
+		for (uint32_t i = 0; i < actions.count; i++) {
+			if (actions.item[i].act == RB_PROTOCOL_DONE)
+				h->done = engine->completed = true;
+			else
+				rb_protocol_carry_out(engine, driver, &actions.item[i]);
+		}
+	} while (rb_protocol_next(engine, driver, &current));
+}
+
+static void herald_ended(struct rb_engine *engine, struct rb_protocol_driver *driver)
+{
+	struct herald *h = driver->owner;
+
+	h->done = engine->completed = true;
 }
 
 static rubato_status herald_main(rubato_comm *comm, void *arg)
 {
 	struct herald herald = { .rank = rubato_rank(comm), .n = rubato_size(comm) };
-	bool done = false;
-	struct rb_protocol_driver driver = { .protocol = &herald_protocol,
-					     .machine = &herald,
+	struct rb_protocol_driver driver = { .name = "herald",
 					     .number = 1,
-					     .done = herald_done,
-					     .owner = &done };
+					     .event = herald_event,
+					     .ended = herald_ended,
+					     .owner = &herald };
 	struct rb_protocol_event start = { .kind = RB_PROTOCOL_START };
 	rubato_status err;
 
@@ -608,9 +626,9 @@ static rubato_status herald_main(rubato_comm *comm, void *arg)
 	for (uint64_t round = 1; round <= 50; round++) {
 		RB_TRY(rubato_barrier(comm));
 		rb_engine_enter(&comm->engine);
-		done = false;
-		rb_protocol_event(&comm->engine, &driver, &start);
-		err = rb_engine_wait(&comm->engine, &done,
+		herald.done = false;
+		herald_event(&comm->engine, &driver, &start);
+		err = rb_engine_wait(&comm->engine, &herald.done,
 				     rb_engine_now(&comm->engine) + 20000000000u);
 		rb_engine_leave(&comm->engine);
 		RB_TRY(err);

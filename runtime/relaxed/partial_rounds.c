@@ -1,0 +1,369 @@
+/*
+ * partial_rounds.c -- rounds as they are carried out: an event goes into the machine, its actions
+ * come out, and each is done at once. Two of them are runs, the exchange of records and the
+ * reduction; their ends are events again.
+ *
+ * A round touches peers' buffers in place, so when does nobody touch mine? The exchange of round r
+ * is complete when every rank has joined r, and joining r means to have completed r - 1: so it
+ * synchronises the entry into the reduction (run.entered), and whatever was read or written for
+ * r - 1 is free again. In the reduction contributions are only read: those of a round that a crash
+ * cut short are as they were.
+ */
+#include "runtime/relaxed/partial.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- Contributions ---- */
+
+uint32_t rb_partial_free_contribution(const struct rubato_partial *p)
+{
+	uint32_t i = 0;
+
+	while (i == p->buffers.lease || i == p->buffers.pending || i == p->buffers.joined)
+		i++;
+	RB_ASSERT(i < RB_PARTIAL_CONTRIBUTIONS);
+	return i;
+}
+
+void rb_partial_merge(struct rubato_partial *p, uint32_t into, uint32_t from, bool from_first)
+{
+	const void *operands[2] = { rb_partial_buffer(p, from_first ? from : into),
+				    rb_partial_buffer(p, from_first ? into : from) };
+	const struct rb_reduce both = { .type = p->vector.type,
+					.op = p->vector.op,
+					.to = rb_partial_buffer(p, into),
+					.from = operands,
+					.from_count = 2,
+					.count = p->vector.count };
+
+	if (p->vector.count > 0)
+		p->vector.reduce(&both);
+}
+
+/* What the verdict on a commit means for the buffers: before anything else happens. */
+static void settle(struct rubato_partial *p)
+{
+	uint32_t lease = p->buffers.lease;
+
+	switch (rb_rounds_view_of(p->machine).verdict) {
+	case RB_ROUNDS_REPLACE:
+		p->buffers.lease = p->buffers.pending;
+		p->buffers.pending = lease;
+		break;
+	case RB_ROUNDS_TAKE:
+		p->buffers.pending = lease;
+		p->buffers.lease = rb_partial_free_contribution(p);
+		break;
+	case RB_ROUNDS_MERGE: /* rubato_partial_commit does it. */
+	case RB_ROUNDS_DISCARD:
+		break;
+	}
+}
+
+/* ---- Clocks, and who waits ---- */
+
+void rb_partial_wait_clock(struct rubato_partial *p, uint64_t now_ns)
+{
+	struct rb_partial_clocks *c = &p->clocks;
+
+	if (c->wait_since_ns > 0 && c->phase <= RB_ROUNDS_REDUCING)
+		c->wait_ns[c->phase] += now_ns - c->wait_since_ns;
+	c->wait_since_ns = c->wait_since_ns > 0 ? now_ns : 0;
+}
+
+/* Who waits, here or in another operation, looks again: it may be wanted now. */
+static void waiters_look(struct rubato_partial *p)
+{
+	for (struct rubato_partial *q = p->comm->partials; q != NULL; q = q->next)
+		q->changed = true;
+	p->changed = p->comm->engine.completed = true;
+}
+
+static void phase_clock(struct rubato_partial *p, uint64_t now_ns)
+{
+	enum rb_rounds_phase phase = rb_rounds_view_of(p->machine).phase;
+	struct rb_partial_clocks *c = &p->clocks;
+
+	if (phase == c->phase)
+		return;
+	rb_partial_wait_clock(p, now_ns);
+	if (c->phase <= RB_ROUNDS_REDUCING)
+		c->phase_ns[c->phase] += now_ns - c->phase_since_ns;
+	c->phase = phase;
+	c->phase_since_ns = now_ns;
+	/* For want of room, perhaps: who waits elsewhere is to know. */
+	if (phase == RB_ROUNDS_JOINING && p->comm->partials->next != NULL)
+		waiters_look(p);
+}
+
+/* ---- Runs ---- */
+
+static void run_over(struct rb_engine *engine, struct rb_run *run, enum rb_rounds_run which)
+{
+	struct rubato_partial *p = run->owner;
+	struct rb_protocol_event event = { .kind = RB_PROTOCOL_RUN_DONE };
+
+	if (run->status == RUBATO_OK) {
+		event.value = rb_rounds_view_of(p->machine).round * RB_ROUNDS_RUNS + which;
+		rb_partial_event(p, &event);
+	} else if (run->status != RUBATO_ERR_PEER) {
+		rb_engine_poison(engine, run->status, run->failure);
+	} /* Else the machine is about to learn who was lost. */
+}
+
+static void exchange_done(struct rb_engine *engine, struct rb_run *run)
+{
+	run_over(engine, run, RB_ROUNDS_EXCHANGE);
+}
+
+static void reduce_done(struct rb_engine *engine, struct rb_run *run)
+{
+	run_over(engine, run, RB_ROUNDS_REDUCE);
+}
+
+struct rb_tag rb_partial_run_tag(const struct rubato_partial *p, enum rb_partial_tag which,
+				 uint64_t instance)
+{
+	return rb_tag(p->comm->engine.epoch, RB_TAG_PARTIAL,
+		      p->driver.number * RB_PARTIAL_TAGS + which, (uint32_t)instance);
+}
+
+static void exchange_start(struct rb_engine *engine, struct rubato_partial *p, uint64_t round)
+{
+	struct rb_rounds_record *record = rb_rounds_own_record(p->machine);
+	uint32_t in = RB_PARTIAL_IDENTITY, out = rb_rounds_view_of(p->machine).out;
+
+	RB_ASSERT((record->count > 0) == (p->buffers.pending != RB_PARTIAL_NONE));
+	if (record->count > 0) {
+		in = p->buffers.joined = p->buffers.pending;
+		p->buffers.pending = RB_PARTIAL_NONE;
+	}
+	p->results.slots[out].buffer = RB_PARTIAL_RESULTS + out;
+	record->in = (uint16_t)in;
+	record->out = (uint16_t)p->results.slots[out].buffer;
+	p->exchange.run.buffers[RB_BUF_IN] = record;
+	p->exchange.run.buffers[RB_BUF_OUT] = rb_rounds_records(p->machine);
+	p->exchange.run.buffers[RB_BUF_SCRATCH] = p->exchange.scratch;
+	p->exchange.run.type = RUBATO_INT64;
+	p->exchange.run.tag = rb_partial_run_tag(p, RB_PARTIAL_TAG_EXCHANGE, round);
+	p->exchange.run.signature = (struct rb_signature) {
+		.kind = RB_KIND_ALLGATHER,
+		.type = RUBATO_INT64,
+		.op = 0xff,
+		.algorithm = (uint8_t)(p->exchange.plan->algorithm - rb_algorithms),
+		.root = UINT32_MAX,
+		.count = RB_ROUNDS_RECORD_WORDS,
+	};
+	p->exchange.run.instance = (uint32_t)round;
+	p->exchange.run.done = exchange_done;
+	p->exchange.run.owner = p;
+	rb_run_start(engine, &p->exchange.run);
+}
+
+uint32_t rb_partial_members_find(struct rubato_partial *p)
+{
+	uint32_t position = 0;
+
+	p->reduction.member_count = rb_rounds_members(p->machine, p->reduction.members);
+	while (p->reduction.members[position] != p->comm->engine.rank)
+		position++;
+	return position;
+}
+
+/* False: a peer names buffers that there are none of. */
+static bool addresses_fill(struct rubato_partial *p, const struct rb_rounds_record *records)
+{
+	for (uint32_t i = 0; i < p->reduction.member_count; i++) {
+		const struct rb_rounds_record *record = &records[p->reduction.members[i]];
+		uint8_t *base = p->buffers.bases[p->reduction.members[i]];
+
+		if (record->in > RB_PARTIAL_IDENTITY || record->out < RB_PARTIAL_RESULTS ||
+		    record->out >= RB_PARTIAL_RESULTS + p->results.slot_count)
+			return false;
+		if (base == NULL)
+			continue; /* This algorithm touches nobody's memory. */
+		p->reduction.peers[i].mapped[RB_BUF_IN] = base + p->buffers.stride * record->in;
+		p->reduction.peers[i].mapped[RB_BUF_OUT] = base + p->buffers.stride * record->out;
+		p->reduction.peers[i].mapped[RB_BUF_SCRATCH] =
+			base + p->buffers.stride * (RB_PARTIAL_RESULTS + p->results.slot_count);
+	}
+	return true;
+}
+
+static void reduce_start(struct rb_engine *engine, struct rubato_partial *p, uint64_t round)
+{
+	const struct rb_rounds_record *own = rb_rounds_own_record(p->machine);
+	uint32_t position = rb_partial_members_find(p);
+	bool all = p->reduction.member_count == engine->rank_count;
+	double divisor = rb_rounds_summary(p->machine)->divisor;
+	struct rb_run *run = &p->reduction.run;
+
+	if (divisor > UINT32_MAX) {
+		rb_engine_poison(engine, RUBATO_ERR_ARGUMENT,
+				 "partial: a round's weights add up to 2^32 or more");
+		return;
+	}
+	if (!addresses_fill(p, rb_rounds_records(p->machine))) {
+		rb_engine_poison(engine, RUBATO_ERR_INTERNAL,
+				 "partial: a record names a buffer that does not exist");
+		return;
+	}
+	run->plan = all ? p->reduction.plan : p->reduction.group_plans[position];
+	run->ranks = all ? NULL : p->reduction.members;
+	run->buffers[RB_BUF_IN] = rb_partial_buffer(p, own->in);
+	run->buffers[RB_BUF_OUT] = rb_partial_buffer(p, own->out);
+	run->buffers[RB_BUF_SCRATCH] =
+		rb_partial_buffer(p, RB_PARTIAL_RESULTS + p->results.slot_count);
+	run->peers = p->reduction.peers;
+	run->type = p->vector.type;
+	run->op = p->vector.op;
+	run->divisor = (uint32_t)divisor;
+	run->tag = rb_partial_run_tag(p, RB_PARTIAL_TAG_REDUCE, round);
+	run->signature = (struct rb_signature) {
+		.kind = RB_KIND_ALLREDUCE,
+		.type = (uint8_t)p->vector.type,
+		.op = (uint8_t)p->vector.op,
+		.algorithm = (uint8_t)(run->plan->algorithm - rb_algorithms),
+		.root = UINT32_MAX,
+		.count = p->vector.count,
+	};
+	run->instance = (uint32_t)round;
+	run->entered = true;
+	run->done = reduce_done;
+	run->owner = p;
+	rb_run_start(engine, run);
+}
+
+/* ---- The end of a round ---- */
+
+static void completed(struct rubato_partial *p)
+{
+	struct rb_partial_result *r = &p->results.slots[rb_rounds_view_of(p->machine).newest];
+
+	memcpy(r->records, rb_rounds_records(p->machine), rb_partial_records_bytes(p));
+	r->summary = *rb_rounds_summary(p->machine);
+	memset(r->member, 0, p->comm->engine.rank_count * sizeof(*r->member));
+	for (uint32_t i = 0; i < p->reduction.member_count; i++)
+		r->member[p->reduction.members[i]] = true;
+	p->buffers.joined = RB_PARTIAL_NONE;
+}
+
+static void differing(struct rb_engine *engine, const struct rubato_partial *p)
+{
+	uint32_t ranks[2];
+	uint64_t steps[2];
+	char text[160];
+
+	rb_rounds_mismatch(p->machine, ranks, steps);
+	(void)snprintf(
+		text, sizeof(text),
+		"partial: the first number after a drain is %llu on rank %u, %llu on rank %u",
+		(unsigned long long)steps[0], ranks[0], (unsigned long long)steps[1], ranks[1]);
+	rb_engine_poison(engine, RUBATO_ERR_MISMATCH, text);
+}
+
+/* ---- Events and actions ---- */
+
+static void run_begin(struct rubato_partial *p, const struct rb_protocol_action *action)
+{
+	struct rb_engine *engine = &p->comm->engine;
+	uint64_t round = action->value / RB_ROUNDS_RUNS;
+
+	if (p->driver.over)
+		return; /* By an action before this one. */
+	switch ((enum rb_rounds_run)(action->value % RB_ROUNDS_RUNS)) {
+	case RB_ROUNDS_EXCHANGE:
+		exchange_start(engine, p, round);
+		break;
+	case RB_ROUNDS_REDUCE:
+		reduce_start(engine, p, round);
+		break;
+	case RB_ROUNDS_FETCH:
+	case RB_ROUNDS_SERVE:
+	case RB_ROUNDS_ABANDON:
+	case RB_ROUNDS_RESTORE:
+		rb_partial_recover(p, action->value, action->peer);
+		break;
+	}
+}
+
+static void done(struct rubato_partial *p, const struct rb_protocol_action *action)
+{
+	waiters_look(p);
+	if (p->driver.over)
+		return; /* Poisoned. */
+	switch ((enum rb_rounds_done)(action->value % RB_ROUNDS_EVENTS)) {
+	case RB_ROUNDS_COMPLETED:
+		completed(p);
+		break;
+	case RB_ROUNDS_ENDED: /* The driver lives on: others may still have to hear. */
+		break;
+	case RB_ROUNDS_DIFFERING:
+		RB_ASSERT(action->status == RUBATO_ERR_MISMATCH);
+		differing(&p->comm->engine, p);
+		break;
+	}
+}
+
+static void action_do(struct rubato_partial *p, const struct rb_protocol_action *action)
+{
+	switch (action->act) {
+	case RB_PROTOCOL_SEND:
+	case RB_PROTOCOL_SEND_ALL:
+	case RB_PROTOCOL_WAKE:
+		rb_protocol_carry_out(&p->comm->engine, &p->driver, action);
+		break;
+	case RB_PROTOCOL_RUN:
+		run_begin(p, action);
+		break;
+	case RB_PROTOCOL_DONE:
+		done(p, action);
+		break;
+	}
+}
+
+void rb_partial_event(struct rubato_partial *p, const struct rb_protocol_event *event)
+{
+	struct rb_engine *engine = &p->comm->engine;
+	struct rb_protocol_event current;
+	struct rb_protocol_actions actions;
+
+	if (!rb_protocol_begin(engine, &p->driver, event, &current))
+		return;
+	do {
+		actions.count = 0;
+		RB_ASSERT(rb_rounds_valid(p->machine));
+		rb_rounds_step(p->machine, &current, &actions);
+		if (current.kind == RB_PROTOCOL_START && current.value == RB_ROUNDS_COMMIT)
+			settle(p);
+		phase_clock(p, current.now_ns);
+		RB_ASSERT(rb_rounds_valid(p->machine));
+		for (uint32_t i = 0; i < actions.count; i++)
+			action_do(p, &actions.item[i]);
+	} while (rb_protocol_next(engine, &p->driver, &current));
+}
+
+void rb_partial_call(struct rubato_partial *p, enum rb_rounds_call call, const void *argument,
+		     size_t argument_bytes)
+{
+	struct rb_protocol_event event = { .kind = RB_PROTOCOL_START, .value = call };
+
+	RB_ASSERT(argument_bytes <= sizeof(event.message));
+	if (argument_bytes > 0)
+		memcpy(event.message, argument, argument_bytes);
+	rb_partial_event(p, &event);
+}
+
+void rb_partial_driver_event(struct rb_engine *engine, struct rb_protocol_driver *driver,
+			     const struct rb_protocol_event *event)
+{
+	(void)engine;
+	rb_partial_event(driver->owner, event);
+}
+
+void rb_partial_driver_ended(struct rb_engine *engine, struct rb_protocol_driver *driver)
+{
+	(void)engine;
+	waiters_look(driver->owner);
+}
