@@ -89,15 +89,15 @@ struct rb_tag {
 };
 
 enum rb_tag_class {
-	RB_TAG_ONESHOT,    /* Number: the call's. */
-	RB_TAG_EXCHANGE,   /* Of its buffers' addresses; likewise. */
-	RB_TAG_PERSISTENT, /* Number: the operation's. */
-	RB_TAG_FINAL_BARRIER,   /* Likewise: it is being freed. */
-	RB_TAG_PARTIAL,    /* Number: one of those that a partial allreduce has. */
-	RB_TAG_P2P,        /* Number: the user's tag. */
-	RB_TAG_PROTOCOL,   /* Number: the driver's. */
-	RB_TAG_FETCH,      /* Likewise. */
-	RB_TAG_SPLIT,      /* Number: the exchange's. */
+	RB_TAG_ONESHOT,       /* Number: the call's. */
+	RB_TAG_EXCHANGE,      /* Of its buffers' addresses; likewise. */
+	RB_TAG_PERSISTENT,    /* Number: the operation's. */
+	RB_TAG_FINAL_BARRIER, /* Likewise: it is being freed. */
+	RB_TAG_PARTIAL,       /* Number: one of those that a partial allreduce has. */
+	RB_TAG_P2P,           /* Number: the user's tag. */
+	RB_TAG_PROTOCOL,      /* Number: the driver's. */
+	RB_TAG_FETCH,         /* Likewise. */
+	RB_TAG_SPLIT,         /* Number: the exchange's. */
 	RB_TAG_NOTICE,
 	RB_TAG_PROBE_ONESHOT,    /* Number: the call's. */
 	RB_TAG_PROBE_PERSISTENT, /* Number: the operation's. */
