@@ -1,23 +1,9 @@
-/* figures.h -- what the tools compute with: random words from a counter, order, quantiles. */
+/* figures.h -- what the tools compute with: order, quantiles. */
 #ifndef PROGRAMS_FIGURES_H
 #define PROGRAMS_FIGURES_H
 
 #include <math.h>
 #include <stdint.h>
-
-/* splitmix64's finish: every bit of the input reaches every bit of the output. */
-static inline uint64_t random_mix(uint64_t x)
-{
-	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-	x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-	return x ^ (x >> 31);
-}
-
-/* In [0, 1). */
-static inline double random_unit(uint64_t random)
-{
-	return (double)(random >> 11) * 0x1p-53;
-}
 
 /* Of doubles, for qsort. */
 static inline int ascending(const void *a, const void *b)

@@ -21,9 +21,9 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "programs/clock.h"
 #include "programs/launch_child.h"
 #include "programs/lines.h"
 
@@ -65,14 +65,6 @@ struct job {
 	int line_from; /* -1: none. */
 };
 
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 /* A sentence about the end. With rank_main it is kept: one line is printed when all have ended. */
 __attribute__((format(printf, 2, 3))) static void say(struct job *job, const char *format, ...)
 {
@@ -109,7 +101,7 @@ static void end_job(struct job *job, int status, int number)
 		return;
 	job->phase = ENDING;
 	job->end_at = NEVER;
-	job->kill_at = now_ns() + LAUNCH_GRACE_NS;
+	job->kill_at = clock_ns() + LAUNCH_GRACE_NS;
 	signal_ranks(job, number);
 }
 
@@ -125,7 +117,7 @@ static void failed(struct job *job, int status)
 		return;
 	}
 	job->phase = FAILING;
-	job->end_at = now_ns() + job->launch->patience_ns;
+	job->end_at = clock_ns() + job->launch->patience_ns;
 }
 
 static void kill_job(struct job *job)
@@ -143,7 +135,7 @@ static void rank_ended(struct job *job, uint32_t rank, int wait_status)
 	job->pids[rank] = 0;
 	job->running--;
 	if (job->running == 0 && job->phase == RUNNING) /* For processes that outlive their rank. */
-		job->kill_at = now_ns() + LAUNCH_GRACE_NS;
+		job->kill_at = clock_ns() + LAUNCH_GRACE_NS;
 	/* A death by signal explains why the others failed, even before it. */
 	bool explains = job->phase == FAILING && signalled && !job->by_signal;
 
@@ -211,7 +203,7 @@ static void take_signals(struct job *job)
 
 static void take_deadlines(struct job *job)
 {
-	uint64_t now = now_ns();
+	uint64_t now = clock_ns();
 
 	if (now >= job->timeout_at) {
 		job->timeout_at = NEVER;
@@ -231,7 +223,7 @@ static void take_deadlines(struct job *job)
 static int patience_ms(const struct job *job)
 {
 	uint64_t at = job->timeout_at < job->kill_at ? job->timeout_at : job->kill_at;
-	uint64_t now = now_ns();
+	uint64_t now = clock_ns();
 
 	at = job->end_at < at ? job->end_at : at;
 
@@ -574,7 +566,7 @@ int launch_ranks(const struct launch *launch)
 	if (launch->bind_cores)
 		places_find_here(&job.places);
 	if (launch->timeout_ns > 0)
-		job.timeout_at = now_ns() + launch->timeout_ns;
+		job.timeout_at = clock_ns() + launch->timeout_ns;
 	if (!job_open(&job)) {
 		perror(launch->program);
 		job.status = EXIT_FAILURE;

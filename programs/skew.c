@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "programs/figures.h"
+#include "programs/rng.h"
 #include "programs/skew.h"
 
 #define PARETO_SHAPE 2.0 /* Heavy tail, finite mean. */
@@ -10,9 +10,8 @@
 uint64_t skew_ns(const struct skew *skew, uint32_t rank, uint32_t rank_count, uint32_t iteration)
 {
 	double d = (double)skew->time_ns;
-	uint64_t random =
-		random_mix(random_mix(skew->seed + 3) ^ ((uint64_t)iteration << 32 | rank));
-	double u = random_unit(random);
+	uint64_t random = rng_mix(rng_mix(skew->seed + 3) ^ ((uint64_t)iteration << 32 | rank));
+	double u = rng_unit_of(random);
 	double last = rank_count > 1 ? rank_count - 1 : 1;
 
 	switch (skew->kind) {

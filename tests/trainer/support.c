@@ -12,8 +12,8 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "programs/rng.h"
 #include "tests/check_main.h"
-#include "trainer/base/rng.h"
 
 #define PROCESS_SECONDS_MAX 240 /* A guard against hangs only. */
 
@@ -178,17 +178,17 @@ void images_enter(void)
 	static float centre[IMAGES_CLASSES][IMAGES_SIDE * IMAGES_SIDE];
 	static float x[IMAGES_ROWS][IMAGES_SIDE * IMAGES_SIDE];
 	static int32_t y[IMAGES_ROWS];
-	struct tr_rng rng = { 11 };
+	struct rng rng = { 11 };
 
 	folder_enter();
 	ck_assert_int_eq(mkdir("data", 0777), 0);
 	for (int c = 0; c < IMAGES_CLASSES; c++)
 		for (int k = 0; k < IMAGES_SIDE * IMAGES_SIDE; k++)
-			centre[c][k] = (float)tr_rng_unit(&rng) - 0.5f;
+			centre[c][k] = (float)rng_unit(&rng) - 0.5f;
 	for (int row = 0; row < IMAGES_ROWS; row++) {
-		y[row] = (int32_t)tr_rng_below(&rng, IMAGES_CLASSES);
+		y[row] = (int32_t)rng_below(&rng, IMAGES_CLASSES);
 		for (int k = 0; k < IMAGES_SIDE * IMAGES_SIDE; k++)
-			x[row][k] = centre[y[row]][k] + 2.0f * ((float)tr_rng_unit(&rng) - 0.5f);
+			x[row][k] = centre[y[row]][k] + 2.0f * ((float)rng_unit(&rng) - 0.5f);
 	}
 	npy_write("data/x.npy", 1, x_head, x, sizeof(x));
 	npy_write("data/y.npy", 2, y_head, y, sizeof(y));

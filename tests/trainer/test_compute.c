@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "programs/rng.h"
 #include "tests/check_main.h"
 #include "tests/effort.h"
-#include "trainer/base/rng.h"
 #include "trainer/models/compute.h"
 
 struct shape_case {
@@ -48,10 +48,10 @@ struct bench {
 	struct tr_error error;
 };
 
-static void fill(struct tr_rng *rng, float *values, size_t count, double scale)
+static void fill(struct rng *rng, float *values, size_t count, double scale)
 {
 	for (size_t i = 0; i < count; i++)
-		values[i] = (float)(scale * (2.0 * tr_rng_unit(rng) - 1.0));
+		values[i] = (float)(scale * (2.0 * rng_unit(rng) - 1.0));
 }
 
 static void *room(size_t count, size_t item_bytes)
@@ -64,7 +64,7 @@ static void *room(size_t count, size_t item_bytes)
 
 static void bench_open(struct bench *b, const struct shape_case *c)
 {
-	struct tr_rng rng = { 7 };
+	struct rng rng = { 7 };
 	size_t rows = c->batch > TR_EVAL_ROWS ? c->batch : TR_EVAL_ROWS;
 
 	ck_assert_int_eq(tr_model_build(&b->model, c->kind, c->loss, c->in, c->outputs, c->hidden,
@@ -84,7 +84,7 @@ static void bench_open(struct bench *b, const struct shape_case *c)
 	fill(&rng, b->x, rows * b->model.feature_count, 1.0);
 	fill(&rng, b->targets, rows * c->outputs, 1.0);
 	for (size_t i = 0; i < rows; i++)
-		b->labels[i] = (int32_t)tr_rng_below(&rng, c->outputs);
+		b->labels[i] = (int32_t)rng_below(&rng, c->outputs);
 }
 
 static void bench_close(struct bench *b)
@@ -141,7 +141,7 @@ START_TEST(plain_gradient_is_the_slope_of_the_loss)
 	const struct shape_case *c = &cases[_i];
 	const double h = 2e-3;
 	struct bench b;
-	struct tr_rng rng = { 99 };
+	struct rng rng = { 99 };
 
 	bench_open(&b, c);
 	struct tr_compute *compute =

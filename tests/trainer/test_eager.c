@@ -10,7 +10,7 @@
 #include "rubato_sim.h"
 #include "tests/check_main.h"
 #include "tests/effort.h"
-#include "trainer/base/rng.h"
+#include "trainer/base/streams.h"
 #include "trainer/rules/rule.h"
 
 #define RANKS_MAX 9
@@ -46,10 +46,10 @@ static void fill_gradient(struct tr_rule_context *ctx, uint64_t step)
 static rubato_status train(struct tr_rule_context *ctx, struct tr_rule_state *state)
 {
 	uint64_t steps = w.steps + (ctx->rank == ctx->rank_count - 1 ? w.extra : 0);
-	struct tr_rng rng = tr_rng_open(ctx->seed, TR_STREAM_DELAY, ctx->rank);
+	struct rng rng = rng_open(ctx->seed, TR_STREAM_DELAY, ctx->rank);
 
 	for (uint64_t step = 0; step < steps; step++) {
-		uint64_t delay_ns = w.delay_ns == 0 ? 0 : tr_rng_below(&rng, w.delay_ns);
+		uint64_t delay_ns = w.delay_ns == 0 ? 0 : rng_below(&rng, w.delay_ns);
 
 		TR_TRY(tr_rule_eager.begin(state, step));
 		w.looked_at[ctx->rank][step] = ctx->parameters[0];

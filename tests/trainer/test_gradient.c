@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "programs/rng.h"
 #include "tests/check_main.h"
 #include "tests/effort.h"
-#include "trainer/base/rng.h"
 
 /* Same functions, other type: names that the library has too get other ones. */
 #ifdef __clang__
@@ -43,10 +43,10 @@ struct bench {
 	struct tr_error error;
 };
 
-static void fill(struct tr_rng *rng, double *values, size_t count, double scale)
+static void fill(struct rng *rng, double *values, size_t count, double scale)
 {
 	for (size_t i = 0; i < count; i++)
-		values[i] = scale * (2.0 * tr_rng_unit(rng) - 1.0);
+		values[i] = scale * (2.0 * rng_unit(rng) - 1.0);
 }
 
 static void *room(size_t count, size_t item_bytes)
@@ -60,7 +60,7 @@ static void *room(size_t count, size_t item_bytes)
 static void bench_open(struct bench *b, enum tr_model_kind kind, enum tr_loss loss,
 		       struct tr_shape in, uint32_t outputs, uint32_t batch)
 {
-	struct tr_rng rng = { 7 };
+	struct rng rng = { 7 };
 	size_t rows = batch > TR_EVAL_ROWS ? batch : TR_EVAL_ROWS;
 
 	memset(b, 0, sizeof(*b));
@@ -78,9 +78,9 @@ static void bench_open(struct bench *b, enum tr_model_kind kind, enum tr_loss lo
 	fill(&rng, b->x, rows * b->model.feature_count, 1.0);
 	fill(&rng, b->targets, rows * outputs, 1.0);
 	for (size_t i = 0; i < rows; i++)
-		b->labels[i] = (int32_t)tr_rng_below(&rng, outputs);
+		b->labels[i] = (int32_t)rng_below(&rng, outputs);
 	for (size_t i = 0; i < b->model.parameter_count; i++) /* No scale is 1, no bias 0. */
-		b->parameters[i] += 0.1 * (2.0 * tr_rng_unit(&rng) - 1.0);
+		b->parameters[i] += 0.1 * (2.0 * rng_unit(&rng) - 1.0);
 	struct tr_compute_setup setup = { &b->model, batch, b->parameters, b->gradient,
 					  b->statistics };
 	ck_assert_int_eq(tr_compute_plain.open(&b->compute, &setup, &b->error), RUBATO_OK);
@@ -135,7 +135,7 @@ static const struct {
 
 /* Of one layer: along its gradient, turned by a random direction of the same length. */
 static void check_layer(struct bench *b, const struct tr_layer *layer, const double *gradient,
-			struct tr_rng *rng)
+			struct rng *rng)
 {
 	const double h = 1e-7;
 	size_t count = layer->weight_count + layer->bias_count, first = layer->weight_offset;
@@ -168,7 +168,7 @@ static void check_layer(struct bench *b, const struct tr_layer *layer, const dou
 
 START_TEST(gradient_is_the_slope_of_the_loss)
 {
-	struct tr_rng rng = { 99 };
+	struct rng rng = { 99 };
 	uint32_t weighted = 0, every;
 	struct bench b;
 

@@ -8,7 +8,7 @@
 #include "rubato_sim.h"
 #include "tests/check_main.h"
 #include "tests/effort.h"
-#include "trainer/base/rng.h"
+#include "trainer/base/streams.h"
 #include "trainer/data/sampler.h"
 #include "trainer/emulation/delay.h"
 
@@ -29,7 +29,7 @@ static rubato_status rank_main(rubato_comm *comm, void *arg)
 {
 	uint32_t rank = rubato_rank(comm), ranks = rubato_size(comm);
 	uint32_t row_count = ranks * EPOCH_STEPS * BATCH + 1; /* One row is left out. */
-	struct tr_rng rng = tr_rng_open(3, TR_STREAM_DELAY, rank);
+	struct rng rng = rng_open(3, TR_STREAM_DELAY, rank);
 	struct tr_error error = { .text = "" };
 	struct tr_sampler *sampler = NULL;
 	struct tr_batch batch;
@@ -50,7 +50,7 @@ static rubato_status rank_main(rubato_comm *comm, void *arg)
 			w.rows[batch.rows[i]]++;
 		if (w.work_ns > 0)
 			rubato_sleep(comm,
-				     tr_rng_below(&rng, w.work_ns) + (rank == 0 ? w.slow_ns : 0));
+				     rng_below(&rng, w.work_ns) + (rank == 0 ? w.slow_ns : 0));
 	}
 	TR_TRY(tr_sampler_leave(sampler, &error));
 	tr_sampler_close(sampler);

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "programs/rng.h"
 #include "tests/check_main.h"
-#include "trainer/base/rng.h"
 #include "trainer/models/activations.h"
 #include "trainer/models/compute.h"
 
@@ -46,18 +46,18 @@ static void *room(size_t count, size_t item_bytes)
 }
 
 /* Lines of all lengths, the longest among them, with an end where there is room for one. */
-static void fill_rows(struct bench *b, struct tr_rng *rng)
+static void fill_rows(struct bench *b, struct rng *rng)
 {
 	const struct tr_sequence *s = &b->model.sequence;
 
 	for (size_t row = 0; row < ROWS_MAX; row++) {
 		float *x = b->x + row * (s->length + 1);
-		uint64_t count = row == 1 ? s->length : tr_rng_below(rng, s->length) + 1;
+		uint64_t count = row == 1 ? s->length : rng_below(rng, s->length) + 1;
 
 		if (b->model.kind == TR_GPT)
 			count = s->length;
 		for (uint64_t k = 1; k <= count; k++)
-			x[k] = (float)(1 + tr_rng_below(rng, s->vocabulary - 1));
+			x[k] = (float)(1 + rng_below(rng, s->vocabulary - 1));
 		if (b->model.kind == TR_LSTM && count < s->length)
 			x[count] = 0.0f; /* Also the only token of a row. */
 	}
@@ -65,7 +65,7 @@ static void fill_rows(struct bench *b, struct tr_rng *rng)
 
 static void bench_open(struct bench *b, int number)
 {
-	struct tr_rng rng = { 11 };
+	struct rng rng = { 11 };
 
 	*b = (struct bench) { .batch = cases[number].batch };
 	ck_assert_int_eq(
@@ -79,7 +79,7 @@ static void bench_open(struct bench *b, int number)
 	b->x = room((size_t)ROWS_MAX * b->model.feature_count, sizeof(float));
 	tr_model_init(&b->model, 3, b->parameters);
 	for (size_t i = 0; i < b->model.parameter_count; i++) { /* No bias 0, no gain 1. */
-		b->parameters[i] += (float)(0.2 * (tr_rng_unit(&rng) - 0.5));
+		b->parameters[i] += (float)(0.2 * (rng_unit(&rng) - 0.5));
 		b->exact[i] = (double)b->parameters[i];
 	}
 	fill_rows(b, &rng);
@@ -360,7 +360,7 @@ static double slope_along(struct bench *b, const struct tr_array *array, const d
 START_TEST(gradients_are_the_slope_of_the_reference)
 {
 	struct bench b;
-	struct tr_rng rng = { 5 };
+	struct rng rng = { 5 };
 
 	bench_open(&b, _i);
 	double *direction = room(b.model.parameter_count, sizeof(double));
@@ -375,7 +375,7 @@ START_TEST(gradients_are_the_slope_of_the_reference)
 			for (size_t i = 0; i < array->count; i++) {
 				double g = (double)b.gradient[array->offset + i];
 
-				direction[i] = (2.0 * tr_rng_unit(&rng) - 1.0) / size +
+				direction[i] = (2.0 * rng_unit(&rng) - 1.0) / size +
 					       (norm2 > 0.0 ? g / sqrt(norm2) : 0.0);
 				dot += g * direction[i];
 			}

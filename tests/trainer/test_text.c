@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "programs/rng.h"
 #include "tests/check_main.h"
 #include "tests/trainer/support.h"
-#include "trainer/base/rng.h"
 #include "trainer/data/data.h"
 #include "trainer/emulation/compute_time.h"
 
@@ -221,12 +221,12 @@ END_TEST
 /* Lines of one phrase, cut off somewhere: what comes next can be learnt, but for the end. */
 static size_t write_lines(const char *name)
 {
-	struct tr_rng rng = { 3 };
+	struct rng rng = { 3 };
 	char text[LINES * 64];
 	size_t count = 0;
 
 	for (int i = 0; i < LINES; i++) {
-		size_t length = 1 + tr_rng_below(&rng, 2 * strlen(PHRASE));
+		size_t length = 1 + rng_below(&rng, 2 * strlen(PHRASE));
 
 		for (size_t k = 0; k < length; k++)
 			text[count++] = PHRASE[k % strlen(PHRASE)];

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "programs/rng.h"
 #include "tests/check_main.h"
-#include "trainer/base/rng.h"
 
 void world_init(struct world *world, const struct tr_rule *rule, uint32_t ranks, size_t count,
 		uint64_t steps)
@@ -47,9 +47,9 @@ float world_after(const struct world *world, uint32_t rank, uint64_t step, size_
 
 float world_noise(uint32_t rank, uint64_t step, size_t i)
 {
-	struct tr_rng rng = { tr_mix(rank + 1) ^ tr_mix(1000 + step) ^ tr_mix(1000000 + i) };
+	struct rng rng = { rng_mix(rank + 1) ^ rng_mix(1000 + step) ^ rng_mix(1000000 + i) };
 
-	return (float)(2.0 * tr_rng_unit(&rng) - 1.0);
+	return (float)(2.0 * rng_unit(&rng) - 1.0);
 }
 
 struct life { /* Of one rank. */

@@ -1,8 +1,8 @@
 /* bench_relaxed.c -- rubato-bench partial and lagged: relaxed.h's measurement between processes. */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "programs/clock.h"
 #include "programs/launch.h"
 #include "tools/bench/bench.h"
 #include "tools/relaxed/relaxed.h"
@@ -37,10 +37,7 @@ static bool lead_slice(void *arg, uint32_t number, uint32_t first, uint32_t coun
 					.skew_rank = o->skew.rank,
 					.first_iteration = first,
 					.period_ns = period_ns };
-	struct timespec now;
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &now);
-	command.t0_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec + LEAD_NS;
+	command.t0_ns = clock_ns() + LEAD_NS;
 	(void)snprintf(command.op, sizeof(command.op), "allreduce");
 	(void)snprintf(command.type, sizeof(command.type), "%s", relaxed_types[o->type]);
 	(void)snprintf(command.reduction, sizeof(command.reduction), "%s",

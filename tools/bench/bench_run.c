@@ -2,8 +2,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "programs/clock.h"
 #include "programs/figures.h"
 #include "programs/uneven.h"
 #include "tools/bench/bench.h"
@@ -17,10 +17,7 @@ struct call { /* One call's arguments, and the persistent pair of sendrecv. */
 
 static double now_us(void)
 {
-	struct timespec now;
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
+	return (double)clock_ns() * 1e-3;
 }
 
 void bench_check(const struct bench *bench, rubato_status status, const char *what)

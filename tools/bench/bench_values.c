@@ -1,7 +1,7 @@
 /* bench_values.c -- inputs whose results are known exactly, and the comparison. See bench.h. */
 #include <string.h>
 
-#include "programs/figures.h"
+#include "programs/rng.h"
 #include "tools/bench/bench.h"
 
 /* A signed integer of so few bits that the sum over ranks fits into `bits`. */
@@ -110,12 +110,12 @@ static double factor_of(uint64_t random, uint32_t rank)
 void pattern_of_rank(struct pattern *pattern, rubato_type type, rubato_operator op,
 		     uint64_t elements, uint32_t rank, uint32_t rank_count, uint64_t call)
 {
-	uint64_t seed = random_mix(random_mix(call + 1) ^ ((uint64_t)rank << 32));
+	uint64_t seed = rng_mix(rng_mix(call + 1) ^ ((uint64_t)rank << 32));
 
 	pattern->type = type;
 	pattern->used = elements < PATTERN_ELEMENTS ? elements : PATTERN_ELEMENTS;
 	for (uint64_t i = 0; i < pattern->used; i++) {
-		uint64_t random = random_mix(seed + i * 0x9e3779b97f4a7c15u);
+		uint64_t random = rng_mix(seed + i * 0x9e3779b97f4a7c15u);
 
 		if (!is_float(type))
 			int_set(pattern, i, random >> 8 | random << 56);

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "programs/clock.h"
 #include "programs/skew.h"
 #include "programs/uneven.h"
 #include "tools/bench/bench.h"
@@ -57,10 +58,7 @@ struct peer_rank {
 
 static double now_us(void)
 {
-	struct timespec t;
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+	return (double)clock_ns() * 1e-3;
 }
 
 static bool whole(int fd, void *bytes, size_t count, bool out)

@@ -12,9 +12,9 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "programs/clock.h"
 #include "tools/bench/peers.h"
 
 #define ARGS_MAX 40
@@ -24,14 +24,6 @@
 extern char **environ;
 
 const char *const peer_names[] = { "openmpi", "openmpi-ucx", "mpich", "gloo", NULL };
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static void why(struct peer *peer, const char *text)
 {
@@ -229,7 +221,7 @@ static bool whole(int fd, void *bytes, size_t count, bool out, uint64_t deadline
 {
 	for (size_t done = 0; done < count;) {
 		struct pollfd wait = { .fd = fd, .events = out ? POLLOUT : POLLIN };
-		uint64_t now = now_ns();
+		uint64_t now = clock_ns();
 		ssize_t length;
 
 		if (now >= deadline_ns)
@@ -274,7 +266,7 @@ static bool rank_accept(struct peer *peer, int listener, uint64_t deadline_ns)
 	int fd = -1;
 
 	while (fd < 0) {
-		if (now_ns() >= deadline_ns) {
+		if (clock_ns() >= deadline_ns) {
 			why(peer, "not all of its ranks came");
 			return false;
 		}
@@ -321,7 +313,7 @@ static void output_note(struct peer *peer)
 
 bool peer_open(struct peer *peer, const char *name, uint32_t rank_count, uint64_t timeout_ns)
 {
-	uint64_t deadline_ns = now_ns() + START_NS;
+	uint64_t deadline_ns = clock_ns() + START_NS;
 	struct words words = { .count = 0 };
 	char path[128] = "";
 	int listener;
@@ -359,7 +351,7 @@ bool peer_open(struct peer *peer, const char *name, uint32_t rank_count, uint64_
 
 bool peer_run(struct peer *peer, const struct peer_command *command, double *times, uint64_t *wrong)
 {
-	uint64_t deadline_ns = now_ns() + peer->timeout_ns;
+	uint64_t deadline_ns = clock_ns() + peer->timeout_ns;
 	struct peer_command copy = *command;
 	struct peer_answer answer;
 	bool supported = true;
@@ -395,7 +387,7 @@ bool peer_run(struct peer *peer, const struct peer_command *command, double *tim
 static bool ended(struct peer *peer, uint64_t deadline_ns)
 {
 	while (waitpid(peer->pid, NULL, WNOHANG) == 0) {
-		if (now_ns() >= deadline_ns)
+		if (clock_ns() >= deadline_ns)
 			return false;
 		(void)poll(NULL, 0, 10);
 	}
@@ -405,7 +397,7 @@ static bool ended(struct peer *peer, uint64_t deadline_ns)
 void peer_close(struct peer *peer)
 {
 	struct peer_command end = { .magic = PEER_MAGIC, .end = 1 };
-	uint64_t deadline_ns = now_ns() + END_NS;
+	uint64_t deadline_ns = clock_ns() + END_NS;
 
 	for (uint32_t i = 0; peer->sockets != NULL && i < peer->rank_count; i++) {
 		if (peer->sockets[i] < 0)
@@ -418,9 +410,9 @@ void peer_close(struct peer *peer)
 	peer->sockets = NULL;
 	if (peer->pid > 0 && !ended(peer, peer->running ? deadline_ns : 0)) {
 		(void)kill(-peer->pid, SIGTERM);
-		if (!ended(peer, now_ns() + END_NS)) {
+		if (!ended(peer, clock_ns() + END_NS)) {
 			(void)kill(-peer->pid, SIGKILL);
-			(void)ended(peer, now_ns() + END_NS);
+			(void)ended(peer, clock_ns() + END_NS);
 		}
 	}
 	peer->pid = 0;

@@ -11,6 +11,7 @@
 #ifndef TOOLS_LAWS_H
 #define TOOLS_LAWS_H
 
+#include "programs/rng.h"
 #include "rubato_sim.h"
 
 #define LAWS_RANKS_MAX 64
@@ -21,11 +22,8 @@
 #define LAWS_NONE UINT32_MAX
 #define LAWS_NEVER UINT64_MAX
 
-struct laws_random {
-	uint64_t state;
-};
-uint64_t laws_below(struct laws_random *random, uint64_t bound);
-bool laws_chance(struct laws_random *random, uint64_t one_in);
+uint64_t laws_below(struct rng *random, uint64_t bound);
+bool laws_chance(struct rng *random, uint64_t one_in);
 
 /* ---- What happened ---- */
 

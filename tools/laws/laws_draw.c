@@ -11,25 +11,24 @@
 #define CREATION_NS 15000000u /* Of all operations, at the most. */
 #define LONG_SUM 400          /* Contributions whose sum of 32 bits may be exact. */
 
-uint64_t laws_below(struct laws_random *random, uint64_t bound)
+uint64_t laws_below(struct rng *random, uint64_t bound)
 {
-	random->state += 0x9e3779b97f4a7c15u;
-	return random_mix(random->state) % bound;
+	return rng_next(random) % bound;
 }
 
-bool laws_chance(struct laws_random *random, uint64_t one_in)
+bool laws_chance(struct rng *random, uint64_t one_in)
 {
 	return laws_below(random, one_in) == 0;
 }
 
-static uint32_t draw32(struct laws_random *random, uint64_t bound)
+static uint32_t draw32(struct rng *random, uint64_t bound)
 {
 	return (uint32_t)laws_below(random, bound);
 }
 
 /* ---- The world ---- */
 
-static uint32_t ranks_draw(struct laws_random *random)
+static uint32_t ranks_draw(struct rng *random)
 {
 	if (laws_chance(random, 60))
 		return 33 + draw32(random, LAWS_RANKS_MAX - 32);
@@ -38,7 +37,7 @@ static uint32_t ranks_draw(struct laws_random *random)
 	return 1 + draw32(random, laws_chance(random, 4) ? 16 : 7);
 }
 
-static void world_draw(struct laws_trial *trial, struct laws_random *random)
+static void world_draw(struct laws_trial *trial, struct rng *random)
 {
 	uint32_t n = ranks_draw(random);
 
@@ -57,7 +56,7 @@ static void world_draw(struct laws_trial *trial, struct laws_random *random)
 
 /* ---- Operations ---- */
 
-static uint32_t divisor_draw(struct laws_random *random, uint32_t n)
+static uint32_t divisor_draw(struct rng *random, uint32_t n)
 {
 	uint32_t divisor = 1 + draw32(random, n);
 
@@ -66,7 +65,7 @@ static uint32_t divisor_draw(struct laws_random *random, uint32_t n)
 	return divisor;
 }
 
-static void options_draw(struct laws_op *op, struct laws_random *random, uint32_t n)
+static void options_draw(struct laws_op *op, struct rng *random, uint32_t n)
 {
 	rubato_partial_options *o = &op->options;
 
@@ -92,7 +91,7 @@ static void options_draw(struct laws_op *op, struct laws_random *random, uint32_
 	op->depth = o->depth > 0 ? o->depth : 8;
 }
 
-static void values_draw(struct laws_op *op, struct laws_random *random, uint32_t n)
+static void values_draw(struct laws_op *op, struct rng *random, uint32_t n)
 {
 	static const rubato_operator reductions[] = { RUBATO_SUM, RUBATO_AVG, RUBATO_AVG,
 						      RUBATO_MAX, RUBATO_MIN, RUBATO_PROD };
@@ -125,8 +124,7 @@ static bool is_victim(const struct laws_trial *trial, uint32_t rank)
 	return false;
 }
 
-static rubato_sim_fault *fault_draw(struct laws_trial *trial, struct laws_random *random,
-				    uint32_t kind)
+static rubato_sim_fault *fault_draw(struct laws_trial *trial, struct rng *random, uint32_t kind)
 {
 	rubato_sim_fault *fault = &trial->faults[trial->world.fault_count++];
 	uint32_t n = trial->world.rank_count;
@@ -143,7 +141,7 @@ static rubato_sim_fault *fault_draw(struct laws_trial *trial, struct laws_random
 	return fault;
 }
 
-static void faults_draw(struct laws_trial *trial, struct laws_random *random)
+static void faults_draw(struct laws_trial *trial, struct rng *random)
 {
 	uint32_t n = trial->world.rank_count, most = n < LAWS_FAULTS_MAX ? n : LAWS_FAULTS_MAX;
 	bool many = n > 32, complex = trial->op_count > 1 || trial->leaver != LAWS_NONE;
@@ -169,7 +167,7 @@ static void faults_draw(struct laws_trial *trial, struct laws_random *random)
 }
 
 /* A freeze that outlasts the timeout of calls, which are to be made again. */
-static void patience_draw(struct laws_trial *trial, struct laws_random *random)
+static void patience_draw(struct laws_trial *trial, struct rng *random)
 {
 	rubato_sim_fault *fault;
 
@@ -196,7 +194,7 @@ static void patience_draw(struct laws_trial *trial, struct laws_random *random)
 
 /* ---- The program ---- */
 
-static void steps_draw(struct laws_trial *trial, struct laws_random *random)
+static void steps_draw(struct laws_trial *trial, struct rng *random)
 {
 	uint32_t n = trial->world.rank_count;
 	bool ragged = !trial->beside && laws_chance(random, 3);
@@ -213,7 +211,7 @@ static void steps_draw(struct laws_trial *trial, struct laws_random *random)
 	}
 }
 
-static void leave_draw(struct laws_trial *trial, struct laws_random *random)
+static void leave_draw(struct laws_trial *trial, struct rng *random)
 {
 	uint32_t n = trial->world.rank_count;
 
@@ -225,7 +223,7 @@ static void leave_draw(struct laws_trial *trial, struct laws_random *random)
 	trial->leave_step = draw32(random, trial->steps[trial->leave_era][trial->leaver]);
 }
 
-static void program_draw(struct laws_trial *trial, struct laws_random *random)
+static void program_draw(struct laws_trial *trial, struct rng *random)
 {
 	uint32_t n = trial->world.rank_count;
 	bool free_rounds = false;
@@ -260,7 +258,7 @@ static void program_draw(struct laws_trial *trial, struct laws_random *random)
 /* ---- What programs may do besides ---- */
 
 /* Ends that not all ranks come to alike. */
-static void ends_draw(struct laws_trial *trial, struct laws_random *random)
+static void ends_draw(struct laws_trial *trial, struct rng *random)
 {
 	uint32_t n = trial->world.rank_count, last = trial->era_count - 1;
 	bool aligned = trial->ops[0].options.rounds == RUBATO_ROUNDS_ALIGNED;
@@ -284,7 +282,7 @@ static void ends_draw(struct laws_trial *trial, struct laws_random *random)
 	trial->steps[last][trial->goner] = 0;
 }
 
-static void besides_draw(struct laws_trial *trial, struct laws_random *random)
+static void besides_draw(struct laws_trial *trial, struct rng *random)
 {
 	trial->differs = trial->goner = LAWS_NONE;
 	trial->lagged.looks = laws_chance(random, 2);
@@ -300,7 +298,7 @@ static void besides_draw(struct laws_trial *trial, struct laws_random *random)
 	ends_draw(trial, random);
 }
 
-static void lagged_draw(struct laws_trial *trial, struct laws_random *random)
+static void lagged_draw(struct laws_trial *trial, struct rng *random)
 {
 	static const rubato_type types[] = { RUBATO_FLOAT64, RUBATO_FLOAT32, RUBATO_FLOAT16,
 					     RUBATO_BFLOAT16 };
@@ -329,8 +327,8 @@ static void lagged_draw(struct laws_trial *trial, struct laws_random *random)
 
 void laws_draw(struct laws_trial *trial, uint64_t seed)
 {
-	struct laws_random random = { random_mix(seed + 0x1a35) };
-	struct laws_random besides = { random_mix(seed ^ UINT64_C(0xbe51de5)) };
+	struct rng random = { rng_mix(seed + 0x1a35) };
+	struct rng besides = { rng_mix(seed ^ UINT64_C(0xbe51de5)) };
 
 	memset(trial, 0, sizeof(*trial));
 	trial->seed = seed;
@@ -388,7 +386,7 @@ uint64_t laws_skew_ns(const struct laws_trial *trial, uint32_t rank, uint32_t st
 	case LAWS_LINEAR:
 		return d * rank / n;
 	case LAWS_EXP:
-		return (uint64_t)(-(double)d / 2 * log(1 - random_unit(random)));
+		return (uint64_t)(-(double)d / 2 * log(1 - rng_unit_of(random)));
 	case LAWS_ROTATING:
 		return d * ((rank + step) % n) / n;
 	case LAWS_STRAGGLER:

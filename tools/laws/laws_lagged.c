@@ -19,7 +19,7 @@ struct job {
 	struct laws_trial *trial;
 	struct laws_lagged *l;
 	uint32_t rank, n, begun, seen;
-	struct laws_random random;
+	struct rng random;
 	rubato_lagged *lagged;
 	void *gradient;
 	const void *lent; /* The last result, until the next begin, and what it was. */

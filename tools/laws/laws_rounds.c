@@ -172,7 +172,7 @@ static void judge_need(const struct view *v, uint64_t round, const struct bounds
 /* The rank that the seed draws among the live ones: with all of them known. */
 static uint32_t drawn(const struct view *v, uint64_t round)
 {
-	uint64_t hash = random_mix(v->op->options.seed ^ random_mix(round + 0x9e3779b97f4a7c15u));
+	uint64_t hash = rng_mix(v->op->options.seed ^ rng_mix(round + 0x9e3779b97f4a7c15u));
 	uint32_t live = 0;
 
 	for (uint32_t r = 0; r < v->n; r++)

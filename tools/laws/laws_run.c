@@ -23,7 +23,7 @@ struct job { /* One rank's side. */
 	rubato_comm *comm;
 	struct laws_trial *trial;
 	uint32_t rank, n, steps;
-	struct laws_random random;
+	struct rng random;
 	rubato_partial *partials[LAWS_OPS_MAX];
 	bool leased[LAWS_OPS_MAX];
 	void *buffer; /* For contribute and collect. */

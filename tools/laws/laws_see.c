@@ -186,7 +186,7 @@ static uint64_t digest_of(const rubato_round *round, uint32_t n, bool grouped)
 		c.member = grouped ? 0 : c.member;
 		if (c.count == 0)
 			c.first_step = c.last_step = 0;
-		digest = random_mix(digest ^ laws_digest(&c, sizeof(c)));
+		digest = rng_mix(digest ^ laws_digest(&c, sizeof(c)));
 	}
 	return digest;
 }
@@ -230,7 +230,7 @@ static uint64_t group_digest(const struct laws_op *op, const void *result,
 	memcpy(&words[6], &round->divisor, sizeof(words[6]));
 	digest = laws_digest(words, sizeof(words));
 	for (uint32_t r = 0; r < n; r++)
-		digest = random_mix(digest ^ round->ranks[r].member);
+		digest = rng_mix(digest ^ round->ranks[r].member);
 	return digest | 1;
 }
 
@@ -306,7 +306,7 @@ void laws_see(struct laws_trial *trial, uint32_t op_index, uint32_t rank, const 
 
 	trial->rounds++;
 	see_order(trial, op_index, rank, round->round);
-	digest = random_mix(digest ^ of_result);
+	digest = rng_mix(digest ^ of_result);
 	if (first)
 		first_seen(trial, seen, round, digest, now_ns);
 	else if (seen->digest != digest)

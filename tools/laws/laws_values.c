@@ -19,7 +19,7 @@
 
 uint64_t laws_mix(uint64_t seed, uint64_t a, uint64_t b)
 {
-	return random_mix(random_mix(seed ^ (a * GOLDEN)) + b);
+	return rng_mix(rng_mix(seed ^ (a * GOLDEN)) + b);
 }
 
 static uint64_t key_of(const struct laws_trial *trial, uint32_t op, uint32_t rank, uint32_t index)
@@ -377,5 +377,5 @@ uint64_t laws_digest(const void *bytes, size_t size_bytes)
 	}
 	word = 0;
 	memcpy(&word, at, size_bytes);
-	return random_mix(digest ^ word) | 1;
+	return rng_mix(digest ^ word) | 1;
 }

@@ -13,6 +13,7 @@
 #include "programs/figures.h"
 #include "programs/options.h"
 #include "programs/results.h"
+#include "programs/rng.h"
 #include "programs/skew.h"
 #include "rubato_sim.h"
 

@@ -393,7 +393,7 @@ uint64_t sim_call_digest(rubato_comm *comm, const struct sim_call *call, const v
 		uint64_t word = 0;
 
 		memcpy(&word, (const uint8_t *)out + i, bytes - i < 8 ? bytes - i : 8);
-		digest = random_mix(digest ^ word) + i;
+		digest = rng_mix(digest ^ word) + i;
 	}
 	return digest != 0 ? digest : 1;
 }

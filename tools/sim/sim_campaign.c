@@ -15,14 +15,9 @@
 #define CALLS_MAX 40
 #define COUNT_MAX 20000 /* Elements: well above a chunk's 256 KiB when gathered. */
 
-struct random {
-	uint64_t state;
-};
-
-static uint64_t below(struct random *random, uint64_t bound)
+static uint64_t below(struct rng *random, uint64_t bound)
 {
-	random->state += 0x9e3779b97f4a7c15u;
-	return random_mix(random->state) % bound;
+	return rng_next(random) % bound;
 }
 
 struct trial {
@@ -36,7 +31,7 @@ struct trial {
 	uint64_t wrong, unequal;
 };
 
-static void call_draw(struct sim_call *call, struct random *random, uint32_t rank_count)
+static void call_draw(struct sim_call *call, struct rng *random, uint32_t rank_count)
 {
 	*call = (struct sim_call) {
 		.op = (enum sim_op)below(random, SIM_OP_COUNT),
@@ -56,7 +51,7 @@ static void call_draw(struct sim_call *call, struct random *random, uint32_t ran
 
 static void trial_draw(struct trial *trial, uint64_t seed)
 {
-	struct random random = { random_mix(seed + 1) };
+	struct rng random = { rng_mix(seed + 1) };
 	uint32_t n = 1 + (uint32_t)below(&random, RANKS_MAX);
 
 	*trial = (struct trial) { .world = RUBATO_SIM_OPTIONS_INIT, .seed = seed };
@@ -90,7 +85,7 @@ static rubato_status trial_rank(rubato_comm *comm, void *arg)
 		(uint64_t)COUNT_MAX * n * 8 * 2; /* Uneven ones may have twice the share. */
 	void *in = malloc(bytes), *out = malloc(bytes);
 	rubato_status err = in == NULL || out == NULL ? RUBATO_ERR_MEMORY : RUBATO_OK;
-	struct random own = { random_mix(trial->seed ^ ((uint64_t)rubato_rank(comm) << 32)) };
+	struct rng own = { rng_mix(trial->seed ^ ((uint64_t)rubato_rank(comm) << 32)) };
 
 	for (uint32_t i = 0; i < trial->call_count && err == RUBATO_OK; i++) {
 		const struct sim_call *call = &trial->calls[i];

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "trainer/base/rng.h"
+#include "trainer/base/streams.h"
 
 rubato_status tr_augment_check(const struct tr_data *data, struct tr_error *error)
 {
@@ -49,12 +49,12 @@ void tr_augment(const struct tr_data *data, uint64_t seed, uint64_t first_place,
 	const uint64_t span = 2 * TR_AUGMENT_SHIFT + 1;
 
 	for (uint32_t i = 0; i < rows; i++) {
-		struct tr_rng rng = tr_rng_open(seed, TR_STREAM_AUGMENT, first_place + i);
+		struct rng rng = rng_open(seed, TR_STREAM_AUGMENT, first_place + i);
 		struct move m;
 
-		m.down = (int32_t)tr_rng_below(&rng, span) - TR_AUGMENT_SHIFT;
-		m.right = (int32_t)tr_rng_below(&rng, span) - TR_AUGMENT_SHIFT;
-		m.mirrored = tr_rng_below(&rng, 2) == 1;
+		m.down = (int32_t)rng_below(&rng, span) - TR_AUGMENT_SHIFT;
+		m.right = (int32_t)rng_below(&rng, span) - TR_AUGMENT_SHIFT;
+		m.mirrored = rng_below(&rng, 2) == 1;
 		move_image(data, m, x + i * tr_shape_count(data->shape), spare);
 	}
 }

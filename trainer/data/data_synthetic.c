@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "trainer/base/rng.h"
+#include "trainer/base/streams.h"
 #include "trainer/data/data.h"
 
 #define ROWS_DEFAULT 32768
@@ -52,14 +52,14 @@ static float normal_of(uint8_t byte)
 	return byte < 128 ? upper_half[byte] : -upper_half[255 - byte];
 }
 
-static void draw(struct tr_rng *rng, size_t count, float *out)
+static void draw(struct rng *rng, size_t count, float *out)
 {
 	float values[256];
 
 	for (int i = 0; i < 256; i++)
 		values[i] = normal_of((uint8_t)i);
 	for (size_t i = 0; i < count; i += 8) {
-		uint64_t word = tr_rng_next(rng);
+		uint64_t word = rng_next(rng);
 		size_t end = i + 8 < count ? i + 8 : count;
 
 		for (size_t k = i; k < end; k++, word >>= 8)
@@ -69,7 +69,7 @@ static void draw(struct tr_rng *rng, size_t count, float *out)
 
 void tr_synthetic_row(const struct tr_data *data, uint64_t row, float *x, float *target)
 {
-	struct tr_rng rng = tr_rng_open(data->seed, TR_STREAM_SYNTHETIC, row);
+	struct rng rng = rng_open(data->seed, TR_STREAM_SYNTHETIC, row);
 	size_t count = tr_shape_count(data->shape);
 	double sums[8] = { 0 };
 	float noise;
@@ -107,7 +107,7 @@ static rubato_status read_size(const char *size, uint64_t *rows, uint64_t *dims,
 
 rubato_status tr_synthetic_open(struct tr_data *data, const char *size, struct tr_error *error)
 {
-	struct tr_rng rng = tr_rng_open(data->seed, TR_STREAM_SYNTHETIC, PLANE);
+	struct rng rng = rng_open(data->seed, TR_STREAM_SYNTHETIC, PLANE);
 	uint64_t rows, dims;
 
 	TR_TRY(read_size(size, &rows, &dims, error));

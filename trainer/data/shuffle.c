@@ -4,18 +4,18 @@
 
 #include <stdlib.h>
 
-#include "trainer/base/rng.h"
+#include "trainer/base/streams.h"
 
 static void draw(struct tr_shuffle *shuffle)
 {
-	struct tr_rng rng = tr_rng_open(shuffle->seed, TR_STREAM_SHUFFLE, shuffle->epoch);
+	struct rng rng = rng_open(shuffle->seed, TR_STREAM_SHUFFLE, shuffle->epoch);
 
 	for (uint32_t i = 0; i < shuffle->row_count; i++)
 		shuffle->rows[i] = i;
 	if (!shuffle->random)
 		return;
 	for (uint32_t i = shuffle->row_count; i-- > 1;) {
-		uint32_t k = (uint32_t)tr_rng_below(&rng, (uint64_t)i + 1);
+		uint32_t k = (uint32_t)rng_below(&rng, (uint64_t)i + 1);
 		uint32_t row = shuffle->rows[i];
 
 		shuffle->rows[i] = shuffle->rows[k];

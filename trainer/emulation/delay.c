@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "trainer/base/rng.h"
+#include "trainer/base/streams.h"
 #include "trainer/base/values.h"
 
 static rubato_status read_times(struct tr_delay *delay, const char *text, struct tr_error *error)
@@ -73,7 +73,7 @@ static uint64_t ramp(uint64_t ns, uint64_t place, uint32_t rank_count)
 uint64_t tr_delay_at(const struct tr_delay *delay, uint64_t seed, uint32_t rank,
 		     uint32_t rank_count, uint64_t step)
 {
-	struct tr_rng rng = tr_rng_open(seed, TR_STREAM_DELAY, step);
+	struct rng rng = rng_open(seed, TR_STREAM_DELAY, step);
 	uint64_t sum_ns = 0;
 
 	switch (delay->kind) {
@@ -81,7 +81,7 @@ uint64_t tr_delay_at(const struct tr_delay *delay, uint64_t seed, uint32_t rank,
 		return 0;
 	case TR_DELAY_RANDOM:
 		for (uint32_t i = 0; i < delay->count; i++)
-			if (tr_rng_below(&rng, rank_count) == rank)
+			if (rng_below(&rng, rank_count) == rank)
 				sum_ns += delay->ns[i];
 		return sum_ns;
 	case TR_DELAY_ROTATING:

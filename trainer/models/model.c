@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "trainer/base/rng.h"
+#include "trainer/base/streams.h"
 
 const char *tr_model_name(enum tr_model_kind kind)
 {
@@ -64,13 +64,13 @@ static void init_text(const struct tr_model *model, uint64_t seed, float *parame
 	uint32_t count = text_arrays(model, arrays);
 
 	for (uint32_t i = 0; i < count; i++) {
-		struct tr_rng rng = tr_rng_open(seed, TR_STREAM_INIT, i);
+		struct rng rng = rng_open(seed, TR_STREAM_INIT, i);
 		float *at = parameters + arrays[i].offset;
 
 		for (size_t k = 0; k < arrays[i].count; k++)
-			at[k] = arrays[i].bound == 0.0 ? arrays[i].fill
-						       : (float)(arrays[i].bound *
-								 (2.0 * tr_rng_unit(&rng) - 1.0));
+			at[k] = arrays[i].bound == 0.0
+					? arrays[i].fill
+					: (float)(arrays[i].bound * (2.0 * rng_unit(&rng) - 1.0));
 	}
 }
 
@@ -243,7 +243,7 @@ void tr_model_init(const struct tr_model *model, uint64_t seed, float *parameter
 	memset(parameters, 0, model->parameter_count * sizeof(*parameters));
 	for (uint32_t i = 0; i < model->layer_count; i++) {
 		const struct tr_layer *layer = &model->layers[i];
-		struct tr_rng rng = tr_rng_open(seed, TR_STREAM_INIT, i);
+		struct rng rng = rng_open(seed, TR_STREAM_INIT, i);
 		float *weight = parameters + layer->weight_offset;
 
 		if (layer->kind == TR_NORM)
@@ -259,7 +259,7 @@ void tr_model_init(const struct tr_model *model, uint64_t seed, float *parameter
 		double bound =
 			layer->rectified ? sqrt(6.0 / fan_in) : sqrt(6.0 / (fan_in + fan_out));
 		for (size_t k = 0; k < layer->weight_count; k++)
-			weight[k] = (float)(bound * (2.0 * tr_rng_unit(&rng) - 1.0));
+			weight[k] = (float)(bound * (2.0 * rng_unit(&rng) - 1.0));
 	}
 }
 

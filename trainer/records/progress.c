@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "trainer/base/clock.h"
+#include "programs/clock.h"
 
 #define BAR_WIDTH 24
 #define TERMINAL_NS UINT64_C(200000000) /* Between drawings. */
@@ -19,7 +19,7 @@ void tr_progress_open(struct tr_progress *progress, bool on, uint64_t first_step
 					   .step_count = step_count,
 					   .epoch_steps = epoch_steps,
 					   .step_rows = step_rows,
-					   .start_ns = tr_clock_ns() };
+					   .start_ns = clock_ns() };
 	progress->next_ns = progress->start_ns + (progress->terminal ? TERMINAL_NS : LINE_NS);
 }
 
@@ -63,7 +63,7 @@ void tr_progress_step(struct tr_progress *progress, uint64_t step, double loss, 
 		return;
 	progress->loss_sum += loss;
 	progress->loss_rows += rows;
-	now_ns = tr_clock_ns();
+	now_ns = clock_ns();
 	if (now_ns < progress->next_ns)
 		return;
 	progress->next_ns = now_ns + (progress->terminal ? TERMINAL_NS : LINE_NS);
@@ -77,7 +77,7 @@ void tr_progress_rows(struct tr_progress *progress, const char *what, uint64_t d
 
 	if (!p->on || all == 0)
 		return;
-	now_ns = tr_clock_ns();
+	now_ns = clock_ns();
 	if (now_ns < p->next_ns)
 		return;
 	p->next_ns = now_ns + (p->terminal ? TERMINAL_NS : LINE_NS);
