@@ -1,11 +1,11 @@
 /*
  * algorithm_rows.h -- every algorithm, a row each, for whoever defines ROW: build.h makes the
- * builders' prototypes of them, algorithms.c the table.
+ * builders' prototypes of them, algorithm_table.c the table.
  *
  *   ROW(kind, name, what it needs, largest rank count, blocks, builder, source, its cost and what
  *       else is true of it)
  *
- * algorithms.h says what the fields mean, algorithms.c has the short names that stand here.
+ * algorithms.h says what the fields mean, algorithm_table.c has the short names that stand here.
  */
 
 /* Rings use two channels a rank, or one; everything else a fixed number. */

@@ -31,7 +31,7 @@
  * them `scratch_shelves` shelves, each as long as the vector and cut like it, for blocks that must
  * lie side by side.
  *
- * checker.h proves these graphs; runtime/run.c executes them.
+ * checker.h proves these graphs; runtime/engine/run.c executes them.
  */
 #ifndef RB_COLLECTIVES_SCHEDULE_H
 #define RB_COLLECTIVES_SCHEDULE_H

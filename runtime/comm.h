@@ -7,10 +7,10 @@
 #ifndef RB_RUNTIME_COMM_H
 #define RB_RUNTIME_COMM_H
 
-#include "runtime/engine.h"
-#include "runtime/memory.h"
-#include "runtime/notice.h"
-#include "runtime/plan.h"
+#include "runtime/engine/engine.h"
+#include "runtime/engine/memory.h"
+#include "runtime/engine/notice.h"
+#include "runtime/engine/plan.h"
 #include "runtime/startup/setup.h"
 
 #define RB_MEMO_COUNT 64 /* A power of 2. */

@@ -12,9 +12,9 @@
 #define RB_RUNTIME_OP_H
 
 #include "runtime/comm.h"
-#include "runtime/memory.h"
-#include "runtime/run.h"
-#include "runtime/wide.h"
+#include "runtime/engine/memory.h"
+#include "runtime/engine/run.h"
+#include "runtime/engine/wide.h"
 
 enum rb_op_state {
 	RB_OP_IDLE,

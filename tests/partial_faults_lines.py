@@ -9,7 +9,7 @@ API, RUN = "runtime/relaxed/partial.c", "runtime/relaxed/partial_rounds.c"
 IDENTITY = "collectives/reduce/identity.c"
 CREATE = "runtime/relaxed/partial_create.c"
 DRIVER, LAGGED = "runtime/relaxed/protocol_driver.c", "runtime/relaxed/lagged.c"
-ENGINE = "runtime/engine.c"
+ENGINE = "runtime/engine/engine.c"
 
 LINES = [
     ("is_willing: whom max_absence waits for is willing", 1503,

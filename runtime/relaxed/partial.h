@@ -18,8 +18,8 @@
 
 #include "collectives/partial/rounds.h"
 #include "runtime/comm.h"
+#include "runtime/engine/run.h"
 #include "runtime/relaxed/protocol_driver.h"
-#include "runtime/run.h"
 
 #define RB_PARTIAL_CONTRIBUTIONS 4u
 #define RB_PARTIAL_IDENTITY 4u

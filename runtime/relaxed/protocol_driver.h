@@ -3,7 +3,7 @@
 #define RB_RUNTIME_PROTOCOL_DRIVER_H
 
 #include "collectives/protocol.h"
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 
 struct rb_protocol_driver {
 	struct rb_poller poller; /* First. */

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 #include "tests/interleavings/cases.h"
 
 /* ---- The lock ---- */

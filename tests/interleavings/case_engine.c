@@ -9,7 +9,7 @@
 #include <sys/eventfd.h>
 
 #include "base/clock.h"
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 #include "tests/interleavings/cases.h"
 
 #define OPS_MAX 4

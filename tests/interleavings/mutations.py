@@ -4,7 +4,7 @@ A list for tests/mutate.py: what a fault needs to know is the case of test_inter
 fail.
 """
 
-LOCK, WAITING, ENGINE = "base/sync.c", "runtime/waiting.c", "runtime/engine.c"
+LOCK, WAITING, ENGINE = "base/sync.c", "runtime/engine/waiting.c", "runtime/engine/engine.c"
 SHM, SEND = "transport/shm/shm.c", "transport/shm/shm_send.c"
 RECEIVE = "transport/shm/shm_receive.c"
 MACHINE, RESULTS = "collectives/partial/rounds.c", "collectives/partial/rounds_results.c"

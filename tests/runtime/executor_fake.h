@@ -6,7 +6,7 @@
 #define TESTS_RUNTIME_EXECUTOR_FAKE_H
 
 #include "base/rng.h"
-#include "runtime/executor.h"
+#include "runtime/engine/executor.h"
 
 #define FAKE_QUEUE_MAX 4096
 

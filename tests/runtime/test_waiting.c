@@ -1,5 +1,5 @@
 /* test_waiting.c -- the waiting rule: a pure choice from costs, and the costs of this machine. */
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 #include "tests/check_main.h"
 
 static const struct rb_waiting_costs usual = { .wake_ns = 33000, .yield_ns = 700 };

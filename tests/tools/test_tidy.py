@@ -58,7 +58,7 @@ BAD = [  # rule, file, text
     ("length", "base/a.c", "/* a.c -- x. */\n" + "\n" * 1000),
     ("function", "base/a.c", body(71)),
     ("include", "collectives/ring.c", '/* ring.c -- x. */\n#include "transport/transport.h"\n'),
-    ("include", "base/a.c", '/* a.c -- x. */\n#include "runtime/engine.h"\n'),
+    ("include", "base/a.c", '/* a.c -- x. */\n#include "runtime/engine/engine.h"\n'),
     ("include", "collectives/ring.c", "/* ring.c -- x. */\n#include <transport/transport.h>\n"),
     ("include", "collectives/checker/a.h", '/* a.h -- x. */\n#include "collectives/x/y.h"\n'),
     ("foreign", "runtime/b.c", "/* b.c -- x. */\n#include <ucp/api/ucp.h>\n"),

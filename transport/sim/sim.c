@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "base/wire.h"
-#include "transport/sim/sim_inside.h"
+#include "transport/sim/sim_world_inside.h"
 
 #define PAGE 4096
 #define ADDRESS_BYTES 16

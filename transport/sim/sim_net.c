@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "transport/sim/sim_inside.h"
+#include "transport/sim/sim_world_inside.h"
 
 #define BUCKETS_MIN 16
 #define LINKS_MIN 8

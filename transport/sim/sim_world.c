@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "transport/sim/sim_inside.h"
+#include "transport/sim/sim_world_inside.h"
 
 #define RANKS_MAX (1u << 20)
 #define STACK_BYTES_MIN 16384

@@ -10,7 +10,7 @@
  * sleep when nothing has come for long; where polls keep finding nothing, they get shorter. Both
  * costs are measured, the yield's only where it counts, when a communicator opens.
  */
-#include "runtime/waiting.h"
+#include "runtime/engine/waiting.h"
 
 #include <sched.h>
 

@@ -1,9 +1,9 @@
 /*
- * sim_inside.h -- what the simulator's files share: sim_world.c (time, ranks, faults), sim_net.c
- * (messages) and sim.c (the transport's table).
+ * sim_world_inside.h -- what the simulator's files share: sim_world.c (time, ranks, faults),
+ * sim_net.c (messages) and sim.c (the transport's table).
  */
-#ifndef RB_TRANSPORT_SIM_INSIDE_H
-#define RB_TRANSPORT_SIM_INSIDE_H
+#ifndef RB_TRANSPORT_SIM_WORLD_INSIDE_H
+#define RB_TRANSPORT_SIM_WORLD_INSIDE_H
 
 #include "base/rng.h"
 #include "transport/sim/fiber.h"

@@ -7,7 +7,7 @@
  * its successors become dirty; rb_run_advance looks at dirty steps, lowest first, until none is
  * left. A short plan (plan.h) needs none of this: a bit tells all about a step.
  */
-#include "runtime/run.h"
+#include "runtime/engine/run.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -21,10 +21,10 @@
 
 #include "base/config.h"
 #include "base/sync.h"
-#include "runtime/executor.h"
-#include "runtime/loss.h"
+#include "runtime/engine/executor.h"
+#include "runtime/engine/loss.h"
+#include "runtime/engine/waiting.h"
 #include "runtime/startup/topology.h"
-#include "runtime/waiting.h"
 #include "transport/transport.h"
 
 #define RB_ENDPOINTS_MAX 4

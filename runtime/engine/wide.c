@@ -1,5 +1,5 @@
 /* wide.c -- see wide.h. */
-#include "runtime/wide.h"
+#include "runtime/engine/wide.h"
 
 #define CHUNK (RB_SLICE_BYTES / 4) /* Elements. */
 #define IMMEDIATE (16u << 10)      /* So many are done sooner than queued. */

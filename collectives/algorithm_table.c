@@ -1,4 +1,4 @@
-/* algorithms.c -- the table, of algorithm_rows.h; and what to find in it. */
+/* algorithm_table.c -- the table, of algorithm_rows.h; and what to find in it. */
 #include <string.h>
 
 #include "collectives/builders/build.h"

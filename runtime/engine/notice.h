@@ -10,7 +10,7 @@
 #ifndef RB_RUNTIME_NOTICE_H
 #define RB_RUNTIME_NOTICE_H
 
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 
 #define RB_NEIGHBOURS_MAX 64
 

@@ -8,8 +8,8 @@
 #ifndef RB_RUNTIME_RUN_H
 #define RB_RUNTIME_RUN_H
 
-#include "runtime/engine.h"
-#include "runtime/plan.h"
+#include "runtime/engine/engine.h"
+#include "runtime/engine/plan.h"
 
 #define RB_WINDOW                                                                                  \
 	8 /* Iterations of one step in flight. Guess: hides a round trip at 256 KiB a chunk. */

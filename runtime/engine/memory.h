@@ -8,7 +8,7 @@
 #ifndef RB_RUNTIME_MEMORY_H
 #define RB_RUNTIME_MEMORY_H
 
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 
 struct rb_memory {                                   /* One rubato_alloc or rubato_register. */
 	struct rb_region *regions[RB_ENDPOINTS_MAX]; /* Per endpoint; NULL where it has none. */

@@ -1,5 +1,5 @@
 /* memory.c -- see memory.h. */
-#include "runtime/memory.h"
+#include "runtime/engine/memory.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* loss.c -- see loss.h. */
-#include "runtime/loss.h"
+#include "runtime/engine/loss.h"
 
 #include <stdio.h>
 #include <stdlib.h>

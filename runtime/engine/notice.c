@@ -1,5 +1,5 @@
 /* notice.c -- see notice.h. */
-#include "runtime/notice.h"
+#include "runtime/engine/notice.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/executor.h"
+#include "runtime/engine/executor.h"
 
 #define IMMEDIATE_BYTES (64u << 10) /* About 3 us of work: less than a poll round is worth. */
 

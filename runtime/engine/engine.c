@@ -8,7 +8,7 @@
  * drives (nothing is armed then, so it is not disturbed), and is armed again when the waiter leaves
  * operations behind.
  */
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 
 #include <errno.h>
 #include <poll.h>

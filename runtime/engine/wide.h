@@ -13,8 +13,8 @@
 #ifndef RB_RUNTIME_WIDE_H
 #define RB_RUNTIME_WIDE_H
 
-#include "runtime/memory.h"
-#include "runtime/run.h"
+#include "runtime/engine/memory.h"
+#include "runtime/engine/run.h"
 
 struct rb_wide {
 	struct rb_executor executor; /* First: the struct is its own executor. */

@@ -1,5 +1,5 @@
 /* plan.c -- see plan.h. */
-#include "runtime/plan.h"
+#include "runtime/engine/plan.h"
 
 #include <stdlib.h>
 #include <string.h>
