@@ -72,7 +72,8 @@ bool check_fail(struct checker *k, uint32_t rank, uint32_t step, uint32_t iterat
 
 static bool number_events(struct checker *k)
 {
-	uint64_t base = 0;
+	uint64_t base = 0, limit = k->in->limits.events;
+	uint64_t most = limit > 0 && limit < CHECK_NONE ? limit : CHECK_NONE - 1;
 
 	k->ranks = check_alloc(k, k->n, sizeof(*k->ranks));
 	if (!k->ranks)
@@ -100,8 +101,10 @@ static bool number_events(struct checker *k)
 		}
 		rank->first[s->step_count] = (uint32_t)iterations;
 		base += 2 + 3 * iterations;
-		if (base * k->in->instances >= CHECK_NONE)
-			return check_fail(k, r, CHECK_NONE, 0, "too many events to check");
+		if (base * k->in->instances > most) {
+			k->too_many = base * k->in->instances;
+			return false;
+		}
 	}
 	k->instance_events = (uint32_t)base;
 	k->event_count = (uint32_t)base * k->in->instances;
@@ -261,5 +264,12 @@ rubato_status rb_check_schedules(const struct rb_check *check, struct rb_check_r
 	}
 	if (k.no_memory)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "checking %u ranks: out of memory", k.n);
+	if (k.too_many > 0)
+		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+			       "%u ranks of %s need more than %llu events: too many to check", k.n,
+			       rb_kind_name(check->kind), (unsigned long long)k.too_many);
+	if (k.stopped)
+		return RB_FAIL(RUBATO_ERR_TIMEOUT, "checking %u ranks: stopped before the end",
+			       k.n);
 	return RUBATO_OK;
 }

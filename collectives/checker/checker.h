@@ -26,6 +26,12 @@
 
 #define RB_CHECK_TEXT 512
 
+struct rb_check_limits {
+	uint64_t events;         /* At most so many; 0: what 32 bits count. */
+	bool (*stop)(void *arg); /* Asked now and then, true ends the check; or NULL. */
+	void *arg;
+};
+
 struct rb_check {
 	enum rb_kind kind;
 	const struct rb_schedule *schedules; /* One per rank, in order. */
@@ -34,6 +40,7 @@ struct rb_check {
 	bool in_place;
 	uint32_t instances;                   /* At least 1; 3 prove a steady state. */
 	const struct rb_algorithm *algorithm; /* For flags and bytes; NULL: not compared. */
+	struct rb_check_limits limits;
 	/* A question besides, answered in `implied`: whether all ordering that the dependency
 	 * `implied_dep` of step `implied_step` at `implied_rank` gives (or gave, where it is no
 	 * longer there) follows from the rest. RB_NO_SPAN as rank: not asked. */
@@ -47,8 +54,8 @@ struct rb_check_result {
 	char text[RB_CHECK_TEXT];      /* If not proved: what, where. */
 };
 
-/* Errors: MEMORY, ARGUMENT (more events than 32 bits count). A broken schedule is no error:
- * result->proved is false. */
+/* Errors: MEMORY, UNSUPPORTED (more events than the limit), TIMEOUT (stopped). A broken schedule is
+ * no error: result->proved is false. */
 RB_NODISCARD rubato_status rb_check_schedules(const struct rb_check *check,
 					      struct rb_check_result *result);
 

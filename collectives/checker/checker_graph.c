@@ -310,7 +310,9 @@ bool check_reach(struct checker *k, struct check_pair *pairs, uint64_t count)
 	if (!search_make(k, &search, pairs, count))
 		return false;
 	for (uint32_t e = 0; e < k->event_count; e++)
-		if (search.last[e] > 0)
+		if (check_stopped(k, e))
+			return false;
+		else if (search.last[e] > 0)
 			search_back(k, &search, pairs, e);
 	for (uint64_t i = 0; i < count; i++)
 		if (!pairs[i].ordered)
@@ -331,6 +333,8 @@ bool check_reach(struct checker *k, struct check_pair *pairs, uint64_t count)
 			if (sources > SOURCES)
 				break;
 		}
+		if (check_stopped(k, 0))
+			return false;
 		travel(k, pairs, far + first, end - first, bits);
 		first = end;
 	}

@@ -21,7 +21,8 @@ struct checker {
 	const struct rb_check *in;
 	struct rb_check_result *out;
 	struct check_memory *memory;
-	bool no_memory;
+	bool no_memory, stopped;
+	uint64_t too_many; /* Events, more than the limit; or 0. */
 	uint32_t n, copies;
 	struct check_rank *ranks;
 	uint32_t instance_events, event_count;
@@ -60,6 +61,14 @@ struct check_event check_decode(const struct checker *k, uint32_t event);
 void *check_alloc(struct checker *k, uint64_t count, size_t bytes);
 /* A larger copy of an array that holds `count`, when its capacity is used up. */
 void *check_grow(struct checker *k, void *array, uint64_t count, uint64_t *capacity, size_t bytes);
+
+/* Whether the caller wants the check to end, asked in one turn of a loop out of 1,024. */
+static inline bool check_stopped(struct checker *k, uint32_t turn)
+{
+	if (turn % 1024 == 0 && k->in->limits.stop != NULL && k->in->limits.stop(k->in->limits.arg))
+		k->stopped = true;
+	return k->stopped;
+}
 
 /* Notes the first thing that is wrong, at a step (or CHECK_NONE). Returns false. */
 bool check_fail(struct checker *k, uint32_t rank, uint32_t step, uint32_t iteration,

@@ -462,6 +462,8 @@ bool check_results(struct checker *k)
 	for (uint32_t p = 0; p < k->event_count && !k->no_memory; p++) {
 		struct check_event e = check_decode(k, k->order[p]);
 
+		if (check_stopped(k, p))
+			return false;
 		if (e.step == CHECK_NONE && e.phase == CHECK_START)
 			begin(&m, e.instance, e.rank);
 		else if (e.step == CHECK_NONE) {

@@ -6,9 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/rng.h"
+#include "collectives/checker/joint.h"
 #include "tests/check_main.h"
 #include "tests/effort.h"
-#include "worlds.h"
 
 #define INSTANCES 3
 
@@ -29,50 +30,69 @@ static uint64_t proofs; /* Of one test: so that a spread that became empty is no
 
 enum places { APART = 1, IN_PLACE = 2, BOTH = 3 };
 
-static void prove(const struct world *world, enum places places, struct layouts *layouts)
+static void prove(const struct rb_joint *joint, enum places places,
+		  struct rb_joint_layouts *layouts)
 {
 	char text[200];
 	struct rb_check_result result;
-	bool told = world_told_in_place(world->algorithm->kind) && !world->in_place;
+	bool told = rb_joint_told_in_place(joint->algorithm->kind) && !joint->in_place;
 
 	for (int in_place = 0; in_place <= !told; in_place++) {
 		if (!(places & (in_place ? IN_PLACE : APART)) && !told)
 			continue;
-		if (!world_prove(world, layouts, in_place, INSTANCES, &result))
+		ck_assert_int_eq(rb_joint_check(joint, layouts, in_place, INSTANCES, NULL, &result),
+				 RUBATO_OK);
+		if (!result.proved)
 			ck_abort_msg("%s: %s",
-				     world_text(world, layouts, in_place, text, sizeof(text)),
+				     rb_joint_text(joint, layouts, in_place, text, sizeof(text)),
 				     result.text);
 		proofs++;
 	}
-	layouts_free(layouts);
+	rb_joint_layouts_free(layouts);
 }
 
-static void prove_even(const struct world *world, enum places places, uint64_t count,
+static void prove_even(const struct rb_joint *joint, enum places places, uint64_t count,
 		       uint64_t chunk, uint32_t align)
 {
-	struct layouts layouts;
+	struct rb_joint_layouts layouts;
 
-	layouts_even(&layouts, world, count, chunk, align);
-	prove(world, places, &layouts);
+	ck_assert_int_eq(rb_joint_even(&layouts, joint, count, chunk, align), RUBATO_OK);
+	prove(joint, places, &layouts);
 }
 
-static void prove_uneven(const struct world *world, enum places places, uint64_t chunk,
-			 enum gaps gaps, uint64_t seed)
+/* Some of them 0. */
+struct lengths_random {
+	uint64_t seed, scale;
+};
+
+static uint64_t lengths_random(const void *arg, uint32_t s, uint32_t d)
+{
+	const struct lengths_random *random = arg;
+	struct rb_rng rng = { random->seed + s * 1000 + d };
+	uint64_t draw = rb_rng_next(&rng);
+	uint64_t length = draw % 4 == 0 ? 0 : (draw >> 8) % (random->scale + 1);
+
+	return draw % 16 == 1 ? 5 * random->scale : length;
+}
+
+static void prove_uneven(const struct rb_joint *joint, enum places places, uint64_t chunk,
+			 enum rb_gaps gaps, uint64_t seed)
 {
 	struct lengths_random random = { seed, 9 };
-	struct layouts layouts;
+	struct rb_joint_layouts layouts;
 
-	if (!world_takes_uneven(world))
+	if (!rb_joint_takes_uneven(joint))
 		return;
-	layouts_uneven(&layouts, world, chunk, gaps, lengths_random, &random);
-	prove(world, places, &layouts);
+	ck_assert_int_eq(rb_joint_uneven(&layouts, joint, chunk, gaps, lengths_random, &random),
+			 RUBATO_OK);
+	prove(joint, places, &layouts);
 }
 
 /* Counts around the number of blocks and of chunks; even and uneven blocks. */
-static void prove_wide(const struct world *world)
+static void prove_wide(const struct rb_joint *joint)
 {
 	static const uint64_t chunks[] = { 2, 1, 7, 1000 };
-	uint64_t n = rb_algorithm_blocks(world->algorithm, world->rank_count);
+	uint64_t n = rb_algorithm_blocks(joint->algorithm, joint->rank_count);
 
 	for (uint32_t i = 0; i < 4; i++) {
 		uint64_t chunk = chunks[i], counts[] = {
@@ -81,57 +101,57 @@ static void prove_wide(const struct world *world)
 
 		for (uint32_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++)
 			if (counts[c] <= 14 * n * chunk)
-				prove_even(world, BOTH, counts[c], chunk, 1);
+				prove_even(joint, BOTH, counts[c], chunk, 1);
 	}
-	prove_even(world, BOTH, 16 * n * 3 + 5, 16, 16);
-	prove_even(world, BOTH, (uint64_t)1 << 33, ((uint64_t)1 << 33) / 3, 16);
+	prove_even(joint, BOTH, 16 * n * 3 + 5, 16, 16);
+	prove_even(joint, BOTH, (uint64_t)1 << 33, ((uint64_t)1 << 33) / 3, 16);
 	for (uint64_t seed = 2; seed <= 5; seed++)
-		prove_uneven(world, BOTH, 2, GAPS_NONE, seed);
+		prove_uneven(joint, BOTH, 2, RB_GAPS_NONE, seed);
 }
 
 /* More chunks than slots, uneven blocks, and more elements than 31 bits count. */
-static void prove_narrow(const struct world *world, bool narrowest)
+static void prove_narrow(const struct rb_joint *joint, bool narrowest)
 {
-	uint64_t n = rb_algorithm_blocks(world->algorithm, world->rank_count);
+	uint64_t n = rb_algorithm_blocks(joint->algorithm, joint->rank_count);
 	uint64_t big = ((uint64_t)1 << 31) + 5;
 
 	if (narrowest &&
-	    world->schedules[0].scratch_shelves > 1) /* A copy for each item and round. */
-		prove_even(world, IN_PLACE, n, 7, 1);
+	    joint->schedules[0].scratch_shelves > 1) /* A copy for each item and round. */
+		prove_even(joint, IN_PLACE, n, 7, 1);
 	else
-		prove_even(world, narrowest ? IN_PLACE : BOTH, (narrowest ? 3 : 6) * n * 2 - 1, 2,
+		prove_even(joint, narrowest ? IN_PLACE : BOTH, (narrowest ? 3 : 6) * n * 2 - 1, 2,
 			   1);
-	prove_uneven(world, APART, narrowest ? 6 : 3, GAPS_NONE, 1);
+	prove_uneven(joint, APART, narrowest ? 6 : 3, RB_GAPS_NONE, 1);
 	if (!narrowest)
-		prove_even(world, IN_PLACE, big, big / 3 / n + 11, 16);
+		prove_even(joint, IN_PLACE, big, big / 3 / n + 11, 16);
 }
 
 /* What a V adds: gaps, and starts that only their owner knows. */
-static void prove_v(const struct world *world, bool narrowest)
+static void prove_v(const struct rb_joint *joint, bool narrowest)
 {
-	prove_uneven(world, BOTH, narrowest ? 6 : 2, GAPS_PER_RANK, world->rank_count);
+	prove_uneven(joint, BOTH, narrowest ? 6 : 2, RB_GAPS_PER_RANK, joint->rank_count);
 	if (narrowest)
 		return;
 	for (uint64_t seed = 10; seed <= 12; seed++) {
-		prove_uneven(world, BOTH, seed - 9, GAPS_SAME, seed);
-		prove_uneven(world, BOTH, seed - 9, GAPS_PER_RANK, seed);
+		prove_uneven(joint, BOTH, seed - 9, RB_GAPS_SAME, seed);
+		prove_uneven(joint, BOTH, seed - 9, RB_GAPS_PER_RANK, seed);
 	}
 }
 
-static void prove_world(const struct world *world)
+static void prove_joint(const struct rb_joint *joint)
 {
-	uint32_t n = world->rank_count, wide = effort_wanted() == EFFORT_LONG ? 17 : 5;
-	enum rb_kind kind = world->algorithm->kind;
+	uint32_t n = joint->rank_count, wide = effort_wanted() == EFFORT_LONG ? 17 : 5;
+	enum rb_kind kind = joint->algorithm->kind;
 
 	if (kind == RB_KIND_BARRIER)
-		prove_even(world, APART, 0, 1, 1);
+		prove_even(joint, APART, 0, 1, 1);
 	else if (rb_kind_uneven(kind))
-		prove_v(world, n > 17);
+		prove_v(joint, n > 17);
 	else
-		prove_narrow(world, n > 17);
+		prove_narrow(joint, n > 17);
 	if (kind != RB_KIND_BARRIER && n <= wide &&
 	    (!rb_kind_uneven(kind) || effort_wanted() == EFFORT_LONG))
-		prove_wide(world);
+		prove_wide(joint);
 }
 
 START_TEST(every_algorithm_is_right)
@@ -147,14 +167,15 @@ START_TEST(every_algorithm_is_right)
 		    n != 33)
 			continue; /* The others' builders, proved there. */
 		for (uint32_t root = 0; root < roots; root++) {
-			struct world world;
+			struct rb_joint joint;
 
 			if (n > 7 && root > 1 && root != n / 2 && root != n - 1)
 				continue;
-			for (int told = 0; told <= world_told_in_place(a->kind); told++) {
-				world_build(&world, a, n, root, told);
-				prove_world(&world);
-				world_free(&world);
+			for (int told = 0; told <= rb_joint_told_in_place(a->kind); told++) {
+				ck_assert_int_eq(rb_joint_build(&joint, a, n, root, told),
+						 RUBATO_OK);
+				prove_joint(&joint);
+				rb_joint_free(&joint);
 			}
 		}
 	}

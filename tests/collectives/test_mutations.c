@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "collectives/checker/joint.h"
 #include "tests/check_main.h"
 #include "tests/effort.h"
-#include "worlds.h"
 
 #define ALL_RANKS UINT32_MAX
 #define NEVER INT32_MAX /* A lag that no iteration reaches. */
@@ -121,7 +121,7 @@ static bool mutate_operands(struct rb_schedule *s, struct rb_step *step, const s
 	return true;
 }
 
-static void less_depth_everywhere(struct world *w, uint32_t owner, uint32_t slot)
+static void less_depth_everywhere(struct rb_joint *w, uint32_t owner, uint32_t slot)
 {
 	for (uint32_t r = 0; r < w->rank_count; r++)
 		for (uint32_t i = 0; i < w->schedules[r].span_count; i++) {
@@ -133,7 +133,7 @@ static void less_depth_everywhere(struct world *w, uint32_t owner, uint32_t slot
 		}
 }
 
-static bool mutate_span(struct world *w, struct rb_schedule *s, struct rb_step *step,
+static bool mutate_span(struct rb_joint *w, struct rb_schedule *s, struct rb_step *step,
 			const struct mutant *m)
 {
 	uint32_t index = m->item < step->from_count ? step->from + m->item : step->to;
@@ -178,7 +178,7 @@ static void drop(struct rb_step *step)
 	step->flags &= (uint8_t)~RB_STEP_ONCE;
 }
 
-static bool drop_message(struct world *w, const struct rb_schedule *s, struct rb_step *step)
+static bool drop_message(struct rb_joint *w, const struct rb_schedule *s, struct rb_step *step)
 {
 	bool sends = step->kind == RB_STEP_SEND || step->kind == RB_STEP_PUT ||
 		     step->kind == RB_STEP_NOTIFY;
@@ -198,7 +198,7 @@ static bool drop_message(struct world *w, const struct rb_schedule *s, struct rb
 	return true;
 }
 
-static bool mutate_step(struct world *w, struct rb_schedule *s, struct rb_step *step,
+static bool mutate_step(struct rb_joint *w, struct rb_schedule *s, struct rb_step *step,
 			const struct mutant *m)
 {
 	bool local = step->peer == RB_SELF;
@@ -241,8 +241,8 @@ static bool mutate_step(struct world *w, struct rb_schedule *s, struct rb_step *
 	}
 }
 
-/* False where the change does not apply: the world is then to be built anew, too. */
-static bool mutate_rank(struct world *w, uint32_t rank, const struct mutant *m)
+/* False where the change does not apply: all is then to be built anew, too. */
+static bool mutate_rank(struct rb_joint *w, uint32_t rank, const struct mutant *m)
 {
 	struct rb_schedule *s = &w->schedules[rank];
 
@@ -259,7 +259,7 @@ static bool mutate_rank(struct world *w, uint32_t rank, const struct mutant *m)
 	return mutate_step(w, s, step, m);
 }
 
-static bool mutate(struct world *w, const struct mutant *m)
+static bool mutate(struct rb_joint *w, const struct mutant *m)
 {
 	bool changed = false;
 
@@ -274,7 +274,7 @@ static bool mutate(struct world *w, const struct mutant *m)
 
 #define LAYOUTS 3
 struct spread {
-	struct layouts layouts[LAYOUTS];
+	struct rb_joint_layouts layouts[LAYOUTS];
 };
 
 /* Every block has more chunks than there are slots, and no two blocks as many; one has none. Even
@@ -293,44 +293,69 @@ static uint64_t falling(const void *arg, uint32_t s, uint32_t d)
 	return d == 1 ? 0 : 2 * (6 + 2 * (s + n - d));
 }
 
-static void spread_init(struct spread *spread, const struct world *w)
+static void build(struct rb_joint *joint, const struct rb_algorithm *algorithm, uint32_t rank_count,
+		  uint32_t root, bool in_place)
+{
+	ck_assert_int_eq(rb_joint_build(joint, algorithm, rank_count, root, in_place), RUBATO_OK);
+}
+
+static void even(struct rb_joint_layouts *layouts, const struct rb_joint *w, uint64_t count,
+		 uint64_t chunk)
+{
+	ck_assert_int_eq(rb_joint_even(layouts, w, count, chunk, 1), RUBATO_OK);
+}
+
+static void uneven(struct rb_joint_layouts *layouts, const struct rb_joint *w, enum rb_gaps gaps,
+		   rb_joint_length *length)
+{
+	ck_assert_int_eq(rb_joint_uneven(layouts, w, 2, gaps, length, &w->rank_count), RUBATO_OK);
+}
+
+static void spread_init(struct spread *spread, const struct rb_joint *w)
 {
 	uint32_t n = w->rank_count, blocks = rb_algorithm_blocks(w->algorithm, n);
 	uint64_t least = w->algorithm->kind == RB_KIND_ALLTOALL ? n : 1;
 	bool barrier = w->algorithm->kind == RB_KIND_BARRIER;
 
-	if (world_takes_uneven(w)) {
+	if (rb_joint_takes_uneven(w)) {
 		bool v = rb_kind_uneven(w->algorithm->kind);
 
-		layouts_uneven(&spread->layouts[0], w, 2, v ? GAPS_SAME : GAPS_NONE, rising, &n);
-		layouts_uneven(&spread->layouts[1], w, 2, v ? GAPS_PER_RANK : GAPS_NONE, falling,
-			       &n);
+		uneven(&spread->layouts[0], w, v ? RB_GAPS_SAME : RB_GAPS_NONE, rising);
+		uneven(&spread->layouts[1], w, v ? RB_GAPS_PER_RANK : RB_GAPS_NONE, falling);
 	} else {
-		layouts_even(&spread->layouts[0], w, barrier ? 0 : 13u * blocks + 1, 2, 1);
-		layouts_even(&spread->layouts[1], w, barrier ? 0 : 3u * blocks, 1000, 1);
+		even(&spread->layouts[0], w, barrier ? 0 : 13u * blocks + 1, 2);
+		even(&spread->layouts[1], w, barrier ? 0 : 3u * blocks, 1000);
 	}
-	layouts_even(&spread->layouts[2], w, barrier ? 0 : least, 2, 1);
+	even(&spread->layouts[2], w, barrier ? 0 : least, 2);
 }
 
 static void spread_free(struct spread *spread)
 {
 	for (uint32_t i = 0; i < LAYOUTS; i++)
-		layouts_free(&spread->layouts[i]);
+		rb_joint_layouts_free(&spread->layouts[i]);
 }
 
-static bool proved_everywhere(const struct world *w, const struct spread *spread)
+static bool proved(const struct rb_joint *w, const struct rb_joint_layouts *layouts, bool in_place)
 {
-	bool never = world_told_in_place(w->algorithm->kind) && !w->in_place;
+	struct rb_check_result result;
+
+	ck_assert_int_eq(rb_joint_check(w, layouts, in_place, 3, NULL, &result), RUBATO_OK);
+	return result.proved;
+}
+
+static bool proved_everywhere(const struct rb_joint *w, const struct spread *spread)
+{
+	bool never = rb_joint_told_in_place(w->algorithm->kind) && !w->in_place;
 
 	for (uint32_t i = 0; i < LAYOUTS; i++)
 		for (int in_place = 0; in_place <= !never; in_place++)
-			if (!world_prove(w, &spread->layouts[i], in_place, 3, NULL))
+			if (!proved(w, &spread->layouts[i], in_place))
 				return false;
 	return true;
 }
 
 /* Whether what the dependency gave follows from what is left, on each rank that it was changed. */
-static bool implied_everywhere(const struct world *mutant, const struct world *original,
+static bool implied_everywhere(const struct rb_joint *mutant, const struct rb_joint *original,
 			       const struct spread *spread, const struct mutant *m)
 {
 	struct rb_check check = { .kind = mutant->algorithm->kind,
@@ -377,7 +402,7 @@ static bool names_slots_only(const struct rb_schedule *s, const struct rb_step *
 	return slots;
 }
 
-static bool lengths_remain(const struct world *w, const struct world *original,
+static bool lengths_remain(const struct rb_joint *w, const struct rb_joint *original,
 			   const struct spread *spread, const struct mutant *m)
 {
 	for (uint32_t r = 0; r < w->rank_count; r++) {
@@ -399,7 +424,7 @@ static bool lengths_remain(const struct world *w, const struct world *original,
 }
 
 /* A message that a rank has come, or a wait for one. */
-static bool is_entry(const struct world *original, const struct mutant *m)
+static bool is_entry(const struct rb_joint *original, const struct mutant *m)
 {
 	const struct rb_schedule *s = &original->schedules[m->rank == ALL_RANKS ? 0 : m->rank];
 
@@ -413,7 +438,7 @@ static bool is_entry(const struct world *original, const struct mutant *m)
 	       (s->steps[s->deps[step->dep + m->item].step].flags & RB_STEP_ENTRY);
 }
 
-static bool only_sends(const struct world *original, const struct mutant *m)
+static bool only_sends(const struct rb_joint *original, const struct mutant *m)
 {
 	for (uint32_t r = 0; r < original->rank_count; r++)
 		if ((m->rank == ALL_RANKS || m->rank == r) &&
@@ -432,7 +457,7 @@ static bool only_sends(const struct world *original, const struct mutant *m)
  * order not to flood anybody, not to be right. And where rounds wait for rounds (alltoall direct in
  * place), one may follow from another rank's word that a third has come.
  */
-static bool is_redundant(const struct world *w, const struct world *original,
+static bool is_redundant(const struct rb_joint *w, const struct rb_joint *original,
 			 const struct spread *spread, const struct mutant *m)
 {
 	bool power = (w->rank_count & (w->rank_count - 1)) == 0;
@@ -451,16 +476,15 @@ static bool is_redundant(const struct world *w, const struct world *original,
 	return lengths_remain(w, original, spread, m);
 }
 
-static void judge(const struct world *original, const struct spread *spread, const struct mutant *m,
-		  struct tally *tally)
+static void judge(const struct rb_joint *original, const struct spread *spread,
+		  const struct mutant *m, struct tally *tally)
 {
-	struct world w;
+	struct rb_joint w;
 	char text[300];
 
-	world_build(&w, original->algorithm, original->rank_count, original->root,
-		    original->in_place);
+	build(&w, original->algorithm, original->rank_count, original->root, original->in_place);
 	if (!mutate(&w, m)) {
-		world_free(&w);
+		rb_joint_free(&w);
 		return;
 	}
 	if (!proved_everywhere(&w, spread)) {
@@ -484,7 +508,7 @@ static void judge(const struct world *original, const struct spread *spread, con
 		       names[m->mutation], m->item, (int)m->rank, text);
 		tally->survived++;
 	}
-	world_free(&w);
+	rb_joint_free(&w);
 }
 
 #define ITEMS 12u
@@ -497,7 +521,7 @@ static bool is_wanted(const struct mutant *m)
 	return effort_wanted() != EFFORT_SHORT || rb_mix(index + m->item) % 12 == 0;
 }
 
-static void judge_all(const struct world *original, struct tally *tally)
+static void judge_all(const struct rb_joint *original, struct tally *tally)
 {
 	struct spread spread = { 0 };
 	uint32_t steps = 0;
@@ -532,12 +556,12 @@ START_TEST(every_change_is_noticed)
 	struct tally tally = { 0 };
 
 	for (uint32_t n = 2; n <= most; n++) {
-		for (int told = 0; told <= world_told_in_place(a->kind); told++) {
-			struct world world;
+		for (int told = 0; told <= rb_joint_told_in_place(a->kind); told++) {
+			struct rb_joint joint;
 
-			world_build(&world, a, n, rb_kind_rooted(a->kind) ? 1 : 0, told);
-			judge_all(&world, &tally);
-			world_free(&world);
+			build(&joint, a, n, rb_kind_rooted(a->kind) ? 1 : 0, told);
+			judge_all(&joint, &tally);
+			rb_joint_free(&joint);
 		}
 	}
 	printf("%-15s %-26s caught %5u  implied %3u  other order %2u  redundant %2u  "

@@ -1,0 +1,70 @@
+/*
+ * joint.h -- all ranks' schedules of one collective, and layouts to check them on: what checker.h
+ * takes. For proofs and tests: it allocates. Errors: MEMORY.
+ */
+#ifndef RB_COLLECTIVES_JOINT_H
+#define RB_COLLECTIVES_JOINT_H
+
+#include "collectives/checker/checker.h"
+
+struct rb_joint {
+	const struct rb_algorithm *algorithm;
+	uint32_t rank_count, root;
+	bool in_place;                 /* As the builder was told. */
+	struct rb_schedule *schedules; /* One per rank. */
+};
+
+/* Builds every rank's schedule, each into arrays of just the right size. Free it also after an
+ * error. */
+RB_NODISCARD rubato_status rb_joint_build(struct rb_joint *joint,
+					  const struct rb_algorithm *algorithm, uint32_t rank_count,
+					  uint32_t root, bool in_place);
+void rb_joint_free(struct rb_joint *joint);
+
+/* ALLTOALL(V): schedules for memory in place are others. */
+static inline bool rb_joint_told_in_place(enum rb_kind kind)
+{
+	return kind == RB_KIND_ALLTOALL || kind == RB_KIND_ALLTOALLV;
+}
+/* Whether steps take blocks one by one, so that these need not be even. */
+bool rb_joint_takes_uneven(const struct rb_joint *joint);
+
+struct rb_joint_layouts { /* One per rank. */
+	uint32_t rank_count;
+	struct rb_layout *each;
+	uint64_t *numbers; /* Where their arrays are. */
+	const char *name;
+};
+
+/* The same even blocks everywhere. ALLTOALL(V): rounds the count down to equal ones. Free them also
+ * after an error. */
+RB_NODISCARD rubato_status rb_joint_even(struct rb_joint_layouts *layouts,
+					 const struct rb_joint *joint, uint64_t count,
+					 uint64_t chunk, uint32_t align);
+
+/* The same ones on all ranks, or starts that differ from rank to rank. */
+enum rb_gaps { RB_GAPS_NONE, RB_GAPS_SAME, RB_GAPS_PER_RANK };
+
+/*
+ * Uneven blocks: length(arg, s, d) elements go from rank s to rank d in ALLTOALLV; in the others
+ * d is the block and s is 0. Where the schedules are for memory in place, ALLTOALLV takes
+ * min(s, d), max(s, d).
+ */
+typedef uint64_t rb_joint_length(const void *arg, uint32_t s, uint32_t d);
+RB_NODISCARD rubato_status rb_joint_uneven(struct rb_joint_layouts *layouts,
+					   const struct rb_joint *joint, uint64_t chunk,
+					   enum rb_gaps gaps, rb_joint_length *length,
+					   const void *arg);
+void rb_joint_layouts_free(struct rb_joint_layouts *layouts);
+
+/* Runs the checker. `limits` may be NULL. */
+RB_NODISCARD rubato_status rb_joint_check(const struct rb_joint *joint,
+					  const struct rb_joint_layouts *layouts, bool in_place,
+					  uint32_t instances, const struct rb_check_limits *limits,
+					  struct rb_check_result *result);
+
+/* "allreduce ring, 5 ranks root 0, count 17 chunk 2, in place": for messages. Returns text. */
+const char *rb_joint_text(const struct rb_joint *joint, const struct rb_joint_layouts *layouts,
+			  bool in_place, char *text, size_t text_bytes);
+
+#endif
