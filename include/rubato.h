@@ -745,6 +745,30 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_explain(rubato_comm *comm, cons
 /* Name of algorithm number `index`, from 0, of one kind of operation; NULL: no more of them. */
 RUBATO_API const char *rubato_algorithm_name(const char *operation, uint32_t index);
 
+/*
+ * Proves an algorithm: writes the schedules of all `ranks` ranks, joins them, three operations in a
+ * row, and shows, for several counts and lengths of chunks, even blocks and (where it takes them)
+ * uneven ones, in place and not, that
+ *   - it ends, even if every send waits until it is received: there is no deadlock;
+ *   - each element of each result has every rank's input in it exactly once, reduced in the same
+ *     order wherever it is reduced; or is the very element that the operation says it is;
+ *   - of any two accesses to the same memory of a rank, one of them a write, one comes after the
+ *     other by what messages and dependencies guarantee, also between two operations;
+ *   - every rank sends the bytes that the algorithm's formula says.
+ * That is of the algorithm, not of what executes it. Needs no communicator; local. `root`: one, or
+ * RUBATO_PROVE_ROOTS_ALL; ignored where there is none. `count`: elements of the whole vector; 0:
+ * several counts. Proofs of many ranks are long: timeout_ns (RUBATO_TIMEOUT_DEFAULT: 60 s). `text`
+ * (1 KiB is enough) gets what was shown, in sentences. Errors: INTERNAL (it is wrong: `text` and
+ * rubato_error_text() name rank and step), ARGUMENT, TIMEOUT, MEMORY, UNSUPPORTED (so many steps
+ * that they would not fit some 3 GiB).
+ */
+#define RUBATO_PROVE_ROOTS_ALL UINT32_MAX
+#define RUBATO_PROVE_RANKS_MAX 256
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_prove(const char *operation, const char *algorithm,
+						       uint32_t ranks, uint32_t root,
+						       uint64_t count, uint64_t timeout_ns,
+						       char *text, size_t text_bytes);
+
 /* Forces an algorithm by name for one kind of operation ("allreduce", "ring"); "auto" undoes it.
  * Collective in the sense that all ranks must say the same, between operations. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_set_algorithm(rubato_comm *comm,

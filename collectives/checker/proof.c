@@ -1,0 +1,146 @@
+/* proof.c -- see proof.h: the cases, and the sentences. */
+#include "collectives/checker/proof.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "collectives/checker/joint.h"
+
+#define INSTANCES 3
+#define CHUNKS 6 /* Of a block: more than any step has slots. */
+
+struct prover {
+	const struct rb_joint *joint; /* Of the moment. */
+	const struct rb_check_limits *limits;
+	struct rb_proof *proof;
+};
+
+static rubato_status prove_layouts(struct prover *p, const struct rb_joint_layouts *layouts)
+{
+	const struct rb_joint *joint = p->joint;
+	bool apart_only = rb_joint_told_in_place(joint->algorithm->kind) && !joint->in_place;
+	struct rb_proof *proof = p->proof;
+	char name[200];
+
+	for (int in_place = 0; in_place <= !apart_only && proof->proved; in_place++) {
+		struct rb_check_result result;
+
+		RB_TRY(rb_joint_check(joint, layouts, in_place, INSTANCES, p->limits, &result));
+		proof->proved = result.proved;
+		proof->cases++;
+		proof->events += result.events;
+		proof->pairs += result.pairs;
+		if (!result.proved)
+			(void)snprintf(proof->text, sizeof(proof->text), "%s: %s",
+				       rb_joint_text(joint, layouts, in_place, name, sizeof(name)),
+				       result.text);
+	}
+	return RUBATO_OK;
+}
+
+static rubato_status prove_even(struct prover *p, uint64_t count, uint64_t chunk)
+{
+	struct rb_joint_layouts layouts;
+	rubato_status err = rb_joint_even(&layouts, p->joint, count, chunk, 1);
+
+	if (err == RUBATO_OK)
+		err = prove_layouts(p, &layouts);
+	rb_joint_layouts_free(&layouts);
+	return err;
+}
+
+/* Some blocks empty, some longer than others; all together not more than the count. */
+static uint64_t length_of(const void *arg, uint32_t s, uint32_t d)
+{
+	static const uint8_t weights[] = { 2, 0, 5, 1, 3 };
+	const uint64_t *longest = arg;
+
+	return *longest * weights[(s + 2 * d) % 5] / 5;
+}
+
+static rubato_status prove_uneven(struct prover *p, enum rb_gaps gaps, uint64_t count,
+				  uint64_t chunk)
+{
+	struct rb_joint_layouts layouts;
+	uint64_t longest = count / p->joint->rank_count;
+	rubato_status err = rb_joint_uneven(&layouts, p->joint, chunk, gaps, length_of, &longest);
+
+	if (err == RUBATO_OK)
+		err = prove_layouts(p, &layouts);
+	rb_joint_layouts_free(&layouts);
+	return err;
+}
+
+static rubato_status prove_joint(struct prover *p, uint64_t count)
+{
+	const struct rb_algorithm *a = p->joint->algorithm;
+	uint64_t blocks = rb_algorithm_blocks(a, p->joint->rank_count);
+	uint64_t most = count > 0 ? count : 2 * CHUNKS * blocks + (a->kind != RB_KIND_ALLTOALL);
+	uint64_t chunk = most / (CHUNKS * blocks) > 0 ? most / (CHUNKS * blocks) : 1;
+	uint64_t huge = (uint64_t)1 << 33;
+
+	if (a->kind == RB_KIND_BARRIER)
+		return prove_even(p, 0, 1);
+	RB_TRY(prove_even(p, most, chunk));
+	RB_TRY(prove_even(p, most, most)); /* One chunk. */
+	if (count == 0) {
+		RB_TRY(prove_even(p, blocks / 2, 1)); /* Blocks without elements. */
+		RB_TRY(prove_even(p, huge, huge / blocks / 3 + 1));
+	}
+	if (!rb_joint_takes_uneven(p->joint))
+		return RUBATO_OK;
+	if (!rb_kind_uneven(a->kind))
+		return prove_uneven(p, RB_GAPS_NONE, most, chunk);
+	RB_TRY(prove_uneven(p, RB_GAPS_SAME, most, chunk));
+	return prove_uneven(p, RB_GAPS_PER_RANK, most, chunk);
+}
+
+/* What was shown, once all cases are. */
+static void text_write(const struct rb_algorithm *a, uint32_t rank_count, uint32_t roots,
+		       struct rb_proof *proof)
+{
+	const char *results = "Each element of a result is the very element of an input that it "
+			      "must be.";
+	char of_roots[48] = "";
+
+	if (a->kind == RB_KIND_BARRIER)
+		results = "No rank leaves before every rank has come.";
+	else if (rb_kind_reduces(a->kind))
+		results = "Each element of a result has every rank's input in it exactly once, "
+			  "reduced in the same order wherever it is reduced.";
+	if (rb_kind_rooted(a->kind))
+		(void)snprintf(of_roots, sizeof(of_roots), ", %u root%s", roots,
+			       roots == 1 ? "" : "s");
+	(void)snprintf(
+		proof->text, sizeof(proof->text),
+		"%s %s is proved on %u rank%s%s: %u cases, each of three operations in a row. It "
+		"ends, even if every send waits until it is received. %s Any two accesses to the "
+		"same memory, one of them a write, are ordered (%" PRIu64 " pairs), also when a "
+		"buffer is used again. Every rank sends the bytes of the formula.",
+		rb_kind_name(a->kind), a->name, rank_count, rank_count == 1 ? "" : "s", of_roots,
+		proof->cases, results, proof->pairs);
+}
+
+rubato_status rb_prove(const struct rb_algorithm *algorithm, uint32_t rank_count, uint32_t root,
+		       uint64_t count, const struct rb_check_limits *limits, struct rb_proof *proof)
+{
+	bool rooted = rb_kind_rooted(algorithm->kind), all = root == RB_PROOF_ROOTS_ALL;
+	uint32_t first = rooted && !all ? root : 0, roots = rooted && all ? rank_count : 1;
+	uint32_t forms = rb_joint_told_in_place(algorithm->kind) ? 2 : 1;
+
+	*proof = (struct rb_proof) { .proved = true };
+	for (uint32_t i = 0; i < roots * forms && proof->proved; i++) {
+		struct rb_joint joint;
+		struct prover prover = { &joint, limits, proof };
+		rubato_status err = rb_joint_build(&joint, algorithm, rank_count, first + i / forms,
+						   i % forms == 1);
+
+		if (err == RUBATO_OK)
+			err = prove_joint(&prover, count);
+		rb_joint_free(&joint);
+		RB_TRY(err);
+	}
+	if (proof->proved)
+		text_write(algorithm, rank_count, roots, proof);
+	return RUBATO_OK;
+}

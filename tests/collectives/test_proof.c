@@ -1,0 +1,191 @@
+/*
+ * test_proof.c -- the sentences of a proof: of every algorithm, and of some with a planted fault,
+ * where they must say which rank and which step are wrong.
+ */
+#include <limits.h>
+#include <string.h>
+
+#include "collectives/checker/proof.h"
+#include "tests/check_main.h"
+
+static const struct rb_algorithm *algorithm(enum rb_kind kind, const char *name)
+{
+	int found = rb_algorithm_find(kind, name);
+
+	ck_assert_int_ge(found, 0);
+	return &rb_algorithms[found];
+}
+
+START_TEST(every_algorithm_is_proved)
+{
+	const struct rb_algorithm *a = &rb_algorithms[_i];
+	struct rb_proof proof;
+
+	for (uint32_t n = 1; n <= 6 && n <= a->rank_max; n++) {
+		uint32_t least = rb_kind_rooted(a->kind) ? 8 * n : 8;
+
+		ck_assert_int_eq(rb_prove(a, n, RB_PROOF_ROOTS_ALL, 0, NULL, &proof), RUBATO_OK);
+		ck_assert_msg(proof.proved, "%s", proof.text);
+		ck_assert_uint_ge(proof.cases, a->kind == RB_KIND_BARRIER ? 2 : least);
+		ck_assert_ptr_nonnull(strstr(proof.text, " is proved on "));
+		ck_assert_uint_lt(strlen(proof.text), sizeof(proof.text) - 1);
+		ck_assert_int_eq(rb_prove(a, n, n - 1, 1000003, NULL, &proof), RUBATO_OK);
+		ck_assert_msg(proof.proved, "%s", proof.text);
+	}
+}
+END_TEST
+
+/* ---- Planted faults ---- */
+
+/* The reduction of allreduce flat, once there is room for it; else NULL. */
+static const struct rb_step *build_flat(struct rb_writer *w, const struct rb_build *build)
+{
+	algorithm(RB_KIND_ALLREDUCE, "flat")->build(w, build);
+	return rb_writer_fits(w) ? &w->schedule->steps[w->schedule->step_count - 1] : NULL;
+}
+
+/* Rank 1 does not wait for what it reduces. */
+static void build_hasty(struct rb_writer *w, const struct rb_build *build)
+{
+	const struct rb_step *reduce = build_flat(w, build);
+
+	for (uint32_t d = 0; reduce && build->rank == 1 && d < reduce->dep_count; d++)
+		w->schedule->deps[reduce->dep + d].lag = INT_MAX;
+}
+
+/* Rank 2 reduces one input twice and another not at all. */
+static void build_other_operand(struct rb_writer *w, const struct rb_build *build)
+{
+	const struct rb_step *reduce = build_flat(w, build);
+
+	if (reduce && build->rank == 2)
+		w->schedule->spans[reduce->from] = w->schedule->spans[reduce->from + 1];
+}
+
+/* Each rank sends its part to the left, but only once it has received. */
+static void build_stuck(struct rb_writer *w, const struct rb_build *build)
+{
+	uint32_t n = build->rank_count, r = build->rank, right = (r + 1) % n;
+
+	rb_writer_init(w, w->schedule, r, n, n);
+	uint32_t recv = rb_write_recv(w, right, 0, rb_span_out(RB_SELF), right, 1);
+
+	(void)rb_write_send(w, (r + n - 1) % n, 0, rb_span_part(rb_span_in(RB_SELF)), r, 1);
+	rb_write_dep(w, recv, 0);
+}
+
+static uint64_t own_part(const struct rb_layout *layout, const struct rb_build *build,
+			 uint32_t element_bytes)
+{
+	return rb_layout_length(layout, build->rank, 1) * element_bytes;
+}
+
+static uint64_t one_byte_more(const struct rb_layout *layout, const struct rb_build *build,
+			      uint32_t element_bytes)
+{
+	return algorithm(RB_KIND_ALLREDUCE, "flat")->bytes_sent(layout, build, element_bytes) + 1;
+}
+
+static void refuted(const struct rb_algorithm *a, const char *where, const char *what)
+{
+	struct rb_proof proof;
+
+	ck_assert_int_eq(rb_prove(a, 3, RB_PROOF_ROOTS_ALL, 0, NULL, &proof), RUBATO_OK);
+	ck_assert(!proof.proved);
+	ck_assert_msg(strncmp(proof.text, where, strlen(where)) == 0, "%s", proof.text);
+	ck_assert_msg(strstr(proof.text, what) != NULL, "%s", proof.text);
+}
+
+START_TEST(wrong_schedules_are_named)
+{
+	struct rb_algorithm wrong = *algorithm(RB_KIND_ALLREDUCE, "flat");
+
+	wrong.build = build_hasty;
+	refuted(&wrong, "allreduce flat, 3 ranks root 0, count ",
+		"unordered with the read by rank 1 instance 0 iteration 0: 4 REDUCE");
+	wrong.build = build_other_operand;
+	refuted(&wrong, "allreduce flat, 3 ranks root 0, count ", "rank 2");
+	wrong = *algorithm(RB_KIND_ALLREDUCE, "flat");
+	wrong.bytes_sent = one_byte_more;
+	refuted(&wrong, "allreduce flat, 3 ranks root 0, count ", "rank 0: sends ");
+	wrong = *algorithm(RB_KIND_ALLGATHER, "flat");
+	wrong.build = build_stuck;
+	wrong.bytes_sent = own_part;
+	refuted(&wrong, "allgather flat, 3 ranks root 0, count ", "waits for itself in a cycle");
+}
+END_TEST
+
+/* ---- Limits ---- */
+
+static bool stop_at_third(void *arg)
+{
+	return ++*(uint32_t *)arg >= 3;
+}
+
+START_TEST(a_proof_ends_at_its_limits)
+{
+	const struct rb_algorithm *ring = algorithm(RB_KIND_ALLREDUCE, "ring");
+	uint32_t asked = 0;
+	struct rb_check_limits few = { .events = 1000 };
+	struct rb_check_limits short_time = { .stop = stop_at_third, .arg = &asked };
+	struct rb_proof proof;
+
+	ck_assert_int_eq(rb_prove(ring, 2, 0, 0, &few, &proof), RUBATO_OK);
+	ck_assert(proof.proved);
+	ck_assert_int_eq(rb_prove(ring, 16, 0, 0, &few, &proof), RUBATO_ERR_UNSUPPORTED);
+	ck_assert_ptr_nonnull(strstr(rubato_error_text(), "too many to check"));
+	ck_assert_int_eq(rb_prove(ring, 16, 0, 0, &short_time, &proof), RUBATO_ERR_TIMEOUT);
+	ck_assert_uint_eq(asked, 3);
+}
+END_TEST
+
+/* ---- As users call it ---- */
+
+static void refused(rubato_status status, rubato_status want, const char *sentence)
+{
+	ck_assert_int_eq(status, want);
+	ck_assert_msg(strstr(rubato_error_text(), sentence) != NULL, "%s", rubato_error_text());
+}
+
+START_TEST(proofs_for_users)
+{
+	const uint32_t all = RUBATO_PROVE_ROOTS_ALL;
+	char text[1024] = "", narrow[8];
+
+	ck_assert_int_eq(rubato_prove("broadcast", "chain", 5, all, 0, 0, text, sizeof(text)), 0);
+	ck_assert_ptr_nonnull(strstr(text, "broadcast chain is proved on 5 ranks, 5 roots: "));
+	ck_assert_int_eq(rubato_prove("broadcast", "chain", 5, 4, 7, 0, text, sizeof(text)), 0);
+	ck_assert_ptr_nonnull(strstr(text, "on 5 ranks, 1 root: 4 cases"));
+	ck_assert_int_eq(rubato_prove("barrier", "dissemination", 1, 0, 0, 0, narrow, 8), 0);
+	ck_assert_str_eq(narrow, "barrier");
+	ck_assert_int_eq(rubato_prove("alltoall", "bruck", 3, 0, 0, 0, NULL, 0), 0);
+	refused(rubato_prove("allreduce", NULL, 3, all, 0, 0, NULL, 0), RUBATO_ERR_ARGUMENT,
+		"prove: NULL");
+	refused(rubato_prove("sendrecv", "eager", 2, all, 0, 0, NULL, 0), RUBATO_ERR_ARGUMENT,
+		"unknown operation 'sendrecv'");
+	refused(rubato_prove("allreduce", "bruck", 2, all, 0, 0, NULL, 0), RUBATO_ERR_ARGUMENT,
+		"allreduce has no algorithm 'bruck'");
+	refused(rubato_prove("allreduce", "ring", 0, all, 0, 0, NULL, 0), RUBATO_ERR_ARGUMENT,
+		"prove: 0 ranks: from 1 to 256");
+	refused(rubato_prove("allreduce", "ring", 257, all, 0, 0, NULL, 0), RUBATO_ERR_ARGUMENT,
+		"prove: 257 ranks: from 1 to 256");
+	refused(rubato_prove("reduce", "chain", 3, 3, 0, 0, NULL, 0), RUBATO_ERR_ARGUMENT,
+		"root 3 of 3 ranks");
+	refused(rubato_prove("reduce", "chain", 3, 0, UINT64_MAX, 0, NULL, 0), RUBATO_ERR_ARGUMENT,
+		"more than 2^60 elements");
+	refused(rubato_prove("allreduce", "ring", 64, all, 0, 1, NULL, 0), RUBATO_ERR_TIMEOUT,
+		"prove: allreduce ring on 64 ranks: 0 cases are proved, the time is over");
+}
+END_TEST
+
+int main(void)
+{
+	TCase *tc = tcase_create("proof");
+
+	tcase_set_timeout(tc, 240);
+	tcase_add_loop_test(tc, every_algorithm_is_proved, 0, (int)rb_algorithm_count);
+	tcase_add_test(tc, wrong_schedules_are_named);
+	tcase_add_test(tc, a_proof_ends_at_its_limits);
+	tcase_add_test(tc, proofs_for_users);
+	return check_main("proof", tc);
+}
