@@ -4,7 +4,7 @@
  * All-to-All Communications in Multiport Message-Passing Systems" (1997), section 4; without the
  * rotation at the end, since parts go straight to their places (in two ranges where they wrap).
  */
-#include "collectives/builders/build.h"
+#include "collectives/builders/builders.h"
 
 #define RANGES 2 /* From `first` on, and from block 0 on: channels 2k and 2k + 1. */
 

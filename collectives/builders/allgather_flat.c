@@ -1,5 +1,5 @@
 /* allgather_flat.c -- one phase: every rank sends its part to every other. For small parts. */
-#include "collectives/builders/build.h"
+#include "collectives/builders/builders.h"
 
 void rb_build_allgather_flat(struct rb_writer *w, const struct rb_build *build)
 {

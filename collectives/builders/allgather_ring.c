@@ -3,7 +3,7 @@
  * left: Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations in
  * MPICH" (2005), section 4.1, chunk by chunk.
  */
-#include "collectives/builders/build.h"
+#include "collectives/builders/builders.h"
 
 void rb_build_allgather_ring(struct rb_writer *w, const struct rb_build *build)
 {

@@ -2,7 +2,7 @@
  * allgather_ring_put.c -- allgather_ring with puts straight into the right neighbour's OUT, once
  * that one has said that OUT may be written.
  */
-#include "collectives/builders/build.h"
+#include "collectives/builders/builders.h"
 
 void rb_build_allgather_ring_put(struct rb_writer *w, const struct rb_build *build)
 {

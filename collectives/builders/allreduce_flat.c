@@ -3,7 +3,7 @@
  * of them in rank order. n(n-1) messages, but nobody waits for a rank that waits for another: the
  * least time for tiny vectors, above all where ranks share cores.
  */
-#include "collectives/builders/build.h"
+#include "collectives/builders/builders.h"
 
 void rb_build_allreduce_flat(struct rb_writer *w, const struct rb_build *build)
 {

@@ -5,7 +5,7 @@
  * When n is not a power of two, the first ranks fold in pairs: odd ones hand their vector to the
  * even one on their left and get the result from it.
  */
-#include "collectives/builders/build.h"
+#include "collectives/builders/builders.h"
 
 #define CHANNEL_FOLD 32
 #define CHANNEL_RESULT 33

@@ -7,7 +7,7 @@
  *
  * When n is not a power of two, the first ranks fold in pairs, as in allreduce_recursive_doubling.
  */
-#include "collectives/builders/build.h"
+#include "collectives/builders/builders.h"
 
 #define CHANNEL_FOLD 64
 #define CHANNEL_RESULT 65

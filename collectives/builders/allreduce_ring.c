@@ -4,7 +4,7 @@
  * the vector, the least possible. Each block is reduced by one chain of ranks, so all ranks get the
  * same bits.
  */
-#include "collectives/builders/build.h"
+#include "collectives/builders/builders.h"
 
 void rb_build_allreduce_ring(struct rb_writer *w, const struct rb_build *build)
 {

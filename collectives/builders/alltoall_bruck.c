@@ -7,7 +7,7 @@
  * Item i of a rank is what goes, or has come, i places. Round k has a shelf: first the items that
  * leave, side by side, then those that come in their stead.
  */
-#include "collectives/builders/build.h"
+#include "collectives/builders/builders.h"
 
 static bool moves(uint32_t i, uint32_t k)
 {

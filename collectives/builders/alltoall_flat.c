@@ -3,7 +3,7 @@
  * few ranks. In place a block arrives in slots, and takes its place when the old one is sent: were
  * it to wait for that before it is received, two ranks could wait for each other.
  */
-#include "collectives/builders/build.h"
+#include "collectives/builders/builders.h"
 
 void rb_build_alltoall_flat(struct rb_writer *w, const struct rb_build *build)
 {

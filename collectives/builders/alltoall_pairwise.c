@@ -7,7 +7,7 @@
  * In place a block arrives in slots and takes its place when the old one is sent, as in
  * alltoall_flat.
  */
-#include "collectives/builders/build.h"
+#include "collectives/builders/builders.h"
 
 struct rounds { /* By number; in place with a COPY each. */
 	struct rb_row sends, recvs, copies;

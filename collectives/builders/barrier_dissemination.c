@@ -3,7 +3,7 @@
  * Synchronization" (1988). In round k each rank notifies the one 2^k places to its right, once it
  * has heard from all earlier rounds: after round k it has heard of 2^(k+1) ranks.
  */
-#include "collectives/builders/build.h"
+#include "collectives/builders/builders.h"
 
 void rb_build_barrier_dissemination(struct rb_writer *w, const struct rb_build *build)
 {

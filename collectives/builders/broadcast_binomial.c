@@ -3,7 +3,7 @@
  * Collective Communication Operations in MPICH" (2005), chunk by chunk. Counted from the root, the
  * parent of v is v without its lowest bit; the largest subtree is served first.
  */
-#include "collectives/builders/build.h"
+#include "collectives/builders/builders.h"
 
 /* Children of v are v + 1, 2, 4 ... below this. */
 static uint64_t reach(uint32_t v, uint32_t n)

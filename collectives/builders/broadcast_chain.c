@@ -3,7 +3,7 @@
  * link carries the vector once; with many chunks the time is that of one link. As in van de Geijn
  * and Watts, "SUMMA" (1997), section on pipelining.
  */
-#include "collectives/builders/build.h"
+#include "collectives/builders/builders.h"
 
 void rb_build_broadcast_chain(struct rb_writer *w, const struct rb_build *build)
 {

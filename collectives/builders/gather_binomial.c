@@ -3,7 +3,7 @@
  * Collective Communication Operations in MPICH" (2005): counted from the root, v collects on a
  * shelf the parts of all ranks below it and sends them to its parent together.
  */
-#include "collectives/builders/build.h"
+#include "collectives/builders/builders.h"
 
 #define CHILD_MESSAGES_MAX 64 /* Two pieces of each child. */
 

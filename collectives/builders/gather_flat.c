@@ -1,5 +1,5 @@
 /* gather_flat.c -- one phase: every rank sends its part to the root. */
-#include "collectives/builders/build.h"
+#include "collectives/builders/builders.h"
 
 void rb_build_gather_flat(struct rb_writer *w, const struct rb_build *build)
 {

@@ -4,7 +4,7 @@
  * from the root, v has the ranks from v up to its last descendant; it reduces them in that order,
  * all children at once.
  */
-#include "collectives/builders/build.h"
+#include "collectives/builders/builders.h"
 
 static bool has_child(uint32_t v, uint32_t n, uint32_t k)
 {

@@ -2,7 +2,7 @@
  * reduce_chain.c -- broadcast_chain backwards: each rank adds its part to what comes from its right
  * and passes it on to its left, chunk by chunk, until it reaches the root.
  */
-#include "collectives/builders/build.h"
+#include "collectives/builders/builders.h"
 
 void rb_build_reduce_chain(struct rb_writer *w, const struct rb_build *build)
 {

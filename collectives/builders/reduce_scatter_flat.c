@@ -3,7 +3,7 @@
  * what it gets, in rank order. The pairwise exchange of Thakur, Rabenseifner and Gropp (2005) with
  * all its rounds at once: the fewest bytes and the shortest path, at n-1 messages a rank.
  */
-#include "collectives/builders/build.h"
+#include "collectives/builders/builders.h"
 
 static struct rb_span slots(const struct rb_build *build, uint32_t peer)
 {

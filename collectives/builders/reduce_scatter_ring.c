@@ -2,7 +2,7 @@
  * reduce_scatter_ring.c -- the first half of the ring: Patarasuk and Yuan, "Bandwidth Optimal
  * All-reduce Algorithms for Clusters of Workstations" (2009).
  */
-#include "collectives/builders/build.h"
+#include "collectives/builders/builders.h"
 
 void rb_build_reduce_scatter_ring(struct rb_writer *w, const struct rb_build *build)
 {

@@ -2,7 +2,7 @@
  * scatter_binomial.c -- gather_binomial backwards: counted from the root, v gets from its parent
  * the blocks of all ranks below it together, keeps them on a shelf and passes them on.
  */
-#include "collectives/builders/build.h"
+#include "collectives/builders/builders.h"
 
 /* A block that lies further back in what came may be in any chunk of it up to the last. */
 static void after_piece(struct rb_writer *w, const struct rb_pieces *mine,

@@ -1,5 +1,5 @@
 /* scatter_flat.c -- one phase: the root sends every rank its block. */
-#include "collectives/builders/build.h"
+#include "collectives/builders/builders.h"
 
 void rb_build_scatter_flat(struct rb_writer *w, const struct rb_build *build)
 {

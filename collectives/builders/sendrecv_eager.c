@@ -1,5 +1,5 @@
 /* sendrecv_eager.c -- rank 0 of a pair sends its IN to rank 1's OUT. Alone: to itself. */
-#include "collectives/builders/build.h"
+#include "collectives/builders/builders.h"
 
 void rb_build_sendrecv_eager(struct rb_writer *w, const struct rb_build *build)
 {

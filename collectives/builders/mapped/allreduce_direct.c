@@ -6,7 +6,7 @@
  * Scalable Intra-Node Collective Operations using Shared Memory" (SC 2018), with user buffers in
  * place of their pool.
  */
-#include "collectives/builders/build.h"
+#include "collectives/builders/builders.h"
 
 void rb_build_allreduce_direct(struct rb_writer *w, const struct rb_build *build)
 {

@@ -1,5 +1,5 @@
 /* build.c -- shapes that several builders write. */
-#include "collectives/builders/build.h"
+#include "collectives/build.h"
 
 void rb_write_notify_all(struct rb_writer *w, const struct rb_build *build, uint16_t channel,
 			 uint8_t flags)

@@ -2,7 +2,7 @@
  * reduce_direct.c -- in mapped memory: every rank reduces one block straight out of everybody's IN
  * into the root's OUT. As allreduce_direct, without the copies.
  */
-#include "collectives/builders/build.h"
+#include "collectives/builders/builders.h"
 
 void rb_build_reduce_direct(struct rb_writer *w, const struct rb_build *build)
 {

@@ -1,7 +1,7 @@
 /* algorithm_table.c -- the table, of algorithm_rows.h; and what to find in it. */
 #include <string.h>
 
-#include "collectives/builders/build.h"
+#include "collectives/builders/builders.h"
 
 #define ANY UINT32_MAX
 #define MPICH "Thakur, Rabenseifner and Gropp 2005"

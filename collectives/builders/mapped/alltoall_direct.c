@@ -4,7 +4,7 @@
  * the old one has been fetched, a chunk waits in a slot for such a word. The partners' order is
  * that of alltoall_pairwise: no rank's memory is read by all at once.
  */
-#include "collectives/builders/build.h"
+#include "collectives/builders/builders.h"
 
 /* In place the COPY out of the slots becomes that of turn t in `put_down`. */
 static void write_partner(struct rb_writer *w, const struct rb_build *build, uint32_t peer,

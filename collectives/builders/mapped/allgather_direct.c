@@ -2,7 +2,7 @@
  * allgather_direct.c -- in mapped memory: every rank copies its part into everybody's OUT, as each
  * says that it may, and tells them when it is there.
  */
-#include "collectives/builders/build.h"
+#include "collectives/builders/builders.h"
 
 void rb_build_allgather_direct(struct rb_writer *w, const struct rb_build *build)
 {

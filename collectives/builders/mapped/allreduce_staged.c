@@ -10,7 +10,7 @@
  * the same holds: a rank ends when it has copied every result, and b overwrites a result only after
  * everybody's first word in the next instance.
  */
-#include "collectives/builders/build.h"
+#include "collectives/builders/builders.h"
 
 #define PART 0
 #define RESULT 1

@@ -1,5 +1,5 @@
 /*
- * build.h -- what builders share: their names, and the few shapes that several of them write.
+ * build.h -- what builders share: the few shapes that several of them write.
  *
  * Depths: a slot is written again `depth` chunks later, so writers depend on readers with that lag.
  */
@@ -13,22 +13,6 @@
 #define RB_DEPTH_MAPPED 2 /* Slots that peers map: few, so that they stay in the cache. */
 
 #define RB_ROUNDS_AT_ONCE 2 /* Of pairwise exchanges. Guess: one ends while one begins. */
-
-/* Per algorithm: rb_build_NAME writes rank's steps, rb_sent_NAME is the formula of its bytes. */
-#define ROW(kind, name, needs, max, blocks, builder, ...)                                          \
-	void rb_build_##builder(struct rb_writer *w, const struct rb_build *build);                \
-	uint64_t rb_sent_##builder(const struct rb_layout *layout, const struct rb_build *build,   \
-				   uint32_t element_bytes);
-#include "collectives/algorithm_rows.h"
-#undef ROW
-/* The formula of those that work in mapped memory, or move no bytes at all. */
-#define RB_SENDS_NOTHING(builder)                                                                  \
-	uint64_t rb_sent_##builder(const struct rb_layout *layout, const struct rb_build *build,   \
-				   uint32_t element_bytes)                                         \
-	{                                                                                          \
-		(void)layout, (void)build, (void)element_bytes;                                    \
-		return 0;                                                                          \
-	}
 
 /* The rank `distance` places to the right of `rank` (wrapping); distance <= rank_count. */
 static inline uint32_t rb_right(const struct rb_build *build, uint32_t rank, uint32_t distance)

@@ -3,7 +3,7 @@
  * half of allreduce_staged. The owner's word back, once a chunk, says that the parts' slots are
  * free.
  */
-#include "collectives/builders/build.h"
+#include "collectives/builders/builders.h"
 
 #define PART 0
 #define FREE 1

@@ -2,7 +2,7 @@
  * scatter_direct.c -- in mapped memory: every rank copies its block out of the root's IN, which the
  * root may change again once all have said that they did.
  */
-#include "collectives/builders/build.h"
+#include "collectives/builders/builders.h"
 
 void rb_build_scatter_direct(struct rb_writer *w, const struct rb_build *build)
 {

@@ -2,7 +2,7 @@
  * reduce_scatter_direct.c -- in mapped memory: rank r reduces block r straight out of everybody's
  * IN. As allreduce_direct, without the copies.
  */
-#include "collectives/builders/build.h"
+#include "collectives/builders/builders.h"
 
 void rb_build_reduce_scatter_direct(struct rb_writer *w, const struct rb_build *build)
 {

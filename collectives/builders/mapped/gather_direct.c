@@ -2,7 +2,7 @@
  * gather_direct.c -- in mapped memory: every rank copies its part into the root's OUT, once the
  * root has said that it may, and tells it when that is done.
  */
-#include "collectives/builders/build.h"
+#include "collectives/builders/builders.h"
 
 void rb_build_gather_direct(struct rb_writer *w, const struct rb_build *build)
 {
