@@ -182,6 +182,11 @@ static void number_print(enum kind kind, uint64_t value, char *text, size_t text
 			       (unsigned long long)(value / units[at].factor), units[at].suffix);
 }
 
+void rb_print_time(uint64_t time_ns, char *text, size_t text_bytes)
+{
+	number_print(T, time_ns, text, text_bytes);
+}
+
 /* ---- Rows ---- */
 
 /* A number, or the first byte of a text. */

@@ -77,5 +77,7 @@ void rb_config_each(const struct rb_config *config,
 /* "64", "64K", "1.5M", "2G", "1T" (binary); "0", "250us", "1.5ms", "3s": exact or ARGUMENT. */
 RB_NODISCARD rubato_status rb_parse_bytes(const char *text, uint64_t *bytes);
 RB_NODISCARD rubato_status rb_parse_time(const char *text, uint64_t *time_ns);
+/* Its inverse. */
+void rb_print_time(uint64_t time_ns, char *text, size_t text_bytes);
 
 #endif

@@ -1,4 +1,5 @@
 /* policy.c -- policies of partial allreduces as texts: one table of their words for programs. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,6 +83,20 @@ static rubato_status read_as(rubato_policy policy, const char *text, const char 
 	options->group = policy == RUBATO_POLICY_WAGMA ? count : 0;
 	options->quorum = policy == RUBATO_POLICY_WAGMA ? 0 : count;
 	return RUBATO_OK;
+}
+
+char *rubato_policy_format(const rubato_partial_options *options, char *text, size_t text_bytes)
+{
+	uint32_t count = options->policy == RUBATO_POLICY_WAGMA ? options->group : options->quorum;
+	char value[32] = "";
+
+	if (options->policy == RUBATO_POLICY_DEADLINE)
+		rb_print_time(options->deadline_ns, value, sizeof(value));
+	else if (count > 0)
+		(void)snprintf(value, sizeof(value), "%u", count);
+	(void)snprintf(text, text_bytes, "%s%s%s", rubato_policy_name(options->policy),
+		       value[0] != '\0' ? ":" : "", value);
+	return text;
 }
 
 rubato_status rubato_policy_parse(const char *text, rubato_partial_options *options)

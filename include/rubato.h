@@ -560,6 +560,10 @@ RUBATO_API const char *const *rubato_policy_forms(void);
  * the sentence says what it takes; *options is as before. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_policy_parse(const char *text,
 							      rubato_partial_options *options);
+/* What rubato_policy_parse reads as this: "solo", "quorum:3", "deadline:1500us"; 32 bytes suffice.
+ * Returns text. */
+RUBATO_API char *rubato_policy_format(const rubato_partial_options *options, char *text,
+				      size_t text_bytes);
 
 typedef struct rubato_partial rubato_partial;
 

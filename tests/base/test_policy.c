@@ -39,6 +39,20 @@ START_TEST(forms_are_read)
 }
 END_TEST
 
+START_TEST(texts_are_written_as_they_are_read)
+{
+	rubato_partial_options o = before, again = before;
+	char text[32];
+
+	ck_assert_int_eq(rubato_policy_parse(good[_i].text, &o), RUBATO_OK);
+	ck_assert_int_eq(rubato_policy_parse(rubato_policy_format(&o, text, sizeof(text)), &again),
+			 RUBATO_OK);
+	ck_assert_int_eq(memcmp(&o, &again, sizeof(o)), 0);
+	if (strchr(good[_i].text, '.') == NULL) /* 1.5s is written in whole ms. */
+		ck_assert_str_eq(text, good[_i].text);
+}
+END_TEST
+
 static const char *const bad[] = {
 	"",
 	"sol",
@@ -108,6 +122,8 @@ int main(void)
 	TCase *tests = tcase_create("policy");
 
 	tcase_add_loop_test(tests, forms_are_read, 0, (int)(sizeof(good) / sizeof(good[0])));
+	tcase_add_loop_test(tests, texts_are_written_as_they_are_read, 0,
+			    (int)(sizeof(good) / sizeof(good[0])));
 	tcase_add_loop_test(tests, all_else_is_refused, 0, (int)(sizeof(bad) / sizeof(bad[0])));
 	tcase_add_test(tests, names_and_forms_agree);
 	return check_main("policy", tests);
