@@ -1,84 +1,149 @@
 /* ledger.c -- see ledger.h. */
 #include "programs/ledger.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 struct ledger {
 	FILE *file;
+	int reason; /* Of a line that is missing. */
 	char path[PATH_MAX], beside[PATH_MAX + 32];
 };
 
 struct ledger *ledger_open(const char *path)
 {
-	struct ledger *ledger = calloc(1, sizeof(*ledger));
+	struct ledger *ledger;
+	int reason;
 
+	if (strlen(path) >= sizeof(ledger->path)) {
+		errno = ENAMETOOLONG;
+		return NULL;
+	}
+	ledger = calloc(1, sizeof(*ledger));
 	if (ledger == NULL)
 		return NULL;
 	(void)snprintf(ledger->path, sizeof(ledger->path), "%s", path);
 	(void)snprintf(ledger->beside, sizeof(ledger->beside), "%s.%ld.part", path, (long)getpid());
+	(void)unlink(ledger->beside); /* A process of this number's that was killed. */
 	ledger->file = fopen(ledger->beside, "wxe");
 	if (ledger->file != NULL)
 		return ledger;
+	reason = errno;
 	free(ledger);
+	errno = reason;
 	return NULL;
 }
 
-static void numbers(FILE *file, const char *name, const rubato_round *round, uint32_t rank_count,
-		    bool fresh)
+int ledger_close(struct ledger *ledger, bool keep)
 {
-	const char *between = "";
+	int reason = ferror(ledger->file) != 0 ? EIO : ledger->reason;
 
+	if (fclose(ledger->file) != 0 && reason == 0)
+		reason = errno;
+	if (keep && reason == 0 && rename(ledger->beside, ledger->path) != 0)
+		reason = errno;
+	if (!keep || reason != 0)
+		(void)unlink(ledger->beside);
+	free(ledger);
+	return reason;
+}
+
+/* ,"name":[[1,2],[3,4]]: `width` numbers each; of width 1 without inner brackets. */
+static void lists(FILE *file, const char *name, const uint64_t *words, uint64_t count,
+		  uint32_t width)
+{
 	(void)fprintf(file, ",\"%s\":[", name);
-	for (uint32_t r = 0; r < rank_count; r++) {
-		if (fresh ? !round->ranks[r].fresh : !round->ranks[r].member)
-			continue;
-		(void)fprintf(file, "%s%" PRIu32, between, r);
-		between = ",";
+	for (uint64_t i = 0; i < count; i++) {
+		(void)fprintf(file, "%s%s", i == 0 ? "" : ",", width == 1 ? "" : "[");
+		for (uint32_t k = 0; k < width; k++)
+			(void)fprintf(file, "%s%" PRIu64, k == 0 ? "" : ",", words[i * width + k]);
+		(void)fputs(width == 1 ? "" : "]", file);
 	}
 	(void)fputc(']', file);
+}
+
+void ledger_update(struct ledger *ledger, const struct ledger_update *u)
+{
+	FILE *file = ledger->file;
+
+	(void)fprintf(file,
+		      "{\"update\":%" PRIu64 ",\"round\":%" PRIu64
+		      ",\"rate\":%.17g,\"weight_denominator\":%.17g",
+		      u->update, u->round, u->rate, u->denominator);
+	lists(file, "contributions", u->contributions, u->contribution_count, 3);
+	lists(file, "applied", u->applied, u->applied_count, 2);
+	(void)fputs("}\n", file);
+}
+
+void ledger_average(struct ledger *ledger, uint64_t update, const char *scope, uint64_t first,
+		    uint64_t stride, uint64_t rank_count, uint64_t step, uint64_t period)
+{
+	FILE *file = ledger->file;
+
+	(void)fprintf(file,
+		      "{\"update\":%" PRIu64 ",\"kind\":\"average\",\"scope\":\"%s\",\"ranks\":[",
+		      update, scope);
+	for (uint64_t i = 0; i < rank_count; i++)
+		(void)fprintf(file, "%s%" PRIu64, i == 0 ? "" : ",", first + i * stride);
+	(void)fprintf(file, "],\"step\":%" PRIu64 ",\"period\":%" PRIu64 "}\n", step, period);
+}
+
+void ledger_draw(struct ledger *ledger, uint64_t rank, uint64_t step, uint64_t first_row,
+		 uint64_t rows)
+{
+	(void)fprintf(ledger->file,
+		      "{\"kind\":\"draw\",\"rank\":%" PRIu64 ",\"step\":%" PRIu64
+		      ",\"first_row\":%" PRIu64 ",\"rows\":%" PRIu64 "}\n",
+		      rank, step, first_row, rows);
+}
+
+/* Ranks that are fresh, or members, into `words`; returns how many. */
+static uint64_t ranks_of(const rubato_round *round, uint32_t rank_count, bool fresh,
+			 uint64_t *words)
+{
+	uint64_t count = 0;
+
+	for (uint32_t r = 0; r < rank_count; r++)
+		if (fresh ? round->ranks[r].fresh : round->ranks[r].member)
+			words[count++] = r;
+	return count;
 }
 
 void ledger_round(struct ledger *ledger, const char *policy, uint64_t update,
 		  const rubato_round *round, uint32_t rank_count)
 {
-	const char *between = "";
+	uint64_t *words = calloc(3 * (size_t)rank_count, sizeof(*words)), count = 0;
 	FILE *file = ledger->file;
-	uint32_t members = 0;
 
+	if (words == NULL) {
+		ledger->reason = ENOMEM;
+		return;
+	}
 	(void)fprintf(file,
 		      "{\"policy\":\"%s\",\"update\":%" PRIu64 ",\"round\":%" PRIu64
-		      ",\"weight_denominator\":%.17g,\"discarded\":%" PRIu64 ",\"contributions\":[",
+		      ",\"weight_denominator\":%.17g,\"discarded\":%" PRIu64,
 		      policy, update, round->round, round->divisor, round->discarded);
 	for (uint32_t r = 0; r < rank_count; r++) {
 		const rubato_contribution *c = &round->ranks[r];
 
-		members += c->member;
 		if (c->count == 0)
 			continue;
-		(void)fprintf(file, "%s[%" PRIu32 ",%" PRIu64 ",%" PRIu64 "]", between, r,
-			      c->first_step, c->last_step);
-		between = ",";
+		words[3 * count] = r;
+		words[3 * count + 1] = c->first_step;
+		words[3 * count + 2] = c->last_step;
+		count++;
 	}
-	(void)fputc(']', file);
-	numbers(file, "fresh", round, rank_count, true);
-	if (members < rank_count)
-		numbers(file, "group", round, rank_count, false);
+	lists(file, "contributions", words, count, 3);
+	count = ranks_of(round, rank_count, true, words);
+	lists(file, "fresh", words, count, 1);
+	count = ranks_of(round, rank_count, false, words);
+	if (count < rank_count)
+		lists(file, "group", words, count, 1);
 	(void)fputs("}\n", file);
-}
-
-bool ledger_close(struct ledger *ledger, bool keep)
-{
-	bool good = ferror(ledger->file) == 0;
-
-	good = fclose(ledger->file) == 0 && good;
-	if (keep && good)
-		good = rename(ledger->beside, ledger->path) == 0;
-	if (!keep || !good)
-		(void)unlink(ledger->beside);
-	free(ledger);
-	return good;
+	free(words);
 }

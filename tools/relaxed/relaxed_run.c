@@ -679,7 +679,7 @@ int relaxed_measure(rubato_comm *comm, const struct relaxed_options *o, bool cpu
 		err = err != RUBATO_OK ? err : end;
 	}
 	if (run.ledger != NULL)
-		good = ledger_close(run.ledger, err == RUBATO_OK);
+		good = ledger_close(run.ledger, err == RUBATO_OK) == 0;
 	if (!good) /* It fails the run. */
 		forms[0].wrong++;
 	return err == RUBATO_OK ? run.side_count : (int)err;

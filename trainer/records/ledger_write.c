@@ -11,11 +11,10 @@
 #include "trainer/records/ledger_entries.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "programs/ledger.h"
 #include "trainer/base/agree.h"
 
 #define PATH_BYTES 4200
@@ -239,78 +238,58 @@ static double real(uint64_t word)
 	return value;
 }
 
-typedef unsigned long long ull;
-
-static void print_update(FILE *file, ull number, const struct line *line)
+static void write_update(struct ledger *file, uint64_t number, const struct line *line)
 {
 	const uint64_t *e = line->entry;
 
-	fprintf(file,
-		"{\"update\":%llu,\"round\":%llu,\"rate\":%.17g,\"weight_denominator\":%.17g,"
-		"\"contributions\":[",
-		number, (ull)e[1], real(e[3]), real(e[2]));
-	for (uint64_t i = 0; i < e[5]; i++)
-		fprintf(file, "%s[%llu,%llu,%llu]", i == 0 ? "" : ",", (ull)e[6 + 3 * i],
-			(ull)e[7 + 3 * i], (ull)e[8 + 3 * i]);
-	fprintf(file, "],\"applied\":[");
-	for (uint32_t i = 0; i < line->applied_count; i++)
-		fprintf(file, "%s[%llu,%llu]", i == 0 ? "" : ",", (ull)line->applied[2 * i],
-			(ull)line->applied[2 * i + 1]);
-	fprintf(file, "]}\n");
+	ledger_update(file, &(struct ledger_update) { .update = number,
+						      .round = e[1],
+						      .denominator = real(e[2]),
+						      .rate = real(e[3]),
+						      .contributions = e + 6,
+						      .contribution_count = e[5],
+						      .applied = line->applied,
+						      .applied_count = line->applied_count });
 }
 
-static void print_average(FILE *file, ull number, const struct line *line)
+static void write_average(struct ledger *file, uint64_t number, const struct line *line)
 {
 	const uint64_t *e = line->entry;
 
-	fprintf(file, "{\"update\":%llu,\"kind\":\"average\",\"scope\":\"%s\",\"ranks\":[", number,
-		e[1] == TR_SCOPE_GLOBAL ? "global" : "local");
-	for (uint64_t i = 0; i < e[4]; i++)
-		fprintf(file, "%s%llu", i == 0 ? "" : ",", (ull)(e[2] + i * e[3]));
-	fprintf(file, "],\"step\":%llu,\"period\":%llu}\n", (ull)e[5], (ull)e[6]);
+	ledger_average(file, number, e[1] == TR_SCOPE_GLOBAL ? "global" : "local", e[2], e[3], e[4],
+		       e[5], e[6]);
 }
 
-static void print_book(struct book *book, FILE *file)
+static void write_lines(struct book *book, struct ledger *file)
 {
 	if (book->draw_count > 0)
 		qsort(book->draws, book->draw_count, sizeof(*book->draws), compare_draws);
 	if (book->line_count > 1)
 		qsort(book->lines + 1, book->line_count - 1, sizeof(*book->lines), compare_lines);
 	for (size_t i = 0; i < book->draw_count; i++)
-		fprintf(file,
-			"{\"kind\":\"draw\",\"rank\":%llu,\"step\":%llu,\"first_row\":%llu,"
-			"\"rows\":%llu}\n",
-			(ull)book->draws[i].rank, (ull)book->draws[i].step,
-			(ull)book->draws[i].first_place, (ull)book->draws[i].rows);
+		ledger_draw(file, book->draws[i].rank, book->draws[i].step,
+			    book->draws[i].first_place, book->draws[i].rows);
 	for (uint32_t i = 1; i < book->line_count; i++)
 		if (book->lines[i].entry[0] == TR_ENTRY_UPDATE)
-			print_update(file, i - 1, &book->lines[i]);
+			write_update(file, i - 1, &book->lines[i]);
 		else
-			print_average(file, i - 1, &book->lines[i]);
+			write_average(file, i - 1, &book->lines[i]);
 }
 
 static rubato_status write_book(struct book *book, const char *folder, struct tr_error *error)
 {
-	char path[PATH_BYTES], beside[PATH_BYTES];
-	FILE *file;
-	int reason = 0;
+	char path[PATH_BYTES];
+	struct ledger *file;
+	int reason;
 
 	TR_TRY(tr_path(path, PATH_BYTES, error, "%s/ledger.jsonl", folder));
-	TR_TRY(tr_path(beside, PATH_BYTES, error, "%s.part", path));
-	file = fopen(beside, "we");
+	file = ledger_open(path);
 	if (file == NULL)
-		return tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", beside, strerror(errno));
-	print_book(book, file);
-	if (ferror(file) != 0)
-		reason = EIO;
-	if (fclose(file) != 0 && reason == 0)
-		reason = errno;
-	if (reason == 0 && rename(beside, path) != 0)
-		reason = errno;
-	if (reason == 0)
-		return RUBATO_OK;
-	unlink(beside);
-	return tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(reason));
+		return tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
+	write_lines(book, file);
+	reason = ledger_close(file, true);
+	return reason == 0 ? RUBATO_OK
+			   : tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(reason));
 }
 
 /* ---- Bringing the records together ---- */
