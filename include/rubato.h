@@ -746,6 +746,8 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_explain(rubato_comm *comm, cons
 							 uint64_t count, rubato_type type,
 							 char *text, size_t text_bytes);
 
+/* Name of kind of operation number `index`, from 0, that has algorithms; NULL: no more of them. */
+RUBATO_API const char *rubato_operation_name(uint32_t index);
 /* Name of algorithm number `index`, from 0, of one kind of operation; NULL: no more of them. */
 RUBATO_API const char *rubato_algorithm_name(const char *operation, uint32_t index);
 

@@ -211,6 +211,9 @@ static bool words_left(const struct options *options, const char **left, uint32_
 	if (options->command)
 		return true;
 	words->operation = 0;
+	if (options->operations == NULL && options->word != NULL && count == 1)
+		return (*options->word = strdup(left[0])) != NULL ||
+		       option_refuse(error, "out of memory");
 	if (options->operations == NULL)
 		return count == 0 ||
 		       option_refuse(error, "what is '%s'? --help lists the options", left[0]);

@@ -143,6 +143,13 @@ void rubato_dump(rubato_comm *comm, int fd)
 	rb_engine_leave(engine);
 }
 
+const char *rubato_operation_name(uint32_t index)
+{
+	uint32_t count = RB_KIND_SENDRECV - RB_KIND_BARRIER;
+
+	return index < count ? rb_kind_name((enum rb_kind)(RB_KIND_BARRIER + index)) : NULL;
+}
+
 const char *rubato_algorithm_name(const char *operation, uint32_t index)
 {
 	for (uint32_t i = 0; i < rb_algorithm_count; i++)

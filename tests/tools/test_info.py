@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""test_info.py RUBATO-INFO -- the sections of rubato-info, as text and as JSON."""
+"""test_info.py RUBATO-INFO WRONG-RING -- the sections of rubato-info, as text and as JSON.
+WRONG-RING is one that has an allreduce ring with a fault in it."""
 
 import json
 import os
@@ -11,7 +12,7 @@ import unittest
 
 from programs import check_usage, main, run
 
-INFO = sys.argv.pop(1)
+INFO, WRONG_RING = sys.argv.pop(1), sys.argv.pop(1)
 
 
 def info(*words, env=None):
@@ -223,6 +224,63 @@ class Usage(unittest.TestCase):
 
     def test_help(self):
         self.assertIn(b"usage: rubato-info", run(INFO, "--help").stdout)
+
+
+class Proofs(unittest.TestCase):
+    def proofs(self, *words):
+        code, said, _ = info("--prove", *words)
+        return code, {one["algorithm"]: one for one in said["proofs"]["algorithms"]}
+
+    def test_one_algorithm(self):
+        got = run(INFO, "--prove", "allreduce", "ring", "-n", "5")
+        text = got.stdout.decode()
+        self.assertEqual(got.returncode, 0, text)
+        self.assertIn("\nproofs of allreduce on 5 ranks\n  ring ", text)
+        self.assertIn("It ends, even if every send waits", " ".join(text.split()))
+        self.assertEqual([line for line in text.splitlines() if len(line) > 104], [])
+        self.assertNotIn("flat", text)
+
+    def test_all_of_an_operation(self):
+        for words in ([], ["all"]):
+            code, proofs = self.proofs("reduce", *words, "-n", "4")
+            self.assertEqual((code, set(proofs)), (0, {"binomial", "chain", "direct"}))
+            for name, one in proofs.items():
+                self.assertEqual((one["proved"], one["status"]), (True, "ok"))
+                self.assertIn(f"reduce {name} is proved on 4 ranks, 4 roots", one["text"])
+        _, proofs = self.proofs("reduce", "chain", "-n", "4", "--root", "3", "--count", "1000")
+        self.assertIn("1 root: 4 cases", proofs["chain"]["text"])
+
+    def test_every_operation_has_proofs(self):
+        names = run(INFO, "--help").stdout.decode().split("says what was shown:")[1]
+        names = names.split("--root")[0].replace(",", " ").split()
+        self.assertGreaterEqual(len(names), 12)
+        for name in names:
+            self.assertEqual(self.proofs(name, "-n", "2")[0], 0)
+
+    def test_what_takes_too_long_is_not_known(self):
+        code, proofs = self.proofs("allreduce", "ring", "-n", "64", "--timeout", "1ms")
+        self.assertEqual((code, proofs["ring"]["status"]), (1, "timeout"))
+        self.assertIn("the time is over", proofs["ring"]["text"])
+
+    def test_a_wrong_algorithm_is_named(self):
+        got = run(WRONG_RING, "--prove", "allreduce", "-n", "4")
+        text = got.stdout.decode()
+        self.assertEqual(got.returncode, 1, text)
+        self.assertRegex(" ".join(text.split()),
+                         r"ring WRONG allreduce ring, 4 ranks .*rank \d step \d+ .*unordered")
+        self.assertRegex(text, r"(?m)^  staged +proved$")
+
+    def test_bad_options(self):
+        for words, says in (
+                (["--prove", "allreduce", "ring"], "of how many ranks? -n N"),
+                (["--prove", "allreduce", "bruck", "-n", "2"], "not 'bruck'"),
+                (["--prove", "sendrecv", "-n", "2"], "--prove takes one of barrier, "),
+                (["--prove", "barrier", "-n", "257"], "--prove takes 1 to 256 ranks, not 257"),
+                (["--prove", "reduce", "-n", "3", "--root", "3"], "--root: 3 of 3 ranks"),
+                (["--prove", "reduce", "chain", "flat", "-n", "3"], "what is 'chain'?"),
+                (["ring"], "what is 'ring'?"),
+                (["--root", "1"], "of use with --prove only")):
+            check_usage(self, INFO, *words, says=says)
 
 
 if __name__ == "__main__":

@@ -9,12 +9,20 @@
 
 #define INFO "rubato-info"
 
+struct info_proof {            /* --prove: of what. */
+	const char *operation; /* NULL: no proofs are wanted. */
+	char *algorithm;       /* NULL or "all": all of them. */
+	uint32_t root;
+	uint64_t count, timeout_ns;
+};
+
 struct info {
 	FILE *text;          /* NULL: standard output is for JSON. */
 	json_t *json;        /* An object: every section adds a key. */
 	uint32_t rank_count; /* --topology: ranks to place. */
 	const char *system;  /* Likewise: of whose /sys; NULL: this machine's. */
 	uint32_t failures;   /* Counted by the doctor. */
+	const struct info_proof *proof;
 };
 
 struct info_probe { /* What happened when two ranks met over one transport. */
@@ -32,6 +40,13 @@ bool info_topology(struct info *info);
 bool info_config(struct info *info);
 /* false: ranks of this machine cannot run; said in a line that begins with FAIL. */
 bool info_doctor(struct info *info, const struct info_probe probes[INFO_TRANSPORTS]);
+
+/* For forms_of: what may be proved. */
+const char *const *info_operations(void);
+/* Ends the program where they are not good. */
+void info_proof_check(const struct info_proof *wanted, uint32_t rank_count);
+/* false: at least one is wrong, or not known to be right. */
+bool info_prove(struct info *info);
 
 /* First line of a small file without its end; false: cannot be read. */
 bool info_line(const char *path, char *line, size_t line_bytes);

@@ -9,11 +9,13 @@
 
 struct wanted {
 	bool devices, topology, config, doctor;
-	uint32_t rank_count;
+	uint32_t rank_count, prove; /* Of info_operations(); NONE. */
+	struct info_proof proof;
 	char system[PATH_MAX]; /* Empty: this machine's. */
 	char json[PATH_MAX];   /* Empty: none. */
 };
 
+#define NONE UINT32_MAX
 #define AT(member) offsetof(struct wanted, member)
 
 static const struct option wanted_rows[] = {
@@ -21,7 +23,8 @@ static const struct option wanted_rows[] = {
 	{ "topology", 0, OPTION_FLAG, AT(topology),
 	  .help = "packages, NUMA nodes, cores, caches; where ranks would be placed" },
 	{ "ranks", 'n', OPTION_U32, AT(rank_count), "N", .min = 1, .max = 1u << 20,
-	  .help = "how many ranks --topology places (as many as there are cores)" },
+	  .help = "how many ranks --topology places (as many as there are cores), or --prove "
+		  "takes" },
 	{ "system", 0, OPTION_TEXT, AT(system), "DIR", .max = PATH_MAX,
 	  .help = "--topology of another machine, of which DIR has /sys/devices/system" },
 	{ "config", 0, OPTION_FLAG, AT(config),
@@ -29,6 +32,17 @@ static const struct option wanted_rows[] = {
 	{ "doctor", 0, OPTION_FLAG, AT(doctor),
 	  .help = "checks of this machine: ok, warn, or FAIL: ranks cannot run here; and what to "
 		  "do" },
+	{ "prove", 0, OPTION_CHOICE, AT(prove), "OP", .forms_of = info_operations,
+	  .help = "proves an algorithm of an operation, or all, on -n ranks, and says what was "
+		  "shown: "
+		  "%s" },
+	{ "root", 0, OPTION_U32, AT(proof.root), "R", .max = UINT32_MAX - 1, .word = "all",
+	  .word_is = RUBATO_PROVE_ROOTS_ALL, .preset = "all",
+	  .help = "--prove for this root, where there is one" },
+	{ "count", 0, OPTION_U64, AT(proof.count), "K", .min = 1, .max = UINT64_C(1) << 60,
+	  .help = "--prove for a vector of so many elements (several counts)" },
+	{ "timeout", 0, OPTION_TIME, AT(proof.timeout_ns), "T", .min = 1,
+	  .help = "how long one proof of --prove may take (60s)" },
 	{ "json", 0, OPTION_TEXT, AT(json), "FILE", .max = PATH_MAX,
 	  .help = "the same for programs; - is standard output, then without the text" },
 	{ 0 },
@@ -39,14 +53,20 @@ static void wanted_read(int argc, char **argv, struct wanted *wanted)
 	const struct option_table tables[] = { { .rows = wanted_rows, .to = wanted }, { 0 } };
 	const struct options options = {
 		.program = INFO,
-		.usage = "[options]",
+		.usage = "[options] [--prove OP [ALGORITHM] -n N]",
 		.about = "Says which version this is and which transports work here, and on "
 			 "demand:\n",
-		.notes = "\nExit status 1: --doctor said FAIL, or something could not be read.\n",
+		.notes = "\nExit status 1: --doctor said FAIL, a proof failed or did not end in "
+			 "time, or "
+			 "something could not\nbe read.\n",
 		.tables = tables,
+		.word = &wanted->proof.algorithm,
 	};
 
 	(void)options_read(&options, argc, argv);
+	if (wanted->prove != NONE)
+		wanted->proof.operation = info_operations()[wanted->prove];
+	info_proof_check(&wanted->proof, wanted->rank_count);
 	if (wanted->system[0] != '\0' && !wanted->topology)
 		option_fail(INFO, "--system: of use with --topology only");
 	if (wanted->json[0] != '\0' && !results_writable(wanted->json))
@@ -117,7 +137,7 @@ bool info_config(struct info *info)
 
 int main(int argc, char **argv)
 {
-	struct wanted wanted = { 0 };
+	struct wanted wanted = { .prove = NONE };
 	struct info_probe probes[INFO_TRANSPORTS];
 	struct info info = { .json = json_object() };
 	bool good = true;
@@ -137,6 +157,9 @@ int main(int argc, char **argv)
 		good = info_config(&info) && good;
 	if (wanted.doctor)
 		good = info_doctor(&info, probes) && good;
+	info.proof = &wanted.proof;
+	if (wanted.prove != NONE)
+		good = info_prove(&info) && good;
 	if (wanted.json[0] == '\0')
 		json_decref(info.json);
 	else if (!results_write(wanted.json, info.json)) {
