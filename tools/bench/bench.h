@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "programs/operations.h"
 #include "programs/options.h"
 #include "programs/results.h"
 #include "rubato.h"
@@ -21,24 +22,7 @@
 
 #define BENCH "rubato-bench"
 
-enum bench_op {
-	BENCH_ALLREDUCE,
-	BENCH_REDUCE_SCATTER,
-	BENCH_ALLGATHER,
-	BENCH_BROADCAST,
-	BENCH_REDUCE,
-	BENCH_ALLTOALL,
-	BENCH_GATHER,
-	BENCH_SCATTER,
-	BENCH_ALLGATHERV,
-	BENCH_REDUCE_SCATTERV,
-	BENCH_ALLTOALLV,
-	BENCH_BARRIER,
-	BENCH_SENDRECV,
-};
-
-extern const char *const bench_op_names[];   /* NULL-terminated, by enum bench_op. */
-extern const char *const bench_transports[]; /* Likewise; the first is auto. */
+extern const char *const bench_transports[]; /* NULL-terminated; the first is auto. */
 extern const char *const bench_commands[];   /* Likewise: partial, then lagged. */
 
 /* ---- Other libraries in the same run ---- */
@@ -59,7 +43,7 @@ void bench_peers_close(struct bench_peers *peers);
 /* ---- Options ---- */
 
 struct bench_options {
-	enum bench_op op;
+	enum operation op;
 	uint32_t rank_count; /* To start here; 0: join the launcher's job. */
 	uint64_t begin_bytes, end_bytes, step_bytes, factor;
 	bool types[RUBATO_TYPE_COUNT];
@@ -78,11 +62,6 @@ struct bench_options {
 
 /* Ends the program with a line on standard error when something is wrong. */
 void bench_options_read(int argc, char **argv, struct bench_options *options);
-bool bench_op_reduces(enum bench_op op);
-bool bench_op_rooted(enum bench_op op);
-bool bench_op_in_place(enum bench_op op);  /* Whether there are two ways to call it. */
-bool bench_op_scattered(enum bench_op op); /* Whether a rank's data is a share of the whole. */
-bool bench_op_uneven(enum bench_op op);    /* Whether blocks differ: see uneven.h. */
 
 /* ---- Values ----
  *

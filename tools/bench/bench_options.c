@@ -6,11 +6,6 @@
 #include "programs/options.h"
 #include "tools/bench/bench.h"
 
-const char *const bench_op_names[] = {
-	"allreduce", "reduce_scatter", "allgather", "broadcast",  "reduce",
-	"alltoall",  "gather",         "scatter",   "allgatherv", "reduce_scatterv",
-	"alltoallv", "barrier",        "sendrecv",  NULL
-};
 const char *const bench_transports[] = { "auto", "shm", "ucx", "tcp", NULL };
 const char *const bench_commands[] = { "partial", "lagged", NULL };
 
@@ -28,34 +23,6 @@ static const char notes[] =
 	"mod 5 (allgatherv, reduce_scatterv: a = 0). The inputs are written anew before each "
 	"call.\n";
 
-bool bench_op_reduces(enum bench_op op)
-{
-	return op == BENCH_ALLREDUCE || op == BENCH_REDUCE_SCATTER || op == BENCH_REDUCE ||
-	       op == BENCH_REDUCE_SCATTERV;
-}
-
-bool bench_op_rooted(enum bench_op op)
-{
-	return op == BENCH_BROADCAST || op == BENCH_REDUCE || op == BENCH_GATHER ||
-	       op == BENCH_SCATTER;
-}
-
-bool bench_op_in_place(enum bench_op op)
-{
-	return op != BENCH_BROADCAST && op != BENCH_BARRIER && op != BENCH_SENDRECV;
-}
-
-bool bench_op_uneven(enum bench_op op)
-{
-	return op == BENCH_ALLGATHERV || op == BENCH_REDUCE_SCATTERV || op == BENCH_ALLTOALLV;
-}
-
-bool bench_op_scattered(enum bench_op op)
-{
-	return bench_op_uneven(op) || op == BENCH_REDUCE_SCATTER || op == BENCH_ALLGATHER ||
-	       op == BENCH_ALLTOALL || op == BENCH_GATHER || op == BENCH_SCATTER;
-}
-
 static void options_fit(struct bench_options *options)
 {
 	if (options->end_bytes < options->begin_bytes)
@@ -64,27 +31,27 @@ static void options_fit(struct bench_options *options)
 		option_fail(BENCH, "-i or -f, not both");
 	if (options->factor == 0)
 		options->factor = 4;
-	if (options->rank_count > 0 && bench_op_rooted(options->op) &&
+	if (options->rank_count > 0 && operation_rooted(options->op) &&
 	    options->root >= options->rank_count)
 		option_fail(BENCH, "-r %u: there are %u ranks", options->root, options->rank_count);
-	if (!bench_op_in_place(options->op)) {
+	if (!operation_in_place(options->op)) {
 		if (!options->places[0])
 			option_fail(BENCH,
 				    "%s has no in-place form of its own: leave --in-place out",
-				    bench_op_names[options->op]);
+				    operation_names[options->op]);
 		options->places[1] = false;
 	}
-	if (options->op == BENCH_BARRIER)
+	if (options->op == OP_BARRIER)
 		options->begin_bytes = options->end_bytes = 0;
 	if (options->rank_count > 0 && !options->joined && getenv("RUBATO_RANK") != NULL)
 		option_fail(BENCH, "-n inside a job (RUBATO_RANK is set): leave it out to join");
 }
 
 /* sendrecv has but one algorithm, and no choice to force. */
-static const char *algorithm_fit(enum bench_op op, const char *text)
+static const char *algorithm_fit(enum operation op, const char *text)
 {
-	if (op != BENCH_SENDRECV)
-		return option_algorithm(BENCH, bench_op_names[op], text, true);
+	if (op != OP_SENDRECV)
+		return option_algorithm(BENCH, operation_names[op], text, true);
 	if (strcmp(text, "auto") != 0 && strcmp(text, "all") != 0)
 		option_fail(BENCH, "sendrecv has one algorithm: leave --algorithm out");
 	return "auto";
@@ -151,13 +118,13 @@ void bench_options_read(int argc, char **argv, struct bench_options *o)
 		.about = about,
 		.notes = notes,
 		.tables = tables,
-		.operations = bench_op_names,
+		.operations = operation_names,
 		.others = bench_commands,
 		.algorithms = true,
 	};
 
 	given = (struct given) { .options = { .argc = argc, .argv = argv }, .in_place = 2 };
-	given.options.op = (enum bench_op)options_read(&options, argc, argv);
+	given.options.op = (enum operation)options_read(&options, argc, argv);
 	*o = given.options;
 	for (uint32_t i = 0; i < RUBATO_TYPE_COUNT; i++)
 		o->types[i] = given.type == i || given.type == RUBATO_TYPE_COUNT;

@@ -14,26 +14,26 @@ struct place_info { /* What the head of the table says of each rank. */
 };
 
 /* nccl-tests' doc/PERFORMANCE.md: what a link carries for each byte of the result. */
-static double bus_factor(enum bench_op op, uint32_t rank_count)
+static double bus_factor(enum operation op, uint32_t rank_count)
 {
 	double n = rank_count;
 
 	switch (op) {
-	case BENCH_ALLREDUCE:
+	case OP_ALLREDUCE:
 		return 2 * (n - 1) / n;
-	case BENCH_REDUCE_SCATTER:
-	case BENCH_ALLGATHER:
-	case BENCH_ALLTOALL:
-	case BENCH_GATHER:
-	case BENCH_SCATTER:
-	case BENCH_ALLGATHERV:
-	case BENCH_REDUCE_SCATTERV:
-	case BENCH_ALLTOALLV:
+	case OP_REDUCE_SCATTER:
+	case OP_ALLGATHER:
+	case OP_ALLTOALL:
+	case OP_GATHER:
+	case OP_SCATTER:
+	case OP_ALLGATHERV:
+	case OP_REDUCE_SCATTERV:
+	case OP_ALLTOALLV:
 		return (n - 1) / n;
-	case BENCH_BROADCAST:
-	case BENCH_REDUCE:
-	case BENCH_BARRIER:
-	case BENCH_SENDRECV:
+	case OP_BROADCAST:
+	case OP_REDUCE:
+	case OP_BARRIER:
+	case OP_SENDRECV:
 		break;
 	}
 	return 1;
@@ -102,7 +102,7 @@ void bench_output_open(struct bench_output *output, struct bench *bench)
 			output->text,
 			"# rubato-bench %s: %s, %u ranks, transport %s, %s buffers, warm-up %u, "
 			"iterations %u, values checked\n#\n",
-			rubato_version(), bench_op_names[options->op], bench->rank_count,
+			rubato_version(), operation_names[options->op], bench->rank_count,
 			options->transport, options->registered ? "registered" : "plain",
 			options->warmups, options->iterations);
 	head_ranks(output, bench);
@@ -115,14 +115,14 @@ void bench_output_open(struct bench_output *output, struct bench *bench)
 
 static const char *redop(const struct bench_output *output, const struct bench_case *what)
 {
-	return bench_op_reduces(output->options->op) ? rubato_operator_name(what->op) : "none";
+	return operation_reduces(output->options->op) ? rubato_operator_name(what->op) : "none";
 }
 
 static void row_text(struct bench_output *output, const struct bench_case *what, const char *used,
 		     const struct bench_result places[2])
 {
 	FILE *file = output->text;
-	bool rooted = bench_op_rooted(output->options->op);
+	bool rooted = operation_rooted(output->options->op);
 	double factor = bus_factor(output->options->op, output->rank_count);
 
 	(void)fprintf(file, "  %12" PRIu64 " %12" PRIu64 " %8s %7s %6d", what->size_bytes,
@@ -155,7 +155,7 @@ static json_t *row_json(const struct bench_output *output, const struct bench_ca
 	const struct bench_options *options = output->options;
 	double factor = bus_factor(options->op, output->rank_count);
 	json_t *row =
-		json_pack("{s:s,s:s,s:s?,s:s,s:I,s:I,s:s,s:s}", "op", bench_op_names[options->op],
+		json_pack("{s:s,s:s,s:s?,s:s,s:I,s:I,s:s,s:s}", "op", operation_names[options->op],
 			  "impl", impl, "algorithm", used, "asked", what->algorithm, "size",
 			  (json_int_t)what->size_bytes, "count", (json_int_t)what->count, "type",
 			  rubato_type_name(what->type), "redop", redop(output, what));
@@ -164,7 +164,7 @@ static json_t *row_json(const struct bench_output *output, const struct bench_ca
 			  results_real(result->p99_us), "min", results_real(result->min_us),
 			  "slowest", results_real(result->slowest_us));
 
-	if (bench_op_rooted(options->op))
+	if (operation_rooted(options->op))
 		json_object_set_new(row, "root", json_integer(options->root));
 	json_object_set_new(row, "in_place", json_boolean(in_place));
 	json_object_set_new(row, "buffers",

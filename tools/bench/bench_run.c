@@ -5,14 +5,14 @@
 
 #include "programs/clock.h"
 #include "programs/figures.h"
-#include "programs/uneven.h"
+#include "programs/operations.h"
 #include "tools/bench/bench.h"
 
 #define SLICES 4 /* Of a case's iterations, where peers take turns. */
 
-struct call { /* One call's arguments, and the persistent pair of sendrecv. */
-	void *in, *out;
-	rubato_op *send, *recv;
+struct call {
+	struct operation_call made;
+	rubato_op *send, *recv; /* Of sendrecv. */
 };
 
 static double now_us(void)
@@ -59,7 +59,7 @@ void bench_open(struct bench *bench, const struct bench_options *options, uint64
 	size_t least = (size_t)bench->rank_count * 8;
 	size_t bytes = buffer_bytes < least ? least : buffer_bytes;
 
-	if (bench_op_uneven(options->op)) /* All of a rank's blocks may be twice as long. */
+	if (operation_uneven(options->op)) /* All of a rank's blocks may be twice as long. */
 		bytes *= 2;
 
 	if (options->registered) {
@@ -107,86 +107,71 @@ void bench_close(struct bench *bench)
 
 uint64_t bench_uneven_elements(const struct bench *bench, const struct bench_case *what)
 {
-	return bench->options->op == BENCH_ALLTOALLV
-		       ? uneven_mean(what->count, bench->rank_count)
-		       : uneven_start(what->count, 0, bench->rank_count);
+	return bench->options->op == OP_ALLTOALLV ? uneven_mean(what->count, bench->rank_count)
+						  : uneven_start(what->count, 0, bench->rank_count);
 }
 
 /* Elements before this rank's part of the whole. */
 static uint64_t own_start(const struct bench *bench, const struct bench_case *what)
 {
-	return bench_op_uneven(bench->options->op) ? uneven_start(what->count, 0, bench->rank)
-						   : bench->rank * what->count;
+	return operation_uneven(bench->options->op) ? uneven_start(what->count, 0, bench->rank)
+						    : bench->rank * what->count;
 }
 
 static uint64_t own_count(const struct bench *bench, const struct bench_case *what)
 {
-	return bench_op_uneven(bench->options->op) ? uneven_count(what->count, 0, bench->rank)
-						   : what->count;
+	return operation_uneven(bench->options->op) ? uneven_count(what->count, 0, bench->rank)
+						    : what->count;
 }
 
-/* Where the call reads and writes; broadcast has one buffer, `in`. */
+/* Where the call reads and writes; broadcast has one buffer, bench->in. */
 static void place(const struct bench *bench, const struct bench_case *what, struct call *call)
 {
 	size_t start_bytes = own_start(bench, what) * rubato_type_bytes(what->type);
 	bool root = bench->rank == bench->options->root;
 
-	call->in = bench->in;
-	call->out = bench->out;
+	call->made.in = bench->in;
+	call->made.out = bench->options->op == OP_BROADCAST ? bench->in : bench->out;
 	if (!what->in_place)
 		return;
 	switch (bench->options->op) {
-	case BENCH_SCATTER:
+	case OP_SCATTER:
 		if (!root)
 			break;
 		/* fall through */
-	case BENCH_REDUCE_SCATTER:
-	case BENCH_REDUCE_SCATTERV:
-		call->out = (char *)bench->in + start_bytes;
+	case OP_REDUCE_SCATTER:
+	case OP_REDUCE_SCATTERV:
+		call->made.out = (char *)bench->in + start_bytes;
 		break;
-	case BENCH_GATHER:
+	case OP_GATHER:
 		if (!root)
 			break;
 		/* fall through */
-	case BENCH_ALLGATHER:
-	case BENCH_ALLGATHERV:
-		call->in = (char *)bench->out + start_bytes;
+	case OP_ALLGATHER:
+	case OP_ALLGATHERV:
+		call->made.in = (char *)bench->out + start_bytes;
 		break;
 	default:
-		call->out = bench->in;
+		call->made.out = bench->in;
 		break;
 	}
 }
 
-/* Elements that rank `rank` puts in. */
-static uint64_t in_count(const struct bench *bench, const struct bench_case *what, uint32_t rank)
+/* Elements that this rank puts in. */
+static uint64_t in_count(const struct bench *bench, const struct bench_case *what)
 {
-	uint32_t ranks = bench->rank_count;
-
-	switch (bench->options->op) {
-	case BENCH_SCATTER:
-		return rank == bench->options->root ? what->count * ranks : 0;
-	case BENCH_REDUCE_SCATTER:
-	case BENCH_ALLTOALL:
-		return what->count * ranks;
-	case BENCH_ALLGATHERV:
-		return uneven_count(what->count, 0, rank);
-	case BENCH_REDUCE_SCATTERV:
-		return uneven_start(what->count, 0, ranks);
-	case BENCH_ALLTOALLV:
-		return uneven_start(what->count, rank, ranks);
-	default:
-		return what->count;
-	}
+	if (bench->options->op == OP_SCATTER && bench->rank != bench->options->root)
+		return 0;
+	return operation_in(bench->options->op, what->count, bench->rank, bench->rank_count);
 }
 
 static void write_inputs(struct bench *bench, const struct bench_case *what, struct call *call)
 {
-	uint64_t count = in_count(bench, what, bench->rank);
+	uint64_t count = in_count(bench, what);
 
 	pattern_of_rank(bench->mine, what->type, what->op, count, bench->rank, bench->rank_count,
 			bench->calls);
-	pattern_fill(bench->mine, 0, count, call->in);
+	pattern_fill(bench->mine, 0, count, call->made.in);
 }
 
 static rubato_status sendrecv(const struct call *call)
@@ -202,47 +187,10 @@ static rubato_status sendrecv(const struct call *call)
 	return status;
 }
 
-static rubato_status call_once(const struct bench *bench, const struct bench_case *what,
-			       const struct call *call)
+static rubato_status call_once(const struct bench *bench, const struct call *call)
 {
-	rubato_comm *comm = bench->comm;
-	uint32_t root = bench->options->root;
-
-	switch (bench->options->op) {
-	case BENCH_ALLREDUCE:
-		return rubato_allreduce(comm, call->in, call->out, what->count, what->type,
-					what->op);
-	case BENCH_REDUCE_SCATTER:
-		return rubato_reduce_scatter(comm, call->in, call->out, what->count, what->type,
-					     what->op);
-	case BENCH_ALLGATHER:
-		return rubato_allgather(comm, call->in, call->out, what->count, what->type);
-	case BENCH_BROADCAST:
-		return rubato_broadcast(comm, call->in, what->count, what->type, root);
-	case BENCH_REDUCE:
-		return rubato_reduce(comm, call->in, call->out, what->count, what->type, what->op,
-				     root);
-	case BENCH_ALLTOALL:
-		return rubato_alltoall(comm, call->in, call->out, what->count, what->type);
-	case BENCH_GATHER:
-		return rubato_gather(comm, call->in, call->out, what->count, what->type, root);
-	case BENCH_SCATTER:
-		return rubato_scatter(comm, call->in, call->out, what->count, what->type, root);
-	case BENCH_ALLGATHERV:
-		return rubato_allgatherv(comm, call->in, call->out, bench->counts, NULL,
-					 what->type);
-	case BENCH_REDUCE_SCATTERV:
-		return rubato_reduce_scatterv(comm, call->in, call->out, bench->counts, NULL,
-					      what->type, what->op);
-	case BENCH_ALLTOALLV:
-		return rubato_alltoallv(comm, call->in, bench->counts, NULL, call->out,
-					bench->counts, NULL, what->type);
-	case BENCH_BARRIER:
-		return rubato_barrier(comm);
-	case BENCH_SENDRECV:
-		return sendrecv(call);
-	}
-	return RUBATO_ERR_ARGUMENT;
+	return call->made.op == OP_SENDRECV ? sendrecv(call)
+					    : operation_call(bench->comm, &call->made);
 }
 
 /* Wrong elements among `count`, which must be those of rank `from` from its `first` on. */
@@ -257,18 +205,18 @@ static uint64_t wrong_copies(struct bench *bench, const struct bench_case *what,
 /* A block from each rank, one after the other. */
 static uint64_t wrong_blocks(struct bench *bench, const struct bench_case *what, const void *out)
 {
-	enum bench_op op = bench->options->op;
+	enum operation op = bench->options->op;
 	const char *at = out;
 	uint64_t wrong = 0;
 
 	for (uint32_t rank = 0; rank < bench->rank_count; rank++) {
 		uint64_t count = what->count, first = 0;
 
-		if (op == BENCH_ALLTOALL) {
+		if (op == OP_ALLTOALL) {
 			first = bench->rank * count;
-		} else if (op == BENCH_ALLGATHERV) {
+		} else if (op == OP_ALLGATHERV) {
 			count = uneven_count(what->count, 0, rank);
-		} else if (op == BENCH_ALLTOALLV) {
+		} else if (op == OP_ALLTOALLV) {
 			first = uneven_start(what->count, rank, bench->rank);
 			count = uneven_count(what->count, rank, bench->rank);
 		}
@@ -281,8 +229,8 @@ static uint64_t wrong_blocks(struct bench *bench, const struct bench_case *what,
 static uint64_t wrong_reductions(struct bench *bench, const struct bench_case *what, uint64_t first,
 				 uint64_t count, const void *got)
 {
-	pattern_of_all(bench->expected, bench->scratch, what->type, what->op,
-		       in_count(bench, what, bench->rank), bench->rank_count, bench->calls);
+	pattern_of_all(bench->expected, bench->scratch, what->type, what->op, in_count(bench, what),
+		       bench->rank_count, bench->calls);
 	return pattern_wrong(bench->expected, first, count, got);
 }
 
@@ -293,33 +241,33 @@ static uint64_t wrong_results(struct bench *bench, const struct bench_case *what
 	uint32_t ranks = bench->rank_count, root = bench->options->root;
 
 	switch (bench->options->op) {
-	case BENCH_BARRIER:
+	case OP_BARRIER:
 		return 0;
-	case BENCH_GATHER:
-		return bench->rank == root ? wrong_blocks(bench, what, call->out) : 0;
-	case BENCH_ALLGATHER:
-	case BENCH_ALLGATHERV:
-	case BENCH_ALLTOALL:
-	case BENCH_ALLTOALLV:
-		return wrong_blocks(bench, what, call->out);
-	case BENCH_SENDRECV:
+	case OP_GATHER:
+		return bench->rank == root ? wrong_blocks(bench, what, call->made.out) : 0;
+	case OP_ALLGATHER:
+	case OP_ALLGATHERV:
+	case OP_ALLTOALL:
+	case OP_ALLTOALLV:
+		return wrong_blocks(bench, what, call->made.out);
+	case OP_SENDRECV:
 		return wrong_copies(bench, what, (bench->rank + ranks - 1) % ranks, 0, what->count,
-				    call->out);
-	case BENCH_BROADCAST:
-		return wrong_copies(bench, what, root, 0, what->count, call->in);
-	case BENCH_SCATTER:
+				    call->made.out);
+	case OP_BROADCAST:
+		return wrong_copies(bench, what, root, 0, what->count, call->made.in);
+	case OP_SCATTER:
 		return wrong_copies(bench, what, root, own_start(bench, what), what->count,
-				    call->out);
-	case BENCH_REDUCE:
+				    call->made.out);
+	case OP_REDUCE:
 		return bench->rank == root
-			       ? wrong_reductions(bench, what, 0, what->count, call->out)
+			       ? wrong_reductions(bench, what, 0, what->count, call->made.out)
 			       : 0;
-	case BENCH_REDUCE_SCATTER:
-	case BENCH_REDUCE_SCATTERV:
+	case OP_REDUCE_SCATTER:
+	case OP_REDUCE_SCATTERV:
 		return wrong_reductions(bench, what, own_start(bench, what), own_count(bench, what),
-					call->out);
-	case BENCH_ALLREDUCE:
-		return wrong_reductions(bench, what, 0, what->count, call->out);
+					call->made.out);
+	case OP_ALLREDUCE:
+		return wrong_reductions(bench, what, 0, what->count, call->made.out);
 	}
 	return 0;
 }
@@ -328,10 +276,10 @@ static uint64_t wrong_results(struct bench *bench, const struct bench_case *what
 static uint64_t wrong_inputs(const struct bench *bench, const struct bench_case *what,
 			     const struct call *call)
 {
-	if (what->in_place || bench->options->op == BENCH_BROADCAST ||
-	    bench->options->op == BENCH_BARRIER)
+	if (what->in_place || bench->options->op == OP_BROADCAST ||
+	    bench->options->op == OP_BARRIER)
 		return 0;
-	return pattern_wrong(bench->mine, 0, in_count(bench, what, bench->rank), call->in);
+	return pattern_wrong(bench->mine, 0, in_count(bench, what), call->made.in);
 }
 
 /* ---- Many calls ---- */
@@ -403,7 +351,7 @@ static rubato_status slice(struct bench *bench, const struct bench_case *what, s
 		bench_check(bench, rubato_barrier(bench->comm), "barrier");
 
 		double begin = now_us();
-		rubato_status status = call_once(bench, what, call);
+		rubato_status status = call_once(bench, call);
 		double finish = now_us();
 
 		if (status != RUBATO_OK)
@@ -439,10 +387,10 @@ static void peer_slice(struct bench *bench, const struct bench_case *what, struc
 					.call = bench->calls };
 	uint64_t wrong = 0;
 
-	(void)snprintf(command.op, sizeof(command.op), "%s", bench_op_names[options->op]);
+	(void)snprintf(command.op, sizeof(command.op), "%s", operation_names[options->op]);
 	(void)snprintf(command.type, sizeof(command.type), "%s", rubato_type_name(what->type));
 	(void)snprintf(command.reduction, sizeof(command.reduction), "%s",
-		       bench_op_reduces(options->op) ? rubato_operator_name(what->op) : "none");
+		       operation_reduces(options->op) ? rubato_operator_name(what->op) : "none");
 	led->ran = led->ran && peer->running && peer_run(peer, &command, led->slice, &wrong);
 	led->wrong += wrong;
 	for (uint32_t r = 0; r < bench->rank_count && led->ran; r++)
@@ -512,19 +460,24 @@ rubato_status bench_measure(struct bench *bench, const struct bench_case *what,
 			    struct bench_result *ours, struct bench_result theirs[PEERS_MAX])
 {
 	uint32_t ranks = bench->rank_count, rank = bench->rank;
-	struct call call = { 0 };
+	struct call call = { .made = { .op = bench->options->op,
+				       .count = what->count,
+				       .counts = bench->counts,
+				       .type = what->type,
+				       .reduction = what->op,
+				       .root = bench->options->root } };
 	rubato_status status = RUBATO_OK;
 
 	*ours = (struct bench_result) { 0 };
 	place(bench, what, &call);
-	if (bench_op_uneven(bench->options->op))
-		uneven_fill(what->count, bench->options->op == BENCH_ALLTOALLV ? rank : 0, ranks,
+	if (operation_uneven(bench->options->op))
+		uneven_fill(what->count, bench->options->op == OP_ALLTOALLV ? rank : 0, ranks,
 			    bench->counts);
-	if (bench->options->op == BENCH_SENDRECV) {
-		status = rubato_op_send(bench->comm, call.in, what->count, what->type,
+	if (bench->options->op == OP_SENDRECV) {
+		status = rubato_op_send(bench->comm, call.made.in, what->count, what->type,
 					(rank + 1) % ranks, 0, &call.send);
 		if (status == RUBATO_OK)
-			status = rubato_op_recv(bench->comm, call.out, what->count, what->type,
+			status = rubato_op_recv(bench->comm, call.made.out, what->count, what->type,
 						(rank + ranks - 1) % ranks, 0, &call.recv);
 	}
 	if (status == RUBATO_OK)

@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #include "programs/clock.h"
+#include "programs/operations.h"
 #include "programs/skew.h"
-#include "programs/uneven.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/peer.h"
 
@@ -51,7 +51,7 @@ struct peer_rank {
 	MPI_Datatype mpi_type;
 	MPI_Op mpi_op;
 	void *in, *out;
-	int *counts, *starts; /* Of the v-variants: uneven.h. */
+	int *counts, *starts; /* Of the v-variants: operations.h. */
 	size_t bytes;         /* Of in and of out. */
 	struct pattern mine, expected, scratch;
 };

@@ -47,13 +47,13 @@ static const char *algorithm_in(const char *op, const char *text)
 static rubato_status algorithm_used(const struct bench *bench, const struct bench_case *what,
 				    char *why, const char **used)
 {
-	const char *op = bench_op_names[bench->options->op];
+	const char *op = operation_names[bench->options->op];
 
 	*used = what->algorithm;
-	if (bench->options->op == BENCH_SENDRECV)
+	if (bench->options->op == OP_SENDRECV)
 		return RUBATO_OK;
 	rubato_status status = rubato_explain(bench->comm, op,
-					      bench_op_uneven(bench->options->op)
+					      operation_uneven(bench->options->op)
 						      ? bench_uneven_elements(bench, what)
 						      : what->count,
 					      what->type, why, EXPLAIN_BYTES);
@@ -105,7 +105,7 @@ static rubato_status all_sizes(struct walk *walk, struct bench_case *what)
 {
 	const struct bench_options *options = walk->bench.options;
 	uint64_t element = rubato_type_bytes(what->type);
-	uint64_t share = element * (bench_op_scattered(options->op) ? walk->bench.rank_count : 1);
+	uint64_t share = element * (operation_scattered(options->op) ? walk->bench.rank_count : 1);
 	uint64_t last = UINT64_MAX;
 
 	for (uint64_t size = options->begin_bytes; size <= options->end_bytes;
@@ -114,14 +114,14 @@ static rubato_status all_sizes(struct walk *walk, struct bench_case *what)
 		if (size > 0 && what->count == 0)
 			what->count = 1;
 		what->size_bytes = what->count * share;
-		if (bench_op_uneven(options->op))
+		if (operation_uneven(options->op))
 			what->size_bytes = bench_uneven_elements(&walk->bench, what) * element;
 		if (what->count == last) /* Rounded to what we had already. */
 			continue;
 		last = what->count;
 		rubato_status status = one_size(walk, what);
 
-		if (status != RUBATO_OK || options->op == BENCH_BARRIER)
+		if (status != RUBATO_OK || options->op == OP_BARRIER)
 			return status;
 	}
 	return RUBATO_OK;
@@ -130,7 +130,7 @@ static rubato_status all_sizes(struct walk *walk, struct bench_case *what)
 static rubato_status all_kinds(struct walk *walk, const char *algorithm)
 {
 	const struct bench_options *options = walk->bench.options;
-	bool reduces = bench_op_reduces(options->op);
+	bool reduces = operation_reduces(options->op);
 
 	for (uint32_t type = 0; type < RUBATO_TYPE_COUNT; type++) {
 		for (uint32_t op = 0; op < (reduces ? RUBATO_OPERATOR_COUNT : 1); op++) {
@@ -153,7 +153,7 @@ static rubato_status all_kinds(struct walk *walk, const char *algorithm)
 static void one_algorithm(struct walk *walk, const char *name)
 {
 	const struct bench_options *options = walk->bench.options;
-	const char *op = bench_op_names[options->op];
+	const char *op = operation_names[options->op];
 	bool forced = strcmp(name, "auto") != 0;
 	rubato_status status = RUBATO_OK;
 
@@ -177,10 +177,10 @@ static void one_algorithm(struct walk *walk, const char *name)
 static int bench_rank(const struct bench_options *options)
 {
 	struct walk walk;
-	const char *op = bench_op_names[options->op], *name;
+	const char *op = operation_names[options->op], *name;
 
 	bench_open(&walk.bench, options, options->end_bytes);
-	if (bench_op_rooted(options->op) && options->root >= walk.bench.rank_count)
+	if (operation_rooted(options->op) && options->root >= walk.bench.rank_count)
 		option_fail(BENCH, "-r %u: there are %u ranks", options->root,
 			    walk.bench.rank_count);
 	bench_output_open(&walk.output, &walk.bench);

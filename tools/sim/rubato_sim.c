@@ -60,16 +60,18 @@ static rubato_status row_calls(rubato_comm *comm, struct row *row, void *in, voi
 static rubato_status row_rank(rubato_comm *comm, void *arg)
 {
 	struct row *row = arg;
-	const char *op = sim_op_names[row->call.op];
+	const char *op = operation_names[row->call.op];
 	uint32_t n = rubato_size(comm);
 	size_t bytes = rubato_type_bytes(row->call.type);
-	void *in = malloc(sim_call_in(&row->call, rubato_rank(comm), n) * bytes + 1);
-	void *out = malloc(sim_call_out(&row->call, rubato_rank(comm), n) * bytes + 1);
+	void *in = malloc(
+		operation_in(row->call.op, row->call.count, rubato_rank(comm), n) * bytes + 1);
+	void *out = malloc(
+		operation_out(row->call.op, row->call.count, rubato_rank(comm), n) * bytes + 1);
 	rubato_status err = in == NULL || out == NULL ? RUBATO_ERR_MEMORY : RUBATO_OK;
 
-	if (err == RUBATO_OK && row->call.op != SIM_SENDRECV)
+	if (err == RUBATO_OK && row->call.op != OP_SENDRECV)
 		err = rubato_set_algorithm(comm, op, row->options->algorithm);
-	if (err == RUBATO_OK && row->call.op != SIM_SENDRECV && rubato_rank(comm) == 0)
+	if (err == RUBATO_OK && row->call.op != OP_SENDRECV && rubato_rank(comm) == 0)
 		err = rubato_explain(comm, op, sim_call_whole(&row->call, n), row->call.type,
 				     row->explained, sizeof(row->explained));
 	if (err == RUBATO_OK)
@@ -87,13 +89,13 @@ struct figures {
 	double algbw, busbw;
 };
 
-static double bus_factor(enum sim_op op, uint32_t rank_count)
+static double bus_factor(enum operation op, uint32_t rank_count)
 {
 	double n = rank_count;
 
-	if (op == SIM_ALLREDUCE)
+	if (op == OP_ALLREDUCE)
 		return 2 * (n - 1) / n;
-	return sim_op_scattered(op) ? (n - 1) / n : 1;
+	return operation_scattered(op) ? (n - 1) / n : 1;
 }
 
 /* Sorts row->call_us. */
@@ -147,7 +149,7 @@ static void table_head(const struct sim_options *options)
 
 	(void)printf("# rubato-sim %s: %s, %u ranks, seed %" PRIu64 ", iterations %u, times are "
 		     "virtual, values checked\n#\n",
-		     rubato_version(), sim_op_names[options->op], w->rank_count, w->seed,
+		     rubato_version(), operation_names[options->op], w->rank_count, w->seed,
 		     options->iterations);
 	(void)printf("# %12s %12s %8s %7s %6s %9s %8s %8s %6s %9s %9s %9s %9s %9s  %s\n", "size",
 		     "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "min",
@@ -159,13 +161,13 @@ static void table_head(const struct sim_options *options)
 static void row_text(const struct row *row, const struct figures *f, const char *algorithm)
 {
 	const struct sim_call *call = &row->call;
-	bool rooted = sim_op_rooted(call->op);
+	bool rooted = operation_rooted(call->op);
 
 	(void)printf("  %12" PRIu64 " %12" PRIu64 " %8s %7s %6d %9.2f %8.2f %8.2f %6" PRIu64
 		     " %9.2f %9.2f %9.2f %9" PRIu64 " %9" PRIu64 "  %s\n",
 		     sim_call_bytes(call, row->options->world.rank_count), call->count,
 		     rubato_type_name(call->type),
-		     sim_op_reduces(call->op) ? rubato_operator_name(call->reduction) : "none",
+		     operation_reduces(call->op) ? rubato_operator_name(call->reduction) : "none",
 		     rooted ? (int)call->root : -1, f->median_us, f->algbw, f->busbw, row->wrong,
 		     f->min_us, f->p99_us, f->slowest_us, row->result.messages, row->result.events,
 		     algorithm);
@@ -176,15 +178,15 @@ static json_t *row_json(const struct row *row, const struct figures *f, const ch
 	const struct sim_call *call = &row->call;
 	const rubato_sim_result *result = &row->result;
 	char hash[24];
-	json_t *json =
-		json_pack("{s:s,s:s,s:s,s:I,s:I,s:s,s:s,s:{s:f,s:f,s:f,s:f},s:f,s:f,s:I}", "op",
-			  sim_op_names[call->op], "impl", "rubato", "algorithm", algorithm, "size",
-			  (json_int_t)sim_call_bytes(call, row->options->world.rank_count), "count",
-			  (json_int_t)call->count, "type", rubato_type_name(call->type), "redop",
-			  sim_op_reduces(call->op) ? rubato_operator_name(call->reduction) : "none",
-			  "time_us", "median", f->median_us, "p99", f->p99_us, "min", f->min_us,
-			  "slowest", f->slowest_us, "algbw", f->algbw, "busbw", f->busbw, "wrong",
-			  (json_int_t)row->wrong);
+	json_t *json = json_pack(
+		"{s:s,s:s,s:s,s:I,s:I,s:s,s:s,s:{s:f,s:f,s:f,s:f},s:f,s:f,s:I}", "op",
+		operation_names[call->op], "impl", "rubato", "algorithm", algorithm, "size",
+		(json_int_t)sim_call_bytes(call, row->options->world.rank_count), "count",
+		(json_int_t)call->count, "type", rubato_type_name(call->type), "redop",
+		operation_reduces(call->op) ? rubato_operator_name(call->reduction) : "none",
+		"time_us", "median", f->median_us, "p99", f->p99_us, "min", f->min_us, "slowest",
+		f->slowest_us, "algbw", f->algbw, "busbw", f->busbw, "wrong",
+		(json_int_t)row->wrong);
 
 	(void)snprintf(hash, sizeof(hash), "%016" PRIx64, result->trace_hash);
 	if (row->options->skew.kind != SKEW_NONE)

@@ -11,6 +11,7 @@
 #include <limits.h>
 
 #include "programs/figures.h"
+#include "programs/operations.h"
 #include "programs/options.h"
 #include "programs/results.h"
 #include "programs/rng.h"
@@ -21,27 +22,10 @@
 #define SIM_FAULTS_MAX 64
 #define SIM_ALGORITHM_BYTES 64
 
-enum sim_op {
-	SIM_ALLREDUCE,
-	SIM_REDUCE_SCATTER,
-	SIM_ALLGATHER,
-	SIM_BROADCAST,
-	SIM_REDUCE,
-	SIM_ALLTOALL,
-	SIM_GATHER,
-	SIM_SCATTER,
-	SIM_ALLGATHERV,
-	SIM_REDUCE_SCATTERV,
-	SIM_ALLTOALLV,
-	SIM_BARRIER,
-	SIM_SENDRECV,
-};
-#define SIM_OP_COUNT 13
-extern const char *const sim_op_names[]; /* NULL-terminated, by enum sim_op. */
-extern const char *const sim_commands[]; /* Likewise: partial, lagged, laws. */
+extern const char *const sim_commands[]; /* NULL-terminated: partial, lagged, laws. */
 
 struct sim_options {
-	enum sim_op op;
+	enum operation op;
 	rubato_sim_options world;
 	rubato_sim_fault faults[SIM_FAULTS_MAX];
 	uint64_t begin_bytes, end_bytes, factor;
@@ -69,25 +53,20 @@ json_t *sim_args_json(int argc, char **argv);
 /* ---- Calls with known results ---- */
 
 struct sim_call { /* The same on every rank. */
-	enum sim_op op;
+	enum operation op;
 	rubato_type type;
 	rubato_operator reduction;
-	uint64_t count; /* As the call takes it; v-variants: the even share (uneven.h). */
+	uint64_t count; /* As the call takes it; v-variants: the even share (operations.h). */
 	uint32_t root;
 	uint64_t salt; /* Makes each call's inputs differ. */
 	bool rough;    /* Floats that round: only the equality of ranks' bits can be checked. */
 };
 
-bool sim_op_reduces(enum sim_op op);
-bool sim_op_rooted(enum sim_op op);
-bool sim_op_scattered(enum sim_op op); /* A rank's data is a share of the whole. */
-/* Elements of a rank's input and of its output. */
-uint64_t sim_call_in(const struct sim_call *call, uint32_t rank, uint32_t rank_count);
-uint64_t sim_call_out(const struct sim_call *call, uint32_t rank, uint32_t rank_count);
 /* The count that rubato_explain takes. */
 uint64_t sim_call_whole(const struct sim_call *call, uint32_t rank_count);
 /* The call's count for a size in bytes as nccl-tests has it, and that size rounded to elements. */
-uint64_t sim_call_count(enum sim_op op, rubato_type type, uint32_t rank_count, uint64_t size_bytes);
+uint64_t sim_call_count(enum operation op, rubato_type type, uint32_t rank_count,
+			uint64_t size_bytes);
 uint64_t sim_call_bytes(const struct sim_call *call, uint32_t rank_count);
 
 struct sim_times { /* Of one rank in one call, virtual. */
@@ -95,7 +74,7 @@ struct sim_times { /* Of one rank in one call, virtual. */
 };
 
 /* Writes the inputs, waits until times->enter_ns, makes the call, and adds the number of elements
- * that are wrong. `in` and `out` have room for sim_call_in and sim_call_out elements. */
+ * that are wrong. `in` and `out` have room for operation_in and operation_out elements. */
 rubato_status sim_call_make(rubato_comm *comm, const struct sim_call *call, void *in, void *out,
 			    struct sim_times *times, uint64_t *wrong);
 /* Of the output, where this rank has one that all ranks (with one) share; else 0. */

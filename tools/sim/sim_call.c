@@ -7,37 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "programs/uneven.h"
+#include "programs/operations.h"
 #include "tools/sim/sim.h"
 
 #define SMALL 61 /* Values 0 .. 60; a prime, so that no block or chunk repeats it. */
 
-bool sim_op_reduces(enum sim_op op)
-{
-	return op == SIM_ALLREDUCE || op == SIM_REDUCE || op == SIM_REDUCE_SCATTER ||
-	       op == SIM_REDUCE_SCATTERV;
-}
-
-bool sim_op_rooted(enum sim_op op)
-{
-	return op == SIM_BROADCAST || op == SIM_REDUCE || op == SIM_GATHER || op == SIM_SCATTER;
-}
-
-static bool uneven(enum sim_op op)
-{
-	return op == SIM_ALLGATHERV || op == SIM_REDUCE_SCATTERV || op == SIM_ALLTOALLV;
-}
-
-bool sim_op_scattered(enum sim_op op)
-{
-	return uneven(op) || op == SIM_REDUCE_SCATTER || op == SIM_ALLGATHER || op == SIM_GATHER ||
-	       op == SIM_SCATTER || op == SIM_ALLTOALL;
-}
-
 /* In 16-bit floats sums are exact up to 2048 and 256: only the first ranks add to reductions. */
 static uint64_t value(const struct sim_call *call, uint32_t rank, uint64_t i)
 {
-	bool reduces = sim_op_reduces(call->op);
+	bool reduces = operation_reduces(call->op);
 	uint64_t x = (i * 7 + rank * 13u + call->salt + i / SMALL) % SMALL;
 
 	if (reduces && call->reduction == RUBATO_PROD)
@@ -144,63 +122,28 @@ static void store_reduced(void *to, const struct sim_call *call, uint32_t rank_c
 	}
 }
 
-uint64_t sim_call_in(const struct sim_call *call, uint32_t rank, uint32_t rank_count)
-{
-	switch (call->op) {
-	case SIM_REDUCE_SCATTER:
-	case SIM_SCATTER:
-	case SIM_ALLTOALL:
-		return call->count * rank_count;
-	case SIM_ALLGATHERV:
-		return uneven_count(call->count, 0, rank);
-	case SIM_REDUCE_SCATTERV:
-		return uneven_start(call->count, 0, rank_count);
-	case SIM_ALLTOALLV:
-		return uneven_start(call->count, rank, rank_count);
-	default:
-		return call->count;
-	}
-}
-
-uint64_t sim_call_out(const struct sim_call *call, uint32_t rank, uint32_t rank_count)
-{
-	switch (call->op) {
-	case SIM_ALLGATHER:
-	case SIM_GATHER:
-	case SIM_ALLTOALL:
-		return call->count * rank_count;
-	case SIM_ALLGATHERV:
-		return uneven_start(call->count, 0, rank_count);
-	case SIM_REDUCE_SCATTERV:
-		return uneven_count(call->count, 0, rank);
-	case SIM_ALLTOALLV:
-		return uneven_start(call->count, rank, rank_count);
-	default:
-		return call->count;
-	}
-}
-
 uint64_t sim_call_whole(const struct sim_call *call, uint32_t rank_count)
 {
-	return uneven(call->op) ? uneven_start(call->count, 0, rank_count) : call->count;
+	return operation_uneven(call->op) ? uneven_start(call->count, 0, rank_count) : call->count;
 }
 
-uint64_t sim_call_count(enum sim_op op, rubato_type type, uint32_t rank_count, uint64_t size_bytes)
+uint64_t sim_call_count(enum operation op, rubato_type type, uint32_t rank_count,
+			uint64_t size_bytes)
 {
 	uint64_t elements = size_bytes / rubato_type_bytes(type);
 
-	if (op == SIM_BARRIER)
+	if (op == OP_BARRIER)
 		return 0;
-	return sim_op_scattered(op) ? elements / rank_count : elements;
+	return operation_scattered(op) ? elements / rank_count : elements;
 }
 
 uint64_t sim_call_bytes(const struct sim_call *call, uint32_t rank_count)
 {
 	uint64_t elements = sim_call_whole(call, rank_count);
 
-	if (call->op == SIM_ALLTOALLV)
+	if (call->op == OP_ALLTOALLV)
 		elements = uneven_mean(call->count, rank_count);
-	else if (sim_op_scattered(call->op) && !uneven(call->op))
+	else if (operation_scattered(call->op) && !operation_uneven(call->op))
 		elements *= rank_count;
 	return elements * rubato_type_bytes(call->type);
 }
@@ -240,75 +183,43 @@ static rubato_status exchange(rubato_comm *comm, const struct sim_call *call, co
 	return err;
 }
 
-static rubato_status perform_uneven(rubato_comm *comm, const struct sim_call *call, const void *in,
-				    void *out)
-{
-	uint32_t n = rubato_size(comm), from = call->op == SIM_ALLTOALLV ? rubato_rank(comm) : 0;
-	uint64_t *counts = malloc(n * sizeof(*counts));
-	rubato_status err;
-
-	if (counts == NULL)
-		return RUBATO_ERR_MEMORY;
-	uneven_fill(call->count, from, n, counts);
-	if (call->op == SIM_ALLGATHERV)
-		err = rubato_allgatherv(comm, in, out, counts, NULL, call->type);
-	else if (call->op == SIM_REDUCE_SCATTERV)
-		err = rubato_reduce_scatterv(comm, in, out, counts, NULL, call->type,
-					     call->reduction);
-	else
-		err = rubato_alltoallv(comm, in, counts, NULL, out, counts, NULL, call->type);
-	free(counts);
-	return err;
-}
-
 static rubato_status perform(rubato_comm *comm, const struct sim_call *call, void *in, void *out)
 {
-	switch (call->op) {
-	case SIM_ALLTOALL:
-		return rubato_alltoall(comm, in, out, call->count, call->type);
-	case SIM_GATHER:
-		return rubato_gather(comm, in, out, call->count, call->type, call->root);
-	case SIM_SCATTER:
-		return rubato_scatter(comm, in, out, call->count, call->type, call->root);
-	case SIM_ALLGATHERV:
-	case SIM_REDUCE_SCATTERV:
-	case SIM_ALLTOALLV:
-		return perform_uneven(comm, call, in, out);
-	case SIM_ALLREDUCE:
-		return rubato_allreduce(comm, in, out, call->count, call->type, call->reduction);
-	case SIM_REDUCE_SCATTER:
-		return rubato_reduce_scatter(comm, in, out, call->count, call->type,
-					     call->reduction);
-	case SIM_ALLGATHER:
-		return rubato_allgather(comm, in, out, call->count, call->type);
-	case SIM_BROADCAST:
-		return rubato_broadcast(comm, out, call->count, call->type, call->root);
-	case SIM_REDUCE:
-		return rubato_reduce(comm, in, out, call->count, call->type, call->reduction,
-				     call->root);
-	case SIM_BARRIER:
-		return rubato_barrier(comm);
-	case SIM_SENDRECV:
+	uint32_t n = rubato_size(comm), from = call->op == OP_ALLTOALLV ? rubato_rank(comm) : 0;
+	struct operation_call c = { call->op,        in,        out, call->count, NULL, call->type,
+				    call->reduction, call->root };
+	uint64_t *counts = NULL;
+	rubato_status err;
+
+	if (call->op == OP_SENDRECV)
 		return exchange(comm, call, in, out);
+	if (operation_uneven(call->op)) {
+		counts = malloc(n * sizeof(*counts));
+		if (counts == NULL)
+			return RUBATO_ERR_MEMORY;
+		uneven_fill(call->count, from, n, counts);
+		c.counts = counts;
 	}
-	return RUBATO_ERR_INTERNAL;
+	err = operation_call(comm, &c);
+	free(counts);
+	return err;
 }
 
 /* Element i of an output of blocks: whose it is, and which of theirs. */
 static double gathered(const struct sim_call *call, uint32_t rank, uint64_t i)
 {
-	uint32_t from = 0, a = call->op == SIM_ALLTOALLV ? rank : 0;
+	uint32_t from = 0, a = call->op == OP_ALLTOALLV ? rank : 0;
 
-	if (uneven(call->op)) {
+	if (operation_uneven(call->op)) {
 		while (i >= uneven_count(call->count, a, from))
 			i -= uneven_count(call->count, a, from++);
 	} else {
 		from = (uint32_t)(i / call->count);
 		i %= call->count;
 	}
-	if (call->op == SIM_ALLTOALL)
+	if (call->op == OP_ALLTOALL)
 		i += rank * call->count;
-	if (call->op == SIM_ALLTOALLV)
+	if (call->op == OP_ALLTOALLV)
 		i += uneven_start(call->count, from, rank);
 	return (double)value(call, from, i);
 }
@@ -320,35 +231,35 @@ static bool expected(const struct sim_call *call, uint32_t rank, uint32_t rank_c
 	uint32_t partner = partner_of(rank, rank_count);
 
 	switch (call->op) {
-	case SIM_ALLREDUCE:
+	case OP_ALLREDUCE:
 		store_reduced(to, call, rank_count, i);
 		return true;
-	case SIM_REDUCE:
+	case OP_REDUCE:
 		store_reduced(to, call, rank_count, i);
 		return rank == call->root;
-	case SIM_REDUCE_SCATTER:
+	case OP_REDUCE_SCATTER:
 		store_reduced(to, call, rank_count, rank * call->count + i);
 		return true;
-	case SIM_REDUCE_SCATTERV:
+	case OP_REDUCE_SCATTERV:
 		store_reduced(to, call, rank_count, uneven_start(call->count, 0, rank) + i);
 		return true;
-	case SIM_GATHER:
-	case SIM_ALLGATHER:
-	case SIM_ALLGATHERV:
-	case SIM_ALLTOALL:
-	case SIM_ALLTOALLV:
+	case OP_GATHER:
+	case OP_ALLGATHER:
+	case OP_ALLGATHERV:
+	case OP_ALLTOALL:
+	case OP_ALLTOALLV:
 		store(to, call->type, 0, gathered(call, rank, i));
-		return call->op != SIM_GATHER || rank == call->root;
-	case SIM_SCATTER:
+		return call->op != OP_GATHER || rank == call->root;
+	case OP_SCATTER:
 		i += rank * call->count;
 		/* fall through */
-	case SIM_BROADCAST:
+	case OP_BROADCAST:
 		store(to, call->type, 0, (double)value(call, call->root, i));
 		return true;
-	case SIM_SENDRECV:
+	case OP_SENDRECV:
 		store(to, call->type, 0, (double)value(call, partner, i));
 		return partner != rank;
-	case SIM_BARRIER:
+	case OP_BARRIER:
 		break;
 	}
 	return false;
@@ -358,15 +269,15 @@ rubato_status sim_call_make(rubato_comm *comm, const struct sim_call *call, void
 			    struct sim_times *times, uint64_t *wrong)
 {
 	uint32_t rank = rubato_rank(comm), n = rubato_size(comm);
-	uint64_t outs = sim_call_out(call, rank, n), want = 0;
+	uint64_t outs = operation_out(call->op, call->count, rank, n), want = 0;
 	size_t bytes = rubato_type_bytes(call->type);
 	double unit = call->rough ? 0.1 : 1;
 	rubato_status err;
 
-	for (uint64_t i = 0; i < sim_call_in(call, rank, n); i++)
+	for (uint64_t i = 0; i < operation_in(call->op, call->count, rank, n); i++)
 		store(in, call->type, i, (double)value(call, rank, i) * unit);
 	memset(out, 0x5a, outs * bytes);
-	if (call->op == SIM_BROADCAST && rank == call->root)
+	if (call->op == OP_BROADCAST && rank == call->root)
 		memcpy(out, in, outs * bytes);
 	if (times->enter_ns > rubato_now(comm))
 		rubato_sleep(comm, times->enter_ns - rubato_now(comm));
@@ -382,12 +293,13 @@ rubato_status sim_call_make(rubato_comm *comm, const struct sim_call *call, void
 
 uint64_t sim_call_digest(rubato_comm *comm, const struct sim_call *call, const void *out)
 {
-	uint64_t bytes = sim_call_out(call, rubato_rank(comm), rubato_size(comm)) *
-			 rubato_type_bytes(call->type);
+	uint64_t bytes =
+		operation_out(call->op, call->count, rubato_rank(comm), rubato_size(comm)) *
+		rubato_type_bytes(call->type);
 	uint64_t digest = 1;
 
-	if (call->op != SIM_ALLREDUCE && call->op != SIM_ALLGATHER && call->op != SIM_ALLGATHERV &&
-	    call->op != SIM_BROADCAST)
+	if (call->op != OP_ALLREDUCE && call->op != OP_ALLGATHER && call->op != OP_ALLGATHERV &&
+	    call->op != OP_BROADCAST)
 		return 0;
 	for (uint64_t i = 0; i < bytes; i += 8) {
 		uint64_t word = 0;

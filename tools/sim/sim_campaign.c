@@ -34,17 +34,17 @@ struct trial {
 static void call_draw(struct sim_call *call, struct rng *random, uint32_t rank_count)
 {
 	*call = (struct sim_call) {
-		.op = (enum sim_op)below(random, SIM_OP_COUNT),
+		.op = (enum operation)below(random, OPERATION_COUNT),
 		.type = (rubato_type)below(random, RUBATO_TYPE_COUNT),
 		.reduction = (rubato_operator)below(random, RUBATO_OPERATOR_COUNT),
 		.root = (uint32_t)below(random, rank_count),
 		.salt = below(random, 1u << 20),
 	};
-	if (call->op != SIM_BARRIER) /* Small ones often, large ones sometimes. */
+	if (call->op != OP_BARRIER) /* Small ones often, large ones sometimes. */
 		call->count = below(random, below(random, 64) == 0 ? COUNT_MAX : 100);
-	if (sim_op_scattered(call->op)) /* A share, so that checking takes about as long. */
+	if (operation_scattered(call->op)) /* A share, so that checking takes about as long. */
 		call->count = (call->count + rank_count - 1) / rank_count;
-	call->rough = call->op == SIM_ALLREDUCE && below(random, 2) == 0 &&
+	call->rough = call->op == OP_ALLREDUCE && below(random, 2) == 0 &&
 		      (call->type == RUBATO_FLOAT32 || call->type == RUBATO_FLOAT64 ||
 		       call->type == RUBATO_FLOAT16 || call->type == RUBATO_BFLOAT16);
 }

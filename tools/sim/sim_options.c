@@ -9,12 +9,6 @@
 #include "programs/results.h"
 #include "tools/sim/sim.h"
 
-const char *const sim_op_names[] = {
-	"allreduce", "reduce_scatter", "allgather", "broadcast",  "reduce",
-	"alltoall",  "gather",         "scatter",   "allgatherv", "reduce_scatterv",
-	"alltoallv", "barrier",        "sendrecv",  NULL
-};
-
 const char *const sim_commands[] = { "partial", "lagged", "laws", NULL };
 
 static const char about[] =
@@ -152,7 +146,7 @@ static void options_fit(struct sim_options *options)
 	sim_faults_fit(options);
 	skew_fit(SIM, &options->skew, options->world.rank_count);
 	options->skew.seed = options->world.seed;
-	if (options->op == SIM_BARRIER)
+	if (options->op == OP_BARRIER)
 		options->begin_bytes = options->end_bytes = 0;
 }
 
@@ -244,16 +238,16 @@ void sim_options_read(int argc, char **argv, struct sim_options *o)
 		.about = about,
 		.notes = notes,
 		.tables = tables,
-		.operations = sim_op_names,
+		.operations = operation_names,
 		.others = sim_commands,
 		.algorithms = true,
 	};
 
 	sim_options_init(o, argc, argv);
-	o->op = (enum sim_op)options_read(&options, argc, argv);
+	o->op = (enum operation)options_read(&options, argc, argv);
 	o->world.reorder = o->reorder;
 	options_fit(o);
-	(void)option_algorithm(SIM, sim_op_names[o->op], o->algorithm, false);
+	(void)option_algorithm(SIM, operation_names[o->op], o->algorithm, false);
 	if (o->json[0] != '\0' && !results_writable(o->json))
 		option_fail(SIM, "--json: cannot write there");
 }

@@ -1,0 +1,106 @@
+/* operations.c -- see operations.h. */
+#include "programs/operations.h"
+
+const char *const operation_names[] = {
+	"allreduce", "reduce_scatter", "allgather", "broadcast",  "reduce",
+	"alltoall",  "gather",         "scatter",   "allgatherv", "reduce_scatterv",
+	"alltoallv", "barrier",        "sendrecv",  NULL
+};
+
+bool operation_reduces(enum operation op)
+{
+	return op == OP_ALLREDUCE || op == OP_REDUCE_SCATTER || op == OP_REDUCE ||
+	       op == OP_REDUCE_SCATTERV;
+}
+
+bool operation_rooted(enum operation op)
+{
+	return op == OP_BROADCAST || op == OP_REDUCE || op == OP_GATHER || op == OP_SCATTER;
+}
+
+bool operation_in_place(enum operation op)
+{
+	return op != OP_BROADCAST && op != OP_BARRIER && op != OP_SENDRECV;
+}
+
+bool operation_uneven(enum operation op)
+{
+	return op == OP_ALLGATHERV || op == OP_REDUCE_SCATTERV || op == OP_ALLTOALLV;
+}
+
+bool operation_scattered(enum operation op)
+{
+	return operation_uneven(op) || op == OP_REDUCE_SCATTER || op == OP_ALLGATHER ||
+	       op == OP_ALLTOALL || op == OP_GATHER || op == OP_SCATTER;
+}
+
+uint64_t operation_in(enum operation op, uint64_t count, uint32_t rank, uint32_t rank_count)
+{
+	switch (op) {
+	case OP_REDUCE_SCATTER:
+	case OP_SCATTER:
+	case OP_ALLTOALL:
+		return count * rank_count;
+	case OP_ALLGATHERV:
+		return uneven_count(count, 0, rank);
+	case OP_REDUCE_SCATTERV:
+		return uneven_start(count, 0, rank_count);
+	case OP_ALLTOALLV:
+		return uneven_start(count, rank, rank_count);
+	default:
+		return count;
+	}
+}
+
+uint64_t operation_out(enum operation op, uint64_t count, uint32_t rank, uint32_t rank_count)
+{
+	switch (op) {
+	case OP_ALLGATHER:
+	case OP_GATHER:
+	case OP_ALLTOALL:
+		return count * rank_count;
+	case OP_ALLGATHERV:
+		return uneven_start(count, 0, rank_count);
+	case OP_REDUCE_SCATTERV:
+		return uneven_count(count, 0, rank);
+	case OP_ALLTOALLV:
+		return uneven_start(count, rank, rank_count);
+	default:
+		return count;
+	}
+}
+
+rubato_status operation_call(rubato_comm *comm, const struct operation_call *c)
+{
+	switch (c->op) {
+	case OP_ALLREDUCE:
+		return rubato_allreduce(comm, c->in, c->out, c->count, c->type, c->reduction);
+	case OP_REDUCE_SCATTER:
+		return rubato_reduce_scatter(comm, c->in, c->out, c->count, c->type, c->reduction);
+	case OP_ALLGATHER:
+		return rubato_allgather(comm, c->in, c->out, c->count, c->type);
+	case OP_BROADCAST:
+		return rubato_broadcast(comm, c->out, c->count, c->type, c->root);
+	case OP_REDUCE:
+		return rubato_reduce(comm, c->in, c->out, c->count, c->type, c->reduction, c->root);
+	case OP_ALLTOALL:
+		return rubato_alltoall(comm, c->in, c->out, c->count, c->type);
+	case OP_GATHER:
+		return rubato_gather(comm, c->in, c->out, c->count, c->type, c->root);
+	case OP_SCATTER:
+		return rubato_scatter(comm, c->in, c->out, c->count, c->type, c->root);
+	case OP_ALLGATHERV:
+		return rubato_allgatherv(comm, c->in, c->out, c->counts, NULL, c->type);
+	case OP_REDUCE_SCATTERV:
+		return rubato_reduce_scatterv(comm, c->in, c->out, c->counts, NULL, c->type,
+					      c->reduction);
+	case OP_ALLTOALLV:
+		return rubato_alltoallv(comm, c->in, c->counts, NULL, c->out, c->counts, NULL,
+					c->type);
+	case OP_BARRIER:
+		return rubato_barrier(comm);
+	case OP_SENDRECV:
+		break;
+	}
+	return RUBATO_ERR_ARGUMENT;
+}
