@@ -6,7 +6,7 @@ do not see it, edits as tests/mutate.py has them.) tests/collectives/machine_fau
 tests/tools/laws_faults.py choose among them.
 """
 
-ROUNDS, ACTIVATION = "collectives/partial/rounds.c", "collectives/partial/rounds_activation.c"
+ROUNDS, OPENING = "collectives/partial/rounds.c", "collectives/partial/rounds_opening.c"
 RECORDS, RESULTS = "collectives/partial/rounds_records.c", "collectives/partial/rounds_results.c"
 RECOVERY = "collectives/partial/rounds_recovery.c"
 API, RUN = "runtime/relaxed/partial.c", "runtime/relaxed/partial_rounds.c"
@@ -28,28 +28,30 @@ MACHINE = [
     ("joins with nothing before the window ends", None,
      [(ROUNDS, "m->opening.joins_ns = now_ns + [[m->config.options.window_ns]];", "0")]),
     ("full_every is skipped", 7,
-     [(RECORDS, "(m->round + 1) % o->full_every == 0", "false")]),
+     [(OPENING, "(m->round + 1) % o->full_every == 0", "false")]),
     ("absences are not counted", None,
      [(RECORDS, "m->ranks.absent[r] = [[record->count > 0 ? 0 : m->ranks.absent[r] + 1]];", "0")]),
-    ("an arrival counts twice", 3, [(ROUNDS, "activation->ready++;", "activation->ready += 2;")]),
+    ("an arrival counts twice", 3, [(OPENING, "activation->ready++;", "activation->ready += 2;")]),
     ("a rank passes on what it has passed on before", None,
-     [(ACTIVATION, "activation->ready - activation->forwarded", "activation->ready")]),
+     [(OPENING, "activation->ready - activation->forwarded", "activation->ready")]),
     ("late contributions make a rank ready", None,
-     [(ROUNDS, "([[m->pending.fresh]] || is_passive(m))", "m->pending.count > 0")]),
+     [(OPENING, "([[m->pending.fresh]] || rb_rounds_is_passive(m))", "m->pending.count > 0")]),
     ("the activation goes to the wrong child", 0,
-     [(ACTIVATION, "rb_rounds_right(m, [[1u << i]])", "i > 0 ? 1u : 1u << i")]),
+     [(OPENING, "rb_rounds_right(m, [[1u << i]])", "i > 0 ? 1u : 1u << i")]),
     ("a relay tells one distance too few", None,
-     [(ACTIVATION, "i = [[levels]]; i-- > 0;",
+     [(OPENING, "i = [[levels]]; i-- > 0;",
        "levels > 0 && levels < m->opening.levels ? levels - 1 : levels")]),
     ("counts of a round are left to the one after the next", None,
      [(ROUNDS, "m->opening.activations[m->round & 1] = (struct rb_rounds_activation) { 0 };",
        "m->opening.activations[m->round & 1].active = false;")]),
     ("majority draws among all ranks, passive ones included", None,
-     [(RECORDS, "if ([[m->ranks.passive[r] != 0]]) continue; if (left-- == 0)", "false")]),
+     [(OPENING, "if ([[m->ranks.passive[r] != 0]]) continue; if (left-- == 0)", "false")]),
     ("quorum(k) opens with k - 1", 59,
-     [(RECORDS, "k = [[o->quorum]];", "o->quorum > 1 ? o->quorum - 1 : o->quorum")]),
+     [(OPENING, "return [[m->config.options.quorum]];",
+       "m->config.options.quorum - (m->config.options.quorum > 1)")]),
     ("nobody arms the deadline", None,
-     [(ROUNDS, "m->opening.opens_ns = now_ns + o->deadline_ns; wake(out, m->opening.opens_ns);",
+     [(OPENING, "m->opening.opens_ns = now_ns + m->config.options.deadline_ns; "
+                "rb_rounds_act_wake(out, m->opening.opens_ns);",
        ";")]),
     ("a record does not tell that its rank drains", None,
      [(ROUNDS, ".flags = [[m->era.flags]] |", "(m->era.flags & ~RB_ROUNDS_DRAINING)")]),

@@ -1,7 +1,7 @@
 """partial_faults_hostile -- faults of the relaxed operations as in partial_faults.py: HOSTILE, by
 somebody who did not write their laws."""
 
-ROUNDS, ACTIVATION = "collectives/partial/rounds.c", "collectives/partial/rounds_activation.c"
+ROUNDS, OPENING = "collectives/partial/rounds.c", "collectives/partial/rounds_opening.c"
 RECORDS, RESULTS = "collectives/partial/rounds_records.c", "collectives/partial/rounds_results.c"
 RECOVERY, ADAPTIVE = "collectives/partial/rounds_recovery.c", "collectives/partial/adaptive.c"
 API, RUN = "runtime/relaxed/partial.c", "runtime/relaxed/partial_rounds.c"
@@ -14,10 +14,10 @@ HOSTILE = [
     ("catch_up: always", 32,
      [(RESULTS, "if ([[m->results.next >= m->round]]) m->results.caught_up",
        "true")]),
-    ("own_note: in time: the open round", 197,
+    ("own_commit: in time: the open round", 197,
      [(RESULTS, "uint64_t round = [[rb_rounds_next_join(m)]];",
        "m->round")]),
-    ("own_note: late, free: the next one", 49,
+    ("own_commit: late, free: the next one", 49,
      [(RESULTS, "else if ([[!in_time && round > 0]]) round--;",
        "false")]),
     ("free: no drain", 101,
@@ -40,7 +40,7 @@ HOSTILE = [
      [(ROUNDS, "*load = (struct rb_rounds_load) { 0 };",
        "*load = (struct rb_rounds_load) { .weight = load->weight };")]),
     ("may_join: who drains waits for the window, too", 0,
-     [(ROUNDS, "m->pending.count > 0 || [[is_passive(m)]] || now_ns",
+     [(ROUNDS, "m->pending.count > 0 || [[rb_rounds_is_passive(m)]] || now_ns",
        "false")]),
     ("leave: is a drain", 10,
      [(ROUNDS, "m->era.flags |= RB_ROUNDS_LEFT;",
@@ -49,13 +49,13 @@ HOSTILE = [
      [(ROUNDS, "m->era.flags |= RB_ROUNDS_DRAINING;",
        "m->era.flags |= RB_ROUNDS_LEFT;")]),
     ("may_open: majority: any ready rank", 11,
-     [(ROUNDS, "!= RUBATO_POLICY_MAJORITY || [[m->opening.initiator == m->config.rank]])",
+     [(OPENING, "->draws || [[m->opening.initiator == m->config.rank]])",
        "true")]),
     ("arrive: full rounds have a deadline, too", 24,
-     [(ROUNDS, "o->policy == RUBATO_POLICY_DEADLINE && [[!m->opening.full]] &&",
+     [(OPENING, "policy->timed && [[!m->opening.full]] &&",
        "true")]),
     ("arrive: any policy has a deadline", 10,
-     [(ROUNDS, "if ([[o->policy == RUBATO_POLICY_DEADLINE]] && !m->opening.full",
+     [(OPENING, "if ([[policy->timed]] && !m->opening.full",
        "true")]),
     ("waiting: willing before the first commit", 311,
      [(ROUNDS, "m->willing = m->era.begun;",
@@ -87,10 +87,10 @@ HOSTILE = [
        "m->groups.last_full = m->opening.full; m->groups.turn -= m->opening.full && "
        "m->groups.turn > 0;")]),
     ("full_due: not for oneself", 13,
-     [(RECORDS, "[[m->ranks.passive[r] == 0]] && m->ranks.absent[r] >= o->max_absence",
+     [(OPENING, "[[m->ranks.passive[r] == 0]] && m->ranks.absent[r] >= o->max_absence",
        "m->ranks.passive[r] == 0 && r != m->config.rank")]),
     ("draw: without the seed", 11,
-     [(RECORDS, "rb_mix([[m->config.options.seed]] ^",
+     [(OPENING, "rb_mix([[m->config.options.seed]] ^",
        "0")]),
     ("base_read: differing numbers are alike", 3,
      [(RECORDS, "else if ([[record->base_step != m->numbers.base_step]])",
@@ -144,13 +144,13 @@ HOSTILE = [
      [(RESULTS, "if ([[has_left(m)]]) /* The others",
        "false")]),
     ("forward: waits for those below, though fewer are needed", 164,
-     [(ACTIVATION, "if ([[m->opening.need == m->opening.live]] && activation->ready",
+     [(OPENING, "if ([[m->opening.need == m->opening.live]] && activation->ready",
        "true")]),
     ("forward: passive ranks are waited for", 2,
-     [(ACTIVATION, "live += [[m->ranks.passive[rb_rounds_right(m, i)] == 0]];",
+     [(OPENING, "live += [[m->ranks.passive[rb_rounds_right(m, i)] == 0]];",
        "true")]),
     ("flood: a relay forgets the nearest", 1,
-     [(ACTIVATION, "if ([[activation->sent & (1u << i)]]) continue;",
+     [(OPENING, "if ([[activation->sent & (1u << i)]]) continue;",
        "(activation->sent & (1u << i)) || (i == 0 && levels < m->opening.levels && levels > 0)")]),
     ("restore: the count is lost", 39,
      [(RECOVERY, "pending->count += joined->count;",

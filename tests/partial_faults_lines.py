@@ -2,7 +2,7 @@
 partial_faults.py: LINES, which `rubato-sim laws` shows, and HIDDEN, which only the worlds of the
 machine's tests do."""
 
-ROUNDS, ACTIVATION = "collectives/partial/rounds.c", "collectives/partial/rounds_activation.c"
+ROUNDS, OPENING = "collectives/partial/rounds.c", "collectives/partial/rounds_opening.c"
 RECORDS, RESULTS = "collectives/partial/rounds_records.c", "collectives/partial/rounds_results.c"
 RECOVERY, ADAPTIVE = "collectives/partial/rounds_recovery.c", "collectives/partial/adaptive.c"
 API, RUN = "runtime/relaxed/partial.c", "runtime/relaxed/partial_rounds.c"
@@ -13,20 +13,24 @@ ENGINE = "runtime/engine/engine.c"
 
 LINES = [
     ("is_willing: whom max_absence waits for is willing", 1503,
-     [(ROUNDS, "m->opening.need > 1 && [[!rb_rounds_overdue(m)]]", "true")]),
+     [(OPENING, "m->opening.need > 1 && [[!rb_rounds_overdue(m)]]", "true")]),
     ("may_open: one ready rank too few", 2,
-     [(ROUNDS, "[[activation->ready >= m->opening.need]]) return true;",
+     [(OPENING, "[[activation->ready >= m->opening.need]]) return true;",
        "activation->ready + 1 >= m->opening.need")]),
     ("may_open: nobody need have anything", 2,
-     [(ROUNDS, "m->config.rank == root && [[activation->wanted]]", "true")]),
+     [(OPENING, "m->config.rank == root && [[activation->wanted]]", "true")]),
     ("arrive: half the deadline", 3,
-     [(ROUNDS, "m->opening.opens_ns = now_ns + o->deadline_ns; wake(out, m->opening.opens_ns);",
-       "m->opening.opens_ns = now_ns + o->deadline_ns / 2; wake(out, m->opening.opens_ns);")]),
+     [(OPENING, "m->opening.opens_ns = now_ns + m->config.options.deadline_ns; "
+                "rb_rounds_act_wake(out, m->opening.opens_ns);",
+       "m->opening.opens_ns = now_ns + m->config.options.deadline_ns / 2; rb_rounds_act_wake(out, "
+       "m->opening.opens_ns);")]),
     ("arrive: twice the deadline", 3,
-     [(ROUNDS, "m->opening.opens_ns = now_ns + o->deadline_ns; wake(out, m->opening.opens_ns);",
-       "m->opening.opens_ns = now_ns + o->deadline_ns * 2; wake(out, m->opening.opens_ns);")]),
+     [(OPENING, "m->opening.opens_ns = now_ns + m->config.options.deadline_ns; "
+                "rb_rounds_act_wake(out, m->opening.opens_ns);",
+       "m->opening.opens_ns = now_ns + m->config.options.deadline_ns * 2; rb_rounds_act_wake(out, "
+       "m->opening.opens_ns);")]),
     ("may_open: after the deadline, not at it", 3,
-     [(ROUNDS, "now_ns >= m->opening.opens_ns", "now_ns > m->opening.opens_ns")]),
+     [(OPENING, "now_ns >= m->opening.opens_ns", "now_ns > m->opening.opens_ns")]),
     ("advance: half the window", 10,
      [(ROUNDS, "m->opening.joins_ns = now_ns + [[m->config.options.window_ns]];",
        "m->config.options.window_ns / 2")]),
@@ -71,28 +75,28 @@ LINES = [
      [(ROUNDS, "load->duration_ns = c->duration_ns;",
        "load->duration_ns = load->count > 0 ? load->duration_ns : c->duration_ns;")]),
     ("commit: own rounds are not noted", 2,
-     [(ROUNDS, "rb_rounds_own_note(m, c->step, fresh);", ";")]),
+     [(ROUNDS, "rb_rounds_own_commit(m, c->step, fresh);", ";")]),
     ("commit: merges are not counted", 2,
      [(ROUNDS, "m->counts.merged += m->verdict == RB_ROUNDS_MERGE;", ";")]),
     ("waiting: what is pending stays late", 228, [(ROUNDS, "m->pending.fresh = true;", ";")]),
     ("waiting: nobody is willing", 2, [(ROUNDS, "m->willing = m->era.begun;", ";")]),
     # What records say.
     ("full_due: an absence too many", 21,
-     [(RECORDS, "[[m->ranks.absent[r] >= o->max_absence]]) return true;",
+     [(OPENING, "[[m->ranks.absent[r] >= o->max_absence]]) return true;",
        "m->ranks.absent[r] > o->max_absence")]),
     ("full_due: passive ranks count as absent", 2,
-     [(RECORDS, "[[m->ranks.passive[r] == 0]] && m->ranks.absent[r] >= o->max_absence", "true")]),
+     [(OPENING, "[[m->ranks.passive[r] == 0]] && m->ranks.absent[r] >= o->max_absence", "true")]),
     ("full_due: one round late", 0,
-     [(RECORDS, "(m->round + 1) % o->full_every == 0", "m->round % o->full_every == 0")]),
-    ("need: more than live ranks", 2, [(RECORDS, "k < m->opening.live ? k : m->opening.live",
+     [(OPENING, "(m->round + 1) % o->full_every == 0", "m->round % o->full_every == 0")]),
+    ("need: more than live ranks", 2, [(OPENING, "k < m->opening.live ? k : m->opening.live",
                                         "k")]),
     ("need: full rounds need the policy's", 2,
-     [(RECORDS, "[[m->opening.full]] || o->policy == RUBATO_POLICY_DEADLINE", "false")]),
+     [(OPENING, "k = [[m->opening.full]] ? m->opening.live", "false")]),
     ("draw: the rank after", 11,
-     [(RECORDS, "(uint32_t)(((rb_u128)hash * m->opening.live) >> 64)",
+     [(OPENING, "(uint32_t)(((rb_u128)hash * m->opening.live) >> 64)",
        "(uint32_t)(((rb_u128)hash * m->opening.live) >> 64) ^ (m->opening.live > 1)")]),
     ("draw: the round before's", 11,
-     [(RECORDS, "rb_mix([[m->round + 0x9e3779b97f4a7c15u]])", "m->round + 0x9e3779b97f4a7c14u")]),
+     [(OPENING, "rb_mix([[m->round + 0x9e3779b97f4a7c15u]])", "m->round + 0x9e3779b97f4a7c14u")]),
     ("target: one round later", 2,
      [(RECORDS, "? [[m->numbers.base_round + since]] :", "m->numbers.base_round + since + 1")]),
     ("base: only its own", 3, [(RECORDS, "m->numbers.base_step = record->base_step;", ";")]),
@@ -131,7 +135,7 @@ LINES = [
      [(RECORDS, "m->ranks.absent[r] = [[record->count > 0 ? 0 : m->ranks.absent[r] + 1]];",
        "(record->flags & RB_ROUNDS_FRESH) != 0 ? 0 : m->ranks.absent[r] + 1")]),
     ("apply: durations are not noted", 2,
-     [(RECORDS, "rb_adaptive_note(m->ranks.adaptive, r, record->duration_ns);", ";")]),
+     [(RECORDS, "rb_adaptive_add(m->ranks.adaptive, r, record->duration_ns);", ";")]),
     ("apply: durations of nothing are noted", 2,
      [(RECORDS, "if ([[record->count > 0 && m->ranks.adaptive != NULL]])",
        "m->ranks.adaptive != NULL")]),
@@ -186,9 +190,9 @@ LINES = [
      [(RESULTS, "[[m->results.next = m->round;]] /* Those", ";")]),
     ("collect: the end of an era is told again", 2,
      [(RESULTS, "[[m->results.limit = RB_ROUNDS_NEVER;]] m->results.own_due = false;", ";")]),
-    ("own_note: late, aligned: the open round", 2,
+    ("own_commit: late, aligned: the open round", 2,
      [(RESULTS, "if ([[!in_time && !rb_rounds_is_free(m)]])", "false")]),
-    ("own_note: what it skips stays", 49,
+    ("own_commit: what it skips stays", 49,
      [(RESULTS, "[[m->results.next = round;]] m->results.own_due = true;", ";")]),
     ("era_over: a round too many", 2,
      [(RESULTS, "m->results.limit = m->round + 1;", "m->results.limit = m->round + 2;")]),
@@ -196,12 +200,12 @@ LINES = [
      21, [(RESULTS, "m->results.next = m->results.limit = RB_ROUNDS_NEVER;", ";")]),
     # Activation.
     ("forward: that one has something is not news", 655,
-     [(ACTIVATION, "message.value > 0 || [[activation->wanted != activation->wanted_forwarded]]",
+     [(OPENING, "message.value > 0 || [[activation->wanted != activation->wanted_forwarded]]",
        "false")]),
     ("message: counts do not add up", 1,
-     [(ACTIVATION, "activation->ready += message->value;", "activation->ready = message->value;")]),
+     [(OPENING, "activation->ready += message->value;", "activation->ready = message->value;")]),
     ("message: that one has something is lost", 2,
-     [(ACTIVATION, "activation->wanted = activation->wanted || message->wanted != 0;", ";")]),
+     [(OPENING, "activation->wanted = activation->wanted || message->wanted != 0;", ";")]),
     # Recovery.
     ("restore: the weight is lost", 153,
      [(RECOVERY, "pending->weight += joined->weight;", ";")]),

@@ -81,7 +81,7 @@ void rb_adaptive_init(struct rb_adaptive *a, uint32_t rank_count, bool free_roun
 	a->waiters = a->heap + rank_count;
 }
 
-void rb_adaptive_note(struct rb_adaptive *a, uint32_t rank, uint64_t duration_ns)
+void rb_adaptive_add(struct rb_adaptive *a, uint32_t rank, uint64_t duration_ns)
 {
 	struct lane *lane = &a->lanes[rank];
 

@@ -22,7 +22,7 @@ size_t rb_adaptive_bytes(uint32_t rank_count);
 void rb_adaptive_init(struct rb_adaptive *a, uint32_t rank_count, bool free_rounds, uint32_t depth,
 		      uint32_t least);
 /* One piece of work of `rank`, as its record told it. */
-void rb_adaptive_note(struct rb_adaptive *a, uint32_t rank, uint64_t duration_ns);
+void rb_adaptive_add(struct rb_adaptive *a, uint32_t rank, uint64_t duration_ns);
 /* A round is over. */
 void rb_adaptive_round(struct rb_adaptive *a, uint64_t round);
 uint32_t rb_adaptive_quorum(const struct rb_adaptive *a);

@@ -1,6 +1,6 @@
 /*
  * rounds.c -- rounds as one rank sees them: commits, joins and what happens in which order. Beside
- * it: activation and counts (rounds_activation.c), what records say (rounds_records.c), results
+ * it: how a round opens (rounds_opening.c), what records say (rounds_records.c), results
  * (rounds_results.c), losses (rounds_recovery.c).
  */
 #include "collectives/partial/rounds.h"
@@ -36,65 +36,12 @@ void rb_rounds_act_done(struct rb_rounds *m, enum rb_rounds_done which, rubato_s
 	action->status = status;
 }
 
-/* ---- The running round ---- */
-
-static bool is_passive(const struct rb_rounds *m)
-{
-	return m->era.flags != 0;
-}
-
-/* Whether this rank has something for the first round that it has not joined: a contribution in
- * time, or the word that it drains or leaves. */
-static bool is_ready(const struct rb_rounds *m)
-{
-	return m->ranks.passive[m->config.rank] == 0 && (m->pending.fresh || is_passive(m));
-}
-
-/* Whether it counts as ready, with nothing: never where a full round waits for its contribution. */
-static bool is_willing(const struct rb_rounds *m)
-{
-	return m->ranks.passive[m->config.rank] == 0 && m->willing && m->opening.need > 1 &&
-	       !rb_rounds_overdue(m);
-}
-
-static void wake(struct rb_protocol_actions *out, uint64_t at_ns)
+void rb_rounds_act_wake(struct rb_protocol_actions *out, uint64_t at_ns)
 {
 	rb_protocol_action_add(out, RB_PROTOCOL_WAKE)->value = at_ns;
 }
 
-static void arrive(struct rb_rounds *m, uint64_t now_ns, struct rb_protocol_actions *out)
-{
-	struct rb_rounds_activation *activation = &m->opening.activations[m->round & 1];
-	const rubato_partial_options *o = &m->config.options;
-
-	if (!m->opening.counted && (is_ready(m) || is_willing(m))) {
-		m->opening.counted = true;
-		activation->ready++;
-	}
-	if (!is_ready(m))
-		return;
-	activation->wanted = true;
-	if (o->policy == RUBATO_POLICY_DEADLINE && !m->opening.full &&
-	    m->opening.opens_ns == RB_ROUNDS_NEVER) {
-		m->opening.opens_ns = now_ns + o->deadline_ns;
-		wake(out, m->opening.opens_ns);
-	}
-}
-
-static bool may_open(const struct rb_rounds *m, uint64_t now_ns)
-{
-	const struct rb_rounds_activation *activation = &m->opening.activations[m->round & 1];
-	uint32_t root = (uint32_t)(m->round % m->config.rank_count);
-
-	if (rb_rounds_counting(m)) {
-		if (m->config.rank == root && activation->wanted && m->opening.need > 0 &&
-		    activation->ready >= m->opening.need)
-			return true;
-		return is_ready(m) && (m->opening.need == 1 || now_ns >= m->opening.opens_ns);
-	}
-	return is_ready(m) && (m->config.options.policy != RUBATO_POLICY_MAJORITY ||
-			       m->opening.initiator == m->config.rank);
-}
+/* ---- The running round ---- */
 
 static bool may_join(const struct rb_rounds *m, uint64_t now_ns)
 {
@@ -102,7 +49,7 @@ static bool may_join(const struct rb_rounds *m, uint64_t now_ns)
 		return false;
 	if (rb_rounds_slot_find(m) == RB_ROUNDS_NO_SLOT)
 		return false;
-	return m->pending.count > 0 || is_passive(m) || now_ns >= m->opening.joins_ns;
+	return m->pending.count > 0 || rb_rounds_is_passive(m) || now_ns >= m->opening.joins_ns;
 }
 
 static void join(struct rb_rounds *m, struct rb_protocol_actions *out)
@@ -134,19 +81,11 @@ static void join(struct rb_rounds *m, struct rb_protocol_actions *out)
 /* All that can happen now without a further event. */
 static void advance(struct rb_rounds *m, uint64_t now_ns, struct rb_protocol_actions *out)
 {
-	struct rb_rounds_activation *activation = &m->opening.activations[m->round & 1];
-
-	if (m->phase == RB_ROUNDS_OPEN) {
-		arrive(m, now_ns, out);
-		if (!activation->active && may_open(m, now_ns))
-			rb_rounds_activate(m, out);
-		rb_rounds_count_forward(m, out);
-		if (activation->active) {
-			m->phase = RB_ROUNDS_JOINING;
-			m->opening.joins_ns = now_ns + m->config.options.window_ns;
-			if (!may_join(m, now_ns) && now_ns < m->opening.joins_ns)
-				wake(out, m->opening.joins_ns);
-		}
+	if (m->phase == RB_ROUNDS_OPEN && rb_rounds_open(m, now_ns, out)) {
+		m->phase = RB_ROUNDS_JOINING;
+		m->opening.joins_ns = now_ns + m->config.options.window_ns;
+		if (!may_join(m, now_ns) && now_ns < m->opening.joins_ns)
+			rb_rounds_act_wake(out, m->opening.joins_ns);
 	}
 	if (m->phase == RB_ROUNDS_JOINING && may_join(m, now_ns))
 		join(m, out);
@@ -241,8 +180,8 @@ static void commit(struct rb_rounds *m, const struct rb_rounds_commit *c)
 	bool fresh = in_time(m, c->step);
 	struct rb_rounds_load *load = &m->pending;
 
-	RB_ASSERT(!is_passive(m) && m->results.limit == RB_ROUNDS_NEVER);
-	rb_rounds_own_note(m, c->step, fresh);
+	RB_ASSERT(!rb_rounds_is_passive(m) && m->results.limit == RB_ROUNDS_NEVER);
+	rb_rounds_own_commit(m, c->step, fresh);
 	m->willing = false;
 	m->counts.committed++;
 	m->counts.last_step = c->step;
@@ -375,105 +314,6 @@ bool rb_rounds_valid(const struct rb_rounds *m)
 			  m->results.out != m->results.lent && m->results.out != m->results.newest);
 }
 
-/* ---- Making ---- */
-
-static size_t part_bytes(size_t bytes)
-{
-	return (bytes + 7) / 8 * 8;
-}
-
-/* Only where it is asked: it is the largest part. */
-static size_t adaptive_bytes(const struct rb_rounds_config *config)
-{
-	return config->options.policy == RUBATO_POLICY_ADAPTIVE
-		       ? part_bytes(rb_adaptive_bytes(config->rank_count))
-		       : 0;
-}
-
-size_t rb_rounds_bytes(const struct rb_rounds_config *config)
-{
-	size_t n = config->rank_count;
-
-	return part_bytes(sizeof(struct rb_rounds)) +
-	       part_bytes(n * sizeof(struct rb_rounds_record)) +
-	       part_bytes(n * sizeof(struct rb_rounds_peer)) + adaptive_bytes(config) +
-	       part_bytes(rb_rounds_slots(&config->options) * sizeof(uint64_t)) +
-	       part_bytes(n * sizeof(uint32_t)) + part_bytes(n);
-}
-
-static rubato_status config_check(const struct rb_rounds_config *c)
-{
-	const rubato_partial_options *o = &c->options;
-
-	if (c->rank_count == 0 || c->rank >= c->rank_count)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "rank %u of %u", c->rank, c->rank_count);
-	if (c->rank_count > 1u << 30)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%u ranks", c->rank_count);
-	if ((unsigned)o->policy >= RUBATO_POLICY_COUNT)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "policy %d is none", (int)o->policy);
-	if ((unsigned)o->late > RUBATO_LATE_DROP)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "late %d is none", (int)o->late);
-	if ((o->policy == RUBATO_POLICY_QUORUM || o->policy == RUBATO_POLICY_ADAPTIVE) &&
-	    (o->quorum == 0 || o->quorum > c->rank_count))
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "quorum %u of %u ranks", o->quorum,
-			       c->rank_count);
-	if (o->policy == RUBATO_POLICY_WAGMA && (o->group == 0 || c->rank_count % o->group != 0))
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "group %u does not divide %u ranks", o->group,
-			       c->rank_count);
-	if (o->policy == RUBATO_POLICY_DEADLINE && o->deadline_ns > INT64_MAX)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "deadline_ns %llu is too far away",
-			       (unsigned long long)o->deadline_ns);
-	if (o->window_ns > INT64_MAX)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "window_ns %llu is too long",
-			       (unsigned long long)o->window_ns);
-	if (o->depth == 0)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "depth 0: no result could be kept");
-	return RUBATO_OK;
-}
-
-/* Cuts the memory behind the machine into its tables. */
-static void tables_place(struct rb_rounds *m)
-{
-	size_t n = m->config.rank_count;
-	uint8_t *at = (uint8_t *)m + part_bytes(sizeof(*m));
-
-	m->exchange.records = (struct rb_rounds_record *)(void *)at;
-	at += part_bytes(n * sizeof(*m->exchange.records));
-	m->recovery.peers = (struct rb_rounds_peer *)(void *)at;
-	at += part_bytes(n * sizeof(*m->recovery.peers));
-	m->ranks.adaptive =
-		adaptive_bytes(&m->config) > 0 ? (struct rb_adaptive *)(void *)at : NULL;
-	at += adaptive_bytes(&m->config);
-	m->results.kept = (uint64_t *)(void *)at;
-	at += part_bytes(m->results.slot_count * sizeof(*m->results.kept));
-	m->ranks.absent = (uint32_t *)(void *)at;
-	m->ranks.passive = at + part_bytes(n * sizeof(*m->ranks.absent));
-}
-
-rubato_status rb_rounds_init(struct rb_rounds *m, const struct rb_rounds_config *config)
-{
-	const rubato_partial_options *o = &config->options;
-	bool aged = o->collection != RUBATO_COLLECT_LATEST;
-
-	RB_TRY(config_check(config));
-	memset(m, 0, rb_rounds_bytes(config));
-	m->config = *config;
-	m->results.slot_count = rb_rounds_slots(o);
-	tables_place(m);
-	for (uint32_t i = 0; i < m->results.slot_count; i++)
-		m->results.kept[i] = RB_ROUNDS_NEVER;
-	m->results.out = m->results.newest = m->results.lent = RB_ROUNDS_NO_SLOT;
-	m->results.limit = RB_ROUNDS_NEVER;
-	if (m->ranks.adaptive != NULL)
-		rb_adaptive_init(m->ranks.adaptive, config->rank_count, rb_rounds_is_free(m),
-				 aged ? o->depth : 0, o->quorum);
-	while (m->opening.levels < 31 && 1u << m->opening.levels < config->rank_count)
-		m->opening.levels++;
-	m->era.is_first = m->numbers.based = true;
-	rb_rounds_round_prepare(m);
-	return RUBATO_OK;
-}
-
 /* ---- Reading ---- */
 
 struct rb_rounds_view rb_rounds_view_of(const struct rb_rounds *m)
@@ -508,6 +348,26 @@ struct rb_rounds_view rb_rounds_view_of(const struct rb_rounds *m)
 	};
 }
 
+enum rb_rounds_phase rb_rounds_phase_of(const struct rb_rounds *m)
+{
+	return m->phase;
+}
+
+const char *rb_rounds_phase_name(enum rb_rounds_phase phase)
+{
+	static const char *const names[RB_ROUNDS_PHASES] = {
+		[RB_ROUNDS_OPEN] = "open",
+		[RB_ROUNDS_JOINING] = "joining",
+		[RB_ROUNDS_EXCHANGING] = "exchanging",
+		[RB_ROUNDS_REDUCING] = "reducing",
+		[RB_ROUNDS_RECOVERING] = "recovering",
+		[RB_ROUNDS_FETCHING] = "fetching",
+		[RB_ROUNDS_OVER] = "over",
+	};
+
+	return names[phase];
+}
+
 struct rb_rounds_record *rb_rounds_own_record(struct rb_rounds *m)
 {
 	return &m->exchange.own;
@@ -536,7 +396,8 @@ rubato_contribution rb_rounds_pending(const struct rb_rounds *m)
 
 bool rb_rounds_wants(const struct rb_rounds *m, bool *unread)
 {
-	bool late = m->ranks.passive[m->config.rank] == 0 && !is_passive(m) && !m->pending.fresh;
+	bool late = m->ranks.passive[m->config.rank] == 0 && !rb_rounds_is_passive(m) &&
+		    !m->pending.fresh;
 
 	*unread = m->phase == RB_ROUNDS_JOINING && rb_rounds_slot_find(m) == RB_ROUNDS_NO_SLOT;
 	if (*unread)

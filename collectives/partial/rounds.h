@@ -196,6 +196,8 @@ struct rb_rounds_view {
 		lent; /* Slots of the running round, of the one before, of the loan. */
 };
 struct rb_rounds_view rb_rounds_view_of(const struct rb_rounds *machine);
+enum rb_rounds_phase rb_rounds_phase_of(const struct rb_rounds *machine);
+const char *rb_rounds_phase_name(enum rb_rounds_phase phase); /* "open", ... */
 /* Own record of the join just asked for; in and out are the runtime's to fill in. */
 struct rb_rounds_record *rb_rounds_own_record(struct rb_rounds *machine);
 /* rank_count records, by rank: where the exchange (or fetch) of the current round puts them. */
@@ -217,6 +219,8 @@ void rb_rounds_mismatch(const struct rb_rounds *machine, uint32_t ranks[2], uint
  * but for wagma's rounds that are not full: groups there follow perfect shuffles of the ranks, so
  * that for rank_count = group^m each rank's data reaches all within m such rounds. */
 uint32_t rb_rounds_members(const struct rb_rounds *machine, uint32_t *ranks);
+/* Whether rounds may be reduced within groups of options.group ranks, fewer than all. */
+bool rb_rounds_grouped(const struct rb_rounds_config *config);
 /* Whether messages may come from or go to `peer` while nobody is lost: powers of two apart. */
 bool rb_rounds_neighbour(const struct rb_rounds_config *config, uint32_t peer);
 

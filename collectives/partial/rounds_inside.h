@@ -162,19 +162,39 @@ static inline bool rb_rounds_is_free(const struct rb_rounds *m)
 	return m->config.options.rounds == RUBATO_ROUNDS_FREE;
 }
 
+/* It drains, or has left. */
+static inline bool rb_rounds_is_passive(const struct rb_rounds *m)
+{
+	return m->era.flags != 0;
+}
+
 /* The first round that this rank has not joined. */
 static inline uint64_t rb_rounds_next_join(const struct rb_rounds *m)
 {
 	return m->round + m->is_joined;
 }
 
-/* ---- rounds_activation.c: the flood and the count ---- */
+/* ---- rounds_opening.c: how a round opens ---- */
 
-bool rb_rounds_counting(const struct rb_rounds *m);
-/* This rank's ready count changed or the round has just opened: tell the parent. */
-void rb_rounds_count_forward(struct rb_rounds *m, struct rb_protocol_actions *out);
-/* This rank opens the current round. */
-void rb_rounds_activate(struct rb_rounds *m, struct rb_protocol_actions *out);
+struct rb_rounds_policy { /* Of a round that is not full. */
+	/* How many ready ranks it needs, of those that are live at most. */
+	uint32_t (*need)(const struct rb_rounds *m);
+	bool counts;  /* Ready ranks are counted; else whoever is ready opens it, */
+	bool draws;   /* or, of those that are live, one that is drawn. */
+	bool timed;   /* The first ready rank opens it after deadline_ns. */
+	bool bounded; /* options.quorum says how many, or how many at least. */
+	bool learns;  /* From durations in records: it has an rb_adaptive. */
+	bool grouped; /* It is reduced within groups of options.group ranks. */
+};
+const struct rb_rounds_policy *rb_rounds_policy_of(const struct rb_rounds_config *config);
+
+/* Live ranks, need and bounds of m->round. */
+void rb_rounds_round_prepare(struct rb_rounds *m);
+/* Whether a full round waits for this rank, which was in none of the last ones. */
+bool rb_rounds_overdue(const struct rb_rounds *m);
+/* The round is open: what this rank has for that is counted, and passed on. True: it is active, as
+ * this rank has found, or was told. */
+bool rb_rounds_open(struct rb_rounds *m, uint64_t now_ns, struct rb_protocol_actions *out);
 /* ACTIVATE or READY, of the current round or the next. */
 void rb_rounds_flood_message(struct rb_rounds *m, const struct rb_rounds_message *message,
 			     struct rb_protocol_actions *out);
@@ -195,12 +215,8 @@ void rb_rounds_recovery_advance(struct rb_rounds *m, struct rb_protocol_actions 
 bool rb_rounds_records_read(struct rb_rounds *m);
 /* The round is over: who is passive, absent, the era's end. */
 void rb_rounds_records_apply(struct rb_rounds *m);
-/* Live ranks, need and bounds of m->round. */
-void rb_rounds_round_prepare(struct rb_rounds *m);
 /* The round that contribution `step` is for: aligned rounds. */
 uint64_t rb_rounds_target(const struct rb_rounds *m, uint64_t step);
-/* Whether a full round waits for this rank, which was in none of the last ones. */
-bool rb_rounds_overdue(const struct rb_rounds *m);
 /* Whether the two reduce together in `round`, the current one or the one before. */
 bool rb_rounds_together(const struct rb_rounds *m, uint64_t round, uint32_t a, uint32_t b);
 
@@ -210,7 +226,7 @@ void rb_rounds_collect(struct rb_rounds *m, bool looks);
 void rb_rounds_release(struct rb_rounds *m);
 void rb_rounds_part(struct rb_rounds *m);
 /* Own: a contribution is committed; whether in time. */
-void rb_rounds_own_note(struct rb_rounds *m, uint64_t step, bool in_time);
+void rb_rounds_own_commit(struct rb_rounds *m, uint64_t step, bool in_time);
 /* The era that this rank has drained into, or its own, ends with the current round. */
 void rb_rounds_era_over(struct rb_rounds *m);
 /* Where the next round's result goes; NO_SLOT: nowhere, what is there is still to be read. */
@@ -220,6 +236,7 @@ uint32_t rb_rounds_slot_find(const struct rb_rounds *m);
 
 void rb_rounds_act_send(struct rb_protocol_actions *out, enum rb_protocol_act act, uint32_t peer,
 			const struct rb_rounds_message *message);
+void rb_rounds_act_wake(struct rb_protocol_actions *out, uint64_t at_ns);
 void rb_rounds_act_run(struct rb_rounds *m, enum rb_rounds_run which, uint32_t peer,
 		       struct rb_protocol_actions *out);
 void rb_rounds_act_done(struct rb_rounds *m, enum rb_rounds_done which, rubato_status status,

@@ -1,74 +1,8 @@
 /*
  * rounds_records.c -- what follows from the records of a round, the same on every rank: who is
- * live, what the next round needs, the base of numbers, what a result holds, and when an era is
- * over.
+ * passive, the base of numbers, what a result holds, and when an era is over.
  */
-#include "base/rng.h"
 #include "collectives/partial/rounds_inside.h"
-
-/* ---- The next round ---- */
-
-bool rb_rounds_overdue(const struct rb_rounds *m)
-{
-	uint32_t most = m->config.options.max_absence;
-
-	return most > 0 && m->ranks.absent[m->config.rank] >= most;
-}
-
-static bool full_due(const struct rb_rounds *m)
-{
-	const rubato_partial_options *o = &m->config.options;
-
-	if (o->full_every > 0 && (m->round + 1) % o->full_every == 0)
-		return true;
-	for (uint32_t r = 0; o->max_absence > 0 && r < m->config.rank_count; r++)
-		if (m->ranks.passive[r] == 0 && m->ranks.absent[r] >= o->max_absence)
-			return true;
-	return false;
-}
-
-static uint32_t need(const struct rb_rounds *m)
-{
-	const rubato_partial_options *o = &m->config.options;
-	uint32_t k = 1;
-
-	if (m->opening.full || o->policy == RUBATO_POLICY_DEADLINE)
-		k = m->opening.live;
-	else if (o->policy == RUBATO_POLICY_QUORUM)
-		k = o->quorum;
-	else if (o->policy == RUBATO_POLICY_ADAPTIVE)
-		k = rb_adaptive_quorum(m->ranks.adaptive);
-	return k < m->opening.live ? k : m->opening.live;
-}
-
-/* Majority's opener: drawn from the common seed among the live ranks. */
-static uint32_t draw(const struct rb_rounds *m)
-{
-	uint64_t hash = rb_mix(m->config.options.seed ^ rb_mix(m->round + 0x9e3779b97f4a7c15u));
-	uint32_t left = (uint32_t)(((rb_u128)hash * m->opening.live) >> 64);
-
-	for (uint32_t r = 0; r < m->config.rank_count; r++) {
-		if (m->ranks.passive[r] != 0)
-			continue;
-		if (left-- == 0)
-			return r;
-	}
-	return RB_ROUNDS_NOBODY;
-}
-
-void rb_rounds_round_prepare(struct rb_rounds *m)
-{
-	bool drawn = m->config.options.policy == RUBATO_POLICY_MAJORITY;
-
-	m->opening.live = 0;
-	for (uint32_t r = 0; r < m->config.rank_count; r++)
-		m->opening.live += m->ranks.passive[r] == 0;
-	m->opening.full = full_due(m);
-	m->opening.need = need(m);
-	m->opening.initiator = drawn && !m->opening.full ? draw(m) : RB_ROUNDS_NOBODY;
-	m->opening.counted = false;
-	m->opening.opens_ns = m->opening.joins_ns = RB_ROUNDS_NEVER;
-}
 
 /* ---- Numbers ---- */
 
@@ -223,7 +157,7 @@ void rb_rounds_records_apply(struct rb_rounds *m)
 		m->ranks.passive[r] = record->flags & (RB_ROUNDS_DRAINING | RB_ROUNDS_LEFT);
 		m->ranks.absent[r] = record->count > 0 ? 0 : m->ranks.absent[r] + 1;
 		if (record->count > 0 && m->ranks.adaptive != NULL)
-			rb_adaptive_note(m->ranks.adaptive, r, record->duration_ns);
+			rb_adaptive_add(m->ranks.adaptive, r, record->duration_ns);
 	}
 	if (m->ranks.adaptive != NULL)
 		rb_adaptive_round(m->ranks.adaptive, m->round);
@@ -262,10 +196,14 @@ bool rb_rounds_together(const struct rb_rounds *m, uint64_t round, uint32_t a, u
 	uint64_t turn = now ? m->groups.turn : m->groups.last_turn;
 
 	RB_ASSERT(now || round + 1 == m->round);
-	if (c->options.policy != RUBATO_POLICY_WAGMA ||
-	    (now ? m->opening.full : m->groups.last_full))
+	if (!rb_rounds_policy_of(c)->grouped || (now ? m->opening.full : m->groups.last_full))
 		return true;
 	return shuffled(c, turn, a) / c->options.group == shuffled(c, turn, b) / c->options.group;
+}
+
+bool rb_rounds_grouped(const struct rb_rounds_config *config)
+{
+	return rb_rounds_policy_of(config)->grouped && config->options.group < config->rank_count;
 }
 
 uint32_t rb_rounds_members(const struct rb_rounds *m, uint32_t *ranks)

@@ -170,7 +170,7 @@ void rb_rounds_release(struct rb_rounds *m)
 		catch_up(m);
 }
 
-void rb_rounds_own_note(struct rb_rounds *m, uint64_t step, bool in_time)
+void rb_rounds_own_commit(struct rb_rounds *m, uint64_t step, bool in_time)
 {
 	uint64_t round = rb_rounds_next_join(m);
 

@@ -23,7 +23,7 @@ enum own { OWN_COMMITTED, OWN_DELIVERED, OWN_DISCARDED, OWN_MERGED, OWN_LAST_STE
 
 size_t rb_rounds_common_words(const struct rb_rounds_config *config)
 {
-	bool adaptive = config->options.policy == RUBATO_POLICY_ADAPTIVE;
+	bool adaptive = rb_rounds_policy_of(config)->learns;
 
 	return WORD_ADAPTIVE + (adaptive ? rb_adaptive_words(config->rank_count) : 0);
 }

@@ -14,13 +14,9 @@
 
 #define MERGE_LOCKED_BYTES (64u << 10) /* Guess: below it the lock costs more than it holds up. */
 
-static const char *const phase_names[RB_ROUNDS_PHASES] = { "open",     "joining",    "exchanging",
-							   "reducing", "recovering", "fetching",
-							   "over" };
-
 bool rb_partial_over(const struct rubato_partial *p)
 {
-	return p->driver.over || rb_rounds_view_of(p->machine).phase == RB_ROUNDS_OVER;
+	return p->driver.over || rb_rounds_phase_of(p->machine) == RB_ROUNDS_OVER;
 }
 
 /* How the operation ended, unless it goes on. */
@@ -151,7 +147,7 @@ static char *partials_text(const struct rubato_comm *comm, const struct rubato_p
 				  "; partial allreduce %llu (%s): round %llu is %s",
 				  (unsigned long long)p->driver.number,
 				  rubato_policy_name(p->config.options.policy),
-				  (unsigned long long)view.round, phase_names[view.phase]);
+				  (unsigned long long)view.round, rb_rounds_phase_name(view.phase));
 		used += length > 0 ? (size_t)length : 0;
 	}
 	return text;
@@ -175,8 +171,9 @@ static rubato_status timeout_fail(struct rubato_partial *p, uint64_t timeout_ns)
 		"partial allreduce %llu (%s): round %llu is %s after %.3g s (needs %u of %u live "
 		"ranks)%s%s%s%s",
 		(unsigned long long)p->driver.number, rubato_policy_name(p->config.options.policy),
-		(unsigned long long)view.round, phase_names[view.phase], (double)timeout_ns * 1e-9,
-		view.need, view.live, absent[0] != '\0' ? ": waits for" : "", absent,
+		(unsigned long long)view.round, rb_rounds_phase_name(view.phase),
+		(double)timeout_ns * 1e-9, view.need, view.live,
+		absent[0] != '\0' ? ": waits for" : "", absent,
 		rb_unmatched_ahead(p->comm, calls, sizeof(calls)),
 		partials_text(p->comm, p, others, sizeof(others)));
 }
@@ -214,7 +211,7 @@ static uint64_t waited(const struct rubato_partial *p)
 static bool is_loss_unheard(const struct rubato_partial *p)
 {
 	return p->comm->engine.poison != RUBATO_OK &&
-	       rb_rounds_view_of(p->machine).phase < RB_ROUNDS_RECOVERING;
+	       rb_rounds_phase_of(p->machine) < RB_ROUNDS_RECOVERING;
 }
 
 static rubato_status change_wait(struct rubato_partial *p, uint64_t *deadline_ns,
@@ -467,7 +464,7 @@ void rb_partials_dump(const struct rubato_comm *comm, void (*line)(void *arg, co
 			"full %u collected %llu pending %llu%s%s",
 			comm->engine.rank, (unsigned long long)p->driver.number,
 			rubato_operator_name(p->vector.op), rubato_type_name(p->vector.type),
-			(unsigned long long)p->vector.count, phase_names[view.phase],
+			(unsigned long long)p->vector.count, rb_rounds_phase_name(view.phase),
 			(unsigned long long)view.round, view.ready, view.need, view.live, view.full,
 			(unsigned long long)view.next, (unsigned long long)view.pending,
 			view.draining ? " draining" : "", view.left ? " left" : "");

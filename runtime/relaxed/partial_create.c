@@ -172,7 +172,7 @@ static rubato_status plans_make(struct rubato_partial *p)
 
 	RB_TRY(exchange_plan_make(p));
 	RB_TRY(plan_make(p, p->config.rank, n, &p->reduction.plan));
-	if (p->config.options.policy != RUBATO_POLICY_WAGMA || group == n)
+	if (!rb_rounds_grouped(&p->config))
 		return RUBATO_OK;
 	p->reduction.group_plans = calloc(group, sizeof(struct rb_plan *));
 	if (p->reduction.group_plans == NULL)

@@ -82,7 +82,7 @@ static void waiters_look(struct rubato_partial *p)
 
 static void phase_clock(struct rubato_partial *p, uint64_t now_ns)
 {
-	enum rb_rounds_phase phase = rb_rounds_view_of(p->machine).phase;
+	enum rb_rounds_phase phase = rb_rounds_phase_of(p->machine);
 	struct rb_partial_clocks *c = &p->clocks;
 
 	if (phase == c->phase)

@@ -142,7 +142,7 @@ static void round_over(struct run *run)
 	for (uint32_t i = 0; i < 2 && run->quorum == 0; i++) {
 		for (uint32_t r = 0; r < n; r++)
 			if (run->contributed[r])
-				rb_adaptive_note(run->rules[i], r, run->workers[r].duration_told);
+				rb_adaptive_add(run->rules[i], r, run->workers[r].duration_told);
 		rb_adaptive_round(run->rules[i], run->completed - 1);
 	}
 	for (uint32_t r = 0; r < n; r++) {

@@ -79,10 +79,10 @@ START_TEST(extreme_histories_do_no_harm)
 			for (uint64_t round = 0; round < 200; round++) {
 				for (uint32_t r = 0; r < n; r++)
 					if ((r + round) % 3 != 0)
-						rb_adaptive_note(a, r,
-								 round < 90 ? 0
-								 : r == 0   ? UINT64_MAX
-									    : r);
+						rb_adaptive_add(a, r,
+								round < 90 ? 0
+								: r == 0   ? UINT64_MAX
+									   : r);
 				rb_adaptive_round(a, round);
 				ck_assert_uint_ge(rb_adaptive_quorum(a),
 						  form < 2 ? 1 : (n + 1) / 2);
@@ -106,7 +106,7 @@ START_TEST(no_quorum_below_the_least)
 		rb_adaptive_init(a, 8, false, 8, form == 0 ? 1 : 4);
 		for (uint64_t round = 0; round < 100; round++) {
 			for (uint32_t r = 0; r < 8; r++)
-				rb_adaptive_note(a, r, 100 + 50 * ((r + round) % 8));
+				rb_adaptive_add(a, r, 100 + 50 * ((r + round) % 8));
 			rb_adaptive_round(a, round);
 		}
 		found[form] = rb_adaptive_quorum(a);
@@ -126,7 +126,7 @@ START_TEST(ranks_that_have_gone_do_not_count)
 	rb_adaptive_init(a, 8, false, 8, 4);
 	for (uint64_t round = 0; round < 300; round++) {
 		for (uint32_t r = 0; r < (round < 100 ? 8 : 3); r++)
-			rb_adaptive_note(a, r, 1000000);
+			rb_adaptive_add(a, r, 1000000);
 		rb_adaptive_round(a, round);
 		if (round == 99)
 			ck_assert_uint_eq(rb_adaptive_quorum(a), 8);

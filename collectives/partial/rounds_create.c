@@ -1,0 +1,102 @@
+/* rounds_create.c -- what a machine is made of: its options checked, its memory cut into tables. */
+#include <string.h>
+
+#include "collectives/partial/rounds_inside.h"
+
+static size_t part_bytes(size_t bytes)
+{
+	return (bytes + 7) / 8 * 8;
+}
+
+/* Only where it is asked: it is the largest part. */
+static size_t adaptive_bytes(const struct rb_rounds_config *config)
+{
+	bool known = (unsigned)config->options.policy < RUBATO_POLICY_COUNT; /* Not checked yet. */
+
+	return known && rb_rounds_policy_of(config)->learns
+		       ? part_bytes(rb_adaptive_bytes(config->rank_count))
+		       : 0;
+}
+
+size_t rb_rounds_bytes(const struct rb_rounds_config *config)
+{
+	size_t n = config->rank_count;
+
+	return part_bytes(sizeof(struct rb_rounds)) +
+	       part_bytes(n * sizeof(struct rb_rounds_record)) +
+	       part_bytes(n * sizeof(struct rb_rounds_peer)) + adaptive_bytes(config) +
+	       part_bytes(rb_rounds_slots(&config->options) * sizeof(uint64_t)) +
+	       part_bytes(n * sizeof(uint32_t)) + part_bytes(n);
+}
+
+static rubato_status config_check(const struct rb_rounds_config *c)
+{
+	const rubato_partial_options *o = &c->options;
+
+	if (c->rank_count == 0 || c->rank >= c->rank_count)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "rank %u of %u", c->rank, c->rank_count);
+	if (c->rank_count > 1u << 30)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%u ranks", c->rank_count);
+	if ((unsigned)o->policy >= RUBATO_POLICY_COUNT)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "policy %d is none", (int)o->policy);
+	if ((unsigned)o->late > RUBATO_LATE_DROP)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "late %d is none", (int)o->late);
+	if (rb_rounds_policy_of(c)->bounded && (o->quorum == 0 || o->quorum > c->rank_count))
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "quorum %u of %u ranks", o->quorum,
+			       c->rank_count);
+	if (rb_rounds_policy_of(c)->grouped && (o->group == 0 || c->rank_count % o->group != 0))
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "group %u does not divide %u ranks", o->group,
+			       c->rank_count);
+	if (rb_rounds_policy_of(c)->timed && o->deadline_ns > INT64_MAX)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "deadline_ns %llu is too far away",
+			       (unsigned long long)o->deadline_ns);
+	if (o->window_ns > INT64_MAX)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "window_ns %llu is too long",
+			       (unsigned long long)o->window_ns);
+	if (o->depth == 0)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "depth 0: no result could be kept");
+	return RUBATO_OK;
+}
+
+/* Cuts the memory behind the machine into its tables. */
+static void tables_place(struct rb_rounds *m)
+{
+	size_t n = m->config.rank_count;
+	uint8_t *at = (uint8_t *)m + part_bytes(sizeof(*m));
+
+	m->exchange.records = (struct rb_rounds_record *)(void *)at;
+	at += part_bytes(n * sizeof(*m->exchange.records));
+	m->recovery.peers = (struct rb_rounds_peer *)(void *)at;
+	at += part_bytes(n * sizeof(*m->recovery.peers));
+	m->ranks.adaptive =
+		adaptive_bytes(&m->config) > 0 ? (struct rb_adaptive *)(void *)at : NULL;
+	at += adaptive_bytes(&m->config);
+	m->results.kept = (uint64_t *)(void *)at;
+	at += part_bytes(m->results.slot_count * sizeof(*m->results.kept));
+	m->ranks.absent = (uint32_t *)(void *)at;
+	m->ranks.passive = at + part_bytes(n * sizeof(*m->ranks.absent));
+}
+
+rubato_status rb_rounds_init(struct rb_rounds *m, const struct rb_rounds_config *config)
+{
+	const rubato_partial_options *o = &config->options;
+	bool aged = o->collection != RUBATO_COLLECT_LATEST;
+
+	RB_TRY(config_check(config));
+	memset(m, 0, rb_rounds_bytes(config));
+	m->config = *config;
+	m->results.slot_count = rb_rounds_slots(o);
+	tables_place(m);
+	for (uint32_t i = 0; i < m->results.slot_count; i++)
+		m->results.kept[i] = RB_ROUNDS_NEVER;
+	m->results.out = m->results.newest = m->results.lent = RB_ROUNDS_NO_SLOT;
+	m->results.limit = RB_ROUNDS_NEVER;
+	if (m->ranks.adaptive != NULL)
+		rb_adaptive_init(m->ranks.adaptive, config->rank_count, rb_rounds_is_free(m),
+				 aged ? o->depth : 0, o->quorum);
+	while (m->opening.levels < 31 && 1u << m->opening.levels < config->rank_count)
+		m->opening.levels++;
+	m->era.is_first = m->numbers.based = true;
+	rb_rounds_round_prepare(m);
+	return RUBATO_OK;
+}

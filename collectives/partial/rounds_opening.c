@@ -1,0 +1,263 @@
+/*
+ * rounds_opening.c -- how a round opens: what it needs by its policy, who is ready, how ready ranks
+ * are counted, and how all learn that it is open.
+ *
+ * The flood. Who opens a round owes it to the ranks at distances 2^0 .. 2^(L-1), L = ceil(log2 P);
+ * who hears of it over distance 2^j owes it to those at 2^0 .. 2^(j-1). Every offset is a sum of
+ * distinct powers of two, taken in falling order, so all are reached within L hops. A message over
+ * an edge always carries the same debt, so one a round is enough, however many openers there are.
+ *
+ * The count. Relative to root = round mod P, rank rel's parent is rel & (rel - 1): a binomial tree
+ * whose edges are powers of two, too. A rank passes on by how much its count grew, and whether one
+ * of those has something for the round: others, who are only willing since they wait in another
+ * operation, open none. Where all live ranks are needed anyway it waits for those below it. A round
+ * that is active needs no count.
+ */
+#include "base/rng.h"
+#include "collectives/partial/rounds_inside.h"
+
+/* ---- Policies ---- */
+
+static uint32_t need_one(const struct rb_rounds *m)
+{
+	(void)m;
+	return 1;
+}
+
+static uint32_t need_live(const struct rb_rounds *m)
+{
+	return m->opening.live;
+}
+
+static uint32_t need_quorum(const struct rb_rounds *m)
+{
+	return m->config.options.quorum;
+}
+
+static uint32_t need_adaptive(const struct rb_rounds *m)
+{
+	return rb_adaptive_quorum(m->ranks.adaptive);
+}
+
+/* All that the library knows of a policy, beside its words (base/policy.c). */
+static const struct rb_rounds_policy policies[] = {
+	[RUBATO_POLICY_SOLO] = { .need = need_one },
+	[RUBATO_POLICY_MAJORITY] = { .need = need_one, .draws = true },
+	[RUBATO_POLICY_QUORUM] = { .need = need_quorum, .counts = true, .bounded = true },
+	[RUBATO_POLICY_DEADLINE] = { .need = need_live, .counts = true, .timed = true },
+	[RUBATO_POLICY_ADAPTIVE] = { .need = need_adaptive,
+				     .counts = true,
+				     .bounded = true,
+				     .learns = true },
+	[RUBATO_POLICY_WAGMA] = { .need = need_one, .grouped = true },
+};
+_Static_assert(sizeof(policies) / sizeof(policies[0]) == RUBATO_POLICY_COUNT, "a row each");
+
+const struct rb_rounds_policy *rb_rounds_policy_of(const struct rb_rounds_config *config)
+{
+	return &policies[config->options.policy];
+}
+
+/* ---- What the round needs ---- */
+
+bool rb_rounds_overdue(const struct rb_rounds *m)
+{
+	uint32_t most = m->config.options.max_absence;
+
+	return most > 0 && m->ranks.absent[m->config.rank] >= most;
+}
+
+static bool full_due(const struct rb_rounds *m)
+{
+	const rubato_partial_options *o = &m->config.options;
+
+	if (o->full_every > 0 && (m->round + 1) % o->full_every == 0)
+		return true;
+	for (uint32_t r = 0; o->max_absence > 0 && r < m->config.rank_count; r++)
+		if (m->ranks.passive[r] == 0 && m->ranks.absent[r] >= o->max_absence)
+			return true;
+	return false;
+}
+
+static uint32_t need(const struct rb_rounds *m)
+{
+	uint32_t k = m->opening.full ? m->opening.live : rb_rounds_policy_of(&m->config)->need(m);
+
+	return k < m->opening.live ? k : m->opening.live;
+}
+
+/* The opener, where one is drawn: from the common seed among the live ranks. */
+static uint32_t draw(const struct rb_rounds *m)
+{
+	uint64_t hash = rb_mix(m->config.options.seed ^ rb_mix(m->round + 0x9e3779b97f4a7c15u));
+	uint32_t left = (uint32_t)(((rb_u128)hash * m->opening.live) >> 64);
+
+	for (uint32_t r = 0; r < m->config.rank_count; r++) {
+		if (m->ranks.passive[r] != 0)
+			continue;
+		if (left-- == 0)
+			return r;
+	}
+	return RB_ROUNDS_NOBODY;
+}
+
+void rb_rounds_round_prepare(struct rb_rounds *m)
+{
+	bool drawn = rb_rounds_policy_of(&m->config)->draws;
+
+	m->opening.live = 0;
+	for (uint32_t r = 0; r < m->config.rank_count; r++)
+		m->opening.live += m->ranks.passive[r] == 0;
+	m->opening.full = full_due(m);
+	m->opening.need = need(m);
+	m->opening.initiator = drawn && !m->opening.full ? draw(m) : RB_ROUNDS_NOBODY;
+	m->opening.counted = false;
+	m->opening.opens_ns = m->opening.joins_ns = RB_ROUNDS_NEVER;
+}
+
+/* ---- The flood ---- */
+
+static struct rb_rounds_activation *activation_of(struct rb_rounds *m, uint64_t round)
+{
+	return &m->opening.activations[round & 1];
+}
+
+static void owe(struct rb_rounds *m, uint64_t round, uint32_t levels,
+		struct rb_protocol_actions *out)
+{
+	struct rb_rounds_activation *activation = activation_of(m, round);
+
+	activation->active = true;
+	for (uint32_t i = levels; i-- > 0;) { /* The farthest first: it has most to pass on. */
+		struct rb_rounds_message message = { .kind = RB_ROUNDS_MESSAGE_ACTIVATE,
+						     .value = i,
+						     .round = round };
+
+		if (activation->sent & (1u << i))
+			continue;
+		activation->sent |= 1u << i;
+		rb_rounds_act_send(out, RB_PROTOCOL_SEND, rb_rounds_right(m, 1u << i), &message);
+	}
+}
+
+/* ---- The count ---- */
+
+static bool counting(const struct rb_rounds *m)
+{
+	return m->opening.full || rb_rounds_policy_of(&m->config)->counts;
+}
+
+static uint32_t below_root(const struct rb_rounds *m, uint32_t rank)
+{
+	uint32_t n = m->config.rank_count;
+
+	return (rank + n - (uint32_t)(m->round % n)) % n;
+}
+
+/* Live ranks in this rank's subtree: rel .. rel + lowest bit of rel - 1. */
+static uint32_t subtree_live(const struct rb_rounds *m)
+{
+	uint32_t rel = below_root(m, m->config.rank), n = m->config.rank_count, live = 0;
+	uint32_t size = rel & (~rel + 1u);
+
+	for (uint32_t i = 0; i < size && rel + i < n; i++)
+		live += m->ranks.passive[rb_rounds_right(m, i)] == 0;
+	return live;
+}
+
+/* This rank's count has changed or the round has just opened: tells the parent. */
+static void count_forward(struct rb_rounds *m, struct rb_protocol_actions *out)
+{
+	struct rb_rounds_activation *activation = activation_of(m, m->round);
+	uint32_t rel = below_root(m, m->config.rank);
+	struct rb_rounds_message message = { .kind = RB_ROUNDS_MESSAGE_READY,
+					     .value = activation->ready - activation->forwarded,
+					     .round = m->round,
+					     .wanted = activation->wanted };
+	bool grown = message.value > 0 || activation->wanted != activation->wanted_forwarded;
+
+	if (!counting(m) || activation->active || rel == 0 || !grown)
+		return;
+	if (m->opening.need == m->opening.live && activation->ready < subtree_live(m))
+		return;
+	activation->forwarded = activation->ready;
+	activation->wanted_forwarded = activation->wanted;
+	rb_rounds_act_send(out, RB_PROTOCOL_SEND,
+			   rb_rounds_right(m, m->config.rank_count - (rel & (~rel + 1u))),
+			   &message);
+}
+
+void rb_rounds_flood_message(struct rb_rounds *m, const struct rb_rounds_message *message,
+			     struct rb_protocol_actions *out)
+{
+	struct rb_rounds_activation *activation = activation_of(m, message->round);
+
+	if (message->round < m->round)
+		return; /* Completed here: everybody joined it. */
+	RB_ASSERT(message->round == m->round || (message->round == m->round + 1 && m->is_joined));
+	if (message->kind == RB_ROUNDS_MESSAGE_ACTIVATE) {
+		owe(m, message->round, message->value, out);
+		return;
+	}
+	activation->ready += message->value;
+	activation->wanted = activation->wanted || message->wanted != 0;
+}
+
+/* ---- This rank ---- */
+
+/* Whether this rank has something for the first round that it has not joined: a contribution in
+ * time, or the word that it drains or leaves. */
+static bool is_ready(const struct rb_rounds *m)
+{
+	return m->ranks.passive[m->config.rank] == 0 &&
+	       (m->pending.fresh || rb_rounds_is_passive(m));
+}
+
+/* Whether it counts as ready, with nothing: never where a full round waits for its contribution. */
+static bool is_willing(const struct rb_rounds *m)
+{
+	return m->ranks.passive[m->config.rank] == 0 && m->willing && m->opening.need > 1 &&
+	       !rb_rounds_overdue(m);
+}
+
+static void arrive(struct rb_rounds *m, uint64_t now_ns, struct rb_protocol_actions *out)
+{
+	struct rb_rounds_activation *activation = &m->opening.activations[m->round & 1];
+	const struct rb_rounds_policy *policy = rb_rounds_policy_of(&m->config);
+
+	if (!m->opening.counted && (is_ready(m) || is_willing(m))) {
+		m->opening.counted = true;
+		activation->ready++;
+	}
+	if (!is_ready(m))
+		return;
+	activation->wanted = true;
+	if (policy->timed && !m->opening.full && m->opening.opens_ns == RB_ROUNDS_NEVER) {
+		m->opening.opens_ns = now_ns + m->config.options.deadline_ns;
+		rb_rounds_act_wake(out, m->opening.opens_ns);
+	}
+}
+
+static bool may_open(const struct rb_rounds *m, uint64_t now_ns)
+{
+	const struct rb_rounds_activation *activation = &m->opening.activations[m->round & 1];
+	uint32_t root = (uint32_t)(m->round % m->config.rank_count);
+
+	if (counting(m)) {
+		if (m->config.rank == root && activation->wanted && m->opening.need > 0 &&
+		    activation->ready >= m->opening.need)
+			return true;
+		return is_ready(m) && (m->opening.need == 1 || now_ns >= m->opening.opens_ns);
+	}
+	return is_ready(m) &&
+	       (!rb_rounds_policy_of(&m->config)->draws || m->opening.initiator == m->config.rank);
+}
+
+bool rb_rounds_open(struct rb_rounds *m, uint64_t now_ns, struct rb_protocol_actions *out)
+{
+	arrive(m, now_ns, out);
+	if (!activation_of(m, m->round)->active && may_open(m, now_ns))
+		owe(m, m->round, m->opening.levels, out);
+	count_forward(m, out);
+	return activation_of(m, m->round)->active;
+}
