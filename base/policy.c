@@ -6,20 +6,25 @@
 #include "base/config.h"
 #include "base/log.h"
 
-static const char *const names[RUBATO_POLICY_COUNT] = {
-	[RUBATO_POLICY_SOLO] = "solo",         [RUBATO_POLICY_MAJORITY] = "majority",
-	[RUBATO_POLICY_QUORUM] = "quorum",     [RUBATO_POLICY_DEADLINE] = "deadline",
-	[RUBATO_POLICY_ADAPTIVE] = "adaptive", [RUBATO_POLICY_WAGMA] = "wagma",
-};
-/* The same, with what follows: a colon and a value, or in brackets where it may be left out. */
-static const char *const forms[RUBATO_POLICY_COUNT + 1] = {
-	[RUBATO_POLICY_SOLO] = "solo",
-	[RUBATO_POLICY_MAJORITY] = "majority",
-	[RUBATO_POLICY_QUORUM] = "quorum:K",
-	[RUBATO_POLICY_DEADLINE] = "deadline:T",
-	[RUBATO_POLICY_ADAPTIVE] = "adaptive[:K]",
-	[RUBATO_POLICY_WAGMA] = "wagma:S",
-};
+/* A row for each: its word, what may follow (a colon and a value; in brackets, where it may be left
+ * out), and which of the options that value is. */
+#define POLICIES(ROW)                                                                              \
+	ROW(RUBATO_POLICY_SOLO, "solo", "", VALUE_NONE)                                            \
+	ROW(RUBATO_POLICY_MAJORITY, "majority", "", VALUE_NONE)                                    \
+	ROW(RUBATO_POLICY_QUORUM, "quorum", ":K", VALUE_QUORUM)                                    \
+	ROW(RUBATO_POLICY_DEADLINE, "deadline", ":T", VALUE_DEADLINE)                              \
+	ROW(RUBATO_POLICY_ADAPTIVE, "adaptive", "[:K]", VALUE_QUORUM)                              \
+	ROW(RUBATO_POLICY_WAGMA, "wagma", ":S", VALUE_GROUP)
+
+enum value { VALUE_NONE, VALUE_QUORUM, VALUE_GROUP, VALUE_DEADLINE };
+
+#define NAME(policy, word, after, value) [policy] = (word),
+#define FORM(policy, word, after, value) [policy] = word after,
+#define VALUE(policy, word, after, value) [policy] = (value),
+static const char *const names[RUBATO_POLICY_COUNT] = { POLICIES(NAME) };
+static const char *const forms[RUBATO_POLICY_COUNT + 1] = { POLICIES(FORM) };
+static const enum value values[] = { POLICIES(VALUE) };
+_Static_assert(sizeof(values) / sizeof(values[0]) == RUBATO_POLICY_COUNT, "a row for each");
 
 const char *rubato_policy_name(rubato_policy policy)
 {
@@ -74,25 +79,27 @@ static rubato_status read_as(rubato_policy policy, const char *text, const char 
 
 	if (value == NULL ? after == ':' : after == '\0')
 		return unknown(text);
-	if (value != NULL && policy == RUBATO_POLICY_DEADLINE)
+	if (value != NULL && values[policy] == VALUE_DEADLINE)
 		RB_TRY(time_read(text, value, &deadline_ns));
 	else if (value != NULL)
 		RB_TRY(count_read(text, value, &count));
 	options->policy = policy;
 	options->deadline_ns = deadline_ns;
-	options->group = policy == RUBATO_POLICY_WAGMA ? count : 0;
-	options->quorum = policy == RUBATO_POLICY_WAGMA ? 0 : count;
+	options->group = values[policy] == VALUE_GROUP ? count : 0;
+	options->quorum = values[policy] == VALUE_QUORUM ? count : 0;
 	return RUBATO_OK;
 }
 
 char *rubato_policy_format(const rubato_partial_options *options, char *text, size_t text_bytes)
 {
-	uint32_t count = options->policy == RUBATO_POLICY_WAGMA ? options->group : options->quorum;
+	bool known = (unsigned)options->policy < RUBATO_POLICY_COUNT;
+	enum value kind = known ? values[options->policy] : VALUE_NONE;
+	uint32_t count = kind == VALUE_GROUP ? options->group : options->quorum;
 	char value[32] = "";
 
-	if (options->policy == RUBATO_POLICY_DEADLINE)
+	if (kind == VALUE_DEADLINE)
 		rb_print_time(options->deadline_ns, value, sizeof(value));
-	else if (count > 0)
+	else if (kind != VALUE_NONE && count > 0)
 		(void)snprintf(value, sizeof(value), "%u", count);
 	(void)snprintf(text, text_bytes, "%s%s%s", rubato_policy_name(options->policy),
 		       value[0] != '\0' ? ":" : "", value);
