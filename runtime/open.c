@@ -561,7 +561,7 @@ rubato_status rb_comm_open(const struct rb_setup *setup, rubato_comm **out)
 	comm->timeout_ns = setup->timeout_ns > 0 ? setup->timeout_ns : comm->config.timeout.number;
 	o.comm = comm;
 	o.bootstrap = bootstrap;
-	/* Simulated endpoints replace this clock once they are open; their world starts at 0. */
+	/* Simulated endpoints replace this clock once they are open; their clock starts at 0. */
 	o.deadline_ns = setup->backend != NULL ? comm->timeout_ns
 					       : rb_deadline(rb_clock_ns(), comm->timeout_ns);
 	if (setup->deadline_ns > 0)

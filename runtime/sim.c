@@ -1,5 +1,5 @@
 /*
- * sim.c -- a whole program in a simulated world: a communicator per fiber, and a start-up among
+ * sim.c -- a whole program in a simulated cluster: a communicator per fiber, and a start-up among
  * them that takes no virtual time.
  *
  * An exchange of start-up is a table that all ranks share; it stays until the run is over, because
@@ -15,7 +15,7 @@
 #include "base/config.h"
 #include "runtime/comm.h"
 #include "runtime/open.h"
-#include "transport/sim/sim_world.h"
+#include "transport/sim/sim_cluster.h"
 
 struct exchange {
 	uint32_t arrived;
@@ -25,7 +25,7 @@ struct exchange {
 };
 
 struct simulation {
-	struct rb_sim_world *world;
+	struct rb_sim_cluster *cluster;
 	struct rb_config config;
 	uint64_t timeout_ns, seed;
 	uint32_t rank_count;
@@ -37,7 +37,7 @@ struct simulation {
 struct bootstrap {
 	struct rb_bootstrap base; /* First. */
 	struct simulation *simulation;
-	struct rb_sim_seat *seat;
+	struct rb_sim_process *process;
 	struct exchange **next; /* Where this rank's next exchange is, or will be. */
 };
 
@@ -81,12 +81,13 @@ static rubato_status exchange_wait(struct bootstrap *b, struct exchange *x, uint
 	while (x->arrived < count) {
 		while (x->blobs[missing] != NULL)
 			missing++;
-		if (!rb_sim_seat_alone(b->seat) && rb_sim_world_lost(b->simulation->world, &lost))
+		if (!rb_sim_process_alone(b->process) &&
+		    rb_sim_cluster_lost(b->simulation->cluster, &lost))
 			return RB_FAIL(RUBATO_ERR_PEER, "start-up: rank %u crashed", lost);
-		if (rb_sim_seat_now(b->seat) >= deadline_ns)
+		if (rb_sim_process_now(b->process) >= deadline_ns)
 			return RB_FAIL(RUBATO_ERR_TIMEOUT, "start-up: rank %u has not come",
 				       missing);
-		rb_sim_seat_park(b->seat, deadline_ns);
+		rb_sim_process_park(b->process, deadline_ns);
 	}
 	return RUBATO_OK;
 }
@@ -113,7 +114,7 @@ static rubato_status sim_allgather(struct rb_bootstrap *base, const void *in, si
 	b->next = &x->next;
 	if (++x->arrived == base->rank_count) {
 		for (uint32_t i = 0; i < base->rank_count; i++)
-			rb_sim_seat_unpark(rb_sim_world_seat(s->world, i));
+			rb_sim_process_unpark(rb_sim_cluster_process(s->cluster, i));
 	}
 	RB_TRY(exchange_wait(b, x, deadline_ns));
 	*out = (const void *const *)x->blobs;
@@ -126,20 +127,20 @@ static void sim_bootstrap_close(struct rb_bootstrap *base)
 	free(base);
 }
 
-static rubato_status bootstrap_new(struct simulation *s, struct rb_sim_seat *seat,
+static rubato_status bootstrap_new(struct simulation *s, struct rb_sim_process *process,
 				   struct rb_bootstrap **out)
 {
 	struct bootstrap *b = calloc(1, sizeof(*b));
 
 	if (b == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "start-up: %zu bytes", sizeof(*b));
-	b->base.rank = rb_sim_seat_rank(seat);
+	b->base.rank = rb_sim_process_rank(process);
 	b->base.rank_count = s->rank_count;
 	memcpy(b->base.job, &s->seed, sizeof(s->seed));
 	b->base.allgather = sim_allgather;
 	b->base.close = sim_bootstrap_close;
 	b->simulation = s;
-	b->seat = seat;
+	b->process = process;
 	b->next = &s->exchanges;
 	*out = &b->base;
 	return RUBATO_OK;
@@ -147,7 +148,7 @@ static rubato_status bootstrap_new(struct simulation *s, struct rb_sim_seat *sea
 
 /* ---- A run ---- */
 
-static rubato_status rank_run(struct rb_sim_seat *seat, void *arg)
+static rubato_status rank_run(struct rb_sim_process *process, void *arg)
 {
 	static const struct rb_transport_ops *const transports[] = { &rb_transport_sim, NULL };
 	struct simulation *s = arg;
@@ -155,13 +156,13 @@ static rubato_status rank_run(struct rb_sim_seat *seat, void *arg)
 		.config = &s->config,
 		.timeout_ns = s->timeout_ns,
 		.transports = transports,
-		.backend = s->world,
+		.backend = s->cluster,
 	};
 	rubato_comm *comm;
 	rubato_status err, end;
 	char text[256];
 
-	RB_TRY(bootstrap_new(s, seat, &setup.bootstrap));
+	RB_TRY(bootstrap_new(s, process, &setup.bootstrap));
 	RB_TRY(rb_comm_open(&setup, &comm));
 	err = s->rank_main(comm, s->arg);
 	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
@@ -187,13 +188,13 @@ rubato_status rubato_sim_run(const rubato_sim_options *options, rubato_sim_main 
 	s->arg = arg;
 	err = rb_config_read(&s->config);
 	if (err == RUBATO_OK)
-		err = rb_sim_world_open(options, &s->world);
+		err = rb_sim_cluster_open(options, &s->cluster);
 	if (err == RUBATO_OK) {
 		s->rank_count = options->rank_count;
 		s->timeout_ns = options->timeout_ns != 0 ? options->timeout_ns : 60000000000u;
-		err = rb_sim_world_run(s->world, rank_run, s);
-		rb_sim_world_result(s->world, result);
-		rb_sim_world_close(s->world);
+		err = rb_sim_cluster_run(s->cluster, rank_run, s);
+		rb_sim_cluster_result(s->cluster, result);
+		rb_sim_cluster_close(s->cluster);
 	}
 	exchanges_free(s);
 	free(s);

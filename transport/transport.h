@@ -119,7 +119,7 @@ struct rb_transport_options {
 	const char *interface; /* RUBATO_INTERFACE: network device(s), or NULL; */
 	const char *reaching;  /* those that were found to do, or NULL: any. */
 	bool tcp_only;         /* ucx: UCX's TCP only (--transport tcp). */
-	void *backend;         /* sim: its world. */
+	void *backend;         /* sim: its cluster. */
 };
 
 #define RB_CAP_MAP 1u /* Regions from region_alloc can be mapped by reachable peers. */

@@ -29,12 +29,12 @@ static void *thread_main(void *arg)
 	return NULL;
 }
 
-bool conform_run_threads(void *world, uint32_t rank_count,
+bool conform_run_threads(void *cluster, uint32_t rank_count,
 			 void (*rank_main)(void *arg, uint32_t rank), void *arg)
 {
 	struct thread_rank ranks[CONFORM_RANKS_MAX];
 
-	(void)world;
+	(void)cluster;
 	for (uint32_t i = 0; i < rank_count; i++) {
 		ranks[i] = (struct thread_rank) { 0, rank_main, arg, i };
 		ck_assert_int_eq(pthread_create(&ranks[i].thread, NULL, thread_main, &ranks[i]), 0);
@@ -44,13 +44,13 @@ bool conform_run_threads(void *world, uint32_t rank_count,
 	return true;
 }
 
-bool conform_run_processes(void *world, uint32_t rank_count,
+bool conform_run_processes(void *cluster, uint32_t rank_count,
 			   void (*rank_main)(void *arg, uint32_t rank), void *arg)
 {
 	pid_t children[CONFORM_RANKS_MAX];
 	bool good = true;
 
-	(void)world;
+	(void)cluster;
 	(void)fflush(NULL);
 	for (uint32_t i = 0; i < rank_count; i++) {
 		children[i] = fork();
@@ -71,7 +71,7 @@ bool conform_run_processes(void *world, uint32_t rank_count,
 
 static void rank_connect(struct conform_rank *r)
 {
-	struct conform_world *w = r->world;
+	struct conform_shared *w = r->shared;
 	struct rb_transport_options options = {
 		.rank = r->rank,
 		.rank_count = r->rank_count,
@@ -110,15 +110,15 @@ static void rank_connect(struct conform_rank *r)
 
 void conform_leave(struct conform_rank *r)
 {
-	(void)atomic_fetch_add(&r->world->arrived[r->rank], 1u << 20);
+	(void)atomic_fetch_add(&r->shared->arrived[r->rank], 1u << 20);
 }
 
 static void rank_main(void *arg, uint32_t rank)
 {
-	struct conform_world *w = arg;
+	struct conform_shared *w = arg;
 	struct conform_rank r = {
 		.ops = conform_backend.ops,
-		.world = w,
+		.shared = w,
 		.rank = rank,
 		.rank_count = w->rank_count,
 		.rng = { w->seed ^ rb_mix(rank + 1) },
@@ -136,19 +136,19 @@ static void rank_main(void *arg, uint32_t rank)
 
 void conform_run(uint32_t rank_count, void (*body)(struct conform_rank *r))
 {
-	struct conform_world *w =
+	struct conform_shared *w =
 		mmap(NULL, sizeof(*w), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	ck_assert_ptr_ne(w, MAP_FAILED);
 	w->rank_count = rank_count;
 	w->body = body;
 	w->seed = 0x5eed0000u + rank_count;
-	if (conform_backend.world_open != NULL)
-		w->backend = conform_backend.world_open(rank_count);
+	if (conform_backend.cluster_open != NULL)
+		w->backend = conform_backend.cluster_open(rank_count);
 	ck_assert_msg(conform_backend.run(w->backend, rank_count, rank_main, w),
 		      "a rank ended badly");
-	if (conform_backend.world_close != NULL)
-		conform_backend.world_close(w->backend);
+	if (conform_backend.cluster_close != NULL)
+		conform_backend.cluster_close(w->backend);
 	ck_assert_int_eq(munmap(w, sizeof(*w)), 0);
 }
 
@@ -191,7 +191,7 @@ bool conform_poll(struct conform_rank *r)
 
 void conform_barrier(struct conform_rank *r, const char *what)
 {
-	struct conform_world *w = r->world;
+	struct conform_shared *w = r->shared;
 	uint32_t mine = atomic_load(&w->arrived[r->rank]) + 1;
 	uint64_t since_ns = r->ops->now_ns(r->ep);
 

@@ -6,7 +6,7 @@
  * waiting goes through conform_poll and conform_pause, which use the transport's own wait() where
  * there is one, so that the same bodies run in virtual time.
  *
- * What ranks share besides the transport lives in struct conform_world, in memory that forked
+ * What ranks share besides the transport lives in struct conform_shared, in memory that forked
  * processes share too; conform_barrier works there, so that tests can order ranks without using
  * what they test.
  */
@@ -35,26 +35,26 @@ struct conform_backend {
 	bool no_map;   /* Peers of this set-up may be out of reach of mapping. */
 	bool no_abort; /* A peer that vanishes without goodbye goes unnoticed: skip those tests. */
 	/* The object behind rb_transport_options.backend, for one run; both NULL: none needed. */
-	void *(*world_open)(uint32_t rank_count);
-	void (*world_close)(void *world);
+	void *(*cluster_open)(uint32_t rank_count);
+	void (*cluster_close)(void *cluster);
 	/* Runs rank_main(arg, rank) as each of the ranks; returns when all have ended. False: one
 	 * ended badly. conform_run_threads and conform_run_processes are ready to use. */
-	bool (*run)(void *world, uint32_t rank_count, void (*rank_main)(void *arg, uint32_t rank),
+	bool (*run)(void *cluster, uint32_t rank_count, void (*rank_main)(void *arg, uint32_t rank),
 		    void *arg);
 };
 
 extern const struct conform_backend conform_backend; /* Of this program: in backend_NAME.c. */
 
-bool conform_run_threads(void *world, uint32_t rank_count,
+bool conform_run_threads(void *cluster, uint32_t rank_count,
 			 void (*rank_main)(void *arg, uint32_t rank), void *arg);
-bool conform_run_processes(void *world, uint32_t rank_count,
+bool conform_run_processes(void *cluster, uint32_t rank_count,
 			   void (*rank_main)(void *arg, uint32_t rank), void *arg);
 
 struct conform_rank;
 
-struct conform_world { /* Shared by the ranks of one run. */
+struct conform_shared { /* Shared by the ranks of one run. */
 	uint32_t rank_count;
-	void *backend; /* world_open's. */
+	void *backend; /* cluster_open's. */
 	void (*body)(struct conform_rank *r);
 	uint64_t seed;
 	_Atomic uint32_t arrived[CONFORM_RANKS_MAX]; /* Barriers passed: one writer each. */
@@ -72,7 +72,7 @@ struct conform_world { /* Shared by the ranks of one run. */
 struct conform_rank { /* One rank's view. */
 	const struct rb_transport_ops *ops;
 	struct rb_endpoint *ep;
-	struct conform_world *world;
+	struct conform_shared *shared;
 	uint32_t rank, rank_count;
 	struct rb_rng rng;
 	bool connected;

@@ -49,13 +49,13 @@ static void processes_hide(void)
 }
 
 /* All but the victim end well, the victim by its signal. */
-static bool run(void *world, uint32_t rank_count, void (*rank_main)(void *arg, uint32_t rank),
+static bool run(void *cluster, uint32_t rank_count, void (*rank_main)(void *arg, uint32_t rank),
 		void *arg)
 {
 	pid_t children[CONFORM_RANKS_MAX];
 	bool good = true;
 
-	(void)world;
+	(void)cluster;
 	(void)fflush(NULL);
 	for (uint32_t i = 0; i < rank_count; i++) {
 		children[i] = fork();
@@ -94,7 +94,7 @@ static void child_leave(struct conform_rank *r)
 		(void)sleep(60);
 		_exit(0);
 	}
-	atomic_store(&r->world->word[1], (uint64_t)child);
+	atomic_store(&r->shared->word[1], (uint64_t)child);
 }
 
 static void victim(struct conform_rank *r)
@@ -107,7 +107,7 @@ static void victim(struct conform_rank *r)
 		conform_recv(r, &c[i], i, 10, large, 4 * MIB);
 		conform_send(r, &c[CONFORM_RANKS_MAX + i], i, 10, large, 4 * MIB);
 	}
-	atomic_store(&r->world->word[0], (uint64_t)getpid());
+	atomic_store(&r->shared->word[0], (uint64_t)getpid());
 	if (forks)
 		child_leave(r);
 	conform_barrier(r, "requests that will be lost");
@@ -143,11 +143,11 @@ static void survivor(struct conform_rank *r)
 	conform_recv(r, &recv, VICTIM, 10, large, 4 * MIB);
 	conform_send(r, &send, VICTIM, 10, large + 4 * MIB, 4 * MIB);
 	conform_barrier(r, "requests that will be lost");
-	conform_leave(&(struct conform_rank) { .world = r->world, .rank = VICTIM });
+	conform_leave(&(struct conform_rank) { .shared = r->shared, .rank = VICTIM });
 	asleep_until_failure(r, &failure);
 	ck_assert_uint_eq(failure.peer, VICTIM);
 	(void)snprintf(text, sizeof(text), "process %d ended",
-		       (int)atomic_load(&r->world->word[0]));
+		       (int)atomic_load(&r->shared->word[0]));
 	ck_assert_str_eq(failure.text, text);
 	conform_finish(r, &never);
 	ck_assert_int_eq(never.request.status, RUBATO_ERR_PEER);
@@ -173,7 +173,7 @@ static void killed(struct conform_rank *r)
 		survivor(r);
 	/* The one that is left of the victim lives still: nobody waited for its end. */
 	if (forks && r->rank == 0)
-		ck_assert_int_eq(kill((pid_t)atomic_load(&r->world->word[1]), SIGKILL), 0);
+		ck_assert_int_eq(kill((pid_t)atomic_load(&r->shared->word[1]), SIGKILL), 0);
 }
 
 START_TEST(test_kill)

@@ -234,7 +234,7 @@ static void send_unmatched(struct conform_rank *r)
 			/* Small ones may be on their way already: then that is what arrives. */
 			gone = c.request.status == RUBATO_OK;
 			ck_assert(!gone || sizes[i] < MIB);
-			atomic_store(&r->world->word[i], gone);
+			atomic_store(&r->shared->word[i], gone);
 			conform_barrier(r, "a cancelled send");
 			conform_fill(large, sizes[i], 2);
 			if (!gone)
@@ -242,7 +242,7 @@ static void send_unmatched(struct conform_rank *r)
 			conform_finish_ok(r, &c);
 		} else {
 			conform_barrier(r, "a cancelled send");
-			gone = atomic_load(&r->world->word[i]);
+			gone = atomic_load(&r->shared->word[i]);
 			conform_recv(r, &c, 0, i, large, sizes[i]);
 			conform_finish_ok(r, &c);
 			conform_verify(large, sizes[i], gone ? 1 : 2);
@@ -283,7 +283,7 @@ static void send_midway(struct conform_rank *r)
 			gone = c.request.status == RUBATO_OK;
 			caught += !gone;
 			conform_fill(large, 3 * MIB, 2);
-			atomic_store(&r->world->word[0], gone);
+			atomic_store(&r->shared->word[0], gone);
 			if (!gone) {
 				conform_send(r, &c, 1, polls, large, 3 * MIB);
 				conform_finish_ok(r, &c);
@@ -292,7 +292,7 @@ static void send_midway(struct conform_rank *r)
 			conform_recv(r, &c, 0, polls, large, 3 * MIB);
 			conform_finish_ok(r, &c);
 			conform_barrier(r, "a cancelled send");
-			gone = atomic_load(&r->world->word[0]);
+			gone = atomic_load(&r->shared->word[0]);
 			conform_verify(large, 3 * MIB, gone ? 1 : 2);
 			continue;
 		}
@@ -352,13 +352,13 @@ static void put_midway(struct conform_rank *r)
 
 	CONFORM(source != NULL, "memory");
 	ck_assert_int_eq(r->ops->region_alloc(r->ep, BYTES, &region), RUBATO_OK);
-	r->world->key[r->rank].size_bytes = RB_KEY_BYTES_MAX;
-	ck_assert_int_eq(r->ops->region_key(r->ep, region, r->world->key[r->rank].bytes,
-					    &r->world->key[r->rank].size_bytes),
+	r->shared->key[r->rank].size_bytes = RB_KEY_BYTES_MAX;
+	ck_assert_int_eq(r->ops->region_key(r->ep, region, r->shared->key[r->rank].bytes,
+					    &r->shared->key[r->rank].size_bytes),
 			 RUBATO_OK);
 	conform_barrier(r, "keys");
-	ck_assert_int_eq(r->ops->remote_open(r->ep, 1 - r->rank, r->world->key[1 - r->rank].bytes,
-					     r->world->key[1 - r->rank].size_bytes, &remote),
+	ck_assert_int_eq(r->ops->remote_open(r->ep, 1 - r->rank, r->shared->key[1 - r->rank].bytes,
+					     r->shared->key[1 - r->rank].size_bytes, &remote),
 			 RUBATO_OK);
 	memset(source, 7, BYTES);
 	for (uint64_t i = 0; i < 8; i++) {

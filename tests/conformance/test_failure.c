@@ -63,7 +63,7 @@ static void survive(struct conform_rank *r)
 	conform_recv(r, &second, VICTIM, 2, large + 2 * MIB, 2 * MIB);
 	conform_send(r, &send, VICTIM, 3, large, 2 * MIB);
 	conform_barrier(r, "requests that will be lost");
-	conform_leave(&(struct conform_rank) { .world = r->world, .rank = VICTIM });
+	conform_leave(&(struct conform_rank) { .shared = r->shared, .rank = VICTIM });
 	since_ns = r->ops->now_ns(r->ep);
 	while (!r->ops->failure(r->ep, &failure)) {
 		(void)conform_poll(r);
@@ -128,12 +128,12 @@ static void leave_one(struct conform_rank *r)
 	if (r->rank == VICTIM) {
 		r->ops->close(r->ep, false, r->ops->now_ns(r->ep) + CONFORM_DEADLINE_NS);
 		r->closed = true;
-		atomic_store(&r->world->word[0], 1);
+		atomic_store(&r->shared->word[0], 1);
 		return;
 	}
 	uint64_t since_ns = r->ops->now_ns(r->ep);
 
-	while (atomic_load(&r->world->word[0]) == 0) {
+	while (atomic_load(&r->shared->word[0]) == 0) {
 		(void)conform_poll(r);
 		conform_expire(r, since_ns, "the goodbye of rank 1");
 		conform_pause(r);

@@ -16,13 +16,13 @@
 #define LARGE_BYTES 1000000u
 #define LATE_NS 400000000u
 
-enum { POSTED, THERE }; /* Words of the world. */
+enum { POSTED, THERE }; /* Shared words. */
 
 static void word_await(struct conform_rank *r, uint32_t word, const char *what)
 {
 	uint64_t since_ns = r->ops->now_ns(r->ep);
 
-	while (atomic_load(&r->world->word[word]) == 0) {
+	while (atomic_load(&r->shared->word[word]) == 0) {
 		conform_expire(r, since_ns, what);
 		if (r->ops->caps & RB_CAP_VIRTUAL_TIME)
 			r->ops->sleep(r->ep, r->ops->now_ns(r->ep) + 1000);
@@ -35,7 +35,7 @@ static void leave(struct conform_rank *r)
 {
 	uint64_t since_ns = r->ops->now_ns(r->ep);
 
-	atomic_store(&r->world->word[POSTED], 1);
+	atomic_store(&r->shared->word[POSTED], 1);
 	while (r->ep->leaving != 0 && (r->ops->left == NULL || !r->ops->left(r->ep))) {
 		(void)conform_poll(r);
 		conform_expire(r, since_ns, "all to leave");
@@ -63,7 +63,7 @@ static void stream(struct conform_rank *r, uint32_t count, size_t size_bytes)
 		}
 	}
 	if (r->rank == 0)
-		atomic_store(&r->world->word[POSTED], 1);
+		atomic_store(&r->shared->word[POSTED], 1);
 	for (uint32_t i = 0; i < count; i++)
 		conform_finish_ok(r, &q[i]);
 	if (r->rank == 0) {
@@ -71,7 +71,7 @@ static void stream(struct conform_rank *r, uint32_t count, size_t size_bytes)
 	} else {
 		for (uint32_t i = 0; i < count; i++)
 			conform_verify(bytes + (size_t)i * size_bytes, size_bytes, i);
-		atomic_store(&r->world->word[THERE], 1);
+		atomic_store(&r->shared->word[THERE], 1);
 	}
 	free(bytes);
 	free(q);
@@ -89,7 +89,7 @@ static void large(struct conform_rank *r)
 
 static void put(struct conform_rank *r)
 {
-	struct conform_world *w = r->world;
+	struct conform_shared *w = r->shared;
 	uint8_t *bytes = malloc(LARGE_BYTES);
 	struct rb_region *region = NULL;
 	struct rb_remote *remote = NULL;
@@ -148,7 +148,7 @@ static void closing(struct conform_rank *r)
 		}
 	}
 	if (r->rank == 0)
-		atomic_store(&r->world->word[POSTED], 1);
+		atomic_store(&r->shared->word[POSTED], 1);
 	for (uint32_t i = 0; i < SMALL_COUNT; i++) {
 		conform_finish_ok(r, &q[i]);
 		if (r->rank == 1)
@@ -175,7 +175,7 @@ static void ahead(struct conform_rank *r)
 		conform_finish_ok(r, &q[i]);
 	}
 	if (r->rank == 0) {
-		atomic_store(&r->world->word[POSTED], 1);
+		atomic_store(&r->shared->word[POSTED], 1);
 		r->ops->close(r->ep, false, r->ops->now_ns(r->ep) + CONFORM_DEADLINE_NS);
 		r->closed = true;
 		return;

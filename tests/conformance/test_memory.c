@@ -13,19 +13,19 @@ static void keys_share(struct conform_rank *r, struct rb_region *region)
 {
 	rubato_status err;
 
-	r->world->key[r->rank].size_bytes = RB_KEY_BYTES_MAX;
-	err = r->ops->region_key(r->ep, region, r->world->key[r->rank].bytes,
-				 &r->world->key[r->rank].size_bytes);
+	r->shared->key[r->rank].size_bytes = RB_KEY_BYTES_MAX;
+	err = r->ops->region_key(r->ep, region, r->shared->key[r->rank].bytes,
+				 &r->shared->key[r->rank].size_bytes);
 	ck_assert_msg(err == RUBATO_OK, "key: %s", rb_fail_text());
-	ck_assert_uint_le(r->world->key[r->rank].size_bytes, RB_KEY_BYTES_MAX);
+	ck_assert_uint_le(r->shared->key[r->rank].size_bytes, RB_KEY_BYTES_MAX);
 	conform_barrier(r, "keys");
 }
 
 static struct rb_remote *remote_of(struct conform_rank *r, uint32_t peer, size_t size_bytes)
 {
 	struct rb_remote *remote = NULL;
-	rubato_status err = r->ops->remote_open(r->ep, peer, r->world->key[peer].bytes,
-						r->world->key[peer].size_bytes, &remote);
+	rubato_status err = r->ops->remote_open(r->ep, peer, r->shared->key[peer].bytes,
+						r->shared->key[peer].size_bytes, &remote);
 
 	ck_assert_msg(err == RUBATO_OK, "remote of rank %u: %s", peer, rb_fail_text());
 	ck_assert_uint_eq(remote->peer, peer);
@@ -282,10 +282,10 @@ static void words(struct conform_rank *r)
 	ck_assert_ptr_null(r->ops->word_map(r->ep, 0, UINT64_MAX, 0));
 	ck_assert_ptr_null(r->ops->word_map(r->ep, r->rank_count, word, 100));
 	conform_fill(bytes, region->size_bytes, r->rank);
-	atomic_store(&r->world->word[r->rank], r->ops->word_of(r->ep, bytes, region->size_bytes));
+	atomic_store(&r->shared->word[r->rank], r->ops->word_of(r->ep, bytes, region->size_bytes));
 	conform_barrier(r, "words");
 	for (uint32_t i = 0; i < r->rank_count; i++) {
-		const void *theirs = r->ops->word_map(r->ep, i, atomic_load(&r->world->word[i]),
+		const void *theirs = r->ops->word_map(r->ep, i, atomic_load(&r->shared->word[i]),
 						      region->size_bytes);
 
 		if (theirs != NULL)

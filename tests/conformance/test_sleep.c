@@ -74,7 +74,7 @@ END_TEST
  */
 static void late(struct conform_rank *r)
 {
-	_Atomic uint64_t *turn = &r->world->word[0];
+	_Atomic uint64_t *turn = &r->shared->word[0];
 
 	for (uint64_t i = 0; i < 200; i++) {
 		struct conform_request c;

@@ -6,10 +6,10 @@
 
 #define MINUTE_NS 60000000000u
 
-static rubato_status rank_main(struct rb_sim_seat *seat, void *arg)
+static rubato_status rank_main(struct rb_sim_process *process, void *arg)
 {
 	struct program *program = arg;
-	struct program_rank *r = &program->ranks[rb_sim_seat_rank(seat)];
+	struct program_rank *r = &program->ranks[rb_sim_process_rank(process)];
 	rubato_status err = program->body(r);
 
 	if (!r->closed)
@@ -17,7 +17,7 @@ static rubato_status rank_main(struct rb_sim_seat *seat, void *arg)
 	return err;
 }
 
-static void open_all(struct program *program, struct rb_sim_world *world)
+static void open_all(struct program *program, struct rb_sim_cluster *cluster)
 {
 	uint32_t n = program->options.rank_count;
 	const void **addresses = calloc(n, sizeof(*addresses));
@@ -30,7 +30,7 @@ static void open_all(struct program *program, struct rb_sim_world *world)
 		struct program_rank *r = &program->ranks[i];
 		struct rb_transport_options options = { .rank = i,
 							.rank_count = n,
-							.backend = world };
+							.backend = cluster };
 
 		*r = (struct program_rank) { NULL, i, n, false, program };
 		ck_assert_int_eq(rb_transport_sim.open(&options, &r->ep), RUBATO_OK);
@@ -53,16 +53,16 @@ static void open_all(struct program *program, struct rb_sim_world *world)
 
 void program_run(struct program *program)
 {
-	struct rb_sim_world *world;
+	struct rb_sim_cluster *cluster;
 
 	program->options.size_bytes = sizeof(program->options);
 	program->ranks = calloc(program->options.rank_count, sizeof(*program->ranks));
 	ck_assert_ptr_nonnull(program->ranks);
-	ck_assert_int_eq(rb_sim_world_open(&program->options, &world), RUBATO_OK);
-	open_all(program, world);
-	program->status = rb_sim_world_run(world, rank_main, program);
-	rb_sim_world_result(world, &program->result);
-	rb_sim_world_close(world);
+	ck_assert_int_eq(rb_sim_cluster_open(&program->options, &cluster), RUBATO_OK);
+	open_all(program, cluster);
+	program->status = rb_sim_cluster_run(cluster, rank_main, program);
+	rb_sim_cluster_result(cluster, &program->result);
+	rb_sim_cluster_close(cluster);
 	free(program->ranks);
 }
 

@@ -3,7 +3,7 @@
 #define RB_TESTS_SIM_PROGRAM_H
 
 #include "tests/check_main.h"
-#include "transport/sim/sim_world.h"
+#include "transport/sim/sim_cluster.h"
 #include "transport/transport.h"
 
 struct program_rank {

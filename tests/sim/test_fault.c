@@ -238,7 +238,7 @@ START_TEST(an_abort_is_a_failure_at_the_peers)
 }
 END_TEST
 
-/* ---- Worlds that must be ended ---- */
+/* ---- Clusters that must be ended ---- */
 
 static rubato_status wait_for_ever(struct program_rank *r)
 {
@@ -338,7 +338,7 @@ static rubato_status pairs_and_ring(struct program_rank *r)
 	return err;
 }
 
-START_TEST(no_fault_at_any_time_confuses_the_world)
+START_TEST(no_fault_at_any_time_confuses_the_cluster)
 {
 	for (uint64_t at_ns = 0; at_ns < 400000; at_ns += 4001) {
 		rubato_sim_fault fault = { .kind = (uint32_t)_i,
@@ -378,7 +378,7 @@ int main(void)
 	tcase_add_test(tc, ranks_that_wait_for_ever_are_ended);
 	tcase_add_test(tc, a_run_ends_at_its_time);
 	tcase_add_test(tc, a_ghost_that_does_not_end_is_left);
-	tcase_add_loop_test(tc, no_fault_at_any_time_confuses_the_world, RUBATO_SIM_FREEZE,
+	tcase_add_loop_test(tc, no_fault_at_any_time_confuses_the_cluster, RUBATO_SIM_FREEZE,
 			    RUBATO_SIM_CUT + 1);
 	tcase_set_timeout(tc, 120);
 	suite_add_tcase(suite, tc);

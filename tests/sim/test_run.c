@@ -1,4 +1,4 @@
-/* test_run.c -- whole programs in a simulated world, through the public functions alone. */
+/* test_run.c -- whole programs in a simulated cluster, through the public functions alone. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -105,16 +105,16 @@ static rubato_status scale_rank(rubato_comm *comm, void *arg)
 	return err != RUBATO_OK ? err : end;
 }
 
-static rubato_sim_result world_run(uint32_t n, uint32_t rounds, struct scale *scale)
+static rubato_sim_result cluster_run(uint32_t n, uint32_t rounds, struct scale *scale)
 {
-	rubato_sim_options world = RUBATO_SIM_OPTIONS_INIT;
+	rubato_sim_options cluster = RUBATO_SIM_OPTIONS_INIT;
 	rubato_sim_result result;
 	rubato_status err;
 
 	*scale = (struct scale) { .rounds = rounds };
-	world.rank_count = n;
-	world.latency_ns = LATENCY_NS;
-	err = rubato_sim_run(&world, scale_rank, scale, &result);
+	cluster.rank_count = n;
+	cluster.latency_ns = LATENCY_NS;
+	err = rubato_sim_run(&cluster, scale_rank, scale, &result);
 	ck_assert_msg(err == RUBATO_OK, "%u ranks: %s", n, rubato_error_text());
 	ck_assert_uint_eq(scale->seen, (uint64_t)n * rounds);
 	ck_assert_uint_eq(scale->wrong, 0);
@@ -124,7 +124,7 @@ static rubato_sim_result world_run(uint32_t n, uint32_t rounds, struct scale *sc
 static struct cost cost_of(uint32_t n)
 {
 	struct scale few, many;
-	rubato_sim_result a = world_run(n, SHORT, &few), b = world_run(n, LONG, &many);
+	rubato_sim_result a = cluster_run(n, SHORT, &few), b = cluster_run(n, LONG, &many);
 	struct rusage usage;
 
 	ck_assert_int_eq(getrusage(RUSAGE_SELF, &usage), 0);

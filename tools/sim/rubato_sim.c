@@ -2,7 +2,7 @@
  * rubato_sim.c -- collectives on simulated clusters: what they would take, and whether they are
  * right. See sim.h.
  *
- * Each row is a world of its own. Before each timed call all ranks meet in a barrier; then they
+ * Each row is a cluster of its own. Before each timed call all ranks meet in a barrier; then they
  * sleep until one moment, APART_LATENCIES later, plus their skew, and enter.
  */
 #include <inttypes.h>
@@ -28,15 +28,15 @@ struct row { /* Of the table; shared by the ranks, which run in one thread. */
 	rubato_sim_result result;
 };
 
-/* ---- One row's world ---- */
+/* ---- One row's cluster ---- */
 
 static rubato_status row_calls(rubato_comm *comm, struct row *row, void *in, void *out)
 {
 	const struct sim_options *options = row->options;
 	uint32_t rank = rubato_rank(comm), n = rubato_size(comm);
-	uint64_t latency_ns = options->world.latency_ns;
+	uint64_t latency_ns = options->cluster.latency_ns;
 	uint64_t apart_ns =
-		(uint64_t)((double)latency_ns * APART_LATENCIES * (1 + options->world.jitter));
+		(uint64_t)((double)latency_ns * APART_LATENCIES * (1 + options->cluster.jitter));
 	rubato_status err = RUBATO_OK;
 
 	for (uint32_t i = 0; i < options->iterations && err == RUBATO_OK; i++) {
@@ -101,7 +101,7 @@ static double bus_factor(enum operation op, uint32_t rank_count)
 /* Sorts row->call_us. */
 static void figures_of(struct row *row, struct figures *f)
 {
-	uint32_t n = row->options->world.rank_count, count = row->options->iterations;
+	uint32_t n = row->options->cluster.rank_count, count = row->options->iterations;
 	double *means = calloc(2 * (size_t)count, sizeof(*means)), *slowest = means + count;
 	double sum = 0;
 
@@ -145,7 +145,7 @@ static void algorithm_of(const struct row *row, char *name, size_t name_bytes)
 
 static void table_head(const struct sim_options *options)
 {
-	const rubato_sim_options *w = &options->world;
+	const rubato_sim_options *w = &options->cluster;
 
 	(void)printf("# rubato-sim %s: %s, %u ranks, seed %" PRIu64 ", iterations %u, times are "
 		     "virtual, values checked\n#\n",
@@ -165,7 +165,7 @@ static void row_text(const struct row *row, const struct figures *f, const char 
 
 	(void)printf("  %12" PRIu64 " %12" PRIu64 " %8s %7s %6d %9.2f %8.2f %8.2f %6" PRIu64
 		     " %9.2f %9.2f %9.2f %9" PRIu64 " %9" PRIu64 "  %s\n",
-		     sim_call_bytes(call, row->options->world.rank_count), call->count,
+		     sim_call_bytes(call, row->options->cluster.rank_count), call->count,
 		     rubato_type_name(call->type),
 		     operation_reduces(call->op) ? rubato_operator_name(call->reduction) : "none",
 		     rooted ? (int)call->root : -1, f->median_us, f->algbw, f->busbw, row->wrong,
@@ -181,7 +181,7 @@ static json_t *row_json(const struct row *row, const struct figures *f, const ch
 	json_t *json = json_pack(
 		"{s:s,s:s,s:s,s:I,s:I,s:s,s:s,s:{s:f,s:f,s:f,s:f},s:f,s:f,s:I}", "op",
 		operation_names[call->op], "impl", "rubato", "algorithm", algorithm, "size",
-		(json_int_t)sim_call_bytes(call, row->options->world.rank_count), "count",
+		(json_int_t)sim_call_bytes(call, row->options->cluster.rank_count), "count",
 		(json_int_t)call->count, "type", rubato_type_name(call->type), "redop",
 		operation_reduces(call->op) ? rubato_operator_name(call->reduction) : "none",
 		"time_us", "median", f->median_us, "p99", f->p99_us, "min", f->min_us, "slowest",
@@ -206,14 +206,14 @@ static bool table_write(const struct sim_options *options, json_t *results)
 	return results_write(options->json,
 			     json_pack("{s:s,s:o,s:i,s:o}", "version", rubato_version(), "args",
 				       sim_args_json(options->argc, options->argv), "ranks",
-				       (int)options->world.rank_count, "results", results));
+				       (int)options->cluster.rank_count, "results", results));
 }
 
 /* ---- The table ---- */
 
 static bool row_run(const struct sim_options *options, uint64_t size_bytes, json_t *results)
 {
-	uint32_t n = options->world.rank_count;
+	uint32_t n = options->cluster.rank_count;
 	struct row *row = calloc(1, sizeof(*row));
 	struct figures figures;
 	char algorithm[64];
@@ -234,11 +234,11 @@ static bool row_run(const struct sim_options *options, uint64_t size_bytes, json
 		.root = options->root,
 		.count = sim_call_count(options->op, options->type, n, size_bytes),
 	};
-	err = rubato_sim_run(&options->world, row_rank, row, &row->result);
+	err = rubato_sim_run(&options->cluster, row_rank, row, &row->result);
 	good = err == RUBATO_OK && row->wrong == 0;
 	if (err != RUBATO_OK) {
 		(void)fprintf(stderr, "%s: %" PRIu64 " bytes, seed %" PRIu64 ": %s: %s\n", SIM,
-			      size_bytes, options->world.seed, rubato_status_name(err),
+			      size_bytes, options->cluster.seed, rubato_status_name(err),
 			      rubato_error_text());
 	} else {
 		figures_of(row, &figures);

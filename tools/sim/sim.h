@@ -26,7 +26,7 @@ extern const char *const sim_commands[]; /* NULL-terminated: partial, lagged, la
 
 struct sim_options {
 	enum operation op;
-	rubato_sim_options world;
+	rubato_sim_options cluster;
 	rubato_sim_fault faults[SIM_FAULTS_MAX];
 	uint64_t begin_bytes, end_bytes, factor;
 	rubato_type type;
@@ -36,7 +36,7 @@ struct sim_options {
 	char algorithm[SIM_ALGORITHM_BYTES]; /* A name or "auto". */
 	char json[PATH_MAX];                 /* Empty: none. */
 	uint64_t seeds;                      /* 0: no campaign. */
-	bool reorder;                        /* As world has it. */
+	bool reorder;                        /* As cluster has it. */
 	int argc;
 	char **argv;
 };
@@ -46,7 +46,7 @@ void sim_options_read(int argc, char **argv, struct sim_options *options);
 /* Its parts, for the other commands: what comes before reading; rows of struct sim_options, of the
  * simulated cluster and --json; what was given, but for --json. */
 void sim_options_init(struct sim_options *options, int argc, char **argv);
-extern const struct option sim_world_rows[], sim_json_rows[];
+extern const struct option sim_cluster_rows[], sim_json_rows[];
 void sim_faults_fit(const struct sim_options *options);
 json_t *sim_args_json(int argc, char **argv);
 
@@ -80,7 +80,7 @@ rubato_status sim_call_make(rubato_comm *comm, const struct sim_call *call, void
 /* Of the output, where this rank has one that all ranks (with one) share; else 0. */
 uint64_t sim_call_digest(rubato_comm *comm, const struct sim_call *call, const void *out);
 
-/* Runs options->seeds seeds from options->world.seed. The exit status. */
+/* Runs options->seeds seeds from options->cluster.seed. The exit status. */
 int sim_campaign(const struct sim_options *options);
 /* Measures sizes and prints the table. The exit status. */
 int sim_table(const struct sim_options *options);

@@ -21,7 +21,7 @@ static uint64_t below(struct rng *random, uint64_t bound)
 }
 
 struct trial {
-	rubato_sim_options world;
+	rubato_sim_options cluster;
 	rubato_sim_fault fault;
 	uint64_t seed;
 	uint32_t call_count;
@@ -54,14 +54,15 @@ static void trial_draw(struct trial *trial, uint64_t seed)
 	struct rng random = { rng_mix(seed + 1) };
 	uint32_t n = 1 + (uint32_t)below(&random, RANKS_MAX);
 
-	*trial = (struct trial) { .world = RUBATO_SIM_OPTIONS_INIT, .seed = seed };
-	trial->world.rank_count = n;
-	trial->world.seed = seed;
-	trial->world.ranks_per_node = below(&random, 2) == 0 ? 0 : 1 + (uint32_t)below(&random, n);
-	trial->world.jitter = below(&random, 3) == 0 ? 0 : (double)below(&random, 300) / 100;
-	trial->world.reorder = (uint32_t)below(&random, 2);
-	trial->world.latency_ns = 200 + below(&random, 20000);
-	trial->world.bandwidth = 1e8 * (double)(1 + below(&random, 200));
+	*trial = (struct trial) { .cluster = RUBATO_SIM_OPTIONS_INIT, .seed = seed };
+	trial->cluster.rank_count = n;
+	trial->cluster.seed = seed;
+	trial->cluster.ranks_per_node =
+		below(&random, 2) == 0 ? 0 : 1 + (uint32_t)below(&random, n);
+	trial->cluster.jitter = below(&random, 3) == 0 ? 0 : (double)below(&random, 300) / 100;
+	trial->cluster.reorder = (uint32_t)below(&random, 2);
+	trial->cluster.latency_ns = 200 + below(&random, 20000);
+	trial->cluster.bandwidth = 1e8 * (double)(1 + below(&random, 200));
 	trial->skew_ns = below(&random, 2) == 0 ? 0 : 1 + below(&random, 100000);
 	if (n > 1 && below(&random, 2) == 0) {
 		trial->fault.kind = below(&random, 2) == 0 ? RUBATO_SIM_FREEZE : RUBATO_SIM_CUT;
@@ -69,8 +70,8 @@ static void trial_draw(struct trial *trial, uint64_t seed)
 		trial->fault.peer = (trial->fault.rank + 1 + (uint32_t)below(&random, n - 1)) % n;
 		trial->fault.at_ns = below(&random, 1000000);
 		trial->fault.for_ns = 1 + below(&random, 2000000);
-		trial->world.faults = &trial->fault;
-		trial->world.fault_count = 1;
+		trial->cluster.faults = &trial->fault;
+		trial->cluster.fault_count = 1;
 	}
 	trial->call_count = 10 + (uint32_t)below(&random, CALLS_MAX - 9);
 	for (uint32_t i = 0; i < trial->call_count; i++)
@@ -117,7 +118,7 @@ static bool trial_fails(uint64_t seed, rubato_sim_result *result, uint32_t *faul
 		option_fail(SIM, "out of memory");
 	trial_draw(trial, seed);
 	*fault_kind = trial->fault.kind;
-	if (rubato_sim_run(&trial->world, trial_rank, trial, result) != RUBATO_OK) {
+	if (rubato_sim_run(&trial->cluster, trial_rank, trial, result) != RUBATO_OK) {
 		(void)snprintf(text, text_bytes, "%s", rubato_error_text());
 	} else if (trial->wrong > 0) {
 		(void)snprintf(text, text_bytes, "%" PRIu64 " elements are wrong", trial->wrong);
@@ -126,7 +127,7 @@ static bool trial_fails(uint64_t seed, rubato_sim_result *result, uint32_t *faul
 			       trial->unequal);
 	} else {
 		trial_draw(trial, seed);
-		fails = rubato_sim_run(&trial->world, trial_rank, trial, &again) != RUBATO_OK ||
+		fails = rubato_sim_run(&trial->cluster, trial_rank, trial, &again) != RUBATO_OK ||
 			again.trace_hash != result->trace_hash || again.end_ns != result->end_ns;
 		if (fails)
 			(void)snprintf(text, text_bytes, "its second run was another");
@@ -141,7 +142,7 @@ int sim_campaign(const struct sim_options *options)
 	char text[512];
 
 	for (uint64_t i = 0; i < options->seeds; i++) {
-		uint64_t seed = options->world.seed + i;
+		uint64_t seed = options->cluster.seed + i;
 		rubato_sim_result result;
 		uint32_t kind;
 
@@ -154,9 +155,9 @@ int sim_campaign(const struct sim_options *options)
 	}
 	if (options->json[0] != '\0') {
 		/* jansson's integers have a sign: a seed beyond them is written as text. */
-		json_t *seed = options->world.seed <= INT64_MAX
-				       ? json_integer((json_int_t)options->world.seed)
-				       : json_sprintf("%" PRIu64, options->world.seed);
+		json_t *seed = options->cluster.seed <= INT64_MAX
+				       ? json_integer((json_int_t)options->cluster.seed)
+				       : json_sprintf("%" PRIu64, options->cluster.seed);
 		json_t *json =
 			json_pack("{s:s,s:o,s:I,s:I,s:I,s:{s:I,s:I}}", "version", rubato_version(),
 				  "seed", seed, "seeds", (json_int_t)options->seeds, "failed",

@@ -29,15 +29,15 @@ static const char *const topologies[] = { "flat", "nodes:N", NULL };
 static bool topology_read(const char *option, const char *text, void *to,
 			  struct option_error *error)
 {
-	rubato_sim_options *world = to;
+	rubato_sim_options *cluster = to;
 	const char *ranks;
 	uint32_t kind;
 
 	if (!value_choice(option, text, topologies, &kind, &ranks, error))
 		return false;
-	world->ranks_per_node = 0;
+	cluster->ranks_per_node = 0;
 	return ranks == NULL || value_count32("--topology nodes:", ranks, 1, 1u << 20,
-					      &world->ranks_per_node, error);
+					      &cluster->ranks_per_node, error);
 }
 
 static bool rank_read(char **at, uint32_t *rank)
@@ -107,14 +107,14 @@ static bool faults_read(const char *option, const char *text, void *to, struct o
 	bool good = copy != NULL || option_refuse(error, "out of memory");
 
 	while (good && (word = strsep(&rest, ",")) != NULL) {
-		if (options->world.fault_count == SIM_FAULTS_MAX)
+		if (options->cluster.fault_count == SIM_FAULTS_MAX)
 			good = option_refuse(error, "%s takes at most %d faults", option,
 					     SIM_FAULTS_MAX);
 		else
 			good = fault_read(option, word,
-					  &options->faults[options->world.fault_count++], error);
+					  &options->faults[options->cluster.fault_count++], error);
 	}
-	options->world.faults = options->faults;
+	options->cluster.faults = options->faults;
 	free(copy);
 	return good;
 }
@@ -123,16 +123,16 @@ static bool faults_read(const char *option, const char *text, void *to, struct o
 
 void sim_faults_fit(const struct sim_options *options)
 {
-	for (uint32_t i = 0; i < options->world.fault_count; i++) {
+	for (uint32_t i = 0; i < options->cluster.fault_count; i++) {
 		const rubato_sim_fault *fault = &options->faults[i];
 
-		if (fault->rank >= options->world.rank_count ||
-		    fault->peer >= options->world.rank_count ||
+		if (fault->rank >= options->cluster.rank_count ||
+		    fault->peer >= options->cluster.rank_count ||
 		    (fault->kind == RUBATO_SIM_CUT && fault->rank == fault->peer))
 			option_fail(SIM,
 				    "--faults: number %u names ranks that are not there "
 				    "(%u ranks)",
-				    i + 1, options->world.rank_count);
+				    i + 1, options->cluster.rank_count);
 	}
 }
 
@@ -140,34 +140,34 @@ static void options_fit(struct sim_options *options)
 {
 	if (options->end_bytes < options->begin_bytes)
 		option_fail(SIM, "-e is less than -b");
-	if (options->root >= options->world.rank_count)
+	if (options->root >= options->cluster.rank_count)
 		option_fail(SIM, "-r %u: there are %u ranks", options->root,
-			    options->world.rank_count);
+			    options->cluster.rank_count);
 	sim_faults_fit(options);
-	skew_fit(SIM, &options->skew, options->world.rank_count);
-	options->skew.seed = options->world.seed;
+	skew_fit(SIM, &options->skew, options->cluster.rank_count);
+	options->skew.seed = options->cluster.seed;
 	if (options->op == OP_BARRIER)
 		options->begin_bytes = options->end_bytes = 0;
 }
 
 #define AT(member) offsetof(struct sim_options, member)
 
-const struct option sim_world_rows[] = {
-	{ "ranks", 'n', OPTION_U32, AT(world.rank_count), "N", .min = 1, .max = 1u << 20,
+const struct option sim_cluster_rows[] = {
+	{ "ranks", 'n', OPTION_U32, AT(cluster.rank_count), "N", .min = 1, .max = 1u << 20,
 	  .preset = "8", .help = "ranks" },
-	{ "topology", 0, OPTION_OTHER, AT(world), "KIND", .read = topology_read,
+	{ "topology", 0, OPTION_OTHER, AT(cluster), "KIND", .read = topology_read,
 	  .forms = topologies, .preset = "flat", .help = "%s: N ranks a node, which share memory" },
-	{ "latency", 0, OPTION_TIME, AT(world.latency_ns), "TIME", .min = 1, .preset = "5us",
+	{ "latency", 0, OPTION_TIME, AT(cluster.latency_ns), "TIME", .min = 1, .preset = "5us",
 	  .help = "one way, between nodes" },
-	{ "bandwidth", 0, OPTION_BANDWIDTH, AT(world.bandwidth), "B", .preset = "12.5GB/s",
+	{ "bandwidth", 0, OPTION_BANDWIDTH, AT(cluster.bandwidth), "B", .preset = "12.5GB/s",
 	  .help = "of each rank's link, each way: 10Gbit, 800Mbit, 12.5GB/s" },
-	{ "jitter", 0, OPTION_REAL, AT(world.jitter), "SHARE", .most = 1000, .preset = "0",
+	{ "jitter", 0, OPTION_REAL, AT(cluster.jitter), "SHARE", .most = 1000, .preset = "0",
 	  .help = "stretches each latency by up to this share of it" },
 	{ "reorder", 0, OPTION_FLAG, AT(reorder),
 	  .help = "messages of one pair may overtake each other" },
 	{ "faults", 0, OPTION_OTHER, 0, "LIST", .read = faults_read, .forms = faults,
 	  .help = "%s, with commas between; times are virtual" },
-	{ "timeout", 0, OPTION_TIME, AT(world.timeout_ns), "TIME", .preset = "60s",
+	{ "timeout", 0, OPTION_TIME, AT(cluster.timeout_ns), "TIME", .preset = "60s",
 	  .help = "the ranks' deadline, virtual" },
 	{ 0 },
 };
@@ -190,7 +190,7 @@ static const struct option rows[] = {
 	  .help = "of broadcast, reduce, gather and scatter" },
 	{ "iterations", 't', OPTION_U32, AT(iterations), "N", .min = 1, .max = 100000,
 	  .preset = "5", .help = "timed calls" },
-	{ "seed", 0, OPTION_U64, AT(world.seed), "N", .max = UINT64_MAX, .preset = "0",
+	{ "seed", 0, OPTION_U64, AT(cluster.seed), "N", .max = UINT64_MAX, .preset = "0",
 	  .help = "of jitter, order and skew" },
 	{ "seeds", 0, OPTION_U64, AT(seeds), "N", .min = 1, .max = 1000000000,
 	  .help = "a campaign instead: N seeds from --seed on, each with random ranks, network, "
@@ -207,7 +207,7 @@ const struct option sim_json_rows[] = {
 void sim_options_init(struct sim_options *options, int argc, char **argv)
 {
 	*options = (struct sim_options) {
-		.world = RUBATO_SIM_OPTIONS_INIT,
+		.cluster = RUBATO_SIM_OPTIONS_INIT,
 		.argc = argc,
 		.argv = argv,
 	};
@@ -228,7 +228,7 @@ json_t *sim_args_json(int argc, char **argv)
 
 void sim_options_read(int argc, char **argv, struct sim_options *o)
 {
-	const struct option_table tables[] = { { .rows = sim_world_rows, .to = o },
+	const struct option_table tables[] = { { .rows = sim_cluster_rows, .to = o },
 					       { .rows = rows, .to = o },
 					       { .rows = sim_json_rows, .to = o },
 					       { 0 } };
@@ -245,7 +245,7 @@ void sim_options_read(int argc, char **argv, struct sim_options *o)
 
 	sim_options_init(o, argc, argv);
 	o->op = (enum operation)options_read(&options, argc, argv);
-	o->world.reorder = o->reorder;
+	o->cluster.reorder = o->reorder;
 	options_fit(o);
 	(void)option_algorithm(SIM, operation_names[o->op], o->algorithm, false);
 	if (o->json[0] != '\0' && !results_writable(o->json))

@@ -40,7 +40,7 @@ static json_t *whole_json(const struct sim_options *options, json_t *rows,
 	(void)snprintf(hash, sizeof(hash), "%016" PRIx64, result->trace_hash);
 	return json_pack("{s:s,s:o,s:i,s:o,s:I,s:I,s:I,s:s}", "version", rubato_version(), "args",
 			 sim_args_json(options->argc, options->argv), "ranks",
-			 (int)options->world.rank_count, "results", rows, "messages",
+			 (int)options->cluster.rank_count, "results", rows, "messages",
 			 (json_int_t)result->messages, "events", (json_int_t)result->events,
 			 "faults_fired", (json_int_t)result->faults_fired, "trace_hash", hash);
 }
@@ -54,21 +54,21 @@ static int job_run(const struct sim_options *o, const struct relaxed_options *re
 	uint64_t wrong = 0;
 	char where[64];
 
-	err = rubato_sim_run(&o->world, job_rank, &job, &result);
+	err = rubato_sim_run(&o->cluster, job_rank, &job, &result);
 	if (err != RUBATO_OK) {
-		(void)fprintf(stderr, "%s: seed %" PRIu64 ": %s: %s\n", SIM, o->world.seed,
+		(void)fprintf(stderr, "%s: seed %" PRIu64 ": %s: %s\n", SIM, o->cluster.seed,
 			      rubato_status_name(err), rubato_error_text());
 		return EXIT_FAILURE;
 	}
 	(void)snprintf(where, sizeof(where), "%u a node, times are virtual",
-		       o->world.ranks_per_node > 0 ? o->world.ranks_per_node : 1);
+		       o->cluster.ranks_per_node > 0 ? o->cluster.ranks_per_node : 1);
 	if (strcmp(o->json, "-") != 0)
-		relaxed_text(stdout, relaxed, where, o->world.rank_count, job.forms,
+		relaxed_text(stdout, relaxed, where, o->cluster.rank_count, job.forms,
 			     job.form_count);
 	if (o->json[0] != '\0' &&
 	    !results_write(o->json, whole_json(o,
-					       relaxed_json(relaxed, o->world.rank_count, job.forms,
-							    job.form_count),
+					       relaxed_json(relaxed, o->cluster.rank_count,
+							    job.forms, job.form_count),
 					       &result)))
 		option_fail(SIM, "--json: could not write everything");
 	for (int i = 0; i < job.form_count; i++) {
@@ -83,7 +83,7 @@ int sim_relaxed_command(int argc, char **argv, bool lagged)
 	static struct relaxed_options relaxed; /* Large. */
 	struct sim_options o;
 	const struct option_table tables[] = {
-		{ .rows = sim_world_rows, .to = &o },
+		{ .rows = sim_cluster_rows, .to = &o },
 		{ .rows = relaxed_rows, .to = &relaxed },
 		{ .rows = lagged ? relaxed_rows_lagged : relaxed_rows_partial, .to = &relaxed },
 		{ .rows = sim_json_rows, .to = &o },
@@ -102,9 +102,9 @@ int sim_relaxed_command(int argc, char **argv, bool lagged)
 	sim_options_init(&o, argc, argv);
 	relaxed_init(&relaxed, SIM, lagged);
 	(void)options_read(&options, argc, argv);
-	o.world.reorder = o.reorder;
-	o.world.seed = relaxed.seed;
-	relaxed_fit(&relaxed, o.world.rank_count);
+	o.cluster.reorder = o.reorder;
+	o.cluster.seed = relaxed.seed;
+	relaxed_fit(&relaxed, o.cluster.rank_count);
 	sim_faults_fit(&o);
 	if (o.json[0] != '\0' && !results_writable(o.json))
 		option_fail(SIM, "--json: cannot write there");

@@ -1,12 +1,13 @@
 /*
- * sim.c -- the simulated transport: an endpoint of a rank in a world (sim_world.h), and its memory.
+ * sim.c -- the simulated transport: an endpoint of a rank in a cluster (sim_cluster.h), and its
+ * memory.
  *
- * A rank may have several endpoints, one a group (a job, or what was split off it): they share its
+ * A rank may have several endpoints, one a communicator (of a job, or split off it): they share its
  * links, its clock and its fiber. While it waits on one, the others' background steps go on.
  *
  * All ranks share one address space, so "mapping" a peer's memory is to know its address; it is
  * allowed within a node only, so that the model holds. A store to it is seen at once, earlier than
- * the message that announces it. Memory that a closed endpoint gives up lives on until the world
+ * the message that announces it. Memory that a closed endpoint gives up lives on until the cluster
  * ends: a ghost may still look at it.
  */
 #include <stdio.h>
@@ -14,7 +15,7 @@
 #include <string.h>
 
 #include "base/wire.h"
-#include "transport/sim/sim_world_inside.h"
+#include "transport/sim/sim_cluster_inside.h"
 
 #define PAGE 4096
 #define ADDRESS_BYTES 16
@@ -35,12 +36,12 @@ struct remote {
 
 struct endpoint {
 	struct rb_endpoint base; /* First. */
-	struct rb_sim_seat *seat;
-	struct rb_sim_place *place;
+	struct rb_sim_process *process;
+	struct rb_sim_member *member;
 	struct rb_sim_region *regions;
 	struct remote *remotes;
 	uint32_t region_next;
-	uint32_t failures_told; /* Of the group's. */
+	uint32_t failures_told; /* Of the communicator's. */
 };
 
 static struct endpoint *endpoint_of(struct rb_endpoint *ep)
@@ -50,68 +51,68 @@ static struct endpoint *endpoint_of(struct rb_endpoint *ep)
 
 static struct endpoint *peer_endpoint(struct endpoint *e, uint32_t peer)
 {
-	const struct rb_sim_group *g = e->place->group;
+	const struct rb_sim_comm *comm = e->member->comm;
 
-	if (peer >= g->rank_count)
+	if (peer >= comm->rank_count)
 		return NULL;
-	return (struct endpoint *)rb_sim_port_endpoint(g->places[peer].port);
+	return (struct endpoint *)rb_sim_nic_endpoint(comm->members[peer].nic);
 }
 
 /* ---- Open and close ---- */
 
-/* The seat sits down: who opens an endpoint during a run is whoever runs. */
-static rubato_status place_take(const struct rb_transport_options *options,
-				struct rb_sim_place **out)
+/* The process joins: who opens an endpoint during a run is whoever runs. */
+static rubato_status member_take(const struct rb_transport_options *options,
+				 struct rb_sim_member **out)
 {
-	struct rb_sim_world *w = options->backend;
-	struct rb_sim_group *group;
-	struct rb_sim_place *place;
-	struct rb_sim_seat *seat;
+	struct rb_sim_cluster *c = options->backend;
+	struct rb_sim_comm *comm;
+	struct rb_sim_member *member;
+	struct rb_sim_process *process;
 
-	if (options->rank_count > w->options.rank_count || options->rank >= options->rank_count)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: rank %u of %u in a world of %u",
-			       options->rank, options->rank_count, w->options.rank_count);
-	RB_TRY(rb_sim_group_get(w, options->job, options->rank_count, &group));
-	seat = w->current != NULL ? w->current : &w->seats[options->rank];
-	place = &group->places[options->rank];
-	if (place->seat == NULL) {
-		place->seat = seat;
-		place->next = seat->places;
-		seat->places = place;
+	if (options->rank_count > c->options.rank_count || options->rank >= options->rank_count)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: rank %u of %u in a cluster of %u",
+			       options->rank, options->rank_count, c->options.rank_count);
+	RB_TRY(rb_sim_comm_get(c, options->job, options->rank_count, &comm));
+	process = c->current != NULL ? c->current : &c->processes[options->rank];
+	member = &comm->members[options->rank];
+	if (member->process == NULL) {
+		member->process = process;
+		member->next = process->members;
+		process->members = member;
 	}
-	if (place->seat != seat)
+	if (member->process != process)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: rank %u is taken", options->rank);
-	*out = place;
+	*out = member;
 	return RUBATO_OK;
 }
 
 static rubato_status sim_open(const struct rb_transport_options *options, struct rb_endpoint **out)
 {
-	struct rb_sim_world *w = options->backend;
-	struct rb_sim_place *place = NULL;
+	struct rb_sim_cluster *c = options->backend;
+	struct rb_sim_member *member = NULL;
 	struct endpoint *e;
 	rubato_status err;
 
-	if (w == NULL)
-		return RB_FAIL(RUBATO_ERR_UNSUPPORTED, "sim: not in a simulated world");
-	RB_TRY(place_take(options, &place));
+	if (c == NULL)
+		return RB_FAIL(RUBATO_ERR_UNSUPPORTED, "sim: not in a simulated cluster");
+	RB_TRY(member_take(options, &member));
 	e = calloc(1, sizeof(*e));
 	if (e == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "sim: %zu bytes", sizeof(*e));
 	e->base.ops = &rb_transport_sim;
 	e->base.rank = options->rank;
 	e->base.rank_count = options->rank_count;
-	e->seat = place->seat;
-	e->place = place;
-	e->failures_told = place->group->failure_count;
-	err = rb_sim_port_open(place, &e->base);
+	e->process = member->process;
+	e->member = member;
+	e->failures_told = member->comm->failure_count;
+	err = rb_sim_nic_open(member, &e->base);
 	if (err != RUBATO_OK) {
 		free(e);
 		return err;
 	}
-	rb_sim_event_unset(w, &place->gone_event);
-	place->gone = place->gone_fails = place->left = place->news = false;
-	place->seat->woken = false;
+	rb_sim_event_unset(c, &member->gone_event);
+	member->gone = member->gone_fails = member->left = member->news = false;
+	member->process->woken = false;
 	*out = &e->base;
 	return RUBATO_OK;
 }
@@ -164,7 +165,7 @@ static rubato_status sim_connect(struct rb_endpoint *ep, const void *const *addr
 		if (!address_read(addresses[i], address_bytes[i], &rank, &count) || rank != i ||
 		    count != ep->rank_count)
 			return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: no address of rank %u", i);
-		if (e->place->group->places[i].port == NULL) /* It may have closed, that is fine. */
+		if (e->member->comm->members[i].nic == NULL) /* It may have closed, that is fine. */
 			return RB_FAIL(RUBATO_ERR_PEER, "sim: rank %u never had an endpoint", i);
 	}
 	return RUBATO_OK;
@@ -177,18 +178,18 @@ static void region_free(struct rb_sim_region *region)
 	free(region);
 }
 
-static void region_bury(struct rb_sim_seat *seat, struct rb_sim_region *region)
+static void region_bury(struct rb_sim_process *process, struct rb_sim_region *region)
 {
-	region->next = seat->graves;
-	seat->graves = region;
+	region->next = process->graves;
+	process->graves = region;
 }
 
-void rb_sim_graves_free(struct rb_sim_seat *seat)
+void rb_sim_graves_free(struct rb_sim_process *process)
 {
-	while (seat->graves != NULL) {
-		struct rb_sim_region *region = seat->graves;
+	while (process->graves != NULL) {
+		struct rb_sim_region *region = process->graves;
 
-		seat->graves = region->next;
+		process->graves = region->next;
 		region_free(region);
 	}
 }
@@ -200,18 +201,18 @@ static void sim_close(struct rb_endpoint *ep, bool abort, uint64_t deadline_ns)
 	(void)deadline_ns; /* Nothing here waits. */
 	if (e == NULL)
 		return;
-	e->place->blames = abort ? ep->blames : 0;
-	e->place->spoke = abort && ep->last_words != NULL;
-	if (e->place->spoke)
-		memcpy(e->place->last_words, ep->last_words, sizeof(e->place->last_words));
-	if (!e->seat->ghost)
-		rb_sim_tell(e->place, e->seat->world->options.latency_ns, abort);
-	rb_sim_port_close(e->place->port);
+	e->member->blames = abort ? ep->blames : 0;
+	e->member->spoke = abort && ep->last_words != NULL;
+	if (e->member->spoke)
+		memcpy(e->member->last_words, ep->last_words, sizeof(e->member->last_words));
+	if (!e->process->ghost)
+		rb_sim_tell(e->member, e->process->cluster->options.latency_ns, abort);
+	rb_sim_nic_close(e->member->nic);
 	while (e->regions != NULL) {
 		struct rb_sim_region *region = e->regions;
 
 		e->regions = region->next;
-		region_bury(e->seat, region);
+		region_bury(e->process, region);
 	}
 	while (e->remotes != NULL) {
 		struct remote *remote = e->remotes;
@@ -219,7 +220,7 @@ static void sim_close(struct rb_endpoint *ep, bool abort, uint64_t deadline_ns)
 		e->remotes = remote->next;
 		free(remote);
 	}
-	e->place->step = NULL;
+	e->member->step = NULL;
 	free(e);
 }
 
@@ -273,8 +274,8 @@ static void sim_region_drop(struct rb_endpoint *ep, struct rb_region *base)
 	if (*at == NULL)
 		return;
 	*at = region->next;
-	if (e->seat->world->crashes || e->seat->ghost)
-		region_bury(e->seat, region);
+	if (e->process->cluster->crashes || e->process->ghost)
+		region_bury(e->process, region);
 	else
 		region_free(region);
 }
@@ -324,7 +325,7 @@ static rubato_status sim_remote_open(struct rb_endpoint *ep, uint32_t peer, cons
 		return RB_FAIL(RUBATO_ERR_MEMORY, "sim: %zu bytes", sizeof(*remote));
 	remote->base.peer = peer;
 	remote->base.size_bytes = region->base.size_bytes;
-	if (region->base.allocated && rb_sim_place_near(e->place->group, ep->rank, peer))
+	if (region->base.allocated && rb_sim_member_near(e->member->comm, ep->rank, peer))
 		remote->base.mapped = region->base.base;
 	remote->number = number;
 	remote->next = e->remotes;
@@ -392,71 +393,71 @@ static void *sim_word_map(struct rb_endpoint *ep, uint32_t peer, uint64_t word, 
 
 	/* Everybody reaches their own. */
 	if (word == 0 || other == NULL || !allocated_holds(other, (uintptr_t)word, size_bytes) ||
-	    (peer != ep->rank && !rb_sim_place_near(e->place->group, ep->rank, peer)))
+	    (peer != ep->rank && !rb_sim_member_near(e->member->comm, ep->rank, peer)))
 		return NULL;
 	return (void *)(uintptr_t)word;
 }
 
 /* ---- Posts, progress, waiting ---- */
 
-static struct rb_sim_port *port_of(struct rb_endpoint *ep)
+static struct rb_sim_nic *nic_of(struct rb_endpoint *ep)
 {
-	return endpoint_of(ep)->place->port;
+	return endpoint_of(ep)->member->nic;
 }
 
 static void sim_send(struct rb_endpoint *ep, struct rb_request *request)
 {
-	rb_sim_send(port_of(ep), request);
+	rb_sim_send(nic_of(ep), request);
 }
 
 static void sim_recv(struct rb_endpoint *ep, struct rb_request *request)
 {
-	rb_sim_recv(port_of(ep), request);
+	rb_sim_recv(nic_of(ep), request);
 }
 
 static void sim_put(struct rb_endpoint *ep, struct rb_request *request)
 {
-	rb_sim_put(port_of(ep), request);
+	rb_sim_put(nic_of(ep), request);
 }
 
 static void sim_cancel(struct rb_endpoint *ep, struct rb_request *request)
 {
-	rb_sim_cancel(port_of(ep), request);
+	rb_sim_cancel(nic_of(ep), request);
 }
 
 static struct rb_request *sim_poll(struct rb_endpoint *ep)
 {
-	struct rb_sim_place *place = endpoint_of(ep)->place;
-	struct rb_sim_seat *seat = place->seat;
+	struct rb_sim_member *member = endpoint_of(ep)->member;
+	struct rb_sim_process *process = member->process;
 
-	if (!seat->ghost && !rb_sim_collectable(place->port))
-		rb_sim_idle(seat); /* Who polls in a loop must see time pass. */
-	place->news = false;
-	if (seat->ghost || !rb_sim_collectable(place->port))
+	if (!process->ghost && !rb_sim_collectable(member->nic))
+		rb_sim_idle(process); /* Who polls in a loop must see time pass. */
+	member->news = false;
+	if (process->ghost || !rb_sim_collectable(member->nic))
 		return NULL;
-	seat->idle = 0;
-	return rb_sim_collect(place->port);
+	process->idle = 0;
+	return rb_sim_collect(member->nic);
 }
 
 static bool sim_failure(struct rb_endpoint *ep, struct rb_failure *out)
 {
 	struct endpoint *e = endpoint_of(ep);
-	const struct rb_sim_group *g = e->place->group;
+	const struct rb_sim_comm *comm = e->member->comm;
 
-	while (e->failures_told < g->failure_count) {
-		uint32_t peer = g->failures[e->failures_told++];
-		const struct rb_sim_place *place = &g->places[peer];
+	while (e->failures_told < comm->failure_count) {
+		uint32_t peer = comm->failures[e->failures_told++];
+		const struct rb_sim_member *member = &comm->members[peer];
 
 		if (peer == ep->rank)
 			continue;
 		*out = (struct rb_failure) { .peer = peer,
 					     .status = RUBATO_ERR_PEER,
-					     .gave_up = !place->seat->crashed,
-					     .blames = place->blames,
-					     .spoke = place->spoke && !place->seat->crashed };
-		memcpy(out->last_words, place->last_words, sizeof(out->last_words));
+					     .gave_up = !member->process->crashed,
+					     .blames = member->blames,
+					     .spoke = member->spoke && !member->process->crashed };
+		memcpy(out->last_words, member->last_words, sizeof(out->last_words));
 		(void)snprintf(out->text, sizeof(out->text), "%s",
-			       place->seat->crashed ? "it crashed" : "it gave up");
+			       member->process->crashed ? "it crashed" : "it gave up");
 		return true;
 	}
 	return false;
@@ -464,81 +465,81 @@ static bool sim_failure(struct rb_endpoint *ep, struct rb_failure *out)
 
 static void sim_wake(struct rb_endpoint *ep)
 {
-	rb_sim_wake(endpoint_of(ep)->seat);
+	rb_sim_wake(endpoint_of(ep)->process);
 }
 
 static void sim_wait(struct rb_endpoint *ep, uint64_t deadline_ns)
 {
-	struct rb_sim_place *place = endpoint_of(ep)->place;
-	struct rb_sim_seat *seat = place->seat;
+	struct rb_sim_member *member = endpoint_of(ep)->member;
+	struct rb_sim_process *process = member->process;
 
-	if (!seat->ghost && (rb_sim_step(seat, place) || place->news || seat->woken)) {
-		seat->woken = false;
-		rb_sim_idle(seat);
+	if (!process->ghost && (rb_sim_step(process, member) || member->news || process->woken)) {
+		process->woken = false;
+		rb_sim_idle(process);
 		return;
 	}
 	ep->sleeps++;
-	if (!seat->ghost && rb_sim_step_next(seat, place) < deadline_ns)
-		deadline_ns = rb_sim_step_next(seat, place);
-	rb_sim_block(seat, RB_SIM_WAITING, deadline_ns);
-	seat->woken = false;
+	if (!process->ghost && rb_sim_step_next(process, member) < deadline_ns)
+		deadline_ns = rb_sim_step_next(process, member);
+	rb_sim_block(process, RB_SIM_WAITING, deadline_ns);
+	process->woken = false;
 }
 
 static void sim_drive(struct rb_endpoint *ep, uint64_t (*step)(void *arg), void *arg)
 {
-	endpoint_of(ep)->place->step = step;
-	endpoint_of(ep)->place->step_arg = arg;
-	endpoint_of(ep)->place->step_ns = UINT64_MAX;
+	endpoint_of(ep)->member->step = step;
+	endpoint_of(ep)->member->step_arg = arg;
+	endpoint_of(ep)->member->step_ns = UINT64_MAX;
 }
 
 static uint64_t sim_now_ns(struct rb_endpoint *ep)
 {
-	return rb_sim_seat_now(endpoint_of(ep)->seat);
+	return rb_sim_process_now(endpoint_of(ep)->process);
 }
 
 static uint64_t sim_random(struct rb_endpoint *ep)
 {
-	return rb_rng_next(&endpoint_of(ep)->seat->rng);
+	return rb_rng_next(&endpoint_of(ep)->process->rng);
 }
 
 static void sim_sleep(struct rb_endpoint *ep, uint64_t until_ns)
 {
-	struct rb_sim_seat *seat = endpoint_of(ep)->seat;
+	struct rb_sim_process *process = endpoint_of(ep)->process;
 
 	uint64_t next_ns;
 
-	for (struct rb_sim_place *place = seat->places; place != NULL; place = place->next)
-		place->step_ns = 0; /* The background wants to be called now, then it says when. */
-	while (rb_sim_seat_now(seat) < until_ns) {
-		if (!seat->ghost && rb_sim_step(seat, NULL))
+	for (struct rb_sim_member *member = process->members; member != NULL; member = member->next)
+		member->step_ns = 0; /* The background wants to be called now, then it says when. */
+	while (rb_sim_process_now(process) < until_ns) {
+		if (!process->ghost && rb_sim_step(process, NULL))
 			continue;
-		next_ns = seat->ghost ? UINT64_MAX : rb_sim_step_next(seat, NULL);
-		rb_sim_block(seat, RB_SIM_SLEEPING, next_ns < until_ns ? next_ns : until_ns);
+		next_ns = process->ghost ? UINT64_MAX : rb_sim_step_next(process, NULL);
+		rb_sim_block(process, RB_SIM_SLEEPING, next_ns < until_ns ? next_ns : until_ns);
 	}
 }
 
 void rb_sim_reseed(struct rb_endpoint *ep, uint64_t number)
 {
-	struct rb_sim_seat *seat = endpoint_of(ep)->seat;
-	uint64_t seed = seat->world->options.seed ^ rb_mix(number + 0x9e3779b97f4a7c15u);
+	struct rb_sim_process *process = endpoint_of(ep)->process;
+	uint64_t seed = process->cluster->options.seed ^ rb_mix(number + 0x9e3779b97f4a7c15u);
 
-	seat->world->rng.state = rb_mix(seed + 1);
-	seat->rng.state = rb_mix(seed ^ rb_mix(seat->rank + 1));
+	process->cluster->rng.state = rb_mix(seed + 1);
+	process->rng.state = rb_mix(seed ^ rb_mix(process->rank + 1));
 }
 
 static bool sim_recall(struct rb_endpoint *ep, struct rb_request *request)
 {
-	return rb_sim_recall(port_of(ep), request);
+	return rb_sim_recall(nic_of(ep), request);
 }
 
 static bool sim_unmatched(struct rb_endpoint *ep, rb_unmatched_visit *visit, void *arg)
 {
-	return rb_sim_unmatched(port_of(ep), visit, arg);
+	return rb_sim_unmatched(nic_of(ep), visit, arg);
 }
 
 static void sim_dump(struct rb_endpoint *ep, void (*line)(void *arg, const char *text), void *arg)
 {
-	rb_sim_describe(port_of(ep), line, arg);
+	rb_sim_describe(nic_of(ep), line, arg);
 }
 
 const struct rb_transport_ops rb_transport_sim = {

@@ -1,13 +1,13 @@
 /*
- * sim_world_inside.h -- what the simulator's files share: sim_world.c (time, ranks, faults),
+ * sim_cluster_inside.h -- what the simulator's files share: sim_cluster.c (time, ranks, faults),
  * sim_net.c (messages) and sim.c (the transport's table).
  */
-#ifndef RB_TRANSPORT_SIM_WORLD_INSIDE_H
-#define RB_TRANSPORT_SIM_WORLD_INSIDE_H
+#ifndef RB_TRANSPORT_SIM_CLUSTER_INSIDE_H
+#define RB_TRANSPORT_SIM_CLUSTER_INSIDE_H
 
 #include "base/rng.h"
 #include "transport/sim/fiber.h"
-#include "transport/sim/sim_world.h"
+#include "transport/sim/sim_cluster.h"
 #include "transport/transport.h"
 
 #define RB_SIM_NOBODY UINT32_MAX
@@ -24,9 +24,9 @@ enum rb_sim_trace {
 	RB_SIM_TRACE_DATA,
 };
 
-struct rb_sim_world;
+struct rb_sim_cluster;
 struct rb_sim_event;
-typedef void rb_sim_fire(struct rb_sim_world *world, struct rb_sim_event *event);
+typedef void rb_sim_fire(struct rb_sim_cluster *cluster, struct rb_sim_event *event);
 
 struct rb_sim_queue {
 	struct rb_sim_event *first, *last;
@@ -36,18 +36,18 @@ struct rb_sim_queue {
 struct rb_sim_event {
 	uint64_t time_ns, sequence;
 	uint32_t from, to; /* Who is cut or frozen delays it; RB_SIM_NOBODY: nobody. */
-	uint32_t place;    /* In the heap, from 1; 0: not there. */
+	uint32_t at;       /* In the heap, from 1; 0: not there. */
 	rb_sim_fire *fire;
 	struct rb_sim_queue *queue; /* That holds it back; or NULL. */
 	struct rb_sim_event *next, *previous;
 };
 
 /* Makes it happen at time_ns (now at the earliest), after all that was set for that time before. */
-void rb_sim_event_set(struct rb_sim_world *world, struct rb_sim_event *event, uint64_t time_ns);
+void rb_sim_event_set(struct rb_sim_cluster *cluster, struct rb_sim_event *event, uint64_t time_ns);
 /* Makes it not happen. Fine when it was not going to. */
-void rb_sim_event_unset(struct rb_sim_world *world, struct rb_sim_event *event);
-void rb_sim_trace(struct rb_sim_world *world, enum rb_sim_trace kind, uint32_t from, uint32_t to,
-		  uint64_t size_bytes, uint64_t what);
+void rb_sim_event_unset(struct rb_sim_cluster *cluster, struct rb_sim_event *event);
+void rb_sim_trace(struct rb_sim_cluster *cluster, enum rb_sim_trace kind, uint32_t from,
+		  uint32_t to, uint64_t size_bytes, uint64_t what);
 
 /* ---- Ranks ---- */
 
@@ -59,15 +59,15 @@ enum rb_sim_state {
 	RB_SIM_ENDED,    /* Its main has returned. */
 };
 
-struct rb_sim_seat;
+struct rb_sim_process;
 
-/* One rank's place in a group: where its endpoint for that job is, or was. */
-struct rb_sim_place {
-	struct rb_sim_group *group;
-	struct rb_sim_seat *seat;  /* NULL: it has not opened yet. */
-	uint32_t rank;             /* In the group. */
-	struct rb_sim_port *port;  /* Its network side: from its first open to the world's close. */
-	struct rb_sim_place *next; /* Of the same seat. */
+/* A process as a member of a communicator: where its endpoint there is, or was. */
+struct rb_sim_member {
+	struct rb_sim_comm *comm;
+	struct rb_sim_process *process; /* NULL: it has not opened yet. */
+	uint32_t rank;                  /* In the communicator. */
+	struct rb_sim_nic *nic; /* Its network side: from its first open to the cluster's close. */
+	struct rb_sim_member *next; /* Of the same process. */
 
 	bool news;                   /* Since the last poll: a completion or a lost peer. */
 	uint64_t (*step)(void *arg); /* Background progress; when it wants to be called again. */
@@ -85,21 +85,21 @@ struct rb_sim_place {
 
 /* The endpoints of one job, or of one communicator that was split off: they know each other by
  * their ranks in it. */
-struct rb_sim_group {
+struct rb_sim_comm {
 	uint8_t job[16];
 	uint32_t rank_count;
-	struct rb_sim_place *places;
+	struct rb_sim_member *members;
 	uint32_t *failures; /* Ranks, in the order in which peers learned; at most one each. */
 	uint32_t failure_count;
-	struct rb_sim_group *next;
+	struct rb_sim_comm *next;
 };
 
-struct rb_sim_seat {
-	struct rb_sim_world *world;
+struct rb_sim_process {
+	struct rb_sim_cluster *cluster;
 	uint32_t rank;
 	enum rb_sim_state state;
 	struct rb_fiber *fiber;
-	struct rb_sim_seat *next_ready;
+	struct rb_sim_process *next_ready;
 	struct rb_sim_event timer;
 	struct rb_rng rng;
 	rubato_status status; /* Of its main. */
@@ -119,13 +119,13 @@ struct rb_sim_seat {
 	bool lost;                      /* They have, of that or of an abort. */
 
 	uint64_t out_free_ns[2], in_free_ns[2]; /* Links: to other nodes, within the node. */
-	struct rb_sim_place *places;
+	struct rb_sim_member *members;
 	struct rb_sim_region *graves; /* Memory given up that a ghost might still look at. */
 };
 
 struct rb_sim_fault {
 	rubato_sim_fault what;
-	struct rb_sim_world *world;
+	struct rb_sim_cluster *cluster;
 	struct rb_sim_event start, end;
 	bool lasts, fired;
 	struct rb_sim_queue held; /* CUT. */
@@ -136,100 +136,100 @@ struct rb_sim_slot {
 	struct rb_sim_event *event;
 };
 
-struct rb_sim_world {
+struct rb_sim_cluster {
 	rubato_sim_options options; /* Defaults filled in. */
-	struct rb_sim_seat *seats;
+	struct rb_sim_process *processes;
 	struct rb_sim_fault *faults;
-	struct rb_sim_group *groups;
-	struct rb_sim_seat *current; /* Whose fiber runs; NULL: none. */
-	uint32_t *failures;          /* Of seats, in the order in which others learned. */
-	uint32_t failure_count;      /* At most one a seat. */
-	struct rb_rng rng;           /* The network's chance. */
+	struct rb_sim_comm *comms;
+	struct rb_sim_process *current; /* Whose fiber runs; NULL: none. */
+	uint32_t *failures;             /* Of processes, in the order in which others learned. */
+	uint32_t failure_count;         /* At most one a process. */
+	struct rb_rng rng;              /* The network's chance. */
 
 	uint64_t now_ns, sequence;
 	struct rb_sim_slot *heap;
 	uint32_t heap_count, heap_capacity;
 	bool heap_full; /* An event was lost for want of memory: the run cannot go on. */
 
-	struct rb_sim_seat *ready_first, *ready_last;
+	struct rb_sim_process *ready_first, *ready_last;
 	bool running;
-	uint32_t live; /* Seats that run and have neither ended nor crashed. */
+	uint32_t live; /* Processes that run and have neither ended nor crashed. */
 	bool crashes;  /* Some fault is one. */
 	uint32_t cuts; /* That last. */
-	rubato_status (*main)(struct rb_sim_seat *seat, void *arg);
+	rubato_status (*main)(struct rb_sim_process *process, void *arg);
 	void *arg;
 
-	rubato_status end_status; /* Why the world ended the run, if it did. */
+	rubato_status end_status; /* Why the cluster ended the run, if it did. */
 	rubato_sim_result result;
 	char first_text[256];
 };
 
 /* Whether two ranks share a node, and so memory. Never on a flat network. */
-static inline bool rb_sim_near(const struct rb_sim_world *w, uint32_t a, uint32_t b)
+static inline bool rb_sim_near(const struct rb_sim_cluster *c, uint32_t a, uint32_t b)
 {
-	return w->options.ranks_per_node > 0 &&
-	       a / w->options.ranks_per_node == b / w->options.ranks_per_node;
+	return c->options.ranks_per_node > 0 &&
+	       a / c->options.ranks_per_node == b / c->options.ranks_per_node;
 }
 
-static inline bool rb_sim_place_near(const struct rb_sim_group *g, uint32_t a, uint32_t b)
+static inline bool rb_sim_member_near(const struct rb_sim_comm *comm, uint32_t a, uint32_t b)
 {
-	const struct rb_sim_seat *from = g->places[a].seat, *to = g->places[b].seat;
+	const struct rb_sim_process *from = comm->members[a].process,
+				    *to = comm->members[b].process;
 
-	return from != NULL && to != NULL && rb_sim_near(from->world, from->rank, to->rank);
+	return from != NULL && to != NULL && rb_sim_near(from->cluster, from->rank, to->rank);
 }
 
 /* Blocks in `state` until rb_sim_news, wake (WAITING only) or the deadline. */
-void rb_sim_block(struct rb_sim_seat *seat, enum rb_sim_state state, uint64_t deadline_ns);
+void rb_sim_block(struct rb_sim_process *process, enum rb_sim_state state, uint64_t deadline_ns);
 /* For calls that ask again and again without blocking: lets time pass now and then. */
-void rb_sim_idle(struct rb_sim_seat *seat);
+void rb_sim_idle(struct rb_sim_process *process);
 /* Something came for this rank. */
-void rb_sim_news(struct rb_sim_place *place);
-void rb_sim_wake(struct rb_sim_seat *seat);
+void rb_sim_news(struct rb_sim_member *member);
+void rb_sim_wake(struct rb_sim_process *process);
 /* Background progress of all endpoints of this rank, but of `but`, that have news or are due;
  * whether any. */
-bool rb_sim_step(struct rb_sim_seat *seat, const struct rb_sim_place *but);
+bool rb_sim_step(struct rb_sim_process *process, const struct rb_sim_member *but);
 /* When the next of them is due. */
-uint64_t rb_sim_step_next(const struct rb_sim_seat *seat, const struct rb_sim_place *but);
-/* The others of the group learn after delay_ns that this rank has left it; `fails`: as a
+uint64_t rb_sim_step_next(const struct rb_sim_process *process, const struct rb_sim_member *but);
+/* The others of the communicator learn after delay_ns that this rank has left it; `fails`: as a
  * failure. */
-void rb_sim_tell(struct rb_sim_place *place, uint64_t delay_ns, bool fails);
+void rb_sim_tell(struct rb_sim_member *member, uint64_t delay_ns, bool fails);
 
-/* The group of this job, made when first asked for. Errors: ARGUMENT (it has another number of
- * ranks), MEMORY. */
-RB_NODISCARD rubato_status rb_sim_group_get(struct rb_sim_world *world, const uint8_t job[16],
-					    uint32_t rank_count, struct rb_sim_group **out);
+/* The communicator of this job, made when first asked for. Errors: ARGUMENT (it has another number
+ * of ranks), MEMORY. */
+RB_NODISCARD rubato_status rb_sim_comm_get(struct rb_sim_cluster *cluster, const uint8_t job[16],
+					   uint32_t rank_count, struct rb_sim_comm **out);
 
 /* ---- The network side (sim_net.c) ---- */
 
-/* Makes the place's port, or readies the one it has for its next endpoint. Errors: MEMORY,
+/* Makes the member's network card, or readies the one it has for its next endpoint. Errors: MEMORY,
  * UNSUPPORTED (an endpoint is open). */
-RB_NODISCARD rubato_status rb_sim_port_open(struct rb_sim_place *place, struct rb_endpoint *ep);
+RB_NODISCARD rubato_status rb_sim_nic_open(struct rb_sim_member *member, struct rb_endpoint *ep);
 /* The rank stops taking part: withdraws its large sends, drops what came for it. */
-void rb_sim_port_stop(struct rb_sim_port *port);
+void rb_sim_nic_stop(struct rb_sim_nic *nic);
 /* After that: forgets the requests that are left, and the endpoint. */
-void rb_sim_port_close(struct rb_sim_port *port);
-void rb_sim_port_free(struct rb_sim_port *port);
+void rb_sim_nic_close(struct rb_sim_nic *nic);
+void rb_sim_nic_free(struct rb_sim_nic *nic);
 /* Its endpoint while that is open, else NULL. NULL is fine. */
-struct rb_endpoint *rb_sim_port_endpoint(const struct rb_sim_port *port);
+struct rb_endpoint *rb_sim_nic_endpoint(const struct rb_sim_nic *nic);
 /* Whether requests are pending on it. */
-bool rb_sim_port_at_work(const struct rb_sim_port *port);
+bool rb_sim_nic_at_work(const struct rb_sim_nic *nic);
 /* This rank learns that a peer is no more: ends what needs it. `failed`: what the peer had sent is
  * not waited for. */
-void rb_sim_port_lost(struct rb_sim_port *port, uint32_t peer, bool failed);
+void rb_sim_nic_lost(struct rb_sim_nic *nic, uint32_t peer, bool failed);
 
-void rb_sim_send(struct rb_sim_port *port, struct rb_request *request);
-void rb_sim_recv(struct rb_sim_port *port, struct rb_request *request);
-void rb_sim_put(struct rb_sim_port *port, struct rb_request *request);
-void rb_sim_cancel(struct rb_sim_port *port, struct rb_request *request);
+void rb_sim_send(struct rb_sim_nic *nic, struct rb_request *request);
+void rb_sim_recv(struct rb_sim_nic *nic, struct rb_request *request);
+void rb_sim_put(struct rb_sim_nic *nic, struct rb_request *request);
+void rb_sim_cancel(struct rb_sim_nic *nic, struct rb_request *request);
 /* The completed requests, as poll returns them. */
-struct rb_request *rb_sim_collect(struct rb_sim_port *port);
-bool rb_sim_collectable(const struct rb_sim_port *port);
+struct rb_request *rb_sim_collect(struct rb_sim_nic *nic);
+bool rb_sim_collectable(const struct rb_sim_nic *nic);
 /* Calls line() for each pending request. */
 /* Also one that has met a message, which is then as before. */
-bool rb_sim_recall(struct rb_sim_port *port, struct rb_request *request);
-bool rb_sim_unmatched(const struct rb_sim_port *port, rb_unmatched_visit *visit, void *arg);
-void rb_sim_describe(struct rb_sim_port *port, void (*line)(void *arg, const char *text),
-		     void *arg);
+bool rb_sim_recall(struct rb_sim_nic *nic, struct rb_request *request);
+bool rb_sim_unmatched(const struct rb_sim_nic *nic, rb_unmatched_visit *visit, void *arg);
+void rb_sim_describe(struct rb_sim_nic *nic, void (*line)(void *arg, const char *text), void *arg);
 
 /* ---- Memory (sim.c), as puts find it ---- */
 
@@ -237,6 +237,6 @@ void rb_sim_describe(struct rb_sim_port *port, void (*line)(void *arg, const cha
 void *rb_sim_memory(struct rb_endpoint *ep, uint32_t region, uint64_t offset, uint64_t size_bytes);
 /* The number by which the peer knows the region behind `remote`. */
 uint32_t rb_sim_remote_region(const struct rb_remote *remote);
-void rb_sim_graves_free(struct rb_sim_seat *seat);
+void rb_sim_graves_free(struct rb_sim_process *process);
 
 #endif

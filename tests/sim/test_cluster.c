@@ -1,4 +1,4 @@
-/* test_world.c -- virtual time, and what messages do in it: computed by hand, then at random. */
+/* test_cluster.c -- virtual time, and what messages do in it: computed by hand, then at random. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -581,7 +581,7 @@ START_TEST(nonsense_is_refused)
 {
 	rubato_sim_options rows[] = { OPTIONS(0), OPTIONS(2), OPTIONS(2), OPTIONS(2), OPTIONS(2) };
 	rubato_sim_fault fault = { .kind = RUBATO_SIM_FREEZE, .rank = 2 };
-	struct rb_sim_world *w;
+	struct rb_sim_cluster *w;
 
 	for (size_t i = 0; i < 5; i++)
 		rows[i].size_bytes = sizeof(rows[i]);
@@ -591,13 +591,13 @@ START_TEST(nonsense_is_refused)
 	rows[4].faults = &fault;
 	rows[4].fault_count = 1;
 	for (size_t i = 0; i < 5; i++)
-		ck_assert_int_eq(rb_sim_world_open(&rows[i], &w), RUBATO_ERR_ARGUMENT);
+		ck_assert_int_eq(rb_sim_cluster_open(&rows[i], &w), RUBATO_ERR_ARGUMENT);
 }
 END_TEST
 
 int main(void)
 {
-	TCase *tc = tcase_create("world");
+	TCase *tc = tcase_create("cluster");
 	Suite *suite = suite_create("sim");
 
 	tcase_add_loop_test(tc, a_message_takes_latency_and_its_bytes, 0, 5);

@@ -1,9 +1,9 @@
 /*
- * sim_world.h -- a world of ranks in one thread, in virtual time: what runs on it, not in it.
+ * sim_cluster.h -- a cluster of ranks in one thread, in virtual time: what runs on it, not in it.
  *
- * Each rank has a seat; a seat's main runs as a fiber until it blocks in the transport's wait (or
+ * Each rank is a process; its main runs as a fiber until it blocks in the transport's wait (or
  * sleep). When every rank blocks, time jumps to the next event. Events are ordered by (time, order
- * of making), chance comes from the seed, so that a world is a function of its options and its
+ * of making), chance comes from the seed, so that a cluster is a function of its options and its
  * program.
  *
  * The model. A message of s bytes leaves when its sender's link is free, takes s / bandwidth on it,
@@ -22,37 +22,37 @@
  *
  * The afterlife. When the others have ended, a crashed rank is entered once more, on a network that
  * has gone silent and with a clock that jumps to whatever it waits for: its calls time out, so it
- * returns and frees what it holds. The same happens to all ranks when the world ends early, because
- * time_max_ns has passed or because nothing can happen any more and somebody waits without
+ * returns and frees what it holds. The same happens to all ranks when the cluster ends early,
+ * because time_max_ns has passed or because nothing can happen any more and somebody waits without
  * deadline.
  */
-#ifndef RB_TRANSPORT_SIM_WORLD_H
-#define RB_TRANSPORT_SIM_WORLD_H
+#ifndef RB_TRANSPORT_SIM_CLUSTER_H
+#define RB_TRANSPORT_SIM_CLUSTER_H
 
 #include "base/status.h"
 #include "rubato_sim.h"
 
 #define RB_SIM_EAGER_BYTES_MAX 16384 /* Guess, between what UCX takes on shared memory and TCP. */
 
-struct rb_sim_world; /* rb_transport_options.backend of its endpoints. */
-struct rb_sim_seat;  /* A rank's place. */
+struct rb_sim_cluster; /* rb_transport_options.backend of its endpoints. */
+struct rb_sim_process; /* One rank: its fiber. */
 
 /* Copies the options; 0 means the defaults of rubato_sim.h. Errors: ARGUMENT, MEMORY. */
-RB_NODISCARD rubato_status rb_sim_world_open(const rubato_sim_options *options,
-					     struct rb_sim_world **out);
+RB_NODISCARD rubato_status rb_sim_cluster_open(const rubato_sim_options *options,
+					       struct rb_sim_cluster **out);
 /* Frees everything, endpoints and memory of ranks included. NULL is fine. */
-void rb_sim_world_close(struct rb_sim_world *world);
+void rb_sim_cluster_close(struct rb_sim_cluster *cluster);
 
-struct rb_sim_seat *rb_sim_world_seat(struct rb_sim_world *world, uint32_t rank);
+struct rb_sim_process *rb_sim_cluster_process(struct rb_sim_cluster *cluster, uint32_t rank);
 
-/* Runs main as a fiber for each rank until all have returned; once in a world's life. The status is
- * TIMEOUT when the world had to end them, else the first error that a rank returned, crashed ranks
- * left out. */
-RB_NODISCARD rubato_status rb_sim_world_run(struct rb_sim_world *world,
-					    rubato_status (*main)(struct rb_sim_seat *seat,
-								  void *arg),
-					    void *arg);
-void rb_sim_world_result(const struct rb_sim_world *world, rubato_sim_result *result);
+/* Runs main as a fiber for each rank until all have returned; once in a cluster's life. The status
+ * is TIMEOUT when the cluster had to end them, else the first error that a rank returned, crashed
+ * ranks left out. */
+RB_NODISCARD rubato_status rb_sim_cluster_run(struct rb_sim_cluster *cluster,
+					      rubato_status (*main)(struct rb_sim_process *process,
+								    void *arg),
+					      void *arg);
+void rb_sim_cluster_result(const struct rb_sim_cluster *cluster, rubato_sim_result *result);
 
 /* rubato_sim_reseed: of the network, and of this rank. */
 struct rb_endpoint;
@@ -60,15 +60,15 @@ void rb_sim_reseed(struct rb_endpoint *ep, uint64_t number);
 
 /* ---- For what runs beside an endpoint, on a rank's fiber: start-up ---- */
 
-uint32_t rb_sim_seat_rank(const struct rb_sim_seat *seat);
-uint64_t rb_sim_seat_now(const struct rb_sim_seat *seat);
+uint32_t rb_sim_process_rank(const struct rb_sim_process *process);
+uint64_t rb_sim_process_now(const struct rb_sim_process *process);
 /* Blocks until unpark, a lost rank, or the deadline. May return early: ask again for what it
  * was. */
-void rb_sim_seat_park(struct rb_sim_seat *seat, uint64_t deadline_ns);
-void rb_sim_seat_unpark(struct rb_sim_seat *seat);
-/* Whether this rank has crashed or its world has ended: nobody will answer any more. */
-bool rb_sim_seat_alone(const struct rb_sim_seat *seat);
+void rb_sim_process_park(struct rb_sim_process *process, uint64_t deadline_ns);
+void rb_sim_process_unpark(struct rb_sim_process *process);
+/* Whether this rank has crashed or its cluster has ended: nobody will answer any more. */
+bool rb_sim_process_alone(const struct rb_sim_process *process);
 /* Whether peers have learned of a crash or an abort, and of whose first. */
-bool rb_sim_world_lost(const struct rb_sim_world *world, uint32_t *rank);
+bool rb_sim_cluster_lost(const struct rb_sim_cluster *cluster, uint32_t *rank);
 
 #endif
