@@ -108,7 +108,7 @@ uint64_t rb_span_offset(const struct rb_layout *layout, const struct rb_step *st
 	bool scratch = span->buffer == RB_BUF_SCRATCH;
 	uint64_t base = 0;
 
-	if (scratch && span->depth != RB_SHELF)
+	if (scratch && span->depth != RB_VECTOR_SLOT)
 		return ((uint64_t)span->slot + c % span->depth) * layout->chunk;
 	uint32_t block =
 		span->shift == 0 ? step->block : (step->block + span->shift) % layout->block_count;
@@ -127,7 +127,7 @@ void rb_writer_init(struct rb_writer *w, struct rb_schedule *schedule, uint32_t 
 	schedule->rank = rank;
 	schedule->rank_count = rank_count;
 	schedule->block_count = block_count;
-	schedule->scratch_slots = schedule->scratch_shelves = 0;
+	schedule->scratch_slots = schedule->scratch_vector_slots = 0;
 	schedule->scratch_copies = 1;
 	schedule->flags = 0;
 	schedule->step_count = schedule->span_count = schedule->dep_count = 0;
@@ -151,9 +151,9 @@ static uint32_t add_span(struct rb_writer *w, struct rb_span span)
 
 	if (index < w->span_capacity)
 		s->spans[index] = span;
-	if (span.buffer == RB_BUF_SCRATCH && span.depth == RB_SHELF) {
-		if (span.slot >= s->scratch_shelves)
-			s->scratch_shelves = span.slot + 1;
+	if (span.buffer == RB_BUF_SCRATCH && span.depth == RB_VECTOR_SLOT) {
+		if (span.slot >= s->scratch_vector_slots)
+			s->scratch_vector_slots = span.slot + 1;
 	} else if (span.buffer == RB_BUF_SCRATCH && span.slot + span.depth > s->scratch_slots) {
 		s->scratch_slots = span.slot + span.depth;
 	}
@@ -369,8 +369,8 @@ static void add_span_text(struct text *t, const struct rb_schedule *s, uint32_t 
 	add(t, " %s", span->buffer < RB_BUFFER_COUNT ? names[span->buffer] : "?");
 	if (span->rank != RB_SELF)
 		add(t, "@%u", span->rank);
-	if (span->buffer == RB_BUF_SCRATCH && span->depth == RB_SHELF)
-		add(t, " shelf %u", span->slot);
+	if (span->buffer == RB_BUF_SCRATCH && span->depth == RB_VECTOR_SLOT)
+		add(t, " vector slot %u", span->slot);
 	else if (span->buffer == RB_BUF_SCRATCH)
 		add(t, "[%u+%u]", span->slot, span->depth);
 	else if (span->part)

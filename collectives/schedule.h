@@ -28,8 +28,8 @@
  * peer may still read or write them in place: the builder must wait for that. Scratch is the
  * schedule's own until the next instance, which has `scratch_copies` sets of it in turn (instance i
  * uses set i modulo it): `scratch_slots` slots of a chunk each, for what is in flight, and behind
- * them `scratch_shelves` shelves, each as long as the vector and cut like it, for blocks that must
- * lie side by side.
+ * them `scratch_vector_slots` vector slots, each as long as the vector and cut like it, for blocks
+ * that must lie side by side.
  *
  * checker.h proves these graphs; runtime/engine/run.c executes them.
  */
@@ -53,13 +53,13 @@ struct rb_span {
 	uint32_t rank;  /* RB_SELF, or a peer: mapped (COPY, REDUCE), or writable (PUT's target). */
 	uint8_t buffer; /* enum rb_buffer. */
 	uint8_t part;   /* IN, OUT: 1 when the buffer holds just this step's range, from 0 on. */
-	uint16_t depth; /* SCRATCH: iteration c uses slot + c % depth; RB_SHELF: a shelf. */
-	uint32_t slot;  /* SCRATCH: first slot; or which shelf. */
-	/* IN, OUT, shelves: the range begins so many blocks (modulo their number) after the step's.
-	 * Only where all blocks are equally long. */
+	uint16_t depth; /* SCRATCH: iteration c uses slot + c % depth, or RB_VECTOR_SLOT. */
+	uint32_t slot;  /* SCRATCH: first slot; or which vector slot. */
+	/* IN, OUT, vector slots: the range begins so many blocks (modulo their number) after the
+	 * step's. Only where all blocks are equally long. */
 	uint32_t shift;
 };
-#define RB_SHELF 0 /* As a span's depth. */
+#define RB_VECTOR_SLOT 0 /* As a span's depth. */
 
 enum rb_step_kind {
 	RB_STEP_SEND,   /* from[0] to peer */
@@ -108,10 +108,10 @@ struct rb_dep {
 /* Arrays belong to the caller; counts are what is used. */
 struct rb_schedule {
 	uint32_t rank, rank_count;
-	uint32_t block_count;     /* The layout must have as many. */
-	uint32_t scratch_slots;   /* Of one set. */
-	uint32_t scratch_shelves; /* Likewise. */
-	uint32_t scratch_copies;  /* Sets; at least 1. */
+	uint32_t block_count;          /* The layout must have as many. */
+	uint32_t scratch_slots;        /* Of one set. */
+	uint32_t scratch_vector_slots; /* Likewise. */
+	uint32_t scratch_copies;       /* Sets; at least 1. */
 	uint32_t flags;
 	uint32_t step_count, span_count, dep_count;
 	struct rb_step *steps;
@@ -159,8 +159,8 @@ uint64_t rb_step_range(const struct rb_layout *layout, const struct rb_step *ste
 uint32_t rb_step_iterations(const struct rb_layout *layout, const struct rb_step *step);
 /* Elements that iteration c of the step touches in each span. */
 uint64_t rb_step_length(const struct rb_layout *layout, const struct rb_step *step, uint32_t c);
-/* Where in the span's buffer, in elements. SCRATCH: from the instance's first slot; on a shelf:
- * from its first shelf. */
+/* Where in the span's buffer, in elements. SCRATCH: from the instance's first slot; in a vector
+ * slot: from its first vector slot. */
 uint64_t rb_span_offset(const struct rb_layout *layout, const struct rb_step *step,
 			const struct rb_span *span, uint32_t c);
 
@@ -240,9 +240,9 @@ static inline struct rb_span rb_span_scratch(uint32_t rank, uint32_t slot, uint1
 	};
 }
 
-static inline struct rb_span rb_span_shelf(uint32_t shelf)
+static inline struct rb_span rb_span_vector_slot(uint32_t slot)
 {
-	return (struct rb_span) { .rank = RB_SELF, .buffer = RB_BUF_SCRATCH, .slot = shelf };
+	return (struct rb_span) { .rank = RB_SELF, .buffer = RB_BUF_SCRATCH, .slot = slot };
 }
 static inline struct rb_span rb_span_shifted(struct rb_span span, uint32_t shift)
 {

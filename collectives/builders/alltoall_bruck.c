@@ -4,8 +4,8 @@
  * bits of i: in round k all that still has bit k to go moves 2^k places, in one message. log2(n)
  * messages instead of n, half of the vector each: for small blocks.
  *
- * Item i of a rank is what goes, or has come, i places. Round k has a shelf: first the items that
- * leave, side by side, then those that come in their stead.
+ * Item i of a rank is what goes, or has come, i places. Round k has a vector slot: first the items
+ * that leave, side by side, then those that come in their stead.
  */
 #include "collectives/builders/builders.h"
 
@@ -28,7 +28,7 @@ struct bruck {
 	struct rb_row packs[32]; /* Per round: of the items that move, in rising order. */
 };
 
-/* Where item i has come to in round k: a block of that round's shelf. */
+/* Where item i has come to in round k: a block of that round's vector slot. */
 static uint32_t arrived(const struct bruck *b, uint32_t i, uint32_t k)
 {
 	return movers_below(b->n, k) + movers_below(i, k);
@@ -49,7 +49,7 @@ static void after_arrival(struct rb_writer *w, const struct bruck *b, uint32_t i
 static void write_pack(struct rb_writer *w, struct bruck *b, uint32_t i, uint32_t k)
 {
 	uint32_t place = movers_below(i, k), lower = i & ((1u << k) - 1);
-	struct rb_span to = rb_span_shelf(k);
+	struct rb_span to = rb_span_vector_slot(k);
 
 	if (lower == 0) {
 		struct rb_span in = rb_span_in(RB_SELF);
@@ -60,7 +60,8 @@ static void write_pack(struct rb_writer *w, struct bruck *b, uint32_t i, uint32_
 	}
 	uint32_t before = 31 - (uint32_t)__builtin_clz(lower);
 
-	struct rb_span from = at_block(b, rb_span_shelf(before), arrived(b, i, before), place);
+	struct rb_span from =
+		at_block(b, rb_span_vector_slot(before), arrived(b, i, before), place);
 
 	rb_row_add(&b->packs[k], rb_write_copy(w, from, to, place, 1));
 	after_arrival(w, b, i, before);
@@ -74,12 +75,12 @@ static void write_round(struct rb_writer *w, struct bruck *b, const struct rb_bu
 	for (uint32_t i = 0; i < b->n; i++)
 		if (moves(i, k))
 			write_pack(w, b, i, k);
-	(void)rb_write_send(w, rb_right(build, b->r, 1u << k), (uint16_t)k, rb_span_shelf(k), 0,
-			    items);
+	(void)rb_write_send(w, rb_right(build, b->r, 1u << k), (uint16_t)k, rb_span_vector_slot(k),
+			    0, items);
 	/* An item that lies further back is in a later chunk of the message. */
 	rb_write_dep_row(w, &b->packs[k], 0);
-	b->recvs[k] = rb_write_recv(w, rb_left(build, b->r, 1u << k), (uint16_t)k, rb_span_shelf(k),
-				    items, items);
+	b->recvs[k] = rb_write_recv(w, rb_left(build, b->r, 1u << k), (uint16_t)k,
+				    rb_span_vector_slot(k), items, items);
 }
 
 /* Item i has gone all its way: it is from the rank i places to the left. */
@@ -89,7 +90,7 @@ static void write_result(struct rb_writer *w, const struct bruck *b, const struc
 	uint32_t k = 31 - (uint32_t)__builtin_clz(i), from = rb_left(build, b->r, i);
 	uint32_t back = b->n - i, lowest = (uint32_t)__builtin_ctz(back);
 
-	(void)rb_write_copy(w, at_block(b, rb_span_shelf(k), arrived(b, i, k), from),
+	(void)rb_write_copy(w, at_block(b, rb_span_vector_slot(k), arrived(b, i, k), from),
 			    rb_span_out(RB_SELF), from, 1);
 	after_arrival(w, b, i, k);
 	if (build->in_place) /* Item n - i was there, and has been packed. */

@@ -1,13 +1,13 @@
 /*
  * gather_binomial.c -- the binomial tree, as in Thakur, Rabenseifner and Gropp, "Optimization of
  * Collective Communication Operations in MPICH" (2005): counted from the root, v collects on a
- * shelf the parts of all ranks below it and sends them to its parent together.
+ * vector slot the parts of all ranks below it and sends them to its parent together.
  */
 #include "collectives/builders/builders.h"
 
 #define CHILD_MESSAGES_MAX 64 /* Two pieces of each child. */
 
-struct part { /* What lies on the shelf from `block` on, and the step that put it there. */
+struct part { /* What lies in the vector slot from `block` on, and the step that put it there. */
 	uint32_t block, step;
 };
 
@@ -21,7 +21,7 @@ static void write_up(struct rb_writer *w, const struct rb_build *build, const st
 
 	for (uint32_t i = 0; i < mine.count; i++) {
 		(void)rb_write_send(w, rb_right(build, build->root, v & (v - 1)), (uint16_t)i,
-				    rb_span_shelf(0), mine.block[i], mine.blocks[i]);
+				    rb_span_vector_slot(0), mine.block[i], mine.blocks[i]);
 		for (uint32_t k = 0; k < count; k++)
 			if ((parts[k].block < build->rank) == (i == 1))
 				rb_write_dep(w, parts[k].step, 0);
@@ -32,7 +32,7 @@ void rb_build_gather_binomial(struct rb_writer *w, const struct rb_build *build)
 {
 	uint32_t n = build->rank_count, r = build->rank, v = rb_from_root(build), count = 1;
 	struct rb_span part = rb_span_part(rb_span_in(RB_SELF));
-	struct rb_span to = v == 0 ? rb_span_out(RB_SELF) : rb_span_shelf(0);
+	struct rb_span to = v == 0 ? rb_span_out(RB_SELF) : rb_span_vector_slot(0);
 	struct part parts[1 + CHILD_MESSAGES_MAX];
 
 	rb_writer_init(w, w->schedule, r, n, n);

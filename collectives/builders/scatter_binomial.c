@@ -1,6 +1,6 @@
 /*
  * scatter_binomial.c -- gather_binomial backwards: counted from the root, v gets from its parent
- * the blocks of all ranks below it together, keeps them on a shelf and passes them on.
+ * the blocks of all ranks below it together, keeps them in a vector slot and passes them on.
  */
 #include "collectives/builders/builders.h"
 
@@ -17,7 +17,7 @@ void rb_build_scatter_binomial(struct rb_writer *w, const struct rb_build *build
 {
 	uint32_t n = build->rank_count, r = build->rank, v = rb_from_root(build);
 	struct rb_span part = rb_span_part(rb_span_out(RB_SELF));
-	struct rb_span from = v == 0 ? rb_span_in(RB_SELF) : rb_span_shelf(0);
+	struct rb_span from = v == 0 ? rb_span_in(RB_SELF) : rb_span_vector_slot(0);
 	uint32_t parent = rb_right(build, build->root, v & (v - 1));
 	struct rb_pieces mine = rb_pieces_below(build, v);
 	struct rb_row recvs = { 0 };

@@ -221,7 +221,7 @@ struct check_place check_place(const struct checker *k, uint32_t rank, const str
 
 	if (span->buffer == RB_BUF_SCRATCH) {
 		which = 2 + instance % schedule->scratch_copies;
-		if (span->depth == RB_SHELF)
+		if (span->depth == RB_VECTOR_SLOT)
 			offset += schedule->scratch_slots * layout->chunk;
 	} else if (span->part || (layout->per_peer && owner != rank)) {
 		/* Given from its begin: at its owner it lies where that one has it. */
@@ -243,7 +243,8 @@ uint64_t check_space_elements(const struct checker *k, uint32_t space)
 
 	if (which < 2)
 		return in > out ? in : out;
-	return schedule->scratch_slots * layout->chunk + schedule->scratch_shelves * layout->count;
+	return schedule->scratch_slots * layout->chunk +
+	       schedule->scratch_vector_slots * layout->count;
 }
 
 /* ---- The whole ---- */

@@ -33,13 +33,13 @@ static bool check_span(struct checker *k, uint32_t r, uint32_t index, uint32_t s
 		return check_fail(k, r, index, 0, "writes IN");
 	if (span->buffer == RB_BUF_SCRATCH) {
 		const struct rb_schedule *owner = k->ranks[local ? r : span->rank].schedule;
-		bool shelf = span->depth == RB_SHELF;
+		bool vector_slot = span->depth == RB_VECTOR_SLOT;
 
-		if (shelf ? span->slot >= owner->scratch_shelves
-			  : (uint64_t)span->slot + span->depth > owner->scratch_slots)
-			return check_fail(k, r, index, 0, "slots %u+%u of %u, shelves %u",
+		if (vector_slot ? span->slot >= owner->scratch_vector_slots
+				: (uint64_t)span->slot + span->depth > owner->scratch_slots)
+			return check_fail(k, r, index, 0, "slots %u+%u of %u, vector slots %u",
 					  span->slot, span->depth, owner->scratch_slots,
-					  owner->scratch_shelves);
+					  owner->scratch_vector_slots);
 		return true;
 	}
 	if (span->buffer >= RB_BUFFER_COUNT ||
@@ -59,7 +59,7 @@ static bool check_range_of(struct checker *k, uint32_t r, uint32_t index,
 	uint64_t length = rb_step_range(layout, step), there = 0;
 	bool scratch = span->buffer == RB_BUF_SCRATCH;
 
-	if (length == 0 || (scratch && span->depth != RB_SHELF))
+	if (length == 0 || (scratch && span->depth != RB_VECTOR_SLOT))
 		return true;
 	if (step->blocks > 1 && layout->starts)
 		return check_fail(k, r, index, 0, "takes uneven blocks for adjoining ones");
@@ -67,7 +67,7 @@ static bool check_range_of(struct checker *k, uint32_t r, uint32_t index,
 		return check_fail(k, r, index, 0, "%u blocks from %u of %u", step->blocks, block,
 				  layout->block_count);
 	if (scratch && layout->starts)
-		return check_fail(k, r, index, 0, "uneven blocks on a shelf");
+		return check_fail(k, r, index, 0, "uneven blocks in a vector slot");
 	struct check_range has = { 0, layout->block_count };
 
 	if (!scratch)

@@ -200,8 +200,8 @@ static void derive_successors(struct rb_plan *plan)
 	first[0] = 0;
 }
 
-/* Elements before the first shelf. No chunk is longer than the vector, so slots are not either:
- * do not reserve what cannot come. */
+/* Elements before the first vector slot. No chunk is longer than the vector, so slots are not
+ * either: do not reserve what cannot come. */
 static uint64_t slots_length(const struct rb_plan *plan)
 {
 	const struct rb_layout *layout = &plan->layout;
@@ -213,9 +213,10 @@ static uint64_t slots_length(const struct rb_plan *plan)
 static uint64_t span_start(const struct rb_plan *plan, const struct rb_step *step, uint32_t index)
 {
 	const struct rb_span *span = &plan->schedule.spans[index];
-	bool shelf = span->buffer == RB_BUF_SCRATCH && span->depth == RB_SHELF;
+	bool vector_slot = span->buffer == RB_BUF_SCRATCH && span->depth == RB_VECTOR_SLOT;
 
-	return rb_span_offset(&plan->layout, step, span, 0) + (shelf ? slots_length(plan) : 0);
+	return rb_span_offset(&plan->layout, step, span, 0) +
+	       (vector_slot ? slots_length(plan) : 0);
 }
 
 /* As run.c's span_at for iteration 0. */
@@ -226,7 +227,7 @@ static void derive_first(struct rb_plan *plan, uint8_t element_bytes)
 
 	for (uint32_t i = 0; i < plan->schedule.span_count; i++) {
 		const struct rb_span *span = &plan->schedule.spans[i];
-		bool slots = span->buffer == RB_BUF_SCRATCH && span->depth != RB_SHELF;
+		bool slots = span->buffer == RB_BUF_SCRATCH && span->depth != RB_VECTOR_SLOT;
 
 		plan->span_first[i] =
 			(slots ? span->slot * slot : plan->span_start[i]) * element_bytes;
@@ -307,7 +308,7 @@ static void reach_add(struct rb_plan *plan, uint32_t step, uint32_t index)
 	reach = &plan->reach[(size_t)span->rank * RB_BUFFER_COUNT + span->buffer];
 	if (span->buffer != RB_BUF_SCRATCH)
 		end = (plan->span_start[index] + plan->range[step]) * element_bytes;
-	else if (span->depth == RB_SHELF)
+	else if (span->depth == RB_VECTOR_SLOT)
 		end = plan->scratch_bytes - plan->set_bytes +
 		      (plan->span_start[index] + plan->range[step]) * element_bytes;
 	else
@@ -354,7 +355,7 @@ static void derive(struct rb_plan *plan, uint8_t element_bytes)
 	derive_short(plan);
 
 	plan->set_bytes =
-		(slots_length(plan) + s->scratch_shelves * plan->layout.count) * element_bytes;
+		(slots_length(plan) + s->scratch_vector_slots * plan->layout.count) * element_bytes;
 	plan->set_bytes = (plan->set_bytes + 63) & ~(uint64_t)63;
 	plan->scratch_bytes = plan->set_bytes * s->scratch_copies;
 	derive_reach(plan);

@@ -42,7 +42,7 @@ struct rb_plan {
 	struct rb_schedule schedule;
 	struct rb_layout layout;
 	uint64_t scratch_bytes; /* Of all sets. */
-	uint64_t set_bytes;     /* Of one set of slots and shelves. */
+	uint64_t set_bytes;     /* Of one set of slots and vector slots. */
 	uint32_t pending_steps; /* With at least one iteration. */
 	uint32_t *iterations;   /* Per step. */
 	uint64_t *range;        /* Per step: elements of its range. */

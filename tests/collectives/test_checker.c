@@ -116,7 +116,7 @@ static void prove_narrow(const struct rb_joint *joint, bool narrowest)
 	uint64_t big = ((uint64_t)1 << 31) + 5;
 
 	if (narrowest &&
-	    joint->schedules[0].scratch_shelves > 1) /* A copy for each item and round. */
+	    joint->schedules[0].scratch_vector_slots > 1) /* A copy for each item and round. */
 		prove_even(joint, IN_PLACE, n, 7, 1);
 	else
 		prove_even(joint, narrowest ? IN_PLACE : BOTH, (narrowest ? 3 : 6) * n * 2 - 1, 2,

@@ -166,7 +166,8 @@ static bool mutate_span(struct rb_joint *w, struct rb_schedule *s, struct rb_ste
 		return !scratch;
 	case NEXT_SHIFT:
 		span->shift = (span->shift + 1) % s->block_count;
-		return s->block_count > 1 && !span->part && (!scratch || span->depth == RB_SHELF);
+		return s->block_count > 1 && !span->part &&
+		       (!scratch || span->depth == RB_VECTOR_SLOT);
 	default:
 		return false;
 	}
@@ -395,10 +396,10 @@ static bool names_slots_only(const struct rb_schedule *s, const struct rb_step *
 
 	for (uint32_t i = 0; i < step->from_count; i++)
 		slots &= s->spans[step->from + i].buffer == RB_BUF_SCRATCH &&
-			 s->spans[step->from + i].depth != RB_SHELF;
+			 s->spans[step->from + i].depth != RB_VECTOR_SLOT;
 	if (step->to != RB_NO_SPAN)
 		slots &= s->spans[step->to].buffer == RB_BUF_SCRATCH &&
-			 s->spans[step->to].depth != RB_SHELF;
+			 s->spans[step->to].depth != RB_VECTOR_SLOT;
 	return slots;
 }
 
