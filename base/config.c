@@ -130,7 +130,7 @@ rubato_status rb_parse_bytes(const char *text, uint64_t *bytes)
 
 	if (!quantity_read(text, byte_units, BYTE_UNIT_COUNT, true, &value))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT,
-			       "\"%.64s\" is no size: expected a number of bytes, such as 64, "
+			       "\"%.64s\" is not a size: expected a number of bytes, such as 64, "
 			       "256K, 1.5M or 2G",
 			       text);
 	*bytes = value;
@@ -143,7 +143,7 @@ rubato_status rb_parse_time(const char *text, uint64_t *time_ns)
 
 	if (!quantity_read(text, time_units, TIME_UNIT_COUNT, false, &value))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT,
-			       "\"%.64s\" is no time: expected a number with its unit, such as "
+			       "\"%.64s\" is not a time: expected a number with its unit, such as "
 			       "250us, 1.5ms or 3s",
 			       text);
 	*time_ns = value;

@@ -56,7 +56,7 @@ static rubato_status count_read(const char *text, const char *value, uint32_t *c
 	if (value[0] >= '0' && value[0] <= '9')
 		number = strtoull(value, &end, 10);
 	if (end == NULL || *end != '\0' || number < 1 || number >= UINT32_MAX)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "'%.64s' wants a number of ranks from 1 on",
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "'%.64s' takes a number of ranks, at least 1",
 			       text);
 	*count = (uint32_t)number;
 	return RUBATO_OK;
@@ -66,7 +66,7 @@ static rubato_status time_read(const char *text, const char *value, uint64_t *de
 {
 	if (rb_parse_time(value, deadline_ns) == RUBATO_OK && *deadline_ns > 0)
 		return RUBATO_OK;
-	return RB_FAIL(RUBATO_ERR_ARGUMENT, "'%.64s' wants a time such as 250us, 1.5ms or 30s",
+	return RB_FAIL(RUBATO_ERR_ARGUMENT, "'%.64s' takes a time such as 250us, 1.5ms or 30s",
 		       text);
 }
 

@@ -46,11 +46,11 @@ rubato_status rb_thread_start(struct rb_thread *thread, void *(*thread_main)(voi
 	thread->running = rc == 0;
 	if (rc == EAGAIN)
 		return RB_FAIL(RUBATO_ERR_MEMORY,
-			       "no thread can be had: the user's limit (ulimit -u), the "
+			       "no thread could be started: the user's limit (ulimit -u), the "
 			       "container's (pids.max) or that of address space (ulimit -v) is "
 			       "reached");
 	if (rc != 0)
-		return RB_FAIL(RUBATO_ERR_MEMORY, "no thread can be had: %s", strerror(rc));
+		return RB_FAIL(RUBATO_ERR_MEMORY, "no thread could be started: %s", strerror(rc));
 	thread->handle = (unsigned long)handle;
 	return RUBATO_OK;
 }

@@ -174,7 +174,8 @@ rubato_status rb_choose(const struct rb_choice_facts *facts, enum rb_kind kind, 
 			     : index;
 
 	if (staged < 0)
-		return RB_FAIL(RUBATO_ERR_UNSUPPORTED, "%s has no form for plain buffers",
+		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+			       "%s has no algorithm for buffers that peers cannot map",
 			       rb_kind_name(kind));
 	bool padded = !block_is_meant(kind) &&
 		      count / facts->rank_count * element_bytes >= ALIGN_FROM_BYTES;

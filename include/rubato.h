@@ -245,11 +245,11 @@ RUBATO_API uint32_t rubato_processor_limit(void);
  */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_alloc(rubato_comm *comm, size_t size_bytes,
 						       void **memory);
-/* Errors: ARGUMENT when `memory` is none of rubato_alloc's. NULL is fine. */
+/* Errors: ARGUMENT when `memory` is not from rubato_alloc. NULL is fine. */
 RUBATO_API rubato_status rubato_free(rubato_comm *comm, void *memory);
 
-/* Makes the caller's own memory fast where the transport can (elsewhere it does nothing,
- * rightly). */
+/* Makes the caller's own memory fast where the transport can. Where there is nothing to be done it
+ * does nothing, and that is no error. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_register(rubato_comm *comm, void *memory,
 							  size_t size_bytes);
 RUBATO_API rubato_status rubato_unregister(rubato_comm *comm, void *memory);
@@ -361,8 +361,8 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_recv(rubato_comm *comm, void *b
 
 /* ---- Persistent, non-blocking operations ----
  *
- * Created once (collectively: every rank, in the same order; send and receive excepted), started as
- * often as liked, one start at a time. Progress is made in the background and by whoever waits.
+ * Created once (collectively: every rank, in the same order; send and receive excepted), started
+ * any number of times, one at a time. Progress is made in the background and by whoever waits.
  * Buffers belong to the library from start until the operation is complete. Creation waits for all
  * ranks and compares what they make: MISMATCH when they differ, then the communicator is poisoned.
  */
@@ -487,8 +487,8 @@ typedef enum rubato_policy {
 	RUBATO_POLICY_MAJORITY = 1, /* One drawn from the seed does: half are in, in expectation. */
 	RUBATO_POLICY_QUORUM = 2,   /* The quorum-th ready rank does: a guarantee. */
 	RUBATO_POLICY_DEADLINE = 3, /* deadline_ns after the first, or when all are ready. */
-	RUBATO_POLICY_ADAPTIVE = 4, /* Quorum; k, from `quorum` on, by the last durations, alike on
-				       all ranks. */
+	RUBATO_POLICY_ADAPTIVE = 4, /* Quorum; k, from `quorum` on, by the last durations, the same
+				       on all ranks. */
 	RUBATO_POLICY_WAGMA = 5,    /* As solo; reduces within rotating groups of `group` ranks. */
 } rubato_policy;
 #define RUBATO_POLICY_COUNT 6
@@ -533,10 +533,10 @@ typedef struct rubato_partial_options { /* The same on every rank; 0 is the defa
 				 0: (size + 1) / 2. */
 	uint32_t group;       /* Of RUBATO_POLICY_WAGMA; divides size. 0: all ranks. */
 	uint64_t deadline_ns; /* Of RUBATO_POLICY_DEADLINE. */
-	uint64_t window_ns;   /* A round that opens without a rank waits so long for it; 0: not. */
-	uint32_t depth;       /* Results kept: a rank so many rounds behind holds the next one up
+	uint64_t window_ns;  /* A round that opens without a rank waits this long for it; 0: not. */
+	uint32_t depth;      /* Results kept: a rank that many rounds behind holds up the next one
 				 (EACH, OWN: what it skips it is not behind with). 0: 8. */
-	uint32_t full_every;  /* Every full_every-th round waits for all; 0: none. */
+	uint32_t full_every; /* Every full_every-th round waits for all; 0: none. */
 	uint32_t max_absence; /* So does the round after max_absence without some rank; 0: none. */
 	uint32_t zeroed;      /* 1: leased buffers hold the operator's identity: add into them. */
 	uint64_t seed;        /* Of majority's draw. */
@@ -550,7 +550,7 @@ typedef struct rubato_partial_options { /* The same on every rank; 0 is the defa
 			RUBATO_BY_RANKS, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0                        \
 	}
 
-/* "solo", ...; "unknown" for a value that is none. */
+/* "solo", ...; "unknown" for any other value. */
 RUBATO_API const char *rubato_policy_name(rubato_policy policy);
 /* What rubato_policy_parse reads, in the order of the enum, then NULL: "solo", "majority",
  * "quorum:K", "deadline:T", "adaptive[:K]", "wagma:S". K and S are numbers of ranks, T is a time
@@ -576,7 +576,7 @@ typedef struct rubato_contribution {    /* One rank's part in a round. */
 	uint32_t reserved;
 } rubato_contribution;
 
-typedef struct rubato_round { /* What a round held: alike on every rank. */
+typedef struct rubato_round { /* What a round held: the same on every rank. */
 	uint32_t size_bytes;  /* sizeof(rubato_round) at the caller; set it before the call. */
 	uint32_t contributors, fresh; /* Ranks. */
 	uint64_t round;
@@ -592,8 +592,8 @@ typedef struct rubato_round { /* What a round held: alike on every rank. */
 /*
  * Makes one for vectors of `count` elements. Collective. Operators: all (avg, max, min, sum,
  * prod). Memory, of rubato_alloc's heap: 5 + depth vectors (at least 8; RUBATO_COLLECT_LATEST: 8).
- * Errors: ARGUMENT (the text names the field; `state` is none, or another policy's or number of
- * ranks'), MISMATCH (options differ between ranks; the text names the field and both values).
+ * Errors: ARGUMENT (the text names the field; `state` is damaged, or of another policy or number of
+ * ranks), MISMATCH (options differ between ranks; the text names the field and both values).
  */
 RUBATO_API RUBATO_NODISCARD rubato_status
 rubato_partial_create(rubato_comm *comm, uint64_t count, rubato_type type, rubato_operator op,
@@ -720,7 +720,7 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_lagged_accumulate(rubato_lagged
 /* *done: the oldest allreduce in flight is over, or there is none: accumulate-until-done polls
  * this at micro-batch boundaries. Does not block. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_lagged_test(rubato_lagged *lagged, bool *done);
-/* Starts the allreduce of what was accumulated. At most lag + 1 are in flight: with so many it is
+/* Starts the allreduce of what was accumulated. At most lag + 1 may be in flight; one more is
  * an error (ARGUMENT): collect first. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_lagged_begin(rubato_lagged *lagged);
 /* Waits for the allreduce begun `lag` begins before the last; *result NULL: there is none yet (with
@@ -765,8 +765,8 @@ RUBATO_API const char *rubato_algorithm_name(const char *operation, uint32_t ind
  * RUBATO_PROVE_ROOTS_ALL; ignored where there is none. `count`: elements of the whole vector; 0:
  * several counts. Proofs of many ranks are long: timeout_ns (RUBATO_TIMEOUT_DEFAULT: 60 s). `text`
  * (1 KiB is enough) gets what was shown, in sentences. Errors: INTERNAL (it is wrong: `text` and
- * rubato_error_text() name rank and step), ARGUMENT, TIMEOUT, MEMORY, UNSUPPORTED (so many steps
- * that they would not fit some 3 GiB).
+ * rubato_error_text() name rank and step), ARGUMENT, TIMEOUT, MEMORY, UNSUPPORTED (the proof
+ * would need more than some 3 GiB).
  */
 #define RUBATO_PROVE_ROOTS_ALL UINT32_MAX
 #define RUBATO_PROVE_RANKS_MAX 256
@@ -799,8 +799,8 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_set_accumulate(rubato_comm *com
 
 /* This rank's clock, in ns: monotonic; in a simulation (rubato_sim.h) virtual time. */
 RUBATO_API uint64_t rubato_now(rubato_comm *comm);
-/* Stands for computation: this rank does nothing for so long, while its background progress goes
- * on. */
+/* Stands for computation: this rank does nothing for that long, while its background progress
+ * goes on. */
 RUBATO_API void rubato_sleep(rubato_comm *comm, uint64_t duration_ns);
 
 typedef struct rubato_stats {

@@ -99,8 +99,7 @@ rubato_status rubato_set_accumulate(rubato_comm *comm, rubato_accumulate accumul
 	if (comm == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "accumulate: no communicator");
 	if (accumulate != RUBATO_ACCUMULATE_STEP && accumulate != RUBATO_ACCUMULATE_WHOLE)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "accumulate: there is no way %d",
-			       (int)accumulate);
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "accumulate: unknown way %d", (int)accumulate);
 	rb_engine_enter(&comm->engine);
 	comm->accumulate = accumulate;
 	rb_engine_leave(&comm->engine);

@@ -83,7 +83,8 @@ static rubato_status job_join(rubato_comm **comm, const rubato_id *id, uint32_t 
 rubato_status rubato_init(rubato_comm **comm, const rubato_options *options)
 {
 	if (comm == NULL)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "init: nowhere to put the communicator");
+		return RB_FAIL(RUBATO_ERR_ARGUMENT,
+			       "init: comm is NULL: nowhere to put the communicator");
 	return job_join(comm, NULL, 0, 1, options);
 }
 
@@ -188,7 +189,7 @@ rubato_status rubato_config_each(void (*row)(void *arg, const char *variable, co
 	rubato_status err;
 
 	if (row == NULL)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "settings: no function to call");
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "settings: the function to call is NULL");
 	config = calloc(1, sizeof(*config));
 	if (config == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "settings: %zu bytes", sizeof(*config));

@@ -132,7 +132,8 @@ rubato_status rb_op_agree(struct rubato_op *op, uint64_t deadline_ns)
 		(void)rb_signature_text(&op->signature, name, sizeof(name));
 		(void)rb_run_absent(&op->exchange.run, absent, sizeof(absent));
 		(void)snprintf(text, sizeof(text),
-			       "%s, number %llu: rank %u waited in vain for%s when it was made",
+			       "%s, number %llu: when it was made, rank %u waited for%s, which did "
+			       "not come",
 			       name, (unsigned long long)op->number, engine->rank,
 			       absent[0] != '\0' ? absent : " its own work");
 		rb_engine_poison(engine, err, text);

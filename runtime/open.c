@@ -94,8 +94,7 @@ static rubato_status transports_list(struct opening *o)
 		return RUBATO_OK;
 	if (networks)
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
-			       "RUBATO_TRANSPORT=%s: this build is without UCX, which carries it",
-			       name);
+			       "RUBATO_TRANSPORT=%s: this build has no UCX, which it needs", name);
 	return RB_FAIL(RUBATO_ERR_ARGUMENT, "RUBATO_TRANSPORT=%s: expected auto, shm, ucx or tcp",
 		       name);
 }

@@ -29,7 +29,7 @@
 
 #define RB_ENDPOINTS_MAX 4
 #define RB_TICK_NS 1000000u      /* Guess: 5 us of waking up cost half a percent. */
-#define RB_OVERDUE_NS 100000000u /* Guess: seldom reached where ranks call alike. */
+#define RB_OVERDUE_NS 100000000u /* Guess: seldom reached where all ranks call the same. */
 
 struct rb_engine;
 struct rb_run;

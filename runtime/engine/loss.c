@@ -55,7 +55,7 @@ void rb_loss_record(struct rb_losses *losses, const struct rb_failure *failure)
 	(void)snprintf(prefix, sizeof(prefix), "rank %u: ", failure->peer);
 	text += strncmp(text, prefix, strlen(prefix)) == 0 ? strlen(prefix) : 0;
 	if (blames > 0 && blames != failure->peer + 1)
-		(void)snprintf(loss->text, sizeof(loss->text), "rank %u gave up over rank %u",
+		(void)snprintf(loss->text, sizeof(loss->text), "rank %u gave up because of rank %u",
 			       failure->peer, blames - 1);
 	else
 		(void)snprintf(loss->text, sizeof(loss->text), "rank %u is lost: %s", failure->peer,

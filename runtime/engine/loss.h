@@ -53,9 +53,9 @@ void rb_losses_hear(struct rb_losses *losses);
 bool rb_losses_next(struct rb_losses *losses, uint32_t *peer, char *text, size_t text_bytes);
 /* "rank 3 is lost: process 4711 ended", and which others are; NULL: it is not known to be. */
 const char *rb_loss_text(struct rb_losses *losses, uint32_t peer, char *text, size_t text_bytes);
-/* The same of another rank than `peer`, which gave up over it: if it then went on to something
- * else, it seems to call the wrong operation. Who gave up without a word may have done so over a
- * call that was wrong, and is no cause. UINT32_MAX: whatever was lost first. */
+/* The same of another rank than `peer`, which gave up because of it: if it then went on to
+ * something else, it seems to call the wrong operation. Who gave up without a word may have done so
+ * over a call that was wrong, and is no cause. UINT32_MAX: whatever was lost first. */
 const char *rb_loss_behind(struct rb_losses *losses, uint32_t peer, char *text, size_t text_bytes);
 
 #endif

@@ -11,7 +11,7 @@
 static rubato_status endpoint_bad(const char *text, size_t size_bytes, const char *why)
 {
 	return RB_FAIL(RUBATO_ERR_ARGUMENT,
-		       "\"%.*s\" is no host:port (%s): expected such as node1:29400, "
+		       "\"%.*s\" is not host:port (%s): expected something like node1:29400, "
 		       "10.0.0.1:29400 or [fd00::1]:29400",
 		       (int)(size_bytes < 200 ? size_bytes : 200), text, why);
 }

@@ -117,8 +117,8 @@ static rubato_status devices_by_pattern(const char *pattern, char *devices, size
 		return RUBATO_OK;
 	folder_add("/sys/class/net", "", "", all, sizeof(all));
 	folder_add("/sys/class/infiniband", ":1", "", all, sizeof(all));
-	return RB_FAIL(RUBATO_ERR_ARGUMENT, "RUBATO_INTERFACE=%.100s fits no device; there are %s",
-		       pattern, all);
+	return RB_FAIL(RUBATO_ERR_ARGUMENT,
+		       "RUBATO_INTERFACE=%.100s matches no device; there are %s", pattern, all);
 }
 
 /* ---- Addresses ---- */

@@ -414,7 +414,8 @@ rubato_status rb_job_from_id(const rubato_id *id, uint32_t rank, uint32_t rank_c
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "rank %u: a job of %u has ranks from 0 on",
 			       rank, rank_count);
 	if (rb_wire_get_u64(&w) != ID_MAGIC)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "these bytes are no id of rubato_id_create");
+		return RB_FAIL(RUBATO_ERR_ARGUMENT,
+			       "these bytes are not an id that rubato_id_create has made");
 	uint8_t version = rb_wire_get_u8(&w), count = rb_wire_get_u8(&w);
 
 	if (version != ID_VERSION)

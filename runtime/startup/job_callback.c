@@ -201,8 +201,7 @@ static rubato_status hello(struct callback *c, uint64_t deadline_ns)
 
 		if (w.bad || magic != MAGIC)
 			return RB_FAIL(RUBATO_ERR_MISMATCH,
-				       "start-up: block %u of the allgather is none of Rubato's",
-				       r);
+				       "start-up: block %u of the allgather is not from Rubato", r);
 		if (rank != r || size != c->base.rank_count)
 			return RB_FAIL(RUBATO_ERR_MISMATCH,
 				       "start-up: block %u of the allgather comes from a process "

@@ -163,14 +163,13 @@ static void deadline_passed(struct rb_rv *m)
 	if (m->state == RB_RV_JOINING && !m->listening && m->fail.status != RUBATO_OK)
 		; /* listen_failed() said why. */
 	else if (m->state == RB_RV_JOINING && m->refusal.status != RUBATO_OK)
-		rb_rv_reason_set(
-			&m->fail, m->refusal.status,
-			"waited in vain for rank%s %s (%u of %u) at %.64s; refused: %.200s",
-			count == 1 ? "" : "s", ranks, count, m->rank_count, m->root,
-			m->refusal.text);
+		rb_rv_reason_set(&m->fail, m->refusal.status,
+				 "rank%s %s (%u of %u) did not come to %.64s; refused: %.200s",
+				 count == 1 ? "" : "s", ranks, count, m->rank_count, m->root,
+				 m->refusal.text);
 	else if (m->state == RB_RV_JOINING)
 		rb_rv_reason_set(&m->fail, RUBATO_ERR_TIMEOUT,
-				 "waited in vain for rank%s %s (%u of %u) at %.64s",
+				 "rank%s %s (%u of %u) did not come to %.64s",
 				 count == 1 ? "" : "s", ranks, count, m->rank_count, m->root);
 	else if (count > 0)
 		rb_rv_reason_set(&m->fail, RUBATO_ERR_TIMEOUT,

@@ -166,8 +166,8 @@ void conform_expire(struct conform_rank *r, uint64_t since_ns, const char *what)
 {
 	uint64_t waited_ns = r->ops->now_ns(r->ep) - since_ns;
 
-	CONFORM(waited_ns < CONFORM_DEADLINE_NS, "rank %u of %u waited in vain for: %s", r->rank,
-		r->rank_count, what);
+	CONFORM(waited_ns < CONFORM_DEADLINE_NS, "rank %u of %u waited for what did not come: %s",
+		r->rank, r->rank_count, what);
 }
 
 bool conform_poll(struct conform_rank *r)

@@ -281,7 +281,7 @@ START_TEST(no_thread_to_be_had_is_named)
 
 	if (geteuid() != 0)
 		return; /* Others have processes already. */
-	ck_assert(!job_judge(&setup, "no thread can be had"));
+	ck_assert(!job_judge(&setup, "no thread could be started"));
 }
 END_TEST
 #endif

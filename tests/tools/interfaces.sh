@@ -94,5 +94,5 @@ if RUBATO_INTERFACE=eth7 job; then
 	echo "RUBATO_INTERFACE=eth7 went unnoticed"
 	exit 1
 fi
-expect "a device that is not there" "RUBATO_INTERFACE=eth7 fits no device; there are"
+expect "a device that is not there" "RUBATO_INTERFACE=eth7 matches no device; there are"
 echo "starts over the device that works"

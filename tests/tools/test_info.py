@@ -279,7 +279,7 @@ class Proofs(unittest.TestCase):
                 (["--prove", "reduce", "-n", "3", "--root", "3"], "--root: 3 of 3 ranks"),
                 (["--prove", "reduce", "chain", "flat", "-n", "3"], "what is 'chain'?"),
                 (["ring"], "what is 'ring'?"),
-                (["--root", "1"], "of use with --prove only")):
+                (["--root", "1"], "work with --prove only")):
             check_usage(self, INFO, *words, says=says)
 
 

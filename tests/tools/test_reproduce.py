@@ -75,7 +75,7 @@ class Command(unittest.TestCase):
         return found
 
     def test_nonsense_is_refused(self):
-        check_usage(self, REPRODUCE, "perpetuum", says="'perpetuum' is none of")
+        check_usage(self, REPRODUCE, "perpetuum", says="'perpetuum' is not one of")
         check_usage(self, REPRODUCE, says="names")
         check_usage(self, REPRODUCE, "eager-skew", "--seeds", 0, says="--seeds")
         check_usage(self, REPRODUCE, "eager-skew", "--real", "--simulate", says="exclude")

@@ -93,7 +93,7 @@ void info_proof_check(const struct info_proof *wanted, uint32_t rank_count)
 				    wanted->algorithm);
 		if (wanted->root != RUBATO_PROVE_ROOTS_ALL || wanted->count != 0 ||
 		    wanted->timeout_ns != RUBATO_TIMEOUT_DEFAULT)
-			option_fail(INFO, "--root, --count, --timeout: of use with --prove only");
+			option_fail(INFO, "--root, --count and --timeout work with --prove only");
 		return;
 	}
 	for (uint32_t i = 1; i <= NAMES_MAX; i++)

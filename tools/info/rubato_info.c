@@ -68,7 +68,7 @@ static void wanted_read(int argc, char **argv, struct wanted *wanted)
 		wanted->proof.operation = info_operations()[wanted->prove];
 	info_proof_check(&wanted->proof, wanted->rank_count);
 	if (wanted->system[0] != '\0' && !wanted->topology)
-		option_fail(INFO, "--system: of use with --topology only");
+		option_fail(INFO, "--system works with --topology only");
 	if (wanted->json[0] != '\0' && !results_writable(wanted->json))
 		option_fail(INFO, "--json: cannot write %s", wanted->json);
 }

@@ -181,7 +181,7 @@ static const struct option rows[] = {
 	  .help = "smallest size" },
 	{ "end", 'e', OPTION_BYTES, AT(end_bytes), "SIZE", .preset = "1M", .help = "largest size" },
 	{ "factor", 'f', OPTION_U64, AT(factor), "N", .min = 2, .max = 1u << 20, .preset = "4",
-	  .help = "next size: so many times as large" },
+	  .help = "each size is this many times the one before" },
 	{ "type", 'd', OPTION_CHOICE, AT(type), "NAME", .forms_of = option_types,
 	  .preset = "float32", .help = "%s" },
 	{ "op", 'o', OPTION_CHOICE, AT(reduction), "NAME", .forms_of = option_operators,

@@ -540,7 +540,7 @@ static rubato_status call(struct meeting *m, uint32_t rank)
 	}
 	if (!credentials(socket, &peer)) {
 		(void)close(socket);
-		return RB_FAIL(RUBATO_ERR_AUTH, "shm: rank %u is another user's", rank);
+		return RB_FAIL(RUBATO_ERR_AUTH, "shm: rank %u belongs to another user", rank);
 	}
 	process_take(&m->ep->peers[rank], socket, &peer);
 	err = hello_send(m, rank, socket, peer.pid == getpid());
@@ -569,7 +569,8 @@ static rubato_status answer(struct meeting *m, uint32_t rank)
 	}
 	if (result == HELLO_BAD || !hello_fits(m->ep, &g.hello) || g.hello.rank != rank) {
 		greeting_drop(&g);
-		return RB_FAIL(RUBATO_ERR_AUTH, "shm: who answers for rank %u is not of this job",
+		return RB_FAIL(RUBATO_ERR_AUTH,
+			       "shm: the process that answers for rank %u is not of this job",
 			       rank);
 	}
 	err = peer_attach(m, &m->ep->peers[rank], m->calls[rank], &g);
@@ -643,7 +644,8 @@ static rubato_status accept_one(struct meeting *m, uint64_t now_ns, bool *any)
 
 	*any = socket >= 0;
 	if (socket < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
-		return RB_FAIL(RUBATO_ERR_SYSTEM, "shm: being called: %s", RB_ERRNO_TEXT(errno));
+		return RB_FAIL(RUBATO_ERR_SYSTEM, "shm: cannot accept a connection: %s",
+			       RB_ERRNO_TEXT(errno));
 	if (socket < 0)
 		return RUBATO_OK;
 	if (!credentials(socket, &peer)) {
@@ -806,8 +808,8 @@ static void ends_await(struct meeting *m)
 		 rb_clock_ns() < until_ns);
 }
 
-/* Whoever fails to meet somebody may have met one that gave up over a third: all are named who have
- * ended, or hung up. */
+/* Whoever fails to meet somebody may have met one that gave up because of a third: all
+ * are named who have ended, or hung up. */
 static rubato_status cause_find(struct meeting *m, rubato_status err)
 {
 	char text[160], first[200];

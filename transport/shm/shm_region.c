@@ -139,7 +139,7 @@ rubato_status rb_shm_remote_open(struct rb_endpoint *base, uint32_t peer, const 
 	const struct rb_shm_peer *p;
 
 	if (w.bad || w.at != w.end || (kind != KEY_HEAP && kind != KEY_ADDED))
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "shm: %zu bytes are no key of a region",
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "shm: %zu bytes are not the key of a region",
 			       key_bytes);
 	if (peer >= ep->base.rank_count || ep->peers[peer].segment == NULL)
 		return RB_FAIL(RUBATO_ERR_PEER, "shm: rank %u is not connected", peer);

@@ -300,8 +300,9 @@ static rubato_status lost_while_connecting(struct rb_ucx *ux, uint32_t rank)
 	}
 	ux->base.blames = blames > 0 ? blames : other + 1;
 	if (blames > 0 && blames != rank + 1)
-		return RB_FAIL(RUBATO_ERR_PEER, "while connecting: rank %u gave up over rank %u",
-			       rank, blames - 1);
+		return RB_FAIL(RUBATO_ERR_PEER,
+			       "while connecting: rank %u gave up because of rank %u", rank,
+			       blames - 1);
 	if (other != rank)
 		return RB_FAIL(RUBATO_ERR_PEER, "while connecting: %s; %s", ux->peers[rank].reason,
 			       ux->peers[other].reason);

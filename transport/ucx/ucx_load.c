@@ -5,7 +5,7 @@
  * Its functions come from here, by name. When it is loaded it takes signal handlers (of faults, and
  * SIGHUP's) and the loading thread's alternate stack; the handlers are given back at once, the
  * thread is one of ours and ends. That thread makes the worker, too: UCX's own thread then blocks
- * all signals as it does, and that there is no thread to be had is found here, where it is an
+ * all signals as it does, and that no thread can be started is found here, where it is an
  * error: UCX would end the process.
  */
 #include <dlfcn.h>
@@ -191,8 +191,9 @@ static void *beginning_main(void *arg)
 	if (b->status == RUBATO_OK)
 		b->status = b->begin(b->arg);
 	else
-		(void)RB_FAIL(b->status, "UCX needs a thread of its own, and there is none to be "
-					 "had (ulimit -u?)");
+		(void)RB_FAIL(
+			b->status,
+			"UCX needs a thread of its own, and none could be started (ulimit -u?)");
 	(void)snprintf(b->text, sizeof(b->text), "%s", rb_fail_text());
 	return NULL;
 }
@@ -203,8 +204,9 @@ rubato_status rb_ucx_begin(rubato_status (*begin)(void *arg), void *arg)
 	struct rb_thread thread;
 
 	if (rb_thread_start(&thread, beginning_main, &b) != RUBATO_OK)
-		return RB_FAIL(RUBATO_ERR_MEMORY, "UCX needs threads of its own, and there is none "
-						  "to be had (ulimit -u?)");
+		return RB_FAIL(
+			RUBATO_ERR_MEMORY,
+			"UCX needs threads of its own, and none could be started (ulimit -u?)");
 	rb_thread_join(&thread);
 	return b.status == RUBATO_OK ? RUBATO_OK : RB_FAIL(b.status, "%s", b.text);
 }
