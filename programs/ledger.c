@@ -3,35 +3,21 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+
+#include "programs/replace.h"
 
 struct ledger {
-	FILE *file;
+	struct replacement to;
 	int reason; /* Of a line that is missing. */
-	char path[PATH_MAX], beside[PATH_MAX + 32];
 };
 
 struct ledger *ledger_open(const char *path)
 {
-	struct ledger *ledger;
+	struct ledger *ledger = calloc(1, sizeof(*ledger));
 	int reason;
 
-	if (strlen(path) >= sizeof(ledger->path)) {
-		errno = ENAMETOOLONG;
-		return NULL;
-	}
-	ledger = calloc(1, sizeof(*ledger));
-	if (ledger == NULL)
-		return NULL;
-	(void)snprintf(ledger->path, sizeof(ledger->path), "%s", path);
-	(void)snprintf(ledger->beside, sizeof(ledger->beside), "%s.%ld.part", path, (long)getpid());
-	(void)unlink(ledger->beside); /* A process of this number's that was killed. */
-	ledger->file = fopen(ledger->beside, "wxe");
-	if (ledger->file != NULL)
+	if (ledger == NULL || replacement_open(&ledger->to, path))
 		return ledger;
 	reason = errno;
 	free(ledger);
@@ -41,16 +27,11 @@ struct ledger *ledger_open(const char *path)
 
 int ledger_close(struct ledger *ledger, bool keep)
 {
-	int reason = ferror(ledger->file) != 0 ? EIO : ledger->reason;
+	int missing = ledger->reason;
+	int reason = replacement_close(&ledger->to, keep && missing == 0);
 
-	if (fclose(ledger->file) != 0 && reason == 0)
-		reason = errno;
-	if (keep && reason == 0 && rename(ledger->beside, ledger->path) != 0)
-		reason = errno;
-	if (!keep || reason != 0)
-		(void)unlink(ledger->beside);
 	free(ledger);
-	return reason;
+	return missing != 0 ? missing : reason;
 }
 
 /* ,"name":[[1,2],[3,4]]: `width` numbers each; of width 1 without inner brackets. */
@@ -69,7 +50,7 @@ static void lists(FILE *file, const char *name, const uint64_t *words, uint64_t 
 
 void ledger_update(struct ledger *ledger, const struct ledger_update *u)
 {
-	FILE *file = ledger->file;
+	FILE *file = ledger->to.file;
 
 	(void)fprintf(file,
 		      "{\"update\":%" PRIu64 ",\"round\":%" PRIu64
@@ -83,7 +64,7 @@ void ledger_update(struct ledger *ledger, const struct ledger_update *u)
 void ledger_average(struct ledger *ledger, uint64_t update, const char *scope, uint64_t first,
 		    uint64_t stride, uint64_t rank_count, uint64_t step, uint64_t period)
 {
-	FILE *file = ledger->file;
+	FILE *file = ledger->to.file;
 
 	(void)fprintf(file,
 		      "{\"update\":%" PRIu64 ",\"kind\":\"average\",\"scope\":\"%s\",\"ranks\":[",
@@ -96,7 +77,7 @@ void ledger_average(struct ledger *ledger, uint64_t update, const char *scope, u
 void ledger_draw(struct ledger *ledger, uint64_t rank, uint64_t step, uint64_t first_row,
 		 uint64_t rows)
 {
-	(void)fprintf(ledger->file,
+	(void)fprintf(ledger->to.file,
 		      "{\"kind\":\"draw\",\"rank\":%" PRIu64 ",\"step\":%" PRIu64
 		      ",\"first_row\":%" PRIu64 ",\"rows\":%" PRIu64 "}\n",
 		      rank, step, first_row, rows);
@@ -118,7 +99,7 @@ void ledger_round(struct ledger *ledger, const char *policy, uint64_t update,
 		  const rubato_round *round, uint32_t rank_count)
 {
 	uint64_t *words = calloc(3 * (size_t)rank_count, sizeof(*words)), count = 0;
-	FILE *file = ledger->file;
+	FILE *file = ledger->to.file;
 
 	if (words == NULL) {
 		ledger->reason = ENOMEM;

@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "programs/replace.h"
+
 /* Whether `path` is, or will be, a file that can be replaced. */
 static bool replaceable(const char *path)
 {
@@ -42,21 +44,23 @@ static bool dump(json_t *root, FILE *file)
 
 bool results_write(const char *path, json_t *root)
 {
-	bool to_stdout = strcmp(path, "-") == 0, replaces = !to_stdout && replaceable(path);
-	char beside[PATH_MAX + 32];
-	FILE *file = stdout;
+	struct replacement to;
+	bool good;
 
-	(void)snprintf(beside, sizeof(beside), "%s.%ld.part", path, (long)getpid());
-	if (!to_stdout)
-		file = fopen(replaces ? beside : path, replaces ? "wxe" : "we");
-	bool good = file != NULL && dump(root, file);
+	if (strcmp(path, "-") == 0) {
+		good = dump(root, stdout);
+	} else if (replaceable(path)) {
+		good = replacement_open(&to, path);
+		if (good) {
+			good = dump(root, to.file);
+			good = replacement_close(&to, good) == 0 && good;
+		}
+	} else { /* A device, a pipe or a link. */
+		FILE *file = fopen(path, "we");
 
-	if (!to_stdout && file != NULL)
-		good = fclose(file) == 0 && good;
-	if (replaces && file != NULL) {
-		good = good && rename(beside, path) == 0;
-		if (!good)
-			(void)unlink(beside);
+		good = file != NULL && dump(root, file);
+		if (file != NULL)
+			good = fclose(file) == 0 && good;
 	}
 	json_decref(root);
 	return good;

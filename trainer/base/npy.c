@@ -5,12 +5,12 @@
 #include "trainer/base/npy.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
+
+#include "programs/replace.h"
 
 #define HEADER_BYTES_MAX 65536 /* NumPy itself writes 128 or little more. */
 
@@ -307,44 +307,21 @@ int64_t tr_npy_integer(const struct tr_npy *array, uint64_t k)
 	}
 }
 
-static bool write_all(int fd, const void *bytes, size_t count)
-{
-	const char *at = bytes;
-
-	while (count > 0) {
-		ssize_t wrote = write(fd, at, count);
-
-		if (wrote < 0 && errno == EINTR)
-			continue;
-		if (wrote <= 0)
-			return false;
-		at += wrote;
-		count -= (size_t)wrote;
-	}
-	return true;
-}
-
 rubato_status tr_file_replace(const char *path, const void *head, size_t head_bytes,
 			      const void *body, size_t body_bytes, struct tr_error *error)
 {
-	char beside[4200];
-	int fd, reason = 0;
+	struct replacement to;
+	int reason = 0, closing;
 
-	TR_TRY(tr_path(beside, sizeof(beside), error, "%s.%ld.part", path, (long)getpid()));
-	fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-	if (fd < 0)
+	if (!replacement_open(&to, path))
 		return tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
-	if (!write_all(fd, head, head_bytes) || !write_all(fd, body, body_bytes))
+	if (fwrite(head, 1, head_bytes, to.file) != head_bytes ||
+	    fwrite(body, 1, body_bytes, to.file) != body_bytes)
 		reason = errno;
-	if (close(fd) != 0 && reason == 0)
-		reason = errno;
-	if (reason == 0 && rename(beside, path) != 0)
-		reason = errno;
-	if (reason != 0) {
-		unlink(beside);
-		return tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(reason));
-	}
-	return RUBATO_OK;
+	closing = replacement_close(&to, reason == 0);
+	reason = reason == 0 ? closing : reason;
+	return reason == 0 ? RUBATO_OK
+			   : tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(reason));
 }
 
 rubato_status tr_npy_write(const char *path, const float *values, uint64_t count,

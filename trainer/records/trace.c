@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "programs/replace.h"
 #include "trainer/base/agree.h"
 
 #define PIECE 256 /* Spans: 8 KiB of each rank at a time. */
@@ -67,24 +67,23 @@ void tr_trace_span(struct tr_trace *trace, enum tr_span span, uint64_t begin_ns,
 /* ---- Writing ---- */
 
 struct writer { /* Rank 0's. */
-	char path[4200], beside[4240];
-	FILE *file;
+	struct replacement to;
 	const char *comma; /* Before the next event. */
 	rubato_status err; /* The first; from then on nothing is written. */
 };
 
 static void open_writer(struct writer *w, const char *folder, struct tr_error *error)
 {
-	w->err = tr_path(w->path, sizeof(w->path), error, "%s/trace.json", folder);
+	char path[REPLACE_PATH_BYTES];
+
+	w->err = tr_path(path, sizeof(path), error, "%s/trace.json", folder);
 	if (w->err)
 		return;
-	snprintf(w->beside, sizeof(w->beside), "%s.%ld.part", w->path, (long)getpid());
-	w->file = fopen(w->beside, "wxe");
-	if (w->file == NULL) {
-		w->err = tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", w->path, strerror(errno));
+	if (!replacement_open(&w->to, path)) {
+		w->err = tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
 		return;
 	}
-	fprintf(w->file, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[");
+	fprintf(w->to.file, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[");
 	w->comma = "\n";
 }
 
@@ -93,19 +92,19 @@ static void write_names(struct writer *w, uint32_t rank, uint64_t lost)
 {
 	if (w->err)
 		return;
-	fprintf(w->file,
+	fprintf(w->to.file,
 		"%s{\"ph\":\"M\",\"pid\":%u,\"name\":\"process_name\",\"args\":{\"name\":\"rank "
 		"%u\"}},\n{\"ph\":\"M\",\"pid\":%u,\"name\":\"process_sort_index\",\"args\":"
 		"{\"sort_index\":%u}}",
 		w->comma, rank, rank, rank, rank);
 	w->comma = ",\n";
 	for (int i = 0; i < TR_SPAN_COUNT; i++)
-		fprintf(w->file,
+		fprintf(w->to.file,
 			",\n{\"ph\":\"M\",\"pid\":%u,\"tid\":%d,\"name\":\"thread_name\",\"args\":"
 			"{\"name\":\"%s\"}}",
 			rank, i, names[i]);
 	if (lost > 0)
-		fprintf(w->file,
+		fprintf(w->to.file,
 			",\n{\"ph\":\"M\",\"pid\":%u,\"name\":\"process_labels\",\"args\":"
 			"{\"labels\":\"the first %llu spans are left out\"}}",
 			rank, (unsigned long long)lost);
@@ -118,29 +117,26 @@ static void write_span(struct writer *w, uint32_t rank, const struct span *s)
 
 	if (w->err)
 		return;
-	fprintf(w->file, "%s{\"name\":\"%s\",\"pid\":%u,\"tid\":%llu,\"ts\":%.3f,", w->comma,
+	fprintf(w->to.file, "%s{\"name\":\"%s\",\"pid\":%u,\"tid\":%llu,\"ts\":%.3f,", w->comma,
 		names[kind], rank, (unsigned long long)kind, (double)s->begin_ns * 1e-3);
 	if (s->end_ns > s->begin_ns && kind != TR_SPAN_UPDATE)
-		fprintf(w->file, "\"ph\":\"X\",\"dur\":%.3f,",
+		fprintf(w->to.file, "\"ph\":\"X\",\"dur\":%.3f,",
 			(double)(s->end_ns - s->begin_ns) * 1e-3);
 	else
-		fprintf(w->file, "\"ph\":\"i\",\"s\":\"t\",");
-	fprintf(w->file, "\"args\":{\"%s\":%llu}}", value, (unsigned long long)s->value);
+		fprintf(w->to.file, "\"ph\":\"i\",\"s\":\"t\",");
+	fprintf(w->to.file, "\"args\":{\"%s\":%llu}}", value, (unsigned long long)s->value);
 }
 
 static void close_writer(struct writer *w, struct tr_error *error)
 {
-	bool bad;
+	int reason;
 
-	if (w->file == NULL)
+	if (w->to.file == NULL)
 		return;
-	fprintf(w->file, "\n]}\n");
-	bad = ferror(w->file) != 0;
-	bad = fclose(w->file) != 0 || bad;
-	if (!w->err && (bad || rename(w->beside, w->path) != 0))
-		w->err = tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", w->path, strerror(errno));
-	if (w->err)
-		unlink(w->beside);
+	fprintf(w->to.file, "\n]}\n");
+	reason = replacement_close(&w->to, w->err == RUBATO_OK);
+	if (w->err == RUBATO_OK && reason != 0)
+		w->err = tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", w->to.path, strerror(reason));
 }
 
 /* Piece `k` of the ring, oldest first, its times counted from the start; the rest is zeros. */
