@@ -533,10 +533,10 @@ typedef struct rubato_partial_options { /* The same on every rank; 0 is the defa
 				 0: (size + 1) / 2. */
 	uint32_t group;       /* Of RUBATO_POLICY_WAGMA; divides size. 0: all ranks. */
 	uint64_t deadline_ns; /* Of RUBATO_POLICY_DEADLINE. */
-	uint64_t window_ns;  /* A round that opens without a rank waits this long for it; 0: not. */
-	uint32_t depth;      /* Results kept: a rank that many rounds behind holds up the next one
+	uint64_t window_ns;   /* How long a round waits for a rank that it opens without; 0: not. */
+	uint32_t depth;       /* Results kept; a rank that far behind holds up the next round
 				 (EACH, OWN: what it skips it is not behind with). 0: 8. */
-	uint32_t full_every; /* Every full_every-th round waits for all; 0: none. */
+	uint32_t full_every;  /* Every full_every-th round waits for all; 0: none. */
 	uint32_t max_absence; /* So does the round after max_absence without some rank; 0: none. */
 	uint32_t zeroed;      /* 1: leased buffers hold the operator's identity: add into them. */
 	uint64_t seed;        /* Of majority's draw. */

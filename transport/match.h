@@ -36,12 +36,7 @@ _Static_assert(RB_MATCH_BUCKETS == 16, "rb_match_bucket takes four bits");
 
 static inline void rb_match_unlink(struct rb_match_peer *peer, struct rb_request *request)
 {
-	if (request->previous != NULL)
-		request->previous->next = request->next;
-	else
-		peer->receives[rb_match_bucket(request->tag)] = request->next;
-	if (request->next != NULL)
-		request->next->previous = request->previous;
+	RB_LIST_REMOVE(peer->receives[rb_match_bucket(request->tag)], request);
 	request->next = NULL;
 	request->previous = NULL;
 }
@@ -81,11 +76,7 @@ static inline void rb_match_add_receive(struct rb_match_peer *peer, struct rb_re
 {
 	struct rb_request **first = &peer->receives[rb_match_bucket(request->tag)];
 
-	request->previous = NULL;
-	request->next = *first;
-	if (*first != NULL)
-		(*first)->previous = request;
-	*first = request;
+	RB_LIST_PUSH(*first, request);
 }
 
 void rb_match_add_arrival(struct rb_match_peer *peer, struct rb_arrival *arrival);

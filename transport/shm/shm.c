@@ -32,36 +32,17 @@
 
 void rb_shm_queue_add(struct rb_shm_queue *queue, struct rb_request *request)
 {
-	request->next = NULL;
-	request->previous = queue->last;
-	if (queue->last != NULL)
-		queue->last->next = request;
-	else
-		queue->first = request;
-	queue->last = request;
+	RB_QUEUE_ADD(queue->first, queue->last, request);
 }
 
 void rb_shm_queue_push(struct rb_shm_queue *queue, struct rb_request *request)
 {
-	request->previous = NULL;
-	request->next = queue->first;
-	if (queue->first != NULL)
-		queue->first->previous = request;
-	else
-		queue->last = request;
-	queue->first = request;
+	RB_QUEUE_PUSH(queue->first, queue->last, request);
 }
 
 void rb_shm_queue_remove(struct rb_shm_queue *queue, struct rb_request *request)
 {
-	if (request->previous != NULL)
-		request->previous->next = request->next;
-	else
-		queue->first = request->next;
-	if (request->next != NULL)
-		request->next->previous = request->previous;
-	else
-		queue->last = request->previous;
+	RB_QUEUE_REMOVE(queue->first, queue->last, request);
 	request->next = NULL;
 	request->previous = NULL;
 }

@@ -31,22 +31,14 @@ static rubato_status region_new(struct rb_shm_endpoint *ep, void *memory, size_t
 	region->base.base = memory;
 	region->base.size_bytes = size_bytes;
 	region->id = RB_SHM_ID_NONE;
-	region->next = ep->regions;
-	if (ep->regions != NULL)
-		ep->regions->previous = region;
-	ep->regions = region;
+	RB_LIST_PUSH(ep->regions, region);
 	*out = region;
 	return RUBATO_OK;
 }
 
 static void region_unlink(struct rb_shm_endpoint *ep, struct rb_shm_region *region)
 {
-	if (region->previous != NULL)
-		region->previous->next = region->next;
-	else
-		ep->regions = region->next;
-	if (region->next != NULL)
-		region->next->previous = region->previous;
+	RB_LIST_REMOVE(ep->regions, region);
 	free(region);
 }
 
@@ -154,10 +146,7 @@ rubato_status rb_shm_remote_open(struct rb_endpoint *base, uint32_t peer, const 
 	remote->base.size_bytes = size_bytes;
 	remote->base.mapped = kind == KEY_HEAP ? heap_of(p->segment) + (name - 1) : NULL;
 	remote->id = kind == KEY_HEAP ? RB_SHM_ID_NONE : name;
-	remote->next = ep->remotes;
-	if (ep->remotes != NULL)
-		ep->remotes->previous = remote;
-	ep->remotes = remote;
+	RB_LIST_PUSH(ep->remotes, remote);
 	*out = &remote->base;
 	return RUBATO_OK;
 }
@@ -169,12 +158,7 @@ void rb_shm_remote_close(struct rb_endpoint *base, struct rb_remote *remote_base
 
 	if (remote == NULL)
 		return;
-	if (remote->previous != NULL)
-		remote->previous->next = remote->next;
-	else
-		ep->remotes = remote->next;
-	if (remote->next != NULL)
-		remote->next->previous = remote->previous;
+	RB_LIST_REMOVE(ep->remotes, remote);
 	free(remote);
 }
 

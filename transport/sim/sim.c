@@ -328,10 +328,7 @@ static rubato_status sim_remote_open(struct rb_endpoint *ep, uint32_t peer, cons
 	if (region->base.allocated && rb_sim_member_near(e->member->comm, ep->rank, peer))
 		remote->base.mapped = region->base.base;
 	remote->number = number;
-	remote->next = e->remotes;
-	if (e->remotes != NULL)
-		e->remotes->previous = remote;
-	e->remotes = remote;
+	RB_LIST_PUSH(e->remotes, remote);
 	*out = &remote->base;
 	return RUBATO_OK;
 }
@@ -341,12 +338,7 @@ static void sim_remote_close(struct rb_endpoint *ep, struct rb_remote *base)
 	struct endpoint *e = endpoint_of(ep);
 	struct remote *remote = (struct remote *)base;
 
-	if (remote->previous != NULL)
-		remote->previous->next = remote->next;
-	else
-		e->remotes = remote->next;
-	if (remote->next != NULL)
-		remote->next->previous = remote->previous;
+	RB_LIST_REMOVE(e->remotes, remote);
 	free(remote);
 }
 

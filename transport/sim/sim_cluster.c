@@ -72,27 +72,14 @@ static void heap_remove(struct rb_sim_cluster *c, uint32_t at)
 static void queue_push(struct rb_sim_queue *q, struct rb_sim_event *e)
 {
 	e->queue = q;
-	e->next = NULL;
-	e->previous = q->last;
-	if (q->last != NULL)
-		q->last->next = e;
-	else
-		q->first = e;
-	q->last = e;
+	RB_QUEUE_ADD(q->first, q->last, e);
 }
 
 static void queue_remove(struct rb_sim_event *e)
 {
 	struct rb_sim_queue *q = e->queue;
 
-	if (e->previous != NULL)
-		e->previous->next = e->next;
-	else
-		q->first = e->next;
-	if (e->next != NULL)
-		e->next->previous = e->previous;
-	else
-		q->last = e->previous;
+	RB_QUEUE_REMOVE(q->first, q->last, e);
 	e->queue = NULL;
 }
 

@@ -118,45 +118,23 @@ static void request_end(struct rb_request *r, rubato_status status)
 static void pending_add(struct rb_sim_nic *nic, struct rb_request *r)
 {
 	r->backend[WHERE] = IN_PENDING;
-	r->previous = NULL;
-	r->next = nic->pending;
-	if (nic->pending != NULL)
-		nic->pending->previous = r;
-	nic->pending = r;
+	RB_LIST_PUSH(nic->pending, r);
 }
 
 static void pending_remove(struct rb_sim_nic *nic, struct rb_request *r)
 {
-	if (r->previous != NULL)
-		r->previous->next = r->next;
-	else
-		nic->pending = r->next;
-	if (r->next != NULL)
-		r->next->previous = r->previous;
+	RB_LIST_REMOVE(nic->pending, r);
 }
 
 static void done_add(struct rb_sim_nic *nic, struct rb_request *r)
 {
 	r->backend[WHERE] = IN_DONE;
-	r->next = NULL;
-	r->previous = nic->done_last;
-	if (nic->done_last != NULL)
-		nic->done_last->next = r;
-	else
-		nic->done = r;
-	nic->done_last = r;
+	RB_QUEUE_ADD(nic->done, nic->done_last, r);
 }
 
 static void done_remove(struct rb_sim_nic *nic, struct rb_request *r)
 {
-	if (r->previous != NULL)
-		r->previous->next = r->next;
-	else
-		nic->done = r->next;
-	if (r->next != NULL)
-		r->next->previous = r->previous;
-	else
-		nic->done_last = r->previous;
+	RB_QUEUE_REMOVE(nic->done, nic->done_last, r);
 }
 
 static void request_complete(struct rb_sim_nic *nic, struct rb_request *r, rubato_status status)
@@ -247,13 +225,7 @@ static struct link *link_to(struct rb_sim_nic *nic, uint32_t peer)
 
 static void link_append(struct message **first, struct message **last, struct message *m)
 {
-	m->next = NULL;
-	m->previous = *last;
-	if (*last != NULL)
-		(*last)->next = m;
-	else
-		*first = m;
-	*last = m;
+	RB_QUEUE_ADD(*first, *last, m);
 }
 
 static void link_remove(struct message *m)
@@ -261,14 +233,7 @@ static void link_remove(struct message *m)
 	struct message **first = m->landed ? &m->link->landed : &m->link->flying;
 	struct message **last = m->landed ? &m->link->landed_last : &m->link->flying_last;
 
-	if (m->previous != NULL)
-		m->previous->next = m->next;
-	else
-		*first = m->next;
-	if (m->next != NULL)
-		m->next->previous = m->previous;
-	else
-		*last = m->previous;
+	RB_QUEUE_REMOVE(*first, *last, m);
 }
 
 static struct message *message_new(struct rb_sim_nic *nic, struct rb_request *r,

@@ -60,26 +60,13 @@ void rb_ucx_complete(struct rb_ucx *ux, struct rb_request *request, rubato_statu
 		request->state = RB_REQUEST_DONE;
 		return;
 	}
-	request->next = NULL;
-	request->previous = ux->done_last;
 	request->backend[RB_UCX_LISTED] = 1;
-	if (ux->done_last != NULL)
-		ux->done_last->next = request;
-	else
-		ux->done_first = request;
-	ux->done_last = request;
+	RB_QUEUE_ADD(ux->done_first, ux->done_last, request);
 }
 
 static void unlist(struct rb_ucx *ux, struct rb_request *request)
 {
-	if (request->previous != NULL)
-		request->previous->next = request->next;
-	else
-		ux->done_first = request->next;
-	if (request->next != NULL)
-		request->next->previous = request->previous;
-	else
-		ux->done_last = request->previous;
+	RB_QUEUE_REMOVE(ux->done_first, ux->done_last, request);
 	request->next = request->previous = NULL;
 	request->backend[RB_UCX_LISTED] = 0;
 }
