@@ -81,14 +81,18 @@ static void join(struct rb_rounds *m, struct rb_protocol_actions *out)
 /* All that can happen now without a further event. */
 static void advance(struct rb_rounds *m, uint64_t now_ns, struct rb_protocol_actions *out)
 {
-	if (m->phase == RB_ROUNDS_OPEN && rb_rounds_open(m, now_ns, out)) {
+	bool opened = m->phase == RB_ROUNDS_OPEN && rb_rounds_open(m, now_ns, out);
+
+	if (opened) {
 		m->phase = RB_ROUNDS_JOINING;
 		m->opening.joins_ns = now_ns + m->config.options.window_ns;
-		if (!may_join(m, now_ns) && now_ns < m->opening.joins_ns)
-			rb_rounds_act_wake(out, m->opening.joins_ns);
 	}
-	if (m->phase == RB_ROUNDS_JOINING && may_join(m, now_ns))
+	if (m->phase != RB_ROUNDS_JOINING)
+		return;
+	if (may_join(m, now_ns))
 		join(m, out);
+	else if (opened && now_ns < m->opening.joins_ns)
+		rb_rounds_act_wake(out, m->opening.joins_ns);
 }
 
 void rb_rounds_complete(struct rb_rounds *m, struct rb_protocol_actions *out)

@@ -61,6 +61,7 @@ struct rb_partial_exchange { /* Of records: an allgather. */
 	struct rb_run run;
 	struct rb_plan *plan;
 	void *scratch;
+	uint64_t value; /* Of the machine's EXCHANGE. */
 };
 
 struct rb_partial_reduction {
@@ -68,6 +69,7 @@ struct rb_partial_reduction {
 	struct rb_plan *plan, **group_plans; /* Of all ranks; of a group, by position in it. */
 	struct rb_peer_buffers *peers;       /* By position among the members. */
 	uint32_t *members, member_count;
+	uint64_t value; /* Of the machine's REDUCE. */
 };
 
 struct rb_partial_transfer { /* One message of a fetched or served result. */

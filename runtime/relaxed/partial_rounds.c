@@ -99,27 +99,25 @@ static void phase_clock(struct rubato_partial *p, uint64_t now_ns)
 
 /* ---- Runs ---- */
 
-static void run_over(struct rb_engine *engine, struct rb_run *run, enum rb_rounds_run which)
+/* `value` is the RUN action's. */
+static void run_over(struct rb_engine *engine, const struct rb_run *run, uint64_t value)
 {
-	struct rubato_partial *p = run->owner;
-	struct rb_protocol_event event = { .kind = RB_PROTOCOL_RUN_DONE };
+	struct rb_protocol_event event = { .kind = RB_PROTOCOL_RUN_DONE, .value = value };
 
-	if (run->status == RUBATO_OK) {
-		event.value = rb_rounds_view_of(p->machine).round * RB_ROUNDS_RUNS + which;
-		rb_partial_event(p, &event);
-	} else if (run->status != RUBATO_ERR_PEER) {
+	if (run->status == RUBATO_OK)
+		rb_partial_event(run->owner, &event);
+	else if (run->status != RUBATO_ERR_PEER) /* Else the machine is about to hear of a loss. */
 		rb_engine_poison(engine, run->status, run->failure);
-	} /* Else the machine is about to learn who was lost. */
 }
 
 static void exchange_done(struct rb_engine *engine, struct rb_run *run)
 {
-	run_over(engine, run, RB_ROUNDS_EXCHANGE);
+	run_over(engine, run, ((struct rubato_partial *)run->owner)->exchange.value);
 }
 
 static void reduce_done(struct rb_engine *engine, struct rb_run *run)
 {
-	run_over(engine, run, RB_ROUNDS_REDUCE);
+	run_over(engine, run, ((struct rubato_partial *)run->owner)->reduction.value);
 }
 
 struct rb_tag rb_partial_run_tag(const struct rubato_partial *p, enum rb_partial_tag which,
@@ -274,9 +272,11 @@ static void run_begin(struct rubato_partial *p, const struct rb_protocol_action 
 		return; /* By an action before this one. */
 	switch ((enum rb_rounds_run)(action->value % RB_ROUNDS_RUNS)) {
 	case RB_ROUNDS_EXCHANGE:
+		p->exchange.value = action->value;
 		exchange_start(engine, p, round);
 		break;
 	case RB_ROUNDS_REDUCE:
+		p->reduction.value = action->value;
 		reduce_start(engine, p, round);
 		break;
 	case RB_ROUNDS_FETCH:
