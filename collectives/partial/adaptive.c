@@ -46,7 +46,7 @@ struct lane {                               /* One rank. */
 
 struct rb_adaptive {
 	uint32_t rank_count, depth, least, quorum;
-	uint32_t news; /* Durations since the last decision. */
+	uint32_t undecided; /* Durations since the last decision. */
 	bool free_rounds;
 	bool shared; /* Of a replay: pieces are handed out, not each rank's own. */
 	uint64_t round;
@@ -88,7 +88,7 @@ void rb_adaptive_add(struct rb_adaptive *a, uint32_t rank, uint64_t duration_ns)
 	lane->past[lane->noted++ % RB_ADAPTIVE_HISTORY] =
 		duration_ns < DURATION_NS_MAX ? duration_ns : DURATION_NS_MAX;
 	lane->heard = a->round;
-	a->news++;
+	a->undecided++;
 }
 
 /* ---- The heap ---- */
@@ -335,9 +335,9 @@ static void decide(struct rb_adaptive *a)
 void rb_adaptive_round(struct rb_adaptive *a, uint64_t round)
 {
 	a->round = round + 1;
-	if (a->news < RB_ADAPTIVE_NEWS * a->rank_count)
+	if (a->undecided < RB_ADAPTIVE_PERIOD * a->rank_count)
 		return;
-	a->news = 0;
+	a->undecided = 0;
 	decide(a);
 }
 
@@ -359,7 +359,7 @@ size_t rb_adaptive_words(uint32_t rank_count)
 void rb_adaptive_save(const struct rb_adaptive *a, uint64_t *words)
 {
 	*words++ = a->quorum;
-	*words++ = a->news;
+	*words++ = a->undecided;
 	*words++ = a->round;
 	for (uint32_t r = 0; r < a->rank_count; r++, words += LANE_WORDS) {
 		words[0] = a->lanes[r].heard;
@@ -373,7 +373,7 @@ bool rb_adaptive_restore(struct rb_adaptive *a, const uint64_t *words)
 	bool possible = words[0] > 0 && words[0] <= a->rank_count && words[1] < UINT32_MAX;
 
 	a->quorum = (uint32_t)*words++;
-	a->news = (uint32_t)*words++;
+	a->undecided = (uint32_t)*words++;
 	a->round = *words++;
 	for (uint32_t r = 0; r < a->rank_count; r++, words += LANE_WORDS) {
 		a->lanes[r].heard = words[0];

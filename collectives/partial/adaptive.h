@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RB_ADAPTIVE_NEWS 4     /* Durations per rank, in the mean, between two decisions. */
+#define RB_ADAPTIVE_PERIOD 4   /* Durations per rank, in the mean, between two decisions. */
 #define RB_ADAPTIVE_HISTORY 32 /* Durations kept per rank. */
 
 struct rb_adaptive;

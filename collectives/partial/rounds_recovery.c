@@ -19,7 +19,7 @@
 #include "base/rng.h"
 #include "collectives/partial/rounds_inside.h"
 
-static void tell(struct rb_rounds *m, uint32_t dead, struct rb_protocol_actions *out)
+static void state_send(struct rb_rounds *m, uint32_t dead, struct rb_protocol_actions *out)
 {
 	struct rb_rounds_message message = { .kind = RB_ROUNDS_MESSAGE_STATE,
 					     .value = dead,
@@ -45,7 +45,7 @@ void rb_rounds_lose(struct rb_rounds *m, uint32_t peer, struct rb_protocol_actio
 		rb_rounds_act_run(m, RB_ROUNDS_ABANDON, 0, out);
 	if (cut || m->phase < RB_ROUNDS_RECOVERING)
 		m->phase = RB_ROUNDS_RECOVERING;
-	tell(m, peer, out);
+	state_send(m, peer, out);
 	rb_rounds_recovery_advance(m, out);
 }
 
@@ -83,7 +83,7 @@ void rb_rounds_fetched(struct rb_rounds *m, struct rb_protocol_actions *out)
 	RB_ASSERT(alike); /* Else who serves them had not completed the round. */
 	rb_rounds_complete(m, out);
 	m->phase = RB_ROUNDS_RECOVERING;
-	tell(m, RB_ROUNDS_NOBODY, out);
+	state_send(m, RB_ROUNDS_NOBODY, out);
 	rb_rounds_recovery_advance(m, out);
 }
 

@@ -34,7 +34,7 @@ struct rb_protocol_driver {
 	struct rb_protocol_outgoing *outgoing, *outgoing_spare; /* Messages on their way; unused. */
 };
 
-/* All under the engine's lock. Collective: every rank opens the same plugs. */
+/* All under the engine's lock. Collective: every rank opens the same ones. */
 RB_NODISCARD rubato_status rb_protocol_open(struct rb_engine *engine,
 					    struct rb_protocol_driver *driver);
 /* Collective, when no machine will say any more: tells the neighbours so; `finished` once all have

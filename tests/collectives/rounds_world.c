@@ -381,7 +381,7 @@ static void world_begin(struct world *w)
 	w->letter_free = 0;
 	memset(w->first, 0xff, sizeof(w->first));
 	memset(w->ranks, 0, sizeof(w->ranks));
-	memset(w->told, 0, sizeof(w->told));
+	memset(w->passive, 0, sizeof(w->passive));
 	memset(w->absent, 0, sizeof(w->absent));
 	memset(&w->rounds[0], 0, sizeof(w->rounds[0]));
 	world_round_expect(w, 0);

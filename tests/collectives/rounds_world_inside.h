@@ -64,7 +64,7 @@ struct round {
 	uint32_t members[RANKS_MAX][RANKS_MAX], member_count[RANKS_MAX];
 	uint32_t joined, need, live;
 	uint64_t base_round, base_step;               /* Of numbers, in its era. */
-	uint8_t told[RANKS_MAX];                      /* As it was when it began. */
+	uint8_t passive[RANKS_MAX];                   /* As it was when it began. */
 	bool reducing[RANKS_MAX], full, opened, last; /* last: all have drained. */
 };
 
@@ -78,7 +78,7 @@ struct world {
 	uint32_t blind, holds, waits; /* Percent: commits in a row; leases held; waits elsewhere. */
 	bool gaps, parts_at_once;     /* Numbers have gaps; all part instead of the last drain. */
 	struct rank ranks[RANKS_MAX];
-	uint8_t told[RANKS_MAX];
+	uint8_t passive[RANKS_MAX];
 	uint32_t absent[RANKS_MAX];
 	struct round rounds[ROUNDS_MAX];
 	struct event heap[EVENTS_MAX];

@@ -17,12 +17,12 @@ bool world_newly_passive(const struct world *w, uint32_t r)
 	bool drains = rank->draining && rank->drain_round >= w->base_round;
 	bool again = rank->parts_next && rb_rounds_view_of(rank->machine).round >= w->base_round;
 
-	return w->told[r] == 0 && (rank->left || drains || again);
+	return w->passive[r] == 0 && (rank->left || drains || again);
 }
 
 static bool is_ready(const struct world *w, uint32_t r)
 {
-	return w->told[r] == 0 && (w->ranks[r].pending_fresh || world_newly_passive(w, r));
+	return w->passive[r] == 0 && (w->ranks[r].pending_fresh || world_newly_passive(w, r));
 }
 
 static bool is_overdue(const struct world *w, uint32_t r)
@@ -34,8 +34,8 @@ static bool is_overdue(const struct world *w, uint32_t r)
 
 static bool is_willing(const struct world *w, uint32_t r, const struct round *round)
 {
-	return w->told[r] == 0 && (w->ranks[r].willing || w->ranks[r].counted) && round->need > 1 &&
-	       !is_overdue(w, r);
+	return w->passive[r] == 0 && (w->ranks[r].willing || w->ranks[r].counted) &&
+	       round->need > 1 && !is_overdue(w, r);
 }
 
 /* ---- The next round ---- */
@@ -48,11 +48,11 @@ void world_round_expect(struct world *w, uint64_t r)
 	round->live = 0;
 	round->base_round = w->base_round;
 	round->base_step = r == 0 ? 0 : w->rounds[r - 1].base_step + (w->rounds[r - 1].last * 1000);
-	memcpy(round->told, w->told, sizeof(round->told));
+	memcpy(round->passive, w->passive, sizeof(round->passive));
 	round->full = o->full_every > 0 && (r + 1) % o->full_every == 0;
 	for (uint32_t i = 0; i < w->n; i++) {
-		round->live += w->told[i] == 0;
-		if (w->told[i] == 0 && is_overdue(w, i))
+		round->live += w->passive[i] == 0;
+		if (w->passive[i] == 0 && is_overdue(w, i))
 			round->full = true;
 	}
 	round->need = round->live > 0;
@@ -72,7 +72,7 @@ static uint32_t drawn(const struct world *w, uint64_t r, uint32_t live)
 	uint32_t left = (uint32_t)(((rb_u128)hash * live) >> 64);
 
 	for (uint32_t i = 0; i < w->n; i++)
-		if (w->told[i] == 0 && left-- == 0)
+		if (w->passive[i] == 0 && left-- == 0)
 			return i;
 	return NONE;
 }
@@ -121,16 +121,16 @@ static void round_joined(struct world *w, uint64_t r)
 		const struct rb_rounds_record *record = &round->records[i];
 		uint32_t most = w->config.options.max_absence;
 
-		w->told[i] = record->flags & (RB_ROUNDS_DRAINING | RB_ROUNDS_LEFT);
+		w->passive[i] = record->flags & (RB_ROUNDS_DRAINING | RB_ROUNDS_LEFT);
 		w->absent[i] = record->count > 0 ? 0 : w->absent[i] + 1;
-		LAW(w, most == 0 || w->told[i] != 0 || w->absent[i] <= most,
+		LAW(w, most == 0 || w->passive[i] != 0 || w->absent[i] <= most,
 		    "rank %u is in none of the last %u rounds up to %" PRIu64, i, w->absent[i], r);
-		round->last = round->last && w->told[i] != 0;
+		round->last = round->last && w->passive[i] != 0;
 	}
 	if (round->last) {
 		w->base_round = r + 1;
 		for (uint32_t i = 0; i < w->n; i++) {
-			w->told[i] &= (uint8_t)~RB_ROUNDS_DRAINING;
+			w->passive[i] &= (uint8_t)~RB_ROUNDS_DRAINING;
 			w->absent[i] = 0;
 		}
 	}
@@ -229,7 +229,7 @@ static void summary_check(struct world *w, uint32_t r, uint64_t number)
 		uint64_t last = c->last_step - round->base_step + round->base_round;
 
 		fresh += (c->flags & RB_ROUNDS_FRESH) != 0;
-		staying += (round->told[member] & RB_ROUNDS_LEFT) == 0;
+		staying += (round->passive[member] & RB_ROUNDS_LEFT) == 0;
 		if (c->count == 0)
 			continue;
 		contributors++;
@@ -362,7 +362,7 @@ static void era_end(struct world *w, uint32_t r, uint64_t number)
 	struct rank *rank = &w->ranks[r];
 	const struct round *round = &w->rounds[number];
 	bool just_left = (round->records[r].flags & RB_ROUNDS_LEFT) != 0 &&
-			 (round->told[r] & RB_ROUNDS_LEFT) == 0;
+			 (round->passive[r] & RB_ROUNDS_LEFT) == 0;
 
 	if (just_left && rank->state != PARTING)
 		rank->cut = number + 1;
@@ -420,7 +420,7 @@ static void wants_check(struct world *w, uint32_t r, const struct rb_rounds_view
 	    "rank %u holds up %" PRIu64 ": %d", r, rank->completed, unread);
 	expected =
 		view->phase == RB_ROUNDS_OPEN && (is_free(w) || world_gave_early(w, r)) &&
-		w->told[r] == 0 && !rank->draining && !rank->left && !rank->pending_fresh &&
+		w->passive[r] == 0 && !rank->draining && !rank->left && !rank->pending_fresh &&
 		(is_overdue(w, r) || (w->config.options.policy == RUBATO_POLICY_MAJORITY &&
 				      !round->full && drawn(w, rank->completed, round->live) == r));
 	LAW(w, unread || wants == expected, "rank %u is wanted for %" PRIu64 ": %d", r,

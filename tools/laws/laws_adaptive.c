@@ -37,7 +37,7 @@ struct worker {
 };
 
 struct laws_adaptive {
-	uint32_t n, depth, least, quorum, news;
+	uint32_t n, depth, least, quorum, undecided;
 	bool free_rounds;
 	uint64_t round;
 	struct worker *workers;
@@ -80,7 +80,7 @@ void laws_adaptive_note(struct laws_adaptive *a, uint32_t rank, uint64_t duratio
 		memmove(w->pieces, w->pieces + 1, --w->piece_count * sizeof(w->pieces[0]));
 	w->pieces[w->piece_count++] = duration_ns < LONGEST_NS ? duration_ns : LONGEST_NS;
 	w->seen_in = a->round;
-	a->news++;
+	a->undecided++;
 }
 
 /* ---- What a quorum would have cost ---- */
@@ -286,8 +286,8 @@ static void decide(struct laws_adaptive *a)
 void laws_adaptive_round(struct laws_adaptive *a)
 {
 	a->round++;
-	if (a->news < 4 * a->n)
+	if (a->undecided < 4 * a->n)
 		return;
-	a->news = 0;
+	a->undecided = 0;
 	decide(a);
 }
