@@ -138,8 +138,9 @@ void rb_writer_init(struct rb_writer *w, struct rb_schedule *schedule, uint32_t 
 bool rb_writer_fits(const struct rb_writer *w)
 {
 	const struct rb_schedule *s = w->schedule;
+	const bool each_label_that_is_waited_for_is_placed = w->open == 0;
 
-	RB_ASSERT(w->open == 0);
+	RB_ASSERT(each_label_that_is_waited_for_is_placed);
 	return s->step_count <= w->step_capacity && s->span_count <= w->span_capacity &&
 	       s->dep_count <= w->dep_capacity;
 }

@@ -5,26 +5,18 @@
  */
 #include "collectives/builders/builders.h"
 
-/* Children of v are v + 1, 2, 4 ... below this. */
-static uint64_t reach(uint32_t v, uint32_t n)
-{
-	return v == 0 ? n : v & (~v + 1);
-}
-
 void rb_build_broadcast_binomial(struct rb_writer *w, const struct rb_build *build)
 {
-	uint32_t n = build->rank_count, v = rb_from_root(build), recv = 0;
+	uint32_t v = rb_from_root(build), below = rb_below(build, v), recv = 0;
 	struct rb_span out = rb_span_out(RB_SELF);
 	uint64_t bit = 1;
 
-	rb_writer_init(w, w->schedule, build->rank, n, 1);
+	rb_writer_init(w, w->schedule, build->rank, build->rank_count, 1);
 	if (v > 0)
 		recv = rb_write_recv(w, rb_right(build, build->root, v & (v - 1)), 0, out, 0, 1);
-	while (bit < reach(v, n))
+	while (bit < below)
 		bit *= 2;
 	for (bit /= 2; bit > 0; bit /= 2) {
-		if (v + bit >= n)
-			continue;
 		(void)rb_write_send(w, rb_right(build, build->root, (uint32_t)(v + bit)), 0, out, 0,
 				    1);
 		if (v > 0)
@@ -35,9 +27,9 @@ void rb_build_broadcast_binomial(struct rb_writer *w, const struct rb_build *bui
 uint64_t rb_sent_broadcast_binomial(const struct rb_layout *layout, const struct rb_build *build,
 				    uint32_t element_bytes)
 {
-	uint32_t n = build->rank_count, v = rb_from_root(build), children = 0;
+	uint32_t below = rb_below(build, rb_from_root(build)), children = 0;
 
-	for (uint64_t bit = 1; bit < reach(v, n); bit *= 2)
-		children += v + bit < n;
+	for (uint64_t bit = 1; bit < below; bit *= 2)
+		children++;
 	return children * layout->count * element_bytes;
 }

@@ -6,13 +6,6 @@
  */
 #include "collectives/builders/builders.h"
 
-static bool has_child(uint32_t v, uint32_t n, uint32_t k)
-{
-	uint64_t bit = (uint64_t)1 << k;
-
-	return v + bit < n && (v == 0 || bit < (v & (~v + 1)));
-}
-
 /* For what comes from child k; one more for the sum. */
 static struct rb_span slots(uint32_t k)
 {
@@ -21,13 +14,13 @@ static struct rb_span slots(uint32_t k)
 
 void rb_build_reduce_binomial(struct rb_writer *w, const struct rb_build *build)
 {
-	uint32_t n = build->rank_count, v = rb_from_root(build), children = 0;
+	uint32_t v = rb_from_root(build), children = 0;
 	uint32_t parent = v > 0 ? rb_right(build, build->root, v & (v - 1)) : 0;
 	struct rb_label reduced = { 0 }, sent = { 0 };
 	struct rb_row recvs = { 0 };
 
-	rb_writer_init(w, w->schedule, build->rank, n, 1);
-	for (uint32_t k = 0; has_child(v, n, k); k++)
+	rb_writer_init(w, w->schedule, build->rank, build->rank_count, 1);
+	for (uint64_t bit = 1; bit < rb_below(build, v); bit *= 2)
 		children++;
 	if (v > 0 && children == 0) {
 		(void)rb_write_send(w, parent, 0, rb_span_in(RB_SELF), 0, 1);
