@@ -78,9 +78,7 @@ static bool choice_read(const char *option, const char *text, const struct optio
 	return value_choice(option, text, options_forms(row), to, &value, error);
 }
 
-/* `to` points to the row's own place. */
-static bool value_read(const struct option *row, const char *text, void *to,
-		       struct option_error *error)
+bool option_read(const struct option *row, const char *text, void *to, struct option_error *error)
 {
 	char option[64];
 
@@ -129,7 +127,7 @@ bool options_default(const struct option *rows, void *to, struct option_error *e
 {
 	for (const struct option *row = rows; row->name != NULL; row++)
 		if (row->preset != NULL &&
-		    !value_read(row, row->preset, (char *)to + row->at, error))
+		    !option_read(row, row->preset, (char *)to + row->at, error))
 			return false;
 	return true;
 }
@@ -141,8 +139,8 @@ bool options_apply(const struct option_words *words, const struct option *rows, 
 		const struct option_word *word = &words->list[i];
 
 		for (const struct option *row = rows; row->name != NULL; row++)
-			if (row == word->row &&
-			    !value_read(row, word->text, (char *)to + row->at, error))
+			if (strcmp(row->name, word->row->name) == 0 &&
+			    !option_read(row, word->text, (char *)to + row->at, error))
 				return false;
 	}
 	return true;
@@ -303,7 +301,7 @@ static bool words_apply(const struct option_words *words, struct option_error *e
 		for (const struct option_table *t = words->options->tables; t->rows != NULL; t++)
 			for (const struct option *row = t->rows; row->name != NULL; row++)
 				if (row == word->row &&
-				    !value_read(row, word->text, (char *)t->to + row->at, error))
+				    !option_read(row, word->text, (char *)t->to + row->at, error))
 					return false;
 	}
 	return true;

@@ -11,7 +11,8 @@
  *                       not yet looked at
  *   options_given()     whether one was; options_text(): its value as it was given
  *   options_default()   what a table's rows are where nothing is given
- *   options_apply()     the given values of a table's rows
+ *   options_apply()     the given values of a table's rows; perhaps not those that
+ *                       were scanned, but of their names
  *
  * Long options take their value as the next word or after '='; --help and --version are there
  * without a row. Failures are one sentence in struct option_error (values.h).
@@ -58,7 +59,8 @@ struct option {
 	/* OTHER. `option`: its name, for the sentence. */
 	bool (*read)(const char *option, const char *text, void *to, struct option_error *error);
 	size_t size; /* OTHER: bytes of its place, for options_size(). */
-	/* Key of options_json(); NULL: it is not there. OTHER: the value that json() returns. */
+	/* Key of options_json(); NULL: it is not there. OTHER: the value that json() returns; under
+	 * the key "" that is an object, whose members are. */
 	const char *key;
 	struct json_t *(*json)(const void *from);
 };
@@ -106,7 +108,9 @@ const char *options_text(const struct option_words *words, const char *name);
 
 /* Presets into their places; rows without one are left as they are. */
 bool options_default(const struct option *rows, void *to, struct option_error *error);
-/* Those of `rows` that were given. */
+/* Reads `text` as the row says into `to`, the row's own place. */
+bool option_read(const struct option *row, const char *text, void *to, struct option_error *error);
+/* Those of `rows` that were given, by their names. */
 bool options_apply(const struct option_words *words, const struct option *rows, void *to,
 		   struct option_error *error);
 

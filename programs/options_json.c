@@ -42,14 +42,24 @@ static json_t *value_json(const struct option *row, const void *from)
 	return NULL;
 }
 
+static bool row_add(json_t *object, const struct option *row, const void *from)
+{
+	json_t *value = value_json(row, (const char *)from + row->at);
+	bool good = value != NULL;
+
+	if (row->key[0] != '\0')
+		return json_object_set_new(object, row->key, value) == 0;
+	good = good && json_object_update(object, value) == 0;
+	json_decref(value);
+	return good;
+}
+
 json_t *options_json(const struct option *rows, const void *from)
 {
 	json_t *object = json_object();
 
 	for (const struct option *row = rows; row->name != NULL; row++)
-		if (row->key != NULL &&
-		    json_object_set_new(object, row->key,
-					value_json(row, (const char *)from + row->at)) != 0) {
+		if (row->key != NULL && !row_add(object, row, from)) {
 			json_decref(object);
 			return NULL;
 		}

@@ -257,6 +257,36 @@ START_TEST(json_says_what_is_there)
 }
 END_TEST
 
+static json_t *members_json(const void *from)
+{
+	const uint64_t *pair = from;
+
+	return json_pack("{s:I,s:I}", "first", (json_int_t)pair[0], "second", (json_int_t)pair[1]);
+}
+
+/* Other rows than those that were scanned, of the same names: other places, other keys. */
+START_TEST(rows_apply_by_name)
+{
+	static const struct option others[] = {
+		{ "share", 0, OPTION_OTHER, 0, "A/B", .read = pair_read, .json = members_json,
+		  .size = 2 * sizeof(uint64_t), .key = "" },
+		{ "small", 0, OPTION_U64, 2 * sizeof(uint64_t), "N", .max = 64, .key = "more" },
+		{ 0 },
+	};
+	uint64_t to[3] = { 0 };
+	json_t *object;
+	char *text;
+
+	ck_assert(parse("--share 3/4 -n 5 --large 7"));
+	ck_assert(options_apply(&words, others, to, &error));
+	object = options_json(others, to);
+	text = json_dumps(object, JSON_PRESERVE_ORDER);
+	ck_assert_str_eq(text, "{\"first\": 3, \"second\": 4, \"more\": 5}");
+	free(text);
+	json_decref(object);
+}
+END_TEST
+
 START_TEST(places_have_sizes)
 {
 	size_t sum = 0;
@@ -281,6 +311,7 @@ int main(void)
 	tcase_add_test(tc, help_ends_the_words);
 	tcase_add_test(tc, words_that_are_no_options);
 	tcase_add_test(tc, json_says_what_is_there);
+	tcase_add_test(tc, rows_apply_by_name);
 	tcase_add_test(tc, places_have_sizes);
 	return check_main("options", tc);
 }
