@@ -15,7 +15,7 @@ static rubato_status average(struct tr_rule_context *ctx, float *values, size_t 
 
 rubato_status tr_average_statistics(struct tr_rule_context *ctx)
 {
-	if (ctx->statistics_count == 0 || ctx->own->bn == TR_BN_LOCAL)
+	if (ctx->statistics_count == 0 || ctx->bn == TR_BN_LOCAL)
 		return RUBATO_OK;
 	return average(ctx, ctx->statistics, ctx->statistics_count, "average of the statistics");
 }

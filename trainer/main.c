@@ -36,7 +36,7 @@ static int run_rank(void *arg, int line_fd)
 	bool first = false;
 
 	if (join_and_train(options, line_fd, &first, &error) == RUBATO_OK) {
-		if (first && options->out != NULL && options->report)
+		if (first && options->out != NULL && !options->no_report)
 			tr_report_make(options->out);
 		return 0;
 	}
@@ -49,7 +49,7 @@ static int run_simulation(const struct tr_options *options)
 	struct tr_error error = { .exit_code = TR_EXIT_FAILURE };
 
 	if (tr_simulate(options, &error) == RUBATO_OK) {
-		if (options->out != NULL && options->report)
+		if (options->out != NULL && !options->no_report)
 			tr_report_make(options->out);
 		return 0;
 	}
@@ -81,6 +81,7 @@ int main(int argc, const char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	if (tr_options_parse(&options, argc, argv, &verdict, &error) != RUBATO_OK) {
 		tr_error_print(&error, STDERR_FILENO);
+		tr_options_close(&options);
 		return error.exit_code;
 	}
 	if (verdict == TR_OPTIONS_DONE)

@@ -1,155 +1,318 @@
-/* options.c -- popt reads the words, this file judges them. */
-#include "trainer/options_words.h"
+/* options.c -- rows say what is read where; what options mean together is judged here. */
+#include "trainer/options.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "trainer/base/values.h"
-
 #define MODEL_DEFAULT TR_MLP
 #define DATA_DEFAULT "fashion-mnist"
-#define DATA_TEXT 4 /* In data_choices. */
+#define DATA_TEXT 4 /* In data_forms. */
 #define HIDDEN_DEFAULT 64
-#define BATCH_DEFAULT 32
 #define EPOCHS_DEFAULT 5
-#define LR_DEFAULT 0.05
-#define REPORT_DEFAULT 50
-#define BUCKET_DEFAULT (1u << 20)
 #define BUCKET_LEAST 1024
 #define FORWARD_DEFAULT (1.0 / 3.0) /* A backward pass does twice the work of a forward pass. */
 #define LATENCY_DEFAULT_NS 5000
-#define TABLES 4    /* Of options, each with a title in --help. */
-#define ROWS_MAX 48 /* Of one. */
 
-static const char *const data_choices[] = { "fashion-mnist[:DIR]",   "cifar10:DIR", "npy:DIR",
-					    "synthetic[:ROWSxDIMS]", "text:FILE",   NULL };
+/* ---- Rows ---- */
+
+static const char *const data_forms[] = { "fashion-mnist[:DIR]",   "cifar10:DIR", "npy:DIR",
+					  "synthetic[:ROWSxDIMS]", "text:FILE",   NULL };
 static const char *const topologies[] = { "flat", "nodes:N", NULL };
 static const char *const devices[] = { "cpu", NULL };
+static const char *const bns[] = { "local", "average", NULL };
 
-/* What a word may be; NULL: no choice. `room` is for tables that are not there as such. */
-static const char *const *choices_of(int word, const char *room[TR_CHOICES_MAX])
+static const char *const *data_names(void)
 {
-	size_t count = 0;
+	return data_forms;
+}
 
-	switch (word) {
-	case WORD_MODEL:
-		for (; count <= TR_GPT; count++)
-			room[count] = tr_model_name((enum tr_model_kind)count);
-		break;
-	case WORD_ALGORITHM:
-		for (; tr_rule_at(count) != NULL; count++)
-			room[count] = tr_rule_at(count)->name;
-		break;
-	case WORD_OPTIMIZER:
-		return tr_optimizer_names;
-	case WORD_DATA:
-		return data_choices;
-	case WORD_TOPOLOGY:
-		return topologies;
-	case WORD_DEVICE:
-		return devices;
-	case WORD_LR_SCHEDULE:
-		return tr_rate_names;
-	case WORD_DELAY:
-		return tr_delay_names;
-	default:
-		return tr_rule_choices(word);
+static const char *const *model_names(void)
+{
+	static const char *names[TR_GPT + 2];
+
+	for (int i = 0; i <= TR_GPT; i++)
+		names[i] = tr_model_name((enum tr_model_kind)i);
+	return names;
+}
+
+static bool rule_read(const char *option, const char *text, void *to, struct option_error *error)
+{
+	const struct tr_rule **rule = to;
+	const char *value;
+	uint32_t index;
+
+	if (!value_choice(option, text, tr_rule_names(), &index, &value, error))
+		return false;
+	*rule = tr_rule_at(index);
+	return true;
+}
+
+static bool device_read(const char *option, const char *text, void *to, struct option_error *error)
+{
+	const char *value;
+
+	if (strcmp(text, "cuda") == 0)
+		return option_refuse(error, "%s: 'cuda' is not in this version; there is cpu",
+				     option);
+	return value_choice(option, text, devices, to, &value, error);
+}
+
+/* A source without what must follow its colon is refused as that. */
+static bool data_read(const char *option, const char *text, void *to, struct option_error *error)
+{
+	static const char *const wants[] = { "folder", "folder", "folder", "size", "file" };
+	char all[VALUE_FORMS_BYTES];
+	size_t length = strcspn(text, ":");
+	const char **data = to, *value;
+	uint32_t kind;
+
+	for (size_t i = 0; data_forms[i] != NULL; i++) {
+		const char *form = data_forms[i];
+
+		if (strncmp(text, form, length) != 0 || strcspn(form, ":[") != length)
+			continue;
+		if ((text[length] == '\0' && form[length] == ':') ||
+		    (text[length] == ':' && text[length + 1] == '\0'))
+			return option_refuse(error, "%s: '%s' lacks its %s; it takes %s", option,
+					     text, wants[i],
+					     value_forms_join(data_forms, all, sizeof(all)));
 	}
-	room[count] = NULL;
-	return room;
+	*data = text;
+	return value_choice(option, text, data_forms, &kind, &value, error);
 }
 
-/* Leaves *index as it is where the word was not given. */
-static rubato_status judge_choice(const struct words *w, enum word word, const char *name,
-				  unsigned *index, struct tr_error *error)
+static bool rate_read(const char *option, const char *text, void *to, struct option_error *error)
 {
-	const char *room[TR_CHOICES_MAX], *value;
-
-	return w->at[word] == NULL ? RUBATO_OK
-				   : tr_parse_choice(name, w->at[word], choices_of((int)word, room),
-						     index, &value, error);
+	return tr_rate_parse(option, text, to, error);
 }
 
-static rubato_status judge_model(struct tr_options *o, const struct words *w,
-				 struct tr_error *error)
+static bool compute_time_read(const char *option, const char *text, void *to,
+			      struct option_error *error)
 {
-	unsigned kind = MODEL_DEFAULT;
-	uint64_t hidden;
+	return tr_compute_time_parse(option, text, to, error);
+}
 
-	TR_TRY(judge_choice(w, WORD_MODEL, "--model", &kind, error));
-	o->model = (enum tr_model_kind)kind;
-	hidden = o->model == TR_LSTM ? TR_LSTM_HIDDEN : HIDDEN_DEFAULT;
-	if (w->at[WORD_HIDDEN] != NULL)
-		TR_TRY(tr_parse_count("--hidden", w->at[WORD_HIDDEN], 1, 1u << 20, &hidden, error));
-	o->hidden_count = (uint32_t)hidden;
-	if (w->given[WORD_HIDDEN] && o->model != TR_MLP && o->model != TR_LSTM)
+static bool delay_read(const char *option, const char *text, void *to, struct option_error *error)
+{
+	return tr_delay_parse(option, text, to, error);
+}
+
+static bool topology_read(const char *option, const char *text, void *to,
+			  struct option_error *error)
+{
+	uint32_t kind, *ranks = to;
+	const char *value;
+
+	if (!value_choice(option, text, topologies, &kind, &value, error))
+		return false;
+	*ranks = 0;
+	return value == NULL ||
+	       value_count32("--topology nodes", value, 1, TR_RANKS_MAX, ranks, error);
+}
+
+#define AT(member) offsetof(struct tr_options, member)
+
+static const struct option model_rows[] = {
+	{ "ranks", 'n', OPTION_U32, AT(ranks), "N", .min = 1, .max = TR_RANKS_MAX,
+	  .help = "start N ranks on this machine (absent: join the launcher's job)" },
+	{ "model", 0, OPTION_CHOICE, AT(model), "NAME", .forms_of = model_names, .preset = "mlp",
+	  .help = "%s" },
+	{ "hidden", 0, OPTION_U32, AT(hidden_count), "N", .min = 1, .max = 1u << 20,
+	  .help = "hidden units of mlp (64), lstm (128)" },
+	{ "context", 0, OPTION_U32, AT(sequence.length), "N", .min = 1, .max = TR_CONTEXT_MAX,
+	  .help = "bytes: of a block of gpt (64), of the longest line of lstm (512)" },
+	{ "layers", 0, OPTION_U32, AT(sequence.layers), "N", .min = 1, .max = TR_GPT_LAYERS_MAX,
+	  .help = "of gpt (2)" },
+	{ "width", 0, OPTION_U32, AT(sequence.width), "N", .min = 1, .max = 1u << 16,
+	  .help = "of gpt (64)" },
+	{ "heads", 0, OPTION_U32, AT(sequence.heads), "N", .min = 1, .max = 1u << 16,
+	  .help = "of attention, gpt (4)" },
+	{ "data", 0, OPTION_OTHER, AT(data), "SET", .read = data_read, .forms_of = data_names,
+	  .help = "%s; npy: x.npy and y.npy (" DATA_DEFAULT "; hyperplane: synthetic)" },
+	{ "device", 0, OPTION_OTHER, AT(device), "NAME", .read = device_read, .forms = devices,
+	  .preset = "cpu", .help = "%s" },
+	{ "eval-every", 0, OPTION_U64, AT(eval_every), "N", .max = 1u << 30, .preset = "0",
+	  .help = "test every N epochs; 0: at the end only" },
+	{ "final-rows", 0, OPTION_U64, AT(final_rows), "N", .max = UINT32_MAX, .word = "all",
+	  .word_is = TR_FINAL_ALL,
+	  .help = "training samples that the loss at the end is over: all, 0: none (as many as "
+		  "were trained with, at least 1024)" },
+	{ "report-every", 0, OPTION_U64, AT(report_every), "N", .min = 1, .max = UINT32_MAX,
+	  .preset = "50", .help = "steps between lines of metrics.jsonl" },
+	{ 0 },
+};
+
+/* They are no part of what a run computes. */
+static const struct option file_rows[] = {
+	{ "init", 0, OPTION_STRING, AT(init), "FILE.npy",
+	  .help = "first parameters: one flat float32 vector" },
+	{ "save", 0, OPTION_STRING, AT(save), "FILE.npy", .help = "write the last parameters" },
+	{ "out", 0, OPTION_STRING, AT(out), "DIR",
+	  .help = "folder for the files of the run: metrics, ledger, trace, report" },
+	{ "checkpoint", 0, OPTION_STRING, AT(checkpoint), "DIR",
+	  .help = "folder for checkpoints: one an epoch, the last two are kept" },
+	{ "checkpoint-every", 0, OPTION_U64, AT(checkpoint_every), "N", .min = 1, .max = UINT32_MAX,
+	  .help = "one every N steps instead" },
+	{ "resume", 0, OPTION_FLAG, AT(resume),
+	  .help = "go on from the newest whole one of --checkpoint DIR; --steps may be more" },
+	{ "no-report", 0, OPTION_FLAG, AT(no_report), .help = "no report.html in --out DIR" },
+	{ "quiet", 'q', OPTION_FLAG, AT(quiet), .help = "no progress on standard error" },
+	{ 0 },
+};
+
+static const struct option training_rows[] = {
+	{ "algorithm", 0, OPTION_OTHER, AT(rule), "NAME", .read = rule_read,
+	  .forms_of = tr_rule_names, .preset = "sync",
+	  .help = "%s; adpsgd: adaptive periodic averaging, not gossip" },
+	{ "optimizer", 0, OPTION_CHOICE, AT(optimizer), "NAME", .forms = tr_optimizer_names,
+	  .preset = "sgd", .help = "%s" },
+	{ "lr", 0, OPTION_REAL, AT(rate.base), "X", .most = 1e6, .preset = "0.05",
+	  .help = "learning rate" },
+	{ "momentum", 0, OPTION_REAL, AT(momentum), "X", .most = 1.0, .preset = "0",
+	  .help = "of SGD" },
+	{ "weight-decay", 0, OPTION_REAL, AT(weight_decay), "X", .most = 1e6, .preset = "0",
+	  .help = "adds X times the parameters to the gradient" },
+	{ "lr-schedule", 0, OPTION_OTHER, AT(rate), "NAME", .read = rate_read,
+	  .forms = tr_rate_names, .preset = "constant",
+	  .help = "%s; before it perhaps warmup:N and a comma" },
+	{ "warmup", 0, OPTION_U64, AT(warmup_steps), "N", .max = UINT32_MAX, .preset = "0",
+	  .help = "steps over which the rate grows to --lr" },
+	{ "batch", 0, OPTION_U32, AT(batch), "N", .min = 1, .max = 1u << 20, .preset = "32",
+	  .help = "samples a step, per rank" },
+	{ "epochs", 0, OPTION_U64, AT(epochs), "N", .min = 1, .max = 1u << 30,
+	  .help = "length of the run (5)" },
+	{ "steps", 0, OPTION_U64, AT(steps), "N", .min = 1, .max = UINT32_MAX,
+	  .help = "the same, in local steps" },
+	{ "seed", 0, OPTION_U64, AT(seed), "N", .max = UINT64_MAX, .preset = "0",
+	  .help = "of first parameters and shuffle" },
+	{ "augment", 0, OPTION_FLAG, AT(augment),
+	  .help = "shift (up to 4 pixels) and mirror training images" },
+	{ "no-shuffle", 0, OPTION_FLAG, AT(no_shuffle), .help = "take samples in stored order" },
+	{ "bucket", 0, OPTION_BYTES, AT(bucket_bytes), "SIZE", .preset = "1M",
+	  .help = "reduce the gradient in pieces of SIZE, each when it is complete; 0: in one" },
+	{ "bn", 0, OPTION_CHOICE, AT(bn), "KIND", .forms = bns, .preset = "average",
+	  .help = "statistics of batch normalisation: %s" },
+	{ "clip", 0, OPTION_REAL, AT(clip), "X", .most = 1e9, .preset = "0",
+	  .help = "largest norm of an applied gradient; 0: any" },
+	{ 0 },
+};
+
+static const struct option time_rows[] = {
+	{ "compute-time", 0, OPTION_OTHER, AT(compute_time), "T", .read = compute_time_read,
+	  .help = "a gradient takes this long, whatever it takes here; or T/token, or "
+		  "trace:FILE" },
+	{ "forward", 0, OPTION_REAL, AT(compute_time.forward), "SHARE", .most = 1.0,
+	  .help = "share of --compute-time before the first of the gradient is complete (1/3)" },
+	{ "delay", 0, OPTION_OTHER, AT(delay), "KIND", .read = delay_read, .forms = tr_delay_names,
+	  .preset = "none", .help = "stragglers: %s" },
+	{ "simulate", 0, OPTION_FLAG, AT(simulate),
+	  .help = "all ranks in this process, in virtual time" },
+	{ "topology", 0, OPTION_OTHER, AT(world.ranks_per_node), "KIND", .read = topology_read,
+	  .forms = topologies, .preset = "flat",
+	  .help = "simulated: %s: N ranks a node, which share memory" },
+	{ "latency", 0, OPTION_TIME, AT(world.latency_ns), "TIME", .min = 1,
+	  .help = "simulated: one way, between nodes (5us)" },
+	{ "bandwidth", 0, OPTION_BANDWIDTH, AT(world.bandwidth), "B",
+	  .help = "simulated: of each rank's link, each way (12.5GB/s)" },
+	{ "jitter", 0, OPTION_REAL, AT(world.jitter), "SHARE", .most = 1000.0, .preset = "0",
+	  .help = "simulated: stretches each latency by up to this share of it" },
+	{ 0 },
+};
+
+static const struct option *const own_rows[] = { model_rows, training_rows, time_rows, file_rows,
+						 NULL };
+
+/* ---- The command line ---- */
+
+enum table { TABLE_MODEL, TABLE_TRAINING, TABLE_RULES, TABLE_TIME, TABLE_FILES, TABLE_COUNT };
+
+struct tr_command_line {
+	struct tr_rule_rows rules;
+	struct option_table tables[TABLE_COUNT + 1];
+	struct options options;
+	struct option_words words;
+};
+
+static struct tr_command_line *line_make(void)
+{
+	struct tr_command_line *line = calloc(1, sizeof(*line));
+
+	if (line == NULL || !tr_rule_rows_make(&line->rules)) {
+		free(line);
+		return NULL;
+	}
+	line->tables[TABLE_MODEL] = (struct option_table) { .title = "The run:", model_rows };
+	line->tables[TABLE_TRAINING] =
+		(struct option_table) { .title = "Training:", training_rows };
+	line->tables[TABLE_RULES] =
+		(struct option_table) { .title = "Of single algorithms:", line->rules.rows };
+	line->tables[TABLE_TIME] =
+		(struct option_table) { .title = "Time, emulated and simulated:", time_rows };
+	line->tables[TABLE_FILES] =
+		(struct option_table) { .title = "Files and output:", file_rows };
+	line->options = (struct options) {
+		.program = "rubato-train",
+		.usage = "[OPTION...]",
+		.about = "Trains a model on one or more ranks.",
+		.notes = "",
+		.tables = line->tables,
+	};
+	return line;
+}
+
+static bool given(const struct tr_options *o, const char *name)
+{
+	return options_given(&o->line->words, name);
+}
+
+/* ---- What options mean together ---- */
+
+static rubato_status judge_model(struct tr_options *o, struct tr_error *error)
+{
+	if (!given(o, "hidden"))
+		o->hidden_count = o->model == TR_LSTM ? TR_LSTM_HIDDEN : HIDDEN_DEFAULT;
+	else if (o->model != TR_MLP && o->model != TR_LSTM)
 		return tr_refuse(error, "--hidden: model %s has no use for it",
 				 tr_model_name(o->model));
 	return RUBATO_OK;
 }
 
 /* The sizes of the models of text; others have no use for them. */
-static rubato_status judge_sequence(struct tr_options *o, const struct words *w,
-				    struct tr_error *error)
+static rubato_status judge_sequence(struct tr_options *o, struct tr_error *error)
 {
-	static const struct {
+	struct tr_sequence *s = &o->sequence;
+	const struct {
 		const char *name;
-		enum word word;
-		uint64_t gpt, lstm, most; /* Defaults; lstm 0: only gpt has it. */
+		uint32_t *to, gpt, lstm; /* Defaults; lstm 0: only gpt has it. */
 	} rows[] = {
-		{ "--context", WORD_CONTEXT, TR_GPT_CONTEXT, TR_LSTM_CONTEXT, TR_CONTEXT_MAX },
-		{ "--layers", WORD_LAYERS, TR_GPT_LAYERS, 0, TR_GPT_LAYERS_MAX },
-		{ "--width", WORD_WIDTH, TR_GPT_WIDTH, 0, 1u << 16 },
-		{ "--heads", WORD_HEADS, TR_GPT_HEADS, 0, 1u << 16 },
+		{ "context", &s->length, TR_GPT_CONTEXT, TR_LSTM_CONTEXT },
+		{ "layers", &s->layers, TR_GPT_LAYERS, 0 },
+		{ "width", &s->width, TR_GPT_WIDTH, 0 },
+		{ "heads", &s->heads, TR_GPT_HEADS, 0 },
 	};
-	uint64_t value[4];
 
+	s->hidden = o->hidden_count;
 	for (int i = 0; i < 4; i++) {
-		const char *text = w->at[rows[i].word];
+		bool lstm = o->model == TR_LSTM;
 
-		value[i] = o->model == TR_LSTM ? rows[i].lstm : rows[i].gpt;
-		if (text == NULL)
-			continue;
-		if (o->model != TR_GPT && (o->model != TR_LSTM || rows[i].lstm == 0))
-			return tr_refuse(error, "%s: model %s has no use for it", rows[i].name,
+		if (!given(o, rows[i].name))
+			*rows[i].to = lstm ? rows[i].lstm : rows[i].gpt;
+		else if (o->model != TR_GPT && (!lstm || rows[i].lstm == 0))
+			return tr_refuse(error, "--%s: model %s has no use for it", rows[i].name,
 					 tr_model_name(o->model));
-		TR_TRY(tr_parse_count(rows[i].name, text, 1, rows[i].most, &value[i], error));
 	}
-	o->sequence = (struct tr_sequence) { .length = (uint32_t)value[0],
-					     .hidden = o->hidden_count,
-					     .layers = (uint32_t)value[1],
-					     .width = (uint32_t)value[2],
-					     .heads = (uint32_t)value[3] };
 	return RUBATO_OK;
 }
 
-/* A source without what must follow its colon is told so. */
-static rubato_status judge_data(struct tr_options *o, const struct words *w, struct tr_error *error)
+static rubato_status judge_data(struct tr_options *o, struct tr_error *error)
 {
-	static const char *const wants[] = { "folder", "folder", "folder", "size", "file" };
-	char all[TR_CHOICES_BYTES];
-	const char *value = NULL;
-	unsigned kind = 0;
-	size_t length;
+	size_t text = strcspn(data_forms[DATA_TEXT], ":");
 
-	o->data = w->at[WORD_DATA];
 	if (o->data == NULL)
 		o->data = o->model == TR_HYPERPLANE ? "synthetic" : DATA_DEFAULT;
-	length = strcspn(o->data, ":");
-	for (size_t i = 0; data_choices[i] != NULL; i++) {
-		const char *form = data_choices[i];
-
-		if (strncmp(o->data, form, length) != 0 || strcspn(form, ":[") != length)
-			continue;
-		if ((o->data[length] == '\0' && form[length] == ':') ||
-		    (o->data[length] == ':' && o->data[length + 1] == '\0'))
-			return tr_refuse(error, "--data: '%s' lacks its %s; it takes %s", o->data,
-					 wants[i], tr_choices_join(data_choices, all, sizeof(all)));
-	}
-	TR_TRY(tr_parse_choice("--data", o->data, data_choices, &kind, &value, error));
-	if ((kind == DATA_TEXT) != tr_model_reads_text(o->model))
+	if ((strncmp(o->data, data_forms[DATA_TEXT], text + 1) == 0) !=
+	    tr_model_reads_text(o->model))
 		return tr_refuse(error,
 				 "--model %s: --data text:FILE is what lstm and gpt want, and is "
 				 "for them alone",
@@ -157,182 +320,79 @@ static rubato_status judge_data(struct tr_options *o, const struct words *w, str
 	return RUBATO_OK;
 }
 
-static rubato_status judge_rule(struct tr_options *o, const struct words *w, struct tr_error *error)
+static rubato_status judge_rate(struct tr_options *o, struct tr_error *error)
 {
-	unsigned device = 0, optimizer = TR_SGD, rule = 0;
-
-	if (w->at[WORD_DEVICE] != NULL && strcmp(w->at[WORD_DEVICE], "cuda") == 0)
-		return tr_refuse(error, "--device: 'cuda' is not in this version; there is cpu");
-	TR_TRY(judge_choice(w, WORD_DEVICE, "--device", &device, error));
-	TR_TRY(judge_choice(w, WORD_OPTIMIZER, "--optimizer", &optimizer, error));
-	TR_TRY(judge_choice(w, WORD_ALGORITHM, "--algorithm", &rule, error));
-	o->optimizer = (enum tr_optimizer_kind)optimizer;
-	o->rule = tr_rule_at(rule);
-	return RUBATO_OK;
-}
-
-static rubato_status judge_rate(struct tr_options *o, const struct words *w, struct tr_error *error)
-{
-	o->rate = (struct tr_rate) { .kind = TR_RATE_CONSTANT, .base = LR_DEFAULT };
-	if (w->at[WORD_LR] != NULL)
-		TR_TRY(tr_parse_number("--lr", w->at[WORD_LR], 0.0, 1e6, &o->rate.base, error));
-	if (w->at[WORD_LR_SCHEDULE] != NULL)
-		TR_TRY(tr_rate_parse(&o->rate, w->at[WORD_LR_SCHEDULE], error));
-	if (w->at[WORD_WARMUP] != NULL && o->rate.warmup_steps > 0)
+	if (given(o, "warmup") && o->rate.warmup_steps > 0)
 		return tr_refuse(error, "--warmup: --lr-schedule names a warm-up already");
-	if (w->at[WORD_WARMUP] != NULL)
-		TR_TRY(tr_parse_count("--warmup", w->at[WORD_WARMUP], 0, UINT32_MAX,
-				      &o->rate.warmup_steps, error));
-	if (w->at[WORD_MOMENTUM] != NULL) {
-		TR_TRY(tr_parse_number("--momentum", w->at[WORD_MOMENTUM], 0.0, 1.0, &o->momentum,
-				       error));
-		if (o->momentum >= 1.0)
-			return tr_refuse(error, "--momentum: must be below 1");
-	}
-	if (w->at[WORD_WEIGHT_DECAY] != NULL)
-		TR_TRY(tr_parse_number("--weight-decay", w->at[WORD_WEIGHT_DECAY], 0.0, 1e6,
-				       &o->weight_decay, error));
+	if (given(o, "warmup"))
+		o->rate.warmup_steps = o->warmup_steps;
+	if (o->momentum >= 1.0)
+		return tr_refuse(error, "--momentum: must be below 1");
 	return RUBATO_OK;
 }
 
-static rubato_status judge_run(struct tr_options *o, const struct words *w, struct tr_error *error)
+static rubato_status judge_length(struct tr_options *o, struct tr_error *error)
 {
-	uint64_t ranks = 0, batch = BATCH_DEFAULT;
-
-	if (w->at[WORD_RANKS] != NULL)
-		TR_TRY(tr_parse_count("--ranks", w->at[WORD_RANKS], 1, TR_RANKS_MAX, &ranks,
-				      error));
-	if (w->at[WORD_BATCH] != NULL)
-		TR_TRY(tr_parse_count("--batch", w->at[WORD_BATCH], 1, 1u << 20, &batch, error));
-	o->ranks = (uint32_t)ranks;
-	o->batch = (uint32_t)batch;
-	if (w->at[WORD_EPOCHS] != NULL && w->at[WORD_STEPS] != NULL)
+	if (given(o, "epochs") && given(o, "steps"))
 		return tr_refuse(error, "--epochs and --steps: give one of the two");
-	o->epochs = w->at[WORD_STEPS] == NULL ? EPOCHS_DEFAULT : 0;
-	if (w->at[WORD_EPOCHS] != NULL)
-		TR_TRY(tr_parse_count("--epochs", w->at[WORD_EPOCHS], 1, 1u << 30, &o->epochs,
-				      error));
-	if (w->at[WORD_STEPS] != NULL)
-		TR_TRY(tr_parse_count("--steps", w->at[WORD_STEPS], 1, UINT32_MAX, &o->steps,
-				      error));
-	if (w->at[WORD_EVAL_EVERY] != NULL)
-		TR_TRY(tr_parse_count("--eval-every", w->at[WORD_EVAL_EVERY], 0, 1u << 30,
-				      &o->eval_every, error));
-	o->final_rows = TR_FINAL_AUTO;
-	if (w->at[WORD_FINAL_ROWS] != NULL && strcmp(w->at[WORD_FINAL_ROWS], "all") == 0)
-		o->final_rows = TR_FINAL_ALL;
-	else if (w->at[WORD_FINAL_ROWS] != NULL)
-		TR_TRY(tr_parse_count("--final-rows", w->at[WORD_FINAL_ROWS], 0, UINT32_MAX,
-				      &o->final_rows, error));
-	o->report_every = REPORT_DEFAULT;
-	if (w->at[WORD_REPORT_EVERY] != NULL)
-		TR_TRY(tr_parse_count("--report-every", w->at[WORD_REPORT_EVERY], 1, UINT32_MAX,
-				      &o->report_every, error));
-	if (w->at[WORD_SEED] != NULL)
-		TR_TRY(tr_parse_count("--seed", w->at[WORD_SEED], 0, UINT64_MAX, &o->seed, error));
+	if (!given(o, "epochs") && !given(o, "steps"))
+		o->epochs = EPOCHS_DEFAULT;
 	return RUBATO_OK;
 }
 
-static rubato_status judge_time(struct tr_options *o, const struct words *w, struct tr_error *error)
+static rubato_status judge_time(struct tr_options *o, struct tr_error *error)
 {
-	o->bucket_bytes = BUCKET_DEFAULT;
-	if (w->at[WORD_BUCKET] != NULL)
-		TR_TRY(tr_parse_bytes("--bucket", w->at[WORD_BUCKET], &o->bucket_bytes, error));
 	if (o->bucket_bytes > 0 && o->bucket_bytes < BUCKET_LEAST)
 		return tr_refuse(error, "--bucket: '%s' is neither 0 nor at least %d",
-				 w->at[WORD_BUCKET], BUCKET_LEAST);
-	o->compute_time.forward = FORWARD_DEFAULT;
-	if (w->at[WORD_COMPUTE_TIME] != NULL)
-		TR_TRY(tr_compute_time_parse(&o->compute_time, w->at[WORD_COMPUTE_TIME], error));
+				 options_text(&o->line->words, "bucket"), BUCKET_LEAST);
 	if (o->compute_time.kind == TR_COMPUTE_TIME_TOKEN && !tr_model_reads_text(o->model))
 		return tr_refuse(error, "--compute-time: model %s has no tokens",
 				 tr_model_name(o->model));
-	if (w->at[WORD_DELAY] != NULL)
-		TR_TRY(tr_delay_parse(&o->delay, w->at[WORD_DELAY], error));
-	if (w->at[WORD_FORWARD] == NULL)
-		return RUBATO_OK;
-	if (o->compute_time.kind == TR_COMPUTE_TIME_NONE)
+	if (given(o, "forward") && o->compute_time.kind == TR_COMPUTE_TIME_NONE)
 		return tr_refuse(error, "--forward: a share of --compute-time, which is not given");
-	return tr_parse_number("--forward", w->at[WORD_FORWARD], 0.0, 1.0, &o->compute_time.forward,
-			       error);
-}
-
-static rubato_status judge_topology(struct tr_options *o, const char *word, struct tr_error *error)
-{
-	uint64_t ranks = 0;
-	const char *value;
-	unsigned kind;
-
-	TR_TRY(tr_parse_choice("--topology", word, topologies, &kind, &value, error));
-	if (value != NULL)
-		TR_TRY(tr_parse_count("--topology nodes", value, 1, TR_RANKS_MAX, &ranks, error));
-	o->world.ranks_per_node = (uint32_t)ranks;
 	return RUBATO_OK;
 }
 
-static rubato_status judge_simulation(struct tr_options *o, const struct words *w,
-				      struct tr_error *error)
+static rubato_status judge_simulation(struct tr_options *o, struct tr_error *error)
 {
-	static const char *const only[] = { "--topology", "--latency", "--bandwidth", "--jitter" };
+	static const char *const only[] = { "topology", "latency", "bandwidth", "jitter" };
 
-	o->simulate = w->given[WORD_SIMULATE];
-	o->world = (rubato_sim_options)RUBATO_SIM_OPTIONS_INIT;
 	for (int i = 0; i < 4 && !o->simulate; i++)
-		if (w->at[WORD_TOPOLOGY + i] != NULL)
-			return tr_refuse(error, "%s: only with --simulate", only[i]);
+		if (given(o, only[i]))
+			return tr_refuse(error, "--%s: only with --simulate", only[i]);
 	if (!o->simulate)
 		return RUBATO_OK;
 	if (o->ranks == 0)
 		return tr_refuse(error, "--simulate: wants --ranks");
 	o->world.rank_count = o->ranks;
 	o->world.seed = o->seed;
-	o->world.latency_ns = LATENCY_DEFAULT_NS;
-	if (w->at[WORD_TOPOLOGY] != NULL)
-		TR_TRY(judge_topology(o, w->at[WORD_TOPOLOGY], error));
-	if (w->at[WORD_LATENCY] != NULL)
-		TR_TRY(tr_parse_time("--latency", w->at[WORD_LATENCY], &o->world.latency_ns,
-				     error));
-	if (w->at[WORD_BANDWIDTH] != NULL)
-		TR_TRY(tr_parse_bandwidth("--bandwidth", w->at[WORD_BANDWIDTH], &o->world.bandwidth,
-					  error));
-	if (w->at[WORD_JITTER] != NULL)
-		TR_TRY(tr_parse_number("--jitter", w->at[WORD_JITTER], 0.0, 1000.0,
-				       &o->world.jitter, error));
 	return RUBATO_OK;
 }
 
-static rubato_status judge_checkpoint(struct tr_options *o, const struct words *w,
-				      struct tr_error *error)
+static rubato_status judge_rule(struct tr_options *o, struct tr_error *error)
 {
-	o->checkpoint = w->at[WORD_CHECKPOINT];
-	o->resume = w->given[WORD_RESUME];
-	if (o->checkpoint == NULL && (o->resume || w->given[WORD_CHECKPOINT_EVERY]))
-		return tr_refuse(error, "%s: wants --checkpoint DIR",
-				 o->resume ? "--resume" : "--checkpoint-every");
-	if (o->checkpoint == NULL)
-		return RUBATO_OK;
-	if (o->checkpoint[0] == '\0')
-		return tr_refuse(error, "--checkpoint wants a name");
-	if (w->at[WORD_CHECKPOINT_EVERY] != NULL)
-		TR_TRY(tr_parse_count("--checkpoint-every", w->at[WORD_CHECKPOINT_EVERY], 1,
-				      UINT32_MAX, &o->checkpoint_every, error));
-	return RUBATO_OK;
+	const struct tr_rule_request request = { &o->line->words, o->optimizer, o->momentum };
+
+	o->own = tr_rule_options_new(o->rule);
+	if (o->own == NULL)
+		return tr_fail(error, RUBATO_ERR_MEMORY, "options: out of memory");
+	return tr_rule_options_read(o->rule, &o->line->rules, &request, o->own, error);
 }
 
 /* A run means all that its command line says: what would change nothing is refused. */
-static rubato_status judge_uses(struct tr_options *o, const struct words *w, struct tr_error *error)
+static rubato_status judge_uses(struct tr_options *o, struct tr_error *error)
 {
 	const char *rule = o->rule->name;
 
 	if (o->optimizer != TR_SGD && o->momentum > 0.0)
 		return tr_refuse(error, "--momentum: of --optimizer sgd; adam and adamw have their "
 					"own");
-	if (w->given[WORD_BUCKET] && o->rule->ready == NULL)
+	if (given(o, "bucket") && o->rule->ready == NULL)
 		return tr_refuse(error, "--bucket: --algorithm %s has no use for it (sync)", rule);
-	if (w->given[WORD_FORWARD] && (o->rule->ready == NULL || o->bucket_bytes == 0))
+	if (given(o, "forward") && (o->rule->ready == NULL || o->bucket_bytes == 0))
 		return tr_refuse(error,
 				 "--forward: of no use but to --algorithm sync, with buckets");
-	if (w->given[WORD_BN] && o->model != TR_RESNET20)
+	if (given(o, "bn") && o->model != TR_RESNET20)
 		return tr_refuse(error, "--bn: model %s has no batch normalisation",
 				 tr_model_name(o->model));
 	if (o->eval_every > 0)
@@ -340,261 +400,123 @@ static rubato_status judge_uses(struct tr_options *o, const struct words *w, str
 	return RUBATO_OK;
 }
 
-static rubato_status judge(struct tr_options *o, const struct words *w, struct tr_error *error)
+static bool is_empty(const char *name)
 {
-	TR_TRY(judge_model(o, w, error));
-	TR_TRY(judge_sequence(o, w, error));
-	TR_TRY(judge_data(o, w, error));
-	TR_TRY(judge_rule(o, w, error));
-	TR_TRY(judge_rate(o, w, error));
-	TR_TRY(judge_run(o, w, error));
-	TR_TRY(judge_time(o, w, error));
-	TR_TRY(judge_simulation(o, w, error));
-	TR_TRY(tr_judge_rule_options(o, w, error));
-	TR_TRY(judge_uses(o, w, error));
-	TR_TRY(judge_checkpoint(o, w, error));
-	o->shuffle = !w->given[WORD_NO_SHUFFLE];
-	o->augment = w->given[WORD_AUGMENT];
-	o->quiet = w->given[WORD_QUIET];
-	o->report = !w->given[WORD_NO_REPORT];
-	o->init = w->at[WORD_INIT];
-	o->save = w->at[WORD_SAVE];
-	o->out = w->at[WORD_OUT];
-	if ((o->init != NULL && o->init[0] == '\0') || (o->save != NULL && o->save[0] == '\0') ||
-	    (o->out != NULL && o->out[0] == '\0'))
+	return name != NULL && name[0] == '\0';
+}
+
+static rubato_status judge_files(struct tr_options *o, struct tr_error *error)
+{
+	if (o->checkpoint == NULL && (o->resume || given(o, "checkpoint-every")))
+		return tr_refuse(error, "%s: wants --checkpoint DIR",
+				 o->resume ? "--resume" : "--checkpoint-every");
+	if (is_empty(o->checkpoint))
+		return tr_refuse(error, "--checkpoint wants a name");
+	if (is_empty(o->init) || is_empty(o->save) || is_empty(o->out))
 		return tr_refuse(error, "--init, --save and --out want a name");
-	if (!o->report && o->out == NULL)
+	if (o->no_report && o->out == NULL)
 		return tr_refuse(error, "--no-report: wants --out DIR");
 	return RUBATO_OK;
 }
 
-static const struct poptOption run_rows[] = {
-	{ "ranks", 'n', POPT_ARG_STRING, NULL, WORD_RANKS,
-	  "start N ranks on this machine (absent: join the launcher's job)", "N" },
-	{ "model", 0, POPT_ARG_STRING, NULL, WORD_MODEL, "%s (mlp)", "NAME" },
-	{ "hidden", 0, POPT_ARG_STRING, NULL, WORD_HIDDEN, "hidden units of mlp (64), lstm (128)",
-	  "N" },
-	{ "context", 0, POPT_ARG_STRING, NULL, WORD_CONTEXT,
-	  "bytes: of a block of gpt (64), of the longest line of lstm (512)", "N" },
-	{ "layers", 0, POPT_ARG_STRING, NULL, WORD_LAYERS, "of gpt (2)", "N" },
-	{ "width", 0, POPT_ARG_STRING, NULL, WORD_WIDTH, "of gpt (64)", "N" },
-	{ "heads", 0, POPT_ARG_STRING, NULL, WORD_HEADS, "of attention, gpt (4)", "N" },
-	{ "data", 0, POPT_ARG_STRING, NULL, WORD_DATA,
-	  "%s; npy: x.npy and y.npy (" DATA_DEFAULT "; hyperplane: synthetic)", "SET" },
-	{ "device", 0, POPT_ARG_STRING, NULL, WORD_DEVICE, "%s (cpu)", "NAME" },
-	{ "init", 0, POPT_ARG_STRING, NULL, WORD_INIT, "first parameters: one flat float32 vector",
-	  "FILE.npy" },
-	{ "save", 0, POPT_ARG_STRING, NULL, WORD_SAVE, "write the last parameters", "FILE.npy" },
-	{ "out", 0, POPT_ARG_STRING, NULL, WORD_OUT, "folder for what became of the run", "DIR" },
-	{ "checkpoint", 0, POPT_ARG_STRING, NULL, WORD_CHECKPOINT,
-	  "folder for checkpoints: one an epoch, the last two are kept", "DIR" },
-	{ "checkpoint-every", 0, POPT_ARG_STRING, NULL, WORD_CHECKPOINT_EVERY,
-	  "one every N steps instead", "N" },
-	{ "resume", 0, POPT_ARG_NONE, NULL, WORD_RESUME,
-	  "go on from the newest whole one of --checkpoint DIR; --steps may be more", NULL },
-	{ "eval-every", 0, POPT_ARG_STRING, NULL, WORD_EVAL_EVERY,
-	  "test every N epochs (0: at the end only)", "N" },
-	{ "final-rows", 0, POPT_ARG_STRING, NULL, WORD_FINAL_ROWS,
-	  "training samples that the loss at the end is over: all, 0: none (as many as were "
-	  "trained "
-	  "with, at least 1024)",
-	  "N" },
-	{ "report-every", 0, POPT_ARG_STRING, NULL, WORD_REPORT_EVERY,
-	  "steps between lines of metrics.jsonl (50)", "N" },
-	{ "no-report", 0, POPT_ARG_NONE, NULL, WORD_NO_REPORT, "no report.html in --out DIR",
-	  NULL },
-	{ "quiet", 'q', POPT_ARG_NONE, NULL, WORD_QUIET, "no progress on standard error", NULL },
-	{ "version", 0, POPT_ARG_NONE, NULL, WORD_VERSION, "print the version", NULL },
-	POPT_TABLEEND
-};
-
-static const struct poptOption rule_rows[] = {
-	{ "algorithm", 0, POPT_ARG_STRING, NULL, WORD_ALGORITHM,
-	  "%s (sync); adpsgd: adaptive periodic averaging, not gossip", "NAME" },
-	{ "optimizer", 0, POPT_ARG_STRING, NULL, WORD_OPTIMIZER, "%s (sgd)", "NAME" },
-	{ "lr", 0, POPT_ARG_STRING, NULL, WORD_LR, "learning rate (0.05)", "X" },
-	{ "momentum", 0, POPT_ARG_STRING, NULL, WORD_MOMENTUM, "of SGD (0)", "X" },
-	{ "weight-decay", 0, POPT_ARG_STRING, NULL, WORD_WEIGHT_DECAY,
-	  "adds X times the parameters to the gradient (0)", "X" },
-	{ "lr-schedule", 0, POPT_ARG_STRING, NULL, WORD_LR_SCHEDULE,
-	  "%s (constant); before it perhaps warmup:N and a comma", "NAME" },
-	{ "warmup", 0, POPT_ARG_STRING, NULL, WORD_WARMUP,
-	  "steps over which the rate grows to --lr (0)", "N" },
-	{ "batch", 0, POPT_ARG_STRING, NULL, WORD_BATCH, "samples a step, per rank (32)", "N" },
-	{ "epochs", 0, POPT_ARG_STRING, NULL, WORD_EPOCHS, "length of the run (5)", "N" },
-	{ "steps", 0, POPT_ARG_STRING, NULL, WORD_STEPS, "the same, in local steps", "N" },
-	{ "seed", 0, POPT_ARG_STRING, NULL, WORD_SEED, "of first parameters and order (0)", "N" },
-	{ "augment", 0, POPT_ARG_NONE, NULL, WORD_AUGMENT,
-	  "shift (up to 4 pixels) and mirror training images", NULL },
-	{ "no-shuffle", 0, POPT_ARG_NONE, NULL, WORD_NO_SHUFFLE, "take samples in stored order",
-	  NULL },
-	{ "bucket", 0, POPT_ARG_STRING, NULL, WORD_BUCKET,
-	  "reduce the gradient in pieces of SIZE, each when it is complete (1M; 0: one)", "SIZE" },
-	POPT_TABLEEND
-};
-
-static const struct poptOption time_rows[] = {
-	{ "compute-time", 0, POPT_ARG_STRING, NULL, WORD_COMPUTE_TIME,
-	  "a gradient takes this long, whatever it takes here; or T/token, or trace:FILE", "T" },
-	{ "forward", 0, POPT_ARG_STRING, NULL, WORD_FORWARD,
-	  "share of --compute-time before the first of the gradient is complete (1/3)", "SHARE" },
-	{ "delay", 0, POPT_ARG_STRING, NULL, WORD_DELAY, "stragglers: %s (none)", "KIND" },
-	{ "simulate", 0, POPT_ARG_NONE, NULL, WORD_SIMULATE,
-	  "all ranks in this process, in virtual time", NULL },
-	{ "topology", 0, POPT_ARG_STRING, NULL, WORD_TOPOLOGY,
-	  "simulated: %s: N ranks a node, which share memory (flat)", "KIND" },
-	{ "latency", 0, POPT_ARG_STRING, NULL, WORD_LATENCY,
-	  "simulated: one way, between nodes (5us)", "TIME" },
-	{ "bandwidth", 0, POPT_ARG_STRING, NULL, WORD_BANDWIDTH,
-	  "simulated: of each rank's link, each way (12.5GB/s)", "B" },
-	{ "jitter", 0, POPT_ARG_STRING, NULL, WORD_JITTER,
-	  "simulated: stretches each latency by up to this share of it (0)", "SHARE" },
-	POPT_TABLEEND
-};
-
-/* The tables as popt gets them: with what words may be in place of %s. */
-struct tables {
-	struct poptOption rows[TABLES][ROWS_MAX], all[TABLES + 2];
-	char *texts[TABLES * ROWS_MAX];
-	size_t text_count;
-};
-
-static const struct poptOption *const table_rows[TABLES] = { run_rows, rule_rows, tr_rule_rows,
-							     time_rows };
-
-static const char *help_of(struct tables *tables, const struct poptOption *row)
+static rubato_status judge(struct tr_options *o, struct tr_error *error)
 {
-	const char *room[TR_CHOICES_MAX], *at = strstr(row->descrip, "%s");
-	const char *const *choices = choices_of(row->val, room);
-	char all[TR_CHOICES_BYTES], *text;
-
-	assert((at != NULL) == (choices != NULL)); /* What parses is what is shown. */
-	if (at == NULL)
-		return row->descrip;
-	tr_choices_join(choices, all, sizeof(all));
-	if (asprintf(&text, "%.*s%s%s", (int)(at - row->descrip), row->descrip, all, at + 2) < 0)
-		return row->descrip; /* Out of memory, for a text. */
-	tables->texts[tables->text_count++] = text;
-	return text;
+	TR_TRY(judge_model(o, error));
+	TR_TRY(judge_sequence(o, error));
+	TR_TRY(judge_data(o, error));
+	TR_TRY(judge_rate(o, error));
+	TR_TRY(judge_length(o, error));
+	TR_TRY(judge_time(o, error));
+	TR_TRY(judge_simulation(o, error));
+	TR_TRY(judge_rule(o, error));
+	TR_TRY(judge_uses(o, error));
+	return judge_files(o, error);
 }
 
-static void tables_fill(struct tables *tables)
+static rubato_status read_rows(struct tr_options *o, struct tr_error *error)
 {
-	static const char *const titles[TABLES] = {
-		"The run:", "Training:", "Of single algorithms:", "Time, emulated and simulated:"
-	};
-	static const struct poptOption end[] = { POPT_AUTOHELP POPT_TABLEEND };
+	struct option_error said;
 
-	for (int i = 0; i < TABLES; i++) {
-		int count = 0;
-
-		for (; table_rows[i][count].longName != NULL; count++) {
-			assert(count + 1 < ROWS_MAX);
-			tables->rows[i][count] = table_rows[i][count];
-			tables->rows[i][count].descrip = help_of(tables, &table_rows[i][count]);
-		}
-		tables->all[i] = (struct poptOption) { .argInfo = POPT_ARG_INCLUDE_TABLE,
-						       .arg = tables->rows[i],
-						       .descrip = titles[i] };
-	}
-	memcpy(tables->all + TABLES, end, sizeof(end));
-}
-
-static rubato_status read_words(int argc, const char **argv, struct words *w,
-				struct tr_error *error)
-{
-	struct tables *tables = calloc(1, sizeof(*tables));
-	rubato_status err = RUBATO_OK;
-	poptContext popt;
-	int code;
-
-	if (tables == NULL)
-		return tr_fail(error, RUBATO_ERR_MEMORY, "options: out of memory");
-	tables_fill(tables);
-	popt = poptGetContext("rubato-train", argc, argv, tables->all, 0);
-	poptSetOtherOptionHelp(popt, "[OPTION...]  -- trains a model on one or more ranks");
-	while ((code = poptGetNextOpt(popt)) > 0) {
-		free(w->at[code]);
-		w->at[code] = poptGetOptArg(popt);
-		w->given[code] = true;
-	}
-	if (code < -1)
-		err = tr_refuse(error, "%s: %s (--help lists the options)",
-				poptBadOption(popt, POPT_BADOPTION_NOALIAS), poptStrerror(code));
-	else if (poptPeekArg(popt) != NULL)
-		err = tr_refuse(error, "'%s' is no option (--help lists them)", poptPeekArg(popt));
-	poptFreeContext(popt);
-	while (tables->text_count > 0)
-		free(tables->texts[--tables->text_count]);
-	free(tables);
-	return err;
+	o->final_rows = TR_FINAL_AUTO;
+	o->compute_time.forward = FORWARD_DEFAULT;
+	o->world = (rubato_sim_options)RUBATO_SIM_OPTIONS_INIT;
+	o->world.latency_ns = LATENCY_DEFAULT_NS;
+	for (const struct option *const *rows = own_rows; *rows != NULL; rows++)
+		TR_TRY(tr_take(error, options_default(*rows, o, &said), &said));
+	for (const struct option *const *rows = own_rows; *rows != NULL; rows++)
+		TR_TRY(tr_take(error, options_apply(&o->line->words, *rows, o, &said), &said));
+	return RUBATO_OK;
 }
 
 rubato_status tr_options_parse(struct tr_options *options, int argc, const char **argv,
 			       enum tr_options_verdict *verdict, struct tr_error *error)
 {
-	struct words *words = calloc(1, sizeof(*words));
-	rubato_status err;
+	struct tr_command_line *line = line_make();
+	struct option_error said;
 
-	*options = (struct tr_options) { .strings = words };
-	*verdict = TR_OPTIONS_RUN;
-	if (words == NULL)
+	*options = (struct tr_options) { .line = line };
+	*verdict = TR_OPTIONS_DONE;
+	if (line == NULL)
 		return tr_fail(error, RUBATO_ERR_MEMORY, "options: out of memory");
-	err = read_words(argc, argv, words, error);
-	if (err == RUBATO_OK && words->given[WORD_VERSION]) {
+	TR_TRY(tr_take(error,
+		       options_scan(&line->options, argc, (char *const *)(uintptr_t)argv,
+				    &line->words, &said),
+		       &said));
+	if (line->words.help)
+		options_help(&line->options);
+	else if (line->words.version)
 		printf("rubato-train %s\n", rubato_version());
-		*verdict = TR_OPTIONS_DONE;
+	if (line->words.help || line->words.version)
 		return RUBATO_OK;
-	}
-	if (err == RUBATO_OK)
-		err = judge(options, words, error);
-	if (err)
-		tr_options_close(options);
-	return err;
+	*verdict = TR_OPTIONS_RUN;
+	TR_TRY(read_rows(options, error));
+	return judge(options, error);
 }
 
-static const char *name_of(int word)
+/* ---- What was given ---- */
+
+/* Row `index` of the tables but that of files; NULL: there are not so many. */
+static const struct option *row_at(const struct tr_options *o, uint32_t index)
 {
-	for (size_t i = 0; i < TABLES; i++)
-		for (const struct poptOption *row = table_rows[i]; row->longName != NULL; row++)
-			if (row->val == word)
-				return row->longName;
+	for (int t = 0; o->line != NULL && t < TABLE_FILES; t++)
+		for (const struct option *row = o->line->tables[t].rows; row->name != NULL; row++)
+			if (index-- == 0)
+				return row;
 	return NULL;
 }
 
-uint32_t tr_options_setting_count(void)
+uint32_t tr_options_setting_count(const struct tr_options *options)
 {
-	return WORD_COUNT;
+	uint32_t count = 0;
+
+	while (row_at(options, count) != NULL)
+		count++;
+	return count;
 }
 
 bool tr_options_setting(const struct tr_options *options, uint32_t index, const char **name,
 			const char **value)
 {
-	static const int others[] = {
-		WORD_INIT,   WORD_SAVE,  WORD_OUT,     WORD_CHECKPOINT, WORD_CHECKPOINT_EVERY,
-		WORD_RESUME, WORD_QUIET, WORD_VERSION, WORD_NO_REPORT
-	};
-	const struct words *w = options->strings;
+	const struct option *row = row_at(options, index);
 
-	if (w == NULL || index >= WORD_COUNT || !w->given[index])
+	if (row == NULL || !given(options, row->name))
 		return false;
-	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
-		if ((int)index == others[i])
-			return false;
-	*name = name_of((int)index);
-	*value = w->at[index];
-	return *name != NULL;
+	*name = row->name;
+	*value = options_text(&options->line->words, row->name);
+	return true;
 }
 
 void tr_options_close(struct tr_options *options)
 {
-	struct words *w = options->strings;
+	struct tr_command_line *line = options->line;
 
 	tr_compute_time_close(&options->compute_time);
-	options->strings = NULL;
-	if (w == NULL)
+	free(options->own);
+	options->own = NULL;
+	options->line = NULL;
+	if (line == NULL)
 		return;
-	for (int i = 0; i < WORD_COUNT; i++)
-		free(w->at[i]);
-	free(w);
+	options_free(&line->words);
+	tr_rule_rows_free(&line->rules);
+	free(line);
 }

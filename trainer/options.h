@@ -1,4 +1,7 @@
-/* options.h -- the command line of rubato-train; every refusal is one line and exit status 2. */
+/*
+ * options.h -- the command line of rubato-train; every refusal is one line and exit status 2. What
+ * an option is, its row says (options.c; of update rules their own files): programs/options.h.
+ */
 #ifndef TR_OPTIONS_H
 #define TR_OPTIONS_H
 
@@ -11,7 +14,8 @@
 
 #define TR_FINAL_AUTO UINT64_MAX /* As many as were trained with, at least 1024. */
 #define TR_FINAL_ALL (UINT64_MAX - 1)
-#define TR_RANKS_MAX 1024 /* Local ranks of one launch: a bound on typing errors. */
+
+struct tr_command_line; /* Words, and the rows that they were scanned with. */
 
 struct tr_options {
 	uint32_t ranks; /* 0: join the launcher's job. */
@@ -20,9 +24,12 @@ struct tr_options {
 	struct tr_sequence sequence; /* Models of text; length: the context; vocabulary: 0. */
 	const char *data;
 	const struct tr_rule *rule;
-	struct tr_rule_options own; /* The rule's. */
+	struct tr_rule_options *own; /* The rule's. */
+	enum tr_bn bn;
+	double clip; /* Largest norm of a gradient that is applied; 0: any. */
 	enum tr_optimizer_kind optimizer;
-	struct tr_rate rate; /* step_count is filled by the run. */
+	struct tr_rate rate;   /* step_count is filled by the run. */
+	uint64_t warmup_steps; /* --warmup, which is in the rate, too. */
 	double momentum, weight_decay;
 	uint32_t batch;
 	uint64_t epochs; /* 0: steps counts. */
@@ -35,29 +42,31 @@ struct tr_options {
 	uint64_t bucket_bytes; /* 0: one bucket. */
 	struct tr_compute_time compute_time;
 	struct tr_delay delay;
-	bool shuffle;
+	bool no_shuffle;
 	bool augment;
 	bool quiet;
-	bool report; /* report.html, with --out. */
+	bool no_report; /* report.html, with --out. */
 	bool resume;
 	bool simulate;
+	uint32_t device;
 	rubato_sim_options world;      /* Of a simulation. */
 	const char *init, *save, *out; /* NULL: none. */
 	const char *for_out;           /* An option that only --out gives a meaning to; NULL. */
 	const char *checkpoint;
-	void *strings; /* What tr_options_close() frees. */
+	struct tr_command_line *line;
 };
 
 /* Whether the run goes on; --help and --version print and do not. */
 enum tr_options_verdict { TR_OPTIONS_RUN, TR_OPTIONS_DONE };
 
+/* tr_options_close() follows, whatever it returns. */
 rubato_status tr_options_parse(struct tr_options *options, int argc, const char **argv,
 			       enum tr_options_verdict *verdict, struct tr_error *error);
 void tr_options_close(struct tr_options *options);
 
-/* Option `index` of the table as it was given, without dashes: false where it was not, or where it
+/* Option `index` of the tables as it was given, without dashes: false where it was not, or where it
  * names a file or a folder or says how to print. `value` NULL: it takes none. */
-uint32_t tr_options_setting_count(void);
+uint32_t tr_options_setting_count(const struct tr_options *options);
 bool tr_options_setting(const struct tr_options *options, uint32_t index, const char **name,
 			const char **value);
 

@@ -151,13 +151,15 @@ static rubato_status prepare(struct tr_run *run)
 	if (o->augment)
 		TR_TRY(tr_augment_check(run->data, run->error));
 	TR_TRY(tr_shuffle_open(&run->shuffle, (uint32_t)run->data->train.rows, run->rank,
-			       run->rank_count, o->batch, o->seed, o->shuffle, run->error));
+			       run->rank_count, o->batch, o->seed, !o->no_shuffle, run->error));
 	run->rate.step_count = o->epochs > 0 ? o->epochs * run->shuffle.epoch_steps : o->steps;
 	run->ctx.parameter_count = run->model.parameter_count;
 	run->ctx.step_count = run->rate.step_count;
 	run->ctx.seed = o->seed;
 	run->ctx.batch = o->batch;
-	run->ctx.own = &o->own;
+	run->ctx.own = o->own;
+	run->ctx.bn = o->bn;
+	run->ctx.clip = o->clip;
 	run->ctx.node = node_of(run);
 	TR_TRY(tr_cut_make(&run->ctx.cut, run->model.parameter_count, o->bucket_bytes, run->error));
 	TR_TRY(open_vectors(run));
@@ -228,8 +230,8 @@ rubato_status tr_run_prepare(struct tr_run *run)
 	if (run->rank == 0)
 		err = write_beginning(run);
 	TR_TRY(tr_agree(run->comm, err, run->error));
-	err = tr_sampler_open(&run->sampler, run->options->own.sampler,
-			      run->options->own.partial.depth, &run->shuffle, run->comm,
+	err = tr_sampler_open(&run->sampler, run->options->own->sampler,
+			      run->options->own->gradient_depth, &run->shuffle, run->comm,
 			      run->rate.step_count, run->error);
 	if (err == RUBATO_OK && run->ctx.relaxed)
 		err = tr_totals_channel_open(&run->channel, run->comm, run->error);

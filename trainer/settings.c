@@ -12,8 +12,6 @@
 
 #define DIGITS JSON_REAL_PRECISION(17)
 
-static const char *const states[] = { "local", "average", "reset" };
-
 static json_t *words(const char *word)
 {
 	json_t *text = word == NULL ? NULL : json_string(word);
@@ -38,63 +36,6 @@ static json_t *rate_object(const struct tr_rate *rate)
 			 whole(rate->warmup_steps), "step_count", whole(rate->step_count));
 }
 
-static json_t *lagged_object(const struct tr_rule_options *own)
-{
-	return json_pack("{s:o,s:o,s:s,s:s,s:b,s:s}", "accumulate", whole(own->accumulate), "lag",
-			 whole(own->lag), "lag_comp",
-			 own->lag_comp == TR_LAG_COMP_NONE ? "none" : "lookahead", "first_step",
-			 own->first_step == TR_FIRST_SKIP ? "skip" : "zero", "rate_by_count",
-			 own->rate_by_count, "work",
-			 own->sampler == TR_SAMPLER_STATIC ? "static" : "shared");
-}
-
-static json_t *averaging_object(const struct tr_rule_options *own)
-{
-	static const char *const schedules[] = { "const", "adp", "adacomm", "post-local" };
-	static const char *const outers[] = { "none", "block", "slowmo", "nesterov" };
-	static const char *const wires[] = { "f32", "bf16", "int8" };
-
-	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:s,s:s,s:f,s:f,s:s,s:s,s:s,s:f,s:s}", "k",
-			 whole(own->k), "k1", whole(own->k1), "k2", whole(own->k2), "group",
-			 whole(own->group), "period", whole(own->period), "schedule",
-			 schedules[own->schedule], "outer", outers[own->outer], "outer_momentum",
-			 own->outer_momentum, "outer_lr", own->outer_lr, "outer_gain",
-			 own->outer_gain == TR_GAIN_ONE ? "1" : "1-mu", "nesterov_base",
-			 own->nesterov_base == TR_BASE_UNSHIFTED ? "unshifted" : "shifted",
-			 "opt_state", states[own->opt_state], "pull", own->pull, "wire",
-			 wires[own->compression]);
-}
-
-static json_t *eager_object(const struct tr_rule_options *own)
-{
-	static const char *const collections[] = { "each", "own", "latest" };
-	static const char *const lates[] = { "accumulate", "latest", "drop" };
-	static const char *const divisors[] = { "ranks", "contributors", "samples" };
-	const rubato_partial_options *p = &own->partial;
-
-	return json_pack("{s:s,s:o,s:s,s:s,s:s,s:s,s:o,s:o,s:s,s:s,s:s}", "policy",
-			 rubato_policy_name(p->policy), "quorum", whole(p->quorum), "rounds",
-			 p->rounds == RUBATO_ROUNDS_ALIGNED ? "aligned" : "free", "late",
-			 lates[p->late], "collect", collections[p->collection], "normalise",
-			 divisors[p->normalise], "depth", whole(p->depth), "model_sync_every",
-			 whole(own->model_sync_every), "work",
-			 own->sampler == TR_SAMPLER_STATIC ? "static" : "shared", "lag_comp",
-			 own->lag_comp == TR_LAG_COMP_NONE ? "none" : "lookahead", "opt_state",
-			 states[own->opt_state]);
-}
-
-/* The options that the rule uses. */
-static json_t *rule_object(const struct tr_options *o)
-{
-	if (strcmp(o->rule->name, "sync") == 0)
-		return json_object();
-	if (strcmp(o->rule->name, "laga") == 0)
-		return lagged_object(&o->own);
-	if (strcmp(o->rule->name, "eager") == 0)
-		return eager_object(&o->own);
-	return averaging_object(&o->own);
-}
-
 /* NULL: no memory. */
 static json_t *settings_object(const struct tr_options *o, const struct tr_model *model,
 			       const struct tr_shuffle *shuffle, const struct tr_rate *rate)
@@ -107,13 +48,14 @@ static json_t *settings_object(const struct tr_options *o, const struct tr_model
 			  "parameters", whole(model->parameter_count), "loss",
 			  model->loss == TR_CROSS_ENTROPY ? "cross-entropy" : "half-square", "data",
 			  words(o->data));
-	json_t *rest = json_pack("{s:o,s:o,s:o,s:o,s:o,s:b,s:s,s:f,s:f,s:f,s:o,s:o}", "rows",
-				 whole(shuffle->row_count), "batch", whole(o->batch), "steps",
-				 whole(rate->step_count), "epoch_steps",
-				 whole(shuffle->epoch_steps), "seed", whole(o->seed), "shuffle",
-				 o->shuffle, "optimizer", tr_optimizer_names[o->optimizer],
-				 "momentum", o->momentum, "weight_decay", o->weight_decay, "clip",
-				 o->own.clip, "rate", rate_object(rate), "rule", rule_object(o));
+	json_t *rest =
+		json_pack("{s:o,s:o,s:o,s:o,s:o,s:b,s:s,s:f,s:f,s:f,s:o,s:o}", "rows",
+			  whole(shuffle->row_count), "batch", whole(o->batch), "steps",
+			  whole(rate->step_count), "epoch_steps", whole(shuffle->epoch_steps),
+			  "seed", whole(o->seed), "shuffle", !o->no_shuffle, "optimizer",
+			  tr_optimizer_names[o->optimizer], "momentum", o->momentum, "weight_decay",
+			  o->weight_decay, "clip", o->clip, "rate", rate_object(rate), "rule",
+			  tr_rule_options_json(o->rule, o->own));
 
 	if (object == NULL || rest == NULL || json_object_update(object, rest) != 0) {
 		json_decref(object);
@@ -148,7 +90,7 @@ json_t *tr_settings_given(const struct tr_options *options)
 	json_t *o = json_object();
 	const char *name, *value;
 
-	for (uint32_t i = 0; i < tr_options_setting_count(); i++) {
+	for (uint32_t i = 0; i < tr_options_setting_count(options); i++) {
 		json_t *item;
 
 		if (!tr_options_setting(options, i, &name, &value))
@@ -162,55 +104,6 @@ json_t *tr_settings_given(const struct tr_options *options)
 /* ---- The hash ---- */
 
 #define ADD(value) hash = tr_hash(hash, &(value), sizeof(value))
-
-static uint64_t add_rule(uint64_t hash, const struct tr_rule_options *o)
-{
-	ADD(o->accumulate);
-	ADD(o->lag);
-	ADD(o->lag_comp);
-	ADD(o->first_step);
-	ADD(o->rate_by_count);
-	ADD(o->k);
-	ADD(o->k1);
-	ADD(o->k2);
-	ADD(o->group);
-	ADD(o->period);
-	ADD(o->period_max);
-	ADD(o->schedule);
-	ADD(o->adapt_low);
-	ADD(o->adapt_high);
-	ADD(o->adapt_sample_steps);
-	ADD(o->outer);
-	ADD(o->outer_momentum);
-	ADD(o->outer_lr);
-	ADD(o->outer_gain);
-	ADD(o->nesterov_base);
-	ADD(o->opt_state);
-	ADD(o->pull);
-	ADD(o->compression);
-	ADD(o->model_sync_every);
-	ADD(o->bn);
-	ADD(o->sampler);
-	ADD(o->clip);
-	return hash;
-}
-
-static uint64_t add_partial(uint64_t hash, const rubato_partial_options *p)
-{
-	ADD(p->policy);
-	ADD(p->rounds);
-	ADD(p->late);
-	ADD(p->collection);
-	ADD(p->normalise);
-	ADD(p->quorum);
-	ADD(p->group);
-	ADD(p->deadline_ns);
-	ADD(p->window_ns);
-	ADD(p->depth);
-	ADD(p->full_every);
-	ADD(p->max_absence);
-	return hash;
-}
 
 static uint64_t add_time(uint64_t hash, const struct tr_compute_time *compute_time,
 			 const struct tr_delay *delay)
@@ -249,7 +142,7 @@ static uint64_t add_model(uint64_t hash, const struct tr_model *model, const str
 uint64_t tr_settings_hash(const struct tr_options *o, const struct tr_model *model,
 			  const struct tr_data *data)
 {
-	uint64_t hash = tr_hash(TR_HASH_INIT, o->rule->name, strlen(o->rule->name));
+	uint64_t hash = tr_rule_options_hash(TR_HASH_INIT, o->rule, o->own);
 
 	ADD(o->optimizer);
 	ADD(o->momentum);
@@ -264,10 +157,10 @@ uint64_t tr_settings_hash(const struct tr_options *o, const struct tr_model *mod
 	ADD(o->eval_every);
 	ADD(o->report_every);
 	ADD(o->seed);
-	ADD(o->shuffle);
+	ADD(o->no_shuffle);
 	ADD(o->augment);
+	ADD(o->bn);
+	ADD(o->clip);
 	hash = add_model(hash, model, data);
-	hash = add_rule(hash, &o->own);
-	hash = add_partial(hash, &o->own.partial);
 	return add_time(hash, &o->compute_time, &o->delay);
 }

@@ -184,7 +184,7 @@ static bool test_is_due(struct tr_run *run, const struct tr_batch *batch)
 
 	if (every == 0 || run->data->test.rows == 0)
 		return false;
-	if (run->options->own.sampler == TR_SAMPLER_STATIC)
+	if (run->options->own->sampler == TR_SAMPLER_STATIC)
 		return run->steps_done % every == 0;
 	passed = (batch->first_place / run->options->batch + 1) / run->rank_count / every;
 	if (passed == run->tests_due)
@@ -227,7 +227,7 @@ static rubato_status train(struct tr_run *run)
 		if (batch.rows == NULL)
 			break;
 		TR_TRY(tr_sampler_take(run->sampler, run->error));
-		if (run->options->own.sampler == TR_SAMPLER_SHARED)
+		if (run->options->own->sampler == TR_SAMPLER_SHARED)
 			tr_ledger_draw(run->ctx.ledger, run->steps_done, batch.first_place,
 				       run->options->batch);
 		TR_TRY(one_step(run, &batch));

@@ -65,7 +65,7 @@ START_TEST(kavg_is_the_mean_after_each_k)
 	struct world w;
 
 	world_init(&w, &tr_rule_kavg, ranks, COUNT, 14);
-	w.own.k = 4;
+	OWN(&w, uint64_t, "k") = 4;
 	w.gradient = rough;
 	world_run(&w);
 	for (uint64_t step = 0; step < 14; step++)
@@ -103,7 +103,7 @@ START_TEST(kavg_of_one_step_is_synchronous)
 	sync.momentum = 0.9;
 	world_run(&sync);
 	world_init(&kavg, &tr_rule_kavg, ranks, COUNT, 40);
-	kavg.own.k = 1;
+	OWN(&kavg, uint64_t, "k") = 1;
 	kavg.gradient = rough;
 	kavg.momentum = 0.9;
 	world_run(&kavg);
@@ -131,9 +131,9 @@ START_TEST(hier_averages_groups_then_all)
 
 	world_init(&w, &tr_rule_hier, 4, 1, 2);
 	w.gradient = to_twice_the_rank;
-	w.own.k1 = 1;
-	w.own.k2 = 2;
-	w.own.group = _i == 0 ? 2 : 0; /* Told, or by the nodes. */
+	OWN(&w, uint64_t, "k1") = 1;
+	OWN(&w, uint64_t, "k2") = 2;
+	OWN(&w, uint32_t, "group") = _i == 0 ? 2 : 0; /* Told, or by the nodes. */
 	w.per_node = 2;
 	world_run(&w);
 	for (uint32_t r = 0; r < 4; r++) {
@@ -154,9 +154,9 @@ START_TEST(the_last_group_may_be_smaller)
 
 	world_init(&w, &tr_rule_hier, 5, 1, 3);
 	w.gradient = to_twice_the_rank;
-	w.own.k1 = 1;
-	w.own.k2 = 3;
-	w.own.group = 3;
+	OWN(&w, uint64_t, "k1") = 1;
+	OWN(&w, uint64_t, "k2") = 3;
+	OWN(&w, uint32_t, "group") = 3;
 	world_run(&w);
 	for (uint32_t r = 0; r < 5; r++) {
 		near(world_after(&w, r, 1, 0), groups[r], 0.0, "group");
@@ -167,29 +167,29 @@ START_TEST(the_last_group_may_be_smaller)
 END_TEST
 
 static void hier_run(struct world *w, uint32_t ranks, uint64_t k1, uint64_t k2, uint32_t group,
-		     enum tr_state_sync state)
+		     enum tr_opt_state state)
 {
 	world_init(w, &tr_rule_hier, ranks, COUNT, 30);
 	w->gradient = rough;
 	w->momentum = 0.9;
-	w->own.k1 = k1;
-	w->own.k2 = k2;
-	w->own.group = group;
-	w->own.opt_state = state;
+	OWN(w, uint64_t, "k1") = k1;
+	OWN(w, uint64_t, "k2") = k2;
+	OWN(w, uint32_t, "group") = group;
+	OWN(w, enum tr_opt_state, "opt-state") = state;
 	world_run(w);
 }
 
-static void kavg_run(struct world *w, uint32_t ranks, uint64_t k, enum tr_state_sync state)
+static void kavg_run(struct world *w, uint32_t ranks, uint64_t k, enum tr_opt_state state)
 {
 	world_init(w, &tr_rule_kavg, ranks, COUNT, 30);
 	w->gradient = rough;
 	w->momentum = 0.9;
-	w->own.k = k;
-	w->own.opt_state = state;
+	OWN(w, uint64_t, "k") = k;
+	OWN(w, enum tr_opt_state, "opt-state") = state;
 	world_run(w);
 }
 
-static void must_be_kavg(struct world *hier, uint64_t k, enum tr_state_sync state, const char *what)
+static void must_be_kavg(struct world *hier, uint64_t k, enum tr_opt_state state, const char *what)
 {
 	struct world kavg;
 
@@ -203,7 +203,7 @@ static void must_be_kavg(struct world *hier, uint64_t k, enum tr_state_sync stat
 START_TEST(hier_is_kavg_at_its_ends)
 {
 	static const uint32_t ranks[] = { 4, 6, 7 };
-	enum tr_state_sync state = (enum tr_state_sync)_i;
+	enum tr_opt_state state = (enum tr_opt_state)_i;
 	struct world hier, other;
 
 	for (int n = 0; n < 3; n++) {
@@ -273,11 +273,11 @@ START_TEST(outer_momentum_follows_its_vectors)
 
 		world_init(&w, rules_with_outer[k], 2, 1, 2);
 		w.gradient = vectors[_i].gradient;
-		w.own.k = 1;
-		w.own.outer = vectors[_i].outer;
-		w.own.nesterov_base = vectors[_i].base;
-		w.own.outer_gain = vectors[_i].gain;
-		w.own.outer_lr = vectors[_i].lr;
+		OWN(&w, uint64_t, "k") = 1;
+		OWN(&w, enum tr_outer, "outer") = vectors[_i].outer;
+		OWN(&w, enum tr_base, "nesterov-base") = vectors[_i].base;
+		OWN(&w, enum tr_gain, "outer-gain") = vectors[_i].gain;
+		OWN(&w, double, "outer-lr") = vectors[_i].lr;
 		world_run(&w);
 		for (uint32_t r = 0; r < 2; r++)
 			for (uint64_t step = 0; step < 2; step++)
@@ -292,11 +292,11 @@ static void outer_run(struct world *w, enum tr_outer outer, double momentum, dou
 {
 	world_init(w, &tr_rule_local, 3, COUNT, 30);
 	w->gradient = rough;
-	w->own.k = 3;
-	w->own.outer = outer;
-	w->own.outer_momentum = momentum;
-	w->own.outer_lr = lr;
-	w->own.nesterov_base = TR_BASE_SHIFTED;
+	OWN(w, uint64_t, "k") = 3;
+	OWN(w, enum tr_outer, "outer") = outer;
+	OWN(w, double, "outer-momentum") = momentum;
+	OWN(w, double, "outer-lr") = lr;
+	OWN(w, enum tr_base, "nesterov-base") = TR_BASE_SHIFTED;
 	w->rate = (struct tr_rate) {
 		.kind = TR_RATE_STEP, .base = 1.0, .factor = 0.1, .every = 15, .step_count = 30
 	};
@@ -367,10 +367,10 @@ START_TEST(hier_has_momentum_at_global_averages_only)
 	world_init(&w, &tr_rule_hier, 2, 1, 5);
 	w.gradient = NULL;
 	w.first = 1.0f;
-	w.own.k1 = 1;
-	w.own.k2 = 2;
-	w.own.group = 2;
-	w.own.outer = TR_OUTER_BLOCK;
+	OWN(&w, uint64_t, "k1") = 1;
+	OWN(&w, uint64_t, "k2") = 2;
+	OWN(&w, uint32_t, "group") = 2;
+	OWN(&w, enum tr_outer, "outer") = TR_OUTER_BLOCK;
 	w.gradient = to_twice_the_rank; /* To 1 and 3: mean 2, at step 0; then nothing. */
 	world_run(&w);
 	near(world_after(&w, 0, 0, 0), 2.0, 0.0, "group");
@@ -440,8 +440,8 @@ START_TEST(the_spread_is_right_and_the_same_everywhere)
 	struct world w;
 
 	world_init(&w, &tr_rule_adpsgd, ranks, COUNT, 6);
-	w.own.schedule = TR_SCHEDULE_ADP;
-	w.own.adapt_sample_steps = 6;
+	OWN(&w, enum tr_schedule, "schedule") = TR_SCHEDULE_ADP;
+	OWN(&w, uint64_t, "adapt-sample-steps") = 6;
 	w.first = 1.0f;
 	w.gradient = steep;
 	w.keep_folder = ".";
@@ -467,8 +467,8 @@ START_TEST(a_forced_average_says_nothing)
 
 	for (uint64_t steps = 8; steps <= 10; steps += 2) {
 		world_init(&w, &tr_rule_adpsgd, 2, COUNT, steps);
-		w.own.schedule = TR_SCHEDULE_ADP;
-		w.own.adapt_sample_steps = 0;
+		OWN(&w, enum tr_schedule, "schedule") = TR_SCHEDULE_ADP;
+		OWN(&w, uint64_t, "adapt-sample-steps") = 0;
 		w.gradient = rough;
 		world_run(&w);
 		ck_assert_uint_eq(w.counts[0].global_reductions, steps == 8 ? 2 : 3);
@@ -478,9 +478,9 @@ START_TEST(a_forced_average_says_nothing)
 	/* The last average, of two steps, would spread half as far as those of the sampling, and
 	 * the period would grow. */
 	world_init(&w, &tr_rule_adpsgd, 2, COUNT, 10);
-	w.own.schedule = TR_SCHEDULE_ADP;
-	w.own.adapt_sample_steps = 8;
-	w.own.adapt_low = 0.9;
+	OWN(&w, enum tr_schedule, "schedule") = TR_SCHEDULE_ADP;
+	OWN(&w, uint64_t, "adapt-sample-steps") = 8;
+	OWN(&w, double, "adapt-low") = 0.9;
 	w.gradient = rough;
 	w.keep_folder = ".";
 	w.keep_step = 10;
@@ -507,9 +507,9 @@ START_TEST(the_period_follows_the_rate)
 	struct world w;
 
 	world_init(&w, &tr_rule_adpsgd, (uint32_t)_i, COUNT, 250);
-	w.own.schedule = TR_SCHEDULE_ADP;
-	w.own.adapt_sample_steps = 40;
-	w.own.compression = _i == 3 ? TR_COMPRESSION_INT8 : TR_COMPRESSION_F32;
+	OWN(&w, enum tr_schedule, "schedule") = TR_SCHEDULE_ADP;
+	OWN(&w, uint64_t, "adapt-sample-steps") = 40;
+	OWN(&w, enum tr_compression, "wire") = _i == 3 ? TR_COMPRESSION_INT8 : TR_COMPRESSION_F32;
 	w.gradient = noise;
 	w.rate = (struct tr_rate) {
 		.kind = TR_RATE_STEP, .base = 0.1, .factor = 0.25, .every = 80, .step_count = 250
@@ -530,12 +530,12 @@ START_TEST(a_constant_period_is_kavg)
 	struct world periodic, kavg;
 
 	world_init(&periodic, &tr_rule_periodic, 5, COUNT, 27);
-	periodic.own.period = 6;
+	OWN(&periodic, uint64_t, "period") = 6;
 	periodic.gradient = rough;
 	periodic.momentum = 0.9;
 	world_run(&periodic);
 	world_init(&kavg, &tr_rule_kavg, 5, COUNT, 27);
-	kavg.own.k = 6;
+	OWN(&kavg, uint64_t, "k") = 6;
 	kavg.gradient = rough;
 	kavg.momentum = 0.9;
 	world_run(&kavg);
@@ -556,8 +556,8 @@ START_TEST(post_local_is_synchronous_first)
 	sync.momentum = 0.9;
 	world_run(&sync);
 	world_init(&local, &tr_rule_periodic, 3, COUNT, 30);
-	local.own.schedule = TR_SCHEDULE_POST_LOCAL;
-	local.own.adapt_sample_steps = 20;
+	OWN(&local, enum tr_schedule, "schedule") = TR_SCHEDULE_POST_LOCAL;
+	OWN(&local, uint64_t, "adapt-sample-steps") = 20;
 	local.gradient = rough;
 	local.momentum = 0.9;
 	world_run(&local);
@@ -589,9 +589,9 @@ START_TEST(adacomm_goes_down_with_the_loss)
 	struct world w;
 
 	world_init(&w, &tr_rule_periodic, 3, COUNT, 128);
-	w.own.schedule = TR_SCHEDULE_ADACOMM;
-	w.own.period = 16;
-	w.own.adapt_sample_steps = 32;
+	OWN(&w, enum tr_schedule, "schedule") = TR_SCHEDULE_ADACOMM;
+	OWN(&w, uint64_t, "period") = 16;
+	OWN(&w, uint64_t, "adapt-sample-steps") = 32;
 	w.gradient = falling_loss;
 	world_run(&w);
 	ck_assert_uint_eq(w.periods[0], 16);
@@ -623,8 +623,8 @@ static void stubborn(struct tr_rule_context *ctx, uint64_t step)
 static void compressed_run(struct world *w, uint32_t ranks, enum tr_compression kind, size_t count)
 {
 	world_init(w, &tr_rule_kavg, ranks, count, 200);
-	w->own.k = 2;
-	w->own.compression = kind;
+	OWN(w, uint64_t, "k") = 2;
+	OWN(w, enum tr_compression, "wire") = kind;
 	w->gradient = stubborn;
 	world_run(w);
 }
@@ -673,8 +673,8 @@ START_TEST(what_is_no_number_is_not_hidden)
 
 	for (int kind = TR_COMPRESSION_F32; kind <= TR_COMPRESSION_INT8; kind++) {
 		world_init(&w, &tr_rule_kavg, 3, COUNT, 2);
-		w.own.k = 2;
-		w.own.compression = (enum tr_compression)kind;
+		OWN(&w, uint64_t, "k") = 2;
+		OWN(&w, enum tr_compression, "wire") = (enum tr_compression)kind;
 		w.gradient = broken;
 		world_run(&w);
 		ck_assert(!isfinite(w.final[0][200]));
@@ -690,7 +690,7 @@ static const struct {
 	enum tr_schedule schedule;
 	enum tr_outer outer;
 	double pull;
-	enum tr_state_sync state;
+	enum tr_opt_state state;
 } variants[] = {
 	{ &tr_rule_kavg, TR_SCHEDULE_CONST, TR_OUTER_BLOCK, 0.0, TR_STATE_LOCAL },
 	{ &tr_rule_kavg, TR_SCHEDULE_CONST, TR_OUTER_NESTEROV, 0.0, TR_STATE_AVERAGE },
@@ -709,20 +709,20 @@ static const struct {
 static void variant_init(struct world *w, int which, uint32_t ranks, enum tr_compression kind)
 {
 	world_init(w, variants[which].rule, ranks, COUNT, 60);
-	w->own.k = 5;
-	w->own.k1 = 2;
-	w->own.k2 = 6;
-	w->own.group = 2;
-	w->own.compression = kind;
-	w->own.outer = variants[which].outer;
-	w->own.outer_momentum = 0.3;
-	w->own.nesterov_base =
+	OWN(w, uint64_t, "k") = 5;
+	OWN(w, uint64_t, "k1") = 2;
+	OWN(w, uint64_t, "k2") = 6;
+	OWN(w, uint32_t, "group") = 2;
+	OWN(w, enum tr_compression, "wire") = kind;
+	OWN(w, enum tr_outer, "outer") = variants[which].outer;
+	OWN(w, double, "outer-momentum") = 0.3;
+	OWN(w, enum tr_base, "nesterov-base") =
 		variants[which].rule == &tr_rule_local ? TR_BASE_SHIFTED : TR_BASE_UNSHIFTED;
-	w->own.schedule = variants[which].schedule;
-	w->own.adapt_sample_steps = 16;
-	w->own.period = 5;
-	w->own.pull = variants[which].pull;
-	w->own.opt_state = variants[which].state;
+	OWN(w, enum tr_schedule, "schedule") = variants[which].schedule;
+	OWN(w, uint64_t, "adapt-sample-steps") = 16;
+	OWN(w, uint64_t, "period") = 5;
+	OWN(w, double, "pull") = variants[which].pull;
+	OWN(w, enum tr_opt_state, "opt-state") = variants[which].state;
 	w->momentum = 0.5;
 	w->statistics_count = 2;
 	w->gradient = rough;
@@ -759,11 +759,11 @@ static void opposite(struct tr_rule_context *ctx, uint64_t step)
 		ctx->statistics[0] += (float)ctx->rank;
 }
 
-static void state_run(struct world *w, enum tr_optimizer_kind kind, enum tr_state_sync state)
+static void state_run(struct world *w, enum tr_optimizer_kind kind, enum tr_opt_state state)
 {
 	world_init(w, &tr_rule_kavg, 2, 1, 4);
-	w->own.k = 2;
-	w->own.opt_state = state;
+	OWN(w, uint64_t, "k") = 2;
+	OWN(w, enum tr_opt_state, "opt-state") = state;
 	w->optimizer = kind;
 	w->momentum = kind == TR_SGD ? 0.5 : 0.0;
 	w->gradient = opposite;
@@ -832,9 +832,9 @@ START_TEST(statistics_ride_along)
 	for (int kind = TR_COMPRESSION_F32; kind <= TR_COMPRESSION_INT8; kind++)
 		for (int bn = TR_BN_LOCAL; bn <= TR_BN_AVERAGE; bn++) {
 			world_init(&w, &tr_rule_kavg, 3, 1, 4);
-			w.own.k = 4;
-			w.own.bn = (enum tr_bn)bn;
-			w.own.compression = (enum tr_compression)kind;
+			OWN(&w, uint64_t, "k") = 4;
+			w.bn = (enum tr_bn)bn;
+			OWN(&w, enum tr_compression, "wire") = (enum tr_compression)kind;
 			w.statistics_count = 1;
 			w.gradient = opposite;
 			world_run(&w);
@@ -880,10 +880,10 @@ START_TEST(overlapped_ranks_follow_an_anchor)
 	struct world w;
 
 	world_init(&w, &tr_rule_local, 4, COUNT, steps);
-	w.own.k = 5;
-	w.own.pull = 0.2;
-	w.own.outer = TR_OUTER_SLOWMO;
-	w.own.outer_momentum = 0.4;
+	OWN(&w, uint64_t, "k") = 5;
+	OWN(&w, double, "pull") = 0.2;
+	OWN(&w, enum tr_outer, "outer") = TR_OUTER_SLOWMO;
+	OWN(&w, double, "outer-momentum") = 0.4;
 	w.gradient = rough;
 	w.rate = (struct tr_rate) {
 		.kind = TR_RATE_STEP, .base = 1.0, .factor = 0.1, .every = 15, .step_count = steps

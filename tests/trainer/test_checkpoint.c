@@ -501,23 +501,30 @@ START_TEST(another_run_is_refused)
 }
 END_TEST
 
-/* What lies between two fields is anybody's, and must not tell ranks apart. */
-START_TEST(no_byte_between_options_matters)
+#define COUNT(name) +1
+#define ALL_RULES (0 TR_RULES(COUNT))
+
+/* Each byte of an option makes another run. What lies between two is anybody's, and must not tell
+ * ranks apart; where two lie in one place, the bytes are fewer. */
+START_TEST(all_bytes_of_options_matter_and_no_others)
 {
-	const size_t at = offsetof(struct tr_rule_options, rate_by_count) + sizeof(bool);
-	struct tr_options options = { .rule = tr_rule_at(0) };
+	const struct tr_rule *rule = tr_rule_at((size_t)_i);
+	struct tr_options options = { .rule = rule, .own = tr_rule_options_new(rule) };
 	struct tr_model model = { .kind = TR_MLP };
 	struct tr_data data = { .train.rows = 7 };
-	uint64_t hash;
+	uint64_t hash = tr_settings_hash(&options, &model, &data), changed = 0, wanted = 0;
+	uint8_t *bytes = (uint8_t *)options.own;
 
-	for (size_t i = 0; strcmp(options.rule->name, "laga") != 0; i++)
-		options.rule = tr_rule_at(i);
-	hash = tr_settings_hash(&options, &model, &data);
-	ck_assert_uint_gt(offsetof(struct tr_rule_options, k), at);
-	((uint8_t *)&options.own)[at] ^= 1;
-	ck_assert_uint_eq(tr_settings_hash(&options, &model, &data), hash);
-	options.own.rate_by_count = true;
-	ck_assert_uint_ne(tr_settings_hash(&options, &model, &data), hash);
+	for (size_t i = 0; i < rule->options_bytes; i++) {
+		bytes[i] ^= 1;
+		changed += tr_settings_hash(&options, &model, &data) != hash;
+		bytes[i] ^= 1;
+	}
+	for (const struct tr_option_group *g = rule->groups; g != NULL && g->rows != NULL; g++)
+		for (const struct option *row = g->rows; row->name != NULL; row++)
+			wanted += options_size(row);
+	ck_assert_uint_eq(changed, wanted);
+	free(options.own);
 }
 END_TEST
 
@@ -612,7 +619,7 @@ int main(int argc, char **argv)
 		tcase_add_loop_test(tests, a_resumed_simulation_is_the_same_run, 0, TIMELY_COUNT);
 		tcase_add_loop_test(tests, a_run_is_extended, 0, TIMELY_COUNT + RULE_COUNT);
 		tcase_add_test(tests, another_run_is_refused);
-		tcase_add_test(tests, no_byte_between_options_matters);
+		tcase_add_loop_test(tests, all_bytes_of_options_matter_and_no_others, 0, ALL_RULES);
 	}
 	tcase_add_loop_test(tests, ranks_that_run_apart_meet, 0, 3);
 	tcase_add_test(tests, what_cannot_be_resumed_is_refused);

@@ -558,9 +558,9 @@ START_TEST(rates_follow_their_formulas)
 
 	for (size_t i = 0; i < sizeof(points) / sizeof(points[0]); i++) {
 		struct tr_rate rate = { .base = 2.0, .step_count = 100 };
-		struct tr_error error = { 0 };
+		struct option_error error;
 
-		ck_assert_int_eq(tr_rate_parse(&rate, points[i].text, &error), RUBATO_OK);
+		ck_assert(tr_rate_parse("--lr-schedule", points[i].text, &rate, &error));
 		ck_assert_double_eq_tol(tr_rate_at(&rate, points[i].step), points[i].want, 1e-12);
 	}
 }
@@ -576,11 +576,10 @@ START_TEST(rates_that_make_no_sense_are_refused)
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		struct tr_rate rate = { 0 };
-		struct tr_error error = { 0 };
+		struct option_error error;
 
-		ck_assert_msg(tr_rate_parse(&rate, bad[i], &error) == RUBATO_ERR_ARGUMENT, "%s",
-			      bad[i]);
-		ck_assert_int_eq(error.exit_code, TR_EXIT_USAGE);
+		ck_assert_msg(!tr_rate_parse("--lr-schedule", bad[i], &rate, &error), "%s", bad[i]);
+		ck_assert_ptr_nonnull(strstr(error.text, "--lr-schedule"));
 	}
 }
 END_TEST

@@ -5,20 +5,24 @@
  */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "rubato_sim.h"
 #include "tests/check_main.h"
 #include "tests/effort.h"
+#include "tests/trainer/own.h"
 #include "trainer/base/streams.h"
-#include "trainer/rules/rule.h"
+#include "trainer/rules/shared_options.h"
 
 #define RANKS_MAX 9
 #define STEPS 24
 #define COUNT (RANKS_MAX * STEPS)
 
 static struct world { /* One run: what the ranks do, and what came of it. */
-	struct tr_rule_options own;
+	const struct tr_rule *rule;
+	struct tr_rule_options *own;
+	double clip;
 	uint32_t batch;
 	uint64_t steps;
 	uint64_t delay_ns;  /* The longest; drawn for each rank and step. */
@@ -80,7 +84,8 @@ static rubato_status rank_main(rubato_comm *comm, void *arg)
 				       .batch = w.batch,
 				       .optimizer = &optimizer,
 				       .rate = &rate,
-				       .own = &w.own,
+				       .own = w.own,
+				       .clip = w.clip,
 				       .seed = 5,
 				       .step_count = w.steps,
 				       .error = &error };
@@ -107,14 +112,23 @@ static rubato_status rank_main(rubato_comm *comm, void *arg)
 	return err;
 }
 
+/* What --policy and --collect fill, in numbers. */
+enum { KIND, QUORUM, GROUP, DEADLINE };
+typedef uint64_t policy_numbers[4];
+typedef uint64_t collect_numbers[2];
+#define POLICY OWN(&w, policy_numbers, "policy")
+#define COLLECT OWN(&w, collect_numbers, "collect")
+
 static void prepare(rubato_policy policy)
 {
+	free(w.own);
 	memset(&w, 0, sizeof(w));
-	w.own.partial = (rubato_partial_options)RUBATO_PARTIAL_OPTIONS_INIT;
-	w.own.partial.policy = policy;
-	w.own.partial.deadline_ns = 100000;
-	w.own.partial.depth = 8;
-	w.own.partial.group = 1;
+	w.rule = &tr_rule_eager;
+	w.own = tr_rule_options_new(w.rule);
+	ck_assert_ptr_nonnull(w.own);
+	POLICY[KIND] = policy;
+	POLICY[GROUP] = 1;
+	POLICY[DEADLINE] = 100000;
 	w.batch = 4;
 	w.steps = STEPS;
 	w.delay_ns = 1000000;
@@ -172,7 +186,7 @@ START_TEST(every_gradient_is_in_one_update)
 		uint32_t n = sizes[i];
 
 		prepare(policy);
-		w.own.partial.rounds = (rubato_rounds)(_i % 2);
+		OWN(&w, rubato_rounds, "rounds") = (rubato_rounds)(_i % 2);
 		run(n);
 		ck_assert(!w.differ);
 		ck_assert_uint_eq(applied(n, n, policies[_i / 2]), n * STEPS);
@@ -192,7 +206,7 @@ START_TEST(unequal_numbers_of_steps)
 {
 	for (int i = 0; i < SIZE_COUNT; i++) {
 		prepare(RUBATO_POLICY_QUORUM);
-		w.own.partial.rounds = RUBATO_ROUNDS_FREE;
+		OWN(&w, rubato_rounds, "rounds") = RUBATO_ROUNDS_FREE;
 		w.steps = 15;
 		w.extra = 9;
 		w.slow_rank = 0;
@@ -207,8 +221,8 @@ START_TEST(own_loses_nothing)
 {
 	for (int i = 0; i < SIZE_COUNT; i++) {
 		prepare((rubato_policy)(_i / 2 % 2));
-		w.own.partial.collection = RUBATO_COLLECT_OWN;
-		w.own.model_sync_every = _i % 2 == 0 ? 0 : 7;
+		COLLECT[KIND] = RUBATO_COLLECT_OWN;
+		OWN(&w, uint64_t, "model-sync-every") = _i % 2 == 0 ? 0 : 7;
 		run(sizes[i]);
 		ck_assert(w.differ);
 		ck_assert_uint_eq(applied(sizes[i], sizes[i], "own"), sizes[i] * STEPS);
@@ -222,7 +236,7 @@ START_TEST(latest_skips)
 	double sum = 0.0;
 
 	prepare(RUBATO_POLICY_SOLO);
-	w.own.partial.collection = RUBATO_COLLECT_LATEST;
+	COLLECT[KIND] = RUBATO_COLLECT_LATEST;
 	w.slow_rank = 1;
 	run(4);
 	for (int i = 0; i < 4 * STEPS; i++)
@@ -239,7 +253,7 @@ START_TEST(what_is_dropped_is_counted)
 
 	for (int i = 1; i < SIZE_COUNT; i++) {
 		prepare(RUBATO_POLICY_SOLO);
-		w.own.partial.late = rules[_i];
+		OWN(&w, rubato_late, "late") = rules[_i];
 		w.slow_rank = 0;
 		run(sizes[i]);
 		ck_assert_uint_gt(w.counts[0].discarded, 0);
@@ -253,7 +267,7 @@ START_TEST(quorum_counts_fresh_ranks)
 {
 	for (uint32_t k = 1; k <= 5; k++) {
 		prepare(RUBATO_POLICY_QUORUM);
-		w.own.partial.quorum = k;
+		POLICY[QUORUM] = k;
 		run(5);
 		/* The last round may only gather what is left. */
 		ck_assert_uint_ge(w.counts[0].fresh_sum, k * (STEPS - 1));
@@ -271,7 +285,7 @@ START_TEST(full_rounds_are_sync)
 		uint32_t n = sizes[i];
 
 		prepare(RUBATO_POLICY_SOLO);
-		w.own.partial.full_every = 1;
+		OWN(&w, uint32_t, "full-every") = 1;
 		w.slow_rank = 0;
 		run(n);
 		ck_assert_uint_eq(w.counts[0].rounds, STEPS);
@@ -292,7 +306,7 @@ START_TEST(absence_is_bounded)
 	uint64_t unbounded = w.counts[0].staleness_max;
 	prepare(RUBATO_POLICY_SOLO);
 	w.slow_rank = 2;
-	w.own.partial.max_absence = 2;
+	OWN(&w, uint32_t, "max-absence") = 2;
 	run(4);
 	ck_assert_uint_lt(w.counts[0].staleness_max, unbounded);
 	ck_assert_uint_eq(applied(4, 4, "max-absence"), 4 * STEPS);
@@ -305,7 +319,8 @@ START_TEST(normalised_by_what_is_there)
 	double sum = 0.0;
 
 	prepare(RUBATO_POLICY_SOLO);
-	w.own.partial.normalise = _i == 0 ? RUBATO_BY_CONTRIBUTORS : RUBATO_BY_WEIGHT;
+	OWN(&w, rubato_normalise, "normalise") =
+		_i == 0 ? RUBATO_BY_CONTRIBUTORS : RUBATO_BY_WEIGHT;
 	run(5);
 	for (int i = 0; i < 5 * STEPS; i++) {
 		sum -= (double)w.parameters[0][i];
@@ -328,11 +343,11 @@ START_TEST(wagma_mixes_every_model)
 	float mean = (float)(forms[_i].ranks - 1) / 2.0f;
 
 	prepare(RUBATO_POLICY_WAGMA);
-	w.own.partial.group = forms[_i].group;
-	w.own.partial.collection = RUBATO_COLLECT_OWN;
-	w.own.partial.late = RUBATO_LATE_LATEST;
+	POLICY[GROUP] = forms[_i].group;
+	COLLECT[KIND] = RUBATO_COLLECT_OWN;
+	OWN(&w, rubato_late, "late") = RUBATO_LATE_LATEST;
 	/* All arrive while the round that the first opens still waits for them. */
-	w.own.partial.window_ns = 10000000;
+	OWN(&w, uint64_t, "window") = 10000000;
 	w.own_models = true;
 	w.delay_ns = 1000;
 	w.steps = forms[_i].turns;
@@ -350,9 +365,9 @@ START_TEST(wagma_draws_late_models_together)
 	float least = 8.0f, most = 0.0f;
 
 	prepare(RUBATO_POLICY_WAGMA);
-	w.own.partial.group = 2;
-	w.own.partial.collection = RUBATO_COLLECT_OWN;
-	w.own.partial.late = RUBATO_LATE_LATEST;
+	POLICY[GROUP] = 2;
+	COLLECT[KIND] = RUBATO_COLLECT_OWN;
+	OWN(&w, rubato_late, "late") = RUBATO_LATE_LATEST;
 	w.own_models = true;
 	w.slow_rank = 3;
 	run(8);
@@ -372,8 +387,8 @@ END_TEST
 START_TEST(model_sync_makes_ranks_equal)
 {
 	prepare(RUBATO_POLICY_SOLO);
-	w.own.partial.collection = RUBATO_COLLECT_LATEST;
-	w.own.model_sync_every = 6;
+	COLLECT[KIND] = RUBATO_COLLECT_LATEST;
+	OWN(&w, uint64_t, "model-sync-every") = 6;
 	w.slow_rank = 1;
 	run(3);
 	ck_assert_uint_eq(w.counts[0].global_reductions, w.counts[1].global_reductions);
@@ -396,8 +411,8 @@ START_TEST(look_ahead_goes_where_momentum_leads)
 	unsigned ahead = 0;
 
 	prepare(RUBATO_POLICY_QUORUM);
-	w.own.partial.quorum = 2;
-	w.own.lag_comp = TR_LAG_COMP_LOOKAHEAD;
+	POLICY[QUORUM] = 2;
+	OWN(&w, enum tr_lag_comp, "lag-comp") = TR_LAG_COMP_LOOKAHEAD;
 	w.momentum = m;
 	w.constant_gradient = true;
 	run(4);
@@ -411,8 +426,8 @@ START_TEST(look_ahead_goes_where_momentum_leads)
 	ck_assert_uint_gt(ahead, 0);
 	/* Nobody is stale: nobody looks ahead. */
 	prepare(RUBATO_POLICY_QUORUM);
-	w.own.partial.quorum = 4;
-	w.own.lag_comp = TR_LAG_COMP_LOOKAHEAD;
+	POLICY[QUORUM] = 4;
+	OWN(&w, enum tr_lag_comp, "lag-comp") = TR_LAG_COMP_LOOKAHEAD;
 	w.momentum = m;
 	w.constant_gradient = true;
 	run(4);
@@ -425,8 +440,8 @@ END_TEST
 START_TEST(clip_bounds_what_is_applied)
 {
 	prepare(RUBATO_POLICY_QUORUM);
-	w.own.partial.quorum = 3;
-	w.own.clip = 0.1;
+	POLICY[QUORUM] = 3;
+	w.clip = 0.1;
 	run(3);
 	for (uint64_t s = 0; s < STEPS; s++) { /* Three elements of equal size a round. */
 		double norm = 0.0;

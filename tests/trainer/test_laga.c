@@ -9,8 +9,11 @@
 
 #include "rubato_sim.h"
 #include "tests/check_main.h"
+#include "tests/trainer/own.h"
 #include "tests/trainer/support.h"
-#include "trainer/rules/rule.h"
+#include "trainer/rules/shared_options.h"
+
+enum first_step { FIRST_SKIP, FIRST_ZERO }; /* --first-step, in the order of its forms. */
 
 #define RANKS_MAX 8
 
@@ -22,7 +25,9 @@ struct job {
 	uint32_t rank_count;
 	uint64_t step_count;
 	size_t count; /* Parameters. */
-	struct tr_rule_options own;
+	const struct tr_rule *rule;
+	struct tr_rule_options *own;
+	double clip;
 	struct tr_rate rate;
 	float momentum, weight_decay;
 	void (*gradient)(const struct job *job, uint32_t rank, uint64_t step, const float *x,
@@ -40,7 +45,8 @@ static struct job job_of(uint32_t rank_count, uint64_t step_count, size_t count,
 		.rank_count = rank_count,
 		.step_count = step_count,
 		.count = count,
-		.own = { .accumulate = 1, .lag = 1 },
+		.rule = &tr_rule_laga,
+		.own = tr_rule_options_new(&tr_rule_laga),
 		.rate = { .kind = TR_RATE_CONSTANT, .base = lr, .step_count = step_count },
 	};
 
@@ -55,6 +61,7 @@ static struct job job_of(uint32_t rank_count, uint64_t step_count, size_t count,
 
 static void job_free(struct job *job)
 {
+	free(job->own);
 	free(job->path);
 	for (uint32_t i = 0; i < job->rank_count; i++)
 		free(job->last[i]);
@@ -101,7 +108,8 @@ static rubato_status rank_main(rubato_comm *comm, void *arg)
 				       .parameter_count = job->count,
 				       .optimizer = &optimizer,
 				       .rate = &job->rate,
-				       .own = &job->own,
+				       .own = job->own,
+				       .clip = job->clip,
 				       .step_count = job->step_count,
 				       .error = &error };
 	rubato_status err;
@@ -158,7 +166,7 @@ START_TEST(two_parabolas)
 	struct job job = job_of(2, 4, 1, 0.1);
 
 	job.gradient = parabola;
-	job.own.first_step = _i == 0 ? TR_FIRST_SKIP : TR_FIRST_ZERO;
+	OWN(&job, uint32_t, "first-step") = _i == 0 ? FIRST_SKIP : FIRST_ZERO;
 	job_run(&job);
 	for (int i = 0; i < 5; i++)
 		ck_assert_double_eq_tol((double)job.path[i], want[i], 1e-6);
@@ -202,11 +210,11 @@ static void reference_update(struct reference *r, const struct job *job, uint64_
 		g = zero;
 	for (size_t i = 0; i < WIDE; i++)
 		sum += (double)g[i] * (double)g[i];
-	if (job->own.clip > 0.0 && sqrt(sum) > job->own.clip)
+	if (job->clip > 0.0 && sqrt(sum) > job->clip)
 		for (size_t i = 0; i < WIDE; i++)
-			g[i] *= (float)(job->own.clip / sqrt(sum));
+			g[i] *= (float)(job->clip / sqrt(sum));
 	r->rate = tr_rate_at(&job->rate, step);
-	if (job->own.rate_by_count && !empty)
+	if (OWN(job, bool, "rate-by-count") && !empty)
 		r->rate *= sqrt((double)r->weights[r->applied] / job->rank_count);
 	rate = (float)r->rate;
 	for (size_t i = 0; i < WIDE; i++) {
@@ -220,10 +228,11 @@ static void reference_shift(struct reference *r, const struct job *job)
 {
 	double m = (double)job->momentum, sum = 0.0;
 
-	for (uint32_t i = 1; i <= job->own.lag; i++)
+	for (uint32_t i = 1; i <= OWN(job, uint32_t, "lag"); i++)
 		sum = m * (1.0 + sum);
 	memcpy(r->shifted, r->x, sizeof(r->x));
-	for (size_t i = 0; job->own.lag_comp == TR_LAG_COMP_LOOKAHEAD && i < WIDE; i++)
+	for (size_t i = 0;
+	     OWN(job, enum tr_lag_comp, "lag-comp") == TR_LAG_COMP_LOOKAHEAD && i < WIDE; i++)
 		r->shifted[i] -= (float)(r->rate * sum) * r->v[i];
 }
 
@@ -257,12 +266,12 @@ static void reference_run(struct reference *r, const struct job *job, float *pat
 	for (uint64_t step = 0; step < job->step_count; step++) {
 		count++;
 		reference_shift(r, job);
-		if (count == job->own.accumulate) {
+		if (count == OWN(job, uint32_t, "accumulate")) {
 			reference_begin(r, job, step, count);
 			count = 0;
-			if (r->begun > job->own.lag)
+			if (r->begun > OWN(job, uint32_t, "lag"))
 				reference_update(r, job, step, false);
-			else if (job->own.first_step == TR_FIRST_ZERO)
+			else if (OWN(job, uint32_t, "first-step") == FIRST_ZERO)
 				reference_update(r, job, step, true);
 		}
 		memcpy(path + step * WIDE, r->x, sizeof(r->x));
@@ -276,18 +285,18 @@ static void reference_run(struct reference *r, const struct job *job, float *pat
 
 static const struct {
 	uint32_t accumulate, lag;
-	enum tr_first_step first;
+	enum first_step first;
 	enum tr_lag_comp comp;
 	bool by_count;
 	double clip;
 } variants[] = {
-	{ 1, 1, TR_FIRST_SKIP, TR_LAG_COMP_NONE, false, 0.0 },
-	{ 1, 1, TR_FIRST_ZERO, TR_LAG_COMP_NONE, false, 0.0 },
-	{ 3, 1, TR_FIRST_SKIP, TR_LAG_COMP_NONE, true, 0.0 },
-	{ 4, 2, TR_FIRST_ZERO, TR_LAG_COMP_NONE, true, 0.5 },
-	{ 1, 3, TR_FIRST_SKIP, TR_LAG_COMP_LOOKAHEAD, false, 0.0 },
-	{ 2, 1, TR_FIRST_SKIP, TR_LAG_COMP_LOOKAHEAD, true, 0.4 },
-	{ 30, 2, TR_FIRST_SKIP, TR_LAG_COMP_NONE, false, 0.0 }, /* The end cuts the first round. */
+	{ 1, 1, FIRST_SKIP, TR_LAG_COMP_NONE, false, 0.0 },
+	{ 1, 1, FIRST_ZERO, TR_LAG_COMP_NONE, false, 0.0 },
+	{ 3, 1, FIRST_SKIP, TR_LAG_COMP_NONE, true, 0.0 },
+	{ 4, 2, FIRST_ZERO, TR_LAG_COMP_NONE, true, 0.5 },
+	{ 1, 3, FIRST_SKIP, TR_LAG_COMP_LOOKAHEAD, false, 0.0 },
+	{ 2, 1, FIRST_SKIP, TR_LAG_COMP_LOOKAHEAD, true, 0.4 },
+	{ 30, 2, FIRST_SKIP, TR_LAG_COMP_NONE, false, 0.0 }, /* The end cuts the first round. */
 };
 #define VARIANT_COUNT ((int)(sizeof(variants) / sizeof(variants[0])))
 
@@ -304,12 +313,12 @@ START_TEST(is_sgd_with_late_gradients)
 		job.weight_decay = 1e-3f;
 		job.rate.kind = TR_RATE_COSINE;
 		job.rate.warmup_steps = 5;
-		job.own.accumulate = variants[_i].accumulate;
-		job.own.lag = variants[_i].lag;
-		job.own.first_step = variants[_i].first;
-		job.own.lag_comp = variants[_i].comp;
-		job.own.rate_by_count = variants[_i].by_count;
-		job.own.clip = variants[_i].clip;
+		OWN(&job, uint32_t, "accumulate") = variants[_i].accumulate;
+		OWN(&job, uint32_t, "lag") = variants[_i].lag;
+		OWN(&job, uint32_t, "first-step") = variants[_i].first;
+		OWN(&job, enum tr_lag_comp, "lag-comp") = variants[_i].comp;
+		OWN(&job, bool, "rate-by-count") = variants[_i].by_count;
+		job.clip = variants[_i].clip;
 		job_run(&job);
 		reference_run(r, &job, path);
 		for (int i = 0; i < 24 * WIDE; i++)
@@ -358,8 +367,8 @@ START_TEST(until_done_applies_every_gradient_once)
 
 		job.gradient = one_hot;
 		job.work_ns = uneven;
-		job.own.accumulate = 0;
-		job.own.lag = lag;
+		OWN(&job, uint32_t, "accumulate") = 0;
+		OWN(&job, uint32_t, "lag") = lag;
 		job_run(&job);
 		for (size_t i = 0; i < job.count; i++) {
 			double weight = -1.0 / (double)job.last[0][i];
@@ -394,8 +403,8 @@ START_TEST(until_done_of_a_single_step)
 	struct job job = job_of(3, 1, 3, 1.0);
 
 	job.gradient = one_hot;
-	job.own.accumulate = 0;
-	job.own.lag = 4;
+	OWN(&job, uint32_t, "accumulate") = 0;
+	OWN(&job, uint32_t, "lag") = 4;
 	job_run(&job);
 	for (int i = 0; i < 3; i++)
 		ck_assert_double_eq_tol((double)job.last[2][i], -1.0 / 3.0, 1e-6);
@@ -423,8 +432,8 @@ static double distance(double lr, float momentum, uint32_t lag, enum tr_lag_comp
 
 	job.gradient = unit_curvature;
 	job.momentum = momentum;
-	job.own.lag = lag;
-	job.own.lag_comp = comp;
+	OWN(&job, uint32_t, "lag") = lag;
+	OWN(&job, enum tr_lag_comp, "lag-comp") = comp;
 	job_run(&job);
 	far = fabs((double)job.last[0][0] - 1.0);
 	job_free(&job);

@@ -5,17 +5,17 @@
 #include "tests/check_main.h"
 #include "trainer/rules/period.h"
 
-static struct tr_rule_options options(enum tr_schedule schedule)
+static struct tr_period_options options(enum tr_schedule schedule)
 {
-	return (struct tr_rule_options) { .schedule = schedule,
-					  .period = 4,
-					  .adapt_low = 0.7,
-					  .adapt_high = 1.3,
-					  .adapt_sample_steps = 20 };
+	return (struct tr_period_options) { .schedule = schedule,
+					    .first = 4,
+					    .adapt_low = 0.7,
+					    .adapt_high = 1.3,
+					    .adapt_sample_steps = 20 };
 }
 
 /* Two samples: 2 / 1 and 3 / .5, so C is 4. */
-static struct tr_period sampled(const struct tr_rule_options *own)
+static struct tr_period sampled(const struct tr_period_options *own)
 {
 	struct tr_period period;
 
@@ -41,7 +41,7 @@ static const struct {
 
 START_TEST(the_spread_decides)
 {
-	struct tr_rule_options own = options(TR_SCHEDULE_ADP);
+	struct tr_period_options own = options(TR_SCHEDULE_ADP);
 	struct tr_period period = sampled(&own);
 
 	tr_period_spread(&period, 20, decisions[_i].spread, decisions[_i].rate);
@@ -52,10 +52,10 @@ END_TEST
 
 START_TEST(the_period_has_bounds)
 {
-	struct tr_rule_options own = options(TR_SCHEDULE_ADP);
+	struct tr_period_options own = options(TR_SCHEDULE_ADP);
 	struct tr_period period;
 
-	own.period_max = 6;
+	own.most = 6;
 	period = sampled(&own);
 	for (int i = 0; i < 5; i++)
 		tr_period_spread(&period, 30, 0.1, 1.0);
@@ -63,7 +63,7 @@ START_TEST(the_period_has_bounds)
 	for (int i = 0; i < 9; i++)
 		tr_period_spread(&period, 30, 99.0, 1.0);
 	ck_assert_uint_eq(period.steps, 1);
-	own.period_max = 0;
+	own.most = 0;
 	period = sampled(&own);
 	for (int i = 0; i < 50; i++)
 		tr_period_spread(&period, 30, 0.1, 1.0);
@@ -73,7 +73,7 @@ END_TEST
 
 START_TEST(without_samples_nothing_changes)
 {
-	struct tr_rule_options own = options(TR_SCHEDULE_ADP);
+	struct tr_period_options own = options(TR_SCHEDULE_ADP);
 	struct tr_period period;
 
 	own.adapt_sample_steps = 0;
@@ -93,7 +93,7 @@ END_TEST
 
 START_TEST(post_local_begins_full)
 {
-	struct tr_rule_options own = options(TR_SCHEDULE_POST_LOCAL);
+	struct tr_period_options own = options(TR_SCHEDULE_POST_LOCAL);
 	struct tr_period period;
 
 	tr_period_open(&period, &own, 100);
@@ -115,10 +115,10 @@ static void loss(struct tr_period *period, uint64_t step, double value, uint64_t
 
 START_TEST(adacomm_follows_the_loss_downwards)
 {
-	struct tr_rule_options own = options(TR_SCHEDULE_ADACOMM);
+	struct tr_period_options own = options(TR_SCHEDULE_ADACOMM);
 	struct tr_period period;
 
-	own.period = 9;
+	own.first = 9;
 	tr_period_open(&period, &own, 100);
 	loss(&period, 8, 4.0, 9);
 	loss(&period, 17, 1.0, 9);

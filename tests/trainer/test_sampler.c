@@ -121,11 +121,10 @@ END_TEST
 
 static struct tr_delay parsed(const char *text)
 {
-	struct tr_error error = { .text = "" };
+	struct option_error error;
 	struct tr_delay delay;
 
-	ck_assert_msg(tr_delay_parse(&delay, text, &error) == RUBATO_OK, "%s: %s", text,
-		      error.text);
+	ck_assert_msg(tr_delay_parse("--delay", text, &delay, &error), "%s: %s", text, error.text);
 	return delay;
 }
 

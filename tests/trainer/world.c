@@ -15,24 +15,19 @@ void world_init(struct world *world, const struct tr_rule *rule, uint32_t ranks,
 	*world = (struct world) { .rule = rule, .ranks = ranks, .count = count, .steps = steps };
 	ck_assert_uint_le(ranks, WORLD_RANKS);
 	ck_assert_uint_le(steps, WORLD_STEPS);
-	world->own = (struct tr_rule_options) {
-		.k = 8,
-		.k1 = 4,
-		.k2 = 32,
-		.group = 1,
-		.period = 4,
-		.adapt_low = 0.7,
-		.adapt_high = 1.3,
-		.adapt_sample_steps = UINT64_MAX,
-		.outer_momentum = 0.5,
-		.outer_lr = 1.0,
-		.bn = TR_BN_AVERAGE,
-	};
+	world->own = tr_rule_options_new(rule);
+	ck_assert_ptr_nonnull(world->own);
+	OWN(world, uint32_t, "group") = 1;
+	OWN(world, uint64_t, "period") = 4;
+	OWN(world, enum tr_base, "nesterov-base") = TR_BASE_UNSHIFTED;
+	OWN(world, uint64_t, "adapt-sample-steps") = UINT64_MAX;
+	world->bn = TR_BN_AVERAGE;
 	world->rate = (struct tr_rate) { .base = 1.0, .step_count = steps };
 }
 
 void world_free(struct world *world)
 {
+	free(world->own);
 	for (uint32_t r = 0; r < WORLD_RANKS; r++) {
 		free(world->after[r]);
 		free(world->final[r]);
@@ -83,7 +78,8 @@ static rubato_status open_life(struct life *life, rubato_comm *comm)
 		.node = w->per_node == 0 ? rank : rank / w->per_node,
 		.optimizer = &life->optimizer,
 		.rate = &w->rate,
-		.own = &w->own,
+		.own = w->own,
+		.bn = w->bn,
 		.step_count = w->steps,
 		.error = &life->error,
 	};

@@ -5,17 +5,21 @@
 #ifndef TESTS_TRAINER_WORLD_H
 #define TESTS_TRAINER_WORLD_H
 
-#include "trainer/rules/rule.h"
+#include "tests/trainer/own.h"
+#include "trainer/rules/shared_options.h"
 
 #define WORLD_RANKS 8
 #define WORLD_STEPS 256
 
 struct world {
 	const struct tr_rule *rule;
-	struct tr_rule_options own; /* world_init: as the command line has them by default. */
-	uint32_t ranks, per_node;   /* per_node 0: each rank is a node. */
-	size_t count;               /* Parameters, */
-	float first;                /* all of this value at first. */
+	/* world_init: as the command line has them by default, but for a --group of 1, a --period
+	 * of 4 and an unshifted base. */
+	struct tr_rule_options *own;
+	enum tr_bn bn;
+	uint32_t ranks, per_node; /* per_node 0: each rank is a node. */
+	size_t count;             /* Parameters, */
+	float first;              /* all of this value at first. */
 	size_t statistics_count;
 	uint64_t steps;
 	struct tr_rate rate; /* Constant 1. */

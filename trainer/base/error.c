@@ -34,6 +34,11 @@ rubato_status tr_refuse(struct tr_error *error, const char *format, ...)
 	return RUBATO_ERR_ARGUMENT;
 }
 
+rubato_status tr_take(struct tr_error *error, bool good, const struct option_error *said)
+{
+	return good ? RUBATO_OK : tr_refuse(error, "%s", said->text);
+}
+
 rubato_status tr_path(char *path, size_t path_bytes, struct tr_error *error, const char *format,
 		      ...)
 {

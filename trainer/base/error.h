@@ -6,6 +6,7 @@
 #ifndef TR_ERROR_H
 #define TR_ERROR_H
 
+#include "programs/values.h"
 #include "rubato.h"
 
 #define TR_EXIT_FAILURE 1
@@ -23,6 +24,8 @@ rubato_status tr_fail(struct tr_error *error, rubato_status status, const char *
 /* A mistake of the command line: RUBATO_ERR_ARGUMENT, exit status 2. */
 rubato_status tr_refuse(struct tr_error *error, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
+/* The same, in the words of what read an option; `good`: RUBATO_OK. */
+rubato_status tr_take(struct tr_error *error, bool good, const struct option_error *said);
 /* Writes the sentence to `fd`, once, in one piece, so that lines of several ranks do not mix. */
 void tr_error_print(struct tr_error *error, int fd);
 /* A file's name into path[path_bytes]. Errors: ARGUMENT, when it is too long. */

@@ -6,87 +6,88 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "trainer/base/values.h"
-
 #define TRACE_MAX ((size_t)1 << 26) /* Lines: a bound on files that are no trace. */
 
-static rubato_status read_lines(struct tr_compute_time *compute_time, FILE *file, const char *path,
-				struct tr_error *error)
+static bool lines_read(const char *option, FILE *file, const char *path,
+		       struct tr_compute_time *time, struct option_error *error)
 {
 	char line[64], name[256];
 	size_t room = 0;
 
 	while (fgets(line, sizeof(line), file) != NULL) {
-		snprintf(name, sizeof(name), "--compute-time trace:%.150s line %zu", path,
-			 compute_time->trace_count + 1);
-		if (compute_time->trace_count == room) {
+		snprintf(name, sizeof(name), "%s trace:%.150s line %zu", option, path,
+			 time->trace_count + 1);
+		if (time->trace_count == room) {
 			size_t more = room == 0 ? 1024 : 2 * room;
-			uint64_t *grown = more > TRACE_MAX ? NULL
-							   : realloc(compute_time->trace_ns,
-								     more * sizeof(*grown));
+			uint64_t *grown = more > TRACE_MAX
+						  ? NULL
+						  : realloc(time->trace_ns, more * sizeof(*grown));
 
 			if (grown == NULL)
-				return tr_fail(error, RUBATO_ERR_MEMORY, "%s: too many", name);
-			compute_time->trace_ns = grown;
+				return option_refuse(error, "%s: too many", name);
+			time->trace_ns = grown;
 			room = more;
 		}
 		line[strcspn(line, "\n")] = '\0';
-		TR_TRY(tr_parse_time(name, line, &compute_time->trace_ns[compute_time->trace_count],
-				     error));
-		compute_time->trace_count++;
+		if (!value_time(name, line, 1, &time->trace_ns[time->trace_count], error))
+			return false;
+		time->trace_count++;
 	}
 	if (ferror(file))
-		return tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
-	if (compute_time->trace_count == 0)
-		return tr_refuse(error, "--compute-time: '%s' has no times", path);
-	return RUBATO_OK;
+		return option_refuse(error, "%s: %s: %s", option, path, strerror(errno));
+	return time->trace_count > 0 || option_refuse(error, "%s: '%s' has no times", option, path);
 }
 
-rubato_status tr_compute_time_parse(struct tr_compute_time *compute_time, const char *text,
-				    struct tr_error *error)
+static bool trace_read(const char *option, const char *path, struct tr_compute_time *time,
+		       struct option_error *error)
+{
+	FILE *file = fopen(path, "re");
+	bool good;
+
+	time->kind = TR_COMPUTE_TIME_TRACE;
+	if (file == NULL)
+		return option_refuse(error, "%s: %s: %s", option, path, strerror(errno));
+	good = lines_read(option, file, path, time, error);
+	fclose(file);
+	return good;
+}
+
+bool tr_compute_time_parse(const char *option, const char *text, struct tr_compute_time *time,
+			   struct option_error *error)
 {
 	const char *slash = strrchr(text, '/');
-	rubato_status err;
-	char time[64];
-	FILE *file;
+	char word[64];
 
-	if (strncmp(text, "trace:", 6) == 0) {
-		compute_time->kind = TR_COMPUTE_TIME_TRACE;
-		file = fopen(text + 6, "re");
-		if (file == NULL)
-			return tr_refuse(error, "--compute-time: %s: %s", text + 6,
-					 strerror(errno));
-		err = read_lines(compute_time, file, text + 6, error);
-		fclose(file);
-		return err;
-	}
-	compute_time->kind = TR_COMPUTE_TIME_STEP;
+	tr_compute_time_close(time);
+	*time = (struct tr_compute_time) { .forward = time->forward };
+	if (strncmp(text, "trace:", 6) == 0)
+		return trace_read(option, text + 6, time, error);
+	time->kind = TR_COMPUTE_TIME_STEP;
 	if (slash == NULL || strcmp(slash, "/token") != 0)
-		return tr_parse_time("--compute-time", text, &compute_time->span_ns, error);
-	compute_time->kind = TR_COMPUTE_TIME_TOKEN;
-	snprintf(time, sizeof(time), "%.*s", (int)(slash - text < 63 ? slash - text : 63), text);
-	return tr_parse_time("--compute-time", time, &compute_time->span_ns, error);
+		return value_time(option, text, 1, &time->span_ns, error);
+	time->kind = TR_COMPUTE_TIME_TOKEN;
+	snprintf(word, sizeof(word), "%.*s", (int)(slash - text < 63 ? slash - text : 63), text);
+	return value_time(option, word, 1, &time->span_ns, error);
 }
 
-void tr_compute_time_close(struct tr_compute_time *compute_time)
+void tr_compute_time_close(struct tr_compute_time *time)
 {
-	free(compute_time->trace_ns);
-	compute_time->trace_ns = NULL;
+	free(time->trace_ns);
+	time->trace_ns = NULL;
 }
 
-uint64_t tr_compute_time_span(const struct tr_compute_time *compute_time, uint32_t rank,
+uint64_t tr_compute_time_span(const struct tr_compute_time *time, uint32_t rank,
 			      uint32_t rank_count, uint64_t step, uint64_t tokens)
 {
-	switch (compute_time->kind) {
+	switch (time->kind) {
 	case TR_COMPUTE_TIME_NONE:
 		return 0;
 	case TR_COMPUTE_TIME_STEP:
-		return compute_time->span_ns;
+		return time->span_ns;
 	case TR_COMPUTE_TIME_TOKEN:
-		return compute_time->span_ns * tokens;
+		return time->span_ns * tokens;
 	case TR_COMPUTE_TIME_TRACE:
-		return compute_time
-			->trace_ns[(step * rank_count + rank) % compute_time->trace_count];
+		return time->trace_ns[(step * rank_count + rank) % time->trace_count];
 	}
 	return 0;
 }
@@ -99,11 +100,11 @@ static void pass_until(rubato_comm *comm, uint64_t due_ns)
 		rubato_sleep(comm, due_ns - now_ns);
 }
 
-rubato_status tr_compute_time_pass(const struct tr_compute_time *compute_time, uint64_t span_ns,
+rubato_status tr_compute_time_pass(const struct tr_compute_time *time, uint64_t span_ns,
 				   rubato_comm *comm, const struct tr_cut *cut, uint64_t begin_ns,
 				   const struct tr_ready *ready)
 {
-	double forward_ns = compute_time->forward * (double)span_ns;
+	double forward_ns = time->forward * (double)span_ns;
 	double backward_ns = (double)span_ns - forward_ns;
 
 	for (uint32_t i = 0; i < cut->count; i++) {

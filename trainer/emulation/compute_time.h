@@ -34,16 +34,16 @@ struct tr_compute_time {
 };
 
 /* Reads the option's value, and a trace's file; tr_compute_time_close() follows. */
-rubato_status tr_compute_time_parse(struct tr_compute_time *compute_time, const char *text,
-				    struct tr_error *error);
-void tr_compute_time_close(struct tr_compute_time *compute_time);
+bool tr_compute_time_parse(const char *option, const char *text, struct tr_compute_time *time,
+			   struct option_error *error);
+void tr_compute_time_close(struct tr_compute_time *time);
 
 /* How long the step takes whose batch predicts `tokens` tokens here. */
-uint64_t tr_compute_time_span(const struct tr_compute_time *compute_time, uint32_t rank,
+uint64_t tr_compute_time_span(const struct tr_compute_time *time, uint32_t rank,
 			      uint32_t rank_count, uint64_t step, uint64_t tokens);
 
 /* Lets `span_ns` pass, until everything is complete; `ready` learns of each bucket at its time. */
-rubato_status tr_compute_time_pass(const struct tr_compute_time *compute_time, uint64_t span_ns,
+rubato_status tr_compute_time_pass(const struct tr_compute_time *time, uint64_t span_ns,
 				   rubato_comm *comm, const struct tr_cut *cut, uint64_t begin_ns,
 				   const struct tr_ready *ready);
 

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "trainer/base/streams.h"
-#include "trainer/base/values.h"
 
-static rubato_status read_times(struct tr_delay *delay, const char *text, struct tr_error *error)
+static bool times_read(const char *option, const char *text, struct tr_delay *delay,
+		       struct option_error *error)
 {
 	char word[64];
 
@@ -16,14 +16,15 @@ static rubato_status read_times(struct tr_delay *delay, const char *text, struct
 		size_t length = strcspn(text, ",");
 
 		if (delay->count == TR_DELAYS_MAX)
-			return tr_refuse(error, "--delay: at most %d times", TR_DELAYS_MAX);
+			return option_refuse(error, "%s: at most %d times", option, TR_DELAYS_MAX);
 		snprintf(word, sizeof(word), "%.*s", (int)(length < 63 ? length : 63), text);
-		TR_TRY(tr_parse_time("--delay", word, &delay->ns[delay->count], error));
+		if (!value_time(option, word, 1, &delay->ns[delay->count], error))
+			return false;
 		delay->count++;
 		if (text[length] == '\0')
-			return RUBATO_OK;
+			return true;
 		if (delay->kind != TR_DELAY_RANDOM)
-			return tr_refuse(error, "--delay: only random takes several times");
+			return option_refuse(error, "%s: only random takes several times", option);
 		text += length + 1;
 	}
 }
@@ -31,25 +32,27 @@ static rubato_status read_times(struct tr_delay *delay, const char *text, struct
 const char *const tr_delay_names[] = { "none",     "random:T[,T..]", "rotating:T",
 				       "linear:T", "rank:R:T",       NULL };
 
-rubato_status tr_delay_parse(struct tr_delay *delay, const char *text, struct tr_error *error)
+bool tr_delay_parse(const char *option, const char *text, struct tr_delay *delay,
+		    struct option_error *error)
 {
-	unsigned kind;
+	uint32_t kind;
 	char *end;
 
 	*delay = (struct tr_delay) { .kind = TR_DELAY_NONE };
-	TR_TRY(tr_parse_choice("--delay", text, tr_delay_names, &kind, &text, error));
+	if (!value_choice(option, text, tr_delay_names, &kind, &text, error))
+		return false;
 	if (kind == TR_DELAY_NONE)
-		return RUBATO_OK;
+		return true;
 	delay->kind = (enum tr_delay_kind)kind;
 	if (kind == TR_DELAY_RANK) {
 		unsigned long rank = strtoul(text, &end, 10);
 
 		if (text[0] < '0' || text[0] > '9' || *end != ':' || rank > UINT32_MAX)
-			return tr_refuse(error, "--delay: rank:R:T wants a rank and a time");
+			return option_refuse(error, "%s: rank:R:T wants a rank and a time", option);
 		delay->rank = (uint32_t)rank;
 		text = end + 1;
 	}
-	return read_times(delay, text, error);
+	return times_read(option, text, delay, error);
 }
 
 rubato_status tr_delay_check(const struct tr_delay *delay, uint32_t rank_count,

@@ -29,7 +29,8 @@ struct tr_delay {
 };
 
 extern const char *const tr_delay_names[]; /* NULL-terminated, by kind. */
-rubato_status tr_delay_parse(struct tr_delay *delay, const char *text, struct tr_error *error);
+bool tr_delay_parse(const char *option, const char *text, struct tr_delay *delay,
+		    struct option_error *error);
 /* Refuses what would delay none of these ranks. */
 rubato_status tr_delay_check(const struct tr_delay *delay, uint32_t rank_count,
 			     struct tr_error *error);

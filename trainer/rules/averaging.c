@@ -21,6 +21,7 @@
 struct tr_averaging {
 	struct tr_rule_context *ctx;
 	rubato_comm *comm;
+	const struct tr_averaging_options *options;
 	uint32_t rank_count, extra_count;
 	size_t statistics_count, state_count; /* Floats that are averaged: 0 where they are not. */
 	float *vector;
@@ -53,7 +54,7 @@ static float *states_of(struct tr_averaging *a)
 static rubato_status open_vector(struct tr_averaging *a)
 {
 	const struct tr_rule_context *ctx = a->ctx;
-	bool whole = ctx->own->compression == TR_COMPRESSION_F32;
+	bool whole = a->options->compression == TR_COMPRESSION_F32;
 	size_t digits = whole ? a->extra_count * DIGIT_COUNT : 0;
 	size_t total = ctx->parameter_count + tail_count(a) + digits;
 	size_t first = whole ? 0 : ctx->parameter_count;
@@ -63,7 +64,7 @@ static rubato_status open_vector(struct tr_averaging *a)
 			"alloc for the average of models"));
 	a->vector = memory;
 	if (!whole)
-		TR_TRY(tr_compressed_mean_open(&a->compressed, a->comm, ctx->own->compression,
+		TR_TRY(tr_compressed_mean_open(&a->compressed, a->comm, a->options->compression,
 					       ctx->parameter_count, a->extra_count, ctx->error));
 	if (first == total)
 		return RUBATO_OK;
@@ -74,7 +75,8 @@ static rubato_status open_vector(struct tr_averaging *a)
 }
 
 rubato_status tr_averaging_open(struct tr_averaging **out, struct tr_rule_context *ctx,
-				rubato_comm *comm, uint32_t extra_count)
+				rubato_comm *comm, const struct tr_averaging_options *options,
+				uint32_t extra_count)
 {
 	struct tr_averaging *a = calloc(1, sizeof(*a));
 	rubato_status err;
@@ -83,11 +85,12 @@ rubato_status tr_averaging_open(struct tr_averaging **out, struct tr_rule_contex
 		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "average of models: out of memory");
 	a->ctx = ctx;
 	a->comm = comm;
+	a->options = options;
 	a->rank_count = rubato_size(comm);
 	a->extra_count = extra_count;
-	if (ctx->own->bn == TR_BN_AVERAGE)
+	if (ctx->bn == TR_BN_AVERAGE)
 		a->statistics_count = ctx->statistics_count;
-	if (ctx->own->opt_state == TR_STATE_AVERAGE)
+	if (options->opt_state == TR_STATE_AVERAGE)
 		a->state_count = ctx->optimizer->state_count * ctx->parameter_count;
 	err = open_vector(a);
 	if (err) {
@@ -223,7 +226,7 @@ void tr_averaging_adopt(struct tr_averaging *a)
 	for (size_t i = 0; a->state_count > 0 && i < ctx->optimizer->state_count; i++)
 		memcpy(ctx->optimizer->states[i], states_of(a) + i * ctx->parameter_count,
 		       ctx->parameter_count * sizeof(float));
-	if (ctx->own->opt_state == TR_STATE_RESET)
+	if (a->options->opt_state == TR_STATE_RESET)
 		tr_optimizer_reset(ctx->optimizer);
 }
 
@@ -246,7 +249,7 @@ rubato_status tr_averaging_keep_mean(struct tr_averaging *a, struct tr_archive *
 
 void tr_local_step(struct tr_rule_context *ctx, uint64_t step)
 {
-	tr_clip(ctx->gradient, ctx->parameter_count, ctx->own->clip);
+	tr_clip(ctx->gradient, ctx->parameter_count, ctx->clip);
 	tr_optimizer_next(ctx->optimizer);
 	tr_optimizer_apply(ctx->optimizer, tr_rate_at(ctx->rate, step), ctx->gradient,
 			   ctx->parameters, 0, ctx->parameter_count);

@@ -9,7 +9,7 @@
 #ifndef TR_AVERAGING_H
 #define TR_AVERAGING_H
 
-#include "trainer/rules/rule.h"
+#include "trainer/rules/shared_options.h"
 
 #define TR_EXTRAS_MAX 3
 
@@ -17,7 +17,8 @@ struct tr_averaging;
 
 /* Collective over `comm`: the run's, or a group's. */
 rubato_status tr_averaging_open(struct tr_averaging **out, struct tr_rule_context *ctx,
-				rubato_comm *comm, uint32_t extra_count);
+				rubato_comm *comm, const struct tr_averaging_options *options,
+				uint32_t extra_count);
 void tr_averaging_close(struct tr_averaging *averaging); /* NULL is fine. */
 
 /*

@@ -16,7 +16,7 @@
 #define TR_COMPRESSED_MEAN_H
 
 #include "trainer/checkpoint/archive.h"
-#include "trainer/rules/rule_options.h"
+#include "trainer/rules/shared_options.h"
 
 #define TR_SCALE_BLOCK 128 /* Values that share a scale (int8). */
 

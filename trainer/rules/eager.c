@@ -19,16 +19,40 @@
  * Look-ahead (--lag-comp): a rank whose last gradient was applied s rounds after the parameters it
  * was computed on computes the next one where momentum alone will have led by then.
  */
+#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "trainer/rules/rule.h"
+#include "trainer/rules/shared_options.h"
 
 #define PATIENCE 9   /* A rank may be ten times as slow as the others. */
 #define BEGUN_KEPT 8 /* Of the newest commits: the one in a running round, and the one pending. */
 
+struct policy_option { /* No bytes between: it is hashed. */
+	uint64_t kind, quorum, group, deadline_ns;
+};
+
+struct collect_option {
+	uint64_t kind, depth; /* The same. */
+};
+
+struct eager_options {
+	struct tr_rule_options run;
+	struct policy_option policy;
+	struct collect_option collect;
+	rubato_rounds rounds;
+	rubato_late late;
+	rubato_normalise normalise;
+	uint32_t full_every, max_absence; /* Rounds; 0: none. */
+	uint64_t window_ns;
+	uint64_t model_sync_every; /* Local steps; 0: never. */
+	enum tr_lag_comp lag_comp;
+	enum tr_opt_state opt_state;
+};
+
 struct tr_rule_state {
+	const struct eager_options *own;
 	struct tr_rule_context *ctx;
 	rubato_partial *partial;
 	struct tr_share *shares; /* [rank_count] */
@@ -51,20 +75,160 @@ struct tr_rule_state {
 	} past;
 };
 
+/* ---- Options ---- */
+
+static const char *const collections[] = { "each[:D]", "own", "latest", NULL };
+static const char *const round_kinds[] = { "aligned", "free", NULL };
+static const char *const lates[] = { "accumulate", "latest", "drop", NULL };
+static const char *const normalises[] = { "ranks", "contributors", "samples", NULL };
+
+static bool policy_read(const char *option, const char *text, void *to, struct option_error *error)
+{
+	rubato_partial_options partial = RUBATO_PARTIAL_OPTIONS_INIT;
+	struct policy_option *policy = to;
+
+	if (rubato_policy_parse(text, &partial) != RUBATO_OK)
+		return option_refuse(error, "%s: %s", option, rubato_error_text());
+	*policy = (struct policy_option) { partial.policy, partial.quorum, partial.group,
+					   partial.deadline_ns };
+	return true;
+}
+
+static json_t *policy_json(const void *from)
+{
+	const struct policy_option *policy = from;
+
+	return json_pack("{s:s,s:I}", "policy", rubato_policy_name((rubato_policy)policy->kind),
+			 "quorum", (json_int_t)policy->quorum);
+}
+
+static bool collect_read(const char *option, const char *text, void *to, struct option_error *error)
+{
+	struct collect_option *collect = to;
+	uint64_t depth = TR_DEPTH_DEFAULT;
+	const char *value;
+	uint32_t kind;
+
+	if (!value_choice(option, text, collections, &kind, &value, error) ||
+	    (value != NULL && !value_count("--collect each", value, 1, 4096, &depth, error)))
+		return false;
+	*collect = (struct collect_option) { kind, depth };
+	return true;
+}
+
+static json_t *collect_json(const void *from)
+{
+	static const char *const names[] = { "each", "own", "latest" };
+	const struct collect_option *collect = from;
+
+	return json_pack("{s:s,s:I}", "collect", names[collect->kind], "depth",
+			 (json_int_t)collect->depth);
+}
+
+#define AT(member) offsetof(struct eager_options, member)
+
+static const struct option rows[] = {
+	{ "policy", .kind = OPTION_OTHER, .at = AT(policy), .value = "P", .read = policy_read,
+	  .size = sizeof(struct policy_option), .forms_of = rubato_policy_forms,
+	  .preset = "adaptive",
+	  .help = "%s; adaptive takes K ranks or more, half of them where none is said", .key = "",
+	  .json = policy_json },
+	{ "rounds", .kind = OPTION_CHOICE, .at = AT(rounds), .value = "KIND", .forms = round_kinds,
+	  .preset = "aligned", .help = "%s; free with policy adaptive or --work shared",
+	  .key = "rounds" },
+	{ "late", .kind = OPTION_CHOICE, .at = AT(late), .value = "KIND", .forms = lates,
+	  .preset = "accumulate", .help = "%s", .key = "late" },
+	{ "normalise", .kind = OPTION_CHOICE, .at = AT(normalise), .value = "BY",
+	  .forms = normalises, .preset = "ranks", .help = "by %s", .key = "normalise" },
+	{ "collect", .kind = OPTION_OTHER, .at = AT(collect), .value = "KIND", .read = collect_read,
+	  .size = sizeof(struct collect_option), .forms = collections, .preset = "each:8",
+	  .help = "%s", .key = "", .json = collect_json },
+	{ "full-every", .kind = OPTION_U32, .at = AT(full_every), .value = "N", .max = UINT32_MAX,
+	  .preset = "0", .help = "every N-th round waits for all; 0: none" },
+	{ "max-absence", .kind = OPTION_U32, .at = AT(max_absence), .value = "S", .max = UINT32_MAX,
+	  .preset = "0", .help = "so does one after S rounds without some rank; 0: none" },
+	{ "window", .kind = OPTION_TIME, .at = AT(window_ns), .value = "T", .preset = "0",
+	  .help = "what arrives so long after the opening is in" },
+	{ "model-sync-every", .kind = OPTION_U64, .at = AT(model_sync_every), .value = "N",
+	  .max = UINT32_MAX, .preset = "0", .help = "average models every N steps; 0: never",
+	  .key = "model_sync_every" },
+	{ 0 },
+};
+
+static const struct tr_option_group groups[] = {
+	{ rows, 0 },
+	{ tr_lag_comp_rows, AT(lag_comp) },
+	{ tr_opt_state_rows, AT(opt_state) },
+	{ tr_sampler_rows, AT(run.sampler) },
+	{ 0 },
+};
+
+/* The default policy takes small quorums where they are fast: momentum wants look-ahead then. */
+static bool ahead_by_default(const struct eager_options *own, const struct tr_rule_request *request)
+{
+	return !options_given(request->words, "lag-comp") &&
+	       own->policy.kind == RUBATO_POLICY_ADAPTIVE &&
+	       own->collect.kind == RUBATO_COLLECT_EACH && own->late == RUBATO_LATE_ACCUMULATE &&
+	       own->model_sync_every == 0 && request->optimizer == TR_SGD &&
+	       request->momentum > 0.0;
+}
+
+static void fill_defaults(struct eager_options *own, const struct tr_rule_request *request)
+{
+	bool models = own->policy.kind == RUBATO_POLICY_WAGMA;
+	bool uneven =
+		own->run.sampler == TR_SAMPLER_SHARED || own->policy.kind == RUBATO_POLICY_ADAPTIVE;
+
+	if (models && !options_given(request->words, "collect"))
+		own->collect.kind = RUBATO_COLLECT_OWN;
+	if (models && !options_given(request->words, "late"))
+		own->late = RUBATO_LATE_LATEST;
+	if (uneven && !options_given(request->words, "rounds"))
+		own->rounds = RUBATO_ROUNDS_FREE;
+	if (ahead_by_default(own, request))
+		own->lag_comp = TR_LAG_COMP_LOOKAHEAD;
+	own->run.gradient_depth = (uint32_t)own->collect.depth;
+}
+
+static rubato_status eager_judge(struct tr_rule_options *options,
+				 const struct tr_rule_request *request, struct tr_error *error)
+{
+	struct eager_options *own = (struct eager_options *)options;
+	bool models, each;
+
+	fill_defaults(own, request);
+	models = own->policy.kind == RUBATO_POLICY_WAGMA;
+	each = own->collect.kind == RUBATO_COLLECT_EACH;
+	if (models &&
+	    (each || own->late == RUBATO_LATE_ACCUMULATE || own->normalise != RUBATO_BY_RANKS))
+		return tr_refuse(error, "--policy wagma averages the models that are there: no "
+					"--collect each, --late accumulate or --normalise");
+	if (own->lag_comp != TR_LAG_COMP_NONE && (!each || models))
+		return tr_refuse(error, "--lag-comp lookahead: with --collect each only, where "
+					"ranks share one momentum");
+	if (own->run.sampler == TR_SAMPLER_SHARED &&
+	    (own->rounds == RUBATO_ROUNDS_ALIGNED || own->model_sync_every > 0))
+		return tr_refuse(error, "--work shared: ranks take different numbers of steps, so "
+					"rounds must be free and --model-sync-every 0");
+	TR_TRY(tr_opt_state_judge(request, error));
+	return tr_option_needs(request, "opt-state", own->model_sync_every > 0,
+			       "--model-sync-every", error);
+}
+
 /* ---- Making ---- */
 
 static rubato_status eager_check(const struct tr_rule_context *ctx)
 {
-	const struct tr_rule_options *own = ctx->own;
+	const struct eager_options *own = (const struct eager_options *)ctx->own;
 	const struct tr_optimizer *optimizer = ctx->optimizer;
 
-	if (own->partial.quorum > ctx->rank_count)
+	if (own->policy.quorum > ctx->rank_count)
 		return tr_refuse(ctx->error, "--policy %s:%u: there are %u ranks",
-				 rubato_policy_name(own->partial.policy), own->partial.quorum,
-				 ctx->rank_count);
-	if (own->partial.policy == RUBATO_POLICY_WAGMA && ctx->rank_count % own->partial.group != 0)
+				 rubato_policy_name((rubato_policy)own->policy.kind),
+				 (uint32_t)own->policy.quorum, ctx->rank_count);
+	if (own->policy.kind == RUBATO_POLICY_WAGMA && ctx->rank_count % own->policy.group != 0)
 		return tr_refuse(ctx->error, "--policy wagma:%u: does not divide %u ranks",
-				 own->partial.group, ctx->rank_count);
+				 (uint32_t)own->policy.group, ctx->rank_count);
 	if (own->lag_comp == TR_LAG_COMP_LOOKAHEAD &&
 	    (optimizer->kind != TR_SGD || optimizer->momentum == 0.0f))
 		return tr_refuse(ctx->error, "--lag-comp lookahead: wants sgd with a --momentum");
@@ -88,10 +252,10 @@ static rubato_status allocate(struct tr_rule_state *state)
 
 	state->shares = calloc(ctx->rank_count, sizeof(*state->shares));
 	state->made = calloc(ctx->rank_count, sizeof(*state->made));
-	if (ctx->own->lag_comp == TR_LAG_COMP_LOOKAHEAD)
+	if (state->own->lag_comp == TR_LAG_COMP_LOOKAHEAD)
 		state->kept = malloc(ctx->parameter_count * sizeof(float));
 	if (state->shares == NULL || state->made == NULL ||
-	    (state->kept == NULL && ctx->own->lag_comp == TR_LAG_COMP_LOOKAHEAD))
+	    (state->kept == NULL && state->own->lag_comp == TR_LAG_COMP_LOOKAHEAD))
 		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "eager: out of memory");
 	return RUBATO_OK;
 }
@@ -100,9 +264,21 @@ static rubato_status allocate(struct tr_rule_state *state)
 static rubato_status create(struct tr_rule_state *state, const void *saved, uint64_t saved_bytes)
 {
 	struct tr_rule_context *ctx = state->ctx;
-	rubato_partial_options options = ctx->own->partial;
+	const struct eager_options *own = state->own;
+	rubato_partial_options options = RUBATO_PARTIAL_OPTIONS_INIT;
 
-	options.size_bytes = sizeof(options);
+	options.policy = (rubato_policy)own->policy.kind;
+	options.quorum = (uint32_t)own->policy.quorum;
+	options.group = (uint32_t)own->policy.group;
+	options.deadline_ns = own->policy.deadline_ns;
+	options.collection = (rubato_collection)own->collect.kind;
+	options.depth = (uint32_t)own->collect.depth;
+	options.rounds = own->rounds;
+	options.late = own->late;
+	options.normalise = own->normalise;
+	options.full_every = own->full_every;
+	options.max_absence = own->max_absence;
+	options.window_ns = own->window_ns;
 	options.seed = ctx->seed;
 	options.state = saved;
 	options.state_bytes = saved_bytes;
@@ -116,7 +292,7 @@ static rubato_status create(struct tr_rule_state *state, const void *saved, uint
 
 static rubato_status eager_open(struct tr_rule_state **out, struct tr_rule_context *ctx)
 {
-	const rubato_partial_options *options = &ctx->own->partial;
+	const struct eager_options *own = (const struct eager_options *)ctx->own;
 	struct tr_rule_state *state;
 	rubato_status err;
 
@@ -125,11 +301,12 @@ static rubato_status eager_open(struct tr_rule_state **out, struct tr_rule_conte
 	if (state == NULL)
 		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "eager: out of memory");
 	state->ctx = ctx;
-	state->models = options->policy == RUBATO_POLICY_WAGMA;
+	state->own = own;
+	state->models = own->policy.kind == RUBATO_POLICY_WAGMA;
 	state->vector_count = ctx->parameter_count;
 	ctx->relaxed = true;
-	ctx->replicas_differ = options->collection != RUBATO_COLLECT_EACH;
-	ctx->average_statistics = state->models && ctx->own->bn == TR_BN_AVERAGE;
+	ctx->replicas_differ = own->collect.kind != RUBATO_COLLECT_EACH;
+	ctx->average_statistics = state->models && ctx->bn == TR_BN_AVERAGE;
 	if (ctx->average_statistics)
 		state->vector_count += ctx->statistics_count;
 	err = allocate(state);
@@ -174,7 +351,7 @@ static uint64_t steps_made(const struct tr_rule_state *state)
  * knows of the steps in rounds that it has seen. */
 static double rate_of(const struct tr_rule_state *state, const rubato_round *round)
 {
-	bool aligned = state->ctx->own->partial.rounds == RUBATO_ROUNDS_ALIGNED;
+	bool aligned = state->own->rounds == RUBATO_ROUNDS_ALIGNED;
 
 	return tr_rate_at(state->ctx->rate,
 			  aligned ? newest_step(state, round) : steps_made(state));
@@ -208,7 +385,7 @@ static void record_round(struct tr_rule_state *state, const rubato_round *round,
 		if (round->ranks[i].count > 0)
 			state->shares[count++] = (struct tr_share) { i, round->ranks[i].first_step,
 								     round->ranks[i].last_step };
-	if (ctx->own->partial.normalise == RUBATO_BY_WEIGHT)
+	if (state->own->normalise == RUBATO_BY_WEIGHT)
 		divisor /= ctx->batch; /* In steps, all of one batch. */
 	tr_ledger_update(ctx->ledger, round->round, divisor, rate, state->shares, count,
 			 state->next_step);
@@ -222,9 +399,9 @@ static void apply_gradient(struct tr_rule_state *state, const float *result,
 	struct tr_rule_context *ctx = state->ctx;
 	double rate = rate_of(state, round);
 
-	if (ctx->own->clip > 0.0) { /* The gradient's place is free: it was committed. */
+	if (ctx->clip > 0.0) { /* The gradient's place is free: it was committed. */
 		memcpy(ctx->gradient, result, ctx->parameter_count * sizeof(float));
-		tr_clip(ctx->gradient, ctx->parameter_count, ctx->own->clip);
+		tr_clip(ctx->gradient, ctx->parameter_count, ctx->clip);
 		result = ctx->gradient;
 	}
 	tr_optimizer_next(ctx->optimizer);
@@ -354,10 +531,10 @@ static rubato_status average_models(struct tr_rule_state *state, uint64_t steps)
 	TR_TRY(average(state, ctx->parameters, ctx->parameter_count));
 	if (ctx->average_statistics && ctx->statistics_count > 0)
 		TR_TRY(average(state, ctx->statistics, ctx->statistics_count));
-	for (uint32_t i = 0; i < optimizer->state_count && ctx->own->opt_state == TR_STATE_AVERAGE;
-	     i++)
+	for (uint32_t i = 0;
+	     i < optimizer->state_count && state->own->opt_state == TR_STATE_AVERAGE; i++)
 		TR_TRY(average(state, optimizer->states[i], ctx->parameter_count));
-	if (ctx->own->opt_state == TR_STATE_RESET)
+	if (state->own->opt_state == TR_STATE_RESET)
 		tr_optimizer_reset(optimizer);
 	ctx->counts.communication_ns += rubato_now(ctx->comm) - before_ns;
 	tr_trace_span(ctx->trace, TR_SPAN_AVERAGE, before_ns, rubato_now(ctx->comm), steps - 1);
@@ -376,7 +553,7 @@ static void look_ahead(struct tr_rule_state *state, uint64_t step, uint64_t roun
 	struct tr_rule_context *ctx = state->ctx;
 	const float *velocity = ctx->optimizer->states[0];
 	double m = ctx->optimizer->momentum;
-	uint64_t at = ctx->own->partial.rounds == RUBATO_ROUNDS_FREE ? steps_made(state) : step;
+	uint64_t at = state->own->rounds == RUBATO_ROUNDS_FREE ? steps_made(state) : step;
 	float reach =
 		(float)(tr_rate_at(ctx->rate, at) * m * (1.0 - pow(m, (double)rounds)) / (1.0 - m));
 
@@ -399,7 +576,7 @@ static rubato_status eager_begin(struct tr_rule_state *state, uint64_t step)
 static rubato_status commit_gradient(struct tr_rule_state *state, uint64_t step)
 {
 	struct tr_rule_context *ctx = state->ctx;
-	bool weighted = ctx->own->partial.normalise == RUBATO_BY_WEIGHT;
+	bool weighted = state->own->normalise == RUBATO_BY_WEIGHT;
 	float weight = weighted ? (float)ctx->batch : 1.0f;
 	void *buffer;
 
@@ -418,7 +595,7 @@ static rubato_status commit_models(struct tr_rule_state *state, uint64_t step)
 	void *lease;
 
 	ctx->rate_applied = tr_rate_at(ctx->rate, step);
-	tr_clip(ctx->gradient, ctx->parameter_count, ctx->own->clip);
+	tr_clip(ctx->gradient, ctx->parameter_count, ctx->clip);
 	tr_optimizer_next(ctx->optimizer);
 	tr_optimizer_apply(ctx->optimizer, ctx->rate_applied, ctx->gradient, ctx->parameters, 0,
 			   ctx->parameter_count);
@@ -434,7 +611,7 @@ static rubato_status commit_models(struct tr_rule_state *state, uint64_t step)
 static rubato_status eager_step(struct tr_rule_state *state, uint64_t step)
 {
 	struct tr_rule_context *ctx = state->ctx;
-	uint64_t every = ctx->own->model_sync_every, before_ns;
+	uint64_t every = state->own->model_sync_every, before_ns;
 
 	state->step = step;
 	state->next_step = step + 1;
@@ -512,6 +689,9 @@ static rubato_status eager_keep(struct tr_rule_state *state, struct tr_archive *
 
 const struct tr_rule tr_rule_eager = {
 	.name = "eager",
+	.options_bytes = sizeof(struct eager_options),
+	.groups = groups,
+	.judge = eager_judge,
 	.open = eager_open,
 	.begin = eager_begin,
 	.step = eager_step,

@@ -2,18 +2,21 @@
 #include "trainer/rules/global_model.h"
 
 rubato_status tr_global_model_open(struct tr_global_model *global, struct tr_rule_context *ctx,
+				   const struct tr_outer_options *outer,
+				   const struct tr_averaging_options *averaging,
 				   uint32_t extra_count, bool model)
 {
+	static const struct tr_outer_options none = { .kind = TR_OUTER_NONE };
 	rubato_status err;
 
 	*global = (struct tr_global_model) { .ctx = ctx };
 	ctx->replicas_differ = true;
-	ctx->average_statistics = ctx->own->bn == TR_BN_AVERAGE;
-	err = tr_outer_open(&global->outer, ctx->own,
-			    model || ctx->own->compression != TR_COMPRESSION_F32, ctx->parameters,
+	ctx->average_statistics = ctx->bn == TR_BN_AVERAGE;
+	err = tr_outer_open(&global->outer, outer == NULL ? &none : outer,
+			    model || averaging->compression != TR_COMPRESSION_F32, ctx->parameters,
 			    ctx->parameter_count, ctx->error);
 	if (err == RUBATO_OK)
-		err = tr_averaging_open(&global->averaging, ctx, ctx->comm, extra_count);
+		err = tr_averaging_open(&global->averaging, ctx, ctx->comm, averaging, extra_count);
 	if (err)
 		tr_global_model_close(global);
 	return err;

@@ -16,8 +16,11 @@ struct tr_global_model {
 	uint64_t last; /* Local steps done at the last average. */
 };
 
-/* Collective. `model`: the caller looks at outer.model. */
+/* Collective. `outer` NULL: the model goes to the mean. `model`: the caller looks at
+ * outer.model. */
 rubato_status tr_global_model_open(struct tr_global_model *global, struct tr_rule_context *ctx,
+				   const struct tr_outer_options *outer,
+				   const struct tr_averaging_options *averaging,
 				   uint32_t extra_count, bool model);
 void tr_global_model_close(struct tr_global_model *global); /* Of zeros is fine. */
 

@@ -11,7 +11,35 @@
 
 #include "trainer/rules/global_model.h"
 
+struct hier_options {
+	struct tr_rule_options run;
+	uint64_t k1, k2; /* Local steps between averages: in a group, of all. */
+	uint32_t group;  /* Ranks of one; 0: those of a node. */
+	struct tr_outer_options outer;
+	struct tr_averaging_options averaging;
+};
+
+#define AT(member) offsetof(struct hier_options, member)
+
+static const struct option rows[] = {
+	{ "k1", .kind = OPTION_U64, .at = AT(k1), .value = "K", .min = 1, .max = UINT32_MAX,
+	  .preset = "4", .help = "steps between averages in a group", .key = "k1" },
+	{ "k2", .kind = OPTION_U64, .at = AT(k2), .value = "K", .min = 1, .max = UINT32_MAX,
+	  .preset = "32", .help = "steps between averages of all", .key = "k2" },
+	{ "group", .kind = OPTION_U32, .at = AT(group), .value = "S", .min = 1, .max = TR_RANKS_MAX,
+	  .help = "ranks of a group (those of a node)", .key = "group" },
+	{ 0 },
+};
+
+static const struct tr_option_group groups[] = {
+	{ rows, 0 },
+	{ tr_outer_rows, AT(outer) },
+	TR_AVERAGING_GROUPS(struct hier_options, averaging),
+	{ 0 },
+};
+
 struct tr_rule_state {
+	const struct hier_options *own;
 	struct tr_global_model global;
 	uint32_t first, stride, count; /* The ranks of this group. */
 	rubato_comm *comm;             /* Of the group; NULL: it is this rank alone. */
@@ -21,6 +49,19 @@ struct tr_rule_state {
 	uint64_t bytes; /* Sent on `comm`, and counted. */
 	bool finished;
 };
+
+static rubato_status hier_judge(struct tr_rule_options *options,
+				const struct tr_rule_request *request, struct tr_error *error)
+{
+	struct hier_options *own = (struct hier_options *)options;
+
+	TR_TRY(tr_outer_judge(&own->outer, request, error));
+	if (own->group == 1)
+		return tr_refuse(error, "--group 1: a rank alone has nobody to average with");
+	TR_TRY(tr_option_needs(request, "k1", own->k1 % own->k2 != 0,
+			       "a --k2 that it is no multiple of", error));
+	return tr_opt_state_judge(request, error);
+}
 
 /* A group's communicator is left together only after a run that went well. */
 static void hier_close(struct tr_rule_state *state)
@@ -89,7 +130,7 @@ static rubato_status count_bytes(struct tr_rule_state *state, uint64_t *more)
 static rubato_status open_group(struct tr_rule_state *state)
 {
 	struct tr_rule_context *ctx = state->global.ctx;
-	uint32_t size = ctx->own->group;
+	uint32_t size = state->own->group;
 	uint64_t making = 0;
 
 	if (size == 0) {
@@ -108,13 +149,13 @@ static rubato_status open_group(struct tr_rule_state *state)
 			"split into groups"));
 	if (state->comm == NULL)
 		return RUBATO_OK;
-	if (ctx->own->compression != TR_COMPRESSION_F32) {
+	if (state->own->averaging.compression != TR_COMPRESSION_F32) {
 		state->model = malloc(ctx->parameter_count * sizeof(float));
 		if (state->model == NULL)
 			return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "hier: out of memory");
 		memcpy(state->model, ctx->parameters, ctx->parameter_count * sizeof(float));
 	}
-	TR_TRY(tr_averaging_open(&state->local, ctx, state->comm, 0));
+	TR_TRY(tr_averaging_open(&state->local, ctx, state->comm, &state->own->averaging, 0));
 	return count_bytes(state, &making);
 }
 
@@ -125,14 +166,16 @@ static rubato_status hier_open(struct tr_rule_state **out, struct tr_rule_contex
 
 	if (state == NULL)
 		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "hier: out of memory");
-	err = tr_global_model_open(&state->global, ctx, 0, false);
+	state->own = (const struct hier_options *)ctx->own;
+	err = tr_global_model_open(&state->global, ctx, &state->own->outer, &state->own->averaging,
+				   0, false);
 	if (err == RUBATO_OK)
 		err = open_group(state);
 	if (err) {
 		hier_close(state);
 		return err;
 	}
-	ctx->counts.period = ctx->own->k2;
+	ctx->counts.period = state->own->k2;
 	*out = state;
 	return RUBATO_OK;
 }
@@ -179,9 +222,9 @@ static rubato_status hier_step(struct tr_rule_state *state, uint64_t step)
 	struct tr_rule_context *ctx = state->global.ctx;
 
 	tr_local_step(ctx, step);
-	if ((step + 1) % ctx->own->k2 == 0)
+	if ((step + 1) % state->own->k2 == 0)
 		return average_all(state, step + 1, TR_MOVE_OUTER);
-	if ((step + 1) % ctx->own->k1 == 0)
+	if ((step + 1) % state->own->k1 == 0)
 		return average_group(state, step + 1);
 	return RUBATO_OK;
 }
@@ -211,6 +254,9 @@ static rubato_status hier_keep(struct tr_rule_state *state, struct tr_archive *a
 
 const struct tr_rule tr_rule_hier = {
 	.name = "hier",
+	.options_bytes = sizeof(struct hier_options),
+	.groups = groups,
+	.judge = hier_judge,
 	.open = hier_open,
 	.step = hier_step,
 	.finish = hier_finish,

@@ -18,11 +18,50 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "trainer/rules/rule.h"
+#include "trainer/rules/shared_options.h"
 
 #define COUNT_MAX (UINT64_C(1) << 24) /* Micro-batches of a rank in a round. */
 
+enum first_step { FIRST_SKIP, FIRST_ZERO };
+
+struct laga_options {
+	struct tr_rule_options run;
+	uint32_t accumulate; /* Micro-batches a reduction; 0: until the one before is over. */
+	uint32_t lag;        /* Reductions in flight: 1 or more. */
+	enum tr_lag_comp lag_comp;
+	enum first_step first_step;
+	bool rate_by_count; /* The rate of an update times sqrt(its micro-batches / ranks). */
+};
+
+static const char *const first_steps[] = { "skip", "zero", NULL };
+
+#define AT(member) offsetof(struct laga_options, member)
+
+static const struct option rows[] = {
+	{ "accumulate", .kind = OPTION_U32, .at = AT(accumulate), .value = "A", .min = 1,
+	  .max = 1u << 20, .word = "until-done", .word_is = 0, .preset = "1",
+	  .help = "micro-batches a reduction, or until-done: until the one before is over",
+	  .key = "accumulate" },
+	{ "lag", .kind = OPTION_U32, .at = AT(lag), .value = "N", .min = 1, .max = 64,
+	  .preset = "1", .help = "reductions between a gradient and its use", .key = "lag" },
+	{ "first-step", .kind = OPTION_CHOICE, .at = AT(first_step), .value = "KIND",
+	  .forms = first_steps, .preset = "skip",
+	  .help = "before there is a result: %s: no update, or one by zero", .key = "first_step" },
+	{ "rate-by-count", .kind = OPTION_FLAG, .at = AT(rate_by_count),
+	  .help = "the rate times the square root of an update's mean micro-batches",
+	  .key = "rate_by_count" },
+	{ 0 },
+};
+
+static const struct tr_option_group groups[] = {
+	{ rows, 0 },
+	{ tr_lag_comp_rows, AT(lag_comp) },
+	{ tr_sampler_rows, AT(run.sampler) },
+	{ 0 },
+};
+
 struct tr_rule_state {
+	const struct laga_options *own;
 	struct tr_rule_context *ctx;
 	rubato_lagged *lagged;
 	size_t width;   /* Floats of a payload: parameters, then a count for each rank. */
@@ -38,6 +77,22 @@ struct tr_rule_state {
 	double last_rate; /* Of the newest update. */
 	uint64_t steps;   /* Local steps whose gradients are in a sum. */
 };
+
+static rubato_status laga_judge(struct tr_rule_options *options,
+				const struct tr_rule_request *request, struct tr_error *error)
+{
+	const struct laga_options *own = (const struct laga_options *)options;
+
+	if (own->run.sampler == TR_SAMPLER_SHARED && own->accumulate > 0)
+		return tr_refuse(error, "--work shared: ranks take different numbers of steps, so "
+					"laga wants --accumulate until-done");
+	TR_TRY(tr_option_needs(request, "rate-by-count", own->accumulate != 1,
+			       "more than one micro-batch (--accumulate)", error));
+	if (own->lag_comp == TR_LAG_COMP_LOOKAHEAD &&
+	    (request->optimizer != TR_SGD || request->momentum == 0.0))
+		return tr_refuse(error, "--lag-comp lookahead: wants sgd with a --momentum");
+	return RUBATO_OK;
+}
 
 /* ---- Open and close ---- */
 
@@ -56,7 +111,7 @@ static void laga_close(struct tr_rule_state *state)
 static rubato_status fill(struct tr_rule_state *state)
 {
 	struct tr_rule_context *ctx = state->ctx;
-	bool ahead = ctx->own->lag_comp == TR_LAG_COMP_LOOKAHEAD;
+	bool ahead = state->own->lag_comp == TR_LAG_COMP_LOOKAHEAD;
 
 	if (ahead && ctx->optimizer->kind != TR_SGD)
 		return tr_refuse(ctx->error, "--lag-comp lookahead: it follows the momentum of "
@@ -69,13 +124,13 @@ static rubato_status fill(struct tr_rule_state *state)
 		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "laga: out of memory");
 	return tr_check(ctx->error,
 			rubato_lagged_create(ctx->comm, state->width, RUBATO_FLOAT32, RUBATO_SUM,
-					     ctx->own->lag, &state->lagged),
+					     state->own->lag, &state->lagged),
 			"lagged_create");
 }
 
 static bool until_done(const struct tr_rule_state *state)
 {
-	return state->ctx->own->accumulate == 0;
+	return state->own->accumulate == 0;
 }
 
 static rubato_status laga_open(struct tr_rule_state **out, struct tr_rule_context *ctx)
@@ -86,6 +141,7 @@ static rubato_status laga_open(struct tr_rule_state **out, struct tr_rule_contex
 	if (state == NULL)
 		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "laga: out of memory");
 	state->ctx = ctx;
+	state->own = (const struct laga_options *)ctx->own;
 	state->width = ctx->parameter_count + ctx->rank_count;
 	err = fill(state);
 	if (err) {
@@ -147,9 +203,9 @@ static void update(struct tr_rule_state *state, const struct mean *mean)
 	double rate = tr_rate_at(ctx->rate, rate_step(state));
 	uint64_t now_ns = rubato_now(ctx->comm), round = ctx->optimizer->updates;
 
-	if (ctx->own->rate_by_count && mean->total > 0)
+	if (state->own->rate_by_count && mean->total > 0)
 		rate *= sqrt((double)mean->total / ctx->rank_count);
-	tr_clip(ctx->gradient, ctx->parameter_count, ctx->own->clip);
+	tr_clip(ctx->gradient, ctx->parameter_count, ctx->clip);
 	tr_optimizer_next(ctx->optimizer);
 	tr_optimizer_apply(ctx->optimizer, rate, ctx->gradient, ctx->parameters, 0,
 			   ctx->parameter_count);
@@ -189,7 +245,7 @@ static rubato_status fetch(struct tr_rule_state *state, struct mean *mean)
 	struct tr_rule_context *ctx = state->ctx;
 	const float *result;
 
-	mean->age = state->collected < ctx->own->lag ? state->collected : ctx->own->lag;
+	mean->age = state->collected < state->own->lag ? state->collected : state->own->lag;
 	TR_TRY(take(state, &result));
 	read_counts(state, result + ctx->parameter_count, mean);
 	for (size_t i = 0; mean->total > 0 && i < ctx->parameter_count; i++)
@@ -238,10 +294,10 @@ static rubato_status is_full(struct tr_rule_state *state, bool *full)
 
 	*full = true;
 	if (!until_done(state)) {
-		*full = state->count >= ctx->own->accumulate;
+		*full = state->count >= state->own->accumulate;
 		return RUBATO_OK;
 	}
-	if (state->begun - state->collected < ctx->own->lag || state->kept_count > 0 ||
+	if (state->begun - state->collected < state->own->lag || state->kept_count > 0 ||
 	    state->count >= COUNT_MAX)
 		return RUBATO_OK;
 	TR_TRY(tr_check(ctx->error, rubato_lagged_test(state->lagged, full),
@@ -276,7 +332,7 @@ static rubato_status begin_round(struct tr_rule_state *state)
  */
 static rubato_status next_round(struct tr_rule_state *state, struct mean *mean, bool *due)
 {
-	*due = state->begun - state->collected == state->ctx->own->lag;
+	*due = state->begun - state->collected == state->own->lag;
 	if (*due)
 		TR_TRY(fetch(state, mean));
 	TR_TRY(begin_round(state));
@@ -296,7 +352,7 @@ static rubato_status laga_begin(struct tr_rule_state *state, uint64_t step)
 	if (state->aside == NULL)
 		return RUBATO_OK;
 	memcpy(state->aside, ctx->parameters, ctx->parameter_count * sizeof(float));
-	for (uint32_t i = 0; i < ctx->own->lag; i++) {
+	for (uint32_t i = 0; i < state->own->lag; i++) {
 		power *= (double)ctx->optimizer->momentum;
 		sum += power;
 	}
@@ -320,7 +376,7 @@ static rubato_status laga_step(struct tr_rule_state *state, uint64_t step)
 	if (!full)
 		return RUBATO_OK;
 	TR_TRY(next_round(state, &mean, &due));
-	if (!due && ctx->own->first_step == TR_FIRST_ZERO) {
+	if (!due && state->own->first_step == FIRST_ZERO) {
 		memset(ctx->gradient, 0, ctx->parameter_count * sizeof(float));
 		update(state, &mean);
 	}
@@ -337,7 +393,7 @@ static rubato_status laga_finish(struct tr_rule_state *state, uint64_t step_coun
 
 	(void)step_count;
 	while (until_done(state) && mean.total > 0) {
-		if (state->begun - state->collected == state->ctx->own->lag) {
+		if (state->begun - state->collected == state->own->lag) {
 			TR_TRY(fetch(state, &mean));
 			apply(state, &mean);
 		}
@@ -397,7 +453,7 @@ static rubato_status kept_make(struct tr_rule_state *state)
 	struct tr_rule_context *ctx = state->ctx;
 
 	if (state->kept == NULL)
-		state->kept = malloc(ctx->own->lag * state->width * sizeof(float));
+		state->kept = malloc(state->own->lag * state->width * sizeof(float));
 	if (state->kept == NULL)
 		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "laga: no memory for a checkpoint");
 	return RUBATO_OK;
@@ -430,10 +486,10 @@ static rubato_status laga_keep(struct tr_rule_state *state, struct tr_archive *a
 	state->collected = numbers[2];
 	state->steps = numbers[3];
 	state->kept_count = (uint32_t)numbers[4];
-	if (numbers[4] > ctx->own->lag || numbers[4] != state->begun - state->collected)
+	if (numbers[4] > state->own->lag || numbers[4] != state->begun - state->collected)
 		return tr_fail(ctx->error, RUBATO_ERR_ARGUMENT,
 			       "checkpoint: %llu results in flight, of at most %u",
-			       (unsigned long long)numbers[4], ctx->own->lag);
+			       (unsigned long long)numbers[4], state->own->lag);
 	TR_TRY(tr_archive_bytes(archive, "laga.rate", &state->last_rate, sizeof(state->last_rate),
 				ctx->error));
 	TR_TRY(tr_archive_bytes(archive, "laga.done", state->done,
@@ -451,6 +507,9 @@ static rubato_status laga_keep(struct tr_rule_state *state, struct tr_archive *a
 
 const struct tr_rule tr_rule_laga = {
 	.name = "laga",
+	.options_bytes = sizeof(struct laga_options),
+	.groups = groups,
+	.judge = laga_judge,
 	.open = laga_open,
 	.begin = laga_begin,
 	.step = laga_step,

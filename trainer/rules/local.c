@@ -17,12 +17,60 @@
 
 #include "trainer/rules/global_model.h"
 
+struct local_options {
+	struct tr_rule_options run;
+	uint64_t k; /* Local steps between averages. */
+	struct tr_outer_options outer;
+	struct tr_averaging_options averaging;
+	double pull; /* Overlap-Local-SGD's pull-back; 0: not overlapped. */
+};
+
+#define AT(member) offsetof(struct local_options, member)
+
+static const struct option rows[] = {
+	{ "pull", .kind = OPTION_REAL, .at = AT(pull), .value = "X", .most = 1.0, .preset = "0",
+	  .help = "Overlap-Local-SGD with this pull-back; 0: blocking", .key = "pull" },
+	{ 0 },
+};
+
+static const struct tr_option_group groups[] = {
+	{ tr_interval_rows, AT(k) },
+	{ tr_outer_rows, AT(outer) },
+	TR_AVERAGING_GROUPS(struct local_options, averaging),
+	{ rows, 0 },
+	{ 0 },
+};
+
+static const struct tr_rule_preset presets[] = { { "k", "32" },
+						 { "nesterov-base", "shifted" },
+						 { 0 } };
+
 struct tr_rule_state {
+	const struct local_options *own;
 	struct tr_global_model global;
 	uint64_t begun;   /* Local steps done when the mean in flight began, */
 	uint64_t unbegun; /* or when one did not, because it would have come after the end. */
 	bool arrived;     /* It has arrived and was not applied yet. */
 };
+
+static rubato_status local_judge(struct tr_rule_options *options,
+				 const struct tr_rule_request *request, struct tr_error *error)
+{
+	struct local_options *own = (struct local_options *)options;
+	bool nesterov = own->outer.kind == TR_OUTER_NESTEROV;
+
+	if (nesterov && !options_given(request->words, "outer-momentum"))
+		own->outer.momentum = 0.9; /* DiLoCo's. */
+	if (nesterov && !options_given(request->words, "outer-lr"))
+		own->outer.lr = 0.7;
+	TR_TRY(tr_outer_judge(&own->outer, request, error));
+	if (own->pull > 0.0 && nesterov)
+		return tr_refuse(error, "--pull: the anchor's --outer is none, block or slowmo");
+	if (own->pull > 0.0 && own->averaging.opt_state == TR_STATE_AVERAGE)
+		return tr_refuse(error, "--pull: a mean of optimizer states would come late: "
+					"--opt-state local or reset");
+	return tr_opt_state_judge(request, error);
+}
 
 static void local_close(struct tr_rule_state *state)
 {
@@ -39,12 +87,14 @@ static rubato_status local_open(struct tr_rule_state **out, struct tr_rule_conte
 
 	if (state == NULL)
 		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "local: out of memory");
-	err = tr_global_model_open(&state->global, ctx, 0, ctx->own->pull > 0.0);
+	state->own = (const struct local_options *)ctx->own;
+	err = tr_global_model_open(&state->global, ctx, &state->own->outer, &state->own->averaging,
+				   0, state->own->pull > 0.0);
 	if (err) {
 		local_close(state);
 		return err;
 	}
-	ctx->counts.period = ctx->own->k;
+	ctx->counts.period = state->own->k;
 	*out = state;
 	return RUBATO_OK;
 }
@@ -72,7 +122,7 @@ static rubato_status follow(struct tr_rule_state *state, uint64_t done)
 	struct tr_rule_context *ctx = state->global.ctx;
 	struct tr_averaging *averaging = state->global.averaging;
 	struct tr_outer_state *outer = &state->global.outer;
-	float a = (float)ctx->own->pull;
+	float a = (float)state->own->pull;
 	uint64_t before = rubato_now(ctx->comm);
 
 	TR_TRY(wait_for_mean(state));
@@ -106,12 +156,12 @@ static rubato_status local_step(struct tr_rule_state *state, uint64_t step)
 	uint64_t done = step + 1;
 
 	tr_local_step(ctx, step);
-	if (done % ctx->own->k != 0)
+	if (done % state->own->k != 0)
 		return RUBATO_OK;
-	if (!(ctx->own->pull > 0.0))
+	if (!(state->own->pull > 0.0))
 		return tr_global_model_average(&state->global, done, TR_MOVE_OUTER);
 	TR_TRY(follow(state, done));
-	if (ctx->own->opt_state == TR_STATE_RESET)
+	if (state->own->averaging.opt_state == TR_STATE_RESET)
 		tr_optimizer_reset(ctx->optimizer);
 	return begin_mean(state, done);
 }
@@ -137,7 +187,7 @@ static rubato_status local_keep(struct tr_rule_state *state, struct tr_archive *
 	struct tr_rule_context *ctx = state->global.ctx;
 
 	TR_TRY(tr_global_model_keep(&state->global, archive));
-	if (!(ctx->own->pull > 0.0))
+	if (!(state->own->pull > 0.0))
 		return RUBATO_OK;
 	TR_TRY(tr_archive_bytes(archive, "local.begun", &state->begun, sizeof(state->begun),
 				ctx->error));
@@ -153,6 +203,10 @@ static rubato_status local_keep(struct tr_rule_state *state, struct tr_archive *
 
 const struct tr_rule tr_rule_local = {
 	.name = "local",
+	.options_bytes = sizeof(struct local_options),
+	.groups = groups,
+	.presets = presets,
+	.judge = local_judge,
 	.open = local_open,
 	.step = local_step,
 	.finish = local_finish,

@@ -4,17 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-rubato_status tr_outer_open(struct tr_outer_state *outer, const struct tr_rule_options *own,
+rubato_status tr_outer_open(struct tr_outer_state *outer, const struct tr_outer_options *options,
 			    bool model, const float *parameters, size_t count,
 			    struct tr_error *error)
 {
-	*outer = (struct tr_outer_state) { .own = own, .count = count };
-	if (!model && own->outer == TR_OUTER_NONE)
+	*outer = (struct tr_outer_state) { .options = options, .count = count };
+	if (!model && options->kind == TR_OUTER_NONE)
 		return RUBATO_OK;
 	outer->model = malloc(count * sizeof(float));
-	if (own->outer != TR_OUTER_NONE)
+	if (options->kind != TR_OUTER_NONE)
 		outer->velocity = calloc(count, sizeof(float));
-	if (outer->model == NULL || (own->outer != TR_OUTER_NONE && outer->velocity == NULL))
+	if (outer->model == NULL || (options->kind != TR_OUTER_NONE && outer->velocity == NULL))
 		return tr_fail(error, RUBATO_ERR_MEMORY, "the global model: out of memory");
 	memcpy(outer->model, parameters, count * sizeof(float));
 	return RUBATO_OK;
@@ -74,22 +74,22 @@ static void move_slowmo(struct tr_outer_state *outer, float mu, float alpha, flo
 
 void tr_outer_move(struct tr_outer_state *outer, double rate, const float *mean, float *start)
 {
-	const struct tr_rule_options *own = outer->own;
-	float mu = (float)own->outer_momentum, lr = (float)own->outer_lr;
-	float gain = own->outer_gain == TR_GAIN_ONE ? 1.0f : 1.0f - mu;
-	bool shifted = own->nesterov_base == TR_BASE_SHIFTED;
+	const struct tr_outer_options *o = outer->options;
+	float mu = (float)o->momentum, lr = (float)o->lr;
+	float gain = o->gain == TR_GAIN_ONE ? 1.0f : 1.0f - mu;
+	bool shifted = o->base == TR_BASE_SHIFTED;
 
-	if (own->outer == TR_OUTER_NONE || (own->outer == TR_OUTER_SLOWMO && !(rate > 0.0))) {
+	if (o->kind == TR_OUTER_NONE || (o->kind == TR_OUTER_SLOWMO && !(rate > 0.0))) {
 		tr_outer_adopt(outer, mean, start);
 		return;
 	}
-	if (own->outer == TR_OUTER_BLOCK || (own->outer == TR_OUTER_NESTEROV && !shifted)) {
-		float lead = own->outer == TR_OUTER_NESTEROV ? mu : 0.0f;
+	if (o->kind == TR_OUTER_BLOCK || (o->kind == TR_OUTER_NESTEROV && !shifted)) {
+		float lead = o->kind == TR_OUTER_NESTEROV ? mu : 0.0f;
 
 		move_block(outer, mu, lr * gain, lead, mean, start);
 		return;
 	}
-	if (own->outer == TR_OUTER_SLOWMO)
+	if (o->kind == TR_OUTER_SLOWMO)
 		move_slowmo(outer, mu, lr, (float)rate, mean);
 	else
 		move_nesterov(outer, mu, lr, gain, mean);

@@ -18,17 +18,17 @@
 #define TR_OUTER_H
 
 #include "trainer/checkpoint/archive.h"
-#include "trainer/rules/rule_options.h"
+#include "trainer/rules/shared_options.h"
 
 struct tr_outer_state {
-	const struct tr_rule_options *own;
+	const struct tr_outer_options *options;
 	size_t count;
 	float *model;    /* w; NULL: nobody asks (none). */
 	float *velocity; /* NULL: none. */
 };
 
 /* `parameters`: the first global model. `model`: keep w even where the kind does not need it. */
-rubato_status tr_outer_open(struct tr_outer_state *outer, const struct tr_rule_options *own,
+rubato_status tr_outer_open(struct tr_outer_state *outer, const struct tr_outer_options *options,
 			    bool model, const float *parameters, size_t count,
 			    struct tr_error *error);
 void tr_outer_close(struct tr_outer_state *outer);

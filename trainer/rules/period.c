@@ -4,28 +4,28 @@
 
 #include <math.h>
 
-void tr_period_open(struct tr_period *period, const struct tr_rule_options *own,
+void tr_period_open(struct tr_period *period, const struct tr_period_options *options,
 		    uint64_t step_count)
 {
-	uint64_t share = own->schedule == TR_SCHEDULE_ADACOMM ? 16 : 4;
+	uint64_t share = options->schedule == TR_SCHEDULE_ADACOMM ? 16 : 4;
 
-	*period = (struct tr_period) { .own = own, .steps = own->period };
-	period->sample_steps = own->adapt_sample_steps;
-	if (own->adapt_sample_steps == UINT64_MAX)
+	*period = (struct tr_period) { .options = options, .steps = options->first };
+	period->sample_steps = options->adapt_sample_steps;
+	if (options->adapt_sample_steps == UINT64_MAX)
 		period->sample_steps = step_count / share;
-	if (own->schedule == TR_SCHEDULE_ADACOMM && period->sample_steps == 0)
+	if (options->schedule == TR_SCHEDULE_ADACOMM && period->sample_steps == 0)
 		period->sample_steps = 1;
 }
 
 bool tr_period_full(const struct tr_period *period, uint64_t step)
 {
-	return period->own->schedule == TR_SCHEDULE_POST_LOCAL && step < period->sample_steps;
+	return period->options->schedule == TR_SCHEDULE_POST_LOCAL && step < period->sample_steps;
 }
 
 void tr_period_spread(struct tr_period *period, uint64_t step, double spread, double rate)
 {
-	const struct tr_rule_options *own = period->own;
-	uint64_t most = own->period_max == 0 ? UINT64_MAX : own->period_max;
+	const struct tr_period_options *options = period->options;
+	uint64_t most = options->most == 0 ? UINT64_MAX : options->most;
 
 	if (!(rate > 0.0) || !isfinite(spread)) /* A rate of 0 says nothing about the spread. */
 		return;
@@ -36,9 +36,9 @@ void tr_period_spread(struct tr_period *period, uint64_t step, double spread, do
 	}
 	if (!(period->constant > 0.0)) /* No samples: nothing to compare with. */
 		return;
-	if (spread < own->adapt_low * rate * period->constant && period->steps < most)
+	if (spread < options->adapt_low * rate * period->constant && period->steps < most)
 		period->steps++;
-	else if (spread > own->adapt_high * rate * period->constant && period->steps > 1)
+	else if (spread > options->adapt_high * rate * period->constant && period->steps > 1)
 		period->steps--;
 }
 
@@ -50,7 +50,8 @@ void tr_period_loss(struct tr_period *period, uint64_t step, double loss)
 		period->first_loss = loss;
 	if (period->samples > 0 && interval > period->interval) {
 		double mean = period->loss_sum / (double)period->samples;
-		double wanted = ceil((double)period->own->period * sqrt(mean / period->first_loss));
+		double wanted =
+			ceil((double)period->options->first * sqrt(mean / period->first_loss));
 
 		if (wanted < (double)period->steps) /* Of what is no number: not so. */
 			period->steps = wanted < 1.0 ? 1 : (uint64_t)wanted;

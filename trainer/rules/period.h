@@ -20,10 +20,10 @@
 #define TR_PERIOD_H
 
 #include "trainer/checkpoint/archive.h"
-#include "trainer/rules/rule_options.h"
+#include "trainer/rules/shared_options.h"
 
 struct tr_period {
-	const struct tr_rule_options *own;
+	const struct tr_period_options *options;
 	uint64_t sample_steps;
 	uint64_t steps;   /* The period now. */
 	uint64_t samples; /* adp: in `constant`. adacomm: in `loss_sum`. */
@@ -32,7 +32,7 @@ struct tr_period {
 	uint64_t interval; /* adacomm: number of the one that `loss_sum` is of. */
 };
 
-void tr_period_open(struct tr_period *period, const struct tr_rule_options *own,
+void tr_period_open(struct tr_period *period, const struct tr_period_options *options,
 		    uint64_t step_count);
 /* post-local: whether step `step` averages gradients. */
 bool tr_period_full(const struct tr_period *period, uint64_t step);

@@ -15,13 +15,49 @@
 
 enum extra { EXTRA_DONE, EXTRA_SPREAD, EXTRA_LOSS = EXTRA_SPREAD, EXTRA_COUNT };
 
+struct periodic_options { /* Of adpsgd, too. */
+	struct tr_rule_options run;
+	struct tr_period_options period;
+	struct tr_averaging_options averaging;
+};
+
+static const struct tr_option_group groups[] = {
+	{ tr_period_rows, offsetof(struct periodic_options, period) },
+	TR_AVERAGING_GROUPS(struct periodic_options, averaging),
+	{ 0 },
+};
+
+static const struct tr_rule_preset adpsgd_presets[] = { { "period", "4" },
+							{ "schedule", "adp" },
+							{ 0 } };
+
 struct tr_rule_state {
+	const struct periodic_options *own;
 	struct tr_global_model global;
 	struct tr_period period;
 	rubato_op *gradient;     /* post-local: its mean, in place. */
 	struct tr_share *shares; /* [rank_count], of such a step. */
 	double loss_sum;         /* adacomm: over the steps since the last average. */
 };
+
+static rubato_status periodic_judge(struct tr_rule_options *options,
+				    const struct tr_rule_request *request, struct tr_error *error)
+{
+	struct periodic_options *own = (struct periodic_options *)options;
+
+	TR_TRY(tr_period_judge(&own->period, request, error));
+	return tr_opt_state_judge(request, error);
+}
+
+static rubato_status adpsgd_judge(struct tr_rule_options *options,
+				  const struct tr_rule_request *request, struct tr_error *error)
+{
+	const struct periodic_options *own = (const struct periodic_options *)options;
+
+	if (own->period.schedule != TR_SCHEDULE_ADP)
+		return tr_refuse(error, "--schedule: adpsgd is periodic --schedule adp");
+	return periodic_judge(options, request, error);
+}
 
 static void periodic_close(struct tr_rule_state *state)
 {
@@ -45,9 +81,9 @@ static rubato_status open_schedule(struct tr_rule_state *state)
 {
 	struct tr_rule_context *ctx = state->global.ctx;
 
-	tr_period_open(&state->period, ctx->own, ctx->step_count);
+	tr_period_open(&state->period, &state->own->period, ctx->step_count);
 	show_period(state);
-	if (ctx->own->schedule != TR_SCHEDULE_POST_LOCAL)
+	if (state->own->period.schedule != TR_SCHEDULE_POST_LOCAL)
 		return RUBATO_OK;
 	state->shares = calloc(ctx->rank_count, sizeof(*state->shares));
 	if (state->shares == NULL)
@@ -62,12 +98,15 @@ static rubato_status open_schedule(struct tr_rule_state *state)
 static rubato_status periodic_open(struct tr_rule_state **out, struct tr_rule_context *ctx)
 {
 	struct tr_rule_state *state = calloc(1, sizeof(*state));
-	bool spread = ctx->own->schedule == TR_SCHEDULE_ADP;
 	rubato_status err;
+	bool spread;
 
 	if (state == NULL)
 		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "periodic: out of memory");
-	err = tr_global_model_open(&state->global, ctx, EXTRA_COUNT, spread);
+	state->own = (const struct periodic_options *)ctx->own;
+	spread = state->own->period.schedule == TR_SCHEDULE_ADP;
+	err = tr_global_model_open(&state->global, ctx, NULL, &state->own->averaging, EXTRA_COUNT,
+				   spread);
 	if (err == RUBATO_OK)
 		err = open_schedule(state);
 	if (err) {
@@ -85,9 +124,9 @@ static double ask(const struct tr_rule_state *state, uint64_t done)
 	const float *model = state->global.outer.model;
 	double sum = 0.0;
 
-	if (ctx->own->schedule == TR_SCHEDULE_ADACOMM)
+	if (state->own->period.schedule == TR_SCHEDULE_ADACOMM)
 		return state->loss_sum / (double)(done - state->global.last);
-	if (ctx->own->schedule != TR_SCHEDULE_ADP)
+	if (state->own->period.schedule != TR_SCHEDULE_ADP)
 		return 0.0;
 	for (size_t i = 0; i < ctx->parameter_count; i++) {
 		float u = ctx->parameters[i] - model[i]; /* As it travels. */
@@ -103,9 +142,9 @@ static void decide(struct tr_rule_state *state, uint64_t done, double mean)
 	struct tr_rule_context *ctx = state->global.ctx;
 	double spread;
 
-	if (ctx->own->schedule == TR_SCHEDULE_ADACOMM)
+	if (state->own->period.schedule == TR_SCHEDULE_ADACOMM)
 		tr_period_loss(&state->period, done - 1, mean);
-	if (ctx->own->schedule == TR_SCHEDULE_ADP) {
+	if (state->own->period.schedule == TR_SCHEDULE_ADP) {
 		spread = mean - tr_averaging_square(state->global.averaging);
 		tr_period_spread(&state->period, done - 1, spread > 0.0 ? spread : 0.0,
 				 tr_rate_at(ctx->rate, done - 1));
@@ -194,6 +233,9 @@ static rubato_status periodic_keep(struct tr_rule_state *state, struct tr_archiv
 
 const struct tr_rule tr_rule_periodic = {
 	.name = "periodic",
+	.options_bytes = sizeof(struct periodic_options),
+	.groups = groups,
+	.judge = periodic_judge,
 	.open = periodic_open,
 	.step = periodic_step,
 	.finish = periodic_finish,
@@ -203,6 +245,10 @@ const struct tr_rule tr_rule_periodic = {
 
 const struct tr_rule tr_rule_adpsgd = {
 	.name = "adpsgd",
+	.options_bytes = sizeof(struct periodic_options),
+	.groups = groups,
+	.presets = adpsgd_presets,
+	.judge = adpsgd_judge,
 	.open = periodic_open,
 	.step = periodic_step,
 	.finish = periodic_finish,

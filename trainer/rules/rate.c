@@ -2,48 +2,59 @@
 #include "trainer/rules/rate.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "trainer/base/values.h"
-
-static rubato_status parse_step(struct tr_rate *rate, const char *text, struct tr_error *error)
+/* What is before `end`, as a number of steps. */
+static bool steps_read(const char *option, const char *text, const char *end, uint64_t least,
+		       uint64_t *steps, struct option_error *error)
 {
-	const char *colon = strchr(text, ':');
-	char every[32];
+	char word[32];
 
-	if (colon == NULL || (size_t)(colon - text) >= sizeof(every))
-		return tr_refuse(error, "--lr-schedule: step wants step:EVERY:FACTOR");
-	memcpy(every, text, (size_t)(colon - text));
-	every[colon - text] = '\0';
-	TR_TRY(tr_parse_count("--lr-schedule step", every, 1, UINT32_MAX, &rate->every, error));
-	return tr_parse_number("--lr-schedule step", colon + 1, 0.0, 1e6, &rate->factor, error);
+	snprintf(word, sizeof(word), "%.*s", (int)(end - text < 31 ? end - text : 31), text);
+	return value_count(option, word, least, UINT32_MAX, steps, error);
 }
 
-static rubato_status parse_warmup(struct tr_rate *rate, const char **text, struct tr_error *error)
+static bool step_read(const char *option, const char *text, struct tr_rate *rate,
+		      struct option_error *error)
+{
+	const char *colon = strchr(text, ':');
+	char name[64];
+
+	if (colon == NULL)
+		return option_refuse(error, "%s: step wants step:EVERY:FACTOR", option);
+	snprintf(name, sizeof(name), "%s step", option);
+	return steps_read(name, text, colon, 1, &rate->every, error) &&
+	       value_real(name, colon + 1, 0.0, 1e6, &rate->factor, error);
+}
+
+static bool warmup_read(const char *option, const char **text, struct tr_rate *rate,
+			struct option_error *error)
 {
 	const char *first = *text + strlen("warmup:"), *comma = strchr(first, ',');
-	char steps[32];
+	char name[64];
 
-	if (comma == NULL || (size_t)(comma - first) >= sizeof(steps))
-		return tr_refuse(error, "--lr-schedule: warmup wants warmup:N,SCHEDULE");
-	memcpy(steps, first, (size_t)(comma - first));
-	steps[comma - first] = '\0';
+	if (comma == NULL)
+		return option_refuse(error, "%s: warmup wants warmup:N,SCHEDULE", option);
 	*text = comma + 1;
-	return tr_parse_count("--lr-schedule warmup", steps, 0, UINT32_MAX, &rate->warmup_steps,
-			      error);
+	snprintf(name, sizeof(name), "%s warmup", option);
+	return steps_read(name, first, comma, 0, &rate->warmup_steps, error);
 }
 
 const char *const tr_rate_names[] = { "constant", "cosine", "linear", "step:EVERY:FACTOR", NULL };
 
-rubato_status tr_rate_parse(struct tr_rate *rate, const char *text, struct tr_error *error)
+bool tr_rate_parse(const char *option, const char *text, struct tr_rate *rate,
+		   struct option_error *error)
 {
-	unsigned kind;
+	uint32_t kind;
 
-	if (strncmp(text, "warmup:", 7) == 0)
-		TR_TRY(parse_warmup(rate, &text, error));
-	TR_TRY(tr_parse_choice("--lr-schedule", text, tr_rate_names, &kind, &text, error));
+	rate->warmup_steps = 0;
+	if (strncmp(text, "warmup:", 7) == 0 && !warmup_read(option, &text, rate, error))
+		return false;
+	if (!value_choice(option, text, tr_rate_names, &kind, &text, error))
+		return false;
 	rate->kind = (enum tr_rate_kind)kind;
-	return rate->kind == TR_RATE_STEP ? parse_step(rate, text, error) : RUBATO_OK;
+	return rate->kind != TR_RATE_STEP || step_read(option, text, rate, error);
 }
 
 /* How much of the run after the warm-up has passed: 0 to 1. */

@@ -12,7 +12,7 @@
 #ifndef TR_RATE_H
 #define TR_RATE_H
 
-#include "trainer/base/error.h"
+#include "programs/values.h"
 
 enum tr_rate_kind { TR_RATE_CONSTANT, TR_RATE_COSINE, TR_RATE_LINEAR, TR_RATE_STEP };
 
@@ -28,7 +28,8 @@ struct tr_rate {
 extern const char *const tr_rate_names[]; /* NULL-terminated, by kind. */
 
 /* Reads "[warmup:N,]NAME": fills kind, factor, every and, where it is named, warmup_steps. */
-rubato_status tr_rate_parse(struct tr_rate *rate, const char *text, struct tr_error *error);
+bool tr_rate_parse(const char *option, const char *text, struct tr_rate *rate,
+		   struct option_error *error);
 
 double tr_rate_at(const struct tr_rate *rate, uint64_t step);
 

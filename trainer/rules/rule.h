@@ -4,18 +4,57 @@
  * One rule, one file, one paper. The training loop computes the gradient of each local step into
  * ctx->gradient and hands over; the rule communicates, and changes ctx->parameters when (and only
  * when) an update is applied. All ranks call the same functions in the same order.
+ *
+ * A rule's options are a struct of its own, which begins with a struct tr_rule_options, and rows
+ * that say where in it they land (programs/options.h): its own rows, and those that it shares with
+ * others (shared_options.h). --help, the command line, which rule takes which option, run.json and
+ * what a checkpoint holds a run to all follow from them.
  */
 #ifndef TR_RULE_H
 #define TR_RULE_H
 
+#include "programs/options.h"
 #include "rubato.h"
 #include "trainer/checkpoint/archive.h"
+#include "trainer/data/sampler.h"
 #include "trainer/records/ledger.h"
 #include "trainer/records/trace.h"
 #include "trainer/rules/buckets.h"
 #include "trainer/rules/optimizer.h"
 #include "trainer/rules/rate.h"
-#include "trainer/rules/rule_options.h"
+
+#define TR_RANKS_MAX 1024 /* Of a launch or a group: a bound on typing errors. */
+
+/* All rules, in the order of --help. To add one: its name here, its file in meson.build. */
+#define TR_RULES(RULE)                                                                             \
+	RULE(sync)                                                                                 \
+	RULE(laga) RULE(kavg) RULE(hier) RULE(periodic) RULE(adpsgd) RULE(local) RULE(eager)
+
+/* ---- Options ---- */
+
+struct tr_rule_options {              /* What the run asks of a rule's. */
+	enum tr_sampler_kind sampler; /* --work. */
+	uint32_t gradient_depth; /* Results that its partial allreduce keeps; or the default. */
+};
+
+#define TR_DEPTH_DEFAULT 8
+
+struct tr_option_group {
+	const struct option *rows; /* No two with bytes between their fields: they are hashed. */
+	size_t at;                 /* What their places count from, in the rule's struct. */
+};
+
+struct tr_rule_preset { /* Where a rule has another default than the row that it shares. */
+	const char *name, *value;
+};
+
+struct tr_rule_request { /* What else was asked for. */
+	const struct option_words *words;
+	enum tr_optimizer_kind optimizer;
+	double momentum;
+};
+
+/* ---- Rules ---- */
 
 struct tr_counts { /* Of this rank; the report adds or compares them. */
 	uint64_t global_reductions, local_reductions;
@@ -31,6 +70,8 @@ struct tr_counts { /* Of this rank; the report adds or compares them. */
 	uint64_t buckets_hidden;   /* and those that were over when the gradient was complete. */
 };
 
+enum tr_bn { TR_BN_LOCAL, TR_BN_AVERAGE };
+
 struct tr_rule_context { /* What a rule works on; it outlives the rule. */
 	rubato_comm *comm;
 	uint32_t rank, rank_count;
@@ -45,7 +86,9 @@ struct tr_rule_context { /* What a rule works on; it outlives the rule. */
 	uint64_t node;  /* Equal on the ranks of one machine, simulated ones too. */
 	struct tr_optimizer *optimizer;
 	const struct tr_rate *rate;
-	const struct tr_rule_options *own;
+	const struct tr_rule_options *own; /* The rule's own struct. */
+	enum tr_bn bn;
+	double clip;               /* Largest norm of a gradient that is applied; 0: any. */
 	uint64_t seed, step_count; /* Of the run; local steps of a rank (shared work: the mean). */
 	struct tr_counts counts;   /* The rule keeps them. */
 	double rate_applied;       /* Of the last update; negative: that of the local step. */
@@ -61,7 +104,14 @@ struct tr_rule_context { /* What a rule works on; it outlives the rule. */
 struct tr_rule_state; /* Private to the rule. */
 
 struct tr_rule {
-	const char *name; /* As --algorithm has it. */
+	const char *name;                     /* As --algorithm has it. */
+	size_t options_bytes;                 /* Of its struct; 0: a struct tr_rule_options. */
+	const struct tr_option_group *groups; /* Its rows; NULL: none. The last has no rows. */
+	const struct tr_rule_preset *presets; /* NULL: none. The last has no name. */
+	/* After its rows have been read into `own`: fills in the defaults that depend on others,
+	 * refuses what would change nothing or cannot be meant. NULL: all is well. */
+	rubato_status (*judge)(struct tr_rule_options *own, const struct tr_rule_request *request,
+			       struct tr_error *error);
 	rubato_status (*open)(struct tr_rule_state **out, struct tr_rule_context *ctx);
 	/* Before the gradient of local step `step` is computed: parameters may be brought up to
 	 * date. NULL: no need. */
@@ -86,15 +136,42 @@ struct tr_rule {
 	void (*close)(struct tr_rule_state *state); /* NULL is fine. */
 };
 
-extern const struct tr_rule tr_rule_adpsgd;
-extern const struct tr_rule tr_rule_hier;
-extern const struct tr_rule tr_rule_kavg;
-extern const struct tr_rule tr_rule_local;
-extern const struct tr_rule tr_rule_periodic;
-extern const struct tr_rule tr_rule_sync;
-extern const struct tr_rule tr_rule_laga;
-extern const struct tr_rule tr_rule_eager;
+#define TR_RULE_DECLARE(name) extern const struct tr_rule tr_rule_##name;
+TR_RULES(TR_RULE_DECLARE)
 
 const struct tr_rule *tr_rule_at(size_t index); /* From 0; NULL: no more of them. */
+const char *const *tr_rule_names(void);         /* NULL-terminated, in the same order. */
+
+/* ---- What follows from the rows ---- */
+
+#define TR_RULE_ROWS_MAX 64
+
+/* The options of all rules, each once: its help names the rules that take it, and the defaults of
+ * those that have another. */
+struct tr_rule_rows {
+	struct option rows[TR_RULE_ROWS_MAX]; /* The last has no name. */
+	char *texts[TR_RULE_ROWS_MAX];
+	uint32_t count;
+};
+
+bool tr_rule_rows_make(struct tr_rule_rows *rows); /* False: no memory. */
+void tr_rule_rows_free(struct tr_rule_rows *rows); /* Of zeros is fine. */
+
+/* A rule's options by default, but those that judge() fills in; for free(). NULL: no memory. */
+struct tr_rule_options *tr_rule_options_new(const struct tr_rule *rule);
+/* Its row of that name; NULL: it has none. *place: where it lands. */
+const struct option *tr_rule_option(const struct tr_rule *rule, struct tr_rule_options *own,
+				    const char *name, void **place);
+/* What was given, judged. `rows`: what was scanned. */
+rubato_status tr_rule_options_read(const struct tr_rule *rule, const struct tr_rule_rows *rows,
+				   const struct tr_rule_request *request,
+				   struct tr_rule_options *own, struct tr_error *error);
+/* Refuses an option that was given and that the others leave without a use. */
+rubato_status tr_option_needs(const struct tr_rule_request *request, const char *name, bool used,
+			      const char *needs, struct tr_error *error);
+/* NULL: no memory. */
+struct json_t *tr_rule_options_json(const struct tr_rule *rule, const struct tr_rule_options *own);
+uint64_t tr_rule_options_hash(uint64_t hash, const struct tr_rule *rule,
+			      const struct tr_rule_options *own);
 
 #endif

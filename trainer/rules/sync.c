@@ -66,7 +66,7 @@ static rubato_status clip_whole(struct tr_rule_state *state)
 	for (uint32_t i = 0; i < state->buckets.cut.count; i++)
 		TR_TRY(tr_buckets_wait(&state->buckets, i, ctx->error));
 	ctx->counts.communication_ns += rubato_now(ctx->comm) - before;
-	tr_clip(ctx->gradient, ctx->parameter_count, ctx->own->clip);
+	tr_clip(ctx->gradient, ctx->parameter_count, ctx->clip);
 	return RUBATO_OK;
 }
 
@@ -82,7 +82,7 @@ static rubato_status sync_step(struct tr_rule_state *state, uint64_t step)
 	ctx->counts.buckets += cut->count;
 	ctx->counts.buckets_hidden += over;
 	tr_optimizer_next(ctx->optimizer);
-	if (ctx->own->clip > 0.0)
+	if (ctx->clip > 0.0)
 		TR_TRY(clip_whole(state));
 	for (uint32_t i = 0; i < cut->count; i++) {
 		size_t begin = tr_cut_begin(cut, i);
