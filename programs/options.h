@@ -78,7 +78,7 @@ struct options {
 	const struct option_table *tables; /* The last has no rows. */
 	const char *const *operations;     /* What the one word may be; NULL: there is none, or */
 	bool command;                      /* the first word begins a command and ends options. */
-	char **word; /* Where one word besides goes, if there is one; NULL: none may be. */
+	char **word; /* Where one word besides goes, for free(); NULL: there may be none. */
 	const char *const *others; /* In place of OP: commands with a help of their own. */
 	bool algorithms;           /* --help names those of each operation, too. */
 };

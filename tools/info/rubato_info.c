@@ -166,5 +166,6 @@ int main(int argc, char **argv)
 		(void)fprintf(stderr, "%s: %s could not be written\n", INFO, wanted.json);
 		good = false;
 	}
+	free(wanted.proof.algorithm);
 	return good && fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
