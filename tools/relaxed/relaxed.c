@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "programs/partial_forms.h"
 #include "tools/relaxed/relaxed.h"
 
 static bool policy_read(struct relaxed_options *o, const char *text, struct option_error *error)
@@ -34,16 +35,13 @@ static bool policies_read(const char *option, const char *text, void *to,
 	return good;
 }
 
-/* In the order of rubato_collection. */
-static const char *const collections[] = { "each[:D]", "own", "latest", NULL };
-
 static bool collect_read(const char *option, const char *text, void *to, struct option_error *error)
 {
 	rubato_partial_options *partial = to;
 	const char *depth;
 	uint32_t index;
 
-	if (!value_choice(option, text, collections, &index, &depth, error))
+	if (!value_choice(option, text, partial_collections, &index, &depth, error))
 		return false;
 	partial->collection = (rubato_collection)index;
 	return depth == NULL ||
@@ -52,9 +50,7 @@ static bool collect_read(const char *option, const char *text, void *to, struct 
 
 const char *const relaxed_types[] = { "float32", "float64", "int32", "int64", NULL };
 const char *const relaxed_reductions[] = { "sum", "max", "min", NULL };
-static const char *const rounds[] = { "aligned", "free", NULL };
 static const char *const loops[] = { "timed", "closed", NULL };
-static const char *const lates[] = { "accumulate", "latest", "drop", NULL };
 
 #define AT(member) offsetof(struct relaxed_options, member)
 
@@ -78,12 +74,12 @@ const struct option relaxed_rows_partial[] = {
 	  .help = "%s, with commas between" },
 	{ "op", 'o', OPTION_CHOICE, AT(reduction), "NAME", .forms = relaxed_reductions,
 	  .preset = "sum", .help = "%s" },
-	{ "rounds", 0, OPTION_CHOICE, AT(partial.rounds), "KIND", .forms = rounds,
+	{ "rounds", 0, OPTION_CHOICE, AT(partial.rounds), "KIND", .forms = partial_rounds,
 	  .preset = "aligned", .help = "%s" },
-	{ "late", 0, OPTION_CHOICE, AT(partial.late), "KIND", .forms = lates,
+	{ "late", 0, OPTION_CHOICE, AT(partial.late), "KIND", .forms = partial_lates,
 	  .preset = "accumulate", .help = "%s" },
 	{ "collect", 0, OPTION_OTHER, AT(partial), "KIND", .read = collect_read,
-	  .forms = collections, .preset = "each:8", .help = "%s; D results are kept" },
+	  .forms = partial_collections, .preset = "each:8", .help = "%s; D results are kept" },
 	{ "full-every", 0, OPTION_U32, AT(partial.full_every), "N", .max = UINT32_MAX - 1,
 	  .preset = "0", .help = "every N-th round waits for all; 0: none" },
 	{ "max-absence", 0, OPTION_U32, AT(partial.max_absence), "S", .max = UINT32_MAX - 1,

@@ -24,10 +24,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "programs/partial_forms.h"
 #include "trainer/rules/shared_options.h"
 
 #define PATIENCE 9   /* A rank may be ten times as slow as the others. */
 #define BEGUN_KEPT 8 /* Of the newest commits: the one in a running round, and the one pending. */
+
+#define POLICY_BYTES 32 /* Of rubato_policy_format(). */
 
 struct policy_option { /* No bytes between: it is hashed. */
 	uint64_t kind, quorum, group, deadline_ns;
@@ -77,11 +80,6 @@ struct tr_rule_state {
 
 /* ---- Options ---- */
 
-static const char *const collections[] = { "each[:D]", "own", "latest", NULL };
-static const char *const round_kinds[] = { "aligned", "free", NULL };
-static const char *const lates[] = { "accumulate", "latest", "drop", NULL };
-static const char *const normalises[] = { "ranks", "contributors", "samples", NULL };
-
 static bool policy_read(const char *option, const char *text, void *to, struct option_error *error)
 {
 	rubato_partial_options partial = RUBATO_PARTIAL_OPTIONS_INIT;
@@ -94,12 +92,23 @@ static bool policy_read(const char *option, const char *text, void *to, struct o
 	return true;
 }
 
+/* "quorum:3", ...; returns text. */
+static char *policy_text(const struct policy_option *policy, char text[POLICY_BYTES])
+{
+	rubato_partial_options partial = RUBATO_PARTIAL_OPTIONS_INIT;
+
+	partial.policy = (rubato_policy)policy->kind;
+	partial.quorum = (uint32_t)policy->quorum;
+	partial.group = (uint32_t)policy->group;
+	partial.deadline_ns = policy->deadline_ns;
+	return rubato_policy_format(&partial, text, POLICY_BYTES);
+}
+
 static json_t *policy_json(const void *from)
 {
-	const struct policy_option *policy = from;
+	char text[POLICY_BYTES];
 
-	return json_pack("{s:s,s:I}", "policy", rubato_policy_name((rubato_policy)policy->kind),
-			 "quorum", (json_int_t)policy->quorum);
+	return json_string(policy_text(from, text));
 }
 
 static bool collect_read(const char *option, const char *text, void *to, struct option_error *error)
@@ -109,7 +118,7 @@ static bool collect_read(const char *option, const char *text, void *to, struct 
 	const char *value;
 	uint32_t kind;
 
-	if (!value_choice(option, text, collections, &kind, &value, error) ||
+	if (!value_choice(option, text, partial_collections, &kind, &value, error) ||
 	    (value != NULL && !value_count("--collect each", value, 1, 4096, &depth, error)))
 		return false;
 	*collect = (struct collect_option) { kind, depth };
@@ -118,10 +127,10 @@ static bool collect_read(const char *option, const char *text, void *to, struct 
 
 static json_t *collect_json(const void *from)
 {
-	static const char *const names[] = { "each", "own", "latest" };
 	const struct collect_option *collect = from;
+	const char *form = partial_collections[collect->kind];
 
-	return json_pack("{s:s,s:I}", "collect", names[collect->kind], "depth",
+	return json_pack("{s:s#,s:I}", "collect", form, (int)strcspn(form, "[:"), "depth",
 			 (json_int_t)collect->depth);
 }
 
@@ -131,17 +140,17 @@ static const struct option rows[] = {
 	{ "policy", .kind = OPTION_OTHER, .at = AT(policy), .value = "P", .read = policy_read,
 	  .size = sizeof(struct policy_option), .forms_of = rubato_policy_forms,
 	  .preset = "adaptive",
-	  .help = "%s; adaptive takes K ranks or more, half of them where none is said", .key = "",
-	  .json = policy_json },
-	{ "rounds", .kind = OPTION_CHOICE, .at = AT(rounds), .value = "KIND", .forms = round_kinds,
-	  .preset = "aligned", .help = "%s; free with policy adaptive or --work shared",
-	  .key = "rounds" },
-	{ "late", .kind = OPTION_CHOICE, .at = AT(late), .value = "KIND", .forms = lates,
+	  .help = "%s; adaptive takes K ranks or more, half of them where none is said",
+	  .key = "policy", .json = policy_json },
+	{ "rounds", .kind = OPTION_CHOICE, .at = AT(rounds), .value = "KIND",
+	  .forms = partial_rounds, .preset = "aligned",
+	  .help = "%s; free with policy adaptive or --work shared", .key = "rounds" },
+	{ "late", .kind = OPTION_CHOICE, .at = AT(late), .value = "KIND", .forms = partial_lates,
 	  .preset = "accumulate", .help = "%s", .key = "late" },
 	{ "normalise", .kind = OPTION_CHOICE, .at = AT(normalise), .value = "BY",
-	  .forms = normalises, .preset = "ranks", .help = "by %s", .key = "normalise" },
+	  .forms = partial_normalises, .preset = "ranks", .help = "by %s", .key = "normalise" },
 	{ "collect", .kind = OPTION_OTHER, .at = AT(collect), .value = "KIND", .read = collect_read,
-	  .size = sizeof(struct collect_option), .forms = collections, .preset = "each:8",
+	  .size = sizeof(struct collect_option), .forms = partial_collections, .preset = "each:8",
 	  .help = "%s", .key = "", .json = collect_json },
 	{ "full-every", .kind = OPTION_U32, .at = AT(full_every), .value = "N", .max = UINT32_MAX,
 	  .preset = "0", .help = "every N-th round waits for all; 0: none" },
@@ -221,14 +230,14 @@ static rubato_status eager_check(const struct tr_rule_context *ctx)
 {
 	const struct eager_options *own = (const struct eager_options *)ctx->own;
 	const struct tr_optimizer *optimizer = ctx->optimizer;
+	char policy[POLICY_BYTES];
 
 	if (own->policy.quorum > ctx->rank_count)
-		return tr_refuse(ctx->error, "--policy %s:%u: there are %u ranks",
-				 rubato_policy_name((rubato_policy)own->policy.kind),
-				 (uint32_t)own->policy.quorum, ctx->rank_count);
+		return tr_refuse(ctx->error, "--policy %s: there are %u ranks",
+				 policy_text(&own->policy, policy), ctx->rank_count);
 	if (own->policy.kind == RUBATO_POLICY_WAGMA && ctx->rank_count % own->policy.group != 0)
-		return tr_refuse(ctx->error, "--policy wagma:%u: does not divide %u ranks",
-				 (uint32_t)own->policy.group, ctx->rank_count);
+		return tr_refuse(ctx->error, "--policy %s: does not divide %u ranks",
+				 policy_text(&own->policy, policy), ctx->rank_count);
 	if (own->lag_comp == TR_LAG_COMP_LOOKAHEAD &&
 	    (optimizer->kind != TR_SGD || optimizer->momentum == 0.0f))
 		return tr_refuse(ctx->error, "--lag-comp lookahead: wants sgd with a --momentum");
