@@ -60,7 +60,7 @@ void rb_fail_note(const char *file, int line, rubato_status status, const char *
 	RB_LOG(RB_LOG_INFO, "%s (%s, %s:%d)", last_text, rubato_status_name(status), file, line);
 }
 
-const char *rb_fail_text(void)
+const char *rubato_error_text(void)
 {
 	return last_text;
 }

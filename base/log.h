@@ -23,7 +23,4 @@ void rb_log_line(enum rb_log_level level, const char *format, ...) RB_PRINTF(2, 
 			rb_log_line((level), __VA_ARGS__);                                         \
 	} while (0)
 
-/* For this thread: the last RB_FAIL's sentence. */
-const char *rb_fail_text(void);
-
 #endif

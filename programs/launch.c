@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 #include "programs/clock.h"
-#include "programs/launch_child.h"
+#include "programs/launch_inside.h"
 #include "programs/lines.h"
 
 #define PIECE_BYTES 4096 /* PIPE_BUF: a pipe that polls writable takes so much unblocked. */

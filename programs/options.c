@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "programs/options_help.h"
+#include "programs/options_inside.h"
 #include "rubato.h"
 
 #define ALGORITHMS_MAX 32

@@ -1,5 +1,5 @@
 /* options_help.c -- what --help prints: popt's list of the options, between the program's words. */
-#include "programs/options_help.h"
+#include "programs/options_inside.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -5,14 +5,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "runtime/open.h"
 #include "runtime/startup/quota.h"
-
-const char *rubato_error_text(void)
-{
-	return rb_fail_text();
-}
 
 static rubato_status options_apply(const rubato_options *options, struct rb_config *config,
 				   struct rb_job *job)

@@ -2,9 +2,9 @@
  * rendezvous.h -- how the processes of a job find each other, as a pure machine.
  *
  * Events go in, actions come out; no socket, clock, lock or chance inside. rendezvous_socket.c
- * carries the actions out for real, tests/runtime/rendezvous_world.c in virtual time. The caller
- * gives one event, then takes all actions, then gives the next. Bytes to be sent wait in an outbox
- * per connection: it is sent as far as it goes, and SENT says how far.
+ * carries the actions out for real, tests/runtime/startup/rendezvous_world.c in virtual time. The
+ * caller gives one event, then takes all actions, then gives the next. Bytes to be sent wait in an
+ * outbox per connection: it is sent as far as it goes, and SENT says how far.
  *
  * Rank 0 (the root) listens; each other rank holds one connection, number 0, to it.
  */

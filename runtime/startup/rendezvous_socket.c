@@ -710,7 +710,7 @@ static rubato_status rendezvous_end(struct rb_bootstrap *b, bool good)
 
 	if (good || r->ended != RUBATO_OK)
 		return RUBATO_OK;
-	(void)snprintf(text, sizeof(text), "%s", rb_fail_text());
+	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
 	e.text = text;
 	rb_rv_step(r->machine, &e);
 	r->ended = loop(r);

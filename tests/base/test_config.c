@@ -35,7 +35,7 @@ static void refused(const char *variable, const char *value, const char *text)
 {
 	ck_assert_int_eq(setenv(variable, value, 1), 0);
 	ck_assert_int_eq(rb_config_read(&config), RUBATO_ERR_ARGUMENT);
-	ck_assert_str_eq(rb_fail_text(), text);
+	ck_assert_str_eq(rubato_error_text(), text);
 	ck_assert_int_eq(unsetenv(variable), 0);
 }
 
@@ -107,7 +107,7 @@ START_TEST(bad_values_name_variable_value_and_range)
 	long_host[sizeof(long_host) - 1] = '\0';
 	ck_assert_int_eq(setenv("RUBATO_ROOT", long_host, 1), 0);
 	ck_assert_int_eq(rb_config_read(&config), RUBATO_ERR_ARGUMENT);
-	ck_assert_ptr_nonnull(strstr(rb_fail_text(), "299 characters, expected 0 to 255"));
+	ck_assert_ptr_nonnull(strstr(rubato_error_text(), "299 characters, expected 0 to 255"));
 }
 END_TEST
 

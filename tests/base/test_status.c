@@ -63,7 +63,7 @@ START_TEST(failures_leave_their_sentence)
 
 	ck_assert_int_eq(tries(&reached), RUBATO_ERR_PEER);
 	ck_assert_uint_eq(reached, 1);
-	ck_assert_str_eq(rb_fail_text(), "rank 3 closed at step 7");
+	ck_assert_str_eq(rubato_error_text(), "rank 3 closed at step 7");
 }
 END_TEST
 

@@ -87,11 +87,11 @@ static void rank_connect(struct conform_rank *r)
 
 	memcpy(options.job, &w->seed, sizeof(w->seed));
 	err = r->ops->open(&options, &r->ep);
-	ck_assert_msg(err == RUBATO_OK, "rank %u: open: %s", r->rank, rb_fail_text());
+	ck_assert_msg(err == RUBATO_OK, "rank %u: open: %s", r->rank, rubato_error_text());
 	ck_assert_uint_eq(r->ep->rank, r->rank);
 	ck_assert_uint_eq(r->ep->rank_count, r->rank_count);
 	err = r->ops->address(r->ep, w->address[r->rank].bytes, &size_bytes);
-	ck_assert_msg(err == RUBATO_OK, "rank %u: address: %s", r->rank, rb_fail_text());
+	ck_assert_msg(err == RUBATO_OK, "rank %u: address: %s", r->rank, rubato_error_text());
 	ck_assert_uint_le(size_bytes, RB_ADDRESS_BYTES_MAX);
 	w->address[r->rank].size_bytes = size_bytes;
 	conform_barrier(r, "addresses");
@@ -104,7 +104,7 @@ static void rank_connect(struct conform_rank *r)
 	}
 	err = r->ops->connect(r->ep, addresses, address_bytes, use,
 			      r->ops->now_ns(r->ep) + CONFORM_DEADLINE_NS);
-	ck_assert_msg(err == RUBATO_OK, "rank %u: connect: %s", r->rank, rb_fail_text());
+	ck_assert_msg(err == RUBATO_OK, "rank %u: connect: %s", r->rank, rubato_error_text());
 	r->connected = true;
 }
 

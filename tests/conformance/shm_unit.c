@@ -284,7 +284,7 @@ static void call(void *arg, uint32_t rank)
 
 	c->status = rb_transport_shm.connect(c->ep, c->addresses, c->address_bytes, use,
 					     rb_clock_ns() + c->patience_ns);
-	(void)snprintf(c->text, sizeof(c->text), "%s", rb_fail_text());
+	(void)snprintf(c->text, sizeof(c->text), "%s", rubato_error_text());
 }
 
 static void callers_open(struct caller *callers, uint8_t addresses[2][RB_ADDRESS_BYTES_MAX],

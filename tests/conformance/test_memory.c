@@ -16,7 +16,7 @@ static void keys_share(struct conform_rank *r, struct rb_region *region)
 	r->shared->key[r->rank].size_bytes = RB_KEY_BYTES_MAX;
 	err = r->ops->region_key(r->ep, region, r->shared->key[r->rank].bytes,
 				 &r->shared->key[r->rank].size_bytes);
-	ck_assert_msg(err == RUBATO_OK, "key: %s", rb_fail_text());
+	ck_assert_msg(err == RUBATO_OK, "key: %s", rubato_error_text());
 	ck_assert_uint_le(r->shared->key[r->rank].size_bytes, RB_KEY_BYTES_MAX);
 	conform_barrier(r, "keys");
 }
@@ -27,7 +27,7 @@ static struct rb_remote *remote_of(struct conform_rank *r, uint32_t peer, size_t
 	rubato_status err = r->ops->remote_open(r->ep, peer, r->shared->key[peer].bytes,
 						r->shared->key[peer].size_bytes, &remote);
 
-	ck_assert_msg(err == RUBATO_OK, "remote of rank %u: %s", peer, rb_fail_text());
+	ck_assert_msg(err == RUBATO_OK, "remote of rank %u: %s", peer, rubato_error_text());
 	ck_assert_uint_eq(remote->peer, peer);
 	ck_assert_uint_eq(remote->size_bytes, size_bytes);
 	return remote;
@@ -39,7 +39,7 @@ static struct rb_region *region_of(struct conform_rank *r, size_t size_bytes)
 	rubato_status err = r->ops->region_alloc(r->ep, size_bytes, &region);
 	const uint8_t *bytes;
 
-	ck_assert_msg(err == RUBATO_OK, "region of %zu bytes: %s", size_bytes, rb_fail_text());
+	ck_assert_msg(err == RUBATO_OK, "region of %zu bytes: %s", size_bytes, rubato_error_text());
 	ck_assert_uint_eq(region->size_bytes, size_bytes);
 	ck_assert(region->allocated);
 	ck_assert_uint_eq((uintptr_t)region->base % 4096, 0);
@@ -140,7 +140,7 @@ static void put_added(struct conform_rank *r)
 
 	ck_assert_ptr_nonnull(memory);
 	err = r->ops->region_add(r->ep, memory, PUT_REGION, &region);
-	ck_assert_msg(err == RUBATO_OK, "add: %s", rb_fail_text());
+	ck_assert_msg(err == RUBATO_OK, "add: %s", rubato_error_text());
 	ck_assert(!region->allocated);
 	ck_assert_ptr_eq(region->base, memory);
 	keys_share(r, region);

@@ -46,7 +46,7 @@ static struct rb_endpoint *open_rank(uint32_t rank, uint32_t rank_count, bool tc
 	};
 	struct rb_endpoint *ep;
 
-	ck_assert_msg(ops->open(&options, &ep) == RUBATO_OK, "open: %s", rb_fail_text());
+	ck_assert_msg(ops->open(&options, &ep) == RUBATO_OK, "open: %s", rubato_error_text());
 	address->size_bytes = sizeof(address->bytes);
 	ck_assert_int_eq(ops->address(ep, address->bytes, &address->size_bytes), RUBATO_OK);
 	return ep;
@@ -88,7 +88,7 @@ static void pair_open(struct pair *pair, bool tcp_only)
 		pair->ep[r] = open_rank(r, 2, tcp_only, &pair->address[r]);
 	ck_assert_int_eq(pthread_create(&thread, NULL, connect_second, pair), 0);
 	ck_assert_msg(connect_rank(pair->ep[0], pair->address, DEADLINE_NS) == RUBATO_OK, "%s",
-		      rb_fail_text());
+		      rubato_error_text());
 	ck_assert_int_eq(pthread_join(thread, NULL), 0);
 	ck_assert_int_eq(pair->status, RUBATO_OK);
 }
@@ -304,7 +304,7 @@ START_TEST(connect_names_who_is_absent)
 	struct rb_endpoint *absent = open_rank(1, 2, _i == 1, &address[1]);
 
 	ck_assert_int_eq(connect_rank(ep, address, SECOND_NS / 5), RUBATO_ERR_TIMEOUT);
-	ck_assert_msg(strstr(rb_fail_text(), "ranks 1 ") != NULL, "%s", rb_fail_text());
+	ck_assert_msg(strstr(rubato_error_text(), "ranks 1 ") != NULL, "%s", rubato_error_text());
 	ops->close(ep, false, rb_clock_ns() + SECOND_NS / 5);
 	ops->close(absent, false, 0);
 }
@@ -428,7 +428,8 @@ static struct rb_endpoint *with_children(struct shared *s, pid_t *children, uint
 	atomic_fetch_add(&s->ready, 1);
 	while (atomic_load(&s->ready) < rank_count)
 		rb_yield();
-	ck_assert_msg(connect_rank(ep, s->address, DEADLINE_NS) == RUBATO_OK, "%s", rb_fail_text());
+	ck_assert_msg(connect_rank(ep, s->address, DEADLINE_NS) == RUBATO_OK, "%s",
+		      rubato_error_text());
 	UNTIL((void)ops->poll(ep), atomic_load(&s->go) == rank_count - 1);
 	return ep;
 }
@@ -718,7 +719,7 @@ START_TEST(runs_the_ucx_it_was_built_with)
 	unsigned major, minor, patch;
 	struct rb_ucx_api api;
 
-	ck_assert_msg(rb_ucx_load(&api) == RUBATO_OK, "%s", rb_fail_text());
+	ck_assert_msg(rb_ucx_load(&api) == RUBATO_OK, "%s", rubato_error_text());
 	api.ucp_get_version(&major, &minor, &patch);
 	ck_assert_uint_eq(UCP_VERSION(major, minor), UCP_API_VERSION);
 	(void)printf("UCX %s\n", api.ucp_get_version_string());

@@ -1,5 +1,5 @@
 /* ledger.c -- a growing array of words: each entry is its kind and then what its kind says. */
-#include "trainer/records/ledger_entries.h"
+#include "trainer/records/ledger_inside.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,7 +8,7 @@
  * First come the draws, by place; then updates by round, and each average after the newest round
  * that one of its ranks had applied before.
  */
-#include "trainer/records/ledger_entries.h"
+#include "trainer/records/ledger_inside.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -818,7 +818,7 @@ static rubato_status cause_find(struct meeting *m, rubato_status err)
 
 	if (err != RUBATO_ERR_PEER)
 		return err;
-	(void)snprintf(first, sizeof(first), "%s", rb_fail_text());
+	(void)snprintf(first, sizeof(first), "%s", rubato_error_text());
 	ends_await(m);
 	for (uint32_t r = 0; r < m->ep->base.rank_count; r++) {
 		if (!m->use[r] || !(has_ended(&m->ep->peers[r]) || has_hung_up(m, r)))

@@ -698,7 +698,7 @@ static void process_enter(struct rb_sim_process *process)
 	if (process->status != RUBATO_OK && c->result.first_error == RUBATO_OK) {
 		c->result.first_error = process->status;
 		c->result.failed_rank = process->rank;
-		(void)snprintf(c->first_text, sizeof(c->first_text), "%s", rb_fail_text());
+		(void)snprintf(c->first_text, sizeof(c->first_text), "%s", rubato_error_text());
 	}
 }
 

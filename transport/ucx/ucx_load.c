@@ -194,7 +194,7 @@ static void *beginning_main(void *arg)
 		(void)RB_FAIL(
 			b->status,
 			"UCX needs a thread of its own, and none could be started (ulimit -u?)");
-	(void)snprintf(b->text, sizeof(b->text), "%s", rb_fail_text());
+	(void)snprintf(b->text, sizeof(b->text), "%s", rubato_error_text());
 	return NULL;
 }
 

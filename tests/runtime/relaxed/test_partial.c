@@ -11,7 +11,7 @@
 #include "tests/check_main.h"
 #include "tests/effort.h"
 #include "tests/runtime/local.h"
-#include "tests/runtime/rounds.h"
+#include "tests/runtime/relaxed/rounds.h"
 
 static const struct rb_transport_ops *const shm[] = { &rb_transport_shm, NULL };
 #ifdef RB_HAVE_UCX

@@ -1,6 +1,6 @@
-/* ledger_entries.h -- what a rank has recorded: words, entry after entry; inside ledger*.c. */
-#ifndef TR_LEDGER_ENTRIES_H
-#define TR_LEDGER_ENTRIES_H
+/* ledger_inside.h -- what a rank has recorded: words, entry after entry; inside ledger*.c. */
+#ifndef TR_LEDGER_INSIDE_H
+#define TR_LEDGER_INSIDE_H
 
 #include "trainer/records/ledger.h"
 

@@ -1,5 +1,5 @@
 /* rounds.c -- see rounds.h. */
-#include "tests/runtime/rounds.h"
+#include "tests/runtime/relaxed/rounds.h"
 
 #include <signal.h>
 #include <stdarg.h>

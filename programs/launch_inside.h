@@ -1,7 +1,7 @@
-/* launch_child.h -- the parts of a launch that touch the system: one rank's process, the secret,
+/* launch_inside.h -- the parts of a launch that touch the system: one rank's process, the secret,
  * the port, and ending whatever is left. */
-#ifndef PROGRAMS_LAUNCH_CHILD_H
-#define PROGRAMS_LAUNCH_CHILD_H
+#ifndef PROGRAMS_LAUNCH_INSIDE_H
+#define PROGRAMS_LAUNCH_INSIDE_H
 
 #include <signal.h>
 #include <sys/resource.h>

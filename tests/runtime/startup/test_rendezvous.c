@@ -10,7 +10,7 @@
 
 #include "tests/check_main.h"
 #include "tests/effort.h"
-#include "tests/runtime/rendezvous_world.h"
+#include "tests/runtime/startup/rendezvous_world.h"
 
 #define SEEDS (effort_wanted() == EFFORT_SHORT ? 40u : 250u) /* Of each scenario. */
 

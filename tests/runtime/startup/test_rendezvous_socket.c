@@ -75,7 +75,7 @@ static void *member_main(void *arg)
 	m->gathered = RUBATO_OK;
 	m->opened = rb_rendezvous_open(&m->job, m->deadline_ns, &b);
 	if (m->opened != RUBATO_OK) {
-		(void)snprintf(m->text, sizeof(m->text), "%s", rb_fail_text());
+		(void)snprintf(m->text, sizeof(m->text), "%s", rubato_error_text());
 		return NULL;
 	}
 	memcpy(m->nonce, b->job, sizeof(m->nonce));
@@ -83,7 +83,7 @@ static void *member_main(void *arg)
 		m->gathered = b->allgather(b, blob, blob_fill(blob, m->job.rank, i), &outs[i],
 					   &sizes[i], m->deadline_ns);
 	if (m->gathered != RUBATO_OK)
-		(void)snprintf(m->text, sizeof(m->text), "%s", rb_fail_text());
+		(void)snprintf(m->text, sizeof(m->text), "%s", rubato_error_text());
 	for (uint32_t i = 0; i < m->rounds && m->gathered == RUBATO_OK && !m->dies; i++)
 		if (!tables_right(outs[i], sizes[i], b->rank_count, i))
 			m->gathered = RUBATO_ERR_INTERNAL;
@@ -184,7 +184,7 @@ START_TEST(an_id_gathers_threads)
 		struct rb_job job;
 
 		ck_assert_msg(rb_job_from_id(&id, n - 1 - i, n, &job) == RUBATO_OK, "%s",
-			      rb_fail_text());
+			      rubato_error_text());
 		member_init(&m[i], job, 20 * SECOND);
 	}
 	members_run(m, n);
@@ -196,7 +196,7 @@ START_TEST(an_id_gathers_threads)
 	struct rb_job job;
 
 	ck_assert_int_eq(rb_job_from_id(&id, 0, n, &job), RUBATO_ERR_ARGUMENT);
-	has(rb_fail_text(), "used already");
+	has(rubato_error_text(), "used already");
 }
 END_TEST
 

@@ -198,7 +198,7 @@ START_TEST(foreign_processors_are_an_error)
 	ck_assert_int_eq(rb_topology_place(folder, cpus, &place), RUBATO_ERR_SYSTEM);
 	set(1);
 	ck_assert_int_eq(rb_topology_place("/nonsense", cpus, &place), RUBATO_ERR_SYSTEM);
-	ck_assert_ptr_nonnull(strstr(rb_fail_text(), "/nonsense"));
+	ck_assert_ptr_nonnull(strstr(rubato_error_text(), "/nonsense"));
 	core_write(0, "zero");
 	ck_assert_int_eq(rb_topology_place(folder, cpus, &place), RUBATO_ERR_SYSTEM);
 	core_write(0, "0-");

@@ -1,5 +1,5 @@
 /* rendezvous_world.c -- see rendezvous_world.h. */
-#include "tests/runtime/rendezvous_world.h"
+#include "tests/runtime/startup/rendezvous_world.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -35,8 +35,8 @@ static void refused(const char *text)
 {
 	memset(&job, 0x5a, sizeof(job));
 	ck_assert_int_eq(rb_job_from_environment(&config, &job, &found), RUBATO_ERR_ARGUMENT);
-	ck_assert_msg(strstr(rb_fail_text(), text) != NULL, "\"%s\" lacks \"%s\"", rb_fail_text(),
-		      text);
+	ck_assert_msg(strstr(rubato_error_text(), text) != NULL, "\"%s\" lacks \"%s\"",
+		      rubato_error_text(), text);
 	ck_assert_uint_eq(job.rank, 0x5a5a5a5a);
 }
 
@@ -128,12 +128,12 @@ START_TEST(secret_files_are_private_and_of_some_length)
 	bytes[64] = 's';
 	file_make(path, bytes, 65, 0600);
 	refused("more than 64 bytes, expected 16 to 64");
-	ck_assert_ptr_null(strstr(rb_fail_text(), "ssss"));
+	ck_assert_ptr_null(strstr(rubato_error_text(), "ssss"));
 	file_make(path, bytes, 80, 0600);
 	refused("more than 64 bytes");
 	file_make(path, "fifteen bytes .\n", 16, 0600);
 	refused("fewer than 16 bytes");
-	ck_assert_ptr_null(strstr(rb_fail_text(), "fifteen"));
+	ck_assert_ptr_null(strstr(rubato_error_text(), "fifteen"));
 	file_make(path, bytes, 32, 0640);
 	refused("others than its owner may use it (mode 640): chmod 600");
 	set("0", "2", "a:1", folder);
@@ -143,7 +143,7 @@ START_TEST(secret_files_are_private_and_of_some_length)
 	ck_assert_int_eq(unlink(path), 0);
 	set("0", "2", "a:1", path);
 	ck_assert_int_eq(rb_job_from_environment(&config, &job, &found), RUBATO_ERR_SYSTEM);
-	ck_assert_ptr_nonnull(strstr(rb_fail_text(), "No such file"));
+	ck_assert_ptr_nonnull(strstr(rubato_error_text(), "No such file"));
 	ck_assert_int_eq(unlink(fifo), 0);
 	ck_assert_int_eq(rmdir(folder), 0);
 }
@@ -174,7 +174,7 @@ START_TEST(ids_travel_undamaged_or_are_refused)
 	ck_assert_int_ge(a.listener, 0);
 	ck_assert_int_eq(close(a.listener), 0);
 	ck_assert_int_eq(rb_job_from_id(&id, 0, 3, &a), RUBATO_ERR_ARGUMENT);
-	ck_assert_ptr_nonnull(strstr(rb_fail_text(), "used already"));
+	ck_assert_ptr_nonnull(strstr(rubato_error_text(), "used already"));
 }
 END_TEST
 
@@ -189,7 +189,8 @@ START_TEST(rank_0_is_in_the_process_that_made_the_id)
 	ck_assert_int_ge(pid, 0);
 	if (pid == 0)
 		_exit(rb_job_from_id(&id, 0, 2, &job) == RUBATO_ERR_ARGUMENT &&
-				      strstr(rb_fail_text(), "must join in the process") != NULL
+				      strstr(rubato_error_text(), "must join in the process") !=
+					      NULL
 			      ? 0
 			      : 1);
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);

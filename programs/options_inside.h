@@ -1,6 +1,6 @@
-/* options_help.h -- rows as popt wants them, with their help in words; inside options*.c. */
-#ifndef PROGRAMS_OPTIONS_HELP_H
-#define PROGRAMS_OPTIONS_HELP_H
+/* options_inside.h -- rows as popt wants them, with their help in words; inside options*.c. */
+#ifndef PROGRAMS_OPTIONS_INSIDE_H
+#define PROGRAMS_OPTIONS_INSIDE_H
 
 #include <popt.h>
 

@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "tests/runtime/local.h"
-#include "tests/runtime/rounds.h"
+#include "tests/runtime/relaxed/rounds.h"
 
 #define RANKS 3
 #define CALLS 120
