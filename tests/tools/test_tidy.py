@@ -73,7 +73,14 @@ BAD = [  # rule, file, text
     ("built", "base/dead.c", "/* dead.c -- nobody builds it. */\n"),
     ("builder", "collectives/algorithm_rows.h", "/* algorithm_rows.h -- none. */\n"),
     ("folder", "misc/x.txt", "x\n"),
+    ("circle", "base/a.h", '/* a.h -- x. */\n#include "base/b.h"\n'),
+    ("crowd", "base/a.h", "/* a.h -- x. */\n"),
 ]
+
+MORE = {  # rule -> what else it takes to break it
+    "circle": {"base/b.h": '/* b.h -- x. */\n#include "base/a.h"\n'},
+    "crowd": {f"base/a{i}.h": f"/* a{i}.h -- x. */\n" for i in range(34)},
+}
 
 
 def tidy(tree, *words):
@@ -95,7 +102,7 @@ class Rules(unittest.TestCase):
             if rule != "builder" and name.startswith("collectives"):
                 text += "void rb_ring_build(void);\n"
             with self.subTest(rule):
-                got = tidy({**GOOD, name: text})
+                got = tidy({**GOOD, **MORE.get(rule, {}), name: text})
                 rules = {line.split(": ")[1] for line in got.stdout.splitlines()}
                 self.assertEqual((got.returncode, rules), (1, {rule}), got.stdout)
 
