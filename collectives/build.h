@@ -12,7 +12,7 @@
 #define RB_DEPTH_RING 2 /* As RB_DEPTH, for rings, which need so many for each rank. */
 #define RB_DEPTH_MAPPED 2 /* Slots that peers map: few, so that they stay in the cache. */
 
-#define RB_ROUNDS_AT_ONCE 2 /* Of pairwise exchanges. Guess: one ends while one begins. */
+#define RB_PAIRWISE_AT_ONCE 2 /* Of pairwise exchanges. Guess: one ends while one begins. */
 
 /* The rank `distance` places to the right of `rank` (wrapping); distance <= rank_count. */
 static inline uint32_t rb_right(const struct rb_build *build, uint32_t rank, uint32_t distance)

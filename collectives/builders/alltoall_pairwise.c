@@ -17,14 +17,15 @@ static void write_round(struct rb_writer *w, const struct rb_build *build, uint3
 			uint32_t t, struct rounds *rounds)
 {
 	struct rb_span in = rb_span_in(RB_SELF), out = rb_span_out(RB_SELF);
-	struct rb_span slots = rb_span_scratch(RB_SELF, t % RB_ROUNDS_AT_ONCE * RB_DEPTH, RB_DEPTH);
+	struct rb_span slots =
+		rb_span_scratch(RB_SELF, t % RB_PAIRWISE_AT_ONCE * RB_DEPTH, RB_DEPTH);
 	uint32_t send = rb_write_send(w, peer, 0, in, peer, 1);
 	struct rb_label reader = { 0 };
 
 	rb_row_add(&rounds->sends, send);
-	if (t >= RB_ROUNDS_AT_ONCE) {
-		rb_write_dep(w, rb_row_at(&rounds->sends, t - RB_ROUNDS_AT_ONCE), RB_DEP_ALL);
-		rb_write_dep(w, rb_row_at(&rounds->recvs, t - RB_ROUNDS_AT_ONCE), RB_DEP_ALL);
+	if (t >= RB_PAIRWISE_AT_ONCE) {
+		rb_write_dep(w, rb_row_at(&rounds->sends, t - RB_PAIRWISE_AT_ONCE), RB_DEP_ALL);
+		rb_write_dep(w, rb_row_at(&rounds->recvs, t - RB_PAIRWISE_AT_ONCE), RB_DEP_ALL);
 	}
 	uint32_t recv = rb_write_recv(w, peer, 0, build->in_place ? slots : out, peer, 1);
 
@@ -35,7 +36,7 @@ static void write_round(struct rb_writer *w, const struct rb_build *build, uint3
 	rb_write_dep_label(w, &reader, RB_DEPTH);
 	/* The slots were those rounds'. Where a block is empty, its round waits for none before
 	 * it. */
-	for (uint32_t s = t % RB_ROUNDS_AT_ONCE; s < t; s += RB_ROUNDS_AT_ONCE)
+	for (uint32_t s = t % RB_PAIRWISE_AT_ONCE; s < t; s += RB_PAIRWISE_AT_ONCE)
 		rb_write_dep(w, rb_row_at(&rounds->copies, s), RB_DEP_ALL);
 	rb_row_add(&rounds->copies, rb_write_copy(w, slots, out, peer, 1));
 	rb_write_label(w, &reader);

@@ -8,12 +8,12 @@
 #include "adaptive_judge.h"
 #include "collectives/partial/adaptive.h"
 #include "tests/check_main.h"
-#include "tests/effort.h"
+#include "tests/length.h"
 
 START_TEST(time_is_within_a_tenth_of_the_best_quorum)
 {
-	uint64_t seeds = effort_wanted() == EFFORT_SHORT ? 1 : 3;
-	uint32_t largest = effort_wanted() == EFFORT_SHORT ? 4 : 16;
+	uint64_t seeds = test_length() == TEST_SHORT ? 1 : 3;
+	uint32_t largest = test_length() == TEST_SHORT ? 4 : 16;
 
 	for (uint32_t n = 4; n <= largest; n *= 2)
 		for (int i = 0; i < 2 * JUDGE_FAMILIES; i++) {

@@ -1,6 +1,6 @@
 /*
  * test_checker.c -- proves every algorithm: for many rank counts, roots, counts and chunks, in
- * place and not, three instances in a row. TEST_EFFORT=long: every rank count up to 64.
+ * place and not, three instances in a row. TEST_LENGTH=long: every rank count up to 64.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,18 +9,18 @@
 #include "base/rng.h"
 #include "collectives/checker/joint.h"
 #include "tests/check_main.h"
-#include "tests/effort.h"
+#include "tests/length.h"
 
 #define INSTANCES 3
 
 static bool wants_ranks(uint32_t n)
 {
-	switch (effort_wanted()) {
-	case EFFORT_SHORT:
+	switch (test_length()) {
+	case TEST_SHORT:
 		return n <= 5 || n == 8;
-	case EFFORT_NORMAL:
+	case TEST_NORMAL:
 		return n <= 17 || (n >= 31 && n <= 33) || n == 64;
-	case EFFORT_LONG:
+	case TEST_LONG:
 		break;
 	}
 	return true;
@@ -140,7 +140,7 @@ static void prove_v(const struct rb_joint *joint, bool narrowest)
 
 static void prove_joint(const struct rb_joint *joint)
 {
-	uint32_t n = joint->rank_count, wide = effort_wanted() == EFFORT_LONG ? 17 : 5;
+	uint32_t n = joint->rank_count, wide = test_length() == TEST_LONG ? 17 : 5;
 	enum rb_kind kind = joint->algorithm->kind;
 
 	if (kind == RB_KIND_BARRIER)
@@ -150,7 +150,7 @@ static void prove_joint(const struct rb_joint *joint)
 	else
 		prove_narrow(joint, n > 17);
 	if (kind != RB_KIND_BARRIER && n <= wide &&
-	    (!rb_kind_uneven(kind) || effort_wanted() == EFFORT_LONG))
+	    (!rb_kind_uneven(kind) || test_length() == TEST_LONG))
 		prove_wide(joint);
 }
 
@@ -163,8 +163,7 @@ START_TEST(every_algorithm_is_right)
 	for (uint32_t n = 1; n <= most; n++) {
 		uint32_t roots = !wants_ranks(n) ? 0 : rb_kind_rooted(a->kind) ? n : 1;
 
-		if (rb_kind_uneven(a->kind) && effort_wanted() == EFFORT_NORMAL && n > 17 &&
-		    n != 33)
+		if (rb_kind_uneven(a->kind) && test_length() == TEST_NORMAL && n > 17 && n != 33)
 			continue; /* The others' builders, proved there. */
 		for (uint32_t root = 0; root < roots; root++) {
 			struct rb_joint joint;
@@ -179,9 +178,9 @@ START_TEST(every_algorithm_is_right)
 			}
 		}
 	}
-	ck_assert_uint_ge(proofs, effort_wanted() == EFFORT_SHORT ? 6u
-				  : a->kind == RB_KIND_BARRIER    ? 20u
-								  : 40u);
+	ck_assert_uint_ge(proofs, test_length() == TEST_SHORT  ? 6u
+				  : a->kind == RB_KIND_BARRIER ? 20u
+							       : 40u);
 }
 END_TEST
 

@@ -4,7 +4,7 @@
 #include "base/rng.h"
 #include "collectives/algorithms.h"
 #include "tests/check_main.h"
-#include "tests/effort.h"
+#include "tests/length.h"
 
 static struct rb_choice_facts node(uint32_t ranks, bool mapped)
 {
@@ -87,7 +87,7 @@ static void check_limits(const struct rb_choice_facts *facts, enum rb_kind kind,
 START_TEST(choices_fit_everywhere)
 {
 	struct rb_rng rng = { 11 };
-	int draws = effort_wanted() == EFFORT_SHORT ? 20000 : 200000;
+	int draws = test_length() == TEST_SHORT ? 20000 : 200000;
 
 	for (int i = 0; i < draws; i++) {
 		uint64_t draw = rb_rng_next(&rng);

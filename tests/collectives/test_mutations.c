@@ -12,7 +12,7 @@
 #include "base/rng.h"
 #include "collectives/checker/joint.h"
 #include "tests/check_main.h"
-#include "tests/effort.h"
+#include "tests/length.h"
 
 #define ALL_RANKS UINT32_MAX
 #define NEVER INT32_MAX /* A lag that no iteration reaches. */
@@ -519,7 +519,7 @@ static bool is_wanted(const struct mutant *m)
 {
 	uint64_t index = ((m->rank * 1000u + m->step) * MUTATION_COUNT + m->mutation) * ITEMS;
 
-	return effort_wanted() != EFFORT_SHORT || rb_mix(index + m->item) % 12 == 0;
+	return test_length() != TEST_SHORT || rb_mix(index + m->item) % 12 == 0;
 }
 
 static void judge_all(const struct rb_joint *original, struct tally *tally)
@@ -552,7 +552,7 @@ START_TEST(every_change_is_noticed)
 {
 	const struct rb_algorithm *a = &rb_algorithms[_i];
 	/* The Vs have the others' builders, whose graphs are changed there. */
-	uint32_t wanted = effort_wanted() == EFFORT_SHORT || rb_kind_uneven(a->kind) ? 3 : 5;
+	uint32_t wanted = test_length() == TEST_SHORT || rb_kind_uneven(a->kind) ? 3 : 5;
 	uint32_t most = a->rank_max < wanted ? a->rank_max : wanted;
 	struct tally tally = { 0 };
 

@@ -11,7 +11,7 @@
 #include "collectives/reduce/half.h"
 #include "collectives/reduce/kernels.h"
 #include "tests/check_main.h"
-#include "tests/effort.h"
+#include "tests/length.h"
 
 #define KERNELS 4
 #define OPERANDS 9
@@ -73,11 +73,11 @@ static uint64_t seed_wanted(void)
 	return seed;
 }
 
-static uint32_t by_effort(uint32_t few, uint32_t normal, uint32_t many)
+static uint32_t by_length(uint32_t few, uint32_t normal, uint32_t many)
 {
-	enum effort effort = effort_wanted();
+	enum test_length length = test_length();
 
-	return effort == EFFORT_SHORT ? few : effort == EFFORT_NORMAL ? normal : many;
+	return length == TEST_SHORT ? few : length == TEST_NORMAL ? normal : many;
 }
 
 /* NULL where this processor has it not: said, so that nobody takes it for tested. */
@@ -139,7 +139,7 @@ static void twins_of_mode(struct bench *b, rb_reduce_fn fn, struct rb_reduce r, 
 			  uint64_t seed)
 {
 	struct rb_rng rng = { seed * 977 + (uint64_t)r.type * 16 + (uint64_t)r.op + divide * 1000 };
-	uint32_t draws = by_effort(30, 600, 2000), all = by_effort(40, 270, 270);
+	uint32_t draws = by_length(30, 600, 2000), all = by_length(40, 270, 270);
 
 	for (uint32_t k = 0; k < OPERANDS; k++)
 		scramble(b->from[k], COUNT_MAX, rubato_type_bytes(r.type), &rng);
@@ -310,7 +310,7 @@ static void narrow_check(uint32_t bits)
 
 START_TEST(half_floats_convert_exactly)
 {
-	uint64_t step = by_effort(65537 * 16, 65537 / 16, 61);
+	uint64_t step = by_length(65537 * 16, 65537 / 16, 61);
 
 	for (uint32_t h = 0; h < 65536; h++) {
 		uint16_t half = (uint16_t)h;
@@ -380,7 +380,7 @@ START_TEST(kernels_convert_every_half_float)
 	const void *from[] = { halves, other };
 
 	ck_assert(halves != NULL && other != NULL && fast != NULL && plain != NULL);
-	for (uint32_t p = 0; fn != NULL && p < by_effort(1, 6, 6); p++) {
+	for (uint32_t p = 0; fn != NULL && p < by_length(1, 6, 6); p++) {
 		struct rb_reduce r = { .from = from, .from_count = 2, .count = 65536 };
 
 		for (uint32_t i = 0; i < 65536; i++) {

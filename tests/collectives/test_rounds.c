@@ -9,7 +9,7 @@
 #include "collectives/partial/rounds_inside.h"
 #include "rounds_world.h"
 #include "tests/check_main.h"
-#include "tests/effort.h"
+#include "tests/length.h"
 
 /* ---- Activation alone ---- */
 
@@ -137,7 +137,7 @@ static uint32_t flood_steps(uint32_t n, const uint32_t *openers, uint32_t opener
 /* Short: 1 to 9, 16, 23 ... */
 static uint32_t more_ranks(uint32_t n)
 {
-	return effort_wanted() == EFFORT_SHORT && n > 8 ? n + 7 : n + 1;
+	return test_length() == TEST_SHORT && n > 8 ? n + 7 : n + 1;
 }
 
 START_TEST(activation_takes_log2_steps_for_every_rank_count_and_opener)
@@ -153,7 +153,7 @@ END_TEST
 START_TEST(activation_reaches_all_from_any_openers_in_any_order)
 {
 	struct rb_rng rng = { 7 };
-	uint32_t sets = effort_wanted() == EFFORT_SHORT ? 10 : 160;
+	uint32_t sets = test_length() == TEST_SHORT ? 10 : 160;
 
 	for (uint32_t n = 1; n <= 64; n = more_ranks(n))
 		for (uint32_t i = 0; i < sets; i++) {
@@ -354,7 +354,7 @@ END_TEST
 START_TEST(laws_hold_in_all_worlds)
 {
 	static const uint64_t counts[] = { 3000, 40000, 1000000 };
-	struct seeds seeds = seeds_from(__func__, 1, counts[effort_wanted()]);
+	struct seeds seeds = seeds_from(__func__, 1, counts[test_length()]);
 	uint64_t count = seeds.left;
 	struct rounds_totals t = { 0 };
 	char text[256];
@@ -378,7 +378,7 @@ int main(void)
 {
 	TCase *tc = tcase_create("partial");
 
-	tcase_set_timeout(tc, effort_wanted() == EFFORT_LONG ? 7200 : 600);
+	tcase_set_timeout(tc, test_length() == TEST_LONG ? 7200 : 600);
 	tcase_add_test(tc, activation_takes_log2_steps_for_every_rank_count_and_opener);
 	tcase_add_test(tc, activation_reaches_all_from_any_openers_in_any_order);
 	tcase_add_test(tc, late_contributions_open_nothing);

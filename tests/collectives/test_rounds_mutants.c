@@ -14,8 +14,8 @@
 
 #include "rounds_world.h"
 #include "tests/check_main.h"
-#include "tests/effort.h"
 #include "tests/faults.h"
+#include "tests/length.h"
 
 static unsigned int fault_now; /* 0: none. */
 
@@ -62,13 +62,13 @@ START_TEST(every_fault_breaks_a_law)
 {
 	const char *rare = "other dead"; /* It takes tens of thousands of seeds. */
 	uint32_t survivors = 0;
-	uint64_t seeds = effort_wanted() == EFFORT_SHORT ? 10000 : 300000;
+	uint64_t seeds = test_length() == TEST_SHORT ? 10000 : 300000;
 	struct report *report = mmap(NULL, sizeof(*report), PROT_READ | PROT_WRITE,
 				     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	ck_assert_ptr_ne(report, MAP_FAILED);
 	for (uint32_t i = 0; i < fault_count; i++) {
-		if (strstr(faults[i].name, rare) != NULL && effort_wanted() == EFFORT_SHORT)
+		if (strstr(faults[i].name, rare) != NULL && test_length() == TEST_SHORT)
 			continue;
 		bool found = caught(i, seeds, report);
 

@@ -9,9 +9,9 @@
 #include <stdio.h>
 
 #include "tests/check_main.h"
-#include "tests/effort.h"
 #include "tests/faults.h"
 #include "tests/interleavings/cases.h"
+#include "tests/length.h"
 
 static const struct explore_case *const all_cases[] = {
 	&case_lock,         &case_waiting,       &case_engine_one,     &case_engine_two,
@@ -24,11 +24,11 @@ static const struct explore_case *const all_cases[] = {
 
 static const char *const hows[] = { "random", "pct", "all" };
 
-static uint64_t executions(enum effort effort)
+static uint64_t executions(enum test_length length)
 {
 	static const uint64_t counts[] = { 300, 2000, 100000 };
 
-	return counts[effort];
+	return counts[length];
 }
 
 static void total_add(struct explore_result *total, const struct explore_result *r)
@@ -80,7 +80,7 @@ static const struct explore_case *case_find(const char *name)
 START_TEST(test_explore)
 {
 	const struct explore_case *test = all_cases[_i];
-	uint64_t count = executions(effort_wanted()) / (test->fewer > 0 ? test->fewer : 1);
+	uint64_t count = executions(test_length()) / (test->fewer > 0 ? test->fewer : 1);
 	struct explore_plan plan;
 	static struct explore_result result, total;
 
@@ -127,7 +127,7 @@ START_TEST(test_mutation)
 
 	ck_assert_ptr_nonnull(test);
 	explore_mutate((uint32_t)_i + 1);
-	if (explore_plans(test, executions(EFFORT_NORMAL), &plan, &result, &total))
+	if (explore_plans(test, executions(TEST_NORMAL), &plan, &result, &total))
 		ck_abort_msg("survived: %s", faults[_i].name);
 	printf("caught %d | %s | %s %s %u %llu | %s |\n", _i + 1, faults[_i].name, test->name,
 	       hows[plan.how], plan.depth, (unsigned long long)result.seed, result.text);

@@ -11,7 +11,7 @@
 #include "collectives/reduce/half.h"
 #include "rubato_sim.h"
 #include "tests/check_main.h"
-#include "tests/effort.h"
+#include "tests/length.h"
 #include "tests/runtime/exercise.h"
 #include "tests/runtime/local.h"
 #include "transport/transport.h"
@@ -108,7 +108,7 @@ static rubato_status forms(rubato_comm *comm, struct sweep *sweep, const struct 
 			   uint32_t turn)
 {
 	bool large = e->count * rubato_size(comm) > 200000;
-	uint32_t step = effort_wanted() == EFFORT_SHORT || large ? FORMS : 3;
+	uint32_t step = test_length() == TEST_SHORT || large ? FORMS : 3;
 
 	for (uint32_t form = turn % step; form < FORMS; form += step)
 		RB_TRY(one_form(comm, sweep, *e, form));
@@ -119,7 +119,7 @@ static rubato_status forms(rubato_comm *comm, struct sweep *sweep, const struct 
  * count, or every ninth. */
 static uint32_t counts_skipped(uint32_t n)
 {
-	if (effort_wanted() != EFFORT_SHORT)
+	if (test_length() != TEST_SHORT)
 		return n > 3 ? 3 : 1;
 	return transports[0] == &rb_transport_shm ? 3 : 9;
 }
@@ -148,7 +148,7 @@ static rubato_status sweep_main(rubato_comm *comm, void *arg)
 				.salt = variant * 977 + n,
 			};
 
-			if (effort_wanted() == EFFORT_SHORT)
+			if (test_length() == TEST_SHORT)
 				turn = variant * 5 + n; /* 5 and FORMS have no common divisor. */
 			variant++;
 			RB_TRY(forms(comm, sweep, &e, turn++));
@@ -160,7 +160,7 @@ static rubato_status sweep_main(rubato_comm *comm, void *arg)
 /* UCX under ThreadSanitizer takes minutes for what takes seconds elsewhere. */
 static uint32_t ranks_wanted(void)
 {
-	if (effort_wanted() != EFFORT_SHORT)
+	if (test_length() != TEST_SHORT)
 		return UINT32_MAX;
 	return transports[0] == &rb_transport_shm ? 5 : 2;
 }
@@ -186,7 +186,7 @@ static rubato_status types_main(rubato_comm *comm, void *arg)
 	for (uint32_t t = 0; t < RUBATO_TYPE_COUNT; t++) {
 		for (uint32_t o = 0; o < RUBATO_OPERATOR_COUNT; o++) {
 			for (uint32_t k = REDUCING_FIRST; k <= REDUCING_LAST; k++) {
-				if (effort_wanted() == EFFORT_SHORT && (k + o + t) % 4 != n % 4)
+				if (test_length() == TEST_SHORT && (k + o + t) % 4 != n % 4)
 					continue;
 				struct exercise e = { .kind = kinds[k],
 						      .algorithm = "auto",
@@ -326,7 +326,7 @@ static rubato_status large_main(rubato_comm *comm, void *arg)
 					      .salt = k * 31 + a };
 
 			for (uint32_t allocated = 0; allocated < 2; allocated++) {
-				if (effort_wanted() == EFFORT_SHORT &&
+				if (test_length() == TEST_SHORT &&
 				    (allocated + a + rubato_size(comm)) % 2 != 0)
 					continue;
 				e.allocated = allocated;
@@ -346,7 +346,7 @@ START_TEST(large_vectors)
 
 	if (n > ranks_wanted())
 		return;
-	if (effort_wanted() == EFFORT_SHORT && n != (ranks_wanted() < 3 ? 2 : 3))
+	if (test_length() == TEST_SHORT && n != (ranks_wanted() < 3 ? 2 : 3))
 		return;
 	ck_assert_int_eq(job_run(n, large_main, &sweep), RUBATO_OK);
 	ck_assert_uint_gt(sweep.ran, 0);

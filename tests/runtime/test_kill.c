@@ -23,7 +23,7 @@
 #include "base/sync.h"
 #include "rubato.h"
 #include "tests/check_main.h"
-#include "tests/effort.h"
+#include "tests/length.h"
 #include "tests/seeds.h"
 
 #define RANKS_MAX 6u
@@ -469,10 +469,10 @@ static void trial_run(const struct trial *t, struct tally *tally)
 
 static uint32_t trials_wanted(void)
 {
-	switch (effort_wanted()) {
-	case EFFORT_SHORT:
+	switch (test_length()) {
+	case TEST_SHORT:
 		return 4;
-	case EFFORT_LONG:
+	case TEST_LONG:
 		return 200;
 	default:
 		return 16;

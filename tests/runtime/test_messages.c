@@ -10,7 +10,7 @@
 #include "base/rng.h"
 #include "rubato_sim.h"
 #include "tests/check_main.h"
-#include "tests/effort.h"
+#include "tests/length.h"
 #include "tests/runtime/local.h"
 #include "transport/transport.h"
 
@@ -350,7 +350,7 @@ START_TEST(random_messages)
 {
 	uint32_t seeds = strcmp(transport_name, "sim") == 0 ? 300 : 30;
 
-	if (effort_wanted() == EFFORT_SHORT)
+	if (test_length() == TEST_SHORT)
 		seeds /= 10;
 	for (uint64_t seed = 0; seed < seeds; seed++)
 		run_ranks(random_main, seed);

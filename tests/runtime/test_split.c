@@ -10,7 +10,7 @@
 
 #include "rubato_sim.h"
 #include "tests/check_main.h"
-#include "tests/effort.h"
+#include "tests/length.h"
 #include "tests/runtime/exercise.h"
 #include "tests/runtime/local.h"
 #include "transport/transport.h"
@@ -170,7 +170,7 @@ static uint32_t ranks_wanted(void)
 {
 	bool ucx = strcmp(transport_name, "ucx") == 0;
 
-	if (effort_wanted() != EFFORT_SHORT)
+	if (test_length() != TEST_SHORT)
 		return ucx ? 5 : UINT32_MAX;
 	return ucx ? 2 : 5;
 }

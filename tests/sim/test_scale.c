@@ -10,7 +10,7 @@
 
 #include "rubato_sim.h"
 #include "tests/check_main.h"
-#include "tests/effort.h"
+#include "tests/length.h"
 
 #define LATENCY_NS 5000u
 #define GAP_NS 2000000u /* From round to round: longer than any takes. */
@@ -147,7 +147,7 @@ static struct cost cost_of(uint32_t n)
 /* Sixteen ranks have a logarithm of 4: that is what the others are held to. */
 START_TEST(a_round_costs_a_logarithm)
 {
-	uint32_t most = effort_wanted() == EFFORT_SHORT ? 64 : 1024;
+	uint32_t most = test_length() == TEST_SHORT ? 64 : 1024;
 	struct cost first = cost_of(16);
 
 	for (uint32_t n = 64; n <= most; n *= 4) {

@@ -4,5 +4,5 @@
 #
 # usage: campaign.sh RUBATO-SIM FIRST_SEED SEEDS
 seeds=$3
-[[ ${TEST_EFFORT-normal} == short ]] && seeds=$((seeds / 50))
+[[ ${TEST_LENGTH-normal} == short ]] && seeds=$((seeds / 50))
 exec "$1" allreduce --seeds "$seeds" --seed "$2"

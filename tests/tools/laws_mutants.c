@@ -7,7 +7,7 @@
  * usage: laws_mutants [NUMBER [SEED]]: all, or one from a seed on, with what it breaks.
  *
  * The list's seeds have shown the faults; a fault that has moved is looked for from there on. With
- * TEST_EFFORT=long all are looked for from seed 0: those are the seeds for the table.
+ * TEST_LENGTH=long all are looked for from seed 0: those are the seeds for the table.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,8 +20,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/effort.h"
 #include "tests/faults.h"
+#include "tests/length.h"
 #include "tools/laws/laws.h"
 
 #define SEEDS 20000u /* To look through before a fault counts as not noticed. */
@@ -120,8 +120,8 @@ static bool report_of(unsigned int fault, uint64_t first, struct report *report)
 
 int main(int argc, char **argv)
 {
-	bool fresh = effort_wanted() == EFFORT_LONG;
-	unsigned int stride = effort_wanted() == EFFORT_SHORT ? SHORT_STRIDE : 1;
+	bool fresh = test_length() == TEST_LONG;
+	unsigned int stride = test_length() == TEST_SHORT ? SHORT_STRIDE : 1;
 	uint32_t survivors = 0, tried = 0;
 	struct report *report = mmap(NULL, sizeof(*report), PROT_READ | PROT_WRITE,
 				     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -136,7 +136,7 @@ int main(int argc, char **argv)
 		return !report_of(fault, argc > 2 ? strtoull(argv[2], NULL, 10) : seed_of(fault),
 				  report);
 	}
-	if (caught(0, 0, effort_wanted() == EFFORT_SHORT ? SOUND_SHORT : SOUND, report)) {
+	if (caught(0, 0, test_length() == TEST_SHORT ? SOUND_SHORT : SOUND, report)) {
 		(void)printf("without a fault: seed %" PRIu64 ": %s\n", report->seed, report->text);
 		return EXIT_FAILURE;
 	}

@@ -25,7 +25,7 @@ def said(program, *words):
 
 
 # ThreadSanitizer has nothing to see where ranks are simulated: fibers of one thread.
-only_simulated = unittest.skipIf(os.environ.get("TEST_EFFORT") == "threads", "there are no threads")
+only_simulated = unittest.skipIf(os.environ.get("TEST_LENGTH") == "threads", "there are no threads")
 
 
 @only_simulated

@@ -25,7 +25,7 @@ from reference_rules import RULES, Outer, Setting
 
 LIMIT = 1e-4
 STEPS, BATCH = 200, 4
-SHORT = os.environ.get("TEST_EFFORT") == "short"  # Each rule, not each case of it.
+SHORT = os.environ.get("TEST_LENGTH") == "short"  # Each rule, not each case of it.
 ROWS, FEATURES, CLASSES, HIDDEN = 331, 20, 5, 9  # Not a multiple of any batch: epochs are cut.
 
 

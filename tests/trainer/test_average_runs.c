@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "tests/check_main.h"
-#include "tests/effort.h"
+#include "tests/length.h"
 #include "tests/trainer/support.h"
 #include "trainer/base/npy.h"
 
@@ -79,7 +79,7 @@ START_TEST(one_step_between_averages_is_sync)
 					    "periodic --period 1",
 					    "adpsgd --period 1 --period-max 1", "local --k 1" };
 	static const int counts[] = { 3, 1, 2, 5, 8 };
-	int count_count = effort_wanted() == EFFORT_SHORT ? 1 : 5;
+	int count_count = test_length() == TEST_SHORT ? 1 : 5;
 	char line[512];
 
 	for (int i = 0; i < count_count; i++) {
@@ -147,7 +147,7 @@ START_TEST(fewer_bits_are_fewer_bytes)
 	const double values = 64 * 500 + 500 + 3 * 500 + 3, averages = 30;
 	char line[512];
 
-	for (int ranks = 2; ranks <= (effort_wanted() == EFFORT_SHORT ? 2 : 5); ranks++)
+	for (int ranks = 2; ranks <= (test_length() == TEST_SHORT ? 2 : 5); ranks++)
 		for (int i = 0; i < 3; i++) {
 			double wanted = 2.0 * (ranks - 1) * values * averages * bytes[i], sent;
 

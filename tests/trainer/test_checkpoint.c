@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "tests/check_main.h"
-#include "tests/effort.h"
+#include "tests/length.h"
 #include "tests/trainer/support.h"
 #include "trainer/checkpoint/archive.h"
 #include "trainer/settings.h"
@@ -217,9 +217,9 @@ START_TEST(a_resumed_run_ends_with_the_same_bits)
 	char line[1024];
 
 	/* Short: each rule in one of the places. */
-	if (effort_wanted() == EFFORT_SHORT && !effort_is_threads_only() && (_i / 2 + _i) % 2 != 0)
+	if (test_length() == TEST_SHORT && !test_is_threads_only() && (_i / 2 + _i) % 2 != 0)
 		return;
-	if (effort_is_threads_only() && _i % 2 == 0)
+	if (test_is_threads_only() && _i % 2 == 0)
 		return;
 	snprintf(line, sizeof(line), RUN KEPT "%s %s --no-report --out a", rule, place);
 	line_succeed(train, line);
@@ -301,7 +301,7 @@ START_TEST(a_resumed_simulation_is_the_same_run)
 {
 	char line[1024];
 
-	if (effort_wanted() == EFFORT_SHORT && _i % 3 != 0)
+	if (test_length() == TEST_SHORT && _i % 3 != 0)
 		return;
 	snprintf(line, sizeof(line),
 		 WORLD "--steps 60 --lr-schedule cosine %s " SELDOM "--no-report --out a",
@@ -325,7 +325,7 @@ START_TEST(a_run_is_extended)
 	const char *rule = _i < TIMELY_COUNT ? timely[_i] : rules[_i - TIMELY_COUNT];
 	char line[1024];
 
-	if (effort_wanted() == EFFORT_SHORT && _i % 3 != 1)
+	if (test_length() == TEST_SHORT && _i % 3 != 1)
 		return;
 	if (strstr(rule, "adpsgd") != NULL || strstr(rule, "adacomm") != NULL ||
 	    strstr(rule, "post-local") != NULL)
@@ -478,7 +478,7 @@ START_TEST(another_run_is_refused)
 		{ "eager --policy deadline:1ms", { "--policy deadline:2ms" } },
 		{ "eager --policy wagma:1", { "--policy wagma:3" } },
 	};
-	size_t every = effort_wanted() == EFFORT_SHORT ? 4 : 1;
+	size_t every = test_length() == TEST_SHORT ? 4 : 1;
 	char line[512];
 
 	line_succeed(train, SHORT "--ranks 3");
@@ -615,7 +615,7 @@ int main(int argc, char **argv)
 	tcase_add_test(tests, a_full_disk_is_said_at_the_end);
 	tcase_add_loop_test(tests, a_resumed_run_ends_with_the_same_bits, 0, 2 * RULE_COUNT);
 	tcase_add_test(tests, a_killed_run_is_resumed);
-	if (!effort_is_threads_only()) {
+	if (!test_is_threads_only()) {
 		tcase_add_loop_test(tests, a_resumed_simulation_is_the_same_run, 0, TIMELY_COUNT);
 		tcase_add_loop_test(tests, a_run_is_extended, 0, TIMELY_COUNT + RULE_COUNT);
 		tcase_add_test(tests, another_run_is_refused);

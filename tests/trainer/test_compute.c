@@ -9,7 +9,7 @@
 
 #include "programs/rng.h"
 #include "tests/check_main.h"
-#include "tests/effort.h"
+#include "tests/length.h"
 #include "trainer/models/compute.h"
 
 struct shape_case {
@@ -399,7 +399,7 @@ int main(void)
 	tcase_set_timeout(tests, 120);
 	tcase_add_loop_test(tests, plain_gradient_is_the_slope_of_the_loss, 0, SHALLOW_COUNT);
 	tcase_add_loop_test(tests, host_backend_equals_plain, 0,
-			    effort_wanted() == EFFORT_SHORT ? CASE_COUNT : ALL_COUNT);
+			    test_length() == TEST_SHORT ? CASE_COUNT : ALL_COUNT);
 	tcase_add_loop_test(tests, evaluation_counts_the_first_rows_only, 0, CASE_COUNT);
 	tcase_add_loop_test(tests, ready_tells_what_is_final, 0, CASE_COUNT);
 	tcase_add_test(tests, layouts_are_as_documented);

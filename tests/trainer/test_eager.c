@@ -10,7 +10,7 @@
 
 #include "rubato_sim.h"
 #include "tests/check_main.h"
-#include "tests/effort.h"
+#include "tests/length.h"
 #include "tests/trainer/own.h"
 #include "trainer/base/streams.h"
 #include "trainer/rules/shared_options.h"

@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "tests/check_main.h"
-#include "tests/effort.h"
+#include "tests/length.h"
 #include "tests/trainer/support.h"
 
 static const char *train[] = { NULL, "--data", "npy:data", "--quiet", NULL };
@@ -24,7 +24,7 @@ START_TEST(full_rounds_are_sync_to_the_bit)
 					     "--clip 0.3 --weight-decay 1e-3 " };
 	char line[512];
 
-	if (effort_is_threads_only() && _i > 0)
+	if (test_is_threads_only() && _i > 0)
 		return;
 	/* In rank order everywhere, whatever shares memory. */
 	ck_assert_int_eq(setenv("RUBATO_ALGORITHM", "allreduce=flat", 1), 0);
@@ -73,7 +73,7 @@ static const struct {
  * learn all, and once. */
 START_TEST(every_form_learns_and_repeats)
 {
-	bool is_short = effort_wanted() == EFFORT_SHORT;
+	bool is_short = test_length() == TEST_SHORT;
 	int epochs = is_short ? 5 : 20;
 	char line[512];
 
@@ -102,7 +102,7 @@ START_TEST(models_with_statistics)
 	static const char *const options[] = { "--policy wagma:2 --full-every 6", "--policy solo",
 					       "--policy wagma:2 --bn local --model-sync-every 4",
 					       "--work shared" };
-	int epochs = effort_wanted() == EFFORT_SHORT ? 1 : 4;
+	int epochs = test_length() == TEST_SHORT ? 1 : 4;
 	char line[512];
 
 	snprintf(line, sizeof(line),
@@ -255,7 +255,7 @@ int main(int argc, char **argv)
 	tcase_set_timeout(tests, 240);
 	tcase_add_checked_fixture(tests, images_enter, folder_leave);
 	tcase_add_loop_test(tests, full_rounds_are_sync_to_the_bit, 0, 3);
-	if (!effort_is_threads_only()) {
+	if (!test_is_threads_only()) {
 		tcase_add_loop_test(tests, every_form_learns_and_repeats, 0, RUN_COUNT);
 		tcase_add_loop_test(tests, models_with_statistics, 0, 4);
 		tcase_add_test(tests, delays_are_hidden);

@@ -13,7 +13,7 @@
 
 #include "programs/rng.h"
 #include "tests/check_main.h"
-#include "tests/effort.h"
+#include "tests/length.h"
 
 /* Same functions, other type: names that the library has too get other ones. */
 #ifdef __clang__
@@ -178,7 +178,7 @@ START_TEST(gradient_is_the_slope_of_the_loss)
 	train_loss(&b);
 	memcpy(gradient, b.gradient, b.model.parameter_count * sizeof(double));
 	/* Each layer of a deep model takes two passes through all of it. */
-	every = effort_wanted() == EFFORT_SHORT && b.model.layer_count > 10 ? 4 : 1;
+	every = test_length() == TEST_SHORT && b.model.layer_count > 10 ? 4 : 1;
 	for (uint32_t l = 0; l < b.model.layer_count; l++)
 		if (b.model.layers[l].weight_count > 0 && weighted++ % every == 0)
 			check_layer(&b, &b.model.layers[l], gradient, &rng);

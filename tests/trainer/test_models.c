@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "tests/check_main.h"
-#include "tests/effort.h"
+#include "tests/length.h"
 #include "tests/trainer/support.h"
 
 static const char *train[] = { NULL, "--quiet", "--out", "out", "--no-report", NULL };
@@ -140,7 +140,7 @@ int main(int argc, char **argv)
 	tcase_add_checked_fixture(tests, images_enter, folder_leave);
 	tcase_add_test(tests, resnet20_learns);
 	tcase_add_loop_test(tests, resnet20_learns_under_every_rule, 0,
-			    effort_wanted() == EFFORT_SHORT ? SHORT_COUNT : RULE_COUNT);
+			    test_length() == TEST_SHORT ? SHORT_COUNT : RULE_COUNT);
 	tcase_add_test(tests, resnet20_repeats_bit_by_bit);
 	tcase_add_test(tests, statistics_are_averaged_for_tests_alone);
 	tcase_add_test(tests, equal_statistics_have_themselves_for_a_mean);

@@ -29,7 +29,7 @@ import tempfile
 TRAIN, REPLAY = (os.path.abspath(path) for path in sys.argv[1:3])
 OTHER_PYTHON = "/usr/bin/python3"
 ROWS, FEATURES, CLASSES = 130, 16, 3
-SHORT = os.environ.get("TEST_EFFORT") == "short"
+SHORT = os.environ.get("TEST_LENGTH") == "short"
 TOLERANCE = "2e-5"  # The worst of these runs has 4e-6.
 TRIES = "200"
 STARTED = pathlib.Path.cwd()

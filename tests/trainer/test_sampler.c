@@ -7,7 +7,7 @@
 
 #include "rubato_sim.h"
 #include "tests/check_main.h"
-#include "tests/effort.h"
+#include "tests/length.h"
 #include "trainer/base/streams.h"
 #include "trainer/data/sampler.h"
 #include "trainer/emulation/delay.h"

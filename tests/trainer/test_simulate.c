@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "tests/check_main.h"
-#include "tests/effort.h"
+#include "tests/length.h"
 #include "tests/trainer/support.h"
 
 static const char *train[] = { NULL, "--data", "npy:data", "--quiet", NULL };
@@ -25,7 +25,7 @@ START_TEST(simulated_and_real_ranks_agree_bit_by_bit)
 
 	snprintf(setting, sizeof(setting), "allreduce=%s", algorithms[_i]);
 	ck_assert_int_eq(setenv("RUBATO_ALGORITHM", setting, 1), 0);
-	for (int m = effort_wanted() == EFFORT_SHORT ? 2 : 0; m < 3; m++)
+	for (int m = test_length() == TEST_SHORT ? 2 : 0; m < 3; m++)
 		for (int b = 0; b < 2; b++) {
 			snprintf(line, sizeof(line),
 				 STEPS "--ranks 3 --model %s --bucket %s --save real.npy",
@@ -168,7 +168,7 @@ START_TEST(buckets_hide_communication)
 	static const double ratios[] = { 0.5, 1.0, 2.0 }, forwards[] = { 0.0, 1.0 / 3.0 };
 	int n = ranks[_i];
 
-	if (effort_wanted() == EFFORT_SHORT && n != 3)
+	if (test_length() == TEST_SHORT && n != 3)
 		return; /* Builds with sanitizers are slow: one number of ranks, one model. */
 	double communication = step_seconds(n, "16K", "");
 	double bucket = communication / summary_number("buckets");
@@ -250,7 +250,7 @@ int main(int argc, char **argv)
 	tcase_add_loop_test(tests, simulated_and_real_ranks_agree_bit_by_bit, 0, 3);
 	tcase_add_loop_test(tests, buckets_do_not_change_bits, 0, UNCUT_COUNT);
 	tcase_add_test(tests, sums_in_rank_order_agree);
-	if (!effort_is_threads_only()) {
+	if (!test_is_threads_only()) {
 		tcase_add_test(tests, a_simulation_repeats_byte_by_byte);
 		tcase_add_loop_test(tests, sixty_four_ranks_learn, 0, 3);
 		tcase_add_loop_test(tests, buckets_hide_communication, 0, 3);

@@ -10,7 +10,7 @@
 static void write_partner(struct rb_writer *w, const struct rb_build *build, uint32_t peer,
 			  uint32_t entry, uint32_t t, struct rb_row *put_down)
 {
-	uint32_t group = t % RB_ROUNDS_AT_ONCE;
+	uint32_t group = t % RB_PAIRWISE_AT_ONCE;
 	struct rb_label reader = { 0 };
 	struct rb_span out = rb_span_out(RB_SELF);
 	struct rb_span slots = rb_span_scratch(RB_SELF, group * RB_DEPTH_MAPPED, RB_DEPTH_MAPPED);
@@ -23,7 +23,7 @@ static void write_partner(struct rb_writer *w, const struct rb_build *build, uin
 	if (build->in_place) {
 		rb_write_dep_label(w, &reader, RB_DEPTH_MAPPED);
 		/* The slots were those partners'. An empty block waits for none before it. */
-		for (uint32_t s = group; s < t; s += RB_ROUNDS_AT_ONCE)
+		for (uint32_t s = group; s < t; s += RB_PAIRWISE_AT_ONCE)
 			rb_write_dep(w, rb_row_at(put_down, s), RB_DEP_ALL);
 	}
 	(void)rb_write_notify(w, peer, 1, peer, 1);

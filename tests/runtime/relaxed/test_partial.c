@@ -9,7 +9,7 @@
 
 #include "runtime/relaxed/partial.h"
 #include "tests/check_main.h"
-#include "tests/effort.h"
+#include "tests/length.h"
 #include "tests/runtime/local.h"
 #include "tests/runtime/relaxed/rounds.h"
 
@@ -80,7 +80,7 @@ START_TEST(every_option_simulated)
 {
 	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
 
-	const uint64_t step = effort_wanted() == EFFORT_SHORT ? 13 : 1;
+	const uint64_t step = test_length() == TEST_SHORT ? 13 : 1;
 	struct seeds seeds = seeds_from(__func__, 0, 108);
 
 	for (uint64_t seed; seeds_next(&seeds, &seed);) {
@@ -506,7 +506,7 @@ START_TEST(survivors_of_crashes_agree)
 	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
 	uint32_t fired = 0, second = 0;
 
-	const uint64_t step = effort_wanted() == EFFORT_SHORT ? 13 : 1;
+	const uint64_t step = test_length() == TEST_SHORT ? 13 : 1;
 	struct seeds seeds = seeds_from(__func__, 0, 150);
 
 	for (uint64_t seed; seeds_next(&seeds, &seed);) {
@@ -654,7 +654,7 @@ int main(void)
 	tcase_add_test(simulated, solo_waits_for_nobody);
 	tcase_add_loop_test(simulated, survivors_of_crashes_agree, 0, RUBATO_POLICY_COUNT);
 	suite_add_tcase(suite, threads);
-	if (!effort_is_threads_only())
+	if (!test_is_threads_only())
 		suite_add_tcase(suite, simulated);
 	return check_suite(suite);
 }

@@ -9,10 +9,10 @@
 #include <string.h>
 
 #include "tests/check_main.h"
-#include "tests/effort.h"
+#include "tests/length.h"
 #include "tests/runtime/startup/rendezvous_world.h"
 
-#define SEEDS (effort_wanted() == EFFORT_SHORT ? 40u : 250u) /* Of each scenario. */
+#define SEEDS (test_length() == TEST_SHORT ? 40u : 250u) /* Of each scenario. */
 
 static void member_good(const struct world *w, const struct actor *a, uint64_t seed)
 {
