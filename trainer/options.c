@@ -314,8 +314,8 @@ static rubato_status judge_data(struct tr_options *o, struct tr_error *error)
 	if ((strncmp(o->data, data_forms[DATA_TEXT], text + 1) == 0) !=
 	    tr_model_reads_text(o->model))
 		return tr_refuse(error,
-				 "--model %s: --data text:FILE is what lstm and gpt want, and is "
-				 "for them alone",
+				 "--model %s: --data text:FILE is for lstm and gpt, which read "
+				 "nothing else",
 				 tr_model_name(o->model));
 	return RUBATO_OK;
 }
@@ -363,7 +363,7 @@ static rubato_status judge_simulation(struct tr_options *o, struct tr_error *err
 	if (!o->simulate)
 		return RUBATO_OK;
 	if (o->ranks == 0)
-		return tr_refuse(error, "--simulate: wants --ranks");
+		return tr_refuse(error, "--simulate: needs --ranks");
 	o->world.rank_count = o->ranks;
 	o->world.seed = o->seed;
 	return RUBATO_OK;
@@ -385,13 +385,13 @@ static rubato_status judge_uses(struct tr_options *o, struct tr_error *error)
 	const char *rule = o->rule->name;
 
 	if (o->optimizer != TR_SGD && o->momentum > 0.0)
-		return tr_refuse(error, "--momentum: of --optimizer sgd; adam and adamw have their "
-					"own");
+		return tr_refuse(error,
+				 "--momentum: for --optimizer sgd; adam and adamw have their "
+				 "own");
 	if (given(o, "bucket") && o->rule->ready == NULL)
 		return tr_refuse(error, "--bucket: --algorithm %s has no use for it (sync)", rule);
 	if (given(o, "forward") && (o->rule->ready == NULL || o->bucket_bytes == 0))
-		return tr_refuse(error,
-				 "--forward: of no use but to --algorithm sync, with buckets");
+		return tr_refuse(error, "--forward: of use only to --algorithm sync with buckets");
 	if (given(o, "bn") && o->model != TR_RESNET20)
 		return tr_refuse(error, "--bn: model %s has no batch normalisation",
 				 tr_model_name(o->model));
@@ -408,14 +408,14 @@ static bool is_empty(const char *name)
 static rubato_status judge_files(struct tr_options *o, struct tr_error *error)
 {
 	if (o->checkpoint == NULL && (o->resume || given(o, "checkpoint-every")))
-		return tr_refuse(error, "%s: wants --checkpoint DIR",
+		return tr_refuse(error, "%s: needs --checkpoint DIR",
 				 o->resume ? "--resume" : "--checkpoint-every");
 	if (is_empty(o->checkpoint))
-		return tr_refuse(error, "--checkpoint wants a name");
+		return tr_refuse(error, "--checkpoint needs a name");
 	if (is_empty(o->init) || is_empty(o->save) || is_empty(o->out))
-		return tr_refuse(error, "--init, --save and --out want a name");
+		return tr_refuse(error, "--init, --save and --out need a name");
 	if (o->no_report && o->out == NULL)
-		return tr_refuse(error, "--no-report: wants --out DIR");
+		return tr_refuse(error, "--no-report: needs --out DIR");
 	return RUBATO_OK;
 }
 

@@ -37,7 +37,7 @@ static rubato_status first_parameters(struct tr_run *run)
 	TR_TRY(tr_npy_read(path, &array, run->error));
 	if (array.kind != TR_NPY_FLOAT || array.item_bytes != 4 || array.rank != 1)
 		err = tr_fail(run->error, RUBATO_ERR_ARGUMENT,
-			      "%s: --init wants one flat float32 vector", path);
+			      "%s: --init needs one flat float32 vector", path);
 	else if (array.count != run->model.parameter_count)
 		err = tr_fail(run->error, RUBATO_ERR_ARGUMENT,
 			      "%s: %llu values, but model %s has %zu parameters here", path,

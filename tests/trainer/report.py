@@ -397,7 +397,7 @@ class Broken(Files):
         self.refused(2, "names no run")
         self.refused(2, "no such folder", "none")
         self.refused(2, "unknown option", "--frobnicate", "data")
-        self.refused(2, "-o wants a file", "data", "-o")
+        self.refused(2, "-o needs a file", "data", "-o")
         self.refused(1, "neither summary.json nor metrics.jsonl", "data")
         self.assertIn("RUN", run(REPORT, "--help").stdout)
         self.simulate()

@@ -151,7 +151,7 @@ static const struct {
 	{ RUN "--simulate --ranks 2 --delay rank:2:5ms", 2, "no rank 2 among 2" },
 	{ RUN "--ranks 1 --delay linear:5ms", 2, "delays nobody" },
 	{ RUN "--ranks 1 --simulate --delay rotating:5ms", 2, "delays nobody" },
-	{ RUN "--ranks 2 --no-report", 2, "--no-report: wants --out" },
+	{ RUN "--ranks 2 --no-report", 2, "--no-report: needs --out" },
 	{ RUN "--ranks 2 --eval-every 1", 2, "no test set" },
 	{ RUN "--ranks 2 --eval-every 1 --out out", 2, "no test set" },
 	{ "--data synthetic:100x30 --model hyperplane --ranks 2 --eval-every 1", 2, "--out" },

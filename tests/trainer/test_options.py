@@ -1,6 +1,7 @@
 """test_options.py RUBATO-TRAIN TRAINER.MD -- docs/trainer.md and `rubato-train --help` have the
 same options, of the same defaults, and the words that an option takes stand in its line."""
 
+import collections
 import pathlib
 import re
 import subprocess
@@ -25,13 +26,13 @@ def helped():
 
 def documented():
     """Option -> the lines of the tables that have it, in which `code` stands without its marks."""
-    found, within = {}, False
+    found, within = collections.defaultdict(str), False
     with open(DOCUMENT) as file:
         for line in file:
             within = line.startswith("| Option |") or within and line.startswith("|")
             cell = line.split(" | ")[0]
             for name in re.findall(r"--(\w[\w-]*)", cell) if within else []:
-                found.setdefault(name, []).append(line.replace("`", ""))
+                found[name] += line.replace("`", "")
     return found
 
 
@@ -69,7 +70,7 @@ class Table(unittest.TestCase):
                     continue
                 held += 1
                 with self.subTest(name):
-                    self.assertRegex("".join(lines[name]), rf"(?<![\w.]){re.escape(value)}(?!\w)")
+                    self.assertRegex(lines[name], rf"(?<![\w.]){re.escape(value)}(?!\w)")
         self.assertGreater(held, 40)
 
     def test_the_same_choices(self):
@@ -79,7 +80,7 @@ class Table(unittest.TestCase):
                 held += 1
                 word = re.split(r"[:\[]", choice)[0]
                 with self.subTest(f"{name} {word}"):
-                    self.assertRegex("".join(lines[name]), rf"(?<![\w-]){re.escape(word)}(?![\w])")
+                    self.assertRegex(lines[name], rf"(?<![\w-]){re.escape(word)}(?![\w])")
         self.assertGreater(held, 40)
 
 

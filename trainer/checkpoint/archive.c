@@ -323,7 +323,7 @@ rubato_status tr_archive_finish(struct tr_archive *archive, struct tr_error *err
 		return finish_saving(archive, error);
 	for (uint64_t i = 0; i < archive->count; i++)
 		if (!archive->pieces[i].taken)
-			return tr_fail(error, RUBATO_ERR_ARGUMENT, "%s: nobody wants its '%.*s'",
+			return tr_fail(error, RUBATO_ERR_ARGUMENT, "%s: nothing reads its '%.*s'",
 				       archive->path, (int)archive->pieces[i].name_bytes,
 				       (const char *)archive->pieces[i].name);
 	return RUBATO_OK;

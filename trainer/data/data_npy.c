@@ -47,7 +47,7 @@ static rubato_status sample_shape(const char *path, const struct tr_npy *a, stru
 			features = UINT64_MAX;
 	if (a->rank < 1 || features == 0 || features > FEATURES_MAX)
 		return tr_fail(error, RUBATO_ERR_ARGUMENT,
-			       "%s: x wants samples first and 1 to %llu values in each", path,
+			       "%s: x needs samples first and 1 to %llu values in each", path,
 			       (unsigned long long)FEATURES_MAX);
 	if (a->rank == 3)
 		*shape = (struct tr_shape) { 1, (uint32_t)a->shape[1], (uint32_t)a->shape[2] };
@@ -80,7 +80,7 @@ static rubato_status copy_labels(struct tr_part *part, const char *path, const s
 				 struct tr_error *error)
 {
 	if (a->rank != 1)
-		return tr_fail(error, RUBATO_ERR_ARGUMENT, "%s: labels want one dimension, not %u",
+		return tr_fail(error, RUBATO_ERR_ARGUMENT, "%s: labels need one dimension, not %u",
 			       path, a->rank);
 	part->labels = malloc(a->count * sizeof(*part->labels) + 1);
 	if (part->labels == NULL)
@@ -107,7 +107,7 @@ static rubato_status take_targets(struct tr_part *part, const char *path, struct
 	if ((a->rank != 1 && a->rank != 2) ||
 	    (a->rank == 2 && (a->shape[1] == 0 || a->shape[1] > OUTPUTS_MAX)))
 		return tr_fail(error, RUBATO_ERR_ARGUMENT,
-			       "%s: targets want the shape (n) or (n, k), k from 1 to %d", path,
+			       "%s: targets need the shape (n) or (n, k), k from 1 to %d", path,
 			       OUTPUTS_MAX);
 	*output_count = a->rank == 1 ? 1 : (uint32_t)a->shape[1];
 	part->targets = a->bytes;

@@ -36,7 +36,7 @@ rubato_status tr_shuffle_open(struct tr_shuffle *shuffle, uint32_t row_count, ui
 	shuffle->epoch_steps = row_count / ((uint64_t)rank_count * batch);
 	if (shuffle->epoch_steps == 0)
 		return tr_refuse(error,
-				 "--batch %u on %u rank%s wants %llu samples a step, the training "
+				 "--batch %u on %u rank%s needs %llu samples a step, the training "
 				 "set has %u",
 				 batch, rank_count, rank_count == 1 ? "" : "s",
 				 (unsigned long long)rank_count * batch, row_count);

@@ -48,7 +48,7 @@ bool tr_delay_parse(const char *option, const char *text, struct tr_delay *delay
 		unsigned long rank = strtoul(text, &end, 10);
 
 		if (text[0] < '0' || text[0] > '9' || *end != ':' || rank > UINT32_MAX)
-			return option_refuse(error, "%s: rank:R:T wants a rank and a time", option);
+			return option_refuse(error, "%s: rank:R:T takes a rank and a time", option);
 		delay->rank = (uint32_t)rank;
 		text = end + 1;
 	}

@@ -183,7 +183,7 @@ static void add_hyperplane(struct tr_model *model)
 static rubato_status refuse_samples(const struct tr_model *model, const char *wants,
 				    struct tr_error *error)
 {
-	return tr_refuse(error, "--model %s wants %s, but the data has samples of %u x %u x %u",
+	return tr_refuse(error, "--model %s needs %s, but the data has samples of %u x %u x %u",
 			 tr_model_name(model->kind), wants, model->in.channels, model->in.height,
 			 model->in.width);
 }
@@ -216,7 +216,7 @@ rubato_status tr_model_build(struct tr_model *model, enum tr_model_kind kind, en
 		break;
 	case TR_LSTM:
 	case TR_GPT:
-		return tr_refuse(error, "--model %s: wants --data text:FILE", tr_model_name(kind));
+		return tr_refuse(error, "--model %s: needs --data text:FILE", tr_model_name(kind));
 	case TR_RESNET20:
 		if (!square)
 			return refuse_samples(model, "square images, at least 4 x 4", error);
@@ -225,7 +225,7 @@ rubato_status tr_model_build(struct tr_model *model, enum tr_model_kind kind, en
 	case TR_HYPERPLANE:
 		if (loss != TR_HALF_SQUARE || output_count != 1)
 			return tr_refuse(error,
-					 "--model hyperplane wants one float target a sample, but "
+					 "--model hyperplane needs one float target a sample, but "
 					 "the data has %s",
 					 loss == TR_HALF_SQUARE ? "several" : "labels");
 		add_hyperplane(model);

@@ -33,7 +33,7 @@ def read_words(words):
             options = False
         elif word in ("-o", "--output"):
             if not words:
-                raise Refused(f"{word} wants a file")
+                raise Refused(f"{word} needs a file")
             output = words.pop(0)
         elif word.startswith("--output="):
             output = word.removeprefix("--output=")
@@ -45,7 +45,7 @@ def read_words(words):
         if not os.path.isdir(folder):
             raise Refused(f"{folder}: there is no such folder")
     if output == "":
-        raise Refused("-o wants a file")
+        raise Refused("-o needs a file")
     default = os.path.join(folders[0], "report.html") if len(folders) == 1 else "report.html"
     return folders, output or default
 

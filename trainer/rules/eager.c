@@ -240,7 +240,7 @@ static rubato_status eager_check(const struct tr_rule_context *ctx)
 				 policy_text(&own->policy, policy), ctx->rank_count);
 	if (own->lag_comp == TR_LAG_COMP_LOOKAHEAD &&
 	    (optimizer->kind != TR_SGD || optimizer->momentum == 0.0f))
-		return tr_refuse(ctx->error, "--lag-comp lookahead: wants sgd with a --momentum");
+		return tr_refuse(ctx->error, "--lag-comp lookahead: needs sgd with a --momentum");
 	return RUBATO_OK;
 }
 

@@ -85,12 +85,12 @@ static rubato_status laga_judge(struct tr_rule_options *options,
 
 	if (own->run.sampler == TR_SAMPLER_SHARED && own->accumulate > 0)
 		return tr_refuse(error, "--work shared: ranks take different numbers of steps, so "
-					"laga wants --accumulate until-done");
+					"laga needs --accumulate until-done");
 	TR_TRY(tr_option_needs(request, "rate-by-count", own->accumulate != 1,
 			       "more than one micro-batch (--accumulate)", error));
 	if (own->lag_comp == TR_LAG_COMP_LOOKAHEAD &&
 	    (request->optimizer != TR_SGD || request->momentum == 0.0))
-		return tr_refuse(error, "--lag-comp lookahead: wants sgd with a --momentum");
+		return tr_refuse(error, "--lag-comp lookahead: needs sgd with a --momentum");
 	return RUBATO_OK;
 }
 

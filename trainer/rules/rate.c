@@ -22,7 +22,7 @@ static bool step_read(const char *option, const char *text, struct tr_rate *rate
 	char name[64];
 
 	if (colon == NULL)
-		return option_refuse(error, "%s: step wants step:EVERY:FACTOR", option);
+		return option_refuse(error, "%s: step takes step:EVERY:FACTOR", option);
 	snprintf(name, sizeof(name), "%s step", option);
 	return steps_read(name, text, colon, 1, &rate->every, error) &&
 	       value_real(name, colon + 1, 0.0, 1e6, &rate->factor, error);
@@ -35,7 +35,7 @@ static bool warmup_read(const char *option, const char **text, struct tr_rate *r
 	char name[64];
 
 	if (comma == NULL)
-		return option_refuse(error, "%s: warmup wants warmup:N,SCHEDULE", option);
+		return option_refuse(error, "%s: warmup takes warmup:N,SCHEDULE", option);
 	*text = comma + 1;
 	snprintf(name, sizeof(name), "%s warmup", option);
 	return steps_read(name, first, comma, 0, &rate->warmup_steps, error);
