@@ -14,7 +14,7 @@ BUILD, FAILING = pathlib.Path(sys.argv.pop(1)), sys.argv.pop(1)
 NONE = {"TEST_ONLY": "no_test_has_this_name"}
 # What has no single tests to pick: programs with words of their own, and single checks.
 WHOLE = {"soak", "laws_mutants", "mpi.sh", "hosts.sh", "interfaces.sh", "campaign.sh", "laws.sh",
-         "tidy", "overlap.py", "reference.py", "test_replay.py", "test_tuning.py",
+         "tidy", "rooms", "overlap.py", "reference.py", "test_replay.py", "test_tuning.py",
          "test_algorithms.py", "test_state.py",
          "test_hot_paths.py"}
 
