@@ -379,19 +379,35 @@ static rubato_status judge_rule(struct tr_options *o, struct tr_error *error)
 	return tr_rule_options_read(o->rule, &o->line->rules, &request, o->own, error);
 }
 
+/* The rules that use buckets: "sync, ...". */
+static const char *rules_of_buckets(char *text, size_t text_bytes)
+{
+	const struct tr_rule *rule;
+	size_t used = 0;
+
+	for (size_t i = 0; (rule = tr_rule_at(i)) != NULL; i++)
+		if (rule->ready != NULL && used < text_bytes)
+			used += (size_t)snprintf(text + used, text_bytes - used, "%s%s",
+						 used > 0 ? ", " : "", rule->name);
+	return text;
+}
+
 /* A run means all that its command line says: what would change nothing is refused. */
 static rubato_status judge_uses(struct tr_options *o, struct tr_error *error)
 {
 	const char *rule = o->rule->name;
+	char users[128] = "";
 
 	if (o->optimizer != TR_SGD && o->momentum > 0.0)
 		return tr_refuse(error,
 				 "--momentum: for --optimizer sgd; adam and adamw have their "
 				 "own");
 	if (given(o, "bucket") && o->rule->ready == NULL)
-		return tr_refuse(error, "--bucket: --algorithm %s has no use for it (sync)", rule);
+		return tr_refuse(error, "--bucket: --algorithm %s has no use for it (%s)", rule,
+				 rules_of_buckets(users, sizeof(users)));
 	if (given(o, "forward") && (o->rule->ready == NULL || o->bucket_bytes == 0))
-		return tr_refuse(error, "--forward: of use only to --algorithm sync with buckets");
+		return tr_refuse(error, "--forward: of use only to --algorithm %s with buckets",
+				 rules_of_buckets(users, sizeof(users)));
 	if (given(o, "bn") && o->model != TR_RESNET20)
 		return tr_refuse(error, "--bn: model %s has no batch normalisation",
 				 tr_model_name(o->model));

@@ -11,6 +11,7 @@ nothing would be seen.
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -315,9 +316,19 @@ def check_by_hand():
     assert np.isclose(RULES["periodic"](Setting(four, 4, 9, 0.1, period=3)), plain)
 
 
+def rules_of(program):
+    """What --algorithm takes."""
+    said = subprocess.run([program, "--algorithm", "none"], capture_output=True, text=True).stderr
+    return set(re.search(r"takes one of (.*), not", said)[1].split(", "))
+
+
 def main():
     program, *wanted = sys.argv[1:]
     check_by_hand()
+    assert RULES.keys() == CASES.keys(), f"equations or cases lack: {RULES.keys() ^ CASES.keys()}"
+    # The rounds of eager depend on time: what it applied is replayed from its ledger.
+    lacking = rules_of(program) - CASES.keys() - {"eager"}
+    assert not lacking, f"no equations for --algorithm {lacking}"
     wrong = []
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)

@@ -18,6 +18,7 @@
 #include "tests/length.h"
 #include "tests/trainer/support.h"
 #include "trainer/checkpoint/archive.h"
+#include "trainer/rules/rule.h"
 #include "trainer/settings.h"
 
 static const char *train[] = { NULL, "--data", "npy:data", "--quiet", NULL };
@@ -207,6 +208,20 @@ static const char *const rules[] = {
 	MLP "--algorithm laga --lag 3 --first-step zero --lag-comp lookahead --momentum 0.9",
 };
 #define RULE_COUNT ((int)(sizeof(rules) / sizeof(rules[0])))
+
+START_TEST(every_rule_is_resumed)
+{
+	for (const char *const *name = tr_rule_names(); *name != NULL; name++) {
+		char option[64];
+		bool found = strcmp(*name, "eager") == 0; /* In `timely`. */
+
+		snprintf(option, sizeof(option), "--algorithm %s", *name);
+		for (int i = 0; i < RULE_COUNT; i++)
+			found |= strstr(rules[i], option) != NULL;
+		ck_assert_msg(found, "no run of --algorithm %s is resumed here", *name);
+	}
+}
+END_TEST
 
 /* The newest checkpoint loses its manifest, as if the run had been killed just before that. */
 START_TEST(a_resumed_run_ends_with_the_same_bits)
@@ -613,6 +628,7 @@ int main(int argc, char **argv)
 	tcase_add_test(tests, what_does_not_fit_is_refused);
 	tcase_add_test(tests, every_damage_is_found);
 	tcase_add_test(tests, a_full_disk_is_said_at_the_end);
+	tcase_add_test(tests, every_rule_is_resumed);
 	tcase_add_loop_test(tests, a_resumed_run_ends_with_the_same_bits, 0, 2 * RULE_COUNT);
 	tcase_add_test(tests, a_killed_run_is_resumed);
 	if (!test_is_threads_only()) {

@@ -59,7 +59,8 @@ def choices(name):
 
 class Table(unittest.TestCase):
     def test_the_same_options(self):
-        self.assertEqual(sorted(documented()), sorted(helped()))
+        differing = documented().keys() ^ helped().keys()
+        self.assertFalse(differing, "of docs/trainer.md and --help only one has these")
         self.assertGreater(len(helped()), 60)
 
     def test_the_same_defaults(self):
@@ -70,7 +71,7 @@ class Table(unittest.TestCase):
                     continue
                 held += 1
                 with self.subTest(name):
-                    self.assertRegex(lines[name], rf"(?<![\w.]){re.escape(value)}(?!\w)")
+                    self.assertRegex(lines.get(name, ""), rf"(?<![\w.]){re.escape(value)}(?!\w)")
         self.assertGreater(held, 40)
 
     def test_the_same_choices(self):
@@ -80,7 +81,7 @@ class Table(unittest.TestCase):
                 held += 1
                 word = re.split(r"[:\[]", choice)[0]
                 with self.subTest(f"{name} {word}"):
-                    self.assertRegex(lines[name], rf"(?<![\w-]){re.escape(word)}(?![\w])")
+                    self.assertRegex(lines.get(name, ""), rf"(?<![\w-]){re.escape(word)}(?![\w])")
         self.assertGreater(held, 40)
 
 

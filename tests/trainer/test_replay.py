@@ -21,6 +21,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -411,6 +412,9 @@ def main():
                         must_find_changes(out, number, "--late" in options))
         for number, options in enumerate(RESUMED):
             must_survive_resumption(options, (SIMULATED, REAL)[number % 2])
+        said = subprocess.run([TRAIN, "--algorithm", "none"], capture_output=True, text=True)
+        rules = re.search(r"takes one of (.*), not", said.stderr)[1].split(", ")
+        assert set(rules) == MUST_CHANGE.keys(), f"MUST_CHANGE and --algorithm differ: {rules}"
         for rule, names in MUST_CHANGE.items():
             missing = set() if SHORT else names - changed.get(rule, names)
             assert not missing, f"{rule}: not tried: {missing}"

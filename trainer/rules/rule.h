@@ -26,9 +26,17 @@
 #define TR_RANKS_MAX 1024 /* Of a launch or a group: a bound on typing errors. */
 
 /* All rules, in the order of --help. To add one: its name here, its file in meson.build. */
-#define TR_RULES(RULE)                                                                             \
-	RULE(sync)                                                                                 \
-	RULE(laga) RULE(kavg) RULE(hier) RULE(periodic) RULE(adpsgd) RULE(local) RULE(eager)
+/* clang-format off */
+#define TR_RULES(RULE) \
+	RULE(sync) \
+	RULE(laga) \
+	RULE(kavg) \
+	RULE(hier) \
+	RULE(periodic) \
+	RULE(adpsgd) \
+	RULE(local) \
+	RULE(eager)
+/* clang-format on */
 
 /* ---- Options ---- */
 
