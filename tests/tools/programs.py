@@ -1,6 +1,7 @@
 """programs.py -- what the tests of the tools share: running them, and watching processes end."""
 
 import os
+import re
 import select
 import subprocess
 import sys
@@ -55,6 +56,12 @@ def start(*command, env=None, **more):
         env={**os.environ, **(env or {})},
         **more,
     )
+
+
+def takes(text):
+    """What a refusal says that the option takes; None: it is no choice among words."""
+    found = re.search(r"(?:takes one of|is unknown; it takes) (.*?)(?:, not '|$)", text.strip())
+    return None if found is None else found[1].split(", ")
 
 
 def python(source, *arguments):

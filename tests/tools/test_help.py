@@ -14,7 +14,7 @@ import sys
 import tempfile
 import unittest
 
-from programs import main, run
+from programs import main, run, takes
 
 ROOT, PROGRAMS = pathlib.Path(sys.argv[1]), sys.argv[2:]
 del sys.argv[1:]
@@ -81,12 +81,6 @@ class Choice:
         return refused(said(self.program, self.words, self.option, value))
 
 
-def takes(text):
-    """What a refusal says that the option takes; None: it is no choice among words."""
-    found = re.search(r"(?:takes one of|is unknown; it takes) (.*?)(?:, not '|$)", text.strip())
-    return None if found is None else found[1].split(", ")
-
-
 def refused(text):
     return takes(text) is not None or "is not in this version" in text
 
@@ -98,6 +92,7 @@ def forms(entry):
     if not value:
         return [entry]
     value = value.rstrip("]") if optional else value
+    assert value in VALUES, f"the form {entry} has the value {value}: add one to VALUES"
     given = f"{name.rstrip('[')}:{VALUES[value] if value != 'FILE' else trace.name}"
     return [name[:-1], given] if optional else [given]
 

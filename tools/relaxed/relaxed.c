@@ -13,10 +13,10 @@ static bool policy_read(struct relaxed_options *o, const char *text, struct opti
 	if (o->policy_count == RELAXED_POLICIES_MAX)
 		return option_refuse(error, "--policy takes at most %d policies",
 				     RELAXED_POLICIES_MAX);
-	(void)snprintf(p->name, sizeof(p->name), "%.31s", text);
 	p->options = (rubato_partial_options)RUBATO_PARTIAL_OPTIONS_INIT;
 	if (rubato_policy_parse(text, &p->options) != RUBATO_OK)
 		return option_refuse(error, "--policy: %s", rubato_error_text());
+	(void)rubato_policy_format(&p->options, p->name, sizeof(p->name));
 	o->policy_count++;
 	return true;
 }
@@ -121,9 +121,14 @@ void relaxed_fit(struct relaxed_options *o, uint32_t rank_count)
 {
 	o->skew.seed = o->seed;
 	o->partial.seed = o->seed;
-	for (uint32_t i = 0; i < o->policy_count && rank_count > 0; i++) {
-		const struct relaxed_policy *p = &o->policies[i];
+	for (uint32_t i = 0; i < o->policy_count; i++) {
+		struct relaxed_policy *p = &o->policies[i];
 
+		p->options = o->partial;
+		if (rubato_policy_parse(p->name, &p->options) != RUBATO_OK)
+			option_fail(o->program, "--policy: %s", rubato_error_text());
+		if (rank_count == 0)
+			continue;
 		if (p->options.quorum > rank_count)
 			option_fail(o->program, "--policy %s: there are %u ranks", p->name,
 				    rank_count);

@@ -38,8 +38,8 @@ struct relaxed_options {
 	bool lagged;
 	rubato_partial_options partial; /* All but the policy. */
 	struct relaxed_policy {
-		rubato_partial_options options; /* What the policy says of them. */
-		char name[32];                  /* As it was given. */
+		rubato_partial_options options; /* Whole, after relaxed_fit. */
+		char name[32];                  /* Of rubato_policy_format. */
 	} policies[RELAXED_FORMS_MAX];
 	uint32_t policy_count;
 	struct skew skew;

@@ -568,7 +568,6 @@ static rubato_status side_open(struct run *run, struct side *side)
 {
 	uint64_t bytes = run->count * rubato_type_bytes(run->type);
 	size_t all = (size_t)run->rank_count * run->o->iterations;
-	rubato_partial_options options = run->o->partial;
 	rubato_status err;
 
 	if (side->peer >= 0) {
@@ -581,14 +580,9 @@ static rubato_status side_open(struct run *run, struct side *side)
 		err = RUBATO_ERR_MEMORY;
 	if (err == RUBATO_OK)
 		write_values(run, side->in, 0);
-	if (err == RUBATO_OK && side->policy != NULL) {
-		options.policy = side->policy->options.policy;
-		options.quorum = side->policy->options.quorum;
-		options.group = side->policy->options.group;
-		options.deadline_ns = side->policy->options.deadline_ns;
+	if (err == RUBATO_OK && side->policy != NULL)
 		return rubato_partial_create(run->comm, run->count, run->type, reduction_of(run->o),
-					     &options, &side->partial);
-	}
+					     &side->policy->options, &side->partial);
 	if (err == RUBATO_OK && run->o->lagged && side != &run->sides[0])
 		return rubato_lagged_create(run->comm, run->count, run->type, RUBATO_SUM,
 					    run->o->lag, &side->lagged);
