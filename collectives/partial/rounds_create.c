@@ -38,9 +38,11 @@ static rubato_status config_check(const struct rb_rounds_config *c)
 	if (c->rank_count > 1u << 30)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%u ranks", c->rank_count);
 	if ((unsigned)o->policy >= RUBATO_POLICY_COUNT)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "policy %d is none", (int)o->policy);
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "there is no policy %d; policies are 0 to %d",
+			       (int)o->policy, RUBATO_POLICY_COUNT - 1);
 	if ((unsigned)o->late > RUBATO_LATE_DROP)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "late %d is none", (int)o->late);
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "there is no late %d; it is 0 to %d",
+			       (int)o->late, RUBATO_LATE_DROP);
 	if (rb_rounds_policy_of(c)->bounded && (o->quorum == 0 || o->quorum > c->rank_count))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "quorum %u of %u ranks", o->quorum,
 			       c->rank_count);

@@ -11,6 +11,8 @@
 
 #include "rounds_world_inside.h"
 
+#define LATER_POLICIES 6 /* From this one on: never raised. */
+
 void world_broke(struct world *w, const char *format, ...)
 {
 	va_list args;
@@ -339,15 +341,29 @@ static void end_check(struct world *w)
 
 /* ---- The beginning ---- */
 
+/* Worlds stay what their seeds have always stood for: policies that came after the first ones each
+ * take some of them, by a stream of their own, and leave all others alone. */
+static rubato_policy policy_draw(uint64_t seed, rubato_policy policy)
+{
+	for (uint32_t later = LATER_POLICIES; later < RUBATO_POLICY_COUNT; later++) {
+		struct rb_rng own = { rb_mix(seed) + later };
+
+		if (rb_rng_below(&own, later + 1) == 0)
+			policy = (rubato_policy)later;
+	}
+	return policy;
+}
+
 static void config_draw(struct world *w)
 {
 	rubato_partial_options *o = &w->config.options;
+	uint64_t seed = w->rng.state;
 	uint32_t n = 1 + (uint32_t)below(w, chance(w, 25) ? RANKS_MAX : 5);
 
 	w->n = w->config.rank_count = n;
 	w->config.average = chance(w, 60);
 	*o = (rubato_partial_options)RUBATO_PARTIAL_OPTIONS_INIT;
-	o->policy = (rubato_policy)below(w, 6);
+	o->policy = policy_draw(seed, (rubato_policy)below(w, LATER_POLICIES));
 	o->quorum = 1 + (uint32_t)below(w, n);
 	o->group = 1 + (uint32_t)below(w, n);
 	while (n % o->group != 0)

@@ -334,8 +334,12 @@ START_TEST(impossible_settings_are_named)
 		  "quorum" },
 		{ { 0, 3, false, { .depth = 1, .policy = RUBATO_POLICY_WAGMA, .group = 2 } },
 		  "group" },
-		{ { 0, 3, false, { .depth = 1, .policy = (rubato_policy)6 } }, "policy" },
-		{ { 0, 3, false, { .depth = 1, .late = (rubato_late)3 } }, "late" },
+		{ { 0, 3, false, { .depth = 1, .policy = (rubato_policy)9999 } },
+		  "there is no policy 9999; policies are 0 to " },
+		{ { 0, 3, false, { .depth = 1, .policy = (rubato_policy)RUBATO_POLICY_COUNT } },
+		  "there is no policy" },
+		{ { 0, 3, false, { .depth = 1, .late = (rubato_late)3 } },
+		  "there is no late 3; it is 0 to 2" },
 		{ { 0, 3, false, { .depth = 1, .window_ns = UINT64_MAX } }, "window" },
 	};
 
@@ -343,7 +347,8 @@ START_TEST(impossible_settings_are_named)
 		void *machine = malloc(4096);
 
 		ck_assert_int_eq(rb_rounds_init(machine, &cases[i].config), RUBATO_ERR_ARGUMENT);
-		ck_assert_ptr_nonnull(strstr(rubato_error_text(), cases[i].word));
+		ck_assert_msg(strstr(rubato_error_text(), cases[i].word) != NULL, "'%s' in '%s'",
+			      cases[i].word, rubato_error_text());
 		free(machine);
 	}
 }

@@ -1,5 +1,7 @@
 /* laws_draw.c -- what one seed stands for. See laws.h. */
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +12,8 @@
 #define STEPS_MAX 10
 #define CREATION_NS 15000000u /* Of all operations, at the most. */
 #define LONG_SUM 400          /* Contributions whose sum of 32 bits may be exact. */
+#define LATER_POLICIES 6      /* From this one on: never raised, see later_policy_draw. */
+#define LATER_STREAM 0x90
 
 uint64_t laws_below(struct rng *random, uint64_t bound)
 {
@@ -65,12 +69,62 @@ static uint32_t divisor_draw(struct rng *random, uint32_t n)
 	return divisor;
 }
 
-static void options_draw(struct laws_op *op, struct rng *random, uint32_t n)
+/* The number that the form of a policy wants, as rubato_policy_parse reads it. */
+static void number_draw(const char *form, uint64_t drawn, uint32_t n, char *number, size_t room)
 {
+	uint64_t count = 1 + drawn % n;
+
+	switch (form[strcspn(form, ":") + 1]) {
+	case 'T':
+		(void)snprintf(number, room, "%" PRIu64 "ns", 1000 + drawn % 1000000);
+		return;
+	case 'S': /* Divides n. */
+		while (n % count != 0)
+			count--;
+		break;
+	default:
+		break;
+	}
+	(void)snprintf(number, room, "%" PRIu64, count);
+}
+
+/*
+ * Policies that came after the first ones, which keep their draws: a seed stands for the same trial
+ * for ever, however many policies there are. So each has a stream of its own, and moves only the
+ * operations that it takes, one of as many as there were policies with it; with its number, after
+ * its form.
+ */
+static void later_policy_draw(struct laws_trial *trial, uint32_t op)
+{
+	rubato_partial_options *o = &trial->ops[op].options;
+	uint32_t n = trial->world.rank_count;
+
+	for (uint32_t policy = LATER_POLICIES; policy < RUBATO_POLICY_COUNT; policy++) {
+		struct rng own = rng_open(trial->seed, LATER_STREAM + policy, op);
+		const char *form = rubato_policy_forms()[policy];
+		char number[24] = "", text[64];
+
+		if (!laws_chance(&own, policy + 1))
+			continue;
+		if (form[strcspn(form, "[:")] == ':' || (strchr(form, '[') && laws_chance(&own, 2)))
+			number_draw(form, rng_next(&own), n, number, sizeof(number));
+		(void)snprintf(text, sizeof(text), "%s%s%s",
+			       rubato_policy_name((rubato_policy)policy),
+			       number[0] != '\0' ? ":" : "", number);
+		if (rubato_policy_parse(text, o) != RUBATO_OK)
+			option_fail(SIM, "laws: %s: say in number_draw what it takes",
+				    rubato_error_text());
+	}
+}
+
+static void options_draw(struct laws_trial *trial, uint32_t index, struct rng *random)
+{
+	struct laws_op *op = &trial->ops[index];
 	rubato_partial_options *o = &op->options;
+	uint32_t n = trial->world.rank_count;
 
 	*o = (rubato_partial_options)RUBATO_PARTIAL_OPTIONS_INIT;
-	o->policy = (rubato_policy)laws_below(random, RUBATO_POLICY_COUNT);
+	o->policy = (rubato_policy)laws_below(random, LATER_POLICIES);
 	o->rounds = (rubato_rounds)laws_below(random, 2);
 	o->late = laws_chance(random, 2) ? RUBATO_LATE_ACCUMULATE
 					 : (rubato_late)laws_below(random, 3);
@@ -86,6 +140,7 @@ static void options_draw(struct laws_op *op, struct rng *random, uint32_t n)
 	o->max_absence = laws_chance(random, 3) ? 1 + draw32(random, 8) : 0;
 	o->zeroed = draw32(random, 2);
 	o->seed = laws_below(random, UINT32_MAX);
+	later_policy_draw(trial, index);
 	op->quorum = o->quorum > 0 ? o->quorum : (n + 1) / 2;
 	op->group = o->group > 0 ? o->group : n;
 	op->depth = o->depth > 0 ? o->depth : 8;
@@ -235,7 +290,7 @@ static void program_draw(struct laws_trial *trial, struct rng *random)
 	trial->hold = laws_chance(random, 3) ? 1 + draw32(random, 4) : 0;
 	trial->op_count = laws_chance(random, 4) ? 1 + draw32(random, LAWS_OPS_MAX) : 1;
 	for (uint32_t i = 0; i < trial->op_count; i++) {
-		options_draw(&trial->ops[i], random, n);
+		options_draw(trial, i, random);
 		values_draw(&trial->ops[i], random, n);
 		free_rounds = free_rounds || trial->ops[i].options.rounds == RUBATO_ROUNDS_FREE;
 	}
