@@ -69,6 +69,17 @@ class Laws(unittest.TestCase):
         words[3] = 9000
         self.assertNotEqual(run(*words).stdout, run(*words[:3], 4711, *words[4:]).stdout)
 
+    def test_one_seed_is_described(self):
+        got = run(SIM, "laws", "--seed", 5400, "--seeds", 1, "--json", "-")
+        self.assertEqual((got.returncode, json.loads(got.stdout)["failed"]), (0, 0))
+        text = got.stderr.decode()
+        self.assertRegex(text, r"(?m)^  \d+ ranks, \d+ a node")
+        described = re.findall(r"(?m)^  operation \d+: (\w+)[:,]", text)
+        drawn = json.loads(got.stdout)["operations"]
+        self.assertEqual(drawn, {policy: described.count(policy) for policy in drawn})
+        got = run(SIM, "laws", "--seed", 5400, "--seeds", 2)
+        self.assertNotIn("operation", got.stderr.decode())
+
     def test_nonsense_is_refused(self):
         check_usage(self, SIM, "laws", "--seeds", 0, says="--seeds")
         check_usage(self, SIM, "laws", "--seed", "many", says="--seed")

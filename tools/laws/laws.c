@@ -48,19 +48,19 @@ static void trial_describe(const struct laws_trial *trial)
 			      rubato_type_name(trial->lagged.type), trial->lagged.count);
 	for (uint32_t i = 0; i < trial->op_count && !trial->is_lagged; i++) {
 		const rubato_partial_options *o = &trial->ops[i].options;
+		char policy[32];
 
-		(void)fprintf(
-			stderr,
-			"  operation %u: %s, rounds %s, late %d, collection %d, by %d, quorum %u, "
-			"group %u, deadline %" PRIu64 " ns, window %" PRIu64
-			" ns, depth %u, full every %u, absence %u, %s %s x %" PRIu64
-			", weights %u, gaps %u\n",
-			i, rubato_policy_name(o->policy), o->rounds ? "free" : "aligned",
-			(int)o->late, (int)o->collection, (int)o->normalise, o->quorum, o->group,
-			o->deadline_ns, o->window_ns, o->depth, o->full_every, o->max_absence,
-			rubato_operator_name(trial->ops[i].reduction),
-			rubato_type_name(trial->ops[i].type), trial->ops[i].count,
-			trial->ops[i].weights, trial->ops[i].gaps);
+		(void)fprintf(stderr,
+			      "  operation %u: %s, rounds %s, late %d, collection %d, by %d, "
+			      "window %" PRIu64
+			      " ns, depth %u, full every %u, absence %u, %s %s x %" PRIu64
+			      ", weights %u, gaps %u\n",
+			      i, rubato_policy_format(o, policy, sizeof(policy)),
+			      o->rounds ? "free" : "aligned", (int)o->late, (int)o->collection,
+			      (int)o->normalise, o->window_ns, o->depth, o->full_every,
+			      o->max_absence, rubato_operator_name(trial->ops[i].reduction),
+			      rubato_type_name(trial->ops[i].type), trial->ops[i].count,
+			      trial->ops[i].weights, trial->ops[i].gaps);
 	}
 	(void)fprintf(
 		stderr,
@@ -116,9 +116,9 @@ static bool seed_run(const struct laws_options *options, uint64_t seed, struct t
 		if (isatty(STDERR_FILENO))
 			(void)fprintf(stderr, "\r\033[K");
 		(void)fprintf(stderr, "%s: seed %" PRIu64 ": %s\n", SIM, seed, trial->broken);
-		if (options->seeds == 1)
-			trial_describe(trial);
 	}
+	if (options->seeds == 1)
+		trial_describe(trial);
 	laws_free(trial);
 	free(trial);
 	return held;
@@ -161,7 +161,7 @@ static json_t *tally_json(const struct laws_options *options, const struct tally
 
 static const struct option rows[] = {
 	{ "seed", 0, OPTION_U64, AT(seed), "N", .max = UINT64_MAX,
-	  .help = "the first (0); with --seeds 1 a failing one is described" },
+	  .help = "the first (0); with --seeds 1 what it draws is described" },
 	{ "seeds", 0, OPTION_U64, AT(seeds), "N", .min = 1, .max = 1000000000, .preset = "1000",
 	  .help = "how many" },
 	{ "twice", 0, OPTION_FLAG, AT(twice), .help = "run each twice and compare" },
