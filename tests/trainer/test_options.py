@@ -1,17 +1,21 @@
 """test_options.py RUBATO-TRAIN TRAINER.MD -- docs/trainer.md and `rubato-train --help` have the
-same options, of the same defaults, and the words that an option takes stand in its line."""
+same options, of the same defaults, and the words that an option takes stand in its line. A run
+writes down its policy with its number."""
 
 import collections
+import json
+import os
 import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tools"))
-from programs import main  # noqa: E402
+from programs import main, run, takes  # noqa: E402
 
-PROGRAM, DOCUMENT = sys.argv.pop(1), sys.argv.pop(1)
+PROGRAM, DOCUMENT = os.path.abspath(sys.argv.pop(1)), sys.argv.pop(1)
 WITHOUT = {"help", "version"}
 
 
@@ -43,8 +47,9 @@ def presets(row):
 
 
 def refusal(*words):
-    got = subprocess.run([PROGRAM, *words], capture_output=True, text=True)
-    return got.stderr.strip() if got.returncode == 2 else ""
+    with tempfile.TemporaryDirectory() as folder:  # --save no-such-word is no refusal.
+        got = run(PROGRAM, *words, cwd=folder)
+    return got.stderr.decode().strip() if got.returncode == 2 else ""
 
 
 def choices(name):
@@ -53,8 +58,7 @@ def choices(name):
     owner = re.search(r"has no use for it \((\w+)", said)
     if owner is not None:
         said = refusal("--algorithm", owner[1], f"--{name}", "no-such-word")
-    found = re.search(r"(?:takes one of|it takes) (.*?)(?:, not '|$)", said)
-    return found[1].split(", ") if found else []
+    return takes(said) or []
 
 
 class Table(unittest.TestCase):
@@ -83,6 +87,25 @@ class Table(unittest.TestCase):
                 with self.subTest(f"{name} {word}"):
                     self.assertRegex(lines.get(name, ""), rf"(?<![\w-]){re.escape(word)}(?![\w])")
         self.assertGreater(held, 40)
+
+
+class Written(unittest.TestCase):
+    NUMBERS = {"K": ("1", "2"), "S": ("1", "2"), "T": ("5ms", "250us")}
+
+    def rule(self, policy):
+        with tempfile.TemporaryDirectory() as folder:
+            got = run(PROGRAM, "--simulate", "--ranks", 2, "--algorithm", "eager", "--policy",
+                      policy, "--steps", 1, "--out", "run", cwd=folder)
+            self.assertEqual(got.returncode, 0, got.stderr)
+            return json.loads(pathlib.Path(folder, "run", "run.json").read_text())["rule"]
+
+    def test_the_policy_with_its_number(self):
+        for form in choices("policy"):
+            word, _, letter = form.rstrip("]").replace("[", "").partition(":")
+            with self.subTest(form):
+                self.assertIn(letter, {"", *self.NUMBERS}, "add two values to NUMBERS")
+                for text in [f"{word}:{value}" for value in self.NUMBERS.get(letter, ())] or [word]:
+                    self.assertEqual(self.rule(text)["policy"], text)
 
 
 if __name__ == "__main__":
