@@ -20,58 +20,48 @@
 
 /* ---- Options ---- */
 
-/* What ranks tell each other. */
+/* What ranks tell each other and compare, a row each: its word, its name in errors, its value for
+ * the operation `p` with the options `o`. */
+#define COMPARED(ROW)                                                                              \
+	ROW(COUNT, "count", p->vector.count)                                                       \
+	ROW(TYPE, "type", p->vector.type)                                                          \
+	ROW(OPERATOR, "operator", p->vector.op)                                                    \
+	ROW(POLICY, "policy", o->policy)                                                           \
+	ROW(ROUNDS, "rounds", o->rounds)                                                           \
+	ROW(LATE, "late", o->late)                                                                 \
+	ROW(COLLECTION, "collection", o->collection)                                               \
+	ROW(NORMALISE, "normalise", o->normalise)                                                  \
+	ROW(QUORUM, "quorum", o->quorum)                                                           \
+	ROW(GROUP, "group", o->group)                                                              \
+	ROW(DEADLINE, "deadline_ns", o->deadline_ns)                                               \
+	ROW(WINDOW, "window_ns", o->window_ns)                                                     \
+	ROW(DEPTH, "depth", o->depth)                                                              \
+	ROW(FULL_EVERY, "full_every", o->full_every)                                               \
+	ROW(MAX_ABSENCE, "max_absence", o->max_absence)                                            \
+	ROW(SEED, "seed", o->seed)                                                                 \
+	ROW(STATE, "state", p->state_hash)
+/* size_bytes, zeroed and the state itself are each rank's own. */
+_Static_assert(sizeof(rubato_partial_options) == 88,
+	       "a field more: is it compared, checked, and has it a default?");
+
+#define WORD_ENUM(word, name, value) WORD_##word,
+#define WORD_NAME(word, name, value) [WORD_##word] = (name),
+#define WORD_FILL(word, name, value) words[WORD_##word] = (uint64_t)(value);
+
 enum word {
 	WORD_STATUS,
 	WORD_SLAB,
 	WORD_SLAB_BYTES, /* Ranks differ: in a tree some need more scratch. */
-	WORD_COUNT,
-	WORD_TYPE,
-	WORD_OPERATOR,
-	WORD_POLICY,
-	WORD_ROUNDS,
-	WORD_LATE,
-	WORD_COLLECTION,
-	WORD_NORMALISE,
-	WORD_QUORUM,
-	WORD_GROUP,
-	WORD_DEADLINE,
-	WORD_WINDOW,
-	WORD_DEPTH,
-	WORD_FULL_EVERY,
-	WORD_MAX_ABSENCE,
-	WORD_SEED,
-	WORD_STATE,
-	WORDS
+	COMPARED(WORD_ENUM) WORDS
 };
 
-static const char *const word_names[WORDS] = {
-	"status",    "slab",  "slab_bytes", "count",       "type",   "operator", "policy",
-	"rounds",    "late",  "collection", "normalise",   "quorum", "group",    "deadline_ns",
-	"window_ns", "depth", "full_every", "max_absence", "seed",   "state",
-};
+static const char *const word_names[WORDS] = { COMPARED(WORD_NAME) };
 
 static void words_fill(const struct rubato_partial *p, uint64_t words[WORDS])
 {
 	const rubato_partial_options *o = &p->config.options;
 
-	words[WORD_COUNT] = p->vector.count;
-	words[WORD_TYPE] = (uint64_t)p->vector.type;
-	words[WORD_OPERATOR] = (uint64_t)p->vector.op;
-	words[WORD_POLICY] = (uint64_t)o->policy;
-	words[WORD_ROUNDS] = (uint64_t)o->rounds;
-	words[WORD_LATE] = (uint64_t)o->late;
-	words[WORD_COLLECTION] = (uint64_t)o->collection;
-	words[WORD_NORMALISE] = (uint64_t)o->normalise;
-	words[WORD_QUORUM] = o->quorum;
-	words[WORD_GROUP] = o->group;
-	words[WORD_DEADLINE] = o->deadline_ns;
-	words[WORD_WINDOW] = o->window_ns;
-	words[WORD_DEPTH] = o->depth;
-	words[WORD_FULL_EVERY] = o->full_every;
-	words[WORD_MAX_ABSENCE] = o->max_absence;
-	words[WORD_SEED] = o->seed;
-	words[WORD_STATE] = p->state_hash;
+	COMPARED(WORD_FILL)
 }
 
 static rubato_status options_check(const struct rubato_partial *p)

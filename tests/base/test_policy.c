@@ -9,33 +9,46 @@ static const rubato_partial_options before = {
 	.policy = RUBATO_POLICY_WAGMA, .quorum = 71, .group = 72, .deadline_ns = 73, .depth = 74
 };
 
+_Static_assert(sizeof(rubato_partial_options) == 88,
+	       "a field more: does a policy's text say it? Then `before` has it, too");
+
 static const struct {
 	const char *text;
-	rubato_policy policy;
-	uint32_t quorum, group;
-	uint64_t deadline_ns;
+	rubato_partial_options options; /* Of which the text says all that is not 0. */
 } good[] = {
-	{ "solo", RUBATO_POLICY_SOLO, 0, 0, 0 },
-	{ "majority", RUBATO_POLICY_MAJORITY, 0, 0, 0 },
-	{ "quorum:3", RUBATO_POLICY_QUORUM, 3, 0, 0 },
-	{ "quorum:4294967294", RUBATO_POLICY_QUORUM, UINT32_MAX - 1, 0, 0 },
-	{ "deadline:250us", RUBATO_POLICY_DEADLINE, 0, 0, 250000 },
-	{ "deadline:1.5s", RUBATO_POLICY_DEADLINE, 0, 0, 1500000000 },
-	{ "adaptive", RUBATO_POLICY_ADAPTIVE, 0, 0, 0 },
-	{ "adaptive:2", RUBATO_POLICY_ADAPTIVE, 2, 0, 0 },
-	{ "wagma:8", RUBATO_POLICY_WAGMA, 0, 8, 0 },
+	{ "solo", { .policy = RUBATO_POLICY_SOLO } },
+	{ "majority", { .policy = RUBATO_POLICY_MAJORITY } },
+	{ "quorum:3", { .policy = RUBATO_POLICY_QUORUM, .quorum = 3 } },
+	{ "quorum:4294967294", { .policy = RUBATO_POLICY_QUORUM, .quorum = UINT32_MAX - 1 } },
+	{ "deadline:250us", { .policy = RUBATO_POLICY_DEADLINE, .deadline_ns = 250000 } },
+	{ "deadline:1.5s", { .policy = RUBATO_POLICY_DEADLINE, .deadline_ns = 1500000000 } },
+	{ "adaptive", { .policy = RUBATO_POLICY_ADAPTIVE } },
+	{ "adaptive:2", { .policy = RUBATO_POLICY_ADAPTIVE, .quorum = 2 } },
+	{ "wagma:8", { .policy = RUBATO_POLICY_WAGMA, .group = 8 } },
 };
 
 START_TEST(forms_are_read)
 {
-	rubato_partial_options o = before;
+	rubato_partial_options o = before, expected = good[_i].options;
 
+	expected.depth = before.depth; /* No policy says that. */
 	ck_assert_int_eq(rubato_policy_parse(good[_i].text, &o), RUBATO_OK);
-	ck_assert_int_eq(o.policy, good[_i].policy);
-	ck_assert_uint_eq(o.quorum, good[_i].quorum);
-	ck_assert_uint_eq(o.group, good[_i].group);
-	ck_assert_uint_eq(o.deadline_ns, good[_i].deadline_ns);
-	ck_assert_uint_eq(o.depth, before.depth);
+	ck_assert_int_eq(o.policy, expected.policy);
+	ck_assert_uint_eq(o.quorum, expected.quorum);
+	ck_assert_uint_eq(o.group, expected.group);
+	ck_assert_uint_eq(o.deadline_ns, expected.deadline_ns);
+	ck_assert_int_eq(memcmp(&o, &expected, sizeof(o)), 0); /* Nor any other field. */
+}
+END_TEST
+
+START_TEST(every_policy_has_a_text_here)
+{
+	bool found = false;
+
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
+		found = found || good[i].options.policy == (rubato_policy)_i;
+	ck_assert_msg(found, "policy %s: add a row to `good`",
+		      rubato_policy_name((rubato_policy)_i));
 }
 END_TEST
 
@@ -122,6 +135,7 @@ int main(void)
 	TCase *tests = tcase_create("policy");
 
 	tcase_add_loop_test(tests, forms_are_read, 0, (int)(sizeof(good) / sizeof(good[0])));
+	tcase_add_loop_test(tests, every_policy_has_a_text_here, 0, RUBATO_POLICY_COUNT);
 	tcase_add_loop_test(tests, texts_are_written_as_they_are_read, 0,
 			    (int)(sizeof(good) / sizeof(good[0])));
 	tcase_add_loop_test(tests, all_else_is_refused, 0, (int)(sizeof(bad) / sizeof(bad[0])));

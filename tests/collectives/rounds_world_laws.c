@@ -40,6 +40,8 @@ static bool is_willing(const struct world *w, uint32_t r, const struct round *ro
 
 /* ---- The next round ---- */
 
+_Static_assert(RUBATO_POLICY_COUNT == 6, "a policy more: what must hold of its rounds?");
+
 void world_round_expect(struct world *w, uint64_t r)
 {
 	const rubato_partial_options *o = &w->config.options;

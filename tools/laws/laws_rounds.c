@@ -121,6 +121,8 @@ static uint32_t least_of(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
+_Static_assert(RUBATO_POLICY_COUNT == 6, "a policy more: what must hold of its rounds?");
+
 static void bounds_find(const struct view *v, uint64_t round, struct bounds *b)
 {
 	const rubato_partial_options *o = &v->op->options;

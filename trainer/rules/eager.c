@@ -80,6 +80,9 @@ struct tr_rule_state {
 
 /* ---- Options ---- */
 
+/* Here, and in policy_read and policy_give, is all that a policy's text says. */
+_Static_assert(sizeof(rubato_partial_options) == 88, "a field more: does it belong here?");
+
 static bool policy_read(const char *option, const char *text, void *to, struct option_error *error)
 {
 	rubato_partial_options partial = RUBATO_PARTIAL_OPTIONS_INIT;
@@ -92,15 +95,20 @@ static bool policy_read(const char *option, const char *text, void *to, struct o
 	return true;
 }
 
+static void policy_give(const struct policy_option *policy, rubato_partial_options *partial)
+{
+	partial->policy = (rubato_policy)policy->kind;
+	partial->quorum = (uint32_t)policy->quorum;
+	partial->group = (uint32_t)policy->group;
+	partial->deadline_ns = policy->deadline_ns;
+}
+
 /* "quorum:3", ...; returns text. */
 static char *policy_text(const struct policy_option *policy, char text[POLICY_BYTES])
 {
 	rubato_partial_options partial = RUBATO_PARTIAL_OPTIONS_INIT;
 
-	partial.policy = (rubato_policy)policy->kind;
-	partial.quorum = (uint32_t)policy->quorum;
-	partial.group = (uint32_t)policy->group;
-	partial.deadline_ns = policy->deadline_ns;
+	policy_give(policy, &partial);
 	return rubato_policy_format(&partial, text, POLICY_BYTES);
 }
 
@@ -276,10 +284,7 @@ static rubato_status create(struct tr_rule_state *state, const void *saved, uint
 	const struct eager_options *own = state->own;
 	rubato_partial_options options = RUBATO_PARTIAL_OPTIONS_INIT;
 
-	options.policy = (rubato_policy)own->policy.kind;
-	options.quorum = (uint32_t)own->policy.quorum;
-	options.group = (uint32_t)own->policy.group;
-	options.deadline_ns = own->policy.deadline_ns;
+	policy_give(&own->policy, &options);
 	options.collection = (rubato_collection)own->collect.kind;
 	options.depth = (uint32_t)own->collect.depth;
 	options.rounds = own->rounds;
