@@ -8,6 +8,9 @@ import sys
 import unittest
 
 DEADLINE_S = 60  # Of every wait; nothing here should take a tenth of it.
+# What a policy's number may be among six ranks, by the letter of its form: two that differ in what
+# comes of them.
+POLICY_NUMBERS = {"K": ("3", "5"), "S": ("2", "3"), "T": ("200us", "3ms")}
 
 
 class Watch:
@@ -56,6 +59,15 @@ def start(*command, env=None, **more):
         env={**os.environ, **(env or {})},
         **more,
     )
+
+
+def policy_forms(forms):
+    """Of each form ("adaptive[:K]") its word, two numbers or none, and whether it needs one."""
+    for form in forms:
+        word, colon, letter = re.fullmatch(r"(\w+)(\[?:)?(\w*)\]?", form).groups()
+        assert not colon or letter in POLICY_NUMBERS, (
+            f"the form {form} has the value {letter}: add two to POLICY_NUMBERS")
+        yield word, POLICY_NUMBERS.get(letter, ()), colon == ":"
 
 
 def takes(text):

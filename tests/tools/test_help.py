@@ -14,7 +14,7 @@ import sys
 import tempfile
 import unittest
 
-from programs import main, run, takes
+from programs import POLICY_NUMBERS, main, run, takes
 
 ROOT, PROGRAMS = pathlib.Path(sys.argv[1]), sys.argv[2:]
 del sys.argv[1:]
@@ -28,7 +28,8 @@ COMMANDS = {  # What comes before the options; each with a help of its own.
 }
 # Refused, after what stands before it.
 LAST = {"rubato-train": ["--out", ""], "rubato-run": ["--timeout", "0s"]}
-VALUES = {"K": "2", "S": "2", "N": "2", "D": "4", "T": "5ms", "R:T": "0:5ms", "T[,T..]": "5ms,6ms",
+VALUES = {**{letter: numbers[0] for letter, numbers in POLICY_NUMBERS.items()},
+          "N": "2", "D": "4", "R:T": "0:5ms", "T[,T..]": "5ms,6ms",
           "EVERY:FACTOR": "10:0.5", "DIR": "none", "ROWSxDIMS": "8x4", "FILE": None,
           "RANK@TIME+FOR": "0@1ms+1ms", "RANK@TIME": "0@1ms", "A-B@TIME+FOR": "0-1@1ms+1ms"}
 CHOICES = {  # How many options with words there are at least: this test shall not go blind.
@@ -92,7 +93,8 @@ def forms(entry):
     if not value:
         return [entry]
     value = value.rstrip("]") if optional else value
-    assert value in VALUES, f"the form {entry} has the value {value}: add one to VALUES"
+    assert value in VALUES, (f"the form {entry} has the value {value}: add one to VALUES "
+                             "(a policy's: two to POLICY_NUMBERS)")
     given = f"{name.rstrip('[')}:{VALUES[value] if value != 'FILE' else trace.name}"
     return [name[:-1], given] if optional else [given]
 

@@ -10,28 +10,20 @@ import sys
 import tempfile
 import unittest
 
-from programs import check_usage, main, run, takes
+from programs import check_usage, main, policy_forms, run, takes
 
 SIM, BENCH = sys.argv[1:3]
 del sys.argv[1:3]
-
-# What a policy's number may be among six ranks, by the letter of its form: two that differ in what
-# comes of them.
-NUMBERS = {"K": ("3", "5"), "S": ("2", "3"), "T": ("200us", "3ms")}
-
 
 def policies():
     """Every policy as a user would give it, without a number where it may be left out; and those
     with one, twice each: pairs."""
     whole, pairs = [], []
-    for form in takes(run(SIM, "partial", "--policy", "no-such-word").stderr.decode()):
-        word, colon, letter = re.fullmatch(r"(\w+)(\[?:)?(\w*)\]?", form).groups()
-        if not colon:
-            whole.append(word)
-            continue
-        assert letter in NUMBERS, f"the form {form} has the value {letter}: add two to NUMBERS"
-        pairs.append([f"{word}:{number}" for number in NUMBERS[letter]])
-        whole.append(word if colon == "[:" else pairs[-1][0])
+    refusal = run(SIM, "partial", "--policy", "no-such-word").stderr.decode()
+    for word, numbers, needs_one in policy_forms(takes(refusal)):
+        pair = [f"{word}:{number}" for number in numbers]
+        pairs += [pair] if pair else []
+        whole.append(pair[0] if needs_one else word)
     return whole, pairs
 
 

@@ -13,7 +13,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tools"))
-from programs import main, run, takes  # noqa: E402
+from programs import main, policy_forms, run, takes  # noqa: E402
 
 PROGRAM, DOCUMENT = os.path.abspath(sys.argv.pop(1)), sys.argv.pop(1)
 WITHOUT = {"help", "version"}
@@ -90,22 +90,19 @@ class Table(unittest.TestCase):
 
 
 class Written(unittest.TestCase):
-    NUMBERS = {"K": ("1", "2"), "S": ("1", "2"), "T": ("5ms", "250us")}
-
     def rule(self, policy):
         with tempfile.TemporaryDirectory() as folder:
-            got = run(PROGRAM, "--simulate", "--ranks", 2, "--algorithm", "eager", "--policy",
+            got = run(PROGRAM, "--simulate", "--ranks", 6, "--algorithm", "eager", "--policy",
                       policy, "--steps", 1, "--out", "run", cwd=folder)
             self.assertEqual(got.returncode, 0, got.stderr)
             return json.loads(pathlib.Path(folder, "run", "run.json").read_text())["rule"]
 
     def test_the_policy_with_its_number(self):
-        for form in choices("policy"):
-            word, _, letter = form.rstrip("]").replace("[", "").partition(":")
-            with self.subTest(form):
-                self.assertIn(letter, {"", *self.NUMBERS}, "add two values to NUMBERS")
-                for text in [f"{word}:{value}" for value in self.NUMBERS.get(letter, ())] or [word]:
-                    self.assertEqual(self.rule(text)["policy"], text)
+        for word, numbers, needs_one in policy_forms(choices("policy")):
+            given = [f"{word}:{number}" for number in numbers] + ([] if needs_one else [word])
+            for policy in given:
+                with self.subTest(policy):
+                    self.assertEqual(self.rule(policy)["policy"], policy)
 
 
 if __name__ == "__main__":
