@@ -47,8 +47,7 @@ def presets(row):
 
 
 def refusal(*words):
-    with tempfile.TemporaryDirectory() as folder:  # --save no-such-word is no refusal.
-        got = run(PROGRAM, *words, cwd=folder)
+    got = run(PROGRAM, *words, "--out", "")  # Refused, after what stands before it.
     return got.stderr.decode().strip() if got.returncode == 2 else ""
 
 
@@ -93,7 +92,8 @@ class Written(unittest.TestCase):
     def rule(self, policy):
         with tempfile.TemporaryDirectory() as folder:
             got = run(PROGRAM, "--simulate", "--ranks", 6, "--algorithm", "eager", "--policy",
-                      policy, "--steps", 1, "--out", "run", cwd=folder)
+                      policy, "--steps", 1, "--data", "synthetic:48x4", "--batch", 1, "--out",
+                      "run", cwd=folder)
             self.assertEqual(got.returncode, 0, got.stderr)
             return json.loads(pathlib.Path(folder, "run", "run.json").read_text())["rule"]
 
