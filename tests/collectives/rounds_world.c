@@ -354,6 +354,8 @@ static rubato_policy policy_draw(uint64_t seed, rubato_policy policy)
 	return policy;
 }
 
+_Static_assert(sizeof(rubato_partial_options) == 88, "a field more: what is drawn for it?");
+
 static void config_draw(struct world *w)
 {
 	rubato_partial_options *o = &w->config.options;

@@ -117,6 +117,8 @@ static void later_policy_draw(struct laws_trial *trial, uint32_t op)
 	}
 }
 
+_Static_assert(sizeof(rubato_partial_options) == 88, "a field more: what is drawn for it?");
+
 static void options_draw(struct laws_trial *trial, uint32_t index, struct rng *random)
 {
 	struct laws_op *op = &trial->ops[index];
