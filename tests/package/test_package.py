@@ -195,7 +195,7 @@ class Users(unittest.TestCase):
                 self.assertEqual((got.returncode, said), (0, ""))
             else:
                 self.assertEqual(got.returncode, 1)
-                self.assertRegex(said, rf"\Aunsupported: .*{name}.* without UCX.*\n\Z")
+                self.assertRegex(said, rf"\Aunsupported: .*{name}: this build has no UCX.*\n\Z")
         said = bare(self.program, "pigeon").stderr.decode()
         self.assertIn("expected auto, shm, ucx or tcp", said)
 
