@@ -18,10 +18,9 @@ static rubato_status exchange_plan(struct rubato_comm *comm, enum rb_exchange wh
 		enum rb_kind kind;
 		uint32_t words;
 	} exchanges[RB_EXCHANGE_COUNT] = {
-		[RB_EXCHANGE_WORDS] = { RB_KIND_ALLGATHER, 3 },
-		[RB_EXCHANGE_KEYS] = { RB_KIND_ALLGATHER,
-				       3 + RB_BUFFER_COUNT * (2 + RB_KEY_BYTES_MAX / 8) },
-		[RB_EXCHANGE_PER_PEER] = { RB_KIND_ALLTOALL, 4 },
+		[RB_EXCHANGE_WORDS] = { RB_KIND_ALLGATHER, WORD_RECORD },
+		[RB_EXCHANGE_KEYS] = { RB_KIND_ALLGATHER, FULL_RECORD },
+		[RB_EXCHANGE_PER_PEER] = { RB_KIND_ALLTOALL, PEER_RECORD },
 	};
 	int flat = rb_algorithm_find(exchanges[which].kind, "flat");
 	struct rb_plan_key key = { .count = exchanges[which].words,
