@@ -118,7 +118,8 @@ static void call_apply(const struct rb_call *call, struct rubato_op *op)
 	op->op = call->op;
 	op->root = call->root;
 	op->named = call->named;
-	op->shape = call->shape;
+	if (rb_kind_uneven(call->kind))
+		op->shape = call->shape;
 }
 
 rubato_status rb_call_collective(rubato_comm *comm, const struct rb_call *call, uint64_t *number)
