@@ -7,7 +7,7 @@ tests/tools/laws_faults.py choose among them.
 """
 
 ROUNDS, OPENING = "collectives/partial/rounds.c", "collectives/partial/rounds_opening.c"
-RECORDS, RESULTS = "collectives/partial/rounds_records.c", "collectives/partial/rounds_results.c"
+RECORDS = "collectives/partial/rounds_records.c"
 RECOVERY = "collectives/partial/rounds_recovery.c"
 API, RUN = "runtime/relaxed/partial.c", "runtime/relaxed/partial_rounds.c"
 SURVIVORS = "runtime/relaxed/partial_recovery.c"
@@ -23,8 +23,8 @@ MACHINE = [
     ("joins while a merge writes the buffer", None,
      [(ROUNDS, "if ([[m->merging > 0]]) return false;", "false")]),
     ("joins though results would be overwritten unread", 32,
-     [(RESULTS, "if ([[is_behind(m)]]) return RB_ROUNDS_NO_SLOT;", "false"),
-      (RESULTS, "if ([[!is_wanted(m, i)]]) found = i;", "true")]),
+     [(ROUNDS, "if ([[is_behind(m)]]) return RB_ROUNDS_NO_SLOT;", "false"),
+      (ROUNDS, "if ([[!is_wanted(m, i)]]) found = i;", "true")]),
     ("joins with nothing before the window ends", None,
      [(ROUNDS, "m->opening.joins_ns = now_ns + [[m->config.options.window_ns]];", "0")]),
     ("full_every is skipped", 7,
@@ -60,7 +60,7 @@ MACHINE = [
        "(uint8_t)(r == m->config.rank ? record->flags & 6u : 0)")]),
     ("aligned numbers go on counting from before a drain", None,
      [(RECORDS, "m->era.is_first = m->numbers.based = m->era.begun = m->willing = false;"
-              " m->numbers.base_round = m->round + 1;", ";")]),
+                " m->numbers.base_round = m->round + 1;", ";")]),
     ("a rank goes on draining when all have drained", None,
      [(RECORDS, "m->era.flags &= ~RB_ROUNDS_DRAINING;", ";")]),
     ("what is discarded is not counted", None,

@@ -2,7 +2,7 @@
 somebody who did not write their laws."""
 
 ROUNDS, OPENING = "collectives/partial/rounds.c", "collectives/partial/rounds_opening.c"
-RECORDS, RESULTS = "collectives/partial/rounds_records.c", "collectives/partial/rounds_results.c"
+RECORDS = "collectives/partial/rounds_records.c"
 RECOVERY, ADAPTIVE = "collectives/partial/rounds_recovery.c", "collectives/partial/adaptive.c"
 API, RUN = "runtime/relaxed/partial.c", "runtime/relaxed/partial_rounds.c"
 IDENTITY = "collectives/reduce/identity.c"
@@ -12,20 +12,20 @@ DRIVER, LAGGED = "runtime/relaxed/protocol_driver.c", "runtime/relaxed/lagged.c"
 
 HOSTILE = [
     ("catch_up: always", 32,
-     [(RESULTS, "if ([[m->results.next >= m->round]]) m->results.caught_up",
+     [(ROUNDS, "if ([[m->results.next >= m->round]]) m->results.caught_up",
        "true")]),
     ("own_commit: in time: the open round", 197,
-     [(RESULTS, "uint64_t round = [[rb_rounds_next_join(m)]];",
+     [(ROUNDS, "uint64_t round = [[rb_rounds_next_join(m)]];",
        "m->round")]),
     ("own_commit: late, free: the next one", 49,
-     [(RESULTS, "else if ([[!in_time && round > 0]]) round--;",
+     [(ROUNDS, "else if ([[!in_time && round > 0]]) round--;",
        "false")]),
     ("free: no drain", 101,
      [(CREATE, "err = [[drain_all(p, deadline_ns)]];",
        "RUBATO_OK")]),
     ("free: ends at once", 57,
-     [(RESULTS, "m->era.parting = RB_ROUNDS_PARTS_NEXT; else [[m->era.flags |= "
-                "RB_ROUNDS_DRAINING;]]",
+     [(ROUNDS, "m->era.parting = RB_ROUNDS_PARTS_NEXT; else [[m->era.flags |= "
+               "RB_ROUNDS_DRAINING;]]",
        "m->era.parted = true;")]),
     ("exchange: the joined buffer is free", 7,
      [(RUN, "in = p->buffers.joined = p->buffers.pending;",
@@ -46,7 +46,7 @@ HOSTILE = [
      [(ROUNDS, "m->era.flags |= RB_ROUNDS_LEFT;",
        "m->era.flags |= RB_ROUNDS_DRAINING;")]),
     ("drain: is a leave", 2,
-     [(ROUNDS, "m->era.flags |= RB_ROUNDS_DRAINING;",
+     [(ROUNDS, "case RB_ROUNDS_DRAIN: [[m->era.flags |= RB_ROUNDS_DRAINING;]]",
        "m->era.flags |= RB_ROUNDS_LEFT;")]),
     ("may_open: majority: any ready rank", 11,
      [(OPENING, "->draws || [[m->opening.initiator == m->config.rank]])",
@@ -112,36 +112,36 @@ HOSTILE = [
        "m->config.rank_count; q++) s->fresh += !rb_rounds_together(m, m->round, "
        "m->config.rank, q) && (m->exchange.records[q].flags & 1u) != 0;")]),
     ("is_behind: who has left holds rounds up", 285,
-     [(RESULTS, "if (takes_latest(m) || [[has_left(m)]]) return false;",
+     [(ROUNDS, "if (takes_latest(m) || [[has_left(m)]]) return false;",
        "false")]),
     ("is_behind: latest holds rounds up, too", 350,
-     [(RESULTS, "if ([[takes_latest(m)]] || has_left(m)) return false;",
+     [(ROUNDS, "if ([[takes_latest(m)]] || has_left(m)) return false;",
        "false")]),
     ("waits: not for the survivors", 222,
-     [(RESULTS, "return [[m->phase != RB_ROUNDS_OVER]]; /* The",
+     [(ROUNDS, "return [[m->phase != RB_ROUNDS_OVER]]; /* The",
        "false")]),
     ("waits: own, not while it is joined", 81,
-     [(RESULTS, "return [[m->results.own_due && m->is_joined && m->results.next <= m->round]];",
+     [(ROUNDS, "return [[m->results.own_due && m->is_joined && m->results.next <= m->round]];",
        "m->results.own_due && m->is_joined && m->results.next < m->round")]),
     ("collect: who has left is given the next era's", 188,
-     [(RESULTS, "m->results.next = [[has_left(m) ? RB_ROUNDS_NEVER : m->results.next]];",
+     [(ROUNDS, "m->results.next = [[has_left(m) ? RB_ROUNDS_NEVER : m->results.next]];",
        "m->results.next")]),
     ("collect: who has left may ask again", 233,
-     [(RESULTS, "m->results.offer = RB_ROUNDS_ERA_OVER; [[m->results.next = RB_ROUNDS_NEVER;]]",
+     [(ROUNDS, "m->results.offer = RB_ROUNDS_ERA_OVER; [[m->results.next = RB_ROUNDS_NEVER;]]",
        ";")]),
     ("collect: the end is told before the last", 2,
-     [(RESULTS, "uint32_t slot = [[next_find(m)]];",
+     [(ROUNDS, "uint32_t slot = [[next_find(m)]];",
        "m->results.limit != RB_ROUNDS_NEVER && m->results.next + 1 == m->results.limit ? "
        "RB_ROUNDS_NO_SLOT "
        ": next_find(m)")]),
     ("release: caught up with the open round alone", 67,
-     [(RESULTS, "if (rb_rounds_is_free(m)) catch_up(m);",
+     [(ROUNDS, "if (rb_rounds_is_free(m)) catch_up(m);",
        "if (rb_rounds_is_free(m)) m->results.caught_up = m->round;")]),
     ("part: what is lent stays lent", 917,
-     [(RESULTS, "[[m->results.lent = RB_ROUNDS_NO_SLOT;]] m->results.next = m->results.limit",
+     [(ROUNDS, "[[m->results.lent = RB_ROUNDS_NO_SLOT;]] m->results.next = m->results.limit",
        ";")]),
     ("part: who has left drains", 10,
-     [(RESULTS, "if ([[has_left(m)]]) /* The others",
+     [(ROUNDS, "if ([[has_left(m)]]) /* The others",
        "false")]),
     ("forward: waits for those below, though fewer are needed", 164,
      [(OPENING, "if ([[m->opening.need == m->opening.live]] && activation->ready",
@@ -265,7 +265,7 @@ HOSTILE = [
      [(RECORDS, "if ([[!had_left]] && (m->ranks.passive",
        "true")]),
     ("part: who drains already does not drain again", 304,
-     [(RESULTS, "m->era.parting = RB_ROUNDS_PARTS_NEXT;",
+     [(ROUNDS, "m->era.parting = RB_ROUNDS_PARTS_NEXT;",
        "m->era.parting = RB_ROUNDS_PARTS;")]),
     ("collect: any size of a round", 0,
      [(API, "if ([[round != NULL && round->size_bytes < sizeof(*round)]])",
@@ -280,7 +280,7 @@ HOSTILE = [
      [(LAGGED, "err = [[flights_end(l)]];",
        "RUBATO_OK")]),
     ("collect: a look tells the end of an era", 113,
-     [(RESULTS, "if ([[looks && m->results.limit != RB_ROUNDS_NEVER]]) "
+     [(ROUNDS, "if ([[looks && m->results.limit != RB_ROUNDS_NEVER]]) "
        "return;",
        "false")]),
     ("collect: the timeout begins with the second wait", 82,

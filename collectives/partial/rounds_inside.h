@@ -61,7 +61,7 @@ struct rb_rounds_numbers {
 	uint32_t differing[2]; /* Ranks. */
 };
 
-/* What is kept, and collected: rounds_results.c. */
+/* What is kept, and collected. */
 struct rb_rounds_results {
 	uint64_t *kept; /* Per slot: its round, or NEVER. */
 	uint32_t slot_count, out, newest, lent;
@@ -220,18 +220,6 @@ uint64_t rb_rounds_target(const struct rb_rounds *m, uint64_t step);
 /* Whether the two reduce together in `round`, the current one or the one before. */
 bool rb_rounds_together(const struct rb_rounds *m, uint64_t round, uint32_t a, uint32_t b);
 
-/* ---- rounds_results.c: what is collected when ---- */
-
-void rb_rounds_collect(struct rb_rounds *m, bool looks);
-void rb_rounds_release(struct rb_rounds *m);
-void rb_rounds_part(struct rb_rounds *m);
-/* Own: a contribution is committed; whether in time. */
-void rb_rounds_own_commit(struct rb_rounds *m, uint64_t step, bool in_time);
-/* The era that this rank has drained into, or its own, ends with the current round. */
-void rb_rounds_era_over(struct rb_rounds *m);
-/* Where the next round's result goes; NO_SLOT: nowhere, what is there is still to be read. */
-uint32_t rb_rounds_slot_find(const struct rb_rounds *m);
-
 /* ---- rounds.c ---- */
 
 void rb_rounds_act_send(struct rb_protocol_actions *out, enum rb_protocol_act act, uint32_t peer,
@@ -243,5 +231,14 @@ void rb_rounds_act_done(struct rb_rounds *m, enum rb_rounds_done which, rubato_s
 			struct rb_protocol_actions *out);
 /* The round's result and records are here. */
 void rb_rounds_complete(struct rb_rounds *m, struct rb_protocol_actions *out);
+/* Own: a contribution is committed; whether in time. */
+void rb_rounds_own_commit(struct rb_rounds *m, uint64_t step, bool in_time);
+void rb_rounds_collect(struct rb_rounds *m, bool looks);
+void rb_rounds_release(struct rb_rounds *m);
+void rb_rounds_part(struct rb_rounds *m);
+/* The era that this rank has drained into, or its own, ends with the current round. */
+void rb_rounds_era_over(struct rb_rounds *m);
+/* Where the next round's result goes; NO_SLOT: nowhere, what is there is still to be read. */
+uint32_t rb_rounds_slot_find(const struct rb_rounds *m);
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * partial.c -- what applications call: leases and commits, results and their release. What comes of
- * a call is the machine's decision (collectives/partial/rounds_results.c); here threads wait.
+ * a call is the machine's decision (collectives/partial/rounds.c); here threads wait.
  */
 #include "runtime/relaxed/partial.h"
 

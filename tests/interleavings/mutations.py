@@ -7,7 +7,7 @@ fail.
 LOCK, WAITING, ENGINE = "base/sync.c", "runtime/engine/waiting.c", "runtime/engine/engine.c"
 SHM, SEND = "transport/shm/shm.c", "transport/shm/shm_send.c"
 RECEIVE = "transport/shm/shm_receive.c"
-MACHINE, RESULTS = "collectives/partial/rounds.c", "collectives/partial/rounds_results.c"
+MACHINE = "collectives/partial/rounds.c"
 PARTIAL, RUN = "runtime/relaxed/partial.c", "runtime/relaxed/partial_rounds.c"
 
 # Counts that only cost points here: what they bound happens all the same.
@@ -185,18 +185,18 @@ FAULTS = [
        "p->buffers.lease;"
        " p->buffers.lease = p->buffers.joined; p->buffers.joined = in; }")]),
     ("partial: a round's result goes over the one that is lent", "swap-latest",
-     [(RESULTS, "i == m->results.lent || i == m->results.newest", "i == m->results.newest"),
+     [(MACHINE, "i == m->results.lent || i == m->results.newest", "i == m->results.newest"),
       (MACHINE, "m->results.out != m->results.lent && m->results.out != m->results.newest",
        "true")]),
     ("partial: released before the reader is done", "swap",
-     [(RESULTS, "m->results.lent != RB_ROUNDS_NO_SLOT && m->results.kept[m->results.lent] < oldest",
+     [(MACHINE, "m->results.lent != RB_ROUNDS_NO_SLOT && m->results.kept[m->results.lent] < oldest",
        "false"),
-      (RESULTS, "i == m->results.lent || i == m->results.newest", "i == m->results.newest"),
+      (MACHINE, "i == m->results.lent || i == m->results.newest", "i == m->results.newest"),
       (MACHINE, "m->results.out != m->results.lent && m->results.out != m->results.newest",
        "true")]),
     ("partial: joins though results would be overwritten unread", "swap",
-     [(RESULTS, "if ([[is_behind(m)]]) return RB_ROUNDS_NO_SLOT;", "false"),
-      (RESULTS, "if ([[!is_wanted(m, i)]]) found = i;", "true")]),
+     [(MACHINE, "if ([[is_behind(m)]]) return RB_ROUNDS_NO_SLOT;", "false"),
+      (MACHINE, "if ([[!is_wanted(m, i)]]) found = i;", "true")]),
     ("partial: completes without saying that something has changed", "swap",
      [(RUN, "q->changed = true;", ";"),
       (RUN, "p->changed = p->comm->engine.completed = true;", ";")]),
