@@ -6,8 +6,7 @@ do not see it, edits as tests/mutate.py has them.) tests/collectives/machine_fau
 tests/tools/laws_faults.py choose among them.
 """
 
-ROUNDS, OPENING = "collectives/partial/rounds.c", "collectives/partial/rounds_opening.c"
-RECORDS = "collectives/partial/rounds_records.c"
+ROUNDS, AGREED = "collectives/partial/rounds.c", "collectives/partial/rounds_agreement.c"
 RECOVERY = "collectives/partial/rounds_recovery.c"
 API, RUN = "runtime/relaxed/partial.c", "runtime/relaxed/partial_rounds.c"
 SURVIVORS = "runtime/relaxed/partial_recovery.c"
@@ -28,41 +27,41 @@ MACHINE = [
     ("joins with nothing before the window ends", None,
      [(ROUNDS, "m->opening.joins_ns = now_ns + [[m->config.options.window_ns]];", "0")]),
     ("full_every is skipped", 7,
-     [(OPENING, "(m->round + 1) % o->full_every == 0", "false")]),
+     [(AGREED, "(m->round + 1) % o->full_every == 0", "false")]),
     ("absences are not counted", None,
-     [(RECORDS, "m->ranks.absent[r] = [[record->count > 0 ? 0 : m->ranks.absent[r] + 1]];", "0")]),
-    ("an arrival counts twice", 3, [(OPENING, "activation->ready++;", "activation->ready += 2;")]),
+     [(AGREED, "m->ranks.absent[r] = [[record->count > 0 ? 0 : m->ranks.absent[r] + 1]];", "0")]),
+    ("an arrival counts twice", 3, [(AGREED, "activation->ready++;", "activation->ready += 2;")]),
     ("a rank passes on what it has passed on before", None,
-     [(OPENING, "activation->ready - activation->forwarded", "activation->ready")]),
+     [(AGREED, "activation->ready - activation->forwarded", "activation->ready")]),
     ("late contributions make a rank ready", None,
-     [(OPENING, "([[m->pending.fresh]] || rb_rounds_is_passive(m))", "m->pending.count > 0")]),
+     [(AGREED, "([[m->pending.fresh]] || rb_rounds_is_passive(m))", "m->pending.count > 0")]),
     ("the activation goes to the wrong child", 0,
-     [(OPENING, "rb_rounds_right(m, [[1u << i]])", "i > 0 ? 1u : 1u << i")]),
+     [(AGREED, "rb_rounds_right(m, [[1u << i]])", "i > 0 ? 1u : 1u << i")]),
     ("a relay tells one distance too few", None,
-     [(OPENING, "i = [[levels]]; i-- > 0;",
+     [(AGREED, "i = [[levels]]; i-- > 0;",
        "levels > 0 && levels < m->opening.levels ? levels - 1 : levels")]),
     ("counts of a round are left to the one after the next", None,
      [(ROUNDS, "m->opening.activations[m->round & 1] = (struct rb_rounds_activation) { 0 };",
        "m->opening.activations[m->round & 1].active = false;")]),
     ("majority draws among all ranks, passive ones included", None,
-     [(OPENING, "if ([[m->ranks.passive[r] != 0]]) continue; if (left-- == 0)", "false")]),
+     [(AGREED, "if ([[m->ranks.passive[r] != 0]]) continue; if (left-- == 0)", "false")]),
     ("quorum(k) opens with k - 1", 59,
-     [(OPENING, "return [[m->config.options.quorum]];",
+     [(AGREED, "return [[m->config.options.quorum]];",
        "m->config.options.quorum - (m->config.options.quorum > 1)")]),
     ("nobody arms the deadline", None,
-     [(OPENING, "m->opening.opens_ns = now_ns + m->config.options.deadline_ns; "
-                "rb_rounds_act_wake(out, m->opening.opens_ns);",
+     [(AGREED, "m->opening.opens_ns = now_ns + m->config.options.deadline_ns; "
+               "rb_rounds_act_wake(out, m->opening.opens_ns);",
        ";")]),
     ("a record does not tell that its rank drains", None,
      [(ROUNDS, ".flags = [[m->era.flags]] |", "(m->era.flags & ~RB_ROUNDS_DRAINING)")]),
     ("others' passive ranks go on counting as live", None,
-     [(RECORDS, "record->flags & (RB_ROUNDS_DRAINING | RB_ROUNDS_LEFT)",
+     [(AGREED, "record->flags & (RB_ROUNDS_DRAINING | RB_ROUNDS_LEFT)",
        "(uint8_t)(r == m->config.rank ? record->flags & 6u : 0)")]),
     ("aligned numbers go on counting from before a drain", None,
-     [(RECORDS, "m->era.is_first = m->numbers.based = m->era.begun = m->willing = false;"
-                " m->numbers.base_round = m->round + 1;", ";")]),
+     [(AGREED, "m->era.is_first = m->numbers.based = m->era.begun = m->willing = false;"
+               " m->numbers.base_round = m->round + 1;", ";")]),
     ("a rank goes on draining when all have drained", None,
-     [(RECORDS, "m->era.flags &= ~RB_ROUNDS_DRAINING;", ";")]),
+     [(AGREED, "m->era.flags &= ~RB_ROUNDS_DRAINING;", ";")]),
     ("what is discarded is not counted", None,
      [(ROUNDS, "m->counts.discarded++;", ";"), (ROUNDS, "m->counts.discarded += load->count;",
                                                 ";")]),

@@ -1,8 +1,7 @@
 """partial_faults_hostile -- faults of the relaxed operations as in partial_faults.py: HOSTILE, by
 somebody who did not write their laws."""
 
-ROUNDS, OPENING = "collectives/partial/rounds.c", "collectives/partial/rounds_opening.c"
-RECORDS = "collectives/partial/rounds_records.c"
+ROUNDS, AGREED = "collectives/partial/rounds.c", "collectives/partial/rounds_agreement.c"
 RECOVERY, ADAPTIVE = "collectives/partial/rounds_recovery.c", "collectives/partial/adaptive.c"
 API, RUN = "runtime/relaxed/partial.c", "runtime/relaxed/partial_rounds.c"
 IDENTITY = "collectives/reduce/identity.c"
@@ -49,13 +48,13 @@ HOSTILE = [
      [(ROUNDS, "case RB_ROUNDS_DRAIN: [[m->era.flags |= RB_ROUNDS_DRAINING;]]",
        "m->era.flags |= RB_ROUNDS_LEFT;")]),
     ("may_open: majority: any ready rank", 11,
-     [(OPENING, "->draws || [[m->opening.initiator == m->config.rank]])",
+     [(AGREED, "->draws || [[m->opening.initiator == m->config.rank]])",
        "true")]),
     ("arrive: full rounds have a deadline, too", 24,
-     [(OPENING, "policy->timed && [[!m->opening.full]] &&",
+     [(AGREED, "policy->timed && [[!m->opening.full]] &&",
        "true")]),
     ("arrive: any policy has a deadline", 10,
-     [(OPENING, "if ([[policy->timed]] && !m->opening.full",
+     [(AGREED, "if ([[policy->timed]] && !m->opening.full",
        "true")]),
     ("waiting: willing before the first commit", 311,
      [(ROUNDS, "m->willing = m->era.begun;",
@@ -87,27 +86,27 @@ HOSTILE = [
        "m->groups.last_full = m->opening.full; m->groups.turn -= m->opening.full && "
        "m->groups.turn > 0;")]),
     ("full_due: not for oneself", 13,
-     [(OPENING, "[[m->ranks.passive[r] == 0]] && m->ranks.absent[r] >= o->max_absence",
+     [(AGREED, "[[m->ranks.passive[r] == 0]] && m->ranks.absent[r] >= o->max_absence",
        "m->ranks.passive[r] == 0 && r != m->config.rank")]),
     ("draw: without the seed", 11,
-     [(OPENING, "rb_mix([[m->config.options.seed]] ^",
+     [(AGREED, "rb_mix([[m->config.options.seed]] ^",
        "0")]),
     ("base_read: differing numbers are alike", 3,
-     [(RECORDS, "else if ([[record->base_step != m->numbers.base_step]])",
+     [(AGREED, "else if ([[record->base_step != m->numbers.base_step]])",
        "false")]),
     ("mismatch: both numbers are one's own", 3,
-     [(RECORDS, "steps[i] = m->exchange.records[ranks[i]].base_step;",
+     [(AGREED, "steps[i] = m->exchange.records[ranks[i]].base_step;",
        "steps[i] = m->numbers.base_step;")]),
     ("divisor: all ranks for a group's", 28,
-     [(RECORDS, "double by = [[members]];",
+     [(AGREED, "double by = [[members]];",
        "m->config.rank_count")]),
     ("summary: a group's discarded ones only", 13,
-     [(RECORDS, "s->discarded += record->discarded; if ([[!rb_rounds_together(m, m->round, "
+     [(AGREED, "s->discarded += record->discarded; if ([[!rb_rounds_together(m, m->round, "
        "m->config.rank, r)]])",
        "!rb_rounds_together(m, m->round, m->config.rank, r) && (s->discarded -= "
        "record->discarded, true)")]),
     ("summary: the fresh ones of all groups", 13,
-     [(RECORDS, "*s = (rubato_round) { .round = m->round };",
+     [(AGREED, "*s = (rubato_round) { .round = m->round };",
        "*s = (rubato_round) { .round = m->round }; for (uint32_t q = 0; q < "
        "m->config.rank_count; q++) s->fresh += !rb_rounds_together(m, m->round, "
        "m->config.rank, q) && (m->exchange.records[q].flags & 1u) != 0;")]),
@@ -144,13 +143,13 @@ HOSTILE = [
      [(ROUNDS, "if ([[has_left(m)]]) /* The others",
        "false")]),
     ("forward: waits for those below, though fewer are needed", 164,
-     [(OPENING, "if ([[m->opening.need == m->opening.live]] && activation->ready",
+     [(AGREED, "if ([[m->opening.need == m->opening.live]] && activation->ready",
        "true")]),
     ("forward: passive ranks are waited for", 2,
-     [(OPENING, "live += [[m->ranks.passive[rb_rounds_right(m, i)] == 0]];",
+     [(AGREED, "live += [[m->ranks.passive[rb_rounds_right(m, i)] == 0]];",
        "true")]),
     ("flood: a relay forgets the nearest", 1,
-     [(OPENING, "if ([[activation->sent & (1u << i)]]) continue;",
+     [(AGREED, "if ([[activation->sent & (1u << i)]]) continue;",
        "(activation->sent & (1u << i)) || (i == 0 && levels < m->opening.levels && levels > 0)")]),
     ("restore: the count is lost", 39,
      [(RECOVERY, "pending->count += joined->count;",
@@ -262,7 +261,7 @@ HOSTILE = [
      [(ADAPTIVE, "first = [[a->least < a->active ? a->least : a->active]];",
        "1")]),
     ("apply: who has left is told again and again", 188,
-     [(RECORDS, "if ([[!had_left]] && (m->ranks.passive",
+     [(AGREED, "if ([[!had_left]] && (m->ranks.passive",
        "true")]),
     ("part: who drains already does not drain again", 304,
      [(ROUNDS, "m->era.parting = RB_ROUNDS_PARTS_NEXT;",

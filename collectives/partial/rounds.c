@@ -1,7 +1,7 @@
 /*
  * rounds.c -- rounds as one rank sees them: what its application commits and collects, when it
- * joins, and what happens in which order. Beside it: how a round opens (rounds_opening.c), what
- * records say (rounds_records.c), losses (rounds_recovery.c).
+ * joins, and what happens in which order. Beside it: what all ranks agree on about a round
+ * (rounds_agreement.c), what survivors do (rounds_recovery.c).
  *
  * `next` is the round to be collected next. EACH takes all in order; LATEST skips to the newest;
  * OWN takes the round of the last contribution, once `own_due`, and after a drain also each that

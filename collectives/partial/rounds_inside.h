@@ -174,7 +174,7 @@ static inline uint64_t rb_rounds_next_join(const struct rb_rounds *m)
 	return m->round + m->is_joined;
 }
 
-/* ---- rounds_opening.c: how a round opens ---- */
+/* ---- rounds_agreement.c: what all ranks agree on ---- */
 
 struct rb_rounds_policy { /* Of a round that is not full. */
 	/* How many ready ranks it needs, of those that are live at most. */
@@ -199,6 +199,15 @@ bool rb_rounds_open(struct rb_rounds *m, uint64_t now_ns, struct rb_protocol_act
 void rb_rounds_flood_message(struct rb_rounds *m, const struct rb_rounds_message *message,
 			     struct rb_protocol_actions *out);
 
+/* Records are here. False: ranks' numbers differ, this is the end. */
+bool rb_rounds_records_read(struct rb_rounds *m);
+/* The round is over: who is passive, absent, the era's end. */
+void rb_rounds_records_apply(struct rb_rounds *m);
+/* The round that contribution `step` is for: aligned rounds. */
+uint64_t rb_rounds_target(const struct rb_rounds *m, uint64_t step);
+/* Whether the two reduce together in `round`, the current one or the one before. */
+bool rb_rounds_together(const struct rb_rounds *m, uint64_t round, uint32_t a, uint32_t b);
+
 /* ---- rounds_recovery.c: what survivors agree on ---- */
 
 void rb_rounds_lose(struct rb_rounds *m, uint32_t peer, struct rb_protocol_actions *out);
@@ -208,17 +217,6 @@ void rb_rounds_recovery_message(struct rb_rounds *m, uint32_t from,
 void rb_rounds_fetched(struct rb_rounds *m, struct rb_protocol_actions *out);
 /* Fetches or ends if it can. */
 void rb_rounds_recovery_advance(struct rb_rounds *m, struct rb_protocol_actions *out);
-
-/* ---- rounds_records.c: what follows from records ---- */
-
-/* Records are here. False: ranks' numbers differ, this is the end. */
-bool rb_rounds_records_read(struct rb_rounds *m);
-/* The round is over: who is passive, absent, the era's end. */
-void rb_rounds_records_apply(struct rb_rounds *m);
-/* The round that contribution `step` is for: aligned rounds. */
-uint64_t rb_rounds_target(const struct rb_rounds *m, uint64_t step);
-/* Whether the two reduce together in `round`, the current one or the one before. */
-bool rb_rounds_together(const struct rb_rounds *m, uint64_t round, uint32_t a, uint32_t b);
 
 /* ---- rounds.c ---- */
 
