@@ -8,7 +8,7 @@ tests/tools/laws_faults.py choose among them.
 
 ROUNDS, AGREED = "collectives/partial/rounds.c", "collectives/partial/rounds_agreement.c"
 RECOVERY = "collectives/partial/rounds_recovery.c"
-API, RUN = "runtime/relaxed/partial.c", "runtime/relaxed/partial_rounds.c"
+RUN = "runtime/relaxed/partial.c"
 SURVIVORS = "runtime/relaxed/partial_recovery.c"
 CREATE = "runtime/relaxed/partial_create.c"
 DRIVER, LAGGED = "runtime/relaxed/protocol_driver.c", "runtime/relaxed/lagged.c"
@@ -115,13 +115,13 @@ RUNTIME = [
     ("peers are told the identity's buffer, not the joined one", 0,
      [(RUN, "record->in = [[(uint16_t)in]];", "RB_PARTIAL_IDENTITY")]),
     ("a late contribution is added twice", 0,
-     [(API, "rb_partial_merge(p, pending, p->buffers.lease, false);",
+     [(RUN, "rb_partial_merge(p, pending, p->buffers.lease, false);",
        "rb_partial_merge(p, pending, p->buffers.lease, false);"
        " rb_partial_merge(p, pending, p->buffers.lease, false);")]),
     ("a late contribution is counted but not added", 0,
-     [(API, "rb_partial_merge(p, pending, p->buffers.lease, false);", ";")]),
+     [(RUN, "rb_partial_merge(p, pending, p->buffers.lease, false);", ";")]),
     ("the machine is not told that a merge is over", 0,
-     [(API, "rb_partial_call(p, RB_ROUNDS_MERGED, NULL, 0);", ";")]),
+     [(RUN, "rb_partial_call(p, RB_ROUNDS_MERGED, NULL, 0);", ";")]),
     ("what was joined in vain is dropped",
      13, [(SURVIVORS, "p->buffers.pending = p->buffers.joined;",
                                                  ";")]),
@@ -137,7 +137,7 @@ RUNTIME = [
      [(RUN, "memcpy(r->records, rb_rounds_records(p->machine), rb_partial_records_bytes(p));",
        ";")]),
     ("who waits in one operation does not tell the others", 4991,
-     [(API, "rb_partial_call(q, RB_ROUNDS_WAITING, NULL, 0);", ";")]),
+     [(RUN, "rb_partial_call(q, RB_ROUNDS_WAITING, NULL, 0);", ";")]),
     ("what happens during a step is lost", 3,
      [(DRIVER, "!queue_add(driver, event)", "false")]),
     ("messages overtake each other", 95,

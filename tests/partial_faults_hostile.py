@@ -3,7 +3,7 @@ somebody who did not write their laws."""
 
 ROUNDS, AGREED = "collectives/partial/rounds.c", "collectives/partial/rounds_agreement.c"
 RECOVERY, ADAPTIVE = "collectives/partial/rounds_recovery.c", "collectives/partial/adaptive.c"
-API, RUN = "runtime/relaxed/partial.c", "runtime/relaxed/partial_rounds.c"
+RUN, REPORT = "runtime/relaxed/partial.c", "runtime/relaxed/partial_report.c"
 IDENTITY = "collectives/reduce/identity.c"
 SURVIVORS = "runtime/relaxed/partial_recovery.c"
 CREATE = "runtime/relaxed/partial_create.c"
@@ -174,42 +174,42 @@ HOSTILE = [
        "type == RUBATO_UINT32 && columns[op] == 1 ? 0x7fffffffu : "
        "identities[type][columns[op]]")]),
     ("contribute: all but the last byte", 8,
-     [(API, "memcpy(lease, buffer, [[(size_t)p->vector.bytes]]);",
+     [(RUN, "memcpy(lease, buffer, [[(size_t)p->vector.bytes]]);",
        "(size_t)p->vector.bytes - 1")]),
     ("collect: the convenient one copies half", 8,
-     [(API, "memcpy(out, result, [[(size_t)p->vector.bytes]]);",
+     [(RUN, "memcpy(out, result, [[(size_t)p->vector.bytes]]);",
        "(size_t)p->vector.bytes / 2")]),
     ("collect: each wait has the timeout anew", 82,
-     [(API, "if ([[*deadline_ns == 0]])",
+     [(RUN, "if ([[*deadline_ns == 0]])",
        "true")]),
     ("collect: a look waits", 3,
-     [(API, "bool look = [[timeout_ns == RUBATO_NO_WAIT]], looked",
+     [(RUN, "bool look = [[timeout_ns == RUBATO_NO_WAIT]], looked",
        "false")]),
     ("collect: a look finds nothing", 0,
-     [(API, "timeout_ns = p->comm->timeout_ns; *slot = RB_ROUNDS_NO_SLOT; for (;;) { if "
+     [(RUN, "timeout_ns = p->comm->timeout_ns; *slot = RB_ROUNDS_NO_SLOT; for (;;) { if "
        "([[p->driver.over]])",
        "look")]),
     ("collect: lends two at a time", 0,
-     [(API, "if ([[rb_rounds_view_of(p->machine).lent != RB_ROUNDS_NO_SLOT]] && "
+     [(RUN, "if ([[rb_rounds_view_of(p->machine).lent != RB_ROUNDS_NO_SLOT]] && "
        "!p->driver.over)",
        "false")]),
     ("collect: last numbers are the first", 2,
-     [(API, ".last_step = [[record->last_step]], .weight = record->count",
+     [(RUN, ".last_step = [[record->last_step]], .weight = record->count",
        "record->first_step")]),
     ("stats: phases the other way round", 1,
-     [(API, "memcpy(stats->round_ns, p->clocks.phase_ns, sizeof(stats->round_ns));",
+     [(REPORT, "memcpy(stats->round_ns, p->clocks.phase_ns, sizeof(stats->round_ns));",
        "for (int i = 0; i < 4; i++) stats->round_ns[i] = p->clocks.phase_ns[3 - i];")]),
     ("stats: waits the other way round", 1,
-     [(API, "memcpy(stats->wait_ns, p->clocks.wait_ns, sizeof(stats->wait_ns));",
+     [(REPORT, "memcpy(stats->wait_ns, p->clocks.wait_ns, sizeof(stats->wait_ns));",
        "for (int i = 0; i < 4; i++) stats->wait_ns[i] = p->clocks.wait_ns[3 - i];")]),
     ("stats: all rounds are full", 0,
-     [(API, ".full_rounds = [[view.full_rounds]],",
+     [(REPORT, ".full_rounds = [[view.full_rounds]],",
        "view.round")]),
     ("stats: merged ones are delivered", 0,
-     [(API, ".merged = [[view.merged]],",
+     [(REPORT, ".merged = [[view.merged]],",
        "view.delivered")]),
     ("stats: the call counts without collect", 10,
-     [(API, "p->clocks.call_ns += p->clocks.work_since_ns - begin - before;",
+     [(RUN, "p->clocks.call_ns += p->clocks.work_since_ns - begin - before;",
        ";")]),
     ("members: of the round before", 1,
      [(RUN, "r->member[p->reduction.members[i]] = [[true]];",
@@ -267,7 +267,7 @@ HOSTILE = [
      [(ROUNDS, "m->era.parting = RB_ROUNDS_PARTS_NEXT;",
        "m->era.parting = RB_ROUNDS_PARTS;")]),
     ("collect: any size of a round", 0,
-     [(API, "if ([[round != NULL && round->size_bytes < sizeof(*round)]])",
+     [(RUN, "if ([[round != NULL && round->size_bytes < sizeof(*round)]])",
        "false")]),
     ("lagged: a look waits", 31,
      [(LAGGED, "if ([[timeout_ns == RUBATO_NO_WAIT]]) {",
@@ -283,6 +283,6 @@ HOSTILE = [
        "return;",
        "false")]),
     ("collect: the timeout begins with the second wait", 82,
-     [(API, "*deadline_ns = rb_deadline([[begin_ns]], timeout_ns);",
+     [(RUN, "*deadline_ns = rb_deadline([[begin_ns]], timeout_ns);",
        "rb_engine_now(engine)")]),
 ]

@@ -1,18 +1,365 @@
 /*
- * partial.c -- what applications call: leases and commits, results and their release. What comes of
- * a call is the machine's decision (collectives/partial/rounds.c); here threads wait.
+ * partial.c -- a partial allreduce at work. A call of the application's, a message, the end of a
+ * run: all are events of one loop, which puts each into the protocol machine and does at once what
+ * comes out (rb_partial_event). What is decided is the machine's; here buffers change hands, runs
+ * begin and end, and the application's threads wait.
+ *
+ * A round touches peers' buffers in place, so when does nobody touch mine? The exchange of round r
+ * is complete when every rank has joined r, and joining r means to have completed r - 1: so it
+ * synchronises the entry into the reduction (run.entered), and whatever was read or written for
+ * r - 1 is free again. In the reduction contributions are only read: those of a round that a crash
+ * cut short are as they were.
  */
 #include "runtime/relaxed/partial.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "collectives/reduce/identity.h"
-#include "runtime/unmatched.h"
 
 #define MERGE_LOCKED_BYTES (64u << 10) /* Guess: below it the lock costs more than it holds up. */
+
+/* ---- Buffers of contributions ---- */
+
+uint32_t rb_partial_free_contribution(const struct rubato_partial *p)
+{
+	uint32_t i = 0;
+
+	while (i == p->buffers.lease || i == p->buffers.pending || i == p->buffers.joined)
+		i++;
+	RB_ASSERT(i < RB_PARTIAL_CONTRIBUTIONS);
+	return i;
+}
+
+void rb_partial_merge(struct rubato_partial *p, uint32_t into, uint32_t from, bool from_first)
+{
+	const void *operands[2] = { rb_partial_buffer(p, from_first ? from : into),
+				    rb_partial_buffer(p, from_first ? into : from) };
+	const struct rb_reduce both = { .type = p->vector.type,
+					.op = p->vector.op,
+					.to = rb_partial_buffer(p, into),
+					.from = operands,
+					.from_count = 2,
+					.count = p->vector.count };
+
+	if (p->vector.count > 0)
+		p->vector.reduce(&both);
+}
+
+/* What the verdict on a commit means for the buffers: before anything else happens. */
+static void settle(struct rubato_partial *p)
+{
+	uint32_t lease = p->buffers.lease;
+
+	switch (rb_rounds_view_of(p->machine).verdict) {
+	case RB_ROUNDS_REPLACE:
+		p->buffers.lease = p->buffers.pending;
+		p->buffers.pending = lease;
+		break;
+	case RB_ROUNDS_TAKE:
+		p->buffers.pending = lease;
+		p->buffers.lease = rb_partial_free_contribution(p);
+		break;
+	case RB_ROUNDS_MERGE: /* rubato_partial_commit does it. */
+	case RB_ROUNDS_DISCARD:
+		break;
+	}
+}
+
+/* ---- Clocks, and who waits ---- */
+
+static void wait_clock(struct rubato_partial *p, uint64_t now_ns)
+{
+	struct rb_partial_clocks *c = &p->clocks;
+
+	if (c->wait_since_ns > 0 && c->phase <= RB_ROUNDS_REDUCING)
+		c->wait_ns[c->phase] += now_ns - c->wait_since_ns;
+	c->wait_since_ns = c->wait_since_ns > 0 ? now_ns : 0;
+}
+
+/* Who waits, here or in another operation, looks again: it may be wanted now. */
+static void waiters_look(struct rubato_partial *p)
+{
+	for (struct rubato_partial *q = p->comm->partials; q != NULL; q = q->next)
+		q->changed = true;
+	p->changed = p->comm->engine.completed = true;
+}
+
+static void phase_clock(struct rubato_partial *p, uint64_t now_ns)
+{
+	enum rb_rounds_phase phase = rb_rounds_phase_of(p->machine);
+	struct rb_partial_clocks *c = &p->clocks;
+
+	if (phase == c->phase)
+		return;
+	wait_clock(p, now_ns);
+	if (c->phase <= RB_ROUNDS_REDUCING)
+		c->phase_ns[c->phase] += now_ns - c->phase_since_ns;
+	c->phase = phase;
+	c->phase_since_ns = now_ns;
+	/* For want of room, perhaps: who waits elsewhere is to know. */
+	if (phase == RB_ROUNDS_JOINING && p->comm->partials->next != NULL)
+		waiters_look(p);
+}
+
+/* ---- Runs ---- */
+
+/* `value` is the RUN action's. */
+static void run_over(struct rb_engine *engine, const struct rb_run *run, uint64_t value)
+{
+	struct rb_protocol_event event = { .kind = RB_PROTOCOL_RUN_DONE, .value = value };
+
+	if (run->status == RUBATO_OK)
+		rb_partial_event(run->owner, &event);
+	else if (run->status != RUBATO_ERR_PEER) /* Else the machine is about to hear of a loss. */
+		rb_engine_poison(engine, run->status, run->failure);
+}
+
+static void exchange_done(struct rb_engine *engine, struct rb_run *run)
+{
+	run_over(engine, run, ((struct rubato_partial *)run->owner)->exchange.value);
+}
+
+static void reduce_done(struct rb_engine *engine, struct rb_run *run)
+{
+	run_over(engine, run, ((struct rubato_partial *)run->owner)->reduction.value);
+}
+
+struct rb_tag rb_partial_run_tag(const struct rubato_partial *p, enum rb_partial_tag which,
+				 uint64_t instance)
+{
+	return rb_tag(p->comm->engine.epoch, RB_TAG_PARTIAL,
+		      p->driver.number * RB_PARTIAL_TAGS + which, (uint32_t)instance);
+}
+
+static void exchange_start(struct rb_engine *engine, struct rubato_partial *p, uint64_t round)
+{
+	struct rb_rounds_record *record = rb_rounds_own_record(p->machine);
+	uint32_t in = RB_PARTIAL_IDENTITY, out = rb_rounds_view_of(p->machine).out;
+
+	RB_ASSERT((record->count > 0) == (p->buffers.pending != RB_PARTIAL_NONE));
+	if (record->count > 0) {
+		in = p->buffers.joined = p->buffers.pending;
+		p->buffers.pending = RB_PARTIAL_NONE;
+	}
+	p->results.slots[out].buffer = RB_PARTIAL_RESULTS + out;
+	record->in = (uint16_t)in;
+	record->out = (uint16_t)p->results.slots[out].buffer;
+	p->exchange.run.buffers[RB_BUF_IN] = record;
+	p->exchange.run.buffers[RB_BUF_OUT] = rb_rounds_records(p->machine);
+	p->exchange.run.buffers[RB_BUF_SCRATCH] = p->exchange.scratch;
+	p->exchange.run.type = RUBATO_INT64;
+	p->exchange.run.tag = rb_partial_run_tag(p, RB_PARTIAL_TAG_EXCHANGE, round);
+	p->exchange.run.signature = (struct rb_signature) {
+		.kind = RB_KIND_ALLGATHER,
+		.type = RUBATO_INT64,
+		.op = 0xff,
+		.algorithm = (uint8_t)(p->exchange.plan->algorithm - rb_algorithms),
+		.root = UINT32_MAX,
+		.count = RB_ROUNDS_RECORD_WORDS,
+	};
+	p->exchange.run.instance = (uint32_t)round;
+	p->exchange.run.done = exchange_done;
+	p->exchange.run.owner = p;
+	rb_run_start(engine, &p->exchange.run);
+}
+
+uint32_t rb_partial_members_find(struct rubato_partial *p)
+{
+	uint32_t position = 0;
+
+	p->reduction.member_count = rb_rounds_members(p->machine, p->reduction.members);
+	while (p->reduction.members[position] != p->comm->engine.rank)
+		position++;
+	return position;
+}
+
+/* False: a peer names buffers that there are none of. */
+static bool addresses_fill(struct rubato_partial *p, const struct rb_rounds_record *records)
+{
+	for (uint32_t i = 0; i < p->reduction.member_count; i++) {
+		const struct rb_rounds_record *record = &records[p->reduction.members[i]];
+		uint8_t *base = p->buffers.bases[p->reduction.members[i]];
+
+		if (record->in > RB_PARTIAL_IDENTITY || record->out < RB_PARTIAL_RESULTS ||
+		    record->out >= RB_PARTIAL_RESULTS + p->results.slot_count)
+			return false;
+		if (base == NULL)
+			continue; /* This algorithm touches nobody's memory. */
+		p->reduction.peers[i].mapped[RB_BUF_IN] = base + p->buffers.stride * record->in;
+		p->reduction.peers[i].mapped[RB_BUF_OUT] = base + p->buffers.stride * record->out;
+		p->reduction.peers[i].mapped[RB_BUF_SCRATCH] =
+			base + p->buffers.stride * (RB_PARTIAL_RESULTS + p->results.slot_count);
+	}
+	return true;
+}
+
+static void reduce_start(struct rb_engine *engine, struct rubato_partial *p, uint64_t round)
+{
+	const struct rb_rounds_record *own = rb_rounds_own_record(p->machine);
+	uint32_t position = rb_partial_members_find(p);
+	bool all = p->reduction.member_count == engine->rank_count;
+	double divisor = rb_rounds_summary(p->machine)->divisor;
+	struct rb_run *run = &p->reduction.run;
+
+	if (divisor > UINT32_MAX) {
+		rb_engine_poison(engine, RUBATO_ERR_ARGUMENT,
+				 "partial: a round's weights add up to 2^32 or more");
+		return;
+	}
+	if (!addresses_fill(p, rb_rounds_records(p->machine))) {
+		rb_engine_poison(engine, RUBATO_ERR_INTERNAL,
+				 "partial: a record names a buffer that does not exist");
+		return;
+	}
+	run->plan = all ? p->reduction.plan : p->reduction.group_plans[position];
+	run->ranks = all ? NULL : p->reduction.members;
+	run->buffers[RB_BUF_IN] = rb_partial_buffer(p, own->in);
+	run->buffers[RB_BUF_OUT] = rb_partial_buffer(p, own->out);
+	run->buffers[RB_BUF_SCRATCH] =
+		rb_partial_buffer(p, RB_PARTIAL_RESULTS + p->results.slot_count);
+	run->peers = p->reduction.peers;
+	run->type = p->vector.type;
+	run->op = p->vector.op;
+	run->divisor = (uint32_t)divisor;
+	run->tag = rb_partial_run_tag(p, RB_PARTIAL_TAG_REDUCE, round);
+	run->signature = (struct rb_signature) {
+		.kind = RB_KIND_ALLREDUCE,
+		.type = (uint8_t)p->vector.type,
+		.op = (uint8_t)p->vector.op,
+		.algorithm = (uint8_t)(run->plan->algorithm - rb_algorithms),
+		.root = UINT32_MAX,
+		.count = p->vector.count,
+	};
+	run->instance = (uint32_t)round;
+	run->entered = true;
+	run->done = reduce_done;
+	run->owner = p;
+	rb_run_start(engine, run);
+}
+
+/* ---- The end of a round ---- */
+
+static void completed(struct rubato_partial *p)
+{
+	struct rb_partial_result *r = &p->results.slots[rb_rounds_view_of(p->machine).newest];
+
+	memcpy(r->records, rb_rounds_records(p->machine), rb_partial_records_bytes(p));
+	r->summary = *rb_rounds_summary(p->machine);
+	memset(r->member, 0, p->comm->engine.rank_count * sizeof(*r->member));
+	for (uint32_t i = 0; i < p->reduction.member_count; i++)
+		r->member[p->reduction.members[i]] = true;
+	p->buffers.joined = RB_PARTIAL_NONE;
+}
+
+/* ---- Events and actions ---- */
+
+static void run_begin(struct rubato_partial *p, const struct rb_protocol_action *action)
+{
+	struct rb_engine *engine = &p->comm->engine;
+	uint64_t round = action->value / RB_ROUNDS_RUNS;
+
+	if (p->driver.over)
+		return; /* By an action before this one. */
+	switch ((enum rb_rounds_run)(action->value % RB_ROUNDS_RUNS)) {
+	case RB_ROUNDS_EXCHANGE:
+		p->exchange.value = action->value;
+		exchange_start(engine, p, round);
+		break;
+	case RB_ROUNDS_REDUCE:
+		p->reduction.value = action->value;
+		reduce_start(engine, p, round);
+		break;
+	case RB_ROUNDS_FETCH:
+	case RB_ROUNDS_SERVE:
+	case RB_ROUNDS_ABANDON:
+	case RB_ROUNDS_RESTORE:
+		rb_partial_recover(p, action->value, action->peer);
+		break;
+	}
+}
+
+static void done(struct rubato_partial *p, const struct rb_protocol_action *action)
+{
+	waiters_look(p);
+	if (p->driver.over)
+		return; /* Poisoned. */
+	switch ((enum rb_rounds_done)(action->value % RB_ROUNDS_EVENTS)) {
+	case RB_ROUNDS_COMPLETED:
+		completed(p);
+		break;
+	case RB_ROUNDS_ENDED: /* The driver lives on: others may still have to hear. */
+		break;
+	case RB_ROUNDS_DIFFERING:
+		RB_ASSERT(action->status == RUBATO_ERR_MISMATCH);
+		rb_partial_mismatch(&p->comm->engine, p);
+		break;
+	}
+}
+
+static void action_do(struct rubato_partial *p, const struct rb_protocol_action *action)
+{
+	switch (action->act) {
+	case RB_PROTOCOL_SEND:
+	case RB_PROTOCOL_SEND_ALL:
+	case RB_PROTOCOL_WAKE:
+		rb_protocol_carry_out(&p->comm->engine, &p->driver, action);
+		break;
+	case RB_PROTOCOL_RUN:
+		run_begin(p, action);
+		break;
+	case RB_PROTOCOL_DONE:
+		done(p, action);
+		break;
+	}
+}
+
+void rb_partial_event(struct rubato_partial *p, const struct rb_protocol_event *event)
+{
+	struct rb_engine *engine = &p->comm->engine;
+	struct rb_protocol_event current;
+	struct rb_protocol_actions actions;
+
+	if (!rb_protocol_begin(engine, &p->driver, event, &current))
+		return;
+	do {
+		actions.count = 0;
+		RB_ASSERT(rb_rounds_valid(p->machine));
+		rb_rounds_step(p->machine, &current, &actions);
+		if (current.kind == RB_PROTOCOL_START && current.value == RB_ROUNDS_COMMIT)
+			settle(p);
+		phase_clock(p, current.now_ns);
+		RB_ASSERT(rb_rounds_valid(p->machine));
+		for (uint32_t i = 0; i < actions.count; i++)
+			action_do(p, &actions.item[i]);
+	} while (rb_protocol_next(engine, &p->driver, &current));
+}
+
+void rb_partial_call(struct rubato_partial *p, enum rb_rounds_call call, const void *argument,
+		     size_t argument_bytes)
+{
+	struct rb_protocol_event event = { .kind = RB_PROTOCOL_START, .value = call };
+
+	RB_ASSERT(argument_bytes <= sizeof(event.message));
+	if (argument_bytes > 0)
+		memcpy(event.message, argument, argument_bytes);
+	rb_partial_event(p, &event);
+}
+
+void rb_partial_driver_event(struct rb_engine *engine, struct rb_protocol_driver *driver,
+			     const struct rb_protocol_event *event)
+{
+	(void)engine;
+	rb_partial_event(driver->owner, event);
+}
+
+void rb_partial_driver_ended(struct rb_engine *engine, struct rb_protocol_driver *driver)
+{
+	(void)engine;
+	waiters_look(driver->owner);
+}
+
+/* ---- Whether it goes on ---- */
 
 bool rb_partial_over(const struct rubato_partial *p)
 {
@@ -38,7 +385,7 @@ static rubato_status end_check(const struct rubato_partial *p)
 		       rb_rounds_lost(p->machine));
 }
 
-/* ---- Contributions ---- */
+/* ---- What the application commits ---- */
 
 rubato_status rubato_partial_acquire(rubato_partial *p, void **buffer)
 {
@@ -128,55 +475,7 @@ rubato_status rubato_partial_contribute(rubato_partial *p, const void *buffer, u
 	return rubato_partial_commit(p, step, weight);
 }
 
-/* ---- Results ---- */
-
-/* Of all but `except`. */
-static char *partials_text(const struct rubato_comm *comm, const struct rubato_partial *except,
-			   char *text, size_t text_bytes)
-{
-	size_t used = 0;
-
-	text[0] = '\0';
-	for (const struct rubato_partial *p = comm->partials; p != NULL; p = p->next) {
-		struct rb_rounds_view view = rb_rounds_view_of(p->machine);
-		int length;
-
-		if (p == except || rb_partial_over(p) || used >= text_bytes)
-			continue;
-		length = snprintf(text + used, text_bytes - used,
-				  "; partial allreduce %llu (%s): round %llu is %s",
-				  (unsigned long long)p->driver.number,
-				  rubato_policy_name(p->config.options.policy),
-				  (unsigned long long)view.round, rb_rounds_phase_name(view.phase));
-		used += length > 0 ? (size_t)length : 0;
-	}
-	return text;
-}
-
-static rubato_status timeout_fail(struct rubato_partial *p, uint64_t timeout_ns)
-{
-	struct rb_engine *engine = &p->comm->engine;
-	struct rb_rounds_view view = rb_rounds_view_of(p->machine);
-	const struct rb_run *run = p->exchange.run.active ? &p->exchange.run : &p->reduction.run;
-	char absent[128] = "", calls[256], others[160];
-
-	if (engine->poison != RUBATO_OK)
-		return RB_FAIL(RUBATO_ERR_TIMEOUT,
-			       "partial allreduce: the survivors have not agreed after %.3g s (%s)",
-			       (double)timeout_ns * 1e-9, engine->poison_text);
-	if (run->active)
-		(void)rb_run_absent(run, absent, sizeof(absent));
-	return RB_FAIL(
-		RUBATO_ERR_TIMEOUT,
-		"partial allreduce %llu (%s): round %llu is %s after %.3g s (needs %u of %u live "
-		"ranks)%s%s%s%s",
-		(unsigned long long)p->driver.number, rubato_policy_name(p->config.options.policy),
-		(unsigned long long)view.round, rb_rounds_phase_name(view.phase),
-		(double)timeout_ns * 1e-9, view.need, view.live,
-		absent[0] != '\0' ? ": waits for" : "", absent,
-		rb_unmatched_ahead(p->comm, calls, sizeof(calls)),
-		partials_text(p->comm, p, others, sizeof(others)));
-}
+/* ---- What it collects ---- */
 
 /*
  * While this thread waits here, it commits nothing to the others. Whether one of them cannot go on
@@ -228,9 +527,9 @@ static rubato_status change_wait(struct rubato_partial *p, uint64_t *deadline_ns
 	} else {
 		err = rb_engine_wait(engine, &p->changed, *deadline_ns);
 	}
-	rb_partial_wait_clock(p, rb_engine_now(engine));
+	wait_clock(p, rb_engine_now(engine));
 	p->clocks.wait_since_ns = 0;
-	return err == RUBATO_OK ? RUBATO_OK : timeout_fail(p, timeout_ns);
+	return err == RUBATO_OK ? RUBATO_OK : rb_partial_timeout_fail(p, timeout_ns);
 }
 
 /* *slot: where the result is, or NO_SLOT: there is none. */
@@ -364,7 +663,7 @@ rubato_status rubato_partial_collect(rubato_partial *p, void *out, bool *collect
 	return rubato_partial_release(p);
 }
 
-/* ---- Drain, leave, and what is left ---- */
+/* ---- Drain and leave ---- */
 
 static rubato_status passive(rubato_partial *p, enum rb_rounds_call call, const char *name)
 {
@@ -393,81 +692,4 @@ rubato_status rubato_partial_drain(rubato_partial *p)
 rubato_status rubato_partial_leave(rubato_partial *p)
 {
 	return passive(p, RB_ROUNDS_LEAVE, "leave");
-}
-
-rubato_status rubato_partial_pending(rubato_partial *p, const void **buffer,
-				     rubato_contribution *contribution)
-{
-	rubato_status err = RUBATO_OK;
-
-	if (p == NULL || buffer == NULL)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial pending: NULL");
-	rb_engine_enter(&p->comm->engine);
-	if (!rb_partial_over(p)) {
-		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "partial pending: the rounds go on");
-	} else {
-		*buffer = p->buffers.pending != RB_PARTIAL_NONE
-				  ? rb_partial_buffer(p, p->buffers.pending)
-				  : NULL;
-		if (contribution != NULL)
-			*contribution = rb_rounds_pending(p->machine);
-	}
-	rb_engine_leave(&p->comm->engine);
-	return err;
-}
-
-/* ---- Insight ---- */
-
-rubato_status rubato_partial_get_stats(rubato_partial *p, rubato_partial_stats *stats)
-{
-	struct rb_rounds_view view;
-
-	if (p == NULL || stats == NULL || stats->size_bytes < sizeof(*stats))
-		return RB_FAIL(RUBATO_ERR_ARGUMENT,
-			       "partial stats: NULL, or size_bytes is not set");
-	rb_engine_enter(&p->comm->engine);
-	view = rb_rounds_view_of(p->machine);
-	*stats = (rubato_partial_stats) {
-		.size_bytes = stats->size_bytes,
-		.quorum = view.need,
-		.rounds = view.round,
-		.full_rounds = view.full_rounds,
-		.committed = view.committed,
-		.delivered = view.delivered,
-		.discarded = view.discarded,
-		.pending = view.pending + view.joined,
-		.merged = view.merged,
-		.call_ns = p->clocks.call_ns,
-	};
-	memcpy(stats->round_ns, p->clocks.phase_ns, sizeof(stats->round_ns));
-	memcpy(stats->wait_ns, p->clocks.wait_ns, sizeof(stats->wait_ns));
-	rb_engine_leave(&p->comm->engine);
-	return RUBATO_OK;
-}
-
-char *rb_partials_text(const struct rubato_comm *comm, char *text, size_t text_bytes)
-{
-	return partials_text(comm, NULL, text, text_bytes);
-}
-
-void rb_partials_dump(const struct rubato_comm *comm, void (*line)(void *arg, const char *text),
-		      void *arg)
-{
-	char text[300];
-
-	for (const struct rubato_partial *p = comm->partials; p != NULL; p = p->next) {
-		struct rb_rounds_view view = rb_rounds_view_of(p->machine);
-
-		(void)snprintf(
-			text, sizeof(text),
-			"r%u partial#%llu %s %s x %llu %s round %llu ready %u need %u live %u "
-			"full %u collected %llu pending %llu%s%s",
-			comm->engine.rank, (unsigned long long)p->driver.number,
-			rubato_operator_name(p->vector.op), rubato_type_name(p->vector.type),
-			(unsigned long long)p->vector.count, rb_rounds_phase_name(view.phase),
-			(unsigned long long)view.round, view.ready, view.need, view.live, view.full,
-			(unsigned long long)view.next, (unsigned long long)view.pending,
-			view.draining ? " draining" : "", view.left ? " left" : "");
-		line(arg, text);
-	}
 }

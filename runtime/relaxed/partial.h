@@ -1,8 +1,8 @@
 /*
  * partial.h -- what the files of the partial allreduce share: partial_create.c (making and ending),
- * partial.c (what applications call), partial_rounds.c (events into the protocol machine, its
- * actions carried out), partial_recovery.c (those of survivors), partial_state.c (what a drained
- * one hands on).
+ * partial.c (at work: events into the protocol machine, its actions carried out),
+ * partial_recovery.c (those of survivors), partial_state.c (what a drained one hands on),
+ * partial_report.c (what one tells of itself).
  *
  * What is decided is the machine's (collectives/partial/rounds.h); here are buffers, runs and
  * clocks. One slab of memory per rank, whose address all know, is cut into buffers of one vector:
@@ -121,7 +121,7 @@ static inline uint64_t rb_partial_records_bytes(const struct rubato_partial *p)
 	return (uint64_t)p->config.rank_count * sizeof(struct rb_rounds_record);
 }
 
-/* ---- partial_rounds.c: under the lock ---- */
+/* ---- partial.c: under the lock ---- */
 
 /* What runs of an operation have in their tags, beside its number. */
 enum rb_partial_tag {
@@ -142,14 +142,14 @@ void rb_partial_call(struct rubato_partial *p, enum rb_rounds_call call, const v
 void rb_partial_driver_event(struct rb_engine *engine, struct rb_protocol_driver *driver,
 			     const struct rb_protocol_event *event);
 void rb_partial_driver_ended(struct rb_engine *engine, struct rb_protocol_driver *driver);
-/* The application has waited so far: counts for the phase. */
-void rb_partial_wait_clock(struct rubato_partial *p, uint64_t now_ns);
 /* into = op(into, from), or op(from, into). */
 void rb_partial_merge(struct rubato_partial *p, uint32_t into, uint32_t from, bool from_first);
 uint32_t rb_partial_free_contribution(const struct rubato_partial *p);
 
 /* Finds who takes part in the current round's reduction; this rank's place among them. */
 uint32_t rb_partial_members_find(struct rubato_partial *p);
+/* Whether no round will complete here any more. */
+bool rb_partial_over(const struct rubato_partial *p);
 
 /* ---- partial_recovery.c: under the lock ---- */
 
@@ -164,13 +164,16 @@ void rb_partial_quiet(struct rubato_partial *p);
  * ranks. */
 RB_NODISCARD rubato_status rb_partial_state_take(struct rubato_partial *p);
 
-/* ---- partial.c ---- */
+/* ---- partial_report.c ---- */
+
+/* TIMEOUT: of a call that has waited for `timeout_ns`. */
+RB_NODISCARD rubato_status rb_partial_timeout_fail(struct rubato_partial *p, uint64_t timeout_ns);
+/* Poisons the engine: ranks' first numbers of an era differ. */
+void rb_partial_mismatch(struct rb_engine *engine, const struct rubato_partial *p);
 
 /* Of all partial operations of a communicator: rb_relaxed_ops. */
 char *rb_partials_text(const struct rubato_comm *comm, char *text, size_t text_bytes);
 void rb_partials_dump(const struct rubato_comm *comm, void (*line)(void *arg, const char *text),
 		      void *arg);
-/* Whether no round will complete here any more. */
-bool rb_partial_over(const struct rubato_partial *p);
 
 #endif

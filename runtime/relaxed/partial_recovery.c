@@ -175,7 +175,7 @@ void rb_partial_recover(struct rubato_partial *p, uint64_t value, uint32_t peer)
 		break;
 	case RB_ROUNDS_EXCHANGE:
 	case RB_ROUNDS_REDUCE:
-		break; /* partial_rounds.c has them. */
+		break; /* partial.c has them. */
 	}
 }
 

@@ -8,7 +8,7 @@ LOCK, WAITING, ENGINE = "base/sync.c", "runtime/engine/waiting.c", "runtime/engi
 SHM, SEND = "transport/shm/shm.c", "transport/shm/shm_send.c"
 RECEIVE = "transport/shm/shm_receive.c"
 MACHINE = "collectives/partial/rounds.c"
-PARTIAL, RUN = "runtime/relaxed/partial.c", "runtime/relaxed/partial_rounds.c"
+PARTIAL = "runtime/relaxed/partial.c"
 
 # Counts that only cost points here: what they bound happens all the same.
 SMALLER = [
@@ -176,11 +176,11 @@ FAULTS = [
        "rb_partial_call(p, RB_ROUNDS_MERGED, NULL, 0); rb_engine_leave(engine);"),
       (PARTIAL, "[[rb_partial_call(p, RB_ROUNDS_MERGED, NULL, 0);]] }", ";")]),
     ("partial: leases the buffer that was just committed", "swap",
-     [(RUN, "p->buffers.lease = rb_partial_free_contribution(p);", ";")]),
+     [(PARTIAL, "p->buffers.lease = rb_partial_free_contribution(p);", ";")]),
     ("partial: leases a buffer that a round is reading", "swap",
-     [(RUN, "i == p->buffers.joined", "false")]),
+     [(PARTIAL, "i == p->buffers.joined", "false")]),
     ("partial: swaps the lease in at a join, half written or not", "swap",
-     [(RUN, "in = p->buffers.joined = p->buffers.pending;",
+     [(PARTIAL, "in = p->buffers.joined = p->buffers.pending;",
        "in = p->buffers.joined = p->buffers.pending; if (p->buffers.leased) { in = "
        "p->buffers.lease;"
        " p->buffers.lease = p->buffers.joined; p->buffers.joined = in; }")]),
@@ -198,8 +198,8 @@ FAULTS = [
      [(MACHINE, "if ([[is_behind(m)]]) return RB_ROUNDS_NO_SLOT;", "false"),
       (MACHINE, "if ([[!is_wanted(m, i)]]) found = i;", "true")]),
     ("partial: completes without saying that something has changed", "swap",
-     [(RUN, "q->changed = true;", ";"),
-      (RUN, "p->changed = p->comm->engine.completed = true;", ";")]),
+     [(PARTIAL, "q->changed = true;", ";"),
+      (PARTIAL, "p->changed = p->comm->engine.completed = true;", ";")]),
     ("partial: looks for a result, then forgets what has changed", "swap",
      [(PARTIAL, "[[p->changed = false;]] if (is_wanted_elsewhere(p))",
        "(void)rb_engine_hand_over(&p->comm->engine); p->changed = false;")]),
