@@ -74,7 +74,7 @@ LINES = [
      [(ROUNDS, "load->duration_ns = c->duration_ns;",
        "load->duration_ns = load->count > 0 ? load->duration_ns : c->duration_ns;")]),
     ("commit: own rounds are not noted", 2,
-     [(ROUNDS, "rb_rounds_own_commit(m, c->step, fresh);", ";")]),
+     [(ROUNDS, "own_commit(m, c->step, fresh);", ";")]),
     ("commit: merges are not counted", 2,
      [(ROUNDS, "m->counts.merged += m->verdict == RB_ROUNDS_MERGE;", ";")]),
     ("waiting: what is pending stays late", 228, [(ROUNDS, "m->pending.fresh = true;", ";")]),

@@ -101,7 +101,8 @@ static bool is_behind(const struct rb_rounds *m)
 	return oldest < m->round && m->round - oldest >= m->config.options.depth;
 }
 
-uint32_t rb_rounds_slot_find(const struct rb_rounds *m)
+/* Where the next round's result goes; NO_SLOT: nowhere, what is there is still to be read. */
+static uint32_t slot_find(const struct rb_rounds *m)
 {
 	uint32_t found = RB_ROUNDS_NO_SLOT, oldest = RB_ROUNDS_NO_SLOT;
 
@@ -124,7 +125,7 @@ static bool may_join(const struct rb_rounds *m, uint64_t now_ns)
 {
 	if (m->merging > 0)
 		return false;
-	if (rb_rounds_slot_find(m) == RB_ROUNDS_NO_SLOT)
+	if (slot_find(m) == RB_ROUNDS_NO_SLOT)
 		return false;
 	return m->pending.count > 0 || rb_rounds_is_passive(m) || now_ns >= m->opening.joins_ns;
 }
@@ -149,7 +150,7 @@ static void join(struct rb_rounds *m, struct rb_protocol_actions *out)
 	m->pending = (struct rb_rounds_load) { 0 };
 	m->is_joined = true;
 	m->willing = false;
-	m->results.out = rb_rounds_slot_find(m);
+	m->results.out = slot_find(m);
 	m->results.kept[m->results.out] = RB_ROUNDS_NEVER;
 	m->phase = RB_ROUNDS_EXCHANGING;
 	rb_rounds_act_run(m, RB_ROUNDS_EXCHANGE, 0, out);
@@ -219,7 +220,8 @@ static void run_done(struct rb_rounds *m, const struct rb_protocol_event *event,
 
 /* ---- What the application commits ---- */
 
-void rb_rounds_own_commit(struct rb_rounds *m, uint64_t step, bool in_time)
+/* Own: a contribution is committed; whether in time. */
+static void own_commit(struct rb_rounds *m, uint64_t step, bool in_time)
 {
 	uint64_t round = rb_rounds_next_join(m);
 
@@ -278,7 +280,7 @@ static void commit(struct rb_rounds *m, const struct rb_rounds_commit *c)
 	struct rb_rounds_load *load = &m->pending;
 
 	RB_ASSERT(!rb_rounds_is_passive(m) && m->results.limit == RB_ROUNDS_NEVER);
-	rb_rounds_own_commit(m, c->step, fresh);
+	own_commit(m, c->step, fresh);
 	m->willing = false;
 	m->counts.committed++;
 	m->counts.last_step = c->step;
@@ -357,7 +359,7 @@ static bool waits(const struct rb_rounds *m)
 	return m->results.own_due && m->is_joined && m->results.next <= m->round;
 }
 
-void rb_rounds_collect(struct rb_rounds *m, bool looks)
+static void collect(struct rb_rounds *m, bool looks)
 {
 	uint32_t slot = next_find(m);
 
@@ -394,7 +396,7 @@ void rb_rounds_collect(struct rb_rounds *m, bool looks)
 	}
 }
 
-void rb_rounds_release(struct rb_rounds *m)
+static void release(struct rb_rounds *m)
 {
 	RB_ASSERT(m->results.lent != RB_ROUNDS_NO_SLOT);
 	m->results.lent = RB_ROUNDS_NO_SLOT;
@@ -416,7 +418,7 @@ void rb_rounds_era_over(struct rb_rounds *m)
 	}
 }
 
-void rb_rounds_part(struct rb_rounds *m)
+static void part(struct rb_rounds *m)
 {
 	m->results.lent = RB_ROUNDS_NO_SLOT;
 	m->results.next = m->results.limit = RB_ROUNDS_NEVER;
@@ -445,13 +447,13 @@ static void call(struct rb_rounds *m, const struct rb_protocol_event *event)
 		m->merging--;
 		break;
 	case RB_ROUNDS_COLLECT:
-		rb_rounds_collect(m, false);
+		collect(m, false);
 		break;
 	case RB_ROUNDS_LOOK:
-		rb_rounds_collect(m, true);
+		collect(m, true);
 		break;
 	case RB_ROUNDS_RELEASE:
-		rb_rounds_release(m);
+		release(m);
 		break;
 	case RB_ROUNDS_DRAIN:
 		m->era.flags |= RB_ROUNDS_DRAINING;
@@ -463,7 +465,7 @@ static void call(struct rb_rounds *m, const struct rb_protocol_event *event)
 		waiting(m);
 		break;
 	case RB_ROUNDS_PART:
-		rb_rounds_part(m);
+		part(m);
 		break;
 	}
 }
@@ -615,7 +617,7 @@ bool rb_rounds_wants(const struct rb_rounds *m, bool *unread)
 	bool late = m->ranks.passive[m->config.rank] == 0 && !rb_rounds_is_passive(m) &&
 		    !m->pending.fresh;
 
-	*unread = m->phase == RB_ROUNDS_JOINING && rb_rounds_slot_find(m) == RB_ROUNDS_NO_SLOT;
+	*unread = m->phase == RB_ROUNDS_JOINING && slot_find(m) == RB_ROUNDS_NO_SLOT;
 	if (*unread)
 		return true;
 	return m->phase == RB_ROUNDS_OPEN && (rb_rounds_is_free(m) || gave_early(m)) && late &&

@@ -229,14 +229,7 @@ void rb_rounds_act_done(struct rb_rounds *m, enum rb_rounds_done which, rubato_s
 			struct rb_protocol_actions *out);
 /* The round's result and records are here. */
 void rb_rounds_complete(struct rb_rounds *m, struct rb_protocol_actions *out);
-/* Own: a contribution is committed; whether in time. */
-void rb_rounds_own_commit(struct rb_rounds *m, uint64_t step, bool in_time);
-void rb_rounds_collect(struct rb_rounds *m, bool looks);
-void rb_rounds_release(struct rb_rounds *m);
-void rb_rounds_part(struct rb_rounds *m);
 /* The era that this rank has drained into, or its own, ends with the current round. */
 void rb_rounds_era_over(struct rb_rounds *m);
-/* Where the next round's result goes; NO_SLOT: nowhere, what is there is still to be read. */
-uint32_t rb_rounds_slot_find(const struct rb_rounds *m);
 
 #endif
