@@ -41,7 +41,7 @@ MACHINE = [
      [(AGREED, "i = [[levels]]; i-- > 0;",
        "levels > 0 && levels < m->opening.levels ? levels - 1 : levels")]),
     ("counts of a round are left to the one after the next", None,
-     [(ROUNDS, "m->opening.activations[m->round & 1] = (struct rb_rounds_activation) { 0 };",
+     [(AGREED, "m->opening.activations[m->round & 1] = (struct rb_rounds_activation) { 0 };",
        "m->opening.activations[m->round & 1].active = false;")]),
     ("majority draws among all ranks, passive ones included", None,
      [(AGREED, "if ([[m->ranks.passive[r] != 0]]) continue; if (left-- == 0)", "false")]),

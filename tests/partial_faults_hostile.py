@@ -78,11 +78,11 @@ HOSTILE = [
      [(ROUNDS, ".count = [[load->count]], .member",
        "load->count > 0 ? 1 : 0")]),
     ("complete: news of the next round is lost", 10,
-     [(ROUNDS, "m->groups.last_turn = m->groups.turn;",
+     [(AGREED, "m->groups.last_turn = m->groups.turn;",
        "m->groups.last_turn = m->groups.turn; m->opening.activations[(m->round + 1) & 1].wanted = "
        "false;")]),
     ("complete: full rounds take no turn, nor does the next", 190,
-     [(ROUNDS, "m->groups.last_full = m->opening.full;",
+     [(AGREED, "m->groups.last_full = m->opening.full;",
        "m->groups.last_full = m->opening.full; m->groups.turn -= m->opening.full && "
        "m->groups.turn > 0;")]),
     ("full_due: not for oneself", 13,

@@ -47,8 +47,8 @@ LINES = [
     ("join: no first number of an era", 81,
      [(ROUNDS, "([[based]] ? RB_ROUNDS_BASED : 0)", "false")]),
     ("complete: full rounds turn the groups, too", 190,
-     [(ROUNDS, "m->groups.turn += !m->opening.full;", "m->groups.turn++;")]),
-    ("complete: groups do not turn", 25, [(ROUNDS, "m->groups.turn += !m->opening.full;", ";")]),
+     [(AGREED, "m->groups.turn += !m->opening.full;", "m->groups.turn++;")]),
+    ("complete: groups do not turn", 25, [(AGREED, "m->groups.turn += !m->opening.full;", ";")]),
     ("complete: every round counts as full", 0,
      [(ROUNDS, "m->counts.full_rounds += m->opening.full;", "m->counts.full_rounds++;")]),
     ("in_time: free, always", 8,
@@ -317,5 +317,5 @@ LINES = [
 
 HIDDEN = [
     ("complete: the turn before is not kept",
-     None, [(ROUNDS, "m->groups.last_turn = m->groups.turn;", ";")]),
+     None, [(AGREED, "m->groups.last_turn = m->groups.turn;", ";")]),
 ]

@@ -182,15 +182,9 @@ void rb_rounds_complete(struct rb_rounds *m, struct rb_protocol_actions *out)
 	m->results.newest = m->results.out;
 	m->results.out = RB_ROUNDS_NO_SLOT;
 	m->counts.full_rounds += m->opening.full;
-	rb_rounds_records_apply(m);
-	rb_rounds_act_done(m, RB_ROUNDS_COMPLETED, RUBATO_OK, out);
-	m->opening.activations[m->round & 1] = (struct rb_rounds_activation) { 0 };
-	m->groups.last_turn = m->groups.turn;
-	m->groups.last_full = m->opening.full;
-	m->groups.turn += !m->opening.full;
 	m->is_joined = false;
-	m->round++;
-	rb_rounds_round_prepare(m);
+	rb_rounds_act_done(m, RB_ROUNDS_COMPLETED, RUBATO_OK, out);
+	rb_rounds_next(m);
 }
 
 static void run_done(struct rb_rounds *m, const struct rb_protocol_event *event,
@@ -505,7 +499,8 @@ void rb_rounds_step(struct rb_rounds *m, const struct rb_protocol_event *event,
 		break;
 	}
 	advance(m, event->now_ns, out);
-	rb_rounds_recovery_advance(m, out);
+	if (rb_rounds_is_over(m))
+		rb_rounds_recovery_advance(m, out);
 }
 
 bool rb_rounds_valid(const struct rb_rounds *m)

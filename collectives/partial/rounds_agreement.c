@@ -407,7 +407,7 @@ static void era_end(struct rb_rounds *m)
 	rb_rounds_era_over(m);
 }
 
-void rb_rounds_records_apply(struct rb_rounds *m)
+static void records_apply(struct rb_rounds *m)
 {
 	bool had_left = (m->ranks.passive[m->config.rank] & RB_ROUNDS_LEFT) != 0;
 
@@ -425,6 +425,17 @@ void rb_rounds_records_apply(struct rb_rounds *m)
 		rb_rounds_era_over(m);
 	if (all_passive(m))
 		era_end(m);
+}
+
+void rb_rounds_next(struct rb_rounds *m)
+{
+	records_apply(m);
+	m->opening.activations[m->round & 1] = (struct rb_rounds_activation) { 0 };
+	m->groups.last_turn = m->groups.turn;
+	m->groups.last_full = m->opening.full;
+	m->groups.turn += !m->opening.full;
+	m->round++;
+	rb_rounds_round_prepare(m);
 }
 
 /* ---- Wagma's groups ---- */

@@ -201,8 +201,8 @@ void rb_rounds_flood_message(struct rb_rounds *m, const struct rb_rounds_message
 
 /* Records are here. False: ranks' numbers differ, this is the end. */
 bool rb_rounds_records_read(struct rb_rounds *m);
-/* The round is over: who is passive, absent, the era's end. */
-void rb_rounds_records_apply(struct rb_rounds *m);
+/* The round is over: who goes on, whether the era ends, and what the next one needs. */
+void rb_rounds_next(struct rb_rounds *m);
 /* The round that contribution `step` is for: aligned rounds. */
 uint64_t rb_rounds_target(const struct rb_rounds *m, uint64_t step);
 /* Whether the two reduce together in `round`, the current one or the one before. */
