@@ -70,6 +70,29 @@ uint64_t operation_out(enum operation op, uint64_t count, uint32_t rank, uint32_
 	}
 }
 
+uint64_t operation_start(enum operation op, uint64_t count, uint32_t rank)
+{
+	return operation_uneven(op) ? uneven_start(count, 0, rank) : rank * count;
+}
+
+uint64_t operation_whole(enum operation op, uint64_t count, uint32_t rank_count)
+{
+	if (op == OP_ALLTOALLV)
+		return uneven_mean(count, rank_count);
+	if (operation_uneven(op))
+		return uneven_start(count, 0, rank_count);
+	return operation_scattered(op) ? count * rank_count : count;
+}
+
+double operation_bus_factor(enum operation op, uint32_t rank_count)
+{
+	double n = rank_count;
+
+	if (op == OP_ALLREDUCE)
+		return 2 * (n - 1) / n;
+	return operation_scattered(op) ? (n - 1) / n : 1;
+}
+
 rubato_status operation_call(rubato_comm *comm, const struct operation_call *c)
 {
 	switch (c->op) {

@@ -41,6 +41,12 @@ bool operation_uneven(enum operation op);    /* Whether blocks differ: the v-var
  * blocks differ. */
 uint64_t operation_in(enum operation op, uint64_t count, uint32_t rank, uint32_t rank_count);
 uint64_t operation_out(enum operation op, uint64_t count, uint32_t rank, uint32_t rank_count);
+/* Elements of scattered data before this rank's. */
+uint64_t operation_start(enum operation op, uint64_t count, uint32_t rank);
+/* Elements of all ranks' data, as nccl-tests counts them; alltoallv: of a rank's, in the mean. */
+uint64_t operation_whole(enum operation op, uint64_t count, uint32_t rank_count);
+/* nccl-tests' doc/PERFORMANCE.md: what a link carries for each byte of the result. */
+double operation_bus_factor(enum operation op, uint32_t rank_count);
 
 struct operation_call {
 	enum operation op;

@@ -72,8 +72,11 @@ static rubato_status row_rank(rubato_comm *comm, void *arg)
 	if (err == RUBATO_OK && row->call.op != OP_SENDRECV)
 		err = rubato_set_algorithm(comm, op, row->options->algorithm);
 	if (err == RUBATO_OK && row->call.op != OP_SENDRECV && rubato_rank(comm) == 0)
-		err = rubato_explain(comm, op, sim_call_whole(&row->call, n), row->call.type,
-				     row->explained, sizeof(row->explained));
+		err = rubato_explain(comm, op,
+				     operation_uneven(row->call.op)
+					     ? uneven_start(row->call.count, 0, n)
+					     : row->call.count,
+				     row->call.type, row->explained, sizeof(row->explained));
 	if (err == RUBATO_OK)
 		err = row_calls(comm, row, in, out);
 	free(in);
@@ -89,13 +92,10 @@ struct figures {
 	double algbw, busbw;
 };
 
-static double bus_factor(enum operation op, uint32_t rank_count)
+static uint64_t size_of(const struct row *row)
 {
-	double n = rank_count;
-
-	if (op == OP_ALLREDUCE)
-		return 2 * (n - 1) / n;
-	return operation_scattered(op) ? (n - 1) / n : 1;
+	return operation_whole(row->call.op, row->call.count, row->options->cluster.rank_count) *
+	       rubato_type_bytes(row->call.type);
 }
 
 /* Sorts row->call_us. */
@@ -125,9 +125,8 @@ static void figures_of(struct row *row, struct figures *f)
 	f->slowest_us = quantile(slowest, count, 0.5);
 	f->in_call_mean_us = sum / count;
 	f->in_call_p99_us = quantile(row->call_us, count * n, 0.99);
-	f->algbw =
-		f->median_us > 0 ? (double)sim_call_bytes(&row->call, n) / f->median_us * 1e-3 : 0;
-	f->busbw = f->algbw * bus_factor(row->call.op, n);
+	f->algbw = f->median_us > 0 ? (double)size_of(row) / f->median_us * 1e-3 : 0;
+	f->busbw = f->algbw * operation_bus_factor(row->call.op, n);
 	free(means);
 }
 
@@ -165,8 +164,7 @@ static void row_text(const struct row *row, const struct figures *f, const char 
 
 	(void)printf("  %12" PRIu64 " %12" PRIu64 " %8s %7s %6d %9.2f %8.2f %8.2f %6" PRIu64
 		     " %9.2f %9.2f %9.2f %9" PRIu64 " %9" PRIu64 "  %s\n",
-		     sim_call_bytes(call, row->options->cluster.rank_count), call->count,
-		     rubato_type_name(call->type),
+		     size_of(row), call->count, rubato_type_name(call->type),
 		     operation_reduces(call->op) ? rubato_operator_name(call->reduction) : "none",
 		     rooted ? (int)call->root : -1, f->median_us, f->algbw, f->busbw, row->wrong,
 		     f->min_us, f->p99_us, f->slowest_us, row->result.messages, row->result.events,
@@ -181,8 +179,8 @@ static json_t *row_json(const struct row *row, const struct figures *f, const ch
 	json_t *json = json_pack(
 		"{s:s,s:s,s:s,s:I,s:I,s:s,s:s,s:{s:f,s:f,s:f,s:f},s:f,s:f,s:I}", "op",
 		operation_names[call->op], "impl", "rubato", "algorithm", algorithm, "size",
-		(json_int_t)sim_call_bytes(call, row->options->cluster.rank_count), "count",
-		(json_int_t)call->count, "type", rubato_type_name(call->type), "redop",
+		(json_int_t)size_of(row), "count", (json_int_t)call->count, "type",
+		rubato_type_name(call->type), "redop",
 		operation_reduces(call->op) ? rubato_operator_name(call->reduction) : "none",
 		"time_us", "median", f->median_us, "p99", f->p99_us, "min", f->min_us, "slowest",
 		f->slowest_us, "algbw", f->algbw, "busbw", f->busbw, "wrong",
@@ -232,7 +230,8 @@ static bool row_run(const struct sim_options *options, uint64_t size_bytes, json
 		.type = options->type,
 		.reduction = options->reduction,
 		.root = options->root,
-		.count = sim_call_count(options->op, options->type, n, size_bytes),
+		.count = size_bytes / rubato_type_bytes(options->type) /
+			 (operation_scattered(options->op) ? n : 1),
 	};
 	err = rubato_sim_run(&options->cluster, row_rank, row, &row->result);
 	good = err == RUBATO_OK && row->wrong == 0;

@@ -1,5 +1,5 @@
 /*
- * bench.h -- rubato-bench in four parts: options, values, measurement, output.
+ * bench.h -- rubato-bench in three parts: options, measurement, output.
  *
  * What is timed. Before each call the inputs are written anew (a benchmark that repeats a call on
  * untouched inputs measures caches), then a barrier, then the clock around the call, on every rank.
@@ -14,11 +14,11 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "programs/operations.h"
 #include "programs/options.h"
 #include "programs/results.h"
 #include "rubato.h"
 #include "tools/bench/peers.h"
+#include "tools/known/known.h"
 
 #define BENCH "rubato-bench"
 
@@ -63,41 +63,6 @@ struct bench_options {
 /* Ends the program with a line on standard error when something is wrong. */
 void bench_options_read(int argc, char **argv, struct bench_options *options);
 
-/* ---- Values ----
- *
- * Small integers in every floating type (factors near 1 for products), so that results are exact
- * whatever the order, drawn anew for each rank
- * and call, with a prime period: chunks and blocks never fall on a multiple of it, so what comes
- * from the wrong place, rank or call differs.
- */
-
-#define PATTERN_ELEMENTS 4093
-
-struct pattern {
-	rubato_type type;
-	uint64_t used; /* Elements filled in: all that `count` elements from `first` 0 can need. */
-	union {
-		float f32[PATTERN_ELEMENTS];
-		double f64[PATTERN_ELEMENTS];
-		uint8_t i8[PATTERN_ELEMENTS];   /* Unsigned: they wrap. */
-		uint16_t i16[PATTERN_ELEMENTS]; /* 16-bit floats too. */
-		uint32_t i32[PATTERN_ELEMENTS];
-		uint64_t i64[PATTERN_ELEMENTS];
-	} at;
-};
-
-/* What rank `rank` of `rank_count` contributes to call number `call`. */
-void pattern_of_rank(struct pattern *pattern, rubato_type type, rubato_operator op,
-		     uint64_t elements, uint32_t rank, uint32_t rank_count, uint64_t call);
-/* What the reduction of all ranks' must be. `scratch` is overwritten. */
-void pattern_of_all(struct pattern *pattern, struct pattern *scratch, rubato_type type,
-		    rubato_operator op, uint64_t elements, uint32_t rank_count, uint64_t call);
-/* Writes elements first .. first + count - 1. */
-void pattern_fill(const struct pattern *pattern, uint64_t first, uint64_t count, void *to);
-/* How many of these elements differ. */
-uint64_t pattern_wrong(const struct pattern *pattern, uint64_t first, uint64_t count,
-		       const void *got);
-
 /* ---- Measurement ---- */
 
 struct bench_case { /* One cell of the table to be. */
@@ -121,10 +86,9 @@ struct bench {
 	uint32_t rank, rank_count;
 	uint64_t buffer_bytes; /* Of `in` and `out` each. */
 	void *in, *out;
-	struct pattern *mine, *expected, *scratch;
+	struct known *known;       /* Its number: calls so far. */
 	double *times, *all_times; /* iterations; rank_count * iterations. */
 	uint64_t *counts;          /* Of the v-variants. */
-	uint64_t calls;            /* So far: makes each call's inputs differ. */
 	struct bench_peers peers;
 };
 
@@ -135,8 +99,6 @@ void bench_close(struct bench *bench);
  * (its why_not says why). */
 rubato_status bench_measure(struct bench *bench, const struct bench_case *what,
 			    struct bench_result *ours, struct bench_result theirs[PEERS_MAX]);
-/* Elements of all ranks' blocks in a v-variant: of alltoallv, of a rank's in the mean. */
-uint64_t bench_uneven_elements(const struct bench *bench, const struct bench_case *what);
 /* If `status` is an error: says what failed, and ends the program. */
 void bench_check(const struct bench *bench, rubato_status status, const char *what);
 

@@ -13,32 +13,6 @@ struct place_info { /* What the head of the table says of each rank. */
 	char host[HOST_BYTES];
 };
 
-/* nccl-tests' doc/PERFORMANCE.md: what a link carries for each byte of the result. */
-static double bus_factor(enum operation op, uint32_t rank_count)
-{
-	double n = rank_count;
-
-	switch (op) {
-	case OP_ALLREDUCE:
-		return 2 * (n - 1) / n;
-	case OP_REDUCE_SCATTER:
-	case OP_ALLGATHER:
-	case OP_ALLTOALL:
-	case OP_GATHER:
-	case OP_SCATTER:
-	case OP_ALLGATHERV:
-	case OP_REDUCE_SCATTERV:
-	case OP_ALLTOALLV:
-		return (n - 1) / n;
-	case OP_BROADCAST:
-	case OP_REDUCE:
-	case OP_BARRIER:
-	case OP_SENDRECV:
-		break;
-	}
-	return 1;
-}
-
 static double algbw(const struct bench_case *what, const struct bench_result *result)
 {
 	return result->median_us > 0 ? (double)what->size_bytes / result->median_us * 1e-3 : 0;
@@ -123,7 +97,7 @@ static void row_text(struct bench_output *output, const struct bench_case *what,
 {
 	FILE *file = output->text;
 	bool rooted = operation_rooted(output->options->op);
-	double factor = bus_factor(output->options->op, output->rank_count);
+	double factor = operation_bus_factor(output->options->op, output->rank_count);
 
 	(void)fprintf(file, "  %12" PRIu64 " %12" PRIu64 " %8s %7s %6d", what->size_bytes,
 		      what->count, rubato_type_name(what->type), redop(output, what),
@@ -153,7 +127,7 @@ static json_t *row_json(const struct bench_output *output, const struct bench_ca
 			bool in_place)
 {
 	const struct bench_options *options = output->options;
-	double factor = bus_factor(options->op, output->rank_count);
+	double factor = operation_bus_factor(options->op, output->rank_count);
 	json_t *row =
 		json_pack("{s:s,s:s,s:s?,s:s,s:I,s:I,s:s,s:s}", "op", operation_names[options->op],
 			  "impl", impl, "algorithm", used, "asked", what->algorithm, "size",
@@ -180,7 +154,7 @@ static json_t *row_json(const struct bench_output *output, const struct bench_ca
 void bench_output_row(struct bench_output *output, const struct bench_case *what, const char *used,
 		      const char *why, const struct bench_result places[2])
 {
-	double factor = bus_factor(output->options->op, output->rank_count);
+	double factor = operation_bus_factor(output->options->op, output->rank_count);
 
 	for (int i = 0; i < 2; i++) {
 		double busbw = algbw(what, &places[i]) * factor;

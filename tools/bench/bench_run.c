@@ -5,7 +5,6 @@
 
 #include "programs/clock.h"
 #include "programs/figures.h"
-#include "programs/operations.h"
 #include "tools/bench/bench.h"
 
 #define SLICES 4 /* Of a case's iterations, where peers take turns. */
@@ -71,9 +70,10 @@ void bench_open(struct bench *bench, const struct bench_options *options, uint64
 		bench->in = memory(bytes);
 		bench->out = memory(bytes);
 	}
-	bench->mine = memory(sizeof(*bench->mine));
-	bench->expected = memory(sizeof(*bench->expected));
-	bench->scratch = memory(sizeof(*bench->scratch));
+	bench->known = memory(sizeof(*bench->known));
+	bench->known->rank = bench->rank;
+	bench->known->rank_count = bench->rank_count;
+	bench->known->from = (bench->rank + bench->rank_count - 1) % bench->rank_count;
 	bench->counts = memory(bench->rank_count * sizeof(*bench->counts));
 	bench->times = memory(options->iterations * sizeof(double));
 	bench->all_times = memory(bench->rank_count * (size_t)options->iterations * sizeof(double));
@@ -90,9 +90,7 @@ void bench_close(struct bench *bench)
 		free(bench->in);
 		free(bench->out);
 	}
-	free(bench->mine);
-	free(bench->expected);
-	free(bench->scratch);
+	free(bench->known);
 	free(bench->counts);
 	free(bench->times);
 	free(bench->all_times);
@@ -105,29 +103,11 @@ void bench_close(struct bench *bench)
 
 /* ---- One call ---- */
 
-uint64_t bench_uneven_elements(const struct bench *bench, const struct bench_case *what)
-{
-	return bench->options->op == OP_ALLTOALLV ? uneven_mean(what->count, bench->rank_count)
-						  : uneven_start(what->count, 0, bench->rank_count);
-}
-
-/* Elements before this rank's part of the whole. */
-static uint64_t own_start(const struct bench *bench, const struct bench_case *what)
-{
-	return operation_uneven(bench->options->op) ? uneven_start(what->count, 0, bench->rank)
-						    : bench->rank * what->count;
-}
-
-static uint64_t own_count(const struct bench *bench, const struct bench_case *what)
-{
-	return operation_uneven(bench->options->op) ? uneven_count(what->count, 0, bench->rank)
-						    : what->count;
-}
-
 /* Where the call reads and writes; broadcast has one buffer, bench->in. */
 static void place(const struct bench *bench, const struct bench_case *what, struct call *call)
 {
-	size_t start_bytes = own_start(bench, what) * rubato_type_bytes(what->type);
+	size_t start_bytes = operation_start(bench->options->op, what->count, bench->rank) *
+			     rubato_type_bytes(what->type);
 	bool root = bench->rank == bench->options->root;
 
 	call->made.in = bench->in;
@@ -157,23 +137,6 @@ static void place(const struct bench *bench, const struct bench_case *what, stru
 	}
 }
 
-/* Elements that this rank puts in. */
-static uint64_t in_count(const struct bench *bench, const struct bench_case *what)
-{
-	if (bench->options->op == OP_SCATTER && bench->rank != bench->options->root)
-		return 0;
-	return operation_in(bench->options->op, what->count, bench->rank, bench->rank_count);
-}
-
-static void write_inputs(struct bench *bench, const struct bench_case *what, struct call *call)
-{
-	uint64_t count = in_count(bench, what);
-
-	pattern_of_rank(bench->mine, what->type, what->op, count, bench->rank, bench->rank_count,
-			bench->calls);
-	pattern_fill(bench->mine, 0, count, call->made.in);
-}
-
 static rubato_status sendrecv(const struct call *call)
 {
 	rubato_status status = rubato_start(call->recv);
@@ -193,93 +156,16 @@ static rubato_status call_once(const struct bench *bench, const struct call *cal
 					    : operation_call(bench->comm, &call->made);
 }
 
-/* Wrong elements among `count`, which must be those of rank `from` from its `first` on. */
-static uint64_t wrong_copies(struct bench *bench, const struct bench_case *what, uint32_t from,
-			     uint64_t first, uint64_t count, const void *got)
+/* Also out of place, the inputs must be as they were. */
+static uint64_t wrong_elements(const struct bench *bench, const struct bench_case *what,
+			       const struct call *call)
 {
-	pattern_of_rank(bench->expected, what->type, what->op, first + count, from,
-			bench->rank_count, bench->calls);
-	return pattern_wrong(bench->expected, first, count, got);
-}
+	uint64_t wrong = known_wrong(bench->known, &call->made);
 
-/* A block from each rank, one after the other. */
-static uint64_t wrong_blocks(struct bench *bench, const struct bench_case *what, const void *out)
-{
-	enum operation op = bench->options->op;
-	const char *at = out;
-	uint64_t wrong = 0;
-
-	for (uint32_t rank = 0; rank < bench->rank_count; rank++) {
-		uint64_t count = what->count, first = 0;
-
-		if (op == OP_ALLTOALL) {
-			first = bench->rank * count;
-		} else if (op == OP_ALLGATHERV) {
-			count = uneven_count(what->count, 0, rank);
-		} else if (op == OP_ALLTOALLV) {
-			first = uneven_start(what->count, rank, bench->rank);
-			count = uneven_count(what->count, rank, bench->rank);
-		}
-		wrong += wrong_copies(bench, what, rank, first, count, at);
-		at += count * rubato_type_bytes(what->type);
-	}
-	return wrong;
-}
-
-static uint64_t wrong_reductions(struct bench *bench, const struct bench_case *what, uint64_t first,
-				 uint64_t count, const void *got)
-{
-	pattern_of_all(bench->expected, bench->scratch, what->type, what->op, in_count(bench, what),
-		       bench->rank_count, bench->calls);
-	return pattern_wrong(bench->expected, first, count, got);
-}
-
-/* Elements of this rank's result that are wrong. */
-static uint64_t wrong_results(struct bench *bench, const struct bench_case *what,
-			      const struct call *call)
-{
-	uint32_t ranks = bench->rank_count, root = bench->options->root;
-
-	switch (bench->options->op) {
-	case OP_BARRIER:
-		return 0;
-	case OP_GATHER:
-		return bench->rank == root ? wrong_blocks(bench, what, call->made.out) : 0;
-	case OP_ALLGATHER:
-	case OP_ALLGATHERV:
-	case OP_ALLTOALL:
-	case OP_ALLTOALLV:
-		return wrong_blocks(bench, what, call->made.out);
-	case OP_SENDRECV:
-		return wrong_copies(bench, what, (bench->rank + ranks - 1) % ranks, 0, what->count,
-				    call->made.out);
-	case OP_BROADCAST:
-		return wrong_copies(bench, what, root, 0, what->count, call->made.in);
-	case OP_SCATTER:
-		return wrong_copies(bench, what, root, own_start(bench, what), what->count,
-				    call->made.out);
-	case OP_REDUCE:
-		return bench->rank == root
-			       ? wrong_reductions(bench, what, 0, what->count, call->made.out)
-			       : 0;
-	case OP_REDUCE_SCATTER:
-	case OP_REDUCE_SCATTERV:
-		return wrong_reductions(bench, what, own_start(bench, what), own_count(bench, what),
-					call->made.out);
-	case OP_ALLREDUCE:
-		return wrong_reductions(bench, what, 0, what->count, call->made.out);
-	}
-	return 0;
-}
-
-/* Out of place, the inputs must be as they were. */
-static uint64_t wrong_inputs(const struct bench *bench, const struct bench_case *what,
-			     const struct call *call)
-{
 	if (what->in_place || bench->options->op == OP_BROADCAST ||
 	    bench->options->op == OP_BARRIER)
-		return 0;
-	return pattern_wrong(bench->mine, 0, in_count(bench, what), call->made.in);
+		return wrong;
+	return wrong + known_changed(bench->known, &call->made);
 }
 
 /* ---- Many calls ---- */
@@ -346,8 +232,8 @@ static rubato_status slice(struct bench *bench, const struct bench_case *what, s
 	uint32_t warmups = first == 0 ? bench->options->warmups : 0;
 
 	for (uint32_t i = 0; i < warmups + end - first; i++) {
-		bench->calls++;
-		write_inputs(bench, what, call);
+		bench->known->number++;
+		known_write(bench->known, &call->made);
 		bench_check(bench, rubato_barrier(bench->comm), "barrier");
 
 		double begin = now_us();
@@ -361,7 +247,7 @@ static rubato_status slice(struct bench *bench, const struct bench_case *what, s
 		/* Where ranks share cores, checking would keep slower ranks from their
 		 * operation. */
 		bench_check(bench, rubato_barrier(bench->comm), "barrier");
-		*wrong += wrong_results(bench, what, call) + wrong_inputs(bench, what, call);
+		*wrong += wrong_elements(bench, what, call);
 	}
 	return RUBATO_OK;
 }
@@ -384,7 +270,7 @@ static void peer_slice(struct bench *bench, const struct bench_case *what, struc
 					.iterations = all,
 					.count = what->count,
 					.size_bytes = what->size_bytes,
-					.call = bench->calls };
+					.call = bench->known->number };
 	uint64_t wrong = 0;
 
 	(void)snprintf(command.op, sizeof(command.op), "%s", operation_names[options->op]);

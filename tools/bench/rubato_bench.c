@@ -52,11 +52,12 @@ static rubato_status algorithm_used(const struct bench *bench, const struct benc
 	*used = what->algorithm;
 	if (bench->options->op == OP_SENDRECV)
 		return RUBATO_OK;
-	rubato_status status = rubato_explain(bench->comm, op,
-					      operation_uneven(bench->options->op)
-						      ? bench_uneven_elements(bench, what)
-						      : what->count,
-					      what->type, why, EXPLAIN_BYTES);
+	rubato_status status = rubato_explain(
+		bench->comm, op,
+		operation_uneven(bench->options->op)
+			? operation_whole(bench->options->op, what->count, bench->rank_count)
+			: what->count,
+		what->type, why, EXPLAIN_BYTES);
 
 	if (status != RUBATO_OK)
 		return status;
@@ -113,9 +114,8 @@ static rubato_status all_sizes(struct walk *walk, struct bench_case *what)
 		what->count = size / share;
 		if (size > 0 && what->count == 0)
 			what->count = 1;
-		what->size_bytes = what->count * share;
-		if (operation_uneven(options->op))
-			what->size_bytes = bench_uneven_elements(&walk->bench, what) * element;
+		what->size_bytes =
+			operation_whole(options->op, what->count, walk->bench.rank_count) * element;
 		if (what->count == last) /* Rounded to what we had already. */
 			continue;
 		last = what->count;

@@ -187,7 +187,6 @@ void laws_break(struct laws_trial *trial, const char *format, ...)
 /* ---- laws_values.c: what a contribution holds, and what a result must ---- */
 
 uint64_t laws_mix(uint64_t seed, uint64_t a, uint64_t b);
-bool laws_is_float(rubato_type type);
 /* Writes elements from .. to - 1 of contribution number `index` of `rank`, or adds to what is there
  * with the operator. */
 void laws_write(const struct laws_trial *trial, uint32_t op, uint32_t rank, uint32_t index,

@@ -7,12 +7,8 @@
  * names. Real floats, and those of 16 bits, may differ by what rounding explains; that all ranks
  * have the same bits is compared apart.
  */
-#include <math.h>
-#include <string.h>
-
-#include "programs/options.h"
+#include "tools/known/elements.h"
 #include "tools/laws/laws.h"
-#include "tools/sim/sim.h"
 
 #define BLOCK 256 /* Elements at a time. */
 #define GOLDEN 0x9e3779b97f4a7c15u
@@ -35,79 +31,12 @@ static inline uint64_t hash_at(uint64_t key, uint64_t place)
 	return x ^ x >> 29;
 }
 
-bool laws_is_float(rubato_type type)
-{
-	return type == RUBATO_FLOAT32 || type == RUBATO_FLOAT64 || type == RUBATO_FLOAT16 ||
-	       type == RUBATO_BFLOAT16;
-}
-
 static bool is_short(rubato_type type)
 {
 	return type == RUBATO_FLOAT16 || type == RUBATO_BFLOAT16;
 }
 
-static bool is_signed(rubato_type type)
-{
-	return type == RUBATO_INT8 || type == RUBATO_INT16 || type == RUBATO_INT32 ||
-	       type == RUBATO_INT64;
-}
-
 /* ---- One element ---- */
-
-static double float_get(rubato_type type, const void *from, uint64_t i)
-{
-	if (type == RUBATO_FLOAT64)
-		return ((const double *)from)[i];
-	if (type == RUBATO_FLOAT32)
-		return (double)((const float *)from)[i];
-	if (type == RUBATO_FLOAT16)
-		return (double)rubato_float16_to_float32(((const uint16_t *)from)[i]);
-	return (double)rubato_bfloat16_to_float32(((const uint16_t *)from)[i]);
-}
-
-static void float_set(rubato_type type, void *to, uint64_t i, double value)
-{
-	if (type == RUBATO_FLOAT64)
-		((double *)to)[i] = value;
-	else if (type == RUBATO_FLOAT32)
-		((float *)to)[i] = (float)value;
-	else if (type == RUBATO_FLOAT16)
-		((uint16_t *)to)[i] = rubato_float32_to_float16((float)value);
-	else
-		((uint16_t *)to)[i] = rubato_float32_to_bfloat16((float)value);
-}
-
-/* Without sign: only its lowest bytes count. */
-static uint64_t integer_get(rubato_type type, const void *from, uint64_t i)
-{
-	const uint8_t *at = (const uint8_t *)from + i * rubato_type_bytes(type);
-	uint64_t value = 0;
-
-	memcpy(&value, at, rubato_type_bytes(type));
-	return value;
-}
-
-static void integer_set(rubato_type type, void *to, uint64_t i, uint64_t value)
-{
-	memcpy((uint8_t *)to + i * rubato_type_bytes(type), &value, rubato_type_bytes(type));
-}
-
-/* As a number: with its sign, where the type has one. */
-static int64_t integer_signed(rubato_type type, uint64_t value)
-{
-	unsigned unused = 64 - 8 * (unsigned)rubato_type_bytes(type);
-
-	return (int64_t)(value << unused) >> unused;
-}
-
-static bool integer_less(rubato_type type, uint64_t a, uint64_t b)
-{
-	unsigned unused = 64 - 8 * (unsigned)rubato_type_bytes(type);
-
-	if (is_signed(type))
-		return integer_signed(type, a) < integer_signed(type, b);
-	return a << unused < b << unused;
-}
 
 static double float_drawn(const struct laws_op *op, uint64_t hash)
 {
@@ -128,40 +57,6 @@ static double float_drawn(const struct laws_op *op, uint64_t hash)
 	return value;
 }
 
-static double float_reduced(rubato_operator reduction, double a, double b)
-{
-	if (isnan(a) || isnan(b))
-		return NAN;
-	switch (reduction) {
-	case RUBATO_MAX:
-		return a > b ? a : b;
-	case RUBATO_MIN:
-		return a < b ? a : b;
-	case RUBATO_PROD:
-		return a * b;
-	case RUBATO_SUM:
-	case RUBATO_AVG:
-		break;
-	}
-	return a + b;
-}
-
-static uint64_t integer_reduced(const struct laws_op *op, uint64_t a, uint64_t b)
-{
-	switch (op->reduction) {
-	case RUBATO_MAX:
-		return integer_less(op->type, a, b) ? b : a;
-	case RUBATO_MIN:
-		return integer_less(op->type, a, b) ? a : b;
-	case RUBATO_PROD:
-		return a * b;
-	case RUBATO_SUM:
-	case RUBATO_AVG:
-		break;
-	}
-	return a + b;
-}
-
 static double float_identity(rubato_operator reduction)
 {
 	if (reduction == RUBATO_MAX)
@@ -177,9 +72,9 @@ static uint64_t integer_identity(const struct laws_op *op)
 	uint64_t all = UINT64_MAX >> (64 - bits), top = UINT64_C(1) << (bits - 1);
 
 	if (op->reduction == RUBATO_MAX)
-		return is_signed(op->type) ? top : 0;
+		return type_is_signed(op->type) ? top : 0;
 	if (op->reduction == RUBATO_MIN)
-		return is_signed(op->type) ? all >> 1 : all;
+		return type_is_signed(op->type) ? all >> 1 : all;
 	return op->reduction == RUBATO_PROD;
 }
 
@@ -194,7 +89,7 @@ void laws_write(const struct laws_trial *trial, uint32_t op_index, uint32_t rank
 	for (uint64_t i = from; i < to; i++) {
 		uint64_t hash = hash_at(key, i);
 
-		if (laws_is_float(op->type)) {
+		if (type_is_float(op->type)) {
 			double value = float_drawn(op, hash);
 
 			if (add)
@@ -203,7 +98,8 @@ void laws_write(const struct laws_trial *trial, uint32_t op_index, uint32_t rank
 			float_set(op->type, buffer, i, value);
 		} else {
 			if (add)
-				hash = integer_reduced(op, integer_get(op->type, buffer, i), hash);
+				hash = integer_reduced(op->type, op->reduction,
+						       integer_get(op->type, buffer, i), hash);
 			integer_set(op->type, buffer, i, hash);
 		}
 	}
@@ -212,7 +108,7 @@ void laws_write(const struct laws_trial *trial, uint32_t op_index, uint32_t rank
 bool laws_is_identity(const struct laws_op *op, const void *buffer)
 {
 	for (uint64_t i = 0; i < op->count; i++) {
-		if (laws_is_float(op->type)
+		if (type_is_float(op->type)
 			    ? float_get(op->type, buffer, i) != float_identity(op->reduction)
 			    : integer_get(op->type, buffer, i) != integer_identity(op))
 			return false;
@@ -268,7 +164,7 @@ struct block {                            /* Of the reference. */
 static void block_add(const struct laws_op *op, struct block *b, uint64_t key, uint64_t first,
 		      uint64_t count)
 {
-	if (laws_is_float(op->type)) {
+	if (type_is_float(op->type)) {
 		for (uint64_t i = 0; i < count; i++) {
 			double value = float_drawn(op, hash_at(key, first + i));
 
@@ -280,7 +176,8 @@ static void block_add(const struct laws_op *op, struct block *b, uint64_t key, u
 			b->words[i] += hash_at(key, first + i);
 	} else {
 		for (uint64_t i = 0; i < count; i++)
-			b->words[i] = integer_reduced(op, b->words[i], hash_at(key, first + i));
+			b->words[i] = integer_reduced(op->type, op->reduction, b->words[i],
+						      hash_at(key, first + i));
 	}
 }
 
@@ -316,19 +213,15 @@ static bool element_right(const struct laws_op *op, const struct block *b, uint6
 {
 	uint64_t word = b->words[k], got;
 
-	if (laws_is_float(op->type)) {
+	if (type_is_float(op->type)) {
 		if (isnan(b->sums[k]))
 			return is_canonical_nan(op->type, result, i);
 		return float_near(op, b->sums[k], b->sizes[k], count, divisor,
 				  float_get(op->type, result, i));
 	}
 	got = integer_get(op->type, result, i);
-	if (divisor != 1 && is_signed(op->type)) /* Toward zero, as C does. */
-		word = (uint64_t)(integer_signed(op->type, word) / (int64_t)divisor);
-	else if (divisor != 1)
-		word = (word << (64 - 8 * rubato_type_bytes(op->type)) >>
-			(64 - 8 * rubato_type_bytes(op->type))) /
-		       (uint64_t)divisor;
+	if (divisor != 1)
+		word = integer_divided(op->type, word, (uint64_t)divisor);
 	return memcmp(&got, &word, rubato_type_bytes(op->type)) == 0;
 }
 

@@ -62,13 +62,6 @@ struct sim_call { /* The same on every rank. */
 	bool rough;    /* Floats that round: only the equality of ranks' bits can be checked. */
 };
 
-/* The count that rubato_explain takes. */
-uint64_t sim_call_whole(const struct sim_call *call, uint32_t rank_count);
-/* The call's count for a size in bytes as nccl-tests has it, and that size rounded to elements. */
-uint64_t sim_call_count(enum operation op, rubato_type type, uint32_t rank_count,
-			uint64_t size_bytes);
-uint64_t sim_call_bytes(const struct sim_call *call, uint32_t rank_count);
-
 struct sim_times { /* Of one rank in one call, virtual. */
 	uint64_t enter_ns, leave_ns;
 };

@@ -1,0 +1,41 @@
+/*
+ * known.h -- calls whose results are known exactly: what rubato-bench, rubato-sim and the ranks of
+ * other libraries put in, and whether what came out is right.
+ *
+ * Small integers in every floating type (factors near 1 for products), so that results are exact
+ * whatever the order, drawn anew for each rank and call, with a prime period: chunks and blocks
+ * never fall on a multiple of it, so what comes from the wrong place, rank or call differs.
+ */
+#ifndef TOOLS_KNOWN_H
+#define TOOLS_KNOWN_H
+
+#include "programs/operations.h"
+
+#define PATTERN_ELEMENTS 4093
+
+struct pattern { /* Of a vector: one period of it, or what of that is needed. */
+	rubato_type type;
+	uint64_t first, used; /* Filled in: for elements first .. first + used - 1. */
+	union {
+		float f32[PATTERN_ELEMENTS];
+		double f64[PATTERN_ELEMENTS];
+		uint16_t i16[PATTERN_ELEMENTS]; /* 16-bit floats too. */
+		uint64_t i64[PATTERN_ELEMENTS];
+	} at;
+};
+
+struct known { /* A rank's side of a call. */
+	uint32_t rank, rank_count;
+	uint32_t from;   /* Sendrecv: whose data come. */
+	uint64_t number; /* The call's: makes its inputs differ. */
+	struct pattern mine, expected, scratch;
+};
+
+/* Writes this rank's inputs, at call->in. */
+void known_write(struct known *known, const struct operation_call *call);
+/* How many elements of this rank's result are wrong: at call->out, also of a broadcast. */
+uint64_t known_wrong(struct known *known, const struct operation_call *call);
+/* How many of those that known_write() has written are other ones now. */
+uint64_t known_changed(const struct known *known, const struct operation_call *call);
+
+#endif
