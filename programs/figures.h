@@ -1,8 +1,9 @@
-/* figures.h -- what the tools compute with: order, quantiles. */
+/* figures.h -- what the tools compute of times: order, quantiles, a table's figures. */
 #ifndef PROGRAMS_FIGURES_H
 #define PROGRAMS_FIGURES_H
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Of doubles, for qsort. */
@@ -20,5 +21,15 @@ static inline double quantile(const double *sorted, uint64_t count, double q)
 
 	return sorted[at > 0 ? at - 1 : 0];
 }
+
+struct times_figures {
+	double median_us, min_us, p99_us; /* Over iterations, of the mean over ranks. */
+	double slowest_us;                /* The median of the largest over ranks. */
+	double mean_us, call_p99_us;      /* Over ranks and iterations. */
+};
+
+/* times: [ranks][iterations]; sorted afterwards. False: no memory. */
+bool times_figures(double *times_us, uint32_t ranks, uint32_t iterations,
+		   struct times_figures *figures);
 
 #endif

@@ -22,7 +22,7 @@ struct row { /* Of the table; shared by the ranks, which run in one thread. */
 	const struct sim_options *options;
 	struct sim_call call;
 	uint64_t *start_ns; /* Per iteration: 0 until the first rank says. */
-	double *call_us;    /* Per iteration and rank. */
+	double *call_us;    /* [ranks][iterations] */
 	uint64_t wrong;
 	char explained[256];
 	rubato_sim_result result;
@@ -51,7 +51,7 @@ static rubato_status row_calls(rubato_comm *comm, struct row *row, void *in, voi
 		if (err == RUBATO_OK)
 			err = sim_call_make(comm, &call, in, out, &times, &row->wrong);
 		if (err == RUBATO_OK)
-			row->call_us[i * n + rank] =
+			row->call_us[(size_t)rank * options->iterations + i] =
 				(double)(times.leave_ns - times.enter_ns) * 1e-3;
 	}
 	return err;
@@ -84,53 +84,13 @@ static rubato_status row_rank(rubato_comm *comm, void *arg)
 	return err;
 }
 
-/* ---- Figures ---- */
-
-struct figures {
-	double median_us, min_us, p99_us, slowest_us; /* As rubato-bench defines them. */
-	double in_call_mean_us, in_call_p99_us;       /* Over ranks and iterations. */
-	double algbw, busbw;
-};
+/* ---- Output ---- */
 
 static uint64_t size_of(const struct row *row)
 {
 	return operation_whole(row->call.op, row->call.count, row->options->cluster.rank_count) *
 	       rubato_type_bytes(row->call.type);
 }
-
-/* Sorts row->call_us. */
-static void figures_of(struct row *row, struct figures *f)
-{
-	uint32_t n = row->options->cluster.rank_count, count = row->options->iterations;
-	double *means = calloc(2 * (size_t)count, sizeof(*means)), *slowest = means + count;
-	double sum = 0;
-
-	if (means == NULL)
-		option_fail(SIM, "out of memory");
-	for (uint32_t i = 0; i < count; i++) {
-		for (uint32_t r = 0; r < n; r++) {
-			double us = row->call_us[i * n + r];
-
-			means[i] += us / n;
-			slowest[i] = us > slowest[i] ? us : slowest[i];
-		}
-		sum += means[i];
-	}
-	qsort(means, count, sizeof(*means), ascending);
-	qsort(slowest, count, sizeof(*slowest), ascending);
-	qsort(row->call_us, (size_t)count * n, sizeof(double), ascending);
-	f->median_us = quantile(means, count, 0.5);
-	f->min_us = means[0];
-	f->p99_us = quantile(means, count, 0.99);
-	f->slowest_us = quantile(slowest, count, 0.5);
-	f->in_call_mean_us = sum / count;
-	f->in_call_p99_us = quantile(row->call_us, count * n, 0.99);
-	f->algbw = f->median_us > 0 ? (double)size_of(row) / f->median_us * 1e-3 : 0;
-	f->busbw = f->algbw * operation_bus_factor(row->call.op, n);
-	free(means);
-}
-
-/* ---- Output ---- */
 
 /* "allreduce: ring (...), ..." -> "ring" */
 static void algorithm_of(const struct row *row, char *name, size_t name_bytes)
@@ -157,7 +117,17 @@ static void table_head(const struct sim_options *options)
 		     "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(us)", "(us)");
 }
 
-static void row_text(const struct row *row, const struct figures *f, const char *algorithm)
+static double algbw(const struct row *row, const struct times_figures *f)
+{
+	return f->median_us > 0 ? (double)size_of(row) / f->median_us * 1e-3 : 0;
+}
+
+static double busbw(const struct row *row, const struct times_figures *f)
+{
+	return algbw(row, f) * operation_bus_factor(row->call.op, row->options->cluster.rank_count);
+}
+
+static void row_text(const struct row *row, const struct times_figures *f, const char *algorithm)
 {
 	const struct sim_call *call = &row->call;
 	bool rooted = operation_rooted(call->op);
@@ -166,12 +136,12 @@ static void row_text(const struct row *row, const struct figures *f, const char 
 		     " %9.2f %9.2f %9.2f %9" PRIu64 " %9" PRIu64 "  %s\n",
 		     size_of(row), call->count, rubato_type_name(call->type),
 		     operation_reduces(call->op) ? rubato_operator_name(call->reduction) : "none",
-		     rooted ? (int)call->root : -1, f->median_us, f->algbw, f->busbw, row->wrong,
-		     f->min_us, f->p99_us, f->slowest_us, row->result.messages, row->result.events,
-		     algorithm);
+		     rooted ? (int)call->root : -1, f->median_us, algbw(row, f), busbw(row, f),
+		     row->wrong, f->min_us, f->p99_us, f->slowest_us, row->result.messages,
+		     row->result.events, algorithm);
 }
 
-static json_t *row_json(const struct row *row, const struct figures *f, const char *algorithm)
+static json_t *row_json(const struct row *row, const struct times_figures *f, const char *algorithm)
 {
 	const struct sim_call *call = &row->call;
 	const rubato_sim_result *result = &row->result;
@@ -183,14 +153,14 @@ static json_t *row_json(const struct row *row, const struct figures *f, const ch
 		rubato_type_name(call->type), "redop",
 		operation_reduces(call->op) ? rubato_operator_name(call->reduction) : "none",
 		"time_us", "median", f->median_us, "p99", f->p99_us, "min", f->min_us, "slowest",
-		f->slowest_us, "algbw", f->algbw, "busbw", f->busbw, "wrong",
+		f->slowest_us, "algbw", algbw(row, f), "busbw", busbw(row, f), "wrong",
 		(json_int_t)row->wrong);
 
 	(void)snprintf(hash, sizeof(hash), "%016" PRIx64, result->trace_hash);
 	if (row->options->skew.kind != SKEW_NONE)
-		json_object_set_new(json, "in_call_us",
-				    json_pack("{s:f,s:f}", "mean", f->in_call_mean_us, "p99",
-					      f->in_call_p99_us));
+		json_object_set_new(
+			json, "in_call_us",
+			json_pack("{s:f,s:f}", "mean", f->mean_us, "p99", f->call_p99_us));
 	json_object_update_new(
 		json, json_pack("{s:I,s:I,s:I,s:I,s:s}", "messages", (json_int_t)result->messages,
 				"message_bytes", (json_int_t)result->message_bytes, "events",
@@ -213,7 +183,7 @@ static bool row_run(const struct sim_options *options, uint64_t size_bytes, json
 {
 	uint32_t n = options->cluster.rank_count;
 	struct row *row = calloc(1, sizeof(*row));
-	struct figures figures;
+	struct times_figures figures;
 	char algorithm[64];
 	rubato_status err;
 	bool good;
@@ -240,7 +210,8 @@ static bool row_run(const struct sim_options *options, uint64_t size_bytes, json
 			      size_bytes, options->cluster.seed, rubato_status_name(err),
 			      rubato_error_text());
 	} else {
-		figures_of(row, &figures);
+		if (!times_figures(row->call_us, n, options->iterations, &figures))
+			option_fail(SIM, "out of memory");
 		algorithm_of(row, algorithm, sizeof(algorithm));
 		if (strcmp(options->json, "-") != 0)
 			row_text(row, &figures, algorithm);

@@ -106,8 +106,6 @@ static int relaxed_rank(struct relaxed_options *o, struct given *given,
 	if (count < 0)
 		bench_check(&bench, (rubato_status)count, whole->argv[1]);
 	status = relaxed_report(o, given, whole, bench.comm, forms, count);
-	for (int i = 0; i < count; i++)
-		free(forms[i].samples);
 	bench_peers_close(&given->peers);
 	comm = bench.comm;
 	bench.comm = NULL;

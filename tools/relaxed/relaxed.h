@@ -21,6 +21,7 @@
 #include <limits.h>
 #include <stdio.h>
 
+#include "programs/figures.h"
 #include "programs/options.h"
 #include "programs/results.h"
 #include "programs/skew.h"
@@ -70,16 +71,15 @@ void relaxed_fit(struct relaxed_options *o, uint32_t rank_count);
 struct relaxed_form {  /* One row of the result, the same on every rank afterwards. */
 	char name[48]; /* "allreduce", or the policy; "allreduce", "lagged"; a peer's. */
 	bool peer;     /* Another library's allreduce. */
-	double median_us, p99_us, min_us; /* Over iterations, of the mean over ranks in the call. */
-	double mean_us, call_p99_us;      /* Over ranks and iterations. */
-	double cpu_us;                    /* Of a rank's process per iteration; < 0: not known. */
+	struct times_figures times; /* In the call. Lagged: the median alone. */
+	double cpu_us;              /* Of a rank's process per iteration; < 0: not known. */
 	double fresh_mean, contributors_mean; /* Over rounds that a contribution opened. */
 	uint64_t rounds, staleness_max, wrong;
 	double round_us[4]; /* Mean over rounds, of rank 0: rubato_partial_stats. */
-	double spent_us[5]; /* Of mean_us: waiting in each phase, and not waiting. Partial only. */
+	double spent_us
+		[5]; /* Of times.mean_us: waiting in each phase, and not waiting. Partial only. */
 	double step_us, idle, overlap; /* Lagged: of a step; share not computing; hidden. */
 	double loop_us;                /* Closed loop: of all slices, begin to drained. */
-	double *samples;               /* [iterations][ranks] us: rank 0. The caller frees. */
 };
 
 /* Collective. Returns how many forms; < 0: failed, rubato_error_text() says why. `cpu`: whether the

@@ -37,9 +37,11 @@ static void text_partial(FILE *file, const struct relaxed_form *forms, int form_
 		(void)fprintf(file,
 			      "  %-16s %10.2f %10.2f %10.2f %10.2f %8.2f %8.2f %7.2f %9" PRIu64
 			      " %6" PRIu64 " %6" PRIu64,
-			      f->name, f->mean_us, f->median_us, f->p99_us, f->min_us,
-			      f->mean_us > 0 ? forms[0].mean_us / f->mean_us : 0, f->fresh_mean,
-			      f->contributors_mean, f->staleness_max, f->rounds, f->wrong);
+			      f->name, f->times.mean_us, f->times.median_us, f->times.p99_us,
+			      f->times.min_us,
+			      f->times.mean_us > 0 ? forms[0].times.mean_us / f->times.mean_us : 0,
+			      f->fresh_mean, f->contributors_mean, f->staleness_max, f->rounds,
+			      f->wrong);
 		if (f->cpu_us < 0)
 			(void)fprintf(file, " %9s", "-");
 		else
@@ -70,7 +72,8 @@ static void text_spent(FILE *file, const struct relaxed_form *forms, int form_co
 			(void)fprintf(file, " %11.2f", f->spent_us[k]);
 			sum += f->spent_us[k];
 		}
-		(void)fprintf(file, " %10.2f %10.2f %10.2f\n", sum, f->mean_us, forms[0].mean_us);
+		(void)fprintf(file, " %10.2f %10.2f %10.2f\n", sum, f->times.mean_us,
+			      forms[0].times.mean_us);
 	}
 }
 
@@ -130,15 +133,15 @@ json_t *relaxed_json(const struct relaxed_options *o, uint32_t rank_count,
 
 	for (int i = 0; i < form_count; i++) {
 		const struct relaxed_form *f = &forms[i];
-		double algbw = f->median_us > 0 ? bytes / f->median_us * 1e-3 : 0;
+		double algbw = f->times.median_us > 0 ? bytes / f->times.median_us * 1e-3 : 0;
 		json_t *row = json_pack(
 			"{s:s,s:s,s:s,s:I,s:I,s:s,s:s,s:{s:o,s:o,s:o},s:o,s:o,s:I}", "op",
 			i == 0 || f->peer ? "allreduce" : (o->lagged ? "lagged" : "partial"),
 			"impl", "rubato", "policy", f->name, "size", (json_int_t)size_of(o),
 			"count", (json_int_t)count_of(o), "type", relaxed_types[o->type], "redop",
 			reduction_names[o->reduction], "time_us", "median",
-			results_real(f->median_us), "p99", results_real(f->p99_us), "min",
-			results_real(f->min_us), "algbw", results_real(algbw), "busbw",
+			results_real(f->times.median_us), "p99", results_real(f->times.p99_us),
+			"min", results_real(f->times.min_us), "algbw", results_real(algbw), "busbw",
 			results_real(algbw * 2 * (rank_count - 1) / rank_count), "wrong",
 			(json_int_t)f->wrong);
 
@@ -152,8 +155,8 @@ json_t *relaxed_json(const struct relaxed_options *o, uint32_t rank_count,
 		} else {
 			json_object_update_new(
 				row, json_pack("{s:{s:o,s:o},s:o,s:o,s:I,s:I,s:o}", "in_call_us",
-					       "mean", results_real(f->mean_us), "p99",
-					       results_real(f->call_p99_us), "fresh_mean",
+					       "mean", results_real(f->times.mean_us), "p99",
+					       results_real(f->times.call_p99_us), "fresh_mean",
 					       results_real(f->fresh_mean), "contributors_mean",
 					       results_real(f->contributors_mean), "staleness_max",
 					       (json_int_t)f->staleness_max, "rounds",

@@ -5,7 +5,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "programs/figures.h"
 #include "programs/ledger.h"
 #include "tools/relaxed/relaxed.h"
 
@@ -441,39 +440,6 @@ static rubato_status slices(struct run *run)
 
 /* ---- Figures ---- */
 
-/* `all`: [ranks][iterations]. */
-static rubato_status times_figures(struct run *run, struct relaxed_form *form, const double *all)
-{
-	uint32_t n = run->rank_count, count = run->o->iterations;
-	double *means = calloc(count, sizeof(*means));
-	double *every = malloc((size_t)n * count * sizeof(*every)), sum = 0;
-
-	form->samples = malloc((size_t)n * count * sizeof(*form->samples));
-	if (means == NULL || every == NULL || form->samples == NULL) {
-		free(means);
-		free(every);
-		return RUBATO_ERR_MEMORY;
-	}
-	memcpy(every, all, (size_t)n * count * sizeof(*every));
-	for (uint32_t r = 0; r < n; r++)
-		for (uint32_t i = 0; i < count; i++) {
-			means[i] += all[(size_t)r * count + i] / n;
-			form->samples[(size_t)i * n + r] = all[(size_t)r * count + i];
-		}
-	for (uint32_t i = 0; i < count; i++)
-		sum += means[i];
-	qsort(means, count, sizeof(*means), ascending);
-	qsort(every, (size_t)n * count, sizeof(*every), ascending);
-	form->median_us = quantile(means, count, 0.5);
-	form->p99_us = quantile(means, count, 0.99);
-	form->min_us = means[0];
-	form->mean_us = sum / count;
-	form->call_p99_us = quantile(every, (uint64_t)n * count, 0.99);
-	free(means);
-	free(every);
-	return RUBATO_OK;
-}
-
 static rubato_status figures_partial(struct run *run, struct side *side)
 {
 	struct relaxed_form *form = side->form;
@@ -484,18 +450,14 @@ static rubato_status figures_partial(struct run *run, struct side *side)
 	form->loop_us = run->o->loop == 1 ? (double)side->wall_ns * 1e-3 : 0;
 	rubato_status err = all == NULL ? RUBATO_ERR_MEMORY : RUBATO_OK;
 
-	if (side->peer >= 0) {
-		free(all);
-		form->fresh_mean = form->contributors_mean = run->rank_count;
-		form->rounds = count;
-		return run->rank == 0 ? times_figures(run, form, side->all_us) : RUBATO_OK;
-	}
-	if (err == RUBATO_OK)
+	if (err == RUBATO_OK && side->peer < 0)
 		err = rubato_allgather(run->comm, side->us, all, count, RUBATO_FLOAT64);
-	if (err == RUBATO_OK)
-		err = times_figures(run, form, all);
+	if (err == RUBATO_OK && (side->peer < 0 || run->rank == 0) &&
+	    !times_figures(side->peer < 0 ? all : side->all_us, run->rank_count, count,
+			   &form->times))
+		err = RUBATO_ERR_MEMORY;
 	free(all);
-	if (side->partial == NULL) {
+	if (side->partial == NULL) { /* A peer's too. */
 		form->fresh_mean = form->contributors_mean = run->rank_count;
 		form->rounds = count;
 		return err;
@@ -527,7 +489,7 @@ static void figures_lagged(struct run *run, struct side *side)
 
 	form->rounds = run->o->iterations;
 	form->contributors_mean = micro / run->o->iterations;
-	form->step_us = form->median_us = wall_us / run->o->iterations;
+	form->step_us = form->times.median_us = wall_us / run->o->iterations;
 	form->idle = wall_us > 0 ? (wall_us - compute_us) / wall_us : 0;
 	if (side->lagged != NULL && blocking->step_us > 0) {
 		double whole = blocking->step_us * blocking->idle;

@@ -25,10 +25,7 @@ static rubato_status job_rank(rubato_comm *comm, void *arg)
 	if (rubato_rank(comm) == 0) {
 		memcpy(job->forms, forms, sizeof(forms));
 		job->form_count = count;
-		return RUBATO_OK;
 	}
-	for (int i = 0; i < count; i++)
-		free(forms[i].samples);
 	return RUBATO_OK;
 }
 
@@ -71,10 +68,8 @@ static int job_run(const struct sim_options *o, const struct relaxed_options *re
 							    job.forms, job.form_count),
 					       &result)))
 		option_fail(SIM, "--json: could not write everything");
-	for (int i = 0; i < job.form_count; i++) {
+	for (int i = 0; i < job.form_count; i++)
 		wrong += job.forms[i].wrong;
-		free(job.forms[i].samples);
-	}
 	return wrong == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
