@@ -1,16 +1,8 @@
 /* options_json.c -- see options.h: the rows of a run that its files name, as JSON. */
-#include <inttypes.h>
 #include <string.h>
 
 #include "programs/options.h"
 #include "programs/results.h"
-
-/* jansson's integers have a sign: one beyond them is written as text. */
-static json_t *whole_json(uint64_t number)
-{
-	return number <= INT64_MAX ? json_integer((json_int_t)number)
-				   : json_sprintf("%" PRIu64, number);
-}
 
 static json_t *value_json(const struct option *row, const void *from)
 {
@@ -25,11 +17,11 @@ static json_t *value_json(const struct option *row, const void *from)
 	case OPTION_STRING:
 		return results_text(*(const char *const *)from);
 	case OPTION_U32:
-		return whole_json(*(const uint32_t *)from);
+		return results_whole(*(const uint32_t *)from);
 	case OPTION_U64:
 	case OPTION_BYTES:
 	case OPTION_TIME:
-		return whole_json(*(const uint64_t *)from);
+		return results_whole(*(const uint64_t *)from);
 	case OPTION_REAL:
 	case OPTION_BANDWIDTH:
 		return results_real(*(const double *)from);

@@ -2,6 +2,7 @@
 #include "programs/results.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <libgen.h>
 #include <limits.h>
 #include <math.h>
@@ -71,6 +72,12 @@ json_t *results_text(const char *text)
 	json_t *string = json_string(text);
 
 	return string != NULL ? string : json_null();
+}
+
+json_t *results_whole(uint64_t number)
+{
+	return number <= INT64_MAX ? json_integer((json_int_t)number)
+				   : json_sprintf("%" PRIu64, number);
 }
 
 json_t *results_real(double number)

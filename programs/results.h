@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 /* Whether results_write() can be expected to work; asked before the work is done. */
 bool results_writable(const char *path);
@@ -13,6 +14,8 @@ bool results_write(const char *path, json_t *root);
 
 /* null where it is no UTF-8: what others have named need not be. */
 json_t *results_text(const char *text);
+/* jansson's integers have a sign: one beyond them is written as text. */
+json_t *results_whole(uint64_t number);
 json_t *results_real(double number); /* null unless finite. */
 
 #endif

@@ -134,9 +134,6 @@ static void progress(const struct laws_options *options, uint64_t done, uint64_t
 
 static json_t *tally_json(const struct laws_options *options, const struct tally *tally)
 {
-	/* jansson's integers have a sign: a seed beyond them is written as text. */
-	json_t *seed = options->seed <= INT64_MAX ? json_integer((json_int_t)options->seed)
-						  : json_sprintf("%" PRIu64, options->seed);
 	json_t *policies = json_object();
 	uint64_t must = tally->drawn[RUBATO_SIM_FREEZE] + tally->drawn[RUBATO_SIM_CRASH];
 
@@ -144,7 +141,7 @@ static json_t *tally_json(const struct laws_options *options, const struct tally
 		json_object_set_new(policies, rubato_policy_name((rubato_policy)i),
 				    json_integer((json_int_t)tally->policies[i]));
 	return json_pack("{s:s,s:o,s:I,s:I,s:I,s:I,s:I,s:o,s:{s:I,s:I,s:I},s:{s:I,s:I,s:I}}",
-			 "version", rubato_version(), "seed", seed, "seeds",
+			 "version", rubato_version(), "seed", results_whole(options->seed), "seeds",
 			 (json_int_t)options->seeds, "failed", (json_int_t)tally->failed, "rounds",
 			 (json_int_t)tally->rounds, "events", (json_int_t)tally->events, "lagged",
 			 (json_int_t)tally->lagged, "operations", policies, "faults_drawn",

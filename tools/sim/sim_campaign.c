@@ -154,16 +154,12 @@ int sim_campaign(const struct sim_options *options)
 		fired[kind] += result.faults_fired;
 	}
 	if (options->json[0] != '\0') {
-		/* jansson's integers have a sign: a seed beyond them is written as text. */
-		json_t *seed = options->cluster.seed <= INT64_MAX
-				       ? json_integer((json_int_t)options->cluster.seed)
-				       : json_sprintf("%" PRIu64, options->cluster.seed);
-		json_t *json =
-			json_pack("{s:s,s:o,s:I,s:I,s:I,s:{s:I,s:I}}", "version", rubato_version(),
-				  "seed", seed, "seeds", (json_int_t)options->seeds, "failed",
-				  (json_int_t)failed, "events", (json_int_t)events, "faults_fired",
-				  "freeze", (json_int_t)fired[RUBATO_SIM_FREEZE], "cut",
-				  (json_int_t)fired[RUBATO_SIM_CUT]);
+		json_t *json = json_pack(
+			"{s:s,s:o,s:I,s:I,s:I,s:{s:I,s:I}}", "version", rubato_version(), "seed",
+			results_whole(options->cluster.seed), "seeds", (json_int_t)options->seeds,
+			"failed", (json_int_t)failed, "events", (json_int_t)events, "faults_fired",
+			"freeze", (json_int_t)fired[RUBATO_SIM_FREEZE], "cut",
+			(json_int_t)fired[RUBATO_SIM_CUT]);
 
 		if (!results_write(options->json, json))
 			option_fail(SIM, "--json: could not write everything");
