@@ -59,13 +59,13 @@ struct job {
 	int status;                           /* 0 until something failed. */
 	bool by_signal;                       /* That was a signal, to a rank or to us. */
 	bool output_gone;                     /* Nobody reads ours any more. */
-	/* With rank_main: what we have to say of the first failure, and what ranks say. */
+	/* With LAUNCH_RAW: what we have to say of the first failure, and what ranks say. */
 	char said[128], line[1024];
 	size_t line_used;
 	int line_from; /* -1: none. */
 };
 
-/* A sentence about the end. With rank_main it is kept: one line is printed when all have ended. */
+/* A sentence about the end. With LAUNCH_RAW it is kept: one line is printed when all have ended. */
 __attribute__((format(printf, 2, 3))) static void say(struct job *job, const char *format, ...)
 {
 	char text[sizeof(job->said)];
@@ -74,7 +74,7 @@ __attribute__((format(printf, 2, 3))) static void say(struct job *job, const cha
 	va_start(args, format);
 	(void)vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	if (job->launch->rank_main == NULL)
+	if (job->launch->output != LAUNCH_RAW)
 		(void)fprintf(stderr, "%s: %s\n", job->launch->program, text);
 	else
 		memcpy(job->said, text, sizeof(text));
@@ -143,7 +143,7 @@ static void rank_ended(struct job *job, uint32_t rank, int wait_status)
 		return;
 
 	bool alone = job->launch->keep_going || job->running == 0 ||
-		     job->launch->rank_main != NULL; /* The others have ended when it is said. */
+		     job->launch->output == LAUNCH_RAW; /* The others have ended when it is said. */
 	const char *rest = alone ? "" : "; ending the others";
 
 	if (explains)
@@ -446,17 +446,11 @@ static int start_rank(struct job *job, uint32_t rank, int null)
 
 	job->child.rank = rank;
 	job->child.in = rank == 0 ? 0 : null;
-	job->child.ours[0] = job->signals;
-	job->child.ours[1] = job->secret.fd;
-	job->child.ours[2] = job->line_from;
-	job->child.ours[4] = rank == 0 ? null : -1;
 	if (!streams_make(job, rank) ||
 	    (terminal && !pipe_make(&job->input_to, &job->child.in, false)))
 		reason = errno;
-	else {
-		job->child.ours[3] = terminal ? job->input_to : -1;
+	else
 		reason = launch_child_start(&job->child, &job->pids[rank]);
-	}
 	close_unless(job->child.out, 1);
 	close_unless(job->child.err, 2);
 	if (terminal) {
@@ -525,7 +519,8 @@ static bool job_open(struct job *job)
 	raised.rlim_cur = raised.rlim_max;
 	(void)setrlimit(RLIMIT_NOFILE, &raised);
 	(void)prctl(PR_SET_CHILD_SUBREAPER, 1);
-	if (job->launch->rank_main != NULL && !pipe_make(&job->line_from, &job->child.line, true))
+	if (job->launch->output == LAUNCH_RAW &&
+	    !pipe_make(&job->line_from, &job->child.line, true))
 		return false;
 	return signals_open(job);
 }
@@ -559,7 +554,7 @@ int launch_ranks(const struct launch *launch)
 			   .end_at = NEVER,
 			   .kill_at = NEVER };
 
-	assert(launch->rank_main == NULL || launch->output == LAUNCH_RAW);
+	assert(launch->rank_main != NULL || launch->output != LAUNCH_RAW);
 
 	job.child.launch = launch;
 	job.child.places = &job.places;

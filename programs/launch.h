@@ -28,18 +28,16 @@
 enum launch_output {
 	LAUNCH_LINES,       /* Each line with its rank before it. */
 	LAUNCH_ERROR_LINES, /* Only of standard error; output as it is. */
-	LAUNCH_RAW,         /* Both as they are. */
+	/* Both as they are, and of all that is said about a failure one line: that a rank was ended
+	 * by a signal, else what came first. For rank_main only. */
+	LAUNCH_RAW,
 };
 
 struct launch {
 	const char *program; /* Who speaks in messages. */
-	const char *path;    /* What is run; NULL: argv[0], looked up in PATH. */
-	char *const *argv;
-	/*
-	 * In place of a program, with LAUNCH_RAW: what a rank does; its exit status. When it fails
-	 * it may write one line to line_fd. Of all that is said about a failure one line is
-	 * printed: that a rank was ended by a signal, else what came first.
-	 */
+	char *const *argv;   /* What is run: argv[0] is looked up in PATH. */
+	/* In place of a program: what a rank does, in a fork; its exit status. With LAUNCH_RAW it
+	 * may write one line to line_fd when it fails. */
 	int (*rank_main)(void *arg, int line_fd);
 	void *arg;
 	uint32_t rank_count;

@@ -111,15 +111,22 @@ static void environment_set(const struct launch_child *child)
 	(void)setenv("RUBATO_SECRET_FILE", child->secret_file, 1);
 }
 
-/* A fork of ours that goes on as a rank: it keeps nothing of the launcher's. */
+/* A fork of ours that goes on as a rank: it keeps nothing of the launcher's, as a program does not,
+ * but its line. */
 static _Noreturn void child_call(const struct launch_child *child, int report)
 {
-	for (int i = 0; i < LAUNCH_OURS; i++)
-		if (child->ours[i] >= 0)
-			(void)close(child->ours[i]);
-	if (child->in > 2)
-		(void)close(child->in);
-	(void)close(report); /* As exec does: it runs. */
+	DIR *open = opendir("/proc/self/fd");
+
+	for (struct dirent *entry; open != NULL && (entry = readdir(open)) != NULL;) {
+		int fd = atoi(entry->d_name);
+
+		if (fd > 2 && fd != child->line && fd != report && fd != dirfd(open) &&
+		    fcntl(fd, F_GETFD) == FD_CLOEXEC)
+			(void)close(fd);
+	}
+	if (open != NULL)
+		(void)closedir(open);
+	(void)close(report); /* It runs, whatever /proc said. */
 	exit(child->launch->rank_main(child->launch->arg, child->line));
 }
 
@@ -143,7 +150,7 @@ static void child_become(const struct launch_child *child, pid_t parent, int rep
 		bind_core(child->places, child->rank);
 	if (launch->rank_main != NULL)
 		child_call(child, report);
-	(void)execvp(launch->path != NULL ? launch->path : launch->argv[0], launch->argv);
+	(void)execvp(launch->argv[0], launch->argv);
 }
 
 int launch_child_start(const struct launch_child *child, pid_t *pid)

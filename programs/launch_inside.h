@@ -10,8 +10,6 @@
 #include "programs/launch.h"
 #include "programs/place.h"
 
-#define LAUNCH_OURS 5
-
 struct launch_secret {
 	int fd; /* -1: none. */
 	char file[48];
@@ -27,9 +25,7 @@ struct launch_child {
 	sigset_t mask;                          /* What was in force before we blocked signals. */
 	void (*on_pipe)(int), (*on_input)(int); /* Likewise: SIGPIPE, SIGTTIN. */
 	struct rlimit files;                    /* Likewise, before we raised it. */
-	/* For rank_main: its line's, and what a fork of ours has no use for. -1: none. */
-	int line;
-	int ours[LAUNCH_OURS];
+	int line;                               /* For rank_main; -1: none. */
 };
 
 /* All three print why and return false, or an errno where it says so. */

@@ -2,7 +2,9 @@
  * others have, and that nobody is left. tests/tools/test_run.py has ranks that are programs. */
 #include "programs/launch.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -106,24 +108,56 @@ static int all_stay(void *arg, int line_fd)
 	return stays();
 }
 
+static int one_fails_others_stay(void *arg, int line_fd)
+{
+	(void)arg;
+	(void)line_fd;
+	return rank_of() == 0 ? 5 : stays();
+}
+
+/* Of what the launcher has for itself, and exec would close, a rank holds its line alone. */
+static int holds_its_line(void *arg, int line_fd)
+{
+	DIR *open = opendir("/proc/self/fd");
+	int held = 0;
+
+	(void)arg;
+	for (struct dirent *entry; (entry = readdir(open)) != NULL;) {
+		int fd = atoi(entry->d_name);
+
+		held += fd > 2 && fd != dirfd(open) && fcntl(fd, F_GETFD) == FD_CLOEXEC;
+	}
+	(void)closedir(open);
+	return held == (line_fd >= 0) ? 0 : 10 + held;
+}
+
 static const struct {
 	int (*rank_main)(void *arg, int line_fd);
 	uint64_t patience_ns;
 	int status;
 	const char *says;
+	enum launch_output output;
 } rows[] = {
-	{ all_well, 1000000000, 0, "" },
-	{ one_fails, 1000000000, 7, "program: rank 1 has no data\n" },
-	{ one_fails, 0, 7, "program: rank 1 has no data\n" },
+	/* Each line of standard error with its rank, and a sentence when it is known. */
+	{ holds_its_line, 0, 0, "", LAUNCH_ERROR_LINES },
+	{ one_fails_others_stay, 0, 5,
+	  "test: rank 0 failed with exit status 5; ending the others\n", LAUNCH_ERROR_LINES },
+	/* One line. */
+	{ holds_its_line, 0, 0, "", LAUNCH_RAW },
+	{ all_well, 1000000000, 0, "", LAUNCH_RAW },
+	{ one_fails, 1000000000, 7, "program: rank 1 has no data\n", LAUNCH_RAW },
+	{ one_fails, 0, 7, "program: rank 1 has no data\n", LAUNCH_RAW },
 	{ one_is_killed, 10000000000, 128 + SIGKILL,
-	  "test: rank 2 was ended by signal 9 (Killed)\n" },
-	{ one_fails_in_silence, 1000000000, 5, "test: rank 0 failed with exit status 5\n" },
-	{ others_stay, 100000000, 3, "program: rank 1 fails\n" },
-	{ all_stay, 1000000000, 128 + SIGTERM, "test: ended by signal 15 (Terminated)\n" },
+	  "test: rank 2 was ended by signal 9 (Killed)\n", LAUNCH_RAW },
+	{ one_fails_in_silence, 1000000000, 5, "test: rank 0 failed with exit status 5\n",
+	  LAUNCH_RAW },
+	{ others_stay, 100000000, 3, "program: rank 1 fails\n", LAUNCH_RAW },
+	{ all_stay, 1000000000, 128 + SIGTERM, "test: ended by signal 15 (Terminated)\n",
+	  LAUNCH_RAW },
 };
 
 /* In a process of its own: the launcher becomes a subreaper, and its standard error is read. */
-START_TEST(one_line_says_why)
+START_TEST(ranks_are_forks)
 {
 	char said[1024] = "";
 	size_t used = 0;
@@ -142,7 +176,7 @@ START_TEST(one_line_says_why)
 			.arg = &self,
 			.rank_count = 3,
 			.patience_ns = rows[_i].patience_ns,
-			.output = LAUNCH_RAW,
+			.output = rows[_i].output,
 		};
 
 		(void)signal(SIGTERM, SIG_DFL); /* Check's own ends the test. */
@@ -170,6 +204,6 @@ int main(void)
 	TCase *tc = tcase_create("launch");
 
 	tcase_set_timeout(tc, LONG_S);
-	tcase_add_loop_test(tc, one_line_says_why, 0, (int)(sizeof(rows) / sizeof(rows[0])));
+	tcase_add_loop_test(tc, ranks_are_forks, 0, (int)(sizeof(rows) / sizeof(rows[0])));
 	return check_main("launch", tc);
 }

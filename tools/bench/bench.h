@@ -54,7 +54,6 @@ struct bench_options {
 	char json[PATH_MAX]; /* Empty: none. */
 	bool registered, explain;
 	bool places[2];           /* Which to run: [0] out of place, [1] in place. */
-	bool joined;              /* A rank that rubato-bench -n has started. */
 	struct bench_peers peers; /* Asked for; those that came up are struct bench's. */
 	int argc;
 	char **argv;
@@ -84,7 +83,6 @@ struct bench {
 	const struct bench_options *options;
 	rubato_comm *comm;
 	uint32_t rank, rank_count;
-	uint64_t buffer_bytes; /* Of `in` and `out` each. */
 	void *in, *out;
 	struct known *known;       /* Its number: calls so far. */
 	double *times, *all_times; /* iterations; rank_count * iterations. */
@@ -93,7 +91,7 @@ struct bench {
 };
 
 /* Fails with a line on standard error and status 1. */
-void bench_open(struct bench *bench, const struct bench_options *options, uint64_t buffer_bytes);
+void bench_open(struct bench *bench, const struct bench_options *options);
 void bench_close(struct bench *bench);
 /* Ours and, in turn with it, each peer's; theirs[] is filled on rank 0, ran false where one cannot
  * (its why_not says why). */
@@ -102,8 +100,8 @@ rubato_status bench_measure(struct bench *bench, const struct bench_case *what,
 /* If `status` is an error: says what failed, and ends the program. */
 void bench_check(const struct bench *bench, rubato_status status, const char *what);
 
-/* Starts -n copies of this program with options->argv, and --joined; the exit status. */
-int bench_launch(const struct bench_options *options);
+/* Runs rank_main in this process, or in `rank_count` ranks that it starts here; the exit status. */
+int bench_start(uint32_t rank_count, int (*rank_main)(void *arg, int line_fd), void *arg);
 /* The operations partial and lagged. */
 int bench_relaxed(int argc, char **argv, bool lagged);
 
@@ -126,8 +124,8 @@ void bench_output_row(struct bench_output *output, const struct bench_case *what
 void bench_output_peer(struct bench_output *output, const struct bench_case *what,
 		       const struct peer *peer, const struct bench_result places[2]);
 void bench_output_note(struct bench_output *output, const char *text);
-/* What was given, but for what bench_launch adds. */
-json_t *bench_args_json(const struct bench_options *options);
+/* What was given. */
+json_t *bench_args_json(int argc, char **argv);
 /* The program's exit status. */
 int bench_output_close(struct bench_output *output);
 

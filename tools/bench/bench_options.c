@@ -43,8 +43,6 @@ static void options_fit(struct bench_options *options)
 	}
 	if (options->op == OP_BARRIER)
 		options->begin_bytes = options->end_bytes = 0;
-	if (options->rank_count > 0 && !options->joined && getenv("RUBATO_RANK") != NULL)
-		option_fail(BENCH, "-n inside a job (RUBATO_RANK is set): leave it out to join");
 }
 
 /* sendrecv has but one algorithm, and no choice to force. */
@@ -104,7 +102,6 @@ static const struct option rows[] = {
 	  .help = "other libraries in turn in the same run: %s" },
 	{ "explain", 0, OPTION_FLAG, AT(explain),
 	  .help = "say for each size which algorithm is chosen, and why" },
-	{ "joined", 0, OPTION_FLAG, AT(joined), .help = NULL }, /* See rubato_bench.c. */
 	{ 0 },
 };
 

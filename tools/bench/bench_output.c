@@ -205,13 +205,12 @@ void bench_output_note(struct bench_output *output, const char *text)
 		(void)fprintf(output->text, "#   %s\n", text);
 }
 
-json_t *bench_args_json(const struct bench_options *options)
+json_t *bench_args_json(int argc, char **argv)
 {
 	json_t *args = json_array();
 
-	for (int i = 1; i < options->argc; i++)
-		if (strcmp(options->argv[i], "--joined") != 0)
-			json_array_append_new(args, results_text(options->argv[i]));
+	for (int i = 1; i < argc; i++)
+		json_array_append_new(args, results_text(argv[i]));
 	return args;
 }
 
@@ -221,8 +220,8 @@ static bool results_close(struct bench_output *output)
 
 	return results_write(options->json,
 			     json_pack("{s:s,s:o,s:i,s:o}", "version", rubato_version(), "args",
-				       bench_args_json(options), "ranks", (int)output->rank_count,
-				       "results", output->results));
+				       bench_args_json(options->argc, options->argv), "ranks",
+				       (int)output->rank_count, "results", output->results));
 }
 
 int bench_output_close(struct bench_output *output)

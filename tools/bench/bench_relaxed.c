@@ -12,22 +12,19 @@
 
 struct given {
 	uint32_t rank_count, transport;
-	bool joined;
 	char json[PATH_MAX];
 	struct bench_peers peers;
-};
-
-struct lead { /* For relaxed_options.peer_slice. */
-	const struct relaxed_options *options;
-	struct bench_peers *peers;
+	struct relaxed_options relaxed;
+	int argc;
+	char **argv;
 };
 
 static bool lead_slice(void *arg, uint32_t number, uint32_t first, uint32_t count,
 		       uint64_t period_ns, double *times, uint64_t *wrong)
 {
-	struct lead *lead = arg;
-	const struct relaxed_options *o = lead->options;
-	struct peer *peer = &lead->peers->list[number];
+	struct given *given = arg;
+	const struct relaxed_options *o = &given->relaxed;
+	struct peer *peer = &given->peers.list[number];
 	struct peer_command command = { .iterations = count,
 					.count = o->size_bytes / (o->type % 2 == 1 ? 8 : 4),
 					.call = first,
@@ -50,10 +47,10 @@ static bool lead_slice(void *arg, uint32_t number, uint32_t first, uint32_t coun
 }
 
 /* Prints and writes on rank 0; the exit status, the same on every rank. */
-static int relaxed_report(const struct relaxed_options *o, const struct given *given,
-			  const struct bench_options *whole, rubato_comm *comm,
+static int relaxed_report(const struct given *given, rubato_comm *comm,
 			  const struct relaxed_form *forms, int form_count)
 {
+	const struct relaxed_options *o = &given->relaxed;
 	uint32_t n = rubato_size(comm);
 	bool written = true;
 	uint64_t wrong = 0;
@@ -71,8 +68,8 @@ static int relaxed_report(const struct relaxed_options *o, const struct given *g
 	if (given->json[0] != '\0')
 		written = results_write(given->json,
 					json_pack("{s:s,s:o,s:i,s:o}", "version", rubato_version(),
-						  "args", bench_args_json(whole), "ranks", (int)n,
-						  "results",
+						  "args", bench_args_json(given->argc, given->argv),
+						  "ranks", (int)n, "results",
 						  relaxed_json(o, n, forms, form_count))) &&
 			  written;
 	if (!written)
@@ -80,15 +77,17 @@ static int relaxed_report(const struct relaxed_options *o, const struct given *g
 	return wrong == 0 && written ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
-static int relaxed_rank(struct relaxed_options *o, struct given *given,
-			const struct bench_options *whole)
+static int relaxed_rank(void *arg, int line_fd)
 {
+	struct given *given = arg;
+	struct relaxed_options *o = &given->relaxed;
 	struct relaxed_form forms[RELAXED_FORMS_MAX];
-	struct bench bench = { .options = whole };
+	struct bench bench = { 0 };
 	rubato_options init = RUBATO_OPTIONS_INIT;
 	rubato_comm *comm;
 	int count, status;
 
+	(void)line_fd;
 	if (given->transport > 0)
 		init.transport = bench_transports[given->transport];
 	bench_check(&bench, rubato_init(&bench.comm, &init), "start");
@@ -101,11 +100,11 @@ static int relaxed_rank(struct relaxed_options *o, struct given *given,
 	for (uint32_t i = 0; i < o->peer_count; i++)
 		o->peer_names[i] = given->peers.names[i];
 	o->peer_slice = lead_slice;
-	o->peer_arg = &(struct lead) { o, &given->peers };
+	o->peer_arg = given;
 	count = relaxed_measure(bench.comm, o, true, forms);
 	if (count < 0)
-		bench_check(&bench, (rubato_status)count, whole->argv[1]);
-	status = relaxed_report(o, given, whole, bench.comm, forms, count);
+		bench_check(&bench, (rubato_status)count, bench_commands[o->lagged]);
+	status = relaxed_report(given, bench.comm, forms, count);
 	bench_peers_close(&given->peers);
 	comm = bench.comm;
 	bench.comm = NULL;
@@ -124,18 +123,17 @@ static const struct option rows[] = {
 	  .help = "results for programs; - is standard output, then without the table" },
 	{ "peer", 0, OPTION_OTHER, AT(peers), "LIST", .read = bench_peers_read, .forms = peer_names,
 	  .help = "other libraries' allreduce in the same run: %s" },
-	{ "joined", 0, OPTION_FLAG, AT(joined), .help = NULL },
 	{ 0 },
 };
 
 int bench_relaxed(int argc, char **argv, bool lagged)
 {
-	static struct relaxed_options relaxed; /* Large. */
-	struct given given = { 0 };
+	static struct given given; /* Large. */
 	const struct option_table tables[] = {
 		{ .rows = rows, .to = &given },
-		{ .rows = relaxed_rows, .to = &relaxed },
-		{ .rows = lagged ? relaxed_rows_lagged : relaxed_rows_partial, .to = &relaxed },
+		{ .rows = relaxed_rows, .to = &given.relaxed },
+		{ .rows = lagged ? relaxed_rows_lagged : relaxed_rows_partial,
+		  .to = &given.relaxed },
 		{ 0 },
 	};
 	const struct options options = {
@@ -151,20 +149,16 @@ int bench_relaxed(int argc, char **argv, bool lagged)
 	};
 	char **words = calloc((size_t)argc + 1, sizeof(*words));
 	uint32_t word_count = 0;
-	struct bench_options whole = { .argc = argc, .argv = argv };
 
 	if (words == NULL)
 		option_fail(BENCH, "out of memory");
 	for (int i = 0; i < argc; i++) /* All but the word that brought us here. */
 		if (i == 0 || strcmp(argv[i], bench_commands[lagged]) != 0)
 			words[word_count++] = argv[i];
-	relaxed_init(&relaxed, BENCH, lagged);
+	given = (struct given) { .argc = argc, .argv = argv };
+	relaxed_init(&given.relaxed, BENCH, lagged);
 	(void)options_read(&options, (int)word_count, words);
-	relaxed_fit(&relaxed, given.rank_count);
-	if (given.rank_count > 0 && !given.joined && getenv("RUBATO_RANK") != NULL)
-		option_fail(BENCH, "-n inside a job (RUBATO_RANK is set): leave it out to join");
-	whole.rank_count = given.rank_count;
+	relaxed_fit(&given.relaxed, given.rank_count);
 	free(words);
-	return given.rank_count > 0 && !given.joined ? bench_launch(&whole)
-						     : relaxed_rank(&relaxed, &given, &whole);
+	return bench_start(given.rank_count, relaxed_rank, &given);
 }

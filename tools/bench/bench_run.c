@@ -5,6 +5,7 @@
 
 #include "programs/clock.h"
 #include "programs/figures.h"
+#include "programs/launch.h"
 #include "tools/bench/bench.h"
 
 #define SLICES 4 /* Of a case's iterations, where peers take turns. */
@@ -43,11 +44,24 @@ static void *memory(size_t size_bytes)
 	return memory;
 }
 
-void bench_open(struct bench *bench, const struct bench_options *options, uint64_t buffer_bytes)
+int bench_start(uint32_t rank_count, int (*rank_main)(void *arg, int line_fd), void *arg)
+{
+	if (rank_count == 0)
+		return rank_main(arg, -1);
+	if (getenv("RUBATO_RANK") != NULL)
+		option_fail(BENCH, "-n inside a job (RUBATO_RANK is set): leave it out to join");
+	return launch_ranks(&(struct launch) { .program = BENCH,
+					       .rank_main = rank_main,
+					       .arg = arg,
+					       .rank_count = rank_count,
+					       .output = LAUNCH_ERROR_LINES });
+}
+
+void bench_open(struct bench *bench, const struct bench_options *options)
 {
 	rubato_options init = RUBATO_OPTIONS_INIT;
 
-	*bench = (struct bench) { .options = options, .buffer_bytes = buffer_bytes };
+	*bench = (struct bench) { .options = options };
 	if (strcmp(options->transport, "auto") != 0)
 		init.transport = options->transport;
 	bench_check(bench, rubato_init(&bench->comm, &init), "start");
@@ -56,7 +70,7 @@ void bench_open(struct bench *bench, const struct bench_options *options, uint64
 
 	/* Scattered operations of tiny sizes still have one element of each rank. */
 	size_t least = (size_t)bench->rank_count * 8;
-	size_t bytes = buffer_bytes < least ? least : buffer_bytes;
+	size_t bytes = options->end_bytes < least ? least : options->end_bytes;
 
 	if (operation_uneven(options->op)) /* All of a rank's blocks may be twice as long. */
 		bytes *= 2;

@@ -1,8 +1,8 @@
 /*
  * rubato_bench.c -- rubato-bench: walks the grid of algorithms, types, operators and sizes.
  *
- * With -n it is two programs: one that starts N copies of itself (with --joined, so that they do
- * not start others) and waits, and the ranks. Every rank walks the same grid; rank 0 speaks.
+ * With -n it starts N ranks, forks of itself, and waits. Every rank walks the same grid; rank 0
+ * speaks.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -10,7 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "programs/launch.h"
 #include "programs/options.h"
 #include "tools/bench/bench.h"
 
@@ -174,12 +173,14 @@ static void one_algorithm(struct walk *walk, const char *name)
 		bench_check(&walk->bench, rubato_set_algorithm(walk->bench.comm, op, "auto"), op);
 }
 
-static int bench_rank(const struct bench_options *options)
+static int rank_main(void *arg, int line_fd)
 {
+	const struct bench_options *options = arg;
 	struct walk walk;
 	const char *op = operation_names[options->op], *name;
 
-	bench_open(&walk.bench, options, options->end_bytes);
+	(void)line_fd;
+	bench_open(&walk.bench, options);
 	if (operation_rooted(options->op) && options->root >= walk.bench.rank_count)
 		option_fail(BENCH, "-r %u: there are %u ranks", options->root,
 			    walk.bench.rank_count);
@@ -197,41 +198,14 @@ static int bench_rank(const struct bench_options *options)
 	return status;
 }
 
-int bench_launch(const struct bench_options *options)
-{
-	char self[4096];
-	ssize_t self_bytes = readlink("/proc/self/exe", self, sizeof(self) - 1);
-	char **argv = calloc((size_t)options->argc + 2, sizeof(*argv));
-
-	if (self_bytes < 0 || argv == NULL) {
-		perror(BENCH);
-		return EXIT_FAILURE;
-	}
-	self[self_bytes] = '\0';
-	argv[0] = options->argv[0];
-	argv[1] = (char[]) { "--joined" };
-	memcpy(argv + 2, options->argv + 1, (size_t)(options->argc - 1) * sizeof(*argv));
-
-	struct launch launch = { .program = BENCH,
-				 .path = self,
-				 .argv = argv,
-				 .rank_count = options->rank_count,
-				 .output = LAUNCH_ERROR_LINES };
-	int status = launch_ranks(&launch);
-
-	free(argv);
-	return status;
-}
-
 int main(int argc, char **argv)
 {
 	struct bench_options options;
 
-	for (int i = 1; i < argc && i < 3; i++) /* After --joined, too. */
+	for (int i = 1; i < argc && i < 3; i++) /* After an option, too. */
 		for (int k = 0; bench_commands[k] != NULL; k++)
 			if (strcmp(argv[i], bench_commands[k]) == 0)
 				return bench_relaxed(argc, argv, k == 1);
 	bench_options_read(argc, argv, &options);
-	return options.rank_count > 0 && !options.joined ? bench_launch(&options)
-							 : bench_rank(&options);
+	return bench_start(options.rank_count, rank_main, &options);
 }
