@@ -88,7 +88,9 @@ struct laws_round { /* As the first rank that collected it saw it: the others mu
 	uint64_t *digests, *groups;
 };
 
-struct laws_op {                        /* A partial operation, seen from all ranks. */
+struct laws_op { /* A partial operation, seen from all ranks. */
+	struct laws_trial *trial;
+	uint32_t index;                 /* Among the trial's. */
 	rubato_partial_options options; /* As given: 0 may be the default. */
 	uint32_t quorum, group, depth;  /* What that means. */
 	rubato_type type;
@@ -183,14 +185,20 @@ bool laws_crashes(const struct laws_trial *trial);
 /* Notes the first broken law. */
 void laws_break(struct laws_trial *trial, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
+/* "LAW: operation 0, round 7", and what follows. LAW: NULL for none. */
+void laws_break_round(const struct laws_op *op, const char *law, uint64_t round, const char *format,
+		      ...) __attribute__((format(printf, 4, 5)));
+/* "LAW: operation 0: rank 3", likewise. */
+void laws_break_rank(const struct laws_op *op, const char *law, uint32_t rank, const char *format,
+		     ...) __attribute__((format(printf, 4, 5)));
 
 /* ---- laws_values.c: what a contribution holds, and what a result must ---- */
 
 uint64_t laws_mix(uint64_t seed, uint64_t a, uint64_t b);
 /* Writes elements from .. to - 1 of contribution number `index` of `rank`, or adds to what is there
  * with the operator. */
-void laws_write(const struct laws_trial *trial, uint32_t op, uint32_t rank, uint32_t index,
-		void *buffer, uint64_t from, uint64_t to, bool add);
+void laws_write(const struct laws_op *op, uint32_t rank, uint32_t index, void *buffer,
+		uint64_t from, uint64_t to, bool add);
 /* Whether all elements are the operator's identity. */
 bool laws_is_identity(const struct laws_op *op, const void *buffer);
 /* Whether `result` is the reduction of some ranks' contributions, divided by `divisor`: elements
@@ -198,20 +206,20 @@ bool laws_is_identity(const struct laws_op *op, const void *buffer);
 struct laws_part {
 	uint32_t rank, first, count;
 };
-bool laws_result_right(const struct laws_trial *trial, uint32_t op, const struct laws_part *parts,
-		       uint32_t part_count, double divisor, const void *result, uint64_t *at);
+bool laws_result_right(const struct laws_op *op, const struct laws_part *parts, uint32_t part_count,
+		       double divisor, const void *result, uint64_t *at);
 uint64_t laws_digest(const void *bytes, size_t size_bytes);
-uint64_t laws_weight(const struct laws_trial *trial, uint32_t op, uint32_t rank, uint32_t index);
+uint64_t laws_weight(const struct laws_op *op, uint32_t rank, uint32_t index);
 /* How much more than the last number the next one is. */
-uint64_t laws_gap(const struct laws_trial *trial, uint32_t op, uint32_t rank, uint32_t index);
+uint64_t laws_gap(const struct laws_op *op, uint32_t rank, uint32_t index);
 /* The first number of an era: aligned rounds, the same on all ranks. */
-uint64_t laws_first_step(const struct laws_trial *trial, uint32_t op, uint32_t rank, uint32_t era);
+uint64_t laws_first_step(const struct laws_op *op, uint32_t rank, uint32_t era);
 uint64_t laws_skew_ns(const struct laws_trial *trial, uint32_t rank, uint32_t step);
 
 /* ---- laws_see.c: as a round is collected ---- */
 
-void laws_see(struct laws_trial *trial, uint32_t op, uint32_t rank, const void *result,
-	      const rubato_round *round, uint64_t now_ns);
+void laws_see(struct laws_op *op, uint32_t rank, const void *result, const rubato_round *round,
+	      uint64_t now_ns);
 /* A collect that returned OK. */
 void laws_note(struct laws_op *op, uint32_t rank, const struct laws_collect *collect);
 /* The number of the contribution that is `step` of `rank`; NONE: there is none. */
@@ -223,7 +231,9 @@ struct laws_round *laws_round_of(struct laws_op *op, uint64_t number);
 /* After the run: all laws of it; that each fault has fired. */
 void laws_judge(struct laws_trial *trial, rubato_status status, const rubato_sim_result *result);
 /* laws_rounds.c: who opened each round, with how many, when. */
-void laws_judge_rounds(struct laws_trial *trial, uint32_t op);
+void laws_judge_rounds(struct laws_op *op);
+/* Side by side, who waits elsewhere counts with what it has: late contributions become fresh. */
+bool laws_is_lenient(const struct laws_op *op);
 /* Whether a rank was passive before this round (no longer counted), had left, or may have said so
  * in it. */
 enum laws_maybe { LAWS_NO, LAWS_MAYBE, LAWS_YES };
@@ -232,7 +242,7 @@ enum laws_maybe laws_had_left(const struct laws_op *op, uint32_t rank, uint64_t 
 bool laws_may_turn_passive(const struct laws_op *op, uint32_t rank, uint64_t round);
 /* The era that a round is in, and the round that a contribution is for: aligned rounds. */
 uint32_t laws_era_of(const struct laws_op *op, uint64_t round);
-uint64_t laws_target(const struct laws_trial *trial, uint32_t op, uint32_t rank, uint32_t index);
+uint64_t laws_target(const struct laws_op *op, uint32_t rank, uint32_t index);
 
 /* laws_adaptive.c: the quorum that docs/relaxed.md describes, computed a second time. */
 struct laws_adaptive;

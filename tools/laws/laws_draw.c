@@ -94,13 +94,13 @@ static void number_draw(const char *form, uint64_t drawn, uint32_t n, char *numb
  * operations that it takes, one of as many as there were policies with it; with its number, after
  * its form.
  */
-static void later_policy_draw(struct laws_trial *trial, uint32_t op)
+static void later_policy_draw(struct laws_op *op)
 {
-	rubato_partial_options *o = &trial->ops[op].options;
-	uint32_t n = trial->world.rank_count;
+	rubato_partial_options *o = &op->options;
+	uint32_t n = op->trial->world.rank_count;
 
 	for (uint32_t policy = LATER_POLICIES; policy < RUBATO_POLICY_COUNT; policy++) {
-		struct rng own = rng_open(trial->seed, LATER_STREAM + policy, op);
+		struct rng own = rng_open(op->trial->seed, LATER_STREAM + policy, op->index);
 		const char *form = rubato_policy_forms()[policy];
 		char number[24] = "", text[64];
 
@@ -119,11 +119,10 @@ static void later_policy_draw(struct laws_trial *trial, uint32_t op)
 
 _Static_assert(sizeof(rubato_partial_options) == 88, "a field more: what is drawn for it?");
 
-static void options_draw(struct laws_trial *trial, uint32_t index, struct rng *random)
+static void options_draw(struct laws_op *op, struct rng *random)
 {
-	struct laws_op *op = &trial->ops[index];
 	rubato_partial_options *o = &op->options;
-	uint32_t n = trial->world.rank_count;
+	uint32_t n = op->trial->world.rank_count;
 
 	*o = (rubato_partial_options)RUBATO_PARTIAL_OPTIONS_INIT;
 	o->policy = (rubato_policy)laws_below(random, LATER_POLICIES);
@@ -142,7 +141,7 @@ static void options_draw(struct laws_trial *trial, uint32_t index, struct rng *r
 	o->max_absence = laws_chance(random, 3) ? 1 + draw32(random, 8) : 0;
 	o->zeroed = draw32(random, 2);
 	o->seed = laws_below(random, UINT32_MAX);
-	later_policy_draw(trial, index);
+	later_policy_draw(op);
 	op->quorum = o->quorum > 0 ? o->quorum : (n + 1) / 2;
 	op->group = o->group > 0 ? o->group : n;
 	op->depth = o->depth > 0 ? o->depth : 8;
@@ -292,7 +291,7 @@ static void program_draw(struct laws_trial *trial, struct rng *random)
 	trial->hold = laws_chance(random, 3) ? 1 + draw32(random, 4) : 0;
 	trial->op_count = laws_chance(random, 4) ? 1 + draw32(random, LAWS_OPS_MAX) : 1;
 	for (uint32_t i = 0; i < trial->op_count; i++) {
-		options_draw(trial, i, random);
+		options_draw(&trial->ops[i], random);
 		values_draw(&trial->ops[i], random, n);
 		free_rounds = free_rounds || trial->ops[i].options.rounds == RUBATO_ROUNDS_FREE;
 	}
@@ -389,6 +388,10 @@ void laws_draw(struct laws_trial *trial, uint64_t seed)
 
 	memset(trial, 0, sizeof(*trial));
 	trial->seed = seed;
+	for (uint32_t i = 0; i < LAWS_OPS_MAX; i++) {
+		trial->ops[i].trial = trial;
+		trial->ops[i].index = i;
+	}
 	world_draw(trial, &random);
 	program_draw(trial, &random);
 	faults_draw(trial, &random);

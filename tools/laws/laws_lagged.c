@@ -62,7 +62,7 @@ static void see(struct job *job, const void *result, uint64_t weight)
 			   (unsigned long long)weight, (unsigned long long)want);
 	if (l->reduction == RUBATO_AVG && want == 0)
 		count = 0; /* The mean of nothing. */
-	if (!laws_result_right(job->trial, 0, parts, count,
+	if (!laws_result_right(&job->trial->ops[0], parts, count,
 			       l->reduction == RUBATO_AVG && want > 0 ? (double)want : 1, result,
 			       &at))
 		laws_break(job->trial, "lagged: step %u, element %llu at rank %u is wrong", step,
@@ -139,14 +139,15 @@ static rubato_status accumulate(struct job *job, uint32_t step, uint32_t micro)
 	rubato_status err;
 
 	if (laws_chance(&job->random, 2)) {
-		laws_write(job->trial, 0, job->rank, 4 * step + micro, job->gradient, 0,
+		laws_write(&job->trial->ops[0], job->rank, 4 * step + micro, job->gradient, 0,
 			   job->l->count, false);
 		return rubato_lagged_accumulate(job->lagged, job->gradient, weight);
 	}
 	err = rubato_lagged_acquire(job->lagged, &buffer);
 	if (err != RUBATO_OK)
 		return err;
-	laws_write(job->trial, 0, job->rank, 4 * step + micro, buffer, 0, job->l->count, true);
+	laws_write(&job->trial->ops[0], job->rank, 4 * step + micro, buffer, 0, job->l->count,
+		   true);
 	return rubato_lagged_accumulate(job->lagged, NULL, weight);
 }
 

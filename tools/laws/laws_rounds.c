@@ -15,9 +15,8 @@
 #include "tools/sim/sim.h"
 
 struct view { /* Of one operation, while its rounds are looked at in order. */
-	struct laws_trial *trial;
 	struct laws_op *op;
-	uint32_t op_index, n;
+	uint32_t n;
 	uint64_t turn; /* Grouped rounds so far. */
 	uint64_t full_rounds;
 	uint32_t absent[LAWS_RANKS_MAX];
@@ -93,11 +92,6 @@ bool laws_may_turn_passive(const struct laws_op *op, uint32_t rank, uint64_t rou
 
 /* ---- What a round needs ---- */
 
-static bool is_lenient(const struct view *v)
-{
-	return v->trial->op_count > 1 && v->op->options.rounds == RUBATO_ROUNDS_FREE;
-}
-
 /* Whether some live rank has been in none of the last max_absence rounds. */
 static enum laws_maybe absence_due(const struct view *v, uint64_t round)
 {
@@ -162,10 +156,9 @@ static void judge_need(const struct view *v, uint64_t round, const struct bounds
 
 		if (need->round == round &&
 		    (need->need < b->need_least || need->need > b->need_most))
-			laws_break(v->trial,
-				   "quorum: operation %u, round %" PRIu64
-				   " needs %u to %u ranks, the library says %u",
-				   v->op_index, round, b->need_least, b->need_most, need->need);
+			laws_break_round(v->op, "quorum", round,
+					 " needs %u to %u ranks, the library says %u",
+					 b->need_least, b->need_most, need->need);
 	}
 }
 
@@ -228,10 +221,9 @@ static void judge_begun(const struct view *v, uint64_t round, const struct bound
 		begun += has;
 	}
 	if (begun < b->need_least && v->op->options.policy != RUBATO_POLICY_DEADLINE)
-		laws_break(v->trial,
-			   "quorum: operation %u, round %" PRIu64
-			   ": %u ranks have committed anything in era %u, not %u",
-			   v->op_index, round, begun, era, b->need_least);
+		laws_break_round(v->op, "quorum", round,
+				 ": %u ranks have committed anything in era %u, not %u", begun, era,
+				 b->need_least);
 }
 
 /* Side by side, in aligned rounds: whether one before took in this rank's contribution for this
@@ -241,14 +233,14 @@ static bool gave_early(const struct view *v, uint32_t rank, uint64_t round)
 	const struct laws_rank *side = &v->op->ranks[rank];
 	uint32_t era = laws_era_of(v->op, round);
 
-	if (v->trial->op_count == 1 || v->op->options.rounds == RUBATO_ROUNDS_FREE)
+	if (v->op->trial->op_count == 1 || v->op->options.rounds == RUBATO_ROUNDS_FREE)
 		return false;
 	for (uint32_t i = 0; i < side->commit_count; i++) {
 		const struct laws_commit *c = &side->commits[i];
 		/* It may have been in a round that nobody was given (LATEST). */
 		bool before = c->round == LAWS_NEVER ? c->completed < round : c->round < round;
 
-		if (c->era == era && before && laws_target(v->trial, v->op_index, rank, i) >= round)
+		if (c->era == era && before && laws_target(v->op, rank, i) >= round)
 			return true;
 	}
 	return false;
@@ -266,33 +258,28 @@ static void judge_opening(const struct view *v, uint64_t round, const struct bou
 		ready += here || laws_may_turn_passive(v->op, r, round) || gave_early(v, r, round);
 	}
 	if (ready == 0)
-		laws_break(v->trial, "progress: operation %u, round %" PRIu64 " has run for nobody",
-			   v->op_index, round);
-	if (is_lenient(v)) {
+		laws_break_round(v->op, "progress", round, " has run for nobody");
+	if (laws_is_lenient(v->op)) {
 		judge_begun(v, round, b);
 		return;
 	}
 	if (ready < b->need_least && (o->policy != RUBATO_POLICY_DEADLINE || b->full))
-		laws_break(v->trial,
-			   "quorum: operation %u, round %" PRIu64 "%s: %u ranks are ready, not %u",
-			   v->op_index, round, b->full ? " is full" : "", ready, b->need_least);
+		laws_break_round(v->op, "quorum", round, "%s: %u ranks are ready, not %u",
+				 b->full ? " is full" : "", ready, b->need_least);
 	/* With one missing, nobody but the clock opens it. */
 	if (o->policy == RUBATO_POLICY_DEADLINE && ready < b->live_least && fresh > 0 &&
 	    v->op->rounds[round].first_ns < first_ready(v, round) + o->deadline_ns)
-		laws_break(v->trial,
-			   "deadline: operation %u, round %" PRIu64
-			   " is over before its deadline, with %u of %u ranks",
-			   v->op_index, round, ready, b->live_least);
+		laws_break_round(v->op, "deadline", round,
+				 " is over before its deadline, with %u of %u ranks", ready,
+				 b->live_least);
 	if (o->policy != RUBATO_POLICY_MAJORITY || b->full || !b->full_known ||
 	    b->live_least != b->live_most)
 		return;
 	draw = drawn(v, round);
 	if (draw != LAWS_NONE && !v->op->rounds[round].ranks[draw].fresh &&
 	    !laws_may_turn_passive(v->op, draw, round))
-		laws_break(v->trial,
-			   "majority: operation %u, round %" PRIu64
-			   " is not opened by rank %u, which was drawn",
-			   v->op_index, round, draw);
+		laws_break_round(v->op, "majority", round,
+				 " is not opened by rank %u, which was drawn", draw);
 }
 
 /* Who has nothing for a round that opens is waited for as long as the window. */
@@ -314,17 +301,17 @@ static void judge_window(const struct view *v, uint64_t round)
 			    side->commits[i].completed == round &&
 			    side->commits[i].at_ns >= opens_ns &&
 			    side->commits[i].at_ns < opens_ns + v->op->options.window_ns)
-				laws_break(v->trial,
-					   "window: operation %u, round %" PRIu64
-					   " has gone on without rank %u, which came in its window",
-					   v->op_index, round, r);
+				laws_break_round(
+					v->op, "window", round,
+					" has gone on without rank %u, which came in its window",
+					r);
 	}
 }
 
 /* What messages of a round may take, generously. */
 static uint64_t round_ns(const struct view *v)
 {
-	const rubato_sim_options *w = &v->trial->world;
+	const rubato_sim_options *w = &v->op->trial->world;
 	double hop = (double)w->latency_ns * (1 + w->jitter);
 	double bytes = (double)(v->op->count * rubato_type_bytes(v->op->type) + 1024) * 4 * v->n;
 
@@ -372,8 +359,9 @@ static void judge_promptness(const struct view *v, uint64_t round, const struct 
 	uint64_t bound = o->window_ns + round_ns(v) + (timed ? o->deadline_ns : 0);
 	uint64_t opens_ns;
 
-	if (!room || !b->full_known || b->need_least != b->need_most || v->trial->op_count > 1 ||
-	    v->trial->world.fault_count > 0 || round >= v->op->begins[1])
+	if (!room || !b->full_known || b->need_least != b->need_most ||
+	    v->op->trial->op_count > 1 || v->op->trial->world.fault_count > 0 ||
+	    round >= v->op->begins[1])
 		return;
 	opens_ns = enough_ready(v, round, b);
 	for (uint32_t r = 0; r < v->n; r++) {
@@ -390,10 +378,10 @@ static void judge_promptness(const struct view *v, uint64_t round, const struct 
 			    last->completed == round && c->begin_ns == last->at_ns &&
 			    opens_ns != LAWS_NEVER && c->at_ns > last->at_ns + bound &&
 			    c->at_ns > opens_ns + bound)
-				laws_break(v->trial,
-					   "promptness: operation %u: rank %u was ready for round "
-					   "%" PRIu64 " and waited %" PRIu64 " ns, not %" PRIu64,
-					   v->op_index, r, round, c->at_ns - last->at_ns, bound);
+				laws_break_rank(v->op, "promptness", r,
+						" was ready for round %" PRIu64
+						" and waited %" PRIu64 " ns, not %" PRIu64,
+						round, c->at_ns - last->at_ns, bound);
 		}
 	}
 }
@@ -411,10 +399,9 @@ static void judge_absence(struct view *v, uint64_t round)
 		if (most > 0 && v->absent[r] > most && v->exact &&
 		    laws_was_passive(v->op, r, round) == LAWS_NO &&
 		    !laws_may_turn_passive(v->op, r, round))
-			laws_break(v->trial,
-				   "fairness: operation %u: rank %u is in none of the %u rounds up "
-				   "to %" PRIu64,
-				   v->op_index, r, v->absent[r], round);
+			laws_break_rank(v->op, "fairness", r,
+					" is in none of the %u rounds up to %" PRIu64, v->absent[r],
+					round);
 	}
 }
 
@@ -450,10 +437,9 @@ static void judge_groups(const struct view *v, uint64_t round, const struct boun
 		for (uint32_t other = 0; other < v->n; other++)
 			want |= (uint64_t)(at[other] == at[r]) << other;
 		if (seen->groups[r] != 0 && seen->groups[r] != want)
-			laws_break(v->trial,
-				   "groups: operation %u, round %" PRIu64
-				   ": rank %u reduces with %" PRIx64 ", not %" PRIx64,
-				   v->op_index, round, r, seen->groups[r], want);
+			laws_break_round(v->op, "groups", round,
+					 ": rank %u reduces with %" PRIx64 ", not %" PRIx64, r,
+					 seen->groups[r], want);
 	}
 }
 
@@ -468,10 +454,7 @@ static void judge_members(const struct view *v, uint64_t round, const struct bou
 	}
 	for (uint32_t r = 0; r < v->n; r++)
 		if (!seen->ranks[r].member)
-			laws_break(v->trial,
-				   "agreement: operation %u, round %" PRIu64
-				   ": rank %u is no member",
-				   v->op_index, round, r);
+			laws_break_round(v->op, "agreement", round, ": rank %u is no member", r);
 }
 
 /* ---- In order ---- */
@@ -521,12 +504,11 @@ static void judge_full_rounds(const struct view *v)
 	for (uint32_t r = 0; r < v->n && v->exact; r++) {
 		const struct laws_rank *side = &v->op->ranks[r];
 
-		if (!laws_victim(v->trial, r) && side->stats.rounds == v->op->round_end &&
+		if (!laws_victim(v->op->trial, r) && side->stats.rounds == v->op->round_end &&
 		    side->stats.full_rounds != v->full_rounds)
-			laws_break(v->trial,
-				   "figures: operation %u: rank %u counts %" PRIu64
-				   " full rounds, not %" PRIu64,
-				   v->op_index, r, side->stats.full_rounds, v->full_rounds);
+			laws_break_rank(v->op, "figures", r,
+					" counts %" PRIu64 " full rounds, not %" PRIu64,
+					side->stats.full_rounds, v->full_rounds);
 	}
 }
 
@@ -541,27 +523,22 @@ static void judge_empty(const struct view *v)
 		empty += v->op->rounds[round].known && v->op->rounds[round].seen.fresh == 0 &&
 			 v->op->options.policy != RUBATO_POLICY_WAGMA;
 	if (empty > passive)
-		laws_break(v->trial,
+		laws_break(v->op->trial,
 			   "progress: operation %u: %u rounds with nothing fresh, %u drains and "
 			   "leaves",
-			   v->op_index, empty, passive);
+			   v->op->index, empty, passive);
 }
 
-void laws_judge_rounds(struct laws_trial *trial, uint32_t op_index)
+void laws_judge_rounds(struct laws_op *op)
 {
-	struct laws_op *op = &trial->ops[op_index];
-	struct view v = { .trial = trial,
-			  .op = op,
-			  .op_index = op_index,
-			  .n = trial->world.rank_count,
-			  .exact = true };
+	struct view v = { .op = op, .n = op->trial->world.rank_count, .exact = true };
 
 	if (op->options.policy == RUBATO_POLICY_ADAPTIVE)
 		v.adaptive = laws_adaptive_new(
 			v.n, op->options.rounds == RUBATO_ROUNDS_FREE,
 			op->options.collection == RUBATO_COLLECT_LATEST ? 0 : op->depth,
 			op->quorum);
-	for (uint64_t round = 0; round < op->round_end && trial->broken[0] == '\0'; round++)
+	for (uint64_t round = 0; round < op->round_end && op->trial->broken[0] == '\0'; round++)
 		round_judge(&v, round);
 	judge_full_rounds(&v);
 	judge_empty(&v);

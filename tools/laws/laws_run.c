@@ -35,9 +35,14 @@ struct job { /* One rank's side. */
 	} loans[LAWS_OPS_MAX];
 };
 
+static struct laws_op *op_of(const struct job *job, uint32_t op)
+{
+	return &job->trial->ops[op];
+}
+
 static struct laws_rank *side_of(const struct job *job, uint32_t op)
 {
-	return &job->trial->ops[op].ranks[job->rank];
+	return &op_of(job, op)->ranks[job->rank];
 }
 
 /* The operation that this rank takes as number i: ranks differ. */
@@ -73,13 +78,13 @@ static uint64_t rounds_now(struct job *job, uint32_t op)
 
 	side->stats.size_bytes = sizeof(side->stats);
 	if (rubato_partial_get_stats(job->partials[op], &side->stats) != RUBATO_OK)
-		laws_break(job->trial, "operation %u: rank %u has no statistics", op, job->rank);
+		laws_break_rank(op_of(job, op), NULL, job->rank, " has no statistics");
 	return side->stats.rounds;
 }
 
 static uint64_t look(struct job *job, uint32_t op)
 {
-	struct laws_op *o = &job->trial->ops[op];
+	struct laws_op *o = op_of(job, op);
 	struct laws_rank *side = side_of(job, op);
 	struct laws_need need;
 
@@ -97,7 +102,7 @@ static uint64_t look(struct job *job, uint32_t op)
 
 static void *lease_take(struct job *job, uint32_t op)
 {
-	const struct laws_op *o = &job->trial->ops[op];
+	const struct laws_op *o = op_of(job, op);
 	bool fresh = !job->leased[op];
 	void *buffer = NULL, *again = NULL;
 
@@ -106,16 +111,15 @@ static void *lease_take(struct job *job, uint32_t op)
 		laws_break(job->trial, "lease: operation %u: rank %u", op, job->rank);
 	job->leased[op] = true;
 	if (buffer != NULL && fresh && o->options.zeroed && !laws_is_identity(o, buffer))
-		laws_break(job->trial,
-			   "lease: operation %u: rank %u's buffer does not hold the identity", op,
-			   job->rank);
+		laws_break_rank(op_of(job, op), "lease", job->rank,
+				"'s buffer does not hold the identity");
 	return buffer;
 }
 
 /* Writes the next contribution, perhaps in two goes: nobody else may touch it in between. */
 static void *lease_write(struct job *job, uint32_t op)
 {
-	const struct laws_op *o = &job->trial->ops[op];
+	const struct laws_op *o = op_of(job, op);
 	uint32_t index = side_of(job, op)->commit_count;
 	size_t half = (size_t)(o->count / 2), bytes = half * rubato_type_bytes(o->type);
 	bool lease = !job->trial->convenient, fresh = !job->leased[op];
@@ -125,16 +129,15 @@ static void *lease_write(struct job *job, uint32_t op)
 
 	if (buffer == NULL)
 		return NULL;
-	laws_write(job->trial, op, job->rank, index, buffer, 0, half, add);
+	laws_write(o, job->rank, index, buffer, 0, half, add);
 	before = laws_digest(buffer, bytes);
 	if (lease && holds(job))
 		hold(job);
 	if (lease && lease_take(job, op) != buffer)
-		laws_break(job->trial, "lease: operation %u: rank %u's moves", op, job->rank);
+		laws_break_rank(op_of(job, op), "lease", job->rank, "'s moves");
 	if (laws_digest(buffer, bytes) != before)
-		laws_break(job->trial, "lease: operation %u: rank %u's changes while it is held",
-			   op, job->rank);
-	laws_write(job->trial, op, job->rank, index, buffer, half, o->count, add);
+		laws_break_rank(op_of(job, op), "lease", job->rank, "'s changes while it is held");
+	laws_write(o, job->rank, index, buffer, half, o->count, add);
 	return buffer;
 }
 
@@ -144,8 +147,8 @@ static uint64_t next_step(const struct job *job, uint32_t op)
 	uint32_t count = side->commit_count;
 
 	if (count == 0 || side->commits[count - 1].era != side->era)
-		return laws_first_step(job->trial, op, job->rank, side->era);
-	return side->commits[count - 1].step + laws_gap(job->trial, op, job->rank, count);
+		return laws_first_step(op_of(job, op), job->rank, side->era);
+	return side->commits[count - 1].step + laws_gap(op_of(job, op), job->rank, count);
 }
 
 static rubato_status commit(struct job *job, uint32_t op)
@@ -153,7 +156,7 @@ static rubato_status commit(struct job *job, uint32_t op)
 	struct laws_rank *side = side_of(job, op);
 	uint32_t index = side->commit_count;
 	struct laws_commit c = { .step = next_step(job, op),
-				 .weight = laws_weight(job->trial, op, job->rank, index),
+				 .weight = laws_weight(op_of(job, op), job->rank, index),
 				 .era = side->era };
 	void *buffer = lease_write(job, op);
 	rubato_status err;
@@ -184,7 +187,7 @@ static rubato_status commit(struct job *job, uint32_t op)
 
 static void loan_digest(const struct job *job, uint32_t op, struct loan *loan)
 {
-	const struct laws_op *o = &job->trial->ops[op];
+	const struct laws_op *o = op_of(job, op);
 
 	loan->digest = laws_digest(loan->result, (size_t)o->count * rubato_type_bytes(o->type));
 	loan->named = laws_digest(loan->ranks, job->n * sizeof(*loan->ranks));
@@ -254,7 +257,7 @@ static rubato_status result_use(struct job *job, uint32_t op, const void *result
 				.round = round->round,
 				.committed = side->commit_count };
 	loan_digest(job, op, loan);
-	laws_see(job->trial, op, job->rank, result, round, rubato_now(job->comm));
+	laws_see(op_of(job, op), job->rank, result, round, rubato_now(job->comm));
 	side->holds = lent;
 	if (lent)
 		rude_lent(job, op);
@@ -272,7 +275,7 @@ static rubato_status result_use(struct job *job, uint32_t op, const void *result
 static void none_note(struct job *job, uint32_t op, uint64_t before)
 {
 	struct laws_rank *side = side_of(job, op);
-	struct laws_op *o = &job->trial->ops[op];
+	struct laws_op *o = op_of(job, op);
 
 	/* While it waited rounds completed, the last one perhaps after it had last looked for
 	 * results. And some of the next era may be there: it has not caught up with them. */
@@ -346,7 +349,7 @@ static rubato_status take(struct job *job, uint32_t op, uint64_t timeout_ns, boo
 	timeout_judge(job, timeout_ns, end_ns - begin_ns, err);
 	if (err != RUBATO_OK)
 		return err;
-	laws_note(&job->trial->ops[op], job->rank,
+	laws_note(op_of(job, op), job->rank,
 		  &(struct laws_collect) { .round = *some ? round.round : LAWS_NEVER,
 					   .begin_ns = begin_ns,
 					   .at_ns = end_ns,
@@ -596,7 +599,7 @@ static rubato_status eras(struct job *job)
 static rubato_status end(struct job *job, uint32_t op)
 {
 	struct laws_rank *side = side_of(job, op);
-	const struct laws_op *o = &job->trial->ops[op];
+	const struct laws_op *o = op_of(job, op);
 	const void *buffer = NULL;
 	rubato_status err = RUBATO_OK;
 
@@ -609,8 +612,8 @@ static rubato_status end(struct job *job, uint32_t op)
 		return err;
 	side->ended = true;
 	if ((buffer != NULL) != (side->pending.count > 0))
-		laws_break(job->trial, "recovery: operation %u: rank %u: pending without a buffer",
-			   op, job->rank);
+		laws_break_rank(op_of(job, op), "recovery", job->rank,
+				": pending without a buffer");
 	if (buffer != NULL && side->pending.count > 0) {
 		uint32_t first = laws_index_of(o, job->rank, side->pending.first_step);
 		uint32_t last = laws_index_of(o, job->rank, side->pending.last_step);
@@ -626,13 +629,11 @@ static rubato_status end(struct job *job, uint32_t op)
 			};
 
 			right = last + 1 >= first + count &&
-				laws_result_right(job->trial, op, parts, 2, 1, buffer, &at);
+				laws_result_right(o, parts, 2, 1, buffer, &at);
 		}
 		if (!right)
-			laws_break(job->trial,
-				   "recovery: operation %u: rank %u was given back other values "
-				   "than it had committed",
-				   op, job->rank);
+			laws_break_rank(op_of(job, op), "recovery", job->rank,
+					" was given back other values than it had committed");
 	}
 	return RUBATO_OK;
 }
@@ -668,23 +669,21 @@ static rubato_status create(struct job *job)
 static void phases_judge(struct job *job, uint32_t op)
 {
 	const struct laws_rank *side = side_of(job, op);
-	const rubato_partial_options *o = &job->trial->ops[op].options;
+	const rubato_partial_options *o = &op_of(job, op)->options;
 	const rubato_partial_stats *s = &side->stats;
 
 	for (int i = 0; i < 4 && side->drained; i++)
 		if (s->wait_ns[i] > s->round_ns[i])
-			laws_break(job->trial,
-				   "figures: operation %u: rank %u waited %llu ns in a phase of "
-				   "%llu",
-				   op, job->rank, (unsigned long long)s->wait_ns[i],
-				   (unsigned long long)s->round_ns[i]);
+			laws_break_rank(op_of(job, op), "figures", job->rank,
+					" waited %llu ns in a phase of %llu",
+					(unsigned long long)s->wait_ns[i],
+					(unsigned long long)s->round_ns[i]);
 	if (o->collection == RUBATO_COLLECT_LATEST && job->trial->world.fault_count == 0 &&
 	    job->trial->hold == 0 && !job->trial->keeps &&
 	    s->round_ns[1] > (s->rounds + 1) * o->window_ns)
-		laws_break(job->trial,
-			   "figures: operation %u: rank %u was joining for %llu ns in %llu rounds",
-			   op, job->rank, (unsigned long long)s->round_ns[1],
-			   (unsigned long long)s->rounds);
+		laws_break_rank(op_of(job, op), "figures", job->rank,
+				" was joining for %llu ns in %llu rounds",
+				(unsigned long long)s->round_ns[1], (unsigned long long)s->rounds);
 }
 
 /* The rest of the figures, and that the clocks agree with ours. */
@@ -707,22 +706,20 @@ static void figures(struct job *job, uint32_t op)
 		    side->collects[i].begin_ns < side->collects[i].at_ns)
 			rounds_ns = side->collects[i].begin_ns - side->opened_ns;
 	if (in_rounds < rounds_ns)
-		laws_break(job->trial,
-			   "figures: operation %u: rank %u was in rounds for %llu ns, not %llu", op,
-			   job->rank, (unsigned long long)in_rounds, (unsigned long long)rounds_ns);
+		laws_break_rank(op_of(job, op), "figures", job->rank,
+				" was in rounds for %llu ns, not %llu",
+				(unsigned long long)in_rounds, (unsigned long long)rounds_ns);
 	phases_judge(job, op);
 	if (in_rounds > now_ns - side->made_ns)
-		laws_break(job->trial, "figures: operation %u: rank %u was in rounds for too long",
-			   op, job->rank);
+		laws_break_rank(op_of(job, op), "figures", job->rank,
+				" was in rounds for too long");
 	/* A poll in vain takes 1 us here now and then. */
 	if (waited != side->waited_ns ||
 	    (s->call_ns > 1000 * (side->commit_count + side->collect_count) &&
 	     job->trial->kinds[RUBATO_SIM_FREEZE] == 0))
-		laws_break(job->trial,
-			   "figures: operation %u: rank %u has waited %llu ns, by its own account "
-			   "%llu",
-			   op, job->rank, (unsigned long long)side->waited_ns,
-			   (unsigned long long)waited);
+		laws_break_rank(op_of(job, op), "figures", job->rank,
+				" has waited %llu ns, by its own account %llu",
+				(unsigned long long)side->waited_ns, (unsigned long long)waited);
 }
 
 /* All ranks hear of numbers that differ, with both; or that others have gone for good. */
@@ -741,10 +738,10 @@ static void misuse_note(struct job *job, rubato_status err)
 		for (uint32_t op = 0; op < trial->op_count; op++)
 			right = right ||
 				(ranks[0] < job->n && ranks[1] < job->n && steps[0] != steps[1] &&
-				 steps[0] ==
-					 laws_first_step(trial, op, ranks[0], trial->differ_era) &&
-				 steps[1] ==
-					 laws_first_step(trial, op, ranks[1], trial->differ_era));
+				 steps[0] == laws_first_step(op_of(job, op), ranks[0],
+							     trial->differ_era) &&
+				 steps[1] == laws_first_step(op_of(job, op), ranks[1],
+							     trial->differ_era));
 	if (right)
 		trial->heard |= UINT64_C(1) << job->rank;
 }
@@ -763,8 +760,7 @@ static rubato_status linger(struct job *job)
 		if (told)
 			err = take(job, op, RUBATO_NO_WAIT, &some);
 		if (some)
-			laws_break(job->trial, "left: operation %u: rank %u is given more", op,
-				   job->rank);
+			laws_break_rank(op_of(job, op), "left", job->rank, " is given more");
 	}
 	return err;
 }

@@ -57,68 +57,60 @@ static bool part_of(const struct laws_op *op, uint32_t rank, const rubato_contri
 	return first != LAWS_NONE && last != LAWS_NONE && last - first + 1 == c->count;
 }
 
-static void see_part(struct laws_trial *trial, uint32_t op_index, uint32_t rank,
-		     const rubato_round *round)
+static void see_part(const struct laws_op *op, uint32_t rank, const rubato_round *round)
 {
-	const struct laws_op *op = &trial->ops[op_index];
 	const rubato_contribution *c = &round->ranks[rank];
 	struct laws_part part;
 	uint64_t weight = 0;
 
 	if (c->fresh > 1 || c->member > 1 || c->reserved != 0)
-		laws_break(trial, "operation %u, round %" PRIu64 ": flags of rank %u", op_index,
-			   round->round, rank);
+		laws_break_round(op, NULL, round->round, ": flags of rank %u", rank);
 	if (c->count == 0) {
 		if (c->weight != 0)
-			laws_break(trial,
-				   "operation %u, round %" PRIu64 ": rank %u has a weight of "
-				   "nothing",
-				   op_index, round->round, rank);
+			laws_break_round(op, NULL, round->round,
+					 ": rank %u has a weight of nothing", rank);
 		return;
 	}
 	if (!part_of(op, rank, c, &part)) {
-		laws_break(trial,
-			   "conservation: operation %u, round %" PRIu64 " names numbers %" PRIu64
-			   " to %" PRIu64 " (%u) of rank %u, which has committed others",
-			   op_index, round->round, c->first_step, c->last_step, c->count, rank);
+		laws_break_round(op, "conservation", round->round,
+				 " names numbers %" PRIu64 " to %" PRIu64
+				 " (%u) of rank %u, which has committed others",
+				 c->first_step, c->last_step, c->count, rank);
 		return;
 	}
 	for (uint32_t k = 0; k < part.count; k++)
 		weight += op->ranks[rank].commits[part.first + k].weight;
 	if (weight != c->weight)
-		laws_break(trial,
-			   "operation %u, round %" PRIu64 ": rank %u weighs %" PRIu64
-			   ", not %" PRIu64,
-			   op_index, round->round, rank, c->weight, weight);
+		laws_break_round(op, NULL, round->round,
+				 ": rank %u weighs %" PRIu64 ", not %" PRIu64, rank, c->weight,
+				 weight);
 }
 
-static void see_sums(struct laws_trial *trial, uint32_t op_index, const rubato_round *round)
+static void see_sums(const struct laws_op *op, const rubato_round *round)
 {
 	uint32_t contributors = 0, fresh = 0;
 	uint64_t weight = 0;
 
-	for (uint32_t r = 0; r < trial->world.rank_count; r++) {
+	for (uint32_t r = 0; r < op->trial->world.rank_count; r++) {
 		const rubato_contribution *c = &round->ranks[r];
 
-		see_part(trial, op_index, r, round);
+		see_part(op, r, round);
 		contributors += c->member && c->count > 0;
 		fresh += c->member && c->fresh;
 		weight += c->member ? c->weight : 0;
 	}
 	if (contributors != round->contributors || fresh != round->fresh || weight != round->weight)
-		laws_break(trial, "operation %u, round %" PRIu64 ": its sums are not its records'",
-			   op_index, round->round);
+		laws_break_round(op, NULL, round->round, ": its sums are not its records'");
 }
 
 /* ---- What it is divided by ---- */
 
-static void see_divisor(struct laws_trial *trial, uint32_t op_index, const rubato_round *round)
+static void see_divisor(const struct laws_op *op, const rubato_round *round)
 {
-	const struct laws_op *op = &trial->ops[op_index];
 	uint32_t members = 0, least = 0, most = 0;
 	double want = 1;
 
-	for (uint32_t r = 0; r < trial->world.rank_count; r++) {
+	for (uint32_t r = 0; r < op->trial->world.rank_count; r++) {
 		enum laws_maybe left = laws_had_left(op, r, round->round);
 
 		members += round->ranks[r].member;
@@ -142,26 +134,26 @@ static void see_divisor(struct laws_trial *trial, uint32_t op_index, const rubat
 		}
 	want = want > 0 ? want : 1;
 	if (round->divisor != want)
-		laws_break(trial, "operation %u, round %" PRIu64 " is divided by %g, not %g",
-			   op_index, round->round, round->divisor, want);
+		laws_break_round(op, NULL, round->round, " is divided by %g, not %g",
+				 round->divisor, want);
 }
 
-static void see_result(struct laws_trial *trial, uint32_t op_index, uint32_t rank,
-		       const void *result, const rubato_round *round)
+static void see_result(const struct laws_op *op, uint32_t rank, const void *result,
+		       const rubato_round *round)
 {
 	struct laws_part parts[LAWS_RANKS_MAX];
 	uint32_t count = 0;
 	uint64_t at;
 
-	for (uint32_t r = 0; r < trial->world.rank_count; r++)
+	for (uint32_t r = 0; r < op->trial->world.rank_count; r++)
 		if (round->ranks[r].member && round->ranks[r].count > 0 &&
-		    part_of(&trial->ops[op_index], r, &round->ranks[r], &parts[count]))
+		    part_of(op, r, &round->ranks[r], &parts[count]))
 			count++;
-	if (!laws_result_right(trial, op_index, parts, count, round->divisor, result, &at))
-		laws_break(trial,
-			   "conservation: operation %u, round %" PRIu64 ", element %" PRIu64
-			   " at rank %u is not the reduction of what the round names",
-			   op_index, round->round, at, rank);
+	if (!laws_result_right(op, parts, count, round->divisor, result, &at))
+		laws_break_round(op, "conservation", round->round,
+				 ", element %" PRIu64
+				 " at rank %u is not the reduction of what the round names",
+				 at, rank);
 }
 
 /* ---- Whether all see the same ---- */
@@ -192,10 +184,10 @@ static uint64_t digest_of(const rubato_round *round, uint32_t n, bool grouped)
 }
 
 /* Wagma: those who are in one group say so of each other, and have the same. */
-static void see_group(struct laws_trial *trial, uint32_t op_index, struct laws_round *seen,
-		      uint32_t rank, const rubato_round *round, uint64_t digest)
+static void see_group(const struct laws_op *op, struct laws_round *seen, uint32_t rank,
+		      const rubato_round *round, uint64_t digest)
 {
-	uint32_t n = trial->world.rank_count;
+	uint32_t n = op->trial->world.rank_count;
 
 	if (seen->digests == NULL) {
 		seen->digests = calloc(n, sizeof(*seen->digests));
@@ -208,10 +200,8 @@ static void see_group(struct laws_trial *trial, uint32_t op_index, struct laws_r
 		seen->groups[rank] |= (uint64_t)(round->ranks[r].member != 0) << r;
 	for (uint32_t r = 0; r < n; r++)
 		if (seen->digests[r] != 0 && seen->digests[r] != digest && round->ranks[r].member)
-			laws_break(trial,
-				   "agreement: operation %u, round %" PRIu64
-				   ": ranks %u and %u of one group differ",
-				   op_index, round->round, rank, r);
+			laws_break_round(op, "agreement", round->round,
+					 ": ranks %u and %u of one group differ", rank, r);
 }
 
 static uint64_t group_digest(const struct laws_op *op, const void *result,
@@ -236,30 +226,28 @@ static uint64_t group_digest(const struct laws_op *op, const void *result,
 
 /* ---- Whose turn it is ---- */
 
-static void see_order(struct laws_trial *trial, uint32_t op_index, uint32_t rank, uint64_t number)
+static void see_order(struct laws_op *op, uint32_t rank, uint64_t number)
 {
-	struct laws_op *op = &trial->ops[op_index];
 	struct laws_rank *side = &op->ranks[rank];
 	bool each = op->options.collection == RUBATO_COLLECT_EACH && !side->left;
 
 	if (each ? number != side->next : number < side->next)
-		laws_break(trial,
-			   "order: operation %u: rank %u is given round %" PRIu64 ", where %" PRIu64
-			   " comes next",
-			   op_index, rank, number, side->next);
+		laws_break_rank(op, "order", rank,
+				" is given round %" PRIu64 ", where %" PRIu64 " comes next", number,
+				side->next);
 	side->next = number + 1;
-	for (uint32_t r = 0; r < trial->world.rank_count; r++) {
+	for (uint32_t r = 0; r < op->trial->world.rank_count; r++) {
 		const struct laws_rank *other = &op->ranks[r];
 
 		/* What is lent is not released; rubato_partial_collect has released a round before
 		 * we see it. */
 		if (op->options.collection == RUBATO_COLLECT_EACH && !other->left &&
-		    !other->freed && !laws_victim(trial, r) &&
-		    number + 1 + other->holds > other->next + op->depth + trial->convenient)
-			laws_break(trial,
+		    !other->freed && !laws_victim(op->trial, r) &&
+		    number + 1 + other->holds > other->next + op->depth + op->trial->convenient)
+			laws_break(op->trial,
 				   "staleness: operation %u: round %" PRIu64
 				   " is complete, rank %u has had %" PRIu64 ", depth %u",
-				   op_index, number, r, other->next, op->depth);
+				   op->index, number, r, other->next, op->depth);
 	}
 }
 
@@ -293,32 +281,29 @@ static void first_seen(struct laws_trial *trial, struct laws_round *seen, const 
 	seen->seen.ranks = seen->ranks;
 }
 
-void laws_see(struct laws_trial *trial, uint32_t op_index, uint32_t rank, const void *result,
-	      const rubato_round *round, uint64_t now_ns)
+void laws_see(struct laws_op *op, uint32_t rank, const void *result, const rubato_round *round,
+	      uint64_t now_ns)
 {
-	struct laws_op *op = &trial->ops[op_index];
 	struct laws_round *seen = laws_round_of(op, round->round);
-	uint32_t n = trial->world.rank_count;
+	uint32_t n = op->trial->world.rank_count;
 	bool grouped = op->options.policy == RUBATO_POLICY_WAGMA, first = !seen->known;
 	uint64_t digest = digest_of(round, n, grouped);
 	uint64_t of_result =
 		grouped ? 0 : laws_digest(result, (size_t)op->count * rubato_type_bytes(op->type));
 
-	trial->rounds++;
-	see_order(trial, op_index, rank, round->round);
+	op->trial->rounds++;
+	see_order(op, rank, round->round);
 	digest = rng_mix(digest ^ of_result);
 	if (first)
-		first_seen(trial, seen, round, digest, now_ns);
+		first_seen(op->trial, seen, round, digest, now_ns);
 	else if (seen->digest != digest)
-		laws_break(trial,
-			   "agreement: operation %u, round %" PRIu64
-			   " at rank %u is another than before",
-			   op_index, round->round, rank);
+		laws_break_round(op, "agreement", round->round,
+				 " at rank %u is another than before", rank);
 	if (first || grouped) {
-		see_sums(trial, op_index, round);
-		see_divisor(trial, op_index, round);
-		see_result(trial, op_index, rank, result, round);
+		see_sums(op, round);
+		see_divisor(op, round);
+		see_result(op, rank, result, round);
 	}
 	if (grouped)
-		see_group(trial, op_index, seen, rank, round, group_digest(op, result, round, n));
+		see_group(op, seen, rank, round, group_digest(op, result, round, n));
 }

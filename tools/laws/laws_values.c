@@ -18,9 +18,10 @@ uint64_t laws_mix(uint64_t seed, uint64_t a, uint64_t b)
 	return rng_mix(rng_mix(seed ^ (a * GOLDEN)) + b);
 }
 
-static uint64_t key_of(const struct laws_trial *trial, uint32_t op, uint32_t rank, uint32_t index)
+static uint64_t key_of(const struct laws_op *op, uint32_t rank, uint32_t index)
 {
-	return laws_mix(trial->seed, (uint64_t)op << 8 | 1, (uint64_t)rank << 32 | index);
+	return laws_mix(op->trial->seed, (uint64_t)op->index << 8 | 1,
+			(uint64_t)rank << 32 | index);
 }
 
 static inline uint64_t hash_at(uint64_t key, uint64_t place)
@@ -80,11 +81,10 @@ static uint64_t integer_identity(const struct laws_op *op)
 
 /* ---- Contributions ---- */
 
-void laws_write(const struct laws_trial *trial, uint32_t op_index, uint32_t rank, uint32_t index,
-		void *buffer, uint64_t from, uint64_t to, bool add)
+void laws_write(const struct laws_op *op, uint32_t rank, uint32_t index, void *buffer,
+		uint64_t from, uint64_t to, bool add)
 {
-	const struct laws_op *op = &trial->ops[op_index];
-	uint64_t key = key_of(trial, op_index, rank, index);
+	uint64_t key = key_of(op, rank, index);
 
 	for (uint64_t i = from; i < to; i++) {
 		uint64_t hash = hash_at(key, i);
@@ -116,11 +116,12 @@ bool laws_is_identity(const struct laws_op *op, const void *buffer)
 	return true;
 }
 
-uint64_t laws_weight(const struct laws_trial *trial, uint32_t op, uint32_t rank, uint32_t index)
+uint64_t laws_weight(const struct laws_op *op, uint32_t rank, uint32_t index)
 {
-	uint64_t hash = laws_mix(trial->seed, (uint64_t)op << 8 | 2, (uint64_t)rank << 32 | index);
+	uint64_t hash = laws_mix(op->trial->seed, (uint64_t)op->index << 8 | 2,
+				 (uint64_t)rank << 32 | index);
 
-	switch (trial->ops[op].weights) {
+	switch (op->weights) {
 	case 1:
 		return 1 + hash % 5;
 	case 2:
@@ -132,24 +133,24 @@ uint64_t laws_weight(const struct laws_trial *trial, uint32_t op, uint32_t rank,
 	}
 }
 
-uint64_t laws_gap(const struct laws_trial *trial, uint32_t op, uint32_t rank, uint32_t index)
+uint64_t laws_gap(const struct laws_op *op, uint32_t rank, uint32_t index)
 {
-	uint32_t gaps = trial->ops[op].gaps;
-	uint64_t hash = laws_mix(trial->seed, (uint64_t)op << 8 | 3,
+	uint32_t gaps = op->gaps;
+	uint64_t hash = laws_mix(op->trial->seed, (uint64_t)op->index << 8 | 3,
 				 gaps == 2 ? (uint64_t)rank << 32 | index : index);
 
 	return gaps > 0 && hash % 6 == 0 ? 2 + hash % 3 : 1;
 }
 
-uint64_t laws_first_step(const struct laws_trial *trial, uint32_t op, uint32_t rank, uint32_t era)
+uint64_t laws_first_step(const struct laws_op *op, uint32_t rank, uint32_t era)
 {
-	bool own = trial->ops[op].options.rounds == RUBATO_ROUNDS_FREE;
-	uint64_t hash = laws_mix(trial->seed, (uint64_t)op << 8 | 4,
+	bool own = op->options.rounds == RUBATO_ROUNDS_FREE;
+	uint64_t hash = laws_mix(op->trial->seed, (uint64_t)op->index << 8 | 4,
 				 own ? (uint64_t)rank << 32 | era : era);
 
-	if (era == 0 && trial->ops[op].gaps == 0)
+	if (era == 0 && op->gaps == 0)
 		return 0;
-	if (rank == trial->differs && era == trial->differ_era)
+	if (rank == op->trial->differs && era == op->trial->differ_era)
 		hash++; /* Modulo 50 it is another one. */
 	return era * 100000 + hash % (era == 0 ? 3 : 50);
 }
@@ -225,12 +226,10 @@ static bool element_right(const struct laws_op *op, const struct block *b, uint6
 	return memcmp(&got, &word, rubato_type_bytes(op->type)) == 0;
 }
 
-bool laws_result_right(const struct laws_trial *trial, uint32_t op_index,
-		       const struct laws_part *parts, uint32_t part_count, double divisor,
-		       const void *result, uint64_t *at)
+bool laws_result_right(const struct laws_op *op, const struct laws_part *parts, uint32_t part_count,
+		       double divisor, const void *result, uint64_t *at)
 {
-	const struct laws_op *op = &trial->ops[op_index];
-	uint32_t count = trial->world.rank_count;
+	uint32_t count = op->trial->world.rank_count;
 	struct block b;
 
 	for (uint32_t p = 0; p < part_count; p++)
@@ -245,10 +244,8 @@ bool laws_result_right(const struct laws_trial *trial, uint32_t op_index,
 		}
 		for (uint32_t p = 0; p < part_count; p++)
 			for (uint32_t c = 0; c < parts[p].count; c++)
-				block_add(
-					op, &b,
-					key_of(trial, op_index, parts[p].rank, parts[p].first + c),
-					first, length);
+				block_add(op, &b, key_of(op, parts[p].rank, parts[p].first + c),
+					  first, length);
 		for (uint64_t k = 0; k < length; k++) {
 			*at = first + k;
 			if (!element_right(op, &b, k, count, divisor, result, first + k))
