@@ -225,7 +225,7 @@ rubato_status tr_run_prepare(struct tr_run *run)
 			rubato_broadcast(run->comm, run->ctx.parameters, run->model.parameter_count,
 					 RUBATO_FLOAT32, 0),
 			"broadcast of the first parameters"));
-	err = run->options->rule->open(&run->rule, &run->ctx);
+	err = tr_rule_open(&run->rule, run->options->rule, &run->ctx);
 	TR_TRY(tr_agree(run->comm, err, run->error));
 	if (run->rank == 0)
 		err = write_beginning(run);
@@ -257,7 +257,7 @@ void tr_run_close(struct tr_run *run)
 {
 	tr_progress_close(&run->progress);
 	tr_sampler_close(run->sampler);
-	run->options->rule->close(run->rule);
+	tr_rule_close(run->options->rule, run->rule);
 	tr_totals_channel_close(run->channel);
 	tr_checkpoints_close(&run->checkpoints);
 	tr_snapshots_close(&run->snapshots);

@@ -240,7 +240,8 @@ static rubato_status train(struct tr_run *run)
 	TR_TRY(tr_sampler_leave(run->sampler, run->error));
 	if (run->reported_step < run->steps_done)
 		TR_TRY(report(run, false));
-	TR_TRY(rule->finish(run->rule, run->steps_done));
+	if (rule->finish != NULL)
+		TR_TRY(rule->finish(run->rule, run->steps_done));
 	run->seconds = tr_run_elapsed(run);
 	tr_progress_close(&run->progress);
 	return RUBATO_OK;

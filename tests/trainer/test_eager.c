@@ -95,12 +95,12 @@ static rubato_status rank_main(rubato_comm *comm, void *arg)
 	TR_TRY(tr_optimizer_open(&optimizer, TR_SGD, w.momentum, 0.0, COUNT, &error));
 	TR_TRY(tr_ledger_open(&ctx.ledger, true, rank, ctx.rank_count, &error));
 	TR_TRY(tr_trace_open(&ctx.trace, true, &error));
-	err = tr_rule_eager.open(&state, &ctx);
+	err = tr_rule_open(&state, &tr_rule_eager, &ctx);
 	for (size_t i = 0; w.own_models && i < COUNT; i++)
 		parameters[i] = (float)rank;
 	if (err == RUBATO_OK)
 		err = train(&ctx, state);
-	tr_rule_eager.close(state);
+	tr_rule_close(&tr_rule_eager, state);
 	memcpy(w.parameters[rank], parameters, sizeof(parameters));
 	w.counts[rank] = ctx.counts;
 	w.differ = ctx.replicas_differ;

@@ -74,7 +74,7 @@ static rubato_status steps_run(struct job *job, struct tr_rule_context *ctx)
 	struct tr_rule_state *state;
 	rubato_status err;
 
-	TR_TRY(rule->open(&state, ctx));
+	TR_TRY(tr_rule_open(&state, rule, ctx));
 	err = rubato_barrier(ctx->comm);
 	for (uint64_t step = 0; err == RUBATO_OK && step < job->step_count; step++) {
 		err = rule->begin(state, step);
@@ -93,7 +93,7 @@ static rubato_status steps_run(struct job *job, struct tr_rule_context *ctx)
 		memcpy(job->path + job->step_count * job->count, ctx->parameters, bytes);
 	memcpy(job->last[ctx->rank], ctx->parameters, bytes);
 	job->counts[ctx->rank] = ctx->counts;
-	rule->close(state);
+	tr_rule_close(rule, state);
 	return err;
 }
 

@@ -90,7 +90,7 @@ static rubato_status open_life(struct life *life, rubato_comm *comm)
 				 &life->error));
 	TR_TRY(tr_ledger_open(&life->ctx.ledger, true, rank, w->ranks, &life->error));
 	TR_TRY(tr_trace_open(&life->ctx.trace, true, &life->error));
-	return w->rule->open(&life->rule, &life->ctx);
+	return tr_rule_open(&life->rule, w->rule, &life->ctx);
 }
 
 static rubato_status keep(struct life *life)
@@ -136,7 +136,7 @@ static rubato_status take_steps(struct life *life)
 		if (!w->resume && w->keep_folder != NULL && step + 1 == w->keep_step)
 			TR_TRY(keep(life));
 	}
-	return w->rule->finish(life->rule, w->steps);
+	return w->rule->finish == NULL ? RUBATO_OK : w->rule->finish(life->rule, w->steps);
 }
 
 static void remember(const struct life *life)
@@ -166,7 +166,7 @@ static rubato_status live(rubato_comm *comm, void *arg)
 		remember(&life);
 	else
 		fprintf(stderr, "rank %u: %s\n", rubato_rank(comm), life.error.text);
-	life.world->rule->close(life.rule);
+	tr_rule_close(life.world->rule, life.rule);
 	tr_ledger_close(life.ctx.ledger);
 	tr_trace_close(life.ctx.trace);
 	tr_optimizer_close(&life.optimizer);

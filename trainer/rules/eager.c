@@ -254,13 +254,10 @@ static rubato_status eager_check(const struct tr_rule_context *ctx)
 
 static void eager_close(struct tr_rule_state *state)
 {
-	if (state == NULL)
-		return;
 	(void)rubato_partial_free(state->partial);
 	free(state->shares);
 	free(state->made);
 	free(state->kept);
-	free(state);
 }
 
 static rubato_status allocate(struct tr_rule_state *state)
@@ -304,16 +301,11 @@ static rubato_status create(struct tr_rule_state *state, const void *saved, uint
 			"eager");
 }
 
-static rubato_status eager_open(struct tr_rule_state **out, struct tr_rule_context *ctx)
+static rubato_status eager_open(struct tr_rule_state *state, struct tr_rule_context *ctx)
 {
 	const struct eager_options *own = (const struct eager_options *)ctx->own;
-	struct tr_rule_state *state;
-	rubato_status err;
 
 	TR_TRY(eager_check(ctx));
-	state = calloc(1, sizeof(*state));
-	if (state == NULL)
-		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "eager: out of memory");
 	state->ctx = ctx;
 	state->own = own;
 	state->models = own->policy.kind == RUBATO_POLICY_WAGMA;
@@ -323,15 +315,8 @@ static rubato_status eager_open(struct tr_rule_state **out, struct tr_rule_conte
 	ctx->average_statistics = state->models && ctx->bn == TR_BN_AVERAGE;
 	if (ctx->average_statistics)
 		state->vector_count += ctx->statistics_count;
-	err = allocate(state);
-	if (err == RUBATO_OK)
-		err = create(state, NULL, 0);
-	if (err) {
-		eager_close(state);
-		return err;
-	}
-	*out = state;
-	return RUBATO_OK;
+	TR_TRY(allocate(state));
+	return create(state, NULL, 0);
 }
 
 /* ---- What a round held ---- */
@@ -704,6 +689,7 @@ static rubato_status eager_keep(struct tr_rule_state *state, struct tr_archive *
 const struct tr_rule tr_rule_eager = {
 	.name = "eager",
 	.options_bytes = sizeof(struct eager_options),
+	.state_bytes = sizeof(struct tr_rule_state),
 	.groups = groups,
 	.judge = eager_judge,
 	.open = eager_open,

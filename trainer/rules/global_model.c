@@ -7,25 +7,19 @@ rubato_status tr_global_model_open(struct tr_global_model *global, struct tr_rul
 				   uint32_t extra_count, bool model)
 {
 	static const struct tr_outer_options none = { .kind = TR_OUTER_NONE };
-	rubato_status err;
 
 	*global = (struct tr_global_model) { .ctx = ctx };
 	ctx->replicas_differ = true;
 	ctx->average_statistics = ctx->bn == TR_BN_AVERAGE;
-	err = tr_outer_open(&global->outer, outer == NULL ? &none : outer,
-			    model || averaging->compression != TR_COMPRESSION_F32, ctx->parameters,
-			    ctx->parameter_count, ctx->error);
-	if (err == RUBATO_OK)
-		err = tr_averaging_open(&global->averaging, ctx, ctx->comm, averaging, extra_count);
-	if (err)
-		tr_global_model_close(global);
-	return err;
+	TR_TRY(tr_outer_open(&global->outer, outer == NULL ? &none : outer,
+			     model || averaging->compression != TR_COMPRESSION_F32, ctx->parameters,
+			     ctx->parameter_count, ctx->error));
+	return tr_averaging_open(&global->averaging, ctx, ctx->comm, averaging, extra_count);
 }
 
 void tr_global_model_close(struct tr_global_model *global)
 {
 	tr_averaging_close(global->averaging);
-	global->averaging = NULL;
 	tr_outer_close(&global->outer);
 }
 

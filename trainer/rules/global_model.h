@@ -16,8 +16,8 @@ struct tr_global_model {
 	uint64_t last; /* Local steps done at the last average. */
 };
 
-/* Collective. `outer` NULL: the model goes to the mean. `model`: the caller looks at
- * outer.model. */
+/* Collective; tr_global_model_close() follows, whatever it returns. `outer` NULL: the model goes to
+ * the mean. `model`: the caller looks at outer.model. */
 rubato_status tr_global_model_open(struct tr_global_model *global, struct tr_rule_context *ctx,
 				   const struct tr_outer_options *outer,
 				   const struct tr_averaging_options *averaging,

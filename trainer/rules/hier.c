@@ -66,8 +66,6 @@ static rubato_status hier_judge(struct tr_rule_options *options,
 /* A group's communicator is left together only after a run that went well. */
 static void hier_close(struct tr_rule_state *state)
 {
-	if (state == NULL)
-		return;
 	tr_averaging_close(state->local);
 	if (state->comm != NULL && !state->finished)
 		(void)rubato_abort(state->comm);
@@ -75,7 +73,6 @@ static void hier_close(struct tr_rule_state *state)
 		(void)rubato_finalize(state->comm);
 	tr_global_model_close(&state->global);
 	free(state->model);
-	free(state);
 }
 
 /* The ranks of this rank's node, which must be evenly spaced: so the ledger names them. */
@@ -159,25 +156,13 @@ static rubato_status open_group(struct tr_rule_state *state)
 	return count_bytes(state, &making);
 }
 
-static rubato_status hier_open(struct tr_rule_state **out, struct tr_rule_context *ctx)
+static rubato_status hier_open(struct tr_rule_state *state, struct tr_rule_context *ctx)
 {
-	struct tr_rule_state *state = calloc(1, sizeof(*state));
-	rubato_status err;
-
-	if (state == NULL)
-		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "hier: out of memory");
 	state->own = (const struct hier_options *)ctx->own;
-	err = tr_global_model_open(&state->global, ctx, &state->own->outer, &state->own->averaging,
-				   0, false);
-	if (err == RUBATO_OK)
-		err = open_group(state);
-	if (err) {
-		hier_close(state);
-		return err;
-	}
 	ctx->counts.period = state->own->k2;
-	*out = state;
-	return RUBATO_OK;
+	TR_TRY(tr_global_model_open(&state->global, ctx, &state->own->outer, &state->own->averaging,
+				    0, false));
+	return open_group(state);
 }
 
 static void share_model(struct tr_rule_state *state, uint64_t done)
@@ -255,6 +240,7 @@ static rubato_status hier_keep(struct tr_rule_state *state, struct tr_archive *a
 const struct tr_rule tr_rule_hier = {
 	.name = "hier",
 	.options_bytes = sizeof(struct hier_options),
+	.state_bytes = sizeof(struct tr_rule_state),
 	.groups = groups,
 	.judge = hier_judge,
 	.open = hier_open,

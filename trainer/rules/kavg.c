@@ -37,29 +37,15 @@ static rubato_status kavg_judge(struct tr_rule_options *options,
 
 static void kavg_close(struct tr_rule_state *state)
 {
-	if (state == NULL)
-		return;
 	tr_global_model_close(&state->global);
-	free(state);
 }
 
-static rubato_status kavg_open(struct tr_rule_state **out, struct tr_rule_context *ctx)
+static rubato_status kavg_open(struct tr_rule_state *state, struct tr_rule_context *ctx)
 {
-	struct tr_rule_state *state = calloc(1, sizeof(*state));
-	rubato_status err;
-
-	if (state == NULL)
-		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "kavg: out of memory");
 	state->own = (const struct kavg_options *)ctx->own;
-	err = tr_global_model_open(&state->global, ctx, &state->own->outer, &state->own->averaging,
-				   0, false);
-	if (err) {
-		kavg_close(state);
-		return err;
-	}
 	ctx->counts.period = state->own->k;
-	*out = state;
-	return RUBATO_OK;
+	return tr_global_model_open(&state->global, ctx, &state->own->outer, &state->own->averaging,
+				    0, false);
 }
 
 static rubato_status kavg_step(struct tr_rule_state *state, uint64_t step)
@@ -87,6 +73,7 @@ static rubato_status kavg_keep(struct tr_rule_state *state, struct tr_archive *a
 const struct tr_rule tr_rule_kavg = {
 	.name = "kavg",
 	.options_bytes = sizeof(struct kavg_options),
+	.state_bytes = sizeof(struct tr_rule_state),
 	.groups = groups,
 	.judge = kavg_judge,
 	.open = kavg_open,

@@ -98,24 +98,30 @@ static rubato_status laga_judge(struct tr_rule_options *options,
 
 static void laga_close(struct tr_rule_state *state)
 {
-	if (state == NULL)
-		return;
 	(void)rubato_lagged_free(state->lagged);
 	free(state->done);
 	free(state->shares);
 	free(state->kept);
 	free(state->aside);
-	free(state);
 }
 
-static rubato_status fill(struct tr_rule_state *state)
+static bool until_done(const struct tr_rule_state *state)
 {
-	struct tr_rule_context *ctx = state->ctx;
-	bool ahead = state->own->lag_comp == TR_LAG_COMP_LOOKAHEAD;
+	return state->own->accumulate == 0;
+}
 
-	if (ahead && ctx->optimizer->kind != TR_SGD)
-		return tr_refuse(ctx->error, "--lag-comp lookahead: it follows the momentum of "
-					     "--optimizer sgd, no other");
+static rubato_status laga_open(struct tr_rule_state *state, struct tr_rule_context *ctx)
+{
+	bool ahead;
+
+	state->ctx = ctx;
+	state->own = (const struct laga_options *)ctx->own;
+	state->width = ctx->parameter_count + ctx->rank_count;
+	/* With a fixed A equal steps mean equal rounds. Until-done, some have applied more rounds
+	 * than others at a given moment. */
+	ctx->relaxed = until_done(state);
+	ctx->replicas_differ = until_done(state);
+	ahead = state->own->lag_comp == TR_LAG_COMP_LOOKAHEAD;
 	state->done = calloc(ctx->rank_count, sizeof(*state->done));
 	state->shares = calloc(ctx->rank_count, sizeof(*state->shares));
 	if (ahead)
@@ -126,34 +132,6 @@ static rubato_status fill(struct tr_rule_state *state)
 			rubato_lagged_create(ctx->comm, state->width, RUBATO_FLOAT32, RUBATO_SUM,
 					     state->own->lag, &state->lagged),
 			"lagged_create");
-}
-
-static bool until_done(const struct tr_rule_state *state)
-{
-	return state->own->accumulate == 0;
-}
-
-static rubato_status laga_open(struct tr_rule_state **out, struct tr_rule_context *ctx)
-{
-	struct tr_rule_state *state = calloc(1, sizeof(*state));
-	rubato_status err;
-
-	if (state == NULL)
-		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "laga: out of memory");
-	state->ctx = ctx;
-	state->own = (const struct laga_options *)ctx->own;
-	state->width = ctx->parameter_count + ctx->rank_count;
-	err = fill(state);
-	if (err) {
-		laga_close(state);
-		return err;
-	}
-	/* With a fixed A equal steps mean equal rounds. Until-done, some have applied more rounds
-	 * than others at a given moment. */
-	ctx->relaxed = until_done(state);
-	ctx->replicas_differ = until_done(state);
-	*out = state;
-	return RUBATO_OK;
 }
 
 /* ---- Updates ---- */
@@ -508,6 +486,7 @@ static rubato_status laga_keep(struct tr_rule_state *state, struct tr_archive *a
 const struct tr_rule tr_rule_laga = {
 	.name = "laga",
 	.options_bytes = sizeof(struct laga_options),
+	.state_bytes = sizeof(struct tr_rule_state),
 	.groups = groups,
 	.judge = laga_judge,
 	.open = laga_open,

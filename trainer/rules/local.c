@@ -74,29 +74,15 @@ static rubato_status local_judge(struct tr_rule_options *options,
 
 static void local_close(struct tr_rule_state *state)
 {
-	if (state == NULL)
-		return;
 	tr_global_model_close(&state->global);
-	free(state);
 }
 
-static rubato_status local_open(struct tr_rule_state **out, struct tr_rule_context *ctx)
+static rubato_status local_open(struct tr_rule_state *state, struct tr_rule_context *ctx)
 {
-	struct tr_rule_state *state = calloc(1, sizeof(*state));
-	rubato_status err;
-
-	if (state == NULL)
-		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "local: out of memory");
 	state->own = (const struct local_options *)ctx->own;
-	err = tr_global_model_open(&state->global, ctx, &state->own->outer, &state->own->averaging,
-				   0, state->own->pull > 0.0);
-	if (err) {
-		local_close(state);
-		return err;
-	}
 	ctx->counts.period = state->own->k;
-	*out = state;
-	return RUBATO_OK;
+	return tr_global_model_open(&state->global, ctx, &state->own->outer, &state->own->averaging,
+				    0, state->own->pull > 0.0);
 }
 
 static void pull(float a, const float *to, float *x, size_t count)
@@ -204,6 +190,7 @@ static rubato_status local_keep(struct tr_rule_state *state, struct tr_archive *
 const struct tr_rule tr_rule_local = {
 	.name = "local",
 	.options_bytes = sizeof(struct local_options),
+	.state_bytes = sizeof(struct tr_rule_state),
 	.groups = groups,
 	.presets = presets,
 	.judge = local_judge,

@@ -24,7 +24,6 @@ void tr_outer_close(struct tr_outer_state *outer)
 {
 	free(outer->model);
 	free(outer->velocity);
-	*outer = (struct tr_outer_state) { 0 };
 }
 
 void tr_outer_adopt(struct tr_outer_state *outer, const float *mean, float *start)

@@ -61,12 +61,9 @@ static rubato_status adpsgd_judge(struct tr_rule_options *options,
 
 static void periodic_close(struct tr_rule_state *state)
 {
-	if (state == NULL)
-		return;
 	rubato_op_free(state->gradient);
 	free(state->shares);
 	tr_global_model_close(&state->global);
-	free(state);
 }
 
 /* The period of the step that comes next. */
@@ -95,26 +92,15 @@ static rubato_status open_schedule(struct tr_rule_state *state)
 			"op_allreduce of gradients");
 }
 
-static rubato_status periodic_open(struct tr_rule_state **out, struct tr_rule_context *ctx)
+static rubato_status periodic_open(struct tr_rule_state *state, struct tr_rule_context *ctx)
 {
-	struct tr_rule_state *state = calloc(1, sizeof(*state));
-	rubato_status err;
 	bool spread;
 
-	if (state == NULL)
-		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "periodic: out of memory");
 	state->own = (const struct periodic_options *)ctx->own;
 	spread = state->own->period.schedule == TR_SCHEDULE_ADP;
-	err = tr_global_model_open(&state->global, ctx, NULL, &state->own->averaging, EXTRA_COUNT,
-				   spread);
-	if (err == RUBATO_OK)
-		err = open_schedule(state);
-	if (err) {
-		periodic_close(state);
-		return err;
-	}
-	*out = state;
-	return RUBATO_OK;
+	TR_TRY(tr_global_model_open(&state->global, ctx, NULL, &state->own->averaging, EXTRA_COUNT,
+				    spread));
+	return open_schedule(state);
 }
 
 /* What this rank has to say: |u_i|^2, or its mean loss. */
@@ -234,6 +220,7 @@ static rubato_status periodic_keep(struct tr_rule_state *state, struct tr_archiv
 const struct tr_rule tr_rule_periodic = {
 	.name = "periodic",
 	.options_bytes = sizeof(struct periodic_options),
+	.state_bytes = sizeof(struct tr_rule_state),
 	.groups = groups,
 	.judge = periodic_judge,
 	.open = periodic_open,
@@ -246,6 +233,7 @@ const struct tr_rule tr_rule_periodic = {
 const struct tr_rule tr_rule_adpsgd = {
 	.name = "adpsgd",
 	.options_bytes = sizeof(struct periodic_options),
+	.state_bytes = sizeof(struct tr_rule_state),
 	.groups = groups,
 	.presets = adpsgd_presets,
 	.judge = adpsgd_judge,

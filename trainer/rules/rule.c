@@ -28,6 +28,29 @@ const char *const *tr_rule_names(void)
 	return names;
 }
 
+rubato_status tr_rule_open(struct tr_rule_state **out, const struct tr_rule *rule,
+			   struct tr_rule_context *ctx)
+{
+	struct tr_rule_state *state = calloc(1, rule->state_bytes);
+	rubato_status err;
+
+	if (state == NULL)
+		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "%s: out of memory", rule->name);
+	err = rule->open(state, ctx);
+	if (err)
+		tr_rule_close(rule, state);
+	else
+		*out = state;
+	return err;
+}
+
+void tr_rule_close(const struct tr_rule *rule, struct tr_rule_state *state)
+{
+	if (state != NULL)
+		rule->close(state);
+	free(state);
+}
+
 /* ---- Rows ---- */
 
 static const struct tr_option_group *groups_of(const struct tr_rule *rule)

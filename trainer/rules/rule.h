@@ -114,13 +114,15 @@ struct tr_rule_state; /* Private to the rule. */
 struct tr_rule {
 	const char *name;                     /* As --algorithm has it. */
 	size_t options_bytes;                 /* Of its struct; 0: a struct tr_rule_options. */
+	size_t state_bytes;                   /* Of its struct tr_rule_state. */
 	const struct tr_option_group *groups; /* Its rows; NULL: none. The last has no rows. */
 	const struct tr_rule_preset *presets; /* NULL: none. The last has no name. */
 	/* After its rows have been read into `own`: fills in the defaults that depend on others,
 	 * refuses what would change nothing or cannot be meant. NULL: all is well. */
 	rubato_status (*judge)(struct tr_rule_options *own, const struct tr_rule_request *request,
 			       struct tr_error *error);
-	rubato_status (*open)(struct tr_rule_state **out, struct tr_rule_context *ctx);
+	/* `state` is all zeros. After an error close() follows, too. */
+	rubato_status (*open)(struct tr_rule_state *state, struct tr_rule_context *ctx);
 	/* Before the gradient of local step `step` is computed: parameters may be brought up to
 	 * date. NULL: no need. */
 	rubato_status (*begin)(struct tr_rule_state *state, uint64_t step);
@@ -131,7 +133,7 @@ struct tr_rule {
 	/* After it was computed. */
 	rubato_status (*step)(struct tr_rule_state *state, uint64_t step);
 	/* After the last step: drains what is in flight, applies it, leaves all ranks equal.
-	 * `step_count`: the local steps of this rank. */
+	 * `step_count`: the local steps of this rank. NULL: they are, and nothing is. */
 	rubato_status (*finish)(struct tr_rule_state *state, uint64_t step_count);
 	/* Before a checkpoint, after `step_count` local steps of this rank: what is on its way
 	 * comes to its end. All ranks call it, some while others are still at work: nothing in here
@@ -141,7 +143,7 @@ struct tr_rule {
 	/* Then all that the next step depends on, but what the context holds, goes into the archive
 	 * (locally), or comes from there (on all ranks together). NULL: there is nothing. */
 	rubato_status (*keep)(struct tr_rule_state *state, struct tr_archive *archive);
-	void (*close)(struct tr_rule_state *state); /* NULL is fine. */
+	void (*close)(struct tr_rule_state *state);
 };
 
 #define TR_RULE_DECLARE(name) extern const struct tr_rule tr_rule_##name;
@@ -149,6 +151,11 @@ TR_RULES(TR_RULE_DECLARE)
 
 const struct tr_rule *tr_rule_at(size_t index); /* From 0; NULL: no more of them. */
 const char *const *tr_rule_names(void);         /* NULL-terminated, in the same order. */
+
+/* Makes the state and opens the rule on it; of an error nothing is left. */
+rubato_status tr_rule_open(struct tr_rule_state **out, const struct tr_rule *rule,
+			   struct tr_rule_context *ctx);
+void tr_rule_close(const struct tr_rule *rule, struct tr_rule_state *state); /* NULL is fine. */
 
 /* ---- What follows from the rows ---- */
 

@@ -16,33 +16,17 @@ struct tr_rule_state {
 
 static void sync_close(struct tr_rule_state *state)
 {
-	if (state == NULL)
-		return;
 	tr_buckets_close(&state->buckets);
 	free(state->shares);
-	free(state);
 }
 
-static rubato_status sync_open(struct tr_rule_state **out, struct tr_rule_context *ctx)
+static rubato_status sync_open(struct tr_rule_state *state, struct tr_rule_context *ctx)
 {
-	struct tr_rule_state *state = calloc(1, sizeof(*state));
-	rubato_status err;
-
-	if (state == NULL)
-		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "sync: out of memory");
 	state->ctx = ctx;
 	state->shares = calloc(ctx->rank_count, sizeof(*state->shares));
-	if (state->shares == NULL) {
-		free(state);
+	if (state->shares == NULL)
 		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "sync: out of memory");
-	}
-	err = tr_buckets_open(&state->buckets, ctx->comm, &ctx->cut, ctx->gradient, ctx->error);
-	if (err) {
-		sync_close(state);
-		return err;
-	}
-	*out = state;
-	return RUBATO_OK;
+	return tr_buckets_open(&state->buckets, ctx->comm, &ctx->cut, ctx->gradient, ctx->error);
 }
 
 static rubato_status sync_begin(struct tr_rule_state *state, uint64_t step)
@@ -106,19 +90,12 @@ static rubato_status sync_step(struct tr_rule_state *state, uint64_t step)
 	return RUBATO_OK;
 }
 
-static rubato_status sync_finish(struct tr_rule_state *state, uint64_t step_count)
-{
-	(void)state; /* Nothing is ever in flight between steps. */
-	(void)step_count;
-	return RUBATO_OK;
-}
-
 const struct tr_rule tr_rule_sync = {
 	.name = "sync",
+	.state_bytes = sizeof(struct tr_rule_state),
 	.open = sync_open,
 	.begin = sync_begin,
 	.ready = sync_ready,
 	.step = sync_step,
-	.finish = sync_finish,
 	.close = sync_close,
 };
