@@ -4,20 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static rubato_status average(struct tr_rule_context *ctx, float *values, size_t count,
-			     const char *what)
-{
-	return tr_check(
-		ctx->error,
-		rubato_allreduce(ctx->comm, values, values, count, RUBATO_FLOAT32, RUBATO_AVG),
-		what);
-}
-
 rubato_status tr_average_statistics(struct tr_rule_context *ctx)
 {
 	if (ctx->statistics_count == 0 || ctx->bn == TR_BN_LOCAL)
 		return RUBATO_OK;
-	return average(ctx, ctx->statistics, ctx->statistics_count, "average of the statistics");
+	return tr_average(ctx, ctx->statistics, ctx->statistics_count, "average of the statistics");
 }
 
 float *tr_eval_model_keep(const struct tr_rule_context *ctx)
@@ -42,8 +33,8 @@ rubato_status tr_eval_model_begin(struct tr_rule_context *ctx, float **kept)
 	if (*kept == NULL)
 		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "no memory to average the models");
 	if (ctx->replicas_differ)
-		TR_TRY(average(ctx, ctx->parameters, ctx->parameter_count,
-			       "average of the models"));
+		TR_TRY(tr_average(ctx, ctx->parameters, ctx->parameter_count,
+				  "average of the models"));
 	return tr_average_statistics(ctx);
 }
 

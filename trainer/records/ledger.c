@@ -26,74 +26,69 @@ void tr_ledger_close(struct tr_ledger *ledger)
 	free(ledger);
 }
 
-/* Room for one more entry; NULL: not recorded. */
-static uint64_t *append(struct tr_ledger *ledger, enum tr_entry entry, size_t word_count)
+/* False: not recorded. */
+static bool append(struct tr_ledger *ledger, const uint64_t *words, size_t count)
 {
-	size_t room = ledger->room == 0 ? 1024 : 2 * ledger->room;
-	uint64_t *at;
+	size_t room = 1024 + 2 * ledger->room;
+	uint64_t *more;
 
 	if (!ledger->wanted || ledger->lost)
-		return NULL;
-	while (room < ledger->count + 1 + word_count)
-		room *= 2;
-	if (ledger->count + 1 + word_count > ledger->room) {
-		at = realloc(ledger->words, room * sizeof(*at));
-		if (at == NULL) {
+		return false;
+	if (ledger->count + count > ledger->room) {
+		more = realloc(ledger->words, room * sizeof(*more));
+		if (more == NULL) {
 			ledger->lost = true;
-			return NULL;
+			return false;
 		}
-		ledger->words = at;
+		ledger->words = more;
 		ledger->room = room;
 	}
-	at = ledger->words + ledger->count;
-	ledger->count += 1 + word_count;
-	at[0] = entry;
-	return at + 1;
+	memcpy(ledger->words + ledger->count, words, count * sizeof(*words));
+	ledger->count += count;
+	return true;
+}
+#define APPEND(ledger, ...)                                                                        \
+	append(ledger, (const uint64_t[]) { __VA_ARGS__ },                                         \
+	       sizeof((const uint64_t[]) { __VA_ARGS__ }) / sizeof(uint64_t))
+
+static uint64_t bits_of(double value)
+{
+	uint64_t bits;
+
+	memcpy(&bits, &value, sizeof(bits));
+	return bits;
 }
 
 void tr_ledger_update(struct tr_ledger *ledger, uint64_t round, double denominator, double rate,
-		      const struct tr_share *shares, uint32_t share_count, uint64_t next_step)
+		      uint64_t next_step)
 {
-	uint64_t *at = append(ledger, TR_ENTRY_UPDATE, 5 + 3 * (size_t)share_count);
+	ledger->update = ledger->count;
+	APPEND(ledger, TR_ENTRY_UPDATE, round, bits_of(denominator), bits_of(rate), next_step, 0);
+}
 
-	if (at == NULL)
-		return;
-	at[0] = round;
-	memcpy(&at[1], &denominator, sizeof(denominator));
-	memcpy(&at[2], &rate, sizeof(rate));
-	at[3] = next_step;
-	at[4] = share_count;
-	for (uint32_t i = 0; i < share_count; i++) {
-		at[5 + 3 * i] = shares[i].rank;
-		at[6 + 3 * i] = shares[i].first_step;
-		at[7 + 3 * i] = shares[i].last_step;
-	}
+void tr_ledger_share(struct tr_ledger *ledger, uint32_t rank, uint64_t first_step,
+		     uint64_t last_step)
+{
+	if (APPEND(ledger, rank, first_step, last_step))
+		ledger->words[ledger->update + 5]++;
+}
+
+void tr_ledger_step(struct tr_ledger *ledger, uint64_t step, double rate)
+{
+	tr_ledger_update(ledger, step, ledger->rank_count, rate, step + 1);
+	for (uint32_t rank = 0; rank < ledger->rank_count; rank++)
+		tr_ledger_share(ledger, rank, step, step);
 }
 
 void tr_ledger_draw(struct tr_ledger *ledger, uint64_t step, uint64_t first_row, uint32_t rows)
 {
-	uint64_t *at = append(ledger, TR_ENTRY_DRAW, 3);
-
-	if (at == NULL)
-		return;
-	at[0] = step;
-	at[1] = first_row;
-	at[2] = rows;
+	APPEND(ledger, TR_ENTRY_DRAW, step, first_row, rows);
 }
 
 void tr_ledger_average(struct tr_ledger *ledger, enum tr_scope scope, uint32_t first,
 		       uint32_t stride, uint32_t rank_count, uint64_t step, uint64_t period)
 {
-	uint64_t *at = append(ledger, TR_ENTRY_AVERAGE, 6);
-
-	if (at == NULL)
-		return;
-	at[0] = scope;
-	at[1] = first;
-	at[2] = stride;
-	at[3] = rank_count;
-	at[4] = step;
-	at[5] = period;
+	APPEND(ledger, TR_ENTRY_AVERAGE, scope, first, stride, rank_count, step, period);
 }
 
 rubato_status tr_ledger_keep(struct tr_ledger *ledger, struct tr_archive *archive,

@@ -13,11 +13,6 @@
 
 #include "trainer/checkpoint/archive.h"
 
-struct tr_share { /* One rank's part in an update: its local steps first to last. */
-	uint32_t rank;
-	uint64_t first_step, last_step;
-};
-
 enum tr_scope { TR_SCOPE_GLOBAL, TR_SCOPE_LOCAL };
 
 struct tr_ledger;
@@ -27,11 +22,16 @@ rubato_status tr_ledger_open(struct tr_ledger **out, bool wanted, uint32_t rank,
 			     uint32_t rank_count, struct tr_error *error);
 void tr_ledger_close(struct tr_ledger *ledger); /* NULL is fine. */
 
-/* Reduction `round` was applied here: the sum of `shares` over `denominator`, at learning rate
- * `rate`; `next_step` is the first local step computed after it. Recording cannot fail: when
- * memory ends, tr_ledger_write() says so. */
+/* Reduction `round` was applied here: a sum over `denominator`, at learning rate `rate`;
+ * `next_step` is the first local step computed after it. Recording cannot fail: when memory ends,
+ * tr_ledger_write() says so. */
 void tr_ledger_update(struct tr_ledger *ledger, uint64_t round, double denominator, double rate,
-		      const struct tr_share *shares, uint32_t share_count, uint64_t next_step);
+		      uint64_t next_step);
+/* Then one rank's part in it: its local steps first to last. */
+void tr_ledger_share(struct tr_ledger *ledger, uint32_t rank, uint64_t first_step,
+		     uint64_t last_step);
+/* Both: step `step` was applied, the mean of all ranks' gradients of that step. */
+void tr_ledger_step(struct tr_ledger *ledger, uint64_t step, double rate);
 /* Shared work: local step `step` here read places first_row .. first_row + rows - 1 of the
  * shuffle. */
 void tr_ledger_draw(struct tr_ledger *ledger, uint64_t step, uint64_t first_row, uint32_t rows);

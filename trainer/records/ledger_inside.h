@@ -16,6 +16,7 @@ struct tr_ledger {
 	uint32_t rank, rank_count;
 	uint64_t *words;
 	size_t count, room;
+	size_t update; /* Where the newest update begins in `words`. */
 };
 
 #endif

@@ -244,13 +244,3 @@ rubato_status tr_averaging_keep_mean(struct tr_averaging *a, struct tr_archive *
 				(a->ctx->parameter_count + a->statistics_count) * sizeof(float),
 				a->ctx->error);
 }
-
-/* ---- The steps in between ---- */
-
-void tr_local_step(struct tr_rule_context *ctx, uint64_t step)
-{
-	tr_clip(ctx->gradient, ctx->parameter_count, ctx->clip);
-	tr_optimizer_next(ctx->optimizer);
-	tr_optimizer_apply(ctx->optimizer, tr_rate_at(ctx->rate, step), ctx->gradient,
-			   ctx->parameters, 0, ctx->parameter_count);
-}

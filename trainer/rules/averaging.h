@@ -48,7 +48,4 @@ rubato_status tr_averaging_keep(struct tr_averaging *averaging, const char *name
 /* The mean itself, that the last end brought. */
 rubato_status tr_averaging_keep_mean(struct tr_averaging *averaging, struct tr_archive *archive);
 
-/* A step of the rank's own: its gradient, clipped, goes to the optimizer. */
-void tr_local_step(struct tr_rule_context *ctx, uint64_t step);
-
 #endif

@@ -58,10 +58,9 @@ struct tr_rule_state {
 	const struct eager_options *own;
 	struct tr_rule_context *ctx;
 	rubato_partial *partial;
-	struct tr_share *shares; /* [rank_count] */
-	uint64_t *made;          /* [rank_count]: contributions of each, as far as rounds tell. */
-	float *kept;             /* The parameters, while look-ahead has shifted them. */
-	bool models;             /* Wagma: they travel. */
+	uint64_t *made; /* [rank_count]: contributions of each, as far as rounds tell. */
+	float *kept;    /* The parameters, while look-ahead has shifted them. */
+	bool models;    /* Wagma: they travel. */
 	bool shifted;
 	size_t vector_count; /* Floats of a contribution: parameters, and wagma's statistics. */
 	uint64_t open_ns;
@@ -255,7 +254,6 @@ static rubato_status eager_check(const struct tr_rule_context *ctx)
 static void eager_close(struct tr_rule_state *state)
 {
 	(void)rubato_partial_free(state->partial);
-	free(state->shares);
 	free(state->made);
 	free(state->kept);
 }
@@ -264,11 +262,10 @@ static rubato_status allocate(struct tr_rule_state *state)
 {
 	struct tr_rule_context *ctx = state->ctx;
 
-	state->shares = calloc(ctx->rank_count, sizeof(*state->shares));
 	state->made = calloc(ctx->rank_count, sizeof(*state->made));
 	if (state->own->lag_comp == TR_LAG_COMP_LOOKAHEAD)
 		state->kept = malloc(ctx->parameter_count * sizeof(float));
-	if (state->shares == NULL || state->made == NULL ||
+	if (state->made == NULL ||
 	    (state->kept == NULL && state->own->lag_comp == TR_LAG_COMP_LOOKAHEAD))
 		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "eager: out of memory");
 	return RUBATO_OK;
@@ -367,9 +364,7 @@ static void count_round(struct tr_rule_state *state, const rubato_round *round)
 		if (state->past.staleness > counts->staleness_max)
 			counts->staleness_max = state->past.staleness;
 	}
-	counts->rounds++;
-	counts->fresh_sum += round->fresh;
-	counts->contributors_sum += round->contributors;
+	tr_count_round(state->ctx, round->fresh, round->contributors);
 	tr_trace_span(state->ctx->trace, TR_SPAN_UPDATE, rubato_now(state->ctx->comm),
 		      rubato_now(state->ctx->comm), round->round);
 }
@@ -378,16 +373,14 @@ static void record_round(struct tr_rule_state *state, const rubato_round *round,
 {
 	const struct tr_rule_context *ctx = state->ctx;
 	double divisor = round->divisor;
-	uint32_t count = 0;
 
-	for (uint32_t i = 0; i < ctx->rank_count; i++)
-		if (round->ranks[i].count > 0)
-			state->shares[count++] = (struct tr_share) { i, round->ranks[i].first_step,
-								     round->ranks[i].last_step };
 	if (state->own->normalise == RUBATO_BY_WEIGHT)
 		divisor /= ctx->batch; /* In steps, all of one batch. */
-	tr_ledger_update(ctx->ledger, round->round, divisor, rate, state->shares, count,
-			 state->next_step);
+	tr_ledger_update(ctx->ledger, round->round, divisor, rate, state->next_step);
+	for (uint32_t i = 0; i < ctx->rank_count; i++)
+		if (round->ranks[i].count > 0)
+			tr_ledger_share(ctx->ledger, i, round->ranks[i].first_step,
+					round->ranks[i].last_step);
 }
 
 /* ---- Applying ---- */
@@ -510,29 +503,20 @@ static rubato_status drain(struct tr_rule_state *state)
 	return collect(state, !state->models, rubato_now(state->ctx->comm));
 }
 
-static rubato_status average(struct tr_rule_state *state, float *vector, size_t count)
-{
-	struct tr_rule_context *ctx = state->ctx;
-
-	return tr_check(
-		ctx->error,
-		rubato_allreduce(ctx->comm, vector, vector, count, RUBATO_FLOAT32, RUBATO_AVG),
-		"eager: average of the models");
-}
-
 /* Collective, with nothing on its way. `steps` have been made. */
 static rubato_status average_models(struct tr_rule_state *state, uint64_t steps)
 {
 	struct tr_rule_context *ctx = state->ctx;
 	struct tr_optimizer *optimizer = ctx->optimizer;
+	const char *what = "eager: average of the models";
 	uint64_t before_ns = rubato_now(ctx->comm);
 
-	TR_TRY(average(state, ctx->parameters, ctx->parameter_count));
+	TR_TRY(tr_average(ctx, ctx->parameters, ctx->parameter_count, what));
 	if (ctx->average_statistics && ctx->statistics_count > 0)
-		TR_TRY(average(state, ctx->statistics, ctx->statistics_count));
+		TR_TRY(tr_average(ctx, ctx->statistics, ctx->statistics_count, what));
 	for (uint32_t i = 0;
 	     i < optimizer->state_count && state->own->opt_state == TR_STATE_AVERAGE; i++)
-		TR_TRY(average(state, optimizer->states[i], ctx->parameter_count));
+		TR_TRY(tr_average(ctx, optimizer->states[i], ctx->parameter_count, what));
 	if (state->own->opt_state == TR_STATE_RESET)
 		tr_optimizer_reset(optimizer);
 	ctx->counts.communication_ns += rubato_now(ctx->comm) - before_ns;
@@ -594,10 +578,7 @@ static rubato_status commit_models(struct tr_rule_state *state, uint64_t step)
 	void *lease;
 
 	ctx->rate_applied = tr_rate_at(ctx->rate, step);
-	tr_clip(ctx->gradient, ctx->parameter_count, ctx->clip);
-	tr_optimizer_next(ctx->optimizer);
-	tr_optimizer_apply(ctx->optimizer, ctx->rate_applied, ctx->gradient, ctx->parameters, 0,
-			   ctx->parameter_count);
+	tr_apply_gradient(ctx, ctx->rate_applied);
 	TR_TRY(tr_check(ctx->error, rubato_partial_acquire(state->partial, &lease), "eager"));
 	buffer = lease;
 	memcpy(buffer, ctx->parameters, ctx->parameter_count * sizeof(float));

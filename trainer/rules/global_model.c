@@ -59,9 +59,7 @@ rubato_status tr_global_model_average(struct tr_global_model *global, uint64_t d
 static void count_round(struct tr_rule_context *ctx)
 {
 	ctx->counts.global_reductions++;
-	ctx->counts.rounds++;
-	ctx->counts.fresh_sum += ctx->rank_count;
-	ctx->counts.contributors_sum += ctx->rank_count;
+	tr_count_round(ctx, ctx->rank_count, ctx->rank_count);
 }
 
 void tr_global_model_count(struct tr_global_model *global, uint64_t done)

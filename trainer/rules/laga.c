@@ -69,7 +69,7 @@ struct tr_rule_state {
 	uint64_t count; /* How many are in it. */
 	uint64_t begun, collected; /* Rounds, each in their order. */
 	uint64_t *done;            /* [rank_count]: local steps in the rounds collected. */
-	struct tr_share *shares;   /* [rank_count] */
+	uint64_t *counts;          /* [rank_count]: in the round that is applied now. */
 	/* Results taken from the library for a checkpoint and not yet due, oldest first. */
 	float *kept; /* [lag][width]; NULL until there are any. */
 	uint32_t kept_first, kept_count;
@@ -100,7 +100,7 @@ static void laga_close(struct tr_rule_state *state)
 {
 	(void)rubato_lagged_free(state->lagged);
 	free(state->done);
-	free(state->shares);
+	free(state->counts);
 	free(state->kept);
 	free(state->aside);
 }
@@ -123,10 +123,10 @@ static rubato_status laga_open(struct tr_rule_state *state, struct tr_rule_conte
 	ctx->replicas_differ = until_done(state);
 	ahead = state->own->lag_comp == TR_LAG_COMP_LOOKAHEAD;
 	state->done = calloc(ctx->rank_count, sizeof(*state->done));
-	state->shares = calloc(ctx->rank_count, sizeof(*state->shares));
+	state->counts = calloc(ctx->rank_count, sizeof(*state->counts));
 	if (ahead)
 		state->aside = malloc(ctx->parameter_count * sizeof(float));
-	if (state->done == NULL || state->shares == NULL || (ahead && state->aside == NULL))
+	if (state->done == NULL || state->counts == NULL || (ahead && state->aside == NULL))
 		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "laga: out of memory");
 	return tr_check(ctx->error,
 			rubato_lagged_create(ctx->comm, state->width, RUBATO_FLOAT32, RUBATO_SUM,
@@ -136,26 +136,19 @@ static rubato_status laga_open(struct tr_rule_state *state, struct tr_rule_conte
 
 /* ---- Updates ---- */
 
-struct mean {                 /* What is in ctx->gradient, */
-	uint64_t total;       /* a mean of so many gradients, perhaps of none, */
-	uint64_t age;         /* computed so many updates ago, */
-	uint32_t share_count; /* in this many shares. */
+struct mean {           /* What is in ctx->gradient, */
+	uint64_t total; /* a mean of so many gradients, perhaps of none, */
+	uint64_t age;   /* computed so many updates ago. */
 };
 
 /* What rode behind the gradient. */
 static void read_counts(struct tr_rule_state *state, const float *counts, struct mean *mean)
 {
 	mean->total = 0;
-	mean->share_count = 0;
 	for (uint32_t i = 0; i < state->ctx->rank_count; i++) {
-		uint64_t count = (uint64_t)counts[i];
-
-		if (count == 0)
-			continue;
-		state->shares[mean->share_count++] =
-			(struct tr_share) { i, state->done[i], state->done[i] + count - 1 };
-		state->done[i] += count;
-		mean->total += count;
+		state->counts[i] = (uint64_t)counts[i];
+		state->done[i] += state->counts[i];
+		mean->total += state->counts[i];
 	}
 }
 
@@ -183,13 +176,10 @@ static void update(struct tr_rule_state *state, const struct mean *mean)
 
 	if (state->own->rate_by_count && mean->total > 0)
 		rate *= sqrt((double)mean->total / ctx->rank_count);
-	tr_clip(ctx->gradient, ctx->parameter_count, ctx->clip);
-	tr_optimizer_next(ctx->optimizer);
-	tr_optimizer_apply(ctx->optimizer, rate, ctx->gradient, ctx->parameters, 0,
-			   ctx->parameter_count);
+	tr_apply_gradient(ctx, rate);
 	state->last_rate = rate;
 	tr_ledger_update(ctx->ledger, round, mean->total > 0 ? (double)mean->total : 1.0, rate,
-			 state->shares, mean->share_count, state->steps);
+			 state->steps);
 	tr_trace_span(ctx->trace, TR_SPAN_UPDATE, now_ns, now_ns, round);
 }
 
@@ -233,16 +223,22 @@ static rubato_status fetch(struct tr_rule_state *state, struct mean *mean)
 
 static void apply(struct tr_rule_state *state, const struct mean *mean)
 {
-	struct tr_counts *counts = &state->ctx->counts;
+	struct tr_rule_context *ctx = state->ctx;
+	uint64_t contributors = 0;
 
 	if (mean->total == 0)
 		return;
 	update(state, mean);
-	counts->rounds++;
-	counts->fresh_sum += mean->share_count;
-	counts->contributors_sum += mean->share_count;
-	if (mean->age > counts->staleness_max)
-		counts->staleness_max = mean->age;
+	for (uint32_t i = 0; i < ctx->rank_count; i++) {
+		if (state->counts[i] == 0)
+			continue;
+		tr_ledger_share(ctx->ledger, i, state->done[i] - state->counts[i],
+				state->done[i] - 1);
+		contributors++;
+	}
+	tr_count_round(ctx, contributors, contributors);
+	if (mean->age > ctx->counts.staleness_max)
+		ctx->counts.staleness_max = mean->age;
 }
 
 /* ---- Rounds ---- */

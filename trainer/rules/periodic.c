@@ -8,8 +8,6 @@
  * same on all ranks. The step's number rides along too: ranks that disagree on the period would
  * average models of different steps, and learn it here.
  */
-#include <stdlib.h>
-
 #include "trainer/rules/global_model.h"
 #include "trainer/rules/period.h"
 
@@ -35,9 +33,8 @@ struct tr_rule_state {
 	const struct periodic_options *own;
 	struct tr_global_model global;
 	struct tr_period period;
-	rubato_op *gradient;     /* post-local: its mean, in place. */
-	struct tr_share *shares; /* [rank_count], of such a step. */
-	double loss_sum;         /* adacomm: over the steps since the last average. */
+	rubato_op *gradient; /* post-local: its mean, in place. */
+	double loss_sum;     /* adacomm: over the steps since the last average. */
 };
 
 static rubato_status periodic_judge(struct tr_rule_options *options,
@@ -62,7 +59,6 @@ static rubato_status adpsgd_judge(struct tr_rule_options *options,
 static void periodic_close(struct tr_rule_state *state)
 {
 	rubato_op_free(state->gradient);
-	free(state->shares);
 	tr_global_model_close(&state->global);
 }
 
@@ -82,9 +78,6 @@ static rubato_status open_schedule(struct tr_rule_state *state)
 	show_period(state);
 	if (state->own->period.schedule != TR_SCHEDULE_POST_LOCAL)
 		return RUBATO_OK;
-	state->shares = calloc(ctx->rank_count, sizeof(*state->shares));
-	if (state->shares == NULL)
-		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "periodic: out of memory");
 	return tr_check(ctx->error,
 			rubato_op_allreduce(ctx->comm, ctx->gradient, ctx->gradient,
 					    ctx->parameter_count, RUBATO_FLOAT32, RUBATO_AVG,
@@ -172,10 +165,7 @@ static rubato_status full_step(struct tr_rule_state *state, uint64_t step)
 			"wait for a gradient"));
 	ctx->counts.communication_ns += rubato_now(ctx->comm) - before;
 	tr_local_step(ctx, step);
-	for (uint32_t r = 0; r < ctx->rank_count; r++)
-		state->shares[r] = (struct tr_share) { r, step, step };
-	tr_ledger_update(ctx->ledger, step, ctx->rank_count, tr_rate_at(ctx->rate, step),
-			 state->shares, ctx->rank_count, step + 1);
+	tr_ledger_step(ctx->ledger, step, tr_rate_at(ctx->rate, step));
 	tr_global_model_agree(&state->global, step + 1);
 	show_period(state);
 	return RUBATO_OK;

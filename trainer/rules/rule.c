@@ -51,6 +51,36 @@ void tr_rule_close(const struct tr_rule *rule, struct tr_rule_state *state)
 	free(state);
 }
 
+/* ---- What rules do alike ---- */
+
+void tr_apply_gradient(struct tr_rule_context *ctx, double rate)
+{
+	tr_clip(ctx->gradient, ctx->parameter_count, ctx->clip);
+	tr_optimizer_next(ctx->optimizer);
+	tr_optimizer_apply(ctx->optimizer, rate, ctx->gradient, ctx->parameters, 0,
+			   ctx->parameter_count);
+}
+
+void tr_local_step(struct tr_rule_context *ctx, uint64_t step)
+{
+	tr_apply_gradient(ctx, tr_rate_at(ctx->rate, step));
+}
+
+void tr_count_round(struct tr_rule_context *ctx, uint64_t fresh, uint64_t contributors)
+{
+	ctx->counts.rounds++;
+	ctx->counts.fresh_sum += fresh;
+	ctx->counts.contributors_sum += contributors;
+}
+
+rubato_status tr_average(struct tr_rule_context *ctx, float *values, size_t count, const char *what)
+{
+	return tr_check(
+		ctx->error,
+		rubato_allreduce(ctx->comm, values, values, count, RUBATO_FLOAT32, RUBATO_AVG),
+		what);
+}
+
 /* ---- Rows ---- */
 
 static const struct tr_option_group *groups_of(const struct tr_rule *rule)

@@ -146,6 +146,20 @@ struct tr_rule {
 	void (*close)(struct tr_rule_state *state);
 };
 
+/* ---- What rules do alike ---- */
+
+/* ctx->gradient, clipped, goes to the optimizer. */
+void tr_apply_gradient(struct tr_rule_context *ctx, double rate);
+/* A step of the rank's own: the same, at the rate of that step. */
+void tr_local_step(struct tr_rule_context *ctx, uint64_t step);
+/* A reduction was applied: so many ranks' contributions of that round, of any, were in it. */
+void tr_count_round(struct tr_rule_context *ctx, uint64_t fresh, uint64_t contributors);
+/* Collective: the ranks' mean, in place. */
+rubato_status tr_average(struct tr_rule_context *ctx, float *values, size_t count,
+			 const char *what);
+
+/* ---- The rules of this version ---- */
+
 #define TR_RULE_DECLARE(name) extern const struct tr_rule tr_rule_##name;
 TR_RULES(TR_RULE_DECLARE)
 

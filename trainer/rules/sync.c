@@ -4,28 +4,21 @@
  * rounding). Buckets of the gradient are averaged while the rest of it is computed; each updates
  * its part of the parameters when it is there, while the later ones still travel.
  */
-#include <stdlib.h>
-
 #include "trainer/rules/rule.h"
 
 struct tr_rule_state {
 	struct tr_rule_context *ctx;
 	struct tr_buckets buckets; /* Of ctx->gradient, in place. */
-	struct tr_share *shares;   /* [rank_count] */
 };
 
 static void sync_close(struct tr_rule_state *state)
 {
 	tr_buckets_close(&state->buckets);
-	free(state->shares);
 }
 
 static rubato_status sync_open(struct tr_rule_state *state, struct tr_rule_context *ctx)
 {
 	state->ctx = ctx;
-	state->shares = calloc(ctx->rank_count, sizeof(*state->shares));
-	if (state->shares == NULL)
-		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "sync: out of memory");
 	return tr_buckets_open(&state->buckets, ctx->comm, &ctx->cut, ctx->gradient, ctx->error);
 }
 
@@ -77,16 +70,11 @@ static rubato_status sync_step(struct tr_rule_state *state, uint64_t step)
 		tr_optimizer_apply(ctx->optimizer, rate, ctx->gradient, ctx->parameters, begin,
 				   tr_cut_end(cut, i));
 	}
-	for (uint32_t i = 0; i < ctx->rank_count; i++)
-		state->shares[i] = (struct tr_share) { i, step, step };
-	tr_ledger_update(ctx->ledger, step, ctx->rank_count, rate, state->shares, ctx->rank_count,
-			 step + 1);
+	tr_ledger_step(ctx->ledger, step, rate);
 	now = rubato_now(ctx->comm);
 	tr_trace_span(ctx->trace, TR_SPAN_UPDATE, now, now, step);
 	ctx->counts.global_reductions++;
-	ctx->counts.rounds++;
-	ctx->counts.fresh_sum += ctx->rank_count;
-	ctx->counts.contributors_sum += ctx->rank_count;
+	tr_count_round(ctx, ctx->rank_count, ctx->rank_count);
 	return RUBATO_OK;
 }
 
