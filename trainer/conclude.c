@@ -24,7 +24,7 @@ static void fill_summary(const struct tr_run *run, const struct tr_totals *total
 
 	*s = (struct tr_summary) {
 		.algorithm = run->options->rule->name,
-		.model = tr_model_name(run->model.kind),
+		.model = tr_model_names[run->model.kind],
 		.data = run->options->data,
 		.compute = run->ops->name,
 		.ranks = run->rank_count,

@@ -22,20 +22,6 @@ static const char *const topologies[] = { "flat", "nodes:N", NULL };
 static const char *const devices[] = { "cpu", NULL };
 static const char *const bns[] = { "local", "average", NULL };
 
-static const char *const *data_names(void)
-{
-	return data_forms;
-}
-
-static const char *const *model_names(void)
-{
-	static const char *names[TR_GPT + 2];
-
-	for (int i = 0; i <= TR_GPT; i++)
-		names[i] = tr_model_name((enum tr_model_kind)i);
-	return names;
-}
-
 static bool rule_read(const char *option, const char *text, void *to, struct option_error *error)
 {
 	const struct tr_rule **rule = to;
@@ -82,22 +68,6 @@ static bool data_read(const char *option, const char *text, void *to, struct opt
 	return value_choice(option, text, data_forms, &kind, &value, error);
 }
 
-static bool rate_read(const char *option, const char *text, void *to, struct option_error *error)
-{
-	return tr_rate_parse(option, text, to, error);
-}
-
-static bool compute_time_read(const char *option, const char *text, void *to,
-			      struct option_error *error)
-{
-	return tr_compute_time_parse(option, text, to, error);
-}
-
-static bool delay_read(const char *option, const char *text, void *to, struct option_error *error)
-{
-	return tr_delay_parse(option, text, to, error);
-}
-
 static bool topology_read(const char *option, const char *text, void *to,
 			  struct option_error *error)
 {
@@ -116,7 +86,7 @@ static bool topology_read(const char *option, const char *text, void *to,
 static const struct option model_rows[] = {
 	{ "ranks", 'n', OPTION_U32, AT(ranks), "N", .min = 1, .max = TR_RANKS_MAX,
 	  .help = "start N ranks on this machine (absent: join the launcher's job)" },
-	{ "model", 0, OPTION_CHOICE, AT(model), "NAME", .forms_of = model_names, .preset = "mlp",
+	{ "model", 0, OPTION_CHOICE, AT(model), "NAME", .forms = tr_model_names, .preset = "mlp",
 	  .help = "%s" },
 	{ "hidden", 0, OPTION_U32, AT(hidden_count), "N", .min = 1, .max = 1u << 20,
 	  .help = "hidden units of mlp (64), lstm (128)" },
@@ -128,7 +98,7 @@ static const struct option model_rows[] = {
 	  .help = "of gpt (64)" },
 	{ "heads", 0, OPTION_U32, AT(sequence.heads), "N", .min = 1, .max = 1u << 16,
 	  .help = "of attention, gpt (4)" },
-	{ "data", 0, OPTION_OTHER, AT(data), "SET", .read = data_read, .forms_of = data_names,
+	{ "data", 0, OPTION_OTHER, AT(data), "SET", .read = data_read, .forms = data_forms,
 	  .help = "%s; npy: x.npy and y.npy (" DATA_DEFAULT "; hyperplane: synthetic)" },
 	{ "device", 0, OPTION_OTHER, AT(device), "NAME", .read = device_read, .forms = devices,
 	  .preset = "cpu", .help = "%s" },
@@ -173,7 +143,7 @@ static const struct option training_rows[] = {
 	  .help = "of SGD" },
 	{ "weight-decay", 0, OPTION_REAL, AT(weight_decay), "X", .most = 1e6, .preset = "0",
 	  .help = "adds X times the parameters to the gradient" },
-	{ "lr-schedule", 0, OPTION_OTHER, AT(rate), "NAME", .read = rate_read,
+	{ "lr-schedule", 0, OPTION_OTHER, AT(rate), "NAME", .read = tr_rate_parse,
 	  .forms = tr_rate_names, .preset = "constant",
 	  .help = "%s; before it perhaps warmup:N and a comma" },
 	{ "warmup", 0, OPTION_U64, AT(warmup_steps), "N", .max = UINT32_MAX, .preset = "0",
@@ -199,13 +169,13 @@ static const struct option training_rows[] = {
 };
 
 static const struct option time_rows[] = {
-	{ "compute-time", 0, OPTION_OTHER, AT(compute_time), "T", .read = compute_time_read,
+	{ "compute-time", 0, OPTION_OTHER, AT(compute_time), "T", .read = tr_compute_time_parse,
 	  .help = "a gradient takes this long, whatever it takes here; or T/token, or "
 		  "trace:FILE" },
 	{ "forward", 0, OPTION_REAL, AT(compute_time.forward), "SHARE", .most = 1.0,
 	  .help = "share of --compute-time before the first of the gradient is complete (1/3)" },
-	{ "delay", 0, OPTION_OTHER, AT(delay), "KIND", .read = delay_read, .forms = tr_delay_names,
-	  .preset = "none", .help = "stragglers: %s" },
+	{ "delay", 0, OPTION_OTHER, AT(delay), "KIND", .read = tr_delay_parse,
+	  .forms = tr_delay_names, .preset = "none", .help = "stragglers: %s" },
 	{ "simulate", 0, OPTION_FLAG, AT(simulate),
 	  .help = "all ranks in this process, in virtual time" },
 	{ "topology", 0, OPTION_OTHER, AT(world.ranks_per_node), "KIND", .read = topology_read,
@@ -225,15 +195,6 @@ static const struct option *const own_rows[] = { model_rows, training_rows, time
 
 /* ---- The command line ---- */
 
-enum table { TABLE_MODEL, TABLE_TRAINING, TABLE_RULES, TABLE_TIME, TABLE_FILES, TABLE_COUNT };
-
-struct tr_command_line {
-	struct tr_rule_rows rules;
-	struct option_table tables[TABLE_COUNT + 1];
-	struct options options;
-	struct option_words words;
-};
-
 static struct tr_command_line *line_make(void)
 {
 	struct tr_command_line *line = calloc(1, sizeof(*line));
@@ -242,15 +203,14 @@ static struct tr_command_line *line_make(void)
 		free(line);
 		return NULL;
 	}
-	line->tables[TABLE_MODEL] = (struct option_table) { .title = "The run:", model_rows };
-	line->tables[TABLE_TRAINING] =
-		(struct option_table) { .title = "Training:", training_rows };
-	line->tables[TABLE_RULES] =
-		(struct option_table) { .title = "Of single algorithms:", line->rules.rows };
-	line->tables[TABLE_TIME] =
-		(struct option_table) { .title = "Time, emulated and simulated:", time_rows };
-	line->tables[TABLE_FILES] =
-		(struct option_table) { .title = "Files and output:", file_rows };
+	line->tables[0] = (struct option_table) { .title = "The run:", .rows = model_rows };
+	line->tables[1] = (struct option_table) { .title = "Training:", .rows = training_rows };
+	line->tables[2] = (struct option_table) { .title = "Of single algorithms:",
+						  .rows = line->rules.rows };
+	line->tables[3] = (struct option_table) { .title = "Time, emulated and simulated:",
+						  .rows = time_rows };
+	line->tables[TR_TABLE_FILES] =
+		(struct option_table) { .title = "Files and output:", .rows = file_rows };
 	line->options = (struct options) {
 		.program = "rubato-train",
 		.usage = "[OPTION...]",
@@ -268,40 +228,32 @@ static bool given(const struct tr_options *o, const char *name)
 
 /* ---- What options mean together ---- */
 
+/* Sizes, which not all models have. */
 static rubato_status judge_model(struct tr_options *o, struct tr_error *error)
-{
-	if (!given(o, "hidden"))
-		o->hidden_count = o->model == TR_LSTM ? TR_LSTM_HIDDEN : HIDDEN_DEFAULT;
-	else if (o->model != TR_MLP && o->model != TR_LSTM)
-		return tr_refuse(error, "--hidden: model %s has no use for it",
-				 tr_model_name(o->model));
-	return RUBATO_OK;
-}
-
-/* The sizes of the models of text; others have no use for them. */
-static rubato_status judge_sequence(struct tr_options *o, struct tr_error *error)
 {
 	struct tr_sequence *s = &o->sequence;
 	const struct {
 		const char *name;
-		uint32_t *to, gpt, lstm; /* Defaults; lstm 0: only gpt has it. */
+		enum tr_model_kind taker; /* Besides lstm, where that has a default of its own. */
+		uint32_t *to, preset, lstm;
 	} rows[] = {
-		{ "context", &s->length, TR_GPT_CONTEXT, TR_LSTM_CONTEXT },
-		{ "layers", &s->layers, TR_GPT_LAYERS, 0 },
-		{ "width", &s->width, TR_GPT_WIDTH, 0 },
-		{ "heads", &s->heads, TR_GPT_HEADS, 0 },
+		{ "hidden", TR_MLP, &o->hidden_count, HIDDEN_DEFAULT, TR_LSTM_HIDDEN },
+		{ "context", TR_GPT, &s->length, TR_GPT_CONTEXT, TR_LSTM_CONTEXT },
+		{ "layers", TR_GPT, &s->layers, TR_GPT_LAYERS, 0 },
+		{ "width", TR_GPT, &s->width, TR_GPT_WIDTH, 0 },
+		{ "heads", TR_GPT, &s->heads, TR_GPT_HEADS, 0 },
 	};
 
-	s->hidden = o->hidden_count;
-	for (int i = 0; i < 4; i++) {
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		bool lstm = o->model == TR_LSTM;
 
 		if (!given(o, rows[i].name))
-			*rows[i].to = lstm ? rows[i].lstm : rows[i].gpt;
-		else if (o->model != TR_GPT && (!lstm || rows[i].lstm == 0))
+			*rows[i].to = lstm ? rows[i].lstm : rows[i].preset;
+		else if (o->model != rows[i].taker && (!lstm || rows[i].lstm == 0))
 			return tr_refuse(error, "--%s: model %s has no use for it", rows[i].name,
-					 tr_model_name(o->model));
+					 tr_model_names[o->model]);
 	}
+	s->hidden = o->hidden_count;
 	return RUBATO_OK;
 }
 
@@ -316,7 +268,7 @@ static rubato_status judge_data(struct tr_options *o, struct tr_error *error)
 		return tr_refuse(error,
 				 "--model %s: --data text:FILE is for lstm and gpt, which read "
 				 "nothing else",
-				 tr_model_name(o->model));
+				 tr_model_names[o->model]);
 	return RUBATO_OK;
 }
 
@@ -347,7 +299,7 @@ static rubato_status judge_time(struct tr_options *o, struct tr_error *error)
 				 options_text(&o->line->words, "bucket"), BUCKET_LEAST);
 	if (o->compute_time.kind == TR_COMPUTE_TIME_TOKEN && !tr_model_reads_text(o->model))
 		return tr_refuse(error, "--compute-time: model %s has no tokens",
-				 tr_model_name(o->model));
+				 tr_model_names[o->model]);
 	if (given(o, "forward") && o->compute_time.kind == TR_COMPUTE_TIME_NONE)
 		return tr_refuse(error, "--forward: a share of --compute-time, which is not given");
 	return RUBATO_OK;
@@ -410,7 +362,7 @@ static rubato_status judge_uses(struct tr_options *o, struct tr_error *error)
 				 rules_of_buckets(users, sizeof(users)));
 	if (given(o, "bn") && o->model != TR_RESNET20)
 		return tr_refuse(error, "--bn: model %s has no batch normalisation",
-				 tr_model_name(o->model));
+				 tr_model_names[o->model]);
 	if (o->eval_every > 0)
 		o->for_out = "--eval-every";
 	return RUBATO_OK;
@@ -438,7 +390,6 @@ static rubato_status judge_files(struct tr_options *o, struct tr_error *error)
 static rubato_status judge(struct tr_options *o, struct tr_error *error)
 {
 	TR_TRY(judge_model(o, error));
-	TR_TRY(judge_sequence(o, error));
 	TR_TRY(judge_data(o, error));
 	TR_TRY(judge_rate(o, error));
 	TR_TRY(judge_length(o, error));
@@ -487,39 +438,6 @@ rubato_status tr_options_parse(struct tr_options *options, int argc, const char 
 	*verdict = TR_OPTIONS_RUN;
 	TR_TRY(read_rows(options, error));
 	return judge(options, error);
-}
-
-/* ---- What was given ---- */
-
-/* Row `index` of the tables but that of files; NULL: there are not so many. */
-static const struct option *row_at(const struct tr_options *o, uint32_t index)
-{
-	for (int t = 0; o->line != NULL && t < TABLE_FILES; t++)
-		for (const struct option *row = o->line->tables[t].rows; row->name != NULL; row++)
-			if (index-- == 0)
-				return row;
-	return NULL;
-}
-
-uint32_t tr_options_setting_count(const struct tr_options *options)
-{
-	uint32_t count = 0;
-
-	while (row_at(options, count) != NULL)
-		count++;
-	return count;
-}
-
-bool tr_options_setting(const struct tr_options *options, uint32_t index, const char **name,
-			const char **value)
-{
-	const struct option *row = row_at(options, index);
-
-	if (row == NULL || !given(options, row->name))
-		return false;
-	*name = row->name;
-	*value = options_text(&options->line->words, row->name);
-	return true;
 }
 
 void tr_options_close(struct tr_options *options)

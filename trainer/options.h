@@ -15,7 +15,14 @@
 #define TR_FINAL_AUTO UINT64_MAX /* As many as were trained with, at least 1024. */
 #define TR_FINAL_ALL (UINT64_MAX - 1)
 
-struct tr_command_line; /* Words, and the rows that they were scanned with. */
+enum { TR_TABLE_FILES = 4, TR_TABLE_COUNT }; /* Those of files and of printing are the last. */
+
+struct tr_command_line { /* Words, and the rows that they were scanned with. */
+	struct tr_rule_rows rules;
+	struct option_table tables[TR_TABLE_COUNT + 1];
+	struct options options;
+	struct option_words words;
+};
 
 struct tr_options {
 	uint32_t ranks; /* 0: join the launcher's job. */
@@ -63,11 +70,5 @@ enum tr_options_verdict { TR_OPTIONS_RUN, TR_OPTIONS_DONE };
 rubato_status tr_options_parse(struct tr_options *options, int argc, const char **argv,
 			       enum tr_options_verdict *verdict, struct tr_error *error);
 void tr_options_close(struct tr_options *options);
-
-/* Option `index` of the tables as it was given, without dashes: false where it was not, or where it
- * names a file or a folder or says how to print. `value` NULL: it takes none. */
-uint32_t tr_options_setting_count(const struct tr_options *options);
-bool tr_options_setting(const struct tr_options *options, uint32_t index, const char **name,
-			const char **value);
 
 #endif

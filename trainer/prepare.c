@@ -41,7 +41,7 @@ static rubato_status first_parameters(struct tr_run *run)
 	else if (array.count != run->model.parameter_count)
 		err = tr_fail(run->error, RUBATO_ERR_ARGUMENT,
 			      "%s: %llu values, but model %s has %zu parameters here", path,
-			      (unsigned long long)array.count, tr_model_name(run->model.kind),
+			      (unsigned long long)array.count, tr_model_names[run->model.kind],
 			      run->model.parameter_count);
 	else
 		memcpy(run->ctx.parameters, array.bytes, array.count * sizeof(float));

@@ -43,7 +43,7 @@ static json_t *settings_object(const struct tr_options *o, const struct tr_model
 	json_t *object =
 		json_pack("{s:i,s:s,s:o,s:s,s:o,s:o,s:o,s:o,s:s,s:o}", "version", 1, "algorithm",
 			  o->rule->name, "ranks", whole(shuffle->rank_count), "model",
-			  tr_model_name(model->kind), "hidden", whole(o->hidden_count), "features",
+			  tr_model_names[model->kind], "hidden", whole(o->hidden_count), "features",
 			  whole(model->feature_count), "outputs", whole(model->output_count),
 			  "parameters", whole(model->parameter_count), "loss",
 			  model->loss == TR_CROSS_ENTROPY ? "cross-entropy" : "half-square", "data",
@@ -87,17 +87,17 @@ rubato_status tr_settings_write(const struct tr_options *options, const struct t
 
 json_t *tr_settings_given(const struct tr_options *options)
 {
+	const struct option_words *given = &options->line->words;
 	json_t *o = json_object();
-	const char *name, *value;
 
-	for (uint32_t i = 0; i < tr_options_setting_count(options); i++) {
-		json_t *item;
+	for (int t = 0; t < TR_TABLE_FILES; t++)
+		for (const struct option *row = options->line->tables[t].rows; row->name; row++) {
+			const char *value = options_text(given, row->name);
 
-		if (!tr_options_setting(options, i, &name, &value))
-			continue;
-		item = value == NULL ? json_true() : json_string(value);
-		json_object_set_new(o, name, item == NULL ? json_null() : item); /* No UTF-8. */
-	}
+			if (options_given(given, row->name))
+				json_object_set_new(o, row->name,
+						    value == NULL ? json_true() : words(value));
+		}
 	return o;
 }
 

@@ -26,7 +26,7 @@
 #define tr_loss_score tr_double_score
 #define tr_model_init tr_double_model_init
 #define tr_model_build tr_double_model_build
-#define tr_model_name tr_double_model_name
+#define tr_model_names tr_double_model_names
 #define tr_statistics_init tr_double_statistics_init
 #define tr_statistics_follow tr_double_statistics_follow
 #undef TR_HAVE_DNNL

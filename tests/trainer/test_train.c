@@ -53,7 +53,7 @@ static const struct {
 START_TEST(ranks_share_one_path)
 {
 	const struct tr_shape shape = { 1, IMAGES_SIDE, IMAGES_SIDE };
-	const char *name = tr_model_name(splits[_i].kind);
+	const char *name = tr_model_names[splits[_i].kind];
 	struct tr_npy one = trained(name, "1", "12", "one.npy");
 	struct tr_npy many = trained(name, splits[_i].ranks, splits[_i].batch, "many.npy");
 	const float *a = one.bytes, *b = many.bytes;

@@ -52,9 +52,10 @@ static bool trace_read(const char *option, const char *path, struct tr_compute_t
 	return good;
 }
 
-bool tr_compute_time_parse(const char *option, const char *text, struct tr_compute_time *time,
+bool tr_compute_time_parse(const char *option, const char *text, void *to,
 			   struct option_error *error)
 {
+	struct tr_compute_time *time = to;
 	const char *slash = strrchr(text, '/');
 	char word[64];
 

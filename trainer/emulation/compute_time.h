@@ -33,8 +33,9 @@ struct tr_compute_time {
 	double forward; /* f, 0 to 1. */
 };
 
-/* Reads the option's value, and a trace's file; tr_compute_time_close() follows. */
-bool tr_compute_time_parse(const char *option, const char *text, struct tr_compute_time *time,
+/* For struct option: reads its value into a struct tr_compute_time, and a trace's file;
+ * tr_compute_time_close() follows. */
+bool tr_compute_time_parse(const char *option, const char *text, void *to,
 			   struct option_error *error);
 void tr_compute_time_close(struct tr_compute_time *time);
 

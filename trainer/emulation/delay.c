@@ -32,9 +32,9 @@ static bool times_read(const char *option, const char *text, struct tr_delay *de
 const char *const tr_delay_names[] = { "none",     "random:T[,T..]", "rotating:T",
 				       "linear:T", "rank:R:T",       NULL };
 
-bool tr_delay_parse(const char *option, const char *text, struct tr_delay *delay,
-		    struct option_error *error)
+bool tr_delay_parse(const char *option, const char *text, void *to, struct option_error *error)
 {
+	struct tr_delay *delay = to;
 	uint32_t kind;
 	char *end;
 

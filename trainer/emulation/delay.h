@@ -29,8 +29,8 @@ struct tr_delay {
 };
 
 extern const char *const tr_delay_names[]; /* NULL-terminated, by kind. */
-bool tr_delay_parse(const char *option, const char *text, struct tr_delay *delay,
-		    struct option_error *error);
+/* For struct option: `to` is a struct tr_delay. */
+bool tr_delay_parse(const char *option, const char *text, void *to, struct option_error *error);
 /* Refuses what would delay none of these ranks. */
 rubato_status tr_delay_check(const struct tr_delay *delay, uint32_t rank_count,
 			     struct tr_error *error);

@@ -6,26 +6,8 @@
 
 #include "trainer/base/streams.h"
 
-const char *tr_model_name(enum tr_model_kind kind)
-{
-	switch (kind) {
-	case TR_LOGISTIC:
-		return "logistic";
-	case TR_MLP:
-		return "mlp";
-	case TR_CNN:
-		return "cnn";
-	case TR_LSTM:
-		return "lstm";
-	case TR_GPT:
-		return "gpt";
-	case TR_RESNET20:
-		return "resnet20";
-	case TR_HYPERPLANE:
-		return "hyperplane";
-	}
-	return "?";
-}
+const char *const tr_model_names[] = { "logistic",   "mlp",  "cnn", "resnet20",
+				       "hyperplane", "lstm", "gpt", NULL };
 
 bool tr_model_reads_text(enum tr_model_kind kind)
 {
@@ -184,7 +166,7 @@ static rubato_status refuse_samples(const struct tr_model *model, const char *wa
 				    struct tr_error *error)
 {
 	return tr_refuse(error, "--model %s needs %s, but the data has samples of %u x %u x %u",
-			 tr_model_name(model->kind), wants, model->in.channels, model->in.height,
+			 tr_model_names[model->kind], wants, model->in.channels, model->in.height,
 			 model->in.width);
 }
 
@@ -216,7 +198,7 @@ rubato_status tr_model_build(struct tr_model *model, enum tr_model_kind kind, en
 		break;
 	case TR_LSTM:
 	case TR_GPT:
-		return tr_refuse(error, "--model %s: needs --data text:FILE", tr_model_name(kind));
+		return tr_refuse(error, "--model %s: needs --data text:FILE", tr_model_names[kind]);
 	case TR_RESNET20:
 		if (!square)
 			return refuse_samples(model, "square images, at least 4 x 4", error);

@@ -34,6 +34,8 @@
 #include "trainer/models/sequence.h"
 
 enum tr_model_kind { TR_LOGISTIC, TR_MLP, TR_CNN, TR_RESNET20, TR_HYPERPLANE, TR_LSTM, TR_GPT };
+extern const char *const tr_model_names[]; /* NULL-terminated, by kind. */
+
 enum tr_layer_kind {
 	TR_DENSE,
 	TR_CONV,
@@ -89,8 +91,6 @@ static inline size_t tr_shape_count(struct tr_shape s)
 {
 	return (size_t)s.channels * s.height * s.width;
 }
-
-const char *tr_model_name(enum tr_model_kind kind);
 
 /* Whether it predicts a text's tokens: rows are as sequence.h says, scores count tokens. */
 bool tr_model_reads_text(enum tr_model_kind kind);

@@ -43,9 +43,9 @@ static bool warmup_read(const char *option, const char **text, struct tr_rate *r
 
 const char *const tr_rate_names[] = { "constant", "cosine", "linear", "step:EVERY:FACTOR", NULL };
 
-bool tr_rate_parse(const char *option, const char *text, struct tr_rate *rate,
-		   struct option_error *error)
+bool tr_rate_parse(const char *option, const char *text, void *to, struct option_error *error)
 {
+	struct tr_rate *rate = to;
 	uint32_t kind;
 
 	rate->warmup_steps = 0;

@@ -27,9 +27,9 @@ struct tr_rate {
 
 extern const char *const tr_rate_names[]; /* NULL-terminated, by kind. */
 
-/* Reads "[warmup:N,]NAME": fills kind, factor, every and, where it is named, warmup_steps. */
-bool tr_rate_parse(const char *option, const char *text, struct tr_rate *rate,
-		   struct option_error *error);
+/* For struct option: reads "[warmup:N,]NAME" into a struct tr_rate: fills kind, factor, every and,
+ * where it is named, warmup_steps. */
+bool tr_rate_parse(const char *option, const char *text, void *to, struct option_error *error);
 
 double tr_rate_at(const struct tr_rate *rate, uint64_t step);
 
