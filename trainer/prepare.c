@@ -172,7 +172,7 @@ static rubato_status prepare(struct tr_run *run)
 	setup.gradient = run->ctx.gradient;
 	setup.statistics = run->ctx.statistics;
 	run->ops = tr_compute_host(run->model.kind);
-	return run->ops->open(&run->compute, &setup, run->error);
+	return tr_compute_open(&run->compute, run->ops, &setup, run->error);
 }
 
 /* Rank 0: where a run begins and what it computes is, with the ledger, all that a replay needs. */
@@ -263,8 +263,7 @@ void tr_run_close(struct tr_run *run)
 	tr_snapshots_close(&run->snapshots);
 	tr_ledger_close(run->ctx.ledger);
 	tr_trace_close(run->ctx.trace);
-	if (run->ops != NULL)
-		run->ops->close(run->compute);
+	tr_compute_close(run->ops, run->compute);
 	tr_metrics_close(&run->metrics);
 	tr_optimizer_close(&run->optimizer);
 	close_batch(&run->batch);

@@ -103,7 +103,7 @@ static struct tr_compute *open_with(const struct tr_compute_ops *ops, struct ben
 	struct tr_compute_setup setup = { &b->model, batch, b->parameters, gradient, statistics };
 	struct tr_compute *compute;
 
-	ck_assert_int_eq(ops->open(&compute, &setup, &b->error), RUBATO_OK);
+	ck_assert_int_eq(tr_compute_open(&compute, ops, &setup, &b->error), RUBATO_OK);
 	return compute;
 }
 
@@ -182,7 +182,7 @@ START_TEST(plain_gradient_is_the_slope_of_the_loss)
 			      slope, dot);
 		ck_assert(norm > 0.0 || c->outputs == 1); /* One class: loss 0, gradient 0. */
 	}
-	tr_compute_plain.close(compute);
+	tr_compute_close(&tr_compute_plain, compute);
 	free(base);
 	free(direction);
 	free(gradient);
@@ -230,8 +230,8 @@ START_TEST(host_backend_equals_plain)
 			ck_assert_float_eq_tol(fast_statistics[i], b.statistics[i],
 					       1e-5f * (1.0f + fabsf(b.statistics[i])));
 	}
-	tr_compute_plain.close(slow_compute);
-	ops->close(fast_compute);
+	tr_compute_close(&tr_compute_plain, slow_compute);
+	tr_compute_close(ops, fast_compute);
 	free(fast);
 	free(fast_statistics);
 	bench_close(&b);
@@ -257,7 +257,7 @@ START_TEST(evaluation_counts_the_first_rows_only)
 			ck_assert_int_eq(backends[k]->evaluate(compute, b.x, answers, rows[r],
 							       &score[k], &b.error),
 					 RUBATO_OK);
-			backends[k]->close(compute);
+			tr_compute_close(backends[k], compute);
 		}
 		ck_assert_uint_eq(score[0].rows, rows[r]);
 		ck_assert_uint_eq(score[1].rows, rows[r]);
@@ -321,7 +321,7 @@ START_TEST(ready_tells_what_is_final)
 			backends[k]->train(compute, b.x, answers, &ready, &score, &b.error),
 			RUBATO_ERR_CANCELLED);
 		free(watch.seen);
-		backends[k]->close(compute);
+		tr_compute_close(backends[k], compute);
 		bench_close(&b);
 	}
 }
@@ -349,7 +349,7 @@ START_TEST(layouts_are_as_documented)
 	const float want[] = { 1, -1, -2, 2, 1, -2 };
 	for (size_t i = 0; i < 6; i++)
 		ck_assert_float_eq(b.gradient[i], want[i]);
-	tr_compute_plain.close(compute);
+	tr_compute_close(&tr_compute_plain, compute);
 	bench_close(&b);
 }
 END_TEST

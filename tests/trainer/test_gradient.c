@@ -83,12 +83,13 @@ static void bench_open(struct bench *b, enum tr_model_kind kind, enum tr_loss lo
 		b->parameters[i] += 0.1 * (2.0 * rng_unit(&rng) - 1.0);
 	struct tr_compute_setup setup = { &b->model, batch, b->parameters, b->gradient,
 					  b->statistics };
-	ck_assert_int_eq(tr_compute_plain.open(&b->compute, &setup, &b->error), RUBATO_OK);
+	ck_assert_int_eq(tr_compute_open(&b->compute, &tr_compute_plain, &setup, &b->error),
+			 RUBATO_OK);
 }
 
 static void bench_close(struct bench *b)
 {
-	tr_compute_plain.close(b->compute);
+	tr_compute_close(&tr_compute_plain, b->compute);
 	free(b->parameters);
 	free(b->gradient);
 	free(b->statistics);

@@ -109,7 +109,7 @@ static struct tr_compute *open_with(const struct tr_compute_ops *ops, struct ben
 					  .gradient = gradient };
 	struct tr_compute *compute;
 
-	ck_assert_int_eq(ops->open(&compute, &setup, &b->error), RUBATO_OK);
+	ck_assert_int_eq(tr_compute_open(&compute, ops, &setup, &b->error), RUBATO_OK);
 	return compute;
 }
 
@@ -122,7 +122,7 @@ static struct tr_score train_with(const struct tr_compute_ops *ops, struct bench
 	struct tr_score score = { 0 };
 
 	ck_assert_int_eq(ops->train(compute, b->x, none, ready, &score, &b->error), RUBATO_OK);
-	ops->close(compute);
+	tr_compute_close(ops, compute);
 	return score;
 }
 
@@ -333,7 +333,7 @@ START_TEST(losses_are_the_references)
 			ck_assert_uint_eq(score.rows, tokens);
 			ck_assert_double_eq_tol(score.loss, loss, 1e-5 * loss);
 		}
-		ops->close(compute);
+		tr_compute_close(ops, compute);
 	}
 	bench_close(&b);
 }
@@ -473,7 +473,7 @@ START_TEST(ready_tells_what_is_final)
 			memcmp(watch.seen, b.gradient, b.model.parameter_count * sizeof(float)), 0);
 		ck_assert_int_eq(ops->train(compute, b.x, none, &refuse, &score, &b.error),
 				 RUBATO_ERR_CANCELLED);
-		ops->close(compute);
+		tr_compute_close(ops, compute);
 		free(watch.seen);
 		bench_close(&b);
 	}

@@ -14,8 +14,10 @@
 #define TR_COMPUTE_H
 
 #include "trainer/models/model.h"
+#include "trainer/models/product.h"
 
-#define TR_EVAL_ROWS 64 /* Rows of one evaluate() call; any number would do. */
+#define TR_EVAL_ROWS 64  /* Rows of one evaluate() call; any number would do. */
+#define TR_ROOMS_MAX 256 /* gpt of 12 layers has 170. */
 
 struct tr_answers {            /* What a batch should give: */
 	const int32_t *labels; /* [rows], each below output_count (TR_CROSS_ENTROPY), */
@@ -47,8 +49,11 @@ struct tr_compute; /* Private to the backend. */
 
 struct tr_compute_ops {
 	const char *name;
-	rubato_status (*open)(struct tr_compute **out, const struct tr_compute_setup *setup,
-			      struct tr_error *error);
+	size_t state_bytes;       /* Of its struct tr_compute. */
+	tr_product_call *product; /* Of lstm and gpt. */
+	/* `c` is all zeros. After an error close() follows, too. */
+	rubato_status (*open)(struct tr_compute *c, const struct tr_compute_ops *ops,
+			      const struct tr_compute_setup *setup, struct tr_error *error);
 	/* Writes the gradient of the mean loss of `batch` rows x[batch][features], adds to *score.
 	 * `ready` may be NULL. */
 	rubato_status (*train)(struct tr_compute *c, const float *x, struct tr_answers answers,
@@ -58,8 +63,13 @@ struct tr_compute_ops {
 	 * end. */
 	rubato_status (*evaluate)(struct tr_compute *c, const float *x, struct tr_answers answers,
 				  uint32_t rows, struct tr_score *score, struct tr_error *error);
-	void (*close)(struct tr_compute *c); /* NULL is fine. */
+	void (*close)(struct tr_compute *c);
 };
+
+/* Makes the struct and opens the backend on it; of an error nothing is left. */
+rubato_status tr_compute_open(struct tr_compute **out, const struct tr_compute_ops *ops,
+			      const struct tr_compute_setup *setup, struct tr_error *error);
+void tr_compute_close(const struct tr_compute_ops *ops, struct tr_compute *c); /* NULL is fine. */
 
 /* Models that are lists of layers; lstm; gpt. */
 extern const struct tr_compute_ops tr_compute_plain;
@@ -71,6 +81,17 @@ extern const struct tr_compute_ops tr_compute_lstm_dnnl;
 extern const struct tr_compute_ops tr_compute_gpt_dnnl;
 #endif
 const struct tr_compute_ops *tr_compute_host(enum tr_model_kind kind); /* This build's fastest. */
+
+/* A backend's arrays: made one by one, all zeros, and freed together. */
+struct tr_rooms {
+	void *rooms[TR_ROOMS_MAX];
+	uint32_t count;
+	bool lost; /* Memory has ended: from then on nothing is made. */
+};
+
+/* NULL: there is none, as `lost` says. */
+void *tr_room(struct tr_rooms *rooms, size_t rows, size_t row_bytes);
+void tr_rooms_free(struct tr_rooms *rooms);
 
 /* Adds the score of rows of outputs; with `slope` also writes d(mean loss)/d(output) there. */
 void tr_loss_score(const struct tr_model *model, const float *outputs, struct tr_answers answers,

@@ -846,8 +846,6 @@ static void close_program(struct program *p)
 
 static void dnnl_close(struct tr_compute *c)
 {
-	if (c == NULL)
-		return;
 	close_program(&c->training);
 	close_program(&c->scoring);
 	if (c->stream != NULL)
@@ -855,45 +853,31 @@ static void dnnl_close(struct tr_compute *c)
 	if (c->engine != NULL)
 		dnnl_engine_destroy(c->engine);
 	free(c->moments);
-	free(c);
 }
 
-static rubato_status build(struct tr_compute *c, uint32_t batch, struct tr_error *error)
+static rubato_status dnnl_open(struct tr_compute *c, const struct tr_compute_ops *ops,
+			       const struct tr_compute_setup *setup, struct tr_error *error)
 {
-	omp_set_num_threads(1); /* oneDNN plans its primitives for the threads it finds. */
-	TR_TRY(check(error, dnnl_engine_create(&c->engine, dnnl_cpu, 0), "engine_create"));
-	TR_TRY(check(error, dnnl_stream_create(&c->stream, c->engine, dnnl_stream_default_flags),
-		     "stream_create"));
-	TR_TRY(record_forward(c, &c->training, batch, dnnl_forward_training, error));
-	TR_TRY(record_backward(c, &c->training, error));
-	return record_forward(c, &c->scoring, TR_EVAL_ROWS, dnnl_forward_inference, error);
-}
-
-static rubato_status dnnl_open(struct tr_compute **out, const struct tr_compute_setup *setup,
-			       struct tr_error *error)
-{
-	struct tr_compute *c = calloc(1, sizeof(*c));
-	rubato_status err;
-
-	if (c == NULL)
-		return tr_fail(error, RUBATO_ERR_MEMORY, "compute: out of memory");
+	(void)ops;
 	c->model = *setup->model;
 	c->parameters = (float *)(uintptr_t)setup->parameters;
 	c->gradient = setup->gradient;
 	c->statistics = setup->statistics;
 	c->moments = calloc(c->model.statistics_count + 1, sizeof(float));
-	err = c->moments == NULL ? tr_fail(error, RUBATO_ERR_MEMORY, "compute: out of memory")
-				 : build(c, setup->batch, error);
-	if (err) {
-		dnnl_close(c);
-		return err;
-	}
-	*out = c;
-	return RUBATO_OK;
+	if (c->moments == NULL)
+		return tr_fail(error, RUBATO_ERR_MEMORY, "compute: out of memory");
+	omp_set_num_threads(1); /* oneDNN plans its primitives for the threads it finds. */
+	TR_TRY(check(error, dnnl_engine_create(&c->engine, dnnl_cpu, 0), "engine_create"));
+	TR_TRY(check(error, dnnl_stream_create(&c->stream, c->engine, dnnl_stream_default_flags),
+		     "stream_create"));
+	TR_TRY(record_forward(c, &c->training, setup->batch, dnnl_forward_training, error));
+	TR_TRY(record_backward(c, &c->training, error));
+	return record_forward(c, &c->scoring, TR_EVAL_ROWS, dnnl_forward_inference, error);
 }
 
 const struct tr_compute_ops tr_compute_dnnl = {
 	.name = "oneDNN",
+	.state_bytes = sizeof(struct tr_compute),
 	.open = dnnl_open,
 	.train = dnnl_train,
 	.evaluate = dnnl_evaluate,

@@ -13,12 +13,10 @@
  * buffer, `flow`, is the slope of the stream, and each part of a layer adds to it.
  */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "trainer/models/activations.h"
 #include "trainer/models/compute.h"
-#include "trainer/models/product.h"
 
 #define NORM_EPSILON 1e-5f
 
@@ -52,6 +50,7 @@ struct tr_compute {
 	float *flow, *part;            /* [N][D] */
 	float *qkv_slope, *bent_slope; /* [N][3D], [N][4D] */
 	float *chances_slope;          /* [length][length] */
+	struct tr_rooms rooms;         /* Of all these. */
 };
 
 static size_t array_of(size_t layer, int array)
@@ -385,95 +384,56 @@ static rubato_status gpt_evaluate(struct tr_compute *c, const float *x, struct t
 
 /* ---- Opening ---- */
 
-static void close_norm(struct norm *norm)
-{
-	free(norm->even);
-	free(norm->out);
-	free(norm->inverse);
-}
-
-static void close_layer(struct layer *l)
-{
-	close_norm(&l->norm1);
-	close_norm(&l->norm2);
-	free(l->qkv);
-	free(l->chances);
-	free(l->mixed);
-	free(l->middle);
-	free(l->bent);
-	free(l->bends);
-}
-
 static void gpt_close(struct tr_compute *c)
 {
-	if (c == NULL)
-		return;
-	for (size_t l = 0; l < TR_GPT_LAYERS_MAX; l++)
-		close_layer(&c->layer[l]);
-	for (size_t l = 0; l <= TR_GPT_LAYERS_MAX; l++)
-		free(c->stream[l]);
-	close_norm(&c->norm);
-	free(c->in);
-	free(c->out);
-	free(c->outputs);
-	free(c->slope);
-	free(c->flow);
-	free(c->part);
-	free(c->qkv_slope);
-	free(c->bent_slope);
-	free(c->chances_slope);
-	free(c);
+	tr_rooms_free(&c->rooms);
 }
 
-static bool room(float **at, size_t rows, size_t columns)
+static float *room(struct tr_compute *c, size_t rows, size_t columns)
 {
-	*at = calloc(rows, columns * sizeof(float));
-	return *at != NULL;
+	return tr_room(&c->rooms, rows, columns * sizeof(float));
 }
 
-static bool room_for_norm(struct norm *norm, size_t n, size_t d)
+static struct norm room_for_norm(struct tr_compute *c, size_t n)
 {
-	return room(&norm->even, n, d) && room(&norm->out, n, d) && room(&norm->inverse, n, 1);
+	return (struct norm) { room(c, n, c->width), room(c, n, c->width), room(c, n, 1) };
 }
 
-static bool room_for_layer(struct tr_compute *c, struct layer *l)
-{
-	size_t n = c->batch * c->length, d = c->width;
-
-	return room_for_norm(&l->norm1, n, d) && room_for_norm(&l->norm2, n, d) &&
-	       room(&l->qkv, n, 3 * d) && room(&l->chances, n * c->heads, c->length) &&
-	       room(&l->mixed, n, d) && room(&l->middle, n, d) && room(&l->bent, n, 4 * d) &&
-	       room(&l->bends, n, 4 * d);
-}
-
-static bool make_room(struct tr_compute *c)
+static void make_room(struct tr_compute *c)
 {
 	size_t n = c->batch * c->length, d = c->width, v = c->vocabulary;
-	bool good = true;
 
-	for (size_t l = 0; good && l < c->layers; l++)
-		good = room_for_layer(c, &c->layer[l]);
-	for (size_t l = 0; good && l <= c->layers; l++)
-		good = room(&c->stream[l], n, d);
-	c->in = calloc(n, sizeof(*c->in));
-	c->out = calloc(n, sizeof(*c->out));
-	return good && c->in != NULL && c->out != NULL && room_for_norm(&c->norm, n, d) &&
-	       room(&c->outputs, n, v) && room(&c->slope, n, v) && room(&c->flow, n, d) &&
-	       room(&c->part, n, d) && room(&c->qkv_slope, n, 3 * d) &&
-	       room(&c->bent_slope, n, 4 * d) && room(&c->chances_slope, c->length, c->length);
+	for (size_t l = 0; l < c->layers; l++)
+		c->layer[l] = (struct layer) { .norm1 = room_for_norm(c, n),
+					       .norm2 = room_for_norm(c, n),
+					       .qkv = room(c, n, 3 * d),
+					       .chances = room(c, n * c->heads, c->length),
+					       .mixed = room(c, n, d),
+					       .middle = room(c, n, d),
+					       .bent = room(c, n, 4 * d),
+					       .bends = room(c, n, 4 * d) };
+	for (size_t l = 0; l <= c->layers; l++)
+		c->stream[l] = room(c, n, d);
+	c->in = tr_room(&c->rooms, n, sizeof(*c->in));
+	c->out = tr_room(&c->rooms, n, sizeof(*c->out));
+	c->norm = room_for_norm(c, n);
+	c->outputs = room(c, n, v);
+	c->slope = room(c, n, v);
+	c->flow = room(c, n, d);
+	c->part = room(c, n, d);
+	c->qkv_slope = room(c, n, 3 * d);
+	c->bent_slope = room(c, n, 4 * d);
+	c->chances_slope = room(c, c->length, c->length);
 }
 
-static rubato_status open_with(struct tr_compute **out, const struct tr_compute_setup *setup,
-			       tr_product_call *product, struct tr_error *error)
+static rubato_status gpt_open(struct tr_compute *c, const struct tr_compute_ops *ops,
+			      const struct tr_compute_setup *setup, struct tr_error *error)
 {
-	struct tr_compute *c = calloc(1, sizeof(*c));
 	const struct tr_sequence *s = &setup->model->sequence;
 	struct tr_array arrays[TR_ARRAYS_MAX];
 
-	if (c == NULL)
-		return tr_fail(error, RUBATO_ERR_MEMORY, "compute: out of memory");
 	c->model = *setup->model;
-	c->product = product;
+	c->product = ops->product;
 	c->batch = setup->batch;
 	c->length = s->length;
 	c->width = s->width;
@@ -484,40 +444,30 @@ static rubato_status open_with(struct tr_compute **out, const struct tr_compute_
 	c->gradient = setup->gradient;
 	for (uint32_t i = 0, count = tr_gpt_arrays(s, arrays); i < count; i++)
 		c->at[i] = arrays[i].offset;
-	if (!make_room(c)) {
-		gpt_close(c);
+	make_room(c);
+	if (c->rooms.lost)
 		return tr_fail(error, RUBATO_ERR_MEMORY,
 			       "compute: out of memory for a batch of %u blocks of %u bytes",
 			       setup->batch, s->length);
-	}
-	*out = c;
 	return RUBATO_OK;
-}
-
-static rubato_status open_plain(struct tr_compute **out, const struct tr_compute_setup *setup,
-				struct tr_error *error)
-{
-	return open_with(out, setup, tr_product_plain, error);
 }
 
 const struct tr_compute_ops tr_compute_gpt_plain = {
 	.name = "plain",
-	.open = open_plain,
+	.state_bytes = sizeof(struct tr_compute),
+	.product = tr_product_plain,
+	.open = gpt_open,
 	.train = gpt_train,
 	.evaluate = gpt_evaluate,
 	.close = gpt_close,
 };
 
 #ifdef TR_HAVE_DNNL
-static rubato_status open_dnnl(struct tr_compute **out, const struct tr_compute_setup *setup,
-			       struct tr_error *error)
-{
-	return open_with(out, setup, tr_product_dnnl, error);
-}
-
 const struct tr_compute_ops tr_compute_gpt_dnnl = {
 	.name = "oneDNN",
-	.open = open_dnnl,
+	.state_bytes = sizeof(struct tr_compute),
+	.product = tr_product_dnnl,
+	.open = gpt_open,
 	.train = gpt_train,
 	.evaluate = gpt_evaluate,
 	.close = gpt_close,

@@ -11,12 +11,10 @@
  *   gates  = table[token] + h[t-1] recurrent^T;  i, f, o by the logistic function, g by tanh
  *   c[t]   = f c[t-1] + i g;  h[t] = o tanh(c[t]);  outputs = h output^T + bias
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "trainer/models/activations.h"
 #include "trainer/models/compute.h"
-#include "trainer/models/product.h"
 
 #define ROWS_LEAST 16 /* Tests take so many at a time even where batches are smaller. */
 
@@ -41,6 +39,7 @@ struct tr_compute {
 	/* Not packed: */
 	float *table, *table_slope;    /* [V][4H] */
 	float *back_state, *back_cell; /* [capacity][H]: slopes that come from the step after. */
+	struct tr_rooms rooms;         /* Of all these. */
 };
 
 static const float *weight(const struct tr_compute *c, int array)
@@ -267,70 +266,46 @@ static rubato_status lstm_evaluate(struct tr_compute *c, const float *x, struct 
 
 static void lstm_close(struct tr_compute *c)
 {
-	if (c == NULL)
-		return;
-	free(c->order);
-	free(c->tokens);
-	free(c->active);
-	free(c->first);
-	free(c->in);
-	free(c->out);
-	free(c->gates);
-	free(c->cell);
-	free(c->squashed);
-	free(c->state);
-	free(c->before);
-	free(c->outputs);
-	free(c->slope);
-	free(c->state_slope);
-	free(c->table);
-	free(c->table_slope);
-	free(c->back_state);
-	free(c->back_cell);
-	free(c);
+	tr_rooms_free(&c->rooms);
 }
 
-static bool make_room(struct tr_compute *c)
+static float *room(struct tr_compute *c, size_t rows, size_t columns)
+{
+	return tr_room(&c->rooms, rows, columns * sizeof(float));
+}
+
+static void make_room(struct tr_compute *c)
 {
 	size_t h = c->hidden, v = c->vocabulary, rows = c->capacity;
 	size_t length = c->model.sequence.length, all = rows * length;
-	struct {
-		float **at;
-		size_t rows, columns;
-	} wanted[] = {
-		{ &c->gates, all, 4 * h },   { &c->cell, all, h },
-		{ &c->squashed, all, h },    { &c->state, all, h },
-		{ &c->before, all, h },      { &c->outputs, all, v },
-		{ &c->slope, all, v },       { &c->state_slope, all, h },
-		{ &c->table, v, 4 * h },     { &c->table_slope, v, 4 * h },
-		{ &c->back_state, rows, h }, { &c->back_cell, rows, h },
-	};
-	bool good = true;
 
-	c->order = calloc(rows, sizeof(*c->order));
-	c->tokens = calloc(rows, sizeof(*c->tokens));
-	c->active = calloc(length + 1, sizeof(*c->active));
-	c->first = calloc(length + 1, sizeof(*c->first));
-	c->in = calloc(all, sizeof(*c->in));
-	c->out = calloc(all, sizeof(*c->out));
-	for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
-		*wanted[i].at = calloc(wanted[i].rows, wanted[i].columns * sizeof(float));
-		good = good && *wanted[i].at != NULL;
-	}
-	return good && c->order != NULL && c->tokens != NULL && c->active != NULL &&
-	       c->first != NULL && c->in != NULL && c->out != NULL;
+	c->order = tr_room(&c->rooms, rows, sizeof(*c->order));
+	c->tokens = tr_room(&c->rooms, rows, sizeof(*c->tokens));
+	c->active = tr_room(&c->rooms, length + 1, sizeof(*c->active));
+	c->first = tr_room(&c->rooms, length + 1, sizeof(*c->first));
+	c->in = tr_room(&c->rooms, all, sizeof(*c->in));
+	c->out = tr_room(&c->rooms, all, sizeof(*c->out));
+	c->gates = room(c, all, 4 * h);
+	c->cell = room(c, all, h);
+	c->squashed = room(c, all, h);
+	c->state = room(c, all, h);
+	c->before = room(c, all, h);
+	c->outputs = room(c, all, v);
+	c->slope = room(c, all, v);
+	c->state_slope = room(c, all, h);
+	c->table = room(c, v, 4 * h);
+	c->table_slope = room(c, v, 4 * h);
+	c->back_state = room(c, rows, h);
+	c->back_cell = room(c, rows, h);
 }
 
-static rubato_status open_with(struct tr_compute **out, const struct tr_compute_setup *setup,
-			       tr_product_call *product, struct tr_error *error)
+static rubato_status lstm_open(struct tr_compute *c, const struct tr_compute_ops *ops,
+			       const struct tr_compute_setup *setup, struct tr_error *error)
 {
-	struct tr_compute *c = calloc(1, sizeof(*c));
 	struct tr_array arrays[TR_ARRAYS_MAX];
 
-	if (c == NULL)
-		return tr_fail(error, RUBATO_ERR_MEMORY, "compute: out of memory");
 	c->model = *setup->model;
-	c->product = product;
+	c->product = ops->product;
 	c->batch = setup->batch;
 	c->capacity = c->batch > ROWS_LEAST ? c->batch : ROWS_LEAST;
 	c->hidden = c->model.sequence.hidden;
@@ -340,40 +315,30 @@ static rubato_status open_with(struct tr_compute **out, const struct tr_compute_
 	tr_lstm_arrays(&c->model.sequence, arrays);
 	for (int i = 0; i < TR_LSTM_ARRAYS; i++)
 		c->at[i] = arrays[i].offset;
-	if (!make_room(c)) {
-		lstm_close(c);
+	make_room(c);
+	if (c->rooms.lost)
 		return tr_fail(error, RUBATO_ERR_MEMORY,
 			       "compute: out of memory for a batch of %u lines of %u bytes",
 			       setup->batch, setup->model->sequence.length);
-	}
-	*out = c;
 	return RUBATO_OK;
-}
-
-static rubato_status open_plain(struct tr_compute **out, const struct tr_compute_setup *setup,
-				struct tr_error *error)
-{
-	return open_with(out, setup, tr_product_plain, error);
 }
 
 const struct tr_compute_ops tr_compute_lstm_plain = {
 	.name = "plain",
-	.open = open_plain,
+	.state_bytes = sizeof(struct tr_compute),
+	.product = tr_product_plain,
+	.open = lstm_open,
 	.train = lstm_train,
 	.evaluate = lstm_evaluate,
 	.close = lstm_close,
 };
 
 #ifdef TR_HAVE_DNNL
-static rubato_status open_dnnl(struct tr_compute **out, const struct tr_compute_setup *setup,
-			       struct tr_error *error)
-{
-	return open_with(out, setup, tr_product_dnnl, error);
-}
-
 const struct tr_compute_ops tr_compute_lstm_dnnl = {
 	.name = "oneDNN",
-	.open = open_dnnl,
+	.state_bytes = sizeof(struct tr_compute),
+	.product = tr_product_dnnl,
+	.open = lstm_open,
 	.train = lstm_train,
 	.evaluate = lstm_evaluate,
 	.close = lstm_close,

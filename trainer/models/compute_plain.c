@@ -9,7 +9,6 @@
  * Nothing here depends on the precision: tests/trainer/test_gradient.c compiles it for doubles.
  */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "trainer/models/compute.h"
@@ -22,6 +21,7 @@ struct tr_compute {
 	float *moments;                  /* [statistics_count]: of the last batch. */
 	float *value[TR_LAYERS_MAX + 1]; /* [0] is unused: the caller's rows. */
 	float *slope[TR_LAYERS_MAX + 1]; /* [0] is unused: nobody asks. */
+	struct tr_rooms rooms;           /* Of all these. */
 };
 
 static void dense_forward(const struct tr_layer *l, const float *weight, const float *bias,
@@ -456,51 +456,36 @@ static rubato_status plain_evaluate(struct tr_compute *c, const float *x, struct
 
 static void plain_close(struct tr_compute *c)
 {
-	if (c == NULL)
-		return;
-	for (uint32_t i = 0; i <= TR_LAYERS_MAX; i++) {
-		free(c->value[i]);
-		free(c->slope[i]);
-	}
-	free(c->moments);
-	free(c);
+	tr_rooms_free(&c->rooms);
 }
 
-static rubato_status plain_open(struct tr_compute **out, const struct tr_compute_setup *setup,
-				struct tr_error *error)
+static rubato_status plain_open(struct tr_compute *c, const struct tr_compute_ops *ops,
+				const struct tr_compute_setup *setup, struct tr_error *error)
 {
-	struct tr_compute *c = calloc(1, sizeof(*c));
 	size_t rows = setup->batch > TR_EVAL_ROWS ? setup->batch : TR_EVAL_ROWS;
 
-	if (c == NULL)
-		return tr_fail(error, RUBATO_ERR_MEMORY, "compute: out of memory");
+	(void)ops;
 	c->model = *setup->model;
 	c->batch = setup->batch;
 	c->parameters = setup->parameters;
 	c->gradient = setup->gradient;
 	c->statistics = setup->statistics;
-	c->moments = calloc(c->model.statistics_count + 1, sizeof(float));
-	if (c->moments == NULL) {
-		plain_close(c);
-		return tr_fail(error, RUBATO_ERR_MEMORY, "compute: out of memory");
-	}
+	c->moments = tr_room(&c->rooms, c->model.statistics_count + 1, sizeof(float));
 	for (uint32_t i = 1; i <= c->model.layer_count; i++) {
 		size_t count = tr_shape_count(c->model.layers[i - 1].out);
 
-		c->value[i] = calloc(rows * count, sizeof(float));
-		c->slope[i] = calloc(setup->batch * count, sizeof(float));
-		if (c->value[i] == NULL || c->slope[i] == NULL) {
-			plain_close(c);
-			return tr_fail(error, RUBATO_ERR_MEMORY,
-				       "compute: out of memory for a batch of %u", setup->batch);
-		}
+		c->value[i] = tr_room(&c->rooms, rows * count, sizeof(float));
+		c->slope[i] = tr_room(&c->rooms, setup->batch * count, sizeof(float));
 	}
-	*out = c;
+	if (c->rooms.lost)
+		return tr_fail(error, RUBATO_ERR_MEMORY, "compute: out of memory for a batch of %u",
+			       setup->batch);
 	return RUBATO_OK;
 }
 
 const struct tr_compute_ops tr_compute_plain = {
 	.name = "plain",
+	.state_bytes = sizeof(struct tr_compute),
 	.open = plain_open,
 	.train = plain_train,
 	.evaluate = plain_evaluate,
