@@ -53,7 +53,7 @@ static rubato_status first_parameters(struct tr_run *run)
 static rubato_status check_save(struct tr_run *run)
 {
 	const char *path = run->options->save, *slash;
-	char folder[4200] = ".";
+	char folder[TR_PATH_BYTES] = ".";
 
 	if (path == NULL || run->rank != 0)
 		return RUBATO_OK;
@@ -68,9 +68,9 @@ static rubato_status check_save(struct tr_run *run)
 
 rubato_status tr_run_write_parameters(struct tr_run *run, const char *name)
 {
-	char path[4200];
+	char path[TR_PATH_BYTES];
 
-	TR_TRY(tr_path(path, sizeof(path), run->error, "%s/%s.npy", run->options->out, name));
+	TR_TRY(tr_path(path, run->error, "%s/%s.npy", run->options->out, name));
 	return tr_npy_write(path, run->ctx.parameters, run->model.parameter_count, run->error);
 }
 

@@ -70,7 +70,7 @@ rubato_status tr_settings_write(const struct tr_options *options, const struct t
 				struct tr_error *error)
 {
 	json_t *object = settings_object(options, model, shuffle, rate);
-	char *text = NULL, path[4200];
+	char *text = NULL, path[TR_PATH_BYTES];
 	rubato_status err;
 
 	if (object != NULL)
@@ -78,7 +78,7 @@ rubato_status tr_settings_write(const struct tr_options *options, const struct t
 	json_decref(object);
 	if (text == NULL)
 		return tr_fail(error, RUBATO_ERR_MEMORY, "run.json: out of memory");
-	err = tr_path(path, sizeof(path), error, "%s/run.json", options->out);
+	err = tr_path(path, error, "%s/run.json", options->out);
 	if (err == RUBATO_OK)
 		err = tr_file_replace(path, text, strlen(text), "\n", 1, error);
 	free(text);

@@ -39,16 +39,15 @@ rubato_status tr_take(struct tr_error *error, bool good, const struct option_err
 	return good ? RUBATO_OK : tr_refuse(error, "%s", said->text);
 }
 
-rubato_status tr_path(char *path, size_t path_bytes, struct tr_error *error, const char *format,
-		      ...)
+rubato_status tr_path(char path[TR_PATH_BYTES], struct tr_error *error, const char *format, ...)
 {
 	va_list args;
 	int length;
 
 	va_start(args, format);
-	length = vsnprintf(path, path_bytes, format, args);
+	length = vsnprintf(path, TR_PATH_BYTES, format, args);
 	va_end(args);
-	if (length < 0 || (size_t)length >= path_bytes)
+	if (length < 0 || length >= TR_PATH_BYTES)
 		return tr_fail(error, RUBATO_ERR_ARGUMENT, "%.200s...: the name is too long", path);
 	return RUBATO_OK;
 }

@@ -28,9 +28,10 @@ rubato_status tr_refuse(struct tr_error *error, const char *format, ...)
 rubato_status tr_take(struct tr_error *error, bool good, const struct option_error *said);
 /* Writes the sentence to `fd`, once, in one piece, so that lines of several ranks do not mix. */
 void tr_error_print(struct tr_error *error, int fd);
-/* A file's name into path[path_bytes]. Errors: ARGUMENT, when it is too long. */
-rubato_status tr_path(char *path, size_t path_bytes, struct tr_error *error, const char *format,
-		      ...) __attribute__((format(printf, 4, 5)));
+/* A file's name into `path`. Errors: ARGUMENT, when it is too long. */
+#define TR_PATH_BYTES 4200
+rubato_status tr_path(char path[TR_PATH_BYTES], struct tr_error *error, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
 /* Passes on what the library said; `what` names the call. RUBATO_OK stays RUBATO_OK. */
 rubato_status tr_check(struct tr_error *error, rubato_status status, const char *what);
 

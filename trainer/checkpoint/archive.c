@@ -21,7 +21,6 @@
 
 #define MAGIC "RBCKPT1\n"
 #define MAGIC_BYTES 8
-#define PATH_BYTES 4200
 #define NAME_BYTES_MAX 256
 
 struct record {
@@ -37,7 +36,7 @@ struct piece { /* Of a file that is being loaded. */
 };
 
 struct tr_archive {
-	char path[PATH_BYTES], beside[PATH_BYTES];
+	char path[TR_PATH_BYTES], beside[TR_PATH_BYTES];
 	FILE *file; /* Saving. */
 	int reason; /* Saving: the first errno. */
 	bool loading;
@@ -85,8 +84,8 @@ static rubato_status make(struct tr_archive **out, const char *path, bool loadin
 	if (archive == NULL)
 		return tr_fail(error, RUBATO_ERR_MEMORY, "%s: out of memory", path);
 	archive->loading = loading;
-	snprintf(archive->path, PATH_BYTES, "%s", path);
-	if ((size_t)snprintf(archive->beside, PATH_BYTES, "%s.part", path) >= PATH_BYTES) {
+	snprintf(archive->path, TR_PATH_BYTES, "%s", path);
+	if ((size_t)snprintf(archive->beside, TR_PATH_BYTES, "%s.part", path) >= TR_PATH_BYTES) {
 		free(archive);
 		return tr_fail(error, RUBATO_ERR_ARGUMENT, "%.200s...: the name is too long", path);
 	}
@@ -135,7 +134,7 @@ rubato_status tr_archive_create(struct tr_archive **out, const char *path, struc
 static int sync_folder(const char *path)
 {
 	const char *slash = strrchr(path, '/');
-	char folder[PATH_BYTES] = ".";
+	char folder[TR_PATH_BYTES] = ".";
 	int fd, reason = 0;
 
 	if (slash != NULL)

@@ -11,7 +11,6 @@
 
 #include "trainer/base/agree.h"
 
-#define PATH_BYTES 4200
 #define MANIFEST UINT32_MAX /* In place of a rank. */
 
 struct head { /* The first piece of every file. */
@@ -20,14 +19,14 @@ struct head { /* The first piece of every file. */
 };
 
 static rubato_status path_of(const struct tr_checkpoints *c, uint64_t step, uint32_t rank,
-			     char path[PATH_BYTES], struct tr_error *error)
+			     char path[TR_PATH_BYTES], struct tr_error *error)
 {
 	char name[32] = "manifest";
 
 	if (rank != MANIFEST)
 		snprintf(name, sizeof(name), "rank-%u", rank);
-	return tr_path(path, PATH_BYTES, error, "%s/step-%llu/%s.ckpt", c->folder,
-		       (unsigned long long)step, name);
+	return tr_path(path, error, "%s/step-%llu/%s.ckpt", c->folder, (unsigned long long)step,
+		       name);
 }
 
 /* ---- What is there ---- */
@@ -52,7 +51,7 @@ static void add_step(struct tr_checkpoints *c, uint64_t step)
 
 static rubato_status scan(struct tr_checkpoints *c, struct tr_error *error)
 {
-	char path[PATH_BYTES], *end;
+	char path[TR_PATH_BYTES], *end;
 	struct dirent *entry;
 	DIR *dir = opendir(c->folder);
 
@@ -83,10 +82,8 @@ static rubato_status scan(struct tr_checkpoints *c, struct tr_error *error)
 	return RUBATO_OK;
 }
 
-uint64_t tr_checkpoints_step(const struct tr_checkpoints *checkpoints)
+uint64_t tr_checkpoints_step(const struct tr_checkpoints *c)
 {
-	const struct tr_checkpoints *c = checkpoints;
-
 	return c->resume && c->count > 0 ? c->steps[c->count - 1] : 0;
 }
 
@@ -117,7 +114,7 @@ static rubato_status open_file(const struct tr_checkpoints *c, uint64_t step, ui
 			       struct tr_archive **out, struct tr_error *error)
 {
 	struct tr_archive *archive;
-	char path[PATH_BYTES];
+	char path[TR_PATH_BYTES];
 	rubato_status err;
 
 	TR_TRY(path_of(c, step, rank, path, error));
@@ -180,11 +177,10 @@ static rubato_status choose(struct tr_checkpoints *c, struct tr_error *error)
 	}
 }
 
-rubato_status tr_checkpoints_open(struct tr_checkpoints *checkpoints, rubato_comm *comm,
-				  const char *folder, bool resume, uint64_t settings,
-				  uint64_t step_count, struct tr_error *error)
+rubato_status tr_checkpoints_open(struct tr_checkpoints *c, rubato_comm *comm, const char *folder,
+				  bool resume, uint64_t settings, uint64_t step_count,
+				  struct tr_error *error)
 {
-	struct tr_checkpoints *c = checkpoints;
 	uint64_t found[TR_CHECKPOINTS_KEPT + 2];
 	rubato_status err = RUBATO_OK;
 
@@ -214,10 +210,10 @@ rubato_status tr_checkpoints_open(struct tr_checkpoints *checkpoints, rubato_com
 	return tr_agree(comm, err, error);
 }
 
-void tr_checkpoints_close(struct tr_checkpoints *checkpoints)
+void tr_checkpoints_close(struct tr_checkpoints *c)
 {
-	tr_archive_close(checkpoints->archive);
-	checkpoints->archive = NULL;
+	tr_archive_close(c->archive);
+	c->archive = NULL;
 }
 
 /* ---- Load ---- */
@@ -235,7 +231,7 @@ static rubato_status load(struct tr_checkpoints *c, tr_keep keep, void *arg, str
 /* They must not pass for whole when this run comes to their steps and overwrites their files. */
 static rubato_status set_aside(const struct tr_checkpoints *c, struct tr_error *error)
 {
-	char path[PATH_BYTES], aside[PATH_BYTES + 8];
+	char path[TR_PATH_BYTES], aside[TR_PATH_BYTES + 8];
 
 	for (uint32_t i = 0; i < c->damaged_count && rubato_rank(c->comm) == 0; i++) {
 		TR_TRY(path_of(c, c->damaged[i], MANIFEST, path, error));
@@ -246,10 +242,9 @@ static rubato_status set_aside(const struct tr_checkpoints *c, struct tr_error *
 	return RUBATO_OK;
 }
 
-rubato_status tr_checkpoints_begin(struct tr_checkpoints *checkpoints, tr_keep keep, void *arg,
+rubato_status tr_checkpoints_begin(struct tr_checkpoints *c, tr_keep keep, void *arg,
 				   struct tr_error *error)
 {
-	struct tr_checkpoints *c = checkpoints;
 	rubato_status err = RUBATO_OK;
 
 	if (c->folder == NULL)
@@ -258,10 +253,7 @@ rubato_status tr_checkpoints_begin(struct tr_checkpoints *checkpoints, tr_keep k
 		TR_TRY(tr_agree(c->comm, set_aside(c, error), error));
 		return load(c, keep, arg, error);
 	}
-	if (mkdir(c->folder, 0777) != 0 && errno != EEXIST)
-		err = tr_fail(error, RUBATO_ERR_SYSTEM, "--checkpoint %s: %s", c->folder,
-			      strerror(errno));
-	else if (access(c->folder, W_OK | X_OK) != 0)
+	if ((mkdir(c->folder, 0777) != 0 && errno != EEXIST) || access(c->folder, W_OK | X_OK) != 0)
 		err = tr_fail(error, RUBATO_ERR_SYSTEM, "--checkpoint %s: %s", c->folder,
 			      strerror(errno));
 	return tr_agree(c->comm, err, error);
@@ -273,7 +265,7 @@ static rubato_status create_file(const struct tr_checkpoints *c, uint64_t step, 
 				 struct tr_archive **out, struct tr_error *error)
 {
 	struct head head = { step, c->settings, rank, rubato_size(c->comm) };
-	char path[PATH_BYTES], folder[PATH_BYTES];
+	char path[TR_PATH_BYTES], folder[TR_PATH_BYTES];
 
 	TR_TRY(path_of(c, step, rank, path, error));
 	snprintf(folder, sizeof(folder), "%.*s", (int)(strrchr(path, '/') - path), path);
@@ -283,46 +275,26 @@ static rubato_status create_file(const struct tr_checkpoints *c, uint64_t step, 
 	return tr_archive_bytes(*out, "head", &head, sizeof(head), error);
 }
 
-static rubato_status write_manifest(const struct tr_checkpoints *c, uint64_t step,
-				    struct tr_error *error)
+/* `keep` NULL: its head is all that is in it. */
+static rubato_status write_file(const struct tr_checkpoints *c, uint64_t step, uint32_t rank,
+				tr_keep keep, void *arg, struct tr_error *error)
 {
-	struct tr_archive *manifest = NULL;
-	rubato_status err;
+	struct tr_archive *archive = NULL;
+	rubato_status err = create_file(c, step, rank, &archive, error);
 
-	if (rubato_rank(c->comm) != 0)
-		return RUBATO_OK;
-	err = create_file(c, step, MANIFEST, &manifest, error);
+	if (err == RUBATO_OK && keep != NULL)
+		err = keep(arg, archive);
 	if (err == RUBATO_OK)
-		err = tr_archive_finish(manifest, error);
-	tr_archive_close(manifest);
+		err = tr_archive_finish(archive, error);
+	tr_archive_close(archive);
 	return err;
 }
 
-/* Its manifest goes first, so that what is left halfway is no checkpoint. What cannot be removed
- * stays: it does no harm. */
-static rubato_status remove_oldest(struct tr_checkpoints *c, struct tr_error *error)
-{
-	uint64_t step = c->steps[0];
-	char path[PATH_BYTES];
-
-	c->count--;
-	memmove(c->steps, c->steps + 1, c->count * sizeof(c->steps[0]));
-	TR_TRY(path_of(c, step, MANIFEST, path, error));
-	if (rubato_rank(c->comm) == 0)
-		(void)unlink(path);
-	TR_TRY(tr_check(error, rubato_barrier(c->comm), "barrier"));
-	TR_TRY(path_of(c, step, rubato_rank(c->comm), path, error));
-	(void)unlink(path);
-	*strrchr(path, '/') = '\0';
-	(void)rmdir(path); /* The last to come succeeds. */
-	return RUBATO_OK;
-}
-
-/* This rank's part of what could not be made. */
-static void remove_failed(const struct tr_checkpoints *c, uint64_t step)
+/* This rank's file. What cannot be removed stays: it does no harm. */
+static void remove_file(const struct tr_checkpoints *c, uint64_t step)
 {
 	struct tr_error error;
-	char path[PATH_BYTES];
+	char path[TR_PATH_BYTES];
 
 	if (path_of(c, step, rubato_rank(c->comm), path, &error) != RUBATO_OK)
 		return;
@@ -331,30 +303,34 @@ static void remove_failed(const struct tr_checkpoints *c, uint64_t step)
 	(void)rmdir(path); /* The last to come succeeds. */
 }
 
-static rubato_status write_file(const struct tr_checkpoints *c, uint64_t step, tr_keep keep,
-				void *arg, struct tr_error *error)
+/* Its manifest goes first, so that what is left halfway is no checkpoint. */
+static rubato_status remove_oldest(struct tr_checkpoints *c, struct tr_error *error)
 {
-	struct tr_archive *archive = NULL;
-	rubato_status err = create_file(c, step, rubato_rank(c->comm), &archive, error);
+	uint64_t step = c->steps[0];
+	char path[TR_PATH_BYTES];
 
-	if (err == RUBATO_OK)
-		err = keep(arg, archive);
-	if (err == RUBATO_OK)
-		err = tr_archive_finish(archive, error);
-	tr_archive_close(archive);
-	return err;
+	c->count--;
+	memmove(c->steps, c->steps + 1, c->count * sizeof(c->steps[0]));
+	TR_TRY(path_of(c, step, MANIFEST, path, error));
+	if (rubato_rank(c->comm) == 0)
+		(void)unlink(path);
+	TR_TRY(tr_check(error, rubato_barrier(c->comm), "barrier"));
+	remove_file(c, step);
+	return RUBATO_OK;
 }
 
-rubato_status tr_checkpoints_save(struct tr_checkpoints *checkpoints, uint64_t step, tr_keep keep,
-				  void *arg, struct tr_error *error)
+rubato_status tr_checkpoints_save(struct tr_checkpoints *c, uint64_t step, tr_keep keep, void *arg,
+				  struct tr_error *error)
 {
-	struct tr_checkpoints *c = checkpoints;
-	rubato_status err = tr_agree(c->comm, write_file(c, step, keep, arg, error), error);
+	uint32_t rank = rubato_rank(c->comm);
+	rubato_status err = tr_agree(c->comm, write_file(c, step, rank, keep, arg, error), error);
 
-	if (err == RUBATO_OK)
-		err = tr_agree(c->comm, write_manifest(c, step, error), error);
+	if (err == RUBATO_OK && rank == 0)
+		err = tr_agree(c->comm, write_file(c, step, MANIFEST, NULL, NULL, error), error);
+	else if (err == RUBATO_OK)
+		err = tr_agree(c->comm, RUBATO_OK, error);
 	if (err == RUBATO_ERR_SYSTEM && error->shared) {
-		remove_failed(c, step);
+		remove_file(c, step);
 		warn(error, "the run goes on without a checkpoint of step", step);
 		return RUBATO_OK;
 	}

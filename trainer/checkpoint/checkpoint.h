@@ -32,21 +32,21 @@ struct tr_checkpoints {
  * nothing to resume, or `folder` holds checkpoints that nobody resumes; MISMATCH (of another run,
  * or later than `step_count`); what is wrong with the last one tried, if none is whole.
  */
-rubato_status tr_checkpoints_open(struct tr_checkpoints *checkpoints, rubato_comm *comm,
-				  const char *folder, bool resume, uint64_t settings,
-				  uint64_t step_count, struct tr_error *error);
-void tr_checkpoints_close(struct tr_checkpoints *checkpoints);
+rubato_status tr_checkpoints_open(struct tr_checkpoints *c, rubato_comm *comm, const char *folder,
+				  bool resume, uint64_t settings, uint64_t step_count,
+				  struct tr_error *error);
+void tr_checkpoints_close(struct tr_checkpoints *c);
 /* The local steps that were done when the one to go on from was taken; 0: nothing is resumed. */
-uint64_t tr_checkpoints_step(const struct tr_checkpoints *checkpoints);
+uint64_t tr_checkpoints_step(const struct tr_checkpoints *c);
 /* Collective: makes the folder, or loads the checkpoint that open() found. */
-rubato_status tr_checkpoints_begin(struct tr_checkpoints *checkpoints, tr_keep keep, void *arg,
+rubato_status tr_checkpoints_begin(struct tr_checkpoints *c, tr_keep keep, void *arg,
 				   struct tr_error *error);
 /*
  * Collective, when all ranks have come to `step`. Where a rank cannot write (a full disk, for one),
  * there is no checkpoint, the older ones stay, a line on standard error says so, and the run goes
  * on: OK.
  */
-rubato_status tr_checkpoints_save(struct tr_checkpoints *checkpoints, uint64_t step, tr_keep keep,
-				  void *arg, struct tr_error *error);
+rubato_status tr_checkpoints_save(struct tr_checkpoints *c, uint64_t step, tr_keep keep, void *arg,
+				  struct tr_error *error);
 
 #endif

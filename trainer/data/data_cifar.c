@@ -18,16 +18,6 @@
 #define TRAIN_FILES 5
 #define RECORDS_MAX 10000 /* Of a file: as published. */
 
-static rubato_status open_file(const char *dir, const char *name, char *path, size_t path_bytes,
-			       FILE **file, struct tr_error *error)
-{
-	TR_TRY(tr_path(path, path_bytes, error, "%s/%s", dir, name));
-	*file = fopen(path, "rb");
-	if (*file == NULL)
-		return tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
-	return RUBATO_OK;
-}
-
 /* One record, as row `row`. *more: false at the end of the file. */
 static rubato_status read_record(FILE *file, const char *path, struct tr_part *part, uint64_t row,
 				 bool *more, struct tr_error *error)
@@ -58,13 +48,16 @@ static rubato_status read_record(FILE *file, const char *path, struct tr_part *p
 static rubato_status read_file(struct tr_part *part, const char *dir, const char *name,
 			       struct tr_error *error)
 {
-	char path[4200];
+	char path[TR_PATH_BYTES];
 	uint64_t first = part->rows;
 	rubato_status err = RUBATO_OK;
 	bool more = true;
 	FILE *file;
 
-	TR_TRY(open_file(dir, name, path, sizeof(path), &file, error));
+	TR_TRY(tr_path(path, error, "%s/%s", dir, name));
+	file = fopen(path, "rb");
+	if (file == NULL)
+		return tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
 	while (err == RUBATO_OK && more && part->rows - first < RECORDS_MAX) {
 		err = read_record(file, path, part, part->rows, &more, error);
 		if (more)

@@ -116,20 +116,14 @@ close:
 	return RUBATO_OK;
 }
 
-static rubato_status file_name(char *path, size_t path_bytes, const char *dir, const char *part,
-			       const char *rest, struct tr_error *error)
-{
-	return tr_path(path, path_bytes, error, "%s/%s-%s.gz", dir, part, rest);
-}
-
 static rubato_status open_part(struct tr_part *part, struct tr_shape *shape, const char *dir,
 			       const char *name, struct tr_error *error)
 {
-	char images_path[4200], labels_path[4200];
+	char images_path[TR_PATH_BYTES], labels_path[TR_PATH_BYTES];
 	struct idx images, labels;
 
-	TR_TRY(file_name(images_path, sizeof(images_path), dir, name, "images-idx3-ubyte", error));
-	TR_TRY(file_name(labels_path, sizeof(labels_path), dir, name, "labels-idx1-ubyte", error));
+	TR_TRY(tr_path(images_path, error, "%s/%s-images-idx3-ubyte.gz", dir, name));
+	TR_TRY(tr_path(labels_path, error, "%s/%s-labels-idx1-ubyte.gz", dir, name));
 	TR_TRY(read_idx(images_path, 3, &images, error));
 	part->pixels = part->samples_memory = images.bytes;
 	part->rows = images.dims[0];

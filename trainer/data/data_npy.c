@@ -19,12 +19,6 @@ static const char *type_text(const struct tr_npy *a, char *text, size_t text_byt
 	return text;
 }
 
-static rubato_status path_of(char *path, size_t path_bytes, const char *dir, const char *name,
-			     struct tr_error *error)
-{
-	return tr_path(path, path_bytes, error, "%s/%s.npy", dir, name);
-}
-
 static rubato_status check_finite(const char *path, const float *values, uint64_t rows,
 				  uint64_t row_count, struct tr_error *error)
 {
@@ -162,15 +156,15 @@ static rubato_status open_test(struct tr_data *data, const char *x_path, const c
 
 rubato_status tr_arrays_open(struct tr_data *data, const char *dir, struct tr_error *error)
 {
-	char x[4200], y[4200];
+	char x[TR_PATH_BYTES], y[TR_PATH_BYTES];
 	bool has_x, has_y;
 
-	TR_TRY(path_of(x, sizeof(x), dir, "x", error));
-	TR_TRY(path_of(y, sizeof(y), dir, "y", error));
+	TR_TRY(tr_path(x, error, "%s/x.npy", dir));
+	TR_TRY(tr_path(y, error, "%s/y.npy", dir));
 	TR_TRY(open_samples(&data->train, &data->shape, x, error));
 	TR_TRY(open_answers(&data->train, &data->output_count, y, error));
-	TR_TRY(path_of(x, sizeof(x), dir, "x_test", error));
-	TR_TRY(path_of(y, sizeof(y), dir, "y_test", error));
+	TR_TRY(tr_path(x, error, "%s/x_test.npy", dir));
+	TR_TRY(tr_path(y, error, "%s/y_test.npy", dir));
 	has_x = access(x, F_OK) == 0;
 	has_y = access(y, F_OK) == 0;
 	if (has_x != has_y)

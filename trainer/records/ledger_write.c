@@ -17,7 +17,6 @@
 #include "programs/ledger.h"
 #include "trainer/base/agree.h"
 
-#define PATH_BYTES 4200
 #define PIECE_WORDS 65536 /* Of a message. */
 #define TAG 0x1ed6
 
@@ -278,11 +277,11 @@ static void write_lines(struct book *book, struct ledger *file)
 
 static rubato_status write_book(struct book *book, const char *folder, struct tr_error *error)
 {
-	char path[PATH_BYTES];
+	char path[TR_PATH_BYTES];
 	struct ledger *file;
 	int reason;
 
-	TR_TRY(tr_path(path, PATH_BYTES, error, "%s/ledger.jsonl", folder));
+	TR_TRY(tr_path(path, error, "%s/ledger.jsonl", folder));
 	file = ledger_open(path);
 	if (file == NULL)
 		return tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));

@@ -22,10 +22,10 @@ static rubato_status remove_older(const char *folder, struct tr_error *error)
 {
 	static const char *const names[] = { "summary.json", "ledger.jsonl", "final.npy",
 					     "trace.json", "report.html" };
-	char path[4200];
+	char path[TR_PATH_BYTES];
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		TR_TRY(tr_path(path, sizeof(path), error, "%s/%s", folder, names[i]));
+		TR_TRY(tr_path(path, error, "%s/%s", folder, names[i]));
 		if (unlink(path) != 0 && errno != ENOENT)
 			return tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
 	}
@@ -96,12 +96,12 @@ rubato_status tr_metrics_open(struct tr_metrics *metrics, const char *folder, ui
 			      bool with_tests, struct tr_error *error)
 {
 	int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (last_step == 0 ? O_TRUNC : 0);
-	char path[4200];
+	char path[TR_PATH_BYTES];
 
 	*metrics = (struct tr_metrics) { .folder = folder, .lines = -1 };
 	if (folder == NULL)
 		return RUBATO_OK;
-	TR_TRY(tr_path(path, sizeof(path), error, "%s/metrics.jsonl", folder));
+	TR_TRY(tr_path(path, error, "%s/metrics.jsonl", folder));
 	if (last_step > 0)
 		TR_TRY(cut_lines(path, last_step, with_tests, error));
 	metrics->lines = open(path, flags, 0666);
@@ -230,7 +230,7 @@ static json_t *summary_object(const struct tr_summary *s)
 rubato_status tr_metrics_summary(struct tr_metrics *metrics, const struct tr_summary *summary,
 				 struct tr_error *error)
 {
-	char path[4200], *text;
+	char path[TR_PATH_BYTES], *text;
 	json_t *o;
 	rubato_status err;
 
@@ -243,7 +243,7 @@ rubato_status tr_metrics_summary(struct tr_metrics *metrics, const struct tr_sum
 	json_decref(o);
 	if (text == NULL)
 		return tr_fail(error, RUBATO_ERR_MEMORY, "summary.json: out of memory");
-	err = tr_path(path, sizeof(path), error, "%s/summary.json", metrics->folder);
+	err = tr_path(path, error, "%s/summary.json", metrics->folder);
 	if (err == RUBATO_OK)
 		err = tr_file_replace(path, text, strlen(text), "\n", 1, error);
 	free(text);

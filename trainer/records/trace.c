@@ -74,9 +74,9 @@ struct writer { /* Rank 0's. */
 
 static void open_writer(struct writer *w, const char *folder, struct tr_error *error)
 {
-	char path[REPLACE_PATH_BYTES];
+	char path[TR_PATH_BYTES];
 
-	w->err = tr_path(path, sizeof(path), error, "%s/trace.json", folder);
+	w->err = tr_path(path, error, "%s/trace.json", folder);
 	if (w->err)
 		return;
 	if (!replacement_open(&w->to, path)) {
