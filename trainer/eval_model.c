@@ -11,6 +11,14 @@ rubato_status tr_average_statistics(struct tr_rule_context *ctx)
 	return tr_average(ctx, ctx->statistics, ctx->statistics_count, "average of the statistics");
 }
 
+static void put(struct tr_rule_context *ctx, const float *model)
+{
+	memcpy(ctx->parameters, model, ctx->parameter_count * sizeof(float));
+	if (ctx->statistics_count > 0)
+		memcpy(ctx->statistics, model + ctx->parameter_count,
+		       ctx->statistics_count * sizeof(float));
+}
+
 float *tr_eval_model_keep(const struct tr_rule_context *ctx)
 {
 	float *kept = malloc((ctx->parameter_count + ctx->statistics_count) * sizeof(float));
@@ -41,26 +49,20 @@ rubato_status tr_eval_model_begin(struct tr_rule_context *ctx, float **kept)
 void tr_eval_model_end(struct tr_rule_context *ctx, float *kept)
 {
 	if (kept != NULL)
-		memcpy(ctx->parameters, kept, ctx->parameter_count * sizeof(float));
-	if (kept != NULL && ctx->statistics_count > 0)
-		memcpy(ctx->statistics, kept + ctx->parameter_count,
-		       ctx->statistics_count * sizeof(float));
+		put(ctx, kept);
 	free(kept);
 }
 
 rubato_status tr_eval_model_show(struct tr_rule_context *ctx, const struct tr_snapshot *snapshot)
 {
 	if (ctx->rank == 0)
-		memcpy(ctx->parameters, snapshot->parameters, ctx->parameter_count * sizeof(float));
+		put(ctx, snapshot->model);
 	TR_TRY(tr_check(ctx->error,
 			rubato_broadcast(ctx->comm, ctx->parameters, ctx->parameter_count,
 					 RUBATO_FLOAT32, 0),
 			"broadcast of a snapshot"));
 	if (ctx->statistics_count == 0)
 		return RUBATO_OK;
-	if (ctx->rank == 0)
-		memcpy(ctx->statistics, snapshot->statistics,
-		       ctx->statistics_count * sizeof(float));
 	return tr_check(ctx->error,
 			rubato_broadcast(ctx->comm, ctx->statistics, ctx->statistics_count,
 					 RUBATO_FLOAT32, 0),

@@ -13,7 +13,8 @@
 rubato_status tr_eval_model_begin(struct tr_rule_context *ctx, float **kept);
 void tr_eval_model_end(struct tr_rule_context *ctx, float *kept);
 
-/* A copy of parameters and statistics for tr_eval_model_end(); NULL: no memory. */
+/* A copy of parameters and statistics for tr_eval_model_end(), or of a snapshot; NULL: no
+ * memory. */
 float *tr_eval_model_keep(const struct tr_rule_context *ctx);
 /* Rank 0's snapshot takes the place of everybody's. Collective. */
 rubato_status tr_eval_model_show(struct tr_rule_context *ctx, const struct tr_snapshot *snapshot);

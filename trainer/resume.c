@@ -42,8 +42,9 @@ static rubato_status keep_run(void *arg, struct tr_archive *archive)
 	run->tests_due = numbers[5];
 	TR_TRY(tr_optimizer_keep(&run->optimizer, archive, run->error));
 	TR_TRY(tr_ledger_keep(run->ctx.ledger, archive, run->error));
-	TR_TRY(tr_snapshots_keep(&run->snapshots, archive, run->ctx.parameter_count,
-				 run->ctx.statistics_count, run->rank == 0, run->error));
+	TR_TRY(tr_snapshots_keep(&run->snapshots, archive,
+				 run->ctx.parameter_count + run->ctx.statistics_count,
+				 run->rank == 0, run->error));
 	TR_TRY(tr_sampler_keep(run->sampler, archive, run->error));
 	/* A rule may need what the others have loaded. */
 	return rule->keep == NULL ? RUBATO_OK : rule->keep(run->rule, archive);

@@ -97,9 +97,8 @@ static rubato_status report_alone(struct tr_run *run, double seconds, bool with_
 	TR_TRY(tr_totals_sum(run->channel, &sum, run->error));
 	line = make_line(run, seconds, &sum);
 	if (with_test)
-		TR_TRY(tr_snapshots_take(&run->snapshots, &line, run->ctx.parameters,
-					 run->model.parameter_count, run->ctx.statistics,
-					 run->ctx.statistics_count, run->error));
+		TR_TRY(tr_snapshots_take(&run->snapshots, &line, tr_eval_model_keep(&run->ctx),
+					 run->error));
 	return tr_metrics_line(&run->metrics, &line, run->error);
 }
 

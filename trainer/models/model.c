@@ -84,28 +84,40 @@ static void add_parameters(struct tr_model *model, struct tr_layer *layer, size_
 	model->parameter_count = layer->bias_offset + bias_count;
 }
 
-static void add_dense(struct tr_model *model, const char *name, uint32_t outputs, bool rectified)
+static void add_dense(struct tr_model *model, const char *name, uint32_t outputs, bool biased,
+		      bool rectified)
 {
 	struct tr_layer *layer =
 		add_layer(model, TR_DENSE, name, 0, (struct tr_shape) { outputs, 1, 1 });
 
 	layer->rectified = rectified;
-	add_parameters(model, layer, tr_shape_count(layer->in) * outputs, outputs);
+	add_parameters(model, layer, tr_shape_count(layer->in) * outputs, biased ? outputs : 0);
 	if (rectified)
 		add_layer(model, TR_RELU, NULL, 0, layer->out);
 }
 
-/* Convolution, pooling by two, rectifier. */
-static void add_conv(struct tr_model *model, const char *name, uint32_t channels)
+static void add_conv(struct tr_model *model, const char *name, uint32_t channels, uint32_t stride,
+		     bool biased)
 {
 	struct tr_shape in = last_shape(model);
-	struct tr_shape out = { channels, in.height, in.width };
-	struct tr_shape half = { channels, in.height / 2, in.width / 2 };
-	struct tr_layer *layer = add_layer(model, TR_CONV, name, TR_CONV_KERNEL, out);
+	struct tr_shape out = { channels, (in.height + stride - 1) / stride,
+				(in.width + stride - 1) / stride };
+	struct tr_layer *conv = add_layer(model, TR_CONV, name, TR_CONV_KERNEL, out);
 
-	layer->rectified = true;
-	add_parameters(model, layer,
-		       (size_t)channels * in.channels * TR_CONV_KERNEL * TR_CONV_KERNEL, channels);
+	conv->stride = stride;
+	conv->rectified = true;
+	add_parameters(model, conv,
+		       (size_t)channels * in.channels * TR_CONV_KERNEL * TR_CONV_KERNEL,
+		       biased ? channels : 0);
+}
+
+/* Convolution, pooling by two, rectifier. */
+static void add_conv_pool(struct tr_model *model, const char *name, uint32_t channels)
+{
+	struct tr_shape in = last_shape(model);
+	struct tr_shape half = { channels, in.height / 2, in.width / 2 };
+
+	add_conv(model, name, channels, 1, true);
 	add_layer(model, TR_MAXPOOL, NULL, 2, half);
 	add_layer(model, TR_RELU, NULL, 0, half);
 }
@@ -113,16 +125,8 @@ static void add_conv(struct tr_model *model, const char *name, uint32_t channels
 /* Convolution without biases (the shifts do their work), normalisation. */
 static void add_conv_norm(struct tr_model *model, uint32_t channels, uint32_t stride)
 {
-	struct tr_shape in = last_shape(model);
-	struct tr_shape out = { channels, (in.height + stride - 1) / stride,
-				(in.width + stride - 1) / stride };
-	struct tr_layer *conv = add_layer(model, TR_CONV, "conv", TR_CONV_KERNEL, out);
-
-	conv->stride = stride;
-	conv->rectified = true;
-	add_parameters(model, conv,
-		       (size_t)channels * in.channels * TR_CONV_KERNEL * TR_CONV_KERNEL, 0);
-	struct tr_layer *norm = add_layer(model, TR_NORM, "norm", 0, out);
+	add_conv(model, "conv", channels, stride, false);
+	struct tr_layer *norm = add_layer(model, TR_NORM, "norm", 0, last_shape(model));
 	add_parameters(model, norm, channels, channels);
 	norm->statistics_offset = model->statistics_count;
 	model->statistics_count += 2 * (size_t)channels;
@@ -151,15 +155,7 @@ static void add_resnet20(struct tr_model *model)
 				  stage > 0 && block == 0 ? 2 : 1);
 	struct tr_shape last = last_shape(model);
 	add_layer(model, TR_AVGPOOL, NULL, last.height, (struct tr_shape) { last.channels, 1, 1 });
-	add_dense(model, "output", model->output_count, false);
-}
-
-static void add_hyperplane(struct tr_model *model)
-{
-	struct tr_layer *layer =
-		add_layer(model, TR_DENSE, "plane", 0, (struct tr_shape) { 1, 1, 1 });
-
-	add_parameters(model, layer, tr_shape_count(layer->in), 0);
+	add_dense(model, "output", model->output_count, true, false);
 }
 
 static rubato_status refuse_samples(const struct tr_model *model, const char *wants,
@@ -182,19 +178,19 @@ rubato_status tr_model_build(struct tr_model *model, enum tr_model_kind kind, en
 
 	switch (kind) {
 	case TR_LOGISTIC:
-		add_dense(model, "dense", output_count, false);
+		add_dense(model, "dense", output_count, true, false);
 		break;
 	case TR_MLP:
-		add_dense(model, "hidden", hidden_count, true);
-		add_dense(model, "output", output_count, false);
+		add_dense(model, "hidden", hidden_count, true, true);
+		add_dense(model, "output", output_count, true, false);
 		break;
 	case TR_CNN:
 		if (in.channels != 1 || !square)
 			return refuse_samples(model, "square images of one channel, at least 4 x 4",
 					      error);
-		add_conv(model, "conv1", TR_CONV1_CHANNELS);
-		add_conv(model, "conv2", TR_CONV2_CHANNELS);
-		add_dense(model, "output", output_count, false);
+		add_conv_pool(model, "conv1", TR_CONV1_CHANNELS);
+		add_conv_pool(model, "conv2", TR_CONV2_CHANNELS);
+		add_dense(model, "output", output_count, true, false);
 		break;
 	case TR_LSTM:
 	case TR_GPT:
@@ -210,7 +206,7 @@ rubato_status tr_model_build(struct tr_model *model, enum tr_model_kind kind, en
 					 "--model hyperplane needs one float target a sample, but "
 					 "the data has %s",
 					 loss == TR_HALF_SQUARE ? "several" : "labels");
-		add_hyperplane(model);
+		add_dense(model, "plane", 1, false, false);
 		break;
 	}
 	return RUBATO_OK;

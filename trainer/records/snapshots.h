@@ -10,8 +10,7 @@
 
 struct tr_snapshot {
 	struct tr_metrics_line line; /* Of that moment, to be written again with the test. */
-	float *parameters;           /* NULL on other ranks. */
-	float *statistics;
+	float *model;                /* Parameters, then statistics; NULL on other ranks. */
 	struct tr_snapshot *next;
 };
 
@@ -22,15 +21,12 @@ struct tr_snapshots { /* All ranks count them; rank 0 has them. */
 
 void tr_snapshots_open(struct tr_snapshots *snapshots);
 void tr_snapshots_close(struct tr_snapshots *snapshots);
-/* `parameters` NULL: another rank has them. */
+/* On rank 0. `model`, of malloc(), is the snapshot's from now on; NULL: there was no memory. */
 rubato_status tr_snapshots_take(struct tr_snapshots *snapshots, const struct tr_metrics_line *line,
-				const float *parameters, size_t parameter_count,
-				const float *statistics, size_t statistics_count,
-				struct tr_error *error);
-/* They go to a checkpoint, or come from there (into an empty list). `with_parameters`: this rank
- * has them. */
+				float *model, struct tr_error *error);
+/* They go to a checkpoint, or come from there (into an empty list). `float_count`: of a model;
+ * `with_models`: this rank has them. */
 rubato_status tr_snapshots_keep(struct tr_snapshots *snapshots, struct tr_archive *archive,
-				size_t parameter_count, size_t statistics_count,
-				bool with_parameters, struct tr_error *error);
+				size_t float_count, bool with_models, struct tr_error *error);
 
 #endif
