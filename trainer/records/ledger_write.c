@@ -21,15 +21,12 @@
 #define TAG 0x1ed6
 
 struct line {
-	uint64_t order[3]; /* Round + 1 and 0; or newest round + 1, 1, step. */
+	/* Of an update round + 1 and 0; of an average newest round + 1, 1, step; a draw's place. */
+	uint64_t order[3];
 	uint64_t *entry;   /* A copy. */
-	uint64_t *applied; /* Pairs of rank and step. */
+	uint64_t *applied; /* Pairs of rank and step: who applied it, or drew. */
 	uint32_t applied_count;
 	uint32_t next; /* With the same hash; 0: none. */
-};
-
-struct draw {
-	uint64_t rank, step, first_place, rows;
 };
 
 struct book {               /* On rank 0. */
@@ -37,8 +34,6 @@ struct book {               /* On rank 0. */
 	uint32_t line_count, line_room;
 	uint32_t *heads; /* [head_count] */
 	uint32_t head_count;
-	struct draw *draws;
-	size_t draw_count, draw_room;
 };
 
 /* ---- Collecting lines ---- */
@@ -152,30 +147,17 @@ static bool add_applied(struct line *line, uint32_t rank, uint64_t step)
 	return true;
 }
 
-static bool add_draw(struct book *book, uint32_t rank, const uint64_t *entry)
-{
-	struct draw *more;
-
-	if (book->draw_count == book->draw_room) {
-		book->draw_room = book->draw_room == 0 ? 1024 : 2 * book->draw_room;
-		more = realloc(book->draws, book->draw_room * sizeof(*more));
-		if (more == NULL)
-			return false;
-		book->draws = more;
-	}
-	book->draws[book->draw_count++] = (struct draw) { rank, entry[1], entry[2], entry[3] };
-	return true;
-}
-
 static bool add_entry(struct book *book, uint32_t rank, const uint64_t *entry, uint64_t *rounds)
 {
 	struct line *line;
 
-	if (entry[0] == TR_ENTRY_DRAW)
-		return add_draw(book, rank, entry);
 	line = line_of(book, entry);
 	if (line == NULL)
 		return false;
+	if (entry[0] == TR_ENTRY_DRAW) {
+		line->order[2] = entry[2];
+		return add_applied(line, rank, entry[1]);
+	}
 	if (entry[0] == TR_ENTRY_UPDATE) {
 		*rounds = entry[1] + 1;
 		line->order[0] = *rounds;
@@ -203,13 +185,6 @@ static bool add_rank(struct book *book, uint32_t rank, const uint64_t *words, si
 static int compare(uint64_t a, uint64_t b)
 {
 	return a < b ? -1 : a > b;
-}
-
-static int compare_draws(const void *a, const void *b)
-{
-	const struct draw *one = a, *other = b;
-
-	return compare(one->first_place, other->first_place);
 }
 
 static int compare_lines(const void *a, const void *b)
@@ -259,20 +234,26 @@ static void write_average(struct ledger *file, uint64_t number, const struct lin
 		       e[5], e[6]);
 }
 
+static void write_draw(struct ledger *file, const struct line *line)
+{
+	for (uint32_t i = 0; i < line->applied_count; i++)
+		ledger_draw(file, line->applied[2 * i], line->applied[2 * i + 1], line->entry[2],
+			    line->entry[3]);
+}
+
 static void write_lines(struct book *book, struct ledger *file)
 {
-	if (book->draw_count > 0)
-		qsort(book->draws, book->draw_count, sizeof(*book->draws), compare_draws);
+	uint64_t number = 0;
+
 	if (book->line_count > 1)
 		qsort(book->lines + 1, book->line_count - 1, sizeof(*book->lines), compare_lines);
-	for (size_t i = 0; i < book->draw_count; i++)
-		ledger_draw(file, book->draws[i].rank, book->draws[i].step,
-			    book->draws[i].first_place, book->draws[i].rows);
 	for (uint32_t i = 1; i < book->line_count; i++)
-		if (book->lines[i].entry[0] == TR_ENTRY_UPDATE)
-			write_update(file, i - 1, &book->lines[i]);
+		if (book->lines[i].entry[0] == TR_ENTRY_DRAW)
+			write_draw(file, &book->lines[i]);
+		else if (book->lines[i].entry[0] == TR_ENTRY_UPDATE)
+			write_update(file, number++, &book->lines[i]);
 		else
-			write_average(file, i - 1, &book->lines[i]);
+			write_average(file, number++, &book->lines[i]);
 }
 
 static rubato_status write_book(struct book *book, const char *folder, struct tr_error *error)
@@ -331,7 +312,6 @@ static void close_book(struct book *book)
 	}
 	free(book->lines);
 	free(book->heads);
-	free(book->draws);
 }
 
 static rubato_status fill_book(struct book *book, const struct tr_ledger *ledger,
