@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +14,6 @@
 #include "trainer/base/npy.h"
 
 #define DIGITS JSON_REAL_PRECISION(9)
-#define LOSS_MAX 700.0 /* Larger ones have no perplexity that a double can hold. */
 
 /* They appear at the end of a run: until then none must look like this one's. */
 static rubato_status remove_older(const char *folder, struct tr_error *error)
@@ -110,7 +108,7 @@ rubato_status tr_metrics_open(struct tr_metrics *metrics, const char *folder, ui
 	return RUBATO_OK;
 }
 
-static json_t *optional(bool there, double value)
+json_t *tr_optional(bool there, double value)
 {
 	return there ? json_real(value) : json_null();
 }
@@ -127,7 +125,7 @@ rubato_status tr_metrics_line(struct tr_metrics *metrics, const struct tr_metric
 		return RUBATO_OK;
 	o = json_pack("{s:I,s:f,s:f,s:o,s:I,s:f,s:f,s:f,s:f,s:I,s:I}", "step",
 		      (json_int_t)line->step, "epoch", line->epoch, "loss", line->loss, "accuracy",
-		      optional(line->has_accuracy, line->accuracy), "samples",
+		      tr_optional(line->has_accuracy, line->accuracy), "samples",
 		      (json_int_t)line->samples, "time", line->time, "idle_time", line->idle_time,
 		      "communication_time", line->communication_time, "learning_rate", line->rate,
 		      "reductions", (json_int_t)line->reductions, "bytes", (json_int_t)line->bytes);
@@ -136,7 +134,7 @@ rubato_status tr_metrics_line(struct tr_metrics *metrics, const struct tr_metric
 	if (line->has_test) {
 		json_object_set_new(o, "test_loss", json_real(line->test_loss));
 		json_object_set_new(o, "test_accuracy",
-				    optional(line->has_accuracy, line->test_accuracy));
+				    tr_optional(line->has_accuracy, line->test_accuracy));
 	}
 	text = json_dumps(o, JSON_COMPACT | JSON_PRESERVE_ORDER | DIGITS);
 	json_decref(o);
@@ -152,95 +150,14 @@ rubato_status tr_metrics_line(struct tr_metrics *metrics, const struct tr_metric
 	return RUBATO_OK;
 }
 
-static void add_text(json_t *o, const struct tr_summary *s)
-{
-	json_object_set_new(o, "tokens",
-			    s->reads_text ? json_integer((json_int_t)s->tokens) : json_null());
-	json_object_set_new(o, "perplexity",
-			    optional(s->reads_text && s->final_rows > 0 && s->final_loss < LOSS_MAX,
-				     exp(s->final_loss)));
-	json_object_set_new(o, "test_perplexity",
-			    optional(s->reads_text && s->has_test && s->test_loss < LOSS_MAX,
-				     exp(s->test_loss)));
-}
-
-static void append_real(json_t *o, const char *key, double value)
-{
-	json_array_append_new(json_object_get(o, key), json_real(value));
-}
-
-static void append_whole(json_t *o, const char *key, double value)
-{
-	json_array_append_new(json_object_get(o, key), json_integer((json_int_t)value));
-}
-
-static json_t *per_rank_object(const struct tr_summary *s)
-{
-	json_t *o = json_pack("{s:[],s:[],s:[],s:[],s:[]}", "compute_seconds",
-			      "communication_seconds", "idle_seconds", "steps", "samples");
-
-	for (uint32_t rank = 0; rank < s->ranks; rank++) {
-		const struct tr_totals *t = &s->per_rank[rank];
-		double idle = t->seconds - t->compute_seconds;
-
-		append_real(o, "compute_seconds", t->compute_seconds);
-		append_real(o, "communication_seconds", t->communication_seconds);
-		append_real(o, "idle_seconds", idle > 0.0 ? idle : 0.0);
-		append_whole(o, "steps", t->steps);
-		append_whole(o, "samples", t->samples);
-	}
-	return o;
-}
-
-static json_t *summary_object(const struct tr_summary *s)
-{
-	json_t *o = json_pack("{s:s,s:i,s:I,s:f,s:f,s:f,s:o,s:I,s:o}", "algorithm", s->algorithm,
-			      "ranks", (int)s->ranks, "samples", (json_int_t)s->samples, "seconds",
-			      s->seconds, "samples_per_second", s->samples_per_second,
-			      "idle_fraction", s->idle_fraction, "final_loss",
-			      optional(s->final_rows > 0, s->final_loss), "final_rows",
-			      (json_int_t)s->final_rows, "test_accuracy",
-			      optional(s->has_test && s->classify, s->test_accuracy));
-	json_t *data = json_string(s->data); /* NULL where a folder's name is no UTF-8. */
-	json_t *rest;
-
-	if (data == NULL)
-		data = json_null();
-	rest = json_pack(
-		"{s:o,s:I,s:I,s:I,s:I,s:f,s:f,s:I,s:I,s:f,s:s,s:o,s:s,s:i,s:I,s:I,s:I,s:i,s:f,s:b}",
-		"test_loss", optional(s->has_test, s->test_loss), "global_reductions",
-		(json_int_t)s->global_reductions, "local_reductions",
-		(json_int_t)s->local_reductions, "bytes_sent", (json_int_t)s->bytes_sent, "rounds",
-		(json_int_t)s->rounds, "fresh_mean", s->fresh_mean, "contributors_mean",
-		s->contributors_mean, "staleness_max", (json_int_t)s->staleness_max, "discarded",
-		(json_int_t)s->discarded, "communication_seconds", s->communication_seconds,
-		"model", s->model, "data", data, "compute", s->compute, "batch", (int)s->batch,
-		"steps", (json_int_t)s->steps, "seed", (json_int_t)s->seed, "parameters",
-		(json_int_t)s->parameters, "buckets", (int)s->buckets, "hidden_fraction",
-		s->hidden_fraction, "simulated", s->simulated);
-
-	json_object_update(o, rest);
-	json_decref(rest);
-	add_text(o, s);
-	json_object_set_new(o, "settings", s->settings);
-	json_object_set_new(o, "per_rank", per_rank_object(s));
-	return o;
-}
-
-rubato_status tr_metrics_summary(struct tr_metrics *metrics, const struct tr_summary *summary,
+rubato_status tr_metrics_summary(struct tr_metrics *metrics, json_t *summary,
 				 struct tr_error *error)
 {
 	char path[TR_PATH_BYTES], *text;
-	json_t *o;
 	rubato_status err;
 
-	if (metrics->folder == NULL) {
-		json_decref(summary->settings);
-		return RUBATO_OK;
-	}
-	o = summary_object(summary);
-	text = json_dumps(o, JSON_INDENT(2) | JSON_PRESERVE_ORDER | DIGITS);
-	json_decref(o);
+	text = json_dumps(summary, JSON_INDENT(2) | JSON_PRESERVE_ORDER | DIGITS);
+	json_decref(summary);
 	if (text == NULL)
 		return tr_fail(error, RUBATO_ERR_MEMORY, "summary.json: out of memory");
 	err = tr_path(path, error, "%s/summary.json", metrics->folder);
