@@ -21,6 +21,9 @@ bool tr_archive_loading(const struct tr_archive *archive);
  * ARGUMENT (no such piece, or of another size). */
 rubato_status tr_archive_bytes(struct tr_archive *archive, const char *name, void *bytes,
 			       size_t size_bytes, struct tr_error *error);
+/* The same of a variable. */
+#define tr_archive_value(archive, name, value, error)                                              \
+	tr_archive_bytes(archive, name, &(value), sizeof(value), error)
 
 /* Saves to `path`, which appears (or is replaced) in tr_archive_finish(). */
 rubato_status tr_archive_create(struct tr_archive **out, const char *path, struct tr_error *error);

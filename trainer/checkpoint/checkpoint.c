@@ -96,7 +96,7 @@ static rubato_status check_head(const struct tr_checkpoints *c, struct tr_archiv
 {
 	struct head head;
 
-	TR_TRY(tr_archive_bytes(archive, "head", &head, sizeof(head), error));
+	TR_TRY(tr_archive_value(archive, "head", head, error));
 	if (head.rank_count != rubato_size(c->comm))
 		return tr_fail(error, RUBATO_ERR_MISMATCH, "%s: written by %u ranks, here are %u",
 			       path, head.rank_count, rubato_size(c->comm));
@@ -272,7 +272,7 @@ static rubato_status create_file(const struct tr_checkpoints *c, uint64_t step, 
 	if (mkdir(folder, 0777) != 0 && errno != EEXIST)
 		return tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", folder, strerror(errno));
 	TR_TRY(tr_archive_create(out, path, error));
-	return tr_archive_bytes(*out, "head", &head, sizeof(head), error);
+	return tr_archive_value(*out, "head", head, error);
 }
 
 /* `keep` NULL: its head is all that is in it. */

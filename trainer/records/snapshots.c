@@ -51,7 +51,7 @@ static rubato_status keep_one(struct tr_snapshot *s, uint32_t number, struct tr_
 	char name[48];
 
 	snprintf(name, sizeof(name), "snapshot %u line", number);
-	TR_TRY(tr_archive_bytes(archive, name, &s->line, sizeof(s->line), error));
+	TR_TRY(tr_archive_value(archive, name, s->line, error));
 	if (s->model == NULL)
 		return RUBATO_OK;
 	snprintf(name, sizeof(name), "snapshot %u", number);
@@ -64,7 +64,7 @@ rubato_status tr_snapshots_keep(struct tr_snapshots *snapshots, struct tr_archiv
 	const struct tr_metrics_line nothing = { 0 };
 	uint32_t count = snapshots->count, number = 0;
 
-	TR_TRY(tr_archive_bytes(archive, "snapshots", &count, sizeof(count), error));
+	TR_TRY(tr_archive_value(archive, "snapshots", count, error));
 	while (snapshots->count < count) { /* Loading. */
 		float *room = with_models ? calloc(float_count, sizeof(float)) : NULL;
 

@@ -19,15 +19,6 @@ struct tr_totals_channel {
 	struct line *lines; /* Rank 0: of each rank, its own without an operation; else one. */
 };
 
-void tr_totals_add(struct tr_totals *sum, const struct tr_totals *other)
-{
-	double *to = (double *)sum;
-	const double *from = (const double *)other;
-
-	for (size_t i = 0; i < TR_TOTALS_COUNT; i++)
-		to[i] += from[i];
-}
-
 rubato_status tr_totals_gather(rubato_comm *comm, const struct tr_totals *mine,
 			       struct tr_totals **all, struct tr_error *error)
 {
@@ -61,6 +52,12 @@ void tr_totals_channel_close(struct tr_totals_channel *channel)
 	free(channel);
 }
 
+static rubato_status start(struct line *line, struct tr_error *error)
+{
+	line->in_flight = true;
+	return tr_check(error, rubato_start(line->op), "start of totals");
+}
+
 static rubato_status open_line(struct tr_totals_channel *t, uint32_t i, struct tr_error *error)
 {
 	struct line *line = &t->lines[i];
@@ -76,8 +73,7 @@ static rubato_status open_line(struct tr_totals_channel *t, uint32_t i, struct t
 			rubato_op_recv(t->comm, &line->moving, TR_TOTALS_COUNT, RUBATO_FLOAT64, i,
 				       TAG, &line->op),
 			"op_recv of totals"));
-	line->in_flight = true;
-	return tr_check(error, rubato_start(line->op), "start of totals");
+	return start(line, error);
 }
 
 rubato_status tr_totals_channel_open(struct tr_totals_channel **out, rubato_comm *comm,
@@ -114,9 +110,9 @@ static rubato_status receive(struct line *line, struct tr_error *error)
 		if (!done)
 			break;
 		line->newest = line->moving;
-		line->in_flight = line->newest.over == 0.0;
-		if (line->in_flight)
-			TR_TRY(tr_check(error, rubato_start(line->op), "start of totals"));
+		line->in_flight = false;
+		if (line->newest.over == 0.0)
+			TR_TRY(start(line, error));
 	}
 	return RUBATO_OK;
 }
@@ -135,8 +131,7 @@ rubato_status tr_totals_send(struct tr_totals_channel *channel, const struct tr_
 	if (!done)
 		return RUBATO_OK;
 	line->moving = *mine;
-	line->in_flight = true;
-	return tr_check(error, rubato_start(line->op), "start of totals");
+	return start(line, error);
 }
 
 rubato_status tr_totals_sum(struct tr_totals_channel *channel, struct tr_totals *sum,
@@ -145,7 +140,8 @@ rubato_status tr_totals_sum(struct tr_totals_channel *channel, struct tr_totals 
 	*sum = (struct tr_totals) { 0 };
 	for (uint32_t i = 0; i < channel->line_count; i++) {
 		TR_TRY(receive(&channel->lines[i], error));
-		tr_totals_add(sum, &channel->lines[i].newest);
+		for (size_t k = 0; k < TR_TOTALS_COUNT; k++)
+			((double *)sum)[k] += ((const double *)&channel->lines[i].newest)[k];
 	}
 	return RUBATO_OK;
 }
@@ -165,8 +161,7 @@ static rubato_status send_last(struct line *line, const struct tr_totals *mine,
 	TR_TRY(wait_line(line, error));
 	line->moving = *mine;
 	line->moving.over = 1.0;
-	TR_TRY(tr_check(error, rubato_start(line->op), "start of totals"));
-	line->in_flight = true;
+	TR_TRY(start(line, error));
 	return wait_line(line, error);
 }
 
@@ -175,10 +170,8 @@ static rubato_status receive_last(struct line *line, struct tr_error *error)
 	while (line->in_flight) {
 		TR_TRY(wait_line(line, error));
 		line->newest = line->moving;
-		if (line->newest.over != 0.0)
-			break;
-		line->in_flight = true;
-		TR_TRY(tr_check(error, rubato_start(line->op), "start of totals"));
+		if (line->newest.over == 0.0)
+			TR_TRY(start(line, error));
 	}
 	return RUBATO_OK;
 }
@@ -199,11 +192,8 @@ rubato_status tr_totals_sync(struct tr_totals_channel *channel, const struct tr_
 {
 	TR_TRY(tr_totals_finish(channel, mine, error));
 	for (uint32_t i = 1; i < channel->line_count; i++) { /* On rank 0. */
-		struct line *line = &channel->lines[i];
-
-		line->newest.over = 0.0;
-		line->in_flight = true;
-		TR_TRY(tr_check(error, rubato_start(line->op), "start of totals"));
+		channel->lines[i].newest.over = 0.0;
+		TR_TRY(start(&channel->lines[i], error));
 	}
 	return RUBATO_OK;
 }

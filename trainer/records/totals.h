@@ -40,7 +40,6 @@ rubato_status tr_totals_sync(struct tr_totals_channel *channel, const struct tr_
 rubato_status tr_totals_finish(struct tr_totals_channel *channel, const struct tr_totals *mine,
 			       struct tr_error *error);
 
-void tr_totals_add(struct tr_totals *sum, const struct tr_totals *other);
 /* Collective. Rank 0: those of all ranks, for free(); elsewhere NULL. */
 rubato_status tr_totals_gather(rubato_comm *comm, const struct tr_totals *mine,
 			       struct tr_totals **all, struct tr_error *error);

@@ -654,7 +654,7 @@ static rubato_status eager_keep(struct tr_rule_state *state, struct tr_archive *
 	rubato_status err;
 	void *saved;
 
-	TR_TRY(tr_archive_bytes(archive, "eager", &state->past, sizeof(state->past), ctx->error));
+	TR_TRY(tr_archive_value(archive, "eager", state->past, ctx->error));
 	TR_TRY(tr_archive_bytes(archive, "eager.made", state->made,
 				ctx->rank_count * sizeof(*state->made), ctx->error));
 	TR_TRY(tr_check(ctx->error, rubato_partial_save(state->partial, NULL, &saved_bytes),

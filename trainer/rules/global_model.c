@@ -83,8 +83,7 @@ void tr_global_model_agree(struct tr_global_model *global, uint64_t done)
 
 rubato_status tr_global_model_keep(struct tr_global_model *global, struct tr_archive *archive)
 {
-	TR_TRY(tr_archive_bytes(archive, "averaging.last", &global->last, sizeof(global->last),
-				global->ctx->error));
+	TR_TRY(tr_archive_value(archive, "averaging.last", global->last, global->ctx->error));
 	TR_TRY(tr_outer_keep(&global->outer, archive, global->ctx->error));
 	return tr_averaging_keep(global->averaging, "averaging", archive);
 }

@@ -229,8 +229,7 @@ static rubato_status hier_keep(struct tr_rule_state *state, struct tr_archive *a
 	TR_TRY(tr_global_model_keep(&state->global, archive));
 	if (state->local == NULL)
 		return RUBATO_OK;
-	TR_TRY(tr_archive_bytes(archive, "hier.last", &state->last, sizeof(state->last),
-				ctx->error));
+	TR_TRY(tr_archive_value(archive, "hier.last", state->last, ctx->error));
 	if (state->model != NULL)
 		TR_TRY(tr_archive_bytes(archive, "hier.model", state->model,
 					ctx->parameter_count * sizeof(float), ctx->error));

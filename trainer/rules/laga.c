@@ -464,8 +464,7 @@ static rubato_status laga_keep(struct tr_rule_state *state, struct tr_archive *a
 		return tr_fail(ctx->error, RUBATO_ERR_ARGUMENT,
 			       "checkpoint: %llu results in flight, of at most %u",
 			       (unsigned long long)numbers[4], state->own->lag);
-	TR_TRY(tr_archive_bytes(archive, "laga.rate", &state->last_rate, sizeof(state->last_rate),
-				ctx->error));
+	TR_TRY(tr_archive_value(archive, "laga.rate", state->last_rate, ctx->error));
 	TR_TRY(tr_archive_bytes(archive, "laga.done", state->done,
 				ctx->rank_count * sizeof(*state->done), ctx->error));
 	TR_TRY(tr_archive_bytes(archive, "laga.kept", state->kept,

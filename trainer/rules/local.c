@@ -175,12 +175,9 @@ static rubato_status local_keep(struct tr_rule_state *state, struct tr_archive *
 	TR_TRY(tr_global_model_keep(&state->global, archive));
 	if (!(state->own->pull > 0.0))
 		return RUBATO_OK;
-	TR_TRY(tr_archive_bytes(archive, "local.begun", &state->begun, sizeof(state->begun),
-				ctx->error));
-	TR_TRY(tr_archive_bytes(archive, "local.unbegun", &state->unbegun, sizeof(state->unbegun),
-				ctx->error));
-	TR_TRY(tr_archive_bytes(archive, "local.arrived", &state->arrived, sizeof(state->arrived),
-				ctx->error));
+	TR_TRY(tr_archive_value(archive, "local.begun", state->begun, ctx->error));
+	TR_TRY(tr_archive_value(archive, "local.unbegun", state->unbegun, ctx->error));
+	TR_TRY(tr_archive_value(archive, "local.arrived", state->arrived, ctx->error));
 	TR_TRY(tr_averaging_keep_mean(state->global.averaging, archive));
 	if (!tr_archive_loading(archive) || state->unbegun == 0)
 		return RUBATO_OK;

@@ -91,8 +91,7 @@ rubato_status tr_optimizer_keep(struct tr_optimizer *optimizer, struct tr_archiv
 	for (uint32_t i = 0; i < optimizer->state_count; i++)
 		TR_TRY(tr_archive_bytes(archive, names[i], optimizer->states[i],
 					optimizer->count * sizeof(float), error));
-	return tr_archive_bytes(archive, "optimizer updates", &optimizer->updates,
-				sizeof(optimizer->updates), error);
+	return tr_archive_value(archive, "optimizer updates", optimizer->updates, error);
 }
 
 void tr_optimizer_close(struct tr_optimizer *optimizer)

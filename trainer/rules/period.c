@@ -69,18 +69,11 @@ void tr_period_loss(struct tr_period *period, uint64_t step, double loss)
 rubato_status tr_period_keep(struct tr_period *period, struct tr_archive *archive,
 			     struct tr_error *error)
 {
-	TR_TRY(tr_archive_bytes(archive, "period.sample_steps", &period->sample_steps,
-				sizeof(period->sample_steps), error));
-	TR_TRY(tr_archive_bytes(archive, "period.steps", &period->steps, sizeof(period->steps),
-				error));
-	TR_TRY(tr_archive_bytes(archive, "period.samples", &period->samples,
-				sizeof(period->samples), error));
-	TR_TRY(tr_archive_bytes(archive, "period.constant", &period->constant,
-				sizeof(period->constant), error));
-	TR_TRY(tr_archive_bytes(archive, "period.loss_sum", &period->loss_sum,
-				sizeof(period->loss_sum), error));
-	TR_TRY(tr_archive_bytes(archive, "period.first_loss", &period->first_loss,
-				sizeof(period->first_loss), error));
-	return tr_archive_bytes(archive, "period.interval", &period->interval,
-				sizeof(period->interval), error);
+	TR_TRY(tr_archive_value(archive, "period.sample_steps", period->sample_steps, error));
+	TR_TRY(tr_archive_value(archive, "period.steps", period->steps, error));
+	TR_TRY(tr_archive_value(archive, "period.samples", period->samples, error));
+	TR_TRY(tr_archive_value(archive, "period.constant", period->constant, error));
+	TR_TRY(tr_archive_value(archive, "period.loss_sum", period->loss_sum, error));
+	TR_TRY(tr_archive_value(archive, "period.first_loss", period->first_loss, error));
+	return tr_archive_value(archive, "period.interval", period->interval, error);
 }

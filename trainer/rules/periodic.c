@@ -203,8 +203,7 @@ static rubato_status periodic_keep(struct tr_rule_state *state, struct tr_archiv
 	TR_TRY(tr_global_model_keep(&state->global, archive));
 	TR_TRY(tr_period_keep(&state->period, archive, ctx->error));
 	show_period(state);
-	return tr_archive_bytes(archive, "periodic.loss_sum", &state->loss_sum,
-				sizeof(state->loss_sum), ctx->error);
+	return tr_archive_value(archive, "periodic.loss_sum", state->loss_sum, ctx->error);
 }
 
 const struct tr_rule tr_rule_periodic = {
