@@ -141,8 +141,9 @@ static rubato_status write_results(struct tr_run *run, const struct result *r)
 	TR_TRY(tr_run_totals(run, &mine));
 	TR_TRY(tr_totals_gather(run->comm, &mine, &per_rank, run->error));
 	if (run->metrics.folder != NULL)
-		err = tr_metrics_summary(&run->metrics, summary_object(run, r, per_rank),
-					 run->error);
+		err = tr_json_write(run->metrics.folder, "summary.json",
+				    summary_object(run, r, per_rank), TR_METRICS_DIGITS,
+				    run->error);
 	free(per_rank);
 	return tr_agree(run->comm, err, run->error);
 }

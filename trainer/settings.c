@@ -3,14 +3,11 @@
 #include "trainer/settings.h"
 
 #include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "trainer/base/agree.h"
-#include "trainer/base/npy.h"
+#include "trainer/records/metrics.h"
 
-#define DIGITS JSON_REAL_PRECISION(17)
+#define DIGITS 17 /* All that a double has. */
 
 static json_t *words(const char *word)
 {
@@ -69,20 +66,8 @@ rubato_status tr_settings_write(const struct tr_options *options, const struct t
 				const struct tr_shuffle *shuffle, const struct tr_rate *rate,
 				struct tr_error *error)
 {
-	json_t *object = settings_object(options, model, shuffle, rate);
-	char *text = NULL, path[TR_PATH_BYTES];
-	rubato_status err;
-
-	if (object != NULL)
-		text = json_dumps(object, JSON_INDENT(2) | JSON_PRESERVE_ORDER | DIGITS);
-	json_decref(object);
-	if (text == NULL)
-		return tr_fail(error, RUBATO_ERR_MEMORY, "run.json: out of memory");
-	err = tr_path(path, error, "%s/run.json", options->out);
-	if (err == RUBATO_OK)
-		err = tr_file_replace(path, text, strlen(text), "\n", 1, error);
-	free(text);
-	return err;
+	return tr_json_write(options->out, "run.json",
+			     settings_object(options, model, shuffle, rate), DIGITS, error);
 }
 
 json_t *tr_settings_given(const struct tr_options *options)

@@ -13,8 +13,6 @@
 
 #include "trainer/base/npy.h"
 
-#define DIGITS JSON_REAL_PRECISION(9)
-
 /* They appear at the end of a run: until then none must look like this one's. */
 static rubato_status remove_older(const char *folder, struct tr_error *error)
 {
@@ -136,7 +134,8 @@ rubato_status tr_metrics_line(struct tr_metrics *metrics, const struct tr_metric
 		json_object_set_new(o, "test_accuracy",
 				    tr_optional(line->has_accuracy, line->test_accuracy));
 	}
-	text = json_dumps(o, JSON_COMPACT | JSON_PRESERVE_ORDER | DIGITS);
+	text = json_dumps(o, JSON_COMPACT | JSON_PRESERVE_ORDER |
+				     JSON_REAL_PRECISION(TR_METRICS_DIGITS));
 	json_decref(o);
 	if (text == NULL)
 		return tr_fail(error, RUBATO_ERR_MEMORY, "metrics.jsonl: out of memory");
@@ -150,17 +149,18 @@ rubato_status tr_metrics_line(struct tr_metrics *metrics, const struct tr_metric
 	return RUBATO_OK;
 }
 
-rubato_status tr_metrics_summary(struct tr_metrics *metrics, json_t *summary,
-				 struct tr_error *error)
+rubato_status tr_json_write(const char *folder, const char *name, json_t *object, size_t digits,
+			    struct tr_error *error)
 {
 	char path[TR_PATH_BYTES], *text;
 	rubato_status err;
 
-	text = json_dumps(summary, JSON_INDENT(2) | JSON_PRESERVE_ORDER | DIGITS);
-	json_decref(summary);
+	text = json_dumps(object,
+			  JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(digits));
+	json_decref(object);
 	if (text == NULL)
-		return tr_fail(error, RUBATO_ERR_MEMORY, "summary.json: out of memory");
-	err = tr_path(path, error, "%s/summary.json", metrics->folder);
+		return tr_fail(error, RUBATO_ERR_MEMORY, "%s: out of memory", name);
+	err = tr_path(path, error, "%s/%s", folder, name);
 	if (err == RUBATO_OK)
 		err = tr_file_replace(path, text, strlen(text), "\n", 1, error);
 	free(text);

@@ -9,6 +9,8 @@
 
 struct json_t; /* jansson's. */
 
+#define TR_METRICS_DIGITS 9
+
 struct tr_metrics {
 	const char *folder; /* NULL: nothing is written. */
 	int lines;          /* File descriptor of metrics.jsonl. */
@@ -36,9 +38,9 @@ rubato_status tr_metrics_open(struct tr_metrics *metrics, const char *folder, ui
 			      bool with_tests, struct tr_error *error);
 rubato_status tr_metrics_line(struct tr_metrics *metrics, const struct tr_metrics_line *line,
 			      struct tr_error *error);
-/* Frees `summary`; NULL: there was no memory. Of a folder only. */
-rubato_status tr_metrics_summary(struct tr_metrics *metrics, struct json_t *summary,
-				 struct tr_error *error);
+/* A file of the folder, whole or not at all. Frees the object; NULL: there was no memory. */
+rubato_status tr_json_write(const char *folder, const char *name, struct json_t *object,
+			    size_t digits, struct tr_error *error);
 /* A number, or null. */
 struct json_t *tr_optional(bool there, double value);
 void tr_metrics_close(struct tr_metrics *metrics);

@@ -3,8 +3,6 @@
  * (Zhou, Cong, IJCAI 2018; with reduction momentum, --outer: Cong, Yang, Zhou, ICPP-W 2019). It
  * averages after K, 2 K, ... steps; --k 1 is synchronous SGD.
  */
-#include <stdlib.h>
-
 #include "trainer/rules/global_model.h"
 
 struct kavg_options {

@@ -13,8 +13,6 @@
  * the mean of the models is the same.) The ranks' models are never equal on the way: a plain
  * average ends the run.
  */
-#include <stdlib.h>
-
 #include "trainer/rules/global_model.h"
 
 struct local_options {
