@@ -400,17 +400,18 @@ void KERNEL(const struct rb_reduce *reduce)
 	if (rb_reduce_copies(reduce))
 		return;
 	if (op == RUBATO_AVG && reduce->final_count > 1) {
+		if (reduce->final_count > RB_DIVISOR_MAX) {
+			rb_reduce_plain_part(reduce, 0, reduce->count);
+			return;
+		}
 		op = RUBATO_OPERATOR_COUNT;
-		divisor = rb_divisor_make(reduce->final_count, bits < 16 ? 16 : bits);
-	}
-	if (op == RUBATO_OPERATOR_COUNT && reduce->final_count > RB_DIVISOR_MAX) {
-		rb_reduce_plain_part(reduce, 0, reduce->count);
-		return;
 	}
 	stream = stream_from(reduce, &first);
 	if (stream)
 		rb_reduce_plain_part(reduce, 0, first);
 	mode = rb_float_mode_enter();
+	if (op == RUBATO_OPERATOR_COUNT) /* In the right mode: its reciprocals are rounded. */
+		divisor = rb_divisor_make(reduce->final_count, bits < 16 ? 16 : bits);
 	table[reduce->type][op](reduce, divisor, first, stream);
 	rb_float_mode_leave(mode);
 	if (stream)

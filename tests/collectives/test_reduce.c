@@ -543,28 +543,57 @@ END_TEST
 
 #ifdef RB_REDUCE_X86
 /* Flushes subnormals and rounds upward, as an application's thread may. */
+static uint32_t float_mode_disturb(void)
+{
+	uint32_t was = __builtin_ia32_stmxcsr();
+
+	__builtin_ia32_ldmxcsr(0xdfc0);
+	return was;
+}
+
+static uint32_t float_mode(void)
+{
+	return __builtin_ia32_stmxcsr() & 0xffc0;
+}
+
+static void float_mode_restore(uint32_t was)
+{
+	__builtin_ia32_ldmxcsr(was);
+}
+
+#define MODE_ELEMENTS 67
+
 START_TEST(the_callers_float_mode_does_not_matter)
 {
 	rb_reduce_fn fn = kernel_wanted(_i);
-	uint32_t tiny = 3, one = 0x3f800000, to[4] = { 0 };
-	const void *from[] = { &tiny, &tiny, &one, &tiny };
-	struct rb_reduce r = { RUBATO_FLOAT32, RUBATO_SUM, 0, to, from, 2, 1 };
-	uint32_t was = __builtin_ia32_stmxcsr(), set = 0xdfc0, kept, now, sum;
+	uint32_t tiny[MODE_ELEMENTS], one[MODE_ELEMENTS], to[3][MODE_ELEMENTS], was, kept, now;
+	uint64_t one64[MODE_ELEMENTS], to64[MODE_ELEMENTS];
+	const void *tinies[] = { tiny, tiny }, *ones[] = { one, tiny }, *ones64[] = { one64 };
+	const uint64_t n = MODE_ELEMENTS;
 
+	for (uint32_t i = 0; i < n; i++) {
+		tiny[i] = 3;
+		one[i] = 0x3f800000;
+		one64[i] = 0x3ff0000000000000;
+	}
 	if (fn == NULL)
 		return;
-	__builtin_ia32_ldmxcsr(set);
-	kept = __builtin_ia32_stmxcsr(); /* Valgrind keeps the rounding alone. */
-	fn(&r);
-	sum = to[0];
-	r.from = from + 2;
-	fn(&r);
-	now = __builtin_ia32_stmxcsr();
-	__builtin_ia32_ldmxcsr(was);
-	ck_assert_uint_eq(sum, 6);
-	ck_assert_uint_eq(to[0], one);
-	ck_assert_uint_ne(kept & 0xffc0, was & 0xffc0);
-	ck_assert_uint_eq(now & 0xffc0, kept & 0xffc0);
+	was = float_mode_disturb();
+	kept = float_mode(); /* Valgrind keeps the rounding alone. */
+	fn(&(struct rb_reduce) { RUBATO_FLOAT32, RUBATO_SUM, 0, to[0], tinies, 2, n });
+	fn(&(struct rb_reduce) { RUBATO_FLOAT32, RUBATO_SUM, 0, to[1], ones, 2, n });
+	fn(&(struct rb_reduce) { RUBATO_FLOAT32, RUBATO_AVG, 29, to[2], ones, 1, n });
+	fn(&(struct rb_reduce) { RUBATO_FLOAT64, RUBATO_AVG, 29, to64, ones64, 1, n });
+	now = float_mode();
+	float_mode_restore(was);
+	ck_assert_uint_ne(kept, float_mode());
+	ck_assert_uint_eq(now, kept);
+	for (uint32_t i = 0; i < n; i++) {
+		EXPECT(to[0][i] == 6 && to[1][i] == one[i], "sums, element %u", i);
+		/* The nearest to 1 / 29 is below it, in both types. */
+		EXPECT(to[2][i] == 0x3d0d3dcb, "average %#x, element %u", to[2][i], i);
+		EXPECT(to64[i] == average_bits(RUBATO_FLOAT64, one64[i], 29), "element %u", i);
+	}
 }
 END_TEST
 #endif
