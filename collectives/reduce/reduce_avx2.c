@@ -2,8 +2,6 @@
 #include "collectives/reduce/kernels.h"
 
 #ifdef RB_REDUCE_X86
-#include <immintrin.h>
-
 #define KERNEL rb_reduce_avx2
 #define CONVERSION rb_convert_avx2
 #define TARGET __attribute__((target("avx2,f16c")))
@@ -20,11 +18,13 @@
 	((v_f64)_mm256_or_pd((__m256d)(value),                                                     \
 			     _mm256_cmp_pd((__m256d)(a), (__m256d)(b), _CMP_UNORD_Q)))
 
+#include "collectives/reduce/vector_x86.h"
+
 #define HALF __m128i
 #define half_load(at) _mm_loadu_si128((const __m128i *)(const void *)(at))
 #define half_store(at, value) _mm_storeu_si128((__m128i *)(void *)(at), value)
 #define half_stream(at, value) _mm_stream_si128((__m128i *)(void *)(at), value)
-#define int_stream(at, value) _mm256_stream_si256((__m256i *)(void *)(at), value)
+#define int_stream(at, value) _mm256_stream_si256((__m256i *)(void *)(at), (__m256i)(value))
 #define halves_widen(half) _mm256_cvtepu16_epi32(half)
 #define halves_narrow(value)                                                                       \
 	_mm_packus_epi32(_mm256_castsi256_si128((__m256i)(value)),                                 \

@@ -2,8 +2,6 @@
 #include "collectives/reduce/kernels.h"
 
 #ifdef RB_REDUCE_X86
-#include <immintrin.h>
-
 #define KERNEL rb_reduce_avx512
 #define CONVERSION rb_convert_avx512
 #define TARGET __attribute__((target("avx512f,avx512dq,avx512bw")))
@@ -22,11 +20,13 @@
 		(__m512i)(value), _mm512_cmp_pd_mask((__m512d)(a), (__m512d)(b), _CMP_UNORD_Q),    \
 		_mm512_set1_epi64(-1)))
 
+#include "collectives/reduce/vector_x86.h"
+
 #define HALF __m256i
 #define half_load(at) _mm256_loadu_si256((const __m256i *)(const void *)(at))
 #define half_store(at, value) _mm256_storeu_si256((__m256i *)(void *)(at), value)
 #define half_stream(at, value) _mm256_stream_si256((__m256i *)(void *)(at), value)
-#define int_stream(at, value) _mm512_stream_si512((__m512i *)(void *)(at), value)
+#define int_stream(at, value) _mm512_stream_si512((__m512i *)(void *)(at), (__m512i)(value))
 #define halves_widen(half) _mm512_cvtepu16_epi32(half)
 #define halves_narrow(value) _mm512_cvtepi32_epi16((__m512i)(value))
 #define f16_widen(half) _mm512_cvtph_ps(half)

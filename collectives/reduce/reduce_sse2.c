@@ -5,8 +5,6 @@
 #include "collectives/reduce/kernels.h"
 
 #ifdef RB_REDUCE_X86
-#include <immintrin.h>
-
 #define KERNEL rb_reduce_sse2
 #define CONVERSION rb_convert_sse2
 #define TARGET
@@ -21,11 +19,13 @@
 #define unordered_f64(value, a, b)                                                                 \
 	((v_f64)_mm_or_pd((__m128d)(value), _mm_cmpunord_pd((__m128d)(a), (__m128d)(b))))
 
+#include "collectives/reduce/vector_x86.h"
+
 #define HALF __m128i /* The lower half of it. */
 #define half_load(at) _mm_loadl_epi64((const __m128i *)(const void *)(at))
 #define half_store(at, value) _mm_storel_epi64((__m128i *)(void *)(at), value)
 #define half_stream(at, value) _mm_stream_si64((long long *)(void *)(at), _mm_cvtsi128_si64(value))
-#define int_stream(at, value) _mm_stream_si128((__m128i *)(void *)(at), value)
+#define int_stream(at, value) _mm_stream_si128((__m128i *)(void *)(at), (__m128i)(value))
 
 typedef float four_floats __attribute__((vector_size(16)));
 typedef uint32_t four_words __attribute__((vector_size(16)));

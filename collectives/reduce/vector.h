@@ -1,57 +1,30 @@
 /*
- * vector.h -- the fast kernels, once for each width: the including file defines
+ * vector.h -- the fast kernels, once for each width: the including file defines, besides what
+ * vector_types.h asks for,
  *
- *   KERNEL         its name                    VECTOR_BYTES   16, 32 or 64
- *   CONVERSION     its converter's             MM(x)          an intrinsic's name
- *   TARGET         attribute of its functions
- *   INT FLT DBL    the intrinsics' vectors     HALF           one of 16-bit elements
- *   half_load, half_store, half_stream         of VECTOR_BYTES / 4 elements
- *   halves_widen, halves_narrow                to 32 bits by zeros, and back
- *   f16_widen, f16_narrow                      HALF to float32, and back
- *   int_stream                                 a store past the caches
- *   unordered_f32, unordered_f64               value with all bits set where either is NaN
+ *   KERNEL, CONVERSION             its name, and its converter's
+ *   max_T, min_T                   of all types T; NaN where either is
+ *   nan_f32, nan_f64               all bits set where there is a NaN
+ *   upper_16, upper_32             the upper half of x times a divisor's magic number
+ *   multiply                       of the even 32-bit lanes, 64 bits wide
+ *   shift_right_16, _32, _64       of unsigned lanes, by one count
+ *   bytes_first, bytes_second      half of the 8-bit lanes each, made 16 bits wide;
+ *   bytes_join                     the two together again
+ *   HALF, half_load, half_store    a vector of VECTOR_BYTES / 4 elements of 16 bits
+ *   halves_widen, halves_narrow    to 32 bits by zeros, and back
+ *   f16_widen, f16_narrow          HALF to float32, and back
+ *   STREAMS                        whether there are stores past the caches;
+ *   int_stream, half_stream        they, and
+ *   stream_end                     what orders them before later stores
  *
  * Four vectors of every operand at a time, folded in registers: each operand is read once and the
  * target written once, after all operands of those elements have been read, so that it may be one
  * of them. Which NaN comes out of an operation is left open, as in scalar.h: finish_ decides.
  */
-#include <immintrin.h>
 #include <string.h>
 
 #include "collectives/reduce/kernels.h"
-
-#define INLINE TARGET __attribute__((always_inline)) static inline
-#define DECLARE(T, type)                                                                           \
-	typedef type v_##T __attribute__((vector_size(VECTOR_BYTES)));                             \
-	typedef type v_any_##T __attribute__((vector_size(VECTOR_BYTES), aligned(1), may_alias));
-
-DECLARE(f32, float)
-DECLARE(f64, double)
-DECLARE(i8, int8_t)
-DECLARE(i16, int16_t)
-DECLARE(i32, int32_t)
-DECLARE(i64, int64_t)
-DECLARE(u8, uint8_t)
-DECLARE(u16, uint16_t)
-DECLARE(u32, uint32_t)
-DECLARE(u64, uint64_t)
-typedef v_f32 v_f16; /* 16-bit floats are computed in float32. */
-typedef v_f32 v_bf16;
-
-/* The element in memory, and how many of them make a vector. */
-#define BYTES_f32 4
-#define BYTES_f64 8
-#define BYTES_f16 2
-#define BYTES_bf16 2
-#define BYTES_i8 1
-#define BYTES_i16 2
-#define BYTES_i32 4
-#define BYTES_i64 8
-#define BYTES_u8 1
-#define BYTES_u16 2
-#define BYTES_u32 4
-#define BYTES_u64 8
-#define LANES(T) (sizeof(v_##T) / sizeof(((v_##T) { 0 })[0]))
+#include "collectives/reduce/vector_types.h"
 
 /* ---- Operators ---- */
 
@@ -88,89 +61,18 @@ FINISH_SAME(u16)
 FINISH_SAME(u32)
 FINISH_SAME(u64)
 
-/* The instructions give their second operand for equal zeros and for NaN: both ways, and joined. */
-#define FLOAT_OPS(T, B, suffix, VECTOR, canonical)                                                 \
-	INLINE v_##T max_##T(v_##T a, v_##T b)                                                     \
-	{                                                                                          \
-		v_##T one = (v_##T)MM(max_##suffix)((VECTOR)a, (VECTOR)b);                         \
-		v_##T two = (v_##T)MM(max_##suffix)((VECTOR)b, (VECTOR)a);                         \
-                                                                                                   \
-		return unordered_##T((v_##T)((v_##B)one & (v_##B)two), a, b);                      \
-	}                                                                                          \
-	INLINE v_##T min_##T(v_##T a, v_##T b)                                                     \
-	{                                                                                          \
-		v_##T one = (v_##T)MM(min_##suffix)((VECTOR)a, (VECTOR)b);                         \
-		v_##T two = (v_##T)MM(min_##suffix)((VECTOR)b, (VECTOR)a);                         \
-                                                                                                   \
-		return unordered_##T((v_##T)((v_##B)one | (v_##B)two), a, b);                      \
-	}                                                                                          \
+/* All NaNs become the canonical one. */
+#define FINISH_FLOAT(T, B, canonical)                                                              \
 	INLINE v_##T finish_##T(v_##T a)                                                           \
 	{                                                                                          \
-		v_##B all = (v_##B)unordered_##T((v_##T) { 0 }, a, a);                             \
+		v_##B all = nan_##T(a);                                                            \
                                                                                                    \
 		return (v_##T)(((v_##B)a & ~all) | (all & (canonical)));                           \
 	}
-FLOAT_OPS(f32, u32, ps, FLT, 0x7fc00000)
-FLOAT_OPS(f64, u64, pd, DBL, 0x7ff8000000000000)
-
-#define NATIVE(verb, T, suffix)                                                                    \
-	INLINE v_##T verb##_##T(v_##T a, v_##T b)                                                  \
-	{                                                                                          \
-		return (v_##T)MM(verb##_##suffix)((INT)a, (INT)b);                                 \
-	}
-#define PICK(verb, T, sign)                                                                        \
-	INLINE v_##T verb##_##T(v_##T a, v_##T b)                                                  \
-	{                                                                                          \
-		v_##T first = (v_##T)(a sign b);                                                   \
-                                                                                                   \
-		return (a & first) | (b & ~first);                                                 \
-	}
-#define NATIVE_BOTH(T, suffix) NATIVE(max, T, suffix) NATIVE(min, T, suffix)
-#define PICK_BOTH(T) PICK(max, T, >) PICK(min, T, <)
-
-NATIVE_BOTH(i16, epi16)
-NATIVE_BOTH(u8, epu8)
-#if VECTOR_BYTES >= 32
-NATIVE_BOTH(i8, epi8)
-NATIVE_BOTH(i32, epi32)
-NATIVE_BOTH(u16, epu16)
-NATIVE_BOTH(u32, epu32)
-#else
-PICK_BOTH(i8)
-PICK_BOTH(i32)
-PICK_BOTH(u16)
-PICK_BOTH(u32)
-#endif
-#if VECTOR_BYTES == 64
-NATIVE_BOTH(i64, epi64)
-NATIVE_BOTH(u64, epu64)
-#else
-PICK_BOTH(i64)
-PICK_BOTH(u64)
-#endif
+FINISH_FLOAT(f32, u32, 0x7fc00000)
+FINISH_FLOAT(f64, u64, 0x7ff8000000000000)
 
 /* ---- Division (kernels.h says how) ---- */
-
-INLINE v_u16 upper_16(v_u16 x, const struct rb_divisor *d)
-{
-	v_u16 magic = (v_u16) { 0 } + (uint16_t)d->magic;
-
-	return (v_u16)MM(mulhi_epu16)((INT)x, (INT)magic);
-}
-
-/* The even lanes' products, 64 bits wide. */
-INLINE v_u64 multiply(v_u64 a, v_u64 b)
-{
-	return (v_u64)MM(mul_epu32)((INT)a, (INT)b);
-}
-
-INLINE v_u32 upper_32(v_u32 x, const struct rb_divisor *d)
-{
-	v_u64 magic = (v_u64) { 0 } + d->magic;
-	v_u64 even = multiply((v_u64)x, magic), odd = multiply((v_u64)x >> 32, magic);
-
-	return (v_u32)(even >> 32 | (odd & 0xffffffff00000000));
-}
 
 INLINE v_u64 upper_64(v_u64 x, const struct rb_divisor *d)
 {
@@ -187,7 +89,7 @@ INLINE v_u64 upper_64(v_u64 x, const struct rb_divisor *d)
 		v_u##bits t = upper_##bits(x, d);                                                  \
                                                                                                    \
 		t += (x - t) >> 1;                                                                 \
-		return (v_u##bits)MM(srl_epi##bits)((INT)t, _mm_cvtsi32_si128(d->shift));          \
+		return shift_right_##bits(t, d->shift);                                            \
 	}                                                                                          \
 	INLINE v_i##bits divide_i##bits(v_i##bits x, const struct rb_divisor *d)                   \
 	{                                                                                          \
@@ -202,11 +104,7 @@ DIVIDE(64)
 
 INLINE v_u8 divide_u8(v_u8 x, const struct rb_divisor *d)
 {
-	v_u8 zero = { 0 };
-	v_u16 low = (v_u16)MM(unpacklo_epi8)((INT)x, (INT)zero);
-	v_u16 high = (v_u16)MM(unpackhi_epi8)((INT)x, (INT)zero);
-
-	return (v_u8)MM(packus_epi16)((INT)divide_u16(low, d), (INT)divide_u16(high, d));
+	return bytes_join(divide_u16(bytes_first(x), d), divide_u16(bytes_second(x), d));
 }
 
 INLINE v_i8 divide_i8(v_i8 x, const struct rb_divisor *d)
@@ -236,7 +134,7 @@ INLINE v_f64 divide_f64(v_f64 x, const struct rb_divisor *d)
 	INLINE void store_##T(void *at, v_##T value, bool stream)                                  \
 	{                                                                                          \
 		if (stream)                                                                        \
-			int_stream(at, (INT)value);                                                \
+			int_stream(at, value);                                                     \
 		else                                                                               \
 			*(v_any_##T *)at = value;                                                  \
 	}
@@ -370,7 +268,7 @@ static bool stream_from(const struct rb_reduce *r, uint64_t *first)
 {
 	size_t element = rubato_type_bytes(r->type), skip = -(uintptr_t)r->to & (VECTOR_BYTES - 1);
 
-	if (r->count * element < RB_STREAM_FROM || skip % element != 0)
+	if (!STREAMS || r->count * element < RB_STREAM_FROM || skip % element != 0)
 		return false;
 	for (uint32_t k = 0; k < r->from_count; k++)
 		if (r->from[k] == r->to)
@@ -415,7 +313,7 @@ void KERNEL(const struct rb_reduce *reduce)
 	table[reduce->type][op](reduce, divisor, first, stream);
 	rb_float_mode_leave(mode);
 	if (stream)
-		_mm_sfence();
+		stream_end();
 }
 
 /* ---- Conversions ---- */
