@@ -12,6 +12,10 @@ void rb_reduce_avx2(const struct rb_reduce *reduce);
 void rb_convert_avx2(const struct rb_convert *convert);
 void rb_reduce_avx512(const struct rb_reduce *reduce);
 void rb_convert_avx512(const struct rb_convert *convert);
+#elif defined(__aarch64__) && !defined(__AARCH64EB__) && defined(__GNUC__)
+#define RB_REDUCE_NEON 1
+void rb_reduce_neon(const struct rb_reduce *reduce);
+void rb_convert_neon(const struct rb_convert *convert);
 #endif
 
 /* A reduction of one operand without division: does it, and says so. */
@@ -48,12 +52,19 @@ struct rb_divisor rb_divisor_make(uint32_t count, uint32_t bits);
  */
 static inline uint32_t rb_float_mode_enter(void)
 {
-#ifdef RB_REDUCE_X86
+#if defined(RB_REDUCE_X86)
 	uint32_t was = __builtin_ia32_stmxcsr();
 
 	if ((was & 0xffc0) != 0x1f80)
 		__builtin_ia32_ldmxcsr(0x1f80);
 	return was;
+#elif defined(RB_REDUCE_NEON)
+	uint64_t was;
+
+	__asm__ volatile("mrs %0, fpcr" : "=r"(was)); /* Its upper half is reserved. */
+	if (was != 0)
+		__asm__ volatile("msr fpcr, xzr" ::: "memory");
+	return (uint32_t)was;
 #else
 	return 0;
 #endif
@@ -61,9 +72,12 @@ static inline uint32_t rb_float_mode_enter(void)
 
 static inline void rb_float_mode_leave(uint32_t was)
 {
-#ifdef RB_REDUCE_X86
+#if defined(RB_REDUCE_X86)
 	if ((was & 0xffc0) != 0x1f80)
 		__builtin_ia32_ldmxcsr(was);
+#elif defined(RB_REDUCE_NEON)
+	if (was != 0)
+		__asm__ volatile("msr fpcr, %0" ::"r"((uint64_t)was) : "memory");
 #else
 	(void)was;
 #endif

@@ -7,7 +7,7 @@
 #include <cpuid.h>
 #endif
 
-static bool plain_usable(void)
+static bool always_usable(void)
 {
 	return true;
 }
@@ -39,11 +39,14 @@ static const struct kernel {
 	const char *name;
 	bool (*usable)(void);
 } kernels[] = {
-	{ rb_reduce_plain, rb_convert_plain, "plain", plain_usable },
+	{ rb_reduce_plain, rb_convert_plain, "plain", always_usable },
 #ifdef RB_REDUCE_X86
-	{ rb_reduce_sse2, rb_convert_sse2, "sse2", plain_usable }, /* Every x86-64 has it. */
+	{ rb_reduce_sse2, rb_convert_sse2, "sse2", always_usable }, /* Every x86-64 has it. */
 	{ rb_reduce_avx2, rb_convert_avx2, "avx2", avx2_usable },
 	{ rb_reduce_avx512, rb_convert_avx512, "avx512", avx512_usable },
+#endif
+#ifdef RB_REDUCE_NEON
+	{ rb_reduce_neon, rb_convert_neon, "neon", always_usable }, /* Every aarch64 has it. */
 #endif
 };
 #define KERNEL_COUNT (sizeof(kernels) / sizeof(kernels[0]))

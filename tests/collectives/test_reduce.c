@@ -13,7 +13,13 @@
 #include "tests/check_main.h"
 #include "tests/length.h"
 
+#if defined(RB_REDUCE_X86)
 #define KERNELS 4
+#elif defined(RB_REDUCE_NEON)
+#define KERNELS 2
+#else
+#define KERNELS 1
+#endif
 #define OPERANDS 9
 #define COUNT_MAX 5000
 #define ROOM ((COUNT_MAX + 16) * 8)
@@ -560,14 +566,51 @@ static void float_mode_restore(uint32_t was)
 {
 	__builtin_ia32_ldmxcsr(was);
 }
+#elif defined(RB_REDUCE_NEON)
+static uint32_t float_mode(void)
+{
+	uint64_t mode;
 
+	__asm__ volatile("mrs %0, fpcr" : "=r"(mode));
+	return (uint32_t)mode;
+}
+
+static void float_mode_restore(uint32_t was)
+{
+	__asm__ volatile("msr fpcr, %0" ::"r"((uint64_t)was) : "memory");
+}
+
+/* Besides, the other float16, which has no infinities, and nothing of a NaN's bits is kept. */
+static uint32_t float_mode_disturb(void)
+{
+	uint32_t was = float_mode();
+
+	float_mode_restore(1u << 26 | 1u << 25 | 1u << 24 | 1u << 22);
+	return was;
+}
+#endif
+
+#if defined(RB_REDUCE_X86) || defined(RB_REDUCE_NEON)
 #define MODE_ELEMENTS 67
+
+/* To float16 and back: 65536 is infinite, a third is rounded downward. */
+static void mode_converts(rb_reduce_fn fn, uint32_t back[2])
+{
+	const uint32_t from[8] = { 0x47800000, 0x3eaaaaab, 0, 0, 0x47800000, 0x3eaaaaab };
+	uint32_t wide[8];
+	uint16_t half[8];
+
+	rb_convert_of(fn)(&(struct rb_convert) { RUBATO_FLOAT16, true, from, half, 8 });
+	rb_convert_of(fn)(&(struct rb_convert) { RUBATO_FLOAT16, false, half, wide, 8 });
+	memcpy(back, wide, 8);
+}
 
 START_TEST(the_callers_float_mode_does_not_matter)
 {
 	rb_reduce_fn fn = kernel_wanted(_i);
 	uint32_t tiny[MODE_ELEMENTS], one[MODE_ELEMENTS], to[3][MODE_ELEMENTS], was, kept, now;
 	uint64_t one64[MODE_ELEMENTS], to64[MODE_ELEMENTS];
+	uint32_t converted[2];
 	const void *tinies[] = { tiny, tiny }, *ones[] = { one, tiny }, *ones64[] = { one64 };
 	const uint64_t n = MODE_ELEMENTS;
 
@@ -584,8 +627,11 @@ START_TEST(the_callers_float_mode_does_not_matter)
 	fn(&(struct rb_reduce) { RUBATO_FLOAT32, RUBATO_SUM, 0, to[1], ones, 2, n });
 	fn(&(struct rb_reduce) { RUBATO_FLOAT32, RUBATO_AVG, 29, to[2], ones, 1, n });
 	fn(&(struct rb_reduce) { RUBATO_FLOAT64, RUBATO_AVG, 29, to64, ones64, 1, n });
+	mode_converts(fn, converted);
 	now = float_mode();
 	float_mode_restore(was);
+	ck_assert_uint_eq(converted[0], 0x7f800000);
+	ck_assert_uint_eq(converted[1], 0x3eaaa000);
 	ck_assert_uint_ne(kept, float_mode());
 	ck_assert_uint_eq(now, kept);
 	for (uint32_t i = 0; i < n; i++) {
@@ -623,7 +669,7 @@ int main(void)
 	tcase_add_test(tc, integers_wrap);
 	tcase_add_test(tc, averages_divide_once);
 	tcase_add_test(tc, half_floats_round_once_a_step);
-#ifdef RB_REDUCE_X86
+#ifdef MODE_ELEMENTS
 	tcase_add_loop_test(tc, the_callers_float_mode_does_not_matter, 0, KERNELS);
 #endif
 	tcase_add_test(tc, kernels_have_names);
