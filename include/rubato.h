@@ -215,6 +215,9 @@ RUBATO_API const char *rubato_type_name(rubato_type type);
 RUBATO_API const char *rubato_operator_name(rubato_operator op);
 RUBATO_API size_t rubato_type_bytes(rubato_type type); /* 0 for an unknown type. */
 RUBATO_API const char *rubato_version(void);
+/* Which kernels reduce here: "plain", "sse2", "avx2", "avx512" or "neon", the widest that was built
+ * and this processor has. Ranks may differ: all give the same bits. */
+RUBATO_API const char *rubato_reduction_kernel(void);
 
 /* 16-bit floats as their bits. To float32 exactly; back rounded to nearest, ties to even, too large
  * to infinity, subnormals kept, a NaN made quiet. */

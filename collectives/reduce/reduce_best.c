@@ -93,3 +93,8 @@ const char *rb_reduce_name(rb_reduce_fn fn)
 
 	return kernel != NULL ? kernel->name : "unknown";
 }
+
+const char *rubato_reduction_kernel(void)
+{
+	return rb_reduce_name(rb_reduce_best());
+}

@@ -25,7 +25,12 @@ class Sections(unittest.TestCase):
         got = run(INFO)
         self.assertEqual((got.returncode, got.stdout.split()[0]), (0, b"rubato"))
         _, said, _ = info()
-        self.assertEqual(set(said), {"version", "transports", "job"})
+        self.assertEqual(set(said), {"version", "transports", "reductions", "job"})
+        self.assertIn(f"  by the {said['reductions']} kernels".encode(), got.stdout.splitlines())
+        if os.uname().machine == "aarch64":
+            self.assertEqual(said["reductions"], "neon")
+        elif os.uname().machine == "x86_64":
+            self.assertIn(said["reductions"], ("sse2", "avx2", "avx512"))
         self.assertEqual([one["transport"] for one in said["transports"]], ["shm", "ucx", "tcp"])
         for one in said["transports"]:  # Either it works, or it says why not.
             self.assertEqual(one["works"], one["text"] == "", one)

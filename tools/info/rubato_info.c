@@ -88,8 +88,12 @@ void info_version(struct info *info, const struct info_probe probes[INFO_TRANSPO
 						"works", probes[i].works, "text",
 						results_text(probes[i].text)));
 	}
+	if (info->text != NULL)
+		(void)fprintf(info->text, "reductions\n  by the %s kernels\n",
+			      rubato_reduction_kernel());
 	json_object_set_new(info->json, "version", json_string(rubato_version()));
 	json_object_set_new(info->json, "transports", transports);
+	json_object_set_new(info->json, "reductions", json_string(rubato_reduction_kernel()));
 }
 
 static void info_job(struct info *info)
