@@ -43,6 +43,9 @@ static inline void rb_pause(void)
 {
 #if defined(__x86_64__)
 	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	/* A delay: on most processors `yield` is none, and a barrier would wait for stores. */
+	__asm__ volatile("isb" ::: "memory");
 #else
 	atomic_thread_fence(memory_order_seq_cst);
 #endif
