@@ -27,6 +27,16 @@ endforeach
     "tools/install": "#!/bin/sh\nexit 0\n",
 }
 
+CROSS = """[binaries]
+c = 'cc'
+exe_wrapper = 'env'
+[host_machine]
+system = 'linux'
+cpu_family = 'aarch64'
+cpu = 'armv8-a'
+endian = 'little'
+"""
+
 QUICK = {  # What quickstart builds and runs, in small.
     "meson.build": """
 project('small', 'c')
@@ -104,6 +114,29 @@ class Check(unittest.TestCase):
         options = self.path("build-check-ucx/meson-info/intro-buildoptions.json").read_text()
         self.assertIn(str(self.path("ucx").resolve()), options)
 
+    def test_aarch64_is_refused_where_it_cannot_be_built(self):
+        self.write("tools/aarch64-libraries", "#!/bin/sh\necho there is no qemu-aarch64; exit 1\n")
+        self.path("tools/aarch64-libraries").chmod(0o755)
+        code, lines, _ = self.check("--phase", "aarch64")
+        self.assertEqual((code, lines[-1]), (1, "0 passed, 1 failed, 0 skipped"), lines)
+        self.assertIn("== there is no qemu-aarch64", lines)
+        self.write("tools/aarch64-libraries", "#!/bin/sh\necho no network; exit 77\n")
+        code, lines, _ = self.check("--phase", "aarch64")
+        self.assertEqual((code, lines[-1]), (0, "0 passed, 0 failed, 1 skipped"), lines)
+        self.assertIn("== aarch64 is skipped: no network", lines)
+
+    def test_the_aarch64_phase_runs_its_suite_in_a_cross_build(self):
+        self.write("tools/aarch64-libraries",
+                   "#!/bin/sh\nmkdir -p \"$1\" && echo '[constants]' >\"$1/place.cross\"\n")
+        self.path("tools/aarch64-libraries").chmod(0o755)
+        self.write("tools/aarch64.cross", CROSS)
+        self.write("meson.build", PROJECT["meson.build"].replace("'other'", "'aarch64'"))
+        for _ in range(2):
+            code, lines, _ = self.check("--phase", "aarch64")
+            self.assertEqual((code, lines[-1]), (1, "0 passed, 1 failed, 1 skipped"), lines)
+            log = self.path("build-check-aarch64/check-build.log").read_text()
+            self.assertIn("Host machine cpu family: aarch64", log)
+
     def test_a_broken_build_fails(self):
         self.write("program.c", "int main(void)\n{\n\treturn nothing;\n}\n")
         code, lines, _ = self.check("--quick")
@@ -142,6 +175,7 @@ class Usage(unittest.TestCase):
         check_usage(self, TOOLS / "check", "--phase", says="--phase takes")
         check_usage(self, TOOLS / "check", "--ucx-prefix", "/", says="no UCX in '/'")
         check_usage(self, TOOLS / "ucx-wheel", says="usage")
+        check_usage(self, TOOLS / "aarch64-libraries", says="usage")
         check_usage(self, TOOLS / "install", "everything", says="usage")
 
     def test_help(self):
@@ -154,7 +188,7 @@ class Usage(unittest.TestCase):
         for line in (TOOLS / "packages").read_text().splitlines():
             if not line.startswith("#"):
                 words = line.split()
-                self.assertIn(words[1], ("run", "test"), line)
+                self.assertIn(words[1], ("run", "test", "cross"), line)
                 self.assertGreater(len(words), 3, line)
 
 
