@@ -104,6 +104,9 @@ struct rb_dep {
 #define RB_SCHEDULE_MAPPED_BUFFERS 1u /* Spans name peers' IN or OUT (or PUT into them). */
 #define RB_SCHEDULE_MAPPED_SCRATCH 2u /* Spans name peers' SCRATCH. */
 #define RB_SCHEDULE_PUT 4u            /* Has PUT steps: peers' buffers must be registered. */
+/* Chunk by chunk through all steps that can start, not step by step: who feeds several peers feeds
+ * them at the same time. It orders the starts only: nothing may depend on it. */
+#define RB_SCHEDULE_IN_TURNS 8u
 
 /* Arrays belong to the caller; counts are what is used. */
 struct rb_schedule {

@@ -473,6 +473,19 @@ static void start_ready(struct rb_engine *engine, struct rb_run *run, uint32_t s
 		start_iteration(engine, run, step_index, state->started++);
 }
 
+/* One iteration; the step stays dirty, and has its next turn when the others have had theirs. */
+static void start_one(struct rb_engine *engine, struct rb_run *run, uint32_t step_index)
+{
+	const struct rb_step *step = &run->plan->schedule.steps[step_index];
+	struct rb_step_state *state = &run->states[step_index];
+
+	if (state->started == run->plan->iterations[step_index] ||
+	    state->started - state->done >= RB_WINDOW || !ready(run, step, state->started))
+		return;
+	mark(run, step_index);
+	start_iteration(engine, run, step_index, state->started++);
+}
+
 static void run_end(struct rb_engine *engine, struct rb_run *run)
 {
 	*(run->previous != NULL ? &run->previous->next : &engine->runs) = run->next;
@@ -534,6 +547,26 @@ static void advance_long(struct rb_engine *engine, struct rb_run *run)
 	}
 }
 
+/* Round after round through the steps that are dirty when it begins. */
+static void advance_in_turns(struct rb_engine *engine, struct rb_run *run)
+{
+	uint32_t words = run->plan->schedule.step_count / 64 + 1;
+	bool any = true;
+
+	while (any && run->status == RUBATO_OK) {
+		any = false;
+		for (uint32_t w = 0; w < words; w++) {
+			uint64_t turn = run->dirty[w];
+
+			run->dirty[w] = 0;
+			for (; turn != 0 && run->status == RUBATO_OK; turn &= turn - 1) {
+				start_one(engine, run, w * 64 + (uint32_t)__builtin_ctzll(turn));
+				any = true;
+			}
+		}
+	}
+}
+
 static void advance(struct rb_engine *engine, struct rb_run *run)
 {
 	if (run->advancing)
@@ -545,7 +578,9 @@ static void advance(struct rb_engine *engine, struct rb_run *run)
 		run->ready_steps &= run->ready_steps - 1;
 		start_once(engine, run, step);
 	}
-	if (!run->plan->is_short)
+	if (!run->plan->is_short && run->plan->schedule.flags & RB_SCHEDULE_IN_TURNS)
+		advance_in_turns(engine, run);
+	else if (!run->plan->is_short)
 		advance_long(engine, run);
 	run->advancing = false;
 	if (run->status != RUBATO_OK)
