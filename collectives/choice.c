@@ -28,6 +28,8 @@
 
 #define EXCHANGE_BYTES (512u << 10) /* Measured: docs/performance.md, "Overlap". */
 
+#define PIECE_BYTES (4u << 10) /* Guess: at 1 Gbit/s ten times what a message costs besides. */
+
 #define RING_SCRATCH_BYTES (4u << 20) /* Guess: half of a ring's slots. */
 
 static double value(const struct rb_cost_terms *t, uint32_t n)
@@ -38,6 +40,14 @@ static double value(const struct rb_cost_terms *t, uint32_t n)
 	return t->one + t->log * log + t->all * (n - 1) + t->share * (n - 1) / n + fold;
 }
 
+/* A chunk of `bytes`, or of a piece of a block, if that is shorter: but not too short. */
+static uint64_t piece_bytes(uint64_t bytes, uint64_t piece)
+{
+	if (piece < PIECE_BYTES)
+		piece = PIECE_BYTES;
+	return piece < bytes ? piece : bytes;
+}
+
 static uint64_t chunk_elements(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
 			       uint64_t count, uint32_t element_bytes)
 {
@@ -45,6 +55,9 @@ static uint64_t chunk_elements(const struct rb_choice_facts *facts, const struct
 
 	if (a->flags & RB_SCHEDULE_MAPPED_SCRATCH && bytes > STAGED_CHUNK_BYTES)
 		bytes = STAGED_CHUNK_BYTES;
+	if (a->pieces > 0)
+		bytes = piece_bytes(bytes, count / rb_algorithm_blocks(a, facts->rank_count) *
+						   element_bytes / a->pieces);
 	if (a->slots_per_rank && bytes > RING_SCRATCH_BYTES / facts->rank_count)
 		bytes = RING_SCRATCH_BYTES / facts->rank_count;
 	uint64_t chunk = element_bytes > 0 ? bytes / element_bytes : 1;
@@ -112,7 +125,7 @@ static int cheapest(const struct rb_choice_facts *facts, enum rb_kind kind, uint
 		const struct rb_algorithm *a = &rb_algorithms[i];
 
 		if (a->kind != kind || a->forced_only || !can_run(facts, a) || a->flags & without ||
-		    (exchange && !a->exchanges))
+		    (exchange && !a->exchanges) || (a->own_link && facts->node_ranks > 1))
 			continue;
 		double us = predict_us(facts, a, count, element_bytes);
 

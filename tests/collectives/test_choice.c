@@ -15,6 +15,15 @@ static struct rb_choice_facts node(uint32_t ranks, bool mapped)
 					  .chunk_bytes_max = 256u << 10 };
 }
 
+/* Each rank alone on its machine. */
+static struct rb_choice_facts machines(uint32_t ranks)
+{
+	struct rb_choice_facts facts = node(ranks, false);
+
+	facts.node_ranks = 1;
+	return facts;
+}
+
 static const char *name_of(struct rb_choice_facts facts, enum rb_kind kind, uint64_t bytes,
 			   bool plain)
 {
@@ -123,10 +132,12 @@ static bool is_chosen(int index)
 
 	for (uint32_t n = 1; n <= 256; n++)
 		for (uint64_t count = 1; count < UINT64_C(1) << 28; count *= 4)
-			for (uint32_t i = 0; i < 6; i++) {
+			for (uint32_t i = 0; i < 7; i++) {
 				struct rb_choice_facts facts = node(n, i & 1);
 				struct rb_choice c;
 
+				if (i >= 6)
+					facts = machines(n);
 				facts.cores = i / 2 == 0 ? 1 : i / 2 == 1 ? n : (n + 3) / 4;
 				if (rb_choose(&facts, a->kind, count, 4, -1, &c) == RUBATO_OK &&
 				    (c.algorithm == index || c.staged == index))
