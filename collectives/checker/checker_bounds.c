@@ -165,6 +165,8 @@ static bool check_shape(struct checker *k, uint32_t r, uint32_t index)
 	    step->from_count > shapes[step->kind].from_max)
 		return check_fail(k, r, index, 0, "%u operands, %s target", step->from_count,
 				  has_to ? "a" : "no");
+	if (step->flags & RB_STEP_FINAL && shapes[step->kind].peer)
+		return check_fail(k, r, index, 0, "final, but nothing is computed");
 	for (uint32_t i = 0; i < step->from_count; i++)
 		if (!check_span(k, r, index, step->from + i, false))
 			return false;
