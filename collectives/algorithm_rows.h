@@ -11,6 +11,8 @@
 /* Rings use two channels a rank, or one; everything else a fixed number. */
 ROW(RB_KIND_BARRIER, "dissemination", 0, ANY, ONE, barrier_dissemination,
     "Hensgen, Finkel and Manber 1988", COST(PHASES(.log = 1), MESSAGES(.log = 2)))
+ROW(RB_KIND_BARRIER, "flat", 0, ANY, ONE, barrier_flat, "everyone to all",
+    COST(PHASES(.one = 1), MESSAGES(.all = 2)), .own_link = true)
 
 ROW(RB_KIND_BROADCAST, "binomial", 0, ANY, ONE, broadcast_binomial, MPICH,
     COST(PHASES(.log = 1), MESSAGES(.log = 1), VECTORS(.one = 2, .log = 2)))

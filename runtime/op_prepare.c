@@ -215,7 +215,7 @@ static rubato_status first_prepare(struct rubato_op *op, uint64_t *scratch_bytes
 	op->signature = rb_op_signature(op);
 	if (op->kind == RB_KIND_SENDRECV)
 		return RUBATO_OK;
-	if (op->count == 0 && op->kind != RB_KIND_ALLTOALLV)
+	if (op->count == 0 && op->kind != RB_KIND_ALLTOALLV && op->kind != RB_KIND_BARRIER)
 		nothing_plan(op);
 	else
 		RB_TRY(plans_find(op, scratch_bytes));
