@@ -14,10 +14,15 @@ ROW(RB_KIND_BARRIER, "dissemination", 0, ANY, ONE, barrier_dissemination,
 ROW(RB_KIND_BARRIER, "flat", 0, ANY, ONE, barrier_flat, "everyone to all",
     COST(PHASES(.one = 1), MESSAGES(.all = 2)), .own_link = true)
 
+ROW(RB_KIND_BROADCAST, "flat", 0, ANY, ONE, broadcast_flat, "the root to everyone",
+    COST(PHASES(.one = 1), MESSAGES(.all = 1), VECTORS(.one = 2, .all = 2)), .own_link = true)
 ROW(RB_KIND_BROADCAST, "binomial", 0, ANY, ONE, broadcast_binomial, MPICH,
     COST(PHASES(.log = 1), MESSAGES(.log = 1), VECTORS(.one = 2, .log = 2)))
 ROW(RB_KIND_BROADCAST, "chain", 0, ANY, ONE, broadcast_chain, "van de Geijn, Watts 1997",
     COST(PHASES(.all = 1), MESSAGES(.one = 2), VECTORS(.one = 4), .chain = true))
+ROW(RB_KIND_BROADCAST, "scatter_allgather", RB_SCHEDULE_IN_TURNS, ANY, OTHERS,
+    broadcast_scatter_allgather, "Barnett et al. 1994",
+    COST(PHASES(.one = 2), MESSAGES(.all = 2), VECTORS(.one = 4)), .own_link = true, .pieces = 16)
 ROW(RB_KIND_BROADCAST, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, ONE, broadcast_direct, DIRECT,
     COST(PHASES(.one = 2), MESSAGES(.all = 2), VECTORS(.one = 2)))
 

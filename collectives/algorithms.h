@@ -35,8 +35,9 @@ struct rb_build { /* What a builder may depend on: nothing else. */
 /* The layout that an algorithm wants. */
 enum rb_blocks {
 	RB_BLOCKS_ONE,
-	RB_BLOCKS_RANKS, /* One per rank. */
-	RB_BLOCKS_POWER, /* As many as the largest power of two among the ranks. */
+	RB_BLOCKS_RANKS,  /* One per rank. */
+	RB_BLOCKS_POWER,  /* As many as the largest power of two among the ranks. */
+	RB_BLOCKS_OTHERS, /* One per rank but the root. */
 };
 
 /* one + log * ceil(log2 n) + all * (n - 1) + share * (n - 1) / n, and fold where n is no power of

@@ -31,6 +31,12 @@ static inline uint32_t rb_power_below(uint32_t n)
 	return 1u << (31 - (uint32_t)__builtin_clz(n));
 }
 
+/* RB_BLOCKS_OTHERS: one for each rank but the root; of a single rank, too. */
+static inline uint32_t rb_blocks_others(uint32_t n)
+{
+	return n > 1 ? n - 1 : 1;
+}
+
 /* Position in a tree or chain that begins at the root. */
 static inline uint32_t rb_from_root(const struct rb_build *build)
 {

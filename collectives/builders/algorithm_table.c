@@ -51,6 +51,8 @@ uint32_t rb_algorithm_blocks(const struct rb_algorithm *algorithm, uint32_t rank
 		return rank_count;
 	case RB_BLOCKS_POWER:
 		return rb_power_below(rank_count);
+	case RB_BLOCKS_OTHERS:
+		return rb_blocks_others(rank_count);
 	case RB_BLOCKS_ONE:
 		break;
 	}
