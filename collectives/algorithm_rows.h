@@ -26,10 +26,17 @@ ROW(RB_KIND_BROADCAST, "scatter_allgather", RB_SCHEDULE_IN_TURNS, ANY, OTHERS,
 ROW(RB_KIND_BROADCAST, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, ONE, broadcast_direct, DIRECT,
     COST(PHASES(.one = 2), MESSAGES(.all = 2), VECTORS(.one = 2)))
 
+ROW(RB_KIND_REDUCE, "flat", 0, UINT16_MAX, ONE, reduce_flat, "everyone to the root",
+    COST(PHASES(.one = 1), MESSAGES(.all = 1), VECTORS(.one = 2, .all = 3)), .own_link = true,
+    .slots_per_rank = true)
 ROW(RB_KIND_REDUCE, "binomial", 0, ANY, ONE, reduce_binomial, MPICH,
     COST(PHASES(.log = 1), MESSAGES(.log = 1), VECTORS(.one = 2, .log = 3)))
 ROW(RB_KIND_REDUCE, "chain", 0, ANY, ONE, reduce_chain, "broadcast chain backwards",
     COST(PHASES(.all = 1), MESSAGES(.one = 2), VECTORS(.one = 7), .chain = true))
+ROW(RB_KIND_REDUCE, "scatter_gather", RB_SCHEDULE_IN_TURNS, UINT16_MAX, OTHERS,
+    reduce_scatter_gather, "Rabenseifner 2004",
+    COST(PHASES(.one = 2), MESSAGES(.one = 2, .all = 2), VECTORS(.one = 5)), .own_link = true,
+    .slots_per_rank = true, .pieces = 16)
 ROW(RB_KIND_REDUCE, "direct", RB_SCHEDULE_MAPPED_BUFFERS, UINT16_MAX, RANKS, reduce_direct, DIRECT,
     COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.one = 1, .share = 0.5)))
 

@@ -450,13 +450,14 @@ static bool only_sends(const struct rb_joint *original, const struct mutant *m)
 }
 
 /*
- * Five changes leave a collective right. A barrier's whole meaning is that every end follows every
+ * Six changes leave a collective right. A barrier's whole meaning is that every end follows every
  * begin, which was proved; where n is no power of two its rounds tell some ranks the same thing
  * twice, and one word fewer is enough. Where each rank reduces one block for the root, it does not
  * matter which, as long as all move on by one. And a message that names slots only says by its
  * block how long it is: another that is as long will do. Pairwise exchanges send round by round in
- * order not to flood anybody, not to be right. And where rounds wait for rounds (alltoall direct in
- * place), one may follow from another rank's word that a third has come.
+ * order not to flood anybody, scatter_gather chunk by chunk in order not to hold up results: not
+ * to be right. And where rounds wait for rounds (alltoall direct in place), one may follow from
+ * another rank's word that a third has come.
  */
 static bool is_redundant(const struct rb_joint *w, const struct rb_joint *original,
 			 const struct spread *spread, const struct mutant *m)
@@ -467,7 +468,8 @@ static bool is_redundant(const struct rb_joint *w, const struct rb_joint *origin
 		return m->mutation <= LAST_DEP_MUTATION && !power;
 	if (w->in_place && strcmp(w->algorithm->name, "direct") == 0 && is_entry(original, m))
 		return true;
-	if (strcmp(w->algorithm->name, "pairwise") == 0 && m->mutation <= LAST_DEP_MUTATION)
+	if (m->mutation <= LAST_DEP_MUTATION && (strcmp(w->algorithm->name, "pairwise") == 0 ||
+						 strcmp(w->algorithm->name, "scatter_gather") == 0))
 		return only_sends(original, m);
 	if (m->mutation != NEXT_BLOCK)
 		return false;

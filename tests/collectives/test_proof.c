@@ -62,6 +62,19 @@ static void build_other_operand(struct rb_writer *w, const struct rb_build *buil
 		w->schedule->spans[reduce->from] = w->schedule->spans[reduce->from + 1];
 }
 
+/* What comes at the root is called final, not what computes it: no average would be divided. */
+static void build_final_at_receipt(struct rb_writer *w, const struct rb_build *build)
+{
+	algorithm(RB_KIND_REDUCE, "scatter_gather")->build(w, build);
+	for (uint32_t i = 0; rb_writer_fits(w) && i < w->schedule->step_count; i++) {
+		struct rb_step *step = &w->schedule->steps[i];
+
+		step->flags &= (uint8_t)~RB_STEP_FINAL;
+		if (step->kind == RB_STEP_RECV && build->rank == build->root)
+			step->flags |= RB_STEP_FINAL;
+	}
+}
+
 /* Each rank sends its part to the left, but only once it has received. */
 static void build_stuck(struct rb_writer *w, const struct rb_build *build)
 {
@@ -108,6 +121,10 @@ START_TEST(wrong_schedules_are_named)
 	wrong = *algorithm(RB_KIND_ALLREDUCE, "flat");
 	wrong.bytes_sent = one_byte_more;
 	refuted(&wrong, "allreduce flat, 3 ranks root 0, count ", "rank 0: sends ");
+	wrong = *algorithm(RB_KIND_REDUCE, "scatter_gather");
+	wrong.build = build_final_at_receipt;
+	refuted(&wrong, "reduce scatter_gather, 3 ranks root 0, count ",
+		"final, but nothing is computed");
 	wrong = *algorithm(RB_KIND_ALLGATHER, "flat");
 	wrong.build = build_stuck;
 	wrong.bytes_sent = own_part;
