@@ -42,6 +42,10 @@ ROW(RB_KIND_REDUCE, "direct", RB_SCHEDULE_MAPPED_BUFFERS, UINT16_MAX, RANKS, red
 
 ROW(RB_KIND_ALLREDUCE, "flat", 0, UINT16_MAX / 2, ONE, allreduce_flat, "everyone to all",
     COST(PHASES(.one = 1), MESSAGES(.all = 2), VECTORS(.one = 2, .all = 5)))
+ROW(RB_KIND_ALLREDUCE, "two_shot", RB_SCHEDULE_IN_TURNS, UINT16_MAX, RANKS, allreduce_two_shot,
+    "reduce_scatter flat, then allgather flat",
+    COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.share = 9.5)), .own_link = true,
+    .slots_per_rank = true, .pieces = 16)
 ROW(RB_KIND_ALLREDUCE, "recursive_doubling", 0, ANY, ONE, allreduce_recursive_doubling, MPICH,
     COST(PHASES(.log = 1), MESSAGES(.log = 2), VECTORS(.log = 7)), .exchanges = true)
 ROW(RB_KIND_ALLREDUCE, "recursive_halving_doubling", 0, ANY, POWER,
