@@ -49,6 +49,53 @@ START_TEST(paths_by_size)
 }
 END_TEST
 
+/* What sends every other rank a message, and a vector in many short ones, is for links of one's
+ * own; by name it runs anywhere. */
+START_TEST(own_links_are_used)
+{
+	ck_assert_str_eq(name_of(machines(8), RB_KIND_ALLREDUCE, 1 << 20, false), "two_shot");
+	ck_assert_str_eq(name_of(machines(8), RB_KIND_BROADCAST, 1 << 20, false),
+			 "scatter_allgather");
+	ck_assert_str_eq(name_of(machines(8), RB_KIND_REDUCE, 1 << 20, false), "scatter_gather");
+	ck_assert_str_eq(name_of(machines(3), RB_KIND_BARRIER, 0, false), "flat");
+	for (uint32_t i = 0; i < rb_algorithm_count; i++) {
+		const struct rb_algorithm *a = &rb_algorithms[i];
+		struct rb_choice_facts facts = machines(8);
+		struct rb_choice c;
+
+		facts.node_ranks = 2;
+		for (uint64_t count = 1; count < 1 << 24 && a->kind != RB_KIND_SENDRECV;
+		     count *= 4) {
+			ck_assert_int_eq(rb_choose(&facts, a->kind, count, 4, -1, &c), RUBATO_OK);
+			ck_assert(!rb_algorithms[c.algorithm].own_link);
+		}
+		if (a->own_link) {
+			ck_assert_int_eq(rb_choose(&facts, a->kind, 1, 4, (int)i, &c), RUBATO_OK);
+			ck_assert_uint_eq(c.algorithm, i);
+		}
+	}
+}
+END_TEST
+
+/* A block in 16 pieces, if they are not too short, and no longer than chunks are anywhere. */
+START_TEST(phases_overlap_by_pieces)
+{
+	int two_shot = rb_algorithm_find(RB_KIND_ALLREDUCE, "two_shot");
+	struct rb_choice_facts facts = machines(4);
+	struct rb_choice c;
+
+	ck_assert_int_eq(rb_choose(&facts, RB_KIND_ALLREDUCE, 1 << 20, 4, two_shot, &c), RUBATO_OK);
+	ck_assert_uint_eq(c.chunk, (1 << 20) / 4 / 16);
+	ck_assert_int_eq(rb_choose(&facts, RB_KIND_ALLREDUCE, 1 << 14, 4, two_shot, &c), RUBATO_OK);
+	ck_assert_uint_eq(c.chunk, (4 << 10) / 4);
+	ck_assert_int_eq(rb_choose(&facts, RB_KIND_ALLREDUCE, 1 << 24, 4, two_shot, &c), RUBATO_OK);
+	ck_assert_uint_eq(c.chunk, (256 << 10) / 4);
+	facts.chunk_bytes_max = 1024; /* The caller's word goes first. */
+	ck_assert_int_eq(rb_choose(&facts, RB_KIND_ALLREDUCE, 1 << 20, 4, two_shot, &c), RUBATO_OK);
+	ck_assert_uint_eq(c.chunk, 1024 / 4);
+}
+END_TEST
+
 START_TEST(two_ranks_apart_exchange)
 {
 	for (uint64_t bytes = 8; bytes <= 512 << 10; bytes *= 2)
@@ -194,6 +241,8 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, every_algorithm_has_a_cost_and_a_use);
 	tcase_add_test(tc, paths_by_size);
+	tcase_add_test(tc, own_links_are_used);
+	tcase_add_test(tc, phases_overlap_by_pieces);
 	tcase_add_test(tc, two_ranks_apart_exchange);
 	tcase_add_test(tc, choices_fit_everywhere);
 	tcase_add_test(tc, by_name_or_not_at_all);
