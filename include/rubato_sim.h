@@ -26,13 +26,31 @@ typedef struct rubato_sim_fault {
 #define RUBATO_SIM_CRASH 2  /* The rank ends; peers learn it after options.detect_ns. */
 #define RUBATO_SIM_CUT 3    /* What is sent between two ranks is held back until the cut ends. */
 
+/*
+ * What else takes time; all zero: nothing. docs/simulator.md has the model and its equations. A
+ * rank's processor does one thing at a time: messages, copies, reductions. What rubato_sleep stands
+ * for is apart from that.
+ */
+typedef struct rubato_sim_costs {
+	uint64_t send_ns, receive_ns; /* Of the processor for each message between nodes, */
+	uint64_t node_send_ns, node_receive_ns; /* and within one. */
+	uint64_t work_ns;                       /* And for each piece of copying or reducing. */
+	uint64_t gap_ns; /* Each message holds a card so long beside its bytes, either way. */
+	/* Bytes a second, reads and writes added up: of a node's memory, shared evenly by its ranks
+	 * that move something, and of one rank at most. 0: no bound; both 0: memory takes no time,
+	 * and messages within a node have links of node_bandwidth instead. */
+	double memory_bandwidth, core_bandwidth;
+	uint32_t cards;    /* Of a node, shared by its ranks in turn (0: each rank has its own). */
+	uint32_t reserved; /* 0. */
+} rubato_sim_costs;
+
 typedef struct rubato_sim_options {
 	uint32_t size_bytes; /* sizeof(rubato_sim_options). */
 	uint32_t rank_count;
 	uint64_t seed;
 	uint64_t latency_ns;      /* One way, between nodes (5 us). */
 	uint64_t node_latency_ns; /* One way, within a node (300 ns). */
-	double bandwidth;         /* Bytes a second of each rank's link, each way (12.5e9). */
+	double bandwidth;         /* Bytes a second of each card, each way (12.5e9). */
 	double node_bandwidth;    /* Within a node (20e9). */
 	uint32_t ranks_per_node;  /* 0: all on one flat network, no mapped memory. */
 	uint32_t reorder;         /* 1: messages of one pair may overtake each other. */
@@ -43,11 +61,19 @@ typedef struct rubato_sim_options {
 	const rubato_sim_fault *faults;
 	uint32_t fault_count;
 	uint32_t stack_bytes; /* Of each rank's fiber (0: 256 KiB). */
+	/* Uneven nodes, instead of ranks_per_node: the first has node_ranks[0] ranks, the next
+	 * node_ranks[1], and so on, again from the first until all ranks have one. */
+	uint32_t node_count;        /* 0: as ranks_per_node says. */
+	const uint32_t *node_ranks; /* Only read before the run. */
+	rubato_sim_costs costs;
 } rubato_sim_options;
 #define RUBATO_SIM_OPTIONS_INIT                                                                    \
 	{                                                                                          \
 		(uint32_t)sizeof(rubato_sim_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, \
-			0                                                                          \
+			0, 0, NULL,                                                                \
+		{                                                                                  \
+			0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                               \
+		}                                                                                  \
 	}
 
 typedef struct rubato_sim_result {

@@ -397,19 +397,88 @@ static struct rb_sim_nic *nic_of(struct rb_endpoint *ep)
 	return endpoint_of(ep)->member->nic;
 }
 
+struct charge { /* Of the processor. */
+	uint64_t busy_ns, bytes;
+};
+
+/* A copy of a message reads and writes it. */
+static uint64_t copied_bytes(const struct rb_request *r)
+{
+	return 2 * (uint64_t)r->size_bytes;
+}
+
+static bool is_near(struct rb_endpoint *ep, const struct rb_request *r)
+{
+	return rb_sim_member_near(endpoint_of(ep)->member->comm, ep->rank, r->peer);
+}
+
+/*
+ * Within a node each side copies: the sender into memory that both map, the receiver out of it, or
+ * the putter where it belongs. Between nodes small messages are copied at both ends; the cards
+ * fetch and store large ones.
+ */
+static void post_charge(struct rb_endpoint *ep, const struct rb_request *r, bool is_put)
+{
+	struct rb_sim_process *process = endpoint_of(ep)->process;
+	const rubato_sim_costs *costs = &process->cluster->options.costs;
+	bool small = r->size_bytes <= RB_SIM_EAGER_BYTES_MAX, near;
+
+	if (r->peer >= ep->rank_count || r->peer == ep->rank)
+		return;
+	near = is_near(ep, r);
+	rb_sim_work(process, near ? costs->node_send_ns : costs->send_ns,
+		    small || (near && is_put) ? copied_bytes(r) : 0);
+}
+
+/* Adds what it costs to have completed. */
+static void done_charge(struct rb_endpoint *ep, const struct rb_request *r, struct charge *charge)
+{
+	const rubato_sim_costs *costs = &endpoint_of(ep)->process->cluster->options.costs;
+	bool small = r->size_bytes <= RB_SIM_EAGER_BYTES_MAX, near;
+
+	if (r->status != RUBATO_OK || r->peer == ep->rank || r->kind == RB_REQUEST_PUT)
+		return;
+	near = is_near(ep, r);
+	if (r->kind == RB_REQUEST_RECV) {
+		charge->busy_ns += near ? costs->node_receive_ns : costs->receive_ns;
+		charge->bytes += near || small ? copied_bytes(r) : 0;
+	} else if (near) { /* A large one: it was not copied before somebody wanted it. */
+		charge->bytes += copied_bytes(r);
+	}
+}
+
 static void sim_send(struct rb_endpoint *ep, struct rb_request *request)
 {
+	if (endpoint_of(ep)->process->cluster->charges)
+		post_charge(ep, request, false);
 	rb_sim_send(nic_of(ep), request);
 }
 
 static void sim_recv(struct rb_endpoint *ep, struct rb_request *request)
 {
+	struct rb_sim_process *process = endpoint_of(ep)->process;
+	struct charge charge = { 0, 0 };
+
 	rb_sim_recv(nic_of(ep), request);
+	if (!process->cluster->charges || request->state != RB_REQUEST_DONE)
+		return;
+	done_charge(ep, request, &charge);
+	rb_sim_work(process, charge.busy_ns, charge.bytes);
 }
 
 static void sim_put(struct rb_endpoint *ep, struct rb_request *request)
 {
+	if (endpoint_of(ep)->process->cluster->charges)
+		post_charge(ep, request, true);
 	rb_sim_put(nic_of(ep), request);
+}
+
+static void sim_work(struct rb_endpoint *ep, uint64_t bytes)
+{
+	struct rb_sim_process *process = endpoint_of(ep)->process;
+
+	if (process->cluster->charges)
+		rb_sim_work(process, process->cluster->options.costs.work_ns, bytes);
 }
 
 static void sim_cancel(struct rb_endpoint *ep, struct rb_request *request)
@@ -421,6 +490,8 @@ static struct rb_request *sim_poll(struct rb_endpoint *ep)
 {
 	struct rb_sim_member *member = endpoint_of(ep)->member;
 	struct rb_sim_process *process = member->process;
+	struct charge charge = { 0, 0 };
+	struct rb_request *list;
 
 	if (!process->ghost && !rb_sim_collectable(member->nic))
 		rb_sim_idle(process); /* Who polls in a loop must see time pass. */
@@ -428,7 +499,13 @@ static struct rb_request *sim_poll(struct rb_endpoint *ep)
 	if (process->ghost || !rb_sim_collectable(member->nic))
 		return NULL;
 	process->idle = 0;
-	return rb_sim_collect(member->nic);
+	list = rb_sim_collect(member->nic);
+	if (process->cluster->charges) {
+		for (const struct rb_request *r = list; r != NULL; r = r->next)
+			done_charge(ep, r, &charge);
+		rb_sim_work(process, charge.busy_ns, charge.bytes);
+	}
+	return list;
 }
 
 static bool sim_failure(struct rb_endpoint *ep, struct rb_failure *out)
@@ -564,5 +641,6 @@ const struct rb_transport_ops rb_transport_sim = {
 	.now_ns = sim_now_ns,
 	.random = sim_random,
 	.sleep = sim_sleep,
+	.work = sim_work,
 	.dump = sim_dump,
 };

@@ -125,7 +125,7 @@ void rb_sim_trace(struct rb_sim_cluster *c, enum rb_sim_trace kind, uint32_t fro
 
 /* ---- Who runs ---- */
 
-static void ready(struct rb_sim_process *process)
+void rb_sim_ready(struct rb_sim_process *process)
 {
 	struct rb_sim_cluster *c = process->cluster;
 
@@ -164,8 +164,9 @@ static void timer_fires(struct rb_sim_cluster *c, struct rb_sim_event *e)
 
 	rb_sim_trace(c, RB_SIM_TRACE_TIMER, e->to, e->to, 0, 0);
 	if (!process->crashed &&
-	    (process->state == RB_SIM_WAITING || process->state == RB_SIM_SLEEPING))
-		ready(process);
+	    (process->state == RB_SIM_WAITING || process->state == RB_SIM_SLEEPING ||
+	     process->state == RB_SIM_WORKING))
+		rb_sim_ready(process);
 }
 
 void rb_sim_news(struct rb_sim_member *member)
@@ -177,7 +178,7 @@ void rb_sim_news(struct rb_sim_member *member)
 		return;
 	if (process->state == RB_SIM_WAITING ||
 	    (process->state == RB_SIM_SLEEPING && member->step != NULL))
-		ready(process);
+		rb_sim_ready(process);
 }
 
 bool rb_sim_step(struct rb_sim_process *process, const struct rb_sim_member *but)
@@ -211,7 +212,7 @@ void rb_sim_wake(struct rb_sim_process *process)
 {
 	process->woken = true;
 	if (!process->crashed && process->state == RB_SIM_WAITING)
-		ready(process);
+		rb_sim_ready(process);
 }
 
 /* ---- Time ---- */
@@ -302,7 +303,7 @@ static void suspend(struct rb_sim_process *process, enum rb_sim_state state, uin
 	}
 	process->state = RB_SIM_RUNNING;
 	rb_sim_event_unset(c, &process->timer);
-	if (process->ghost && deadline_ns > process->ghost_ns)
+	if (process->ghost && state != RB_SIM_WORKING && deadline_ns > process->ghost_ns)
 		process->ghost_ns = deadline_ns; /* The cluster ended meanwhile. */
 }
 
@@ -328,7 +329,7 @@ void rb_sim_block(struct rb_sim_process *process, enum rb_sim_state state, uint6
 
 static bool at_work(const struct rb_sim_process *process)
 {
-	bool any = process->state == RB_SIM_SLEEPING;
+	bool any = process->state == RB_SIM_SLEEPING || process->state == RB_SIM_WORKING;
 
 	for (const struct rb_sim_member *member = process->members; member != NULL;
 	     member = member->next)
@@ -353,6 +354,7 @@ static void crash(struct rb_sim_process *process)
 		c->live--;
 	rb_sim_event_unset(c, &process->timer);
 	ports_stop(process);
+	rb_sim_work_stop(process);
 	rb_sim_event_set(c, &process->lost_event, rb_deadline(c->now_ns, c->options.detect_ns));
 }
 
@@ -374,7 +376,7 @@ static void fault_ends(struct rb_sim_cluster *c, struct rb_sim_event *e)
 	if (process->stalled) {
 		process->stalled = false;
 		if (!process->crashed)
-			ready(process);
+			rb_sim_ready(process);
 	}
 	release(c, &process->held);
 }
@@ -623,6 +625,7 @@ rubato_status rb_sim_cluster_open(const rubato_sim_options *options, struct rb_s
 {
 	rubato_sim_options o;
 	struct rb_sim_cluster *c;
+	rubato_status err;
 
 	RB_TRY(options_take(&o, options));
 	c = calloc(1, sizeof(*c));
@@ -642,9 +645,15 @@ rubato_status rb_sim_cluster_open(const rubato_sim_options *options, struct rb_s
 	}
 	for (uint32_t i = 0; i < o.rank_count; i++)
 		process_init(c, i);
+	err = rb_sim_nodes_open(c);
+	if (err != RUBATO_OK) {
+		rb_sim_cluster_close(c);
+		return err;
+	}
 	for (uint32_t i = 0; i < o.fault_count; i++)
 		fault_init(c, &c->faults[i], &o.faults[i]);
 	c->options.faults = NULL; /* The caller's; ours are copies. */
+	c->options.node_ranks = NULL;
 	*out = c;
 	return RUBATO_OK;
 }
@@ -661,6 +670,7 @@ void rb_sim_cluster_close(struct rb_sim_cluster *c)
 		rb_sim_graves_free(&c->processes[i]);
 		rb_fiber_close(c->processes[i].fiber);
 	}
+	rb_sim_nodes_close(c);
 	free(c->faults);
 	free(c->failures);
 	free(c->processes);
@@ -714,7 +724,8 @@ static void cluster_end(struct rb_sim_cluster *c)
 			continue;
 		process->ghost = true;
 		ports_stop(process);
-		ready(process);
+		rb_sim_work_stop(process);
+		rb_sim_ready(process);
 	}
 }
 
@@ -738,7 +749,7 @@ rubato_status rb_sim_cluster_run(struct rb_sim_cluster *c,
 	c->running = true;
 	c->live = c->options.rank_count;
 	for (uint32_t i = 0; i < c->options.rank_count; i++)
-		ready(&c->processes[i]);
+		rb_sim_ready(&c->processes[i]);
 	while (c->live > 0) {
 		struct rb_sim_process *process = ready_take(c);
 

@@ -6,15 +6,18 @@
  * of making), chance comes from the seed, so that a cluster is a function of its options and its
  * program.
  *
- * The model. A message of s bytes leaves when its sender's link is free, takes s / bandwidth on it,
- * travels for one latency (stretched by jitter), and arrives when the receiver's link has been free
- * for s / bandwidth. Links serve whole messages in turn. Within a node there is a second pair of
- * links and another latency; a message to oneself takes no time. With `reorder`, one message in
- * four is held back by up to two latencies more; without, messages of one pair arrive in their
- * order. Sends of at most RB_SIM_EAGER_BYTES_MAX are copied and done at once, while no more than
- * RB_UNEXPECTED_BYTES_MAX of their pair lie unmatched; others travel when matched: request, grant
- * and data, three latencies, and are done when the data is there. Computation takes no time, except
- * in sleep.
+ * The model (docs/simulator.md). A message of s bytes leaves when its sender's card is free, takes
+ * s / bandwidth on it, travels for one latency (stretched by jitter), and arrives when the
+ * receiver's card has been free for s / bandwidth. Cards serve whole messages in turn; the ranks of
+ * a node may share some. Within a node each rank has a link of its own, and there is another
+ * latency; a message to oneself takes no time. With `reorder`, one message in four is held back by
+ * up to two latencies more; without, messages of one pair arrive in their order. Sends of at most
+ * RB_SIM_EAGER_BYTES_MAX are copied and done at once, while no more than RB_UNEXPECTED_BYTES_MAX of
+ * their pair lie unmatched; others travel when matched: request, grant and data, three latencies,
+ * and are done when the data is there. Computation takes no time, except in sleep. Nor do messages'
+ * handling, copies and reductions, but for options.costs: what these say keeps the fiber from
+ * running for so long, so that its processor does one thing at a time; where memory takes time,
+ * messages within a node take a copy by each side instead of a link.
  *
  * Faults. Frozen: what would happen to the rank waits, in its order, until it thaws. Cut: messages
  * between the two wait until the cut ends. Crashed: the rank stops where it blocks; what it had

@@ -1,6 +1,6 @@
 /*
  * sim_cluster_inside.h -- what the simulator's files share: sim_cluster.c (time, ranks, faults),
- * sim_net.c (messages) and sim.c (the transport's table).
+ * sim_node.c (memory and cards), sim_net.c (messages) and sim.c (the transport's table).
  */
 #ifndef RB_TRANSPORT_SIM_CLUSTER_INSIDE_H
 #define RB_TRANSPORT_SIM_CLUSTER_INSIDE_H
@@ -22,6 +22,7 @@ enum rb_sim_trace {
 	RB_SIM_TRACE_ARRIVE,
 	RB_SIM_TRACE_GRANT,
 	RB_SIM_TRACE_DATA,
+	RB_SIM_TRACE_MEMORY,
 };
 
 struct rb_sim_cluster;
@@ -56,10 +57,38 @@ enum rb_sim_state {
 	RB_SIM_RUNNING,  /* The one that runs; outside of a run: any. */
 	RB_SIM_WAITING,  /* Until news, or its timer. */
 	RB_SIM_SLEEPING, /* Until its timer; news make it run its background step. */
+	RB_SIM_WORKING,  /* Until its timer, or what it moves in memory is moved. */
 	RB_SIM_ENDED,    /* Its main has returned. */
 };
 
 struct rb_sim_process;
+
+/* ---- Nodes ---- */
+
+/* Until when its two sides are taken; each serves whole messages in turn. */
+struct rb_sim_card {
+	uint64_t out_free_ns, in_free_ns;
+};
+
+/* What a process moves in its node's memory; it does nothing else meanwhile. */
+struct rb_sim_flow {
+	bool active;
+	uint64_t until; /* It is over when the node's `moved` is that. */
+	struct rb_sim_flow *next, *previous;
+};
+
+struct rb_sim_node {
+	struct rb_sim_event event; /* The first of its flows is over. */
+	/* What each flow would have been served until since_ns, had it always been there, in
+	 * 1 / RB_SIM_BYTE bytes; it wraps. */
+	uint64_t moved, since_ns;
+	uint32_t flow_count;
+	struct rb_sim_flow *first, *last; /* In the order in which they end. */
+	struct rb_sim_card *cards;        /* NULL: each rank has its own. */
+};
+#define RB_SIM_BYTE (1u << 20)
+
+/* ---- Members ---- */
 
 /* A process as a member of a communicator: where its endpoint there is, or was. */
 struct rb_sim_member {
@@ -118,7 +147,10 @@ struct rb_sim_process {
 	struct rb_sim_event lost_event; /* Peers learn that it has crashed. */
 	bool lost;                      /* They have, of that or of an abort. */
 
-	uint64_t out_free_ns[2], in_free_ns[2]; /* Links: to other nodes, within the node. */
+	uint32_t node;
+	struct rb_sim_card own, inside; /* To other nodes, unless it shares one; within its node. */
+	struct rb_sim_card *card;       /* The one to other nodes that it uses. */
+	struct rb_sim_flow flow;
 	struct rb_sim_member *members;
 	struct rb_sim_region *graves; /* Memory given up that a ghost might still look at. */
 };
@@ -139,6 +171,11 @@ struct rb_sim_slot {
 struct rb_sim_cluster {
 	rubato_sim_options options; /* Defaults filled in. */
 	struct rb_sim_process *processes;
+	struct rb_sim_node *nodes;
+	uint32_t node_count;
+	bool flat;    /* Nobody shares a node. */
+	bool charges; /* Some of options.costs is not 0; */
+	bool moves;   /* memory takes time. */
 	struct rb_sim_fault *faults;
 	struct rb_sim_comm *comms;
 	struct rb_sim_process *current; /* Whose fiber runs; NULL: none. */
@@ -167,8 +204,7 @@ struct rb_sim_cluster {
 /* Whether two ranks share a node, and so memory. Never on a flat network. */
 static inline bool rb_sim_near(const struct rb_sim_cluster *c, uint32_t a, uint32_t b)
 {
-	return c->options.ranks_per_node > 0 &&
-	       a / c->options.ranks_per_node == b / c->options.ranks_per_node;
+	return !c->flat && c->processes[a].node == c->processes[b].node;
 }
 
 static inline bool rb_sim_member_near(const struct rb_sim_comm *comm, uint32_t a, uint32_t b)
@@ -179,6 +215,8 @@ static inline bool rb_sim_member_near(const struct rb_sim_comm *comm, uint32_t a
 	return from != NULL && to != NULL && rb_sim_near(from->cluster, from->rank, to->rank);
 }
 
+/* It may run, unless it is frozen. */
+void rb_sim_ready(struct rb_sim_process *process);
 /* Blocks in `state` until rb_sim_news, wake (WAITING only) or the deadline. */
 void rb_sim_block(struct rb_sim_process *process, enum rb_sim_state state, uint64_t deadline_ns);
 /* For calls that ask again and again without blocking: lets time pass now and then. */
@@ -199,6 +237,17 @@ void rb_sim_tell(struct rb_sim_member *member, uint64_t delay_ns, bool fails);
  * of ranks), MEMORY. */
 RB_NODISCARD rubato_status rb_sim_comm_get(struct rb_sim_cluster *cluster, const uint8_t job[16],
 					   uint32_t rank_count, struct rb_sim_comm **out);
+
+/* ---- Nodes (sim_node.c) ---- */
+
+/* Places the ranks. Errors: ARGUMENT, MEMORY. */
+RB_NODISCARD rubato_status rb_sim_nodes_open(struct rb_sim_cluster *cluster);
+void rb_sim_nodes_close(struct rb_sim_cluster *cluster);
+/* Its processor is busy so long, then moves so many bytes in memory (reads and writes added up).
+ * Returns when it is done, or the process is on its own. */
+void rb_sim_work(struct rb_sim_process *process, uint64_t busy_ns, uint64_t bytes);
+/* It moves nothing any more. */
+void rb_sim_work_stop(struct rb_sim_process *process);
 
 /* ---- The network side (sim_net.c) ---- */
 

@@ -444,11 +444,20 @@ static void message_withdraw(struct rb_sim_cluster *c, struct message *m)
 
 /* ---- Time ---- */
 
+/* The processors' copies take the time within a node where memory does. */
 static uint64_t wire_ns(const struct rb_sim_cluster *c, bool near, uint64_t size_bytes)
 {
 	double bandwidth = near ? c->options.node_bandwidth : c->options.bandwidth;
+	uint64_t gap_ns = near ? 0 : c->options.costs.gap_ns;
 
-	return (uint64_t)((double)size_bytes * 1e9 / bandwidth + 0.5);
+	if (near && c->moves)
+		return 0;
+	return gap_ns + (uint64_t)((double)size_bytes * 1e9 / bandwidth + 0.5);
+}
+
+static struct rb_sim_card *card_of(struct rb_sim_process *process, bool near)
+{
+	return near ? &process->inside : process->card;
 }
 
 static uint64_t travel_ns(struct rb_sim_cluster *c, const struct message *m)
@@ -468,7 +477,7 @@ static void message_depart(struct rb_sim_cluster *c, struct message *m, uint64_t
 {
 	struct rb_sim_process *process = sender_of(m)->process;
 	bool near = message_near(m);
-	uint64_t *out_free_ns = &process->out_free_ns[near];
+	uint64_t *out_free_ns = &card_of(process, near)->out_free_ns;
 	uint64_t travel = travel_ns(c, m), left_ns = c->now_ns;
 
 	if (m->sender != m->receiver) {
@@ -488,7 +497,7 @@ static void message_depart(struct rb_sim_cluster *c, struct message *m, uint64_t
 /* Whether the receiver's link has taken it in; if not, the event comes again when it has. */
 static bool message_through(struct rb_sim_cluster *c, struct message *m, uint64_t size_bytes)
 {
-	uint64_t *in_free_ns = &process_of(m)->in_free_ns[message_near(m)];
+	uint64_t *in_free_ns = &card_of(process_of(m), message_near(m))->in_free_ns;
 	uint64_t through_ns;
 
 	if (m->through || m->sender == m->receiver)

@@ -1,0 +1,534 @@
+/*
+ * test_costs.c -- nodes, cards, memory and processors of simulated clusters: every time is computed
+ * by hand from the model of docs/simulator.md.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "tests/sim/sim_program.h"
+
+/* 1 us and 1 byte a ns between nodes, 100 ns and 2 bytes a ns within. */
+#define OPTIONS(ranks)                                                                             \
+	{                                                                                          \
+		.rank_count = (ranks), .latency_ns = 1000, .bandwidth = 1e9,                       \
+		.node_latency_ns = 100, .node_bandwidth = 2e9                                      \
+	}
+#define LARGE_BYTES 20000u
+
+static uint8_t source[1 << 20], target[1 << 20];
+
+/* ---- Nodes ---- */
+
+/* Bit i: an empty message of rank i has come before 500 ns. */
+static rubato_status near_ranks(struct program_rank *r)
+{
+	struct rb_request q[16], out;
+	uint64_t near = 0;
+
+	for (uint32_t i = 0; i < r->rank_count; i++)
+		program_recv(r, &q[i], i, 1, NULL, 0);
+	for (uint32_t i = 0; i < r->rank_count; i++)
+		program_send(r, &out, i, 1, NULL, 0);
+	rb_transport_sim.sleep(r->ep, 500);
+	(void)rb_transport_sim.poll(r->ep);
+	for (uint32_t i = 0; i < r->rank_count; i++)
+		near |= (uint64_t)(q[i].state == RB_REQUEST_DONE) << i;
+	for (uint32_t i = 0; i < r->rank_count; i++)
+		ck_assert_int_eq(program_finish(r, &q[i]), RUBATO_OK);
+	r->program->word[r->rank] = near;
+	return program_now(r) <= 1000 ? RUBATO_OK : RUBATO_ERR_INTERNAL;
+}
+
+START_TEST(nodes_may_be_uneven)
+{
+	static const uint32_t sizes[] = { 3, 1 };
+	static const uint64_t near[] = { 7, 7, 7, 8, 0x70, 0x70, 0x70, 0x80, 0x100 };
+	struct program p = { .options = OPTIONS(9), .body = near_ranks };
+
+	p.options.node_ranks = sizes;
+	p.options.node_count = 2;
+	program_run(&p);
+	ck_assert_int_eq(p.status, RUBATO_OK);
+	for (uint32_t i = 0; i < 9; i++)
+		ck_assert_uint_eq(p.word[i], near[i]);
+}
+END_TEST
+
+/* ---- Cards ---- */
+
+/* word[16 + r]: to whom rank r sends 500 bytes, + 1; word[r]: when it had what came. */
+static rubato_status cross(struct program_rank *r)
+{
+	uint64_t *word = r->program->word;
+	struct rb_request in, out;
+
+	if (word[16 + r->rank] > 0)
+		program_send(r, &out, (uint32_t)word[16 + r->rank] - 1, 1, source, 500);
+	for (uint32_t i = 0; i < r->rank_count; i++) {
+		if (word[16 + i] != r->rank + 1)
+			continue;
+		program_recv(r, &in, i, 1, target + r->rank * 1000, 500);
+		ck_assert_int_eq(program_finish(r, &in), RUBATO_OK);
+		word[r->rank] = program_now(r);
+	}
+	return RUBATO_OK;
+}
+
+START_TEST(a_nodes_cards_are_shared)
+{
+	/* Cards; when the messages of ranks 0, 1 and 2 of one node have come to 3, 4 and 5. */
+	static const uint64_t rows[][4] = {
+		{ 0, 1500, 1500, 1500 },
+		{ 1, 1500, 2000, 2500 },
+		{ 2, 1500, 1500, 2000 }, /* Ranks 0 and 2 share one. */
+		{ 4000000000, 1500, 1500, 1500 },
+	};
+	struct program p = { .options = OPTIONS(6), .body = cross };
+
+	p.options.ranks_per_node = 3;
+	p.options.costs.cards = (uint32_t)rows[_i][0];
+	for (uint32_t i = 0; i < 3; i++)
+		p.word[16 + i] = i + 3 + 1;
+	program_run(&p);
+	ck_assert_int_eq(p.status, RUBATO_OK);
+	for (uint32_t i = 0; i < 3; i++)
+		ck_assert_uint_eq(p.word[3 + i], rows[_i][1 + i]);
+}
+END_TEST
+
+START_TEST(a_card_takes_in_one_message_at_a_time)
+{
+	static const uint32_t sizes[] = { 1, 1, 2 };
+	struct program p = { .options = OPTIONS(4), .body = cross };
+
+	p.options.node_ranks = sizes;
+	p.options.node_count = 3;
+	p.options.costs.cards = 1;
+	p.word[16] = 2 + 1;
+	p.word[17] = 3 + 1;
+	program_run(&p);
+	ck_assert_uint_eq(p.word[2], 1500);
+	ck_assert_uint_eq(p.word[3], 2000);
+}
+END_TEST
+
+START_TEST(a_card_is_not_for_messages_within_a_node)
+{
+	struct program p = { .options = OPTIONS(4), .body = cross };
+
+	p.options.ranks_per_node = 4;
+	p.options.costs.cards = 1;
+	p.options.costs.gap_ns = 70;
+	p.word[16] = 1 + 1;
+	p.word[18] = 3 + 1;
+	program_run(&p);
+	ck_assert_uint_eq(p.word[1], 350);
+	ck_assert_uint_eq(p.word[3], 350);
+}
+END_TEST
+
+/* Three empty messages in a row; word[i]: when each has come. */
+static rubato_status train(struct program_rank *r)
+{
+	struct rb_request q[3];
+
+	for (uint64_t i = 0; i < 3; i++) {
+		if (r->rank == 0)
+			program_send(r, &q[i], 1, i, NULL, 0);
+		else
+			program_recv(r, &q[i], 0, i, NULL, 0);
+	}
+	for (uint32_t i = 0; i < 3 && r->rank == 1; i++) {
+		ck_assert_int_eq(program_finish(r, &q[i]), RUBATO_OK);
+		r->program->word[i] = program_now(r);
+	}
+	return RUBATO_OK;
+}
+
+START_TEST(a_message_holds_its_card_for_the_gap)
+{
+	struct program p = { .options = OPTIONS(2), .body = train };
+
+	p.options.costs.gap_ns = 200;
+	program_run(&p);
+	ck_assert_uint_eq(p.word[0], 1200);
+	ck_assert_uint_eq(p.word[1], 1400);
+	ck_assert_uint_eq(p.word[2], 1600);
+}
+END_TEST
+
+/* ---- Memory ---- */
+
+/* From word[16 + r] on, rank r moves word[24 + r] bytes; word[r]: when it had. */
+static rubato_status move(struct program_rank *r)
+{
+	uint64_t *word = r->program->word;
+
+	if (word[16 + r->rank] > 0)
+		rb_transport_sim.sleep(r->ep, word[16 + r->rank]);
+	if (word[24 + r->rank] > 0)
+		rb_transport_sim.work(r->ep, word[24 + r->rank]);
+	word[r->rank] = program_now(r);
+	return RUBATO_OK;
+}
+
+START_TEST(memory_is_shared_evenly)
+{
+	struct program p = { .options = OPTIONS(4), .body = move };
+
+	p.options.ranks_per_node = 3;
+	p.options.costs.memory_bandwidth = 3e9;
+	p.options.costs.core_bandwidth = 2e9;
+	/* One alone moves 2 bytes a ns, two 1.5 each, three 1 each. */
+	p.word[24] = 6000; /* 2000 until 1000, 3500 until 2000, 4500 until 3000, 5100 until 3400. */
+	p.word[17] = 1000;
+	p.word[25] = 3100; /* 1500 until 2000, 2500 until 3000, 3100 until 3400. */
+	p.word[18] = 2000;
+	p.word[26] = 1000; /* 1000 until 3000. */
+	p.word[27] = 6000; /* On another node. */
+	program_run(&p);
+	ck_assert_int_eq(p.status, RUBATO_OK);
+	ck_assert_uint_eq(p.word[0], 3850);
+	ck_assert_uint_eq(p.word[1], 3400);
+	ck_assert_uint_eq(p.word[2], 3000);
+	ck_assert_uint_eq(p.word[3], 3000);
+}
+END_TEST
+
+START_TEST(a_core_alone_bounds_what_one_moves)
+{
+	struct program p = { .options = OPTIONS(2), .body = move };
+
+	p.options.ranks_per_node = 2;
+	p.options.costs.core_bandwidth = 4e9;
+	p.options.costs.work_ns = 30;
+	p.word[24] = p.word[25] = 6000;
+	program_run(&p);
+	ck_assert_uint_eq(p.word[0], 1530);
+	ck_assert_uint_eq(p.word[1], 1530);
+}
+END_TEST
+
+START_TEST(memory_alone_bounds_what_all_move)
+{
+	struct program p = { .options = OPTIONS(2), .body = move };
+
+	p.options.ranks_per_node = 2;
+	p.options.costs.memory_bandwidth = 4e9;
+	p.word[24] = p.word[25] = 6000;
+	program_run(&p);
+	ck_assert_uint_eq(p.word[0], 3000);
+	ck_assert_uint_eq(p.word[1], 3000);
+}
+END_TEST
+
+START_TEST(the_crashed_move_nothing)
+{
+	rubato_sim_fault fault = { .kind = RUBATO_SIM_CRASH, .rank = 0, .at_ns = 1000 };
+	struct program p = { .options = OPTIONS(2), .body = move };
+
+	p.options.ranks_per_node = 2;
+	p.options.costs.memory_bandwidth = p.options.costs.core_bandwidth = 2e9;
+	p.options.faults = &fault;
+	p.options.fault_count = 1;
+	p.word[24] = p.word[25] = 4000;
+	program_run(&p);
+	ck_assert_uint_eq(p.result.faults_fired, 1);
+	ck_assert_uint_eq(p.word[1], 1000 + 3000 / 2);
+	ck_assert_uint_eq(p.word[0], p.word[1]); /* Its clock has not jumped: it was not waiting. */
+}
+END_TEST
+
+START_TEST(the_frozen_go_on_when_they_thaw)
+{
+	rubato_sim_fault fault = {
+		.kind = RUBATO_SIM_FREEZE, .rank = 0, .at_ns = 500, .for_ns = 9500
+	};
+	struct program p = { .options = OPTIONS(2), .body = move };
+
+	p.options.ranks_per_node = 2;
+	p.options.costs.core_bandwidth = 1e9;
+	p.options.costs.work_ns = _i == 0 ? 0 : 600; /* Frozen in that, or as it moves. */
+	p.options.faults = &fault;
+	p.options.fault_count = 1;
+	p.word[24] = p.word[25] = 1000;
+	program_run(&p);
+	ck_assert_uint_eq(p.result.faults_fired, 1);
+	ck_assert_uint_eq(p.word[0], 10000 + (_i == 0 ? 0 : 1000));
+	ck_assert_uint_eq(p.word[1], 1000 + p.options.costs.work_ns);
+}
+END_TEST
+
+/* For so long that what a flow would have been served by then has wrapped. */
+static rubato_status move_on(struct program_rank *r)
+{
+	if (r->rank == 1)
+		rb_transport_sim.work(r->ep, 2000000000000u);
+	for (uint32_t i = 0; i < 6; i++)
+		rb_transport_sim.work(r->ep, 4000000000000u);
+	r->program->word[r->rank] = program_now(r);
+	return RUBATO_OK;
+}
+
+START_TEST(the_count_of_what_was_moved_may_wrap)
+{
+	struct program p = { .options = OPTIONS(2), .body = move_on };
+
+	p.options.ranks_per_node = 2;
+	p.options.costs.core_bandwidth = 1e12; /* 2^64 / 2^20 bytes in 17.6 s. */
+	program_run(&p);
+	ck_assert_uint_eq(p.word[0], 24000000000u);
+	ck_assert_uint_eq(p.word[1], 26000000000u);
+}
+END_TEST
+
+/* ---- Messages ---- */
+
+/* Rank 0 sends word[16] bytes to rank 1; word[r]: when each was done with it. Receives are posted
+ * after word[17]. */
+static rubato_status pass(struct program_rank *r)
+{
+	uint64_t *word = r->program->word;
+	struct rb_request q;
+
+	if (r->rank == 1 && word[17] > 0)
+		rb_transport_sim.sleep(r->ep, word[17]);
+	if (r->rank == 0)
+		program_send(r, &q, 1, 1, source, word[16]);
+	else
+		program_recv(r, &q, 0, 1, target, word[16]);
+	ck_assert_int_eq(program_finish(r, &q), RUBATO_OK);
+	word[r->rank] = program_now(r);
+	return RUBATO_OK;
+}
+
+struct passing {
+	uint32_t per_node;
+	uint64_t size_bytes, receive_at, sent_ns, received_ns;
+	double memory;
+};
+
+START_TEST(processors_pay_for_messages)
+{
+	/* A core copies 1 byte in 1 ns: it moves 2. */
+	static const struct passing rows[] = {
+		{ 0, 0, 0, 100, 100 + 1000 + 50, 0 },
+		/* Small ones are copied at both ends, */
+		{ 0, 500, 0, 600, 600 + 1500 + 550, 0 },
+		{ 0, 500, 5000, 600, 5550, 0 },
+		/* large ones fetched and stored by the cards; */
+		{ 0, LARGE_BYTES, 0, 100 + 3000 + LARGE_BYTES, 100 + 3000 + LARGE_BYTES + 50, 0 },
+		/* within a node both are copied twice, instead of on a link, large ones by both */
+		{ 2, 500, 0, 510, 510 + 100 + 520, 0 },
+		/* ends at once; */
+		{ 2, LARGE_BYTES, 0, 310 + LARGE_BYTES, 310 + 20 + LARGE_BYTES, 0 },
+		/* sharing memory: 20 ns alone (40 bytes), then half. */
+		{ 2, LARGE_BYTES, 0, 330 + 39960, 330 + 39960 + 20, 2e9 },
+	};
+	const struct passing *row = &rows[_i];
+	struct program p = { .options = OPTIONS(2), .body = pass };
+
+	p.options.ranks_per_node = row->per_node;
+	p.options.costs = (rubato_sim_costs) { .send_ns = 100,
+					       .receive_ns = 50,
+					       .node_send_ns = 10,
+					       .node_receive_ns = 20,
+					       .core_bandwidth = 2e9,
+					       .memory_bandwidth = row->memory };
+	p.word[16] = row->size_bytes;
+	p.word[17] = row->receive_at;
+	program_run(&p);
+	ck_assert_int_eq(p.status, RUBATO_OK);
+	ck_assert_uint_eq(p.word[0], row->sent_ns);
+	ck_assert_uint_eq(p.word[1], row->received_ns);
+}
+END_TEST
+
+START_TEST(a_processor_takes_one_message_after_the_other)
+{
+	struct program p = { .options = OPTIONS(2), .body = train };
+
+	p.options.costs.send_ns = 100;
+	p.options.costs.receive_ns = 300;
+	program_run(&p);
+	ck_assert_uint_eq(p.word[0], 100 + 1000 + 300);
+	/* What has come meanwhile is paid for together. */
+	ck_assert_uint_eq(p.word[1], 1400 + 600);
+	ck_assert_uint_eq(p.word[2], 1400 + 600);
+}
+END_TEST
+
+/* To rank 1 of the same node, which is told of it. */
+static rubato_status put_near(struct program_rank *r)
+{
+	struct rb_region *region;
+	struct rb_remote *remote;
+	struct rb_request q;
+	uint8_t key[RB_KEY_BYTES_MAX];
+	size_t key_bytes = sizeof(key);
+
+	if (r->rank == 1) {
+		ck_assert_int_eq(
+			rb_transport_sim.region_add(r->ep, target, sizeof(target), &region),
+			RUBATO_OK);
+		ck_assert_int_eq(rb_transport_sim.region_key(r->ep, region, key, &key_bytes),
+				 RUBATO_OK);
+		memcpy(r->program->word + 100, key, key_bytes);
+		program_recv(r, &q, 0, 2, NULL, 0);
+		ck_assert_int_eq(program_finish(r, &q), RUBATO_OK);
+		r->program->word[1] = program_now(r);
+		return RUBATO_OK;
+	}
+	rb_transport_sim.sleep(r->ep, 10000);
+	ck_assert_int_eq(
+		rb_transport_sim.remote_open(r->ep, 1, r->program->word + 100, 16, &remote),
+		RUBATO_OK);
+	program_put(r, &q, remote, 2, source, r->program->word[16], 0);
+	r->program->word[0] = program_now(r);
+	ck_assert_int_eq(program_finish(r, &q), RUBATO_OK);
+	rb_transport_sim.remote_close(r->ep, remote);
+	return RUBATO_OK;
+}
+
+START_TEST(who_puts_within_a_node_copies)
+{
+	static const uint64_t sizes[] = { 500, LARGE_BYTES };
+	struct program p = { .options = OPTIONS(2), .body = put_near };
+
+	p.options.ranks_per_node = 2;
+	p.options.costs.node_send_ns = 10;
+	p.options.costs.node_receive_ns = 20;
+	p.options.costs.core_bandwidth = 2e9;
+	p.word[16] = sizes[_i];
+	program_run(&p);
+	ck_assert_int_eq(p.status, RUBATO_OK);
+	ck_assert_uint_eq(p.word[0], 10000 + 10 + sizes[_i]);
+	ck_assert_uint_eq(p.word[1], 10000 + 10 + sizes[_i] + 100 + 20);
+}
+END_TEST
+
+/* ---- The same run again ---- */
+
+/* Random talk and work, in rounds that all know from the shared seed. */
+static rubato_status chatter(struct program_rank *r)
+{
+	struct rb_rng shared = { 99 };
+	uint64_t digest = 0;
+
+	for (uint64_t round = 0; round < 40; round++) {
+		uint32_t shift = 1 + (uint32_t)rb_rng_below(&shared, r->rank_count - 1);
+		size_t size_bytes = (size_t)rb_rng_below(&shared, 40000);
+		uint32_t n = r->rank_count;
+		struct rb_request in, out;
+
+		program_recv(r, &in, (r->rank + n - shift) % n, round, target + r->rank * 40000,
+			     size_bytes);
+		program_send(r, &out, (r->rank + shift) % n, round, source, size_bytes);
+		rb_transport_sim.work(r->ep, rb_transport_sim.random(r->ep) % 10000);
+		ck_assert_int_eq(program_finish(r, &in), RUBATO_OK);
+		ck_assert_int_eq(program_finish(r, &out), RUBATO_OK);
+		digest = rb_mix(digest ^ program_now(r));
+	}
+	r->program->word[r->rank] = digest;
+	return RUBATO_OK;
+}
+
+static struct program chatter_run(uint64_t seed, const rubato_sim_costs *costs)
+{
+	static const uint32_t sizes[] = { 3, 2 };
+	struct program p = { .options = OPTIONS(9), .body = chatter };
+
+	p.options.seed = seed;
+	p.options.jitter = 0.5;
+	p.options.node_ranks = sizes;
+	p.options.node_count = 2;
+	p.options.costs = *costs;
+	program_run(&p);
+	ck_assert_int_eq(p.status, RUBATO_OK);
+	return p;
+}
+
+START_TEST(equal_seeds_give_equal_runs)
+{
+	struct seeds seeds = seeds_from(__func__, 1, 20);
+	const rubato_sim_costs none = { 0 };
+	const rubato_sim_costs costs = { .send_ns = 130,
+					 .receive_ns = 170,
+					 .node_send_ns = 30,
+					 .node_receive_ns = 40,
+					 .work_ns = 20,
+					 .gap_ns = 50,
+					 .memory_bandwidth = 7e9,
+					 .core_bandwidth = 3e9,
+					 .cards = 2 };
+
+	for (uint64_t seed; seeds_next(&seeds, &seed);) {
+		struct program a = chatter_run(seed, &costs), b = chatter_run(seed, &costs);
+		struct program free_of_charge = chatter_run(seed, &none);
+
+		ck_assert_uint_eq(a.result.trace_hash, b.result.trace_hash);
+		ck_assert_uint_eq(a.result.events, b.result.events);
+		ck_assert_uint_eq(a.result.end_ns, b.result.end_ns);
+		ck_assert_mem_eq(a.word, b.word, sizeof(a.word));
+		ck_assert_uint_gt(a.result.end_ns, free_of_charge.result.end_ns);
+	}
+}
+END_TEST
+
+/* ---- Options ---- */
+
+START_TEST(nonsense_is_refused)
+{
+	static const uint32_t some[] = { 2, 0 };
+	rubato_sim_options rows[9];
+	struct rb_sim_cluster *w;
+
+	for (uint32_t i = 0; i < 9; i++) {
+		rows[i] = (rubato_sim_options)OPTIONS(2);
+		rows[i].size_bytes = sizeof(rows[i]);
+	}
+	rows[0].costs.memory_bandwidth = -1;
+	rows[1].costs.core_bandwidth = (double)NAN;
+	rows[2].costs.memory_bandwidth = (double)INFINITY;
+	rows[3].costs.core_bandwidth = -1e9;
+	rows[4].node_count = 1;
+	rows[5].node_count = 2;
+	rows[5].node_ranks = some;
+	rows[6].node_count = 1;
+	rows[6].node_ranks = some;
+	rows[6].ranks_per_node = 2;
+	rows[7].costs.reserved = 1;
+	for (uint32_t i = 0; i < 8; i++)
+		ck_assert_int_eq(rb_sim_cluster_open(&rows[i], &w), RUBATO_ERR_ARGUMENT);
+	rows[8].node_count = 1;
+	rows[8].node_ranks = some;
+	ck_assert_int_eq(rb_sim_cluster_open(&rows[8], &w), RUBATO_OK);
+	rb_sim_cluster_close(w);
+}
+END_TEST
+
+int main(void)
+{
+	TCase *tc = tcase_create("costs");
+
+	tcase_add_test(tc, nodes_may_be_uneven);
+	tcase_add_loop_test(tc, a_nodes_cards_are_shared, 0, 4);
+	tcase_add_test(tc, a_card_takes_in_one_message_at_a_time);
+	tcase_add_test(tc, a_card_is_not_for_messages_within_a_node);
+	tcase_add_test(tc, a_message_holds_its_card_for_the_gap);
+	tcase_add_test(tc, memory_is_shared_evenly);
+	tcase_add_test(tc, a_core_alone_bounds_what_one_moves);
+	tcase_add_test(tc, memory_alone_bounds_what_all_move);
+	tcase_add_test(tc, the_crashed_move_nothing);
+	tcase_add_loop_test(tc, the_frozen_go_on_when_they_thaw, 0, 2);
+	tcase_add_test(tc, the_count_of_what_was_moved_may_wrap);
+	tcase_add_loop_test(tc, processors_pay_for_messages, 0, 7);
+	tcase_add_test(tc, a_processor_takes_one_message_after_the_other);
+	tcase_add_loop_test(tc, who_puts_within_a_node_copies, 0, 2);
+	tcase_add_test(tc, equal_seeds_give_equal_runs);
+	tcase_add_test(tc, nonsense_is_refused);
+	tcase_set_timeout(tc, 120);
+	return check_main("costs", tc);
+}

@@ -1,0 +1,224 @@
+/*
+ * sim_node.c -- what the ranks of a simulated node share: its memory and its cards.
+ *
+ * Memory is served evenly: each of k ranks that move something moves it at min(core_bandwidth,
+ * memory_bandwidth / k), so that k changes whenever one begins or ends (processor sharing). Since
+ * all are served alike, it is enough to count what one that was always there would have been
+ * served, `moved`: a flow of b bytes that begins at m is over when `moved` is m + b. So a beginning
+ * or an end costs a step in a list that is in order of the ends, and one event.
+ *
+ * All of it is in integers: the same on every machine.
+ */
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "transport/sim/sim_cluster_inside.h"
+
+/* Of one flow; with it, two flows' ends are never half of the counter's range apart. */
+#define BYTES_MAX (UINT64_C(1) << 42)
+
+/* ---- Memory ---- */
+
+/* What each of the flows moves in a ns, in 1 / RB_SIM_BYTE bytes. */
+static uint64_t rate_of(const struct rb_sim_cluster *c, const struct rb_sim_node *node)
+{
+	const rubato_sim_costs *costs = &c->options.costs;
+	double rate = costs->core_bandwidth;
+
+	if (costs->memory_bandwidth > 0 &&
+	    (rate == 0 || costs->memory_bandwidth / node->flow_count < rate))
+		rate = costs->memory_bandwidth / node->flow_count;
+	return (uint64_t)fmin(fmax(rate * 1e-9 * RB_SIM_BYTE + 0.5, 1), (double)BYTES_MAX);
+}
+
+/* Brings `moved` up to now. */
+static void serve(const struct rb_sim_cluster *c, struct rb_sim_node *node)
+{
+	if (node->flow_count > 0)
+		node->moved += rate_of(c, node) * (c->now_ns - node->since_ns);
+	node->since_ns = c->now_ns;
+}
+
+/* May be less than 0 by what the last ns moved. */
+static int64_t left_of(const struct rb_sim_node *node, const struct rb_sim_flow *flow)
+{
+	return (int64_t)(flow->until - node->moved);
+}
+
+static void next_end_set(struct rb_sim_cluster *c, struct rb_sim_node *node)
+{
+	uint64_t rate, left;
+
+	rb_sim_event_unset(c, &node->event);
+	if (node->first == NULL)
+		return;
+	rate = rate_of(c, node);
+	left = left_of(node, node->first) > 0 ? (uint64_t)left_of(node, node->first) : 0;
+	rb_sim_event_set(c, &node->event, c->now_ns + (left + rate - 1) / rate);
+}
+
+/* Behind those that end before it or with it; most begin last and end last. */
+static void flow_add(struct rb_sim_node *node, struct rb_sim_flow *flow)
+{
+	struct rb_sim_flow *before = node->last;
+
+	while (before != NULL && (int64_t)(before->until - flow->until) > 0)
+		before = before->previous;
+	flow->active = true;
+	flow->previous = before;
+	flow->next = before != NULL ? before->next : node->first;
+	*(before != NULL ? &before->next : &node->first) = flow;
+	*(flow->next != NULL ? &flow->next->previous : &node->last) = flow;
+	node->flow_count++;
+}
+
+static void flow_remove(struct rb_sim_node *node, struct rb_sim_flow *flow)
+{
+	flow->active = false;
+	*(flow->previous != NULL ? &flow->previous->next : &node->first) = flow->next;
+	*(flow->next != NULL ? &flow->next->previous : &node->last) = flow->previous;
+	node->flow_count--;
+}
+
+static void flow_ends(struct rb_sim_cluster *c, struct rb_sim_event *e)
+{
+	struct rb_sim_node *node =
+		(struct rb_sim_node *)((char *)e - offsetof(struct rb_sim_node, event));
+
+	rb_sim_trace(c, RB_SIM_TRACE_MEMORY, (uint32_t)(node - c->nodes), node->flow_count, 0, 0);
+	serve(c, node);
+	while (node->first != NULL && left_of(node, node->first) <= 0) {
+		struct rb_sim_flow *flow = node->first;
+
+		flow_remove(node, flow);
+		rb_sim_ready((struct rb_sim_process *)((char *)flow -
+						       offsetof(struct rb_sim_process, flow)));
+	}
+	next_end_set(c, node);
+}
+
+static void flow_begin(struct rb_sim_process *process, uint64_t bytes)
+{
+	struct rb_sim_cluster *c = process->cluster;
+	struct rb_sim_node *node = &c->nodes[process->node];
+
+	serve(c, node);
+	process->flow.until = node->moved + (bytes < BYTES_MAX ? bytes : BYTES_MAX) * RB_SIM_BYTE;
+	flow_add(node, &process->flow);
+	next_end_set(c, node);
+}
+
+void rb_sim_work_stop(struct rb_sim_process *process)
+{
+	struct rb_sim_cluster *c = process->cluster;
+	struct rb_sim_node *node = &c->nodes[process->node];
+
+	if (!process->flow.active)
+		return;
+	serve(c, node);
+	flow_remove(node, &process->flow);
+	next_end_set(c, node);
+}
+
+void rb_sim_work(struct rb_sim_process *process, uint64_t busy_ns, uint64_t bytes)
+{
+	struct rb_sim_cluster *c = process->cluster;
+
+	if (process->ghost)
+		return;
+	if (busy_ns > 0)
+		rb_sim_block(process, RB_SIM_WORKING, rb_deadline(c->now_ns, busy_ns));
+	if (bytes == 0 || !c->moves || process->ghost)
+		return;
+	flow_begin(process, bytes);
+	rb_sim_block(process, RB_SIM_WORKING, UINT64_MAX);
+}
+
+/* ---- Open and close ---- */
+
+static bool is_rate(double x)
+{
+	return x >= 0 && isfinite(x);
+}
+
+static rubato_status options_check(const rubato_sim_options *o)
+{
+	const rubato_sim_costs *costs = &o->costs;
+
+	if (!is_rate(costs->memory_bandwidth) || !is_rate(costs->core_bandwidth))
+		return RB_FAIL(RUBATO_ERR_ARGUMENT,
+			       "sim: memory of %g, a core of %g bytes a second",
+			       costs->memory_bandwidth, costs->core_bandwidth);
+	if (costs->reserved != 0)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: costs.reserved is %u, not 0",
+			       costs->reserved);
+	if (o->node_count > 0 && (o->node_ranks == NULL || o->ranks_per_node > 0))
+		return RB_FAIL(RUBATO_ERR_ARGUMENT,
+			       "sim: node_count is %u: node_ranks is needed, and no ranks_per_node",
+			       o->node_count);
+	for (uint32_t i = 0; i < o->node_count; i++)
+		if (o->node_ranks[i] == 0)
+			return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: node_ranks[%u] is 0", i);
+	return RUBATO_OK;
+}
+
+/* Of node number `node`. */
+static uint32_t ranks_of(const rubato_sim_options *o, uint32_t node)
+{
+	if (o->node_count > 0)
+		return o->node_ranks[node % o->node_count];
+	return o->ranks_per_node > 0 ? o->ranks_per_node : 1;
+}
+
+static rubato_status node_open(struct rb_sim_cluster *c, struct rb_sim_node *node)
+{
+	uint32_t ranks = ranks_of(&c->options, (uint32_t)(node - c->nodes));
+	uint32_t cards = c->options.costs.cards < ranks ? c->options.costs.cards : ranks;
+
+	node->event = (struct rb_sim_event) { .from = RB_SIM_NOBODY,
+					      .to = RB_SIM_NOBODY,
+					      .fire = flow_ends };
+	if (cards == 0)
+		return RUBATO_OK;
+	node->cards = calloc(cards, sizeof(*node->cards));
+	return node->cards != NULL ? RUBATO_OK : RB_FAIL(RUBATO_ERR_MEMORY, "sim: %u cards", cards);
+}
+
+rubato_status rb_sim_nodes_open(struct rb_sim_cluster *c)
+{
+	const rubato_sim_options *o = &c->options;
+	const rubato_sim_costs *costs = &o->costs;
+	uint32_t first = 0; /* Of the node's ranks. */
+
+	RB_TRY(options_check(o));
+	c->flat = o->node_count == 0 && o->ranks_per_node == 0;
+	c->moves = costs->memory_bandwidth > 0 || costs->core_bandwidth > 0;
+	c->charges = c->moves || costs->send_ns > 0 || costs->receive_ns > 0 ||
+		     costs->node_send_ns > 0 || costs->node_receive_ns > 0 || costs->work_ns > 0;
+	c->nodes = calloc(o->rank_count, sizeof(*c->nodes));
+	if (c->nodes == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "sim: nodes of %u ranks", o->rank_count);
+	for (uint32_t rank = 0; rank < o->rank_count; rank++) {
+		struct rb_sim_process *process = &c->processes[rank];
+
+		if (rank == first)
+			RB_TRY(node_open(c, &c->nodes[c->node_count++]));
+		process->node = c->node_count - 1;
+		process->card =
+			costs->cards > 0
+				? &c->nodes[process->node].cards[(rank - first) % costs->cards]
+				: &process->own;
+		if (rank - first + 1 == ranks_of(o, process->node))
+			first = rank + 1;
+	}
+	return RUBATO_OK;
+}
+
+void rb_sim_nodes_close(struct rb_sim_cluster *c)
+{
+	for (uint32_t i = 0; i < c->node_count; i++)
+		free(c->nodes[i].cards);
+	free(c->nodes);
+}
