@@ -49,4 +49,8 @@ struct rb_executor {
 
 RB_NODISCARD rubato_status rb_executor_host_open(struct rb_executor **out);
 
+/* From now on what this executor (the host's) does takes as long as the endpoint's work() says. */
+struct rb_endpoint;
+void rb_executor_host_time(struct rb_executor *executor, struct rb_endpoint *ep);
+
 #endif

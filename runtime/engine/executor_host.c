@@ -3,12 +3,13 @@
  *
  * Small work is done when it is started. Larger work waits in a queue, oldest first, and each poll
  * does one slice of it: between slices the engine polls its transports, so that peers never wait
- * for long.
+ * for long. Where time is virtual, the same work is done, and its time is asked of the transport.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/engine/executor.h"
+#include "transport/transport.h"
 
 #define IMMEDIATE_BYTES (64u << 10) /* About 3 us of work: less than a poll round is worth. */
 
@@ -16,6 +17,7 @@ struct host {
 	struct rb_executor base;
 	rb_reduce_fn reduce;
 	struct rb_work *first, *last; /* The queue, by next and previous. */
+	struct rb_endpoint *clock;    /* Where time is virtual. */
 };
 
 /* Does elements done_count .. done_count + count - 1. */
@@ -117,6 +119,55 @@ static const struct rb_executor_ops host_ops = {
 	.busy = host_busy,
 	.close = host_close,
 };
+
+/* ---- Where time is virtual ---- */
+
+/* After so many elements of it were done. */
+static void work_charge(struct host *host, const struct rb_work *work, uint64_t count)
+{
+	const struct rb_reduce *r = &work->reduce;
+
+	if (r->from_count == 1 && r->final_count == 0 && r->to == r->from[0])
+		return;
+	host->clock->ops->work(host->clock, count * work->element_bytes * (r->from_count + 1));
+}
+
+static void timed_start(struct rb_executor *executor, struct rb_work *work)
+{
+	host_start(executor, work);
+	if (work->done_count > 0)
+		work_charge((struct host *)executor, work, work->done_count);
+}
+
+static struct rb_work *timed_poll(struct rb_executor *executor)
+{
+	struct host *host = (struct host *)executor;
+	struct rb_work *work = host->first, *list;
+	uint64_t before = work != NULL ? work->done_count : 0;
+
+	list = host_poll(executor);
+	if (work != NULL)
+		work_charge(host, work, work->done_count - before);
+	return list;
+}
+
+static const struct rb_executor_ops timed_ops = {
+	.name = "host",
+	.start = timed_start,
+	.poll = timed_poll,
+	.cancel = host_cancel,
+	.busy = host_busy,
+	.close = host_close,
+};
+
+void rb_executor_host_time(struct rb_executor *executor, struct rb_endpoint *ep)
+{
+	RB_ASSERT(executor->ops == &host_ops && ep->ops->work != NULL);
+	((struct host *)executor)->clock = ep;
+	executor->ops = &timed_ops;
+}
+
+/* ---- Open ---- */
 
 rubato_status rb_executor_host_open(struct rb_executor **out)
 {

@@ -23,6 +23,8 @@ static void slice(struct rb_wide *wide, struct rb_work *work)
 	}
 	wide->convert(&convert);
 	work->state = RB_WORK_DONE;
+	if (wide->clock->ops->work != NULL)
+		wide->clock->ops->work(wide->clock, convert.count * (4 + 2));
 }
 
 static void queue_remove(struct rb_wide *wide, struct rb_work *work)
@@ -151,6 +153,7 @@ void rb_wide_start(struct rb_wide *wide, struct rb_engine *engine, bool narrow,
 		return;
 	}
 	wide->narrowing = narrow;
+	wide->clock = engine->endpoints[0];
 	wide->then = then;
 	wide->arg = arg;
 	wide->run.plan = narrow ? wide->narrow : wide->widen;

@@ -29,6 +29,7 @@ struct rb_wide {
 	rb_convert_fn convert;
 	struct rb_run run;
 	struct rb_work *first, *last; /* Waiting slices, by next and previous. */
+	struct rb_endpoint *clock;
 	void (*then)(void *arg, rubato_status status, const char *text);
 	void *arg;
 };

@@ -409,6 +409,70 @@ START_TEST(who_puts_within_a_node_copies)
 }
 END_TEST
 
+/* ---- Schedules ---- */
+
+struct timed_call {
+	uint32_t rank_count;
+	uint64_t count;
+	rubato_type type;
+	bool in_place, whole;
+	uint64_t took_ns; /* By hand. */
+};
+
+/* One allreduce by recursive doubling, that all begin at once. */
+static rubato_status call_timed(rubato_comm *comm, void *arg)
+{
+	const struct timed_call *call = arg;
+	size_t bytes = (size_t)call->count * rubato_type_bytes(call->type);
+	uint8_t *in = calloc(1, bytes), *out = call->in_place ? in : calloc(1, bytes);
+	rubato_status err;
+	uint64_t begin_ns;
+
+	ck_assert(in != NULL && out != NULL);
+	err = rubato_set_algorithm(comm, "allreduce", "recursive_doubling");
+	if (err == RUBATO_OK && call->whole)
+		err = rubato_set_accumulate(comm, RUBATO_ACCUMULATE_WHOLE);
+	rubato_sleep(comm, 1000000 - rubato_now(comm));
+	begin_ns = rubato_now(comm);
+	if (err == RUBATO_OK)
+		err = rubato_allreduce(comm, in, out, call->count, call->type, RUBATO_SUM);
+	ck_assert_uint_eq(rubato_now(comm) - begin_ns, call->took_ns);
+	free(in);
+	if (!call->in_place)
+		free(out);
+	return err;
+}
+
+START_TEST(schedules_pay_for_what_they_move)
+{
+	static const struct timed_call rows[] = {
+		/* Sent with a copy, taken in with a copy, and two operands reduced: a core moves 4
+		 * bytes a ns. */
+		{ 2, 4096, RUBATO_UINT8, false, false,
+		  100 + 2048 + 1000 + 4096 + 50 + 2048 + 30 + 3072 },
+		/* A copy in slices of 256 KiB, */
+		{ 1, 1 << 20, RUBATO_UINT8, false, false, 4 * 30 + (2 << 20) / 4 },
+		/* none, */
+		{ 1, 1 << 20, RUBATO_UINT8, true, false, 0 },
+		/* and 16 bits to 32 and back. */
+		{ 2, 1000, RUBATO_BFLOAT16, true, true,
+		  1530 + 100 + 2000 + 1000 + 4000 + 50 + 2000 + 3030 + 1530 },
+	};
+	struct timed_call call = rows[_i];
+	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
+	rubato_sim_result result;
+
+	options.rank_count = call.rank_count;
+	options.latency_ns = 1000;
+	options.bandwidth = 1e9;
+	options.costs.send_ns = 100;
+	options.costs.receive_ns = 50;
+	options.costs.work_ns = 30;
+	options.costs.core_bandwidth = 4e9;
+	ck_assert_int_eq(rubato_sim_run(&options, call_timed, &call, &result), RUBATO_OK);
+}
+END_TEST
+
 /* ---- The same run again ---- */
 
 /* Random talk and work, in rounds that all know from the shared seed. */
@@ -527,6 +591,7 @@ int main(void)
 	tcase_add_loop_test(tc, processors_pay_for_messages, 0, 7);
 	tcase_add_test(tc, a_processor_takes_one_message_after_the_other);
 	tcase_add_loop_test(tc, who_puts_within_a_node_copies, 0, 2);
+	tcase_add_loop_test(tc, schedules_pay_for_what_they_move, 0, 4);
 	tcase_add_test(tc, equal_seeds_give_equal_runs);
 	tcase_add_test(tc, nonsense_is_refused);
 	tcase_set_timeout(tc, 120);
