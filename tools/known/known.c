@@ -95,13 +95,30 @@ static void element_average(struct pattern *pattern, uint32_t rank_count, uint64
 			    integer_divided(type, integer_get(type, &pattern->at, i), rank_count));
 }
 
+static bool is_sum_of(const struct known *known, const struct operation_call *call, uint64_t first,
+		      uint64_t used)
+{
+	const struct known_sum *sum = &known->sum;
+
+	return sum->rank_count == known->rank_count && sum->number == known->number &&
+	       sum->op == call->op && sum->reduction == call->reduction &&
+	       sum->pattern.used == used && sum->pattern.type == call->type &&
+	       sum->pattern.first == first;
+}
+
 /* What the reduction of all ranks' must be, from element `first` on. */
 static void pattern_of_all(struct known *known, const struct operation_call *call, uint64_t first,
 			   uint64_t count)
 {
-	struct pattern *pattern = &known->expected;
+	struct pattern *pattern = &known->sum.pattern;
 
+	if (is_sum_of(known, call, first, count < PATTERN_ELEMENTS ? count : PATTERN_ELEMENTS))
+		return;
 	pattern_of_rank(pattern, known, call, 0, first, count);
+	known->sum.op = call->op;
+	known->sum.reduction = call->reduction;
+	known->sum.rank_count = known->rank_count;
+	known->sum.number = known->number;
 	for (uint32_t rank = 1; rank < known->rank_count; rank++) {
 		pattern_of_rank(&known->scratch, known, call, rank, first, count);
 		for (uint64_t k = 0; k < pattern->used; k++)
@@ -206,7 +223,7 @@ static uint64_t wrong_reductions(struct known *known, const struct operation_cal
 				 uint64_t first, uint64_t count)
 {
 	pattern_of_all(known, call, first, count);
-	return pattern_wrong(&known->expected, count, call->out);
+	return pattern_wrong(&known->sum.pattern, count, call->out);
 }
 
 uint64_t known_wrong(struct known *known, const struct operation_call *call)

@@ -24,11 +24,20 @@ struct pattern { /* Of a vector: one period of it, or what of that is needed. */
 	} at;
 };
 
-struct known { /* A rank's side of a call. */
+struct known_sum { /* A call's reduction over all ranks, of which every rank needs the same. */
+	enum operation op;
+	rubato_operator reduction;
+	uint32_t rank_count; /* 0: none yet. */
+	uint64_t number;
+	struct pattern pattern;
+};
+
+struct known { /* A rank's side of a call; ranks of one thread may use one in turn. */
 	uint32_t rank, rank_count;
 	uint32_t from;   /* Sendrecv: whose data come. */
 	uint64_t number; /* The call's: makes its inputs differ. */
 	struct pattern mine, expected, scratch;
+	struct known_sum sum;
 };
 
 /* Writes this rank's inputs, at call->in. */
