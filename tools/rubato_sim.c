@@ -172,9 +172,10 @@ static json_t *row_json(const struct row *row, const struct times_figures *f, co
 static bool table_write(const struct sim_options *options, json_t *results)
 {
 	return results_write(options->json,
-			     json_pack("{s:s,s:o,s:i,s:o}", "version", rubato_version(), "args",
+			     json_pack("{s:s,s:o,s:i,s:o,s:o}", "version", rubato_version(), "args",
 				       sim_args_json(options->argc, options->argv), "ranks",
-				       (int)options->cluster.rank_count, "results", results));
+				       (int)options->cluster.rank_count, "network",
+				       sim_network_json(options), "results", results));
 }
 
 /* ---- The table ---- */

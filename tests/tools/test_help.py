@@ -29,7 +29,7 @@ COMMANDS = {  # What comes before the options; each with a help of its own.
 # Refused, after what stands before it.
 LAST = {"rubato-train": ["--out", ""], "rubato-run": ["--timeout", "0s"]}
 VALUES = {**{letter: numbers[0] for letter, numbers in POLICY_NUMBERS.items()},
-          "N": "2", "D": "4", "R:T": "0:5ms", "T[,T..]": "5ms,6ms",
+          "N": "2", "D": "4", "N[,N..]": "2,3", "R:T": "0:5ms", "T[,T..]": "5ms,6ms",
           "EVERY:FACTOR": "10:0.5", "DIR": "none", "ROWSxDIMS": "8x4", "FILE": None,
           "RANK@TIME+FOR": "0@1ms+1ms", "RANK@TIME": "0@1ms", "A-B@TIME+FOR": "0-1@1ms+1ms"}
 CHOICES = {  # How many options with words there are at least: this test shall not go blind.

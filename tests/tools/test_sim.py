@@ -70,6 +70,89 @@ class Table(unittest.TestCase):
         self.assertEqual(row["results"][0]["algorithm"], "ring")
 
 
+class Network(unittest.TestCase):
+    SENDRECV = "sendrecv -n 2 -b 1000 -e 1000 --latency 10us --bandwidth 1GB/s".split()
+
+    def time(self, *words):
+        return results(*self.SENDRECV, *words)["results"][0]["time_us"]["median"]
+
+    def test_costs_are_charged(self):
+        self.assertEqual(self.time(), 11)
+        self.assertEqual(self.time("--send", "1us", "--receive", "2us"), 14)
+        self.assertEqual(self.time("--gap", "0.5us"), 11.5)
+        # A copy at each end, of 1000 bytes read and written.
+        self.assertEqual(self.time("--core-bandwidth", "1GB/s"), 15)
+        self.assertEqual(self.time("--memory-bandwidth", "4GB/s", "--work", "1us"), 12)
+        one = ["--topology", "nodes:2", "--node-latency", "3us", "--node-bandwidth", "1GB/s"]
+        self.assertEqual(self.time(*one), 4)
+        self.assertEqual(self.time(*one, "--node-send", "1us", "--node-receive", "2us"), 7)
+        # Two ranks that copy at once share the memory, twice.
+        self.assertEqual(self.time(*one, "--memory-bandwidth", "4GB/s"), 3 + 2)
+
+    def test_a_nodes_ranks_share_its_cards(self):
+        words = "alltoall -n 4 -b 4000 -e 4000 --algorithm flat --bandwidth 1GB/s".split()
+        words += ["--topology", "nodes:2", "--node-latency", "0.001us"]
+        own, one, two = (results(*words, "--cards", str(cards))["results"][0]["time_us"]["median"]
+                         for cards in range(3))
+        self.assertEqual(own, two)
+        # Each sends two blocks of 1000 bytes to the other node: one rank there gets two first
+        # ones, the other two second ones.
+        self.assertEqual(own, ((5 + 2) + (5 + 3)) / 2)
+        self.assertGreaterEqual(one, own + 1)
+        self.assertLessEqual(one, 5 + 5)
+
+    def test_nodes_may_be_uneven(self):
+        words = ["allreduce", "-n", "7", "-e", "64K"]
+        even = results(*words, "--topology", "nodes:3")["results"]
+        self.assertEqual(even, results(*words, "--topology", "nodes:3,3")["results"])
+        for row in results(*words, "--topology", "nodes:4,1,2")["results"]:
+            self.assertEqual(row["wrong"], 0)
+        self.assertEqual(sim("partial", "-n", "7", "--topology", "nodes:4,1,2").returncode, 0)
+
+    def test_a_profile_says_what_options_say(self):
+        text = "# A machine.\n\nlatency 7us\t# one way\r\n  bandwidth   2GB/s\nsend 1us"
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+            file.write(text)
+            file.flush()
+            words = ["sendrecv", "-n", "2", "-b", "1000", "-e", "1000"]
+            read = results(*words, "--profile", file.name)
+            given = results(*words, "--latency", "7us", "--bandwidth", "2GB/s", "--send", "1us")
+            self.assertEqual(read["results"][0]["time_us"]["median"], 8.5)
+            self.assertEqual(read["results"], given["results"])
+            self.assertEqual(read["network"], given["network"])
+            self.assertEqual(read["network"]["send_ns"], 1000)
+            self.assertEqual(results(*words, "--profile", file.name, "--latency", "9us")
+                             ["network"]["latency_ns"], 9000)
+            self.assertEqual(results(*words, "--latency", "9us", "--profile", file.name)
+                             ["network"]["latency_ns"], 7000)
+            json_of = sim("partial", "--profile", file.name, "--json", "-").stdout
+            self.assertEqual(json.loads(json_of)["network"], given["network"])
+
+    def test_a_bad_profile_is_one_line_that_says_where(self):
+        for text, sentence in (("latency 1us\nlatncy 2us\n", "line 2: what is 'latncy'?"),
+                               ("latency", "line 1: latency takes one value"),
+                               ("latency 1us 2us", "line 1: latency takes one value"),
+                               ("latency 5", "line 1: --latency takes a time"),
+                               ("profile x", "line 1: what is 'profile'?"),
+                               ("ranks 5", "line 1: what is 'ranks'?"),
+                               ("latency 1us\0", "is not a text"),
+                               ("#" * 70000, "is not a text")):
+            with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+                file.write(text)
+                file.flush()
+                done = sim("barrier", "--profile", file.name)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), text[:20])
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+            self.assertIn(sentence, done.stderr)
+        for path in "/", "/no-such-file":
+            self.assertIn("cannot be read", sim("barrier", "--profile", path).stderr)
+
+    def test_a_thousand_ranks(self):
+        row = results("allreduce", "-n", "1024", "-b", "64K", "-e", "64K", "-t", "1")["results"][0]
+        self.assertEqual((row["wrong"], row["count"]), (0, 16384))
+        self.assertGreaterEqual(row["message_bytes"], 2 * 65536 * 1023)
+
+
 class Faults(unittest.TestCase):
     def test_delays_are_survived(self):
         words = ["allreduce", "-n", "4", "-b", "64", "-e", "64"]
@@ -102,6 +185,11 @@ class Options(unittest.TestCase):
             allreduce --latency 5
             allreduce --bandwidth 10
             allreduce --topology ring
+            allreduce --topology nodes:2,
+            allreduce --topology nodes:2,0
+            allreduce --cards x
+            allreduce --send 1
+            allreduce --memory-bandwidth 0
             allreduce --skew exp
             allreduce --faults crash:1@1ms+1ms
             allreduce --faults freeze:9@1ms+1ms

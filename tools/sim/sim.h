@@ -1,6 +1,6 @@
 /*
- * sim.h -- rubato-sim in four parts: options, one simulated call after the other, campaigns, and
- * the program with its output.
+ * sim.h -- rubato-sim in five parts: options, the network and its profile, one simulated call after
+ * the other, campaigns, and the program with its output.
  *
  * Everything that is printed is a function of the command line: times are virtual, nothing of this
  * machine or this moment is in it, so equal seeds give equal bytes.
@@ -20,6 +20,7 @@
 
 #define SIM "rubato-sim"
 #define SIM_FAULTS_MAX 64
+#define SIM_NODES_MAX 64
 #define SIM_ALGORITHM_BYTES 64
 
 extern const char *const sim_commands[]; /* NULL-terminated: partial, lagged, laws. */
@@ -28,6 +29,7 @@ struct sim_options {
 	enum operation op;
 	rubato_sim_options cluster;
 	rubato_sim_fault faults[SIM_FAULTS_MAX];
+	uint32_t node_ranks[SIM_NODES_MAX];
 	uint64_t begin_bytes, end_bytes, factor;
 	rubato_type type;
 	rubato_operator reduction;
@@ -44,11 +46,13 @@ struct sim_options {
 /* Ends the program with a line on standard error when something is wrong. */
 void sim_options_read(int argc, char **argv, struct sim_options *options);
 /* Its parts, for the other commands: what comes before reading; rows of struct sim_options, of the
- * simulated cluster and --json; what was given, but for --json. */
+ * simulated cluster, its network and --json; what was given, but for --json. */
 void sim_options_init(struct sim_options *options, int argc, char **argv);
-extern const struct option sim_cluster_rows[], sim_json_rows[];
+extern const struct option sim_cluster_rows[], sim_network_rows[], sim_json_rows[];
 void sim_faults_fit(const struct sim_options *options);
 json_t *sim_args_json(int argc, char **argv);
+/* What sim_network_rows came to, also by a profile. */
+json_t *sim_network_json(const struct sim_options *options);
 
 /* ---- Calls with known results ---- */
 

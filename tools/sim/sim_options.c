@@ -24,20 +24,36 @@ static const char notes[] =
 
 /* ---- Values ---- */
 
-static const char *const topologies[] = { "flat", "nodes:N", NULL };
+static const char *const topologies[] = { "flat", "nodes:N[,N..]", NULL };
 
 static bool topology_read(const char *option, const char *text, void *to,
 			  struct option_error *error)
 {
-	rubato_sim_options *cluster = to;
+	struct sim_options *options = to;
+	rubato_sim_options *cluster = &options->cluster;
+	char *copy, *rest, *word;
 	const char *ranks;
 	uint32_t kind;
+	bool good;
 
 	if (!value_choice(option, text, topologies, &kind, &ranks, error))
 		return false;
-	cluster->ranks_per_node = 0;
-	return ranks == NULL || value_count32("--topology nodes:", ranks, 1, 1u << 20,
-					      &cluster->ranks_per_node, error);
+	cluster->node_count = 0;
+	cluster->node_ranks = options->node_ranks;
+	if (ranks == NULL)
+		return true;
+	copy = rest = strdup(ranks);
+	good = copy != NULL || option_refuse(error, "out of memory");
+	while (good && (word = strsep(&rest, ",")) != NULL) {
+		if (cluster->node_count == SIM_NODES_MAX)
+			good = option_refuse(error, "%s takes at most %d nodes, which come again",
+					     option, SIM_NODES_MAX);
+		else
+			good = value_count32("--topology nodes:", word, 1, 1u << 20,
+					     &options->node_ranks[cluster->node_count++], error);
+	}
+	free(copy);
+	return good;
 }
 
 static bool rank_read(char **at, uint32_t *rank)
@@ -155,12 +171,9 @@ static void options_fit(struct sim_options *options)
 const struct option sim_cluster_rows[] = {
 	{ "ranks", 'n', OPTION_U32, AT(cluster.rank_count), "N", .min = 1, .max = 1u << 20,
 	  .preset = "8", .help = "ranks" },
-	{ "topology", 0, OPTION_OTHER, AT(cluster), "KIND", .read = topology_read,
-	  .forms = topologies, .preset = "flat", .help = "%s: N ranks a node, which share memory" },
-	{ "latency", 0, OPTION_TIME, AT(cluster.latency_ns), "TIME", .min = 1, .preset = "5us",
-	  .help = "one way, between nodes" },
-	{ "bandwidth", 0, OPTION_BANDWIDTH, AT(cluster.bandwidth), "B", .preset = "12.5GB/s",
-	  .help = "of each rank's link, each way: 10Gbit, 800Mbit, 12.5GB/s" },
+	{ "topology", 0, OPTION_OTHER, 0, "KIND", .read = topology_read, .forms = topologies,
+	  .preset = "flat",
+	  .help = "%s: N ranks a node, which share memory; several N: of the nodes in turn" },
 	{ "jitter", 0, OPTION_REAL, AT(cluster.jitter), "SHARE", .most = 1000, .preset = "0",
 	  .help = "stretches each latency by up to this share of it" },
 	{ "reorder", 0, OPTION_FLAG, AT(reorder),
@@ -229,6 +242,7 @@ json_t *sim_args_json(int argc, char **argv)
 void sim_options_read(int argc, char **argv, struct sim_options *o)
 {
 	const struct option_table tables[] = { { .rows = sim_cluster_rows, .to = o },
+					       { .rows = sim_network_rows, .to = o },
 					       { .rows = rows, .to = o },
 					       { .rows = sim_json_rows, .to = o },
 					       { 0 } };

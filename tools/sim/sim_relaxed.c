@@ -35,11 +35,12 @@ static json_t *whole_json(const struct sim_options *options, json_t *rows,
 	char hash[24];
 
 	(void)snprintf(hash, sizeof(hash), "%016" PRIx64, result->trace_hash);
-	return json_pack("{s:s,s:o,s:i,s:o,s:I,s:I,s:I,s:s}", "version", rubato_version(), "args",
-			 sim_args_json(options->argc, options->argv), "ranks",
-			 (int)options->cluster.rank_count, "results", rows, "messages",
-			 (json_int_t)result->messages, "events", (json_int_t)result->events,
-			 "faults_fired", (json_int_t)result->faults_fired, "trace_hash", hash);
+	return json_pack("{s:s,s:o,s:i,s:o,s:o,s:I,s:I,s:I,s:s}", "version", rubato_version(),
+			 "args", sim_args_json(options->argc, options->argv), "ranks",
+			 (int)options->cluster.rank_count, "network", sim_network_json(options),
+			 "results", rows, "messages", (json_int_t)result->messages, "events",
+			 (json_int_t)result->events, "faults_fired",
+			 (json_int_t)result->faults_fired, "trace_hash", hash);
 }
 
 /* The exit status. */
@@ -57,8 +58,11 @@ static int job_run(const struct sim_options *o, const struct relaxed_options *re
 			      rubato_status_name(err), rubato_error_text());
 		return EXIT_FAILURE;
 	}
-	(void)snprintf(where, sizeof(where), "%u a node, times are virtual",
-		       o->cluster.ranks_per_node > 0 ? o->cluster.ranks_per_node : 1);
+	if (o->cluster.node_count > 1)
+		(void)snprintf(where, sizeof(where), "uneven nodes, times are virtual");
+	else
+		(void)snprintf(where, sizeof(where), "%u a node, times are virtual",
+			       o->cluster.node_count == 1 ? o->node_ranks[0] : 1);
 	if (strcmp(o->json, "-") != 0)
 		relaxed_text(stdout, relaxed, where, o->cluster.rank_count, job.forms,
 			     job.form_count);
@@ -79,6 +83,7 @@ int sim_relaxed_command(int argc, char **argv, bool lagged)
 	struct sim_options o;
 	const struct option_table tables[] = {
 		{ .rows = sim_cluster_rows, .to = &o },
+		{ .rows = sim_network_rows, .to = &o },
 		{ .rows = relaxed_rows, .to = &relaxed },
 		{ .rows = lagged ? relaxed_rows_lagged : relaxed_rows_partial, .to = &relaxed },
 		{ .rows = sim_json_rows, .to = &o },
