@@ -23,6 +23,7 @@ static uint64_t below(struct rng *random, uint64_t bound)
 struct trial {
 	rubato_sim_options cluster;
 	rubato_sim_fault fault;
+	uint32_t node_ranks[2];
 	uint64_t seed;
 	uint32_t call_count;
 	uint64_t skew_ns;
@@ -49,6 +50,34 @@ static void call_draw(struct sim_call *call, struct rng *random, uint32_t rank_c
 		       call->type == RUBATO_FLOAT16 || call->type == RUBATO_BFLOAT16);
 }
 
+/* A stream of its own: seeds keep the trials that they had before there were costs. */
+static void costs_draw(struct trial *trial, uint64_t seed)
+{
+	struct rng random = { rng_mix(rng_mix(seed + 1) + 1) };
+	rubato_sim_options *cluster = &trial->cluster;
+
+	if (below(&random, 2) == 0)
+		return;
+	cluster->costs = (rubato_sim_costs) {
+		.send_ns = below(&random, 1000),
+		.receive_ns = below(&random, 1000),
+		.node_send_ns = below(&random, 300),
+		.node_receive_ns = below(&random, 300),
+		.work_ns = below(&random, 200),
+		.gap_ns = below(&random, 500),
+		.memory_bandwidth = 1e9 * (double)below(&random, 40),
+		.core_bandwidth = 1e9 * (double)below(&random, 20),
+		.cards = (uint32_t)below(&random, 4),
+	};
+	if (cluster->ranks_per_node == 0 || below(&random, 2) == 0)
+		return;
+	trial->node_ranks[0] = cluster->ranks_per_node;
+	trial->node_ranks[1] = 1 + (uint32_t)below(&random, cluster->rank_count);
+	cluster->ranks_per_node = 0;
+	cluster->node_ranks = trial->node_ranks;
+	cluster->node_count = 2;
+}
+
 static void trial_draw(struct trial *trial, uint64_t seed)
 {
 	struct rng random = { rng_mix(seed + 1) };
@@ -73,6 +102,7 @@ static void trial_draw(struct trial *trial, uint64_t seed)
 		trial->cluster.faults = &trial->fault;
 		trial->cluster.fault_count = 1;
 	}
+	costs_draw(trial, seed);
 	trial->call_count = 10 + (uint32_t)below(&random, CALLS_MAX - 9);
 	for (uint32_t i = 0; i < trial->call_count; i++)
 		call_draw(&trial->calls[i], &random, n);
