@@ -248,7 +248,8 @@ class Proofs(unittest.TestCase):
     def test_all_of_an_operation(self):
         for words in ([], ["all"]):
             code, proofs = self.proofs("reduce", *words, "-n", "4")
-            self.assertEqual((code, set(proofs)), (0, {"binomial", "chain", "direct"}))
+            algorithms = {"flat", "binomial", "chain", "scatter_gather", "direct"}
+            self.assertEqual((code, set(proofs)), (0, algorithms))
             for name, one in proofs.items():
                 self.assertEqual((one["proved"], one["status"]), (True, "ok"))
                 self.assertIn(f"reduce {name} is proved on 4 ranks, 4 roots", one["text"])
