@@ -22,11 +22,13 @@
 #ifndef RB_COLLECTIVES_ALGORITHMS_H
 #define RB_COLLECTIVES_ALGORITHMS_H
 
+#include "collectives/nodes.h"
 #include "collectives/schedule.h"
 
 struct rb_build { /* What a builder may depend on: nothing else. */
 	uint32_t rank, rank_count;
-	uint32_t root; /* Of rooted operations, else 0. */
+	uint32_t root;                /* Of rooted operations, else 0. */
+	const struct rb_nodes *nodes; /* NULL: all ranks are on one. */
 	/* ALLTOALL(V): IN and OUT are the same memory at this rank. Messages do not depend on
 	 * it. */
 	bool in_place;
@@ -78,8 +80,9 @@ struct rb_algorithm {
 extern const struct rb_algorithm rb_algorithms[];
 extern const uint32_t rb_algorithm_count; /* At most 255: the index travels in signatures. */
 
-/* Blocks in the layout that the algorithm wants. */
-uint32_t rb_algorithm_blocks(const struct rb_algorithm *algorithm, uint32_t rank_count);
+/* Blocks in the layout that the algorithm wants. `nodes` may be NULL: one node. */
+uint32_t rb_algorithm_blocks(const struct rb_algorithm *algorithm, uint32_t rank_count,
+			     const struct rb_nodes *nodes);
 
 /* Index into rb_algorithms, or -1. */
 int rb_algorithm_find(enum rb_kind kind, const char *name);
@@ -88,8 +91,9 @@ int rb_algorithm_find(enum rb_kind kind, const char *name);
 
 struct rb_choice_facts {
 	uint32_t rank_count;
-	bool mapped;              /* All ranks can map each other's registered memory. */
-	bool put;                 /* All transports can put. */
+	const struct rb_nodes *nodes; /* NULL: nothing is known of them. */
+	bool mapped;                  /* All ranks can map each other's registered memory. */
+	bool put;                     /* All transports can put. */
 	uint32_t cores;           /* Of the node, or part of one, that has the most ranks a core. */
 	uint32_t node_ranks;      /* Those that share these. */
 	uint64_t chunk_bytes_max; /* RUBATO_CHUNK: 256 KiB. */

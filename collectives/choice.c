@@ -56,8 +56,9 @@ static uint64_t chunk_elements(const struct rb_choice_facts *facts, const struct
 	if (a->flags & RB_SCHEDULE_MAPPED_SCRATCH && bytes > STAGED_CHUNK_BYTES)
 		bytes = STAGED_CHUNK_BYTES;
 	if (a->pieces > 0)
-		bytes = piece_bytes(bytes, count / rb_algorithm_blocks(a, facts->rank_count) *
-						   element_bytes / a->pieces);
+		bytes = piece_bytes(
+			bytes, count / rb_algorithm_blocks(a, facts->rank_count, facts->nodes) *
+				       element_bytes / a->pieces);
 	if (a->slots_per_rank && bytes > RING_SCRATCH_BYTES / facts->rank_count)
 		bytes = RING_SCRATCH_BYTES / facts->rank_count;
 	uint64_t chunk = element_bytes > 0 ? bytes / element_bytes : 1;
@@ -69,7 +70,7 @@ static uint64_t chunk_elements(const struct rb_choice_facts *facts, const struct
 	if (count / chunk >= RB_ITERATION_MAX - 1) /* Tags count no further. */
 		chunk = (count / (RB_ITERATION_MAX - 1) / ALIGN_BYTES + 1) * ALIGN_BYTES;
 	/* Slots of scratch hold a chunk each: not much longer than a block. */
-	uint64_t blocks = rb_algorithm_blocks(a, facts->rank_count);
+	uint64_t blocks = rb_algorithm_blocks(a, facts->rank_count, facts->nodes);
 	uint64_t block = (count / blocks / ALIGN_BYTES + 2) * ALIGN_BYTES;
 
 	return chunk < block ? chunk : block;

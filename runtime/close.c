@@ -47,6 +47,7 @@ void rb_comm_free(struct rubato_comm *comm, bool abort_peers, uint64_t span_ns)
 	if (comm->plans.cache.buckets != NULL)
 		rb_plan_cache_fini(&comm->plans.cache);
 	rb_plan_free(comm->plans.barrier);
+	free(comm->choices.nodes.node_of); /* All of its arrays. */
 	for (uint32_t i = 0; i < RB_EXCHANGE_COUNT; i++)
 		rb_plan_free(comm->plans.exchange[i]);
 	rb_engine_fini(engine);

@@ -32,6 +32,7 @@ struct rb_memo { /* A choice made before: the cost model takes longer than a sma
 };
 
 struct rb_choices { /* Of algorithms. */
+	struct rb_nodes nodes;
 	struct rb_choice_facts facts;
 	int forced[RB_KIND_COUNT]; /* Index of an algorithm, or -1. */
 	struct rb_memo memos[RB_MEMO_COUNT];
@@ -111,6 +112,22 @@ struct rubato_comm {
 	struct rubato_partial *partials;      /* Theirs. */
 	bool closing;
 };
+
+/* Who this rank is, for plans of all ranks. */
+static inline struct rb_build rb_comm_build(const struct rubato_comm *comm)
+{
+	return (struct rb_build) { .rank = comm->engine.rank,
+				   .rank_count = comm->engine.rank_count,
+				   .nodes = comm->choices.facts.nodes };
+}
+
+/* Whether the memory that `rank` allocates can be mapped here, and ours there: on one node. */
+static inline bool rb_comm_maps(const struct rubato_comm *comm, uint32_t rank)
+{
+	const uint32_t *node_of = comm->choices.nodes.node_of;
+
+	return node_of[rank] == node_of[comm->engine.rank];
+}
 
 /* The endpoint that tells time, and (simulated) the only one. */
 static inline struct rb_endpoint *rb_comm_endpoint(const struct rubato_comm *comm)

@@ -28,11 +28,11 @@ static rubato_status exchange_plan(struct rubato_comm *comm, enum rb_exchange wh
 				   .element_bytes = 8,
 				   .algorithm = (uint8_t)flat };
 	struct rb_choice choice = { .align = 1, .chunk = exchanges[which].words };
+	struct rb_build who = rb_comm_build(comm);
 
 	RB_ASSERT(flat >= 0);
 	if (comm->plans.exchange[which] == NULL)
-		RB_TRY(rb_plan_make(&key, NULL, &choice, comm->engine.rank, comm->engine.rank_count,
-				    &comm->plans.exchange[which]));
+		RB_TRY(rb_plan_make(&key, NULL, &choice, &who, &comm->plans.exchange[which]));
 	*out = comm->plans.exchange[which];
 	return RUBATO_OK;
 }
@@ -187,7 +187,7 @@ static void *record_map(struct rubato_op *op, const struct rb_plan *plan, uint32
 		return (uint8_t *)own +
 		       peer_block(&plan->layout, buffer, r, &length) * plan->key.element_bytes;
 	}
-	if (reach == 0 || word == 0 || word == WORD_EMPTY || ep->ops->word_map == NULL)
+	if (reach == 0 || word == 0 || word == WORD_EMPTY || !rb_comm_maps(op->comm, r))
 		return NULL;
 	return ep->ops->word_map(ep, r, word, reach);
 }

@@ -26,8 +26,9 @@ static rubato_status plan_get(struct rubato_op *op, uint8_t algorithm, struct rb
 	struct rb_plan *plan = rb_plan_cache_find(&comm->plans.cache, &key, shape);
 
 	if (plan == NULL) {
-		RB_TRY(rb_plan_make(&key, shape, &op->choice, comm->engine.rank,
-				    comm->engine.rank_count, &plan));
+		struct rb_build who = rb_comm_build(comm);
+
+		RB_TRY(rb_plan_make(&key, shape, &op->choice, &who, &plan));
 		rb_plan_cache_add(&comm->plans.cache, plan);
 	}
 	plan->users++;

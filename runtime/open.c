@@ -2,9 +2,9 @@
  * open.c -- makes communicators.
  *
  * Opening exchanges over the bootstrap, for each transport until all ranks are reached: settings,
- * which must agree, and addresses; then whether more is needed. Once connected: one word of mapped
- * memory (can everybody map everybody?) and the verdict, which is also the barrier that says that
- * all are connected. From there on the bootstrap is not used any more.
+ * which must agree, and addresses; then whether more is needed. Once connected, what is so between
+ * each two (facts.c); that exchange is also the barrier that says that all are connected. From
+ * there on the bootstrap is not used any more.
  */
 #include "runtime/open.h"
 
@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "runtime/close.h"
+#include "runtime/facts.h"
 #include "runtime/op.h"
 #include "runtime/startup/crowd.h"
 #include "runtime/startup/interfaces.h"
@@ -338,50 +339,6 @@ static rubato_status endpoints_connect(struct opening *o)
 	return RUBATO_OK;
 }
 
-/* ---- Can everybody map everybody? ---- */
-
-static rubato_status mapping_agree(struct opening *o)
-{
-	struct rubato_comm *comm = o->comm;
-	struct rb_endpoint *ep = comm->engine.endpoints[0];
-	const struct rb_transport_ops *ops = ep->ops;
-	struct rb_memory *probe = NULL;
-	const void *const *blobs;
-	const size_t *bytes;
-	uint64_t word = 0;
-	/* With several transports, keys of the first would say nothing to peers on another. */
-	const uint8_t single = comm->engine.endpoint_count == 1;
-	uint8_t verdict[2] = { single, single && (ops->caps & RB_CAP_PUT) != 0 };
-	rubato_status err;
-
-	if (verdict[0] && ops->word_of != NULL &&
-	    rb_memory_alloc(&comm->memory, 4096, &probe) == RUBATO_OK)
-		word = ops->word_of(ep, probe->base, 4096);
-	err = exchange(o, &word, sizeof(word), &blobs, &bytes);
-	for (uint32_t r = 0; err == RUBATO_OK && r < comm->engine.rank_count; r++) {
-		uint64_t theirs = 0;
-
-		if (bytes[r] == sizeof(theirs))
-			memcpy(&theirs, blobs[r], sizeof(theirs));
-		/* A peer may name memory where this transport maps none. */
-		verdict[0] &=
-			word != 0 && theirs != 0 &&
-			(r == comm->engine.rank || ops->word_map(ep, r, theirs, 4096) != NULL);
-	}
-	if (err == RUBATO_OK)
-		err = exchange(o, verdict, sizeof(verdict), &blobs, &bytes);
-	comm->choices.facts.mapped = comm->choices.facts.put = true;
-	for (uint32_t r = 0; err == RUBATO_OK && r < comm->engine.rank_count; r++) {
-		const uint8_t *theirs = blobs[r];
-
-		comm->choices.facts.mapped &= bytes[r] == sizeof(verdict) && theirs[0] == 1;
-		comm->choices.facts.put &= bytes[r] == sizeof(verdict) && theirs[1] == 1;
-	}
-	if (probe != NULL)
-		rb_memory_drop(&comm->memory, probe);
-	return err;
-}
-
 /* ---- Opening ---- */
 
 static rubato_status forced_read(struct rubato_comm *comm)
@@ -417,8 +374,9 @@ static rubato_status barrier_plan_make(struct rubato_comm *comm)
 	struct rb_choice choice = { .align = 1, .chunk = 1 };
 
 	RB_ASSERT(dissemination >= 0);
-	return rb_plan_make(&key, NULL, &choice, comm->engine.rank, comm->engine.rank_count,
-			    &comm->plans.barrier);
+	struct rb_build who = rb_comm_build(comm);
+
+	return rb_plan_make(&key, NULL, &choice, &who, &comm->plans.barrier);
 }
 
 static rubato_status opening_allocate(struct opening *o)
@@ -486,7 +444,7 @@ static rubato_status open_steps(struct opening *o)
 	agreed_fill(o);
 	RB_TRY(routes_find(o));
 	RB_TRY(endpoints_connect(o));
-	RB_TRY(mapping_agree(o));
+	RB_TRY(rb_facts_agree(comm, o->bootstrap, o->deadline_ns));
 
 	bool simulated = rb_engine_time_is_virtual(&comm->engine);
 
@@ -497,7 +455,6 @@ static rubato_status open_steps(struct opening *o)
 		comm->engine.waiting =
 			rb_waiting_find(o->here.ranks, o->here.cores, comm->config.spin.number);
 	}
-	comm->choices.facts.rank_count = comm->engine.rank_count;
 	comm->choices.facts.chunk_bytes_max = comm->config.chunk.number;
 	RB_TRY(rb_plan_cache_init(&comm->plans.cache, (uint32_t)comm->config.cache.number));
 	RB_TRY(forced_read(comm));

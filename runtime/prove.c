@@ -52,7 +52,10 @@ rubato_status rubato_prove(const char *operation, const char *algorithm, uint32_
 	if (count > COUNT_MAX)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "prove: more than 2^60 elements");
 	deadline_ns = timeout < UINT64_MAX - deadline_ns ? deadline_ns + timeout : UINT64_MAX;
-	rubato_status err = rb_prove(found, ranks, root, count, &limits, &proof);
+	struct rb_proof_case what = {
+		.algorithm = found, .rank_count = ranks, .root = root, .count = count
+	};
+	rubato_status err = rb_prove(&what, &limits, &proof);
 
 	if (err == RUBATO_ERR_TIMEOUT)
 		return RB_FAIL(RUBATO_ERR_TIMEOUT,

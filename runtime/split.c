@@ -110,7 +110,9 @@ static rubato_status plan_make(const struct group *g, uint64_t words, struct rb_
 	struct rb_choice choice = { .align = 1, .chunk = words };
 
 	RB_ASSERT(flat >= 0);
-	RB_TRY(rb_plan_make(&key, NULL, &choice, g->base.rank, g->base.rank_count, out));
+	struct rb_build who = { .rank = g->base.rank, .rank_count = g->base.rank_count };
+
+	RB_TRY(rb_plan_make(&key, NULL, &choice, &who, out));
 	for (uint32_t s = 0; s < (*out)->schedule.step_count; s++) {
 		struct rb_step *step = &(*out)->schedule.steps[s];
 

@@ -44,8 +44,10 @@ const struct rb_algorithm rb_algorithms[] = {
 const uint32_t rb_algorithm_count = sizeof(rb_algorithms) / sizeof(rb_algorithms[0]);
 _Static_assert(sizeof(rb_algorithms) / sizeof(rb_algorithms[0]) < 256, "travels as one byte");
 
-uint32_t rb_algorithm_blocks(const struct rb_algorithm *algorithm, uint32_t rank_count)
+uint32_t rb_algorithm_blocks(const struct rb_algorithm *algorithm, uint32_t rank_count,
+			     const struct rb_nodes *nodes)
 {
+	(void)nodes;
 	switch (algorithm->blocks) {
 	case RB_BLOCKS_RANKS:
 		return rank_count;

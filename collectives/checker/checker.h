@@ -14,7 +14,8 @@
  *              of this instance, once; by the same expression on every rank; FINAL once. Or the
  *              very element that it must be, where nothing is reduced
  *   bytes      what is sent equals the algorithm's formula
- *   bounds     spans lie in blocks of their buffers, and name only what they may
+ *   bounds     spans lie in blocks of their buffers, and name only what they may: memory of the own
+ *              node
  *
  * Elements are kept as intervals, so a count of 2^33 costs no more than one of 33. This is for
  * tests and tools: unlike the rest of collectives/, it allocates.
@@ -36,6 +37,7 @@ struct rb_check {
 	enum rb_kind kind;
 	const struct rb_schedule *schedules; /* One per rank, in order. */
 	uint32_t rank_count, root;
+	const struct rb_nodes *nodes;    /* NULL: all ranks are on one. */
 	const struct rb_layout *layouts; /* One per rank; all with the same chunk. */
 	bool in_place;
 	uint32_t instances;                   /* At least 1; 3 prove a steady state. */

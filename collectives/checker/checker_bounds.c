@@ -22,6 +22,10 @@ static bool check_span(struct checker *k, uint32_t r, uint32_t index, uint32_t s
 	if (put ? span->rank != step->peer
 		: !local && step->kind != RB_STEP_COPY && step->kind != RB_STEP_REDUCE)
 		return check_fail(k, r, index, 0, "a span names memory of the wrong rank");
+	if (!local && !put && k->in->nodes != NULL &&
+	    k->in->nodes->node_of[span->rank] != k->in->nodes->node_of[r])
+		return check_fail(k, r, index, 0, "a span names memory of rank %u, on another node",
+				  span->rank);
 	uint32_t needs = put                              ? RB_SCHEDULE_PUT
 			 : local                          ? 0
 			 : span->buffer == RB_BUF_SCRATCH ? RB_SCHEDULE_MAPPED_SCRATCH
@@ -197,7 +201,9 @@ static bool check_shape(struct checker *k, uint32_t r, uint32_t index)
 static bool check_bytes(struct checker *k, uint32_t r)
 {
 	const struct rb_schedule *s = k->ranks[r].schedule;
-	struct rb_build build = { .rank = r, .rank_count = k->n, .root = k->in->root };
+	struct rb_build build = {
+		.rank = r, .rank_count = k->n, .root = k->in->root, .nodes = k->in->nodes
+	};
 	uint64_t elements = 0;
 
 	if (s->flags != k->in->algorithm->flags)

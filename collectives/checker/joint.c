@@ -17,6 +17,7 @@ static rubato_status build_rank(struct rb_joint *joint, uint32_t rank)
 	struct rb_build build = { .rank = rank,
 				  .rank_count = joint->rank_count,
 				  .root = joint->root,
+				  .nodes = joint->nodes,
 				  .in_place = joint->in_place };
 	struct rb_schedule *schedule = &joint->schedules[rank];
 	struct rb_writer w = { .schedule = schedule };
@@ -35,14 +36,12 @@ static rubato_status build_rank(struct rb_joint *joint, uint32_t rank)
 	return RUBATO_OK;
 }
 
-rubato_status rb_joint_build(struct rb_joint *joint, const struct rb_algorithm *algorithm,
-			     uint32_t rank_count, uint32_t root, bool in_place)
+rubato_status rb_joint_build(struct rb_joint *joint)
 {
-	*joint = (struct rb_joint) { algorithm, rank_count, root, in_place, NULL };
-	joint->schedules = calloc(rank_count, sizeof(*joint->schedules));
+	joint->schedules = calloc(joint->rank_count, sizeof(*joint->schedules));
 	if (!joint->schedules)
 		return no_memory(joint);
-	for (uint32_t r = 0; r < rank_count; r++)
+	for (uint32_t r = 0; r < joint->rank_count; r++)
 		RB_TRY(build_rank(joint, r));
 	return RUBATO_OK;
 }
@@ -99,7 +98,7 @@ rubato_status rb_joint_even(struct rb_joint_layouts *layouts, const struct rb_jo
 	for (uint32_t r = 0; r < n; r++)
 		layouts->each[r] = (struct rb_layout) {
 			.count = count,
-			.block_count = rb_algorithm_blocks(joint->algorithm, n),
+			.block_count = rb_algorithm_blocks(joint->algorithm, n, joint->nodes),
 			.align = align,
 			.chunk = chunk,
 		};
@@ -177,6 +176,7 @@ rubato_status rb_joint_check(const struct rb_joint *joint, const struct rb_joint
 				  .schedules = joint->schedules,
 				  .rank_count = joint->rank_count,
 				  .root = joint->root,
+				  .nodes = joint->nodes,
 				  .layouts = layouts->each,
 				  .in_place = in_place,
 				  .instances = instances,

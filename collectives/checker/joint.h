@@ -10,15 +10,14 @@
 struct rb_joint {
 	const struct rb_algorithm *algorithm;
 	uint32_t rank_count, root;
+	const struct rb_nodes *nodes;  /* The caller's; NULL: all ranks are on one. */
 	bool in_place;                 /* As the builder was told. */
-	struct rb_schedule *schedules; /* One per rank. */
+	struct rb_schedule *schedules; /* One per rank; the joint's. */
 };
 
-/* Builds every rank's schedule, each into arrays of just the right size. Free it also after an
- * error. */
-RB_NODISCARD rubato_status rb_joint_build(struct rb_joint *joint,
-					  const struct rb_algorithm *algorithm, uint32_t rank_count,
-					  uint32_t root, bool in_place);
+/* Builds every rank's schedule, each into arrays of just the right size; all else is set. Free it
+ * also after an error. */
+RB_NODISCARD rubato_status rb_joint_build(struct rb_joint *joint);
 void rb_joint_free(struct rb_joint *joint);
 
 /* ALLTOALL(V): schedules for memory in place are others. */

@@ -74,7 +74,7 @@ static rubato_status prove_uneven(struct prover *p, enum rb_gaps gaps, uint64_t 
 static rubato_status prove_joint(struct prover *p, uint64_t count)
 {
 	const struct rb_algorithm *a = p->joint->algorithm;
-	uint64_t blocks = rb_algorithm_blocks(a, p->joint->rank_count);
+	uint64_t blocks = rb_algorithm_blocks(a, p->joint->rank_count, p->joint->nodes);
 	uint64_t most = count > 0 ? count : 2 * CHUNKS * blocks + (a->kind != RB_KIND_ALLTOALL);
 	uint64_t chunk = most / (CHUNKS * blocks) > 0 ? most / (CHUNKS * blocks) : 1;
 	uint64_t huge = (uint64_t)1 << 33;
@@ -96,12 +96,12 @@ static rubato_status prove_joint(struct prover *p, uint64_t count)
 }
 
 /* What was shown, once all cases are. */
-static void text_write(const struct rb_algorithm *a, uint32_t rank_count, uint32_t roots,
-		       struct rb_proof *proof)
+static void text_write(const struct rb_proof_case *what, uint32_t roots, struct rb_proof *proof)
 {
+	const struct rb_algorithm *a = what->algorithm;
 	const char *results = "Each element of a result is the very element of an input that it "
 			      "must be.";
-	char of_roots[48] = "";
+	char of_roots[48] = "", on_nodes[48] = "";
 
 	if (a->kind == RB_KIND_BARRIER)
 		results = "No rank leaves before every rank has come.";
@@ -111,36 +111,44 @@ static void text_write(const struct rb_algorithm *a, uint32_t rank_count, uint32
 	if (rb_kind_rooted(a->kind))
 		(void)snprintf(of_roots, sizeof(of_roots), ", %u root%s", roots,
 			       roots == 1 ? "" : "s");
+	if (what->nodes != NULL)
+		(void)snprintf(on_nodes, sizeof(on_nodes), " on %u node%s", what->nodes->count,
+			       what->nodes->count == 1 ? "" : "s");
 	(void)snprintf(
 		proof->text, sizeof(proof->text),
-		"%s %s is proved on %u rank%s%s: %u cases, each of three operations in a row. It "
+		"%s %s is proved on %u rank%s%s%s: %u cases, each of three operations in a row. It "
 		"ends, even if every send waits until it is received. %s Any two accesses to the "
 		"same memory, one of them a write, are ordered (%" PRIu64 " pairs), also when a "
 		"buffer is used again. Every rank sends the bytes of the formula.",
-		rb_kind_name(a->kind), a->name, rank_count, rank_count == 1 ? "" : "s", of_roots,
-		proof->cases, results, proof->pairs);
+		rb_kind_name(a->kind), a->name, what->rank_count, what->rank_count == 1 ? "" : "s",
+		on_nodes, of_roots, proof->cases, results, proof->pairs);
 }
 
-rubato_status rb_prove(const struct rb_algorithm *algorithm, uint32_t rank_count, uint32_t root,
-		       uint64_t count, const struct rb_check_limits *limits, struct rb_proof *proof)
+rubato_status rb_prove(const struct rb_proof_case *what, const struct rb_check_limits *limits,
+		       struct rb_proof *proof)
 {
-	bool rooted = rb_kind_rooted(algorithm->kind), all = root == RB_PROOF_ROOTS_ALL;
-	uint32_t first = rooted && !all ? root : 0, roots = rooted && all ? rank_count : 1;
-	uint32_t forms = rb_joint_told_in_place(algorithm->kind) ? 2 : 1;
+	enum rb_kind kind = what->algorithm->kind;
+	bool rooted = rb_kind_rooted(kind), all = what->root == RB_PROOF_ROOTS_ALL;
+	uint32_t first = rooted && !all ? what->root : 0;
+	uint32_t roots = rooted && all ? what->rank_count : 1;
+	uint32_t forms = rb_joint_told_in_place(kind) ? 2 : 1;
 
 	*proof = (struct rb_proof) { .proved = true };
 	for (uint32_t i = 0; i < roots * forms && proof->proved; i++) {
-		struct rb_joint joint;
+		struct rb_joint joint = { .algorithm = what->algorithm,
+					  .rank_count = what->rank_count,
+					  .root = first + i / forms,
+					  .nodes = what->nodes,
+					  .in_place = i % forms == 1 };
 		struct prover prover = { &joint, limits, proof };
-		rubato_status err = rb_joint_build(&joint, algorithm, rank_count, first + i / forms,
-						   i % forms == 1);
+		rubato_status err = rb_joint_build(&joint);
 
 		if (err == RUBATO_OK)
-			err = prove_joint(&prover, count);
+			err = prove_joint(&prover, what->count);
 		rb_joint_free(&joint);
 		RB_TRY(err);
 	}
 	if (proof->proved)
-		text_write(algorithm, rank_count, roots, proof);
+		text_write(what, roots, proof);
 	return RUBATO_OK;
 }

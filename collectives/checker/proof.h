@@ -19,11 +19,16 @@ struct rb_proof {
 	char text[RB_PROOF_TEXT];
 };
 
-/* `root`: one, or RB_PROOF_ROOTS_ALL; asked where the operation has one. `count`: elements of the
- * whole vector; 0: several counts. `limits` may be NULL. Errors: MEMORY, UNSUPPORTED, TIMEOUT:
- * checker.h. */
-RB_NODISCARD rubato_status rb_prove(const struct rb_algorithm *algorithm, uint32_t rank_count,
-				    uint32_t root, uint64_t count,
+struct rb_proof_case {
+	const struct rb_algorithm *algorithm;
+	uint32_t rank_count;
+	uint32_t root;                /* One, or RB_PROOF_ROOTS_ALL; asked where there is one. */
+	uint64_t count;               /* Elements of the whole vector; 0: several counts. */
+	const struct rb_nodes *nodes; /* NULL: all ranks are on one. */
+};
+
+/* `limits` may be NULL. Errors: MEMORY, UNSUPPORTED, TIMEOUT: checker.h. */
+RB_NODISCARD rubato_status rb_prove(const struct rb_proof_case *what,
 				    const struct rb_check_limits *limits, struct rb_proof *proof);
 
 #endif

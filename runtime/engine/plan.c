@@ -362,15 +362,17 @@ static void derive(struct rb_plan *plan, uint8_t element_bytes)
 }
 
 rubato_status rb_plan_make(const struct rb_plan_key *key, const struct rb_shape *shape,
-			   const struct rb_choice *choice, uint32_t rank, uint32_t rank_count,
+			   const struct rb_choice *choice, const struct rb_build *who,
 			   struct rb_plan **out)
 {
 	const struct rb_algorithm *algorithm = &rb_algorithms[key->algorithm];
-	struct rb_build build = { .rank = rank,
+	uint32_t rank_count = who->rank_count;
+	struct rb_build build = { .rank = who->rank,
 				  .rank_count = rank_count,
 				  .root = key->root,
+				  .nodes = who->nodes,
 				  .in_place = key->in_place != 0 };
-	uint32_t block_count = rb_algorithm_blocks(algorithm, rank_count);
+	uint32_t block_count = rb_algorithm_blocks(algorithm, rank_count, who->nodes);
 	struct rb_plan *plan = calloc(1, sizeof(*plan));
 	rubato_status err;
 

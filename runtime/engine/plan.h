@@ -73,10 +73,11 @@ uint64_t rb_plan_total(enum rb_kind kind, uint64_t count, uint32_t rank_count);
 
 /* Of starts and lengths, so that packed blocks are equal however they are given. Never 0. */
 uint64_t rb_shape_hash(const struct rb_shape *shape, uint32_t rank_count);
-/* `shape`: of uneven blocks (copied), else NULL. */
+/* `shape`: of uneven blocks (copied), else NULL. `who`: the rank, its number and nodes; the rest is
+ * the key's. */
 RB_NODISCARD rubato_status rb_plan_make(const struct rb_plan_key *key, const struct rb_shape *shape,
-					const struct rb_choice *choice, uint32_t rank,
-					uint32_t rank_count, struct rb_plan **out);
+					const struct rb_choice *choice, const struct rb_build *who,
+					struct rb_plan **out);
 /* From a schedule that is given (tests, protocol machines): copied. */
 RB_NODISCARD rubato_status rb_plan_from(const struct rb_schedule *schedule,
 					const struct rb_layout *layout, uint8_t element_bytes,

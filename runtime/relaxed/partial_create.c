@@ -108,6 +108,7 @@ static rubato_status plan_make(struct rubato_partial *p, uint32_t rank, uint32_t
 			       struct rb_plan **plan)
 {
 	struct rb_choice_facts facts = p->comm->choices.facts;
+	struct rb_build who = rb_comm_build(p->comm);
 	int forced = p->comm->choices.forced[RB_KIND_ALLREDUCE];
 	uint32_t element_bytes = (uint32_t)rubato_type_bytes(p->vector.type);
 	struct rb_plan_key key = { .count = p->vector.count,
@@ -115,7 +116,11 @@ static rubato_status plan_make(struct rubato_partial *p, uint32_t rank, uint32_t
 				   .element_bytes = (uint8_t)element_bytes };
 	struct rb_choice choice;
 
-	facts.rank_count = rank_count;
+	/* Whoever comes may be of any node. */
+	if (rank_count != facts.rank_count)
+		facts.nodes = who.nodes = NULL;
+	facts.rank_count = who.rank_count = rank_count;
+	who.rank = rank;
 	if (facts.node_ranks > rank_count)
 		facts.node_ranks = rank_count;
 	RB_TRY(rb_choose(&facts, RB_KIND_ALLREDUCE, p->vector.count, element_bytes, forced,
@@ -123,7 +128,7 @@ static rubato_status plan_make(struct rubato_partial *p, uint32_t rank, uint32_t
 	key.algorithm = choice.algorithm;
 	if (rb_algorithms[key.algorithm].flags & RB_SCHEDULE_PUT)
 		key.algorithm = choice.staged;
-	RB_TRY(rb_plan_make(&key, NULL, &choice, rank, rank_count, plan));
+	RB_TRY(rb_plan_make(&key, NULL, &choice, &who, plan));
 	return rb_run_init(&p->reduction.run, *plan);
 }
 
@@ -135,6 +140,7 @@ static rubato_status exchange_plan_make(struct rubato_partial *p)
 				   .kind = RB_KIND_ALLGATHER,
 				   .element_bytes = 8 };
 	uint32_t mapped = RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_MAPPED_SCRATCH | RB_SCHEDULE_PUT;
+	struct rb_build who = rb_comm_build(p->comm);
 	struct rb_choice choice;
 	uint64_t chunk;
 
@@ -147,8 +153,7 @@ static rubato_status exchange_plan_make(struct rubato_partial *p)
 		chunk = p->comm->choices.facts.chunk_bytes_max / sizeof(uint64_t);
 	choice.chunk = choice.chunk > chunk ? choice.chunk : chunk;
 	RB_ASSERT((rb_algorithms[key.algorithm].flags & mapped) == 0);
-	RB_TRY(rb_plan_make(&key, NULL, &choice, engine->rank, engine->rank_count,
-			    &p->exchange.plan));
+	RB_TRY(rb_plan_make(&key, NULL, &choice, &who, &p->exchange.plan));
 	if (p->exchange.plan->scratch_bytes > 0 &&
 	    posix_memalign(&p->exchange.scratch, 64, p->exchange.plan->scratch_bytes) != 0)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "partial: scratch of %llu bytes",
@@ -313,6 +318,8 @@ static rubato_status bases_map(struct rubato_partial *p, const uint64_t *all)
 		uint64_t word = theirs[WORD_SLAB];
 
 		p->buffers.bases[r] = r == engine->rank ? p->buffers.slab->base : NULL;
+		if (!rb_comm_maps(p->comm, r))
+			continue; /* No plan touches it. */
 		if (r != engine->rank && word != 0)
 			p->buffers.bases[r] =
 				ep->ops->word_map(ep, r, word, theirs[WORD_SLAB_BYTES]);

@@ -92,7 +92,7 @@ static void prove_uneven(const struct rb_joint *joint, enum places places, uint6
 static void prove_wide(const struct rb_joint *joint)
 {
 	static const uint64_t chunks[] = { 2, 1, 7, 1000 };
-	uint64_t n = rb_algorithm_blocks(joint->algorithm, joint->rank_count);
+	uint64_t n = rb_algorithm_blocks(joint->algorithm, joint->rank_count, joint->nodes);
 
 	for (uint32_t i = 0; i < 4; i++) {
 		uint64_t chunk = chunks[i], counts[] = {
@@ -112,7 +112,7 @@ static void prove_wide(const struct rb_joint *joint)
 /* More chunks than slots, uneven blocks, and more elements than 31 bits count. */
 static void prove_narrow(const struct rb_joint *joint, bool narrowest)
 {
-	uint64_t n = rb_algorithm_blocks(joint->algorithm, joint->rank_count);
+	uint64_t n = rb_algorithm_blocks(joint->algorithm, joint->rank_count, joint->nodes);
 	uint64_t big = ((uint64_t)1 << 31) + 5;
 
 	if (narrowest &&
@@ -166,13 +166,15 @@ START_TEST(every_algorithm_is_right)
 		if (rb_kind_uneven(a->kind) && test_length() == TEST_NORMAL && n > 17 && n != 33)
 			continue; /* The others' builders, proved there. */
 		for (uint32_t root = 0; root < roots; root++) {
-			struct rb_joint joint;
-
 			if (n > 7 && root > 1 && root != n / 2 && root != n - 1)
 				continue;
 			for (int told = 0; told <= rb_joint_told_in_place(a->kind); told++) {
-				ck_assert_int_eq(rb_joint_build(&joint, a, n, root, told),
-						 RUBATO_OK);
+				struct rb_joint joint = { .algorithm = a,
+							  .rank_count = n,
+							  .root = root,
+							  .in_place = told };
+
+				ck_assert_int_eq(rb_joint_build(&joint), RUBATO_OK);
 				prove_joint(&joint);
 				rb_joint_free(&joint);
 			}

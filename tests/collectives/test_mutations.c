@@ -297,7 +297,10 @@ static uint64_t falling(const void *arg, uint32_t s, uint32_t d)
 static void build(struct rb_joint *joint, const struct rb_algorithm *algorithm, uint32_t rank_count,
 		  uint32_t root, bool in_place)
 {
-	ck_assert_int_eq(rb_joint_build(joint, algorithm, rank_count, root, in_place), RUBATO_OK);
+	*joint = (struct rb_joint) {
+		.algorithm = algorithm, .rank_count = rank_count, .root = root, .in_place = in_place
+	};
+	ck_assert_int_eq(rb_joint_build(joint), RUBATO_OK);
 }
 
 static void even(struct rb_joint_layouts *layouts, const struct rb_joint *w, uint64_t count,
@@ -314,7 +317,7 @@ static void uneven(struct rb_joint_layouts *layouts, const struct rb_joint *w, e
 
 static void spread_init(struct spread *spread, const struct rb_joint *w)
 {
-	uint32_t n = w->rank_count, blocks = rb_algorithm_blocks(w->algorithm, n);
+	uint32_t n = w->rank_count, blocks = rb_algorithm_blocks(w->algorithm, n, w->nodes);
 	uint64_t least = w->algorithm->kind == RB_KIND_ALLTOALL ? n : 1;
 	bool barrier = w->algorithm->kind == RB_KIND_BARRIER;
 

@@ -19,6 +19,7 @@
 #define STEPS_MAX 5u
 
 struct swap_rank {
+	uint32_t node_words[RB_NODES_WORDS(2)];
 	struct rubato_comm comm;
 	struct rubato_partial *partial;
 	uint64_t total; /* Of what was collected. */
@@ -239,6 +240,7 @@ static void rank_begin(struct swap *w, uint32_t rank, const rubato_partial_optio
 {
 	struct swap_rank *r = &w->each[rank];
 	struct rb_engine *engine = &r->comm.engine;
+	static const uint32_t one_node[2] = { 0, 0 };
 
 	memset(r, 0, sizeof(*r));
 	r->world = w;
@@ -249,7 +251,9 @@ static void rank_begin(struct swap *w, uint32_t rank, const rubato_partial_optio
 	engine->endpoint_count = 1;
 	engine->waiting = (struct rb_waiting) { .spin_ns = 150, .yield_ns = 0 };
 	r->comm.timeout_ns = UINT64_C(60000000000);
+	rb_nodes_make(&r->comm.choices.nodes, r->node_words, one_node, 2);
 	r->comm.choices.facts = (struct rb_choice_facts) { .rank_count = 2,
+							   .nodes = &r->comm.choices.nodes,
 							   .mapped = true,
 							   .cores = 2,
 							   .node_ranks = 2,
