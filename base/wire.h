@@ -98,6 +98,7 @@ enum rb_tag_class {
 	RB_TAG_PROTOCOL,      /* Number: the driver's. */
 	RB_TAG_FETCH,         /* Likewise. */
 	RB_TAG_SPLIT,         /* Number: the exchange's. */
+	RB_TAG_LINK,          /* Number: of the messages that measure it. */
 	RB_TAG_NOTICE,
 	RB_TAG_PROBE_ONESHOT,    /* Number: the call's. */
 	RB_TAG_PROBE_PERSISTENT, /* Number: the operation's. */

@@ -22,6 +22,7 @@
 #ifndef RB_COLLECTIVES_ALGORITHMS_H
 #define RB_COLLECTIVES_ALGORITHMS_H
 
+#include "base/link.h"
 #include "collectives/nodes.h"
 #include "collectives/schedule.h"
 
@@ -40,6 +41,7 @@ enum rb_blocks {
 	RB_BLOCKS_RANKS,  /* One per rank. */
 	RB_BLOCKS_POWER,  /* As many as the largest power of two among the ranks. */
 	RB_BLOCKS_OTHERS, /* One per rank but the root. */
+	RB_BLOCKS_LANES,  /* One per node and lane: by_node/lanes.h. */
 };
 
 /* one + log * ceil(log2 n) + all * (n - 1) + share * (n - 1) / n, and fold where n is no power of
@@ -48,8 +50,20 @@ struct rb_cost_terms {
 	double one, log, all, share, fold;
 };
 
+/* How far a rank's messages go, where ranks are numbered node by node: what share of them, and of
+ * the phases, crosses from node to node. */
+enum rb_reach {
+	RB_REACH_ALL,    /* To every other rank. */
+	RB_REACH_NEXT,   /* To the next rank: one of a node's crosses. */
+	RB_REACH_POWERS, /* To those 1, 2, 4, ... away: the far ones of these rounds do. */
+	RB_REACH_HALVES, /* Likewise, half as much each time farther. */
+};
+
 struct rb_cost { /* What a rank does: choice.c makes a time of it. */
 	struct rb_cost_terms phases, messages;
+	struct rb_cost_terms sent; /* Bytes that a rank sends / bytes of the vector; the root, or
+				    * what it receives, where one has most to do. */
+	enum rb_reach reach;
 	struct rb_cost_terms vectors; /* Bytes moved through memory / bytes of the vector: 2 to send
 				       * and 2 to receive, k + 1 to reduce k operands, 2 to copy. */
 	bool chain;                   /* The last rank starts n - 1 chunks late. */
@@ -75,6 +89,10 @@ struct rb_algorithm {
 			      * messages than they are worth in memory, or on a shared card. */
 	bool exchanges; /* Two ranks send each other their vectors once, at the same time. */
 	bool forced_only; /* Never chosen by itself. */
+	bool by_node;     /* Spans name peers of the own node only: runs over several. */
+	/* by_node: the one of this kind that needs no mapped memory and sends the same messages
+	 * between nodes, so that each node may take one or the other. */
+	const char *staged;
 };
 
 extern const struct rb_algorithm rb_algorithms[];
@@ -92,6 +110,7 @@ int rb_algorithm_find(enum rb_kind kind, const char *name);
 struct rb_choice_facts {
 	uint32_t rank_count;
 	const struct rb_nodes *nodes; /* NULL: nothing is known of them. */
+	struct rb_link network;       /* Between nodes. */
 	bool mapped;                  /* All ranks can map each other's registered memory. */
 	bool put;                     /* All transports can put. */
 	uint32_t cores;           /* Of the node, or part of one, that has the most ranks a core. */

@@ -17,6 +17,7 @@
 #include "base/rng.h"
 #include "runtime/close.h"
 #include "runtime/facts.h"
+#include "runtime/links.h"
 #include "runtime/op.h"
 #include "runtime/startup/crowd.h"
 #include "runtime/startup/interfaces.h"
@@ -463,6 +464,7 @@ static rubato_status open_steps(struct opening *o)
 	rb_runs_open(&comm->engine, &comm->runs);
 	rb_unmatched_open(comm);
 	RB_TRY(rb_notices_open(&comm->notices, &comm->engine));
+	RB_TRY(rb_links_agree(comm, o->bootstrap, o->deadline_ns));
 	return rb_engine_background(&comm->engine, comm->config.background.number != 0);
 }
 

@@ -40,6 +40,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/link.h"
 #include "base/list.h"
 #include "base/status.h"
 #include "base/wire.h"
@@ -212,6 +213,9 @@ struct rb_transport_ops {
 	 * during rubato_sleep). The others have a progress thread of
 	 * the engine. */
 	void (*drive)(struct rb_endpoint *ep, uint64_t (*step)(void *arg), void *arg);
+
+	/* What is known of the way to a peer without measuring it; false, or NULL: nothing. */
+	bool (*link)(struct rb_endpoint *ep, uint32_t peer, struct rb_link *out);
 
 	/* Time and chance. */
 	uint64_t (*now_ns)(struct rb_endpoint *ep);

@@ -606,6 +606,18 @@ static bool sim_unmatched(struct rb_endpoint *ep, rb_unmatched_visit *visit, voi
 	return rb_sim_unmatched(nic_of(ep), visit, arg);
 }
 
+/* As long as it carries nothing else, and without jitter. */
+static bool sim_link(struct rb_endpoint *ep, uint32_t peer, struct rb_link *out)
+{
+	const struct rb_sim_comm *comm = endpoint_of(ep)->member->comm;
+	const struct rubato_sim_options *o = &endpoint_of(ep)->process->cluster->options;
+	bool near = rb_sim_member_near(comm, ep->rank, peer);
+
+	out->latency_us = (double)(near ? o->node_latency_ns : o->latency_ns) / 1e3;
+	out->byte_us = 1e6 / (near ? o->node_bandwidth : o->bandwidth);
+	return true;
+}
+
 static void sim_dump(struct rb_endpoint *ep, void (*line)(void *arg, const char *text), void *arg)
 {
 	rb_sim_describe(nic_of(ep), line, arg);
@@ -635,6 +647,7 @@ const struct rb_transport_ops rb_transport_sim = {
 	.unmatched = sim_unmatched,
 	.poll = sim_poll,
 	.failure = sim_failure,
+	.link = sim_link,
 	.wake = sim_wake,
 	.wait = sim_wait,
 	.drive = sim_drive,
