@@ -10,54 +10,72 @@
 
 /* Rings use two channels a rank, or one; everything else a fixed number. */
 ROW(RB_KIND_BARRIER, "dissemination", 0, ANY, ONE, barrier_dissemination,
-    "Hensgen, Finkel and Manber 1988", COST(PHASES(.log = 1), MESSAGES(.log = 2)))
+    "Hensgen, Finkel and Manber 1988", COST(PHASES(.log = 1), MESSAGES(.log = 2), REACH(POWERS)))
 ROW(RB_KIND_BARRIER, "flat", 0, ANY, ONE, barrier_flat, "everyone to all",
     COST(PHASES(.one = 1), MESSAGES(.all = 2)), .own_link = true)
 
 ROW(RB_KIND_BROADCAST, "flat", 0, ANY, ONE, broadcast_flat, "the root to everyone",
-    COST(PHASES(.one = 1), MESSAGES(.all = 1), VECTORS(.one = 2, .all = 2)), .own_link = true)
+    COST(PHASES(.one = 1), MESSAGES(.all = 1), SENT(.all = 1), VECTORS(.one = 2, .all = 2)),
+    .own_link = true)
 ROW(RB_KIND_BROADCAST, "binomial", 0, ANY, ONE, broadcast_binomial, MPICH,
-    COST(PHASES(.log = 1), MESSAGES(.log = 1), VECTORS(.one = 2, .log = 2)))
+    COST(PHASES(.log = 1), MESSAGES(.log = 1), SENT(.log = 1), REACH(POWERS),
+	 VECTORS(.one = 2, .log = 2)))
 ROW(RB_KIND_BROADCAST, "chain", 0, ANY, ONE, broadcast_chain, "van de Geijn, Watts 1997",
-    COST(PHASES(.all = 1), MESSAGES(.one = 2), VECTORS(.one = 4), .chain = true))
+    COST(PHASES(.all = 1), MESSAGES(.one = 2), SENT(.one = 1), REACH(NEXT), VECTORS(.one = 4),
+	 .chain = true))
 ROW(RB_KIND_BROADCAST, "scatter_allgather", RB_SCHEDULE_IN_TURNS, ANY, OTHERS,
     broadcast_scatter_allgather, "Barnett et al. 1994",
-    COST(PHASES(.one = 2), MESSAGES(.all = 2), VECTORS(.one = 4)), .own_link = true, .pieces = 16)
+    COST(PHASES(.one = 2), MESSAGES(.all = 2), SENT(.one = 1), VECTORS(.one = 4)), .own_link = true,
+    .pieces = 16)
 ROW(RB_KIND_BROADCAST, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, ONE, broadcast_direct, DIRECT,
     COST(PHASES(.one = 2), MESSAGES(.all = 2), VECTORS(.one = 2)))
 
 ROW(RB_KIND_REDUCE, "flat", 0, UINT16_MAX, ONE, reduce_flat, "everyone to the root",
-    COST(PHASES(.one = 1), MESSAGES(.all = 1), VECTORS(.one = 2, .all = 3)), .own_link = true,
-    .slots_per_rank = true)
+    COST(PHASES(.one = 1), MESSAGES(.all = 1), SENT(.all = 1), VECTORS(.one = 2, .all = 3)),
+    .own_link = true, .slots_per_rank = true)
 ROW(RB_KIND_REDUCE, "binomial", 0, ANY, ONE, reduce_binomial, MPICH,
-    COST(PHASES(.log = 1), MESSAGES(.log = 1), VECTORS(.one = 2, .log = 3)))
+    COST(PHASES(.log = 1), MESSAGES(.log = 1), SENT(.log = 1), REACH(POWERS),
+	 VECTORS(.one = 2, .log = 3)))
 ROW(RB_KIND_REDUCE, "chain", 0, ANY, ONE, reduce_chain, "broadcast chain backwards",
-    COST(PHASES(.all = 1), MESSAGES(.one = 2), VECTORS(.one = 7), .chain = true))
+    COST(PHASES(.all = 1), MESSAGES(.one = 2), SENT(.one = 1), REACH(NEXT), VECTORS(.one = 7),
+	 .chain = true))
 ROW(RB_KIND_REDUCE, "scatter_gather", RB_SCHEDULE_IN_TURNS, UINT16_MAX, OTHERS,
     reduce_scatter_gather, "Rabenseifner 2004",
-    COST(PHASES(.one = 2), MESSAGES(.one = 2, .all = 2), VECTORS(.one = 5)), .own_link = true,
-    .slots_per_rank = true, .pieces = 16)
+    COST(PHASES(.one = 2), MESSAGES(.one = 2, .all = 2), SENT(.one = 1), VECTORS(.one = 5)),
+    .own_link = true, .slots_per_rank = true, .pieces = 16)
 ROW(RB_KIND_REDUCE, "direct", RB_SCHEDULE_MAPPED_BUFFERS, UINT16_MAX, RANKS, reduce_direct, DIRECT,
     COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.one = 1, .share = 0.5)))
 
 ROW(RB_KIND_ALLREDUCE, "flat", 0, UINT16_MAX / 2, ONE, allreduce_flat, "everyone to all",
-    COST(PHASES(.one = 1), MESSAGES(.all = 2), VECTORS(.one = 2, .all = 5)))
+    COST(PHASES(.one = 1), MESSAGES(.all = 2), SENT(.all = 1), VECTORS(.one = 2, .all = 5)))
 ROW(RB_KIND_ALLREDUCE, "two_shot", RB_SCHEDULE_IN_TURNS, UINT16_MAX, RANKS, allreduce_two_shot,
     "reduce_scatter flat, then allgather flat",
-    COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.share = 9.5)), .own_link = true,
-    .slots_per_rank = true, .pieces = 16)
+    COST(PHASES(.one = 2), MESSAGES(.all = 4), SENT(.share = 2), VECTORS(.share = 9.5)),
+    .own_link = true, .slots_per_rank = true, .pieces = 16)
 ROW(RB_KIND_ALLREDUCE, "recursive_doubling", 0, ANY, ONE, allreduce_recursive_doubling, MPICH,
-    COST(PHASES(.log = 1), MESSAGES(.log = 2), VECTORS(.log = 7)), .exchanges = true)
+    COST(PHASES(.log = 1), MESSAGES(.log = 2), SENT(.log = 1), REACH(POWERS), VECTORS(.log = 7)),
+    .exchanges = true)
 ROW(RB_KIND_ALLREDUCE, "recursive_halving_doubling", 0, ANY, POWER,
     allreduce_recursive_halving_doubling, "Rabenseifner 2004",
-    COST(PHASES(.log = 2), MESSAGES(.log = 4), VECTORS(.share = 12, .fold = 11)))
+    COST(PHASES(.log = 2), MESSAGES(.log = 4), SENT(.share = 2, .fold = 1), REACH(HALVES),
+	 VECTORS(.share = 12, .fold = 11)))
 ROW(RB_KIND_ALLREDUCE, "ring", 0, RB_CHANNEL_MAX / 2, RANKS, allreduce_ring, RING,
-    COST(PHASES(.all = 2), MESSAGES(.all = 4), VECTORS(.share = 11)), .slots_per_rank = true)
+    COST(PHASES(.all = 2), MESSAGES(.all = 4), SENT(.share = 2), REACH(NEXT), VECTORS(.share = 11)),
+    .slots_per_rank = true)
 ROW(RB_KIND_ALLREDUCE, "direct", RB_SCHEDULE_MAPPED_BUFFERS, UINT16_MAX, RANKS, allreduce_direct,
     DIRECT, COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.one = 1, .share = 1)))
 ROW(RB_KIND_ALLREDUCE, "staged", RB_SCHEDULE_MAPPED_SCRATCH, UINT16_MAX, RANKS, allreduce_staged,
     "direct, through slots of scratch",
     COST(PHASES(.one = 3), MESSAGES(.all = 6), VECTORS(.one = 1, .share = 5), .by_chunk = true))
+
+ROW(RB_KIND_ALLREDUCE, "hierarchical", RB_SCHEDULE_MAPPED_BUFFERS, RB_CHANNEL_MAX / 2 - 2, LANES,
+    allreduce_hierarchical, LANED,
+    COST(PHASES(.all = 2), MESSAGES(.all = 4), SENT(.share = 2), VECTORS(.share = 8)),
+    .by_node = true, .staged = "hierarchical_staged")
+ROW(RB_KIND_ALLREDUCE, "hierarchical_staged", 0, RB_CHANNEL_MAX / 2 - 2, LANES,
+    allreduce_hierarchical_staged, LANED,
+    COST(PHASES(.all = 2), MESSAGES(.all = 4), SENT(.share = 2), VECTORS(.share = 14)),
+    .by_node = true, .slots_per_rank = true)
 
 ROW(RB_KIND_REDUCE_SCATTER, "flat", 0, UINT16_MAX, RANKS, reduce_scatter_flat, MPICH,
     COST_SCATTER_FLAT)
@@ -70,25 +88,27 @@ ROW(RB_KIND_REDUCE_SCATTER, "staged", RB_SCHEDULE_MAPPED_SCRATCH, UINT16_MAX, RA
 
 ROW(RB_KIND_ALLGATHER, "flat", 0, ANY, RANKS, allgather_flat, "everyone to all", COST_GATHER_FLAT)
 ROW(RB_KIND_ALLGATHER, "bruck", 0, ANY, RANKS, allgather_bruck, "Bruck et al. 1997",
-    COST(PHASES(.log = 1), MESSAGES(.log = 3), VECTORS(.share = 4, .log = 0.5)))
+    COST(PHASES(.log = 1), MESSAGES(.log = 3), SENT(.share = 1), VECTORS(.share = 4, .log = 0.5)))
 ROW(RB_KIND_ALLGATHER, "ring", 0, RB_CHANNEL_MAX, RANKS, allgather_ring, MPICH, COST_GATHER_RING)
 ROW(RB_KIND_ALLGATHER, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, allgather_direct, DIRECT,
     COST_GATHER_DIRECT)
 ROW(RB_KIND_ALLGATHER, "ring_put", RB_SCHEDULE_PUT, RB_CHANNEL_MAX, RANKS, allgather_ring_put,
-    MPICH ", with puts", COST(PHASES(.one = 1, .all = 1), MESSAGES(.all = 2), VECTORS(.share = 3)),
+    MPICH ", with puts",
+    COST(PHASES(.one = 1, .all = 1), MESSAGES(.all = 2), SENT(.share = 1), REACH(NEXT),
+	 VECTORS(.share = 3)),
     .forced_only = true)
 
 ROW(RB_KIND_GATHER, "flat", 0, ANY, RANKS, gather_flat, "everyone to the root",
-    COST(PHASES(.one = 1), MESSAGES(.all = 1), VECTORS(.share = 4)))
+    COST(PHASES(.one = 1), MESSAGES(.all = 1), SENT(.share = 1), VECTORS(.share = 4)))
 ROW(RB_KIND_GATHER, "binomial", 0, ANY, RANKS, gather_binomial, MPICH,
-    COST(PHASES(.log = 1), MESSAGES(.log = 2), VECTORS(.share = 6)))
+    COST(PHASES(.log = 1), MESSAGES(.log = 2), SENT(.share = 1), VECTORS(.share = 6)))
 ROW(RB_KIND_GATHER, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, gather_direct, DIRECT,
     COST(PHASES(.one = 2), MESSAGES(.all = 2), VECTORS(.share = 1)))
 
 ROW(RB_KIND_SCATTER, "flat", 0, ANY, RANKS, scatter_flat, "the root to everyone",
-    COST(PHASES(.one = 1), MESSAGES(.all = 1), VECTORS(.share = 4)))
+    COST(PHASES(.one = 1), MESSAGES(.all = 1), SENT(.share = 1), VECTORS(.share = 4)))
 ROW(RB_KIND_SCATTER, "binomial", 0, ANY, RANKS, scatter_binomial, MPICH,
-    COST(PHASES(.log = 1), MESSAGES(.log = 2), VECTORS(.share = 6)))
+    COST(PHASES(.log = 1), MESSAGES(.log = 2), SENT(.share = 1), VECTORS(.share = 6)))
 ROW(RB_KIND_SCATTER, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, scatter_direct, DIRECT,
     COST(PHASES(.one = 2), MESSAGES(.all = 2), VECTORS(.share = 1)))
 
@@ -96,7 +116,8 @@ ROW(RB_KIND_ALLTOALL, "flat", 0, ANY, RANKS, alltoall_flat, "everyone to all", C
 ROW(RB_KIND_ALLTOALL, "pairwise", 0, ANY, RANKS, alltoall_pairwise, MPICH, COST_ALL_PAIRWISE)
 /* Besides its messages, n log2(n) / 2 small copies. */
 ROW(RB_KIND_ALLTOALL, "bruck", 0, ANY, RANKS, alltoall_bruck, "Bruck et al. 1997",
-    COST(PHASES(.log = 1), MESSAGES(.log = 2, .all = 0.8), VECTORS(.one = 2, .log = 3)))
+    COST(PHASES(.log = 1), MESSAGES(.log = 2, .all = 0.8), SENT(.log = 0.5),
+	 VECTORS(.one = 2, .log = 3)))
 ROW(RB_KIND_ALLTOALL, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, alltoall_direct, DIRECT,
     COST_ALL_DIRECT)
 
@@ -121,4 +142,4 @@ ROW(RB_KIND_ALLTOALLV, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, alltoal
     COST_ALL_DIRECT)
 
 ROW(RB_KIND_SENDRECV, "eager", 0, 2, ONE, sendrecv_eager, "one message",
-    COST(PHASES(.one = 1), MESSAGES(.one = 1), VECTORS(.one = 2)))
+    COST(PHASES(.one = 1), MESSAGES(.one = 1), SENT(.one = 1), VECTORS(.one = 2)))

@@ -4,10 +4,14 @@
  *   time = phases * phase + messages * message + bytes moved * byte
  *
  * A phase is a wait for other ranks, a message the processor's work for one, a byte one pass of
- * memory (or a link) over it. Where ranks share cores all three take as many times longer as there
- * are ranks a core, and a phase moreover a turn of the scheduler for each of them. The constants
- * are of one shared-memory machine; what counts is where the curves cross. An algorithm's row in
- * algorithm_rows.h has its terms.
+ * memory over it. Where ranks share cores all three take as many times longer as there are ranks a
+ * core, and a phase moreover a turn of the scheduler for each of them. The constants are of one
+ * shared-memory machine; what counts is where the curves cross.
+ *
+ * Between nodes, latency and bandwidth are what was measured when the communicator was made. A
+ * phase that crosses takes the latency; what the ranks of a node send to others goes through its
+ * card, one after the other, while the processors do their part. How much crosses follows from how
+ * far a rank's messages go (enum rb_reach). An algorithm's row in algorithm_rows.h has its terms.
  */
 #include "collectives/algorithms.h"
 
@@ -26,11 +30,19 @@
 /* A chunk of which tags can count as many as fit an address space. */
 #define ANY_BLOCK_CHUNK ((UINT64_C(1) << 47) / RB_ITERATION_MAX)
 
+#define NODE_PHASES 2 /* Of what is done by node: in and out. */
+
 #define EXCHANGE_BYTES (512u << 10) /* Measured: docs/performance.md, "Overlap". */
 
 #define PIECE_BYTES (4u << 10) /* Guess: at 1 Gbit/s ten times what a message costs besides. */
 
 #define RING_SCRATCH_BYTES (4u << 20) /* Guess: half of a ring's slots. */
+
+/* Whether some messages go from node to node, and it is known how fast. */
+static bool has_network(const struct rb_choice_facts *facts)
+{
+	return facts->nodes != NULL && facts->nodes->count > 1 && facts->network.latency_us > 0;
+}
 
 static double value(const struct rb_cost_terms *t, uint32_t n)
 {
@@ -76,35 +88,108 @@ static uint64_t chunk_elements(const struct rb_choice_facts *facts, const struct
 	return chunk < block ? chunk : block;
 }
 
+/* What a rank does, whatever lies between ranks. */
+struct work {
+	double phases, messages, moved_bytes, sent_bytes;
+};
+
+static struct work work_of(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
+			   uint64_t count, uint32_t element_bytes)
+{
+	const struct rb_cost *cost = &a->cost;
+	/* What is done by node is done by each lane, over nodes. */
+	uint32_t n = a->by_node && facts->nodes != NULL ? facts->nodes->count : facts->rank_count;
+	double bytes = (double)count * element_bytes;
+	double chunk = (double)chunk_elements(facts, a, count, element_bytes) * element_bytes;
+	struct work work = { .phases = value(&cost->phases, n),
+			     .messages = value(&cost->messages, n),
+			     .moved_bytes = bytes * value(&cost->vectors, n),
+			     .sent_bytes = bytes * value(&cost->sent, n) };
+
+	if (cost->by_chunk && bytes / n > chunk)
+		work.messages *= bytes / n / chunk;
+	if (cost->chain)
+		work.moved_bytes += (bytes < chunk ? bytes : chunk) * (n - 1);
+	return work;
+}
+
+static double log_of(uint32_t n)
+{
+	return n > 1 ? 32 - __builtin_clz(n - 1) : 0;
+}
+
+/* Of the phases and of a rank's bytes: the shares that go from node to node. */
+struct crossing {
+	double phases, bytes;
+};
+
+static struct crossing crossing_of(const struct rb_nodes *nodes, const struct rb_algorithm *a)
+{
+	double n = nodes->rank_count, size = n / nodes->count, others = (n - size) / (n - 1);
+	double rounds = log_of(nodes->count) / log_of(nodes->rank_count);
+
+	if (a->by_node)
+		return (struct crossing) { 1, 1 };
+	switch (a->cost.reach) {
+	case RB_REACH_NEXT:
+		return (struct crossing) { 1 / size, 1 / size };
+	case RB_REACH_POWERS:
+		return (struct crossing) { rounds, rounds };
+	case RB_REACH_HALVES:
+		return (struct crossing) { rounds, others / size };
+	case RB_REACH_ALL:
+		break;
+	}
+	return (struct crossing) { 1, others };
+}
+
+/* How many ranks of a node send so much: all, or the root, or (lanes) each its share. */
+static double senders(const struct rb_nodes *nodes, const struct rb_algorithm *a)
+{
+	bool alone = a->by_node || (rb_kind_rooted(a->kind) && !a->cost.chain);
+
+	return alone ? 1 : (double)nodes->rank_count / nodes->count;
+}
+
 static double predict_us(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
 			 uint64_t count, uint32_t element_bytes)
 {
-	const struct rb_cost *cost = &a->cost;
-	uint32_t n = facts->rank_count;
+	struct work work = work_of(facts, a, count, element_bytes);
 	double crowd = facts->cores > 0 ? (double)facts->node_ranks / facts->cores : 1;
 	double phase_us = PHASE_US + (crowd > 1 ? TURN_US * crowd : 0);
-	double bytes = (double)count * element_bytes;
-	double chunk = (double)chunk_elements(facts, a, count, element_bytes) * element_bytes;
-	double messages = value(&cost->messages, n);
 
 	if (crowd < 1)
 		crowd = 1;
-	if (cost->by_chunk && bytes / n > chunk)
-		messages *= bytes / n / chunk;
-	double moved = bytes * value(&cost->vectors, n);
+	double rank_us = crowd * (work.messages * MESSAGE_US + work.moved_bytes * BYTE_US);
 
-	if (cost->chain)
-		moved += (bytes < chunk ? bytes : chunk) * (n - 1);
-	return value(&cost->phases, n) * phase_us +
-	       crowd * (messages * MESSAGE_US + moved * BYTE_US);
+	if (!has_network(facts))
+		return work.phases * phase_us + rank_us;
+	struct crossing crossing = crossing_of(facts->nodes, a);
+	double far = work.phases * crossing.phases;
+	double near = a->by_node ? NODE_PHASES : work.phases - far;
+	double card_us = work.sent_bytes * crossing.bytes * senders(facts->nodes, a) *
+			 facts->network.byte_us;
+
+	/* Cards and processors work at the same time. */
+	return far * facts->network.latency_us + near * phase_us +
+	       (rank_us > card_us ? rank_us : card_us);
 }
 
 static bool can_run(const struct rb_choice_facts *facts, const struct rb_algorithm *a)
 {
 	uint32_t mapped = RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_MAPPED_SCRATCH;
 
-	return facts->rank_count <= a->rank_max && RB_IMPLIES(a->flags & mapped, facts->mapped) &&
+	bool maps = facts->mapped || (a->by_node && facts->nodes != NULL);
+
+	return facts->rank_count <= a->rank_max && RB_IMPLIES(a->flags & mapped, maps) &&
 	       RB_IMPLIES(a->flags & RB_SCHEDULE_PUT, facts->put);
+}
+
+/* Whether there is something within nodes and something between them. */
+static bool has_levels(const struct rb_choice_facts *facts)
+{
+	return facts->nodes != NULL && facts->nodes->count > 1 &&
+	       facts->nodes->count < facts->rank_count;
 }
 
 /* Two ranks with no memory in common: recursive doubling sends no more than a ring, in half the
@@ -126,7 +211,8 @@ static int cheapest(const struct rb_choice_facts *facts, enum rb_kind kind, uint
 		const struct rb_algorithm *a = &rb_algorithms[i];
 
 		if (a->kind != kind || a->forced_only || !can_run(facts, a) || a->flags & without ||
-		    (exchange && !a->exchanges) || (a->own_link && facts->node_ranks > 1))
+		    (exchange && !a->exchanges) || (a->own_link && facts->node_ranks > 1) ||
+		    (a->by_node && !has_levels(facts)))
 			continue;
 		double us = predict_us(facts, a, count, element_bytes);
 
@@ -149,6 +235,8 @@ static const char *reason(const struct rb_algorithm *a, bool forced)
 {
 	if (forced)
 		return "asked for by name";
+	if (a->by_node)
+		return "fewest bytes between nodes";
 	if (a->flags & RB_SCHEDULE_MAPPED_BUFFERS)
 		return "peers' buffers are mapped: no copies";
 	if (a->flags & RB_SCHEDULE_MAPPED_SCRATCH)
@@ -183,9 +271,12 @@ rubato_status rb_choose(const struct rb_choice_facts *facts, enum rb_kind kind, 
 			       rb_kind_name(kind), facts->rank_count);
 	const struct rb_algorithm *a = &rb_algorithms[index];
 	uint32_t in_place = RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_PUT;
-	int staged = a->flags & in_place
-			     ? cheapest(facts, kind, count, element_bytes, in_place, &staged_us)
-			     : index;
+	int staged = index;
+
+	if (a->staged != NULL)
+		staged = rb_algorithm_find(kind, a->staged);
+	else if (a->flags & in_place)
+		staged = cheapest(facts, kind, count, element_bytes, in_place, &staged_us);
 
 	if (staged < 0)
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,

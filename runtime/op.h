@@ -33,9 +33,12 @@ struct rb_op_scratch {
 
 struct rb_op_exchange { /* Where peers' buffers are: op_exchange.c. */
 	struct rb_run run;
-	bool over; /* Persistent: known since creation. */
-	struct rb_peer_buffers *peers;
-	uint64_t *records; /* What the run gathers: record_words per rank. */
+	bool over;                     /* Persistent: known since creation. */
+	struct rb_peer_buffers *peers; /* Per rank. */
+	/* Who takes part, and how many; NULL: all ranks. */
+	const uint32_t *ranks;
+	uint32_t rank_count;
+	uint64_t *records; /* What the run gathers: record_words for each of these. */
 	uint32_t record_words, record_room;
 	uint64_t *own_record; /* PER_PEER: one for each peer. */
 	size_t own_room;

@@ -21,6 +21,7 @@ static rubato_status exchange_plan(struct rubato_comm *comm, enum rb_exchange wh
 		[RB_EXCHANGE_WORDS] = { RB_KIND_ALLGATHER, WORD_RECORD },
 		[RB_EXCHANGE_KEYS] = { RB_KIND_ALLGATHER, FULL_RECORD },
 		[RB_EXCHANGE_PER_PEER] = { RB_KIND_ALLTOALL, PEER_RECORD },
+		[RB_EXCHANGE_NODE] = { RB_KIND_ALLGATHER, WORD_RECORD },
 	};
 	int flat = rb_algorithm_find(exchanges[which].kind, "flat");
 	struct rb_plan_key key = { .count = exchanges[which].words,
@@ -28,13 +29,42 @@ static rubato_status exchange_plan(struct rubato_comm *comm, enum rb_exchange wh
 				   .element_bytes = 8,
 				   .algorithm = (uint8_t)flat };
 	struct rb_choice choice = { .align = 1, .chunk = exchanges[which].words };
-	struct rb_build who = rb_comm_build(comm);
+	struct rb_build who = { .rank = comm->engine.rank, .rank_count = comm->engine.rank_count };
 
 	RB_ASSERT(flat >= 0);
+	if (which == RB_EXCHANGE_NODE) {
+		const struct rb_nodes *nodes = &comm->choices.nodes;
+
+		who.rank_count = rb_node_size(nodes, nodes->node_of[who.rank]);
+		who.rank = nodes->place_of[who.rank];
+	}
 	if (comm->plans.exchange[which] == NULL)
 		RB_TRY(rb_plan_make(&key, NULL, &choice, &who, &comm->plans.exchange[which]));
 	*out = comm->plans.exchange[which];
 	return RUBATO_OK;
+}
+
+/* Who takes part: all ranks, or, where the algorithm touches the node's memory alone, its ranks.
+ * What is persistent is made by all together, and so compared. */
+static void ranks_find(struct rubato_op *op)
+{
+	const struct rb_nodes *nodes = &op->comm->choices.nodes;
+	uint32_t node = nodes->node_of[op->comm->engine.rank];
+	bool by_node = op->plan->algorithm->by_node && nodes->count > 1 && !op->persistent;
+
+	op->exchange.ranks = by_node ? nodes->ranks + nodes->first[node] : NULL;
+	op->exchange.rank_count = by_node ? rb_node_size(nodes, node) : nodes->rank_count;
+}
+
+/* The rank whose record is the i-th. */
+static uint32_t rank_at(const struct rubato_op *op, uint32_t i)
+{
+	return op->exchange.ranks != NULL ? op->exchange.ranks[i] : i;
+}
+
+static const uint64_t *record_at(const struct rubato_op *op, uint32_t i)
+{
+	return op->exchange.records + (size_t)i * op->exchange.record_words;
 }
 
 rubato_status rb_exchange_prepare(struct rubato_op *op)
@@ -48,6 +78,7 @@ rubato_status rb_exchange_prepare(struct rubato_op *op)
 	struct rb_plan *plan;
 
 	RB_ASSERT(!(keys && per_peer));
+	ranks_find(op);
 	if (op->exchange.peers == NULL)
 		op->exchange.peers = calloc(n, sizeof(*op->exchange.peers));
 	if (op->exchange.record_room < words || op->exchange.own_room < own) {
@@ -65,10 +96,12 @@ rubato_status rb_exchange_prepare(struct rubato_op *op)
 	}
 	op->exchange.record_words = words;
 	RB_TRY(exchange_plan(op->comm,
-			     per_peer ? RB_EXCHANGE_PER_PEER
-			     : keys   ? RB_EXCHANGE_KEYS
-				      : RB_EXCHANGE_WORDS,
+			     per_peer                     ? RB_EXCHANGE_PER_PEER
+			     : keys                       ? RB_EXCHANGE_KEYS
+			     : op->exchange.ranks != NULL ? RB_EXCHANGE_NODE
+							  : RB_EXCHANGE_WORDS,
 			     &plan));
+	op->exchange.run.ranks = op->exchange.ranks;
 	return rb_run_init(&op->exchange.run, plan);
 }
 
@@ -173,10 +206,9 @@ void rb_exchange_write(struct rubato_op *op)
 /* Where rank r's `buffer` is here, as the plan's spans count. NULL: not to be mapped so far as our
  * plan goes, or nothing that it touches (a gather's other senders: they may have freed it). */
 static void *record_map(struct rubato_op *op, const struct rb_plan *plan, uint32_t r,
-			uint32_t buffer, void *own)
+			uint32_t buffer, uint64_t word, void *own)
 {
 	struct rb_endpoint *ep = op->comm->engine.endpoints[0];
-	uint64_t word = op->exchange.records[(size_t)r * op->exchange.record_words + buffer];
 	uint64_t reach =
 		plan->reach != NULL ? plan->reach[(size_t)r * RB_BUFFER_COUNT + buffer] : 0;
 	uint64_t length;
@@ -202,17 +234,18 @@ static rubato_status words_map(struct rubato_op *op, const struct rb_plan *plan,
 	uint64_t bytes[RB_BUFFER_COUNT];
 
 	rb_op_buffers(op, base, bytes);
-	for (uint32_t r = 0; r < engine->rank_count; r++) {
-		const uint64_t *words =
-			op->exchange.records + (size_t)r * op->exchange.record_words;
+	for (uint32_t i = 0; i < op->exchange.rank_count; i++) {
+		const uint64_t *words = record_at(op, i);
+		uint32_t r = rank_at(op, i);
 
 		for (uint32_t b = 0; b < RB_BUFFER_COUNT; b++) {
 			bool needed = b == RB_BUF_SCRATCH ? scratch : buffers;
 
-			op->exchange.peers[r].mapped[b] = record_map(op, plan, r, b, base[b]);
+			op->exchange.peers[r].mapped[b] =
+				record_map(op, plan, r, b, words[b], base[b]);
 			*all = !(needed && words[b] == 0);
 			if (!*all)
-				return RUBATO_OK; /* Every rank sees the same zero. */
+				return RUBATO_OK; /* All who exchange see the same zero. */
 			if (needed && op->exchange.peers[r].mapped[b] == NULL &&
 			    r != engine->rank && plan->reach[(size_t)r * RB_BUFFER_COUNT + b] > 0)
 				return RB_FAIL(RUBATO_ERR_PEER,

@@ -5,7 +5,9 @@
  * by an allgather of one record per rank, which serves as the entry synchronisation too
  * (RB_STEP_ENTRY steps are then left out). Every rank sees all records, so all see alike whether
  * all buffers are mapped: if not, all take the algorithm that stages the data through mapped
- * scratch. So callers may mix plain and allocated buffers as they like.
+ * scratch. So callers may mix plain and allocated buffers as they like. An algorithm that touches
+ * the memory of its own node only (rb_algorithm.by_node) asks the ranks of that node alone: nodes
+ * may decide differently, as both of its forms send the same messages between them.
  */
 #ifndef RB_RUNTIME_OP_EXCHANGE_H
 #define RB_RUNTIME_OP_EXCHANGE_H

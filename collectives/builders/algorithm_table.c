@@ -6,6 +6,7 @@
 #define ANY UINT32_MAX
 #define MPICH "Thakur, Rabenseifner and Gropp 2005"
 #define RING "Patarasuk and Yuan 2009"
+#define LANED "rings over nodes, in lanes; after Traeff and Hunold 2020"
 #define DIRECT "in mapped memory; after Jain et al. 2018"
 
 #define ROW(enum_kind, text, needs, max, cut, function, origin, ...)                               \
@@ -21,20 +22,30 @@
 #define COST(...) .cost = { __VA_ARGS__ }
 #define PHASES(...) .phases = { __VA_ARGS__ }
 #define MESSAGES(...) .messages = { __VA_ARGS__ }
+#define SENT(...) .sent = { __VA_ARGS__ }
+#define REACH(how) .reach = RB_REACH_##how
 #define VECTORS(...) .vectors = { __VA_ARGS__ }
 
 /* Of even blocks and of uneven ones. */
-#define COST_GATHER_FLAT COST(PHASES(.one = 1), MESSAGES(.all = 2), VECTORS(.share = 4.5))
-#define COST_GATHER_RING COST(PHASES(.all = 1), MESSAGES(.all = 2), VECTORS(.share = 4))
+#define COST_GATHER_FLAT                                                                           \
+	COST(PHASES(.one = 1), MESSAGES(.all = 2), SENT(.share = 1), VECTORS(.share = 4.5))
+#define COST_GATHER_RING                                                                           \
+	COST(PHASES(.all = 1), MESSAGES(.all = 2), SENT(.share = 1), REACH(NEXT),                  \
+	     VECTORS(.share = 4))
 #define COST_GATHER_DIRECT COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.share = 1.5))
-#define COST_SCATTER_FLAT COST(PHASES(.one = 1), MESSAGES(.all = 2), VECTORS(.share = 5))
+#define COST_SCATTER_FLAT                                                                          \
+	COST(PHASES(.one = 1), MESSAGES(.all = 2), SENT(.share = 1), VECTORS(.share = 5))
 #define COST_SCATTER_RING                                                                          \
-	COST(PHASES(.all = 1), MESSAGES(.all = 2), VECTORS(.share = 7)), .slots_per_rank = true
+	COST(PHASES(.all = 1), MESSAGES(.all = 2), SENT(.share = 1), REACH(NEXT),                  \
+	     VECTORS(.share = 7)),                                                                 \
+		.slots_per_rank = true
 #define COST_SCATTER_DIRECT COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.share = 1))
 #define COST_SCATTER_STAGED                                                                        \
 	COST(PHASES(.one = 3), MESSAGES(.all = 6), VECTORS(.share = 3), .by_chunk = true)
-#define COST_ALL_FLAT COST(PHASES(.one = 1), MESSAGES(.all = 2), VECTORS(.share = 4.5))
-#define COST_ALL_PAIRWISE COST(PHASES(.all = 0.25), MESSAGES(.all = 2), VECTORS(.share = 4))
+#define COST_ALL_FLAT                                                                              \
+	COST(PHASES(.one = 1), MESSAGES(.all = 2), SENT(.share = 1), VECTORS(.share = 4.5))
+#define COST_ALL_PAIRWISE                                                                          \
+	COST(PHASES(.all = 0.25), MESSAGES(.all = 2), SENT(.share = 1), VECTORS(.share = 4))
 #define COST_ALL_DIRECT                                                                            \
 	COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.share = 2), .by_chunk = true)
 
@@ -47,7 +58,6 @@ _Static_assert(sizeof(rb_algorithms) / sizeof(rb_algorithms[0]) < 256, "travels 
 uint32_t rb_algorithm_blocks(const struct rb_algorithm *algorithm, uint32_t rank_count,
 			     const struct rb_nodes *nodes)
 {
-	(void)nodes;
 	switch (algorithm->blocks) {
 	case RB_BLOCKS_RANKS:
 		return rank_count;
@@ -55,6 +65,8 @@ uint32_t rb_algorithm_blocks(const struct rb_algorithm *algorithm, uint32_t rank
 		return rb_power_below(rank_count);
 	case RB_BLOCKS_OTHERS:
 		return rb_blocks_others(rank_count);
+	case RB_BLOCKS_LANES:
+		return nodes != NULL ? nodes->count * nodes->least : rank_count;
 	case RB_BLOCKS_ONE:
 		break;
 	}

@@ -122,8 +122,11 @@ static void check_limits(const struct rb_choice_facts *facts, enum rb_kind kind,
 	ck_assert(a->kind == kind && s->kind == kind && c.why != NULL);
 	ck_assert_uint_le(facts->rank_count, a->rank_max);
 	ck_assert_uint_le(facts->rank_count, s->rank_max);
-	ck_assert(facts->mapped || !((a->flags | s->flags) &
-				     (RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_MAPPED_SCRATCH)));
+	bool by_node = facts->nodes != NULL && a->by_node && s->by_node;
+
+	ck_assert(facts->mapped || by_node ||
+		  !((a->flags | s->flags) &
+		    (RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_MAPPED_SCRATCH)));
 	ck_assert(facts->put || !((a->flags | s->flags) & RB_SCHEDULE_PUT));
 	ck_assert(!(s->flags & (RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_PUT)));
 	ck_assert_uint_ge(c.chunk, 1);
@@ -172,26 +175,84 @@ static double sum(const struct rb_cost_terms *t)
 	return t->one + t->log + t->all + t->share + t->fold;
 }
 
-/* Whether some number of ranks, size and node has it chosen. */
-static bool is_chosen(int index)
+static bool is_chosen_for(struct rb_choice_facts *facts, int index)
 {
 	const struct rb_algorithm *a = &rb_algorithms[index];
+	uint32_t n = facts->rank_count;
 
-	for (uint32_t n = 1; n <= 256; n++)
-		for (uint64_t count = 1; count < UINT64_C(1) << 28; count *= 4)
-			for (uint32_t i = 0; i < 7; i++) {
-				struct rb_choice_facts facts = node(n, i & 1);
-				struct rb_choice c;
+	for (uint64_t count = 1; count < UINT64_C(1) << 28; count *= 4)
+		for (uint32_t i = 0; i < 3; i++) {
+			struct rb_choice c;
 
-				if (i >= 6)
-					facts = machines(n);
-				facts.cores = i / 2 == 0 ? 1 : i / 2 == 1 ? n : (n + 3) / 4;
-				if (rb_choose(&facts, a->kind, count, 4, -1, &c) == RUBATO_OK &&
-				    (c.algorithm == index || c.staged == index))
-					return true;
-			}
+			facts->cores = i == 0 ? 1 : i == 1 ? n : (n + 3) / 4;
+			if (rb_choose(facts, a->kind, count, 4, -1, &c) == RUBATO_OK &&
+			    (c.algorithm == index || c.staged == index))
+				return true;
+		}
 	return false;
 }
+
+/* Nodes of `size` ranks, and a rest, if there is one. */
+static void nodes_of(struct rb_nodes *nodes, uint32_t rank_count, uint32_t size)
+{
+	static uint32_t words[RB_NODES_WORDS(256)]; /* Of one at a time. */
+	uint32_t name_of[256];
+
+	for (uint32_t r = 0; r < rank_count; r++)
+		name_of[r] = r / size;
+	rb_nodes_make(nodes, words, name_of, rank_count);
+}
+
+/* Whether some number of ranks, size, node and network has it chosen. */
+static bool is_chosen(int index)
+{
+	bool chosen = false;
+
+	for (uint32_t n = 1; n <= 256 && !chosen; n++) {
+		struct rb_choice_facts mapped = node(n, true), apart = node(n, false);
+		struct rb_choice_facts alone = machines(n);
+
+		chosen = is_chosen_for(&mapped, index) || is_chosen_for(&apart, index) ||
+			 is_chosen_for(&alone, index);
+		for (uint32_t size = 1; size < n && !chosen; size *= 4) {
+			struct rb_choice_facts facts = node(n, false);
+			struct rb_nodes nodes;
+
+			nodes_of(&nodes, n, size);
+			facts.nodes = &nodes;
+			facts.network = (struct rb_link) { 20, 0.008, 0 };
+			chosen = is_chosen_for(&facts, index);
+		}
+	}
+	return chosen;
+}
+
+START_TEST(networks_are_spared)
+{
+	struct rb_choice_facts facts = node(8, false);
+	struct rb_nodes nodes;
+
+	nodes_of(&nodes, 8, 4);
+	facts.nodes = &nodes;
+	facts.node_ranks = 4;
+	facts.network = (struct rb_link) { 30, 0.008, 0 }; /* 1 Gbit/s. */
+	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 4 << 20, false), "hierarchical");
+	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 4 << 20, true), "hierarchical_staged");
+	/* Four alone: the longer the way, the larger the messages for which fewer are better. */
+	nodes_of(&nodes, 4, 1);
+	facts.nodes = &nodes;
+	facts.rank_count = 4;
+	facts.node_ranks = 1;
+	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 64 << 10, false),
+			 "recursive_halving_doubling");
+	facts.network = (struct rb_link) { 5000, 0.08, 0 }; /* 100 Mbit/s, far away. */
+	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 64 << 10, false), "recursive_doubling");
+	nodes_of(&nodes, 5, 1);
+	facts.nodes = &nodes;
+	facts.rank_count = 5;
+	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 64 << 20, false), "ring");
+}
+END_TEST
 
 /* A row without cost terms would look cheapest of all, or be of no use. */
 START_TEST(every_algorithm_has_a_cost_and_a_use)
@@ -244,6 +305,7 @@ int main(void)
 	tcase_add_test(tc, own_links_are_used);
 	tcase_add_test(tc, phases_overlap_by_pieces);
 	tcase_add_test(tc, two_ranks_apart_exchange);
+	tcase_add_test(tc, networks_are_spared);
 	tcase_add_test(tc, choices_fit_everywhere);
 	tcase_add_test(tc, by_name_or_not_at_all);
 	return check_main("choice", tc);

@@ -9,21 +9,26 @@ import sys
 
 from doc_table import held
 
-HEAD = "| operation | by messages | in mapped memory |\n|---|---|---|\n"
+HEAD = "| operation | by messages | in mapped memory | over nodes |\n|---|---|---|---|\n"
 
 
 def rows(table):
-    found = re.findall(r'\bROW\(RB_KIND_(\w+),\s*"(\w+)",\s*([\w |]+),', table)
+    found = re.findall(
+        r'\bROW\(RB_KIND_(\w+),\s*"(\w+)",\s*([\w |]+),(.*?)\n(?=\n|ROW|/\*)',
+        table + "\n", re.S)
     assert len(found) == len(re.findall(r"^ROW\(", table, re.M)), "a row cannot be read"
     kinds = {}
-    for kind, name, needs in found:
-        places = kinds.setdefault(kind.lower(), {"messages": [], "puts": [], "mapped": []})
+    for kind, name, needs, rest in found:
+        places = kinds.setdefault(
+            kind.lower(), {"messages": [], "puts": [], "mapped": [], "nodes": []})
         place = "mapped" if "MAPPED" in needs else "puts" if "PUT" in needs else "messages"
-        places[place].append(name)
+        places["nodes" if ".by_node" in rest else place].append(name)
     for kind, places in kinds.items():
         puts = "".join(f"; {name} by puts" for name in places["puts"])
         mapped = ", ".join(places["mapped"])
-        yield f"| {kind} | {', '.join(places['messages'])}{puts} | {mapped} |\n".replace("  ", " ")
+        nodes = ", ".join(places["nodes"])
+        line = f"| {kind} | {', '.join(places['messages'])}{puts} | {mapped} | {nodes} |\n"
+        yield line.replace("  ", " ").replace("  ", " ")
 
 
 def main(algorithms, architecture):

@@ -1,0 +1,50 @@
+/*
+ * lanes.h -- what hierarchical builders share. Every node has as many lanes as the smallest one has
+ * ranks; the rank at place l of a node drives lane l. The ranks at one place of all nodes are a
+ * ring of their own, so several ranks of a node drive its card together. Further ranks of a larger
+ * node take part within it only.
+ *
+ * Block h * lanes + l is that of node h in lane l: RB_BLOCKS_LANES.
+ */
+#ifndef RB_COLLECTIVES_LANES_H
+#define RB_COLLECTIVES_LANES_H
+
+#include "collectives/build.h"
+
+struct rb_lanes {
+	const struct rb_build *build;
+	uint32_t nodes, lanes;
+	uint32_t node, size, place; /* The rank's node, how many ranks it has, its place there. */
+	uint32_t right, left;       /* Of the rank's ring, if it drives a lane. */
+	bool mapped;                /* Ranks of a node touch each other's memory. */
+};
+
+struct rb_lanes rb_lanes_of(const struct rb_build *build, bool mapped);
+
+/* The rank at a place of the rank's own node. */
+static inline uint32_t rb_lanes_local(const struct rb_lanes *l, uint32_t place)
+{
+	return l->build->nodes != NULL ? rb_node_rank(l->build->nodes, l->node, place) : place;
+}
+
+static inline bool rb_lanes_drives(const struct rb_lanes *l)
+{
+	return l->place < l->lanes;
+}
+
+static inline uint32_t rb_lanes_block(const struct rb_lanes *l, uint32_t node, uint32_t lane)
+{
+	return node * l->lanes + lane;
+}
+
+/* The node `distance` to the left in the ring of nodes; distance <= nodes. */
+static inline uint32_t rb_lanes_node_left(const struct rb_lanes *l, uint32_t distance)
+{
+	return (l->node + l->nodes - distance) % l->nodes;
+}
+
+/* Elements of a lane's blocks, all but that of node `without` (l->nodes: of all). */
+uint64_t rb_lanes_length(const struct rb_lanes *l, const struct rb_layout *layout, uint32_t lane,
+			 uint32_t without);
+
+#endif
