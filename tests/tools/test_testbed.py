@@ -55,6 +55,34 @@ class Testbed(unittest.TestCase):
             self.assertEqual(got.returncode, 0, got.stderr)
             self.assertTrue(re.search(rf"tbf .* rate {said} ", got.stdout.decode()), got.stdout)
 
+    def test_a_delayed_link_takes_its_time_and_keeps_the_bytes(self):
+        got = run(TESTBED, "--hosts", 2, "--rate", "100Mbit", "--delay", "20", "--", *python(
+            "import os, socket, time\n"
+            "sent = bytes(range(251)) * 2000\n"
+            "if os.environ['RUBATO_RANK'] == '1':\n"
+            "    with socket.create_server(('10.78.0.2', 5000)) as door:\n"
+            "        caller = door.accept()[0]\n"
+            "        got = b''\n"
+            "        while len(got) < len(sent):\n"
+            "            got += caller.recv(65536)\n"
+            "        assert got == sent\n"
+            "        caller.sendall(b'x')\n"
+            "else:\n"
+            "    end = time.monotonic() + 20\n"
+            "    while True:\n"
+            "        begin = time.monotonic()\n"
+            "        try:\n"
+            "            caller = socket.create_connection(('10.78.0.2', 5000))\n"
+            "            break\n"
+            "        except OSError:\n"
+            "            assert begin < end\n"
+            "    print('round trip', time.monotonic() - begin)\n"
+            "    caller.sendall(sent)\n"
+            "    assert caller.recv(1) == b'x'\n"))
+        self.assertEqual(got.returncode, 0, got.stderr)
+        found = re.search(r"round trip ([\d.]+)", got.stdout.decode())
+        self.assertGreaterEqual(float(found[1]), 0.04)
+
     def test_a_failure_ends_all(self):
         got = run(TESTBED, "--hosts", 3, "--", "sh", "-c",
                   "[ $RUBATO_RANK = 1 ] && exit 5; exec sleep 1000")
