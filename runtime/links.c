@@ -139,6 +139,7 @@ static bool link_known(const struct rubato_comm *comm, struct rb_link *link)
 	uint32_t other = rb_node_rank(nodes, nodes->node_of[comm->engine.rank] == 0 ? 1 : 0, 0);
 	struct rb_endpoint *ep = rb_engine_endpoint(&comm->engine, other);
 
+	link->eager_bytes = ep->ops->eager_bytes;
 	return ep->ops->link != NULL && ep->ops->link(ep, other, link);
 }
 
@@ -164,7 +165,7 @@ rubato_status rb_links_agree(struct rubato_comm *comm, struct rb_bootstrap *boot
 	if (bytes[0] != sizeof(*network))
 		return RB_FAIL(RUBATO_ERR_MISMATCH, "rank 0's start-up link is malformed");
 	memcpy(network, blobs[0], sizeof(*network));
-	if (!(network->latency_us >= 0 && network->byte_us >= 0))
+	if (!(network->latency_us >= 0 && network->byte_us >= 0 && network->eager_bytes >= 0))
 		return RB_FAIL(RUBATO_ERR_MISMATCH, "rank 0's start-up link is malformed");
 	comm->origin.network = *network;
 	RB_LOG(RB_LOG_INFO, "between nodes: %.1f us, %.2f GB/s", network->latency_us,

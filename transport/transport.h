@@ -132,6 +132,9 @@ struct rb_transport_options {
 struct rb_transport_ops {
 	const char *name;
 	uint32_t caps;
+	/* Longer messages leave only when their receive is there: several times the latency. 0: all
+	 * take one. */
+	uint32_t eager_bytes;
 
 	/* Makes an endpoint that is not connected yet. Errors: UNSUPPORTED (not on this machine),
 	 * MEMORY, SYSTEM. */

@@ -630,6 +630,7 @@ static rubato_status ucx_open(const struct rb_transport_options *options, struct
 const struct rb_transport_ops rb_transport_ucx = {
 	.name = "ucx",
 	.caps = RB_CAP_PUT,
+	.eager_bytes = RB_UCX_EAGER_MAX,
 	.open = ucx_open,
 	.address = rb_ucx_address,
 	.reachable = rb_ucx_reachable,

@@ -4,11 +4,11 @@
  * Everything travels in active messages, each with our own head; our matcher, not UCX's, pairs
  * them with receives, so that all backends mean the same by a match, a mismatch and a cancel.
  *
- *   small   EAGER, from a copy: the send is done when posted. Its sender spends credit for it,
- *           which the receiver gives back (in any head that travels the other way) once it is
- *           consumed.
- *   large   ANNOUNCE, then CLEAR when the receive is there, then DATA in pieces. So is what is
- *           small but finds no credit.
+ *   small   up to one frame: EAGER, from a copy: the send is done when posted. Its sender spends
+ *           credit for it, which the receiver gives back (in any head that travels the other way)
+ *           once it is consumed.
+ *   large   ANNOUNCE, then CLEAR when the receive is there, then DATA in pieces: three times the
+ *           latency. So is what is small but finds no credit.
  *   put     copied straight where the region is mapped here; else PUT_DATA in pieces, checked
  *           against the region's bounds by its owner, and PUT_END, which becomes an empty message
  *           when all pieces are in.
@@ -36,10 +36,11 @@
 #include "transport/match.h"
 
 #define RB_UCX_SMALL_MAX 256u     /* Guess: more slots are needed of this size than of others. */
-#define RB_UCX_EAGER_MAX 8192u    /* Guess: what UCX carries in one piece on most transports. */
+#define RB_UCX_MIDDLE_MAX 8192u   /* Likewise. */
 #define RB_UCX_PIECE_BYTES 65000u /* With its heads one frame of TCP_TX_SEG_SIZE, see ucx.c. */
-#define RB_UCX_PIECES_OUT 4u      /* Of a request, held by UCX at a time. Guess. */
-#define RB_UCX_CREDIT_UNIT 64u    /* Bytes. */
+#define RB_UCX_EAGER_MAX RB_UCX_PIECE_BYTES
+#define RB_UCX_PIECES_OUT 4u   /* Of a request, held by UCX at a time. Guess. */
+#define RB_UCX_CREDIT_UNIT 64u /* Bytes. */
 #define RB_UCX_CREDIT_MAX (RB_UNEXPECTED_BYTES_MAX / RB_UCX_CREDIT_UNIT)
 #define RB_UCX_WAITING_MAX 65536u /* Descriptors of a peer that wait here: more is an attack. */
 #define RB_UCX_VERSION 3u
@@ -101,7 +102,7 @@ struct rb_ucx_head {
 _Static_assert(sizeof(struct rb_ucx_head) == 72, "travels as it is");
 _Static_assert(RB_UCX_HEAD_SHORT == 56, "travels as it is");
 
-enum rb_ucx_slot_class { RB_UCX_SLOT_SMALL, RB_UCX_SLOT_EAGER, RB_UCX_SLOT_PIECE };
+enum rb_ucx_slot_class { RB_UCX_SLOT_SMALL, RB_UCX_SLOT_MIDDLE, RB_UCX_SLOT_PIECE };
 #define RB_UCX_SLOT_CLASSES 3
 
 struct rb_ucx_slot { /* Holds a message until UCX is through with it. */

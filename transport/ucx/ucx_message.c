@@ -33,7 +33,7 @@ static void copy(void *to, const void *from, size_t size_bytes)
 static struct rb_ucx_slot *slot_take(struct rb_ucx *ux, enum rb_ucx_slot_class slot_class)
 {
 	static const size_t payload_bytes[RB_UCX_SLOT_CLASSES] = { RB_UCX_SMALL_MAX,
-								   RB_UCX_EAGER_MAX,
+								   RB_UCX_MIDDLE_MAX,
 								   RB_UCX_PIECE_BYTES };
 	struct rb_ucx_slot *slot = ux->slots[slot_class];
 
@@ -305,8 +305,9 @@ static void send_self(struct rb_ucx *ux, struct rb_request *send)
 static void send_eager(struct rb_ucx *ux, struct rb_request *request)
 {
 	size_t size = request->size_bytes;
-	struct rb_ucx_slot *slot =
-		slot_take(ux, size <= RB_UCX_SMALL_MAX ? RB_UCX_SLOT_SMALL : RB_UCX_SLOT_EAGER);
+	struct rb_ucx_slot *slot = slot_take(ux, size <= RB_UCX_SMALL_MAX    ? RB_UCX_SLOT_SMALL
+						 : size <= RB_UCX_MIDDLE_MAX ? RB_UCX_SLOT_MIDDLE
+									     : RB_UCX_SLOT_PIECE);
 	enum sent sent;
 
 	if (slot == NULL) {
