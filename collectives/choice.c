@@ -15,10 +15,11 @@
  */
 #include "collectives/algorithms.h"
 
-#define PHASE_US 0.4    /* Measured: a notification between two cores, there and seen. */
-#define TURN_US 0.65    /* Measured: one yield to another rank. */
-#define MESSAGE_US 0.15 /* Guess: post, match and complete. */
-#define BYTE_US 0.00004 /* Measured: 25 GB/s a pass, while the vectors fit the cache. */
+#define PHASE_US 0.4           /* Measured: a notification between two cores, there and seen. */
+#define TURN_US 0.65           /* Measured: one yield to another rank. */
+#define MESSAGE_US 0.15        /* Guess: post, match and complete. */
+#define NETWORK_MESSAGE_US 1.0 /* Guess: likewise, through a network's layers. */
+#define BYTE_US 0.00004        /* Measured: 25 GB/s a pass, while the vectors fit the cache. */
 
 #define ALIGN_BYTES 64                 /* A cache line: no two ranks write one. */
 #define ALIGN_FROM_BYTES 4096          /* Per block; below it even shares matter more. */
@@ -65,6 +66,9 @@ static uint64_t chunk_elements(const struct rb_choice_facts *facts, const struct
 {
 	uint64_t bytes = facts->chunk_bytes_max;
 
+	if (has_network(facts) && facts->network.eager_bytes > 0 &&
+	    (double)bytes > facts->network.eager_bytes)
+		bytes = (uint64_t)facts->network.eager_bytes / ALIGN_BYTES * ALIGN_BYTES;
 	if (a->flags & RB_SCHEDULE_MAPPED_SCRATCH && bytes > STAGED_CHUNK_BYTES)
 		bytes = STAGED_CHUNK_BYTES;
 	if (a->pieces > 0)
@@ -90,7 +94,7 @@ static uint64_t chunk_elements(const struct rb_choice_facts *facts, const struct
 
 /* What a rank does, whatever lies between ranks. */
 struct work {
-	double phases, messages, moved_bytes, sent_bytes;
+	double phases, messages, moved_bytes, sent_bytes, chunk_bytes;
 };
 
 static struct work work_of(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
@@ -104,7 +108,8 @@ static struct work work_of(const struct rb_choice_facts *facts, const struct rb_
 	struct work work = { .phases = value(&cost->phases, n),
 			     .messages = value(&cost->messages, n),
 			     .moved_bytes = bytes * value(&cost->vectors, n),
-			     .sent_bytes = bytes * value(&cost->sent, n) };
+			     .sent_bytes = bytes * value(&cost->sent, n),
+			     .chunk_bytes = chunk };
 
 	if (cost->by_chunk && bytes / n > chunk)
 		work.messages *= bytes / n / chunk;
@@ -151,6 +156,45 @@ static double senders(const struct rb_nodes *nodes, const struct rb_algorithm *a
 	return alone ? 1 : (double)nodes->rank_count / nodes->count;
 }
 
+/*
+ * From neighbour to neighbour, chunk after chunk: a chunk goes on while the next one comes, so that
+ * the latency is seen once, unless a phase has too few chunks to fill it.
+ */
+static double pipeline_us(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
+			  const struct work *work, double far, double card_us)
+{
+	double latency_us = facts->network.latency_us, turns = a->cost.chain ? 1 : far;
+	double lanes = a->by_node ? facts->nodes->least : 1;
+	double phase_us = card_us / turns;
+	double chunks = work->sent_bytes / lanes / turns / work->chunk_bytes;
+	double chunk_us = chunks > 1 ? phase_us / chunks : phase_us;
+	double full_us = card_us + latency_us;
+	double stalled_us = far * (latency_us + chunk_us) + phase_us - chunk_us;
+
+	return full_us > stalled_us ? full_us : stalled_us;
+}
+
+/* Over nodes; rank_us: of the rank's own work. */
+static double network_us(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
+			 const struct work *work, double phase_us, double rank_us)
+{
+	struct crossing crossing = crossing_of(facts->nodes, a);
+	double far = work->phases * crossing.phases;
+	double near = a->by_node ? NODE_PHASES : work->phases - far;
+	double card_us = work->sent_bytes * crossing.bytes * senders(facts->nodes, a) *
+			 facts->network.byte_us;
+	bool pipelined = a->by_node || a->cost.reach == RB_REACH_NEXT;
+
+	/* Cards and processors work at the same time. */
+	if (pipelined && card_us > 0) {
+		double us = pipeline_us(facts, a, work, far, card_us);
+
+		return near * phase_us + (us > rank_us ? us : rank_us);
+	}
+	return far * facts->network.latency_us + near * phase_us +
+	       (card_us > rank_us ? card_us : rank_us);
+}
+
 static double predict_us(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
 			 uint64_t count, uint32_t element_bytes)
 {
@@ -160,19 +204,12 @@ static double predict_us(const struct rb_choice_facts *facts, const struct rb_al
 
 	if (crowd < 1)
 		crowd = 1;
-	double rank_us = crowd * (work.messages * MESSAGE_US + work.moved_bytes * BYTE_US);
+	double message_us = has_network(facts) ? NETWORK_MESSAGE_US : MESSAGE_US;
+	double rank_us = crowd * (work.messages * message_us + work.moved_bytes * BYTE_US);
 
-	if (!has_network(facts))
-		return work.phases * phase_us + rank_us;
-	struct crossing crossing = crossing_of(facts->nodes, a);
-	double far = work.phases * crossing.phases;
-	double near = a->by_node ? NODE_PHASES : work.phases - far;
-	double card_us = work.sent_bytes * crossing.bytes * senders(facts->nodes, a) *
-			 facts->network.byte_us;
-
-	/* Cards and processors work at the same time. */
-	return far * facts->network.latency_us + near * phase_us +
-	       (rank_us > card_us ? rank_us : card_us);
+	if (has_network(facts))
+		return network_us(facts, a, &work, phase_us, rank_us);
+	return work.phases * phase_us + rank_us;
 }
 
 static bool can_run(const struct rb_choice_facts *facts, const struct rb_algorithm *a)

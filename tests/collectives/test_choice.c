@@ -238,19 +238,18 @@ START_TEST(networks_are_spared)
 	facts.network = (struct rb_link) { 30, 0.008, 0 }; /* 1 Gbit/s. */
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 4 << 20, false), "hierarchical");
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 4 << 20, true), "hierarchical_staged");
-	/* Four alone: the longer the way, the larger the messages for which fewer are better. */
+	/* Four alone: the fewer bytes, the more a latency counts. */
 	nodes_of(&nodes, 4, 1);
 	facts.nodes = &nodes;
 	facts.rank_count = 4;
 	facts.node_ranks = 1;
-	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 64 << 10, false),
-			 "recursive_halving_doubling");
+	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 64 << 10, false), "two_shot");
+	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 16 << 20, false), "ring");
 	facts.network = (struct rb_link) { 5000, 0.08, 0 }; /* 100 Mbit/s, far away. */
+	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 1 << 10, false), "flat");
+	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 64 << 10, false), "two_shot");
+	facts.node_ranks = 2; /* No link of its own: whole vectors, in as few phases. */
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 64 << 10, false), "recursive_doubling");
-	nodes_of(&nodes, 5, 1);
-	facts.nodes = &nodes;
-	facts.rank_count = 5;
-	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 64 << 20, false), "ring");
 }
 END_TEST
 
