@@ -451,7 +451,8 @@ static rubato_status open_steps(struct opening *o)
 
 	if (simulated) { /* Every simulated rank has a core of its own. */
 		comm->choices.facts.cores = comm->engine.rank_count;
-		rb_executor_host_time(comm->engine.executor, comm->engine.endpoints[0]);
+		if (comm->engine.endpoints[0]->ops->work != NULL)
+			rb_executor_host_time(comm->engine.executor, comm->engine.endpoints[0]);
 	} else {
 		comm->engine.waiting =
 			rb_waiting_find(o->here.ranks, o->here.cores, comm->config.spin.number);

@@ -225,7 +225,7 @@ struct rb_transport_ops {
 	uint64_t (*random)(struct rb_endpoint *ep);
 	void (*sleep)(struct rb_endpoint *ep, uint64_t until_ns); /* Stands for computation. */
 	/* RB_CAP_VIRTUAL_TIME: the caller has copied or reduced so many bytes, reads and writes
-	 * added up; that takes time now. */
+	 * added up; that takes time now. NULL: it takes none. */
 	void (*work)(struct rb_endpoint *ep, uint64_t bytes);
 
 	/* One line per outstanding request, for rubato_dump. */
