@@ -448,9 +448,11 @@ static rubato_comm *comm_open(struct world *w)
 	static const struct rb_transport_ops *const transports[] = { &play, NULL };
 	struct mirror *m = calloc(1, sizeof(*m));
 	struct rb_config config;
-	struct rb_setup setup = {
-		.config = &config, .transports = transports, .timeout_ns = TIMEOUT_NS, .backend = w
-	};
+	struct rb_setup setup = { .config = &config,
+				  .transports = transports,
+				  .timeout_ns = TIMEOUT_NS,
+				  .network = { .latency_us = 10, .byte_us = 0.001 },
+				  .backend = w };
 	rubato_comm *comm = NULL;
 
 	FUZZ_CHECK(m != NULL && rb_config_read(&config) == RUBATO_OK);
