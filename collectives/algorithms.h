@@ -128,6 +128,9 @@ struct rb_choice {
 	const char *why;     /* A few words, for rubato_explain. */
 };
 
+/* The time that the cost model gives the algorithm, in microseconds; negative: it cannot run. */
+double rb_predict(const struct rb_choice_facts *facts, uint32_t algorithm, uint64_t count,
+		  uint32_t element_bytes);
 /*
  * `count`: elements of the whole vector; of ALLTOALLV it is not asked, since no rank knows the
  * others' counts: the choice and the chunk are then for blocks of a middling size. `forced`: index,

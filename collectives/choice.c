@@ -281,14 +281,32 @@ static const char *reason(const struct rb_algorithm *a, bool forced)
 	return a->blocks != RB_BLOCKS_ONE ? "fewest bytes moved" : "fewest phases and messages";
 }
 
+/* Nobody knows how long the blocks of an alltoallv are. */
+static uint64_t count_of(const struct rb_choice_facts *facts, enum rb_kind kind, uint64_t count,
+			 uint32_t element_bytes)
+{
+	return kind == RB_KIND_ALLTOALLV
+		       ? (uint64_t)facts->rank_count * MIDDLING_BYTES / element_bytes
+		       : count;
+}
+
+double rb_predict(const struct rb_choice_facts *facts, uint32_t algorithm, uint64_t count,
+		  uint32_t element_bytes)
+{
+	const struct rb_algorithm *a = &rb_algorithms[algorithm];
+
+	if (!can_run(facts, a))
+		return -1;
+	return predict_us(facts, a, count_of(facts, a->kind, count, element_bytes), element_bytes);
+}
+
 rubato_status rb_choose(const struct rb_choice_facts *facts, enum rb_kind kind, uint64_t count,
 			uint32_t element_bytes, int forced, struct rb_choice *choice)
 {
 	double us = 0, staged_us = 0;
 	int index = forced;
 
-	if (kind == RB_KIND_ALLTOALLV)
-		count = (uint64_t)facts->rank_count * MIDDLING_BYTES / element_bytes;
+	count = count_of(facts, kind, count, element_bytes);
 	if (forced >= (int)rb_algorithm_count ||
 	    (forced >= 0 && rb_algorithms[forced].kind != kind))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "algorithm %d is not one of %s", forced,

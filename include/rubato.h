@@ -742,9 +742,10 @@ RUBATO_API rubato_status rubato_lagged_free(rubato_lagged *lagged);
 
 /* ---- Insight ---- */
 
-/* Writes, as one line of text, the algorithm that the operation would use, its chunk and why.
- * `count` as in the call; of allgatherv and reduce_scatterv, the sum of counts; of alltoallv it
- * does not matter. */
+/* Writes, as one line of text, the algorithm that the operation would use, its chunk and why, the
+ * time that the cost model gives it, and those that it gives the others; cut off where it does not
+ * fit. `count` as in the call; of allgatherv and reduce_scatterv, the sum of counts; of alltoallv
+ * it does not matter. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_explain(rubato_comm *comm, const char *operation,
 							 uint64_t count, rubato_type type,
 							 char *text, size_t text_bytes);

@@ -1,4 +1,5 @@
 /* debug.c -- what the library does and why: dump, explain, statistics, forced algorithms. */
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -35,6 +36,59 @@ rubato_status rubato_set_algorithm(rubato_comm *comm, const char *operation, con
 	return RUBATO_OK;
 }
 
+struct line { /* What is left of a text. */
+	char *at;
+	size_t left;
+};
+
+static void line_add(struct line *line, const char *format, ...) RB_PRINTF(2, 3);
+
+/* What does not fit is cut off. */
+static void line_add(struct line *line, const char *format, ...)
+{
+	va_list arguments;
+	int bytes;
+
+	va_start(arguments, format);
+	bytes = vsnprintf(line->at, line->left, format, arguments);
+	va_end(arguments);
+	if (bytes <= 0 || line->left == 0)
+		return;
+	size_t used = (size_t)bytes < line->left ? (size_t)bytes : line->left - 1;
+
+	line->at += used;
+	line->left -= used;
+}
+
+/* "; else ring 12.3 us, flat 20.1 us": what the cost model gives those that could run as well. */
+static void others_add(struct line *line, const struct rb_choice_facts *facts, enum rb_kind kind,
+		       uint64_t total, uint32_t element_bytes, uint32_t chosen)
+{
+	const char *before = "; else";
+
+	for (uint32_t i = 0; i < rb_algorithm_count; i++) {
+		if (rb_algorithms[i].kind != kind || i == chosen)
+			continue;
+		double us = rb_predict(facts, i, total, element_bytes);
+
+		if (us < 0)
+			continue;
+		line_add(line, "%s %s %.1f us", before, rb_algorithms[i].name, us);
+		before = ",";
+	}
+}
+
+/* What the prediction rests on, where ranks do not all share memory. */
+static void nodes_add(struct line *line, const struct rb_choice_facts *facts)
+{
+	if (facts->nodes == NULL || facts->nodes->count == 1)
+		return;
+	line_add(line, "; %u nodes", facts->nodes->count);
+	if (facts->network.latency_us > 0)
+		line_add(line, ", %.1f us and %.3g GB/s between them", facts->network.latency_us,
+			 facts->network.byte_us > 0 ? 1e-3 / facts->network.byte_us : 0.0);
+}
+
 rubato_status rubato_explain(rubato_comm *comm, const char *operation, uint64_t count,
 			     rubato_type type, char *text, size_t text_bytes)
 {
@@ -48,20 +102,23 @@ rubato_status rubato_explain(rubato_comm *comm, const char *operation, uint64_t 
 	kind = rb_kind_find(operation);
 	if (kind == RB_KIND_NONE)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "explain: unknown operation '%s'", operation);
+	uint64_t total = rb_plan_total(kind, count, comm->engine.rank_count);
+
 	rb_engine_enter(&comm->engine);
-	err = rb_choose(&comm->choices.facts, kind,
-			rb_plan_total(kind, count, comm->engine.rank_count), element_bytes,
+	err = rb_choose(&comm->choices.facts, kind, total, element_bytes,
 			comm->choices.forced[kind], &choice);
 	rb_engine_leave(&comm->engine);
 	if (err != RUBATO_OK)
 		return err;
-	int used = snprintf(text, text_bytes,
-			    "%s: %s (%s), chunks of %llu elements, predicted %.1f us", operation,
-			    rb_algorithms[choice.algorithm].name, choice.why,
-			    (unsigned long long)choice.chunk, choice.predicted_us);
-	if (choice.staged != choice.algorithm && used > 0 && (size_t)used < text_bytes)
-		(void)snprintf(text + used, text_bytes - (size_t)used,
-			       "; %s where a buffer is plain", rb_algorithms[choice.staged].name);
+	struct line line = { text, text_bytes };
+
+	line_add(&line, "%s: %s (%s), chunks of %llu elements, predicted %.1f us", operation,
+		 rb_algorithms[choice.algorithm].name, choice.why, (unsigned long long)choice.chunk,
+		 choice.predicted_us);
+	if (choice.staged != choice.algorithm)
+		line_add(&line, "; %s where a buffer is plain", rb_algorithms[choice.staged].name);
+	nodes_add(&line, &comm->choices.facts);
+	others_add(&line, &comm->choices.facts, kind, total, element_bytes, choice.algorithm);
 	return RUBATO_OK;
 }
 

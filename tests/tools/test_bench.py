@@ -175,6 +175,15 @@ class Output(unittest.TestCase):
         row = [line for line in lines if line[0] != "#"][0]
         after = lines[lines.index(row) + 1]
         self.assertIn(row.split()[-1], after)
+        self.assertRegex(after, r"predicted [\d.]+ us; .*else \w+ [\d.]+ us, \w+ [\d.]+ us")
+
+    def test_explain_tells_of_nodes(self):
+        got = run(BENCH, "allreduce", "-n", 2, "-e", 8, "--explain", "--transport", "tcp", *FEW)
+        if b"no UCX" in got.stderr:
+            self.skipTest(got.stderr.decode().strip())
+        self.assertEqual(got.returncode, 0, got.stderr)
+        self.assertRegex(got.stdout.decode(),
+                         r"; 2 nodes, [\d.]+ us and [\d.e+]+ GB/s between them; else \w+ ")
 
     def test_joins_the_launchers_job(self):
         got = run(RUN, "-n", 2, BENCH, "allreduce", "-e", 8, *FEW)

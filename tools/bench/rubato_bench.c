@@ -60,9 +60,13 @@ static rubato_status algorithm_used(const struct bench *bench, const struct benc
 
 	if (status != RUBATO_OK)
 		return status;
-	/* "A (...); B where a buffer is plain". */
-	const char *plain = bench->options->registered ? NULL : strrchr(why, ';');
-	const char *found = algorithm_in(op, plain != NULL ? plain : why);
+	/* "A (...); B where a buffer is plain; else C 1.5 us, D 2.5 us". */
+	const char *end = strstr(why, " where a buffer is plain"), *plain = end;
+
+	while (plain != NULL && *plain != ';')
+		plain--;
+	const char *found =
+		algorithm_in(op, plain != NULL && !bench->options->registered ? plain : why);
 
 	*used = found != NULL ? found : what->algorithm;
 	return RUBATO_OK;
