@@ -43,6 +43,15 @@ RB_NODISCARD rubato_status rb_joint_even(struct rb_joint_layouts *layouts,
 
 /* The same ones on all ranks, or starts that differ from rank to rank. */
 enum rb_gaps { RB_GAPS_NONE, RB_GAPS_SAME, RB_GAPS_PER_RANK };
+/* Of a V: how far its blocks' starts may differ. Where a rank touches another's blocks on behalf of
+ * its node, they do not: only those of ALLTOALLV ever may. */
+static inline enum rb_gaps rb_joint_gaps(const struct rb_joint *joint)
+{
+	const struct rb_algorithm *a = joint->algorithm;
+	bool touches = a->by_node && (a->flags & RB_SCHEDULE_MAPPED_BUFFERS) != 0;
+
+	return touches && a->kind != RB_KIND_ALLTOALLV ? RB_GAPS_SAME : RB_GAPS_PER_RANK;
+}
 
 /*
  * Uneven blocks: length(arg, s, d) elements go from rank s to rank d in ALLTOALLV; in the others

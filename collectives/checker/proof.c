@@ -92,7 +92,7 @@ static rubato_status prove_joint(struct prover *p, uint64_t count)
 	if (!rb_kind_uneven(a->kind))
 		return prove_uneven(p, RB_GAPS_NONE, most, chunk);
 	RB_TRY(prove_uneven(p, RB_GAPS_SAME, most, chunk));
-	return prove_uneven(p, RB_GAPS_PER_RANK, most, chunk);
+	return prove_uneven(p, rb_joint_gaps(p->joint), most, chunk);
 }
 
 /* What was shown, once all cases are. */

@@ -129,12 +129,12 @@ static void prove_narrow(const struct rb_joint *joint, bool narrowest)
 /* What a V adds: gaps, and starts that only their owner knows. */
 static void prove_v(const struct rb_joint *joint, bool narrowest)
 {
-	prove_uneven(joint, BOTH, narrowest ? 6 : 2, RB_GAPS_PER_RANK, joint->rank_count);
+	prove_uneven(joint, BOTH, narrowest ? 6 : 2, rb_joint_gaps(joint), joint->rank_count);
 	if (narrowest)
 		return;
 	for (uint64_t seed = 10; seed <= 12; seed++) {
 		prove_uneven(joint, BOTH, seed - 9, RB_GAPS_SAME, seed);
-		prove_uneven(joint, BOTH, seed - 9, RB_GAPS_PER_RANK, seed);
+		prove_uneven(joint, BOTH, seed - 9, rb_joint_gaps(joint), seed);
 	}
 }
 

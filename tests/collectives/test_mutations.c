@@ -325,7 +325,7 @@ static void spread_init(struct spread *spread, const struct rb_joint *w)
 		bool v = rb_kind_uneven(w->algorithm->kind);
 
 		uneven(&spread->layouts[0], w, v ? RB_GAPS_SAME : RB_GAPS_NONE, rising);
-		uneven(&spread->layouts[1], w, v ? RB_GAPS_PER_RANK : RB_GAPS_NONE, falling);
+		uneven(&spread->layouts[1], w, v ? rb_joint_gaps(w) : RB_GAPS_NONE, falling);
 	} else {
 		even(&spread->layouts[0], w, barrier ? 0 : 13u * blocks + 1, 2);
 		even(&spread->layouts[1], w, barrier ? 0 : 3u * blocks, 1000);
