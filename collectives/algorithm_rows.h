@@ -29,6 +29,22 @@ ROW(RB_KIND_BROADCAST, "scatter_allgather", RB_SCHEDULE_IN_TURNS, ANY, OTHERS,
     .pieces = 16)
 ROW(RB_KIND_BROADCAST, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, ONE, broadcast_direct, DIRECT,
     COST(PHASES(.one = 2), MESSAGES(.all = 2), VECTORS(.one = 2)))
+ROW(RB_KIND_BROADCAST, "hierarchical", RB_SCHEDULE_MAPPED_BUFFERS, ANY, LANES,
+    broadcast_hierarchical, CHAINED,
+    COST(PHASES(.all = 1), MESSAGES(.one = 2), SENT(.one = 1), VECTORS(.one = 4), .chain = true),
+    .by_node = true, .staged = "hierarchical_staged")
+ROW(RB_KIND_BROADCAST, "hierarchical_staged", 0, ANY, LANES, broadcast_hierarchical_staged, CHAINED,
+    COST(PHASES(.all = 1), MESSAGES(.one = 4), SENT(.one = 1), VECTORS(.one = 7), .chain = true),
+    .by_node = true)
+ROW(RB_KIND_BROADCAST, "hierarchical_binomial", RB_SCHEDULE_MAPPED_BUFFERS, ANY, LANES,
+    broadcast_hierarchical_binomial, "binomial over nodes, in lanes",
+    COST(PHASES(.log = 1), MESSAGES(.log = 1), SENT(.log = 1), VECTORS(.one = 2, .log = 2)),
+    .by_node = true, .staged = "hierarchical_binomial_staged")
+ROW(RB_KIND_BROADCAST, "hierarchical_binomial_staged", 0, ANY, LANES,
+    broadcast_hierarchical_binomial_staged, "binomial over nodes, in lanes",
+    COST(PHASES(.log = 1), MESSAGES(.one = 2, .log = 1), SENT(.log = 1),
+	 VECTORS(.one = 5, .log = 2)),
+    .by_node = true)
 
 ROW(RB_KIND_REDUCE, "flat", 0, UINT16_MAX, ONE, reduce_flat, "everyone to the root",
     COST(PHASES(.one = 1), MESSAGES(.all = 1), SENT(.all = 1), VECTORS(.one = 2, .all = 3)),
@@ -92,6 +108,11 @@ ROW(RB_KIND_ALLGATHER, "bruck", 0, ANY, RANKS, allgather_bruck, "Bruck et al. 19
 ROW(RB_KIND_ALLGATHER, "ring", 0, RB_CHANNEL_MAX, RANKS, allgather_ring, MPICH, COST_GATHER_RING)
 ROW(RB_KIND_ALLGATHER, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, allgather_direct, DIRECT,
     COST_GATHER_DIRECT)
+ROW(RB_KIND_ALLGATHER, "hierarchical", RB_SCHEDULE_MAPPED_BUFFERS, RB_CHANNEL_MAX - 2, RANKS,
+    allgather_hierarchical, LANED, COST_GATHER_NODES, .by_node = true,
+    .staged = "hierarchical_staged")
+ROW(RB_KIND_ALLGATHER, "hierarchical_staged", 0, RB_CHANNEL_MAX - 2, RANKS,
+    allgather_hierarchical_staged, LANED, COST_GATHER_NODES_STAGED, .by_node = true)
 ROW(RB_KIND_ALLGATHER, "ring_put", RB_SCHEDULE_PUT, RB_CHANNEL_MAX, RANKS, allgather_ring_put,
     MPICH ", with puts",
     COST(PHASES(.one = 1, .all = 1), MESSAGES(.all = 2), SENT(.share = 1), REACH(NEXT),
@@ -125,6 +146,11 @@ ROW(RB_KIND_ALLGATHERV, "flat", 0, ANY, RANKS, allgather_flat, "everyone to all"
 ROW(RB_KIND_ALLGATHERV, "ring", 0, RB_CHANNEL_MAX, RANKS, allgather_ring, MPICH, COST_GATHER_RING)
 ROW(RB_KIND_ALLGATHERV, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, allgather_direct, DIRECT,
     COST_GATHER_DIRECT)
+ROW(RB_KIND_ALLGATHERV, "hierarchical", RB_SCHEDULE_MAPPED_BUFFERS, RB_CHANNEL_MAX - 2, RANKS,
+    allgather_hierarchical, LANED, COST_GATHER_NODES, .by_node = true,
+    .staged = "hierarchical_staged")
+ROW(RB_KIND_ALLGATHERV, "hierarchical_staged", 0, RB_CHANNEL_MAX - 2, RANKS,
+    allgather_hierarchical_staged, LANED, COST_GATHER_NODES_STAGED, .by_node = true)
 
 ROW(RB_KIND_REDUCE_SCATTERV, "flat", 0, UINT16_MAX, RANKS, reduce_scatter_flat, MPICH,
     COST_SCATTER_FLAT)

@@ -7,6 +7,7 @@
 #define MPICH "Thakur, Rabenseifner and Gropp 2005"
 #define RING "Patarasuk and Yuan 2009"
 #define LANED "rings over nodes, in lanes; after Traeff and Hunold 2020"
+#define CHAINED "chains over nodes, in lanes; after Traeff and Hunold 2020"
 #define DIRECT "in mapped memory; after Jain et al. 2018"
 
 #define ROW(enum_kind, text, needs, max, cut, function, origin, ...)                               \
@@ -33,6 +34,10 @@
 	COST(PHASES(.all = 1), MESSAGES(.all = 2), SENT(.share = 1), REACH(NEXT),                  \
 	     VECTORS(.share = 4))
 #define COST_GATHER_DIRECT COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.share = 1.5))
+#define COST_GATHER_NODES                                                                          \
+	COST(PHASES(.all = 1), MESSAGES(.all = 2), SENT(.share = 1), VECTORS(.one = 2, .share = 2))
+#define COST_GATHER_NODES_STAGED                                                                   \
+	COST(PHASES(.all = 1), MESSAGES(.all = 2), SENT(.share = 1), VECTORS(.one = 4, .share = 2))
 #define COST_SCATTER_FLAT                                                                          \
 	COST(PHASES(.one = 1), MESSAGES(.all = 2), SENT(.share = 1), VECTORS(.share = 5))
 #define COST_SCATTER_RING                                                                          \

@@ -27,6 +27,12 @@ static inline uint32_t rb_lanes_local(const struct rb_lanes *l, uint32_t place)
 	return l->build->nodes != NULL ? rb_node_rank(l->build->nodes, l->node, place) : place;
 }
 
+/* The i-th of the node's other ranks, from its right on; 0 < i < size. */
+static inline uint32_t rb_lanes_other(const struct rb_lanes *l, uint32_t i)
+{
+	return rb_lanes_local(l, (l->place + i) % l->size);
+}
+
 static inline bool rb_lanes_drives(const struct rb_lanes *l)
 {
 	return l->place < l->lanes;
