@@ -37,6 +37,9 @@
 
 #define PIECE_BYTES (4u << 10) /* Guess: at 1 Gbit/s ten times what a message costs besides. */
 
+/* Guess, of a chain over nodes: one more message, both ends. */
+#define CHAIN_MESSAGE_US 10.0
+
 #define RING_SCRATCH_BYTES (4u << 20) /* Guess: half of a ring's slots. */
 
 /* Whether some messages go from node to node, and it is known how fast. */
@@ -61,6 +64,20 @@ static uint64_t piece_bytes(uint64_t bytes, uint64_t piece)
 	return piece < bytes ? piece : bytes;
 }
 
+/* The longer a chain's chunks, the later its last link begins; the shorter, the more messages. All
+ * lanes together send one at a time. */
+static uint64_t chain_chunk_bytes(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
+				  double bytes, uint64_t chunk_bytes)
+{
+	double links = facts->nodes->count - 2, lanes = a->by_node ? facts->nodes->least : 1;
+
+	while (chunk_bytes > PIECE_BYTES &&
+	       links * lanes * (double)chunk_bytes * facts->network.byte_us >
+		       bytes / lanes / (double)chunk_bytes * CHAIN_MESSAGE_US)
+		chunk_bytes /= 2;
+	return chunk_bytes;
+}
+
 static uint64_t chunk_elements(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
 			       uint64_t count, uint32_t element_bytes)
 {
@@ -77,6 +94,8 @@ static uint64_t chunk_elements(const struct rb_choice_facts *facts, const struct
 				       element_bytes / a->pieces);
 	if (a->slots_per_rank && bytes > RING_SCRATCH_BYTES / facts->rank_count)
 		bytes = RING_SCRATCH_BYTES / facts->rank_count;
+	if (a->cost.chain && has_network(facts))
+		bytes = chain_chunk_bytes(facts, a, (double)count * element_bytes, bytes);
 	uint64_t chunk = element_bytes > 0 ? bytes / element_bytes : 1;
 
 	if (chunk < 1)
@@ -94,7 +113,8 @@ static uint64_t chunk_elements(const struct rb_choice_facts *facts, const struct
 
 /* What a rank does, whatever lies between ranks. */
 struct work {
-	double phases, messages, moved_bytes, sent_bytes, chunk_bytes;
+	double phases, messages, moved_bytes, sent_bytes;
+	double bytes, chunk_bytes; /* Of the vector, and of a chunk. */
 };
 
 static struct work work_of(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
@@ -109,6 +129,7 @@ static struct work work_of(const struct rb_choice_facts *facts, const struct rb_
 			     .messages = value(&cost->messages, n),
 			     .moved_bytes = bytes * value(&cost->vectors, n),
 			     .sent_bytes = bytes * value(&cost->sent, n),
+			     .bytes = bytes,
 			     .chunk_bytes = chunk };
 
 	if (cost->by_chunk && bytes / n > chunk)
@@ -174,6 +195,12 @@ static double pipeline_us(const struct rb_choice_facts *facts, const struct rb_a
 	return full_us > stalled_us ? full_us : stalled_us;
 }
 
+/* Two that work at the same time, but for the first chunk. */
+static double together_us(double one_us, double other_us, double first)
+{
+	return one_us > other_us ? one_us + other_us * first : other_us + one_us * first;
+}
+
 /* Over nodes; rank_us: of the rank's own work. */
 static double network_us(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
 			 const struct work *work, double phase_us, double rank_us)
@@ -183,16 +210,17 @@ static double network_us(const struct rb_choice_facts *facts, const struct rb_al
 	double near = a->by_node ? NODE_PHASES : work->phases - far;
 	double card_us = work->sent_bytes * crossing.bytes * senders(facts->nodes, a) *
 			 facts->network.byte_us;
+	double first = work->bytes > work->chunk_bytes ? work->chunk_bytes / work->bytes : 1;
 	bool pipelined = a->by_node || a->cost.reach == RB_REACH_NEXT;
 
-	/* Cards and processors work at the same time. */
+	/* Cards and processors. */
 	if (pipelined && card_us > 0) {
 		double us = pipeline_us(facts, a, work, far, card_us);
 
-		return near * phase_us + (us > rank_us ? us : rank_us);
+		return near * phase_us + together_us(us, rank_us, first);
 	}
 	return far * facts->network.latency_us + near * phase_us +
-	       (card_us > rank_us ? card_us : rank_us);
+	       together_us(card_us, rank_us, first);
 }
 
 static double predict_us(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
