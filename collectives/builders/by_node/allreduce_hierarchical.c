@@ -15,87 +15,31 @@
  * before and the node's ranks in their order. Only one rank computes it, so all get the same bits.
  */
 #include "collectives/builders/builders.h"
-#include "collectives/builders/by_node/lanes.h"
-
-#define DEPTH RB_DEPTH_RING
+#include "collectives/builders/by_node/sums.h"
 
 /* Channels within a node; across nodes the turns number them. */
-#define ENTRY 0             /* IN may be read. */
 #define RESULT(h) (1 + (h)) /* Of the block of node h. */
 #define PART(l, h) (1 + (l)->nodes + (h))
 #define EXIT(l) (1 + 2 * (l)->nodes) /* OUT is read no more. */
 
 struct lane { /* What the rank that drives it has written so far. */
 	const struct rb_lanes *l;
-	struct rb_row entry; /* Mapped: WAITs for the others' IN. */
-	uint32_t slots;
+	struct rb_sums sums;
 	uint32_t first_read;   /* The step that reads IN of the block that is sent first. */
 	struct rb_row reduces; /* Of the ring, by turn. */
 	uint32_t ready;        /* The step that writes the result of the own node's block. */
 };
 
-static struct rb_span slots_take(struct lane *lane)
-{
-	lane->slots += DEPTH;
-	return rb_span_scratch(RB_SELF, lane->slots - DEPTH, DEPTH);
-}
-
-/* Staged: the node's parts of block h arrive,. */
-static struct rb_row write_parts(struct rb_writer *w, struct lane *lane, uint32_t h,
-				 struct rb_label *read)
-{
-	const struct rb_lanes *l = lane->l;
-	struct rb_row parts = { 0 };
-
-	for (uint32_t p = 0; p < l->size; p++) {
-		if (p == l->place)
-			continue;
-		rb_row_add(&parts,
-			   rb_write_recv(w, rb_lanes_local(l, p), (uint16_t)PART(l, h),
-					 slots_take(lane), rb_lanes_block(l, h, l->place), 1));
-		rb_write_dep_label(w, read, DEPTH);
-	}
-	return parts;
-}
-
-/* The operands of the node's ranks, in their order, for the reduction written last. */
-static void write_operands(struct rb_writer *w, const struct rb_lanes *l, uint32_t first_slot)
-{
-	for (uint32_t p = 0; p < l->size; p++) {
-		if (p == l->place) {
-			rb_write_operand(w, rb_span_in(RB_SELF));
-		} else if (l->mapped) {
-			rb_write_operand(w, rb_span_in(rb_lanes_local(l, p)));
-		} else {
-			rb_write_operand(w, rb_span_scratch(RB_SELF, first_slot, DEPTH));
-			first_slot += DEPTH;
-		}
-	}
-}
-
-/* The sum over the node of block h, and of what step `came` has brought to a slot (RB_NO_SPAN:
- * nothing), into `to`. */
+/* The sum over the node of block h, and of what step `came` has brought to a slot (NULL: nothing
+ * came), into `to`. */
 static uint32_t write_sum(struct rb_writer *w, struct lane *lane, uint32_t h, uint32_t came,
 			  const struct rb_span *slot, struct rb_span to)
 {
-	const struct rb_lanes *l = lane->l;
-	uint32_t first_slot = lane->slots;
-	struct rb_label read = { 0 };
-	struct rb_row parts = { 0 };
+	struct rb_sums_range range = { .block = rb_lanes_block(lane->l, h, lane->l->place),
+				       .blocks = 1,
+				       .channel = (uint16_t)PART(lane->l, h) };
 
-	if (!l->mapped)
-		parts = write_parts(w, lane, h, &read);
-	uint32_t reduce = rb_write_reduce(w, to, rb_lanes_block(l, h, l->place), 1);
-
-	rb_write_label(w, &read);
-	if (slot != NULL) {
-		rb_write_operand(w, *slot);
-		rb_write_dep(w, came, 0);
-	}
-	write_operands(w, l, first_slot);
-	rb_write_dep_row(w, &lane->entry, 0);
-	rb_write_dep_row(w, &parts, 0);
-	return reduce;
+	return rb_sums_write(w, &lane->sums, &range, came, slot, to);
 }
 
 /* Turn t sends the block of node - 1 - t and adds to that of node - 2 - t, in the slot where it
@@ -108,13 +52,13 @@ static void write_reduce_ring(struct rb_writer *w, struct lane *lane)
 	struct rb_label reader = { 0 }; /* The last one of the slot that was written. */
 
 	if (l->size > 1) {
-		from = slots_take(lane);
+		from = rb_sums_slots(&lane->sums);
 		ready = lane->first_read = write_sum(w, lane, sent, 0, NULL, from);
-		rb_write_dep_label(w, &reader, DEPTH);
+		rb_write_dep_label(w, &reader, RB_SUMS_DEPTH);
 	}
 	for (uint32_t t = 0; t <= last; t++) {
 		uint32_t in = rb_lanes_node_left(l, t + 2);
-		struct rb_span slot = slots_take(lane);
+		struct rb_span slot = rb_sums_slots(&lane->sums);
 		uint32_t send = rb_write_send(w, l->right, (uint16_t)t, from,
 					      rb_lanes_block(l, sent, l->place), 1);
 
@@ -126,7 +70,7 @@ static void write_reduce_ring(struct rb_writer *w, struct lane *lane)
 		uint32_t recv = rb_write_recv(w, l->left, (uint16_t)t, slot,
 					      rb_lanes_block(l, in, l->place), 1);
 
-		rb_write_dep_label(w, &reader, DEPTH);
+		rb_write_dep_label(w, &reader, RB_SUMS_DEPTH);
 		ready = write_sum(w, lane, in, recv, &slot,
 				  t == last ? rb_span_out(RB_SELF) : slot);
 		rb_row_add(&lane->reduces, ready);
@@ -177,14 +121,9 @@ static void write_gather_ring(struct rb_writer *w, const struct lane *lane)
 
 static void write_driven(struct rb_writer *w, const struct rb_lanes *l)
 {
-	struct lane lane = { .l = l };
+	struct lane lane = { .l = l, .sums = { .l = l } };
 
-	for (uint32_t i = 1; l->mapped && i < l->size; i++) {
-		uint32_t peer = rb_lanes_local(l, (l->place + i) % l->size);
-
-		rb_row_add(&lane.entry, rb_write_wait(w, peer, ENTRY, 0, 0));
-		rb_write_flags(w, RB_STEP_ONCE | RB_STEP_ENTRY);
-	}
+	rb_sums_enter(w, &lane.sums);
 	if (l->nodes > 1) {
 		write_reduce_ring(w, &lane);
 	} else {
@@ -198,7 +137,7 @@ static void write_driven(struct rb_writer *w, const struct rb_lanes *l)
 				    (uint16_t)EXIT(l), 0, 0);
 		rb_write_flags(w, RB_STEP_ONCE);
 	}
-	w->schedule->scratch_slots = lane.slots;
+	w->schedule->scratch_slots = lane.sums.slots;
 }
 
 /* A lane that another rank of the node drives: its blocks in the order in which they come. */
@@ -208,7 +147,7 @@ static void write_other(struct rb_writer *w, const struct rb_lanes *l, uint32_t 
 	struct rb_row copies = { 0 };
 
 	if (l->mapped) {
-		(void)rb_write_notify(w, driver, ENTRY, 0, 0);
+		(void)rb_write_notify(w, driver, RB_SUMS_ENTRY, 0, 0);
 		rb_write_flags(w, RB_STEP_ONCE | RB_STEP_ENTRY);
 	}
 	for (uint32_t t = 0; t < l->nodes; t++) {

@@ -21,10 +21,19 @@ struct rb_lanes {
 
 struct rb_lanes rb_lanes_of(const struct rb_build *build, bool mapped);
 
-/* The rank at a place of the rank's own node. */
+/* How many ranks a node has, and the one at a place of it. */
+static inline uint32_t rb_lanes_size(const struct rb_lanes *l, uint32_t node)
+{
+	return l->build->nodes != NULL ? rb_node_size(l->build->nodes, node) : l->size;
+}
+static inline uint32_t rb_lanes_rank(const struct rb_lanes *l, uint32_t node, uint32_t place)
+{
+	return l->build->nodes != NULL ? rb_node_rank(l->build->nodes, node, place) : place;
+}
+/* The same of the rank's own node. */
 static inline uint32_t rb_lanes_local(const struct rb_lanes *l, uint32_t place)
 {
-	return l->build->nodes != NULL ? rb_node_rank(l->build->nodes, l->node, place) : place;
+	return rb_lanes_rank(l, l->node, place);
 }
 
 /* The i-th of the node's other ranks, from its right on; 0 < i < size. */
