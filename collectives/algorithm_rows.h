@@ -102,6 +102,13 @@ ROW(RB_KIND_REDUCE_SCATTER, "direct", RB_SCHEDULE_MAPPED_BUFFERS, UINT16_MAX, RA
 ROW(RB_KIND_REDUCE_SCATTER, "staged", RB_SCHEDULE_MAPPED_SCRATCH, UINT16_MAX, RANKS,
     reduce_scatter_staged, "direct, through slots of scratch", COST_SCATTER_STAGED)
 
+ROW(RB_KIND_REDUCE_SCATTER, "hierarchical", RB_SCHEDULE_MAPPED_BUFFERS, RB_CHANNEL_MAX, RANKS,
+    reduce_scatter_hierarchical, LANED, COST_SCATTER_NODES, .by_node = true,
+    .staged = "hierarchical_staged")
+ROW(RB_KIND_REDUCE_SCATTER, "hierarchical_staged", 0, RB_CHANNEL_MAX, RANKS,
+    reduce_scatter_hierarchical_staged, LANED, COST_SCATTER_NODES_STAGED, .by_node = true,
+    .slots_per_rank = true)
+
 ROW(RB_KIND_ALLGATHER, "flat", 0, ANY, RANKS, allgather_flat, "everyone to all", COST_GATHER_FLAT)
 ROW(RB_KIND_ALLGATHER, "bruck", 0, ANY, RANKS, allgather_bruck, "Bruck et al. 1997",
     COST(PHASES(.log = 1), MESSAGES(.log = 3), SENT(.share = 1), VECTORS(.share = 4, .log = 0.5)))
@@ -160,6 +167,13 @@ ROW(RB_KIND_REDUCE_SCATTERV, "direct", RB_SCHEDULE_MAPPED_BUFFERS, UINT16_MAX, R
     reduce_scatter_direct, DIRECT, COST_SCATTER_DIRECT)
 ROW(RB_KIND_REDUCE_SCATTERV, "staged", RB_SCHEDULE_MAPPED_SCRATCH, UINT16_MAX, RANKS,
     reduce_scatter_staged, "direct, through slots of scratch", COST_SCATTER_STAGED)
+
+ROW(RB_KIND_REDUCE_SCATTERV, "hierarchical", RB_SCHEDULE_MAPPED_BUFFERS, RB_CHANNEL_MAX, RANKS,
+    reduce_scatter_hierarchical, LANED, COST_SCATTER_NODES, .by_node = true,
+    .staged = "hierarchical_staged")
+ROW(RB_KIND_REDUCE_SCATTERV, "hierarchical_staged", 0, RB_CHANNEL_MAX, RANKS,
+    reduce_scatter_hierarchical_staged, LANED, COST_SCATTER_NODES_STAGED, .by_node = true,
+    .slots_per_rank = true)
 
 ROW(RB_KIND_ALLTOALLV, "flat", 0, ANY, RANKS, alltoall_flat, "everyone to all", COST_ALL_FLAT,
     .forced_only = true)

@@ -47,6 +47,10 @@
 #define COST_SCATTER_DIRECT COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.share = 1))
 #define COST_SCATTER_STAGED                                                                        \
 	COST(PHASES(.one = 3), MESSAGES(.all = 6), VECTORS(.share = 3), .by_chunk = true)
+#define COST_SCATTER_NODES                                                                         \
+	COST(PHASES(.all = 1), MESSAGES(.all = 2), SENT(.share = 1), VECTORS(.share = 4))
+#define COST_SCATTER_NODES_STAGED                                                                  \
+	COST(PHASES(.all = 1), MESSAGES(.all = 2), SENT(.share = 1), VECTORS(.share = 8))
 #define COST_ALL_FLAT                                                                              \
 	COST(PHASES(.one = 1), MESSAGES(.all = 2), SENT(.share = 1), VECTORS(.share = 4.5))
 #define COST_ALL_PAIRWISE                                                                          \
