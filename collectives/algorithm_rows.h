@@ -62,6 +62,15 @@ ROW(RB_KIND_REDUCE, "scatter_gather", RB_SCHEDULE_IN_TURNS, UINT16_MAX, OTHERS,
 ROW(RB_KIND_REDUCE, "direct", RB_SCHEDULE_MAPPED_BUFFERS, UINT16_MAX, RANKS, reduce_direct, DIRECT,
     COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.one = 1, .share = 0.5)))
 
+ROW(RB_KIND_REDUCE, "hierarchical", RB_SCHEDULE_MAPPED_BUFFERS, RB_CHANNEL_MAX, LANES,
+    reduce_hierarchical, CHAINED,
+    COST(PHASES(.all = 1), MESSAGES(.one = 2), SENT(.one = 1), VECTORS(.one = 3), .chain = true),
+    .by_node = true, .staged = "hierarchical_staged")
+ROW(RB_KIND_REDUCE, "hierarchical_staged", 0, RB_CHANNEL_MAX, LANES, reduce_hierarchical_staged,
+    CHAINED,
+    COST(PHASES(.all = 1), MESSAGES(.one = 4), SENT(.one = 1), VECTORS(.one = 7), .chain = true),
+    .by_node = true)
+
 ROW(RB_KIND_ALLREDUCE, "flat", 0, UINT16_MAX / 2, ONE, allreduce_flat, "everyone to all",
     COST(PHASES(.one = 1), MESSAGES(.all = 2), SENT(.all = 1), VECTORS(.one = 2, .all = 5)))
 ROW(RB_KIND_ALLREDUCE, "two_shot", RB_SCHEDULE_IN_TURNS, UINT16_MAX, RANKS, allreduce_two_shot,

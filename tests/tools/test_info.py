@@ -248,7 +248,8 @@ class Proofs(unittest.TestCase):
     def test_all_of_an_operation(self):
         for words in ([], ["all"]):
             code, proofs = self.proofs("reduce", *words, "-n", "4")
-            algorithms = {"flat", "binomial", "chain", "scatter_gather", "direct"}
+            algorithms = {"flat", "binomial", "chain", "scatter_gather", "direct", "hierarchical",
+                          "hierarchical_staged"}
             self.assertEqual((code, set(proofs)), (0, algorithms))
             for name, one in proofs.items():
                 self.assertEqual((one["proved"], one["status"]), (True, "ok"))
