@@ -294,12 +294,10 @@ static uint64_t falling(const void *arg, uint32_t s, uint32_t d)
 	return d == 1 ? 0 : 2 * (6 + 2 * (s + n - d));
 }
 
-static void build(struct rb_joint *joint, const struct rb_algorithm *algorithm, uint32_t rank_count,
-		  uint32_t root, bool in_place)
+static void build(struct rb_joint *joint, const struct rb_joint *like)
 {
-	*joint = (struct rb_joint) {
-		.algorithm = algorithm, .rank_count = rank_count, .root = root, .in_place = in_place
-	};
+	*joint = *like;
+	joint->schedules = NULL;
 	ck_assert_int_eq(rb_joint_build(joint), RUBATO_OK);
 }
 
@@ -366,6 +364,7 @@ static bool implied_everywhere(const struct rb_joint *mutant, const struct rb_jo
 				  .schedules = mutant->schedules,
 				  .rank_count = mutant->rank_count,
 				  .root = mutant->root,
+				  .nodes = mutant->nodes,
 				  .instances = 3,
 				  .implied_step = m->step };
 	struct rb_check_result result;
@@ -488,7 +487,7 @@ static void judge(const struct rb_joint *original, const struct spread *spread,
 	struct rb_joint w;
 	char text[300];
 
-	build(&w, original->algorithm, original->rank_count, original->root, original->in_place);
+	build(&w, original);
 	if (!mutate(&w, m)) {
 		rb_joint_free(&w);
 		return;
@@ -553,6 +552,38 @@ static void judge_all(const struct rb_joint *original, struct tally *tally)
 	spread_free(&spread);
 }
 
+static void judge_ranks(const struct rb_algorithm *a, uint32_t n, const struct rb_nodes *nodes,
+			struct tally *tally)
+{
+	for (int told = 0; told <= rb_joint_told_in_place(a->kind); told++) {
+		struct rb_joint joint, what = { .algorithm = a,
+						.rank_count = n,
+						.root = rb_kind_rooted(a->kind) ? 1 : 0,
+						.nodes = nodes,
+						.in_place = told };
+
+		build(&joint, &what);
+		judge_all(&joint, tally);
+		rb_joint_free(&joint);
+	}
+}
+
+/* Nodes of one rank and two; three nodes; two lanes, the nodes' ranks in turn. */
+static void judge_nodes(const struct rb_algorithm *a, struct tally *tally)
+{
+	static const uint32_t name_of[][4] = { { 0, 1, 1 }, { 0, 1, 2, 0 }, { 0, 1, 0, 1 } };
+	static const uint32_t ranks[] = { 3, 4, 4 };
+	uint32_t placements = test_length() == TEST_SHORT || rb_kind_uneven(a->kind) ? 1 : 3;
+
+	for (uint32_t i = 0; i < placements; i++) {
+		uint32_t words[RB_NODES_WORDS(4)];
+		struct rb_nodes nodes;
+
+		rb_nodes_make(&nodes, words, name_of[i], ranks[i]);
+		judge_ranks(a, ranks[i], &nodes, tally);
+	}
+}
+
 START_TEST(every_change_is_noticed)
 {
 	const struct rb_algorithm *a = &rb_algorithms[_i];
@@ -561,15 +592,10 @@ START_TEST(every_change_is_noticed)
 	uint32_t most = a->rank_max < wanted ? a->rank_max : wanted;
 	struct tally tally = { 0 };
 
-	for (uint32_t n = 2; n <= most; n++) {
-		for (int told = 0; told <= rb_joint_told_in_place(a->kind); told++) {
-			struct rb_joint joint;
-
-			build(&joint, a, n, rb_kind_rooted(a->kind) ? 1 : 0, told);
-			judge_all(&joint, &tally);
-			rb_joint_free(&joint);
-		}
-	}
+	for (uint32_t n = 2; n <= most; n++)
+		judge_ranks(a, n, NULL, &tally);
+	if (a->by_node)
+		judge_nodes(a, &tally);
 	printf("%-15s %-26s caught %5u  implied %3u  other order %2u  redundant %2u  "
 	       "survived %u\n",
 	       rb_kind_name(a->kind), a->name, tally.caught, tally.implied, tally.reordered,
