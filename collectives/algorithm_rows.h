@@ -154,7 +154,8 @@ ROW(RB_KIND_ALLTOALL, "pairwise", 0, ANY, RANKS, alltoall_pairwise, MPICH, COST_
 /* Besides its messages, n log2(n) / 2 small copies. */
 ROW(RB_KIND_ALLTOALL, "bruck", 0, ANY, RANKS, alltoall_bruck, "Bruck et al. 1997",
     COST(PHASES(.log = 1), MESSAGES(.log = 2, .all = 0.8), SENT(.log = 0.5),
-	 VECTORS(.one = 2, .log = 3)))
+	 VECTORS(.one = 2, .log = 3)),
+    .packs = true)
 ROW(RB_KIND_ALLTOALL, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, alltoall_direct, DIRECT,
     COST_ALL_DIRECT)
 

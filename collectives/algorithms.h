@@ -84,6 +84,7 @@ struct rb_algorithm {
 	const char *source; /* Paper or origin, for docs and --explain. */
 	struct rb_cost cost;
 	bool slots_per_rank; /* Its scratch has slots for every rank: chunks get smaller. */
+	bool packs;          /* Has no slots, and messages of many blocks: chunks are longer. */
 	uint8_t pieces; /* Of a block, at least, where they are long enough: its phases overlap. */
 	bool own_link;  /* Chosen only where each rank is alone on its node: more and shorter
 			      * messages than they are worth in memory, or on a shared card. */

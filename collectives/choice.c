@@ -105,7 +105,7 @@ static uint64_t chunk_elements(const struct rb_choice_facts *facts, const struct
 	if (count / chunk >= RB_ITERATION_MAX - 1) /* Tags count no further. */
 		chunk = (count / (RB_ITERATION_MAX - 1) / ALIGN_BYTES + 1) * ALIGN_BYTES;
 	/* Slots of scratch hold a chunk each: not much longer than a block. */
-	uint64_t blocks = rb_algorithm_blocks(a, facts->rank_count, facts->nodes);
+	uint64_t blocks = a->packs ? 1 : rb_algorithm_blocks(a, facts->rank_count, facts->nodes);
 	uint64_t block = (count / blocks / ALIGN_BYTES + 2) * ALIGN_BYTES;
 
 	return chunk < block ? chunk : block;
