@@ -159,6 +159,17 @@ ROW(RB_KIND_ALLTOALL, "bruck", 0, ANY, RANKS, alltoall_bruck, "Bruck et al. 1997
 ROW(RB_KIND_ALLTOALL, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, alltoall_direct, DIRECT,
     COST_ALL_DIRECT)
 
+ROW(RB_KIND_ALLTOALL, "hierarchical", RB_SCHEDULE_MAPPED_BUFFERS, RB_CHANNEL_MAX, RANKS,
+    alltoall_hierarchical, "a message from each node to each rank; after Traeff and Hunold 2020",
+    COST(PHASES(.one = 1), MESSAGES(.one = 4, .all = 4), SENT(.share = 1),
+	 VECTORS(.one = 2, .share = 6)),
+    .packs = true, .by_node = true, .staged = "hierarchical_staged")
+ROW(RB_KIND_ALLTOALL, "hierarchical_staged", 0, RB_CHANNEL_MAX, RANKS, alltoall_hierarchical_staged,
+    "a message from each node to each rank; after Traeff and Hunold 2020",
+    COST(PHASES(.one = 2), MESSAGES(.one = 4, .all = 8), SENT(.share = 1),
+	 VECTORS(.one = 4, .share = 8)),
+    .packs = true, .by_node = true)
+
 ROW(RB_KIND_ALLGATHERV, "flat", 0, ANY, RANKS, allgather_flat, "everyone to all", COST_GATHER_FLAT)
 ROW(RB_KIND_ALLGATHERV, "ring", 0, RB_CHANNEL_MAX, RANKS, allgather_ring, MPICH, COST_GATHER_RING)
 ROW(RB_KIND_ALLGATHERV, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, allgather_direct, DIRECT,

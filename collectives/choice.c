@@ -169,10 +169,12 @@ static struct crossing crossing_of(const struct rb_nodes *nodes, const struct rb
 	return (struct crossing) { 1, others };
 }
 
-/* How many ranks of a node send so much: all, or the root, or (lanes) each its share. */
+/* How many ranks of a node send so much: all, or the root, or (lanes) each its share. In an
+ * alltoall every rank has a vector of its own. */
 static double senders(const struct rb_nodes *nodes, const struct rb_algorithm *a)
 {
-	bool alone = a->by_node || (rb_kind_rooted(a->kind) && !a->cost.chain);
+	bool share = a->by_node && a->kind != RB_KIND_ALLTOALL;
+	bool alone = share || (rb_kind_rooted(a->kind) && !a->cost.chain);
 
 	return alone ? 1 : (double)nodes->rank_count / nodes->count;
 }
