@@ -325,7 +325,7 @@ double rb_predict(const struct rb_choice_facts *facts, uint32_t algorithm, uint6
 {
 	const struct rb_algorithm *a = &rb_algorithms[algorithm];
 
-	if (!can_run(facts, a))
+	if (!can_run(facts, a) || (a->by_node && !has_levels(facts)))
 		return -1;
 	return predict_us(facts, a, count_of(facts, a->kind, count, element_bytes), element_bytes);
 }

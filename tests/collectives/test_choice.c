@@ -268,6 +268,19 @@ START_TEST(every_algorithm_has_a_cost_and_a_use)
 }
 END_TEST
 
+/* On one node the costs of what goes over nodes are next to nothing. */
+START_TEST(one_node_predicts_none_by_node)
+{
+	struct rb_choice_facts facts = node(4, true);
+
+	for (uint32_t i = 0; i < rb_algorithm_count; i++)
+		ck_assert_msg((rb_predict(&facts, i, 1 << 20, 4) < 0) ==
+				      (rb_algorithms[i].by_node || rb_algorithms[i].rank_max < 4 ||
+				       (rb_algorithms[i].flags & RB_SCHEDULE_PUT)),
+			      "%s %s", rb_kind_name(rb_algorithms[i].kind), rb_algorithms[i].name);
+}
+END_TEST
+
 START_TEST(by_name_or_not_at_all)
 {
 	struct rb_choice_facts facts = node(4, false);
@@ -306,6 +319,7 @@ int main(void)
 	tcase_add_test(tc, two_ranks_apart_exchange);
 	tcase_add_test(tc, networks_are_spared);
 	tcase_add_test(tc, choices_fit_everywhere);
+	tcase_add_test(tc, one_node_predicts_none_by_node);
 	tcase_add_test(tc, by_name_or_not_at_all);
 	return check_main("choice", tc);
 }
