@@ -129,8 +129,8 @@ struct rb_choice {
 	const char *why;     /* A few words, for rubato_explain. */
 };
 
-/* The time that the cost model gives the algorithm, in microseconds; negative: it cannot run,
- * or is for several nodes and there are none. */
+/* The time that the cost model gives the algorithm, in microseconds; negative: it is no
+ * candidate here. */
 double rb_predict(const struct rb_choice_facts *facts, uint32_t algorithm, uint64_t count,
 		  uint32_t element_bytes);
 /*

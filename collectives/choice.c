@@ -267,6 +267,14 @@ static bool exchanges(const struct rb_choice_facts *facts, enum rb_kind kind, ui
 	       bytes <= EXCHANGE_BYTES;
 }
 
+/* Whether it takes part in the choice here. */
+static bool is_candidate(const struct rb_choice_facts *facts, const struct rb_algorithm *a)
+{
+	return !a->forced_only && can_run(facts, a) &&
+	       RB_IMPLIES(a->own_link, facts->node_ranks <= 1) &&
+	       RB_IMPLIES(a->by_node, has_levels(facts));
+}
+
 /* The cheapest that can run here and needs none of `without`; -1: none. */
 static int cheapest(const struct rb_choice_facts *facts, enum rb_kind kind, uint64_t count,
 		    uint32_t element_bytes, uint32_t without, double *best_us)
@@ -277,9 +285,8 @@ static int cheapest(const struct rb_choice_facts *facts, enum rb_kind kind, uint
 	for (uint32_t i = 0; i < rb_algorithm_count; i++) {
 		const struct rb_algorithm *a = &rb_algorithms[i];
 
-		if (a->kind != kind || a->forced_only || !can_run(facts, a) || a->flags & without ||
-		    (exchange && !a->exchanges) || (a->own_link && facts->node_ranks > 1) ||
-		    (a->by_node && !has_levels(facts)))
+		if (a->kind != kind || !is_candidate(facts, a) || a->flags & without ||
+		    (exchange && !a->exchanges))
 			continue;
 		double us = predict_us(facts, a, count, element_bytes);
 
@@ -325,7 +332,7 @@ double rb_predict(const struct rb_choice_facts *facts, uint32_t algorithm, uint6
 {
 	const struct rb_algorithm *a = &rb_algorithms[algorithm];
 
-	if (!can_run(facts, a) || (a->by_node && !has_levels(facts)))
+	if (!is_candidate(facts, a))
 		return -1;
 	return predict_us(facts, a, count_of(facts, a->kind, count, element_bytes), element_bytes);
 }

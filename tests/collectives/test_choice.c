@@ -269,15 +269,17 @@ START_TEST(every_algorithm_has_a_cost_and_a_use)
 END_TEST
 
 /* On one node the costs of what goes over nodes are next to nothing. */
-START_TEST(one_node_predicts_none_by_node)
+START_TEST(candidates_alone_have_a_time)
 {
 	struct rb_choice_facts facts = node(4, true);
 
-	for (uint32_t i = 0; i < rb_algorithm_count; i++)
-		ck_assert_msg((rb_predict(&facts, i, 1 << 20, 4) < 0) ==
-				      (rb_algorithms[i].by_node || rb_algorithms[i].rank_max < 4 ||
-				       (rb_algorithms[i].flags & RB_SCHEDULE_PUT)),
-			      "%s %s", rb_kind_name(rb_algorithms[i].kind), rb_algorithms[i].name);
+	for (uint32_t i = 0; i < rb_algorithm_count; i++) {
+		const struct rb_algorithm *a = &rb_algorithms[i];
+		bool none = a->by_node || a->own_link || a->forced_only || a->rank_max < 4;
+
+		ck_assert_msg((rb_predict(&facts, i, 1 << 20, 4) < 0) == none, "%s %s",
+			      rb_kind_name(a->kind), a->name);
+	}
 }
 END_TEST
 
@@ -319,7 +321,7 @@ int main(void)
 	tcase_add_test(tc, two_ranks_apart_exchange);
 	tcase_add_test(tc, networks_are_spared);
 	tcase_add_test(tc, choices_fit_everywhere);
-	tcase_add_test(tc, one_node_predicts_none_by_node);
+	tcase_add_test(tc, candidates_alone_have_a_time);
 	tcase_add_test(tc, by_name_or_not_at_all);
 	return check_main("choice", tc);
 }
