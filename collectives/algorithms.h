@@ -56,6 +56,7 @@ enum rb_reach {
 	RB_REACH_ALL,    /* To every other rank. */
 	RB_REACH_NEXT,   /* To the next rank: one of a node's crosses. */
 	RB_REACH_POWERS, /* To those 1, 2, 4, ... away: the far ones of these rounds do. */
+	RB_REACH_PAIRS,  /* To every other rank, two at a time: each round waits for its ends. */
 	RB_REACH_HALVES, /* Likewise, half as much each time farther. */
 };
 

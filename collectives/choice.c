@@ -161,6 +161,8 @@ static struct crossing crossing_of(const struct rb_nodes *nodes, const struct rb
 		return (struct crossing) { 1 / size, 1 / size };
 	case RB_REACH_POWERS:
 		return (struct crossing) { rounds, rounds };
+	case RB_REACH_PAIRS: /* Of the phases that a row has for memory, twice as many. */
+		return (struct crossing) { 2, others };
 	case RB_REACH_HALVES:
 		return (struct crossing) { rounds, others / size };
 	case RB_REACH_ALL:

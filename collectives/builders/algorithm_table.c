@@ -54,7 +54,8 @@
 #define COST_ALL_FLAT                                                                              \
 	COST(PHASES(.one = 1), MESSAGES(.all = 2), SENT(.share = 1), VECTORS(.share = 4.5))
 #define COST_ALL_PAIRWISE                                                                          \
-	COST(PHASES(.all = 0.25), MESSAGES(.all = 2), SENT(.share = 1), VECTORS(.share = 4))
+	COST(PHASES(.all = 0.25), MESSAGES(.all = 2), SENT(.share = 1), REACH(PAIRS),              \
+	     VECTORS(.share = 4))
 #define COST_ALL_DIRECT                                                                            \
 	COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.share = 2), .by_chunk = true)
 

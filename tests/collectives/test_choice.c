@@ -248,6 +248,7 @@ START_TEST(networks_are_spared)
 	facts.network = (struct rb_link) { 5000, 0.08, 0 }; /* 100 Mbit/s, far away. */
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 1 << 10, false), "flat");
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 64 << 10, false), "two_shot");
+	ck_assert_str_eq(name_of(facts, RB_KIND_ALLTOALL, 64 << 10, false), "flat");
 	facts.node_ranks = 2; /* No link of its own: whole vectors, in as few phases. */
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 64 << 10, false), "recursive_doubling");
 }
