@@ -5,6 +5,7 @@
 #include "collectives/checker/joint.h"
 #include "collectives/checker/proof.h"
 #include "tests/check_main.h"
+#include "tests/length.h"
 
 #define RANKS_MAX 64
 
@@ -104,12 +105,14 @@ START_TEST(algorithms_are_right_on_any_nodes)
 		for (int cyclic = 0; cyclic <= 1; cyclic++) {
 			struct rb_nodes nodes;
 
+			if (test_length() == TEST_SHORT && (i + (uint32_t)cyclic) % 3 != 0)
+				continue;
 			make(&nodes, placements[i].sizes, placements[i].count, cyclic);
 			prove(a, &nodes, 0);
 			prove(a, &nodes, 1000003);
 		}
 	}
-	ck_assert_uint_gt(proved, 8 * PLACEMENTS);
+	ck_assert_uint_gt(proved, (test_length() == TEST_SHORT ? 2 : 8) * PLACEMENTS);
 }
 END_TEST
 
