@@ -434,6 +434,17 @@ static rubato_status oneshots_prepare(struct rubato_comm *comm)
 	return RUBATO_OK;
 }
 
+/* Of the largest node. */
+static uint32_t node_ranks_most(const struct rb_nodes *nodes)
+{
+	uint32_t most = 1;
+
+	for (uint32_t i = 0; i < nodes->count; i++)
+		if (rb_node_size(nodes, i) > most)
+			most = rb_node_size(nodes, i);
+	return most;
+}
+
 static rubato_status open_steps(struct opening *o)
 {
 	struct rubato_comm *comm = o->comm;
@@ -449,8 +460,9 @@ static rubato_status open_steps(struct opening *o)
 
 	bool simulated = rb_engine_time_is_virtual(&comm->engine);
 
-	if (simulated) { /* Every simulated rank has a core of its own. */
+	if (simulated) { /* Every simulated rank has a core of its own, on a node that is one. */
 		comm->choices.facts.cores = comm->engine.rank_count;
+		comm->choices.facts.node_ranks = node_ranks_most(comm->choices.facts.nodes);
 		if (comm->engine.endpoints[0]->ops->work != NULL)
 			rb_executor_host_time(comm->engine.executor, comm->engine.endpoints[0]);
 	} else {
