@@ -116,7 +116,7 @@ struct rb_choice_facts {
 	bool mapped;                  /* All ranks can map each other's registered memory. */
 	bool put;                     /* All transports can put. */
 	uint32_t cores;           /* Of the machine, or part of one, with the most ranks a core. */
-	uint32_t node_ranks;      /* Those that share these. */
+	uint32_t host_ranks;      /* Those that share these. */
 	uint64_t chunk_bytes_max; /* RUBATO_CHUNK: 256 KiB. */
 };
 

@@ -231,7 +231,7 @@ static double predict_us(const struct rb_choice_facts *facts, const struct rb_al
 			 uint64_t count, uint32_t element_bytes)
 {
 	struct work work = work_of(facts, a, count, element_bytes);
-	double crowd = facts->cores > 0 ? (double)facts->node_ranks / facts->cores : 1;
+	double crowd = facts->cores > 0 ? (double)facts->host_ranks / facts->cores : 1;
 	double phase_us = PHASE_US + (crowd > 1 ? TURN_US * crowd : 0);
 
 	if (crowd < 1)
@@ -273,7 +273,7 @@ static bool exchanges(const struct rb_choice_facts *facts, enum rb_kind kind, ui
 static bool is_candidate(const struct rb_choice_facts *facts, const struct rb_algorithm *a)
 {
 	return !a->forced_only && can_run(facts, a) &&
-	       RB_IMPLIES(a->own_link, facts->node_ranks <= 1) &&
+	       RB_IMPLIES(a->own_link, facts->host_ranks <= 1) &&
 	       RB_IMPLIES(a->by_node, has_levels(facts));
 }
 

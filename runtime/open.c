@@ -234,7 +234,7 @@ static rubato_status blobs_read(struct opening *o, uint32_t i)
 	}
 	o->here = rb_crowd_at(&crowd, o->host, o->group);
 	worst = rb_crowd_worst(&crowd); /* Ranks choose alike, so one machine speaks for all. */
-	facts->node_ranks = worst.ranks;
+	facts->host_ranks = worst.ranks;
 	facts->cores = worst.cores;
 	rb_crowd_fini(&crowd);
 	return err;
@@ -435,7 +435,7 @@ static rubato_status oneshots_prepare(struct rubato_comm *comm)
 }
 
 /* Of the largest node. */
-static uint32_t node_ranks_most(const struct rb_nodes *nodes)
+static uint32_t largest_node(const struct rb_nodes *nodes)
 {
 	uint32_t most = 1;
 
@@ -462,7 +462,7 @@ static rubato_status open_steps(struct opening *o)
 
 	if (simulated) { /* Every simulated rank has a core of its own, on a node that is one. */
 		comm->choices.facts.cores = comm->engine.rank_count;
-		comm->choices.facts.node_ranks = node_ranks_most(comm->choices.facts.nodes);
+		comm->choices.facts.host_ranks = largest_node(comm->choices.facts.nodes);
 		if (comm->engine.endpoints[0]->ops->work != NULL)
 			rb_executor_host_time(comm->engine.executor, comm->engine.endpoints[0]);
 	} else {

@@ -169,29 +169,29 @@ void rb_waiting_measure(bool crowded, struct rb_waiting_costs *out)
 	out->yield_ns = crowded ? yield_measure() : 0;
 }
 
-struct rb_waiting rb_waiting_choose(const struct rb_waiting_costs *costs, uint32_t node_ranks,
+struct rb_waiting rb_waiting_choose(const struct rb_waiting_costs *costs, uint32_t host_ranks,
 				    uint32_t cores)
 {
-	if (node_ranks <= cores)
+	if (host_ranks <= cores)
 		return (struct rb_waiting) { .spin_ns = SPIN_WAKEUPS * costs->wake_ns,
 					     .yield_ns = 0 };
 	return (struct rb_waiting) { .spin_ns = costs->yield_ns,
 				     .yield_ns = YIELD_WAKEUPS * costs->wake_ns };
 }
 
-struct rb_waiting rb_waiting_find(uint32_t node_ranks, uint32_t cores, uint64_t forced_ns)
+struct rb_waiting rb_waiting_find(uint32_t host_ranks, uint32_t cores, uint64_t forced_ns)
 {
 	struct rb_waiting_costs costs;
 	struct rb_waiting waiting = { .spin_ns = forced_ns, .yield_ns = 0, .forced = true };
 
 	if (forced_ns > 0)
 		return waiting;
-	rb_waiting_measure(node_ranks > cores, &costs);
-	waiting = rb_waiting_choose(&costs, node_ranks, cores);
+	rb_waiting_measure(host_ranks > cores, &costs);
+	waiting = rb_waiting_choose(&costs, host_ranks, cores);
 	RB_LOG(RB_LOG_INFO,
 	       "waiting: %u ranks on %u cores, a wake-up takes %llu ns, a yield %llu: polls for "
 	       "%llu ns, yields for %llu",
-	       node_ranks, cores, (unsigned long long)costs.wake_ns,
+	       host_ranks, cores, (unsigned long long)costs.wake_ns,
 	       (unsigned long long)costs.yield_ns, (unsigned long long)waiting.spin_ns,
 	       (unsigned long long)waiting.yield_ns);
 	return waiting;

@@ -121,8 +121,8 @@ static rubato_status plan_make(struct rubato_partial *p, uint32_t rank, uint32_t
 		facts.nodes = who.nodes = NULL;
 	facts.rank_count = who.rank_count = rank_count;
 	who.rank = rank;
-	if (facts.node_ranks > rank_count)
-		facts.node_ranks = rank_count;
+	if (facts.host_ranks > rank_count)
+		facts.host_ranks = rank_count;
 	RB_TRY(rb_choose(&facts, RB_KIND_ALLREDUCE, p->vector.count, element_bytes, forced,
 			 &choice));
 	key.algorithm = choice.algorithm;

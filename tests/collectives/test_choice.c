@@ -11,7 +11,7 @@ static struct rb_choice_facts node(uint32_t ranks, bool mapped)
 	return (struct rb_choice_facts) { .rank_count = ranks,
 					  .mapped = mapped,
 					  .cores = 2,
-					  .node_ranks = ranks,
+					  .host_ranks = ranks,
 					  .chunk_bytes_max = 256u << 10 };
 }
 
@@ -20,7 +20,7 @@ static struct rb_choice_facts machines(uint32_t ranks)
 {
 	struct rb_choice_facts facts = node(ranks, false);
 
-	facts.node_ranks = 1;
+	facts.host_ranks = 1;
 	return facts;
 }
 
@@ -63,7 +63,7 @@ START_TEST(own_links_are_used)
 		struct rb_choice_facts facts = machines(8);
 		struct rb_choice c;
 
-		facts.node_ranks = 2;
+		facts.host_ranks = 2;
 		for (uint64_t count = 1; count < 1 << 24 && a->kind != RB_KIND_SENDRECV;
 		     count *= 4) {
 			ck_assert_int_eq(rb_choose(&facts, a->kind, count, 4, -1, &c), RUBATO_OK);
@@ -160,9 +160,9 @@ START_TEST(choices_fit_everywhere)
 		enum rb_kind kind = (enum rb_kind)(RB_KIND_BARRIER + (draw >> 32) % 13);
 		uint64_t count = rb_rng_next(&rng) >> (4 + (draw >> 40) % 60);
 
-		facts.node_ranks = 1 + (uint32_t)rb_rng_below(&rng, facts.rank_count);
+		facts.host_ranks = 1 + (uint32_t)rb_rng_below(&rng, facts.rank_count);
 		if (kind == RB_KIND_SENDRECV)
-			facts.rank_count = facts.node_ranks = 2;
+			facts.rank_count = facts.host_ranks = 2;
 		if (kind == RB_KIND_BARRIER)
 			count = 0;
 		check_limits(&facts, kind, count, draw >> 10 & 1 ? 4 : 8);
@@ -234,7 +234,7 @@ START_TEST(networks_are_spared)
 
 	nodes_of(&nodes, 8, 4);
 	facts.nodes = &nodes;
-	facts.node_ranks = 4;
+	facts.host_ranks = 4;
 	facts.network = (struct rb_link) { 30, 0.008, 0 }; /* 1 Gbit/s. */
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 4 << 20, false), "hierarchical");
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 4 << 20, true), "hierarchical_staged");
@@ -242,14 +242,14 @@ START_TEST(networks_are_spared)
 	nodes_of(&nodes, 4, 1);
 	facts.nodes = &nodes;
 	facts.rank_count = 4;
-	facts.node_ranks = 1;
+	facts.host_ranks = 1;
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 64 << 10, false), "two_shot");
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 16 << 20, false), "ring");
 	facts.network = (struct rb_link) { 5000, 0.08, 0 }; /* 100 Mbit/s, far away. */
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 1 << 10, false), "flat");
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 64 << 10, false), "two_shot");
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLTOALL, 64 << 10, false), "flat");
-	facts.node_ranks = 2; /* No link of its own: whole vectors, in as few phases. */
+	facts.host_ranks = 2; /* No link of its own: whole vectors, in as few phases. */
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 64 << 10, false), "recursive_doubling");
 }
 END_TEST

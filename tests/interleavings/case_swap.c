@@ -256,7 +256,7 @@ static void rank_begin(struct swap *w, uint32_t rank, const rubato_partial_optio
 							   .nodes = &r->comm.choices.nodes,
 							   .mapped = true,
 							   .cores = 2,
-							   .node_ranks = 2,
+							   .host_ranks = 2,
 							   .chunk_bytes_max = 1 << 18 };
 	for (uint32_t i = 0; i < RB_KIND_COUNT; i++)
 		r->comm.choices.forced[i] = -1;
