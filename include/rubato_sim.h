@@ -66,14 +66,13 @@ typedef struct rubato_sim_options {
 	uint32_t node_count;        /* 0: as ranks_per_node says. */
 	const uint32_t *node_ranks; /* Only read before the run. */
 	rubato_sim_costs costs;
+	uint32_t hollow;    /* 1: rubato_alloc gives addresses without memory; rubato_sim_hollow. */
+	uint32_t reserved2; /* 0. */
 } rubato_sim_options;
 #define RUBATO_SIM_OPTIONS_INIT                                                                    \
 	{                                                                                          \
 		(uint32_t)sizeof(rubato_sim_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, \
-			0, 0, NULL,                                                                \
-		{                                                                                  \
-			0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                               \
-		}                                                                                  \
+			0, 0, NULL, { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }, 0, 0                         \
 	}
 
 typedef struct rubato_sim_result {
@@ -100,6 +99,15 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_sim_run(const rubato_sim_option
  * both say so there. For a moment when nothing is on its way, the same number on every rank that
  * calls it. On other transports it does nothing. */
 RUBATO_API void rubato_sim_reseed(rubato_comm *comm, uint64_t number);
+
+/*
+ * In a hollow simulation: the address of so many bytes that are not there, as malloc's would be;
+ * rubato_alloc gives such addresses, too, as its own. What collectives, sends and receives are
+ * given at them takes its time, but moves nowhere: so 256 ranks of 64 MiB fit. Nobody may read or
+ * write there, so partial and lagged allreduces are refused. Returns NULL elsewhere, and when the
+ * 1 TiB that each rank has is used up.
+ */
+RUBATO_API void *rubato_sim_hollow(rubato_comm *comm, size_t bytes);
 
 #ifdef __cplusplus
 }

@@ -13,7 +13,7 @@ static void oneshot_free(struct rubato_op *op)
 {
 	if (op == NULL)
 		return;
-	free(op->scratch.plain);
+	rb_scratch_free(&op->scratch);
 	free(op->exchange.peers);
 	free(op->exchange.records);
 	free(op->exchange.own_record);

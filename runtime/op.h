@@ -11,6 +11,9 @@
 #ifndef RB_RUNTIME_OP_H
 #define RB_RUNTIME_OP_H
 
+#include <stdlib.h>
+
+#include "base/hollow.h"
 #include "runtime/comm.h"
 #include "runtime/engine/memory.h"
 #include "runtime/engine/run.h"
@@ -30,6 +33,14 @@ struct rb_op_scratch {
 	void *plain;
 	uint64_t plain_bytes;
 };
+
+static inline void rb_scratch_free(struct rb_op_scratch *scratch)
+{
+	if (!rb_hollow(scratch->plain))
+		free(scratch->plain);
+	scratch->plain = NULL;
+	scratch->plain_bytes = 0;
+}
 
 struct rb_op_exchange { /* Where peers' buffers are: op_exchange.c. */
 	struct rb_run run;

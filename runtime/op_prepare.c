@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hollow.h"
 #include "base/rng.h"
 #include "runtime/arguments.h"
 #include "runtime/op_exchange.h"
@@ -74,9 +75,11 @@ static rubato_status scratch_prepare(struct rubato_op *op, uint64_t bytes, bool 
 		op->scratch.memory = NULL;
 		RB_TRY(rb_memory_alloc(&op->comm->memory, bytes, &op->scratch.memory));
 	} else if (!mapped && op->scratch.plain_bytes < bytes) {
-		free(op->scratch.plain);
-		op->scratch.plain_bytes = 0;
-		op->scratch.plain = NULL;
+		rb_scratch_free(&op->scratch);
+		if (rb_hollow(op->in) || rb_hollow(op->out)) {
+			op->scratch.plain = (void *)(uintptr_t)(UINT64_C(1) << RB_HOLLOW_BIT);
+			return RUBATO_OK;
+		}
 		if (posix_memalign(&op->scratch.plain, 64, bytes) != 0)
 			return RB_FAIL(RUBATO_ERR_MEMORY, "scratch: %llu bytes",
 				       (unsigned long long)bytes);

@@ -275,7 +275,7 @@ void rb_op_release(struct rubato_op *op)
 		rb_memory_drop(&op->comm->memory, op->scratch.retired);
 	if (op->scratch.memory != NULL)
 		rb_memory_drop(&op->comm->memory, op->scratch.memory);
-	free(op->scratch.plain);
+	rb_scratch_free(&op->scratch);
 	free(op->exchange.peers);
 	free(op->exchange.records);
 	free(op->exchange.own_record);

@@ -201,6 +201,13 @@ rubato_status rubato_sim_run(const rubato_sim_options *options, rubato_sim_main 
 	return err;
 }
 
+void *rubato_sim_hollow(rubato_comm *comm, size_t bytes)
+{
+	struct rb_endpoint *ep = comm != NULL ? rb_comm_endpoint(comm) : NULL;
+
+	return ep != NULL && ep->ops == &rb_transport_sim ? rb_sim_hollow(ep, bytes) : NULL;
+}
+
 void rubato_sim_reseed(rubato_comm *comm, uint64_t number)
 {
 	struct rb_endpoint *ep = rb_comm_endpoint(comm);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hollow.h"
 #include "runtime/engine/executor.h"
 #include "transport/transport.h"
 
@@ -46,16 +47,17 @@ static void work_slice(struct host *host, struct rb_work *work, uint64_t count)
 	work->done_count += count;
 }
 
-static void host_start(struct rb_executor *executor, struct rb_work *work)
+typedef void slice_fn(struct host *host, struct rb_work *work, uint64_t count);
+
+static inline void start_by(struct host *host, struct rb_work *work, slice_fn *slice)
 {
-	struct host *host = (struct host *)executor;
 	uint64_t bytes = work->reduce.count * work->element_bytes * work->reduce.from_count;
 
 	work->status = RUBATO_OK;
 	work->done_count = 0;
 	/* Operands beyond the copy in work_slice are never sliced. */
 	if (bytes <= IMMEDIATE_BYTES || work->reduce.from_count > 64) {
-		work_slice(host, work, work->reduce.count);
+		slice(host, work, work->reduce.count);
 		work->state = RB_WORK_DONE;
 		return;
 	}
@@ -66,6 +68,11 @@ static void host_start(struct rb_executor *executor, struct rb_work *work)
 	host->last = work;
 }
 
+static void host_start(struct rb_executor *executor, struct rb_work *work)
+{
+	start_by((struct host *)executor, work, work_slice);
+}
+
 static void queue_remove(struct host *host, struct rb_work *work)
 {
 	*(work->previous != NULL ? &work->previous->next : &host->first) = work->next;
@@ -73,23 +80,27 @@ static void queue_remove(struct host *host, struct rb_work *work)
 	work->next = work->previous = NULL;
 }
 
-static struct rb_work *host_poll(struct rb_executor *executor)
+static inline struct rb_work *poll_by(struct host *host, slice_fn *slice)
 {
-	struct host *host = (struct host *)executor;
 	struct rb_work *work = host->first;
 
 	if (work == NULL)
 		return NULL;
 
 	uint64_t left = work->reduce.count - work->done_count;
-	uint64_t slice = RB_SLICE_BYTES / work->element_bytes;
+	uint64_t most = RB_SLICE_BYTES / work->element_bytes;
 
-	work_slice(host, work, left < slice ? left : slice);
+	slice(host, work, left < most ? left : most);
 	if (work->done_count < work->reduce.count)
 		return NULL;
 	queue_remove(host, work);
 	work->state = RB_WORK_DONE;
 	return work;
+}
+
+static struct rb_work *host_poll(struct rb_executor *executor)
+{
+	return poll_by((struct host *)executor, work_slice);
 }
 
 static void host_cancel(struct rb_executor *executor, struct rb_work *work)
@@ -122,6 +133,23 @@ static const struct rb_executor_ops host_ops = {
 
 /* ---- Where time is virtual ---- */
 
+static bool is_hollow(const struct rb_reduce *r)
+{
+	bool hollow = rb_hollow(r->to);
+
+	for (uint32_t i = 0; i < r->from_count && !hollow; i++)
+		hollow = rb_hollow(r->from[i]);
+	return hollow;
+}
+
+static void timed_slice(struct host *host, struct rb_work *work, uint64_t count)
+{
+	if (is_hollow(&work->reduce))
+		work->done_count += count;
+	else
+		work_slice(host, work, count);
+}
+
 /* After so many elements of it were done. */
 static void work_charge(struct host *host, const struct rb_work *work, uint64_t count)
 {
@@ -134,9 +162,11 @@ static void work_charge(struct host *host, const struct rb_work *work, uint64_t 
 
 static void timed_start(struct rb_executor *executor, struct rb_work *work)
 {
-	host_start(executor, work);
+	struct host *host = (struct host *)executor;
+
+	start_by(host, work, timed_slice);
 	if (work->done_count > 0)
-		work_charge((struct host *)executor, work, work->done_count);
+		work_charge(host, work, work->done_count);
 }
 
 static struct rb_work *timed_poll(struct rb_executor *executor)
@@ -145,7 +175,7 @@ static struct rb_work *timed_poll(struct rb_executor *executor)
 	struct rb_work *work = host->first, *list;
 	uint64_t before = work != NULL ? work->done_count : 0;
 
-	list = host_poll(executor);
+	list = poll_by(host, timed_slice);
 	if (work != NULL)
 		work_charge(host, work, work->done_count - before);
 	return list;

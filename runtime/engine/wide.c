@@ -1,6 +1,8 @@
 /* wide.c -- see wide.h. */
 #include "runtime/engine/wide.h"
 
+#include "base/hollow.h"
+
 #define CHUNK (RB_SLICE_BYTES / 4) /* Elements. */
 #define IMMEDIATE (16u << 10)      /* So many are done sooner than queued. */
 
@@ -21,7 +23,8 @@ static void slice(struct rb_wide *wide, struct rb_work *work)
 		convert.from = (const uint8_t *)wide->in + first * 2;
 		convert.to = memory + first * 4;
 	}
-	wide->convert(&convert);
+	if (!rb_hollow(convert.from) && !rb_hollow(convert.to))
+		wide->convert(&convert);
 	work->state = RB_WORK_DONE;
 	if (wide->clock->ops->work != NULL)
 		wide->clock->ops->work(wide->clock, convert.count * (4 + 2));

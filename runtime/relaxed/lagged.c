@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hollow.h"
 #include "runtime/comm.h"
 
 struct slot {
@@ -121,6 +122,8 @@ static rubato_status slot_make(struct rubato_lagged *l, struct slot *slot)
 
 	slot->clean = true;
 	RB_TRY(rubato_alloc(l->comm, bytes, &slot->in));
+	if (rb_hollow(slot->in))
+		return RB_FAIL(RUBATO_ERR_UNSUPPORTED, "lagged: this simulation has no memory");
 	RB_TRY(rubato_alloc(l->comm, bytes, &slot->out));
 	RB_TRY(rubato_op_allreduce(l->comm, slot->in, slot->out, l->count, l->type, RUBATO_SUM,
 				   &slot->data));

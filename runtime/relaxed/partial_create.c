@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/hollow.h"
 #include "collectives/reduce/identity.h"
 #include "runtime/relaxed/partial.h"
 
@@ -195,6 +196,8 @@ static rubato_status slab_make(struct rubato_partial *p)
 	RB_TRY(rb_memory_alloc(&p->comm->memory,
 			       (size_t)(p->buffers.stride * buffers + scratch_bytes(p)),
 			       &p->buffers.slab));
+	if (rb_hollow(p->buffers.slab->base))
+		return RB_FAIL(RUBATO_ERR_UNSUPPORTED, "partial: this simulation has no memory");
 	/* Memory is zero as it comes. */
 	if (p->vector.op != RUBATO_SUM && p->vector.op != RUBATO_AVG)
 		rb_reduce_identity(p->vector.type, p->vector.op,

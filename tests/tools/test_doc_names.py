@@ -14,7 +14,8 @@ from programs import main, run
 
 ROOT, PROGRAMS = pathlib.Path(sys.argv[1]), sys.argv[2:]
 del sys.argv[1:]
-COMMANDS = {"rubato-bench": ("partial", "lagged"), "rubato-sim": ("partial", "lagged", "laws")}
+COMMANDS = {"rubato-bench": ("partial", "lagged"),
+            "rubato-sim": ("partial", "lagged", "laws", "choice")}
 OPTION = r"(?<![\w-])--[a-z][a-z0-9-]*"
 VARIABLE = r"\bRUBATO_[A-Z][A-Z0-9_]*"
 # Of Docker, meson and pkg-config.

@@ -21,7 +21,7 @@ del sys.argv[1:]
 NONE = "no-such-word"
 COMMANDS = {  # What comes before the options; each with a help of its own.
     "rubato-bench": (["allreduce"], ["partial"], ["lagged"]),
-    "rubato-sim": (["allreduce"], ["partial"], ["lagged"]),
+    "rubato-sim": (["allreduce"], ["partial"], ["lagged"], ["choice"]),
     "rubato-run": ([],),
     "rubato-info": ([],),
     "rubato-train": (["--simulate", "--ranks", "2"],),

@@ -70,6 +70,31 @@ class Table(unittest.TestCase):
         self.assertEqual(row["results"][0]["algorithm"], "ring")
 
 
+class Choice(unittest.TestCase):
+    def test_a_cell_is_what_each_algorithm_takes(self):
+        words = "-n 8 -b 64K -e 64K --topology nodes:4".split()
+        row, = results("choice", *words, "--operations", "allreduce", "--all")["results"]
+        times = {name: other["us"] for name, other in row["others"].items()}
+        times[row["chosen"]] = row["us"]
+        self.assertGreater(len(times), 3)
+        self.assertEqual(min(times.values()), row["best_us"])
+        self.assertEqual(times[row["best"]], row["best_us"])
+        self.assertAlmostEqual(row["loss_percent"], (row["us"] / row["best_us"] - 1) * 100)
+        ring = results("allreduce", *words, "-t", "1", "--algorithm", "ring")["results"][0]
+        self.assertEqual(ring["time_us"]["slowest"], times["ring"])
+
+    def test_a_bound_that_is_broken_fails(self):
+        words = "choice -n 4 -b 1K -e 1K --operations barrier,allreduce".split()
+        found = results(*words)
+        self.assertEqual([row["op"] for row in found["results"]], ["allreduce", "barrier"])
+        most = max(row["loss_percent"] for row in found["results"])
+        self.assertEqual(sim(*words, "--bound", str(most + 0.1)).returncode, 0)
+        if most > 0.1:
+            self.assertEqual(sim(*words, "--bound", str(most - 0.1)).returncode, 1)
+        done = sim("choice", "--operations", "sendrecv")
+        self.assertEqual((done.returncode, len(done.stderr.splitlines())), (2, 1))
+
+
 class Network(unittest.TestCase):
     SENDRECV = "sendrecv -n 2 -b 1000 -e 1000 --latency 10us --bandwidth 1GB/s".split()
 

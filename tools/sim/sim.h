@@ -23,7 +23,7 @@
 #define SIM_NODES_MAX 64
 #define SIM_ALGORITHM_BYTES 64
 
-extern const char *const sim_commands[]; /* NULL-terminated: partial, lagged, laws. */
+extern const char *const sim_commands[]; /* NULL-terminated: partial, lagged, laws, choice. */
 
 struct sim_options {
 	enum operation op;
@@ -83,5 +83,7 @@ int sim_campaign(const struct sim_options *options);
 int sim_table(const struct sim_options *options);
 /* The commands partial and lagged: argv[0] is the word. The exit status. */
 int sim_relaxed_command(int argc, char **argv, bool lagged);
+/* The command choice: likewise. */
+int sim_choice_command(int argc, char **argv);
 
 #endif

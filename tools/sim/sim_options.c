@@ -9,7 +9,7 @@
 #include "programs/results.h"
 #include "tools/sim/sim.h"
 
-const char *const sim_commands[] = { "partial", "lagged", "laws", NULL };
+const char *const sim_commands[] = { "partial", "lagged", "laws", "choice", NULL };
 
 static const char about[] =
 	"Runs OP on a simulated cluster, in virtual time, and checks every element of every "

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hollow.h"
 #include "base/wire.h"
 #include "transport/sim/sim_cluster_inside.h"
 
@@ -21,6 +22,8 @@
 #define ADDRESS_BYTES 16
 #define ADDRESS_MAGIC 0x6d69732d74616275u /* "ubat-sim" */
 #define KEY_BYTES 16
+#define HOLLOW_BITS 40 /* A rank's share of the addresses without memory: 1 TiB. */
+_Static_assert(HOLLOW_BITS + 20 <= RB_HOLLOW_BIT, "as many ranks as there may be");
 
 struct rb_sim_region {
 	struct rb_region base; /* First. */
@@ -173,7 +176,7 @@ static rubato_status sim_connect(struct rb_endpoint *ep, const void *const *addr
 
 static void region_free(struct rb_sim_region *region)
 {
-	if (region->base.allocated)
+	if (region->base.allocated && !rb_hollow(region->base.base))
 		free(region->base.base);
 	free(region);
 }
@@ -241,12 +244,32 @@ static rubato_status region_new(struct endpoint *e, void *base, size_t size_byte
 	return RUBATO_OK;
 }
 
+/* Each one begins a page, as real ones do. */
+void *rb_sim_hollow(struct rb_endpoint *ep, size_t bytes)
+{
+	struct rb_sim_process *process = endpoint_of(ep)->process;
+	uint64_t first = process->hollow_bytes, share = UINT64_C(1) << HOLLOW_BITS;
+
+	if (process->cluster->options.hollow == 0 || first == share || bytes > share - first - PAGE)
+		return NULL;
+	process->hollow_bytes = first + (bytes / PAGE + 1) * PAGE;
+	return (void *)(uintptr_t)(UINT64_C(1) << RB_HOLLOW_BIT |
+				   (uint64_t)process->rank << HOLLOW_BITS | first);
+}
+
 static rubato_status sim_region_alloc(struct rb_endpoint *ep, size_t size_bytes,
 				      struct rb_region **out)
 {
+	bool hollow = endpoint_of(ep)->process->cluster->options.hollow != 0;
 	void *base = NULL;
 	rubato_status err;
 
+	if (hollow) {
+		base = rb_sim_hollow(ep, size_bytes);
+		return base != NULL
+			       ? region_new(endpoint_of(ep), base, size_bytes, true, out)
+			       : RB_FAIL(RUBATO_ERR_MEMORY, "sim: %zu hollow bytes", size_bytes);
+	}
 	if (posix_memalign(&base, PAGE, size_bytes > 0 ? size_bytes : 1) != 0)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "sim: a region of %zu bytes", size_bytes);
 	memset(base, 0, size_bytes);

@@ -567,6 +567,9 @@ static rubato_status options_take(rubato_sim_options *o, const rubato_sim_option
 	    !isfinite(o->node_bandwidth))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: bandwidths %g and %g bytes a second",
 			       o->bandwidth, o->node_bandwidth);
+	if (o->hollow > 1 || o->reserved2 != 0)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: hollow %u (0 or 1), reserved2 %u (0)",
+			       o->hollow, o->reserved2);
 	if (!(o->jitter >= 0) || o->jitter > 1e6)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: jitter %g", o->jitter);
 	if (o->stack_bytes != 0 && o->stack_bytes < STACK_BYTES_MIN)

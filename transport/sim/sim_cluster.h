@@ -60,6 +60,8 @@ void rb_sim_cluster_result(const struct rb_sim_cluster *cluster, rubato_sim_resu
 /* rubato_sim_reseed: of the network, and of this rank. */
 struct rb_endpoint;
 void rb_sim_reseed(struct rb_endpoint *ep, uint64_t number);
+/* rubato_sim_hollow: of this rank. NULL: not in a hollow cluster, or all is given out. */
+void *rb_sim_hollow(struct rb_endpoint *ep, size_t bytes);
 
 /* ---- For what runs beside an endpoint, on a rank's fiber: start-up ---- */
 

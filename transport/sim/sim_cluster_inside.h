@@ -153,6 +153,7 @@ struct rb_sim_process {
 	struct rb_sim_flow flow;
 	struct rb_sim_member *members;
 	struct rb_sim_region *graves; /* Memory given up that a ghost might still look at. */
+	uint64_t hollow_bytes;        /* Of its addresses without memory: those given out. */
 };
 
 struct rb_sim_fault {

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/hollow.h"
 #include "transport/sim/sim_cluster_inside.h"
 
 #define BUCKETS_MIN 16
@@ -34,7 +35,8 @@ struct message {
 	bool through; /* The receiver's link has taken it in. */
 	bool arrived; /* Its turn to be delivered is all it waits for. */
 	bool landed;
-	bool kept; /* In the receiver's bucket. */
+	bool kept;   /* In the receiver's bucket. */
+	bool hollow; /* Nothing was copied: there was nothing. */
 	struct rb_signature signature;
 	struct rb_tag tag;
 	size_t size_bytes;          /* As the receive must have it: 0 for a put. */
@@ -259,6 +261,7 @@ static struct message *message_new(struct rb_sim_nic *nic, struct rb_request *r,
 	} else {
 		m->size_bytes = r->size_bytes;
 	}
+	m->hollow = rb_hollow(r->buffer);
 	if (copy_bytes > 0)
 		memcpy(m->data, r->buffer, copy_bytes);
 	if (kind == EAGER)
@@ -525,7 +528,7 @@ static void large_done(struct rb_sim_cluster *c, struct rb_sim_event *event)
 		return;
 	rb_sim_trace(c, RB_SIM_TRACE_DATA, sender->process->rank, receiver->process->rank,
 		     m->size_bytes, tag_word(m->tag));
-	memcpy(receive->buffer, request->buffer, m->size_bytes);
+	rb_hollow_copy(receive->buffer, request->buffer, m->size_bytes);
 	receiver->ep->bytes_received += m->size_bytes;
 	message_free(c, m);
 	request_complete(receiver, receive, RUBATO_OK);
@@ -565,8 +568,8 @@ static bool meet(struct rb_sim_nic *nic, struct rb_request *receive, struct mess
 		rb_sim_event_set(c, &m->event, rb_deadline(c->now_ns, travel_ns(c, m)));
 		return false;
 	}
-	if (m->kind == EAGER && m->size_bytes > 0)
-		memcpy(receive->buffer, m->data, m->size_bytes);
+	if (m->kind == EAGER && !m->hollow)
+		rb_hollow_copy(receive->buffer, m->data, m->size_bytes);
 	nic->ep->bytes_received += m->size_bytes;
 	receive->status = RUBATO_OK;
 	message_free(c, m);
@@ -583,8 +586,8 @@ static bool put_lands(struct rb_sim_nic *nic, struct message *m)
 			request_complete(sender_of(m), m->request, RUBATO_ERR_ARGUMENT);
 		return false;
 	}
-	if (m->put_bytes > 0)
-		memcpy(to, m->request != NULL ? m->request->buffer : m->data, m->put_bytes);
+	if (!m->hollow)
+		rb_hollow_copy(to, m->request != NULL ? m->request->buffer : m->data, m->put_bytes);
 	nic->ep->bytes_received += m->put_bytes;
 	if (m->request != NULL)
 		request_complete(sender_of(m), m->request, RUBATO_OK);
@@ -661,7 +664,8 @@ static void post_message(struct rb_sim_nic *nic, struct rb_request *r, enum mess
 			 bool copy)
 {
 	struct rb_sim_cluster *c = nic->process->cluster;
-	struct message *m = message_new(nic, r, kind, copy ? r->size_bytes : 0);
+	bool full = copy && !rb_hollow(r->buffer);
+	struct message *m = message_new(nic, r, kind, full ? r->size_bytes : 0);
 
 	if (m == NULL) {
 		request_end(r, RUBATO_ERR_MEMORY);
