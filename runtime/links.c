@@ -40,7 +40,7 @@ static rubato_status message_run(struct ping *p, struct rb_plan *plan, bool send
 	uint32_t pair[2] = { p->ranks[p->first != sends], p->ranks[p->first == sends] };
 	struct rb_run run = { .ranks = pair,
 			      .type = RUBATO_UINT8,
-			      .buffers = { p->bytes, p->bytes },
+			      .buffers = { { .base = p->bytes }, { .base = p->bytes } },
 			      .tag = rb_tag(engine->epoch, RB_TAG_LINK, p->number++, 0),
 			      .signature = { .kind = RB_KIND_SENDRECV,
 					     .type = RUBATO_UINT8,

@@ -142,8 +142,9 @@ static void message_post(struct rubato_op *op)
 	request->peer = op->root;
 	request->tag = rb_tag_message(engine->epoch, RB_TAG_P2P, op->user_tag, op->message.number);
 	request->signature = op->signature;
-	request->buffer = op->sending ? (void *)(uintptr_t)op->in : op->out;
+	request->buffer = op->message.where.base;
 	request->size_bytes = (size_t)(op->count * rubato_type_bytes(op->type));
+	request->where = &op->message.where;
 	request->owner = op->message.slot;
 	request->state = RB_REQUEST_IDLE;
 	if (op->sending)
@@ -258,6 +259,8 @@ void rb_message_start(struct rubato_op *op)
 	op->state = RB_OP_RUNNING;
 	op->message.slot = slot;
 	op->message.number = number_take(flow);
+	rb_memory_where(&op->comm->memory, op->sending ? (void *)(uintptr_t)op->in : op->out,
+			op->count * rubato_type_bytes(op->type), &op->message.where);
 	slot->is_work = false;
 	slot->owner = op;
 	slot->done = message_done;

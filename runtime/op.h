@@ -59,6 +59,7 @@ struct rb_op_exchange { /* Where peers' buffers are: op_exchange.c. */
 
 struct rb_op_message { /* SENDRECV, in flight. */
 	struct rb_slot *slot;
+	struct rb_where where;
 	uint64_t number;
 	struct rubato_op *next, *previous; /* Of its flow. */
 };

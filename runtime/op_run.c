@@ -47,15 +47,25 @@ static struct rb_tag op_tag(const struct rubato_op *op, bool exchange)
 	return rb_tag(epoch, exchange ? RB_TAG_EXCHANGE : RB_TAG_ONESHOT, op->number, 0);
 }
 
+/* Where the run works: anew each time, since memory may be registered and unregistered
+ * meanwhile. */
+static inline void where_set(struct rubato_op *op)
+{
+	const struct rb_memories *memories = &op->comm->memory;
+	struct rb_where *where = op->run.buffers;
+	const struct rb_memory *scratch = op->scratch.mapped ? op->scratch.memory : NULL;
+
+	rb_memory_where(memories, (void *)(uintptr_t)op->in, op->in_bytes, &where[RB_BUF_IN]);
+	rb_memory_where(memories, op->out, op->out_bytes, &where[RB_BUF_OUT]);
+	where[RB_BUF_SCRATCH].base = scratch != NULL ? scratch->base : op->scratch.plain;
+	where[RB_BUF_SCRATCH].regions = scratch != NULL ? scratch->regions : NULL;
+}
+
 static void run_start(struct rubato_op *op, struct rb_plan *plan, bool entered)
 {
-	void *base[RB_BUFFER_COUNT];
-	uint64_t bytes[RB_BUFFER_COUNT];
-
-	rb_op_buffers(op, base, bytes);
+	where_set(op);
 	op->state = RB_OP_RUNNING;
 	op->run.plan = plan;
-	memcpy(op->run.buffers, base, sizeof(base));
 	op->run.peers = op->exchange.peers;
 	op->run.type = op->type;
 	op->run.op = op->op;
@@ -100,8 +110,8 @@ static void exchange_start(struct rubato_op *op)
 	op->state = RB_OP_EXCHANGING;
 	if (rb_plan_needs_peers(op->plan)) {
 		rb_exchange_write(op);
-		op->exchange.run.buffers[RB_BUF_IN] = op->exchange.own_record;
-		op->exchange.run.buffers[RB_BUF_OUT] = op->exchange.records;
+		op->exchange.run.buffers[RB_BUF_IN].base = op->exchange.own_record;
+		op->exchange.run.buffers[RB_BUF_OUT].base = op->exchange.records;
 		op->exchange.run.type = RUBATO_INT64;
 	}
 	op->exchange.run.tag = op_tag(op, true);

@@ -137,8 +137,8 @@ static rubato_status exchange_run(struct group *g, uint64_t *in, uint64_t *out, 
 		rb_plan_free(plan);
 		return err;
 	}
-	x.run.buffers[RB_BUF_IN] = in;
-	x.run.buffers[RB_BUF_OUT] = out;
+	x.run.buffers[RB_BUF_IN].base = in;
+	x.run.buffers[RB_BUF_OUT].base = out;
 	x.run.type = RUBATO_INT64;
 	x.run.tag = rb_tag(engine->epoch, RB_TAG_SPLIT, g->number, g->exchanges++);
 	x.run.signature = (struct rb_signature) {

@@ -25,6 +25,9 @@
  *               registered memory at the target, not at the source.
  *   Stores      made to mapped memory before a send or put was posted are visible to the peer when
  *               the receive of that message completes.
+ *   Where       a request says what kind of memory its buffer lies in (base/memory_kind.h), and for
+ *               long ones which region of this endpoint holds it, where one does: hints that save
+ *               copies and registering; whether they are used is the backend's own affair.
  *   Credits     data that arrives before its receive is posted is bounded: RB_UNEXPECTED_BYTES_MAX
  *               per peer; beyond it, senders hold theirs back.
  *   Cancel      after cancel() the request is DONE, with RUBATO_ERR_CANCELLED, or with what had
@@ -42,6 +45,7 @@
 
 #include "base/link.h"
 #include "base/list.h"
+#include "base/memory_kind.h"
 #include "base/status.h"
 #include "base/wire.h"
 
@@ -60,6 +64,15 @@ struct rb_region { /* Memory that peers may reach: begins the backend's own stru
 	bool allocated; /* By region_alloc: freed with the region. */
 };
 
+/* Where a buffer lies. */
+struct rb_where {
+	void *base;
+	enum rb_memory_kind kind;
+	/* Of the engine's endpoints, each at its `index`, entries perhaps NULL: they hold the
+	 * buffer. NULL: it is not registered, or too short for that to matter. */
+	struct rb_region *const *regions;
+};
+
 struct rb_remote { /* A peer's region, seen from here: begins the backend's own struct. */
 	uint32_t peer;
 	void *mapped; /* Its memory in this address space, or NULL: cannot be mapped. */
@@ -74,6 +87,8 @@ struct rb_request {
 	struct rb_signature signature;
 	void *buffer; /* SEND, PUT: only read. */
 	size_t size_bytes;
+	const struct rb_where
+		*where;           /* Of the buffer, until it is done. NULL: plain host memory. */
 	struct rb_remote *remote; /* PUT. */
 	uint64_t remote_offset;   /* PUT, bytes. */
 	void *owner;              /* The caller's. */
@@ -95,6 +110,7 @@ typedef bool rb_unmatched_visit(void *arg, uint32_t peer, struct rb_tag tag,
 struct rb_endpoint {
 	const struct rb_transport_ops *ops;
 	uint32_t rank, rank_count;
+	uint32_t index;   /* Among its engine's endpoints; set by who opened it. */
 	uint64_t leaving; /* By the backend. 0: nothing that peers wait for needs our polls. */
 	uint64_t bytes_sent, bytes_received; /* Payload. Counted by the backend. */
 	uint64_t sleeps;
@@ -128,6 +144,7 @@ struct rb_transport_options {
 #define RB_CAP_PUT 2u
 #define RB_CAP_BACKGROUND 4u   /* Drives background progress by itself: see drive(). */
 #define RB_CAP_VIRTUAL_TIME 8u /* Time passes in wait() and sleep() alone, not while one polls. */
+#define RB_CAP_REGIONS 16u     /* Does more for long messages whose region it is told. */
 
 struct rb_transport_ops {
 	const char *name;
@@ -231,6 +248,15 @@ struct rb_transport_ops {
 	/* One line per outstanding request, for rubato_dump. */
 	void (*dump)(struct rb_endpoint *ep, void (*line)(void *arg, const char *text), void *arg);
 };
+
+/* What this endpoint knows of the request's buffer; NULL: nothing. */
+static inline struct rb_region *rb_request_region(const struct rb_endpoint *ep,
+						  const struct rb_request *request)
+{
+	const struct rb_where *where = request->where;
+
+	return where != NULL && where->regions != NULL ? where->regions[ep->index] : NULL;
+}
 
 extern const struct rb_transport_ops rb_transport_shm, rb_transport_ucx, rb_transport_sim;
 

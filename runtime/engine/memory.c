@@ -18,6 +18,8 @@ static struct rb_memory *memory_link(struct rb_memories *memories, struct rb_mem
 {
 	memory->next = memories->first;
 	memories->first = memory;
+	for (uint32_t i = 0; i < memories->engine->endpoint_count; i++)
+		memories->told |= (memories->engine->endpoints[i]->ops->caps & RB_CAP_REGIONS) != 0;
 	return memory;
 }
 
@@ -84,6 +86,7 @@ void rb_memory_drop(struct rb_memories *memories, struct rb_memory *memory)
 	*at = memory->next;
 	regions_drop(memories, memory);
 	free(memory);
+	memories->told = memories->told && memories->first != NULL;
 }
 
 struct rb_memory *rb_memory_find(const struct rb_memories *memories, const void *base,

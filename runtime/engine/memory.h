@@ -21,6 +21,7 @@ struct rb_memory {                                   /* One rubato_alloc or ruba
 struct rb_memories { /* Of a communicator. */
 	struct rb_engine *engine;
 	struct rb_memory *first;
+	bool told; /* There is some, and an endpoint that asks for regions: RB_CAP_REGIONS. */
 };
 
 RB_NODISCARD rubato_status rb_memory_alloc(struct rb_memories *memories, size_t size_bytes,
@@ -28,8 +29,24 @@ RB_NODISCARD rubato_status rb_memory_alloc(struct rb_memories *memories, size_t 
 RB_NODISCARD rubato_status rb_memory_add(struct rb_memories *memories, void *base,
 					 size_t size_bytes, struct rb_memory **out);
 void rb_memory_drop(struct rb_memories *memories, struct rb_memory *memory);
+/* Shorter messages are copied, whatever memory they lie in. */
+#define RB_WHERE_BYTES_MIN (16u << 10)
+
 /* The one that holds all these bytes, or NULL. */
 struct rb_memory *rb_memory_find(const struct rb_memories *memories, const void *base,
 				 size_t size_bytes);
+
+/* Where `base` lies, as requests say it, and its registration where that matters: valid until some
+ * of the communicator's memory is dropped. */
+static inline void rb_memory_where(const struct rb_memories *memories, void *base,
+				   uint64_t size_bytes, struct rb_where *out)
+{
+	const struct rb_memory *memory = NULL;
+
+	if (memories->told && size_bytes >= RB_WHERE_BYTES_MIN)
+		memory = rb_memory_find(memories, base, (size_t)size_bytes);
+	out->base = base;
+	out->regions = memory != NULL ? memory->regions : NULL;
+}
 
 #endif

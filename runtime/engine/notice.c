@@ -22,6 +22,7 @@ static void request_prepare(struct rb_engine *engine, struct rb_slot *slot, uint
 	slot->request.tag = rb_tag_message(engine->epoch, RB_TAG_NOTICE, 0, 0);
 	slot->request.signature = notice_signature;
 	slot->request.buffer = bytes;
+	slot->request.where = NULL;
 	slot->request.size_bytes = NOTICE_BYTES;
 	slot->request.owner = slot;
 	slot->request.state = RB_REQUEST_IDLE;

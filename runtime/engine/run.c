@@ -145,7 +145,7 @@ static inline void *resolve(struct rb_engine *engine, const struct rb_run *run, 
 			    uint32_t c, uint64_t size_bytes)
 {
 	const struct rb_span *span = &run->plan->schedule.spans[span_index];
-	uint8_t *base = run->buffers[span->buffer];
+	uint8_t *base = run->buffers[span->buffer].base;
 
 	if (span->rank != RB_SELF)
 		base = resolve_peer(engine, run, span, size_bytes);
@@ -279,6 +279,18 @@ static uint32_t peer_of(const struct rb_run *run, const struct rb_step *step)
 	return run->ranks != NULL && step->peer != RB_SELF ? run->ranks[step->peer] : step->peer;
 }
 
+/* The buffer that a message is read from or written to. */
+static void buffer_set(struct rb_engine *engine, const struct rb_run *run, struct rb_slot *slot,
+		       uint32_t span_index, uint64_t bytes)
+{
+	const struct rb_span *span = &run->plan->schedule.spans[span_index];
+	struct rb_request *request = &slot->request;
+
+	request->buffer = resolve(engine, run, span_index, slot->iteration, bytes);
+	request->size_bytes = (size_t)bytes;
+	request->where = span->rank == RB_SELF ? &run->buffers[span->buffer] : NULL;
+}
+
 static void message_start(struct rb_engine *engine, struct rb_run *run, struct rb_slot *slot,
 			  uint64_t count)
 {
@@ -298,18 +310,17 @@ static void message_start(struct rb_engine *engine, struct rb_run *run, struct r
 	request->state = RB_REQUEST_IDLE;
 	request->buffer = NULL;
 	request->size_bytes = 0;
+	request->where = NULL;
 	switch ((enum rb_step_kind)step->kind) {
 	case RB_STEP_SEND:
-		request->buffer = resolve(engine, run, step->from, slot->iteration, bytes);
-		request->size_bytes = (size_t)bytes;
+		buffer_set(engine, run, slot, step->from, bytes);
 		ep->ops->send(ep, request);
 		break;
 	case RB_STEP_NOTIFY:
 		ep->ops->send(ep, request);
 		break;
 	case RB_STEP_RECV:
-		request->buffer = resolve(engine, run, step->to, slot->iteration, bytes);
-		request->size_bytes = (size_t)bytes;
+		buffer_set(engine, run, slot, step->to, bytes);
 		ep->ops->recv(ep, request);
 		break;
 	case RB_STEP_WAIT:
@@ -319,8 +330,7 @@ static void message_start(struct rb_engine *engine, struct rb_run *run, struct r
 		uint8_t buffer = run->plan->schedule.spans[step->to].buffer;
 		const struct rb_peer_buffers *peer = &run->peers[step->peer];
 
-		request->buffer = resolve(engine, run, step->from, slot->iteration, bytes);
-		request->size_bytes = (size_t)bytes;
+		buffer_set(engine, run, slot, step->from, bytes);
 		request->remote = peer->remote[buffer];
 		request->remote_offset =
 			peer->remote_offset[buffer] + span_at(run, step->to, slot->iteration);
@@ -444,7 +454,8 @@ static void start_once(struct rb_engine *engine, struct rb_run *run, uint32_t st
 	request->tag = run->tag;
 	request->tag.step |= m->tag_step;
 	request->signature = run->signature;
-	request->buffer = run->buffers[m->buffer];
+	request->where = &run->buffers[m->buffer];
+	request->buffer = run->buffers[m->buffer].base;
 	request->size_bytes = (size_t)m->size_bytes;
 	if (m->size_bytes > 0)
 		request->buffer = (uint8_t *)request->buffer + m->at +

@@ -30,8 +30,8 @@ struct rb_peer_buffers {
 struct rb_run {
 	/* Set by the owner before rb_run_start. */
 	struct rb_plan *plan;
-	void *buffers[RB_BUFFER_COUNT]; /* IN is never written. */
-	struct rb_peer_buffers *peers;  /* Per rank; NULL if the schedule names no peer's memory. */
+	struct rb_where buffers[RB_BUFFER_COUNT]; /* IN is never written. */
+	struct rb_peer_buffers *peers; /* Per rank; NULL if the schedule names no peer's memory. */
 	const uint32_t *ranks; /* The plan's ranks in the communicator, or NULL: they are those. */
 	uint32_t divisor;      /* Of AVG; 0: the number of ranks. */
 	struct rb_executor *executor; /* NULL: the engine's. */

@@ -160,7 +160,7 @@ void rb_wide_start(struct rb_wide *wide, struct rb_engine *engine, bool narrow,
 	wide->then = then;
 	wide->arg = arg;
 	wide->run.plan = narrow ? wide->narrow : wide->widen;
-	wide->run.buffers[RB_BUF_IN] = wide->run.buffers[RB_BUF_OUT] = wide->memory->base;
+	wide->run.buffers[RB_BUF_IN].base = wide->run.buffers[RB_BUF_OUT].base = wide->memory->base;
 	wide->run.executor = &wide->executor;
 	wide->run.type = RUBATO_FLOAT32;
 	wide->run.op = RUBATO_SUM;

@@ -145,9 +145,9 @@ static void exchange_start(struct rb_engine *engine, struct rubato_partial *p, u
 	p->results.slots[out].buffer = RB_PARTIAL_RESULTS + out;
 	record->in = (uint16_t)in;
 	record->out = (uint16_t)p->results.slots[out].buffer;
-	p->exchange.run.buffers[RB_BUF_IN] = record;
-	p->exchange.run.buffers[RB_BUF_OUT] = rb_rounds_records(p->machine);
-	p->exchange.run.buffers[RB_BUF_SCRATCH] = p->exchange.scratch;
+	p->exchange.run.buffers[RB_BUF_IN].base = record;
+	p->exchange.run.buffers[RB_BUF_OUT].base = rb_rounds_records(p->machine);
+	p->exchange.run.buffers[RB_BUF_SCRATCH].base = p->exchange.scratch;
 	p->exchange.run.type = RUBATO_INT64;
 	p->exchange.run.tag = rb_partial_run_tag(p, RB_PARTIAL_TAG_EXCHANGE, round);
 	p->exchange.run.signature = (struct rb_signature) {
@@ -214,10 +214,10 @@ static void reduce_start(struct rb_engine *engine, struct rubato_partial *p, uin
 	}
 	run->plan = all ? p->reduction.plan : p->reduction.group_plans[position];
 	run->ranks = all ? NULL : p->reduction.members;
-	run->buffers[RB_BUF_IN] = rb_partial_buffer(p, own->in);
-	run->buffers[RB_BUF_OUT] = rb_partial_buffer(p, own->out);
+	run->buffers[RB_BUF_IN] = rb_partial_where(p, own->in);
+	run->buffers[RB_BUF_OUT] = rb_partial_where(p, own->out);
 	run->buffers[RB_BUF_SCRATCH] =
-		rb_partial_buffer(p, RB_PARTIAL_RESULTS + p->results.slot_count);
+		rb_partial_where(p, RB_PARTIAL_RESULTS + p->results.slot_count);
 	run->peers = p->reduction.peers;
 	run->type = p->vector.type;
 	run->op = p->vector.op;

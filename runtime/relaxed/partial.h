@@ -116,6 +116,12 @@ static inline void *rb_partial_buffer(const struct rubato_partial *p, uint32_t i
 	return p->buffers.slab->base + p->buffers.stride * index;
 }
 
+static inline struct rb_where rb_partial_where(const struct rubato_partial *p, uint32_t index)
+{
+	return (struct rb_where) { .base = rb_partial_buffer(p, index),
+				   .regions = p->buffers.slab->regions };
+}
+
 static inline uint64_t rb_partial_records_bytes(const struct rubato_partial *p)
 {
 	return (uint64_t)p->config.rank_count * sizeof(struct rb_rounds_record);

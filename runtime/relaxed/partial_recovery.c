@@ -88,6 +88,7 @@ static void transfer_start(struct rb_engine *engine, struct rubato_partial *p, u
 						     .root = UINT32_MAX,
 						     .count = bytes };
 	request->buffer = buffer;
+	request->where = NULL;
 	request->size_bytes = (size_t)bytes;
 	request->owner = slot;
 	request->state = RB_REQUEST_IDLE;

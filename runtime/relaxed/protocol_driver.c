@@ -51,6 +51,7 @@ static void request_prepare(struct rb_engine *engine, struct rb_slot *slot,
 	request->tag = rb_tag_message(engine->epoch, RB_TAG_PROTOCOL, driver->number, number);
 	request->signature = control_signature;
 	request->buffer = buffer;
+	request->where = NULL;
 	request->size_bytes = RB_PROTOCOL_MESSAGE_BYTES;
 	request->owner = slot;
 	request->state = RB_REQUEST_IDLE;

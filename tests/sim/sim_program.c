@@ -74,6 +74,7 @@ static void request_init(struct rb_request *q, uint32_t peer, uint64_t tag, cons
 	q->tag = (struct rb_tag) { 0, tag };
 	q->signature = (struct rb_signature) { RB_KIND_SENDRECV, 0, 0xff, 0, UINT32_MAX, 7 };
 	q->buffer = (void *)(uintptr_t)buffer;
+	q->where = NULL;
 	q->size_bytes = size_bytes;
 	q->owner = q;
 }

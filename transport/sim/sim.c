@@ -470,8 +470,20 @@ static void done_charge(struct rb_endpoint *ep, const struct rb_request *r, stru
 	}
 }
 
+/* What is said of a buffer is so. */
+static void where_check(const struct rb_endpoint *ep, const struct rb_request *r)
+{
+	const struct rb_region *region = rb_request_region(ep, r);
+
+	RB_ASSERT(RB_IMPLIES(region != NULL && r->size_bytes > 0,
+			     (uint8_t *)r->buffer >= (uint8_t *)region->base &&
+				     (uint8_t *)r->buffer + r->size_bytes <=
+					     (uint8_t *)region->base + region->size_bytes));
+}
+
 static void sim_send(struct rb_endpoint *ep, struct rb_request *request)
 {
+	where_check(ep, request);
 	if (endpoint_of(ep)->process->cluster->charges)
 		post_charge(ep, request, false);
 	rb_sim_send(nic_of(ep), request);
@@ -482,6 +494,7 @@ static void sim_recv(struct rb_endpoint *ep, struct rb_request *request)
 	struct rb_sim_process *process = endpoint_of(ep)->process;
 	struct charge charge = { 0, 0 };
 
+	where_check(ep, request);
 	rb_sim_recv(nic_of(ep), request);
 	if (!process->cluster->charges || request->state != RB_REQUEST_DONE)
 		return;
@@ -491,6 +504,7 @@ static void sim_recv(struct rb_endpoint *ep, struct rb_request *request)
 
 static void sim_put(struct rb_endpoint *ep, struct rb_request *request)
 {
+	where_check(ep, request);
 	if (endpoint_of(ep)->process->cluster->charges)
 		post_charge(ep, request, true);
 	rb_sim_put(nic_of(ep), request);
@@ -648,7 +662,7 @@ static void sim_dump(struct rb_endpoint *ep, void (*line)(void *arg, const char 
 
 const struct rb_transport_ops rb_transport_sim = {
 	.name = "sim",
-	.caps = RB_CAP_MAP | RB_CAP_PUT | RB_CAP_BACKGROUND | RB_CAP_VIRTUAL_TIME,
+	.caps = RB_CAP_MAP | RB_CAP_PUT | RB_CAP_BACKGROUND | RB_CAP_VIRTUAL_TIME | RB_CAP_REGIONS,
 	.open = sim_open,
 	.address = sim_address,
 	.reachable = sim_reachable,

@@ -1,0 +1,22 @@
+/*
+ * memory_kind.h -- what memory is: who may touch it. Whether it is registered is each transport's
+ * own affair (struct rb_place in transport/transport.h).
+ */
+#ifndef RB_BASE_MEMORY_KIND_H
+#define RB_BASE_MEMORY_KIND_H
+
+enum rb_memory_kind {
+	RB_MEMORY_HOST,    /* Processors; a device only copies it. */
+	RB_MEMORY_DEVICE,  /* The device alone. */
+	RB_MEMORY_MANAGED, /* Both. */
+};
+#define RB_MEMORY_KIND_COUNT 3
+
+static inline const char *rb_memory_kind_name(enum rb_memory_kind kind)
+{
+	static const char *const names[RB_MEMORY_KIND_COUNT] = { "host", "device", "managed" };
+
+	return names[kind];
+}
+
+#endif
