@@ -87,7 +87,7 @@ struct rb_algorithm {
 	bool slots_per_rank; /* Its scratch has slots for every rank: chunks get smaller. */
 	bool packs;          /* Has no slots, and messages of many blocks: chunks are longer. */
 	uint8_t pieces; /* Of a block, at least, where they are long enough: its phases overlap. */
-	bool own_link;  /* Chosen only where each rank has a machine to itself: more, shorter
+	bool own_link;  /* Chosen only where each rank has a link to itself: more, shorter
 			      * messages than they are worth in memory, or on a shared card. */
 	bool exchanges; /* Two ranks send each other their vectors once, at the same time. */
 	bool forced_only; /* Never chosen by itself. */
@@ -115,6 +115,8 @@ struct rb_choice_facts {
 	struct rb_link network;       /* Between nodes. */
 	bool mapped;                  /* All ranks can map each other's registered memory. */
 	bool put;                     /* All transports can put. */
+	/* Each rank is alone on its node, and on the card by which it reaches the others. */
+	bool own_links;
 	uint32_t cores;           /* Of the machine, or part of one, with the most ranks a core. */
 	uint32_t host_ranks;      /* Those that share these. */
 	uint64_t chunk_bytes_max; /* RUBATO_CHUNK: 256 KiB. */

@@ -272,8 +272,7 @@ static bool exchanges(const struct rb_choice_facts *facts, enum rb_kind kind, ui
 /* Whether it takes part in the choice here. */
 static bool is_candidate(const struct rb_choice_facts *facts, const struct rb_algorithm *a)
 {
-	return !a->forced_only && can_run(facts, a) &&
-	       RB_IMPLIES(a->own_link, facts->host_ranks <= 1) &&
+	return !a->forced_only && can_run(facts, a) && RB_IMPLIES(a->own_link, facts->own_links) &&
 	       RB_IMPLIES(a->by_node, has_levels(facts));
 }
 

@@ -205,6 +205,27 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_split(rubato_comm *comm, uint32
 RUBATO_API uint32_t rubato_rank(const rubato_comm *comm);
 RUBATO_API uint32_t rubato_size(const rubato_comm *comm);
 
+#define RUBATO_DOMAIN_UNKNOWN UINT32_MAX
+
+/* What was agreed about a rank when the communicator was made. Numbers count from 0 in the order of
+ * ranks and are the same on all ranks. */
+typedef struct rubato_peer {
+	uint32_t size_bytes;   /* sizeof(rubato_peer) at the caller. */
+	uint32_t node;         /* Ranks of one node map each other's memory from rubato_alloc. */
+	uint32_t host;         /* Ranks of one host run on the same kernel. */
+	uint32_t card;         /* What its messages to other nodes leave by; ranks may share it. */
+	uint32_t numa_domain;  /* As its host numbers them; RUBATO_DOMAIN_UNKNOWN: it may run in
+			       * several, or the host does not say. */
+	const char *transport; /* What carries messages between it and this rank: "shm", ... */
+	/* Of the way to it, if it is on another node; 0: on this one, or not known. Measured
+	 * between the first two nodes, when the communicator was made. */
+	double latency_us;
+	double bandwidth; /* Bytes per second. */
+} rubato_peer;
+/* Local. Errors: ARGUMENT (no such rank, size_bytes is not set). */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_get_peer(rubato_comm *comm, uint32_t rank,
+							  rubato_peer *peer);
+
 /* ---- Text ---- */
 
 RUBATO_API const char *rubato_status_name(rubato_status status);

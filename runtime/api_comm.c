@@ -12,6 +12,34 @@ uint32_t rubato_size(const rubato_comm *comm)
 	return comm->engine.rank_count;
 }
 
+rubato_status rubato_get_peer(rubato_comm *comm, uint32_t rank, rubato_peer *peer)
+{
+	if (comm == NULL || peer == NULL || peer->size_bytes < sizeof(*peer))
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "peer: NULL, or size_bytes is not set");
+	if (rank >= comm->engine.rank_count)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "peer: rank %u of %u", rank,
+			       comm->engine.rank_count);
+
+	const struct rb_locality *l = &comm->locality;
+	const struct rb_link *network = &comm->choices.facts.network;
+	uint32_t node = comm->choices.nodes.node_of[rank];
+
+	*peer = (rubato_peer) {
+		.size_bytes = (uint32_t)sizeof(*peer),
+		.node = node,
+		.host = l->host_of[node],
+		.card = l->card_of[rank],
+		.numa_domain = l->domain_of[rank] != RB_LOCALITY_NONE ? l->domain_of[rank]
+								      : RUBATO_DOMAIN_UNKNOWN,
+		.transport = rb_engine_endpoint(&comm->engine, rank)->ops->name,
+	};
+	if (!rb_comm_maps(comm, rank)) {
+		peer->latency_us = network->latency_us;
+		peer->bandwidth = network->byte_us > 0 ? 1e6 / network->byte_us : 0;
+	}
+	return RUBATO_OK;
+}
+
 /* ---- Memory ---- */
 
 rubato_status rubato_alloc(rubato_comm *comm, size_t size_bytes, void **memory)

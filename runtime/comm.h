@@ -31,6 +31,15 @@ struct rb_memo { /* A choice made before: the cost model takes longer than a sma
 	struct rb_choice choice;
 };
 
+struct rb_locality { /* Where ranks are: facts.c. */
+	uint32_t card_count, host_count;
+	uint32_t *card_of;   /* Per rank: what its messages to other nodes leave by; numbered, */
+	uint32_t *host_of;   /* per node: the kernel that it runs on; likewise, */
+	uint16_t *domain_of; /* per rank: its NUMA domain there; RB_LOCALITY_NONE: several, or none
+			      * is known. */
+};
+#define RB_LOCALITY_NONE UINT16_MAX
+
 struct rb_choices { /* Of algorithms. */
 	struct rb_nodes nodes;
 	struct rb_choice_facts facts;
@@ -100,6 +109,7 @@ struct rubato_comm {
 	rubato_accumulate accumulate;
 	struct rb_memories memory;
 	struct rb_choices choices;
+	struct rb_locality locality;
 	struct rb_plans plans;
 	struct rb_prepared prepared[RB_MEMO_COUNT];
 	uint64_t prepared_count;

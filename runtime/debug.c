@@ -84,6 +84,8 @@ static void nodes_add(struct line *line, const struct rb_choice_facts *facts)
 	if (facts->nodes == NULL || facts->nodes->count == 1)
 		return;
 	line_add(line, "; %u nodes", facts->nodes->count);
+	if (facts->own_links)
+		line_add(line, ", a rank and a card each");
 	if (facts->network.latency_us > 0)
 		line_add(line, ", %.1f us and %.3g GB/s between them", facts->network.latency_us,
 			 facts->network.byte_us > 0 ? 1e-3 / facts->network.byte_us : 0.0);

@@ -6,6 +6,10 @@
  * their number and a sum over them. Those who say the same, and are those of whom it is said, are a
  * node. A rank that maps others one way only, or not all of those that map each other, stands
  * alone: it is reached by messages.
+ *
+ * A card is what carries a rank's messages to other nodes, as far as the rank can see: the devices
+ * that it uses in a network of its kernel. Ranks in network namespaces of their own have cards of
+ * their own, whatever lies behind.
  */
 #include "runtime/facts.h"
 
@@ -16,7 +20,7 @@
 #include "base/rng.h"
 
 #define PROBE_BYTES 4096
-#define SET_BYTES (4 + 4 + 8 + 1) /* A set, and whether all endpoints put. */
+#define SET_BYTES (4 + 4 + 8 + 8 + 8 + 4 + 1) /* What own_write writes. */
 
 uint64_t rb_mapped_hash(uint32_t rank)
 {
@@ -97,27 +101,44 @@ static bool all_put(const struct rb_engine *engine)
 	return engine->endpoint_count == 1 && (engine->endpoints[0]->ops->caps & RB_CAP_PUT) != 0;
 }
 
-static rubato_status sets_exchange(struct rubato_comm *comm, struct rb_bootstrap *bootstrap,
-				   uint64_t deadline_ns, const struct rb_mapped_set *own,
-				   struct rb_mapped_set *sets)
+struct said { /* By each rank. */
+	struct rb_mapped_set *sets;
+	struct rb_whereabouts *places;
+};
+
+static void own_write(const struct rubato_comm *comm, const struct rb_mapped_set *own,
+		      const struct rb_whereabouts *here, uint8_t bytes[SET_BYTES])
 {
-	uint8_t bytes_own[SET_BYTES];
-	struct rb_wire w = rb_wire_over(bytes_own, sizeof(bytes_own));
-	const void *const *blobs;
-	const size_t *bytes;
+	struct rb_wire w = rb_wire_over(bytes, SET_BYTES);
+	struct rb_endpoint *ep = comm->engine.endpoints[0];
 
 	rb_wire_put_u32(&w, own->lowest);
 	rb_wire_put_u32(&w, own->count);
 	rb_wire_put_u64(&w, own->hash);
-	bytes_own[SET_BYTES - 1] = all_put(&comm->engine);
-	RB_TRY(bootstrap->allgather(bootstrap, bytes_own, sizeof(bytes_own), &blobs, &bytes,
-				    deadline_ns));
+	rb_wire_put_u64(&w, here->host);
+	rb_wire_put_u64(&w, ep->ops->card != NULL ? ep->ops->card(ep) : here->card);
+	rb_wire_put_u32(&w, here->domain);
+	bytes[SET_BYTES - 1] = all_put(&comm->engine);
+}
+
+static rubato_status sets_exchange(struct rubato_comm *comm, struct rb_bootstrap *bootstrap,
+				   uint64_t deadline_ns, const uint8_t own[SET_BYTES],
+				   struct said *said)
+{
+	const void *const *blobs;
+	const size_t *bytes;
+
+	RB_TRY(bootstrap->allgather(bootstrap, own, SET_BYTES, &blobs, &bytes, deadline_ns));
 	comm->choices.facts.put = true;
 	for (uint32_t r = 0; r < comm->engine.rank_count; r++) {
-		w = rb_wire_over((void *)(uintptr_t)blobs[r], bytes[r]);
-		sets[r].lowest = rb_wire_get_u32(&w);
-		sets[r].count = rb_wire_get_u32(&w);
-		sets[r].hash = rb_wire_get_u64(&w);
+		struct rb_wire w = rb_wire_over((void *)(uintptr_t)blobs[r], bytes[r]);
+
+		said->sets[r].lowest = rb_wire_get_u32(&w);
+		said->sets[r].count = rb_wire_get_u32(&w);
+		said->sets[r].hash = rb_wire_get_u64(&w);
+		said->places[r].host = rb_wire_get_u64(&w);
+		said->places[r].card = rb_wire_get_u64(&w);
+		said->places[r].domain = rb_wire_get_u32(&w);
 		if (w.bad || bytes[r] != SET_BYTES)
 			return RB_FAIL(RUBATO_ERR_MISMATCH,
 				       "rank %u's start-up facts are malformed", r);
@@ -127,51 +148,129 @@ static rubato_status sets_exchange(struct rubato_comm *comm, struct rb_bootstrap
 }
 
 static rubato_status sets_find(struct rubato_comm *comm, struct rb_bootstrap *bootstrap,
-			       uint64_t deadline_ns, struct rb_mapped_set *sets)
+			       const struct rb_whereabouts *here, uint64_t deadline_ns,
+			       struct said *said)
 {
 	struct rb_memory *probe = NULL;
 	struct rb_mapped_set own;
+	uint8_t bytes[SET_BYTES];
 	rubato_status err;
 
 	if (comm->engine.endpoints[0]->ops->word_of != NULL &&
 	    rb_memory_alloc(&comm->memory, PROBE_BYTES, &probe) != RUBATO_OK)
 		probe = NULL; /* Then this rank maps nobody. */
 	err = words_exchange(comm, bootstrap, deadline_ns, probe, &own);
-	if (err == RUBATO_OK)
-		err = sets_exchange(comm, bootstrap, deadline_ns, &own, sets);
+	if (err == RUBATO_OK) {
+		own_write(comm, &own, here, bytes);
+		err = sets_exchange(comm, bootstrap, deadline_ns, bytes, said);
+	}
 	if (probe != NULL) /* Peers that tell what they saw look at it no more. */
 		rb_memory_drop(&comm->memory, probe);
 	return err;
 }
 
-rubato_status rb_facts_agree(struct rubato_comm *comm, struct rb_bootstrap *bootstrap,
-			     uint64_t deadline_ns)
+static int by_word(const void *a, const void *b)
+{
+	const struct rb_numbered *x = a, *y = b;
+
+	if (x->word != y->word)
+		return x->word < y->word ? -1 : 1;
+	return x->index < y->index ? -1 : x->index > y->index;
+}
+
+uint32_t rb_words_number(const uint64_t *words, uint32_t count, uint32_t *number_of,
+			 struct rb_numbered *order)
+{
+	uint32_t numbers = 0;
+
+	for (uint32_t i = 0; i < count; i++)
+		order[i] = (struct rb_numbered) { words[i], i };
+	qsort(order, count, sizeof(*order), by_word);
+	for (uint32_t i = 0, first = 0; i < count; i++) {
+		first = order[i].word == order[first].word ? first : i;
+		number_of[order[i].index] = order[first].index;
+	}
+	for (uint32_t i = 0; i < count; i++)
+		number_of[i] = number_of[i] == i ? numbers++ : number_of[number_of[i]];
+	return numbers;
+}
+
+/* Of what all have said, once nodes are known. */
+static rubato_status locality_make(struct rubato_comm *comm, const struct rb_whereabouts *places)
+{
+	const struct rb_nodes *nodes = &comm->choices.nodes;
+	struct rb_locality *l = &comm->locality;
+	bool simulated = rb_engine_time_is_virtual(&comm->engine); /* Then a node is a host. */
+	uint32_t n = nodes->rank_count;
+	struct rb_numbered *order = calloc(n, sizeof(*order));
+	uint64_t *words = calloc(n, sizeof(*words));
+	rubato_status err = RUBATO_OK;
+
+	l->card_of = calloc(n, sizeof(*l->card_of));
+	l->host_of = calloc(nodes->count, sizeof(*l->host_of));
+	l->domain_of = calloc(n, sizeof(*l->domain_of));
+	if (order == NULL || words == NULL || l->card_of == NULL || l->host_of == NULL ||
+	    l->domain_of == NULL) {
+		err = RB_FAIL(RUBATO_ERR_MEMORY, "facts of %u ranks", n);
+	} else {
+		for (uint32_t r = 0; r < n; r++) {
+			words[r] = places[r].card;
+			l->domain_of[r] = places[r].domain < RB_LOCALITY_NONE
+						  ? (uint16_t)places[r].domain
+						  : RB_LOCALITY_NONE;
+		}
+		l->card_count = rb_words_number(words, n, l->card_of, order);
+		for (uint32_t i = 0; i < nodes->count; i++)
+			words[i] = simulated ? i : places[rb_node_rank(nodes, i, 0)].host;
+		l->host_count = rb_words_number(words, nodes->count, l->host_of, order);
+	}
+	free(order);
+	free(words);
+	return err;
+}
+
+/* What each rank says becomes what all know. */
+static rubato_status facts_make(struct rubato_comm *comm, const struct said *said)
 {
 	uint32_t n = comm->engine.rank_count;
-	struct rb_mapped_set *sets = calloc(2 * (size_t)n, sizeof(*sets));
 	uint32_t *name_of = calloc(n, sizeof(*name_of));
 	uint32_t *words = calloc(RB_NODES_WORDS(n), sizeof(*words));
 	struct rb_choices *choices = &comm->choices;
-	rubato_status err;
 
-	if (sets == NULL || name_of == NULL || words == NULL)
-		err = RB_FAIL(RUBATO_ERR_MEMORY, "facts of %u ranks", n);
-	else
-		err = sets_find(comm, bootstrap, deadline_ns, sets);
-	if (err == RUBATO_OK) {
-		rb_nodes_name(sets, n, name_of, sets + n);
-		rb_nodes_make(&choices->nodes, words, name_of, n);
-	}
-	free(sets);
-	free(name_of);
-	if (err != RUBATO_OK) {
+	if (name_of == NULL || words == NULL) {
+		free(name_of);
 		free(words);
-		return err;
+		return RB_FAIL(RUBATO_ERR_MEMORY, "facts of %u ranks", n);
 	}
+	rb_nodes_name(said->sets, n, name_of, said->sets + n);
+	rb_nodes_make(&choices->nodes, words, name_of, n);
+	free(name_of);
+	RB_TRY(locality_make(comm, said->places));
 	choices->facts.rank_count = n;
 	choices->facts.nodes = &choices->nodes;
 	choices->facts.mapped &= choices->nodes.count == 1;
-	RB_LOG(RB_LOG_INFO, "%u ranks on %u nodes, %u or more on each", n, choices->nodes.count,
-	       choices->nodes.least);
+	choices->facts.own_links = choices->nodes.count == n && comm->locality.card_count == n;
+	RB_LOG(RB_LOG_INFO, "%u ranks on %u nodes, %u or more on each; %u cards, %u hosts", n,
+	       choices->nodes.count, choices->nodes.least, comm->locality.card_count,
+	       comm->locality.host_count);
 	return RUBATO_OK;
+}
+
+rubato_status rb_facts_agree(struct rubato_comm *comm, struct rb_bootstrap *bootstrap,
+			     const struct rb_whereabouts *here, uint64_t deadline_ns)
+{
+	uint32_t n = comm->engine.rank_count;
+	struct said said = { .sets = calloc(2 * (size_t)n, sizeof(*said.sets)),
+			     .places = calloc(n, sizeof(*said.places)) };
+	rubato_status err;
+
+	if (said.sets == NULL || said.places == NULL)
+		err = RB_FAIL(RUBATO_ERR_MEMORY, "facts of %u ranks", n);
+	else
+		err = sets_find(comm, bootstrap, here, deadline_ns, &said);
+	if (err == RUBATO_OK)
+		err = facts_make(comm, &said);
+	free(said.sets);
+	free(said.places);
+	return err;
 }

@@ -20,6 +20,7 @@
 #include "runtime/links.h"
 #include "runtime/op.h"
 #include "runtime/startup/crowd.h"
+#include "runtime/startup/host.h"
 #include "runtime/startup/interfaces.h"
 #include "runtime/startup/quota.h"
 #include "runtime/unmatched.h"
@@ -49,29 +50,6 @@ struct opening { /* What exists only while a communicator is opened. */
 	uint64_t deadline_ns;
 	const struct rb_setup *setup;
 };
-
-static uint64_t hash_text(const char *text)
-{
-	uint64_t hash = 0;
-
-	while (*text != '\0')
-		hash = rb_mix(hash + (uint8_t)*text++ + 1);
-	return hash;
-}
-
-/* Names the kernel that this process runs on: ranks with equal ones share cores. */
-static uint64_t host_number(void)
-{
-	char text[64] = "";
-	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
-
-	if (file != NULL) {
-		if (fgets(text, sizeof(text), file) == NULL)
-			text[0] = '\0';
-		(void)fclose(file);
-	}
-	return hash_text(text);
-}
 
 /* ---- Transports ---- */
 
@@ -132,11 +110,11 @@ static void agreed_fill(struct opening *o)
 	uint64_t names = 0;
 
 	for (uint32_t i = 0; o->transports[i] != NULL; i++)
-		names = rb_mix(names + hash_text(o->transports[i]->name));
+		names = rb_mix(names + rb_text_hash(o->transports[i]->name));
 	o->agreed[0] =
 		RUBATO_VERSION_MAJOR << 16 | RUBATO_VERSION_MINOR << 8 | RUBATO_VERSION_PATCH;
 	o->agreed[1] = o->comm->config.chunk.number;
-	o->agreed[2] = hash_text(o->comm->config.algorithm.text);
+	o->agreed[2] = rb_text_hash(o->comm->config.algorithm.text);
 	o->agreed[3] = names;
 }
 
@@ -446,6 +424,17 @@ static uint32_t largest_node(const struct rb_nodes *nodes)
 	return most;
 }
 
+static rubato_status facts_agree(struct opening *o)
+{
+	struct rb_whereabouts here = { .host = o->host, .domain = RB_DOMAIN_NONE };
+
+	if (o->setup->backend == NULL) { /* Simulated ranks are nowhere. */
+		here.card = rb_mix(rb_network_number() ^ rb_text_hash(o->devices));
+		here.domain = rb_domain_here();
+	}
+	return rb_facts_agree(o->comm, o->bootstrap, &here, o->deadline_ns);
+}
+
 static rubato_status open_steps(struct opening *o)
 {
 	struct rubato_comm *comm = o->comm;
@@ -457,7 +446,7 @@ static rubato_status open_steps(struct opening *o)
 	agreed_fill(o);
 	RB_TRY(routes_find(o));
 	RB_TRY(endpoints_connect(o));
-	RB_TRY(rb_facts_agree(comm, o->bootstrap, o->deadline_ns));
+	RB_TRY(facts_agree(o));
 
 	bool simulated = rb_engine_time_is_virtual(&comm->engine);
 
@@ -508,7 +497,7 @@ static rubato_status open_failed(struct opening *o, rubato_status err, bool know
 
 rubato_status rb_comm_open(const struct rb_setup *setup, rubato_comm **out)
 {
-	struct opening o = { .setup = setup, .host = host_number() };
+	struct opening o = { .setup = setup, .host = rb_host_number() };
 	struct rubato_comm *comm = calloc(1, sizeof(*comm));
 	struct rb_bootstrap *bootstrap = setup->bootstrap;
 	rubato_status err = RUBATO_OK;

@@ -237,6 +237,10 @@ struct rb_transport_ops {
 	/* What is known of the way to a peer without measuring it; false, or NULL: nothing. */
 	bool (*link)(struct rb_endpoint *ep, uint32_t peer, struct rb_link *out);
 
+	/* Names what this rank's messages to other nodes leave by: ranks with equal words share it.
+	 * NULL: what the network that the process sees has (runtime/facts.c). */
+	uint64_t (*card)(struct rb_endpoint *ep);
+
 	/* Time and chance. */
 	uint64_t (*now_ns)(struct rb_endpoint *ep);
 	uint64_t (*random)(struct rb_endpoint *ep);

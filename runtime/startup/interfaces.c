@@ -21,7 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -30,6 +29,7 @@
 #include "base/rng.h"
 #include "base/wire.h"
 #include "runtime/startup/crowd.h"
+#include "runtime/startup/host.h"
 
 #define MACHINES_MAX 32 /* Tried from one: those that follow it. */
 #define PROBES_MAX 256
@@ -179,25 +179,6 @@ static socklen_t address_make(const uint8_t *address, uint16_t port, struct sock
 }
 
 /* ---- Who is where ---- */
-
-/* Names the kernel and, of its networks, the one that this process sees. */
-static uint64_t network_number(void)
-{
-	char text[64] = "";
-	struct stat ns = { .st_ino = 0 };
-	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
-	uint64_t hash = 0;
-
-	if (file != NULL) {
-		if (fgets(text, sizeof(text), file) == NULL)
-			text[0] = '\0';
-		(void)fclose(file);
-	}
-	(void)stat("/proc/self/ns/net", &ns);
-	for (size_t i = 0; text[i] != '\0'; i++)
-		hash = rb_mix(hash ^ (uint8_t)text[i]);
-	return rb_mix(hash ^ ns.st_ino);
-}
 
 /* What a visitor says to show that it looks for `rank` of this very job. */
 static uint64_t token_of(const struct rb_bootstrap *b, uint32_t rank)
@@ -517,7 +498,7 @@ rubato_status rb_interfaces_choose(struct rb_bootstrap *b, const char *pattern,
 	*p = (struct probing) { .b = b,
 				.pattern = pattern,
 				.deadline_ns = deadline_ns,
-				.here = network_number(),
+				.here = rb_network_number(),
 				.listener = -1 };
 	p->own_count = rb_interface_addresses(pattern, p->own, RB_INTERFACE_ADDRESSES_MAX);
 	if (pattern[0] != '\0')

@@ -122,6 +122,43 @@ rubato_status rb_topology_place(const char *system, const uint64_t cpus[RB_CPU_W
 		       : RB_FAIL(RUBATO_ERR_SYSTEM, "%s knows none of our processors", system);
 }
 
+uint32_t rb_topology_domain(const char *system, const uint64_t cpus[RB_CPU_WORDS])
+{
+	uint64_t nodes[RB_CPU_WORDS], node[RB_CPU_WORDS];
+	uint32_t only = RB_DOMAIN_NONE;
+	char path[512];
+
+	(void)snprintf(path, sizeof(path), "%.400s/node/online", system);
+	if (!list_read(path, nodes))
+		return RB_DOMAIN_NONE;
+	for (uint32_t i = 0; i < CPUS_MAX; i++) {
+		uint64_t inside = 0, outside = 0;
+
+		if (!has(nodes, i))
+			continue;
+		(void)snprintf(path, sizeof(path), "%.400s/node/node%u/cpulist", system, i);
+		if (!list_read(path, node)) /* Memory alone has an empty list. */
+			continue;
+		for (uint32_t word = 0; word < RB_CPU_WORDS; word++) {
+			inside |= cpus[word] & node[word];
+			outside |= cpus[word] & ~node[word];
+		}
+		if (inside != 0 && outside != 0)
+			return RB_DOMAIN_NONE;
+		if (inside != 0)
+			only = i;
+	}
+	return only;
+}
+
+uint32_t rb_domain_here(void)
+{
+	uint64_t cpus[RB_CPU_WORDS];
+
+	rb_cpus_allowed(cpus);
+	return rb_topology_domain(SYSTEM, cpus);
+}
+
 static bool threads_share_cores(void)
 {
 	FILE *file = fopen(SYSTEM "/cpu/smt/active", "re");

@@ -23,6 +23,13 @@ uint32_t rb_cpus_count(const uint64_t cpus[RB_CPU_WORDS]);
 RB_NODISCARD rubato_status rb_topology_place(const char *system, const uint64_t cpus[RB_CPU_WORDS],
 					     struct rb_place *out);
 
+#define RB_DOMAIN_NONE UINT32_MAX
+/* The NUMA domain that holds all of `cpus` on the machine of that folder; RB_DOMAIN_NONE: several
+ * do, or it tells of none. */
+uint32_t rb_topology_domain(const char *system, const uint64_t cpus[RB_CPU_WORDS]);
+/* That of this thread's affinity. */
+uint32_t rb_domain_here(void);
+
 /* This process's place. Reads more than the affinity only where that could tell more: where cores
  * have several hardware threads, or when `domain` is wanted. */
 void rb_place_here(bool domain, struct rb_place *out);

@@ -21,6 +21,7 @@ static struct rb_choice_facts machines(uint32_t ranks)
 	struct rb_choice_facts facts = node(ranks, false);
 
 	facts.host_ranks = 1;
+	facts.own_links = true;
 	return facts;
 }
 
@@ -63,7 +64,7 @@ START_TEST(own_links_are_used)
 		struct rb_choice_facts facts = machines(8);
 		struct rb_choice c;
 
-		facts.host_ranks = 2;
+		facts.own_links = false;
 		for (uint64_t count = 1; count < 1 << 24 && a->kind != RB_KIND_SENDRECV;
 		     count *= 4) {
 			ck_assert_int_eq(rb_choose(&facts, a->kind, count, 4, -1, &c), RUBATO_OK);
@@ -154,6 +155,7 @@ START_TEST(choices_fit_everywhere)
 			.rank_count = 1 + (uint32_t)rb_rng_below(&rng, draw % 3 ? 64 : 3000),
 			.mapped = draw >> 8 & 1,
 			.put = draw >> 9 & 1,
+			.own_links = draw >> 11 & 1,
 			.cores = 1 + (draw >> 16) % 64,
 			.chunk_bytes_max = 1024ull << (draw >> 24) % 12,
 		};
@@ -243,13 +245,14 @@ START_TEST(networks_are_spared)
 	facts.nodes = &nodes;
 	facts.rank_count = 4;
 	facts.host_ranks = 1;
+	facts.own_links = true;
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 64 << 10, false), "two_shot");
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 16 << 20, false), "ring");
 	facts.network = (struct rb_link) { 5000, 0.08, 0 }; /* 100 Mbit/s, far away. */
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 1 << 10, false), "flat");
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 64 << 10, false), "two_shot");
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLTOALL, 64 << 10, false), "flat");
-	facts.host_ranks = 2; /* No link of its own: whole vectors, in as few phases. */
+	facts.own_links = false; /* Whole vectors, in as few phases. */
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 64 << 10, false), "recursive_doubling");
 }
 END_TEST

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "rubato_sim.h"
 #include "runtime/facts.h"
 #include "tests/check_main.h"
 
@@ -88,6 +89,69 @@ START_TEST(any_relation_gives_nodes)
 }
 END_TEST
 
+static void expect_numbers(const uint64_t *words, uint32_t n, const uint32_t *want, uint32_t count)
+{
+	uint32_t number_of[RANKS];
+	struct rb_numbered order[RANKS];
+
+	ck_assert_uint_eq(rb_words_number(words, n, number_of, order), count);
+	for (uint32_t i = 0; i < n; i++)
+		ck_assert_uint_eq(number_of[i], want[i]);
+}
+
+START_TEST(words_are_numbered_by_their_first)
+{
+	expect_numbers((const uint64_t[]) { 9, 9, 2, 9, UINT64_MAX, 2 }, 6,
+		       (const uint32_t[]) { 0, 0, 1, 0, 2, 1 }, 3);
+	expect_numbers((const uint64_t[]) { 0 }, 1, (const uint32_t[]) { 0 }, 1);
+	expect_numbers((const uint64_t[]) { 5, 4, 3, 4, 5 }, 5,
+		       (const uint32_t[]) { 0, 1, 2, 1, 0 }, 3);
+}
+END_TEST
+
+/* Simulated nodes of two ranks that share a card. */
+static rubato_status locality_main(rubato_comm *comm, void *arg)
+{
+	uint32_t *seen = arg;
+
+	for (uint32_t r = 0; r < 5; r++) {
+		rubato_peer peer = { .size_bytes = sizeof(peer) };
+		bool far = r / 2 != rubato_rank(comm) / 2;
+
+		ck_assert_int_eq(rubato_get_peer(comm, r, &peer), RUBATO_OK);
+		ck_assert_uint_eq(peer.node, r / 2);
+		ck_assert_uint_eq(peer.host, r / 2);
+		ck_assert_uint_eq(peer.card, r / 2);
+		ck_assert_uint_eq(peer.numa_domain, RUBATO_DOMAIN_UNKNOWN);
+		ck_assert_str_eq(peer.transport, "sim");
+		ck_assert_double_eq(peer.latency_us, far ? 50 : 0);
+		ck_assert_double_eq_tol(peer.bandwidth, far ? 1e9 : 0, 1);
+	}
+	rubato_peer peer = { .size_bytes = sizeof(peer) };
+
+	ck_assert_int_eq(rubato_get_peer(comm, 5, &peer), RUBATO_ERR_ARGUMENT);
+	peer.size_bytes = 0;
+	ck_assert_int_eq(rubato_get_peer(comm, 0, &peer), RUBATO_ERR_ARGUMENT);
+	++*seen;
+	return RUBATO_OK;
+}
+
+START_TEST(peers_are_told)
+{
+	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
+	rubato_sim_result result;
+	uint32_t seen = 0;
+
+	options.rank_count = 5;
+	options.ranks_per_node = 2;
+	options.latency_ns = 50000;
+	options.bandwidth = 1e9;
+	options.costs.cards = 1;
+	ck_assert_int_eq(rubato_sim_run(&options, locality_main, &seen, &result), RUBATO_OK);
+	ck_assert_uint_eq(seen, 5);
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tc = tcase_create("facts");
@@ -96,5 +160,7 @@ int main(void)
 	tcase_add_test(tc, those_who_map_each_other_are_a_node);
 	tcase_add_test(tc, those_who_do_not_agree_stand_alone);
 	tcase_add_test(tc, any_relation_gives_nodes);
+	tcase_add_test(tc, words_are_numbered_by_their_first);
+	tcase_add_test(tc, peers_are_told);
 	return check_main("facts", tc);
 }

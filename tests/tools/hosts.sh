@@ -2,8 +2,8 @@
 # hosts -- two hosts with two ranks each, as network namespaces that this test makes and removes:
 # shared memory within, UCX's TCP between. Every algorithm, every value checked.
 #
-# usage: hosts.sh RUBATO-BENCH
-bench=$1
+# usage: hosts.sh RUBATO-BENCH RUBATO-INFO
+bench=$1 info=$2
 skip() {
 	echo "skipped: $1"
 	exit 77
@@ -61,4 +61,25 @@ for operation in allreduce reduce_scatter allgather broadcast reduce alltoall ga
 	done
 	grep -q '0 OK' "$folder/0" || { echo "$operation: no row was checked"; exit 1; }
 done
+# Where ranks are: of one kernel, but with a network each two.
+pids=()
+for rank in 0 1 2 3; do
+	host=$here
+	[[ $rank -ge 2 ]] && host=$there
+	RUBATO_RANK=$rank ip netns exec "$host" "$info" --topology >"$folder/$rank" 2>&1 &
+	pids+=($!)
+done
+for rank in 0 1 2 3; do
+	if ! wait "${pids[$rank]}"; then
+		echo "rubato-info: rank $rank failed:"
+		cat "$folder/$rank"
+		exit 1
+	fi
+done
+for rank in 0 1 2 3; do
+	grep -Eq "rank $rank +node $((rank / 2)), host 0, card $((rank / 2)), " "$folder/0" ||
+		{ echo "rubato-info does not know where rank $rank is:"; cat "$folder/0"; exit 1; }
+done
+grep -Eq 'between nodes [0-9.]+ us, [0-9.e-]+ GB/s' "$folder/0" ||
+	{ echo "rubato-info tells of no link:"; cat "$folder/0"; exit 1; }
 echo "two hosts, four ranks: all values right"

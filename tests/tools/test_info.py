@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""test_info.py RUBATO-INFO WRONG-RING -- the sections of rubato-info, as text and as JSON.
-WRONG-RING is one that has an allreduce ring with a fault in it."""
+"""test_info.py RUBATO-INFO WRONG-RING RUBATO-RUN -- the sections of rubato-info, as text and as
+JSON. WRONG-RING is one that has an allreduce ring with a fault in it."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import unittest
 
 from programs import check_usage, main, run
 
-INFO, WRONG_RING = sys.argv.pop(1), sys.argv.pop(1)
+INFO, WRONG_RING, RUN = sys.argv.pop(1), sys.argv.pop(1), sys.argv.pop(1)
 
 
 def info(*words, env=None):
@@ -72,6 +72,21 @@ class Sections(unittest.TestCase):
         self.assertEqual(topology["caches"], [
             {"level": "L1", "count": 4, "bytes": 48 << 10, "threads": 2},
             {"level": "L3", "count": 2, "bytes": 32 << 20, "threads": 4}])
+
+    def test_topology_in_a_job(self):
+        got = run(RUN, "-n", 3, INFO, "--topology")
+        lines = got.stdout.decode().splitlines()
+        self.assertEqual((got.returncode, got.stderr), (0, b""))
+        self.assertEqual({line[:3] for line in lines}, {"[0]"})  # One rank speaks for all.
+        at = lines.index("[0] ranks of this job")
+        for rank, line in enumerate(lines[at + 1:at + 4]):
+            self.assertRegex(line, rf"rank {rank} +node 0, host 0, card 0, NUMA domain (\d+|-), "
+                                   "by shm from rank 0$")
+
+    def test_topology_in_a_job_that_lacks_a_rank(self):
+        got = run(INFO, "--topology", env={"RUBATO_RANK": "0", "RUBATO_SIZE": "2"})
+        self.assertEqual(got.returncode, 1)
+        self.assertIn(b"RUBATO_ROOT", got.stderr)
 
     def test_topology_of_no_machine(self):
         got = run(INFO, "--topology", "--system", "/nowhere")

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "programs/results.h"
+#include "rubato.h"
 
 #define INFO "rubato-info"
 
@@ -25,6 +26,11 @@ struct info {
 	const struct info_proof *proof;
 };
 
+struct info_ranks { /* Of the job, as this rank sees them; at: the caller's to free. */
+	uint32_t own, count;
+	rubato_peer *at;
+};
+
 struct info_probe { /* What happened when two ranks met over one transport. */
 	const char *transport;
 	bool works;
@@ -37,6 +43,9 @@ void info_version(struct info *info, const struct info_probe probes[INFO_TRANSPO
 void info_devices(struct info *info);
 /* false: the topology or the settings cannot be read; said on standard error. */
 bool info_topology(struct info *info);
+/* Joins the job that the environment describes. false: it cannot; said on standard error. */
+bool info_ranks_gather(struct info_ranks *ranks);
+void info_ranks(struct info *info, const struct info_ranks *ranks);
 bool info_config(struct info *info);
 /* false: ranks of this machine cannot run; said in a line that begins with FAIL. */
 bool info_doctor(struct info *info, const struct info_probe probes[INFO_TRANSPORTS]);

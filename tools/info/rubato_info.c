@@ -21,7 +21,8 @@ struct wanted {
 static const struct option wanted_rows[] = {
 	{ "devices", 0, OPTION_FLAG, AT(devices), .help = "network interfaces and RDMA devices" },
 	{ "topology", 0, OPTION_FLAG, AT(topology),
-	  .help = "packages, NUMA nodes, cores, caches; where ranks would be placed" },
+	  .help = "packages, NUMA nodes, cores, caches; where ranks would be placed; in a job "
+		  "also where\nits ranks are" },
 	{ "ranks", 'n', OPTION_U32, AT(rank_count), "N", .min = 1, .max = 1u << 20,
 	  .help = "how many ranks --topology places (as many as there are cores), or --prove "
 		  "takes" },
@@ -139,37 +140,52 @@ bool info_config(struct info *info)
 	return status == RUBATO_OK;
 }
 
+static bool sections(struct info *info, const struct wanted *wanted, const struct info_ranks *ranks)
+{
+	struct info_probe probes[INFO_TRANSPORTS];
+	bool good = true;
+
+	info_probe(probes);
+	info_version(info, probes);
+	info_job(info);
+	if (wanted->devices)
+		info_devices(info);
+	if (wanted->topology)
+		good = info_topology(info) && good;
+	if (ranks->count > 1)
+		info_ranks(info, ranks);
+	if (wanted->config)
+		good = info_config(info) && good;
+	if (wanted->doctor)
+		good = info_doctor(info, probes) && good;
+	if (wanted->prove != NONE)
+		good = info_prove(info) && good;
+	return good;
+}
+
 int main(int argc, char **argv)
 {
 	struct wanted wanted = { .prove = NONE };
-	struct info_probe probes[INFO_TRANSPORTS];
 	struct info info = { .json = json_object() };
+	struct info_ranks ranks = { 0 };
 	bool good = true;
 
 	wanted_read(argc, argv, &wanted);
 	info.rank_count = wanted.rank_count;
 	info.system = wanted.system[0] != '\0' ? wanted.system : NULL;
 	info.text = strcmp(wanted.json, "-") == 0 ? NULL : stdout;
-	info_probe(probes);
-	info_version(&info, probes);
-	info_job(&info);
-	if (wanted.devices)
-		info_devices(&info);
-	if (wanted.topology)
-		good = info_topology(&info) && good;
-	if (wanted.config)
-		good = info_config(&info) && good;
-	if (wanted.doctor)
-		good = info_doctor(&info, probes) && good;
 	info.proof = &wanted.proof;
-	if (wanted.prove != NONE)
-		good = info_prove(&info) && good;
-	if (wanted.json[0] == '\0')
-		json_decref(info.json);
-	else if (!results_write(wanted.json, info.json)) {
-		(void)fprintf(stderr, "%s: %s could not be written\n", INFO, wanted.json);
-		good = false;
+	if (wanted.topology && info.system == NULL)
+		good = info_ranks_gather(&ranks);
+	if (ranks.own == 0) { /* One rank of a job speaks for all. */
+		good = sections(&info, &wanted, &ranks) && good;
+		if (wanted.json[0] != '\0' && !results_write(wanted.json, json_incref(info.json))) {
+			(void)fprintf(stderr, "%s: %s could not be written\n", INFO, wanted.json);
+			good = false;
+		}
 	}
+	json_decref(info.json);
+	free(ranks.at);
 	free(wanted.proof.algorithm);
 	return good && fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -655,6 +655,11 @@ static bool sim_link(struct rb_endpoint *ep, uint32_t peer, struct rb_link *out)
 	return true;
 }
 
+static uint64_t sim_card(struct rb_endpoint *ep)
+{
+	return (uint64_t)(uintptr_t)endpoint_of(ep)->process->card;
+}
+
 static void sim_dump(struct rb_endpoint *ep, void (*line)(void *arg, const char *text), void *arg)
 {
 	rb_sim_describe(nic_of(ep), line, arg);
@@ -685,6 +690,7 @@ const struct rb_transport_ops rb_transport_sim = {
 	.poll = sim_poll,
 	.failure = sim_failure,
 	.link = sim_link,
+	.card = sim_card,
 	.wake = sim_wake,
 	.wait = sim_wait,
 	.drive = sim_drive,

@@ -177,6 +177,24 @@ START_TEST(without_numa_the_machine_is_one_domain)
 }
 END_TEST
 
+START_TEST(one_domain_is_told_and_several_are_not)
+{
+	file_write("node/online", "0-2");
+	file_write("node/node0/cpulist", "0-3");
+	file_write("node/node1/cpulist", "4-7");
+	file_write("node/node2/cpulist", ""); /* Memory alone. */
+	set(0x0f);
+	ck_assert_uint_eq(rb_topology_domain(folder, cpus), 0);
+	set(0x40);
+	ck_assert_uint_eq(rb_topology_domain(folder, cpus), 1);
+	set(0x18);
+	ck_assert_uint_eq(rb_topology_domain(folder, cpus), RB_DOMAIN_NONE);
+	set(0x100); /* In none of them. */
+	ck_assert_uint_eq(rb_topology_domain(folder, cpus), RB_DOMAIN_NONE);
+	ck_assert_uint_eq(rb_topology_domain("/nowhere", cpus), RB_DOMAIN_NONE);
+}
+END_TEST
+
 START_TEST(large_machines_fit)
 {
 	set(0);
@@ -249,6 +267,7 @@ int main(void)
 	tcase_add_test(made, threads_of_a_core_count_once);
 	tcase_add_test(made, lists_have_gaps);
 	tcase_add_test(made, without_numa_the_machine_is_one_domain);
+	tcase_add_test(made, one_domain_is_told_and_several_are_not);
 	tcase_add_test(made, large_machines_fit);
 	tcase_add_test(made, foreign_processors_are_an_error);
 	tcase_add_test(here, this_process_has_a_place);
