@@ -786,19 +786,21 @@ RUBATO_API const char *rubato_algorithm_name(const char *operation, uint32_t ind
  *   - of any two accesses to the same memory of a rank, one of them a write, one comes after the
  *     other by what messages and dependencies guarantee, also between two operations;
  *   - every rank sends the bytes that the algorithm's formula says.
- * That is of the algorithm, not of what executes it. Needs no communicator; local. `root`: one, or
- * RUBATO_PROVE_ROOTS_ALL; ignored where there is none. `count`: elements of the whole vector; 0:
- * several counts. Proofs of many ranks are long: timeout_ns (RUBATO_TIMEOUT_DEFAULT: 60 s). `text`
- * (1 KiB is enough) gets what was shown, in sentences. Errors: INTERNAL (it is wrong: `text` and
- * rubato_error_text() name rank and step), ARGUMENT, TIMEOUT, MEMORY, UNSUPPORTED (the proof
- * would need more than some 3 GiB).
+ * That is of the algorithm, not of what executes it. Needs no communicator; local. `node_of`: per
+ * rank the number of its node, less than `ranks`, whose ranks map each other's memory; NULL: all
+ * are on one. `root`: one, or RUBATO_PROVE_ROOTS_ALL; ignored where there is none. `count`:
+ * elements of the whole vector; 0: several counts. Proofs of many ranks are long: timeout_ns
+ * (RUBATO_TIMEOUT_DEFAULT: 60 s). `text` (1 KiB is enough) gets what was shown, in sentences.
+ * Errors: INTERNAL (it is wrong: `text` and rubato_error_text() name rank and step), ARGUMENT,
+ * TIMEOUT, MEMORY, UNSUPPORTED (the proof would need more than some 3 GiB).
  */
 #define RUBATO_PROVE_ROOTS_ALL UINT32_MAX
 #define RUBATO_PROVE_RANKS_MAX 256
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_prove(const char *operation, const char *algorithm,
-						       uint32_t ranks, uint32_t root,
-						       uint64_t count, uint64_t timeout_ns,
-						       char *text, size_t text_bytes);
+						       uint32_t ranks, const uint32_t *node_of,
+						       uint32_t root, uint64_t count,
+						       uint64_t timeout_ns, char *text,
+						       size_t text_bytes);
 
 /* Forces an algorithm by name for one kind of operation ("allreduce", "ring"); "auto" undoes it.
  * Collective in the sense that all ranks must say the same, between operations. */

@@ -56,6 +56,21 @@ bool value_count32(const char *option, const char *text, uint32_t least, uint32_
 	return true;
 }
 
+bool value_counts32(const char *option, const char *text, uint32_t least, uint32_t most,
+		    uint32_t *out, uint32_t room, uint32_t *count, struct option_error *error)
+{
+	char *copy = strdup(text), *rest = copy, *word;
+	bool good = copy != NULL || option_refuse(error, "out of memory");
+
+	*count = 0;
+	while (good && (word = strsep(&rest, ",")) != NULL)
+		good = *count < room
+			       ? value_count32(option, word, least, most, &out[(*count)++], error)
+			       : option_refuse(error, "%s takes at most %u numbers", option, room);
+	free(copy);
+	return good;
+}
+
 bool value_real(const char *option, const char *text, double least, double most, double *out,
 		struct option_error *error)
 {

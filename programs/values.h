@@ -24,6 +24,9 @@ bool value_count(const char *option, const char *text, uint64_t least, uint64_t 
 		 struct option_error *error);
 bool value_count32(const char *option, const char *text, uint32_t least, uint32_t most,
 		   uint32_t *out, struct option_error *error);
+/* Several of them, "4,4,2": at most `room`, the first into out[0]; *count: how many. */
+bool value_counts32(const char *option, const char *text, uint32_t least, uint32_t most,
+		    uint32_t *out, uint32_t room, uint32_t *count, struct option_error *error);
 /* Any finite number, as strtod reads it. */
 bool value_real(const char *option, const char *text, double least, double most, double *out,
 		struct option_error *error);

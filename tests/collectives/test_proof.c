@@ -178,30 +178,39 @@ static void refused(rubato_status status, rubato_status want, const char *senten
 START_TEST(proofs_for_users)
 {
 	const uint32_t all = RUBATO_PROVE_ROOTS_ALL;
+	const uint32_t in_turn[] = { 3, 1, 3, 1 }, nowhere[] = { 0, 0, 4, 1 };
 	char text[1024] = "", narrow[8];
 
-	ck_assert_int_eq(rubato_prove("broadcast", "chain", 5, all, 0, 0, text, sizeof(text)), 0);
+	ck_assert_int_eq(rubato_prove("broadcast", "chain", 5, NULL, all, 0, 0, text, sizeof(text)),
+			 0);
 	ck_assert_ptr_nonnull(strstr(text, "broadcast chain is proved on 5 ranks, 5 roots: "));
-	ck_assert_int_eq(rubato_prove("broadcast", "chain", 5, 4, 7, 0, text, sizeof(text)), 0);
+	ck_assert_int_eq(rubato_prove("broadcast", "chain", 5, NULL, 4, 7, 0, text, sizeof(text)),
+			 0);
 	ck_assert_ptr_nonnull(strstr(text, "on 5 ranks, 1 root: 4 cases"));
-	ck_assert_int_eq(rubato_prove("barrier", "dissemination", 1, 0, 0, 0, narrow, 8), 0);
+	ck_assert_int_eq(rubato_prove("barrier", "dissemination", 1, NULL, 0, 0, 0, narrow, 8), 0);
 	ck_assert_str_eq(narrow, "barrier");
-	ck_assert_int_eq(rubato_prove("alltoall", "bruck", 3, 0, 0, 0, NULL, 0), 0);
-	refused(rubato_prove("allreduce", NULL, 3, all, 0, 0, NULL, 0), RUBATO_ERR_ARGUMENT,
+	ck_assert_int_eq(rubato_prove("alltoall", "bruck", 3, NULL, 0, 0, 0, NULL, 0), 0);
+	ck_assert_int_eq(rubato_prove("allreduce", "hierarchical", 4, in_turn, all, 0, 0, text,
+				      sizeof(text)),
+			 0);
+	ck_assert_ptr_nonnull(strstr(text, "on 4 ranks on 2 nodes: "));
+	refused(rubato_prove("allreduce", "ring", 4, nowhere, all, 0, 0, NULL, 0),
+		RUBATO_ERR_ARGUMENT, "rank 2 is on node 4 of 4");
+	refused(rubato_prove("allreduce", NULL, 3, NULL, all, 0, 0, NULL, 0), RUBATO_ERR_ARGUMENT,
 		"prove: NULL");
-	refused(rubato_prove("sendrecv", "eager", 2, all, 0, 0, NULL, 0), RUBATO_ERR_ARGUMENT,
+	refused(rubato_prove("sendrecv", "eager", 2, NULL, all, 0, 0, NULL, 0), RUBATO_ERR_ARGUMENT,
 		"unknown operation 'sendrecv'");
-	refused(rubato_prove("allreduce", "bruck", 2, all, 0, 0, NULL, 0), RUBATO_ERR_ARGUMENT,
-		"allreduce has no algorithm 'bruck'");
-	refused(rubato_prove("allreduce", "ring", 0, all, 0, 0, NULL, 0), RUBATO_ERR_ARGUMENT,
+	refused(rubato_prove("allreduce", "bruck", 2, NULL, all, 0, 0, NULL, 0),
+		RUBATO_ERR_ARGUMENT, "allreduce has no algorithm 'bruck'");
+	refused(rubato_prove("allreduce", "ring", 0, NULL, all, 0, 0, NULL, 0), RUBATO_ERR_ARGUMENT,
 		"prove: 0 ranks: from 1 to 256");
-	refused(rubato_prove("allreduce", "ring", 257, all, 0, 0, NULL, 0), RUBATO_ERR_ARGUMENT,
-		"prove: 257 ranks: from 1 to 256");
-	refused(rubato_prove("reduce", "chain", 3, 3, 0, 0, NULL, 0), RUBATO_ERR_ARGUMENT,
+	refused(rubato_prove("allreduce", "ring", 257, NULL, all, 0, 0, NULL, 0),
+		RUBATO_ERR_ARGUMENT, "prove: 257 ranks: from 1 to 256");
+	refused(rubato_prove("reduce", "chain", 3, NULL, 3, 0, 0, NULL, 0), RUBATO_ERR_ARGUMENT,
 		"root 3 of 3 ranks");
-	refused(rubato_prove("reduce", "chain", 3, 0, UINT64_MAX, 0, NULL, 0), RUBATO_ERR_ARGUMENT,
-		"more than 2^60 elements");
-	refused(rubato_prove("allreduce", "ring", 64, all, 0, 1, NULL, 0), RUBATO_ERR_TIMEOUT,
+	refused(rubato_prove("reduce", "chain", 3, NULL, 0, UINT64_MAX, 0, NULL, 0),
+		RUBATO_ERR_ARGUMENT, "more than 2^60 elements");
+	refused(rubato_prove("allreduce", "ring", 64, NULL, all, 0, 1, NULL, 0), RUBATO_ERR_TIMEOUT,
 		"prove: allreduce ring on 64 ranks: 0 cases are proved, the time is over");
 }
 END_TEST

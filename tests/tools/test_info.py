@@ -272,9 +272,21 @@ class Proofs(unittest.TestCase):
         _, proofs = self.proofs("reduce", "chain", "-n", "4", "--root", "3", "--count", "1000")
         self.assertIn("1 root: 4 cases", proofs["chain"]["text"])
 
+    def test_on_nodes(self):
+        code, proofs = self.proofs("allreduce", "-n", "5", "--nodes", "2,1")
+        self.assertEqual(code, 0)
+        for name, one in proofs.items():
+            if name in ("direct", "staged"):
+                self.assertEqual((one["proved"], one["status"]), (False, "argument"))
+                self.assertIn("for one node", one["text"])
+            else:
+                self.assertIn(f"{name} is proved on 5 ranks on 3 nodes", one["text"])
+        code, _ = self.proofs("allreduce", "direct", "-n", "5", "--nodes", "2")
+        self.assertEqual(code, 1)
+
     def test_every_operation_has_proofs(self):
         names = run(INFO, "--help").stdout.decode().split("says what was shown:")[1]
-        names = names.split("--root")[0].replace(",", " ").split()
+        names = names.split("--nodes")[0].replace(",", " ").split()
         self.assertGreaterEqual(len(names), 12)
         for name in names:
             self.assertEqual(self.proofs(name, "-n", "2")[0], 0)
@@ -301,6 +313,8 @@ class Proofs(unittest.TestCase):
                 (["--prove", "reduce", "-n", "3", "--root", "3"], "--root: 3 of 3 ranks"),
                 (["--prove", "reduce", "chain", "flat", "-n", "3"], "what is 'chain'?"),
                 (["ring"], "what is 'ring'?"),
+                (["--prove", "barrier", "-n", "4", "--nodes", "2,0"], "--nodes takes"),
+                (["--nodes", "2"], "work with --prove only"),
                 (["--root", "1"], "work with --prove only")):
             check_usage(self, INFO, *words, says=says)
 

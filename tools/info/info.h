@@ -15,6 +15,8 @@ struct info_proof {            /* --prove: of what. */
 	char *algorithm;       /* NULL or "all": all of them. */
 	uint32_t root;
 	uint64_t count, timeout_ns;
+	/* Ranks of each node, and again from the first until all have one; none: all are on one. */
+	uint32_t node_count, node_ranks[RUBATO_PROVE_RANKS_MAX];
 };
 
 struct info {

@@ -18,6 +18,14 @@ struct wanted {
 #define NONE UINT32_MAX
 #define AT(member) offsetof(struct wanted, member)
 
+static bool nodes_read(const char *option, const char *text, void *to, struct option_error *error)
+{
+	struct wanted *wanted = to;
+
+	return value_counts32(option, text, 1, RUBATO_PROVE_RANKS_MAX, wanted->proof.node_ranks,
+			      RUBATO_PROVE_RANKS_MAX, &wanted->proof.node_count, error);
+}
+
 static const struct option wanted_rows[] = {
 	{ "devices", 0, OPTION_FLAG, AT(devices), .help = "network interfaces and RDMA devices" },
 	{ "topology", 0, OPTION_FLAG, AT(topology),
@@ -37,6 +45,9 @@ static const struct option wanted_rows[] = {
 	  .help = "proves an algorithm of an operation, or all, on -n ranks, and says what was "
 		  "shown: "
 		  "%s" },
+	{ "nodes", 0, OPTION_OTHER, 0, "N[,N..]", .read = nodes_read,
+	  .help = "--prove for ranks on several nodes, so many on each, and again from the first: "
+		  "what is\nhierarchical (all on one)" },
 	{ "root", 0, OPTION_U32, AT(proof.root), "R", .max = UINT32_MAX - 1, .word = "all",
 	  .word_is = RUBATO_PROVE_ROOTS_ALL, .preset = "all",
 	  .help = "--prove for this root, where there is one" },

@@ -31,29 +31,16 @@ static bool topology_read(const char *option, const char *text, void *to,
 {
 	struct sim_options *options = to;
 	rubato_sim_options *cluster = &options->cluster;
-	char *copy, *rest, *word;
 	const char *ranks;
 	uint32_t kind;
-	bool good;
 
 	if (!value_choice(option, text, topologies, &kind, &ranks, error))
 		return false;
 	cluster->node_count = 0;
 	cluster->node_ranks = options->node_ranks;
-	if (ranks == NULL)
-		return true;
-	copy = rest = strdup(ranks);
-	good = copy != NULL || option_refuse(error, "out of memory");
-	while (good && (word = strsep(&rest, ",")) != NULL) {
-		if (cluster->node_count == SIM_NODES_MAX)
-			good = option_refuse(error, "%s takes at most %d nodes, which come again",
-					     option, SIM_NODES_MAX);
-		else
-			good = value_count32("--topology nodes:", word, 1, 1u << 20,
-					     &options->node_ranks[cluster->node_count++], error);
-	}
-	free(copy);
-	return good;
+	return ranks == NULL ||
+	       value_counts32("--topology nodes:", ranks, 1, 1u << 20, options->node_ranks,
+			      SIM_NODES_MAX, &cluster->node_count, error);
 }
 
 static bool rank_read(char **at, uint32_t *rank)
