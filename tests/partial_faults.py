@@ -111,7 +111,7 @@ RUNTIME = [
     ("the next contribution is written into the pending one's buffer", 0,
      [(RUN, "p->buffers.lease = rb_partial_free_contribution(p);", ";")]),
     ("the leased buffer is reduced, not the joined one", 0,
-     [(RUN, "rb_partial_buffer(p, [[own->in]])", "p->buffers.lease")]),
+     [(RUN, "rb_partial_where(p, [[own->in]])", "p->buffers.lease")]),
     ("peers are told the identity's buffer, not the joined one", 0,
      [(RUN, "record->in = [[(uint16_t)in]];", "RB_PARTIAL_IDENTITY")]),
     ("a late contribution is added twice", 0,
