@@ -35,6 +35,17 @@ const char *rubato_operator_name(rubato_operator op)
 	return (unsigned)op < RUBATO_OPERATOR_COUNT ? operator_names[op] : "unknown";
 }
 
+const char *rubato_wire_name(rubato_wire wire)
+{
+	static const char *const names[RUBATO_WIRE_COUNT] = {
+		[RUBATO_WIRE_SAME] = "float32",
+		[RUBATO_WIRE_BFLOAT16] = "bfloat16",
+		[RUBATO_WIRE_INT8] = "int8",
+	};
+
+	return (unsigned)wire < RUBATO_WIRE_COUNT ? names[wire] : "unknown";
+}
+
 const char *rubato_version(void)
 {
 	return VERSION(0, 1, 0);

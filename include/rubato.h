@@ -824,6 +824,16 @@ typedef enum rubato_accumulate {
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_set_accumulate(rubato_comm *comm,
 								rubato_accumulate accumulate);
 
+/* In what form float32 travels: as it is, rounded to bfloat16, or as int8 with a scale for each 128
+ * values. */
+typedef enum rubato_wire {
+	RUBATO_WIRE_SAME = 0,
+	RUBATO_WIRE_BFLOAT16 = 1,
+	RUBATO_WIRE_INT8 = 2,
+} rubato_wire;
+#define RUBATO_WIRE_COUNT 3
+RUBATO_API const char *rubato_wire_name(rubato_wire wire); /* "float32", "bfloat16", "int8". */
+
 /* This rank's clock, in ns: monotonic; in a simulation (rubato_sim.h) virtual time. */
 RUBATO_API uint64_t rubato_now(rubato_comm *comm);
 /* Stands for computation: this rank does nothing for that long, while its background progress

@@ -2,20 +2,25 @@
 #ifndef RB_COLLECTIVES_REDUCE_KERNELS_H
 #define RB_COLLECTIVES_REDUCE_KERNELS_H
 
+#include "collectives/reduce/coded.h"
 #include "collectives/reduce/reduce.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #define RB_REDUCE_X86 1
 void rb_reduce_sse2(const struct rb_reduce *reduce);
 void rb_convert_sse2(const struct rb_convert *convert);
+extern const struct rb_coders rb_coders_sse2;
 void rb_reduce_avx2(const struct rb_reduce *reduce);
 void rb_convert_avx2(const struct rb_convert *convert);
+extern const struct rb_coders rb_coders_avx2;
 void rb_reduce_avx512(const struct rb_reduce *reduce);
 void rb_convert_avx512(const struct rb_convert *convert);
+extern const struct rb_coders rb_coders_avx512;
 #elif defined(__aarch64__) && !defined(__AARCH64EB__) && defined(__GNUC__)
 #define RB_REDUCE_NEON 1
 void rb_reduce_neon(const struct rb_reduce *reduce);
 void rb_convert_neon(const struct rb_convert *convert);
+extern const struct rb_coders rb_coders_neon;
 #endif
 
 /* A reduction of one operand without division: does it, and says so. */

@@ -4,6 +4,7 @@
 #ifdef RB_REDUCE_X86
 #define KERNEL rb_reduce_avx2
 #define CONVERSION rb_convert_avx2
+#define CODERS rb_coders_avx2
 #define TARGET __attribute__((target("avx2,f16c")))
 #define VECTOR_BYTES 32
 #define MM(x) _mm256_##x
@@ -32,4 +33,19 @@
 #define f16_widen(half) _mm256_cvtph_ps(half)
 #define f16_narrow(value) _mm256_cvtps_ph((__m256)(value), _MM_FROUND_TO_NEAREST_INT)
 #include "collectives/reduce/vector.h"
+
+INLINE __m256i signed_load(const void *at)
+{
+	return _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)at));
+}
+
+/* Saturated they are as they were. */
+INLINE void signed_store(void *at, v_i32 value)
+{
+	__m128i pairs = _mm_packs_epi32(_mm256_castsi256_si128((__m256i)value),
+					_mm256_extracti128_si256((__m256i)value, 1));
+
+	_mm_storel_epi64((__m128i *)at, _mm_packs_epi16(pairs, pairs));
+}
+#include "collectives/reduce/vector_coded.h"
 #endif

@@ -4,6 +4,7 @@
 #ifdef RB_REDUCE_X86
 #define KERNEL rb_reduce_avx512
 #define CONVERSION rb_convert_avx512
+#define CODERS rb_coders_avx512
 #define TARGET __attribute__((target("avx512f,avx512dq,avx512bw")))
 #define VECTOR_BYTES 64
 #define MM(x) _mm512_##x
@@ -33,4 +34,15 @@
 /* All sixteen: without a mask gcc's own macro of -O0 converts a -1, which it then warns of. */
 #define f16_narrow(value) _mm512_maskz_cvtps_ph(0xffff, (__m512)(value), _MM_FROUND_TO_NEAREST_INT)
 #include "collectives/reduce/vector.h"
+
+INLINE __m512i signed_load(const void *at)
+{
+	return _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)at));
+}
+
+INLINE void signed_store(void *at, v_i32 value)
+{
+	_mm_storeu_si128((__m128i *)at, _mm512_cvtepi32_epi8((__m512i)value));
+}
+#include "collectives/reduce/vector_coded.h"
 #endif

@@ -36,17 +36,18 @@ static bool avx512_usable(void)
 static const struct kernel {
 	rb_reduce_fn fn;
 	rb_convert_fn convert;
+	const struct rb_coders *coders;
 	const char *name;
 	bool (*usable)(void);
 } kernels[] = {
-	{ rb_reduce_plain, rb_convert_plain, "plain", always_usable },
+	{ rb_reduce_plain, rb_convert_plain, &rb_coders_plain, "plain", always_usable },
 #ifdef RB_REDUCE_X86
-	{ rb_reduce_sse2, rb_convert_sse2, "sse2", always_usable }, /* Every x86-64 has it. */
-	{ rb_reduce_avx2, rb_convert_avx2, "avx2", avx2_usable },
-	{ rb_reduce_avx512, rb_convert_avx512, "avx512", avx512_usable },
+	{ rb_reduce_sse2, rb_convert_sse2, &rb_coders_sse2, "sse2", always_usable }, /* Every x86-64 has it. */
+	{ rb_reduce_avx2, rb_convert_avx2, &rb_coders_avx2, "avx2", avx2_usable },
+	{ rb_reduce_avx512, rb_convert_avx512, &rb_coders_avx512, "avx512", avx512_usable },
 #endif
 #ifdef RB_REDUCE_NEON
-	{ rb_reduce_neon, rb_convert_neon, "neon", always_usable }, /* Every aarch64 has it. */
+	{ rb_reduce_neon, rb_convert_neon, &rb_coders_neon, "neon", always_usable }, /* Every aarch64 has it. */
 #endif
 };
 #define KERNEL_COUNT (sizeof(kernels) / sizeof(kernels[0]))
@@ -85,6 +86,13 @@ rb_convert_fn rb_convert_of(rb_reduce_fn fn)
 	const struct kernel *kernel = kernel_find(fn);
 
 	return kernel != NULL ? kernel->convert : rb_convert_plain;
+}
+
+const struct rb_coders *rb_coders_of(rb_reduce_fn fn)
+{
+	const struct kernel *kernel = kernel_find(fn);
+
+	return kernel != NULL ? kernel->coders : &rb_coders_plain;
 }
 
 const char *rb_reduce_name(rb_reduce_fn fn)

@@ -12,6 +12,7 @@
 
 #define KERNEL rb_reduce_neon
 #define CONVERSION rb_convert_neon
+#define CODERS rb_coders_neon
 #define TARGET
 #define VECTOR_BYTES 16
 #include "collectives/reduce/vector_types.h"
@@ -121,4 +122,22 @@ INLINE void half_store(void *at, uint16x4_t value)
 #define half_stream(at, value) ((void)(at), (void)(value))
 #define stream_end() ((void)0)
 #include "collectives/reduce/vector.h"
+
+INLINE int32x4_t signed_load(const void *at)
+{
+	uint32_t word;
+
+	memcpy(&word, at, sizeof(word));
+	return vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(word)))));
+}
+
+INLINE void signed_store(void *at, v_i32 value)
+{
+	int16x4_t pairs = vmovn_s32((int32x4_t)value);
+	uint32_t word =
+		vget_lane_u32(vreinterpret_u32_s8(vmovn_s16(vcombine_s16(pairs, pairs))), 0);
+
+	memcpy(at, &word, sizeof(word));
+}
+#include "collectives/reduce/vector_coded.h"
 #endif

@@ -7,6 +7,7 @@
 #ifdef RB_REDUCE_X86
 #define KERNEL rb_reduce_sse2
 #define CONVERSION rb_convert_sse2
+#define CODERS rb_coders_sse2
 #define TARGET
 #define VECTOR_BYTES 16
 #define MM(x) _mm_##x
@@ -71,4 +72,24 @@ static inline __m128i f16_narrow(four_floats value)
 	return halves_narrow(half | sign);
 }
 #include "collectives/reduce/vector.h"
+
+/* Four bytes; saturated they are as they were. */
+static inline __m128i signed_load(const void *at)
+{
+	int word;
+
+	memcpy(&word, at, sizeof(word));
+	__m128i bytes = _mm_cvtsi32_si128(word), pairs = _mm_unpacklo_epi8(bytes, bytes);
+
+	return _mm_srai_epi32(_mm_unpacklo_epi16(pairs, pairs), 24);
+}
+
+static inline void signed_store(void *at, v_i32 value)
+{
+	__m128i pairs = _mm_packs_epi32((__m128i)value, (__m128i)value);
+	int word = _mm_cvtsi128_si32(_mm_packs_epi16(pairs, pairs));
+
+	memcpy(at, &word, sizeof(word));
+}
+#include "collectives/reduce/vector_coded.h"
 #endif

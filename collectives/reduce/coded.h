@@ -1,0 +1,63 @@
+/*
+ * coded.h -- vectors of float32 in fewer bits, as they travel (rubato_set_wire): coded, decoded,
+ * and reduced as they are. Each fast coder stands beside its plain twin (coded_plain.c), with the
+ * same bits.
+ *
+ * What is coded together is a unit, and a coded vector is an array of units:
+ *
+ *   bfloat16   one value, the upper half of a float32, rounded
+ *   int8       128 values: a float32 scale s, and a byte each, round(value / s)
+ *
+ * With a residual, what rounding loses is kept, and added to what is rounded next at the same
+ * place: y = x + e, Q(y) goes out, e = y - Q(y); where that is not finite e = 0.
+ */
+#ifndef RB_COLLECTIVES_CODED_H
+#define RB_COLLECTIVES_CODED_H
+
+#include "collectives/reduce/reduce.h"
+
+#define RB_CODE_INT8_VALUES 128u
+#define RB_CODE_INT8_MOST 127.0f
+
+/* Of a unit. */
+static inline uint32_t rb_code_values(rubato_wire wire)
+{
+	return wire == RUBATO_WIRE_INT8 ? RB_CODE_INT8_VALUES : 1;
+}
+static inline uint32_t rb_code_bytes(rubato_wire wire)
+{
+	return wire == RUBATO_WIRE_INT8 ? (uint32_t)sizeof(float) + RB_CODE_INT8_VALUES
+					: (uint32_t)sizeof(uint16_t);
+}
+static inline uint64_t rb_code_units(rubato_wire wire, uint64_t count)
+{
+	uint64_t values = rb_code_values(wire);
+
+	return count / values + (count % values != 0);
+}
+
+struct rb_coded {
+	rubato_wire wire;        /* BFLOAT16 or INT8. */
+	uint32_t final_count;    /* REDUCE: 0, or what AVG divides the sum by. */
+	void *to;                /* Units; DECODE: floats. */
+	const void *const *from; /* ENCODE: one vector of floats; else of units. */
+	uint32_t from_count;
+	uint64_t count;  /* ENCODE and DECODE: floats; REDUCE: units. */
+	float *residual; /* NULL: none. Room for whole units. */
+};
+
+/*
+ * ENCODE   one vector of floats; the last unit is filled up with zeros
+ * DECODE   one coded vector; a NaN is the canonical one
+ * REDUCE   the sum of all, in their order, in float32: divided, coded again
+ *
+ * REDUCE's target may be any of its operands; nothing overlaps otherwise, or need be aligned.
+ */
+typedef void (*rb_coded_fn)(const struct rb_coded *coded);
+struct rb_coders {
+	rb_coded_fn encode, decode, reduce;
+};
+extern const struct rb_coders rb_coders_plain;
+const struct rb_coders *rb_coders_of(rb_reduce_fn fn); /* Of the same width. */
+
+#endif

@@ -1,0 +1,313 @@
+/* converted.c -- see converted.h. */
+#include "runtime/engine/converted.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SLICE_VALUES (RB_SLICE_BYTES / sizeof(float))
+#define IMMEDIATE_VALUES (16u << 10) /* So many are done sooner than queued. */
+#define OPERANDS_MOVED 64u           /* Reductions of more are never sliced. */
+
+/* ---- Conversions: units `first` to first + count - 1 of IN, or of the result ---- */
+
+static void widen(struct rb_converted *c, uint64_t first, uint64_t count)
+{
+	struct rb_convert convert = { .half = c->half, .narrow = c->back, .count = count };
+
+	if (c->back) {
+		convert.from = c->memory->base + (c->out_first + first) * sizeof(float);
+		convert.to = (uint8_t *)c->out + first * sizeof(uint16_t);
+	} else {
+		convert.from = (const uint8_t *)c->in + first * sizeof(uint16_t);
+		convert.to = c->memory->base + first * sizeof(float);
+	}
+	c->convert(&convert);
+}
+
+static void decode(struct rb_converted *c, uint64_t first, uint64_t count)
+{
+	uint64_t values = rb_code_values(c->wire), at = first * values;
+	const void *from = c->memory->base + (c->out_first + first) * rb_code_bytes(c->wire);
+	struct rb_coded coded = { .wire = c->wire,
+				  .to = (uint8_t *)c->out + at * sizeof(float),
+				  .from = &from,
+				  .from_count = 1,
+				  .count = count * values };
+
+	if (coded.count > c->out_values - at)
+		coded.count = c->out_values - at;
+	c->coders->decode(&coded);
+}
+
+/* Each block begins with a unit of its own. */
+static void encode(struct rb_converted *c, uint64_t first, uint64_t count)
+{
+	uint64_t values = rb_code_values(c->wire), bytes = rb_code_bytes(c->wire);
+
+	while (count > 0) {
+		uint64_t block = first / c->block_units, unit = first % c->block_units;
+		uint64_t units = c->block_units - unit, at = unit * values;
+		const void *from =
+			(const uint8_t *)c->in + (block * c->block_values + at) * sizeof(float);
+		struct rb_coded coded = { .wire = c->wire,
+					  .to = c->memory->base + first * bytes,
+					  .from = &from,
+					  .from_count = 1 };
+
+		units = units < count ? units : count;
+		coded.count = units * values;
+		if (coded.count > c->block_values - at)
+			coded.count = c->block_values - at;
+		if (c->residual != NULL)
+			coded.residual = c->residual + first * values;
+		c->coders->encode(&coded);
+		first += units;
+		count -= units;
+	}
+}
+
+static void convert(struct rb_converted *c, uint64_t first, uint64_t count)
+{
+	if (c->wire == RUBATO_WIRE_SAME)
+		widen(c, first, count);
+	else if (c->back)
+		decode(c, first, count);
+	else
+		encode(c, first, count);
+}
+
+/* ---- Copies and reductions of what is coded ---- */
+
+static void coded_slice(const struct rb_converted *c, const struct rb_work *work, uint64_t first,
+			uint64_t count)
+{
+	const struct rb_reduce *r = &work->reduce;
+	uint64_t skip = work->done_count * work->element_bytes;
+	const void *moved[OPERANDS_MOVED];
+	struct rb_coded coded = { .wire = c->wire,
+				  .final_count = r->final_count,
+				  .to = (uint8_t *)r->to + skip,
+				  .from = r->from,
+				  .from_count = r->from_count,
+				  .count = count };
+
+	if (r->from_count == 1 && r->final_count == 0) {
+		if (r->to != r->from[0])
+			memcpy(coded.to, (const uint8_t *)r->from[0] + skip,
+			       (size_t)(count * work->element_bytes));
+		return;
+	}
+	for (uint32_t i = 0; skip > 0 && i < r->from_count; i++)
+		moved[i] = (const uint8_t *)r->from[i] + skip;
+	if (skip > 0)
+		coded.from = moved;
+	if (c->residual != NULL) /* Behind those of the inputs. */
+		coded.residual =
+			c->residual + c->residual_count / 2 + first * rb_code_values(c->wire);
+	c->coders->reduce(&coded);
+}
+
+/* ---- The executor ---- */
+
+/* Units done_count to done_count + count - 1 of the work. */
+static void slice(struct rb_converted *c, struct rb_work *work, uint64_t count)
+{
+	const struct rb_slot *slot = work->owner;
+	const struct rb_run *run = slot->owner;
+	const struct rb_step *step = &run->plan->schedule.steps[slot->step];
+	uint64_t first = rb_layout_offset(&run->plan->layout, step->block) +
+			 (uint64_t)slot->iteration * run->plan->layout.chunk + work->done_count;
+	uint64_t touched = count * work->element_bytes * (work->reduce.from_count + 1);
+
+	if (run == &c->run) {
+		convert(c, first, count);
+		touched = count * (rb_converted_bytes(c) +
+				   rb_code_values(c->wire) *
+					   (c->wire == RUBATO_WIRE_SAME ? 2 : sizeof(float)));
+	} else {
+		coded_slice(c, work, first, count);
+	}
+	work->done_count += count;
+	if (c->clock->ops->work != NULL)
+		c->clock->ops->work(c->clock, touched);
+}
+
+static void queue_remove(struct rb_converted *c, struct rb_work *work)
+{
+	*(work->previous != NULL ? &work->previous->next : &c->first) = work->next;
+	*(work->next != NULL ? &work->next->previous : &c->last) = work->previous;
+	work->next = work->previous = NULL;
+}
+
+static void converted_work(struct rb_executor *executor, struct rb_work *work)
+{
+	struct rb_converted *c = (struct rb_converted *)executor;
+	uint64_t values = work->reduce.count * work->reduce.from_count * rb_code_values(c->wire);
+
+	work->status = RUBATO_OK;
+	work->done_count = 0;
+	if (values <= IMMEDIATE_VALUES || work->reduce.from_count > OPERANDS_MOVED) {
+		slice(c, work, work->reduce.count);
+		work->state = RB_WORK_DONE;
+		return;
+	}
+	work->state = RB_WORK_PENDING;
+	work->next = NULL;
+	work->previous = c->last;
+	*(c->last != NULL ? &c->last->next : &c->first) = work;
+	c->last = work;
+}
+
+static struct rb_work *converted_poll(struct rb_executor *executor)
+{
+	struct rb_converted *c = (struct rb_converted *)executor;
+	struct rb_work *work = c->first;
+
+	if (work == NULL)
+		return NULL;
+	uint64_t most = SLICE_VALUES / rb_code_values(c->wire);
+	uint64_t left = work->reduce.count - work->done_count;
+
+	slice(c, work, left < most ? left : most);
+	if (work->done_count < work->reduce.count)
+		return NULL;
+	queue_remove(c, work);
+	work->state = RB_WORK_DONE;
+	return work;
+}
+
+static void converted_cancel(struct rb_executor *executor, struct rb_work *work)
+{
+	if (work->state != RB_WORK_PENDING)
+		return;
+	queue_remove((struct rb_converted *)executor, work);
+	work->state = RB_WORK_DONE;
+	work->status = RUBATO_ERR_CANCELLED;
+}
+
+static bool converted_busy(struct rb_executor *executor)
+{
+	return ((struct rb_converted *)executor)->first != NULL;
+}
+
+static void converted_close(struct rb_executor *executor)
+{
+	(void)executor; /* A part of its operation. */
+}
+
+static const struct rb_executor_ops converted_ops = {
+	.name = "converted",
+	.start = converted_work,
+	.poll = converted_poll,
+	.cancel = converted_cancel,
+	.busy = converted_busy,
+	.close = converted_close,
+};
+
+/* ---- The conversions' runs ---- */
+
+/* One copy of `count` units, chunk by chunk: what is copied, and how, is the executor's. */
+static rubato_status plan_prepare(struct rb_plan **plan, uint64_t count, uint32_t unit_bytes,
+				  uint32_t values)
+{
+	struct rb_span spans[] = { rb_span_in(RB_SELF), rb_span_out(RB_SELF) };
+	struct rb_step step = { .kind = RB_STEP_COPY,
+				.peer = RB_SELF,
+				.blocks = 1,
+				.to = 1,
+				.from = 0,
+				.from_count = 1 };
+	struct rb_schedule schedule = {
+		.rank_count = 1,
+		.block_count = 1,
+		.scratch_copies = 1,
+		.step_count = 1,
+		.span_count = 2,
+		.steps = &step,
+		.spans = spans,
+		.deps = &(struct rb_dep) { 0 },
+	};
+	struct rb_layout layout = {
+		.count = count, .block_count = 1, .align = 1, .chunk = SLICE_VALUES / values
+	};
+
+	if (*plan != NULL && (*plan)->layout.count == count &&
+	    (*plan)->layout.chunk == layout.chunk)
+		return RUBATO_OK;
+	rb_plan_free(*plan);
+	*plan = NULL;
+	return rb_plan_from(&schedule, &layout, (uint8_t)unit_bytes, plan);
+}
+
+static rubato_status residual_prepare(struct rb_converted *c, uint64_t units)
+{
+	c->residual_count = 2 * units * rb_code_values(c->wire);
+	c->residual = calloc(c->residual_count, sizeof(*c->residual));
+	if (c->residual == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "residual of %llu values",
+			       (unsigned long long)c->residual_count);
+	return RUBATO_OK;
+}
+
+rubato_status rb_converted_prepare(struct rb_converted *c, struct rb_memories *memories,
+				   bool feedback)
+{
+	uint32_t unit_bytes = rb_converted_bytes(c), values = rb_code_values(c->wire);
+	uint64_t in_units = c->block_units * c->in_blocks;
+	uint64_t out_units = rb_code_units(c->wire, c->out_values);
+
+	c->executor.ops = &converted_ops;
+	c->convert = rb_convert_of(rb_reduce_best());
+	c->coders = rb_coders_of(rb_reduce_best());
+	RB_TRY(plan_prepare(&c->there, in_units, unit_bytes, values));
+	RB_TRY(plan_prepare(&c->after, out_units, unit_bytes, values));
+	RB_TRY(rb_run_init(&c->run, c->there));
+	if (feedback)
+		RB_TRY(residual_prepare(c, in_units));
+	if (c->memory != NULL && c->memory->size_bytes < in_units * unit_bytes) {
+		rb_memory_drop(memories, c->memory);
+		c->memory = NULL;
+	}
+	return c->memory != NULL
+		       ? RUBATO_OK
+		       : rb_memory_alloc(memories, (size_t)(in_units * unit_bytes), &c->memory);
+}
+
+static void run_done(struct rb_engine *engine, struct rb_run *run)
+{
+	struct rb_converted *c = run->owner;
+
+	(void)engine;
+	c->then(c->arg, run->status, run->failure);
+}
+
+void rb_converted_start(struct rb_converted *c, struct rb_engine *engine, bool back,
+			void (*then)(void *arg, rubato_status status, const char *text), void *arg)
+{
+	c->clock = engine->endpoints[0];
+	if (back && c->out_values == 0) {
+		then(arg, RUBATO_OK, "");
+		return;
+	}
+	c->back = back;
+	c->then = then;
+	c->arg = arg;
+	c->run.plan = back ? c->after : c->there;
+	c->run.buffers[RB_BUF_IN] = c->run.buffers[RB_BUF_OUT] = c->memory->base;
+	c->run.executor = &c->executor;
+	c->run.type = RUBATO_FLOAT32;
+	c->run.op = RUBATO_SUM;
+	c->run.done = run_done;
+	c->run.owner = c;
+	rb_run_start(engine, &c->run);
+}
+
+void rb_converted_fini(struct rb_converted *c)
+{
+	rb_plan_free(c->there);
+	rb_plan_free(c->after);
+	c->there = c->after = NULL;
+	free(c->residual);
+	c->residual = NULL;
+	rb_run_fini(&c->run);
+}

@@ -1,0 +1,66 @@
+/*
+ * converted.h -- operations that run in another form than their caller's: 16-bit floats accumulated
+ * in float32 over a whole reduction (rubato_set_accumulate), and float32 that travels in fewer bits
+ * (rubato_set_wire).
+ *
+ * No schedule knows of it. The operation becomes one of the other form, in place in a buffer of its
+ * own (allocated like rubato_alloc's, so it runs where theirs would); a local run converts the
+ * caller's input into it before, and another the result after:
+ *
+ *   IDLE --start--> CONVERTING --> EXCHANGING, RUNNING as always --> CONVERTING --> IDLE
+ *
+ * What is coded (collectives/reduce/coded.h) is to schedules a vector of units, each of which takes
+ * as many bytes as travel; its reductions are carried out here, too. Conversions and these are work
+ * of an executor, in slices, so that progress stays fair, and cancelling and poisoning end them as
+ * they end any run.
+ */
+#ifndef RB_RUNTIME_CONVERTED_H
+#define RB_RUNTIME_CONVERTED_H
+
+#include "collectives/reduce/coded.h"
+#include "runtime/engine/memory.h"
+#include "runtime/engine/run.h"
+
+struct rb_converted {
+	struct rb_executor executor; /* First: the struct is its own executor. */
+	bool active;                 /* For what is asked for now. */
+	bool back;                   /* The result is at work. */
+	/* What the caller asked for, and where its data are: values of `half` (wire SAME), or
+	 * float32. */
+	rubato_wire wire;
+	rubato_type half;
+	const void *in;
+	void *out;
+	/* In `memory`: units (of `half` a value each), as many for each block that the caller has,
+	 * of block_values; the result is block out_block, or all. */
+	uint64_t block_values, block_units, in_blocks, out_first, out_values;
+	struct rb_memory *memory;
+	struct rb_plan *there, *after;
+	rb_convert_fn convert;
+	const struct rb_coders *coders;
+	float *residual; /* Coded: of the inputs, then of sums, a value each; NULL: none is kept. */
+	uint64_t residual_count;
+	struct rb_run run;
+	struct rb_work *first, *last; /* Waiting, by next and previous. */
+	struct rb_endpoint *clock;
+	void (*then)(void *arg, rubato_status status, const char *text);
+	void *arg;
+};
+
+/* Bytes of a unit in `memory`. */
+static inline uint32_t rb_converted_bytes(const struct rb_converted *c)
+{
+	return c->wire == RUBATO_WIRE_SAME ? (uint32_t)sizeof(float) : rb_code_bytes(c->wire);
+}
+
+/* With wire, half, in, out, blocks and out_ set: room, and what converts. `feedback`: what rounding
+ * loses is kept, from 0 on. */
+RB_NODISCARD rubato_status rb_converted_prepare(struct rb_converted *c,
+						struct rb_memories *memories, bool feedback);
+/* Converts `in`, or the result into `out`; calls then(), perhaps before it returns. */
+void rb_converted_start(struct rb_converted *c, struct rb_engine *engine, bool back,
+			void (*then)(void *arg, rubato_status status, const char *text), void *arg);
+/* Frees all but the memory, which is the communicator's. */
+void rb_converted_fini(struct rb_converted *c);
+
+#endif
