@@ -28,10 +28,15 @@ char *rb_signature_text(const struct rb_signature *s, char *text, size_t text_by
 	int n = snprintf(text, text_bytes, "%s", rb_kind_name((enum rb_kind)s->kind));
 	size_t at = n < 0 ? 0 : (size_t)n;
 
+	uint32_t type = s->type & ((1u << RB_SIGNATURE_WIRE_SHIFT) - 1);
+	uint32_t wire = s->type >> RB_SIGNATURE_WIRE_SHIFT;
+
 	if (s->type != 0xff && at < text_bytes)
-		at += (size_t)snprintf(text + at, text_bytes - at, " %s x %llu",
-				       rubato_type_name((rubato_type)s->type),
-				       (unsigned long long)s->count);
+		at += (size_t)snprintf(
+			text + at, text_bytes - at, " %s%s%s x %llu",
+			rubato_type_name((rubato_type)type), wire != RUBATO_WIRE_SAME ? " as " : "",
+			wire != RUBATO_WIRE_SAME ? rubato_wire_name((rubato_wire)wire) : "",
+			(unsigned long long)s->count);
 	if (s->op != 0xff && at < text_bytes)
 		at += (size_t)snprintf(text + at, text_bytes - at, " %s",
 				       rubato_operator_name((rubato_operator)s->op));

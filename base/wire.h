@@ -57,13 +57,22 @@ static inline bool rb_kind_uneven(enum rb_kind kind)
 /* Rides in every message; the receiver compares it with its own (RUBATO_ERR_MISMATCH). */
 struct rb_signature {
 	uint8_t kind;      /* enum rb_kind. */
-	uint8_t type;      /* rubato_type; 0xff: none. */
+	uint8_t type;      /* By rb_signature_type; 0xff: none. */
 	uint8_t op;        /* rubato_operator; 0xff: none. */
 	uint8_t algorithm; /* Index in rb_algorithms: catches ranks that chose differently. */
 	uint32_t root;     /* Rank; V-kinds: a hash of their blocks; UINT32_MAX: none. */
 	uint64_t count;    /* Elements; in messages of ALLTOALLV the pair's. */
 };
 _Static_assert(sizeof(struct rb_signature) == 16, "travels as it is");
+
+/* A rubato_type, and in what form (rubato_wire) it travels. */
+#define RB_SIGNATURE_WIRE_SHIFT 5
+static inline uint8_t rb_signature_type(rubato_type type, rubato_wire wire)
+{
+	return (uint8_t)((uint32_t)type | (uint32_t)wire << RB_SIGNATURE_WIRE_SHIFT);
+}
+_Static_assert(RUBATO_TYPE_COUNT <= 1 << RB_SIGNATURE_WIRE_SHIFT && RUBATO_WIRE_COUNT < 7,
+	       "both in a byte that is never 0xff");
 
 /* "allreduce float32 x 1024 sum ring": at most `text_bytes`, for messages. Returns text. */
 char *rb_signature_text(const struct rb_signature *signature, char *text, size_t text_bytes);

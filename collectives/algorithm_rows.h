@@ -72,11 +72,12 @@ ROW(RB_KIND_REDUCE, "hierarchical_staged", 0, RB_CHANNEL_MAX, LANES, reduce_hier
     .by_node = true)
 
 ROW(RB_KIND_ALLREDUCE, "flat", 0, UINT16_MAX / 2, ONE, allreduce_flat, "everyone to all",
-    COST(PHASES(.one = 1), MESSAGES(.all = 2), SENT(.all = 1), VECTORS(.one = 2, .all = 5)))
+    COST(PHASES(.one = 1), MESSAGES(.all = 2), SENT(.all = 1), VECTORS(.one = 2, .all = 5)),
+    .reductions = RB_REDUCTIONS_ONE)
 ROW(RB_KIND_ALLREDUCE, "two_shot", RB_SCHEDULE_IN_TURNS, UINT16_MAX, RANKS, allreduce_two_shot,
     "reduce_scatter flat, then allgather flat",
     COST(PHASES(.one = 2), MESSAGES(.all = 4), SENT(.share = 2), VECTORS(.share = 9.5)),
-    .own_link = true, .slots_per_rank = true, .pieces = 16)
+    .own_link = true, .slots_per_rank = true, .pieces = 16, .reductions = RB_REDUCTIONS_ONE)
 ROW(RB_KIND_ALLREDUCE, "recursive_doubling", 0, ANY, ONE, allreduce_recursive_doubling, MPICH,
     COST(PHASES(.log = 1), MESSAGES(.log = 2), SENT(.log = 1), REACH(POWERS), VECTORS(.log = 7)),
     .exchanges = true)
@@ -86,37 +87,40 @@ ROW(RB_KIND_ALLREDUCE, "recursive_halving_doubling", 0, ANY, POWER,
 	 VECTORS(.share = 12, .fold = 11)))
 ROW(RB_KIND_ALLREDUCE, "ring", 0, RB_CHANNEL_MAX / 2, RANKS, allreduce_ring, RING,
     COST(PHASES(.all = 2), MESSAGES(.all = 4), SENT(.share = 2), REACH(NEXT), VECTORS(.share = 11)),
-    .slots_per_rank = true)
+    .slots_per_rank = true, .reductions = RB_REDUCTIONS_CHAINED)
 ROW(RB_KIND_ALLREDUCE, "direct", RB_SCHEDULE_MAPPED_BUFFERS, UINT16_MAX, RANKS, allreduce_direct,
-    DIRECT, COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.one = 1, .share = 1)))
+    DIRECT, COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.one = 1, .share = 1)),
+    .reductions = RB_REDUCTIONS_ONE)
 ROW(RB_KIND_ALLREDUCE, "staged", RB_SCHEDULE_MAPPED_SCRATCH, UINT16_MAX, RANKS, allreduce_staged,
     "direct, through slots of scratch",
-    COST(PHASES(.one = 3), MESSAGES(.all = 6), VECTORS(.one = 1, .share = 5), .by_chunk = true))
+    COST(PHASES(.one = 3), MESSAGES(.all = 6), VECTORS(.one = 1, .share = 5), .by_chunk = true),
+    .reductions = RB_REDUCTIONS_ONE)
 
 ROW(RB_KIND_ALLREDUCE, "hierarchical", RB_SCHEDULE_MAPPED_BUFFERS, RB_CHANNEL_MAX / 2 - 2, LANES,
     allreduce_hierarchical, LANED,
     COST(PHASES(.all = 2), MESSAGES(.all = 4), SENT(.share = 2), VECTORS(.share = 8)),
-    .by_node = true, .staged = "hierarchical_staged")
+    .by_node = true, .staged = "hierarchical_staged", .reductions = RB_REDUCTIONS_CHAINED)
 ROW(RB_KIND_ALLREDUCE, "hierarchical_staged", 0, RB_CHANNEL_MAX / 2 - 2, LANES,
     allreduce_hierarchical_staged, LANED,
     COST(PHASES(.all = 2), MESSAGES(.all = 4), SENT(.share = 2), VECTORS(.share = 14)),
-    .by_node = true, .slots_per_rank = true)
+    .by_node = true, .slots_per_rank = true, .reductions = RB_REDUCTIONS_CHAINED)
 
 ROW(RB_KIND_REDUCE_SCATTER, "flat", 0, UINT16_MAX, RANKS, reduce_scatter_flat, MPICH,
-    COST_SCATTER_FLAT)
+    COST_SCATTER_FLAT, .reductions = RB_REDUCTIONS_ONE)
 ROW(RB_KIND_REDUCE_SCATTER, "ring", 0, RB_CHANNEL_MAX, RANKS, reduce_scatter_ring, RING,
-    COST_SCATTER_RING)
+    COST_SCATTER_RING, .reductions = RB_REDUCTIONS_CHAINED)
 ROW(RB_KIND_REDUCE_SCATTER, "direct", RB_SCHEDULE_MAPPED_BUFFERS, UINT16_MAX, RANKS,
-    reduce_scatter_direct, DIRECT, COST_SCATTER_DIRECT)
+    reduce_scatter_direct, DIRECT, COST_SCATTER_DIRECT, .reductions = RB_REDUCTIONS_ONE)
 ROW(RB_KIND_REDUCE_SCATTER, "staged", RB_SCHEDULE_MAPPED_SCRATCH, UINT16_MAX, RANKS,
-    reduce_scatter_staged, "direct, through slots of scratch", COST_SCATTER_STAGED)
+    reduce_scatter_staged, "direct, through slots of scratch", COST_SCATTER_STAGED,
+    .reductions = RB_REDUCTIONS_ONE)
 
 ROW(RB_KIND_REDUCE_SCATTER, "hierarchical", RB_SCHEDULE_MAPPED_BUFFERS, RB_CHANNEL_MAX, RANKS,
     reduce_scatter_hierarchical, LANED, COST_SCATTER_NODES, .by_node = true,
-    .staged = "hierarchical_staged")
+    .staged = "hierarchical_staged", .reductions = RB_REDUCTIONS_CHAINED)
 ROW(RB_KIND_REDUCE_SCATTER, "hierarchical_staged", 0, RB_CHANNEL_MAX, RANKS,
     reduce_scatter_hierarchical_staged, LANED, COST_SCATTER_NODES_STAGED, .by_node = true,
-    .slots_per_rank = true)
+    .slots_per_rank = true, .reductions = RB_REDUCTIONS_CHAINED)
 
 ROW(RB_KIND_ALLGATHER, "flat", 0, ANY, RANKS, allgather_flat, "everyone to all", COST_GATHER_FLAT)
 ROW(RB_KIND_ALLGATHER, "bruck", 0, ANY, RANKS, allgather_bruck, "Bruck et al. 1997",

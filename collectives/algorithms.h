@@ -71,6 +71,13 @@ struct rb_cost { /* What a rank does: choice.c makes a time of it. */
 	bool by_chunk;                /* Messages are per chunk of a block. */
 };
 
+/* How often a rank reduces one element. */
+enum rb_reductions {
+	RB_REDUCTIONS_SOME,    /* Twice or more; or the kind does not reduce. */
+	RB_REDUCTIONS_CHAINED, /* Once at most; several ranks do, one after the other. */
+	RB_REDUCTIONS_ONE,     /* One step does, of all ranks' operands. */
+};
+
 struct rb_algorithm {
 	enum rb_kind kind;
 	const char *name;  /* As --algorithm takes it; unique within the kind. */
@@ -90,6 +97,7 @@ struct rb_algorithm {
 	bool own_link;  /* Chosen only where each rank has a link to itself: more, shorter
 			      * messages than they are worth in memory, or on a shared card. */
 	bool exchanges; /* Two ranks send each other their vectors once, at the same time. */
+	enum rb_reductions reductions;
 	bool forced_only; /* Never chosen by itself. */
 	bool by_node;     /* Spans name peers of the own node only: runs over several. */
 	/* by_node: the one of this kind that needs no mapped memory and sends the same messages
@@ -120,6 +128,10 @@ struct rb_choice_facts {
 	uint32_t cores;           /* Of the machine, or part of one, with the most ranks a core. */
 	uint32_t host_ranks;      /* Those that share these. */
 	uint64_t chunk_bytes_max; /* RUBATO_CHUNK: 256 KiB. */
+	/* Of this operation: each reduction rounds what it gives (rubato_set_wire). So only those
+	 * are chosen in which one step reduces all operands, or each node's one: own_link then does
+	 * not matter. By name also others in which no rank reduces an element twice. */
+	bool coded;
 };
 
 struct rb_choice {

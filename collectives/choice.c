@@ -251,6 +251,7 @@ static bool can_run(const struct rb_choice_facts *facts, const struct rb_algorit
 	bool maps = facts->mapped || (a->by_node && facts->nodes != NULL);
 
 	return facts->rank_count <= a->rank_max && RB_IMPLIES(a->flags & mapped, maps) &&
+	       RB_IMPLIES(facts->coded, a->reductions != RB_REDUCTIONS_SOME) &&
 	       RB_IMPLIES(a->flags & RB_SCHEDULE_PUT, facts->put);
 }
 
@@ -266,13 +267,16 @@ static bool has_levels(const struct rb_choice_facts *facts)
 static bool exchanges(const struct rb_choice_facts *facts, enum rb_kind kind, uint64_t bytes)
 {
 	return kind == RB_KIND_ALLREDUCE && facts->rank_count == 2 && !facts->mapped &&
-	       bytes <= EXCHANGE_BYTES;
+	       !facts->coded && bytes <= EXCHANGE_BYTES;
 }
 
 /* Whether it takes part in the choice here. */
 static bool is_candidate(const struct rb_choice_facts *facts, const struct rb_algorithm *a)
 {
-	return !a->forced_only && can_run(facts, a) && RB_IMPLIES(a->own_link, facts->own_links) &&
+	bool rounds_little = a->reductions == RB_REDUCTIONS_ONE || a->by_node;
+
+	return !a->forced_only && can_run(facts, a) && RB_IMPLIES(facts->coded, rounds_little) &&
+	       RB_IMPLIES(a->own_link, facts->own_links || facts->coded) &&
 	       RB_IMPLIES(a->by_node, has_levels(facts));
 }
 
@@ -349,6 +353,11 @@ rubato_status rb_choose(const struct rb_choice_facts *facts, enum rb_kind kind, 
 	    (forced >= 0 && rb_algorithms[forced].kind != kind))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "algorithm %d is not one of %s", forced,
 			       rb_kind_name(kind));
+	if (forced >= 0 && facts->coded && rb_algorithms[forced].reductions == RB_REDUCTIONS_SOME)
+		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+			       "%s %s reduces elements more than once on a rank: not where they "
+			       "are rounded on the way (rubato_set_wire)",
+			       rb_kind_name(kind), rb_algorithms[forced].name);
 	if (forced >= 0 && !can_run(facts, &rb_algorithms[forced]))
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
 			       "%s %s cannot run here: %u ranks (it takes %u), memory %s, put %s",

@@ -824,15 +824,56 @@ typedef enum rubato_accumulate {
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_set_accumulate(rubato_comm *comm,
 								rubato_accumulate accumulate);
 
-/* In what form float32 travels: as it is, rounded to bfloat16, or as int8 with a scale for each 128
- * values. */
+/*
+ * In what form sums and averages of float32 travel: allreduces and reduce_scatters that begin
+ * (persistent ones: are created) from now on; all other operations, types and operators travel as
+ * they are. A partial allreduce has an option of its own. Collective in the sense that all ranks
+ * must say the same, between operations: otherwise MISMATCH.
+ *   SAME      as float32: the default.
+ *   BFLOAT16  half the bytes. Rounded to nearest, ties to even; too large becomes infinite.
+ *   INT8      a quarter and a thirty-second: each 128 values (counted from the begin of a rank's
+ *             block, of an allreduce from that of the vector) have a scale s, their largest
+ *             magnitude / 127, and travel as round(value / s). An infinity or NaN among them makes
+ *             all 128 NaN; -0 becomes 0.
+ * Each rank's input x is rounded, Q(x); a reduction step of the algorithm adds up in float32, in
+ * the order of ranks, divides where it is the last and the operator AVG, and is rounded again. So
+ *   - all ranks get the same bits, the same again when repeated;
+ *   - where one step reduces all ranks' inputs (flat, two_shot, direct, staged) the result is
+ *     Q(sum of Q(x)): two roundings however many ranks there are, the same bits by each of these;
+ *   - over nodes of several ranks (hierarchical) a node's sum is rounded, too, each time it is
+ *     sent on: one rounding for the input and one for each node. Ring and other forms by which each
+ *     rank adds its own are taken only if asked for by name; where a rank reduces an element twice
+ *     (recursive ones) they are UNSUPPORTED.
+ * On a single rank nothing travels, and nothing is rounded. A rank's own memory and that of its
+ * node hold the same values as the wire, so that results do not depend on who shares a node more
+ * than this.
+ *
+ * `feedback`: what rounding loses is added to what is rounded next at the same place,
+ *     y = x + e, sends Q(y), e = y - Q(y),
+ * of each persistent operation by itself, with e = 0 at first (Seide et al., 1-bit SGD, Interspeech
+ * 2014; Karimireddy et al., ICML 2019), and likewise by who rounds a sum (both sides, as in Tang et
+ * al., 1-bit Adam, ICML 2021). Over many starts nothing is lost but the last e: the sum of the
+ * results is the sum of the inputs, less what e holds, the rounding of float32 itself aside. Where
+ * y is not finite, or becomes infinite, e is 0 (INT8: of all 128). One-shots remember nothing: they
+ * are rounded without. Memory: the vector coded; 8 bytes an element with feedback.
+ */
 typedef enum rubato_wire {
 	RUBATO_WIRE_SAME = 0,
 	RUBATO_WIRE_BFLOAT16 = 1,
 	RUBATO_WIRE_INT8 = 2,
 } rubato_wire;
 #define RUBATO_WIRE_COUNT 3
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_set_wire(rubato_comm *comm, rubato_wire wire,
+							  bool feedback);
 RUBATO_API const char *rubato_wire_name(rubato_wire wire); /* "float32", "bfloat16", "int8". */
+/*
+ * What rounding has lost so far, of a persistent operation that feeds it back: *count floats, lent
+ * until it is freed, which may be read and written while it is not in flight: saved, and put back
+ * into an operation made alike. Their order is the library's own. Errors: ARGUMENT (it has none; in
+ * flight).
+ */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_op_residual(rubato_op *operation, float **residual,
+							     uint64_t *count);
 
 /* This rank's clock, in ns: monotonic; in a simulation (rubato_sim.h) virtual time. */
 RUBATO_API uint64_t rubato_now(rubato_comm *comm);

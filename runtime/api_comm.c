@@ -122,6 +122,12 @@ void rubato_sleep(rubato_comm *comm, uint64_t duration_ns)
 
 /* ---- Settings ---- */
 
+static void converts_set(rubato_comm *comm)
+{
+	comm->converts =
+		comm->accumulate != RUBATO_ACCUMULATE_STEP || comm->wire != RUBATO_WIRE_SAME;
+}
+
 rubato_status rubato_set_accumulate(rubato_comm *comm, rubato_accumulate accumulate)
 {
 	if (comm == NULL)
@@ -130,6 +136,21 @@ rubato_status rubato_set_accumulate(rubato_comm *comm, rubato_accumulate accumul
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "accumulate: unknown way %d", (int)accumulate);
 	rb_engine_enter(&comm->engine);
 	comm->accumulate = accumulate;
+	converts_set(comm);
+	rb_engine_leave(&comm->engine);
+	return RUBATO_OK;
+}
+
+rubato_status rubato_set_wire(rubato_comm *comm, rubato_wire wire, bool feedback)
+{
+	if (comm == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "wire: no communicator");
+	if ((unsigned)wire >= RUBATO_WIRE_COUNT)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "wire: unknown form %d", (int)wire);
+	rb_engine_enter(&comm->engine);
+	comm->wire = wire;
+	comm->wire_feedback = feedback;
+	converts_set(comm);
 	rb_engine_leave(&comm->engine);
 	return RUBATO_OK;
 }

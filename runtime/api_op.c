@@ -91,6 +91,25 @@ rubato_status rubato_cancel(rubato_op *op)
 	return err;
 }
 
+rubato_status rubato_op_residual(rubato_op *op, float **residual, uint64_t *count)
+{
+	rubato_status err = RUBATO_OK;
+
+	if (op == NULL || residual == NULL || count == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "residual: NULL");
+	rb_engine_enter(&op->comm->engine);
+	if (!op->done)
+		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "residual: the operation is in flight");
+	else if (op->converted.residual == NULL)
+		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "residual: nothing is fed back");
+	if (err == RUBATO_OK) {
+		*residual = op->converted.residual;
+		*count = op->converted.residual_count;
+	}
+	rb_engine_leave(&op->comm->engine);
+	return err;
+}
+
 void rubato_op_free(rubato_op *op)
 {
 	struct rubato_comm *comm;

@@ -19,7 +19,7 @@ static void oneshot_free(struct rubato_op *op)
 	free(op->exchange.own_record);
 	rb_run_fini(&op->run);
 	rb_run_fini(&op->exchange.run);
-	rb_wide_fini(&op->wide);
+	rb_converted_fini(&op->converted);
 	free(op);
 }
 

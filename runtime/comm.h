@@ -28,6 +28,7 @@ struct rb_comm_poller {
 struct rb_memo { /* A choice made before: the cost model takes longer than a small operation. */
 	uint64_t count;
 	uint8_t kind, element_bytes; /* Kind 0: empty. */
+	bool coded;
 	struct rb_choice choice;
 };
 
@@ -107,6 +108,9 @@ struct rubato_comm {
 	struct rb_setup origin; /* How it was made; of use to those that are split off. */
 	uint64_t timeout_ns;
 	rubato_accumulate accumulate;
+	rubato_wire wire;
+	bool wire_feedback;
+	bool converts; /* Some calls, by these: what they come to is not kept. */
 	struct rb_memories memory;
 	struct rb_choices choices;
 	struct rb_locality locality;
@@ -138,6 +142,14 @@ static inline bool rb_comm_maps(const struct rubato_comm *comm, uint32_t rank)
 	const uint32_t *node_of = comm->choices.nodes.node_of;
 
 	return node_of[rank] == node_of[comm->engine.rank];
+}
+
+/* Whether sums and averages of this kind and type are coded as they travel. */
+static inline bool rb_wire_applies(const struct rubato_comm *comm, enum rb_kind kind,
+				   rubato_type type)
+{
+	return comm->wire != RUBATO_WIRE_SAME && type == RUBATO_FLOAT32 &&
+	       (kind == RB_KIND_ALLREDUCE || kind == RB_KIND_REDUCE_SCATTER);
 }
 
 /* The endpoint that tells time, and (simulated) the only one. */

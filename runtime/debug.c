@@ -60,16 +60,41 @@ static void line_add(struct line *line, const char *format, ...)
 	line->left -= used;
 }
 
+/* How a call of this kind and type is chosen: by which facts, counting in units. */
+struct view {
+	struct rb_choice_facts facts;
+	rubato_wire wire;
+	uint64_t total, unit_values;
+	uint32_t element_bytes;
+};
+
+static struct view view_of(const struct rubato_comm *comm, enum rb_kind kind, uint64_t count,
+			   rubato_type type)
+{
+	struct view v = { .facts = comm->choices.facts,
+			  .unit_values = 1,
+			  .element_bytes = (uint32_t)rubato_type_bytes(type) };
+
+	if (rb_wire_applies(comm, kind, type)) {
+		v.wire = comm->wire;
+		v.facts.coded = true;
+		v.unit_values = rb_code_values(v.wire);
+		v.element_bytes = rb_code_bytes(v.wire);
+		count = rb_code_units(v.wire, count);
+	}
+	v.total = rb_plan_total(kind, count, comm->engine.rank_count);
+	return v;
+}
+
 /* "; else ring 12.3 us, flat 20.1 us": what the cost model gives those that could run as well. */
-static void others_add(struct line *line, const struct rb_choice_facts *facts, enum rb_kind kind,
-		       uint64_t total, uint32_t element_bytes, uint32_t chosen)
+static void others_add(struct line *line, const struct view *v, enum rb_kind kind, uint32_t chosen)
 {
 	const char *before = "; else";
 
 	for (uint32_t i = 0; i < rb_algorithm_count; i++) {
 		if (rb_algorithms[i].kind != kind || i == chosen)
 			continue;
-		double us = rb_predict(facts, i, total, element_bytes);
+		double us = rb_predict(&v->facts, i, v->total, v->element_bytes);
 
 		if (us < 0)
 			continue;
@@ -94,33 +119,34 @@ static void nodes_add(struct line *line, const struct rb_choice_facts *facts)
 rubato_status rubato_explain(rubato_comm *comm, const char *operation, uint64_t count,
 			     rubato_type type, char *text, size_t text_bytes)
 {
-	uint32_t element_bytes = (uint32_t)rubato_type_bytes(type);
 	struct rb_choice choice;
 	rubato_status err;
 	enum rb_kind kind;
+	struct view v;
 
-	if (comm == NULL || operation == NULL || text == NULL || element_bytes == 0)
+	if (comm == NULL || operation == NULL || text == NULL || rubato_type_bytes(type) == 0)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "explain: NULL or unknown type");
 	kind = rb_kind_find(operation);
 	if (kind == RB_KIND_NONE)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "explain: unknown operation '%s'", operation);
-	uint64_t total = rb_plan_total(kind, count, comm->engine.rank_count);
-
 	rb_engine_enter(&comm->engine);
-	err = rb_choose(&comm->choices.facts, kind, total, element_bytes,
-			comm->choices.forced[kind], &choice);
+	v = view_of(comm, kind, count, type);
+	err = rb_choose(&v.facts, kind, v.total, v.element_bytes, comm->choices.forced[kind],
+			&choice);
 	rb_engine_leave(&comm->engine);
 	if (err != RUBATO_OK)
 		return err;
 	struct line line = { text, text_bytes };
 
 	line_add(&line, "%s: %s (%s), chunks of %llu elements, predicted %.1f us", operation,
-		 rb_algorithms[choice.algorithm].name, choice.why, (unsigned long long)choice.chunk,
-		 choice.predicted_us);
+		 rb_algorithms[choice.algorithm].name, choice.why,
+		 (unsigned long long)(choice.chunk * v.unit_values), choice.predicted_us);
+	if (v.wire != RUBATO_WIRE_SAME)
+		line_add(&line, "; sums and averages travel as %s", rubato_wire_name(v.wire));
 	if (choice.staged != choice.algorithm)
 		line_add(&line, "; %s where a buffer is plain", rb_algorithms[choice.staged].name);
 	nodes_add(&line, &comm->choices.facts);
-	others_add(&line, &comm->choices.facts, kind, total, element_bytes, choice.algorithm);
+	others_add(&line, &v, kind, choice.algorithm);
 	return RUBATO_OK;
 }
 

@@ -24,7 +24,7 @@ void rb_op_end(struct rubato_op *op, rubato_status status, const char *text)
 struct rb_run *rb_op_current(struct rubato_op *op)
 {
 	if (op->state == RB_OP_CONVERTING)
-		return &op->wide.run;
+		return &op->converted.run;
 	return op->state == RB_OP_EXCHANGING ? &op->exchange.run : &op->run;
 }
 

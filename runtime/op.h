@@ -15,9 +15,9 @@
 
 #include "base/hollow.h"
 #include "runtime/comm.h"
+#include "runtime/engine/converted.h"
 #include "runtime/engine/memory.h"
 #include "runtime/engine/run.h"
-#include "runtime/engine/wide.h"
 
 enum rb_op_state {
 	RB_OP_IDLE,
@@ -72,7 +72,7 @@ struct rubato_op {
 	rubato_operator op;
 	const void *in;
 	void *out;
-	uint64_t count;        /* As in struct rb_plan_key. */
+	uint64_t count;        /* As in struct rb_plan_key; coded: units, once prepared. */
 	struct rb_shape shape; /* Until it is prepared. */
 	uint32_t root;         /* SENDRECV: the peer. */
 	uint32_t user_tag;
@@ -87,8 +87,8 @@ struct rubato_op {
 	struct rb_run run;
 	struct rb_op_scratch scratch;
 	struct rb_op_exchange exchange;
-	struct rb_wide wide;
-	void (*converted)(struct rubato_op *op, rubato_status status, const char *text);
+	struct rb_converted converted;
+	void (*then)(struct rubato_op *op, rubato_status status, const char *text);
 	uint64_t number; /* Persistent: its id. One-shot: the call's sequence number. */
 	uint32_t instance;
 	struct rb_op_message message;
@@ -107,6 +107,17 @@ static inline bool rb_plan_needs_peers(const struct rb_plan *plan)
 		return false;
 	return (plan->schedule.flags &
 		(RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_MAPPED_SCRATCH | RB_SCHEDULE_PUT)) != 0;
+}
+
+/* Of its plan: what is coded counts in units. */
+static inline uint8_t rb_op_element_bytes(const struct rubato_op *op)
+{
+	return op->converted.active ? (uint8_t)rb_converted_bytes(&op->converted)
+				    : (uint8_t)rubato_type_bytes(op->type);
+}
+static inline bool rb_op_coded(const struct rubato_op *op)
+{
+	return op->converted.active && op->converted.wire != RUBATO_WIRE_SAME;
 }
 
 /* This rank's, as its spans count, and their sizes. */

@@ -20,9 +20,10 @@ static rubato_status plan_get(struct rubato_op *op, uint8_t algorithm, struct rb
 		.shape = shape != NULL ? shape->hash : 0,
 		.root = rb_kind_rooted(op->kind) ? op->root : 0,
 		.kind = (uint8_t)op->kind,
-		.element_bytes = (uint8_t)rubato_type_bytes(op->type),
+		.element_bytes = rb_op_element_bytes(op),
 		.algorithm = algorithm,
 		.in_place = in_place,
+		.coded = rb_op_coded(op),
 	};
 	struct rb_plan *plan = rb_plan_cache_find(&comm->plans.cache, &key, shape);
 
@@ -40,20 +41,25 @@ static rubato_status plan_get(struct rubato_op *op, uint8_t algorithm, struct rb
 static rubato_status choice_get(struct rubato_op *op)
 {
 	struct rubato_comm *comm = op->comm;
-	uint8_t element_bytes = (uint8_t)rubato_type_bytes(op->type);
+	uint8_t element_bytes = rb_op_element_bytes(op);
+	bool coded = rb_op_coded(op);
 	/* No rank knows the counts of the others' alltoallv. */
 	uint64_t count = op->kind == RB_KIND_ALLTOALLV ? 0 : op->count;
-	uint64_t hash = rb_mix(count * 64 + (uint64_t)op->kind * 16 + element_bytes);
+	uint64_t hash = rb_mix(count * 64 + (uint64_t)op->kind * 16 + element_bytes + coded);
 	struct rb_memo *memo = &comm->choices.memos[hash & (RB_MEMO_COUNT - 1)];
 
 	if (memo->kind != (uint8_t)op->kind || memo->count != count ||
-	    memo->element_bytes != element_bytes) {
+	    memo->element_bytes != element_bytes || memo->coded != coded) {
+		struct rb_choice_facts facts = comm->choices.facts;
+
+		facts.coded = coded;
 		memo->kind = 0;
-		RB_TRY(rb_choose(&comm->choices.facts, op->kind,
+		RB_TRY(rb_choose(&facts, op->kind,
 				 rb_plan_total(op->kind, count, comm->engine.rank_count),
 				 element_bytes, comm->choices.forced[op->kind], &memo->choice));
 		memo->count = count;
 		memo->element_bytes = element_bytes;
+		memo->coded = coded;
 		memo->kind = (uint8_t)op->kind;
 	}
 	op->choice = memo->choice;
@@ -88,17 +94,20 @@ static rubato_status scratch_prepare(struct rubato_op *op, uint64_t bytes, bool 
 	return RUBATO_OK;
 }
 
-/* ---- Accumulated in float32 over the whole reduction: wide.h ---- */
+/* ---- Run in another form than the caller's: converted.h ---- */
 
 static bool wide_wanted(const struct rubato_op *op)
 {
-	bool reduces = op->kind == RB_KIND_ALLREDUCE || op->kind == RB_KIND_REDUCE ||
-		       op->kind == RB_KIND_REDUCE_SCATTER || op->kind == RB_KIND_REDUCE_SCATTERV;
 	bool rounds = op->op != RUBATO_MAX && op->op != RUBATO_MIN;
 
-	return op->comm->accumulate == RUBATO_ACCUMULATE_WHOLE && reduces && rounds &&
-	       (op->type == RUBATO_FLOAT16 || op->type == RUBATO_BFLOAT16) && op->count > 0 &&
-	       op->comm->engine.rank_count > 1;
+	return op->comm->accumulate == RUBATO_ACCUMULATE_WHOLE && rb_kind_reduces(op->kind) &&
+	       rounds && (op->type == RUBATO_FLOAT16 || op->type == RUBATO_BFLOAT16);
+}
+
+static bool coded_wanted(const struct rubato_op *op)
+{
+	return rb_wire_applies(op->comm, op->kind, op->type) &&
+	       (op->op == RUBATO_SUM || op->op == RUBATO_AVG);
 }
 
 /* Where in IN the rank's result comes to lie: in place. */
@@ -118,26 +127,51 @@ static uint64_t result_first(const struct rubato_op *op)
 	return first;
 }
 
-/* After the arguments were checked: makes `op` one of float32 where that is wanted. */
-static rubato_status wide_prepare(struct rubato_op *op)
+/* 16-bit floats: as they lie, gaps and all. */
+static void wide_describe(const struct rubato_op *op, struct rb_converted *c)
 {
-	struct rb_wide *wide = &op->wide;
-	uint64_t in_count = op->in_bytes / 2, out_count = op->out_bytes / 2;
+	c->wire = RUBATO_WIRE_SAME;
+	c->half = op->type;
+	c->in_blocks = 1;
+	c->block_values = c->block_units = op->in_bytes / 2;
+	c->out_first = result_first(op);
+	c->out_values = op->out_bytes / 2;
+}
 
-	wide->active = wide_wanted(op);
-	if (!wide->active)
+/* Float32: each rank's block begins with a unit. The operation counts in these. */
+static void coded_describe(struct rubato_op *op, struct rb_converted *c)
+{
+	c->wire = op->comm->wire;
+	c->block_values = c->out_values = op->count;
+	c->in_blocks = op->kind == RB_KIND_REDUCE_SCATTER ? op->comm->engine.rank_count : 1;
+	op->count = c->block_units = rb_code_units(c->wire, op->count);
+	c->out_first = result_first(op);
+}
+
+/* After the arguments were checked and the signature made of them. */
+static rubato_status converted_prepare(struct rubato_op *op)
+{
+	struct rb_converted *c = &op->converted;
+	bool coded = coded_wanted(op);
+	uint32_t unit_bytes;
+
+	c->active = (coded || wide_wanted(op)) && op->count > 0 && op->comm->engine.rank_count > 1;
+	if (!c->active)
 		return RUBATO_OK;
-	wide->half = op->type;
-	wide->in = op->in;
-	wide->out = op->out;
-	wide->out_count = out_count;
-	wide->out_first = result_first(op);
-	RB_TRY(rb_wide_prepare(wide, &op->comm->memory, in_count));
+	c->in = op->in;
+	c->out = op->out;
+	if (coded)
+		coded_describe(op, c);
+	else
+		wide_describe(op, c);
+	RB_TRY(rb_converted_prepare(c, &op->comm->memory,
+				    coded && op->persistent && op->comm->wire_feedback));
+	unit_bytes = rb_converted_bytes(c);
 	op->type = RUBATO_FLOAT32;
-	op->in = wide->memory->base;
-	op->out = out_count > 0 ? wide->memory->base + wide->out_first * 4 : NULL;
-	op->in_bytes *= 2;
-	op->out_bytes *= 2;
+	op->in = c->memory->base;
+	op->in_bytes = c->in_blocks * c->block_units * unit_bytes;
+	op->out_bytes = rb_code_units(c->wire, c->out_values) * unit_bytes;
+	op->out = op->out_bytes > 0 ? c->memory->base + c->out_first * unit_bytes : NULL;
 	return RUBATO_OK;
 }
 
@@ -161,7 +195,7 @@ static inline struct rb_prepared *prepared_place(const struct rubato_op *op, uin
 
 	if (op->kind == RB_KIND_SENDRECV || rb_kind_uneven(op->kind) ||
 	    (unsigned)op->type >= RUBATO_TYPE_COUNT || (unsigned)op->op >= RUBATO_OPERATOR_COUNT ||
-	    comm->accumulate != RUBATO_ACCUMULATE_STEP)
+	    comm->converts)
 		return NULL;
 	return &comm->prepared[(hash * 0xbf58476d1ce4e5b9u) >> 58 & (RB_MEMO_COUNT - 1)];
 }
@@ -215,8 +249,12 @@ static rubato_status plans_find(struct rubato_op *op, uint64_t *scratch_bytes)
 static rubato_status first_prepare(struct rubato_op *op, uint64_t *scratch_bytes)
 {
 	RB_TRY(rb_op_check(op));
-	RB_TRY(wide_prepare(op));
 	op->signature = rb_op_signature(op);
+	if (coded_wanted(op))
+		op->signature.type = rb_signature_type(op->type, op->comm->wire);
+	if (wide_wanted(op))
+		op->signature.type = RUBATO_FLOAT32;
+	RB_TRY(converted_prepare(op));
 	if (op->kind == RB_KIND_SENDRECV)
 		return RUBATO_OK;
 	if (op->count == 0 && op->kind != RB_KIND_ALLTOALLV && op->kind != RB_KIND_BARRIER)
@@ -235,7 +273,7 @@ static void prepared_use(const struct rb_prepared *p, struct rubato_op *op)
 		op->signature = p->signature;
 		op->in_bytes = p->in_bytes;
 		op->out_bytes = p->out_bytes;
-		op->wide.active = false;
+		op->converted.active = false;
 	}
 	op->plan = p->plan;
 	op->plan->users++;

@@ -14,17 +14,17 @@ static void converted(void *arg, rubato_status status, const char *text)
 {
 	struct rubato_op *op = arg;
 
-	op->converted(op, status, text);
+	op->then(op, status, text);
 }
 
-/* Widens the input, or narrows the result; then() may be called before it returns. */
-static void convert(struct rubato_op *op, bool narrow,
+/* The input, or the result; then() may be called before it returns. */
+static void convert(struct rubato_op *op, bool back,
 		    void (*then)(struct rubato_op *op, rubato_status status, const char *text))
 {
 	op->state = RB_OP_CONVERTING;
-	op->converted = then;
-	op->wide.run.signature = op->signature;
-	rb_wide_start(&op->wide, &op->comm->engine, narrow, converted, op);
+	op->then = then;
+	op->converted.run.signature = op->signature;
+	rb_converted_start(&op->converted, &op->comm->engine, back, converted, op);
 }
 
 static void main_done(struct rb_engine *engine, struct rb_run *run)
@@ -32,7 +32,7 @@ static void main_done(struct rb_engine *engine, struct rb_run *run)
 	struct rubato_op *op = run->owner;
 
 	(void)engine;
-	if (op->wide.active && run->status == RUBATO_OK)
+	if (op->converted.active && run->status == RUBATO_OK)
 		convert(op, true, rb_op_end);
 	else
 		rb_op_end(op, run->status, run->failure);
@@ -69,6 +69,7 @@ static void run_start(struct rubato_op *op, struct rb_plan *plan, bool entered)
 	op->run.peers = op->exchange.peers;
 	op->run.type = op->type;
 	op->run.op = op->op;
+	op->run.executor = rb_op_coded(op) ? &op->converted.executor : NULL;
 	op->run.tag = op_tag(op, false);
 	op->run.signature = op->signature;
 	op->run.instance = op->persistent ? op->instance : 0;
@@ -190,7 +191,7 @@ void rb_op_start(struct rubato_op *op)
 		rb_op_end(op, engine->poison, engine->poison_text);
 	} else if (op->kind == RB_KIND_SENDRECV) {
 		rb_message_start(op);
-	} else if (op->wide.active) {
+	} else if (op->converted.active) {
 		convert(op, false, collective_start);
 	} else {
 		collective_start(op, RUBATO_OK, "");
@@ -291,7 +292,7 @@ void rb_op_release(struct rubato_op *op)
 	free(op->exchange.own_record);
 	rb_run_fini(&op->run);
 	rb_run_fini(&op->exchange.run);
-	if (op->wide.memory != NULL)
-		rb_memory_drop(&op->comm->memory, op->wide.memory);
-	rb_wide_fini(&op->wide);
+	if (op->converted.memory != NULL)
+		rb_memory_drop(&op->comm->memory, op->converted.memory);
+	rb_converted_fini(&op->converted);
 }

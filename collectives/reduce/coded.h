@@ -47,11 +47,12 @@ struct rb_coded {
 };
 
 /*
- * ENCODE   one vector of floats; the last unit is filled up with zeros
- * DECODE   one coded vector; a NaN is the canonical one
- * REDUCE   the sum of all, in their order, in float32: divided, coded again
+ *   encode   one vector of floats; the last unit is filled up with zeros
+ *   decode   one coded vector; a NaN is the canonical one
+ *   reduce   the sum of all, in their order, in float32: divided, coded again
  *
- * REDUCE's target may be any of its operands; nothing overlaps otherwise, or need be aligned.
+ * The target of a reduction may be any of its operands; nothing overlaps otherwise, or need be
+ * aligned.
  */
 typedef void (*rb_coded_fn)(const struct rb_coded *coded);
 struct rb_coders {

@@ -42,12 +42,14 @@ static const struct kernel {
 } kernels[] = {
 	{ rb_reduce_plain, rb_convert_plain, &rb_coders_plain, "plain", always_usable },
 #ifdef RB_REDUCE_X86
-	{ rb_reduce_sse2, rb_convert_sse2, &rb_coders_sse2, "sse2", always_usable }, /* Every x86-64 has it. */
+	/* Every x86-64 has it. */
+	{ rb_reduce_sse2, rb_convert_sse2, &rb_coders_sse2, "sse2", always_usable },
 	{ rb_reduce_avx2, rb_convert_avx2, &rb_coders_avx2, "avx2", avx2_usable },
 	{ rb_reduce_avx512, rb_convert_avx512, &rb_coders_avx512, "avx512", avx512_usable },
 #endif
 #ifdef RB_REDUCE_NEON
-	{ rb_reduce_neon, rb_convert_neon, &rb_coders_neon, "neon", always_usable }, /* Every aarch64 has it. */
+	/* Every aarch64 has it. */
+	{ rb_reduce_neon, rb_convert_neon, &rb_coders_neon, "neon", always_usable },
 #endif
 };
 #define KERNEL_COUNT (sizeof(kernels) / sizeof(kernels[0]))

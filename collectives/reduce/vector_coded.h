@@ -3,7 +3,7 @@
  * they use. The including file defines
  *
  *   CODERS                     their name
- *   signed_load, signed_store  as many bytes as a vector has 32-bit lanes, to such a vector and back
+ *   signed_load, signed_store  bytes to 32-bit lanes, as many as a vector has, and back
  *
  * A unit of int8 is folded vector by vector into floats on the stack, then measured and rounded:
  * both passes are short, in the first cache, and read and write memory once.

@@ -293,7 +293,7 @@ void rb_converted_start(struct rb_converted *c, struct rb_engine *engine, bool b
 	c->then = then;
 	c->arg = arg;
 	c->run.plan = back ? c->after : c->there;
-	c->run.buffers[RB_BUF_IN] = c->run.buffers[RB_BUF_OUT] = c->memory->base;
+	c->run.buffers[RB_BUF_IN].base = c->run.buffers[RB_BUF_OUT].base = c->memory->base;
 	c->run.executor = &c->executor;
 	c->run.type = RUBATO_FLOAT32;
 	c->run.op = RUBATO_SUM;

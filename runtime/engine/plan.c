@@ -462,7 +462,7 @@ static bool key_same(const struct rb_plan_key *a, const struct rb_plan_key *b)
 {
 	return a->count == b->count && a->shape == b->shape && a->root == b->root &&
 	       a->kind == b->kind && a->element_bytes == b->element_bytes &&
-	       a->algorithm == b->algorithm && a->in_place == b->in_place;
+	       a->algorithm == b->algorithm && a->in_place == b->in_place && a->coded == b->coded;
 }
 
 rubato_status rb_plan_cache_init(struct rb_plan_cache *cache, uint32_t plan_max)

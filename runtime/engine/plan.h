@@ -18,6 +18,7 @@ struct rb_plan_key {
 	uint8_t kind, element_bytes;
 	uint8_t algorithm; /* Index. */
 	uint8_t in_place;  /* ALLTOALL(V): IN is OUT. */
+	uint8_t coded;     /* Chosen among those that may be (rb_choice_facts): cut otherwise. */
 };
 
 /* Uneven blocks, as the caller gives them: rank_count entries each, in elements. */

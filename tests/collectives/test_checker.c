@@ -186,12 +186,69 @@ START_TEST(every_algorithm_is_right)
 }
 END_TEST
 
+/* How often a rank reduces an element, by the schedules. */
+static enum rb_reductions reductions_of(const struct rb_joint *joint)
+{
+	enum rb_reductions found = RB_REDUCTIONS_ONE;
+
+	for (uint32_t r = 0; r < joint->rank_count; r++) {
+		const struct rb_schedule *s = &joint->schedules[r];
+		uint8_t seen[64] = { 0 };
+
+		ck_assert_uint_le(s->block_count, sizeof(seen));
+		for (uint32_t i = 0; i < s->step_count; i++) {
+			const struct rb_step *step = &s->steps[i];
+
+			if (step->kind != RB_STEP_REDUCE)
+				continue;
+			if (step->from_count < joint->rank_count && found == RB_REDUCTIONS_ONE)
+				found = RB_REDUCTIONS_CHAINED;
+			for (uint32_t b = step->block; b < step->block + step->blocks; b++)
+				if (seen[b]++ > 0)
+					found = RB_REDUCTIONS_SOME;
+		}
+	}
+	return found;
+}
+
+/* What is rounded on its way has a residual for each element: rows must not say less than is so. */
+START_TEST(rows_say_how_often_an_element_is_reduced)
+{
+	uint32_t said[3] = { 0 };
+
+	for (uint32_t a = 0; a < rb_algorithm_count; a++) {
+		enum rb_kind kind = rb_algorithms[a].kind;
+
+		if (kind != RB_KIND_ALLREDUCE && kind != RB_KIND_REDUCE_SCATTER)
+			continue;
+		said[rb_algorithms[a].reductions]++;
+		for (uint32_t n = 2; n <= 8; n++) {
+			uint32_t words[RB_NODES_WORDS(8)], name_of[8];
+			struct rb_joint joint = { .algorithm = &rb_algorithms[a], .rank_count = n };
+			struct rb_nodes nodes;
+
+			for (uint32_t r = 0; r < n; r++)
+				name_of[r] = r / 2;
+			rb_nodes_make(&nodes, words, name_of, n);
+			joint.nodes = rb_algorithms[a].by_node ? &nodes : NULL;
+			ck_assert_int_eq(rb_joint_build(&joint), RUBATO_OK);
+			ck_assert_msg(rb_algorithms[a].reductions <= reductions_of(&joint),
+				      "%s %s, %u ranks", rb_kind_name(kind), rb_algorithms[a].name,
+				      n);
+			rb_joint_free(&joint);
+		}
+	}
+	ck_assert(said[0] > 0 && said[1] > 0 && said[2] > 0);
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tc = tcase_create("proofs");
 
 	tcase_set_timeout(tc, 3600);
 	tcase_add_loop_test(tc, every_algorithm_is_right, 0, (int)rb_algorithm_count);
+	tcase_add_test(tc, rows_say_how_often_an_element_is_reduced);
 
 	return check_main("checker", tc);
 }
