@@ -13,6 +13,17 @@ void rb_match_add_arrival(struct rb_match_peer *peer, struct rb_arrival *arrival
 	peer->arrival_count++;
 }
 
+void rb_match_remove_arrival(struct rb_match_peer *peer, struct rb_arrival *arrival)
+{
+	struct rb_arrival **link = &peer->arrivals[rb_match_bucket(arrival->tag)];
+
+	while (*link != arrival)
+		link = &(*link)->next;
+	*link = arrival->next;
+	arrival->next = NULL;
+	peer->arrival_count--;
+}
+
 bool rb_match_remove_receive(struct rb_match_peer *peer, struct rb_request *request)
 {
 	struct rb_request *at = peer->receives[rb_match_bucket(request->tag)];

@@ -82,6 +82,8 @@ static inline void rb_match_add_receive(struct rb_match_peer *peer, struct rb_re
 void rb_match_add_arrival(struct rb_match_peer *peer, struct rb_arrival *arrival);
 /* Takes a receive off its list (cancel); false when it is not there. */
 bool rb_match_remove_receive(struct rb_match_peer *peer, struct rb_request *request);
+/* Takes an arrival off its list; it must be there. */
+void rb_match_remove_arrival(struct rb_match_peer *peer, struct rb_arrival *arrival);
 /* Visits the arrivals of rank `rank` until a visit returns true; whether one did. */
 bool rb_match_visit(const struct rb_match_peer *peer, uint32_t rank, rb_unmatched_visit *visit,
 		    void *arg);

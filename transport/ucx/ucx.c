@@ -211,7 +211,9 @@ static void ucx_cancel(struct rb_endpoint *ep, struct rb_request *request)
 		return;
 	}
 	rb_ucx_withdraw(ux, request);
-	ux->posting = request; /* Not to be listed. */
+	if (request->backend[RB_UCX_LISTED] != 0)
+		unlist(ux, request); /* Its peer was lost as it was told. */
+	ux->posting = request;       /* Not to be listed. */
 	rb_ucx_complete(ux, request, RUBATO_ERR_CANCELLED);
 	ux->posting = NULL;
 }
@@ -376,43 +378,50 @@ static void ucx_sleep(struct rb_endpoint *ep, uint64_t until_ns)
 	rb_clock_sleep_until(until_ns);
 }
 
-static void ucx_dump(struct rb_endpoint *ep, void (*line)(void *arg, const char *text), void *arg)
+struct lines {
+	void (*line)(void *arg, const char *text);
+	void *arg;
+};
+
+static void dump_request(const struct lines *to, const struct rb_request *q)
 {
-	static const char *const stages[] = { "done",    "matching",  "self",   "announced",
+	static const char *const kinds[] = { "send", "recv", "put" };
+	static const char *const stages[] = { "done",    "matching",  "self",
 					      "sending", "receiving", "putting" };
-	struct rb_ucx *ux = (struct rb_ucx *)ep;
 	char text[160];
 
-	for (uint32_t r = 0; r < ep->rank_count; r++) {
-		for (size_t b = 0; b < RB_MATCH_BUCKETS; b++) {
-			struct rb_request *q = ux->peers[r].match.receives[b];
+	(void)snprintf(text, sizeof(text),
+		       "ucx %s peer %u tag %llx:%llx bytes %zu %s, %llu moved, %llu out",
+		       kinds[q->kind], q->peer, (unsigned long long)q->tag.call,
+		       (unsigned long long)q->tag.step, q->size_bytes,
+		       stages[q->backend[RB_UCX_STAGE]],
+		       (unsigned long long)q->backend[RB_UCX_MOVED],
+		       (unsigned long long)q->backend[RB_UCX_OUT]);
+	to->line(to->arg, text);
+}
 
-			for (; q != NULL; q = q->next) {
-				(void)snprintf(text, sizeof(text),
-					       "ucx recv peer %u tag %llx:%llx bytes %zu matching",
-					       r, (unsigned long long)q->tag.call,
-					       (unsigned long long)q->tag.step, q->size_bytes);
-				line(arg, text);
-			}
+static void ucx_dump(struct rb_endpoint *ep, void (*line)(void *arg, const char *text), void *arg)
+{
+	struct rb_ucx *ux = (struct rb_ucx *)ep;
+	struct lines to = { line, arg };
+
+	for (uint32_t r = 0; r < ep->rank_count; r++) {
+		struct rb_ucx_peer *peer = &ux->peers[r];
+
+		for (size_t b = 0; b < RB_MATCH_BUCKETS; b++)
+			for (struct rb_request *q = peer->match.receives[b]; q != NULL; q = q->next)
+				dump_request(&to, q);
+		for (size_t b = 0; b < RB_UCX_LARGE_BUCKETS; b++) {
+			struct rb_ucx_arrival *m = peer->large[b];
+
+			for (; m != NULL; m = m->next_by_id)
+				if (m->receive != NULL)
+					dump_request(&to, m->receive);
 		}
 	}
-	for (uint32_t i = 0; i < ux->flight_count; i++) {
-		struct rb_request *q = ux->flights[i].request;
-
-		if (q == NULL)
-			continue;
-		(void)snprintf(text, sizeof(text),
-			       "ucx %s peer %u tag %llx:%llx bytes %zu %s, %llu moved, %llu out",
-			       q->kind == RB_REQUEST_SEND   ? "send"
-			       : q->kind == RB_REQUEST_RECV ? "recv"
-							    : "put",
-			       q->peer, (unsigned long long)q->tag.call,
-			       (unsigned long long)q->tag.step, q->size_bytes,
-			       stages[q->backend[RB_UCX_STAGE]],
-			       (unsigned long long)q->backend[RB_UCX_MOVED],
-			       (unsigned long long)q->backend[RB_UCX_OUT]);
-		line(arg, text);
-	}
+	for (uint32_t i = 0; i < ux->flight_count; i++)
+		if (ux->flights[i].request != NULL)
+			dump_request(&to, ux->flights[i].request);
 }
 
 /* ---- Opening ---- */
@@ -630,7 +639,6 @@ static rubato_status ucx_open(const struct rb_transport_options *options, struct
 const struct rb_transport_ops rb_transport_ucx = {
 	.name = "ucx",
 	.caps = RB_CAP_PUT,
-	.eager_bytes = RB_UCX_EAGER_MAX,
 	.open = ucx_open,
 	.address = rb_ucx_address,
 	.reachable = rb_ucx_reachable,

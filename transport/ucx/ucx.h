@@ -7,8 +7,11 @@
  *   small   up to one frame: EAGER, from a copy: the send is done when posted. Its sender spends
  *           credit for it, which the receiver gives back (in any head that travels the other way)
  *           once it is consumed.
- *   large   ANNOUNCE, then CLEAR when the receive is there, then DATA in pieces: three times the
- *           latency. So is what is small but finds no credit.
+ *   large   in pieces, each of which says of which message. They leave at once as far as credit
+ *           goes (AHEAD; without data where there is none: the message is announced), so that a
+ *           message takes one latency, whether its receive is posted before, meanwhile or later.
+ *           When the receive is there: CLEAR, and the rest leaves without credit (DATA). So is
+ *           what is small but finds no credit.
  *   put     copied straight where the region is mapped here; else PUT_DATA in pieces, checked
  *           against the region's bounds by its owner, and PUT_END, which becomes an empty message
  *           when all pieces are in.
@@ -23,11 +26,15 @@
  *	ucx.c          the table: open, posts, cancel, poll, sleeping
  *	ucx_load.c     UCX itself: its functions, what it must not take over
  *	ucx_connect.c  addresses, hello, lost peers, close
- *	ucx_message.c  slots, heads, what arrives
+ *	ucx_slot.c     slots: what leaves
+ *	ucx_message.c  posts, heads, what arrives
+ *	ucx_large.c    messages in pieces
  *	ucx_memory.c   regions, keys, put
  */
 #ifndef RB_TRANSPORT_UCX_H
 #define RB_TRANSPORT_UCX_H
+
+#include <string.h>
 
 #include <ucp/api/ucp.h>
 #include <ucs/debug/debug.h>
@@ -42,8 +49,11 @@
 #define RB_UCX_PIECES_OUT 4u   /* Of a request, held by UCX at a time. Guess. */
 #define RB_UCX_CREDIT_UNIT 64u /* Bytes. */
 #define RB_UCX_CREDIT_MAX (RB_UNEXPECTED_BYTES_MAX / RB_UCX_CREDIT_UNIT)
+#define RB_UCX_CREDIT_KEPT (RB_UCX_CREDIT_MAX / 4) /* By large messages, for small ones. Guess. */
+#define RB_UCX_ARRIVAL_BYTES 128u /* What a waiting message costs besides its payload. */
+#define RB_UCX_LARGE_BUCKETS 16u  /* Per peer. */
 #define RB_UCX_WAITING_MAX 65536u /* Descriptors of a peer that wait here: more is an attack. */
-#define RB_UCX_VERSION 3u
+#define RB_UCX_VERSION 4u
 #define RB_UCX_AM_ID 1u
 
 /* UCX's functions, by their own names: it is loaded, not linked. */
@@ -70,11 +80,10 @@ enum rb_ucx_message {
 	RB_UCX_HELLO = 1, /* connect(): I can reach you. */
 	RB_UCX_WELCOME,   /* Answers HELLO. */
 	RB_UCX_EAGER,     /* A whole message. */
-	RB_UCX_ANNOUNCE,  /* A message waits at its sender, in flight `id`. */
-	RB_UCX_CLEAR,     /* Send flight `id` into my flight `offset`; 0: no data wanted, done. */
-	RB_UCX_WITHDRAW,  /* What was announced as `id` will not come. */
-	RB_UCX_DATA,      /* A piece for the receiver's flight `id` at `offset`. */
-	RB_UCX_STOPPED,   /* No more pieces for flight `id`: cancelled. */
+	RB_UCX_AHEAD,     /* A piece at `offset` of the sender's flight `id`, or none: on credit. */
+	RB_UCX_CLEAR,     /* Send all of your flight `id`; `offset` not 0: no more, done. */
+	RB_UCX_DATA,      /* A piece at `offset` of the sender's flight `id`, which was cleared. */
+	RB_UCX_STOPPED,   /* No more pieces of flight `id`: `offset` bytes have been sent. */
 	RB_UCX_PUT,       /* A whole put: for region `id` at `offset`. */
 	RB_UCX_PUT_DATA,  /* A piece of put `id` for region `tag.call` at `offset`. */
 	RB_UCX_PUT_END,   /* Put `id` has `offset` bytes in all; then deliver the empty message. */
@@ -116,13 +125,28 @@ struct rb_ucx_slot { /* Holds a message until UCX is through with it. */
 	uint8_t payload[];
 };
 
-struct rb_ucx_arrival { /* A message that came before its receive. */
+struct rb_ucx_piece { /* Of a message whose receive is not there yet. */
+	struct rb_ucx_piece *next;
+	uint64_t offset;
+	size_t size_bytes;
+	uint8_t bytes[];
+};
+
+/* A message that came before its receive, in the matcher; one in pieces, from the first to the
+ * last thing that comes of it: see ucx_large.c. */
+struct rb_ucx_arrival {
 	struct rb_arrival base;
-	uint32_t message; /* EAGER (also the end of a put) or ANNOUNCE. */
-	uint32_t units;   /* Of credit that it holds; 0: counted in peer.waiting. */
+	uint32_t units; /* Of credit that it holds. Whole: 0 if counted in peer.waiting. */
 	uint64_t size_bytes;
-	uint64_t id;             /* ANNOUNCE: the sender's flight. */
 	struct rb_request *self; /* The send, when it is our own. */
+	uint64_t id;             /* In pieces: the sender's flight. 0: whole, in `payload`. */
+	struct rb_ucx_arrival *next_by_id;
+	struct rb_request *receive;     /* That it has met, */
+	bool dead;                      /* or nobody wants it. Neither: it is in the matcher. */
+	bool began, stopped;            /* Something of it came; STOPPED came. */
+	bool answered;                  /* CLEAR has been sent, as things are. */
+	uint64_t came_bytes, end_bytes; /* How much came, of what will. */
+	struct rb_ucx_piece *pieces;
 	uint8_t payload[];
 };
 
@@ -139,8 +163,7 @@ enum rb_ucx_stage {
 	RB_UCX_STAGE_NONE,      /* Done, or in the list of completed ones. */
 	RB_UCX_STAGE_MATCHING,  /* A receive in the matcher. */
 	RB_UCX_STAGE_SELF,      /* A send to oneself, an arrival in the matcher. */
-	RB_UCX_STAGE_ANNOUNCED, /* A send that waits for CLEAR. */
-	RB_UCX_STAGE_SENDING,   /* Its pieces leave. */
+	RB_UCX_STAGE_SENDING,   /* Its pieces leave, or wait for CLEAR. */
 	RB_UCX_STAGE_RECEIVING, /* Pieces come. */
 	RB_UCX_STAGE_PUTTING,   /* Pieces leave. */
 };
@@ -148,8 +171,8 @@ enum rb_ucx_stage {
 enum rb_ucx_word {
 	RB_UCX_STAGE,
 	RB_UCX_FLIGHT, /* Own id. */
-	RB_UCX_THEIRS, /* The peer's flight. */
-	RB_UCX_MOVED,  /* Bytes sent or received. */
+	RB_UCX_OTHER,  /* Send: it is cleared. To oneself, receive: its arrival. Put: its id. */
+	RB_UCX_MOVED,  /* Bytes sent. */
 	RB_UCX_OUT,    /* Pieces that UCX holds. */
 	RB_UCX_LISTED, /* In the list of completed ones. */
 };
@@ -179,9 +202,10 @@ struct rb_ucx_peer {
 	uint32_t credit;   /* Units that may be spent. */
 	uint32_t owed;     /* Units to give back. */
 	uint32_t held;     /* Units of arrivals that wait here. */
-	uint32_t waiting;  /* Announcements and puts that wait here. */
+	uint32_t waiting;  /* Messages in pieces, and puts, that are not over here. */
 	uint64_t out;      /* Slots that UCX holds. */
 	struct rb_ucx_put *puts;
+	struct rb_ucx_arrival *large[RB_UCX_LARGE_BUCKETS]; /* By id. */
 	struct rb_match_peer match;
 	bool gave_up, spoke; /* These: see rb_failure. */
 	uint32_t blames;
@@ -282,7 +306,28 @@ void rb_ucx_check_peers(struct rb_ucx *ux);
 /* The same at once: a process that has ended is lost, whatever UCX may still have of it. */
 void rb_ucx_look(struct rb_endpoint *ep);
 
+/* ucx_slot.c */
+enum rb_ucx_sent { RB_UCX_SENT, RB_UCX_HELD, RB_UCX_LOST }; /* HELD: UCX gives it back later. */
+/* NULL: no memory. */
+struct rb_ucx_slot *rb_ucx_slot_take(struct rb_ucx *ux, enum rb_ucx_slot_class slot_class);
+/* Sends slot->head and the payload to slot->peer. The slot is no longer the caller's. */
+enum rb_ucx_sent rb_ucx_slot_send(struct rb_ucx_slot *slot, size_t payload_bytes);
+void rb_ucx_slots_free(struct rb_ucx *ux);
+/* Whether UCX has passed on all that it was given for live peers. */
+bool rb_ucx_left(struct rb_endpoint *ep);
+
 /* ucx_message.c */
+static inline void rb_ucx_copy(void *to, const void *from, size_t size_bytes)
+{
+	if (size_bytes != 0)
+		memcpy(to, from, size_bytes);
+}
+/* The credit that so many bytes take. */
+static inline uint32_t rb_ucx_units(uint64_t size_bytes)
+{
+	return (uint32_t)((size_bytes + RB_UCX_ARRIVAL_BYTES + RB_UCX_CREDIT_UNIT - 1) /
+			  RB_UCX_CREDIT_UNIT);
+}
 ucs_status_t rb_ucx_arrived(void *arg, const void *header, size_t header_bytes, void *data,
 			    size_t data_bytes, const ucp_am_recv_param_t *param);
 /* A message without payload. Losing the peer is how it fails. */
@@ -293,14 +338,35 @@ void rb_ucx_tell(struct rb_ucx *ux, uint32_t peer, enum rb_ucx_message message, 
 		 uint64_t id, uint64_t offset);
 void rb_ucx_post_send(struct rb_ucx *ux, struct rb_request *request);
 void rb_ucx_post_recv(struct rb_ucx *ux, struct rb_request *request);
-/* Sends pieces of a request in stage SENDING or PUTTING as far as the window allows. */
-void rb_ucx_push(struct rb_ucx *ux, struct rb_request *request);
+/* Before a request ends early: takes it out of the matcher, and lets the peer know. */
 void rb_ucx_withdraw(struct rb_ucx *ux, struct rb_request *request);
-void rb_ucx_slots_free(struct rb_ucx *ux);
-/* Whether UCX has passed on all that it was given for live peers. */
-bool rb_ucx_left(struct rb_endpoint *ep);
-/* Takes what is left of a peer out of the matcher; `all`: also whole messages. */
-void rb_ucx_arrivals_drop(struct rb_ucx *ux, uint32_t peer, bool all);
+/* Loses a peer that broke the protocol. */
+void rb_ucx_wrong(struct rb_ucx *ux, uint32_t peer, const char *what);
+/* Whether a message is what the receive expects; if not, the receive is told what it was. */
+bool rb_ucx_fits(struct rb_request *receive, const struct rb_signature *signature,
+		 uint64_t size_bytes);
+struct rb_ucx_arrival *rb_ucx_arrival_make(size_t payload_bytes);
+/* Frees what is left of a peer in the matcher. */
+void rb_ucx_arrivals_drop(struct rb_ucx *ux, uint32_t peer);
+
+/* ucx_large.c */
+void rb_ucx_large_send(struct rb_ucx *ux, struct rb_request *send);
+/* Sends pieces of a request in stage SENDING or PUTTING as far as window and credit allow. */
+void rb_ucx_push(struct rb_ucx *ux, struct rb_request *request);
+/* Tells that no more comes of a send in stage SENDING. */
+void rb_ucx_large_stop(struct rb_ucx *ux, struct rb_request *send);
+/* A receive meets what has come of its message, which is out of the matcher. */
+void rb_ucx_large_meet(struct rb_ucx *ux, struct rb_request *receive,
+		       struct rb_ucx_arrival *message);
+/* Parts a receive in stage RECEIVING from its message. */
+void rb_ucx_large_leave(struct rb_ucx *ux, struct rb_request *receive);
+void rb_ucx_piece_arrived(struct rb_ucx *ux, const struct rb_ucx_head *head, const void *data,
+			  size_t data_bytes);
+void rb_ucx_cleared(struct rb_ucx *ux, const struct rb_ucx_head *head);
+void rb_ucx_stopped(struct rb_ucx *ux, const struct rb_ucx_head *head);
+/* Of a lost peer: its receives end with PEER; messages that are not whole go. `all`: of one that
+ * is closed; all messages go, and receives are their owners' again. */
+void rb_ucx_large_drop(struct rb_ucx *ux, uint32_t peer, bool all);
 
 /* ucx_memory.c */
 rubato_status rb_ucx_region_alloc(struct rb_endpoint *ep, size_t size_bytes,

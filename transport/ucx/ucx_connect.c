@@ -144,7 +144,7 @@ void rb_ucx_lose(struct rb_ucx *ux, uint32_t rank, const char *reason)
 		if (request != NULL && request->peer == rank)
 			rb_ucx_complete(ux, request, RUBATO_ERR_PEER);
 	}
-	rb_ucx_arrivals_drop(ux, rank, false);
+	rb_ucx_large_drop(ux, rank, false);
 	rb_ucx_puts_drop(peer);
 }
 
@@ -473,7 +473,8 @@ static void forget_all(struct rb_ucx *ux)
 		peer->lost = peer->left = true;
 		while (rb_match_any_receive(&peer->match) != NULL)
 			;
-		rb_ucx_arrivals_drop(ux, r, true);
+		rb_ucx_large_drop(ux, r, true);
+		rb_ucx_arrivals_drop(ux, r);
 		rb_ucx_puts_drop(peer);
 		unwatch(ux, peer);
 	}

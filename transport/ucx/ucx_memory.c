@@ -265,7 +265,7 @@ void rb_ucx_post_put(struct rb_ucx *ux, struct rb_request *request)
 	} else if (remote->mapped != NULL || request->size_bytes == 0) {
 		put_mapped(ux, request);
 	} else {
-		request->backend[RB_UCX_THEIRS] = ++ux->puts_begun;
+		request->backend[RB_UCX_OTHER] = ++ux->puts_begun;
 		rb_ucx_push(ux, request);
 	}
 }
