@@ -345,6 +345,51 @@ START_TEST(timeout_names_the_absent_rank)
 }
 END_TEST
 
+/* Moves all the time, as a stream from a peer does that nobody waits for; not for ever. */
+struct restless {
+	struct rb_poller poller; /* First. */
+	uint64_t until_ns;
+};
+
+static bool restless_poll(struct rb_engine *engine, struct rb_poller *poller)
+{
+	return rb_engine_now(engine) < ((struct restless *)poller)->until_ns;
+}
+
+static rubato_status restless_main(rubato_comm *comm, void *arg)
+{
+	static const struct rb_poller_ops ops = { .order = RB_POLLER_NOTICE,
+						  .polled = true,
+						  .poll = restless_poll };
+	struct restless restless = { .poller = { .ops = &ops },
+				     .until_ns = rubato_now(comm) + 10000000000u };
+	rubato_status err;
+	rubato_op *op;
+	float in;
+
+	(void)arg;
+	RB_TRY(rubato_op_recv(comm, &in, 1, RUBATO_FLOAT32, 0, 1, &op));
+	RB_TRY(rubato_start(op));
+	rb_engine_enter(&comm->engine);
+	rb_engine_add_poller(&comm->engine, &restless.poller);
+	rb_engine_leave(&comm->engine);
+	err = rubato_wait(op, 20000000);
+	EXPECT(err == RUBATO_ERR_TIMEOUT);
+	EXPECT(restless_poll(&comm->engine, &restless.poller)); /* It did not wait for that. */
+	rb_engine_enter(&comm->engine);
+	rb_engine_remove_poller(&comm->engine, &restless.poller);
+	rb_engine_leave(&comm->engine);
+	EXPECT(rubato_cancel(op) == RUBATO_ERR_CANCELLED);
+	rubato_op_free(op);
+	return RUBATO_OK;
+}
+
+START_TEST(a_wait_ends_though_other_things_move)
+{
+	ck_assert_int_eq(local_run(1, shm, restless_main, NULL, NULL), RUBATO_OK);
+}
+END_TEST
+
 /* ---- Background progress ---- */
 
 struct gate {
@@ -662,6 +707,7 @@ int main(void)
 	tcase_add_test(tc, conversions_are_cancelled);
 	tcase_add_loop_test(tc, mismatch_prints_both_sides, 0, 6);
 	tcase_add_test(tc, timeout_names_the_absent_rank);
+	tcase_add_test(tc, a_wait_ends_though_other_things_move);
 	tcase_add_test(tc, progress_without_calls);
 	tcase_add_test(tc, several_threads_on_one_communicator);
 	tcase_add_loop_test(tc, abort_ends_the_peers_operations, 2, 5);
