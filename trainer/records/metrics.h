@@ -20,14 +20,14 @@ struct tr_metrics_line {
 	uint64_t step; /* Local steps done. */
 	double epoch;  /* Epochs done. */
 	double loss, accuracy;
-	bool has_accuracy;
 	uint64_t samples;
 	double time, idle_time, communication_time, rate;
 	uint64_t reductions, bytes;
 	uint64_t period; /* 0: the rule has none. */
-	bool has_test;
 	double test_loss, test_accuracy;
+	uint32_t has_accuracy, has_test; /* Checkpoints hold this struct: it must have no gaps. */
 };
+_Static_assert(sizeof(struct tr_metrics_line) == 15 * 8, "no byte is left unset");
 
 /* Makes the folder where it is missing, and removes what an older run left at its end. */
 rubato_status tr_metrics_folder(const char *folder, struct tr_error *error);
