@@ -18,7 +18,7 @@
 #define PHASE_US 0.4           /* Measured: a notification between two cores, there and seen. */
 #define TURN_US 0.65           /* Measured: one yield to another rank. */
 #define MESSAGE_US 0.15        /* Guess: post, match and complete. */
-#define NETWORK_MESSAGE_US 1.0 /* Guess: likewise, through a network's layers. */
+#define NETWORK_MESSAGE_US 1.0 /* Guess: likewise, through layers of a network not measured. */
 #define BYTE_US 0.00004        /* Measured: 25 GB/s a pass, while the vectors fit the cache. */
 
 #define ALIGN_BYTES 64                 /* A cache line: no two ranks write one. */
@@ -36,8 +36,13 @@
 #define EXCHANGE_BYTES (512u << 10) /* Measured: docs/performance.md, "Overlap". */
 
 #define PIECE_BYTES (4u << 10) /* Guess: at 1 Gbit/s ten times what a message costs besides. */
+/* Measured, TCP at 1 Gbit/s: a piece takes the wire so many times as long as a processor. */
+#define PIECE_MESSAGES 12
+/* Guess: of a block that goes from neighbour to neighbour over a network, and each at least. */
+#define NETWORK_PIECES 16
+#define PASSED_BYTES (16u << 10)
 
-/* Guess, of a chain over nodes: one more message, both ends. */
+/* Guess, of a chain over nodes: one more message, both ends; of a network not measured. */
 #define CHAIN_MESSAGE_US 10.0
 
 #define RING_SCRATCH_BYTES (4u << 20) /* Guess: half of a ring's slots. */
@@ -56,12 +61,34 @@ static double value(const struct rb_cost_terms *t, uint32_t n)
 	return t->one + t->log * log + t->all * (n - 1) + t->share * (n - 1) / n + fold;
 }
 
-/* A chunk of `bytes`, or of a piece of a block, if that is shorter: but not too short. */
-static uint64_t piece_bytes(uint64_t bytes, uint64_t piece)
+static bool is_measured(const struct rb_choice_facts *facts)
 {
-	if (piece < PIECE_BYTES)
-		piece = PIECE_BYTES;
-	return piece < bytes ? piece : bytes;
+	return has_network(facts) && facts->network.message_us > 0;
+}
+
+/* Of how many pieces a block should be at least, so that a step begins while the one before it
+ * goes on. */
+static uint32_t pieces_of(const struct rb_choice_facts *facts, const struct rb_algorithm *a)
+{
+	bool passed_on = a->by_node || a->cost.reach == RB_REACH_NEXT;
+
+	if (a->pieces > 0 || !has_network(facts) || !passed_on || a->cost.chain || a->packs)
+		return a->pieces;
+	return NETWORK_PIECES;
+}
+
+/* A chunk of `bytes`, or of a piece of a block, if that is shorter: but not too short. */
+static uint64_t piece_bytes(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
+			    uint64_t bytes, uint64_t piece)
+{
+	double least = a->pieces > 0 ? PIECE_BYTES : PASSED_BYTES;
+
+	if (is_measured(facts) &&
+	    PIECE_MESSAGES * facts->network.message_us > least * facts->network.byte_us)
+		least = PIECE_MESSAGES * facts->network.message_us / facts->network.byte_us;
+	if ((double)piece < least)
+		piece = least < (double)bytes ? (uint64_t)least : bytes;
+	return piece < bytes ? piece / ALIGN_BYTES * ALIGN_BYTES : bytes;
 }
 
 /* The longer a chain's chunks, the later its last link begins; the shorter, the more messages. All
@@ -70,10 +97,11 @@ static uint64_t chain_chunk_bytes(const struct rb_choice_facts *facts, const str
 				  double bytes, uint64_t chunk_bytes)
 {
 	double links = facts->nodes->count - 2, lanes = a->by_node ? facts->nodes->least : 1;
+	double message_us = is_measured(facts) ? 2 * facts->network.message_us : CHAIN_MESSAGE_US;
 
 	while (chunk_bytes > PIECE_BYTES &&
 	       links * lanes * (double)chunk_bytes * facts->network.byte_us >
-		       bytes / lanes / (double)chunk_bytes * CHAIN_MESSAGE_US)
+		       bytes / lanes / (double)chunk_bytes * message_us)
 		chunk_bytes /= 2;
 	return chunk_bytes;
 }
@@ -88,10 +116,13 @@ static uint64_t chunk_elements(const struct rb_choice_facts *facts, const struct
 		bytes = (uint64_t)facts->network.eager_bytes / ALIGN_BYTES * ALIGN_BYTES;
 	if (a->flags & RB_SCHEDULE_MAPPED_SCRATCH && bytes > STAGED_CHUNK_BYTES)
 		bytes = STAGED_CHUNK_BYTES;
-	if (a->pieces > 0)
+	uint32_t pieces = pieces_of(facts, a);
+
+	if (pieces > 0)
 		bytes = piece_bytes(
-			bytes, count / rb_algorithm_blocks(a, facts->rank_count, facts->nodes) *
-				       element_bytes / a->pieces);
+			facts, a, bytes,
+			count / rb_algorithm_blocks(a, facts->rank_count, facts->nodes) *
+				element_bytes / pieces);
 	if (a->slots_per_rank && bytes > RING_SCRATCH_BYTES / facts->rank_count)
 		bytes = RING_SCRATCH_BYTES / facts->rank_count;
 	if (a->cost.chain && has_network(facts))
@@ -236,7 +267,9 @@ static double predict_us(const struct rb_choice_facts *facts, const struct rb_al
 
 	if (crowd < 1)
 		crowd = 1;
-	double message_us = has_network(facts) ? NETWORK_MESSAGE_US : MESSAGE_US;
+	double message_us = is_measured(facts)   ? facts->network.message_us
+			    : has_network(facts) ? NETWORK_MESSAGE_US
+						 : MESSAGE_US;
 	double rank_us = crowd * (work.messages * message_us + work.moved_bytes * BYTE_US);
 
 	if (has_network(facts))

@@ -1,9 +1,12 @@
 /*
  * links.c -- see links.h.
  *
- * A few small messages there and back: the fastest counts, as others only waited longer. Then a few
- * large ones, so long that a slow link shows and so short that it is over soon: 256 KiB are 21 ms
- * at 100 Mbit/s. The first ones open connections and their windows, so they do not count.
+ * A few messages one way and a small one back; the fastest of some such trips counts, as others
+ * only waited longer, and not the first, which opens connections and their windows. A small message
+ * tells the latency. One large one, and three: their difference is the bandwidth, also of a link
+ * that lets the first bytes after a pause pass at once. They are so long that a slow link shows and
+ * so short that it is over soon: 192 KiB are 16 ms at 100 Mbit/s. And many small ones: what they
+ * take beyond one is what messages keep the ends busy.
  */
 #include "runtime/links.h"
 
@@ -15,8 +18,11 @@
 
 #define SMALL_BYTES 8
 #define SMALL_TIMES 12
-#define LARGE_BYTES (256u << 10)
-#define LARGE_TIMES 4
+#define LARGE_BYTES (192u << 10)
+#define LARGE_TIMES 3
+#define LARGE_MESSAGES 3
+#define BURST_TIMES 4
+#define BURST_MESSAGES 65
 
 struct ping {
 	struct rubato_comm *comm;
@@ -81,28 +87,35 @@ static rubato_status plan_make(uint64_t bytes, bool sends, struct rb_plan **out)
 	return rb_plan_make(&key, NULL, &choice, &who, out);
 }
 
-/* The fastest way there and back, in nanoseconds; the first one does not count. */
-static rubato_status round_trip(struct ping *p, uint64_t bytes, uint32_t times, uint64_t *best_ns)
+/* `count` messages there and a small one back, in nanoseconds. */
+static rubato_status round_trip(struct ping *p, uint64_t bytes, uint32_t count, uint32_t times,
+				uint64_t *best_ns)
 {
-	struct rb_plan *plans[2] = { NULL, NULL };
-	rubato_status err = plan_make(bytes, true, &plans[0]);
+	struct rb_plan *there = NULL, *back = NULL;
+	rubato_status err = plan_make(bytes, p->first, &there);
 
 	*best_ns = UINT64_MAX;
 	if (err == RUBATO_OK)
-		err = plan_make(bytes, false, &plans[1]);
+		err = plan_make(SMALL_BYTES, !p->first, &back);
 	for (uint32_t i = 0; i < times && err == RUBATO_OK; i++) {
 		uint64_t begin_ns = rb_engine_now(&p->comm->engine), ns;
 
-		err = message_run(p, plans[!p->first], p->first);
+		for (uint32_t k = 0; k < count && err == RUBATO_OK; k++)
+			err = message_run(p, there, p->first);
 		if (err == RUBATO_OK)
-			err = message_run(p, plans[p->first], !p->first);
+			err = message_run(p, back, !p->first);
 		ns = rb_engine_now(&p->comm->engine) - begin_ns;
 		if (i > 0 && ns < *best_ns)
 			*best_ns = ns;
 	}
-	rb_plan_free(plans[0]);
-	rb_plan_free(plans[1]);
+	rb_plan_free(there);
+	rb_plan_free(back);
 	return err;
+}
+
+static double beyond_us(uint64_t ns, uint64_t without_ns)
+{
+	return (double)(ns > without_ns ? ns - without_ns : 1) / 1e3;
 }
 
 static rubato_status link_measure(struct rubato_comm *comm, uint64_t deadline_ns,
@@ -110,7 +123,8 @@ static rubato_status link_measure(struct rubato_comm *comm, uint64_t deadline_ns
 {
 	const struct rb_nodes *nodes = &comm->choices.nodes;
 	struct ping *p = calloc(1, sizeof(*p));
-	uint64_t small_ns, large_ns;
+	uint64_t small_ns, burst_ns, large_ns, larger_ns;
+	double whole_us;
 	rubato_status err;
 
 	if (p == NULL)
@@ -120,15 +134,22 @@ static rubato_status link_measure(struct rubato_comm *comm, uint64_t deadline_ns
 	p->ranks[0] = rb_node_rank(nodes, 0, 0);
 	p->ranks[1] = rb_node_rank(nodes, 1, 0);
 	p->first = comm->engine.rank == p->ranks[0];
-	err = round_trip(p, SMALL_BYTES, SMALL_TIMES, &small_ns);
+	err = round_trip(p, SMALL_BYTES, 1, SMALL_TIMES, &small_ns);
 	if (err == RUBATO_OK)
-		err = round_trip(p, LARGE_BYTES, LARGE_TIMES, &large_ns);
+		err = round_trip(p, SMALL_BYTES, BURST_MESSAGES, BURST_TIMES, &burst_ns);
+	if (err == RUBATO_OK)
+		err = round_trip(p, LARGE_BYTES, 1, LARGE_TIMES, &large_ns);
+	if (err == RUBATO_OK)
+		err = round_trip(p, LARGE_BYTES, LARGE_MESSAGES, LARGE_TIMES, &larger_ns);
 	free(p);
 	if (err != RUBATO_OK)
 		return err;
-	large_ns = large_ns > small_ns ? large_ns - small_ns : 1;
-	link->latency_us = (double)(small_ns > 0 ? small_ns : 1) / 2e3;
-	link->byte_us = (double)large_ns / 2e3 / LARGE_BYTES;
+	link->latency_us = beyond_us(small_ns, 0) / 2;
+	link->message_us = beyond_us(burst_ns, small_ns) / (BURST_MESSAGES - 1);
+	link->byte_us = beyond_us(larger_ns, large_ns) / LARGE_BYTES / (LARGE_MESSAGES - 1);
+	whole_us = beyond_us(larger_ns, small_ns) / LARGE_BYTES / LARGE_MESSAGES;
+	if (link->byte_us < whole_us) /* Where a difference is less than the noise. */
+		link->byte_us = whole_us;
 	return RUBATO_OK;
 }
 
@@ -165,10 +186,12 @@ rubato_status rb_links_agree(struct rubato_comm *comm, struct rb_bootstrap *boot
 	if (bytes[0] != sizeof(*network))
 		return RB_FAIL(RUBATO_ERR_MISMATCH, "rank 0's start-up link is malformed");
 	memcpy(network, blobs[0], sizeof(*network));
-	if (!(network->latency_us >= 0 && network->byte_us >= 0 && network->eager_bytes >= 0))
+	if (!(network->latency_us >= 0 && network->byte_us >= 0 && network->eager_bytes >= 0 &&
+	      network->message_us >= 0))
 		return RB_FAIL(RUBATO_ERR_MISMATCH, "rank 0's start-up link is malformed");
 	comm->origin.network = *network;
-	RB_LOG(RB_LOG_INFO, "between nodes: %.1f us, %.2f GB/s", network->latency_us,
-	       network->byte_us > 0 ? 1e-3 / network->byte_us : 0.0);
+	RB_LOG(RB_LOG_INFO, "between nodes: %.1f us, %.2f GB/s, %.2f us a message",
+	       network->latency_us, network->byte_us > 0 ? 1e-3 / network->byte_us : 0.0,
+	       network->message_us);
 	return RUBATO_OK;
 }

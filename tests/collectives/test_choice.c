@@ -222,7 +222,7 @@ static bool is_chosen(int index)
 
 			nodes_of(&nodes, n, size);
 			facts.nodes = &nodes;
-			facts.network = (struct rb_link) { 20, 0.008, 0 };
+			facts.network = (struct rb_link) { 20, 0.008, 0, 0 };
 			chosen = is_chosen_for(&facts, index);
 		}
 	}
@@ -237,7 +237,7 @@ START_TEST(networks_are_spared)
 	nodes_of(&nodes, 8, 4);
 	facts.nodes = &nodes;
 	facts.host_ranks = 4;
-	facts.network = (struct rb_link) { 30, 0.008, 0 }; /* 1 Gbit/s. */
+	facts.network = (struct rb_link) { 30, 0.008, 0, 0 }; /* 1 Gbit/s. */
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 4 << 20, false), "hierarchical");
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 4 << 20, true), "hierarchical_staged");
 	/* Four alone: the fewer bytes, the more a latency counts. */
@@ -248,12 +248,53 @@ START_TEST(networks_are_spared)
 	facts.own_links = true;
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 64 << 10, false), "two_shot");
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 16 << 20, false), "ring");
-	facts.network = (struct rb_link) { 5000, 0.08, 0 }; /* 100 Mbit/s, far away. */
+	facts.network = (struct rb_link) { 5000, 0.08, 0, 0 }; /* 100 Mbit/s, far away. */
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 1 << 10, false), "flat");
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 64 << 10, false), "two_shot");
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLTOALL, 64 << 10, false), "flat");
 	facts.own_links = false; /* Whole vectors, in as few phases. */
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 64 << 10, false), "recursive_doubling");
+}
+END_TEST
+
+static uint64_t chunk_bytes(const struct rb_choice_facts *facts, enum rb_kind kind,
+			    const char *name, uint64_t bytes)
+{
+	struct rb_choice choice;
+
+	ck_assert_int_eq(
+		rb_choose(facts, kind, bytes / 4, 4, rb_algorithm_find(kind, name), &choice),
+		RUBATO_OK);
+	return choice.chunk * 4;
+}
+
+/* Few messages where one costs much, and chunks that are worth it. */
+START_TEST(messages_cost_what_was_measured)
+{
+	struct rb_choice_facts facts = node(64, false);
+	struct rb_nodes nodes;
+
+	nodes_of(&nodes, 64, 1);
+	facts.nodes = &nodes;
+	facts.host_ranks = 1;
+	facts.own_links = true;
+	facts.network = (struct rb_link) { 20, 0.0008, 0.5, 0 };
+	ck_assert_str_eq(name_of(facts, RB_KIND_BARRIER, 0, false), "flat");
+	facts.network.message_us = 20;
+	ck_assert_str_eq(name_of(facts, RB_KIND_BARRIER, 0, false), "dissemination");
+	nodes_of(&nodes, 8, 4);
+	facts = node(8, false);
+	facts.nodes = &nodes;
+	facts.network = (struct rb_link) { 20, 0.008, 8, 0 }; /* 1 Gbit/s, TCP. */
+	ck_assert_uint_eq(chunk_bytes(&facts, RB_KIND_ALLREDUCE, "hierarchical", 64 << 20),
+			  256 << 10);
+	ck_assert_uint_eq(chunk_bytes(&facts, RB_KIND_ALLREDUCE, "hierarchical", 4 << 20),
+			  32 << 10);
+	ck_assert_uint_eq(chunk_bytes(&facts, RB_KIND_ALLREDUCE, "hierarchical", 1 << 20),
+			  16 << 10);
+	facts.network.byte_us = 0.0008; /* 10 Gbit/s. */
+	ck_assert_uint_ge(chunk_bytes(&facts, RB_KIND_ALLREDUCE, "hierarchical", 4 << 20),
+			  96 << 10);
 }
 END_TEST
 
@@ -324,6 +365,7 @@ int main(void)
 	tcase_add_test(tc, phases_overlap_by_pieces);
 	tcase_add_test(tc, two_ranks_apart_exchange);
 	tcase_add_test(tc, networks_are_spared);
+	tcase_add_test(tc, messages_cost_what_was_measured);
 	tcase_add_test(tc, choices_fit_everywhere);
 	tcase_add_test(tc, candidates_alone_have_a_time);
 	tcase_add_test(tc, by_name_or_not_at_all);
