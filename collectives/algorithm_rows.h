@@ -23,6 +23,10 @@ ROW(RB_KIND_BROADCAST, "binomial", 0, ANY, ONE, broadcast_binomial, MPICH,
 ROW(RB_KIND_BROADCAST, "chain", 0, ANY, ONE, broadcast_chain, "van de Geijn, Watts 1997",
     COST(PHASES(.all = 1), MESSAGES(.one = 2), SENT(.one = 1), REACH(NEXT), VECTORS(.one = 4),
 	 .chain = true))
+ROW(RB_KIND_BROADCAST, "chain_put", RB_SCHEDULE_PUT, ANY, ONE, broadcast_chain_put,
+    "van de Geijn, Watts 1997, with puts",
+    COST(PHASES(.one = 1, .all = 1), MESSAGES(.one = 4, .all = 2), SENT(.one = 1), REACH(NEXT),
+	 VECTORS(.one = 1), .chain = true))
 ROW(RB_KIND_BROADCAST, "scatter_allgather", RB_SCHEDULE_IN_TURNS, ANY, OTHERS,
     broadcast_scatter_allgather, "Barnett et al. 1994",
     COST(PHASES(.one = 2), MESSAGES(.all = 2), SENT(.one = 1), VECTORS(.one = 4)), .own_link = true,
@@ -78,6 +82,10 @@ ROW(RB_KIND_ALLREDUCE, "two_shot", RB_SCHEDULE_IN_TURNS, UINT16_MAX, RANKS, allr
     "reduce_scatter flat, then allgather flat",
     COST(PHASES(.one = 2), MESSAGES(.all = 4), SENT(.share = 2), VECTORS(.share = 9.5)),
     .own_link = true, .slots_per_rank = true, .pieces = 16, .reductions = RB_REDUCTIONS_ONE)
+ROW(RB_KIND_ALLREDUCE, "two_shot_put", RB_SCHEDULE_IN_TURNS | RB_SCHEDULE_PUT, UINT16_MAX, RANKS,
+    allreduce_two_shot_put, "two_shot, with puts",
+    COST(PHASES(.one = 3), MESSAGES(.all = 8), SENT(.share = 2), VECTORS(.share = 3.5)),
+    .own_link = true, .slots_per_rank = true, .pieces = 16, .reductions = RB_REDUCTIONS_ONE)
 ROW(RB_KIND_ALLREDUCE, "recursive_doubling", 0, ANY, ONE, allreduce_recursive_doubling, MPICH,
     COST(PHASES(.log = 1), MESSAGES(.log = 2), SENT(.log = 1), REACH(POWERS), VECTORS(.log = 7)),
     .exchanges = true)
@@ -88,6 +96,11 @@ ROW(RB_KIND_ALLREDUCE, "recursive_halving_doubling", 0, ANY, POWER,
 ROW(RB_KIND_ALLREDUCE, "ring", 0, RB_CHANNEL_MAX / 2, RANKS, allreduce_ring, RING,
     COST(PHASES(.all = 2), MESSAGES(.all = 4), SENT(.share = 2), REACH(NEXT), VECTORS(.share = 11)),
     .slots_per_rank = true, .reductions = RB_REDUCTIONS_CHAINED)
+ROW(RB_KIND_ALLREDUCE, "ring_put", RB_SCHEDULE_PUT, RB_CHANNEL_MAX / 2, RANKS, allreduce_ring_put,
+    RING ", with puts",
+    COST(PHASES(.one = 1, .all = 2), MESSAGES(.one = 2, .all = 6), SENT(.share = 2), REACH(NEXT),
+	 VECTORS(.share = 5)),
+    .reductions = RB_REDUCTIONS_CHAINED)
 ROW(RB_KIND_ALLREDUCE, "direct", RB_SCHEDULE_MAPPED_BUFFERS, UINT16_MAX, RANKS, allreduce_direct,
     DIRECT, COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.one = 1, .share = 1)),
     .reductions = RB_REDUCTIONS_ONE)
@@ -105,10 +118,26 @@ ROW(RB_KIND_ALLREDUCE, "hierarchical_staged", 0, RB_CHANNEL_MAX / 2 - 2, LANES,
     COST(PHASES(.all = 2), MESSAGES(.all = 4), SENT(.share = 2), VECTORS(.share = 14)),
     .by_node = true, .slots_per_rank = true, .reductions = RB_REDUCTIONS_CHAINED)
 
+ROW(RB_KIND_ALLREDUCE, "hierarchical_put", RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_PUT,
+    RB_CHANNEL_MAX / 2 - 2, LANES, allreduce_hierarchical_put, LANED ", with puts",
+    COST(PHASES(.one = 1, .all = 2), MESSAGES(.one = 2, .all = 6), SENT(.share = 2),
+	 VECTORS(.share = 6)),
+    .by_node = true, .staged = "hierarchical_put_staged", .reductions = RB_REDUCTIONS_CHAINED)
+ROW(RB_KIND_ALLREDUCE, "hierarchical_put_staged", RB_SCHEDULE_PUT, RB_CHANNEL_MAX / 2 - 2, LANES,
+    allreduce_hierarchical_put_staged, LANED ", with puts",
+    COST(PHASES(.one = 1, .all = 2), MESSAGES(.one = 2, .all = 6), SENT(.share = 2),
+	 VECTORS(.share = 12)),
+    .by_node = true, .slots_per_rank = true, .reductions = RB_REDUCTIONS_CHAINED)
+
 ROW(RB_KIND_REDUCE_SCATTER, "flat", 0, UINT16_MAX, RANKS, reduce_scatter_flat, MPICH,
     COST_SCATTER_FLAT, .reductions = RB_REDUCTIONS_ONE)
 ROW(RB_KIND_REDUCE_SCATTER, "ring", 0, RB_CHANNEL_MAX, RANKS, reduce_scatter_ring, RING,
     COST_SCATTER_RING, .reductions = RB_REDUCTIONS_CHAINED)
+ROW(RB_KIND_REDUCE_SCATTER, "ring_put", RB_SCHEDULE_PUT, RB_CHANNEL_MAX, RANKS,
+    reduce_scatter_ring_put, RING ", with puts",
+    COST(PHASES(.one = 1, .all = 1), MESSAGES(.one = 2, .all = 4), SENT(.share = 1), REACH(NEXT),
+	 VECTORS(.share = 4)),
+    .reductions = RB_REDUCTIONS_CHAINED)
 ROW(RB_KIND_REDUCE_SCATTER, "direct", RB_SCHEDULE_MAPPED_BUFFERS, UINT16_MAX, RANKS,
     reduce_scatter_direct, DIRECT, COST_SCATTER_DIRECT, .reductions = RB_REDUCTIONS_ONE)
 ROW(RB_KIND_REDUCE_SCATTER, "staged", RB_SCHEDULE_MAPPED_SCRATCH, UINT16_MAX, RANKS,
@@ -133,11 +162,13 @@ ROW(RB_KIND_ALLGATHER, "hierarchical", RB_SCHEDULE_MAPPED_BUFFERS, RB_CHANNEL_MA
     .staged = "hierarchical_staged")
 ROW(RB_KIND_ALLGATHER, "hierarchical_staged", 0, RB_CHANNEL_MAX - 2, RANKS,
     allgather_hierarchical_staged, LANED, COST_GATHER_NODES_STAGED, .by_node = true)
+ROW(RB_KIND_ALLGATHER, "flat_put", RB_SCHEDULE_PUT, ANY, RANKS, allgather_flat_put,
+    "everyone to all, with puts",
+    COST(PHASES(.one = 2), MESSAGES(.all = 5), SENT(.share = 1), VECTORS(.share = 1)))
 ROW(RB_KIND_ALLGATHER, "ring_put", RB_SCHEDULE_PUT, RB_CHANNEL_MAX, RANKS, allgather_ring_put,
     MPICH ", with puts",
-    COST(PHASES(.one = 1, .all = 1), MESSAGES(.all = 2), SENT(.share = 1), REACH(NEXT),
-	 VECTORS(.share = 3)),
-    .forced_only = true)
+    COST(PHASES(.one = 1, .all = 1), MESSAGES(.one = 2, .all = 4), SENT(.share = 1), REACH(NEXT),
+	 VECTORS(.share = 1)))
 
 ROW(RB_KIND_GATHER, "flat", 0, ANY, RANKS, gather_flat, "everyone to the root",
     COST(PHASES(.one = 1), MESSAGES(.all = 1), SENT(.share = 1), VECTORS(.share = 4)))
@@ -160,6 +191,9 @@ ROW(RB_KIND_ALLTOALL, "bruck", 0, ANY, RANKS, alltoall_bruck, "Bruck et al. 1997
     COST(PHASES(.log = 1), MESSAGES(.log = 2, .all = 0.8), SENT(.log = 0.5),
 	 VECTORS(.one = 2, .log = 3)),
     .packs = true)
+ROW(RB_KIND_ALLTOALL, "flat_put", RB_SCHEDULE_PUT, ANY, RANKS, alltoall_flat_put,
+    "everyone to all, with puts",
+    COST(PHASES(.one = 3), MESSAGES(.all = 6), SENT(.share = 1), VECTORS(.share = 1)))
 ROW(RB_KIND_ALLTOALL, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, alltoall_direct, DIRECT,
     COST_ALL_DIRECT)
 

@@ -122,7 +122,9 @@ struct rb_choice_facts {
 	const struct rb_nodes *nodes; /* NULL: nothing is known of them. */
 	struct rb_link network;       /* Between nodes. */
 	bool mapped;                  /* All ranks can map each other's registered memory. */
-	bool put;                     /* All transports can put. */
+	bool put;                     /* All transports can put, */
+	/* and do it well (transport.h: puts_well) between nodes, and among the ranks of each. */
+	bool puts_between, puts_within;
 	/* Each rank is alone on its node, and on the card by which it reaches the others. */
 	bool own_links;
 	uint32_t cores;           /* Of the machine, or part of one, with the most ranks a core. */
@@ -136,7 +138,7 @@ struct rb_choice_facts {
 
 struct rb_choice {
 	uint8_t algorithm; /* Index into rb_algorithms. */
-	uint8_t staged; /* With mapped memory: index of the one to run when some rank's buffers are
+	uint8_t staged; /* With mapped buffers: index of the one to run when some rank's buffers are
 			 * not mapped; equal to `algorithm` if that does not need mapped buffers. */
 	uint32_t align;
 	uint64_t chunk;      /* Elements. */

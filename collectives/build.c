@@ -30,6 +30,31 @@ struct rb_row rb_write_entry(struct rb_writer *w, const struct rb_build *build, 
 	return rb_write_wait_all(w, build, channel, RB_STEP_ENTRY);
 }
 
+uint32_t rb_write_give(struct rb_writer *w, bool put, uint32_t peer, uint16_t channel,
+		       struct rb_span from, struct rb_span to, uint32_t block, uint32_t blocks)
+{
+	to.rank = peer;
+	return put ? rb_write_put(w, peer, channel, from, to, block, blocks)
+		   : rb_write_send(w, peer, channel, from, block, blocks);
+}
+
+uint32_t rb_write_take(struct rb_writer *w, bool put, uint32_t peer, uint16_t channel,
+		       struct rb_span to, uint32_t block, uint32_t blocks)
+{
+	return put ? rb_write_wait(w, peer, channel, block, blocks)
+		   : rb_write_recv(w, peer, channel, to, block, blocks);
+}
+
+uint32_t rb_write_ready(struct rb_writer *w, uint32_t from, uint32_t to, uint16_t channel)
+{
+	(void)rb_write_notify(w, from, channel, 0, 0);
+	rb_write_flags(w, RB_STEP_ONCE | RB_STEP_ENTRY);
+	uint32_t ready = rb_write_wait(w, to, channel, 0, 0);
+
+	rb_write_flags(w, RB_STEP_ONCE | RB_STEP_ENTRY);
+	return ready;
+}
+
 void rb_write_meet_reduce(struct rb_writer *w, const struct rb_build *build, struct rb_span result)
 {
 	uint32_t n = build->rank_count, r = build->rank;
@@ -99,8 +124,8 @@ static struct rb_span ring_slots(uint32_t t)
  * that slot in turn t+1. Each turn has slots of its own: were they shared, a turn would wait for an
  * earlier one's sends, these for the right neighbour's slots, and so on around the ring, a cycle.
  */
-struct rb_ring rb_write_ring_reduce(struct rb_writer *w, const struct rb_build *build,
-				    struct rb_span result)
+struct rb_ring rb_write_ring_reduce(struct rb_writer *w, const struct rb_build *build, bool put,
+				    uint32_t ready, struct rb_span result)
 {
 	uint32_t n = build->rank_count, r = build->rank, last = n - 2;
 	uint32_t right = rb_right(build, r, 1), left = rb_left(build, r, 1);
@@ -110,19 +135,23 @@ struct rb_ring rb_write_ring_reduce(struct rb_writer *w, const struct rb_build *
 	for (uint32_t t = 0; t <= last; t++) {
 		uint32_t out = rb_left(build, r, t + 1), in = rb_left(build, out, 1);
 		uint16_t channel = (uint16_t)t;
-		struct rb_span slot = ring_slots(t), before = ring_slots(t - 1);
+		struct rb_span slot = put ? rb_span_vector_slot(0) : ring_slots(t);
+		struct rb_span before = put ? slot : ring_slots(t - 1);
 
-		uint32_t send = rb_write_send(w, right, channel,
-					      t == 0 ? rb_span_in(RB_SELF) : before, out, 1);
+		uint32_t send = rb_write_give(w, put, right, channel,
+					      t == 0 ? rb_span_in(RB_SELF) : before, slot, out, 1);
 
 		rb_write_label(w, &reader);
+		if (put && ready != RB_RING_FREE)
+			rb_write_dep(w, ready, 0);
 		if (t == 0)
 			ring.first_send = send;
 		else
 			rb_write_dep(w, rb_row_at(&ring.reduces, t - 1), 0);
-		uint32_t recv = rb_write_recv(w, left, channel, slot, in, 1);
+		uint32_t recv = rb_write_take(w, put, left, channel, slot, in, 1);
 
-		rb_write_dep_label(w, &reader, RB_DEPTH_RING);
+		if (!put)
+			rb_write_dep_label(w, &reader, RB_DEPTH_RING);
 		rb_row_add(&ring.reduces, rb_write_reduce(w, t == last ? result : slot, in, 1));
 		rb_write_operand(w, slot);
 		rb_write_operand(w, rb_span_in(RB_SELF));

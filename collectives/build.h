@@ -66,6 +66,18 @@ struct rb_pieces {
 struct rb_pieces rb_pieces_below(const struct rb_build *build, uint32_t v);
 uint64_t rb_pieces_length(const struct rb_layout *layout, const struct rb_build *build, uint32_t v);
 
+/* ---- Ways: by SEND and RECV, or by PUT and WAIT, straight to where it is used ---- */
+
+/* To `to`, where the peer has it: given as its own (rb_span_in and so on of RB_SELF). */
+uint32_t rb_write_give(struct rb_writer *w, bool put, uint32_t peer, uint16_t channel,
+		       struct rb_span from, struct rb_span to, uint32_t block, uint32_t blocks);
+uint32_t rb_write_take(struct rb_writer *w, bool put, uint32_t peer, uint16_t channel,
+		       struct rb_span to, uint32_t block, uint32_t blocks);
+
+/* Says to `from` that it may put, and waits for the same word of `to`: the WAIT, on which puts to
+ * it depend. */
+uint32_t rb_write_ready(struct rb_writer *w, uint32_t from, uint32_t to, uint16_t channel);
+
 /* ---- Shapes ---- */
 
 /* In mapped memory, the root copies its own block, lets all others at its buffer and waits until
@@ -97,13 +109,18 @@ struct rb_row rb_write_entry(struct rb_writer *w, const struct rb_build *build, 
  */
 void rb_write_meet_reduce(struct rb_writer *w, const struct rb_build *build, struct rb_span result);
 
-/* The ring's first half: rank r ends with block r reduced, in `result`. Two ranks or more. */
+/*
+ * The ring's first half: rank r ends with block r reduced, in `result`. Two ranks or more. By puts
+ * partial sums go into a vector slot of the right neighbour, so that none waits for room there, but
+ * after step `ready`: RB_RING_FREE, that it has read those of the instance before is known.
+ */
 struct rb_ring { /* The last reduction writes the result. */
 	uint32_t first_send;
 	struct rb_row reduces; /* n - 1, by turn. */
 };
-struct rb_ring rb_write_ring_reduce(struct rb_writer *w, const struct rb_build *build,
-				    struct rb_span result);
+#define RB_RING_FREE UINT32_MAX
+struct rb_ring rb_write_ring_reduce(struct rb_writer *w, const struct rb_build *build, bool put,
+				    uint32_t ready, struct rb_span result);
 
 /* Elements of all blocks but `block`, in bytes. */
 static inline uint64_t rb_bytes_without(const struct rb_layout *layout, uint32_t block,

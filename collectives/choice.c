@@ -111,7 +111,7 @@ static uint64_t chunk_elements(const struct rb_choice_facts *facts, const struct
 {
 	uint64_t bytes = facts->chunk_bytes_max;
 
-	if (has_network(facts) && facts->network.eager_bytes > 0 &&
+	if (has_network(facts) && facts->network.eager_bytes > 0 && !(a->flags & RB_SCHEDULE_PUT) &&
 	    (double)bytes > facts->network.eager_bytes)
 		bytes = (uint64_t)facts->network.eager_bytes / ALIGN_BYTES * ALIGN_BYTES;
 	if (a->flags & RB_SCHEDULE_MAPPED_SCRATCH && bytes > STAGED_CHUNK_BYTES)
@@ -303,12 +303,22 @@ static bool exchanges(const struct rb_choice_facts *facts, enum rb_kind kind, ui
 	       !facts->coded && bytes <= EXCHANGE_BYTES;
 }
 
+/* Whether puts are good on all ways that the algorithm takes. */
+static bool puts_well(const struct rb_choice_facts *facts, const struct rb_algorithm *a)
+{
+	bool between = facts->nodes == NULL || facts->nodes->count > 1;
+	bool within = facts->nodes == NULL || facts->nodes->count < facts->rank_count;
+
+	return (!between || facts->puts_between) && (!within || a->by_node || facts->puts_within);
+}
+
 /* Whether it takes part in the choice here. */
 static bool is_candidate(const struct rb_choice_facts *facts, const struct rb_algorithm *a)
 {
 	bool rounds_little = a->reductions == RB_REDUCTIONS_ONE || a->by_node;
 
-	return !a->forced_only && can_run(facts, a) && RB_IMPLIES(facts->coded, rounds_little) &&
+	return !a->forced_only && RB_IMPLIES(a->flags & RB_SCHEDULE_PUT, puts_well(facts, a)) &&
+	       can_run(facts, a) && RB_IMPLIES(facts->coded, rounds_little) &&
 	       RB_IMPLIES(a->own_link, facts->own_links || facts->coded) &&
 	       RB_IMPLIES(a->by_node, has_levels(facts));
 }
@@ -349,6 +359,8 @@ static const char *reason(const struct rb_algorithm *a, bool forced)
 		return "asked for by name";
 	if (a->by_node)
 		return "fewest bytes between nodes";
+	if (a->flags & RB_SCHEDULE_PUT)
+		return "puts need no copies where they go to";
 	if (a->flags & RB_SCHEDULE_MAPPED_BUFFERS)
 		return "peers' buffers are mapped: no copies";
 	if (a->flags & RB_SCHEDULE_MAPPED_SCRATCH)
@@ -405,13 +417,13 @@ rubato_status rb_choose(const struct rb_choice_facts *facts, enum rb_kind kind, 
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED, "no algorithm for %s on %u ranks",
 			       rb_kind_name(kind), facts->rank_count);
 	const struct rb_algorithm *a = &rb_algorithms[index];
-	uint32_t in_place = RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_PUT;
 	int staged = index;
 
 	if (a->staged != NULL)
 		staged = rb_algorithm_find(kind, a->staged);
-	else if (a->flags & in_place)
-		staged = cheapest(facts, kind, count, element_bytes, in_place, &staged_us);
+	else if (a->flags & RB_SCHEDULE_MAPPED_BUFFERS)
+		staged = cheapest(facts, kind, count, element_bytes,
+				  RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_PUT, &staged_us);
 
 	if (staged < 0)
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,

@@ -14,7 +14,7 @@
  *   SEND          the source may be overwritten (the receiver need not have it yet)
  *   RECV          the bytes are there; matched by (peer, channel, iteration)
  *   PUT           the source may be overwritten; the target sees bytes and notification when its
- *                 WAIT completes
+ *                 WAIT completes, and then the source is read no more
  *   NOTIFY        nothing; whatever completed before it started is visible once the peer's WAIT
  *                 completes
  *   WAIT          the peer's NOTIFY or PUT with this channel and iteration has come
@@ -27,9 +27,9 @@
  * The instance is complete when all steps are; its rank may then reuse IN and OUT at once. So no
  * peer may still read or write them in place: the builder must wait for that. Scratch is the
  * schedule's own until the next instance, which has `scratch_copies` sets of it in turn (instance i
- * uses set i modulo it): `scratch_slots` slots of a chunk each, for what is in flight, and behind
+ * uses set i modulo it): `scratch_slots` slots of a chunk each, for what is in flight, and before
  * them `scratch_vector_slots` vector slots, each as long as the vector and cut like it, for blocks
- * that must lie side by side.
+ * that must lie side by side. Who touches a peer's scratch has as many vector slots and sets as it.
  *
  * checker.h proves these graphs; runtime/engine/run.c executes them.
  */

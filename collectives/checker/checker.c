@@ -221,8 +221,8 @@ struct check_place check_place(const struct checker *k, uint32_t rank, const str
 
 	if (span->buffer == RB_BUF_SCRATCH) {
 		which = 2 + instance % schedule->scratch_copies;
-		if (span->depth == RB_VECTOR_SLOT)
-			offset += schedule->scratch_slots * layout->chunk;
+		if (span->depth != RB_VECTOR_SLOT)
+			offset += schedule->scratch_vector_slots * layout->count;
 	} else if (span->part || (layout->per_peer && owner != rank)) {
 		/* Given from its begin: at its owner it lies where that one has it. */
 		offset += check_block(k, owner, span->buffer, check_span_block(k, rank, step, span))

@@ -44,6 +44,12 @@ static bool check_span(struct checker *k, uint32_t r, uint32_t index, uint32_t s
 			return check_fail(k, r, index, 0, "slots %u+%u of %u, vector slots %u",
 					  span->slot, span->depth, owner->scratch_slots,
 					  owner->scratch_vector_slots);
+		if (!local &&
+		    (owner->scratch_vector_slots != s->scratch_vector_slots ||
+		     (owner->scratch_copies > 1 && owner->scratch_slots != s->scratch_slots)))
+			return check_fail(k, r, index, 0,
+					  "rank %u's scratch has another shape: cannot be found",
+					  span->rank);
 		return true;
 	}
 	if (span->buffer >= RB_BUFFER_COUNT ||

@@ -49,6 +49,15 @@ static void emit_deps(const struct checker *k, const struct edge_sink *sink, uin
 	}
 }
 
+/* What an end of a message waits for at the other one. Of a put: when its bytes are there, its
+ * source is read no more. */
+static uint32_t other_end(const struct checker *k, uint32_t i, uint32_t r, uint32_t s, uint32_t c)
+{
+	bool put = k->ranks[r].schedule->steps[s].kind == RB_STEP_PUT;
+
+	return check_at(k, i, r, s, c, put ? CHECK_COMPLETE : CHECK_START);
+}
+
 static void emit_step(const struct checker *k, const struct edge_sink *sink, bool strict,
 		      uint32_t i, uint32_t r, uint32_t s)
 {
@@ -67,7 +76,7 @@ static void emit_step(const struct checker *k, const struct edge_sink *sink, boo
 		if (c > 0)
 			edge(sink, start - 1, start + 2);
 		if (match != CHECK_NONE && (strict || !sends))
-			edge(sink, check_at(k, i, step->peer, match, c, CHECK_START), start + 1);
+			edge(sink, other_end(k, i, step->peer, match, c), start + 1);
 		if (strict && c > 0)
 			edge(sink, start - 2, start);
 	}

@@ -172,6 +172,12 @@ static rubato_status derived_allocate(struct rb_plan *plan)
 		if (plan->reach == NULL)
 			return RB_FAIL(RUBATO_ERR_MEMORY, "plan of %u ranks", s->rank_count);
 	}
+	if (s->flags & RB_SCHEDULE_PUT) {
+		plan->put_reach =
+			calloc((size_t)s->rank_count * RB_BUFFER_COUNT, sizeof(*plan->put_reach));
+		if (plan->put_reach == NULL)
+			return RB_FAIL(RUBATO_ERR_MEMORY, "plan of %u ranks", s->rank_count);
+	}
 	if (plan->iterations == NULL || plan->range == NULL || plan->span_start == NULL ||
 	    plan->successors == NULL || plan->successor_first == NULL || plan->span_first == NULL ||
 	    plan->needs == NULL || plan->messages == NULL)
@@ -200,23 +206,25 @@ static void derive_successors(struct rb_plan *plan)
 	first[0] = 0;
 }
 
-/* Elements before the first vector slot. No chunk is longer than the vector, so slots are not
- * either: do not reserve what cannot come. */
-static uint64_t slots_length(const struct rb_plan *plan)
+/* Vector slots come first: where they lie is then the same on all ranks, whatever else theirs
+ * have. No chunk is longer than the vector, so slots are not either: do not reserve what cannot
+ * come. */
+static void derive_scratch(struct rb_plan *plan, uint8_t element_bytes)
 {
+	const struct rb_schedule *s = &plan->schedule;
 	const struct rb_layout *layout = &plan->layout;
+	uint64_t slot = layout->chunk < layout->count ? layout->chunk : layout->count;
 
-	return plan->schedule.scratch_slots *
-	       (layout->chunk < layout->count ? layout->chunk : layout->count);
+	plan->slots_at = s->scratch_vector_slots * layout->count * element_bytes;
+	plan->slots_at = (plan->slots_at + 63) & ~(uint64_t)63;
+	plan->set_bytes = plan->slots_at + s->scratch_slots * slot * element_bytes;
+	plan->set_bytes = (plan->set_bytes + 63) & ~(uint64_t)63;
+	plan->scratch_bytes = plan->set_bytes * s->scratch_copies;
 }
 
 static uint64_t span_start(const struct rb_plan *plan, const struct rb_step *step, uint32_t index)
 {
-	const struct rb_span *span = &plan->schedule.spans[index];
-	bool vector_slot = span->buffer == RB_BUF_SCRATCH && span->depth == RB_VECTOR_SLOT;
-
-	return rb_span_offset(&plan->layout, step, span, 0) +
-	       (vector_slot ? slots_length(plan) : 0);
+	return rb_span_offset(&plan->layout, step, &plan->schedule.spans[index], 0);
 }
 
 /* As run.c's span_at for iteration 0. */
@@ -229,8 +237,8 @@ static void derive_first(struct rb_plan *plan, uint8_t element_bytes)
 		const struct rb_span *span = &plan->schedule.spans[i];
 		bool slots = span->buffer == RB_BUF_SCRATCH && span->depth != RB_VECTOR_SLOT;
 
-		plan->span_first[i] =
-			(slots ? span->slot * slot : plan->span_start[i]) * element_bytes;
+		plan->span_first[i] = slots ? plan->slots_at + span->slot * slot * element_bytes
+					    : plan->span_start[i] * element_bytes;
 	}
 }
 
@@ -295,7 +303,7 @@ static void derive_short(struct rb_plan *plan)
 }
 
 /* As span_at() of run.c counts. */
-static void reach_add(struct rb_plan *plan, uint32_t step, uint32_t index)
+static void reach_add(struct rb_plan *plan, uint64_t *reaches, uint32_t step, uint32_t index)
 {
 	const struct rb_span *span = &plan->schedule.spans[index];
 	uint64_t slot =
@@ -305,29 +313,33 @@ static void reach_add(struct rb_plan *plan, uint32_t step, uint32_t index)
 
 	if (span->rank == RB_SELF || plan->iterations[step] == 0)
 		return;
-	reach = &plan->reach[(size_t)span->rank * RB_BUFFER_COUNT + span->buffer];
+	reach = &reaches[(size_t)span->rank * RB_BUFFER_COUNT + span->buffer];
 	if (span->buffer != RB_BUF_SCRATCH)
 		end = (plan->span_start[index] + plan->range[step]) * element_bytes;
 	else if (span->depth == RB_VECTOR_SLOT)
 		end = plan->scratch_bytes - plan->set_bytes +
 		      (plan->span_start[index] + plan->range[step]) * element_bytes;
 	else
-		end = plan->scratch_bytes - plan->set_bytes +
+		end = plan->scratch_bytes - plan->set_bytes + plan->slots_at +
 		      ((uint64_t)span->slot + span->depth) * slot * element_bytes;
 	*reach = end > *reach ? end : *reach;
 }
 
 static void derive_reach(struct rb_plan *plan)
 {
-	for (uint32_t i = 0; plan->reach != NULL && i < plan->schedule.step_count; i++) {
+	bool any = plan->reach != NULL || plan->put_reach != NULL;
+
+	for (uint32_t i = 0; any && i < plan->schedule.step_count; i++) {
 		const struct rb_step *step = &plan->schedule.steps[i];
 
 		if (step->kind == RB_STEP_PUT)
-			continue; /* Its target is no mapped memory. */
+			reach_add(plan, plan->put_reach, i, step->to);
+		if (step->kind == RB_STEP_PUT || plan->reach == NULL)
+			continue;
 		for (uint32_t k = 0; k < step->from_count; k++)
-			reach_add(plan, i, step->from + k);
+			reach_add(plan, plan->reach, i, step->from + k);
 		if (step->to != RB_NO_SPAN)
-			reach_add(plan, i, step->to);
+			reach_add(plan, plan->reach, i, step->to);
 	}
 }
 
@@ -335,6 +347,7 @@ static void derive(struct rb_plan *plan, uint8_t element_bytes)
 {
 	const struct rb_schedule *s = &plan->schedule;
 
+	derive_scratch(plan, element_bytes);
 	for (uint32_t i = 0; i < s->step_count; i++) {
 		const struct rb_step *step = &s->steps[i];
 
@@ -353,11 +366,6 @@ static void derive(struct rb_plan *plan, uint8_t element_bytes)
 	derive_successors(plan);
 	derive_first(plan, element_bytes);
 	derive_short(plan);
-
-	plan->set_bytes =
-		(slots_length(plan) + s->scratch_vector_slots * plan->layout.count) * element_bytes;
-	plan->set_bytes = (plan->set_bytes + 63) & ~(uint64_t)63;
-	plan->scratch_bytes = plan->set_bytes * s->scratch_copies;
 	derive_reach(plan);
 }
 
@@ -444,6 +452,7 @@ void rb_plan_free(struct rb_plan *plan)
 	free(plan->messages);
 	free(plan->blocks);
 	free(plan->reach);
+	free(plan->put_reach);
 	free(plan);
 }
 

@@ -44,6 +44,7 @@ struct rb_plan {
 	struct rb_layout layout;
 	uint64_t scratch_bytes; /* Of all sets. */
 	uint64_t set_bytes;     /* Of one set of slots and vector slots. */
+	uint64_t slots_at;      /* In a set: behind the vector slots. */
 	uint32_t pending_steps; /* With at least one iteration. */
 	uint32_t *iterations;   /* Per step. */
 	uint64_t *range;        /* Per step: elements of its range. */
@@ -65,7 +66,8 @@ struct rb_plan {
 	/* Of each rank's buffers, how many bytes from the begin are touched in mapped memory:
 	 * reach[rank * RB_BUFFER_COUNT + buffer]. NULL: no peer's memory is. */
 	uint64_t *reach;
-	uint32_t users; /* Runs and operations that hold it: not evicted while positive. */
+	uint64_t *put_reach; /* The same of what our puts write; NULL: there are none. */
+	uint32_t users;      /* Runs and operations that hold it: not evicted while positive. */
 	struct rb_plan *older, *newer, *bucket_next;
 };
 

@@ -119,7 +119,8 @@ static uint64_t span_later(const struct rb_plan *plan, uint32_t span_index, uint
 	uint64_t slot = chunk < plan->layout.count ? chunk : plan->layout.count;
 
 	if (span->buffer == RB_BUF_SCRATCH && span->depth != RB_VECTOR_SLOT)
-		return (span->slot + c % span->depth) * slot * plan->key.element_bytes;
+		return plan->slots_at +
+		       (span->slot + c % span->depth) * slot * plan->key.element_bytes;
 	return (plan->span_start[span_index] + c * chunk) * plan->key.element_bytes;
 }
 

@@ -117,6 +117,9 @@ static rubato_status plan_make(struct rubato_partial *p, uint32_t rank, uint32_t
 				   .element_bytes = (uint8_t)element_bytes };
 	struct rb_choice choice;
 
+	facts.put = false; /* Slabs have no keys. */
+	if (forced >= 0 && rb_algorithms[forced].flags & RB_SCHEDULE_PUT)
+		forced = -1;
 	/* Whoever comes may be of any node. */
 	if (rank_count != facts.rank_count)
 		facts.nodes = who.nodes = NULL;
@@ -127,8 +130,6 @@ static rubato_status plan_make(struct rubato_partial *p, uint32_t rank, uint32_t
 	RB_TRY(rb_choose(&facts, RB_KIND_ALLREDUCE, p->vector.count, element_bytes, forced,
 			 &choice));
 	key.algorithm = choice.algorithm;
-	if (rb_algorithms[key.algorithm].flags & RB_SCHEDULE_PUT)
-		key.algorithm = choice.staged;
 	RB_TRY(rb_plan_make(&key, NULL, &choice, &who, plan));
 	return rb_run_init(&p->reduction.run, *plan);
 }
@@ -141,17 +142,19 @@ static rubato_status exchange_plan_make(struct rubato_partial *p)
 				   .kind = RB_KIND_ALLGATHER,
 				   .element_bytes = 8 };
 	uint32_t mapped = RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_MAPPED_SCRATCH | RB_SCHEDULE_PUT;
+	struct rb_choice_facts facts = p->comm->choices.facts;
 	struct rb_build who = rb_comm_build(p->comm);
 	struct rb_choice choice;
 	uint64_t chunk;
 
-	RB_TRY(rb_choose(&p->comm->choices.facts, RB_KIND_ALLGATHER,
+	facts.put = false;
+	RB_TRY(rb_choose(&facts, RB_KIND_ALLGATHER,
 			 (uint64_t)RB_ROUNDS_RECORD_WORDS * engine->rank_count, 8, -1, &choice));
 	key.algorithm = choice.staged;
 	/* Bruck passes on many records at once: in one message, not in pieces of a few records. */
 	chunk = (uint64_t)engine->rank_count * RB_ROUNDS_RECORD_WORDS;
-	if (chunk > p->comm->choices.facts.chunk_bytes_max / sizeof(uint64_t))
-		chunk = p->comm->choices.facts.chunk_bytes_max / sizeof(uint64_t);
+	if (chunk > facts.chunk_bytes_max / sizeof(uint64_t))
+		chunk = facts.chunk_bytes_max / sizeof(uint64_t);
 	choice.chunk = choice.chunk > chunk ? choice.chunk : chunk;
 	RB_ASSERT((rb_algorithms[key.algorithm].flags & mapped) == 0);
 	RB_TRY(rb_plan_make(&key, NULL, &choice, &who, &p->exchange.plan));

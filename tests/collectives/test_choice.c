@@ -65,6 +65,7 @@ START_TEST(own_links_are_used)
 		struct rb_choice c;
 
 		facts.own_links = false;
+		facts.put = true;
 		for (uint64_t count = 1; count < 1 << 24 && a->kind != RB_KIND_SENDRECV;
 		     count *= 4) {
 			ck_assert_int_eq(rb_choose(&facts, a->kind, count, 4, -1, &c), RUBATO_OK);
@@ -129,7 +130,8 @@ static void check_limits(const struct rb_choice_facts *facts, enum rb_kind kind,
 		  !((a->flags | s->flags) &
 		    (RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_MAPPED_SCRATCH)));
 	ck_assert(facts->put || !((a->flags | s->flags) & RB_SCHEDULE_PUT));
-	ck_assert(!(s->flags & (RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_PUT)));
+	ck_assert(!(s->flags & RB_SCHEDULE_MAPPED_BUFFERS));
+	ck_assert((a->flags & RB_SCHEDULE_PUT) || !(s->flags & RB_SCHEDULE_PUT));
 	ck_assert_uint_ge(c.chunk, 1);
 	ck_assert_uint_ge(c.align, 1);
 	if (kind == RB_KIND_ALLTOALLV) { /* The count is not asked: any must do. */
@@ -156,6 +158,8 @@ START_TEST(choices_fit_everywhere)
 			.mapped = draw >> 8 & 1,
 			.put = draw >> 9 & 1,
 			.own_links = draw >> 11 & 1,
+			.puts_between = draw >> 12 & 1,
+			.puts_within = draw >> 13 & 1,
 			.cores = 1 + (draw >> 16) % 64,
 			.chunk_bytes_max = 1024ull << (draw >> 24) % 12,
 		};
@@ -216,6 +220,8 @@ static bool is_chosen(int index)
 
 		chosen = is_chosen_for(&mapped, index) || is_chosen_for(&apart, index) ||
 			 is_chosen_for(&alone, index);
+		alone.put = alone.puts_between = alone.puts_within = true;
+		chosen = chosen || is_chosen_for(&alone, index);
 		for (uint32_t size = 1; size < n && !chosen; size *= 4) {
 			struct rb_choice_facts facts = node(n, false);
 			struct rb_nodes nodes;
@@ -224,6 +230,8 @@ static bool is_chosen(int index)
 			facts.nodes = &nodes;
 			facts.network = (struct rb_link) { 20, 0.008, 0, 0 };
 			chosen = is_chosen_for(&facts, index);
+			facts.put = facts.puts_between = facts.puts_within = true;
+			chosen = chosen || is_chosen_for(&facts, index);
 		}
 	}
 	return chosen;
@@ -298,6 +306,36 @@ START_TEST(messages_cost_what_was_measured)
 }
 END_TEST
 
+/* Where cards put well, and nowhere else; an algorithm that stays within nodes to put between them
+ * asks for no more. */
+START_TEST(puts_are_for_where_they_are_good)
+{
+	struct rb_choice_facts facts = node(8, false);
+	struct rb_nodes nodes;
+
+	nodes_of(&nodes, 8, 4);
+	facts.nodes = &nodes;
+	facts.host_ranks = 4;
+	facts.network = (struct rb_link) { 5, 0.00008, 0, 0 }; /* 100 Gbit/s. */
+	facts.put = true;
+	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 4 << 20, false), "hierarchical");
+	facts.puts_within = true;
+	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 4 << 20, false), "hierarchical");
+	facts.puts_between = true;
+	facts.puts_within = false;
+	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 4 << 20, false), "hierarchical_put");
+	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 4 << 20, true),
+			 "hierarchical_put_staged");
+	ck_assert_str_ne(name_of(facts, RB_KIND_ALLTOALL, 4 << 20, false), "flat_put");
+	nodes_of(&nodes, 8, 1);
+	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 64 << 20, false), "ring_put");
+	ck_assert_str_eq(name_of(facts, RB_KIND_REDUCE_SCATTER, 64 << 20, false), "ring_put");
+	ck_assert_str_eq(name_of(facts, RB_KIND_ALLTOALL, 4 << 20, false), "flat_put");
+	facts.put = false;
+	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 64 << 20, false), "ring");
+}
+END_TEST
+
 /* A row without cost terms would look cheapest of all, or be of no use. */
 START_TEST(every_algorithm_has_a_cost_and_a_use)
 {
@@ -320,7 +358,8 @@ START_TEST(candidates_alone_have_a_time)
 
 	for (uint32_t i = 0; i < rb_algorithm_count; i++) {
 		const struct rb_algorithm *a = &rb_algorithms[i];
-		bool none = a->by_node || a->own_link || a->forced_only || a->rank_max < 4;
+		bool none = a->by_node || a->own_link || a->forced_only || a->rank_max < 4 ||
+			    a->flags & RB_SCHEDULE_PUT;
 
 		ck_assert_msg((rb_predict(&facts, i, 1 << 20, 4) < 0) == none, "%s %s",
 			      rb_kind_name(a->kind), a->name);
@@ -365,6 +404,7 @@ int main(void)
 	tcase_add_test(tc, phases_overlap_by_pieces);
 	tcase_add_test(tc, two_ranks_apart_exchange);
 	tcase_add_test(tc, networks_are_spared);
+	tcase_add_test(tc, puts_are_for_where_they_are_good);
 	tcase_add_test(tc, messages_cost_what_was_measured);
 	tcase_add_test(tc, choices_fit_everywhere);
 	tcase_add_test(tc, candidates_alone_have_a_time);

@@ -451,8 +451,8 @@ static bool only_sends(const struct rb_joint *original, const struct mutant *m)
 	return true;
 }
 
-/* Copies of blocks that nobody sends or reads, to where nobody else writes. */
-static bool packs_more(const struct rb_joint *original, const struct mutant *m)
+/* Copies and sums of blocks that nobody sends or reads, to where nobody else writes. */
+static bool writes_more(const struct rb_joint *original, const struct mutant *m)
 {
 	const struct rb_schedule *s = &original->schedules[m->rank == ALL_RANKS ? 0 : m->rank];
 
@@ -460,7 +460,7 @@ static bool packs_more(const struct rb_joint *original, const struct mutant *m)
 		return false;
 	const struct rb_step *step = &s->steps[m->step];
 
-	return step->kind == RB_STEP_COPY && s->spans[step->to].buffer == RB_BUF_SCRATCH &&
+	return step->peer == RB_SELF && s->spans[step->to].buffer == RB_BUF_SCRATCH &&
 	       s->spans[step->to].depth == RB_VECTOR_SLOT;
 }
 
@@ -471,9 +471,9 @@ static bool packs_more(const struct rb_joint *original, const struct mutant *m)
  * matter which, as long as all move on by one. And a message that names slots only says by its
  * block how long it is: another that is as long will do. Pairwise exchanges send round by round in
  * order not to flood anybody, scatter_gather chunk by chunk in order not to hold up results: not
- * to be right. Who packs messages may copy more into a vector slot than is asked for, where it has
- * room. And where rounds wait for rounds (alltoall direct in place), one may follow from another
- * rank's word that a third has come.
+ * to be right. Who packs messages, or puts out of a vector slot, may write more into it than is
+ * asked for, where it has room. And where rounds wait for rounds (alltoall direct in place), one
+ * may follow from another rank's word that a third has come.
  */
 static bool is_redundant(const struct rb_joint *w, const struct rb_joint *original,
 			 const struct spread *spread, const struct mutant *m)
@@ -487,7 +487,8 @@ static bool is_redundant(const struct rb_joint *w, const struct rb_joint *origin
 	if (m->mutation <= LAST_DEP_MUTATION && (strcmp(w->algorithm->name, "pairwise") == 0 ||
 						 strcmp(w->algorithm->name, "scatter_gather") == 0))
 		return only_sends(original, m);
-	if (w->algorithm->packs && packs_more(original, m))
+	if ((w->algorithm->packs || w->algorithm->flags & RB_SCHEDULE_PUT) &&
+	    writes_more(original, m))
 		return true;
 	if (m->mutation != NEXT_BLOCK)
 		return false;

@@ -24,7 +24,7 @@ def rows(table):
         place = "mapped" if "MAPPED" in needs else "puts" if "PUT" in needs else "messages"
         places["nodes" if ".by_node" in rest else place].append(name)
     for kind, places in kinds.items():
-        puts = "".join(f"; {name} by puts" for name in places["puts"])
+        puts = f"; {', '.join(places['puts'])} by puts" if places["puts"] else ""
         mapped = ", ".join(places["mapped"])
         nodes = ", ".join(places["nodes"])
         line = f"| {kind} | {', '.join(places['messages'])}{puts} | {mapped} | {nodes} |\n"

@@ -11,6 +11,9 @@
  * The staged form is for memory that is not mapped: operands and results go in messages within the
  * node. Between nodes both send the same, so each node may take either.
  *
+ * By puts a lane's partial sums go into scratch of the rank that drives it at the next node, and
+ * results straight into its OUT, as in allreduce_ring.
+ *
  * Operands: block h of a lane is summed up over nodes h+1, h+2, ... h, from what came from the node
  * before and the node's ranks in their order. Only one rank computes it, so all get the same bits.
  */
@@ -24,10 +27,11 @@
 
 struct lane { /* What the rank that drives it has written so far. */
 	const struct rb_lanes *l;
+	bool put; /* Between nodes. */
 	struct rb_sums sums;
 	uint32_t first_read;   /* The step that reads IN of the block that is sent first. */
 	struct rb_row reduces; /* Of the ring, by turn. */
-	uint32_t ready;        /* The step that writes the result of the own node's block. */
+	uint32_t own;          /* The step that writes the result of the own node's block. */
 };
 
 /* The sum over the node of block h, and of what step `came` has brought to a slot (NULL: nothing
@@ -42,6 +46,22 @@ static uint32_t write_sum(struct rb_writer *w, struct lane *lane, uint32_t h, ui
 	return rb_sums_write(w, &lane->sums, &range, came, slot, to);
 }
 
+/* By puts a vector slot: each block has its own place. */
+static struct rb_span ring_slots(struct lane *lane)
+{
+	return lane->put ? rb_span_vector_slot(0) : rb_sums_slots(&lane->sums);
+}
+
+/* Turn t's step to the next node: of block h. */
+static uint32_t write_right(struct rb_writer *w, const struct lane *lane, uint32_t t,
+			    struct rb_span from, struct rb_span to, uint32_t h)
+{
+	const struct rb_lanes *l = lane->l;
+
+	return rb_write_give(w, lane->put, l->right, (uint16_t)t, from, to,
+			     rb_lanes_block(l, h, l->place), 1);
+}
+
 /* Turn t sends the block of node - 1 - t and adds to that of node - 2 - t, in the slot where it
  * came; the last one writes the result. Slots as in rb_write_ring_reduce. */
 static void write_reduce_ring(struct rb_writer *w, struct lane *lane)
@@ -52,25 +72,26 @@ static void write_reduce_ring(struct rb_writer *w, struct lane *lane)
 	struct rb_label reader = { 0 }; /* The last one of the slot that was written. */
 
 	if (l->size > 1) {
-		from = rb_sums_slots(&lane->sums);
+		from = ring_slots(lane);
 		ready = lane->first_read = write_sum(w, lane, sent, 0, NULL, from);
-		rb_write_dep_label(w, &reader, RB_SUMS_DEPTH);
+		if (!lane->put)
+			rb_write_dep_label(w, &reader, RB_SUMS_DEPTH);
 	}
 	for (uint32_t t = 0; t <= last; t++) {
 		uint32_t in = rb_lanes_node_left(l, t + 2);
-		struct rb_span slot = rb_sums_slots(&lane->sums);
-		uint32_t send = rb_write_send(w, l->right, (uint16_t)t, from,
-					      rb_lanes_block(l, sent, l->place), 1);
+		struct rb_span slot = ring_slots(lane);
+		uint32_t send = write_right(w, lane, t, from, slot, sent);
 
 		rb_write_label(w, &reader);
 		if (ready != RB_NO_SPAN)
 			rb_write_dep(w, ready, 0);
 		else
 			lane->first_read = send;
-		uint32_t recv = rb_write_recv(w, l->left, (uint16_t)t, slot,
+		uint32_t recv = rb_write_take(w, lane->put, l->left, (uint16_t)t, slot,
 					      rb_lanes_block(l, in, l->place), 1);
 
-		rb_write_dep_label(w, &reader, RB_SUMS_DEPTH);
+		if (!lane->put)
+			rb_write_dep_label(w, &reader, RB_SUMS_DEPTH);
 		ready = write_sum(w, lane, in, recv, &slot,
 				  t == last ? rb_span_out(RB_SELF) : slot);
 		rb_row_add(&lane->reduces, ready);
@@ -79,7 +100,7 @@ static void write_reduce_ring(struct rb_writer *w, struct lane *lane)
 	}
 	rb_write_label(w, &reader);
 	rb_write_flags(w, RB_STEP_FINAL);
-	lane->ready = ready;
+	lane->own = ready;
 }
 
 /* The others of the node get block h from OUT, where step `ready` writes it. */
@@ -102,35 +123,36 @@ static void write_result(struct rb_writer *w, const struct rb_lanes *l, uint32_t
 static void write_gather_ring(struct rb_writer *w, const struct lane *lane)
 {
 	const struct rb_lanes *l = lane->l;
-	uint32_t got = lane->ready;
+	struct rb_span out = rb_span_out(RB_SELF);
+	uint32_t got = lane->own;
 
 	for (uint32_t t = 0; t + 1 < l->nodes; t++) {
-		uint16_t channel = (uint16_t)(l->nodes - 1 + t);
-		uint32_t in = rb_lanes_node_left(l, t + 1);
+		uint32_t turn = l->nodes - 1 + t, in = rb_lanes_node_left(l, t + 1);
 
-		(void)rb_write_send(w, l->right, channel, rb_span_out(RB_SELF),
-				    rb_lanes_block(l, rb_lanes_node_left(l, t), l->place), 1);
+		(void)write_right(w, lane, turn, out, out, rb_lanes_node_left(l, t));
 		rb_write_dep(w, got, 0);
-		got = rb_write_recv(w, l->left, channel, rb_span_out(RB_SELF),
+		got = rb_write_take(w, lane->put, l->left, (uint16_t)turn, out,
 				    rb_lanes_block(l, in, l->place), 1);
 		/* In place this block of OUT is IN. */
-		rb_write_dep(w, t == 0 ? lane->first_read : rb_row_at(&lane->reduces, t - 1), 0);
+		if (!lane->put)
+			rb_write_dep(
+				w, t == 0 ? lane->first_read : rb_row_at(&lane->reduces, t - 1), 0);
 		write_result(w, l, in, got);
 	}
 }
 
-static void write_driven(struct rb_writer *w, const struct rb_lanes *l)
+static void write_driven(struct rb_writer *w, const struct rb_lanes *l, bool put)
 {
-	struct lane lane = { .l = l, .sums = { .l = l } };
+	struct lane lane = { .l = l, .put = put, .sums = { .l = l } };
 
 	rb_sums_enter(w, &lane.sums);
 	if (l->nodes > 1) {
 		write_reduce_ring(w, &lane);
 	} else {
-		lane.ready = write_sum(w, &lane, 0, 0, NULL, rb_span_out(RB_SELF));
+		lane.own = write_sum(w, &lane, 0, 0, NULL, rb_span_out(RB_SELF));
 		rb_write_flags(w, RB_STEP_FINAL);
 	}
-	write_result(w, l, l->node, lane.ready);
+	write_result(w, l, l->node, lane.own);
 	write_gather_ring(w, &lane);
 	for (uint32_t i = 1; l->mapped && i < l->size; i++) {
 		(void)rb_write_wait(w, rb_lanes_local(l, (l->place + i) % l->size),
@@ -175,19 +197,20 @@ static void write_other(struct rb_writer *w, const struct rb_lanes *l, uint32_t 
 	}
 }
 
-static void build(struct rb_writer *w, const struct rb_build *build, bool mapped)
+static void build(struct rb_writer *w, const struct rb_build *build, bool mapped, bool put)
 {
 	struct rb_lanes l = rb_lanes_of(build, mapped);
 
 	rb_writer_init(w, w->schedule, build->rank, build->rank_count, l.nodes * l.lanes);
-	w->schedule->flags = mapped ? RB_SCHEDULE_MAPPED_BUFFERS : 0;
+	w->schedule->flags =
+		(mapped ? RB_SCHEDULE_MAPPED_BUFFERS : 0) | (put ? RB_SCHEDULE_PUT : 0);
 	if (build->rank_count == 1) {
 		(void)rb_write_copy(w, rb_span_in(RB_SELF), rb_span_out(RB_SELF), 0, 1);
 		rb_write_flags(w, RB_STEP_FINAL);
 		return;
 	}
 	if (rb_lanes_drives(&l))
-		write_driven(w, &l);
+		write_driven(w, &l, put);
 	for (uint32_t i = 0; i < l.lanes; i++)
 		if (i != l.place)
 			write_other(w, &l, i);
@@ -195,12 +218,22 @@ static void build(struct rb_writer *w, const struct rb_build *build, bool mapped
 
 void rb_build_allreduce_hierarchical(struct rb_writer *w, const struct rb_build *who)
 {
-	build(w, who, true);
+	build(w, who, true, false);
 }
 
 void rb_build_allreduce_hierarchical_staged(struct rb_writer *w, const struct rb_build *who)
 {
-	build(w, who, false);
+	build(w, who, false, false);
+}
+
+void rb_build_allreduce_hierarchical_put(struct rb_writer *w, const struct rb_build *who)
+{
+	build(w, who, true, true);
+}
+
+void rb_build_allreduce_hierarchical_put_staged(struct rb_writer *w, const struct rb_build *who)
+{
+	build(w, who, false, true);
 }
 
 static uint64_t sent_between(const struct rb_lanes *l, const struct rb_layout *layout)
@@ -228,4 +261,17 @@ uint64_t rb_sent_allreduce_hierarchical_staged(const struct rb_layout *layout,
 	for (uint32_t i = 0; i < l.lanes; i++)
 		sent += rb_lanes_length(&l, layout, i, l.nodes) * (i == l.place ? l.size - 1 : 1);
 	return sent * element_bytes;
+}
+
+uint64_t rb_sent_allreduce_hierarchical_put(const struct rb_layout *layout,
+					    const struct rb_build *who, uint32_t element_bytes)
+{
+	return rb_sent_allreduce_hierarchical(layout, who, element_bytes);
+}
+
+uint64_t rb_sent_allreduce_hierarchical_put_staged(const struct rb_layout *layout,
+						   const struct rb_build *who,
+						   uint32_t element_bytes)
+{
+	return rb_sent_allreduce_hierarchical_staged(layout, who, element_bytes);
 }
