@@ -40,8 +40,8 @@ typedef struct rubato_sim_costs {
 	 * that move something, and of one rank at most. 0: no bound; both 0: memory takes no time,
 	 * and messages within a node have links of node_bandwidth instead. */
 	double memory_bandwidth, core_bandwidth;
-	uint32_t cards;    /* Of a node, shared by its ranks in turn (0: each rank has its own). */
-	uint32_t reserved; /* 0. */
+	uint32_t cards; /* Of a node, shared by its ranks in turn (0: each rank has its own). */
+	uint32_t puts;  /* 1: algorithms by puts may be chosen (0: only by name). */
 } rubato_sim_costs;
 
 typedef struct rubato_sim_options {

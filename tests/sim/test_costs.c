@@ -563,7 +563,7 @@ START_TEST(nonsense_is_refused)
 	rows[6].node_count = 1;
 	rows[6].node_ranks = some;
 	rows[6].ranks_per_node = 2;
-	rows[7].costs.reserved = 1;
+	rows[7].costs.puts = 2;
 	for (uint32_t i = 0; i < 8; i++)
 		ck_assert_int_eq(rb_sim_cluster_open(&rows[i], &w), RUBATO_ERR_ARGUMENT);
 	rows[8].node_count = 1;

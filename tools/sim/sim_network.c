@@ -26,6 +26,8 @@ const struct option sim_network_rows[] = {
 	{ "cards", 0, OPTION_U32, AT(costs.cards), "N", .max = 1u << 20, .preset = "0",
 	  .key = "cards",
 	  .help = "of each node, which its ranks share, message by message; 0: each rank has one" },
+	{ "puts", 0, OPTION_U32, AT(costs.puts), "N", .max = 1, .preset = "0", .key = "puts",
+	  .help = "1: cards write memory well, so that algorithms by puts may be chosen" },
 	{ "gap", 0, OPTION_TIME, AT(costs.gap_ns), "TIME", .preset = "0", .key = "gap_ns",
 	  .help = "that each message holds a card beside its bytes" },
 	{ "send", 0, OPTION_TIME, AT(costs.send_ns), "TIME", .preset = "0", .key = "send_ns",

@@ -643,6 +643,13 @@ static bool sim_unmatched(struct rb_endpoint *ep, rb_unmatched_visit *visit, voi
 	return rb_sim_unmatched(nic_of(ep), visit, arg);
 }
 
+/* What a put costs is the same anyway: nothing of the receiver's processor. */
+static bool sim_puts_well(struct rb_endpoint *ep, uint32_t peer)
+{
+	(void)peer;
+	return endpoint_of(ep)->process->cluster->options.costs.puts != 0;
+}
+
 /* As long as it carries nothing else, and without jitter. */
 static bool sim_link(struct rb_endpoint *ep, uint32_t peer, struct rb_link *out)
 {
@@ -669,6 +676,7 @@ static void sim_dump(struct rb_endpoint *ep, void (*line)(void *arg, const char 
 const struct rb_transport_ops rb_transport_sim = {
 	.name = "sim",
 	.caps = RB_CAP_MAP | RB_CAP_PUT | RB_CAP_BACKGROUND | RB_CAP_VIRTUAL_TIME | RB_CAP_REGIONS,
+	.key_bytes = KEY_BYTES,
 	.open = sim_open,
 	.address = sim_address,
 	.reachable = sim_reachable,
@@ -690,6 +698,7 @@ const struct rb_transport_ops rb_transport_sim = {
 	.unmatched = sim_unmatched,
 	.poll = sim_poll,
 	.failure = sim_failure,
+	.puts_well = sim_puts_well,
 	.link = sim_link,
 	.card = sim_card,
 	.wake = sim_wake,

@@ -151,9 +151,9 @@ static rubato_status options_check(const rubato_sim_options *o)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT,
 			       "sim: memory of %g, a core of %g bytes a second",
 			       costs->memory_bandwidth, costs->core_bandwidth);
-	if (costs->reserved != 0)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: costs.reserved is %u, not 0",
-			       costs->reserved);
+	if (costs->puts > 1)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: costs.puts is %u, not 0 or 1",
+			       costs->puts);
 	if (o->node_count > 0 && (o->node_ranks == NULL || o->ranks_per_node > 0))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT,
 			       "sim: node_count is %u: node_ranks is needed, and no ranks_per_node",
