@@ -389,6 +389,8 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_recv(rubato_comm *comm, void *b
  * any number of times, one at a time. Progress is made in the background and by whoever waits.
  * Buffers belong to the library from start until the operation is complete. Creation waits for all
  * ranks and compares what they make: MISMATCH when they differ, then the communicator is poisoned.
+ * It also binds them: where buffers are and how they are written is exchanged then, and not again
+ * when operations are started.
  */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_op_allreduce(rubato_comm *comm, const void *in,
 							      void *out, uint64_t count,

@@ -112,6 +112,9 @@ struct rubato_comm {
 	bool wire_feedback;
 	bool converts; /* Some calls, by these: what they come to is not kept. */
 	struct rb_memories memory;
+	/* Per transport: the words that a region's key takes in records, the same on all ranks; 0:
+	 * no rank has an endpoint of it. */
+	uint8_t key_words[RB_ENDPOINTS_MAX];
 	struct rb_choices choices;
 	struct rb_locality locality;
 	struct rb_plans plans;

@@ -20,7 +20,12 @@
 #include "base/rng.h"
 
 #define PROBE_BYTES 4096
-#define SET_BYTES (4 + 4 + 8 + 8 + 8 + 4 + 1) /* What own_write writes. */
+#define SET_BYTES (4 + 4 + 8 + 8 + 8 + 4 + 1 + RB_ENDPOINTS_MAX) /* What own_write writes. */
+
+/* All endpoints put; and do so well, to all within the node, to all others. */
+#define PUTS 1u
+#define PUTS_WITHIN 2u
+#define PUTS_BETWEEN 4u
 
 uint64_t rb_mapped_hash(uint32_t rank)
 {
@@ -66,9 +71,42 @@ static bool is_mapped(const struct rb_engine *engine, uint32_t rank, uint64_t ow
 	       ep->ops->word_map(ep, rank, theirs, PROBE_BYTES) != NULL;
 }
 
+/* What a rank has found out. */
+struct own {
+	struct rb_mapped_set set;
+	uint8_t puts;
+	uint8_t key_words[RB_ENDPOINTS_MAX];
+};
+
+static void endpoints_look(const struct rb_engine *engine, struct own *own)
+{
+	own->puts = PUTS | PUTS_WITHIN | PUTS_BETWEEN;
+	for (uint32_t i = 0; i < engine->endpoint_count; i++) {
+		const struct rb_transport_ops *ops = engine->endpoints[i]->ops;
+
+		if (ops->caps & RB_CAP_PUT)
+			own->key_words[engine->transport[i]] = (uint8_t)((ops->key_bytes + 7) / 8);
+		else
+			own->puts = 0;
+	}
+}
+
+static void peer_look(const struct rb_engine *engine, uint32_t rank, bool mapped, struct own *own)
+{
+	struct rb_endpoint *ep = rb_engine_endpoint(engine, rank);
+
+	if (rank != engine->rank && (ep->ops->puts_well == NULL || !ep->ops->puts_well(ep, rank)))
+		own->puts &= (uint8_t) ~(mapped ? PUTS_WITHIN : PUTS_BETWEEN);
+	if (!mapped)
+		return;
+	own->set.lowest = rank < own->set.lowest ? rank : own->set.lowest;
+	own->set.count++;
+	own->set.hash += rb_mapped_hash(rank);
+}
+
 static rubato_status words_exchange(struct rubato_comm *comm, struct rb_bootstrap *bootstrap,
 				    uint64_t deadline_ns, const struct rb_memory *probe,
-				    struct rb_mapped_set *own)
+				    struct own *own)
 {
 	const struct rb_engine *engine = &comm->engine;
 	struct rb_endpoint *ep = engine->endpoints[0];
@@ -79,26 +117,17 @@ static rubato_status words_exchange(struct rubato_comm *comm, struct rb_bootstra
 	if (probe != NULL)
 		word = ep->ops->word_of(ep, probe->base, PROBE_BYTES);
 	RB_TRY(bootstrap->allgather(bootstrap, &word, sizeof(word), &blobs, &bytes, deadline_ns));
-	*own = (struct rb_mapped_set) { .lowest = UINT32_MAX };
+	*own = (struct own) { .set = { .lowest = UINT32_MAX } };
+	endpoints_look(engine, own);
 	for (uint32_t r = 0; r < engine->rank_count; r++) {
 		uint64_t theirs = 0;
 
 		if (bytes[r] == sizeof(theirs))
 			memcpy(&theirs, blobs[r], sizeof(theirs));
-		if (!is_mapped(engine, r, word, theirs))
-			continue;
-		own->lowest = r < own->lowest ? r : own->lowest;
-		own->count++;
-		own->hash += rb_mapped_hash(r);
+		peer_look(engine, r, is_mapped(engine, r, word, theirs), own);
 	}
 	comm->choices.facts.mapped = word != 0;
 	return RUBATO_OK;
-}
-
-static bool all_put(const struct rb_engine *engine)
-{
-	/* With several transports, keys of the first would say nothing to peers on another. */
-	return engine->endpoint_count == 1 && (engine->endpoints[0]->ops->caps & RB_CAP_PUT) != 0;
 }
 
 struct said { /* By each rank. */
@@ -106,30 +135,46 @@ struct said { /* By each rank. */
 	struct rb_whereabouts *places;
 };
 
-static void own_write(const struct rubato_comm *comm, const struct rb_mapped_set *own,
+static void own_write(const struct rubato_comm *comm, const struct own *own,
 		      const struct rb_whereabouts *here, uint8_t bytes[SET_BYTES])
 {
 	struct rb_wire w = rb_wire_over(bytes, SET_BYTES);
 	struct rb_endpoint *ep = comm->engine.endpoints[0];
 
-	rb_wire_put_u32(&w, own->lowest);
-	rb_wire_put_u32(&w, own->count);
-	rb_wire_put_u64(&w, own->hash);
+	rb_wire_put_u32(&w, own->set.lowest);
+	rb_wire_put_u32(&w, own->set.count);
+	rb_wire_put_u64(&w, own->set.hash);
 	rb_wire_put_u64(&w, here->host);
 	rb_wire_put_u64(&w, ep->ops->card != NULL ? ep->ops->card(ep) : here->card);
 	rb_wire_put_u32(&w, here->domain);
-	bytes[SET_BYTES - 1] = all_put(&comm->engine);
+	rb_wire_put_u8(&w, own->puts);
+	rb_wire_put_bytes(&w, own->key_words, sizeof(own->key_words));
+	RB_ASSERT(!w.bad && w.at == w.end);
+}
+
+/* Of puts all must be able to do what all do; a key's words are those of the longest. */
+static void puts_read(struct rubato_comm *comm, struct rb_wire *w, uint8_t *puts)
+{
+	*puts &= rb_wire_get_u8(w);
+	for (uint32_t i = 0; i < RB_ENDPOINTS_MAX; i++) {
+		uint8_t words = rb_wire_get_u8(w);
+
+		if (words > RB_KEY_BYTES_MAX / 8)
+			w->bad = true;
+		else if (words > comm->key_words[i])
+			comm->key_words[i] = words;
+	}
 }
 
 static rubato_status sets_exchange(struct rubato_comm *comm, struct rb_bootstrap *bootstrap,
 				   uint64_t deadline_ns, const uint8_t own[SET_BYTES],
 				   struct said *said)
 {
+	uint8_t puts = PUTS | PUTS_WITHIN | PUTS_BETWEEN;
 	const void *const *blobs;
 	const size_t *bytes;
 
 	RB_TRY(bootstrap->allgather(bootstrap, own, SET_BYTES, &blobs, &bytes, deadline_ns));
-	comm->choices.facts.put = true;
 	for (uint32_t r = 0; r < comm->engine.rank_count; r++) {
 		struct rb_wire w = rb_wire_over((void *)(uintptr_t)blobs[r], bytes[r]);
 
@@ -139,11 +184,14 @@ static rubato_status sets_exchange(struct rubato_comm *comm, struct rb_bootstrap
 		said->places[r].host = rb_wire_get_u64(&w);
 		said->places[r].card = rb_wire_get_u64(&w);
 		said->places[r].domain = rb_wire_get_u32(&w);
+		puts_read(comm, &w, &puts);
 		if (w.bad || bytes[r] != SET_BYTES)
 			return RB_FAIL(RUBATO_ERR_MISMATCH,
 				       "rank %u's start-up facts are malformed", r);
-		comm->choices.facts.put &= ((const uint8_t *)blobs[r])[SET_BYTES - 1] == 1;
 	}
+	comm->choices.facts.put = (puts & PUTS) != 0;
+	comm->choices.facts.puts_within = (puts & PUTS_WITHIN) != 0;
+	comm->choices.facts.puts_between = (puts & PUTS_BETWEEN) != 0;
 	return RUBATO_OK;
 }
 
@@ -152,7 +200,7 @@ static rubato_status sets_find(struct rubato_comm *comm, struct rb_bootstrap *bo
 			       struct said *said)
 {
 	struct rb_memory *probe = NULL;
-	struct rb_mapped_set own;
+	struct own own;
 	uint8_t bytes[SET_BYTES];
 	rubato_status err;
 

@@ -1,8 +1,9 @@
 /*
  * facts.h -- what ranks agree on, when a communicator is made, about each other: which map each
- * other's memory (nodes.h), run on one host, share a card, and in which NUMA domain each runs. Each
- * tells all a few words, so the work and the memory of a rank are
- * linear in their number, and what is so between two ranks changes nothing between others.
+ * other's memory (nodes.h), run on one host, share a card, and in which NUMA domain each runs;
+ * where puts are good, and how long keys of memory are. Each tells all a few words, so the work and
+ * the memory of a rank are linear in their number, and what is so between two ranks changes nothing
+ * between others.
  */
 #ifndef RB_RUNTIME_FACTS_H
 #define RB_RUNTIME_FACTS_H

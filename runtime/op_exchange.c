@@ -4,11 +4,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORD_RECORD 3u                              /* in, out, scratch */
-#define PEER_RECORD 4u                              /* and what we send them, in elements */
-#define KEY_WORDS (1u + 1u + RB_KEY_BYTES_MAX / 8u) /* offset, key bytes, key */
-#define FULL_RECORD (WORD_RECORD + RB_BUFFER_COUNT * KEY_WORDS)
+#define WORD_RECORD 3u        /* in, out, scratch */
+#define PEER_RECORD 4u        /* and what we send them, in elements */
+#define KEY_HEAD 2u           /* offset, key bytes; then the key */
 #define WORD_EMPTY UINT64_MAX /* Nothing to be mapped. */
+
+/* What puts may write. Records have their keys in this order, for every transport that some rank
+ * has an endpoint of. */
+static const enum rb_buffer targets[] = { RB_BUF_OUT, RB_BUF_SCRATCH };
+#define TARGETS (sizeof(targets) / sizeof(targets[0]))
+
+/* Of a target's keys for the transports before this one; RB_ENDPOINTS_MAX: for all. */
+static uint32_t key_words(const struct rubato_comm *comm, uint32_t transport)
+{
+	uint32_t words = 0;
+
+	for (uint32_t i = 0; i < transport; i++)
+		words += comm->key_words[i] > 0 ? KEY_HEAD + comm->key_words[i] : 0;
+	return words;
+}
+
+static uint32_t key_record(const struct rubato_comm *comm)
+{
+	return WORD_RECORD + (uint32_t)TARGETS * key_words(comm, RB_ENDPOINTS_MAX);
+}
+
+/* Where a record has a target's key for a transport. */
+static uint32_t key_at(const struct rubato_comm *comm, uint32_t target, uint32_t transport)
+{
+	return WORD_RECORD + target * key_words(comm, RB_ENDPOINTS_MAX) +
+	       key_words(comm, transport);
+}
 
 /* The communicator's, made when it is first asked for: each has a step for every rank. */
 static rubato_status exchange_plan(struct rubato_comm *comm, enum rb_exchange which,
@@ -16,19 +42,20 @@ static rubato_status exchange_plan(struct rubato_comm *comm, enum rb_exchange wh
 {
 	static const struct {
 		enum rb_kind kind;
-		uint32_t words;
+		uint32_t words; /* 0: as key_record says. */
 	} exchanges[RB_EXCHANGE_COUNT] = {
 		[RB_EXCHANGE_WORDS] = { RB_KIND_ALLGATHER, WORD_RECORD },
-		[RB_EXCHANGE_KEYS] = { RB_KIND_ALLGATHER, FULL_RECORD },
+		[RB_EXCHANGE_KEYS] = { RB_KIND_ALLGATHER, 0 },
 		[RB_EXCHANGE_PER_PEER] = { RB_KIND_ALLTOALL, PEER_RECORD },
 		[RB_EXCHANGE_NODE] = { RB_KIND_ALLGATHER, WORD_RECORD },
 	};
 	int flat = rb_algorithm_find(exchanges[which].kind, "flat");
-	struct rb_plan_key key = { .count = exchanges[which].words,
+	uint32_t words = exchanges[which].words > 0 ? exchanges[which].words : key_record(comm);
+	struct rb_plan_key key = { .count = words,
 				   .kind = (uint8_t)exchanges[which].kind,
 				   .element_bytes = 8,
 				   .algorithm = (uint8_t)flat };
-	struct rb_choice choice = { .align = 1, .chunk = exchanges[which].words };
+	struct rb_choice choice = { .align = 1, .chunk = words };
 	struct rb_build who = { .rank = comm->engine.rank, .rank_count = comm->engine.rank_count };
 
 	RB_ASSERT(flat >= 0);
@@ -45,12 +72,13 @@ static rubato_status exchange_plan(struct rubato_comm *comm, enum rb_exchange wh
 }
 
 /* Who takes part: all ranks, or, where the algorithm touches the node's memory alone, its ranks.
- * What is persistent is made by all together, and so compared. */
+ * Puts go beyond. What is persistent is made by all together, and so compared. */
 static void ranks_find(struct rubato_op *op)
 {
 	const struct rb_nodes *nodes = &op->comm->choices.nodes;
 	uint32_t node = nodes->node_of[op->comm->engine.rank];
-	bool by_node = op->plan->algorithm->by_node && nodes->count > 1 && !op->persistent;
+	bool by_node = op->plan->algorithm->by_node && nodes->count > 1 && !op->persistent &&
+		       !(op->plan->schedule.flags & RB_SCHEDULE_PUT);
 
 	op->exchange.ranks = by_node ? nodes->ranks + nodes->first[node] : NULL;
 	op->exchange.rank_count = by_node ? rb_node_size(nodes, node) : nodes->rank_count;
@@ -73,7 +101,7 @@ rubato_status rb_exchange_prepare(struct rubato_op *op)
 	bool keys = rb_plan_needs_peers(op->plan) &&
 		    (op->plan->schedule.flags & RB_SCHEDULE_PUT) != 0,
 	     per_peer = op->plan->layout.per_peer;
-	uint32_t words = per_peer ? PEER_RECORD : keys ? FULL_RECORD : WORD_RECORD;
+	uint32_t words = per_peer ? PEER_RECORD : keys ? key_record(op->comm) : WORD_RECORD;
 	size_t own = per_peer ? (size_t)n * words : words;
 	struct rb_plan *plan;
 
@@ -119,23 +147,37 @@ static struct rb_memory *memory_for_put(struct rubato_op *op, enum rb_buffer buf
 	return memory;
 }
 
-static void key_write(struct rubato_op *op, enum rb_buffer buffer, void *base, uint64_t bytes)
+static void key_write(struct rubato_op *op, const struct rb_memory *memory, const void *base,
+		      uint32_t endpoint, uint64_t *words)
+{
+	struct rb_endpoint *ep = op->comm->engine.endpoints[endpoint];
+	struct rb_region *region = memory->regions[endpoint];
+	uint8_t key[RB_KEY_BYTES_MAX] = { 0 };
+	size_t key_bytes = 0;
+
+	if (region == NULL || ep->ops->region_key(ep, region, key, &key_bytes) != RUBATO_OK)
+		return;
+	RB_ASSERT(key_bytes <= ep->ops->key_bytes);
+	words[0] = (uint64_t)((const uint8_t *)base - (const uint8_t *)region->base);
+	words[1] = key_bytes;
+	memcpy(words + KEY_HEAD, key, key_bytes);
+}
+
+/* One for each endpoint that this rank has: a peer takes that of the transport between us. */
+static void keys_write(struct rubato_op *op, uint32_t target, void *base, uint64_t bytes)
 {
 	struct rubato_comm *comm = op->comm;
-	uint64_t *words = op->exchange.own_record + WORD_RECORD + (uint32_t)buffer * KEY_WORDS;
-	struct rb_endpoint *ep = comm->engine.endpoints[0];
-	size_t key_bytes = 0;
+	uint64_t *record = op->exchange.own_record;
 	struct rb_memory *memory;
 
-	memset(words, 0, KEY_WORDS * sizeof(*words));
+	memset(record + key_at(comm, target, 0), 0,
+	       key_words(comm, RB_ENDPOINTS_MAX) * sizeof(*record));
 	if (bytes == 0 || base == NULL)
 		return;
-	memory = memory_for_put(op, buffer, base, bytes);
-	if (memory == NULL || memory->regions[0] == NULL ||
-	    ep->ops->region_key(ep, memory->regions[0], words + 2, &key_bytes) != RUBATO_OK)
-		return;
-	words[0] = (uint64_t)((uint8_t *)base - (uint8_t *)memory->regions[0]->base);
-	words[1] = key_bytes;
+	memory = memory_for_put(op, targets[target], base, bytes);
+	for (uint32_t i = 0; memory != NULL && i < comm->engine.endpoint_count; i++)
+		key_write(op, memory, base, i,
+			  record + key_at(comm, target, comm->engine.transport[i]));
 }
 
 static uint64_t word_of(struct rubato_op *op, const void *base, uint64_t bytes)
@@ -199,8 +241,8 @@ void rb_exchange_write(struct rubato_op *op)
 		return;
 	}
 	memcpy(op->exchange.own_record, words, sizeof(words));
-	for (uint32_t b = 0; b < RB_BUFFER_COUNT && op->exchange.record_words == FULL_RECORD; b++)
-		key_write(op, (enum rb_buffer)b, base[b], bytes[b]);
+	for (uint32_t t = 0; t < TARGETS && op->exchange.record_words > WORD_RECORD; t++)
+		keys_write(op, t, base[targets[t]], bytes[targets[t]]);
 }
 
 /* Where rank r's `buffer` is here, as the plan's spans count. NULL: not to be mapped so far as our
@@ -278,9 +320,11 @@ static rubato_status peer_records_check(const struct rubato_op *op)
 
 static void remotes_close(struct rubato_op *op)
 {
-	struct rb_endpoint *ep = op->comm->engine.endpoints[0];
+	struct rb_engine *engine = &op->comm->engine;
 
-	for (uint32_t r = 0; op->exchange.peers != NULL && r < op->comm->engine.rank_count; r++) {
+	for (uint32_t r = 0; op->exchange.peers != NULL && r < engine->rank_count; r++) {
+		struct rb_endpoint *ep = rb_engine_endpoint(engine, r);
+
 		for (uint32_t b = 0; b < RB_BUFFER_COUNT; b++) {
 			if (op->exchange.peers[r].remote[b] != NULL)
 				ep->ops->remote_close(ep, op->exchange.peers[r].remote[b]);
@@ -289,41 +333,46 @@ static void remotes_close(struct rubato_op *op)
 	}
 }
 
-static rubato_status remotes_open(struct rubato_op *op)
+/* A target of rank r, of which our puts write `reach` bytes, by the key that it gave for the
+ * transport between us. */
+static rubato_status remote_open(struct rubato_op *op, const struct rb_plan *plan, uint32_t r,
+				 uint32_t target, uint64_t reach)
 {
-	struct rb_engine *engine = &op->comm->engine;
-	struct rb_endpoint *ep = engine->endpoints[0];
+	struct rubato_comm *comm = op->comm;
+	struct rb_engine *engine = &comm->engine;
+	uint32_t transport = engine->transport[engine->route[r]], buffer = targets[target];
+	struct rb_endpoint *ep = rb_engine_endpoint(engine, r);
+	const uint64_t *words = record_at(op, r) + key_at(comm, target, transport);
+	struct rb_remote **remote = &op->exchange.peers[r].remote[buffer];
 
-	remotes_close(op);
-	op->exchange.puts = true;
-	for (uint32_t r = 0; r < engine->rank_count; r++) {
-		for (uint32_t b = 0; b < RB_BUFFER_COUNT; b++) {
-			const uint64_t *words = op->exchange.records +
-						(size_t)r * op->exchange.record_words +
-						WORD_RECORD + b * KEY_WORDS;
-
-			if (words[1] == 0 || words[1] > RB_KEY_BYTES_MAX || r == engine->rank)
-				continue;
-			RB_TRY(ep->ops->remote_open(ep, r, words + 2, (size_t)words[1],
-						    &op->exchange.peers[r].remote[b]));
-			op->exchange.peers[r].remote_offset[b] = words[0];
-		}
-	}
+	if (words[1] == 0)
+		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+			       "%s by %s: rank %u's buffer could not be registered",
+			       rb_kind_name(op->kind), plan->algorithm->name, r);
+	if (words[1] > 8 * (uint64_t)comm->key_words[transport])
+		return RB_FAIL(RUBATO_ERR_PEER, "%s: rank %u gave a key of %llu bytes",
+			       rb_kind_name(op->kind), r, (unsigned long long)words[1]);
+	RB_TRY(ep->ops->remote_open(ep, r, words + KEY_HEAD, (size_t)words[1], remote));
+	op->exchange.peers[r].remote_offset[buffer] = words[0];
+	if (words[0] > (*remote)->size_bytes || reach > (*remote)->size_bytes - words[0])
+		return RB_FAIL(RUBATO_ERR_PEER,
+			       "%s: rank %u says that its buffer lies where none of its memory is",
+			       rb_kind_name(op->kind), r);
 	return RUBATO_OK;
 }
 
-/* Every PUT of the plan has a target. */
-static bool puts_possible(const struct rubato_op *op, const struct rb_plan *plan)
+static rubato_status remotes_open(struct rubato_op *op, const struct rb_plan *plan)
 {
-	for (uint32_t s = 0; s < plan->schedule.step_count; s++) {
-		const struct rb_step *step = &plan->schedule.steps[s];
+	remotes_close(op);
+	op->exchange.puts = true;
+	for (uint32_t r = 0; r < op->comm->engine.rank_count; r++)
+		for (uint32_t t = 0; t < TARGETS; t++) {
+			uint64_t reach = plan->put_reach[(size_t)r * RB_BUFFER_COUNT + targets[t]];
 
-		if (step->kind == RB_STEP_PUT && plan->iterations[s] > 0 &&
-		    op->exchange.peers[step->peer].remote[plan->schedule.spans[step->to].buffer] ==
-			    NULL)
-			return false;
-	}
-	return true;
+			if (reach > 0)
+				RB_TRY(remote_open(op, plan, r, t, reach));
+		}
+	return RUBATO_OK;
 }
 
 /* With all records here: which plan can run, the same on every rank. */
@@ -334,9 +383,8 @@ rubato_status rb_exchange_use(struct rubato_op *op, struct rb_plan **out)
 
 	RB_TRY(peer_records_check(op));
 	RB_TRY(words_map(op, plan, &all));
-	if (!all && !(plan->schedule.flags & RB_SCHEDULE_PUT)) {
+	if (!all) {
 		plan = op->plan_staged;
-		all = false;
 		if (plan != NULL)
 			RB_TRY(words_map(op, plan, &all));
 		if (!all)
@@ -345,13 +393,8 @@ rubato_status rb_exchange_use(struct rubato_op *op, struct rb_plan **out)
 				       rb_kind_name(op->kind), op->plan->algorithm->name);
 		RB_TRY(rb_run_init(&op->run, plan));
 	}
-	if (plan->schedule.flags & RB_SCHEDULE_PUT) {
-		RB_TRY(remotes_open(op));
-		if (!puts_possible(op, plan))
-			return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
-				       "%s by %s: a rank's buffer could not be registered",
-				       rb_kind_name(op->kind), plan->algorithm->name);
-	}
+	if (rb_plan_needs_peers(plan) && (plan->schedule.flags & RB_SCHEDULE_PUT))
+		RB_TRY(remotes_open(op, plan));
 	*out = plan;
 	return RUBATO_OK;
 }

@@ -1,13 +1,17 @@
 /*
  * op_exchange.h -- where peers' buffers are, for algorithms that touch them in place.
  *
- * A persistent operation exchanges that once, when it is created; a one-shot does so at every call,
- * by an allgather of one record per rank, which serves as the entry synchronisation too
- * (RB_STEP_ENTRY steps are then left out). Every rank sees all records, so all see alike whether
- * all buffers are mapped: if not, all take the algorithm that stages the data through mapped
- * scratch. So callers may mix plain and allocated buffers as they like. An algorithm that touches
- * the memory of its own node only (rb_algorithm.by_node) asks the ranks of that node alone: nodes
- * may decide differently, as both of its forms send the same messages between them.
+ * A persistent operation binds: it exchanges that once, when it is created; a one-shot does so at
+ * every call, by an allgather of one record per rank, which serves as the entry synchronisation
+ * too (RB_STEP_ENTRY steps are then left out). Every rank sees all records, so all see alike
+ * whether all buffers are mapped: if not, all take the algorithm that stages the data through
+ * mapped scratch. So callers may mix plain and allocated buffers as they like. An algorithm that
+ * touches the memory of its own node only (rb_algorithm.by_node) asks the ranks of that node
+ * alone: nodes may decide differently, as both of its forms send the same messages between them.
+ *
+ * For puts a record also has keys of what they may write: not one for each peer, but one for each
+ * transport, so that records stay as long as they are however many ranks there are. A peer opens
+ * that of the transport between the two, and only where it puts.
  */
 #ifndef RB_RUNTIME_OP_EXCHANGE_H
 #define RB_RUNTIME_OP_EXCHANGE_H

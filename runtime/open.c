@@ -310,6 +310,7 @@ static rubato_status endpoints_connect(struct opening *o)
 		if (needed) {
 			RB_TRY(endpoint_connect(o, i));
 			o->opened[i]->index = engine->endpoint_count;
+			engine->transport[engine->endpoint_count] = (uint8_t)i;
 			engine->endpoints[engine->endpoint_count++] = o->opened[i];
 		} else {
 			o->transports[i]->close(o->opened[i], false, o->deadline_ns);

@@ -21,8 +21,9 @@
  *               `leaving` is not 0 and left() does not say that all has left, poll must go on being
  *               called, or the peers wait for it; arm and the descriptor serve that as well.
  *   Put         writes source_bytes at remote + offset, then delivers an empty message with the
- *               tag: when the target's receive of 0 bytes completes, the bytes are there. Needs
- *               registered memory at the target, not at the source.
+ *               tag: when the target's receive of 0 bytes completes, the bytes are there, and the
+ *               source is read no more. Needs registered memory at the target, not at the source.
+ *               Every transport has it, by messages where it has nothing better (puts_well).
  *   Stores      made to mapped memory before a send or put was posted are visible to the peer when
  *               the receive of that message completes.
  *   Where       a request says what kind of memory its buffer lies in (base/memory_kind.h), and for
@@ -152,6 +153,7 @@ struct rb_transport_ops {
 	/* Longer messages leave only when their receive is there: several times the latency. 0: all
 	 * take one. */
 	uint32_t eager_bytes;
+	uint32_t key_bytes; /* Of a region's key, at most; up to RB_KEY_BYTES_MAX. */
 
 	/* Makes an endpoint that is not connected yet. Errors: UNSUPPORTED (not on this machine),
 	 * MEMORY, SYSTEM. */
@@ -234,6 +236,9 @@ struct rb_transport_ops {
 	 * the engine. */
 	void (*drive)(struct rb_endpoint *ep, uint64_t (*step)(void *arg), void *arg);
 
+	/* Whether a put to a peer needs neither its processor nor its word that it may come, large
+	 * ones too. NULL: none does; then a put is carried by messages. */
+	bool (*puts_well)(struct rb_endpoint *ep, uint32_t peer);
 	/* What is known of the way to a peer without measuring it; false, or NULL: nothing. */
 	bool (*link)(struct rb_endpoint *ep, uint32_t peer, struct rb_link *out);
 

@@ -112,6 +112,8 @@ struct rb_engine {
 	uint32_t rank, rank_count, epoch;
 	struct rb_endpoint *endpoints[RB_ENDPOINTS_MAX];
 	uint32_t endpoint_count;
+	/* Per endpoint: its number among the transports that all ranks were given. */
+	uint8_t transport[RB_ENDPOINTS_MAX];
 	uint8_t *route; /* Per peer: index into endpoints. */
 	struct rb_losses losses;
 	struct rb_request *notices; /* Of failures, that have come and were not heard yet. */
@@ -141,7 +143,7 @@ struct rb_engine {
 	uint64_t operations, bytes_mapped, wait_ns;
 };
 
-/* endpoints, route: set by the caller afterwards, before anything else is called. */
+/* endpoints, transport, route: set by the caller afterwards, before anything else is called. */
 RB_NODISCARD rubato_status rb_engine_init(struct rb_engine *engine, uint32_t rank,
 					  uint32_t rank_count);
 /* Stops the progress thread. Endpoints are closed by the caller, after this. */

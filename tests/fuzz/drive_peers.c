@@ -9,7 +9,7 @@
 START_TEST(scripts_break_nothing)
 {
 	struct rb_rng rng = { 29 };
-	uint32_t counts[5] = { 0 };
+	uint32_t counts[FUZZ_PEERS_BITS] = { 0 };
 	uint8_t script[SCRIPT_BYTES];
 
 	for (uint32_t i = 0; i < SCRIPTS; i++) {
@@ -21,10 +21,10 @@ START_TEST(scripts_break_nothing)
 				script[k] &= 0x8f; /* Mostly peers that are alike. */
 		}
 		got = fuzz_peers_run(script, sizeof(script));
-		for (uint32_t b = 0; b < 5; b++)
+		for (uint32_t b = 0; b < FUZZ_PEERS_BITS; b++)
 			counts[b] += got >> b & 1;
 	}
-	for (uint32_t b = 0; b < 5; b++)
+	for (uint32_t b = 0; b < FUZZ_PEERS_BITS; b++)
 		ck_assert_msg(counts[b] >= SCRIPTS / 100, "bit %u: %u of %u", b, counts[b],
 			      SCRIPTS);
 }

@@ -1,6 +1,6 @@
 /*
- * fuzz_peers.c -- what peers send to a communicator that is open: failure notices, last words, and
- * the messages of a split: colors, keys, sizes, blobs of the child's start.
+ * fuzz_peers.c -- what peers send to a communicator that is open: failure notices, last words, the
+ * messages of a split (colors, keys, sizes, blobs of the child's start), and where puts may write.
  *
  * The transport is played. Peers answer each message with what this rank sent them under the same
  * tag, as ranks that are all alike would, and a script alters that, lets peers go, and sends
@@ -26,6 +26,7 @@
 #define STEP_NS 1000u
 #define TIMEOUT_NS 1000000u
 #define ELEMENTS 40u
+#define KEY_BYTES 9u
 
 struct world {
 	struct fuzz_script script;
@@ -113,22 +114,6 @@ static void play_close(struct rb_endpoint *ep, bool abort, uint64_t deadline_ns)
 	free(e);
 }
 
-static rubato_status play_region(struct rb_endpoint *ep, void *base, size_t size_bytes,
-				 struct rb_region **out)
-{
-	(void)ep;
-	(void)base;
-	(void)size_bytes;
-	(void)out;
-	return RB_FAIL(RUBATO_ERR_UNSUPPORTED, "played: no memory to share");
-}
-
-static rubato_status play_region_alloc(struct rb_endpoint *ep, size_t size_bytes,
-				       struct rb_region **out)
-{
-	return play_region(ep, NULL, size_bytes, out);
-}
-
 static void complete(struct rb_request *request, rubato_status status)
 {
 	request->state = RB_REQUEST_DONE;
@@ -154,6 +139,88 @@ static void play_send(struct rb_endpoint *ep, struct rb_request *request)
 	if (request->size_bytes > 0)
 		memcpy(s->bytes, request->buffer, request->size_bytes);
 	complete(request, RUBATO_OK);
+}
+
+/* ---- Memory: a key is a mark and the size that its owner tells ---- */
+
+#define KEY_MARK 0x6b
+
+static rubato_status play_region_add(struct rb_endpoint *ep, void *base, size_t size_bytes,
+				     struct rb_region **out)
+{
+	(void)ep;
+	*out = calloc(1, sizeof(**out));
+	FUZZ_CHECK(*out != NULL);
+	**out = (struct rb_region) { .base = base, .size_bytes = size_bytes };
+	return RUBATO_OK;
+}
+
+static rubato_status play_region_alloc(struct rb_endpoint *ep, size_t size_bytes,
+				       struct rb_region **out)
+{
+	void *base = calloc(1, size_bytes);
+
+	FUZZ_CHECK(base != NULL);
+	RB_TRY(play_region_add(ep, base, size_bytes, out));
+	(*out)->allocated = true;
+	return RUBATO_OK;
+}
+
+static void play_region_drop(struct rb_endpoint *ep, struct rb_region *region)
+{
+	(void)ep;
+	if (region->allocated)
+		free(region->base);
+	free(region);
+}
+
+static rubato_status play_region_key(struct rb_endpoint *ep, struct rb_region *region, void *key,
+				     size_t *key_bytes)
+{
+	struct rb_wire w = rb_wire_over(key, KEY_BYTES);
+
+	(void)ep;
+	rb_wire_put_u8(&w, KEY_MARK);
+	rb_wire_put_u64(&w, region->size_bytes);
+	*key_bytes = KEY_BYTES;
+	return RUBATO_OK;
+}
+
+static rubato_status play_remote_open(struct rb_endpoint *ep, uint32_t peer, const void *key,
+				      size_t key_bytes, struct rb_remote **out)
+{
+	struct rb_wire w = rb_wire_over((void *)(uintptr_t)key, key_bytes);
+	uint8_t mark = rb_wire_get_u8(&w);
+
+	FUZZ_CHECK(peer < ep->rank_count && key_bytes <= RB_KEY_BYTES_MAX);
+	if (key_bytes != KEY_BYTES || mark != KEY_MARK)
+		return RB_FAIL(RUBATO_ERR_PEER, "played: no key");
+	*out = calloc(1, sizeof(**out));
+	FUZZ_CHECK(*out != NULL);
+	(*out)->peer = peer;
+	(*out)->size_bytes = rb_wire_get_u64(&w);
+	return RUBATO_OK;
+}
+
+static void play_remote_close(struct rb_endpoint *ep, struct rb_remote *remote)
+{
+	(void)ep;
+	free(remote);
+}
+
+/* As its notification. Whatever peers say, it lies within what they say that they have. */
+static void play_put(struct rb_endpoint *ep, struct rb_request *request)
+{
+	const struct rb_remote *remote = request->remote;
+	size_t size_bytes = request->size_bytes;
+
+	FUZZ_CHECK(remote != NULL && remote->peer == request->peer);
+	FUZZ_CHECK(request->remote_offset <= remote->size_bytes &&
+		   size_bytes <= remote->size_bytes - request->remote_offset);
+	request->size_bytes = 0;
+	play_send(ep, request);
+	request->size_bytes = size_bytes;
+	endpoint_of(ep)->world->got |= FUZZ_PEERS_PUT;
 }
 
 static void play_recv(struct rb_endpoint *ep, struct rb_request *request)
@@ -378,16 +445,22 @@ static void play_dump(struct rb_endpoint *ep, void (*line)(void *arg, const char
 
 static const struct rb_transport_ops play = {
 	.name = "played",
-	.caps = RB_CAP_BACKGROUND | RB_CAP_VIRTUAL_TIME,
+	.caps = RB_CAP_PUT | RB_CAP_BACKGROUND | RB_CAP_VIRTUAL_TIME,
+	.key_bytes = KEY_BYTES,
 	.open = play_open,
 	.address = play_address,
 	.reachable = play_reachable,
 	.connect = play_connect,
 	.close = play_close,
 	.region_alloc = play_region_alloc,
-	.region_add = play_region,
+	.region_add = play_region_add,
+	.region_drop = play_region_drop,
+	.region_key = play_region_key,
+	.remote_open = play_remote_open,
+	.remote_close = play_remote_close,
 	.send = play_send,
 	.recv = play_recv,
+	.put = play_put,
 	.cancel = play_cancel,
 	.recall = play_recall,
 	.unmatched = play_unmatched,
@@ -480,22 +553,43 @@ static void outcome_check(rubato_status err, uint64_t begun_ns, const struct wor
 		FUZZ_CHECK(*text >= ' ' && *text < 127);
 }
 
+static rubato_status puts_call(rubato_comm *comm, const double *in, double *out, uint64_t count)
+{
+	rubato_status err;
+
+	RB_TRY(rubato_set_algorithm(comm, "allgather", "flat_put"));
+	err = rubato_allgather(comm, in, out, count, RUBATO_FLOAT64);
+	if (rubato_set_algorithm(comm, "allgather", "auto") != RUBATO_OK)
+		FUZZ_CHECK(err != RUBATO_OK);
+	return err;
+}
+
 static rubato_status call(rubato_comm *comm, uint8_t what)
 {
 	uint32_t n = rubato_size(comm);
 	double in[ELEMENTS * RANKS_MAX] = { 0 }, out[ELEMENTS * RANKS_MAX];
 
-	switch (what % 4) {
+	switch (what % 6) {
 	case 0:
 		return rubato_barrier(comm);
 	case 1:
 		return rubato_allreduce(comm, in, out, what % ELEMENTS, RUBATO_FLOAT64, RUBATO_SUM);
 	case 2:
 		return rubato_allgather(comm, in, out, what % ELEMENTS, RUBATO_FLOAT64);
+	case 3:
+	case 4:
+		return puts_call(comm, in, out, what % ELEMENTS);
 	default:
 		return rubato_recv(comm, in, what % ELEMENTS, RUBATO_FLOAT64,
 				   (rubato_rank(comm) + 1) % n, 3);
 	}
+}
+
+/* What a refused key is called: here, and by the exchange. */
+static bool names_key(const char *text)
+{
+	return strstr(text, "no key") != NULL || strstr(text, "gave a key") != NULL ||
+	       strstr(text, "none of its memory") != NULL;
 }
 
 static void split(struct world *w, rubato_comm *comm)
@@ -540,6 +634,8 @@ uint32_t fuzz_peers_run(const uint8_t *data, size_t size_bytes)
 		err = call(comm, what / 2);
 		outcome_check(err, begun_ns, &w);
 		w.got |= err == RUBATO_OK ? FUZZ_PEERS_CALLED : 0;
+		if (err != RUBATO_OK && names_key(rubato_error_text()))
+			w.got |= FUZZ_PEERS_BAD_KEY;
 	}
 	begun_ns = w.now_ns;
 	outcome_check(rubato_finalize(comm), begun_ns, &w);

@@ -540,6 +540,7 @@ static void shm_close(struct rb_endpoint *base, bool abort, uint64_t deadline_ns
 const struct rb_transport_ops rb_transport_shm = {
 	.name = "shm",
 	.caps = RB_CAP_MAP | RB_CAP_PUT,
+	.key_bytes = RB_SHM_KEY_BYTES,
 	.open = shm_open,
 	.address = rb_shm_address,
 	.reachable = rb_shm_reachable,

@@ -109,12 +109,13 @@ rubato_status rb_shm_region_key(struct rb_endpoint *base, struct rb_region *regi
 				size_t *key_bytes)
 {
 	const struct rb_shm_region *region = (const struct rb_shm_region *)region_base;
-	struct rb_wire w = rb_wire_over(key, RB_KEY_BYTES_MAX);
+	struct rb_wire w = rb_wire_over(key, RB_SHM_KEY_BYTES);
 
 	(void)base;
 	rb_wire_put_u8(&w, region->word != 0 ? KEY_HEAP : KEY_ADDED);
 	rb_wire_put_u64(&w, region->word != 0 ? region->word : region->id);
 	rb_wire_put_u64(&w, region->base.size_bytes);
+	RB_ASSERT(!w.bad);
 	*key_bytes = (size_t)(w.at - (uint8_t *)key);
 	return RUBATO_OK;
 }

@@ -1,0 +1,339 @@
+/*
+ * test_puts.c -- algorithms by puts: several transports in one communicator, what a start sends,
+ * what restarts leave behind, and where puts are chosen.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rubato_sim.h"
+#include "runtime/op.h"
+#include "tests/check_main.h"
+#include "tests/length.h"
+#include "tests/runtime/exercise.h"
+#include "tests/runtime/local.h"
+#include "transport/transport.h"
+
+#define EXPECT(what)                                                                               \
+	do {                                                                                       \
+		if (!(what))                                                                       \
+			return RB_FAIL(RUBATO_ERR_INTERNAL, "%d: not so: %s", __LINE__, #what);    \
+	} while (0)
+
+/* ---- Nodes of two threads each: shared memory within, UCX between ---- */
+
+#define PAIR 2u
+#define RANK_BYTES sizeof(uint32_t) /* Behind the address. */
+
+static rubato_status pairs_address(struct rb_endpoint *ep, void *bytes, size_t *size_bytes)
+{
+	RB_TRY(rb_transport_shm.address(ep, bytes, size_bytes));
+	memcpy((uint8_t *)bytes + *size_bytes, &ep->rank, RANK_BYTES);
+	*size_bytes += RANK_BYTES;
+	return RUBATO_OK;
+}
+
+static bool pairs_reachable(struct rb_endpoint *ep, const void *address, size_t size_bytes)
+{
+	uint32_t rank;
+
+	if (size_bytes < RANK_BYTES)
+		return false;
+	memcpy(&rank, (const uint8_t *)address + size_bytes - RANK_BYTES, RANK_BYTES);
+	return rank / PAIR == ep->rank / PAIR &&
+	       rb_transport_shm.reachable(ep, address, size_bytes - RANK_BYTES);
+}
+
+static rubato_status pairs_connect(struct rb_endpoint *ep, const void *const *addresses,
+				   const size_t *address_bytes, const bool *use,
+				   uint64_t deadline_ns)
+{
+	size_t bytes[16];
+
+	EXPECT(ep->rank_count <= 16);
+	for (uint32_t r = 0; r < ep->rank_count; r++)
+		bytes[r] = use[r] ? address_bytes[r] - RANK_BYTES : 0;
+	return rb_transport_shm.connect(ep, addresses, bytes, use, deadline_ns);
+}
+
+#define FORMS 8u
+
+/* Every algorithm by puts, in a few forms, which differ from one to the next. */
+static rubato_status all_puts(rubato_comm *comm, uint32_t forms)
+{
+	uint32_t ran = 0;
+
+	for (uint32_t a = 0; a < rb_algorithm_count; a++) {
+		if (!(rb_algorithms[a].flags & RB_SCHEDULE_PUT))
+			continue;
+		for (uint32_t f = 0; f < forms; f++) {
+			uint32_t form = (f * 3 + a) % FORMS;
+			struct exercise e = { .kind = rb_kind_name(rb_algorithms[a].kind),
+					      .algorithm = rb_algorithms[a].name,
+					      .count = f % 2 == 0 ? 3001 : 70001,
+					      .type = RUBATO_INT32,
+					      .root = ran % rubato_size(comm),
+					      .in_place = form & 1,
+					      .allocated = form & 2,
+					      .mixed = form == 3 || form == 6,
+					      .persistent = form & 4,
+					      .times = 3,
+					      .salt = a * 31 + f };
+
+			RB_TRY(exercise_run(comm, &e, NULL));
+			ran++;
+		}
+	}
+	EXPECT(ran >= 9 * forms);
+	return RUBATO_OK;
+}
+
+static rubato_status mixed_main(rubato_comm *comm, void *arg)
+{
+	uint32_t n = rubato_size(comm), rank = rubato_rank(comm);
+	bool alone = rank == n - 1 && n % PAIR == 1;
+
+	(void)arg;
+	/* What is to be shown: two transports, whose keys are not equally long. */
+	EXPECT(comm->choices.nodes.count == (n + PAIR - 1) / PAIR);
+	EXPECT(alone || comm->engine.endpoint_count == 2);
+	EXPECT(comm->key_words[0] > 0 && comm->key_words[1] > comm->key_words[0]);
+	EXPECT(comm->choices.facts.put && !comm->choices.facts.puts_between);
+	RB_TRY(all_puts(comm, test_length() == TEST_SHORT ? 2 : FORMS));
+	for (uint32_t i = 0; i < comm->engine.endpoint_count; i++)
+		EXPECT(alone || comm->engine.endpoints[i]->bytes_sent > 100000);
+	return RUBATO_OK;
+}
+
+START_TEST(within_nodes_and_between_them)
+{
+	struct rb_transport_ops pairs = rb_transport_shm;
+	const struct rb_transport_ops *transports[] = { &pairs, local_transport("tcp"), NULL };
+
+	if (transports[1] == &rb_transport_shm)
+		return; /* Built without UCX. */
+	pairs.address = pairs_address;
+	pairs.reachable = pairs_reachable;
+	pairs.connect = pairs_connect;
+	ck_assert_int_eq(local_run((uint32_t)_i, transports, mixed_main, NULL, NULL), RUBATO_OK);
+}
+END_TEST
+
+/* ---- Simulated ---- */
+
+static rubato_status nodes_main(rubato_comm *comm, void *arg)
+{
+	(void)arg;
+	EXPECT(comm->choices.nodes.count == 4);
+	return all_puts(comm, FORMS);
+}
+
+START_TEST(on_uneven_nodes)
+{
+	static const uint32_t nodes[] = { 3, 1 };
+	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
+	rubato_sim_result result;
+
+	options.rank_count = 8;
+	options.node_count = 2;
+	options.node_ranks = nodes;
+	options.reorder = 1;
+	options.jitter = 1;
+	ck_assert_msg(rubato_sim_run(&options, nodes_main, NULL, &result) == RUBATO_OK, "%s",
+		      rubato_error_text());
+}
+END_TEST
+
+#define COUNT 70001u
+
+struct starts { /* Of one run: how many, and what a schedule sends on all ranks. */
+	const struct rb_algorithm *algorithm;
+	uint32_t times;
+	uint64_t sends;
+};
+
+static uint64_t sends_of(const struct rb_plan *plan)
+{
+	uint64_t sends = 0;
+
+	for (uint32_t s = 0; s < plan->schedule.step_count; s++) {
+		uint8_t kind = plan->schedule.steps[s].kind;
+
+		if (kind == RB_STEP_SEND || kind == RB_STEP_PUT || kind == RB_STEP_NOTIFY)
+			sends += plan->iterations[s];
+	}
+	return sends;
+}
+
+static rubato_status op_make(rubato_comm *comm, enum rb_kind kind, int32_t *in, int32_t *out,
+			     rubato_op **op)
+{
+	uint64_t each = COUNT / rubato_size(comm);
+
+	switch (kind) {
+	case RB_KIND_BROADCAST:
+		return rubato_op_broadcast(comm, out, COUNT, RUBATO_INT32, 0, op);
+	case RB_KIND_ALLREDUCE:
+		return rubato_op_allreduce(comm, in, out, COUNT, RUBATO_INT32, RUBATO_SUM, op);
+	case RB_KIND_REDUCE_SCATTER:
+		return rubato_op_reduce_scatter(comm, in, out, each, RUBATO_INT32, RUBATO_SUM, op);
+	case RB_KIND_ALLGATHER:
+		return rubato_op_allgather(comm, in, out, each, RUBATO_INT32, op);
+	default:
+		return rubato_op_alltoall(comm, in, out, each, RUBATO_INT32, op);
+	}
+}
+
+static rubato_status starts_main(rubato_comm *comm, void *arg)
+{
+	struct starts *starts = arg;
+	int32_t *in = calloc(COUNT, sizeof(*in)), *out = calloc(COUNT, sizeof(*out));
+	rubato_op *op = NULL;
+	rubato_status err;
+
+	EXPECT(in != NULL && out != NULL);
+	err = rubato_set_algorithm(comm, rb_kind_name(starts->algorithm->kind),
+				   starts->algorithm->name);
+	if (err == RUBATO_OK)
+		err = op_make(comm, starts->algorithm->kind, in, out, &op);
+	if (err == RUBATO_OK)
+		starts->sends += sends_of(op->plan);
+	for (uint32_t i = 0; err == RUBATO_OK && i < starts->times; i++) {
+		err = rubato_start(op);
+		if (err == RUBATO_OK)
+			err = rubato_wait(op, RUBATO_TIMEOUT_DEFAULT);
+	}
+	rubato_op_free(op);
+	free(in);
+	free(out);
+	return err;
+}
+
+/* Bound when they are made, operations exchange nothing when they are started. */
+START_TEST(a_start_sends_its_schedule_and_no_more)
+{
+	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
+	uint32_t checked = 0;
+
+	options.rank_count = 6;
+	options.ranks_per_node = 2;
+	for (uint32_t a = 0; a < rb_algorithm_count; a++) {
+		struct starts few = { &rb_algorithms[a], 2, 0 }, many = { &rb_algorithms[a], 7, 0 };
+		rubato_sim_result first, second;
+
+		if (!(rb_algorithms[a].flags & RB_SCHEDULE_PUT))
+			continue;
+		ck_assert_int_eq(rubato_sim_run(&options, starts_main, &few, &first), RUBATO_OK);
+		ck_assert_int_eq(rubato_sim_run(&options, starts_main, &many, &second), RUBATO_OK);
+		ck_assert_uint_gt(many.sends, 0);
+		ck_assert_msg(second.messages - first.messages == 5 * many.sends,
+			      "%s %s: %llu messages in 5 starts of %llu",
+			      rb_kind_name(rb_algorithms[a].kind), rb_algorithms[a].name,
+			      (unsigned long long)(second.messages - first.messages),
+			      (unsigned long long)many.sends);
+		checked++;
+	}
+	ck_assert_uint_ge(checked, 9);
+}
+END_TEST
+
+/* ---- What is left behind ---- */
+
+static uint32_t memories(const rubato_comm *comm)
+{
+	uint32_t count = 0;
+
+	for (const struct rb_memory *m = comm->memory.first; m != NULL; m = m->next)
+		count++;
+	return count;
+}
+
+/* Plain buffers: they are registered as long as the operation lives. */
+static rubato_status restarts_main(rubato_comm *comm, void *arg)
+{
+	uint32_t before = memories(comm), times = test_length() == TEST_SHORT ? 100 : 1000;
+	struct exercise e = { .kind = "allreduce",
+			      .algorithm = "ring_put",
+			      .count = 257,
+			      .type = RUBATO_INT64,
+			      .persistent = true,
+			      .times = times,
+			      .salt = 5 };
+	int32_t in[64] = { 0 }, out[64];
+	rubato_op *op;
+
+	(void)arg;
+	RB_TRY(exercise_run(comm, &e, NULL));
+	RB_TRY(rubato_op_allreduce(comm, in, out, 64, RUBATO_INT32, RUBATO_SUM, &op));
+	EXPECT(memories(comm) > before);
+	rubato_op_free(op);
+	e.persistent = false;
+	e.times = 20;
+	RB_TRY(exercise_run(comm, &e, NULL));
+	/* The operation goes when all have freed theirs: its end is in the background. One-shots
+	 * keep their scratch. */
+	for (uint32_t i = 0; memories(comm) > before + 1 && i < 100; i++)
+		RB_TRY(rubato_barrier(comm));
+	EXPECT(memories(comm) <= before + 1);
+	return RUBATO_OK;
+}
+
+START_TEST(restarts_leave_nothing_behind)
+{
+	const struct rb_transport_ops *transports[] = { &rb_transport_shm, NULL };
+
+	ck_assert_int_eq(local_run(3, transports, restarts_main, NULL, NULL), RUBATO_OK);
+}
+END_TEST
+
+/* ---- The choice ---- */
+
+static rubato_status explain_main(rubato_comm *comm, void *arg)
+{
+	return rubato_explain(comm, "allreduce", 1u << 22, RUBATO_FLOAT32, arg, 500);
+}
+
+static rubato_status sum_main(rubato_comm *comm, void *arg)
+{
+	struct exercise e = { .kind = "allreduce", .count = 1u << 18, .times = 2 };
+
+	e.algorithm = arg;
+	return exercise_run(comm, &e, NULL);
+}
+
+/* In the simulator they are good where it is told so; and a large one then takes one latency, not
+ * three. */
+START_TEST(where_puts_are_good_they_are_chosen)
+{
+	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
+	char text[500] = "", ring[] = "ring", ring_put[] = "ring_put";
+	rubato_sim_result messages, puts;
+
+	options.rank_count = 4;
+	options.latency_ns = 1000000;
+	ck_assert_int_eq(rubato_sim_run(&options, explain_main, text, &puts), RUBATO_OK);
+	ck_assert_msg(strncmp(text, "allreduce: ", 11) == 0 && strstr(text, "_put (") == NULL, "%s",
+		      text);
+	options.costs.puts = 1;
+	ck_assert_int_eq(rubato_sim_run(&options, explain_main, text, &puts), RUBATO_OK);
+	ck_assert_msg(strstr(text, "_put (") != NULL, "%s", text);
+	ck_assert_int_eq(rubato_sim_run(&options, sum_main, ring, &messages), RUBATO_OK);
+	ck_assert_int_eq(rubato_sim_run(&options, sum_main, ring_put, &puts), RUBATO_OK);
+	ck_assert_uint_lt(2 * puts.end_ns, messages.end_ns);
+}
+END_TEST
+
+int main(void)
+{
+	TCase *tc = tcase_create("puts");
+
+	tcase_set_timeout(tc, 120);
+	tcase_add_loop_test(tc, within_nodes_and_between_them, 4, 6);
+	tcase_add_test(tc, restarts_leave_nothing_behind);
+	if (!test_is_threads_only()) {
+		tcase_add_test(tc, on_uneven_nodes);
+		tcase_add_test(tc, a_start_sends_its_schedule_and_no_more);
+		tcase_add_test(tc, where_puts_are_good_they_are_chosen);
+	}
+	return check_main("puts", tc);
+}
