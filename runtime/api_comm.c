@@ -69,7 +69,8 @@ static rubato_status memory_remove(rubato_comm *comm, void *memory, bool allocat
 		return RUBATO_OK;
 	rb_engine_enter(&comm->engine);
 	found = comm->memory.first;
-	while (found != NULL && (found->base != memory || found->allocated != allocated))
+	while (found != NULL &&
+	       (found->base != memory || found->allocated != allocated || found->users > 0))
 		found = found->next;
 	if (found == NULL)
 		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: %p is not the start of such memory", name,

@@ -139,11 +139,15 @@ static struct rb_memory *memory_for_put(struct rubato_op *op, enum rb_buffer buf
 					uint64_t bytes)
 {
 	struct rb_memory *memory = rb_memory_find(&op->comm->memory, base, bytes);
+	bool new = memory == NULL;
 
-	if (memory == NULL && rb_memory_add(&op->comm->memory, base, bytes, &memory) == RUBATO_OK) {
-		op->exchange.added[buffer] = memory;
-		op->exchange.puts = true;
-	}
+	if (new &&rb_memory_add(&op->comm->memory, base, bytes, &memory) != RUBATO_OK)
+		return NULL;
+	if (!new && memory->users == 0)
+		return memory;
+	memory->users++;
+	op->exchange.added[buffer] = memory;
+	op->exchange.puts = true;
 	return memory;
 }
 
@@ -404,7 +408,7 @@ void rb_exchange_release(struct rubato_op *op)
 	remotes_close(op);
 	for (uint32_t b = 0; b < RB_BUFFER_COUNT; b++) {
 		if (op->exchange.added[b] != NULL)
-			rb_memory_drop(&op->comm->memory, op->exchange.added[b]);
+			rb_memory_release(&op->comm->memory, op->exchange.added[b]);
 		op->exchange.added[b] = NULL;
 	}
 	op->exchange.puts = false;

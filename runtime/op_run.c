@@ -236,6 +236,8 @@ void rb_op_free(struct rubato_op *op)
 	if (op->state == RB_OP_FINAL_BARRIER)
 		return;
 	rb_op_cancel(op);
+	if (op->exchange.puts) /* The buffers are the caller's again. */
+		rb_exchange_release(op);
 	if (!final_barrier_start(op))
 		rb_op_forget(op);
 }

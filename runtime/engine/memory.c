@@ -89,6 +89,13 @@ void rb_memory_drop(struct rb_memories *memories, struct rb_memory *memory)
 	memories->told = memories->told && memories->first != NULL;
 }
 
+void rb_memory_release(struct rb_memories *memories, struct rb_memory *memory)
+{
+	RB_ASSERT(memory->users > 0);
+	if (--memory->users == 0)
+		rb_memory_drop(memories, memory);
+}
+
 struct rb_memory *rb_memory_find(const struct rb_memories *memories, const void *base,
 				 size_t size_bytes)
 {

@@ -15,6 +15,7 @@ struct rb_memory {                                   /* One rubato_alloc or ruba
 	uint8_t *base;
 	size_t size_bytes;
 	bool allocated;
+	uint32_t users; /* Operations that registered it, for as long as they live; 0: others did. */
 	struct rb_memory *next;
 };
 
@@ -29,6 +30,8 @@ RB_NODISCARD rubato_status rb_memory_alloc(struct rb_memories *memories, size_t 
 RB_NODISCARD rubato_status rb_memory_add(struct rb_memories *memories, void *base,
 					 size_t size_bytes, struct rb_memory **out);
 void rb_memory_drop(struct rb_memories *memories, struct rb_memory *memory);
+/* As of one user: dropped with the last one. */
+void rb_memory_release(struct rb_memories *memories, struct rb_memory *memory);
 /* Shorter messages are copied, whatever memory they lie in. */
 #define RB_WHERE_BYTES_MIN (16u << 10)
 

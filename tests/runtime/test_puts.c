@@ -286,6 +286,47 @@ START_TEST(restarts_leave_nothing_behind)
 }
 END_TEST
 
+/* Two operations of one buffer, which is registered once: it stays so for the second when the first
+ * is freed, whose own end is in the background. */
+static rubato_status shared_main(rubato_comm *comm, void *arg)
+{
+	struct exercise e = { .kind = "allreduce",
+			      .algorithm = "two_shot_put",
+			      .count = 3,
+			      .type = RUBATO_INT32,
+			      .in_place = true,
+			      .nonblocking = true,
+			      .times = 30,
+			      .salt = 7 };
+	int32_t n = (int32_t)rubato_size(comm), in[64], out[64];
+	rubato_op *ops[2];
+
+	(void)arg;
+	for (int i = 0; i < 64; i++)
+		in[i] = i;
+	RB_TRY(rubato_set_algorithm(comm, "allreduce", "ring_put"));
+	for (int i = 0; i < 2; i++)
+		RB_TRY(rubato_op_allreduce(comm, in, out, 64, RUBATO_INT32, RUBATO_SUM, &ops[i]));
+	rubato_op_free(ops[0]);
+	for (int call = 0; call < 5; call++) {
+		memset(out, 0xa5, sizeof(out));
+		RB_TRY(rubato_start(ops[1]));
+		RB_TRY(rubato_wait(ops[1], RUBATO_TIMEOUT_DEFAULT));
+		for (int i = 0; i < 64; i++)
+			EXPECT(out[i] == n * i);
+	}
+	rubato_op_free(ops[1]);
+	return exercise_run(comm, &e, NULL);
+}
+
+START_TEST(operations_share_registrations)
+{
+	const struct rb_transport_ops *transports[] = { &rb_transport_shm, NULL };
+
+	ck_assert_int_eq(local_run(4, transports, shared_main, NULL, NULL), RUBATO_OK);
+}
+END_TEST
+
 /* ---- The choice ---- */
 
 static rubato_status explain_main(rubato_comm *comm, void *arg)
@@ -330,6 +371,7 @@ int main(void)
 	tcase_set_timeout(tc, 120);
 	tcase_add_loop_test(tc, within_nodes_and_between_them, 4, 6);
 	tcase_add_test(tc, restarts_leave_nothing_behind);
+	tcase_add_test(tc, operations_share_registrations);
 	if (!test_is_threads_only()) {
 		tcase_add_test(tc, on_uneven_nodes);
 		tcase_add_test(tc, a_start_sends_its_schedule_and_no_more);
