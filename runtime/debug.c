@@ -114,6 +114,8 @@ static void nodes_add(struct line *line, const struct rb_choice_facts *facts)
 	if (facts->network.latency_us > 0)
 		line_add(line, ", %.1f us and %.3g GB/s between them", facts->network.latency_us,
 			 facts->network.byte_us > 0 ? 1e-3 / facts->network.byte_us : 0.0);
+	if (facts->put)
+		line_add(line, ", puts %s", facts->puts_between ? "good" : "by messages");
 }
 
 rubato_status rubato_explain(rubato_comm *comm, const char *operation, uint64_t count,

@@ -15,7 +15,7 @@ struct rb_memory {                                   /* One rubato_alloc or ruba
 	uint8_t *base;
 	size_t size_bytes;
 	bool allocated;
-	uint32_t users; /* Operations that registered it, for as long as they live; 0: others did. */
+	uint32_t users; /* Operations that registered it while they live; 0: others did. */
 	struct rb_memory *next;
 };
 
