@@ -336,9 +336,12 @@ static rubato_status explain_main(rubato_comm *comm, void *arg)
 
 static rubato_status sum_main(rubato_comm *comm, void *arg)
 {
-	struct exercise e = { .kind = "allreduce", .count = 1u << 18, .times = 2 };
+	struct exercise e = { .kind = "allreduce",
+			      .algorithm = arg,
+			      .count = 1u << 20,
+			      .type = RUBATO_INT32,
+			      .times = 1 };
 
-	e.algorithm = arg;
 	return exercise_run(comm, &e, NULL);
 }
 
