@@ -101,6 +101,14 @@ typedef enum rubato_operator {
 } rubato_operator;
 #define RUBATO_OPERATOR_COUNT 5
 
+/* In what form float32 travels: rubato_set_wire. */
+typedef enum rubato_wire {
+	RUBATO_WIRE_SAME = 0,
+	RUBATO_WIRE_BFLOAT16 = 1,
+	RUBATO_WIRE_INT8 = 2,
+} rubato_wire;
+#define RUBATO_WIRE_COUNT 3
+
 typedef struct rubato_comm rubato_comm; /* A communicator. */
 typedef struct rubato_op rubato_op;     /* A persistent, non-blocking operation. */
 
@@ -568,12 +576,18 @@ typedef struct rubato_partial_options { /* The same on every rank; 0 is the defa
 	uint64_t seed;        /* Of majority's draw. */
 	const void *state;    /* Of rubato_partial_save: goes on from there; NULL: begins. */
 	uint64_t state_bytes;
+	/* In what form contributions and sums travel, as rubato_set_wire says: of SUM and AVG of
+	 * float32. A contribution is rounded when it is committed, and again when it is added to
+	 * one that waits. What is fed back of it, also of one that is discarded, comes into this
+	 * rank's next; it is not in a saved state. */
+	rubato_wire wire;
+	uint32_t feedback; /* 1: what rounding loses is added to what is rounded next. */
 } rubato_partial_options;
 #define RUBATO_PARTIAL_OPTIONS_INIT                                                                \
 	{                                                                                          \
 		(uint32_t)sizeof(rubato_partial_options), RUBATO_POLICY_SOLO,                      \
 			RUBATO_ROUNDS_ALIGNED, RUBATO_LATE_ACCUMULATE, RUBATO_COLLECT_EACH,        \
-			RUBATO_BY_RANKS, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0                        \
+			RUBATO_BY_RANKS, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, RUBATO_WIRE_SAME, 0   \
 	}
 
 /* "solo", ...; "unknown" for any other value. */
@@ -617,7 +631,8 @@ typedef struct rubato_round { /* What a round held: the same on every rank. */
 
 /*
  * Makes one for vectors of `count` elements. Collective. Operators: all (avg, max, min, sum,
- * prod). Memory, of rubato_alloc's heap: 5 + depth vectors (at least 8; RUBATO_COLLECT_LATEST: 8).
+ * prod). Memory, of rubato_alloc's heap: 5 + depth vectors (at least 8; RUBATO_COLLECT_LATEST: 8);
+ * with options.wire these are coded, and 3 vectors, or 5 with feedback, are not.
  * Errors: ARGUMENT (the text names the field; `state` is damaged, or of another policy or number of
  * ranks), MISMATCH (options differ between ranks; the text names the field and both values).
  */
@@ -859,12 +874,6 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_set_accumulate(rubato_comm *com
  * y is not finite, or becomes infinite, e is 0 (INT8: of all 128). One-shots remember nothing: they
  * are rounded without. Memory: the vector coded; 8 bytes an element with feedback.
  */
-typedef enum rubato_wire {
-	RUBATO_WIRE_SAME = 0,
-	RUBATO_WIRE_BFLOAT16 = 1,
-	RUBATO_WIRE_INT8 = 2,
-} rubato_wire;
-#define RUBATO_WIRE_COUNT 3
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_set_wire(rubato_comm *comm, rubato_wire wire,
 							  bool feedback);
 RUBATO_API const char *rubato_wire_name(rubato_wire wire); /* "float32", "bfloat16", "int8". */

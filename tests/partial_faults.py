@@ -115,11 +115,11 @@ RUNTIME = [
     ("peers are told the identity's buffer, not the joined one", 0,
      [(RUN, "record->in = [[(uint16_t)in]];", "RB_PARTIAL_IDENTITY")]),
     ("a late contribution is added twice", 0,
-     [(RUN, "rb_partial_merge(p, pending, p->buffers.lease, false);",
-       "rb_partial_merge(p, pending, p->buffers.lease, false);"
-       " rb_partial_merge(p, pending, p->buffers.lease, false);")]),
+     [(RUN, "rb_partial_merge(p, pending, p->buffers.lease, false, kept);",
+       "rb_partial_merge(p, pending, p->buffers.lease, false, kept);"
+       " rb_partial_merge(p, pending, p->buffers.lease, false, kept);")]),
     ("a late contribution is counted but not added", 0,
-     [(RUN, "rb_partial_merge(p, pending, p->buffers.lease, false);", ";")]),
+     [(RUN, "rb_partial_merge(p, pending, p->buffers.lease, false, kept);", ";")]),
     ("the machine is not told that a merge is over", 0,
      [(RUN, "rb_partial_call(p, RB_ROUNDS_MERGED, NULL, 0);", ";")]),
     ("what was joined in vain is dropped",

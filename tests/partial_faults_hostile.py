@@ -174,11 +174,11 @@ HOSTILE = [
        "type == RUBATO_UINT32 && columns[op] == 1 ? 0x7fffffffu : "
        "identities[type][columns[op]]")]),
     ("contribute: all but the last byte", 8,
-     [(RUN, "memcpy(lease, buffer, [[(size_t)p->vector.bytes]]);",
-       "(size_t)p->vector.bytes - 1")]),
+     [(RUN, "memcpy(lease, buffer, [[(size_t)p->vector.user_bytes]]);",
+       "(size_t)p->vector.user_bytes - 1")]),
     ("collect: the convenient one copies half", 8,
-     [(RUN, "memcpy(out, result, [[(size_t)p->vector.bytes]]);",
-       "(size_t)p->vector.bytes / 2")]),
+     [(RUN, "memcpy(out, result, [[(size_t)p->vector.user_bytes]]);",
+       "(size_t)p->vector.user_bytes / 2")]),
     ("collect: each wait has the timeout anew", 82,
      [(RUN, "if ([[*deadline_ns == 0]])",
        "true")]),
@@ -224,9 +224,9 @@ HOSTILE = [
      [(SURVIVORS, "rb_rounds_records(p->machine), [[rb_partial_records_bytes(p)]], true);",
        "rb_partial_records_bytes(p) / 2")]),
     ("restore: merged twice", 39,
-     [(SURVIVORS, "rb_partial_merge(p, p->buffers.pending, p->buffers.joined, true);",
-       "rb_partial_merge(p, p->buffers.pending, p->buffers.joined, true); rb_partial_merge(p, "
-       "p->buffers.pending, p->buffers.joined, true);")]),
+     [(SURVIVORS, "rb_partial_merge(p, p->buffers.pending, p->buffers.joined, true, NULL);",
+       "rb_partial_merge(p, p->buffers.pending, p->buffers.joined, true, NULL); rb_partial_merge("
+       "p, p->buffers.pending, p->buffers.joined, true, NULL);")]),
     ("options: depth is one more", 0,
      [(CREATE, "p->results.slot_count = [[rb_rounds_slots(&p->config.options)]];",
        "rb_rounds_slots(&p->config.options) - (p->config.options.depth > 3)")]),

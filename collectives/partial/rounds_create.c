@@ -29,7 +29,7 @@ size_t rb_rounds_bytes(const struct rb_rounds_config *config)
 	       part_bytes(n * sizeof(uint32_t)) + part_bytes(n);
 }
 
-_Static_assert(sizeof(rubato_partial_options) == 88, "a field more: what is its range?");
+_Static_assert(sizeof(rubato_partial_options) == 96, "a field more: what is its range?");
 
 static rubato_status config_check(const struct rb_rounds_config *c)
 {

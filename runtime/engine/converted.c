@@ -239,7 +239,7 @@ static rubato_status plan_prepare(struct rb_plan **plan, uint64_t count, uint32_
 	return rb_plan_from(&schedule, &layout, (uint8_t)unit_bytes, plan);
 }
 
-static rubato_status residual_prepare(struct rb_converted *c, uint64_t units)
+rubato_status rb_converted_residual(struct rb_converted *c, uint64_t units)
 {
 	c->residual_count = 2 * units * rb_code_values(c->wire);
 	c->residual = calloc(c->residual_count, sizeof(*c->residual));
@@ -256,14 +256,13 @@ rubato_status rb_converted_prepare(struct rb_converted *c, struct rb_memories *m
 	uint64_t in_units = c->block_units * c->in_blocks;
 	uint64_t out_units = rb_code_units(c->wire, c->out_values);
 
-	c->executor.ops = &converted_ops;
+	rb_converted_executor(c, memories->engine);
 	c->convert = rb_convert_of(rb_reduce_best());
-	c->coders = rb_coders_of(rb_reduce_best());
 	RB_TRY(plan_prepare(&c->there, in_units, unit_bytes, values));
 	RB_TRY(plan_prepare(&c->after, out_units, unit_bytes, values));
 	RB_TRY(rb_run_init(&c->run, c->there));
 	if (feedback)
-		RB_TRY(residual_prepare(c, in_units));
+		RB_TRY(rb_converted_residual(c, in_units));
 	if (c->memory != NULL && c->memory->size_bytes < in_units * unit_bytes) {
 		rb_memory_drop(memories, c->memory);
 		c->memory = NULL;
@@ -271,6 +270,13 @@ rubato_status rb_converted_prepare(struct rb_converted *c, struct rb_memories *m
 	return c->memory != NULL
 		       ? RUBATO_OK
 		       : rb_memory_alloc(memories, (size_t)(in_units * unit_bytes), &c->memory);
+}
+
+void rb_converted_executor(struct rb_converted *c, struct rb_engine *engine)
+{
+	c->executor.ops = &converted_ops;
+	c->coders = rb_coders_of(rb_reduce_best());
+	c->clock = engine->endpoints[0];
 }
 
 static void run_done(struct rb_engine *engine, struct rb_run *run)
@@ -284,7 +290,6 @@ static void run_done(struct rb_engine *engine, struct rb_run *run)
 void rb_converted_start(struct rb_converted *c, struct rb_engine *engine, bool back,
 			void (*then)(void *arg, rubato_status status, const char *text), void *arg)
 {
-	c->clock = engine->endpoints[0];
 	if (back && c->out_values == 0) {
 		then(arg, RUBATO_OK, "");
 		return;

@@ -57,6 +57,10 @@ static inline uint32_t rb_converted_bytes(const struct rb_converted *c)
  * loses is kept, from 0 on. */
 RB_NODISCARD rubato_status rb_converted_prepare(struct rb_converted *c,
 						struct rb_memories *memories, bool feedback);
+/* With wire and residual set: only the executor, for others' runs of what is coded. */
+void rb_converted_executor(struct rb_converted *c, struct rb_engine *engine);
+/* With wire and the number of units: 0 at first. */
+RB_NODISCARD rubato_status rb_converted_residual(struct rb_converted *c, uint64_t units);
 /* Converts `in`, or the result into `out`; calls then(), perhaps before it returns. */
 void rb_converted_start(struct rb_converted *c, struct rb_engine *engine, bool back,
 			void (*then)(void *arg, rubato_status status, const char *text), void *arg);

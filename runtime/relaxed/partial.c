@@ -31,7 +31,8 @@ uint32_t rb_partial_free_contribution(const struct rubato_partial *p)
 	return i;
 }
 
-void rb_partial_merge(struct rubato_partial *p, uint32_t into, uint32_t from, bool from_first)
+void rb_partial_merge(struct rubato_partial *p, uint32_t into, uint32_t from, bool from_first,
+		      float *residual)
 {
 	const void *operands[2] = { rb_partial_buffer(p, from_first ? from : into),
 				    rb_partial_buffer(p, from_first ? into : from) };
@@ -41,9 +42,48 @@ void rb_partial_merge(struct rubato_partial *p, uint32_t into, uint32_t from, bo
 					.from = operands,
 					.from_count = 2,
 					.count = p->vector.count };
+	const struct rb_coded coded = { .wire = p->vector.wire,
+					.to = both.to,
+					.from = operands,
+					.from_count = 2,
+					.count = p->vector.units,
+					.residual = residual };
 
-	if (p->vector.count > 0)
+	if (p->vector.count == 0)
+		return;
+	if (p->vector.wire != RUBATO_WIRE_SAME)
+		p->coded.reduction.coders->reduce(&coded);
+	else
 		p->vector.reduce(&both);
+}
+
+/* What is leased goes into its buffer as it travels. */
+static void encode(struct rubato_partial *p)
+{
+	const void *from = p->coded.lease;
+	const struct rb_coded coded = { .wire = p->vector.wire,
+					.to = rb_partial_buffer(p, p->buffers.lease),
+					.from = &from,
+					.from_count = 1,
+					.count = p->vector.count,
+					.residual = p->coded.reduction.residual };
+
+	p->coded.reduction.coders->encode(&coded);
+}
+
+const void *rb_partial_decoded(const struct rubato_partial *p, uint32_t index, float *to)
+{
+	const void *from = rb_partial_buffer(p, index);
+	const struct rb_coded coded = { .wire = p->vector.wire,
+					.to = to,
+					.from = &from,
+					.from_count = 1,
+					.count = p->vector.count };
+
+	if (p->vector.wire == RUBATO_WIRE_SAME)
+		return from;
+	p->coded.reduction.coders->decode(&coded);
+	return to;
 }
 
 /* What the verdict on a commit means for the buffers: before anything else happens. */
@@ -221,11 +261,13 @@ static void reduce_start(struct rb_engine *engine, struct rubato_partial *p, uin
 	run->peers = p->reduction.peers;
 	run->type = p->vector.type;
 	run->op = p->vector.op;
+	if (p->vector.wire != RUBATO_WIRE_SAME)
+		run->executor = &p->coded.reduction.executor;
 	run->divisor = (uint32_t)divisor;
 	run->tag = rb_partial_run_tag(p, RB_PARTIAL_TAG_REDUCE, round);
 	run->signature = (struct rb_signature) {
 		.kind = RB_KIND_ALLREDUCE,
-		.type = (uint8_t)p->vector.type,
+		.type = rb_signature_type(p->vector.type, p->vector.wire),
 		.op = (uint8_t)p->vector.op,
 		.algorithm = (uint8_t)(run->plan->algorithm - rb_algorithms),
 		.root = UINT32_MAX,
@@ -391,7 +433,8 @@ rubato_status rubato_partial_acquire(rubato_partial *p, void **buffer)
 {
 	if (p == NULL || buffer == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial acquire: NULL");
-	*buffer = rb_partial_buffer(p, p->buffers.lease);
+	*buffer = p->vector.wire != RUBATO_WIRE_SAME ? p->coded.lease
+						     : rb_partial_buffer(p, p->buffers.lease);
 	if (!p->buffers.leased && p->config.options.zeroed)
 		rb_reduce_identity(p->vector.type, p->vector.op, *buffer, p->vector.count);
 	p->buffers.leased = true;
@@ -424,10 +467,11 @@ static void merge(struct rubato_partial *p)
 	struct rb_engine *engine = &p->comm->engine;
 	/* The machine keeps it where it is until it is told that this is over. */
 	uint32_t pending = p->buffers.pending;
+	float *kept = p->coded.reduction.residual;
 
 	if (p->vector.bytes > MERGE_LOCKED_BYTES)
 		rb_engine_leave(engine);
-	rb_partial_merge(p, pending, p->buffers.lease, false);
+	rb_partial_merge(p, pending, p->buffers.lease, false, kept);
 	if (p->vector.bytes > MERGE_LOCKED_BYTES)
 		rb_engine_enter(engine);
 	rb_partial_call(p, RB_ROUNDS_MERGED, NULL, 0);
@@ -438,6 +482,12 @@ static rubato_status commit(struct rubato_partial *p, uint64_t step, uint64_t we
 	struct rb_rounds_commit c = { .step = step, .weight = weight };
 
 	RB_TRY(commit_check(p, step, weight));
+	if (p->vector.wire != RUBATO_WIRE_SAME) {
+		rb_engine_leave(&p->comm->engine);
+		encode(p);
+		rb_engine_enter(&p->comm->engine);
+		RB_TRY(end_check(p));
+	}
 	if (p->clocks.work_since_ns > 0)
 		c.duration_ns = rb_engine_now(&p->comm->engine) - p->clocks.work_since_ns;
 	p->buffers.leased = false;
@@ -471,7 +521,7 @@ rubato_status rubato_partial_contribute(rubato_partial *p, const void *buffer, u
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial contribute: NULL");
 	RB_TRY(rubato_partial_acquire(p, &lease));
 	if (p->vector.count > 0)
-		memcpy(lease, buffer, (size_t)p->vector.bytes);
+		memcpy(lease, buffer, (size_t)p->vector.user_bytes);
 	return rubato_partial_commit(p, step, weight);
 }
 
@@ -620,12 +670,14 @@ rubato_status rubato_partial_collect_view(rubato_partial *p, const void **result
 		round_fill(p, &p->results.slots[slot], round);
 	before = waited(p) - before;
 	rb_engine_leave(engine);
-	p->clocks.work_since_ns = rb_engine_now(engine);
-	p->clocks.call_ns += p->clocks.work_since_ns - begin - before;
+	/* It stays as it is until it is released. */
 	if (err == RUBATO_OK)
 		*result = slot != RB_ROUNDS_NO_SLOT
-				  ? rb_partial_buffer(p, p->results.slots[slot].buffer)
+				  ? rb_partial_decoded(p, p->results.slots[slot].buffer,
+						       p->coded.result)
 				  : NULL;
+	p->clocks.work_since_ns = rb_engine_now(engine);
+	p->clocks.call_ns += p->clocks.work_since_ns - begin - before;
 	return err;
 }
 
@@ -659,7 +711,7 @@ rubato_status rubato_partial_collect(rubato_partial *p, void *out, bool *collect
 	if (result == NULL)
 		return RUBATO_OK;
 	if (p->vector.count > 0)
-		memcpy(out, result, (size_t)p->vector.bytes);
+		memcpy(out, result, (size_t)p->vector.user_bytes);
 	return rubato_partial_release(p);
 }
 

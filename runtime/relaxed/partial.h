@@ -18,6 +18,7 @@
 
 #include "collectives/partial/rounds.h"
 #include "runtime/comm.h"
+#include "runtime/engine/converted.h"
 #include "runtime/engine/run.h"
 #include "runtime/relaxed/protocol_driver.h"
 
@@ -26,8 +27,10 @@
 #define RB_PARTIAL_RESULTS 5u /* The first one's buffer. */
 #define RB_PARTIAL_NONE UINT32_MAX
 
-struct rb_partial_vector { /* What is reduced. */
-	uint64_t count, bytes;
+struct rb_partial_vector {          /* What is reduced. */
+	uint64_t count, user_bytes; /* As the application has it, */
+	uint64_t units, bytes;      /* and as it lies in the slab, is reduced and travels. */
+	rubato_wire wire;
 	rubato_type type;
 	rubato_operator op;
 	rb_reduce_fn reduce;
@@ -42,6 +45,14 @@ struct rb_partial_buffers {
 	uint32_t lease;  /* Always one: the next to be written into. */
 	bool leased;
 	uint32_t pending, joined;
+};
+
+/* Where the wire has another form than the vector: all else is in the slab. `lease` and the first
+ * half of the residual are the application's thread's. */
+struct rb_partial_coded {
+	struct rb_converted reduction; /* Its executor; and the residual. */
+	float *lease, *result, *left;  /* What the application writes and reads; `left` when a loss
+					  has ended the rounds. NULL: not coded. */
 };
 
 struct rb_partial_result { /* Of a slot: a completed round, or the running one's target. */
@@ -104,6 +115,7 @@ struct rubato_partial {
 
 	struct rb_partial_vector vector;
 	struct rb_partial_buffers buffers;
+	struct rb_partial_coded coded;
 	struct rb_partial_results results;
 	struct rb_partial_exchange exchange;
 	struct rb_partial_reduction reduction;
@@ -148,8 +160,11 @@ void rb_partial_call(struct rubato_partial *p, enum rb_rounds_call call, const v
 void rb_partial_driver_event(struct rb_engine *engine, struct rb_protocol_driver *driver,
 			     const struct rb_protocol_event *event);
 void rb_partial_driver_ended(struct rb_engine *engine, struct rb_protocol_driver *driver);
-/* into = op(into, from), or op(from, into). */
-void rb_partial_merge(struct rubato_partial *p, uint32_t into, uint32_t from, bool from_first);
+/* into = op(into, from), or op(from, into). `residual`: of the application's thread, or NULL. */
+void rb_partial_merge(struct rubato_partial *p, uint32_t into, uint32_t from, bool from_first,
+		      float *residual);
+/* What lies in a buffer, as the application has it: there, or decoded into `to`. */
+const void *rb_partial_decoded(const struct rubato_partial *p, uint32_t index, float *to);
 uint32_t rb_partial_free_contribution(const struct rubato_partial *p);
 
 /* Finds who takes part in the current round's reduction; this rank's place among them. */

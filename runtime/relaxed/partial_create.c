@@ -40,9 +40,10 @@
 	ROW(FULL_EVERY, "full_every", o->full_every)                                               \
 	ROW(MAX_ABSENCE, "max_absence", o->max_absence)                                            \
 	ROW(SEED, "seed", o->seed)                                                                 \
+	ROW(WIRE, "wire", o->wire)                                                                 \
 	ROW(STATE, "state", p->state_hash)
-/* size_bytes, zeroed and the state itself are each rank's own. */
-_Static_assert(sizeof(rubato_partial_options) == 88,
+/* size_bytes, zeroed, feedback and the state itself are each rank's own. */
+_Static_assert(sizeof(rubato_partial_options) == 96,
 	       "a field more: is it compared, checked, and has it a default?");
 
 #define WORD_ENUM(word, name, value) WORD_##word,
@@ -63,6 +64,24 @@ static void words_fill(const struct rubato_partial *p, uint64_t words[WORDS])
 	const rubato_partial_options *o = &p->config.options;
 
 	COMPARED(WORD_FILL)
+}
+
+static rubato_status wire_check(const struct rubato_partial *p)
+{
+	const rubato_partial_options *o = &p->config.options;
+	bool adds = p->vector.op == RUBATO_SUM || p->vector.op == RUBATO_AVG;
+
+	if ((unsigned)o->wire >= RUBATO_WIRE_COUNT)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: wire %d", (int)o->wire);
+	if (o->feedback > 1)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: feedback %u", o->feedback);
+	if (o->wire != RUBATO_WIRE_SAME && (!adds || p->vector.type != RUBATO_FLOAT32))
+		return RB_FAIL(RUBATO_ERR_ARGUMENT,
+			       "partial: a %s of %s cannot travel as %s: only sums and averages "
+			       "of float32 can",
+			       rubato_operator_name(p->vector.op), rubato_type_name(p->vector.type),
+			       rubato_wire_name(o->wire));
+	return RUBATO_OK;
 }
 
 static rubato_status options_check(const struct rubato_partial *p)
@@ -90,7 +109,7 @@ static rubato_status options_check(const struct rubato_partial *p)
 			       DEPTH_MAX);
 	if (o->zeroed > 1)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: zeroed %u", o->zeroed);
-	return RUBATO_OK;
+	return wire_check(p);
 }
 
 static void options_default(rubato_partial_options *o, uint32_t rank_count)
@@ -111,10 +130,13 @@ static rubato_status plan_make(struct rubato_partial *p, uint32_t rank, uint32_t
 	struct rb_choice_facts facts = p->comm->choices.facts;
 	struct rb_build who = rb_comm_build(p->comm);
 	int forced = p->comm->choices.forced[RB_KIND_ALLREDUCE];
-	uint32_t element_bytes = (uint32_t)rubato_type_bytes(p->vector.type);
-	struct rb_plan_key key = { .count = p->vector.count,
+	bool coded = p->vector.wire != RUBATO_WIRE_SAME;
+	uint32_t element_bytes =
+		coded ? rb_code_bytes(p->vector.wire) : (uint32_t)rubato_type_bytes(p->vector.type);
+	struct rb_plan_key key = { .count = p->vector.units,
 				   .kind = RB_KIND_ALLREDUCE,
-				   .element_bytes = (uint8_t)element_bytes };
+				   .element_bytes = (uint8_t)element_bytes,
+				   .coded = coded };
 	struct rb_choice choice;
 
 	facts.put = false; /* Slabs have no keys. */
@@ -127,7 +149,8 @@ static rubato_status plan_make(struct rubato_partial *p, uint32_t rank, uint32_t
 	who.rank = rank;
 	if (facts.host_ranks > rank_count)
 		facts.host_ranks = rank_count;
-	RB_TRY(rb_choose(&facts, RB_KIND_ALLREDUCE, p->vector.count, element_bytes, forced,
+	facts.coded = coded;
+	RB_TRY(rb_choose(&facts, RB_KIND_ALLREDUCE, p->vector.units, element_bytes, forced,
 			 &choice));
 	key.algorithm = choice.algorithm;
 	RB_TRY(rb_plan_make(&key, NULL, &choice, &who, plan));
@@ -237,13 +260,46 @@ static rubato_status tables_make(struct rubato_partial *p)
 	return RUBATO_OK;
 }
 
+/* One rank alone rounds nothing. */
+static void vector_measure(struct rubato_partial *p)
+{
+	struct rb_partial_vector *v = &p->vector;
+
+	v->user_bytes = v->bytes = v->count * rubato_type_bytes(v->type);
+	v->units = v->count;
+	v->wire = p->config.rank_count > 1 ? p->config.options.wire : RUBATO_WIRE_SAME;
+	if (v->wire == RUBATO_WIRE_SAME)
+		return;
+	v->units = rb_code_units(v->wire, v->count);
+	v->bytes = v->units * rb_code_bytes(v->wire);
+}
+
+static rubato_status coded_make(struct rubato_partial *p)
+{
+	struct rb_partial_coded *c = &p->coded;
+
+	if (p->vector.wire == RUBATO_WIRE_SAME)
+		return RUBATO_OK;
+	c->reduction.wire = p->vector.wire;
+	rb_converted_executor(&c->reduction, &p->comm->engine);
+	c->lease = calloc(p->vector.count + 1, sizeof(*c->lease));
+	c->result = calloc(p->vector.count + 1, sizeof(*c->result));
+	c->left = calloc(p->vector.count + 1, sizeof(*c->left));
+	if (c->lease == NULL || c->result == NULL || c->left == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "partial: vectors of %llu elements",
+			       (unsigned long long)p->vector.count);
+	return p->config.options.feedback ? rb_converted_residual(&c->reduction, p->vector.units)
+					  : RUBATO_OK;
+}
+
 /* All that one rank does alone. Under the lock. */
 static rubato_status prepare(struct rubato_partial *p)
 {
 	RB_TRY(options_check(p));
 	options_default(&p->config.options, p->config.rank_count);
-	p->vector.bytes = p->vector.count * rubato_type_bytes(p->vector.type);
+	vector_measure(p);
 	RB_TRY(tables_make(p));
+	RB_TRY(coded_make(p));
 	RB_TRY(rb_rounds_init(p->machine, &p->config));
 	RB_TRY(rb_partial_state_take(p));
 	RB_TRY(plans_make(p));
@@ -267,6 +323,10 @@ static void memory_release(struct rubato_partial *p, bool quiet)
 		free(p->results.slots[i].member);
 	}
 	free(p->exchange.scratch);
+	rb_converted_fini(&p->coded.reduction);
+	free(p->coded.lease);
+	free(p->coded.result);
+	free(p->coded.left);
 	free(p->results.slots);
 	free(p->results.lent_ranks);
 	free(p->reduction.peers);

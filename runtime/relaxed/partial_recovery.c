@@ -12,7 +12,7 @@ static void restore(struct rubato_partial *p)
 	if (p->buffers.pending == RB_PARTIAL_NONE)
 		p->buffers.pending = p->buffers.joined;
 	else /* Into the pending one: peers may still be reading what was joined. */
-		rb_partial_merge(p, p->buffers.pending, p->buffers.joined, true);
+		rb_partial_merge(p, p->buffers.pending, p->buffers.joined, true, NULL);
 	p->buffers.joined = RB_PARTIAL_NONE;
 }
 

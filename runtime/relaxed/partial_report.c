@@ -23,7 +23,7 @@ rubato_status rubato_partial_pending(rubato_partial *p, const void **buffer,
 		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "partial pending: the rounds go on");
 	} else {
 		*buffer = p->buffers.pending != RB_PARTIAL_NONE
-				  ? rb_partial_buffer(p, p->buffers.pending)
+				  ? rb_partial_decoded(p, p->buffers.pending, p->coded.left)
 				  : NULL;
 		if (contribution != NULL)
 			*contribution = rb_rounds_pending(p->machine);

@@ -354,7 +354,7 @@ static rubato_policy policy_draw(uint64_t seed, rubato_policy policy)
 	return policy;
 }
 
-_Static_assert(sizeof(rubato_partial_options) == 88, "a field more: what is drawn for it?");
+_Static_assert(sizeof(rubato_partial_options) == 96, "a field more: what is drawn for it?");
 
 static void config_draw(struct world *w)
 {

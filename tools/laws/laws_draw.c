@@ -14,6 +14,7 @@
 #define LONG_SUM 400          /* Contributions whose sum of 32 bits may be exact. */
 #define LATER_POLICIES 6      /* From this one on: never raised, see later_policy_draw. */
 #define LATER_STREAM 0x90
+#define WIRE_STREAM 0xb0
 
 uint64_t laws_below(struct rng *random, uint64_t bound)
 {
@@ -117,7 +118,7 @@ static void later_policy_draw(struct laws_op *op)
 	}
 }
 
-_Static_assert(sizeof(rubato_partial_options) == 88, "a field more: what is drawn for it?");
+_Static_assert(sizeof(rubato_partial_options) == 96, "a field more: what is drawn for it?");
 
 static void options_draw(struct laws_op *op, struct rng *random)
 {
@@ -147,6 +148,17 @@ static void options_draw(struct laws_op *op, struct rng *random)
 	op->depth = o->depth > 0 ? o->depth : 8;
 }
 
+/* A stream of its own, as later policies have. What is fed back, and int8, would make results of
+ * other elements and rounds. */
+static void wire_draw(struct laws_op *op)
+{
+	struct rng own = rng_open(op->trial->seed, WIRE_STREAM, op->index);
+
+	if (op->type == RUBATO_FLOAT32 && laws_chance(&own, 2) &&
+	    (op->reduction == RUBATO_SUM || op->reduction == RUBATO_AVG))
+		op->options.wire = RUBATO_WIRE_BFLOAT16;
+}
+
 static void values_draw(struct laws_op *op, struct rng *random, uint32_t n)
 {
 	static const rubato_operator reductions[] = { RUBATO_SUM, RUBATO_AVG, RUBATO_AVG,
@@ -167,6 +179,7 @@ static void values_draw(struct laws_op *op, struct rng *random, uint32_t n)
 		op->count = 0;
 	if (n <= 6 && laws_chance(random, 500)) /* Chunks, and what is larger than them. */
 		op->count = 20000 + laws_below(random, laws_chance(random, 3) ? 500000 : 60000);
+	wire_draw(op);
 }
 
 /* ---- Faults ---- */
@@ -375,6 +388,7 @@ static void lagged_draw(struct laws_trial *trial, struct rng *random)
 	trial->ops[0].reduction = l->reduction;
 	trial->ops[0].count = l->count;
 	trial->ops[0].nans = trial->ops[0].real = false;
+	trial->ops[0].options.wire = RUBATO_WIRE_SAME;
 	l->digest_count = trial->steps[0][0];
 	l->digests = calloc(l->digest_count, sizeof(*l->digests));
 	if (l->digests == NULL)

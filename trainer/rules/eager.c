@@ -80,7 +80,7 @@ struct tr_rule_state {
 /* ---- Options ---- */
 
 /* Here, and in policy_read and policy_give, is all that a policy's text says. */
-_Static_assert(sizeof(rubato_partial_options) == 88, "a field more: does it belong here?");
+_Static_assert(sizeof(rubato_partial_options) == 96, "a field more: does it belong here?");
 
 static bool policy_read(const char *option, const char *text, void *to, struct option_error *error)
 {

@@ -40,19 +40,21 @@ void rounds_wrong(struct rounds *w, const char *format, ...)
 	(void)pthread_mutex_unlock(&w->lock);
 }
 
-/* Small enough for exact sums in float32, too. */
-static int64_t value_of(uint32_t rank, uint64_t step, uint64_t i)
+/* Small enough for exact sums in float32, too; coded, in bfloat16 (below 257), all of them. */
+static int64_t value_of(const struct rounds *w, uint32_t rank, uint64_t step, uint64_t i)
 {
-	return (int64_t)((rank * 31 + step * 7 + i * 3) % 101) + 1;
+	uint64_t most = w->options.wire == RUBATO_WIRE_SAME ? 101 : 3;
+
+	return (int64_t)((rank * 31 + step * 7 + i * 3) % most) + 1;
 }
 
 static void write_contribution(const struct rounds *w, void *buffer, uint32_t rank, uint64_t step)
 {
 	for (uint64_t i = 0; i < w->count; i++) {
 		if (w->floats)
-			((float *)buffer)[i] = (float)value_of(rank, step, i);
+			((float *)buffer)[i] = (float)value_of(w, rank, step, i);
 		else
-			((int64_t *)buffer)[i] = value_of(rank, step, i);
+			((int64_t *)buffer)[i] = value_of(w, rank, step, i);
 	}
 }
 
@@ -66,7 +68,7 @@ static uint64_t delay_of(const struct rounds *w, uint32_t rank, uint32_t n, uint
 }
 
 /* The sum that a round's own account of itself gives. Accumulated numbers are consecutive. */
-static int64_t expected(const rubato_round *round, uint32_t n, uint64_t i)
+static int64_t expected(const struct rounds *w, const rubato_round *round, uint32_t n, uint64_t i)
 {
 	int64_t sum = 0;
 
@@ -74,19 +76,39 @@ static int64_t expected(const rubato_round *round, uint32_t n, uint64_t i)
 		const rubato_contribution *c = &round->ranks[r];
 
 		for (uint32_t k = 0; c->member && k < c->count; k++)
-			sum += value_of(r, c->last_step - k, i);
+			sum += value_of(w, r, c->last_step - k, i);
 	}
 	return sum;
+}
+
+/* Whether that is what `sum` may have become. int8: no rounding of up to `roundings` loses more
+ * than half a step of the largest value, that of all together. */
+static bool average_right(const struct rounds *w, float got, int64_t sum, float factor,
+			  uint32_t roundings, int64_t largest)
+{
+	float average = (float)sum * factor;
+	float bound = (float)roundings * (float)largest * factor / 250.0f;
+
+	if (w->options.wire == RUBATO_WIRE_BFLOAT16)
+		average = rubato_bfloat16_to_float32(rubato_float32_to_bfloat16(average));
+	if (w->options.wire == RUBATO_WIRE_INT8)
+		return got >= average - bound && got <= average + bound;
+	return got == average;
 }
 
 static void result_check(struct rounds *w, uint32_t me, uint32_t n, const void *result,
 			 const rubato_round *round)
 {
-	for (uint64_t i = 0; i < w->count; i++) {
-		int64_t sum = expected(round, n, i);
-		float average = (float)sum * (1.0f / (float)round->divisor);
+	float factor = 1.0f / (float)round->divisor;
+	uint32_t contributions = 0;
 
-		if (w->floats ? ((const float *)result)[i] != average
+	for (uint32_t r = 0; r < n; r++)
+		contributions += round->ranks[r].member ? round->ranks[r].count : 0;
+	for (uint64_t i = 0; i < w->count; i++) {
+		int64_t sum = expected(w, round, n, i);
+
+		if (w->floats ? !average_right(w, ((const float *)result)[i], sum, factor,
+					       2 * contributions + 1, 3 * contributions)
 			      : ((const int64_t *)result)[i] != sum) {
 			rounds_wrong(w, "rank %u, round %llu, element %llu: not %lld", me,
 				     (unsigned long long)round->round, (unsigned long long)i,
@@ -278,8 +300,10 @@ static void restored_check(struct rounds *w, rubato_comm *comm, rubato_partial *
 		int64_t sum = 0;
 
 		for (uint32_t k = 0; k < c.count; k++)
-			sum += value_of(me, c.last_step - k, i);
-		if (((const int64_t *)buffer)[i] != sum) {
+			sum += value_of(w, me, c.last_step - k, i);
+		if (w->floats ? !average_right(w, ((const float *)buffer)[i], sum, 1.0f,
+					       2 * c.count, 3 * c.count)
+			      : ((const int64_t *)buffer)[i] != sum) {
 			rounds_wrong(w, "rank %u: pending element %llu", me, (unsigned long long)i);
 			return;
 		}

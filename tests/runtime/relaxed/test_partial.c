@@ -58,6 +58,14 @@ START_TEST(every_policy_on_threads)
 		world.rotating = true;
 		world.count = 20000; /* Merges without the lock. */
 		threads_run(n, rubato_policy_name((rubato_policy)_i));
+		rounds_init(&world);
+		policy_set((uint32_t)_i, n);
+		world.options.rounds = RUBATO_ROUNDS_FREE;
+		world.options.wire = (rubato_wire)(1 + ((uint32_t)_i + n) % 2);
+		world.floats = true;
+		world.delay_ns = 200000;
+		world.count = 40001;
+		threads_run(n, rubato_policy_name((rubato_policy)_i));
 	}
 }
 END_TEST
@@ -106,6 +114,8 @@ START_TEST(every_option_simulated)
 		world.options.zeroed = seed % 2 == 1;
 		world.options.seed = seed;
 		world.floats = seed % 3 == 1;
+		if (world.floats)
+			world.options.wire = (rubato_wire)(seed / 3 % 3);
 		world.delay_ns = seed % 5 * 250000;
 		world.rotating = seed % 2 == 1;
 		world.eras = seed % 4 == 2 ? 3 : 1;
@@ -143,6 +153,142 @@ START_TEST(solo_waits_for_nobody)
 	for (uint32_t r = 0; r < 8; r++)
 		ck_assert(r == 5 || world.in_steps_ns[r] > 190000000);
 	ck_assert_uint_ge(world.stats[0].full_rounds, 20);
+}
+END_TEST
+
+/* ---- What rounding loses is fed back ---- */
+
+#define FED_COUNT 300
+#define FED_STEPS 30
+
+struct fed {
+	rubato_wire wire;
+	pthread_mutex_t lock;
+	double in[FED_COUNT], out[FED_COUNT]; /* What was committed and came out, */
+	double left[FED_COUNT];               /* and what the ranks have left of it. */
+	uint64_t merged;
+};
+
+static void fed_commit(struct fed *f, float *buffer, uint32_t rank, uint32_t step)
+{
+	for (uint32_t i = 0; i < FED_COUNT; i++) {
+		buffer[i] = (float)((rank * 7919 + step * 31 + i * 13) % 1999) - 1000.0f;
+		(void)pthread_mutex_lock(&f->lock);
+		f->in[i] += (double)buffer[i];
+		(void)pthread_mutex_unlock(&f->lock);
+	}
+}
+
+static rubato_status fed_collect(struct fed *f, rubato_comm *comm, rubato_partial *p)
+{
+	const void *result;
+
+	for (;;) {
+		RB_TRY(rubato_partial_collect_view(p, &result, NULL, RUBATO_TIMEOUT_DEFAULT));
+		if (result == NULL)
+			return RUBATO_OK;
+		for (uint32_t i = 0; rubato_rank(comm) == 0 && i < FED_COUNT; i++)
+			f->out[i] += (double)((const float *)result)[i];
+		RB_TRY(rubato_partial_release(p));
+	}
+}
+
+static void fed_left(struct fed *f, rubato_comm *comm, rubato_partial *p)
+{
+	rubato_partial_stats stats = { .size_bytes = sizeof(stats) };
+	const struct rb_converted *c = &p->coded.reduction;
+
+	rb_engine_enter(&comm->engine);
+	(void)pthread_mutex_lock(&f->lock);
+	for (uint32_t i = 0; i < FED_COUNT; i++)
+		f->left[i] +=
+			(double)c->residual[i] + (double)c->residual[c->residual_count / 2 + i];
+	(void)pthread_mutex_unlock(&f->lock);
+	rb_engine_leave(&comm->engine);
+	ck_assert_int_eq(rubato_partial_get_stats(p, &stats), RUBATO_OK);
+	f->merged += rubato_rank(comm) == 2 ? stats.merged : 0;
+}
+
+/* Rank 2 is late, and commits three times as often: what waits is added up. */
+static rubato_status fed_main(rubato_comm *comm, void *arg)
+{
+	rubato_partial_options options = RUBATO_PARTIAL_OPTIONS_INIT;
+	uint32_t rank = rubato_rank(comm);
+	struct fed *f = arg;
+	rubato_partial *p;
+	void *buffer;
+
+	options.rounds = RUBATO_ROUNDS_FREE;
+	options.policy = RUBATO_POLICY_QUORUM;
+	options.quorum = 3;
+	options.wire = f->wire;
+	options.feedback = 1;
+	RB_TRY(rubato_set_algorithm(comm, "allreduce", "direct"));
+	RB_TRY(rubato_partial_create(comm, FED_COUNT, RUBATO_FLOAT32, RUBATO_SUM, &options, &p));
+	for (uint32_t step = 0; step < FED_STEPS; step++) {
+		for (uint32_t k = 0; k < (rank == 2 ? 3 : 1); k++) {
+			RB_TRY(rubato_partial_acquire(p, &buffer));
+			fed_commit(f, buffer, rank, 3 * step + k);
+			RB_TRY(rubato_partial_commit(p, 3 * step + k, 1));
+		}
+		RB_TRY(fed_collect(f, comm, p));
+	}
+	RB_TRY(rubato_partial_drain(p));
+	RB_TRY(fed_collect(f, comm, p));
+	RB_TRY(rubato_barrier(comm));
+	fed_left(f, comm, p);
+	RB_TRY(rubato_barrier(comm));
+	return rubato_partial_free(p);
+}
+
+/* Of bfloat16 to the last bit: all are whole numbers. */
+START_TEST(what_is_fed_back_adds_up)
+{
+	struct fed *f = calloc(1, sizeof(*f));
+	double most = 0;
+
+	ck_assert(f != NULL);
+	f->wire = (rubato_wire)_i;
+	ck_assert_int_eq(pthread_mutex_init(&f->lock, NULL), 0);
+	ck_assert_int_eq(local_run(3, shm, fed_main, f, NULL), RUBATO_OK);
+	ck_assert_uint_gt(f->merged, 0);
+	for (uint32_t i = 0; i < FED_COUNT; i++) {
+		double lost = f->in[i] - f->out[i] - f->left[i];
+
+		ck_assert_msg(_i == RUBATO_WIRE_INT8 ? lost < 0.1 && lost > -0.1 : lost == 0,
+			      "element %u: %g in, %g out, %g left", i, f->in[i], f->out[i],
+			      f->left[i]);
+		most = f->left[i] > most ? f->left[i] : most;
+	}
+	ck_assert(most > 0 && most < 100);
+	free(f);
+}
+END_TEST
+
+/* What cannot be coded is refused, on all ranks; and so is what they do not say alike. */
+static rubato_status wires_main(rubato_comm *comm, void *arg)
+{
+	rubato_partial_options options = RUBATO_PARTIAL_OPTIONS_INIT;
+	uint32_t rank = rubato_rank(comm);
+	rubato_partial *p;
+
+	(void)arg;
+	options.wire = RUBATO_WIRE_INT8;
+	ck_assert_int_eq(rubato_partial_create(comm, 9, RUBATO_FLOAT32, RUBATO_MAX, &options, &p),
+			 RUBATO_ERR_ARGUMENT);
+	ck_assert_ptr_ne(strstr(rubato_error_text(), "only sums and averages"), NULL);
+	ck_assert_int_eq(rubato_partial_create(comm, 9, RUBATO_FLOAT64, RUBATO_SUM, &options, &p),
+			 RUBATO_ERR_ARGUMENT);
+	options.wire = (rubato_wire)(1 + rank);
+	ck_assert_int_eq(rubato_partial_create(comm, 9, RUBATO_FLOAT32, RUBATO_SUM, &options, &p),
+			 RUBATO_ERR_MISMATCH);
+	ck_assert_ptr_ne(strstr(rubato_error_text(), "wire is"), NULL);
+	return RUBATO_OK;
+}
+
+START_TEST(wires_are_compared)
+{
+	ck_assert_int_eq(local_run(2, shm, wires_main, NULL, NULL), RUBATO_OK);
 }
 END_TEST
 
@@ -534,6 +680,9 @@ START_TEST(survivors_of_crashes_agree)
 		world.options.group = 0;
 		world.options.deadline_ns = 20000;
 		world.options.rounds = (rubato_rounds)(seed / 2 % 2);
+		world.floats = seed % 3 == 2;
+		if (world.floats)
+			world.options.wire = (rubato_wire)(seed / 3 % 3);
 		world.count = 1000;
 		world.steps = 60;
 		world.delay_ns = seed % 4 * 10000;
@@ -641,6 +790,8 @@ int main(void)
 #ifdef RB_HAVE_UCX
 	tcase_add_loop_test(threads, every_policy_over_ucx, 0, RUBATO_POLICY_COUNT);
 #endif
+	tcase_add_loop_test(threads, what_is_fed_back_adds_up, 1, RUBATO_WIRE_COUNT);
+	tcase_add_test(threads, wires_are_compared);
 	tcase_add_test(threads, rounds_go_on_without_calls);
 	tcase_add_loop_test(threads, side_by_side_in_any_order, 1, BESIDE_MAX + 1);
 	tcase_add_test(threads, full_rounds_equal_the_allreduce);
