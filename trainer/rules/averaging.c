@@ -1,6 +1,7 @@
 /*
  * averaging.c -- one vector: parameters, statistics, optimizer's states, extras. In float32 one
- * allreduce takes it all; otherwise compressed_mean.h takes the parameters and the extras.
+ * allreduce takes it all; otherwise the parameters have one of their own, over a wire of fewer bits
+ * (rubato_set_wire), which feeds back what rounding loses.
  *
  * A float32 sum would round an extra, and of the difference of two nearly equal ones (the spread of
  * models, say) nothing might be left. So it travels as the digits of a fixed-point number, base
@@ -9,10 +10,9 @@
 #include "trainer/rules/averaging.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "trainer/rules/compressed_mean.h"
 
 #define DIGIT_COUNT 16
 #define DIGIT_BASE 256.0
@@ -25,9 +25,9 @@ struct tr_averaging {
 	uint32_t rank_count, extra_count;
 	size_t statistics_count, state_count; /* Floats that are averaged: 0 where they are not. */
 	float *vector;
-	rubato_op *mean;                       /* Of what travels as float32; NULL: nothing does. */
-	struct tr_compressed_mean *compressed; /* NULL: parameters and extras are in `mean`. */
-	double square;                         /* Of the way to the mean. */
+	rubato_op *mean;  /* Of what travels as float32; NULL: nothing does. */
+	rubato_op *coded; /* Of the parameters, in fewer bits; NULL: they are in `mean`. */
+	double square;    /* Of the way to the mean. */
 	bool in_flight;
 };
 
@@ -36,7 +36,7 @@ void tr_averaging_close(struct tr_averaging *a)
 	if (a == NULL)
 		return;
 	rubato_op_free(a->mean);
-	tr_compressed_mean_close(a->compressed);
+	rubato_op_free(a->coded);
 	(void)rubato_free(a->comm, a->vector);
 	free(a);
 }
@@ -51,11 +51,29 @@ static float *states_of(struct tr_averaging *a)
 	return a->vector + a->ctx->parameter_count + a->statistics_count;
 }
 
+static rubato_status open_coded(struct tr_averaging *a)
+{
+	static const rubato_wire wires[] = {
+		[TR_COMPRESSION_F32] = RUBATO_WIRE_SAME,
+		[TR_COMPRESSION_BF16] = RUBATO_WIRE_BFLOAT16,
+		[TR_COMPRESSION_INT8] = RUBATO_WIRE_INT8,
+	};
+	const struct tr_rule_context *ctx = a->ctx;
+
+	TR_TRY(tr_check(ctx->error, rubato_set_wire(a->comm, wires[a->options->compression], true),
+			"set_wire"));
+	TR_TRY(tr_check(ctx->error,
+			rubato_op_allreduce(a->comm, a->vector, a->vector, ctx->parameter_count,
+					    RUBATO_FLOAT32, RUBATO_AVG, &a->coded),
+			"op_allreduce of rounded models"));
+	return tr_check(ctx->error, rubato_set_wire(a->comm, RUBATO_WIRE_SAME, false), "set_wire");
+}
+
 static rubato_status open_vector(struct tr_averaging *a)
 {
 	const struct tr_rule_context *ctx = a->ctx;
 	bool whole = a->options->compression == TR_COMPRESSION_F32;
-	size_t digits = whole ? a->extra_count * DIGIT_COUNT : 0;
+	size_t digits = a->extra_count * DIGIT_COUNT;
 	size_t total = ctx->parameter_count + tail_count(a) + digits;
 	size_t first = whole ? 0 : ctx->parameter_count;
 	void *memory;
@@ -64,8 +82,7 @@ static rubato_status open_vector(struct tr_averaging *a)
 			"alloc for the average of models"));
 	a->vector = memory;
 	if (!whole)
-		TR_TRY(tr_compressed_mean_open(&a->compressed, a->comm, a->options->compression,
-					       ctx->parameter_count, a->extra_count, ctx->error));
+		TR_TRY(open_coded(a));
 	if (first == total)
 		return RUBATO_OK;
 	return tr_check(ctx->error,
@@ -146,7 +163,7 @@ static void pack(struct tr_averaging *a, const float *reference, const double *e
 		       ctx->parameter_count * sizeof(float));
 	for (size_t i = 0; i < ctx->parameter_count; i++)
 		a->vector[i] = ctx->parameters[i] - (reference == NULL ? 0.0f : reference[i]);
-	for (uint32_t e = 0; a->compressed == NULL && e < a->extra_count; e++)
+	for (uint32_t e = 0; e < a->extra_count; e++)
 		put_digits(digits + e * DIGIT_COUNT, extras[e]);
 }
 
@@ -160,8 +177,8 @@ rubato_status tr_averaging_begin(struct tr_averaging *a, const float *reference,
 	a->in_flight = true;
 	if (a->mean != NULL)
 		TR_TRY(tr_check(ctx->error, rubato_start(a->mean), "start of the average"));
-	if (a->compressed != NULL)
-		TR_TRY(tr_compressed_mean_begin(a->compressed, a->vector, extras, ctx->error));
+	if (a->coded != NULL)
+		TR_TRY(tr_check(ctx->error, rubato_start(a->coded), "start of the average"));
 	ctx->counts.communication_ns += rubato_now(ctx->comm) - before;
 	return RUBATO_OK;
 }
@@ -185,9 +202,10 @@ rubato_status tr_averaging_end(struct tr_averaging *a, const float *reference, d
 	if (a->mean != NULL)
 		TR_TRY(tr_check(ctx->error, rubato_wait(a->mean, RUBATO_TIMEOUT_DEFAULT),
 				"average of models"));
-	if (a->compressed != NULL)
-		TR_TRY(tr_compressed_mean_end(a->compressed, a->vector, extras, ctx->error));
-	for (uint32_t e = 0; a->compressed == NULL && e < a->extra_count; e++)
+	if (a->coded != NULL)
+		TR_TRY(tr_check(ctx->error, rubato_wait(a->coded, RUBATO_TIMEOUT_DEFAULT),
+				"average of rounded models"));
+	for (uint32_t e = 0; e < a->extra_count; e++)
 		extras[e] = take_digits(digits + e * DIGIT_COUNT, a->rank_count);
 	a->in_flight = false;
 	ctx->counts.communication_ns += rubato_now(ctx->comm) - before;
@@ -233,9 +251,18 @@ void tr_averaging_adopt(struct tr_averaging *a)
 rubato_status tr_averaging_keep(struct tr_averaging *a, const char *name,
 				struct tr_archive *archive)
 {
-	if (a->compressed == NULL) /* Nothing outlives an average. */
+	struct tr_error *error = a->ctx->error;
+	float *residual;
+	uint64_t count;
+	char piece[64];
+
+	/* Else nothing outlives an average: one rank alone rounds nothing. */
+	if (a->coded == NULL || a->rank_count == 1)
 		return RUBATO_OK;
-	return tr_compressed_mean_keep(a->compressed, name, archive, a->ctx->error);
+	TR_TRY(tr_check(error, rubato_op_residual(a->coded, &residual, &count),
+			"residual of the average"));
+	snprintf(piece, sizeof(piece), "%s.residual", name);
+	return tr_archive_bytes(archive, piece, residual, count * sizeof(*residual), error);
 }
 
 rubato_status tr_averaging_keep_mean(struct tr_averaging *a, struct tr_archive *archive)
