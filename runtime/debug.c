@@ -145,7 +145,8 @@ rubato_status rubato_explain(rubato_comm *comm, const char *operation, uint64_t 
 		 (unsigned long long)(choice.chunk * v.unit_values), choice.predicted_us);
 	if (v.wire != RUBATO_WIRE_SAME)
 		line_add(&line, "; sums and averages travel as %s", rubato_wire_name(v.wire));
-	if (choice.staged != choice.algorithm)
+	/* What is coded lies in the library's memory. */
+	if (choice.staged != choice.algorithm && v.wire == RUBATO_WIRE_SAME)
 		line_add(&line, "; %s where a buffer is plain", rb_algorithms[choice.staged].name);
 	nodes_add(&line, &comm->choices.facts);
 	others_add(&line, &v, kind, choice.algorithm);

@@ -127,6 +127,25 @@ class Results(unittest.TestCase):
                 self.assertEqual(row["asked"], "direct")
                 self.assertEqual(row["algorithm"] == "direct", buffers == "registered")
 
+    def test_wires(self):
+        for op in "allreduce", "reduce_scatter":
+            for wire, name in ("f32", None), ("bf16", "bfloat16"), ("int8", "int8"):
+                with self.subTest((op, wire)):
+                    words = [op, "-n", 3, "-b", 4, "-e", "96K", "-f", 37, "--wire", wire, *FEW]
+                    for kind in "sum", "avg":
+                        code, said, err = bench(*words, "-o", kind)
+                        self.assertEqual((code, err), (0, ""))
+                        rows = said["results"]
+                        self.assertEqual({row.get("wire") for row in rows}, {name})
+                        self.assertEqual({row["wrong"] for row in rows}, {0})
+        # What the choice says of it, and by every algorithm that can.
+        _, said, _ = bench("allreduce", "-n", 3, "-e", "8K", "--wire", "int8", "--algorithm",
+                           "all", *FEW)
+        names = {row["algorithm"] for row in said["results"]}
+        self.assertTrue({"flat", "two_shot", "ring", "direct", "staged"} <= names, names)
+        self.assertFalse(any("recursive" in name for name in names), names)
+        self.assertEqual({row["wrong"] for row in said["results"]}, {0})
+
     def test_wrong_values_are_found(self):
         code, said, err = bench(
             "allreduce", "-n", 2, "-b", "4K", "-e", "4K", "--in-place", 0, *FEW,
@@ -220,6 +239,10 @@ class Usage(unittest.TestCase):
             (["allreduce", "--transport", "verbs"], "--transport takes one of auto, shm, ucx, tcp"),
             (["allreduce", "--buffers", "pinned"], "--buffers takes one of plain, registered"),
             (["allreduce", "--in-place", "2"], "--in-place takes a number"),
+            (["allgather", "--wire", "bf16"], "allreduce and reduce_scatter"),
+            (["allreduce", "--wire", "bf16", "-d", "float64"], "-d float32"),
+            (["allreduce", "--wire", "int8", "-o", "max"], "sum or avg"),
+            (["allreduce", "--wire", "fp8"], "--wire takes one of f32, bf16, int8"),
             (["sendrecv", "--algorithm", "eager"], "one algorithm"),
             (["barrier", "--in-place", "1"], "no in-place form"),
             (["allreduce", "--peer", "nosuch"], "--peer"),

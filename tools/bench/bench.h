@@ -53,6 +53,7 @@ struct bench_options {
 	const char *transport;
 	char json[PATH_MAX]; /* Empty: none. */
 	bool registered, explain;
+	rubato_wire wire;
 	bool places[2];           /* Which to run: [0] out of place, [1] in place. */
 	struct bench_peers peers; /* Asked for; those that came up are struct bench's. */
 	int argc;

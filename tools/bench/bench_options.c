@@ -23,8 +23,24 @@ static const char notes[] =
 	"mod 5 (allgatherv, reduce_scatterv: a = 0). The inputs are written anew before each "
 	"call.\n";
 
+/* What can travel in fewer bits. */
+static void wire_fit(const struct bench_options *options)
+{
+	if (options->wire == RUBATO_WIRE_SAME)
+		return;
+	if (options->op != OP_ALLREDUCE && options->op != OP_REDUCE_SCATTER)
+		option_fail(BENCH, "--wire is of allreduce and reduce_scatter");
+	for (uint32_t i = 0; i < RUBATO_TYPE_COUNT; i++)
+		if (options->types[i] && i != RUBATO_FLOAT32)
+			option_fail(BENCH, "--wire is of float32: -d float32");
+	for (uint32_t i = 0; i < RUBATO_OPERATOR_COUNT; i++)
+		if (options->operators[i] && i != RUBATO_SUM && i != RUBATO_AVG)
+			option_fail(BENCH, "--wire is of sums and averages: -o sum or avg");
+}
+
 static void options_fit(struct bench_options *options)
 {
+	wire_fit(options);
 	if (options->end_bytes < options->begin_bytes)
 		option_fail(BENCH, "-e is less than -b");
 	if (options->step_bytes > 0 && options->factor > 0)
@@ -57,10 +73,11 @@ static const char *algorithm_fit(enum operation op, const char *text)
 
 enum { BUFFERS_PLAIN, BUFFERS_REGISTERED };
 static const char *const buffers[] = { "plain", "registered", NULL };
+static const char *const wires[] = { "f32", "bf16", "int8", NULL }; /* By rubato_wire. */
 
 struct given { /* Options of which bench_options says more than one word. */
 	struct bench_options options;
-	uint32_t type, reduction, transport, buffers, in_place;
+	uint32_t type, reduction, transport, buffers, in_place, wire;
 	char algorithm[64];
 };
 
@@ -96,6 +113,8 @@ static const struct option rows[] = {
 	  .help = "%s: any memory, or rubato_alloc's" },
 	{ "in-place", 0, OPTION_U32, GIVEN(in_place), "0|1", .max = 1,
 	  .help = "only out of place, or only in place (absent: both)" },
+	{ "wire", 0, OPTION_CHOICE, GIVEN(wire), "TYPE", .forms = wires, .preset = "f32",
+	  .help = "sums and averages of float32 travel as %s" },
 	{ "json", 0, OPTION_TEXT, AT(json), "FILE", .max = PATH_MAX,
 	  .help = "results for programs; - is standard output, then without the table" },
 	{ "peer", 0, OPTION_OTHER, AT(peers), "LIST", .read = bench_peers_read, .forms = peer_names,
@@ -128,6 +147,7 @@ void bench_options_read(int argc, char **argv, struct bench_options *o)
 	for (uint32_t i = 0; i < RUBATO_OPERATOR_COUNT; i++)
 		o->operators[i] = given.reduction == i || given.reduction == RUBATO_OPERATOR_COUNT;
 	o->transport = bench_transports[given.transport];
+	o->wire = (rubato_wire)given.wire;
 	o->registered = given.buffers == BUFFERS_REGISTERED;
 	o->places[0] = given.in_place != 1;
 	o->places[1] = given.in_place != 0;

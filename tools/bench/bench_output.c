@@ -75,10 +75,10 @@ void bench_output_open(struct bench_output *output, struct bench *bench)
 		(void)fprintf(
 			output->text,
 			"# rubato-bench %s: %s, %u ranks, transport %s, %s buffers, warm-up %u, "
-			"iterations %u, values checked\n#\n",
+			"iterations %u, wire %s, values checked\n#\n",
 			rubato_version(), operation_names[options->op], bench->rank_count,
 			options->transport, options->registered ? "registered" : "plain",
-			options->warmups, options->iterations);
+			options->warmups, options->iterations, rubato_wire_name(options->wire));
 	head_ranks(output, bench);
 	for (uint32_t p = 0; p < bench->peers.count && output->text != NULL; p++)
 		(void)fprintf(output->text, "#  Peer %s: %s\n", bench->peers.list[p].name,
@@ -144,6 +144,8 @@ static json_t *row_json(const struct bench_output *output, const struct bench_ca
 	json_object_set_new(row, "buffers",
 			    json_string(options->registered ? "registered" : "plain"));
 	json_object_set_new(row, "transport", json_string(options->transport));
+	if (options->wire != RUBATO_WIRE_SAME)
+		json_object_set_new(row, "wire", json_string(rubato_wire_name(options->wire)));
 	json_object_set_new(row, "time_us", times);
 	json_object_set_new(row, "algbw", results_real(algbw(what, result)));
 	json_object_set_new(row, "busbw", results_real(algbw(what, result) * factor));

@@ -68,6 +68,8 @@ void bench_open(struct bench *bench, const struct bench_options *options)
 	bench->rank = rubato_rank(bench->comm);
 	bench->rank_count = rubato_size(bench->comm);
 
+	bench_check(bench, rubato_set_wire(bench->comm, options->wire, false), "set_wire");
+
 	/* Scattered operations of tiny sizes still have one element of each rank. */
 	size_t least = (size_t)bench->rank_count * 8;
 	size_t bytes = options->end_bytes < least ? least : options->end_bytes;
@@ -86,6 +88,7 @@ void bench_open(struct bench *bench, const struct bench_options *options)
 	}
 	bench->known = memory(sizeof(*bench->known));
 	bench->known->rank = bench->rank;
+	bench->known->wire = options->wire;
 	bench->known->rank_count = bench->rank_count;
 	bench->known->from = (bench->rank + bench->rank_count - 1) % bench->rank_count;
 	bench->counts = memory(bench->rank_count * sizeof(*bench->counts));

@@ -17,9 +17,10 @@ static int64_t narrow(uint64_t random, uint32_t bits, uint32_t rank_count)
 }
 
 /* What all ranks' sum is exact with. Of many ranks the last add 0 in 16 bits: no room for more. */
-static double float_of(uint64_t random, rubato_type type, uint32_t rank, uint32_t rank_count)
+static double float_of(uint64_t random, rubato_type type, rubato_wire wire, uint32_t rank,
+		       uint32_t rank_count)
 {
-	switch (type) {
+	switch (wire != RUBATO_WIRE_SAME ? RUBATO_BFLOAT16 : type) {
 	case RUBATO_FLOAT32:
 		return (double)narrow(random, 24, rank_count);
 	case RUBATO_FLOAT16:
@@ -58,8 +59,9 @@ static void pattern_of_rank(struct pattern *pattern, const struct known *known,
 		else if (operation_reduces(call->op) && call->reduction == RUBATO_PROD)
 			float_set(call->type, &pattern->at, i, factor_of(random, rank));
 		else
-			float_set(call->type, &pattern->at, i,
-				  float_of(random, call->type, rank, known->rank_count));
+			float_set(
+				call->type, &pattern->at, i,
+				float_of(random, call->type, known->wire, rank, known->rank_count));
 	}
 }
 
@@ -80,7 +82,8 @@ static void element_join(struct pattern *to, const struct pattern *from, rubato_
 }
 
 /* As rubato.h says of RUBATO_AVG: floats times 1/size, integers divided toward zero. */
-static void element_average(struct pattern *pattern, uint32_t rank_count, uint64_t i)
+static void element_average(struct pattern *pattern, rubato_wire wire, uint32_t rank_count,
+			    uint64_t i)
 {
 	rubato_type type = pattern->type;
 
@@ -93,6 +96,9 @@ static void element_average(struct pattern *pattern, uint32_t rank_count, uint64
 	else
 		integer_set(type, &pattern->at, i,
 			    integer_divided(type, integer_get(type, &pattern->at, i), rank_count));
+	if (wire == RUBATO_WIRE_BFLOAT16)
+		pattern->at.f32[i] =
+			rubato_bfloat16_to_float32(rubato_float32_to_bfloat16(pattern->at.f32[i]));
 }
 
 static bool is_sum_of(const struct known *known, const struct operation_call *call, uint64_t first,
@@ -126,7 +132,8 @@ static void pattern_of_all(struct known *known, const struct operation_call *cal
 				     (first + k) % PATTERN_ELEMENTS);
 	}
 	for (uint64_t k = 0; k < pattern->used && call->reduction == RUBATO_AVG; k++)
-		element_average(pattern, known->rank_count, (first + k) % PATTERN_ELEMENTS);
+		element_average(pattern, known->wire, known->rank_count,
+				(first + k) % PATTERN_ELEMENTS);
 }
 
 /* How many elements, from `first` on, lie in one piece of the pattern: at most `count`. */
@@ -154,6 +161,25 @@ static uint64_t pattern_wrong(const struct pattern *pattern, uint64_t count, con
 		at += length * bytes;
 		first += length;
 		count -= length;
+	}
+	return wrong;
+}
+
+/* How many of the elements are farther off than roundings explain: of inputs up to 128 / ranks, of
+ * sums up to 128 on the way, half a step of a 127th each. */
+static uint64_t pattern_far(const struct known *known, rubato_operator reduction, uint64_t count,
+			    const float *got)
+{
+	const struct pattern *pattern = &known->sum.pattern;
+	float most = 0.51f * (float)(known->rank_count + 2);
+	uint64_t wrong = 0;
+
+	if (reduction == RUBATO_AVG)
+		most /= (float)known->rank_count;
+	for (uint64_t i = 0; i < count; i++) {
+		float want = pattern->at.f32[(pattern->first + i) % PATTERN_ELEMENTS];
+
+		wrong += !(fabsf(got[i] - want) <= most);
 	}
 	return wrong;
 }
@@ -223,6 +249,8 @@ static uint64_t wrong_reductions(struct known *known, const struct operation_cal
 				 uint64_t first, uint64_t count)
 {
 	pattern_of_all(known, call, first, count);
+	if (known->wire == RUBATO_WIRE_INT8)
+		return pattern_far(known, call->reduction, count, call->out);
 	return pattern_wrong(&known->sum.pattern, count, call->out);
 }
 

@@ -36,6 +36,9 @@ struct known { /* A rank's side of a call; ranks of one thread may use one in tu
 	uint32_t rank, rank_count;
 	uint32_t from;   /* Sendrecv: whose data come. */
 	uint64_t number; /* The call's: makes its inputs differ. */
+	/* In what form sums and averages of float32 travel. bfloat16: inputs are such that nothing
+	 * is lost but of an average; int8: results may be off by what rounding explains. */
+	rubato_wire wire;
 	struct pattern mine, expected, scratch;
 	struct known_sum sum;
 };
