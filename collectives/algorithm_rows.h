@@ -86,6 +86,10 @@ ROW(RB_KIND_ALLREDUCE, "two_shot_put", RB_SCHEDULE_IN_TURNS | RB_SCHEDULE_PUT, U
     allreduce_two_shot_put, "two_shot, with puts",
     COST(PHASES(.one = 3), MESSAGES(.all = 8), SENT(.share = 2), VECTORS(.share = 3.5)),
     .own_link = true, .slots_per_rank = true, .pieces = RB_DEPTH, .reductions = RB_REDUCTIONS_ONE)
+ROW(RB_KIND_ALLREDUCE, "two_shot_late", RB_SCHEDULE_IN_TURNS, UINT16_MAX, OTHERS,
+    allreduce_two_shot_late, "after Devraj et al. 2025",
+    COST(PHASES(.one = 2), MESSAGES(.all = 4), SENT(.one = 1), VECTORS(.one = 10)),
+    .slots_per_rank = true, .pieces = 64, .forced_only = true, .late = true)
 ROW(RB_KIND_ALLREDUCE, "recursive_doubling", 0, ANY, ONE, allreduce_recursive_doubling, MPICH,
     COST(PHASES(.log = 1), MESSAGES(.log = 2), SENT(.log = 1), REACH(POWERS), VECTORS(.log = 7)),
     .exchanges = true)

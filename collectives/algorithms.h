@@ -28,7 +28,7 @@
 
 struct rb_build { /* What a builder may depend on: nothing else. */
 	uint32_t rank, rank_count;
-	uint32_t root;                /* Of rooted operations, else 0. */
+	uint32_t root; /* Of rooted operations; of algorithms for one, the late rank; else 0. */
 	const struct rb_nodes *nodes; /* NULL: all ranks are on one. */
 	/* ALLTOALL(V): IN and OUT are the same memory at this rank. Messages do not depend on
 	 * it. */
@@ -99,6 +99,7 @@ struct rb_algorithm {
 	bool exchanges; /* Two ranks send each other their vectors once, at the same time. */
 	enum rb_reductions reductions;
 	bool forced_only; /* Never chosen by itself. */
+	bool late;        /* Built for a late rank: the operation's result has no root. */
 	bool by_node;     /* Spans name peers of the own node only: runs over several. */
 	/* by_node: the one of this kind that needs no mapped memory and sends the same messages
 	 * between nodes, so that each node may take one or the other. */
@@ -111,6 +112,12 @@ extern const uint32_t rb_algorithm_count; /* At most 255: the index travels in s
 /* Blocks in the layout that the algorithm wants. `nodes` may be NULL: one node. */
 uint32_t rb_algorithm_blocks(const struct rb_algorithm *algorithm, uint32_t rank_count,
 			     const struct rb_nodes *nodes);
+
+/* Whether it is built for one of the ranks: a root, or one that comes late. */
+static inline bool rb_algorithm_rooted(const struct rb_algorithm *algorithm)
+{
+	return rb_kind_rooted(algorithm->kind) || algorithm->late;
+}
 
 /* Index into rb_algorithms, or -1. */
 int rb_algorithm_find(enum rb_kind kind, const char *name);

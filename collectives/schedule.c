@@ -102,14 +102,27 @@ uint64_t rb_step_length(const struct rb_layout *layout, const struct rb_step *st
 	return range - done < layout->chunk ? range - done : layout->chunk;
 }
 
+uint64_t rb_layout_longest(const struct rb_layout *layout)
+{
+	uint64_t longest = 0;
+
+	if (!layout->lengths)
+		return even_offset(layout, 1);
+	for (uint32_t b = 0; b < layout->block_count; b++)
+		longest = layout->lengths[b] > longest ? layout->lengths[b] : longest;
+	return longest;
+}
+
 uint64_t rb_span_offset(const struct rb_layout *layout, const struct rb_step *step,
 			const struct rb_span *span, uint32_t c)
 {
 	bool scratch = span->buffer == RB_BUF_SCRATCH;
 	uint64_t base = 0;
 
-	if (scratch && span->depth != RB_VECTOR_SLOT)
+	if (rb_span_in_slots(span))
 		return ((uint64_t)span->slot + c % span->depth) * layout->chunk;
+	if (scratch && span->depth == RB_BLOCK_SLOT)
+		return span->slot * rb_layout_longest(layout) + c * layout->chunk;
 	uint32_t block =
 		span->shift == 0 ? step->block : (step->block + span->shift) % layout->block_count;
 
@@ -128,6 +141,7 @@ void rb_writer_init(struct rb_writer *w, struct rb_schedule *schedule, uint32_t 
 	schedule->rank_count = rank_count;
 	schedule->block_count = block_count;
 	schedule->scratch_slots = schedule->scratch_vector_slots = 0;
+	schedule->scratch_block_slots = 0;
 	schedule->scratch_copies = 1;
 	schedule->flags = 0;
 	schedule->step_count = schedule->span_count = schedule->dep_count = 0;
@@ -155,6 +169,9 @@ static uint32_t add_span(struct rb_writer *w, struct rb_span span)
 	if (span.buffer == RB_BUF_SCRATCH && span.depth == RB_VECTOR_SLOT) {
 		if (span.slot >= s->scratch_vector_slots)
 			s->scratch_vector_slots = span.slot + 1;
+	} else if (span.buffer == RB_BUF_SCRATCH && span.depth == RB_BLOCK_SLOT) {
+		if (span.slot >= s->scratch_block_slots)
+			s->scratch_block_slots = span.slot + 1;
 	} else if (span.buffer == RB_BUF_SCRATCH && span.slot + span.depth > s->scratch_slots) {
 		s->scratch_slots = span.slot + span.depth;
 	}
@@ -372,6 +389,8 @@ static void add_span_text(struct text *t, const struct rb_schedule *s, uint32_t 
 		add(t, "@%u", span->rank);
 	if (span->buffer == RB_BUF_SCRATCH && span->depth == RB_VECTOR_SLOT)
 		add(t, " vector slot %u", span->slot);
+	else if (span->buffer == RB_BUF_SCRATCH && span->depth == RB_BLOCK_SLOT)
+		add(t, " block slot %u", span->slot);
 	else if (span->buffer == RB_BUF_SCRATCH)
 		add(t, "[%u+%u]", span->slot, span->depth);
 	else if (span->part)

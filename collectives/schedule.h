@@ -29,7 +29,9 @@
  * schedule's own until the next instance, which has `scratch_copies` sets of it in turn (instance i
  * uses set i modulo it): `scratch_slots` slots of a chunk each, for what is in flight, and before
  * them `scratch_vector_slots` vector slots, each as long as the vector and cut like it, for blocks
- * that must lie side by side. Who touches a peer's scratch has as many vector slots and sets as it.
+ * that must lie side by side; then `scratch_block_slots` block slots, each as long as the longest
+ * block, for one that must be there whole. Who touches a peer's scratch has as many vector slots
+ * and sets as it, and touches no block slots.
  *
  * checker.h proves these graphs; runtime/engine/run.c executes them.
  */
@@ -53,13 +55,15 @@ struct rb_span {
 	uint32_t rank;  /* RB_SELF, or a peer: mapped (COPY, REDUCE), or writable (PUT's target). */
 	uint8_t buffer; /* enum rb_buffer. */
 	uint8_t part;   /* IN, OUT: 1 when the buffer holds just this step's range, from 0 on. */
-	uint16_t depth; /* SCRATCH: iteration c uses slot + c % depth, or RB_VECTOR_SLOT. */
-	uint32_t slot;  /* SCRATCH: first slot; or which vector slot. */
+	uint16_t depth; /* SCRATCH: iteration c uses slot + c % depth, or RB_VECTOR_SLOT,
+			 * RB_BLOCK_SLOT. */
+	uint32_t slot;  /* SCRATCH: first slot; or which vector or block slot. */
 	/* IN, OUT, vector slots: the range begins so many blocks (modulo their number) after the
 	 * step's. Only where all blocks are equally long. */
 	uint32_t shift;
 };
-#define RB_VECTOR_SLOT 0 /* As a span's depth. */
+#define RB_VECTOR_SLOT 0         /* As a span's depth. */
+#define RB_BLOCK_SLOT UINT16_MAX /* Likewise; the step's range is one block. */
 
 enum rb_step_kind {
 	RB_STEP_SEND,   /* from[0] to peer */
@@ -114,6 +118,7 @@ struct rb_schedule {
 	uint32_t block_count;          /* The layout must have as many. */
 	uint32_t scratch_slots;        /* Of one set. */
 	uint32_t scratch_vector_slots; /* Likewise. */
+	uint32_t scratch_block_slots;  /* Likewise. */
 	uint32_t scratch_copies;       /* Sets; at least 1. */
 	uint32_t flags;
 	uint32_t step_count, span_count, dep_count;
@@ -155,6 +160,8 @@ uint64_t rb_layout_out_offset(const struct rb_layout *layout, uint32_t block);
 uint64_t rb_layout_out_length(const struct rb_layout *layout, uint32_t block, uint32_t blocks);
 /* Elements from the begin of IN or OUT to the end of its last block: what a whole one takes. */
 uint64_t rb_layout_extent(const struct rb_layout *layout, enum rb_buffer buffer);
+/* Elements of IN's longest block. */
+uint64_t rb_layout_longest(const struct rb_layout *layout);
 /* Elements of the step's range. */
 uint64_t rb_step_range(const struct rb_layout *layout, const struct rb_step *step);
 /* How often the step is repeated: 1 if RB_STEP_ONCE, else chunks of its range (0 for an empty
@@ -162,8 +169,14 @@ uint64_t rb_step_range(const struct rb_layout *layout, const struct rb_step *ste
 uint32_t rb_step_iterations(const struct rb_layout *layout, const struct rb_step *step);
 /* Elements that iteration c of the step touches in each span. */
 uint64_t rb_step_length(const struct rb_layout *layout, const struct rb_step *step, uint32_t c);
-/* Where in the span's buffer, in elements. SCRATCH: from the instance's first slot; in a vector
- * slot: from its first vector slot. */
+/* Whether its iterations take slots of a chunk in turn. */
+static inline bool rb_span_in_slots(const struct rb_span *span)
+{
+	return span->buffer == RB_BUF_SCRATCH && span->depth != RB_VECTOR_SLOT &&
+	       span->depth != RB_BLOCK_SLOT;
+}
+/* Where in the span's buffer, in elements. SCRATCH: from the instance's first slot; in a vector or
+ * block slot: from the first of these. */
 uint64_t rb_span_offset(const struct rb_layout *layout, const struct rb_step *step,
 			const struct rb_span *span, uint32_t c);
 
@@ -246,6 +259,12 @@ static inline struct rb_span rb_span_scratch(uint32_t rank, uint32_t slot, uint1
 static inline struct rb_span rb_span_vector_slot(uint32_t slot)
 {
 	return (struct rb_span) { .rank = RB_SELF, .buffer = RB_BUF_SCRATCH, .slot = slot };
+}
+static inline struct rb_span rb_span_block_slot(uint32_t slot)
+{
+	return (struct rb_span) {
+		.rank = RB_SELF, .buffer = RB_BUF_SCRATCH, .slot = slot, .depth = RB_BLOCK_SLOT
+	};
 }
 static inline struct rb_span rb_span_shifted(struct rb_span span, uint32_t shift)
 {

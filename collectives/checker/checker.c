@@ -223,6 +223,8 @@ struct check_place check_place(const struct checker *k, uint32_t rank, const str
 		which = 2 + instance % schedule->scratch_copies;
 		if (span->depth != RB_VECTOR_SLOT)
 			offset += schedule->scratch_vector_slots * layout->count;
+		if (span->depth == RB_BLOCK_SLOT)
+			offset += schedule->scratch_slots * layout->chunk;
 	} else if (span->part || (layout->per_peer && owner != rank)) {
 		/* Given from its begin: at its owner it lies where that one has it. */
 		offset += check_block(k, owner, span->buffer, check_span_block(k, rank, step, span))
@@ -243,8 +245,9 @@ uint64_t check_space_elements(const struct checker *k, uint32_t space)
 
 	if (which < 2)
 		return in > out ? in : out;
-	return schedule->scratch_slots * layout->chunk +
-	       schedule->scratch_vector_slots * layout->count;
+	return schedule->scratch_vector_slots * layout->count +
+	       schedule->scratch_slots * layout->chunk +
+	       schedule->scratch_block_slots * rb_layout_longest(layout);
 }
 
 /* ---- The whole ---- */

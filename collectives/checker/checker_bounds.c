@@ -37,16 +37,22 @@ static bool check_span(struct checker *k, uint32_t r, uint32_t index, uint32_t s
 		return check_fail(k, r, index, 0, "writes IN");
 	if (span->buffer == RB_BUF_SCRATCH) {
 		const struct rb_schedule *owner = k->ranks[local ? r : span->rank].schedule;
-		bool vector_slot = span->depth == RB_VECTOR_SLOT;
+		uint64_t end = (uint64_t)span->slot + (rb_span_in_slots(span) ? span->depth : 1);
 
-		if (vector_slot ? span->slot >= owner->scratch_vector_slots
-				: (uint64_t)span->slot + span->depth > owner->scratch_slots)
-			return check_fail(k, r, index, 0, "slots %u+%u of %u, vector slots %u",
+		if (end > (rb_span_in_slots(span)          ? owner->scratch_slots
+			   : span->depth == RB_VECTOR_SLOT ? owner->scratch_vector_slots
+							   : owner->scratch_block_slots))
+			return check_fail(k, r, index, 0,
+					  "slots %u+%u of %u, vector slots %u, block slots %u",
 					  span->slot, span->depth, owner->scratch_slots,
-					  owner->scratch_vector_slots);
-		if (!local &&
-		    (owner->scratch_vector_slots != s->scratch_vector_slots ||
-		     (owner->scratch_copies > 1 && owner->scratch_slots != s->scratch_slots)))
+					  owner->scratch_vector_slots, owner->scratch_block_slots);
+		if (span->depth == RB_BLOCK_SLOT && (!local || step->blocks != 1))
+			return check_fail(k, r, index, 0, "%u blocks in a block slot of rank %u",
+					  step->blocks, local ? r : span->rank);
+		if (!local && (owner->scratch_vector_slots != s->scratch_vector_slots ||
+			       (owner->scratch_copies > 1 &&
+				(owner->scratch_slots != s->scratch_slots ||
+				 owner->scratch_block_slots != s->scratch_block_slots))))
 			return check_fail(k, r, index, 0,
 					  "rank %u's scratch has another shape: cannot be found",
 					  span->rank);

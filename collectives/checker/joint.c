@@ -62,7 +62,8 @@ bool rb_joint_takes_uneven(const struct rb_joint *joint)
 	    joint->algorithm->kind == RB_KIND_ALLTOALL)
 		return false;
 	for (uint32_t r = 0; r < joint->rank_count; r++) {
-		if (joint->schedules[r].scratch_vector_slots > 0)
+		if (joint->schedules[r].scratch_vector_slots > 0 ||
+		    joint->schedules[r].scratch_block_slots > 0)
 			return false;
 		for (uint32_t i = 0; i < joint->schedules[r].step_count; i++)
 			if (joint->schedules[r].steps[i].blocks > 1)

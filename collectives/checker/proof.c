@@ -108,9 +108,9 @@ static void text_write(const struct rb_proof_case *what, uint32_t roots, struct 
 	else if (rb_kind_reduces(a->kind))
 		results = "Each element of a result has every rank's input in it exactly once, "
 			  "reduced in the same order wherever it is reduced.";
-	if (rb_kind_rooted(a->kind))
-		(void)snprintf(of_roots, sizeof(of_roots), ", %u root%s", roots,
-			       roots == 1 ? "" : "s");
+	if (rb_algorithm_rooted(a))
+		(void)snprintf(of_roots, sizeof(of_roots), ", %u %s%s", roots,
+			       a->late ? "late rank" : "root", roots == 1 ? "" : "s");
 	if (what->nodes != NULL)
 		(void)snprintf(on_nodes, sizeof(on_nodes), " on %u node%s", what->nodes->count,
 			       what->nodes->count == 1 ? "" : "s");
@@ -128,7 +128,7 @@ rubato_status rb_prove(const struct rb_proof_case *what, const struct rb_check_l
 		       struct rb_proof *proof)
 {
 	enum rb_kind kind = what->algorithm->kind;
-	bool rooted = rb_kind_rooted(kind), all = what->root == RB_PROOF_ROOTS_ALL;
+	bool rooted = rb_algorithm_rooted(what->algorithm), all = what->root == RB_PROOF_ROOTS_ALL;
 	uint32_t first = rooted && !all ? what->root : 0;
 	uint32_t roots = rooted && all ? what->rank_count : 1;
 	uint32_t forms = rb_joint_told_in_place(kind) ? 2 : 1;

@@ -219,6 +219,11 @@ static void derive_scratch(struct rb_plan *plan, uint8_t element_bytes)
 	plan->slots_at = (plan->slots_at + 63) & ~(uint64_t)63;
 	plan->set_bytes = plan->slots_at + s->scratch_slots * slot * element_bytes;
 	plan->set_bytes = (plan->set_bytes + 63) & ~(uint64_t)63;
+	plan->blocks_at = plan->set_bytes;
+	if (s->scratch_block_slots > 0)
+		plan->set_bytes +=
+			s->scratch_block_slots * rb_layout_longest(layout) * element_bytes;
+	plan->set_bytes = (plan->set_bytes + 63) & ~(uint64_t)63;
 	plan->scratch_bytes = plan->set_bytes * s->scratch_copies;
 }
 
@@ -235,10 +240,14 @@ static void derive_first(struct rb_plan *plan, uint8_t element_bytes)
 
 	for (uint32_t i = 0; i < plan->schedule.span_count; i++) {
 		const struct rb_span *span = &plan->schedule.spans[i];
-		bool slots = span->buffer == RB_BUF_SCRATCH && span->depth != RB_VECTOR_SLOT;
 
-		plan->span_first[i] = slots ? plan->slots_at + span->slot * slot * element_bytes
-					    : plan->span_start[i] * element_bytes;
+		uint64_t first = plan->span_start[i] * element_bytes;
+
+		if (rb_span_in_slots(span))
+			first = plan->slots_at + span->slot * slot * element_bytes;
+		else if (span->buffer == RB_BUF_SCRATCH && span->depth == RB_BLOCK_SLOT)
+			first += plan->blocks_at;
+		plan->span_first[i] = first;
 	}
 }
 
@@ -316,7 +325,7 @@ static void reach_add(struct rb_plan *plan, uint64_t *reaches, uint32_t step, ui
 	reach = &reaches[(size_t)span->rank * RB_BUFFER_COUNT + span->buffer];
 	if (span->buffer != RB_BUF_SCRATCH)
 		end = (plan->span_start[index] + plan->range[step]) * element_bytes;
-	else if (span->depth == RB_VECTOR_SLOT)
+	else if (!rb_span_in_slots(span))
 		end = plan->scratch_bytes - plan->set_bytes +
 		      (plan->span_start[index] + plan->range[step]) * element_bytes;
 	else

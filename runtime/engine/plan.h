@@ -45,6 +45,7 @@ struct rb_plan {
 	uint64_t scratch_bytes; /* Of all sets. */
 	uint64_t set_bytes;     /* Of one set of slots and vector slots. */
 	uint64_t slots_at;      /* In a set: behind the vector slots. */
+	uint64_t blocks_at;     /* Likewise: the block slots, behind those. */
 	uint32_t pending_steps; /* With at least one iteration. */
 	uint32_t *iterations;   /* Per step. */
 	uint64_t *range;        /* Per step: elements of its range. */

@@ -118,9 +118,12 @@ static uint64_t span_later(const struct rb_plan *plan, uint32_t span_index, uint
 	uint64_t chunk = plan->layout.chunk;
 	uint64_t slot = chunk < plan->layout.count ? chunk : plan->layout.count;
 
-	if (span->buffer == RB_BUF_SCRATCH && span->depth != RB_VECTOR_SLOT)
+	if (rb_span_in_slots(span))
 		return plan->slots_at +
 		       (span->slot + c % span->depth) * slot * plan->key.element_bytes;
+	if (span->buffer == RB_BUF_SCRATCH && span->depth == RB_BLOCK_SLOT)
+		return plan->blocks_at +
+		       (plan->span_start[span_index] + c * chunk) * plan->key.element_bytes;
 	return (plan->span_start[span_index] + c * chunk) * plan->key.element_bytes;
 }
 

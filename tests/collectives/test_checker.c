@@ -161,7 +161,7 @@ START_TEST(every_algorithm_is_right)
 
 	proofs = 0;
 	for (uint32_t n = 1; n <= most; n++) {
-		uint32_t roots = !wants_ranks(n) ? 0 : rb_kind_rooted(a->kind) ? n : 1;
+		uint32_t roots = !wants_ranks(n) ? 0 : rb_algorithm_rooted(a) ? n : 1;
 
 		if (rb_kind_uneven(a->kind) && test_length() == TEST_NORMAL && n > 17 && n != 33)
 			continue; /* The others' builders, proved there. */

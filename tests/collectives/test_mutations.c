@@ -575,7 +575,7 @@ static void judge_ranks(const struct rb_algorithm *a, uint32_t n, const struct r
 	for (int told = 0; told <= rb_joint_told_in_place(a->kind); told++) {
 		struct rb_joint joint, what = { .algorithm = a,
 						.rank_count = n,
-						.root = rb_kind_rooted(a->kind) ? 1 : 0,
+						.root = rb_algorithm_rooted(a) ? 1 : 0,
 						.nodes = nodes,
 						.in_place = told };
 

@@ -161,7 +161,7 @@ START_TEST(both_forms_send_the_same_between_nodes)
 		struct rb_nodes nodes;
 
 		make(&nodes, placements[i].sizes, placements[i].count, i % 2 == 1);
-		for (uint32_t root = 0; root < (rb_kind_rooted(a->kind) ? nodes.rank_count : 1);
+		for (uint32_t root = 0; root < (rb_algorithm_rooted(a) ? nodes.rank_count : 1);
 		     root++) {
 			struct rb_joint joints[2] = {
 				{ .algorithm = a,

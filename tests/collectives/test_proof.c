@@ -33,7 +33,7 @@ START_TEST(every_algorithm_is_proved)
 	struct rb_proof proof;
 
 	for (uint32_t n = 1; n <= 6 && n <= a->rank_max; n++) {
-		uint32_t least = rb_kind_rooted(a->kind) ? 8 * n : 8;
+		uint32_t least = rb_algorithm_rooted(a) ? 8 * n : 8;
 
 		ck_assert_int_eq(prove(a, n, RB_PROOF_ROOTS_ALL, 0, NULL, &proof), RUBATO_OK);
 		ck_assert_msg(proof.proved, "%s", proof.text);
