@@ -404,6 +404,20 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_op_allreduce(rubato_comm *comm,
 							      void *out, uint64_t count,
 							      rubato_type type, rubato_operator op,
 							      rubato_op **operation);
+/*
+ * The same result, for ranks that start it at different times: while the last one is awaited the
+ * others reduce what they have, and when it comes about half of an allreduce is left. Exact, not
+ * relaxed: every rank's input is in it. The bits do not depend on who was late; they need not be
+ * those of rubato_op_allreduce, as ranks are reduced in groups of four, then four groups together,
+ * and so on, each time in rank order. Who is late is agreed on in every start, which takes a
+ * message to ranks 0 to 2 and one back: what it costs if nobody is late. It moves messages, also
+ * where ranks share memory. Of two ranks, or of less than 64 KiB, it is rubato_op_allreduce. Not
+ * with a wire type (rubato_set_wire): UNSUPPORTED.
+ * Source: StragglAR (Devraj et al., arXiv 2505.23523); docs/relaxed.md has its times.
+ */
+RUBATO_API RUBATO_NODISCARD rubato_status
+rubato_op_allreduce_helped(rubato_comm *comm, const void *in, void *out, uint64_t count,
+			   rubato_type type, rubato_operator op, rubato_op **operation);
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_op_reduce(rubato_comm *comm, const void *in,
 							   void *out, uint64_t count,
 							   rubato_type type, rubato_operator op,

@@ -66,7 +66,9 @@ rubato_status rubato_wait(rubato_op *op, uint64_t timeout_ns)
 		char name[96], absent[128] = "";
 
 		(void)rb_signature_text(&op->signature, name, sizeof(name));
-		if (rb_op_current(op)->active)
+		if (op->state == RB_OP_AWAITING)
+			(void)op->comm->help->absent(op, absent, sizeof(absent));
+		else if (rb_op_current(op)->active)
 			(void)rb_run_absent(rb_op_current(op), absent, sizeof(absent));
 		err = RB_FAIL(err, "%s is still in flight after %.3g s%s%s", name,
 			      (double)timeout_ns * 1e-9, absent[0] != '\0' ? ": waits for" : "",

@@ -175,18 +175,21 @@ rubato_status rb_call_create(rubato_comm *comm, const struct rb_call *call, uint
 	if (comm == NULL || out == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: NULL", rb_kind_name(call->kind));
 	op = calloc(1, sizeof(*op));
-	if (op == NULL)
+	if (op == NULL) {
+		free(call->helped);
 		return RB_FAIL(RUBATO_ERR_MEMORY, "operation: %zu bytes", sizeof(*op));
+	}
 	call_apply(call, op);
 	op->comm = comm;
 	op->persistent = true;
 	op->user_tag = user_tag;
 	op->sending = sending;
 	op->done = true;
+	op->helped = call->helped;
 	rb_engine_enter(&comm->engine);
 	err = rb_engine_check(&comm->engine);
 	if (err == RUBATO_OK)
-		err = rb_op_prepare(op);
+		err = op->helped != NULL ? rb_op_prepare_late(op) : rb_op_prepare(op);
 	if (err == RUBATO_OK)
 		err = op_join(op);
 	else

@@ -18,6 +18,9 @@ struct rb_call { /* What distinguishes one public rb_call from another. */
 	uint32_t root;
 	enum rb_kind named;    /* What it is to the caller, where that is not `kind`. */
 	struct rb_shape shape; /* Of uneven blocks. */
+	/* Of a persistent allreduce that is helped; the operation's from then on, also if making it
+	 * fails. */
+	struct rb_helped *helped;
 };
 
 /* A blocking collective: they run one at a time, in the order of the calls. *number: the call's,

@@ -82,6 +82,8 @@ static void operations_end(struct rubato_comm *comm)
 	}
 	if (comm->relaxed != NULL)
 		comm->relaxed->end(comm);
+	if (comm->help != NULL)
+		comm->help->end(comm);
 	rb_engine_leave(&comm->engine);
 }
 

@@ -98,6 +98,17 @@ struct rb_relaxed_ops {
 	void (*end)(struct rubato_comm *comm);
 };
 
+/* What is asked of the operations that are helped against a late rank. Under the lock. */
+struct rb_help_ops {
+	/* In place of its run: which that is becomes known when all ranks but one have come. */
+	void (*start)(struct rubato_op *op);
+	/* "rank 3, which has not begun it": whom it waits for until then. Returns text. */
+	char *(*absent)(const struct rubato_op *op, char *text, size_t text_bytes);
+	void (*dump)(const struct rubato_comm *comm, void (*line)(void *arg, const char *text),
+		     void *arg);
+	void (*end)(struct rubato_comm *comm); /* The communicator ends. Local. */
+};
+
 struct rubato_comm {
 	struct rb_engine engine;
 	struct rb_poller runs;
@@ -128,6 +139,8 @@ struct rubato_comm {
 	uint64_t persistent_sequence, partial_sequence, message_sequence;
 	const struct rb_relaxed_ops *relaxed; /* NULL: none was ever made. */
 	struct rubato_partial *partials;      /* Theirs. */
+	const struct rb_help_ops *help;       /* NULL: none was ever made. */
+	struct rb_helper *helper;             /* Theirs. */
 	bool closing;
 };
 

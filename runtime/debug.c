@@ -226,6 +226,8 @@ void rubato_dump(rubato_comm *comm, int fd)
 		run_dump(engine, run, fd);
 	if (comm->relaxed != NULL)
 		comm->relaxed->dump(comm, line_write, &fd);
+	if (comm->help != NULL)
+		comm->help->dump(comm, line_write, &fd);
 	for (uint32_t i = 0; i < engine->endpoint_count; i++)
 		engine->endpoints[i]->ops->dump(engine->endpoints[i], line_write, &fd);
 	rb_engine_leave(engine);

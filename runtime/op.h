@@ -2,7 +2,8 @@
  * op.h -- an operation: one call of a collective or a message, or a persistent one.
  *
  *   IDLE --start--> EXCHANGING --all records here--> RUNNING --all steps done--> IDLE
- *    |   `--no peer memory needed, or known already----^
+ *    |  |`--no peer memory needed, or known already----^
+ *    |  `--helped--> AWAITING --the late rank is named--^
  *    `--free--> FINAL_BARRIER --every rank has freed it--> gone
  *
  * op_prepare.c chooses and plans, op_exchange.c tells peers where the buffers are, op_run.c starts,
@@ -23,6 +24,7 @@ enum rb_op_state {
 	RB_OP_IDLE,
 	RB_OP_CONVERTING,
 	RB_OP_EXCHANGING,
+	RB_OP_AWAITING,
 	RB_OP_RUNNING,
 	RB_OP_FINAL_BARRIER
 };
@@ -88,6 +90,7 @@ struct rubato_op {
 	struct rb_op_scratch scratch;
 	struct rb_op_exchange exchange;
 	struct rb_converted converted;
+	struct rb_helped *helped; /* An allreduce that is helped against a late rank; or NULL. */
 	void (*then)(struct rubato_op *op, rubato_status status, const char *text);
 	uint64_t number; /* Persistent: its id. One-shot: the call's sequence number. */
 	uint32_t instance;

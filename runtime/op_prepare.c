@@ -18,7 +18,7 @@ static rubato_status plan_get(struct rubato_op *op, uint8_t algorithm, struct rb
 	struct rb_plan_key key = {
 		.count = op->count,
 		.shape = shape != NULL ? shape->hash : 0,
-		.root = rb_kind_rooted(op->kind) ? op->root : 0,
+		.root = rb_algorithm_rooted(&rb_algorithms[algorithm]) ? op->root : 0,
 		.kind = (uint8_t)op->kind,
 		.element_bytes = rb_op_element_bytes(op),
 		.algorithm = algorithm,
@@ -231,9 +231,19 @@ static void nothing_plan(struct rubato_op *op)
 	op->plan->users++;
 }
 
+/* Of one that is helped. */
+static rubato_status late_choose(struct rubato_op *op)
+{
+	struct rb_choice_facts facts = op->comm->choices.facts;
+
+	facts.coded = rb_op_coded(op);
+	return rb_choose(&facts, op->kind, op->count, rb_op_element_bytes(op),
+			 rb_algorithm_find(RB_KIND_ALLREDUCE, "two_shot_late"), &op->choice);
+}
+
 static rubato_status plans_find(struct rubato_op *op, uint64_t *scratch_bytes)
 {
-	RB_TRY(choice_get(op));
+	RB_TRY(op->helped != NULL ? late_choose(op) : choice_get(op));
 	op->signature.algorithm = op->choice.algorithm;
 	RB_TRY(plan_get(op, op->choice.algorithm, &op->plan));
 	*scratch_bytes = op->plan->scratch_bytes;
@@ -307,6 +317,34 @@ rubato_status rb_op_prepare(struct rubato_op *op)
 	if (mapped)
 		RB_TRY(rb_exchange_prepare(op));
 	return rb_run_init(&op->run, op->plan);
+}
+
+/* ---- Helped against a late rank ---- */
+
+rubato_status rb_op_prepare_late(struct rubato_op *op)
+{
+	uint64_t scratch_bytes = 0;
+
+	op->done = true;
+	op->prepared = 0;
+	op->root = 0;
+	RB_TRY(first_prepare(op, &scratch_bytes));
+	RB_TRY(scratch_prepare(op, scratch_bytes, false));
+	return rb_run_init(&op->run, op->plan);
+}
+
+rubato_status rb_op_plan_late(struct rubato_op *op, uint32_t late)
+{
+	struct rb_plan *plan;
+
+	if (op->root == late)
+		return RUBATO_OK;
+	op->root = late;
+	RB_TRY(plan_get(op, op->choice.algorithm, &plan));
+	op->plan->users--;
+	op->plan = plan;
+	RB_TRY(scratch_prepare(op, plan->scratch_bytes, false));
+	return rb_run_init(&op->run, plan);
 }
 
 void rb_choices_forget(struct rubato_comm *comm)

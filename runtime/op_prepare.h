@@ -11,6 +11,10 @@
 
 /* Checks the arguments, chooses, plans. The op must be zeroed but for what a former use left. */
 RB_NODISCARD rubato_status rb_op_prepare(struct rubato_op *op);
+/* Likewise, of an allreduce that is helped (op->helped): by two_shot_late, whoever will be late. */
+RB_NODISCARD rubato_status rb_op_prepare_late(struct rubato_op *op);
+/* Of such a one: plan, scratch and run are for this late rank. Not in flight. */
+RB_NODISCARD rubato_status rb_op_plan_late(struct rubato_op *op, uint32_t late);
 /* Forgets all choices: they are made anew. */
 void rb_choices_forget(struct rubato_comm *comm);
 

@@ -175,8 +175,19 @@ static void collective_start(struct rubato_op *op, rubato_status status, const c
 	} else {
 		if (op->persistent)
 			op->instance++;
-		run_start(op, op->plan, false);
+		if (op->helped == NULL) {
+			run_start(op, op->plan, false);
+			return;
+		}
+		op->state = RB_OP_AWAITING;
+		op->comm->help->start(op);
 	}
+}
+
+void rb_op_run(struct rubato_op *op)
+{
+	RB_ASSERT(op->state == RB_OP_AWAITING);
+	run_start(op, op->plan, false);
 }
 
 void rb_op_start(struct rubato_op *op)
@@ -267,6 +278,10 @@ void rb_op_cancel(struct rubato_op *op)
 		rb_message_cancel(op, text);
 		return;
 	}
+	if (op->state == RB_OP_AWAITING) {
+		rb_op_end(op, RUBATO_ERR_CANCELLED, text);
+		return;
+	}
 	rb_run_fail(engine, rb_op_current(op), RUBATO_ERR_CANCELLED, text);
 	RB_ASSERT(op->done);
 }
@@ -292,6 +307,7 @@ void rb_op_release(struct rubato_op *op)
 	free(op->exchange.peers);
 	free(op->exchange.records);
 	free(op->exchange.own_record);
+	free(op->helped);
 	rb_run_fini(&op->run);
 	rb_run_fini(&op->exchange.run);
 	if (op->converted.memory != NULL)

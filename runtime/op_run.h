@@ -10,6 +10,8 @@
 #include "runtime/op.h"
 
 void rb_op_start(struct rubato_op *op);
+/* Of one that is helped: its plan is the one to carry out. */
+void rb_op_run(struct rubato_op *op);
 void rb_op_cancel(struct rubato_op *op);
 /* A persistent collective that was just prepared: all ranks agree that it is the same one, and
  * tell each other where their buffers are, if that matters. Collective. */
