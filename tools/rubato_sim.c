@@ -37,10 +37,13 @@ static rubato_status row_calls(rubato_comm *comm, struct row *row, void *in, voi
 	uint64_t latency_ns = options->cluster.latency_ns;
 	uint64_t apart_ns =
 		(uint64_t)((double)latency_ns * APART_LATENCIES * (1 + options->cluster.jitter));
+	struct sim_call call = row->call;
 	rubato_status err = RUBATO_OK;
 
+	if (options->helped)
+		err = rubato_op_allreduce_helped(comm, in, out, call.count, call.type,
+						 call.reduction, &call.started);
 	for (uint32_t i = 0; i < options->iterations && err == RUBATO_OK; i++) {
-		struct sim_call call = row->call;
 		struct sim_times times;
 
 		call.salt = i;
@@ -54,6 +57,7 @@ static rubato_status row_calls(rubato_comm *comm, struct row *row, void *in, voi
 			row->call_us[(size_t)rank * options->iterations + i] =
 				(double)(times.leave_ns - times.enter_ns) * 1e-3;
 	}
+	rubato_op_free(call.started);
 	return err;
 }
 
@@ -97,7 +101,8 @@ static void algorithm_of(const struct row *row, char *name, size_t name_bytes)
 {
 	const char *colon = strchr(row->explained, ':');
 
-	(void)snprintf(name, name_bytes, "%s", row->options->algorithm);
+	(void)snprintf(name, name_bytes, "%s",
+		       row->options->helped ? "helped" : row->options->algorithm);
 	if (strcmp(name, "auto") == 0 && colon != NULL)
 		(void)snprintf(name, name_bytes, "%.*s", (int)strcspn(colon + 2, " ("), colon + 2);
 }

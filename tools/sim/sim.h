@@ -39,6 +39,7 @@ struct sim_options {
 	char json[PATH_MAX];                 /* Empty: none. */
 	uint64_t seeds;                      /* 0: no campaign. */
 	bool reorder;                        /* As cluster has it. */
+	bool helped;
 	int argc;
 	char **argv;
 };
@@ -64,6 +65,7 @@ struct sim_call { /* The same on every rank. */
 	uint32_t root;
 	uint64_t salt; /* Makes each call's inputs differ. */
 	bool rough;    /* Floats that round: only the equality of ranks' bits can be checked. */
+	rubato_op *started; /* Made of these: started instead of a call. NULL: none. */
 };
 
 struct sim_times { /* Of one rank in one call, virtual. */

@@ -46,6 +46,10 @@ static rubato_status perform(rubato_comm *comm, const struct sim_call *call,
 	uint64_t *counts = NULL;
 	rubato_status err;
 
+	if (call->started != NULL) {
+		err = rubato_start(call->started);
+		return err == RUBATO_OK ? rubato_wait(call->started, RUBATO_TIMEOUT_DEFAULT) : err;
+	}
 	if (call->op == OP_SENDRECV)
 		return exchange(comm, call, c->in, c->out);
 	if (operation_uneven(call->op)) {

@@ -149,6 +149,9 @@ static void options_fit(struct sim_options *options)
 	sim_faults_fit(options);
 	skew_fit(SIM, &options->skew, options->cluster.rank_count);
 	options->skew.seed = options->cluster.seed;
+	if (options->helped && (options->op != OP_ALLREDUCE || options->seeds > 0 ||
+				strcmp(options->algorithm, "auto") != 0))
+		option_fail(SIM, "--helped: of allreduce, without --algorithm and --seeds");
 	if (options->op == OP_BARRIER)
 		options->begin_bytes = options->end_bytes = 0;
 }
@@ -175,6 +178,8 @@ const struct option sim_cluster_rows[] = {
 static const struct option rows[] = {
 	{ "skew", 0, OPTION_OTHER, AT(skew), "KIND", .read = skew_read, .forms = skew_names,
 	  .help = "how late ranks enter: " SKEW_HELP },
+	{ "helped", 0, OPTION_FLAG, AT(helped),
+	  .help = "of allreduce: the persistent one that is helped against a late rank" },
 	{ "algorithm", 0, OPTION_TEXT, AT(algorithm), "NAME", .max = SIM_ALGORITHM_BYTES,
 	  .preset = "auto", .help = "auto, or one of those above" },
 	{ "begin", 'b', OPTION_BYTES, AT(begin_bytes), "SIZE", .preset = "8",
