@@ -20,7 +20,13 @@
 			return RB_FAIL(RUBATO_ERR_INTERNAL, "%d: not so: %s", __LINE__, #what);    \
 	} while (0)
 
-/* ---- Nodes of two threads each: shared memory within, UCX between ---- */
+/*
+ * ---- Nodes of two threads each: shared memory within, UCX's TCP between ----
+ *
+ * ThreadSanitizer does not see that messages of UCX order what threads do in shared memory, and
+ * some builds have none: there it is shared memory again, as of another job, where nothing is
+ * mapped.
+ */
 
 #define PAIR 2u
 #define RANK_BYTES sizeof(uint32_t) /* Behind the address. */
@@ -54,6 +60,14 @@ static rubato_status pairs_connect(struct rb_endpoint *ep, const void *const *ad
 	for (uint32_t r = 0; r < ep->rank_count; r++)
 		bytes[r] = use[r] ? address_bytes[r] - RANK_BYTES : 0;
 	return rb_transport_shm.connect(ep, addresses, bytes, use, deadline_ns);
+}
+
+static rubato_status far_open(const struct rb_transport_options *options, struct rb_endpoint **out)
+{
+	struct rb_transport_options other = *options;
+
+	other.job[0] ^= 1;
+	return rb_transport_shm.open(&other, out);
 }
 
 #define FORMS 8u
@@ -90,14 +104,14 @@ static rubato_status all_puts(rubato_comm *comm, uint32_t forms)
 
 static rubato_status mixed_main(rubato_comm *comm, void *arg)
 {
+	const struct rb_transport_ops *far = arg;
 	uint32_t n = rubato_size(comm), rank = rubato_rank(comm);
 	bool alone = rank == n - 1 && n % PAIR == 1;
 
-	(void)arg;
-	/* What is to be shown: two transports, whose keys are not equally long. */
+	/* What is to be shown: two transports; with UCX, keys are not equally long. */
 	EXPECT(comm->choices.nodes.count == (n + PAIR - 1) / PAIR);
 	EXPECT(alone || comm->engine.endpoint_count == 2);
-	EXPECT(comm->key_words[0] > 0 && comm->key_words[1] > comm->key_words[0]);
+	EXPECT(comm->key_words[0] > 0 && comm->key_words[1] == (far->key_bytes + 7) / 8);
 	EXPECT(comm->choices.facts.put && !comm->choices.facts.puts_between);
 	RB_TRY(all_puts(comm, test_length() == TEST_SHORT ? 2 : FORMS));
 	for (uint32_t i = 0; i < comm->engine.endpoint_count; i++)
@@ -107,15 +121,18 @@ static rubato_status mixed_main(rubato_comm *comm, void *arg)
 
 START_TEST(within_nodes_and_between_them)
 {
-	struct rb_transport_ops pairs = rb_transport_shm;
+	struct rb_transport_ops pairs = rb_transport_shm, far = *local_transport("tcp");
 	const struct rb_transport_ops *transports[] = { &pairs, local_transport("tcp"), NULL };
 
-	if (transports[1] == &rb_transport_shm)
-		return; /* Built without UCX. */
+	if (transports[1] == &rb_transport_shm || test_is_threads_only()) {
+		far = rb_transport_shm;
+		far.open = far_open;
+		transports[1] = &far;
+	}
 	pairs.address = pairs_address;
 	pairs.reachable = pairs_reachable;
 	pairs.connect = pairs_connect;
-	ck_assert_int_eq(local_run((uint32_t)_i, transports, mixed_main, NULL, NULL), RUBATO_OK);
+	ck_assert_int_eq(local_run((uint32_t)_i, transports, mixed_main, &far, NULL), RUBATO_OK);
 }
 END_TEST
 
