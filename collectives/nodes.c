@@ -35,18 +35,21 @@ static void list_ranks(struct rb_nodes *nodes)
 		nodes->ranks[nodes->first[nodes->node_of[r]] + nodes->place_of[r]] = r;
 }
 
+void rb_nodes_move(struct rb_nodes *nodes, uint32_t *words)
+{
+	size_t n = nodes->rank_count;
+
+	nodes->node_of = words;
+	nodes->place_of = words + n;
+	nodes->ranks = words + 2 * n;
+	nodes->first = words + 3 * n;
+}
+
 void rb_nodes_make(struct rb_nodes *nodes, uint32_t *words, const uint32_t *name_of,
 		   uint32_t rank_count)
 {
-	size_t n = rank_count;
-
-	*nodes = (struct rb_nodes) {
-		.rank_count = rank_count,
-		.node_of = words,
-		.place_of = words + n,
-		.ranks = words + 2 * n,
-		.first = words + 3 * n,
-	};
+	*nodes = (struct rb_nodes) { .rank_count = rank_count };
+	rb_nodes_move(nodes, words);
 	number_nodes(nodes, name_of, nodes->ranks);
 	list_ranks(nodes);
 }

@@ -26,6 +26,9 @@ struct rb_nodes {
 void rb_nodes_make(struct rb_nodes *nodes, uint32_t *words, const uint32_t *name_of,
 		   uint32_t rank_count);
 
+/* The same, in other words, which hold what the first ones did. */
+void rb_nodes_move(struct rb_nodes *nodes, uint32_t *words);
+
 static inline uint32_t rb_node_size(const struct rb_nodes *nodes, uint32_t node)
 {
 	return nodes->first[node + 1] - nodes->first[node];

@@ -47,10 +47,14 @@ void rb_comm_free(struct rubato_comm *comm, bool abort_peers, uint64_t span_ns)
 	if (comm->plans.cache.buckets != NULL)
 		rb_plan_cache_fini(&comm->plans.cache);
 	rb_plan_free(comm->plans.barrier);
-	free(comm->choices.nodes.node_of); /* All of its arrays. */
-	free(comm->locality.card_of);
-	free(comm->locality.host_of);
-	free(comm->locality.domain_of);
+	if (!comm->kept.nodes)
+		free(comm->choices.nodes.node_of); /* All of its arrays. */
+	if (!comm->kept.cards)
+		free(comm->locality.card_of);
+	if (!comm->kept.hosts)
+		free(comm->locality.host_of);
+	if (!comm->kept.domains)
+		free(comm->locality.domain_of);
 	for (uint32_t i = 0; i < RB_EXCHANGE_COUNT; i++)
 		rb_plan_free(comm->plans.exchange[i]);
 	rb_engine_fini(engine);

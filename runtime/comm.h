@@ -128,6 +128,9 @@ struct rubato_comm {
 	uint8_t key_words[RB_ENDPOINTS_MAX];
 	struct rb_choices choices;
 	struct rb_locality locality;
+	struct { /* Arrays of nodes and locality that are the bootstrap's: rb_bootstrap.keep. */
+		bool nodes, cards, hosts, domains;
+	} kept;
 	struct rb_plans plans;
 	struct rb_prepared prepared[RB_MEMO_COUNT];
 	uint64_t prepared_count;

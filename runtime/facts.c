@@ -175,6 +175,11 @@ static rubato_status sets_exchange(struct rubato_comm *comm, struct rb_bootstrap
 	const size_t *bytes;
 
 	RB_TRY(bootstrap->allgather(bootstrap, own, SET_BYTES, &blobs, &bytes, deadline_ns));
+	/* Not before: simulated ranks would all have theirs at the same time. */
+	said->sets = calloc(2 * (size_t)comm->engine.rank_count, sizeof(*said->sets));
+	said->places = calloc(comm->engine.rank_count, sizeof(*said->places));
+	if (said->sets == NULL || said->places == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "facts of %u ranks", comm->engine.rank_count);
 	for (uint32_t r = 0; r < comm->engine.rank_count; r++) {
 		struct rb_wire w = rb_wire_over((void *)(uintptr_t)blobs[r], bytes[r]);
 
@@ -304,20 +309,51 @@ static rubato_status facts_make(struct rubato_comm *comm, const struct said *sai
 	return RUBATO_OK;
 }
 
+/* Of the bootstrap's, for one of ours; *at stays ours where there is no memory. */
+static bool keep(struct rb_bootstrap *bootstrap, void **at, size_t bytes)
+{
+	void *kept = bootstrap->keep(bootstrap, *at, bytes);
+
+	if (kept == NULL)
+		return false;
+	free(*at);
+	*at = kept;
+	return true;
+}
+
+/* Many ranks of a process need not have tables each. */
+static rubato_status facts_keep(struct rubato_comm *comm, struct rb_bootstrap *bootstrap)
+{
+	struct rb_nodes *nodes = &comm->choices.nodes;
+	struct rb_locality *l = &comm->locality;
+	size_t n = nodes->rank_count;
+	void *words = nodes->node_of, *cards = l->card_of, *hosts = l->host_of,
+	     *domains = l->domain_of;
+	bool kept = keep(bootstrap, &words, RB_NODES_WORDS(n) * sizeof(*nodes->node_of));
+
+	rb_nodes_move(nodes, words);
+	comm->kept.nodes = kept;
+	comm->kept.cards = kept && keep(bootstrap, &cards, n * sizeof(*l->card_of));
+	comm->kept.hosts =
+		comm->kept.cards && keep(bootstrap, &hosts, nodes->count * sizeof(*l->host_of));
+	comm->kept.domains =
+		comm->kept.hosts && keep(bootstrap, &domains, n * sizeof(*l->domain_of));
+	l->card_of = cards;
+	l->host_of = hosts;
+	l->domain_of = domains;
+	return comm->kept.domains ? RUBATO_OK : RB_FAIL(RUBATO_ERR_MEMORY, "facts of %zu ranks", n);
+}
+
 rubato_status rb_facts_agree(struct rubato_comm *comm, struct rb_bootstrap *bootstrap,
 			     const struct rb_whereabouts *here, uint64_t deadline_ns)
 {
-	uint32_t n = comm->engine.rank_count;
-	struct said said = { .sets = calloc(2 * (size_t)n, sizeof(*said.sets)),
-			     .places = calloc(n, sizeof(*said.places)) };
-	rubato_status err;
+	struct said said = { NULL, NULL };
+	rubato_status err = sets_find(comm, bootstrap, here, deadline_ns, &said);
 
-	if (said.sets == NULL || said.places == NULL)
-		err = RB_FAIL(RUBATO_ERR_MEMORY, "facts of %u ranks", n);
-	else
-		err = sets_find(comm, bootstrap, here, deadline_ns, &said);
 	if (err == RUBATO_OK)
 		err = facts_make(comm, &said);
+	if (err == RUBATO_OK && bootstrap->keep != NULL)
+		err = facts_keep(comm, bootstrap);
 	free(said.sets);
 	free(said.places);
 	return err;

@@ -194,21 +194,37 @@ static void route_find(struct opening *o, uint32_t i, uint32_t r)
 		o->route[r] = (uint8_t)i;
 }
 
+/* Whether rank r's blob says what the one before it says, but for the address. */
+static bool blob_alike(const struct opening *o, uint32_t i, uint32_t r)
+{
+	return o->blob_bytes[i][r] == o->blob_bytes[i][r - 1] &&
+	       memcmp(o->blobs[i][r], o->blobs[i][r - 1], BLOB_HEAD_BYTES) == 0;
+}
+
+/* Ranks in a row with seats alike are counted together: those of a machine often are, and thousands
+ * of simulated ones always. */
 static rubato_status blobs_read(struct opening *o, uint32_t i)
 {
 	struct rb_choice_facts *facts = &o->comm->choices.facts;
 	struct rb_crowd crowd = { 0 };
 	struct rb_crowding worst;
+	struct rb_seat seat;
+	uint32_t n = o->comm->engine.rank_count, alike = 0;
+	bool again = false;
 	rubato_status err = RUBATO_OK;
 
-	for (uint32_t r = 0; r < o->comm->engine.rank_count && err == RUBATO_OK; r++) {
-		struct rb_seat seat;
-
-		err = blob_read(o, i, r, &seat);
+	for (uint32_t r = 0; r < n && err == RUBATO_OK; r++) {
+		if (!again)
+			err = blob_read(o, i, r, &seat);
 		if (err != RUBATO_OK)
 			break;
 		route_find(o, i, r);
-		err = rb_crowd_add(&crowd, &seat);
+		alike++;
+		again = r + 1 < n && blob_alike(o, i, r + 1);
+		if (again)
+			continue;
+		err = rb_crowd_add(&crowd, &seat, alike);
+		alike = 0;
 	}
 	o->here = rb_crowd_at(&crowd, o->host, o->group);
 	worst = rb_crowd_worst(&crowd); /* Ranks choose alike, so one machine speaks for all. */

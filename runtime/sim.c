@@ -24,6 +24,13 @@ struct exchange {
 	struct exchange *next; /* The one after it. */
 };
 
+/* What ranks have in common: bootstrap.keep. */
+struct kept {
+	struct kept *next;
+	size_t size_bytes;
+	uint8_t bytes[];
+};
+
 struct simulation {
 	struct rb_sim_cluster *cluster;
 	struct rb_config config;
@@ -32,6 +39,7 @@ struct simulation {
 	rubato_sim_main rank_main;
 	void *arg;
 	struct exchange *exchanges;
+	struct kept *kept;
 };
 
 struct bootstrap {
@@ -122,6 +130,37 @@ static rubato_status sim_allgather(struct rb_bootstrap *base, const void *in, si
 	return RUBATO_OK;
 }
 
+/* Few different ones. */
+static void *sim_keep(struct rb_bootstrap *base, const void *bytes, size_t size_bytes)
+{
+	struct simulation *s = ((struct bootstrap *)base)->simulation;
+	struct kept *k = s->kept;
+
+	while (k != NULL &&
+	       (k->size_bytes != size_bytes || memcmp(k->bytes, bytes, size_bytes) != 0))
+		k = k->next;
+	if (k != NULL)
+		return k->bytes;
+	k = malloc(sizeof(*k) + size_bytes);
+	if (k == NULL)
+		return NULL;
+	k->size_bytes = size_bytes;
+	memcpy(k->bytes, bytes, size_bytes);
+	k->next = s->kept;
+	s->kept = k;
+	return k->bytes;
+}
+
+static void kept_free(struct simulation *s)
+{
+	while (s->kept != NULL) {
+		struct kept *k = s->kept;
+
+		s->kept = k->next;
+		free(k);
+	}
+}
+
 static void sim_bootstrap_close(struct rb_bootstrap *base)
 {
 	free(base);
@@ -138,6 +177,7 @@ static rubato_status bootstrap_new(struct simulation *s, struct rb_sim_process *
 	b->base.rank_count = s->rank_count;
 	memcpy(b->base.job, &s->seed, sizeof(s->seed));
 	b->base.allgather = sim_allgather;
+	b->base.keep = sim_keep;
 	b->base.close = sim_bootstrap_close;
 	b->simulation = s;
 	b->process = process;
@@ -197,6 +237,7 @@ rubato_status rubato_sim_run(const rubato_sim_options *options, rubato_sim_main 
 		rb_sim_cluster_close(s->cluster);
 	}
 	exchanges_free(s);
+	kept_free(s);
 	free(s);
 	return err;
 }

@@ -2,6 +2,7 @@
 #include "runtime/engine/notice.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/wire.h"
@@ -116,8 +117,13 @@ static const struct rb_poller_ops notices_ops;
 
 rubato_status rb_notices_open(struct rb_notices *notices, struct rb_engine *engine)
 {
-	uint32_t rank = engine->rank, n = engine->rank_count;
+	uint32_t rank = engine->rank, n = engine->rank_count, most = 1;
 
+	for (uint64_t distance = 1; distance < n; distance *= 2)
+		most += 2;
+	notices->at = calloc(most, sizeof(*notices->at));
+	if (notices->at == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "failure notices: %u neighbours", most);
 	notices->engine = engine;
 	notices->poller.ops = &notices_ops;
 	rb_engine_add_poller(engine, &notices->poller);
@@ -146,6 +152,9 @@ void rb_notices_close(struct rb_notices *notices)
 			ep->ops->cancel(ep, &slot->request);
 		rb_slot_give(notices->engine, slot);
 	}
+	free(notices->at);
+	notices->at = NULL;
+	notices->count = 0;
 }
 
 static void send_done(struct rb_engine *engine, struct rb_slot *slot)

@@ -12,21 +12,19 @@
 
 #include "runtime/engine/engine.h"
 
-#define RB_NEIGHBOURS_MAX 64
-
 struct rb_notices;
 
 struct rb_notice { /* One per neighbour, each way. */
 	struct rb_notices *notices;
 	struct rb_slot *slot;
 	uint32_t peer;
-	uint8_t bytes[256];
+	uint8_t bytes[RB_LAST_WORDS_BYTES];
 };
 
 struct rb_notices {
 	struct rb_poller poller; /* First. */
 	struct rb_engine *engine;
-	struct rb_notice at[RB_NEIGHBOURS_MAX];
+	struct rb_notice *at; /* One per neighbour. */
 	uint32_t count;
 	uint32_t origin; /* Of the poison, when it came as a notice: the rank and its words. */
 	rubato_status status;

@@ -23,6 +23,10 @@ struct rb_bootstrap {
 	 * !good, with everything else closed, it tells the others where it can, and leaves the text
 	 * of the last error. NULL: others find out in their own ways. */
 	rubato_status (*end)(struct rb_bootstrap *b, bool good);
+	/* One copy of `bytes` for all ranks of this process that have equal ones; it stays as long
+	 * as any of them has a communicator. NULL: no memory. The function is NULL where each rank
+	 * has a process, or a communicator, of its own. */
+	void *(*keep)(struct rb_bootstrap *b, const void *bytes, size_t size_bytes);
 	/* When start-up is over, well or not. NULL-safe is the caller's duty. */
 	void (*close)(struct rb_bootstrap *b);
 };

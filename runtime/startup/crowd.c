@@ -69,9 +69,9 @@ static struct rb_crowd_entry *entry_of(struct rb_crowd *crowd, struct rb_crowd_t
 	return &t->entries[*slot - 1];
 }
 
-static void rank_add(struct rb_crowd_entry *entry, const struct rb_seat *seat)
+static void ranks_add(struct rb_crowd_entry *entry, const struct rb_seat *seat, uint32_t ranks)
 {
-	entry->ranks++;
+	entry->ranks += ranks;
 	for (uint32_t k = 0; k < RB_CPU_WORDS; k++)
 		entry->cores[k] |= seat->cores[k];
 }
@@ -83,7 +83,7 @@ static uint32_t group_cores(const struct rb_crowd_entry *group)
 	return group->cores_max > 0 && cores > group->cores_max ? group->cores_max : cores;
 }
 
-rubato_status rb_crowd_add(struct rb_crowd *crowd, const struct rb_seat *seat)
+rubato_status rb_crowd_add(struct rb_crowd *crowd, const struct rb_seat *seat, uint32_t ranks)
 {
 	struct rb_crowd_entry *machine = entry_of(crowd, &crowd->machines, seat->host, 0);
 	struct rb_crowd_entry *group = entry_of(crowd, &crowd->groups, seat->host, seat->group);
@@ -91,8 +91,8 @@ rubato_status rb_crowd_add(struct rb_crowd *crowd, const struct rb_seat *seat)
 	if (machine == NULL || group == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "table of %u machines", crowd->machines.count);
 	machine->allowed -= group_cores(group);
-	rank_add(machine, seat);
-	rank_add(group, seat);
+	ranks_add(machine, seat, ranks);
+	ranks_add(group, seat, ranks);
 	if (seat->cores_max > 0 && (group->cores_max == 0 || seat->cores_max < group->cores_max))
 		group->cores_max = seat->cores_max;
 	machine->allowed += group_cores(group);

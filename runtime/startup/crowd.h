@@ -32,8 +32,9 @@ struct rb_crowd {
 	uint64_t looks; /* Slots that were looked at: the work, for tests. */
 };
 
-/* Zeroed is empty. */
-RB_NODISCARD rubato_status rb_crowd_add(struct rb_crowd *crowd, const struct rb_seat *seat);
+/* So many ranks with seats alike. Zeroed is empty. */
+RB_NODISCARD rubato_status rb_crowd_add(struct rb_crowd *crowd, const struct rb_seat *seat,
+					uint32_t ranks);
 void rb_crowd_fini(struct rb_crowd *crowd);
 /* Of each of `count` ranks, by their hosts, whether it is the first on its own. *looks: the work,
  * for tests. */

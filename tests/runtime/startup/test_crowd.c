@@ -76,7 +76,7 @@ static void crowd_fill(struct rb_crowd *crowd, uint32_t count)
 {
 	*crowd = (struct rb_crowd) { 0 };
 	for (uint32_t r = 0; r < count; r++)
-		ck_assert_int_eq(rb_crowd_add(crowd, &seats[r]), RUBATO_OK);
+		ck_assert_int_eq(rb_crowd_add(crowd, &seats[r], 1), RUBATO_OK);
 }
 
 /* Every machine against its twin, and the worst of all. */

@@ -151,7 +151,7 @@ static struct rb_crowding add(struct rb_crowd *crowd, uint64_t group, uint32_t m
 		.host = 7, .group = group, .cores = { cores }, .cores_max = rb_quota_cores(&quota)
 	};
 
-	ck_assert_int_eq(rb_crowd_add(crowd, &seat), RUBATO_OK);
+	ck_assert_int_eq(rb_crowd_add(crowd, &seat, 1), RUBATO_OK);
 	return rb_crowd_at(crowd, seat.host, seat.group);
 }
 
