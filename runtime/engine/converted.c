@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hollow.h"
+
 #define SLICE_VALUES (RB_SLICE_BYTES / sizeof(float))
 #define IMMEDIATE_VALUES (16u << 10) /* So many are done sooner than queued. */
 #define OPERANDS_MOVED 64u           /* Reductions of more are never sliced. */
@@ -118,13 +120,15 @@ static void slice(struct rb_converted *c, struct rb_work *work, uint64_t count)
 	uint64_t first = rb_layout_offset(&run->plan->layout, step->block) +
 			 (uint64_t)slot->iteration * run->plan->layout.chunk + work->done_count;
 	uint64_t touched = count * work->element_bytes * (work->reduce.from_count + 1);
+	bool hollow = rb_hollow(c->memory->base); /* Then all is. */
 
 	if (run == &c->run) {
-		convert(c, first, count);
+		if (!hollow)
+			convert(c, first, count);
 		touched = count * (rb_converted_bytes(c) +
 				   rb_code_values(c->wire) *
 					   (c->wire == RUBATO_WIRE_SAME ? 2 : sizeof(float)));
-	} else {
+	} else if (!hollow) {
 		coded_slice(c, work, first, count);
 	}
 	work->done_count += count;
