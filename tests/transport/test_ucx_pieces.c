@@ -353,7 +353,7 @@ static void storm_run(struct pair *pair, uint64_t seed, struct storm_tried *trie
 
 START_TEST(storm_of_messages)
 {
-	struct seeds seeds = seeds_from(__func__, 1, 100);
+	struct seeds seeds = seeds_from(__func__, 1, 30);
 	struct storm_tried tried = { 0 };
 	struct pair pairs[2];
 
