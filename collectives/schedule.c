@@ -116,7 +116,7 @@ uint64_t rb_layout_longest(const struct rb_layout *layout)
 uint64_t rb_span_offset(const struct rb_layout *layout, const struct rb_step *step,
 			const struct rb_span *span, uint32_t c)
 {
-	bool scratch = span->buffer == RB_BUF_SCRATCH;
+	bool scratch = span->buffer >= RB_BUF_SCRATCH;
 	uint64_t base = 0;
 
 	if (rb_span_in_slots(span))
@@ -143,6 +143,8 @@ void rb_writer_init(struct rb_writer *w, struct rb_schedule *schedule, uint32_t 
 	schedule->scratch_slots = schedule->scratch_vector_slots = 0;
 	schedule->scratch_block_slots = 0;
 	schedule->scratch_copies = 1;
+	memset(schedule->stage_slots, 0, sizeof(schedule->stage_slots));
+	memset(schedule->kinds, 0, sizeof(schedule->kinds));
 	schedule->flags = 0;
 	schedule->step_count = schedule->span_count = schedule->dep_count = 0;
 	w->schedule = schedule;
@@ -172,8 +174,13 @@ static uint32_t add_span(struct rb_writer *w, struct rb_span span)
 	} else if (span.buffer == RB_BUF_SCRATCH && span.depth == RB_BLOCK_SLOT) {
 		if (span.slot >= s->scratch_block_slots)
 			s->scratch_block_slots = span.slot + 1;
-	} else if (span.buffer == RB_BUF_SCRATCH && span.slot + span.depth > s->scratch_slots) {
-		s->scratch_slots = span.slot + span.depth;
+	} else if (span.buffer >= RB_BUF_SCRATCH) {
+		uint32_t *slots = span.buffer == RB_BUF_SCRATCH
+					  ? &s->scratch_slots
+					  : &s->stage_slots[span.buffer - RB_BUF_STAGE_HOST];
+
+		if (span.slot + span.depth > *slots)
+			*slots = span.slot + span.depth;
 	}
 	return index;
 }
@@ -376,7 +383,8 @@ static void __attribute__((format(printf, 2, 3))) add(struct text *t, const char
 
 static void add_span_text(struct text *t, const struct rb_schedule *s, uint32_t index)
 {
-	static const char *const names[RB_BUFFER_COUNT] = { "in", "out", "scratch" };
+	static const char *const names[RB_BUFFERS_ALL] = { "in", "out", "scratch", "host stage",
+							   "device stage" };
 
 	if (index >= s->span_count) {
 		add(t, " span?");
@@ -384,14 +392,14 @@ static void add_span_text(struct text *t, const struct rb_schedule *s, uint32_t 
 	}
 	const struct rb_span *span = &s->spans[index];
 
-	add(t, " %s", span->buffer < RB_BUFFER_COUNT ? names[span->buffer] : "?");
+	add(t, " %s", span->buffer < RB_BUFFERS_ALL ? names[span->buffer] : "?");
 	if (span->rank != RB_SELF)
 		add(t, "@%u", span->rank);
 	if (span->buffer == RB_BUF_SCRATCH && span->depth == RB_VECTOR_SLOT)
 		add(t, " vector slot %u", span->slot);
 	else if (span->buffer == RB_BUF_SCRATCH && span->depth == RB_BLOCK_SLOT)
 		add(t, " block slot %u", span->slot);
-	else if (span->buffer == RB_BUF_SCRATCH)
+	else if (span->buffer >= RB_BUF_SCRATCH)
 		add(t, "[%u+%u]", span->slot, span->depth);
 	else if (span->part)
 		add(t, ".part");
@@ -417,6 +425,8 @@ int rb_step_text(const struct rb_schedule *s, uint32_t index, char *text, size_t
 		add(&t, " once");
 	if (step->flags & RB_STEP_FINAL)
 		add(&t, " final");
+	if (step->flags & RB_STEP_DEVICE)
+		add(&t, " on the device");
 	for (uint32_t i = 0; i < step->from_count; i++) {
 		add(&t, "%s", i == 0 ? " from" : ",");
 		add_span_text(&t, s, step->from + i);

@@ -48,16 +48,18 @@
 #define RB_DEP_ALL (-1)
 #define RB_NO_SPAN UINT32_MAX
 
-enum rb_buffer { RB_BUF_IN, RB_BUF_OUT, RB_BUF_SCRATCH };
-#define RB_BUFFER_COUNT 3
+enum rb_buffer { RB_BUF_IN, RB_BUF_OUT, RB_BUF_SCRATCH, RB_BUF_STAGE_HOST, RB_BUF_STAGE_DEVICE };
+#define RB_BUFFER_COUNT 3 /* Those of builders; peers may know them. */
+#define RB_STAGE_COUNT 2  /* Behind them: slots of the rank alone that stage.h adds. */
+#define RB_BUFFERS_ALL (RB_BUFFER_COUNT + RB_STAGE_COUNT)
 
 struct rb_span {
 	uint32_t rank;  /* RB_SELF, or a peer: mapped (COPY, REDUCE), or writable (PUT's target). */
 	uint8_t buffer; /* enum rb_buffer. */
 	uint8_t part;   /* IN, OUT: 1 when the buffer holds just this step's range, from 0 on. */
-	uint16_t depth; /* SCRATCH: iteration c uses slot + c % depth, or RB_VECTOR_SLOT,
+	uint16_t depth; /* SCRATCH, STAGE: iteration c uses slot + c % depth, or RB_VECTOR_SLOT,
 			 * RB_BLOCK_SLOT. */
-	uint32_t slot;  /* SCRATCH: first slot; or which vector or block slot. */
+	uint32_t slot;  /* SCRATCH, STAGE: first slot; or which vector or block slot. */
 	/* IN, OUT, vector slots: the range begins so many blocks (modulo their number) after the
 	 * step's. Only where all blocks are equally long. */
 	uint32_t shift;
@@ -86,6 +88,8 @@ enum rb_step_kind {
 /* OUT: the range is one of OUT's blocks, where their lengths are not IN's
  * (rb_layout.out_lengths). */
 #define RB_STEP_OUT 8u
+/* DEVICE, of COPY and REDUCE: the device's executor carries it out (stage.h). */
+#define RB_STEP_DEVICE 16u
 
 struct rb_step {
 	uint8_t kind; /* enum rb_step_kind. */
@@ -120,6 +124,10 @@ struct rb_schedule {
 	uint32_t scratch_vector_slots; /* Likewise. */
 	uint32_t scratch_block_slots;  /* Likewise. */
 	uint32_t scratch_copies;       /* Sets; at least 1. */
+	/* By stage.h: slots in the host's memory and on the device, one set, and where the others
+	 * lie (enum rb_memory_kind). */
+	uint32_t stage_slots[RB_STAGE_COUNT];
+	uint8_t kinds[RB_BUFFER_COUNT];
 	uint32_t flags;
 	uint32_t step_count, span_count, dep_count;
 	struct rb_step *steps;
@@ -172,7 +180,7 @@ uint64_t rb_step_length(const struct rb_layout *layout, const struct rb_step *st
 /* Whether its iterations take slots of a chunk in turn. */
 static inline bool rb_span_in_slots(const struct rb_span *span)
 {
-	return span->buffer == RB_BUF_SCRATCH && span->depth != RB_VECTOR_SLOT &&
+	return span->buffer >= RB_BUF_SCRATCH && span->depth != RB_VECTOR_SLOT &&
 	       span->depth != RB_BLOCK_SLOT;
 }
 /* Where in the span's buffer, in elements. SCRATCH: from the instance's first slot; in a vector or

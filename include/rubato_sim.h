@@ -44,6 +44,21 @@ typedef struct rubato_sim_costs {
 	uint32_t puts;  /* 1: algorithms by puts may be chosen (0: only by name). */
 } rubato_sim_costs;
 
+/*
+ * A device of each rank, for programs that are to run on GPUs one day: memory that processors may
+ * not touch (a fault tells who does), and an executor that copies and reduces there in its own
+ * time, while the rank's processor does something else. It has three queues: copies from the host,
+ * copies to it, all else. A piece of work begins launch_ns after it was started, when its queue and
+ * what it waits for are through.
+ */
+typedef struct rubato_sim_device {
+	uint32_t present; /* 1: each rank has one. */
+	uint32_t network; /* 1: messages and puts reach its memory; else through the host's. */
+	uint64_t launch_ns;
+	double copy_bandwidth; /* Bytes a second between host and device, each way; 0: no bound. */
+	double memory_bandwidth; /* Of its own memory, reads and writes added up; 0: no bound. */
+} rubato_sim_device;
+
 typedef struct rubato_sim_options {
 	uint32_t size_bytes; /* sizeof(rubato_sim_options). */
 	uint32_t rank_count;
@@ -68,11 +83,15 @@ typedef struct rubato_sim_options {
 	rubato_sim_costs costs;
 	uint32_t hollow;    /* 1: rubato_alloc gives addresses without memory; rubato_sim_hollow. */
 	uint32_t reserved2; /* 0. */
+	rubato_sim_device device;
 } rubato_sim_options;
 #define RUBATO_SIM_OPTIONS_INIT                                                                    \
 	{                                                                                          \
 		(uint32_t)sizeof(rubato_sim_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, \
-			0, 0, NULL, { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }, 0, 0                         \
+			0, 0, NULL, { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }, 0, 0,                        \
+		{                                                                                  \
+			0, 0, 0, 0, 0                                                              \
+		}                                                                                  \
 	}
 
 typedef struct rubato_sim_result {
@@ -108,6 +127,22 @@ RUBATO_API void rubato_sim_reseed(rubato_comm *comm, uint64_t number);
  * 1 TiB that each rank has is used up.
  */
 RUBATO_API void *rubato_sim_hollow(rubato_comm *comm, size_t bytes);
+
+/*
+ * Memory of the rank's device: zeroed, 4 KiB aligned; `managed`: memory that the processor may
+ * touch as well. Collectives take it as they take the host's, on any rank, for input or output or
+ * both.
+ * Free it before the communicator ends. Errors: UNSUPPORTED (no device), MEMORY, and of free
+ * ARGUMENT, when `memory` is no begin of such memory.
+ */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_sim_device_alloc(rubato_comm *comm,
+								  size_t size_bytes, bool managed,
+								  void **memory);
+RUBATO_API rubato_status rubato_sim_device_free(rubato_comm *comm, void *memory);
+/* As memcpy, to, from and between devices and the host: what a program does to prepare input and
+ * look at results. Takes no time. */
+RUBATO_API void rubato_sim_device_copy(rubato_comm *comm, void *to, const void *from,
+				       size_t size_bytes);
 
 #ifdef __cplusplus
 }

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "runtime/message.h"
 #include "runtime/op_run.h"
+#include "runtime/op_stage.h"
 #include "runtime/unmatched.h"
 
 static void oneshot_free(struct rubato_op *op)
@@ -14,6 +15,7 @@ static void oneshot_free(struct rubato_op *op)
 	if (op == NULL)
 		return;
 	rb_scratch_free(&op->scratch);
+	rb_op_stage_release(op);
 	free(op->exchange.peers);
 	free(op->exchange.records);
 	free(op->exchange.own_record);

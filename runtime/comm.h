@@ -11,6 +11,7 @@
 #include "runtime/engine/memory.h"
 #include "runtime/engine/notice.h"
 #include "runtime/engine/plan.h"
+#include "runtime/engine/run.h"
 #include "runtime/startup/setup.h"
 
 #define RB_MEMO_COUNT 64 /* A power of 2. */
@@ -111,7 +112,7 @@ struct rb_help_ops {
 
 struct rubato_comm {
 	struct rb_engine engine;
-	struct rb_poller runs;
+	struct rb_runs runs;
 	struct rb_comm_poller unmatched;
 	struct rb_notices notices;
 	struct rb_config config;
@@ -145,6 +146,7 @@ struct rubato_comm {
 	const struct rb_help_ops *help;       /* NULL: none was ever made. */
 	struct rb_helper *helper;             /* Theirs. */
 	bool closing;
+	bool staging_said; /* The log has a line of it. */
 };
 
 /* Who this rank is, for plans of all ranks. */

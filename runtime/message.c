@@ -261,6 +261,8 @@ void rb_message_start(struct rubato_op *op)
 	op->message.number = number_take(flow);
 	rb_memory_where(&op->comm->memory, op->sending ? (void *)(uintptr_t)op->in : op->out,
 			op->count * rubato_type_bytes(op->type), &op->message.where);
+	op->message.where.kind =
+		(enum rb_memory_kind)op->device.kinds[op->sending ? RB_BUF_IN : RB_BUF_OUT];
 	slot->is_work = false;
 	slot->owner = op;
 	slot->done = message_done;

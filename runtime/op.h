@@ -44,6 +44,19 @@ static inline void rb_scratch_free(struct rb_op_scratch *scratch)
 	scratch->plain_bytes = 0;
 }
 
+struct rb_op_room { /* Memory of a device's, kept for the next run. */
+	void *memory;
+	uint64_t bytes;
+	struct rb_executor *owner;
+};
+
+struct rb_op_device {                 /* Where a buffer is not the host's: op_stage.c. */
+	struct rb_executor *executor; /* The device's; NULL: all are the host's, or managed. */
+	struct rb_executor *executors[2];
+	uint8_t kinds[RB_BUFFER_COUNT]; /* enum rb_memory_kind. */
+	struct rb_op_room scratch, stages[RB_STAGE_COUNT];
+};
+
 struct rb_op_exchange { /* Where peers' buffers are: op_exchange.c. */
 	struct rb_run run;
 	bool over;                     /* Persistent: known since creation. */
@@ -92,6 +105,7 @@ struct rubato_op {
 	struct rb_converted converted;
 	struct rb_helped *helped; /* An allreduce that is helped against a late rank; or NULL. */
 	void (*then)(struct rubato_op *op, rubato_status status, const char *text);
+	struct rb_op_device device;
 	uint64_t number; /* Persistent: its id. One-shot: the call's sequence number. */
 	uint32_t instance;
 	struct rb_op_message message;

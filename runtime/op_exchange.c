@@ -4,10 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORD_RECORD 3u        /* in, out, scratch */
-#define PEER_RECORD 4u        /* and what we send them, in elements */
-#define KEY_HEAD 2u           /* offset, key bytes; then the key */
-#define WORD_EMPTY UINT64_MAX /* Nothing to be mapped. */
+#include "runtime/op_stage.h"
+
+#define WORD_RECORD 3u /* in, out, scratch */
+#define PEER_RECORD 4u /* and what we send them, in elements */
+#define KEY_HEAD 2u    /* offset, key bytes; then the key */
+/* In two bits of a word that transports leave alone: the kind of memory that the buffer is, or that
+ * there is no buffer. */
+#define KIND_SHIFT 58
+#define KIND_BITS (UINT64_C(3) << KIND_SHIFT)
+#define NO_KIND 3u
+#define WORD_EMPTY (~KIND_BITS) /* Nothing to be mapped. */
 
 /* What puts may write. Records have their keys in this order, for every transport that some rank
  * has an endpoint of. */
@@ -229,6 +236,57 @@ static void peer_records_write(struct rubato_op *op, void *const base[RB_BUFFER_
 	}
 }
 
+/* Managed memory counts as the host's: whoever works in it reaches it. */
+static void kinds_write(const struct rubato_op *op, const uint64_t bytes[RB_BUFFER_COUNT],
+			uint64_t *words)
+{
+	for (uint32_t b = RB_BUF_IN; b <= RB_BUF_OUT; b++) {
+		bool device = op->device.kinds[b] == RB_MEMORY_DEVICE;
+		uint64_t kind = bytes[b] == 0 ? NO_KIND
+				: device      ? RB_MEMORY_DEVICE
+					      : RB_MEMORY_HOST;
+
+		words[b] = (words[b] & ~KIND_BITS) | kind << KIND_SHIFT;
+	}
+}
+
+#define SEEN_UNMAPPED 12u
+
+/* What the records of all who exchange say: bit 4 b + kind for IN and OUT, bit SEEN_UNMAPPED + b
+ * where a rank's is not mapped. All see the same, before they touch any. */
+static uint32_t words_look(const struct rubato_op *op)
+{
+	uint32_t seen = 0;
+
+	for (uint32_t i = 0; i < op->exchange.rank_count; i++) {
+		const uint64_t *words = record_at(op, i);
+		uint64_t in = words[RB_BUF_IN], out = words[RB_BUF_OUT];
+
+		seen |= 1u << (in >> KIND_SHIFT & 3) | 16u << (out >> KIND_SHIFT & 3);
+		seen |= (uint32_t)((in & ~KIND_BITS) == 0) << (SEEN_UNMAPPED + RB_BUF_IN);
+		seen |= (uint32_t)((out & ~KIND_BITS) == 0) << (SEEN_UNMAPPED + RB_BUF_OUT);
+		seen |= (uint32_t)(words[RB_BUF_SCRATCH] == 0) << (SEEN_UNMAPPED + RB_BUF_SCRATCH);
+	}
+	return seen;
+}
+
+/* Work in each other's buffers is for memory of one kind, IN's and OUT's: *one. */
+static rubato_status kinds_agree(struct rubato_op *op, uint32_t seen, bool *one)
+{
+	enum rb_memory_kind kinds[2];
+
+	*one = true;
+	if ((seen & (1u << RB_MEMORY_DEVICE | 16u << RB_MEMORY_DEVICE)) == 0)
+		return RUBATO_OK;
+	for (uint32_t b = RB_BUF_IN; b <= RB_BUF_OUT; b++) {
+		uint32_t its = seen >> 4 * b;
+
+		kinds[b] = its >> RB_MEMORY_DEVICE & 1 ? RB_MEMORY_DEVICE : RB_MEMORY_HOST;
+		*one = *one && !(its >> RB_MEMORY_DEVICE & its >> RB_MEMORY_HOST & 1);
+	}
+	return *one ? rb_op_kinds_agree(op, kinds) : RUBATO_OK;
+}
+
 void rb_exchange_write(struct rubato_op *op)
 {
 	void *base[RB_BUFFER_COUNT];
@@ -242,9 +300,12 @@ void rb_exchange_write(struct rubato_op *op)
 	}
 	if (op->plan->layout.per_peer) {
 		peer_records_write(op, base, words);
+		for (uint32_t r = 0; r < op->comm->engine.rank_count; r++)
+			kinds_write(op, bytes, op->exchange.own_record + (size_t)r * PEER_RECORD);
 		return;
 	}
 	memcpy(op->exchange.own_record, words, sizeof(words));
+	kinds_write(op, bytes, op->exchange.own_record);
 	for (uint32_t t = 0; t < TARGETS && op->exchange.record_words > WORD_RECORD; t++)
 		keys_write(op, t, base[targets[t]], bytes[targets[t]]);
 }
@@ -279,6 +340,13 @@ static rubato_status words_map(struct rubato_op *op, const struct rb_plan *plan,
 	void *base[RB_BUFFER_COUNT];
 	uint64_t bytes[RB_BUFFER_COUNT];
 
+	uint32_t seen = words_look(op), needs = (buffers ? 3u : 0) | (scratch ? 4u : 0);
+
+	*all = (seen >> SEEN_UNMAPPED & needs) == 0;
+	if (*all && buffers)
+		RB_TRY(kinds_agree(op, seen, all));
+	if (!*all)
+		return RUBATO_OK;
 	rb_op_buffers(op, base, bytes);
 	for (uint32_t i = 0; i < op->exchange.rank_count; i++) {
 		const uint64_t *words = record_at(op, i);
@@ -286,12 +354,9 @@ static rubato_status words_map(struct rubato_op *op, const struct rb_plan *plan,
 
 		for (uint32_t b = 0; b < RB_BUFFER_COUNT; b++) {
 			bool needed = b == RB_BUF_SCRATCH ? scratch : buffers;
+			uint64_t word = b == RB_BUF_SCRATCH ? words[b] : words[b] & ~KIND_BITS;
 
-			op->exchange.peers[r].mapped[b] =
-				record_map(op, plan, r, b, words[b], base[b]);
-			*all = !(needed && words[b] == 0);
-			if (!*all)
-				return RUBATO_OK; /* All who exchange see the same zero. */
+			op->exchange.peers[r].mapped[b] = record_map(op, plan, r, b, word, base[b]);
 			if (needed && op->exchange.peers[r].mapped[b] == NULL &&
 			    r != engine->rank && plan->reach[(size_t)r * RB_BUFFER_COUNT + b] > 0)
 				return RB_FAIL(RUBATO_ERR_PEER,
@@ -379,6 +444,22 @@ static rubato_status remotes_open(struct rubato_op *op, const struct rb_plan *pl
 	return RUBATO_OK;
 }
 
+/* Whether some rank's OUT lies on a device that puts do not reach: all see it alike. */
+static rubato_status targets_check(const struct rubato_op *op)
+{
+	const struct rb_engine *engine = &op->comm->engine;
+	uint32_t takes = UINT32_MAX;
+
+	for (uint32_t i = 0; i < engine->endpoint_count; i++)
+		takes &= engine->endpoints[i]->takes;
+	if ((words_look(op) & 16u << RB_MEMORY_DEVICE) == 0 || takes & 1u << RB_MEMORY_DEVICE)
+		return RUBATO_OK;
+	return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+		       "%s by %s: a rank's output lies on a device, where %s does not put",
+		       rb_kind_name(op->kind), op->plan->algorithm->name,
+		       engine->endpoints[0]->ops->name);
+}
+
 /* With all records here: which plan can run, the same on every rank. */
 rubato_status rb_exchange_use(struct rubato_op *op, struct rb_plan **out)
 {
@@ -397,8 +478,10 @@ rubato_status rb_exchange_use(struct rubato_op *op, struct rb_plan **out)
 				       rb_kind_name(op->kind), op->plan->algorithm->name);
 		RB_TRY(rb_run_init(&op->run, plan));
 	}
-	if (rb_plan_needs_peers(plan) && (plan->schedule.flags & RB_SCHEDULE_PUT))
+	if (rb_plan_needs_peers(plan) && (plan->schedule.flags & RB_SCHEDULE_PUT)) {
+		RB_TRY(targets_check(op));
 		RB_TRY(remotes_open(op, plan));
+	}
 	*out = plan;
 	return RUBATO_OK;
 }

@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "runtime/arguments.h"
 #include "runtime/op_exchange.h"
+#include "runtime/op_stage.h"
 
 static rubato_status plan_get(struct rubato_op *op, uint8_t algorithm, struct rb_plan **out)
 {
@@ -310,6 +311,8 @@ rubato_status rb_op_prepare(struct rubato_op *op)
 		if (prepared != NULL)
 			prepared_keep(prepared, op, what, scratch_bytes);
 	}
+	if (op->comm->engine.device_count > 0)
+		RB_TRY(rb_op_kinds_find(op));
 	if (op->kind == RB_KIND_SENDRECV)
 		return RUBATO_OK;
 	mapped = rb_plan_needs_peers(op->plan);

@@ -7,6 +7,7 @@
 
 #include "runtime/message.h"
 #include "runtime/op_exchange.h"
+#include "runtime/op_stage.h"
 
 /* ---- Execution ---- */
 
@@ -64,12 +65,20 @@ static inline void where_set(struct rubato_op *op)
 static void run_start(struct rubato_op *op, struct rb_plan *plan, bool entered)
 {
 	where_set(op);
+	op->run.executors = rb_op_coded(op) ? op->converted.executors : NULL;
+	if (op->comm->engine.device_count > 0) {
+		rubato_status err = rb_op_stage(op, &plan);
+
+		if (err != RUBATO_OK) {
+			rb_op_end(op, err, rubato_error_text());
+			return;
+		}
+	}
 	op->state = RB_OP_RUNNING;
 	op->run.plan = plan;
 	op->run.peers = op->exchange.peers;
 	op->run.type = op->type;
 	op->run.op = op->op;
-	op->run.executor = rb_op_coded(op) ? &op->converted.executor : NULL;
 	op->run.tag = op_tag(op, false);
 	op->run.signature = op->signature;
 	op->run.instance = op->persistent ? op->instance : 0;
@@ -308,6 +317,7 @@ void rb_op_release(struct rubato_op *op)
 	free(op->exchange.records);
 	free(op->exchange.own_record);
 	free(op->helped);
+	rb_op_stage_release(op);
 	rb_run_fini(&op->run);
 	rb_run_fini(&op->exchange.run);
 	if (op->converted.memory != NULL)

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "runtime/close.h"
+#include "runtime/devices/device_sim.h"
 #include "runtime/facts.h"
 #include "runtime/links.h"
 #include "runtime/op.h"
@@ -418,6 +419,16 @@ static rubato_status background_place(struct opening *o)
 	return RUBATO_OK;
 }
 
+/* What has memory of its own on this machine. */
+static rubato_status devices_open(struct rb_engine *engine)
+{
+	struct rb_executor **next = &engine->devices[engine->device_count];
+
+	RB_TRY(rb_device_sim_open(engine->endpoints[0], next));
+	engine->device_count += *next != NULL;
+	return RUBATO_OK;
+}
+
 static rubato_status oneshots_prepare(struct rubato_comm *comm)
 {
 	struct rubato_op *op = calloc(1, sizeof(*op));
@@ -463,6 +474,7 @@ static rubato_status open_steps(struct opening *o)
 	agreed_fill(o);
 	RB_TRY(routes_find(o));
 	RB_TRY(endpoints_connect(o));
+	RB_TRY(devices_open(&comm->engine));
 	RB_TRY(facts_agree(o));
 
 	bool simulated = rb_engine_time_is_virtual(&comm->engine);
@@ -481,7 +493,7 @@ static rubato_status open_steps(struct opening *o)
 	RB_TRY(forced_read(comm));
 	RB_TRY(barrier_plan_make(comm));
 	/* A rank that is through already may have failed already: its notice may be here. */
-	rb_runs_open(&comm->engine, &comm->runs);
+	rb_runs_open(&comm->runs, &comm->engine);
 	rb_unmatched_open(comm);
 	RB_TRY(rb_notices_open(&comm->notices, &comm->engine));
 	RB_TRY(rb_links_agree(comm, o->bootstrap, o->deadline_ns));

@@ -16,6 +16,7 @@
 #include "runtime/comm.h"
 #include "runtime/open.h"
 #include "transport/sim/sim_cluster.h"
+#include "transport/sim/sim_device.h"
 
 struct exchange {
 	uint32_t arrived;
@@ -255,4 +256,53 @@ void rubato_sim_reseed(rubato_comm *comm, uint64_t number)
 
 	if (ep->ops == &rb_transport_sim)
 		rb_sim_reseed(ep, number);
+}
+
+/* ---- Devices ---- */
+
+rubato_status rubato_sim_device_alloc(rubato_comm *comm, size_t size_bytes, bool managed,
+				      void **memory)
+{
+	struct rb_endpoint *ep;
+	rubato_status err;
+
+	if (comm == NULL || memory == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "device memory: NULL");
+	ep = rb_comm_endpoint(comm);
+	if (rb_sim_device_of(ep) == NULL)
+		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+			       "device memory: there is no simulated device (options.device)");
+	rb_engine_enter(&comm->engine);
+	err = rb_sim_device_new(rb_sim_cluster_of(ep), rb_sim_rank_of(ep),
+				managed ? RB_MEMORY_MANAGED : RB_MEMORY_DEVICE, size_bytes, memory);
+	rb_engine_leave(&comm->engine);
+	return err;
+}
+
+rubato_status rubato_sim_device_free(rubato_comm *comm, void *memory)
+{
+	rubato_status err = RUBATO_OK;
+	struct rb_endpoint *ep;
+
+	if (comm == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "device memory: NULL");
+	if (memory == NULL)
+		return RUBATO_OK;
+	ep = rb_comm_endpoint(comm);
+	rb_engine_enter(&comm->engine);
+	if (rb_sim_device_of(ep) == NULL || !rb_sim_device_free(rb_sim_cluster_of(ep), memory))
+		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "device memory: %p is not the start of any",
+			      memory);
+	rb_engine_leave(&comm->engine);
+	return err;
+}
+
+void rubato_sim_device_copy(rubato_comm *comm, void *to, const void *from, size_t size_bytes)
+{
+	struct rb_endpoint *ep = rb_comm_endpoint(comm);
+
+	if (rb_sim_device_of(ep) != NULL)
+		rb_sim_device_copy(rb_sim_cluster_of(ep), to, from, size_bytes);
+	else
+		memcpy(to, from, size_bytes);
 }

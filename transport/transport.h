@@ -112,6 +112,8 @@ struct rb_endpoint {
 	const struct rb_transport_ops *ops;
 	uint32_t rank, rank_count;
 	uint32_t index;   /* Among its engine's endpoints; set by who opened it. */
+	uint32_t takes;   /* By the backend. Bits 1 << kind: memory that posts may name, and regions
+			   * be of, beside HOST and MANAGED. */
 	uint64_t leaving; /* By the backend. 0: nothing that peers wait for needs our polls. */
 	uint64_t bytes_sent, bytes_received; /* Payload. Counted by the backend. */
 	uint64_t sleeps;

@@ -225,6 +225,8 @@ struct check_place check_place(const struct checker *k, uint32_t rank, const str
 			offset += schedule->scratch_vector_slots * layout->count;
 		if (span->depth == RB_BLOCK_SLOT)
 			offset += schedule->scratch_slots * layout->chunk;
+	} else if (span->buffer > RB_BUF_SCRATCH) {
+		which = 2 + k->copies + span->buffer - RB_BUF_STAGE_HOST;
 	} else if (span->part || (layout->per_peer && owner != rank)) {
 		/* Given from its begin: at its owner it lies where that one has it. */
 		offset += check_block(k, owner, span->buffer, check_span_block(k, rank, step, span))
@@ -237,7 +239,7 @@ struct check_place check_place(const struct checker *k, uint32_t rank, const str
 
 uint64_t check_space_elements(const struct checker *k, uint32_t space)
 {
-	uint32_t rank = space / (2 + k->copies), which = space % (2 + k->copies);
+	uint32_t rank = space / check_spaces(k), which = space % check_spaces(k);
 	const struct rb_schedule *schedule = k->ranks[rank].schedule;
 	const struct rb_layout *layout = check_layout(k, rank);
 	uint64_t in = rb_layout_extent(layout, RB_BUF_IN);
@@ -245,6 +247,8 @@ uint64_t check_space_elements(const struct checker *k, uint32_t space)
 
 	if (which < 2)
 		return in > out ? in : out;
+	if (which >= 2 + k->copies)
+		return schedule->stage_slots[which - 2 - k->copies] * layout->chunk;
 	return schedule->scratch_vector_slots * layout->count +
 	       schedule->scratch_slots * layout->chunk +
 	       schedule->scratch_block_slots * rb_layout_longest(layout);

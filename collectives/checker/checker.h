@@ -16,6 +16,8 @@
  *   bytes      what is sent equals the algorithm's formula
  *   bounds     spans lie in blocks of their buffers, and name only what they may: memory of the own
  *              node
+ *   kinds      device memory is touched by the device's steps and by messages that reach it, and
+ *              the device computes on nothing else
  *
  * Elements are kept as intervals, so a count of 2^33 costs no more than one of 33. This is for
  * tests and tools: unlike the rest of collectives/, it allocates.
@@ -40,7 +42,8 @@ struct rb_check {
 	const struct rb_nodes *nodes;    /* NULL: all ranks are on one. */
 	const struct rb_layout *layouts; /* One per rank; all with the same chunk. */
 	bool in_place;
-	uint32_t instances;                   /* At least 1; 3 prove a steady state. */
+	bool device_messages; /* Staged: messages reach device memory (rb_staging.takes). */
+	uint32_t instances;   /* At least 1; 3 prove a steady state. */
 	const struct rb_algorithm *algorithm; /* For flags and bytes; NULL: not compared. */
 	struct rb_check_limits limits;
 	/* A question besides, answered in `implied`: whether all ordering that the dependency

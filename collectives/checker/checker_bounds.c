@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "collectives/checker/checker_inside.h"
+#include "collectives/stage.h"
 
 /* ---- Spans ---- */
 
@@ -35,6 +36,14 @@ static bool check_span(struct checker *k, uint32_t r, uint32_t index, uint32_t s
 				  s->flags);
 	if (target && span->buffer == RB_BUF_IN)
 		return check_fail(k, r, index, 0, "writes IN");
+	if (span->buffer >= RB_BUF_STAGE_HOST && span->buffer < RB_BUFFERS_ALL) {
+		uint32_t has = s->stage_slots[span->buffer - RB_BUF_STAGE_HOST];
+
+		if (!local || span->depth == 0 || (uint64_t)span->slot + span->depth > has)
+			return check_fail(k, r, index, 0, "stage slots %u+%u of %u", span->slot,
+					  span->depth, has);
+		return true;
+	}
 	if (span->buffer == RB_BUF_SCRATCH) {
 		const struct rb_schedule *owner = k->ranks[local ? r : span->rank].schedule;
 		uint64_t end = (uint64_t)span->slot + (rb_span_in_slots(span) ? span->depth : 1);
@@ -73,7 +82,7 @@ static bool check_range_of(struct checker *k, uint32_t r, uint32_t index,
 	uint32_t owner = span->rank == RB_SELF ? r : span->rank;
 	uint32_t block = check_span_block(k, r, step, span);
 	uint64_t length = rb_step_range(layout, step), there = 0;
-	bool scratch = span->buffer == RB_BUF_SCRATCH;
+	bool scratch = span->buffer >= RB_BUF_SCRATCH;
 
 	if (length == 0 || (scratch && span->depth != RB_VECTOR_SLOT))
 		return true;
@@ -210,6 +219,48 @@ static bool check_shape(struct checker *k, uint32_t r, uint32_t index)
 	return true;
 }
 
+/* ---- Kinds of memory ---- */
+
+static enum rb_memory_kind check_kind(const struct rb_schedule *s, const struct rb_span *span)
+{
+	if (span->buffer < RB_BUFFER_COUNT)
+		return (enum rb_memory_kind)s->kinds[span->buffer];
+	return span->buffer == RB_BUF_STAGE_DEVICE ? RB_MEMORY_DEVICE : RB_MEMORY_HOST;
+}
+
+/* Who touches this span of the step: the processor or a message, the device, or its copy. */
+static bool check_touch(struct checker *k, uint32_t r, uint32_t index, uint32_t span_index)
+{
+	const struct rb_schedule *s = k->ranks[r].schedule;
+	const struct rb_step *step = &s->steps[index];
+	const struct rb_span *span = &s->spans[span_index];
+	uint32_t owner = span->rank == RB_SELF ? r : span->rank;
+	enum rb_memory_kind kind = check_kind(k->ranks[owner].schedule, span);
+	bool device = step->flags & RB_STEP_DEVICE, message = step->peer != RB_SELF;
+	bool computes = step->kind == RB_STEP_REDUCE || (step->flags & RB_STEP_FINAL);
+
+	if (!message && check_kind(s, span) != kind)
+		return check_fail(k, r, index, 0, "takes rank %u's memory for %s memory",
+				  span->rank, rb_memory_kind_name(kind));
+	if (kind == RB_MEMORY_DEVICE && !device && !(message && k->in->device_messages))
+		return check_fail(k, r, index, 0, "touches device memory");
+	if (kind == RB_MEMORY_HOST && device && computes)
+		return check_fail(k, r, index, 0, "the device computes on host memory");
+	return true;
+}
+
+static bool check_kinds(struct checker *k, uint32_t r, uint32_t index)
+{
+	const struct rb_step *step = &k->ranks[r].schedule->steps[index];
+
+	if (step->flags & RB_STEP_DEVICE && step->peer != RB_SELF)
+		return check_fail(k, r, index, 0, "no work for the device");
+	for (uint32_t i = 0; i < step->from_count; i++)
+		if (!check_touch(k, r, index, step->from + i))
+			return false;
+	return step->to == RB_NO_SPAN || check_touch(k, r, index, step->to);
+}
+
 static bool check_bytes(struct checker *k, uint32_t r)
 {
 	const struct rb_schedule *s = k->ranks[r].schedule;
@@ -244,7 +295,7 @@ bool check_bounds(struct checker *k)
 		    check_layout(k, r)->chunk != check_layout(k, 0)->chunk)
 			return check_fail(k, r, CHECK_NONE, 0, "the schedule's head is wrong");
 		for (uint32_t i = 0; i < s->step_count; i++)
-			if (!check_shape(k, r, i))
+			if (!check_shape(k, r, i) || !check_kinds(k, r, i))
 				return false;
 		if (k->in->algorithm && !check_bytes(k, r))
 			return false;

@@ -85,7 +85,8 @@ static inline uint64_t check_length(const struct checker *k, uint32_t rank,
 }
 
 /* Where a span of rank's step lies in iteration c: which memory, and from which element. Memories
- * are numbered rank * (2 + copies) + 0 IN, 1 OUT, 2.. sets of scratch; in place IN is OUT. */
+ * are numbered rank * check_spaces() + 0 IN, 1 OUT, 2.. sets of scratch, then slots on the host and
+ * on the device; in place IN is OUT. */
 struct check_place {
 	uint32_t space;
 	uint64_t offset;
@@ -93,9 +94,13 @@ struct check_place {
 struct check_place check_place(const struct checker *k, uint32_t rank, const struct rb_step *step,
 			       const struct rb_span *span, uint32_t instance, uint32_t c);
 uint64_t check_space_elements(const struct checker *k, uint32_t space);
+static inline uint32_t check_spaces(const struct checker *k) /* Of a rank. */
+{
+	return 2 + k->copies + RB_STAGE_COUNT;
+}
 static inline uint32_t check_space(const struct checker *k, uint32_t rank, uint32_t which)
 {
-	return rank * (2 + k->copies) + which;
+	return rank * check_spaces(k) + which;
 }
 /* The blocks of IN or OUT that `rank` has, and where one of them lies. Where a rank has just one,
  * its part, it is kept at the place that it has in the whole. */

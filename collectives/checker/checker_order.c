@@ -235,7 +235,7 @@ static bool fail_pair(struct checker *k, const struct sweep *s, const struct che
 {
 	const struct access *a = &s->list[pair->first], *b = &s->list[pair->second];
 	struct check_event e = check_decode(k, a->start), f = check_decode(k, b->start);
-	uint32_t which = a->space % (2 + k->copies), owner = a->space / (2 + k->copies);
+	uint32_t which = a->space % check_spaces(k), owner = a->space / check_spaces(k);
 	uint64_t lo = a->lo > b->lo ? a->lo : b->lo;
 	const char *name = which == 0 ? "IN" : which == 1 ? "OUT" : "scratch";
 	char other[160] = "its owner between instances";

@@ -428,7 +428,7 @@ static bool end(struct machine *m, uint32_t instance, uint32_t rank)
 static bool prepare(struct machine *m)
 {
 	struct checker *k = m->k;
-	uint32_t spaces = k->n * (2 + k->copies), operands = 1;
+	uint32_t spaces = k->n * check_spaces(k), operands = 1;
 
 	for (uint32_t r = 0; r < k->n; r++)
 		for (uint32_t i = 0; i < k->ranks[r].schedule->step_count; i++)

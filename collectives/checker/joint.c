@@ -56,6 +56,50 @@ void rb_joint_free(struct rb_joint *joint)
 	free(joint->schedules);
 }
 
+static bool messages_reach(const void *arg, uint32_t peer)
+{
+	(void)peer;
+	return *(const bool *)arg;
+}
+
+static rubato_status stage_rank(struct rb_joint *joint, uint32_t rank,
+				const struct rb_staging *staging)
+{
+	struct rb_schedule *from = &joint->schedules[rank], to = { 0 };
+	uint32_t *first = calloc((size_t)from->step_count + 1, sizeof(*first));
+	struct rb_writer w = { .schedule = &to };
+	struct rb_staging all = *staging;
+
+	if (!first)
+		return no_memory(joint);
+	all.takes = messages_reach;
+	all.arg = &joint->device_messages;
+	rb_stage(&w, from, &all, first);
+	w.step_capacity = to.step_count;
+	w.span_capacity = to.span_count;
+	w.dep_capacity = to.dep_count;
+	to.steps = calloc((size_t)w.step_capacity + 1, sizeof(*to.steps));
+	to.spans = calloc((size_t)w.span_capacity + 1, sizeof(*to.spans));
+	to.deps = calloc((size_t)w.dep_capacity + 1, sizeof(*to.deps));
+	bool room = to.steps && to.spans && to.deps;
+
+	if (room)
+		rb_stage(&w, from, &all, first);
+	free(first);
+	free(from->steps);
+	free(from->spans);
+	free(from->deps);
+	*from = to;
+	return room ? RUBATO_OK : no_memory(joint);
+}
+
+rubato_status rb_joint_stage(struct rb_joint *joint, const struct rb_staging *stagings)
+{
+	for (uint32_t r = 0; r < joint->rank_count; r++)
+		RB_TRY(stage_rank(joint, r, &stagings[r]));
+	return RUBATO_OK;
+}
+
 bool rb_joint_takes_uneven(const struct rb_joint *joint)
 {
 	if (joint->algorithm->blocks != RB_BLOCKS_RANKS ||
@@ -180,6 +224,7 @@ rubato_status rb_joint_check(const struct rb_joint *joint, const struct rb_joint
 				  .nodes = joint->nodes,
 				  .layouts = layouts->each,
 				  .in_place = in_place,
+				  .device_messages = joint->device_messages,
 				  .instances = instances,
 				  .algorithm = joint->algorithm,
 				  .implied_rank = RB_NO_SPAN };

@@ -6,6 +6,7 @@
 #define RB_COLLECTIVES_JOINT_H
 
 #include "collectives/checker/checker.h"
+#include "collectives/stage.h"
 
 struct rb_joint {
 	const struct rb_algorithm *algorithm;
@@ -13,12 +14,16 @@ struct rb_joint {
 	const struct rb_nodes *nodes;  /* The caller's; NULL: all ranks are on one. */
 	bool in_place;                 /* As the builder was told. */
 	struct rb_schedule *schedules; /* One per rank; the joint's. */
+	bool device_messages;          /* As rb_staging.takes says, of all peers. */
 };
 
 /* Builds every rank's schedule, each into arrays of just the right size; all else is set. Free it
  * also after an error. */
 RB_NODISCARD rubato_status rb_joint_build(struct rb_joint *joint);
 void rb_joint_free(struct rb_joint *joint);
+/* Each rank's schedule for the kinds of its buffers: stagings[r]. Once. */
+RB_NODISCARD rubato_status rb_joint_stage(struct rb_joint *joint,
+					  const struct rb_staging *stagings);
 
 /* ALLTOALL(V): schedules for memory in place are others. */
 static inline bool rb_joint_told_in_place(enum rb_kind kind)

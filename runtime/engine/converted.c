@@ -279,6 +279,7 @@ rubato_status rb_converted_prepare(struct rb_converted *c, struct rb_memories *m
 void rb_converted_executor(struct rb_converted *c, struct rb_engine *engine)
 {
 	c->executor.ops = &converted_ops;
+	c->executors[0] = &c->executor;
 	c->coders = rb_coders_of(rb_reduce_best());
 	c->clock = engine->endpoints[0];
 }
@@ -303,7 +304,7 @@ void rb_converted_start(struct rb_converted *c, struct rb_engine *engine, bool b
 	c->arg = arg;
 	c->run.plan = back ? c->after : c->there;
 	c->run.buffers[RB_BUF_IN].base = c->run.buffers[RB_BUF_OUT].base = c->memory->base;
-	c->run.executor = &c->executor;
+	c->run.executors = c->executors;
 	c->run.type = RUBATO_FLOAT32;
 	c->run.op = RUBATO_SUM;
 	c->run.done = run_done;

@@ -22,9 +22,10 @@
 #include "runtime/engine/run.h"
 
 struct rb_converted {
-	struct rb_executor executor; /* First: the struct is its own executor. */
-	bool active;                 /* For what is asked for now. */
-	bool back;                   /* The result is at work. */
+	struct rb_executor executor;      /* First: the struct is its own executor. */
+	struct rb_executor *executors[2]; /* It: rb_run.executors. */
+	bool active;                      /* For what is asked for now. */
+	bool back;                        /* The result is at work. */
 	/* What the caller asked for, and where its data are: values of `half` (wire SAME), or
 	 * float32. */
 	rubato_wire wire;

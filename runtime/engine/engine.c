@@ -91,6 +91,11 @@ void rb_engine_fini(struct rb_engine *engine)
 	}
 	if (engine->executor != NULL)
 		engine->executor->ops->close(engine->executor);
+	while (engine->device_count > 0) {
+		struct rb_executor *device = engine->devices[--engine->device_count];
+
+		device->ops->close(device);
+	}
 	rb_losses_fini(&engine->losses);
 	free(engine->route);
 	engine->executor = NULL;

@@ -28,6 +28,7 @@
 #include "transport/transport.h"
 
 #define RB_ENDPOINTS_MAX 4
+#define RB_DEVICES_MAX 4
 #define RB_TICK_NS 1000000u      /* Guess: 5 us of waking up cost half a percent. */
 #define RB_OVERDUE_NS 100000000u /* Guess: seldom reached where all ranks call the same. */
 
@@ -116,8 +117,10 @@ struct rb_engine {
 	uint8_t transport[RB_ENDPOINTS_MAX];
 	uint8_t *route; /* Per peer: index into endpoints. */
 	struct rb_losses losses;
-	struct rb_request *notices; /* Of failures, that have come and were not heard yet. */
-	struct rb_executor *executor;
+	struct rb_request *notices;   /* Of failures, that have come and were not heard yet. */
+	struct rb_executor *executor; /* The host's. */
+	struct rb_executor *devices[RB_DEVICES_MAX];
+	uint32_t device_count;
 
 	struct rb_slot *free_slots;
 	struct rb_slot_block *slot_blocks;

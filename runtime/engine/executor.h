@@ -7,10 +7,19 @@
  *   poll    bounded: at most RB_SLICE_BYTES of copying or reducing, so that progress stays fair
  *   cancel  after it the work is DONE (completed, or CANCELLED) and its buffers are not touched
  *           again
+ *
+ * Events. Work on an executor that waits by itself need not be started only after what it depends
+ * on has been heard of: each piece of work is an event, and one that is started names those that
+ * must have come before it begins (`after`). A device then goes from one to the next without the
+ * host.
+ *
+ * Memory. An executor that has some knows its own (`knows`): that is how a caller's buffer is found
+ * to be a device's (struct rb_op_device). The host's memory is what nobody knows.
  */
 #ifndef RB_RUNTIME_EXECUTOR_H
 #define RB_RUNTIME_EXECUTOR_H
 
+#include "base/memory_kind.h"
 #include "base/status.h"
 #include "collectives/reduce/reduce.h"
 
@@ -19,6 +28,13 @@
 
 enum rb_work_state { RB_WORK_IDLE, RB_WORK_PENDING, RB_WORK_DONE };
 
+struct rb_executor;
+
+struct rb_event { /* That the work which was given this number by this executor is over. */
+	const struct rb_executor *executor;
+	uint64_t number;
+};
+
 struct rb_work {
 	struct rb_reduce reduce; /* A copy is a reduction of one operand without division. */
 	const void *operands[RB_OPERANDS_INLINE]; /* Where reduce.from may point. */
@@ -26,13 +42,16 @@ struct rb_work {
 	enum rb_work_state state;
 	rubato_status status;
 	uint64_t done_count; /* Elements finished so far: the executor's. */
+	/* Of executors with `waits_for`: what must be over before it begins, valid during start();
+	 * and its own event's number, which start() sets. */
+	const struct rb_event *after;
+	uint32_t after_count;
+	uint64_t number;
 	struct rb_work *next, *previous;
 	void *owner;
 };
 
-struct rb_executor;
-
-struct rb_executor_ops {
+struct rb_executor_ops { /* NULL: not this executor's. */
 	const char *name;
 	void (*start)(struct rb_executor *executor, struct rb_work *work);
 	struct rb_work *(*poll)(
@@ -41,6 +60,20 @@ struct rb_executor_ops {
 	/* Whether poll must be called again soon, without anything that would wake a sleeper. */
 	bool (*busy)(struct rb_executor *executor);
 	void (*close)(struct rb_executor *executor);
+
+	/* Whether its work can wait for that one's events. */
+	bool (*waits_for)(const struct rb_executor *executor, const struct rb_executor *other);
+	/* Where time is virtual: when poll has something; UINT64_MAX: nothing is under way. */
+	uint64_t (*next_ns)(const struct rb_executor *executor);
+
+	/* So many bytes from `address` on are memory of this kind, of this executor's device; 0:
+	 * not its own. */
+	size_t (*knows)(const struct rb_executor *executor, const void *address,
+			enum rb_memory_kind *kind);
+	/* DEVICE: its own. HOST: such that copies from and to it are fast. */
+	rubato_status (*memory_new)(struct rb_executor *executor, enum rb_memory_kind kind,
+				    size_t size_bytes, void **out);
+	void (*memory_free)(struct rb_executor *executor, void *memory);
 };
 
 struct rb_executor {

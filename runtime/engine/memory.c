@@ -51,6 +51,17 @@ rubato_status rb_memory_alloc(struct rb_memories *memories, size_t size_bytes,
 	return RUBATO_OK;
 }
 
+/* Whether regions of this endpoint may be of the memory at `base`. */
+static bool reaches(const struct rb_engine *engine, const struct rb_endpoint *ep, const void *base)
+{
+	enum rb_memory_kind kind = RB_MEMORY_HOST;
+
+	for (uint32_t i = 0; i < engine->device_count; i++)
+		if (engine->devices[i]->ops->knows(engine->devices[i], base, &kind) > 0)
+			break;
+	return kind != RB_MEMORY_DEVICE || (ep->takes & 1u << RB_MEMORY_DEVICE) != 0;
+}
+
 rubato_status rb_memory_add(struct rb_memories *memories, void *base, size_t size_bytes,
 			    struct rb_memory **out)
 {
@@ -62,7 +73,10 @@ rubato_status rb_memory_add(struct rb_memories *memories, void *base, size_t siz
 	memory->size_bytes = size_bytes;
 	for (uint32_t i = 0; i < memories->engine->endpoint_count; i++) {
 		struct rb_endpoint *ep = memories->engine->endpoints[i];
-		rubato_status err = ep->ops->region_add(ep, base, size_bytes, &memory->regions[i]);
+		rubato_status err = RUBATO_ERR_UNSUPPORTED;
+
+		if (reaches(memories->engine, ep, base))
+			err = ep->ops->region_add(ep, base, size_bytes, &memory->regions[i]);
 
 		if (err == RUBATO_ERR_UNSUPPORTED) {
 			memory->regions[i] = NULL;

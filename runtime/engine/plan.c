@@ -7,6 +7,7 @@
 #include "base/rng.h"
 
 #define SHORT_STEPS 64u
+#define STAGE_DEPTH 4u /* Guess: one is copied in, one sent, and each has one ready behind it. */
 
 uint64_t rb_plan_total(enum rb_kind kind, uint64_t count, uint32_t rank_count)
 {
@@ -225,6 +226,8 @@ static void derive_scratch(struct rb_plan *plan, uint8_t element_bytes)
 			s->scratch_block_slots * rb_layout_longest(layout) * element_bytes;
 	plan->set_bytes = (plan->set_bytes + 63) & ~(uint64_t)63;
 	plan->scratch_bytes = plan->set_bytes * s->scratch_copies;
+	for (uint32_t i = 0; i < RB_STAGE_COUNT; i++)
+		plan->stage_bytes[i] = s->stage_slots[i] * slot * element_bytes;
 }
 
 static uint64_t span_start(const struct rb_plan *plan, const struct rb_step *step, uint32_t index)
@@ -244,7 +247,9 @@ static void derive_first(struct rb_plan *plan, uint8_t element_bytes)
 		uint64_t first = plan->span_start[i] * element_bytes;
 
 		if (rb_span_in_slots(span))
-			first = plan->slots_at + span->slot * slot * element_bytes;
+			first = span->slot * slot * element_bytes;
+		if (rb_span_in_slots(span) && span->buffer == RB_BUF_SCRATCH)
+			first += plan->slots_at;
 		else if (span->buffer == RB_BUF_SCRATCH && span->depth == RB_BLOCK_SLOT)
 			first += plan->blocks_at;
 		plan->span_first[i] = first;
@@ -283,7 +288,7 @@ static void derive_short(struct rb_plan *plan)
 	const struct rb_schedule *s = &plan->schedule;
 
 	plan->wakes = plan->needs + SHORT_STEPS;
-	plan->is_short = s->step_count <= SHORT_STEPS;
+	plan->is_short = s->step_count <= SHORT_STEPS && !plan->staged;
 	for (uint32_t i = 0; i < s->step_count; i++)
 		plan->is_short = plan->is_short && plan->iterations[i] <= 1;
 	if (!plan->is_short)
@@ -446,10 +451,78 @@ rubato_status rb_plan_from(const struct rb_schedule *schedule, const struct rb_l
 	return RUBATO_OK;
 }
 
+/* ---- For other memory than the host's ---- */
+
+static rubato_status schedule_stage(const struct rb_plan *plan, const struct rb_staging *staging,
+				    struct rb_schedule *out)
+{
+	uint32_t *first = calloc(plan->schedule.step_count + 1, sizeof(*first));
+	struct rb_writer w = { .schedule = out };
+	rubato_status err;
+
+	if (first == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "plan of %u steps", plan->schedule.step_count);
+	rb_stage(&w, &plan->schedule, staging, first); /* Without room: it counts. */
+	w.step_capacity = out->step_count;
+	w.span_capacity = out->span_count;
+	w.dep_capacity = out->dep_count;
+	err = arrays_allocate(out, w.step_capacity, w.span_capacity, w.dep_capacity);
+	if (err == RUBATO_OK)
+		rb_stage(&w, &plan->schedule, staging, first);
+	free(first);
+	return err;
+}
+
+static rubato_status staged_make(const struct rb_plan *plan, const struct rb_staging *staging,
+				 struct rb_plan *staged)
+{
+	struct rb_staging deep = *staging;
+	uint32_t longest = 1;
+
+	for (uint32_t i = 0; i < plan->schedule.step_count; i++)
+		if (plan->iterations[i] > longest)
+			longest = plan->iterations[i];
+	deep.depth = longest < STAGE_DEPTH ? longest : STAGE_DEPTH;
+	staged->key = plan->key;
+	staged->algorithm = plan->algorithm;
+	staged->layout = plan->layout; /* Its arrays are the plan's, which lives as long. */
+	staged->staged = true;
+	memcpy(staged->kinds, staging->kinds, sizeof(staged->kinds));
+	RB_TRY(schedule_stage(plan, &deep, &staged->schedule));
+	RB_TRY(derived_allocate(staged));
+	derive(staged, plan->key.element_bytes);
+	return RUBATO_OK;
+}
+
+rubato_status rb_plan_staged(struct rb_plan *plan, const struct rb_staging *staging,
+			     struct rb_plan **out)
+{
+	struct rb_plan *staged = plan->staged_next;
+	rubato_status err;
+
+	while (staged != NULL && memcmp(staged->kinds, staging->kinds, sizeof(staged->kinds)) != 0)
+		staged = staged->staged_next;
+	if (staged == NULL) {
+		staged = calloc(1, sizeof(*staged));
+		if (staged == NULL)
+			return RB_FAIL(RUBATO_ERR_MEMORY, "plan: %zu bytes", sizeof(*staged));
+		err = staged_make(plan, staging, staged);
+		if (err != RUBATO_OK) {
+			rb_plan_free(staged);
+			return err;
+		}
+		staged->staged_next = plan->staged_next;
+		plan->staged_next = staged;
+	}
+	*out = staged;
+	return RUBATO_OK;
+}
+
 void rb_plan_free(struct rb_plan *plan)
 {
 	if (plan == NULL)
 		return;
+	rb_plan_free(plan->staged_next);
 	arrays_free(&plan->schedule);
 	free(plan->iterations);
 	free(plan->range);

@@ -10,6 +10,7 @@
 #define RB_RUNTIME_PLAN_H
 
 #include "collectives/algorithms.h"
+#include "collectives/stage.h"
 
 struct rb_plan_key {
 	uint64_t count; /* As in the public call; uneven blocks: of all, ALLTOALLV's longer side. */
@@ -68,7 +69,13 @@ struct rb_plan {
 	 * reach[rank * RB_BUFFER_COUNT + buffer]. NULL: no peer's memory is. */
 	uint64_t *reach;
 	uint64_t *put_reach; /* The same of what our puts write; NULL: there are none. */
-	uint32_t users;      /* Runs and operations that hold it: not evicted while positive. */
+	/* Of a staged plan (rb_plan_staged): which buffers' kinds it is for, the bytes of its slots
+	 * of each kind. Those of one plan are a list, and end with it. */
+	uint8_t kinds[RB_BUFFER_COUNT];
+	uint64_t stage_bytes[RB_STAGE_COUNT];
+	bool staged;
+	struct rb_plan *staged_next;
+	uint32_t users; /* Runs and operations that hold it: not evicted while positive. */
 	struct rb_plan *older, *newer, *bucket_next;
 };
 
@@ -86,6 +93,10 @@ RB_NODISCARD rubato_status rb_plan_make(const struct rb_plan_key *key, const str
 RB_NODISCARD rubato_status rb_plan_from(const struct rb_schedule *schedule,
 					const struct rb_layout *layout, uint8_t element_bytes,
 					struct rb_plan **out);
+/* The plan for buffers of these kinds: made when it is first asked for, the plan's own. Errors:
+ * MEMORY. */
+RB_NODISCARD rubato_status rb_plan_staged(struct rb_plan *plan, const struct rb_staging *staging,
+					  struct rb_plan **out);
 void rb_plan_free(struct rb_plan *plan);
 
 struct rb_plan_cache {

@@ -13,13 +13,38 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define RB_AFTER_MAX 32 /* A step that would wait for more events waits until some are over. */
+
 _Static_assert(RB_WINDOW <= 32, "finished is 32 bits wide");
+
+/* For executors that wait by themselves: what a step that starts waits for, and each step's events,
+ * of the iterations that are under way. */
+struct rb_run_events {
+	struct rb_event after[RB_AFTER_MAX];
+	uint32_t after_count;
+	uint64_t numbers[];
+};
+
+static rubato_status events_prepare(struct rb_run *run, uint32_t step_count)
+{
+	size_t numbers = (size_t)step_count * RB_WINDOW * sizeof(uint64_t);
+
+	if (run->events != NULL && run->event_capacity >= step_count)
+		return RUBATO_OK;
+	free(run->events);
+	run->events = calloc(1, sizeof(*run->events) + numbers);
+	run->event_capacity = step_count;
+	return run->events != NULL ? RUBATO_OK
+				   : RB_FAIL(RUBATO_ERR_MEMORY, "run of %u steps", step_count);
+}
 
 rubato_status rb_run_init(struct rb_run *run, struct rb_plan *plan)
 {
 	uint32_t step_count = plan->schedule.step_count;
 
 	run->plan = plan;
+	if (plan->staged)
+		RB_TRY(events_prepare(run, step_count));
 	if (run->states != NULL && run->step_capacity >= step_count)
 		return RUBATO_OK;
 	free(run->states);
@@ -39,9 +64,11 @@ void rb_run_fini(struct rb_run *run)
 	RB_ASSERT(!run->active);
 	free(run->states);
 	free(run->dirty);
+	free(run->events);
+	run->events = NULL;
 	run->states = NULL;
 	run->dirty = NULL;
-	run->step_capacity = 0;
+	run->step_capacity = run->event_capacity = 0;
 }
 
 static void mark(struct rb_run *run, uint32_t step)
@@ -91,25 +118,103 @@ static inline void completed(struct rb_run *run, uint32_t step, uint32_t iterati
 		completed_long(run, step, iteration);
 }
 
+/* How many iterations of its step must be done before `iteration` starts. */
+static inline uint32_t dep_need(const struct rb_run *run, const struct rb_dep *dep,
+				uint32_t iteration)
+{
+	uint32_t last = run->plan->iterations[dep->step];
+
+	if (dep->lag < 0)
+		return last;
+	if (iteration < (uint32_t)dep->lag)
+		return 0;
+	iteration = iteration - (uint32_t)dep->lag + 1;
+	return iteration < last ? iteration : last;
+}
+
 static bool ready(const struct rb_run *run, const struct rb_step *step, uint32_t iteration)
 {
 	const struct rb_dep *dep = &run->plan->schedule.deps[step->dep];
 
-	for (uint32_t i = 0; i < step->dep_count; i++, dep++) {
-		uint32_t last = run->plan->iterations[dep->step];
-		uint32_t need = last;
+	for (uint32_t i = 0; i < step->dep_count; i++, dep++)
+		if (run->states[dep->step].done < dep_need(run, dep, iteration))
+			return false;
+	return true;
+}
 
-		if (dep->lag >= 0) {
-			if (iteration < (uint32_t)dep->lag)
-				continue;
-			need = iteration - (uint32_t)dep->lag + 1;
-			need = need < last ? need : last;
-		}
-		if (run->states[dep->step].done < need)
+/* ---- Events ---- */
+
+static inline bool on_device(const struct rb_step *step)
+{
+	return (step->flags & RB_STEP_DEVICE) != 0;
+}
+
+static inline bool is_work(const struct rb_step *step)
+{
+	return step->kind == RB_STEP_COPY || step->kind == RB_STEP_REDUCE;
+}
+
+static uint8_t crosses_of(const struct rb_run *run)
+{
+	uint8_t crosses = 0;
+
+	for (uint32_t i = 0; i < 4 && run->executors != NULL; i++) {
+		const struct rb_executor *a = run->executors[i / 2], *b = run->executors[i % 2];
+
+		if (a->ops->waits_for != NULL && a->ops->waits_for(a, b))
+			crosses |= (uint8_t)(1u << i);
+	}
+	return crosses;
+}
+
+/* Adds iterations done .. need - 1 of step `index`; false: some have not started, or are too many
+ * or not events that `step` can wait for. */
+static bool after_add(struct rb_run *run, const struct rb_step *step, uint32_t index, uint32_t need)
+{
+	const struct rb_step *before = &run->plan->schedule.steps[index];
+	const struct rb_step_state *state = &run->states[index];
+	struct rb_run_events *events = run->events;
+
+	if (!is_work(before) || state->started < need ||
+	    !(run->crosses >> (2 * on_device(step) + on_device(before)) & 1))
+		return false;
+	for (uint32_t c = state->done; c < need; c++) {
+		if (state->finished >> (c - state->done) & 1)
+			continue;
+		if (events->after_count == RB_AFTER_MAX)
+			return false;
+		events->after[events->after_count++] = (struct rb_event) {
+			run->executors[on_device(before)],
+			events->numbers[index * RB_WINDOW + c % RB_WINDOW],
+		};
+	}
+	return true;
+}
+
+/* As ready(), but that dependencies may be under way on an executor, if its events are waited
+ * for. */
+static bool ready_after(struct rb_run *run, const struct rb_step *step, uint32_t iteration)
+{
+	const struct rb_dep *dep = &run->plan->schedule.deps[step->dep];
+
+	run->events->after_count = 0;
+	for (uint32_t i = 0; i < step->dep_count; i++, dep++) {
+		uint32_t need = dep_need(run, dep, iteration);
+
+		if (run->states[dep->step].done < need && !after_add(run, step, dep->step, need))
 			return false;
 	}
 	return true;
 }
+
+static inline bool startable(struct rb_run *run, const struct rb_step *step, uint32_t iteration)
+{
+	if (run->crosses != 0 && is_work(step))
+		return ready_after(run, step, iteration);
+	return ready(run, step, iteration);
+}
+
+/* ---- Spans ---- */
 
 /* Where iteration c > 0 of a span lies: an offset in bytes from the begin of its set. */
 static uint64_t span_later(const struct rb_plan *plan, uint32_t span_index, uint32_t c)
@@ -119,7 +224,7 @@ static uint64_t span_later(const struct rb_plan *plan, uint32_t span_index, uint
 	uint64_t slot = chunk < plan->layout.count ? chunk : plan->layout.count;
 
 	if (rb_span_in_slots(span))
-		return plan->slots_at +
+		return (span->buffer == RB_BUF_SCRATCH ? plan->slots_at : 0) +
 		       (span->slot + c % span->depth) * slot * plan->key.element_bytes;
 	if (span->buffer == RB_BUF_SCRATCH && span->depth == RB_BLOCK_SLOT)
 		return plan->blocks_at +
@@ -361,11 +466,28 @@ static bool operands_room(struct rb_slot *slot, uint32_t count)
 	return true;
 }
 
+static struct rb_executor *executor_of(const struct rb_engine *engine, const struct rb_run *run,
+				       const struct rb_step *step)
+{
+	return run->executors == NULL ? engine->executor : run->executors[on_device(step)];
+}
+
+/* It is an event now, which other steps may wait for without us. */
+static void enqueued(struct rb_run *run, const struct rb_slot *slot)
+{
+	const struct rb_plan *plan = run->plan;
+	uint32_t step = slot->step;
+
+	run->events->numbers[step * RB_WINDOW + slot->iteration % RB_WINDOW] = slot->work.number;
+	for (uint32_t i = plan->successor_first[step]; i < plan->successor_first[step + 1]; i++)
+		mark(run, plan->successors[i]);
+}
+
 static void work_start(struct rb_engine *engine, struct rb_run *run, struct rb_slot *slot,
 		       uint64_t count)
 {
 	const struct rb_step *step = &run->plan->schedule.steps[slot->step];
-	struct rb_executor *executor = run->executor != NULL ? run->executor : engine->executor;
+	struct rb_executor *executor = executor_of(engine, run, step);
 	struct rb_work *work = &slot->work;
 	uint64_t bytes = count * run->plan->key.element_bytes;
 	const void **operands;
@@ -392,7 +514,16 @@ static void work_start(struct rb_engine *engine, struct rb_run *run, struct rb_s
 	};
 	if (run->op == RUBATO_AVG && (step->flags & RB_STEP_FINAL))
 		work->reduce.final_count = run->divisor > 0 ? run->divisor : engine->rank_count;
+	work->after_count = 0;
+	if (run->crosses == 0) {
+		executor->ops->start(executor, work);
+		return;
+	}
+	work->after = run->events->after;
+	work->after_count = run->events->after_count;
 	executor->ops->start(executor, work);
+	if (work->state == RB_WORK_PENDING)
+		enqueued(run, slot);
 }
 
 static void slot_missing(struct rb_run *run)
@@ -484,7 +615,7 @@ static void start_ready(struct rb_engine *engine, struct rb_run *run, uint32_t s
 	uint32_t iterations = run->plan->iterations[step_index];
 
 	while (run->status == RUBATO_OK && state->started < iterations &&
-	       state->started - state->done < RB_WINDOW && ready(run, step, state->started))
+	       state->started - state->done < RB_WINDOW && startable(run, step, state->started))
 		start_iteration(engine, run, step_index, state->started++);
 }
 
@@ -495,7 +626,7 @@ static void start_one(struct rb_engine *engine, struct rb_run *run, uint32_t ste
 	struct rb_step_state *state = &run->states[step_index];
 
 	if (state->started == run->plan->iterations[step_index] ||
-	    state->started - state->done >= RB_WINDOW || !ready(run, step, state->started))
+	    state->started - state->done >= RB_WINDOW || !startable(run, step, state->started))
 		return;
 	mark(run, step_index);
 	start_iteration(engine, run, step_index, state->started++);
@@ -508,7 +639,7 @@ static void run_end(struct rb_engine *engine, struct rb_run *run)
 		run->next->previous = run->previous;
 	run->active = false;
 	run->plan->users--;
-	engine->polled -= run->executor != NULL;
+	engine->polled -= run->executors != NULL;
 	engine->completed = true;
 	run->done(engine, run); /* Last: may free the run. */
 }
@@ -520,8 +651,6 @@ static void slot_discard(struct rb_engine *engine, struct rb_slot *slot)
 
 static void slots_cancel(struct rb_engine *engine, struct rb_run *run)
 {
-	struct rb_executor *executor = run->executor != NULL ? run->executor : engine->executor;
-
 	while (run->slots != NULL) {
 		struct rb_slot *slot = run->slots;
 
@@ -533,6 +662,9 @@ static void slots_cancel(struct rb_engine *engine, struct rb_run *run)
 			continue;
 		}
 		if (slot->is_work) {
+			struct rb_executor *executor =
+				executor_of(engine, run, &run->plan->schedule.steps[slot->step]);
+
 			executor->ops->cancel(executor, &slot->work);
 		} else {
 			struct rb_endpoint *ep = rb_engine_endpoint(engine, slot->request.peer);
@@ -644,7 +776,8 @@ void rb_run_start(struct rb_engine *engine, struct rb_run *run)
 	if (engine->runs != NULL)
 		engine->runs->previous = run;
 	engine->runs = run;
-	engine->polled += run->executor != NULL;
+	engine->polled += run->executors != NULL;
+	run->crosses = plan->staged ? crosses_of(run) : 0;
 	if (plan->is_short) {
 		run->steps_left = plan->live_count[run->entered];
 		run->done_steps = ~plan->live[run->entered];
@@ -706,22 +839,59 @@ char *rb_run_absent(const struct rb_run *run, char *text, size_t text_bytes)
 
 /* ---- What the engine asks of runs ---- */
 
+/* The run's i-th executor, if it is not the engine's, which polls that itself; i < 2. */
+static struct rb_executor *own_executor(const struct rb_engine *engine, const struct rb_run *run,
+					uint32_t i)
+{
+	struct rb_executor *executor = run->executors != NULL ? run->executors[i] : NULL;
+
+	return executor != engine->executor ? executor : NULL;
+}
+
 static bool executors_poll(struct rb_engine *engine, struct rb_poller *poller)
 {
 	(void)poller;
-	for (struct rb_run *run = engine->runs; run != NULL; run = run->next)
-		if (run->executor != NULL && rb_engine_poll_executor(engine, run->executor))
-			return true; /* The list may have changed. */
+	for (struct rb_run *run = engine->runs; run != NULL; run = run->next) {
+		for (uint32_t i = 0; i < 2; i++) {
+			struct rb_executor *executor = own_executor(engine, run, i);
+
+			if (executor != NULL && rb_engine_poll_executor(engine, executor))
+				return true; /* The list may have changed. */
+		}
+	}
 	return false;
 }
 
 static bool executors_busy(const struct rb_engine *engine, const struct rb_poller *poller)
 {
 	(void)poller;
-	for (const struct rb_run *run = engine->runs; run != NULL; run = run->next)
-		if (run->executor != NULL && run->executor->ops->busy(run->executor))
-			return true;
+	for (const struct rb_run *run = engine->runs; run != NULL; run = run->next) {
+		for (uint32_t i = 0; i < 2; i++) {
+			struct rb_executor *executor = own_executor(engine, run, i);
+
+			if (executor != NULL && executor->ops->busy(executor))
+				return true;
+		}
+	}
 	return false;
+}
+
+static uint64_t executors_next(const struct rb_poller *poller)
+{
+	const struct rb_engine *engine = ((const struct rb_runs *)poller)->engine;
+	uint64_t next = UINT64_MAX;
+
+	for (const struct rb_run *run = engine->runs; run != NULL; run = run->next) {
+		for (uint32_t i = 0; i < 2; i++) {
+			struct rb_executor *executor = own_executor(engine, run, i);
+			uint64_t at = executor != NULL && executor->ops->next_ns != NULL
+					      ? executor->ops->next_ns(executor)
+					      : UINT64_MAX;
+
+			next = at < next ? at : next;
+		}
+	}
+	return next;
 }
 
 static bool runs_concerned(const struct rb_engine *engine, const struct rb_poller *poller)
@@ -757,13 +927,15 @@ static void runs_poisoned(struct rb_engine *engine, struct rb_poller *poller, ru
 static const struct rb_poller_ops runs_ops = {
 	.order = RB_POLLER_RUNS,
 	.poll = executors_poll,
+	.next_ns = executors_next,
 	.busy = executors_busy,
 	.concerned = runs_concerned,
 	.poisoned = runs_poisoned,
 };
 
-void rb_runs_open(struct rb_engine *engine, struct rb_poller *poller)
+void rb_runs_open(struct rb_runs *runs, struct rb_engine *engine)
 {
-	poller->ops = &runs_ops;
-	rb_engine_add_poller(engine, poller);
+	runs->poller.ops = &runs_ops;
+	runs->engine = engine;
+	rb_engine_add_poller(engine, &runs->poller);
 }

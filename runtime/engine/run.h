@@ -2,8 +2,8 @@
  * run.h -- a schedule being executed: one rank's part of one collective.
  *
  * Everything is under the engine's lock. A run belongs to who started it; the engine knows no more
- * of runs than what pollers do (engine.h): they are ended when it is poisoned, and those with an
- * executor of their own have that polled.
+ * of runs than what pollers do (engine.h): they are ended when it is poisoned, and those with
+ * executors of their own have these polled.
  */
 #ifndef RB_RUNTIME_RUN_H
 #define RB_RUNTIME_RUN_H
@@ -30,11 +30,12 @@ struct rb_peer_buffers {
 struct rb_run {
 	/* Set by the owner before rb_run_start. */
 	struct rb_plan *plan;
-	struct rb_where buffers[RB_BUFFER_COUNT]; /* IN is never written. */
+	struct rb_where buffers[RB_BUFFERS_ALL]; /* IN is never written. */
 	struct rb_peer_buffers *peers; /* Per rank; NULL if the schedule names no peer's memory. */
 	const uint32_t *ranks; /* The plan's ranks in the communicator, or NULL: they are those. */
 	uint32_t divisor;      /* Of AVG; 0: the number of ranks. */
-	struct rb_executor *executor; /* NULL: the engine's. */
+	/* Two: who carries out steps, and those that are RB_STEP_DEVICE. NULL: the engine's. */
+	struct rb_executor *const *executors;
 	rubato_type type;
 	rubato_operator op;
 	struct rb_tag tag;
@@ -45,10 +46,12 @@ struct rb_run {
 	void *owner;
 	/* The run's own. */
 	struct rb_step_state *states;
+	struct rb_run_events *events; /* Of a staged plan. */
+	uint8_t crosses; /* Bit 2 a + b: executors[a] waits for events of executors[b]. */
 	uint64_t *dirty; /* Bitmap of steps whose next iteration may have become ready. */
 	uint64_t done_steps, ready_steps; /* Bitmaps, of a short plan: instead of these two. */
 	uint64_t set_at;                  /* In scratch: this instance's set, in bytes. */
-	uint32_t step_capacity, steps_left;
+	uint32_t step_capacity, event_capacity, steps_left;
 	bool active;
 	bool advancing;
 	bool probed; /* Since its start: unmatched.c. */
@@ -59,8 +62,13 @@ struct rb_run {
 	uint64_t started_ns;
 };
 
-/* Once, before the first run: `poller` stays as long as the engine. */
-void rb_runs_open(struct rb_engine *engine, struct rb_poller *poller);
+struct rb_runs {                 /* All of an engine. */
+	struct rb_poller poller; /* First. */
+	struct rb_engine *engine;
+};
+
+/* Once, before the first run: `runs` stays as long as the engine. */
+void rb_runs_open(struct rb_runs *runs, struct rb_engine *engine);
 RB_NODISCARD rubato_status rb_run_init(struct rb_run *run, struct rb_plan *plan);
 void rb_run_fini(struct rb_run *run);
 /* Starts what can start; run->done is called when all is complete, perhaps before this returns. */

@@ -262,7 +262,7 @@ static void reduce_start(struct rb_engine *engine, struct rubato_partial *p, uin
 	run->type = p->vector.type;
 	run->op = p->vector.op;
 	if (p->vector.wire != RUBATO_WIRE_SAME)
-		run->executor = &p->coded.reduction.executor;
+		run->executors = p->coded.reduction.executors;
 	run->divisor = (uint32_t)divisor;
 	run->tag = rb_partial_run_tag(p, RB_PARTIAL_TAG_REDUCE, round);
 	run->signature = (struct rb_signature) {

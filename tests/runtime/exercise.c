@@ -17,6 +17,7 @@
 #include "base/rng.h"
 #include "collectives/algorithms.h"
 #include "collectives/reduce/half.h"
+#include "rubato_sim.h"
 
 const char *exercise_algorithm(const char *kind, uint32_t index)
 {
@@ -472,6 +473,10 @@ struct buffers {
 	void *memory[2]; /* As allocated: IN and OUT, or one of them when in place. */
 	uint8_t *in, *out;
 	bool library;
+	/* What calls are given: these, or a device's, which are copied from and to these. */
+	uint64_t bytes;
+	void *device[2];
+	uint8_t *call_in, *call_out;
 };
 
 static rubato_status buffer_get(rubato_comm *comm, bool library, uint64_t bytes, void **out)
@@ -485,6 +490,8 @@ static rubato_status buffer_get(rubato_comm *comm, bool library, uint64_t bytes,
 static void buffers_free(rubato_comm *comm, struct buffers *b)
 {
 	for (int i = 0; i < 2; i++) {
+		if (b->device[i] != NULL)
+			(void)rubato_sim_device_free(comm, b->device[i]);
 		if (b->library)
 			(void)rubato_free(comm, b->memory[i]);
 		else
@@ -506,7 +513,30 @@ static rubato_status buffers_make(rubato_comm *comm, const struct exercise *e,
 		RB_TRY(buffer_get(comm, b->library, most * element, &b->memory[1]));
 	b->in = (uint8_t *)b->memory[0] + (one ? s->in_offset * element : 0);
 	b->out = one ? (uint8_t *)b->memory[0] + s->out_offset * element : b->memory[1];
+	b->call_in = b->in;
+	b->call_out = b->out;
+	b->bytes = most * element;
+	for (int i = 0; i < 2; i++) {
+		if (e->kinds[i] == EXERCISE_HOST || b->memory[i] == NULL)
+			continue;
+		RB_TRY(rubato_sim_device_alloc(comm, b->bytes, e->kinds[i] == EXERCISE_MANAGED,
+					       &b->device[i]));
+		if (i == 0)
+			b->call_in = (uint8_t *)b->device[0] + (b->in - (uint8_t *)b->memory[0]);
+		if (i == (one ? 0 : 1))
+			b->call_out = (uint8_t *)b->device[i] + (b->out - (uint8_t *)b->memory[i]);
+	}
 	return RUBATO_OK;
+}
+
+static void device_copy(rubato_comm *comm, const struct buffers *b, bool back)
+{
+	for (int i = 0; i < 2; i++) {
+		if (b->device[i] == NULL)
+			continue;
+		rubato_sim_device_copy(comm, back ? b->memory[i] : b->device[i],
+				       back ? b->device[i] : b->memory[i], b->bytes);
+	}
 }
 
 static void inputs_write(const struct exercise *e, const struct shape *s, uint32_t call,
@@ -665,10 +695,12 @@ static rubato_status calls_run(rubato_comm *comm, const struct exercise *e, cons
 	rubato_status err = RUBATO_OK;
 
 	if (e->persistent)
-		RB_TRY(make_and_forget(comm, e, s, b->in, b->out, &op));
+		RB_TRY(make_and_forget(comm, e, s, b->call_in, b->call_out, &op));
 	for (uint32_t call = 0; err == RUBATO_OK && call < e->times; call++) {
 		inputs_write(e, s, call, rank, b);
-		err = call_once(comm, e, s, b->in, b->out, op);
+		device_copy(comm, b, false);
+		err = call_once(comm, e, s, b->call_in, b->call_out, op);
+		device_copy(comm, b, true);
 		if (err == RUBATO_OK)
 			err = outputs_check(e, s, call, n, b);
 		if (err == RUBATO_OK)

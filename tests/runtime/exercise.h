@@ -7,6 +7,12 @@
 
 #include "rubato.h"
 
+enum exercise_kind {
+	EXERCISE_HOST,
+	EXERCISE_DEVICE,
+	EXERCISE_MANAGED
+}; /* The last two simulated. */
+
 struct exercise {
 	const char *kind;      /* "allreduce", ... */
 	const char *algorithm; /* Or "auto". */
@@ -18,6 +24,9 @@ struct exercise {
 	bool in_place;
 	bool allocated; /* Buffers from rubato_alloc; on odd ranks only if `mixed`. */
 	bool mixed;
+	/* Where this rank's input and output lie; in place, where the input does. Not with
+	 * `allocated`. */
+	enum exercise_kind kinds[2];
 	bool persistent;  /* Made once, started for each call; else blocking, */
 	bool nonblocking; /* or made and tested for each call. */
 	uint32_t times;   /* Calls, each on fresh input. */

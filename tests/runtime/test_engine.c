@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "rubato_sim.h"
+#include "runtime/op_stage.h"
 #include "runtime/relaxed/protocol_driver.h"
 #include "tests/check_main.h"
 #include "tests/runtime/executor_fake.h"
@@ -161,6 +162,87 @@ static rubato_status fake_main(rubato_comm *comm, void *arg)
 START_TEST(schedules_on_an_asynchronous_executor)
 {
 	ck_assert_int_eq(local_run((uint32_t)_i, shm, fake_main, NULL, NULL), RUBATO_OK);
+}
+END_TEST
+
+/* ---- Proof of shape: a device with memory of its own, beside the host ---- */
+
+#define DEVICE_COUNT 300000u
+
+static rubato_status device_sum(rubato_comm *comm, float *in, float *out)
+{
+	uint32_t n = rubato_size(comm), rank = rubato_rank(comm);
+
+	for (uint32_t i = 0; i < DEVICE_COUNT; i++)
+		in[i] = (float)(rank * 3 + i % 101);
+	RB_TRY(rubato_allreduce(comm, in, out, DEVICE_COUNT, RUBATO_FLOAT32, RUBATO_SUM));
+	for (uint32_t i = 0; i < DEVICE_COUNT; i++)
+		EXPECT(out[i] == (float)(n * (i % 101) + 3 * (n * (n - 1) / 2)));
+	return RUBATO_OK;
+}
+
+/* All algorithms, with IN and OUT on either side. */
+static rubato_status device_sums(rubato_comm *comm, struct executor_fake *device)
+{
+	float *in[2] = { malloc(DEVICE_COUNT * 4), NULL },
+	      *out[2] = { malloc(DEVICE_COUNT * 4), NULL };
+	struct rb_executor *executor = &device->base;
+	const char *algorithm;
+
+	RB_TRY(executor->ops->memory_new(executor, RB_MEMORY_DEVICE, DEVICE_COUNT * 4,
+					 (void **)&in[1]));
+	RB_TRY(executor->ops->memory_new(executor, RB_MEMORY_DEVICE, DEVICE_COUNT * 4,
+					 (void **)&out[1]));
+	for (uint32_t a = 0; (algorithm = exercise_algorithm("allreduce", a)) != NULL; a++) {
+		if (strstr(algorithm, "put") != NULL)
+			continue; /* Into devices, which shm does not reach. */
+		RB_TRY(rubato_set_algorithm(comm, "allreduce", algorithm));
+		for (uint32_t k = 0; k < 4; k++) {
+			uint32_t mixed = (k + rubato_rank(comm)) % 4;
+
+			RB_TRY(device_sum(comm, in[mixed % 2], out[mixed / 2]));
+		}
+	}
+	for (uint32_t i = 0; i < 2; i++) {
+		executor->ops->memory_free(executor, in[i]);
+		executor->ops->memory_free(executor, out[i]);
+	}
+	return rubato_barrier(comm);
+}
+
+static rubato_status device_main(rubato_comm *comm, void *arg)
+{
+	struct rb_executor *host = comm->engine.executor;
+	struct executor_fake *device = malloc(sizeof(*device)), *other = malloc(sizeof(*other));
+	rubato_status err;
+
+	(void)arg;
+	EXPECT(device != NULL && other != NULL);
+	executor_fake_init(device, 5 + rubato_rank(comm));
+	executor_fake_init(other, 50 + rubato_rank(comm));
+	comm->engine.devices[comm->engine.device_count++] = &device->base;
+	err = device_sums(comm, device);
+	/* Were each of a chain started when the one before it is heard of, none were behind. */
+	if (err == RUBATO_OK && rubato_size(comm) > 1)
+		EXPECT(device->behind > device->started / 10 && device->crossed == 0);
+	/* The host's work is asynchronous as well now, and the device waits for its events. */
+	comm->engine.executor = &other->base;
+	if (err == RUBATO_OK)
+		err = device_sums(comm, device);
+	comm->engine.executor = host;
+	if (err == RUBATO_OK && rubato_size(comm) > 1)
+		EXPECT(device->crossed + other->crossed > 0);
+	EXPECT(err != RUBATO_OK || (device->completed == device->started && device->overtook > 0));
+	rb_op_stage_release(comm->oneshots.op);
+	comm->engine.device_count = 0;
+	free(device);
+	free(other);
+	return err;
+}
+
+START_TEST(a_device_waits_for_its_own_events)
+{
+	ck_assert_int_eq(local_run((uint32_t)_i, shm, device_main, NULL, NULL), RUBATO_OK);
 }
 END_TEST
 
@@ -702,6 +784,7 @@ int main(void)
 	tcase_add_loop_test(tc, put_with_notification_on_the_simulator, 2, 7);
 	tcase_add_test(tc, tests_in_a_loop_let_simulated_time_pass);
 	tcase_add_loop_test(tc, schedules_on_an_asynchronous_executor, 1, 5);
+	tcase_add_loop_test(tc, a_device_waits_for_its_own_events, 1, 5);
 	tcase_add_loop_test(tc, cancel_leaves_quiet_buffers_and_poison, 2, 5);
 	tcase_add_test(tc, cancelled_message_leaves_the_communicator_usable);
 	tcase_add_test(tc, conversions_are_cancelled);

@@ -17,6 +17,7 @@
 #include "base/hollow.h"
 #include "base/wire.h"
 #include "transport/sim/sim_cluster_inside.h"
+#include "transport/sim/sim_device.h"
 
 #define PAGE 4096
 #define ADDRESS_BYTES 16
@@ -108,6 +109,8 @@ static rubato_status sim_open(const struct rb_transport_options *options, struct
 	e->process = member->process;
 	e->member = member;
 	e->failures_told = member->comm->failure_count;
+	if (c->options.device.network != 0)
+		e->base.takes = 1u << RB_MEMORY_DEVICE;
 	err = rb_sim_nic_open(member, &e->base);
 	if (err != RUBATO_OK) {
 		free(e);
@@ -394,12 +397,31 @@ static bool allocated_holds(const struct endpoint *e, uintptr_t address, size_t 
 	return false;
 }
 
+struct rb_sim_cluster *rb_sim_cluster_of(const struct rb_endpoint *ep)
+{
+	return ((const struct endpoint *)ep)->process->cluster;
+}
+
+uint32_t rb_sim_rank_of(const struct rb_endpoint *ep)
+{
+	return ((const struct endpoint *)ep)->process->rank;
+}
+
+/* What the ranks of a node map of each other: what they allocated, and their devices' memory. */
+static bool gives(const struct endpoint *e, const void *address, size_t size_bytes)
+{
+	enum rb_memory_kind kind;
+	uint32_t rank = UINT32_MAX;
+
+	if (allocated_holds(e, (uintptr_t)address, size_bytes))
+		return true;
+	return rb_sim_device_find(e->process->cluster, address, &kind, &rank) >= size_bytes &&
+	       rank == e->process->rank;
+}
+
 static uint64_t sim_word_of(struct rb_endpoint *ep, const void *address, size_t size_bytes)
 {
-	struct endpoint *e = endpoint_of(ep);
-
-	return allocated_holds(e, (uintptr_t)address, size_bytes) ? (uint64_t)(uintptr_t)address
-								  : 0;
+	return gives(endpoint_of(ep), address, size_bytes) ? (uint64_t)(uintptr_t)address : 0;
 }
 
 static void *sim_word_map(struct rb_endpoint *ep, uint32_t peer, uint64_t word, uint64_t size_bytes)
@@ -407,7 +429,8 @@ static void *sim_word_map(struct rb_endpoint *ep, uint32_t peer, uint64_t word, 
 	struct endpoint *e = endpoint_of(ep), *other = peer_endpoint(e, peer);
 
 	/* Everybody reaches their own. */
-	if (word == 0 || other == NULL || !allocated_holds(other, (uintptr_t)word, size_bytes) ||
+	if (word == 0 || other == NULL ||
+	    !gives(other, (const void *)(uintptr_t)word, size_bytes) ||
 	    (peer != ep->rank && !rb_sim_member_near(e->member->comm, ep->rank, peer)))
 		return NULL;
 	return (void *)(uintptr_t)word;

@@ -570,6 +570,13 @@ static rubato_status options_take(rubato_sim_options *o, const rubato_sim_option
 	if (o->hollow > 1 || o->reserved2 != 0)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: hollow %u (0 or 1), reserved2 %u (0)",
 			       o->hollow, o->reserved2);
+	if (o->device.present > 1 || o->device.network > 1 || !(o->device.copy_bandwidth >= 0) ||
+	    !(o->device.memory_bandwidth >= 0))
+		return RB_FAIL(RUBATO_ERR_ARGUMENT,
+			       "sim: device present %u, network %u (0 or 1), %g and %g bytes a "
+			       "second",
+			       o->device.present, o->device.network, o->device.copy_bandwidth,
+			       o->device.memory_bandwidth);
 	if (!(o->jitter >= 0) || o->jitter > 1e6)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: jitter %g", o->jitter);
 	if (o->stack_bytes != 0 && o->stack_bytes < STACK_BYTES_MIN)
@@ -674,6 +681,7 @@ void rb_sim_cluster_close(struct rb_sim_cluster *c)
 		rb_fiber_close(c->processes[i].fiber);
 	}
 	rb_sim_nodes_close(c);
+	rb_sim_devices_free(c);
 	free(c->faults);
 	free(c->failures);
 	free(c->processes);

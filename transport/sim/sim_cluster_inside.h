@@ -179,6 +179,7 @@ struct rb_sim_cluster {
 	bool moves;   /* memory takes time. */
 	struct rb_sim_fault *faults;
 	struct rb_sim_comm *comms;
+	struct rb_sim_device_memory *device_memory;
 	struct rb_sim_process *current; /* Whose fiber runs; NULL: none. */
 	uint32_t *failures;             /* Of processes, in the order in which others learned. */
 	uint32_t failure_count;         /* At most one a process. */
@@ -201,6 +202,11 @@ struct rb_sim_cluster {
 	rubato_sim_result result;
 	char first_text[256];
 };
+
+/* sim_device.c: all devices' memory goes; as memcpy, by a message, which reaches what lies there
+ * where the network does. */
+void rb_sim_devices_free(struct rb_sim_cluster *cluster);
+void rb_sim_message_copy(struct rb_sim_cluster *cluster, void *to, const void *from, size_t bytes);
 
 /* Whether two ranks share a node, and so memory. Never on a flat network. */
 static inline bool rb_sim_near(const struct rb_sim_cluster *c, uint32_t a, uint32_t b)

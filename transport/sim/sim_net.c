@@ -263,7 +263,7 @@ static struct message *message_new(struct rb_sim_nic *nic, struct rb_request *r,
 	}
 	m->hollow = rb_hollow(r->buffer);
 	if (copy_bytes > 0)
-		memcpy(m->data, r->buffer, copy_bytes);
+		rb_sim_message_copy(nic->process->cluster, m->data, r->buffer, copy_bytes);
 	if (kind == EAGER)
 		l->unmatched_bytes += m->size_bytes;
 	link_append(&l->flying, &l->flying_last, m);
@@ -528,7 +528,7 @@ static void large_done(struct rb_sim_cluster *c, struct rb_sim_event *event)
 		return;
 	rb_sim_trace(c, RB_SIM_TRACE_DATA, sender->process->rank, receiver->process->rank,
 		     m->size_bytes, tag_word(m->tag));
-	rb_hollow_copy(receive->buffer, request->buffer, m->size_bytes);
+	rb_sim_message_copy(c, receive->buffer, request->buffer, m->size_bytes);
 	receiver->ep->bytes_received += m->size_bytes;
 	message_free(c, m);
 	request_complete(receiver, receive, RUBATO_OK);
@@ -569,7 +569,7 @@ static bool meet(struct rb_sim_nic *nic, struct rb_request *receive, struct mess
 		return false;
 	}
 	if (m->kind == EAGER && !m->hollow)
-		rb_hollow_copy(receive->buffer, m->data, m->size_bytes);
+		rb_sim_message_copy(c, receive->buffer, m->data, m->size_bytes);
 	nic->ep->bytes_received += m->size_bytes;
 	receive->status = RUBATO_OK;
 	message_free(c, m);
@@ -587,7 +587,9 @@ static bool put_lands(struct rb_sim_nic *nic, struct message *m)
 		return false;
 	}
 	if (!m->hollow)
-		rb_hollow_copy(to, m->request != NULL ? m->request->buffer : m->data, m->put_bytes);
+		rb_sim_message_copy(nic->process->cluster, to,
+				    m->request != NULL ? m->request->buffer : m->data,
+				    m->put_bytes);
 	nic->ep->bytes_received += m->put_bytes;
 	if (m->request != NULL)
 		request_complete(sender_of(m), m->request, RUBATO_OK);

@@ -1,0 +1,261 @@
+/*
+ * stage.c -- see stage.h.
+ *
+ * A step becomes itself, with copies before and after it. Who depended on it depends on what ends
+ * it: the copy out of its slot, or, of a message from a slot, the copy into it. A slot is written
+ * again when who reads it is through with what was there so many chunks ago.
+ */
+#include "collectives/stage.h"
+
+struct stage {
+	struct rb_writer *w;
+	const struct rb_schedule *from;
+	const struct rb_staging *staging;
+	uint32_t *first;                /* Per step: the first of what it becomes. */
+	uint32_t slots[RB_STAGE_COUNT]; /* Taken so far. */
+};
+
+/* How a step is carried out. */
+struct shape {
+	bool device;            /* The step itself is the device's. */
+	bool sends;             /* From a slot: the copy before ends it. */
+	uint32_t before, after; /* Copies. */
+	enum rb_buffer target;  /* after > 0: where the slot of its target is. */
+};
+
+static enum rb_memory_kind kind_of(const struct stage *s, uint32_t span)
+{
+	return (enum rb_memory_kind)s->staging->kinds[s->from->spans[span].buffer];
+}
+
+static bool takes(const struct stage *s, const struct rb_step *step)
+{
+	return s->staging->takes != NULL && s->staging->takes(s->staging->arg, step->peer);
+}
+
+static uint32_t operands_of(const struct stage *s, const struct rb_step *step,
+			    enum rb_memory_kind kind)
+{
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < step->from_count; i++)
+		count += kind_of(s, step->from + i) == kind;
+	return count;
+}
+
+static struct shape shape_of(const struct stage *s, const struct rb_step *step)
+{
+	bool computes = step->kind == RB_STEP_REDUCE ||
+			(step->kind == RB_STEP_COPY && (step->flags & RB_STEP_FINAL));
+	uint32_t on_device = operands_of(s, step, RB_MEMORY_DEVICE);
+	enum rb_memory_kind to = step->to != RB_NO_SPAN ? kind_of(s, step->to) : RB_MEMORY_HOST;
+
+	switch ((enum rb_step_kind)step->kind) {
+	case RB_STEP_SEND:
+	case RB_STEP_PUT:
+		if (on_device > 0 && !takes(s, step))
+			return (struct shape) { .sends = true, .before = 1 };
+		return (struct shape) { .device = false };
+	case RB_STEP_RECV:
+		if (to == RB_MEMORY_DEVICE && !takes(s, step))
+			return (struct shape) { .after = 1, .target = RB_BUF_STAGE_HOST };
+		return (struct shape) { .device = false };
+	case RB_STEP_COPY:
+	case RB_STEP_REDUCE:
+		if (!computes)
+			return (struct shape) { .device = on_device > 0 || to == RB_MEMORY_DEVICE };
+		if (on_device > 0)
+			return (struct shape) { .device = true,
+						.before = operands_of(s, step, RB_MEMORY_HOST),
+						.after = to == RB_MEMORY_HOST,
+						.target = RB_BUF_STAGE_DEVICE };
+		return (struct shape) { .after = to == RB_MEMORY_DEVICE,
+					.target = RB_BUF_STAGE_HOST };
+	default:
+		return (struct shape) { .device = false };
+	}
+}
+
+/* What ends step `index` of `from`, for those that depend on it. */
+static uint32_t end_of(const struct stage *s, uint32_t index)
+{
+	struct shape shape = shape_of(s, &s->from->steps[index]);
+
+	return shape.sends ? s->first[index] : s->first[index] + shape.before + shape.after;
+}
+
+static uint32_t depth_of(const struct stage *s, const struct rb_step *step)
+{
+	return step->flags & RB_STEP_ONCE ? 1 : s->staging->depth;
+}
+
+static struct rb_span slot_span(const struct stage *s, const struct rb_step *step,
+				enum rb_buffer stage, uint32_t slot)
+{
+	return (struct rb_span) { .rank = RB_SELF,
+				  .buffer = (uint8_t)stage,
+				  .slot = slot,
+				  .depth = (uint16_t)depth_of(s, step) };
+}
+
+/* Operand i as the step itself has it: its own, or the slot that it is copied into, the next from
+ * *slot. */
+static struct rb_span operand_of(const struct stage *s, const struct rb_step *step,
+				 const struct shape *shape, uint32_t i, uint32_t *slot,
+				 bool *copied)
+{
+	struct rb_span span = s->from->spans[step->from + i];
+
+	*copied =
+		shape->before > 0 && (shape->sends || kind_of(s, step->from + i) == RB_MEMORY_HOST);
+	if (!*copied)
+		return span;
+	span = slot_span(s, step, shape->sends ? RB_BUF_STAGE_HOST : RB_BUF_STAGE_DEVICE, *slot);
+	*slot += span.depth;
+	return span;
+}
+
+static void deps_write(struct stage *s, const struct rb_step *step)
+{
+	const struct rb_dep *dep = &s->from->deps[step->dep];
+
+	for (uint32_t i = 0; i < step->dep_count; i++, dep++)
+		rb_write_dep(s->w, end_of(s, dep->step), dep->lag);
+}
+
+/* Until `reader` is through with the slot. */
+static void slot_dep_write(struct stage *s, const struct rb_step *step, uint32_t reader)
+{
+	if (!(step->flags & RB_STEP_ONCE))
+		rb_write_dep(s->w, reader, (int32_t)depth_of(s, step));
+}
+
+static void copy_write(struct stage *s, const struct rb_step *step, struct rb_span from,
+		       struct rb_span to)
+{
+	(void)rb_write_copy(s->w, from, to, step->block, step->blocks);
+	rb_write_flags(s->w,
+		       (uint8_t)((step->flags & (RB_STEP_ONCE | RB_STEP_OUT)) | RB_STEP_DEVICE));
+}
+
+/* The step itself, with these instead of its own spans; a reduction's operands follow. */
+static void step_write(struct stage *s, const struct rb_step *step, struct rb_span from,
+		       struct rb_span to)
+{
+	uint32_t block = step->block, blocks = step->blocks;
+
+	switch ((enum rb_step_kind)step->kind) {
+	case RB_STEP_SEND:
+		(void)rb_write_send(s->w, step->peer, step->channel, from, block, blocks);
+		break;
+	case RB_STEP_RECV:
+		(void)rb_write_recv(s->w, step->peer, step->channel, to, block, blocks);
+		break;
+	case RB_STEP_PUT:
+		(void)rb_write_put(s->w, step->peer, step->channel, from, to, block, blocks);
+		break;
+	case RB_STEP_NOTIFY:
+		(void)rb_write_notify(s->w, step->peer, step->channel, block, blocks);
+		break;
+	case RB_STEP_WAIT:
+		(void)rb_write_wait(s->w, step->peer, step->channel, block, blocks);
+		break;
+	case RB_STEP_COPY:
+		(void)rb_write_copy(s->w, from, to, block, blocks);
+		break;
+	case RB_STEP_REDUCE:
+		(void)rb_write_reduce(s->w, to, block, blocks);
+		break;
+	}
+	rb_write_flags(s->w, step->flags);
+}
+
+static void copies_before(struct stage *s, const struct rb_step *step, const struct shape *shape,
+			  uint32_t slot, uint32_t reader)
+{
+	for (uint32_t i = 0; i < step->from_count && shape->before > 0; i++) {
+		bool copied;
+		struct rb_span to = operand_of(s, step, shape, i, &slot, &copied);
+
+		if (!copied)
+			continue;
+		copy_write(s, step, s->from->spans[step->from + i], to);
+		deps_write(s, step);
+		slot_dep_write(s, step, reader);
+	}
+}
+
+static void itself(struct stage *s, uint32_t index, const struct shape *shape, uint32_t slot,
+		   struct rb_span to)
+{
+	const struct rb_step *step = &s->from->steps[index];
+	struct rb_span from = to;
+	bool copied;
+
+	if (step->from_count > 0 && step->kind != RB_STEP_REDUCE)
+		from = operand_of(s, step, shape, 0, &slot, &copied);
+	step_write(s, step, from, to);
+	for (uint32_t i = 0; i < step->from_count && step->kind == RB_STEP_REDUCE; i++)
+		rb_write_operand(s->w, operand_of(s, step, shape, i, &slot, &copied));
+	if (shape->device)
+		rb_write_flags(s->w, RB_STEP_DEVICE);
+	if (!shape->sends) /* That copy has waited for them. */
+		deps_write(s, step);
+	for (uint32_t i = 0; i < shape->before; i++)
+		rb_write_dep(s->w, s->first[index] + i, 0);
+	if (shape->after > 0)
+		slot_dep_write(s, step, s->first[index] + shape->before + 1);
+}
+
+static void become(struct stage *s, uint32_t index)
+{
+	const struct rb_step *step = &s->from->steps[index];
+	struct shape shape = shape_of(s, step);
+	uint32_t self = s->first[index] + shape.before, depth = depth_of(s, step);
+	enum rb_buffer operands = shape.sends ? RB_BUF_STAGE_HOST : RB_BUF_STAGE_DEVICE;
+	uint32_t *next = &s->slots[operands - RB_BUF_STAGE_HOST], slot = *next;
+	struct rb_span to = { .rank = RB_SELF }, target;
+
+	*next += shape.before * depth;
+	if (step->to != RB_NO_SPAN)
+		to = s->from->spans[step->to];
+	target = to;
+	if (shape.after > 0) {
+		next = &s->slots[shape.target - RB_BUF_STAGE_HOST];
+		target = slot_span(s, step, shape.target, *next);
+		*next += depth;
+	}
+	copies_before(s, step, &shape, slot, self);
+	itself(s, index, &shape, slot, target);
+	if (shape.after == 0)
+		return;
+	copy_write(s, step, target, to);
+	rb_write_dep(s->w, self, 0);
+}
+
+void rb_stage(struct rb_writer *w, const struct rb_schedule *from, const struct rb_staging *staging,
+	      uint32_t *first)
+{
+	struct stage s = { .w = w, .from = from, .staging = staging, .first = first };
+	struct rb_schedule *to = w->schedule;
+	uint32_t next = 0;
+
+	rb_writer_init(w, to, from->rank, from->rank_count, from->block_count);
+	to->flags = from->flags;
+	to->scratch_copies = from->scratch_copies;
+	for (uint32_t b = 0; b < RB_BUFFER_COUNT; b++)
+		to->kinds[b] = staging->kinds[b];
+	for (uint32_t i = 0; i < from->step_count; i++) {
+		struct shape shape = shape_of(&s, &from->steps[i]);
+
+		first[i] = next;
+		next += 1 + shape.before + shape.after;
+	}
+	for (uint32_t i = 0; i < from->step_count; i++)
+		become(&s, i);
+	RB_ASSERT(to->step_count == next);
+	/* Peers reckon with the layout of our scratch. */
+	to->scratch_slots = from->scratch_slots;
+	to->scratch_vector_slots = from->scratch_vector_slots;
+	to->scratch_block_slots = from->scratch_block_slots;
+}

@@ -1,0 +1,191 @@
+/* op_stage.c -- see op_stage.h. */
+#include "runtime/op_stage.h"
+
+#include <string.h>
+
+#include "base/log.h"
+
+static rubato_status buffer_find(struct rubato_op *op, const void *base, uint64_t bytes,
+				 uint8_t *kind)
+{
+	struct rb_engine *engine = &op->comm->engine;
+	enum rb_memory_kind found;
+
+	*kind = RB_MEMORY_HOST;
+	for (uint32_t i = 0; bytes > 0 && i < engine->device_count; i++) {
+		struct rb_executor *device = engine->devices[i];
+		size_t known = device->ops->knows(device, base, &found);
+
+		if (known == 0)
+			continue;
+		if (known < bytes)
+			return RB_FAIL(RUBATO_ERR_ARGUMENT,
+				       "%s: a buffer of %llu bytes in %s memory that ends after "
+				       "%zu",
+				       rb_kind_name(op->kind), (unsigned long long)bytes,
+				       rb_memory_kind_name(found), known);
+		*kind = (uint8_t)found;
+		if (found != RB_MEMORY_DEVICE)
+			return RUBATO_OK;
+		if (op->device.executor != NULL && op->device.executor != device)
+			return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+				       "%s: input and output lie on different devices",
+				       rb_kind_name(op->kind));
+		op->device.executor = device;
+		return RUBATO_OK;
+	}
+	return RUBATO_OK;
+}
+
+rubato_status rb_op_kinds_find(struct rubato_op *op)
+{
+	const struct rb_converted *converted = op->converted.active ? &op->converted : NULL;
+	const void *in = converted != NULL ? converted->in : op->in;
+	const void *out = converted != NULL ? converted->out : op->out;
+	uint64_t in_bytes = op->in_bytes, out_bytes = op->out_bytes;
+
+	if (converted != NULL) { /* These are its own's. */
+		in_bytes = in_bytes > 0;
+		out_bytes = out_bytes > 0;
+	}
+	op->device.executor = NULL;
+	RB_TRY(buffer_find(op, in, in_bytes, &op->device.kinds[RB_BUF_IN]));
+	RB_TRY(buffer_find(op, out, out_bytes, &op->device.kinds[RB_BUF_OUT]));
+	op->device.kinds[RB_BUF_SCRATCH] = RB_MEMORY_HOST;
+	if (op->device.executor == NULL)
+		return RUBATO_OK;
+	if (converted != NULL)
+		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+			       "%s: device memory is not converted (rubato_set_accumulate, "
+			       "rubato_set_wire)",
+			       rb_kind_name(op->kind));
+	if (op->kind == RB_KIND_SENDRECV &&
+	    !(rb_engine_endpoint(&op->comm->engine, op->root)->takes & 1u << RB_MEMORY_DEVICE))
+		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+			       "%s: %s does not reach device memory, and single messages are not "
+			       "staged through the host's: copy it there first",
+			       op->sending ? "send" : "recv",
+			       rb_engine_endpoint(&op->comm->engine, op->root)->ops->name);
+	return RUBATO_OK;
+}
+
+rubato_status rb_op_kinds_agree(struct rubato_op *op, const enum rb_memory_kind kinds[2])
+{
+	struct rb_engine *engine = &op->comm->engine;
+
+	for (uint32_t b = RB_BUF_IN; b <= RB_BUF_OUT; b++) {
+		op->device.kinds[b] = (uint8_t)kinds[b];
+		if (kinds[b] != RB_MEMORY_DEVICE || op->device.executor != NULL)
+			continue;
+		if (engine->device_count == 0)
+			return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+				       "%s: buffers of this node lie on devices, and rank %u has "
+				       "none to work there",
+				       rb_kind_name(op->kind), engine->rank);
+		op->device.executor = engine->devices[0];
+	}
+	return RUBATO_OK;
+}
+
+/* ---- The run ---- */
+
+static bool endpoint_takes(const void *arg, uint32_t peer)
+{
+	const struct rb_engine *engine = arg;
+
+	return (rb_engine_endpoint(engine, peer)->takes & 1u << RB_MEMORY_DEVICE) != 0;
+}
+
+static bool all_take(const struct rb_engine *engine, const struct rb_plan *plan)
+{
+	bool all = true;
+
+	for (uint32_t i = 0; i < plan->schedule.step_count; i++) {
+		const struct rb_step *step = &plan->schedule.steps[i];
+
+		if (step->peer != RB_SELF && (step->to != RB_NO_SPAN || step->from_count > 0))
+			all = all && endpoint_takes(engine, step->peer);
+	}
+	return all;
+}
+
+static rubato_status room_make(struct rubato_op *op, struct rb_op_room *room,
+			       enum rb_memory_kind kind, uint64_t bytes)
+{
+	struct rb_executor *device = op->device.executor;
+
+	if (room->memory != NULL && room->bytes >= bytes && room->owner == device)
+		return RUBATO_OK;
+	if (room->memory != NULL)
+		room->owner->ops->memory_free(room->owner, room->memory);
+	*room = (struct rb_op_room) { .owner = device };
+	if (bytes == 0)
+		return RUBATO_OK;
+	RB_TRY(device->ops->memory_new(device, kind, (size_t)bytes, &room->memory));
+	room->bytes = bytes;
+	return RUBATO_OK;
+}
+
+static void stage_say(struct rubato_op *op, const struct rb_plan *plan)
+{
+	const struct rb_engine *engine = &op->comm->engine;
+
+	if (op->comm->staging_said || plan->stage_bytes[0] + plan->stage_bytes[1] == 0)
+		return;
+	op->comm->staging_said = true;
+	RB_LOG(RB_LOG_INFO,
+	       "rank %u: memory of %s goes through the host's where messages and processors do "
+	       "not reach it (%s: %llu bytes of it)",
+	       engine->rank, op->device.executor->ops->name, rb_kind_name(op->kind),
+	       (unsigned long long)plan->stage_bytes[0]);
+}
+
+rubato_status rb_op_stage(struct rubato_op *op, struct rb_plan **plan)
+{
+	struct rb_engine *engine = &op->comm->engine;
+	struct rb_op_device *d = &op->device;
+	struct rb_staging staging = { .takes = endpoint_takes, .arg = engine };
+	bool scratch = !op->scratch.mapped && (*plan)->scratch_bytes > 0;
+	struct rb_plan *staged;
+
+	for (uint32_t b = 0; b < RB_BUFFER_COUNT; b++)
+		op->run.buffers[b].kind = (enum rb_memory_kind)d->kinds[b];
+	if (d->executor == NULL)
+		return RUBATO_OK;
+	d->kinds[RB_BUF_SCRATCH] =
+		scratch && all_take(engine, *plan) ? RB_MEMORY_DEVICE : RB_MEMORY_HOST;
+	memcpy(staging.kinds, d->kinds, sizeof(staging.kinds));
+	RB_TRY(rb_plan_staged(*plan, &staging, &staged));
+	if (d->kinds[RB_BUF_SCRATCH] == RB_MEMORY_DEVICE)
+		RB_TRY(room_make(op, &d->scratch, RB_MEMORY_DEVICE, staged->scratch_bytes));
+	RB_TRY(room_make(op, &d->stages[0], RB_MEMORY_HOST, staged->stage_bytes[0]));
+	RB_TRY(room_make(op, &d->stages[1], RB_MEMORY_DEVICE, staged->stage_bytes[1]));
+	RB_TRY(rb_run_init(&op->run, staged));
+	stage_say(op, staged);
+	if (d->kinds[RB_BUF_SCRATCH] == RB_MEMORY_DEVICE) {
+		op->run.buffers[RB_BUF_SCRATCH].base = d->scratch.memory;
+		op->run.buffers[RB_BUF_SCRATCH].kind = RB_MEMORY_DEVICE;
+	}
+	for (uint32_t i = 0; i < RB_STAGE_COUNT; i++)
+		op->run.buffers[RB_BUF_STAGE_HOST + i].base = d->stages[i].memory;
+	op->run.buffers[RB_BUF_STAGE_DEVICE].kind = RB_MEMORY_DEVICE;
+	d->executors[0] = engine->executor;
+	d->executors[1] = d->executor;
+	op->run.executors = d->executors;
+	*plan = staged;
+	return RUBATO_OK;
+}
+
+static void room_free(struct rb_op_room *room)
+{
+	if (room->memory != NULL)
+		room->owner->ops->memory_free(room->owner, room->memory);
+	*room = (struct rb_op_room) { .memory = NULL };
+}
+
+void rb_op_stage_release(struct rubato_op *op)
+{
+	room_free(&op->device.scratch);
+	for (uint32_t i = 0; i < RB_STAGE_COUNT; i++)
+		room_free(&op->device.stages[i]);
+}
