@@ -1,9 +1,11 @@
 /*
  * executor_host.c -- copies and reductions by the thread that drives the engine, in bounded slices.
  *
- * Small work is done when it is started. Larger work waits in a queue, oldest first, and each poll
- * does one slice of it: between slices the engine polls its transports, so that peers never wait
- * for long. Where time is virtual, the same work is done, and its time is asked of the transport.
+ * Small work is done when it is started, until a slice's worth is: starting an operation takes no
+ * longer, though each of its steps makes the next one ready. Larger work, and what comes after,
+ * waits in a queue, oldest first, and each poll does one slice of it: between slices the engine
+ * polls its transports, so that peers never wait for long. Where time is virtual, the same work is
+ * done, and its time is asked of the transport.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,11 +15,13 @@
 #include "transport/transport.h"
 
 #define IMMEDIATE_BYTES (64u << 10) /* About 3 us of work: less than a poll round is worth. */
+#define SMALL_BYTES (4u << 10)      /* Guess: not worth counting. */
 
 struct host {
 	struct rb_executor base;
 	rb_reduce_fn reduce;
 	struct rb_work *first, *last; /* The queue, by next and previous. */
+	uint64_t immediate_bytes;     /* Done at once since the last poll. */
 	struct rb_endpoint *clock;    /* Where time is virtual. */
 };
 
@@ -56,7 +60,9 @@ static inline void start_by(struct host *host, struct rb_work *work, slice_fn *s
 	work->status = RUBATO_OK;
 	work->done_count = 0;
 	/* Operands beyond the copy in work_slice are never sliced. */
-	if (bytes <= IMMEDIATE_BYTES || work->reduce.from_count > 64) {
+	if ((bytes <= IMMEDIATE_BYTES && host->immediate_bytes < RB_SLICE_BYTES) ||
+	    bytes <= SMALL_BYTES || work->reduce.from_count > 64) {
+		host->immediate_bytes += bytes > SMALL_BYTES ? bytes : 0;
 		slice(host, work, work->reduce.count);
 		work->state = RB_WORK_DONE;
 		return;
@@ -86,6 +92,7 @@ static inline struct rb_work *poll_by(struct host *host, slice_fn *slice)
 
 	if (work == NULL)
 		return NULL;
+	host->immediate_bytes = 0;
 
 	uint64_t left = work->reduce.count - work->done_count;
 	uint64_t most = RB_SLICE_BYTES / work->element_bytes;

@@ -159,6 +159,40 @@ static rubato_status fake_main(rubato_comm *comm, void *arg)
 	return RUBATO_OK;
 }
 
+/* ---- Starting takes no longer than a slice of work ---- */
+
+START_TEST(start_does_a_slice)
+{
+	enum { WORKS = 64, COUNT = 8192 };
+	static struct rb_work works[WORKS];
+	double *memory = calloc(2 * COUNT, sizeof(*memory));
+	struct rb_executor *host;
+	uint64_t done_bytes = 0, polls = 0;
+
+	ck_assert_ptr_nonnull(memory);
+	ck_assert_int_eq(rb_executor_host_open(&host), RUBATO_OK);
+	for (uint32_t i = 0; i < WORKS; i++) {
+		works[i] = (struct rb_work) { .element_bytes = sizeof(*memory),
+					      .operands[0] = memory };
+		works[i].reduce = (struct rb_reduce) { .type = RUBATO_FLOAT64,
+						       .to = memory + COUNT,
+						       .from = works[i].operands,
+						       .from_count = 1,
+						       .count = COUNT };
+		host->ops->start(host, &works[i]);
+		done_bytes += works[i].state == RB_WORK_DONE ? COUNT * sizeof(*memory) : 0;
+	}
+	ck_assert_uint_gt(done_bytes, 0);
+	ck_assert_uint_le(done_bytes, RB_SLICE_BYTES);
+	while (host->ops->busy(host) && ++polls <= WORKS)
+		(void)host->ops->poll(host);
+	for (uint32_t i = 0; i < WORKS; i++)
+		ck_assert_int_eq(works[i].state, RB_WORK_DONE);
+	host->ops->close(host);
+	free(memory);
+}
+END_TEST
+
 START_TEST(schedules_on_an_asynchronous_executor)
 {
 	ck_assert_int_eq(local_run((uint32_t)_i, shm, fake_main, NULL, NULL), RUBATO_OK);
@@ -783,6 +817,7 @@ int main(void)
 	tcase_add_loop_test(tc, direct_reduction_from_mapped_peers, 2, 5);
 	tcase_add_loop_test(tc, put_with_notification_on_the_simulator, 2, 7);
 	tcase_add_test(tc, tests_in_a_loop_let_simulated_time_pass);
+	tcase_add_test(tc, start_does_a_slice);
 	tcase_add_loop_test(tc, schedules_on_an_asynchronous_executor, 1, 5);
 	tcase_add_loop_test(tc, a_device_waits_for_its_own_events, 1, 5);
 	tcase_add_loop_test(tc, cancel_leaves_quiet_buffers_and_poison, 2, 5);
