@@ -52,6 +52,7 @@ static const struct {
 } words[] = {
 	{ "RUBATO_TRANSPORT", { "auto", "shm", "ucx", "tcp" } },
 	{ "RUBATO_LOG", { "none", "warn", "info", "debug", "data" } }, /* As enum rb_log_level. */
+	{ "RUBATO_ATTACH", { "auto", "never", "offer" } },
 };
 
 struct unit {

@@ -25,6 +25,7 @@
 	  "network devices to use: names or their beginnings; ^ before them: all others")          \
 	X(heap, "RUBATO_HEAP", B, "0", 0, 70368744177664,                                          \
 	  "address space for rubato_alloc on a rank; 0: as much as the machine has memory")        \
+	X(attach, "RUBATO_ATTACH", S, "auto", 0, 15, "auto, never or offer")                       \
 	X(chunk, "RUBATO_CHUNK", B, "256K", 64, 268435456, "largest chunk of a pipelined step")    \
 	X(cache, "RUBATO_CACHE", U, "256", 1, 65536, "plans kept for one-shot collectives")        \
 	X(spin, "RUBATO_SPIN", T, "0", 0, 1000000000,                                              \

@@ -281,7 +281,8 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_alloc(rubato_comm *comm, size_t
 RUBATO_API rubato_status rubato_free(rubato_comm *comm, void *memory);
 
 /* Makes the caller's own memory fast where the transport can. Where there is nothing to be done it
- * does nothing, and that is no error. */
+ * does nothing, and that is no error: so on one machine, where long messages between plain buffers
+ * are copied once if the kernel allows it (docs/tuning.md), and rubato_alloc's alone is mapped. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_register(rubato_comm *comm, void *memory,
 							  size_t size_bytes);
 RUBATO_API rubato_status rubato_unregister(rubato_comm *comm, void *memory);

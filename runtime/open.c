@@ -80,6 +80,13 @@ static rubato_status transports_list(struct opening *o)
 		       name);
 }
 
+static enum rb_attach attach_of(const char *text)
+{
+	return strcmp(text, "never") == 0   ? RB_ATTACH_NEVER
+	       : strcmp(text, "offer") == 0 ? RB_ATTACH_OFFER
+					    : RB_ATTACH_AUTO;
+}
+
 /* NULL in o->opened[i] when this machine does not have it: then no peer is reached by it. */
 static void endpoint_open(struct opening *o, uint32_t i)
 {
@@ -93,6 +100,7 @@ static void endpoint_open(struct opening *o, uint32_t i)
 		.interface = named && o->devices[0] != '\0' ? o->devices : NULL,
 		.reaching = !named && o->devices[0] != '\0' ? o->devices : NULL,
 		.tcp_only = strcmp(comm->config.transport.text, "tcp") == 0,
+		.attach = attach_of(comm->config.attach.text),
 		.backend = o->setup->backend,
 	};
 

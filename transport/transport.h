@@ -133,6 +133,10 @@ struct rb_failure {
 	uint8_t last_words[RB_LAST_WORDS_BYTES];
 };
 
+/* Whether peers' memory is attached (shm: process_vm_readv and its twin), where the kernel lets us;
+ * OFFER: we ask it to let peers. */
+enum rb_attach { RB_ATTACH_AUTO, RB_ATTACH_NEVER, RB_ATTACH_OFFER };
+
 struct rb_transport_options {
 	uint32_t rank, rank_count;
 	uint64_t heap_bytes;   /* For region_alloc: address space set aside. */
@@ -140,6 +144,7 @@ struct rb_transport_options {
 	const char *interface; /* RUBATO_INTERFACE: network device(s), or NULL; */
 	const char *reaching;  /* those that were found to do, or NULL: any. */
 	bool tcp_only;         /* ucx: UCX's TCP only (--transport tcp). */
+	enum rb_attach attach; /* shm: RUBATO_ATTACH. */
 	void *backend;         /* sim: its cluster. */
 };
 

@@ -77,6 +77,7 @@ static void rank_connect(struct conform_rank *r)
 		.rank_count = r->rank_count,
 		.heap_bytes = 64u << 20,
 		.tcp_only = conform_backend.tcp_only,
+		.attach = conform_backend.attach,
 		.backend = w->backend,
 	};
 	const void *addresses[CONFORM_RANKS_MAX];

@@ -61,11 +61,11 @@ static void shm_cancel(struct rb_endpoint *base, struct rb_request *request)
 
 	if (request->state != RB_REQUEST_PENDING)
 		return;
+	request->status = RUBATO_ERR_CANCELLED;
 	if (request->kind == RB_REQUEST_RECV)
 		rb_shm_cancel_recv(ep, request);
-	else
-		rb_shm_cancel_send(ep, request);
-	request->status = RUBATO_ERR_CANCELLED;
+	else if (!rb_shm_cancel_send(ep, request))
+		request->status = RUBATO_OK;
 	request->state = RB_REQUEST_DONE;
 }
 
@@ -157,6 +157,7 @@ void rb_shm_lose(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, const cha
 		peer->untold = true;
 		ep->untold++;
 	}
+	rb_shm_part_all(ep, peer);
 	ep->base.leaving -= peer->outgoing;
 	peer->outgoing = 0;
 	control_free(peer);
@@ -464,6 +465,7 @@ static rubato_status endpoint_fill(struct rb_shm_endpoint *ep,
 	if (getrandom(&ep->rng, sizeof(ep->rng), 0) != (ssize_t)sizeof(ep->rng) ||
 	    getrandom(ep->name, sizeof(ep->name), 0) != (ssize_t)sizeof(ep->name))
 		return RB_FAIL(RUBATO_ERR_SYSTEM, "shm: getrandom: %s", strerror(errno));
+	rb_shm_attach_open(ep, options->attach);
 	/* Whether there is such memory here; how much is right the peers' addresses tell. */
 	RB_TRY(rb_shm_memory_try());
 	ep->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -532,8 +534,10 @@ static void shm_close(struct rb_endpoint *base, bool abort, uint64_t deadline_ns
 	atomic_store_explicit(&header->spoke, base->last_words != NULL, memory_order_relaxed);
 	atomic_store_explicit(&header->life, abort ? RB_SHM_ABORTED : RB_SHM_LEFT,
 			      memory_order_release);
-	for (uint32_t i = 0; i < ep->active_count; i++)
+	for (uint32_t i = 0; i < ep->active_count; i++) {
+		rb_shm_part_all(ep, &ep->peers[ep->active[i]]);
 		rb_shm_doorbell(ep->peers[ep->active[i]].segment);
+	}
 	endpoint_free(ep);
 }
 

@@ -20,7 +20,7 @@
 #include "transport/match.h"
 #include "transport/transport.h"
 
-#define RB_SHM_VERSION 4u
+#define RB_SHM_VERSION 5u
 #define RB_SHM_CELLS 64u         /* Of a ring; a power of 2. */
 #define RB_SHM_CELL_PAYLOAD 24u  /* In a message's first cell ... */
 #define RB_SHM_CHAIN_PAYLOAD 56u /* ... and in each further one. */
@@ -28,6 +28,7 @@
 #define RB_SHM_BULKS 8u                     /* Buffers of a sender to a receiver. */
 #define RB_SHM_BULK_BYTES 32768u            /* Guess: half of a small first-level cache. */
 #define RB_SHM_ARRIVAL_BYTES 256u           /* Charged for each message besides its payload. */
+#define RB_SHM_JOINTS 16u                   /* Messages of a pair that both ends copy at once. */
 #define RB_SHM_PAGE 4096u                   /* Granularity of the heap. */
 #define RB_SHM_SLICE_BYTES 262144u          /* Copied at most by one poll for one put. */
 #define RB_SHM_HEAP_MAX (UINT64_C(1) << 45) /* Of all ranks together: they share 2^47. */
@@ -39,12 +40,13 @@ enum rb_shm_cell_kind {
 	RB_SHM_EAGER,    /* A message: payload in this and the following cells. */
 	RB_SHM_CHAIN,    /* Continues the cell before. */
 	RB_SHM_BULK,     /* A message: payload in the next bulk buffer. `arg[0]` bytes. */
-	RB_SHM_ANNOUNCE, /* A message that is held back: arg: sender's id, bytes. */
-	RB_SHM_CLEAR,    /* Send it: arg: sender's id, receiver's id. */
-	RB_SHM_ENOUGH,   /* No (more) data is wanted, the send is complete: arg: sender's id. */
+	RB_SHM_ANNOUNCE, /* A message that is held back: arg: sender's id, bytes, joint or 0. */
+	RB_SHM_CLEAR,  /* Send it: arg: sender's id, receiver's id; by its joint to where, or 0. */
+	RB_SHM_ENOUGH, /* No (more) data is wanted, the send is complete: arg: sender's id. */
 	RB_SHM_WITHDRAW, /* The announced message is not coming: tag; arg: sender's id. */
 	RB_SHM_DATA,     /* A piece in the next bulk buffer: arg: receiver's id, bytes. */
 	RB_SHM_WRITE,    /* Likewise, for a region: arg: region's id, offset, bytes. */
+	RB_SHM_WRITTEN,  /* By a joint: arg: receiver's id; 1: all is there, 0: it cannot be. */
 	RB_SHM_WANT, /* The sender sleeps until all before this is consumed: ring its doorbell. */
 };
 
@@ -59,8 +61,16 @@ struct rb_shm_cell {
 };
 _Static_assert(sizeof(struct rb_shm_cell) == 64, "one cache line");
 
+struct rb_shm_joint { /* Of a message that sender and receiver copy together: shm_attach.c. */
+	_Atomic uint64_t word;    /* Both write it. */
+	_Atomic uint64_t address; /* Of the source; by the sender. */
+	uint8_t pad[48];
+};
+_Static_assert(sizeof(struct rb_shm_joint) == 64, "one cache line");
+
 struct rb_shm_ring {
 	struct rb_shm_cell cells[RB_SHM_CELLS];
+	struct rb_shm_joint joints[RB_SHM_JOINTS];
 };
 
 struct rb_shm_credit {             /* Two lines: neighbours are prefetched in pairs. */
@@ -146,13 +156,20 @@ struct rb_shm_queue { /* Of requests; doubly linked, so that cancel is O(1). */
 };
 
 /* What a request's private words hold. */
-enum { RB_SHM_STAGE, RB_SHM_ID, RB_SHM_THEIR_ID, RB_SHM_OFFSET };
+enum {
+	RB_SHM_STAGE,
+	RB_SHM_ID,
+	RB_SHM_THEIR_ID,
+	RB_SHM_OFFSET,
+	RB_SHM_JOINT, /* Its number + 1, and whose turn it is << 8; 0: none. */
+	RB_SHM_THEIR_ADDRESS
+};
 
 enum rb_shm_stage {
 	RB_SHM_MATCHING,  /* Receive: posted, in `match`. */
-	RB_SHM_INCOMING,  /* Receive: cleared its sender; pieces come. */
+	RB_SHM_INCOMING,  /* Receive: cleared its sender; pieces come, or are fetched. */
 	RB_SHM_QUEUED,    /* Send: waits for room in the ring. */
-	RB_SHM_ANNOUNCED, /* Send: waits for CLEAR. */
+	RB_SHM_ANNOUNCED, /* Send: waits for CLEAR; then, by a joint, for its end. */
 	RB_SHM_STREAMING, /* Send: pieces go out. Put to added memory: likewise. */
 	RB_SHM_COPYING,   /* Put to mapped memory: some slices are still to be copied. */
 };
@@ -161,13 +178,14 @@ struct rb_shm_control { /* A cell that waits for room. */
 	struct rb_shm_control *next;
 	enum rb_shm_cell_kind kind;
 	struct rb_tag tag;
-	uint64_t arg[2];
+	uint64_t arg[3];
 };
 
 struct rb_shm_arrival { /* A message without receive. */
 	struct rb_arrival base;
 	uint64_t size_bytes;
 	uint64_t their_id; /* RB_SHM_ID_NONE: the payload follows here. */
+	uint64_t joint;    /* Of what is announced. */
 	uint8_t payload[];
 };
 
@@ -197,13 +215,23 @@ struct rb_shm_outbound {
 
 enum rb_shm_peer_state { RB_SHM_UNUSED, RB_SHM_CONNECTED, RB_SHM_GONE };
 
+struct rb_shm_joined { /* By joint. */
+	struct rb_request *requests[RB_SHM_JOINTS];
+	uint32_t active; /* Bits: those with slices left to claim, so far as we know. */
+};
+
+enum rb_shm_attach { RB_SHM_ATTACH_NO, RB_SHM_ATTACH_PROCESS, RB_SHM_ATTACH_THREAD };
+
 struct rb_shm_peer {
 	struct rb_shm_inbound in;
 	struct rb_shm_outbound out;
-	uint32_t
-		outgoing; /* Objects in control, sends, streams and copies; base.leaving: of all. */
+	uint32_t outgoing; /* Objects in control, sends, streams, copies and active joints;
+				base.leaving: of all. */
 	struct rb_shm_control *control_first, *control_last;
 	struct rb_shm_queue sends, streams, copies, announced, incoming;
+	struct rb_shm_joined receives, attached_sends;
+	enum rb_shm_attach attach;
+	int32_t attach_process; /* Its number here. */
 	struct rb_match_peer match;
 	uint32_t rank;
 	enum rb_shm_peer_state state;
@@ -254,6 +282,8 @@ struct rb_shm_endpoint {
 	struct rb_rng rng;
 	uint8_t job[16];
 	uint8_t name[16]; /* Of the listening socket. */
+	enum rb_attach attach;
+	uint64_t probe; /* What peers that attach us see. */
 };
 
 /* shm.c: makes this rank's segment, of share_bytes at most where nobody asked for a size. */
@@ -296,11 +326,15 @@ void rb_shm_flush(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer);
 bool rb_shm_blocked(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer);
 /* Sends a control cell, now or when there is room; dooms the peer when memory runs out. */
 void rb_shm_say(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, enum rb_shm_cell_kind kind,
-		struct rb_tag tag, uint64_t arg0, uint64_t arg1);
-void rb_shm_cleared(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64_t id,
-		    uint64_t their_id);
+		struct rb_tag tag, uint64_t arg0, uint64_t arg1, uint64_t arg2);
+/* False: it says what it must not. */
+bool rb_shm_cleared(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64_t id,
+		    uint64_t their_id, uint64_t address);
+/* By a joint, the last slice by us. */
+void rb_shm_sent(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, struct rb_request *request);
 void rb_shm_enough(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64_t id);
-void rb_shm_cancel_send(struct rb_shm_endpoint *ep, struct rb_request *request);
+/* False: it was sent. */
+bool rb_shm_cancel_send(struct rb_shm_endpoint *ep, struct rb_request *request);
 void rb_shm_doorbell(const struct rb_shm_segment *segment);
 
 /* shm_receive.c: the way in. */
@@ -308,6 +342,36 @@ void rb_shm_recv(struct rb_endpoint *base, struct rb_request *request);
 /* all: nothing is left for the next poll. */
 void rb_shm_drain(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, bool all);
 void rb_shm_cancel_recv(struct rb_shm_endpoint *ep, struct rb_request *request);
+/* By a joint, the last slice by us. */
+void rb_shm_received(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+		     struct rb_request *request);
+
+/* shm_attach.c: long messages in one copy. A request with RB_SHM_JOINT has a joint. */
+void rb_shm_attach_open(struct rb_shm_endpoint *ep, enum rb_attach attach);
+/* Whether the peer's memory can be attached: its word at `address` is `probe`. */
+void rb_shm_attach_try(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, int32_t process,
+		       uint64_t address, uint64_t probe);
+void rb_shm_attach_not(struct rb_shm_peer *peer, const char *why);
+/* A slice of a receive, and one of a send. */
+void rb_shm_attach_flush(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer);
+/* For what is announced: its joint, or 0. */
+uint64_t rb_shm_offer(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+		      struct rb_request *request, uint64_t size_bytes);
+/* A receive that meets it: where it is wanted, or 0: it has to come otherwise. */
+uint64_t rb_shm_join(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+		     struct rb_request *request, uint64_t joint);
+/* A send that is wanted there; false: it has no joint. */
+bool rb_shm_joined(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, struct rb_request *request,
+		   uint64_t address);
+/* It has no joint any more, if it had one, since its end was told; */
+void rb_shm_part(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, struct rb_request *request);
+/* or by us: when this returns, nobody touches its buffer. True: all was copied. */
+bool rb_shm_part_early(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+		       struct rb_request *request);
+void rb_shm_part_all(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer);
+/* A receive begins again, piece by piece. */
+void rb_shm_stream_instead(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+			   struct rb_request *request);
 
 /* shm.c */
 void rb_shm_complete(struct rb_shm_endpoint *ep, struct rb_request *request, rubato_status status);

@@ -57,9 +57,11 @@ struct hello {
 	uint64_t heap_bytes;
 	uint64_t object; /* struct rb_shm_segment *, in the same process; or 0. */
 	int32_t process;
-	uint32_t done; /* 1: the sender needs this socket no more. */
+	uint32_t done;            /* 1: the sender needs this socket no more. */
+	uint64_t probe, probe_at; /* A word of the sender's memory, and where; 0: not to be
+				   * attached. */
 };
-_Static_assert(sizeof(struct hello) == 56, "travels as it is");
+_Static_assert(sizeof(struct hello) == 72, "travels as it is");
 
 /* ---- Address ---- */
 
@@ -324,6 +326,8 @@ static rubato_status hello_send(const struct meeting *m, uint32_t r, int socket,
 		.heap_bytes = ep->segment->layout.heap_bytes,
 		.process = getpid(),
 		.done = socket_done(m, r, same_process),
+		.probe = ep->probe,
+		.probe_at = ep->attach == RB_ATTACH_NEVER ? 0 : (uintptr_t)&ep->probe,
 	};
 	int descriptors[2] = { ep->segment->memory, ep->segment->doorbell };
 	struct iovec part = { &hello, sizeof(hello) };
@@ -490,6 +494,7 @@ static rubato_status peer_attach(const struct meeting *m, struct rb_shm_peer *pe
 	struct rb_shm_endpoint *ep = m->ep;
 	struct rb_shm_segment *segment = g->object;
 	bool done = g->hello.done == 1 && socket_done(m, peer->rank, segment != NULL);
+	struct ucred process = { 0 };
 	rubato_status err;
 
 	g->object = NULL;
@@ -508,12 +513,14 @@ static rubato_status peer_attach(const struct meeting *m, struct rb_shm_peer *pe
 		rb_shm_segment_drop(segment);
 		return err;
 	}
+	(void)credentials(socket, &process);
 	if (done)
 		socket_end(socket); /* What we said stays there to be read. */
 	else
 		peer->socket = socket;
 	peer->process = g->hello.process;
 	rb_shm_wire(ep, peer, segment);
+	rb_shm_attach_try(ep, peer, process.pid, g->hello.probe_at, g->hello.probe);
 	return RUBATO_OK;
 }
 
@@ -898,6 +905,8 @@ static rubato_status meet(struct meeting *m, const size_t *address_bytes, uint64
 	RB_TRY(rb_shm_segment_open(ep, share_bytes));
 	rb_shm_segment_keep(ep->segment);
 	rb_shm_wire(ep, &ep->peers[ep->base.rank], ep->segment);
+	rb_shm_attach_try(ep, &ep->peers[ep->base.rank], getpid(), (uintptr_t)&ep->probe,
+			  ep->probe);
 	while (m->missing > 0) {
 		RB_TRY(call_all(m, &again));
 		RB_TRY(meeting_wait(m, again, deadline_ns));

@@ -96,22 +96,30 @@ static void received(struct rb_shm_endpoint *ep, struct rb_request *request)
 	rb_shm_complete(ep, request, RUBATO_OK);
 }
 
+struct rb_shm_announced {
+	struct rb_signature signature;
+	uint64_t size_bytes, their_id, joint;
+};
+
 /* A posted receive met an announced message. */
 static void clear(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, struct rb_request *request,
-		  const struct rb_signature *signature, uint64_t size_bytes, uint64_t their_id)
+		  const struct rb_shm_announced *a)
 {
+	const struct rb_signature *signature = &a->signature;
+	uint64_t size_bytes = a->size_bytes, their_id = a->their_id;
+
 	if (mismatched(ep, request, signature, size_bytes)) {
-		rb_shm_say(ep, peer, RB_SHM_ENOUGH, request->tag, their_id, 0);
+		rb_shm_say(ep, peer, RB_SHM_ENOUGH, request->tag, their_id, 0, 0);
 		return;
 	}
 	if (size_bytes == 0) {
-		rb_shm_say(ep, peer, RB_SHM_ENOUGH, request->tag, their_id, 0);
+		rb_shm_say(ep, peer, RB_SHM_ENOUGH, request->tag, their_id, 0, 0);
 		received(ep, request);
 		return;
 	}
 	request->backend[RB_SHM_ID] = rb_shm_id_take(&ep->ids, request);
 	if (request->backend[RB_SHM_ID] == RB_SHM_ID_NONE) {
-		rb_shm_say(ep, peer, RB_SHM_ENOUGH, request->tag, their_id, 0);
+		rb_shm_say(ep, peer, RB_SHM_ENOUGH, request->tag, their_id, 0, 0);
 		rb_shm_complete(ep, request,
 				RB_FAIL(RUBATO_ERR_MEMORY, "shm: the id of a receive"));
 		return;
@@ -120,7 +128,8 @@ static void clear(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, struct r
 	request->backend[RB_SHM_THEIR_ID] = their_id;
 	request->backend[RB_SHM_OFFSET] = 0;
 	rb_shm_queue_add(&peer->incoming, request);
-	rb_shm_say(ep, peer, RB_SHM_CLEAR, request->tag, their_id, request->backend[RB_SHM_ID]);
+	rb_shm_say(ep, peer, RB_SHM_CLEAR, request->tag, their_id, request->backend[RB_SHM_ID],
+		   rb_shm_join(ep, peer, request, a->joint));
 }
 
 /* True: the request is dealt with; false: nothing has come for it. */
@@ -133,8 +142,9 @@ static bool take_arrival(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 	if (arrival == NULL)
 		return false;
 	if (arrival->their_id != RB_SHM_ID_NONE) {
-		clear(ep, peer, request, &arrival->base.signature, arrival->size_bytes,
-		      arrival->their_id);
+		clear(ep, peer, request,
+		      &(struct rb_shm_announced) { arrival->base.signature, arrival->size_bytes,
+						   arrival->their_id, arrival->joint });
 	} else {
 		release(&peer->in, arrival->size_bytes);
 		peer->in.held -= arrival->size_bytes + RB_SHM_ARRIVAL_BYTES;
@@ -188,9 +198,10 @@ void rb_shm_cancel_recv(struct rb_shm_endpoint *ep, struct rb_request *request)
 		RB_ASSERT(there);
 		return;
 	}
+	(void)rb_shm_part_early(ep, peer, request);
 	rb_shm_queue_remove(&peer->incoming, request);
 	rb_shm_id_give(&ep->ids, request->backend[RB_SHM_ID]);
-	rb_shm_say(ep, peer, RB_SHM_ENOUGH, request->tag, request->backend[RB_SHM_THEIR_ID], 0);
+	rb_shm_say(ep, peer, RB_SHM_ENOUGH, request->tag, request->backend[RB_SHM_THEIR_ID], 0, 0);
 }
 
 /* ---- Cells ---- */
@@ -229,6 +240,7 @@ static struct rb_shm_arrival *arrival_new(struct rb_shm_endpoint *ep, struct rb_
 	arrival->base.signature = cell->signature;
 	arrival->size_bytes = size_bytes;
 	arrival->their_id = their_id;
+	arrival->joint = their_id != RB_SHM_ID_NONE ? cell->arg[2] : 0;
 	rb_match_add_arrival(&peer->match, &arrival->base);
 	return arrival;
 }
@@ -320,7 +332,9 @@ static void take_announce(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 	}
 	request = rb_match_receive(&peer->match, cell->tag);
 	if (request != NULL)
-		clear(ep, peer, request, &cell->signature, cell->arg[1], cell->arg[0]);
+		clear(ep, peer, request,
+		      &(struct rb_shm_announced) { cell->signature, cell->arg[1], cell->arg[0],
+						   cell->arg[2] });
 	else
 		(void)arrival_new(ep, peer, cell, cell->arg[1], cell->arg[0]);
 }
@@ -336,6 +350,10 @@ static void take_data(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 	if (!in_bulk(ep, peer, size_bytes) || request == NULL || request->peer != peer->rank ||
 	    request->kind != RB_REQUEST_RECV)
 		return; /* Cancelled meanwhile. */
+	if (request->backend[RB_SHM_JOINT] != 0) {
+		broken(ep, peer);
+		return;
+	}
 	offset = request->backend[RB_SHM_OFFSET];
 	if (size_bytes > request->size_bytes - offset) {
 		broken(ep, peer);
@@ -347,6 +365,37 @@ static void take_data(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 		rb_shm_queue_remove(&peer->incoming, request);
 		rb_shm_id_give(&ep->ids, request->backend[RB_SHM_ID]);
 		received(ep, request);
+	}
+}
+
+static void incoming_end(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+			 struct rb_request *request)
+{
+	rb_shm_queue_remove(&peer->incoming, request);
+	rb_shm_id_give(&ep->ids, request->backend[RB_SHM_ID]);
+	received(ep, request);
+}
+
+void rb_shm_received(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+		     struct rb_request *request)
+{
+	rb_shm_say(ep, peer, RB_SHM_ENOUGH, request->tag, request->backend[RB_SHM_THEIR_ID], 0, 0);
+	incoming_end(ep, peer, request);
+}
+
+static void take_written(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+			 const struct rb_shm_cell *cell)
+{
+	struct rb_request *request = rb_shm_id_find(&ep->ids, cell->arg[0]);
+
+	if (request == NULL || request->peer != peer->rank || request->kind != RB_REQUEST_RECV ||
+	    request->backend[RB_SHM_JOINT] == 0)
+		return; /* Cancelled meanwhile, or asked for piece by piece. */
+	if (cell->arg[1] == 0) {
+		rb_shm_stream_instead(ep, peer, request);
+	} else { /* Its joint may be another message's by now. */
+		rb_shm_part(ep, peer, request);
+		incoming_end(ep, peer, request);
 	}
 }
 
@@ -382,6 +431,7 @@ static void take_withdraw(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, 
 	while (request != NULL && request->backend[RB_SHM_THEIR_ID] != their_id)
 		request = request->next;
 	if (request != NULL) {
+		(void)rb_shm_part_early(ep, peer, request);
 		rb_shm_queue_remove(&peer->incoming, request);
 		rb_shm_id_give(&ep->ids, request->backend[RB_SHM_ID]);
 		post(ep, peer, request);
@@ -426,7 +476,8 @@ static bool take_cell(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint
 		take_announce(ep, peer, cell);
 		break;
 	case RB_SHM_CLEAR:
-		rb_shm_cleared(ep, peer, cell->arg[0], cell->arg[1]);
+		if (!rb_shm_cleared(ep, peer, cell->arg[0], cell->arg[1], cell->arg[2]))
+			broken(ep, peer);
 		break;
 	case RB_SHM_ENOUGH:
 		rb_shm_enough(ep, peer, cell->arg[0]);
@@ -439,6 +490,9 @@ static bool take_cell(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint
 		break;
 	case RB_SHM_WRITE:
 		take_write(ep, peer, cell);
+		break;
+	case RB_SHM_WRITTEN:
+		take_written(ep, peer, cell);
 		break;
 	case RB_SHM_WANT:
 		in->wanted = true;

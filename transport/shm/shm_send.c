@@ -6,7 +6,8 @@
  * ring whether it waits for them or not. What is larger, or finds no credit, is announced; when its
  * receive is posted the receiver clears it, and it streams through the bulk buffers piece by piece,
  * filled here while the receiver empties the one before. Only the sender ever touches the source,
- * so a cancel is over when WITHDRAW is queued: a late CLEAR finds its id gone.
+ * so a cancel is over when WITHDRAW is queued: a late CLEAR finds its id gone. Or both ends copy it
+ * at once, without a buffer between: shm_attach.c.
  *
  * Room in the ring is the receiver's doing alone, and it empties its ring whatever is posted: what
  * waits here for room waits for the peer's next poll and nothing else, so there is no deadlock.
@@ -203,6 +204,8 @@ static bool send_announce(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 	cell->signature = request->signature;
 	cell->arg[0] = request->backend[RB_SHM_ID];
 	cell->arg[1] = size_bytes;
+	cell->arg[2] = rb_shm_offer(ep, peer, request, size_bytes);
+	request->backend[RB_SHM_THEIR_ADDRESS] = 0;
 	publish(peer, cell, RB_SHM_ANNOUNCE, 0, 1);
 	return true;
 }
@@ -333,7 +336,7 @@ void rb_shm_put(struct rb_endpoint *base, struct rb_request *request)
 /* ---- Flush ---- */
 
 static bool control_try(struct rb_shm_peer *peer, enum rb_shm_cell_kind kind, struct rb_tag tag,
-			uint64_t arg0, uint64_t arg1)
+			const uint64_t arg[3])
 {
 	struct rb_shm_outbound *out = &peer->out;
 	struct rb_shm_cell *cell = cell_at(out, out->position);
@@ -341,18 +344,18 @@ static bool control_try(struct rb_shm_peer *peer, enum rb_shm_cell_kind kind, st
 	if (!cells_free(out, 1))
 		return false;
 	cell->tag = tag;
-	cell->arg[0] = arg0;
-	cell->arg[1] = arg1;
+	memcpy(cell->arg, arg, sizeof(cell->arg));
 	publish(peer, cell, kind, 0, 1);
 	return true;
 }
 
 void rb_shm_say(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, enum rb_shm_cell_kind kind,
-		struct rb_tag tag, uint64_t arg0, uint64_t arg1)
+		struct rb_tag tag, uint64_t arg0, uint64_t arg1, uint64_t arg2)
 {
 	struct rb_shm_control *control;
 
-	if (peer->control_first == NULL && control_try(peer, kind, tag, arg0, arg1))
+	if (peer->control_first == NULL &&
+	    control_try(peer, kind, tag, (const uint64_t[]) { arg0, arg1, arg2 }))
 		return;
 	control = malloc(sizeof(*control));
 	if (control == NULL) {
@@ -360,7 +363,7 @@ void rb_shm_say(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, enum rb_sh
 		ep->notice = true;
 		return;
 	}
-	*control = (struct rb_shm_control) { NULL, kind, tag, { arg0, arg1 } };
+	*control = (struct rb_shm_control) { NULL, kind, tag, { arg0, arg1, arg2 } };
 	if (peer->control_last != NULL)
 		peer->control_last->next = control;
 	else
@@ -375,7 +378,7 @@ static void flush_control(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
 	while (peer->control_first != NULL) {
 		struct rb_shm_control *c = peer->control_first;
 
-		if (!control_try(peer, c->kind, c->tag, c->arg[0], c->arg[1]))
+		if (!control_try(peer, c->kind, c->tag, c->arg))
 			return;
 		peer->control_first = c->next;
 		if (peer->control_first == NULL)
@@ -455,6 +458,8 @@ void rb_shm_flush(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
 		}
 	}
 	flush_streams(ep, peer);
+	if ((peer->receives.active | peer->attached_sends.active) != 0)
+		rb_shm_attach_flush(ep, peer);
 	if (copy != NULL && copy_slice(copy)) {
 		dequeue(ep, peer, &peer->copies, copy);
 		send_or_queue(ep, peer, copy);
@@ -467,7 +472,8 @@ bool rb_shm_blocked(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
 	uint32_t before = out->consumed;
 
 	(void)ep;
-	if (peer->copies.first != NULL)
+	if (peer->copies.first != NULL ||
+	    (peer->receives.active | peer->attached_sends.active) != 0)
 		return false;
 	consumed_refresh(out);
 	if (out->consumed != before || out->consumed == out->position)
@@ -482,18 +488,22 @@ bool rb_shm_blocked(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
 
 /* ---- Answers ---- */
 
-void rb_shm_cleared(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64_t id,
-		    uint64_t their_id)
+bool rb_shm_cleared(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64_t id,
+		    uint64_t their_id, uint64_t address)
 {
 	struct rb_request *request = rb_shm_id_find(&ep->ids, id);
 
 	if (request == NULL || request->peer != peer->rank ||
 	    request->backend[RB_SHM_STAGE] != RB_SHM_ANNOUNCED)
-		return; /* Withdrawn meanwhile. */
-	rb_shm_queue_remove(&peer->announced, request);
+		return true; /* Withdrawn meanwhile. */
 	request->backend[RB_SHM_THEIR_ID] = their_id;
+	if (address != 0)
+		return rb_shm_joined(ep, peer, request, address);
+	(void)rb_shm_part_early(ep, peer, request); /* It has to stream. */
+	rb_shm_queue_remove(&peer->announced, request);
 	request->backend[RB_SHM_OFFSET] = 0;
 	enqueue(ep, peer, &peer->streams, request, RB_SHM_STREAMING);
+	return true;
 }
 
 static void send_unlink(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
@@ -512,6 +522,7 @@ static void send_unlink(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 			rb_shm_id_give(&ep->ids, request->backend[RB_SHM_ID]);
 		break;
 	case RB_SHM_ANNOUNCED:
+		rb_shm_part(ep, peer, request);
 		rb_shm_queue_remove(&peer->announced, request);
 		rb_shm_id_give(&ep->ids, request->backend[RB_SHM_ID]);
 		break;
@@ -531,13 +542,24 @@ void rb_shm_enough(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64_
 	request_done(ep, request);
 }
 
-void rb_shm_cancel_send(struct rb_shm_endpoint *ep, struct rb_request *request)
+void rb_shm_sent(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, struct rb_request *request)
+{
+	send_unlink(ep, peer, request);
+	request_done(ep, request);
+}
+
+bool rb_shm_cancel_send(struct rb_shm_endpoint *ep, struct rb_request *request)
 {
 	struct rb_shm_peer *peer = &ep->peers[request->peer];
 	uint64_t stage = request->backend[RB_SHM_STAGE];
+	bool sent = stage == RB_SHM_ANNOUNCED && rb_shm_part_early(ep, peer, request);
 
 	send_unlink(ep, peer, request);
+	if (sent)
+		return false;
 	if (stage == RB_SHM_ANNOUNCED ||
 	    (stage == RB_SHM_STREAMING && request->kind == RB_REQUEST_SEND))
-		rb_shm_say(ep, peer, RB_SHM_WITHDRAW, request->tag, request->backend[RB_SHM_ID], 0);
+		rb_shm_say(ep, peer, RB_SHM_WITHDRAW, request->tag, request->backend[RB_SHM_ID], 0,
+			   0);
+	return true;
 }

@@ -1,0 +1,173 @@
+/*
+ * shm_attach.c -- long messages by cross-memory attach: that they are, by both ends or by one
+ * alone; and that they come through where the kernel refuses that memory, or any, to the receiver
+ * or to the sender.
+ */
+#include "conformance.h"
+
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#include "transport/shm/shm.h"
+
+#define BYTES ((3u << 20) + 5)
+
+const struct conform_backend conform_backend = {
+	.name = "shm_attach",
+	.ops = &rb_transport_shm,
+	.run = conform_run_processes,
+};
+
+/* From now on this process may not attach another: the kernel answers `error`. */
+static void refuse(uint32_t error)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 2, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_writev, 1, 0),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
+	};
+	struct sock_fprog program = { sizeof(filter) / sizeof(filter[0]), filter };
+
+	ck_assert_int_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+	ck_assert_int_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+static struct rb_shm_peer *other(struct conform_rank *r)
+{
+	return &((struct rb_shm_endpoint *)r->ep)->peers[1 - r->rank];
+}
+
+/* Who is away posts, and then does not poll before the other is done. */
+static struct {
+	bool sender_away, receiver_away;
+	int refused; /* Rank: 0 sends, 1 receives; -1: none. */
+	uint32_t error;
+} how;
+
+static void away_until(struct conform_rank *r, uint32_t word)
+{
+	uint64_t since_ns = r->ops->now_ns(r->ep);
+
+	while (atomic_load(&r->shared->word[word]) == 0)
+		conform_expire(r, since_ns, "the other to do it all");
+}
+
+static void send_main(struct conform_rank *r, uint8_t *buffer)
+{
+	struct conform_request send;
+
+	conform_fill(buffer, BYTES, 7);
+	conform_send(r, &send, 1, 3, buffer, BYTES);
+	atomic_store(&r->shared->word[0], 1);
+	if (how.sender_away)
+		away_until(r, 1);
+	if (how.refused == 0) { /* The fault has fired before the other goes on. */
+		uint64_t since_ns = r->ops->now_ns(r->ep);
+
+		while (other(r)->attached_sends.requests[0] != NULL &&
+		       other(r)->attached_sends.requests[0]->backend[RB_SHM_THEIR_ADDRESS] == 0)
+			(void)conform_poll(r);
+		while (other(r)->attached_sends.active != 0) {
+			(void)conform_poll(r);
+			conform_expire(r, since_ns, "the refusal");
+		}
+		atomic_store(&r->shared->word[1], 1);
+	}
+	conform_finish_ok(r, &send);
+	atomic_store(&r->shared->word[1], 1);
+}
+
+static void receive_main(struct conform_rank *r, uint8_t *buffer)
+{
+	struct conform_request receive;
+	uint32_t bulk = other(r)->in.bulk;
+	bool streamed = how.refused >= 0;
+
+	away_until(r, 0);
+	conform_recv(r, &receive, 0, 3, buffer, BYTES);
+	if (how.receiver_away) { /* It has to see what was announced, to clear it. */
+		while (other(r)->receives.active == 0)
+			(void)conform_poll(r);
+		away_until(r, 1);
+	}
+	conform_finish_ok(r, &receive);
+	atomic_store(&r->shared->word[1], 1);
+	conform_verify(buffer, BYTES, 7);
+	ck_assert_int_eq(other(r)->in.bulk != bulk, streamed);
+	ck_assert_ptr_null(other(r)->receives.requests[0]);
+}
+
+static void body(struct conform_rank *r)
+{
+	uint8_t *buffer = malloc(BYTES);
+	bool refused = how.refused == (int)r->rank;
+
+	CONFORM(buffer != NULL, "memory");
+	ck_assert_int_eq(other(r)->attach, RB_SHM_ATTACH_PROCESS);
+	if (refused)
+		refuse(how.error);
+	conform_barrier(r, "the start");
+	if (r->rank == 0)
+		send_main(r, buffer);
+	else
+		receive_main(r, buffer);
+	ck_assert_int_eq(other(r)->attach,
+			 refused && how.error != EFAULT ? RB_SHM_ATTACH_NO : RB_SHM_ATTACH_PROCESS);
+	conform_barrier(r, "the end");
+	ck_assert_uint_eq(other(r)->attached_sends.active | other(r)->receives.active, 0);
+	free(buffer);
+}
+
+static void attach_run(bool sender_away, bool receiver_away, int refused, uint32_t error)
+{
+	how.sender_away = sender_away;
+	how.receiver_away = receiver_away;
+	how.refused = refused;
+	how.error = error;
+	conform_run(2, body);
+}
+
+START_TEST(test_both_ends)
+{
+	attach_run(false, false, -1, 0);
+}
+END_TEST
+
+START_TEST(test_one_end)
+{
+	attach_run(_i == 0, _i == 1, -1, 0);
+}
+END_TEST
+
+START_TEST(test_refused_to_receiver)
+{
+	attach_run(false, false, 1, _i == 0 ? EPERM : EFAULT);
+}
+END_TEST
+
+START_TEST(test_refused_to_sender)
+{
+	attach_run(false, true, 0, _i == 0 ? EPERM : EFAULT);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("shm_attach");
+	TCase *t = tcase_create("attach");
+
+	tcase_set_timeout(t, 120);
+	tcase_add_loop_test(t, test_both_ends, 0, 5);
+	tcase_add_loop_test(t, test_one_end, 0, 2);
+	tcase_add_loop_test(t, test_refused_to_receiver, 0, 2);
+	tcase_add_loop_test(t, test_refused_to_sender, 0, 2);
+	suite_add_tcase(suite, t);
+	return check_suite(suite);
+}

@@ -1,0 +1,468 @@
+/*
+ * shm_attach.c -- long messages in one copy, made by both ends at once: cross-memory attach.
+ *
+ * What a rank announces has a joint: a word in the receiver's segment, and the address of the
+ * source. When the receive is there, the receiver reads slices of the sender's memory from the
+ * first one on; it clears the sender with the address of the target, which writes slices there from
+ * the last one down, until they meet. Whoever finishes the last slice tells the other. If one of
+ * them is away, the other does it all.
+ *
+ * Each claims a slice before it touches it, so the word says at any time what is under way. Who
+ * takes back a request closes the word, and waits for the slice that the other may be at.
+ *
+ * The kernel must let each attach the other: tried out when they meet. Where a rank may not, it
+ * leaves all slices to its peer, and if the receiver may not, the message streams through the bulk
+ * buffers as ever. So it does when the kernel cannot reach a buffer (a device's memory, for one).
+ * Threads of one process copy.
+ */
+#include "transport/shm/shm.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/process.h"
+
+#ifndef PR_SET_PTRACER
+#define PR_SET_PTRACER 0x59616d61
+#define PR_SET_PTRACER_ANY ((unsigned long)-1)
+#endif
+
+/* Measured, docs/performance.md, "Plain buffers": what a call of the kernel is worth, and from how
+ * many bytes on it beats the bulk buffers. */
+#define ATTACH_BYTES_MIN 131072u
+#define SLICE_BYTES_MIN 65536u
+#define SLICE_BYTES_MAX 131072u
+#define SLICES 2u
+#define SLICES_MAX 32000u   /* What the word can count. */
+#define STOP_NS 1000000000u /* Guess: a slice takes 10 us, unless its rank is not running. */
+
+/* A joint's word: slices claimed from the first on, from the last down, done; closed; and which
+ * message it is for, so that who is late finds another's. */
+#define FRONT UINT64_C(1)
+#define BACK (UINT64_C(1) << 16)
+#define DONE (UINT64_C(1) << 32)
+#define CLOSED (UINT64_C(1) << 47)
+#define TURN (UINT64_C(1) << 48)
+
+static uint32_t front_of(uint64_t word)
+{
+	return (uint32_t)(word & 0xffff);
+}
+
+static uint32_t back_of(uint64_t word)
+{
+	return (uint32_t)(word >> 16 & 0xffff);
+}
+
+static uint32_t done_of(uint64_t word)
+{
+	return (uint32_t)(word >> 32 & 0x7fff);
+}
+
+static uint32_t under_way(uint64_t word)
+{
+	return front_of(word) + back_of(word) - done_of(word);
+}
+
+/* What a message's slices are both ends know from its length alone. */
+static uint64_t slice_bytes(uint64_t size_bytes)
+{
+	uint64_t slice = size_bytes / SLICES, least = size_bytes / SLICES_MAX + 1;
+
+	slice = slice < SLICE_BYTES_MIN ? SLICE_BYTES_MIN : slice;
+	slice = slice > SLICE_BYTES_MAX ? SLICE_BYTES_MAX : slice;
+	slice = slice < least ? least : slice;
+	return (slice + RB_SHM_PAGE - 1) / RB_SHM_PAGE * RB_SHM_PAGE;
+}
+
+static uint32_t slice_count(uint64_t size_bytes)
+{
+	uint64_t slice = slice_bytes(size_bytes);
+
+	return (uint32_t)((size_bytes + slice - 1) / slice);
+}
+
+/* ---- The word ---- */
+
+static bool is_turn(uint64_t word, const struct rb_request *request)
+{
+	return word / TURN == (request->backend[RB_SHM_JOINT] >> 8 & 0xffff);
+}
+
+static uint32_t joint_index(const struct rb_request *request)
+{
+	return (uint32_t)(request->backend[RB_SHM_JOINT] & 0xff) - 1;
+}
+
+static _Atomic uint64_t *word_of(struct rb_shm_peer *peer, const struct rb_request *request)
+{
+	struct rb_shm_ring *ring =
+		request->kind == RB_REQUEST_RECV ? peer->in.ring : peer->out.ring;
+
+	return &ring->joints[joint_index(request)].word;
+}
+
+/* False: nothing is left to claim. */
+static bool claim(_Atomic uint64_t *word, const struct rb_request *request, uint64_t end,
+		  uint32_t *slice)
+{
+	uint32_t count = slice_count(request->size_bytes);
+	uint64_t old = atomic_load_explicit(word, memory_order_acquire);
+
+	do {
+		if (!is_turn(old, request) || (old & CLOSED) != 0 ||
+		    front_of(old) + back_of(old) >= count)
+			return false;
+		*slice = end == FRONT ? front_of(old) : count - 1 - back_of(old);
+	} while (!atomic_compare_exchange_weak_explicit(word, &old, old + end, memory_order_acq_rel,
+							memory_order_acquire));
+	return true;
+}
+
+/* True: that was the last one. */
+static bool slice_done(_Atomic uint64_t *word, const struct rb_request *request)
+{
+	uint64_t old = atomic_load_explicit(word, memory_order_acquire);
+
+	do {
+		if (!is_turn(old, request)) /* It waited for us as long as it could. */
+			return false;
+	} while (!atomic_compare_exchange_weak_explicit(
+		word, &old, old + DONE, memory_order_acq_rel, memory_order_acquire));
+	return done_of(old) + 1 == slice_count(request->size_bytes);
+}
+
+/* Claimed, but not done: the joint is closed, and nobody will do it. */
+static void slice_undo(_Atomic uint64_t *word, const struct rb_request *request, uint64_t end)
+{
+	uint64_t old = atomic_load_explicit(word, memory_order_acquire);
+
+	while (is_turn(old, request) &&
+	       !atomic_compare_exchange_weak_explicit(word, &old, old - end, memory_order_acq_rel,
+						      memory_order_acquire))
+		continue;
+}
+
+/* Nobody claims any more. Returns the word. */
+static uint64_t joint_close(_Atomic uint64_t *word, const struct rb_request *request)
+{
+	uint64_t old = atomic_load_explicit(word, memory_order_acquire);
+
+	while (is_turn(old, request) && (old & CLOSED) == 0)
+		if (atomic_compare_exchange_weak_explicit(
+			    word, &old, old | CLOSED, memory_order_acq_rel, memory_order_acquire))
+			return old | CLOSED;
+	return old;
+}
+
+/* ---- Copying ---- */
+
+/* Moves a slice between our memory and the peer's; 0, or what the kernel has against it. */
+static int slice_move(const struct rb_shm_peer *peer, uint8_t *ours, uint64_t theirs, size_t bytes,
+		      bool write)
+{
+	if (peer->attach == RB_SHM_ATTACH_THREAD) {
+		uint8_t *other = (uint8_t *)(uintptr_t)theirs;
+
+		memcpy(write ? other : ours, write ? ours : other, bytes);
+		return 0;
+	}
+	while (bytes > 0) {
+		struct iovec here = { ours, bytes }, there = { (void *)(uintptr_t)theirs, bytes };
+		ssize_t moved =
+			write ? process_vm_writev(peer->attach_process, &here, 1, &there, 1, 0)
+			      : process_vm_readv(peer->attach_process, &here, 1, &there, 1, 0);
+
+		if (moved <= 0)
+			return moved < 0 ? errno : EFAULT;
+		ours += moved;
+		theirs += (uint64_t)moved;
+		bytes -= (size_t)moved;
+	}
+	return 0;
+}
+
+static int request_slice(struct rb_shm_peer *peer, const struct rb_request *request, uint32_t slice)
+{
+	uint64_t each = slice_bytes(request->size_bytes), at = slice * each;
+	uint64_t left = request->size_bytes - at;
+
+	return slice_move(peer, (uint8_t *)request->buffer + at,
+			  request->backend[RB_SHM_THEIR_ADDRESS] + at,
+			  (size_t)(left < each ? left : each), request->kind != RB_REQUEST_RECV);
+}
+
+/* ---- Requests that are copied ---- */
+
+static struct rb_shm_joined *joined_of(struct rb_shm_peer *peer, const struct rb_request *request)
+{
+	return request->kind == RB_REQUEST_RECV ? &peer->receives : &peer->attached_sends;
+}
+
+static void activate(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+		     struct rb_request *request)
+{
+	joined_of(peer, request)->active |= 1u << joint_index(request);
+	peer->outgoing++;
+	ep->base.leaving++;
+}
+
+static void deactivate(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+		       const struct rb_request *request)
+{
+	struct rb_shm_joined *joined = joined_of(peer, request);
+	uint32_t bit = 1u << joint_index(request);
+
+	if ((joined->active & bit) == 0)
+		return;
+	joined->active &= ~bit;
+	peer->outgoing--;
+	ep->base.leaving--;
+}
+
+static void joint_give(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+		       struct rb_request *request)
+{
+	deactivate(ep, peer, request);
+	joined_of(peer, request)->requests[joint_index(request)] = NULL;
+	request->backend[RB_SHM_JOINT] = 0;
+}
+
+/* Whether a joint may be named so, and its place is free. */
+static bool is_free(const struct rb_shm_joined *joined, uint64_t joint)
+{
+	uint64_t index = (joint & 0xff) - 1;
+
+	return index < RB_SHM_JOINTS && joint >> 24 == 0 && joined->requests[index] == NULL;
+}
+
+uint64_t rb_shm_offer(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+		      struct rb_request *request, uint64_t size_bytes)
+{
+	struct rb_shm_joint *joint = peer->out.ring->joints;
+	uint64_t turn, i = 0;
+
+	request->backend[RB_SHM_JOINT] = 0;
+	while (i < RB_SHM_JOINTS && peer->attached_sends.requests[i] != NULL)
+		i++;
+	if (ep->attach == RB_ATTACH_NEVER || size_bytes < ATTACH_BYTES_MIN || i == RB_SHM_JOINTS)
+		return 0;
+	joint += i;
+	turn = (atomic_load_explicit(&joint->word, memory_order_relaxed) / TURN + 1) & 0xffff;
+	atomic_store_explicit(&joint->address, (uintptr_t)request->buffer, memory_order_relaxed);
+	atomic_store_explicit(&joint->word, turn * TURN, memory_order_release);
+	peer->attached_sends.requests[i] = request;
+	request->backend[RB_SHM_JOINT] = (i + 1) | turn << 8;
+	return request->backend[RB_SHM_JOINT];
+}
+
+uint64_t rb_shm_join(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+		     struct rb_request *request, uint64_t joint)
+{
+	request->backend[RB_SHM_JOINT] = 0;
+	if (peer->attach == RB_SHM_ATTACH_NO || !is_free(&peer->receives, joint) ||
+	    request->size_bytes < ATTACH_BYTES_MIN)
+		return 0;
+	request->backend[RB_SHM_JOINT] = joint;
+	request->backend[RB_SHM_THEIR_ADDRESS] = atomic_load_explicit(
+		&peer->in.ring->joints[joint_index(request)].address, memory_order_relaxed);
+	peer->receives.requests[joint_index(request)] = request;
+	activate(ep, peer, request);
+	return (uintptr_t)request->buffer;
+}
+
+bool rb_shm_joined(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, struct rb_request *request,
+		   uint64_t address)
+{
+	if (request->backend[RB_SHM_JOINT] == 0 || request->backend[RB_SHM_THEIR_ADDRESS] != 0)
+		return false;
+	request->backend[RB_SHM_THEIR_ADDRESS] = address;
+	if (peer->attach != RB_SHM_ATTACH_NO)
+		activate(ep, peer, request);
+	return true;
+}
+
+void rb_shm_part(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, struct rb_request *request)
+{
+	if (request->backend[RB_SHM_JOINT] != 0)
+		joint_give(ep, peer, request);
+}
+
+bool rb_shm_part_early(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+		       struct rb_request *request)
+{
+	_Atomic uint64_t *at;
+	uint64_t word, until_ns = 0;
+
+	if (request->backend[RB_SHM_JOINT] == 0)
+		return false;
+	at = word_of(peer, request);
+	word = joint_close(at, request);
+	while (is_turn(word, request) && under_way(word) != 0 &&
+	       !rb_process_ended(peer->process_fd)) {
+		if (until_ns == 0)
+			until_ns = rb_deadline(rb_clock_ns(), STOP_NS);
+		else if (rb_clock_ns() >= until_ns)
+			break;
+		(void)sched_yield();
+		word = atomic_load_explicit(at, memory_order_acquire);
+	}
+	bool all = is_turn(word, request) && done_of(word) == slice_count(request->size_bytes);
+
+	joint_give(ep, peer, request);
+	return all;
+}
+
+void rb_shm_part_all(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
+{
+	for (uint32_t i = 0; i < RB_SHM_JOINTS; i++) {
+		if (peer->receives.requests[i] != NULL)
+			(void)rb_shm_part_early(ep, peer, peer->receives.requests[i]);
+		if (peer->attached_sends.requests[i] != NULL)
+			(void)rb_shm_part_early(ep, peer, peer->attached_sends.requests[i]);
+	}
+}
+
+/* ---- One slice ---- */
+
+static void refused(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, int error)
+{
+	if (error == ESRCH) /* It has ended. */
+		ep->notice = true;
+	else if (error != EFAULT)
+		rb_shm_attach_not(peer, RB_ERRNO_TEXT(error));
+}
+
+void rb_shm_stream_instead(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+			   struct rb_request *request)
+{
+	(void)rb_shm_part_early(ep, peer, request);
+	request->backend[RB_SHM_OFFSET] = 0;
+	rb_shm_say(ep, peer, RB_SHM_CLEAR, request->tag, request->backend[RB_SHM_THEIR_ID],
+		   request->backend[RB_SHM_ID], 0);
+}
+
+static void receive_slice(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+			  struct rb_request *request)
+{
+	_Atomic uint64_t *word = word_of(peer, request);
+	uint32_t slice;
+	int error;
+
+	if (!claim(word, request, FRONT, &slice)) {
+		deactivate(ep, peer, request); /* The sender ends it. */
+		return;
+	}
+	error = request_slice(peer, request, slice);
+	if (error != 0) {
+		(void)joint_close(word, request);
+		slice_undo(word, request, FRONT);
+		refused(ep, peer, error);
+		rb_shm_stream_instead(ep, peer, request);
+		return;
+	}
+	if (!slice_done(word, request))
+		return;
+	joint_give(ep, peer, request);
+	rb_shm_received(ep, peer, request);
+}
+
+static void send_slice(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+		       struct rb_request *request)
+{
+	_Atomic uint64_t *word = word_of(peer, request);
+	uint64_t theirs = request->backend[RB_SHM_THEIR_ID];
+	uint32_t slice;
+	int error;
+
+	if (!claim(word, request, BACK, &slice)) {
+		deactivate(ep, peer, request);
+		return;
+	}
+	error = request_slice(peer, request, slice);
+	if (error != 0) {
+		refused(ep, peer, error);
+		(void)joint_close(word, request);
+		slice_undo(word, request, BACK);
+		deactivate(ep, peer, request);
+		rb_shm_say(ep, peer, RB_SHM_WRITTEN, request->tag, theirs, 0, 0);
+		return;
+	}
+	if (!slice_done(word, request))
+		return;
+	joint_give(ep, peer, request);
+	rb_shm_say(ep, peer, RB_SHM_WRITTEN, request->tag, theirs, 1, 0);
+	rb_shm_sent(ep, peer, request);
+}
+
+static struct rb_request *first_of(const struct rb_shm_joined *joined)
+{
+	return joined->active != 0 ? joined->requests[__builtin_ctz(joined->active)] : NULL;
+}
+
+void rb_shm_attach_flush(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
+{
+	struct rb_request *receive = first_of(&peer->receives);
+	struct rb_request *send;
+
+	if (receive != NULL)
+		receive_slice(ep, peer, receive);
+	send = first_of(&peer->attached_sends);
+	if (send != NULL)
+		send_slice(ep, peer, send);
+}
+
+/* ---- Who may ---- */
+
+void rb_shm_attach_open(struct rb_shm_endpoint *ep, enum rb_attach attach)
+{
+	ep->attach = attach;
+	ep->probe = rb_rng_next(&ep->rng);
+	/* Yama lets only a parent attach, or whom the process names: here, all of the user. */
+	if (attach == RB_ATTACH_OFFER)
+		(void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+}
+
+void rb_shm_attach_not(struct rb_shm_peer *peer, const char *why)
+{
+	peer->attach = RB_SHM_ATTACH_NO;
+	RB_LOG(RB_LOG_INFO,
+	       "shm: no attaching the memory of rank %u, long messages are copied "
+	       "twice: %s",
+	       peer->rank, why);
+}
+
+void rb_shm_attach_try(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, int32_t process,
+		       uint64_t address, uint64_t probe)
+{
+	uint64_t seen = 0;
+
+	peer->attach_process = process;
+	if (ep->attach == RB_ATTACH_NEVER || address == 0) {
+		rb_shm_attach_not(peer, "RUBATO_ATTACH=never");
+		return;
+	}
+	if (process <= 0) {
+		rb_shm_attach_not(peer, "its process has no number in this namespace");
+		return;
+	}
+	if (process == getpid()) {
+		peer->attach = RB_SHM_ATTACH_THREAD;
+		return;
+	}
+	peer->attach = RB_SHM_ATTACH_PROCESS;
+	int error = slice_move(peer, (uint8_t *)&seen, address, sizeof(seen), false);
+
+	if (error != 0)
+		rb_shm_attach_not(peer, RB_ERRNO_TEXT(error));
+	else if (seen != probe)
+		rb_shm_attach_not(peer, "its process is another one here");
+}
