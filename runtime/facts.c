@@ -235,10 +235,14 @@ uint32_t rb_words_number(const uint64_t *words, uint32_t count, uint32_t *number
 			 struct rb_numbered *order)
 {
 	uint32_t numbers = 0;
+	bool rising = true; /* As a rule: all equal, or in the order of ranks. */
 
-	for (uint32_t i = 0; i < count; i++)
+	for (uint32_t i = 0; i < count; i++) {
 		order[i] = (struct rb_numbered) { words[i], i };
-	qsort(order, count, sizeof(*order), by_word);
+		rising &= i == 0 || words[i - 1] <= words[i];
+	}
+	if (!rising)
+		qsort(order, count, sizeof(*order), by_word);
 	for (uint32_t i = 0, first = 0; i < count; i++) {
 		first = order[i].word == order[first].word ? first : i;
 		number_of[order[i].index] = order[first].index;

@@ -173,7 +173,7 @@ START_TEST(both_forms_send_the_same_between_nodes)
 			joints[1] = joints[0];
 			joints[1].algorithm = &rb_algorithms[rb_algorithm_find(a->kind, a->staged)];
 			ck_assert(joints[1].algorithm->by_node);
-			ck_assert_uint_eq(joints[1].algorithm->flags, 0);
+			ck_assert_uint_eq(joints[1].algorithm->flags, a->flags & RB_SCHEDULE_PUT);
 			ck_assert_int_eq(joints[1].algorithm->blocks, a->blocks);
 			for (uint32_t k = 0; k < 2; k++)
 				ck_assert_int_eq(rb_joint_build(&joints[k]), RUBATO_OK);
