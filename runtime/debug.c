@@ -191,18 +191,31 @@ static void line_write(void *arg, const char *text)
 	(void)!write(fd, line, (size_t)bytes);
 }
 
+/* " in device out host, 131072 bytes staged": of what does not lie in the host's memory. */
+static const char *kinds_text(const struct rb_plan *plan, char *text, size_t text_bytes)
+{
+	text[0] = '\0';
+	if (plan->staged)
+		(void)snprintf(text, text_bytes, " in %s out %s, %llu bytes staged",
+			       rb_memory_kind_name((enum rb_memory_kind)plan->kinds[RB_BUF_IN]),
+			       rb_memory_kind_name((enum rb_memory_kind)plan->kinds[RB_BUF_OUT]),
+			       (unsigned long long)(plan->stage_bytes[0] + plan->stage_bytes[1]));
+	return text;
+}
+
 static void run_dump(const struct rb_engine *engine, const struct rb_run *run, int fd)
 {
 	const struct rb_schedule *schedule = &run->plan->schedule;
-	char name[96], absent[96], line[300];
+	char name[96], absent[96], kinds[64], line[320];
 	uint32_t complete = rb_run_steps_done(run);
 
 	(void)rb_signature_text(&run->signature, name, sizeof(name));
 	(void)rb_run_absent(run, absent, sizeof(absent));
-	(void)snprintf(line, sizeof(line), "r%u %s %s s%u/%u tag %llx:%llx wait%s", engine->rank,
+	(void)snprintf(line, sizeof(line), "r%u %s %s s%u/%u tag %llx:%llx wait%s%s", engine->rank,
 		       run->plan->algorithm != NULL ? run->plan->algorithm->name : "given", name,
 		       complete, schedule->step_count, (unsigned long long)run->tag.call,
-		       (unsigned long long)run->tag.step, absent[0] != '\0' ? absent : " none");
+		       (unsigned long long)run->tag.step, absent[0] != '\0' ? absent : " none",
+		       kinds_text(run->plan, kinds, sizeof(kinds)));
 	line_write(&fd, line);
 }
 

@@ -51,15 +51,30 @@ rubato_status rb_memory_alloc(struct rb_memories *memories, size_t size_bytes,
 	return RUBATO_OK;
 }
 
-/* Whether regions of this endpoint may be of the memory at `base`. */
-static bool reaches(const struct rb_engine *engine, const struct rb_endpoint *ep, const void *base)
+static enum rb_memory_kind kind_of(const struct rb_engine *engine, const void *base)
 {
 	enum rb_memory_kind kind = RB_MEMORY_HOST;
 
 	for (uint32_t i = 0; i < engine->device_count; i++)
 		if (engine->devices[i]->ops->knows(engine->devices[i], base, &kind) > 0)
 			break;
-	return kind != RB_MEMORY_DEVICE || (ep->takes & 1u << RB_MEMORY_DEVICE) != 0;
+	return kind;
+}
+
+rubato_status rb_memory_host_check(const struct rb_engine *engine, const void *base,
+				   const char *call)
+{
+	if (kind_of(engine, base) != RB_MEMORY_DEVICE)
+		return RUBATO_OK;
+	return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+		       "%s: its buffer lies on a device: copy it to or from host memory", call);
+}
+
+/* Whether regions of this endpoint may be of the memory at `base`. */
+static bool reaches(const struct rb_engine *engine, const struct rb_endpoint *ep, const void *base)
+{
+	return kind_of(engine, base) != RB_MEMORY_DEVICE ||
+	       (ep->takes & 1u << RB_MEMORY_DEVICE) != 0;
 }
 
 rubato_status rb_memory_add(struct rb_memories *memories, void *base, size_t size_bytes,

@@ -35,6 +35,9 @@ void rb_memory_release(struct rb_memories *memories, struct rb_memory *memory);
 /* Shorter messages are copied, whatever memory they lie in. */
 #define RB_WHERE_BYTES_MIN (16u << 10)
 
+/* UNSUPPORTED, by name of `call`, where `base` lies on a device: for what only processors touch. */
+RB_NODISCARD rubato_status rb_memory_host_check(const struct rb_engine *engine, const void *base,
+						const char *call);
 /* The one that holds all these bytes, or NULL. */
 struct rb_memory *rb_memory_find(const struct rb_memories *memories, const void *base,
 				 size_t size_bytes);

@@ -254,6 +254,7 @@ rubato_status rubato_lagged_accumulate(rubato_lagged *l, const void *gradient, u
 	if (weight > INT64_MAX / 2)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged accumulate: weight %llu",
 			       (unsigned long long)weight);
+	RB_TRY(rb_memory_host_check(&l->comm->engine, gradient, "lagged accumulate"));
 	RB_TRY(slot_open(l, &slot));
 	if (gradient != NULL && l->count > 0) {
 		const void *operands[2] = { slot->in, gradient };

@@ -519,6 +519,7 @@ rubato_status rubato_partial_contribute(rubato_partial *p, const void *buffer, u
 
 	if (p == NULL || (buffer == NULL && p->vector.count > 0))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial contribute: NULL");
+	RB_TRY(rb_memory_host_check(&p->comm->engine, buffer, "partial contribute"));
 	RB_TRY(rubato_partial_acquire(p, &lease));
 	if (p->vector.count > 0)
 		memcpy(lease, buffer, (size_t)p->vector.user_bytes);
@@ -706,6 +707,7 @@ rubato_status rubato_partial_collect(rubato_partial *p, void *out, bool *collect
 
 	if (p == NULL || collected == NULL || (out == NULL && p->vector.count > 0))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial collect: NULL");
+	RB_TRY(rb_memory_host_check(&p->comm->engine, out, "partial collect"));
 	RB_TRY(rubato_partial_collect_view(p, &result, round, timeout_ns));
 	*collected = result != NULL;
 	if (result == NULL)

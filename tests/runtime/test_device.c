@@ -162,7 +162,11 @@ static rubato_status crash_main(rubato_comm *comm, void *arg)
 
 	for (uint32_t i = 0; i < 8; i++) {
 		struct exercise e = draw(w, &rng, rubato_rank(comm), rubato_size(comm));
-		rubato_status err = exercise_run(comm, &e, NULL);
+		rubato_status err;
+
+		e.nonblocking =
+			false; /* Who has crashed and asks for ever is abandoned, and leaks. */
+		err = exercise_run(comm, &e, NULL);
 
 		if (err != RUBATO_OK && err != RUBATO_ERR_UNSUPPORTED)
 			return err == RUBATO_ERR_PEER ? RUBATO_OK : err;
@@ -202,6 +206,25 @@ END_TEST
 
 /* ---- What is refused ---- */
 
+/* Relaxed operations copy, or add, by the processor. */
+static rubato_status relaxed_refused(rubato_comm *comm, void *memory)
+{
+	rubato_partial_options options = RUBATO_PARTIAL_OPTIONS_INIT;
+	rubato_partial *partial;
+	rubato_lagged *lagged;
+	bool collected;
+
+	RB_TRY(rubato_partial_create(comm, 10, RUBATO_FLOAT32, RUBATO_SUM, &options, &partial));
+	EXPECT(rubato_partial_contribute(partial, memory, 0, 1) == RUBATO_ERR_UNSUPPORTED);
+	EXPECT(strstr(rubato_error_text(), "partial contribute: its buffer lies on a device"));
+	EXPECT(rubato_partial_collect(partial, memory, &collected, NULL, RUBATO_NO_WAIT) ==
+	       RUBATO_ERR_UNSUPPORTED);
+	RB_TRY(rubato_partial_free(partial));
+	RB_TRY(rubato_lagged_create(comm, 10, RUBATO_FLOAT32, RUBATO_SUM, 1, &lagged));
+	EXPECT(rubato_lagged_accumulate(lagged, memory, 1) == RUBATO_ERR_UNSUPPORTED);
+	return rubato_lagged_free(lagged);
+}
+
 static rubato_status refused_main(rubato_comm *comm, void *arg)
 {
 	uint32_t peer = 1 - rubato_rank(comm);
@@ -220,6 +243,7 @@ static rubato_status refused_main(rubato_comm *comm, void *arg)
 	EXPECT(strstr(rubato_error_text(), "device memory is not converted"));
 	RB_TRY(rubato_set_accumulate(comm, RUBATO_ACCUMULATE_STEP));
 	RB_TRY(rubato_allreduce(comm, memory, memory, 100, RUBATO_FLOAT16, RUBATO_SUM));
+	RB_TRY(relaxed_refused(comm, memory));
 	EXPECT(rubato_sim_device_free(comm, (uint8_t *)memory + 1) == RUBATO_ERR_ARGUMENT);
 	return rubato_sim_device_free(comm, memory);
 }
@@ -264,6 +288,43 @@ START_TEST(messages_reach_devices_where_the_network_does)
 	options.rank_count = 2;
 	options.device = device_of(true);
 	ck_assert_msg(rubato_sim_run(&options, message_main, NULL, &result) == RUBATO_OK, "%s",
+		      rubato_error_text());
+}
+END_TEST
+
+/* ---- What is said ---- */
+
+static rubato_status dump_main(rubato_comm *comm, void *arg)
+{
+	char text[4096] = { 0 };
+	void *memory;
+	rubato_op *op;
+	int ends[2];
+
+	(void)arg;
+	RB_TRY(rubato_sim_device_alloc(comm, 4000, false, &memory));
+	RB_TRY(rubato_set_algorithm(comm, "allreduce", "ring"));
+	RB_TRY(rubato_op_allreduce(comm, memory, memory, 1000, RUBATO_FLOAT32, RUBATO_SUM, &op));
+	RB_TRY(rubato_start(op));
+	EXPECT(pipe(ends) == 0);
+	rubato_dump(comm, ends[1]);
+	close(ends[1]);
+	EXPECT(read(ends[0], text, sizeof(text) - 1) > 0);
+	close(ends[0]);
+	EXPECT(strstr(text, " in device out device, ") != NULL && strstr(text, " bytes staged"));
+	RB_TRY(rubato_wait(op, RUBATO_TIMEOUT_DEFAULT));
+	rubato_op_free(op);
+	return rubato_sim_device_free(comm, memory);
+}
+
+START_TEST(a_dump_says_what_is_staged)
+{
+	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
+	rubato_sim_result result;
+
+	options.rank_count = 2;
+	options.device = device_of(false);
+	ck_assert_msg(rubato_sim_run(&options, dump_main, NULL, &result) == RUBATO_OK, "%s",
 		      rubato_error_text());
 }
 END_TEST
@@ -414,6 +475,7 @@ int main(void)
 	tcase_add_test(tc, ranks_have_buffers_where_they_like);
 	tcase_add_test(tc, a_crash_leaves_devices_alone);
 	tcase_add_test(tc, what_cannot_be_is_said);
+	tcase_add_test(tc, a_dump_says_what_is_staged);
 	tcase_add_test(tc, messages_reach_devices_where_the_network_does);
 	tcase_add_loop_exit_test(tc, a_processor_on_device_memory_faults, FAULT_EXIT,
 				 BY_THE_PROGRAM, BY_A_MESSAGE + 1);
