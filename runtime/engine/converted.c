@@ -120,7 +120,7 @@ static void slice(struct rb_converted *c, struct rb_work *work, uint64_t count)
 	uint64_t first = rb_layout_offset(&run->plan->layout, step->block) +
 			 (uint64_t)slot->iteration * run->plan->layout.chunk + work->done_count;
 	uint64_t touched = count * work->element_bytes * (work->reduce.from_count + 1);
-	bool hollow = rb_hollow(c->memory->base); /* Then all is. */
+	bool hollow = c->memory != NULL && rb_hollow(c->memory->base); /* Then all is. */
 
 	if (run == &c->run) {
 		if (!hollow)
