@@ -507,7 +507,7 @@ static rubato_status buffers_make(rubato_comm *comm, const struct exercise *e,
 	bool one = one_buffer(e, s, rubato_rank(comm));
 
 	*b = (struct buffers) { .library =
-					e->allocated && (!e->mixed || rubato_rank(comm) % 2 == 1) };
+					e->allocated && (!e->mixed || rubato_rank(comm) % 3 != 0) };
 	RB_TRY(buffer_get(comm, b->library, most * element, &b->memory[0]));
 	if (!one)
 		RB_TRY(buffer_get(comm, b->library, most * element, &b->memory[1]));

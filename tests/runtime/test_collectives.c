@@ -19,7 +19,7 @@
 static const struct rb_transport_ops *transports[2];
 static bool simulated;
 
-/* Ranks as threads; simulated, as fibers: on one node, and (again) each on its own. */
+/* Ranks as threads; simulated, as fibers: on one node, each on its own, and on several nodes. */
 static rubato_status job_run(uint32_t n, local_main rank_main, void *arg)
 {
 	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
@@ -36,6 +36,10 @@ static rubato_status job_run(uint32_t n, local_main rank_main, void *arg)
 		options.ranks_per_node = 0;
 		options.reorder = 1;
 		options.jitter = 1;
+		err = rubato_sim_run(&options, rank_main, arg, &result);
+	}
+	if (err == RUBATO_OK && n > 2) { /* Several nodes, the last one smaller perhaps. */
+		options.ranks_per_node = n % 2 + 2;
 		err = rubato_sim_run(&options, rank_main, arg, &result);
 	}
 	if (err != RUBATO_OK)
