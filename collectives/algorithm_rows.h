@@ -10,9 +10,11 @@
 
 /* Rings use two channels a rank, or one; everything else a fixed number. */
 ROW(RB_KIND_BARRIER, "dissemination", 0, ANY, ONE, barrier_dissemination,
-    "Hensgen, Finkel and Manber 1988", COST(PHASES(.log = 1), MESSAGES(.log = 2), REACH(POWERS)))
+    "Hensgen, Finkel and Manber 1988", COST(PHASES(.log = 1), MESSAGES(.log = 2), REACH(AROUND)))
 ROW(RB_KIND_BARRIER, "flat", 0, ANY, ONE, barrier_flat, "everyone to all",
     COST(PHASES(.one = 1), MESSAGES(.all = 2)), .own_link = true)
+ROW(RB_KIND_BARRIER, "hierarchical", 0, ANY, ONE, barrier_hierarchical, "dissemination over nodes",
+    COST(PHASES(.log = 1), MESSAGES(.one = 2, .log = 2)), .by_node = true)
 
 ROW(RB_KIND_BROADCAST, "flat", 0, ANY, ONE, broadcast_flat, "the root to everyone",
     COST(PHASES(.one = 1), MESSAGES(.all = 1), SENT(.all = 1), VECTORS(.one = 2, .all = 2)),
@@ -180,6 +182,11 @@ ROW(RB_KIND_GATHER, "binomial", 0, ANY, RANKS, gather_binomial, MPICH,
     COST(PHASES(.log = 1), MESSAGES(.log = 2), SENT(.share = 1), VECTORS(.share = 6)))
 ROW(RB_KIND_GATHER, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, gather_direct, DIRECT,
     COST(PHASES(.one = 2), MESSAGES(.all = 2), VECTORS(.share = 1)))
+ROW(RB_KIND_GATHER, "hierarchical", RB_SCHEDULE_MAPPED_BUFFERS, RB_CHANNEL_MAX, RANKS,
+    gather_hierarchical, STAR, COST_STAR, .packs = true, .by_node = true,
+    .staged = "hierarchical_staged")
+ROW(RB_KIND_GATHER, "hierarchical_staged", 0, RB_CHANNEL_MAX, RANKS, gather_hierarchical_staged,
+    STAR, COST_STAR_STAGED, .packs = true, .by_node = true)
 
 ROW(RB_KIND_SCATTER, "flat", 0, ANY, RANKS, scatter_flat, "the root to everyone",
     COST(PHASES(.one = 1), MESSAGES(.all = 1), SENT(.share = 1), VECTORS(.share = 4)))
@@ -187,6 +194,11 @@ ROW(RB_KIND_SCATTER, "binomial", 0, ANY, RANKS, scatter_binomial, MPICH,
     COST(PHASES(.log = 1), MESSAGES(.log = 2), SENT(.share = 1), VECTORS(.share = 6)))
 ROW(RB_KIND_SCATTER, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, scatter_direct, DIRECT,
     COST(PHASES(.one = 2), MESSAGES(.all = 2), VECTORS(.share = 1)))
+ROW(RB_KIND_SCATTER, "hierarchical", RB_SCHEDULE_MAPPED_BUFFERS, RB_CHANNEL_MAX, RANKS,
+    scatter_hierarchical, STAR, COST_STAR, .packs = true, .by_node = true,
+    .staged = "hierarchical_staged")
+ROW(RB_KIND_SCATTER, "hierarchical_staged", 0, RB_CHANNEL_MAX, RANKS, scatter_hierarchical_staged,
+    STAR, COST_STAR_STAGED, .packs = true, .by_node = true)
 
 ROW(RB_KIND_ALLTOALL, "flat", 0, ANY, RANKS, alltoall_flat, "everyone to all", COST_ALL_FLAT)
 ROW(RB_KIND_ALLTOALL, "pairwise", 0, ANY, RANKS, alltoall_pairwise, MPICH, COST_ALL_PAIRWISE)
@@ -211,6 +223,9 @@ ROW(RB_KIND_ALLTOALL, "hierarchical_staged", 0, RB_CHANNEL_MAX, RANKS, alltoall_
     COST(PHASES(.one = 2), MESSAGES(.one = 4, .all = 8), SENT(.share = 1),
 	 VECTORS(.one = 4, .share = 8)),
     .packs = true, .by_node = true)
+ROW(RB_KIND_ALLTOALL, "hierarchical_direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS,
+    alltoall_hierarchical_direct, "direct within nodes, everyone to all over them", COST_ALL_NODES,
+    .by_node = true, .staged = "pairwise")
 
 ROW(RB_KIND_ALLGATHERV, "flat", 0, ANY, RANKS, allgather_flat, "everyone to all", COST_GATHER_FLAT)
 ROW(RB_KIND_ALLGATHERV, "ring", 0, RB_CHANNEL_MAX, RANKS, allgather_ring, MPICH, COST_GATHER_RING)
@@ -243,6 +258,9 @@ ROW(RB_KIND_ALLTOALLV, "flat", 0, ANY, RANKS, alltoall_flat, "everyone to all", 
 ROW(RB_KIND_ALLTOALLV, "pairwise", 0, ANY, RANKS, alltoall_pairwise, MPICH, COST_ALL_PAIRWISE)
 ROW(RB_KIND_ALLTOALLV, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, alltoall_direct, DIRECT,
     COST_ALL_DIRECT)
+ROW(RB_KIND_ALLTOALLV, "hierarchical_direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS,
+    alltoall_hierarchical_direct, "direct within nodes, everyone to all over them", COST_ALL_NODES,
+    .by_node = true, .staged = "pairwise")
 
 ROW(RB_KIND_SENDRECV, "eager", 0, 2, ONE, sendrecv_eager, "one message",
     COST(PHASES(.one = 1), MESSAGES(.one = 1), SENT(.one = 1), VECTORS(.one = 2)))

@@ -56,6 +56,8 @@ enum rb_reach {
 	RB_REACH_ALL,    /* To every other rank. */
 	RB_REACH_NEXT,   /* To the next rank: one of a node's crosses. */
 	RB_REACH_POWERS, /* To those 1, 2, 4, ... away: the far ones of these rounds do. */
+	RB_REACH_AROUND, /* Likewise, around without an end: of the near rounds one does, too. */
+	RB_REACH_FAR,    /* by_node: to every rank of other nodes, not in lanes. */
 	RB_REACH_PAIRS,  /* To every other rank, two at a time: each round waits for its ends. */
 	RB_REACH_HALVES, /* Likewise, half as much each time farther. */
 };
@@ -92,7 +94,9 @@ struct rb_algorithm {
 	const char *source; /* Paper or origin, for docs and --explain. */
 	struct rb_cost cost;
 	bool slots_per_rank; /* Its scratch has slots for every rank: chunks get smaller. */
-	bool packs;          /* Has no slots, and messages of many blocks: chunks are longer. */
+	/* Has no slots, and messages of many blocks: chunks are longer, and it copies before it
+	 * sends. */
+	bool packs;
 	uint8_t pieces; /* Of a block, at least, where they are long enough: its phases overlap. */
 	bool own_link;  /* Chosen only where each rank has a link to itself: more, shorter
 			      * messages than they are worth in memory, or on a shared card. */

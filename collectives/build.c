@@ -113,6 +113,71 @@ void rb_write_borrow(struct rb_writer *w, uint32_t root, struct rb_span from, st
 	rb_write_dep(w, copy, RB_DEP_ALL);
 }
 
+void rb_write_exchange(struct rb_writer *w, const struct rb_build *build, uint32_t peer,
+		       struct rb_exchanges *x)
+{
+	struct rb_span in = rb_span_in(RB_SELF), out = rb_span_out(RB_SELF);
+	uint32_t t = x->count++, group = t % RB_PAIRWISE_AT_ONCE;
+	struct rb_span slots = rb_span_scratch(RB_SELF, x->slots + group * RB_DEPTH, RB_DEPTH);
+	uint32_t send = rb_write_send(w, peer, 0, in, peer, 1);
+	struct rb_label reader = { 0 };
+
+	rb_row_add(&x->sends, send);
+	if (t >= RB_PAIRWISE_AT_ONCE) {
+		rb_write_dep(w, rb_row_at(&x->sends, t - RB_PAIRWISE_AT_ONCE), RB_DEP_ALL);
+		rb_write_dep(w, rb_row_at(&x->recvs, t - RB_PAIRWISE_AT_ONCE), RB_DEP_ALL);
+	}
+	uint32_t recv = rb_write_recv(w, peer, 0, build->in_place ? slots : out, peer, 1);
+
+	rb_row_add(&x->recvs, recv);
+	rb_write_flags(w, RB_STEP_OUT);
+	if (!build->in_place)
+		return;
+	rb_write_dep_label(w, &reader, RB_DEPTH);
+	/* The slots were those partners'. An empty block waits for none before it. */
+	for (uint32_t s = group; s < t; s += RB_PAIRWISE_AT_ONCE)
+		rb_write_dep(w, rb_row_at(&x->copies, s), RB_DEP_ALL);
+	rb_row_add(&x->copies, rb_write_copy(w, slots, out, peer, 1));
+	rb_write_label(w, &reader);
+	rb_write_flags(w, RB_STEP_OUT);
+	rb_write_dep(w, recv, 0);
+	rb_write_dep(w, send, 0);
+}
+
+void rb_write_fetch(struct rb_writer *w, const struct rb_build *build, uint32_t peer,
+		    uint32_t entry, struct rb_fetches *f)
+{
+	uint32_t t = f->count++, group = t % RB_PAIRWISE_AT_ONCE;
+	struct rb_label reader = { 0 };
+	struct rb_span out = rb_span_out(RB_SELF);
+	struct rb_span slots =
+		rb_span_scratch(RB_SELF, f->slots + group * RB_DEPTH_MAPPED, RB_DEPTH_MAPPED);
+	/* Of the peer's blocks, ours. */
+	struct rb_span from = rb_span_shifted(rb_span_in(peer), rb_left(build, build->rank, peer));
+	uint32_t copy = rb_write_copy(w, from, build->in_place ? slots : out, peer, 1);
+
+	rb_write_flags(w, RB_STEP_OUT);
+	rb_write_dep(w, entry, 0);
+	if (build->in_place) {
+		rb_write_dep_label(w, &reader, RB_DEPTH_MAPPED);
+		/* The slots were those peers'. An empty block waits for none before it. */
+		for (uint32_t s = group; s < t; s += RB_PAIRWISE_AT_ONCE)
+			rb_write_dep(w, rb_row_at(&f->put_down, s), RB_DEP_ALL);
+	}
+	(void)rb_write_notify(w, peer, 1, peer, 1);
+	rb_write_flags(w, RB_STEP_OUT);
+	rb_write_dep(w, copy, 0);
+	uint32_t fetched = rb_write_wait(w, peer, 1, peer, 1);
+
+	if (!build->in_place)
+		return;
+	rb_row_add(&f->put_down, rb_write_copy(w, slots, out, peer, 1));
+	rb_write_label(w, &reader);
+	rb_write_flags(w, RB_STEP_OUT);
+	rb_write_dep(w, copy, 0);
+	rb_write_dep(w, fetched, 0);
+}
+
 static struct rb_span ring_slots(uint32_t t)
 {
 	return rb_span_scratch(RB_SELF, t * RB_DEPTH_RING, RB_DEPTH_RING);

@@ -110,6 +110,32 @@ struct rb_row rb_write_entry(struct rb_writer *w, const struct rb_build *build, 
 void rb_write_meet_reduce(struct rb_writer *w, const struct rb_build *build, struct rb_span result);
 
 /*
+ * With one partner after the other, blocks of an ALLTOALL(V), by messages: a few partners at a
+ * time. In place a block arrives in slots and takes its place when the old one is sent. Begins as
+ * zeros, but for the first of its RB_PAIRWISE_AT_ONCE * RB_DEPTH slots. Nothing else is written in
+ * between.
+ */
+struct rb_exchanges {
+	uint32_t slots, count;
+	struct rb_row sends, recvs, copies; /* By partner. */
+};
+void rb_write_exchange(struct rb_writer *w, const struct rb_build *build, uint32_t peer,
+		       struct rb_exchanges *x);
+
+/*
+ * The same in mapped memory: the block that is for the rank is copied out of the peer's IN once
+ * `entry` has come, and the peer told so. In place, where the new block must not come before the
+ * old one has been fetched, a chunk waits in a slot for such a word, on channel 1. Of
+ * RB_PAIRWISE_AT_ONCE * RB_DEPTH_MAPPED slots.
+ */
+struct rb_fetches {
+	uint32_t slots, count;
+	struct rb_row put_down; /* In place: by peer. */
+};
+void rb_write_fetch(struct rb_writer *w, const struct rb_build *build, uint32_t peer,
+		    uint32_t entry, struct rb_fetches *f);
+
+/*
  * The ring's first half: rank r ends with block r reduced, in `result`. Two ranks or more. By puts
  * partial sums go into a vector slot of the right neighbour, so that none waits for room there, but
  * after step `ready`: RB_RING_FREE, that it has read those of the instance before is known.

@@ -53,6 +53,12 @@ static bool has_network(const struct rb_choice_facts *facts)
 	return facts->nodes != NULL && facts->nodes->count > 1 && facts->network.latency_us > 0;
 }
 
+/* Whether what goes over nodes does so in lanes, not from every rank to every other. */
+static bool in_lanes(const struct rb_algorithm *a)
+{
+	return a->by_node && a->cost.reach != RB_REACH_FAR;
+}
+
 static double value(const struct rb_cost_terms *t, uint32_t n)
 {
 	uint32_t log = n > 1 ? 32 - (uint32_t)__builtin_clz(n - 1) : 0;
@@ -152,8 +158,8 @@ static struct work work_of(const struct rb_choice_facts *facts, const struct rb_
 			   uint64_t count, uint32_t element_bytes)
 {
 	const struct rb_cost *cost = &a->cost;
-	/* What is done by node is done by each lane, over nodes. */
-	uint32_t n = a->by_node && facts->nodes != NULL ? facts->nodes->count : facts->rank_count;
+	/* A lane goes over nodes. */
+	uint32_t n = in_lanes(a) && facts->nodes != NULL ? facts->nodes->count : facts->rank_count;
 	double bytes = (double)count * element_bytes;
 	double chunk = (double)chunk_elements(facts, a, count, element_bytes) * element_bytes;
 	struct work work = { .phases = value(&cost->phases, n),
@@ -185,18 +191,22 @@ static struct crossing crossing_of(const struct rb_nodes *nodes, const struct rb
 	double n = nodes->rank_count, size = n / nodes->count, others = (n - size) / (n - 1);
 	double rounds = log_of(nodes->count) / log_of(nodes->rank_count);
 
-	if (a->by_node)
+	if (in_lanes(a))
 		return (struct crossing) { 1, 1 };
 	switch (a->cost.reach) {
 	case RB_REACH_NEXT:
 		return (struct crossing) { 1 / size, 1 / size };
 	case RB_REACH_POWERS:
 		return (struct crossing) { rounds, rounds };
+	case RB_REACH_AROUND:
+		rounds += 1 / log_of(nodes->rank_count);
+		return (struct crossing) { rounds < 1 ? rounds : 1, rounds };
 	case RB_REACH_PAIRS: /* Of the phases that a row has for memory, twice as many. */
 		return (struct crossing) { 2, others };
 	case RB_REACH_HALVES:
 		return (struct crossing) { rounds, others / size };
 	case RB_REACH_ALL:
+	case RB_REACH_FAR:
 		break;
 	}
 	return (struct crossing) { 1, others };
@@ -206,7 +216,7 @@ static struct crossing crossing_of(const struct rb_nodes *nodes, const struct rb
  * alltoall every rank has a vector of its own. */
 static double senders(const struct rb_nodes *nodes, const struct rb_algorithm *a)
 {
-	bool share = a->by_node && a->kind != RB_KIND_ALLTOALL;
+	bool share = in_lanes(a) && a->kind != RB_KIND_ALLTOALL;
 	bool alone = share || (rb_kind_rooted(a->kind) && !a->cost.chain);
 
 	return alone ? 1 : (double)nodes->rank_count / nodes->count;
@@ -245,8 +255,10 @@ static double network_us(const struct rb_choice_facts *facts, const struct rb_al
 	double near = a->by_node ? NODE_PHASES : work->phases - far;
 	double card_us = work->sent_bytes * crossing.bytes * senders(facts->nodes, a) *
 			 facts->network.byte_us;
-	double first = work->bytes > work->chunk_bytes ? work->chunk_bytes / work->bytes : 1;
-	bool pipelined = a->by_node || a->cost.reach == RB_REACH_NEXT;
+	/* What is packed has been copied before it is sent. */
+	double first =
+		a->packs || work->bytes < work->chunk_bytes ? 1 : work->chunk_bytes / work->bytes;
+	bool pipelined = in_lanes(a) || a->cost.reach == RB_REACH_NEXT;
 
 	/* Cards and processors. */
 	if (pipelined && card_us > 0) {

@@ -61,12 +61,13 @@ struct rb_prepared {
 };
 
 enum rb_exchange { /* What ranks tell each other of their buffers: op_exchange.c. */
-		   RB_EXCHANGE_WORDS,    /* Words alone. */
-		   RB_EXCHANGE_KEYS,     /* Whole records, with keys. */
-		   RB_EXCHANGE_PER_PEER, /* Words for each peer. */
-		   RB_EXCHANGE_NODE,     /* Words, among the ranks of a node. */
+		   RB_EXCHANGE_WORDS,         /* Words alone. */
+		   RB_EXCHANGE_KEYS,          /* Whole records, with keys. */
+		   RB_EXCHANGE_PER_PEER,      /* Words for each peer. */
+		   RB_EXCHANGE_NODE,          /* Words, among the ranks of a node. */
+		   RB_EXCHANGE_NODE_PER_PEER, /* Words for each of these. */
 };
-#define RB_EXCHANGE_COUNT 4
+#define RB_EXCHANGE_COUNT 5
 
 struct rb_plans {
 	struct rb_plan_cache cache;

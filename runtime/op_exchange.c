@@ -55,6 +55,7 @@ static rubato_status exchange_plan(struct rubato_comm *comm, enum rb_exchange wh
 		[RB_EXCHANGE_KEYS] = { RB_KIND_ALLGATHER, 0 },
 		[RB_EXCHANGE_PER_PEER] = { RB_KIND_ALLTOALL, PEER_RECORD },
 		[RB_EXCHANGE_NODE] = { RB_KIND_ALLGATHER, WORD_RECORD },
+		[RB_EXCHANGE_NODE_PER_PEER] = { RB_KIND_ALLTOALL, PEER_RECORD },
 	};
 	int flat = rb_algorithm_find(exchanges[which].kind, "flat");
 	uint32_t words = exchanges[which].words > 0 ? exchanges[which].words : key_record(comm);
@@ -66,7 +67,7 @@ static rubato_status exchange_plan(struct rubato_comm *comm, enum rb_exchange wh
 	struct rb_build who = { .rank = comm->engine.rank, .rank_count = comm->engine.rank_count };
 
 	RB_ASSERT(flat >= 0);
-	if (which == RB_EXCHANGE_NODE) {
+	if (which == RB_EXCHANGE_NODE || which == RB_EXCHANGE_NODE_PER_PEER) {
 		const struct rb_nodes *nodes = &comm->choices.nodes;
 
 		who.rank_count = rb_node_size(nodes, nodes->node_of[who.rank]);
@@ -102,6 +103,17 @@ static const uint64_t *record_at(const struct rubato_op *op, uint32_t i)
 	return op->exchange.records + (size_t)i * op->exchange.record_words;
 }
 
+static enum rb_exchange exchange_of(const struct rubato_op *op, bool keys)
+{
+	bool by_node = op->exchange.ranks != NULL;
+
+	if (op->plan->layout.per_peer)
+		return by_node ? RB_EXCHANGE_NODE_PER_PEER : RB_EXCHANGE_PER_PEER;
+	if (keys)
+		return RB_EXCHANGE_KEYS;
+	return by_node ? RB_EXCHANGE_NODE : RB_EXCHANGE_WORDS;
+}
+
 rubato_status rb_exchange_prepare(struct rubato_op *op)
 {
 	uint32_t n = op->comm->engine.rank_count;
@@ -130,12 +142,7 @@ rubato_status rb_exchange_prepare(struct rubato_op *op)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "records of %u ranks", n);
 	}
 	op->exchange.record_words = words;
-	RB_TRY(exchange_plan(op->comm,
-			     per_peer                     ? RB_EXCHANGE_PER_PEER
-			     : keys                       ? RB_EXCHANGE_KEYS
-			     : op->exchange.ranks != NULL ? RB_EXCHANGE_NODE
-							  : RB_EXCHANGE_WORDS,
-			     &plan));
+	RB_TRY(exchange_plan(op->comm, exchange_of(op, keys), &plan));
 	op->exchange.run.ranks = op->exchange.ranks;
 	return rb_run_init(&op->exchange.run, plan);
 }
@@ -212,16 +219,17 @@ static uint64_t peer_block(const struct rb_layout *layout, uint32_t buffer, uint
 	return rb_layout_offset(layout, r);
 }
 
-/* One record for each peer: the blocks that concern it. That a buffer is not mapped all see
- * alike. */
+/* One record for each that takes part: the blocks that concern it. That a buffer is not mapped all
+ * see alike. */
 static void peer_records_write(struct rubato_op *op, void *const base[RB_BUFFER_COUNT],
 			       const uint64_t whole[RB_BUFFER_COUNT])
 {
 	const struct rb_layout *layout = &op->plan->layout;
 	uint64_t element = op->plan->key.element_bytes;
 
-	for (uint32_t r = 0; r < op->comm->engine.rank_count; r++) {
-		uint64_t *words = op->exchange.own_record + (size_t)r * PEER_RECORD;
+	for (uint32_t i = 0; i < op->exchange.rank_count; i++) {
+		uint64_t *words = op->exchange.own_record + (size_t)i * PEER_RECORD;
+		uint32_t r = rank_at(op, i);
 
 		for (uint32_t b = 0; b < RB_BUFFER_COUNT; b++) {
 			words[b] = whole[b];
@@ -373,8 +381,9 @@ static rubato_status peer_records_check(const struct rubato_op *op)
 {
 	const struct rb_layout *layout = &op->plan->layout;
 
-	for (uint32_t r = 0; layout->per_peer && r < op->comm->engine.rank_count; r++) {
-		uint64_t theirs = op->exchange.records[(size_t)r * PEER_RECORD + WORD_RECORD];
+	for (uint32_t i = 0; layout->per_peer && i < op->exchange.rank_count; i++) {
+		uint32_t r = rank_at(op, i);
+		uint64_t theirs = record_at(op, i)[WORD_RECORD];
 		uint64_t ours = rb_layout_out_length(layout, r, 1);
 
 		if (theirs != ours)

@@ -8,6 +8,7 @@
 #define RING "Patarasuk and Yuan 2009"
 #define LANED "rings over nodes, in lanes; after Traeff and Hunold 2020"
 #define CHAINED "chains over nodes, in lanes; after Traeff and Hunold 2020"
+#define STAR "a message from or to each node; after Traeff 2004"
 #define DIRECT "in mapped memory; after Jain et al. 2018"
 
 #define ROW(enum_kind, text, needs, max, cut, function, origin, ...)                               \
@@ -58,6 +59,13 @@
 	     VECTORS(.share = 4))
 #define COST_ALL_DIRECT                                                                            \
 	COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.share = 2), .by_chunk = true)
+#define COST_ALL_NODES                                                                             \
+	COST(PHASES(.one = 1), MESSAGES(.all = 2), SENT(.share = 1), REACH(FAR),                   \
+	     VECTORS(.share = 4))
+#define COST_STAR                                                                                  \
+	COST(PHASES(.one = 1), MESSAGES(.one = 5, .all = 1), SENT(.share = 1), VECTORS(.share = 6))
+#define COST_STAR_STAGED                                                                           \
+	COST(PHASES(.one = 1), MESSAGES(.one = 4, .all = 1), SENT(.share = 1), VECTORS(.share = 9))
 
 const struct rb_algorithm rb_algorithms[] = {
 #include "collectives/algorithm_rows.h"

@@ -100,6 +100,17 @@ rubato_status rb_joint_stage(struct rb_joint *joint, const struct rb_staging *st
 	return RUBATO_OK;
 }
 
+bool rb_joint_wants_even(const struct rb_joint *joint)
+{
+	if (rb_joint_told_in_place(joint->algorithm->kind))
+		return true;
+	for (uint32_t r = 0; r < joint->rank_count; r++)
+		for (uint32_t i = 0; i < joint->schedules[r].span_count; i++)
+			if (joint->schedules[r].spans[i].shift > 0)
+				return true;
+	return false;
+}
+
 bool rb_joint_takes_uneven(const struct rb_joint *joint)
 {
 	if (joint->algorithm->blocks != RB_BLOCKS_RANKS ||
@@ -136,7 +147,7 @@ rubato_status rb_joint_even(struct rb_joint_layouts *layouts, const struct rb_jo
 
 	RB_TRY(allocate(layouts, joint, 0));
 	layouts->name = "";
-	if (rb_joint_told_in_place(joint->algorithm->kind)) {
+	if (rb_joint_wants_even(joint)) {
 		count = count / n * n;
 		align = 1;
 	}

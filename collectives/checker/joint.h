@@ -30,6 +30,8 @@ static inline bool rb_joint_told_in_place(enum rb_kind kind)
 {
 	return kind == RB_KIND_ALLTOALL || kind == RB_KIND_ALLTOALLV;
 }
+/* Whether all blocks must be equally long: spans lie elsewhere than their steps' ranges. */
+bool rb_joint_wants_even(const struct rb_joint *joint);
 /* Whether steps take blocks one by one, so that these need not be even. */
 bool rb_joint_takes_uneven(const struct rb_joint *joint);
 
@@ -40,8 +42,8 @@ struct rb_joint_layouts { /* One per rank. */
 	const char *name;
 };
 
-/* The same even blocks everywhere. ALLTOALL(V): rounds the count down to equal ones. Free them also
- * after an error. */
+/* The same even blocks everywhere. Rounds the count down to equal ones where they must be. Free
+ * them also after an error. */
 RB_NODISCARD rubato_status rb_joint_even(struct rb_joint_layouts *layouts,
 					 const struct rb_joint *joint, uint64_t count,
 					 uint64_t chunk, uint32_t align);

