@@ -81,8 +81,12 @@ static struct exercise draw(struct world *w, struct rb_rng *rng, uint32_t rank, 
 		e.op = RUBATO_AVG;
 	if (uniform == 0)
 		kinds = below(&own, 9);
-	if (puts) /* No key is given of such a target. */
-		kinds = kinds % 3 + EXERCISE_MANAGED * 3, e.in_place = false;
+	if (puts) { /* No key is given of such a target. A broadcast has one buffer, the first. */
+		bool one = strcmp(kind, "broadcast") == 0;
+
+		kinds = (one ? EXERCISE_MANAGED : kinds % 3) + EXERCISE_MANAGED * 3;
+		e.in_place = false;
+	}
 	e.kinds[0] = (enum exercise_kind)(kinds % 3);
 	e.kinds[1] = (enum exercise_kind)(kinds / 3);
 	return e;
