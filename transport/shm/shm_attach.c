@@ -13,7 +13,8 @@
  * The kernel must let each attach the other: tried out when they meet. Where a rank may not, it
  * leaves all slices to its peer, and if the receiver may not, the message streams through the bulk
  * buffers as ever. So it does when the kernel cannot reach a buffer (a device's memory, for one).
- * Threads of one process copy.
+ * Between threads of one process the receiver reads all of it, by the kernel, too: an address that
+ * is nowhere is an error then, and nobody writes to one that a ring gives.
  */
 #include "transport/shm/shm.h"
 
@@ -169,12 +170,6 @@ static uint64_t joint_close(_Atomic uint64_t *word, const struct rb_request *req
 static int slice_move(const struct rb_shm_peer *peer, uint8_t *ours, uint64_t theirs, size_t bytes,
 		      bool write)
 {
-	if (peer->attach == RB_SHM_ATTACH_THREAD) {
-		uint8_t *other = (uint8_t *)(uintptr_t)theirs;
-
-		memcpy(write ? other : ours, write ? ours : other, bytes);
-		return 0;
-	}
 	while (bytes > 0) {
 		struct iovec here = { ours, bytes }, there = { (void *)(uintptr_t)theirs, bytes };
 		ssize_t moved =
@@ -285,7 +280,7 @@ bool rb_shm_joined(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, struct 
 	if (request->backend[RB_SHM_JOINT] == 0 || request->backend[RB_SHM_THEIR_ADDRESS] != 0)
 		return false;
 	request->backend[RB_SHM_THEIR_ADDRESS] = address;
-	if (peer->attach != RB_SHM_ATTACH_NO)
+	if (peer->attach == RB_SHM_ATTACH_PROCESS)
 		activate(ep, peer, request);
 	return true;
 }
