@@ -368,8 +368,10 @@ static void plan_spoil(struct rb_plan *plan, enum wrong wrong)
 			step->flags &= (uint8_t)~RB_STEP_DEVICE;
 		if (wrong == BY_THE_DEVICE && step->kind == RB_STEP_REDUCE)
 			step->flags |= RB_STEP_DEVICE;
-		if (wrong == BY_A_MESSAGE && step->kind == RB_STEP_RECV)
+		if (wrong == BY_A_MESSAGE && step->kind == RB_STEP_RECV) {
 			plan->schedule.spans[step->to] = rb_span_out(RB_SELF);
+			plan->span_start[step->to] = plan->span_first[step->to] = 0;
+		}
 	}
 }
 
