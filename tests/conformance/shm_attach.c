@@ -93,7 +93,8 @@ static void receive_main(struct conform_rank *r, uint8_t *buffer)
 	away_until(r, 0);
 	conform_recv(r, &receive, 0, 3, buffer, BYTES);
 	if (how.receiver_away) { /* It has to see what was announced, to clear it. */
-		while (other(r)->receives.active == 0)
+		/* Or the sender has been refused before we looked. */
+		while (other(r)->receives.active == 0 && atomic_load(&r->shared->word[1]) == 0)
 			(void)conform_poll(r);
 		away_until(r, 1);
 	}
