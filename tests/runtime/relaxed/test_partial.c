@@ -206,7 +206,8 @@ static void fed_left(struct fed *f, rubato_comm *comm, rubato_partial *p)
 	(void)pthread_mutex_unlock(&f->lock);
 	rb_engine_leave(&comm->engine);
 	ck_assert_int_eq(rubato_partial_get_stats(p, &stats), RUBATO_OK);
-	f->merged += rubato_rank(comm) == 2 ? stats.merged : 0;
+	if (rubato_rank(comm) == 2)
+		f->merged = stats.merged;
 }
 
 /* Rank 2 is late, and commits three times as often: what waits is added up. */
