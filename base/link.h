@@ -1,4 +1,4 @@
-/* link.h -- how fast the way from one rank to another is. */
+/* link.h -- how fast the way from one rank to another is, and the memory of a node. */
 #ifndef RB_BASE_LINK_H
 #define RB_BASE_LINK_H
 
@@ -8,6 +8,18 @@ struct rb_link {
 	double message_us; /* What one of many small ones keeps either end busy; 0: not known. */
 	/* Longer messages take several times the latency; 0: none do. */
 	double eager_bytes;
+	double copied_bytes; /* Up to so long, processors copy messages, at both ends; 0: none. */
+};
+
+/* Within a node, of whatever ranks it has. */
+struct rb_node_speed {
+	double latency_us;   /* A notification from one rank to another; 0: nothing is known. */
+	double message_us;   /* What one of many small messages keeps either end busy. */
+	double core_byte_us; /* A byte that a rank reads, or writes, while no other does. */
+	/* Likewise, k ranks at once: k times this, if that is more. 0: they do not hinder each
+	 * other. */
+	double memory_byte_us;
+	double work_us; /* A piece of copying or reducing takes so much besides its bytes. */
 };
 
 #endif

@@ -132,6 +132,8 @@ struct rb_choice_facts {
 	uint32_t rank_count;
 	const struct rb_nodes *nodes; /* NULL: nothing is known of them. */
 	struct rb_link network;       /* Between nodes. */
+	struct rb_node_speed node;    /* Within each: of the first rank's. */
+	uint32_t card_ranks;          /* So many ranks of a node share a card, or fewer; 0: all. */
 	bool mapped;                  /* All ranks can map each other's registered memory. */
 	bool put;                     /* All transports can put, */
 	/* and do it well (transport.h: puts_well) between nodes, and among the ranks of each. */

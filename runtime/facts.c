@@ -306,6 +306,7 @@ static rubato_status facts_make(struct rubato_comm *comm, const struct said *sai
 	choices->facts.rank_count = n;
 	choices->facts.nodes = &choices->nodes;
 	choices->facts.mapped &= choices->nodes.count == 1;
+	choices->facts.card_ranks = (n + comm->locality.card_count - 1) / comm->locality.card_count;
 	choices->facts.own_links = choices->nodes.count == n && comm->locality.card_count == n;
 	RB_LOG(RB_LOG_INFO, "%u ranks on %u nodes, %u or more on each; %u cards, %u hosts", n,
 	       choices->nodes.count, choices->nodes.least, comm->locality.card_count,

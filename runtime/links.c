@@ -10,6 +10,7 @@
  */
 #include "runtime/links.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -164,34 +165,67 @@ static bool link_known(const struct rubato_comm *comm, struct rb_link *link)
 	return ep->ops->link != NULL && ep->ops->link(ep, other, link);
 }
 
+struct speeds { /* As ranks tell them each other. */
+	struct rb_link network;
+	struct rb_node_speed node;
+};
+
+static bool is_rate(double x)
+{
+	return x >= 0 && isfinite(x);
+}
+
+static bool is_good(const struct speeds *s)
+{
+	return is_rate(s->network.latency_us) && is_rate(s->network.byte_us) &&
+	       is_rate(s->network.message_us) && is_rate(s->network.eager_bytes) &&
+	       is_rate(s->network.copied_bytes) && is_rate(s->node.latency_us) &&
+	       is_rate(s->node.message_us) && is_rate(s->node.core_byte_us) &&
+	       is_rate(s->node.memory_byte_us) && is_rate(s->node.work_us);
+}
+
+static rubato_status speeds_find(struct rubato_comm *comm, uint64_t deadline_ns,
+				 struct speeds *speeds)
+{
+	const struct rb_nodes *nodes = &comm->choices.nodes;
+	struct rb_endpoint *own = comm->engine.endpoints[0];
+	uint32_t me = comm->engine.rank;
+
+	*speeds = (struct speeds) { comm->origin.network, comm->origin.node };
+	if (speeds->node.latency_us == 0 && own->ops->node_speed != NULL)
+		(void)own->ops->node_speed(own, &speeds->node);
+	if (nodes->count == 1 || speeds->network.latency_us != 0 ||
+	    link_known(comm, &speeds->network) || nodes->node_of[me] >= 2 ||
+	    nodes->place_of[me] != 0)
+		return RUBATO_OK;
+	return link_measure(comm, deadline_ns, &speeds->network);
+}
+
 rubato_status rb_links_agree(struct rubato_comm *comm, struct rb_bootstrap *bootstrap,
 			     uint64_t deadline_ns)
 {
-	const struct rb_nodes *nodes = &comm->choices.nodes;
-	struct rb_link *network = &comm->choices.facts.network, measured = comm->origin.network;
-	uint32_t me = comm->engine.rank;
+	struct rb_choice_facts *facts = &comm->choices.facts;
+	struct speeds speeds;
 	const void *const *blobs;
 	const size_t *bytes;
-	rubato_status err = RUBATO_OK;
 
-	if (nodes->count == 1)
+	/* On one machine nothing is measured; a simulated node knows. */
+	if (comm->choices.nodes.count == 1 && !rb_engine_time_is_virtual(&comm->engine))
 		return RUBATO_OK;
-	if (measured.latency_us == 0 && !link_known(comm, &measured) && nodes->node_of[me] < 2 &&
-	    nodes->place_of[me] == 0)
-		err = link_measure(comm, deadline_ns, &measured);
-	RB_TRY(err);
-	/* The first rank's, as all must choose alike. */
-	RB_TRY(bootstrap->allgather(bootstrap, &measured, sizeof(measured), &blobs, &bytes,
+	RB_TRY(speeds_find(comm, deadline_ns, &speeds));
+	RB_TRY(bootstrap->allgather(bootstrap, &speeds, sizeof(speeds), &blobs, &bytes,
 				    deadline_ns));
-	if (bytes[0] != sizeof(*network))
+	/* The first rank's, as all must choose alike. */
+	if (bytes[0] == sizeof(speeds))
+		memcpy(&speeds, blobs[0], sizeof(speeds));
+	if (bytes[0] != sizeof(speeds) || !is_good(&speeds))
 		return RB_FAIL(RUBATO_ERR_MISMATCH, "rank 0's start-up link is malformed");
-	memcpy(network, blobs[0], sizeof(*network));
-	if (!(network->latency_us >= 0 && network->byte_us >= 0 && network->eager_bytes >= 0 &&
-	      network->message_us >= 0))
-		return RB_FAIL(RUBATO_ERR_MISMATCH, "rank 0's start-up link is malformed");
-	comm->origin.network = *network;
-	RB_LOG(RB_LOG_INFO, "between nodes: %.1f us, %.2f GB/s, %.2f us a message",
-	       network->latency_us, network->byte_us > 0 ? 1e-3 / network->byte_us : 0.0,
-	       network->message_us);
+	facts->network = comm->origin.network = speeds.network;
+	facts->node = comm->origin.node = speeds.node;
+	if (comm->choices.nodes.count > 1)
+		RB_LOG(RB_LOG_INFO, "between nodes: %.1f us, %.2f GB/s, %.2f us a message",
+		       facts->network.latency_us,
+		       facts->network.byte_us > 0 ? 1e-3 / facts->network.byte_us : 0.0,
+		       facts->network.message_us);
 	return RUBATO_OK;
 }

@@ -1,15 +1,16 @@
 /*
  * links.h -- how fast messages are between nodes: measured once, when a communicator is made,
- * between the first ranks of the first two nodes, unless the transport knows or the parent did. All
- * ranks get the same figures, so that they choose alike.
+ * between the first ranks of the first two nodes, unless the transport knows or the parent did; and
+ * what the transport knows of the memory of a node. All ranks get the same figures, the first
+ * rank's, so that they choose alike.
  */
 #ifndef RB_RUNTIME_LINKS_H
 #define RB_RUNTIME_LINKS_H
 
 #include "runtime/comm.h"
 
-/* With the nodes agreed, and runs possible; fills comm->choices.facts.network. The bootstrap's
- * exchanges are collective. */
+/* With the nodes agreed, and runs possible; fills comm->choices.facts.network and .node. The
+ * bootstrap's exchanges are collective. */
 RB_NODISCARD rubato_status rb_links_agree(struct rubato_comm *comm, struct rb_bootstrap *bootstrap,
 					  uint64_t deadline_ns);
 

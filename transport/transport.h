@@ -248,6 +248,8 @@ struct rb_transport_ops {
 	bool (*puts_well)(struct rb_endpoint *ep, uint32_t peer);
 	/* What is known of the way to a peer without measuring it; false, or NULL: nothing. */
 	bool (*link)(struct rb_endpoint *ep, uint32_t peer, struct rb_link *out);
+	/* Likewise of the rank's own node. */
+	bool (*node_speed)(struct rb_endpoint *ep, struct rb_node_speed *out);
 
 	/* Names what this rank's messages to other nodes leave by: ranks with equal words share it.
 	 * NULL: what the network that the process sees has (runtime/facts.c). */

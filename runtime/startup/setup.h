@@ -18,8 +18,9 @@ struct rb_setup {
 	/* Transports to try, best first, NULL-terminated; NULL: by config->transport. For each peer
 	 * the first is taken that reaches it; all ranks must end up reachable. */
 	const struct rb_transport_ops *const *transports;
-	struct rb_link network; /* Between nodes; latency 0: to be measured. */
-	void *backend;          /* rb_transport_options.backend: the simulator's cluster. */
+	struct rb_link network;    /* Between nodes; latency 0: to be measured. */
+	struct rb_node_speed node; /* Likewise within one. */
+	void *backend;             /* rb_transport_options.backend: the simulator's cluster. */
 };
 
 #endif

@@ -229,7 +229,9 @@ static bool is_chosen(int index)
 
 			nodes_of(&nodes, n, size);
 			facts.nodes = &nodes;
-			facts.network = (struct rb_link) { 20, 0.008, 0, 0 };
+			facts.network = (struct rb_link) { .latency_us = 20,
+							   .byte_us = 0.008,
+							   .message_us = 0 };
 			chosen = is_chosen_for(&facts, index);
 			facts.put = facts.puts_between = facts.puts_within = true;
 			chosen = chosen || is_chosen_for(&facts, index);
@@ -246,7 +248,9 @@ START_TEST(networks_are_spared)
 	nodes_of(&nodes, 8, 4);
 	facts.nodes = &nodes;
 	facts.host_ranks = 4;
-	facts.network = (struct rb_link) { 30, 0.008, 0, 0 }; /* 1 Gbit/s. */
+	facts.network = (struct rb_link) { .latency_us = 30,
+					   .byte_us = 0.008,
+					   .message_us = 0 }; /* 1 Gbit/s. */
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 4 << 20, false), "hierarchical");
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 4 << 20, true), "hierarchical_staged");
 	/* Four alone: the fewer bytes, the more a latency counts. */
@@ -257,7 +261,9 @@ START_TEST(networks_are_spared)
 	facts.own_links = true;
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 64 << 10, false), "two_shot");
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 16 << 20, false), "ring");
-	facts.network = (struct rb_link) { 5000, 0.08, 0, 0 }; /* 100 Mbit/s, far away. */
+	facts.network = (struct rb_link) { .latency_us = 5000,
+					   .byte_us = 0.08,
+					   .message_us = 0 }; /* 100 Mbit/s, far away. */
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 1 << 10, false), "flat");
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 64 << 10, false), "two_shot");
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLTOALL, 64 << 10, false), "flat");
@@ -287,14 +293,16 @@ START_TEST(messages_cost_what_was_measured)
 	facts.nodes = &nodes;
 	facts.host_ranks = 1;
 	facts.own_links = true;
-	facts.network = (struct rb_link) { 20, 0.0008, 0.5, 0 };
+	facts.network = (struct rb_link) { .latency_us = 20, .byte_us = 0.0008, .message_us = 0.5 };
 	ck_assert_str_eq(name_of(facts, RB_KIND_BARRIER, 0, false), "flat");
 	facts.network.message_us = 20;
 	ck_assert_str_eq(name_of(facts, RB_KIND_BARRIER, 0, false), "dissemination");
 	nodes_of(&nodes, 8, 4);
 	facts = node(8, false);
 	facts.nodes = &nodes;
-	facts.network = (struct rb_link) { 20, 0.008, 8, 0 }; /* 1 Gbit/s, TCP. */
+	facts.network = (struct rb_link) { .latency_us = 20,
+					   .byte_us = 0.008,
+					   .message_us = 8 }; /* 1 Gbit/s, TCP. */
 	ck_assert_uint_eq(chunk_bytes(&facts, RB_KIND_ALLREDUCE, "hierarchical", 64 << 20),
 			  256 << 10);
 	ck_assert_uint_eq(chunk_bytes(&facts, RB_KIND_ALLREDUCE, "hierarchical", 4 << 20),
@@ -317,7 +325,9 @@ START_TEST(puts_are_for_where_they_are_good)
 	nodes_of(&nodes, 8, 4);
 	facts.nodes = &nodes;
 	facts.host_ranks = 4;
-	facts.network = (struct rb_link) { 5, 0.00008, 0, 0 }; /* 100 Gbit/s. */
+	facts.network = (struct rb_link) { .latency_us = 5,
+					   .byte_us = 0.00008,
+					   .message_us = 0 }; /* 100 Gbit/s. */
 	facts.put = true;
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 4 << 20, false), "hierarchical");
 	facts.puts_within = true;

@@ -683,6 +683,31 @@ static bool sim_link(struct rb_endpoint *ep, uint32_t peer, struct rb_link *out)
 	out->latency_us = (double)(near ? o->node_latency_ns : o->latency_ns) / 1e3;
 	out->byte_us = 1e6 / (near ? o->node_bandwidth : o->bandwidth);
 	out->message_us = near ? 0 : (double)(o->costs.send_ns + o->costs.receive_ns) / 2e3;
+	out->copied_bytes = near ? 0 : RB_SIM_EAGER_BYTES_MAX;
+	return true;
+}
+
+static double byte_us(double bandwidth)
+{
+	return bandwidth > 0 ? 1e6 / bandwidth : 0;
+}
+
+/* Nothing, where memory takes no time. */
+static bool sim_node_speed(struct rb_endpoint *ep, struct rb_node_speed *out)
+{
+	const struct rubato_sim_options *o = &endpoint_of(ep)->process->cluster->options;
+	const rubato_sim_costs *costs = &o->costs;
+
+	if (costs->core_bandwidth <= 0 && costs->memory_bandwidth <= 0)
+		return false;
+	*out = (struct rb_node_speed) {
+		.latency_us = (double)o->node_latency_ns / 1e3,
+		.message_us = (double)(costs->node_send_ns + costs->node_receive_ns) / 2e3,
+		.core_byte_us = byte_us(costs->core_bandwidth > 0 ? costs->core_bandwidth
+								  : costs->memory_bandwidth),
+		.memory_byte_us = byte_us(costs->memory_bandwidth),
+		.work_us = (double)costs->work_ns / 1e3,
+	};
 	return true;
 }
 
@@ -723,6 +748,7 @@ const struct rb_transport_ops rb_transport_sim = {
 	.failure = sim_failure,
 	.puts_well = sim_puts_well,
 	.link = sim_link,
+	.node_speed = sim_node_speed,
 	.card = sim_card,
 	.wake = sim_wake,
 	.wait = sim_wait,
