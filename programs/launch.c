@@ -59,13 +59,15 @@ struct job {
 	int status;                           /* 0 until something failed. */
 	bool by_signal;                       /* That was a signal, to a rank or to us. */
 	bool output_gone;                     /* Nobody reads ours any more. */
+	struct buffer sentences;              /* What we have to say, and have not said yet. */
 	/* With LAUNCH_RAW: what we have to say of the first failure, and what ranks say. */
 	char said[128], line[1024];
 	size_t line_used;
 	int line_from; /* -1: none. */
 };
 
-/* A sentence about the end. With LAUNCH_RAW it is kept: one line is printed when all have ended. */
+/* A sentence about the end, which print_sentences() gives out. With LAUNCH_RAW one line is printed,
+ * when all have ended. */
 __attribute__((format(printf, 2, 3))) static void say(struct job *job, const char *format, ...)
 {
 	char text[sizeof(job->said)];
@@ -74,10 +76,14 @@ __attribute__((format(printf, 2, 3))) static void say(struct job *job, const cha
 	va_start(args, format);
 	(void)vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	if (job->launch->output != LAUNCH_RAW)
-		(void)fprintf(stderr, "%s: %s\n", job->launch->program, text);
-	else
+	if (job->launch->output == LAUNCH_RAW) {
 		memcpy(job->said, text, sizeof(text));
+		return;
+	}
+	buffer_add(&job->sentences, job->launch->program, strlen(job->launch->program));
+	buffer_add(&job->sentences, ": ", 2);
+	buffer_add(&job->sentences, text, strlen(text));
+	buffer_add(&job->sentences, "\n", 1);
 }
 
 /* ---- Ending ---- */
@@ -297,6 +303,19 @@ static bool stream_read(struct job *job, struct stream *stream)
 	return true;
 }
 
+/* What ranks said last stands before what is said of their end. One read takes all that a pipe
+ * holds, the next one sees its end; a rank that goes on writes no end of it. */
+static void print_sentences(struct job *job)
+{
+	if (job->sentences.used == 0)
+		return;
+	for (uint32_t i = 0; i < 2 * job->started; i++)
+		for (int reads = 0; reads < 2 && job->streams[i].fd >= 0; reads++)
+			(void)stream_read(job, &job->streams[i]);
+	(void)fwrite(job->sentences.data, 1, job->sentences.used, stderr);
+	job->sentences.used = 0;
+}
+
 static void input_close(struct job *job)
 {
 	if (job->input_to >= 0)
@@ -392,6 +411,7 @@ static void loop(struct job *job)
 		line_read(job);
 		take_signals(job);
 		take_deadlines(job);
+		print_sentences(job);
 	}
 	launch_sweep();
 	line_read(job);
@@ -401,6 +421,7 @@ static void loop(struct job *job)
 		if (job->streams[i].fd >= 0)
 			stream_close(job, &job->streams[i]);
 	}
+	print_sentences(job);
 }
 
 /* ---- Start ---- */
@@ -535,6 +556,7 @@ static void job_close(struct job *job)
 	input_close(job);
 	close_unless(job->signals, -1);
 	close_unless(job->line_from, -1);
+	buffer_fini(&job->sentences);
 	free(job->pids);
 	free(job->ended);
 	free(job->streams);

@@ -163,6 +163,15 @@ class Failure(unittest.TestCase):
         self.assertEqual(code, 7)
         self.assertIn("rank 1 failed with exit status 7; ending the others", err)
 
+    def test_what_a_rank_said_last_stands_before_its_end(self):
+        chatter = ("test $RUBATO_RANK = 1 || exec head -c 4000000 /dev/zero\n"
+                   "head -c 100 /dev/zero; echo my last words >&2; exit 1")
+        for _ in range(20):
+            got = run(RUN, "-n", 2, "sh", "-c", chatter)
+            self.assertEqual(got.returncode, 1)
+            self.assertRegex(got.stderr.decode(),
+                             r"(?s)\[1\] my last words\n.*rank 1 failed with exit status 1")
+
     def test_a_signalled_rank_ends_all(self):
         code, err = self.fails("os.kill(os.getpid(), 9)")
         self.assertEqual(code, 128 + 9)
