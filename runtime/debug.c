@@ -103,6 +103,19 @@ static void others_add(struct line *line, const struct view *v, enum rb_kind kin
 	}
 }
 
+/* "; ring where a buffer takes no puts": what a form by puts makes way for. */
+static void apart_add(struct line *line, const struct view *v, enum rb_kind kind,
+		      const struct rb_choice *choice)
+{
+	struct rb_choice apart;
+
+	if (rb_algorithms[choice->algorithm].flags & RB_SCHEDULE_PUT &&
+	    rb_choose_without_puts(&v->facts, kind, v->total, v->element_bytes, &apart) ==
+		    RUBATO_OK)
+		line_add(line, "; %s where a buffer takes no puts",
+			 rb_algorithms[apart.algorithm].name);
+}
+
 /* What the prediction rests on, where ranks do not all share memory. */
 static void nodes_add(struct line *line, const struct rb_choice_facts *facts)
 {
@@ -148,6 +161,7 @@ rubato_status rubato_explain(rubato_comm *comm, const char *operation, uint64_t 
 	/* What is coded lies in the library's memory. */
 	if (choice.staged != choice.algorithm && v.wire == RUBATO_WIRE_SAME)
 		line_add(&line, "; %s where a buffer is plain", rb_algorithms[choice.staged].name);
+	apart_add(&line, &v, kind, &choice);
 	nodes_add(&line, &comm->choices.facts);
 	others_add(&line, &v, kind, choice.algorithm);
 	return RUBATO_OK;

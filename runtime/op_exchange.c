@@ -8,6 +8,7 @@
 
 #define WORD_RECORD 3u /* in, out, scratch */
 #define PEER_RECORD 4u /* and what we send them, in elements */
+#define PUT_RECORD 4u  /* and 1: puts do not reach all that they write; then keys */
 #define KEY_HEAD 2u    /* offset, key bytes; then the key */
 /* In two bits of a word that transports leave alone: the kind of memory that the buffer is, or that
  * there is no buffer. */
@@ -33,14 +34,13 @@ static uint32_t key_words(const struct rubato_comm *comm, uint32_t transport)
 
 static uint32_t key_record(const struct rubato_comm *comm)
 {
-	return WORD_RECORD + (uint32_t)TARGETS * key_words(comm, RB_ENDPOINTS_MAX);
+	return PUT_RECORD + (uint32_t)TARGETS * key_words(comm, RB_ENDPOINTS_MAX);
 }
 
 /* Where a record has a target's key for a transport. */
 static uint32_t key_at(const struct rubato_comm *comm, uint32_t target, uint32_t transport)
 {
-	return WORD_RECORD + target * key_words(comm, RB_ENDPOINTS_MAX) +
-	       key_words(comm, transport);
+	return PUT_RECORD + target * key_words(comm, RB_ENDPOINTS_MAX) + key_words(comm, transport);
 }
 
 /* The communicator's, made when it is first asked for: each has a step for every rank. */
@@ -165,7 +165,7 @@ static struct rb_memory *memory_for_put(struct rubato_op *op, enum rb_buffer buf
 	return memory;
 }
 
-static void key_write(struct rubato_op *op, const struct rb_memory *memory, const void *base,
+static bool key_write(struct rubato_op *op, const struct rb_memory *memory, const void *base,
 		      uint32_t endpoint, uint64_t *words)
 {
 	struct rb_endpoint *ep = op->comm->engine.endpoints[endpoint];
@@ -174,28 +174,35 @@ static void key_write(struct rubato_op *op, const struct rb_memory *memory, cons
 	size_t key_bytes = 0;
 
 	if (region == NULL || ep->ops->region_key(ep, region, key, &key_bytes) != RUBATO_OK)
-		return;
-	RB_ASSERT(key_bytes <= ep->ops->key_bytes);
+		return false;
+	RB_ASSERT(key_bytes > 0 && key_bytes <= ep->ops->key_bytes);
 	words[0] = (uint64_t)((const uint8_t *)base - (const uint8_t *)region->base);
 	words[1] = key_bytes;
 	memcpy(words + KEY_HEAD, key, key_bytes);
+	return true;
 }
 
-/* One for each endpoint that this rank has: a peer takes that of the transport between us. */
-static void keys_write(struct rubato_op *op, uint32_t target, void *base, uint64_t bytes)
+/* One for each endpoint that this rank has: a peer takes that of the transport between us. Whether
+ * there are all: some memory cannot be registered, and devices are not reached by all. */
+static bool keys_write(struct rubato_op *op, uint32_t target, void *base, uint64_t bytes)
 {
 	struct rubato_comm *comm = op->comm;
 	uint64_t *record = op->exchange.own_record;
+	bool source = op->kind == RB_KIND_BROADCAST && op->root == comm->engine.rank &&
+		      targets[target] == RB_BUF_OUT;
 	struct rb_memory *memory;
+	bool all;
 
 	memset(record + key_at(comm, target, 0), 0,
 	       key_words(comm, RB_ENDPOINTS_MAX) * sizeof(*record));
-	if (bytes == 0 || base == NULL)
-		return;
+	if (bytes == 0 || base == NULL || source)
+		return true;
 	memory = memory_for_put(op, targets[target], base, bytes);
+	all = memory != NULL;
 	for (uint32_t i = 0; memory != NULL && i < comm->engine.endpoint_count; i++)
-		key_write(op, memory, base, i,
-			  record + key_at(comm, target, comm->engine.transport[i]));
+		all &= key_write(op, memory, base, i,
+				 record + key_at(comm, target, comm->engine.transport[i]));
+	return all;
 }
 
 static uint64_t word_of(struct rubato_op *op, const void *base, uint64_t bytes)
@@ -314,8 +321,12 @@ void rb_exchange_write(struct rubato_op *op)
 	}
 	memcpy(op->exchange.own_record, words, sizeof(words));
 	kinds_write(op, bytes, op->exchange.own_record);
-	for (uint32_t t = 0; t < TARGETS && op->exchange.record_words > WORD_RECORD; t++)
-		keys_write(op, t, base[targets[t]], bytes[targets[t]]);
+	if (op->exchange.record_words == WORD_RECORD)
+		return;
+	op->exchange.own_record[WORD_RECORD] = 0;
+	for (uint32_t t = 0; t < TARGETS; t++)
+		if (!keys_write(op, t, base[targets[t]], bytes[targets[t]]))
+			op->exchange.own_record[WORD_RECORD] = 1;
 }
 
 /* Where rank r's `buffer` is here, as the plan's spans count. NULL: not to be mapped so far as our
@@ -424,8 +435,9 @@ static rubato_status remote_open(struct rubato_op *op, const struct rb_plan *pla
 	struct rb_remote **remote = &op->exchange.peers[r].remote[buffer];
 
 	if (words[1] == 0)
-		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
-			       "%s by %s: rank %u's buffer could not be registered",
+		return RB_FAIL(RUBATO_ERR_PEER,
+			       "%s by %s: rank %u says that puts reach its buffers, and gave no "
+			       "key",
 			       rb_kind_name(op->kind), plan->algorithm->name, r);
 	if (words[1] > 8 * (uint64_t)comm->key_words[transport])
 		return RB_FAIL(RUBATO_ERR_PEER, "%s: rank %u gave a key of %llu bytes",
@@ -453,28 +465,26 @@ static rubato_status remotes_open(struct rubato_op *op, const struct rb_plan *pl
 	return RUBATO_OK;
 }
 
-/* Whether some rank's OUT lies on a device that puts do not reach: all see it alike. */
-static rubato_status targets_check(const struct rubato_op *op)
+/* Whether there is a rank whose buffers puts do not all reach: all see it alike. */
+static bool puts_refused(const struct rubato_op *op)
 {
-	const struct rb_engine *engine = &op->comm->engine;
-	uint32_t takes = UINT32_MAX;
+	uint64_t refused = 0;
 
-	for (uint32_t i = 0; i < engine->endpoint_count; i++)
-		takes &= engine->endpoints[i]->takes;
-	if ((words_look(op) & 16u << RB_MEMORY_DEVICE) == 0 || takes & 1u << RB_MEMORY_DEVICE)
-		return RUBATO_OK;
-	return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
-		       "%s by %s: a rank's output lies on a device, where %s does not put",
-		       rb_kind_name(op->kind), op->plan->algorithm->name,
-		       engine->endpoints[0]->ops->name);
+	for (uint32_t i = 0; i < op->exchange.rank_count; i++)
+		refused |= record_at(op, i)[WORD_RECORD];
+	return refused != 0;
 }
 
-/* With all records here: which plan can run, the same on every rank. */
 rubato_status rb_exchange_use(struct rubato_op *op, struct rb_plan **out)
 {
 	struct rb_plan *plan = op->plan;
-	bool all;
+	bool all, puts = (plan->schedule.flags & RB_SCHEDULE_PUT) != 0;
 
+	*out = NULL;
+	if (puts && puts_refused(op)) {
+		rb_exchange_release(op);
+		return RUBATO_OK;
+	}
 	RB_TRY(peer_records_check(op));
 	RB_TRY(words_map(op, plan, &all));
 	if (!all) {
@@ -487,10 +497,8 @@ rubato_status rb_exchange_use(struct rubato_op *op, struct rb_plan **out)
 				       rb_kind_name(op->kind), op->plan->algorithm->name);
 		RB_TRY(rb_run_init(&op->run, plan));
 	}
-	if (rb_plan_needs_peers(plan) && (plan->schedule.flags & RB_SCHEDULE_PUT)) {
-		RB_TRY(targets_check(op));
+	if (puts)
 		RB_TRY(remotes_open(op, plan));
-	}
 	*out = plan;
 	return RUBATO_OK;
 }

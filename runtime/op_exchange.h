@@ -11,7 +11,9 @@
  *
  * For puts a record also has keys of what they may write: not one for each peer, but one for each
  * transport, so that records stay as long as they are however many ranks there are. A peer opens
- * that of the transport between the two, and only where it puts.
+ * that of the transport between the two, and only where it puts. A rank that has no key of what
+ * should be put to, as the memory cannot be registered or lies on a device that the transport does
+ * not reach, says so in its record; then all take an algorithm without puts.
  */
 #ifndef RB_RUNTIME_OP_EXCHANGE_H
 #define RB_RUNTIME_OP_EXCHANGE_H
@@ -22,7 +24,8 @@
 RB_NODISCARD rubato_status rb_exchange_prepare(struct rubato_op *op);
 /* This rank's record; op->exchange carries it. */
 void rb_exchange_write(struct rubato_op *op);
-/* With all records here: which plan can run, the same on every rank; op->peers is filled. */
+/* With all records here: which plan can run, the same on every rank; op->peers is filled. NULL:
+ * neither, as puts do not reach all that they would write. */
 RB_NODISCARD rubato_status rb_exchange_use(struct rubato_op *op, struct rb_plan **out);
 /* Peers' memory is let go, and what was registered for them. */
 void rb_exchange_release(struct rubato_op *op);

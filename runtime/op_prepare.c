@@ -322,6 +322,40 @@ rubato_status rb_op_prepare(struct rubato_op *op)
 	return rb_run_init(&op->run, op->plan);
 }
 
+/* ---- Where puts do not reach ---- */
+
+rubato_status rb_choose_without_puts(const struct rb_choice_facts *facts, enum rb_kind kind,
+				     uint64_t count, uint32_t element_bytes,
+				     struct rb_choice *choice)
+{
+	struct rb_choice_facts apart = *facts;
+
+	apart.put = apart.mapped = false;
+	RB_TRY(rb_choose(&apart, kind, count, element_bytes, -1, choice));
+	choice->algorithm = choice->staged; /* Nobody knows what is mapped. */
+	return RUBATO_OK;
+}
+
+rubato_status rb_op_plan_without_puts(struct rubato_op *op)
+{
+	struct rubato_comm *comm = op->comm;
+	struct rb_choice_facts facts = comm->choices.facts;
+	struct rb_plan *plan;
+
+	RB_ASSERT(!rb_kind_uneven(op->kind)); /* Its shape would be gone. */
+	facts.coded = rb_op_coded(op);
+	op->prepared = 0; /* The next call's choice is not this one. */
+	RB_TRY(rb_choose_without_puts(&facts, op->kind,
+				      rb_plan_total(op->kind, op->count, comm->engine.rank_count),
+				      rb_op_element_bytes(op), &op->choice));
+	RB_TRY(plan_get(op, op->choice.algorithm, &plan));
+	RB_ASSERT(!rb_plan_needs_peers(plan));
+	op->plan->users--;
+	op->plan = plan;
+	RB_TRY(scratch_prepare(op, plan->scratch_bytes, false));
+	return rb_run_init(&op->run, plan);
+}
+
 /* ---- Helped against a late rank ---- */
 
 rubato_status rb_op_prepare_late(struct rubato_op *op)

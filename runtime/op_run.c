@@ -7,6 +7,7 @@
 
 #include "runtime/message.h"
 #include "runtime/op_exchange.h"
+#include "runtime/op_prepare.h"
 #include "runtime/op_stage.h"
 
 /* ---- Execution ---- */
@@ -88,6 +89,17 @@ static void run_start(struct rubato_op *op, struct rb_plan *plan, bool entered)
 	rb_run_start(&op->comm->engine, &op->run);
 }
 
+/* With all records here. */
+static rubato_status plan_use(struct rubato_op *op, struct rb_plan **out)
+{
+	RB_TRY(rb_exchange_use(op, out));
+	if (*out != NULL)
+		return RUBATO_OK;
+	RB_TRY(rb_op_plan_without_puts(op));
+	*out = op->plan;
+	return RUBATO_OK;
+}
+
 static void exchange_done(struct rb_engine *engine, struct rb_run *run)
 {
 	struct rubato_op *op = run->owner;
@@ -108,7 +120,7 @@ static void exchange_done(struct rb_engine *engine, struct rb_run *run)
 	if (op->scratch.retired != NULL)
 		rb_memory_drop(&op->comm->memory, op->scratch.retired);
 	op->scratch.retired = NULL;
-	err = rb_exchange_use(op, &plan);
+	err = plan_use(op, &plan);
 	if (err != RUBATO_OK)
 		rb_op_end(op, err, rubato_error_text());
 	else
@@ -162,7 +174,7 @@ rubato_status rb_op_agree(struct rubato_op *op, uint64_t deadline_ns)
 	RB_TRY(op->status == RUBATO_OK ? RUBATO_OK : RB_FAIL(op->status, "%s", op->failure));
 	if (!addresses)
 		return RUBATO_OK;
-	RB_TRY(rb_exchange_use(op, &plan));
+	RB_TRY(plan_use(op, &plan));
 	if (plan != op->plan) {
 		op->plan->users--;
 		op->plan = op->plan_staged;

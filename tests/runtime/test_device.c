@@ -53,7 +53,7 @@ static uint32_t below(struct rb_rng *rng, uint32_t bound)
 }
 
 /* The same on all ranks, but for where their buffers lie. */
-static struct exercise draw(struct world *w, struct rb_rng *rng, uint32_t rank, uint32_t n)
+static struct exercise draw(struct rb_rng *rng, uint32_t rank, uint32_t n)
 {
 	static const uint64_t counts[] = { 1, 3, 64, 1000, 4097, 40009 };
 	const char *kind = operations[below(rng, OPERATIONS)];
@@ -73,7 +73,6 @@ static struct exercise draw(struct world *w, struct rb_rng *rng, uint32_t rank, 
 			      .nonblocking = below(rng, 3) == 0,
 			      .times = 2,
 			      .salt = rb_rng_next(rng) };
-	bool puts = strstr(e.algorithm, "put") != NULL && !w->network;
 
 	if (e.persistent)
 		e.nonblocking = false;
@@ -81,12 +80,6 @@ static struct exercise draw(struct world *w, struct rb_rng *rng, uint32_t rank, 
 		e.op = RUBATO_AVG;
 	if (uniform == 0)
 		kinds = below(&own, 9);
-	if (puts) { /* No key is given of such a target. A broadcast has one buffer, the first. */
-		bool one = strcmp(kind, "broadcast") == 0;
-
-		kinds = (one ? EXERCISE_MANAGED : kinds % 3) + EXERCISE_MANAGED * 3;
-		e.in_place = false;
-	}
 	e.kinds[0] = (enum exercise_kind)(kinds % 3);
 	e.kinds[1] = (enum exercise_kind)(kinds / 3);
 	return e;
@@ -98,7 +91,7 @@ static rubato_status world_main(rubato_comm *comm, void *arg)
 	struct rb_rng rng = { w->seed };
 
 	for (uint32_t i = 0; i < 8; i++) {
-		struct exercise e = draw(w, &rng, rubato_rank(comm), rubato_size(comm));
+		struct exercise e = draw(&rng, rubato_rank(comm), rubato_size(comm));
 		uint64_t there = 0, here = 0;
 		rubato_status err = exercise_run(comm, &e, &there);
 
@@ -165,7 +158,7 @@ static rubato_status crash_main(rubato_comm *comm, void *arg)
 	struct rb_rng rng = { w->seed };
 
 	for (uint32_t i = 0; i < 8; i++) {
-		struct exercise e = draw(w, &rng, rubato_rank(comm), rubato_size(comm));
+		struct exercise e = draw(&rng, rubato_rank(comm), rubato_size(comm));
 		rubato_status err;
 
 		e.nonblocking =

@@ -254,6 +254,150 @@ START_TEST(a_start_sends_its_schedule_and_no_more)
 }
 END_TEST
 
+/* ---- Where puts do not reach ---- */
+
+#define UNREACHED 1u /* The rank whose memory it is. */
+
+/* What a persistent operation has bound to. */
+static rubato_status puts_bound(rubato_comm *comm, const struct rb_algorithm *a, int32_t *in,
+				int32_t *out, bool *puts)
+{
+	rubato_op *op;
+
+	RB_TRY(rubato_set_algorithm(comm, rb_kind_name(a->kind), a->name));
+	RB_TRY(op_make(comm, a->kind, in, out, &op));
+	*puts = (op->plan->schedule.flags & RB_SCHEDULE_PUT) != 0;
+	RB_TRY(rubato_start(op));
+	RB_TRY(rubato_wait(op, RUBATO_TIMEOUT_DEFAULT));
+	rubato_op_free(op);
+	return RUBATO_OK;
+}
+
+/* Every algorithm by puts: all ranks take another one where one's output takes none, and it itself
+ * where all do. `there` may be on a device of the rank UNREACHED. */
+static rubato_status unreached_check(rubato_comm *comm, int32_t *in, int32_t *here, int32_t *there)
+{
+	for (uint32_t i = 0; i < rb_algorithm_count; i++) {
+		const struct rb_algorithm *a = &rb_algorithms[i];
+		bool puts;
+
+		if (!(a->flags & RB_SCHEDULE_PUT))
+			continue;
+		RB_TRY(puts_bound(comm, a, in, there, &puts));
+		if (puts)
+			return RB_FAIL(RUBATO_ERR_INTERNAL, "%s %s puts all the same",
+				       rb_kind_name(a->kind), a->name);
+		RB_TRY(puts_bound(comm, a, in, here, &puts));
+		if (!puts)
+			return RB_FAIL(RUBATO_ERR_INTERNAL, "%s %s does not put",
+				       rb_kind_name(a->kind), a->name);
+	}
+	return RUBATO_OK;
+}
+
+/* Results, and calls that are not bound. */
+static rubato_status unreached_exercise(rubato_comm *comm, enum exercise_kind out)
+{
+	for (uint32_t i = 0; i < rb_algorithm_count; i++)
+		for (uint32_t f = 0; f < FORMS && rb_algorithms[i].flags & RB_SCHEDULE_PUT; f++) {
+			struct exercise e = { .kind = rb_kind_name(rb_algorithms[i].kind),
+					      .algorithm = rb_algorithms[i].name,
+					      .count = f & 4 ? 3001 : 70001,
+					      .type = RUBATO_INT32,
+					      .root = f & 2 ? 0 : UNREACHED,
+					      .persistent = f & 1,
+					      .times = 3,
+					      .salt = f };
+
+			if (rubato_rank(comm) == UNREACHED)
+				e.kinds[e.kind[0] == 'b' ? 0 : 1] = out;
+			RB_TRY(exercise_run(comm, &e, NULL));
+		}
+	return RUBATO_OK;
+}
+
+static rubato_status device_main(rubato_comm *comm, void *arg)
+{
+	bool is_it = rubato_rank(comm) == UNREACHED;
+	int32_t *in = calloc(COUNT, sizeof(*in)), *here = calloc(COUNT, sizeof(*here));
+	void *device;
+	rubato_status err;
+
+	(void)arg;
+	EXPECT(in != NULL && here != NULL);
+	RB_TRY(rubato_sim_device_alloc(comm, COUNT * sizeof(*in), false, &device));
+	err = unreached_check(comm, in, here, is_it ? device : here);
+	free(in);
+	free(here);
+	RB_TRY(err);
+	RB_TRY(rubato_sim_device_free(comm, device));
+	return unreached_exercise(comm, EXERCISE_DEVICE);
+}
+
+START_TEST(an_output_on_a_device_takes_another_algorithm)
+{
+	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
+	rubato_sim_result result;
+
+	options.rank_count = 6;
+	options.ranks_per_node = (uint32_t)_i;
+	options.device.present = 1;
+	ck_assert_msg(rubato_sim_run(&options, device_main, NULL, &result) == RUBATO_OK, "%s",
+		      rubato_error_text());
+}
+END_TEST
+
+static _Atomic uint32_t refusals;
+static struct rb_transport_ops refusing;
+
+static rubato_status refusing_open(const struct rb_transport_options *options,
+				   struct rb_endpoint **out)
+{
+	RB_TRY(rb_transport_shm.open(options, out));
+	(*out)->ops = &refusing;
+	return RUBATO_OK;
+}
+
+static rubato_status refuse(struct rb_endpoint *ep, void *base, size_t size_bytes,
+			    struct rb_region **out)
+{
+	if (ep->rank != UNREACHED)
+		return rb_transport_shm.region_add(ep, base, size_bytes, out);
+	refusals++;
+	return RB_FAIL(refusals % 2 ? RUBATO_ERR_UNSUPPORTED : RUBATO_ERR_MEMORY, "refused");
+}
+
+static rubato_status refused_main(rubato_comm *comm, void *arg)
+{
+	int32_t *in = calloc(COUNT, sizeof(*in)), *out = calloc(COUNT, sizeof(*out));
+	void *allocated;
+	rubato_status err;
+
+	(void)arg;
+	EXPECT(in != NULL && out != NULL);
+	RB_TRY(rubato_alloc(comm, COUNT * sizeof(*in), &allocated));
+	err = unreached_check(comm, in, allocated, out);
+	free(in);
+	free(out);
+	RB_TRY(err);
+	RB_TRY(rubato_free(comm, allocated));
+	return unreached_exercise(comm, EXERCISE_HOST);
+}
+
+/* What this transport allocates itself is as before. */
+START_TEST(memory_that_cannot_be_registered_takes_another_algorithm)
+{
+	const struct rb_transport_ops *transports[] = { &refusing, NULL };
+
+	refusals = 0;
+	refusing = rb_transport_shm;
+	refusing.open = refusing_open;
+	refusing.region_add = refuse;
+	ck_assert_int_eq(local_run(4, transports, refused_main, NULL, NULL), RUBATO_OK);
+	ck_assert_uint_ge(refusals, 9);
+}
+END_TEST
+
 /* ---- What is left behind ---- */
 
 static uint32_t memories(const rubato_comm *comm)
@@ -377,8 +521,9 @@ START_TEST(where_puts_are_good_they_are_chosen)
 		      "%s", text);
 	options.costs.puts = 1;
 	ck_assert_int_eq(rubato_sim_run(&options, explain_main, text, &puts), RUBATO_OK);
-	ck_assert_msg(strstr(text, ", puts good") != NULL && strstr(text, "_put (") != NULL, "%s",
-		      text);
+	ck_assert_msg(strstr(text, ", puts good") != NULL && strstr(text, "_put (") != NULL &&
+			      strstr(text, " where a buffer takes no puts") != NULL,
+		      "%s", text);
 	ck_assert_int_eq(rubato_sim_run(&options, sum_main, ring, &messages), RUBATO_OK);
 	ck_assert_int_eq(rubato_sim_run(&options, sum_main, ring_put, &puts), RUBATO_OK);
 	ck_assert_uint_lt(2 * puts.end_ns, messages.end_ns);
@@ -393,8 +538,10 @@ int main(void)
 	tcase_add_loop_test(tc, within_nodes_and_between_them, 4, 6);
 	tcase_add_test(tc, restarts_leave_nothing_behind);
 	tcase_add_test(tc, operations_share_registrations);
+	tcase_add_test(tc, memory_that_cannot_be_registered_takes_another_algorithm);
 	if (!test_is_threads_only()) {
 		tcase_add_test(tc, on_uneven_nodes);
+		tcase_add_loop_test(tc, an_output_on_a_device_takes_another_algorithm, 1, 4);
 		tcase_add_test(tc, a_start_sends_its_schedule_and_no_more);
 		tcase_add_test(tc, where_puts_are_good_they_are_chosen);
 	}
