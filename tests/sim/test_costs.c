@@ -15,7 +15,7 @@
 		.rank_count = (ranks), .latency_ns = 1000, .bandwidth = 1e9,                       \
 		.node_latency_ns = 100, .node_bandwidth = 2e9                                      \
 	}
-#define LARGE_BYTES 20000u
+#define LARGE_BYTES 40000u
 
 static uint8_t source[1 << 20], target[1 << 20];
 
@@ -318,14 +318,17 @@ START_TEST(processors_pay_for_messages)
 		/* Small ones are copied at both ends, */
 		{ 0, 500, 0, 600, 600 + 1500 + 550, 0 },
 		{ 0, 500, 5000, 600, 5550, 0 },
-		/* large ones fetched and stored by the cards; */
-		{ 0, LARGE_BYTES, 0, 100 + 3000 + LARGE_BYTES, 100 + 3000 + LARGE_BYTES + 50, 0 },
+		/* of two pieces one as the other comes, if it can be; */
+		{ 0, 130000, 0, 130200, 130200 + 65000 + 1000 + 100 + 65000, 0 },
+		{ 0, 130000, 1000000, 130200, 1000000 + 100 + 130000, 0 },
 		/* within a node both are copied twice, instead of on a link, large ones by both */
 		{ 2, 500, 0, 510, 510 + 100 + 520, 0 },
 		/* ends at once; */
 		{ 2, LARGE_BYTES, 0, 310 + LARGE_BYTES, 310 + 20 + LARGE_BYTES, 0 },
 		/* sharing memory: 20 ns alone (40 bytes), then half. */
-		{ 2, LARGE_BYTES, 0, 330 + 39960, 330 + 39960 + 20, 2e9 },
+		{ 2, LARGE_BYTES, 0, 330 + 79960, 330 + 79960 + 20, 2e9 },
+		/* and of the longest each makes half of one copy. */
+		{ 2, 200000, 0, 310 + 100000, 310 + 20 + 100000, 0 },
 	};
 	const struct passing *row = &rows[_i];
 	struct program p = { .options = OPTIONS(2), .body = pass };
@@ -343,6 +346,76 @@ START_TEST(processors_pay_for_messages)
 	ck_assert_int_eq(p.status, RUBATO_OK);
 	ck_assert_uint_eq(p.word[0], row->sent_ns);
 	ck_assert_uint_eq(p.word[1], row->received_ns);
+}
+END_TEST
+
+START_TEST(long_messages_leave_on_credit)
+{
+	static const struct passing rows[] = {
+		/* Done as soon as a copy holds the rest: four pieces of 65000 bytes. */
+		{ 0, 65001, 5000000, 0, 5000000, 0 },
+		{ 0, 260000, 0, 0, 261000, 0 },
+		{ 0, 260001, 0, 1, 261001, 0 },
+		{ 0, 780000, 0, 520000, 781000, 0 },
+		{ 0, 780000, 5000000, 520000, 5000000, 0 },
+		/* Of more, 780000 bytes go ahead, the others when the receive is there: there and
+		 * back while the first are still leaving, or after. */
+		{ 0, 1000000, 0, 1001000, 1001000, 0 },
+		{ 0, 1000000, 5000000, 5222000, 5222000, 0 },
+	};
+	const struct passing *row = &rows[_i];
+	struct program p = { .options = OPTIONS(2), .body = pass };
+
+	p.word[16] = row->size_bytes;
+	p.word[17] = row->receive_at;
+	program_run(&p);
+	ck_assert_int_eq(p.status, RUBATO_OK);
+	ck_assert_uint_eq(p.word[0], row->sent_ns);
+	ck_assert_uint_eq(p.word[1], row->received_ns);
+}
+END_TEST
+
+/* Sends to rank 1 that find no receive; which are done after so long. */
+static rubato_status spend(struct program_rank *r)
+{
+	static const uint32_t sizes[] = { 400000, 400000, 400000, 65000, 780000 };
+	static const bool done[] = { true, false, false, true };
+	struct rb_request q[5];
+
+	for (uint32_t i = 0; i < 4 && r->rank == 0; i++)
+		program_send(r, &q[i], 1, i, source + i, sizes[i]);
+	rb_transport_sim.sleep(r->ep, 10000000);
+	for (uint32_t i = 0; i < 4 && r->rank == 0; i++) {
+		(void)rb_transport_sim.poll(r->ep);
+		ck_assert_int_eq(q[i].state == RB_REQUEST_DONE, done[i]);
+	}
+	for (uint32_t i = 4; i-- > 0;) {
+		if (r->rank == 1)
+			program_recv(r, &q[i], 0, i, target, sizes[i]);
+		ck_assert_int_eq(program_finish(r, &q[i]), RUBATO_OK);
+		if (r->rank == 1)
+			ck_assert_mem_eq(target, source + i, sizes[i]);
+	}
+	if (r->rank == 0) {
+		program_send(r, &q[4], 1, 4, source, sizes[4]);
+		fprintf(stderr, "at %ld\n", (long)program_now(r));
+		ck_assert_int_eq(program_finish(r, &q[4]), RUBATO_OK);
+		return RUBATO_OK;
+	}
+	rb_transport_sim.sleep(r->ep, 20000000);
+	program_recv(r, &q[4], 0, 4, target, sizes[4]);
+	ck_assert_int_eq(q[4].state, RB_REQUEST_DONE); /* All of it was there. */
+	return program_finish(r, &q[4]);
+}
+
+START_TEST(credit_is_a_pairs_and_comes_back)
+{
+	struct program p = { .options = OPTIONS(2), .body = spend };
+
+	for (size_t i = 0; i < sizeof(source); i++)
+		source[i] = (uint8_t)rb_mix(i);
+	program_run(&p);
+	ck_assert_int_eq(p.status, RUBATO_OK);
 }
 END_TEST
 
@@ -588,7 +661,9 @@ int main(void)
 	tcase_add_test(tc, the_crashed_move_nothing);
 	tcase_add_loop_test(tc, the_frozen_go_on_when_they_thaw, 0, 2);
 	tcase_add_test(tc, the_count_of_what_was_moved_may_wrap);
-	tcase_add_loop_test(tc, processors_pay_for_messages, 0, 7);
+	tcase_add_loop_test(tc, processors_pay_for_messages, 0, 9);
+	tcase_add_loop_test(tc, long_messages_leave_on_credit, 0, 7);
+	tcase_add_test(tc, credit_is_a_pairs_and_comes_back);
 	tcase_add_test(tc, a_processor_takes_one_message_after_the_other);
 	tcase_add_loop_test(tc, who_puts_within_a_node_copies, 0, 2);
 	tcase_add_loop_test(tc, schedules_pay_for_what_they_move, 0, 4);

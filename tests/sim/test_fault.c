@@ -9,7 +9,7 @@
 		.rank_count = (ranks), .latency_ns = 1000, .bandwidth = 1e9, .detect_ns = 20000    \
 	}
 
-static uint8_t source[1 << 20], target[1 << 20];
+static uint8_t source[4 << 20], target[4 << 20];
 
 static void program_faults(struct program *p, const rubato_sim_fault *faults, uint32_t count)
 {
@@ -117,7 +117,7 @@ static rubato_status one_dies(struct program_rank *r)
 		free(held);
 		return err;
 	}
-	program_send(r, &large, 1, 2, source, 100000);
+	program_send(r, &large, 1, 2, source, 1000000); /* Not all of it leaves. */
 	program_recv(r, &q, 1, 1, target, 10);
 	ck_assert(!rb_transport_sim.failure(r->ep, &failure));
 	ck_assert_int_eq(program_finish(r, &q), RUBATO_ERR_PEER);
@@ -161,22 +161,24 @@ START_TEST(peers_of_a_crashed_rank_learn_of_it)
 }
 END_TEST
 
+#define ASKED_BYTES 4000000u /* 780000 of them leave ahead. */
+
 /* Crashes at every stage of a large message, on either side. */
 static rubato_status die_in_transfer(struct program_rank *r)
 {
 	struct rb_request q;
 
 	if (r->rank == 0)
-		program_send(r, &q, 1, 1, source, 100000);
+		program_send(r, &q, 1, 1, source, ASKED_BYTES);
 	else
-		program_recv(r, &q, 0, 1, target, 100000);
+		program_recv(r, &q, 0, 1, target, ASKED_BYTES);
 	r->program->word[r->rank] = 1 + (uint64_t)-program_finish(r, &q);
 	return RUBATO_OK;
 }
 
 START_TEST(a_crash_in_mid_transfer_ends_the_other_side)
 {
-	static const uint64_t times_ns[] = { 1, 999, 1000, 1500, 2000, 2500, 50000, 102999 };
+	static const uint64_t times_ns[] = { 1, 999, 65999, 66000, 66500, 67000, 1000000, 4000999 };
 	rubato_sim_fault fault = { .kind = RUBATO_SIM_CRASH,
 				   .rank = (uint32_t)_i % 2,
 				   .at_ns = times_ns[_i / 2] };

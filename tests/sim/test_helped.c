@@ -194,8 +194,7 @@ static double after_arrival_ns(uint32_t ranks, uint32_t late, uint64_t count, co
 
 /* ---- Time ---- */
 
-/* One vector on a link, where two_shot takes 2 (n-1)/n, and some latencies: three for a message of
- * more than 16 KiB (docs/simulator.md), of which few ranks do not have enough on the way. */
+/* One vector on a link, where two_shot takes 2 (n-1)/n, and some latencies. */
 START_TEST(one_vector_is_left_when_the_late_rank_comes)
 {
 	static const uint32_t ranks[] = { 3, 4, 8, 13, 16 };

@@ -10,6 +10,7 @@
  * the message that announces it. Memory that a closed endpoint gives up lives on until the cluster
  * ends: a ghost may still look at it.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 #include "base/wire.h"
 #include "transport/sim/sim_cluster_inside.h"
 #include "transport/sim/sim_device.h"
+#include "transport/sim/sim_way.h"
 
 #define PAGE 4096
 #define ADDRESS_BYTES 16
@@ -445,6 +447,7 @@ static struct rb_sim_nic *nic_of(struct rb_endpoint *ep)
 
 struct charge { /* Of the processor. */
 	uint64_t busy_ns, bytes;
+	double quiet_ns; /* For which it has had nothing to do, up to now. */
 };
 
 /* A copy of a message reads and writes it. */
@@ -459,38 +462,66 @@ static bool is_near(struct rb_endpoint *ep, const struct rb_request *r)
 }
 
 /*
- * Within a node each side copies: the sender into memory that both map, the receiver out of it, or
- * the putter where it belongs. Between nodes small messages are copied at both ends; the cards
- * fetch and store large ones.
+ * Each side copies: between nodes into frames and out of them, within one into memory that both map
+ * and out of it; a long one there is one copy, of which each side makes half. Who puts copies
+ * within a node, and what is small between nodes. Returns when the first piece was copied.
  */
-static void post_charge(struct rb_endpoint *ep, const struct rb_request *r, bool is_put)
+static uint64_t post_charge(struct rb_endpoint *ep, const struct rb_request *r, bool is_put)
 {
 	struct rb_sim_process *process = endpoint_of(ep)->process;
 	const rubato_sim_costs *costs = &process->cluster->options.costs;
-	bool small = r->size_bytes <= RB_SIM_EAGER_BYTES_MAX, near;
+	uint64_t begin_ns = rb_sim_process_now(process), pieces;
+	bool near, copies = true;
 
 	if (r->peer >= ep->rank_count || r->peer == ep->rank)
-		return;
+		return begin_ns;
 	near = is_near(ep, r);
-	rb_sim_work(process, near ? costs->node_send_ns : costs->send_ns,
-		    small || (near && is_put) ? copied_bytes(r) : 0);
+	pieces = is_put ? 1 : rb_sim_pieces(near, r->size_bytes);
+	if (is_put)
+		copies = near || r->size_bytes <= RB_SIM_PUT_COPY_BYTES_MAX;
+	else if (near)
+		copies = r->size_bytes <= RB_SIM_NODE_EAGER_BYTES_MAX;
+	rb_sim_work(process, pieces * (near ? costs->node_send_ns : costs->send_ns),
+		    copies ? copied_bytes(r) : 0);
+	return begin_ns + (rb_sim_process_now(process) - begin_ns) / pieces;
+}
+
+/* Of a message in pieces, who had nothing else to do has copied all but the last as they came. */
+static uint64_t copied_meanwhile(struct rb_endpoint *ep, const struct rb_request *r,
+				 struct charge *charge)
+{
+	struct rb_sim_process *process = endpoint_of(ep)->process;
+	uint64_t before = r->size_bytes - rb_sim_last_piece_bytes(false, r->size_bytes);
+	double came_ns = (double)before * 1e9 / process->cluster->options.bandwidth;
+	double rate = rb_sim_rate_least(process), ns, all_ns;
+
+	if (before == 0 || rate == 0)
+		return 0;
+	all_ns = 2 * (double)before / rate;
+	ns = fmin(fmin(came_ns, charge->quiet_ns), all_ns);
+	charge->quiet_ns -= ns;
+	return (uint64_t)(ns * rate);
 }
 
 /* Adds what it costs to have completed. */
 static void done_charge(struct rb_endpoint *ep, const struct rb_request *r, struct charge *charge)
 {
 	const rubato_sim_costs *costs = &endpoint_of(ep)->process->cluster->options.costs;
-	bool small = r->size_bytes <= RB_SIM_EAGER_BYTES_MAX, near;
+	bool near;
 
 	if (r->status != RUBATO_OK || r->peer == ep->rank || r->kind == RB_REQUEST_PUT)
 		return;
 	near = is_near(ep, r);
-	if (r->kind == RB_REQUEST_RECV) {
-		charge->busy_ns += near ? costs->node_receive_ns : costs->receive_ns;
-		charge->bytes += near || small ? copied_bytes(r) : 0;
-	} else if (near) { /* A large one: it was not copied before somebody wanted it. */
-		charge->bytes += copied_bytes(r);
+	if (r->kind == RB_REQUEST_RECV && !near) {
+		charge->busy_ns += rb_sim_pieces(false, r->size_bytes) * costs->receive_ns;
+		charge->bytes += copied_bytes(r) - copied_meanwhile(ep, r, charge);
+		return;
 	}
+	if (r->kind == RB_REQUEST_RECV)
+		charge->busy_ns += costs->node_receive_ns;
+	else if (!near || r->size_bytes <= RB_SIM_NODE_EAGER_BYTES_MAX)
+		return; /* Copied when it was posted. */
+	charge->bytes += copied_bytes(r) / (r->size_bytes < RB_SIM_NODE_ATTACH_BYTES_MIN ? 1 : 2);
 }
 
 /* What is said of a buffer is so. */
@@ -506,16 +537,18 @@ static void where_check(const struct rb_endpoint *ep, const struct rb_request *r
 
 static void sim_send(struct rb_endpoint *ep, struct rb_request *request)
 {
+	uint64_t ready_ns = rb_sim_process_now(endpoint_of(ep)->process);
+
 	where_check(ep, request);
 	if (endpoint_of(ep)->process->cluster->charges)
-		post_charge(ep, request, false);
-	rb_sim_send(nic_of(ep), request);
+		ready_ns = post_charge(ep, request, false);
+	rb_sim_send(nic_of(ep), request, ready_ns);
 }
 
 static void sim_recv(struct rb_endpoint *ep, struct rb_request *request)
 {
 	struct rb_sim_process *process = endpoint_of(ep)->process;
-	struct charge charge = { 0, 0 };
+	struct charge charge = { 0, 0, 0 };
 
 	where_check(ep, request);
 	rb_sim_recv(nic_of(ep), request);
@@ -529,7 +562,7 @@ static void sim_put(struct rb_endpoint *ep, struct rb_request *request)
 {
 	where_check(ep, request);
 	if (endpoint_of(ep)->process->cluster->charges)
-		post_charge(ep, request, true);
+		(void)post_charge(ep, request, true);
 	rb_sim_put(nic_of(ep), request);
 }
 
@@ -550,7 +583,7 @@ static struct rb_request *sim_poll(struct rb_endpoint *ep)
 {
 	struct rb_sim_member *member = endpoint_of(ep)->member;
 	struct rb_sim_process *process = member->process;
-	struct charge charge = { 0, 0 };
+	struct charge charge = { 0, 0, 0 };
 	struct rb_request *list;
 
 	if (!process->ghost && !rb_sim_collectable(member->nic))
@@ -561,6 +594,7 @@ static struct rb_request *sim_poll(struct rb_endpoint *ep)
 	process->idle = 0;
 	list = rb_sim_collect(member->nic);
 	if (process->cluster->charges) {
+		charge.quiet_ns = (double)(rb_sim_process_now(process) - process->quiet_ns);
 		for (const struct rb_request *r = list; r != NULL; r = r->next)
 			done_charge(ep, r, &charge);
 		rb_sim_work(process, charge.busy_ns, charge.bytes);

@@ -293,6 +293,8 @@ static void suspend(struct rb_sim_process *process, enum rb_sim_state state, uin
 	}
 	process->idle = 0;
 	process->state = state;
+	if (state != RB_SIM_WORKING)
+		process->quiet_ns = c->now_ns;
 	if (deadline_ns != UINT64_MAX)
 		rb_sim_event_set(c, &process->timer, deadline_ns);
 	if (c->running) {

@@ -11,13 +11,12 @@
  * receiver's card has been free for s / bandwidth. Cards serve whole messages in turn; the ranks of
  * a node may share some. Within a node each rank has a link of its own, and there is another
  * latency; a message to oneself takes no time. With `reorder`, one message in four is held back by
- * up to two latencies more; without, messages of one pair arrive in their order. Sends of at most
- * RB_SIM_EAGER_BYTES_MAX are copied and done at once, while no more than RB_UNEXPECTED_BYTES_MAX of
- * their pair lie unmatched; others travel when matched: request, grant and data, three latencies,
- * and are done when the data is there. Computation takes no time, except in sleep. Nor do messages'
- * handling, copies and reductions, but for options.costs: what these say keeps the fiber from
- * running for so long, so that its processor does one thing at a time; where memory takes time,
- * messages within a node take a copy by each side instead of a link.
+ * up to two latencies more; without, messages of one pair arrive in order. sim_way.h says what
+ * leaves at once and what waits for its receive: request, grant and data take three latencies.
+ * Computation takes no time, except in sleep. Nor do messages' handling, copies and reductions, but
+ * for options.costs: what these say keeps the fiber from running for so long, so that its processor
+ * does one thing at a time; where memory takes time, messages within a node take a copy by each
+ * side instead of a link.
  *
  * Faults. Frozen: what would happen to the rank waits, in its order, until it thaws. Cut: messages
  * between the two wait until the cut ends. Crashed: the rank stops where it blocks; what it had
@@ -34,8 +33,6 @@
 
 #include "base/status.h"
 #include "rubato_sim.h"
-
-#define RB_SIM_EAGER_BYTES_MAX 16384 /* Guess, between what UCX takes on shared memory and TCP. */
 
 struct rb_sim_cluster; /* rb_transport_options.backend of its endpoints. */
 struct rb_sim_process; /* One rank: its fiber. */

@@ -1,6 +1,7 @@
 /*
  * sim_cluster_inside.h -- what the simulator's files share: sim_cluster.c (time, ranks, faults),
- * sim_node.c (memory and cards), sim_net.c (messages) and sim.c (the transport's table).
+ * sim_node.c (memory and cards), sim_net.c and sim_match.c (messages), sim.c (the transport's
+ * table).
  */
 #ifndef RB_TRANSPORT_SIM_CLUSTER_INSIDE_H
 #define RB_TRANSPORT_SIM_CLUSTER_INSIDE_H
@@ -82,7 +83,7 @@ struct rb_sim_node {
 	/* What each flow would have been served until since_ns, had it always been there, in
 	 * 1 / RB_SIM_BYTE bytes; it wraps. */
 	uint64_t moved, since_ns;
-	uint32_t flow_count;
+	uint32_t flow_count, rank_count;
 	struct rb_sim_flow *first, *last; /* In the order in which they end. */
 	struct rb_sim_card *cards;        /* NULL: each rank has its own. */
 };
@@ -135,9 +136,10 @@ struct rb_sim_process {
 
 	bool woken; /* By wake or unpark. */
 	bool crashed;
-	bool ghost;     /* On its own: see "the afterlife". Implied by crashed. */
-	bool abandoned; /* A ghost that would not end. */
-	uint32_t idle;  /* Fruitless asks for news in a row. */
+	bool ghost;        /* On its own: see "the afterlife". Implied by crashed. */
+	bool abandoned;    /* A ghost that would not end. */
+	uint32_t idle;     /* Fruitless asks for news in a row. */
+	uint64_t quiet_ns; /* Since when its processor has had nothing to do. */
 	uint64_t ghost_calls, ghost_ns;
 
 	uint32_t frozen; /* Freezes that last. */
@@ -253,6 +255,8 @@ void rb_sim_nodes_close(struct rb_sim_cluster *cluster);
 /* Its processor is busy so long, then moves so many bytes in memory (reads and writes added up).
  * Returns when it is done, or the process is on its own. */
 void rb_sim_work(struct rb_sim_process *process, uint64_t busy_ns, uint64_t bytes);
+/* Bytes a ns that it moves at least, however many of its node move something; 0: any number. */
+double rb_sim_rate_least(const struct rb_sim_process *process);
 /* It moves nothing any more. */
 void rb_sim_work_stop(struct rb_sim_process *process);
 
@@ -274,17 +278,18 @@ bool rb_sim_nic_at_work(const struct rb_sim_nic *nic);
  * not waited for. */
 void rb_sim_nic_lost(struct rb_sim_nic *nic, uint32_t peer, bool failed);
 
-void rb_sim_send(struct rb_sim_nic *nic, struct rb_request *request);
+/* The first piece of its copy was ready at ready_ns, the last is now. */
+void rb_sim_send(struct rb_sim_nic *nic, struct rb_request *request, uint64_t ready_ns);
 void rb_sim_recv(struct rb_sim_nic *nic, struct rb_request *request);
 void rb_sim_put(struct rb_sim_nic *nic, struct rb_request *request);
 void rb_sim_cancel(struct rb_sim_nic *nic, struct rb_request *request);
 /* The completed requests, as poll returns them. */
 struct rb_request *rb_sim_collect(struct rb_sim_nic *nic);
 bool rb_sim_collectable(const struct rb_sim_nic *nic);
-/* Calls line() for each pending request. */
 /* Also one that has met a message, which is then as before. */
 bool rb_sim_recall(struct rb_sim_nic *nic, struct rb_request *request);
 bool rb_sim_unmatched(const struct rb_sim_nic *nic, rb_unmatched_visit *visit, void *arg);
+/* Calls line() for each pending request. */
 void rb_sim_describe(struct rb_sim_nic *nic, void (*line)(void *arg, const char *text), void *arg);
 
 /* ---- Memory (sim.c), as puts find it ---- */

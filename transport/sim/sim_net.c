@@ -3,7 +3,9 @@
  * and which receive they meet.
  *
  *   posted --latency--> at the receiver's link --link free--> arrived --their turn--> met, or kept
- *   large, met: --grant, latency--> at the sender --latency--> at the receiver's link --> done
+ *   asked for, met: --grant, latency--> at the sender --latency--> at the receiver's link --> done
+ *
+ * sim_way.h says which messages leave at once, on credit of their link, and which are asked for.
  *
  * A message belongs to its sender's link until it is over: `flying` in the order of the posts,
  * until it is delivered; `landed` while it waits for its receive or its data.
@@ -14,92 +16,18 @@
 
 #include "base/clock.h"
 #include "base/hollow.h"
-#include "transport/sim/sim_cluster_inside.h"
+#include "transport/sim/sim_net_inside.h"
+#include "transport/sim/sim_way.h"
 
 #define BUCKETS_MIN 16
 #define LINKS_MIN 8
 #define HELD_ONE_IN 4     /* Guess. With reorder: so many messages ... */
 #define HELD_LATENCIES 2u /* ... are held back by up to so many latencies. */
 
-enum message_kind { EAGER, LARGE, PUT };
-
-struct link;
-
-struct message {
-	struct rb_sim_event event;       /* First: handlers cast. */
-	struct message *next, *previous; /* In its link's list. */
-	struct message *chain;           /* In the receiver's bucket. */
-	struct link *link;
-	uint32_t sender, receiver; /* Ranks in the communicator. */
-	enum message_kind kind;
-	bool through; /* The receiver's link has taken it in. */
-	bool arrived; /* Its turn to be delivered is all it waits for. */
-	bool landed;
-	bool kept;   /* In the receiver's bucket. */
-	bool hollow; /* Nothing was copied: there was nothing. */
-	struct rb_signature signature;
-	struct rb_tag tag;
-	size_t size_bytes;          /* As the receive must have it: 0 for a put. */
-	struct rb_request *request; /* The sender's, while it needs us; NULL: eager, or given up. */
-	struct rb_request *receive; /* Of a large one: met. */
-	uint32_t region;            /* PUT: where to. */
-	uint64_t offset, put_bytes;
-	uint8_t data[];
-};
-
-struct link {                   /* From one rank to another. */
-	struct rb_sim_nic *nic; /* The sender's. */
-	uint32_t peer;
-	bool leaving; /* The sender has left: after the last message, its peer learns. */
-	uint64_t unmatched_bytes;
-	struct message *flying, *flying_last;
-	struct message *landed, *landed_last;
-};
-
-struct bucket {
-	struct rb_request *receives; /* Linked by backend[CHAIN], oldest first. */
-	struct message *arrivals;
-};
-
-struct rb_sim_nic {
-	struct rb_sim_member *member;
-	struct rb_sim_process *process;
-	struct rb_endpoint *ep; /* NULL: closed. */
-	bool stopped;
-	struct link **links; /* Open addressing by peer; a power of 2. */
-	uint32_t link_count, link_capacity;
-	struct bucket *buckets; /* By peer and tag; a power of 2. */
-	uint32_t bucket_count, entry_count;
-	uint32_t kept_count; /* Of the entries: messages that wait for their receive. */
-	struct rb_request *pending;
-	struct rb_request *done, *done_last; /* Completed, not yet collected. */
-};
-
-/* rb_request.backend */
-enum { CHAIN, MESSAGE, WHERE };
+/* rb_request.backend[RB_SIM_WHERE] */
 enum { NOWHERE, IN_PENDING, IN_DONE };
 
 /* ---- Requests ---- */
-
-static struct message *message_of(const struct rb_request *r)
-{
-	return (struct message *)(uintptr_t)r->backend[MESSAGE];
-}
-
-static void message_set(struct rb_request *r, struct message *m)
-{
-	r->backend[MESSAGE] = (uint64_t)(uintptr_t)m;
-}
-
-static struct rb_request *chain_of(const struct rb_request *r)
-{
-	return (struct rb_request *)(uintptr_t)r->backend[CHAIN];
-}
-
-static void chain_set(struct rb_request *r, struct rb_request *next)
-{
-	r->backend[CHAIN] = (uint64_t)(uintptr_t)next;
-}
 
 static void request_begin(struct rb_request *r, enum rb_request_kind kind)
 {
@@ -114,12 +42,12 @@ static void request_end(struct rb_request *r, rubato_status status)
 {
 	r->state = RB_REQUEST_DONE;
 	r->status = status;
-	r->backend[WHERE] = NOWHERE;
+	r->backend[RB_SIM_WHERE] = NOWHERE;
 }
 
 static void pending_add(struct rb_sim_nic *nic, struct rb_request *r)
 {
-	r->backend[WHERE] = IN_PENDING;
+	r->backend[RB_SIM_WHERE] = IN_PENDING;
 	RB_LIST_PUSH(nic->pending, r);
 }
 
@@ -130,7 +58,7 @@ static void pending_remove(struct rb_sim_nic *nic, struct rb_request *r)
 
 static void done_add(struct rb_sim_nic *nic, struct rb_request *r)
 {
-	r->backend[WHERE] = IN_DONE;
+	r->backend[RB_SIM_WHERE] = IN_DONE;
 	RB_QUEUE_ADD(nic->done, nic->done_last, r);
 }
 
@@ -143,7 +71,7 @@ static void request_complete(struct rb_sim_nic *nic, struct rb_request *r, rubat
 {
 	pending_remove(nic, r);
 	r->status = status;
-	message_set(r, NULL);
+	rb_sim_message_set(r, NULL);
 	done_add(nic, r);
 	rb_sim_news(nic->member);
 }
@@ -155,29 +83,36 @@ static struct rb_sim_member *member_of(const struct rb_sim_nic *nic, uint32_t ra
 	return &nic->member->comm->members[rank];
 }
 
-static struct rb_sim_nic *sender_of(const struct message *m)
+static struct rb_sim_nic *sender_of(const struct rb_sim_message *m)
 {
 	return m->link->nic;
 }
 
-static struct rb_sim_nic *receiver_of(const struct message *m)
+static struct rb_sim_nic *receiver_of(const struct rb_sim_message *m)
 {
 	return member_of(m->link->nic, m->receiver)->nic;
 }
 
 /* Of this cluster: the peer has been connected to, so it has a process. */
-static struct rb_sim_process *process_of(const struct message *m)
+static struct rb_sim_process *process_of(const struct rb_sim_message *m)
 {
 	return member_of(m->link->nic, m->receiver)->process;
 }
 
-static bool message_near(const struct message *m)
+/* To oneself, all is near. */
+static bool peer_near(const struct rb_sim_nic *nic, uint32_t peer)
+{
+	return peer == nic->member->rank ||
+	       rb_sim_member_near(nic->member->comm, nic->member->rank, peer);
+}
+
+static bool message_near(const struct rb_sim_message *m)
 {
 	return rb_sim_near(process_of(m)->cluster, sender_of(m)->process->rank,
 			   process_of(m)->rank);
 }
 
-static struct link **link_slot(const struct rb_sim_nic *nic, uint32_t peer)
+static struct rb_sim_link **link_slot(const struct rb_sim_nic *nic, uint32_t peer)
 {
 	uint32_t mask = nic->link_capacity - 1;
 	uint32_t i = (uint32_t)rb_mix(peer) & mask;
@@ -189,9 +124,9 @@ static struct link **link_slot(const struct rb_sim_nic *nic, uint32_t peer)
 
 static bool links_grow(struct rb_sim_nic *nic)
 {
-	struct link **old = nic->links;
+	struct rb_sim_link **old = nic->links;
 	uint32_t old_capacity = nic->link_capacity;
-	struct link **links = calloc(old_capacity * 2u, sizeof(struct link *));
+	struct rb_sim_link **links = calloc(old_capacity * 2u, sizeof(struct rb_sim_link *));
 
 	if (links == NULL)
 		return false;
@@ -206,10 +141,10 @@ static bool links_grow(struct rb_sim_nic *nic)
 }
 
 /* The link to a peer, made when first used; NULL: no memory. */
-static struct link *link_to(struct rb_sim_nic *nic, uint32_t peer)
+static struct rb_sim_link *link_to(struct rb_sim_nic *nic, uint32_t peer)
 {
-	struct link **slot = link_slot(nic, peer);
-	struct link *l;
+	struct rb_sim_link **slot = link_slot(nic, peer);
+	struct rb_sim_link *l;
 
 	if (*slot != NULL)
 		return *slot;
@@ -225,24 +160,26 @@ static struct link *link_to(struct rb_sim_nic *nic, uint32_t peer)
 	return l;
 }
 
-static void link_append(struct message **first, struct message **last, struct message *m)
+static void link_append(struct rb_sim_message **first, struct rb_sim_message **last,
+			struct rb_sim_message *m)
 {
 	RB_QUEUE_ADD(*first, *last, m);
 }
 
-static void link_remove(struct message *m)
+static void link_remove(struct rb_sim_message *m)
 {
-	struct message **first = m->landed ? &m->link->landed : &m->link->flying;
-	struct message **last = m->landed ? &m->link->landed_last : &m->link->flying_last;
+	struct rb_sim_message **first = m->landed ? &m->link->landed : &m->link->flying;
+	struct rb_sim_message **last = m->landed ? &m->link->landed_last : &m->link->flying_last;
 
 	RB_QUEUE_REMOVE(*first, *last, m);
 }
 
-static struct message *message_new(struct rb_sim_nic *nic, struct rb_request *r,
-				   enum message_kind kind, size_t copy_bytes)
+static struct rb_sim_message *message_new(struct rb_sim_nic *nic, struct rb_request *r, bool put,
+					  bool copy)
 {
-	struct link *l = link_to(nic, r->peer);
-	struct message *m = l != NULL ? malloc(sizeof(*m) + copy_bytes) : NULL;
+	size_t copy_bytes = copy && !rb_hollow(r->buffer) ? r->size_bytes : 0;
+	struct rb_sim_link *l = link_to(nic, r->peer);
+	struct rb_sim_message *m = l != NULL ? malloc(sizeof(*m) + copy_bytes) : NULL;
 
 	if (m == NULL)
 		return NULL;
@@ -251,10 +188,10 @@ static struct message *message_new(struct rb_sim_nic *nic, struct rb_request *r,
 	m->link = l;
 	m->sender = nic->member->rank;
 	m->receiver = r->peer;
-	m->kind = kind;
+	m->put = put;
 	m->signature = r->signature;
 	m->tag = r->tag;
-	if (kind == PUT) {
+	if (put) {
 		m->region = rb_sim_remote_region(r->remote);
 		m->offset = r->remote_offset;
 		m->put_bytes = r->size_bytes;
@@ -264,163 +201,26 @@ static struct message *message_new(struct rb_sim_nic *nic, struct rb_request *r,
 	m->hollow = rb_hollow(r->buffer);
 	if (copy_bytes > 0)
 		rb_sim_message_copy(nic->process->cluster, m->data, r->buffer, copy_bytes);
-	if (kind == EAGER)
-		l->unmatched_bytes += m->size_bytes;
 	link_append(&l->flying, &l->flying_last, m);
 	return m;
 }
 
-/* ---- Matching: one table a card, by (peer, tag) ---- */
-
-static uint64_t tag_word(struct rb_tag tag)
-{
-	return rb_mix(tag.call) + tag.step;
-}
-
-static struct bucket *bucket_of(const struct rb_sim_nic *nic, uint32_t peer, struct rb_tag tag)
-{
-	uint64_t hash = rb_mix(tag_word(tag) + peer * 0x9e3779b97f4a7c15u);
-
-	return &nic->buckets[(uint32_t)hash & (nic->bucket_count - 1)];
-}
-
-static void bucket_add_receive(struct rb_sim_nic *nic, struct rb_request *r)
-{
-	struct bucket *b = bucket_of(nic, r->peer, r->tag);
-	struct rb_request *last = b->receives;
-
-	chain_set(r, NULL);
-	if (last == NULL) {
-		b->receives = r;
-		return;
-	}
-	while (chain_of(last) != NULL)
-		last = chain_of(last);
-	chain_set(last, r);
-}
-
-static void bucket_add_arrival(struct rb_sim_nic *nic, struct message *m)
-{
-	struct message **at = &bucket_of(nic, m->sender, m->tag)->arrivals;
-
-	while (*at != NULL)
-		at = &(*at)->chain;
-	m->chain = NULL;
-	*at = m;
-}
-
-/* Keeps chains short. Without memory for it they only grow longer. */
-static void buckets_grow(struct rb_sim_nic *nic)
-{
-	struct bucket *old = nic->buckets;
-	uint32_t old_count = nic->bucket_count;
-	struct bucket *buckets;
-
-	if (nic->entry_count <= old_count)
-		return;
-	buckets = calloc(old_count * 2u, sizeof(*buckets));
-	if (buckets == NULL)
-		return;
-	nic->buckets = buckets;
-	nic->bucket_count = old_count * 2;
-	for (uint32_t i = 0; i < old_count; i++) {
-		for (struct rb_request *r = old[i].receives, *next; r != NULL; r = next) {
-			next = chain_of(r);
-			bucket_add_receive(nic, r);
-		}
-		for (struct message *m = old[i].arrivals, *next; m != NULL; m = next) {
-			next = m->chain;
-			bucket_add_arrival(nic, m);
-		}
-	}
-	free(old);
-}
-
-static void table_add_receive(struct rb_sim_nic *nic, struct rb_request *r)
-{
-	nic->entry_count++;
-	buckets_grow(nic);
-	bucket_add_receive(nic, r);
-}
-
-static void table_add_arrival(struct rb_sim_nic *nic, struct message *m)
-{
-	m->kept = true;
-	nic->kept_count++;
-	nic->entry_count++;
-	buckets_grow(nic);
-	bucket_add_arrival(nic, m);
-}
-
-static struct rb_request *table_take_receive(struct rb_sim_nic *nic, uint32_t peer,
-					     struct rb_tag tag)
-{
-	struct bucket *b = bucket_of(nic, peer, tag);
-	struct rb_request *before = NULL;
-
-	for (struct rb_request *r = b->receives; r != NULL; before = r, r = chain_of(r)) {
-		if (r->peer != peer || !rb_tag_same(r->tag, tag))
-			continue;
-		if (before != NULL)
-			chain_set(before, chain_of(r));
-		else
-			b->receives = chain_of(r);
-		nic->entry_count--;
-		return r;
-	}
-	return NULL;
-}
-
-static struct message *table_find_arrival(struct rb_sim_nic *nic, uint32_t peer, struct rb_tag tag)
-{
-	struct message *m = bucket_of(nic, peer, tag)->arrivals;
-
-	while (m != NULL && (m->sender != peer || !rb_tag_same(m->tag, tag)))
-		m = m->chain;
-	return m;
-}
-
-static void table_remove_receive(struct rb_sim_nic *nic, struct rb_request *gone)
-{
-	struct bucket *b = bucket_of(nic, gone->peer, gone->tag);
-	struct rb_request *before = NULL;
-
-	for (struct rb_request *r = b->receives; r != NULL; before = r, r = chain_of(r)) {
-		if (r != gone)
-			continue;
-		if (before != NULL)
-			chain_set(before, chain_of(r));
-		else
-			b->receives = chain_of(r);
-		nic->entry_count--;
-		return;
-	}
-	RB_ASSERT(false); /* A pending receive without message is in the table. */
-}
-
-static void table_remove_arrival(struct rb_sim_nic *nic, struct message *gone)
-{
-	struct message **at = &bucket_of(nic, gone->sender, gone->tag)->arrivals;
-
-	while (*at != gone)
-		at = &(*at)->chain;
-	*at = gone->chain;
-	gone->kept = false;
-	nic->kept_count--;
-	nic->entry_count--;
-}
-
 /* ---- The end of a message ---- */
 
-static void message_free(struct rb_sim_cluster *c, struct message *m)
+static void credit_back(struct rb_sim_message *m)
 {
-	struct message *after = m->next;
+	m->link->credit_bytes -= m->credit_bytes;
+	m->credit_bytes = 0;
+}
+
+static void message_free(struct rb_sim_cluster *c, struct rb_sim_message *m)
+{
+	struct rb_sim_message *after = m->next;
 
 	rb_sim_event_unset(c, &m->event);
 	if (m->kept)
-		table_remove_arrival(receiver_of(m), m);
-	if (m->kind == EAGER)
-		m->link->unmatched_bytes -= m->size_bytes;
+		rb_sim_table_remove_arrival(receiver_of(m), m);
+	credit_back(m);
 	link_remove(m);
 	if (!m->landed && after != NULL && after == m->link->flying && after->arrived)
 		rb_sim_event_set(c, &after->event, c->now_ns); /* It waited for this one only. */
@@ -428,33 +228,37 @@ static void message_free(struct rb_sim_cluster *c, struct message *m)
 }
 
 /* The receiver does not want it (any more). The sender's request stays: it learns why in time. */
-static void message_drop(struct rb_sim_cluster *c, struct message *m)
+static void message_drop(struct rb_sim_cluster *c, struct rb_sim_message *m)
 {
 	if (m->request != NULL)
-		message_set(m->request, NULL);
+		rb_sim_message_set(m->request, NULL);
 	message_free(c, m);
 }
 
 /* The sender takes it back; a receive that has met it waits again. */
-static void message_withdraw(struct rb_sim_cluster *c, struct message *m)
+static void message_withdraw(struct rb_sim_cluster *c, struct rb_sim_message *m)
 {
 	if (m->receive != NULL) {
-		message_set(m->receive, NULL);
-		table_add_receive(receiver_of(m), m->receive);
+		rb_sim_message_set(m->receive, NULL);
+		rb_sim_table_add_receive(receiver_of(m), m->receive);
 	}
 	message_drop(c, m);
 }
 
 /* ---- Time ---- */
 
-/* The processors' copies take the time within a node where memory does. */
-static uint64_t wire_ns(const struct rb_sim_cluster *c, bool near, uint64_t size_bytes)
+/* The processors' copies take the time within a node where memory does. A put is one piece. */
+static uint64_t wire_ns(const struct rb_sim_cluster *c, const struct rb_sim_message *m,
+			uint64_t size_bytes)
 {
+	bool near = message_near(m);
 	double bandwidth = near ? c->options.node_bandwidth : c->options.bandwidth;
 	uint64_t gap_ns = near ? 0 : c->options.costs.gap_ns;
 
 	if (near && c->moves)
 		return 0;
+	if (!m->put)
+		gap_ns *= rb_sim_pieces(near, size_bytes);
 	return gap_ns + (uint64_t)((double)size_bytes * 1e9 / bandwidth + 0.5);
 }
 
@@ -463,7 +267,7 @@ static struct rb_sim_card *card_of(struct rb_sim_process *process, bool near)
 	return near ? &process->inside : process->card;
 }
 
-static uint64_t travel_ns(struct rb_sim_cluster *c, const struct message *m)
+static uint64_t travel_ns(struct rb_sim_cluster *c, const struct rb_sim_message *m)
 {
 	uint64_t ns = message_near(m) ? c->options.node_latency_ns : c->options.latency_ns;
 
@@ -474,18 +278,23 @@ static uint64_t travel_ns(struct rb_sim_cluster *c, const struct message *m)
 	return ns;
 }
 
-/* The last byte leaves, and travels: sets the message's event. */
-static void message_depart(struct rb_sim_cluster *c, struct message *m, uint64_t size_bytes,
-			   rb_sim_fire *fire)
+/*
+ * So many bytes of it leave, and travel: sets the message's event. The first piece of them was
+ * ready at ready_ns, the last is now. Returns when the last byte leaves.
+ */
+static uint64_t message_depart(struct rb_sim_cluster *c, struct rb_sim_message *m,
+			       uint64_t size_bytes, uint64_t ready_ns, rb_sim_fire *fire)
 {
 	struct rb_sim_process *process = sender_of(m)->process;
 	bool near = message_near(m);
 	uint64_t *out_free_ns = &card_of(process, near)->out_free_ns;
-	uint64_t travel = travel_ns(c, m), left_ns = c->now_ns;
+	uint64_t travel = travel_ns(c, m), left_ns = c->now_ns, last_ns;
 
 	if (m->sender != m->receiver) {
-		left_ns = *out_free_ns > c->now_ns ? *out_free_ns : c->now_ns;
-		left_ns += wire_ns(c, near, size_bytes);
+		last_ns = c->now_ns + wire_ns(c, m, rb_sim_last_piece_bytes(near, size_bytes));
+		left_ns = *out_free_ns > ready_ns ? *out_free_ns : ready_ns;
+		left_ns += wire_ns(c, m, size_bytes);
+		left_ns = left_ns > last_ns ? left_ns : last_ns;
 		*out_free_ns = left_ns;
 		if (c->options.reorder != 0 && rb_rng_below(&c->rng, HELD_ONE_IN) == 0)
 			travel += rb_rng_below(&c->rng, HELD_LATENCIES * travel + 1);
@@ -495,17 +304,18 @@ static void message_depart(struct rb_sim_cluster *c, struct message *m, uint64_t
 	m->event.to = process_of(m)->rank;
 	m->event.fire = fire;
 	rb_sim_event_set(c, &m->event, rb_deadline(left_ns, travel));
+	return left_ns;
 }
 
 /* Whether the receiver's link has taken it in; if not, the event comes again when it has. */
-static bool message_through(struct rb_sim_cluster *c, struct message *m, uint64_t size_bytes)
+static bool message_through(struct rb_sim_cluster *c, struct rb_sim_message *m, uint64_t size_bytes)
 {
 	uint64_t *in_free_ns = &card_of(process_of(m), message_near(m))->in_free_ns;
 	uint64_t through_ns;
 
 	if (m->through || m->sender == m->receiver)
 		return true;
-	through_ns = *in_free_ns + wire_ns(c, message_near(m), size_bytes);
+	through_ns = *in_free_ns + wire_ns(c, m, size_bytes);
 	if (through_ns < c->now_ns)
 		through_ns = c->now_ns;
 	*in_free_ns = through_ns;
@@ -518,16 +328,16 @@ static bool message_through(struct rb_sim_cluster *c, struct message *m, uint64_
 
 /* ---- Meeting ---- */
 
-static void large_done(struct rb_sim_cluster *c, struct rb_sim_event *event)
+static void asked_done(struct rb_sim_cluster *c, struct rb_sim_event *event)
 {
-	struct message *m = (struct message *)event;
+	struct rb_sim_message *m = (struct rb_sim_message *)event;
 	struct rb_sim_nic *sender = sender_of(m), *receiver = receiver_of(m);
 	struct rb_request *request = m->request, *receive = m->receive;
 
-	if (!message_through(c, m, m->size_bytes))
+	if (!message_through(c, m, m->size_bytes - m->first_bytes))
 		return;
 	rb_sim_trace(c, RB_SIM_TRACE_DATA, sender->process->rank, receiver->process->rank,
-		     m->size_bytes, tag_word(m->tag));
+		     m->size_bytes, rb_sim_tag_word(m->tag));
 	rb_sim_message_copy(c, receive->buffer, request->buffer, m->size_bytes);
 	receiver->ep->bytes_received += m->size_bytes;
 	message_free(c, m);
@@ -535,17 +345,17 @@ static void large_done(struct rb_sim_cluster *c, struct rb_sim_event *event)
 	request_complete(sender, request, RUBATO_OK);
 }
 
-static void large_granted(struct rb_sim_cluster *c, struct rb_sim_event *event)
+static void asked_granted(struct rb_sim_cluster *c, struct rb_sim_event *event)
 {
-	struct message *m = (struct message *)event;
+	struct rb_sim_message *m = (struct rb_sim_message *)event;
 
 	rb_sim_trace(c, RB_SIM_TRACE_GRANT, process_of(m)->rank, sender_of(m)->process->rank,
-		     m->size_bytes, tag_word(m->tag));
-	message_depart(c, m, m->size_bytes, large_done);
+		     m->size_bytes, rb_sim_tag_word(m->tag));
+	(void)message_depart(c, m, m->size_bytes - m->ahead_bytes, c->now_ns, asked_done);
 }
 
 /* Whether the receive is over, its status set; if not, the data is yet to come. */
-static bool meet(struct rb_sim_nic *nic, struct rb_request *receive, struct message *m)
+static bool meet(struct rb_sim_nic *nic, struct rb_request *receive, struct rb_sim_message *m)
 {
 	struct rb_sim_cluster *c = nic->process->cluster;
 
@@ -559,16 +369,17 @@ static bool meet(struct rb_sim_nic *nic, struct rb_request *receive, struct mess
 		message_free(c, m);
 		return true;
 	}
-	if (m->kind == LARGE) {
+	credit_back(m);
+	if (m->asked) {
 		m->receive = receive;
-		message_set(receive, m);
+		rb_sim_message_set(receive, m);
 		m->event.from = nic->process->rank;
 		m->event.to = sender_of(m)->process->rank;
-		m->event.fire = large_granted;
+		m->event.fire = asked_granted;
 		rb_sim_event_set(c, &m->event, rb_deadline(c->now_ns, travel_ns(c, m)));
 		return false;
 	}
-	if (m->kind == EAGER && !m->hollow)
+	if (!m->put && !m->hollow)
 		rb_sim_message_copy(c, receive->buffer, m->data, m->size_bytes);
 	nic->ep->bytes_received += m->size_bytes;
 	receive->status = RUBATO_OK;
@@ -577,7 +388,7 @@ static bool meet(struct rb_sim_nic *nic, struct rb_request *receive, struct mess
 }
 
 /* A put's data; false: there is no such memory. */
-static bool put_lands(struct rb_sim_nic *nic, struct message *m)
+static bool put_lands(struct rb_sim_nic *nic, struct rb_sim_message *m)
 {
 	void *to = rb_sim_memory(nic->ep, m->region, m->offset, m->put_bytes);
 
@@ -597,15 +408,15 @@ static bool put_lands(struct rb_sim_nic *nic, struct message *m)
 	return true;
 }
 
-static void deliver(struct rb_sim_cluster *c, struct message *m)
+static void deliver(struct rb_sim_cluster *c, struct rb_sim_message *m)
 {
 	struct rb_sim_nic *nic = receiver_of(m);
-	struct link *l = m->link;
+	struct rb_sim_link *l = m->link;
 	uint32_t sender = m->sender;
 	struct rb_request *receive;
 
 	rb_sim_trace(c, RB_SIM_TRACE_ARRIVE, sender_of(m)->process->rank, process_of(m)->rank,
-		     m->size_bytes + m->put_bytes, tag_word(m->tag));
+		     m->size_bytes + m->put_bytes, rb_sim_tag_word(m->tag));
 	link_remove(m);
 	m->landed = true;
 	link_append(&l->landed, &l->landed_last, m);
@@ -613,13 +424,13 @@ static void deliver(struct rb_sim_cluster *c, struct message *m)
 		message_drop(c, m);
 		return;
 	}
-	if (m->kind == PUT && !put_lands(nic, m)) {
+	if (m->put && !put_lands(nic, m)) {
 		message_free(c, m);
 		return;
 	}
-	receive = table_take_receive(nic, m->sender, m->tag);
+	receive = rb_sim_table_take_receive(nic, m->sender, m->tag);
 	if (receive == NULL) {
-		table_add_arrival(nic, m);
+		rb_sim_table_add_arrival(nic, m);
 		if (rb_tag_is_probe(m->tag)) /* For who sleeps; others look by themselves. */
 			rb_sim_news(nic->member);
 	} else if (meet(nic, receive, m)) {
@@ -631,9 +442,9 @@ static void deliver(struct rb_sim_cluster *c, struct message *m)
 
 static void arrives(struct rb_sim_cluster *c, struct rb_sim_event *event)
 {
-	struct message *m = (struct message *)event;
-	struct link *l = m->link;
-	uint64_t wire_bytes = m->kind == LARGE ? 0 : m->size_bytes + m->put_bytes;
+	struct rb_sim_message *m = (struct rb_sim_message *)event;
+	struct rb_sim_link *l = m->link;
+	uint64_t wire_bytes = m->asked ? m->first_bytes : m->size_bytes + m->put_bytes;
 
 	if (!message_through(c, m, wire_bytes))
 		return;
@@ -662,36 +473,74 @@ static bool post_begin(struct rb_sim_nic *nic, struct rb_request *r, enum rb_req
 	return true;
 }
 
-static void post_message(struct rb_sim_nic *nic, struct rb_request *r, enum message_kind kind,
-			 bool copy)
+/* NULL: the request is over. */
+static struct rb_sim_message *message_post(struct rb_sim_nic *nic, struct rb_request *r, bool put,
+					   bool copy)
 {
 	struct rb_sim_cluster *c = nic->process->cluster;
-	bool full = copy && !rb_hollow(r->buffer);
-	struct message *m = message_new(nic, r, kind, full ? r->size_bytes : 0);
+	struct rb_sim_message *m = message_new(nic, r, put, copy);
 
 	if (m == NULL) {
 		request_end(r, RUBATO_ERR_MEMORY);
-		return;
+		return NULL;
 	}
 	nic->ep->bytes_sent += r->size_bytes;
 	if (m->sender != m->receiver) {
 		c->result.messages++;
 		c->result.message_bytes += r->size_bytes;
 	}
-	message_depart(c, m, kind == LARGE ? 0 : r->size_bytes, arrives);
-	if (copy) {
-		request_end(r, RUBATO_OK);
-		return;
-	}
+	return m;
+}
+
+/* The message needs the request until it is done. */
+static void message_holds(struct rb_sim_nic *nic, struct rb_sim_message *m, struct rb_request *r)
+{
 	m->request = r;
-	message_set(r, m);
+	rb_sim_message_set(r, m);
 	pending_add(nic, r);
 }
 
-void rb_sim_send(struct rb_sim_nic *nic, struct rb_request *r)
+/* All but what a copy holds has left: the source is free. */
+static void mostly_left(struct rb_sim_cluster *c, struct rb_sim_event *event)
 {
-	struct link *l;
-	bool eager;
+	struct rb_sim_message *m = (struct rb_sim_message *)event;
+
+	if (m->request != NULL)
+		request_complete(sender_of(m), m->request, RUBATO_OK);
+	m->request = NULL;
+	event->fire = arrives;
+	rb_sim_event_set(c, event, m->arrive_ns);
+}
+
+static void send_ahead(struct rb_sim_cluster *c, struct rb_sim_message *m, uint64_t ready_ns)
+{
+	uint64_t left_ns = message_depart(c, m, m->size_bytes, ready_ns, arrives);
+	uint64_t copy_ns = wire_ns(c, m, (uint64_t)RB_SIM_PIECES_OUT * RB_SIM_PIECE_BYTES);
+
+	m->arrive_ns = m->event.time_ns;
+	m->event.fire = mostly_left;
+	rb_sim_event_set(c, &m->event, left_ns - (copy_ns < left_ns ? copy_ns : left_ns));
+}
+
+/* Its first piece announces it. */
+static void send_asked(struct rb_sim_cluster *c, struct rb_sim_message *m, uint64_t ready_ns)
+{
+	struct rb_sim_process *process = sender_of(m)->process;
+
+	m->asked = true;
+	m->first_bytes = m->ahead_bytes < RB_SIM_PIECE_BYTES ? m->ahead_bytes : RB_SIM_PIECE_BYTES;
+	(void)message_depart(c, m, m->first_bytes, ready_ns, arrives);
+	if (m->ahead_bytes > m->first_bytes)
+		card_of(process, message_near(m))->out_free_ns +=
+			wire_ns(c, m, m->ahead_bytes - m->first_bytes);
+}
+
+void rb_sim_send(struct rb_sim_nic *nic, struct rb_request *r, uint64_t ready_ns)
+{
+	struct rb_sim_cluster *c = nic->process->cluster;
+	struct rb_sim_message *m;
+	struct rb_sim_link *l;
+	struct rb_sim_way way;
 
 	if (!post_begin(nic, r, RB_REQUEST_SEND))
 		return;
@@ -700,13 +549,32 @@ void rb_sim_send(struct rb_sim_nic *nic, struct rb_request *r)
 		return;
 	}
 	l = link_to(nic, r->peer);
-	eager = r->size_bytes <= RB_SIM_EAGER_BYTES_MAX && l != NULL &&
-		l->unmatched_bytes + r->size_bytes <= RB_UNEXPECTED_BYTES_MAX;
-	post_message(nic, r, eager ? EAGER : LARGE, eager);
+	way = rb_sim_way_of(peer_near(nic, r->peer), r->size_bytes,
+			    l != NULL ? l->credit_bytes : 0);
+	m = message_post(nic, r, false, way.kind != RB_SIM_ASKED);
+	if (m == NULL)
+		return;
+	m->ahead_bytes = way.ahead_bytes;
+	m->credit_bytes = way.credit_bytes;
+	m->link->credit_bytes += way.credit_bytes;
+	if (way.kind == RB_SIM_COPIED) {
+		(void)message_depart(c, m, m->size_bytes, ready_ns, arrives);
+		request_end(r, RUBATO_OK);
+		return;
+	}
+	message_holds(nic, m, r);
+	if (way.kind == RB_SIM_AHEAD)
+		send_ahead(c, m, ready_ns);
+	else
+		send_asked(c, m, ready_ns);
 }
 
 void rb_sim_put(struct rb_sim_nic *nic, struct rb_request *r)
 {
+	struct rb_sim_cluster *c = nic->process->cluster;
+	bool copy = r->size_bytes <= RB_SIM_PUT_COPY_BYTES_MAX;
+	struct rb_sim_message *m;
+
 	if (!post_begin(nic, r, RB_REQUEST_PUT))
 		return;
 	if (member_of(nic, r->peer)->gone) {
@@ -719,20 +587,27 @@ void rb_sim_put(struct rb_sim_nic *nic, struct rb_request *r)
 		request_end(r, RUBATO_ERR_ARGUMENT);
 		return;
 	}
-	post_message(nic, r, PUT, r->size_bytes <= RB_SIM_EAGER_BYTES_MAX);
+	m = message_post(nic, r, true, copy);
+	if (m == NULL)
+		return;
+	(void)message_depart(c, m, m->put_bytes, c->now_ns, arrives);
+	if (copy)
+		request_end(r, RUBATO_OK);
+	else
+		message_holds(nic, m, r);
 }
 
 void rb_sim_recv(struct rb_sim_nic *nic, struct rb_request *r)
 {
 	const struct rb_sim_member *peer;
-	struct message *m;
-	struct link *l;
+	struct rb_sim_message *m;
+	struct rb_sim_link *l;
 
 	if (!post_begin(nic, r, RB_REQUEST_RECV))
 		return;
-	m = table_find_arrival(nic, r->peer, r->tag);
+	m = rb_sim_table_find_arrival(nic, r->peer, r->tag);
 	if (m != NULL) {
-		table_remove_arrival(nic, m);
+		rb_sim_table_remove_arrival(nic, m);
 		if (meet(nic, r, m))
 			request_end(r, r->status);
 		else
@@ -748,16 +623,16 @@ void rb_sim_recv(struct rb_sim_nic *nic, struct rb_request *r)
 		}
 	}
 	pending_add(nic, r);
-	table_add_receive(nic, r);
+	rb_sim_table_add_receive(nic, r);
 }
 
 /* Ends a pending request: nobody will look at its buffer again. */
 static void request_abandon(struct rb_sim_nic *nic, struct rb_request *r)
 {
 	struct rb_sim_cluster *c = nic->process->cluster;
-	struct message *m = message_of(r);
+	struct rb_sim_message *m = rb_sim_message_of(r);
 
-	message_set(r, NULL);
+	rb_sim_message_set(r, NULL);
 	if (r->kind != RB_REQUEST_RECV) {
 		if (m != NULL)
 			message_withdraw(c, m);
@@ -765,20 +640,20 @@ static void request_abandon(struct rb_sim_nic *nic, struct rb_request *r)
 	}
 	if (m == NULL) {
 		if (!nic->stopped)
-			table_remove_receive(nic, r);
+			rb_sim_table_remove_receive(nic, r);
 		return;
 	}
 	m->receive = NULL; /* As if they had not met. */
 	rb_sim_event_unset(c, &m->event);
-	table_add_arrival(nic, m);
+	rb_sim_table_add_arrival(nic, m);
 }
 
 void rb_sim_cancel(struct rb_sim_nic *nic, struct rb_request *r)
 {
-	if (r->backend[WHERE] == IN_DONE) {
+	if (r->backend[RB_SIM_WHERE] == IN_DONE) {
 		done_remove(nic, r);
 		request_end(r, r->status);
-	} else if (r->backend[WHERE] == IN_PENDING) {
+	} else if (r->backend[RB_SIM_WHERE] == IN_PENDING) {
 		pending_remove(nic, r);
 		request_abandon(nic, r);
 		request_end(r, RUBATO_ERR_CANCELLED);
@@ -802,7 +677,7 @@ bool rb_sim_collectable(const struct rb_sim_nic *nic)
 
 bool rb_sim_recall(struct rb_sim_nic *nic, struct rb_request *r)
 {
-	if (r->backend[WHERE] != IN_PENDING)
+	if (r->backend[RB_SIM_WHERE] != IN_PENDING)
 		return false;
 	rb_sim_cancel(nic, r);
 	r->state = RB_REQUEST_IDLE;
@@ -812,7 +687,8 @@ bool rb_sim_recall(struct rb_sim_nic *nic, struct rb_request *r)
 bool rb_sim_unmatched(const struct rb_sim_nic *nic, rb_unmatched_visit *visit, void *arg)
 {
 	for (uint32_t b = 0; b < nic->bucket_count && nic->kept_count > 0; b++)
-		for (const struct message *m = nic->buckets[b].arrivals; m != NULL; m = m->chain)
+		for (const struct rb_sim_message *m = nic->buckets[b].arrivals; m != NULL;
+		     m = m->chain)
 			if (visit(arg, m->sender, m->tag, &m->signature))
 				return true;
 	return false;
@@ -827,7 +703,7 @@ void rb_sim_describe(struct rb_sim_nic *nic, void (*line)(void *arg, const char 
 		(void)snprintf(text, sizeof(text), "%s %u tag %llx:%llx %zu bytes %s: %s",
 			       kinds[r->kind], r->peer, (unsigned long long)r->tag.call,
 			       (unsigned long long)r->tag.step, r->size_bytes,
-			       message_of(r) != NULL ? "under way" : "no message yet",
+			       rb_sim_message_of(r) != NULL ? "under way" : "no message yet",
 			       rb_signature_text(&r->signature, what, sizeof(what)));
 		line(arg, text);
 	}
@@ -848,7 +724,7 @@ rubato_status rb_sim_nic_open(struct rb_sim_member *member, struct rb_endpoint *
 		nic->process = process;
 		nic->link_capacity = LINKS_MIN;
 		nic->bucket_count = BUCKETS_MIN;
-		nic->links = calloc(LINKS_MIN, sizeof(struct link *));
+		nic->links = calloc(LINKS_MIN, sizeof(struct rb_sim_link *));
 		nic->buckets = calloc(BUCKETS_MIN, sizeof(*nic->buckets));
 		member->nic = nic;
 	}
@@ -878,12 +754,12 @@ void rb_sim_nic_stop(struct rb_sim_nic *nic)
 	if (nic->ep == NULL || nic->stopped)
 		return;
 	for (struct rb_request *r = nic->pending; r != NULL; r = r->next) {
-		struct message *m = message_of(r);
+		struct rb_sim_message *m = rb_sim_message_of(r);
 
 		if (m == NULL)
 			continue;
 		if (r->kind == RB_REQUEST_RECV) {
-			message_set(r, NULL);
+			rb_sim_message_set(r, NULL);
 			message_drop(c, m);
 		} else {
 			message_withdraw(c, m);
@@ -891,7 +767,7 @@ void rb_sim_nic_stop(struct rb_sim_nic *nic)
 	}
 	arrivals_drop(nic);
 	for (uint32_t i = 0; i < nic->bucket_count; i++)
-		nic->buckets[i] = (struct bucket) { NULL, NULL };
+		nic->buckets[i] = (struct rb_sim_bucket) { NULL, NULL };
 	nic->entry_count = 0;
 	nic->stopped = true;
 }
@@ -908,7 +784,7 @@ void rb_sim_nic_free(struct rb_sim_nic *nic)
 	if (nic == NULL)
 		return;
 	for (uint32_t i = 0; nic->links != NULL && i < nic->link_capacity; i++) {
-		struct link *l = nic->links[i];
+		struct rb_sim_link *l = nic->links[i];
 
 		while (l != NULL && l->flying != NULL)
 			message_free(nic->process->cluster, l->flying);
@@ -934,7 +810,7 @@ bool rb_sim_nic_at_work(const struct rb_sim_nic *nic)
 void rb_sim_nic_lost(struct rb_sim_nic *nic, uint32_t peer, bool failed)
 {
 	struct rb_sim_nic *other = member_of(nic, peer)->nic;
-	struct link *l = other != NULL ? *link_slot(other, nic->member->rank) : NULL;
+	struct rb_sim_link *l = other != NULL ? *link_slot(other, nic->member->rank) : NULL;
 	bool more = !failed && l != NULL && l->flying != NULL;
 
 	if (l != NULL)

@@ -130,10 +130,24 @@ void rb_sim_work(struct rb_sim_process *process, uint64_t busy_ns, uint64_t byte
 		return;
 	if (busy_ns > 0)
 		rb_sim_block(process, RB_SIM_WORKING, rb_deadline(c->now_ns, busy_ns));
-	if (bytes == 0 || !c->moves || process->ghost)
-		return;
-	flow_begin(process, bytes);
-	rb_sim_block(process, RB_SIM_WORKING, UINT64_MAX);
+	if (bytes > 0 && c->moves && !process->ghost) {
+		flow_begin(process, bytes);
+		rb_sim_block(process, RB_SIM_WORKING, UINT64_MAX);
+	}
+	process->quiet_ns = c->now_ns;
+}
+
+double rb_sim_rate_least(const struct rb_sim_process *process)
+{
+	const struct rb_sim_cluster *c = process->cluster;
+	const rubato_sim_costs *costs = &c->options.costs;
+	double share = costs->memory_bandwidth / c->nodes[process->node].rank_count;
+
+	if (!c->moves)
+		return 0;
+	return 1e-9 * (costs->core_bandwidth == 0 ? share
+		       : share == 0               ? costs->core_bandwidth
+						  : fmin(share, costs->core_bandwidth));
 }
 
 /* ---- Open and close ---- */
@@ -206,6 +220,7 @@ rubato_status rb_sim_nodes_open(struct rb_sim_cluster *c)
 		if (rank == first)
 			RB_TRY(node_open(c, &c->nodes[c->node_count++]));
 		process->node = c->node_count - 1;
+		c->nodes[process->node].rank_count++;
 		process->card =
 			costs->cards > 0
 				? &c->nodes[process->node].cards[(rank - first) % costs->cards]

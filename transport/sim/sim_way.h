@@ -1,0 +1,53 @@
+/*
+ * sim_way.h -- which way a message takes: how much of it leaves at once, and in which pieces, as
+ * the real transports have it (transport/ucx/ucx.h between nodes, transport/shm/ within one).
+ */
+#ifndef RB_TRANSPORT_SIM_WAY_H
+#define RB_TRANSPORT_SIM_WAY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "transport/transport.h"
+
+/* Between nodes: a frame; and of how many pieces a copy may be on its way out. */
+#define RB_SIM_PIECE_BYTES 65000u
+#define RB_SIM_PIECES_OUT 4u
+/* Within a node: one buffer; and from where on both ends make one copy. */
+#define RB_SIM_NODE_EAGER_BYTES_MAX 32768u
+#define RB_SIM_NODE_ATTACH_BYTES_MIN 131072u
+/* Puts between nodes: what is copied, so that its source is free at once. Guess. */
+#define RB_SIM_PUT_COPY_BYTES_MAX 16384u
+/* Of what one may send another that has no receive yet, what large messages leave to others. */
+#define RB_SIM_CREDIT_KEPT_BYTES (RB_UNEXPECTED_BYTES_MAX / 4)
+
+enum rb_sim_way_kind {
+	RB_SIM_COPIED, /* All leaves at once, from a copy: the send is done. */
+	RB_SIM_AHEAD,  /* All leaves at once; done when a copy of the rest is few pieces. */
+	RB_SIM_ASKED,  /* Some leaves at once, the rest when its receive is there. */
+};
+
+struct rb_sim_way {
+	enum rb_sim_way_kind kind;
+	uint64_t ahead_bytes;  /* Leave at once. */
+	uint64_t credit_bytes; /* They hold, until the message meets its receive. */
+};
+
+/* Of a message of so many bytes, where its pair's others hold credit for held_bytes. */
+struct rb_sim_way rb_sim_way_of(bool near, uint64_t size_bytes, uint64_t held_bytes);
+
+/* At least 1. */
+static inline uint64_t rb_sim_pieces(bool near, uint64_t size_bytes)
+{
+	if (near || size_bytes == 0)
+		return 1;
+	return (size_bytes - 1) / RB_SIM_PIECE_BYTES + 1;
+}
+
+/* The last of its pieces. */
+static inline uint64_t rb_sim_last_piece_bytes(bool near, uint64_t size_bytes)
+{
+	return size_bytes - (rb_sim_pieces(near, size_bytes) - 1) * RB_SIM_PIECE_BYTES;
+}
+
+#endif
