@@ -398,7 +398,6 @@ static rubato_status spend(struct program_rank *r)
 	}
 	if (r->rank == 0) {
 		program_send(r, &q[4], 1, 4, source, sizes[4]);
-		fprintf(stderr, "at %ld\n", (long)program_now(r));
 		ck_assert_int_eq(program_finish(r, &q[4]), RUBATO_OK);
 		return RUBATO_OK;
 	}

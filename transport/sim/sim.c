@@ -717,7 +717,7 @@ static bool sim_link(struct rb_endpoint *ep, uint32_t peer, struct rb_link *out)
 	out->latency_us = (double)(near ? o->node_latency_ns : o->latency_ns) / 1e3;
 	out->byte_us = 1e6 / (near ? o->node_bandwidth : o->bandwidth);
 	out->message_us = near ? 0 : (double)(o->costs.send_ns + o->costs.receive_ns) / 2e3;
-	out->copied_bytes = near ? 0 : RB_SIM_EAGER_BYTES_MAX;
+	out->copied_bytes = near ? 0 : 1e18; /* All. */
 	return true;
 }
 
