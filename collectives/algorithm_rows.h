@@ -124,6 +124,17 @@ ROW(RB_KIND_ALLREDUCE, "hierarchical_staged", 0, RB_CHANNEL_MAX / 2 - 2, LANES,
     COST(PHASES(.all = 2), MESSAGES(.all = 4), SENT(.share = 2), VECTORS(.share = 14)),
     .by_node = true, .slots_per_rank = true, .reductions = RB_REDUCTIONS_CHAINED)
 
+ROW(RB_KIND_ALLREDUCE, "hierarchical_halving", RB_SCHEDULE_MAPPED_BUFFERS, ANY, LANES_POWER,
+    allreduce_hierarchical_halving, "Rabenseifner 2004, in lanes over nodes",
+    COST(PHASES(.log = 2, .fold = 2), MESSAGES(.log = 4, .fold = 4), SENT(.share = 2, .fold = 2),
+	 REACH(HALVES), VECTORS(.share = 10, .fold = 6)),
+    .by_node = true, .staged = "hierarchical_halving_staged")
+ROW(RB_KIND_ALLREDUCE, "hierarchical_halving_staged", 0, ANY, LANES_POWER,
+    allreduce_hierarchical_halving_staged, "Rabenseifner 2004, in lanes over nodes",
+    COST(PHASES(.log = 2, .fold = 2), MESSAGES(.log = 4, .fold = 4), SENT(.share = 2, .fold = 2),
+	 REACH(HALVES), VECTORS(.share = 16, .fold = 6)),
+    .by_node = true, .slots_per_rank = true)
+
 ROW(RB_KIND_ALLREDUCE, "hierarchical_put", RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_PUT,
     RB_CHANNEL_MAX / 2 - 2, LANES, allreduce_hierarchical_put, LANED ", with puts",
     COST(PHASES(.one = 1, .all = 2), MESSAGES(.one = 2, .all = 6), SENT(.share = 2),

@@ -42,6 +42,8 @@ enum rb_blocks {
 	RB_BLOCKS_POWER,  /* As many as the largest power of two among the ranks. */
 	RB_BLOCKS_OTHERS, /* One per rank but the root. */
 	RB_BLOCKS_LANES,  /* One per node and lane: by_node/lanes.h. */
+	/* Per lane as many as the largest power of two among the nodes. */
+	RB_BLOCKS_LANES_POWER,
 };
 
 /* one + log * ceil(log2 n) + all * (n - 1) + share * (n - 1) / n, and fold where n is no power of

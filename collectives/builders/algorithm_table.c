@@ -85,6 +85,8 @@ uint32_t rb_algorithm_blocks(const struct rb_algorithm *algorithm, uint32_t rank
 		return rb_blocks_others(rank_count);
 	case RB_BLOCKS_LANES:
 		return nodes != NULL ? nodes->count * nodes->least : rank_count;
+	case RB_BLOCKS_LANES_POWER:
+		return nodes != NULL ? rb_power_below(nodes->count) * nodes->least : rank_count;
 	case RB_BLOCKS_ONE:
 		break;
 	}
