@@ -256,9 +256,10 @@ int main(int argc, char **argv)
 
 	for (int k = 0; argc > 1 && sim_commands[k] != NULL; k++)
 		if (strcmp(argv[1], sim_commands[k]) == 0)
-			return k == 3   ? sim_choice_command(argc - 1, argv + 1)
+			return k == 4   ? sim_campaign_command(argc - 1, argv + 1)
+			       : k == 3 ? sim_choice_command(argc - 1, argv + 1)
 			       : k == 2 ? laws_command(argc - 1, argv + 1)
 					: sim_relaxed_command(argc - 1, argv + 1, k == 1);
 	sim_options_read(argc, argv, &options);
-	return options.seeds > 0 ? sim_campaign(&options) : sim_table(&options);
+	return sim_table(&options);
 }

@@ -5,4 +5,4 @@
 # usage: campaign.sh RUBATO-SIM FIRST_SEED SEEDS
 seeds=$3
 [[ ${TEST_LENGTH-normal} == short ]] && seeds=$((seeds / 50))
-exec "$1" allreduce --seeds "$seeds" --seed "$2"
+exec "$1" campaign --seeds "$seeds" --seed "$2"

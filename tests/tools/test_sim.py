@@ -194,12 +194,12 @@ class Faults(unittest.TestCase):
 
 class Campaign(unittest.TestCase):
     def test_seeds_pass(self):
-        first = sim("allreduce", "--seed", "1000", "--seeds", "25", "--json", "-")
+        first = sim("campaign", "--seed", "1000", "--seeds", "25", "--json", "-")
         self.assertEqual(first.returncode, 0, first.stderr)
         found = json.loads(first.stdout)
         self.assertEqual((found["seeds"], found["failed"]), (25, 0))
         self.assertGreater(sum(found["faults_fired"].values()), 0)
-        again = sim("allreduce", "--seed", "1000", "--seeds", "25", "--json", "-")
+        again = sim("campaign", "--seed", "1000", "--seeds", "25", "--json", "-")
         self.assertEqual(first.stdout, again.stdout)
 
 
@@ -220,6 +220,10 @@ class Options(unittest.TestCase):
             allreduce --faults freeze:9@1ms+1ms
             allreduce --algorithm best
             reduce -r 8
+            allreduce --seeds 5
+            campaign allreduce
+            campaign --seeds 5 --algorithm ring
+            campaign --ranks 4
             allreduce --unknown"""
         for words in [[], *map(str.split, lines.splitlines())]:
             done = sim(*words)

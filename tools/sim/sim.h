@@ -23,7 +23,8 @@
 #define SIM_NODES_MAX 64
 #define SIM_ALGORITHM_BYTES 64
 
-extern const char *const sim_commands[]; /* NULL-terminated: partial, lagged, laws, choice. */
+extern const char
+	*const sim_commands[]; /* NULL-terminated: partial, lagged, laws, choice, campaign. */
 
 struct sim_options {
 	enum operation op;
@@ -37,7 +38,6 @@ struct sim_options {
 	struct skew skew;
 	char algorithm[SIM_ALGORITHM_BYTES]; /* A name or "auto". */
 	char json[PATH_MAX];                 /* Empty: none. */
-	uint64_t seeds;                      /* 0: no campaign. */
 	bool reorder;                        /* As cluster has it. */
 	bool helped;
 	int argc;
@@ -79,13 +79,12 @@ rubato_status sim_call_make(rubato_comm *comm, const struct sim_call *call, void
 /* Of the output, where this rank has one that all ranks (with one) share; else 0. */
 uint64_t sim_call_digest(rubato_comm *comm, const struct sim_call *call, const void *out);
 
-/* Runs options->seeds seeds from options->cluster.seed. The exit status. */
-int sim_campaign(const struct sim_options *options);
 /* Measures sizes and prints the table. The exit status. */
 int sim_table(const struct sim_options *options);
 /* The commands partial and lagged: argv[0] is the word. The exit status. */
 int sim_relaxed_command(int argc, char **argv, bool lagged);
-/* The command choice: likewise. */
+/* The commands choice and campaign: likewise. */
 int sim_choice_command(int argc, char **argv);
+int sim_campaign_command(int argc, char **argv);
 
 #endif

@@ -166,13 +166,30 @@ static bool trial_fails(uint64_t seed, rubato_sim_result *result, uint32_t *faul
 	return fails;
 }
 
-int sim_campaign(const struct sim_options *options)
+struct campaign_options {
+	uint64_t seed, seeds;
+	char json[PATH_MAX];
+};
+
+#define AT(member) offsetof(struct campaign_options, member)
+
+static const struct option rows[] = {
+	{ "seed", 0, OPTION_U64, AT(seed), "N", .max = UINT64_MAX, .preset = "0",
+	  .help = "the first" },
+	{ "seeds", 0, OPTION_U64, AT(seeds), "N", .min = 1, .max = 1000000000, .preset = "1000",
+	  .help = "how many" },
+	{ "json", 0, OPTION_TEXT, AT(json), "FILE", .max = PATH_MAX,
+	  .help = "results for programs; - is standard output, then without the line" },
+	{ 0 },
+};
+
+static int campaign(const struct campaign_options *options)
 {
 	uint64_t failed = 0, events = 0, fired[RUBATO_SIM_CUT + 1] = { 0 };
 	char text[512];
 
 	for (uint64_t i = 0; i < options->seeds; i++) {
-		uint64_t seed = options->cluster.seed + i;
+		uint64_t seed = options->seed + i;
 		rubato_sim_result result;
 		uint32_t kind;
 
@@ -186,9 +203,9 @@ int sim_campaign(const struct sim_options *options)
 	if (options->json[0] != '\0') {
 		json_t *json = json_pack(
 			"{s:s,s:o,s:I,s:I,s:I,s:{s:I,s:I}}", "version", rubato_version(), "seed",
-			results_whole(options->cluster.seed), "seeds", (json_int_t)options->seeds,
-			"failed", (json_int_t)failed, "events", (json_int_t)events, "faults_fired",
-			"freeze", (json_int_t)fired[RUBATO_SIM_FREEZE], "cut",
+			results_whole(options->seed), "seeds", (json_int_t)options->seeds, "failed",
+			(json_int_t)failed, "events", (json_int_t)events, "faults_fired", "freeze",
+			(json_int_t)fired[RUBATO_SIM_FREEZE], "cut",
 			(json_int_t)fired[RUBATO_SIM_CUT]);
 
 		if (!results_write(options->json, json))
@@ -200,4 +217,25 @@ int sim_campaign(const struct sim_options *options)
 			     options->seeds, failed, events, fired[RUBATO_SIM_FREEZE],
 			     fired[RUBATO_SIM_CUT]);
 	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+int sim_campaign_command(int argc, char **argv)
+{
+	static struct campaign_options o; /* Large. */
+	const struct option_table tables[] = { { .rows = rows, .to = &o }, { 0 } };
+	const struct options options = {
+		.program = SIM,
+		.usage = "campaign [options]",
+		.about = "Runs many seeds. Each draws ranks, a network, costs, a program of all "
+			 "operations with sizes and\nskew, and perhaps one fault that delays; it "
+			 "must end with right values, equal bits on all ranks,\nand the same "
+			 "again.\n",
+		.notes = "",
+		.tables = tables,
+	};
+
+	(void)options_read(&options, argc, argv);
+	if (o.json[0] != '\0' && !results_writable(o.json))
+		option_fail(SIM, "--json: cannot write there");
+	return campaign(&o);
 }

@@ -9,7 +9,7 @@
 #include "programs/results.h"
 #include "tools/sim/sim.h"
 
-const char *const sim_commands[] = { "partial", "lagged", "laws", "choice", NULL };
+const char *const sim_commands[] = { "partial", "lagged", "laws", "choice", "campaign", NULL };
 
 static const char about[] =
 	"Runs OP on a simulated cluster, in virtual time, and checks every element of every "
@@ -149,9 +149,9 @@ static void options_fit(struct sim_options *options)
 	sim_faults_fit(options);
 	skew_fit(SIM, &options->skew, options->cluster.rank_count);
 	options->skew.seed = options->cluster.seed;
-	if (options->helped && (options->op != OP_ALLREDUCE || options->seeds > 0 ||
-				strcmp(options->algorithm, "auto") != 0))
-		option_fail(SIM, "--helped: of allreduce, without --algorithm and --seeds");
+	if (options->helped &&
+	    (options->op != OP_ALLREDUCE || strcmp(options->algorithm, "auto") != 0))
+		option_fail(SIM, "--helped: of allreduce, without --algorithm");
 	if (options->op == OP_BARRIER)
 		options->begin_bytes = options->end_bytes = 0;
 }
@@ -197,9 +197,6 @@ static const struct option rows[] = {
 	  .preset = "5", .help = "timed calls" },
 	{ "seed", 0, OPTION_U64, AT(cluster.seed), "N", .max = UINT64_MAX, .preset = "0",
 	  .help = "of jitter, order and skew" },
-	{ "seeds", 0, OPTION_U64, AT(seeds), "N", .min = 1, .max = 1000000000,
-	  .help = "a campaign instead: N seeds from --seed on, each with random ranks, network, "
-		  "sizes, skew and delays, each run twice" },
 	{ 0 },
 };
 
