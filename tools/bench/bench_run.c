@@ -8,7 +8,7 @@
 #include "programs/launch.h"
 #include "tools/bench/bench.h"
 
-#define SLICES 4 /* Of a case's iterations, where peers take turns. */
+#define SLICES 16 /* Of a case's iterations, where peers take turns. */
 
 struct call {
 	struct operation_call made;
@@ -44,7 +44,7 @@ static void *memory(size_t size_bytes)
 	return memory;
 }
 
-int bench_start(uint32_t rank_count, int (*rank_main)(void *arg, int line_fd), void *arg)
+int bench_start(uint32_t rank_count, bool bind, int (*rank_main)(void *arg, int line_fd), void *arg)
 {
 	if (rank_count == 0)
 		return rank_main(arg, -1);
@@ -54,6 +54,7 @@ int bench_start(uint32_t rank_count, int (*rank_main)(void *arg, int line_fd), v
 					       .rank_main = rank_main,
 					       .arg = arg,
 					       .rank_count = rank_count,
+					       .bind_cores = bind,
 					       .output = LAUNCH_ERROR_LINES });
 }
 
@@ -93,6 +94,7 @@ void bench_open(struct bench *bench, const struct bench_options *options)
 	bench->known->from = (bench->rank + bench->rank_count - 1) % bench->rank_count;
 	bench->counts = memory(bench->rank_count * sizeof(*bench->counts));
 	bench->times = memory(options->iterations * sizeof(double));
+	bench->means = memory(options->iterations * sizeof(double));
 	bench->all_times = memory(bench->rank_count * (size_t)options->iterations * sizeof(double));
 	bench->peers = options->peers;
 	bench_peers_open(&bench->peers, bench->comm);
@@ -110,6 +112,7 @@ void bench_close(struct bench *bench)
 	free(bench->known);
 	free(bench->counts);
 	free(bench->times);
+	free(bench->means);
 	free(bench->all_times);
 	bench_peers_close(&bench->peers);
 	rubato_comm *comm = bench->comm;
@@ -200,8 +203,8 @@ static double median(const double *sorted, uint32_t count)
 	return (sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
 }
 
-/* bench->all_times: [ranks][iterations]. */
-static void summarise(struct bench *bench, struct bench_result *result)
+/* bench->all_times: [ranks][iterations]. means: of each iteration, in their order. */
+static void summarise(struct bench *bench, struct bench_result *result, double *means)
 {
 	uint32_t count = bench->options->iterations, ranks = bench->rank_count;
 
@@ -217,6 +220,8 @@ static void summarise(struct bench *bench, struct bench_result *result)
 			}
 			bench->times[i] = slowest ? max : sum / ranks;
 		}
+		if (!slowest)
+			memcpy(means, bench->times, count * sizeof(double));
 		qsort(bench->times, count, sizeof(double), ascending);
 		if (slowest)
 			result->slowest_us = median(bench->times, count);
@@ -237,16 +242,24 @@ static rubato_status gather(struct bench *bench, uint64_t wrong, struct bench_re
 		status = rubato_allreduce(bench->comm, &own, &all, 1, RUBATO_INT64, RUBATO_SUM);
 	if (status != RUBATO_OK)
 		return status;
-	summarise(bench, result);
+	summarise(bench, result, bench->means);
 	result->wrong = (uint64_t)all;
 	return RUBATO_OK;
 }
 
-/* Iterations first .. end - 1, after the warm-up if they are the first. */
+/* Before iterations first .. end - 1: those of the case, or as many as bring back to the caches
+ * what another's turn took from them. */
+static uint32_t warmups_of(const struct bench_options *options, uint32_t first, uint32_t end)
+{
+	uint32_t again = end - first + 1;
+
+	return first == 0 || again > options->warmups ? options->warmups : again;
+}
+
 static rubato_status slice(struct bench *bench, const struct bench_case *what, struct call *call,
 			   uint32_t first, uint32_t end, uint64_t *wrong)
 {
-	uint32_t warmups = first == 0 ? bench->options->warmups : 0;
+	uint32_t warmups = warmups_of(bench->options, first, end);
 
 	for (uint32_t i = 0; i < warmups + end - first; i++) {
 		bench->known->number++;
@@ -281,7 +294,7 @@ static void peer_slice(struct bench *bench, const struct bench_case *what, struc
 		       struct led *led, uint32_t first, uint32_t end)
 {
 	const struct bench_options *options = bench->options;
-	uint32_t warmups = first == 0 ? options->warmups : 0, all = warmups + end - first;
+	uint32_t warmups = warmups_of(options, first, end), all = warmups + end - first;
 	struct peer_command command = { .root = options->root,
 					.in_place = what->in_place,
 					.iterations = all,
@@ -312,14 +325,23 @@ static bool led_open(const struct bench *bench, struct led *led)
 	return led->ran;
 }
 
+static uint32_t pieces_of(const struct bench_options *options)
+{
+	return options->iterations < SLICES ? options->iterations : SLICES;
+}
+
 static void led_close(struct bench *bench, struct led *led, struct bench_result *result)
 {
 	*result = (struct bench_result) { 0 };
 	if (led->ran) {
 		memcpy(bench->all_times, led->times,
 		       (size_t)bench->rank_count * bench->options->iterations * sizeof(double));
-		summarise(bench, result);
+		summarise(bench, result, led->slice);
 		result->wrong = led->wrong;
+		result->over = (struct ratio_figures) { NAN, NAN, NAN };
+		if (!ratio_figures(bench->means, led->slice, bench->options->iterations,
+				   pieces_of(bench->options), &result->over))
+			(void)fprintf(stderr, "%s: out of memory for a ratio\n", BENCH);
 	}
 	free(led->times);
 	free(led->slice);
@@ -330,7 +352,8 @@ static rubato_status slices(struct bench *bench, const struct bench_case *what, 
 			    struct bench_result *ours, struct bench_result *theirs)
 {
 	struct bench_peers *peers = &bench->peers;
-	uint32_t iterations = bench->options->iterations, pieces = peers->count > 0 ? SLICES : 1;
+	uint32_t iterations = bench->options->iterations,
+		 pieces = peers->count > 0 ? pieces_of(bench->options) : 1;
 	struct led led[PEERS_MAX] = { 0 };
 	rubato_status status = RUBATO_OK;
 	uint64_t wrong = 0;
@@ -342,8 +365,6 @@ static rubato_status slices(struct bench *bench, const struct bench_case *what, 
 		uint32_t first = (uint32_t)((uint64_t)iterations * k / pieces);
 		uint32_t end = (uint32_t)((uint64_t)iterations * (k + 1) / pieces);
 
-		if (first == end)
-			continue;
 		status = slice(bench, what, call, first, end, &wrong);
 		for (uint32_t p = 0; p < peers->count && status == RUBATO_OK; p++) {
 			if (peers->leading)

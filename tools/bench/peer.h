@@ -2,8 +2,11 @@
  * peer.h -- other libraries measured in the same run: rubato-bench --peer.
  *
  * Rank 0 of the benchmark starts each peer's ranks (mpirun, or one process a rank) and leads them
- * over a socket a rank: they sleep in read() while others are measured, as our ranks sleep while
- * they are. A command is a slice of iterations of one case; the answer is the time of each.
+ * over a socket a rank: they are stopped (SIGSTOP) while others are measured, and our ranks sleep
+ * while they are. A command is a slice of iterations of one case; the answer is the time of each.
+ *
+ * A rank's command line: SOCKET CPUS [RANKS]. CPUS is "-", or a list with commas between: rank i
+ * binds itself to the i-th, as ours is bound.
  */
 #ifndef TOOLS_PEER_H
 #define TOOLS_PEER_H

@@ -1,10 +1,11 @@
 /*
- * peer_mpi.c -- a rank of Open MPI or MPICH that rubato-bench leads: see peer.h. Built once with
- * each one's compiler. Values, barriers, and what is timed are rubato-bench's.
+ * peer_mpi.c -- a rank of an MPI library that rubato-bench leads: see peer.h. Built once for each,
+ * with ours or by tools/peers. Values, barriers, and what is timed are rubato-bench's.
  */
 #include <errno.h>
 #include <math.h>
 #include <mpi.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,6 @@
 #include <unistd.h>
 
 #include "programs/clock.h"
-#include "programs/options.h"
 #include "programs/skew.h"
 #include "tools/bench/peer.h"
 #include "tools/known/known.h"
@@ -53,12 +53,31 @@ static bool whole(int fd, void *bytes, size_t count, bool out)
 
 /* ---- What the command means ---- */
 
-/* Of NULL-terminated names; their count: it is none of them. */
-static uint32_t name_find(const char *const *names, const char *name)
+/* By name; where it is none of them, their count. */
+static enum operation operation_find(const char *name)
 {
 	uint32_t i = 0;
 
-	while (names[i] != NULL && strcmp(names[i], name) != 0)
+	while (operation_names[i] != NULL && strcmp(operation_names[i], name) != 0)
+		i++;
+	return (enum operation)i;
+}
+
+static uint32_t type_find(const char *name)
+{
+	uint32_t i = 0;
+
+	while (i < RUBATO_TYPE_COUNT && strcmp(rubato_type_name((rubato_type)i), name) != 0)
+		i++;
+	return i;
+}
+
+static uint32_t operator_find(const char *name)
+{
+	uint32_t i = 0;
+
+	while (i < RUBATO_OPERATOR_COUNT &&
+	       strcmp(rubato_operator_name((rubato_operator)i), name) != 0)
 		i++;
 	return i;
 }
@@ -77,11 +96,10 @@ static const char *command_fit(struct peer_rank *p)
 								      [RUBATO_MIN] = MPI_MIN,
 								      [RUBATO_PROD] = MPI_PROD };
 	const struct peer_command *c = &p->command;
-	enum operation op = (enum operation)name_find(operation_names, c->op);
-	uint32_t type = name_find(option_types(), c->type);
-	uint32_t reduction = name_find(option_operators(), c->reduction);
+	enum operation op = operation_find(c->op);
+	uint32_t type = type_find(c->type), reduction = operator_find(c->reduction);
 
-	if (op == OPERATION_COUNT)
+	if ((uint32_t)op == OPERATION_COUNT)
 		return "this operation is not measured with MPI";
 	if (c->count > INT32_MAX)
 		return "MPI takes no such count";
@@ -294,12 +312,29 @@ static bool hello(struct peer_rank *p, const char *path)
 	       whole(p->socket, &hello, sizeof(hello), true);
 }
 
+/* To the rank-th of "0,2,...". */
+static bool bind_core(const char *cpus, uint32_t rank)
+{
+	cpu_set_t set;
+
+	if (strcmp(cpus, "-") == 0)
+		return true;
+	for (; rank > 0 && cpus != NULL; rank--) {
+		cpus = strchr(cpus, ',');
+		cpus = cpus != NULL ? cpus + 1 : NULL;
+	}
+	CPU_ZERO(&set);
+	if (cpus != NULL)
+		CPU_SET(strtoul(cpus, NULL, 10), &set);
+	return sched_setaffinity(0, sizeof(set), &set) == 0;
+}
+
 int main(int argc, char **argv)
 {
 	static struct peer_rank p; /* Large. */
 	int rank, size;
 
-	if (argc != 2 || MPI_Init(&argc, &argv) != MPI_SUCCESS)
+	if (argc != 3 || MPI_Init(&argc, &argv) != MPI_SUCCESS)
 		return EXIT_FAILURE;
 	(void)MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	(void)MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -310,7 +345,8 @@ int main(int argc, char **argv)
 	p.known.from = (p.rank + p.rank_count - 1) % p.rank_count;
 	p.counts = calloc(p.rank_count, sizeof(*p.counts));
 	p.starts = calloc(p.rank_count, sizeof(*p.starts));
-	if (p.counts == NULL || p.starts == NULL || !hello(&p, argv[1]))
+	if (p.counts == NULL || p.starts == NULL || !bind_core(argv[2], p.rank) ||
+	    !hello(&p, argv[1]))
 		(void)MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
 	while (whole(p.socket, &p.command, sizeof(p.command), false) && !p.command.end)
 		if (p.command.magic != PEER_MAGIC || !answer(&p))

@@ -211,5 +211,5 @@ int main(int argc, char **argv)
 			if (strcmp(argv[i], bench_commands[k]) == 0)
 				return bench_relaxed(argc, argv, k == 1);
 	bench_options_read(argc, argv, &options);
-	return bench_start(options.rank_count, rank_main, &options);
+	return bench_start(options.rank_count, options.bound, rank_main, &options);
 }

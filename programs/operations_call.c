@@ -1,0 +1,38 @@
+/* operations_call.c -- calls an operation: what of operations.h needs the library. The ranks of
+ * other libraries do without it. */
+#include "programs/operations.h"
+
+rubato_status operation_call(rubato_comm *comm, const struct operation_call *c)
+{
+	switch (c->op) {
+	case OP_ALLREDUCE:
+		return rubato_allreduce(comm, c->in, c->out, c->count, c->type, c->reduction);
+	case OP_REDUCE_SCATTER:
+		return rubato_reduce_scatter(comm, c->in, c->out, c->count, c->type, c->reduction);
+	case OP_ALLGATHER:
+		return rubato_allgather(comm, c->in, c->out, c->count, c->type);
+	case OP_BROADCAST:
+		return rubato_broadcast(comm, c->out, c->count, c->type, c->root);
+	case OP_REDUCE:
+		return rubato_reduce(comm, c->in, c->out, c->count, c->type, c->reduction, c->root);
+	case OP_ALLTOALL:
+		return rubato_alltoall(comm, c->in, c->out, c->count, c->type);
+	case OP_GATHER:
+		return rubato_gather(comm, c->in, c->out, c->count, c->type, c->root);
+	case OP_SCATTER:
+		return rubato_scatter(comm, c->in, c->out, c->count, c->type, c->root);
+	case OP_ALLGATHERV:
+		return rubato_allgatherv(comm, c->in, c->out, c->counts, NULL, c->type);
+	case OP_REDUCE_SCATTERV:
+		return rubato_reduce_scatterv(comm, c->in, c->out, c->counts, NULL, c->type,
+					      c->reduction);
+	case OP_ALLTOALLV:
+		return rubato_alltoallv(comm, c->in, c->counts, NULL, c->out, c->counts, NULL,
+					c->type);
+	case OP_BARRIER:
+		return rubato_barrier(comm);
+	case OP_SENDRECV:
+		break;
+	}
+	return RUBATO_ERR_ARGUMENT;
+}
