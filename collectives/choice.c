@@ -21,9 +21,12 @@
 #define NETWORK_MESSAGE_US 1.0 /* Guess: likewise, through layers of a network not measured. */
 #define BYTE_US 0.00004        /* Measured: 25 GB/s a pass, while the vectors fit the cache. */
 
-#define ALIGN_BYTES 64                 /* A cache line: no two ranks write one. */
-#define ALIGN_FROM_BYTES 4096          /* Per block; below it even shares matter more. */
-#define STAGED_CHUNK_BYTES (64u << 10) /* Guess: every rank's slots fit in the cache together. */
+#define ALIGN_BYTES 64        /* A cache line: no two ranks write one. */
+#define ALIGN_FROM_BYTES 4096 /* Per block; below it even shares matter more. */
+/* Measured, docs/performance.md, "Plain buffers": the longer the chunks of staged forms, the less
+ * ranks wait for each other. Many ranks have shorter ones, for the sake of their scratch. */
+#define STAGED_CHUNK_BYTES_MIN (64u << 10)
+#define STAGED_SCRATCH_BYTES (1u << 20) /* Guess: half of a rank's slots. */
 
 #define MIDDLING_BYTES                                                                             \
 	(64u << 10) /* Guess: a block of an alltoallv, which nobody knows in advance. */
@@ -112,6 +115,13 @@ static uint64_t chain_chunk_bytes(const struct rb_choice_facts *facts, const str
 	return chunk_bytes;
 }
 
+static uint64_t staged_chunk_max(const struct rb_choice_facts *facts)
+{
+	uint64_t share = STAGED_SCRATCH_BYTES / facts->rank_count;
+
+	return share > STAGED_CHUNK_BYTES_MIN ? share : STAGED_CHUNK_BYTES_MIN;
+}
+
 static uint64_t chunk_elements(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
 			       uint64_t count, uint32_t element_bytes)
 {
@@ -120,8 +130,8 @@ static uint64_t chunk_elements(const struct rb_choice_facts *facts, const struct
 	if (has_network(facts) && facts->network.eager_bytes > 0 && !(a->flags & RB_SCHEDULE_PUT) &&
 	    (double)bytes > facts->network.eager_bytes)
 		bytes = (uint64_t)facts->network.eager_bytes / ALIGN_BYTES * ALIGN_BYTES;
-	if (a->flags & RB_SCHEDULE_MAPPED_SCRATCH && bytes > STAGED_CHUNK_BYTES)
-		bytes = STAGED_CHUNK_BYTES;
+	if (a->flags & RB_SCHEDULE_MAPPED_SCRATCH && bytes > staged_chunk_max(facts))
+		bytes = staged_chunk_max(facts);
 	uint32_t pieces = pieces_of(facts, a);
 
 	if (pieces > 0)
