@@ -20,6 +20,7 @@ struct rb_node_speed {
 	 * other. */
 	double memory_byte_us;
 	double work_us; /* A piece of copying or reducing takes so much besides its bytes. */
+	double turn_us; /* Of a core, from one rank to another; 0: not known. */
 };
 
 #endif

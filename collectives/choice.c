@@ -6,7 +6,7 @@
  * A phase is a wait for other ranks, a message the processor's work for one, a byte one pass of
  * memory over it. Where ranks share cores all three take as many times longer as there are ranks a
  * core, and a phase moreover a turn of the scheduler for each of them. The constants are of one
- * shared-memory machine; what counts is where the curves cross.
+ * shared-memory machine, where no profile says other ones; what counts is where the curves cross.
  *
  * Between nodes, latency and bandwidth are what was measured when the communicator was made. A
  * phase that crosses takes the latency; what the ranks of a node send to others goes through its
@@ -280,19 +280,32 @@ static double network_us(const struct rb_choice_facts *facts, const struct rb_al
 	       together_us(card_us, rank_us, first);
 }
 
+/* Of a pass over memory, with so many ranks a core: all that share a memory have a part of it. */
+static double byte_us(const struct rb_choice_facts *facts, double crowd)
+{
+	double core = facts->node.core_byte_us > 0 ? facts->node.core_byte_us : BYTE_US;
+	double memory = facts->node.memory_byte_us * facts->host_ranks;
+
+	return crowd * core > memory ? crowd * core : memory;
+}
+
 static double predict_us(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
 			 uint64_t count, uint32_t element_bytes)
 {
 	struct work work = work_of(facts, a, count, element_bytes);
 	double crowd = facts->cores > 0 ? (double)facts->host_ranks / facts->cores : 1;
-	double phase_us = PHASE_US + (crowd > 1 ? TURN_US * crowd : 0);
+	double turn_us = facts->node.turn_us > 0 ? facts->node.turn_us : TURN_US;
+	double near_us = facts->node.latency_us > 0 ? facts->node.latency_us : PHASE_US;
+	double phase_us = near_us + (crowd > 1 ? turn_us * crowd : 0);
 
 	if (crowd < 1)
 		crowd = 1;
-	double message_us = is_measured(facts)   ? facts->network.message_us
-			    : has_network(facts) ? NETWORK_MESSAGE_US
-						 : MESSAGE_US;
-	double rank_us = crowd * (work.messages * message_us + work.moved_bytes * BYTE_US);
+	double message_us = is_measured(facts)           ? facts->network.message_us
+			    : has_network(facts)         ? NETWORK_MESSAGE_US
+			    : facts->node.message_us > 0 ? facts->node.message_us
+							 : MESSAGE_US;
+	double rank_us =
+		crowd * work.messages * message_us + work.moved_bytes * byte_us(facts, crowd);
 
 	if (has_network(facts))
 		return network_us(facts, a, &work, phase_us, rank_us);

@@ -117,8 +117,12 @@ static void apart_add(struct line *line, const struct view *v, enum rb_kind kind
 }
 
 /* What the prediction rests on, where ranks do not all share memory. */
-static void nodes_add(struct line *line, const struct rb_choice_facts *facts)
+static void nodes_add(struct line *line, const struct rubato_comm *comm)
 {
+	const struct rb_choice_facts *facts = &comm->choices.facts;
+
+	if (comm->origin.profiled)
+		line_add(line, "; from profile %s", comm->config.profile.text);
 	if (facts->nodes == NULL || facts->nodes->count == 1)
 		return;
 	line_add(line, "; %u nodes", facts->nodes->count);
@@ -127,6 +131,8 @@ static void nodes_add(struct line *line, const struct rb_choice_facts *facts)
 	if (facts->network.latency_us > 0)
 		line_add(line, ", %.1f us and %.3g GB/s between them", facts->network.latency_us,
 			 facts->network.byte_us > 0 ? 1e-3 / facts->network.byte_us : 0.0);
+	if (facts->network.latency_us > 0 && comm->origin.measured)
+		line_add(line, ", measured at creation");
 	if (facts->put)
 		line_add(line, ", puts %s", facts->puts_between ? "good" : "by messages");
 }
@@ -162,7 +168,7 @@ rubato_status rubato_explain(rubato_comm *comm, const char *operation, uint64_t 
 	if (choice.staged != choice.algorithm && v.wire == RUBATO_WIRE_SAME)
 		line_add(&line, "; %s where a buffer is plain", rb_algorithms[choice.staged].name);
 	apart_add(&line, &v, kind, &choice);
-	nodes_add(&line, &comm->choices.facts);
+	nodes_add(&line, comm);
 	others_add(&line, &v, kind, choice.algorithm);
 	return RUBATO_OK;
 }

@@ -154,14 +154,20 @@ static rubato_status link_measure(struct rubato_comm *comm, uint64_t deadline_ns
 	return RUBATO_OK;
 }
 
-/* What the transport knows of the way to the first rank of another node. */
-static bool link_known(const struct rubato_comm *comm, struct rb_link *link)
+/* The first rank of another node. */
+static uint32_t other_find(const struct rubato_comm *comm)
 {
 	const struct rb_nodes *nodes = &comm->choices.nodes;
-	uint32_t other = rb_node_rank(nodes, nodes->node_of[comm->engine.rank] == 0 ? 1 : 0, 0);
+
+	return rb_node_rank(nodes, nodes->node_of[comm->engine.rank] == 0 ? 1 : 0, 0);
+}
+
+/* What the transport knows of the way to it. */
+static bool link_known(const struct rubato_comm *comm, struct rb_link *link)
+{
+	uint32_t other = other_find(comm);
 	struct rb_endpoint *ep = rb_engine_endpoint(&comm->engine, other);
 
-	link->eager_bytes = ep->ops->eager_bytes;
 	return ep->ops->link != NULL && ep->ops->link(ep, other, link);
 }
 
@@ -181,7 +187,8 @@ static bool is_good(const struct speeds *s)
 	       is_rate(s->network.message_us) && is_rate(s->network.eager_bytes) &&
 	       is_rate(s->network.copied_bytes) && is_rate(s->node.latency_us) &&
 	       is_rate(s->node.message_us) && is_rate(s->node.core_byte_us) &&
-	       is_rate(s->node.memory_byte_us) && is_rate(s->node.work_us);
+	       is_rate(s->node.memory_byte_us) && is_rate(s->node.work_us) &&
+	       is_rate(s->node.turn_us);
 }
 
 static rubato_status speeds_find(struct rubato_comm *comm, uint64_t deadline_ns,
@@ -194,9 +201,14 @@ static rubato_status speeds_find(struct rubato_comm *comm, uint64_t deadline_ns,
 	*speeds = (struct speeds) { comm->origin.network, comm->origin.node };
 	if (speeds->node.latency_us == 0 && own->ops->node_speed != NULL)
 		(void)own->ops->node_speed(own, &speeds->node);
-	if (nodes->count == 1 || speeds->network.latency_us != 0 ||
-	    link_known(comm, &speeds->network) || nodes->node_of[me] >= 2 ||
-	    nodes->place_of[me] != 0)
+	if (nodes->count == 1)
+		return RUBATO_OK;
+	speeds->network.eager_bytes =
+		rb_engine_endpoint(&comm->engine, other_find(comm))->ops->eager_bytes;
+	if (speeds->network.latency_us != 0 || link_known(comm, &speeds->network))
+		return RUBATO_OK;
+	comm->origin.measured = true;
+	if (nodes->node_of[me] >= 2 || nodes->place_of[me] != 0)
 		return RUBATO_OK;
 	return link_measure(comm, deadline_ns, &speeds->network);
 }
@@ -210,8 +222,10 @@ rubato_status rb_links_agree(struct rubato_comm *comm, struct rb_bootstrap *boot
 	const size_t *bytes;
 
 	/* On one machine nothing is measured; a simulated node knows. */
-	if (comm->choices.nodes.count == 1 && !rb_engine_time_is_virtual(&comm->engine))
+	if (comm->choices.nodes.count == 1 && !rb_engine_time_is_virtual(&comm->engine)) {
+		facts->node = comm->origin.node;
 		return RUBATO_OK;
+	}
 	RB_TRY(speeds_find(comm, deadline_ns, &speeds));
 	RB_TRY(bootstrap->allgather(bootstrap, &speeds, sizeof(speeds), &blobs, &bytes,
 				    deadline_ns));

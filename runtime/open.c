@@ -23,11 +23,12 @@
 #include "runtime/startup/crowd.h"
 #include "runtime/startup/host.h"
 #include "runtime/startup/interfaces.h"
+#include "runtime/startup/profile.h"
 #include "runtime/startup/quota.h"
 #include "runtime/unmatched.h"
 
 #define UNREACHED 0xffu /* In opening.route. */
-#define AGREED_WORDS 4  /* version, chunk, algorithm names, transport names */
+#define AGREED_WORDS 5  /* version, chunk, algorithm names, transport names, profile */
 /* What stands before the address: agreed words, host, group, cores, the address's bytes. */
 #define BLOB_HEAD_BYTES (8 * AGREED_WORDS + 8 + 8 + 8 * RB_CPU_WORDS + 4 + 4)
 _Static_assert(BLOB_HEAD_BYTES + RB_ADDRESS_BYTES_MAX <= RB_BLOB_BYTES_MAX, "an address fits");
@@ -114,6 +115,24 @@ static void endpoint_open(struct opening *o, uint32_t i)
 
 /* ---- Exchanges: settings, and one transport's addresses at a time ---- */
 
+/* What a profile says must be the same for all: it decides what is measured, and they choose by
+ * it. */
+static uint64_t profile_hash(const struct rb_setup *setup)
+{
+	const double said[] = { setup->network.latency_us,  setup->network.byte_us,
+				setup->network.message_us,  setup->node.latency_us,
+				setup->node.message_us,     setup->node.core_byte_us,
+				setup->node.memory_byte_us, setup->node.work_us,
+				setup->node.turn_us };
+	uint64_t hash = setup->profiled, word;
+
+	for (size_t i = 0; setup->profiled && i < sizeof(said) / sizeof(said[0]); i++) {
+		memcpy(&word, &said[i], sizeof(word));
+		hash = rb_mix(hash + word);
+	}
+	return hash;
+}
+
 static void agreed_fill(struct opening *o)
 {
 	uint64_t names = 0;
@@ -125,12 +144,14 @@ static void agreed_fill(struct opening *o)
 	o->agreed[1] = o->comm->config.chunk.number;
 	o->agreed[2] = rb_text_hash(o->comm->config.algorithm.text);
 	o->agreed[3] = names;
+	o->agreed[4] = profile_hash(&o->comm->origin);
 }
 
 static rubato_status agreed_check(const struct opening *o, uint32_t rank, struct rb_wire *w)
 {
 	static const char *const names[AGREED_WORDS] = { "the library's version", "RUBATO_CHUNK",
-							 "RUBATO_ALGORITHM", "RUBATO_TRANSPORT" };
+							 "RUBATO_ALGORITHM", "RUBATO_TRANSPORT",
+							 "what RUBATO_PROFILE says" };
 
 	for (uint32_t i = 0; i < AGREED_WORDS; i++)
 		if (rb_wire_get_u64(w) != o->agreed[i])
@@ -471,6 +492,22 @@ static rubato_status facts_agree(struct opening *o)
 	return rb_facts_agree(o->comm, o->bootstrap, &here, o->deadline_ns);
 }
 
+/* A child has its parent's; the simulator knows better. */
+static rubato_status profile_find(struct opening *o)
+{
+	struct rb_setup *origin = &o->comm->origin;
+	const char *path = o->comm->config.profile.text;
+	struct rb_profile profile;
+
+	if (path[0] == '\0' || origin->profiled || o->setup->backend != NULL)
+		return RUBATO_OK;
+	RB_TRY(rb_profile_read(path, &profile));
+	origin->network = profile.network;
+	origin->node = profile.node;
+	origin->profiled = true;
+	return RUBATO_OK;
+}
+
 static rubato_status open_steps(struct opening *o)
 {
 	struct rubato_comm *comm = o->comm;
@@ -478,6 +515,7 @@ static rubato_status open_steps(struct opening *o)
 	RB_TRY(opening_allocate(o));
 	RB_TRY(oneshots_prepare(comm));
 	RB_TRY(background_place(o));
+	RB_TRY(profile_find(o));
 	RB_TRY(transports_list(o));
 	agreed_fill(o);
 	RB_TRY(routes_find(o));

@@ -20,6 +20,8 @@ struct rb_setup {
 	const struct rb_transport_ops *const *transports;
 	struct rb_link network;    /* Between nodes; latency 0: to be measured. */
 	struct rb_node_speed node; /* Likewise within one. */
+	bool profiled;             /* Of these is what a profile says (RUBATO_PROFILE), */
+	bool measured;             /* and what was measured when this, or a parent, was made. */
 	void *backend;             /* rb_transport_options.backend: the simulator's cluster. */
 };
 
