@@ -124,6 +124,9 @@ int bench_start(uint32_t rank_count, bool bind, int (*rank_main)(void *arg, int 
 /* The operations partial and lagged. */
 int bench_relaxed(int argc, char **argv, bool lagged);
 
+/* With --tune: a profile of this job's links and memory. */
+int bench_tune(int argc, char **argv);
+
 /* ---- Output ---- */
 
 struct bench_output {

@@ -23,7 +23,9 @@ static const char notes[] =
 	"mod 5 (allgatherv, reduce_scatterv: a = 0). The inputs are written anew before each "
 	"call.\n"
 	"A peer's row ends with our time over its: the ratio of the medians, out of place and in\n"
-	"place, and in brackets its 95 % interval, a bootstrap over 16 turns of each.\n";
+	"place, and in brackets its 95 % interval, a bootstrap over 16 turns of each.\n"
+	"\n"
+	"rubato-bench --tune FILE [-n N] writes a profile of links and memory: --tune --help.\n";
 
 /* What can travel in fewer bits. */
 static void wire_fit(const struct bench_options *options)

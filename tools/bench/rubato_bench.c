@@ -210,6 +210,9 @@ int main(int argc, char **argv)
 		for (int k = 0; bench_commands[k] != NULL; k++)
 			if (strcmp(argv[i], bench_commands[k]) == 0)
 				return bench_relaxed(argc, argv, k == 1);
+	for (int i = 1; i < argc; i++)
+		if (strncmp(argv[i], "--tune", 6) == 0 && (argv[i][6] == '\0' || argv[i][6] == '='))
+			return bench_tune(argc, argv);
 	bench_options_read(argc, argv, &options);
 	return bench_start(options.rank_count, options.bound, rank_main, &options);
 }

@@ -54,6 +54,12 @@ const struct option sim_network_rows[] = {
 	{ 0 },
 };
 
+/* Names that are for real jobs only. */
+static bool is_others(const char *name)
+{
+	return strcmp(name, "turn") == 0;
+}
+
 static const struct option *row_find(const char *name)
 {
 	for (const struct option *row = sim_network_rows; row->name != NULL; row++)
@@ -76,6 +82,8 @@ static bool line_read(char *line, void *to, struct option_error *error)
 	if (name == NULL)
 		return true;
 	row = row_find(name);
+	if (row == NULL && is_others(name))
+		return true;
 	if (row == NULL)
 		return option_refuse(error, "what is '%s'?", name);
 	if (value == NULL || strtok_r(NULL, blanks, &rest) != NULL)

@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""test_tune.py RUBATO-BENCH RUBATO-RUN RUBATO-SIM -- profiles: what --tune writes is read by the
+library and by the simulator, and ranks that read different ones are told so."""
+
+import os
+import pathlib
+import re
+import sys
+import tempfile
+import unittest
+
+from programs import main, run
+
+BENCH, RUN, SIM = sys.argv[1:4]
+del sys.argv[1:4]
+FEW = ["-w", 0, "-t", 1]
+NODE = ["node-latency", "node-send", "node-receive", "node-bandwidth", "memory-bandwidth"]
+LINK = ["latency", "bandwidth", "send", "receive"]
+
+
+class Profile(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def write(self, name, text):
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+    def tuned(self, *words):
+        """The lines of the profile, which are also what is printed, but for its first."""
+        path = self.folder / "tuned"
+        got = run(BENCH, "--tune", path, "--copy", "64K", *words)
+        self.assertEqual((got.returncode, got.stderr), (0, b""))
+        text = path.read_text()
+        self.assertEqual(got.stdout.decode(), text)
+        self.assertEqual(os.listdir(self.folder), ["tuned"])
+        return path, [line for line in text.splitlines() if line[0] != "#"]
+
+    def explained(self, words, **env):
+        got = run(BENCH, "allreduce", "-n", 2, "-b", 8, "-e", 8, "--explain", *FEW, *words,
+                  env=env)
+        self.assertEqual((got.returncode, got.stderr), (0, b""))
+        return re.search(r"allreduce: .*", got.stdout.decode())[0]
+
+    def both_read(self, path, words):
+        said = self.explained(words, RUBATO_PROFILE=str(path))
+        self.assertIn(f"; from profile {path}", said)
+        self.assertNotIn("measured at creation", said)
+        got = run(SIM, "allreduce", "-n", 4, "-e", "1K", "--profile", path)
+        self.assertEqual((got.returncode, got.stderr), (0, b""))
+        return said
+
+    def test_of_one_node(self):
+        path, lines = self.tuned("-n", 3)
+        names = [line.split()[0] for line in lines]
+        self.assertEqual(names, NODE + ["core-bandwidth", "turn"])
+        for line in lines:
+            self.assertGreater(float(re.match(r"\S+ ([0-9.]+)(us|GB/s)$", line)[1]), 0, line)
+        self.both_read(path, [])
+
+    def test_of_several_nodes(self):
+        if run(BENCH, "barrier", "-n", 2, "--transport", "tcp", *FEW).returncode != 0:
+            self.skipTest("no UCX here")
+        path, lines = self.tuned("-n", 3, "--transport", "tcp")
+        names = [line.split()[0] for line in lines]
+        self.assertEqual(names, LINK + ["core-bandwidth", "turn"])
+        said = self.both_read(path, ["--transport", "tcp"])
+        latency = float(lines[0].split()[1][:-2])
+        self.assertIn(f"; 2 nodes, {latency:.1f} us and ", said)
+        self.assertIn(", measured at creation", self.explained(["--transport", "tcp"]))
+
+    def test_predictions_follow(self):
+        slow = self.write("slow", "node-latency 1ms\nnode-send 1us\nnode-receive 1us\n")
+        predicted = [float(re.search(r"predicted ([0-9.]+) us", said)[1])
+                     for said in (self.explained([]),
+                                  self.explained([], RUBATO_PROFILE=str(slow)))]
+        self.assertLess(predicted[0], 1000)
+        self.assertGreaterEqual(predicted[1], 1000)
+
+    def test_ranks_must_read_the_same(self):
+        self.write("p0", "turn 1us # the same\n")
+        self.write("p1", "turn 1.0us\n")
+        self.write("p2", "turn 2us\n")
+        job = [RUN, "-n", 3, "sh", "-c"]
+        barrier = f"exec '{BENCH}' barrier -w 0 -t 1"
+        same = run(*job, f"RUBATO_PROFILE={self.folder}/p$((RUBATO_RANK % 2)) {barrier}")
+        self.assertEqual(same.returncode, 0, same.stderr)
+        got = run(*job, f"RUBATO_PROFILE={self.folder}/p$RUBATO_RANK {barrier}")
+        self.assertNotEqual(got.returncode, 0)
+        self.assertRegex(got.stderr.decode(),
+                         r"ranks (2 and [01]|[01] and 2) differ in what RUBATO_PROFILE says")
+        some = f"test $RUBATO_RANK = 1 || export RUBATO_PROFILE={self.folder}/p2"
+        got = run(*job, f"{some}; {barrier}")
+        self.assertRegex(got.stderr.decode(),
+                         r"ranks (1 and [02]|[02] and 1) differ in what RUBATO_PROFILE says")
+
+    def test_what_is_wrong_is_said(self):
+        bad = self.write("bad", "turn 1us\nturns 2us\n")
+        for path, why in (bad, "line 2: nothing is named turns"), ("/nonexistent", "No such file"):
+            got = run(BENCH, "barrier", "-n", 2, *FEW, env={"RUBATO_PROFILE": str(path)})
+            self.assertEqual(got.returncode, 1)
+            self.assertIn(f"RUBATO_PROFILE={path}", got.stderr.decode())
+            self.assertIn(why, got.stderr.decode())
+
+    def test_what_cannot_be_written_is_said(self):
+        got = run(BENCH, "--tune", self.folder / "none" / "profile", "-n", 2, "--copy", "64K")
+        self.assertEqual(got.returncode, 1)
+        self.assertIn("could not be written", got.stderr.decode())
+        kept = self.write("kept", "turn 1us\n")
+        self.assertEqual(run(BENCH, "--tune", kept, "--copy", "0", "-n", 2).returncode, 2)
+        self.assertEqual(kept.read_text(), "turn 1us\n")
+
+
+if __name__ == "__main__":
+    main()
