@@ -159,6 +159,62 @@ START_TEST(test_refused_to_sender)
 }
 END_TEST
 
+/* The sender claims a slice and is stopped there. */
+static void stopped_sender(struct conform_rank *r, uint8_t *buffer)
+{
+	struct rb_shm_joint *joint = &other(r)->out.ring->joints[0];
+	struct conform_request send;
+
+	conform_fill(buffer, BYTES, 7);
+	conform_send(r, &send, 1, 3, buffer, BYTES);
+	atomic_fetch_add(&joint->word, UINT64_C(1) << 16);
+	atomic_store(&r->shared->word[0], 1);
+	away_until(r, 1);
+	ck_assert_uint_ne(atomic_load(&joint->word) >> 47 & 1, 0);
+	ck_assert_uint_eq(atomic_load(&joint->word) >> 16 & 0xffff, 1);
+	conform_finish_ok(r, &send); /* The receiver wants no more. */
+}
+
+static void stopped_receiver(struct conform_rank *r, uint8_t *buffer)
+{
+	struct conform_request receive;
+	uint64_t begun_ns;
+
+	away_until(r, 0);
+	conform_recv(r, &receive, 0, 3, buffer, BYTES);
+	while (other(r)->receives.requests[0] == NULL || other(r)->receives.active != 0)
+		(void)conform_poll(r);
+	ck_assert_int_eq(receive.request.state, RB_REQUEST_PENDING);
+	begun_ns = r->ops->now_ns(r->ep);
+	r->ops->cancel(r->ep, &receive.request);
+	ck_assert_int_eq(receive.request.state, RB_REQUEST_DONE);
+	ck_assert_int_eq(receive.request.status, RUBATO_ERR_CANCELLED);
+	ck_assert_uint_ge(r->ops->now_ns(r->ep) - begun_ns, 1000000000u);
+	ck_assert_ptr_null(other(r)->receives.requests[0]);
+	atomic_store(&r->shared->word[1], 1);
+}
+
+static void stopped_body(struct conform_rank *r)
+{
+	uint8_t *buffer = malloc(BYTES);
+
+	CONFORM(buffer != NULL, "memory");
+	conform_barrier(r, "the start");
+	if (r->rank == 0)
+		stopped_sender(r, buffer);
+	else
+		stopped_receiver(r, buffer);
+	conform_barrier(r, "the end");
+	free(buffer);
+}
+
+/* Whoever takes back a receive waits for the slice, and not for ever. */
+START_TEST(test_stopped)
+{
+	conform_run(2, stopped_body);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("shm_attach");
@@ -169,6 +225,7 @@ int main(void)
 	tcase_add_loop_test(t, test_one_end, 0, 2);
 	tcase_add_loop_test(t, test_refused_to_receiver, 0, 2);
 	tcase_add_loop_test(t, test_refused_to_sender, 0, 2);
+	tcase_add_test(t, test_stopped);
 	suite_add_tcase(suite, t);
 	return check_suite(suite);
 }

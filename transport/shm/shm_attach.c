@@ -8,7 +8,9 @@
  * them is away, the other does it all.
  *
  * Each claims a slice before it touches it, so the word says at any time what is under way. Who
- * takes back a request closes the word, and waits for the slice that the other may be at.
+ * takes back a request closes the word, and waits for the slice that the other may be at: while its
+ * process runs, but no longer than STOP_NS. Nothing stops a write that was claimed before, so a
+ * receiver that waits in vain says that its buffer may still be written.
  *
  * The kernel must let each attach the other: tried out when they meet. Where a rank may not, it
  * leaves all slices to its peer, and if the receiver may not, the message streams through the bulk
@@ -311,7 +313,13 @@ bool rb_shm_part_early(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 		word = atomic_load_explicit(at, memory_order_acquire);
 	}
 	bool all = is_turn(word, request) && done_of(word) == slice_count(request->size_bytes);
+	bool left = is_turn(word, request) && under_way(word) != 0;
 
+	if (left && request->kind == RB_REQUEST_RECV && !rb_process_ended(peer->process_fd))
+		RB_LOG(RB_LOG_WARN,
+		       "shm: rank %u is stopped in the middle of a message of %zu bytes that is "
+		       "not awaited any more: it may write into its buffer when it goes on",
+		       peer->rank, request->size_bytes);
 	joint_give(ep, peer, request);
 	return all;
 }
