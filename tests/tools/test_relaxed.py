@@ -126,6 +126,40 @@ class Simulated(unittest.TestCase):
                 self.assertEqual([row.pop("policy") for row in rows], pair)
                 self.assertNotEqual(*rows)
 
+    def test_conditions_are_equal(self):
+        """The synchronous forms go round as many buffers as the first policy."""
+        counts = set()
+        for policies in "quorum:4,solo", "solo,quorum:4":
+            words = ["-n", 4, "-t", 16, "-w", 20, "-s", "1K", "--policy", policies,
+                     "--skew", "rotating:2ms", "--helped"]
+            rows = said(SIM, "partial", *words)["results"]
+            sync, first, helped = rows[0]["buffers"], rows[1]["buffers"], rows[3]["buffers"]
+            self.assertEqual(sync, first)
+            self.assertEqual(helped, first)
+            counts.add(tuple(first.values()))
+        self.assertGreater(len(counts), 1, "nothing differed that could have been followed")
+        rows = said(SIM, "partial", "-n", 4, "-t", 16, "-w", 0, "--policy", "solo")["results"]
+        self.assertEqual(rows[0]["buffers"], {"inputs": 1, "results": 1})
+
+    def test_the_helped_one_is_right(self):
+        for op in "sum", "max":
+            rows = said(SIM, "partial", "-n", 5, "-t", 16, "-s", "128K", "--op", op, "--policy",
+                        "solo", "--skew", "rotating:1ms", "--helped")["results"]
+            helped = rows[2]
+            self.assertEqual((helped["policy"], helped["op"]), ("helped", "allreduce"))
+            self.assertEqual((helped["wrong"], helped["rounds"]), (0, 16))
+            self.assertNotIn("spent_us", helped)
+
+    def test_ratios_of_medians(self):
+        rows = said(SIM, "partial", "-n", 4, "-t", 64, "-s", "1K", "--policy", "solo", "--skew",
+                    "exp:1ms")["results"]
+        for row in rows:
+            over = row["over_allreduce"]
+            self.assertLessEqual(over["low"], over["ratio"])
+            self.assertLessEqual(over["ratio"], over["high"])
+        self.assertEqual(rows[0]["over_allreduce"], {"ratio": 1, "low": 1, "high": 1})
+        self.assertLess(rows[1]["over_allreduce"]["high"], 1)
+
     def test_solo_waits_less_than_all_do(self):
         rows = said(SIM, "partial", "-n", 8, "-t", 64, "-s", "1K", "--policy", "solo,quorum:8",
                     "--skew", "linear:8ms")["results"]

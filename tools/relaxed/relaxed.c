@@ -60,7 +60,9 @@ const struct option relaxed_rows[] = {
 	{ "iterations", 't', OPTION_U32, AT(iterations), "N", .min = RELAXED_SLICES,
 	  .max = 10000000, .preset = "200", .help = "timed calls, or steps" },
 	{ "warmups", 'w', OPTION_U32, AT(warmups), "N", .max = 1000000, .preset = "10",
-	  .help = "calls before these" },
+	  .help = "calls before these; partial: the synchronous form then goes round as many "
+		  "buffers "
+		  "as the first policy has" },
 	{ "type", 'd', OPTION_CHOICE, AT(type), "NAME", .forms = relaxed_types, .preset = "float32",
 	  .help = "%s" },
 	{ "seed", 0, OPTION_U64, AT(seed), "N", .max = UINT64_MAX, .preset = "0",
@@ -92,6 +94,8 @@ const struct option relaxed_rows_partial[] = {
 	  .help = "from one iteration's begin to the next (1.25 times the largest skew)" },
 	{ "loop", 0, OPTION_CHOICE, AT(loop), "KIND", .forms = loops, .preset = "timed",
 	  .help = "%s: calls at absolute times, or after the skew's work" },
+	{ "helped", 0, OPTION_FLAG, AT(helped),
+	  .help = "the allreduce that is helped against a late rank, too" },
 	{ "ledger", 0, OPTION_TEXT, AT(ledger), "FILE", .max = PATH_MAX,
 	  .help = "a line of JSON for each round that rank 0 has applied" },
 	{ 0 },

@@ -7,6 +7,11 @@
  * there is nothing to wait for; or the synchronous allreduce. All forms run in the same job, in
  * turn, in slices of the iterations. Each partial operation is drained after its slice.
  *
+ * Conditions are equal: inputs are written before each call, where nobody is late a barrier is just
+ * before it, and the synchronous forms go round as many inputs and results as the first policy was
+ * seen to use in the warm-up. A form that goes round eight results finds less of them in the caches
+ * than one that has but one.
+ *
  * With a closed loop there are no absolute times: a rank works for its skew, calls, and goes on.
  * Then the time of the whole counts, from a slice's common begin until all ranks have drained.
  *
@@ -30,7 +35,7 @@
 #define RELAXED_FORMS_MAX 16
 #define RELAXED_SLICES 8
 #define RELAXED_PEERS_MAX 4
-#define RELAXED_POLICIES_MAX (RELAXED_FORMS_MAX - 1 - RELAXED_PEERS_MAX)
+#define RELAXED_POLICIES_MAX (RELAXED_FORMS_MAX - 2 - RELAXED_PEERS_MAX)
 
 extern const char *const relaxed_types[], *const relaxed_reductions[]; /* NULL-terminated. */
 
@@ -47,6 +52,7 @@ struct relaxed_options {
 	uint64_t period_ns; /* 0: a quarter more than the largest skew, and time for the call. */
 	uint64_t seed;
 	uint32_t iterations, warmups, loop;
+	bool helped;           /* The helped allreduce, too. */
 	char ledger[PATH_MAX]; /* Empty: none. See ledger.h. */
 	uint64_t size_bytes;
 	uint32_t type, reduction; /* Of relaxed_types, relaxed_reductions. */
@@ -70,7 +76,7 @@ void relaxed_fit(struct relaxed_options *o, uint32_t rank_count);
 
 struct relaxed_form {  /* One row of the result, the same on every rank afterwards. */
 	char name[48]; /* "allreduce", or the policy; "allreduce", "lagged"; a peer's. */
-	bool peer;     /* Another library's allreduce. */
+	bool whole;    /* An allreduce of all: ours, the helped one, another library's. */
 	struct times_figures times; /* In the call. Lagged: the median alone. */
 	double cpu_us;              /* Of a rank's process per iteration; < 0: not known. */
 	double fresh_mean, contributors_mean; /* Over rounds that a contribution opened. */
@@ -80,6 +86,8 @@ struct relaxed_form {  /* One row of the result, the same on every rank afterwar
 		[5]; /* Of times.mean_us: waiting in each phase, and not waiting. Partial only. */
 	double step_us, idle, overlap; /* Lagged: of a step; share not computing; hidden. */
 	double loop_us;                /* Closed loop: of all slices, begin to drained. */
+	struct ratio_figures over; /* Of the medians: this form's over the first's. Partial only. */
+	uint32_t inputs, results;  /* Different ones that a rank has used. Not of a peer. */
 };
 
 /* Collective. Returns how many forms; < 0: failed, rubato_error_text() says why. `cpu`: whether the

@@ -65,7 +65,7 @@ static void text_spent(FILE *file, const struct relaxed_form *forms, int form_co
 		const struct relaxed_form *f = &forms[i];
 		double sum = 0;
 
-		if (f->peer)
+		if (f->whole)
 			continue;
 		(void)fprintf(file, "  %-16s", f->name);
 		for (int k = 0; k < 5; k++) {
@@ -74,6 +74,23 @@ static void text_spent(FILE *file, const struct relaxed_form *forms, int form_co
 		}
 		(void)fprintf(file, " %10.2f %10.2f %10.2f\n", sum, f->times.mean_us,
 			      forms[0].times.mean_us);
+	}
+}
+
+/* Beside the synchronous form. */
+static void text_over(FILE *file, const struct relaxed_form *forms, int form_count)
+{
+	(void)fprintf(file,
+		      "#\n# median over the first's, 95 %% interval; inputs and results used\n");
+	for (int i = 0; i < form_count; i++) {
+		const struct relaxed_form *f = &forms[i];
+
+		(void)fprintf(file, "  %-16s %10.3g", f->name, f->over.ratio);
+		if (!isnan(f->over.low))
+			(void)fprintf(file, " (%.3g-%.3g)", f->over.low, f->over.high);
+		if (f->inputs > 0)
+			(void)fprintf(file, "  %u, %u", f->inputs, f->results);
+		(void)fprintf(file, "\n");
 	}
 }
 
@@ -104,6 +121,7 @@ void relaxed_text(FILE *file, const struct relaxed_options *o, const char *where
 	else {
 		text_partial(file, forms, form_count, o->loop == 1);
 		text_spent(file, forms, form_count);
+		text_over(file, forms, form_count);
 	}
 }
 
@@ -136,9 +154,9 @@ json_t *relaxed_json(const struct relaxed_options *o, uint32_t rank_count,
 		double algbw = f->times.median_us > 0 ? bytes / f->times.median_us * 1e-3 : 0;
 		json_t *row = json_pack(
 			"{s:s,s:s,s:s,s:I,s:I,s:s,s:s,s:{s:o,s:o,s:o},s:o,s:o,s:I}", "op",
-			i == 0 || f->peer ? "allreduce" : (o->lagged ? "lagged" : "partial"),
-			"impl", "rubato", "policy", f->name, "size", (json_int_t)size_of(o),
-			"count", (json_int_t)count_of(o), "type", relaxed_types[o->type], "redop",
+			f->whole ? "allreduce" : (o->lagged ? "lagged" : "partial"), "impl",
+			"rubato", "policy", f->name, "size", (json_int_t)size_of(o), "count",
+			(json_int_t)count_of(o), "type", relaxed_types[o->type], "redop",
 			reduction_names[o->reduction], "time_us", "median",
 			results_real(f->times.median_us), "p99", results_real(f->times.p99_us),
 			"min", results_real(f->times.min_us), "algbw", results_real(algbw), "busbw",
@@ -161,9 +179,18 @@ json_t *relaxed_json(const struct relaxed_options *o, uint32_t rank_count,
 					       results_real(f->contributors_mean), "staleness_max",
 					       (json_int_t)f->staleness_max, "rounds",
 					       (json_int_t)f->rounds, "phases_us", phases_json(f)));
+			json_object_set_new(row, "over_allreduce",
+					    json_pack("{s:o,s:o,s:o}", "ratio",
+						      results_real(f->over.ratio), "low",
+						      results_real(f->over.low), "high",
+						      results_real(f->over.high)));
+			if (f->inputs > 0)
+				json_object_set_new(row, "buffers",
+						    json_pack("{s:i,s:i}", "inputs", (int)f->inputs,
+							      "results", (int)f->results));
 			if (o->loop == 1)
 				json_object_set_new(row, "loop_us", results_real(f->loop_us));
-			if (i > 0 && !f->peer)
+			if (!f->whole)
 				json_object_set_new(row, "spent_us", spent_json(f));
 			if (f->cpu_us >= 0)
 				json_object_set_new(row, "cpu_us", results_real(f->cpu_us));

@@ -11,6 +11,7 @@
 #define MARGIN_NS 2000000u /* From one rank's word to the begin of a slice. */
 #define CALL_NS 2000000u   /* Of a period: for the call itself. */
 #define PRIME 61
+#define BUFFERS_MAX 64
 #define CHECKED 4096 /* Of a long vector: so many elements, spread over it. */
 
 struct side { /* One rank's side of one form. */
@@ -18,11 +19,18 @@ struct side { /* One rank's side of one form. */
 	const struct relaxed_policy *policy; /* NULL: the synchronous allreduce. */
 	rubato_partial *partial;
 	rubato_lagged *lagged;
-	rubato_op *op;
-	void *in, *out;
-	double *us;     /* Per iteration. */
+	bool helped;
+	struct rotation { /* Of the synchronous forms: call number i uses the i-th of each. */
+		void *in[BUFFERS_MAX], *out[BUFFERS_MAX];
+		rubato_op *ops[BUFFERS_MAX];
+		uint32_t count, inputs, results; /* Ops; buffers, of which both divide count. */
+	} rotation;
+	const void *inputs[BUFFERS_MAX], *results[BUFFERS_MAX]; /* Seen: different ones. */
+	void *in;                                               /* Lagged. */
+	double *us;                                             /* Per iteration. */
 	int peer;       /* Number of the other library; < 0: ours. */
 	double *all_us; /* A peer's, on rank 0: [ranks][iterations]. */
+	double *means;  /* Per iteration, over ranks. */
 	uint64_t step, fresh, contributors, rounds;
 	uint64_t opened;              /* Rounds with somebody fresh. */
 	uint64_t wall_ns, compute_ns; /* Lagged; wall_ns: closed loops, too. */
@@ -37,6 +45,7 @@ struct run {
 	uint32_t rank, rank_count;
 	rubato_type type;
 	uint64_t count, period_ns;
+	uint8_t *places; /* place_of() of each element. */
 	struct side sides[RELAXED_FORMS_MAX];
 	int side_count;
 	struct ledger *ledger; /* On rank 0. */
@@ -68,30 +77,29 @@ static double value_get(rubato_type type, const void *from, uint64_t i)
 	}
 }
 
-static void value_set(rubato_type type, void *to, uint64_t i, double x)
-{
-	switch ((int)type) {
-	case RUBATO_FLOAT32:
-		((float *)to)[i] = (float)x;
-		break;
-	case RUBATO_FLOAT64:
-		((double *)to)[i] = x;
-		break;
-	case RUBATO_INT32:
-		((int32_t *)to)[i] = (int32_t)x;
-		break;
-	default:
-		((int64_t *)to)[i] = (int64_t)x;
-		break;
-	}
-}
+#define WRITE(TYPE)                                                                                \
+	for (uint64_t i = 0; i < run->count; i++)                                                  \
+	((TYPE *)to)[i] = (TYPE)run->places[i] + (TYPE)term
 
+/* Fast: ranks that take long to write come to the call at different times. */
 static void write_values(const struct run *run, void *to, uint64_t step)
 {
 	double term = term_of(run->rank, step);
 
-	for (uint64_t i = 0; i < run->count; i++)
-		value_set(run->type, to, i, term + place_of(i));
+	switch ((int)run->type) {
+	case RUBATO_FLOAT32:
+		WRITE(float);
+		break;
+	case RUBATO_FLOAT64:
+		WRITE(double);
+		break;
+	case RUBATO_INT32:
+		WRITE(int32_t);
+		break;
+	default:
+		WRITE(int64_t);
+		break;
+	}
 }
 
 struct expected { /* Of a round: over its contributions. */
@@ -124,6 +132,16 @@ static uint64_t count_wrong(const struct run *run, const void *result, const str
 	return wrong;
 }
 
+/* Counts different pointers, up to BUFFERS_MAX. */
+static void seen(const void *list[BUFFERS_MAX], uint32_t *count, const void *pointer)
+{
+	for (uint32_t i = 0; i < *count; i++)
+		if (list[i] == pointer)
+			return;
+	if (*count < BUFFERS_MAX)
+		list[(*count)++] = pointer;
+}
+
 static rubato_operator reduction_of(const struct relaxed_options *o)
 {
 	static const rubato_operator operators[] = { RUBATO_SUM, RUBATO_MAX, RUBATO_MIN };
@@ -148,6 +166,7 @@ static rubato_status collect_all(struct run *run, struct side *side, uint64_t *i
 		*in_call_ns += rubato_now(run->comm) - begin;
 		if (err != RUBATO_OK || result == NULL)
 			return err;
+		seen(side->results, &form->results, result);
 		for (uint32_t r = 0; r < run->rank_count; r++) {
 			const rubato_contribution *c = &round.ranks[r];
 
@@ -175,18 +194,35 @@ static rubato_status collect_all(struct run *run, struct side *side, uint64_t *i
 	}
 }
 
+/* Until this call's time, and where nobody is late until all are there. */
+static rubato_status call_await(struct run *run, uint64_t start_ns)
+{
+	uint64_t now = rubato_now(run->comm);
+
+	if (start_ns > now)
+		rubato_sleep(run->comm, start_ns - now);
+	if (run->period_ns > 0 || run->o->loop == 1)
+		return RUBATO_OK;
+
+	/* Who has slept in the first one is woken late; in the second nobody sleeps. */
+	rubato_status err = rubato_barrier(run->comm);
+
+	return err == RUBATO_OK ? rubato_barrier(run->comm) : err;
+}
+
 static rubato_status partial_call(struct run *run, struct side *side, uint64_t start_ns, double *us)
 {
-	uint64_t in_call_ns = 0, begin, now;
+	uint64_t in_call_ns = 0, begin;
 	void *buffer;
 	rubato_status err = rubato_partial_acquire(side->partial, &buffer);
 
 	if (err != RUBATO_OK)
 		return err;
+	seen(side->inputs, &side->form->inputs, buffer);
 	write_values(run, buffer, side->step);
-	now = rubato_now(run->comm);
-	if (start_ns > now)
-		rubato_sleep(run->comm, start_ns - now);
+	err = call_await(run, start_ns);
+	if (err != RUBATO_OK)
+		return err;
 	begin = rubato_now(run->comm);
 	err = rubato_partial_commit(side->partial, side->step++, 1);
 	in_call_ns += rubato_now(run->comm) - begin;
@@ -198,24 +234,28 @@ static rubato_status partial_call(struct run *run, struct side *side, uint64_t s
 
 static rubato_status sync_call(struct run *run, struct side *side, uint64_t start_ns, double *us)
 {
+	const struct rotation *r = &side->rotation;
+	rubato_op *op = r->ops[side->step % r->count];
+	const void *out = r->out[side->step % r->results];
+	void *in = r->in[side->step % r->inputs];
 	struct expected e = { 0 };
-	uint64_t begin, now;
+	uint64_t begin;
 	rubato_status err;
 
-	write_values(run, side->in, side->step);
-	now = rubato_now(run->comm);
-	if (start_ns > now)
-		rubato_sleep(run->comm, start_ns - now);
+	write_values(run, in, side->step);
+	err = call_await(run, start_ns);
+	if (err != RUBATO_OK)
+		return err;
 	begin = rubato_now(run->comm);
-	err = rubato_start(side->op);
+	err = rubato_start(op);
 	if (err == RUBATO_OK)
-		err = rubato_wait(side->op, RUBATO_TIMEOUT_DEFAULT);
+		err = rubato_wait(op, RUBATO_TIMEOUT_DEFAULT);
 	*us = (double)(rubato_now(run->comm) - begin) * 1e-3;
-	for (uint32_t r = 0; r < run->rank_count; r++)
-		expected_add(&e, term_of(r, side->step));
+	for (uint32_t k = 0; k < run->rank_count; k++)
+		expected_add(&e, term_of(k, side->step));
 	side->step++;
 	if (err == RUBATO_OK)
-		side->form->wrong += count_wrong(run, side->out, &e);
+		side->form->wrong += count_wrong(run, out, &e);
 	return err;
 }
 
@@ -276,8 +316,8 @@ static rubato_status blocking_step(struct run *run, struct side *side)
 	for (uint32_t m = 0; m < micro; m++)
 		compute(run, side);
 	side->contributors += micro;
-	err = rubato_start(side->op);
-	return err == RUBATO_OK ? rubato_wait(side->op, RUBATO_TIMEOUT_DEFAULT) : err;
+	err = rubato_start(side->rotation.ops[0]);
+	return err == RUBATO_OK ? rubato_wait(side->rotation.ops[0], RUBATO_TIMEOUT_DEFAULT) : err;
 }
 
 static rubato_status lagged_flush(struct run *run, struct side *side)
@@ -291,6 +331,76 @@ static rubato_status lagged_flush(struct run *run, struct side *side)
 		if (err == RUBATO_OK)
 			err = lagged_check(run, side, result, weight);
 	} while (err == RUBATO_OK && result != NULL);
+	return err;
+}
+
+/* ---- Buffers of the synchronous forms ---- */
+
+static uint32_t common_multiple(uint32_t a, uint32_t b)
+{
+	uint32_t multiple = a;
+
+	while (multiple % b != 0)
+		multiple += a;
+	return multiple;
+}
+
+/* `inputs` and `results` buffers, and an operation for each pair that calls in turn come to. */
+static rubato_status rotation_open(struct run *run, struct side *side, uint32_t inputs,
+				   uint32_t results)
+{
+	uint64_t bytes = run->count * rubato_type_bytes(run->type);
+	struct rotation *r = &side->rotation;
+	rubato_status err = RUBATO_OK;
+
+	*r = (struct rotation) { .inputs = inputs, .results = results };
+	for (uint32_t i = 0; i < inputs && err == RUBATO_OK; i++)
+		err = rubato_alloc(run->comm, bytes, &r->in[i]);
+	for (uint32_t i = 0; i < inputs && err == RUBATO_OK; i++)
+		write_values(run, r->in[i], 0);
+	for (uint32_t i = 0; i < results && err == RUBATO_OK; i++)
+		err = rubato_alloc(run->comm, bytes, &r->out[i]);
+	for (uint32_t i = 0; i < common_multiple(inputs, results) && err == RUBATO_OK; i++) {
+		err = (side->helped ? rubato_op_allreduce_helped : rubato_op_allreduce)(
+			run->comm, r->in[i % inputs], r->out[i % results], run->count, run->type,
+			reduction_of(run->o), &r->ops[i]);
+		r->count += err == RUBATO_OK;
+	}
+	side->form->inputs = inputs;
+	side->form->results = results;
+	return err;
+}
+
+static void rotation_close(struct run *run, struct side *side)
+{
+	struct rotation *r = &side->rotation;
+
+	for (uint32_t i = 0; i < r->count; i++)
+		rubato_op_free(r->ops[i]);
+	for (uint32_t i = 0; i < BUFFERS_MAX; i++) {
+		(void)rubato_free(run->comm, r->in[i]);
+		(void)rubato_free(run->comm, r->out[i]);
+	}
+	*r = (struct rotation) { 0 };
+}
+
+/* The synchronous forms go round as many buffers as the first policy has, the largest of all
+ * ranks. */
+static rubato_status rotations_fit(struct run *run)
+{
+	const struct relaxed_form *first = run->sides[1].form;
+	int64_t most[2] = { first->inputs, first->results };
+	rubato_status err = rubato_allreduce(run->comm, most, most, 2, RUBATO_INT64, RUBATO_MAX);
+
+	for (int s = 0; s < run->side_count && err == RUBATO_OK; s++) {
+		struct side *side = &run->sides[s];
+
+		if (side->rotation.count == 0 || most[0] < 1 || most[1] < 1 ||
+		    common_multiple((uint32_t)most[0], (uint32_t)most[1]) > BUFFERS_MAX)
+			continue;
+		rotation_close(run, side);
+		err = rotation_open(run, side, (uint32_t)most[0], (uint32_t)most[1]);
+	}
 	return err;
 }
 
@@ -420,11 +530,17 @@ static rubato_status slices(struct run *run)
 	const struct relaxed_options *o = run->o;
 	rubato_status err = RUBATO_OK;
 
-	for (int s = 0; s < run->side_count && err == RUBATO_OK && o->warmups > 0; s++) {
-		if (run->sides[s].peer >= 0)
-			continue;
-		err = slice(run, &run->sides[s], 0, o->warmups, false);
-		side_reset(&run->sides[s]);
+	for (int of_policies = !o->lagged; of_policies >= 0 && err == RUBATO_OK; of_policies--) {
+		for (int s = 0; s < run->side_count && err == RUBATO_OK && o->warmups > 0; s++) {
+			struct side *side = &run->sides[s];
+
+			if (side->peer >= 0 || (side->policy != NULL) != of_policies)
+				continue;
+			err = slice(run, side, 0, o->warmups, false);
+			side_reset(side);
+		}
+		if (of_policies && o->policy_count > 0 && err == RUBATO_OK)
+			err = rotations_fit(run);
 	}
 	for (uint32_t k = 0; k < RELAXED_SLICES; k++) {
 		uint32_t first = (uint32_t)((uint64_t)o->iterations * k / RELAXED_SLICES);
@@ -440,6 +556,17 @@ static rubato_status slices(struct run *run)
 
 /* ---- Figures ---- */
 
+static void means_fill(const struct run *run, struct side *side, const double *all_us)
+{
+	uint32_t count = run->o->iterations;
+
+	for (uint32_t i = 0; i < count; i++) {
+		side->means[i] = 0;
+		for (uint32_t r = 0; r < run->rank_count; r++)
+			side->means[i] += all_us[(size_t)r * count + i] / run->rank_count;
+	}
+}
+
 static rubato_status figures_partial(struct run *run, struct side *side)
 {
 	struct relaxed_form *form = side->form;
@@ -452,6 +579,12 @@ static rubato_status figures_partial(struct run *run, struct side *side)
 
 	if (err == RUBATO_OK && side->peer < 0)
 		err = rubato_allgather(run->comm, side->us, all, count, RUBATO_FLOAT64);
+	if (err == RUBATO_OK && (side->peer < 0 || run->rank == 0)) {
+		means_fill(run, side, side->peer < 0 ? all : side->all_us);
+		if (!ratio_figures(side->means, run->sides[0].means, count, RELAXED_SLICES,
+				   &form->over))
+			err = RUBATO_ERR_MEMORY;
+	}
 	if (err == RUBATO_OK && (side->peer < 0 || run->rank == 0) &&
 	    !times_figures(side->peer < 0 ? all : side->all_us, run->rank_count, count,
 			   &form->times))
@@ -532,28 +665,27 @@ static rubato_status side_open(struct run *run, struct side *side)
 	size_t all = (size_t)run->rank_count * run->o->iterations;
 	rubato_status err;
 
+	side->means = calloc(run->o->iterations, sizeof(*side->means));
+	if (side->means == NULL)
+		return RUBATO_ERR_MEMORY;
 	if (side->peer >= 0) {
 		side->all_us = calloc(all, sizeof(*side->all_us));
 		return side->all_us == NULL ? RUBATO_ERR_MEMORY : RUBATO_OK;
 	}
-	err = rubato_alloc(run->comm, bytes, &side->in);
 	side->us = calloc(run->o->iterations, sizeof(*side->us));
-	if (err == RUBATO_OK && side->us == NULL)
-		err = RUBATO_ERR_MEMORY;
-	if (err == RUBATO_OK)
-		write_values(run, side->in, 0);
-	if (err == RUBATO_OK && side->policy != NULL)
+	if (side->us == NULL)
+		return RUBATO_ERR_MEMORY;
+	if (side->policy != NULL)
 		return rubato_partial_create(run->comm, run->count, run->type, reduction_of(run->o),
 					     &side->policy->options, &side->partial);
-	if (err == RUBATO_OK && run->o->lagged && side != &run->sides[0])
-		return rubato_lagged_create(run->comm, run->count, run->type, RUBATO_SUM,
-					    run->o->lag, &side->lagged);
-	if (err == RUBATO_OK)
-		err = rubato_alloc(run->comm, bytes, &side->out);
-	if (err == RUBATO_OK)
-		err = rubato_op_allreduce(run->comm, side->in, side->out, run->count, run->type,
-					  reduction_of(run->o), &side->op);
-	return err;
+	if (!run->o->lagged || side == &run->sides[0])
+		return rotation_open(run, side, 1, 1);
+	err = rubato_alloc(run->comm, bytes, &side->in);
+	if (err != RUBATO_OK)
+		return err;
+	write_values(run, side->in, 0);
+	return rubato_lagged_create(run->comm, run->count, run->type, RUBATO_SUM, run->o->lag,
+				    &side->lagged);
 }
 
 static rubato_status side_close(struct run *run, struct side *side)
@@ -562,10 +694,10 @@ static rubato_status side_close(struct run *run, struct side *side)
 
 	end = rubato_lagged_free(side->lagged);
 	err = err != RUBATO_OK ? err : end;
-	rubato_op_free(side->op);
+	rotation_close(run, side);
 	(void)rubato_free(run->comm, side->in);
-	(void)rubato_free(run->comm, side->out);
 	free(side->us);
+	free(side->means);
 	free(side->all_us);
 	return err;
 }
@@ -574,7 +706,7 @@ static void sides_name(struct run *run, struct relaxed_form *forms)
 {
 	const struct relaxed_options *o = run->o;
 
-	int own = 1 + (int)(o->lagged ? 1 : o->policy_count);
+	int helped = 1 + (int)(o->lagged ? 1 : o->policy_count), own = helped + o->helped;
 
 	run->side_count = own + (int)o->peer_count;
 	for (int s = 0; s < run->side_count; s++) {
@@ -583,8 +715,11 @@ static void sides_name(struct run *run, struct relaxed_form *forms)
 		side->form = &forms[s];
 		side->peer = s - own;
 		memset(side->form, 0, sizeof(*side->form));
-		side->form->peer = side->peer >= 0;
-		if (side->peer >= 0)
+		side->helped = s == helped && o->helped;
+		side->form->whole = s == 0 || s >= helped;
+		if (side->helped)
+			(void)snprintf(forms[s].name, sizeof(forms[s].name), "helped");
+		else if (side->peer >= 0)
 			(void)snprintf(forms[s].name, sizeof(forms[s].name), "%s",
 				       o->peer_names[side->peer]);
 		else if (s == 0)
@@ -619,6 +754,11 @@ int relaxed_measure(rubato_comm *comm, const struct relaxed_options *o, bool cpu
 	if (run.period_ns == 0)
 		run.period_ns = o->skew.kind == SKEW_NONE ? 0 : largest + largest / 4 + CALL_NS;
 	sides_name(&run, forms);
+	run.places = malloc(run.count);
+	if (run.places == NULL)
+		err = RUBATO_ERR_MEMORY;
+	for (uint64_t i = 0; run.places != NULL && i < run.count; i++)
+		run.places[i] = (uint8_t)place_of(i);
 	if (run.rank == 0 && o->ledger[0] != '\0') {
 		run.ledger = ledger_open(o->ledger);
 		good = run.ledger != NULL;
@@ -634,6 +774,7 @@ int relaxed_measure(rubato_comm *comm, const struct relaxed_options *o, bool cpu
 
 		err = err != RUBATO_OK ? err : end;
 	}
+	free(run.places);
 	if (run.ledger != NULL)
 		good = ledger_close(run.ledger, err == RUBATO_OK) == 0;
 	if (!good) /* It fails the run. */
