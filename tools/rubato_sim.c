@@ -180,7 +180,8 @@ static bool table_write(const struct sim_options *options, json_t *results)
 			     json_pack("{s:s,s:o,s:i,s:o,s:o}", "version", rubato_version(), "args",
 				       sim_args_json(options->argc, options->argv), "ranks",
 				       (int)options->cluster.rank_count, "network",
-				       sim_network_json(options), "results", results));
+				       options_json(network_rows, &options->cluster), "results",
+				       results));
 }
 
 /* ---- The table ---- */

@@ -12,7 +12,6 @@
 #define EPOCHS_DEFAULT 5
 #define BUCKET_LEAST 1024
 #define FORWARD_DEFAULT (1.0 / 3.0) /* A backward pass does twice the work of a forward pass. */
-#define LATENCY_DEFAULT_NS 5000
 
 /* ---- Rows ---- */
 
@@ -181,10 +180,6 @@ static const struct option time_rows[] = {
 	{ "topology", 0, OPTION_OTHER, AT(world.ranks_per_node), "KIND", .read = topology_read,
 	  .forms = topologies, .preset = "flat",
 	  .help = "simulated: %s: N ranks a node, which share memory" },
-	{ "latency", 0, OPTION_TIME, AT(world.latency_ns), "TIME", .min = 1,
-	  .help = "simulated: one way, between nodes (5us)" },
-	{ "bandwidth", 0, OPTION_BANDWIDTH, AT(world.bandwidth), "B",
-	  .help = "simulated: of each rank's link, each way (12.5GB/s)" },
 	{ "jitter", 0, OPTION_REAL, AT(world.jitter), "SHARE", .most = 1000.0, .preset = "0",
 	  .help = "simulated: stretches each latency by up to this share of it" },
 	{ 0 },
@@ -194,6 +189,14 @@ static const struct option *const own_rows[] = { model_rows, training_rows, time
 						 NULL };
 
 /* ---- The command line ---- */
+
+/* All but --work, which update rules have: a profile may say it. */
+static void network_rows_take(struct option *rows)
+{
+	for (const struct option *row = network_rows; row->name != NULL; row++)
+		if (strcmp(row->name, "work") != 0)
+			*rows++ = *row;
+}
 
 static struct tr_command_line *line_make(void)
 {
@@ -209,6 +212,9 @@ static struct tr_command_line *line_make(void)
 						  .rows = line->rules.rows };
 	line->tables[3] = (struct option_table) { .title = "Time, emulated and simulated:",
 						  .rows = time_rows };
+	network_rows_take(line->network);
+	line->tables[4] =
+		(struct option_table) { .title = "The simulated network:", .rows = line->network };
 	line->tables[TR_TABLE_FILES] =
 		(struct option_table) { .title = "Files and output:", .rows = file_rows };
 	line->options = (struct options) {
@@ -307,11 +313,14 @@ static rubato_status judge_time(struct tr_options *o, struct tr_error *error)
 
 static rubato_status judge_simulation(struct tr_options *o, struct tr_error *error)
 {
-	static const char *const only[] = { "topology", "latency", "bandwidth", "jitter" };
+	static const char *const only[] = { "topology", "jitter" };
 
-	for (int i = 0; i < 4 && !o->simulate; i++)
+	for (int i = 0; i < 2 && !o->simulate; i++)
 		if (given(o, only[i]))
 			return tr_refuse(error, "--%s: only with --simulate", only[i]);
+	for (const struct option *row = o->line->network; row->name != NULL && !o->simulate; row++)
+		if (given(o, row->name))
+			return tr_refuse(error, "--%s: only with --simulate", row->name);
 	if (!o->simulate)
 		return RUBATO_OK;
 	if (o->ranks == 0)
@@ -407,12 +416,13 @@ static rubato_status read_rows(struct tr_options *o, struct tr_error *error)
 	o->final_rows = TR_FINAL_AUTO;
 	o->compute_time.forward = FORWARD_DEFAULT;
 	o->world = (rubato_sim_options)RUBATO_SIM_OPTIONS_INIT;
-	o->world.latency_ns = LATENCY_DEFAULT_NS;
 	for (const struct option *const *rows = own_rows; *rows != NULL; rows++)
 		TR_TRY(tr_take(error, options_default(*rows, o, &said), &said));
 	for (const struct option *const *rows = own_rows; *rows != NULL; rows++)
 		TR_TRY(tr_take(error, options_apply(&o->line->words, *rows, o, &said), &said));
-	return RUBATO_OK;
+	TR_TRY(tr_take(error, options_default(network_rows, &o->world, &said), &said));
+	return tr_take(error, options_apply(&o->line->words, o->line->network, &o->world, &said),
+		       &said);
 }
 
 rubato_status tr_options_parse(struct tr_options *options, int argc, const char **argv,

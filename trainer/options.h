@@ -15,10 +15,11 @@
 #define TR_FINAL_AUTO UINT64_MAX /* As many as were trained with, at least 1024. */
 #define TR_FINAL_ALL (UINT64_MAX - 1)
 
-enum { TR_TABLE_FILES = 4, TR_TABLE_COUNT }; /* Those of files and of printing are the last. */
+enum { TR_TABLE_FILES = 5, TR_TABLE_COUNT }; /* Those of files and of printing are the last. */
 
 struct tr_command_line { /* Words, and the rows that they were scanned with. */
 	struct tr_rule_rows rules;
+	struct option network[NETWORK_ROWS];
 	struct option_table tables[TR_TABLE_COUNT + 1];
 	struct options options;
 	struct option_words words;

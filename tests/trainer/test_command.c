@@ -160,6 +160,8 @@ static const struct {
 	{ "--bandwidth 1Gbit --ranks 2", 2, "--simulate" },
 	{ "--jitter 1", 2, "--simulate" },
 	{ "--topology flat", 2, "--simulate" },
+	{ "--memory-bandwidth 5GB/s", 2, "--simulate" },
+	{ "--simulate -n 2 --profile none.profile", 2, "cannot be read" },
 	{ "--simulate -n 2 --latency 5", 2, "--latency" },
 	{ "--simulate -n 2 --bandwidth 5", 2, "--bandwidth" },
 	{ "--simulate -n 2 --bandwidth 0Gbit", 2, "--bandwidth" },

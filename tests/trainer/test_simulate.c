@@ -215,6 +215,32 @@ START_TEST(without_compute_time_only_the_network_takes_time)
 }
 END_TEST
 
+/* A profile and the same options are the same network, and what it costs is seen. */
+START_TEST(the_network_costs_what_a_profile_says)
+{
+	static const char run[] = "--simulate --ranks 4 --model logistic --steps 2 --out out ";
+	static const char *const given[] = {
+		"",
+		"--topology nodes:2 --send 1ms --node-send 0.5ms --core-bandwidth 1GB/s",
+		"--topology nodes:2 --profile a.profile",
+	};
+	FILE *profile = fopen("a.profile", "we");
+	double seconds[3];
+	char line[512];
+
+	ck_assert_ptr_nonnull(profile);
+	fprintf(profile, "send 1ms\nnode-send 0.5ms # half\ncore-bandwidth 1GB/s\nwork 0us\n");
+	ck_assert_int_eq(fclose(profile), 0);
+	for (int i = 0; i < 3; i++) {
+		snprintf(line, sizeof(line), "%s%s", run, given[i]);
+		line_succeed(train, line);
+		seconds[i] = summary_number("seconds");
+	}
+	ck_assert_double_gt(seconds[1], seconds[0] + 2e-3);
+	ck_assert_double_eq(seconds[2], seconds[1]);
+}
+END_TEST
+
 /* ---- Failure ---- */
 
 static const struct {
@@ -255,6 +281,7 @@ int main(int argc, char **argv)
 		tcase_add_loop_test(tests, sixty_four_ranks_learn, 0, 3);
 		tcase_add_loop_test(tests, buckets_hide_communication, 0, 3);
 		tcase_add_test(tests, without_compute_time_only_the_network_takes_time);
+		tcase_add_test(tests, the_network_costs_what_a_profile_says);
 	}
 	tcase_add_loop_test(tests, failures_are_said_once, 0, BAD_COUNT);
 	return check_main("simulate", tests);

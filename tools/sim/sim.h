@@ -1,6 +1,6 @@
 /*
- * sim.h -- rubato-sim in five parts: options, the network and its profile, one simulated call after
- * the other, campaigns, and the program with its output.
+ * sim.h -- rubato-sim in four parts: options, one simulated call after the other, campaigns, and
+ * the program with its output.
  *
  * Everything that is printed is a function of the command line: times are virtual, nothing of this
  * machine or this moment is in it, so equal seeds give equal bytes.
@@ -49,11 +49,9 @@ void sim_options_read(int argc, char **argv, struct sim_options *options);
 /* Its parts, for the other commands: what comes before reading; rows of struct sim_options, of the
  * simulated cluster, its network and --json; what was given, but for --json. */
 void sim_options_init(struct sim_options *options, int argc, char **argv);
-extern const struct option sim_cluster_rows[], sim_network_rows[], sim_json_rows[];
+extern const struct option sim_cluster_rows[], sim_json_rows[];
 void sim_faults_fit(const struct sim_options *options);
 json_t *sim_args_json(int argc, char **argv);
-/* What sim_network_rows came to, also by a profile. */
-json_t *sim_network_json(const struct sim_options *options);
 
 /* ---- Calls with known results ---- */
 

@@ -314,7 +314,7 @@ int sim_choice_command(int argc, char **argv)
 {
 	static struct choice_options o; /* Large. */
 	const struct option_table tables[] = { { .rows = sim_cluster_rows, .to = &o.sim },
-					       { .rows = sim_network_rows, .to = &o.sim },
+					       { .rows = network_rows, .to = &o.sim.cluster },
 					       { .rows = rows, .to = &o },
 					       { .rows = sim_json_rows, .to = &o.sim },
 					       { 0 } };
@@ -348,7 +348,8 @@ int sim_choice_command(int argc, char **argv)
 				json_pack("{s:s,s:o,s:i,s:o,s:o}", "version", rubato_version(),
 					  "args", sim_args_json(argc, argv), "ranks",
 					  (int)o.sim.cluster.rank_count, "network",
-					  sim_network_json(&o.sim), "results", results)))
+					  options_json(network_rows, &o.sim.cluster), "results",
+					  results)))
 		option_fail(SIM, "--json: could not write everything");
 	return most <= o.bound ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -231,7 +231,7 @@ json_t *sim_args_json(int argc, char **argv)
 void sim_options_read(int argc, char **argv, struct sim_options *o)
 {
 	const struct option_table tables[] = { { .rows = sim_cluster_rows, .to = o },
-					       { .rows = sim_network_rows, .to = o },
+					       { .rows = network_rows, .to = &o->cluster },
 					       { .rows = rows, .to = o },
 					       { .rows = sim_json_rows, .to = o },
 					       { 0 } };

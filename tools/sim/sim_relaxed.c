@@ -37,10 +37,10 @@ static json_t *whole_json(const struct sim_options *options, json_t *rows,
 	(void)snprintf(hash, sizeof(hash), "%016" PRIx64, result->trace_hash);
 	return json_pack("{s:s,s:o,s:i,s:o,s:o,s:I,s:I,s:I,s:s}", "version", rubato_version(),
 			 "args", sim_args_json(options->argc, options->argv), "ranks",
-			 (int)options->cluster.rank_count, "network", sim_network_json(options),
-			 "results", rows, "messages", (json_int_t)result->messages, "events",
-			 (json_int_t)result->events, "faults_fired",
-			 (json_int_t)result->faults_fired, "trace_hash", hash);
+			 (int)options->cluster.rank_count, "network",
+			 options_json(network_rows, &options->cluster), "results", rows, "messages",
+			 (json_int_t)result->messages, "events", (json_int_t)result->events,
+			 "faults_fired", (json_int_t)result->faults_fired, "trace_hash", hash);
 }
 
 /* The exit status. */
@@ -83,7 +83,7 @@ int sim_relaxed_command(int argc, char **argv, bool lagged)
 	struct sim_options o;
 	const struct option_table tables[] = {
 		{ .rows = sim_cluster_rows, .to = &o },
-		{ .rows = sim_network_rows, .to = &o },
+		{ .rows = network_rows, .to = &o.cluster },
 		{ .rows = relaxed_rows, .to = &relaxed },
 		{ .rows = lagged ? relaxed_rows_lagged : relaxed_rows_partial, .to = &relaxed },
 		{ .rows = sim_json_rows, .to = &o },

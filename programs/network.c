@@ -1,21 +1,22 @@
 /*
- * sim_network.c -- what the simulated network and its nodes cost: options, and profiles that hold
- * the same names and values, one a line.
+ * network.c -- what the simulated network and its nodes cost: options, and profiles that hold the
+ * same names and values, one a line.
  */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "tools/sim/sim.h"
+#include "programs/options.h"
+#include "rubato_sim.h"
 
 #define PROFILE_BYTES_MAX 65536
 
 static bool profile_read(const char *option, const char *text, void *to,
 			 struct option_error *error);
 
-#define AT(member) offsetof(struct sim_options, cluster.member)
+#define AT(member) offsetof(rubato_sim_options, member)
 
-const struct option sim_network_rows[] = {
+const struct option network_rows[NETWORK_ROWS] = {
 	{ "profile", 0, OPTION_OTHER, 0, "FILE", .read = profile_read,
 	  .help = "reads the values of the options from here to --core-bandwidth, a line each, "
 		  "without dashes; they stand where this option does" },
@@ -62,7 +63,7 @@ static bool is_others(const char *name)
 
 static const struct option *row_find(const char *name)
 {
-	for (const struct option *row = sim_network_rows; row->name != NULL; row++)
+	for (const struct option *row = network_rows; row->name != NULL; row++)
 		if (row->read == NULL && strcmp(row->name, name) == 0)
 			return row;
 	return NULL;
@@ -120,9 +121,4 @@ static bool profile_read(const char *option, const char *text, void *to, struct 
 			return option_refuse(error, "%s: '%s', line %u: %s", option, text, number,
 					     why.text);
 	return true;
-}
-
-json_t *sim_network_json(const struct sim_options *options)
-{
-	return options_json(sim_network_rows, options);
 }
