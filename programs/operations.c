@@ -92,3 +92,10 @@ double operation_bus_factor(enum operation op, uint32_t rank_count)
 		return 2 * (n - 1) / n;
 	return operation_scattered(op) ? (n - 1) / n : 1;
 }
+
+/* ---- Partial ---- */
+
+const char *const partial_rounds[] = { "aligned", "free", NULL };
+const char *const partial_lates[] = { "accumulate", "latest", "drop", NULL };
+const char *const partial_normalises[] = { "ranks", "contributors", "samples", NULL };
+const char *const partial_collections[] = { "each[:D]", "own", "latest", NULL };

@@ -1,6 +1,7 @@
 /*
  * operations.h -- the operations that rubato-bench and rubato-sim measure, by name, and a blocking
- * call of each. What a size means for each is as nccl-tests has it.
+ * call of each; and the words for what partial ones may be. What a size means for each is as
+ * nccl-tests has it.
  *
  * In the v-variants what rank a sends rank b is so many halves of the even share as (a + b) mod 5
  * says; in allgatherv and reduce_scatterv, a is 0. So some are empty, some are twice as long, and
@@ -95,5 +96,10 @@ static inline uint64_t uneven_mean(uint64_t share, uint32_t rank_count)
 		sum += uneven_start(share, a, rank_count);
 	return sum / rank_count;
 }
+
+/* The words of rubato_partial_options, for value_choice(), each list in the order of its enum; the
+ * policies' are rubato_policy_forms(). */
+extern const char *const partial_rounds[], *const partial_lates[], *const partial_normalises[];
+extern const char *const partial_collections[]; /* Behind the colon: how many results are kept. */
 
 #endif

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "programs/partial_forms.h"
+#include "programs/operations.h"
 #include "tools/relaxed/relaxed.h"
 
 static bool policy_read(struct relaxed_options *o, const char *text, struct option_error *error)

@@ -24,7 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "programs/partial_forms.h"
+#include "programs/operations.h"
 #include "trainer/rules/shared_options.h"
 
 #define PATIENCE 9   /* A rank may be ten times as slow as the others. */
