@@ -103,6 +103,20 @@ struct rb_request {
 	uint64_t backend[6]; /* Private to the backend between post and completion. */
 };
 
+struct rb_message { /* Sent or received at once, or not at all: without a request. */
+	uint32_t peer;
+	struct rb_tag tag;
+	const struct rb_signature *signature;
+	void *buffer; /* The host's; sent: only read. */
+	size_t size_bytes;
+};
+
+enum rb_now {
+	RB_NOW_DONE,
+	RB_NOW_ABSENT, /* Nothing has come from this peer. */
+	RB_NOW_REFUSED /* Something else has, or this takes longer: post a request. */
+};
+
 struct rb_transport_ops;
 
 typedef bool rb_unmatched_visit(void *arg, uint32_t peer, struct rb_tag tag,
@@ -210,6 +224,15 @@ struct rb_transport_ops {
 	void (*cancel)(struct rb_endpoint *ep, struct rb_request *request);
 	/* Takes back a receive, as if it had never been posted; false: a message has met it. */
 	bool (*recall)(struct rb_endpoint *ep, struct rb_request *request);
+
+	/*
+	 * What a send or receive would be that completes before its post returns; if it would not,
+	 * or would fail, nothing has happened. All NULL: none does. send_now: DONE or REFUSED.
+	 * here: whether recv_now would not say ABSENT.
+	 */
+	enum rb_now (*send_now)(struct rb_endpoint *ep, const struct rb_message *message);
+	enum rb_now (*recv_now)(struct rb_endpoint *ep, const struct rb_message *message);
+	bool (*here)(struct rb_endpoint *ep, uint32_t peer);
 
 	/* Visits the messages that have come and found no receive, until a visit returns true;
 	 * whether one did. What they are tells what peers do instead of what we wait for. */

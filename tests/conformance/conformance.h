@@ -124,5 +124,6 @@ TCase *conform_cancel_case(void);
 TCase *conform_sleep_case(void);
 TCase *conform_failure_case(void);
 TCase *conform_leaving_case(void);
+TCase *conform_now_case(void);
 
 #endif

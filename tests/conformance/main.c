@@ -8,6 +8,7 @@ int main(void)
 	TCase *cases[] = {
 		conform_message_case(), conform_memory_case(),  conform_cancel_case(),
 		conform_sleep_case(),   conform_failure_case(), conform_leaving_case(),
+		conform_now_case(),
 	};
 	Suite *suite = suite_create(conform_backend.name);
 

@@ -321,6 +321,7 @@ void rb_shm_regions_fini(struct rb_shm_endpoint *ep);
 /* shm_send.c: the way out. */
 void rb_shm_send(struct rb_endpoint *base, struct rb_request *request);
 void rb_shm_put(struct rb_endpoint *base, struct rb_request *request);
+enum rb_now rb_shm_send_now(struct rb_endpoint *base, const struct rb_message *message);
 void rb_shm_flush(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer);
 /* Before sleep: false when something can go out now; else the peer will ring. */
 bool rb_shm_blocked(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer);
@@ -339,6 +340,8 @@ void rb_shm_doorbell(const struct rb_shm_segment *segment);
 
 /* shm_receive.c: the way in. */
 void rb_shm_recv(struct rb_endpoint *base, struct rb_request *request);
+enum rb_now rb_shm_recv_now(struct rb_endpoint *base, const struct rb_message *message);
+bool rb_shm_here(struct rb_endpoint *base, uint32_t peer);
 /* all: nothing is left for the next poll. */
 void rb_shm_drain(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, bool all);
 void rb_shm_cancel_recv(struct rb_shm_endpoint *ep, struct rb_request *request);

@@ -506,6 +506,61 @@ static bool take_cell(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint
 	return true;
 }
 
+/* As take_cell does it, if the next cell is the message's. */
+static enum rb_now next_take(struct rb_shm_peer *peer, const struct rb_message *m, uint64_t word)
+{
+	struct rb_shm_inbound *in = &peer->in;
+	const struct rb_shm_cell *cell = cell_at(in, in->position);
+	uint32_t kind = (uint32_t)(word >> 32) & 0xffffu;
+	struct rb_tag tag = ONCE(cell->tag);
+	struct rb_signature signature = ONCE(cell->signature);
+
+	if (!rb_tag_same(tag, m->tag) || !rb_signature_same(&signature, m->signature))
+		return RB_NOW_REFUSED;
+	if (kind == RB_SHM_EAGER && word >> 48 == m->size_bytes &&
+	    m->size_bytes <= RB_SHM_INLINE_MAX) {
+		payload_read(in, m->buffer, m->size_bytes);
+		in->position += cells_of(m->size_bytes);
+	} else if (kind == RB_SHM_BULK && ONCE(cell->arg[0]) == m->size_bytes &&
+		   m->size_bytes > RB_SHM_INLINE_MAX && m->size_bytes <= RB_SHM_BULK_BYTES) {
+		memcpy(m->buffer, bulk_next(in), m->size_bytes);
+		in->position++;
+	} else {
+		return RB_NOW_REFUSED;
+	}
+	release(in, m->size_bytes);
+	consumed_store(in);
+	return RB_NOW_DONE;
+}
+
+enum rb_now rb_shm_recv_now(struct rb_endpoint *base, const struct rb_message *m)
+{
+	struct rb_shm_endpoint *ep = (struct rb_shm_endpoint *)base;
+	struct rb_shm_peer *peer = &ep->peers[m->peer];
+	uint64_t word;
+
+	if (peer->state != RB_SHM_CONNECTED || peer->doom != RUBATO_OK ||
+	    peer->match.arrival_count > 0)
+		return RB_NOW_REFUSED;
+	word = atomic_load_explicit(&cell_at(&peer->in, peer->in.position)->word,
+				    memory_order_acquire);
+	if ((uint32_t)word != peer->in.position + 1)
+		return RB_NOW_ABSENT;
+	if (next_take(peer, m, word) != RB_NOW_DONE)
+		return RB_NOW_REFUSED;
+	ep->base.bytes_received += m->size_bytes;
+	return RB_NOW_DONE;
+}
+
+bool rb_shm_here(struct rb_endpoint *base, uint32_t rank)
+{
+	const struct rb_shm_peer *peer = &((struct rb_shm_endpoint *)base)->peers[rank];
+
+	return peer->state != RB_SHM_CONNECTED ||
+	       (uint32_t)atomic_load_explicit(&cell_at(&peer->in, peer->in.position)->word,
+					      memory_order_relaxed) == peer->in.position + 1;
+}
+
 void rb_shm_drain(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, bool all)
 {
 	struct rb_shm_inbound *in = &peer->in;

@@ -139,8 +139,10 @@ static void chain_write(struct rb_shm_outbound *out, const uint8_t *source, size
 	}
 }
 
-static bool send_inline(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
-			struct rb_request *request, size_t size_bytes)
+/* Credit is there; false: no room now, and nothing happened. */
+static inline bool write_inline(struct rb_shm_peer *peer, struct rb_tag tag,
+				const struct rb_signature *signature, const void *buffer,
+				size_t size_bytes)
 {
 	struct rb_shm_outbound *out = &peer->out;
 	struct rb_shm_cell *cell = cell_at(out, out->position);
@@ -149,40 +151,47 @@ static bool send_inline(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 	if (!cells_free(out, count))
 		return false;
 	out->spent += size_bytes + RB_SHM_ARRIVAL_BYTES;
-	cell->tag = request->tag;
-	cell->signature = request->signature;
+	cell->tag = tag;
+	cell->signature = *signature;
 	if (size_bytes == 8) {
-		memcpy(cell->payload, request->buffer, 8);
+		memcpy(cell->payload, buffer, 8);
 	} else if (size_bytes <= RB_SHM_CELL_PAYLOAD) {
 		if (size_bytes > 0)
-			memcpy(cell->payload, request->buffer, size_bytes);
+			memcpy(cell->payload, buffer, size_bytes);
 	} else {
-		const uint8_t *source = request->buffer;
+		const uint8_t *source = buffer;
 
 		memcpy(cell->payload, source, RB_SHM_CELL_PAYLOAD);
 		chain_write(out, source + RB_SHM_CELL_PAYLOAD, size_bytes - RB_SHM_CELL_PAYLOAD);
 	}
 	publish(peer, cell, RB_SHM_EAGER, size_bytes, count);
-	request_done(ep, request);
 	return true;
 }
 
-static bool send_bulk(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
-		      struct rb_request *request)
+static bool write_bulk(struct rb_shm_peer *peer, struct rb_tag tag,
+		       const struct rb_signature *signature, const void *buffer, size_t size_bytes)
 {
 	struct rb_shm_outbound *out = &peer->out;
 	struct rb_shm_cell *cell = cell_at(out, out->position);
 
 	if (!cells_free(out, 1) || !bulk_free(out))
 		return false;
-	out->spent += request->size_bytes + RB_SHM_ARRIVAL_BYTES;
-	bulk_fill(out, request->buffer, request->size_bytes);
-	cell->tag = request->tag;
-	cell->signature = request->signature;
-	cell->arg[0] = request->size_bytes;
+	out->spent += size_bytes + RB_SHM_ARRIVAL_BYTES;
+	bulk_fill(out, buffer, size_bytes);
+	cell->tag = tag;
+	cell->signature = *signature;
+	cell->arg[0] = size_bytes;
 	publish(peer, cell, RB_SHM_BULK, 0, 1);
-	request_done(ep, request);
 	return true;
+}
+
+static inline bool write_eager(struct rb_shm_peer *peer, struct rb_tag tag,
+			       const struct rb_signature *signature, const void *buffer,
+			       size_t size_bytes)
+{
+	if (size_bytes <= RB_SHM_INLINE_MAX)
+		return write_inline(peer, tag, signature, buffer, size_bytes);
+	return write_bulk(peer, tag, signature, buffer, size_bytes);
 }
 
 static bool send_announce(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
@@ -228,9 +237,10 @@ static bool send_try(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 
 	if (size_bytes > RB_SHM_BULK_BYTES || !credit_there(&peer->out, size_bytes))
 		return send_announce(ep, peer, request, size_bytes);
-	if (size_bytes <= RB_SHM_INLINE_MAX)
-		return send_inline(ep, peer, request, size_bytes);
-	return send_bulk(ep, peer, request);
+	if (!write_eager(peer, request->tag, &request->signature, request->buffer, size_bytes))
+		return false;
+	request_done(ep, request);
+	return true;
 }
 
 static void enqueue(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
@@ -287,6 +297,19 @@ void rb_shm_send(struct rb_endpoint *base, struct rb_request *request)
 	if (peer != NULL)
 		send_or_queue(ep, peer, request);
 	ep->posting = NULL;
+}
+
+enum rb_now rb_shm_send_now(struct rb_endpoint *base, const struct rb_message *m)
+{
+	struct rb_shm_endpoint *ep = (struct rb_shm_endpoint *)base;
+	struct rb_shm_peer *peer = &ep->peers[m->peer];
+
+	if (peer->state != RB_SHM_CONNECTED || peer->sends.first != NULL ||
+	    m->size_bytes > RB_SHM_BULK_BYTES || !credit_there(&peer->out, m->size_bytes) ||
+	    !write_eager(peer, m->tag, m->signature, m->buffer, m->size_bytes))
+		return RB_NOW_REFUSED;
+	ep->base.bytes_sent += m->size_bytes;
+	return RB_NOW_DONE;
 }
 
 /* ---- Puts ---- */

@@ -1,0 +1,213 @@
+/* test_now.c -- messages at once or not at all: where they go, they are messages like all others,
+ * and where they do not, nothing has happened. A backend without them has nothing to show. */
+#include "conformance.h"
+
+#include <string.h>
+
+#include "tests/length.h"
+
+#define BYTES_MAX 40000u
+
+static struct rb_message now_message(uint32_t peer, uint64_t tag,
+				     const struct rb_signature *signature, void *buffer,
+				     size_t size_bytes)
+{
+	return (struct rb_message) { .peer = peer,
+				     .tag = { tag >> 32, tag & 0xffffffff },
+				     .signature = signature,
+				     .buffer = buffer,
+				     .size_bytes = size_bytes };
+}
+
+static enum rb_now send_now(struct conform_rank *r, uint32_t peer, uint64_t tag, void *buffer,
+			    size_t size_bytes)
+{
+	const struct rb_signature signature = conform_signature(size_bytes);
+	const struct rb_message m = now_message(peer, tag, &signature, buffer, size_bytes);
+
+	return r->ops->send_now(r->ep, &m);
+}
+
+static enum rb_now recv_now(struct conform_rank *r, uint32_t peer, uint64_t tag, void *buffer,
+			    size_t size_bytes)
+{
+	const struct rb_signature signature = conform_signature(size_bytes);
+	const struct rb_message m = now_message(peer, tag, &signature, buffer, size_bytes);
+
+	return r->ops->recv_now(r->ep, &m);
+}
+
+/* ---- Mixed with requests ---- */
+
+static size_t size_of(uint64_t tag)
+{
+	struct rb_rng rng;
+
+	rng.state = tag;
+	return (size_t)(rb_rng_below(&rng, 4) == 0 ? rb_rng_below(&rng, BYTES_MAX)
+						   : rb_rng_below(&rng, 500));
+}
+
+static void mixed_send(struct conform_rank *r, uint64_t tag, uint32_t *at_once)
+{
+	static _Thread_local uint8_t buffer[BYTES_MAX];
+	struct conform_request c;
+
+	conform_fill(buffer, size_of(tag), tag);
+	if (rb_rng_below(&r->rng, 3) > 0 &&
+	    send_now(r, 1, tag, buffer, size_of(tag)) == RB_NOW_DONE) {
+		++*at_once;
+		return;
+	}
+	conform_send(r, &c, 1, tag, buffer, size_of(tag));
+	conform_finish_ok(r, &c);
+}
+
+static void mixed_recv(struct conform_rank *r, uint64_t tag, uint32_t *at_once)
+{
+	static _Thread_local uint8_t buffer[BYTES_MAX + 1];
+	enum rb_now got = RB_NOW_REFUSED;
+	uint64_t looks = rb_rng_below(&r->rng, 3) * 200;
+	struct conform_request c;
+
+	memset(buffer, 0xee, sizeof(buffer));
+	for (uint64_t i = 0; i < looks && (i == 0 || got == RB_NOW_ABSENT); i++) {
+		got = recv_now(r, 0, tag, buffer, size_of(tag));
+		conform_pause(r);
+	}
+	if (got != RB_NOW_DONE) {
+		CONFORM(buffer[0] == 0xee, "what was not received is here");
+		conform_recv(r, &c, 0, tag, buffer, size_of(tag));
+		conform_finish_ok(r, &c);
+	}
+	*at_once += got == RB_NOW_DONE;
+	conform_verify(buffer, size_of(tag), tag);
+	CONFORM(buffer[size_of(tag)] == 0xee, "more came than was sent");
+}
+
+static void mixed(struct conform_rank *r)
+{
+	uint64_t count = test_length() == TEST_SHORT ? 300 : 3000, bytes = 0;
+	uint32_t at_once = 0;
+
+	for (uint64_t tag = 0; tag < count; tag++) {
+		bytes += size_of(tag);
+		(r->rank == 0 ? mixed_send : mixed_recv)(r, tag, &at_once);
+		if (tag % 64 == 63) /* Now and then the receiver has nothing of the sender's. */
+			conform_barrier(r, "a part is over");
+	}
+	CONFORM(at_once > 0 && at_once < count, "%u of %llu at once", at_once,
+		(unsigned long long)count);
+	CONFORM((r->rank == 0 ? r->ep->bytes_sent : r->ep->bytes_received) == bytes,
+		"counted are other bytes than %llu", (unsigned long long)bytes);
+}
+
+START_TEST(test_mixed)
+{
+	if (conform_backend.ops->send_now != NULL)
+		conform_run(2, mixed);
+}
+END_TEST
+
+/* ---- What is not the next message ---- */
+
+/* Without polls, which would take what comes off its way. */
+static void await_word(struct conform_rank *r, uint32_t i, const char *what)
+{
+	uint64_t since_ns = r->ops->now_ns(r->ep);
+
+	while (atomic_load(&r->shared->word[i]) == 0) {
+		conform_expire(r, since_ns, what);
+		conform_pause(r);
+	}
+}
+
+static void refused(struct conform_rank *r)
+{
+	struct rb_signature other = conform_signature(8);
+	uint64_t word = 4711, got = 0;
+	struct conform_request c;
+
+	if (r->rank == 0) {
+		await_word(r, 1, "that nothing has come");
+		CONFORM(send_now(r, 1, 1, &word, 8) == RB_NOW_DONE, "there is room");
+		CONFORM(send_now(r, 1, 2, NULL, 0) == RB_NOW_DONE, "there is room");
+		atomic_store(&r->shared->word[0], 1);
+		conform_barrier(r, "all has come");
+		return;
+	}
+	CONFORM(recv_now(r, 0, 1, &got, 8) == RB_NOW_ABSENT, "nothing was sent");
+	atomic_store(&r->shared->word[1], 1);
+	await_word(r, 0, "two messages");
+	other.op = 7;
+	CONFORM(recv_now(r, 0, 2, NULL, 0) == RB_NOW_REFUSED, "it is the second");
+	CONFORM(recv_now(r, 0, 1, &got, 4) == RB_NOW_REFUSED, "it has 8 bytes");
+	CONFORM(r->ops->recv_now(r->ep, &(const struct rb_message) { .peer = 0,
+								     .tag = { 0, 1 },
+								     .signature = &other,
+								     .buffer = &got,
+								     .size_bytes = 8 }) ==
+			RB_NOW_REFUSED,
+		"it is another operation's");
+	CONFORM(got == 0 && r->ep->bytes_received == 0, "what was refused left something");
+	CONFORM(recv_now(r, 0, 1, &got, 8) == RB_NOW_DONE && got == 4711, "it is this one");
+	conform_recv(r, &c, 0, 2, NULL, 0);
+	conform_finish_ok(r, &c);
+	conform_barrier(r, "all has come");
+}
+
+START_TEST(test_refused)
+{
+	if (conform_backend.ops->send_now != NULL)
+		conform_run(2, refused);
+}
+END_TEST
+
+/* ---- No room ---- */
+
+static void full(struct conform_rank *r)
+{
+	enum { MOST = 100000 };
+	uint64_t word, sent = 0;
+	struct conform_request c;
+
+	if (r->rank == 0) {
+		while (sent < MOST && send_now(r, 1, sent, &sent, 8) == RB_NOW_DONE)
+			sent++;
+		CONFORM(sent > 0 && sent < MOST, "%llu messages that nobody receives",
+			(unsigned long long)sent);
+		CONFORM(send_now(r, 1, sent, &sent, 8) == RB_NOW_REFUSED, "it is full still");
+		CONFORM(r->ep->bytes_sent == 8 * sent, "what was refused is counted");
+		word = sent;
+		conform_send(r, &c, 1, sent, &word, 8);
+		atomic_store(&r->shared->word[0], sent + 1);
+		conform_finish_ok(r, &c);
+		conform_barrier(r, "all has come");
+		return;
+	}
+	await_word(r, 0, "that there is no room");
+	for (sent = atomic_load(&r->shared->word[0]); sent-- > 0;) {
+		conform_recv(r, &c, 0, sent, &word, 8);
+		conform_finish_ok(r, &c);
+		CONFORM(word == sent, "message %llu has %llu", (unsigned long long)sent,
+			(unsigned long long)word);
+	}
+	conform_barrier(r, "all has come");
+}
+
+START_TEST(test_full)
+{
+	if (conform_backend.ops->send_now != NULL)
+		conform_run(2, full);
+}
+END_TEST
+
+TCase *conform_now_case(void)
+{
+	TCase *t = tcase_create("now");
+
+	tcase_add_test(t, test_mixed);
+	tcase_add_test(t, test_refused);
+	tcase_add_test(t, test_full);
+	return t;
+}
