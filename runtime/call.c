@@ -12,6 +12,8 @@
 #include "runtime/op_run.h"
 #include "runtime/unmatched.h"
 
+#define MESSAGE_NOW_MAX 65536u /* Elements: no transport takes as many at once. */
+
 struct rb_caller {
 	bool next_up;
 	struct rb_caller *next;
@@ -237,6 +239,28 @@ static struct rubato_op *message_op(struct rubato_comm *comm)
 	return op;
 }
 
+/* False: an operation must do it, or say what is wrong. */
+static bool message_now(struct rubato_comm *comm, const struct rb_call *call, uint32_t tag,
+			bool sending)
+{
+	const struct rb_signature signature = { .kind = RB_KIND_SENDRECV,
+						.type = (uint8_t)call->type,
+						.op = 0xff,
+						.root = UINT32_MAX,
+						.count = call->count };
+	struct rb_message message = {
+		.peer = call->root,
+		.signature = &signature,
+		.buffer = sending ? (void *)(uintptr_t)call->in : call->out,
+		.size_bytes = (size_t)call->count * rubato_type_bytes(call->type),
+	};
+
+	return comm->engine.poison == RUBATO_OK && (unsigned)call->type < RUBATO_TYPE_COUNT &&
+	       call->root < comm->engine.rank_count && call->count <= MESSAGE_NOW_MAX &&
+	       (message.buffer != NULL || call->count == 0) &&
+	       rb_message_now(comm, &message, tag, sending);
+}
+
 static rubato_status message_run(struct rubato_op *op)
 {
 	struct rb_engine *engine = &op->comm->engine;
@@ -260,6 +284,10 @@ rubato_status rb_call_message(rubato_comm *comm, const struct rb_call *call, uin
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: no communicator",
 			       sending ? "send" : "recv");
 	rb_engine_enter(&comm->engine);
+	if (message_now(comm, call, tag, sending)) {
+		rb_engine_leave(&comm->engine);
+		return RUBATO_OK;
+	}
 	op = message_op(comm);
 	if (op != NULL) {
 		call_apply(call, op);

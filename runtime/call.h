@@ -27,7 +27,7 @@ struct rb_call { /* What distinguishes one public rb_call from another. */
  * the same on every rank; NULL: of no interest. */
 RB_NODISCARD rubato_status rb_call_collective(rubato_comm *comm, const struct rb_call *call,
 					      uint64_t *number);
-/* A blocking send or receive. */
+/* A blocking send or receive: at once, or by an operation. */
 RB_NODISCARD rubato_status rb_call_message(rubato_comm *comm, const struct rb_call *call,
 					   uint32_t user_tag, bool sending);
 /* A persistent operation; sendrecv's user_tag and sending are of no meaning to others. */

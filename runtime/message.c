@@ -48,10 +48,11 @@ static bool flows_grow(struct rb_flows *table)
 }
 
 /* NULL: no memory. Valid until the next one is made. */
-static struct rb_flow *flow_of(const struct rubato_op *op)
+static struct rb_flow *flow_find(struct rubato_comm *comm, uint32_t peer, uint32_t user_tag,
+				 bool sending)
 {
-	struct rb_flows *flows = &op->comm->flows;
-	uint64_t key = (uint64_t)op->root << 33 | (uint64_t)op->user_tag << 1 | op->sending;
+	struct rb_flows *flows = &comm->flows;
+	uint64_t key = (uint64_t)peer << 33 | (uint64_t)user_tag << 1 | sending;
 	struct rb_flow *flow;
 
 	if (flows->count * 2 >= flows->capacity && !flows_grow(flows))
@@ -62,6 +63,11 @@ static struct rb_flow *flow_of(const struct rubato_op *op)
 		flows->count++;
 	}
 	return flow;
+}
+
+static struct rb_flow *flow_of(const struct rubato_op *op)
+{
+	return flow_find(op->comm, op->root, op->user_tag, op->sending);
 }
 
 void rb_flows_free(struct rb_flows *flows)
@@ -245,14 +251,66 @@ static void message_done(struct rb_engine *engine, struct rb_slot *slot)
 	message_end(op, status, text);
 }
 
+/* ---- Without a request ---- */
+
+/* The flow's next message; what is not done has not happened. */
+static enum rb_now next_now(struct rb_engine *engine, struct rb_flow *flow,
+			    struct rb_message *message, uint32_t user_tag, bool sending)
+{
+	struct rb_endpoint *ep = rb_engine_endpoint(engine, message->peer);
+	enum rb_now got;
+
+	if (ep->ops->send_now == NULL || engine->device_count > 0 || flow->first != NULL ||
+	    flow->freed_count > 0) /* Older receives come first. */
+		return RB_NOW_REFUSED;
+	message->tag = rb_tag_message(engine->epoch, RB_TAG_P2P, user_tag, flow->next);
+	got = sending ? ep->ops->send_now(ep, message) : ep->ops->recv_now(ep, message);
+	if (got == RB_NOW_DONE)
+		flow->next++;
+	return got;
+}
+
+bool rb_message_now(struct rubato_comm *comm, struct rb_message *message, uint32_t user_tag,
+		    bool sending)
+{
+	struct rb_engine *engine = &comm->engine;
+	struct rb_flow *flow = flow_find(comm, message->peer, user_tag, sending);
+	enum rb_now got;
+
+	if (flow == NULL || (!sending && !rb_engine_quiet(engine, 0)))
+		return false;
+	got = next_now(engine, flow, message, user_tag, sending);
+	if (got == RB_NOW_ABSENT && rb_engine_linger(engine, message->peer))
+		got = next_now(engine, flow, message, user_tag, sending);
+	engine->operations += got == RB_NOW_DONE;
+	return got == RB_NOW_DONE;
+}
+
+static bool started_now(struct rubato_op *op, struct rb_flow *flow)
+{
+	struct rb_message message = {
+		.peer = op->root,
+		.signature = &op->signature,
+		.buffer = op->sending ? (void *)(uintptr_t)op->in : op->out,
+		.size_bytes = (size_t)(op->count * rubato_type_bytes(op->type)),
+	};
+
+	return next_now(&op->comm->engine, flow, &message, op->user_tag, op->sending) ==
+	       RB_NOW_DONE;
+}
+
 void rb_message_start(struct rubato_op *op)
 {
-	struct rb_slot *slot = rb_slot_take(&op->comm->engine);
-	struct rb_flow *flow = slot != NULL ? flow_of(op) : NULL;
+	struct rb_flow *flow = flow_of(op);
+	struct rb_slot *slot = NULL;
 
-	if (flow == NULL) {
-		if (slot != NULL)
-			rb_slot_give(&op->comm->engine, slot);
+	if (flow != NULL && started_now(op, flow)) {
+		rb_op_end(op, RUBATO_OK, "");
+		return;
+	}
+	if (flow != NULL)
+		slot = rb_slot_take(&op->comm->engine);
+	if (slot == NULL) {
 		rb_op_end(op, RUBATO_ERR_MEMORY, "out of memory for a message");
 		return;
 	}

@@ -13,6 +13,10 @@
 #include "runtime/op.h"
 
 void rb_message_start(struct rubato_op *op);
+/* Sends or receives it without an operation, where that takes no longer than a moment; false:
+ * nothing has happened. Sets the tag; peer, signature and buffer have been judged. */
+bool rb_message_now(struct rubato_comm *comm, struct rb_message *message, uint32_t user_tag,
+		    bool sending);
 void rb_message_cancel(struct rubato_op *op, const char *text);
 /* Cancels a receive that no message has met, as if it had never been started; else false. */
 bool rb_message_recall(struct rubato_op *op, const char *text);

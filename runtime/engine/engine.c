@@ -23,6 +23,9 @@
 #define SLOTS_PER_BLOCK 64
 #define FIRST_POLLS 64 /* Some 2 us. */
 #define FIRST_POLLS_SHARED 4
+#define LOOKS 96             /* Likewise, of looks without a poll. */
+#define LOOKS_SHARED 16      /* Guess: with a yield after each but the first few. */
+#define UNPOLLED_MAX 256u    /* Guess: a poll costs a hundred instructions. */
 #define POLLS_PER_CLOCK 32   /* Polls between two looks at the clock: a look costs some 25 ns. */
 #define MOVES_PER_CLOCK 4    /* Likewise while things move: each may copy RB_SLICE_BYTES. */
 #define USELESS_MAX 8u       /* Guess: of a training loop's first steps not all. */
@@ -222,6 +225,13 @@ static bool pollers_poll(struct rb_engine *engine)
 		if (p->ops->poll != NULL)
 			moved |= p->ops->poll(engine, p);
 	return moved;
+}
+
+static void pollers_awaited(struct rb_engine *engine)
+{
+	for (struct rb_poller *p = engine->pollers; p != NULL; p = p->next)
+		if (p->ops->awaited != NULL)
+			p->ops->awaited(engine, p);
 }
 
 static bool pollers_busy(const struct rb_engine *engine)
@@ -656,10 +666,44 @@ static __attribute__((noinline)) void first_polls(struct rb_engine *engine, cons
 	uint32_t polls = engine->waiting.yield_ns == 0 ? FIRST_POLLS : FIRST_POLLS_SHARED;
 
 	drive_as(engine, RB_DRIVING_WAITER);
+	if (engine->polled > 0)
+		pollers_awaited(engine);
 	for (uint32_t i = 0; i < polls && !*done; i++)
 		if (!rb_engine_progress(engine))
 			rb_pause();
 	engine->driving = RB_DRIVING_NOBODY;
+}
+
+bool rb_engine_quiet(struct rb_engine *engine, uint32_t own)
+{
+	if (engine->driving != RB_DRIVING_NOBODY || engine->waiters > 0 || engine->runs != NULL ||
+	    engine->polled > 0 || engine->in_flight > own || engine->notices != NULL ||
+	    atomic_load_explicit(&engine->abort_wanted, memory_order_relaxed) || leaving(engine))
+		return false;
+	if (++engine->unpolled < UNPOLLED_MAX)
+		return true;
+	engine->unpolled = 0;
+	return false;
+}
+
+/* As first_polls, apart. */
+__attribute__((noinline)) bool rb_engine_linger(const struct rb_engine *engine, uint32_t peer)
+{
+	struct rb_endpoint *ep = rb_engine_endpoint(engine, peer);
+	bool shared = engine->waiting.yield_ns > 0;
+	uint32_t looks = shared ? LOOKS_SHARED : LOOKS;
+
+	for (uint32_t i = 0; i < looks; i++) {
+		if (ep->ops->here(ep, peer))
+			return true;
+		if (atomic_load_explicit(&engine->hand_over.wanted, memory_order_relaxed) > 0)
+			return false;
+		if (shared && i >= FIRST_POLLS_SHARED)
+			rb_yield();
+		else
+			rb_pause();
+	}
+	return false;
 }
 
 bool rb_engine_look(struct rb_engine *engine, const bool *done)

@@ -67,6 +67,8 @@ struct rb_poller_ops { /* NULL: no need. */
 	bool polled; /* Always; others add themselves to engine->polled when there is need. */
 	/* With every round of progress while engine->polled > 0; whether anything moved. */
 	bool (*poll)(struct rb_engine *engine, struct rb_poller *poller);
+	/* A thread begins to wait: likewise, before it polls for the first time. */
+	void (*awaited)(struct rb_engine *engine, struct rb_poller *poller);
 	/* When it wants to be polled though nothing comes; UINT64_MAX: never. */
 	uint64_t (*next_ns)(const struct rb_poller *poller);
 	/* Whether it must be polled again soon, without anything that would wake a sleeper. */
@@ -143,6 +145,7 @@ struct rb_engine {
 	char poison_text[256];
 	_Atomic bool abort_wanted;
 
+	uint32_t unpolled; /* What was carried out in a row without a poll. */
 	uint64_t operations, bytes_mapped, wait_ns;
 };
 
@@ -201,6 +204,12 @@ static inline void rb_slot_give(struct rb_engine *engine, struct rb_slot *slot)
 	engine->free_slots = slot;
 }
 
+/* Whether nothing is under way that needs polls, but for `own` operations in flight: then what is
+ * here already may be taken without one. Every so often false nevertheless, so that polls are
+ * made. */
+bool rb_engine_quiet(struct rb_engine *engine, uint32_t own);
+/* Looks for a moment whether something comes from this peer, in a quiet engine, without a poll. */
+bool rb_engine_linger(const struct rb_engine *engine, uint32_t peer);
 /* One round: polls executors and endpoints, advances runs. True if anything moved. */
 bool rb_engine_progress(struct rb_engine *engine);
 /* What a peer said before it went tells why: to be called before what fails without it fails. */
