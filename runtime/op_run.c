@@ -84,6 +84,7 @@ static void run_start(struct rubato_op *op, struct rb_plan *plan, bool entered)
 	op->run.signature = op->signature;
 	op->run.instance = op->persistent ? op->instance : 0;
 	op->run.entered = entered;
+	op->run.in_flight = op->persistent;
 	op->run.done = main_done;
 	op->run.owner = op;
 	rb_run_start(&op->comm->engine, &op->run);

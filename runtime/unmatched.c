@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "runtime/engine/calls.h"
 #include "runtime/op.h"
 
 #define PROBED_MAX                                                                                 \

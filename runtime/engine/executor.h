@@ -61,6 +61,10 @@ struct rb_executor_ops { /* NULL: not this executor's. */
 	bool (*busy)(struct rb_executor *executor);
 	void (*close)(struct rb_executor *executor);
 
+	/* Carries out at once what takes but a moment (RB_STRAIGHT_BYTES of plan.h). */
+	void (*now)(struct rb_executor *executor, const struct rb_reduce *reduce,
+		    uint32_t element_bytes);
+
 	/* Whether its work can wait for that one's events. */
 	bool (*waits_for)(const struct rb_executor *executor, const struct rb_executor *other);
 	/* Where time is virtual: when poll has something; UINT64_MAX: nothing is under way. */

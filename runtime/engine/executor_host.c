@@ -79,6 +79,15 @@ static void host_start(struct rb_executor *executor, struct rb_work *work)
 	start_by((struct host *)executor, work, work_slice);
 }
 
+static void host_now(struct rb_executor *executor, const struct rb_reduce *r,
+		     uint32_t element_bytes)
+{
+	if (r->from_count != 1 || r->final_count != 0)
+		((struct host *)executor)->reduce(r);
+	else if (r->to != r->from[0])
+		memcpy(r->to, r->from[0], (size_t)r->count * element_bytes);
+}
+
 static void queue_remove(struct host *host, struct rb_work *work)
 {
 	*(work->previous != NULL ? &work->previous->next : &host->first) = work->next;
@@ -132,6 +141,7 @@ static void host_close(struct rb_executor *executor)
 static const struct rb_executor_ops host_ops = {
 	.name = "host",
 	.start = host_start,
+	.now = host_now,
 	.poll = host_poll,
 	.cancel = host_cancel,
 	.busy = host_busy,

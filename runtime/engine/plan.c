@@ -6,7 +6,6 @@
 
 #include "base/rng.h"
 
-#define SHORT_STEPS 64u
 #define STAGE_DEPTH 4u /* Guess: one is copied in, one sent, and each has one ready behind it. */
 
 uint64_t rb_plan_total(enum rb_kind kind, uint64_t count, uint32_t rank_count)
@@ -166,8 +165,8 @@ static rubato_status derived_allocate(struct rb_plan *plan)
 	plan->successors = calloc(s->dep_count + 1, sizeof(*plan->successors));
 	plan->successor_first = calloc(s->step_count + 2, sizeof(*plan->successor_first));
 	plan->span_first = calloc(s->span_count + 1, sizeof(*plan->span_first));
-	plan->needs = calloc(2 * SHORT_STEPS, sizeof(*plan->needs));
-	plan->messages = calloc(SHORT_STEPS, sizeof(*plan->messages));
+	plan->needs = calloc(2 * RB_PLAN_STEPS_SHORT, sizeof(*plan->needs));
+	plan->messages = calloc(RB_PLAN_STEPS_SHORT, sizeof(*plan->messages));
 	if (s->flags & (RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_MAPPED_SCRATCH)) {
 		plan->reach = calloc((size_t)s->rank_count * RB_BUFFER_COUNT, sizeof(*plan->reach));
 		if (plan->reach == NULL)
@@ -235,7 +234,30 @@ static uint64_t span_start(const struct rb_plan *plan, const struct rb_step *ste
 	return rb_span_offset(&plan->layout, step, &plan->schedule.spans[index], 0);
 }
 
-/* As run.c's span_at for iteration 0. */
+uint64_t rb_plan_span_later(const struct rb_plan *plan, uint32_t span_index, uint32_t c)
+{
+	const struct rb_span *span = &plan->schedule.spans[span_index];
+	uint64_t chunk = plan->layout.chunk;
+	uint64_t slot = chunk < plan->layout.count ? chunk : plan->layout.count;
+
+	if (rb_span_in_slots(span))
+		return (span->buffer == RB_BUF_SCRATCH ? plan->slots_at : 0) +
+		       (span->slot + c % span->depth) * slot * plan->key.element_bytes;
+	if (span->buffer == RB_BUF_SCRATCH && span->depth == RB_BLOCK_SLOT)
+		return plan->blocks_at +
+		       (plan->span_start[span_index] + c * chunk) * plan->key.element_bytes;
+	return (plan->span_start[span_index] + c * chunk) * plan->key.element_bytes;
+}
+
+uint64_t rb_plan_count(const struct rb_plan *plan, uint32_t step, uint32_t c)
+{
+	uint64_t at = c * plan->layout.chunk;
+	uint64_t left = plan->range[step] > at ? plan->range[step] - at : 0;
+
+	return left < plan->layout.chunk ? left : plan->layout.chunk;
+}
+
+/* As rb_plan_span_later, of iteration 0. */
 static void derive_first(struct rb_plan *plan, uint8_t element_bytes)
 {
 	const struct rb_layout *layout = &plan->layout;
@@ -283,12 +305,66 @@ static void derive_message(struct rb_plan *plan, uint32_t index)
 	m->size_bytes = plan->range[index] * plan->key.element_bytes;
 }
 
+static bool straight_work(const struct rb_plan *plan, const struct rb_step *step, uint64_t bytes)
+{
+	const struct rb_span *spans = plan->schedule.spans;
+	bool own = (step->kind == RB_STEP_COPY || step->kind == RB_STEP_REDUCE) &&
+		   !(step->flags & RB_STEP_DEVICE) && spans[step->to].rank == RB_SELF;
+
+	for (uint32_t i = 0; i < step->from_count; i++)
+		own = own && spans[step->from + i].rank == RB_SELF;
+	return own && step->from_count <= RB_STRAIGHT_OPERANDS &&
+	       bytes * step->from_count <= RB_STRAIGHT_BYTES;
+}
+
+/* The first of these that need nothing but `done`; messages that come are waited for last. */
+static uint32_t next_straight(const struct rb_plan *plan, uint64_t left, uint64_t done)
+{
+	uint32_t incoming = RB_PLAN_STEPS_SHORT;
+
+	for (; left != 0; left &= left - 1) {
+		uint32_t i = (uint32_t)__builtin_ctzll(left);
+
+		if ((plan->needs[i] & ~done) != 0)
+			continue;
+		if (!plan->messages[i].simple || plan->messages[i].sends)
+			return i;
+		if (incoming == RB_PLAN_STEPS_SHORT)
+			incoming = i;
+	}
+	return incoming;
+}
+
+static void derive_order(struct rb_plan *plan)
+{
+	uint64_t left = plan->live[0];
+	bool messages = false;
+
+	for (uint64_t steps = left; steps != 0; steps &= steps - 1) {
+		uint32_t i = (uint32_t)__builtin_ctzll(steps);
+		uint64_t bytes = plan->range[i] * plan->key.element_bytes;
+
+		messages |= plan->messages[i].simple;
+		if (plan->messages[i].simple
+			    ? plan->messages[i].size_bytes > RB_STRAIGHT_BYTES
+			    : !straight_work(plan, &plan->schedule.steps[i], bytes))
+			return;
+	}
+	while (messages && left != 0) {
+		uint32_t i = next_straight(plan, left, ~left);
+
+		RB_ASSERT(i < RB_PLAN_STEPS_SHORT);
+		plan->order[plan->order_count++] = (uint8_t)i;
+		left &= ~(UINT64_C(1) << i);
+	}
+}
+
 static void derive_short(struct rb_plan *plan)
 {
 	const struct rb_schedule *s = &plan->schedule;
 
-	plan->wakes = plan->needs + SHORT_STEPS;
-	plan->is_short = s->step_count <= SHORT_STEPS && !plan->staged;
+	plan->wakes = plan->needs + RB_PLAN_STEPS_SHORT;
+	plan->is_short = s->step_count <= RB_PLAN_STEPS_SHORT && !plan->staged;
 	for (uint32_t i = 0; i < s->step_count; i++)
 		plan->is_short = plan->is_short && plan->iterations[i] <= 1;
 	if (!plan->is_short)
@@ -314,9 +390,10 @@ static void derive_short(struct rb_plan *plan)
 				plan->first[k] |= UINT64_C(1) << i;
 	for (uint32_t k = 0; k < 2; k++)
 		plan->live_count[k] = (uint32_t)__builtin_popcountll(plan->live[k]);
+	derive_order(plan);
 }
 
-/* As span_at() of run.c counts. */
+/* As rb_plan_span_later counts. */
 static void reach_add(struct rb_plan *plan, uint64_t *reaches, uint32_t step, uint32_t index)
 {
 	const struct rb_span *span = &plan->schedule.spans[index];

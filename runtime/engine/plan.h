@@ -29,6 +29,10 @@ struct rb_shape {
 	uint64_t hash;                            /* By rb_shape_hash. */
 };
 
+#define RB_PLAN_STEPS_SHORT 64
+#define RB_STRAIGHT_BYTES 4096u /* Guess: what any of its messages or its work takes at most. */
+#define RB_STRAIGHT_OPERANDS 32u
+
 /* Of a short plan's step: what the start of its message would work out again at each call. */
 struct rb_plan_message {
 	bool simple; /* SEND, NOTIFY, RECV or WAIT of this rank's own memory; else the rest is 0. */
@@ -65,6 +69,8 @@ struct rb_plan {
 	uint64_t live[2], first[2];
 	uint32_t live_count[2];
 	struct rb_plan_message *messages;
+	/* Its steps, in an order for straight.h: sends and work as soon as they can be. 0: none. */
+	uint8_t order[RB_PLAN_STEPS_SHORT], order_count;
 	/* Of each rank's buffers, how many bytes from the begin are touched in mapped memory:
 	 * reach[rank * RB_BUFFER_COUNT + buffer]. NULL: no peer's memory is. */
 	uint64_t *reach;
@@ -78,6 +84,24 @@ struct rb_plan {
 	uint32_t users; /* Runs and operations that hold it: not evicted while positive. */
 	struct rb_plan *older, *newer, *bucket_next;
 };
+
+/* Where iteration c > 0 of a span lies: an offset in bytes from the begin of its set. */
+uint64_t rb_plan_span_later(const struct rb_plan *plan, uint32_t span_index, uint32_t c);
+/* Elements of iteration c of a step. */
+uint64_t rb_plan_count(const struct rb_plan *plan, uint32_t step, uint32_t c);
+/* How many iterations of its step must be done before `iteration` starts. */
+static inline uint32_t rb_plan_need(const struct rb_plan *plan, const struct rb_dep *dep,
+				    uint32_t iteration)
+{
+	uint32_t last = plan->iterations[dep->step];
+
+	if (dep->lag < 0)
+		return last;
+	if (iteration < (uint32_t)dep->lag)
+		return 0;
+	iteration = iteration - (uint32_t)dep->lag + 1;
+	return iteration < last ? iteration : last;
+}
 
 /* Elements of the whole vector behind a public count: some operations count per rank. */
 uint64_t rb_plan_total(enum rb_kind kind, uint64_t count, uint32_t rank_count);

@@ -5,13 +5,18 @@
  * Per step: started iterations are at most RB_WINDOW ahead of `done`, the length of the completed
  * prefix; completions beyond the prefix wait as bits in `finished`. When `done` grows, the step and
  * its successors become dirty; rb_run_advance looks at dirty steps, lowest first, until none is
- * left. A short plan (plan.h) needs none of this: a bit tells all about a step.
+ * left. A short plan (plan.h) needs none of this: a bit tells all about a step. Where nothing else
+ * is under way it is carried out straight on (straight.h) as far as that goes, and on from there by
+ * the first thread that waits; with the first poll, what is left is started as in other plans.
  */
 #include "runtime/engine/run.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "runtime/engine/calls.h"
+#include "runtime/engine/straight.h"
 
 #define RB_AFTER_MAX 32 /* A step that would wait for more events waits until some are over. */
 
@@ -118,26 +123,12 @@ static inline void completed(struct rb_run *run, uint32_t step, uint32_t iterati
 		completed_long(run, step, iteration);
 }
 
-/* How many iterations of its step must be done before `iteration` starts. */
-static inline uint32_t dep_need(const struct rb_run *run, const struct rb_dep *dep,
-				uint32_t iteration)
-{
-	uint32_t last = run->plan->iterations[dep->step];
-
-	if (dep->lag < 0)
-		return last;
-	if (iteration < (uint32_t)dep->lag)
-		return 0;
-	iteration = iteration - (uint32_t)dep->lag + 1;
-	return iteration < last ? iteration : last;
-}
-
 static bool ready(const struct rb_run *run, const struct rb_step *step, uint32_t iteration)
 {
 	const struct rb_dep *dep = &run->plan->schedule.deps[step->dep];
 
 	for (uint32_t i = 0; i < step->dep_count; i++, dep++)
-		if (run->states[dep->step].done < dep_need(run, dep, iteration))
+		if (run->states[dep->step].done < rb_plan_need(run->plan, dep, iteration))
 			return false;
 	return true;
 }
@@ -199,7 +190,7 @@ static bool ready_after(struct rb_run *run, const struct rb_step *step, uint32_t
 
 	run->events->after_count = 0;
 	for (uint32_t i = 0; i < step->dep_count; i++, dep++) {
-		uint32_t need = dep_need(run, dep, iteration);
+		uint32_t need = rb_plan_need(run->plan, dep, iteration);
 
 		if (run->states[dep->step].done < need && !after_add(run, step, dep->step, need))
 			return false;
@@ -216,26 +207,11 @@ static inline bool startable(struct rb_run *run, const struct rb_step *step, uin
 
 /* ---- Spans ---- */
 
-/* Where iteration c > 0 of a span lies: an offset in bytes from the begin of its set. */
-static uint64_t span_later(const struct rb_plan *plan, uint32_t span_index, uint32_t c)
-{
-	const struct rb_span *span = &plan->schedule.spans[span_index];
-	uint64_t chunk = plan->layout.chunk;
-	uint64_t slot = chunk < plan->layout.count ? chunk : plan->layout.count;
-
-	if (rb_span_in_slots(span))
-		return (span->buffer == RB_BUF_SCRATCH ? plan->slots_at : 0) +
-		       (span->slot + c % span->depth) * slot * plan->key.element_bytes;
-	if (span->buffer == RB_BUF_SCRATCH && span->depth == RB_BLOCK_SLOT)
-		return plan->blocks_at +
-		       (plan->span_start[span_index] + c * chunk) * plan->key.element_bytes;
-	return (plan->span_start[span_index] + c * chunk) * plan->key.element_bytes;
-}
-
 static inline uint64_t span_at(const struct rb_run *run, uint32_t span_index, uint32_t c)
 {
 	const struct rb_plan *plan = run->plan;
-	uint64_t at = c == 0 ? plan->span_first[span_index] : span_later(plan, span_index, c);
+	uint64_t at =
+		c == 0 ? plan->span_first[span_index] : rb_plan_span_later(plan, span_index, c);
 
 	return plan->schedule.spans[span_index].buffer == RB_BUF_SCRATCH ? at + run->set_at : at;
 }
@@ -261,15 +237,6 @@ static inline void *resolve(struct rb_engine *engine, const struct rb_run *run, 
 	return size_bytes > 0 ? base + span_at(run, span_index, c) : base;
 }
 
-static uint64_t iteration_count(const struct rb_run *run, uint32_t step, uint32_t c)
-{
-	const struct rb_plan *plan = run->plan;
-	uint64_t at = c * plan->layout.chunk;
-	uint64_t left = plan->range[step] > at ? plan->range[step] - at : 0;
-
-	return left < plan->layout.chunk ? left : plan->layout.chunk;
-}
-
 static void slot_unlink(struct rb_run *run, struct rb_slot *slot)
 {
 	*(slot->previous != NULL ? &slot->previous->next : &run->slots) = slot->next;
@@ -284,26 +251,6 @@ static void slot_link(struct rb_run *run, struct rb_slot *slot)
 	if (run->slots != NULL)
 		run->slots->previous = slot;
 	run->slots = slot;
-}
-
-static const char *algorithm_name(const struct rb_signature *signature)
-{
-	return signature->algorithm < rb_algorithm_count ? rb_algorithms[signature->algorithm].name
-							 : "unknown";
-}
-
-char *rb_calls_text(char *text, size_t text_bytes, uint32_t rank, const struct rb_signature *ours,
-		    uint32_t peer, const struct rb_signature *theirs)
-{
-	char mine[96], other[96];
-	bool named = ours->kind == theirs->kind && ours->algorithm != theirs->algorithm;
-
-	(void)snprintf(text, text_bytes, "rank %u calls %s%s%s, rank %u calls %s%s%s", rank,
-		       rb_signature_text(ours, mine, sizeof(mine)), named ? " by " : "",
-		       named ? algorithm_name(ours) : "", peer,
-		       rb_signature_text(theirs, other, sizeof(other)), named ? " by " : "",
-		       named ? algorithm_name(theirs) : "");
-	return text;
 }
 
 /* Its status, and in `text` what is to be said about it. */
@@ -536,7 +483,7 @@ static void start_iteration(struct rb_engine *engine, struct rb_run *run, uint32
 			    uint32_t iteration)
 {
 	const struct rb_step *step = &run->plan->schedule.steps[step_index];
-	uint64_t count = iteration_count(run, step_index, iteration);
+	uint64_t count = rb_plan_count(run->plan, step_index, iteration);
 	struct rb_slot *slot = rb_slot_take(engine);
 	bool finished;
 
@@ -632,16 +579,26 @@ static void start_one(struct rb_engine *engine, struct rb_run *run, uint32_t ste
 	start_iteration(engine, run, step_index, state->started++);
 }
 
-static void run_end(struct rb_engine *engine, struct rb_run *run)
+static void deferred_end(struct rb_engine *engine, struct rb_run *run)
 {
-	*(run->previous != NULL ? &run->previous->next : &engine->runs) = run->next;
-	if (run->next != NULL)
-		run->next->previous = run->previous;
+	engine->polled -= run->deferred;
+	run->deferred = false;
+}
+
+static void run_over(struct rb_engine *engine, struct rb_run *run)
+{
 	run->active = false;
 	run->plan->users--;
-	engine->polled -= run->executors != NULL;
 	engine->completed = true;
 	run->done(engine, run); /* Last: may free the run. */
+}
+
+static void run_end(struct rb_engine *engine, struct rb_run *run)
+{
+	deferred_end(engine, run);
+	RB_LIST_REMOVE(engine->runs, run);
+	engine->polled -= run->executors != NULL;
+	run_over(engine, run);
 }
 
 static void slot_discard(struct rb_engine *engine, struct rb_slot *slot)
@@ -757,6 +714,95 @@ static void steps_mark(struct rb_run *run)
 	}
 }
 
+/* ---- Straight on ---- */
+
+static bool straight_may(struct rb_engine *engine, const struct rb_run *run)
+{
+	return rb_straight_can(engine, run->plan) && !run->entered && run->ranks == NULL &&
+	       run->executors == NULL && rb_engine_quiet(engine, run->in_flight);
+}
+
+static enum rb_now straight_go(struct rb_engine *engine, struct rb_run *run, bool linger)
+{
+	struct rb_straight s = {
+		.plan = run->plan,
+		.buffers = run->buffers,
+		.signature = &run->signature,
+		.tag = run->tag,
+		.set_at = run->set_at,
+		.type = run->type,
+		.op = run->op,
+		.divisor = run->divisor > 0 ? run->divisor : engine->rank_count,
+		.at = run->straight,
+		.done_steps = run->done_steps,
+	};
+	enum rb_now got;
+
+	do
+		got = rb_straight_go(engine, &s);
+	while (got == RB_NOW_ABSENT && linger &&
+	       rb_engine_linger(engine, run->plan->schedule.steps[run->plan->order[s.at]].peer));
+	run->straight = s.at;
+	run->done_steps = s.done_steps;
+	run->steps_left = run->plan->order_count - s.at;
+	return got;
+}
+
+/* As if all that has been done so far had been done step by step. */
+static void straight_leave(struct rb_engine *engine, struct rb_run *run)
+{
+	const struct rb_plan *plan = run->plan;
+
+	deferred_end(engine, run);
+	run->ready_steps = 0;
+	for (uint32_t i = run->straight; i < plan->order_count; i++)
+		if ((plan->needs[plan->order[i]] & ~run->done_steps) == 0)
+			run->ready_steps |= UINT64_C(1) << plan->order[i];
+	advance(engine, run);
+}
+
+static void start_straight(struct rb_engine *engine, struct rb_run *run)
+{
+	enum rb_now got;
+
+	run->straight = 0;
+	got = straight_go(engine, run, false);
+	if (got == RB_NOW_DONE) {
+		run_over(engine, run);
+		return;
+	}
+	RB_LIST_PUSH(engine->runs, run);
+	if (got == RB_NOW_REFUSED) {
+		straight_leave(engine, run);
+	} else {
+		run->deferred = true;
+		engine->polled++;
+	}
+}
+
+/* NULL: none is. There is one at most: where one is, the engine is not quiet. */
+static struct rb_run *run_deferred(const struct rb_engine *engine)
+{
+	struct rb_run *run = engine->runs;
+
+	while (run != NULL && !run->deferred)
+		run = run->next;
+	return run;
+}
+
+static void runs_awaited(struct rb_engine *engine, struct rb_poller *poller)
+{
+	struct rb_run *run = run_deferred(engine);
+
+	(void)poller;
+	if (run == NULL)
+		return;
+	if (straight_go(engine, run, true) == RB_NOW_DONE)
+		run_end(engine, run);
+	else
+		straight_leave(engine, run);
+}
+
 void rb_run_start(struct rb_engine *engine, struct rb_run *run)
 {
 	const struct rb_plan *plan = run->plan;
@@ -771,12 +817,6 @@ void rb_run_start(struct rb_engine *engine, struct rb_run *run)
 			      ? (run->instance % plan->schedule.scratch_copies) * plan->set_bytes
 			      : 0;
 	run->started_ns = 0;
-	run->previous = NULL;
-	run->next = engine->runs;
-	if (engine->runs != NULL)
-		engine->runs->previous = run;
-	engine->runs = run;
-	engine->polled += run->executors != NULL;
 	run->crosses = plan->staged ? crosses_of(run) : 0;
 	if (plan->is_short) {
 		run->steps_left = plan->live_count[run->entered];
@@ -785,6 +825,12 @@ void rb_run_start(struct rb_engine *engine, struct rb_run *run)
 	} else {
 		steps_mark(run);
 	}
+	if (straight_may(engine, run)) {
+		start_straight(engine, run);
+		return;
+	}
+	RB_LIST_PUSH(engine->runs, run);
+	engine->polled += run->executors != NULL;
 	advance(engine, run);
 }
 
@@ -848,9 +894,15 @@ static struct rb_executor *own_executor(const struct rb_engine *engine, const st
 	return executor != engine->executor ? executor : NULL;
 }
 
-static bool executors_poll(struct rb_engine *engine, struct rb_poller *poller)
+static bool runs_poll(struct rb_engine *engine, struct rb_poller *poller)
 {
+	struct rb_run *deferred = run_deferred(engine);
+
 	(void)poller;
+	if (deferred != NULL) {
+		straight_leave(engine, deferred);
+		return true;
+	}
 	for (struct rb_run *run = engine->runs; run != NULL; run = run->next) {
 		for (uint32_t i = 0; i < 2; i++) {
 			struct rb_executor *executor = own_executor(engine, run, i);
@@ -926,7 +978,8 @@ static void runs_poisoned(struct rb_engine *engine, struct rb_poller *poller, ru
 
 static const struct rb_poller_ops runs_ops = {
 	.order = RB_POLLER_RUNS,
-	.poll = executors_poll,
+	.poll = runs_poll,
+	.awaited = runs_awaited,
 	.next_ns = executors_next,
 	.busy = executors_busy,
 	.concerned = runs_concerned,

@@ -42,6 +42,7 @@ struct rb_run {
 	struct rb_signature signature;
 	uint32_t instance; /* Chooses the set of scratch slots. */
 	bool entered;      /* RB_STEP_ENTRY steps are left out. */
+	bool in_flight;    /* It is of one of the engine's operations in flight. */
 	void (*done)(struct rb_engine *engine, struct rb_run *run); /* May free the run. */
 	void *owner;
 	/* The run's own. */
@@ -52,6 +53,8 @@ struct rb_run {
 	uint64_t done_steps, ready_steps; /* Bitmaps, of a short plan: instead of these two. */
 	uint64_t set_at;                  /* In scratch: this instance's set, in bytes. */
 	uint32_t step_capacity, event_capacity, steps_left;
+	uint32_t straight; /* How many steps of plan->order are done. */
+	bool deferred;     /* The others have not been started: the next poll does that. */
 	bool active;
 	bool advancing;
 	bool probed; /* Since its start: unmatched.c. */
@@ -77,9 +80,6 @@ void rb_run_start(struct rb_engine *engine, struct rb_run *run);
  * called. */
 void rb_run_fail(struct rb_engine *engine, struct rb_run *run, rubato_status status,
 		 const char *text);
-/* "rank 0 calls allreduce ... by ring, rank 1 calls ...": what both call. Returns text. */
-char *rb_calls_text(char *text, size_t text_bytes, uint32_t rank, const struct rb_signature *ours,
-		    uint32_t peer, const struct rb_signature *theirs);
 uint32_t rb_run_steps_done(const struct rb_run *run);
 /* "waiting for rank 3 (recv), rank 5 (wait)": what it lacks. Returns text. */
 char *rb_run_absent(const struct rb_run *run, char *text, size_t text_bytes);
