@@ -225,8 +225,9 @@ typedef struct rubato_peer {
 	uint32_t numa_domain;  /* As its host numbers them; RUBATO_DOMAIN_UNKNOWN: it may run in
 			       * several, or the host does not say. */
 	const char *transport; /* What carries messages between it and this rank: "shm", ... */
-	/* Of the way to it, if it is on another node; 0: on this one, or not known. Measured
-	 * between the first two nodes, when the communicator was made. */
+	/* Of the way to it: if it is on another node, of the slowest link from one node to the
+	 * next, as found when the communicator was made; if on this one, of one copy. 0:
+	 * not known. */
 	double latency_us;
 	double bandwidth; /* Bytes per second. */
 } rubato_peer;

@@ -22,6 +22,7 @@ rubato_status rubato_get_peer(rubato_comm *comm, uint32_t rank, rubato_peer *pee
 
 	const struct rb_locality *l = &comm->locality;
 	const struct rb_link *network = &comm->choices.facts.network;
+	const struct rb_node_speed *near = &comm->choices.facts.node;
 	uint32_t node = comm->choices.nodes.node_of[rank];
 
 	*peer = (rubato_peer) {
@@ -36,6 +37,9 @@ rubato_status rubato_get_peer(rubato_comm *comm, uint32_t rank, rubato_peer *pee
 	if (!rb_comm_maps(comm, rank)) {
 		peer->latency_us = network->latency_us;
 		peer->bandwidth = network->byte_us > 0 ? 1e6 / network->byte_us : 0;
+	} else if (rank != comm->engine.rank) {
+		peer->latency_us = near->latency_us;
+		peer->bandwidth = near->core_byte_us > 0 ? 1e6 / (2 * near->core_byte_us) : 0;
 	}
 	return RUBATO_OK;
 }

@@ -6,6 +6,8 @@
 
 #include "runtime/op_prepare.h"
 
+#define LINKS_DIFFER 2 /* Times as fast as another: then it is worth a word. */
+
 rubato_status rubato_set_algorithm(rubato_comm *comm, const char *operation, const char *algorithm)
 {
 	enum rb_kind kind;
@@ -116,6 +118,23 @@ static void apart_add(struct line *line, const struct view *v, enum rb_kind kind
 			 rb_algorithms[apart.algorithm].name);
 }
 
+/* Where links between nodes differ. */
+static void spread_add(struct line *line, const struct rubato_comm *comm)
+{
+	const struct rb_link_spread *spread = &comm->origin.spread;
+	const struct rb_link *network = &comm->choices.facts.network;
+	uint32_t count = comm->choices.nodes.count;
+
+	if (network->byte_us > LINKS_DIFFER * spread->byte_us)
+		line_add(line, " (%.3g from node %u to %u, up to %.3g elsewhere)",
+			 1e-3 / network->byte_us, spread->narrow_node,
+			 (spread->narrow_node + 1) % count, 1e-3 / spread->byte_us);
+	if (network->latency_us > LINKS_DIFFER * spread->latency_us)
+		line_add(line, " (%.1f us from node %u to %u, down to %.1f elsewhere)",
+			 network->latency_us, spread->far_node, (spread->far_node + 1) % count,
+			 spread->latency_us);
+}
+
 /* What the prediction rests on, where ranks do not all share memory. */
 static void nodes_add(struct line *line, const struct rubato_comm *comm)
 {
@@ -131,6 +150,7 @@ static void nodes_add(struct line *line, const struct rubato_comm *comm)
 	if (facts->network.latency_us > 0)
 		line_add(line, ", %.1f us and %.3g GB/s between them", facts->network.latency_us,
 			 facts->network.byte_us > 0 ? 1e-3 / facts->network.byte_us : 0.0);
+	spread_add(line, comm);
 	if (facts->network.latency_us > 0 && comm->origin.measured)
 		line_add(line, ", measured at creation");
 	if (facts->put)

@@ -24,6 +24,7 @@
 #define LARGE_MESSAGES 3
 #define BURST_TIMES 4
 #define BURST_MESSAGES 65
+#define ROUND_SHIFT 16 /* Of the ring of nodes: fewer messages than that in each. */
 
 struct ping {
 	struct rubato_comm *comm;
@@ -119,8 +120,9 @@ static double beyond_us(uint64_t ns, uint64_t without_ns)
 	return (double)(ns > without_ns ? ns - without_ns : 1) / 1e3;
 }
 
-static rubato_status link_measure(struct rubato_comm *comm, uint64_t deadline_ns,
-				  struct rb_link *link)
+/* From a node's first rank to the next node's; one of them is this rank. `round`: of the ring. */
+static rubato_status link_measure(struct rubato_comm *comm, uint32_t node, uint32_t round,
+				  uint64_t deadline_ns, struct rb_link *link)
 {
 	const struct rb_nodes *nodes = &comm->choices.nodes;
 	struct ping *p = calloc(1, sizeof(*p));
@@ -132,8 +134,9 @@ static rubato_status link_measure(struct rubato_comm *comm, uint64_t deadline_ns
 		return RB_FAIL(RUBATO_ERR_MEMORY, "link: %zu bytes", sizeof(*p));
 	p->comm = comm;
 	p->deadline_ns = deadline_ns;
-	p->ranks[0] = rb_node_rank(nodes, 0, 0);
-	p->ranks[1] = rb_node_rank(nodes, 1, 0);
+	p->number = (uint64_t)round << ROUND_SHIFT;
+	p->ranks[0] = rb_node_rank(nodes, node, 0);
+	p->ranks[1] = rb_node_rank(nodes, (node + 1) % nodes->count, 0);
 	p->first = comm->engine.rank == p->ranks[0];
 	err = round_trip(p, SMALL_BYTES, 1, SMALL_TIMES, &small_ns);
 	if (err == RUBATO_OK)
@@ -154,12 +157,55 @@ static rubato_status link_measure(struct rubato_comm *comm, uint64_t deadline_ns
 	return RUBATO_OK;
 }
 
-/* The first rank of another node. */
+/* Where ranks share processors, one link at a time: else these would be what is measured. */
+static bool in_turn(const struct rb_choice_facts *facts)
+{
+	return facts->host_ranks > facts->cores;
+}
+
+static uint32_t rounds_of(const struct rb_choice_facts *facts)
+{
+	return in_turn(facts) ? facts->nodes->count : 3;
+}
+
+/* When the link from this node to the next one is measured: each takes part in one at a time. Two
+ * nodes have but one. */
+static uint32_t round_of(const struct rb_choice_facts *facts, uint32_t node)
+{
+	uint32_t count = facts->nodes->count;
+
+	if (count == 2)
+		return node == 0 ? 0 : rounds_of(facts);
+	if (in_turn(facts))
+		return node;
+	return node + 1 == count && count % 2 == 1 ? 2 : node % 2;
+}
+
+/* All links of the ring, in rounds; *link is that from this rank's node to the next. */
+static rubato_status ring_measure(struct rubato_comm *comm, uint64_t deadline_ns,
+				  struct rb_link *link)
+{
+	const struct rb_choice_facts *facts = &comm->choices.facts;
+	const struct rb_nodes *nodes = facts->nodes;
+	uint32_t own = nodes->node_of[comm->engine.rank];
+	uint32_t before = (own + nodes->count - 1) % nodes->count;
+	struct rb_link theirs = *link;
+
+	for (uint32_t round = 0; round < rounds_of(facts); round++) {
+		if (round_of(facts, own) == round)
+			RB_TRY(link_measure(comm, own, round, deadline_ns, link));
+		if (round_of(facts, before) == round)
+			RB_TRY(link_measure(comm, before, round, deadline_ns, &theirs));
+	}
+	return RUBATO_OK;
+}
+
+/* The first rank of the next node. */
 static uint32_t other_find(const struct rubato_comm *comm)
 {
 	const struct rb_nodes *nodes = &comm->choices.nodes;
 
-	return rb_node_rank(nodes, nodes->node_of[comm->engine.rank] == 0 ? 1 : 0, 0);
+	return rb_node_rank(nodes, (nodes->node_of[comm->engine.rank] + 1) % nodes->count, 0);
 }
 
 /* What the transport knows of the way to it. */
@@ -208,9 +254,59 @@ static rubato_status speeds_find(struct rubato_comm *comm, uint64_t deadline_ns,
 	if (speeds->network.latency_us != 0 || link_known(comm, &speeds->network))
 		return RUBATO_OK;
 	comm->origin.measured = true;
-	if (nodes->node_of[me] >= 2 || nodes->place_of[me] != 0)
+	if (nodes->place_of[me] != 0)
 		return RUBATO_OK;
-	return link_measure(comm, deadline_ns, &speeds->network);
+	return ring_measure(comm, deadline_ns, &speeds->network);
+}
+
+/* Makes `all` the slowest in each of its figures. `spread` begins with what node 0 says. */
+static void slowest(struct rb_link *all, const struct rb_link *link, uint32_t node,
+		    struct rb_link_spread *spread)
+{
+	if (link->byte_us > all->byte_us) {
+		all->byte_us = link->byte_us;
+		spread->narrow_node = node;
+	}
+	if (link->latency_us > all->latency_us) {
+		all->latency_us = link->latency_us;
+		spread->far_node = node;
+	}
+	if (link->message_us > all->message_us)
+		all->message_us = link->message_us;
+	if (link->byte_us < spread->byte_us)
+		spread->byte_us = link->byte_us;
+	if (link->latency_us < spread->latency_us)
+		spread->latency_us = link->latency_us;
+}
+
+/* What all go by: within nodes what the first rank says; between them the slowest of the links that
+ * the first ranks of nodes tell of, where they have one. */
+static rubato_status speeds_join(struct rubato_comm *comm, const void *const *blobs,
+				 const size_t *bytes, struct speeds *out)
+{
+	const struct rb_nodes *nodes = &comm->choices.nodes;
+	struct rb_link_spread *spread = &comm->origin.spread;
+	struct speeds theirs;
+
+	for (uint32_t node = 0; node < nodes->count; node++) {
+		uint32_t r = rb_node_rank(nodes, node, 0);
+
+		if (bytes[r] == sizeof(theirs))
+			memcpy(&theirs, blobs[r], sizeof(theirs));
+		if (bytes[r] != sizeof(theirs) || !is_good(&theirs))
+			return RB_FAIL(RUBATO_ERR_MISMATCH, "rank %u's start-up link is malformed",
+				       r);
+		if (node == 0) {
+			*out = theirs;
+			*spread = (struct rb_link_spread) {
+				.latency_us = theirs.network.latency_us,
+				.byte_us = theirs.network.byte_us,
+			};
+		} else if (theirs.network.latency_us > 0) {
+			slowest(&out->network, &theirs.network, node, spread);
+		}
+	}
+	return RUBATO_OK;
 }
 
 rubato_status rb_links_agree(struct rubato_comm *comm, struct rb_bootstrap *bootstrap,
@@ -229,11 +325,7 @@ rubato_status rb_links_agree(struct rubato_comm *comm, struct rb_bootstrap *boot
 	RB_TRY(speeds_find(comm, deadline_ns, &speeds));
 	RB_TRY(bootstrap->allgather(bootstrap, &speeds, sizeof(speeds), &blobs, &bytes,
 				    deadline_ns));
-	/* The first rank's, as all must choose alike. */
-	if (bytes[0] == sizeof(speeds))
-		memcpy(&speeds, blobs[0], sizeof(speeds));
-	if (bytes[0] != sizeof(speeds) || !is_good(&speeds))
-		return RB_FAIL(RUBATO_ERR_MISMATCH, "rank 0's start-up link is malformed");
+	RB_TRY(speeds_join(comm, blobs, bytes, &speeds));
 	facts->network = comm->origin.network = speeds.network;
 	facts->node = comm->origin.node = speeds.node;
 	if (comm->choices.nodes.count > 1)

@@ -1,8 +1,9 @@
 /*
  * links.h -- how fast messages are between nodes: measured once, when a communicator is made,
- * between the first ranks of the first two nodes, unless the transport knows or the parent did; and
- * what the transport knows of the memory of a node. All ranks get the same figures, the first
- * rank's, so that they choose alike.
+ * between the first ranks of each node and of the next one, all around at the same time (in turn,
+ * where ranks share processors), unless a profile says it, the transport knows or the parent did;
+ * and what is known of the memory of a node. All ranks get the same figures, so that they choose
+ * alike: of links the slowest ones.
  */
 #ifndef RB_RUNTIME_LINKS_H
 #define RB_RUNTIME_LINKS_H

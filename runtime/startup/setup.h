@@ -9,6 +9,12 @@
 #include "runtime/startup/bootstrap.h"
 #include "transport/transport.h"
 
+/* Of links from each node to the next. */
+struct rb_link_spread {
+	double latency_us, byte_us;     /* The best. */
+	uint32_t far_node, narrow_node; /* Whose are the worst. */
+};
+
 struct rb_setup {
 	const struct rb_config *config; /* Copied. */
 	struct rb_bootstrap *bootstrap; /* Closed when it is open, or failed; NULL: size 1. */
@@ -20,9 +26,10 @@ struct rb_setup {
 	const struct rb_transport_ops *const *transports;
 	struct rb_link network;    /* Between nodes; latency 0: to be measured. */
 	struct rb_node_speed node; /* Likewise within one. */
-	bool profiled;             /* Of these is what a profile says (RUBATO_PROFILE), */
-	bool measured;             /* and what was measured when this, or a parent, was made. */
-	void *backend;             /* rb_transport_options.backend: the simulator's cluster. */
+	struct rb_link_spread spread;
+	bool profiled; /* Of these is what a profile says (RUBATO_PROFILE), */
+	bool measured; /* and what was measured when this, or a parent, was made. */
+	void *backend; /* rb_transport_options.backend: the simulator's cluster. */
 };
 
 #endif

@@ -1,10 +1,13 @@
 /* test_facts.c -- who is a node, by what ranks say of whom they map. */
+#include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/rng.h"
 #include "rubato_sim.h"
 #include "runtime/facts.h"
 #include "tests/check_main.h"
+#include "tests/runtime/local.h"
 
 #define RANKS 12
 
@@ -152,6 +155,88 @@ START_TEST(peers_are_told)
 }
 END_TEST
 
+/* ---- Links between nodes: threads that map nothing, each a node ---- */
+
+#define SLOW_FROM 2u /* To the next: its messages leave late. */
+#define SLOW_NS 2000000u
+
+static struct rb_transport_ops apart;
+static _Atomic uint32_t delayed;
+
+static rubato_status apart_open(const struct rb_transport_options *options,
+				struct rb_endpoint **out)
+{
+	RB_TRY(rb_transport_shm.open(options, out));
+	(*out)->ops = &apart;
+	return RUBATO_OK;
+}
+
+static void slow_send(struct rb_endpoint *ep, struct rb_request *request)
+{
+	if (ep->rank == SLOW_FROM && request->peer == SLOW_FROM + 1) {
+		struct timespec late = { .tv_nsec = SLOW_NS };
+
+		(void)nanosleep(&late, NULL);
+		delayed++;
+	}
+	rb_transport_shm.send(ep, request);
+}
+
+struct seen_links {
+	struct rb_link link[8];
+	struct rb_link_spread spread[8];
+};
+
+static rubato_status links_main(rubato_comm *comm, void *arg)
+{
+	uint32_t rank = rubato_rank(comm), n = rubato_size(comm);
+	struct seen_links *seen = arg;
+	rubato_comm *child;
+	char text[500], want[100];
+	double child_us;
+
+	if (comm->choices.nodes.count != n)
+		return RB_FAIL(RUBATO_ERR_INTERNAL, "%u nodes", comm->choices.nodes.count);
+	seen->link[rank] = comm->choices.facts.network;
+	seen->spread[rank] = comm->origin.spread;
+	RB_TRY(rubato_explain(comm, "allreduce", 2, RUBATO_FLOAT32, text, sizeof(text)));
+	(void)snprintf(want, sizeof(want), " us from node %u to %u, down to ", SLOW_FROM,
+		       (SLOW_FROM + 1) % n);
+	if (strstr(text, want) == NULL || strstr(text, "measured at creation") == NULL)
+		return RB_FAIL(RUBATO_ERR_INTERNAL, "explained: %s", text);
+	RB_TRY(rubato_split(comm, rank < 2, 0, &child));
+	child_us = child->choices.facts.network.latency_us;
+	RB_TRY(rubato_finalize(child));
+	if (child_us != seen->link[rank].latency_us)
+		return RB_FAIL(RUBATO_ERR_INTERNAL, "a child measures anew: %g us", child_us);
+	return RUBATO_OK;
+}
+
+/* An even ring, and an odd one, which takes a round more. */
+START_TEST(the_slowest_link_counts)
+{
+	const struct rb_transport_ops *transports[] = { &apart, NULL };
+	struct seen_links seen = { 0 };
+	uint32_t n = (uint32_t)_i;
+
+	delayed = 0;
+	apart = rb_transport_shm;
+	apart.open = apart_open;
+	apart.send = slow_send;
+	apart.word_of = NULL;
+	apart.word_map = NULL;
+	ck_assert_int_eq(local_run(n, transports, links_main, &seen, NULL), RUBATO_OK);
+	ck_assert_uint_gt(delayed, 0);
+	ck_assert(seen.link[0].latency_us >= SLOW_NS / 2e3);
+	ck_assert(seen.link[0].message_us >= SLOW_NS / 2e3);
+	ck_assert_uint_eq(seen.spread[0].far_node, SLOW_FROM);
+	for (uint32_t r = 1; r < n; r++) {
+		ck_assert_mem_eq(&seen.link[r], &seen.link[0], sizeof(seen.link[0]));
+		ck_assert_mem_eq(&seen.spread[r], &seen.spread[0], sizeof(seen.spread[0]));
+	}
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tc = tcase_create("facts");
@@ -162,5 +247,6 @@ int main(void)
 	tcase_add_test(tc, any_relation_gives_nodes);
 	tcase_add_test(tc, words_are_numbered_by_their_first);
 	tcase_add_test(tc, peers_are_told);
+	tcase_add_loop_test(tc, the_slowest_link_counts, 4, 6);
 	return check_main("facts", tc);
 }
