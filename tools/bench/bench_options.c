@@ -25,6 +25,7 @@ static const char notes[] =
 	"A peer's row ends with our time over its: the ratio of the medians, out of place and in\n"
 	"place, and in brackets its 95 % interval, a bootstrap over 16 turns of each.\n"
 	"\n"
+	"rubato-bench --suite DIR runs a grid, and writes tables and plots: --suite --help.\n"
 	"rubato-bench --tune FILE [-n N] writes a profile of links and memory: --tune --help.\n";
 
 /* What can travel in fewer bits. */

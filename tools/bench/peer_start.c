@@ -97,8 +97,7 @@ static bool program_find(const char *const *names, char *path, size_t path_bytes
 	return false;
 }
 
-/* The peer's program: beside us, or where it is installed, which is told from where we are. */
-static bool helper_find(const char *name, char *path, size_t path_bytes)
+bool bench_helper_find(const char *name, char *path, size_t path_bytes)
 {
 	char self[1024];
 	ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
@@ -142,7 +141,7 @@ static bool peer_find(struct peer *peer, const char *prefix, struct found *found
 	else if (!program_find(kinds[i].start, found->start, sizeof(found->start)))
 		peer_why(peer, found->kind == GLOO ? "python3 is not installed"
 						   : "its mpirun is not installed");
-	else if (!helper_find(kinds[i].program, found->program, sizeof(found->program)))
+	else if (!bench_helper_find(kinds[i].program, found->program, sizeof(found->program)))
 		peer_why(peer, "this build has no program for it (its compiler was missing)");
 	else
 		return true;

@@ -39,6 +39,10 @@ struct peer {
 /* Whether `name` is one that --peer takes; the list of them, for messages. */
 extern const char *const peer_names[]; /* NULL-terminated. */
 
+/* A program of ours that users do not start: beside rubato-bench, or where it is installed, which
+ * is told from where we are. */
+bool bench_helper_find(const char *name, char *path, size_t path_bytes);
+
 /* Starts it; its ranks are stopped but while peer_run runs. false: not here, or it did not come up;
  * why_not says it. */
 bool peer_open(struct peer *peer, const char *name, const struct peer_place *place,
