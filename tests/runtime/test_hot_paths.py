@@ -36,7 +36,7 @@ INSTRUCTIONS = {
     "broadcast": 1015,  # Half of them as the root, half not.
     "allgather": 1710,
     "persistent": 1850,
-    "sendrecv": 2010,
+    "sendrecv": 1100,
 }
 WAKES = 400  # In 2,000 starts and waits of a persistent operation: once it was one each.
 
