@@ -495,6 +495,8 @@ RUBATO_API void rubato_op_free(rubato_op *operation);
  * committed and no round has consumed, or with the identity. Who opens a round is the policy's.
  *
  * Laws, for every policy and any number of ranks:
+ *   whole nodes   where nodes are counted (RUBATO_MEMBERS_NODES), a round holds something of all
+ *                 live ranks of a node, or of none (side by side: see below).
  *   conservation  delivered + pending + discarded (by `late`) = committed; nothing counts twice.
  *   agreement     all ranks get the same rounds, with the same contributors and the same bits
  *                 (wagma: within a group).
@@ -518,11 +520,12 @@ RUBATO_API void rubato_op_free(rubato_op *operation);
  * before collecting from any, and collect from all. So that none waits for ever, a rank that waits
  * in one for a round which is not open yet counts as ready in those with free rounds, with what it
  * has pending there or nothing, and in those with aligned ones where an earlier round has taken its
- * contribution: their quorums and full rounds may hold fewer fresh ranks. And collect says that
- * there is none, although a round will come, where another operation cannot go on without this
- * rank's next commit (max_absence, majority's draw) or collection (depth). While ranks drain,
- * collect from each in turn, with short timeouts: a rank that waits for the end of one lets the
- * others' results pile up, which holds up ranks that are not there yet.
+ * contribution: their quorums and full rounds may hold fewer fresh ranks, and nothing of some rank
+ * of a node. And collect says that there is none, although a round will come, where another
+ * operation cannot go on without this rank's next commit (max_absence, majority's draw) or
+ * collection (depth). While ranks drain, collect from each in turn, with short timeouts: a rank
+ * that waits for the end of one lets the others' results pile up, which holds up ranks that are
+ * not there yet.
  *
  * Collectives that block (rubato_barrier, rubato_allreduce, creating and freeing) beside rounds: a
  * rank that waits there commits nothing, and a round that needs it does not open, while who waits
@@ -572,6 +575,15 @@ typedef enum rubato_normalise {
 	RUBATO_BY_REMAINING = 3, /* Ranks that had not left before the round. */
 } rubato_normalise;
 
+/* Whom the policy counts: its quorum, least quorum and group are numbers of these. */
+typedef enum rubato_members {
+	RUBATO_MEMBERS_RANKS = 0,
+	/* Nodes, the ranks that map each other's memory: a round holds the contributions of whole
+	 * nodes. A node is ready when all its live ranks are; what some of its ranks have while
+	 * others have nothing has missed the round, as if it had come late. */
+	RUBATO_MEMBERS_NODES = 1,
+} rubato_members;
+
 typedef struct rubato_partial_options { /* The same on every rank; 0 is the default. */
 	uint32_t size_bytes; /* sizeof(rubato_partial_options) at the caller: the version. */
 	rubato_policy policy;
@@ -579,9 +591,10 @@ typedef struct rubato_partial_options { /* The same on every rank; 0 is the defa
 	rubato_late late;
 	rubato_collection collection;
 	rubato_normalise normalise;
-	uint32_t quorum;      /* Of RUBATO_POLICY_QUORUM; of ADAPTIVE the least: 1 .. size.
-				 0: (size + 1) / 2. */
-	uint32_t group;       /* Of RUBATO_POLICY_WAGMA; divides size. 0: all ranks. */
+	uint32_t quorum;      /* Of RUBATO_POLICY_QUORUM; of ADAPTIVE the least: 1 .. M members,
+				 0: (M + 1) / 2. */
+	uint32_t group;       /* Of RUBATO_POLICY_WAGMA; divides M (nodes: of equal size).
+				 0: all. */
 	uint64_t deadline_ns; /* Of RUBATO_POLICY_DEADLINE. */
 	uint64_t window_ns;   /* How long a round waits for a rank that it opens without; 0: not. */
 	uint32_t depth;       /* Results kept; a rank that far behind holds up the next round
@@ -598,18 +611,21 @@ typedef struct rubato_partial_options { /* The same on every rank; 0 is the defa
 	 * rank's next; it is not in a saved state. */
 	rubato_wire wire;
 	uint32_t feedback; /* 1: what rounding loses is added to what is rounded next. */
+	rubato_members members;
+	uint32_t reserved; /* 0 */
 } rubato_partial_options;
 #define RUBATO_PARTIAL_OPTIONS_INIT                                                                \
 	{                                                                                          \
 		(uint32_t)sizeof(rubato_partial_options), RUBATO_POLICY_SOLO,                      \
 			RUBATO_ROUNDS_ALIGNED, RUBATO_LATE_ACCUMULATE, RUBATO_COLLECT_EACH,        \
-			RUBATO_BY_RANKS, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, RUBATO_WIRE_SAME, 0   \
+			RUBATO_BY_RANKS, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, RUBATO_WIRE_SAME, 0,  \
+			RUBATO_MEMBERS_RANKS, 0                                                    \
 	}
 
 /* "solo", ...; "unknown" for any other value. */
 RUBATO_API const char *rubato_policy_name(rubato_policy policy);
 /* What rubato_policy_parse reads, in the order of the enum, then NULL: "solo", "majority",
- * "quorum:K", "deadline:T", "adaptive[:K]", "wagma:S". K and S are numbers of ranks, T is a time
+ * "quorum:K", "deadline:T", "adaptive[:K]", "wagma:S". K and S are numbers of members, T is a time
  * (250us, 1.5ms, 30s); what stands in brackets may be left out. */
 RUBATO_API const char *const *rubato_policy_forms(void);
 /* Sets policy, quorum, group and deadline_ns of *options, 0 what the text does not say. ARGUMENT:
@@ -650,7 +666,8 @@ typedef struct rubato_round { /* What a round held: the same on every rank. */
  * prod). Memory, of rubato_alloc's heap: 5 + depth vectors (at least 8; RUBATO_COLLECT_LATEST: 8);
  * with options.wire these are coded, and 3 vectors, or 5 with feedback, are not.
  * Errors: ARGUMENT (the text names the field; `state` is damaged, or of another policy or number of
- * ranks), MISMATCH (options differ between ranks; the text names the field and both values).
+ * ranks, or of other `members`), MISMATCH (options differ between ranks; the text names the field
+ * and both values).
  */
 RUBATO_API RUBATO_NODISCARD rubato_status
 rubato_partial_create(rubato_comm *comm, uint64_t count, rubato_type type, rubato_operator op,
@@ -728,7 +745,7 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_pending(rubato_partial 
 
 typedef struct rubato_partial_stats {
 	uint32_t size_bytes;          /* sizeof(rubato_partial_stats) at the caller. */
-	uint32_t quorum;              /* That the open round needs. */
+	uint32_t quorum;              /* Members that the open round needs. */
 	uint64_t rounds, full_rounds; /* Completed here. */
 	uint64_t committed, delivered, discarded, pending; /* Of this rank: conservation. */
 	uint64_t merged;      /* Commits that were added to one that waited. */

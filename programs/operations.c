@@ -98,4 +98,5 @@ double operation_bus_factor(enum operation op, uint32_t rank_count)
 const char *const partial_rounds[] = { "aligned", "free", NULL };
 const char *const partial_lates[] = { "accumulate", "latest", "drop", NULL };
 const char *const partial_normalises[] = { "ranks", "contributors", "samples", NULL };
+const char *const partial_members[] = { "ranks", "nodes", NULL };
 const char *const partial_collections[] = { "each[:D]", "own", "latest", NULL };

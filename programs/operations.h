@@ -100,6 +100,7 @@ static inline uint64_t uneven_mean(uint64_t share, uint32_t rank_count)
 /* The words of rubato_partial_options, for value_choice(), each list in the order of its enum; the
  * policies' are rubato_policy_forms(). */
 extern const char *const partial_rounds[], *const partial_lates[], *const partial_normalises[];
+extern const char *const partial_members[];
 extern const char *const partial_collections[]; /* Behind the colon: how many results are kept. */
 
 #endif

@@ -127,27 +127,62 @@ static bool may_join(const struct rb_rounds *m, uint64_t now_ns)
 		return false;
 	if (slot_find(m) == RB_ROUNDS_NO_SLOT)
 		return false;
-	return m->pending.count > 0 || rb_rounds_is_passive(m) || now_ns >= m->opening.joins_ns;
+	if (!rb_rounds_is_head(m))
+		return true; /* The first rank of the node has waited. */
+	return rb_rounds_node_full(m) || now_ns >= m->opening.joins_ns;
+}
+
+/* Own: `round` is the one to be collected. */
+static void own_set(struct rb_rounds *m, uint64_t round)
+{
+	if (!takes_own(m) || round < m->results.next)
+		return;
+	m->results.next = round;
+	m->results.own_due = true;
+}
+
+/* What has missed the round that this rank joins without it, since others of its node have nothing:
+ * it waits, as if it had come late. The rank goes on waiting for the round itself. */
+static void stay_out(struct rb_rounds *m)
+{
+	struct rb_rounds_load *load = &m->pending;
+
+	m->joined = (struct rb_rounds_load) { .fresh = load->fresh };
+	load->fresh = load->fresh && !rb_rounds_is_free(m) &&
+		      rb_rounds_target(m, m->counts.last_step) > m->round;
+	if (load->fresh)
+		own_set(m, m->round + 1); /* It was committed ahead. */
+	if (load->fresh || m->config.options.late != RUBATO_LATE_DROP)
+		return;
+	m->counts.discarded += load->count;
+	*load = (struct rb_rounds_load) { 0 };
 }
 
 static void join(struct rb_rounds *m, struct rb_protocol_actions *out)
 {
 	bool based = m->era.begun && !m->era.is_first && !rb_rounds_is_free(m);
+	bool whole = rb_rounds_activation_of(m, m->round)->whole;
+	/* That it drains or leaves it tells with its node, too. */
+	uint32_t flags = whole ? m->era.flags : m->ranks.passive[m->config.rank];
 
+	if (whole) {
+		m->joined = m->pending;
+		m->pending = (struct rb_rounds_load) { 0 };
+	} else {
+		stay_out(m);
+	}
 	m->exchange.own = (struct rb_rounds_record) {
-		.first_step = m->pending.first_step,
-		.last_step = m->pending.last_step,
-		.count = m->pending.count,
-		.flags = m->era.flags | (m->pending.fresh ? RB_ROUNDS_FRESH : 0) |
+		.first_step = m->joined.first_step,
+		.last_step = m->joined.last_step,
+		.count = m->joined.count,
+		.flags = flags | (whole && m->joined.fresh ? RB_ROUNDS_FRESH : 0) |
 			 (based ? RB_ROUNDS_BASED : 0),
-		.weight = m->pending.weight,
-		.duration_ns = m->pending.duration_ns,
+		.weight = m->joined.weight,
+		.duration_ns = m->joined.duration_ns,
 		.discarded = m->counts.discarded,
 		.base_step = based ? m->numbers.own_first : 0,
 		.round = (uint32_t)m->round,
 	};
-	m->joined = m->pending;
-	m->pending = (struct rb_rounds_load) { 0 };
 	m->is_joined = true;
 	m->willing = false;
 	m->results.out = slot_find(m);
@@ -167,10 +202,16 @@ static void advance(struct rb_rounds *m, uint64_t now_ns, struct rb_protocol_act
 	}
 	if (m->phase != RB_ROUNDS_JOINING)
 		return;
-	if (may_join(m, now_ns))
+	rb_rounds_node_note(m, out);
+	if (may_join(m, now_ns)) {
+		if (rb_rounds_is_head(m))
+			rb_rounds_node_join(m, m->round,
+					    rb_rounds_node_full(m) || rb_rounds_node_counts(m),
+					    out);
 		join(m, out);
-	else if (opened && now_ns < m->opening.joins_ns)
+	} else if (opened && rb_rounds_is_head(m) && now_ns < m->opening.joins_ns) {
 		rb_rounds_act_wake(out, m->opening.joins_ns);
+	}
 }
 
 void rb_rounds_complete(struct rb_rounds *m, struct rb_protocol_actions *out)
@@ -219,16 +260,11 @@ static void own_commit(struct rb_rounds *m, uint64_t step, bool in_time)
 {
 	uint64_t round = rb_rounds_next_join(m);
 
-	if (!takes_own(m))
-		return;
 	if (!in_time && !rb_rounds_is_free(m))
 		round = rb_rounds_target(m, step);
 	else if (!in_time && round > 0)
 		round--; /* The newest that it might have been in. */
-	if (round < m->results.next)
-		return;
-	m->results.next = round;
-	m->results.own_due = true;
+	own_set(m, round);
 }
 
 static bool in_time(struct rb_rounds *m, uint64_t step)
@@ -472,8 +508,8 @@ static void message(struct rb_rounds *m, const struct rb_protocol_event *event,
 	memcpy(&message, event->message, sizeof(message));
 	RB_ASSERT(event->peer < m->config.rank_count && event->peer != m->config.rank);
 	RB_ASSERT(message.kind >= RB_ROUNDS_MESSAGE_ACTIVATE &&
-		  message.kind <= RB_ROUNDS_MESSAGE_FETCH);
-	if (message.kind >= RB_ROUNDS_MESSAGE_STATE)
+		  message.kind <= RB_ROUNDS_MESSAGE_JOIN);
+	if (message.kind == RB_ROUNDS_MESSAGE_STATE || message.kind == RB_ROUNDS_MESSAGE_FETCH)
 		rb_rounds_recovery_message(m, event->peer, &message, out);
 	else if (!rb_rounds_is_over(m))
 		rb_rounds_flood_message(m, &message, out);
@@ -510,9 +546,9 @@ bool rb_rounds_valid(const struct rb_rounds *m)
 	bool running = m->phase == RB_ROUNDS_EXCHANGING || m->phase == RB_ROUNDS_REDUCING;
 	bool conserved = m->counts.committed == m->counts.delivered + m->counts.discarded +
 							m->pending.count + m->joined.count;
-	bool counted = m->opening.need <= m->opening.live &&
-		       m->opening.live <= m->config.rank_count &&
-		       now->ready <= m->config.rank_count;
+	uint32_t members = rb_rounds_member_count(&m->config);
+	bool counted = m->opening.need <= m->opening.live && m->opening.live <= members &&
+		       now->ready <= members;
 	bool early = next->active || next->ready > 0; /* Of the next round. */
 
 	return conserved && counted && RB_IMPLIES(running, m->is_joined) &&
@@ -616,12 +652,6 @@ bool rb_rounds_wants(const struct rb_rounds *m, bool *unread)
 	if (*unread)
 		return true;
 	return m->phase == RB_ROUNDS_OPEN && (rb_rounds_is_free(m) || gave_early(m)) && late &&
-	       (rb_rounds_overdue(m) || m->opening.initiator == m->config.rank);
-}
-
-bool rb_rounds_neighbour(const struct rb_rounds_config *config, uint32_t peer)
-{
-	uint32_t n = config->rank_count, right = (peer + n - config->rank) % n, left = n - right;
-
-	return right != 0 && ((right & (right - 1)) == 0 || (left & (left - 1)) == 0);
+	       (rb_rounds_overdue(m) ||
+		m->opening.initiator == rb_rounds_member_of(&m->config, m->config.rank));
 }

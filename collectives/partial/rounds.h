@@ -44,17 +44,23 @@
  * one that has it, and end when all survivors with the same dead have completed the same round;
  * what they joined later is pending again.
  *
+ * Members. What the policy counts are ranks, or nodes (rounds_nodes.c): then "rank" above is a node
+ * where readiness, quorum, draw, flood and groups are told of, its first rank speaks for it, and a
+ * round takes in the contributions of whole nodes only. Records stay those of ranks.
+ *
  * The machine neither allocates nor reads a clock.
  */
 #ifndef RB_COLLECTIVES_PARTIAL_H
 #define RB_COLLECTIVES_PARTIAL_H
 
+#include "collectives/nodes.h"
 #include "collectives/protocol.h"
 
 struct rb_rounds_config { /* The same on every rank, but for rank. */
 	uint32_t rank, rank_count;
 	bool average;                   /* The operator is AVG: results are divided. */
 	rubato_partial_options options; /* Quorum, group and depth are not 0. */
+	const struct rb_nodes *nodes;   /* The members; NULL: each rank is one. */
 };
 
 /* What a rank tells of its part in a round: travels as it is, 8 words. */
@@ -120,8 +126,9 @@ enum rb_rounds_offer {
 
 /* RUN actions: value = round * RB_ROUNDS_RUNS + which. RUN_DONE comes back with the same value. */
 enum rb_rounds_run {
-	/* Join: swap the pending buffer (if record.count > 0) in as the round's, else the identity;
-	 * exchange machine->record into machine->records. The result is for rb_rounds_view.out. */
+	/* Join: swap the pending buffer (if record.count > 0) in as the round's, else the identity
+	 * (and forget it, if the view says that nothing is pending: it is discarded); exchange
+	 * machine->record into machine->records. The result is for rb_rounds_view.out. */
 	RB_ROUNDS_EXCHANGE,
 	RB_ROUNDS_REDUCE,  /* Reduce the round's buffers; the previous round's may be reused. */
 	RB_ROUNDS_FETCH,   /* Get the result and records of `round` from action.peer. */
@@ -183,7 +190,7 @@ struct rb_rounds_view {
 	/* Contributions of this rank: conservation. joined: in a round not yet completed here. */
 	uint64_t committed, delivered, discarded, pending, joined;
 	uint64_t merged, full_rounds;
-	/* Ready ranks that the open round needs (0: no rank is live any more), live ranks, whether
+	/* Ready members that the open round needs (0: none is live any more), live members, whether
 	 * it is full. */
 	uint32_t need, live;
 	bool full;
@@ -208,6 +215,8 @@ const rubato_round *rb_rounds_summary(const struct rb_rounds *machine);
 #define RB_ROUNDS_NOBODY UINT32_MAX
 /* The lowest rank that is lost, seen or told by another, or NOBODY. */
 uint32_t rb_rounds_lost(const struct rb_rounds *machine);
+/* Rounds since one held something of a live rank of the member; 0: none is live. */
+uint32_t rb_rounds_absent(const struct rb_rounds *machine, uint32_t member);
 /* What is pending: count 0, nothing. */
 rubato_contribution rb_rounds_pending(const struct rb_rounds *machine);
 /* Whether the open round cannot go on without a commit or a collection of this rank's application;
@@ -219,9 +228,14 @@ void rb_rounds_mismatch(const struct rb_rounds *machine, uint32_t ranks[2], uint
  * but for wagma's rounds that are not full: groups there follow perfect shuffles of the ranks, so
  * that for rank_count = group^m each rank's data reaches all within m such rounds. */
 uint32_t rb_rounds_members(const struct rb_rounds *machine, uint32_t *ranks);
-/* Whether rounds may be reduced within groups of options.group ranks, fewer than all. */
+/* Whether rounds may be reduced within groups of options.group members, fewer than all; how many
+ * ranks such a group has. */
 bool rb_rounds_grouped(const struct rb_rounds_config *config);
-/* Whether messages may come from or go to `peer` while nobody is lost: powers of two apart. */
+uint32_t rb_rounds_group_ranks(const struct rb_rounds_config *config);
+/* Members: ranks or nodes. */
+uint32_t rb_rounds_member_count(const struct rb_rounds_config *config);
+/* Whether messages may come from or go to `peer` while nobody is lost: members that are powers of
+ * two apart, and places of a node. */
 bool rb_rounds_neighbour(const struct rb_rounds_config *config, uint32_t peer);
 
 /* ---- From one machine to another ---- */

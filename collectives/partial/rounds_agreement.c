@@ -1,19 +1,20 @@
 /*
  * rounds_agreement.c -- what all ranks agree on about a round. By messages: that it is open, once
- * so many are ready as its policy needs. By the records that they exchange then: who is in it, what
- * its result holds, who goes on, hence what the next round needs, and when an era is over. What
- * follows from records is computed by every rank, the same.
+ * so many members are ready as its policy needs. By the records that they exchange then: who is in
+ * it, what its result holds, who goes on, hence what the next round needs, and when an era is over.
+ * What follows from records is computed by every rank, the same.
  *
- * The flood. Who opens a round owes it to the ranks at distances 2^0 .. 2^(L-1), L = ceil(log2 P);
- * who hears of it over distance 2^j owes it to those at 2^0 .. 2^(j-1). Every offset is a sum of
- * distinct powers of two, taken in falling order, so all are reached within L hops. A message over
- * an edge always carries the same debt, so one a round is enough, however many openers there are.
+ * The flood. Who opens a round owes it to the members at distances 2^0 .. 2^(L-1), L being
+ * ceil(log2 P); who hears of it over distance 2^j owes it to those at 2^0 .. 2^(j-1). Every offset
+ * is a sum of distinct powers of two, taken in falling order, so all are reached within L hops. A
+ * message over an edge always carries the same debt, so one a round is enough, however many openers
+ * there are.
  *
- * The count. Relative to root = round mod P, rank rel's parent is rel & (rel - 1): a binomial tree
- * whose edges are powers of two, too. A rank passes on by how much its count grew, and whether one
- * of those has something for the round: others, who are only willing since they wait in another
- * operation, open none. Where all live ranks are needed anyway it waits for those below it. A round
- * that is active needs no count.
+ * The count. Relative to root = round mod P, member rel's parent is rel & (rel - 1): a binomial
+ * tree whose edges are powers of two, too. A member passes on by how much its count grew, and
+ * whether one of those has something for the round: others, who are only willing since they wait in
+ * another operation, open none. Where all live members are needed anyway it waits for those below
+ * it. A round that is active needs no count.
  */
 #include "base/rng.h"
 #include "collectives/partial/rounds_inside.h"
@@ -88,17 +89,17 @@ static uint32_t need(const struct rb_rounds *m)
 	return k < m->opening.live ? k : m->opening.live;
 }
 
-/* The opener, where one is drawn: from the common seed among the live ranks. */
+/* The opener, where one is drawn: from the common seed among the live members. */
 static uint32_t draw(const struct rb_rounds *m)
 {
 	uint64_t hash = rb_mix(m->config.options.seed ^ rb_mix(m->round + 0x9e3779b97f4a7c15u));
 	uint32_t left = (uint32_t)(((rb_u128)hash * m->opening.live) >> 64);
 
-	for (uint32_t r = 0; r < m->config.rank_count; r++) {
-		if (m->ranks.passive[r] != 0)
+	for (uint32_t i = 0; i < rb_rounds_member_count(&m->config); i++) {
+		if (rb_rounds_member_live(m, i) == 0)
 			continue;
 		if (left-- == 0)
-			return r;
+			return i;
 	}
 	return RB_ROUNDS_NOBODY;
 }
@@ -108,26 +109,21 @@ void rb_rounds_round_prepare(struct rb_rounds *m)
 	bool drawn = rb_rounds_policy_of(&m->config)->draws;
 
 	m->opening.live = 0;
-	for (uint32_t r = 0; r < m->config.rank_count; r++)
-		m->opening.live += m->ranks.passive[r] == 0;
+	for (uint32_t i = 0; i < rb_rounds_member_count(&m->config); i++)
+		m->opening.live += rb_rounds_member_live(m, i) > 0;
 	m->opening.full = full_due(m);
 	m->opening.need = need(m);
 	m->opening.initiator = drawn && !m->opening.full ? draw(m) : RB_ROUNDS_NOBODY;
-	m->opening.counted = false;
+	m->opening.counted = m->opening.own_ready = m->opening.own_bring = false;
 	m->opening.opens_ns = m->opening.joins_ns = RB_ROUNDS_NEVER;
 }
 
 /* ---- The flood ---- */
 
-static struct rb_rounds_activation *activation_of(struct rb_rounds *m, uint64_t round)
-{
-	return &m->opening.activations[round & 1];
-}
-
 static void owe(struct rb_rounds *m, uint64_t round, uint32_t levels,
 		struct rb_protocol_actions *out)
 {
-	struct rb_rounds_activation *activation = activation_of(m, round);
+	struct rb_rounds_activation *activation = rb_rounds_activation_of(m, round);
 
 	activation->active = true;
 	for (uint32_t i = levels; i-- > 0;) { /* The farthest first: it has most to pass on. */
@@ -138,7 +134,9 @@ static void owe(struct rb_rounds *m, uint64_t round, uint32_t levels,
 		if (activation->sent & (1u << i))
 			continue;
 		activation->sent |= 1u << i;
-		rb_rounds_act_send(out, RB_PROTOCOL_SEND, rb_rounds_right(m, 1u << i), &message);
+		rb_rounds_act_send(out, RB_PROTOCOL_SEND,
+				   rb_rounds_head(&m->config, rb_rounds_right(m, 1u << i)),
+				   &message);
 	}
 }
 
@@ -149,29 +147,29 @@ static bool counting(const struct rb_rounds *m)
 	return m->opening.full || rb_rounds_policy_of(&m->config)->counts;
 }
 
-static uint32_t below_root(const struct rb_rounds *m, uint32_t rank)
+static uint32_t below_root(const struct rb_rounds *m)
 {
-	uint32_t n = m->config.rank_count;
+	uint32_t n = rb_rounds_member_count(&m->config);
 
-	return (rank + n - (uint32_t)(m->round % n)) % n;
+	return (rb_rounds_right(m, 0) + n - (uint32_t)(m->round % n)) % n;
 }
 
-/* Live ranks in this rank's subtree: rel .. rel + lowest bit of rel - 1. */
+/* Live members in this one's subtree: rel .. rel + lowest bit of rel - 1. */
 static uint32_t subtree_live(const struct rb_rounds *m)
 {
-	uint32_t rel = below_root(m, m->config.rank), n = m->config.rank_count, live = 0;
+	uint32_t rel = below_root(m), n = rb_rounds_member_count(&m->config), live = 0;
 	uint32_t size = rel & (~rel + 1u);
 
 	for (uint32_t i = 0; i < size && rel + i < n; i++)
-		live += m->ranks.passive[rb_rounds_right(m, i)] == 0;
+		live += rb_rounds_member_live(m, rb_rounds_right(m, i)) > 0;
 	return live;
 }
 
-/* This rank's count has changed or the round has just opened: tells the parent. */
+/* This member's count has changed or the round has just opened: tells the parent. */
 static void count_forward(struct rb_rounds *m, struct rb_protocol_actions *out)
 {
-	struct rb_rounds_activation *activation = activation_of(m, m->round);
-	uint32_t rel = below_root(m, m->config.rank);
+	struct rb_rounds_activation *activation = rb_rounds_activation_of(m, m->round);
+	uint32_t rel = below_root(m), n = rb_rounds_member_count(&m->config);
 	struct rb_rounds_message message = { .kind = RB_ROUNDS_MESSAGE_READY,
 					     .value = activation->ready - activation->forwarded,
 					     .round = m->round,
@@ -185,40 +183,43 @@ static void count_forward(struct rb_rounds *m, struct rb_protocol_actions *out)
 	activation->forwarded = activation->ready;
 	activation->wanted_forwarded = activation->wanted;
 	rb_rounds_act_send(out, RB_PROTOCOL_SEND,
-			   rb_rounds_right(m, m->config.rank_count - (rel & (~rel + 1u))),
+			   rb_rounds_head(&m->config, rb_rounds_right(m, n - (rel & (~rel + 1u)))),
 			   &message);
 }
 
 void rb_rounds_flood_message(struct rb_rounds *m, const struct rb_rounds_message *message,
 			     struct rb_protocol_actions *out)
 {
-	struct rb_rounds_activation *activation = activation_of(m, message->round);
+	struct rb_rounds_activation *activation = rb_rounds_activation_of(m, message->round);
 
 	if (message->round < m->round)
 		return; /* Completed here: everybody joined it. */
 	RB_ASSERT(message->round == m->round || (message->round == m->round + 1 && m->is_joined));
-	if (message->kind == RB_ROUNDS_MESSAGE_ACTIVATE) {
+	if (message->kind >= RB_ROUNDS_MESSAGE_NODE) {
+		rb_rounds_node_message(m, message, out);
+	} else if (message->kind == RB_ROUNDS_MESSAGE_ACTIVATE) {
 		owe(m, message->round, message->value, out);
-		return;
+	} else {
+		activation->ready += message->value;
+		activation->wanted = activation->wanted || message->wanted != 0;
 	}
-	activation->ready += message->value;
-	activation->wanted = activation->wanted || message->wanted != 0;
 }
 
-/* ---- This rank ---- */
+/* ---- This rank, and its member ---- */
 
-/* Whether this rank has something for the first round that it has not joined: a contribution in
- * time, or the word that it drains or leaves. */
-static bool is_ready(const struct rb_rounds *m)
+bool rb_rounds_is_ready(const struct rb_rounds *m)
 {
 	return m->ranks.passive[m->config.rank] == 0 &&
 	       (m->pending.fresh || rb_rounds_is_passive(m));
 }
 
-/* Whether it counts as ready, with nothing: never where a full round waits for its contribution. */
-static bool is_willing(const struct rb_rounds *m)
+/* Where its own readiness is enough, nobody needs its willingness. */
+bool rb_rounds_is_willing(const struct rb_rounds *m)
 {
-	return m->ranks.passive[m->config.rank] == 0 && m->willing && m->opening.need > 1 &&
+	uint32_t own = rb_rounds_member_of(&m->config, m->config.rank);
+	bool alone = m->opening.need <= 1 && rb_rounds_member_live(m, own) == 1;
+
+	return m->ranks.passive[m->config.rank] == 0 && m->willing && !alone &&
 	       !rb_rounds_overdue(m);
 }
 
@@ -227,11 +228,11 @@ static void arrive(struct rb_rounds *m, uint64_t now_ns, struct rb_protocol_acti
 	struct rb_rounds_activation *activation = &m->opening.activations[m->round & 1];
 	const struct rb_rounds_policy *policy = rb_rounds_policy_of(&m->config);
 
-	if (!m->opening.counted && (is_ready(m) || is_willing(m))) {
+	if (!m->opening.counted && rb_rounds_node_counts(m)) {
 		m->opening.counted = true;
 		activation->ready++;
 	}
-	if (!is_ready(m))
+	if (!rb_rounds_node_ready(m))
 		return;
 	activation->wanted = true;
 	if (policy->timed && !m->opening.full && m->opening.opens_ns == RB_ROUNDS_NEVER) {
@@ -243,25 +244,30 @@ static void arrive(struct rb_rounds *m, uint64_t now_ns, struct rb_protocol_acti
 static bool may_open(const struct rb_rounds *m, uint64_t now_ns)
 {
 	const struct rb_rounds_activation *activation = &m->opening.activations[m->round & 1];
-	uint32_t root = (uint32_t)(m->round % m->config.rank_count);
+	bool ready = rb_rounds_node_ready(m);
 
 	if (counting(m)) {
-		if (m->config.rank == root && activation->wanted && m->opening.need > 0 &&
+		if (below_root(m) == 0 && activation->wanted && m->opening.need > 0 &&
 		    activation->ready >= m->opening.need)
 			return true;
-		return is_ready(m) && (m->opening.need == 1 || now_ns >= m->opening.opens_ns);
+		return ready && (m->opening.need == 1 || now_ns >= m->opening.opens_ns);
 	}
-	return is_ready(m) &&
-	       (!rb_rounds_policy_of(&m->config)->draws || m->opening.initiator == m->config.rank);
+	return ready && (!rb_rounds_policy_of(&m->config)->draws ||
+			 m->opening.initiator == rb_rounds_right(m, 0));
 }
 
 bool rb_rounds_open(struct rb_rounds *m, uint64_t now_ns, struct rb_protocol_actions *out)
 {
+	const struct rb_rounds_activation *activation = rb_rounds_activation_of(m, m->round);
+
+	rb_rounds_node_note(m, out);
+	if (!rb_rounds_is_head(m))
+		return activation->active;
 	arrive(m, now_ns, out);
-	if (!activation_of(m, m->round)->active && may_open(m, now_ns))
+	if (!activation->active && may_open(m, now_ns))
 		owe(m, m->round, m->opening.levels, out);
 	count_forward(m, out);
-	return activation_of(m, m->round)->active;
+	return activation->active;
 }
 
 /* ---- Numbers ---- */
@@ -407,6 +413,32 @@ static void era_end(struct rb_rounds *m)
 	rb_rounds_era_over(m);
 }
 
+/* A member's piece of work took as long as that of its slowest rank. */
+static void durations_apply(struct rb_rounds *m)
+{
+	const struct rb_nodes *nodes = m->config.nodes;
+
+	for (uint32_t i = 0; i < rb_rounds_member_count(&m->config); i++) {
+		uint32_t size = nodes != NULL ? rb_node_size(nodes, i) : 1;
+		uint64_t longest = 0;
+		bool any = false;
+
+		for (uint32_t k = 0; k < size; k++) {
+			uint32_t r = nodes != NULL ? rb_node_rank(nodes, i, k) : i;
+			const struct rb_rounds_record *record = &m->exchange.records[r];
+
+			if (record->count == 0)
+				continue;
+			any = true;
+			if (record->duration_ns > longest)
+				longest = record->duration_ns;
+		}
+		if (any)
+			rb_adaptive_add(m->ranks.adaptive, i, longest);
+	}
+	rb_adaptive_round(m->ranks.adaptive, m->round);
+}
+
 static void records_apply(struct rb_rounds *m)
 {
 	bool had_left = (m->ranks.passive[m->config.rank] & RB_ROUNDS_LEFT) != 0;
@@ -416,11 +448,9 @@ static void records_apply(struct rb_rounds *m)
 
 		m->ranks.passive[r] = record->flags & (RB_ROUNDS_DRAINING | RB_ROUNDS_LEFT);
 		m->ranks.absent[r] = record->count > 0 ? 0 : m->ranks.absent[r] + 1;
-		if (record->count > 0 && m->ranks.adaptive != NULL)
-			rb_adaptive_add(m->ranks.adaptive, r, record->duration_ns);
 	}
 	if (m->ranks.adaptive != NULL)
-		rb_adaptive_round(m->ranks.adaptive, m->round);
+		durations_apply(m);
 	if (!had_left && (m->ranks.passive[m->config.rank] & RB_ROUNDS_LEFT) != 0)
 		rb_rounds_era_over(m);
 	if (all_passive(m))
@@ -441,16 +471,17 @@ void rb_rounds_next(struct rb_rounds *m)
 /* ---- Wagma's groups ---- */
 
 /*
- * Position of a rank after `turn` perfect shuffles of `group` hands: rank / group^turn modulo
- * rank_count - 1, the last one staying where it is. For rank_count = group^m a shuffle rotates the
- * digits of the position in base `group`, so that m turns mix every digit once.
+ * Position of a rank's member after `turn` perfect shuffles of `group` hands: member / group^turn
+ * modulo member_count - 1, the last one staying where it is. For member_count = group^m a shuffle
+ * rotates the digits of the position in base `group`, so that m turns mix every digit once.
  */
 static uint64_t shuffled(const struct rb_rounds_config *config, uint64_t turn, uint32_t rank)
 {
-	uint64_t last = config->rank_count - 1, position = rank;
-	uint64_t factor = config->rank_count / config->options.group;
+	uint64_t position = rb_rounds_member_of(config, rank);
+	uint64_t last = rb_rounds_member_count(config) - 1;
+	uint64_t factor = (last + 1) / config->options.group;
 
-	if (rank == last)
+	if (position == last)
 		return last;
 	for (factor %= last; turn > 0; turn >>= 1) {
 		if (turn & 1)
@@ -474,7 +505,13 @@ bool rb_rounds_together(const struct rb_rounds *m, uint64_t round, uint32_t a, u
 
 bool rb_rounds_grouped(const struct rb_rounds_config *config)
 {
-	return rb_rounds_policy_of(config)->grouped && config->options.group < config->rank_count;
+	return rb_rounds_policy_of(config)->grouped &&
+	       config->options.group < rb_rounds_member_count(config);
+}
+
+uint32_t rb_rounds_group_ranks(const struct rb_rounds_config *config)
+{
+	return config->options.group * (config->nodes != NULL ? config->nodes->least : 1);
 }
 
 uint32_t rb_rounds_members(const struct rb_rounds *m, uint32_t *ranks)

@@ -14,7 +14,7 @@ static size_t adaptive_bytes(const struct rb_rounds_config *config)
 	bool known = (unsigned)config->options.policy < RUBATO_POLICY_COUNT; /* Not checked yet. */
 
 	return known && rb_rounds_policy_of(config)->learns
-		       ? part_bytes(rb_adaptive_bytes(config->rank_count))
+		       ? part_bytes(rb_adaptive_bytes(rb_rounds_member_count(config)))
 		       : 0;
 }
 
@@ -29,7 +29,28 @@ size_t rb_rounds_bytes(const struct rb_rounds_config *config)
 	       part_bytes(n * sizeof(uint32_t)) + part_bytes(n);
 }
 
-_Static_assert(sizeof(rubato_partial_options) == 96, "a field more: what is its range?");
+_Static_assert(sizeof(rubato_partial_options) == 104, "a field more: what is its range?");
+
+/* Numbers of members. */
+static rubato_status numbers_check(const struct rb_rounds_config *c)
+{
+	const rubato_partial_options *o = &c->options;
+	uint32_t count = rb_rounds_member_count(c);
+	const char *what = c->nodes != NULL ? "nodes" : "ranks";
+
+	if (rb_rounds_policy_of(c)->bounded && (o->quorum == 0 || o->quorum > count))
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "quorum %u of %u %s", o->quorum, count, what);
+	if (!rb_rounds_policy_of(c)->grouped)
+		return RUBATO_OK;
+	if (o->group == 0 || count % o->group != 0)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "group %u does not divide %u %s", o->group,
+			       count, what);
+	if (o->group < count && c->nodes != NULL && c->nodes->least * count != c->rank_count)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT,
+			       "groups of %u nodes: %u ranks lie unevenly on %u nodes", o->group,
+			       c->rank_count, count);
+	return RUBATO_OK;
+}
 
 static rubato_status config_check(const struct rb_rounds_config *c)
 {
@@ -45,12 +66,12 @@ static rubato_status config_check(const struct rb_rounds_config *c)
 	if ((unsigned)o->late > RUBATO_LATE_DROP)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "there is no late %d; it is 0 to %d",
 			       (int)o->late, RUBATO_LATE_DROP);
-	if (rb_rounds_policy_of(c)->bounded && (o->quorum == 0 || o->quorum > c->rank_count))
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "quorum %u of %u ranks", o->quorum,
-			       c->rank_count);
-	if (rb_rounds_policy_of(c)->grouped && (o->group == 0 || c->rank_count % o->group != 0))
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "group %u does not divide %u ranks", o->group,
-			       c->rank_count);
+	if ((unsigned)o->members > RUBATO_MEMBERS_NODES)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "there is no members %d; it is 0 or 1",
+			       (int)o->members);
+	if (o->reserved != 0)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "reserved %u: it is 0", o->reserved);
+	RB_TRY(numbers_check(c));
 	if (rb_rounds_policy_of(c)->timed && o->deadline_ns > INT64_MAX)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "deadline_ns %llu is too far away",
 			       (unsigned long long)o->deadline_ns);
@@ -96,9 +117,9 @@ rubato_status rb_rounds_init(struct rb_rounds *m, const struct rb_rounds_config 
 	m->results.out = m->results.newest = m->results.lent = RB_ROUNDS_NO_SLOT;
 	m->results.limit = RB_ROUNDS_NEVER;
 	if (m->ranks.adaptive != NULL)
-		rb_adaptive_init(m->ranks.adaptive, config->rank_count, rb_rounds_is_free(m),
-				 aged ? o->depth : 0, o->quorum);
-	while (m->opening.levels < 31 && 1u << m->opening.levels < config->rank_count)
+		rb_adaptive_init(m->ranks.adaptive, rb_rounds_member_count(config),
+				 rb_rounds_is_free(m), aged ? o->depth : 0, o->quorum);
+	while (m->opening.levels < 31 && 1u << m->opening.levels < rb_rounds_member_count(config))
 		m->opening.levels++;
 	m->era.is_first = m->numbers.based = true;
 	rb_rounds_round_prepare(m);

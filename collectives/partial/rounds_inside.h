@@ -7,9 +7,13 @@
 
 enum rb_rounds_message_kind {
 	RB_ROUNDS_MESSAGE_ACTIVATE = 1, /* The round is open; value: index of the distance. */
-	RB_ROUNDS_MESSAGE_READY,        /* value more ranks are ready for the round. */
+	RB_ROUNDS_MESSAGE_READY,        /* value more members are ready for the round. */
 	RB_ROUNDS_MESSAGE_STATE, /* Of recovery. round: completed ones; value: a lost rank. */
 	RB_ROUNDS_MESSAGE_FETCH, /* Please serve the round's result. */
+	/* Within a node. NODE: value more ranks are ready for the round, `bring` more have
+	 * something for it. JOIN: join the round; value 1: with what there is, 0: with nothing. */
+	RB_ROUNDS_MESSAGE_NODE,
+	RB_ROUNDS_MESSAGE_JOIN,
 };
 
 struct rb_rounds_message {
@@ -17,8 +21,9 @@ struct rb_rounds_message {
 	uint64_t round;
 	uint64_t dead_hash;
 	uint32_t dead_count;
-	uint32_t wanted;      /* READY: one of those ranks has something for the round. */
-	uint32_t reserved[4]; /* 0 */
+	uint32_t wanted; /* READY, NODE: one of those has something in time for the round. */
+	uint32_t bring;
+	uint32_t reserved[3]; /* 0 */
 };
 _Static_assert(sizeof(struct rb_rounds_message) == RB_PROTOCOL_MESSAGE_BYTES, "travels as it is");
 
@@ -72,12 +77,21 @@ struct rb_rounds_results {
 	enum rb_rounds_offer offer;
 };
 
+/* What a rank knows of its node's ranks that stand below it, itself included. */
+struct rb_rounds_below {
+	uint32_t ready, bring; /* Ready, or willing; with something pending, or newly passive. */
+	bool wanted;           /* Some of them are not only willing. */
+	bool ready_told, bring_told, wanted_told;
+};
+
 /* The flood and the count of one round; messages come for the current round and the next. */
 struct rb_rounds_activation {
 	uint32_t sent;                 /* Bit i: to distance 2^i. */
-	uint32_t ready, forwarded;     /* Ready ranks known here, and told to the parent. */
+	uint32_t ready, forwarded;     /* Ready members known here, and told to the parent. */
 	bool wanted, wanted_forwarded; /* Some of them are not only willing. */
 	bool active;
+	bool whole; /* Active: this node takes part with what its ranks have. */
+	struct rb_rounds_below below;
 };
 
 /* How the open round comes to run; what it needs follows from the records before. */
@@ -85,7 +99,8 @@ struct rb_rounds_opening {
 	uint32_t levels; /* Distances: 2^0 .. 2^(levels - 1). */
 	uint32_t live, need, initiator;
 	bool full;
-	bool counted;                /* This rank is, as ready. */
+	bool counted;                /* This member is, as ready. */
+	bool own_ready, own_bring;   /* This rank is in `below`. */
 	uint64_t opens_ns, joins_ns; /* When the deadline and the window end. */
 	struct rb_rounds_activation activations[2];
 };
@@ -146,10 +161,34 @@ struct rb_rounds { /* Tables of ranks and slots follow it in its own memory. */
 	struct rb_rounds_recovery recovery;
 };
 
-/* Distance 2^i to the right, around the ring. */
+static inline uint32_t rb_rounds_member_of(const struct rb_rounds_config *config, uint32_t rank)
+{
+	return config->nodes != NULL ? config->nodes->node_of[rank] : rank;
+}
+
+/* The rank that speaks for a member. */
+static inline uint32_t rb_rounds_head(const struct rb_rounds_config *config, uint32_t member)
+{
+	return config->nodes != NULL ? rb_node_rank(config->nodes, member, 0) : member;
+}
+
+static inline bool rb_rounds_is_head(const struct rb_rounds *m)
+{
+	return m->config.nodes == NULL || m->config.nodes->place_of[m->config.rank] == 0;
+}
+
+/* The member at that distance to the right of this rank's, around the ring. */
 static inline uint32_t rb_rounds_right(const struct rb_rounds *m, uint32_t distance)
 {
-	return (uint32_t)(((uint64_t)m->config.rank + distance) % m->config.rank_count);
+	uint64_t member = rb_rounds_member_of(&m->config, m->config.rank);
+
+	return (uint32_t)((member + distance) % rb_rounds_member_count(&m->config));
+}
+
+static inline struct rb_rounds_activation *rb_rounds_activation_of(struct rb_rounds *m,
+								   uint64_t round)
+{
+	return &m->opening.activations[round & 1];
 }
 
 static inline bool rb_rounds_is_over(const struct rb_rounds *m)
@@ -198,6 +237,31 @@ bool rb_rounds_open(struct rb_rounds *m, uint64_t now_ns, struct rb_protocol_act
 /* ACTIVATE or READY, of the current round or the next. */
 void rb_rounds_flood_message(struct rb_rounds *m, const struct rb_rounds_message *message,
 			     struct rb_protocol_actions *out);
+
+/* Whether this rank has something for the first round that it has not joined: a contribution in
+ * time, or the word that it drains or leaves. */
+bool rb_rounds_is_ready(const struct rb_rounds *m);
+/* Whether it counts as ready, with nothing: never where a full round waits for its contribution. */
+bool rb_rounds_is_willing(const struct rb_rounds *m);
+
+/* ---- rounds_nodes.c: what the ranks of a node agree on ---- */
+
+/* Ranks of a member that are not passive. */
+uint32_t rb_rounds_member_live(const struct rb_rounds *m, uint32_t member);
+/* What this rank has for the round that is open or has opened: counted, and told to whom it stands
+ * below. */
+void rb_rounds_node_note(struct rb_rounds *m, struct rb_protocol_actions *out);
+/* First rank: whether all live ranks of its node are ready; and not only willing. */
+bool rb_rounds_node_counts(const struct rb_rounds *m);
+bool rb_rounds_node_ready(const struct rb_rounds *m);
+/* First rank: whether none of them has nothing. */
+bool rb_rounds_node_full(const struct rb_rounds *m);
+/* The round is to be joined by this rank and those below it in its node. */
+void rb_rounds_node_join(struct rb_rounds *m, uint64_t round, bool whole,
+			 struct rb_protocol_actions *out);
+/* NODE or JOIN. */
+void rb_rounds_node_message(struct rb_rounds *m, const struct rb_rounds_message *message,
+			    struct rb_protocol_actions *out);
 
 /* Records are here. False: ranks' numbers differ, this is the end. */
 bool rb_rounds_records_read(struct rb_rounds *m);

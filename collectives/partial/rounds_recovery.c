@@ -118,7 +118,7 @@ static void end(struct rb_rounds *m, struct rb_protocol_actions *out)
 		restore(m, out);
 	m->is_joined = false;
 	m->results.out = RB_ROUNDS_NO_SLOT;
-	m->pending.fresh = false;
+	m->pending.fresh = m->joined.fresh = false;
 	m->phase = RB_ROUNDS_OVER;
 	rb_rounds_act_done(m, RB_ROUNDS_ENDED, RUBATO_OK, out);
 }

@@ -25,7 +25,7 @@ size_t rb_rounds_common_words(const struct rb_rounds_config *config)
 {
 	bool adaptive = rb_rounds_policy_of(config)->learns;
 
-	return WORD_ADAPTIVE + (adaptive ? rb_adaptive_words(config->rank_count) : 0);
+	return WORD_ADAPTIVE + (adaptive ? rb_adaptive_words(rb_rounds_member_count(config)) : 0);
 }
 
 size_t rb_rounds_state_words(const struct rb_rounds_config *config)
@@ -36,11 +36,12 @@ size_t rb_rounds_state_words(const struct rb_rounds_config *config)
 bool rb_rounds_save(const struct rb_rounds *m, uint64_t *words)
 {
 	uint64_t *own = words + rb_rounds_common_words(&m->config);
-	bool idle = m->phase == RB_ROUNDS_OPEN && m->pending.count == 0 && m->era.flags == 0 &&
-		    m->opening.live == m->config.rank_count;
+	bool idle = m->phase == RB_ROUNDS_OPEN && m->pending.count == 0 && m->era.flags == 0;
 	bool settled = !m->era.is_first && m->results.limit == RB_ROUNDS_NEVER &&
 		       m->results.next == m->round && m->results.lent == RB_ROUNDS_NO_SLOT;
 
+	for (uint32_t r = 0; r < m->config.rank_count; r++)
+		idle = idle && m->ranks.passive[r] == 0;
 	if (!idle || !settled)
 		return false;
 	words[WORD_ROUND] = m->round;

@@ -177,10 +177,12 @@ static void exchange_start(struct rb_engine *engine, struct rubato_partial *p, u
 	struct rb_rounds_record *record = rb_rounds_own_record(p->machine);
 	uint32_t in = RB_PARTIAL_IDENTITY, out = rb_rounds_view_of(p->machine).out;
 
-	RB_ASSERT((record->count > 0) == (p->buffers.pending != RB_PARTIAL_NONE));
+	RB_ASSERT(RB_IMPLIES(record->count > 0, p->buffers.pending != RB_PARTIAL_NONE));
 	if (record->count > 0) {
 		in = p->buffers.joined = p->buffers.pending;
 		p->buffers.pending = RB_PARTIAL_NONE;
+	} else if (rb_rounds_pending(p->machine).count == 0) {
+		p->buffers.pending = RB_PARTIAL_NONE; /* It missed its round, and is discarded. */
 	}
 	p->results.slots[out].buffer = RB_PARTIAL_RESULTS + out;
 	record->in = (uint16_t)in;

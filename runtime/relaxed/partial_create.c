@@ -32,6 +32,7 @@
 	ROW(LATE, "late", o->late)                                                                 \
 	ROW(COLLECTION, "collection", o->collection)                                               \
 	ROW(NORMALISE, "normalise", o->normalise)                                                  \
+	ROW(MEMBERS, "members", o->members)                                                        \
 	ROW(QUORUM, "quorum", o->quorum)                                                           \
 	ROW(GROUP, "group", o->group)                                                              \
 	ROW(DEADLINE, "deadline_ns", o->deadline_ns)                                               \
@@ -43,7 +44,7 @@
 	ROW(WIRE, "wire", o->wire)                                                                 \
 	ROW(STATE, "state", p->state_hash)
 /* size_bytes, zeroed, feedback and the state itself are each rank's own. */
-_Static_assert(sizeof(rubato_partial_options) == 96,
+_Static_assert(sizeof(rubato_partial_options) == 104,
 	       "a field more: is it compared, checked, and has it a default?");
 
 #define WORD_ENUM(word, name, value) WORD_##word,
@@ -112,12 +113,12 @@ static rubato_status options_check(const struct rubato_partial *p)
 	return wire_check(p);
 }
 
-static void options_default(rubato_partial_options *o, uint32_t rank_count)
+static void options_default(rubato_partial_options *o, uint32_t member_count)
 {
 	if (o->quorum == 0)
-		o->quorum = (rank_count + 1) / 2;
+		o->quorum = (member_count + 1) / 2;
 	if (o->group == 0)
-		o->group = rank_count;
+		o->group = member_count;
 	if (o->depth == 0)
 		o->depth = DEPTH_DEFAULT;
 }
@@ -190,7 +191,7 @@ static rubato_status exchange_plan_make(struct rubato_partial *p)
 
 static rubato_status plans_make(struct rubato_partial *p)
 {
-	uint32_t n = p->config.rank_count, group = p->config.options.group;
+	uint32_t n = p->config.rank_count, group = rb_rounds_group_ranks(&p->config);
 
 	RB_TRY(exchange_plan_make(p));
 	RB_TRY(plan_make(p, p->config.rank, n, &p->reduction.plan));
@@ -208,7 +209,8 @@ static uint64_t scratch_bytes(const struct rubato_partial *p)
 {
 	uint64_t bytes = p->reduction.plan->scratch_bytes;
 
-	for (uint32_t i = 0; p->reduction.group_plans != NULL && i < p->config.options.group; i++)
+	for (uint32_t i = 0;
+	     p->reduction.group_plans != NULL && i < rb_rounds_group_ranks(&p->config); i++)
 		if (p->reduction.group_plans[i]->scratch_bytes > bytes)
 			bytes = p->reduction.group_plans[i]->scratch_bytes;
 	return bytes;
@@ -296,7 +298,7 @@ static rubato_status coded_make(struct rubato_partial *p)
 static rubato_status prepare(struct rubato_partial *p)
 {
 	RB_TRY(options_check(p));
-	options_default(&p->config.options, p->config.rank_count);
+	options_default(&p->config.options, rb_rounds_member_count(&p->config));
 	vector_measure(p);
 	RB_TRY(tables_make(p));
 	RB_TRY(coded_make(p));
@@ -313,7 +315,8 @@ static void memory_release(struct rubato_partial *p, bool quiet)
 		rb_memory_drop(&p->comm->memory, p->buffers.slab);
 	rb_run_fini(&p->exchange.run);
 	rb_run_fini(&p->reduction.run);
-	for (uint32_t i = 0; p->reduction.group_plans != NULL && i < p->config.options.group; i++)
+	for (uint32_t i = 0;
+	     p->reduction.group_plans != NULL && i < rb_rounds_group_ranks(&p->config); i++)
 		rb_plan_free(p->reduction.group_plans[i]);
 	free(p->reduction.group_plans);
 	rb_plan_free(p->reduction.plan);
@@ -563,6 +566,8 @@ rubato_status rubato_partial_create(rubato_comm *comm, uint64_t count, rubato_ty
 		.average = op == RUBATO_AVG,
 		.options = options != NULL ? *options : defaults,
 	};
+	if (p->config.options.members == RUBATO_MEMBERS_NODES)
+		p->config.nodes = &comm->choices.nodes;
 	err = create(p, words, all, &fate);
 	p->config.options.state = NULL; /* The caller's. */
 	free(all);

@@ -89,10 +89,38 @@ char *rb_partials_text(const struct rubato_comm *comm, char *text, size_t text_b
 	return partials_text(comm, NULL, text, text_bytes);
 }
 
+/* "; node 2 (ranks 4, 5) is in none of the last 3 rounds": of nodes the one that has been out
+ * longest; records show it. Empty: none. */
+static char *out_text(const struct rubato_partial *p, char *text, size_t text_bytes)
+{
+	const struct rb_nodes *nodes = p->config.nodes;
+	uint32_t longest = 0, found = 0, size, used;
+
+	text[0] = '\0';
+	for (uint32_t i = 0; nodes != NULL && i < nodes->count; i++) {
+		uint32_t absent = rb_rounds_absent(p->machine, i);
+
+		if (absent <= longest)
+			continue;
+		longest = absent;
+		found = i;
+	}
+	if (longest == 0)
+		return text;
+	size = rb_node_size(nodes, found);
+	used = (uint32_t)snprintf(text, text_bytes, "; node %u (rank", found);
+	for (uint32_t k = 0; k < size && k < 4; k++)
+		used += (uint32_t)snprintf(text + used, text_bytes - used, "%s %u",
+					   k > 0 ? "," : "", rb_node_rank(nodes, found, k));
+	(void)snprintf(text + used, text_bytes - used, "%s) is in none of the last %u rounds",
+		       size > 4 ? ", ..." : "", longest);
+	return text;
+}
+
 void rb_partials_dump(const struct rubato_comm *comm, void (*line)(void *arg, const char *text),
 		      void *arg)
 {
-	char text[300];
+	char text[400], out[96];
 
 	for (const struct rubato_partial *p = comm->partials; p != NULL; p = p->next) {
 		struct rb_rounds_view view = rb_rounds_view_of(p->machine);
@@ -100,13 +128,14 @@ void rb_partials_dump(const struct rubato_comm *comm, void (*line)(void *arg, co
 		(void)snprintf(
 			text, sizeof(text),
 			"r%u partial#%llu %s %s x %llu %s round %llu ready %u need %u live %u "
-			"full %u collected %llu pending %llu%s%s",
+			"full %u collected %llu pending %llu%s%s%s%s",
 			comm->engine.rank, (unsigned long long)p->driver.number,
 			rubato_operator_name(p->vector.op), rubato_type_name(p->vector.type),
 			(unsigned long long)p->vector.count, rb_rounds_phase_name(view.phase),
 			(unsigned long long)view.round, view.ready, view.need, view.live, view.full,
 			(unsigned long long)view.next, (unsigned long long)view.pending,
-			view.draining ? " draining" : "", view.left ? " left" : "");
+			view.draining ? " draining" : "", view.left ? " left" : "",
+			p->config.nodes != NULL ? " nodes" : "", out_text(p, out, sizeof(out)));
 		line(arg, text);
 	}
 }
@@ -118,7 +147,7 @@ rubato_status rb_partial_timeout_fail(struct rubato_partial *p, uint64_t timeout
 	struct rb_engine *engine = &p->comm->engine;
 	struct rb_rounds_view view = rb_rounds_view_of(p->machine);
 	const struct rb_run *run = p->exchange.run.active ? &p->exchange.run : &p->reduction.run;
-	char absent[128] = "", calls[256], others[160];
+	char absent[128] = "", calls[256], others[160], out[96];
 
 	if (engine->poison != RUBATO_OK)
 		return RB_FAIL(RUBATO_ERR_TIMEOUT,
@@ -129,10 +158,11 @@ rubato_status rb_partial_timeout_fail(struct rubato_partial *p, uint64_t timeout
 	return RB_FAIL(
 		RUBATO_ERR_TIMEOUT,
 		"partial allreduce %llu (%s): round %llu is %s after %.3g s (needs %u of %u live "
-		"ranks)%s%s%s%s",
+		"%s)%s%s%s%s%s",
 		(unsigned long long)p->driver.number, rubato_policy_name(p->config.options.policy),
 		(unsigned long long)view.round, rb_rounds_phase_name(view.phase),
 		(double)timeout_ns * 1e-9, view.need, view.live,
+		p->config.nodes != NULL ? "nodes" : "ranks", out_text(p, out, sizeof(out)),
 		absent[0] != '\0' ? ": waits for" : "", absent,
 		rb_unmatched_ahead(p->comm, calls, sizeof(calls)),
 		partials_text(p->comm, p, others, sizeof(others)));

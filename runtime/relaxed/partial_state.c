@@ -9,9 +9,14 @@
 
 struct head {
 	char magic[8];
-	uint32_t rank_count, policy;
+	uint32_t rank_count, policy; /* policy: and whom it counts. */
 };
 static const char magic[8] = "RBPART1";
+
+static uint32_t policy_word(const rubato_partial_options *o)
+{
+	return (uint32_t)o->policy | (uint32_t)o->members << 16;
+}
 
 static size_t machine_bytes(const struct rubato_partial *p)
 {
@@ -39,7 +44,7 @@ static rubato_status save(struct rubato_partial *p, void *state)
 {
 	size_t bytes = state_bytes(p), before = bytes - sizeof(uint64_t);
 	struct head head = { .rank_count = p->config.rank_count,
-			     .policy = (uint32_t)p->config.options.policy };
+			     .policy = policy_word(&p->config.options) };
 	uint64_t *words = calloc(1, machine_bytes(p));
 	uint8_t *at = state;
 	uint64_t sum;
@@ -99,11 +104,12 @@ static rubato_status check(const struct rubato_partial *p)
 	memcpy(&head, o->state, sizeof(head));
 	if (memcmp(head.magic, magic, sizeof(magic)) != 0)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: state: not of this version");
-	if (head.rank_count != p->config.rank_count || head.policy != (uint32_t)o->policy)
+	if (head.rank_count != p->config.rank_count || head.policy != policy_word(o))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT,
-			       "partial: state: of policy %u on %u ranks, not %u on %u",
-			       head.policy, head.rank_count, (uint32_t)o->policy,
-			       p->config.rank_count);
+			       "partial: state: of policy %u, members %u on %u ranks, not %u, "
+			       "members %u on %u",
+			       head.policy & 0xffff, head.policy >> 16, head.rank_count,
+			       (uint32_t)o->policy, (uint32_t)o->members, p->config.rank_count);
 	if (o->state_bytes == before + sizeof(sum)) {
 		memcpy(&sum, (const uint8_t *)o->state + before, sizeof(sum));
 		if (sum == checksum(o->state, before))

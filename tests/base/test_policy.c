@@ -9,7 +9,7 @@ static const rubato_partial_options before = {
 	.policy = RUBATO_POLICY_WAGMA, .quorum = 71, .group = 72, .deadline_ns = 73, .depth = 74
 };
 
-_Static_assert(sizeof(rubato_partial_options) == 96,
+_Static_assert(sizeof(rubato_partial_options) == 104,
 	       "a field more: does a policy's text say it? Then `before` has it, too");
 
 static const struct {

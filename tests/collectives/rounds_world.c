@@ -19,8 +19,10 @@ void world_broke(struct world *w, const char *format, ...)
 	const rubato_partial_options *o = &w->config.options;
 	int length = snprintf(
 		w->text, w->text_bytes,
-		"%u ranks, policy %d, rounds %d, late %d, collection %d, t=%" PRIu64 ": ", w->n,
-		(int)o->policy, (int)o->rounds, (int)o->late, (int)o->collection, w->now);
+		"%u ranks, %u members, policy %d, rounds %d, late %d, collection %d, t=%" PRIu64
+		": ",
+		w->n, member_count(w), (int)o->policy, (int)o->rounds, (int)o->late,
+		(int)o->collection, w->now);
 
 	va_start(args, format);
 	(void)vsnprintf(w->text + length, w->text_bytes - (size_t)length, format, args);
@@ -88,8 +90,10 @@ static void letter_send(struct world *w, uint32_t from, uint32_t to, const uint8
 	LAW(w, l != NONE, "the harness holds too few messages");
 	LAW(w,
 	    w->dead_count > 0 ||
-		    rb_rounds_neighbour(
-			    &((struct rb_rounds_config) { .rank = from, .rank_count = w->n }), to),
+		    rb_rounds_neighbour(&((struct rb_rounds_config) { .rank = from,
+								      .rank_count = w->n,
+								      .nodes = w->config.nodes }),
+					to),
 	    "rank %u sends to %u, which is no neighbour", from, to);
 	w->letter_free = w->letters[l].next;
 	w->letters[l].next = NONE;
@@ -168,8 +172,25 @@ static void done(struct world *w, uint32_t r, const struct rb_protocol_action *a
 	}
 }
 
+static void acts_note(struct world *w, uint32_t r, const struct rb_protocol_actions *actions)
+{
+	uint64_t acts = w->totals->acts ^ rb_mix(w->now * RANKS_MAX + r);
+
+	for (uint32_t i = 0; i < actions->count; i++) {
+		const struct rb_protocol_action *action = &actions->item[i];
+		uint64_t words[RB_PROTOCOL_MESSAGE_BYTES / 8];
+
+		acts = rb_mix(acts ^ rb_mix(action->value * 8 + action->act) ^ action->peer);
+		memcpy(words, action->message, sizeof(words));
+		for (size_t k = 0; k < sizeof(words) / sizeof(words[0]); k++)
+			acts = rb_mix(acts ^ words[k]);
+	}
+	w->totals->acts = acts;
+}
+
 static void actions_do(struct world *w, uint32_t r, const struct rb_protocol_actions *actions)
 {
+	acts_note(w, r, actions);
 	for (uint32_t i = 0; i < actions->count; i++) {
 		const struct rb_protocol_action *action = &actions->item[i];
 
@@ -354,7 +375,35 @@ static rubato_policy policy_draw(uint64_t seed, rubato_policy policy)
 	return policy;
 }
 
-_Static_assert(sizeof(rubato_partial_options) == 96, "a field more: what is drawn for it?");
+_Static_assert(sizeof(rubato_partial_options) == 104, "a field more: what is drawn for it?");
+
+/* Of a stream of its own, too. A group and a quorum are then numbers of nodes. */
+static void members_draw(struct world *w, uint64_t seed)
+{
+	rubato_partial_options *o = &w->config.options;
+	struct rb_rng own = { rb_mix(seed ^ 0x0de5) };
+	bool alone = w->totals->members == ROUNDS_ALONE;
+	uint32_t names[RANKS_MAX], most = 1 + (uint32_t)rb_rng_below(&own, w->n), count;
+
+	w->config.nodes = NULL;
+	if (!alone && (w->totals->members == ROUNDS_RANKS || rb_rng_below(&own, 3) > 0))
+		return;
+	for (uint32_t r = 0; r < w->n; r++)
+		names[r] = alone ? r : (uint32_t)rb_rng_below(&own, most);
+	if (!alone && rb_rng_below(&own, 3) == 0) /* Evenly: groups of them can be. */
+		for (uint32_t r = 0; r < w->n; r++)
+			names[r] = w->n % most == 0 ? r % most : 0;
+	rb_nodes_make(&w->layout, w->layout_words, names, w->n);
+	w->config.nodes = &w->layout;
+	o->members = RUBATO_MEMBERS_NODES;
+	count = w->layout.count;
+	o->quorum = 1 + (o->quorum - 1) % count;
+	o->group = 1 + (o->group - 1) % count;
+	while (count % o->group != 0)
+		o->group--;
+	if (w->layout.least * count != w->n)
+		o->group = count;
+}
 
 static void config_draw(struct world *w)
 {
@@ -370,6 +419,7 @@ static void config_draw(struct world *w)
 	o->group = 1 + (uint32_t)below(w, n);
 	while (n % o->group != 0)
 		o->group--;
+	members_draw(w, seed);
 	o->deadline_ns = below(w, 400);
 	o->window_ns = chance(w, 30) ? below(w, 200) : 0;
 	o->late = (rubato_late)below(w, 3);

@@ -10,7 +10,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct rounds_totals { /* Over seeds: what has really happened. */
+/* Whom policies count: as the seed draws it; ranks always; nodes of one rank each. */
+enum rounds_members { ROUNDS_DRAWN, ROUNDS_RANKS, ROUNDS_ALONE };
+
+struct rounds_totals {                /* Over seeds: what has really happened. */
+	enum rounds_members members;  /* As the caller wants it. */
+	uint64_t acts;                /* A digest of all that machines have done. */
+	uint64_t nodes_in, nodes_out; /* Of rounds: with what they have; though a rank has some. */
 	uint64_t rounds, full, events, crashes, late_crashes, fetches, restored, drained, left;
 	uint64_t merges, discarded, late, held, windows, freezes, deadlines;
 };

@@ -36,14 +36,18 @@ static uint64_t target(const struct world *w, const struct rank *rank)
 	return w->base_round + rank->number - 1000 * rank->segment;
 }
 
+uint64_t world_target(const struct world *w, uint32_t r, uint32_t made)
+{
+	return w->base_round + w->ranks[r].numbers[made] - 1000 * w->ranks[r].segment;
+}
+
 bool world_gave_early(const struct world *w, uint32_t r)
 {
 	const struct rank *rank = &w->ranks[r];
 
 	return !is_free(w) && rank->state != PARTING && rank->cut == NEVER &&
 	       rank->made > rank->made_before && !rank->pending_fresh &&
-	       w->base_round + rank->numbers[rank->made - 1] - 1000 * rank->segment >=
-		       rank->next_join;
+	       world_target(w, r, rank->made - 1) >= rank->next_join;
 }
 
 /* Own: the round that this contribution makes this rank's. */
@@ -73,7 +77,7 @@ static void commit(struct world *w, uint32_t r)
 
 	own_expect(w, rank, fresh);
 	/* Once told, that it was willing counts for the open round. */
-	if (rank->willing && rb_rounds_view_of(rank->machine).phase == RB_ROUNDS_OPEN)
+	if (rank->willing && rb_rounds_view_of(rank->machine).phase <= RB_ROUNDS_JOINING)
 		rank->counted = true;
 	rank->willing = false;
 	rank->numbers[made] = rank->number;
@@ -181,11 +185,9 @@ static bool waits(const struct world *w, const struct rank *rank)
 		return false;
 	if (rank->left)
 		return rank->pending != 0 || rank->joined != 0;
-	/* What was in time for the running round is in its record. */
 	if (rank->draining || rank->pending_fresh)
 		return true;
-	if (rank->next_join > rank->completed &&
-	    (w->rounds[rank->completed].records[rank - w->ranks].flags & RB_ROUNDS_FRESH) != 0)
+	if (rank->next_join > rank->completed && rank->running_fresh)
 		return true;
 	return rank->own_due && rank->next_join > rank->completed && rank->next <= rank->completed;
 }

@@ -53,9 +53,10 @@ struct rank {
 	uint64_t next, lent, cut; /* cut: rounds from here on are not this era's; NEVER: none. */
 	uint32_t taken;           /* In this era. */
 	bool own_due;
-	bool willing;    /* It has waited elsewhere with nothing. */
-	bool counted;    /* As willing, in the round that is open. */
-	bool parts_next; /* Parts once the drain before is over. */
+	bool running_fresh; /* It was in time for the running round, perhaps without its node. */
+	bool willing;       /* It has waited elsewhere with nothing. */
+	bool counted;       /* As willing, in the round that is open. */
+	bool parts_next;    /* Parts once the drain before is over. */
 };
 
 struct round {
@@ -66,11 +67,18 @@ struct round {
 	uint64_t base_round, base_step;               /* Of numbers, in its era. */
 	uint8_t passive[RANKS_MAX];                   /* As it was when it began. */
 	bool reducing[RANKS_MAX], full, opened, last; /* last: all have drained. */
+	/* By node: what its ranks' records tell of it; whether it may stay out, as its first rank
+	 * could know. */
+	enum { IN_DOUBT, IN_WHOLE, IN_PART_NOT } nodes[RANKS_MAX];
+	bool excused[RANKS_MAX];
+	bool willing[RANKS_MAX]; /* As they joined. */
 };
 
 struct world {
 	struct rb_rng rng;
 	struct rb_rounds_config config;
+	struct rb_nodes layout; /* config.nodes, or NULL there: each rank is a member. */
+	uint32_t layout_words[RB_NODES_WORDS(RANKS_MAX)];
 	struct rounds_totals *totals;
 	uint32_t n, segments, crashes_left, dead_count;
 	uint64_t now, order, base_round;
@@ -126,6 +134,24 @@ static inline bool is_free(const struct world *w)
 	return w->config.options.rounds == RUBATO_ROUNDS_FREE;
 }
 
+/* ---- Members ---- */
+
+static inline uint32_t member_count(const struct world *w)
+{
+	return w->config.nodes != NULL ? w->layout.count : w->n;
+}
+
+static inline uint32_t member_of(const struct world *w, uint32_t r)
+{
+	return w->config.nodes != NULL ? w->layout.node_of[r] : r;
+}
+
+/* The first rank of its node, or it is alone. */
+static inline bool is_first(const struct world *w, uint32_t r)
+{
+	return w->config.nodes == NULL || w->layout.place_of[r] == 0;
+}
+
 /* ---- rounds_world.c ---- */
 
 /* Mostly short, sometimes long: orders of arrival are all there. */
@@ -155,6 +181,8 @@ void world_application(struct world *w, uint32_t r);
 /* Whether rank r is to have room for round `number`: what else is in the way is not asked. */
 /* Aligned: an earlier round has taken in its contribution for the next one. */
 bool world_gave_early(const struct world *w, uint32_t r);
+/* The round that a contribution of the segment is for: each segment's first is for the era's. */
+uint64_t world_target(const struct world *w, uint32_t r, uint32_t made);
 bool world_has_room(const struct world *w, uint32_t r, uint64_t number);
 /* A result is about to be written to `slot`. */
 void world_slot_check(struct world *w, uint32_t r, uint32_t slot, uint64_t number);

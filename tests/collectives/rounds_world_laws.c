@@ -32,10 +32,120 @@ static bool is_overdue(const struct world *w, uint32_t r)
 	return most > 0 && w->absent[r] >= most;
 }
 
+/* Of a member. */
+static uint32_t live_of(const struct world *w, uint32_t member)
+{
+	uint32_t live = 0;
+
+	for (uint32_t r = 0; r < w->n; r++)
+		live += member_of(w, r) == member && w->passive[r] == 0;
+	return live;
+}
+
 static bool is_willing(const struct world *w, uint32_t r, const struct round *round)
 {
 	return w->passive[r] == 0 && (w->ranks[r].willing || w->ranks[r].counted) &&
-	       round->need > 1 && !is_overdue(w, r);
+	       (round->need > 1 || live_of(w, member_of(w, r)) > 1) && !is_overdue(w, r);
+}
+
+/* A member is ready when all its live ranks are ready or willing, and willing when all are that. */
+struct readiness {
+	bool ready, willing;
+	uint64_t since; /* When all were ready or willing, and one of them ready. */
+};
+
+static struct readiness readiness_of(const struct world *w, uint32_t member,
+				     const struct round *round)
+{
+	struct readiness all = { .willing = live_of(w, member) > 0 };
+	uint64_t first = NEVER;
+
+	for (uint32_t r = 0; r < w->n; r++) {
+		if (member_of(w, r) != member || w->passive[r] != 0)
+			continue;
+		if (is_ready(w, r)) {
+			const struct rank *rank = &w->ranks[r];
+
+			all.ready = true;
+			first = rank->ready_since < first ? rank->ready_since : first;
+			if (rank->ready_since > all.since && !rank->counted)
+				all.since = rank->ready_since;
+		} else if (!is_willing(w, r, round)) {
+			return (struct readiness) { 0 };
+		}
+	}
+	all.since = all.ready && first > all.since ? first : all.since;
+	all.willing = all.willing && !all.ready;
+	return all;
+}
+
+/* ---- Whole nodes ---- */
+
+/* Whether it has something for the round, or tells in it that it has nothing more. */
+static bool brings(const struct world *w, uint32_t r)
+{
+	return w->ranks[r].pending != 0 || world_newly_passive(w, r);
+}
+
+/* All live ranks of the node have something, and its first rank must know. */
+static bool is_full(const struct world *w, uint32_t node, uint64_t number)
+{
+	for (uint32_t r = 0; r < w->n; r++) {
+		if (member_of(w, r) != node)
+			continue;
+		if (w->passive[r] == 0 && (!brings(w, r) || w->ranks[r].completed < number))
+			return false;
+		for (uint32_t other = 0; other < w->n; other++)
+			if (member_of(w, other) == node && w->first[r][other] != NONE)
+				return false; /* It is on its way. */
+	}
+	return true;
+}
+
+/* As its record has it: before anything is changed. */
+static void node_note(struct world *w, uint32_t r, const struct rb_rounds_record *record)
+{
+	struct round *round = &w->rounds[w->ranks[r].next_join];
+	uint32_t node = member_of(w, r),
+		 told = record->flags & (RB_ROUNDS_DRAINING | RB_ROUNDS_LEFT);
+	bool in = record->count > 0 || (world_newly_passive(w, r) && told != 0);
+	bool out = !in && brings(w, r);
+
+	if (is_first(w, r))
+		round->excused[node] = !is_full(w, node, w->ranks[r].next_join);
+	LAW(w,
+	    !(in && round->nodes[node] == IN_PART_NOT) && !(out && round->nodes[node] == IN_WHOLE),
+	    "rank %u joins %" PRIu64 " %s its node", r, w->ranks[r].next_join,
+	    in ? "without" : "apart from");
+	LAW(w, !out || round->excused[node], "rank %u stays out of %" PRIu64 ", its node is ready",
+	    r, w->ranks[r].next_join);
+	LAW(w, !out || w->config.nodes != NULL, "rank %u stays out of %" PRIu64, r,
+	    w->ranks[r].next_join);
+	w->totals->nodes_in += in;
+	w->totals->nodes_out += out;
+	if (in || out)
+		round->nodes[node] = in ? IN_WHOLE : IN_PART_NOT;
+}
+
+/* All have joined: whose node is in the round is in it, or was willing to be with nothing. */
+static void whole_check(struct world *w, uint64_t number, const bool *willing)
+{
+	const struct round *round = &w->rounds[number];
+	bool fresh = false;
+
+	for (uint32_t r = 0; r < w->n; r++) {
+		const struct rb_rounds_record *record = &round->records[r];
+		bool passive = round->passive[r] != 0 ||
+			       (record->flags & (RB_ROUNDS_DRAINING | RB_ROUNDS_LEFT)) != 0;
+
+		LAW(w,
+		    round->nodes[member_of(w, r)] != IN_WHOLE || record->count > 0 || passive ||
+			    willing[r],
+		    "rank %u has nothing in %" PRIu64 ", its node is in it", r, number);
+		fresh = fresh || (record->flags & RB_ROUNDS_FRESH) != 0 ||
+			(round->passive[r] == 0 && passive);
+	}
+	LAW(w, fresh, "round %" PRIu64 " has run for nobody", number);
 }
 
 /* ---- The next round ---- */
@@ -48,15 +158,15 @@ void world_round_expect(struct world *w, uint64_t r)
 	struct round *round = &w->rounds[r];
 
 	round->live = 0;
+	for (uint32_t i = 0; i < member_count(w); i++)
+		round->live += live_of(w, i) > 0;
 	round->base_round = w->base_round;
 	round->base_step = r == 0 ? 0 : w->rounds[r - 1].base_step + (w->rounds[r - 1].last * 1000);
 	memcpy(round->passive, w->passive, sizeof(round->passive));
 	round->full = o->full_every > 0 && (r + 1) % o->full_every == 0;
-	for (uint32_t i = 0; i < w->n; i++) {
-		round->live += w->passive[i] == 0;
+	for (uint32_t i = 0; i < w->n; i++)
 		if (w->passive[i] == 0 && is_overdue(w, i))
 			round->full = true;
-	}
 	round->need = round->live > 0;
 	if (round->full)
 		round->need = round->live;
@@ -73,8 +183,8 @@ static uint32_t drawn(const struct world *w, uint64_t r, uint32_t live)
 	uint64_t hash = rb_mix(w->config.options.seed ^ rb_mix(r + 0x9e3779b97f4a7c15u));
 	uint32_t left = (uint32_t)(((rb_u128)hash * live) >> 64);
 
-	for (uint32_t i = 0; i < w->n; i++)
-		if (w->passive[i] == 0 && left-- == 0)
+	for (uint32_t i = 0; i < member_count(w); i++)
+		if (live_of(w, i) > 0 && left-- == 0)
 			return i;
 	return NONE;
 }
@@ -89,20 +199,19 @@ void world_round_opened(struct world *w, uint64_t r, uint32_t first)
 	round->opened = true;
 	if (round->need == 0)
 		round->need = rb_rounds_view_of(w->ranks[first].machine).need;
-	for (uint32_t i = 0; i < w->n; i++) {
-		if (!is_ready(w, i)) {
-			willing += is_willing(w, i, round);
-			continue;
-		}
-		ready++;
-		if (w->ranks[i].ready_since + o->deadline_ns <= w->now)
+	for (uint32_t i = 0; i < member_count(w); i++) {
+		struct readiness member = readiness_of(w, i, round);
+
+		willing += member.willing;
+		ready += member.ready;
+		if (member.ready && member.since + o->deadline_ns <= w->now)
 			late_enough = true;
 	}
 	LAW(w, ready > 0, "round %" PRIu64 " is open, and nobody has anything for it", r);
 	if (!round->full && o->policy == RUBATO_POLICY_MAJORITY) {
 		draw = drawn(w, r, round->live);
-		LAW(w, draw != NONE && is_ready(w, draw),
-		    "round %" PRIu64 " is open, but not by rank %u, which was drawn", r, draw);
+		LAW(w, draw != NONE && readiness_of(w, draw, round).ready,
+		    "round %" PRIu64 " is open, but not by member %u, which was drawn", r, draw);
 	}
 	if (o->policy == RUBATO_POLICY_DEADLINE && !round->full && ready + willing < round->need) {
 		LAW(w, late_enough, "round %" PRIu64 " is open before the deadline", r);
@@ -110,7 +219,8 @@ void world_round_opened(struct world *w, uint64_t r, uint32_t first)
 		return;
 	}
 	LAW(w, ready + willing >= round->need,
-	    "round %" PRIu64 " is open with %u of %u ready ranks", r, ready + willing, round->need);
+	    "round %" PRIu64 " is open with %u of %u ready members", r, ready + willing,
+	    round->need);
 }
 
 /* All have joined round r: what follows for the next ones. */
@@ -118,6 +228,7 @@ static void round_joined(struct world *w, uint64_t r)
 {
 	struct round *round = &w->rounds[r];
 
+	whole_check(w, r, round->willing);
 	round->last = true;
 	for (uint32_t i = 0; i < w->n; i++) {
 		const struct rb_rounds_record *record = &round->records[i];
@@ -153,16 +264,18 @@ static void run_ends(struct world *w, uint32_t r, uint64_t value)
 static void record_check(struct world *w, uint32_t r, const struct rb_rounds_record *record)
 {
 	const struct rank *rank = &w->ranks[r];
-	uint64_t number = rank->next_join, pending = rank->pending;
+	uint64_t number = rank->next_join, pending = rank->joined;
+	bool out = w->rounds[number].nodes[member_of(w, r)] == IN_PART_NOT;
+	uint32_t told = out ? w->passive[r]
+			    : (rank->draining ? RB_ROUNDS_DRAINING : 0u) |
+					(rank->left ? RB_ROUNDS_LEFT : 0u);
 
 	LAW(w, record->round == number && record->count == bits(pending),
 	    "rank %u joins %" PRIu64 " with %u contributions, not %u", r, number, record->count,
 	    bits(pending));
-	LAW(w, ((record->flags & RB_ROUNDS_FRESH) != 0) == rank->pending_fresh,
+	LAW(w, ((record->flags & RB_ROUNDS_FRESH) != 0) == (rank->running_fresh && !out),
 	    "rank %u in round %" PRIu64 ": fresh is wrong", r, number);
-	LAW(w,
-	    ((record->flags & RB_ROUNDS_DRAINING) != 0) == rank->draining &&
-		    ((record->flags & RB_ROUNDS_LEFT) != 0) == rank->left,
+	LAW(w, (record->flags & (RB_ROUNDS_DRAINING | RB_ROUNDS_LEFT)) == told,
 	    "rank %u in round %" PRIu64 ": passive is wrong", r, number);
 	LAW(w,
 	    record->discarded == bits(rank->discarded) && record->weight == WEIGHT * record->count,
@@ -181,27 +294,64 @@ static void record_check(struct world *w, uint32_t r, const struct rb_rounds_rec
 	    "rank %u in round %" PRIu64 ": begins with %" PRIu64, r, number, record->base_step);
 }
 
+/* Of all live ranks of a member. */
+static bool all_bring(const struct world *w, uint32_t member)
+{
+	for (uint32_t r = 0; r < w->n; r++)
+		if (member_of(w, r) == member && w->passive[r] == 0 && !brings(w, r))
+			return false;
+	return true;
+}
+
+/* What is pending goes into the round; or it has missed it, where its node stays out. */
+static void pending_join(struct world *w, uint32_t r)
+{
+	const rubato_partial_options *o = &w->config.options;
+	struct rank *rank = &w->ranks[r];
+	bool out = w->rounds[rank->next_join].nodes[member_of(w, r)] == IN_PART_NOT;
+
+	rank->running_fresh = rank->pending_fresh;
+	rank->joined = out ? 0 : rank->pending;
+	rank->pending = out ? rank->pending : 0;
+	rank->pending_fresh = out && rank->pending_fresh && !is_free(w) &&
+			      world_target(w, r, rank->made - 1) > rank->next_join;
+	if (rank->pending_fresh && o->collection == RUBATO_COLLECT_OWN &&
+	    rank->next <= rank->next_join + 1) {
+		rank->next = rank->next_join + 1; /* Where it will be now. */
+		rank->own_due = true;
+	}
+	if (rank->pending_fresh || o->late != RUBATO_LATE_DROP)
+		return;
+	rank->discarded |= rank->pending;
+	rank->pending = 0;
+}
+
 static void exchange(struct world *w, uint32_t r, uint64_t number)
 {
 	struct rank *rank = &w->ranks[r];
 	struct round *round = &w->rounds[number];
 	const struct rb_rounds_record *record = rb_rounds_own_record(rank->machine);
-	bool passive = rank->draining || rank->left;
 
 	LAW(w, number == rank->next_join && number == rank->completed, "rank %u joins %" PRIu64, r,
 	    number);
 	LAW(w, rank->merging == 0, "rank %u joins during a merge", r);
-	record_check(w, r, record);
+	node_note(w, r, record);
 	LAW(w,
-	    record->count > 0 || passive ||
+	    !is_first(w, r) || all_bring(w, member_of(w, r)) ||
 		    w->now >= rank->joining_since + w->config.options.window_ns,
 	    "rank %u joins with nothing before the window ends", r);
+	for (uint32_t i = 0; !is_first(w, r) && i < w->n; i++)
+		LAW(w,
+		    member_of(w, i) != member_of(w, r) || !is_first(w, i) ||
+			    w->ranks[i].next_join > number,
+		    "rank %u joins %" PRIu64 " before the first of its node", r, number);
+	pending_join(w, r);
+	record_check(w, r, record);
 	LAW(w, world_has_room(w, r, number), "rank %u joins %" PRIu64 " without room", r, number);
 	world_slot_check(w, r, rb_rounds_view_of(rank->machine).out, number);
 	rank->next_join = number + 1;
-	rank->joined = rank->pending;
-	rank->pending = 0;
-	rank->pending_fresh = rank->caught_up = rank->joining = false;
+	rank->caught_up = rank->joining = false;
+	round->willing[r] = is_willing(w, r, round);
 	rank->willing = rank->counted = false;
 	round->records[r] = *record;
 	round->sets[r] = rank->joined;
@@ -265,10 +415,12 @@ static void members_check(struct world *w, uint32_t r, uint64_t number)
 	struct round *round = &w->rounds[number];
 	uint32_t *members = round->members[r], count;
 	bool self = false;
-	bool grouped = w->config.options.policy == RUBATO_POLICY_WAGMA && !round->full;
+	uint32_t group = w->config.options.group;
+	bool grouped = w->config.options.policy == RUBATO_POLICY_WAGMA && !round->full &&
+		       group < member_count(w);
 
 	count = round->member_count[r] = rb_rounds_members(w->ranks[r].machine, members);
-	LAW(w, count == (grouped ? w->config.options.group : w->n), "%u members", count);
+	LAW(w, count == (grouped ? group * (w->n / member_count(w)) : w->n), "%u members", count);
 	for (uint32_t i = 0; i < count; i++) {
 		uint32_t member = members[i];
 
@@ -420,11 +572,11 @@ static void wants_check(struct world *w, uint32_t r, const struct rb_rounds_view
 		return; /* Up to the slots. */
 	LAW(w, unread == (joining && !world_has_room(w, r, rank->completed)),
 	    "rank %u holds up %" PRIu64 ": %d", r, rank->completed, unread);
-	expected =
-		view->phase == RB_ROUNDS_OPEN && (is_free(w) || world_gave_early(w, r)) &&
-		w->passive[r] == 0 && !rank->draining && !rank->left && !rank->pending_fresh &&
-		(is_overdue(w, r) || (w->config.options.policy == RUBATO_POLICY_MAJORITY &&
-				      !round->full && drawn(w, rank->completed, round->live) == r));
+	expected = view->phase == RB_ROUNDS_OPEN && (is_free(w) || world_gave_early(w, r)) &&
+		   w->passive[r] == 0 && !rank->draining && !rank->left && !rank->pending_fresh &&
+		   (is_overdue(w, r) ||
+		    (w->config.options.policy == RUBATO_POLICY_MAJORITY && !round->full &&
+		     drawn(w, rank->completed, round->live) == member_of(w, r)));
 	LAW(w, unread || wants == expected, "rank %u is wanted for %" PRIu64 ": %d", r,
 	    rank->completed, wants);
 }
@@ -457,7 +609,7 @@ void world_machine_check(struct world *w, uint32_t r)
 	    round->need, rank->completed);
 	wants_check(w, r, &v);
 	if (o->policy == RUBATO_POLICY_DEADLINE && !round->full && is_ready(w, r) &&
-	    v.phase == RB_ROUNDS_OPEN)
+	    v.phase == RB_ROUNDS_OPEN && w->config.nodes == NULL)
 		LAW(w, w->now <= rank->ready_since + o->deadline_ns || w->now <= rank->frozen_until,
 		    "rank %u does not open %" PRIu64 " at its deadline", r, rank->completed);
 }

@@ -322,27 +322,52 @@ END_TEST
 
 START_TEST(impossible_settings_are_named)
 {
-	static const struct {
+	static const uint32_t names[] = { 0, 1, 1 };
+	uint32_t words[RB_NODES_WORDS(3)];
+	struct rb_nodes two;
+	const struct {
 		struct rb_rounds_config config;
 		const char *word;
 	} cases[] = {
 		{ { .rank_count = 0, .options.depth = 1 }, "rank" },
 		{ { .rank = 3, .rank_count = 3, .options.depth = 1 }, "rank" },
 		{ { .rank_count = 3 }, "depth" },
-		{ { 0, 3, false, { .depth = 1, .policy = RUBATO_POLICY_QUORUM } }, "quorum" },
-		{ { 0, 3, false, { .depth = 1, .policy = RUBATO_POLICY_QUORUM, .quorum = 4 } },
+		{ { 0, 3, false, { .depth = 1, .policy = RUBATO_POLICY_QUORUM }, NULL }, "quorum" },
+		{ { 0,
+		    3,
+		    false,
+		    { .depth = 1, .policy = RUBATO_POLICY_QUORUM, .quorum = 4 },
+		    NULL },
 		  "quorum" },
-		{ { 0, 3, false, { .depth = 1, .policy = RUBATO_POLICY_WAGMA, .group = 2 } },
+		{ { 0, 3, false, { .depth = 1, .policy = RUBATO_POLICY_WAGMA, .group = 2 }, NULL },
 		  "group" },
-		{ { 0, 3, false, { .depth = 1, .policy = (rubato_policy)9999 } },
+		{ { 0, 3, false, { .depth = 1, .policy = (rubato_policy)9999 }, NULL },
 		  "there is no policy 9999; policies are 0 to " },
-		{ { 0, 3, false, { .depth = 1, .policy = (rubato_policy)RUBATO_POLICY_COUNT } },
+		{ { 0,
+		    3,
+		    false,
+		    { .depth = 1, .policy = (rubato_policy)RUBATO_POLICY_COUNT },
+		    NULL },
 		  "there is no policy" },
-		{ { 0, 3, false, { .depth = 1, .late = (rubato_late)3 } },
+		{ { 0, 3, false, { .depth = 1, .late = (rubato_late)3 }, NULL },
 		  "there is no late 3; it is 0 to 2" },
-		{ { 0, 3, false, { .depth = 1, .window_ns = UINT64_MAX } }, "window" },
+		{ { 0, 3, false, { .depth = 1, .window_ns = UINT64_MAX }, NULL }, "window" },
+		{ { 0, 3, false, { .depth = 1, .members = (rubato_members)2 }, NULL },
+		  "there is no members 2; it is 0 or 1" },
+		{ { 0, 3, false, { .depth = 1, .reserved = 1 }, NULL }, "reserved" },
+		{ { 0,
+		    3,
+		    false,
+		    { .depth = 1, .policy = RUBATO_POLICY_QUORUM, .quorum = 3 },
+		    &two },
+		  "quorum 3 of 2 nodes" },
+		{ { 0, 3, false, { .depth = 1, .policy = RUBATO_POLICY_WAGMA, .group = 3 }, &two },
+		  "group 3 does not divide 2 nodes" },
+		{ { 0, 3, false, { .depth = 1, .policy = RUBATO_POLICY_WAGMA, .group = 1 }, &two },
+		  "3 ranks lie unevenly on 2 nodes" },
 	};
 
+	rb_nodes_make(&two, words, names, 3);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		void *machine = malloc(4096);
 
@@ -373,9 +398,27 @@ START_TEST(laws_hold_in_all_worlds)
 	       " full, %" PRIu64 " at deadlines), %" PRIu64 " crashes (%" PRIu64
 	       " after the end), %" PRIu64 " fetches, %" PRIu64 " restored, %" PRIu64
 	       " late, %" PRIu64 " merges, %" PRIu64 " drains, %" PRIu64 " left, %" PRIu64
-	       " freezes\n",
+	       " freezes; %" PRIu64 " nodes in, %" PRIu64 " out of rounds\n",
 	       count, t.events, t.rounds, t.full, t.deadlines, t.crashes, t.late_crashes, t.fetches,
-	       t.restored, t.late, t.merges, t.drained, t.left, t.freezes);
+	       t.restored, t.late, t.merges, t.drained, t.left, t.freezes, t.nodes_in, t.nodes_out);
+}
+END_TEST
+
+/* Nodes of one rank each are ranks: the same messages, records and runs, at the same times. */
+START_TEST(nodes_of_one_rank_are_ranks)
+{
+	struct seeds seeds = seeds_from(__func__, 1, test_length() == TEST_SHORT ? 500 : 5000);
+	char text[256];
+
+	for (uint64_t seed; seeds_next(&seeds, &seed);) {
+		struct rounds_totals ranks = { .members = ROUNDS_RANKS };
+		struct rounds_totals alone = { .members = ROUNDS_ALONE };
+
+		ck_assert_ptr_null(rounds_world_run(seed, &ranks, text, sizeof(text)));
+		ck_assert_ptr_null(rounds_world_run(seed, &alone, text, sizeof(text)));
+		ck_assert_msg(ranks.acts == alone.acts && ranks.events == alone.events,
+			      "TEST_SEED=%" PRIu64, seed);
+	}
 }
 END_TEST
 
@@ -390,5 +433,6 @@ int main(void)
 	tcase_add_test(tc, groups_rotate_until_all_have_equal_shares);
 	tcase_add_test(tc, impossible_settings_are_named);
 	tcase_add_test(tc, laws_hold_in_all_worlds);
+	tcase_add_test(tc, nodes_of_one_rank_are_ranks);
 	return check_main("partial", tc);
 }

@@ -51,11 +51,13 @@ static void trial_describe(const struct laws_trial *trial)
 		char policy[32];
 
 		(void)fprintf(stderr,
-			      "  operation %u: %s, rounds %s, late %d, collection %d, by %d, "
+			      "  operation %u: %s, %u %s, rounds %s, late %d, collection "
+			      "%d, by %d, "
 			      "window %" PRIu64
 			      " ns, depth %u, full every %u, absence %u, %s %s x %" PRIu64
 			      ", weights %u, gaps %u\n",
 			      i, rubato_policy_format(o, policy, sizeof(policy)),
+			      trial->ops[i].member_count, o->members ? "nodes" : "ranks",
 			      o->rounds ? "free" : "aligned", (int)o->late, (int)o->collection,
 			      (int)o->normalise, o->window_ns, o->depth, o->full_every,
 			      o->max_absence, rubato_operator_name(trial->ops[i].reduction),

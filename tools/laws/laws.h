@@ -18,6 +18,7 @@
 #define LAWS_OPS_MAX 3 /* Partial operations side by side. */
 #define LAWS_ERAS_MAX 3
 #define LAWS_FAULTS_MAX 4
+#define LAWS_NODES_MAX 5 /* Sizes of uneven nodes. */
 #define LAWS_TEXT_BYTES 512
 #define LAWS_NONE UINT32_MAX
 #define LAWS_NEVER UINT64_MAX
@@ -93,6 +94,8 @@ struct laws_op { /* A partial operation, seen from all ranks. */
 	uint32_t index;                 /* Among the trial's. */
 	rubato_partial_options options; /* As given: 0 may be the default. */
 	uint32_t quorum, group, depth;  /* What that means. */
+	uint32_t member_count;          /* Whom the policy counts: ranks, or nodes. */
+	uint32_t member_of[LAWS_RANKS_MAX];
 	rubato_type type;
 	rubato_operator reduction;
 	bool real, nans;  /* Values with fractions; some of them are not numbers. */
@@ -134,6 +137,7 @@ struct laws_lagged { /* A trial of the lagged allreduce. */
 struct laws_trial {
 	uint64_t seed;
 	rubato_sim_options world;
+	uint32_t node_ranks[LAWS_NODES_MAX]; /* Of world.node_ranks. */
 	rubato_sim_fault faults[LAWS_FAULTS_MAX];
 	uint32_t kinds[RUBATO_SIM_CUT + 1]; /* Faults of each kind. */
 	bool is_lagged;
@@ -239,7 +243,11 @@ bool laws_is_lenient(const struct laws_op *op);
 enum laws_maybe { LAWS_NO, LAWS_MAYBE, LAWS_YES };
 enum laws_maybe laws_was_passive(const struct laws_op *op, uint32_t rank, uint64_t round);
 enum laws_maybe laws_had_left(const struct laws_op *op, uint32_t rank, uint64_t round);
+/* The last round in which it may have said so. */
+uint64_t laws_tells_by(const struct laws_op *op, uint32_t rank, const struct laws_passive *p);
 bool laws_may_turn_passive(const struct laws_op *op, uint32_t rank, uint64_t round);
+/* Whether the policy counts nodes. Then a contribution in time may miss its round. */
+bool laws_by_nodes(const struct laws_op *op);
 /* The era that a round is in, and the round that a contribution is for: aligned rounds. */
 uint32_t laws_era_of(const struct laws_op *op, uint64_t round);
 uint64_t laws_target(const struct laws_op *op, uint32_t rank, uint32_t index);

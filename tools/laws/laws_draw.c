@@ -15,6 +15,7 @@
 #define LATER_POLICIES 6      /* From this one on: never raised, see later_policy_draw. */
 #define LATER_STREAM 0x90
 #define WIRE_STREAM 0xb0
+#define MEMBERS_STREAM 0xd0
 
 uint64_t laws_below(struct rng *random, uint64_t bound)
 {
@@ -118,7 +119,82 @@ static void later_policy_draw(struct laws_op *op)
 	}
 }
 
-_Static_assert(sizeof(rubato_partial_options) == 96, "a field more: what is drawn for it?");
+/*
+ * Nodes as members, of a stream of their own: one operation of eight. A flat network, where each
+ * rank is a node, then gets nodes for the whole trial, often uneven ones. Returns their number, and
+ * notes who is where.
+ */
+static uint32_t nodes_find(struct laws_op *op)
+{
+	const rubato_sim_options *w = &op->trial->world;
+	uint32_t node = 0, place = 0;
+
+	for (uint32_t r = 0; r < w->rank_count; r++) {
+		uint32_t size = w->node_count > 0       ? w->node_ranks[node % w->node_count]
+				: w->ranks_per_node > 0 ? w->ranks_per_node
+							: 1;
+
+		op->member_of[r] = node;
+		if (++place == size) {
+			node++;
+			place = 0;
+		}
+	}
+	return node + (place > 0);
+}
+
+static void nodes_draw(struct laws_trial *trial, struct rng *own)
+{
+	uint32_t n = trial->world.rank_count;
+
+	if (trial->world.ranks_per_node > 0 || trial->world.node_count > 0)
+		return;
+	if (laws_chance(own, 2)) {
+		trial->world.ranks_per_node = 1 + draw32(own, n < 8 ? n : 8);
+		return;
+	}
+	trial->world.node_count = 1 + draw32(own, LAWS_NODES_MAX);
+	trial->world.node_ranks = trial->node_ranks;
+	for (uint32_t i = 0; i < trial->world.node_count; i++)
+		trial->node_ranks[i] = 1 + draw32(own, n < 8 ? n : 8);
+}
+
+static void members_draw(struct laws_op *op)
+{
+	struct rng own = rng_open(op->trial->seed, MEMBERS_STREAM, op->index);
+	rubato_partial_options *o = &op->options;
+	bool even = true;
+
+	if (op->trial->is_lagged || !laws_chance(&own, 8))
+		return;
+	o->members = RUBATO_MEMBERS_NODES;
+	nodes_draw(op->trial, &own);
+	op->member_count = nodes_find(op);
+	for (uint32_t r = 0; r < op->trial->world.rank_count; r++)
+		even = even &&
+		       op->member_of[r] == r * op->member_count / op->trial->world.rank_count;
+	even = even && op->trial->world.rank_count % op->member_count == 0;
+	o->quorum = o->quorum > 0 ? 1 + (o->quorum - 1) % op->member_count : 0;
+	o->group = o->group > 0 && even ? divisor_draw(&own, op->member_count) : 0;
+}
+
+/* What the numbers of the options mean. */
+static void members_count(struct laws_op *op)
+{
+	uint32_t n = op->trial->world.rank_count, count;
+	const rubato_partial_options *o = &op->options;
+
+	op->member_count = n;
+	for (uint32_t r = 0; r < n; r++)
+		op->member_of[r] = r;
+	members_draw(op);
+	count = op->member_count;
+	op->quorum = o->quorum > 0 ? o->quorum : (count + 1) / 2;
+	op->group = o->group > 0 ? o->group : count;
+	op->depth = o->depth > 0 ? o->depth : 8;
+}
+
+_Static_assert(sizeof(rubato_partial_options) == 104, "a field more: what is drawn for it?");
 
 static void options_draw(struct laws_op *op, struct rng *random)
 {
@@ -143,9 +219,7 @@ static void options_draw(struct laws_op *op, struct rng *random)
 	o->zeroed = draw32(random, 2);
 	o->seed = laws_below(random, UINT32_MAX);
 	later_policy_draw(op);
-	op->quorum = o->quorum > 0 ? o->quorum : (n + 1) / 2;
-	op->group = o->group > 0 ? o->group : n;
-	op->depth = o->depth > 0 ? o->depth : 8;
+	members_count(op);
 }
 
 /* A stream of its own, as later policies have. What is fed back, and int8, would make results of

@@ -165,9 +165,14 @@ static enum laws_maybe was_in_time(const struct laws_op *op, uint32_t rank, uint
 		return LAWS_YES;
 	if (target < c->completed)
 		return LAWS_NO;
-	if (c->round == LAWS_NEVER)
+	if (c->round == LAWS_NEVER || (laws_by_nodes(op) && c->round != target))
 		return LAWS_MAYBE;
 	return c->round == target ? LAWS_YES : LAWS_NO;
+}
+
+bool laws_by_nodes(const struct laws_op *op)
+{
+	return op->options.members == RUBATO_MEMBERS_NODES;
 }
 
 static bool era_is_over(const struct laws_op *op, uint32_t era)
@@ -188,7 +193,8 @@ static void judge_commit(const struct laws_op *op, uint32_t rank, uint32_t index
 	bool held = c->round != LAWS_NEVER;
 	rubato_late late = op->options.late;
 
-	if (held && c->round != c->completed && c->round != c->completed + 1)
+	if (held && (laws_by_nodes(op) ? c->round < c->completed
+				       : c->round != c->completed && c->round != c->completed + 1))
 		laws_break(op->trial,
 			   "delivery: operation %u: contribution %u of rank %u is in round %" PRIu64
 			   ", where %" PRIu64 " was open",
@@ -197,7 +203,7 @@ static void judge_commit(const struct laws_op *op, uint32_t rank, uint32_t index
 		laws_break(op->trial,
 			   "conservation: operation %u: contribution %u of rank %u was in no round",
 			   op->index, index, rank);
-	if (gone && in_time == LAWS_YES && !laws_is_lenient(op))
+	if (gone && in_time == LAWS_YES && !laws_is_lenient(op) && !laws_by_nodes(op))
 		laws_break(op->trial,
 			   "conservation: operation %u: contribution %u of rank %u came in time "
 			   "and was in no round",
@@ -321,6 +327,12 @@ static uint64_t own_round(const struct laws_op *op, uint32_t rank, uint32_t inde
 	const struct laws_commit *c = &op->ranks[rank].commits[index];
 	enum laws_maybe in_time = was_in_time(op, rank, index);
 
+	if (in_time == LAWS_YES && laws_by_nodes(op) &&
+	    op->options.rounds == RUBATO_ROUNDS_ALIGNED) {
+		uint64_t target = laws_target(op, rank, index);
+
+		return c->round < target ? c->round : target; /* Up to there it moves along. */
+	}
 	if (in_time == LAWS_YES)
 		return c->round;
 	if (in_time == LAWS_NO && op->options.rounds == RUBATO_ROUNDS_ALIGNED)
@@ -352,9 +364,11 @@ static void judge_own(const struct laws_op *op, uint32_t rank, const struct laws
 					own, c->committed - 1);
 		return;
 	}
-	if (own == LAWS_NEVER) /* Late: the newest one it was in; or in time. */
+	if (own ==
+	    LAWS_NEVER) /* Late: the newest one it was in; or in time, perhaps without its node. */
 		own = c->round + 1 == last->completed || c->round == last->completed ||
-				      c->round == last->round
+				      c->round == last->round ||
+				      (laws_by_nodes(op) && c->round == last->completed + 1)
 			      ? c->round
 			      : last->completed;
 	if (c->round != own)
@@ -399,6 +413,9 @@ static void judge_none(const struct laws_op *op, uint32_t rank, const struct law
 		return;
 	in_time = was_in_time(op, rank, c->committed - 1);
 	round = side->commits[c->committed - 1].round;
+	if (laws_by_nodes(op) && op->options.rounds == RUBATO_ROUNDS_ALIGNED &&
+	    laws_target(op, rank, c->committed - 1) < round)
+		round = laws_target(op, rank, c->committed - 1); /* Which it missed. */
 	if (in_time == LAWS_YES && round != LAWS_NEVER && round >= c->completed)
 		laws_break_rank(op, "collection", rank,
 				" does not wait for the round of its contribution %u",
@@ -449,7 +466,8 @@ static void judge_collects(const struct laws_op *op, uint32_t rank)
 					" is given round %" PRIu64 " in era %u, with %" PRIu64
 					" complete",
 					c->round, c->era, c->completed);
-		if (left && c->round > side->passives[side->passive_count - 1].completed + 1)
+		if (left &&
+		    c->round > laws_tells_by(op, rank, &side->passives[side->passive_count - 1]))
 			laws_break_rank(op, "left", rank,
 					" is given round %" PRIu64 ", and left before", c->round);
 		if (collection == RUBATO_COLLECT_LATEST && !left &&
@@ -471,6 +489,10 @@ static void judge_merged(const struct laws_op *op, uint32_t rank, uint32_t held)
 		return;
 	for (uint64_t r = 0; r < op->round_end; r++)
 		records += op->rounds[r].ranks[rank].count > 0;
+	/* What was merged and missed its round may be discarded. */
+	if (laws_by_nodes(op) && op->options.late != RUBATO_LATE_ACCUMULATE &&
+	    op->ranks[rank].stats.merged >= held - records)
+		return;
 	if (op->ranks[rank].stats.merged != held - records)
 		laws_break_rank(op, "figures", rank, " has merged %" PRIu64 ", not %" PRIu64,
 				op->ranks[rank].stats.merged, held - records);

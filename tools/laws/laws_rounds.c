@@ -32,16 +32,42 @@ struct bounds { /* Of a round. */
 
 /* ---- Who is passive ---- */
 
-/* The round in which it says so. NEVER: the one that was open, or the next. */
-static uint64_t telling_round(const struct laws_op *op, uint32_t rank, const struct laws_passive *p)
-{
-	const struct laws_rank *side = &op->ranks[rank];
-	uint64_t last;
+/* The first and the last round in which it may say so. */
+struct telling {
+	uint64_t first, last;
+};
 
-	if (p->committed == 0)
-		return LAWS_NEVER;
-	last = side->commits[p->committed - 1].round; /* What is pending goes with it. */
-	return last == p->completed + 1 ? last : LAWS_NEVER;
+/* It says so with its node: by the next round, at the latest, that others of it are in. */
+static uint64_t node_told(const struct laws_op *op, uint32_t rank, uint64_t round)
+{
+	for (; round < op->round_end; round++)
+		for (uint32_t r = 0; r < op->trial->world.rank_count; r++)
+			if (r != rank && op->member_of[r] == op->member_of[rank] &&
+			    op->rounds[round].known && op->rounds[round].ranks[r].count > 0)
+				return round;
+	return LAWS_NEVER;
+}
+
+/* The one that was open, or the next. */
+static struct telling telling_of(const struct laws_op *op, uint32_t rank,
+				 const struct laws_passive *p)
+{
+	struct telling told = { p->completed, p->completed + 1 };
+	uint64_t last = LAWS_NEVER;
+
+	if (p->committed > 0) /* What is pending goes with it. */
+		last = op->ranks[rank].commits[p->committed - 1].round;
+	if (laws_by_nodes(op))
+		told.last = node_told(op, rank, p->completed + 1);
+	if (last == p->completed + 1 ||
+	    (laws_by_nodes(op) && last != LAWS_NEVER && last > told.first))
+		told.first = told.last = last;
+	return told;
+}
+
+uint64_t laws_tells_by(const struct laws_op *op, uint32_t rank, const struct laws_passive *p)
+{
+	return telling_of(op, rank, p).last;
 }
 
 static enum laws_maybe is_passive(const struct laws_op *op, uint32_t rank, uint64_t round,
@@ -55,12 +81,13 @@ static enum laws_maybe is_passive(const struct laws_op *op, uint32_t rank, uint6
 
 		if (leaves_only && !p->leaves)
 			continue;
-		if (round <= p->completed || (!p->leaves && round >= op->begins[p->era + 1]))
+		struct telling told = telling_of(op, rank, p);
+
+		if (round <= told.first || (!p->leaves && round >= op->begins[p->era + 1]))
 			continue;
-		if (round > p->completed + 1)
+		if (round > told.last)
 			return LAWS_YES;
-		if (telling_round(op, rank, p) == LAWS_NEVER)
-			found = LAWS_MAYBE;
+		found = LAWS_MAYBE;
 	}
 	return found;
 }
@@ -81,10 +108,10 @@ bool laws_may_turn_passive(const struct laws_op *op, uint32_t rank, uint64_t rou
 
 	for (uint32_t i = 0; i < side->passive_count; i++) {
 		const struct laws_passive *p = &side->passives[i];
-		uint64_t told = telling_round(op, rank, p);
+		struct telling told = telling_of(op, rank, p);
 
-		if (told == LAWS_NEVER ? round == p->completed || round == p->completed + 1
-				       : round == told)
+		if (round >= told.first && round <= told.last &&
+		    (p->leaves || round < op->begins[p->era + 1] || round <= p->completed + 1))
 			return true;
 	}
 	return false;
@@ -110,6 +137,23 @@ static enum laws_maybe absence_due(const struct view *v, uint64_t round)
 	return due;
 }
 
+/* Whether any of the member's ranks is live before this round. */
+static enum laws_maybe is_live(const struct view *v, uint32_t member, uint64_t round)
+{
+	enum laws_maybe live = LAWS_NO;
+
+	for (uint32_t r = 0; r < v->n; r++) {
+		enum laws_maybe passive = laws_was_passive(v->op, r, round);
+
+		if (v->op->member_of[r] != member || passive == LAWS_YES)
+			continue;
+		if (passive == LAWS_NO)
+			return LAWS_YES;
+		live = LAWS_MAYBE;
+	}
+	return live;
+}
+
 static uint32_t least_of(uint32_t a, uint32_t b)
 {
 	return a < b ? a : b;
@@ -124,11 +168,11 @@ static void bounds_find(const struct view *v, uint64_t round, struct bounds *b)
 	uint32_t k = 1;
 
 	memset(b, 0, sizeof(*b));
-	for (uint32_t r = 0; r < v->n; r++) {
-		enum laws_maybe passive = laws_was_passive(v->op, r, round);
+	for (uint32_t i = 0; i < v->op->member_count; i++) {
+		enum laws_maybe live = is_live(v, i, round);
 
-		b->live_least += passive == LAWS_NO;
-		b->live_most += passive != LAWS_YES;
+		b->live_least += live == LAWS_YES;
+		b->live_most += live != LAWS_NO;
 	}
 	b->full = o->full_every > 0 && (round + 1) % o->full_every == 0;
 	b->full_known = b->full || (v->exact && absence != LAWS_MAYBE) || o->max_absence == 0;
@@ -136,11 +180,12 @@ static void bounds_find(const struct view *v, uint64_t round, struct bounds *b)
 	if (o->policy == RUBATO_POLICY_QUORUM)
 		k = v->op->quorum;
 	else if (o->policy == RUBATO_POLICY_DEADLINE)
-		k = v->n;
+		k = v->op->member_count;
 	else if (o->policy == RUBATO_POLICY_ADAPTIVE)
 		k = laws_adaptive_quorum(v->adaptive);
-	b->need_least = least_of(b->full ? v->n : k, b->live_least);
-	b->need_most = least_of(b->full ? v->n : k, b->live_most);
+	k = b->full ? v->op->member_count : k;
+	b->need_least = least_of(k, b->live_least);
+	b->need_most = least_of(k, b->live_most);
 	if (o->policy == RUBATO_POLICY_ADAPTIVE && !b->full && !v->exact) {
 		b->need_least = least_of(1, b->live_least); /* Its history is not known. */
 		b->need_most = b->live_most;
@@ -164,21 +209,21 @@ static void judge_need(const struct view *v, uint64_t round, const struct bounds
 
 /* ---- Who opened it ---- */
 
-/* The rank that the seed draws among the live ones: with all of them known. */
+/* The member that the seed draws among the live ones: with all of them known. */
 static uint32_t drawn(const struct view *v, uint64_t round)
 {
 	uint64_t hash = rng_mix(v->op->options.seed ^ rng_mix(round + 0x9e3779b97f4a7c15u));
 	uint32_t live = 0;
 
-	for (uint32_t r = 0; r < v->n; r++)
-		live += laws_was_passive(v->op, r, round) == LAWS_NO;
+	for (uint32_t i = 0; i < v->op->member_count; i++)
+		live += is_live(v, i, round) == LAWS_YES;
 	/* The hash as a fraction of one, times live. */
 	uint64_t left = (hash >> 32) * live + ((hash & UINT32_MAX) * live >> 32);
 
 	left >>= 32;
-	for (uint32_t r = 0; r < v->n; r++)
-		if (laws_was_passive(v->op, r, round) == LAWS_NO && left-- == 0)
-			return r;
+	for (uint32_t i = 0; i < v->op->member_count; i++)
+		if (is_live(v, i, round) == LAWS_YES && left-- == 0)
+			return i;
 	return LAWS_NONE;
 }
 
@@ -207,23 +252,34 @@ static uint64_t first_ready(const struct view *v, uint64_t round)
 	return first;
 }
 
+static bool has_begun(const struct view *v, uint32_t rank, uint64_t round)
+{
+	const struct laws_rank *side = &v->op->ranks[rank];
+	uint32_t era = laws_era_of(v->op, round);
+	bool has = laws_may_turn_passive(v->op, rank, round);
+
+	for (uint32_t i = 0; i < side->commit_count && !has; i++)
+		has = side->commits[i].era == era && side->commits[i].completed <= round;
+	return has;
+}
+
 /* Side by side a rank may count as ready with nothing, but not before it has committed. */
 static void judge_begun(const struct view *v, uint64_t round, const struct bounds *b)
 {
 	uint32_t begun = 0, era = laws_era_of(v->op, round);
 
-	for (uint32_t r = 0; r < v->n; r++) {
-		const struct laws_rank *side = &v->op->ranks[r];
-		bool has = laws_may_turn_passive(v->op, r, round);
+	for (uint32_t i = 0; i < v->op->member_count; i++) {
+		bool all = is_live(v, i, round) != LAWS_NO;
 
-		for (uint32_t i = 0; i < side->commit_count && !has; i++)
-			has = side->commits[i].era == era && side->commits[i].completed <= round;
-		begun += has;
+		for (uint32_t r = 0; r < v->n; r++)
+			all = all && (v->op->member_of[r] != i || has_begun(v, r, round) ||
+				      laws_was_passive(v->op, r, round) != LAWS_NO);
+		begun += all;
 	}
 	if (begun < b->need_least && v->op->options.policy != RUBATO_POLICY_DEADLINE)
 		laws_break_round(v->op, "quorum", round,
-				 ": %u ranks have committed anything in era %u, not %u", begun, era,
-				 b->need_least);
+				 ": %u members have committed anything in era %u, not %u", begun,
+				 era, b->need_least);
 }
 
 /* Side by side, in aligned rounds: whether one before took in this rank's contribution for this
@@ -246,17 +302,36 @@ static bool gave_early(const struct view *v, uint32_t rank, uint64_t round)
 	return false;
 }
 
+/* Whether the member may have been ready when the round opened: all of its live ranks, one of them
+ * with more than its willingness. */
+static bool may_be_ready(const struct view *v, uint32_t member, uint64_t round)
+{
+	bool some = false;
+
+	for (uint32_t r = 0; r < v->n; r++) {
+		bool here = v->op->rounds[round].ranks[r].fresh != 0;
+		bool passive = laws_may_turn_passive(v->op, r, round);
+
+		if (v->op->member_of[r] != member)
+			continue;
+		some = some || here || passive || gave_early(v, r, round);
+		/* Side by side it may have been willing. */
+		if (!here && !passive && laws_was_passive(v->op, r, round) == LAWS_NO &&
+		    !gave_early(v, r, round) && !laws_is_lenient(v->op))
+			return false;
+	}
+	return some;
+}
+
 static void judge_opening(const struct view *v, uint64_t round, const struct bounds *b)
 {
 	const rubato_partial_options *o = &v->op->options;
 	uint32_t ready = 0, fresh = 0, draw;
 
-	for (uint32_t r = 0; r < v->n; r++) {
-		bool here = v->op->rounds[round].ranks[r].fresh != 0;
-
-		fresh += here;
-		ready += here || laws_may_turn_passive(v->op, r, round) || gave_early(v, r, round);
-	}
+	for (uint32_t r = 0; r < v->n; r++)
+		fresh += v->op->rounds[round].ranks[r].fresh != 0;
+	for (uint32_t i = 0; i < v->op->member_count; i++)
+		ready += may_be_ready(v, i, round);
 	if (ready == 0)
 		laws_break_round(v->op, "progress", round, " has run for nobody");
 	if (laws_is_lenient(v->op)) {
@@ -264,22 +339,21 @@ static void judge_opening(const struct view *v, uint64_t round, const struct bou
 		return;
 	}
 	if (ready < b->need_least && (o->policy != RUBATO_POLICY_DEADLINE || b->full))
-		laws_break_round(v->op, "quorum", round, "%s: %u ranks are ready, not %u",
+		laws_break_round(v->op, "quorum", round, "%s: %u members are ready, not %u",
 				 b->full ? " is full" : "", ready, b->need_least);
 	/* With one missing, nobody but the clock opens it. */
 	if (o->policy == RUBATO_POLICY_DEADLINE && ready < b->live_least && fresh > 0 &&
 	    v->op->rounds[round].first_ns < first_ready(v, round) + o->deadline_ns)
 		laws_break_round(v->op, "deadline", round,
-				 " is over before its deadline, with %u of %u ranks", ready,
+				 " is over before its deadline, with %u of %u members", ready,
 				 b->live_least);
 	if (o->policy != RUBATO_POLICY_MAJORITY || b->full || !b->full_known ||
 	    b->live_least != b->live_most)
 		return;
 	draw = drawn(v, round);
-	if (draw != LAWS_NONE && !v->op->rounds[round].ranks[draw].fresh &&
-	    !laws_may_turn_passive(v->op, draw, round))
+	if (draw != LAWS_NONE && !may_be_ready(v, draw, round))
 		laws_break_round(v->op, "majority", round,
-				 " is not opened by rank %u, which was drawn", draw);
+				 " is not opened by member %u, which was drawn", draw);
 }
 
 /* Who has nothing for a round that opens is waited for as long as the window. */
@@ -292,7 +366,7 @@ static void judge_window(const struct view *v, uint64_t round)
 	for (uint32_t r = 0; r < v->n; r++) {
 		const struct laws_rank *side = &v->op->ranks[r];
 
-		if (v->op->rounds[round].ranks[r].count > 0 ||
+		if (v->op->rounds[round].ranks[r].count > 0 || laws_by_nodes(v->op) ||
 		    laws_was_passive(v->op, r, round) != LAWS_NO)
 			continue;
 		/* It has committed meanwhile: that was pending, or late and dropped. */
@@ -318,7 +392,27 @@ static uint64_t round_ns(const struct view *v)
 	return (uint64_t)(hop * (32 + 4 * v->n) + bytes / w->bandwidth * 1e9);
 }
 
-/* When at the latest so many ranks were ready for the round that it had to open. NEVER: not
+/* When at the latest all of them were ready. NEVER: not known, or not all. */
+static uint64_t member_ready(const struct view *v, uint32_t member, uint64_t round)
+{
+	uint64_t latest = LAWS_NEVER;
+
+	for (uint32_t r = 0; r < v->n; r++) {
+		const rubato_contribution *c = &v->op->rounds[round].ranks[r];
+		uint32_t last = laws_index_of(v->op, r, c->last_step);
+		uint64_t at_ns;
+
+		if (v->op->member_of[r] != member || laws_was_passive(v->op, r, round) == LAWS_YES)
+			continue;
+		if (!c->fresh || last == LAWS_NONE)
+			return LAWS_NEVER;
+		at_ns = v->op->ranks[r].commits[last].at_ns; /* Those before may be late. */
+		latest = latest == LAWS_NEVER || at_ns > latest ? at_ns : latest;
+	}
+	return latest;
+}
+
+/* When at the latest so many members were ready for the round that it had to open. NEVER: not
  * known. */
 static uint64_t enough_ready(const struct view *v, uint64_t round, const struct bounds *b)
 {
@@ -330,14 +424,11 @@ static uint64_t enough_ready(const struct view *v, uint64_t round, const struct 
 
 	if (drawn_one && b->live_least != b->live_most)
 		return LAWS_NEVER; /* Among whom it was drawn is not known. */
-	for (uint32_t r = 0; r < v->n; r++) {
-		const rubato_contribution *c = &v->op->rounds[round].ranks[r];
-		uint32_t last = laws_index_of(v->op, r, c->last_step);
-
-		if (!c->fresh || last == LAWS_NONE)
+	for (uint32_t member = 0; member < v->op->member_count; member++) {
+		times[count] = member_ready(v, member, round);
+		if (times[count] == LAWS_NEVER)
 			continue;
-		times[count] = v->op->ranks[r].commits[last].at_ns; /* Those before may be late. */
-		if (r == draw)
+		if (member == draw)
 			return times[count];
 		for (uint32_t i = count++; i > 0 && times[i] < times[i - 1]; i--) {
 			uint64_t swap = times[i];
@@ -426,11 +517,11 @@ static uint32_t position(uint32_t n, uint32_t group, uint64_t turn, uint32_t ran
 static void judge_groups(const struct view *v, uint64_t round, const struct bounds *b)
 {
 	const struct laws_round *seen = &v->op->rounds[round];
-	uint32_t group = v->op->group, at[LAWS_RANKS_MAX];
-	bool whole = b->full || group == v->n;
+	uint32_t group = v->op->group, count = v->op->member_count, at[LAWS_RANKS_MAX];
+	bool whole = b->full || group == count;
 
 	for (uint32_t r = 0; r < v->n; r++)
-		at[r] = whole ? 0 : position(v->n, group, v->turn, r) / group;
+		at[r] = whole ? 0 : position(count, group, v->turn, v->op->member_of[r]) / group;
 	for (uint32_t r = 0; r < v->n; r++) {
 		uint64_t want = 0;
 
@@ -463,15 +554,42 @@ static void durations_note(const struct view *v, uint64_t round)
 {
 	const struct laws_round *seen = &v->op->rounds[round];
 
-	for (uint32_t r = 0; r < v->n; r++) {
-		const rubato_contribution *c = &seen->ranks[r];
-		uint32_t last = laws_index_of(v->op, r, c->last_step);
+	for (uint32_t member = 0; member < v->op->member_count; member++) {
+		uint64_t longest = 0;
+		bool any = false;
 
-		if (c->count > 0 && last != LAWS_NONE)
-			laws_adaptive_note(v->adaptive, r,
-					   v->op->ranks[r].commits[last].duration_ns);
+		for (uint32_t r = 0; r < v->n; r++) {
+			const rubato_contribution *c = &seen->ranks[r];
+			uint32_t last = laws_index_of(v->op, r, c->last_step);
+			uint64_t duration_ns;
+
+			if (v->op->member_of[r] != member || c->count == 0 || last == LAWS_NONE)
+				continue;
+			any = true;
+			duration_ns = v->op->ranks[r].commits[last].duration_ns;
+			longest = duration_ns > longest ? duration_ns : longest;
+		}
+		if (any)
+			laws_adaptive_note(v->adaptive, member, longest);
 	}
 	laws_adaptive_round(v->adaptive);
+}
+
+/* A round holds something of all live ranks of a node, or of none. Side by side some of them may
+ * have been willing to be in it with nothing. */
+static void judge_whole(const struct view *v, uint64_t round)
+{
+	const struct laws_round *seen = &v->op->rounds[round];
+	bool in[LAWS_RANKS_MAX] = { false };
+
+	for (uint32_t r = 0; r < v->n; r++)
+		in[v->op->member_of[r]] |= seen->ranks[r].count > 0;
+	for (uint32_t r = 0; r < v->n; r++)
+		if (in[v->op->member_of[r]] && seen->ranks[r].count == 0 &&
+		    laws_was_passive(v->op, r, round) == LAWS_NO &&
+		    !laws_may_turn_passive(v->op, r, round) && v->op->trial->op_count == 1)
+			laws_break_round(v->op, "nodes", round,
+					 " has nothing of rank %u, and something of its node", r);
 }
 
 static void round_judge(struct view *v, uint64_t round)
@@ -491,6 +609,7 @@ static void round_judge(struct view *v, uint64_t round)
 	judge_window(v, round);
 	judge_promptness(v, round, &b);
 	judge_members(v, round, &b);
+	judge_whole(v, round);
 	judge_absence(v, round);
 	v->turn += !b.full;
 	v->full_rounds += b.full;
@@ -535,7 +654,7 @@ void laws_judge_rounds(struct laws_op *op)
 
 	if (op->options.policy == RUBATO_POLICY_ADAPTIVE)
 		v.adaptive = laws_adaptive_new(
-			v.n, op->options.rounds == RUBATO_ROUNDS_FREE,
+			op->member_count, op->options.rounds == RUBATO_ROUNDS_FREE,
 			op->options.collection == RUBATO_COLLECT_LATEST ? 0 : op->depth,
 			op->quorum);
 	for (uint64_t round = 0; round < op->round_end && op->trial->broken[0] == '\0'; round++)

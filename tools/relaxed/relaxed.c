@@ -82,6 +82,8 @@ const struct option relaxed_rows_partial[] = {
 	  .preset = "accumulate", .help = "%s" },
 	{ "collect", 0, OPTION_OTHER, AT(partial), "KIND", .read = collect_read,
 	  .forms = partial_collections, .preset = "each:8", .help = "%s; D results are kept" },
+	{ "members", 0, OPTION_CHOICE, AT(partial.members), "KIND", .forms = partial_members,
+	  .preset = "ranks", .help = "whom policies count: %s; K and S are numbers of these" },
 	{ "full-every", 0, OPTION_U32, AT(partial.full_every), "N", .max = UINT32_MAX - 1,
 	  .preset = "0", .help = "every N-th round waits for all; 0: none" },
 	{ "max-absence", 0, OPTION_U32, AT(partial.max_absence), "S", .max = UINT32_MAX - 1,
@@ -136,7 +138,8 @@ void relaxed_fit(struct relaxed_options *o, uint32_t rank_count)
 		if (p->options.quorum > rank_count)
 			option_fail(o->program, "--policy %s: there are %u ranks", p->name,
 				    rank_count);
-		if (p->options.group > 0 && rank_count % p->options.group != 0)
+		if (p->options.group > 0 && rank_count % p->options.group != 0 &&
+		    p->options.members == RUBATO_MEMBERS_RANKS)
 			option_fail(o->program, "--policy %s: does not divide %u ranks", p->name,
 				    rank_count);
 	}

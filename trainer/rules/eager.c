@@ -47,6 +47,7 @@ struct eager_options {
 	rubato_rounds rounds;
 	rubato_late late;
 	rubato_normalise normalise;
+	rubato_members members;
 	uint32_t full_every, max_absence; /* Rounds; 0: none. */
 	uint64_t window_ns;
 	uint64_t model_sync_every; /* Local steps; 0: never. */
@@ -80,7 +81,7 @@ struct tr_rule_state {
 /* ---- Options ---- */
 
 /* Here, and in policy_read and policy_give, is all that a policy's text says. */
-_Static_assert(sizeof(rubato_partial_options) == 96, "a field more: does it belong here?");
+_Static_assert(sizeof(rubato_partial_options) == 104, "a field more: does it belong here?");
 
 static bool policy_read(const char *option, const char *text, void *to, struct option_error *error)
 {
@@ -159,6 +160,9 @@ static const struct option rows[] = {
 	{ "collect", .kind = OPTION_OTHER, .at = AT(collect), .value = "KIND", .read = collect_read,
 	  .size = sizeof(struct collect_option), .forms = partial_collections, .preset = "each:8",
 	  .help = "%s", .key = "", .json = collect_json },
+	{ "members", .kind = OPTION_CHOICE, .at = AT(members), .value = "KIND",
+	  .forms = partial_members, .preset = "ranks",
+	  .help = "whom --policy counts: %s; K and S are numbers of these", .key = "members" },
 	{ "full-every", .kind = OPTION_U32, .at = AT(full_every), .value = "N", .max = UINT32_MAX,
 	  .preset = "0", .help = "every N-th round waits for all; 0: none" },
 	{ "max-absence", .kind = OPTION_U32, .at = AT(max_absence), .value = "S", .max = UINT32_MAX,
@@ -242,7 +246,8 @@ static rubato_status eager_check(const struct tr_rule_context *ctx)
 	if (own->policy.quorum > ctx->rank_count)
 		return tr_refuse(ctx->error, "--policy %s: there are %u ranks",
 				 policy_text(&own->policy, policy), ctx->rank_count);
-	if (own->policy.kind == RUBATO_POLICY_WAGMA && ctx->rank_count % own->policy.group != 0)
+	if (own->policy.kind == RUBATO_POLICY_WAGMA && own->members == RUBATO_MEMBERS_RANKS &&
+	    ctx->rank_count % own->policy.group != 0)
 		return tr_refuse(ctx->error, "--policy %s: does not divide %u ranks",
 				 policy_text(&own->policy, policy), ctx->rank_count);
 	if (own->lag_comp == TR_LAG_COMP_LOOKAHEAD &&
@@ -283,6 +288,7 @@ static rubato_status create(struct tr_rule_state *state, const void *saved, uint
 	options.depth = (uint32_t)own->collect.depth;
 	options.rounds = own->rounds;
 	options.late = own->late;
+	options.members = own->members;
 	options.normalise = own->normalise;
 	options.full_every = own->full_every;
 	options.max_absence = own->max_absence;

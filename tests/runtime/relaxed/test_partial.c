@@ -113,6 +113,9 @@ START_TEST(every_option_simulated)
 		world.options.max_absence = seed % 6 == 5 ? 3 : 0;
 		world.options.zeroed = seed % 2 == 1;
 		world.options.seed = seed;
+		world.options.members = seed % 12 > 8 ? RUBATO_MEMBERS_NODES : RUBATO_MEMBERS_RANKS;
+		if (seed % 12 > 8) /* Nodes may be uneven. */
+			world.options.group = 0;
 		world.floats = seed % 3 == 1;
 		if (world.floats)
 			world.options.wire = (rubato_wire)(seed / 3 % 3);
@@ -153,6 +156,38 @@ START_TEST(solo_waits_for_nobody)
 	for (uint32_t r = 0; r < 8; r++)
 		ck_assert(r == 5 || world.in_steps_ns[r] > 190000000);
 	ck_assert_uint_ge(world.stats[0].full_rounds, 20);
+}
+END_TEST
+
+/* Node 0, ranks 0 and 1, is as late as rank 1; it delays no other node, nor rank 0, whose
+ * contributions wait for rank 1's. Where all ranks are one node, they wait for each other. */
+START_TEST(a_late_node_delays_no_other)
+{
+	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
+
+	options.rank_count = 6;
+	options.ranks_per_node = 2;
+	options.seed = 1;
+	rounds_init(&world);
+	world.slow_rank = 1;
+	world.delay_ns = 10000000;
+	world.options.depth = 64;
+	world.options.members = RUBATO_MEMBERS_NODES;
+	simulated_run(&options, "solo of nodes");
+	for (uint32_t r = 0; r < 6; r++)
+		ck_assert_uint_lt(world.in_steps_ns[r], 2000000);
+	ck_assert_uint_gt(world.stats[0].merged, 0);
+	ck_assert_uint_eq(world.stats[2].merged, 0);
+	ck_assert_uint_eq(world.seen[0].contributors, 4);
+	rounds_init(&world);
+	world.slow_rank = 1;
+	world.delay_ns = 10000000;
+	world.options.members = RUBATO_MEMBERS_NODES;
+	options.ranks_per_node = 6;
+	simulated_run(&options, "one node");
+	for (uint32_t r = 0; r < 6; r++)
+		ck_assert(r == 1 || world.in_steps_ns[r] > 190000000);
+	ck_assert_uint_eq(world.seen[0].contributors, 6);
 }
 END_TEST
 
@@ -284,10 +319,21 @@ static rubato_status wires_main(rubato_comm *comm, void *arg)
 	ck_assert_int_eq(rubato_partial_create(comm, 9, RUBATO_FLOAT32, RUBATO_SUM, &options, &p),
 			 RUBATO_ERR_MISMATCH);
 	ck_assert_ptr_ne(strstr(rubato_error_text(), "wire is"), NULL);
+	options.wire = RUBATO_WIRE_SAME;
+	options.members = (rubato_members)rank;
+	ck_assert_int_eq(rubato_partial_create(comm, 9, RUBATO_FLOAT32, RUBATO_SUM, &options, &p),
+			 RUBATO_ERR_MISMATCH);
+	ck_assert_ptr_ne(strstr(rubato_error_text(), "members is"), NULL);
+	options.members = RUBATO_MEMBERS_NODES; /* They share memory: one node. */
+	options.policy = RUBATO_POLICY_QUORUM;
+	options.quorum = 2;
+	ck_assert_int_eq(rubato_partial_create(comm, 9, RUBATO_FLOAT32, RUBATO_SUM, &options, &p),
+			 RUBATO_ERR_ARGUMENT);
+	ck_assert_ptr_ne(strstr(rubato_error_text(), "quorum 2 of 1 nodes"), NULL);
 	return RUBATO_OK;
 }
 
-START_TEST(wires_are_compared)
+START_TEST(options_are_compared)
 {
 	ck_assert_int_eq(local_run(2, shm, wires_main, NULL, NULL), RUBATO_OK);
 }
@@ -792,7 +838,7 @@ int main(void)
 	tcase_add_loop_test(threads, every_policy_over_ucx, 0, RUBATO_POLICY_COUNT);
 #endif
 	tcase_add_loop_test(threads, what_is_fed_back_adds_up, 1, RUBATO_WIRE_COUNT);
-	tcase_add_test(threads, wires_are_compared);
+	tcase_add_test(threads, options_are_compared);
 	tcase_add_test(threads, rounds_go_on_without_calls);
 	tcase_add_loop_test(threads, side_by_side_in_any_order, 1, BESIDE_MAX + 1);
 	tcase_add_test(threads, full_rounds_equal_the_allreduce);
@@ -804,6 +850,7 @@ int main(void)
 	tcase_set_timeout(simulated, 240);
 	tcase_add_loop_test(simulated, every_option_simulated, 0, RUBATO_POLICY_COUNT);
 	tcase_add_test(simulated, solo_waits_for_nobody);
+	tcase_add_test(simulated, a_late_node_delays_no_other);
 	tcase_add_loop_test(simulated, survivors_of_crashes_agree, 0, RUBATO_POLICY_COUNT);
 	suite_add_tcase(suite, threads);
 	if (!test_is_threads_only())

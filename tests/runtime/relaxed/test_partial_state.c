@@ -151,6 +151,7 @@ static void run(bool resumed, bool afresh)
 	rubato_sim_result result;
 
 	options.rank_count = RANKS;
+	options.ranks_per_node = world.options.members == RUBATO_MEMBERS_NODES ? 2 : 0;
 	options.seed = 3;
 	world.resumed = resumed;
 	world.afresh = afresh;
@@ -186,6 +187,9 @@ static const struct setting {
 	  { .policy = RUBATO_POLICY_DEADLINE, .deadline_ns = 500000, .window_ns = 200000 },
 	  false },
 	{ "adaptive", { .policy = RUBATO_POLICY_ADAPTIVE }, true },
+	{ "adaptive, nodes",
+	  { .policy = RUBATO_POLICY_ADAPTIVE, .members = RUBATO_MEMBERS_NODES },
+	  true },
 	{ "adaptive, free",
 	  { .policy = RUBATO_POLICY_ADAPTIVE, .rounds = RUBATO_ROUNDS_FREE },
 	  true },
