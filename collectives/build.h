@@ -78,6 +78,16 @@ uint32_t rb_write_take(struct rb_writer *w, bool put, uint32_t peer, uint16_t ch
  * it depend. */
 uint32_t rb_write_ready(struct rb_writer *w, uint32_t from, uint32_t to, uint16_t channel);
 
+/* The SEND that is written next to last in the row of all that a rank sends at once: it waits for
+ * the one RB_PACE before it. So cards carry long blocks for few ranks at a time, as those come in
+ * that order; short ones are copied, and wait for nothing. */
+#define RB_PACE 3
+static inline void rb_write_pace(struct rb_writer *w, const struct rb_row *sends)
+{
+	if (sends->count > RB_PACE)
+		rb_write_dep(w, rb_row_at(sends, sends->count - 1 - RB_PACE), RB_DEP_ALL);
+}
+
 /* ---- Shapes ---- */
 
 /* In mapped memory, the root copies its own block, lets all others at its buffer and waits until

@@ -16,6 +16,8 @@ void rb_build_alltoall_flat(struct rb_writer *w, const struct rb_build *build)
 		uint32_t peer = rb_right(build, r, i);
 
 		rb_row_add(&sends, rb_write_send(w, peer, 0, in, peer, 1));
+		if (!build->in_place)
+			rb_write_pace(w, &sends);
 	}
 	for (uint32_t i = 1; i < n; i++) {
 		uint32_t peer = rb_right(build, r, i);

@@ -471,10 +471,11 @@ static bool writes_more(const struct rb_joint *original, const struct mutant *m)
  * thing twice, and one word fewer is enough. Where each rank reduces one block for the root, it
  * does not matter which, as long as all move on by one. And a message that names slots only says
  * by its block how long it is: another that is as long will do. Pairwise exchanges send round by
- * round in order not to flood anybody, scatter_gather chunk by chunk in order not to hold up
- * results: not to be right. Who packs messages, or puts out of a vector slot, may write more into
- * it than is asked for, where it has room. And where rounds wait for rounds (alltoall direct in
- * place, within nodes, too), one may follow from another rank's word that a third has come.
+ * round, and alltoall flat a few blocks at a time, in order not to flood anybody, scatter_gather
+ * chunk by chunk in order not to hold up results: not to be right. Who packs messages, or puts out
+ * of a vector slot, may write more into it than is asked for, where it has room. And where rounds
+ * wait for rounds (alltoall direct in place, within nodes, too), one may follow from another rank's
+ * word that a third has come.
  */
 static bool is_redundant(const struct rb_joint *w, const struct rb_joint *original,
 			 const struct spread *spread, const struct mutant *m)
@@ -483,6 +484,9 @@ static bool is_redundant(const struct rb_joint *w, const struct rb_joint *origin
 	uint32_t meet = !by_node ? w->rank_count : w->nodes != NULL ? w->nodes->count : 1;
 	bool power = (meet & (meet - 1)) == 0;
 	bool direct = strcmp(w->algorithm->name, "hierarchical_direct") == 0;
+	bool alltoall =
+		w->algorithm->kind == RB_KIND_ALLTOALL || w->algorithm->kind == RB_KIND_ALLTOALLV;
+	bool paced = alltoall && !w->in_place && strcmp(w->algorithm->name, "flat") == 0;
 
 	if (w->algorithm->kind == RB_KIND_BARRIER)
 		return m->mutation <= LAST_DEP_MUTATION && !power;
@@ -490,7 +494,7 @@ static bool is_redundant(const struct rb_joint *w, const struct rb_joint *origin
 	    is_entry(original, m))
 		return true;
 	if (m->mutation <= LAST_DEP_MUTATION &&
-	    (direct || strcmp(w->algorithm->name, "pairwise") == 0 ||
+	    (direct || paced || strcmp(w->algorithm->name, "pairwise") == 0 ||
 	     strcmp(w->algorithm->name, "scatter_gather") == 0))
 		return only_sends(original, m);
 	if ((w->algorithm->packs || w->algorithm->flags & RB_SCHEDULE_PUT) &&

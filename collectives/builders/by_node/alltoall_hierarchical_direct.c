@@ -27,6 +27,7 @@ static void write_far(struct rb_writer *w, const struct rb_build *build)
 {
 	struct rb_exchanges exchanges = { .slots = RB_PAIRWISE_AT_ONCE * RB_DEPTH_MAPPED };
 	uint32_t n = build->rank_count, r = build->rank;
+	struct rb_row sends = { 0 };
 
 	for (uint32_t i = 0; build->in_place && i < n; i++)
 		if (!is_near(build, rb_partner(build, i)))
@@ -34,8 +35,10 @@ static void write_far(struct rb_writer *w, const struct rb_build *build)
 	for (uint32_t i = 1; !build->in_place && i < n; i++) {
 		uint32_t peer = rb_right(build, r, i);
 
-		if (!is_near(build, peer))
-			(void)rb_write_send(w, peer, 0, rb_span_in(RB_SELF), peer, 1);
+		if (is_near(build, peer))
+			continue;
+		rb_row_add(&sends, rb_write_send(w, peer, 0, rb_span_in(RB_SELF), peer, 1));
+		rb_write_pace(w, &sends);
 	}
 	for (uint32_t i = 1; !build->in_place && i < n; i++) {
 		uint32_t peer = rb_left(build, r, i);
