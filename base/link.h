@@ -9,6 +9,7 @@ struct rb_link {
 	/* Longer messages take several times the latency; 0: none do. */
 	double eager_bytes;
 	double copied_bytes; /* Up to so long, processors copy messages, at both ends; 0: none. */
+	double piece_bytes;  /* Longer ones count as several, of message_us each; 0: never. */
 };
 
 /* Within a node, of whatever ranks it has. */
@@ -19,6 +20,9 @@ struct rb_node_speed {
 	/* Likewise, k ranks at once: k times this, if that is more. 0: they do not hinder each
 	 * other. */
 	double memory_byte_us;
+	/* Longer messages are copied by both ends at once, three latencies later, and from
+	 * attach_bytes on there is one copy, of which each makes half. 0: none are. */
+	double eager_bytes, attach_bytes;
 	double work_us; /* A piece of copying or reducing takes so much besides its bytes. */
 	double turn_us; /* Of a core, from one rank to another; 0: not known. */
 };

@@ -12,8 +12,11 @@
  * phase that crosses takes the latency; what the ranks of a node send to others goes through its
  * card, one after the other, while the processors do their part. How much crosses follows from how
  * far a rank's messages go (enum rb_reach). An algorithm's row in algorithm_rows.h has its terms.
+ *
+ * Where it is known what a node's memory takes, too, cost.c has a finer model of what goes over
+ * nodes.
  */
-#include "collectives/algorithms.h"
+#include "collectives/cost.h"
 
 #define PHASE_US 0.4           /* Measured: a notification between two cores, there and seen. */
 #define TURN_US 0.65           /* Measured: one yield to another rank. */
@@ -292,6 +295,10 @@ static double byte_us(const struct rb_choice_facts *facts, double crowd)
 static double predict_us(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
 			 uint64_t count, uint32_t element_bytes)
 {
+	if (rb_cost_known(facts))
+		return rb_cost_us(facts, a, (double)count * element_bytes,
+				  (double)chunk_elements(facts, a, count, element_bytes) *
+					  element_bytes);
 	struct work work = work_of(facts, a, count, element_bytes);
 	double crowd = facts->cores > 0 ? (double)facts->host_ranks / facts->cores : 1;
 	double turn_us = facts->node.turn_us > 0 ? facts->node.turn_us : TURN_US;
@@ -352,9 +359,13 @@ static bool is_candidate(const struct rb_choice_facts *facts, const struct rb_al
 {
 	bool rounds_little = a->reductions == RB_REDUCTIONS_ONE || a->by_node;
 
-	return !a->forced_only && RB_IMPLIES(a->flags & RB_SCHEDULE_PUT, puts_well(facts, a)) &&
+	/* Whose cards are shared, and how, the finer model knows. */
+	bool fine = rb_cost_known(facts);
+	bool forced_only = a->forced_only && !(fine && a->kind == RB_KIND_ALLTOALLV);
+
+	return !forced_only && RB_IMPLIES(a->flags & RB_SCHEDULE_PUT, puts_well(facts, a)) &&
 	       can_run(facts, a) && RB_IMPLIES(facts->coded, rounds_little) &&
-	       RB_IMPLIES(a->own_link, facts->own_links || facts->coded) &&
+	       RB_IMPLIES(a->own_link, fine || facts->own_links || facts->coded) &&
 	       RB_IMPLIES(a->by_node, has_levels(facts));
 }
 

@@ -718,6 +718,7 @@ static bool sim_link(struct rb_endpoint *ep, uint32_t peer, struct rb_link *out)
 	out->byte_us = 1e6 / (near ? o->node_bandwidth : o->bandwidth);
 	out->message_us = near ? 0 : (double)(o->costs.send_ns + o->costs.receive_ns) / 2e3;
 	out->copied_bytes = near ? 0 : 1e18; /* All. */
+	out->piece_bytes = near ? 0 : RB_SIM_PIECE_BYTES;
 	return true;
 }
 
@@ -740,6 +741,8 @@ static bool sim_node_speed(struct rb_endpoint *ep, struct rb_node_speed *out)
 		.core_byte_us = byte_us(costs->core_bandwidth > 0 ? costs->core_bandwidth
 								  : costs->memory_bandwidth),
 		.memory_byte_us = byte_us(costs->memory_bandwidth),
+		.eager_bytes = RB_SIM_NODE_EAGER_BYTES_MAX,
+		.attach_bytes = RB_SIM_NODE_ATTACH_BYTES_MIN,
 		.work_us = (double)costs->work_ns / 1e3,
 	};
 	return true;

@@ -1,0 +1,641 @@
+/*
+ * cost.c -- see cost.h.
+ *
+ * A collective is a few stages, one after the other, in each of which a rank sends some messages
+ * and receives as many. A stage lasts as long as what takes longest of three:
+ *
+ *   the processor   all its sends, then all its receives, and what it copies and reduces
+ *   the wire        one send, the latency, what all ranks that share the card send, one receive
+ *   the last one    all sends, the latency, the last message's bytes, one receive
+ *
+ * which is LogGP (Alexandrov, Ionescu, Schauser, Scheiman 1995) for each of the three. Where
+ * chunks follow each other through several stages, each stage takes the time of its slowest part,
+ * and only the first chunk is waited for in all of them. Processors copy what goes within a node,
+ * and short messages between nodes; a rank of k that use the memory of a node has a k-th of it, or
+ * what one core can move, if that is less.
+ */
+#include "collectives/cost.h"
+
+#include <math.h>
+
+#include "collectives/build.h"
+
+/* Guess: of a vector in uneven blocks the longest is so many times as long as the others are in the
+ * mean. Who sends it to all is the last; around a ring all blocks go by every rank. */
+#define UNEVEN 2
+
+/* Measured, simulated: partners that are not ready at the same time leave cards idle. */
+#define UNPACED 1.1
+
+/* Measured, simulated: chunks that the second stage of a broadcast is behind the first. */
+#define AHEAD 1.5
+
+struct model {
+	const struct rb_algorithm *a;
+	double ranks, nodes, size; /* All; nodes; ranks of one. */
+	double far, near;          /* Other ranks: of other nodes, and of its own. */
+	double drivers;            /* Ranks that share a card. */
+	double latency, near_latency, message, near_message; /* us */
+	double wire;                                         /* us a byte of one message. */
+	double core, memory; /* us a byte read or written: by one rank; of the node's memory. */
+	double move, alone;  /* Of all ranks of a node at once; of one. */
+	double work;         /* us a piece. */
+	double copied, piece, eager, attach; /* Bytes. */
+	double bytes, chunk;
+	bool put;
+};
+
+/* A transport that says who copies; a profile does not. */
+bool rb_cost_known(const struct rb_choice_facts *facts)
+{
+	return facts->nodes != NULL && facts->nodes->count > 1 && facts->network.latency_us > 0 &&
+	       facts->network.message_us > 0 && facts->network.copied_bytes > 0 &&
+	       facts->node.latency_us > 0;
+}
+
+static double larger(double a, double b)
+{
+	return a > b ? a : b;
+}
+
+static double smaller(double a, double b)
+{
+	return a < b ? a : b;
+}
+
+static double rounds_of(double count)
+{
+	return count > 1 ? ceil(log2(count) - 1e-9) : 0;
+}
+
+static struct model model_of(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
+			     double bytes, double chunk_bytes)
+{
+	const struct rb_node_speed *node = &facts->node;
+	double size = ceil((double)facts->rank_count / facts->nodes->count);
+	double cards = facts->card_ranks > 0 ? facts->card_ranks : size;
+	struct model m = { .a = a,
+			   .ranks = facts->rank_count,
+			   .nodes = facts->nodes->count,
+			   .size = size,
+			   .far = facts->rank_count - size,
+			   .near = size - 1,
+			   .drivers = smaller(size, cards),
+			   .latency = facts->network.latency_us,
+			   .near_latency = node->latency_us,
+			   .message = facts->network.message_us,
+			   .near_message = node->message_us,
+			   .wire = facts->network.byte_us,
+			   .core = node->core_byte_us,
+			   .memory = node->memory_byte_us,
+			   .move = larger(node->core_byte_us, size * node->memory_byte_us),
+			   .alone = larger(node->core_byte_us, node->memory_byte_us),
+			   .work = node->work_us,
+			   .copied = facts->network.copied_bytes,
+			   .piece = facts->network.piece_bytes,
+			   .eager = node->eager_bytes,
+			   .attach = node->attach_bytes,
+			   .bytes = bytes,
+			   .chunk = chunk_bytes > 0 ? chunk_bytes : 1,
+			   .put = (a->flags & RB_SCHEDULE_PUT) != 0 };
+
+	return m;
+}
+
+static double chunks_of(const struct model *m, double bytes)
+{
+	return bytes > m->chunk ? ceil(bytes / m->chunk) : 1;
+}
+
+static double first_of(const struct model *m, double bytes)
+{
+	return smaller(bytes, m->chunk);
+}
+
+/* Of what goes to another node the first piece: the rest follows it. */
+static double ahead_of(const struct model *m, bool far, double bytes)
+{
+	double first = first_of(m, bytes);
+
+	return far && m->piece > 0 ? smaller(first, m->piece) : first;
+}
+
+static double pieces_of(const struct model *m, double bytes)
+{
+	return m->piece > 0 && bytes > m->piece && !m->put ? ceil(bytes / m->piece) : 1;
+}
+
+/* How much of a message a processor copies at one end. Of puts, cards write what goes to another
+ * node; within one who puts copies. */
+static double copied_of(const struct model *m, bool far, double bytes)
+{
+	if (m->put)
+		return far ? 0 : bytes / 2;
+	if (far)
+		return bytes <= m->copied ? bytes : 0;
+	return m->attach > 0 && bytes >= m->attach ? bytes / 2 : bytes;
+}
+
+/* What messages of so many bytes keep one end busy, at `move` us a byte. */
+static double end_at(const struct model *m, bool far, double bytes, double move)
+{
+	double first = first_of(m, bytes), chunks = chunks_of(m, bytes);
+	double one = far ? pieces_of(m, first) * m->message : m->near_message;
+
+	return chunks * one + 2 * copied_of(m, far, first) * bytes / larger(first, 1) * move;
+}
+
+static double end_us(const struct model *m, bool far, double bytes)
+{
+	return end_at(m, far, bytes, m->move);
+}
+
+static double latency_us(const struct model *m, bool far)
+{
+	return far ? m->latency : m->near_latency;
+}
+
+static double wire_us(const struct model *m, bool far, double bytes)
+{
+	return far ? bytes * m->wire : 0;
+}
+
+/* Of copying or reducing: so many bytes read and written, for a range of `bytes`. */
+static double moved_us(const struct model *m, double moved, double bytes)
+{
+	return moved * m->move + (moved > 0 ? chunks_of(m, bytes) * m->work : 0);
+}
+
+/* ---- Stages ---- */
+
+struct stage {
+	double far, near; /* Messages to ranks of other nodes and of its own: as many come. */
+	double bytes;     /* Of each. */
+	double moved;     /* Bytes read and written besides. */
+	double drivers;   /* Ranks that do this over one card. */
+};
+
+static double stage_us(const struct model *m, const struct stage *s)
+{
+	bool far = s->far > 0;
+	double first = ahead_of(m, far, s->bytes), one = end_us(m, far, first);
+	double ends = s->far * end_us(m, true, s->bytes) + s->near * end_us(m, false, s->bytes);
+	double own = moved_us(m, s->moved, s->bytes);
+	double latency = latency_us(m, far), chunks = chunks_of(m, s->bytes);
+	/* Ranks of a node send to one of another at the same time. */
+	double last = own / chunks +
+		      (m->size > 1 && far ? s->far * end_us(m, true, s->bytes) / chunks : one);
+
+	return larger(
+		2 * ends + own,
+		larger(ends + latency + wire_us(m, far, first) + last,
+		       one + latency + s->far * s->drivers * wire_us(m, true, s->bytes) + last));
+}
+
+/* One rank sends to, or gets from, all others. */
+static double star_us(const struct model *m, double bytes, double moved)
+{
+	double first = ahead_of(m, true, bytes), one = end_at(m, true, first, m->alone);
+	double ends = m->far * end_at(m, true, bytes, m->alone) +
+		      m->near * end_at(m, false, bytes, m->alone);
+	double own = moved * m->alone + (moved > 0 ? m->work : 0);
+	double wire = m->far * bytes * m->wire;
+
+	return larger(ends + m->latency + first * m->wire + one + own,
+		      one + m->latency + wire + one + own / chunks_of(m, bytes));
+}
+
+/* From one rank to the next, while `active` of its node do something: until it may go on. */
+static double hop_of(const struct model *m, bool far, double bytes, double moved, double active)
+{
+	double move = larger(m->core, active * m->memory), ahead = ahead_of(m, far, bytes);
+	double end = end_at(m, far, ahead, move), rest = bytes - ahead;
+	double own = moved * move + (moved > 0 ? chunks_of(m, bytes) * m->work : 0);
+
+	if (!far && m->eager > 0 && bytes > m->eager) /* Both ends at once. */
+		return 3 * m->near_latency + m->near_message + end + own;
+	return 2 * end + latency_us(m, far) + wire_us(m, far, ahead) +
+	       larger(wire_us(m, far, rest), end * rest / larger(ahead, 1)) + own;
+}
+
+static double hop_us(const struct model *m, bool far, double bytes, double moved)
+{
+	return hop_of(m, far, bytes, moved, far ? 1 : 2);
+}
+
+static double exchange_us(const struct model *m, double bytes, double moved)
+{
+	const struct stage s = { m->far, m->near, bytes, moved, m->drivers };
+
+	return stage_us(m, &s);
+}
+
+/* Two of one distance send each other something. */
+static double pair_us(const struct model *m, double distance, double bytes, double moved)
+{
+	bool far = distance >= m->size;
+	const struct stage s = { far, !far, bytes, moved, m->drivers };
+
+	return stage_us(m, &s);
+}
+
+static bool is_power(double count)
+{
+	return fmod(log2(count) + 1e-9, 1) < 1e-6;
+}
+
+/* ---- Without nodes ---- */
+
+static double doubling_us(const struct model *m)
+{
+	double us = 0;
+
+	for (double d = 1; 2 * d <= m->ranks; d *= 2)
+		us += pair_us(m, d, m->bytes, 3 * m->bytes);
+	if (!is_power(m->ranks))
+		us += hop_us(m, m->size == 1, m->bytes, 3 * m->bytes) +
+		      hop_us(m, m->size == 1, m->bytes, 0);
+	return us;
+}
+
+static double halving_us(const struct model *m)
+{
+	double us = 0, part = m->bytes / 2;
+
+	for (double d = 1; 2 * d <= m->ranks; d *= 2, part /= 2)
+		us += pair_us(m, d, part, 3 * part) + pair_us(m, d, part, 0);
+	if (!is_power(m->ranks))
+		us += hop_us(m, m->size == 1, m->bytes, 3 * m->bytes) +
+		      hop_us(m, m->size == 1, m->bytes, 0);
+	return us;
+}
+
+static double longest_of(const struct model *m)
+{
+	bool uneven = m->a->kind == RB_KIND_ALLGATHERV || m->a->kind == RB_KIND_REDUCE_SCATTERV;
+
+	return uneven ? UNEVEN : 1;
+}
+
+/* Around all ranks: a block's chunks follow each other, one link of each node is a far one. */
+static double ring_us(const struct model *m, double turns, double moved)
+{
+	double block = m->bytes / m->ranks, first = first_of(m, block * longest_of(m));
+	double far_us = hop_us(m, true, first, moved * first);
+	double near_us = hop_us(m, false, first, moved * first);
+	double hop = (far_us + (m->size - 1) * near_us) / m->size;
+	double ends = m->size > 1 ? end_us(m, true, block) + end_us(m, false, block)
+				  : 2 * end_us(m, true, block);
+	double turn = larger(ends + moved_us(m, moved * block, block), wire_us(m, true, block));
+
+	return hop + (turns - 1) * larger(hop, turn) + turn - turn / chunks_of(m, block);
+}
+
+static double chain_us(const struct model *m, double moved)
+{
+	double first = first_of(m, m->bytes), chunks = chunks_of(m, m->bytes);
+	double far_us = hop_us(m, true, first, moved * first);
+	double near_us = hop_us(m, false, first, moved * first);
+	double ends = end_us(m, true, first) + end_us(m, m->size == 1, first);
+	double chunk = larger(ends + moved_us(m, moved * first, first), wire_us(m, true, first));
+
+	return (m->nodes - 1) * far_us + (m->ranks - m->nodes) * near_us + (chunks - 1) * chunk;
+}
+
+/* Down a tree, or up: each level the whole vector, or (halves) half of what the one above has. */
+static double tree_us(const struct model *m, bool halves, double moved)
+{
+	double us = 0, part = m->bytes;
+
+	for (double d = pow(2, rounds_of(m->ranks) - 1); d >= 1; d /= 2) {
+		bool far = d >= m->size;
+		double bytes = halves ? (part /= 2) : part, first = first_of(m, bytes);
+		double active = far ? 1 : smaller(m->size, m->size / d);
+		double move = larger(m->core, active * m->memory);
+		double busy = end_at(m, far, bytes, move) + moved * bytes * move;
+
+		/* What goes down is passed on when all of it is there. */
+		if (m->a->kind == RB_KIND_SCATTER)
+			busy *= 2;
+		us += hop_of(m, far, first, moved * first, active) +
+		      (1 - first / larger(bytes, 1)) * larger(busy, wire_us(m, far, bytes));
+	}
+	return us;
+}
+
+/* To who is 1, 2, 4 ... away, around: of all that is within a node one message leaves it. */
+static double around_us(const struct model *m, double distance, double bytes)
+{
+	bool far = 2 * distance >= m->size;
+	const struct stage s = { far, !far, bytes, 0,
+				 smaller(smaller(distance, m->size), m->drivers) };
+
+	return stage_us(m, &s) * (chunks_of(m, bytes) > 1 ? UNPACED : 1);
+}
+
+/* In round i what 2^i ranks have. */
+static double bruck_gather_us(const struct model *m)
+{
+	double part = m->bytes / m->ranks, us = moved_us(m, 2 * part, part);
+
+	for (double d = 1; d < m->ranks; d *= 2)
+		us += around_us(m, d, smaller(d, m->ranks - d) * part);
+	return us;
+}
+
+static double bruck_us(const struct model *m)
+{
+	double us = moved_us(m, 2 * m->bytes, m->bytes);
+
+	for (double d = 1; d < m->ranks; d *= 2)
+		us += around_us(m, d, m->bytes / 2) + m->bytes * m->move + m->ranks / 2 * m->work;
+	return us;
+}
+
+static double pairwise_us(const struct model *m)
+{
+	double block = m->bytes / m->ranks;
+	double turn = hop_us(m, true, block, 0) + (m->drivers - 1) * wire_us(m, true, block);
+
+	return larger(UNPACED * exchange_us(m, block, 2 * block),
+		      (m->ranks - 1) / RB_PAIRWISE_AT_ONCE * turn);
+}
+
+static double dissemination_us(const struct model *m)
+{
+	double us = 0;
+
+	for (double d = 1; d < m->ranks; d *= 2)
+		us += around_us(m, d, 0);
+	return us;
+}
+
+/* ---- Over nodes ---- */
+
+/* The ranks of a node tell each other something, or send each other `bytes`. */
+static double meet_us(const struct model *m, double bytes, double moved)
+{
+	const struct stage s = { 0, m->near, bytes, moved, 1 };
+
+	return m->near > 0 ? stage_us(m, &s) : moved_us(m, moved, moved);
+}
+
+static bool is_staged(const struct model *m)
+{
+	return m->a->staged == NULL;
+}
+
+/* In lanes around all nodes. reduces: the sum of what is passed on; spreads: results to all. */
+static double laned_ring_us(const struct model *m, bool reduces, bool spreads)
+{
+	double block = m->bytes / m->ranks,
+	       first = first_of(m, m->size > 1 ? block : block * longest_of(m));
+	double turns = (m->nodes - 1) * (reduces + spreads);
+	double sum = reduces ? (m->size + 2) : 0; /* A block's, bytes a byte. */
+	bool staged = is_staged(m);
+	double hop = hop_us(m, true, first, sum / 2 * first);
+	double others = (m->drivers - 1) * wire_us(m, true, first); /* Lanes, once. */
+	double wire = m->drivers * wire_us(m, true, block);
+	double far_us = turns * 2 * end_us(m, true, block);
+	double sums = m->nodes * moved_us(m, sum * block, block);
+	double notes = 2 * m->near * m->near_message;
+	double parts = m->near * m->nodes * 2 * end_us(m, false, block);
+	double in = staged ? reduces * parts : notes, out = 0;
+
+	if (spreads)
+		out = staged ? parts
+			     : m->nodes * (notes + m->near * (2 * block * m->move + m->work));
+	double cpu = far_us + sums + in + out + m->near_latency;
+	double begin = in + m->near_latency + (staged ? 0 : moved_us(m, sum * first, first));
+	double end = spreads ? out / m->nodes + m->near_latency : 0;
+	double path = begin + larger(turns * hop + others, turns * wire + hop) + end;
+
+	return larger(cpu + m->latency, path);
+}
+
+/* Two that go on at the same time, but for what is ahead. */
+static double overlapped_us(double one_us, double other_us, double ahead)
+{
+	return larger(one_us, other_us) + smaller(one_us, other_us) * ahead;
+}
+
+/* In lanes: sums of nodes are halved and doubled over them; one lane is copied and summed up while
+ * the card carries another. */
+static double laned_halving_us(const struct model *m)
+{
+	double lane = m->bytes / m->size, part = lane / 2, power = 1, path = 0;
+	double notes = 2 * m->near * m->near_message + m->near_latency;
+	double parts = 2 * m->near * end_us(m, false, lane) + m->near_latency;
+	double cpu = moved_us(m, (m->size + 1) * lane, lane), cards = 0;
+
+	for (; 2 * power <= m->nodes; power *= 2, part /= 2) {
+		double end = end_us(m, true, part);
+
+		path += 2 * (m->latency + 2 * m->message);
+		cpu += 4 * (end - m->message) + moved_us(m, 3 * part, part);
+		cards += 2 * m->drivers * wire_us(m, true, part);
+	}
+	if (power < m->nodes) {
+		path += 2 * (m->latency + 2 * m->message);
+		cpu += 4 * (end_us(m, true, lane) - m->message) + moved_us(m, 3 * lane, lane);
+		cards += 2 * m->drivers * wire_us(m, true, lane);
+	}
+	if (is_staged(m))
+		cpu += 2 * parts;
+	else
+		cpu += 3 * notes + m->near * (2 * lane * m->move + m->work);
+	return path + overlapped_us(cpu, cards, 1 / larger(m->drivers, chunks_of(m, lane)));
+}
+
+/* In lanes from node to node, `hops` deep, where each gives to `branches`: chunk after chunk. */
+static double laned_path_us(const struct model *m, double hops, double branches, bool reduces)
+{
+	double lane = m->bytes / m->size, first = first_of(m, lane);
+	double moved = reduces ? (m->size + 2) * first : 2 * m->size * first;
+	double notes = 2 * m->near * m->near_message + m->near_latency;
+	double wire = wire_us(m, true, first);
+	double hop = 2 * end_us(m, true, first) + m->latency + wire +
+		     (reduces ? moved_us(m, 3 * first, first) : 0);
+	double around = 3 * notes, near_us = moved_us(m, moved, first), last = near_us;
+
+	if (is_staged(m)) { /* One rank feeds those that drive lanes, each of them the others. */
+		around = m->near * end_at(m, false, first, m->alone) + m->near_latency;
+		near_us = 2 * m->near * end_us(m, false, first) + (reduces ? near_us : 0);
+		last = m->near * end_us(m, false, first) + m->near_latency;
+	}
+	/* Lanes follow each other over the card, and chunks in each. */
+	double chunks = larger(lane / larger(first, 1), 1);
+	double cpu = (chunks - 1) * ((1 + branches) * end_us(m, true, first) + near_us);
+	double cards = (m->drivers * chunks * branches - 1) * wire;
+
+	return around + hops * hop + larger(cpu, cards) + last;
+}
+
+/* One message from each node, or to it. */
+static double node_star_us(const struct model *m)
+{
+	double part = m->bytes / m->ranks, packed = part * m->size;
+	double notes = 2 * m->near * m->near_message + m->near_latency;
+	double pack = is_staged(m) ? m->near * end_at(m, false, part, m->alone) + m->near_latency
+				   : notes + 2 * packed * m->alone + m->size * m->work;
+	/* Each rank of the root's node sends to other nodes, or gets from them. */
+	double more = larger(packed * m->wire, end_at(m, true, packed, m->move) / m->size);
+
+	if (is_staged(m) &&
+	    m->a->kind == RB_KIND_SCATTER) /* The root gives to its own node first. */
+		pack *= 2;
+	return pack + hop_us(m, true, packed, 0) + (m->nodes - 2) * more +
+	       (is_staged(m) ? 0 : notes);
+}
+
+static double node_alltoall_us(const struct model *m)
+{
+	double block = m->bytes / m->ranks, packed = block * m->size;
+	const struct stage s = { m->nodes - 1, 0, packed, 0, m->drivers };
+	const struct stage within = { 0, m->near * m->nodes, packed / m->size, 0, 1 };
+	double near_us = is_staged(m)
+				 ? stage_us(m, &within) + moved_us(m, 2 * m->bytes / m->size, 0) +
+					   m->nodes * m->work
+				 : 2 * m->near * m->near_message + m->near_latency +
+					   2 * m->bytes * m->move + m->ranks * m->work;
+
+	return near_us + stage_us(m, &s);
+}
+
+static double node_direct_us(const struct model *m)
+{
+	double block = m->bytes / m->ranks;
+	const struct stage s = { m->far, 0, block, 2 * m->size * block, m->drivers };
+
+	return stage_us(m, &s) + 2 * meet_us(m, 0, 0);
+}
+
+static double node_barrier_us(const struct model *m)
+{
+	return 2 * meet_us(m, 0, 0) + rounds_of(m->nodes) * hop_us(m, true, 0, 0);
+}
+
+/* ---- By shape ---- */
+
+static double flat_us(const struct model *m)
+{
+	double part = m->bytes / m->ranks;
+
+	switch (m->a->kind) {
+	case RB_KIND_BROADCAST:
+		return star_us(m, m->bytes, 0);
+	case RB_KIND_REDUCE:
+		return star_us(m, m->bytes, (m->ranks + 1) * m->bytes);
+	case RB_KIND_GATHER:
+	case RB_KIND_SCATTER:
+		return star_us(m, part, 2 * part);
+	case RB_KIND_ALLREDUCE:
+		return exchange_us(m, m->bytes, (m->ranks + 1) * m->bytes);
+	case RB_KIND_REDUCE_SCATTERV:
+		part *= UNEVEN;
+		return exchange_us(m, part, (m->ranks + 1) * part);
+	case RB_KIND_REDUCE_SCATTER:
+		return exchange_us(m, part, (m->ranks + 1) * part);
+	case RB_KIND_ALLGATHERV:
+		return exchange_us(m, UNEVEN * part, 2 * part);
+	default:
+		return exchange_us(m, part, 2 * part);
+	}
+}
+
+static double two_shot_us(const struct model *m)
+{
+	double part = m->bytes / m->ranks, ahead = 1 / chunks_of(m, part);
+
+	switch (m->a->kind) {
+	case RB_KIND_BROADCAST:
+		return overlapped_us(star_us(m, part, 0), exchange_us(m, part, 0),
+				     smaller(1, AHEAD * ahead));
+	case RB_KIND_REDUCE: /* As many chunks as there are slots are under way. */
+		return overlapped_us(exchange_us(m, part, (m->ranks + 1) * part),
+				     star_us(m, part, 0), smaller(1, RB_DEPTH * ahead));
+	default:
+		return exchange_us(m, part, (m->ranks + 1) * part) + exchange_us(m, part, 0);
+	}
+}
+
+static double tree_of(const struct model *m)
+{
+	bool halves = m->a->kind == RB_KIND_GATHER || m->a->kind == RB_KIND_SCATTER;
+
+	return tree_us(m, halves, m->a->kind == RB_KIND_REDUCE ? 3 : 0);
+}
+
+static double ring_of(const struct model *m)
+{
+	switch (m->a->kind) {
+	case RB_KIND_ALLREDUCE:
+		return ring_us(m, m->ranks - 1, 3) + ring_us(m, m->ranks - 1, 0);
+	case RB_KIND_REDUCE_SCATTER:
+	case RB_KIND_REDUCE_SCATTERV:
+		return ring_us(m, m->ranks - 1, 3);
+	default:
+		return ring_us(m, m->ranks - 1, 0);
+	}
+}
+
+static double laned_of(const struct model *m)
+{
+	switch (m->a->kind) {
+	case RB_KIND_BARRIER:
+		return node_barrier_us(m);
+	case RB_KIND_GATHER:
+	case RB_KIND_SCATTER:
+		return node_star_us(m);
+	case RB_KIND_ALLTOALL:
+	case RB_KIND_ALLTOALLV:
+		return m->a->cost.reach == RB_REACH_FAR ? node_direct_us(m) : node_alltoall_us(m);
+	case RB_KIND_BROADCAST:
+		return m->a->cost.chain
+			       ? laned_path_us(m, m->nodes - 1, 1, false)
+			       : laned_path_us(m, rounds_of(m->nodes), rounds_of(m->nodes), false);
+	case RB_KIND_REDUCE:
+		return laned_path_us(m, m->nodes - 1, 1, true);
+	case RB_KIND_ALLREDUCE:
+		return m->a->cost.reach == RB_REACH_HALVES ? laned_halving_us(m)
+							   : laned_ring_us(m, true, true);
+	case RB_KIND_REDUCE_SCATTER:
+	case RB_KIND_REDUCE_SCATTERV:
+		return laned_ring_us(m, true, false);
+	default:
+		return laned_ring_us(m, false, true);
+	}
+}
+
+double rb_cost_us(const struct rb_choice_facts *facts, const struct rb_algorithm *a, double bytes,
+		  double chunk_bytes)
+{
+	struct model m = model_of(facts, a, bytes, chunk_bytes);
+	bool moves = a->kind == RB_KIND_ALLGATHER || a->kind == RB_KIND_ALLGATHERV;
+
+	if (a->by_node)
+		return laned_of(&m);
+	if (a->cost.chain)
+		return chain_us(&m, a->kind == RB_KIND_REDUCE ? 3 : 0);
+	switch (a->cost.reach) {
+	case RB_REACH_NEXT:
+		return ring_of(&m);
+	case RB_REACH_POWERS:
+		return a->kind == RB_KIND_ALLREDUCE ? doubling_us(&m) : tree_of(&m);
+	case RB_REACH_AROUND:
+		return dissemination_us(&m);
+	case RB_REACH_PAIRS:
+		return pairwise_us(&m);
+	case RB_REACH_HALVES:
+		return halving_us(&m);
+	case RB_REACH_ALL:
+	case RB_REACH_FAR:
+		break;
+	}
+	if (a->cost.phases.log > 0)
+		return moves ? bruck_gather_us(&m) : a->packs ? bruck_us(&m) : tree_of(&m);
+	/* By puts: all say first that they may come. */
+	double ready_us = m.put ? exchange_us(&m, 0, 0) : 0;
+
+	return ready_us + (a->pieces > 0 ? two_shot_us(&m) : flat_us(&m));
+}

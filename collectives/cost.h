@@ -1,0 +1,18 @@
+/*
+ * cost.h -- the time of an algorithm over nodes, where it is known what messages, copies and the
+ * nodes' memory take: measured, or as the simulator has them. Elsewhere choice.c has a coarser
+ * model.
+ */
+#ifndef RB_COLLECTIVES_COST_H
+#define RB_COLLECTIVES_COST_H
+
+#include "collectives/algorithms.h"
+
+/* Whether the facts are enough. */
+bool rb_cost_known(const struct rb_choice_facts *facts);
+
+/* In microseconds, of a vector of `bytes` in chunks of chunk_bytes; rb_cost_known. */
+double rb_cost_us(const struct rb_choice_facts *facts, const struct rb_algorithm *algorithm,
+		  double bytes, double chunk_bytes);
+
+#endif
