@@ -79,9 +79,7 @@ static const struct unit time_units[] = {
 
 /* ---- Numbers ---- */
 
-/* Digits with at most one point among them: the value is *digits / *scale. Returns where it
- * ends. */
-static const char *decimal_read(const char *text, uint64_t *digits, uint64_t *scale)
+const char *rb_parse_decimal(const char *text, uint64_t *digits, uint64_t *scale)
 {
 	bool point = false;
 	uint32_t count = 0;
@@ -107,7 +105,7 @@ static bool quantity_read(const char *text, const struct unit *units, size_t uni
 			  uint64_t *value)
 {
 	uint64_t digits, scale;
-	const char *suffix = decimal_read(text, &digits, &scale);
+	const char *suffix = rb_parse_decimal(text, &digits, &scale);
 
 	if (suffix == NULL)
 		return false;

@@ -77,6 +77,9 @@ void rb_config_each(const struct rb_config *config,
 				const char *source, const char *help),
 		    void *arg);
 
+/* Digits with at most one point among them, whatever the locale: the value is *digits / *scale.
+ * Returns where it ends; NULL: there are none, or too many. */
+const char *rb_parse_decimal(const char *text, uint64_t *digits, uint64_t *scale);
 /* "64", "64K", "1.5M", "2G", "1T" (binary); "0", "250us", "1.5ms", "3s": exact or ARGUMENT. */
 RB_NODISCARD rubato_status rb_parse_bytes(const char *text, uint64_t *bytes);
 RB_NODISCARD rubato_status rb_parse_time(const char *text, uint64_t *time_ns);

@@ -7,8 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/config.h"
+
 #define FILE_BYTES_MAX 65536
-#define DIGITS_MAX 17
+#define DIGITS_MAX UINT64_C(99999999999999999) /* More are no measurement. */
 #define REASON_BYTES 160
 
 enum kind { TIME, RATE, COUNT }; /* us; us a byte; any number. */
@@ -59,32 +61,14 @@ static const struct name names[] = {
 };
 #define NAME_COUNT (sizeof(names) / sizeof(names[0]))
 
-/* Not strtod, which heeds the application's locale. Returns where the number ends, or NULL. */
-static const char *decimal_read(const char *text, double *out)
-{
-	double digits = 0, scale = 1;
-	uint32_t count = 0;
-	bool point = false;
-
-	for (; (*text >= '0' && *text <= '9') || (*text == '.' && !point && count > 0); text++) {
-		if (*text == '.') {
-			point = true;
-			continue;
-		}
-		if (++count > DIGITS_MAX)
-			return NULL;
-		digits = digits * 10 + (*text - '0');
-		scale *= point ? 10 : 1;
-	}
-	*out = digits / scale;
-	return count > 0 && text[-1] != '.' ? text : NULL;
-}
-
 static bool value_read(const struct name *name, const char *text, double *out)
 {
-	double number;
-	const char *end = decimal_read(text, &number);
+	uint64_t digits, scale;
+	const char *end = rb_parse_decimal(text, &digits, &scale);
+	double number = (double)digits / (double)scale;
 
+	if (digits > DIGITS_MAX)
+		end = NULL;
 	for (size_t i = 0; end != NULL && i < UNIT_COUNT; i++) {
 		if (units[i].kind != name->kind || strcmp(end, units[i].name) != 0)
 			continue;
