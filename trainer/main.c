@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "programs/launch.h"
+#include "programs/launch/launch.h"
 #include "trainer/report.h"
 #include "trainer/simulate.h"
 #include "trainer/train.h"

@@ -1,6 +1,6 @@
 /* test_launch.c -- ranks that are forks of the launcher: what is said about a failure, how long the
  * others have, and that nobody is left. tests/tools/test_run.py has ranks that are programs. */
-#include "programs/launch.h"
+#include "programs/launch/launch.h"
 
 #include <dirent.h>
 #include <errno.h>

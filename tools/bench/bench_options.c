@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "programs/launch.h"
+#include "programs/launch/launch.h"
 #include "programs/options.h"
 #include "tools/bench/bench.h"
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "programs/clock.h"
-#include "programs/launch.h"
+#include "programs/launch/launch.h"
 #include "tools/bench/bench.h"
 #include "tools/relaxed/relaxed.h"
 

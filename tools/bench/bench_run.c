@@ -5,7 +5,7 @@
 
 #include "programs/clock.h"
 #include "programs/figures.h"
-#include "programs/launch.h"
+#include "programs/launch/launch.h"
 #include "tools/bench/bench.h"
 
 #define SLICES 16 /* Of a case's iterations, where peers take turns. */

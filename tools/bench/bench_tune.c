@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #include "programs/clock.h"
-#include "programs/launch.h"
+#include "programs/launch/launch.h"
 #include "programs/replace.h"
 #include "tools/bench/bench.h"
 

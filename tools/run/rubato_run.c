@@ -1,7 +1,7 @@
 /* rubato_run.c -- rubato-run: N ranks of a program on this machine. The work is in launch.c. */
 #include <stddef.h>
 
-#include "programs/launch.h"
+#include "programs/launch/launch.h"
 #include "programs/options.h"
 
 #define PROGRAM "rubato-run"

@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
-#include "programs/launch.h"
+#include "programs/launch/launch.h"
 #include "programs/place.h"
 
 struct launch_secret {

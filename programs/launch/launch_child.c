@@ -1,5 +1,5 @@
 /* launch_child.c -- see launch_child.h. */
-#include "programs/launch_inside.h"
+#include "programs/launch/launch_inside.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>

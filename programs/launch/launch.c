@@ -8,7 +8,7 @@
  * Output is written in pieces that cannot block once poll() says so; while a reader holds us up,
  * signals and deadlines are still served, and after KILLED output that nobody takes is dropped.
  */
-#include "programs/launch.h"
+#include "programs/launch/launch.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 #include "programs/clock.h"
-#include "programs/launch_inside.h"
+#include "programs/launch/launch_inside.h"
 #include "programs/lines.h"
 
 #define PIECE_BYTES 4096 /* PIPE_BUF: a pipe that polls writable takes so much unblocked. */
