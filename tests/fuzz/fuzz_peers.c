@@ -356,7 +356,7 @@ static struct rb_request *play_poll(struct rb_endpoint *ep)
 
 	e->world->now_ns += STEP_NS;
 	if (what >= 0xf8)
-		peer_goes(e, what - 0xf8);
+		peer_goes(e, what % ep->rank_count);
 	while (*at != NULL) {
 		struct rb_request *request = *at;
 		bool lost = e->gone[request->peer];
@@ -387,7 +387,7 @@ static bool play_failure(struct rb_endpoint *ep, struct rb_failure *out)
 	out->status = RUBATO_ERR_PEER;
 	out->gave_up = what & 1;
 	out->blames = what & 2 ? (uint32_t)fuzz_take_u64(s) : what >> 2 & 7;
-	out->spoke = what & 1 && what >= 0x80;
+	out->spoke = what & 1 && what % 8 > 1;
 	(void)snprintf(out->text, sizeof(out->text), "it went");
 	if (out->spoke) {
 		news_fill(s, out->last_words);
