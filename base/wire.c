@@ -30,13 +30,16 @@ char *rb_signature_text(const struct rb_signature *s, char *text, size_t text_by
 
 	uint32_t type = s->type & ((1u << RB_SIGNATURE_WIRE_SHIFT) - 1);
 	uint32_t wire = s->type >> RB_SIGNATURE_WIRE_SHIFT;
+	bool feedback = wire >= RUBATO_WIRE_COUNT;
+
+	wire -= feedback ? RB_SIGNATURE_FED_BACK : 0;
 
 	if (s->type != 0xff && at < text_bytes)
 		at += (size_t)snprintf(
-			text + at, text_bytes - at, " %s%s%s x %llu",
+			text + at, text_bytes - at, " %s%s%s%s x %llu",
 			rubato_type_name((rubato_type)type), wire != RUBATO_WIRE_SAME ? " as " : "",
 			wire != RUBATO_WIRE_SAME ? rubato_wire_name((rubato_wire)wire) : "",
-			(unsigned long long)s->count);
+			feedback ? " with feedback" : "", (unsigned long long)s->count);
 	if (s->op != 0xff && at < text_bytes)
 		at += (size_t)snprintf(text + at, text_bytes - at, " %s",
 				       rubato_operator_name((rubato_operator)s->op));

@@ -65,13 +65,17 @@ struct rb_signature {
 };
 _Static_assert(sizeof(struct rb_signature) == 16, "travels as it is");
 
-/* A rubato_type, and in what form (rubato_wire) it travels. */
+/* A rubato_type, and in what form it travels: a rubato_wire, or, of one whose rounding is fed back,
+ * RB_SIGNATURE_FED_BACK more. */
 #define RB_SIGNATURE_WIRE_SHIFT 5
-static inline uint8_t rb_signature_type(rubato_type type, rubato_wire wire)
+#define RB_SIGNATURE_FED_BACK (RUBATO_WIRE_COUNT - 1)
+static inline uint8_t rb_signature_type(rubato_type type, rubato_wire wire, bool feedback)
 {
-	return (uint8_t)((uint32_t)type | (uint32_t)wire << RB_SIGNATURE_WIRE_SHIFT);
+	uint32_t form = (uint32_t)wire + (feedback ? RB_SIGNATURE_FED_BACK : 0);
+
+	return (uint8_t)((uint32_t)type | form << RB_SIGNATURE_WIRE_SHIFT);
 }
-_Static_assert(RUBATO_TYPE_COUNT <= 1 << RB_SIGNATURE_WIRE_SHIFT && RUBATO_WIRE_COUNT < 7,
+_Static_assert(RUBATO_TYPE_COUNT <= 1 << RB_SIGNATURE_WIRE_SHIFT && 2 * RUBATO_WIRE_COUNT < 8,
 	       "both in a byte that is never 0xff");
 
 /* "allreduce float32 x 1024 sum ring": at most `text_bytes`, for messages. Returns text. */

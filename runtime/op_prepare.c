@@ -111,6 +111,12 @@ static bool coded_wanted(const struct rubato_op *op)
 	       (op->op == RUBATO_SUM || op->op == RUBATO_AVG);
 }
 
+/* One-shots remember nothing. */
+static bool feeds_back(const struct rubato_op *op)
+{
+	return op->persistent && op->comm->wire_feedback;
+}
+
 /* Where in IN the rank's result comes to lie: in place. */
 static uint64_t result_first(const struct rubato_op *op)
 {
@@ -165,8 +171,7 @@ static rubato_status converted_prepare(struct rubato_op *op)
 		coded_describe(op, c);
 	else
 		wide_describe(op, c);
-	RB_TRY(rb_converted_prepare(c, &op->comm->memory,
-				    coded && op->persistent && op->comm->wire_feedback));
+	RB_TRY(rb_converted_prepare(c, &op->comm->memory, coded && feeds_back(op)));
 	unit_bytes = rb_converted_bytes(c);
 	op->type = RUBATO_FLOAT32;
 	op->in = c->memory->base;
@@ -262,7 +267,7 @@ static rubato_status first_prepare(struct rubato_op *op, uint64_t *scratch_bytes
 	RB_TRY(rb_op_check(op));
 	op->signature = rb_op_signature(op);
 	if (coded_wanted(op))
-		op->signature.type = rb_signature_type(op->type, op->comm->wire);
+		op->signature.type = rb_signature_type(op->type, op->comm->wire, feeds_back(op));
 	if (wide_wanted(op))
 		op->signature.type = RUBATO_FLOAT32;
 	RB_TRY(converted_prepare(op));

@@ -269,7 +269,7 @@ static void reduce_start(struct rb_engine *engine, struct rubato_partial *p, uin
 	run->tag = rb_partial_run_tag(p, RB_PARTIAL_TAG_REDUCE, round);
 	run->signature = (struct rb_signature) {
 		.kind = RB_KIND_ALLREDUCE,
-		.type = rb_signature_type(p->vector.type, p->vector.wire),
+		.type = rb_signature_type(p->vector.type, p->vector.wire, false),
 		.op = (uint8_t)p->vector.op,
 		.algorithm = (uint8_t)(run->plan->algorithm - rb_algorithms),
 		.root = UINT32_MAX,

@@ -470,7 +470,7 @@ END_TEST
 struct difference {
 	rubato_wire wires[2];
 	uint64_t counts[2];
-	bool persistent;
+	bool persistent, feedback; /* Of rank 1. */
 };
 
 static rubato_status differ_main(rubato_comm *comm, void *arg)
@@ -482,7 +482,7 @@ static rubato_status differ_main(rubato_comm *comm, void *arg)
 	rubato_status err;
 	char text[256];
 
-	RB_TRY(rubato_set_wire(comm, d->wires[rank], false));
+	RB_TRY(rubato_set_wire(comm, d->wires[rank], d->feedback && rank == 1));
 	if (d->persistent)
 		err = rubato_op_allreduce(comm, in, out, d->counts[rank], RUBATO_FLOAT32,
 					  RUBATO_SUM, &op);
@@ -500,12 +500,13 @@ static rubato_status differ_main(rubato_comm *comm, void *arg)
 START_TEST(ranks_that_differ_learn_it)
 {
 	static const struct difference rows[] = {
-		{ { RUBATO_WIRE_INT8, RUBATO_WIRE_BFLOAT16 }, { 64, 64 }, false },
-		{ { RUBATO_WIRE_SAME, RUBATO_WIRE_INT8 }, { 64, 64 }, true },
-		{ { RUBATO_WIRE_INT8, RUBATO_WIRE_SAME }, { 64, 64 }, false },
+		{ { RUBATO_WIRE_INT8, RUBATO_WIRE_BFLOAT16 }, { 64, 64 }, false, false },
+		{ { RUBATO_WIRE_SAME, RUBATO_WIRE_INT8 }, { 64, 64 }, true, false },
+		{ { RUBATO_WIRE_INT8, RUBATO_WIRE_SAME }, { 64, 64 }, false, false },
 		/* As many units: the counts are compared all the same. */
-		{ { RUBATO_WIRE_INT8, RUBATO_WIRE_INT8 }, { 64, 65 }, false },
-		{ { RUBATO_WIRE_INT8, RUBATO_WIRE_INT8 }, { 127, 128 }, true },
+		{ { RUBATO_WIRE_INT8, RUBATO_WIRE_INT8 }, { 64, 65 }, false, false },
+		{ { RUBATO_WIRE_INT8, RUBATO_WIRE_INT8 }, { 127, 128 }, true, false },
+		{ { RUBATO_WIRE_INT8, RUBATO_WIRE_INT8 }, { 64, 64 }, true, true },
 	};
 	struct difference row = rows[_i];
 
@@ -529,7 +530,7 @@ int main(int argc, char **argv)
 	tcase_add_loop_test(tc, feedback_loses_nothing, 0, 4);
 	tcase_add_test(tc, a_residual_can_be_handed_over);
 	tcase_add_test(tc, what_cannot_be_is_refused);
-	tcase_add_loop_test(tc, ranks_that_differ_learn_it, 0, 5);
+	tcase_add_loop_test(tc, ranks_that_differ_learn_it, 0, 6);
 	suite_add_tcase(suite, tc);
 	return check_suite(suite);
 }
