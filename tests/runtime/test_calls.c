@@ -82,6 +82,8 @@ static const struct row {
 	  1 },
 	{ "one call less", { RB_KIND_BROADCAST, 64, 0, NULL }, { RB_KIND_NONE, 0, 0, NULL }, 1 },
 	{ "one call more", { RB_KIND_NONE, 0, 0, NULL }, { RB_KIND_BROADCAST, 64, 1, NULL }, 1 },
+	{ "one barrier less", { RB_KIND_BARRIER, 0, 0, NULL }, { RB_KIND_NONE, 0, 0, NULL }, 1 },
+	{ "one barrier more", { RB_KIND_NONE, 0, 0, NULL }, { RB_KIND_BARRIER, 0, 0, NULL }, 1 },
 	{ "accumulate", { RB_KIND_ALLREDUCE, 64, 0, NULL }, { RB_KIND_CONTROL, 64, 0, NULL }, 1 },
 };
 #define ROWS (int)(sizeof(rows) / sizeof(rows[0]))
@@ -100,6 +102,8 @@ static rubato_status call(rubato_comm *comm, const struct side *side, void *in, 
 		return rubato_gather(comm, in, out, side->count, RUBATO_FLOAT32, side->root);
 	case RB_KIND_SCATTER:
 		return rubato_scatter(comm, in, out, side->count, RUBATO_FLOAT32, side->root);
+	case RB_KIND_BARRIER:
+		return rubato_barrier(comm);
 	case RB_KIND_ALLREDUCE:
 		return rubato_allreduce(comm, in, out, side->count, RUBATO_FLOAT16, RUBATO_SUM);
 	case RB_KIND_CONTROL: /* The same, accumulated otherwise. */
