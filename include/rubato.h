@@ -286,6 +286,7 @@ RUBATO_API rubato_status rubato_free(rubato_comm *comm, void *memory);
  * are copied once if the kernel allows it (docs/tuning.md), and rubato_alloc's alone is mapped. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_register(rubato_comm *comm, void *memory,
 							  size_t size_bytes);
+/* Persistent operations that were made meanwhile go on as they are. */
 RUBATO_API rubato_status rubato_unregister(rubato_comm *comm, void *memory);
 
 /* ---- Blocking operations ---- */

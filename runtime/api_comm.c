@@ -73,12 +73,14 @@ static rubato_status memory_remove(rubato_comm *comm, void *memory, bool allocat
 		return RUBATO_OK;
 	rb_engine_enter(&comm->engine);
 	found = comm->memory.first;
-	while (found != NULL &&
-	       (found->base != memory || found->allocated != allocated || found->users > 0))
+	while (found != NULL && (found->base != memory || found->allocated != allocated ||
+				 found->named == allocated))
 		found = found->next;
 	if (found == NULL)
 		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: %p is not the start of such memory", name,
 			      memory);
+	else if (found->users > 0) /* Peers have its key. */
+		found->named = false;
 	else
 		rb_memory_drop(&comm->memory, found);
 	rb_engine_leave(&comm->engine);
@@ -99,6 +101,8 @@ rubato_status rubato_register(rubato_comm *comm, void *memory, size_t size_bytes
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "register: NULL or empty");
 	rb_engine_enter(&comm->engine);
 	err = rb_memory_add(&comm->memory, memory, size_bytes, &made);
+	if (err == RUBATO_OK)
+		made->named = true;
 	rb_engine_leave(&comm->engine);
 	return err;
 }

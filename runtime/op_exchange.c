@@ -157,7 +157,7 @@ static struct rb_memory *memory_for_put(struct rubato_op *op, enum rb_buffer buf
 
 	if (new &&rb_memory_add(&op->comm->memory, base, bytes, &memory) != RUBATO_OK)
 		return NULL;
-	if (!new && memory->users == 0)
+	if (memory->allocated)
 		return memory;
 	memory->users++;
 	op->exchange.added[buffer] = memory;

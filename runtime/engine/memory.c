@@ -121,7 +121,7 @@ void rb_memory_drop(struct rb_memories *memories, struct rb_memory *memory)
 void rb_memory_release(struct rb_memories *memories, struct rb_memory *memory)
 {
 	RB_ASSERT(memory->users > 0);
-	if (--memory->users == 0)
+	if (--memory->users == 0 && !memory->named)
 		rb_memory_drop(memories, memory);
 }
 

@@ -14,8 +14,8 @@ struct rb_memory {                                   /* One rubato_alloc or ruba
 	struct rb_region *regions[RB_ENDPOINTS_MAX]; /* Per endpoint; NULL where it has none. */
 	uint8_t *base;
 	size_t size_bytes;
-	bool allocated;
-	uint32_t users; /* Operations that registered it while they live; 0: others did. */
+	bool allocated, named; /* By rubato_alloc; by rubato_register, and not unregistered yet. */
+	uint32_t users;        /* Operations that it stays registered for while they live. */
 	struct rb_memory *next;
 };
 
@@ -30,7 +30,7 @@ RB_NODISCARD rubato_status rb_memory_alloc(struct rb_memories *memories, size_t 
 RB_NODISCARD rubato_status rb_memory_add(struct rb_memories *memories, void *base,
 					 size_t size_bytes, struct rb_memory **out);
 void rb_memory_drop(struct rb_memories *memories, struct rb_memory *memory);
-/* As of one user: dropped with the last one. */
+/* As of one user: dropped with the last one, if the application does not name it. */
 void rb_memory_release(struct rb_memories *memories, struct rb_memory *memory);
 /* Shorter messages are copied, whatever memory they lie in. */
 #define RB_WHERE_BYTES_MIN (16u << 10)

@@ -482,6 +482,46 @@ static rubato_status shared_main(rubato_comm *comm, void *arg)
 	return exercise_run(comm, &e, NULL);
 }
 
+/* What the application unregisters stays registered for the operations that peers have keys of. */
+static rubato_status unregistered_main(rubato_comm *comm, void *arg)
+{
+	int32_t n = (int32_t)rubato_size(comm), in[64], out[64];
+	rubato_op *ops[2];
+
+	(void)arg;
+	for (int i = 0; i < 64; i++)
+		in[i] = i;
+	RB_TRY(rubato_set_algorithm(comm, "allreduce", "ring_put"));
+	RB_TRY(rubato_register(comm, out, sizeof(out)));
+	for (int i = 0; i < 2; i++)
+		RB_TRY(rubato_op_allreduce(comm, in, out, 64, RUBATO_INT32, RUBATO_SUM, &ops[i]));
+	rubato_op_free(ops[0]);
+	if (rubato_rank(comm) != 1)
+		RB_TRY(rubato_unregister(comm, out));
+	EXPECT(rubato_rank(comm) == 1 || rubato_unregister(comm, out) == RUBATO_ERR_ARGUMENT);
+	for (int call = 0; call < 5; call++) {
+		memset(out, 0xa5, sizeof(out));
+		RB_TRY(rubato_barrier(comm));
+		RB_TRY(rubato_start(ops[1]));
+		RB_TRY(rubato_wait(ops[1], RUBATO_TIMEOUT_DEFAULT));
+		for (int i = 0; i < 64; i++)
+			EXPECT(out[i] == n * i);
+	}
+	rubato_op_free(ops[1]);
+	for (const struct rb_memory *m = comm->memory.first; m != NULL; m = m->next)
+		EXPECT(m->base != (uint8_t *)out || rubato_rank(comm) == 1);
+	return rubato_rank(comm) != 1 ? RUBATO_OK : rubato_unregister(comm, out);
+}
+
+START_TEST(operations_keep_registrations)
+{
+	const struct rb_transport_ops *transports[] = { &rb_transport_shm, NULL };
+
+	ck_assert_msg(local_run(3, transports, unregistered_main, NULL, NULL) == RUBATO_OK, "%s",
+		      rubato_error_text());
+}
+END_TEST
+
 START_TEST(operations_share_registrations)
 {
 	const struct rb_transport_ops *transports[] = { &rb_transport_shm, NULL };
@@ -540,6 +580,7 @@ int main(void)
 	tcase_add_loop_test(tc, within_nodes_and_between_them, 4, 6);
 	tcase_add_test(tc, restarts_leave_nothing_behind);
 	tcase_add_test(tc, operations_share_registrations);
+	tcase_add_test(tc, operations_keep_registrations);
 	tcase_add_test(tc, memory_that_cannot_be_registered_takes_another_algorithm);
 	if (!test_is_threads_only()) {
 		tcase_add_test(tc, on_uneven_nodes);
