@@ -2,10 +2,13 @@
 #include "runtime/startup/profile.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/config.h"
 
@@ -110,15 +113,37 @@ static bool line_read(char *line, struct said *said, char why[REASON_BYTES])
 	return false;
 }
 
+/* 0, or why not. Non-blocking, so that a named pipe is refused, not waited for. */
+static int file_open(const char *path, FILE **out)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY), error = 0;
+	struct stat about;
+
+	if (fd < 0 || fstat(fd, &about) != 0)
+		error = errno;
+	else if (!S_ISREG(about.st_mode))
+		error = S_ISDIR(about.st_mode) ? EISDIR : EINVAL;
+	else if ((*out = fdopen(fd, "r")) == NULL)
+		error = errno;
+	if (error != 0 && fd >= 0)
+		(void)close(fd);
+	return error;
+}
+
 /* With a 0 at its end. */
 static rubato_status file_read(const char *path, char *text)
 {
-	FILE *file = fopen(path, "re");
-	size_t bytes = file != NULL ? fread(text, 1, FILE_BYTES_MAX, file) : 0;
-	int error = file == NULL || ferror(file) != 0 ? errno : 0;
+	FILE *file;
+	size_t bytes = 0;
+	int error = file_open(path, &file);
 
-	if (file != NULL)
+	if (error == 0) {
+		bytes = fread(text, 1, FILE_BYTES_MAX, file);
+		error = ferror(file) != 0 ? errno : 0;
 		(void)fclose(file);
+	}
+	if (error == EINVAL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "RUBATO_PROFILE=%s: no regular file", path);
 	if (error != 0)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "RUBATO_PROFILE=%s: %s", path, strerror(error));
 	text[bytes < FILE_BYTES_MAX ? bytes : 0] = '\0';

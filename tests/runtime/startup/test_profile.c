@@ -1,6 +1,8 @@
 /* test_profile.c -- profiles: what they say, and what is refused, with its line. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/startup/profile.h"
@@ -107,6 +109,7 @@ END_TEST
 START_TEST(what_is_no_such_file_is_refused)
 {
 	static char much[65536 + 1];
+	char pipe[sizeof(path) + 8], text[128];
 	struct rb_profile p;
 
 	ck_assert_int_eq(rb_profile_read("/nonexistent/profile", &p), RUBATO_ERR_ARGUMENT);
@@ -114,6 +117,16 @@ START_TEST(what_is_no_such_file_is_refused)
 			 "RUBATO_PROFILE=/nonexistent/profile: No such file or directory");
 	ck_assert_int_eq(rb_profile_read("/tmp", &p), RUBATO_ERR_ARGUMENT);
 	ck_assert_str_eq(rubato_error_text(), "RUBATO_PROFILE=/tmp: Is a directory");
+	/* Nobody writes to it: it would be waited for. */
+	memcpy(path + sizeof(path) - 7, "XXXXXX", 6);
+	ck_assert_ptr_nonnull(mkdtemp(path));
+	(void)snprintf(pipe, sizeof(pipe), "%s/pipe", path);
+	ck_assert_int_eq(mkfifo(pipe, 0600), 0);
+	ck_assert_int_eq(rb_profile_read(pipe, &p), RUBATO_ERR_ARGUMENT);
+	(void)snprintf(text, sizeof(text), "RUBATO_PROFILE=%s: no regular file", pipe);
+	ck_assert_str_eq(rubato_error_text(), text);
+	ck_assert_int_eq(unlink(pipe), 0);
+	ck_assert_int_eq(rmdir(path), 0);
 	ck_assert_int_eq(read_text("turn 5us\0\n", 10, &p), RUBATO_ERR_ARGUMENT);
 	ck_assert_ptr_nonnull(strstr(rubato_error_text(), ": no text of less than 65536 bytes"));
 	memset(much, '\n', sizeof(much));
