@@ -255,6 +255,12 @@ class Usage(unittest.TestCase):
         got = run(BENCH, "allreduce", "-n", 2, env={"RUBATO_RANK": "0"})
         self.assertEqual(got.returncode, 2)
 
+    def test_a_rank_that_cannot_start_claims_no_number(self):
+        got = run(BENCH, "allreduce", "-n", 3, env={"RUBATO_CHUNK": "1"})
+        self.assertEqual(got.returncode, 1)
+        self.assertIn("rubato-bench: start: RUBATO_CHUNK", got.stderr.decode())
+        self.assertNotRegex(got.stderr.decode(), r"rank \d: start")
+
     def test_help(self):
         self.assertIn(b"usage: rubato-bench OP", run(BENCH, "--help").stdout)
 

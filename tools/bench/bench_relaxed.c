@@ -92,6 +92,7 @@ static int relaxed_rank(void *arg, int line_fd)
 		init.transport = bench_transports[given->transport];
 	bench_check(&bench, rubato_init(&bench.comm, &init), "start");
 	bench.rank = rubato_rank(bench.comm);
+	bench.rank_count = rubato_size(bench.comm);
 	relaxed_fit(o, rubato_size(bench.comm));
 	if (bench.rank == 0 && given->json[0] != '\0' && !results_writable(given->json))
 		option_fail(BENCH, "--json: cannot write there");

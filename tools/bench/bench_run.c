@@ -22,10 +22,14 @@ static double now_us(void)
 
 void bench_check(const struct bench *bench, rubato_status status, const char *what)
 {
+	char rank[32] = ""; /* Of a communicator that is not there none is known. */
+
 	if (status == RUBATO_OK)
 		return;
-	(void)fprintf(stderr, "%s: rank %u: %s: %s (%s)\n", BENCH, bench->rank, what,
-		      rubato_error_text(), rubato_status_name(status));
+	if (bench->rank_count > 0)
+		(void)snprintf(rank, sizeof(rank), "rank %u: ", bench->rank);
+	(void)fprintf(stderr, "%s: %s%s: %s (%s)\n", BENCH, rank, what, rubato_error_text(),
+		      rubato_status_name(status));
 	/* The others hear of it, and nothing of ours runs on while the process ends. */
 	if (bench->comm != NULL && rubato_abort(bench->comm) == RUBATO_OK)
 		(void)rubato_finalize(bench->comm);
