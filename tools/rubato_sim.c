@@ -191,7 +191,7 @@ static bool row_run(const struct sim_options *options, uint64_t size_bytes, json
 	uint32_t n = options->cluster.rank_count;
 	struct row *row = calloc(1, sizeof(*row));
 	struct times_figures figures;
-	char algorithm[64];
+	char algorithm[64], what[64];
 	rubato_status err;
 	bool good;
 
@@ -217,6 +217,9 @@ static bool row_run(const struct sim_options *options, uint64_t size_bytes, json
 			      size_bytes, options->cluster.seed, rubato_status_name(err),
 			      rubato_error_text());
 	} else {
+		(void)snprintf(what, sizeof(what), "%s of %" PRIu64 " bytes",
+			       operation_names[options->op], size_bytes);
+		sim_faults_tell(options, what, &row->result);
 		if (!times_figures(row->call_us, n, options->iterations, &figures))
 			option_fail(SIM, "out of memory");
 		algorithm_of(row, algorithm, sizeof(algorithm));

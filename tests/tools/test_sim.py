@@ -191,6 +191,12 @@ class Faults(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("seed 77", done.stderr)
 
+    def test_one_that_finds_nobody_is_told(self):
+        for words in ["allreduce", "-b", "64", "-e", "64"], ["partial", "--policy", "solo"]:
+            done = sim(*words, "-n", "4", "--faults", "freeze:1@350us+1us,crash:1@100s")
+            self.assertEqual((done.returncode, done.stderr.count("\n")), (0, 1), done.stderr)
+            self.assertIn("1 of 2 faults fired", done.stderr)
+
 
 class Campaign(unittest.TestCase):
     def test_seeds_pass(self):

@@ -51,6 +51,9 @@ void sim_options_read(int argc, char **argv, struct sim_options *options);
 void sim_options_init(struct sim_options *options, int argc, char **argv);
 extern const struct option sim_cluster_rows[], sim_json_rows[];
 void sim_faults_fit(const struct sim_options *options);
+/* After a run of `what`: a line on standard error where some were of no effect. */
+void sim_faults_tell(const struct sim_options *options, const char *what,
+		     const rubato_sim_result *result);
 json_t *sim_args_json(int argc, char **argv);
 
 /* ---- Calls with known results ---- */

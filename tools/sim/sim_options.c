@@ -139,6 +139,17 @@ void sim_faults_fit(const struct sim_options *options)
 	}
 }
 
+void sim_faults_tell(const struct sim_options *options, const char *what,
+		     const rubato_sim_result *result)
+{
+	if (result->faults_fired < options->cluster.fault_count)
+		(void)fprintf(stderr,
+			      "%s: %s: %u of %u faults fired: the others found no rank at work "
+			      "(the run was over after %.6g ms)\n",
+			      SIM, what, result->faults_fired, options->cluster.fault_count,
+			      (double)result->end_ns * 1e-6);
+}
+
 static void options_fit(struct sim_options *options)
 {
 	if (options->end_bytes < options->begin_bytes)

@@ -58,6 +58,7 @@ static int job_run(const struct sim_options *o, const struct relaxed_options *re
 			      rubato_status_name(err), rubato_error_text());
 		return EXIT_FAILURE;
 	}
+	sim_faults_tell(o, relaxed->lagged ? "lagged" : "partial", &result);
 	if (o->cluster.node_count > 1)
 		(void)snprintf(where, sizeof(where), "uneven nodes, times are virtual");
 	else
