@@ -116,7 +116,7 @@ struct rubato_comm {
 	struct rb_runs runs;
 	struct rb_comm_poller unmatched;
 	struct rb_notices notices;
-	struct rb_config config;
+	const struct rb_config *config;
 	uint8_t job[16];        /* The job's nonce. */
 	struct rb_setup origin; /* How it was made; of use to those that are split off. */
 	uint64_t timeout_ns;

@@ -141,7 +141,7 @@ static void nodes_add(struct line *line, const struct rubato_comm *comm)
 	const struct rb_choice_facts *facts = &comm->choices.facts;
 
 	if (comm->origin.profiled)
-		line_add(line, "; from profile %s", comm->config.profile.text);
+		line_add(line, "; from profile %s", comm->config->profile.text);
 	if (facts->nodes == NULL || facts->nodes->count == 1)
 		return;
 	line_add(line, "; %u nodes", facts->nodes->count);

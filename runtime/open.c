@@ -57,7 +57,7 @@ struct opening { /* What exists only while a communicator is opened. */
 
 static rubato_status transports_list(struct opening *o)
 {
-	const char *name = o->comm->config.transport.text;
+	const char *name = o->comm->config->transport.text;
 	bool networks = strcmp(name, "ucx") == 0 || strcmp(name, "tcp") == 0;
 	uint32_t count = 0;
 
@@ -92,16 +92,16 @@ static enum rb_attach attach_of(const char *text)
 static void endpoint_open(struct opening *o, uint32_t i)
 {
 	struct rubato_comm *comm = o->comm;
-	bool named = comm->config.interface.text[0] != '\0';
+	bool named = comm->config->interface.text[0] != '\0';
 	struct rb_transport_options options = {
 		.rank = comm->engine.rank,
 		.rank_count = comm->engine.rank_count,
 		.heap_bytes =
-			o->setup->heap_bytes > 0 ? o->setup->heap_bytes : comm->config.heap.number,
+			o->setup->heap_bytes > 0 ? o->setup->heap_bytes : comm->config->heap.number,
 		.interface = named && o->devices[0] != '\0' ? o->devices : NULL,
 		.reaching = !named && o->devices[0] != '\0' ? o->devices : NULL,
-		.tcp_only = strcmp(comm->config.transport.text, "tcp") == 0,
-		.attach = attach_of(comm->config.attach.text),
+		.tcp_only = strcmp(comm->config->transport.text, "tcp") == 0,
+		.attach = attach_of(comm->config->attach.text),
 		.backend = o->setup->backend,
 	};
 
@@ -141,8 +141,8 @@ static void agreed_fill(struct opening *o)
 		names = rb_mix(names + rb_text_hash(o->transports[i]->name));
 	o->agreed[0] =
 		RUBATO_VERSION_MAJOR << 16 | RUBATO_VERSION_MINOR << 8 | RUBATO_VERSION_PATCH;
-	o->agreed[1] = o->comm->config.chunk.number;
-	o->agreed[2] = rb_text_hash(o->comm->config.algorithm.text);
+	o->agreed[1] = o->comm->config->chunk.number;
+	o->agreed[2] = rb_text_hash(o->comm->config->algorithm.text);
 	o->agreed[3] = names;
 	o->agreed[4] = profile_hash(&o->comm->origin);
 }
@@ -293,7 +293,7 @@ static rubato_status routes_find(struct opening *o)
 
 #ifdef RB_HAVE_UCX
 		if (o->transports[i] == &rb_transport_ucx)
-			RB_TRY(rb_interfaces_choose(o->bootstrap, o->comm->config.interface.text,
+			RB_TRY(rb_interfaces_choose(o->bootstrap, o->comm->config->interface.text,
 						    o->deadline_ns, o->devices,
 						    sizeof(o->devices)));
 #endif
@@ -374,7 +374,7 @@ static rubato_status forced_read(struct rubato_comm *comm)
 
 	for (uint32_t k = 0; k < RB_KIND_COUNT; k++)
 		comm->choices.forced[k] = -1;
-	(void)snprintf(text, sizeof(text), "%s", comm->config.algorithm.text);
+	(void)snprintf(text, sizeof(text), "%s", comm->config->algorithm.text);
 	while ((item = strsep(&rest, ",")) != NULL) {
 		char *name = strchr(item, '=');
 
@@ -383,7 +383,7 @@ static rubato_status forced_read(struct rubato_comm *comm)
 		if (name == NULL)
 			return RB_FAIL(RUBATO_ERR_ARGUMENT,
 				       "RUBATO_ALGORITHM=%s: expected operation=name",
-				       comm->config.algorithm.text);
+				       comm->config->algorithm.text);
 		*name++ = '\0';
 		RB_TRY(rubato_set_algorithm(comm, item, name));
 	}
@@ -420,7 +420,7 @@ static rubato_status opening_allocate(struct opening *o)
 /* Reads where the progress thread may run, and finds this rank's place on the way. */
 static rubato_status background_place(struct opening *o)
 {
-	const char *text = o->comm->config.background_cpus.text;
+	const char *text = o->comm->config->background_cpus.text;
 	uint64_t *cpus = o->comm->engine.background.cpus;
 	char *end = NULL;
 	unsigned long cpu = strtoul(text, &end, 10);
@@ -496,7 +496,7 @@ static rubato_status facts_agree(struct opening *o)
 static rubato_status profile_find(struct opening *o)
 {
 	struct rb_setup *origin = &o->comm->origin;
-	const char *path = o->comm->config.profile.text;
+	const char *path = o->comm->config->profile.text;
 	struct rb_profile profile;
 
 	if (path[0] == '\0' || origin->profiled || o->setup->backend != NULL)
@@ -532,10 +532,10 @@ static rubato_status open_steps(struct opening *o)
 			rb_executor_host_time(comm->engine.executor, comm->engine.endpoints[0]);
 	} else {
 		comm->engine.waiting =
-			rb_waiting_find(o->here.ranks, o->here.cores, comm->config.spin.number);
+			rb_waiting_find(o->here.ranks, o->here.cores, comm->config->spin.number);
 	}
-	comm->choices.facts.chunk_bytes_max = comm->config.chunk.number;
-	RB_TRY(rb_plan_cache_init(&comm->plans.cache, (uint32_t)comm->config.cache.number));
+	comm->choices.facts.chunk_bytes_max = comm->config->chunk.number;
+	RB_TRY(rb_plan_cache_init(&comm->plans.cache, (uint32_t)comm->config->cache.number));
 	RB_TRY(forced_read(comm));
 	RB_TRY(barrier_plan_make(comm));
 	/* A rank that is through already may have failed already: its notice may be here. */
@@ -543,7 +543,7 @@ static rubato_status open_steps(struct opening *o)
 	rb_unmatched_open(comm);
 	RB_TRY(rb_notices_open(&comm->notices, &comm->engine));
 	RB_TRY(rb_links_agree(comm, o->bootstrap, o->deadline_ns));
-	return rb_engine_background(&comm->engine, comm->config.background.number != 0);
+	return rb_engine_background(&comm->engine, comm->config->background.number != 0);
 }
 
 static void opening_close(struct opening *o)
@@ -573,7 +573,8 @@ static rubato_status open_failed(struct opening *o, rubato_status err, bool know
 rubato_status rb_comm_open(const struct rb_setup *setup, rubato_comm **out)
 {
 	struct opening o = { .setup = setup, .host = rb_host_number() };
-	struct rubato_comm *comm = calloc(1, sizeof(*comm));
+	size_t copy_bytes = setup->config_stays ? 0 : sizeof(*setup->config);
+	struct rubato_comm *comm = calloc(1, sizeof(*comm) + copy_bytes);
 	struct rb_bootstrap *bootstrap = setup->bootstrap;
 	rubato_status err = RUBATO_OK;
 
@@ -594,8 +595,10 @@ rubato_status rb_comm_open(const struct rb_setup *setup, rubato_comm **out)
 	}
 	comm->memory.engine = &comm->engine;
 	memcpy(comm->job, bootstrap->job, sizeof(comm->job));
-	comm->config = *setup->config;
-	comm->timeout_ns = setup->timeout_ns > 0 ? setup->timeout_ns : comm->config.timeout.number;
+	comm->config = setup->config;
+	if (copy_bytes > 0)
+		comm->config = memcpy(comm + 1, setup->config, copy_bytes);
+	comm->timeout_ns = setup->timeout_ns > 0 ? setup->timeout_ns : comm->config->timeout.number;
 	o.comm = comm;
 	o.bootstrap = bootstrap;
 	/* Simulated endpoints replace this clock once they are open; their clock starts at 0. */

@@ -195,6 +195,7 @@ static rubato_status rank_run(struct rb_sim_process *process, void *arg)
 	struct simulation *s = arg;
 	struct rb_setup setup = {
 		.config = &s->config,
+		.config_stays = true,
 		.timeout_ns = s->timeout_ns,
 		.transports = transports,
 		.backend = s->cluster,

@@ -326,7 +326,7 @@ static rubato_status group_open(struct rubato_comm *parent, struct group *g, rub
 
 	members_print(g, members, sizeof(members)); /* Opening ends the group. */
 
-	setup.config = &parent->config;
+	setup.config = parent->config;
 	setup.bootstrap = &g->base;
 	setup.timeout_ns = parent->timeout_ns;
 	rb_engine_enter(&parent->engine);

@@ -20,8 +20,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-#define SLOTS_PER_BLOCK 64
-#define FIRST_POLLS 64 /* Some 2 us. */
+#define SLOTS_PER_BLOCK 16 /* Guess: one run of few steps, or the notices of 1,024 ranks. */
+#define FIRST_POLLS 64     /* Some 2 us. */
 #define FIRST_POLLS_SHARED 4
 #define LOOKS 96             /* Likewise, of looks without a poll. */
 #define LOOKS_SHARED 16      /* Guess: with a yield after each but the first few. */

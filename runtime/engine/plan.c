@@ -165,8 +165,6 @@ static rubato_status derived_allocate(struct rb_plan *plan)
 	plan->successors = calloc(s->dep_count + 1, sizeof(*plan->successors));
 	plan->successor_first = calloc(s->step_count + 2, sizeof(*plan->successor_first));
 	plan->span_first = calloc(s->span_count + 1, sizeof(*plan->span_first));
-	plan->needs = calloc(2 * RB_PLAN_STEPS_SHORT, sizeof(*plan->needs));
-	plan->messages = calloc(RB_PLAN_STEPS_SHORT, sizeof(*plan->messages));
 	if (s->flags & (RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_MAPPED_SCRATCH)) {
 		plan->reach = calloc((size_t)s->rank_count * RB_BUFFER_COUNT, sizeof(*plan->reach));
 		if (plan->reach == NULL)
@@ -179,8 +177,7 @@ static rubato_status derived_allocate(struct rb_plan *plan)
 			return RB_FAIL(RUBATO_ERR_MEMORY, "plan of %u ranks", s->rank_count);
 	}
 	if (plan->iterations == NULL || plan->range == NULL || plan->span_start == NULL ||
-	    plan->successors == NULL || plan->successor_first == NULL || plan->span_first == NULL ||
-	    plan->needs == NULL || plan->messages == NULL)
+	    plan->successors == NULL || plan->successor_first == NULL || plan->span_first == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "plan of %u steps", s->step_count);
 	return RUBATO_OK;
 }
@@ -359,16 +356,28 @@ static void derive_order(struct rb_plan *plan)
 	}
 }
 
+static bool is_short(const struct rb_plan *plan)
+{
+	if (plan->schedule.step_count > RB_PLAN_STEPS_SHORT || plan->staged)
+		return false;
+	for (uint32_t i = 0; i < plan->schedule.step_count; i++)
+		if (plan->iterations[i] > 1)
+			return false;
+	return true;
+}
+
 static void derive_short(struct rb_plan *plan)
 {
 	const struct rb_schedule *s = &plan->schedule;
 
-	plan->wakes = plan->needs + RB_PLAN_STEPS_SHORT;
-	plan->is_short = s->step_count <= RB_PLAN_STEPS_SHORT && !plan->staged;
-	for (uint32_t i = 0; i < s->step_count; i++)
-		plan->is_short = plan->is_short && plan->iterations[i] <= 1;
-	if (!plan->is_short)
+	if (!is_short(plan))
 		return;
+	plan->needs = calloc(2 * (size_t)s->step_count + 1, sizeof(*plan->needs));
+	plan->messages = calloc(s->step_count + 1, sizeof(*plan->messages));
+	plan->is_short = plan->needs != NULL && plan->messages != NULL;
+	if (!plan->is_short)
+		return; /* No memory: it goes as long ones do. */
+	plan->wakes = plan->needs + s->step_count;
 	for (uint32_t i = 0; i < s->step_count; i++) {
 		const struct rb_dep *dep = &s->deps[s->steps[i].dep];
 

@@ -16,7 +16,8 @@ struct rb_link_spread {
 };
 
 struct rb_setup {
-	const struct rb_config *config; /* Copied. */
+	const struct rb_config *config; /* Copied, unless it stays as long as any that is made. */
+	bool config_stays;
 	struct rb_bootstrap *bootstrap; /* Closed when it is open, or failed; NULL: size 1. */
 	uint64_t timeout_ns;            /* 0: config's. */
 	uint64_t heap_bytes;            /* 0: config's. */
