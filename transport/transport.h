@@ -100,7 +100,7 @@ struct rb_request {
 	uint64_t their_bytes;       /* Likewise. */
 	/* Lists: whoever holds the request may use them. */
 	struct rb_request *next, *previous;
-	uint64_t backend[6]; /* Private to the backend between post and completion. */
+	uint64_t backend[7]; /* Private to the backend between post and completion. */
 };
 
 struct rb_message { /* Sent or received at once, or not at all: without a request. */

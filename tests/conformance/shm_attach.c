@@ -159,6 +159,79 @@ START_TEST(test_refused_to_sender)
 }
 END_TEST
 
+/* ---- Which way ---- */
+
+#define FIRST_BYTES 131072u  /* Of the first class, */
+#define LAST_BYTES 20000000u /* and of the last. */
+#define SLOW (UINT64_C(1) << 40)
+
+static struct rb_shm_ways *ways_of(struct conform_rank *r)
+{
+	return ((struct rb_shm_endpoint *)r->ep)->ways;
+}
+
+/* Rank 0 sends, 1 receives; there it tells how the message came. */
+static enum rb_shm_way message(struct conform_rank *r, uint8_t *buffer, size_t bytes, uint32_t i)
+{
+	uint32_t bulk = other(r)->in.bulk;
+	struct conform_request request;
+
+	if (r->rank == 0) {
+		conform_fill(buffer, bytes, i);
+		conform_send(r, &request, 1, i, buffer, bytes);
+	} else {
+		conform_recv(r, &request, 0, i, buffer, bytes);
+	}
+	conform_finish_ok(r, &request);
+	if (r->rank == 1)
+		conform_verify(buffer, bytes, i);
+	return other(r)->in.bulk != bulk ? RB_SHM_STREAMED : RB_SHM_ATTACHED;
+}
+
+/* Both are tried; then the one that took less, and now and then the other. */
+static void ways_body(struct conform_rank *r)
+{
+	uint8_t *buffer = malloc(LAST_BYTES);
+	struct rb_shm_ways *first = ways_of(r), *last = first + RB_SHM_CLASSES - 1;
+	uint32_t came[2] = { 0, 0 };
+
+	CONFORM(buffer != NULL, "memory");
+	conform_barrier(r, "the start");
+	for (uint32_t i = 0; i < 8; i++)
+		came[message(r, buffer, FIRST_BYTES, i)]++;
+	if (r->rank == 1) {
+		ck_assert_uint_eq(came[RB_SHM_ATTACHED], 4);
+		ck_assert_uint_eq(came[RB_SHM_STREAMED], 4);
+		ck_assert_uint_gt(first->least[RB_SHM_ATTACHED], 0);
+		ck_assert_uint_gt(first->least[RB_SHM_STREAMED], 0);
+		ck_assert_uint_eq(last->of[0] + last->of[1], 0);
+	}
+	for (uint32_t better = 0; better < 2; better++) {
+		came[0] = came[1] = 0;
+		for (uint32_t i = 0; i < 128; i++) {
+			first->least[better] = SLOW / 4;
+			first->least[1 - better] = SLOW;
+			came[message(r, buffer, FIRST_BYTES, i)]++;
+			if (r->rank == 1) /* One of the two is measured anew. */
+				ck_assert_int_ne(first->least[better] < SLOW / 4,
+						 first->least[1 - better] < SLOW);
+		}
+		if (r->rank == 1)
+			ck_assert_uint_eq(came[better], 126);
+	}
+	(void)message(r, buffer, LAST_BYTES, 0);
+	if (r->rank == 1)
+		ck_assert_uint_eq(last->of[0] + last->of[1], 1);
+	conform_barrier(r, "the end");
+	free(buffer);
+}
+
+START_TEST(test_ways)
+{
+	conform_run(2, ways_body);
+}
+END_TEST
+
 /* The sender claims a slice and is stopped there. */
 static void stopped_sender(struct conform_rank *r, uint8_t *buffer)
 {
@@ -225,6 +298,7 @@ int main(void)
 	tcase_add_loop_test(t, test_one_end, 0, 2);
 	tcase_add_loop_test(t, test_refused_to_receiver, 0, 2);
 	tcase_add_loop_test(t, test_refused_to_sender, 0, 2);
+	tcase_add_test(t, test_ways);
 	tcase_add_test(t, test_stopped);
 	suite_add_tcase(suite, t);
 	return check_suite(suite);

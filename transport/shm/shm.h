@@ -162,7 +162,8 @@ enum {
 	RB_SHM_THEIR_ID,
 	RB_SHM_OFFSET,
 	RB_SHM_JOINT, /* Its number + 1, and whose turn it is << 8; 0: none. */
-	RB_SHM_THEIR_ADDRESS
+	RB_SHM_THEIR_ADDRESS,
+	RB_SHM_BEGUN_NS /* Long receive: when it was cleared, bit 0: the way; 0: not so. */
 };
 
 enum rb_shm_stage {
@@ -218,6 +219,16 @@ enum rb_shm_peer_state { RB_SHM_UNUSED, RB_SHM_CONNECTED, RB_SHM_GONE };
 struct rb_shm_joined { /* By joint. */
 	struct rb_request *requests[RB_SHM_JOINTS];
 	uint32_t active; /* Bits: those with slices left to claim, so far as we know. */
+};
+
+/* How long messages come: attached, or through the bulk buffers. By the size of the first of each
+ * class; those of the last are as long or longer. */
+enum rb_shm_way { RB_SHM_ATTACHED, RB_SHM_STREAMED };
+#define RB_SHM_CLASSES 8u
+
+struct rb_shm_ways {
+	uint32_t messages, of[2]; /* `of`: measured. */
+	uint64_t least[2];        /* Picoseconds a byte, of late. */
 };
 
 enum rb_shm_attach { RB_SHM_ATTACH_NO, RB_SHM_ATTACH_PROCESS, RB_SHM_ATTACH_THREAD };
@@ -284,6 +295,7 @@ struct rb_shm_endpoint {
 	uint8_t name[16]; /* Of the listening socket. */
 	enum rb_attach attach;
 	uint64_t probe; /* What peers that attach us see. */
+	struct rb_shm_ways ways[RB_SHM_CLASSES];
 };
 
 /* shm.c: makes this rank's segment, of share_bytes at most where nobody asked for a size. */
@@ -360,7 +372,7 @@ void rb_shm_attach_flush(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer);
 /* For what is announced: its joint, or 0. */
 uint64_t rb_shm_offer(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 		      struct rb_request *request, uint64_t size_bytes);
-/* A receive that meets it: where it is wanted, or 0: it has to come otherwise. */
+/* A receive that meets it: where it is wanted, or 0: it has to come otherwise, or had better. */
 uint64_t rb_shm_join(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 		     struct rb_request *request, uint64_t joint);
 /* A send that is wanted there; false: it has no joint. */
@@ -372,6 +384,8 @@ void rb_shm_part(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, struct rb
 bool rb_shm_part_early(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 		       struct rb_request *request);
 void rb_shm_part_all(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer);
+/* A receive of an announced message is over: how long did that take? */
+void rb_shm_way_note(struct rb_shm_endpoint *ep, const struct rb_request *request);
 /* A receive begins again, piece by piece. */
 void rb_shm_stream_instead(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 			   struct rb_request *request);

@@ -339,6 +339,15 @@ static void take_announce(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 		(void)arrival_new(ep, peer, cell, cell->arg[1], cell->arg[0]);
 }
 
+static void incoming_end(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+			 struct rb_request *request)
+{
+	rb_shm_way_note(ep, request);
+	rb_shm_queue_remove(&peer->incoming, request);
+	rb_shm_id_give(&ep->ids, request->backend[RB_SHM_ID]);
+	received(ep, request);
+}
+
 static void take_data(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 		      const struct rb_shm_cell *cell)
 {
@@ -361,19 +370,8 @@ static void take_data(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 	}
 	memcpy((uint8_t *)request->buffer + offset, source, size_bytes);
 	request->backend[RB_SHM_OFFSET] = offset + size_bytes;
-	if (offset + size_bytes == request->size_bytes) {
-		rb_shm_queue_remove(&peer->incoming, request);
-		rb_shm_id_give(&ep->ids, request->backend[RB_SHM_ID]);
-		received(ep, request);
-	}
-}
-
-static void incoming_end(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
-			 struct rb_request *request)
-{
-	rb_shm_queue_remove(&peer->incoming, request);
-	rb_shm_id_give(&ep->ids, request->backend[RB_SHM_ID]);
-	received(ep, request);
+	if (offset + size_bytes == request->size_bytes)
+		incoming_end(ep, peer, request);
 }
 
 void rb_shm_received(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
