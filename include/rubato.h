@@ -224,6 +224,10 @@ typedef struct rubato_peer {
 	uint32_t card;         /* What its messages to other nodes leave by; ranks may share it. */
 	uint32_t numa_domain;  /* As its host numbers them; RUBATO_DOMAIN_UNKNOWN: it may run in
 			       * several, or the host does not say. */
+	uint32_t copies;       /* Of a long message from it between plain buffers on one host: 1
+				* where the kernel lets this rank attach its memory
+				* (docs/tuning.md), else 2; 0: over a network, to oneself, or not
+				* known. */
 	const char *transport; /* What carries messages between it and this rank: "shm", ... */
 	/* Of the way to it: if it is on another node, of the slowest link from one node to the
 	 * next, as found when the communicator was made; if on this one, of one copy. 0:
@@ -281,9 +285,14 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_alloc(rubato_comm *comm, size_t
 /* Errors: ARGUMENT when `memory` is not from rubato_alloc. NULL is fine. */
 RUBATO_API rubato_status rubato_free(rubato_comm *comm, void *memory);
 
-/* Makes the caller's own memory fast where the transport can. Where there is nothing to be done it
- * does nothing, and that is no error: so on one machine, where long messages between plain buffers
- * are copied once if the kernel allows it (docs/tuning.md), and rubato_alloc's alone is mapped. */
+/*
+ * Makes the caller's own memory known to the transports: networks then need not do so at each call.
+ * Between ranks of one node it changes nothing, and that is no error: they map only what
+ * rubato_alloc gives, since memory that exists already (malloc's, a framework's, a file that is
+ * mapped) cannot be given to other processes afterwards. There it stays a plain buffer, whose long
+ * messages are copied once if the kernel allows it (rubato_peer.copies), else twice; the log says
+ * so (RUBATO_LOG=info).
+ */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_register(rubato_comm *comm, void *memory,
 							  size_t size_bytes);
 /* Persistent operations that were made meanwhile go on as they are. */

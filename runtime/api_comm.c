@@ -1,5 +1,6 @@
 /* api_comm.c -- the public functions of a communicator: its ranks, memory, time and settings. */
 #include "base/clock.h"
+#include "base/log.h"
 #include "runtime/comm.h"
 
 uint32_t rubato_rank(const rubato_comm *comm)
@@ -24,6 +25,7 @@ rubato_status rubato_get_peer(rubato_comm *comm, uint32_t rank, rubato_peer *pee
 	const struct rb_link *network = &comm->choices.facts.network;
 	const struct rb_node_speed *near = &comm->choices.facts.node;
 	uint32_t node = comm->choices.nodes.node_of[rank];
+	struct rb_endpoint *ep = rb_engine_endpoint(&comm->engine, rank);
 
 	*peer = (rubato_peer) {
 		.size_bytes = (uint32_t)sizeof(*peer),
@@ -32,8 +34,10 @@ rubato_status rubato_get_peer(rubato_comm *comm, uint32_t rank, rubato_peer *pee
 		.card = l->card_of[rank],
 		.numa_domain = l->domain_of[rank] != RB_LOCALITY_NONE ? l->domain_of[rank]
 								      : RUBATO_DOMAIN_UNKNOWN,
-		.transport = rb_engine_endpoint(&comm->engine, rank)->ops->name,
+		.transport = ep->ops->name,
 	};
+	if (rank != comm->engine.rank && ep->ops->copies != NULL)
+		peer->copies = ep->ops->copies(ep, rank);
 	if (!rb_comm_maps(comm, rank)) {
 		peer->latency_us = network->latency_us;
 		peer->bandwidth = network->byte_us > 0 ? 1e6 / network->byte_us : 0;
@@ -99,6 +103,11 @@ rubato_status rubato_register(rubato_comm *comm, void *memory, size_t size_bytes
 
 	if (comm == NULL || memory == NULL || size_bytes == 0)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "register: NULL or empty");
+	if (comm->choices.nodes.count < comm->engine.rank_count)
+		RB_LOG(RB_LOG_INFO,
+		       "register: ranks of this node map rubato_alloc's memory only: between them "
+		       "%zu bytes at %p stay a plain buffer",
+		       size_bytes, memory);
 	rb_engine_enter(&comm->engine);
 	err = rb_memory_add(&comm->memory, memory, size_bytes, &made);
 	if (err == RUBATO_OK)

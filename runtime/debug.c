@@ -135,6 +135,22 @@ static void spread_add(struct line *line, const struct rubato_comm *comm)
 			 spread->latency_us);
 }
 
+/* Whose long messages between plain buffers take two copies here, though they share memory. */
+static void copies_add(struct line *line, const struct rubato_comm *comm)
+{
+	uint32_t twice = 0;
+
+	for (uint32_t r = 0; r < comm->engine.rank_count; r++) {
+		struct rb_endpoint *ep = rb_engine_endpoint(&comm->engine, r);
+
+		twice += r != comm->engine.rank && ep->ops->copies != NULL &&
+			 ep->ops->copies(ep, r) > 1;
+	}
+	if (twice > 0)
+		line_add(line, "; messages of %u rank%s copied twice", twice,
+			 twice == 1 ? " are" : "s are");
+}
+
 /* What the prediction rests on, where ranks do not all share memory. */
 static void nodes_add(struct line *line, const struct rubato_comm *comm)
 {
@@ -188,6 +204,7 @@ rubato_status rubato_explain(rubato_comm *comm, const char *operation, uint64_t 
 	if (choice.staged != choice.algorithm && v.wire == RUBATO_WIRE_SAME)
 		line_add(&line, "; %s where a buffer is plain", rb_algorithms[choice.staged].name);
 	apart_add(&line, &v, kind, &choice);
+	copies_add(&line, comm);
 	nodes_add(&line, comm);
 	others_add(&line, &v, kind, choice.algorithm);
 	return RUBATO_OK;

@@ -278,6 +278,10 @@ struct rb_transport_ops {
 	 * NULL: what the network that the process sees has (runtime/facts.c). */
 	uint64_t (*card)(struct rb_endpoint *ep);
 
+	/* How often a long message of a peer is copied on its way between buffers that are not
+	 * allocated here. NULL: not known. */
+	uint32_t (*copies)(struct rb_endpoint *ep, uint32_t peer);
+
 	/* Time and chance. */
 	uint64_t (*now_ns)(struct rb_endpoint *ep);
 	uint64_t (*random)(struct rb_endpoint *ep);

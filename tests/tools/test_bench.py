@@ -205,6 +205,14 @@ class Output(unittest.TestCase):
                          r"; 2 nodes, [\d.]+ us and [\d.e+]+ GB/s between them, "
                          r"measured at creation, puts by messages; else \w+ ")
 
+    def test_explain_tells_who_copies_twice(self):
+        for attach, says in ("never", True), ("auto", False):
+            got = run(BENCH, "allreduce", "-n", 3, "-e", 8, "--explain", "--transport", "shm",
+                      *FEW, env={"RUBATO_ATTACH": attach, "RUBATO_LOG": "info"})
+            refused = b"no attaching the memory" in got.stderr  # By this machine, perhaps.
+            self.assertEqual(b"; messages of 2 ranks are copied twice" in got.stdout,
+                             says or refused, got.stdout)
+
     def test_joins_the_launchers_job(self):
         got = run(RUN, "-n", 2, BENCH, "allreduce", "-e", 8, *FEW)
         self.assertEqual(got.returncode, 0, got.stderr)

@@ -5,6 +5,7 @@ JSON. WRONG-RING is one that has an allreduce ring with a fault in it."""
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -74,6 +75,7 @@ class Sections(unittest.TestCase):
             {"level": "L3", "count": 2, "bytes": 32 << 20, "threads": 4}])
 
     def test_topology_in_a_job(self):
+        copies = lambda rank: ", plain buffers copied (once|twice)" if rank > 0 else ""
         got = run(RUN, "-n", 3, INFO, "--topology")
         lines = got.stdout.decode().splitlines()
         self.assertEqual((got.returncode, got.stderr), (0, b""))
@@ -81,7 +83,13 @@ class Sections(unittest.TestCase):
         at = lines.index("[0] ranks of this job")
         for rank, line in enumerate(lines[at + 1:at + 4]):
             self.assertRegex(line, rf"rank {rank} +node 0, host 0, card 0, NUMA domain (\d+|-), "
-                                   "by shm from rank 0$")
+                                   f"by shm from rank 0{copies(rank)}$")
+
+    def test_topology_tells_who_copies_twice(self):
+        got = run(RUN, "-n", 3, INFO, "--topology", "--json", "-", env={"RUBATO_ATTACH": "never"})
+        self.assertEqual((got.returncode, got.stderr), (0, b""))
+        said = json.loads(re.sub(r"(?m)^\[0\] ", "", got.stdout.decode()))
+        self.assertEqual([rank["copies"] for rank in said["ranks"]["ranks"]], [0, 2, 2])
 
     def test_topology_in_a_job_that_lacks_a_rank(self):
         got = run(INFO, "--topology", env={"RUBATO_RANK": "0", "RUBATO_SIZE": "2"})

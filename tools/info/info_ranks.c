@@ -43,9 +43,10 @@ static json_t *rank_json(uint32_t rank, const rubato_peer *is)
 	json_t *domain = is->numa_domain != RUBATO_DOMAIN_UNKNOWN ? json_integer(is->numa_domain)
 								  : json_null();
 
-	return json_pack("{s:I,s:I,s:I,s:I,s:o,s:s}", "rank", (json_int_t)rank, "node",
+	return json_pack("{s:I,s:I,s:I,s:I,s:o,s:s,s:I}", "rank", (json_int_t)rank, "node",
 			 (json_int_t)is->node, "host", (json_int_t)is->host, "card",
-			 (json_int_t)is->card, "numa_node", domain, "transport", is->transport);
+			 (json_int_t)is->card, "numa_node", domain, "transport", is->transport,
+			 "copies", (json_int_t)is->copies);
 }
 
 static void rank_say(FILE *text, uint32_t rank, const rubato_peer *is)
@@ -56,7 +57,11 @@ static void rank_say(FILE *text, uint32_t rank, const rubato_peer *is)
 		(void)fprintf(text, "%u", is->numa_domain);
 	else
 		(void)fprintf(text, "-");
-	(void)fprintf(text, ", by %s from rank 0\n", is->transport);
+	(void)fprintf(text, ", by %s from rank 0", is->transport);
+	if (is->copies > 0)
+		(void)fprintf(text, ", plain buffers copied %s",
+			      is->copies == 1 ? "once" : "twice");
+	(void)fprintf(text, "\n");
 }
 
 void info_ranks(struct info *info, const struct info_ranks *ranks)

@@ -216,6 +216,11 @@ static bool runs_another(const struct rb_shm_peer *peer)
 	return peer->closed_ns > 0 && rb_clock_ns() >= rb_deadline(peer->closed_ns, EXIT_NS);
 }
 
+static uint32_t shm_copies(struct rb_endpoint *base, uint32_t r)
+{
+	return ((struct rb_shm_endpoint *)base)->peers[r].attach != RB_SHM_ATTACH_NO ? 1 : 2;
+}
+
 /* Sockets are silent while their owner lives, and so are processes: any event is the end. */
 static void notice(struct rb_shm_endpoint *ep)
 {
@@ -574,6 +579,7 @@ const struct rb_transport_ops rb_transport_shm = {
 	.arm = shm_arm,
 	.disarm = shm_disarm,
 	.wake = shm_wake,
+	.copies = shm_copies,
 	.now_ns = shm_now_ns,
 	.random = shm_random,
 	.sleep = shm_sleep,
