@@ -39,6 +39,12 @@ void rb_thread_join(struct rb_thread *thread);
 /* The calling thread, to the processors whose bits are set; says so in the log when it cannot. */
 void rb_thread_confine(const uint64_t *cpus, uint32_t word_count);
 
+/* Whether the calling thread is scheduled as threads usually are. */
+bool rb_thread_is_usual(void);
+/* Of such a one: when it is woken, it leaves the processor to who is running there, until that one
+ * sleeps or has had its turn; or takes it, as threads usually do. */
+void rb_thread_modest(bool modest);
+
 static inline void rb_pause(void)
 {
 #if defined(__x86_64__)

@@ -75,6 +75,18 @@ void rb_thread_confine(const uint64_t *cpus, uint32_t word_count)
 		       strerror(errno));
 }
 
+bool rb_thread_is_usual(void)
+{
+	return sched_getscheduler(0) == SCHED_OTHER;
+}
+
+void rb_thread_modest(bool modest)
+{
+	const struct sched_param none = { 0 };
+
+	(void)sched_setscheduler(0, modest ? SCHED_BATCH : SCHED_OTHER, &none);
+}
+
 void rb_yield(void)
 {
 	(void)sched_yield();

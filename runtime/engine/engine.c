@@ -734,10 +734,18 @@ static inline bool background_wanted(const struct rb_engine *engine)
 	return engine->in_flight > 0 || leaving(engine);
 }
 
+static void background_modest(struct rb_engine *engine, bool modest)
+{
+	if (engine->background.usual && engine->background.modest != modest)
+		rb_thread_modest(modest);
+	engine->background.modest = modest;
+}
+
 static void background_drive(struct rb_engine *engine)
 {
 	struct idle idle = { 0, 0, false };
 
+	background_modest(engine, false);
 	while (engine->driving == RB_DRIVING_BACKGROUND && !engine->background.stop &&
 	       background_wanted(engine)) {
 		engine->background.polls++;
@@ -781,6 +789,7 @@ static void background_park(struct rb_engine *engine, uint64_t *starts, uint32_t
 
 	engine->background.parked = true;
 	rb_lock_drop(&engine->lock);
+	background_modest(engine, true);
 	woken = rb_futex_wait(&engine->background.word, seen, until_ns);
 	rb_engine_enter(engine);
 	engine->background.parked = false;
@@ -800,6 +809,7 @@ static void *background_main(void *arg)
 
 	if (rb_cpus_count(engine->background.cpus) > 0)
 		rb_thread_confine(engine->background.cpus, RB_CPU_WORDS);
+	engine->background.usual = rb_thread_is_usual();
 	rb_engine_enter(engine);
 	while (!engine->background.stop) {
 		if (engine->driving == RB_DRIVING_BACKGROUND) {

@@ -97,6 +97,12 @@ struct rb_background { /* The progress thread. */
 	_Atomic uint32_t word;       /* Parked, it sleeps on it. */
 	bool parked, stop;
 	/*
+	 * It is woken in rubato_start, or where an application leaves another call, and shall not
+	 * take the processor from it: a start would last as long as the operation. So while it is
+	 * parked it is modest; once it drives it is not, for messages must find it.
+	 */
+	bool usual, modest;
+	/*
 	 * To hand what is in flight to the progress thread costs a wake-up. Where the application
 	 * came back to wait before that thread had moved anything, again and again, it is not woken
 	 * any more: it looks by itself every RB_TICK_NS, and takes what was left for two ticks.

@@ -416,6 +416,16 @@ void rb_thread_confine(const uint64_t *cpus, uint32_t word_count)
 	(void)word_count;
 }
 
+bool rb_thread_is_usual(void)
+{
+	return false;
+}
+
+void rb_thread_modest(bool modest)
+{
+	(void)modest;
+}
+
 void rb_yield(void)
 {
 	explore_pause();

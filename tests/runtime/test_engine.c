@@ -4,9 +4,12 @@
  * background progress, several threads, abort, protocol machines.
  */
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "rubato_sim.h"
 #include "runtime/op_stage.h"
@@ -190,6 +193,65 @@ START_TEST(start_does_a_slice)
 		ck_assert_int_eq(works[i].state, RB_WORK_DONE);
 	host->ops->close(host);
 	free(memory);
+}
+END_TEST
+
+/* ---- Nor is it interrupted by the progress thread that it wakes ---- */
+
+#define STARTS 60
+
+/* How long the progress thread has run. Others may be interrupted by whatever this machine does. */
+static uint64_t progress_ns(const rubato_comm *comm)
+{
+	struct timespec spent = { 0, 0 };
+	clockid_t clock;
+
+	if (pthread_getcpuclockid((pthread_t)comm->engine.background.thread.handle, &clock) != 0 ||
+	    clock_gettime(clock, &spent) != 0)
+		return 0;
+	return (uint64_t)spent.tv_sec * 1000000000u + (uint64_t)spent.tv_nsec;
+}
+
+static rubato_status starts_main(rubato_comm *comm, void *arg)
+{
+	int64_t in[1024] = { 0 }, out[1024];
+	_Atomic uint32_t *interrupted = arg;
+	uint64_t moves = comm->engine.background.moves;
+	rubato_op *op;
+
+	RB_TRY(rubato_op_allreduce(comm, in, out, 1024, RUBATO_INT64, RUBATO_SUM, &op));
+	for (uint32_t i = 0; i < STARTS; i++) {
+		uint64_t before;
+
+		RB_TRY(rubato_barrier(comm));
+		rubato_sleep(comm, 2000000); /* The progress thread is parked then. */
+		before = progress_ns(comm);
+		RB_TRY(rubato_start(op));
+		atomic_fetch_add(interrupted, progress_ns(comm) > before);
+		rubato_sleep(comm, 3000000);
+		RB_TRY(rubato_wait(op, RUBATO_TIMEOUT_DEFAULT));
+	}
+	rubato_op_free(op);
+	EXPECT(comm->engine.background.moves > moves + STARTS / 4); /* It was woken, and ran. */
+	EXPECT(progress_ns(comm) > 0);
+	return RUBATO_OK;
+}
+
+/* All threads on one processor: who is woken there can only take it from who wakes. */
+START_TEST(starts_are_not_interrupted)
+{
+	_Atomic uint32_t interrupted = 0;
+	cpu_set_t before, one;
+	int cpu = sched_getcpu();
+
+	ck_assert_int_ge(cpu, 0);
+	ck_assert_int_eq(sched_getaffinity(0, sizeof(before), &before), 0);
+	CPU_ZERO(&one);
+	CPU_SET((unsigned)cpu, &one);
+	ck_assert_int_eq(sched_setaffinity(0, sizeof(one), &one), 0);
+	ck_assert_int_eq(local_run(2, shm, starts_main, &interrupted, NULL), RUBATO_OK);
+	ck_assert_int_eq(sched_setaffinity(0, sizeof(before), &before), 0);
+	ck_assert_uint_lt(interrupted, 2 * STARTS / 4);
 }
 END_TEST
 
@@ -818,6 +880,7 @@ int main(void)
 	tcase_add_loop_test(tc, put_with_notification_on_the_simulator, 2, 7);
 	tcase_add_test(tc, tests_in_a_loop_let_simulated_time_pass);
 	tcase_add_test(tc, start_does_a_slice);
+	tcase_add_test(tc, starts_are_not_interrupted);
 	tcase_add_loop_test(tc, schedules_on_an_asynchronous_executor, 1, 5);
 	tcase_add_loop_test(tc, a_device_waits_for_its_own_events, 1, 5);
 	tcase_add_loop_test(tc, cancel_leaves_quiet_buffers_and_poison, 2, 5);
