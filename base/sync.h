@@ -45,6 +45,13 @@ bool rb_thread_is_usual(void);
  * sleeps or has had its turn; or takes it, as threads usually do. */
 void rb_thread_modest(bool modest);
 
+#define RB_CPU_NONE UINT32_MAX
+/* The processor that the calling thread is on; NONE: the system does not say. */
+uint32_t rb_cpu_here(void);
+/* Takes the calling thread to a processor, and then lets it run where it might before. False: it
+ * might not run there, or had to wait for longer than patience_ns, and went back. */
+bool rb_thread_move(uint32_t cpu, uint64_t patience_ns);
+
 static inline void rb_pause(void)
 {
 #if defined(__x86_64__)

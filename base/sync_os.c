@@ -2,6 +2,7 @@
  * sync_os.c -- sleeps on futexes, threads on pthreads. Apart from sync.c, so that the exploration
  * of interleavings (tests/interleavings) can put a scheduler of its own in this one place.
  */
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/sync.h"
 
@@ -85,6 +86,42 @@ void rb_thread_modest(bool modest)
 	const struct sched_param none = { 0 };
 
 	(void)sched_setscheduler(0, modest ? SCHED_BATCH : SCHED_OTHER, &none);
+}
+
+uint32_t rb_cpu_here(void)
+{
+	int cpu = sched_getcpu();
+
+	return cpu >= 0 ? (uint32_t)cpu : RB_CPU_NONE;
+}
+
+static bool confine_to(uint32_t cpu)
+{
+	cpu_set_t one;
+
+	CPU_ZERO(&one);
+	CPU_SET(cpu, &one);
+	return sched_setaffinity(0, sizeof(one), &one) == 0;
+}
+
+/* The system moves a thread when its processor is taken from it. */
+bool rb_thread_move(uint32_t cpu, uint64_t patience_ns)
+{
+	uint64_t start = rb_clock_ns();
+	uint32_t from = rb_cpu_here();
+	cpu_set_t before;
+	bool there;
+
+	if (cpu >= CPU_SETSIZE || sched_getaffinity(0, sizeof(before), &before) != 0 ||
+	    !CPU_ISSET(cpu, &before) || !confine_to(cpu))
+		return false;
+	there = rb_clock_ns() - start <= patience_ns;
+	if (!there && from < CPU_SETSIZE)
+		(void)confine_to(from);
+	if (sched_setaffinity(0, sizeof(before), &before) != 0)
+		RB_LOG(RB_LOG_WARN, "a thread cannot run where it might before: %s",
+		       strerror(errno));
+	return there;
 }
 
 void rb_yield(void)

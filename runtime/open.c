@@ -533,6 +533,8 @@ static rubato_status open_steps(struct opening *o)
 	} else {
 		comm->engine.waiting =
 			rb_waiting_find(o->here.ranks, o->here.cores, comm->config->spin.number);
+		if (comm->config->spread.number != 0 && o->here.ranks <= o->here.cores)
+			memcpy(comm->engine.sharing.cores, o->place.cores, sizeof(o->place.cores));
 	}
 	comm->choices.facts.chunk_bytes_max = comm->config->chunk.number;
 	RB_TRY(rb_plan_cache_init(&comm->plans.cache, (uint32_t)comm->config->cache.number));

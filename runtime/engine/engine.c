@@ -453,11 +453,54 @@ static void descriptors_sleep(struct rb_engine *engine, uint64_t span_ns)
 	(void)ppoll(fds, engine->endpoint_count, &span, NULL);
 }
 
+/* The processor to go on with, after a sleep; RB_CPU_NONE: this one. */
+static uint32_t processor_choose(struct rb_engine *engine, uint64_t now)
+{
+	struct rb_sharing_look look = { .moves = false };
+	uint64_t allowed[RB_CPU_WORDS]; /* The application may have changed it. */
+
+	/* The progress thread stays: an application may compute wherever nobody waits. */
+	if (!rb_waiting_in_vain(&engine->waiting) || engine->driving != RB_DRIVING_WAITER ||
+	    !rb_sharing_due(&engine->sharing, now))
+		return RB_CPU_NONE;
+	for (uint32_t r = 0; r < engine->rank_count; r++) {
+		struct rb_endpoint *ep = rb_engine_endpoint(engine, r);
+
+		if (r == engine->rank)
+			rb_sharing_add(&look, rb_cpu_here(), true);
+		else if (ep->ops->processor != NULL)
+			rb_sharing_add(&look, ep->ops->processor(ep, r), false);
+	}
+	if (!look.moves)
+		return RB_CPU_NONE;
+	rb_cpus_allowed(allowed);
+	return rb_sharing_target(&engine->sharing, &look, allowed);
+}
+
+/* Where it shares a core while others are free; without the lock meanwhile. */
+static void processor_change(struct rb_engine *engine, uint64_t now)
+{
+	uint32_t to = processor_choose(engine, now), from;
+	bool moved;
+
+	if (to == RB_CPU_NONE)
+		return;
+	from = rb_cpu_here();
+	rb_lock_drop(&engine->lock);
+	moved = rb_thread_move(to, RB_SHARING_PATIENCE_NS);
+	rb_engine_enter(engine);
+	rb_sharing_tried(&engine->sharing, moved, now);
+	if (moved)
+		engine->waiting.empty = 0;
+	RB_LOG(RB_LOG_INFO, "rank %u was on processor %u, where a lower rank is: %s %u",
+	       engine->rank, from, moved ? "went to" : "no turn on", to);
+}
+
 /* Sleeps, without the lock, until something may have come, a timer is due, or the deadline. */
 static void sleep_until(struct rb_engine *engine, uint64_t deadline_ns)
 {
 	struct rb_endpoint *first = engine->endpoints[0];
-	uint64_t now, span = SLEEP_NS_MAX, timer = rb_engine_next_timer(engine);
+	uint64_t now, woken, span = SLEEP_NS_MAX, timer = rb_engine_next_timer(engine);
 
 	deadline_ns = timer < deadline_ns ? timer : deadline_ns;
 	if (rb_engine_time_is_virtual(engine)) {
@@ -485,7 +528,9 @@ static void sleep_until(struct rb_engine *engine, uint64_t deadline_ns)
 	rb_lock_drop(&engine->lock);
 	descriptors_sleep(engine, span);
 	rb_engine_enter(engine);
-	rb_waiting_slept(&engine->waiting, rb_engine_now(engine) - now);
+	woken = rb_engine_now(engine);
+	rb_waiting_slept(&engine->waiting, woken - now);
+	processor_change(engine, woken);
 }
 
 /* What no descriptor announces to the thread that sleeps on them. */

@@ -23,6 +23,7 @@
 #include "base/sync.h"
 #include "runtime/engine/executor.h"
 #include "runtime/engine/loss.h"
+#include "runtime/engine/sharing.h"
 #include "runtime/engine/waiting.h"
 #include "runtime/startup/topology.h"
 #include "transport/transport.h"
@@ -139,6 +140,7 @@ struct rb_engine {
 
 	enum rb_driving driving;
 	struct rb_waiting waiting;
+	struct rb_sharing sharing;
 	bool asleep;              /* Who drives sleeps, the lock is free. */
 	uint64_t asleep_until_ns; /* Asleep: no timer before then was known. */
 	uint32_t waiters;         /* Threads that sleep on waiters_word. */

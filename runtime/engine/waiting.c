@@ -212,9 +212,14 @@ void rb_waiting_slept(struct rb_waiting *waiting, uint64_t slept_ns)
 		waiting->empty = EMPTY_MANY - 1;
 }
 
+bool rb_waiting_in_vain(const struct rb_waiting *waiting)
+{
+	return waiting->empty >= EMPTY_MANY && waiting->yield_ns == 0;
+}
+
 uint64_t rb_waiting_spin_ns(const struct rb_waiting *waiting)
 {
-	if (waiting->empty < EMPTY_MANY || waiting->yield_ns > 0 || waiting->forced)
+	if (!rb_waiting_in_vain(waiting) || waiting->forced)
 		return waiting->spin_ns;
 	return waiting->spin_ns / EMPTY_SHARE;
 }

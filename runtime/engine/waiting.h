@@ -23,6 +23,8 @@ struct rb_waiting rb_waiting_choose(const struct rb_waiting_costs *costs, uint32
 				    uint32_t cores);
 /* How long to poll now; and after a sleep, what it teaches. */
 uint64_t rb_waiting_spin_ns(const struct rb_waiting *waiting);
+/* Polls have found nothing of late, though what they were for came soon. */
+bool rb_waiting_in_vain(const struct rb_waiting *waiting);
 void rb_waiting_slept(struct rb_waiting *waiting, uint64_t slept_ns);
 /* Measures and chooses; forced_ns > 0 is RUBATO_SPIN, and is taken as it is. */
 struct rb_waiting rb_waiting_find(uint32_t host_ranks, uint32_t cores, uint64_t forced_ns);

@@ -426,6 +426,18 @@ void rb_thread_modest(bool modest)
 	(void)modest;
 }
 
+uint32_t rb_cpu_here(void)
+{
+	return RB_CPU_NONE;
+}
+
+bool rb_thread_move(uint32_t cpu, uint64_t patience_ns)
+{
+	(void)cpu;
+	(void)patience_ns;
+	return false;
+}
+
 void rb_yield(void)
 {
 	explore_pause();

@@ -216,6 +216,25 @@ static bool runs_another(const struct rb_shm_peer *peer)
 	return peer->closed_ns > 0 && rb_clock_ns() >= rb_deadline(peer->closed_ns, EXIT_NS);
 }
 
+static void processor_say(struct rb_shm_endpoint *ep)
+{
+	uint32_t cpu = rb_cpu_here();
+
+	if (cpu != RB_CPU_NONE)
+		atomic_store_explicit(&rb_shm_header(ep->segment)->cpu, cpu + 1,
+				      memory_order_relaxed);
+}
+
+static uint32_t shm_processor(struct rb_endpoint *base, uint32_t r)
+{
+	const struct rb_shm_peer *peer = &((struct rb_shm_endpoint *)base)->peers[r];
+	uint32_t said = 0;
+
+	if (peer->state == RB_SHM_CONNECTED)
+		said = atomic_load_explicit(&peer->out.header->cpu, memory_order_relaxed);
+	return said > 0 ? said - 1 : RB_CPU_NONE;
+}
+
 static uint32_t shm_copies(struct rb_endpoint *base, uint32_t r)
 {
 	return ((struct rb_shm_endpoint *)base)->peers[r].attach != RB_SHM_ATTACH_NO ? 1 : 2;
@@ -239,6 +258,7 @@ static void notice(struct rb_shm_endpoint *ep)
 			peer_ended(ep, peer);
 	}
 	ep->notice = count == 16;
+	processor_say(ep);
 	for (uint32_t i = ep->active_count; i-- > 0;) { /* Who is lost makes room for the last. */
 		struct rb_shm_peer *peer = &ep->peers[ep->active[i]];
 
@@ -332,6 +352,7 @@ static bool shm_arm(struct rb_endpoint *base)
 	struct rb_shm_endpoint *ep = (struct rb_shm_endpoint *)base;
 	bool quiet = !ep->notice;
 
+	processor_say(ep);
 	if (!is_sleeping(ep))
 		sleeping_next(ep);
 	for (uint32_t i = 0; i < ep->active_count && quiet; i++) {
@@ -580,6 +601,7 @@ const struct rb_transport_ops rb_transport_shm = {
 	.disarm = shm_disarm,
 	.wake = shm_wake,
 	.copies = shm_copies,
+	.processor = shm_processor,
 	.now_ns = shm_now_ns,
 	.random = shm_random,
 	.sleep = shm_sleep,

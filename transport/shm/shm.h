@@ -20,7 +20,7 @@
 #include "transport/match.h"
 #include "transport/transport.h"
 
-#define RB_SHM_VERSION 5u
+#define RB_SHM_VERSION 6u
 #define RB_SHM_CELLS 64u         /* Of a ring; a power of 2. */
 #define RB_SHM_CELL_PAYLOAD 24u  /* In a message's first cell ... */
 #define RB_SHM_CHAIN_PAYLOAD 56u /* ... and in each further one. */
@@ -85,7 +85,8 @@ enum rb_shm_life { RB_SHM_ALIVE, RB_SHM_LEFT, RB_SHM_ABORTED };
 
 struct rb_shm_header {
 	_Atomic uint32_t sleeping; /* Odd while the owner sleeps, or is about to. */
-	uint8_t pad[124];
+	_Atomic uint32_t cpu;      /* Where it was of late, + 1; 0: not known. */
+	uint8_t pad[120];
 	_Atomic uint32_t life;   /* enum rb_shm_life. */
 	_Atomic uint32_t blames; /* These: see rb_endpoint; stored before `life`. */
 	_Atomic uint32_t spoke;
