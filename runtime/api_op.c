@@ -46,6 +46,8 @@ rubato_status rubato_wait(rubato_op *op, uint64_t timeout_ns)
 
 	if (op == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "wait: NULL");
+	if (atomic_load_explicit(&op->over, memory_order_acquire))
+		return RUBATO_OK;
 	engine = &op->comm->engine;
 	if (timeout_ns == RUBATO_TIMEOUT_DEFAULT)
 		timeout_ns = op->comm->timeout_ns;

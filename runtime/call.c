@@ -261,16 +261,41 @@ static bool message_now(struct rubato_comm *comm, const struct rb_call *call, ui
 	       rb_message_now(comm, &message, tag, sending);
 }
 
+/* Who poisons the engine ends it, too. */
+static void send_list(struct rubato_op *op)
+{
+	struct rubato_comm *comm = op->comm;
+
+	op->previous = NULL;
+	op->next = comm->sends;
+	if (op->next != NULL)
+		op->next->previous = op;
+	comm->sends = op;
+}
+
+static void send_unlist(struct rubato_op *op)
+{
+	*(op->previous != NULL ? &op->previous->next : &op->comm->sends) = op->next;
+	if (op->next != NULL)
+		op->next->previous = op->previous;
+}
+
 static rubato_status message_run(struct rubato_op *op)
 {
 	struct rb_engine *engine = &op->comm->engine;
+	bool listed;
 
 	op->done = true;
 	RB_TRY(rb_engine_check(engine));
 	RB_TRY(rb_op_prepare(op));
 	rb_op_start(op);
+	listed = op->sending && !op->done;
+	if (listed)
+		send_list(op);
 	if (rb_engine_wait_for(engine, &op->done, op->comm->timeout_ns) != RUBATO_OK)
 		message_late(op);
+	if (listed)
+		send_unlist(op);
 	return rb_op_result(op);
 }
 

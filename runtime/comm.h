@@ -84,6 +84,14 @@ struct rb_oneshots {
 	struct rb_signature called[RB_CALLS_REMEMBERED]; /* By number: unmatched.c. */
 };
 
+#define RB_RECEIVES_PUT_OFF 8u
+
+struct rb_receives { /* Started, and not posted yet: message.c. */
+	struct rb_comm_poller poller;
+	struct rubato_op *at[RB_RECEIVES_PUT_OFF];
+	uint32_t count;
+};
+
 struct rb_flows { /* A hash table. */
 	struct rb_flow *at;
 	uint32_t count, capacity;
@@ -139,7 +147,9 @@ struct rubato_comm {
 	struct rb_oneshots oneshots;
 	struct rubato_op *operations[RB_OP_LISTS]; /* Persistent ones, by number. */
 	struct rb_flows flows;
+	struct rb_receives receives;
 	struct rubato_op *messages; /* Of blocking sends and receives: not in use, by `next`. */
+	struct rubato_op *sends;    /* Blocking ones that are waited for. */
 	/* No number comes twice. */
 	uint64_t persistent_sequence, partial_sequence, message_sequence;
 	const struct rb_relaxed_ops *relaxed; /* NULL: none was ever made. */

@@ -47,12 +47,17 @@ static bool flows_grow(struct rb_flows *table)
 	return true;
 }
 
+static inline uint64_t flow_key(uint32_t peer, uint32_t user_tag, bool sending)
+{
+	return (uint64_t)peer << 33 | (uint64_t)user_tag << 1 | sending;
+}
+
 /* NULL: no memory. Valid until the next one is made. */
 static struct rb_flow *flow_find(struct rubato_comm *comm, uint32_t peer, uint32_t user_tag,
 				 bool sending)
 {
 	struct rb_flows *flows = &comm->flows;
-	uint64_t key = (uint64_t)peer << 33 | (uint64_t)user_tag << 1 | sending;
+	uint64_t key = flow_key(peer, user_tag, sending);
 	struct rb_flow *flow;
 
 	if (flows->count * 2 >= flows->capacity && !flows_grow(flows))
@@ -65,9 +70,20 @@ static struct rb_flow *flow_find(struct rubato_comm *comm, uint32_t peer, uint32
 	return flow;
 }
 
-static struct rb_flow *flow_of(const struct rubato_op *op)
+/* A flow stays where it is until the table grows. */
+static struct rb_flow *flow_of(struct rubato_op *op)
 {
-	return flow_find(op->comm, op->root, op->user_tag, op->sending);
+	const struct rb_flows *flows = &op->comm->flows;
+	struct rb_flow *flow =
+		op->message.flow < flows->capacity ? &flows->at[op->message.flow] : NULL;
+
+	if (flow != NULL && flow->used &&
+	    flow->key == flow_key(op->root, op->user_tag, op->sending))
+		return flow;
+	flow = flow_find(op->comm, op->root, op->user_tag, op->sending);
+	if (flow != NULL)
+		op->message.flow = (uint32_t)(flow - flows->at);
+	return flow;
 }
 
 void rb_flows_free(struct rb_flows *flows)
@@ -223,7 +239,8 @@ static void message_end(struct rubato_op *op, rubato_status status, const char *
 	struct rb_slot *slot = op->message.slot;
 
 	op->message.slot = NULL;
-	rb_slot_give(&op->comm->engine, slot);
+	if (slot != NULL)
+		rb_slot_give(&op->comm->engine, slot);
 	rb_op_end(op, status, text);
 }
 
@@ -277,7 +294,7 @@ bool rb_message_now(struct rubato_comm *comm, struct rb_message *message, uint32
 	struct rb_flow *flow = flow_find(comm, message->peer, user_tag, sending);
 	enum rb_now got;
 
-	if (flow == NULL || (!sending && !rb_engine_quiet(engine, 0)))
+	if (flow == NULL || (!sending && !rb_engine_quiet(engine, 0, 0)))
 		return false;
 	got = next_now(engine, flow, message, user_tag, sending);
 	if (got == RB_NOW_ABSENT && rb_engine_linger(engine, message->peer))
@@ -286,37 +303,33 @@ bool rb_message_now(struct rubato_comm *comm, struct rb_message *message, uint32
 	return got == RB_NOW_DONE;
 }
 
-static bool started_now(struct rubato_op *op, struct rb_flow *flow)
+static inline struct rb_message message_of(const struct rubato_op *op)
 {
-	struct rb_message message = {
+	return (struct rb_message) {
 		.peer = op->root,
 		.signature = &op->signature,
 		.buffer = op->sending ? (void *)(uintptr_t)op->in : op->out,
 		.size_bytes = (size_t)(op->count * rubato_type_bytes(op->type)),
 	};
-
-	return next_now(&op->comm->engine, flow, &message, op->user_tag, op->sending) ==
-	       RB_NOW_DONE;
 }
 
-void rb_message_start(struct rubato_op *op)
-{
-	struct rb_flow *flow = flow_of(op);
-	struct rb_slot *slot = NULL;
+/* ---- With one ---- */
 
-	if (flow != NULL && started_now(op, flow)) {
-		rb_op_end(op, RUBATO_OK, "");
-		return;
-	}
-	if (flow != NULL)
-		slot = rb_slot_take(&op->comm->engine);
+/* It has its number; a receive is in its flow. */
+static void message_begin(struct rubato_op *op)
+{
+	struct rb_slot *slot = rb_slot_take(&op->comm->engine);
+
 	if (slot == NULL) {
+		struct rubato_op *next = op->sending ? NULL : op->message.next;
+
+		if (!op->sending)
+			flow_remove(flow_of(op), op);
+		(void)renumber_freed(flow_of(op), next, op->message.number);
 		rb_op_end(op, RUBATO_ERR_MEMORY, "out of memory for a message");
 		return;
 	}
-	op->state = RB_OP_RUNNING;
 	op->message.slot = slot;
-	op->message.number = number_take(flow);
 	rb_memory_where(&op->comm->memory, op->sending ? (void *)(uintptr_t)op->in : op->out,
 			op->count * rubato_type_bytes(op->type), &op->message.where);
 	op->message.where.kind =
@@ -324,12 +337,189 @@ void rb_message_start(struct rubato_op *op)
 	slot->is_work = false;
 	slot->owner = op;
 	slot->done = message_done;
-	if (!op->sending)
-		flow_add(flow, op);
 	message_post(op);
 }
 
+/* ---- Receives that are put off ---- */
+
+/* In a quiet engine; one of a flow at most, its oldest. */
+static bool may_put_off(const struct rubato_op *op)
+{
+	return !op->sending && op->persistent && op->comm->receives.count < RB_RECEIVES_PUT_OFF;
+}
+
+static void put_off(struct rubato_op *op)
+{
+	struct rb_receives *receives = &op->comm->receives;
+
+	receives->at[receives->count++] = op;
+	op->comm->engine.polled++;
+}
+
+static void put_off_end(struct rb_receives *receives, uint32_t i)
+{
+	receives->count--;
+	receives->poller.comm->engine.polled--;
+	memmove(receives->at + i, receives->at + i + 1,
+		(receives->count - i) * sizeof(struct rubato_op *));
+}
+
+/* The i-th takes its message, if it is here. */
+static enum rb_now put_off_take(struct rb_receives *receives, uint32_t i)
+{
+	struct rubato_op *op = receives->at[i];
+	struct rb_engine *engine = &op->comm->engine;
+	struct rb_endpoint *ep = rb_engine_endpoint(engine, op->root);
+	struct rb_message message = message_of(op);
+	enum rb_now got;
+
+	message.tag = rb_tag_message(engine->epoch, RB_TAG_P2P, op->user_tag, op->message.number);
+	got = ep->ops->recv_now(ep, &message);
+	if (got == RB_NOW_DONE) {
+		put_off_end(receives, i);
+		flow_remove(flow_of(op), op);
+		rb_op_end(op, RUBATO_OK, "");
+	}
+	return got;
+}
+
+static bool receives_post(struct rb_engine *engine, struct rb_poller *poller)
+{
+	struct rb_receives *receives = &((struct rb_comm_poller *)poller)->comm->receives;
+	bool any = receives->count > 0;
+
+	(void)engine;
+	while (receives->count > 0) {
+		struct rubato_op *op = receives->at[0];
+
+		put_off_end(receives, 0);
+		message_begin(op);
+	}
+	return any;
+}
+
+/* Those that find no message are posted, unless others have found theirs. */
+static void receives_awaited(struct rb_engine *engine, struct rb_poller *poller)
+{
+	struct rb_receives *receives = &((struct rb_comm_poller *)poller)->comm->receives;
+	uint32_t count = receives->count;
+
+	for (uint32_t i = 0; i < receives->count;)
+		i += put_off_take(receives, i) != RB_NOW_DONE;
+	if (receives->count < count || count == 0)
+		return;
+	if (!rb_engine_linger(engine, receives->at[0]->root) ||
+	    put_off_take(receives, 0) != RB_NOW_DONE)
+		(void)receives_post(engine, poller);
+}
+
+/* Not what the engine is about to hear of anyway. */
+static void message_fail(struct rb_flow *flow, struct rubato_op *op, rubato_status status,
+			 const char *text)
+{
+	struct rb_slot *slot = op->message.slot;
+	struct rb_endpoint *ep = rb_engine_endpoint(&op->comm->engine, op->root);
+
+	if (slot == NULL || slot->request.state == RB_REQUEST_DONE)
+		return;
+	ep->ops->cancel(ep, &slot->request);
+	if (flow != NULL)
+		flow_remove(flow, op);
+	if (slot->request.status == RUBATO_OK)
+		message_end(op, RUBATO_OK, "");
+	else
+		message_end(op, status, text);
+}
+
+/* Messages in flight end as collectives do: nobody may be left to send or to receive them. */
+static void messages_poisoned(struct rb_engine *engine, struct rb_poller *poller,
+			      rubato_status status, const char *text)
+{
+	struct rubato_comm *comm = ((struct rb_comm_poller *)poller)->comm;
+	struct rubato_op *next;
+
+	(void)engine;
+	while (comm->receives.count > 0) {
+		struct rubato_op *op = comm->receives.at[0];
+
+		put_off_end(&comm->receives, 0);
+		flow_remove(flow_of(op), op);
+		rb_op_end(op, status, text);
+	}
+	for (uint32_t i = 0; i < comm->flows.capacity; i++)
+		for (struct rubato_op *op = comm->flows.at[i].first; op != NULL; op = next) {
+			next = op->message.next;
+			message_fail(&comm->flows.at[i], op, status, text);
+		}
+	for (uint32_t i = 0; i < RB_OP_LISTS; i++)
+		for (struct rubato_op *op = comm->operations[i]; op != NULL; op = op->next)
+			if (op->sending)
+				message_fail(NULL, op, status, text);
+	for (struct rubato_op *op = comm->sends; op != NULL; op = op->next)
+		message_fail(NULL, op, status, text);
+}
+
+static const struct rb_poller_ops messages_ops = {
+	.order = RB_POLLER_RUNS,
+	.post = receives_post,
+	.awaited = receives_awaited,
+	.poisoned = messages_poisoned,
+};
+
+void rb_messages_open(struct rubato_comm *comm)
+{
+	comm->receives.poller.poller.ops = &messages_ops;
+	comm->receives.poller.comm = comm;
+	rb_engine_add_poller(&comm->engine, &comm->receives.poller.poller);
+}
+
+/* ---- Start ---- */
+
+void rb_message_start(struct rubato_op *op)
+{
+	struct rb_flow *flow = flow_of(op);
+	struct rb_message message = message_of(op);
+	uint32_t put_off_count = op->comm->receives.count;
+	enum rb_now got = RB_NOW_REFUSED;
+
+	if (flow == NULL) {
+		rb_op_end(op, RUBATO_ERR_MEMORY, "out of memory for a message");
+		return;
+	}
+	if (op->sending ||
+	    rb_engine_quiet(&op->comm->engine, put_off_count + op->persistent, put_off_count))
+		got = next_now(&op->comm->engine, flow, &message, op->user_tag, op->sending);
+	if (got == RB_NOW_DONE) {
+		rb_op_end(op, RUBATO_OK, "");
+		atomic_store_explicit(&op->over, rb_engine_over(&op->comm->engine, &op->done),
+				      memory_order_release);
+		return;
+	}
+	op->state = RB_OP_RUNNING;
+	op->message.slot = NULL;
+	op->message.number = number_take(flow);
+	if (!op->sending)
+		flow_add(flow, op);
+	if (got == RB_NOW_ABSENT && may_put_off(op))
+		put_off(op);
+	else
+		message_begin(op);
+}
+
 /* ---- Cancel ---- */
+
+static bool put_off_cancel(const struct rubato_op *op)
+{
+	struct rb_receives *receives = &op->comm->receives;
+
+	for (uint32_t i = 0; i < receives->count; i++) {
+		if (receives->at[i] != op)
+			continue;
+		put_off_end(receives, i);
+		return true;
+	}
+	return false;
+}
 
 bool rb_message_recall(struct rubato_op *op, const char *text)
 {
@@ -337,7 +527,8 @@ bool rb_message_recall(struct rubato_op *op, const char *text)
 	struct rb_flow *flow = flow_of(op);
 	struct rubato_op *next = op->message.next;
 
-	if (op->sending || !ep->ops->recall(ep, &op->message.slot->request))
+	if (op->sending ||
+	    (!put_off_cancel(op) && !ep->ops->recall(ep, &op->message.slot->request)))
 		return false;
 	flow_remove(flow, op);
 	if (renumber_freed(flow, next, op->message.number) == RUBATO_OK)

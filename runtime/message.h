@@ -6,12 +6,16 @@
  * receive, and so on along the flow; the last one's is used again. So does a send that is taken
  * back, if none followed it; else the receiver is sent a void message in its stead, and the receive
  * that meets that one takes the next number.
+ *
+ * A persistent receive whose message is not here when it is started is put off: it is posted when
+ * somebody polls. Who waits for it before that takes the message where it lies.
  */
 #ifndef RB_RUNTIME_MESSAGE_H
 #define RB_RUNTIME_MESSAGE_H
 
 #include "runtime/op.h"
 
+void rb_messages_open(struct rubato_comm *comm); /* With its engine. */
 void rb_message_start(struct rubato_op *op);
 /* Sends or receives it without an operation, where that takes no longer than a moment; false:
  * nothing has happened. Sets the tag; peer, signature and buffer have been judged. */

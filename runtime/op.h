@@ -76,6 +76,7 @@ struct rb_op_message { /* SENDRECV, in flight. */
 	struct rb_slot *slot;
 	struct rb_where where;
 	uint64_t number;
+	uint32_t flow;                     /* Where in the table it was found last. */
 	struct rubato_op *next, *previous; /* Of its flow. */
 };
 
@@ -112,9 +113,12 @@ struct rubato_op {
 	/* How it goes. */
 	enum rb_op_state state;
 	bool done; /* Nothing in flight. */
+	/* A message that was done in its start, and has left: to wait for it needs no lock. */
+	_Atomic bool over;
 	rubato_status status;
 	char failure[192];
-	struct rubato_op *next, *previous; /* In a list of comm->operations: the persistent ones. */
+	/* In a list of comm->operations: the persistent ones; in comm->sends. */
+	struct rubato_op *next, *previous;
 };
 
 /* Whether a plan touches peers' memory, so that its ranks have to know where that is. */

@@ -217,6 +217,7 @@ void rb_op_start(struct rubato_op *op)
 	struct rb_engine *engine = &op->comm->engine;
 
 	op->done = false;
+	atomic_store_explicit(&op->over, false, memory_order_relaxed);
 	op->status = RUBATO_OK;
 	if (op->persistent)
 		engine->in_flight++;

@@ -19,6 +19,7 @@
 #include "runtime/devices/device_sim.h"
 #include "runtime/facts.h"
 #include "runtime/links.h"
+#include "runtime/message.h"
 #include "runtime/op.h"
 #include "runtime/startup/crowd.h"
 #include "runtime/startup/host.h"
@@ -542,6 +543,7 @@ static rubato_status open_steps(struct opening *o)
 	RB_TRY(barrier_plan_make(comm));
 	/* A rank that is through already may have failed already: its notice may be here. */
 	rb_runs_open(&comm->runs, &comm->engine);
+	rb_messages_open(comm);
 	rb_unmatched_open(comm);
 	RB_TRY(rb_notices_open(&comm->notices, &comm->engine));
 	RB_TRY(rb_links_agree(comm, o->bootstrap, o->deadline_ns));

@@ -217,6 +217,16 @@ void rb_engine_remove_poller(struct rb_engine *engine, struct rb_poller *poller)
 	engine->polled -= poller->ops->polled;
 }
 
+static bool pollers_post(struct rb_engine *engine)
+{
+	bool moved = false;
+
+	for (struct rb_poller *p = engine->pollers; p != NULL; p = p->next)
+		if (p->ops->post != NULL)
+			moved |= p->ops->post(engine, p);
+	return moved;
+}
+
 static bool pollers_poll(struct rb_engine *engine)
 {
 	bool moved = false;
@@ -300,10 +310,13 @@ bool rb_engine_progress(struct rb_engine *engine)
 	bool moved = false;
 	const char *broken;
 
+	engine->unpolled = 0;
 	if (engine->executor->ops->busy(engine->executor)) {
 		moved = true;
 		(void)rb_engine_poll_executor(engine, engine->executor);
 	}
+	if (engine->polled > 0)
+		moved |= pollers_post(engine);
 	for (uint32_t i = 0; i < engine->endpoint_count; i++) {
 		struct rb_endpoint *ep = engine->endpoints[i];
 
@@ -719,16 +732,13 @@ static __attribute__((noinline)) void first_polls(struct rb_engine *engine, cons
 	engine->driving = RB_DRIVING_NOBODY;
 }
 
-bool rb_engine_quiet(struct rb_engine *engine, uint32_t own)
+bool rb_engine_quiet(struct rb_engine *engine, uint32_t in_flight, uint32_t put_off)
 {
 	if (engine->driving != RB_DRIVING_NOBODY || engine->waiters > 0 || engine->runs != NULL ||
-	    engine->polled > 0 || engine->in_flight > own || engine->notices != NULL ||
+	    engine->polled > put_off || engine->in_flight > in_flight || engine->notices != NULL ||
 	    atomic_load_explicit(&engine->abort_wanted, memory_order_relaxed) || leaving(engine))
 		return false;
-	if (++engine->unpolled < UNPOLLED_MAX)
-		return true;
-	engine->unpolled = 0;
-	return false;
+	return ++engine->unpolled < UNPOLLED_MAX;
 }
 
 /* As first_polls, apart. */

@@ -66,7 +66,9 @@ enum rb_poller_order { RB_POLLER_RUNS, RB_POLLER_PROTOCOL, RB_POLLER_NOTICE };
 struct rb_poller_ops { /* NULL: no need. */
 	enum rb_poller_order order;
 	bool polled; /* Always; others add themselves to engine->polled when there is need. */
-	/* With every round of progress while engine->polled > 0; whether anything moved. */
+	/* With every round of progress while engine->polled > 0; whether anything moved. First,
+	 * before the endpoints are polled: what comes is to find its receive. */
+	bool (*post)(struct rb_engine *engine, struct rb_poller *poller);
 	bool (*poll)(struct rb_engine *engine, struct rb_poller *poller);
 	/* A thread begins to wait: likewise, before it polls for the first time. */
 	void (*awaited)(struct rb_engine *engine, struct rb_poller *poller);
@@ -153,7 +155,7 @@ struct rb_engine {
 	char poison_text[256];
 	_Atomic bool abort_wanted;
 
-	uint32_t unpolled; /* What was carried out in a row without a poll. */
+	uint32_t unpolled; /* What was carried out since the last poll. */
 	uint64_t operations, bytes_mapped, wait_ns;
 };
 
@@ -212,10 +214,10 @@ static inline void rb_slot_give(struct rb_engine *engine, struct rb_slot *slot)
 	engine->free_slots = slot;
 }
 
-/* Whether nothing is under way that needs polls, but for `own` operations in flight: then what is
- * here already may be taken without one. Every so often false nevertheless, so that polls are
- * made. */
-bool rb_engine_quiet(struct rb_engine *engine, uint32_t own);
+/* Whether nothing is under way that needs polls, but for so many operations in flight, and so many
+ * of what is put off: then what is here already may be taken without one. Every so often false
+ * nevertheless, until there was a poll. */
+bool rb_engine_quiet(struct rb_engine *engine, uint32_t in_flight, uint32_t put_off);
 /* Looks for a moment whether something comes from this peer, in a quiet engine, without a poll. */
 bool rb_engine_linger(const struct rb_engine *engine, uint32_t peer);
 /* One round: polls executors and endpoints, advances runs. True if anything moved. */

@@ -719,7 +719,7 @@ static void steps_mark(struct rb_run *run)
 static bool straight_may(struct rb_engine *engine, const struct rb_run *run)
 {
 	return rb_straight_can(engine, run->plan) && !run->entered && run->ranks == NULL &&
-	       run->executors == NULL && rb_engine_quiet(engine, run->in_flight);
+	       run->executors == NULL && rb_engine_quiet(engine, run->in_flight, 0);
 }
 
 static enum rb_now straight_go(struct rb_engine *engine, struct rb_run *run, bool linger)
@@ -894,15 +894,19 @@ static struct rb_executor *own_executor(const struct rb_engine *engine, const st
 	return executor != engine->executor ? executor : NULL;
 }
 
-static bool runs_poll(struct rb_engine *engine, struct rb_poller *poller)
+static bool runs_post(struct rb_engine *engine, struct rb_poller *poller)
 {
 	struct rb_run *deferred = run_deferred(engine);
 
 	(void)poller;
-	if (deferred != NULL) {
+	if (deferred != NULL)
 		straight_leave(engine, deferred);
-		return true;
-	}
+	return deferred != NULL;
+}
+
+static bool runs_poll(struct rb_engine *engine, struct rb_poller *poller)
+{
+	(void)poller;
 	for (struct rb_run *run = engine->runs; run != NULL; run = run->next) {
 		for (uint32_t i = 0; i < 2; i++) {
 			struct rb_executor *executor = own_executor(engine, run, i);
@@ -978,6 +982,7 @@ static void runs_poisoned(struct rb_engine *engine, struct rb_poller *poller, ru
 
 static const struct rb_poller_ops runs_ops = {
 	.order = RB_POLLER_RUNS,
+	.post = runs_post,
 	.poll = runs_poll,
 	.awaited = runs_awaited,
 	.next_ns = executors_next,

@@ -3,10 +3,12 @@
  * cancel. What is taken back counts as never called; the rest keeps its order. Name of the
  * transport as argument: shm, ucx, sim.
  */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/rng.h"
 #include "rubato_sim.h"
 #include "tests/check_main.h"
@@ -309,6 +311,178 @@ static rubato_status random_main(rubato_comm *comm, void *arg)
 	return RUBATO_OK;
 }
 
+/* ---- Ranks that make no progress but in calls: threads that meet outside the library ---- */
+
+#define BEGUN 250000            /* Elements: more than leaves before its receive is there. */
+#define PATIENCE_NS 1000000000u /* The sender stays away for half as long again. */
+#define BURST 50
+
+static void meet(pthread_barrier_t *barrier)
+{
+	(void)pthread_barrier_wait(barrier);
+}
+
+/* A receive whose message has begun to come when its time is over waits once more as long, then
+ * takes the message along. */
+static rubato_status begun_main(rubato_comm *comm, void *arg)
+{
+	pthread_barrier_t *barrier = arg;
+	int64_t *data = calloc(BEGUN, sizeof(*data)), value = 0;
+	uint64_t patient = comm->timeout_ns, began;
+	rubato_status err;
+	rubato_op *op;
+
+	if (rubato_rank(comm) == 1) {
+		for (data[BEGUN - 1] = 1; data[BEGUN - 1] <= 2; data[BEGUN - 1]++) {
+			RB_TRY(rubato_op_send(comm, data, BEGUN, RUBATO_INT64, 0, 5, &op));
+			RB_TRY(rubato_start(op));
+			RB_TRY(rubato_send(comm, data, 1, RUBATO_INT64, 0, 6));
+			if (data[BEGUN - 1] == 1)
+				rb_clock_sleep_until(rb_clock_ns() + PATIENCE_NS / 2 * 3);
+			else
+				meet(barrier);
+			RB_TRY(rubato_wait(op, 0));
+			rubato_op_free(op);
+		}
+		free(data);
+		return rubato_send(comm, &value, 1, RUBATO_INT64, 0, 5);
+	}
+	RB_TRY(rubato_recv(comm, &value, 1, RUBATO_INT64, 1, 6));
+	comm->timeout_ns = PATIENCE_NS;
+	began = rb_clock_ns();
+	RB_TRY(rubato_recv(comm, data, BEGUN, RUBATO_INT64, 1, 5));
+	EXPECT(rb_clock_ns() - began >= PATIENCE_NS && data[BEGUN - 1] == 1);
+	comm->timeout_ns = patient;
+	RB_TRY(rubato_recv(comm, &value, 1, RUBATO_INT64, 1, 6));
+	comm->timeout_ns = SHORT_NS;
+	err = rubato_recv(comm, data, BEGUN, RUBATO_INT64, 1, 5);
+	EXPECT(err == RUBATO_ERR_TIMEOUT && strstr(rubato_error_text(), "has begun") != NULL);
+	meet(barrier);
+	comm->timeout_ns = patient;
+	free(data);
+	return rubato_recv(comm, &value, 1, RUBATO_INT64, 1, 5);
+}
+
+/* Receives whose messages are all there move what else is in flight: rank 0 passes on what comes
+ * from rank 2 while it takes what rank 1 has sent. */
+static rubato_status burst_main(rubato_comm *comm, void *arg)
+{
+	uint32_t rank = rubato_rank(comm);
+	int64_t passed = rank, value;
+	rubato_op *op;
+
+	RB_TRY(rubato_set_algorithm(comm, "broadcast", "chain"));
+	RB_TRY(rubato_op_broadcast(comm, &passed, 1, RUBATO_INT64, 2, &op));
+	if (rank == 0)
+		RB_TRY(rubato_start(op));
+	meet(arg);
+	if (rank != 0)
+		RB_TRY(rubato_start(op));
+	for (value = 0; rank == 1 && value < BURST; value++)
+		RB_TRY(rubato_send(comm, &value, 1, RUBATO_INT64, 0, 5));
+	meet(arg);
+	for (int64_t i = 0; rank == 0 && i < BURST; i++) {
+		RB_TRY(rubato_recv(comm, &value, 1, RUBATO_INT64, 1, 5));
+		EXPECT(value == i);
+	}
+	if (rank == 1)
+		RB_TRY(rubato_wait(op, 5 * (uint64_t)PATIENCE_NS));
+	meet(arg);
+	if (rank != 1)
+		RB_TRY(rubato_wait(op, 0));
+	EXPECT(passed == 2);
+	rubato_op_free(op);
+	return RUBATO_OK;
+}
+
+/* Nor does who receives, and never waits, miss that a third rank has gone. */
+static rubato_status notice_main(rubato_comm *comm, void *arg)
+{
+	uint32_t rank = rubato_rank(comm);
+	rubato_status err = RUBATO_OK;
+	int64_t value = 0;
+
+	if (rank == 2)
+		RB_TRY(rubato_abort(comm));
+	if (rank == 1) /* Where rank 0 has stopped, nothing makes room. */
+		comm->timeout_ns = PATIENCE_NS;
+	for (uint32_t k = 0; k < 8; k++) { /* Each burst is there before rank 0 looks. */
+		for (int64_t i = 0; rank == 1 && err == RUBATO_OK && i < BURST; i++)
+			err = rubato_send(comm, &value, 1, RUBATO_INT64, 0, 5);
+		meet(arg);
+		for (int64_t i = 0; rank == 0 && err == RUBATO_OK && i < BURST; i++)
+			err = rubato_recv(comm, &value, 1, RUBATO_INT64, 1, 5);
+		meet(arg);
+	}
+	(void)rubato_finalize(comm);
+	EXPECT(rank != 0 || err == RUBATO_ERR_PEER);
+	return RUBATO_OK;
+}
+
+#define ABORT_NS 50000000u
+
+static void *abort_later(void *arg)
+{
+	rb_clock_sleep_until(rb_clock_ns() + ABORT_NS);
+	return rubato_abort(arg) == RUBATO_OK ? arg : NULL;
+}
+
+/* Messages in flight end when a communicator is aborted, here and at the peers: receives that are
+ * waited for, posted, and put off; sends that are waited for, and started. */
+static rubato_status abort_main(rubato_comm *comm, void *arg)
+{
+	uint32_t rank = rubato_rank(comm);
+	int64_t *large = calloc(LARGE, sizeof(*large)), value = 0, values[4];
+	rubato_op *receives[4], *send = NULL;
+	uint64_t began = rb_clock_ns();
+	rubato_status err, expected = rank == 2 ? RUBATO_ERR_CANCELLED : RUBATO_ERR_PEER;
+	pthread_t thread;
+	void *aborted = comm;
+
+	for (uint32_t i = 0; i < 4; i++) { /* Of a tag, the first is put off. */
+		RB_TRY(rubato_op_recv(comm, &values[i], 1, RUBATO_INT64, (rank + 1) % 3, 6 + i / 2,
+				      &receives[i]));
+		RB_TRY(rubato_start(receives[i]));
+	}
+	RB_TRY(rubato_op_send(comm, large, LARGE, RUBATO_INT64, (rank + 1) % 3, 5, &send));
+	RB_TRY(rubato_start(send));
+	meet(arg);
+	if (rank == 2)
+		EXPECT(pthread_create(&thread, NULL, abort_later, comm) == 0);
+	err = rank == 1 ? rubato_send(comm, large, LARGE, RUBATO_INT64, 0, 10)
+			: rubato_recv(comm, &value, 1, RUBATO_INT64, (rank + 1) % 3, 9);
+	if (rank == 2)
+		EXPECT(pthread_join(thread, &aborted) == 0 && aborted != NULL);
+	EXPECT(err == expected);
+	EXPECT(rubato_wait(send, 0) == expected);
+	for (uint32_t i = 0; i < 4; i++)
+		EXPECT(rubato_wait(receives[i], 0) == expected);
+	EXPECT(rb_clock_ns() - began < comm->timeout_ns);
+	for (uint32_t i = 0; i < 4; i++)
+		rubato_op_free(receives[i]);
+	rubato_op_free(send);
+	meet(arg);
+	(void)rubato_finalize(comm);
+	free(large);
+	return RUBATO_OK;
+}
+
+static void run_threads(uint32_t rank_count, local_main rank_main, bool raw)
+{
+	pthread_barrier_t barrier;
+	rubato_status err;
+
+	if (strcmp(transport_name, "sim") == 0)
+		return;
+	/* Of a child of its own, as every test is. */
+	ck_assert_int_eq(setenv("RUBATO_BACKGROUND", "0", 1), 0);
+	ck_assert_int_eq(setenv("RUBATO_ATTACH", "never", 1), 0); /* It needs no sender. */
+	ck_assert_int_eq(pthread_barrier_init(&barrier, NULL, rank_count), 0);
+	err = (raw ? local_run_raw : local_run)(rank_count, transports, rank_main, &barrier, NULL);
+	ck_assert_msg(err == RUBATO_OK, "%s: %s", rubato_status_name(err), rubato_error_text());
+	(void)pthread_barrier_destroy(&barrier);
+}
+
 static void run_ranks(local_main rank_main, uint64_t seed)
 {
 	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
@@ -357,6 +531,30 @@ START_TEST(random_messages)
 }
 END_TEST
 
+START_TEST(what_has_begun_is_waited_for)
+{
+	run_threads(2, begun_main, false);
+}
+END_TEST
+
+START_TEST(receives_move_what_else_is_in_flight)
+{
+	run_threads(3, burst_main, false);
+}
+END_TEST
+
+START_TEST(receives_notice_what_happens)
+{
+	run_threads(3, notice_main, true);
+}
+END_TEST
+
+START_TEST(aborts_end_messages)
+{
+	run_threads(3, abort_main, true);
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
 	TCase *tc = tcase_create("messages");
@@ -368,5 +566,9 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, receives_are_taken_back);
 	tcase_add_test(tc, sends_are_taken_back);
 	tcase_add_test(tc, random_messages);
+	tcase_add_test(tc, what_has_begun_is_waited_for);
+	tcase_add_test(tc, receives_move_what_else_is_in_flight);
+	tcase_add_test(tc, receives_notice_what_happens);
+	tcase_add_test(tc, aborts_end_messages);
 	return check_main("messages", tc);
 }
