@@ -20,7 +20,8 @@ ROOT, PROGRAMS = pathlib.Path(sys.argv[1]), sys.argv[2:]
 del sys.argv[1:]
 NONE = "no-such-word"
 COMMANDS = {  # What comes before the options; each with a help of its own.
-    "rubato-bench": (["allreduce"], ["partial"], ["lagged"], ["--tune", "none"]),
+    "rubato-bench": (["allreduce"], ["partial"], ["lagged"], ["--tune", "none"],
+                     ["--overlap", "allreduce"]),
     "rubato-sim": (["allreduce"], ["partial"], ["lagged"], ["choice"]),
     "rubato-run": ([],),
     "rubato-info": ([],),

@@ -124,6 +124,8 @@ int bench_start(uint32_t rank_count, bool bind, int (*rank_main)(void *arg, int 
 /* The operations partial and lagged. */
 int bench_relaxed(int argc, char **argv, bool lagged);
 
+/* With --overlap: how much of an operation is hidden behind computation. */
+int bench_overlap(int argc, char **argv);
 /* With --tune: a profile of this job's links and memory. */
 int bench_tune(int argc, char **argv);
 

@@ -26,6 +26,8 @@ static const char notes[] =
 	"place, and in brackets its 95 % interval, a bootstrap over 16 turns of each.\n"
 	"\n"
 	"rubato-bench --suite DIR runs a grid, and writes tables and plots: --suite --help.\n"
+	"rubato-bench --overlap OP [-n N] measures how much of it hides behind computation: "
+	"--overlap --help.\n"
 	"rubato-bench --tune FILE [-n N] writes a profile of links and memory: --tune --help.\n";
 
 /* What can travel in fewer bits. */

@@ -227,6 +227,14 @@ static int suite(int argc, char **argv)
 	option_fail(BENCH, "--suite: python3 is not installed");
 }
 
+/* Whether this word is that option, with or without its value. */
+static bool begins(const char *word, const char *option)
+{
+	size_t length = strlen(option);
+
+	return strncmp(word, option, length) == 0 && (word[length] == '\0' || word[length] == '=');
+}
+
 int main(int argc, char **argv)
 {
 	struct bench_options options;
@@ -235,9 +243,12 @@ int main(int argc, char **argv)
 		for (int k = 0; bench_commands[k] != NULL; k++)
 			if (strcmp(argv[i], bench_commands[k]) == 0)
 				return bench_relaxed(argc, argv, k == 1);
-	for (int i = 1; i < argc; i++)
-		if (strncmp(argv[i], "--tune", 6) == 0 && (argv[i][6] == '\0' || argv[i][6] == '='))
+	for (int i = 1; i < argc; i++) {
+		if (begins(argv[i], "--tune"))
 			return bench_tune(argc, argv);
+		if (begins(argv[i], "--overlap"))
+			return bench_overlap(argc, argv);
+	}
 	if (argc > 1 && (strcmp(argv[1], "--suite") == 0 || strncmp(argv[1], "--suite=", 8) == 0))
 		return suite(argc, argv);
 	bench_options_read(argc, argv, &options);
