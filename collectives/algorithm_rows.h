@@ -17,24 +17,25 @@ ROW(RB_KIND_BARRIER, "hierarchical", 0, ANY, ONE, barrier_hierarchical, "dissemi
     COST(PHASES(.log = 1), MESSAGES(.one = 2, .log = 2)), .by_node = true)
 
 ROW(RB_KIND_BROADCAST, "flat", 0, ANY, ONE, broadcast_flat, "the root to everyone",
-    COST(PHASES(.one = 1), MESSAGES(.all = 1), SENT(.all = 1), VECTORS(.one = 2, .all = 2)),
+    COST(PHASES(.one = 1), MESSAGES(.all = 1), SENT(.all = 1), VECTORS(.all = 2), FROM_ROOT),
     .own_link = true)
 ROW(RB_KIND_BROADCAST, "binomial", 0, ANY, ONE, broadcast_binomial, MPICH,
-    COST(PHASES(.log = 1), MESSAGES(.log = 1), SENT(.log = 1), REACH(POWERS),
-	 VECTORS(.one = 2, .log = 2)))
+    COST(PHASES(.log = 1), MESSAGES(.log = 1), SENT(.log = 1), REACH(POWERS), VECTORS(.log = 2),
+	 FROM_ROOT))
 ROW(RB_KIND_BROADCAST, "chain", 0, ANY, ONE, broadcast_chain, "van de Geijn, Watts 1997",
     COST(PHASES(.all = 1), MESSAGES(.one = 2), SENT(.one = 1), REACH(NEXT), VECTORS(.one = 4),
-	 .chain = true))
+	 FROM_ROOT, .chain = true))
 ROW(RB_KIND_BROADCAST, "chain_put", RB_SCHEDULE_PUT, ANY, ONE, broadcast_chain_put,
     "van de Geijn, Watts 1997, with puts",
-    COST(PHASES(.one = 1, .all = 1), MESSAGES(.one = 4, .all = 2), SENT(.one = 1), REACH(NEXT),
-	 VECTORS(.one = 1), .chain = true))
+    COST(PHASES(.one = 1, .all = 1), MESSAGES(.one = 4), SENT(.one = 1), REACH(NEXT),
+	 VECTORS(.one = 2), IN_ALL(.all = 4), MOVED(.all = 2), .chain = true))
 ROW(RB_KIND_BROADCAST, "scatter_allgather", RB_SCHEDULE_IN_TURNS, ANY, OTHERS,
     broadcast_scatter_allgather, "Barnett et al. 1994",
-    COST(PHASES(.one = 2), MESSAGES(.all = 2), SENT(.one = 1), VECTORS(.one = 4)), .own_link = true,
-    .pieces = 16)
+    COST(PHASES(.one = 2), MESSAGES(.one = -1, .all = 2), SENT(.one = 1), VECTORS(.one = 4)),
+    .own_link = true, .pieces = 16)
 ROW(RB_KIND_BROADCAST, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, ONE, broadcast_direct, DIRECT,
-    COST(PHASES(.one = 2), MESSAGES(.all = 2), VECTORS(.one = 2)))
+    COST(PHASES(.one = 2), MESSAGES(.all = 2), VECTORS(.one = 2), IN_ALL(.all = 4),
+	 MOVED(.all = 2)))
 ROW(RB_KIND_BROADCAST, "hierarchical", RB_SCHEDULE_MAPPED_BUFFERS, ANY, LANES,
     broadcast_hierarchical, CHAINED,
     COST(PHASES(.all = 1), MESSAGES(.one = 2), SENT(.one = 1), VECTORS(.one = 4), .chain = true),
@@ -53,20 +54,21 @@ ROW(RB_KIND_BROADCAST, "hierarchical_binomial_staged", 0, ANY, LANES,
     .by_node = true)
 
 ROW(RB_KIND_REDUCE, "flat", 0, UINT16_MAX, ONE, reduce_flat, "everyone to the root",
-    COST(PHASES(.one = 1), MESSAGES(.all = 1), SENT(.all = 1), VECTORS(.one = 2, .all = 3)),
+    COST(PHASES(.one = 1), MESSAGES(.all = 1), SENT(.all = 1), VECTORS(.one = 2, .all = 3),
+	 IN_ALL(.all = 2), MOVED(.one = 2, .all = 5)),
     .own_link = true, .slots_per_rank = true)
 ROW(RB_KIND_REDUCE, "binomial", 0, ANY, ONE, reduce_binomial, MPICH,
     COST(PHASES(.log = 1), MESSAGES(.log = 1), SENT(.log = 1), REACH(POWERS),
-	 VECTORS(.one = 2, .log = 3)))
+	 VECTORS(.one = 2, .log = 3), IN_ALL(.all = 2), MOVED(.one = 1, .all = 6)))
 ROW(RB_KIND_REDUCE, "chain", 0, ANY, ONE, reduce_chain, "broadcast chain backwards",
     COST(PHASES(.all = 1), MESSAGES(.one = 2), SENT(.one = 1), REACH(NEXT), VECTORS(.one = 7),
-	 .chain = true))
+	 IN_ALL(.all = 2), MOVED(.all = 7), .chain = true))
 ROW(RB_KIND_REDUCE, "scatter_gather", RB_SCHEDULE_IN_TURNS, UINT16_MAX, OTHERS,
     reduce_scatter_gather, "Rabenseifner 2004",
-    COST(PHASES(.one = 2), MESSAGES(.one = 2, .all = 2), SENT(.one = 1), VECTORS(.one = 5)),
-    .own_link = true, .slots_per_rank = true, .pieces = 16)
+    COST(PHASES(.one = 2), MESSAGES(.all = 2), SENT(.one = 1), VECTORS(.one = 5)), .own_link = true,
+    .slots_per_rank = true, .pieces = 16)
 ROW(RB_KIND_REDUCE, "direct", RB_SCHEDULE_MAPPED_BUFFERS, UINT16_MAX, RANKS, reduce_direct, DIRECT,
-    COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.one = 1, .share = 0.5)))
+    COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.one = 2, .share = -1)))
 
 ROW(RB_KIND_REDUCE, "hierarchical", RB_SCHEDULE_MAPPED_BUFFERS, RB_CHANNEL_MAX, LANES,
     reduce_hierarchical, CHAINED,
@@ -82,11 +84,11 @@ ROW(RB_KIND_ALLREDUCE, "flat", 0, UINT16_MAX / 2, ONE, allreduce_flat, "everyone
     .reductions = RB_REDUCTIONS_ONE)
 ROW(RB_KIND_ALLREDUCE, "two_shot", RB_SCHEDULE_IN_TURNS, UINT16_MAX, RANKS, allreduce_two_shot,
     "reduce_scatter flat, then allgather flat",
-    COST(PHASES(.one = 2), MESSAGES(.all = 4), SENT(.share = 2), VECTORS(.share = 9.5)),
+    COST(PHASES(.one = 2), MESSAGES(.all = 4), SENT(.share = 2), VECTORS(.one = 2, .share = 7)),
     .own_link = true, .slots_per_rank = true, .pieces = 16, .reductions = RB_REDUCTIONS_ONE)
 ROW(RB_KIND_ALLREDUCE, "two_shot_put", RB_SCHEDULE_IN_TURNS | RB_SCHEDULE_PUT, UINT16_MAX, RANKS,
     allreduce_two_shot_put, "two_shot, with puts",
-    COST(PHASES(.one = 3), MESSAGES(.all = 8), SENT(.share = 2), VECTORS(.share = 3.5)),
+    COST(PHASES(.one = 2), MESSAGES(.all = 4), SENT(.share = 2), VECTORS(.one = 2, .share = 3)),
     .own_link = true, .slots_per_rank = true, .pieces = RB_DEPTH, .reductions = RB_REDUCTIONS_ONE)
 ROW(RB_KIND_ALLREDUCE, "two_shot_late", RB_SCHEDULE_IN_TURNS, UINT16_MAX, OTHERS,
     allreduce_two_shot_late, "after Devraj et al. 2025",
@@ -98,21 +100,20 @@ ROW(RB_KIND_ALLREDUCE, "recursive_doubling", 0, ANY, ONE, allreduce_recursive_do
 ROW(RB_KIND_ALLREDUCE, "recursive_halving_doubling", 0, ANY, POWER,
     allreduce_recursive_halving_doubling, "Rabenseifner 2004",
     COST(PHASES(.log = 2), MESSAGES(.log = 4), SENT(.share = 2, .fold = 1), REACH(HALVES),
-	 VECTORS(.share = 12, .fold = 11)))
+	 VECTORS(.share = 11, .fold = 6)))
 ROW(RB_KIND_ALLREDUCE, "ring", 0, RB_CHANNEL_MAX / 2, RANKS, allreduce_ring, RING,
     COST(PHASES(.all = 2), MESSAGES(.all = 4), SENT(.share = 2), REACH(NEXT), VECTORS(.share = 11)),
     .slots_per_rank = true, .reductions = RB_REDUCTIONS_CHAINED)
 ROW(RB_KIND_ALLREDUCE, "ring_put", RB_SCHEDULE_PUT, RB_CHANNEL_MAX / 2, RANKS, allreduce_ring_put,
     RING ", with puts",
-    COST(PHASES(.one = 1, .all = 2), MESSAGES(.one = 2, .all = 6), SENT(.share = 2), REACH(NEXT),
-	 VECTORS(.share = 5)),
+    COST(PHASES(.all = 2), MESSAGES(.all = 4), SENT(.share = 2), REACH(NEXT), VECTORS(.share = 7)),
     .reductions = RB_REDUCTIONS_CHAINED)
 ROW(RB_KIND_ALLREDUCE, "direct", RB_SCHEDULE_MAPPED_BUFFERS, UINT16_MAX, RANKS, allreduce_direct,
-    DIRECT, COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.one = 1, .share = 1)),
+    DIRECT, COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.one = 2, .share = 1)),
     .reductions = RB_REDUCTIONS_ONE)
 ROW(RB_KIND_ALLREDUCE, "staged", RB_SCHEDULE_MAPPED_SCRATCH, UINT16_MAX, RANKS, allreduce_staged,
     "direct, through slots of scratch",
-    COST(PHASES(.one = 3), MESSAGES(.all = 6), VECTORS(.one = 1, .share = 5), .by_chunk = true),
+    COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.one = 4, .share = 1), .by_chunk = true),
     .reductions = RB_REDUCTIONS_ONE)
 
 ROW(RB_KIND_ALLREDUCE, "hierarchical", RB_SCHEDULE_MAPPED_BUFFERS, RB_CHANNEL_MAX / 2 - 2, LANES,
@@ -152,8 +153,8 @@ ROW(RB_KIND_REDUCE_SCATTER, "ring", 0, RB_CHANNEL_MAX, RANKS, reduce_scatter_rin
     COST_SCATTER_RING, .reductions = RB_REDUCTIONS_CHAINED)
 ROW(RB_KIND_REDUCE_SCATTER, "ring_put", RB_SCHEDULE_PUT, RB_CHANNEL_MAX, RANKS,
     reduce_scatter_ring_put, RING ", with puts",
-    COST(PHASES(.one = 1, .all = 1), MESSAGES(.one = 2, .all = 4), SENT(.share = 1), REACH(NEXT),
-	 VECTORS(.share = 4)),
+    COST(PHASES(.one = 1, .all = 1), MESSAGES(.one = 2, .all = 2), SENT(.share = 1), REACH(NEXT),
+	 VECTORS(.share = 5)),
     .reductions = RB_REDUCTIONS_CHAINED)
 ROW(RB_KIND_REDUCE_SCATTER, "direct", RB_SCHEDULE_MAPPED_BUFFERS, UINT16_MAX, RANKS,
     reduce_scatter_direct, DIRECT, COST_SCATTER_DIRECT, .reductions = RB_REDUCTIONS_ONE)
@@ -170,7 +171,8 @@ ROW(RB_KIND_REDUCE_SCATTER, "hierarchical_staged", 0, RB_CHANNEL_MAX, RANKS,
 
 ROW(RB_KIND_ALLGATHER, "flat", 0, ANY, RANKS, allgather_flat, "everyone to all", COST_GATHER_FLAT)
 ROW(RB_KIND_ALLGATHER, "bruck", 0, ANY, RANKS, allgather_bruck, "Bruck et al. 1997",
-    COST(PHASES(.log = 1), MESSAGES(.log = 3), SENT(.share = 1), VECTORS(.share = 4, .log = 0.5)))
+    COST(PHASES(.log = 1), MESSAGES(.one = -1, .log = 3), SENT(.share = 1),
+	 VECTORS(.one = 2, .share = 2)))
 ROW(RB_KIND_ALLGATHER, "ring", 0, RB_CHANNEL_MAX, RANKS, allgather_ring, MPICH, COST_GATHER_RING)
 ROW(RB_KIND_ALLGATHER, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, allgather_direct, DIRECT,
     COST_GATHER_DIRECT)
@@ -181,30 +183,26 @@ ROW(RB_KIND_ALLGATHER, "hierarchical_staged", 0, RB_CHANNEL_MAX - 2, RANKS,
     allgather_hierarchical_staged, LANED, COST_GATHER_NODES_STAGED, .by_node = true)
 ROW(RB_KIND_ALLGATHER, "flat_put", RB_SCHEDULE_PUT, ANY, RANKS, allgather_flat_put,
     "everyone to all, with puts",
-    COST(PHASES(.one = 2), MESSAGES(.all = 5), SENT(.share = 1), VECTORS(.share = 1)))
+    COST(PHASES(.one = 2), MESSAGES(.all = 4), SENT(.share = 1), VECTORS(.one = 2)))
 ROW(RB_KIND_ALLGATHER, "ring_put", RB_SCHEDULE_PUT, RB_CHANNEL_MAX, RANKS, allgather_ring_put,
     MPICH ", with puts",
-    COST(PHASES(.one = 1, .all = 1), MESSAGES(.one = 2, .all = 4), SENT(.share = 1), REACH(NEXT),
-	 VECTORS(.share = 1)))
+    COST(PHASES(.one = 1, .all = 1), MESSAGES(.one = 2, .all = 2), SENT(.share = 1), REACH(NEXT),
+	 VECTORS(.one = 2)))
 
-ROW(RB_KIND_GATHER, "flat", 0, ANY, RANKS, gather_flat, "everyone to the root",
-    COST(PHASES(.one = 1), MESSAGES(.all = 1), SENT(.share = 1), VECTORS(.share = 4)))
-ROW(RB_KIND_GATHER, "binomial", 0, ANY, RANKS, gather_binomial, MPICH,
-    COST(PHASES(.log = 1), MESSAGES(.log = 2), SENT(.share = 1), VECTORS(.share = 6)))
+ROW(RB_KIND_GATHER, "flat", 0, ANY, RANKS, gather_flat, "everyone to the root", COST_ROOT_FLAT)
+ROW(RB_KIND_GATHER, "binomial", 0, ANY, RANKS, gather_binomial, MPICH, COST_ROOT_TREE)
 ROW(RB_KIND_GATHER, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, gather_direct, DIRECT,
-    COST(PHASES(.one = 2), MESSAGES(.all = 2), VECTORS(.share = 1)))
+    COST_ROOT_DIRECT)
 ROW(RB_KIND_GATHER, "hierarchical", RB_SCHEDULE_MAPPED_BUFFERS, RB_CHANNEL_MAX, RANKS,
     gather_hierarchical, STAR, COST_STAR, .packs = true, .by_node = true,
     .staged = "hierarchical_staged")
 ROW(RB_KIND_GATHER, "hierarchical_staged", 0, RB_CHANNEL_MAX, RANKS, gather_hierarchical_staged,
     STAR, COST_STAR_STAGED, .packs = true, .by_node = true)
 
-ROW(RB_KIND_SCATTER, "flat", 0, ANY, RANKS, scatter_flat, "the root to everyone",
-    COST(PHASES(.one = 1), MESSAGES(.all = 1), SENT(.share = 1), VECTORS(.share = 4)))
-ROW(RB_KIND_SCATTER, "binomial", 0, ANY, RANKS, scatter_binomial, MPICH,
-    COST(PHASES(.log = 1), MESSAGES(.log = 2), SENT(.share = 1), VECTORS(.share = 6)))
+ROW(RB_KIND_SCATTER, "flat", 0, ANY, RANKS, scatter_flat, "the root to everyone", COST_ROOT_FLAT)
+ROW(RB_KIND_SCATTER, "binomial", 0, ANY, RANKS, scatter_binomial, MPICH, COST_ROOT_TREE)
 ROW(RB_KIND_SCATTER, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, scatter_direct, DIRECT,
-    COST(PHASES(.one = 2), MESSAGES(.all = 2), VECTORS(.share = 1)))
+    COST_ROOT_DIRECT)
 ROW(RB_KIND_SCATTER, "hierarchical", RB_SCHEDULE_MAPPED_BUFFERS, RB_CHANNEL_MAX, RANKS,
     scatter_hierarchical, STAR, COST_STAR, .packs = true, .by_node = true,
     .staged = "hierarchical_staged")
@@ -220,7 +218,7 @@ ROW(RB_KIND_ALLTOALL, "bruck", 0, ANY, RANKS, alltoall_bruck, "Bruck et al. 1997
     .packs = true)
 ROW(RB_KIND_ALLTOALL, "flat_put", RB_SCHEDULE_PUT, ANY, RANKS, alltoall_flat_put,
     "everyone to all, with puts",
-    COST(PHASES(.one = 3), MESSAGES(.all = 6), SENT(.share = 1), VECTORS(.share = 1)))
+    COST(PHASES(.one = 2), MESSAGES(.all = 4), SENT(.share = 1), VECTORS(.one = 2)))
 ROW(RB_KIND_ALLTOALL, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, alltoall_direct, DIRECT,
     COST_ALL_DIRECT)
 

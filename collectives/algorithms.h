@@ -64,15 +64,17 @@ enum rb_reach {
 	RB_REACH_HALVES, /* Likewise, half as much each time farther. */
 };
 
-struct rb_cost { /* What a rank does: choice.c makes a time of it. */
+struct rb_cost { /* What the busiest rank does: choice.c makes a time of it. */
 	struct rb_cost_terms phases, messages;
 	struct rb_cost_terms sent; /* Bytes that a rank sends / bytes of the vector; the root, or
 				    * what it receives, where one has most to do. */
 	enum rb_reach reach;
 	struct rb_cost_terms vectors; /* Bytes moved through memory / bytes of the vector: 2 to send
 				       * and 2 to receive, k + 1 to reduce k operands, 2 to copy. */
-	bool chain;                   /* The last rank starts n - 1 chunks late. */
-	bool by_chunk;                /* Messages are per chunk of a block. */
+	/* Of all ranks together, where not every one does as much; else zeros. */
+	struct rb_cost_terms messages_all, vectors_all;
+	bool chain;    /* The last rank starts n - 1 chunks late. */
+	bool by_chunk; /* Messages are per chunk of a block. */
 };
 
 /* How often a rank reduces one element. */

@@ -4,9 +4,11 @@
  *   time = phases * phase + messages * message + bytes moved * byte
  *
  * A phase is a wait for other ranks, a message the processor's work for one, a byte one pass of
- * memory over it. Where ranks share cores all three take as many times longer as there are ranks a
- * core, and a phase moreover a turn of the scheduler for each of them. The constants are of one
- * shared-memory machine, where no profile says other ones; what counts is where the curves cross.
+ * memory over it. Messages and bytes are those of the busiest rank, or, where ranks share cores,
+ * of all that share one, if that is more; and a phase takes turns of the scheduler for each rank of
+ * a core. The constants are of one shared-memory machine, where no profile says other ones; what
+ * counts is where the curves cross. The terms of an algorithm's row are counted from its schedules
+ * (tests/collectives/test_costs.c).
  *
  * Between nodes, latency and bandwidth are what was measured when the communicator was made. A
  * phase that crosses takes the latency; what the ranks of a node send to others goes through its
@@ -19,10 +21,18 @@
 #include "collectives/cost.h"
 
 #define PHASE_US 0.4           /* Measured: a notification between two cores, there and seen. */
-#define TURN_US 0.65           /* Measured: one yield to another rank. */
+#define TURN_US 1.4            /* Measured: one yield to another rank. */
+#define TURNS 2                /* Measured, 4 and 8 ranks on 2 cores: of each, for a wait. */
 #define MESSAGE_US 0.15        /* Guess: post, match and complete. */
 #define NETWORK_MESSAGE_US 1.0 /* Guess: likewise, through layers of a network not measured. */
 #define BYTE_US 0.00004        /* Measured: 25 GB/s a pass, while the vectors fit the cache. */
+/* Measured: bytes that ranks take out of each other's memory cross between caches once, those of a
+ * message twice, into what lies between and out of it. */
+#define MAPPED_BYTES 0.75
+/* Measured, 2 ranks: before they do, they have told each other where their buffers lie. */
+#define MAPPED_MESSAGES 2
+/* Measured, TCP, 4 ranks: parts that begin long are in no cache when their turn comes. */
+#define HALVES_BYTES 1.1
 
 #define ALIGN_BYTES 64        /* A cache line: no two ranks write one. */
 #define ALIGN_FROM_BYTES 4096 /* Per block; below it even shares matter more. */
@@ -161,11 +171,22 @@ static uint64_t chunk_elements(const struct rb_choice_facts *facts, const struct
 	return chunk < block ? chunk : block;
 }
 
-/* What a rank does, whatever lies between ranks. */
+#define MAPPED (RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_MAPPED_SCRATCH)
+
+/* What a core does, for one rank or for all that share it, whatever lies between ranks. */
 struct work {
 	double phases, messages, moved_bytes, sent_bytes;
 	double bytes, chunk_bytes; /* Of the vector, and of a chunk. */
 };
+
+/* All that is done on a core. `all`: by all ranks together; 0: by each as much as the busiest. */
+static double on_core(const struct rb_choice_facts *facts, double busiest, double all)
+{
+	double crowd = facts->cores > 0 ? (double)facts->host_ranks / facts->cores : 1;
+	double each = all > 0 ? all / facts->rank_count : busiest;
+
+	return crowd * each > busiest ? crowd * each : busiest;
+}
 
 static struct work work_of(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
 			   uint64_t count, uint32_t element_bytes)
@@ -176,14 +197,22 @@ static struct work work_of(const struct rb_choice_facts *facts, const struct rb_
 	double bytes = (double)count * element_bytes;
 	double chunk = (double)chunk_elements(facts, a, count, element_bytes) * element_bytes;
 	struct work work = { .phases = value(&cost->phases, n),
-			     .messages = value(&cost->messages, n),
-			     .moved_bytes = bytes * value(&cost->vectors, n),
+			     .messages = on_core(facts, value(&cost->messages, n),
+						 value(&cost->messages_all, n)),
+			     .moved_bytes = bytes * on_core(facts, value(&cost->vectors, n),
+							    value(&cost->vectors_all, n)),
 			     .sent_bytes = bytes * value(&cost->sent, n),
 			     .bytes = bytes,
 			     .chunk_bytes = chunk };
 
 	if (cost->by_chunk && bytes / n > chunk)
 		work.messages *= bytes / n / chunk;
+	if (cost->reach == RB_REACH_HALVES && !a->by_node)
+		work.moved_bytes *= HALVES_BYTES;
+	if (a->flags & MAPPED && !a->by_node) {
+		work.messages *= MAPPED_MESSAGES;
+		work.moved_bytes *= MAPPED_BYTES;
+	}
 	if (cost->chain)
 		work.moved_bytes += (bytes < chunk ? bytes : chunk) * (n - 1);
 	return work;
@@ -214,8 +243,8 @@ static struct crossing crossing_of(const struct rb_nodes *nodes, const struct rb
 	case RB_REACH_AROUND:
 		rounds += 1 / log_of(nodes->rank_count);
 		return (struct crossing) { rounds < 1 ? rounds : 1, rounds };
-	case RB_REACH_PAIRS: /* Of the phases that a row has for memory, twice as many. */
-		return (struct crossing) { 2, others };
+	case RB_REACH_PAIRS:
+		return (struct crossing) { 1, others };
 	case RB_REACH_HALVES:
 		return (struct crossing) { rounds, others / size };
 	case RB_REACH_ALL:
@@ -259,9 +288,9 @@ static double together_us(double one_us, double other_us, double first)
 	return one_us > other_us ? one_us + other_us * first : other_us + one_us * first;
 }
 
-/* Over nodes; rank_us: of the rank's own work. */
+/* Over nodes; core_us: of the core's own work. */
 static double network_us(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
-			 const struct work *work, double phase_us, double rank_us)
+			 const struct work *work, double phase_us, double core_us)
 {
 	struct crossing crossing = crossing_of(facts->nodes, a);
 	double far = work->phases * crossing.phases;
@@ -277,19 +306,20 @@ static double network_us(const struct rb_choice_facts *facts, const struct rb_al
 	if (pipelined && card_us > 0) {
 		double us = pipeline_us(facts, a, work, far, card_us);
 
-		return near * phase_us + together_us(us, rank_us, first);
+		return near * phase_us + together_us(us, core_us, first);
 	}
 	return far * facts->network.latency_us + near * phase_us +
-	       together_us(card_us, rank_us, first);
+	       together_us(card_us, core_us, first);
 }
 
-/* Of a pass over memory, with so many ranks a core: all that share a memory have a part of it. */
-static double byte_us(const struct rb_choice_facts *facts, double crowd)
+/* Of a pass over memory by a core: all that share a memory have a part of it. */
+static double byte_us(const struct rb_choice_facts *facts)
 {
 	double core = facts->node.core_byte_us > 0 ? facts->node.core_byte_us : BYTE_US;
-	double memory = facts->node.memory_byte_us * facts->host_ranks;
+	bool crowded = facts->cores > 0 && facts->host_ranks > facts->cores;
+	double memory = facts->node.memory_byte_us * (crowded ? facts->cores : facts->host_ranks);
 
-	return crowd * core > memory ? crowd * core : memory;
+	return core > memory ? core : memory;
 }
 
 static double predict_us(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
@@ -303,29 +333,23 @@ static double predict_us(const struct rb_choice_facts *facts, const struct rb_al
 	double crowd = facts->cores > 0 ? (double)facts->host_ranks / facts->cores : 1;
 	double turn_us = facts->node.turn_us > 0 ? facts->node.turn_us : TURN_US;
 	double near_us = facts->node.latency_us > 0 ? facts->node.latency_us : PHASE_US;
-	double phase_us = near_us + (crowd > 1 ? turn_us * crowd : 0);
-
-	if (crowd < 1)
-		crowd = 1;
+	double phase_us = near_us + (crowd > 1 ? TURNS * turn_us * crowd : 0);
 	double message_us = is_measured(facts)           ? facts->network.message_us
 			    : has_network(facts)         ? NETWORK_MESSAGE_US
 			    : facts->node.message_us > 0 ? facts->node.message_us
 							 : MESSAGE_US;
-	double rank_us =
-		crowd * work.messages * message_us + work.moved_bytes * byte_us(facts, crowd);
+	double core_us = work.messages * message_us + work.moved_bytes * byte_us(facts);
 
 	if (has_network(facts))
-		return network_us(facts, a, &work, phase_us, rank_us);
-	return work.phases * phase_us + rank_us;
+		return network_us(facts, a, &work, phase_us, core_us);
+	return work.phases * phase_us + core_us;
 }
 
 static bool can_run(const struct rb_choice_facts *facts, const struct rb_algorithm *a)
 {
-	uint32_t mapped = RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_MAPPED_SCRATCH;
-
 	bool maps = facts->mapped || (a->by_node && facts->nodes != NULL);
 
-	return facts->rank_count <= a->rank_max && RB_IMPLIES(a->flags & mapped, maps) &&
+	return facts->rank_count <= a->rank_max && RB_IMPLIES(a->flags & MAPPED, maps) &&
 	       RB_IMPLIES(facts->coded, a->reductions != RB_REDUCTIONS_SOME) &&
 	       RB_IMPLIES(a->flags & RB_SCHEDULE_PUT, facts->put);
 }
@@ -359,13 +383,15 @@ static bool is_candidate(const struct rb_choice_facts *facts, const struct rb_al
 {
 	bool rounds_little = a->reductions == RB_REDUCTIONS_ONE || a->by_node;
 
+	/* Where all is memory, phases that overlap by short chunks have nothing to gain. */
+	bool memory = facts->mapped && a->pieces == 0;
 	/* Whose cards are shared, and how, the finer model knows. */
 	bool fine = rb_cost_known(facts);
 	bool forced_only = a->forced_only && !(fine && a->kind == RB_KIND_ALLTOALLV);
 
 	return !forced_only && RB_IMPLIES(a->flags & RB_SCHEDULE_PUT, puts_well(facts, a)) &&
 	       can_run(facts, a) && RB_IMPLIES(facts->coded, rounds_little) &&
-	       RB_IMPLIES(a->own_link, fine || facts->own_links || facts->coded) &&
+	       RB_IMPLIES(a->own_link, fine || facts->own_links || facts->coded || memory) &&
 	       RB_IMPLIES(a->by_node, has_levels(facts));
 }
 
