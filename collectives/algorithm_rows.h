@@ -36,6 +36,10 @@ ROW(RB_KIND_BROADCAST, "scatter_allgather", RB_SCHEDULE_IN_TURNS, ANY, OTHERS,
 ROW(RB_KIND_BROADCAST, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, ONE, broadcast_direct, DIRECT,
     COST(PHASES(.one = 2), MESSAGES(.all = 2), VECTORS(.one = 2), IN_ALL(.all = 4),
 	 MOVED(.all = 2)))
+ROW(RB_KIND_BROADCAST, "staged", RB_SCHEDULE_MAPPED_SCRATCH, ANY, ONE, broadcast_staged,
+    "direct, through slots of scratch",
+    COST(PHASES(.one = 2), MESSAGES(.all = 2), VECTORS(.one = 2), IN_ALL(.all = 4),
+	 MOVED(.one = 2, .all = 2)))
 ROW(RB_KIND_BROADCAST, "hierarchical", RB_SCHEDULE_MAPPED_BUFFERS, ANY, LANES,
     broadcast_hierarchical, CHAINED,
     COST(PHASES(.all = 1), MESSAGES(.one = 2), SENT(.one = 1), VECTORS(.one = 4), .chain = true),
@@ -176,6 +180,10 @@ ROW(RB_KIND_ALLGATHER, "bruck", 0, ANY, RANKS, allgather_bruck, "Bruck et al. 19
 ROW(RB_KIND_ALLGATHER, "ring", 0, RB_CHANNEL_MAX, RANKS, allgather_ring, MPICH, COST_GATHER_RING)
 ROW(RB_KIND_ALLGATHER, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, allgather_direct, DIRECT,
     COST_GATHER_DIRECT)
+ROW(RB_KIND_ALLGATHER, "staged", RB_SCHEDULE_MAPPED_SCRATCH, ANY, RANKS, allgather_staged,
+    "direct, through slots of scratch",
+    COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.one = 4, .share = -2), .by_chunk = true),
+    .even = true)
 ROW(RB_KIND_ALLGATHER, "hierarchical", RB_SCHEDULE_MAPPED_BUFFERS, RB_CHANNEL_MAX - 2, RANKS,
     allgather_hierarchical, LANED, COST_GATHER_NODES, .by_node = true,
     .staged = "hierarchical_staged")
@@ -221,6 +229,10 @@ ROW(RB_KIND_ALLTOALL, "flat_put", RB_SCHEDULE_PUT, ANY, RANKS, alltoall_flat_put
     COST(PHASES(.one = 2), MESSAGES(.all = 4), SENT(.share = 1), VECTORS(.one = 2)))
 ROW(RB_KIND_ALLTOALL, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, alltoall_direct, DIRECT,
     COST_ALL_DIRECT)
+ROW(RB_KIND_ALLTOALL, "staged", RB_SCHEDULE_MAPPED_SCRATCH, ANY, RANKS, alltoall_staged,
+    "direct, through slots of scratch",
+    COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.one = 2, .share = 2), .by_chunk = true),
+    .slots_per_rank = true, .even = true)
 
 ROW(RB_KIND_ALLTOALL, "hierarchical", RB_SCHEDULE_MAPPED_BUFFERS, RB_CHANNEL_MAX, RANKS,
     alltoall_hierarchical, "a message from each node to each rank; after Traeff and Hunold 2020",

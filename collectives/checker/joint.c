@@ -113,7 +113,7 @@ bool rb_joint_wants_even(const struct rb_joint *joint)
 
 bool rb_joint_takes_uneven(const struct rb_joint *joint)
 {
-	if (joint->algorithm->blocks != RB_BLOCKS_RANKS ||
+	if (joint->algorithm->blocks != RB_BLOCKS_RANKS || joint->algorithm->even ||
 	    joint->algorithm->kind == RB_KIND_ALLTOALL)
 		return false;
 	for (uint32_t r = 0; r < joint->rank_count; r++) {
