@@ -42,6 +42,11 @@ typedef struct rubato_sim_costs {
 	double memory_bandwidth, core_bandwidth;
 	uint32_t cards; /* Of a node, shared by its ranks in turn (0: each rank has its own). */
 	uint32_t puts;  /* 1: algorithms by puts may be chosen (0: only by name). */
+	/* Of a node: its rank k runs on core k mod cores, in turns with the others there while none
+	 * of them is at work; a turn takes turn_ns (cores 0: each rank has its own). */
+	uint32_t cores;
+	uint32_t reserved; /* 0. */
+	uint64_t turn_ns;
 } rubato_sim_costs;
 
 /*
@@ -88,7 +93,7 @@ typedef struct rubato_sim_options {
 #define RUBATO_SIM_OPTIONS_INIT                                                                    \
 	{                                                                                          \
 		(uint32_t)sizeof(rubato_sim_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, \
-			0, 0, NULL, { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }, 0, 0,                        \
+			0, 0, NULL, { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }, 0, 0,               \
 		{                                                                                  \
 			0, 0, 0, 0, 0                                                              \
 		}                                                                                  \

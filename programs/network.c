@@ -18,7 +18,7 @@ static bool profile_read(const char *option, const char *text, void *to,
 
 const struct option network_rows[NETWORK_ROWS] = {
 	{ "profile", 0, OPTION_OTHER, 0, "FILE", .read = profile_read,
-	  .help = "reads the values of the options from here to --core-bandwidth, a line each, "
+	  .help = "reads the values of the options from here to --turn, a line each, "
 		  "without dashes; they stand where this option does" },
 	{ "latency", 0, OPTION_TIME, AT(latency_ns), "TIME", .min = 1, .preset = "5us",
 	  .key = "latency_ns", .help = "one way, between nodes" },
@@ -52,14 +52,12 @@ const struct option network_rows[NETWORK_ROWS] = {
 	{ "core-bandwidth", 0, OPTION_BANDWIDTH, AT(costs.core_bandwidth), "B",
 	  .key = "core_bandwidth",
 	  .help = "of it for one rank (no bound; without both, memory takes no time)" },
+	{ "cores", 0, OPTION_U32, AT(costs.cores), "N", .max = 1u << 20, .preset = "0",
+	  .key = "cores", .help = "of each node, on which its ranks take turns; 0: each has one" },
+	{ "turn", 0, OPTION_TIME, AT(costs.turn_ns), "TIME", .preset = "0", .key = "turn_ns",
+	  .help = "in which a core goes from one rank to the next" },
 	{ 0 },
 };
-
-/* Names that are for real jobs only. */
-static bool is_others(const char *name)
-{
-	return strcmp(name, "turn") == 0;
-}
 
 static const struct option *row_find(const char *name)
 {
@@ -83,8 +81,6 @@ static bool line_read(char *line, void *to, struct option_error *error)
 	if (name == NULL)
 		return true;
 	row = row_find(name);
-	if (row == NULL && is_others(name))
-		return true;
 	if (row == NULL)
 		return option_refuse(error, "what is '%s'?", name);
 	if (value == NULL || strtok_r(NULL, blanks, &rest) != NULL)

@@ -3,7 +3,8 @@
  * right. See sim.h.
  *
  * Each row is a cluster of its own. Before each timed call all ranks meet in a barrier; then they
- * sleep until one moment, APART_LATENCIES later, plus their skew, and enter.
+ * sleep until one moment, APART_LATENCIES later, plus their skew, and enter. With --at-once they do
+ * not sleep.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -44,13 +45,14 @@ static rubato_status row_calls(rubato_comm *comm, struct row *row, void *in, voi
 		err = rubato_op_allreduce_helped(comm, in, out, call.count, call.type,
 						 call.reduction, &call.started);
 	for (uint32_t i = 0; i < options->iterations && err == RUBATO_OK; i++) {
-		struct sim_times times;
+		struct sim_times times = { 0, 0 };
 
 		call.salt = i;
 		err = rubato_barrier(comm);
 		if (row->start_ns[i] == 0)
 			row->start_ns[i] = rubato_now(comm) + apart_ns;
-		times.enter_ns = row->start_ns[i] + skew_ns(&options->skew, rank, n, i);
+		if (!options->at_once)
+			times.enter_ns = row->start_ns[i] + skew_ns(&options->skew, rank, n, i);
 		if (err == RUBATO_OK)
 			err = sim_call_make(comm, &call, in, out, &times, &row->wrong);
 		if (err == RUBATO_OK)

@@ -58,6 +58,7 @@ static const struct name names[] = {
 	{ "work", TIME, AT(work) },
 	{ "turn", TIME, AT(turn) },
 	{ "cards", COUNT, AT(simulated) },
+	{ "cores", COUNT, AT(simulated) },
 	{ "puts", COUNT, AT(simulated) },
 	{ "gap", TIME, AT(simulated) },
 	{ "node-bandwidth", RATE, AT(simulated) },

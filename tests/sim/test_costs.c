@@ -598,7 +598,9 @@ START_TEST(equal_seeds_give_equal_runs)
 					 .gap_ns = 50,
 					 .memory_bandwidth = 7e9,
 					 .core_bandwidth = 3e9,
-					 .cards = 2 };
+					 .cards = 2,
+					 .cores = 2,
+					 .turn_ns = 25 };
 
 	for (uint64_t seed; seeds_next(&seeds, &seed);) {
 		struct program a = chatter_run(seed, &costs), b = chatter_run(seed, &costs);
@@ -613,15 +615,149 @@ START_TEST(equal_seeds_give_equal_runs)
 }
 END_TEST
 
+/* ---- Cores ---- */
+
+/* Ranks 0 to 2 of a node wait for a message each, from rank 3 of another; word[16 + r]: when that
+ * comes, word[r]: when it was seen. word[20 + r]: until when the rank sleeps before it waits. */
+static rubato_status look(struct program_rank *r)
+{
+	uint64_t *word = r->program->word;
+	struct rb_request q[3];
+
+	if (r->rank < 3) {
+		if (word[20 + r->rank] > 0)
+			rb_transport_sim.sleep(r->ep, word[20 + r->rank]);
+		program_recv(r, &q[0], 3, 1, NULL, 0);
+		ck_assert_int_eq(program_finish(r, &q[0]), RUBATO_OK);
+		word[r->rank] = program_now(r);
+		return RUBATO_OK;
+	}
+	for (uint32_t i = 0; i < 3; i++) {
+		rb_transport_sim.sleep(r->ep, word[16 + i] - 1000);
+		program_send(r, &q[i], i, 1, NULL, 0);
+	}
+	return RUBATO_OK;
+}
+
+/* Rank 0 has the core at 0, 1 at 1000, 2 at 2000, 0 at 3000 and so on, as long as all look. */
+START_TEST(ranks_of_a_core_look_in_turn)
+{
+	static const uint32_t sizes[] = { 3, 1 };
+	static const struct {
+		uint64_t cores, turn_ns, sleeps[3], comes[3], seen[3];
+	} rows[] = {
+		{ 0, 1000, { 0 }, { 3500, 3600, 3700 }, { 3500, 3600, 3700 } },
+		{ 3, 1000, { 0 }, { 3500, 3600, 3700 }, { 3500, 3600, 3700 } },
+		{ 1, 0, { 0 }, { 3500, 3600, 3700 }, { 3500, 3600, 3700 } },
+		/* 0 has it just then, and ends: 1 is next, then 2. */
+		{ 1, 1000, { 0 }, { 3500, 3600, 3700 }, { 3500, 4500, 5500 } },
+		/* At 4000 it is 1's. When 0 has ended at 6000: 1 at 7000, 2 at 8000, 1 at 9000. */
+		{ 1, 1000, { 0 }, { 4000, 9100, 9200 }, { 6000, 9100, 10100 } },
+		/* Ranks 0 and 2 share one, 1 has one: 2 has the first at 1000 and 3000. */
+		{ 2, 1000, { 0 }, { 3100, 3100, 3100 }, { 4100, 3100, 3100 } },
+		/* Who sleeps is left out: 0 is alone from 3000 on, when 2 has begun to sleep. */
+		{ 1, 1000, { 0, 30000, 30000 }, { 3500, 30000, 30000 }, { 3500, 30000, 31000 } },
+		{ 1, 1000, { 0, 30000, 30000 }, { 2500, 30000, 30000 }, { 3000, 30000, 31000 } },
+	};
+	struct program p = { .options = OPTIONS(4), .body = look };
+
+	p.options.node_ranks = sizes;
+	p.options.node_count = 2;
+	p.options.costs.cores = (uint32_t)rows[_i].cores;
+	p.options.costs.turn_ns = rows[_i].turn_ns;
+	for (uint32_t i = 0; i < 3; i++) {
+		p.word[16 + i] = rows[_i].comes[i];
+		p.word[20 + i] = rows[_i].sleeps[i];
+	}
+	program_run(&p);
+	ck_assert_int_eq(p.status, RUBATO_OK);
+	for (uint32_t i = 0; i < 3; i++)
+		ck_assert_uint_eq(p.word[i], rows[_i].seen[i]);
+}
+END_TEST
+
+/* Each moves 5000 bytes; word[r]: when it has. */
+static rubato_status toil(struct program_rank *r)
+{
+	rb_transport_sim.work(r->ep, 5000);
+	r->program->word[r->rank] = program_now(r);
+	return RUBATO_OK;
+}
+
+START_TEST(work_keeps_the_core)
+{
+	static const struct {
+		uint64_t cores, memory, done[3];
+	} rows[] = {
+		{ 1, 0, { 5000, 11000, 17000 } },
+		{ 2, 0, { 5000, 5000, 11000 } },
+		{ 2, 1, { 10000, 10000, 16000 } }, /* Two at once share the node's memory. */
+		{ 3, 0, { 5000, 5000, 5000 } },
+	};
+	struct program p = { .options = OPTIONS(3), .body = toil };
+
+	p.options.ranks_per_node = 3;
+	p.options.costs.core_bandwidth = 1e9;
+	p.options.costs.memory_bandwidth = 1e9 * (double)rows[_i].memory;
+	p.options.costs.cores = (uint32_t)rows[_i].cores;
+	p.options.costs.turn_ns = 1000;
+	program_run(&p);
+	ck_assert_int_eq(p.status, RUBATO_OK);
+	for (uint32_t i = 0; i < 3; i++)
+		ck_assert_uint_eq(p.word[i], rows[_i].done[i]);
+}
+END_TEST
+
+/* Rank 0 crashes at work at 3000: 1 has the core a turn later, 2 when that is through. */
+START_TEST(the_crashed_leave_their_core)
+{
+	const rubato_sim_fault fault = { .kind = RUBATO_SIM_CRASH, .rank = 0, .at_ns = 3000 };
+	struct program p = { .options = OPTIONS(3), .body = toil };
+
+	p.options.ranks_per_node = 3;
+	p.options.costs.core_bandwidth = 1e9;
+	p.options.costs.cores = 1;
+	p.options.costs.turn_ns = 1000;
+	p.options.faults = &fault;
+	p.options.fault_count = 1;
+	program_run(&p);
+	ck_assert_uint_eq(p.result.faults_fired, 1);
+	ck_assert_uint_eq(p.word[1], 3000 + 1000 + 5000);
+	ck_assert_uint_eq(p.word[2], 9000 + 1000 + 5000);
+}
+END_TEST
+
+/* Rank 1 is frozen when its turn comes at 6000: 2 has it, and it has its own when it thaws. */
+START_TEST(the_frozen_are_left_out)
+{
+	const rubato_sim_fault fault = {
+		.kind = RUBATO_SIM_FREEZE, .rank = 1, .at_ns = 2000, .for_ns = 28000
+	};
+	struct program p = { .options = OPTIONS(3), .body = toil };
+
+	p.options.ranks_per_node = 3;
+	p.options.costs.core_bandwidth = 1e9;
+	p.options.costs.cores = 1;
+	p.options.costs.turn_ns = 1000;
+	p.options.faults = &fault;
+	p.options.fault_count = 1;
+	program_run(&p);
+	ck_assert_int_eq(p.status, RUBATO_OK);
+	ck_assert_uint_eq(p.word[0], 5000);
+	ck_assert_uint_eq(p.word[2], 6000 + 5000);
+	ck_assert_uint_eq(p.word[1], 30000 + 5000);
+}
+END_TEST
+
 /* ---- Options ---- */
 
 START_TEST(nonsense_is_refused)
 {
 	static const uint32_t some[] = { 2, 0 };
-	rubato_sim_options rows[9];
+	rubato_sim_options rows[10];
 	struct rb_sim_cluster *w;
 
-	for (uint32_t i = 0; i < 9; i++) {
+	for (uint32_t i = 0; i < 10; i++) {
 		rows[i] = (rubato_sim_options)OPTIONS(2);
 		rows[i].size_bytes = sizeof(rows[i]);
 	}
@@ -636,11 +772,12 @@ START_TEST(nonsense_is_refused)
 	rows[6].node_ranks = some;
 	rows[6].ranks_per_node = 2;
 	rows[7].costs.puts = 2;
-	for (uint32_t i = 0; i < 8; i++)
+	rows[8].costs.reserved = 1;
+	for (uint32_t i = 0; i < 9; i++)
 		ck_assert_int_eq(rb_sim_cluster_open(&rows[i], &w), RUBATO_ERR_ARGUMENT);
-	rows[8].node_count = 1;
-	rows[8].node_ranks = some;
-	ck_assert_int_eq(rb_sim_cluster_open(&rows[8], &w), RUBATO_OK);
+	rows[9].node_count = 1;
+	rows[9].node_ranks = some;
+	ck_assert_int_eq(rb_sim_cluster_open(&rows[9], &w), RUBATO_OK);
 	rb_sim_cluster_close(w);
 }
 END_TEST
@@ -666,6 +803,10 @@ int main(void)
 	tcase_add_test(tc, a_processor_takes_one_message_after_the_other);
 	tcase_add_loop_test(tc, who_puts_within_a_node_copies, 0, 2);
 	tcase_add_loop_test(tc, schedules_pay_for_what_they_move, 0, 4);
+	tcase_add_loop_test(tc, ranks_of_a_core_look_in_turn, 0, 8);
+	tcase_add_loop_test(tc, work_keeps_the_core, 0, 4);
+	tcase_add_test(tc, the_crashed_leave_their_core);
+	tcase_add_test(tc, the_frozen_are_left_out);
 	tcase_add_test(tc, equal_seeds_give_equal_runs);
 	tcase_add_test(tc, nonsense_is_refused);
 	tcase_set_timeout(tc, 120);

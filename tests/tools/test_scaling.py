@@ -4,6 +4,7 @@ usage: test_scaling.py SOURCE-ROOT BUILD-ROOT
 """
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -71,6 +72,8 @@ class Calibrate(Folder):
             self.assertGreater(network["core_bandwidth"], 0)
             self.assertGreaterEqual(network["memory_bandwidth"], network["core_bandwidth"])
             self.assertGreater(network["node_send_ns"], 0)
+            self.assertGreater(network["turn_ns"], 0)
+            self.assertEqual(network["cores"], len(os.sched_getaffinity(0)))
         for cell in found["cells"]:
             self.assertGreater(min(cell["measured_us"], cell["simulated_us"]), 0)
         self.assertIn(f"of {len(found['cells'])}.", done.stdout)

@@ -65,6 +65,27 @@ class Table(unittest.TestCase):
         self.assertGreater(row["in_call_us"]["mean"], 4900)
         self.assertGreaterEqual(row["in_call_us"]["p99"], 10000)
 
+    def test_at_once_ranks_enter_as_they_come(self):
+        # Rank 2, on the other node, leaves the barrier 1 us after the root.
+        words = ["broadcast", "-n", "3", "-b", "8", "-e", "8", "-t", "1", "--topology", "nodes:2",
+                 "--algorithm", "binomial", "--latency", "10us", "--node-latency", "1us"]
+        apart, = results(*words)["results"]
+        close, = results(*words, "--at-once")["results"]
+        self.assertEqual((apart["wrong"], close["wrong"]), (0, 0))
+        self.assertAlmostEqual(apart["time_us"]["slowest"], 10, delta=0.01)
+        self.assertAlmostEqual(close["time_us"]["slowest"], 9, delta=0.01)
+        bad = sim(*words, "--at-once", "--skew", "linear:1ms")
+        self.assertEqual((bad.returncode, bad.stderr.count("\n")), (2, 1))
+
+    def test_ranks_of_a_core_take_turns(self):
+        words = ["barrier", "-n", "2", "-t", "1", "--topology", "nodes:2", "--node-latency", "1us"]
+        one, = results(*words, "--cores", "2", "--turn", "7us")["results"]
+        two, = results(*words, "--cores", "1", "--turn", "7us")["results"]
+        self.assertEqual(one["time_us"]["median"], 1)
+        # One enters and waits; a turn later the other one enters, and has its message; another turn
+        # later the first one looks again.
+        self.assertEqual(two["time_us"]["slowest"], 14)
+
     def test_a_forced_algorithm_runs(self):
         row = results("allreduce", "-n", "4", "-b", "4K", "-e", "4K", "--algorithm", "ring")
         self.assertEqual(row["results"][0]["algorithm"], "ring")

@@ -39,7 +39,7 @@ struct sim_options {
 	char algorithm[SIM_ALGORITHM_BYTES]; /* A name or "auto". */
 	char json[PATH_MAX];                 /* Empty: none. */
 	bool reorder;                        /* As cluster has it. */
-	bool helped;
+	bool helped, at_once;
 	int argc;
 	char **argv;
 };

@@ -50,6 +50,17 @@ static void call_draw(struct sim_call *call, struct rng *random, uint32_t rank_c
 		       call->type == RUBATO_FLOAT16 || call->type == RUBATO_BFLOAT16);
 }
 
+/* A stream of its own, as below. */
+static void cores_draw(rubato_sim_options *cluster, uint64_t seed)
+{
+	struct rng random = { rng_mix(rng_mix(seed + 1) + 2) };
+
+	if (below(&random, 2) == 0)
+		return;
+	cluster->costs.cores = 1 + (uint32_t)below(&random, 4);
+	cluster->costs.turn_ns = below(&random, 2000);
+}
+
 /* A stream of its own: seeds keep the trials that they had before there were costs. */
 static void costs_draw(struct trial *trial, uint64_t seed)
 {
@@ -69,6 +80,7 @@ static void costs_draw(struct trial *trial, uint64_t seed)
 		.core_bandwidth = 1e9 * (double)below(&random, 20),
 		.cards = (uint32_t)below(&random, 4),
 	};
+	cores_draw(cluster, seed);
 	if (cluster->ranks_per_node == 0 || below(&random, 2) == 0)
 		return;
 	trial->node_ranks[0] = cluster->ranks_per_node;

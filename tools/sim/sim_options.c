@@ -163,6 +163,8 @@ static void options_fit(struct sim_options *options)
 	if (options->helped &&
 	    (options->op != OP_ALLREDUCE || strcmp(options->algorithm, "auto") != 0))
 		option_fail(SIM, "--helped: of allreduce, without --algorithm");
+	if (options->at_once && options->skew.kind != SKEW_NONE)
+		option_fail(SIM, "--at-once: there is no moment after which --skew could be");
 	if (options->op == OP_BARRIER)
 		options->begin_bytes = options->end_bytes = 0;
 }
@@ -191,6 +193,9 @@ static const struct option rows[] = {
 	  .help = "how late ranks enter: " SKEW_HELP },
 	{ "helped", 0, OPTION_FLAG, AT(helped),
 	  .help = "of allreduce: the persistent one that is helped against a late rank" },
+	{ "at-once", 0, OPTION_FLAG, AT(at_once),
+	  .help = "ranks enter as they leave the barrier before the call, as rubato-bench has it, "
+		  "and not all at one moment" },
 	{ "algorithm", 0, OPTION_TEXT, AT(algorithm), "NAME", .max = SIM_ALGORITHM_BYTES,
 	  .preset = "auto", .help = "auto, or one of those above" },
 	{ "begin", 'b', OPTION_BYTES, AT(begin_bytes), "SIZE", .preset = "8",

@@ -137,6 +137,8 @@ void rb_sim_ready(struct rb_sim_process *process)
 		process->state = RB_SIM_RUNNING;
 		return;
 	}
+	if (!rb_sim_core_ask(process))
+		return;
 	process->state = RB_SIM_READY;
 	process->next_ready = NULL;
 	if (c->ready_last != NULL)
@@ -298,6 +300,8 @@ static void suspend(struct rb_sim_process *process, enum rb_sim_state state, uin
 	if (deadline_ns != UINT64_MAX)
 		rb_sim_event_set(c, &process->timer, deadline_ns);
 	if (c->running) {
+		if (state != RB_SIM_WORKING)
+			rb_sim_core_leave(process);
 		rb_fiber_leave(process->fiber);
 	} else {
 		while (process->state == state && !process->ghost && advance(c))
@@ -357,6 +361,7 @@ static void crash(struct rb_sim_process *process)
 	rb_sim_event_unset(c, &process->timer);
 	ports_stop(process);
 	rb_sim_work_stop(process);
+	rb_sim_core_leave(process);
 	rb_sim_event_set(c, &process->lost_event, rb_deadline(c->now_ns, c->options.detect_ns));
 }
 
@@ -375,7 +380,7 @@ static void fault_ends(struct rb_sim_cluster *c, struct rb_sim_event *e)
 	}
 	if (--process->frozen > 0)
 		return;
-	if (process->stalled) {
+	if (process->stalled || process->state == RB_SIM_QUEUED) {
 		process->stalled = false;
 		if (!process->crashed)
 			rb_sim_ready(process);
@@ -699,6 +704,7 @@ static void process_main(void *arg)
 
 	process->status = process->cluster->main(process, process->cluster->arg);
 	process->state = RB_SIM_ENDED;
+	rb_sim_core_leave(process);
 }
 
 static void process_enter(struct rb_sim_process *process)

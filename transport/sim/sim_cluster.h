@@ -16,7 +16,7 @@
  * Computation takes no time, except in sleep. Nor do messages' handling, copies and reductions, but
  * for options.costs: what these say keeps the fiber from running for so long, so that its processor
  * does one thing at a time; where memory takes time, messages within a node take a copy by each
- * side instead of a link.
+ * side instead of a link. Ranks may share cores (sim_core.c): then they also take turns.
  *
  * Faults. Frozen: what would happen to the rank waits, in its order, until it thaws. Cut: messages
  * between the two wait until the cut ends. Crashed: the rank stops where it blocks; what it had

@@ -1,7 +1,7 @@
 /*
  * sim_cluster_inside.h -- what the simulator's files share: sim_cluster.c (time, ranks, faults),
- * sim_node.c (memory and cards), sim_net.c and sim_match.c (messages), sim.c (the transport's
- * table).
+ * sim_node.c (memory and cards), sim_core.c (cores), sim_net.c and sim_match.c (messages), sim.c
+ * (the transport's table).
  */
 #ifndef RB_TRANSPORT_SIM_CLUSTER_INSIDE_H
 #define RB_TRANSPORT_SIM_CLUSTER_INSIDE_H
@@ -24,6 +24,7 @@ enum rb_sim_trace {
 	RB_SIM_TRACE_GRANT,
 	RB_SIM_TRACE_DATA,
 	RB_SIM_TRACE_MEMORY,
+	RB_SIM_TRACE_TURN,
 };
 
 struct rb_sim_cluster;
@@ -59,6 +60,7 @@ enum rb_sim_state {
 	RB_SIM_WAITING,  /* Until news, or its timer. */
 	RB_SIM_SLEEPING, /* Until its timer; news make it run its background step. */
 	RB_SIM_WORKING,  /* Until its timer, or what it moves in memory is moved. */
+	RB_SIM_QUEUED,   /* It would be ready, but for its core. */
 	RB_SIM_ENDED,    /* Its main has returned. */
 };
 
@@ -78,6 +80,15 @@ struct rb_sim_flow {
 	struct rb_sim_flow *next, *previous;
 };
 
+/* Of a node, shared by some of its ranks, which are `stride` apart. */
+struct rb_sim_core {
+	struct rb_sim_event event; /* The turn of a rank that wants to run has come. */
+	uint32_t first, stride, count;
+	struct rb_sim_process *holder; /* Runs, or works; NULL: it goes round. */
+	uint32_t at;                   /* Whose turn it was at since_ns: which of its ranks. */
+	uint64_t since_ns;
+};
+
 struct rb_sim_node {
 	struct rb_sim_event event; /* The first of its flows is over. */
 	/* What each flow would have been served until since_ns, had it always been there, in
@@ -86,6 +97,7 @@ struct rb_sim_node {
 	uint32_t flow_count, rank_count;
 	struct rb_sim_flow *first, *last; /* In the order in which they end. */
 	struct rb_sim_card *cards;        /* NULL: each rank has its own. */
+	struct rb_sim_core *cores;        /* Likewise. */
 };
 #define RB_SIM_BYTE (1u << 20)
 
@@ -152,6 +164,7 @@ struct rb_sim_process {
 	uint32_t node;
 	struct rb_sim_card own, inside; /* To other nodes, unless it shares one; within its node. */
 	struct rb_sim_card *card;       /* The one to other nodes that it uses. */
+	struct rb_sim_core *core;       /* NULL: its own. */
 	struct rb_sim_flow flow;
 	struct rb_sim_member *members;
 	struct rb_sim_region *graves; /* Memory given up that a ghost might still look at. */
@@ -259,6 +272,18 @@ void rb_sim_work(struct rb_sim_process *process, uint64_t busy_ns, uint64_t byte
 double rb_sim_rate_least(const struct rb_sim_process *process);
 /* It moves nothing any more. */
 void rb_sim_work_stop(struct rb_sim_process *process);
+
+/* ---- Cores (sim_core.c) ---- */
+
+/* Of a node whose ranks begin at `first`. Errors: MEMORY. */
+RB_NODISCARD rubato_status rb_sim_cores_open(struct rb_sim_cluster *cluster,
+					     struct rb_sim_node *node, uint32_t first);
+/* Whether it may run now; if not, it is queued, and rb_sim_ready comes again with its turn. */
+bool rb_sim_core_ask(struct rb_sim_process *process);
+/* It waits, sleeps or has ended: its state is that already. */
+void rb_sim_core_leave(struct rb_sim_process *process);
+/* Of those on its core, some may have come to take turns, or no more. */
+void rb_sim_core_next(struct rb_sim_process *process);
 
 /* ---- The network side (sim_net.c) ---- */
 

@@ -165,6 +165,9 @@ static rubato_status options_check(const rubato_sim_options *o)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT,
 			       "sim: memory of %g, a core of %g bytes a second",
 			       costs->memory_bandwidth, costs->core_bandwidth);
+	if (costs->reserved != 0)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: costs.reserved is %u, not 0",
+			       costs->reserved);
 	if (costs->puts > 1)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: costs.puts is %u, not 0 or 1",
 			       costs->puts);
@@ -225,15 +228,19 @@ rubato_status rb_sim_nodes_open(struct rb_sim_cluster *c)
 			costs->cards > 0
 				? &c->nodes[process->node].cards[(rank - first) % costs->cards]
 				: &process->own;
-		if (rank - first + 1 == ranks_of(o, process->node))
-			first = rank + 1;
+		if (rank - first + 1 < ranks_of(o, process->node) && rank + 1 < o->rank_count)
+			continue;
+		RB_TRY(rb_sim_cores_open(c, &c->nodes[process->node], first));
+		first = rank + 1;
 	}
 	return RUBATO_OK;
 }
 
 void rb_sim_nodes_close(struct rb_sim_cluster *c)
 {
-	for (uint32_t i = 0; i < c->node_count; i++)
+	for (uint32_t i = 0; i < c->node_count; i++) {
 		free(c->nodes[i].cards);
+		free(c->nodes[i].cores);
+	}
 	free(c->nodes);
 }
