@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "programs/options.h"
 #include "programs/results.h"
@@ -22,6 +23,7 @@
 struct row { /* Of the table; shared by the ranks, which run in one thread. */
 	const struct sim_options *options;
 	struct sim_call call;
+	struct sim_inputs inputs;
 	uint64_t *start_ns; /* Per iteration: 0 until the first rank says. */
 	double *call_us;    /* [ranks][iterations] */
 	uint64_t wrong;
@@ -48,6 +50,8 @@ static rubato_status row_calls(rubato_comm *comm, struct row *row, void *in, voi
 		struct sim_times times = { 0, 0 };
 
 		call.salt = i;
+		if (i > 0) /* Zeros again, without memory. */
+			(void)madvise(out, sim_call_out_bytes(comm, &call) + 1, MADV_DONTNEED);
 		err = rubato_barrier(comm);
 		if (row->start_ns[i] == 0)
 			row->start_ns[i] = rubato_now(comm) + apart_ns;
@@ -69,11 +73,15 @@ static rubato_status row_rank(rubato_comm *comm, void *arg)
 	const char *op = operation_names[row->call.op];
 	uint32_t n = rubato_size(comm);
 	size_t bytes = rubato_type_bytes(row->call.type);
-	void *in = malloc(
-		operation_in(row->call.op, row->call.count, rubato_rank(comm), n) * bytes + 1);
-	void *out = malloc(
-		operation_out(row->call.op, row->call.count, rubato_rank(comm), n) * bytes + 1);
-	rubato_status err = in == NULL || out == NULL ? RUBATO_ERR_MEMORY : RUBATO_OK;
+	uint32_t rank = rubato_rank(comm);
+	uint64_t in_count = operation_in(row->call.op, row->call.count, rank, n);
+	uint64_t out_count = operation_out(row->call.op, row->call.count, rank, n);
+	void *own = row->call.inputs == NULL ? malloc(in_count * bytes + 1) : NULL;
+	void *in = row->call.inputs == NULL ? own : sim_inputs_of(&row->call, rank);
+	/* Zeros that take no memory before something is written there. */
+	void *out = mmap(NULL, out_count * bytes + 1, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	rubato_status err = in == NULL || out == MAP_FAILED ? RUBATO_ERR_MEMORY : RUBATO_OK;
 
 	if (err == RUBATO_OK && row->call.op != OP_SENDRECV)
 		err = rubato_set_algorithm(comm, op, row->options->algorithm);
@@ -85,8 +93,9 @@ static rubato_status row_rank(rubato_comm *comm, void *arg)
 				     row->call.type, row->explained, sizeof(row->explained));
 	if (err == RUBATO_OK)
 		err = row_calls(comm, row, in, out);
-	free(in);
-	free(out);
+	free(own);
+	if (out != MAP_FAILED)
+		(void)munmap(out, out_count * bytes + 1);
 	return err;
 }
 
@@ -212,6 +221,8 @@ static bool row_run(const struct sim_options *options, uint64_t size_bytes, json
 		.count = size_bytes / rubato_type_bytes(options->type) /
 			 (operation_scattered(options->op) ? n : 1),
 	};
+	if (!sim_inputs_open(&row->inputs, &row->call, n))
+		option_fail(SIM, "out of memory");
 	err = rubato_sim_run(&options->cluster, row_rank, row, &row->result);
 	good = err == RUBATO_OK && row->wrong == 0;
 	if (err != RUBATO_OK) {
@@ -229,6 +240,7 @@ static bool row_run(const struct sim_options *options, uint64_t size_bytes, json
 			row_text(row, &figures, algorithm);
 		json_array_append_new(results, row_json(row, &figures, algorithm));
 	}
+	free(row->inputs.at);
 	free(row->start_ns);
 	free(row->call_us);
 	free(row);

@@ -4,6 +4,8 @@
 #include "programs/rng.h"
 #include "tools/known/elements.h"
 
+#define CUT_STRIDE 1657 /* Its multiples come to all places of the period before one twice. */
+
 /* ---- Patterns ---- */
 
 /* A signed integer of so few bits that the sum over ranks fits into `bits`. */
@@ -40,19 +42,34 @@ static double factor_of(uint64_t random, uint32_t rank)
 	return (random & 1) != 0 ? -value : value;
 }
 
+uint64_t known_cut(uint32_t rank)
+{
+	return (uint64_t)(rank / KNOWN_SEQUENCES) * CUT_STRIDE % PATTERN_ELEMENTS;
+}
+
+/* 16-bit sums have room for some ranks only, factors for some that are not 1. */
+bool known_may_cut(const struct operation_call *call)
+{
+	return call->type != RUBATO_FLOAT16 && call->type != RUBATO_BFLOAT16 &&
+	       !(operation_reduces(call->op) && call->reduction == RUBATO_PROD);
+}
+
 /* What rank `rank` puts in, from element `first` on. */
 static void pattern_of_rank(struct pattern *pattern, const struct known *known,
 			    const struct operation_call *call, uint32_t rank, uint64_t first,
 			    uint64_t count)
 {
-	uint64_t seed = rng_mix(rng_mix(known->number + 1) ^ ((uint64_t)rank << 32));
+	uint32_t origin = known->cuts ? rank % KNOWN_SEQUENCES : rank;
+	uint64_t seed = rng_mix(rng_mix(known->number + 1) ^ ((uint64_t)origin << 32));
+	uint64_t cut = known->cuts ? known_cut(rank) : 0;
 
 	pattern->type = call->type;
 	pattern->first = first;
 	pattern->used = count < PATTERN_ELEMENTS ? count : PATTERN_ELEMENTS;
 	for (uint64_t k = 0; k < pattern->used; k++) {
 		uint64_t i = (first + k) % PATTERN_ELEMENTS;
-		uint64_t random = rng_mix(seed + i * 0x9e3779b97f4a7c15u);
+		uint64_t place = (i + cut) % PATTERN_ELEMENTS;
+		uint64_t random = rng_mix(seed + place * 0x9e3779b97f4a7c15u);
 
 		if (!type_is_float(call->type))
 			integer_set(call->type, &pattern->at, i, random >> 8 | random << 56);
@@ -194,17 +211,32 @@ static uint64_t in_count(const struct known *known, const struct operation_call 
 	return operation_in(call->op, call->count, known->rank, known->rank_count);
 }
 
-void known_write(struct known *known, const struct operation_call *call)
+/* From the pattern's first element on, which is 0. */
+static void pattern_write(const struct pattern *pattern, uint64_t count, char *at)
 {
-	size_t bytes = rubato_type_bytes(call->type);
-	uint64_t count = in_count(known, call), place = 0;
-	char *at = call->in;
+	size_t bytes = rubato_type_bytes(pattern->type);
+	uint64_t place = 0;
 
-	pattern_of_rank(&known->mine, known, call, known->rank, 0, count);
 	for (uint64_t first = 0, length; first < count; first += length) {
 		length = piece(first, count - first, &place);
-		memcpy(at + first * bytes, &known->mine.at, length * bytes);
+		memcpy(at + first * bytes, &pattern->at, length * bytes);
 	}
+}
+
+void known_write(struct known *known, const struct operation_call *call)
+{
+	uint64_t count = in_count(known, call);
+
+	pattern_of_rank(&known->mine, known, call, known->rank, 0, count);
+	pattern_write(&known->mine, count, call->in);
+}
+
+/* The rank of that number has the sequence from its begin on. */
+void known_write_sequence(struct known *known, const struct operation_call *call, uint32_t sequence,
+			  uint64_t count, void *at)
+{
+	pattern_of_rank(&known->scratch, known, call, sequence, 0, count);
+	pattern_write(&known->scratch, count, at);
 }
 
 uint64_t known_changed(const struct known *known, const struct operation_call *call)

@@ -58,6 +58,13 @@ json_t *sim_args_json(int argc, char **argv);
 
 /* ---- Calls with known results ---- */
 
+struct sim_inputs {     /* Of all ranks, which are many: cuts of some sequences (known.h). */
+	char *at;       /* These, one after the other. */
+	uint64_t count; /* Elements of each. */
+	uint64_t salt;  /* Of the call that they are written for, */
+	bool written;   /* if for any. */
+};
+
 struct sim_call { /* The same on every rank. */
 	enum operation op;
 	rubato_type type;
@@ -66,17 +73,25 @@ struct sim_call { /* The same on every rank. */
 	uint32_t root;
 	uint64_t salt; /* Makes each call's inputs differ. */
 	bool rough;    /* Floats that round: only the equality of ranks' bits can be checked. */
-	rubato_op *started; /* Made of these: started instead of a call. NULL: none. */
+	struct sim_inputs *inputs; /* NULL: each rank writes its own. */
+	rubato_op *started;        /* Made of these: started instead of a call. NULL: none. */
 };
 
 struct sim_times { /* Of one rank in one call, virtual. */
 	uint64_t enter_ns, leave_ns;
 };
 
+/* Makes shared inputs for calls like this one among so many ranks, if that spares memory; false: no
+ * memory. The caller frees inputs->at. */
+bool sim_inputs_open(struct sim_inputs *inputs, struct sim_call *call, uint32_t rank_count);
+/* This rank's of them. */
+void *sim_inputs_of(const struct sim_call *call, uint32_t rank);
 /* Writes the inputs, waits until times->enter_ns, makes the call, and adds the number of elements
- * that are wrong. `in` and `out` have room for operation_in and operation_out elements. */
+ * that are wrong. `in` and `out` have room for operation_in and operation_out elements; the caller
+ * has put into `out` what is no result. */
 rubato_status sim_call_make(rubato_comm *comm, const struct sim_call *call, void *in, void *out,
 			    struct sim_times *times, uint64_t *wrong);
+uint64_t sim_call_out_bytes(rubato_comm *comm, const struct sim_call *call);
 /* Of the output, where this rank has one that all ranks (with one) share; else 0. */
 uint64_t sim_call_digest(rubato_comm *comm, const struct sim_call *call, const void *out);
 

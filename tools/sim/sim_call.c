@@ -6,6 +6,8 @@
 #include "tools/known/known.h"
 #include "tools/sim/sim.h"
 
+#define CUTS_FROM_RANKS 128
+
 /* Pairs (0, 1), (2, 3), ...: each exchanges with its other; who is left over has nothing to do. */
 static uint32_t partner_of(uint32_t rank, uint32_t rank_count)
 {
@@ -73,6 +75,7 @@ static struct known *known_of(rubato_comm *comm, const struct sim_call *call)
 	known.rank_count = rubato_size(comm);
 	known.from = partner_of(known.rank, known.rank_count);
 	known.number = call->salt;
+	known.cuts = call->inputs != NULL;
 	return &known;
 }
 
@@ -91,21 +94,71 @@ static void make_rough(const struct operation_call *c, uint64_t ins)
 		float_set(c->type, c->in, i, float_get(c->type, c->in, i) * 0.1);
 }
 
+uint64_t sim_call_out_bytes(rubato_comm *comm, const struct sim_call *call)
+{
+	return operation_out(call->op, call->count, rubato_rank(comm), rubato_size(comm)) *
+	       rubato_type_bytes(call->type);
+}
+
+bool sim_inputs_open(struct sim_inputs *inputs, struct sim_call *call, uint32_t rank_count)
+{
+	const struct operation_call c = { .op = call->op,
+					  .type = call->type,
+					  .reduction = call->reduction };
+	uint64_t most = 0;
+
+	*inputs = (struct sim_inputs) { .at = NULL };
+	if (rank_count < CUTS_FROM_RANKS || call->rough || !known_may_cut(&c))
+		return true;
+	for (uint32_t rank = 0; rank < rank_count; rank++) {
+		uint64_t count = operation_in(call->op, call->count, rank, rank_count);
+
+		most = count > most ? count : most;
+	}
+	inputs->count = most + PATTERN_ELEMENTS;
+	inputs->at = malloc(KNOWN_SEQUENCES * inputs->count * rubato_type_bytes(call->type));
+	call->inputs = inputs;
+	return inputs->at != NULL;
+}
+
+void *sim_inputs_of(const struct sim_call *call, uint32_t rank)
+{
+	const struct sim_inputs *inputs = call->inputs;
+	uint64_t first = rank % KNOWN_SEQUENCES * inputs->count + known_cut(rank);
+
+	return inputs->at + first * rubato_type_bytes(call->type);
+}
+
+/* Before each call all ranks are through the one before it: nobody reads what is written over. */
+static void inputs_write(const struct sim_call *call, const struct operation_call *c,
+			 struct known *known)
+{
+	struct sim_inputs *inputs = call->inputs;
+	uint64_t bytes = inputs->count * rubato_type_bytes(call->type);
+
+	if (inputs->written && inputs->salt == call->salt)
+		return;
+	for (uint32_t i = 0; i < KNOWN_SEQUENCES; i++)
+		known_write_sequence(known, c, i, inputs->count, inputs->at + i * bytes);
+	inputs->salt = call->salt;
+	inputs->written = true;
+}
+
 rubato_status sim_call_make(rubato_comm *comm, const struct sim_call *call, void *in, void *out,
 			    struct sim_times *times, uint64_t *wrong)
 {
-	uint32_t rank = rubato_rank(comm), n = rubato_size(comm);
 	struct operation_call c = { call->op,        in,        out, call->count, NULL, call->type,
 				    call->reduction, call->root };
-	size_t bytes = operation_out(call->op, call->count, rank, n) * rubato_type_bytes(c.type);
 	rubato_status err;
 
-	known_write(known_of(comm, call), &c);
+	if (call->inputs != NULL)
+		inputs_write(call, &c, known_of(comm, call));
+	else
+		known_write(known_of(comm, call), &c);
 	if (call->rough)
 		make_rough(&c, call->count);
-	memset(out, 0x5a, bytes);
-	if (call->op == OP_BROADCAST && rank == call->root)
-		memcpy(out, in, bytes);
+	if (call->op == OP_BROADCAST && rubato_rank(comm) == call->root)
+		memcpy(out, in, sim_call_out_bytes(comm, call));
 	if (times->enter_ns > rubato_now(comm))
 		rubato_sleep(comm, times->enter_ns - rubato_now(comm));
 	times->enter_ns = rubato_now(comm);
@@ -118,10 +171,7 @@ rubato_status sim_call_make(rubato_comm *comm, const struct sim_call *call, void
 
 uint64_t sim_call_digest(rubato_comm *comm, const struct sim_call *call, const void *out)
 {
-	uint64_t bytes =
-		operation_out(call->op, call->count, rubato_rank(comm), rubato_size(comm)) *
-		rubato_type_bytes(call->type);
-	uint64_t digest = 1;
+	uint64_t bytes = sim_call_out_bytes(comm, call), digest = 1;
 
 	if (call->op != OP_ALLREDUCE && call->op != OP_ALLGATHER && call->op != OP_ALLGATHERV &&
 	    call->op != OP_BROADCAST)

@@ -137,6 +137,7 @@ static rubato_status trial_rank(rubato_comm *comm, void *arg)
 
 		if (trial->skew_ns > 0)
 			times.enter_ns = rubato_now(comm) + below(&own, trial->skew_ns);
+		memset(out, 0x5a, sim_call_out_bytes(comm, call));
 		err = sim_call_make(comm, call, in, out, &times, &trial->wrong);
 		digest = err == RUBATO_OK ? sim_call_digest(comm, call, out) : 0;
 		if (trial->digests[i] == 0)
