@@ -58,6 +58,8 @@ def __getattr__(name):
 OPS = """allreduce reduce_scatter allgather broadcast reduce alltoall gather scatter allgatherv
 reduce_scatterv alltoallv barrier sendrecv""".split()
 
+UNEVEN = ("allgatherv", "reduce_scatterv", "alltoallv")
+
 
 def bench(*words, env=None, iterations=2):
     got = run(BENCH, *words, "-w", 1, "-t", iterations, "--json", "-", env=env)
@@ -156,6 +158,30 @@ exec mpirun.openmpi "$@"
         check_usage(self, BENCH, "allreduce", "-n", 2, "--peer", "nosuch", says="openmpi")
         check_usage(self, BENCH, "allreduce", "--bind", "core", says="-n starts")
         check_usage(self, BENCH, "allreduce", "-n", 2, "--bind", "socket", says="auto, core, none")
+
+
+class Bound(unittest.TestCase):
+    def test_it_is_right(self):
+        """In one chunk and in several, with ends that are no multiple of anything."""
+        for op in OPS:
+            for ranks in 2, 3:
+                with self.subTest(op, ranks=ranks):
+                    places = () if op in ("broadcast", "sendrecv") else ("--in-place", 0)
+                    code, said, err = bench(op, "-n", ranks, "-b", 8, "-e", "1M", "-f", 47,
+                                            "--peer", "bound", *places, iterations=3)
+                    self.assertEqual((code, err), (0, ""))
+                    rows = [row for row in said["results"] if row["impl"] == "bound"]
+                    count = 0 if op in UNEVEN else 1 if op == "barrier" else 4
+                    self.assertEqual([row["wrong"] for row in rows], [0] * count)
+
+    def test_what_it_lacks_is_said(self):
+        for words, says in ((("-d", "float64", "--in-place", 0), "the bound is of float32 sums"),
+                            (("-o", "max", "--in-place", 0), "the bound is of float32 sums"),
+                            (("--in-place", 1), "it has no in-place forms")):
+            got = run(BENCH, "allreduce", "-n", 2, "-b", 8, "-e", 8, "-t", 2, "--peer", "bound",
+                      *words)
+            self.assertEqual(got.returncode, 0)
+            self.assertIn(f"bound: {says}", got.stdout.decode())
 
 
 @unittest.skipIf(not PEERS, "neither Open MPI nor MPICH is installed")

@@ -21,12 +21,15 @@ with calls.open("a") as file:
 if calls.with_name("fail-at").exists() and calls.read_text().count(chr(10)) == int(
         calls.with_name("fail-at").read_text()):
     sys.exit("it is broken")
-size = int(sys.argv[sys.argv.index("-b") + 1])
+size, end, factor = (int(sys.argv[sys.argv.index(word) + 1]) for word in ("-b", "-e", "-f"))
 buffers = sys.argv[sys.argv.index("--buffers") + 1]
-row = {"impl": "rubato", "size": size, "time_us": {"median": 2.5 * size}, "busbw": 4.0}
-rows = [row]
-if buffers == "plain":
-    rows.append(dict(row, impl="mpich", rubato_over_it={"ratio": 0.5, "low": 0.25, "high": 0.75}))
+rows = []
+while size <= end:
+    rows.append({"impl": "rubato", "size": size, "time_us": {"median": 2.5 * size}, "busbw": 4.0})
+    if buffers == "plain":
+        rows.append(dict(rows[-1], impl="mpich",
+                         rubato_over_it={"ratio": 0.5, "low": 0.25, "high": 0.75}))
+    size *= factor
 print(json.dumps({"version": "1.2.3", "bound": True, "results": rows,
                   "peers": [{"name": "mpich", "library": "MPICH of a test"}]}))
 """
@@ -55,8 +58,8 @@ class Suite(unittest.TestCase):
 
     def test_tables_and_plots(self):
         self.suite("--ops", "allreduce,broadcast", "--ranks", "1,3", "--peer", "mpich")
-        # Two operations, two numbers of ranks, two kinds of buffers, sizes 8, 64 and 512.
-        self.assertEqual(len(self.calls()), 2 * 2 * 2 * 3)
+        # Two operations, two numbers of ranks, two kinds of buffers; sizes 8, 64 and 512 in one.
+        self.assertEqual(len(self.calls()), 2 * 2 * 2)
         self.assertEqual({call for call in self.calls() if "--peer" in call},
                          {call for call in self.calls() if "plain" in call})
         self.assertTrue(all(("--in-place" in call) == call.startswith("allreduce")
@@ -73,7 +76,7 @@ class Suite(unittest.TestCase):
 
     def test_what_is_there_is_not_measured_again(self):
         words = ["--ops", "allreduce", "--ranks", "1,2"]
-        (self.root / "fail-at").write_text("8") # In the third of four cells.
+        (self.root / "fail-at").write_text("3") # In the third of four cells.
         self.assertIn("2 cells", self.suite(*words, status=1))
         names = sorted(path.name for path in (self.out / "cells").iterdir())
         self.assertEqual(names, ["allreduce-1-plain.json", "allreduce-1-registered.json"])
@@ -81,8 +84,13 @@ class Suite(unittest.TestCase):
         (self.root / "fail-at").unlink()
         said = self.suite(*words)
         self.assertEqual(said.count("is there"), 2)
-        self.assertEqual(len(self.calls()), 8 + 2 * 3)
+        self.assertEqual(len(self.calls()), 3 + 2)
         self.assertEqual((self.out / "cells/allreduce-1-plain.json").read_bytes(), before)
+
+    def test_sizes_of_other_iterations_run_apart(self):
+        self.suite("--ops", "allgather", "--ranks", 1, "--end", 1 << 20)
+        self.assertEqual([call.split()[4:8:2] + call.split()[11:13] for call in self.calls()],
+                         [["8", "32768", "-t", "200"], ["262144", "262144", "-t", "60"]] * 2)
 
     def test_with_the_real_one(self):
         got = run(BENCH, f"--suite={self.out}", "--ops", "sendrecv,barrier", "--ranks", 2, "--end",
@@ -92,6 +100,10 @@ class Suite(unittest.TestCase):
         self.assertEqual([(row["impl"], row["wrong"]) for row in cell["rows"]], [("rubato", 0)])
         self.assertTrue(cell["processor"] and cell["kernel"] and cell["cores"] > 0)
         self.assertNotIn("host", cell)
+        cell = json.loads((self.out / "cells/sendrecv-2-plain.json").read_text())
+        self.assertEqual([(row["impl"], row["wrong"]) for row in cell["rows"]],
+                         [("rubato", 0), ("bound", 0)])
+        self.assertIn("stroke-dasharray", (self.out / "sendrecv-2.svg").read_text())
 
     def test_usage(self):
         for words in [], ["--nonsense"], [self.out, "--factor", 1]:

@@ -22,13 +22,13 @@
 
 extern char **environ;
 
-enum kind { OPENMPI, MPICH, INTELMPI, GLOO };
+enum kind { OPENMPI, MPICH, INTELMPI, GLOO, BOUND };
 
 static const struct {
 	const char *folder; /* In PREFIX: tools/peers. */
 	enum kind kind;
 	const char *start[3];  /* What starts it, by name in PATH. */
-	const char *own_start; /* In its folder. */
+	const char *own_start; /* In its folder; NULL: nothing starts it but itself. */
 	const char *program;   /* Beside rubato-bench; NULL: never built with it. */
 } kinds[] = {
 	{ "openmpi", OPENMPI, { "mpirun.openmpi" }, "bin/mpirun", "rubato-peer-openmpi" },
@@ -40,8 +40,10 @@ static const struct {
 	  "rubato-peer-mpich" },
 	{ "intelmpi", INTELMPI, { NULL }, "bin/mpiexec.hydra", NULL },
 	{ "gloo", GLOO, { "python3" }, "bin/python3", "rubato-peer-gloo" },
+	{ "bound", BOUND, { NULL }, NULL, "rubato-peer-bound" },
 };
-const char *const peer_names[] = { "openmpi", "openmpi-ucx", "mpich", "intelmpi", "gloo", NULL };
+const char *const peer_names[] = { "openmpi", "openmpi-ucx", "mpich", "intelmpi",
+				   "gloo",    "bound",       NULL };
 
 void peer_why(struct peer *peer, const char *text)
 {
@@ -125,7 +127,7 @@ static bool peer_find(struct peer *peer, const char *prefix, struct found *found
 		i++;
 	found->kind = kinds[i].kind;
 	found->folder[0] = '\0';
-	if (prefix[0] != '\0') {
+	if (prefix[0] != '\0' && kinds[i].own_start != NULL) {
 		(void)snprintf(found->folder, sizeof(found->folder), "%s/%s", prefix,
 			       kinds[i].folder);
 		(void)snprintf(found->start, sizeof(found->start), "%s/%s", found->folder,
@@ -136,9 +138,11 @@ static bool peer_find(struct peer *peer, const char *prefix, struct found *found
 			return true;
 		found->folder[0] = '\0';
 	}
+	found->start[0] = '\0';
 	if (kinds[i].program == NULL)
 		peer_why(peer, "tools/peers PREFIX installs it, --peers PREFIX finds it");
-	else if (!program_find(kinds[i].start, found->start, sizeof(found->start)))
+	else if (kinds[i].own_start != NULL &&
+		 !program_find(kinds[i].start, found->start, sizeof(found->start)))
 		peer_why(peer, found->kind == GLOO ? "python3 is not installed"
 						   : "its mpirun is not installed");
 	else if (!bench_helper_find(kinds[i].program, found->program, sizeof(found->program)))
@@ -180,17 +184,18 @@ static void words_openmpi(const struct peer *peer, const struct peer_place *plac
 static void words_peer(const struct peer *peer, const struct found *found,
 		       const struct peer_place *place, const char *socket_path, struct words *words)
 {
-	word_add(words, "%s", found->start);
+	if (found->start[0] != '\0')
+		word_add(words, "%s", found->start);
 	if (found->kind == OPENMPI)
 		words_openmpi(peer, place, words);
-	if (found->kind != GLOO) { /* Its one Python process forks one a rank. */
+	if (found->kind != GLOO && found->kind != BOUND) { /* One process of theirs forks all. */
 		word_add(words, "-n");
 		word_add(words, "%u", peer->rank_count);
 	}
 	word_add(words, "%s", found->program);
 	word_add(words, "%s", socket_path);
 	word_add(words, "%s", place->cpus[0] != '\0' ? place->cpus : "-");
-	if (found->kind == GLOO)
+	if (found->kind == GLOO || found->kind == BOUND)
 		word_add(words, "%u", peer->rank_count);
 }
 
