@@ -278,8 +278,9 @@ struct spread {
 	struct rb_joint_layouts layouts[LAYOUTS];
 };
 
-/* Every block has more chunks than there are slots, and no two blocks as many; one has none. Even
- * blocks: many chunks; or all of them in one chunk. */
+/* The least that there can be: most changes are caught there, and it costs least. Then every block
+ * has more chunks than there are slots, and no two blocks as many; one has none. Even blocks: many
+ * chunks; or all of them in one chunk. */
 static uint64_t rising(const void *arg, uint32_t s, uint32_t d)
 {
 	uint32_t b = s == 0 ? d : s * *(const uint32_t *)arg + d;
@@ -301,6 +302,19 @@ static void build(struct rb_joint *joint, const struct rb_joint *like)
 	ck_assert_int_eq(rb_joint_build(joint), RUBATO_OK);
 }
 
+/* Changes are of values alone: all arrays are as long as they were. */
+static void restore(struct rb_joint *joint, const struct rb_joint *original)
+{
+	for (uint32_t r = 0; r < joint->rank_count; r++) {
+		const struct rb_schedule *from = &original->schedules[r];
+		struct rb_schedule *to = &joint->schedules[r];
+
+		memcpy(to->steps, from->steps, from->step_count * sizeof(*from->steps));
+		memcpy(to->spans, from->spans, from->span_count * sizeof(*from->spans));
+		memcpy(to->deps, from->deps, from->dep_count * sizeof(*from->deps));
+	}
+}
+
 static void even(struct rb_joint_layouts *layouts, const struct rb_joint *w, uint64_t count,
 		 uint64_t chunk)
 {
@@ -319,16 +333,16 @@ static void spread_init(struct spread *spread, const struct rb_joint *w)
 	uint64_t least = rb_joint_wants_even(w) ? n : 1;
 	bool barrier = w->algorithm->kind == RB_KIND_BARRIER;
 
+	even(&spread->layouts[0], w, barrier ? 0 : least, 2);
 	if (rb_joint_takes_uneven(w)) {
 		bool v = rb_kind_uneven(w->algorithm->kind);
 
-		uneven(&spread->layouts[0], w, v ? RB_GAPS_SAME : RB_GAPS_NONE, rising);
-		uneven(&spread->layouts[1], w, v ? rb_joint_gaps(w) : RB_GAPS_NONE, falling);
+		uneven(&spread->layouts[1], w, v ? RB_GAPS_SAME : RB_GAPS_NONE, rising);
+		uneven(&spread->layouts[2], w, v ? rb_joint_gaps(w) : RB_GAPS_NONE, falling);
 	} else {
-		even(&spread->layouts[0], w, barrier ? 0 : 13u * blocks + 1, 2);
-		even(&spread->layouts[1], w, barrier ? 0 : 3u * blocks, 1000);
+		even(&spread->layouts[1], w, barrier ? 0 : 13u * blocks + 1, 2);
+		even(&spread->layouts[2], w, barrier ? 0 : 3u * blocks, 1000);
 	}
-	even(&spread->layouts[2], w, barrier ? 0 : least, 2);
 }
 
 static void spread_free(struct spread *spread)
@@ -508,25 +522,19 @@ static bool is_redundant(const struct rb_joint *w, const struct rb_joint *origin
 	return lengths_remain(w, original, spread, m);
 }
 
-static void judge(const struct rb_joint *original, const struct spread *spread,
-		  const struct mutant *m, struct tally *tally)
+/* `w`: with the change. */
+static void judge(const struct rb_joint *w, const struct rb_joint *original,
+		  const struct spread *spread, const struct mutant *m, struct tally *tally)
 {
-	struct rb_joint w;
 	char text[300];
 
-	build(&w, original);
-	if (!mutate(&w, m)) {
-		rb_joint_free(&w);
-		return;
-	}
-	if (!proved_everywhere(&w, spread)) {
+	if (!proved_everywhere(w, spread)) {
 		tally->caught++;
-	} else if (m->mutation <= LAST_DEP_MUTATION &&
-		   implied_everywhere(&w, original, spread, m)) {
+	} else if (m->mutation <= LAST_DEP_MUTATION && implied_everywhere(w, original, spread, m)) {
 		tally->implied++;
 	} else if (m->mutation == SWAP_OPERANDS) {
 		tally->reordered++; /* Proved: the same elements, in one order on all ranks. */
-	} else if (is_redundant(&w, original, spread, m)) {
+	} else if (is_redundant(w, original, spread, m)) {
 		tally->redundant++;
 	} else {
 		const struct rb_schedule *s =
@@ -536,11 +544,10 @@ static void judge(const struct rb_joint *original, const struct spread *spread,
 		if (m->step < s->step_count)
 			(void)rb_step_text(s, m->step, text, sizeof(text));
 		printf("  survived: %s %s, %u ranks: %s %u on rank %d: %s\n",
-		       rb_kind_name(w.algorithm->kind), w.algorithm->name, w.rank_count,
+		       rb_kind_name(w->algorithm->kind), w->algorithm->name, w->rank_count,
 		       names[m->mutation], m->item, (int)m->rank, text);
 		tally->survived++;
 	}
-	rb_joint_free(&w);
 }
 
 #define ITEMS 12u
@@ -556,9 +563,11 @@ static bool is_wanted(const struct mutant *m)
 static void judge_all(const struct rb_joint *original, struct tally *tally)
 {
 	struct spread spread = { 0 };
+	struct rb_joint changed;
 	uint32_t steps = 0;
 
 	spread_init(&spread, original);
+	build(&changed, original);
 	ck_assert(proved_everywhere(original, &spread));
 	for (uint32_t r = 0; r < original->rank_count; r++)
 		if (original->schedules[r].step_count > steps)
@@ -573,9 +582,13 @@ static void judge_all(const struct rb_joint *original, struct tally *tally)
 										     : ALL_RANKS,
 							    i, item };
 
-					if (is_wanted(&m))
-						judge(original, &spread, &m, tally);
+					if (!is_wanted(&m))
+						continue;
+					if (mutate(&changed, &m))
+						judge(&changed, original, &spread, &m, tally);
+					restore(&changed, original);
 				}
+	rb_joint_free(&changed);
 	spread_free(&spread);
 }
 

@@ -28,6 +28,33 @@ endforeach
     "tools/install": "#!/bin/sh\nexit 0\n",
 }
 
+# Its one step to build begins, and never ends; begun a second time it does. Its test, of whatever
+# phase, waits until asan's has begun.
+AHEAD = {
+    "meson.build": """
+project('small', 'c')
+folder = meson.project_build_root()
+custom_target(
+  'step',
+  output: 'step',
+  command: [find_program('step'), '@OUTPUT@', folder, get_option('b_sanitize')],
+  build_by_default: true,
+)
+test('waits', find_program('waits'), args: folder / '..' / 'build-check-asan' / 'begun')
+""",
+    "step": """#!/bin/sh
+[ "$3" = none ] || [ -e "$2/begun" ] || { touch "$2/begun"; exec sleep 1000; }
+touch "$1"
+""",
+    "waits": """#!/bin/sh
+for i in $(seq 600); do
+	[ -e "$1" ] && exit 0
+	sleep 0.1
+done
+exit 1
+""",
+}
+
 CROSS = """[binaries]
 c = 'cc'
 exe_wrapper = 'env'
@@ -89,6 +116,22 @@ class Check(unittest.TestCase):
     def test_phases_add_up(self):
         code, lines, _ = self.check("--phase", "plain", "--phase=asan")
         self.assertEqual((code, lines[-1]), (1, "2 passed, 2 failed, 2 skipped"), lines)
+
+    def test_the_next_phase_is_built_beside_the_tests(self):
+        for name, text in AHEAD.items():
+            self.write(name, text)
+            self.path(name).chmod(0o755)
+        code, lines, _ = self.check("--phase", "plain", "--phase", "valgrind", "--phase", "asan")
+        self.assertEqual([line for line in lines if "failed" in line],
+                         ["== failed: valgrind: no tests ran", "2 passed, 1 failed, 0 skipped"])
+        self.assertEqual(code, 1)
+        self.assertTrue(self.path("build-check-asan/step").exists())
+
+    def test_building_only_runs_no_test(self):
+        code, lines, _ = self.check("--phase", "plain", "--build-only")
+        self.assertEqual((code, lines[-1]), (0, "0 passed, 0 failed, 0 skipped"), lines)
+        self.assertTrue(self.path("build-check/good").exists())
+        self.assertFalse(list(self.path("build-check/meson-logs").glob("check-*.json")))
 
     def test_all_good_is_success(self):
         self.write("meson.build", PROJECT["meson.build"].replace("'bad': '1', ", ""))

@@ -26,7 +26,8 @@ if probe.returncode == 77:
 
 
 def namespaces():
-    """Namespaces of the network that any process is in. Those of other programs come and go."""
+    """Namespaces of the network that any process is in. Those of other programs come and go, and
+    may have the numbers of those that were."""
     found = {}
     for process in pathlib.Path("/proc").glob("[0-9]*"):
         try:
@@ -34,6 +35,14 @@ def namespaces():
         except OSError:
             continue  # It has just ended.
     return found
+
+
+def names(pid, word):
+    """Whether a process has the word in its command line."""
+    try:
+        return word in pathlib.Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return False  # It has just ended.
 
 
 class Testbed(unittest.TestCase):
@@ -95,7 +104,9 @@ class Testbed(unittest.TestCase):
 
     def test_nothing_is_left_when_it_is_killed(self):
         for number in signal.SIGKILL, signal.SIGTERM:
+            word = f"left-by-{os.getpid()}-{number}"
             process = start(TESTBED, "--hosts", 2, "--", *python(
+                f"# {word}\n"
                 "import os, time\n"
                 "os.fork() or print(os.readlink('/proc/self/ns/net'), flush=True)\n"
                 "time.sleep(1000)"))
@@ -104,12 +115,14 @@ class Testbed(unittest.TestCase):
             hosts = {process.stdout.readline().decode().split()[1] for _ in range(2)}
             there = namespaces()
             pids = [int(pid) for host in hosts for pid in there[host]]
-            self.assertGreaterEqual(len(pids), 4)
+            self.assertGreaterEqual(sum(names(pid, word) for pid in pids), 4)
             watch = Watch(pids)
             process.send_signal(number)
             self.assertEqual(watch.alive(), [])
             process.wait()
-            self.assertFalse(hosts & set(namespaces()))
+            there = namespaces()
+            self.assertEqual([pid for host in hosts for pid in there.get(host, ())
+                              if names(pid, word)], [])
 
     def test_a_trainer_across_three_hosts(self):
         with tempfile.TemporaryDirectory() as folder:
