@@ -47,6 +47,9 @@ typedef struct rubato_sim_costs {
 	uint32_t cores;
 	uint32_t reserved; /* 0. */
 	uint64_t turn_ns;
+	/* What a card that was idle for long lets pass at once before its bandwidth bounds it, each
+	 * way: a token bucket. */
+	uint64_t burst_bytes;
 } rubato_sim_costs;
 
 /*
@@ -93,7 +96,7 @@ typedef struct rubato_sim_options {
 #define RUBATO_SIM_OPTIONS_INIT                                                                    \
 	{                                                                                          \
 		(uint32_t)sizeof(rubato_sim_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, \
-			0, 0, NULL, { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }, 0, 0,               \
+			0, 0, NULL, { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }, 0, 0,            \
 		{                                                                                  \
 			0, 0, 0, 0, 0                                                              \
 		}                                                                                  \

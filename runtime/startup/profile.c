@@ -16,17 +16,18 @@
 #define DIGITS_MAX UINT64_C(99999999999999999) /* More are no measurement. */
 #define REASON_BYTES 160
 
-enum kind { TIME, RATE, COUNT }; /* us; us a byte; any number. */
+enum kind { TIME, RATE, COUNT, SIZE }; /* us; us a byte; any number; bytes. */
 
 struct unit {
 	const char *name;
 	enum kind kind;
-	double us; /* TIME: of one. RATE: of a byte at one. */
+	double us; /* TIME: of one. RATE: of a byte at one. Others: how many. */
 };
 
 static const struct unit units[] = {
-	{ "us", TIME, 1 },      { "ms", TIME, 1e3 },    { "s", TIME, 1e6 }, { "Mbit", RATE, 8 },
-	{ "Gbit", RATE, 8e-3 }, { "GB/s", RATE, 1e-3 }, { "", COUNT, 1 },
+	{ "us", TIME, 1 },      { "ms", TIME, 1e3 },    { "s", TIME, 1e6 },     { "Mbit", RATE, 8 },
+	{ "Gbit", RATE, 8e-3 }, { "GB/s", RATE, 1e-3 }, { "", COUNT, 1 },       { "", SIZE, 1 },
+	{ "K", SIZE, 1 << 10 }, { "M", SIZE, 1 << 20 }, { "G", SIZE, 1 << 30 },
 };
 #define UNIT_COUNT (sizeof(units) / sizeof(units[0]))
 
@@ -61,6 +62,7 @@ static const struct name names[] = {
 	{ "cores", COUNT, AT(simulated) },
 	{ "puts", COUNT, AT(simulated) },
 	{ "gap", TIME, AT(simulated) },
+	{ "burst", SIZE, AT(simulated) },
 	{ "node-bandwidth", RATE, AT(simulated) },
 };
 #define NAME_COUNT (sizeof(names) / sizeof(names[0]))
@@ -91,8 +93,8 @@ static bool line_read(char *line, struct said *said, char why[REASON_BYTES])
 {
 	static const char blanks[] = " \t\r";
 	static const char *const forms[] = { "a time, such as 250us or 1.5ms",
-					     "a bandwidth, such as 10Gbit or 12.5GB/s",
-					     "a number" };
+					     "a bandwidth, such as 10Gbit or 12.5GB/s", "a number",
+					     "a size, such as 125000 or 64K" };
 	char *rest = line, *name, *value;
 
 	line[strcspn(line, "#")] = '\0';

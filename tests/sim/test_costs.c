@@ -129,16 +129,16 @@ START_TEST(a_card_is_not_for_messages_within_a_node)
 }
 END_TEST
 
-/* Three empty messages in a row; word[i]: when each has come. */
+/* Three messages of word[16] bytes in a row; word[i]: when each has come. */
 static rubato_status train(struct program_rank *r)
 {
 	struct rb_request q[3];
 
 	for (uint64_t i = 0; i < 3; i++) {
 		if (r->rank == 0)
-			program_send(r, &q[i], 1, i, NULL, 0);
+			program_send(r, &q[i], 1, i, source, r->program->word[16]);
 		else
-			program_recv(r, &q[i], 0, i, NULL, 0);
+			program_recv(r, &q[i], 0, i, target, r->program->word[16]);
 	}
 	for (uint32_t i = 0; i < 3 && r->rank == 1; i++) {
 		ck_assert_int_eq(program_finish(r, &q[i]), RUBATO_OK);
@@ -156,6 +156,19 @@ START_TEST(a_message_holds_its_card_for_the_gap)
 	ck_assert_uint_eq(p.word[0], 1200);
 	ck_assert_uint_eq(p.word[1], 1400);
 	ck_assert_uint_eq(p.word[2], 1600);
+}
+END_TEST
+
+/* Three of 1000 bytes at a byte a ns: of the first two 1600 pass at once. */
+START_TEST(a_card_lets_a_burst_pass_at_once)
+{
+	struct program p = { .options = OPTIONS(2), .body = train, .word[16] = 1000 };
+
+	p.options.costs.burst_bytes = 1600;
+	program_run(&p);
+	ck_assert_uint_eq(p.word[0], 1000);
+	ck_assert_uint_eq(p.word[1], 1400);
+	ck_assert_uint_eq(p.word[2], 2400);
 }
 END_TEST
 
@@ -791,6 +804,7 @@ int main(void)
 	tcase_add_test(tc, a_card_takes_in_one_message_at_a_time);
 	tcase_add_test(tc, a_card_is_not_for_messages_within_a_node);
 	tcase_add_test(tc, a_message_holds_its_card_for_the_gap);
+	tcase_add_test(tc, a_card_lets_a_burst_pass_at_once);
 	tcase_add_test(tc, memory_is_shared_evenly);
 	tcase_add_test(tc, a_core_alone_bounds_what_one_moves);
 	tcase_add_test(tc, memory_alone_bounds_what_all_move);

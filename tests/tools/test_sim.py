@@ -126,6 +126,8 @@ class Network(unittest.TestCase):
         self.assertEqual(self.time(), 11)
         self.assertEqual(self.time("--send", "1us", "--receive", "2us"), 14)
         self.assertEqual(self.time("--gap", "0.5us"), 11.5)
+        self.assertEqual(self.time("--burst", "400"), 10.6)
+        self.assertEqual(self.time("--burst", "1K"), 10)
         # A copy at each end, of 1000 bytes read and written.
         self.assertEqual(self.time("--core-bandwidth", "1GB/s"), 15)
         self.assertEqual(self.time("--memory-bandwidth", "4GB/s", "--work", "1us"), 12)

@@ -61,6 +61,14 @@ static void cores_draw(rubato_sim_options *cluster, uint64_t seed)
 	cluster->costs.turn_ns = below(&random, 2000);
 }
 
+static void burst_draw(rubato_sim_options *cluster, uint64_t seed)
+{
+	struct rng random = { rng_mix(rng_mix(seed + 1) + 3) };
+
+	if (below(&random, 3) == 0)
+		cluster->costs.burst_bytes = UINT64_C(1) << below(&random, 20);
+}
+
 /* A stream of its own: seeds keep the trials that they had before there were costs. */
 static void costs_draw(struct trial *trial, uint64_t seed)
 {
@@ -81,6 +89,7 @@ static void costs_draw(struct trial *trial, uint64_t seed)
 		.cards = (uint32_t)below(&random, 4),
 	};
 	cores_draw(cluster, seed);
+	burst_draw(cluster, seed);
 	if (cluster->ranks_per_node == 0 || below(&random, 2) == 0)
 		return;
 	trial->node_ranks[0] = cluster->ranks_per_node;

@@ -262,6 +262,21 @@ static uint64_t wire_ns(const struct rb_sim_cluster *c, const struct rb_sim_mess
 	return gap_ns + (uint64_t)((double)size_bytes * 1e9 / bandwidth + 0.5);
 }
 
+/*
+ * Cards count as if they had no bucket. What they would then be done with at done_ns passes by as
+ * much earlier as a full bucket lasts: that is the generic cell rate algorithm (ITU-T I.371).
+ */
+static uint64_t bucket_ns(const struct rb_sim_cluster *c, bool near, uint64_t done_ns)
+{
+	double burst_ns = (double)c->options.costs.burst_bytes * 1e9 / c->options.bandwidth;
+
+	if (near || burst_ns < 1)
+		return done_ns;
+	if (burst_ns >= (double)(done_ns - c->now_ns))
+		return c->now_ns;
+	return done_ns - (uint64_t)burst_ns;
+}
+
 static struct rb_sim_card *card_of(struct rb_sim_process *process, bool near)
 {
 	return near ? &process->inside : process->card;
@@ -296,6 +311,7 @@ static uint64_t message_depart(struct rb_sim_cluster *c, struct rb_sim_message *
 		left_ns += wire_ns(c, m, size_bytes);
 		left_ns = left_ns > last_ns ? left_ns : last_ns;
 		*out_free_ns = left_ns;
+		left_ns = bucket_ns(c, near, left_ns);
 		if (c->options.reorder != 0 && rb_rng_below(&c->rng, HELD_ONE_IN) == 0)
 			travel += rb_rng_below(&c->rng, HELD_LATENCIES * travel + 1);
 	}
@@ -310,7 +326,8 @@ static uint64_t message_depart(struct rb_sim_cluster *c, struct rb_sim_message *
 /* Whether the receiver's link has taken it in; if not, the event comes again when it has. */
 static bool message_through(struct rb_sim_cluster *c, struct rb_sim_message *m, uint64_t size_bytes)
 {
-	uint64_t *in_free_ns = &card_of(process_of(m), message_near(m))->in_free_ns;
+	bool near = message_near(m);
+	uint64_t *in_free_ns = &card_of(process_of(m), near)->in_free_ns;
 	uint64_t through_ns;
 
 	if (m->through || m->sender == m->receiver)
@@ -319,6 +336,7 @@ static bool message_through(struct rb_sim_cluster *c, struct rb_sim_message *m, 
 	if (through_ns < c->now_ns)
 		through_ns = c->now_ns;
 	*in_free_ns = through_ns;
+	through_ns = bucket_ns(c, near, through_ns);
 	m->through = true;
 	if (through_ns == c->now_ns)
 		return true;

@@ -46,7 +46,7 @@ START_TEST(every_name_lands_in_its_place)
 				   "work 0\n"
 				   "turn 3us\n"
 				   "work 0.125us\n"
-				   "cards 2\nputs 1\ngap 5us\nnode-bandwidth 3GB/s";
+				   "cards 2\nputs 1\ngap 5us\nburst 64K\nnode-bandwidth 3GB/s";
 	struct rb_profile p;
 
 	ck_assert_int_eq(read_text(text, strlen(text), &p), RUBATO_OK);
@@ -89,6 +89,7 @@ static const struct {
 	  ", line 1: core-bandwidth takes a bandwidth, such as 10Gbit or 12.5GB/s, not 0GB/s" },
 	{ "core-bandwidth 10",
 	  ", line 1: core-bandwidth takes a bandwidth, such as 10Gbit or 12.5GB/s, not 10" },
+	{ "burst 64us", ", line 1: burst takes a size, such as 125000 or 64K, not 64us" },
 	{ "cards two", ", line 1: cards takes a number, not two" },
 	{ "latency 5us", ": latency and bandwidth are given together, or neither" },
 	{ "bandwidth 1Gbit", ": latency and bandwidth are given together, or neither" },
