@@ -50,6 +50,13 @@ typedef struct rubato_sim_costs {
 	/* What a card that was idle for long lets pass at once before its bandwidth bounds it, each
 	 * way: a token bucket. */
 	uint64_t burst_bytes;
+	/* Of each core, or of each rank where cores is 0, a cache of cache_bytes (0: none). What
+	 * lies there, and what lies in another core's, is read and written at so many bytes a
+	 * second (0: in no time), all else as above. Another core's says nothing for
+	 * shared_latency_ns. With caches the run depends on where buffers lie within pages, so it
+	 * is the same again in a new process only. */
+	uint64_t cache_bytes, shared_latency_ns;
+	double cached_bandwidth, shared_bandwidth;
 } rubato_sim_costs;
 
 /*
@@ -96,7 +103,8 @@ typedef struct rubato_sim_options {
 #define RUBATO_SIM_OPTIONS_INIT                                                                    \
 	{                                                                                          \
 		(uint32_t)sizeof(rubato_sim_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, \
-			0, 0, NULL, { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }, 0, 0,            \
+			0, 0, NULL, { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }, 0,   \
+			0,                                                                         \
 		{                                                                                  \
 			0, 0, 0, 0, 0                                                              \
 		}                                                                                  \

@@ -137,6 +137,13 @@ struct rb_endpoint {
 	const uint8_t *last_words;
 };
 
+/* What somebody has read or written; at NULL: it does not matter where. */
+struct rb_touch {
+	const void *at;
+	uint64_t size_bytes;
+	bool writes;
+};
+
 struct rb_failure {
 	uint32_t peer;
 	rubato_status status; /* RUBATO_ERR_PEER. */
@@ -289,9 +296,9 @@ struct rb_transport_ops {
 	uint64_t (*now_ns)(struct rb_endpoint *ep);
 	uint64_t (*random)(struct rb_endpoint *ep);
 	void (*sleep)(struct rb_endpoint *ep, uint64_t until_ns); /* Stands for computation. */
-	/* RB_CAP_VIRTUAL_TIME: the caller has copied or reduced so many bytes, reads and writes
-	 * added up; that takes time now. NULL: it takes none. */
-	void (*work)(struct rb_endpoint *ep, uint64_t bytes);
+	/* RB_CAP_VIRTUAL_TIME: the caller has read and written that, one piece of copying or
+	 * reducing; it takes time now. NULL: it takes none. */
+	void (*work)(struct rb_endpoint *ep, const struct rb_touch *touches, uint32_t count);
 
 	/* One line per outstanding request, for rubato_dump. */
 	void (*dump)(struct rb_endpoint *ep, void (*line)(void *arg, const char *text), void *arg);

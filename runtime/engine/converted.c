@@ -133,7 +133,7 @@ static void slice(struct rb_converted *c, struct rb_work *work, uint64_t count)
 	}
 	work->done_count += count;
 	if (c->clock->ops->work != NULL)
-		c->clock->ops->work(c->clock, touched);
+		c->clock->ops->work(c->clock, &(struct rb_touch) { .size_bytes = touched }, 1);
 }
 
 static void queue_remove(struct rb_converted *c, struct rb_work *work)

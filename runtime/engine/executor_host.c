@@ -167,14 +167,25 @@ static void timed_slice(struct host *host, struct rb_work *work, uint64_t count)
 		work_slice(host, work, count);
 }
 
-/* After so many elements of it were done. */
+#define TOUCHES_MAX 64u /* Of the operands of a reduction; who counts more, does not say where. */
+
+/* After so many elements of it were done, up to done_count. */
 static void work_charge(struct host *host, const struct rb_work *work, uint64_t count)
 {
 	const struct rb_reduce *r = &work->reduce;
+	struct rb_touch touches[TOUCHES_MAX + 2];
+	uint64_t size_bytes = count * work->element_bytes;
+	uint64_t skip = work->done_count * work->element_bytes - size_bytes;
+	uint32_t from = r->from_count < TOUCHES_MAX ? r->from_count : TOUCHES_MAX;
 
 	if (r->from_count == 1 && r->final_count == 0 && r->to == r->from[0])
 		return;
-	host->clock->ops->work(host->clock, count * work->element_bytes * (r->from_count + 1));
+	for (uint32_t i = 0; i < from; i++)
+		touches[i] =
+			(struct rb_touch) { (const uint8_t *)r->from[i] + skip, size_bytes, false };
+	touches[from] = (struct rb_touch) { NULL, (r->from_count - from) * size_bytes, false };
+	touches[from + 1] = (struct rb_touch) { (const uint8_t *)r->to + skip, size_bytes, true };
+	host->clock->ops->work(host->clock, touches, from + 2);
 }
 
 static void timed_start(struct rb_executor *executor, struct rb_work *work)

@@ -63,6 +63,10 @@ static const struct name names[] = {
 	{ "puts", COUNT, AT(simulated) },
 	{ "gap", TIME, AT(simulated) },
 	{ "burst", SIZE, AT(simulated) },
+	{ "cache", SIZE, AT(simulated) },
+	{ "cached-bandwidth", RATE, AT(simulated) },
+	{ "shared-bandwidth", RATE, AT(simulated) },
+	{ "shared-latency", TIME, AT(simulated) },
 	{ "node-bandwidth", RATE, AT(simulated) },
 };
 #define NAME_COUNT (sizeof(names) / sizeof(names[0]))

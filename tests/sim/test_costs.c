@@ -19,6 +19,11 @@
 
 static uint8_t source[1 << 20], target[1 << 20];
 
+static void move_bytes(struct rb_endpoint *ep, uint64_t bytes)
+{
+	rb_transport_sim.work(ep, &(struct rb_touch) { .size_bytes = bytes }, 1);
+}
+
 /* ---- Nodes ---- */
 
 /* Bit i: an empty message of rank i has come before 500 ns. */
@@ -182,7 +187,7 @@ static rubato_status move(struct program_rank *r)
 	if (word[16 + r->rank] > 0)
 		rb_transport_sim.sleep(r->ep, word[16 + r->rank]);
 	if (word[24 + r->rank] > 0)
-		rb_transport_sim.work(r->ep, word[24 + r->rank]);
+		move_bytes(r->ep, word[24 + r->rank]);
 	word[r->rank] = program_now(r);
 	return RUBATO_OK;
 }
@@ -278,9 +283,9 @@ END_TEST
 static rubato_status move_on(struct program_rank *r)
 {
 	if (r->rank == 1)
-		rb_transport_sim.work(r->ep, 2000000000000u);
+		move_bytes(r->ep, 2000000000000u);
 	for (uint32_t i = 0; i < 6; i++)
-		rb_transport_sim.work(r->ep, 4000000000000u);
+		move_bytes(r->ep, 4000000000000u);
 	r->program->word[r->rank] = program_now(r);
 	return RUBATO_OK;
 }
@@ -575,7 +580,7 @@ static rubato_status chatter(struct program_rank *r)
 		program_recv(r, &in, (r->rank + n - shift) % n, round, target + r->rank * 40000,
 			     size_bytes);
 		program_send(r, &out, (r->rank + shift) % n, round, source, size_bytes);
-		rb_transport_sim.work(r->ep, rb_transport_sim.random(r->ep) % 10000);
+		move_bytes(r->ep, rb_transport_sim.random(r->ep) % 10000);
 		ck_assert_int_eq(program_finish(r, &in), RUBATO_OK);
 		ck_assert_int_eq(program_finish(r, &out), RUBATO_OK);
 		digest = rb_mix(digest ^ program_now(r));
@@ -692,7 +697,7 @@ END_TEST
 /* Each moves 5000 bytes; word[r]: when it has. */
 static rubato_status toil(struct program_rank *r)
 {
-	rb_transport_sim.work(r->ep, 5000);
+	move_bytes(r->ep, 5000);
 	r->program->word[r->rank] = program_now(r);
 	return RUBATO_OK;
 }

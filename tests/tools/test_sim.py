@@ -137,6 +137,20 @@ class Network(unittest.TestCase):
         # Two ranks that copy at once share the memory, twice.
         self.assertEqual(self.time(*one, "--memory-bandwidth", "4GB/s"), 3 + 2)
 
+    def test_what_lies_in_caches_is_faster(self):
+        words = "allreduce -n 2 -b 64K -e 64K --topology nodes:2 --core-bandwidth 1GB/s".split()
+        words += ["--algorithm", "two_shot"]
+        caches = ["--cached-bandwidth", "10GB/s", "--shared-bandwidth", "5GB/s"]
+        plain = results(*words)["results"][0]
+        cached = results(*words, *caches, "--cache", "1M")["results"][0]
+        self.assertLess(cached["time_us"]["median"], plain["time_us"]["median"] / 2)
+        again = results(*words, *caches, "--cache", "1M")["results"][0]
+        self.assertEqual(again["trace_hash"], cached["trace_hash"])
+        late = results(*words, *caches, "--cache", "1M", "--shared-latency", "9us")["results"][0]
+        self.assertGreater(late["time_us"]["median"], cached["time_us"]["median"] + 9)
+        refused = sim(*"allreduce -n 2 -b 8 -e 8 --cache 1M".split())
+        self.assertEqual((refused.returncode, len(refused.stderr.splitlines())), (1, 1))
+
     def test_a_nodes_ranks_share_its_cards(self):
         words = "alltoall -n 4 -b 4000 -e 4000 --algorithm flat --bandwidth 1GB/s".split()
         words += ["--topology", "nodes:2", "--node-latency", "0.001us"]

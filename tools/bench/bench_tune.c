@@ -9,6 +9,7 @@
  * this in turn; the slowest counts. (LogGP: Alexandrov, Ionescu, Schauser, Scheiman 1995.)
  *
  * Memory. A rank copies alone, and then all of node 0 at the same time: bytes read and written.
+ * Caches: tune_cache.c.
  *
  * A turn. Two processes on one core yield to each other.
  */
@@ -25,6 +26,7 @@
 #include "programs/launch/launch.h"
 #include "programs/replace.h"
 #include "tools/bench/bench.h"
+#include "tools/bench/tune_cache.h"
 
 #define SMALL_BYTES 8u
 #define LARGE_BYTES (1u << 20)
@@ -58,6 +60,7 @@ struct tune {
 	bool of_node;                   /* This rank is on it. */
 	struct link near, far, best;    /* best: of the fastest one between nodes. */
 	double core, memory;            /* Bytes a second; memory 0: the node has one rank. */
+	struct tune_cache cache;
 	double turn_us;
 };
 
@@ -150,35 +153,23 @@ static void links_measure(struct tune *t)
 
 /* ---- Memory, and turns ---- */
 
-/* Bytes a second that this rank reads and writes. */
 static double copy_rate(struct tune *t)
 {
-	size_t bytes = t->given->copy_bytes;
-	uint8_t *from = malloc(bytes), *to = malloc(bytes);
-	uint64_t begin, end, copied = 0;
+	double rate = tune_copy_rate(t->given->copy_bytes, COPY_NS);
 
-	if (from == NULL || to == NULL)
+	if (rate == 0)
 		option_fail(BENCH, "--copy: no memory");
-	memset(from, 1, bytes);
-	memset(to, 2, bytes);
-	begin = clock_ns();
-	do {
-		memcpy(to, from, bytes);
-		__asm__ volatile("" ::: "memory"); /* It is not left out. */
-		copied += 2 * (uint64_t)bytes;
-		end = clock_ns();
-	} while (end - begin < COPY_NS);
-	free(from);
-	free(to);
-	return (double)copied * 1e9 / (double)(end - begin);
+	return rate;
 }
 
 static void memory_measure(struct tune *t)
 {
 	double rate = 0;
 
-	if (t->bench.rank == 0)
+	if (t->bench.rank == 0) {
+		t->cache = tune_cache_measure();
 		t->core = copy_rate(t);
+	}
 	all_here(t);
 	if (t->of_node && t->node_ranks > 1)
 		rate = copy_rate(t);
@@ -250,6 +241,13 @@ static void profile_print(FILE *file, const struct tune *t)
 		(void)fprintf(file, "memory-bandwidth %.4fGB/s\n", t->memory * 1e-9);
 	}
 	(void)fprintf(file, "core-bandwidth %.4fGB/s\n", t->core * 1e-9);
+	if (t->cache.size_bytes > 0) {
+		(void)fprintf(file, "cache %llu\ncached-bandwidth %.4fGB/s\n",
+			      (unsigned long long)t->cache.size_bytes, t->cache.cached * 1e-9);
+		if (t->cache.shared > 0)
+			(void)fprintf(file, "shared-bandwidth %.4fGB/s\nshared-latency %.3fus\n",
+				      t->cache.shared * 1e-9, t->cache.shared_latency_us);
+	}
 	if (t->turn_us > 0)
 		(void)fprintf(file, "turn %.3fus\n", t->turn_us);
 }

@@ -446,14 +446,44 @@ static struct rb_sim_nic *nic_of(struct rb_endpoint *ep)
 }
 
 struct charge { /* Of the processor. */
-	uint64_t busy_ns, bytes;
+	double busy_ns;
+	uint64_t bytes;  /* That it moves in memory. */
 	double quiet_ns; /* For which it has had nothing to do, up to now. */
 };
 
-/* A copy of a message reads and writes it. */
-static uint64_t copied_bytes(const struct rb_request *r)
+/*
+ * Where a rank's messages lie while they are under way within a node: the same place again and
+ * again, which no other memory has.
+ */
+static const void *slots_of(const struct rb_sim_process *process)
 {
-	return 2 * (uint64_t)r->size_bytes;
+	return (const void *)(uintptr_t)(UINT64_C(1) << 63 | (uint64_t)process->rank << 32);
+}
+
+/* Adds a copy; to NULL: into the slots; from NULL: out of them. */
+static void copy_charge(struct rb_sim_process *process, const struct rb_sim_process *sender,
+			const void *to, const void *from, uint64_t size_bytes,
+			struct charge *charge)
+{
+	const void *slots = slots_of(sender);
+	struct rb_touch touches[] = { { from != NULL ? from : slots, size_bytes, false },
+				      { to != NULL ? to : slots, size_bytes, true } };
+	struct rb_sim_access cost = rb_sim_touch(process, touches, 2);
+
+	charge->busy_ns += cost.busy_ns;
+	charge->bytes += cost.memory_bytes;
+}
+
+static const void *put_target(const struct rb_request *r)
+{
+	const uint8_t *mapped = r->remote->mapped;
+
+	return mapped != NULL ? mapped + r->remote_offset : NULL;
+}
+
+static void charge_pay(struct rb_sim_process *process, const struct charge *charge)
+{
+	rb_sim_work(process, (uint64_t)(charge->busy_ns + 0.5), charge->bytes);
 }
 
 static bool is_near(struct rb_endpoint *ep, const struct rb_request *r)
@@ -471,18 +501,21 @@ static uint64_t post_charge(struct rb_endpoint *ep, const struct rb_request *r, 
 	struct rb_sim_process *process = endpoint_of(ep)->process;
 	const rubato_sim_costs *costs = &process->cluster->options.costs;
 	uint64_t begin_ns = rb_sim_process_now(process), pieces;
-	bool near, copies = true;
+	struct charge charge = { 0, 0, 0 };
+	bool near;
 
 	if (r->peer >= ep->rank_count || r->peer == ep->rank)
 		return begin_ns;
 	near = is_near(ep, r);
 	pieces = is_put ? 1 : rb_sim_pieces(near, r->size_bytes);
-	if (is_put)
-		copies = near || r->size_bytes <= RB_SIM_PUT_COPY_BYTES_MAX;
-	else if (near)
-		copies = r->size_bytes <= RB_SIM_NODE_EAGER_BYTES_MAX;
-	rb_sim_work(process, pieces * (near ? costs->node_send_ns : costs->send_ns),
-		    copies ? copied_bytes(r) : 0);
+	charge.busy_ns = (double)(pieces * (near ? costs->node_send_ns : costs->send_ns));
+	if (near && is_put)
+		copy_charge(process, process, put_target(r), r->buffer, r->size_bytes, &charge);
+	else if (near && r->size_bytes <= RB_SIM_NODE_EAGER_BYTES_MAX)
+		copy_charge(process, process, NULL, r->buffer, r->size_bytes, &charge);
+	else if (!near && (!is_put || r->size_bytes <= RB_SIM_PUT_COPY_BYTES_MAX))
+		charge.bytes += 2 * (uint64_t)r->size_bytes;
+	charge_pay(process, &charge);
 	return begin_ns + (rb_sim_process_now(process) - begin_ns) / pieces;
 }
 
@@ -506,22 +539,29 @@ static uint64_t copied_meanwhile(struct rb_endpoint *ep, const struct rb_request
 /* Adds what it costs to have completed. */
 static void done_charge(struct rb_endpoint *ep, const struct rb_request *r, struct charge *charge)
 {
-	const rubato_sim_costs *costs = &endpoint_of(ep)->process->cluster->options.costs;
+	struct rb_sim_process *process = endpoint_of(ep)->process;
+	const rubato_sim_costs *costs = &process->cluster->options.costs;
+	const struct rb_sim_process *peer;
+	uint64_t bytes;
 	bool near;
 
 	if (r->status != RUBATO_OK || r->peer == ep->rank || r->kind == RB_REQUEST_PUT)
 		return;
 	near = is_near(ep, r);
+	peer = endpoint_of(ep)->member->comm->members[r->peer].process;
 	if (r->kind == RB_REQUEST_RECV && !near) {
-		charge->busy_ns += rb_sim_pieces(false, r->size_bytes) * costs->receive_ns;
-		charge->bytes += copied_bytes(r) - copied_meanwhile(ep, r, charge);
+		charge->busy_ns +=
+			(double)(rb_sim_pieces(false, r->size_bytes) * costs->receive_ns);
+		charge->bytes += 2 * (uint64_t)r->size_bytes - copied_meanwhile(ep, r, charge);
 		return;
 	}
-	if (r->kind == RB_REQUEST_RECV)
-		charge->busy_ns += costs->node_receive_ns;
-	else if (!near || r->size_bytes <= RB_SIM_NODE_EAGER_BYTES_MAX)
-		return; /* Copied when it was posted. */
-	charge->bytes += copied_bytes(r) / (r->size_bytes < RB_SIM_NODE_ATTACH_BYTES_MIN ? 1 : 2);
+	bytes = r->size_bytes / (r->size_bytes < RB_SIM_NODE_ATTACH_BYTES_MIN ? 1 : 2);
+	if (r->kind == RB_REQUEST_RECV) {
+		charge->busy_ns += (double)costs->node_receive_ns;
+		copy_charge(process, peer, r->buffer, NULL, bytes, charge);
+	} else if (near && r->size_bytes > RB_SIM_NODE_EAGER_BYTES_MAX) {
+		copy_charge(process, process, NULL, r->buffer, bytes, charge);
+	} /* Else it was copied when it was posted. */
 }
 
 /* What is said of a buffer is so. */
@@ -555,7 +595,7 @@ static void sim_recv(struct rb_endpoint *ep, struct rb_request *request)
 	if (!process->cluster->charges || request->state != RB_REQUEST_DONE)
 		return;
 	done_charge(ep, request, &charge);
-	rb_sim_work(process, charge.busy_ns, charge.bytes);
+	charge_pay(process, &charge);
 }
 
 static void sim_put(struct rb_endpoint *ep, struct rb_request *request)
@@ -566,12 +606,16 @@ static void sim_put(struct rb_endpoint *ep, struct rb_request *request)
 	rb_sim_put(nic_of(ep), request);
 }
 
-static void sim_work(struct rb_endpoint *ep, uint64_t bytes)
+static void sim_work(struct rb_endpoint *ep, const struct rb_touch *touches, uint32_t count)
 {
 	struct rb_sim_process *process = endpoint_of(ep)->process;
+	struct rb_sim_access cost;
 
-	if (process->cluster->charges)
-		rb_sim_work(process, process->cluster->options.costs.work_ns, bytes);
+	if (!process->cluster->charges)
+		return;
+	cost = rb_sim_touch(process, touches, count);
+	cost.busy_ns += (double)process->cluster->options.costs.work_ns;
+	charge_pay(process, &(struct charge) { cost.busy_ns, cost.memory_bytes, 0 });
 }
 
 static void sim_cancel(struct rb_endpoint *ep, struct rb_request *request)
@@ -597,7 +641,7 @@ static struct rb_request *sim_poll(struct rb_endpoint *ep)
 		charge.quiet_ns = (double)(rb_sim_process_now(process) - process->quiet_ns);
 		for (const struct rb_request *r = list; r != NULL; r = r->next)
 			done_charge(ep, r, &charge);
-		rb_sim_work(process, charge.busy_ns, charge.bytes);
+		charge_pay(process, &charge);
 	}
 	return list;
 }

@@ -8,6 +8,7 @@
 
 #include "base/rng.h"
 #include "transport/sim/fiber.h"
+#include "transport/sim/sim_cache.h"
 #include "transport/sim/sim_cluster.h"
 #include "transport/transport.h"
 
@@ -189,9 +190,10 @@ struct rb_sim_cluster {
 	struct rb_sim_process *processes;
 	struct rb_sim_node *nodes;
 	uint32_t node_count;
-	bool flat;    /* Nobody shares a node. */
-	bool charges; /* Some of options.costs is not 0; */
-	bool moves;   /* memory takes time. */
+	struct rb_sim_caches *caches; /* By the first rank of a core; NULL: there are none. */
+	bool flat;                    /* Nobody shares a node. */
+	bool charges;                 /* Some of options.costs is not 0; */
+	bool moves;                   /* memory takes time. */
 	struct rb_sim_fault *faults;
 	struct rb_sim_comm *comms;
 	struct rb_sim_device_memory *device_memory;
@@ -268,6 +270,9 @@ void rb_sim_nodes_close(struct rb_sim_cluster *cluster);
 /* Its processor is busy so long, then moves so many bytes in memory (reads and writes added up).
  * Returns when it is done, or the process is on its own. */
 void rb_sim_work(struct rb_sim_process *process, uint64_t busy_ns, uint64_t bytes);
+/* What it costs its core to read and write that now. */
+struct rb_sim_access rb_sim_touch(struct rb_sim_process *process, const struct rb_touch *touches,
+				  uint32_t count);
 /* Bytes a ns that it moves at least, however many of its node move something; 0: any number. */
 double rb_sim_rate_least(const struct rb_sim_process *process);
 /* It moves nothing any more. */

@@ -137,6 +137,14 @@ void rb_sim_work(struct rb_sim_process *process, uint64_t busy_ns, uint64_t byte
 	process->quiet_ns = c->now_ns;
 }
 
+struct rb_sim_access rb_sim_touch(struct rb_sim_process *process, const struct rb_touch *touches,
+				  uint32_t count)
+{
+	uint32_t cache = process->core != NULL ? process->core->first : process->rank;
+
+	return rb_sim_caches_access(process->cluster->caches, cache, touches, count);
+}
+
 double rb_sim_rate_least(const struct rb_sim_process *process)
 {
 	const struct rb_sim_cluster *c = process->cluster;
@@ -165,6 +173,12 @@ static rubato_status options_check(const rubato_sim_options *o)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT,
 			       "sim: memory of %g, a core of %g bytes a second",
 			       costs->memory_bandwidth, costs->core_bandwidth);
+	if (!is_rate(costs->cached_bandwidth) || !is_rate(costs->shared_bandwidth))
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: caches of %g and %g bytes a second",
+			       costs->cached_bandwidth, costs->shared_bandwidth);
+	if (costs->cache_bytes > 0 && costs->memory_bandwidth == 0 && costs->core_bandwidth == 0)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT,
+			       "sim: caches want a memory_bandwidth or core_bandwidth, too");
 	if (costs->reserved != 0)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: costs.reserved is %u, not 0",
 			       costs->reserved);
@@ -212,7 +226,8 @@ rubato_status rb_sim_nodes_open(struct rb_sim_cluster *c)
 	RB_TRY(options_check(o));
 	c->flat = o->node_count == 0 && o->ranks_per_node == 0;
 	c->moves = costs->memory_bandwidth > 0 || costs->core_bandwidth > 0;
-	c->charges = c->moves || costs->send_ns > 0 || costs->receive_ns > 0 ||
+	RB_TRY(rb_sim_caches_open(o, &c->caches));
+	c->charges = c->moves || c->caches != NULL || costs->send_ns > 0 || costs->receive_ns > 0 ||
 		     costs->node_send_ns > 0 || costs->node_receive_ns > 0 || costs->work_ns > 0;
 	c->nodes = calloc(o->rank_count, sizeof(*c->nodes));
 	if (c->nodes == NULL)
@@ -243,4 +258,5 @@ void rb_sim_nodes_close(struct rb_sim_cluster *c)
 		free(c->nodes[i].cores);
 	}
 	free(c->nodes);
+	rb_sim_caches_close(c->caches);
 }

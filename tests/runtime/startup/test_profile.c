@@ -32,21 +32,23 @@ static void close_to(double a, double b)
 
 START_TEST(every_name_lands_in_its_place)
 {
-	static const char text[] = "# Links\n"
-				   "latency 1.5ms # far\n"
-				   "\tbandwidth   100Mbit\r\n"
-				   "send 0.5us\n"
-				   "receive 1.5us\n"
-				   "\n"
-				   "node-latency 0.000002s\n"
-				   "node-send 0.25us\n"
-				   "node-receive 0.75us\n"
-				   "core-bandwidth 12.5GB/s\n"
-				   "memory-bandwidth 160Gbit\n"
-				   "work 0\n"
-				   "turn 3us\n"
-				   "work 0.125us\n"
-				   "cards 2\nputs 1\ngap 5us\nburst 64K\nnode-bandwidth 3GB/s";
+	static const char text[] =
+		"# Links\n"
+		"latency 1.5ms # far\n"
+		"\tbandwidth   100Mbit\r\n"
+		"send 0.5us\n"
+		"receive 1.5us\n"
+		"\n"
+		"node-latency 0.000002s\n"
+		"node-send 0.25us\n"
+		"node-receive 0.75us\n"
+		"core-bandwidth 12.5GB/s\n"
+		"memory-bandwidth 160Gbit\n"
+		"work 0\n"
+		"turn 3us\n"
+		"work 0.125us\n"
+		"cards 2\nputs 1\ngap 5us\nburst 64K\ncache 3M\nshared-latency 1us\n"
+		"cached-bandwidth 80GB/s\nshared-bandwidth 20GB/s\nnode-bandwidth 3GB/s";
 	struct rb_profile p;
 
 	ck_assert_int_eq(read_text(text, strlen(text), &p), RUBATO_OK);

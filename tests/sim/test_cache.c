@@ -1,0 +1,191 @@
+/*
+ * test_cache.c -- what accesses to caches cost, by hand, and against a model that looks through all
+ * it knows each time.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "tests/check_main.h"
+#include "transport/sim/sim_cache.h"
+
+#define LINE 1024u
+#define LINES 4u
+
+static uint8_t memory[64 * LINE] __attribute__((aligned(LINE)));
+
+/* 1 ns a byte of the own cache, 2 of another's and 100 before. */
+static struct rb_sim_caches *caches_open(uint32_t ranks, uint32_t lines)
+{
+	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
+	struct rb_sim_caches *caches;
+
+	options.rank_count = ranks;
+	options.costs.cache_bytes = lines * LINE;
+	options.costs.cached_bandwidth = 1e9;
+	options.costs.shared_bandwidth = 0.5e9;
+	options.costs.shared_latency_ns = 100;
+	ck_assert_int_eq(rb_sim_caches_open(&options, &caches), RUBATO_OK);
+	return caches;
+}
+
+static void costs(struct rb_sim_caches *caches, uint32_t cache, uint64_t at, uint64_t bytes,
+		  bool writes, double busy_ns, uint64_t memory_bytes)
+{
+	struct rb_touch touch = { memory + at, bytes, writes };
+	struct rb_sim_access cost = rb_sim_caches_access(caches, cache, &touch, 1);
+
+	ck_assert_double_eq(cost.busy_ns, busy_ns);
+	ck_assert_uint_eq(cost.memory_bytes, memory_bytes);
+}
+
+START_TEST(what_was_read_lies_in_the_cache)
+{
+	struct rb_sim_caches *c = caches_open(2, LINES);
+
+	costs(c, 0, 0, 1500, false, 0, 1500);
+	costs(c, 0, 0, 1500, false, 1500, 0);
+	costs(c, 0, 1000, 1100, false, 1048, 52); /* Two lines of it, and some of the third. */
+	costs(c, 1, 0, 1500, false, 0, 1500);     /* Memory has it, as nobody wrote. */
+	rb_sim_caches_close(c);
+}
+END_TEST
+
+START_TEST(what_another_wrote_lies_in_its_cache)
+{
+	struct rb_sim_caches *c = caches_open(3, LINES);
+
+	costs(c, 0, 0, 1024, true, 0, 1024);
+	costs(c, 0, 0, 1024, true, 1024, 0);
+	costs(c, 1, 0, 1024, false, 2148, 0);
+	costs(c, 1, 0, 1024, false, 1024, 0);
+	costs(c, 0, 0, 1024, false, 1024, 0);
+	costs(c, 0, 0, 1024, true, 2148, 0); /* The other one must let go of it. */
+	costs(c, 0, 0, 1024, true, 1024, 0);
+	costs(c, 1, 0, 1024, false, 2148, 0); /* What lay there is old. */
+	costs(c, 2, 0, 1024, true, 2148, 0);
+	costs(c, 0, 0, 1024, false, 2148, 0);
+	rb_sim_caches_close(c);
+}
+END_TEST
+
+START_TEST(the_least_recently_used_goes)
+{
+	struct rb_sim_caches *c = caches_open(2, LINES);
+
+	costs(c, 0, 0, 4 * LINE, true, 0, 4 * LINE);
+	costs(c, 0, 0, LINE, false, LINE, 0);
+	costs(c, 0, 4 * LINE, LINE, false, 0, LINE); /* The second goes. */
+	costs(c, 0, 0, LINE, false, LINE, 0);
+	costs(c, 0, LINE, LINE, false, 0, LINE);     /* And now the third. */
+	costs(c, 1, 2 * LINE, LINE, false, 0, LINE); /* Nobody has it any more. */
+	costs(c, 1, 3 * LINE, LINE, false, 2 * LINE + 100, 0);
+	rb_sim_caches_close(c);
+}
+END_TEST
+
+START_TEST(without_caches_or_a_place_it_is_memory)
+{
+	struct rb_sim_caches *c = caches_open(1, LINES);
+	struct rb_touch touches[] = { { memory, 10, false }, { NULL, 20, true } };
+	struct rb_sim_access cost;
+
+	(void)rb_sim_caches_access(c, 0, touches, 2);
+	cost = rb_sim_caches_access(c, 0, touches, 2);
+	ck_assert_double_eq(cost.busy_ns, 10);
+	ck_assert_uint_eq(cost.memory_bytes, 20);
+	rb_sim_caches_close(c);
+	cost = rb_sim_caches_access(NULL, 0, touches, 2);
+	ck_assert_double_eq(cost.busy_ns, 0);
+	ck_assert_uint_eq(cost.memory_bytes, 30);
+	ck_assert_ptr_null(caches_open(5, 0));
+}
+END_TEST
+
+/* ---- Against a model ---- */
+
+#define RANKS 3u
+#define PLACES 64u
+#define CAPACITY 7u
+
+struct model {
+	uint64_t version[PLACES], has[RANKS][PLACES], used[RANKS][PLACES]; /* used 0: not there. */
+	uint32_t writer[PLACES];
+	bool read[PLACES];
+	uint64_t now;
+};
+
+static void model_make_room(struct model *m, uint32_t rank)
+{
+	uint32_t count = 0, oldest = PLACES;
+
+	for (uint32_t i = 0; i < PLACES; i++) {
+		if (m->used[rank][i] == 0)
+			continue;
+		count++;
+		if (oldest == PLACES || m->used[rank][i] < m->used[rank][oldest])
+			oldest = i;
+	}
+	if (count == CAPACITY)
+		m->used[rank][oldest] = 0;
+}
+
+static double model_access(struct model *m, uint32_t rank, uint32_t at, bool writes)
+{
+	bool there = m->used[rank][at] != 0 && m->has[rank][at] == m->version[at];
+	uint32_t writer = m->writer[at];
+	double ns = 0;
+
+	if (m->used[rank][at] == 0)
+		model_make_room(m, rank);
+	if (there)
+		ns = writes && m->version[at] > 0 && writer == rank && m->read[at] ? 2 * LINE + 100
+										   : LINE;
+	else if (m->version[at] > 0 && writer != rank && m->used[writer][at] != 0 &&
+		 m->has[writer][at] == m->version[at])
+		ns = 2 * LINE + 100;
+	if (writes) {
+		m->version[at]++;
+		m->writer[at] = rank;
+		m->read[at] = false;
+	} else if (m->version[at] > 0 && writer != rank) {
+		m->read[at] = true;
+	}
+	m->has[rank][at] = m->version[at];
+	m->used[rank][at] = ++m->now;
+	return ns;
+}
+
+START_TEST(as_a_model_that_looks_through_all)
+{
+	static struct model m;
+	struct rb_sim_caches *c = caches_open(RANKS, CAPACITY);
+	struct rb_rng rng = { 7 };
+	uint32_t seen[3] = { 0, 0, 0 };
+
+	for (uint32_t i = 0; i < 100000; i++) {
+		uint32_t rank = (uint32_t)rb_rng_below(&rng, RANKS);
+		uint32_t at = (uint32_t)rb_rng_below(&rng, 1 + rb_rng_below(&rng, PLACES));
+		bool writes = rb_rng_below(&rng, 3) == 0;
+		double ns = model_access(&m, rank, at, writes);
+
+		costs(c, rank, at * LINE, LINE, writes, ns, ns > 0 ? 0 : LINE);
+		seen[ns > LINE ? 2 : ns > 0 ? 1 : 0]++;
+	}
+	for (uint32_t i = 0; i < 3; i++)
+		ck_assert_uint_gt(seen[i], 1000);
+	rb_sim_caches_close(c);
+}
+END_TEST
+
+int main(void)
+{
+	TCase *tc = tcase_create("cache");
+
+	tcase_add_test(tc, what_was_read_lies_in_the_cache);
+	tcase_add_test(tc, what_another_wrote_lies_in_its_cache);
+	tcase_add_test(tc, the_least_recently_used_goes);
+	tcase_add_test(tc, without_caches_or_a_place_it_is_memory);
+	tcase_add_test(tc, as_a_model_that_looks_through_all);
+	return check_main("cache", tc);
+}
