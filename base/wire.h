@@ -92,8 +92,8 @@ static inline bool rb_signature_same(const struct rb_signature *a, const struct 
  * to another, so transports may reorder freely.
  *
  *   call   epoch (8) | class (4) | number (52)
- *   step   instance (24) | channel (12) | iteration (28); of RB_TAG_P2P, RB_TAG_PROTOCOL and
- *          RB_TAG_FETCH the message's number
+ *   step   instance (24) | channel (12) | iteration (28); of RB_TAG_P2P, RB_TAG_PROTOCOL,
+ *          RB_TAG_FETCH and RB_TAG_FLOWS the message's number
  *
  * No number comes twice: 2^52 calls of a microsecond take 142 years. Instances wrap: in one
  * operation a rank is ahead of another by its peers' credits at most, far less than 2^23 starts.
@@ -116,6 +116,7 @@ enum rb_tag_class {
 	RB_TAG_NOTICE,
 	RB_TAG_PROBE_ONESHOT,    /* Number: the call's. */
 	RB_TAG_PROBE_PERSISTENT, /* Number: the operation's. */
+	RB_TAG_FLOWS,            /* Number: the part. */
 };
 #define RB_TAG_NUMBER_BITS 52
 #define RB_TAG_CHANNEL_BITS 12

@@ -6,7 +6,6 @@
 
 #include "base/clock.h"
 #include "runtime/call.h"
-#include "runtime/message.h"
 #include "runtime/op_run.h"
 #include "runtime/op_stage.h"
 #include "runtime/unmatched.h"

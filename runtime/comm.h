@@ -8,6 +8,7 @@
 #define RB_RUNTIME_COMM_H
 
 #include "runtime/engine/engine.h"
+#include "runtime/engine/flow.h"
 #include "runtime/engine/memory.h"
 #include "runtime/engine/notice.h"
 #include "runtime/engine/plan.h"
@@ -19,7 +20,6 @@
 #define RB_CALLS_REMEMBERED 64u
 
 struct rb_caller; /* A thread that waits to run its blocking collective: call.c. */
-struct rb_flow;   /* Messages of one (peer, tag, direction): message.c. */
 
 struct rb_comm_poller {
 	struct rb_poller poller; /* First. */
@@ -90,11 +90,6 @@ struct rb_receives { /* Started, and not posted yet: message.c. */
 	struct rb_comm_poller poller;
 	struct rubato_op *at[RB_RECEIVES_PUT_OFF];
 	uint32_t count;
-};
-
-struct rb_flows { /* A hash table. */
-	struct rb_flow *at;
-	uint32_t count, capacity;
 };
 
 /* What is asked of all relaxed operations of a communicator. Under the lock. */

@@ -1,19 +1,10 @@
 /* message.c -- see message.h. */
 #include "runtime/message.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "base/rng.h"
-
-struct rb_flow {                        /* Messages of one (peer, tag, direction): message.c. */
-	uint64_t key, next;             /* Number of the next one. */
-	struct rubato_op *first, *last; /* Receives in flight, oldest first. */
-	uint64_t *freed;                /* Numbers below `next` that nobody waits for, ascending. */
-	uint32_t freed_count, freed_room;
-	bool used;
-};
 
 /* A void message's. */
 static const struct rb_signature void_signature = {
@@ -22,133 +13,42 @@ static const struct rb_signature void_signature = {
 
 /* ---- Flows ---- */
 
-static struct rb_flow *flow_slot(struct rb_flow *flows, uint32_t capacity, uint64_t key)
+/* NULL: there is none. */
+static struct rubato_op *op_of(struct rb_flow_message *message)
 {
-	uint32_t at = (uint32_t)rb_mix(key) & (capacity - 1);
-
-	while (flows[at].used && flows[at].key != key)
-		at = (at + 1) & (capacity - 1);
-	return &flows[at];
+	return message == NULL
+		       ? NULL
+		       : (struct rubato_op *)(void *)((char *)message -
+						      offsetof(struct rubato_op, message.in));
 }
 
-static bool flows_grow(struct rb_flows *table)
+static struct rubato_op *op_after(const struct rubato_op *op)
 {
-	uint32_t capacity = table->capacity == 0 ? 64 : table->capacity * 2;
-	struct rb_flow *flows = calloc(capacity, sizeof(*flows));
-
-	if (flows == NULL)
-		return false;
-	for (uint32_t i = 0; i < table->capacity; i++)
-		if (table->at[i].used)
-			*flow_slot(flows, capacity, table->at[i].key) = table->at[i];
-	free(table->at);
-	table->at = flows;
-	table->capacity = capacity;
-	return true;
+	return op_of(op->message.in.next);
 }
 
-static inline uint64_t flow_key(uint32_t peer, uint32_t user_tag, bool sending)
-{
-	return (uint64_t)peer << 33 | (uint64_t)user_tag << 1 | sending;
-}
-
-/* NULL: no memory. Valid until the next one is made. */
-static struct rb_flow *flow_find(struct rubato_comm *comm, uint32_t peer, uint32_t user_tag,
-				 bool sending)
-{
-	struct rb_flows *flows = &comm->flows;
-	uint64_t key = flow_key(peer, user_tag, sending);
-	struct rb_flow *flow;
-
-	if (flows->count * 2 >= flows->capacity && !flows_grow(flows))
-		return NULL;
-	flow = flow_slot(flows->at, flows->capacity, key);
-	if (!flow->used) {
-		*flow = (struct rb_flow) { .key = key, .used = true };
-		flows->count++;
-	}
-	return flow;
-}
-
-/* A flow stays where it is until the table grows. */
+/* It stays where it is until the table changes. */
 static struct rb_flow *flow_of(struct rubato_op *op)
 {
-	const struct rb_flows *flows = &op->comm->flows;
+	struct rb_flows *flows = &op->comm->flows;
 	struct rb_flow *flow =
 		op->message.flow < flows->capacity ? &flows->at[op->message.flow] : NULL;
 
-	if (flow != NULL && flow->used &&
-	    flow->key == flow_key(op->root, op->user_tag, op->sending))
+	if (flow != NULL && rb_flow_is(flow, op->root, op->user_tag, op->sending))
 		return flow;
-	flow = flow_find(op->comm, op->root, op->user_tag, op->sending);
+	flow = rb_flow_find(flows, op->root, op->user_tag, op->sending);
 	if (flow != NULL)
 		op->message.flow = (uint32_t)(flow - flows->at);
 	return flow;
 }
 
-void rb_flows_free(struct rb_flows *flows)
+/* Of receives: one is over. */
+static void receive_over(struct rubato_op *op)
 {
-	for (uint32_t i = 0; i < flows->capacity; i++)
-		free(flows->at[i].freed);
-	free(flows->at);
-}
+	struct rb_flow *flow = flow_of(op);
 
-static uint64_t number_take(struct rb_flow *flow)
-{
-	uint64_t number;
-
-	if (flow->freed_count == 0)
-		return flow->next++;
-	number = flow->freed[0];
-	memmove(flow->freed, flow->freed + 1, --flow->freed_count * sizeof(*flow->freed));
-	return number;
-}
-
-static rubato_status number_give(struct rb_flow *flow, uint64_t number)
-{
-	uint32_t at = flow->freed_count;
-
-	if (number + 1 == flow->next) {
-		flow->next--;
-		while (flow->freed_count > 0 &&
-		       flow->freed[flow->freed_count - 1] + 1 == flow->next) {
-			flow->freed_count--;
-			flow->next--;
-		}
-		return RUBATO_OK;
-	}
-	if (flow->freed_count == flow->freed_room) {
-		uint32_t room = flow->freed_room * 2 + 4;
-		uint64_t *freed = realloc(flow->freed, room * sizeof(*freed));
-
-		if (freed == NULL)
-			return RB_FAIL(RUBATO_ERR_MEMORY, "numbers of messages");
-		flow->freed = freed;
-		flow->freed_room = room;
-	}
-	while (at > 0 && flow->freed[at - 1] > number)
-		at--;
-	memmove(flow->freed + at + 1, flow->freed + at,
-		(flow->freed_count - at) * sizeof(*flow->freed));
-	flow->freed[at] = number;
-	flow->freed_count++;
-	return RUBATO_OK;
-}
-
-static void flow_add(struct rb_flow *flow, struct rubato_op *op)
-{
-	op->message.next = NULL;
-	op->message.previous = flow->last;
-	*(flow->last != NULL ? &flow->last->message.next : &flow->first) = op;
-	flow->last = op;
-}
-
-static void flow_remove(struct rb_flow *flow, struct rubato_op *op)
-{
-	*(op->message.previous != NULL ? &op->message.previous->message.next : &flow->first) =
-		op->message.next;
-	*(op->message.next != NULL ? &op->message.next->message.previous : &flow->last) =
-		op->message.previous;
+	rb_flow_remove(flow, &op->message.in);
+	rb_flow_settle(&op->comm->flows, flow);
 }
 
 /* ---- A message ---- */
@@ -162,7 +62,8 @@ static void message_post(struct rubato_op *op)
 	struct rb_request *request = &op->message.slot->request;
 
 	request->peer = op->root;
-	request->tag = rb_tag_message(engine->epoch, RB_TAG_P2P, op->user_tag, op->message.number);
+	request->tag =
+		rb_tag_message(engine->epoch, RB_TAG_P2P, op->user_tag, op->message.in.number);
 	request->signature = op->signature;
 	request->buffer = op->message.where.base;
 	request->size_bytes = (size_t)(op->count * rubato_type_bytes(op->type));
@@ -182,17 +83,17 @@ static void renumber_void(struct rubato_op *op)
 {
 	struct rb_flow *flow = flow_of(op);
 
-	for (struct rubato_op *at = op->message.next, *next; at != NULL; at = next) {
+	for (struct rubato_op *at = op_after(op), *next; at != NULL; at = next) {
 		struct rb_endpoint *ep = rb_engine_endpoint(&op->comm->engine, op->root);
 
-		next = at->message.next;
+		next = op_after(at);
 		if (!ep->ops->recall(ep, &at->message.slot->request))
 			continue;
-		op->message.number = at->message.number;
+		op->message.in.number = at->message.in.number;
 		message_post(op);
 		op = at;
 	}
-	op->message.number = number_take(flow);
+	op->message.in.number = rb_flow_take(flow);
 	message_post(op);
 }
 
@@ -201,16 +102,46 @@ static rubato_status renumber_freed(struct rb_flow *flow, struct rubato_op *at, 
 {
 	for (struct rubato_op *next; at != NULL; at = next) {
 		struct rb_endpoint *ep = rb_engine_endpoint(&at->comm->engine, at->root);
-		uint64_t its = at->message.number;
+		uint64_t its = at->message.in.number;
 
-		next = at->message.next;
+		next = op_after(at);
 		if (!ep->ops->recall(ep, &at->message.slot->request))
 			continue;
-		at->message.number = number;
+		at->message.in.number = number;
 		number = its;
 		message_post(at);
 	}
-	return number_give(flow, number);
+	return rb_flow_give(flow, number);
+}
+
+/* A receive that nothing has met: as if it had never been started. */
+static rubato_status receive_leave(struct rubato_op *op)
+{
+	struct rb_flow *flow = flow_of(op);
+	rubato_status err = renumber_freed(flow, op_after(op), op->message.in.number);
+
+	receive_over(op);
+	return err;
+}
+
+/* The last ones first: a message that is void concerns those after it. */
+static void messages_renumber(const struct rb_flow *flow, uint64_t from, uint64_t by)
+{
+	for (struct rb_flow_message *at = flow->last; at != NULL; at = at->previous) {
+		struct rubato_op *op = op_of(at);
+		struct rb_endpoint *ep = rb_engine_endpoint(&op->comm->engine, op->root);
+
+		if (op->message.in.number >= from &&
+		    (op->message.slot == NULL || ep->ops->recall(ep, &op->message.slot->request)))
+			op->message.in.number += by;
+	}
+	for (struct rb_flow_message *at = flow->last, *previous; at != NULL; at = previous) {
+		struct rubato_op *op = op_of(at);
+
+		previous = at->previous;
+		if (op->message.in.number >= from + by && op->message.slot != NULL)
+			message_post(op);
+	}
 }
 
 static void message_text(const struct rubato_op *op, char *text, size_t text_bytes)
@@ -258,7 +189,7 @@ static void message_done(struct rb_engine *engine, struct rb_slot *slot)
 		return;
 	}
 	if (!op->sending)
-		flow_remove(flow_of(op), op);
+		receive_over(op);
 	if (status == RUBATO_ERR_PEER && engine->poison != RUBATO_OK) {
 		message_end(op, engine->poison, engine->poison_text); /* The cause. */
 		return;
@@ -283,7 +214,7 @@ static enum rb_now next_now(struct rb_engine *engine, struct rb_flow *flow,
 	message->tag = rb_tag_message(engine->epoch, RB_TAG_P2P, user_tag, flow->next);
 	got = sending ? ep->ops->send_now(ep, message) : ep->ops->recv_now(ep, message);
 	if (got == RB_NOW_DONE)
-		flow->next++;
+		rb_flow_pass(flow);
 	return got;
 }
 
@@ -291,7 +222,7 @@ bool rb_message_now(struct rubato_comm *comm, struct rb_message *message, uint32
 		    bool sending)
 {
 	struct rb_engine *engine = &comm->engine;
-	struct rb_flow *flow = flow_find(comm, message->peer, user_tag, sending);
+	struct rb_flow *flow = rb_flow_find(&comm->flows, message->peer, user_tag, sending);
 	enum rb_now got;
 
 	if (flow == NULL || (!sending && !rb_engine_quiet(engine, 0, 0)))
@@ -321,11 +252,10 @@ static void message_begin(struct rubato_op *op)
 	struct rb_slot *slot = rb_slot_take(&op->comm->engine);
 
 	if (slot == NULL) {
-		struct rubato_op *next = op->sending ? NULL : op->message.next;
-
-		if (!op->sending)
-			flow_remove(flow_of(op), op);
-		(void)renumber_freed(flow_of(op), next, op->message.number);
+		if (op->sending)
+			(void)rb_flow_give(flow_of(op), op->message.in.number);
+		else
+			(void)receive_leave(op);
 		rb_op_end(op, RUBATO_ERR_MEMORY, "out of memory for a message");
 		return;
 	}
@@ -373,11 +303,12 @@ static enum rb_now put_off_take(struct rb_receives *receives, uint32_t i)
 	struct rb_message message = message_of(op);
 	enum rb_now got;
 
-	message.tag = rb_tag_message(engine->epoch, RB_TAG_P2P, op->user_tag, op->message.number);
+	message.tag =
+		rb_tag_message(engine->epoch, RB_TAG_P2P, op->user_tag, op->message.in.number);
 	got = ep->ops->recv_now(ep, &message);
 	if (got == RB_NOW_DONE) {
 		put_off_end(receives, i);
-		flow_remove(flow_of(op), op);
+		receive_over(op);
 		rb_op_end(op, RUBATO_OK, "");
 	}
 	return got;
@@ -424,7 +355,7 @@ static void message_fail(struct rb_flow *flow, struct rubato_op *op, rubato_stat
 		return;
 	ep->ops->cancel(ep, &slot->request);
 	if (flow != NULL)
-		flow_remove(flow, op);
+		rb_flow_remove(flow, &op->message.in);
 	if (slot->request.status == RUBATO_OK)
 		message_end(op, RUBATO_OK, "");
 	else
@@ -443,12 +374,12 @@ static void messages_poisoned(struct rb_engine *engine, struct rb_poller *poller
 		struct rubato_op *op = comm->receives.at[0];
 
 		put_off_end(&comm->receives, 0);
-		flow_remove(flow_of(op), op);
+		rb_flow_remove(flow_of(op), &op->message.in);
 		rb_op_end(op, status, text);
 	}
 	for (uint32_t i = 0; i < comm->flows.capacity; i++)
-		for (struct rubato_op *op = comm->flows.at[i].first; op != NULL; op = next) {
-			next = op->message.next;
+		for (struct rubato_op *op = op_of(comm->flows.at[i].first); op != NULL; op = next) {
+			next = op_after(op);
 			message_fail(&comm->flows.at[i], op, status, text);
 		}
 	for (uint32_t i = 0; i < RB_OP_LISTS; i++)
@@ -470,6 +401,8 @@ void rb_messages_open(struct rubato_comm *comm)
 {
 	comm->receives.poller.poller.ops = &messages_ops;
 	comm->receives.poller.comm = comm;
+	comm->flows.engine = &comm->engine;
+	comm->flows.renumber = messages_renumber;
 	rb_engine_add_poller(&comm->engine, &comm->receives.poller.poller);
 }
 
@@ -497,9 +430,9 @@ void rb_message_start(struct rubato_op *op)
 	}
 	op->state = RB_OP_RUNNING;
 	op->message.slot = NULL;
-	op->message.number = number_take(flow);
+	op->message.in.number = rb_flow_take(flow);
 	if (!op->sending)
-		flow_add(flow, op);
+		rb_flow_add(flow, &op->message.in);
 	if (got == RB_NOW_ABSENT && may_put_off(op))
 		put_off(op);
 	else
@@ -524,14 +457,11 @@ static bool put_off_cancel(const struct rubato_op *op)
 bool rb_message_recall(struct rubato_op *op, const char *text)
 {
 	struct rb_endpoint *ep = rb_engine_endpoint(&op->comm->engine, op->root);
-	struct rb_flow *flow = flow_of(op);
-	struct rubato_op *next = op->message.next;
 
 	if (op->sending ||
 	    (!put_off_cancel(op) && !ep->ops->recall(ep, &op->message.slot->request)))
 		return false;
-	flow_remove(flow, op);
-	if (renumber_freed(flow, next, op->message.number) == RUBATO_OK)
+	if (receive_leave(op) == RUBATO_OK)
 		message_end(op, RUBATO_ERR_CANCELLED, text);
 	else
 		message_end(op, RUBATO_ERR_MEMORY, rubato_error_text());
@@ -568,7 +498,8 @@ static void void_send(const struct rubato_op *op)
 void rb_message_cancel(struct rubato_op *op, const char *text)
 {
 	struct rb_endpoint *ep = rb_engine_endpoint(&op->comm->engine, op->root);
-	struct rb_flow *flow = flow_of(op);
+	struct rb_flow *flow =
+		op->sending ? rb_flow_known(&op->comm->flows, op->root, op->user_tag, true) : NULL;
 	rubato_status status;
 
 	if (rb_message_recall(op, text))
@@ -576,8 +507,9 @@ void rb_message_cancel(struct rubato_op *op, const char *text)
 	ep->ops->cancel(ep, &op->message.slot->request);
 	status = op->message.slot->request.status;
 	if (!op->sending)
-		flow_remove(flow, op);
-	else if (status == RUBATO_ERR_CANCELLED && flow->next == op->message.number + 1)
+		receive_over(op);
+	else if (status == RUBATO_ERR_CANCELLED && flow != NULL &&
+		 flow->next == op->message.in.number + 1)
 		flow->next--;
 	else if (status == RUBATO_ERR_CANCELLED)
 		void_send(op);

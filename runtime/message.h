@@ -1,6 +1,6 @@
 /*
- * message.h -- point to point. Messages of one (peer, tag) are numbered where they are sent, and
- * receives where they are posted, so they keep their order on transports that reorder.
+ * message.h -- point to point. Messages of one (peer, tag) are numbered (flow.h), so they keep
+ * their order on transports that reorder.
  *
  * A receive that ends unmet (cancel, timeout) counts as never posted: its number goes to the next
  * receive, and so on along the flow; the last one's is used again. So does a send that is taken
@@ -24,6 +24,5 @@ bool rb_message_now(struct rubato_comm *comm, struct rb_message *message, uint32
 void rb_message_cancel(struct rubato_op *op, const char *text);
 /* Cancels a receive that no message has met, as if it had never been started; else false. */
 bool rb_message_recall(struct rubato_op *op, const char *text);
-void rb_flows_free(struct rb_flows *flows);
 
 #endif

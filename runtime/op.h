@@ -75,9 +75,8 @@ struct rb_op_exchange { /* Where peers' buffers are: op_exchange.c. */
 struct rb_op_message { /* SENDRECV, in flight. */
 	struct rb_slot *slot;
 	struct rb_where where;
-	uint64_t number;
-	uint32_t flow;                     /* Where in the table it was found last. */
-	struct rubato_op *next, *previous; /* Of its flow. */
+	struct rb_flow_message in; /* Of its flow. */
+	uint32_t flow;             /* Where in the table that was found last. */
 };
 
 struct rubato_op {
