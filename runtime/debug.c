@@ -237,6 +237,8 @@ rubato_status rubato_get_stats(rubato_comm *comm, rubato_stats *stats)
 
 /* ---- Dump ---- */
 
+#define EARLY_LINES 64u
+
 static void line_write(void *arg, const char *text)
 {
 	int fd = *(const int *)arg;
@@ -276,6 +278,57 @@ static void run_dump(const struct rb_engine *engine, const struct rb_run *run, i
 	line_write(&fd, line);
 }
 
+/* They are at no transport. */
+static void put_off_dump(const struct rubato_comm *comm, int fd)
+{
+	char name[96], line[320];
+
+	for (uint32_t i = 0; i < comm->receives.count; i++) {
+		const struct rubato_op *op = comm->receives.at[i];
+
+		(void)snprintf(line, sizeof(line), "r%u recv from %u tag %u put off: %s",
+			       comm->engine.rank, op->root, op->user_tag,
+			       rb_signature_text(&op->signature, name, sizeof(name)));
+		line_write(&fd, line);
+	}
+}
+
+struct early {
+	uint32_t rank, count;
+	int fd;
+};
+
+static bool early_line(void *arg, uint32_t peer, struct rb_tag tag,
+		       const struct rb_signature *signature)
+{
+	struct early *early = arg;
+	char name[96], line[320];
+
+	if (early->count++ >= EARLY_LINES)
+		return false;
+	(void)snprintf(line, sizeof(line), "r%u early from %u tag %llx:%llx: %s", early->rank, peer,
+		       (unsigned long long)tag.call, (unsigned long long)tag.step,
+		       rb_signature_text(signature, name, sizeof(name)));
+	line_write(&early->fd, line);
+	return false;
+}
+
+/* What has come and has no receive yet. */
+static void early_dump(const struct rb_engine *engine, int fd)
+{
+	struct early early = { .rank = engine->rank, .fd = fd };
+	char line[96];
+
+	for (uint32_t i = 0; i < engine->endpoint_count; i++)
+		(void)engine->endpoints[i]->ops->unmatched(engine->endpoints[i], early_line,
+							   &early);
+	if (early.count <= EARLY_LINES)
+		return;
+	(void)snprintf(line, sizeof(line), "r%u early: %u more", engine->rank,
+		       early.count - EARLY_LINES);
+	line_write(&fd, line);
+}
+
 void rubato_dump(rubato_comm *comm, int fd)
 {
 	static const char *const who[] = { "nobody", "waiter", "background" };
@@ -298,6 +351,8 @@ void rubato_dump(rubato_comm *comm, int fd)
 		comm->relaxed->dump(comm, line_write, &fd);
 	if (comm->help != NULL)
 		comm->help->dump(comm, line_write, &fd);
+	put_off_dump(comm, fd);
+	early_dump(engine, fd);
 	for (uint32_t i = 0; i < engine->endpoint_count; i++)
 		engine->endpoints[i]->ops->dump(engine->endpoints[i], line_write, &fd);
 	rb_engine_leave(engine);

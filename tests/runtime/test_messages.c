@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/rng.h"
@@ -419,6 +420,77 @@ static rubato_status notice_main(rubato_comm *comm, void *arg)
 	return RUBATO_OK;
 }
 
+/* What rubato_dump writes. */
+static rubato_status dump_read(rubato_comm *comm, char *text, size_t text_bytes)
+{
+	int ends[2];
+	ssize_t got;
+
+	EXPECT(pipe(ends) == 0);
+	rubato_dump(comm, ends[1]);
+	(void)close(ends[1]);
+	got = read(ends[0], text, text_bytes - 1);
+	(void)close(ends[0]);
+	EXPECT(got > 0);
+	text[got] = '\0';
+	return RUBATO_OK;
+}
+
+static uint32_t lines_with(const char *text, const char *what)
+{
+	uint32_t count = 0;
+
+	for (const char *at = text; (at = strstr(at, what)) != NULL; at++)
+		count++;
+	return count;
+}
+
+#define EARLY 70 /* More than a dump has lines for. */
+
+/* A dump tells of receives that are put off, and of what came before its receive. */
+static rubato_status dump_main(rubato_comm *comm, void *arg)
+{
+	bool puts_off = rb_engine_endpoint(&comm->engine, 0)->ops->recv_now != NULL;
+	int64_t value = 0, values[2];
+	char text[32768];
+	rubato_op *ops[2];
+
+	if (rubato_rank(comm) == 0) {
+		meet(arg);
+		RB_TRY(rubato_send(comm, &value, 1, RUBATO_INT64, 1, 8));
+		RB_TRY(rubato_send(comm, &value, 1, RUBATO_INT64, 1, 9));
+		for (uint32_t i = 0; i < EARLY; i++)
+			RB_TRY(rubato_send(comm, &value, 1, RUBATO_INT64, 1, i == 0 ? 5 : 6));
+		RB_TRY(rubato_send(comm, &value, 1, RUBATO_INT64, 1, 7));
+		meet(arg); /* What comes at the end is early, too. */
+		return RUBATO_OK;
+	}
+	for (uint32_t i = 0; i < 2; i++) {
+		RB_TRY(rubato_op_recv(comm, &values[i], 1, RUBATO_INT64, 0, 8 + i, &ops[i]));
+		RB_TRY(rubato_start(ops[i]));
+	}
+	RB_TRY(dump_read(comm, text, sizeof(text)));
+	EXPECT(lines_with(text, "put off") == (puts_off ? 2 : 0));
+	EXPECT(!puts_off || strstr(text, "r1 recv from 0 tag 9 put off: sendrecv int64 x 1\n"));
+	EXPECT(lines_with(text, "early") == 0);
+	meet(arg);
+	RB_TRY(rubato_recv(comm, &value, 1, RUBATO_INT64, 0, 7));
+	RB_TRY(dump_read(comm, text, sizeof(text)));
+	EXPECT(lines_with(text, "put off") == 0);
+	EXPECT(lines_with(text, "r1 early from 0 tag ") == 64);
+	EXPECT(strstr(text, "05:0: sendrecv int64 x 1\n") && strstr(text, "r1 early: 6 more\n"));
+	for (uint32_t i = 0; i < 2; i++) {
+		RB_TRY(rubato_wait(ops[i], 0));
+		rubato_op_free(ops[i]);
+	}
+	for (uint32_t i = 0; i < EARLY; i++)
+		RB_TRY(rubato_recv(comm, &value, 1, RUBATO_INT64, 0, i == 0 ? 5 : 6));
+	RB_TRY(dump_read(comm, text, sizeof(text)));
+	EXPECT(lines_with(text, "early") == 0);
+	meet(arg);
+	return RUBATO_OK;
+}
+
 #define ABORT_NS 50000000u
 
 static void *abort_later(void *arg)
@@ -549,6 +621,12 @@ START_TEST(receives_notice_what_happens)
 }
 END_TEST
 
+START_TEST(dumps_tell_of_messages)
+{
+	run_threads(2, dump_main, false);
+}
+END_TEST
+
 START_TEST(aborts_end_messages)
 {
 	run_threads(3, abort_main, true);
@@ -569,6 +647,7 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, what_has_begun_is_waited_for);
 	tcase_add_test(tc, receives_move_what_else_is_in_flight);
 	tcase_add_test(tc, receives_notice_what_happens);
+	tcase_add_test(tc, dumps_tell_of_messages);
 	tcase_add_test(tc, aborts_end_messages);
 	return check_main("messages", tc);
 }
