@@ -69,7 +69,7 @@ static void timeout_poison(struct rubato_op *op, uint64_t timeout_ns)
 {
 	const struct rb_run *run = rb_op_current(op);
 	const struct rubato_comm *comm = op->comm;
-	char name[96], absent[128], rounds[160] = "", text[480];
+	char name[96], absent[128], instead[192], rounds[160] = "", text[640];
 
 	rb_unmatched_look(op->comm);
 	if (op->done)
@@ -78,13 +78,15 @@ static void timeout_poison(struct rubato_op *op, uint64_t timeout_ns)
 	(void)rb_run_absent(run, absent, sizeof(absent));
 	if (comm->relaxed != NULL)
 		(void)comm->relaxed->text(comm, rounds, sizeof(rounds));
-	(void)snprintf(text, sizeof(text), "%s, call %llu%s: rank %u waited %.3g s for%s%s", name,
+	(void)rb_unmatched_persistent(op->comm, instead, sizeof(instead));
+	(void)snprintf(text, sizeof(text), "%s, call %llu%s: rank %u waited %.3g s for%s%s%s", name,
 		       (unsigned long long)op->number,
 		       op->state == RB_OP_EXCHANGING ? " (exchange of buffers)" : "",
 		       op->comm->engine.rank, (double)timeout_ns * 1e-9,
-		       absent[0] != '\0' ? absent : " its own work", rounds);
+		       absent[0] != '\0' ? absent : " its own work", instead, rounds);
 	RB_LOG(RB_LOG_WARN, "%s", text);
-	rb_engine_poison(&op->comm->engine, RUBATO_ERR_TIMEOUT, text);
+	rb_engine_poison(&op->comm->engine,
+			 instead[0] != '\0' ? RUBATO_ERR_MISMATCH : RUBATO_ERR_TIMEOUT, text);
 }
 
 static rubato_status oneshot_run(struct rubato_comm *comm)

@@ -241,6 +241,49 @@ char *rb_unmatched_ahead(struct rubato_comm *comm, char *text, size_t text_bytes
 	return text;
 }
 
+static bool run_awaits(const struct rb_run *run, uint32_t peer)
+{
+	for (const struct rb_slot *slot = run->slots; slot != NULL; slot = slot->next)
+		if (!slot->is_work && slot->request.kind == RB_REQUEST_RECV &&
+		    slot->request.peer == peer)
+			return true;
+	return false;
+}
+
+static bool is_persistent_start(void *arg, uint32_t peer, struct rb_tag tag,
+				const struct rb_signature *theirs)
+{
+	struct look *look = arg;
+	enum rb_tag_class tag_class = rb_tag_class_of(tag);
+	const struct rubato_op *call = look->comm->oneshots.op, *op;
+	char other[96];
+
+	if ((tag_class != RB_TAG_PERSISTENT && tag_class != RB_TAG_PROBE_PERSISTENT) ||
+	    theirs->kind != call->signature.kind ||
+	    !run_awaits(rb_op_current((struct rubato_op *)(uintptr_t)call), peer))
+		return false;
+	op = rb_op_find(look->comm, rb_tag_number_of(tag));
+	if (op == NULL || rb_tag_lead(tag, op->instance) <= 0)
+		return false;
+	(void)snprintf(look->text, sizeof(look->text),
+		       "; rank %u has started persistent operation %llu, %s, which rank %u has not",
+		       peer, (unsigned long long)op->number,
+		       rb_signature_text(theirs, other, sizeof(other)), look->comm->engine.rank);
+	return true;
+}
+
+char *rb_unmatched_persistent(struct rubato_comm *comm, char *text, size_t text_bytes)
+{
+	struct look look = { .comm = comm };
+	struct rb_engine *engine = &comm->engine;
+
+	for (uint32_t i = 0; i < engine->endpoint_count && look.text[0] == '\0'; i++)
+		(void)engine->endpoints[i]->ops->unmatched(engine->endpoints[i],
+							   is_persistent_start, &look);
+	(void)snprintf(text, text_bytes, "%s", look.text);
+	return text;
+}
+
 /* ---- Probes ---- */
 
 static void probe_sent(struct rb_engine *engine, struct rb_slot *slot)

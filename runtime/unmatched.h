@@ -23,5 +23,9 @@ RB_NODISCARD rubato_status rb_unmatched_end(struct rubato_comm *comm);
 /* "; rank 2 is in barrier, call 3, which rank 0 has not called", if a message tells of one; else
  * nothing. Returns text. */
 char *rb_unmatched_ahead(struct rubato_comm *comm, char *text, size_t text_bytes);
+/* "; rank 0 has started persistent operation 3, allreduce ..., which rank 1 has not", if a rank
+ * that the blocking call in flight waits for has begun the persistent form of it; else nothing.
+ * Only a deadline makes that an error: another thread may yet start it here. Returns text. */
+char *rb_unmatched_persistent(struct rubato_comm *comm, char *text, size_t text_bytes);
 
 #endif

@@ -211,6 +211,41 @@ static rubato_status persistent_freed(rubato_comm *comm, bool odd)
 	return RUBATO_OK;
 }
 
+/* Some start the persistent form of what others call: who calls learns it at its deadline. */
+static rubato_status mixed(rubato_comm *comm, bool starts)
+{
+	static float in[3][64], out[3][64];
+	uint32_t r = rubato_rank(comm);
+	rubato_op *op;
+
+	RB_TRY(rubato_op_allreduce(comm, in[r], out[r], 64, RUBATO_FLOAT32, RUBATO_SUM, &op));
+	if (starts)
+		RB_TRY(rubato_start(op));
+	RB_TRY(rubato_barrier(comm));
+	if (starts && simulated()) { /* Time is not this machine's. */
+		rubato_status err = rubato_wait(op, 10 * (uint64_t)RB_OVERDUE_NS);
+
+		if (err != RUBATO_ERR_TIMEOUT ||
+		    strstr(rubato_error_text(), " is in allreduce float32 x 64 sum, call 1, which "
+						"rank ") == NULL)
+			return RB_FAIL(RUBATO_ERR_INTERNAL, "wait: %s", rubato_error_text());
+	}
+	if (starts)
+		return rubato_wait(op, RUBATO_TIMEOUT_DEFAULT);
+	comm->timeout_ns = 30 * (uint64_t)RB_OVERDUE_NS;
+	return rubato_allreduce(comm, in[r], out[r], 64, RUBATO_FLOAT32, RUBATO_SUM);
+}
+
+static rubato_status one_is_persistent(rubato_comm *comm, bool odd)
+{
+	return mixed(comm, odd);
+}
+
+static rubato_status one_is_blocking(rubato_comm *comm, bool odd)
+{
+	return mixed(comm, !odd);
+}
+
 static rubato_status never_received(rubato_comm *comm, bool odd)
 {
 	float value = 1;
@@ -252,6 +287,8 @@ static const struct odd odds[] = {
 	{ "roots of a persistent broadcast", persistent_roots },
 	{ "starts of a persistent broadcast", persistent_starts },
 	{ "a persistent broadcast started by one, freed by others", persistent_freed },
+	{ "one starts what others call", one_is_persistent },
+	{ "one calls what others start", one_is_blocking },
 	{ "a message that is never received", never_received },
 	{ "lags", lagged_lag },
 	{ "lagged counts", lagged_count },
