@@ -17,6 +17,11 @@ struct rb_node_speed {
 	double latency_us;   /* A notification from one rank to another; 0: nothing is known. */
 	double message_us;   /* What one of many small messages keeps either end busy. */
 	double core_byte_us; /* A byte that a rank reads, or writes, while no other does. */
+	/* Likewise, one that a rank on another core has written, or reads next; 0: as any other. */
+	double cross_byte_us;
+	/* What a byte of a long message keeps either end busy; 0: as one of its own and one that
+	 * crosses. */
+	double message_byte_us;
 	/* Likewise, k ranks at once: k times this, if that is more. 0: they do not hinder each
 	 * other. */
 	double memory_byte_us;

@@ -71,9 +71,13 @@ struct rb_cost { /* What the busiest rank does: choice.c makes a time of it. */
 	enum rb_reach reach;
 	struct rb_cost_terms vectors; /* Bytes moved through memory / bytes of the vector: 2 to send
 				       * and 2 to receive, k + 1 to reduce k operands, 2 to copy. */
+	/* Of these, what crosses from one rank to another: a peer's memory read or written, what
+	 * lies between two ends written and read. Zeros: half of them. */
+	struct rb_cost_terms crossed;
 	/* Of all ranks together, where not every one does as much; else zeros. */
-	struct rb_cost_terms messages_all, vectors_all;
+	struct rb_cost_terms messages_all, vectors_all, crossed_all;
 	bool chain;    /* The last rank starts n - 1 chunks late. */
+	bool behind;   /* The others read what the busiest has written, a chunk late. */
 	bool by_chunk; /* Messages are per chunk of a block. */
 };
 

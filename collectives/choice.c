@@ -1,14 +1,16 @@
 /*
  * choice.c -- which algorithm, by what a rank does in it:
  *
- *   time = phases * phase + messages * message + bytes moved * byte
+ *   time = phases * phase + messages * message + bytes moved * byte + bytes crossed * crossing
  *
  * A phase is a wait for other ranks, a message the processor's work for one, a byte one pass of
- * memory over it. Messages and bytes are those of the busiest rank, or, where ranks share cores,
- * of all that share one, if that is more; and a phase takes turns of the scheduler for each rank of
- * a core. The constants are of one shared-memory machine, where no profile says other ones; what
- * counts is where the curves cross. The terms of an algorithm's row are counted from its schedules
- * (tests/collectives/test_costs.c).
+ * memory over it; one crosses that another rank has written or reads next, and goes from cache
+ * to cache, unless both share a core. Messages and bytes are those of the busiest rank, or,
+ * where ranks share cores, of all that share one, if that is more; and a phase takes turns of
+ * the scheduler for each rank of a core. What bytes and turns take is measured when a
+ * communicator is made (runtime/engine/node_speed.c), or a profile says it; the other constants
+ * are of one shared-memory machine. What counts is where the curves cross. The terms of an
+ * algorithm's row are counted from its schedules (tests/collectives/test_costs.c).
  *
  * Between nodes, latency and bandwidth are what was measured when the communicator was made. A
  * phase that crosses takes the latency; what the ranks of a node send to others goes through its
@@ -25,10 +27,10 @@
 #define TURNS 2                /* Measured, 4 and 8 ranks on 2 cores: of each, for a wait. */
 #define MESSAGE_US 0.15        /* Guess: post, match and complete. */
 #define NETWORK_MESSAGE_US 1.0 /* Guess: likewise, through layers of a network not measured. */
-#define BYTE_US 0.00004        /* Measured: 25 GB/s a pass, while the vectors fit the cache. */
-/* Measured: bytes that ranks take out of each other's memory cross between caches once, those of a
- * message twice, into what lies between and out of it. */
-#define MAPPED_BYTES 0.75
+/* Measured, several machines, while the vectors fit the cache: some 70 GB/s a pass, 18 where it
+ * crosses from core to core. */
+#define BYTE_US 0.000014
+#define CROSSING_US 0.000055
 /* Measured, 2 ranks: before they do, they have told each other where their buffers lie. */
 #define MAPPED_MESSAGES 2
 /* Measured, TCP, 4 ranks: parts that begin long are in no cache when their turn comes. */
@@ -175,8 +177,9 @@ static uint64_t chunk_elements(const struct rb_choice_facts *facts, const struct
 
 /* What a core does, for one rank or for all that share it, whatever lies between ranks. */
 struct work {
-	double phases, messages, moved_bytes, sent_bytes;
-	double bytes, chunk_bytes; /* Of the vector, and of a chunk. */
+	double phases, messages, sent_bytes;
+	double moved_bytes, crossed_bytes; /* The second are some of the first. */
+	double bytes, chunk_bytes;         /* Of the vector, and of a chunk. */
 };
 
 /* All that is done on a core. `all`: by all ranks together; 0: by each as much as the busiest. */
@@ -188,6 +191,11 @@ static double on_core(const struct rb_choice_facts *facts, double busiest, doubl
 	return crowd * each > busiest ? crowd * each : busiest;
 }
 
+static bool says(const struct rb_cost_terms *t)
+{
+	return t->one != 0 || t->log != 0 || t->all != 0 || t->share != 0;
+}
+
 static struct work work_of(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
 			   uint64_t count, uint32_t element_bytes)
 {
@@ -196,25 +204,34 @@ static struct work work_of(const struct rb_choice_facts *facts, const struct rb_
 	uint32_t n = in_lanes(a) && facts->nodes != NULL ? facts->nodes->count : facts->rank_count;
 	double bytes = (double)count * element_bytes;
 	double chunk = (double)chunk_elements(facts, a, count, element_bytes) * element_bytes;
+	double moved = on_core(facts, value(&cost->vectors, n), value(&cost->vectors_all, n));
+	double crossed = says(&cost->crossed) ? on_core(facts, value(&cost->crossed, n),
+							value(&cost->crossed_all, n))
+					      : moved / 2;
+	double first = bytes < chunk ? bytes : chunk;
 	struct work work = { .phases = value(&cost->phases, n),
 			     .messages = on_core(facts, value(&cost->messages, n),
 						 value(&cost->messages_all, n)),
-			     .moved_bytes = bytes * on_core(facts, value(&cost->vectors, n),
-							    value(&cost->vectors_all, n)),
+			     .moved_bytes = bytes * moved,
+			     .crossed_bytes = bytes * crossed,
 			     .sent_bytes = bytes * value(&cost->sent, n),
 			     .bytes = bytes,
 			     .chunk_bytes = chunk };
 
 	if (cost->by_chunk && bytes / n > chunk)
 		work.messages *= bytes / n / chunk;
-	if (cost->reach == RB_REACH_HALVES && !a->by_node)
+	if (cost->reach == RB_REACH_HALVES && !a->by_node) {
 		work.moved_bytes *= HALVES_BYTES;
-	if (a->flags & MAPPED && !a->by_node) {
-		work.messages *= MAPPED_MESSAGES;
-		work.moved_bytes *= MAPPED_BYTES;
+		work.crossed_bytes *= HALVES_BYTES;
 	}
+	if (a->flags & MAPPED && !a->by_node)
+		work.messages *= MAPPED_MESSAGES;
 	if (cost->chain)
-		work.moved_bytes += (bytes < chunk ? bytes : chunk) * (n - 1);
+		work.moved_bytes += first * (n - 1);
+	if (cost->behind) { /* Written there and read there. */
+		work.moved_bytes += 2 * first;
+		work.crossed_bytes += first;
+	}
 	return work;
 }
 
@@ -312,14 +329,36 @@ static double network_us(const struct rb_choice_facts *facts, const struct rb_al
 	       together_us(card_us, core_us, first);
 }
 
-/* Of a pass over memory by a core: all that share a memory have a part of it. */
-static double byte_us(const struct rb_choice_facts *facts)
+static double larger(double a, double b)
 {
-	double core = facts->node.core_byte_us > 0 ? facts->node.core_byte_us : BYTE_US;
-	bool crowded = facts->cores > 0 && facts->host_ranks > facts->cores;
-	double memory = facts->node.memory_byte_us * (crowded ? facts->cores : facts->host_ranks);
+	return a > b ? a : b;
+}
 
-	return core > memory ? core : memory;
+/* Of the other ranks, those on other cores. */
+static double apart(const struct rb_choice_facts *facts)
+{
+	double ranks = facts->host_ranks, cores = facts->cores;
+
+	return cores > 0 && ranks > cores ? (ranks - ranks / cores) / (ranks - 1) : 1;
+}
+
+/* Of passes over memory by a core: all that share a memory have a part of it. */
+static double memory_us(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
+			const struct work *work)
+{
+	const struct rb_node_speed *node = &facts->node;
+	bool crowded = facts->cores > 0 && facts->host_ranks > facts->cores;
+	double least = node->memory_byte_us * (crowded ? facts->cores : facts->host_ranks);
+	double own = node->core_byte_us > 0 ? node->core_byte_us : BYTE_US;
+	double crossing = node->cross_byte_us > 0  ? node->cross_byte_us
+			  : node->core_byte_us > 0 ? node->core_byte_us
+						   : CROSSING_US;
+
+	crossing = own + (crossing - own) * apart(facts);
+	if (!(a->flags & (MAPPED | RB_SCHEDULE_PUT)) && node->message_byte_us > 0)
+		crossing = larger(own, node->message_byte_us - own);
+	return (work->moved_bytes - work->crossed_bytes) * larger(own, least) +
+	       work->crossed_bytes * larger(crossing, least);
 }
 
 static double predict_us(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
@@ -338,7 +377,7 @@ static double predict_us(const struct rb_choice_facts *facts, const struct rb_al
 			    : has_network(facts)         ? NETWORK_MESSAGE_US
 			    : facts->node.message_us > 0 ? facts->node.message_us
 							 : MESSAGE_US;
-	double core_us = work.messages * message_us + work.moved_bytes * byte_us(facts);
+	double core_us = work.messages * message_us + memory_us(facts, a, &work);
 
 	if (has_network(facts))
 		return network_us(facts, a, &work, phase_us, core_us);

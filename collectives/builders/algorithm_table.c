@@ -29,50 +29,62 @@
 #define VECTORS(...) .vectors = { __VA_ARGS__ }
 #define IN_ALL(...) .messages_all = { __VA_ARGS__ }
 #define MOVED(...) .vectors_all = { __VA_ARGS__ }
+#define CROSSED(...) .crossed = { __VA_ARGS__ }
+#define CROSSED_IN_ALL(...) .crossed_all = { __VA_ARGS__ }
 /* Every rank but one gets the vector by a message. */
-#define FROM_ROOT IN_ALL(.all = 2), MOVED(.all = 4)
+#define FROM_ROOT IN_ALL(.all = 2), MOVED(.all = 4), CROSSED_IN_ALL(.all = 2)
 
 /* Of even blocks and of uneven ones. */
 #define COST_GATHER_FLAT                                                                           \
-	COST(PHASES(.one = 1), MESSAGES(.all = 2), SENT(.share = 1), VECTORS(.one = 2, .share = 2))
+	COST(PHASES(.one = 1), MESSAGES(.all = 2), SENT(.share = 1),                               \
+	     VECTORS(.one = 2, .share = 2), CROSSED(.share = 2))
 #define COST_GATHER_RING                                                                           \
 	COST(PHASES(.all = 1), MESSAGES(.all = 2), SENT(.share = 1), REACH(NEXT),                  \
-	     VECTORS(.one = 2, .share = 2))
-#define COST_GATHER_DIRECT COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.one = 2))
+	     VECTORS(.one = 2, .share = 2), CROSSED(.share = 2))
+#define COST_GATHER_DIRECT                                                                         \
+	COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.one = 2), CROSSED(.share = 1))
 #define COST_GATHER_NODES                                                                          \
 	COST(PHASES(.all = 1), MESSAGES(.all = 2), SENT(.share = 1), VECTORS(.one = 2, .share = 2))
 #define COST_GATHER_NODES_STAGED                                                                   \
 	COST(PHASES(.all = 1), MESSAGES(.all = 2), SENT(.share = 1), VECTORS(.one = 4, .share = 2))
 #define COST_SCATTER_FLAT                                                                          \
-	COST(PHASES(.one = 1), MESSAGES(.all = 2), SENT(.share = 1), VECTORS(.one = 2, .share = 3))
+	COST(PHASES(.one = 1), MESSAGES(.all = 2), SENT(.share = 1),                               \
+	     VECTORS(.one = 2, .share = 3), CROSSED(.share = 2))
 #define COST_SCATTER_RING                                                                          \
 	COST(PHASES(.all = 1), MESSAGES(.all = 2), SENT(.share = 1), REACH(NEXT),                  \
-	     VECTORS(.share = 7)),                                                                 \
+	     VECTORS(.share = 7), CROSSED(.share = 2)),                                            \
 		.slots_per_rank = true
 #define COST_SCATTER_DIRECT                                                                        \
-	COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.one = 2, .share = -1))
+	COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.one = 2, .share = -1),                 \
+	     CROSSED(.share = 1))
 #define COST_SCATTER_STAGED                                                                        \
-	COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.one = 2, .share = 1), .by_chunk = true)
+	COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.one = 2, .share = 1),                  \
+	     CROSSED(.share = 2), .by_chunk = true)
 #define COST_SCATTER_NODES                                                                         \
 	COST(PHASES(.all = 1), MESSAGES(.all = 2), SENT(.share = 1), VECTORS(.share = 4))
 #define COST_SCATTER_NODES_STAGED                                                                  \
 	COST(PHASES(.all = 1), MESSAGES(.all = 2), SENT(.share = 1), VECTORS(.share = 8))
 #define COST_ROOT_FLAT                                                                             \
 	COST(PHASES(.one = 1), MESSAGES(.all = 1), SENT(.share = 1), VECTORS(.one = 2),            \
-	     IN_ALL(.all = 2), MOVED(.one = 2, .share = 2))
+	     CROSSED(.share = 1), IN_ALL(.all = 2), MOVED(.one = 2, .share = 2),                   \
+	     CROSSED_IN_ALL(.share = 2))
 #define COST_ROOT_TREE                                                                             \
 	COST(PHASES(.log = 1), MESSAGES(.log = 1), SENT(.share = 1), VECTORS(.one = 2),            \
-	     IN_ALL(.all = 2), MOVED(.one = 1, .log = 2))
+	     CROSSED(.share = 1), IN_ALL(.all = 2), MOVED(.one = 1, .log = 2),                     \
+	     CROSSED_IN_ALL(.log = 1))
 #define COST_ROOT_DIRECT                                                                           \
 	COST(PHASES(.one = 2), MESSAGES(.all = 2), VECTORS(.one = 2, .share = -2),                 \
-	     IN_ALL(.all = 4), MOVED(.one = 2))
+	     CROSSED(.one = 1, .share = -1), IN_ALL(.all = 4), MOVED(.one = 2),                    \
+	     CROSSED_IN_ALL(.share = 1))
 #define COST_ALL_FLAT                                                                              \
-	COST(PHASES(.one = 1), MESSAGES(.all = 2), SENT(.share = 1), VECTORS(.one = 2, .share = 2))
+	COST(PHASES(.one = 1), MESSAGES(.all = 2), SENT(.share = 1),                               \
+	     VECTORS(.one = 2, .share = 2), CROSSED(.share = 2))
 #define COST_ALL_PAIRWISE                                                                          \
 	COST(PHASES(.one = 0.5, .all = 0.5), MESSAGES(.all = 2), SENT(.share = 1), REACH(PAIRS),   \
-	     VECTORS(.one = 2, .share = 2))
+	     VECTORS(.one = 2, .share = 2), CROSSED(.share = 2))
 #define COST_ALL_DIRECT                                                                            \
-	COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.one = 2), .by_chunk = true)
+	COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.one = 2), CROSSED(.share = 1),         \
+	     .by_chunk = true)
 #define COST_ALL_NODES                                                                             \
 	COST(PHASES(.one = 1), MESSAGES(.all = 2), SENT(.share = 1), REACH(FAR),                   \
 	     VECTORS(.share = 4))

@@ -249,6 +249,8 @@ static bool is_chosen(int index)
 
 		chosen = is_chosen_for(&mapped, index) || is_chosen_for(&apart, index) ||
 			 is_chosen_for(&alone, index);
+		mapped.node.message_byte_us = 0.0001; /* Long messages are dear. */
+		chosen = chosen || is_chosen_for(&mapped, index);
 		alone.put = alone.puts_between = alone.puts_within = true;
 		chosen = chosen || is_chosen_for(&alone, index);
 		for (uint32_t size = 1; size < n && !chosen; size *= 4) {

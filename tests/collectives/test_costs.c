@@ -18,8 +18,8 @@
 #define BLOCK_ELEMENTS 64
 
 struct counts {
-	double phases, messages, vectors; /* Of the rank that has most. */
-	double messages_mean, vectors_mean;
+	double phases, messages, vectors, crossed; /* Of the rank that has most. */
+	double messages_mean, vectors_mean, crossed_mean;
 };
 
 static void schedule_build(const struct rb_algorithm *a, uint32_t rank, uint32_t n,
@@ -59,6 +59,30 @@ static double moved(const struct rb_layout *layout, const struct rb_step *step)
 	default:
 		return length * 2;
 	}
+}
+
+static bool is_between(const struct rb_schedule *s, uint32_t span, bool written)
+{
+	bool mapped = (s->flags & RB_SCHEDULE_MAPPED_SCRATCH) != 0;
+
+	return s->spans[span].rank != RB_SELF ||
+	       (written && mapped && s->spans[span].buffer == RB_BUF_SCRATCH);
+}
+
+static double crossed(const struct rb_layout *layout, const struct rb_schedule *s,
+		      const struct rb_step *step)
+{
+	double length = (double)rb_step_range(layout, step);
+	double times = 1;
+
+	if (step->kind == RB_STEP_NOTIFY || step->kind == RB_STEP_WAIT)
+		return 0;
+	if (step->kind == RB_STEP_COPY || step->kind == RB_STEP_REDUCE) {
+		times = is_between(s, step->to, true);
+		for (uint32_t i = 0; i < step->from_count; i++)
+			times += is_between(s, step->from + i, false);
+	}
+	return length * times;
 }
 
 /* What comes to a RECV or WAIT: the peer's SEND, PUT or NOTIFY. */
@@ -121,7 +145,7 @@ static struct counts count(const struct rb_algorithm *a, uint32_t n)
 		memset(depths[r], -1, (schedules[r].step_count + 1) * sizeof(**depths));
 	}
 	for (uint32_t r = 0; r < n; r++) {
-		double messages = 0, vectors = 0;
+		double messages = 0, vectors = 0, between = 0;
 
 		for (uint32_t i = 0; i < schedules[r].step_count; i++) {
 			const struct rb_step *step = &schedules[r].steps[i];
@@ -129,10 +153,13 @@ static struct counts count(const struct rb_algorithm *a, uint32_t n)
 
 			messages += is_message(step->kind);
 			vectors += moved(&layout, step) / (double)elements;
+			between += crossed(&layout, &schedules[r], step) / (double)elements;
 			c.phases = phases > c.phases ? phases : c.phases;
 		}
 		c.messages = messages > c.messages ? messages : c.messages;
 		c.vectors = vectors > c.vectors ? vectors : c.vectors;
+		c.crossed = between > c.crossed ? between : c.crossed;
+		c.crossed_mean += between / n;
 		c.messages_mean += messages / n;
 		c.vectors_mean += vectors / n;
 	}
@@ -186,6 +213,9 @@ static void row_agrees(const struct rb_algorithm *a, uint32_t n)
 	agree(a, n, "vectors", value(&cost->vectors, n), c.vectors, exact ? 0 : 0.5);
 	agree(a, n, "vectors in all", value_of_all(&cost->vectors_all, &cost->vectors, n),
 	      n * c.vectors_mean, exact ? 0 : 1);
+	agree(a, n, "crossed", value(&cost->crossed, n), c.crossed, exact ? 0 : 0.5);
+	agree(a, n, "crossed in all", value_of_all(&cost->crossed_all, &cost->crossed, n),
+	      n * c.crossed_mean, exact ? 0 : 1);
 	if (a->packs) /* Its many small copies count as messages. */
 		return;
 	agree(a, n, "messages", value(&cost->messages, n), c.messages, exact ? 0 : 0.35);
