@@ -164,6 +164,7 @@ END_TEST
 #define FIRST_BYTES 131072u  /* Of the first class, */
 #define LAST_BYTES 20000000u /* and of the last. */
 #define SLOW (UINT64_C(1) << 40)
+#define TRIAL (4194304 / FIRST_BYTES)
 
 static struct rb_shm_ways *ways_of(struct conform_rank *r)
 {
@@ -188,40 +189,51 @@ static enum rb_shm_way message(struct conform_rank *r, uint8_t *buffer, size_t b
 	return other(r)->in.bulk != bulk ? RB_SHM_STREAMED : RB_SHM_ATTACHED;
 }
 
-/* Both are tried; then the one that took less, and now and then the other. */
+/* Of `count` messages, how many came by each way. */
+static void messages(struct conform_rank *r, uint8_t *buffer, uint32_t count, uint32_t came[2])
+{
+	came[0] = came[1] = 0;
+	for (uint32_t i = 0; i < count; i++)
+		came[message(r, buffer, FIRST_BYTES, i)]++;
+}
+
+/* All of one way, all of the other; then for long those of the better one, if it is much better. */
 static void ways_body(struct conform_rank *r)
 {
 	uint8_t *buffer = malloc(LAST_BYTES);
 	struct rb_shm_ways *first = ways_of(r), *last = first + RB_SHM_CLASSES - 1;
-	uint32_t came[2] = { 0, 0 };
+	bool fast = ((struct rb_shm_endpoint *)r->ep)->kernel_fast;
+	enum rb_shm_way usual = fast ? RB_SHM_ATTACHED : RB_SHM_STREAMED;
+	uint32_t came[2];
 
 	CONFORM(buffer != NULL, "memory");
 	conform_barrier(r, "the start");
-	for (uint32_t i = 0; i < 8; i++)
-		came[message(r, buffer, FIRST_BYTES, i)]++;
-	if (r->rank == 1) {
-		ck_assert_uint_eq(came[RB_SHM_ATTACHED], 4);
-		ck_assert_uint_eq(came[RB_SHM_STREAMED], 4);
-		ck_assert_uint_gt(first->least[RB_SHM_ATTACHED], 0);
-		ck_assert_uint_gt(first->least[RB_SHM_STREAMED], 0);
-		ck_assert_uint_eq(last->of[0] + last->of[1], 0);
-	}
-	for (uint32_t better = 0; better < 2; better++) {
-		came[0] = came[1] = 0;
-		for (uint32_t i = 0; i < 128; i++) {
-			first->least[better] = SLOW / 4;
-			first->least[1 - better] = SLOW;
-			came[message(r, buffer, FIRST_BYTES, i)]++;
-			if (r->rank == 1) /* One of the two is measured anew. */
-				ck_assert_int_ne(first->least[better] < SLOW / 4,
-						 first->least[1 - better] < SLOW);
+	for (uint32_t i = 0; i < 4; i++) {
+		uint32_t better = i % 2;
+		bool little = i / 2 == 1;
+
+		for (uint32_t way = 0; way < 2; way++) {
+			messages(r, buffer, TRIAL, came);
+			if (r->rank == 1) {
+				ck_assert_uint_eq(came[way], TRIAL);
+				ck_assert_uint_gt(first->each[way], 0);
+				ck_assert_uint_lt(first->each[way], SLOW);
+			}
 		}
-		if (r->rank == 1)
-			ck_assert_uint_eq(came[better], 126);
+		first->each[better] = SLOW;
+		first->each[1 - better] = little ? SLOW + SLOW / 8 : 2 * SLOW;
+		messages(r, buffer, 64 * TRIAL, came);
+		if (r->rank == 1) {
+			ck_assert_uint_eq(came[little ? usual : better], 64 * TRIAL);
+			ck_assert_uint_eq(first->each[better], SLOW);
+		}
 	}
-	(void)message(r, buffer, LAST_BYTES, 0);
-	if (r->rank == 1)
-		ck_assert_uint_eq(last->of[0] + last->of[1], 1);
+	for (uint32_t i = 0; i < 3; i++) {
+		ck_assert_uint_eq(last->each[RB_SHM_ATTACHED], 0);
+		(void)message(r, buffer, LAST_BYTES, 0);
+	}
+	if (r->rank == 1) /* The second half of a trial counts. */
+		ck_assert_uint_gt(last->each[RB_SHM_ATTACHED], 0);
 	conform_barrier(r, "the end");
 	free(buffer);
 }

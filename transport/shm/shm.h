@@ -20,7 +20,7 @@
 #include "transport/match.h"
 #include "transport/transport.h"
 
-#define RB_SHM_VERSION 6u
+#define RB_SHM_VERSION 7u
 #define RB_SHM_CELLS 64u         /* Of a ring; a power of 2. */
 #define RB_SHM_CELL_PAYLOAD 24u  /* In a message's first cell ... */
 #define RB_SHM_CHAIN_PAYLOAD 56u /* ... and in each further one. */
@@ -44,7 +44,8 @@ enum rb_shm_cell_kind {
 	RB_SHM_CLEAR,  /* Send it: arg: sender's id, receiver's id; by its joint to where, or 0. */
 	RB_SHM_ENOUGH, /* No (more) data is wanted, the send is complete: arg: sender's id. */
 	RB_SHM_WITHDRAW, /* The announced message is not coming: tag; arg: sender's id. */
-	RB_SHM_DATA,     /* A piece in the next bulk buffer: arg: receiver's id, bytes. */
+	RB_SHM_DATA,     /* A piece in the next bulk buffer: arg: receiver's id, bytes, and for
+			  * how many ns the sender copied it, or 0: rb_shm_shows. */
 	RB_SHM_WRITE,    /* Likewise, for a region: arg: region's id, offset, bytes. */
 	RB_SHM_WRITTEN,  /* By a joint: arg: receiver's id; 1: all is there, 0: it cannot be. */
 	RB_SHM_WANT, /* The sender sleeps until all before this is consumed: ring its doorbell. */
@@ -164,7 +165,7 @@ enum {
 	RB_SHM_OFFSET,
 	RB_SHM_JOINT, /* Its number + 1, and whose turn it is << 8; 0: none. */
 	RB_SHM_THEIR_ADDRESS,
-	RB_SHM_BEGUN_NS /* Long receive: when it was cleared, bit 0: the way; 0: not so. */
+	RB_SHM_SHOWN /* Long receive on trial: its way, and what it took: shm_attach.c. Else 0. */
 };
 
 enum rb_shm_stage {
@@ -228,8 +229,9 @@ enum rb_shm_way { RB_SHM_ATTACHED, RB_SHM_STREAMED };
 #define RB_SHM_CLASSES 8u
 
 struct rb_shm_ways {
-	uint32_t messages, of[2]; /* `of`: measured. */
-	uint64_t least[2];        /* Picoseconds a byte, of late. */
+	enum rb_shm_way way;   /* Of the messages now: so many of them are left. */
+	uint32_t left, trials; /* trials: this is the first, the second; 0: none. */
+	uint64_t each[2];      /* Picoseconds a byte, by way, in its last trial; 0: not known. */
 };
 
 enum rb_shm_attach { RB_SHM_ATTACH_NO, RB_SHM_ATTACH_PROCESS, RB_SHM_ATTACH_THREAD };
@@ -295,7 +297,8 @@ struct rb_shm_endpoint {
 	uint8_t job[16];
 	uint8_t name[16]; /* Of the listening socket. */
 	enum rb_attach attach;
-	uint64_t probe; /* What peers that attach us see. */
+	uint64_t probe;   /* What peers that attach us see. */
+	bool kernel_fast; /* The kernel copies at a speed that makes one copy the better way. */
 	struct rb_shm_ways ways[RB_SHM_CLASSES];
 };
 
@@ -385,7 +388,13 @@ void rb_shm_part(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, struct rb
 bool rb_shm_part_early(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 		       struct rb_request *request);
 void rb_shm_part_all(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer);
-/* A receive of an announced message is over: how long did that take? */
+/* Whether a piece shows what it takes: some do, as clocks take time, too. */
+static inline bool rb_shm_shows(uint64_t offset)
+{
+	return offset / RB_SHM_BULK_BYTES % 4 == 1;
+}
+/* Of a receive of an announced message: `bytes` took all who copied them so long; it is over. */
+void rb_shm_way_add(struct rb_request *request, uint64_t bytes, uint64_t took_ns);
 void rb_shm_way_note(struct rb_shm_endpoint *ep, const struct rb_request *request);
 /* A receive begins again, piece by piece. */
 void rb_shm_stream_instead(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,

@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+
 #define MASK (RB_SHM_CELLS - 1)
 
 static inline struct rb_shm_cell *cell_at(const struct rb_shm_inbound *in, uint32_t position)
@@ -353,7 +355,8 @@ static void take_data(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 {
 	const uint8_t *source = bulk_next(&peer->in);
 	struct rb_request *request = rb_shm_id_find(&ep->ids, cell->arg[0]);
-	uint64_t size_bytes = cell->arg[1];
+	uint64_t size_bytes = cell->arg[1], begun_ns = 0;
+	uint64_t sender_ns = cell->arg[2] < UINT32_MAX ? cell->arg[2] : UINT32_MAX;
 	uint64_t offset;
 
 	if (!in_bulk(ep, peer, size_bytes) || request == NULL || request->peer != peer->rank ||
@@ -368,7 +371,11 @@ static void take_data(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 		broken(ep, peer);
 		return;
 	}
+	if (rb_shm_shows(offset) && request->backend[RB_SHM_SHOWN] != 0)
+		begun_ns = rb_clock_ns();
 	memcpy((uint8_t *)request->buffer + offset, source, size_bytes);
+	if (begun_ns > 0)
+		rb_shm_way_add(request, size_bytes, rb_clock_ns() - begun_ns + sender_ns);
 	request->backend[RB_SHM_OFFSET] = offset + size_bytes;
 	if (offset + size_bytes == request->size_bytes)
 		incoming_end(ep, peer, request);

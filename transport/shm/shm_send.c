@@ -26,6 +26,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 #define MASK (RB_SHM_CELLS - 1)
 
 static uint64_t cell_word(uint32_t position, enum rb_shm_cell_kind kind, size_t size_bytes)
@@ -433,6 +435,9 @@ static void stream_piece(struct rb_shm_peer *peer, struct rb_request *request)
 	size_t left = request->size_bytes - offset;
 	size_t piece = left < RB_SHM_BULK_BYTES ? left : RB_SHM_BULK_BYTES;
 
+	bool shown = request->kind == RB_REQUEST_SEND && rb_shm_shows(offset);
+	uint64_t begun_ns = shown ? rb_clock_ns() : 0;
+
 	bulk_fill(out, (const uint8_t *)request->buffer + offset, piece);
 	cell->tag = request->tag;
 	if (request->kind == RB_REQUEST_PUT) {
@@ -443,6 +448,7 @@ static void stream_piece(struct rb_shm_peer *peer, struct rb_request *request)
 	} else {
 		cell->arg[0] = request->backend[RB_SHM_THEIR_ID];
 		cell->arg[1] = piece;
+		cell->arg[2] = shown ? rb_clock_ns() - begun_ns : 0;
 		publish(peer, cell, RB_SHM_DATA, 0, 1);
 	}
 	request->backend[RB_SHM_OFFSET] += piece;
