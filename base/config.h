@@ -36,6 +36,8 @@
 	  "where the progress thread may run: numa (this rank's domain), or a processor's number") \
 	X(spread, "RUBATO_SPREAD", U, "1", 0, 1,                                                   \
 	  "0: ranks that were left on one core stay there, though others are free")                \
+	X(measure, "RUBATO_MEASURE", U, "1", 0, 1,                                                 \
+	  "0: what links and memory cost is not measured; without a profile it is guessed")        \
 	X(profile, "RUBATO_PROFILE", S, "", 0, 1023,                                               \
 	  "file with what links and memory cost, in place of what is measured or guessed")         \
 	X(algorithm, "RUBATO_ALGORITHM", S, "", 0, 255,                                            \

@@ -21,7 +21,9 @@
  *               in which they are called on it, so that order must not depend on a race.
  *   Waiting     every wait has a deadline: that of the call, or options.timeout_ns.
  *   Bits        a collective gives the same bits on every rank that receives the same element, and
- *               the same bits again when repeated: operand order is fixed by rank number.
+ *               the same bits again when repeated: operand order is fixed by rank number. In
+ *               another job, too, if that chooses the same algorithms, which hang on what was
+ *               measured (docs/tuning.md, "The same bits in every job").
  *   Poison      when a collective fails on a rank (lost peer, timeout, cancel, mismatch), that
  *               rank's communicator is poisoned: later operations return the first error at once,
  *               and only rubato_dump, rubato_abort and rubato_finalize are of use. A timeout of
@@ -214,6 +216,7 @@ RUBATO_API uint32_t rubato_rank(const rubato_comm *comm);
 RUBATO_API uint32_t rubato_size(const rubato_comm *comm);
 
 #define RUBATO_DOMAIN_UNKNOWN UINT32_MAX
+#define RUBATO_PROCESSOR_UNKNOWN UINT32_MAX
 
 /* What was agreed about a rank when the communicator was made. Numbers count from 0 in the order of
  * ranks and are the same on all ranks. */
@@ -234,6 +237,12 @@ typedef struct rubato_peer {
 	 * not known. */
 	double latency_us;
 	double bandwidth; /* Bytes per second. */
+	/* Where these two come from, if it is on this node: "measured", "profile", "simulated" or
+	 * "built in", which has no figures here. */
+	const char *source;
+	/* The processor of its host that it was on when it last slept, as far as this rank sees it;
+	 * RUBATO_PROCESSOR_UNKNOWN: it does not. Ranks of one host on one processor share it. */
+	uint32_t processor;
 } rubato_peer;
 /* Local. Errors: ARGUMENT (no such rank, size_bytes is not set). */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_get_peer(rubato_comm *comm, uint32_t rank,

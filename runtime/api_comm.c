@@ -35,7 +35,13 @@ rubato_status rubato_get_peer(rubato_comm *comm, uint32_t rank, rubato_peer *pee
 		.numa_domain = l->domain_of[rank] != RB_LOCALITY_NONE ? l->domain_of[rank]
 								      : RUBATO_DOMAIN_UNKNOWN,
 		.transport = ep->ops->name,
+		.source = rb_node_source_name(rb_comm_node_source(comm)),
+		.processor = RUBATO_PROCESSOR_UNKNOWN,
 	};
+	if (rank == comm->engine.rank && !rb_engine_time_is_virtual(&comm->engine))
+		peer->processor = rb_cpu_here();
+	else if (ep->ops->processor != NULL)
+		peer->processor = ep->ops->processor(ep, rank);
 	if (rank != comm->engine.rank && ep->ops->copies != NULL)
 		peer->copies = ep->ops->copies(ep, rank);
 	if (!rb_comm_maps(comm, rank)) {
@@ -43,7 +49,7 @@ rubato_status rubato_get_peer(rubato_comm *comm, uint32_t rank, rubato_peer *pee
 		peer->bandwidth = network->byte_us > 0 ? 1e6 / network->byte_us : 0;
 	} else if (rank != comm->engine.rank) {
 		peer->latency_us = near->latency_us;
-		peer->bandwidth = near->core_byte_us > 0 ? 1e6 / (2 * near->core_byte_us) : 0;
+		peer->bandwidth = rb_node_copy_rate(near);
 	}
 	return RUBATO_OK;
 }

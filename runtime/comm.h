@@ -171,6 +171,38 @@ static inline bool rb_comm_maps(const struct rubato_comm *comm, uint32_t rank)
 	return node_of[rank] == node_of[comm->engine.rank];
 }
 
+/* Where what is known of a node comes from. */
+enum rb_node_source {
+	RB_NODE_BUILT_IN,
+	RB_NODE_MEASURED,
+	RB_NODE_PROFILE,
+	RB_NODE_SIMULATED,
+};
+
+static inline enum rb_node_source rb_comm_node_source(const struct rubato_comm *comm)
+{
+	if (comm->choices.facts.node.core_byte_us == 0)
+		return RB_NODE_BUILT_IN;
+	if (rb_engine_time_is_virtual(&comm->engine))
+		return RB_NODE_SIMULATED;
+	return comm->origin.node_measured ? RB_NODE_MEASURED : RB_NODE_PROFILE;
+}
+
+static inline const char *rb_node_source_name(enum rb_node_source source)
+{
+	static const char *const names[] = { "built in", "measured", "profile", "simulated" };
+
+	return names[source];
+}
+
+/* Bytes a second that a rank copies out of another one's memory; 0: not known. */
+static inline double rb_node_copy_rate(const struct rb_node_speed *node)
+{
+	double cross_us = node->cross_byte_us > 0 ? node->cross_byte_us : node->core_byte_us;
+
+	return node->core_byte_us > 0 ? 1e6 / (node->core_byte_us + cross_us) : 0;
+}
+
 /* Whether sums and averages of this kind and type are coded as they travel. */
 static inline bool rb_wire_applies(const struct rubato_comm *comm, enum rb_kind kind,
 				   rubato_type type)

@@ -173,6 +173,26 @@ static void nodes_add(struct line *line, const struct rubato_comm *comm)
 		line_add(line, ", puts %s", facts->puts_between ? "good" : "by messages");
 }
 
+/* What predictions within a node rest on. */
+static void memory_add(struct line *line, const struct rubato_comm *comm)
+{
+	const struct rb_node_speed *node = &comm->choices.facts.node;
+	const char *source = rb_node_source_name(rb_comm_node_source(comm));
+
+	if (comm->engine.rank_count == 1)
+		return;
+	if (node->core_byte_us == 0) {
+		line_add(line, "; memory as %s", source);
+		return;
+	}
+	line_add(line, "; memory %.3g GB/s", 1e-3 / node->core_byte_us);
+	if (node->cross_byte_us > 0)
+		line_add(line, ", %.3g from core to core", 1e-3 / node->cross_byte_us);
+	if (node->memory_byte_us > 0)
+		line_add(line, ", %.3g for all", 1e-3 / node->memory_byte_us);
+	line_add(line, " (%s)", source);
+}
+
 rubato_status rubato_explain(rubato_comm *comm, const char *operation, uint64_t count,
 			     rubato_type type, char *text, size_t text_bytes)
 {
@@ -207,6 +227,7 @@ rubato_status rubato_explain(rubato_comm *comm, const char *operation, uint64_t 
 	copies_add(&line, comm);
 	nodes_add(&line, comm);
 	others_add(&line, &v, kind, choice.algorithm);
+	memory_add(&line, comm);
 	return RUBATO_OK;
 }
 

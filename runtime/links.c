@@ -1,119 +1,26 @@
 /*
  * links.c -- see links.h.
  *
- * A few messages one way and a small one back; the fastest of some such trips counts, as others
- * only waited longer, and not the first, which opens connections and their windows. A small message
- * tells the latency. One large one, and three: their difference is the bandwidth, also of a link
- * that lets the first bytes after a pause pass at once. They are so long that a slow link shows and
- * so short that it is over soon: 192 KiB are 16 ms at 100 Mbit/s. And many small ones: what they
- * take beyond one is what messages keep the ends busy.
+ * By pings (runtime/engine/ping.h). A small message tells the latency. One large one, and three:
+ * their difference is the bandwidth, also of a link that lets the first bytes after a pause pass at
+ * once. They are so long that a slow link shows and so short that it is over soon: 192 KiB are 16
+ * ms at 100 Mbit/s. And many small ones: what they take beyond one is what messages keep the ends
+ * busy.
  */
 #include "runtime/links.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
-#include "runtime/engine/run.h"
+#include "runtime/engine/node_speed.h"
+#include "runtime/engine/ping.h"
 
-#define SMALL_BYTES 8
 #define SMALL_TIMES 12
-#define LARGE_BYTES (192u << 10)
 #define LARGE_TIMES 3
 #define LARGE_MESSAGES 3
 #define BURST_TIMES 4
 #define BURST_MESSAGES 65
-#define ROUND_SHIFT 16 /* Of the ring of nodes: fewer messages than that in each. */
-
-struct ping {
-	struct rubato_comm *comm;
-	uint64_t deadline_ns;
-	uint32_t ranks[2]; /* Who sends, who receives: of the messages that this rank starts. */
-	bool first;        /* This rank sends first. */
-	uint64_t number;
-	bool done;
-	uint8_t bytes[LARGE_BYTES];
-};
-
-static void message_done(struct rb_engine *engine, struct rb_run *run)
-{
-	(void)engine;
-	((struct ping *)run->owner)->done = true;
-}
-
-static rubato_status message_run(struct ping *p, struct rb_plan *plan, bool sends)
-{
-	struct rb_engine *engine = &p->comm->engine;
-	uint32_t pair[2] = { p->ranks[p->first != sends], p->ranks[p->first == sends] };
-	struct rb_run run = { .ranks = pair,
-			      .type = RUBATO_UINT8,
-			      .buffers = { { .base = p->bytes }, { .base = p->bytes } },
-			      .tag = rb_tag(engine->epoch, RB_TAG_LINK, p->number++, 0),
-			      .signature = { .kind = RB_KIND_SENDRECV,
-					     .type = RUBATO_UINT8,
-					     .op = 0xff,
-					     .root = UINT32_MAX,
-					     .count = plan->key.count },
-			      .done = message_done,
-			      .owner = p };
-	rubato_status err;
-
-	RB_TRY(rb_run_init(&run, plan));
-	p->done = false;
-	rb_engine_enter(engine);
-	err = rb_engine_check(engine);
-	if (err == RUBATO_OK) {
-		rb_run_start(engine, &run);
-		err = rb_engine_wait(engine, &p->done, p->deadline_ns);
-		if (err != RUBATO_OK)
-			rb_run_fail(engine, &run, err, "start-up: the link to another node");
-		err = run.status != RUBATO_OK ? RB_FAIL(run.status, "%s", run.failure) : err;
-	}
-	rb_engine_leave(engine);
-	rb_run_fini(&run);
-	return err;
-}
-
-static rubato_status plan_make(uint64_t bytes, bool sends, struct rb_plan **out)
-{
-	int eager = rb_algorithm_find(RB_KIND_SENDRECV, "eager");
-	struct rb_plan_key key = { .count = bytes,
-				   .kind = RB_KIND_SENDRECV,
-				   .element_bytes = 1,
-				   .algorithm = (uint8_t)eager };
-	struct rb_choice choice = { .align = 1, .chunk = bytes };
-	struct rb_build who = { .rank = sends ? 0 : 1, .rank_count = 2 };
-
-	RB_ASSERT(eager >= 0);
-	return rb_plan_make(&key, NULL, &choice, &who, out);
-}
-
-/* `count` messages there and a small one back, in nanoseconds. */
-static rubato_status round_trip(struct ping *p, uint64_t bytes, uint32_t count, uint32_t times,
-				uint64_t *best_ns)
-{
-	struct rb_plan *there = NULL, *back = NULL;
-	rubato_status err = plan_make(bytes, p->first, &there);
-
-	*best_ns = UINT64_MAX;
-	if (err == RUBATO_OK)
-		err = plan_make(SMALL_BYTES, !p->first, &back);
-	for (uint32_t i = 0; i < times && err == RUBATO_OK; i++) {
-		uint64_t begin_ns = rb_engine_now(&p->comm->engine), ns;
-
-		for (uint32_t k = 0; k < count && err == RUBATO_OK; k++)
-			err = message_run(p, there, p->first);
-		if (err == RUBATO_OK)
-			err = message_run(p, back, !p->first);
-		ns = rb_engine_now(&p->comm->engine) - begin_ns;
-		if (i > 0 && ns < *best_ns)
-			*best_ns = ns;
-	}
-	rb_plan_free(there);
-	rb_plan_free(back);
-	return err;
-}
 
 static double beyond_us(uint64_t ns, uint64_t without_ns)
 {
@@ -125,33 +32,28 @@ static rubato_status link_measure(struct rubato_comm *comm, uint32_t node, uint3
 				  uint64_t deadline_ns, struct rb_link *link)
 {
 	const struct rb_nodes *nodes = &comm->choices.nodes;
-	struct ping *p = calloc(1, sizeof(*p));
+	const uint32_t ends[2] = { rb_node_rank(nodes, node, 0),
+				   rb_node_rank(nodes, (node + 1) % nodes->count, 0) };
 	uint64_t small_ns, burst_ns, large_ns, larger_ns;
+	struct rb_ping *p;
 	double whole_us;
 	rubato_status err;
 
-	if (p == NULL)
-		return RB_FAIL(RUBATO_ERR_MEMORY, "link: %zu bytes", sizeof(*p));
-	p->comm = comm;
-	p->deadline_ns = deadline_ns;
-	p->number = (uint64_t)round << ROUND_SHIFT;
-	p->ranks[0] = rb_node_rank(nodes, node, 0);
-	p->ranks[1] = rb_node_rank(nodes, (node + 1) % nodes->count, 0);
-	p->first = comm->engine.rank == p->ranks[0];
-	err = round_trip(p, SMALL_BYTES, 1, SMALL_TIMES, &small_ns);
+	RB_TRY(rb_ping_new(&comm->engine, ends, round, deadline_ns, &p));
+	err = rb_ping_time(p, RB_PING_SMALL_BYTES, 1, SMALL_TIMES, &small_ns);
 	if (err == RUBATO_OK)
-		err = round_trip(p, SMALL_BYTES, BURST_MESSAGES, BURST_TIMES, &burst_ns);
+		err = rb_ping_time(p, RB_PING_SMALL_BYTES, BURST_MESSAGES, BURST_TIMES, &burst_ns);
 	if (err == RUBATO_OK)
-		err = round_trip(p, LARGE_BYTES, 1, LARGE_TIMES, &large_ns);
+		err = rb_ping_time(p, RB_PING_LARGE_BYTES, 1, LARGE_TIMES, &large_ns);
 	if (err == RUBATO_OK)
-		err = round_trip(p, LARGE_BYTES, LARGE_MESSAGES, LARGE_TIMES, &larger_ns);
-	free(p);
+		err = rb_ping_time(p, RB_PING_LARGE_BYTES, LARGE_MESSAGES, LARGE_TIMES, &larger_ns);
+	rb_ping_free(p);
 	if (err != RUBATO_OK)
 		return err;
 	link->latency_us = beyond_us(small_ns, 0) / 2;
 	link->message_us = beyond_us(burst_ns, small_ns) / (BURST_MESSAGES - 1);
-	link->byte_us = beyond_us(larger_ns, large_ns) / LARGE_BYTES / (LARGE_MESSAGES - 1);
-	whole_us = beyond_us(larger_ns, small_ns) / LARGE_BYTES / LARGE_MESSAGES;
+	link->byte_us = beyond_us(larger_ns, large_ns) / RB_PING_LARGE_BYTES / (LARGE_MESSAGES - 1);
+	whole_us = beyond_us(larger_ns, small_ns) / RB_PING_LARGE_BYTES / LARGE_MESSAGES;
 	if (link->byte_us < whole_us) /* Where a difference is less than the noise. */
 		link->byte_us = whole_us;
 	return RUBATO_OK;
@@ -234,7 +136,8 @@ static bool is_good(const struct speeds *s)
 	       is_rate(s->network.copied_bytes) && is_rate(s->network.piece_bytes) &&
 	       is_rate(s->node.latency_us) && is_rate(s->node.eager_bytes) &&
 	       is_rate(s->node.attach_bytes) && is_rate(s->node.message_us) &&
-	       is_rate(s->node.core_byte_us) && is_rate(s->node.memory_byte_us) &&
+	       is_rate(s->node.core_byte_us) && is_rate(s->node.cross_byte_us) &&
+	       is_rate(s->node.memory_byte_us) && is_rate(s->node.message_byte_us) &&
 	       is_rate(s->node.work_us) && is_rate(s->node.turn_us);
 }
 
@@ -252,7 +155,8 @@ static rubato_status speeds_find(struct rubato_comm *comm, uint64_t deadline_ns,
 		return RUBATO_OK;
 	speeds->network.eager_bytes =
 		rb_engine_endpoint(&comm->engine, other_find(comm))->ops->eager_bytes;
-	if (speeds->network.latency_us != 0 || link_known(comm, &speeds->network))
+	if (speeds->network.latency_us != 0 || link_known(comm, &speeds->network) ||
+	    comm->config->measure.number == 0)
 		return RUBATO_OK;
 	comm->origin.measured = true;
 	if (nodes->place_of[me] != 0)
@@ -310,6 +214,31 @@ static rubato_status speeds_join(struct rubato_comm *comm, const void *const *bl
 	return RUBATO_OK;
 }
 
+/* What a profile leaves open. A child has its parent's, and if that could not be measured, no try
+ * is made again. */
+static rubato_status node_measure(struct rubato_comm *comm, struct rb_bootstrap *bootstrap,
+				  uint64_t deadline_ns)
+{
+	struct rb_setup *origin = &comm->origin;
+
+	bool said = origin->profiled && origin->node.core_byte_us > 0;
+
+	if (comm->config->measure.number == 0 || origin->node_measured || said ||
+	    rb_engine_time_is_virtual(&comm->engine) || comm->engine.rank_count == 1)
+		return RUBATO_OK;
+	origin->node_measured = true;
+
+	const struct rb_node_probe where = { .engine = &comm->engine,
+					     .memories = &comm->memory,
+					     .nodes = &comm->choices.nodes,
+					     .host_of = comm->locality.host_of,
+					     .host_count = comm->locality.host_count,
+					     .host_ranks = comm->choices.facts.host_ranks,
+					     .cores = comm->choices.facts.cores };
+
+	return rb_node_speed_measure(&where, bootstrap, deadline_ns, &origin->node);
+}
+
 rubato_status rb_links_agree(struct rubato_comm *comm, struct rb_bootstrap *bootstrap,
 			     uint64_t deadline_ns)
 {
@@ -318,7 +247,8 @@ rubato_status rb_links_agree(struct rubato_comm *comm, struct rb_bootstrap *boot
 	const void *const *blobs;
 	const size_t *bytes;
 
-	/* On one machine nothing is measured; a simulated node knows. */
+	RB_TRY(node_measure(comm, bootstrap, deadline_ns));
+	/* Then there is no link; but a simulated node knows its speed. */
 	if (comm->choices.nodes.count == 1 && !rb_engine_time_is_virtual(&comm->engine)) {
 		facts->node = comm->origin.node;
 		return RUBATO_OK;

@@ -29,7 +29,7 @@
 #include "runtime/unmatched.h"
 
 #define UNREACHED 0xffu /* In opening.route. */
-#define AGREED_WORDS 5  /* version, chunk, algorithm names, transport names, profile */
+#define AGREED_WORDS 6  /* version, chunk, algorithm and transport names, profile, measure */
 /* What stands before the address: agreed words, host, group, cores, the address's bytes. */
 #define BLOB_HEAD_BYTES (8 * AGREED_WORDS + 8 + 8 + 8 * RB_CPU_WORDS + 4 + 4)
 _Static_assert(BLOB_HEAD_BYTES + RB_ADDRESS_BYTES_MAX <= RB_BLOB_BYTES_MAX, "an address fits");
@@ -146,13 +146,15 @@ static void agreed_fill(struct opening *o)
 	o->agreed[2] = rb_text_hash(o->comm->config->algorithm.text);
 	o->agreed[3] = names;
 	o->agreed[4] = profile_hash(&o->comm->origin);
+	o->agreed[5] = o->comm->config->measure.number;
 }
 
 static rubato_status agreed_check(const struct opening *o, uint32_t rank, struct rb_wire *w)
 {
-	static const char *const names[AGREED_WORDS] = { "the library's version", "RUBATO_CHUNK",
-							 "RUBATO_ALGORITHM", "RUBATO_TRANSPORT",
-							 "what RUBATO_PROFILE says" };
+	static const char *const names[AGREED_WORDS] = {
+		"the library's version",    "RUBATO_CHUNK",  "RUBATO_ALGORITHM", "RUBATO_TRANSPORT",
+		"what RUBATO_PROFILE says", "RUBATO_MEASURE"
+	};
 
 	for (uint32_t i = 0; i < AGREED_WORDS; i++)
 		if (rb_wire_get_u64(w) != o->agreed[i])
@@ -509,6 +511,18 @@ static rubato_status profile_find(struct opening *o)
 	return RUBATO_OK;
 }
 
+/* What it costs here, a parent may have measured. */
+static void waiting_find(struct opening *o)
+{
+	struct rb_setup *origin = &o->comm->origin;
+	struct rb_waiting_costs costs = { origin->wake_ns, origin->yield_ns };
+
+	o->comm->engine.waiting =
+		rb_waiting_find(&costs, o->here.ranks, o->here.cores, o->comm->config->spin.number);
+	origin->wake_ns = costs.wake_ns;
+	origin->yield_ns = costs.yield_ns;
+}
+
 static rubato_status open_steps(struct opening *o)
 {
 	struct rubato_comm *comm = o->comm;
@@ -532,8 +546,7 @@ static rubato_status open_steps(struct opening *o)
 		if (comm->engine.endpoints[0]->ops->work != NULL)
 			rb_executor_host_time(comm->engine.executor, comm->engine.endpoints[0]);
 	} else {
-		comm->engine.waiting =
-			rb_waiting_find(o->here.ranks, o->here.cores, comm->config->spin.number);
+		waiting_find(o);
 		if (comm->config->spread.number != 0 && o->here.ranks <= o->here.cores)
 			memcpy(comm->engine.sharing.cores, o->place.cores, sizeof(o->place.cores));
 	}

@@ -137,25 +137,30 @@ static void *timer_main(void *arg)
 	return NULL;
 }
 
-static uint64_t yield_measure(void)
+uint64_t rb_waiting_turn_ns(void)
 {
 	struct turns turns = { .best_ns = 0 };
 	struct rb_thread partner, timer;
 	int cpu = sched_getcpu();
 
 	if (cpu < 0 || cpu >= 64 * RB_CPU_WORDS)
-		return YIELD_NS_DEFAULT;
+		return 0;
 	turns.cpus[cpu / 64] = UINT64_C(1) << cpu % 64;
 	if (rb_thread_start(&partner, partner_main, &turns) != RUBATO_OK)
-		return YIELD_NS_DEFAULT;
+		return 0;
 	if (rb_thread_start(&timer, timer_main, &turns) != RUBATO_OK)
 		atomic_store(&turns.over, true);
 	rb_thread_join(&timer);
 	rb_thread_join(&partner);
-	if (turns.best_ns == 0)
-		return YIELD_NS_DEFAULT;
-	uint64_t yield_ns = turns.best_ns / 2;
+	return turns.best_ns / 2;
+}
 
+static uint64_t yield_measure(void)
+{
+	uint64_t yield_ns = rb_waiting_turn_ns();
+
+	if (yield_ns == 0)
+		return YIELD_NS_DEFAULT;
 	return yield_ns < YIELD_NS_MIN   ? YIELD_NS_MIN
 	       : yield_ns > YIELD_NS_MAX ? YIELD_NS_MAX
 					 : yield_ns;
@@ -163,10 +168,12 @@ static uint64_t yield_measure(void)
 
 /* ---- The choice ---- */
 
-void rb_waiting_measure(bool crowded, struct rb_waiting_costs *out)
+void rb_waiting_measure(bool crowded, struct rb_waiting_costs *costs)
 {
-	out->wake_ns = wake_measure();
-	out->yield_ns = crowded ? yield_measure() : 0;
+	if (costs->wake_ns == 0)
+		costs->wake_ns = wake_measure();
+	if (costs->yield_ns == 0 && crowded)
+		costs->yield_ns = yield_measure();
 }
 
 struct rb_waiting rb_waiting_choose(const struct rb_waiting_costs *costs, uint32_t host_ranks,
@@ -179,20 +186,20 @@ struct rb_waiting rb_waiting_choose(const struct rb_waiting_costs *costs, uint32
 				     .yield_ns = YIELD_WAKEUPS * costs->wake_ns };
 }
 
-struct rb_waiting rb_waiting_find(uint32_t host_ranks, uint32_t cores, uint64_t forced_ns)
+struct rb_waiting rb_waiting_find(struct rb_waiting_costs *costs, uint32_t host_ranks,
+				  uint32_t cores, uint64_t forced_ns)
 {
-	struct rb_waiting_costs costs;
 	struct rb_waiting waiting = { .spin_ns = forced_ns, .yield_ns = 0, .forced = true };
 
 	if (forced_ns > 0)
 		return waiting;
-	rb_waiting_measure(host_ranks > cores, &costs);
-	waiting = rb_waiting_choose(&costs, host_ranks, cores);
+	rb_waiting_measure(host_ranks > cores, costs);
+	waiting = rb_waiting_choose(costs, host_ranks, cores);
 	RB_LOG(RB_LOG_INFO,
 	       "waiting: %u ranks on %u cores, a wake-up takes %llu ns, a yield %llu: polls for "
 	       "%llu ns, yields for %llu",
-	       host_ranks, cores, (unsigned long long)costs.wake_ns,
-	       (unsigned long long)costs.yield_ns, (unsigned long long)waiting.spin_ns,
+	       host_ranks, cores, (unsigned long long)costs->wake_ns,
+	       (unsigned long long)costs->yield_ns, (unsigned long long)waiting.spin_ns,
 	       (unsigned long long)waiting.yield_ns);
 	return waiting;
 }

@@ -13,20 +13,25 @@ struct rb_waiting {        /* From the costs of this machine. */
 };
 
 struct rb_waiting_costs {
-	uint64_t wake_ns;  /* From waking a sleeper until it runs. */
+	uint64_t wake_ns;  /* From waking a sleeper until it runs; 0: not measured. */
 	uint64_t yield_ns; /* From one thread of a core to another; 0: not measured. */
 };
-/* crowded: the yield, too. Takes about a millisecond. */
-void rb_waiting_measure(bool crowded, struct rb_waiting_costs *out);
+/* What is 0; crowded: the yield, too. Takes about a millisecond. */
+void rb_waiting_measure(bool crowded, struct rb_waiting_costs *costs);
 /* Pure: for host_ranks that share `cores`. */
 struct rb_waiting rb_waiting_choose(const struct rb_waiting_costs *costs, uint32_t host_ranks,
 				    uint32_t cores);
+/* From one thread of a core to another and no more than that: measured, takes some 0.5 ms; 0: it
+ * could not be. */
+uint64_t rb_waiting_turn_ns(void);
 /* How long to poll now; and after a sleep, what it teaches. */
 uint64_t rb_waiting_spin_ns(const struct rb_waiting *waiting);
 /* Polls have found nothing of late, though what they were for came soon. */
 bool rb_waiting_in_vain(const struct rb_waiting *waiting);
 void rb_waiting_slept(struct rb_waiting *waiting, uint64_t slept_ns);
-/* Measures and chooses; forced_ns > 0 is RUBATO_SPIN, and is taken as it is. */
-struct rb_waiting rb_waiting_find(uint32_t host_ranks, uint32_t cores, uint64_t forced_ns);
+/* Measures what *costs does not say, and chooses; forced_ns > 0 is RUBATO_SPIN, and is taken as it
+ * is. */
+struct rb_waiting rb_waiting_find(struct rb_waiting_costs *costs, uint32_t host_ranks,
+				  uint32_t cores, uint64_t forced_ns);
 
 #endif

@@ -29,8 +29,10 @@ struct rb_setup {
 	struct rb_node_speed node; /* Likewise within one. */
 	struct rb_link_spread spread;
 	bool profiled; /* Of these is what a profile says (RUBATO_PROFILE), */
-	bool measured; /* and what was measured when this, or a parent, was made. */
-	void *backend; /* rb_transport_options.backend: the simulator's cluster. */
+	/* and what was measured when this, or a parent, was made: of links, of nodes. */
+	bool measured, node_measured;
+	uint64_t wake_ns, yield_ns; /* Of waiting, likewise: runtime/engine/waiting.h. */
+	void *backend;              /* rb_transport_options.backend: the simulator's cluster. */
 };
 
 #endif

@@ -67,7 +67,8 @@ const struct explore_case case_lock = {
 
 static void waiting_body(void *world)
 {
-	struct rb_waiting waiting = rb_waiting_find(2, 2, 0);
+	struct rb_waiting_costs costs = { 0 };
+	struct rb_waiting waiting = rb_waiting_find(&costs, 2, 2, 0);
 
 	(void)world;
 	explore_expect(waiting.spin_ns > 0 && waiting.yield_ns == 0, "spins %llu ns, yields %llu",

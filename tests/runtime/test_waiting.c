@@ -44,7 +44,8 @@ END_TEST
 
 START_TEST(a_forced_span_is_taken_as_it_is)
 {
-	struct rb_waiting w = rb_waiting_find(8, 2, 12345);
+	struct rb_waiting_costs none = { 0 };
+	struct rb_waiting w = rb_waiting_find(&none, 8, 2, 12345);
 
 	ck_assert_uint_eq(w.spin_ns, 12345);
 	ck_assert_uint_eq(w.yield_ns, 0);
@@ -79,7 +80,8 @@ END_TEST
 
 START_TEST(polls_that_are_forced_or_short_stay_as_they_are)
 {
-	struct rb_waiting forced = rb_waiting_find(2, 2, 12345);
+	struct rb_waiting_costs none = { 0 };
+	struct rb_waiting forced = rb_waiting_find(&none, 2, 2, 12345);
 	struct rb_waiting crowded = rb_waiting_choose(&usual, 8, 2);
 
 	sleep_times(&forced, 10, 1);
