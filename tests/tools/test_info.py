@@ -83,7 +83,17 @@ class Sections(unittest.TestCase):
         at = lines.index("[0] ranks of this job")
         for rank, line in enumerate(lines[at + 1:at + 4]):
             self.assertRegex(line, rf"rank {rank} +node 0, host 0, card 0, NUMA domain (\d+|-), "
-                                   f"by shm from rank 0{copies(rank)}$")
+                                   f"by shm from rank 0{copies(rank)}, on processor \\d+$")
+        if os.sched_getaffinity(0) == {0, 1}:  # Of three one is where another is.
+            self.assertRegex(lines[at + 4], r"   [12] of them where another one was: they share")
+        self.assertRegex(lines[-1], r"^\[0\]   within nodes .*copies .* GB/s \(measured\)$")
+
+    def test_memory_that_is_not_measured(self):
+        got = run(RUN, "-n", 2, INFO, "--topology", "--json", "-", env={"RUBATO_MEASURE": "0"})
+        self.assertEqual((got.returncode, got.stderr), (0, b""))
+        said = json.loads(re.sub(r"(?m)^\[0\] ", "", got.stdout.decode()))
+        self.assertEqual(said["ranks"]["memory"],
+                         {"latency_us": 0, "bandwidth": 0, "source": "built in"})
 
     def test_topology_tells_who_copies_twice(self):
         got = run(RUN, "-n", 3, INFO, "--topology", "--json", "-", env={"RUBATO_ATTACH": "never"})
