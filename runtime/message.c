@@ -329,7 +329,7 @@ static bool receives_post(struct rb_engine *engine, struct rb_poller *poller)
 	return any;
 }
 
-/* Those that find no message are posted, unless others have found theirs. */
+/* Those that find no message are posted by the first poll, if there is one. */
 static void receives_awaited(struct rb_engine *engine, struct rb_poller *poller)
 {
 	struct rb_receives *receives = &((struct rb_comm_poller *)poller)->comm->receives;
@@ -339,9 +339,8 @@ static void receives_awaited(struct rb_engine *engine, struct rb_poller *poller)
 		i += put_off_take(receives, i) != RB_NOW_DONE;
 	if (receives->count < count || count == 0)
 		return;
-	if (!rb_engine_linger(engine, receives->at[0]->root) ||
-	    put_off_take(receives, 0) != RB_NOW_DONE)
-		(void)receives_post(engine, poller);
+	if (rb_engine_linger(engine, receives->at[0]->root))
+		(void)put_off_take(receives, 0);
 }
 
 /* Not what the engine is about to hear of anyway. */

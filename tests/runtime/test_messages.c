@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "rubato_sim.h"
+#include "runtime/op.h"
 #include "tests/check_main.h"
 #include "tests/length.h"
 #include "tests/runtime/local.h"
@@ -420,6 +421,111 @@ static rubato_status notice_main(rubato_comm *comm, void *arg)
 	return RUBATO_OK;
 }
 
+/* Whether these receives, named by their tags, are put off, in this order, and no other one. */
+static bool are_put_off(const rubato_comm *comm, uint32_t polled, const char *tags)
+{
+	const struct rb_receives *receives = &comm->receives;
+	bool same =
+		receives->count == strlen(tags) && comm->engine.polled == polled + receives->count;
+
+	for (uint32_t i = 0; same && i < receives->count; i++)
+		same = receives->at[i]->user_tag == (uint32_t)(tags[i] - '0');
+	return same;
+}
+
+static rubato_status put_off_send(rubato_comm *comm, void *arg, const char *tags)
+{
+	meet(arg);
+	for (; *tags != '\0'; tags++) {
+		int64_t value = 100 + *tags;
+
+		RB_TRY(rubato_send(comm, &value, 1, RUBATO_INT64, 1, (uint32_t)(*tags - '0')));
+	}
+	meet(arg);
+	return RUBATO_OK;
+}
+
+static rubato_status put_off_wait(rubato_op *op, const int64_t *value, char tag)
+{
+	RB_TRY(rubato_wait(op, 0));
+	return *value == 100 + tag ? RUBATO_OK : RB_FAIL(RUBATO_ERR_INTERNAL, "not of %c", tag);
+}
+
+/* Receives are put off until somebody polls; who waits takes what is here, and leaves the rest. */
+static rubato_status put_off_main(rubato_comm *comm, void *arg)
+{
+	uint32_t polled = comm->engine.polled;
+	int64_t values[10];
+	rubato_op *ops[10];
+
+	if (rb_engine_endpoint(&comm->engine, 1 - rubato_rank(comm))->ops->recv_now == NULL)
+		return RUBATO_OK;
+	if (rubato_rank(comm) == 0) {
+		RB_TRY(put_off_send(comm, arg, "33477"));
+		RB_TRY(put_off_send(comm, arg, "0"));
+		RB_TRY(put_off_send(comm, arg, "347"));
+		RB_TRY(put_off_send(comm, arg, "8"));
+		RB_TRY(put_off_send(comm, arg, "1569"));
+		return put_off_send(comm, arg, "12");
+	}
+	for (uint32_t i = 0; i < 10; i++)
+		RB_TRY(rubato_op_recv(comm, &values[i], 1, RUBATO_INT64, 0, i, &ops[i]));
+	/* Those to come are no tag's first ones. */
+	meet(arg);
+	meet(arg);
+	for (const char *tag = "33477"; *tag != '\0'; tag++)
+		RB_TRY(rubato_recv(comm, &values[0], 1, RUBATO_INT64, 0, (uint32_t)(*tag - '0')));
+	for (uint32_t i = 1; i < 9; i++)
+		RB_TRY(rubato_start(ops[i]));
+	EXPECT(are_put_off(comm, polled, "12345678"));
+	EXPECT(rubato_start(ops[1]) == RUBATO_ERR_ARGUMENT);
+	EXPECT(rubato_cancel(ops[2]) == RUBATO_ERR_CANCELLED);
+	EXPECT(are_put_off(comm, polled, "1345678"));
+	/* What has come is taken by who starts its receive, though others are put off. */
+	meet(arg);
+	meet(arg);
+	RB_TRY(rubato_start(ops[0]));
+	EXPECT(ops[0]->done && values[0] == 100 + '0' && are_put_off(comm, polled, "1345678"));
+	RB_TRY(rubato_wait(ops[0], 0));
+	/* Who waits takes all that have come, one after the other. */
+	meet(arg);
+	meet(arg);
+	RB_TRY(put_off_wait(ops[4], &values[4], '4'));
+	EXPECT(ops[3]->done && ops[7]->done && are_put_off(comm, polled, "1568"));
+	RB_TRY(put_off_wait(ops[3], &values[3], '3'));
+	RB_TRY(put_off_wait(ops[7], &values[7], '7'));
+	EXPECT(comm->flows.at[ops[7]->message.flow].first == NULL);
+	/* What has come from this peer is not its message: it is posted. */
+	meet(arg);
+	meet(arg);
+	RB_TRY(rubato_start(ops[9]));
+	EXPECT(are_put_off(comm, polled, "1568") && ops[9]->message.slot != NULL);
+	RB_TRY(put_off_wait(ops[8], &values[8], '8'));
+	EXPECT(are_put_off(comm, polled, "156"));
+	/* Nothing has come: one round posts them all. */
+	EXPECT(rubato_wait(ops[5], RUBATO_NO_WAIT) == RUBATO_ERR_TIMEOUT);
+	EXPECT(are_put_off(comm, polled, ""));
+	meet(arg);
+	meet(arg);
+	for (const char *tag = "1569"; *tag != '\0'; tag++)
+		RB_TRY(put_off_wait(ops[*tag - '0'], &values[*tag - '0'], *tag));
+	/* Nine are one too many. */
+	for (uint32_t i = 0; i < 10; i++)
+		RB_TRY(rubato_start(ops[i]));
+	EXPECT(comm->receives.count == RB_RECEIVES_PUT_OFF);
+	EXPECT(comm->engine.polled == polled + comm->receives.count);
+	/* The first one was over in its start before, and is not now. */
+	EXPECT(rubato_wait(ops[0], RUBATO_NO_WAIT) == RUBATO_ERR_TIMEOUT);
+	meet(arg);
+	meet(arg);
+	RB_TRY(put_off_wait(ops[1], &values[1], '1'));
+	RB_TRY(put_off_wait(ops[2], &values[2], '2'));
+	for (uint32_t i = 0; i < 10; i++)
+		rubato_op_free(ops[i]);
+	EXPECT(are_put_off(comm, polled, "") && comm->engine.in_flight == 0);
+	return RUBATO_OK;
+}
+
 /* What rubato_dump writes. */
 static rubato_status dump_read(rubato_comm *comm, char *text, size_t text_bytes)
 {
@@ -539,6 +645,103 @@ static rubato_status abort_main(rubato_comm *comm, void *arg)
 	return RUBATO_OK;
 }
 
+static void *send_first(void *arg)
+{
+	int64_t *large = calloc(LARGE, sizeof(*large));
+	rubato_status err = rubato_send(arg, large, LARGE, RUBATO_INT64, 0, 1);
+
+	free(large);
+	return err == RUBATO_OK ? arg : NULL;
+}
+
+/* Of two threads that send, who began last is through first. */
+static rubato_status senders_main(rubato_comm *comm, void *arg)
+{
+	int64_t *large = calloc(LARGE, sizeof(*large));
+	bool waits = false;
+	pthread_t thread;
+	void *sent = NULL;
+
+	if (rubato_rank(comm) == 0) {
+		meet(arg);
+		RB_TRY(rubato_recv(comm, large, LARGE, RUBATO_INT64, 1, 2));
+		RB_TRY(rubato_recv(comm, large, LARGE, RUBATO_INT64, 1, 1));
+		free(large);
+		return RUBATO_OK;
+	}
+	EXPECT(pthread_create(&thread, NULL, send_first, comm) == 0);
+	while (!waits) {
+		rb_engine_enter(&comm->engine);
+		waits = comm->sends != NULL;
+		rb_engine_leave(&comm->engine);
+		rb_clock_sleep_until(rb_clock_ns() + 1000000);
+	}
+	meet(arg);
+	RB_TRY(rubato_send(comm, large, LARGE, RUBATO_INT64, 0, 2));
+	EXPECT(pthread_join(thread, &sent) == 0 && sent != NULL && comm->sends == NULL);
+	free(large);
+	return RUBATO_OK;
+}
+
+#define QUEUED 200 /* More than fit between two ranks. */
+
+/* Who waits for a message that was done in its start waits until all has left, too: nobody else
+ * sees to that. */
+static rubato_status over_main(rubato_comm *comm, void *arg)
+{
+	int64_t value = 0, values[QUEUED] = { 0 };
+	rubato_op *ops[QUEUED], *op;
+
+	if (rubato_rank(comm) != 1) {
+		uint32_t count = rubato_rank(comm) == 0 ? QUEUED : 1;
+
+		meet(arg); /* Nothing is taken before. */
+		for (uint32_t i = 0; i < count; i++)
+			RB_TRY(rubato_recv(comm, &value, 1, RUBATO_INT64, 1, 5));
+		return RUBATO_OK;
+	}
+	for (uint32_t i = 0; i < QUEUED; i++) {
+		RB_TRY(rubato_op_send(comm, &values[i], 1, RUBATO_INT64, 0, 5, &ops[i]));
+		RB_TRY(rubato_start(ops[i]));
+	}
+	RB_TRY(rubato_op_send(comm, &value, 1, RUBATO_INT64, 2, 5, &op));
+	RB_TRY(rubato_start(op));
+	if (!ops[QUEUED - 1]->done) /* Elsewhere there may be room for all. */
+		EXPECT(op->done && rubato_wait(op, 1000) == RUBATO_ERR_TIMEOUT);
+	else
+		EXPECT(strcmp(transport_name, "shm") != 0);
+	meet(arg);
+	RB_TRY(rubato_wait(op, 0));
+	rubato_op_free(op);
+	for (uint32_t i = 0; i < QUEUED; i++) {
+		RB_TRY(rubato_wait(ops[i], 0));
+		rubato_op_free(ops[i]);
+	}
+	return RUBATO_OK;
+}
+
+/* As they are put off. */
+static rubato_status abort_put_off_main(rubato_comm *comm, void *arg)
+{
+	int64_t values[2];
+	rubato_op *ops[2];
+
+	(void)arg;
+	for (uint32_t i = 0; i < 2; i++) {
+		RB_TRY(rubato_op_recv(comm, &values[i], 1, RUBATO_INT64, 1 - rubato_rank(comm), i,
+				      &ops[i]));
+		RB_TRY(rubato_start(ops[i]));
+	}
+	meet(arg); /* Nobody has heard of an abort before. */
+	RB_TRY(rubato_abort(comm));
+	for (uint32_t i = 0; i < 2; i++) {
+		EXPECT(ops[i]->done && ops[i]->status == RUBATO_ERR_CANCELLED);
+		rubato_op_free(ops[i]);
+	}
+	EXPECT(comm->receives.count == 0);
+	return rubato_finalize(comm);
+}
+
 static void run_threads(uint32_t rank_count, local_main rank_main, bool raw)
 {
 	pthread_barrier_t barrier;
@@ -621,6 +824,24 @@ START_TEST(receives_notice_what_happens)
 }
 END_TEST
 
+START_TEST(waits_are_for_what_leaves_too)
+{
+	run_threads(3, over_main, false);
+}
+END_TEST
+
+START_TEST(sends_of_two_threads_are_through)
+{
+	run_threads(2, senders_main, false);
+}
+END_TEST
+
+START_TEST(receives_are_put_off)
+{
+	run_threads(2, put_off_main, false);
+}
+END_TEST
+
 START_TEST(dumps_tell_of_messages)
 {
 	run_threads(2, dump_main, false);
@@ -630,6 +851,7 @@ END_TEST
 START_TEST(aborts_end_messages)
 {
 	run_threads(3, abort_main, true);
+	run_threads(2, abort_put_off_main, true);
 }
 END_TEST
 
@@ -647,6 +869,9 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, what_has_begun_is_waited_for);
 	tcase_add_test(tc, receives_move_what_else_is_in_flight);
 	tcase_add_test(tc, receives_notice_what_happens);
+	tcase_add_test(tc, waits_are_for_what_leaves_too);
+	tcase_add_test(tc, sends_of_two_threads_are_through);
+	tcase_add_test(tc, receives_are_put_off);
 	tcase_add_test(tc, dumps_tell_of_messages);
 	tcase_add_test(tc, aborts_end_messages);
 	return check_main("messages", tc);
