@@ -60,7 +60,7 @@ rubato_status rb_op_kinds_find(struct rubato_op *op)
 			       "rubato_set_wire)",
 			       rb_kind_name(op->kind));
 	if (op->kind == RB_KIND_SENDRECV &&
-	    !(rb_engine_endpoint(&op->comm->engine, op->root)->takes & 1u << RB_MEMORY_DEVICE))
+	    !rb_endpoint_takes(rb_engine_endpoint(&op->comm->engine, op->root), RB_MEMORY_DEVICE))
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
 			       "%s: %s does not reach device memory, and single messages are not "
 			       "staged through the host's: copy it there first",
@@ -93,7 +93,7 @@ static bool endpoint_takes(const void *arg, uint32_t peer)
 {
 	const struct rb_engine *engine = arg;
 
-	return (rb_engine_endpoint(engine, peer)->takes & 1u << RB_MEMORY_DEVICE) != 0;
+	return rb_endpoint_takes(rb_engine_endpoint(engine, peer), RB_MEMORY_DEVICE);
 }
 
 static bool all_take(const struct rb_engine *engine, const struct rb_plan *plan)

@@ -23,7 +23,9 @@
  *   Put         writes source_bytes at remote + offset, then delivers an empty message with the
  *               tag: when the target's receive of 0 bytes completes, the bytes are there, and the
  *               source is read no more. Needs registered memory at the target, not at the source.
- *               Every transport has it, by messages where it has nothing better (puts_well).
+ *               Every transport has it, by messages where it has nothing better (puts_well). The
+ *               kinds of memory at both ends are known: where an endpoint does not take one of them
+ *               the target is not opened, or the put ends, with UNSUPPORTED.
  *   Stores      made to mapped memory before a send or put was posted are visible to the peer when
  *               the receive of that message completes.
  *   Where       a request says what kind of memory its buffer lies in (base/memory_kind.h), and for
@@ -63,6 +65,8 @@ struct rb_region { /* Memory that peers may reach: begins the backend's own stru
 	void *base;
 	size_t size_bytes;
 	bool allocated; /* By region_alloc: freed with the region. */
+	/* HOST, unless who adds it says otherwise before asking for its key, which has it. */
+	enum rb_memory_kind kind;
 };
 
 /* Where a buffer lies. */
@@ -78,6 +82,7 @@ struct rb_remote { /* A peer's region, seen from here: begins the backend's own 
 	uint32_t peer;
 	void *mapped; /* Its memory in this address space, or NULL: cannot be mapped. */
 	size_t size_bytes;
+	enum rb_memory_kind kind; /* As its owner says. */
 };
 
 struct rb_request {
@@ -303,6 +308,39 @@ struct rb_transport_ops {
 	/* One line per outstanding request, for rubato_dump. */
 	void (*dump)(struct rb_endpoint *ep, void (*line)(void *arg, const char *text), void *arg);
 };
+
+/* Whether this endpoint reads and writes memory of that kind. */
+static inline bool rb_endpoint_takes(const struct rb_endpoint *ep, enum rb_memory_kind kind)
+{
+	return kind == RB_MEMORY_HOST || kind == RB_MEMORY_MANAGED || (ep->takes & 1u << kind) != 0;
+}
+
+/* Of a peer's key, when it is opened. Errors: UNSUPPORTED. */
+static inline rubato_status rb_remote_check(const struct rb_endpoint *ep, uint32_t peer,
+					    enum rb_memory_kind kind)
+{
+	return rb_endpoint_takes(ep, kind)
+		       ? RUBATO_OK
+		       : RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+				 "%s does not put into %s memory, which rank %u gave a key of",
+				 ep->ops->name, rb_memory_kind_name(kind), peer);
+}
+
+/* Of a put, when it is posted. Errors: UNSUPPORTED. */
+static inline rubato_status rb_put_check(const struct rb_endpoint *ep,
+					 const struct rb_request *request)
+{
+	enum rb_memory_kind from = request->where != NULL ? request->where->kind : RB_MEMORY_HOST;
+	enum rb_memory_kind to = request->remote->kind;
+
+	return request->size_bytes == 0 ||
+			       (rb_endpoint_takes(ep, from) && rb_endpoint_takes(ep, to))
+		       ? RUBATO_OK
+		       : RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+				 "%s does not put from %s memory into %s memory of rank %u",
+				 ep->ops->name, rb_memory_kind_name(from), rb_memory_kind_name(to),
+				 request->peer);
+}
 
 /* What this endpoint knows of the request's buffer; NULL: nothing. */
 static inline struct rb_region *rb_request_region(const struct rb_endpoint *ep,

@@ -73,8 +73,7 @@ rubato_status rb_memory_host_check(const struct rb_engine *engine, const void *b
 /* Whether regions of this endpoint may be of the memory at `base`. */
 static bool reaches(const struct rb_engine *engine, const struct rb_endpoint *ep, const void *base)
 {
-	return kind_of(engine, base) != RB_MEMORY_DEVICE ||
-	       (ep->takes & 1u << RB_MEMORY_DEVICE) != 0;
+	return rb_endpoint_takes(ep, kind_of(engine, base));
 }
 
 rubato_status rb_memory_add(struct rb_memories *memories, void *base, size_t size_bytes,
@@ -92,7 +91,8 @@ rubato_status rb_memory_add(struct rb_memories *memories, void *base, size_t siz
 
 		if (reaches(memories->engine, ep, base))
 			err = ep->ops->region_add(ep, base, size_bytes, &memory->regions[i]);
-
+		if (err == RUBATO_OK)
+			memory->regions[i]->kind = kind_of(memories->engine, base);
 		if (err == RUBATO_ERR_UNSUPPORTED) {
 			memory->regions[i] = NULL;
 		} else if (err != RUBATO_OK) {

@@ -195,6 +195,44 @@ START_TEST(test_put_outside)
 }
 END_TEST
 
+/* A key says what memory it is of: what no endpoint here takes is not opened, nor put into. */
+static void put_kinds(struct conform_rank *r)
+{
+	bool simulated = (r->ops->caps & RB_CAP_VIRTUAL_TIME) != 0; /* Which knows the truth. */
+	struct rb_region *region = region_of(r, 8192);
+	uint8_t bytes[100] = { 1 };
+	struct rb_remote *remote = NULL;
+	struct conform_request c;
+	rubato_status err;
+
+	region->kind = RB_MEMORY_DEVICE;
+	keys_share(r, region);
+	err = r->ops->remote_open(r->ep, 1 - r->rank, r->shared->key[1 - r->rank].bytes,
+				  r->shared->key[1 - r->rank].size_bytes, &remote);
+	ck_assert_int_eq(err, simulated ? RUBATO_ERR_PEER : RUBATO_ERR_UNSUPPORTED);
+	ck_assert_ptr_null(remote);
+	conform_barrier(r, "device");
+	region->kind = simulated ? RB_MEMORY_HOST : RB_MEMORY_MANAGED;
+	keys_share(r, region);
+	remote = remote_of(r, 1 - r->rank, 8192);
+	ck_assert_int_eq(remote->kind, region->kind);
+	remote->kind = RB_MEMORY_DEVICE;
+	conform_put(r, &c, 1 - r->rank, 1, bytes, sizeof(bytes), remote, 0);
+	conform_finish(r, &c);
+	ck_assert_int_eq(c.request.status, RUBATO_ERR_UNSUPPORTED);
+	conform_barrier(r, "kinds");
+	for (size_t i = 0; i < 8192; i++)
+		CONFORM(((uint8_t *)region->base)[i] == 0, "byte %zu was written", i);
+	r->ops->remote_close(r->ep, remote);
+}
+
+START_TEST(test_put_kinds)
+{
+	if ((conform_backend.ops->caps & RB_CAP_PUT) != 0)
+		conform_run(2, put_kinds);
+}
+END_TEST
+
 /* Garbage is no key. */
 static void bad_key(struct conform_rank *r)
 {
@@ -312,6 +350,7 @@ TCase *conform_memory_case(void)
 	tcase_add_loop_test(t, test_put_allocated, 0, 3);
 	tcase_add_loop_test(t, test_put_added, 0, 3);
 	tcase_add_test(t, test_put_outside);
+	tcase_add_test(t, test_put_kinds);
 	tcase_add_test(t, test_bad_key);
 	tcase_add_test(t, test_mapped);
 	tcase_add_test(t, test_words);

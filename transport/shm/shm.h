@@ -324,7 +324,7 @@ rubato_status rb_shm_region_alloc(struct rb_endpoint *base, size_t size_bytes,
 rubato_status rb_shm_region_add(struct rb_endpoint *base, void *memory, size_t size_bytes,
 				struct rb_region **out);
 void rb_shm_region_drop(struct rb_endpoint *base, struct rb_region *region);
-#define RB_SHM_KEY_BYTES 17 /* Kind, word or id, size. */
+#define RB_SHM_KEY_BYTES 17 /* Kinds, word or id, size. */
 rubato_status rb_shm_region_key(struct rb_endpoint *base, struct rb_region *region, void *key,
 				size_t *key_bytes);
 rubato_status rb_shm_remote_open(struct rb_endpoint *base, uint32_t peer, const void *key,

@@ -15,6 +15,7 @@
 #include <string.h>
 
 enum key_kind { KEY_HEAP = 1, KEY_ADDED };
+#define MEMORY_SHIFT 4 /* Of the kind of memory, in a key's first byte. */
 
 static uint8_t *heap_of(const struct rb_shm_segment *segment)
 {
@@ -112,7 +113,8 @@ rubato_status rb_shm_region_key(struct rb_endpoint *base, struct rb_region *regi
 	struct rb_wire w = rb_wire_over(key, RB_SHM_KEY_BYTES);
 
 	(void)base;
-	rb_wire_put_u8(&w, region->word != 0 ? KEY_HEAP : KEY_ADDED);
+	rb_wire_put_u8(&w, (uint8_t)((region->word != 0 ? KEY_HEAP : KEY_ADDED) |
+				     (uint32_t)region->base.kind << MEMORY_SHIFT));
 	rb_wire_put_u64(&w, region->word != 0 ? region->word : region->id);
 	rb_wire_put_u64(&w, region->base.size_bytes);
 	RB_ASSERT(!w.bad);
@@ -125,13 +127,15 @@ rubato_status rb_shm_remote_open(struct rb_endpoint *base, uint32_t peer, const 
 {
 	struct rb_shm_endpoint *ep = (struct rb_shm_endpoint *)base;
 	struct rb_wire w = rb_wire_over((void *)(uintptr_t)key, key_bytes);
-	uint8_t kind = rb_wire_get_u8(&w);
+	uint8_t kinds = rb_wire_get_u8(&w);
+	uint32_t kind = kinds & ((1u << MEMORY_SHIFT) - 1), memory = kinds >> MEMORY_SHIFT;
 	uint64_t name = rb_wire_get_u64(&w);
 	uint64_t size_bytes = rb_wire_get_u64(&w);
 	struct rb_shm_remote *remote;
 	const struct rb_shm_peer *p;
 
-	if (w.bad || w.at != w.end || (kind != KEY_HEAP && kind != KEY_ADDED))
+	if (w.bad || w.at != w.end || (kind != KEY_HEAP && kind != KEY_ADDED) ||
+	    memory >= RB_MEMORY_KIND_COUNT)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "shm: %zu bytes are not the key of a region",
 			       key_bytes);
 	if (peer >= ep->base.rank_count || ep->peers[peer].segment == NULL)
@@ -140,10 +144,12 @@ rubato_status rb_shm_remote_open(struct rb_endpoint *base, uint32_t peer, const 
 	if (kind == KEY_HEAP && (name == 0 || name - 1 > p->segment->layout.heap_bytes ||
 				 size_bytes > p->segment->layout.heap_bytes - (name - 1)))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "shm: a key beyond the heap of rank %u", peer);
+	RB_TRY(rb_remote_check(base, peer, (enum rb_memory_kind)memory));
 	remote = calloc(1, sizeof(*remote));
 	if (remote == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "shm: a remote region's record");
 	remote->base.peer = peer;
+	remote->base.kind = (enum rb_memory_kind)memory;
 	remote->base.size_bytes = size_bytes;
 	remote->base.mapped = kind == KEY_HEAP ? heap_of(p->segment) + (name - 1) : NULL;
 	remote->id = kind == KEY_HEAP ? RB_SHM_ID_NONE : name;

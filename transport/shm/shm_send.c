@@ -341,8 +341,12 @@ void rb_shm_put(struct rb_endpoint *base, struct rb_request *request)
 		ep->posting = NULL;
 		return;
 	}
-	if (remote->peer != request->peer || request->remote_offset > remote->size_bytes ||
-	    request->size_bytes > remote->size_bytes - request->remote_offset)
+	rubato_status kinds = rb_put_check(base, request);
+
+	if (kinds != RUBATO_OK)
+		rb_shm_complete(ep, request, kinds);
+	else if (remote->peer != request->peer || request->remote_offset > remote->size_bytes ||
+		 request->size_bytes > remote->size_bytes - request->remote_offset)
 		rb_shm_complete(
 			ep, request,
 			RB_FAIL(RUBATO_ERR_ARGUMENT,

@@ -25,6 +25,7 @@
 #define ADDRESS_BYTES 16
 #define ADDRESS_MAGIC 0x6d69732d74616275u /* "ubat-sim" */
 #define KEY_BYTES 16
+#define KIND_SHIFT 56  /* Of the kind of memory, above the size in a key. */
 #define HOLLOW_BITS 40 /* A rank's share of the addresses without memory: 1 TiB. */
 _Static_assert(HOLLOW_BITS + 20 <= RB_HOLLOW_BIT, "as many ranks as there may be");
 
@@ -241,7 +242,7 @@ static rubato_status region_new(struct endpoint *e, void *base, size_t size_byte
 
 	if (region == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "sim: %zu bytes", sizeof(*region));
-	region->base = (struct rb_region) { base, size_bytes, allocated };
+	region->base = (struct rb_region) { base, size_bytes, allocated, RB_MEMORY_HOST };
 	region->number = e->region_next++;
 	region->next = e->regions;
 	e->regions = region;
@@ -315,7 +316,7 @@ static rubato_status sim_region_key(struct rb_endpoint *ep, struct rb_region *ba
 
 	rb_wire_put_u32(&wire, ep->rank);
 	rb_wire_put_u32(&wire, ((struct rb_sim_region *)base)->number);
-	rb_wire_put_u64(&wire, base->size_bytes);
+	rb_wire_put_u64(&wire, base->size_bytes | (uint64_t)base->kind << KIND_SHIFT);
 	*key_bytes = KEY_BYTES;
 	return RUBATO_OK;
 }
@@ -337,21 +338,30 @@ static rubato_status sim_remote_open(struct rb_endpoint *ep, uint32_t peer, cons
 	struct rb_wire wire = rb_wire_over(copy, sizeof(copy));
 	struct rb_sim_region *region;
 	struct remote *remote;
-	uint32_t rank, number;
+	uint32_t rank, number, kind, owner;
+	enum rb_memory_kind is = RB_MEMORY_HOST;
 
 	memcpy(copy, key, key_bytes < sizeof(copy) ? key_bytes : sizeof(copy));
 	rank = rb_wire_get_u32(&wire);
 	number = rb_wire_get_u32(&wire);
+	kind = (uint32_t)(rb_wire_get_u64(&wire) >> KIND_SHIFT);
 	if (key_bytes != KEY_BYTES || rank != peer)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: no key of rank %u", peer);
 	region = other != NULL ? region_find(other, number) : NULL;
 	if (region == NULL)
 		return RB_FAIL(RUBATO_ERR_PEER, "sim: rank %u has no region %u (any more)", peer,
 			       number);
+	(void)rb_sim_device_find(e->process->cluster, region->base.base, &is, &owner);
+	if (kind != is)
+		return RB_FAIL(RUBATO_ERR_PEER,
+			       "sim: rank %u gave a key of memory of kind %u, which is %s memory",
+			       peer, kind, rb_memory_kind_name(is));
+	RB_TRY(rb_remote_check(ep, peer, is));
 	remote = calloc(1, sizeof(*remote));
 	if (remote == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "sim: %zu bytes", sizeof(*remote));
 	remote->base.peer = peer;
+	remote->base.kind = is;
 	remote->base.size_bytes = region->base.size_bytes;
 	if (region->base.allocated && rb_sim_member_near(e->member->comm, ep->rank, peer))
 		remote->base.mapped = region->base.base;
@@ -601,6 +611,12 @@ static void sim_recv(struct rb_endpoint *ep, struct rb_request *request)
 static void sim_put(struct rb_endpoint *ep, struct rb_request *request)
 {
 	where_check(ep, request);
+	if (request->remote != NULL && rb_put_check(ep, request) != RUBATO_OK) {
+		request->kind = RB_REQUEST_PUT;
+		request->state = RB_REQUEST_DONE;
+		request->status = RUBATO_ERR_UNSUPPORTED;
+		return;
+	}
 	if (endpoint_of(ep)->process->cluster->charges)
 		(void)post_charge(ep, request, true);
 	rb_sim_put(nic_of(ep), request);

@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "transport/ucx/ucx.h"
 
-#define KEY_HEAD_BYTES (3 * sizeof(uint64_t) + sizeof(uint16_t))
+#define KEY_HEAD_BYTES (3 * sizeof(uint64_t) + sizeof(uint16_t) + sizeof(uint8_t))
 
 static struct rb_ucx_region *region_find(struct rb_ucx *ux, uint64_t id)
 {
@@ -137,6 +137,7 @@ rubato_status rb_ucx_region_key(struct rb_endpoint *ep, struct rb_region *region
 	rb_wire_put_u64(&w, own->id);
 	rb_wire_put_u64(&w, region->size_bytes);
 	rb_wire_put_u64(&w, (uint64_t)(uintptr_t)region->base);
+	rb_wire_put_u8(&w, (uint8_t)region->kind);
 	rb_wire_put_u16(&w, (uint16_t)rkey_bytes);
 	rb_wire_put_bytes(&w, rkey, rkey_bytes);
 	if (rkey != NULL)
@@ -172,6 +173,7 @@ rubato_status rb_ucx_remote_open(struct rb_endpoint *ep, uint32_t peer, const vo
 	struct rb_ucx_remote *remote;
 	uint64_t id, size_bytes, base;
 	uint16_t rkey_bytes;
+	uint8_t kind;
 
 	if (peer >= ep->rank_count || !ux->peers[peer].used)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "rank %u is not connected here", peer);
@@ -182,13 +184,17 @@ rubato_status rb_ucx_remote_open(struct rb_endpoint *ep, uint32_t peer, const vo
 	id = rb_wire_get_u64(&w);
 	size_bytes = rb_wire_get_u64(&w);
 	base = rb_wire_get_u64(&w);
+	kind = rb_wire_get_u8(&w);
 	rkey_bytes = rb_wire_get_u16(&w);
-	if (rkey_bytes != w.end - w.at || size_bytes > UINT64_MAX - base)
+	if (kind >= RB_MEMORY_KIND_COUNT || rkey_bytes != w.end - w.at ||
+	    size_bytes > UINT64_MAX - base)
 		return RB_FAIL(RUBATO_ERR_PEER, "rank %u gave a malformed key of a region", peer);
+	RB_TRY(rb_remote_check(ep, peer, (enum rb_memory_kind)kind));
 	remote = calloc(1, sizeof(*remote));
 	if (remote == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "no memory for a peer's region");
 	remote->base.peer = peer;
+	remote->base.kind = (enum rb_memory_kind)kind;
 	remote->base.size_bytes = size_bytes;
 	remote->region = id;
 	if (peer == ep->rank) {
@@ -254,6 +260,8 @@ void rb_ucx_post_put(struct rb_ucx *ux, struct rb_request *request)
 				 remote->peer, remote->size_bytes);
 	else if (peer->lost)
 		status = RB_FAIL(RUBATO_ERR_PEER, "%s", peer->reason);
+	else if (rb_put_check(&ux->base, request) != RUBATO_OK)
+		status = RUBATO_ERR_UNSUPPORTED;
 	else if (remote->mapped != NULL || request->size_bytes == 0)
 		status = RUBATO_OK;
 	else if (request->peer == ux->base.rank)
