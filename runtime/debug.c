@@ -173,6 +173,26 @@ static void nodes_add(struct line *line, const struct rubato_comm *comm)
 		line_add(line, ", puts %s", facts->puts_between ? "good" : "by messages");
 }
 
+/* How buffers on devices are reached, where this rank has one: by messages, by what works in peers'
+ * buffers, and by puts. */
+static void kinds_add(struct line *line, const struct rubato_comm *comm,
+		      const struct rb_choice *choice)
+{
+	uint32_t flags = rb_algorithms[choice->algorithm].flags;
+	bool takes = true;
+
+	if (comm->engine.device_count == 0)
+		return;
+	for (uint32_t i = 0; i < comm->engine.endpoint_count; i++)
+		takes = takes && rb_endpoint_takes(comm->engine.endpoints[i], RB_MEMORY_DEVICE);
+	line_add(line, "; device memory %s",
+		 takes ? "is read by messages" : "goes through the host's in messages");
+	if (flags & RB_SCHEDULE_MAPPED_BUFFERS)
+		line_add(line, ", in place where all ranks' buffers are of one kind");
+	if (flags & RB_SCHEDULE_PUT && !takes)
+		line_add(line, ", takes no puts");
+}
+
 /* What predictions within a node rest on. */
 static void memory_add(struct line *line, const struct rubato_comm *comm)
 {
@@ -227,6 +247,7 @@ rubato_status rubato_explain(rubato_comm *comm, const char *operation, uint64_t 
 	copies_add(&line, comm);
 	nodes_add(&line, comm);
 	others_add(&line, &v, kind, choice.algorithm);
+	kinds_add(&line, comm, &choice);
 	memory_add(&line, comm);
 	return RUBATO_OK;
 }

@@ -201,6 +201,39 @@ START_TEST(a_crash_leaves_devices_alone)
 }
 END_TEST
 
+/* ---- What is said ---- */
+
+static rubato_status explain_main(rubato_comm *comm, void *arg)
+{
+	const char *said = *(const bool *)arg
+				   ? "; device memory is read by messages"
+				   : "; device memory goes through the host's in messages";
+	char text[800];
+
+	RB_TRY(rubato_explain(comm, "allreduce", 1 << 20, RUBATO_FLOAT32, text, sizeof(text)));
+	EXPECT(strstr(text, said) != NULL);
+	EXPECT(strstr(text, ", in place where all ranks' buffers are of one kind") != NULL);
+	RB_TRY(rubato_explain(comm, "allreduce", 1, RUBATO_FLOAT32, text, sizeof(text)));
+	EXPECT(strstr(text, said) != NULL && strstr(text, "in place where") == NULL);
+	return RUBATO_OK;
+}
+
+START_TEST(how_devices_are_reached_is_explained)
+{
+	for (uint32_t network = 0; network < 2; network++) {
+		rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
+		rubato_sim_result result;
+		bool reads = network != 0;
+
+		options.rank_count = 2;
+		options.ranks_per_node = 2;
+		options.device = device_of(reads);
+		ck_assert_msg(rubato_sim_run(&options, explain_main, &reads, &result) == RUBATO_OK,
+			      "%s", rubato_error_text());
+	}
+}
+END_TEST
+
 /* ---- What is refused ---- */
 
 /* Relaxed operations copy, or add, by the processor. */
@@ -473,6 +506,7 @@ int main(void)
 	tcase_set_timeout(tc, 300);
 	tcase_add_test(tc, ranks_have_buffers_where_they_like);
 	tcase_add_test(tc, a_crash_leaves_devices_alone);
+	tcase_add_test(tc, how_devices_are_reached_is_explained);
 	tcase_add_test(tc, what_cannot_be_is_said);
 	tcase_add_test(tc, a_dump_says_what_is_staged);
 	tcase_add_test(tc, messages_reach_devices_where_the_network_does);
