@@ -559,11 +559,12 @@ static bool sleeper_needed(struct rb_engine *engine)
 static void sleepers_tell(struct rb_engine *engine)
 {
 	bool completed = engine->completed;
-	bool posted = engine->posted || (engine->polled > 0 && sleeper_needed(engine));
 
 	if (completed && engine->waiters > 0)
 		rb_engine_wake_waiters(engine);
-	if (!engine->asleep || !(completed || posted))
+	if (!engine->asleep)
+		return;
+	if (!completed && !engine->posted && (engine->polled == 0 || !sleeper_needed(engine)))
 		return;
 	engine->completed = engine->posted = false;
 	if ((completed && engine->driving == RB_DRIVING_WAITER) || sleeper_needed(engine) ||
