@@ -15,7 +15,7 @@
 
 #include "base/status.h"
 
-#define RB_PROTOCOL_MESSAGE_BYTES 48 /* Fixed: it travels inline on every transport. */
+#define RB_PROTOCOL_MESSAGE_BYTES 80 /* Fixed: it travels inline on every transport. */
 #define RB_PROTOCOL_ACTIONS_MAX 64
 
 enum rb_protocol_event_kind {

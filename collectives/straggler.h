@@ -56,7 +56,7 @@ struct rb_straggler_message {
 	uint32_t kind, rank; /* VOTE: who is named. */
 	uint64_t operation;  /* The owner's, for whoever has several machines. */
 	uint64_t instance;
-	uint64_t reserved[3]; /* 0 */
+	uint64_t reserved[7]; /* 0 */
 };
 _Static_assert(sizeof(struct rb_straggler_message) == RB_PROTOCOL_MESSAGE_BYTES, "as it is");
 

@@ -104,28 +104,33 @@ static bool is_behind(const struct rb_rounds *m)
 /* Where the next round's result goes; NO_SLOT: nowhere, what is there is still to be read. */
 static uint32_t slot_find(const struct rb_rounds *m)
 {
-	uint32_t found = RB_ROUNDS_NO_SLOT, oldest = RB_ROUNDS_NO_SLOT;
+	uint32_t oldest = RB_ROUNDS_NO_SLOT;
 
 	if (is_behind(m))
 		return RB_ROUNDS_NO_SLOT;
-	for (uint32_t i = 0; i < m->results.slot_count; i++) {
+	for (uint32_t i = m->results.slot_count; i-- > 0;) {
 		if (i == m->results.lent || i == m->results.newest)
 			continue;
 		if (!is_wanted(m, i))
-			found = i;
+			return i;
 		if (oldest == RB_ROUNDS_NO_SLOT || m->results.kept[i] < m->results.kept[oldest])
 			oldest = i;
 	}
-	return found == RB_ROUNDS_NO_SLOT && has_left(m) ? oldest : found;
+	return has_left(m) ? oldest : RB_ROUNDS_NO_SLOT;
 }
 
 /* ---- The running round ---- */
 
-static bool may_join(const struct rb_rounds *m, uint64_t now_ns)
+bool rb_rounds_has_room(const struct rb_rounds *m)
 {
 	if (m->merging > 0)
 		return false;
-	if (slot_find(m) == RB_ROUNDS_NO_SLOT)
+	return slot_find(m) != RB_ROUNDS_NO_SLOT;
+}
+
+static bool may_join(const struct rb_rounds *m, uint64_t now_ns)
+{
+	if (!rb_rounds_has_room(m))
 		return false;
 	if (!rb_rounds_is_head(m))
 		return true; /* The first rank of the node has waited. */
@@ -158,10 +163,10 @@ static void stay_out(struct rb_rounds *m)
 	*load = (struct rb_rounds_load) { 0 };
 }
 
-static void join(struct rb_rounds *m, struct rb_protocol_actions *out)
+void rb_rounds_join(struct rb_rounds *m, bool whole, enum rb_rounds_run run,
+		    struct rb_protocol_actions *out)
 {
 	bool based = m->era.begun && !m->era.is_first && !rb_rounds_is_free(m);
-	bool whole = rb_rounds_activation_of(m, m->round)->whole;
 	/* That it drains or leaves it tells with its node, too. */
 	uint32_t flags = whole ? m->era.flags : m->ranks.passive[m->config.rank];
 
@@ -171,6 +176,8 @@ static void join(struct rb_rounds *m, struct rb_protocol_actions *out)
 	} else {
 		stay_out(m);
 	}
+	m->results.out = slot_find(m);
+	m->results.kept[m->results.out] = RB_ROUNDS_NEVER;
 	m->exchange.own = (struct rb_rounds_record) {
 		.first_step = m->joined.first_step,
 		.last_step = m->joined.last_step,
@@ -182,20 +189,24 @@ static void join(struct rb_rounds *m, struct rb_protocol_actions *out)
 		.discarded = m->counts.discarded,
 		.base_step = based ? m->numbers.own_first : 0,
 		.round = (uint32_t)m->round,
+		.in = (uint16_t)m->joined.buffer,
+		.out = (uint16_t)m->results.out,
 	};
 	m->is_joined = true;
 	m->willing = false;
-	m->results.out = slot_find(m);
-	m->results.kept[m->results.out] = RB_ROUNDS_NEVER;
-	m->phase = RB_ROUNDS_EXCHANGING;
-	rb_rounds_act_run(m, RB_ROUNDS_EXCHANGE, 0, out);
+	rb_rounds_act_run(m, run, 0, out);
 }
 
 /* All that can happen now without a further event. */
 static void advance(struct rb_rounds *m, uint64_t now_ns, struct rb_protocol_actions *out)
 {
-	bool opened = m->phase == RB_ROUNDS_OPEN && rb_rounds_open(m, now_ns, out);
+	bool opened;
 
+	if (rb_rounds_meets(&m->config)) {
+		rb_rounds_meeting_advance(m, now_ns, out);
+		return;
+	}
+	opened = m->phase == RB_ROUNDS_OPEN && rb_rounds_open(m, now_ns, out);
 	if (opened) {
 		m->phase = RB_ROUNDS_JOINING;
 		m->opening.joins_ns = now_ns + m->config.options.window_ns;
@@ -208,7 +219,9 @@ static void advance(struct rb_rounds *m, uint64_t now_ns, struct rb_protocol_act
 			rb_rounds_node_join(m, m->round,
 					    rb_rounds_node_full(m) || rb_rounds_node_counts(m),
 					    out);
-		join(m, out);
+		rb_rounds_join(m, rb_rounds_activation_of(m, m->round)->whole, RB_ROUNDS_EXCHANGE,
+			       out);
+		m->phase = RB_ROUNDS_EXCHANGING;
 	} else if (opened && rb_rounds_is_head(m) && now_ns < m->opening.joins_ns) {
 		rb_rounds_act_wake(out, m->opening.joins_ns);
 	}
@@ -228,6 +241,16 @@ void rb_rounds_complete(struct rb_rounds *m, struct rb_protocol_actions *out)
 	rb_rounds_next(m);
 }
 
+void rb_rounds_exchanged(struct rb_rounds *m, struct rb_protocol_actions *out)
+{
+	if (!rb_rounds_records_read(m)) {
+		rb_rounds_act_done(m, RB_ROUNDS_DIFFERING, RUBATO_ERR_MISMATCH, out);
+		return;
+	}
+	m->phase = RB_ROUNDS_REDUCING;
+	rb_rounds_act_run(m, RB_ROUNDS_REDUCE, 0, out);
+}
+
 static void run_done(struct rb_rounds *m, const struct rb_protocol_event *event,
 		     struct rb_protocol_actions *out)
 {
@@ -236,12 +259,7 @@ static void run_done(struct rb_rounds *m, const struct rb_protocol_event *event,
 	if (event->value / RB_ROUNDS_RUNS != m->round)
 		return; /* Crossed an ABANDON. */
 	if (m->phase == RB_ROUNDS_EXCHANGING && which == RB_ROUNDS_EXCHANGE) {
-		if (!rb_rounds_records_read(m)) {
-			rb_rounds_act_done(m, RB_ROUNDS_DIFFERING, RUBATO_ERR_MISMATCH, out);
-			return;
-		}
-		m->phase = RB_ROUNDS_REDUCING;
-		rb_rounds_act_run(m, RB_ROUNDS_REDUCE, 0, out);
+		rb_rounds_exchanged(m, out);
 	} else if (m->phase == RB_ROUNDS_REDUCING && which == RB_ROUNDS_REDUCE) {
 		rb_rounds_complete(m, out);
 		m->phase = RB_ROUNDS_OPEN;
@@ -325,6 +343,7 @@ static void commit(struct rb_rounds *m, const struct rb_rounds_commit *c)
 	}
 	m->merging += m->verdict == RB_ROUNDS_MERGE;
 	m->counts.merged += m->verdict == RB_ROUNDS_MERGE;
+	load->buffer = load->count == 0 ? c->buffer : load->buffer;
 	load->first_step = load->count == 0 ? c->step : load->first_step;
 	load->last_step = c->step;
 	load->weight += c->weight;
@@ -467,6 +486,7 @@ static void call(struct rb_rounds *m, const struct rb_protocol_event *event)
 {
 	struct rb_rounds_commit contribution;
 
+	m->awaited = m->awaited && event->value == RB_ROUNDS_MERGED;
 	switch ((enum rb_rounds_call)event->value) {
 	case RB_ROUNDS_COMMIT:
 		memcpy(&contribution, event->message, sizeof(contribution));
@@ -478,6 +498,7 @@ static void call(struct rb_rounds *m, const struct rb_protocol_event *event)
 		break;
 	case RB_ROUNDS_COLLECT:
 		collect(m, false);
+		m->awaited = m->results.offer == RB_ROUNDS_WAIT;
 		break;
 	case RB_ROUNDS_LOOK:
 		collect(m, true);
@@ -508,10 +529,14 @@ static void message(struct rb_rounds *m, const struct rb_protocol_event *event,
 	memcpy(&message, event->message, sizeof(message));
 	RB_ASSERT(event->peer < m->config.rank_count && event->peer != m->config.rank);
 	RB_ASSERT(message.kind >= RB_ROUNDS_MESSAGE_ACTIVATE &&
-		  message.kind <= RB_ROUNDS_MESSAGE_JOIN);
+		  message.kind <= RB_ROUNDS_MESSAGE_MEET);
 	if (message.kind == RB_ROUNDS_MESSAGE_STATE || message.kind == RB_ROUNDS_MESSAGE_FETCH)
 		rb_rounds_recovery_message(m, event->peer, &message, out);
-	else if (!rb_rounds_is_over(m))
+	else if (rb_rounds_is_over(m))
+		return;
+	else if (message.kind == RB_ROUNDS_MESSAGE_MEET)
+		rb_rounds_meeting_message(m, event->peer, &message);
+	else
 		rb_rounds_flood_message(m, &message, out);
 }
 
@@ -550,11 +575,13 @@ bool rb_rounds_valid(const struct rb_rounds *m)
 	bool counted = m->opening.need <= m->opening.live && m->opening.live <= members &&
 		       now->ready <= members;
 	bool early = next->active || next->ready > 0; /* Of the next round. */
+	bool meets = rb_rounds_meets(&m->config);
 
 	return conserved && counted && RB_IMPLIES(running, m->is_joined) &&
-	       RB_IMPLIES(m->phase <= RB_ROUNDS_JOINING, !m->is_joined && !early) &&
+	       (meets ? rb_rounds_meeting_valid(m)
+		      : RB_IMPLIES(m->phase <= RB_ROUNDS_JOINING, !m->is_joined && !early) &&
+				RB_IMPLIES(m->phase == RB_ROUNDS_JOINING, now->active)) &&
 	       RB_IMPLIES(!m->is_joined, m->joined.count == 0) &&
-	       RB_IMPLIES(m->phase == RB_ROUNDS_JOINING, now->active) &&
 	       RB_IMPLIES(rb_rounds_is_over(m), m->recovery.dead_count > 0) &&
 	       RB_IMPLIES(m->phase == RB_ROUNDS_FETCHING,
 			  !m->recovery.peers[m->recovery.fetch_from].dead) &&
@@ -617,19 +644,19 @@ const char *rb_rounds_phase_name(enum rb_rounds_phase phase)
 	return names[phase];
 }
 
-struct rb_rounds_record *rb_rounds_own_record(struct rb_rounds *m)
+const struct rb_rounds_record *rb_rounds_own_record(const struct rb_rounds *m)
 {
 	return &m->exchange.own;
 }
 
-struct rb_rounds_record *rb_rounds_records(struct rb_rounds *m)
+struct rb_rounds_record *rb_rounds_records(struct rb_rounds *m, uint64_t round)
 {
-	return m->exchange.records;
+	return m->exchange.records[round & 1];
 }
 
-const rubato_round *rb_rounds_summary(const struct rb_rounds *m)
+const rubato_round *rb_rounds_summary(const struct rb_rounds *m, uint64_t round)
 {
-	return &m->exchange.summary;
+	return &m->exchange.summaries[round & 1];
 }
 
 rubato_contribution rb_rounds_pending(const struct rb_rounds *m)
@@ -646,7 +673,7 @@ rubato_contribution rb_rounds_pending(const struct rb_rounds *m)
 bool rb_rounds_wants(const struct rb_rounds *m, bool *unread)
 {
 	bool late = m->ranks.passive[m->config.rank] == 0 && !rb_rounds_is_passive(m) &&
-		    !m->pending.fresh;
+		    !m->pending.fresh && !m->is_joined;
 
 	*unread = m->phase == RB_ROUNDS_JOINING && slot_find(m) == RB_ROUNDS_NO_SLOT;
 	if (*unread)

@@ -11,6 +11,9 @@
  *   EXCHANGING until all records are here; then
  *   REDUCING   until the result is here; then the next round is OPEN
  *
+ * That is how many ranks do it, and nodes. A few ranks meet once a round, and tell all of them
+ * what is told below over trees and by an allgather (rounds_meeting.c).
+ *
  * Activation. A rank is ready for the open round when it has committed in time for it: aligned
  * rounds, a contribution numbered as the round or above; free rounds, the first commit since this
  * rank has collected every round that ran. The policy says which ready ranks open it:
@@ -61,7 +64,10 @@ struct rb_rounds_config { /* The same on every rank, but for rank. */
 	bool average;                   /* The operator is AVG: results are divided. */
 	rubato_partial_options options; /* Quorum, group and depth are not 0. */
 	const struct rb_nodes *nodes;   /* The members; NULL: each rank is one. */
+	uint32_t few; /* So many ranks at most, of those that are the members, meet once a round. */
 };
+#define RB_ROUNDS_FEW 8u  /* Guess: a rank then sends as many messages as trees and allgather. */
+#define RB_ROUNDS_MOST 32 /* That config.few may be. */
 
 /* What a rank tells of its part in a round: travels as it is, 8 words. */
 struct rb_rounds_record {
@@ -73,7 +79,7 @@ struct rb_rounds_record {
 	uint64_t discarded;   /* So far, by the late policy. */
 	uint64_t base_step;   /* Number of this rank's first commit of the era, if BASED. */
 	uint32_t round;       /* Which one it is for, modulo 2^32: a check. */
-	uint16_t in, out;     /* The runtime's: which buffers hold it, and get the result. */
+	uint16_t in, out;     /* Commit's buffer, if count is not 0; the slot for the result. */
 };
 #define RB_ROUNDS_RECORD_WORDS 8
 _Static_assert(sizeof(struct rb_rounds_record) == 8 * RB_ROUNDS_RECORD_WORDS, "travels as it is");
@@ -105,6 +111,7 @@ struct rb_rounds_commit {
 	uint64_t step; /* Contribution number; must grow. */
 	uint64_t weight;
 	uint64_t duration_ns;
+	uint32_t buffer; /* The runtime's: where it lies, if it is not merged. */
 };
 
 /* What the runtime does with the buffer just committed. */
@@ -135,13 +142,14 @@ enum rb_rounds_run {
 	RB_ROUNDS_SERVE,   /* Give them to action.peer; no RUN_DONE follows. */
 	RB_ROUNDS_ABANDON, /* End the run in progress, buffers quiet; no RUN_DONE follows. */
 	RB_ROUNDS_RESTORE, /* What was joined in `round` is pending again (merged with what is). */
+	RB_ROUNDS_JOIN,    /* As EXCHANGE, but nothing is to be exchanged; no RUN_DONE follows. */
 };
 #define RB_ROUNDS_RUNS 8
 
 /* DONE actions: value = round * RB_ROUNDS_EVENTS + which. */
 enum rb_rounds_done {
-	/* Round: its result is final here, in the slot rb_rounds_view.newest; and so are records
-	 * and summary, which the actions after this one may overwrite: copy them now. */
+	/* Round: its result is final here, in the slot rb_rounds_view.newest; and so are its
+	 * records and summary, which are kept until the next step. */
 	RB_ROUNDS_COMPLETED,
 	RB_ROUNDS_ENDED, /* Survivors agreed: `round` rounds (0 .. round - 1) were completed. */
 	/* With RUBATO_ERR_MISMATCH: ranks' first numbers of this era differ, and all ranks see it
@@ -205,13 +213,14 @@ struct rb_rounds_view {
 struct rb_rounds_view rb_rounds_view_of(const struct rb_rounds *machine);
 enum rb_rounds_phase rb_rounds_phase_of(const struct rb_rounds *machine);
 const char *rb_rounds_phase_name(enum rb_rounds_phase phase); /* "open", ... */
-/* Own record of the join just asked for; in and out are the runtime's to fill in. */
-struct rb_rounds_record *rb_rounds_own_record(struct rb_rounds *machine);
-/* rank_count records, by rank: where the exchange (or fetch) of the current round puts them. */
-struct rb_rounds_record *rb_rounds_records(struct rb_rounds *machine);
-/* What the round holds whose records have come last, as this rank's group sees it; `ranks` and
- * size_bytes are not set. */
-const rubato_round *rb_rounds_summary(const struct rb_rounds *machine);
+/* Of the join just asked for. */
+const struct rb_rounds_record *rb_rounds_own_record(const struct rb_rounds *machine);
+/* rank_count records, by rank: where the exchange (or fetch) of the current round puts them. Of
+ * the round before: until the exchange begins. */
+struct rb_rounds_record *rb_rounds_records(struct rb_rounds *machine, uint64_t round);
+/* What the round holds, this one or the one before, once its records have come, as this rank's
+ * group sees it; `ranks` and size_bytes are not set. */
+const rubato_round *rb_rounds_summary(const struct rb_rounds *machine, uint64_t round);
 #define RB_ROUNDS_NOBODY UINT32_MAX
 /* The lowest rank that is lost, seen or told by another, or NOBODY. */
 uint32_t rb_rounds_lost(const struct rb_rounds *machine);
@@ -234,8 +243,14 @@ bool rb_rounds_grouped(const struct rb_rounds_config *config);
 uint32_t rb_rounds_group_ranks(const struct rb_rounds_config *config);
 /* Members: ranks or nodes. */
 uint32_t rb_rounds_member_count(const struct rb_rounds_config *config);
+/* Whether ranks meet once a round. */
+static inline bool rb_rounds_meets(const struct rb_rounds_config *config)
+{
+	return config->nodes == NULL && config->rank_count <= config->few;
+}
+
 /* Whether messages may come from or go to `peer` while nobody is lost: members that are powers of
- * two apart, and places of a node. */
+ * two apart, and places of a node; where ranks meet, all. */
 bool rb_rounds_neighbour(const struct rb_rounds_config *config, uint32_t peer);
 
 /* ---- From one machine to another ---- */

@@ -112,6 +112,7 @@ void rb_rounds_round_prepare(struct rb_rounds *m)
 	for (uint32_t i = 0; i < rb_rounds_member_count(&m->config); i++)
 		m->opening.live += rb_rounds_member_live(m, i) > 0;
 	m->opening.full = full_due(m);
+	m->opening.counts = m->opening.full || rb_rounds_policy_of(&m->config)->counts;
 	m->opening.need = need(m);
 	m->opening.initiator = drawn && !m->opening.full ? draw(m) : RB_ROUNDS_NOBODY;
 	m->opening.counted = m->opening.own_ready = m->opening.own_bring = false;
@@ -142,11 +143,6 @@ static void owe(struct rb_rounds *m, uint64_t round, uint32_t levels,
 
 /* ---- The count ---- */
 
-static bool counting(const struct rb_rounds *m)
-{
-	return m->opening.full || rb_rounds_policy_of(&m->config)->counts;
-}
-
 static uint32_t below_root(const struct rb_rounds *m)
 {
 	uint32_t n = rb_rounds_member_count(&m->config);
@@ -176,7 +172,7 @@ static void count_forward(struct rb_rounds *m, struct rb_protocol_actions *out)
 					     .wanted = activation->wanted };
 	bool grown = message.value > 0 || activation->wanted != activation->wanted_forwarded;
 
-	if (!counting(m) || activation->active || rel == 0 || !grown)
+	if (!m->opening.counts || activation->active || rel == 0 || !grown)
 		return;
 	if (m->opening.need == m->opening.live && activation->ready < subtree_live(m))
 		return;
@@ -246,7 +242,7 @@ static bool may_open(const struct rb_rounds *m, uint64_t now_ns)
 	const struct rb_rounds_activation *activation = &m->opening.activations[m->round & 1];
 	bool ready = rb_rounds_node_ready(m);
 
-	if (counting(m)) {
+	if (m->opening.counts) {
 		if (below_root(m) == 0 && activation->wanted && m->opening.need > 0 &&
 		    activation->ready >= m->opening.need)
 			return true;
@@ -290,7 +286,7 @@ static bool base_read(struct rb_rounds *m)
 	uint32_t first = RB_ROUNDS_NOBODY;
 
 	for (uint32_t r = 0; r < m->config.rank_count && !m->era.is_first; r++) {
-		const struct rb_rounds_record *record = &m->exchange.records[r];
+		const struct rb_rounds_record *record = rb_rounds_record_of(m, r);
 
 		if ((record->flags & RB_ROUNDS_BASED) == 0)
 			continue;
@@ -311,13 +307,14 @@ void rb_rounds_mismatch(const struct rb_rounds *m, uint32_t ranks[2], uint64_t s
 {
 	for (uint32_t i = 0; i < 2; i++) {
 		ranks[i] = m->numbers.differing[i];
-		steps[i] = m->exchange.records[ranks[i]].base_step;
+		steps[i] = rb_rounds_record_of(m, ranks[i])->base_step;
 	}
 }
 
 /* ---- What a result holds ---- */
 
-static double divisor(const struct rb_rounds *m, uint32_t members, uint32_t staying)
+static double divisor(const struct rb_rounds *m, const rubato_round *s, uint32_t members,
+		      uint32_t staying)
 {
 	double by = members;
 
@@ -327,10 +324,10 @@ static double divisor(const struct rb_rounds *m, uint32_t members, uint32_t stay
 	case RUBATO_BY_RANKS:
 		break;
 	case RUBATO_BY_CONTRIBUTORS:
-		by = m->exchange.summary.contributors;
+		by = s->contributors;
 		break;
 	case RUBATO_BY_WEIGHT:
-		by = (double)m->exchange.summary.weight;
+		by = (double)s->weight;
 		break;
 	case RUBATO_BY_REMAINING:
 		by = staying;
@@ -351,11 +348,11 @@ static void summary_make(struct rb_rounds *m)
 {
 	bool aligned = !rb_rounds_is_free(m);
 	uint32_t members = 0, staying = 0;
-	rubato_round *s = &m->exchange.summary;
+	rubato_round *s = &m->exchange.summaries[m->round & 1];
 
 	*s = (rubato_round) { .round = m->round };
 	for (uint32_t r = 0; r < m->config.rank_count; r++) {
-		const struct rb_rounds_record *record = &m->exchange.records[r];
+		const struct rb_rounds_record *record = rb_rounds_record_of(m, r);
 
 		s->discarded += record->discarded;
 		if (!rb_rounds_together(m, m->round, m->config.rank, r))
@@ -375,13 +372,13 @@ static void summary_make(struct rb_rounds *m)
 		s->contributors++;
 		s->weight += record->weight;
 	}
-	s->divisor = divisor(m, members, staying);
+	s->divisor = divisor(m, s, members, staying);
 }
 
 bool rb_rounds_records_read(struct rb_rounds *m)
 {
 	for (uint32_t r = 0; r < m->config.rank_count; r++)
-		RB_ASSERT(m->exchange.records[r].round == (uint32_t)m->round);
+		RB_ASSERT(rb_rounds_record_of(m, r)->round == (uint32_t)m->round);
 	if (!base_read(m))
 		return false;
 	summary_make(m);
@@ -425,7 +422,7 @@ static void durations_apply(struct rb_rounds *m)
 
 		for (uint32_t k = 0; k < size; k++) {
 			uint32_t r = nodes != NULL ? rb_node_rank(nodes, i, k) : i;
-			const struct rb_rounds_record *record = &m->exchange.records[r];
+			const struct rb_rounds_record *record = rb_rounds_record_of(m, r);
 
 			if (record->count == 0)
 				continue;
@@ -444,7 +441,7 @@ static void records_apply(struct rb_rounds *m)
 	bool had_left = (m->ranks.passive[m->config.rank] & RB_ROUNDS_LEFT) != 0;
 
 	for (uint32_t r = 0; r < m->config.rank_count; r++) {
-		const struct rb_rounds_record *record = &m->exchange.records[r];
+		const struct rb_rounds_record *record = rb_rounds_record_of(m, r);
 
 		m->ranks.passive[r] = record->flags & (RB_ROUNDS_DRAINING | RB_ROUNDS_LEFT);
 		m->ranks.absent[r] = record->count > 0 ? 0 : m->ranks.absent[r] + 1;
@@ -461,6 +458,7 @@ void rb_rounds_next(struct rb_rounds *m)
 {
 	records_apply(m);
 	m->opening.activations[m->round & 1] = (struct rb_rounds_activation) { 0 };
+	m->opening.meetings[m->round & 1] = (struct rb_rounds_meeting) { 0 };
 	m->groups.last_turn = m->groups.turn;
 	m->groups.last_full = m->opening.full;
 	m->groups.turn += !m->opening.full;

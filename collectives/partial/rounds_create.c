@@ -23,7 +23,7 @@ size_t rb_rounds_bytes(const struct rb_rounds_config *config)
 	size_t n = config->rank_count;
 
 	return part_bytes(sizeof(struct rb_rounds)) +
-	       part_bytes(n * sizeof(struct rb_rounds_record)) +
+	       part_bytes((rb_rounds_meets(config) ? 2 : 1) * n * sizeof(struct rb_rounds_record)) +
 	       part_bytes(n * sizeof(struct rb_rounds_peer)) + adaptive_bytes(config) +
 	       part_bytes(rb_rounds_slots(&config->options) * sizeof(uint64_t)) +
 	       part_bytes(n * sizeof(uint32_t)) + part_bytes(n);
@@ -69,6 +69,9 @@ static rubato_status config_check(const struct rb_rounds_config *c)
 	if ((unsigned)o->members > RUBATO_MEMBERS_NODES)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "there is no members %d; it is 0 or 1",
 			       (int)o->members);
+	if (c->few > RB_ROUNDS_MOST)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "few %u: %d is the most", c->few,
+			       RB_ROUNDS_MOST);
 	if (o->reserved != 0)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "reserved %u: it is 0", o->reserved);
 	RB_TRY(numbers_check(c));
@@ -89,8 +92,11 @@ static void tables_place(struct rb_rounds *m)
 	size_t n = m->config.rank_count;
 	uint8_t *at = (uint8_t *)m + part_bytes(sizeof(*m));
 
-	m->exchange.records = (struct rb_rounds_record *)(void *)at;
-	at += part_bytes(n * sizeof(*m->exchange.records));
+	m->exchange.records[0] = m->exchange.records[1] = (struct rb_rounds_record *)(void *)at;
+	if (rb_rounds_meets(&m->config))
+		m->exchange.records[1] += n;
+	at += part_bytes((rb_rounds_meets(&m->config) ? 2 : 1) * n *
+			 sizeof(struct rb_rounds_record));
 	m->recovery.peers = (struct rb_rounds_peer *)(void *)at;
 	at += part_bytes(n * sizeof(*m->recovery.peers));
 	m->ranks.adaptive =

@@ -14,18 +14,32 @@ enum rb_rounds_message_kind {
 	 * something for it. JOIN: join the round; value 1: with what there is, 0: with nothing. */
 	RB_ROUNDS_MESSAGE_NODE,
 	RB_ROUNDS_MESSAGE_JOIN,
+	RB_ROUNDS_MESSAGE_MEET, /* What a rank says of the round to all: the bits below. */
 };
 
 struct rb_rounds_message {
 	uint32_t kind, value;
 	uint64_t round;
-	uint64_t dead_hash;
-	uint32_t dead_count;
-	uint32_t wanted; /* READY, NODE: one of those has something in time for the round. */
-	uint32_t bring;
-	uint32_t reserved[3]; /* 0 */
+	union {
+		struct {
+			uint64_t dead_hash;
+			uint32_t dead_count;
+			uint32_t wanted; /* READY, NODE: one of those has something in time for
+					    the round. */
+			uint32_t bring;
+			uint32_t reserved[11]; /* 0 */
+		};
+		struct rb_rounds_record record; /* MEET: if it JOINS. */
+	};
 };
 _Static_assert(sizeof(struct rb_rounds_message) == RB_PROTOCOL_MESSAGE_BYTES, "travels as it is");
+
+/* MEET: the rank counts as ready; has something in time for the round; opens it (where others
+ * cannot see that for themselves: its deadline is over); has joined it. */
+#define RB_ROUNDS_COUNTS 1u
+#define RB_ROUNDS_WANTS 2u
+#define RB_ROUNDS_OPENS 4u
+#define RB_ROUNDS_JOINS 8u
 
 #define RB_ROUNDS_NEVER UINT64_MAX
 
@@ -35,6 +49,7 @@ _Static_assert(sizeof(struct rb_rounds_message) == RB_PROTOCOL_MESSAGE_BYTES, "t
 struct rb_rounds_load {
 	uint64_t first_step, last_step, weight, duration_ns;
 	uint32_t count;
+	uint32_t buffer;
 	bool fresh; /* One of them is in time for the first round not joined. */
 };
 
@@ -94,15 +109,25 @@ struct rb_rounds_activation {
 	struct rb_rounds_below below;
 };
 
+/* What ranks have said of a round where they meet, a bit each. */
+struct rb_rounds_meeting {
+	uint32_t counted, wanted, here;
+	uint32_t ready; /* So many are counted. */
+	uint32_t told;  /* What this rank has said. */
+	bool called;    /* It is open: one of them says so. */
+};
+
 /* How the open round comes to run; what it needs follows from the records before. */
 struct rb_rounds_opening {
 	uint32_t levels; /* Distances: 2^0 .. 2^(levels - 1). */
 	uint32_t live, need, initiator;
 	bool full;
+	bool counts;                 /* Ready members are counted. */
 	bool counted;                /* This member is, as ready. */
 	bool own_ready, own_bring;   /* This rank is in `below`. */
 	uint64_t opens_ns, joins_ns; /* When the deadline and the window end. */
 	struct rb_rounds_activation activations[2];
+	struct rb_rounds_meeting meetings[2]; /* Instead of them, where ranks meet. */
 };
 
 /* Wagma's groups: turn is the number of grouped rounds so far; last: of the round before. */
@@ -111,11 +136,12 @@ struct rb_rounds_groups {
 	bool last_full;
 };
 
-/* What ranks tell each other of the running round, and what it says. */
+/* What ranks tell each other of a round, and what it says: by parity, for where ranks meet those
+ * of the next one come while this one runs. Elsewhere there is one table of records. */
 struct rb_rounds_exchange {
 	struct rb_rounds_record own;
-	struct rb_rounds_record *records; /* By rank. */
-	rubato_round summary;
+	struct rb_rounds_record *records[2]; /* By rank. */
+	rubato_round summaries[2];
 };
 
 /* What records have shown of each rank, by rank. */
@@ -142,7 +168,8 @@ struct rb_rounds { /* Tables of ranks and slots follow it in its own memory. */
 	struct rb_rounds_config config;
 	enum rb_rounds_phase phase;
 	uint64_t round; /* The one that is open or running. */
-	bool is_joined; /* This rank is in the running round. */
+	bool is_joined; /* This rank is in it; where ranks meet, perhaps before it is open. */
+	bool awaited;   /* The application waits for it: it will commit nothing before. */
 
 	/* This rank's contributions that are not delivered yet. */
 	struct rb_rounds_load pending, joined;
@@ -189,6 +216,18 @@ static inline struct rb_rounds_activation *rb_rounds_activation_of(struct rb_rou
 								   uint64_t round)
 {
 	return &m->opening.activations[round & 1];
+}
+
+/* Of the current round. */
+static inline const struct rb_rounds_record *rb_rounds_record_of(const struct rb_rounds *m,
+								 uint32_t rank)
+{
+	return &m->exchange.records[m->round & 1][rank];
+}
+
+static inline struct rb_rounds_meeting *rb_rounds_meeting_of(struct rb_rounds *m, uint64_t round)
+{
+	return &m->opening.meetings[round & 1];
 }
 
 static inline bool rb_rounds_is_over(const struct rb_rounds *m)
@@ -244,6 +283,16 @@ bool rb_rounds_is_ready(const struct rb_rounds *m);
 /* Whether it counts as ready, with nothing: never where a full round waits for its contribution. */
 bool rb_rounds_is_willing(const struct rb_rounds *m);
 
+/* ---- rounds_meeting.c: where ranks meet once a round ---- */
+
+/* All that can happen now without a further event. */
+void rb_rounds_meeting_advance(struct rb_rounds *m, uint64_t now_ns,
+			       struct rb_protocol_actions *out);
+/* MEET, of the current round or the next. */
+void rb_rounds_meeting_message(struct rb_rounds *m, uint32_t from,
+			       const struct rb_rounds_message *message);
+bool rb_rounds_meeting_valid(const struct rb_rounds *m);
+
 /* ---- rounds_nodes.c: what the ranks of a node agree on ---- */
 
 /* Ranks of a member that are not passive. */
@@ -291,6 +340,13 @@ void rb_rounds_act_run(struct rb_rounds *m, enum rb_rounds_run which, uint32_t p
 		       struct rb_protocol_actions *out);
 void rb_rounds_act_done(struct rb_rounds *m, enum rb_rounds_done which, rubato_status status,
 			struct rb_protocol_actions *out);
+/* Whether this rank may join; but for the window. */
+bool rb_rounds_has_room(const struct rb_rounds *m);
+/* Joins, `whole`: with what there is. */
+void rb_rounds_join(struct rb_rounds *m, bool whole, enum rb_rounds_run run,
+		    struct rb_protocol_actions *out);
+/* All records are here: reduces, or ends where ranks' numbers differ. */
+void rb_rounds_exchanged(struct rb_rounds *m, struct rb_protocol_actions *out);
 /* The round's result and records are here. */
 void rb_rounds_complete(struct rb_rounds *m, struct rb_protocol_actions *out);
 /* The era that this rank has drained into, or its own, ends with the current round. */

@@ -94,6 +94,8 @@ bool rb_rounds_neighbour(const struct rb_rounds_config *config, uint32_t peer)
 		 own = rb_rounds_member_of(config, config->rank);
 	uint32_t right = (rb_rounds_member_of(config, peer) + n - own) % n, mine, theirs;
 
+	if (rb_rounds_meets(config))
+		return peer != config->rank;
 	if (nodes == NULL)
 		return is_power(right) || (right != 0 && is_power(n - right));
 	mine = nodes->place_of[config->rank];

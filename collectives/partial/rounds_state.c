@@ -36,7 +36,8 @@ size_t rb_rounds_state_words(const struct rb_rounds_config *config)
 bool rb_rounds_save(const struct rb_rounds *m, uint64_t *words)
 {
 	uint64_t *own = words + rb_rounds_common_words(&m->config);
-	bool idle = m->phase == RB_ROUNDS_OPEN && m->pending.count == 0 && m->era.flags == 0;
+	bool idle = m->phase == RB_ROUNDS_OPEN && m->pending.count == 0 && !m->is_joined &&
+		    m->era.flags == 0;
 	bool settled = !m->era.is_first && m->results.limit == RB_ROUNDS_NEVER &&
 		       m->results.next == m->round && m->results.lent == RB_ROUNDS_NO_SLOT;
 

@@ -125,12 +125,13 @@ static void waiters_look(struct rubato_partial *p)
 	p->changed = p->comm->engine.completed = true;
 }
 
-static void phase_clock(struct rubato_partial *p, uint64_t now_ns)
+/* `turned`: a round is over, and the next one may be as far. */
+static void phase_clock(struct rubato_partial *p, uint64_t now_ns, bool turned)
 {
 	enum rb_rounds_phase phase = rb_rounds_phase_of(p->machine);
 	struct rb_partial_clocks *c = &p->clocks;
 
-	if (phase == c->phase)
+	if (phase == c->phase && !turned)
 		return;
 	wait_clock(p, now_ns);
 	if (c->phase <= RB_ROUNDS_REDUCING)
@@ -172,23 +173,25 @@ struct rb_tag rb_partial_run_tag(const struct rubato_partial *p, enum rb_partial
 		      p->driver.number * RB_PARTIAL_TAGS + which, (uint32_t)instance);
 }
 
-static void exchange_start(struct rb_engine *engine, struct rubato_partial *p, uint64_t round)
+static void join(struct rubato_partial *p)
 {
-	struct rb_rounds_record *record = rb_rounds_own_record(p->machine);
-	uint32_t in = RB_PARTIAL_IDENTITY, out = rb_rounds_view_of(p->machine).out;
+	const struct rb_rounds_record *record = rb_rounds_own_record(p->machine);
 
-	RB_ASSERT(RB_IMPLIES(record->count > 0, p->buffers.pending != RB_PARTIAL_NONE));
 	if (record->count > 0) {
-		in = p->buffers.joined = p->buffers.pending;
+		RB_ASSERT(record->in == p->buffers.pending);
+		p->buffers.joined = p->buffers.pending;
 		p->buffers.pending = RB_PARTIAL_NONE;
 	} else if (rb_rounds_pending(p->machine).count == 0) {
 		p->buffers.pending = RB_PARTIAL_NONE; /* It missed its round, and is discarded. */
 	}
-	p->results.slots[out].buffer = RB_PARTIAL_RESULTS + out;
-	record->in = (uint16_t)in;
-	record->out = (uint16_t)p->results.slots[out].buffer;
-	p->exchange.run.buffers[RB_BUF_IN].base = record;
-	p->exchange.run.buffers[RB_BUF_OUT].base = rb_rounds_records(p->machine);
+	p->results.slots[record->out].buffer = RB_PARTIAL_RESULTS + record->out;
+}
+
+static void exchange_start(struct rb_engine *engine, struct rubato_partial *p, uint64_t round)
+{
+	p->exchange.run.buffers[RB_BUF_IN].base =
+		(void *)(uintptr_t)rb_rounds_own_record(p->machine);
+	p->exchange.run.buffers[RB_BUF_OUT].base = rb_rounds_records(p->machine, round);
 	p->exchange.run.buffers[RB_BUF_SCRATCH].base = p->exchange.scratch;
 	p->exchange.run.type = RUBATO_INT64;
 	p->exchange.run.tag = rb_partial_run_tag(p, RB_PARTIAL_TAG_EXCHANGE, round);
@@ -216,6 +219,12 @@ uint32_t rb_partial_members_find(struct rubato_partial *p)
 	return position;
 }
 
+/* The buffer of what a rank has in a round. */
+static uint32_t brought(const struct rb_rounds_record *record)
+{
+	return record->count > 0 ? record->in : RB_PARTIAL_IDENTITY;
+}
+
 /* False: a peer names buffers that there are none of. */
 static bool addresses_fill(struct rubato_partial *p, const struct rb_rounds_record *records)
 {
@@ -223,13 +232,14 @@ static bool addresses_fill(struct rubato_partial *p, const struct rb_rounds_reco
 		const struct rb_rounds_record *record = &records[p->reduction.members[i]];
 		uint8_t *base = p->buffers.bases[p->reduction.members[i]];
 
-		if (record->in > RB_PARTIAL_IDENTITY || record->out < RB_PARTIAL_RESULTS ||
-		    record->out >= RB_PARTIAL_RESULTS + p->results.slot_count)
+		if (brought(record) > RB_PARTIAL_IDENTITY || record->out >= p->results.slot_count)
 			return false;
 		if (base == NULL)
 			continue; /* This algorithm touches nobody's memory. */
-		p->reduction.peers[i].mapped[RB_BUF_IN] = base + p->buffers.stride * record->in;
-		p->reduction.peers[i].mapped[RB_BUF_OUT] = base + p->buffers.stride * record->out;
+		p->reduction.peers[i].mapped[RB_BUF_IN] =
+			base + p->buffers.stride * brought(record);
+		p->reduction.peers[i].mapped[RB_BUF_OUT] =
+			base + p->buffers.stride * (RB_PARTIAL_RESULTS + record->out);
 		p->reduction.peers[i].mapped[RB_BUF_SCRATCH] =
 			base + p->buffers.stride * (RB_PARTIAL_RESULTS + p->results.slot_count);
 	}
@@ -241,7 +251,7 @@ static void reduce_start(struct rb_engine *engine, struct rubato_partial *p, uin
 	const struct rb_rounds_record *own = rb_rounds_own_record(p->machine);
 	uint32_t position = rb_partial_members_find(p);
 	bool all = p->reduction.member_count == engine->rank_count;
-	double divisor = rb_rounds_summary(p->machine)->divisor;
+	double divisor = rb_rounds_summary(p->machine, round)->divisor;
 	struct rb_run *run = &p->reduction.run;
 
 	if (divisor > UINT32_MAX) {
@@ -249,15 +259,15 @@ static void reduce_start(struct rb_engine *engine, struct rubato_partial *p, uin
 				 "partial: a round's weights add up to 2^32 or more");
 		return;
 	}
-	if (!addresses_fill(p, rb_rounds_records(p->machine))) {
+	if (!addresses_fill(p, rb_rounds_records(p->machine, round))) {
 		rb_engine_poison(engine, RUBATO_ERR_INTERNAL,
 				 "partial: a record names a buffer that does not exist");
 		return;
 	}
 	run->plan = all ? p->reduction.plan : p->reduction.group_plans[position];
 	run->ranks = all ? NULL : p->reduction.members;
-	run->buffers[RB_BUF_IN] = rb_partial_where(p, own->in);
-	run->buffers[RB_BUF_OUT] = rb_partial_where(p, own->out);
+	run->buffers[RB_BUF_IN] = rb_partial_where(p, brought(own));
+	run->buffers[RB_BUF_OUT] = rb_partial_where(p, RB_PARTIAL_RESULTS + own->out);
 	run->buffers[RB_BUF_SCRATCH] =
 		rb_partial_where(p, RB_PARTIAL_RESULTS + p->results.slot_count);
 	run->peers = p->reduction.peers;
@@ -284,12 +294,12 @@ static void reduce_start(struct rb_engine *engine, struct rubato_partial *p, uin
 
 /* ---- The end of a round ---- */
 
-static void completed(struct rubato_partial *p)
+static void completed(struct rubato_partial *p, uint64_t round)
 {
 	struct rb_partial_result *r = &p->results.slots[rb_rounds_view_of(p->machine).newest];
 
-	memcpy(r->records, rb_rounds_records(p->machine), rb_partial_records_bytes(p));
-	r->summary = *rb_rounds_summary(p->machine);
+	memcpy(r->records, rb_rounds_records(p->machine, round), rb_partial_records_bytes(p));
+	r->summary = *rb_rounds_summary(p->machine, round);
 	memset(r->member, 0, p->comm->engine.rank_count * sizeof(*r->member));
 	for (uint32_t i = 0; i < p->reduction.member_count; i++)
 		r->member[p->reduction.members[i]] = true;
@@ -308,7 +318,11 @@ static void run_begin(struct rubato_partial *p, const struct rb_protocol_action 
 	switch ((enum rb_rounds_run)(action->value % RB_ROUNDS_RUNS)) {
 	case RB_ROUNDS_EXCHANGE:
 		p->exchange.value = action->value;
+		join(p);
 		exchange_start(engine, p, round);
+		break;
+	case RB_ROUNDS_JOIN:
+		join(p);
 		break;
 	case RB_ROUNDS_REDUCE:
 		p->reduction.value = action->value;
@@ -330,7 +344,7 @@ static void done(struct rubato_partial *p, const struct rb_protocol_action *acti
 		return; /* Poisoned. */
 	switch ((enum rb_rounds_done)(action->value % RB_ROUNDS_EVENTS)) {
 	case RB_ROUNDS_COMPLETED:
-		completed(p);
+		completed(p, action->value / RB_ROUNDS_EVENTS);
 		break;
 	case RB_ROUNDS_ENDED: /* The driver lives on: others may still have to hear. */
 		break;
@@ -372,7 +386,7 @@ void rb_partial_event(struct rubato_partial *p, const struct rb_protocol_event *
 		rb_rounds_step(p->machine, &current, &actions);
 		if (current.kind == RB_PROTOCOL_START && current.value == RB_ROUNDS_COMMIT)
 			settle(p);
-		phase_clock(p, current.now_ns);
+		phase_clock(p, current.now_ns, current.kind == RB_PROTOCOL_RUN_DONE);
 		RB_ASSERT(rb_rounds_valid(p->machine));
 		for (uint32_t i = 0; i < actions.count; i++)
 			action_do(p, &actions.item[i]);
@@ -481,7 +495,7 @@ static void merge(struct rubato_partial *p)
 
 static rubato_status commit(struct rubato_partial *p, uint64_t step, uint64_t weight)
 {
-	struct rb_rounds_commit c = { .step = step, .weight = weight };
+	struct rb_rounds_commit c = { .step = step, .weight = weight, .buffer = p->buffers.lease };
 
 	RB_TRY(commit_check(p, step, weight));
 	if (p->vector.wire != RUBATO_WIRE_SAME) {

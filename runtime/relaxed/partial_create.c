@@ -193,7 +193,8 @@ static rubato_status plans_make(struct rubato_partial *p)
 {
 	uint32_t n = p->config.rank_count, group = rb_rounds_group_ranks(&p->config);
 
-	RB_TRY(exchange_plan_make(p));
+	if (!rb_rounds_meets(&p->config))
+		RB_TRY(exchange_plan_make(p));
 	RB_TRY(plan_make(p, p->config.rank, n, &p->reduction.plan));
 	if (!rb_rounds_grouped(&p->config))
 		return RUBATO_OK;
@@ -565,6 +566,7 @@ rubato_status rubato_partial_create(rubato_comm *comm, uint64_t count, rubato_ty
 		.rank_count = comm->engine.rank_count,
 		.average = op == RUBATO_AVG,
 		.options = options != NULL ? *options : defaults,
+		.few = RB_ROUNDS_FEW,
 	};
 	if (p->config.options.members == RUBATO_MEMBERS_NODES)
 		p->config.nodes = &comm->choices.nodes;

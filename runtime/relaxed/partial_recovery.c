@@ -117,7 +117,7 @@ static void fetch_start(struct rb_engine *engine, struct rubato_partial *p, uint
 	p->transfers.value = value;
 	transfer_start(engine, p, peer, round, 0, rb_partial_buffer(p, out->buffer),
 		       p->vector.bytes, true);
-	transfer_start(engine, p, peer, round, 1, rb_rounds_records(p->machine),
+	transfer_start(engine, p, peer, round, 1, rb_rounds_records(p->machine, round),
 		       rb_partial_records_bytes(p), true);
 }
 
@@ -175,6 +175,7 @@ void rb_partial_recover(struct rubato_partial *p, uint64_t value, uint32_t peer)
 		restore(p);
 		break;
 	case RB_ROUNDS_EXCHANGE:
+	case RB_ROUNDS_JOIN:
 	case RB_ROUNDS_REDUCE:
 		break; /* partial.c has them. */
 	}

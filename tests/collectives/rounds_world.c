@@ -92,7 +92,8 @@ static void letter_send(struct world *w, uint32_t from, uint32_t to, const uint8
 	    w->dead_count > 0 ||
 		    rb_rounds_neighbour(&((struct rb_rounds_config) { .rank = from,
 								      .rank_count = w->n,
-								      .nodes = w->config.nodes }),
+								      .nodes = w->config.nodes,
+								      .few = w->config.few }),
 					to),
 	    "rank %u sends to %u, which is no neighbour", from, to);
 	w->letter_free = w->letters[l].next;
@@ -227,19 +228,18 @@ void world_event(struct world *w, uint32_t r, struct rb_protocol_event *event)
 	actions.count = 0;
 	event->now_ns = w->now;
 	LAW(w, rb_rounds_valid(rank->machine), "rank %u is not valid before an event", r);
+	LAW(w, w->now <= rank->due || w->now <= rank->frozen_until,
+	    "rank %u has slept over what was due at %" PRIu64, r, rank->due);
 	rb_rounds_step(rank->machine, event, &actions);
 	LAW(w, rb_rounds_valid(rank->machine), "rank %u is not valid", r);
 	LAW(w, !rb_broken_take(&what), "rank %u: %s", r, what);
 	struct rb_rounds_view view = rb_rounds_view_of(rank->machine);
 	uint64_t number = view.round;
-	bool joining = view.phase == RB_ROUNDS_JOINING;
 
-	for (uint32_t i = 0; i < actions.count; i++)
-		joining = joining || (actions.item[i].act == RB_PROTOCOL_RUN &&
-				      actions.item[i].value == number * RB_ROUNDS_RUNS);
-	if (joining && !rank->joining) {
+	if (view.phase >= RB_ROUNDS_JOINING && view.phase <= RB_ROUNDS_REDUCING &&
+	    rank->opened <= number) {
 		/* Told before the actions, among which the join may be. */
-		rank->joining = true;
+		rank->opened = number + 1;
 		rank->joining_since = w->now;
 		if (!w->rounds[number].opened)
 			world_round_opened(w, number, r);
@@ -302,6 +302,9 @@ static void happen(struct world *w, const struct event *e)
 		break;
 	case APPLICATION:
 		world_application(w, e->rank);
+		break;
+	case GIVE_UP:
+		world_give_up(w, e->rank, e->value);
 		break;
 	case MERGE_END:
 		rank->merging--;
@@ -405,6 +408,15 @@ static void members_draw(struct world *w, uint64_t seed)
 		o->group = count;
 }
 
+/* Of a stream of its own, too. */
+static void few_draw(struct world *w, uint64_t seed)
+{
+	struct rb_rng own = { rb_mix(seed ^ 0xfe3) };
+
+	w->config.few =
+		w->totals->members == ROUNDS_DRAWN && rb_rng_below(&own, 2) == 0 ? RANKS_MAX : 0;
+}
+
 static void config_draw(struct world *w)
 {
 	rubato_partial_options *o = &w->config.options;
@@ -420,6 +432,9 @@ static void config_draw(struct world *w)
 	while (n % o->group != 0)
 		o->group--;
 	members_draw(w, seed);
+	few_draw(w, seed);
+	w->patience_rng = (struct rb_rng) { rb_mix(seed ^ 0x9a7e) };
+	w->impatient = (uint32_t[]) { 0, 0, 30 }[rb_rng_below(&w->patience_rng, 3)];
 	o->deadline_ns = below(w, 400);
 	o->window_ns = chance(w, 30) ? below(w, 200) : 0;
 	o->late = (rubato_late)below(w, 3);
@@ -464,7 +479,7 @@ static void world_begin(struct world *w)
 		rank->caught_up = true;
 		rank->fetch_from = NONE;
 		rank->state = COLLECTING;
-		rank->lent = rank->cut = NEVER;
+		rank->lent = rank->cut = rank->due = NEVER;
 		memset(rank->kept, 0xff, sizeof(rank->kept));
 		world_segment_begin(w, r, 0);
 		world_at(w, below(w, 100), APPLICATION, r, 0, 0);

@@ -10,7 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Whom policies count: as the seed draws it; ranks always; nodes of one rank each. */
+/* Whom policies count: as the seed draws it; ranks always; nodes of one rank each. Only where it is
+ * drawn may ranks meet once a round. */
 enum rounds_members { ROUNDS_DRAWN, ROUNDS_RANKS, ROUNDS_ALONE };
 
 struct rounds_totals {                /* Over seeds: what has really happened. */
@@ -18,7 +19,7 @@ struct rounds_totals {                /* Over seeds: what has really happened. *
 	uint64_t acts;                /* A digest of all that machines have done. */
 	uint64_t nodes_in, nodes_out; /* Of rounds: with what they have; though a rank has some. */
 	uint64_t rounds, full, events, crashes, late_crashes, fetches, restored, drained, left;
-	uint64_t merges, discarded, late, held, windows, freezes, deadlines;
+	uint64_t merges, discarded, late, held, windows, freezes, deadlines, early;
 };
 
 /* Runs one world. Returns NULL, or what broke, in text[]. */

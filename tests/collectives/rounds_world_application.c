@@ -11,6 +11,7 @@ void world_call(struct world *w, uint32_t r, enum rb_rounds_call what, const voi
 {
 	struct rb_protocol_event event = { .kind = RB_PROTOCOL_START, .value = what };
 
+	w->ranks[r].awaited = w->ranks[r].awaited && what == RB_ROUNDS_MERGED;
 	if (bytes > 0)
 		memcpy(event.message, argument, bytes);
 	world_event(w, r, &event);
@@ -71,13 +72,15 @@ static void commit(struct world *w, uint32_t r)
 	uint32_t made = rank->made++;
 	struct rb_rounds_commit c = { .step = rank->number,
 				      .weight = WEIGHT,
-				      .duration_ns = below(w, 99) };
+				      .duration_ns = below(w, 99),
+				      .buffer = made % 4 };
 	bool fresh = is_free(w) ? rank->caught_up : target(w, rank) >= rank->next_join;
 	enum rb_rounds_verdict verdict = expected_verdict(w, rank, fresh);
 
 	own_expect(w, rank, fresh);
 	/* Once told, that it was willing counts for the open round. */
-	if (rank->willing && rb_rounds_view_of(rank->machine).phase <= RB_ROUNDS_JOINING)
+	if (rank->willing && rank->next_join == rank->completed &&
+	    rb_rounds_view_of(rank->machine).phase <= RB_ROUNDS_JOINING)
 		rank->counted = true;
 	rank->willing = false;
 	rank->numbers[made] = rank->number;
@@ -93,6 +96,7 @@ static void commit(struct world *w, uint32_t r)
 			rank->discarded |= rank->pending;
 			rank->pending = 0;
 		}
+		rank->buffer = rank->pending == 0 ? c.buffer : rank->buffer;
 		rank->pending |= 1ull << made;
 		if (fresh && !rank->pending_fresh)
 			rank->ready_since = w->now;
@@ -256,10 +260,32 @@ static void nothing_expect(const struct world *w, struct rank *rank, bool ends)
 	rank->own_due = false;
 }
 
+/* It may join what it waits for at once. */
+static void collect_call(struct world *w, uint32_t r, bool waiting)
+{
+	struct rb_protocol_event event = { .kind = RB_PROTOCOL_START, .value = RB_ROUNDS_COLLECT };
+
+	w->ranks[r].awaited = waiting;
+	world_event(w, r, &event);
+}
+
+/* Not for long, perhaps: a timeout, or another operation needs it. */
+static void wait(struct world *w, uint32_t r)
+{
+	struct rank *rank = &w->ranks[r];
+
+	rank->state = rank->left ? GONE : WAITING;
+	if (rb_rng_below(&w->patience_rng, 100) < w->impatient)
+		world_at(w, rb_rng_below(&w->patience_rng, 4 * w->slow), GIVE_UP, r, 0,
+			 rank->collects);
+}
+
 static void collect(struct world *w, uint32_t r)
 {
 	struct rank *rank = &w->ranks[r];
 	uint64_t expected = expected_result(w, rank), cut = rank->cut;
+
+	rank->collects++;
 	bool waiting = waits(w, rank);
 	enum rb_rounds_offer offer, due = RB_ROUNDS_NOTHING;
 
@@ -275,7 +301,7 @@ static void collect(struct world *w, uint32_t r)
 		due = RB_ROUNDS_ERA_OVER;
 	if (due != RB_ROUNDS_RESULT)
 		nothing_expect(w, rank, due == RB_ROUNDS_ERA_OVER);
-	world_call(w, r, RB_ROUNDS_COLLECT, NULL, 0);
+	collect_call(w, r, due == RB_ROUNDS_WAIT);
 	offer = rb_rounds_view_of(rank->machine).offer;
 	LAW(w, offer == due, "rank %u is offered %d, not %d (round %" PRIu64 ")", r, (int)offer,
 	    (int)due, expected);
@@ -284,7 +310,7 @@ static void collect(struct world *w, uint32_t r)
 	else if (offer == RB_ROUNDS_ERA_OVER)
 		era_over(w, r, cut);
 	else if (offer == RB_ROUNDS_WAIT)
-		rank->state = rank->left ? GONE : WAITING;
+		wait(w, r);
 	else if (offer == RB_ROUNDS_NOTHING)
 		application_next(w, r);
 }
@@ -362,6 +388,15 @@ static void application_next(struct world *w, uint32_t r)
 	} else {
 		drain(w, r);
 	}
+}
+
+void world_give_up(struct world *w, uint32_t r, uint64_t collect)
+{
+	struct rank *rank = &w->ranks[r];
+
+	if (rank->collects == collect && rank->state == WAITING && !rank->ended &&
+	    !is_flushing(rank))
+		application_next(w, r);
 }
 
 void world_application(struct world *w, uint32_t r)

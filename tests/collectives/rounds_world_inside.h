@@ -20,7 +20,7 @@
 #define NEVER UINT64_MAX
 #define WEIGHT 3
 
-enum happening { LETTER, RUN_END, TIMER, APPLICATION, MERGE_END, LOSS, CRASH, FREEZE };
+enum happening { LETTER, RUN_END, TIMER, APPLICATION, GIVE_UP, MERGE_END, LOSS, CRASH, FREEZE };
 
 struct event {
 	uint64_t at, order, value;
@@ -40,7 +40,13 @@ struct rank {
 	struct rb_rounds *machine;
 	uint64_t frozen_until, timer, run, joining_since, ready_since, drain_round;
 	enum application state;
-	bool dead, ended, draining, left, parted, caught_up, pending_fresh, joining;
+	bool dead, ended, draining, left, parted, caught_up, pending_fresh;
+	bool awaited;         /* Its application waits in a collect. */
+	uint32_t collects;    /* GIVE_UP is of one of them. */
+	uint64_t opened;      /* Rounds up to this one, it included, were open here; 0: none. */
+	uint64_t due;         /* When it opens or joins, if nothing happens before; or NEVER. */
+	uint64_t early_since; /* Joined: when it was ready for that round. */
+	uint32_t buffer;      /* Of what is pending. */
 	bool knows[RANKS_MAX];
 	uint32_t merging, steps, segment, made; /* steps: left in the segment. */
 	uint32_t made_before;                   /* This era. */
@@ -84,7 +90,9 @@ struct world {
 	uint64_t now, order, base_round;
 	uint64_t slow;                /* Scale of the network's delays. */
 	uint32_t blind, holds, waits; /* Percent: commits in a row; leases held; waits elsewhere. */
-	bool gaps, parts_at_once;     /* Numbers have gaps; all part instead of the last drain. */
+	struct rb_rng patience_rng;   /* Percent of collects that do not wait for long. */
+	uint32_t impatient;
+	bool gaps, parts_at_once; /* Numbers have gaps; all part instead of the last drain. */
 	struct rank ranks[RANKS_MAX];
 	uint8_t passive[RANKS_MAX];
 	uint32_t absent[RANKS_MAX];
@@ -152,6 +160,12 @@ static inline bool is_first(const struct world *w, uint32_t r)
 	return w->config.nodes == NULL || w->layout.place_of[r] == 0;
 }
 
+/* Meets once a round. */
+static inline bool meets(const struct world *w)
+{
+	return rb_rounds_meets(&w->config);
+}
+
 /* ---- rounds_world.c ---- */
 
 /* Mostly short, sometimes long: orders of arrival are all there. */
@@ -178,6 +192,8 @@ void world_call(struct world *w, uint32_t r, enum rb_rounds_call what, const voi
 		size_t bytes);
 void world_segment_begin(struct world *w, uint32_t r, uint32_t segment);
 void world_application(struct world *w, uint32_t r);
+/* It stops waiting in its `collect`-th collect. */
+void world_give_up(struct world *w, uint32_t r, uint64_t collect);
 /* Whether rank r is to have room for round `number`: what else is in the way is not asked. */
 /* Aligned: an earlier round has taken in its contribution for the next one. */
 bool world_gave_early(const struct world *w, uint32_t r);

@@ -20,9 +20,22 @@ bool world_newly_passive(const struct world *w, uint32_t r)
 	return w->passive[r] == 0 && (rank->left || drains || again);
 }
 
-static bool is_ready(const struct world *w, uint32_t r)
+/* For a round that has not been joined by all: where ranks meet, who has joined it before it was
+ * open was ready. */
+static bool is_ready(const struct world *w, uint32_t r, uint64_t number)
 {
-	return w->passive[r] == 0 && (w->ranks[r].pending_fresh || world_newly_passive(w, r));
+	const struct rank *rank = &w->ranks[r];
+
+	if (meets(w) && rank->next_join > number)
+		return true;
+	return w->passive[r] == 0 && (rank->pending_fresh || world_newly_passive(w, r));
+}
+
+static uint64_t ready_since(const struct world *w, uint32_t r, uint64_t number)
+{
+	const struct rank *rank = &w->ranks[r];
+
+	return meets(w) && rank->next_join > number ? rank->early_since : rank->ready_since;
 }
 
 static bool is_overdue(const struct world *w, uint32_t r)
@@ -58,18 +71,18 @@ static struct readiness readiness_of(const struct world *w, uint32_t member,
 				     const struct round *round)
 {
 	struct readiness all = { .willing = live_of(w, member) > 0 };
-	uint64_t first = NEVER;
+	uint64_t first = NEVER, number = (uint64_t)(round - w->rounds);
 
 	for (uint32_t r = 0; r < w->n; r++) {
 		if (member_of(w, r) != member || w->passive[r] != 0)
 			continue;
-		if (is_ready(w, r)) {
-			const struct rank *rank = &w->ranks[r];
+		if (is_ready(w, r, number)) {
+			uint64_t since = ready_since(w, r, number);
 
 			all.ready = true;
-			first = rank->ready_since < first ? rank->ready_since : first;
-			if (rank->ready_since > all.since && !rank->counted)
-				all.since = rank->ready_since;
+			first = since < first ? since : first;
+			if (since > all.since && !w->ranks[r].counted)
+				all.since = since;
 		} else if (!is_willing(w, r, round)) {
 			return (struct readiness) { 0 };
 		}
@@ -280,8 +293,12 @@ static void record_check(struct world *w, uint32_t r, const struct rb_rounds_rec
 	LAW(w,
 	    record->discarded == bits(rank->discarded) && record->weight == WEIGHT * record->count,
 	    "rank %u in round %" PRIu64 ": discarded or weight", r, number);
+	LAW(w, record->out == rb_rounds_view_of(rank->machine).out,
+	    "rank %u in round %" PRIu64 ": another slot", r, number);
 	if (record->count == 0)
 		return;
+	LAW(w, record->in == rank->buffer, "rank %u in round %" PRIu64 ": another buffer", r,
+	    number);
 	LAW(w,
 	    record->first_step == rank->numbers[__builtin_ctzll(pending)] &&
 		    record->last_step == rank->numbers[63 - __builtin_clzll(pending)] &&
@@ -335,6 +352,12 @@ static void exchange(struct world *w, uint32_t r, uint64_t number)
 	LAW(w, number == rank->next_join && number == rank->completed, "rank %u joins %" PRIu64, r,
 	    number);
 	LAW(w, rank->merging == 0, "rank %u joins during a merge", r);
+	LAW(w,
+	    rank->opened > number || (meets(w) && (rank->awaited || !is_free(w)) &&
+				      is_ready(w, r, number) && w->passive[r] == 0),
+	    "rank %u joins %" PRIu64 ", which is not open", r, number);
+	w->totals->early += rank->opened <= number;
+	rank->early_since = rank->ready_since;
 	node_note(w, r, record);
 	LAW(w,
 	    !is_first(w, r) || all_bring(w, member_of(w, r)) ||
@@ -350,15 +373,17 @@ static void exchange(struct world *w, uint32_t r, uint64_t number)
 	LAW(w, world_has_room(w, r, number), "rank %u joins %" PRIu64 " without room", r, number);
 	world_slot_check(w, r, rb_rounds_view_of(rank->machine).out, number);
 	rank->next_join = number + 1;
-	rank->caught_up = rank->joining = false;
+	rank->caught_up = false;
 	round->willing[r] = is_willing(w, r, round);
 	rank->willing = rank->counted = false;
 	round->records[r] = *record;
 	round->sets[r] = rank->joined;
 	if (++round->joined < w->n)
 		return;
+	if (!round->opened)
+		world_round_opened(w, number, r); /* The words of it are on their way. */
 	round_joined(w, number);
-	for (uint32_t i = 0; i < w->n; i++)
+	for (uint32_t i = 0; !meets(w) && i < w->n; i++)
 		if (!w->ranks[i].dead && (w->dead_count == 0 || chance(w, 50)))
 			run_ends(w, i, number * RB_ROUNDS_RUNS + RB_ROUNDS_EXCHANGE);
 }
@@ -367,7 +392,7 @@ static void exchange(struct world *w, uint32_t r, uint64_t number)
 static void summary_check(struct world *w, uint32_t r, uint64_t number)
 {
 	const struct round *round = &w->rounds[number];
-	const rubato_round *s = rb_rounds_summary(w->ranks[r].machine);
+	const rubato_round *s = rb_rounds_summary(w->ranks[r].machine, number);
 	uint32_t contributors = 0, fresh = 0, staying = 0;
 	uint64_t least = NEVER, most = 0, discarded = 0, weight = 0;
 	double divisor = 1;
@@ -434,11 +459,24 @@ static void members_check(struct world *w, uint32_t r, uint64_t number)
 	LAW(w, self, "rank %u reduces without itself", r);
 }
 
+static void records_check(struct world *w, uint32_t r, uint64_t number)
+{
+	const struct round *round = &w->rounds[number];
+
+	LAW(w, round->joined == w->n, "rank %u runs %" PRIu64 ", which %u joined", r, number,
+	    round->joined);
+	LAW(w,
+	    memcmp(rb_rounds_records(w->ranks[r].machine, number), round->records,
+		   w->n * sizeof(round->records[0])) == 0,
+	    "rank %u has other records of %" PRIu64, r, number);
+}
+
 static void reduce(struct world *w, uint32_t r, uint64_t number)
 {
 	struct round *round = &w->rounds[number];
 	bool all = true;
 
+	records_check(w, r, number);
 	members_check(w, r, number);
 	summary_check(w, r, number);
 	round->reducing[r] = true;
@@ -459,6 +497,9 @@ void world_run_start(struct world *w, uint32_t r, const struct rb_protocol_actio
 
 	switch ((enum rb_rounds_run)(action->value % RB_ROUNDS_RUNS)) {
 	case RB_ROUNDS_EXCHANGE:
+	case RB_ROUNDS_JOIN:
+		LAW(w, meets(w) == (action->value % RB_ROUNDS_RUNS == RB_ROUNDS_JOIN),
+		    "rank %u joins as others do", r);
 		exchange(w, r, number);
 		break;
 	case RB_ROUNDS_REDUCE:
@@ -496,8 +537,8 @@ void world_run_start(struct world *w, uint32_t r, const struct rb_protocol_actio
 void world_run_end(struct world *w, const struct event *e)
 {
 	struct rank *rank = &w->ranks[e->rank];
-	struct rb_rounds_record *records = rb_rounds_records(rank->machine);
 	uint64_t number = e->value / RB_ROUNDS_RUNS;
+	struct rb_rounds_record *records = rb_rounds_records(rank->machine, number);
 	struct rb_protocol_event event = { .kind = RB_PROTOCOL_RUN_DONE, .value = e->value };
 
 	if ((uint32_t)rank->run != e->peer)
@@ -542,12 +583,7 @@ void world_completed(struct world *w, uint32_t r, uint64_t number)
 
 	LAW(w, number == rank->completed, "rank %u completes %" PRIu64 " after %" PRIu64, r, number,
 	    rank->completed);
-	LAW(w, round->joined == w->n, "rank %u completes %" PRIu64 ", which %u joined", r, number,
-	    round->joined);
-	LAW(w,
-	    memcmp(rb_rounds_records(rank->machine), round->records,
-		   w->n * sizeof(round->records[0])) == 0,
-	    "rank %u has other records of %" PRIu64, r, number);
+	records_check(w, r, number);
 	summary_check(w, r, number);
 	LAW(w, rank->kept[newest] == number, "rank %u: %" PRIu64 " is in another slot", r, number);
 	LAW(w, rank->joined == round->sets[r], "rank %u: what is in round %" PRIu64, r, number);
@@ -572,8 +608,9 @@ static void wants_check(struct world *w, uint32_t r, const struct rb_rounds_view
 		return; /* Up to the slots. */
 	LAW(w, unread == (joining && !world_has_room(w, r, rank->completed)),
 	    "rank %u holds up %" PRIu64 ": %d", r, rank->completed, unread);
-	expected = view->phase == RB_ROUNDS_OPEN && (is_free(w) || world_gave_early(w, r)) &&
-		   w->passive[r] == 0 && !rank->draining && !rank->left && !rank->pending_fresh &&
+	expected = view->phase == RB_ROUNDS_OPEN && rank->next_join == rank->completed &&
+		   (is_free(w) || world_gave_early(w, r)) && w->passive[r] == 0 &&
+		   !rank->draining && !rank->left && !rank->pending_fresh &&
 		   (is_overdue(w, r) ||
 		    (w->config.options.policy == RUBATO_POLICY_MAJORITY && !round->full &&
 		     drawn(w, rank->completed, round->live) == member_of(w, r)));
@@ -581,12 +618,68 @@ static void wants_check(struct world *w, uint32_t r, const struct rb_rounds_view
 	    rank->completed, wants);
 }
 
+static uint64_t due_at(const struct world *w, uint32_t r, const struct rb_rounds_view *v)
+{
+	const struct rank *rank = &w->ranks[r];
+	const rubato_partial_options *o = &w->config.options;
+	uint64_t number = rank->completed;
+
+	if (rank->ended || w->config.nodes != NULL)
+		return NEVER;
+	if (v->phase == RB_ROUNDS_OPEN)
+		return o->policy == RUBATO_POLICY_DEADLINE && !w->rounds[number].full &&
+				       is_ready(w, r, number)
+			       ? ready_since(w, r, number) + o->deadline_ns
+			       : NEVER;
+	if (v->phase == RB_ROUNDS_JOINING && rank->merging == 0 && world_has_room(w, r, number) &&
+	    !takes(w, RUBATO_COLLECT_LATEST)) /* There it is up to the slots. */
+		return brings(w, r) ? w->now : rank->joining_since + w->config.options.window_ns;
+	return NEVER;
+}
+
+/* Whether those for whom it is the current round are enough for it, deadlines aside. */
+static bool opens(const struct world *w, uint64_t number, uint32_t need)
+{
+	const struct round *round = &w->rounds[number];
+	bool drawn_one = w->config.options.policy == RUBATO_POLICY_MAJORITY && !round->full;
+	uint32_t ready = 0, willing = 0, draw = drawn_one ? drawn(w, number, round->live) : NONE;
+
+	for (uint32_t r = 0; r < w->n; r++) {
+		bool here = w->ranks[r].completed == number, is = here && is_ready(w, r, number);
+
+		if (draw == r || (!drawn_one && is))
+			ready += is;
+		else
+			willing += here && is_willing(w, r, round);
+	}
+	return ready > 0 && (drawn_one || ready + willing >= need);
+}
+
+/* Where ranks meet, of one for which the round is not open. */
+static void meeting_check(struct world *w, uint32_t r)
+{
+	const struct rank *rank = &w->ranks[r];
+	bool waits = (rank->awaited || !is_free(w)) && rank->merging == 0 &&
+		     world_has_room(w, r, rank->completed);
+	bool told = w->dead_count == 0; /* All that has been said is here. */
+
+	LAW(w,
+	    rank->next_join > rank->completed || !waits || !is_ready(w, r, rank->completed) ||
+		    takes(w, RUBATO_COLLECT_LATEST),
+	    "rank %u waits for %" PRIu64 ", and does not join it", r, rank->completed);
+	for (uint32_t from = 0; from < w->n; from++)
+		told = told && w->first[from][r] == NONE;
+	LAW(w, !told || !w->rounds[rank->completed].opened,
+	    "rank %u does not see that %" PRIu64 " is open", r, rank->completed);
+	LAW(w, !told || !opens(w, rank->completed, rb_rounds_view_of(rank->machine).need),
+	    "rank %u does not see that there are enough for %" PRIu64, r, rank->completed);
+}
+
 void world_machine_check(struct world *w, uint32_t r)
 {
 	struct rank *rank = &w->ranks[r];
 	struct rb_rounds_view v = rb_rounds_view_of(rank->machine);
 	struct round *round = &w->rounds[rank->completed];
-	const rubato_partial_options *o = &w->config.options;
 
 	LAW(w,
 	    v.committed == bits(rank->produced) && v.delivered == bits(rank->delivered) &&
@@ -599,6 +692,7 @@ void world_machine_check(struct world *w, uint32_t r)
 		    (rank->state == PARTING ||
 		     v.draining == (rank->draining || (rank->cut != NEVER))),
 	    "rank %u: draining %d, left %d, parted %d", r, v.draining, v.left, v.parted);
+	rank->due = NEVER;
 	if (v.phase > RB_ROUNDS_REDUCING || rank->ended)
 		return;
 	LAW(w, v.live == round->live && v.full == round->full,
@@ -608,8 +702,7 @@ void world_machine_check(struct world *w, uint32_t r)
 	LAW(w, v.need == round->need, "rank %u needs %u, not %u in %" PRIu64, r, v.need,
 	    round->need, rank->completed);
 	wants_check(w, r, &v);
-	if (o->policy == RUBATO_POLICY_DEADLINE && !round->full && is_ready(w, r) &&
-	    v.phase == RB_ROUNDS_OPEN && w->config.nodes == NULL)
-		LAW(w, w->now <= rank->ready_since + o->deadline_ns || w->now <= rank->frozen_until,
-		    "rank %u does not open %" PRIu64 " at its deadline", r, rank->completed);
+	rank->due = due_at(w, r, &v);
+	if (meets(w) && v.phase == RB_ROUNDS_OPEN)
+		meeting_check(w, r);
 }

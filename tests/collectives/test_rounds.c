@@ -215,7 +215,7 @@ START_TEST(late_contributions_open_nothing)
 		rb_rounds_step(m, &activate, &actions);
 		ck_assert_int_eq(rb_rounds_view_of(m).phase, RB_ROUNDS_EXCHANGING);
 		for (uint32_t r = 0; r < 3; r++)
-			rb_rounds_records(m)[r] =
+			rb_rounds_records(m, round)[r] =
 				(struct rb_rounds_record) { .round = (uint32_t)round };
 		for (uint64_t which = RB_ROUNDS_EXCHANGE; which <= RB_ROUNDS_REDUCE; which++) {
 			run.value = round * RB_ROUNDS_RUNS + which;
@@ -247,6 +247,139 @@ START_TEST(late_contributions_open_nothing)
 }
 END_TEST
 
+/* ---- Where ranks meet ---- */
+
+static void call(struct rb_rounds *m, enum rb_rounds_call what, uint64_t step,
+		 struct rb_protocol_actions *out)
+{
+	struct rb_protocol_event event = { .kind = RB_PROTOCOL_START, .value = what };
+	struct rb_rounds_commit c = { .step = step };
+
+	memcpy(event.message, &c, sizeof(c));
+	out->count = 0;
+	rb_rounds_step(m, &event, out);
+}
+
+static uint32_t count_of(const struct rb_protocol_actions *actions, enum rb_protocol_act act)
+{
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < actions->count; i++)
+		count += actions->item[i].act == act;
+	return count;
+}
+
+static void heard(struct hop *hops, uint32_t *count, uint32_t from,
+		  const struct rb_protocol_actions *actions)
+{
+	for (uint32_t i = 0; i < actions->count; i++) {
+		if (actions->item[i].act != RB_PROTOCOL_SEND_ALL)
+			continue;
+		hops[*count].from = from;
+		memcpy(hops[(*count)++].message, actions->item[i].message, sizeof(hops->message));
+	}
+}
+
+/* All tell all, and all records are here. Returns how often a machine has told all others. */
+static uint32_t meet(rubato_policy policy, uint32_t n, uint32_t ready)
+{
+	struct rb_rounds_config config = {
+		.rank_count = n,
+		.options = { .policy = policy, .quorum = n, .deadline_ns = 9, .depth = 1 },
+		.few = RB_ROUNDS_FEW,
+	};
+	struct rb_rounds *machines[RB_ROUNDS_FEW];
+	struct hop hops[4 * RB_ROUNDS_FEW];
+	uint32_t count = 0;
+
+	for (config.rank = 0; config.rank < n; config.rank++)
+		machines[config.rank] = machine_of(&config);
+	for (uint32_t r = 0; r < n; r++) {
+		struct rb_protocol_actions actions;
+
+		if (r >= ready)
+			break;
+		call(machines[r], RB_ROUNDS_COMMIT, 0, &actions);
+		heard(hops, &count, r, &actions);
+		call(machines[r], RB_ROUNDS_COLLECT, 0, &actions);
+		heard(hops, &count, r, &actions);
+	}
+	for (uint32_t i = 0; i < count; i++)
+		for (uint32_t r = 0; r < n; r++) {
+			struct rb_protocol_event event = { .kind = RB_PROTOCOL_MESSAGE,
+							   .peer = hops[i].from };
+			struct rb_protocol_actions actions = { .count = 0 };
+
+			if (r == hops[i].from)
+				continue;
+			memcpy(event.message, hops[i].message, sizeof(event.message));
+			rb_rounds_step(machines[r], &event, &actions);
+			heard(hops, &count, r, &actions);
+		}
+	for (uint32_t r = 0; r < n; r++) {
+		ck_assert_int_eq(rb_rounds_view_of(machines[r]).phase, RB_ROUNDS_REDUCING);
+		free(machines[r]);
+	}
+	return count;
+}
+
+START_TEST(ranks_that_wait_meet_once)
+{
+	for (uint32_t n = 2; n <= RB_ROUNDS_FEW; n++) {
+		ck_assert_uint_eq(meet(RUBATO_POLICY_QUORUM, n, n), n);
+		ck_assert_uint_eq(meet(RUBATO_POLICY_DEADLINE, n, n), n);
+		ck_assert_uint_eq(meet(RUBATO_POLICY_SOLO, n, 1), n);
+	}
+}
+END_TEST
+
+/* A timeout, or another operation that needs it, ends a wait without a result. */
+START_TEST(who_has_waited_once_waits_no_more_when_it_commits)
+{
+	struct rb_rounds_config config = {
+		.rank_count = 2,
+		.options = { .policy = RUBATO_POLICY_QUORUM,
+			     .rounds = RUBATO_ROUNDS_FREE,
+			     .quorum = 2,
+			     .depth = 4 },
+		.few = RB_ROUNDS_FEW,
+	};
+	struct rb_rounds *m = machine_of(&config);
+	struct rb_protocol_actions actions;
+	struct rb_protocol_event event = { .kind = RB_PROTOCOL_MESSAGE, .peer = 1 };
+	struct rb_rounds_message text = { .kind = RB_ROUNDS_MESSAGE_MEET,
+					  .value = RB_ROUNDS_COUNTS | RB_ROUNDS_WANTS |
+						   RB_ROUNDS_JOINS };
+
+	call(m, RB_ROUNDS_COMMIT, 0, &actions); /* It says that it is ready, */
+	ck_assert_uint_eq(count_of(&actions, RB_PROTOCOL_SEND_ALL), 1);
+	ck_assert_uint_eq(count_of(&actions, RB_PROTOCOL_RUN), 0);
+	call(m, RB_ROUNDS_COLLECT, 0, &actions); /* and joins when its application waits. */
+	ck_assert_int_eq(rb_rounds_view_of(m).offer, RB_ROUNDS_WAIT);
+	ck_assert_uint_eq(count_of(&actions, RB_PROTOCOL_RUN), 1);
+	call(m, RB_ROUNDS_COLLECT, 0, &actions);
+	ck_assert_uint_eq(actions.count, 0);
+	memcpy(event.message, &text, sizeof(text));
+	actions.count = 0;
+	rb_rounds_step(m, &event, &actions); /* All are here: it is reduced. */
+	ck_assert_uint_eq(count_of(&actions, RB_PROTOCOL_RUN), 1);
+	call(m, RB_ROUNDS_COLLECT, 0, &actions);
+	ck_assert_uint_eq(actions.count, 0);
+	event = (struct rb_protocol_event) { .kind = RB_PROTOCOL_RUN_DONE,
+					     .value = RB_ROUNDS_REDUCE };
+	actions.count = 0;
+	rb_rounds_step(m, &event, &actions);
+	call(m, RB_ROUNDS_COMMIT, 1, &actions); /* It has waited, and does so no more. */
+	ck_assert_uint_eq(count_of(&actions, RB_PROTOCOL_RUN), 0);
+	call(m, RB_ROUNDS_COMMIT, 2, &actions);
+	ck_assert_int_eq(rb_rounds_view_of(m).verdict, RB_ROUNDS_MERGE);
+	call(m, RB_ROUNDS_MERGED, 0, &actions);
+	ck_assert_uint_eq(count_of(&actions, RB_PROTOCOL_RUN), 0);
+	ck_assert_uint_eq(rb_rounds_view_of(m).pending, 2);
+	free(m);
+}
+END_TEST
+
 /* Takes one machine through a round. */
 static void turn(struct rb_rounds *m, uint32_t n, uint64_t round)
 {
@@ -257,7 +390,8 @@ static void turn(struct rb_rounds *m, uint32_t n, uint64_t round)
 	memcpy(event.message, &c, sizeof(c));
 	rb_rounds_step(m, &event, &actions);
 	for (uint32_t r = 0; r < n; r++)
-		rb_rounds_records(m)[r] = (struct rb_rounds_record) { .round = (uint32_t)round };
+		rb_rounds_records(m, round)[r] =
+			(struct rb_rounds_record) { .round = (uint32_t)round };
 	event.kind = RB_PROTOCOL_RUN_DONE;
 	for (uint64_t which = RB_ROUNDS_EXCHANGE; which <= RB_ROUNDS_REDUCE; which++) {
 		event.value = round * RB_ROUNDS_RUNS + which;
@@ -332,38 +466,38 @@ START_TEST(impossible_settings_are_named)
 		{ { .rank_count = 0, .options.depth = 1 }, "rank" },
 		{ { .rank = 3, .rank_count = 3, .options.depth = 1 }, "rank" },
 		{ { .rank_count = 3 }, "depth" },
-		{ { 0, 3, false, { .depth = 1, .policy = RUBATO_POLICY_QUORUM }, NULL }, "quorum" },
-		{ { 0,
-		    3,
-		    false,
-		    { .depth = 1, .policy = RUBATO_POLICY_QUORUM, .quorum = 4 },
-		    NULL },
+		{ { .rank_count = 3, .options = { .depth = 1, .policy = RUBATO_POLICY_QUORUM } },
 		  "quorum" },
-		{ { 0, 3, false, { .depth = 1, .policy = RUBATO_POLICY_WAGMA, .group = 2 }, NULL },
+		{ { .rank_count = 3,
+		    .options = { .depth = 1, .policy = RUBATO_POLICY_QUORUM, .quorum = 4 } },
+		  "quorum" },
+		{ { .rank_count = 3,
+		    .options = { .depth = 1, .policy = RUBATO_POLICY_WAGMA, .group = 2 } },
 		  "group" },
-		{ { 0, 3, false, { .depth = 1, .policy = (rubato_policy)9999 }, NULL },
+		{ { .rank_count = 3, .options = { .depth = 1, .policy = (rubato_policy)9999 } },
 		  "there is no policy 9999; policies are 0 to " },
-		{ { 0,
-		    3,
-		    false,
-		    { .depth = 1, .policy = (rubato_policy)RUBATO_POLICY_COUNT },
-		    NULL },
+		{ { .rank_count = 3,
+		    .options = { .depth = 1, .policy = (rubato_policy)RUBATO_POLICY_COUNT } },
 		  "there is no policy" },
-		{ { 0, 3, false, { .depth = 1, .late = (rubato_late)3 }, NULL },
+		{ { .rank_count = 3, .options = { .depth = 1, .late = (rubato_late)3 } },
 		  "there is no late 3; it is 0 to 2" },
-		{ { 0, 3, false, { .depth = 1, .window_ns = UINT64_MAX }, NULL }, "window" },
-		{ { 0, 3, false, { .depth = 1, .members = (rubato_members)2 }, NULL },
+		{ { .rank_count = 3, .options = { .depth = 1, .window_ns = UINT64_MAX } },
+		  "window" },
+		{ { .rank_count = 3, .options = { .depth = 1, .members = (rubato_members)2 } },
 		  "there is no members 2; it is 0 or 1" },
-		{ { 0, 3, false, { .depth = 1, .reserved = 1 }, NULL }, "reserved" },
-		{ { 0,
-		    3,
-		    false,
-		    { .depth = 1, .policy = RUBATO_POLICY_QUORUM, .quorum = 3 },
-		    &two },
+		{ { .rank_count = 3, .options = { .depth = 1, .reserved = 1 } }, "reserved" },
+		{ { .rank_count = 3, .options.depth = 1, .few = 33 }, "few 33: 32 is the most" },
+		{ { .rank_count = 3,
+		    .options = { .depth = 1, .policy = RUBATO_POLICY_QUORUM, .quorum = 3 },
+		    .nodes = &two },
 		  "quorum 3 of 2 nodes" },
-		{ { 0, 3, false, { .depth = 1, .policy = RUBATO_POLICY_WAGMA, .group = 3 }, &two },
+		{ { .rank_count = 3,
+		    .options = { .depth = 1, .policy = RUBATO_POLICY_WAGMA, .group = 3 },
+		    .nodes = &two },
 		  "group 3 does not divide 2 nodes" },
-		{ { 0, 3, false, { .depth = 1, .policy = RUBATO_POLICY_WAGMA, .group = 1 }, &two },
+		{ { .rank_count = 3,
+		    .options = { .depth = 1, .policy = RUBATO_POLICY_WAGMA, .group = 1 },
+		    .nodes = &two },
 		  "3 ranks lie unevenly on 2 nodes" },
 	};
 
@@ -398,9 +532,11 @@ START_TEST(laws_hold_in_all_worlds)
 	       " full, %" PRIu64 " at deadlines), %" PRIu64 " crashes (%" PRIu64
 	       " after the end), %" PRIu64 " fetches, %" PRIu64 " restored, %" PRIu64
 	       " late, %" PRIu64 " merges, %" PRIu64 " drains, %" PRIu64 " left, %" PRIu64
-	       " freezes; %" PRIu64 " nodes in, %" PRIu64 " out of rounds\n",
+	       " freezes; %" PRIu64 " nodes in, %" PRIu64 " out of rounds, %" PRIu64
+	       " joins of rounds not open\n",
 	       count, t.events, t.rounds, t.full, t.deadlines, t.crashes, t.late_crashes, t.fetches,
-	       t.restored, t.late, t.merges, t.drained, t.left, t.freezes, t.nodes_in, t.nodes_out);
+	       t.restored, t.late, t.merges, t.drained, t.left, t.freezes, t.nodes_in, t.nodes_out,
+	       t.early);
 }
 END_TEST
 
@@ -430,6 +566,8 @@ int main(void)
 	tcase_add_test(tc, activation_takes_log2_steps_for_every_rank_count_and_opener);
 	tcase_add_test(tc, activation_reaches_all_from_any_openers_in_any_order);
 	tcase_add_test(tc, late_contributions_open_nothing);
+	tcase_add_test(tc, ranks_that_wait_meet_once);
+	tcase_add_test(tc, who_has_waited_once_waits_no_more_when_it_commits);
 	tcase_add_test(tc, groups_rotate_until_all_have_equal_shares);
 	tcase_add_test(tc, impossible_settings_are_named);
 	tcase_add_test(tc, laws_hold_in_all_worlds);

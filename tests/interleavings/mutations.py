@@ -180,8 +180,8 @@ FAULTS = [
     ("partial: leases a buffer that a round is reading", "swap",
      [(PARTIAL, "i == p->buffers.joined", "false")]),
     ("partial: swaps the lease in at a join, half written or not", "swap",
-     [(PARTIAL, "in = p->buffers.joined = p->buffers.pending;",
-       "in = p->buffers.joined = p->buffers.pending; if (p->buffers.leased) { in = "
+     [(PARTIAL, "p->buffers.joined = p->buffers.pending;",
+       "p->buffers.joined = p->buffers.pending; if (p->buffers.leased) { uint32_t in = "
        "p->buffers.lease;"
        " p->buffers.lease = p->buffers.joined; p->buffers.joined = in; }")]),
     ("partial: a round's result goes over the one that is lent", "swap-latest",
@@ -196,7 +196,7 @@ FAULTS = [
        "true")]),
     ("partial: joins though results would be overwritten unread", "swap",
      [(MACHINE, "if ([[is_behind(m)]]) return RB_ROUNDS_NO_SLOT;", "false"),
-      (MACHINE, "if ([[!is_wanted(m, i)]]) found = i;", "true")]),
+      (MACHINE, "if ([[!is_wanted(m, i)]]) return i;", "true")]),
     ("partial: completes without saying that something has changed", "swap",
      [(PARTIAL, "q->changed = true;", ";"),
       (PARTIAL, "p->changed = p->comm->engine.completed = true;", ";")]),
