@@ -40,6 +40,13 @@ bool rb_broken_take(const char **what);
 			rb_broken_note(__FILE__, __LINE__, #expr);                                 \
 	} while (0)
 
+/* The same of what takes longer to find out than what is done: test builds only. */
+#ifdef RB_ASSERT_ABORTS
+#define RB_ASSERT_DEAR(expr) RB_ASSERT(expr)
+#else
+#define RB_ASSERT_DEAR(expr) ((void)sizeof(expr))
+#endif
+
 #define RB_IMPLIES(a, b) (!(a) || (b))
 
 #endif

@@ -185,7 +185,7 @@ HOSTILE = [
        "([[p->driver.over]])",
        "look")]),
     ("collect: lends two at a time", 0,
-     [(RUN, "if ([[rb_rounds_view_of(p->machine).lent != RB_ROUNDS_NO_SLOT]] && "
+     [(RUN, "if ([[rb_rounds_answer_of(p->machine).lent != RB_ROUNDS_NO_SLOT]] && "
        "!p->driver.over)",
        "false")]),
     ("collect: last numbers are the first", 2,
@@ -204,7 +204,7 @@ HOSTILE = [
      [(REPORT, ".merged = [[view.merged]],",
        "view.delivered")]),
     ("stats: the call counts without collect", 10,
-     [(RUN, "p->clocks.call_ns += p->clocks.work_since_ns - begin - before;",
+     [(RUN, "p->clocks.call_ns += at - begin - before;",
        ";")]),
     ("members: of the round before", 1,
      [(RUN, "r->member[p->reduction.members[i]] = [[true]];",

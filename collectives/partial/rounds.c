@@ -624,6 +624,14 @@ struct rb_rounds_view rb_rounds_view_of(const struct rb_rounds *m)
 	};
 }
 
+struct rb_rounds_answer rb_rounds_answer_of(const struct rb_rounds *m)
+{
+	return (struct rb_rounds_answer) { .verdict = m->verdict,
+					   .offer = m->results.offer,
+					   .newest = m->results.newest,
+					   .lent = m->results.lent };
+}
+
 enum rb_rounds_phase rb_rounds_phase_of(const struct rb_rounds *m)
 {
 	return m->phase;

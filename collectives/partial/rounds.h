@@ -181,7 +181,7 @@ RB_NODISCARD rubato_status rb_rounds_init(struct rb_rounds *machine,
 
 void rb_rounds_step(struct rb_rounds *machine, const struct rb_protocol_event *event,
 		    struct rb_protocol_actions *out);
-/* Its invariants: asserted before and after each step. */
+/* Its invariants: asserted after each step, in test builds. */
 bool rb_rounds_valid(const struct rb_rounds *machine);
 
 /* ---- What the runtime reads, between steps ---- */
@@ -211,6 +211,13 @@ struct rb_rounds_view {
 		lent; /* Slots of the running round, of the one before, of the loan. */
 };
 struct rb_rounds_view rb_rounds_view_of(const struct rb_rounds *machine);
+/* Of these what is read with every call. */
+struct rb_rounds_answer {
+	enum rb_rounds_verdict verdict;
+	enum rb_rounds_offer offer;
+	uint32_t newest, lent;
+};
+struct rb_rounds_answer rb_rounds_answer_of(const struct rb_rounds *machine);
 enum rb_rounds_phase rb_rounds_phase_of(const struct rb_rounds *machine);
 const char *rb_rounds_phase_name(enum rb_rounds_phase phase); /* "open", ... */
 /* Of the join just asked for. */

@@ -91,7 +91,7 @@ static void settle(struct rubato_partial *p)
 {
 	uint32_t lease = p->buffers.lease;
 
-	switch (rb_rounds_view_of(p->machine).verdict) {
+	switch (rb_rounds_answer_of(p->machine).verdict) {
 	case RB_ROUNDS_REPLACE:
 		p->buffers.lease = p->buffers.pending;
 		p->buffers.pending = lease;
@@ -296,7 +296,7 @@ static void reduce_start(struct rb_engine *engine, struct rubato_partial *p, uin
 
 static void completed(struct rubato_partial *p, uint64_t round)
 {
-	struct rb_partial_result *r = &p->results.slots[rb_rounds_view_of(p->machine).newest];
+	struct rb_partial_result *r = &p->results.slots[rb_rounds_answer_of(p->machine).newest];
 
 	memcpy(r->records, rb_rounds_records(p->machine, round), rb_partial_records_bytes(p));
 	r->summary = *rb_rounds_summary(p->machine, round);
@@ -382,21 +382,22 @@ void rb_partial_event(struct rubato_partial *p, const struct rb_protocol_event *
 		return;
 	do {
 		actions.count = 0;
-		RB_ASSERT(rb_rounds_valid(p->machine));
 		rb_rounds_step(p->machine, &current, &actions);
 		if (current.kind == RB_PROTOCOL_START && current.value == RB_ROUNDS_COMMIT)
 			settle(p);
 		phase_clock(p, current.now_ns, current.kind == RB_PROTOCOL_RUN_DONE);
-		RB_ASSERT(rb_rounds_valid(p->machine));
+		RB_ASSERT_DEAR(rb_rounds_valid(p->machine));
 		for (uint32_t i = 0; i < actions.count; i++)
 			action_do(p, &actions.item[i]);
 	} while (rb_protocol_next(engine, &p->driver, &current));
 }
 
 void rb_partial_call(struct rubato_partial *p, enum rb_rounds_call call, const void *argument,
-		     size_t argument_bytes)
+		     size_t argument_bytes, uint64_t now_ns)
 {
-	struct rb_protocol_event event = { .kind = RB_PROTOCOL_START, .value = call };
+	struct rb_protocol_event event = { .kind = RB_PROTOCOL_START,
+					   .value = call,
+					   .now_ns = now_ns };
 
 	RB_ASSERT(argument_bytes <= sizeof(event.message));
 	if (argument_bytes > 0)
@@ -490,10 +491,11 @@ static void merge(struct rubato_partial *p)
 	rb_partial_merge(p, pending, p->buffers.lease, false, kept);
 	if (p->vector.bytes > MERGE_LOCKED_BYTES)
 		rb_engine_enter(engine);
-	rb_partial_call(p, RB_ROUNDS_MERGED, NULL, 0);
+	rb_partial_call(p, RB_ROUNDS_MERGED, NULL, 0, 0);
 }
 
-static rubato_status commit(struct rubato_partial *p, uint64_t step, uint64_t weight)
+static rubato_status commit(struct rubato_partial *p, uint64_t step, uint64_t weight,
+			    uint64_t begin_ns)
 {
 	struct rb_rounds_commit c = { .step = step, .weight = weight, .buffer = p->buffers.lease };
 
@@ -503,12 +505,13 @@ static rubato_status commit(struct rubato_partial *p, uint64_t step, uint64_t we
 		encode(p);
 		rb_engine_enter(&p->comm->engine);
 		RB_TRY(end_check(p));
+		begin_ns = rb_engine_now(&p->comm->engine); /* That took its time. */
 	}
 	if (p->clocks.work_since_ns > 0)
-		c.duration_ns = rb_engine_now(&p->comm->engine) - p->clocks.work_since_ns;
+		c.duration_ns = begin_ns - p->clocks.work_since_ns;
 	p->buffers.leased = false;
-	rb_partial_call(p, RB_ROUNDS_COMMIT, &c, sizeof(c));
-	if (rb_rounds_view_of(p->machine).verdict == RB_ROUNDS_MERGE)
+	rb_partial_call(p, RB_ROUNDS_COMMIT, &c, sizeof(c), begin_ns);
+	if (rb_rounds_answer_of(p->machine).verdict == RB_ROUNDS_MERGE)
 		merge(p);
 	return RUBATO_OK;
 }
@@ -522,7 +525,7 @@ rubato_status rubato_partial_commit(rubato_partial *p, uint64_t step, uint64_t w
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial commit: NULL");
 	begin = rb_engine_now(&p->comm->engine);
 	rb_engine_enter(&p->comm->engine);
-	err = commit(p, step, weight);
+	err = commit(p, step, weight, begin);
 	rb_engine_leave(&p->comm->engine);
 	p->clocks.call_ns += rb_engine_now(&p->comm->engine) - begin;
 	return err;
@@ -550,16 +553,19 @@ rubato_status rubato_partial_contribute(rubato_partial *p, const void *buffer, u
  */
 static bool is_wanted_elsewhere(struct rubato_partial *p)
 {
-	struct rb_rounds_view here = rb_rounds_view_of(p->machine);
+	struct rb_rounds_view here;
 	bool wanted = false;
 
+	if (p->comm->partials->next == NULL)
+		return false;
+	here = rb_rounds_view_of(p->machine);
 	for (struct rubato_partial *q = p->comm->partials; q != NULL; q = q->next) {
 		bool unread;
 
 		if (q == p || rb_partial_over(q))
 			continue;
 		if (here.phase == RB_ROUNDS_OPEN)
-			rb_partial_call(q, RB_ROUNDS_WAITING, NULL, 0);
+			rb_partial_call(q, RB_ROUNDS_WAITING, NULL, 0, 0);
 		if (rb_rounds_wants(q->machine, &unread))
 			wanted |= unread || here.phase == RB_ROUNDS_OPEN;
 	}
@@ -580,11 +586,12 @@ static bool is_loss_unheard(const struct rubato_partial *p)
 	       rb_rounds_phase_of(p->machine) < RB_ROUNDS_RECOVERING;
 }
 
+/* From *at_ns on, a moment ago; and then that is when it was over. */
 static rubato_status change_wait(struct rubato_partial *p, uint64_t *deadline_ns,
-				 uint64_t timeout_ns)
+				 uint64_t timeout_ns, uint64_t *at_ns)
 {
 	struct rb_engine *engine = &p->comm->engine;
-	uint64_t begin_ns = rb_engine_now(engine);
+	uint64_t begin_ns = *at_ns;
 	rubato_status err;
 
 	p->clocks.wait_since_ns = begin_ns;
@@ -594,13 +601,15 @@ static rubato_status change_wait(struct rubato_partial *p, uint64_t *deadline_ns
 	} else {
 		err = rb_engine_wait(engine, &p->changed, *deadline_ns);
 	}
-	wait_clock(p, rb_engine_now(engine));
+	*at_ns = rb_engine_now(engine);
+	wait_clock(p, *at_ns);
 	p->clocks.wait_since_ns = 0;
 	return err == RUBATO_OK ? RUBATO_OK : rb_partial_timeout_fail(p, timeout_ns);
 }
 
-/* *slot: where the result is, or NO_SLOT: there is none. */
-static rubato_status result_wait(struct rubato_partial *p, uint64_t timeout_ns, uint32_t *slot)
+/* *slot: where the result is, or NO_SLOT: there is none. *at_ns: when it looked last. */
+static rubato_status result_wait(struct rubato_partial *p, uint64_t timeout_ns, uint32_t *slot,
+				 uint64_t *at_ns)
 {
 	bool look = timeout_ns == RUBATO_NO_WAIT, looked = false;
 	uint64_t deadline_ns = 0;
@@ -611,10 +620,10 @@ static rubato_status result_wait(struct rubato_partial *p, uint64_t timeout_ns, 
 	for (;;) {
 		if (p->driver.over)
 			return end_check(p);
-		rb_partial_call(p, look ? RB_ROUNDS_LOOK : RB_ROUNDS_COLLECT, NULL, 0);
-		switch (rb_rounds_view_of(p->machine).offer) {
+		rb_partial_call(p, look ? RB_ROUNDS_LOOK : RB_ROUNDS_COLLECT, NULL, 0, *at_ns);
+		switch (rb_rounds_answer_of(p->machine).offer) {
 		case RB_ROUNDS_RESULT:
-			*slot = rb_rounds_view_of(p->machine).lent;
+			*slot = rb_rounds_answer_of(p->machine).lent;
 			return RUBATO_OK;
 		case RB_ROUNDS_ERA_OVER:
 			return RUBATO_OK;
@@ -632,12 +641,13 @@ static rubato_status result_wait(struct rubato_partial *p, uint64_t timeout_ns, 
 		if (look) {
 			(void)rb_engine_look(&p->comm->engine, &looked);
 			looked = true;
+			*at_ns = rb_engine_now(&p->comm->engine);
 			continue;
 		}
 		p->changed = false;
 		if (is_wanted_elsewhere(p))
 			return RUBATO_OK;
-		RB_TRY(change_wait(p, &deadline_ns, timeout_ns));
+		RB_TRY(change_wait(p, &deadline_ns, timeout_ns, at_ns));
 	}
 }
 
@@ -668,7 +678,7 @@ rubato_status rubato_partial_collect_view(rubato_partial *p, const void **result
 {
 	uint32_t slot = RB_ROUNDS_NO_SLOT;
 	struct rb_engine *engine;
-	uint64_t begin, before;
+	uint64_t begin, at, before;
 	rubato_status err;
 
 	if (p == NULL || result == NULL)
@@ -676,13 +686,13 @@ rubato_status rubato_partial_collect_view(rubato_partial *p, const void **result
 	if (round != NULL && round->size_bytes < sizeof(*round))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial collect: round.size_bytes is not set");
 	engine = &p->comm->engine;
-	begin = rb_engine_now(engine);
+	begin = at = rb_engine_now(engine);
 	rb_engine_enter(engine);
 	before = waited(p);
-	if (rb_rounds_view_of(p->machine).lent != RB_ROUNDS_NO_SLOT && !p->driver.over)
+	if (rb_rounds_answer_of(p->machine).lent != RB_ROUNDS_NO_SLOT && !p->driver.over)
 		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "partial collect: release the last one first");
 	else
-		err = result_wait(p, timeout_ns, &slot);
+		err = result_wait(p, timeout_ns, &slot, &at);
 	if (slot != RB_ROUNDS_NO_SLOT && round != NULL)
 		round_fill(p, &p->results.slots[slot], round);
 	before = waited(p) - before;
@@ -693,8 +703,10 @@ rubato_status rubato_partial_collect_view(rubato_partial *p, const void **result
 				  ? rb_partial_decoded(p, p->results.slots[slot].buffer,
 						       p->coded.result)
 				  : NULL;
-	p->clocks.work_since_ns = rb_engine_now(engine);
-	p->clocks.call_ns += p->clocks.work_since_ns - begin - before;
+	if (p->vector.wire != RUBATO_WIRE_SAME)
+		at = rb_engine_now(engine); /* That took its time. */
+	p->clocks.work_since_ns = at;
+	p->clocks.call_ns += at - begin - before;
 	return err;
 }
 
@@ -707,10 +719,10 @@ rubato_status rubato_partial_release(rubato_partial *p)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial release: NULL");
 	begin = rb_engine_now(&p->comm->engine);
 	rb_engine_enter(&p->comm->engine);
-	if (rb_rounds_view_of(p->machine).lent == RB_ROUNDS_NO_SLOT)
+	if (rb_rounds_answer_of(p->machine).lent == RB_ROUNDS_NO_SLOT)
 		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "partial release: nothing is lent");
 	else
-		rb_partial_call(p, RB_ROUNDS_RELEASE, NULL, 0);
+		rb_partial_call(p, RB_ROUNDS_RELEASE, NULL, 0, begin);
 	rb_engine_leave(&p->comm->engine);
 	p->clocks.call_ns += rb_engine_now(&p->comm->engine) - begin;
 	return err;
@@ -749,7 +761,7 @@ static rubato_status passive(rubato_partial *p, enum rb_rounds_call call, const 
 		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "partial %s: after %s", name,
 			      view.left ? "leave" : "drain: collect until there is none first");
 	if (err == RUBATO_OK)
-		rb_partial_call(p, call, NULL, 0);
+		rb_partial_call(p, call, NULL, 0, 0);
 	rb_engine_leave(&p->comm->engine);
 	return err;
 }

@@ -601,7 +601,7 @@ static rubato_status changed_wait(struct rubato_partial *p, uint64_t deadline_ns
 /* No rank opens a round after this. */
 static rubato_status drain_all(struct rubato_partial *p, uint64_t deadline_ns)
 {
-	rb_partial_call(p, RB_ROUNDS_PART, NULL, 0);
+	rb_partial_call(p, RB_ROUNDS_PART, NULL, 0, 0);
 	while (!rb_rounds_view_of(p->machine).parted && !rb_partial_over(p))
 		RB_TRY(changed_wait(p, deadline_ns));
 	return rb_partial_over(p)

@@ -40,6 +40,12 @@ static const struct rb_signature control_signature = {
 	.kind = RB_KIND_CONTROL, .type = 0xff, .op = 0xff, .root = UINT32_MAX
 };
 
+static struct rb_tag tag_of(const struct rb_engine *engine, const struct rb_protocol_driver *driver,
+			    uint64_t number)
+{
+	return rb_tag_message(engine->epoch, RB_TAG_PROTOCOL, driver->number, number);
+}
+
 static void request_prepare(struct rb_engine *engine, struct rb_slot *slot,
 			    struct rb_protocol_driver *driver, uint32_t peer, uint64_t number,
 			    void *buffer)
@@ -48,7 +54,7 @@ static void request_prepare(struct rb_engine *engine, struct rb_slot *slot,
 
 	slot->is_work = false;
 	request->peer = peer;
-	request->tag = rb_tag_message(engine->epoch, RB_TAG_PROTOCOL, driver->number, number);
+	request->tag = tag_of(engine, driver, number);
 	request->signature = control_signature;
 	request->buffer = buffer;
 	request->where = NULL;
@@ -107,13 +113,32 @@ static void send_done(struct rb_engine *engine, struct rb_slot *slot)
 	outgoing_give(engine, slot->owner);
 }
 
+/* As most can: nothing is left of it here. */
+static bool sent_now(struct rb_engine *engine, struct rb_protocol_driver *driver, uint32_t peer,
+		     const uint8_t *message)
+{
+	struct rb_endpoint *ep = rb_engine_endpoint(engine, peer);
+	const struct rb_message now = {
+		.peer = peer,
+		.tag = tag_of(engine, driver, driver->peers[peer].sent),
+		.signature = &control_signature,
+		.buffer = (void *)(uintptr_t)message,
+		.size_bytes = RB_PROTOCOL_MESSAGE_BYTES,
+	};
+
+	if (ep->ops->send_now == NULL || ep->ops->send_now(ep, &now) != RB_NOW_DONE)
+		return false;
+	driver->peers[peer].sent++;
+	return true;
+}
+
 static void message_send(struct rb_engine *engine, struct rb_protocol_driver *driver, uint32_t peer,
 			 const uint8_t *message)
 {
 	struct rb_endpoint *ep = rb_engine_endpoint(engine, peer);
 	struct rb_protocol_outgoing *outgoing;
 
-	if (engine->losses.lost[peer])
+	if (engine->losses.lost[peer] || sent_now(engine, driver, peer, message))
 		return;
 	outgoing = outgoing_take(engine, driver);
 	if (outgoing == NULL) {
@@ -230,6 +255,16 @@ static bool queue_take(struct rb_protocol_driver *driver, struct rb_protocol_eve
 	return true;
 }
 
+static uint64_t time_of(struct rb_engine *engine, struct rb_protocol_driver *driver,
+			uint64_t now_ns)
+{
+	if (now_ns == 0)
+		now_ns = rb_engine_now(engine);
+	if (driver->now_ns < now_ns)
+		driver->now_ns = now_ns;
+	return driver->now_ns;
+}
+
 bool rb_protocol_begin(struct rb_engine *engine, struct rb_protocol_driver *driver,
 		       const struct rb_protocol_event *event, struct rb_protocol_event *current)
 {
@@ -242,7 +277,7 @@ bool rb_protocol_begin(struct rb_engine *engine, struct rb_protocol_driver *driv
 	}
 	driver->stepping = true;
 	*current = *event;
-	current->now_ns = rb_engine_now(engine);
+	current->now_ns = time_of(engine, driver, event->now_ns);
 	return true;
 }
 
@@ -250,8 +285,8 @@ bool rb_protocol_next(struct rb_engine *engine, struct rb_protocol_driver *drive
 		      struct rb_protocol_event *current)
 {
 	driver->stepping = queue_take(driver, current) && !dead(engine, driver);
-	if (driver->stepping)
-		current->now_ns = rb_engine_now(engine);
+	if (driver->stepping) /* It has waited for what took its time. */
+		current->now_ns = time_of(engine, driver, 0);
 	return driver->stepping;
 }
 

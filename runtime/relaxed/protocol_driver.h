@@ -27,6 +27,7 @@ struct rb_protocol_driver {
 	uint32_t unfinished; /* Neighbours that are listened to and have more to say. */
 	struct rb_protocol_peer *peers;
 	uint64_t wake_ns; /* UINT64_MAX: none. */
+	uint64_t now_ns;  /* Of the last event: time goes on for the machine. */
 	bool stepping;
 	bool listening_all;
 	struct rb_protocol_queued *queue_first, *queue_last; /* Events that came during a step. */
@@ -45,7 +46,8 @@ void rb_protocol_close(struct rb_engine *engine, struct rb_protocol_driver *driv
 
 /*
  * A machine is never entered twice. For every event, its own (START, RUN_DONE) too, the owner asks
- * rb_protocol_begin, and steps the machine with *current: the event, and the time. false: it is
+ * rb_protocol_begin, and steps the machine with *current: the event, and the time, which the event
+ * may have from a moment ago (0: it has not). false: it is
  * over; or it is at work, and the event waits. After the step, and all that it asked for, comes
  * rb_protocol_next, with the next one that has waited meanwhile; false: there is none.
  */
