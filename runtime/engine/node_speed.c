@@ -322,12 +322,13 @@ static rubato_status crowd_join(const struct probe *p, const void *const *blobs,
 {
 	const struct rb_node_probe *where = p->where;
 	uint32_t hosts = where->host_count;
-	double *rates = calloc(2 * (size_t)hosts, sizeof(*rates)), *ranks = rates + hosts;
+	double *rates = calloc(2 * (size_t)hosts, sizeof(*rates)), *ranks;
 	rubato_status err = RUBATO_OK;
 
 	*memory = 0;
 	if (rates == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "speeds of %u hosts", hosts);
+	ranks = rates + hosts;
 	for (uint32_t r = 0; r < where->engine->rank_count && err == RUBATO_OK; r++) {
 		double us = 0;
 
@@ -362,7 +363,7 @@ static void speed_fill(const struct alone *alone, double memory, struct rb_node_
 		fill(&speed->memory_byte_us, memory);
 	}
 	if (speed->latency_us == 0 && alone->latency > 0) {
-		speed->latency_us = alone->latency;
+		fill(&speed->latency_us, alone->latency);
 		fill(&speed->message_us, alone->message);
 	}
 	fill(&speed->turn_us, alone->turn);
