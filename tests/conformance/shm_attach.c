@@ -202,7 +202,7 @@ static void ways_body(struct conform_rank *r)
 {
 	uint8_t *buffer = malloc(LAST_BYTES);
 	struct rb_shm_ways *first = ways_of(r), *last = first + RB_SHM_CLASSES - 1;
-	bool fast = ((struct rb_shm_endpoint *)r->ep)->kernel_fast;
+	bool fast = rb_shm_kernel_is_fast((struct rb_shm_endpoint *)r->ep);
 	enum rb_shm_way usual = fast ? RB_SHM_ATTACHED : RB_SHM_STREAMED;
 	uint32_t came[2];
 

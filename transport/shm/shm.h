@@ -226,6 +226,7 @@ struct rb_shm_joined { /* By joint. */
 /* How long messages come: attached, or through the bulk buffers. By the size of the first of each
  * class; those of the last are as long or longer. */
 enum rb_shm_way { RB_SHM_ATTACHED, RB_SHM_STREAMED };
+enum rb_shm_kernel { RB_SHM_KERNEL_UNKNOWN, RB_SHM_KERNEL_FAST, RB_SHM_KERNEL_SLOW };
 #define RB_SHM_CLASSES 8u
 
 struct rb_shm_ways {
@@ -297,8 +298,8 @@ struct rb_shm_endpoint {
 	uint8_t job[16];
 	uint8_t name[16]; /* Of the listening socket. */
 	enum rb_attach attach;
-	uint64_t probe;   /* What peers that attach us see. */
-	bool kernel_fast; /* The kernel copies at a speed that makes one copy the better way. */
+	uint64_t probe; /* What peers that attach us see. */
+	enum rb_shm_kernel kernel;
 	struct rb_shm_ways ways[RB_SHM_CLASSES];
 };
 
@@ -367,6 +368,9 @@ void rb_shm_received(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 
 /* shm_attach.c: long messages in one copy. A request with RB_SHM_JOINT has a joint. */
 void rb_shm_attach_open(struct rb_shm_endpoint *ep, enum rb_attach attach);
+/* Whether the kernel copies at a speed that makes one copy the better way. Found out when it is
+ * first asked, some 0.1 ms: most communicators have no long messages. */
+bool rb_shm_kernel_is_fast(struct rb_shm_endpoint *ep);
 /* Whether the peer's memory can be attached: its word at `address` is `probe`. */
 void rb_shm_attach_try(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, int32_t process,
 		       uint64_t address, uint64_t probe);

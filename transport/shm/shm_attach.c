@@ -53,7 +53,7 @@
 #define SLICES_MAX 32000u /* What the word can count. */
 #define PROBE_BYTES 65536u
 #define PROBES 8u              /* The least counts: who measures may lose the core meanwhile. */
-#define KERNEL_COPIES 4        /* See kernel_is_fast. */
+#define KERNEL_COPIES 4        /* See kernel_times. */
 #define STOP_NS 1000000000u    /* Guess: a slice takes 10 us, unless its rank is not running. */
 #define TRIAL_BYTES (4u << 20) /* Guess: of so many bytes, and messages at least. */
 #define TRIAL_MESSAGES 4u
@@ -262,12 +262,52 @@ static struct rb_shm_ways *ways_of(struct rb_shm_endpoint *ep, uint64_t size_byt
 	return &ep->ways[class];
 }
 
-/* What was found out when the endpoint was opened stands, unless much speaks against it: trials are
- * short. */
-static enum rb_shm_way better_way(const struct rb_shm_endpoint *ep, const struct rb_shm_ways *ways)
+/*
+ * Of our own memory, which is in the cache: one copy by the kernel against one by memcpy. A message
+ * is copied by memcpy twice, and each time its bytes come from another core, which takes about as
+ * long again; the kernel saves one of the two. Measured: 2.4 times memcpy where it wins by a third,
+ * 5.2 times where it loses.
+ */
+static bool kernel_times(void)
 {
-	enum rb_shm_way usual = ep->kernel_fast ? RB_SHM_ATTACHED : RB_SHM_STREAMED;
-	enum rb_shm_way other = ep->kernel_fast ? RB_SHM_STREAMED : RB_SHM_ATTACHED;
+	uint8_t *from = malloc(2 * PROBE_BYTES), *to = from + PROBE_BYTES;
+	struct rb_shm_peer self = { .attach_process = getpid() };
+	uint64_t kernel_ns = UINT64_MAX, plain_ns = UINT64_MAX;
+	int error = 0;
+
+	if (from == NULL)
+		return false;
+	memset(from, 1, 2 * PROBE_BYTES);
+	for (uint32_t i = 0; i < PROBES && error == 0; i++) {
+		uint64_t begun_ns = rb_clock_ns(), middle_ns, end_ns;
+
+		error = slice_move(&self, to, (uintptr_t)from, PROBE_BYTES, false);
+		middle_ns = rb_clock_ns();
+		memcpy(from, to, PROBE_BYTES);
+		end_ns = rb_clock_ns();
+		kernel_ns = middle_ns - begun_ns < kernel_ns ? middle_ns - begun_ns : kernel_ns;
+		plain_ns = end_ns - middle_ns < plain_ns ? end_ns - middle_ns : plain_ns;
+	}
+	RB_LOG(RB_LOG_INFO, "shm: the kernel copies %u bytes in %llu ns, memcpy in %llu",
+	       PROBE_BYTES, (unsigned long long)kernel_ns, (unsigned long long)plain_ns);
+	free(from);
+	return error == 0 && kernel_ns < KERNEL_COPIES * plain_ns;
+}
+
+bool rb_shm_kernel_is_fast(struct rb_shm_endpoint *ep)
+{
+	if (ep->kernel == RB_SHM_KERNEL_UNKNOWN)
+		ep->kernel = ep->attach != RB_ATTACH_NEVER && kernel_times() ? RB_SHM_KERNEL_FAST
+									     : RB_SHM_KERNEL_SLOW;
+	return ep->kernel == RB_SHM_KERNEL_FAST;
+}
+
+/* What the kernel's copies take stands, unless much speaks against it: trials are short. */
+static enum rb_shm_way better_way(struct rb_shm_endpoint *ep, const struct rb_shm_ways *ways)
+{
+	bool fast = rb_shm_kernel_is_fast(ep);
+	enum rb_shm_way usual = fast ? RB_SHM_ATTACHED : RB_SHM_STREAMED;
+	enum rb_shm_way other = fast ? RB_SHM_STREAMED : RB_SHM_ATTACHED;
 
 	return ways->each[other] < ways->each[usual] / 4 * 3 ? other : usual;
 }
@@ -544,45 +584,12 @@ void rb_shm_attach_flush(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
 		send_slice(ep, peer, send);
 }
 
-/* ---- Who may, and who should ---- */
-
-/*
- * Of our own memory, which is in the cache: one copy by the kernel against one by memcpy. A message
- * is copied by memcpy twice, and each time its bytes come from another core, which takes about as
- * long again; the kernel saves one of the two. Measured: 2.4 times memcpy where it wins by a third,
- * 5.2 times where it loses.
- */
-static bool kernel_is_fast(void)
-{
-	uint8_t *from = malloc(2 * PROBE_BYTES), *to = from + PROBE_BYTES;
-	struct rb_shm_peer self = { .attach_process = getpid() };
-	uint64_t kernel_ns = UINT64_MAX, plain_ns = UINT64_MAX;
-	int error = 0;
-
-	if (from == NULL)
-		return false;
-	memset(from, 1, 2 * PROBE_BYTES);
-	for (uint32_t i = 0; i < PROBES && error == 0; i++) {
-		uint64_t begun_ns = rb_clock_ns(), middle_ns, end_ns;
-
-		error = slice_move(&self, to, (uintptr_t)from, PROBE_BYTES, false);
-		middle_ns = rb_clock_ns();
-		memcpy(from, to, PROBE_BYTES);
-		end_ns = rb_clock_ns();
-		kernel_ns = middle_ns - begun_ns < kernel_ns ? middle_ns - begun_ns : kernel_ns;
-		plain_ns = end_ns - middle_ns < plain_ns ? end_ns - middle_ns : plain_ns;
-	}
-	RB_LOG(RB_LOG_INFO, "shm: the kernel copies %u bytes in %llu ns, memcpy in %llu",
-	       PROBE_BYTES, (unsigned long long)kernel_ns, (unsigned long long)plain_ns);
-	free(from);
-	return error == 0 && kernel_ns < KERNEL_COPIES * plain_ns;
-}
+/* ---- Who may ---- */
 
 void rb_shm_attach_open(struct rb_shm_endpoint *ep, enum rb_attach attach)
 {
 	ep->attach = attach;
 	ep->probe = rb_rng_next(&ep->rng);
-	ep->kernel_fast = attach != RB_ATTACH_NEVER && kernel_is_fast();
 	/* Yama lets only a parent attach, or whom the process names: here, all of the user. */
 	if (attach == RB_ATTACH_OFFER)
 		(void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
