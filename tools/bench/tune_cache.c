@@ -26,7 +26,7 @@
 #define LONGEST_BYTES (UINT64_C(16) << 20)
 #define COPY_NS 1000000u
 #define COPY_TIMES 3u /* The best counts. */
-#define LEAST_NS 0.001
+#define LEAST_NS 1.0 /* The least that a profile's line can say, whose latencies are in 0.001 us. */
 
 #define SHORT_BYTES (UINT64_C(4) << 10)
 #define LONG_BYTES (UINT64_C(256) << 10)
