@@ -12,8 +12,9 @@
 
 struct look {
 	struct rubato_comm *comm;
-	bool ending;   /* No rank calls anything any more. */
-	uint32_t peer; /* Whose message it was. */
+	bool ending;    /* No rank calls anything any more. */
+	uint32_t peer;  /* Whose message it was. */
+	bool finalizes; /* One of the two. */
 	char text[256];
 	bool fault; /* Ours, not the callers'. */
 	struct {    /* Probes that have told all they can. */
@@ -36,6 +37,7 @@ static bool signatures_agree(const struct rb_signature *theirs, const struct rb_
 static bool differ(struct look *look, uint32_t peer, const struct rb_signature *theirs,
 		   const struct rb_signature *ours)
 {
+	look->finalizes = rb_calls_finalize(ours, theirs);
 	(void)rb_calls_text(look->text, sizeof(look->text), look->comm->engine.rank, ours, peer,
 			    theirs);
 	return true;
@@ -186,6 +188,8 @@ static bool look_for(struct rubato_comm *comm, bool ending)
 	for (uint32_t i = 0; i < engine->endpoint_count && !found; i++)
 		found = engine->endpoints[i]->ops->unmatched(engine->endpoints[i], judge, &look);
 	probes_take(&look);
+	if (found && look.finalizes)
+		rb_losses_await(&engine->losses, look.peer);
 	if (found)
 		rb_losses_hear(&engine->losses);
 	if (engine->poison != RUBATO_OK)

@@ -8,4 +8,10 @@
 char *rb_calls_text(char *text, size_t text_bytes, uint32_t rank, const struct rb_signature *ours,
 		    uint32_t peer, const struct rb_signature *theirs);
 
+static inline bool rb_calls_finalize(const struct rb_signature *ours,
+				     const struct rb_signature *theirs)
+{
+	return ours->kind == RB_KIND_FINALIZE || theirs->kind == RB_KIND_FINALIZE;
+}
+
 #endif

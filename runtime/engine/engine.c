@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "runtime/engine/calls.h"
 
 #define SLOTS_PER_BLOCK 16 /* Guess: one run of few steps, or the notices of 1,024 ranks. */
 #define FIRST_POLLS 64     /* Some 2 us. */
@@ -127,7 +128,7 @@ static void list_done(struct rb_engine *engine, struct rb_request *list)
 	}
 }
 
-void rb_engine_hear(struct rb_engine *engine)
+static void notices_hear(struct rb_engine *engine)
 {
 	while (engine->notices != NULL) {
 		struct rb_request *request = engine->notices;
@@ -155,8 +156,17 @@ static void notices_done(struct rb_engine *engine, struct rb_request *list)
 		*ends[i] = NULL;
 	engine->notices = heads[1];
 	list_done(engine, heads[0]);
-	rb_engine_hear(engine);
+	notices_hear(engine);
 	list_done(engine, heads[2]);
+}
+
+void rb_engine_hear(struct rb_engine *engine, const struct rb_request *failed)
+{
+	notices_hear(engine);
+	if (failed->status == RUBATO_ERR_MISMATCH && engine->poison == RUBATO_OK &&
+	    rb_calls_finalize(&failed->signature, &failed->theirs))
+		rb_losses_await(&engine->losses, failed->peer);
+	rb_losses_hear(&engine->losses);
 }
 
 static bool requests_done(struct rb_engine *engine, struct rb_request *list)

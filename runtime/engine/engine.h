@@ -222,8 +222,8 @@ bool rb_engine_quiet(struct rb_engine *engine, uint32_t in_flight, uint32_t put_
 bool rb_engine_linger(const struct rb_engine *engine, uint32_t peer);
 /* One round: polls executors and endpoints, advances runs. True if anything moved. */
 bool rb_engine_progress(struct rb_engine *engine);
-/* What a peer said before it went tells why: to be called before what fails without it fails. */
-void rb_engine_hear(struct rb_engine *engine);
+/* What a peer said before it went tells why: to be called before what `failed` belongs to fails. */
+void rb_engine_hear(struct rb_engine *engine, const struct rb_request *failed);
 /*
  * Drives, or lets others drive, until *done, the deadline, poison or abort; without a progress
  * thread also, after *done, until everything has left. OK means *done. TIMEOUT leaves everything in

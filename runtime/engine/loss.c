@@ -5,7 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
+
+#define DYING_NS 200000000u /* Guess: between a process's first and last connection, when busy. */
+#define LOOK_NS 200000u
 
 struct rb_loss {
 	struct rb_loss *next;
@@ -134,6 +138,18 @@ const char *rb_loss_behind(struct rb_losses *losses, uint32_t peer, char *text, 
 	while (loss != NULL && peer != UINT32_MAX && (loss->peer == peer || loss->unexplained))
 		loss = loss->next;
 	return loss != NULL ? sentence(losses, loss, text, text_bytes) : NULL;
+}
+
+void rb_losses_await(struct rb_losses *losses, uint32_t peer)
+{
+	uint64_t until_ns = rb_clock_ns() + DYING_NS;
+	char text[8];
+
+	if ((losses->endpoints[0]->ops->caps & RB_CAP_VIRTUAL_TIME) != 0)
+		return;
+	while (!losses->lost[peer] && rb_loss_behind(losses, peer, text, sizeof(text)) == NULL &&
+	       rb_clock_ns() < until_ns)
+		rb_clock_sleep_until(rb_clock_ns() + LOOK_NS);
 }
 
 bool rb_losses_next(struct rb_losses *losses, uint32_t *peer, char *text, size_t text_bytes)

@@ -48,6 +48,10 @@ static inline void rb_losses_collect(struct rb_losses *losses, struct rb_endpoin
 }
 /* Hands the last words of the lost on: before anything is said of them. */
 void rb_losses_hear(struct rb_losses *losses);
+/* Of a mismatch with `peer` in which one side finalizes. It may do so because a communicator that
+ * was split off told it of a loss: a process that ends has its connections closed one by one. Looks
+ * for a while whether `peer`, or that one, is lost here too. */
+void rb_losses_await(struct rb_losses *losses, uint32_t peer);
 /* The next one to act upon, each once, with its sentence; false: there is none. Where memory was
  * short, some again. */
 bool rb_losses_next(struct rb_losses *losses, uint32_t *peer, char *text, size_t text_bytes);

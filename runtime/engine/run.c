@@ -300,8 +300,7 @@ static void slot_failed(struct rb_engine *engine, struct rb_run *run, const stru
 		bool advancing = run->advancing;
 
 		run->advancing = true;
-		rb_engine_hear(engine);
-		rb_losses_hear(&engine->losses);
+		rb_engine_hear(engine, &slot->request);
 		run->advancing = advancing;
 	}
 	if (run->status == RUBATO_OK)

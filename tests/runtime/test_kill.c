@@ -1,11 +1,14 @@
 /*
  * test_kill.c -- a rank is killed at a moment that a seed draws: while it starts, in collectives,
- * in partial allreduces, in splits, in finalize; alone, or leaving a forked child behind that holds
- * all its sockets. Each other rank ends in time, and whatever error it is given names the victim.
+ * in partial allreduces, in splits, in finalize; alone, leaving a forked child behind that holds
+ * all its sockets, or with the connections of a half closed some time before the parent's. Each
+ * other rank ends in time, and whatever error it is given names the victim.
  *
  *   test_kill TRANSPORT       TEST_SEED=n: that trial alone
  */
 #include <ctype.h>
+#include <dirent.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -14,6 +17,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -30,10 +35,12 @@
 #define TIMEOUT_NS UINT64_C(4000000000)   /* Of the library's waits; */
 #define PATIENCE_NS UINT64_C(30000000000) /* and of ours for the ranks, on a busy machine. */
 #define COUNT_MAX 60000u
+#define SOCKETS_MAX 1024
+#define DYING_NS UINT64_C(20000000) /* Between its first connection and its last. */
 
 enum mode { START, COLLECTIVES, PARTIAL, SPLIT, FINALIZE, MODES };
 static const char *const mode_names[] = { "start", "collectives", "partial", "split", "finalize" };
-enum end { ALONE, WITH_CHILD, OTHER_PROGRAM };
+enum end { ALONE, WITH_CHILD, OTHER_PROGRAM, PIECEMEAL };
 
 static const char *transport;
 
@@ -47,7 +54,8 @@ struct trial {
 struct shared { /* By all processes of a trial. */
 	_Atomic uint32_t id_made, ready, go;
 	rubato_id id;
-	_Atomic int32_t child; /* Of the victim. */
+	_Atomic int32_t child;   /* Of the victim. */
+	_Atomic uint32_t closed; /* Its connections, before its end. */
 	struct outcome {
 		rubato_status status;
 		char stage[32], text[512];
@@ -64,6 +72,7 @@ struct rank {
 	uint32_t rank;
 	struct rb_rng rng; /* The same draws on every rank. */
 	rubato_comm *comm;
+	bool sockets[SOCKETS_MAX]; /* By descriptor: the communicator's. */
 };
 
 /* The first error counts. False: this was one. */
@@ -77,6 +86,57 @@ static bool note(struct rank *r, const char *stage, rubato_status status)
 	(void)snprintf(r->outcome->stage, sizeof(r->outcome->stage), "%s", stage);
 	(void)snprintf(r->outcome->text, sizeof(r->outcome->text), "%s", rubato_error_text());
 	return false;
+}
+
+static bool is_connection(int fd)
+{
+	int domain = 0;
+	socklen_t size = sizeof(domain);
+
+	return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 &&
+	       (domain == AF_INET || domain == AF_INET6);
+}
+
+static void stand_still(int number)
+{
+	(void)number;
+	for (;;)
+		(void)pause();
+}
+
+/* A thread that stands still may hold the allocator's lock: nothing here allocates. */
+static void threads_stop(void)
+{
+	_Alignas(struct dirent) char entries[4096];
+	int folder = open("/proc/self/task", O_RDONLY | O_DIRECTORY);
+	pid_t self = (pid_t)syscall(SYS_gettid);
+	long size;
+
+	(void)syscall(SYS_tgkill, getpid(), getpid(), SIGUSR1); /* The one that starts others. */
+	rb_clock_sleep_until(rb_clock_ns() + 1000000);
+	while (folder >= 0 &&
+	       (size = syscall(SYS_getdents64, folder, entries, sizeof(entries))) > 0) {
+		for (long at = 0; at < size;) {
+			const struct dirent *entry = (const struct dirent *)(entries + at);
+			pid_t thread = (pid_t)strtol(entry->d_name, NULL, 10);
+
+			if (thread > 0 && thread != self && thread != getpid())
+				(void)syscall(SYS_tgkill, getpid(), thread, SIGUSR1);
+			at += entry->d_reclen;
+		}
+	}
+	(void)close(folder);
+	rb_clock_sleep_until(rb_clock_ns() + 1000000);
+}
+
+/* The kernel closes the connections of who dies one by one, and may be kept from it in between. */
+static void die_piecemeal(const struct rank *r)
+{
+	threads_stop();
+	for (int fd = 0; fd < SOCKETS_MAX; fd++)
+		if (!r->sockets[fd] && is_connection(fd) && shutdown(fd, SHUT_RDWR) == 0)
+			atomic_fetch_add(&r->shared->closed, 1);
+	rb_clock_sleep_until(rb_clock_ns() + DYING_NS);
 }
 
 static void *kill_later(void *arg)
@@ -94,6 +154,8 @@ static void *kill_later(void *arg)
 		}
 		atomic_store(&r->shared->child, child);
 	}
+	if (trial->end == PIECEMEAL)
+		die_piecemeal(r);
 	if (trial->end == OTHER_PROGRAM)
 		(void)execl("/bin/sleep", "sleep", "60", (char *)NULL);
 	(void)kill(getpid(), SIGKILL);
@@ -104,6 +166,8 @@ static void doom(struct rank *r)
 {
 	pthread_t thread;
 
+	for (int fd = 0; fd < SOCKETS_MAX; fd++)
+		r->sockets[fd] = is_connection(fd);
 	if (r->rank == r->trial->victim)
 		(void)!pthread_create(&thread, NULL, kill_later, r);
 }
@@ -310,7 +374,7 @@ static bool named(const struct trial *t, uint32_t rank, const struct outcome *o)
 }
 
 struct tally {
-	uint32_t trials, fired, errors, unnamed, hung, foreign;
+	uint32_t trials, fired, piecemeal, errors, unnamed, hung, foreign;
 	char first[700];
 };
 
@@ -329,6 +393,7 @@ static void complain(struct tally *tally, const struct trial *t, const char *for
 		      t->victim,
 		      t->end == ALONE        ? ""
 		      : t->end == WITH_CHILD ? " and leaves a child"
+		      : t->end == PIECEMEAL  ? " piecemeal"
 					     : " by another program",
 		      text);
 	if (tally->first[0] == '\0')
@@ -413,6 +478,7 @@ static void child_main(const struct trial *t, struct shared *s, uint32_t rank, i
 			  .rng = { t->seed ^ 0x6b696c6c } };
 
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	(void)signal(SIGUSR1, stand_still);
 	if (getenv("RUBATO_LOG") == NULL)
 		(void)dup2(output, STDERR_FILENO);
 	rank_run(&r);
@@ -450,6 +516,7 @@ static void trial_run(const struct trial *t, struct tally *tally)
 	judge(t, s, children, output, tally);
 	(void)close(output);
 	tally->trials++;
+	tally->piecemeal += atomic_load(&s->closed) > 0;
 	if (waitpid(children[t->victim], &status, WNOHANG) == children[t->victim]) {
 		tally->fired += WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
 		children[t->victim] = -1;
@@ -502,6 +569,7 @@ static void trials_run(enum mode mode, enum end end)
 	ck_assert_uint_le(tally.foreign, tally.trials / 8 + 2);
 	ck_assert_msg(tally.unnamed == 0 && tally.hung == 0, "%s", tally.first);
 	ck_assert(seeds_single() || tally.fired >= (count + 1) / 2);
+	ck_assert(seeds_single() || end != PIECEMEAL || tally.piecemeal >= tally.trials / 4);
 	if (mode != FINALIZE) /* Most are through by then. */
 		ck_assert_uint_ge(tally.errors, tally.trials / 2);
 }
@@ -518,6 +586,12 @@ START_TEST(a_forked_child_hides_nothing)
 }
 END_TEST
 
+START_TEST(a_half_may_see_it_go_before_its_parent)
+{
+	trials_run(SPLIT, PIECEMEAL);
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
 	TCase *tc = tcase_create("kill");
@@ -528,5 +602,7 @@ int main(int argc, char **argv)
 	tcase_set_timeout(tc, 3600);
 	tcase_add_loop_test(tc, whoever_is_left_names_the_victim, 0, MODES);
 	tcase_add_loop_test(tc, a_forked_child_hides_nothing, 0, MODES);
+	if (strcmp(transport, "tcp") == 0)
+		tcase_add_test(tc, a_half_may_see_it_go_before_its_parent);
 	return check_main("runtime", tc);
 }
