@@ -57,6 +57,8 @@
 #define STOP_NS 1000000000u    /* Guess: a slice takes 10 us, unless its rank is not running. */
 #define TRIAL_BYTES (4u << 20) /* Guess: of so many bytes, and messages at least. */
 #define TRIAL_MESSAGES 4u
+#define TRIAL_FIRST                                                                                \
+	8u            /* Guess: so much longer is the first, so that short jobs know but one way. */
 #define WAY_AGAIN 64u /* Guess: as many trials go the better way, before the next two. */
 
 /* A joint's word: slices claimed from the first on, from the last down, done; closed; and which
@@ -302,20 +304,29 @@ bool rb_shm_kernel_is_fast(struct rb_shm_endpoint *ep)
 	return ep->kernel == RB_SHM_KERNEL_FAST;
 }
 
+static enum rb_shm_way usual_way(struct rb_shm_endpoint *ep)
+{
+	return rb_shm_kernel_is_fast(ep) ? RB_SHM_ATTACHED : RB_SHM_STREAMED;
+}
+
+static enum rb_shm_way other_way(enum rb_shm_way way)
+{
+	return way == RB_SHM_ATTACHED ? RB_SHM_STREAMED : RB_SHM_ATTACHED;
+}
+
 /* What the kernel's copies take stands, unless much speaks against it: trials are short. */
 static enum rb_shm_way better_way(struct rb_shm_endpoint *ep, const struct rb_shm_ways *ways)
 {
-	bool fast = rb_shm_kernel_is_fast(ep);
-	enum rb_shm_way usual = fast ? RB_SHM_ATTACHED : RB_SHM_STREAMED;
-	enum rb_shm_way other = fast ? RB_SHM_STREAMED : RB_SHM_ATTACHED;
+	enum rb_shm_way usual = usual_way(ep), other = other_way(usual);
 
 	return ways->each[other] < ways->each[usual] / 4 * 3 ? other : usual;
 }
 
 /*
- * Each way in turn for some messages, then the better one for many. Not single messages: one that
- * goes another way than those around it finds other things in the caches, and takes twice as long.
- * So the first half of a trial is not counted either, nor is what goes on after it.
+ * Each way in turn for some messages, the usual one first, then the better one for many. Not single
+ * messages: one that goes another way than those around it finds other things in the caches, and
+ * takes twice as long. So the first half of a trial is not counted either, nor is what goes on
+ * after it.
  */
 static enum rb_shm_way way_choose(struct rb_shm_endpoint *ep, uint64_t size_bytes, bool *counts)
 {
@@ -327,10 +338,11 @@ static enum rb_shm_way way_choose(struct rb_shm_endpoint *ep, uint64_t size_byte
 	if (ways->left == 0 && ways->trials > 0 && ways->each[ways->way] == 0) {
 		ways->left = trial; /* None of them is over. */
 	} else if (ways->left == 0 && ways->trials < 2) {
-		ways->way = ways->trials == 0 ? RB_SHM_ATTACHED : RB_SHM_STREAMED;
+		ways->way = ways->trials == 0 ? usual_way(ep) : other_way(usual_way(ep));
+		ways->left = ways->trials == 0 && ways->each[ways->way] == 0 ? TRIAL_FIRST * trial
+									     : trial;
 		ways->each[ways->way] = 0;
 		ways->trials++;
-		ways->left = trial;
 	} else if (ways->left == 0) {
 		ways->way = better_way(ep, ways);
 		ways->trials = 0;
