@@ -59,6 +59,16 @@ ROW(RB_KIND_BROADCAST, "hierarchical_binomial_staged", 0, ANY, LANES,
     COST(PHASES(.log = 1), MESSAGES(.one = 2, .log = 1), SENT(.log = 1),
 	 VECTORS(.one = 5, .log = 2)),
     .by_node = true)
+ROW(RB_KIND_BROADCAST, "hierarchical_put", RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_PUT, ANY, LANES,
+    broadcast_hierarchical_put, CHAINED ", with puts",
+    COST(PHASES(.one = 1, .all = 1), MESSAGES(.one = 4), SENT(.one = 1), VECTORS(.one = 2),
+	 .chain = true),
+    .by_node = true, .staged = "hierarchical_put_staged")
+ROW(RB_KIND_BROADCAST, "hierarchical_put_staged", RB_SCHEDULE_PUT, ANY, LANES,
+    broadcast_hierarchical_put_staged, CHAINED ", with puts",
+    COST(PHASES(.one = 1, .all = 1), MESSAGES(.one = 6), SENT(.one = 1), VECTORS(.one = 5),
+	 .chain = true),
+    .by_node = true)
 
 ROW(RB_KIND_REDUCE, "flat", 0, UINT16_MAX, ONE, reduce_flat, "everyone to the root",
     COST(PHASES(.one = 1), MESSAGES(.all = 1), SENT(.all = 1), VECTORS(.one = 2, .all = 3),
@@ -187,6 +197,16 @@ ROW(RB_KIND_REDUCE_SCATTER, "hierarchical", RB_SCHEDULE_MAPPED_BUFFERS, RB_CHANN
 ROW(RB_KIND_REDUCE_SCATTER, "hierarchical_staged", 0, RB_CHANNEL_MAX, RANKS,
     reduce_scatter_hierarchical_staged, LANED, COST_SCATTER_NODES_STAGED, .by_node = true,
     .slots_per_rank = true, .reductions = RB_REDUCTIONS_CHAINED)
+ROW(RB_KIND_REDUCE_SCATTER, "hierarchical_put", RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_PUT,
+    RB_CHANNEL_MAX - 1, RANKS, reduce_scatter_hierarchical_put, LANED ", with puts",
+    COST(PHASES(.one = 1, .all = 1), MESSAGES(.one = 2, .all = 2), SENT(.share = 1),
+	 VECTORS(.share = 3)),
+    .by_node = true, .staged = "hierarchical_put_staged", .reductions = RB_REDUCTIONS_CHAINED)
+ROW(RB_KIND_REDUCE_SCATTER, "hierarchical_put_staged", RB_SCHEDULE_PUT, RB_CHANNEL_MAX - 1, RANKS,
+    reduce_scatter_hierarchical_put_staged, LANED ", with puts",
+    COST(PHASES(.one = 1, .all = 1), MESSAGES(.one = 2, .all = 2), SENT(.share = 1),
+	 VECTORS(.share = 7)),
+    .by_node = true, .slots_per_rank = true, .reductions = RB_REDUCTIONS_CHAINED)
 
 ROW(RB_KIND_ALLGATHER, "flat", 0, ANY, RANKS, allgather_flat, "everyone to all", COST_GATHER_FLAT)
 ROW(RB_KIND_ALLGATHER, "bruck", 0, ANY, RANKS, allgather_bruck, "Bruck et al. 1997",
@@ -205,6 +225,16 @@ ROW(RB_KIND_ALLGATHER, "hierarchical", RB_SCHEDULE_MAPPED_BUFFERS, RB_CHANNEL_MA
     .staged = "hierarchical_staged")
 ROW(RB_KIND_ALLGATHER, "hierarchical_staged", 0, RB_CHANNEL_MAX - 2, RANKS,
     allgather_hierarchical_staged, LANED, COST_GATHER_NODES_STAGED, .by_node = true)
+ROW(RB_KIND_ALLGATHER, "hierarchical_put", RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_PUT,
+    RB_CHANNEL_MAX - 2, RANKS, allgather_hierarchical_put, LANED ", with puts",
+    COST(PHASES(.one = 1, .all = 1), MESSAGES(.one = 2, .all = 2), SENT(.share = 1),
+	 VECTORS(.one = 2)),
+    .by_node = true, .staged = "hierarchical_put_staged")
+ROW(RB_KIND_ALLGATHER, "hierarchical_put_staged", RB_SCHEDULE_PUT, RB_CHANNEL_MAX - 2, RANKS,
+    allgather_hierarchical_put_staged, LANED ", with puts",
+    COST(PHASES(.one = 1, .all = 1), MESSAGES(.one = 2, .all = 2), SENT(.share = 1),
+	 VECTORS(.one = 4)),
+    .by_node = true)
 ROW(RB_KIND_ALLGATHER, "flat_put", RB_SCHEDULE_PUT, ANY, RANKS, allgather_flat_put,
     "everyone to all, with puts",
     COST(PHASES(.one = 2), MESSAGES(.all = 4), SENT(.share = 1), VECTORS(.one = 2),
@@ -266,6 +296,14 @@ ROW(RB_KIND_ALLTOALL, "hierarchical_staged", 0, RB_CHANNEL_MAX, RANKS, alltoall_
 ROW(RB_KIND_ALLTOALL, "hierarchical_direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS,
     alltoall_hierarchical_direct, "direct within nodes, everyone to all over them", COST_ALL_NODES,
     .by_node = true, .staged = "pairwise")
+ROW(RB_KIND_ALLTOALL, "hierarchical_direct_put", RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_PUT, ANY,
+    RANKS, alltoall_hierarchical_direct_put, "direct within nodes, puts to all over them",
+    COST(PHASES(.one = 2), MESSAGES(.all = 4), SENT(.share = 1), REACH(FAR), VECTORS(.share = 2)),
+    .by_node = true, .staged = "hierarchical_direct_put_staged")
+ROW(RB_KIND_ALLTOALL, "hierarchical_direct_put_staged", RB_SCHEDULE_PUT, ANY, RANKS,
+    alltoall_hierarchical_direct_put_staged, "pairwise within nodes, puts to all over them",
+    COST(PHASES(.one = 2), MESSAGES(.all = 4), SENT(.share = 1), REACH(FAR), VECTORS(.share = 3)),
+    .by_node = true)
 
 ROW(RB_KIND_ALLGATHERV, "flat", 0, ANY, RANKS, allgather_flat, "everyone to all", COST_GATHER_FLAT)
 ROW(RB_KIND_ALLGATHERV, "ring", 0, RB_CHANNEL_MAX, RANKS, allgather_ring, MPICH, COST_GATHER_RING)

@@ -126,10 +126,10 @@ static double pieces_of(const struct model *m, double bytes)
 }
 
 /* How much of a message a processor copies at one end. Of puts, cards write what goes to another
- * node; within one who puts copies. */
+ * node; within one who puts copies, where not only nodes put to each other. */
 static double copied_of(const struct model *m, bool far, double bytes)
 {
-	if (m->put)
+	if (m->put && (far || !m->a->by_node))
 		return far ? 0 : bytes / 2;
 	if (far)
 		return bytes <= m->copied ? bytes : 0;
@@ -277,6 +277,17 @@ static double longest_of(const struct model *m)
 	return uneven ? UNEVEN : 1;
 }
 
+/* What keeps a rank busy that passes on what comes, with neighbours of its own node and of others.
+ * Of puts, who writes copies all, and who is written to nothing. */
+static double passed_us(const struct model *m, double bytes)
+{
+	bool alone = m->size == 1;
+
+	if (m->put)
+		return 2 * end_us(m, alone, bytes);
+	return end_us(m, true, bytes) + end_us(m, alone, bytes);
+}
+
 /* Around all ranks: a block's chunks follow each other, one link of each node is a far one. */
 static double ring_us(const struct model *m, double turns, double moved)
 {
@@ -284,9 +295,8 @@ static double ring_us(const struct model *m, double turns, double moved)
 	double far_us = hop_us(m, true, first, moved * first);
 	double near_us = hop_us(m, false, first, moved * first);
 	double hop = (far_us + (m->size - 1) * near_us) / m->size;
-	double ends = m->size > 1 ? end_us(m, true, block) + end_us(m, false, block)
-				  : 2 * end_us(m, true, block);
-	double turn = larger(ends + moved_us(m, moved * block, block), wire_us(m, true, block));
+	double turn = larger(passed_us(m, block) + moved_us(m, moved * block, block),
+			     wire_us(m, true, block));
 
 	return hop + (turns - 1) * larger(hop, turn) + turn - turn / chunks_of(m, block);
 }
@@ -296,8 +306,8 @@ static double chain_us(const struct model *m, double moved)
 	double first = first_of(m, m->bytes), chunks = chunks_of(m, m->bytes);
 	double far_us = hop_us(m, true, first, moved * first);
 	double near_us = hop_us(m, false, first, moved * first);
-	double ends = end_us(m, true, first) + end_us(m, m->size == 1, first);
-	double chunk = larger(ends + moved_us(m, moved * first, first), wire_us(m, true, first));
+	double chunk = larger(passed_us(m, first) + moved_us(m, moved * first, first),
+			      wire_us(m, true, first));
 
 	return (m->nodes - 1) * far_us + (m->ranks - m->nodes) * near_us + (chunks - 1) * chunk;
 }
@@ -607,35 +617,42 @@ static double laned_of(const struct model *m)
 	}
 }
 
-double rb_cost_us(const struct rb_choice_facts *facts, const struct rb_algorithm *a, double bytes,
-		  double chunk_bytes)
+static double shaped_us(const struct model *m)
 {
-	struct model m = model_of(facts, a, bytes, chunk_bytes);
+	const struct rb_algorithm *a = m->a;
 	bool moves = a->kind == RB_KIND_ALLGATHER || a->kind == RB_KIND_ALLGATHERV;
 
 	if (a->by_node)
-		return laned_of(&m);
+		return laned_of(m);
 	if (a->cost.chain)
-		return chain_us(&m, a->kind == RB_KIND_REDUCE ? 3 : 0);
+		return chain_us(m, a->kind == RB_KIND_REDUCE ? 3 : 0);
 	switch (a->cost.reach) {
 	case RB_REACH_NEXT:
-		return ring_of(&m);
+		return ring_of(m);
 	case RB_REACH_POWERS:
-		return a->kind == RB_KIND_ALLREDUCE ? doubling_us(&m) : tree_of(&m);
+		return a->kind == RB_KIND_ALLREDUCE ? doubling_us(m) : tree_of(m);
 	case RB_REACH_AROUND:
-		return dissemination_us(&m);
+		return dissemination_us(m);
 	case RB_REACH_PAIRS:
-		return pairwise_us(&m);
+		return pairwise_us(m);
 	case RB_REACH_HALVES:
-		return halving_us(&m);
+		return halving_us(m);
 	case RB_REACH_ALL:
 	case RB_REACH_FAR:
 		break;
 	}
 	if (a->cost.phases.log > 0)
-		return moves ? bruck_gather_us(&m) : a->packs ? bruck_us(&m) : tree_of(&m);
-	/* By puts: all say first that they may come. */
-	double ready_us = m.put ? exchange_us(&m, 0, 0) : 0;
+		return moves ? bruck_gather_us(m) : a->packs ? bruck_us(m) : tree_of(m);
+	return a->pieces > 0 ? two_shot_us(m) : flat_us(m);
+}
 
-	return ready_us + (a->pieces > 0 ? two_shot_us(&m) : flat_us(&m));
+double rb_cost_us(const struct rb_choice_facts *facts, const struct rb_algorithm *a, double bytes,
+		  double chunk_bytes)
+{
+	struct model m = model_of(facts, a, bytes, chunk_bytes);
+
+	/* Before puts all tell each other where they may come; in an alltoall when, too. */
+	double rounds = !m.put ? 0 : a->kind == RB_KIND_ALLTOALL ? 2 : 1;
+
+	return rounds * exchange_us(&m, 0, 0) + shaped_us(&m);
 }

@@ -349,6 +349,13 @@ END_TEST
  * asks for no more. */
 START_TEST(puts_are_for_where_they_are_good)
 {
+	static const struct {
+		enum rb_kind kind;
+		const char *name;
+	} by_node[] = { { RB_KIND_BROADCAST, "hierarchical_put" },
+			{ RB_KIND_REDUCE_SCATTER, "hierarchical_put" },
+			{ RB_KIND_ALLGATHER, "hierarchical_put" },
+			{ RB_KIND_ALLTOALL, "hierarchical_direct_put" } };
 	struct rb_choice_facts facts = node(8, false);
 	struct rb_nodes nodes;
 
@@ -367,7 +374,13 @@ START_TEST(puts_are_for_where_they_are_good)
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 4 << 20, false), "hierarchical_put");
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 4 << 20, true),
 			 "hierarchical_put_staged");
-	ck_assert_str_ne(name_of(facts, RB_KIND_ALLTOALL, 4 << 20, false), "flat_put");
+	for (size_t i = 0; i < sizeof(by_node) / sizeof(by_node[0]); i++) {
+		char staged[64];
+
+		(void)snprintf(staged, sizeof(staged), "%s_staged", by_node[i].name);
+		ck_assert_str_eq(name_of(facts, by_node[i].kind, 16 << 20, false), by_node[i].name);
+		ck_assert_str_eq(name_of(facts, by_node[i].kind, 16 << 20, true), staged);
+	}
 	nodes_of(&nodes, 8, 1);
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 64 << 20, false), "ring_put");
 	ck_assert_str_eq(name_of(facts, RB_KIND_REDUCE_SCATTER, 64 << 20, false), "ring_put");

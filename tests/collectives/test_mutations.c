@@ -466,17 +466,31 @@ static bool only_sends(const struct rb_joint *original, const struct mutant *m)
 	return true;
 }
 
+/* A step once without data, whose blocks say nothing. */
+static bool is_bare(const struct rb_step *step)
+{
+	return step->flags & RB_STEP_ONCE && step->to == RB_NO_SPAN && step->from_count == 0;
+}
+
 /* Copies and sums of blocks that nobody sends or reads, to where nobody else writes. */
 static bool writes_more(const struct rb_joint *original, const struct mutant *m)
 {
-	const struct rb_schedule *s = &original->schedules[m->rank == ALL_RANKS ? 0 : m->rank];
+	bool writes = false;
 
-	if (m->mutation != MORE_BLOCKS || m->rank == ALL_RANKS || m->step >= s->step_count)
-		return false;
-	const struct rb_step *step = &s->steps[m->step];
+	for (uint32_t r = 0; m->mutation == MORE_BLOCKS && r < original->rank_count; r++) {
+		const struct rb_schedule *s = &original->schedules[r];
 
-	return step->peer == RB_SELF && s->spans[step->to].buffer == RB_BUF_SCRATCH &&
-	       s->spans[step->to].depth == RB_VECTOR_SLOT;
+		if ((m->rank != ALL_RANKS && m->rank != r) || m->step >= s->step_count ||
+		    is_bare(&s->steps[m->step]))
+			continue;
+		const struct rb_step *step = &s->steps[m->step];
+
+		writes = step->peer == RB_SELF && s->spans[step->to].buffer == RB_BUF_SCRATCH &&
+			 s->spans[step->to].depth == RB_VECTOR_SLOT;
+		if (!writes)
+			return false;
+	}
+	return writes;
 }
 
 /*
@@ -497,7 +511,7 @@ static bool is_redundant(const struct rb_joint *w, const struct rb_joint *origin
 	bool by_node = w->algorithm->by_node;
 	uint32_t meet = !by_node ? w->rank_count : w->nodes != NULL ? w->nodes->count : 1;
 	bool power = (meet & (meet - 1)) == 0;
-	bool direct = strcmp(w->algorithm->name, "hierarchical_direct") == 0;
+	bool direct = strncmp(w->algorithm->name, "hierarchical_direct", 19) == 0;
 	bool alltoall =
 		w->algorithm->kind == RB_KIND_ALLTOALL || w->algorithm->kind == RB_KIND_ALLTOALLV;
 	bool paced = alltoall && !w->in_place && strcmp(w->algorithm->name, "flat") == 0;

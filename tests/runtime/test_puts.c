@@ -98,7 +98,7 @@ static rubato_status all_puts(rubato_comm *comm, uint32_t forms)
 			ran++;
 		}
 	}
-	EXPECT(ran >= 9 * forms);
+	EXPECT(ran >= 17 * forms);
 	return RUBATO_OK;
 }
 

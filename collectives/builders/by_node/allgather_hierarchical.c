@@ -9,12 +9,15 @@
  * nodes out of the OUT of the rank that drives the lane, chunk by chunk as they come. The staged
  * form, for memory that is not mapped, sends within the node what those copy. Between nodes both
  * send the same, so each node may take either.
+ *
+ * By puts a part goes from OUT to OUT between nodes, once the rank on the right has said that its
+ * own may be written.
  */
 #include "collectives/builders/builders.h"
 #include "collectives/builders/by_node/lanes.h"
 
 /* Channels: block b's is b; and these two. */
-#define ENTRY(l) ((uint16_t)(l)->build->rank_count)      /* IN may be read. */
+#define ENTRY(l) ((uint16_t)(l)->build->rank_count)      /* IN may be read, OUT be put into. */
 #define EXIT(l) ((uint16_t)((l)->build->rank_count + 1)) /* IN and OUT are read no more. */
 
 /* How many parts of a node a lane carries, and whose the i-th is: its block. */
@@ -62,30 +65,40 @@ static struct rb_row write_near(struct rb_writer *w, const struct rb_lanes *l)
 	return came;
 }
 
+/* A part to the next node, once step `ready` (puts) has come. */
+static void write_right(struct rb_writer *w, const struct rb_lanes *l, uint32_t block,
+			struct rb_span from, uint32_t ready)
+{
+	(void)rb_write_give(w, l->put, l->right, (uint16_t)block, from, rb_span_out(RB_SELF), block,
+			    1);
+	if (l->put)
+		rb_write_dep(w, ready, 0);
+}
+
 /* The node's own parts set out around the ring. */
 static void write_first_turn(struct rb_writer *w, const struct rb_lanes *l,
-			     const struct rb_row *came)
+			     const struct rb_row *came, uint32_t ready)
 {
 	for (uint32_t i = 0; i < parts_of(l, l->node, l->place); i++) {
 		uint32_t block = part_of(l, l->node, l->place, i);
 		struct rb_span own = rb_span_part(rb_span_in(RB_SELF));
 
-		(void)rb_write_send(w, l->right, (uint16_t)block,
-				    i == 0 ? own : rb_span_out(RB_SELF), block, 1);
+		write_right(w, l, block, i == 0 ? own : rb_span_out(RB_SELF), ready);
 		if (i > 0)
 			rb_write_dep(w, rb_row_at(came, i * l->lanes - 1), 0);
 	}
 }
 
 /* A part of another node: comes, goes on, unless it has been everywhere, and to the others here. */
-static void write_part(struct rb_writer *w, const struct rb_lanes *l, uint32_t block, bool last)
+static void write_part(struct rb_writer *w, const struct rb_lanes *l, uint32_t block, bool last,
+		       uint32_t ready)
 {
 	uint16_t channel = (uint16_t)block;
 	struct rb_span out = rb_span_out(RB_SELF);
-	uint32_t got = rb_write_recv(w, l->left, channel, out, block, 1);
+	uint32_t got = rb_write_take(w, l->put, l->left, channel, out, block, 1);
 
 	if (!last) {
-		(void)rb_write_send(w, l->right, channel, out, block, 1);
+		write_right(w, l, block, out, ready);
 		rb_write_dep(w, got, 0);
 	}
 	for (uint32_t i = 1; i < l->size; i++) {
@@ -99,12 +112,14 @@ static void write_part(struct rb_writer *w, const struct rb_lanes *l, uint32_t b
 
 static void write_driven(struct rb_writer *w, const struct rb_lanes *l, const struct rb_row *came)
 {
-	write_first_turn(w, l, came);
+	uint32_t ready = l->put ? rb_write_ready(w, l->left, l->right, ENTRY(l)) : 0;
+
+	write_first_turn(w, l, came, ready);
 	for (uint32_t t = 1; t < l->nodes; t++) {
 		uint32_t node = rb_lanes_node_left(l, t);
 
 		for (uint32_t i = 0; i < parts_of(l, node, l->place); i++)
-			write_part(w, l, part_of(l, node, l->place, i), t + 1 == l->nodes);
+			write_part(w, l, part_of(l, node, l->place, i), t + 1 == l->nodes, ready);
 	}
 }
 
@@ -152,12 +167,14 @@ static void write_others(struct rb_writer *w, const struct rb_lanes *l, const st
 	}
 }
 
-static void build(struct rb_writer *w, const struct rb_build *who, bool mapped)
+static void build(struct rb_writer *w, const struct rb_build *who, bool mapped, bool put)
 {
 	struct rb_lanes l = rb_lanes_of(who, mapped);
 
+	l.put = put;
 	rb_writer_init(w, w->schedule, who->rank, who->rank_count, who->rank_count);
-	w->schedule->flags = mapped ? RB_SCHEDULE_MAPPED_BUFFERS : 0;
+	w->schedule->flags =
+		(mapped ? RB_SCHEDULE_MAPPED_BUFFERS : 0) | (put ? RB_SCHEDULE_PUT : 0);
 	struct rb_row came = write_near(w, &l);
 
 	if (l.nodes > 1 && rb_lanes_drives(&l))
@@ -167,12 +184,22 @@ static void build(struct rb_writer *w, const struct rb_build *who, bool mapped)
 
 void rb_build_allgather_hierarchical(struct rb_writer *w, const struct rb_build *who)
 {
-	build(w, who, true);
+	build(w, who, true, false);
 }
 
 void rb_build_allgather_hierarchical_staged(struct rb_writer *w, const struct rb_build *who)
 {
-	build(w, who, false);
+	build(w, who, false, false);
+}
+
+void rb_build_allgather_hierarchical_put(struct rb_writer *w, const struct rb_build *who)
+{
+	build(w, who, true, true);
+}
+
+void rb_build_allgather_hierarchical_put_staged(struct rb_writer *w, const struct rb_build *who)
+{
+	build(w, who, false, true);
 }
 
 /* Elements of a lane's parts, all but those of node `without`. */
@@ -207,4 +234,17 @@ uint64_t rb_sent_allgather_hierarchical_staged(const struct rb_layout *layout,
 		sent += lane_length(&l, layout, l.node);
 	return sent * (l.size - 1) * element_bytes +
 	       rb_sent_allgather_hierarchical(layout, who, element_bytes);
+}
+
+uint64_t rb_sent_allgather_hierarchical_put(const struct rb_layout *layout,
+					    const struct rb_build *who, uint32_t element_bytes)
+{
+	return rb_sent_allgather_hierarchical(layout, who, element_bytes);
+}
+
+uint64_t rb_sent_allgather_hierarchical_put_staged(const struct rb_layout *layout,
+						   const struct rb_build *who,
+						   uint32_t element_bytes)
+{
+	return rb_sent_allgather_hierarchical_staged(layout, who, element_bytes);
 }

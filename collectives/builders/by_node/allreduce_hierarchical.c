@@ -27,7 +27,6 @@
 
 struct lane { /* What the rank that drives it has written so far. */
 	const struct rb_lanes *l;
-	bool put; /* Between nodes. */
 	struct rb_sums sums;
 	uint32_t first_read;   /* The step that reads IN of the block that is sent first. */
 	struct rb_row reduces; /* Of the ring, by turn. */
@@ -49,7 +48,7 @@ static uint32_t write_sum(struct rb_writer *w, struct lane *lane, uint32_t h, ui
 /* By puts a vector slot: each block has its own place. */
 static struct rb_span ring_slots(struct lane *lane)
 {
-	return lane->put ? rb_span_vector_slot(0) : rb_sums_slots(&lane->sums);
+	return lane->l->put ? rb_span_vector_slot(0) : rb_sums_slots(&lane->sums);
 }
 
 /* Turn t's step to the next node: of block h. */
@@ -58,7 +57,7 @@ static uint32_t write_right(struct rb_writer *w, const struct lane *lane, uint32
 {
 	const struct rb_lanes *l = lane->l;
 
-	return rb_write_give(w, lane->put, l->right, (uint16_t)t, from, to,
+	return rb_write_give(w, lane->l->put, l->right, (uint16_t)t, from, to,
 			     rb_lanes_block(l, h, l->place), 1);
 }
 
@@ -74,7 +73,7 @@ static void write_reduce_ring(struct rb_writer *w, struct lane *lane)
 	if (l->size > 1) {
 		from = ring_slots(lane);
 		ready = lane->first_read = write_sum(w, lane, sent, 0, NULL, from);
-		if (!lane->put)
+		if (!lane->l->put)
 			rb_write_dep_label(w, &reader, RB_SUMS_DEPTH);
 	}
 	for (uint32_t t = 0; t <= last; t++) {
@@ -87,10 +86,10 @@ static void write_reduce_ring(struct rb_writer *w, struct lane *lane)
 			rb_write_dep(w, ready, 0);
 		else
 			lane->first_read = send;
-		uint32_t recv = rb_write_take(w, lane->put, l->left, (uint16_t)t, slot,
+		uint32_t recv = rb_write_take(w, lane->l->put, l->left, (uint16_t)t, slot,
 					      rb_lanes_block(l, in, l->place), 1);
 
-		if (!lane->put)
+		if (!lane->l->put)
 			rb_write_dep_label(w, &reader, RB_SUMS_DEPTH);
 		ready = write_sum(w, lane, in, recv, &slot,
 				  t == last ? rb_span_out(RB_SELF) : slot);
@@ -131,19 +130,19 @@ static void write_gather_ring(struct rb_writer *w, const struct lane *lane)
 
 		(void)write_right(w, lane, turn, out, out, rb_lanes_node_left(l, t));
 		rb_write_dep(w, got, 0);
-		got = rb_write_take(w, lane->put, l->left, (uint16_t)turn, out,
+		got = rb_write_take(w, lane->l->put, l->left, (uint16_t)turn, out,
 				    rb_lanes_block(l, in, l->place), 1);
 		/* In place this block of OUT is IN. */
-		if (!lane->put)
+		if (!lane->l->put)
 			rb_write_dep(
 				w, t == 0 ? lane->first_read : rb_row_at(&lane->reduces, t - 1), 0);
 		write_result(w, l, in, got);
 	}
 }
 
-static void write_driven(struct rb_writer *w, const struct rb_lanes *l, bool put)
+static void write_driven(struct rb_writer *w, const struct rb_lanes *l)
 {
-	struct lane lane = { .l = l, .put = put, .sums = { .l = l } };
+	struct lane lane = { .l = l, .sums = { .l = l } };
 
 	rb_sums_enter(w, &lane.sums);
 	if (l->nodes > 1) {
@@ -201,6 +200,7 @@ static void build(struct rb_writer *w, const struct rb_build *build, bool mapped
 {
 	struct rb_lanes l = rb_lanes_of(build, mapped);
 
+	l.put = put;
 	rb_writer_init(w, w->schedule, build->rank, build->rank_count, l.nodes * l.lanes);
 	w->schedule->flags =
 		(mapped ? RB_SCHEDULE_MAPPED_BUFFERS : 0) | (put ? RB_SCHEDULE_PUT : 0);
@@ -210,7 +210,7 @@ static void build(struct rb_writer *w, const struct rb_build *build, bool mapped
 		return;
 	}
 	if (rb_lanes_drives(&l))
-		write_driven(w, &l, put);
+		write_driven(w, &l);
 	for (uint32_t i = 0; i < l.lanes; i++)
 		if (i != l.place)
 			write_other(w, &l, i);

@@ -5,11 +5,17 @@
  * rank knows (ALLTOALLV), which cannot travel together. A node whose memory is not mapped takes
  * alltoall_pairwise. In place, where each partner needs slots, a few partners follow each other,
  * as there.
+ *
+ * By puts blocks go straight into the OUT of ranks of other nodes, as in alltoall_put: once those
+ * have said that it may be written and, in place, taken theirs out of the way into a vector slot.
+ * The staged form of this is alltoall_pairwise within the node.
  */
 #include "collectives/builders/builders.h"
 #include "collectives/builders/by_node/lanes.h"
 
-#define ENTRY 0 /* IN may be read. */
+#define ENTRY 0 /* Within the node: IN may be read. */
+#define DATA 0  /* Between nodes. */
+#define READY 1 /* By puts: OUT may be written. */
 
 static bool is_near(const struct rb_build *build, uint32_t rank)
 {
@@ -37,7 +43,7 @@ static void write_far(struct rb_writer *w, const struct rb_build *build)
 
 		if (is_near(build, peer))
 			continue;
-		rb_row_add(&sends, rb_write_send(w, peer, 0, rb_span_in(RB_SELF), peer, 1));
+		rb_row_add(&sends, rb_write_send(w, peer, DATA, rb_span_in(RB_SELF), peer, 1));
 		rb_write_pace(w, &sends);
 	}
 	for (uint32_t i = 1; !build->in_place && i < n; i++) {
@@ -45,39 +51,120 @@ static void write_far(struct rb_writer *w, const struct rb_build *build)
 
 		if (is_near(build, peer))
 			continue;
-		(void)rb_write_recv(w, peer, 0, rb_span_out(RB_SELF), peer, 1);
+		(void)rb_write_recv(w, peer, DATA, rb_span_out(RB_SELF), peer, 1);
 		rb_write_flags(w, RB_STEP_OUT);
 	}
 }
 
-void rb_build_alltoall_hierarchical_direct(struct rb_writer *w, const struct rb_build *build)
+/* The blocks for ranks of other nodes are where they may be put from: says so to each. */
+static struct rb_row write_far_ready(struct rb_writer *w, const struct rb_build *build)
 {
-	uint32_t n = build->rank_count, r = build->rank;
-	struct rb_lanes l = rb_lanes_of(build, true);
+	struct rb_row copies = { 0 };
+
+	for (uint32_t i = 1; i < build->rank_count; i++) {
+		uint32_t peer = rb_right(build, build->rank, i);
+
+		if (is_near(build, peer))
+			continue;
+		if (build->in_place)
+			rb_row_add(&copies, rb_write_copy(w, rb_span_in(RB_SELF),
+							  rb_span_vector_slot(0), peer, 1));
+		(void)rb_write_notify(w, peer, READY, 0, 0);
+		rb_write_flags(w, RB_STEP_ONCE);
+		if (build->in_place)
+			rb_write_dep(w, rb_row_at(&copies, copies.count - 1), RB_DEP_ALL);
+	}
+	return copies;
+}
+
+static void write_far_puts(struct rb_writer *w, const struct rb_build *build)
+{
+	struct rb_span from = build->in_place ? rb_span_vector_slot(0) : rb_span_in(RB_SELF);
+	struct rb_row copies = write_far_ready(w, build);
+	uint32_t n = build->rank_count, r = build->rank, far = 0;
+
+	for (uint32_t i = 1; i < n; i++) {
+		uint32_t peer = rb_right(build, r, i);
+
+		if (is_near(build, peer))
+			continue;
+		uint32_t ready = rb_write_wait(w, peer, READY, 0, 0);
+
+		rb_write_flags(w, RB_STEP_ONCE);
+		(void)rb_write_put(w, peer, DATA, from,
+				   rb_span_shifted(rb_span_out(peer), rb_left(build, r, peer)),
+				   peer, 1);
+		rb_write_dep(w, ready, 0);
+		if (build->in_place)
+			rb_write_dep(w, rb_row_at(&copies, far++), 0);
+	}
+	for (uint32_t i = 1; i < n; i++)
+		if (!is_near(build, rb_left(build, r, i)))
+			(void)rb_write_wait(w, rb_left(build, r, i), DATA, rb_left(build, r, i), 1);
+}
+
+static struct rb_row write_near_entry(struct rb_writer *w, const struct rb_lanes *l)
+{
+	struct rb_row entry = { 0 };
+
+	for (uint32_t i = 1; i < l->size; i++) {
+		(void)rb_write_notify(w, rb_lanes_other(l, i), ENTRY, 0, 0);
+		rb_write_flags(w, RB_STEP_ONCE | RB_STEP_ENTRY);
+	}
+	for (uint32_t i = 1; i < l->size; i++) {
+		rb_row_add(&entry, rb_write_wait(w, rb_lanes_other(l, i), ENTRY, 0, 0));
+		rb_write_flags(w, RB_STEP_ONCE | RB_STEP_ENTRY);
+	}
+	return entry;
+}
+
+static void build(struct rb_writer *w, const struct rb_build *who, bool mapped, bool put)
+{
+	uint32_t n = who->rank_count, r = who->rank;
+	struct rb_lanes l = rb_lanes_of(who, mapped);
+	struct rb_exchanges exchanges = { 0 };
 	struct rb_fetches fetches = { 0 };
 	struct rb_row entry = { 0 };
 
 	rb_writer_init(w, w->schedule, r, n, n);
-	w->schedule->flags = RB_SCHEDULE_MAPPED_BUFFERS;
-	for (uint32_t i = 1; i < l.size; i++) {
-		(void)rb_write_notify(w, rb_lanes_other(&l, i), ENTRY, 0, 0);
-		rb_write_flags(w, RB_STEP_ONCE | RB_STEP_ENTRY);
-	}
-	for (uint32_t i = 1; i < l.size; i++) {
-		rb_row_add(&entry, rb_write_wait(w, rb_lanes_other(&l, i), ENTRY, 0, 0));
-		rb_write_flags(w, RB_STEP_ONCE | RB_STEP_ENTRY);
-	}
-	write_far(w, build);
+	w->schedule->flags =
+		(mapped ? RB_SCHEDULE_MAPPED_BUFFERS : 0) | (put ? RB_SCHEDULE_PUT : 0);
+	if (mapped)
+		entry = write_near_entry(w, &l);
+	if (put)
+		write_far_puts(w, who);
+	else
+		write_far(w, who);
 	for (uint32_t i = 0; i < n; i++) {
-		uint32_t peer = rb_partner(build, i);
+		uint32_t peer = rb_partner(who, i);
 
-		if (peer != r && is_near(build, peer))
+		if (peer == r || !is_near(who, peer))
+			continue;
+		if (mapped)
 			rb_write_fetch(
-				w, build, peer,
-				rb_row_at(&entry, rb_lanes_other_at(&l, place_of(build, peer))),
+				w, who, peer,
+				rb_row_at(&entry, rb_lanes_other_at(&l, place_of(who, peer))),
 				&fetches);
+		else
+			rb_write_exchange(w, who, peer, &exchanges);
 	}
 	(void)rb_write_copy(w, rb_span_in(RB_SELF), rb_span_out(RB_SELF), r, 1);
+}
+
+void rb_build_alltoall_hierarchical_direct(struct rb_writer *w, const struct rb_build *who)
+{
+	build(w, who, true, false);
+}
+
+void rb_build_alltoall_hierarchical_direct_put(struct rb_writer *w, const struct rb_build *who)
+{
+	build(w, who, true, true);
+}
+
+void rb_build_alltoall_hierarchical_direct_put_staged(struct rb_writer *w,
+						      const struct rb_build *who)
+{
+	build(w, who, false, true);
 }
 
 uint64_t rb_sent_alltoall_hierarchical_direct(const struct rb_layout *layout,
@@ -89,4 +176,18 @@ uint64_t rb_sent_alltoall_hierarchical_direct(const struct rb_layout *layout,
 		if (!is_near(build, p))
 			sent += rb_layout_length(layout, p, 1);
 	return sent * element_bytes;
+}
+
+uint64_t rb_sent_alltoall_hierarchical_direct_put(const struct rb_layout *layout,
+						  const struct rb_build *build,
+						  uint32_t element_bytes)
+{
+	return rb_sent_alltoall_hierarchical_direct(layout, build, element_bytes);
+}
+
+uint64_t rb_sent_alltoall_hierarchical_direct_put_staged(const struct rb_layout *layout,
+							 const struct rb_build *build,
+							 uint32_t element_bytes)
+{
+	return rb_bytes_without(layout, build->rank, element_bytes);
 }

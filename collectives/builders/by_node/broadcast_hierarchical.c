@@ -10,6 +10,9 @@
  * chunk by chunk as it comes. The staged forms, for memory that is not mapped, send within the node
  * what those copy; the root gives each lane to its driver, who passes it on. Between nodes both
  * send the same, so each node may take either.
+ *
+ * By puts a lane goes from OUT to OUT between nodes, once those behind have said that theirs may be
+ * written.
  */
 #include "collectives/builders/builders.h"
 #include "collectives/builders/by_node/lanes.h"
@@ -21,6 +24,7 @@
 #define FEED 1 /* Of the root: the share of the lane that the other drives. */
 #define ENTRY 2
 #define EXIT 3
+#define READY 4 /* Between nodes: OUT may be put into. */
 
 enum shape { CHAIN, BINOMIAL };
 
@@ -29,19 +33,26 @@ struct cast {
 	bool with_root, is_root;      /* The rank's node has the root; the rank is it. */
 	uint32_t parent, children;    /* Nodes. */
 	uint32_t child[CHILDREN_MAX]; /* The one with the most nodes behind it first. */
+	struct rb_row ready;          /* By puts: WAITs for their drivers. */
 };
 
-static struct cast cast_of(const struct rb_build *build, enum shape shape, bool mapped)
+struct form { /* Of an algorithm. */
+	enum shape shape;
+	bool mapped, put;
+};
+
+static struct cast cast_of(const struct rb_build *build, struct form form)
 {
-	struct cast c = { .l = rb_lanes_of(build, mapped) };
+	struct cast c = { .l = rb_lanes_of(build, form.mapped) };
 	struct rb_build nodes = { .rank = c.l.node, .rank_count = c.l.nodes };
 
+	c.l.put = form.put;
 	nodes.root = build->nodes != NULL ? build->nodes->node_of[build->root] : 0;
 	uint32_t v = rb_from_root(&nodes);
 
 	c.with_root = v == 0;
 	c.is_root = build->rank == build->root;
-	if (shape == CHAIN) {
+	if (form.shape == CHAIN) {
 		c.parent = rb_lanes_node_left(&c.l, 1);
 		if (v + 1 < c.l.nodes)
 			c.child[c.children++] = rb_right(&nodes, c.l.node, 1);
@@ -83,9 +94,12 @@ static void write_children(struct rb_writer *w, const struct cast *c, uint32_t g
 	const struct rb_lanes *l = &c->l;
 
 	for (uint32_t i = 0; i < c->children; i++) {
-		(void)rb_write_send(w, driver_on(l, c->child[i]), LANE, rb_span_out(RB_SELF),
+		(void)rb_write_give(w, l->put, driver_on(l, c->child[i]), LANE,
+				    rb_span_out(RB_SELF), rb_span_out(RB_SELF),
 				    block_of(l, l->place), l->nodes);
 		write_after(w, got);
+		if (l->put)
+			rb_write_dep(w, rb_row_at(&c->ready, i), 0);
 	}
 }
 
@@ -93,8 +107,25 @@ static uint32_t write_parent(struct rb_writer *w, const struct cast *c)
 {
 	const struct rb_lanes *l = &c->l;
 
-	return rb_write_recv(w, driver_on(l, c->parent), LANE, rb_span_out(RB_SELF),
+	return rb_write_take(w, l->put, driver_on(l, c->parent), LANE, rb_span_out(RB_SELF),
 			     block_of(l, l->place), l->nodes);
+}
+
+/* By puts: tells the parent that it may, and hears the same of the children. */
+static void write_ready(struct rb_writer *w, struct cast *c)
+{
+	const struct rb_lanes *l = &c->l;
+
+	if (!l->put || !rb_lanes_drives(l))
+		return;
+	if (!c->with_root) {
+		(void)rb_write_notify(w, driver_on(l, c->parent), READY, 0, 0);
+		rb_write_flags(w, RB_STEP_ONCE | RB_STEP_ENTRY);
+	}
+	for (uint32_t i = 0; i < c->children; i++) {
+		rb_row_add(&c->ready, rb_write_wait(w, driver_on(l, c->child[i]), READY, 0, 0));
+		rb_write_flags(w, RB_STEP_ONCE | RB_STEP_ENTRY);
+	}
 }
 
 /* ---- In mapped memory ---- */
@@ -173,20 +204,6 @@ static void write_far(struct rb_writer *w, const struct cast *c)
 	}
 }
 
-static void build_mapped(struct rb_writer *w, const struct rb_build *who, enum shape shape)
-{
-	struct cast c = cast_of(who, shape, true);
-
-	rb_writer_init(w, w->schedule, who->rank, who->rank_count, c.l.nodes * c.l.lanes);
-	w->schedule->flags = RB_SCHEDULE_MAPPED_BUFFERS;
-	if (c.is_root)
-		write_root(w, &c);
-	else if (c.with_root)
-		write_near_root(w, &c);
-	else
-		write_far(w, &c);
-}
-
 /* ---- By messages within the node ---- */
 
 /* The others of the node, but for the root, get the lane that this rank drives. */
@@ -232,15 +249,26 @@ static void write_staged(struct rb_writer *w, const struct cast *c)
 					    l->nodes);
 }
 
-static void build_staged(struct rb_writer *w, const struct rb_build *who, enum shape shape)
+/* ---- All forms ---- */
+
+static void build(struct rb_writer *w, const struct rb_build *who, struct form form)
 {
-	struct cast c = cast_of(who, shape, false);
+	struct cast c = cast_of(who, form);
 
 	rb_writer_init(w, w->schedule, who->rank, who->rank_count, c.l.nodes * c.l.lanes);
-	if (c.is_root)
+	w->schedule->flags =
+		(form.mapped ? RB_SCHEDULE_MAPPED_BUFFERS : 0) | (form.put ? RB_SCHEDULE_PUT : 0);
+	write_ready(w, &c);
+	if (!form.mapped && c.is_root)
 		write_staged_root(w, &c);
-	else
+	else if (!form.mapped)
 		write_staged(w, &c);
+	else if (c.is_root)
+		write_root(w, &c);
+	else if (c.with_root)
+		write_near_root(w, &c);
+	else
+		write_far(w, &c);
 }
 
 /* ---- Bytes ---- */
@@ -250,41 +278,34 @@ static uint64_t length_of(const struct rb_lanes *l, const struct rb_layout *layo
 	return rb_layout_length(layout, block_of(l, lane), l->nodes);
 }
 
-static uint64_t sent_mapped(const struct rb_layout *layout, const struct rb_build *who,
-			    enum shape shape)
+static uint64_t sent(const struct rb_layout *layout, const struct rb_build *who, struct form form)
 {
-	struct cast c = cast_of(who, shape, true);
-
-	return rb_lanes_drives(&c.l) ? c.children * length_of(&c.l, layout, c.l.place) : 0;
-}
-
-static uint64_t sent_staged(const struct rb_layout *layout, const struct rb_build *who,
-			    enum shape shape)
-{
-	struct cast c = cast_of(who, shape, false);
-	uint32_t takers = c.l.size - 1 - (c.with_root && !c.is_root);
-	uint64_t sent = sent_mapped(layout, who, shape);
+	struct cast c = cast_of(who, form);
+	uint32_t takers = form.mapped ? 0 : c.l.size - 1 - (c.with_root && !c.is_root);
+	uint64_t sum = 0;
 
 	if (rb_lanes_drives(&c.l))
-		sent += takers * length_of(&c.l, layout, c.l.place);
-	for (uint32_t i = 0; c.is_root && i < c.l.lanes; i++)
+		sum = (c.children + takers) * length_of(&c.l, layout, c.l.place);
+	for (uint32_t i = 0; !form.mapped && c.is_root && i < c.l.lanes; i++)
 		if (i != c.l.place)
-			sent += length_of(&c.l, layout, i);
-	return sent;
+			sum += length_of(&c.l, layout, i);
+	return sum;
 }
 
-#define FORM(name, how, shape)                                                                     \
+#define FORM(name, ...)                                                                            \
 	void rb_build_##name(struct rb_writer *w, const struct rb_build *who)                      \
 	{                                                                                          \
-		build_##how(w, who, shape);                                                        \
+		build(w, who, (struct form) { __VA_ARGS__ });                                      \
 	}                                                                                          \
 	uint64_t rb_sent_##name(const struct rb_layout *layout, const struct rb_build *who,        \
 				uint32_t element_bytes)                                            \
 	{                                                                                          \
-		return sent_##how(layout, who, shape) * element_bytes;                             \
+		return sent(layout, who, (struct form) { __VA_ARGS__ }) * element_bytes;           \
 	}
 
-FORM(broadcast_hierarchical, mapped, CHAIN)
-FORM(broadcast_hierarchical_staged, staged, CHAIN)
-FORM(broadcast_hierarchical_binomial, mapped, BINOMIAL)
-FORM(broadcast_hierarchical_binomial_staged, staged, BINOMIAL)
+FORM(broadcast_hierarchical, .shape = CHAIN, .mapped = true)
+FORM(broadcast_hierarchical_staged, .shape = CHAIN)
+FORM(broadcast_hierarchical_put, .shape = CHAIN, .mapped = true, .put = true)
+FORM(broadcast_hierarchical_put_staged, .shape = CHAIN, .put = true)
+FORM(broadcast_hierarchical_binomial, .shape = BINOMIAL, .mapped = true)
+FORM(broadcast_hierarchical_binomial_staged, .shape = BINOMIAL)

@@ -17,6 +17,7 @@ struct rb_lanes {
 	uint32_t node, size, place; /* The rank's node, how many ranks it has, its place there. */
 	uint32_t right, left;       /* Of the rank's ring, if it drives a lane. */
 	bool mapped;                /* Ranks of a node touch each other's memory. */
+	bool put;                   /* Between nodes by puts; rb_lanes_of: not. */
 };
 
 struct rb_lanes rb_lanes_of(const struct rb_build *build, bool mapped);

@@ -14,9 +14,14 @@
  *
  * A block's messages have its owner's number as their channel: a rank that drives a lane gives
  * others their parts of other lanes' blocks only.
+ *
+ * By puts sums go into scratch of the rank that drives the lane at the next node, once it has said
+ * that it has read those of the instance before.
  */
 #include "collectives/builders/builders.h"
 #include "collectives/builders/by_node/sums.h"
+
+#define READY(l) ((uint16_t)(l)->build->rank_count)
 
 static struct rb_sums_range block_of(uint32_t owner)
 {
@@ -28,6 +33,8 @@ static void write_driven(struct rb_writer *w, const struct rb_lanes *l)
 	struct rb_sums sums = { .l = l };
 
 	rb_sums_enter(w, &sums);
+	if (l->put && l->nodes > 1)
+		sums.ready = rb_write_ready(w, l->left, l->right, READY(l));
 	for (uint32_t d = 1; d <= l->nodes; d++) {
 		uint32_t h = rb_lanes_node_left(l, d);
 
@@ -72,12 +79,14 @@ static void write_other(struct rb_writer *w, const struct rb_lanes *l, uint32_t 
 	rb_write_dep(w, own, 0); /* In place this is what is sent. */
 }
 
-static void build(struct rb_writer *w, const struct rb_build *who, bool mapped)
+static void build(struct rb_writer *w, const struct rb_build *who, bool mapped, bool put)
 {
 	struct rb_lanes l = rb_lanes_of(who, mapped);
 
+	l.put = put;
 	rb_writer_init(w, w->schedule, who->rank, who->rank_count, who->rank_count);
-	w->schedule->flags = mapped ? RB_SCHEDULE_MAPPED_BUFFERS : 0;
+	w->schedule->flags =
+		(mapped ? RB_SCHEDULE_MAPPED_BUFFERS : 0) | (put ? RB_SCHEDULE_PUT : 0);
 	if (rb_lanes_drives(&l))
 		write_driven(w, &l);
 	for (uint32_t i = 0; i < l.lanes; i++)
@@ -87,12 +96,23 @@ static void build(struct rb_writer *w, const struct rb_build *who, bool mapped)
 
 void rb_build_reduce_scatter_hierarchical(struct rb_writer *w, const struct rb_build *who)
 {
-	build(w, who, true);
+	build(w, who, true, false);
 }
 
 void rb_build_reduce_scatter_hierarchical_staged(struct rb_writer *w, const struct rb_build *who)
 {
-	build(w, who, false);
+	build(w, who, false, false);
+}
+
+void rb_build_reduce_scatter_hierarchical_put(struct rb_writer *w, const struct rb_build *who)
+{
+	build(w, who, true, true);
+}
+
+void rb_build_reduce_scatter_hierarchical_put_staged(struct rb_writer *w,
+						     const struct rb_build *who)
+{
+	build(w, who, false, true);
 }
 
 /* Elements of the blocks of a lane that belong to node h. */
@@ -138,4 +158,17 @@ uint64_t rb_sent_reduce_scatter_hierarchical_staged(const struct rb_layout *layo
 		sent += lane_length(&l, layout, l.place, l.node) -
 			rb_layout_length(layout, who->rank, 1);
 	return sent * element_bytes;
+}
+
+uint64_t rb_sent_reduce_scatter_hierarchical_put(const struct rb_layout *layout,
+						 const struct rb_build *who, uint32_t element_bytes)
+{
+	return rb_sent_reduce_scatter_hierarchical(layout, who, element_bytes);
+}
+
+uint64_t rb_sent_reduce_scatter_hierarchical_put_staged(const struct rb_layout *layout,
+							const struct rb_build *who,
+							uint32_t element_bytes)
+{
+	return rb_sent_reduce_scatter_hierarchical_staged(layout, who, element_bytes);
 }

@@ -70,13 +70,21 @@ uint32_t rb_sums_write(struct rb_writer *w, struct rb_sums *sums, const struct r
 	return reduce;
 }
 
-/* What is on its way is sent on, out of `from`, which step `ready` writes. */
-static void write_on(struct rb_writer *w, const struct rb_sums_range *range, uint32_t to,
-		     struct rb_span from, uint32_t ready, struct rb_label *reader)
+/* Out of `from`: to the next node, or (not mapped) to the rank of this one whose result it is. */
+static void write_on(struct rb_writer *w, const struct rb_sums *sums,
+		     const struct rb_sums_range *range, bool put, uint32_t to, struct rb_span from)
 {
-	(void)rb_write_send(w, to, range->channel, from, range->block, range->blocks);
-	rb_write_label(w, reader);
-	rb_write_dep(w, ready, 0);
+	(void)rb_write_give(w, put, to, range->channel, from, rb_span_vector_slot(0), range->block,
+			    range->blocks);
+	if (put)
+		rb_write_dep(w, sums->ready, 0);
+}
+
+/* Where sums come and are added to. Slots of a chunk are used again; by puts each block has a place
+ * of its own. */
+static struct rb_span passing_slot(struct rb_sums *sums)
+{
+	return sums->l->put ? rb_span_vector_slot(0) : rb_sums_slots(sums);
 }
 
 void rb_sums_pass(struct rb_writer *w, struct rb_sums *sums, const struct rb_sums_range *range,
@@ -90,20 +98,21 @@ void rb_sums_pass(struct rb_writer *w, struct rb_sums *sums, const struct rb_sum
 	uint32_t came = 0;
 
 	if (begins && !ends && l->size == 1) {
-		(void)rb_write_send(w, to, range->channel, rb_span_in(RB_SELF), range->block,
-				    range->blocks);
+		write_on(w, sums, range, l->put, to, rb_span_in(RB_SELF));
 		return;
 	}
 	if (!begins || !writes)
-		slot = rb_sums_slots(sums);
+		slot = passing_slot(sums);
 	if (!begins) {
-		came = rb_write_recv(w, from, range->channel, slot, range->block, range->blocks);
-		rb_write_dep_label(w, &reader, RB_SUMS_DEPTH);
+		came = rb_write_take(w, l->put, from, range->channel, slot, range->block,
+				     range->blocks);
+		if (!l->put)
+			rb_write_dep_label(w, &reader, RB_SUMS_DEPTH);
 	}
 	uint32_t sum =
 		rb_sums_write(w, sums, range, came, begins ? NULL : &slot, writes ? result : slot);
 
-	if (begins && !writes)
+	if (begins && !writes && !l->put)
 		rb_write_dep_label(w, &reader, RB_SUMS_DEPTH);
 	if (ends)
 		rb_write_flags(w, RB_STEP_FINAL);
@@ -111,8 +120,11 @@ void rb_sums_pass(struct rb_writer *w, struct rb_sums *sums, const struct rb_sum
 		rb_write_label(w, &reader);
 	if (l->mapped)
 		rb_row_add(ends ? &sums->last : begins ? &sums->first : &sums->middle, sum);
-	if (!writes)
-		write_on(w, range, ends ? result.rank : to, slot, sum, &reader);
+	if (writes)
+		return;
+	write_on(w, sums, range, l->put && !ends, ends ? result.rank : to, slot);
+	rb_write_label(w, &reader);
+	rb_write_dep(w, sum, 0);
 }
 
 void rb_sums_leave(struct rb_writer *w, const struct rb_sums *sums)

@@ -17,6 +17,7 @@
 struct rb_sums { /* Of the lane that this rank drives: what is written so far. */
 	const struct rb_lanes *l;
 	struct rb_row entry; /* Mapped: WAITs for the others' buffers. */
+	uint32_t ready;      /* By puts: what those to the next node come after. */
 	uint32_t slots;
 	struct rb_row first, middle, last; /* Of rb_sums_pass, by where their blocks were. */
 };
@@ -41,7 +42,8 @@ uint32_t rb_sums_write(struct rb_writer *w, struct rb_sums *sums, const struct r
  * A range on its way over nodes: received from rank `from` (RB_SELF: it begins here), summed up,
  * and sent to rank `to`; RB_SELF: it ends here, in `result`, which is an OUT of this node. Another
  * rank's is written where it lies or, not mapped, sent to it. A range that begins comes before
- * those that pass, and these before those that end.
+ * those that pass, and these before those that end. By puts sums have a place each in a vector slot
+ * of the rank on the right, which has said, before `ready`, that it may be written.
  */
 void rb_sums_pass(struct rb_writer *w, struct rb_sums *sums, const struct rb_sums_range *range,
 		  uint32_t from, uint32_t to, struct rb_span result);
