@@ -298,11 +298,11 @@ static void completed(struct rubato_partial *p, uint64_t round)
 {
 	struct rb_partial_result *r = &p->results.slots[rb_rounds_answer_of(p->machine).newest];
 
-	memcpy(r->records, rb_rounds_records(p->machine, round), rb_partial_records_bytes(p));
+	memcpy(p->results.newest, rb_rounds_records(p->machine, round),
+	       rb_partial_records_bytes(p));
 	r->summary = *rb_rounds_summary(p->machine, round);
-	memset(r->member, 0, p->comm->engine.rank_count * sizeof(*r->member));
-	for (uint32_t i = 0; i < p->reduction.member_count; i++)
-		r->member[p->reduction.members[i]] = true;
+	rb_contributions_write(&r->contributions, p->results.newest, p->reduction.members,
+			       p->reduction.member_count);
 	p->buffers.joined = RB_PARTIAL_NONE;
 }
 
@@ -658,18 +658,7 @@ static void round_fill(struct rubato_partial *p, const struct rb_partial_result 
 
 	*round = r->summary;
 	round->size_bytes = size_bytes;
-	for (uint32_t i = 0; i < p->comm->engine.rank_count; i++) {
-		const struct rb_rounds_record *record = &r->records[i];
-
-		p->results.lent_ranks[i] = (rubato_contribution) {
-			.first_step = record->first_step,
-			.last_step = record->last_step,
-			.weight = record->count > 0 ? record->weight : 0,
-			.count = record->count,
-			.fresh = (record->flags & RB_ROUNDS_FRESH) != 0,
-			.member = r->member[i],
-		};
-	}
+	rb_contributions_read(&r->contributions, p->results.lent_ranks);
 	round->ranks = p->results.lent_ranks;
 }
 

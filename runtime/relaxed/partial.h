@@ -20,6 +20,7 @@
 #include "runtime/comm.h"
 #include "runtime/engine/converted.h"
 #include "runtime/engine/run.h"
+#include "runtime/relaxed/contributions.h"
 #include "runtime/relaxed/protocol_driver.h"
 
 #define RB_PARTIAL_CONTRIBUTIONS 4u
@@ -57,14 +58,15 @@ struct rb_partial_coded {
 
 struct rb_partial_result { /* Of a slot: a completed round, or the running one's target. */
 	uint32_t buffer;
-	struct rb_rounds_record *records; /* As they were exchanged. */
-	bool *member;                     /* Per rank: in this result. */
+	struct rb_contributions contributions;
 	rubato_round summary;
 };
 
 struct rb_partial_results {
 	struct rb_partial_result *slots; /* As the machine numbers them. */
 	uint32_t slot_count;
+	struct rb_rounds_record *newest; /* Of the last completed round, as they were exchanged:
+					  * survivors fetch them. */
 	rubato_contribution *lent_ranks; /* What the application reads of the lent one. */
 };
 

@@ -235,10 +235,7 @@ static rubato_status slab_make(struct rubato_partial *p)
 		struct rb_partial_result *r = &p->results.slots[i];
 
 		r->buffer = RB_PARTIAL_RESULTS + i;
-		r->records = calloc(p->config.rank_count, sizeof(*r->records));
-		r->member = calloc(p->config.rank_count, sizeof(*r->member));
-		if (r->records == NULL || r->member == NULL)
-			return RB_FAIL(RUBATO_ERR_MEMORY, "partial: records");
+		RB_TRY(rb_contributions_init(&r->contributions, p->config.rank_count));
 	}
 	return RUBATO_OK;
 }
@@ -253,12 +250,13 @@ static rubato_status tables_make(struct rubato_partial *p)
 	p->machine = calloc(1, rb_rounds_bytes(&p->config));
 	p->buffers.bases = calloc(n, sizeof(*p->buffers.bases));
 	p->results.slots = calloc(p->results.slot_count, sizeof(*p->results.slots));
+	p->results.newest = calloc(n, sizeof(*p->results.newest));
 	p->results.lent_ranks = calloc(n, sizeof(*p->results.lent_ranks));
 	p->reduction.peers = calloc(n, sizeof(*p->reduction.peers));
 	p->reduction.members = calloc(n, sizeof(*p->reduction.members));
 	if (p->machine == NULL || p->buffers.bases == NULL || p->results.slots == NULL ||
-	    p->results.lent_ranks == NULL || p->reduction.peers == NULL ||
-	    p->reduction.members == NULL)
+	    p->results.newest == NULL || p->results.lent_ranks == NULL ||
+	    p->reduction.peers == NULL || p->reduction.members == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "partial: tables of %u ranks", n);
 	return RUBATO_OK;
 }
@@ -322,16 +320,15 @@ static void memory_release(struct rubato_partial *p, bool quiet)
 	free(p->reduction.group_plans);
 	rb_plan_free(p->reduction.plan);
 	rb_plan_free(p->exchange.plan);
-	for (uint32_t i = 0; p->results.slots != NULL && i < p->results.slot_count; i++) {
-		free(p->results.slots[i].records);
-		free(p->results.slots[i].member);
-	}
+	for (uint32_t i = 0; p->results.slots != NULL && i < p->results.slot_count; i++)
+		rb_contributions_free(&p->results.slots[i].contributions);
 	free(p->exchange.scratch);
 	rb_converted_fini(&p->coded.reduction);
 	free(p->coded.lease);
 	free(p->coded.result);
 	free(p->coded.left);
 	free(p->results.slots);
+	free(p->results.newest);
 	free(p->results.lent_ranks);
 	free(p->reduction.peers);
 	free(p->reduction.members);

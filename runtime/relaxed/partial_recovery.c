@@ -128,7 +128,8 @@ static void serve(struct rb_engine *engine, struct rubato_partial *p, uint64_t r
 	RB_ASSERT(r->summary.round == round);
 	transfer_start(engine, p, peer, round, 0, rb_partial_buffer(p, r->buffer), p->vector.bytes,
 		       false);
-	transfer_start(engine, p, peer, round, 1, r->records, rb_partial_records_bytes(p), false);
+	transfer_start(engine, p, peer, round, 1, p->results.newest, rb_partial_records_bytes(p),
+		       false);
 }
 
 static void transfers_cancel(struct rb_engine *engine, struct rubato_partial *p, bool served)

@@ -295,6 +295,8 @@ static rubato_status listen(struct rb_engine *engine, struct rb_protocol_driver 
 {
 	struct rb_protocol_peer *peer = &driver->peers[rank];
 
+	/* Those of others are not touched: of many ranks few are listened to. */
+	peer->driver = driver;
 	peer->receive = rb_slot_take(engine);
 	if (peer->receive == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "protocol %s: receives", driver->name);
@@ -468,7 +470,6 @@ rubato_status rb_protocol_open(struct rb_engine *engine, struct rb_protocol_driv
 	for (uint32_t r = 0; r < engine->rank_count; r++) {
 		rubato_status err = RUBATO_OK;
 
-		driver->peers[r].driver = driver;
 		if (!engine->losses.lost[r] &&
 		    (driver->neighbour == NULL || driver->neighbour(driver, r)))
 			err = listen(engine, driver, r);

@@ -31,6 +31,7 @@ _Static_assert(HOLLOW_BITS + 20 <= RB_HOLLOW_BIT, "as many ranks as there may be
 
 struct rb_sim_region {
 	struct rb_region base; /* First. */
+	void *memory;          /* To be freed with it. */
 	uint32_t number;
 	struct rb_sim_region *next;
 };
@@ -182,8 +183,7 @@ static rubato_status sim_connect(struct rb_endpoint *ep, const void *const *addr
 
 static void region_free(struct rb_sim_region *region)
 {
-	if (region->base.allocated && !rb_hollow(region->base.base))
-		free(region->base.base);
+	free(region->memory);
 	free(region);
 }
 
@@ -236,13 +236,14 @@ static void sim_close(struct rb_endpoint *ep, bool abort, uint64_t deadline_ns)
 /* ---- Memory ---- */
 
 static rubato_status region_new(struct endpoint *e, void *base, size_t size_bytes, bool allocated,
-				struct rb_region **out)
+				void *memory, struct rb_region **out)
 {
 	struct rb_sim_region *region = calloc(1, sizeof(*region));
 
 	if (region == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "sim: %zu bytes", sizeof(*region));
 	region->base = (struct rb_region) { base, size_bytes, allocated, RB_MEMORY_HOST };
+	region->memory = memory;
 	region->number = e->region_next++;
 	region->next = e->regions;
 	e->regions = region;
@@ -267,28 +268,31 @@ static rubato_status sim_region_alloc(struct rb_endpoint *ep, size_t size_bytes,
 				      struct rb_region **out)
 {
 	bool hollow = endpoint_of(ep)->process->cluster->options.hollow != 0;
-	void *base = NULL;
+	uint8_t *memory;
+	void *base;
 	rubato_status err;
 
 	if (hollow) {
 		base = rb_sim_hollow(ep, size_bytes);
 		return base != NULL
-			       ? region_new(endpoint_of(ep), base, size_bytes, true, out)
+			       ? region_new(endpoint_of(ep), base, size_bytes, true, NULL, out)
 			       : RB_FAIL(RUBATO_ERR_MEMORY, "sim: %zu hollow bytes", size_bytes);
 	}
-	if (posix_memalign(&base, PAGE, size_bytes > 0 ? size_bytes : 1) != 0)
+	/* Zeros as they come: of many ranks' scratch most is never touched. */
+	memory = size_bytes < SIZE_MAX - PAGE ? calloc(1, size_bytes + PAGE) : NULL;
+	if (memory == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "sim: a region of %zu bytes", size_bytes);
-	memset(base, 0, size_bytes);
-	err = region_new(endpoint_of(ep), base, size_bytes, true, out);
+	base = memory + (PAGE - (uintptr_t)memory % PAGE) % PAGE;
+	err = region_new(endpoint_of(ep), base, size_bytes, true, memory, out);
 	if (err != RUBATO_OK)
-		free(base);
+		free(memory);
 	return err;
 }
 
 static rubato_status sim_region_add(struct rb_endpoint *ep, void *base, size_t size_bytes,
 				    struct rb_region **out)
 {
-	return region_new(endpoint_of(ep), base, size_bytes, false, out);
+	return region_new(endpoint_of(ep), base, size_bytes, false, NULL, out);
 }
 
 static void sim_region_drop(struct rb_endpoint *ep, struct rb_region *base)
