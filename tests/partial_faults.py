@@ -11,6 +11,7 @@ RECOVERY = "collectives/partial/rounds_recovery.c"
 NODES = "collectives/partial/rounds_nodes.c"
 MEETING = "collectives/partial/rounds_meeting.c"
 RUN = "runtime/relaxed/partial.c"
+KEPT = "runtime/relaxed/contributions.c"
 SURVIVORS = "runtime/relaxed/partial_recovery.c"
 CREATE = "runtime/relaxed/partial_create.c"
 DRIVER, LAGGED = "runtime/relaxed/protocol_driver.c", "runtime/relaxed/lagged.c"
@@ -230,8 +231,12 @@ RUNTIME = [
        "RB_PARTIAL_IDENTITY")]),
     ("a fetch ends when half of it is here", 1539, [(SURVIVORS, "p->transfers.missing = 2;",
                                                      "p->transfers.missing = 1;")]),
-    ("a result has the records of an older one", 0,
-     [(RUN, "memcpy(r->records, rb_rounds_records(p->machine, round), "
+    ("a result has the contributions of an older one", 0,
+     [(RUN, "rb_contributions_write(&r->contributions, p->results.newest, p->reduction.members, "
+             "p->reduction.member_count);",
+       ";")]),
+    ("the newest records are those of an older round", 0,
+     [(RUN, "memcpy(p->results.newest, rb_rounds_records(p->machine, round), "
              "rb_partial_records_bytes(p));",
        ";")]),
     ("who waits in one operation does not tell the others", 5002,

@@ -5,6 +5,7 @@ ROUNDS, AGREED = "collectives/partial/rounds.c", "collectives/partial/rounds_agr
 RECOVERY, ADAPTIVE = "collectives/partial/rounds_recovery.c", "collectives/partial/adaptive.c"
 NODES = "collectives/partial/rounds_nodes.c"
 RUN, REPORT = "runtime/relaxed/partial.c", "runtime/relaxed/partial_report.c"
+KEPT = "runtime/relaxed/contributions.c"
 IDENTITY = "collectives/reduce/identity.c"
 SURVIVORS = "runtime/relaxed/partial_recovery.c"
 CREATE = "runtime/relaxed/partial_create.c"
@@ -189,8 +190,7 @@ HOSTILE = [
        "!p->driver.over)",
        "false")]),
     ("collect: last numbers are the first", 2,
-     [(RUN, ".last_step = [[record->last_step]], .weight = record->count",
-       "record->first_step")]),
+     [(KEPT, ".last_step = count > 0 ? [[before->step + last]] : 0,", "before->step")]),
     ("stats: phases the other way round", 1,
      [(REPORT, "memcpy(stats->round_ns, p->clocks.phase_ns, sizeof(stats->round_ns));",
        "for (int i = 0; i < 4; i++) stats->round_ns[i] = p->clocks.phase_ns[3 - i];")]),
@@ -207,8 +207,8 @@ HOSTILE = [
      [(RUN, "p->clocks.call_ns += at - begin - before;",
        ";")]),
     ("members: of the round before", 1,
-     [(RUN, "r->member[p->reduction.members[i]] = [[true]];",
-       "i > 0 || p->reduction.member_count == 1")]),
+     [(KEPT, "bool member = [[position < member_count]] && members",
+       "position + (member_count > 1) < member_count")]),
     ("reduce: a sum for the last rank of a group", 28,
      [(RUN, "run->plan = all ? p->reduction.plan : p->reduction.group_plans[position];",
        "run->plan = all ? p->reduction.plan : p->reduction.group_plans[0];")]),

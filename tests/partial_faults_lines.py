@@ -5,6 +5,7 @@ machine's tests do."""
 ROUNDS, AGREED = "collectives/partial/rounds.c", "collectives/partial/rounds_agreement.c"
 RECOVERY, ADAPTIVE = "collectives/partial/rounds_recovery.c", "collectives/partial/adaptive.c"
 RUN, REPORT = "runtime/relaxed/partial.c", "runtime/relaxed/partial_report.c"
+KEPT = "runtime/relaxed/contributions.c"
 IDENTITY = "collectives/reduce/identity.c"
 CREATE = "runtime/relaxed/partial_create.c"
 DRIVER, LAGGED = "runtime/relaxed/protocol_driver.c", "runtime/relaxed/lagged.c"
@@ -238,8 +239,11 @@ LINES = [
     ("wanted: while draining, too", 2,
      [(RUN, "return wanted && [[!here.draining]] && !here.left;", "true")]),
     ("collect: all are fresh", 2,
-     [(RUN, ".fresh = [[(record->flags & RB_ROUNDS_FRESH) != 0]],", "record->count > 0")]),
-    ("collect: all are members", 13, [(RUN, "r->member[i]", "true")]),
+     [(KEPT, "[[(r->flags & RB_ROUNDS_FRESH ? FRESH : 0)]] | (member",
+       "(r->count > 0 ? FRESH : 0)")]),
+    ("collect: all are members", 13, [(KEPT, "[[(member ? MEMBER : 0)]] |", "MEMBER")]),
+    ("collect: steps are told from the first rank's", 2,
+     [(KEPT, "*before = (struct before) { first, weight };", ";")]),
     ("pending: while rounds go on", 0, [(REPORT, "if ([[!rb_partial_over(p)]]) { err", "false")]),
     ("drain: twice", 27, [(RUN, "err == RUBATO_OK && [[(view.draining || view.left)]]", "false")]),
     ("stats: what is joined is not pending", 660,
@@ -253,8 +257,8 @@ LINES = [
     ("settle: replaced, but the old one stays", 2,
      [(RUN, "p->buffers.lease = p->buffers.pending; p->buffers.pending = lease;", ";")]),
     ("waiters: those elsewhere do not look again", 2, [(RUN, "q->changed = true;", ";")]),
-    ("completed: members of older rounds stay", 28,
-     [(RUN, "memset(r->member, 0, p->comm->engine.rank_count * sizeof(*r->member));", ";")]),
+    ("completed: who has nothing is no member", 28,
+     [(KEPT, "[[member == c->members]]) continue;", "true")]),
     ("reduce: divided by nothing", 2,
      [(RUN, "run->divisor = (uint32_t)divisor;", "run->divisor = 1;")]),
     ("reduce: sums for averages of groups", 13,
