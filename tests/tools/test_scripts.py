@@ -232,7 +232,7 @@ class Usage(unittest.TestCase):
         for line in (TOOLS / "packages").read_text().splitlines():
             if not line.startswith("#"):
                 words = line.split()
-                self.assertIn(words[1], ("run", "test", "cross"), line)
+                self.assertIn(words[1], ("run", "test", "cross", "rdma"), line)
                 self.assertGreater(len(words), 3, line)
 
 
