@@ -608,6 +608,86 @@ START_TEST(close_beside_a_stopped_peer_sleeps)
 }
 END_TEST
 
+static _Atomic unsigned arms_refused, flushes_asked;
+
+static ucs_status_t never_armed(ucp_worker_h worker)
+{
+	(void)worker;
+	atomic_fetch_add(&arms_refused, 1);
+	return UCS_ERR_BUSY;
+}
+
+static ucs_status_t never_closed(void *request)
+{
+	(void)request;
+	atomic_fetch_add(&flushes_asked, 1);
+	return UCS_INPROGRESS;
+}
+
+static ucs_status_ptr_t closing_for_ever(ucp_ep_h ep, const ucp_request_param_t *param)
+{
+	static uint64_t request;
+
+	(void)ep, (void)param;
+	return &request;
+}
+
+static void keep_request(void *request)
+{
+	(void)request;
+}
+
+/* A UCX that always has something to do, and never does it: as RDMA's with a peer that has gone. */
+START_TEST(close_beside_a_ucx_that_never_sleeps_sleeps)
+{
+	struct shared *s = shared_make();
+	pid_t children[2];
+	struct rb_endpoint *ep = with_children(s, children, 2, true);
+	uint64_t before_ns, cpu_spent_ns;
+
+	ck_assert_int_eq(kill(children[1], SIGSTOP), 0);
+	((struct rb_ucx *)ep)->api.ucp_worker_arm = never_armed;
+	before_ns = cpu_ns();
+	ops->close(ep, false, rb_clock_ns() + 2ull * SECOND_NS);
+	cpu_spent_ns = cpu_ns() - before_ns;
+	ck_assert_uint_gt(atomic_load(&arms_refused), 3);
+	ck_assert_msg(cpu_spent_ns < SECOND_NS / 4, "%llu ms of CPU",
+		      (unsigned long long)cpu_spent_ns / 1000000);
+	reap(children[1], SIGKILL);
+	(void)munmap(s, sizeof(*s));
+}
+END_TEST
+
+static void *close_second(void *arg)
+{
+	struct pair *pair = arg;
+
+	ops->close(pair->ep[1], false, rb_clock_ns() + DEADLINE_NS);
+	return NULL;
+}
+
+/* Peers have all that was sent, or this rank gives up: connections that UCX cannot end are left. */
+START_TEST(connections_that_never_end_do_not_hold_close)
+{
+	struct pair pair;
+	struct rb_ucx *ux;
+	pthread_t thread;
+	uint64_t since_ns;
+
+	pair_open(&pair, true);
+	ux = ux_of(&pair, 0);
+	ux->api.ucp_ep_close_nbx = closing_for_ever;
+	ux->api.ucp_request_check_status = never_closed;
+	ux->api.ucp_request_free = keep_request;
+	ck_assert_int_eq(pthread_create(&thread, NULL, close_second, &pair), 0);
+	since_ns = rb_clock_ns();
+	ops->close(pair.ep[0], _i == 1, since_ns + DEADLINE_NS);
+	ck_assert_msg(rb_clock_ns() - since_ns < DEADLINE_NS / 2, "until the deadline");
+	ck_assert_uint_gt(atomic_load(&flushes_asked), 0);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+}
+END_TEST
+
 /* With -Ducx_prefix two are on the machine: headers of one with the library of the other would run,
  * and prove nothing. */
 START_TEST(runs_the_ucx_it_was_built_with)
@@ -646,6 +726,8 @@ int main(void)
 	tcase_add_loop_test(peers, killed_peer_is_lost_and_others_go_on, 0, 2);
 	tcase_add_loop_test(peers, stopped_peer_does_not_hold_buffers, 0, 2);
 	tcase_add_loop_test(peers, close_beside_a_stopped_peer_sleeps, 0, 4);
+	tcase_add_test(peers, close_beside_a_ucx_that_never_sleeps_sleeps);
+	tcase_add_loop_test(peers, connections_that_never_end_do_not_hold_close, 0, 2);
 	tcase_add_loop_test(peers, flush_that_never_ends_ends_with_its_worker, 0, 2);
 	suite_add_tcase(suite, messages);
 	suite_add_tcase(suite, peers);

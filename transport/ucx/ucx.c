@@ -321,12 +321,19 @@ void rb_ucx_move(struct rb_ucx *ux, uint64_t until_ns)
 
 	if (ux->api.ucp_worker_progress(ux->worker) != 0) {
 		ux->busy_arms = 0;
+		ux->idle_moves = 0;
 		return;
 	}
 	now_ns = rb_clock_ns();
 	left_ms = now_ns < until_ns ? (until_ns - now_ns) / 1000000 + 1 : 0;
-	if (worker_arm(ux) && poll(&fd, 1, left_ms < MOVE_MS_MAX ? (int)left_ms : MOVE_MS_MAX) > 0)
-		(void)!read(ux->wake_fd, &count, sizeof(count));
+	if (worker_arm(ux)) {
+		ux->idle_moves = 0;
+		if (poll(&fd, 1, left_ms < MOVE_MS_MAX ? (int)left_ms : MOVE_MS_MAX) > 0)
+			(void)!read(ux->wake_fd, &count, sizeof(count));
+	} else if (++ux->idle_moves >= BUSY_ARMS_MAX) {
+		/* UCX will not sleep, for something that does not come from here. */
+		rb_clock_sleep_until(now_ns + NAP_NS < until_ns ? now_ns + NAP_NS : until_ns);
+	}
 	nap_end(ux);
 }
 

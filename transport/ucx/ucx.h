@@ -238,9 +238,10 @@ struct rb_ucx {
 	uint8_t host[16];
 	bool tcp_only;
 	int epoll_fd, pids_fd, wake_fd, nap_fd;
-	int ucx_fd;         /* UCX's own. */
-	uint32_t busy_arms; /* In a row, of which UCX took none, with nothing moved in between. */
-	bool napping;       /* nap_fd is set, or has rung. */
+	int ucx_fd;          /* UCX's own. */
+	uint32_t busy_arms;  /* In a row, of which UCX took none, with nothing moved in between. */
+	uint32_t idle_moves; /* Likewise, of who waits in here. */
+	bool napping;        /* nap_fd is set, or has rung. */
 	uint32_t pid_count;
 	uint32_t ended_count; /* Peers whose ended_ns is set. */
 	uint32_t rounds;      /* Of poll, since the process descriptors were looked at. */

@@ -27,8 +27,10 @@
 /* How long ABORT may take to get into the network. Guess: a connection that is just being made
  * needs the peer's turns of the scheduler. */
 #define ABORT_GRACE_NS 500000000u
-#define CLOSE_GRACE_NS 100000000u /* Guess: UCX gives up a connection by itself, but in rounds. */
-#define ENDED_GRACE_NS 50000000u  /* Guess: what it said is on this host, or nowhere. */
+/* How long UCX may take to give up connections that nobody needs any more. Guess: it does so by
+ * itself, but in rounds; a flush to a peer that has gone never ends. */
+#define CLOSE_GRACE_NS 100000000u
+#define ENDED_GRACE_NS 50000000u /* Guess: what it said is on this host, or nowhere. */
 
 struct blob { /* An address, taken apart. */
 	uint8_t tcp_only;
@@ -489,12 +491,16 @@ static bool all_closed(const struct rb_ucx *ux)
 	return true;
 }
 
-/* What is not closed by the deadline (a peer does not answer the flush) goes with the worker. */
-static void endpoints_close(struct rb_ucx *ux, bool abort, uint64_t deadline_ns)
+/*
+ * What is not closed in time (a peer does not answer the flush) goes with the worker. `awaited`:
+ * what was completed may still be on its way to a peer, and has until the deadline.
+ */
+static void endpoints_close(struct rb_ucx *ux, bool abort, bool awaited, uint64_t deadline_ns)
 {
-	uint64_t grace_ns = rb_deadline(rb_clock_ns(), CLOSE_GRACE_NS);
-	uint64_t until_ns = grace_ns > deadline_ns ? grace_ns : deadline_ns;
+	uint64_t until_ns = rb_deadline(rb_clock_ns(), CLOSE_GRACE_NS);
 
+	if (awaited && until_ns < deadline_ns)
+		until_ns = deadline_ns;
 	for (uint32_t r = 0; r < ux->base.rank_count; r++) {
 		struct rb_ucx_peer *peer = &ux->peers[r];
 		bool force = abort || peer->broken || peer->out != 0;
@@ -518,15 +524,17 @@ static void endpoints_close(struct rb_ucx *ux, bool abort, uint64_t deadline_ns)
 void rb_ucx_close(struct rb_endpoint *ep, bool abort, uint64_t deadline_ns)
 {
 	struct rb_ucx *ux = (struct rb_ucx *)ep;
+	bool awaited;
 
 	if (ep == NULL)
 		return;
 	if (ux->worker != NULL) {
 		say_goodbye(ux, abort, deadline_ns);
+		awaited = !abort && !all_answered(ux);
 		forget_all(ux);
 		while (ux->remotes != NULL)
 			rb_ucx_remote_close(ep, &ux->remotes->base);
-		endpoints_close(ux, abort, deadline_ns);
+		endpoints_close(ux, abort, awaited, deadline_ns);
 	}
 	while (ux->regions != NULL)
 		rb_ucx_region_drop(ep, &ux->regions->base);
