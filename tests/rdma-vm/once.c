@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <infiniband/verbs.h>
 
@@ -17,17 +18,19 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const struct ibv_qp *told[TOLD_MAX]; /* Have told, and are not destroyed. */
-static unsigned dropped;
 
-static void *next(const char *name)
+#define SEEN __attribute__((visibility("default")))
+
+/* The library's own function of that name, into *function. */
+static void next(const char *name, void *function)
 {
-	void *function = dlsym(RTLD_NEXT, name);
+	void *found = dlsym(RTLD_NEXT, name);
 
-	if (function == NULL) {
+	if (found == NULL) {
 		(void)fprintf(stderr, "once: libibverbs has no %s\n", name);
 		abort();
 	}
-	return function;
+	memcpy(function, &found, sizeof(found));
 }
 
 /* Where it stands, or where there is room. */
@@ -41,6 +44,10 @@ static unsigned find(const struct ibv_qp *qp)
 		if (told[i] == NULL && room == TOLD_MAX)
 			room = i;
 	}
+	if (room == TOLD_MAX) {
+		(void)fprintf(stderr, "once: more than %d queue pairs\n", TOLD_MAX);
+		abort();
+	}
 	return room;
 }
 
@@ -53,34 +60,32 @@ static int again(const struct ibv_async_event *event)
 		return 0;
 	(void)pthread_mutex_lock(&lock);
 	at = find(event->element.qp);
-	found = at < TOLD_MAX && told[at] != NULL;
-	if (at < TOLD_MAX)
-		told[at] = event->element.qp;
-	dropped += (unsigned)found;
+	found = told[at] != NULL;
+	told[at] = event->element.qp;
 	(void)pthread_mutex_unlock(&lock);
 	return found;
 }
 
-int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
+SEEN int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
-	int (*get)(struct ibv_context *, struct ibv_async_event *) = next("ibv_get_async_event");
-	void (*ack)(struct ibv_async_event *) = next("ibv_ack_async_event");
+	int (*get)(struct ibv_context *, struct ibv_async_event *);
 	int status;
 
+	next("ibv_get_async_event", &get);
 	while ((status = get(context, event)) == 0 && again(event))
-		ack(event);
+		ibv_ack_async_event(event);
 	return status;
 }
 
-int ibv_destroy_qp(struct ibv_qp *qp)
+SEEN int ibv_destroy_qp(struct ibv_qp *qp)
 {
-	int (*destroy)(struct ibv_qp *) = next("ibv_destroy_qp");
+	int (*destroy)(struct ibv_qp *);
 	unsigned at;
 
 	(void)pthread_mutex_lock(&lock);
 	at = find(qp);
-	if (at < TOLD_MAX)
-		told[at] = NULL;
+	told[at] = NULL;
 	(void)pthread_mutex_unlock(&lock);
+	next("ibv_destroy_qp", &destroy);
 	return destroy(qp);
 }

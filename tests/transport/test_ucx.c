@@ -658,6 +658,43 @@ START_TEST(close_beside_a_ucx_that_never_sleeps_sleeps)
 }
 END_TEST
 
+static struct pair *late_pair;
+static struct rb_request late_send;
+static uint64_t late_word = 5;
+
+static ucs_status_t armed_too_late(ucp_worker_h worker)
+{
+	(void)worker;
+	if (late_send.size_bytes == 0) {
+		prepare(&late_send, 0, 7, &late_word, sizeof(late_word));
+		ops->send(late_pair->ep[1], &late_send);
+		UNTIL((void)ops->poll(late_pair->ep[1]), ops->left(late_pair->ep[1]));
+	}
+	return UCS_OK;
+}
+
+/* What comes before the bell is armed, and after the last look, rings none: as with a verbs
+ * completion queue. */
+START_TEST(what_comes_before_the_bell_is_seen)
+{
+	struct pair pair;
+	struct rb_request recv;
+	uint64_t in = 0;
+
+	pair_open(&pair, true);
+	prepare(&recv, 1, 7, &in, sizeof(in));
+	ops->recv(pair.ep[0], &recv);
+	UNTIL((void)ops->poll(pair.ep[0]), ops->left(pair.ep[0]));
+	late_pair = &pair;
+	ux_of(&pair, 0)->api.ucp_worker_arm = armed_too_late;
+	UNTIL((void)0, !ops->arm(pair.ep[0]));
+	ck_assert_uint_eq(late_send.size_bytes, sizeof(late_word));
+	UNTIL((void)ops->poll(pair.ep[0]), recv.state == RB_REQUEST_DONE);
+	ck_assert_uint_eq(in, late_word);
+	pair_close(&pair);
+}
+END_TEST
+
 static void *close_second(void *arg)
 {
 	struct pair *pair = arg;
@@ -727,6 +764,7 @@ int main(void)
 	tcase_add_loop_test(peers, stopped_peer_does_not_hold_buffers, 0, 2);
 	tcase_add_loop_test(peers, close_beside_a_stopped_peer_sleeps, 0, 4);
 	tcase_add_test(peers, close_beside_a_ucx_that_never_sleeps_sleeps);
+	tcase_add_test(peers, what_comes_before_the_bell_is_seen);
 	tcase_add_loop_test(peers, connections_that_never_end_do_not_hold_close, 0, 2);
 	tcase_add_loop_test(peers, flush_that_never_ends_ends_with_its_worker, 0, 2);
 	suite_add_tcase(suite, messages);

@@ -311,7 +311,9 @@ static bool worker_arm(struct rb_ucx *ux)
 	if (ux->api.ucp_worker_arm(ux->worker) != UCS_OK)
 		return nap_set(ux);
 	ux->busy_arms = 0;
-	return true;
+	/* A completion queue of verbs tells of what comes after it was armed, so UCX, which does
+	 * not look once more, may have missed what came just before. */
+	return ux->api.ucp_worker_progress(ux->worker) == 0;
 }
 
 void rb_ucx_move(struct rb_ucx *ux, uint64_t until_ns)
@@ -343,7 +345,7 @@ static bool ucx_arm(struct rb_endpoint *ep)
 
 	if (ux->done_first != NULL || ux->to_tell != 0 || ux->to_close != 0)
 		return false;
-	return worker_arm(ux);
+	return worker_arm(ux) && ux->done_first == NULL && ux->to_tell == 0 && ux->to_close == 0;
 }
 
 static void ucx_disarm(struct rb_endpoint *ep)
