@@ -39,7 +39,8 @@ class Names(unittest.TestCase):
             for words in [], *([word] for word in COMMANDS.get(pathlib.Path(program).name, ())):
                 known |= options(run(program, *words, "--help").stdout.decode())
         for script in (*ROOT.glob("tools/*"), *ROOT.glob("tools/reproduction/*"),
-                       *ROOT.glob("tests/**/*.py"), *ROOT.glob("trainer/report/*.py")):
+                       *ROOT.glob("tests/**/*.py"), *ROOT.glob("trainer/report/*.py"),
+                       ROOT / "tests/rdma-vm/run"):
             if script.is_file():
                 known |= options(script.read_text())
         self.assertTrue({"--policy", "--faults", "--seeds", "--lr", "--bind"} <= known)
