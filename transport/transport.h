@@ -2,7 +2,8 @@
  * transport.h -- moves bytes between ranks; knows nothing about collectives.
  *
  * A backend is one const table plus a private struct that begins with struct rb_endpoint, in a
- * folder of its own: shm (mapped segments), ucx (networks), sim (seeded, virtual time).
+ * folder of its own: shm (mapped segments), ucx (networks), verbs (RDMA), sim (seeded, virtual
+ * time).
  * tests/conformance/ runs against each of them and is the real contract; this is its summary.
  *
  *   Threads     every call on an endpoint is made under its engine's lock, one at a time, from
@@ -52,7 +53,8 @@
 #include "base/status.h"
 #include "base/wire.h"
 
-#define RB_ADDRESS_BYTES_MAX 4096          /* Of an endpoint, as exchanged at start-up. */
+/* Of an endpoint, as exchanged at start-up: a word for each of 3,900 ranks, and what all share. */
+#define RB_ADDRESS_BYTES_MAX 16000
 #define RB_KEY_BYTES_MAX 256               /* Of a region, as exchanged between peers. */
 #define RB_UNEXPECTED_BYTES_MAX (1u << 20) /* Guess; per peer. */
 
@@ -351,6 +353,7 @@ static inline struct rb_region *rb_request_region(const struct rb_endpoint *ep,
 	return where != NULL && where->regions != NULL ? where->regions[ep->index] : NULL;
 }
 
-extern const struct rb_transport_ops rb_transport_shm, rb_transport_ucx, rb_transport_sim;
+extern const struct rb_transport_ops rb_transport_shm, rb_transport_ucx, rb_transport_sim,
+	rb_transport_verbs;
 
 #endif

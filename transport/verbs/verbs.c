@@ -1,0 +1,579 @@
+/*
+ * verbs.c -- the verbs backend: its table, posts and cancel, flights, completions, sleeping. verbs.h
+ * has the idea.
+ *
+ * One context, protection domain and completion queue an endpoint; whoever holds the engine's lock
+ * drives them. wake() touches only an event descriptor of our own.
+ */
+#include "transport/verbs/verbs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "base/sync.h"
+
+#define ROUNDS_PER_CHECK 1024 /* Guess: polls between two looks at what is watched. */
+#define COMPLETIONS 16        /* Taken at a time. */
+#define MOVE_MS_MAX 10
+#define CQ_EVENTS_MAX 1000 /* Before they are acknowledged, which takes a lock. */
+
+void rb_verbs_complete(struct rb_verbs *vb, struct rb_request *request, rubato_status status)
+{
+	struct rb_verbs_flight *flight =
+		rb_verbs_flight_find(vb, request->backend[RB_VERBS_FLIGHT]);
+
+	if (flight != NULL)
+		rb_verbs_flight_end(vb, flight);
+	request->backend[RB_VERBS_FLIGHT] = 0;
+	request->backend[RB_VERBS_STAGE] = RB_VERBS_STAGE_NONE;
+	request->status = status;
+	if (vb->posting == request) {
+		request->state = RB_REQUEST_DONE;
+		return;
+	}
+	request->backend[RB_VERBS_LISTED] = 1;
+	RB_QUEUE_ADD(vb->done_first, vb->done_last, request);
+}
+
+static void unlist(struct rb_verbs *vb, struct rb_request *request)
+{
+	RB_QUEUE_REMOVE(vb->done_first, vb->done_last, request);
+	request->next = request->previous = NULL;
+	request->backend[RB_VERBS_LISTED] = 0;
+}
+
+/* ---- Flights ---- */
+
+static struct rb_verbs_flight *flight_at(struct rb_verbs *vb, uint32_t index)
+{
+	return &vb->flights[index / RB_VERBS_FLIGHTS_EACH][index % RB_VERBS_FLIGHTS_EACH];
+}
+
+static rubato_status flights_grow(struct rb_verbs *vb)
+{
+	uint32_t chunks = vb->flight_count / RB_VERBS_FLIGHTS_EACH;
+	struct rb_verbs_flight **table =
+		realloc(vb->flights, (chunks + 1) * sizeof(struct rb_verbs_flight *));
+	struct rb_verbs_flight *chunk = calloc(RB_VERBS_FLIGHTS_EACH, sizeof(*chunk));
+
+	if (table != NULL)
+		vb->flights = table;
+	if (table == NULL || chunk == NULL) {
+		free(chunk);
+		return RB_FAIL(RUBATO_ERR_MEMORY, "no memory for %u requests under way",
+			       vb->flight_count + RB_VERBS_FLIGHTS_EACH);
+	}
+	table[chunks] = chunk;
+	for (uint32_t i = RB_VERBS_FLIGHTS_EACH; i-- > 0;) {
+		chunk[i].index = vb->flight_count + i;
+		chunk[i].next_free = vb->flight_free;
+		vb->flight_free = chunk[i].index + 1;
+	}
+	vb->flight_count += RB_VERBS_FLIGHTS_EACH;
+	return RUBATO_OK;
+}
+
+rubato_status rb_verbs_flight_begin(struct rb_verbs *vb, struct rb_request *request,
+				    struct rb_verbs_flight **out)
+{
+	struct rb_verbs_flight *flight;
+
+	if (vb->flight_free == 0)
+		RB_TRY(flights_grow(vb));
+	flight = flight_at(vb, vb->flight_free - 1);
+	vb->flight_free = flight->next_free;
+	*flight = (struct rb_verbs_flight) { .request = request,
+					     .index = flight->index,
+					     .generation = flight->generation,
+					     .used = true };
+	request->backend[RB_VERBS_FLIGHT] = rb_verbs_flight_id(flight);
+	*out = flight;
+	return RUBATO_OK;
+}
+
+void rb_verbs_flight_end(struct rb_verbs *vb, struct rb_verbs_flight *flight)
+{
+	RB_ASSERT(flight->used);
+	rb_verbs_flight_rest(vb, flight);
+	rb_verbs_unregister(vb, flight);
+	free(flight->invite);
+	flight->invite = NULL;
+	flight->request->backend[RB_VERBS_FLIGHT] = 0;
+	flight->request = NULL;
+	flight->used = false;
+	flight->generation++; /* Whatever still speaks of this id finds nothing. */
+	flight->next_free = vb->flight_free;
+	vb->flight_free = flight->index + 1;
+}
+
+struct rb_verbs_flight *rb_verbs_flight_find(struct rb_verbs *vb, uint64_t id)
+{
+	uint32_t index = (uint32_t)id;
+	struct rb_verbs_flight *flight;
+
+	if (index == 0 || index > vb->flight_count)
+		return NULL;
+	flight = flight_at(vb, index - 1);
+	return flight->used && flight->generation == (uint32_t)(id >> 32) ? flight : NULL;
+}
+
+struct rb_verbs_flight *rb_verbs_flight_of(struct rb_verbs *vb, uint64_t id, uint32_t peer,
+					   enum rb_verbs_stage stage)
+{
+	struct rb_verbs_flight *flight = rb_verbs_flight_find(vb, id);
+
+	return flight != NULL && flight->request->peer == peer &&
+			       flight->request->backend[RB_VERBS_STAGE] == stage
+		       ? flight
+		       : NULL;
+}
+
+/* ---- Completions ---- */
+
+static void received(struct rb_verbs *vb, const struct ibv_wc *wc)
+{
+	uint32_t rank = (uint32_t)(wc->wr_id >> 32) & INT32_MAX, slot = (uint32_t)wc->wr_id;
+	struct rb_verbs_peer *peer = &vb->peers[rank];
+	char what[64];
+
+	if (peer->lost)
+		return;
+	if (wc->status != IBV_WC_SUCCESS) {
+		(void)snprintf(what, sizeof(what), "a receive from rank %u", rank);
+		rb_verbs_lose_by(vb, rank, what, wc);
+		return;
+	}
+	peer->quiet = false;
+	rb_verbs_arrived(vb, rank, peer->slots + (size_t)slot * RB_VERBS_SLOT_BYTES, wc->byte_len);
+	if (peer->lost)
+		return;
+	rb_verbs_repost(vb, peer, slot);
+	peer->reposted++;
+}
+
+uint32_t rb_verbs_progress(struct rb_verbs *vb)
+{
+	struct ibv_wc wc[COMPLETIONS];
+	int count = ibv_poll_cq(vb->cq, COMPLETIONS, wc);
+
+	if (count < 0 && !vb->dead)
+		rb_verbs_lose_all(vb, "its completion queue has failed");
+	for (int i = 0; i < count; i++) {
+		if ((wc[i].wr_id & RB_VERBS_RECEIVED) != 0) {
+			received(vb, &wc[i]);
+		} else if ((wc[i].wr_id & RB_VERBS_DATAGRAM) != 0) {
+			rb_verbs_datagram(vb, &wc[i]);
+		} else {
+			vb->peers[wc[i].wr_id >> 32].quiet = false;
+			rb_verbs_retire(vb, (uint32_t)(wc[i].wr_id >> 32), (uint32_t)wc[i].wr_id,
+					&wc[i]);
+		}
+	}
+	for (int i = 0; i < count; i++)
+		if ((wc[i].wr_id & RB_VERBS_RECEIVED) != 0)
+			rb_verbs_repay(vb, &vb->peers[(wc[i].wr_id >> 32) & INT32_MAX]);
+	rb_verbs_ring(vb);
+	return count > 0 ? (uint32_t)count : 0;
+}
+
+/* ---- Posts ---- */
+
+static void post(struct rb_endpoint *ep, struct rb_request *request, enum rb_request_kind kind,
+		 void (*carry_out)(struct rb_verbs *vb, struct rb_request *request))
+{
+	struct rb_verbs *vb = (struct rb_verbs *)ep;
+
+	request->kind = kind;
+	request->state = RB_REQUEST_PENDING;
+	request->status = RUBATO_OK;
+	request->next = request->previous = NULL;
+	memset(request->backend, 0, sizeof(request->backend));
+	vb->posting = request;
+	if (request->peer >= ep->rank_count || !vb->peers[request->peer].used)
+		rb_verbs_complete(vb, request,
+				  RB_FAIL(RUBATO_ERR_ARGUMENT, "rank %u is not connected here",
+					  request->peer));
+	else
+		carry_out(vb, request);
+	if (request->peer < ep->rank_count)
+		rb_verbs_repay(vb, &vb->peers[request->peer]);
+	rb_verbs_ring(vb);
+	vb->posting = NULL;
+}
+
+static void verbs_send(struct rb_endpoint *ep, struct rb_request *request)
+{
+	post(ep, request, RB_REQUEST_SEND, rb_verbs_post_send);
+}
+
+static void verbs_recv(struct rb_endpoint *ep, struct rb_request *request)
+{
+	post(ep, request, RB_REQUEST_RECV, rb_verbs_post_recv);
+}
+
+static void verbs_put(struct rb_endpoint *ep, struct rb_request *request)
+{
+	post(ep, request, RB_REQUEST_PUT, rb_verbs_post_put);
+}
+
+static bool verbs_recall(struct rb_endpoint *ep, struct rb_request *request)
+{
+	struct rb_verbs *vb = (struct rb_verbs *)ep;
+
+	if (request->state != RB_REQUEST_PENDING ||
+	    request->backend[RB_VERBS_STAGE] != RB_VERBS_STAGE_MATCHING)
+		return false;
+	if (request->backend[RB_VERBS_FLIGHT] != 0 && !rb_verbs_recall_invited(vb, request))
+		return false;
+	if (!rb_match_remove_receive(&vb->peers[request->peer].match, request))
+		return false;
+	request->state = RB_REQUEST_IDLE;
+	return true;
+}
+
+static bool verbs_unmatched(struct rb_endpoint *ep, rb_unmatched_visit *visit, void *arg)
+{
+	struct rb_verbs *vb = (struct rb_verbs *)ep;
+
+	for (uint32_t r = 0; r < ep->rank_count; r++)
+		if (rb_match_visit(&vb->peers[r].match, r, visit, arg))
+			return true;
+	return false;
+}
+
+static void verbs_cancel(struct rb_endpoint *ep, struct rb_request *request)
+{
+	struct rb_verbs *vb = (struct rb_verbs *)ep;
+
+	if (request->state != RB_REQUEST_PENDING)
+		return;
+	if (request->backend[RB_VERBS_LISTED] == 0)
+		rb_verbs_withdraw(vb, request);
+	rb_verbs_ring(vb);
+	if (request->backend[RB_VERBS_LISTED] != 0) { /* It has ended, perhaps meanwhile. */
+		unlist(vb, request);
+		request->state = RB_REQUEST_DONE;
+		return;
+	}
+	vb->posting = request; /* Not to be listed. */
+	rb_verbs_complete(vb, request, RUBATO_ERR_CANCELLED);
+	vb->posting = NULL;
+}
+
+static struct rb_request *verbs_poll(struct rb_endpoint *ep)
+{
+	struct rb_verbs *vb = (struct rb_verbs *)ep;
+	struct rb_request *done;
+
+	/* A few rounds for one poll: what arrives together is told together. */
+	for (int i = 0; i < 4 && rb_verbs_progress(vb) != 0; i++)
+		;
+	if (++vb->rounds >= ROUNDS_PER_CHECK) {
+		vb->rounds = 0;
+		rb_verbs_check_peers(vb);
+	}
+	done = vb->done_first;
+	vb->done_first = vb->done_last = NULL;
+	for (struct rb_request *r = done; r != NULL; r = r->next) {
+		r->backend[RB_VERBS_LISTED] = 0;
+		r->state = RB_REQUEST_DONE;
+	}
+	return done;
+}
+
+/* ---- Sleeping ---- */
+
+static int verbs_descriptor(struct rb_endpoint *ep)
+{
+	return ((struct rb_verbs *)ep)->epoll_fd;
+}
+
+static bool verbs_arm(struct rb_endpoint *ep)
+{
+	struct rb_verbs *vb = (struct rb_verbs *)ep;
+
+	if (vb->done_first != NULL || vb->to_tell != 0)
+		return false;
+	if (ibv_req_notify_cq(vb->cq, 0) != 0)
+		return false;
+	/* What came before the request rings no bell. */
+	return rb_verbs_progress(vb) == 0 && vb->done_first == NULL && vb->to_tell == 0;
+}
+
+static void bell_read(struct rb_verbs *vb)
+{
+	struct ibv_cq *cq;
+	uint64_t count;
+	void *context;
+
+	while (vb->api.ibv_get_cq_event(vb->channel, &cq, &context) == 0)
+		vb->cq_events++;
+	if (vb->cq_events >= CQ_EVENTS_MAX) {
+		vb->api.ibv_ack_cq_events(vb->cq, vb->cq_events);
+		vb->cq_events = 0;
+	}
+	(void)!read(vb->wake_fd, &count, sizeof(count));
+}
+
+static void verbs_disarm(struct rb_endpoint *ep)
+{
+	struct rb_verbs *vb = (struct rb_verbs *)ep;
+
+	bell_read(vb);
+	vb->rounds = ROUNDS_PER_CHECK; /* The next poll looks at what is watched. */
+	ep->sleeps++;
+}
+
+static void verbs_wake(struct rb_endpoint *ep)
+{
+	uint64_t one = 1;
+
+	(void)!write(((struct rb_verbs *)ep)->wake_fd, &one, sizeof(one));
+}
+
+void rb_verbs_move(struct rb_verbs *vb, uint64_t until_ns)
+{
+	struct pollfd fd = { .fd = vb->epoll_fd, .events = POLLIN };
+	uint64_t now_ns, left_ms;
+
+	rb_verbs_ring(vb);
+	if (rb_verbs_progress(vb) != 0)
+		return;
+	now_ns = rb_clock_ns();
+	left_ms = now_ns < until_ns ? (until_ns - now_ns) / 1000000 + 1 : 0;
+	if (ibv_req_notify_cq(vb->cq, 0) == 0 && rb_verbs_progress(vb) == 0 &&
+	    poll(&fd, 1, left_ms < MOVE_MS_MAX ? (int)left_ms : MOVE_MS_MAX) > 0)
+		bell_read(vb);
+	rb_verbs_check_peers(vb);
+}
+
+static uint64_t verbs_now_ns(struct rb_endpoint *ep)
+{
+	(void)ep;
+	return rb_clock_ns();
+}
+
+static uint64_t verbs_random(struct rb_endpoint *ep)
+{
+	struct rb_rng rng = { ((struct rb_verbs *)ep)->random };
+	uint64_t value = rb_rng_next(&rng);
+
+	((struct rb_verbs *)ep)->random = rng.state;
+	return value;
+}
+
+static void verbs_sleep(struct rb_endpoint *ep, uint64_t until_ns)
+{
+	(void)ep;
+	rb_clock_sleep_until(until_ns);
+}
+
+/* ---- Dump ---- */
+
+struct lines {
+	void (*line)(void *arg, const char *text);
+	void *arg;
+};
+
+static void dump_request(struct rb_verbs *vb, const struct lines *to, const struct rb_request *q)
+{
+	static const char *const kinds[] = { "send", "recv", "put" };
+	static const char *const stages[] = { "done",    "matching", "self",
+					      "waiting", "sending",  "receiving" };
+	const struct rb_verbs_flight *flight =
+		rb_verbs_flight_find(vb, q->backend[RB_VERBS_FLIGHT]);
+	char text[160];
+
+	(void)snprintf(text, sizeof(text),
+		       "verbs %s peer %u tag %llx:%llx bytes %zu %s, %llu moved, %u out%s",
+		       kinds[q->kind], q->peer, (unsigned long long)q->tag.call,
+		       (unsigned long long)q->tag.step, q->size_bytes,
+		       stages[q->backend[RB_VERBS_STAGE]],
+		       (unsigned long long)(flight != NULL ? flight->moved : 0),
+		       flight != NULL ? flight->out : 0,
+		       flight != NULL && q->kind == RB_REQUEST_RECV ? ", invited" : "");
+	to->line(to->arg, text);
+}
+
+static void verbs_dump(struct rb_endpoint *ep, void (*line)(void *arg, const char *text), void *arg)
+{
+	struct rb_verbs *vb = (struct rb_verbs *)ep;
+	struct lines to = { line, arg };
+
+	for (uint32_t r = 0; r < ep->rank_count; r++)
+		for (size_t b = 0; b < RB_MATCH_BUCKETS; b++)
+			for (struct rb_request *q = vb->peers[r].match.receives[b]; q != NULL;
+			     q = q->next)
+				dump_request(vb, &to, q);
+	for (uint32_t i = 0; i < vb->flight_count; i++) {
+		const struct rb_verbs_flight *flight = flight_at(vb, i);
+
+		if (flight->used &&
+		    flight->request->backend[RB_VERBS_STAGE] != RB_VERBS_STAGE_MATCHING)
+			dump_request(vb, &to, flight->request);
+	}
+}
+
+/* ---- Opening ---- */
+
+static rubato_status watch(int epoll_fd, int fd, uint32_t what)
+{
+	struct epoll_event event = { .events = EPOLLIN, .data.u32 = what };
+
+	if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0)
+		return RB_FAIL(RUBATO_ERR_SYSTEM, "epoll_ctl: %s", strerror(errno));
+	return RUBATO_OK;
+}
+
+static bool unblock(int fd)
+{
+	int flags = fcntl(fd, F_GETFL);
+
+	return flags >= 0 && fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0;
+}
+
+static rubato_status sleeping_open(struct rb_verbs *vb)
+{
+	vb->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	vb->watch_fd = epoll_create1(EPOLL_CLOEXEC);
+	vb->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	vb->clock_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (vb->epoll_fd < 0 || vb->watch_fd < 0 || vb->wake_fd < 0 || vb->clock_fd < 0 ||
+	    !unblock(vb->channel->fd) || !unblock(vb->context->async_fd))
+		return RB_FAIL(RUBATO_ERR_SYSTEM, "no descriptors to sleep on: %s",
+			       strerror(errno));
+	RB_TRY(watch(vb->epoll_fd, vb->channel->fd, 0));
+	RB_TRY(watch(vb->epoll_fd, vb->wake_fd, 0));
+	RB_TRY(watch(vb->epoll_fd, vb->watch_fd, 0));
+	RB_TRY(watch(vb->watch_fd, vb->context->async_fd, RB_VERBS_WATCH_EVENTS));
+	return watch(vb->watch_fd, vb->clock_fd, RB_VERBS_WATCH_CLOCK);
+}
+
+static rubato_status queues_open(struct rb_verbs *vb)
+{
+	uint32_t peers = vb->base.rank_count - 1;
+	uint32_t entries =
+		peers * (RB_VERBS_SLOTS + RB_VERBS_QUEUE) + 2 * RB_VERBS_DATAGRAMS;
+	struct ibv_device_attr attr;
+
+	if (vb->api.ibv_query_device(vb->context, &attr) != 0)
+		return rb_verbs_failed(vb, EIO, "asking what the device can");
+	if ((uint32_t)attr.max_cqe < entries || (uint32_t)attr.max_qp < peers + 1 ||
+	    (uint32_t)attr.max_qp_wr < RB_VERBS_QUEUE)
+		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+			       "verbs: %s has at most %d completions and %d queue pairs of %d "
+			       "entries; %u ranks need %u, %u and %u",
+			       vb->port.device, attr.max_cqe, attr.max_qp, attr.max_qp_wr,
+			       vb->base.rank_count, entries, peers + 1, RB_VERBS_QUEUE);
+	vb->pd = vb->api.ibv_alloc_pd(vb->context);
+	if (vb->pd == NULL)
+		return rb_verbs_failed(vb, errno, "making a protection domain");
+	vb->channel = vb->api.ibv_create_comp_channel(vb->context);
+	if (vb->channel == NULL)
+		return rb_verbs_failed(vb, errno, "making a completion channel");
+	vb->cq = vb->api.ibv_create_cq(vb->context, (int)entries, NULL, vb->channel, 0);
+	if (vb->cq == NULL)
+		return rb_verbs_failed(vb, errno, "making a completion queue");
+	return RUBATO_OK;
+}
+
+static rubato_status begin(struct rb_verbs *vb, const struct rb_transport_options *options)
+{
+	RB_TRY(rb_verbs_load(&vb->api));
+	RB_TRY(rb_verbs_device_open(vb, options->interface));
+	RB_TRY(queues_open(vb));
+	RB_TRY(sleeping_open(vb));
+	return rb_verbs_slots_make(vb);
+}
+
+static rubato_status verbs_open(const struct rb_transport_options *options,
+				struct rb_endpoint **out)
+{
+	struct rb_verbs *vb = calloc(1, sizeof(*vb) + options->rank_count * sizeof(vb->peers[0]));
+	rubato_status status;
+
+	if (vb == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "no memory for %u peers", options->rank_count);
+	vb->base.ops = &rb_transport_verbs;
+	vb->base.rank = options->rank;
+	vb->base.rank_count = options->rank_count;
+	memcpy(vb->job, options->job, sizeof(vb->job));
+	vb->random = rb_clock_ns() ^ rb_mix(options->rank);
+	vb->epoll_fd = vb->watch_fd = vb->wake_fd = vb->clock_fd = -1;
+	for (uint32_t r = 0; r < options->rank_count; r++) {
+		vb->peers[r].vb = vb;
+		vb->peers[r].rank = r;
+		vb->peers[r].pid_fd = -1;
+	}
+	rb_verbs_host_id(vb);
+	status = begin(vb, options);
+	if (status != RUBATO_OK) {
+		rb_verbs_close(&vb->base, true, 0);
+		return status;
+	}
+	*out = &vb->base;
+	return RUBATO_OK;
+}
+
+static uint64_t verbs_card(struct rb_endpoint *ep)
+{
+	const struct rb_verbs *vb = (const struct rb_verbs *)ep;
+	uint64_t halves[2], hash = vb->port.lid;
+
+	memcpy(halves, vb->port.gid.raw, sizeof(halves));
+	hash = rb_mix(hash ^ halves[0]);
+	return rb_mix(hash ^ halves[1]);
+}
+
+static bool verbs_puts_well(struct rb_endpoint *ep, uint32_t peer)
+{
+	(void)ep, (void)peer;
+	return true;
+}
+
+const struct rb_transport_ops rb_transport_verbs = {
+	.name = "verbs",
+	.caps = RB_CAP_PUT | RB_CAP_REGIONS,
+	.key_bytes = RB_VERBS_KEY_BYTES,
+	.open = verbs_open,
+	.address = rb_verbs_address,
+	.reachable = rb_verbs_reachable,
+	.connect = rb_verbs_connect,
+	.close = rb_verbs_close,
+	.region_alloc = rb_verbs_region_alloc,
+	.region_add = rb_verbs_region_add,
+	.region_drop = rb_verbs_region_drop,
+	.region_key = rb_verbs_region_key,
+	.remote_open = rb_verbs_remote_open,
+	.remote_close = rb_verbs_remote_close,
+	.send = verbs_send,
+	.recv = verbs_recv,
+	.put = verbs_put,
+	.cancel = verbs_cancel,
+	.recall = verbs_recall,
+	.unmatched = verbs_unmatched,
+	.poll = verbs_poll,
+	.failure = rb_verbs_failure,
+	.look = rb_verbs_look,
+	.descriptor = verbs_descriptor,
+	.arm = verbs_arm,
+	.disarm = verbs_disarm,
+	.wake = verbs_wake,
+	.puts_well = verbs_puts_well,
+	.card = verbs_card,
+	.now_ns = verbs_now_ns,
+	.random = verbs_random,
+	.sleep = verbs_sleep,
+	.dump = verbs_dump,
+};

@@ -1,0 +1,318 @@
+/*
+ * verbs_device.c -- which device and port carry data, and what a port's peers must know.
+ *
+ * Of the ports that are active, the one nearest to this process's NUMA domain, unless the caller
+ * names some: `mlx5_0`, `mlx5_0:1`, `mlx5_0:1:3` (device, port, index of the GID), the network
+ * device that belongs to a port, or the beginning of a name; ^ before the list: all others. Names
+ * that leave nothing are an error. On Ethernet the address is a GID: of RoCE v2 before v1, of an
+ * IPv4 address before a global IPv6 one before a link-local one.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "transport/verbs/verbs.h"
+
+#define INTERFACE_BYTES_MAX 512
+#define GID_INDEX_ANY UINT32_MAX
+
+rubato_status rb_verbs_failed(const struct rb_verbs *vb, int error, const char *what)
+{
+	const char *device = vb->port.device;
+
+	if (error == ENOMEM || error == EAGAIN)
+		return RB_FAIL(RUBATO_ERR_MEMORY,
+			       "verbs: %s: %s: %s (enough memory to lock? ulimit -l)", device, what,
+			       strerror(error));
+	return RB_FAIL(RUBATO_ERR_SYSTEM, "verbs: %s: %s: %s", device, what, strerror(error));
+}
+
+uint32_t rb_verbs_mtu_bytes(uint8_t mtu)
+{
+	return 128u << mtu;
+}
+
+char *rb_verbs_port_text(const struct rb_verbs_port *port, char *text, size_t text_bytes)
+{
+	char gid[INET6_ADDRSTRLEN] = "";
+
+	(void)inet_ntop(AF_INET6, port->gid.raw, gid, sizeof(gid));
+	if (port->ethernet)
+		(void)snprintf(text, text_bytes, "%s port %u, RoCE %s, GID %u %s, MTU %u",
+			       port->device, port->number, port->roce_1 ? "v1" : "v2",
+			       port->gid_index, gid, rb_verbs_mtu_bytes(port->mtu));
+	else
+		(void)snprintf(text, text_bytes, "%s port %u, InfiniBand, LID %u, GID %s, MTU %u",
+			       port->device, port->number, port->lid, gid,
+			       rb_verbs_mtu_bytes(port->mtu));
+	return text;
+}
+
+/* ---- What the system says of a port ---- */
+
+static bool line_read(const char *path, char *line, int line_bytes)
+{
+	FILE *file = fopen(path, "re");
+	bool got = file != NULL && fgets(line, line_bytes, file) != NULL;
+
+	if (file != NULL)
+		(void)fclose(file);
+	if (got)
+		line[strcspn(line, "\n")] = '\0';
+	return got;
+}
+
+/* The network device of a port; empty: it has none, or none is said. */
+static void netdev_of(const char *device, uint8_t port, char *name, int name_bytes)
+{
+	char path[256];
+
+	name[0] = '\0';
+	(void)snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/%u/gid_attrs/ndevs/0",
+		       device, port);
+	if (!line_read(path, name, name_bytes))
+		name[0] = '\0';
+}
+
+static int32_t domain_of(const char *device)
+{
+	char path[256], line[32];
+
+	(void)snprintf(path, sizeof(path), "/sys/class/infiniband/%s/device/numa_node", device);
+	return line_read(path, line, sizeof(line)) ? (int32_t)strtol(line, NULL, 10) : -1;
+}
+
+static int32_t domain_here(void)
+{
+	unsigned cpu, node;
+
+	return syscall(SYS_getcpu, &cpu, &node, NULL) == 0 ? (int32_t)node : -1;
+}
+
+/* ---- Names ---- */
+
+/* `text` begins with `name` and goes on with nothing, or with :NUMBER. */
+static const char *behind(const char *text, const char *name)
+{
+	size_t bytes = strlen(name);
+
+	if (strncmp(text, name, bytes) != 0 || (text[bytes] != '\0' && text[bytes] != ':'))
+		return NULL;
+	return text + bytes;
+}
+
+/* mlx5_0[:PORT[:GID]]. */
+static bool item_names(const char *item, const char *device, uint8_t port, uint32_t *gid_index)
+{
+	const char *rest = behind(item, device);
+	char *end;
+
+	if (rest == NULL || *rest == '\0')
+		return rest != NULL;
+	if (strtoul(rest + 1, &end, 10) != port || end == rest + 1)
+		return false;
+	if (*end == ':')
+		*gid_index = (uint32_t)strtoul(end + 1, &end, 10);
+	return *end == '\0';
+}
+
+static bool begins(const char *name, const char *item)
+{
+	return strncmp(name, item, strlen(item)) == 0;
+}
+
+/* Whether the list lets a port be used, and with which GID. */
+static bool is_named(const char *interface, const char *device, uint8_t port, uint32_t *gid_index)
+{
+	char list[INTERFACE_BYTES_MAX], netdev[64], *rest = list, *item;
+	bool others = interface[0] == '^', found = false;
+
+	(void)snprintf(list, sizeof(list), "%s", interface + others);
+	netdev_of(device, port, netdev, sizeof(netdev));
+	while (!found && (item = strsep(&rest, ",")) != NULL)
+		found = *item != '\0' && (item_names(item, device, port, gid_index) ||
+					  begins(device, item) || begins(netdev, item));
+	return found != others;
+}
+
+/* ---- GIDs ---- */
+
+static bool is_zero(const union ibv_gid *gid)
+{
+	static const union ibv_gid zero;
+
+	return memcmp(gid, &zero, sizeof(zero)) == 0;
+}
+
+/* Before rdma-core 31 the system's files say of which kind a GID is. */
+static bool gid_by_files(const struct rb_verbs *vb, const char *device, uint8_t port,
+			 uint32_t index, struct ibv_gid_entry *entry)
+{
+	char path[256], line[32] = "";
+
+	if (vb->api.ibv_query_gid(vb->context, port, (int)index, &entry->gid) != 0)
+		return false;
+	(void)snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/%u/gid_attrs/types/%u",
+		       device, port, index);
+	(void)line_read(path, line, sizeof(line));
+	entry->gid_type = strcmp(line, "RoCE v2") == 0 ? IBV_GID_TYPE_ROCE_V2
+						       : IBV_GID_TYPE_ROCE_V1;
+	return true;
+}
+
+static bool gid_read(const struct rb_verbs *vb, const char *device, uint8_t port, uint32_t index,
+		     struct ibv_gid_entry *entry)
+{
+	bool read = vb->api._ibv_query_gid_ex != NULL
+			    ? vb->api._ibv_query_gid_ex(vb->context, port, index, entry, 0,
+							sizeof(*entry)) == 0
+			    : gid_by_files(vb, device, port, index, entry);
+
+	return read && !is_zero(&entry->gid);
+}
+
+static uint32_t gid_rank(const struct ibv_gid_entry *entry)
+{
+	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+
+	if (entry->gid_type != IBV_GID_TYPE_ROCE_V2)
+		return 1;
+	if (memcmp(entry->gid.raw, mapped, sizeof(mapped)) == 0)
+		return 4;
+	return entry->gid.raw[0] == 0xfe && entry->gid.raw[1] == 0x80 ? 2 : 3;
+}
+
+/* False: the port has none that serves. */
+static bool gid_choose(const struct rb_verbs *vb, const struct ibv_port_attr *attr,
+		       uint32_t wanted, struct rb_verbs_port *port)
+{
+	uint32_t best = 0;
+
+	for (uint32_t i = 0; i < (uint32_t)attr->gid_tbl_len && i < UINT8_MAX; i++) {
+		struct ibv_gid_entry entry = { .gid_type = IBV_GID_TYPE_IB };
+		uint32_t rank;
+
+		if ((wanted != GID_INDEX_ANY && i != wanted) ||
+		    !gid_read(vb, port->device, port->number, i, &entry))
+			continue;
+		rank = port->ethernet ? gid_rank(&entry) : 1;
+		if (rank <= best)
+			continue;
+		best = rank;
+		port->gid = entry.gid;
+		port->gid_index = (uint8_t)i;
+		port->roce_1 = port->ethernet && entry.gid_type != IBV_GID_TYPE_ROCE_V2;
+	}
+	return best > 0;
+}
+
+/* ---- Ports ---- */
+
+static int port_query(const struct rb_verbs *vb, uint8_t number, struct ibv_port_attr *attr)
+{
+	struct verbs_context *inside = verbs_get_ctx_op(vb->context, query_port);
+
+	memset(attr, 0, sizeof(*attr));
+	return inside != NULL
+		       ? inside->query_port(vb->context, number, attr, sizeof(*attr))
+		       : vb->api.ibv_query_port(vb->context, number,
+						(struct _compat_ibv_port_attr *)(void *)attr);
+}
+
+struct search {
+	const char *interface;
+	int32_t domain;
+	uint32_t devices, ports, named; /* Seen. */
+	bool found;
+};
+
+/* The context is that of port->device. True: it is better than what was found. */
+static bool port_try(struct rb_verbs *vb, struct search *s, const char *device, uint8_t number,
+		     struct rb_verbs_port *out)
+{
+	struct rb_verbs_port port = { .number = number, .domain = domain_of(device) };
+	uint32_t gid_index = GID_INDEX_ANY;
+	struct ibv_port_attr attr;
+
+	(void)snprintf(port.device, sizeof(port.device), "%s", device);
+	if (port_query(vb, number, &attr) != 0 || attr.state != IBV_PORT_ACTIVE)
+		return false;
+	s->ports++;
+	if (s->interface != NULL && !is_named(s->interface, device, number, &gid_index))
+		return false;
+	s->named++;
+	port.ethernet = attr.link_layer == IBV_LINK_LAYER_ETHERNET;
+	port.mtu = (uint8_t)attr.active_mtu;
+	port.lid = attr.lid;
+	if (!gid_choose(vb, &attr, gid_index, &port))
+		return false;
+	if (s->found && (out->domain == s->domain || port.domain != s->domain))
+		return false;
+	s->found = true;
+	*out = port;
+	return true;
+}
+
+/* Opens the device, and keeps it where it has the best port so far. */
+static void device_try(struct rb_verbs *vb, struct search *s, struct ibv_device *device,
+		       struct ibv_context **best)
+{
+	const char *name = vb->api.ibv_get_device_name(device);
+	struct ibv_device_attr attr;
+	bool better = false;
+
+	s->devices++;
+	vb->context = vb->api.ibv_open_device(device);
+	if (vb->context == NULL)
+		return;
+	if (vb->api.ibv_query_device(vb->context, &attr) == 0)
+		for (uint32_t p = 1; p <= attr.phys_port_cnt; p++)
+			better |= port_try(vb, s, name, (uint8_t)p, &vb->port);
+	if (better) {
+		if (*best != NULL)
+			(void)vb->api.ibv_close_device(*best);
+		*best = vb->context;
+	} else {
+		(void)vb->api.ibv_close_device(vb->context);
+	}
+	vb->context = NULL;
+}
+
+static rubato_status nothing_found(const struct search *s)
+{
+	if (s->devices == 0)
+		return RB_FAIL(RUBATO_ERR_UNSUPPORTED, "verbs: this machine has no RDMA device");
+	if (s->ports == 0)
+		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+			       "verbs: none of %u RDMA devices has an active port", s->devices);
+	if (s->named == 0)
+		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+			       "verbs: RUBATO_INTERFACE=%s names none of %u active RDMA ports",
+			       s->interface, s->ports);
+	return RB_FAIL(RUBATO_ERR_UNSUPPORTED, "verbs: none of %u RDMA ports has such a GID",
+		       s->named);
+}
+
+rubato_status rb_verbs_device_open(struct rb_verbs *vb, const char *interface)
+{
+	struct search s = { .interface = interface, .domain = domain_here() };
+	struct ibv_context *best = NULL;
+	int count = 0;
+	struct ibv_device **devices = vb->api.ibv_get_device_list(&count);
+	char text[160];
+
+	for (int i = 0; devices != NULL && i < count; i++)
+		device_try(vb, &s, devices[i], &best);
+	if (devices != NULL)
+		vb->api.ibv_free_device_list(devices);
+	vb->context = best;
+	if (!s.found)
+		return nothing_found(&s);
+	RB_LOG(RB_LOG_INFO, "verbs: by %s", rb_verbs_port_text(&vb->port, text, sizeof(text)));
+	return RUBATO_OK;
+}

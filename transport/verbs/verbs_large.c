@@ -1,0 +1,602 @@
+/*
+ * verbs_large.c -- messages that are announced and invited, at both ends; and what puts share with
+ * them.
+ *
+ * The sender has a matcher of its own: announced sends in the place of receives, and invitations in
+ * that of messages. Whichever comes second finds the other by its tag, so an announcement and an
+ * invitation may cross. An invitation is used up by one message, or refused by one that does not
+ * fit; a send that is cancelled leaves it for the next of its tag.
+ *
+ *                  invite                    FIN, DATA, REFUSED
+ *   receive  MATCHING --------> (invited) ------------------------------> done
+ *                 \  ANNOUNCE                 \  STOP, STOPPED
+ *                  `--------> RECEIVING        `-> cancelled, or MISMATCH
+ *
+ *   send     WAITING --CLEAR--> SENDING --written--> done
+ *
+ * Receives of user messages invite only when their message is announced: they may be recalled, and
+ * one that has invited cannot be without asking the peer.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "transport/verbs/verbs.h"
+
+#define COPIES_OUT 16u          /* Of a flight whose writes leave from slots. Guess. */
+#define STOP_NS 2000000000u     /* Guess: a peer that computes may not answer. */
+#define STOP_UNLESS_BEGUN 1u    /* Of STOP's size_bytes. */
+
+void rb_verbs_say(struct rb_verbs *vb, uint32_t rank, enum rb_verbs_message message,
+		  struct rb_tag tag, uint64_t id, uint64_t size_bytes)
+{
+	struct rb_verbs_head head = {
+		.message = (uint8_t)message, .tag = tag, .id = id, .size_bytes = size_bytes
+	};
+
+	rb_verbs_tell(vb, rank, &head, NULL, 0);
+}
+
+static void say_of(struct rb_verbs *vb, const struct rb_request *request,
+		   enum rb_verbs_message message, uint64_t id)
+{
+	struct rb_verbs_head head = { .message = (uint8_t)message,
+				      .tag = request->tag,
+				      .signature = request->signature,
+				      .size_bytes = request->size_bytes,
+				      .id = id };
+
+	if (message == RB_VERBS_PUT)
+		head.size_bytes = 0;
+	rb_verbs_tell(vb, request->peer, &head, NULL, 0);
+}
+
+/* ---- The sender ---- */
+
+void rb_verbs_flight_push_begin(struct rb_verbs *vb, struct rb_verbs_flight *flight)
+{
+	struct rb_verbs_peer *peer = &vb->peers[flight->request->peer];
+
+	flight->active = true;
+	RB_QUEUE_ADD(peer->active_first, peer->active_last, flight);
+	rb_verbs_push(vb, flight);
+}
+
+void rb_verbs_flight_rest(struct rb_verbs *vb, struct rb_verbs_flight *flight)
+{
+	struct rb_verbs_peer *peer = &vb->peers[flight->request->peer];
+
+	if (!flight->active)
+		return;
+	flight->active = false;
+	RB_QUEUE_REMOVE(peer->active_first, peer->active_last, flight);
+}
+
+/* Pieces in slots, for a receive that gave no key. */
+static void data_push(struct rb_verbs *vb, struct rb_verbs_flight *flight)
+{
+	struct rb_request *send = flight->request;
+	uint64_t id = rb_verbs_flight_id(flight);
+	bool through = false;
+
+	while (!through) {
+		size_t left = send->size_bytes - flight->moved;
+		size_t piece = left < RB_VERBS_PAYLOAD_MAX ? left : RB_VERBS_PAYLOAD_MAX;
+		struct rb_verbs_head head = { .message = RB_VERBS_DATA,
+					      .tag = send->tag,
+					      .signature = send->signature,
+					      .size_bytes = flight->moved,
+					      .id = flight->invite->id };
+		const uint8_t *from = send->buffer;
+
+		if (!rb_verbs_piece(vb, send->peer, &head, from == NULL ? NULL : from + head.size_bytes,
+				    piece))
+			return;
+		if (rb_verbs_flight_find(vb, id) == NULL)
+			return; /* The peer is lost. */
+		vb->base.bytes_sent += piece;
+		flight->moved += piece;
+		through = flight->moved == send->size_bytes;
+	}
+	rb_verbs_complete(vb, send, RUBATO_OK);
+}
+
+/* False: no room now, or the peer is lost. */
+static bool write_pieces(struct rb_verbs *vb, struct rb_verbs_flight *flight)
+{
+	struct rb_request *request = flight->request;
+	uint64_t id = rb_verbs_flight_id(flight);
+	bool registered = flight->local_key != 0;
+	size_t piece_max = registered ? RB_VERBS_PIECE_BYTES : RB_VERBS_SLOT_BYTES;
+
+	while (flight->moved < request->size_bytes) {
+		size_t left = request->size_bytes - flight->moved;
+		size_t piece = left < piece_max ? left : piece_max;
+
+		if (flight->out >= (registered ? RB_VERBS_PIECES_OUT : COPIES_OUT))
+			return false;
+		if (!rb_verbs_write(vb, request->peer, flight,
+				    (const uint8_t *)request->buffer + flight->moved,
+				    (uint32_t)piece, flight->address + flight->moved,
+				    piece == left))
+			return false;
+		if (rb_verbs_flight_find(vb, id) == NULL)
+			return false;
+		vb->base.bytes_sent += piece;
+		flight->moved += piece;
+		flight->out++;
+	}
+	return true;
+}
+
+void rb_verbs_push(struct rb_verbs *vb, struct rb_verbs_flight *flight)
+{
+	struct rb_request *request = flight->request;
+	uint64_t id = rb_verbs_flight_id(flight);
+
+	if (flight->finished || flight->halted)
+		return;
+	if (flight->invite != NULL && flight->key == 0) {
+		data_push(vb, flight);
+		return;
+	}
+	if (!write_pieces(vb, flight))
+		return;
+	flight->finished = true;
+	rb_verbs_flight_rest(vb, flight);
+	if (request->kind == RB_REQUEST_PUT)
+		say_of(vb, request, RB_VERBS_PUT, 0);
+	else
+		say_of(vb, request, RB_VERBS_FIN, flight->invite->id);
+	if (rb_verbs_flight_find(vb, id) != NULL && flight->out == 0)
+		rb_verbs_complete(vb, request, RUBATO_OK);
+}
+
+void rb_verbs_written(struct rb_verbs *vb, struct rb_verbs_flight *flight)
+{
+	RB_ASSERT(flight->out > 0);
+	flight->out--;
+	if (flight->out == 0 &&
+	    (flight->finished || (flight->halted && flight->halt == RB_VERBS_GOES_ON)))
+		rb_verbs_complete(vb, flight->request, RUBATO_OK);
+}
+
+/* From here on the flight owns the invitation. */
+static void begin_service(struct rb_verbs *vb, struct rb_verbs_flight *flight,
+			  struct rb_verbs_invite *invite)
+{
+	flight->invite = invite;
+	flight->address = invite->target.address;
+	flight->key = invite->target.key;
+	flight->request->backend[RB_VERBS_STAGE] = RB_VERBS_STAGE_SENDING;
+	if (flight->key != 0)
+		(void)rb_verbs_register(vb, flight, false);
+	rb_verbs_flight_push_begin(vb, flight);
+}
+
+static bool invites(const struct rb_verbs_invite *invite, const struct rb_request *send)
+{
+	return invite->size_bytes == send->size_bytes &&
+	       rb_signature_same(&invite->base.signature, &send->signature);
+}
+
+/* The send has met an invitation; it may have a flight. */
+static void meet_invite(struct rb_verbs *vb, struct rb_request *send,
+			struct rb_verbs_invite *invite)
+{
+	struct rb_verbs_flight *flight =
+		rb_verbs_flight_find(vb, send->backend[RB_VERBS_FLIGHT]);
+	struct rb_verbs_peer *peer = &vb->peers[send->peer];
+
+	if (!invites(invite, send)) {
+		say_of(vb, send, RB_VERBS_REFUSED, invite->id);
+		free(invite);
+		if (send->backend[RB_VERBS_LISTED] == 0 && send->state == RB_REQUEST_PENDING)
+			rb_verbs_complete(vb, send, peer->lost ? RUBATO_ERR_PEER : RUBATO_OK);
+		return;
+	}
+	if (flight == NULL && rb_verbs_flight_begin(vb, send, &flight) != RUBATO_OK) {
+		rb_match_add_arrival(&peer->outgoing, &invite->base);
+		peer->waiting++;
+		rb_verbs_complete(vb, send, RUBATO_ERR_MEMORY);
+		return;
+	}
+	begin_service(vb, flight, invite);
+}
+
+bool rb_verbs_serve(struct rb_verbs *vb, struct rb_request *send)
+{
+	struct rb_verbs_peer *peer = &vb->peers[send->peer];
+	struct rb_verbs_invite *invite =
+		(struct rb_verbs_invite *)rb_match_arrival(&peer->outgoing, send->tag);
+
+	if (invite == NULL)
+		return false;
+	peer->waiting--;
+	meet_invite(vb, send, invite);
+	return true;
+}
+
+void rb_verbs_announce(struct rb_verbs *vb, struct rb_request *send)
+{
+	struct rb_verbs_flight *flight;
+
+	if (rb_verbs_flight_begin(vb, send, &flight) != RUBATO_OK) {
+		rb_verbs_complete(vb, send, RUBATO_ERR_MEMORY);
+		return;
+	}
+	send->backend[RB_VERBS_STAGE] = RB_VERBS_STAGE_WAITING;
+	rb_match_add_receive(&vb->peers[send->peer].outgoing, send);
+	say_of(vb, send, RB_VERBS_ANNOUNCE, rb_verbs_flight_id(flight));
+}
+
+static void clear_arrived(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_head *head,
+			  const uint8_t *payload)
+{
+	struct rb_verbs_peer *peer = &vb->peers[rank];
+	struct rb_verbs_invite *invite;
+	struct rb_request *send;
+
+	if (head->bytes != sizeof(invite->target) || peer->waiting >= RB_VERBS_WAITING_MAX) {
+		rb_verbs_wrong(vb, rank,
+			       head->bytes != sizeof(invite->target)
+				       ? "a malformed invitation"
+				       : "too many invitations at a time");
+		return;
+	}
+	invite = calloc(1, sizeof(*invite));
+	if (invite == NULL) {
+		rb_verbs_lose(vb, rank, "no memory for an invitation of it");
+		return;
+	}
+	invite->base.tag = head->tag;
+	invite->base.signature = head->signature;
+	invite->id = head->id;
+	invite->size_bytes = head->size_bytes;
+	memcpy(&invite->target, payload, sizeof(invite->target));
+	send = rb_match_receive(&peer->outgoing, head->tag);
+	if (send != NULL) {
+		meet_invite(vb, send, invite);
+		return;
+	}
+	rb_match_add_arrival(&peer->outgoing, &invite->base);
+	peer->waiting++;
+}
+
+/* Nobody wants an announced message. */
+static void drop_arrived(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_head *head)
+{
+	struct rb_verbs_flight *flight =
+		rb_verbs_flight_of(vb, head->id, rank, RB_VERBS_STAGE_WAITING);
+
+	if (flight == NULL)
+		return; /* It was cancelled meanwhile. */
+	(void)rb_match_remove_receive(&vb->peers[rank].outgoing, flight->request);
+	rb_verbs_complete(vb, flight->request, RUBATO_OK);
+}
+
+/* What serves the peer's flight `id` and is not through. */
+static struct rb_verbs_flight *servant_of(struct rb_verbs *vb, uint32_t rank, uint64_t id)
+{
+	for (uint32_t i = 0; i < vb->flight_count; i++) {
+		struct rb_verbs_flight *flight =
+			&vb->flights[i / RB_VERBS_FLIGHTS_EACH][i % RB_VERBS_FLIGHTS_EACH];
+
+		if (flight->used && flight->request->peer == rank && flight->invite != NULL &&
+		    flight->invite->id == id && !flight->finished)
+			return flight;
+	}
+	return NULL;
+}
+
+/* Where nothing is found the answer is on its way: FIN or REFUSED. */
+static void stop_arrived(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_head *head)
+{
+	struct rb_verbs_peer *peer = &vb->peers[rank];
+	struct rb_verbs_invite *invite =
+		(struct rb_verbs_invite *)rb_match_arrival(&peer->outgoing, head->tag);
+	struct rb_verbs_flight *flight;
+
+	if (invite != NULL && invite->id == head->id) {
+		peer->waiting--;
+		free(invite);
+		rb_verbs_say(vb, rank, RB_VERBS_STOPPED, head->tag, head->id, 0);
+		return;
+	}
+	if (invite != NULL)
+		rb_match_add_arrival(&peer->outgoing, &invite->base);
+	flight = servant_of(vb, rank, head->id);
+	if (flight == NULL || flight->halted)
+		return;
+	if (head->size_bytes == STOP_UNLESS_BEGUN) {
+		rb_verbs_say(vb, rank, RB_VERBS_KEPT, head->tag, head->id, 0);
+		return;
+	}
+	flight->halted = true;
+	rb_verbs_flight_rest(vb, flight);
+	rb_verbs_say(vb, rank, RB_VERBS_STOPPED, head->tag, head->id, 0); /* Behind its writes. */
+	if (!peer->lost && flight->out == 0)
+		rb_verbs_complete(vb, flight->request, RUBATO_OK);
+}
+
+/* ---- The receiver ---- */
+
+static void say_clear(struct rb_verbs *vb, struct rb_verbs_flight *flight)
+{
+	const struct rb_request *receive = flight->request;
+	struct rb_verbs_head head = { .message = RB_VERBS_CLEAR,
+				      .tag = receive->tag,
+				      .signature = receive->signature,
+				      .size_bytes = receive->size_bytes,
+				      .id = rb_verbs_flight_id(flight) };
+	struct rb_verbs_target target = { .address = (uintptr_t)receive->buffer,
+					  .key = flight->key };
+
+	rb_verbs_tell(vb, receive->peer, &head, &target, sizeof(target));
+}
+
+void rb_verbs_invite(struct rb_verbs *vb, struct rb_request *receive)
+{
+	struct rb_verbs_flight *flight;
+
+	if (receive->size_bytes <= RB_VERBS_EAGER_MAX || receive->peer == vb->base.rank ||
+	    rb_tag_class_of(receive->tag) == RB_TAG_P2P ||
+	    rb_verbs_flight_begin(vb, receive, &flight) != RUBATO_OK)
+		return;
+	flight->key = rb_verbs_register(vb, flight, true);
+	if (flight->key != 0)
+		say_clear(vb, flight);
+	else
+		rb_verbs_flight_end(vb, flight); /* When it is announced there may be a way. */
+}
+
+void rb_verbs_meet(struct rb_verbs *vb, struct rb_request *receive, uint64_t id,
+		   const struct rb_signature *signature, uint64_t size_bytes)
+{
+	struct rb_verbs_flight *flight;
+	rubato_status status = RUBATO_ERR_MISMATCH;
+
+	if (rb_verbs_fits(receive, signature, size_bytes))
+		status = rb_verbs_flight_begin(vb, receive, &flight);
+	if (status != RUBATO_OK) {
+		rb_verbs_say(vb, receive->peer, RB_VERBS_DROP, receive->tag, id, 0);
+		rb_verbs_complete(vb, receive, status);
+		return;
+	}
+	receive->backend[RB_VERBS_STAGE] = RB_VERBS_STAGE_RECEIVING;
+	if (receive->size_bytes > RB_VERBS_EAGER_MAX)
+		flight->key = rb_verbs_register(vb, flight, true);
+	say_clear(vb, flight);
+}
+
+/* A receive with a flight, wherever it is, ends. */
+static void receive_over(struct rb_verbs *vb, struct rb_verbs_flight *flight, rubato_status status)
+{
+	struct rb_request *receive = flight->request;
+
+	if (receive->backend[RB_VERBS_STAGE] == RB_VERBS_STAGE_MATCHING)
+		(void)rb_match_remove_receive(&vb->peers[receive->peer].match, receive);
+	if (status == RUBATO_OK)
+		vb->base.bytes_received += receive->size_bytes;
+	rb_verbs_complete(vb, receive, flight->mismatched ? RUBATO_ERR_MISMATCH : status);
+}
+
+static void data_arrived(struct rb_verbs *vb, struct rb_verbs_flight *flight,
+			 const struct rb_verbs_head *head, const uint8_t *payload)
+{
+	struct rb_request *receive = flight->request;
+	uint64_t offset = head->size_bytes;
+
+	if (offset == 0)
+		flight->moved = 0; /* The first try may have been cancelled. */
+	if (flight->key != 0 || offset != flight->moved ||
+	    head->bytes > receive->size_bytes - offset ||
+	    (head->bytes == 0 && receive->size_bytes > 0)) {
+		rb_verbs_wrong(vb, receive->peer, "a piece lies outside its message");
+		return;
+	}
+	rb_verbs_copy((uint8_t *)receive->buffer + offset, payload, head->bytes);
+	flight->moved += head->bytes;
+	if (flight->moved == receive->size_bytes)
+		receive_over(vb, flight, RUBATO_OK);
+}
+
+static void refused_arrived(struct rb_verbs *vb, struct rb_verbs_flight *flight,
+			    const struct rb_verbs_head *head)
+{
+	struct rb_request *receive = flight->request;
+
+	if (!flight->mismatched) {
+		receive->theirs = head->signature;
+		receive->their_bytes = head->size_bytes;
+	}
+	receive_over(vb, flight, RUBATO_ERR_MISMATCH);
+}
+
+/* Answers to STOP. False: there was none. */
+static bool answer_arrived(struct rb_verbs *vb, struct rb_verbs_flight *flight,
+			   const struct rb_verbs_head *head)
+{
+	if (head->message == RB_VERBS_STOPPED && flight->mismatched) {
+		receive_over(vb, flight, RUBATO_ERR_MISMATCH);
+		return true;
+	}
+	if (flight->halt != RB_VERBS_ASKED)
+		return false;
+	flight->halt = head->message == RB_VERBS_STOPPED ? RB_VERBS_IS_OVER : RB_VERBS_IS_MET;
+	return true;
+}
+
+/* What speaks of a flight of this rank's receives. */
+static void invited_arrived(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_head *head,
+			    const uint8_t *payload)
+{
+	struct rb_verbs_flight *flight = rb_verbs_flight_find(vb, head->id);
+
+	/* Of one without a key nobody is asked before it ends. */
+	if (flight == NULL && head->message != RB_VERBS_FIN)
+		return;
+	if (flight == NULL || flight->request->peer != rank ||
+	    flight->request->kind != RB_REQUEST_RECV) {
+		rb_verbs_wrong(vb, rank, "it speaks of a receive that is not there");
+		return;
+	}
+	if (head->message == RB_VERBS_DATA)
+		data_arrived(vb, flight, head, payload);
+	else if (head->message == RB_VERBS_REFUSED)
+		refused_arrived(vb, flight, head);
+	else if (head->message == RB_VERBS_FIN && flight->key != 0)
+		receive_over(vb, flight, RUBATO_OK);
+	else if (head->message == RB_VERBS_FIN || !answer_arrived(vb, flight, head))
+		rb_verbs_wrong(vb, rank, "an answer that nobody asked for");
+}
+
+void rb_verbs_large_arrived(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_head *head,
+			    const uint8_t *payload)
+{
+	if (head->message == RB_VERBS_CLEAR)
+		clear_arrived(vb, rank, head, payload);
+	else if (head->message == RB_VERBS_DROP)
+		drop_arrived(vb, rank, head);
+	else if (head->message == RB_VERBS_STOP)
+		stop_arrived(vb, rank, head);
+	else
+		invited_arrived(vb, rank, head, payload);
+}
+
+void rb_verbs_revoke(struct rb_verbs *vb, struct rb_request *receive)
+{
+	struct rb_verbs_flight *flight =
+		rb_verbs_flight_find(vb, receive->backend[RB_VERBS_FLIGHT]);
+
+	receive->backend[RB_VERBS_STAGE] = RB_VERBS_STAGE_RECEIVING;
+	flight->mismatched = true;
+	rb_verbs_say(vb, receive->peer, RB_VERBS_STOP, receive->tag, rb_verbs_flight_id(flight), 0);
+}
+
+/* ---- Ending early ---- */
+
+/* Until the flight `id` is as `is_so` wants it, or has ended; beyond a deadline its peer is lost. */
+static void await(struct rb_verbs *vb, uint64_t id, bool (*is_so)(const struct rb_verbs_flight *f),
+		  const char *what)
+{
+	uint64_t until_ns = rb_deadline(rb_clock_ns(), STOP_NS);
+	struct rb_verbs_flight *flight;
+	char reason[RB_VERBS_REASON_BYTES];
+
+	while ((flight = rb_verbs_flight_find(vb, id)) != NULL && !is_so(flight)) {
+		uint32_t rank = flight->request->peer;
+
+		if (rb_clock_ns() < until_ns) {
+			rb_verbs_move(vb, until_ns);
+			continue;
+		}
+		(void)snprintf(reason, sizeof(reason), "rank %u: %s within %u ms", rank, what,
+			       STOP_NS / 1000000u);
+		rb_verbs_lose(vb, rank, reason);
+	}
+}
+
+static bool is_answered(const struct rb_verbs_flight *flight)
+{
+	return flight->halt != RB_VERBS_ASKED;
+}
+
+static bool is_quiet(const struct rb_verbs_flight *flight)
+{
+	return flight->out == 0;
+}
+
+static void receive_halt(struct rb_verbs *vb, struct rb_verbs_flight *flight, uint64_t how)
+{
+	struct rb_request *receive = flight->request;
+	uint64_t id = rb_verbs_flight_id(flight);
+
+	flight->halt = RB_VERBS_ASKED;
+	if (!flight->mismatched) /* Else it has been asked. */
+		rb_verbs_say(vb, receive->peer, RB_VERBS_STOP, receive->tag, id, how);
+	await(vb, id, is_answered, "it did not stop writing");
+}
+
+static void send_halt(struct rb_verbs *vb, struct rb_verbs_flight *flight)
+{
+	struct rb_request *send = flight->request;
+	struct rb_verbs_peer *peer = &vb->peers[send->peer];
+	uint64_t id = rb_verbs_flight_id(flight);
+
+	rb_verbs_flight_rest(vb, flight);
+	flight->halted = true;
+	if (!flight->finished)
+		flight->halt = RB_VERBS_ASKED;
+	if (flight->out > 0)
+		rb_verbs_probe(vb, peer); /* The last of them may not tell its completion. */
+	await(vb, id, is_quiet, "its device did not acknowledge a write");
+	flight = rb_verbs_flight_find(vb, id);
+	if (flight == NULL || flight->invite == NULL)
+		return;
+	rb_match_add_arrival(&peer->outgoing, &flight->invite->base);
+	peer->waiting++;
+	flight->invite = NULL;
+}
+
+void rb_verbs_withdraw(struct rb_verbs *vb, struct rb_request *request)
+{
+	struct rb_verbs_peer *peer = &vb->peers[request->peer];
+	struct rb_verbs_flight *flight =
+		rb_verbs_flight_find(vb, request->backend[RB_VERBS_FLIGHT]);
+
+	switch ((enum rb_verbs_stage)request->backend[RB_VERBS_STAGE]) {
+	case RB_VERBS_STAGE_MATCHING:
+	case RB_VERBS_STAGE_RECEIVING:
+		if (flight != NULL && flight->key != 0)
+			receive_halt(vb, flight, 0);
+		else if (flight != NULL)
+			rb_verbs_say(vb, request->peer, RB_VERBS_STOP, request->tag,
+				     rb_verbs_flight_id(flight), 0);
+		if (peer->coming.receive == request)
+			peer->coming.receive = NULL;
+		if (request->backend[RB_VERBS_STAGE] == RB_VERBS_STAGE_MATCHING)
+			(void)rb_match_remove_receive(&peer->match, request);
+		break;
+	case RB_VERBS_STAGE_SELF:
+		rb_match_remove_arrival(
+			&peer->match,
+			(struct rb_arrival *)(uintptr_t)request->backend[RB_VERBS_OTHER]);
+		free((void *)(uintptr_t)request->backend[RB_VERBS_OTHER]);
+		break;
+	case RB_VERBS_STAGE_WAITING:
+		(void)rb_match_remove_receive(&peer->outgoing, request);
+		say_of(vb, request, RB_VERBS_GONE, request->backend[RB_VERBS_FLIGHT]);
+		break;
+	case RB_VERBS_STAGE_SENDING:
+		send_halt(vb, flight);
+		break;
+	case RB_VERBS_STAGE_NONE:
+		break;
+	}
+}
+
+bool rb_verbs_recall_invited(struct rb_verbs *vb, struct rb_request *receive)
+{
+	uint64_t id = receive->backend[RB_VERBS_FLIGHT];
+	struct rb_verbs_flight *flight = rb_verbs_flight_find(vb, id);
+	bool stopped;
+
+	receive_halt(vb, flight, STOP_UNLESS_BEGUN);
+	flight = rb_verbs_flight_find(vb, id);
+	if (flight == NULL)
+		return false; /* It has ended. */
+	stopped = flight->halt == RB_VERBS_IS_OVER;
+	flight->halt = RB_VERBS_GOES_ON;
+	if (stopped)
+		rb_verbs_flight_end(vb, flight);
+	return stopped;
+}
+
+void rb_verbs_invites_drop(struct rb_verbs *vb, uint32_t rank)
+{
+	struct rb_arrival *invite;
+
+	while ((invite = rb_match_any_arrival(&vb->peers[rank].outgoing)) != NULL)
+		free(invite);
+}

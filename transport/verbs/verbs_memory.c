@@ -1,0 +1,260 @@
+/*
+ * verbs_memory.c -- regions, their keys, registration for one message, and put.
+ *
+ * A key: address, size and remote key of the region, and what memory it is. A put's source that
+ * lies in no region is registered for the put; one that is short, or cannot be registered, leaves
+ * from slots.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "transport/verbs/verbs.h"
+
+#define ACCESS_REMOTE (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)
+#define COPIED_MAX 16384u /* Guess: below, registering takes longer than copying. */
+
+/* ---- Regions ---- */
+
+static struct rb_verbs_region *region_make(struct rb_verbs *vb, void *base, size_t size_bytes)
+{
+	struct rb_verbs_region *region = calloc(1, sizeof(*region));
+
+	if (region == NULL)
+		return NULL;
+	region->base.base = base;
+	region->base.size_bytes = size_bytes;
+	region->next = vb->regions;
+	vb->regions = region;
+	return region;
+}
+
+static rubato_status region_register(struct rb_verbs *vb, struct rb_verbs_region *region)
+{
+	if (region->base.size_bytes == 0)
+		return RUBATO_OK;
+	region->mr = vb->api.ibv_reg_mr(vb->pd, region->base.base, region->base.size_bytes,
+					ACCESS_REMOTE);
+	return region->mr != NULL ? RUBATO_OK
+				  : rb_verbs_failed(vb, errno, "registering memory");
+}
+
+rubato_status rb_verbs_region_alloc(struct rb_endpoint *ep, size_t size_bytes,
+				    struct rb_region **out)
+{
+	struct rb_verbs *vb = (struct rb_verbs *)ep;
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	void *base = mmap(NULL, size_bytes == 0 ? page : size_bytes, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct rb_verbs_region *region;
+	rubato_status status;
+
+	if (base == MAP_FAILED)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "no memory for a region of %zu bytes",
+			       size_bytes);
+	region = region_make(vb, base, size_bytes);
+	if (region == NULL) {
+		(void)munmap(base, size_bytes == 0 ? page : size_bytes);
+		return RB_FAIL(RUBATO_ERR_MEMORY, "no memory for a region");
+	}
+	region->base.allocated = true;
+	region->mapped = true;
+	status = region_register(vb, region);
+	if (status != RUBATO_OK)
+		rb_verbs_region_drop(ep, &region->base);
+	else
+		*out = &region->base;
+	return status;
+}
+
+rubato_status rb_verbs_region_add(struct rb_endpoint *ep, void *base, size_t size_bytes,
+				  struct rb_region **out)
+{
+	struct rb_verbs *vb = (struct rb_verbs *)ep;
+	struct rb_verbs_region *region = region_make(vb, base, size_bytes);
+	rubato_status status;
+
+	if (region == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "no memory for a region");
+	status = region_register(vb, region);
+	if (status != RUBATO_OK)
+		rb_verbs_region_drop(ep, &region->base);
+	else
+		*out = &region->base;
+	return status;
+}
+
+void rb_verbs_region_drop(struct rb_endpoint *ep, struct rb_region *region)
+{
+	struct rb_verbs *vb = (struct rb_verbs *)ep;
+	struct rb_verbs_region *own = (struct rb_verbs_region *)region;
+	struct rb_verbs_region **at = &vb->regions;
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+	if (region == NULL)
+		return;
+	while (*at != own)
+		at = &(*at)->next;
+	*at = own->next;
+	if (own->mr != NULL)
+		(void)vb->api.ibv_dereg_mr(own->mr);
+	if (own->mapped)
+		(void)munmap(region->base, region->size_bytes == 0 ? page : region->size_bytes);
+	free(own);
+}
+
+rubato_status rb_verbs_region_key(struct rb_endpoint *ep, struct rb_region *region, void *key,
+				  size_t *key_bytes)
+{
+	struct rb_verbs_region *own = (struct rb_verbs_region *)region;
+	struct rb_wire w = rb_wire_over(key, RB_KEY_BYTES_MAX);
+
+	(void)ep;
+	rb_wire_put_u64(&w, (uintptr_t)region->base);
+	rb_wire_put_u64(&w, region->size_bytes);
+	rb_wire_put_u32(&w, own->mr != NULL ? own->mr->rkey : 0);
+	rb_wire_put_u8(&w, (uint8_t)region->kind);
+	RB_ASSERT(!w.bad);
+	*key_bytes = (size_t)(w.at - (uint8_t *)key);
+	return RUBATO_OK;
+}
+
+rubato_status rb_verbs_remote_open(struct rb_endpoint *ep, uint32_t peer, const void *key,
+				   size_t key_bytes, struct rb_remote **out)
+{
+	struct rb_verbs *vb = (struct rb_verbs *)ep;
+	struct rb_wire w = rb_wire_over((void *)(uintptr_t)key, key_bytes);
+	uint64_t address = rb_wire_get_u64(&w), size_bytes = rb_wire_get_u64(&w);
+	uint32_t remote_key = rb_wire_get_u32(&w);
+	uint8_t kind = rb_wire_get_u8(&w);
+	struct rb_verbs_remote *remote;
+
+	if (peer >= ep->rank_count || !vb->peers[peer].used)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "rank %u is not connected here", peer);
+	if (w.bad || w.at != w.end || kind >= RB_MEMORY_KIND_COUNT ||
+	    size_bytes > UINT64_MAX - address || (size_bytes > 0 && remote_key == 0))
+		return RB_FAIL(RUBATO_ERR_PEER, "rank %u gave a malformed key of a region", peer);
+	RB_TRY(rb_remote_check(ep, peer, (enum rb_memory_kind)kind));
+	remote = calloc(1, sizeof(*remote));
+	if (remote == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "no memory for a peer's region");
+	remote->base.peer = peer;
+	remote->base.kind = (enum rb_memory_kind)kind;
+	remote->base.size_bytes = size_bytes;
+	remote->base.mapped = peer == ep->rank ? (void *)(uintptr_t)address : NULL;
+	remote->address = address;
+	remote->key = remote_key;
+	remote->next = vb->remotes;
+	vb->remotes = remote;
+	*out = &remote->base;
+	return RUBATO_OK;
+}
+
+void rb_verbs_remote_close(struct rb_endpoint *ep, struct rb_remote *remote)
+{
+	struct rb_verbs *vb = (struct rb_verbs *)ep;
+	struct rb_verbs_remote *own = (struct rb_verbs_remote *)remote;
+	struct rb_verbs_remote **at = &vb->remotes;
+
+	if (remote == NULL)
+		return;
+	while (*at != own)
+		at = &(*at)->next;
+	*at = own->next;
+	free(own);
+}
+
+/* ---- Registration for one message ---- */
+
+static bool is_inside(const struct rb_verbs_region *region, const struct rb_request *request)
+{
+	uintptr_t base = (uintptr_t)region->base.base, at = (uintptr_t)request->buffer;
+
+	return region->mr != NULL && at >= base &&
+	       request->size_bytes <= region->base.size_bytes &&
+	       at - base <= region->base.size_bytes - request->size_bytes;
+}
+
+uint32_t rb_verbs_register(struct rb_verbs *vb, struct rb_verbs_flight *flight, bool written)
+{
+	struct rb_request *request = flight->request;
+	const struct rb_verbs_region *region =
+		(const struct rb_verbs_region *)rb_request_region(&vb->base, request);
+
+	if (region != NULL && is_inside(region, request)) {
+		flight->local_key = region->mr->lkey;
+		return region->mr->rkey;
+	}
+	if (request->size_bytes == 0 || (!written && request->size_bytes <= COPIED_MAX))
+		return 0;
+	flight->mr = vb->api.ibv_reg_mr(vb->pd, request->buffer, request->size_bytes,
+					written ? ACCESS_REMOTE : 0);
+	if (flight->mr == NULL)
+		return 0;
+	flight->local_key = flight->mr->lkey;
+	return flight->mr->rkey;
+}
+
+void rb_verbs_unregister(struct rb_verbs *vb, struct rb_verbs_flight *flight)
+{
+	if (flight->mr != NULL)
+		(void)vb->api.ibv_dereg_mr(flight->mr);
+	flight->mr = NULL;
+	flight->local_key = 0;
+}
+
+/* ---- Put ---- */
+
+static void put_self(struct rb_verbs *vb, struct rb_request *put)
+{
+	rb_verbs_copy((uint8_t *)put->remote->mapped + put->remote_offset, put->buffer,
+		      put->size_bytes);
+	vb->base.bytes_sent += put->size_bytes;
+	vb->base.bytes_received += put->size_bytes;
+	rb_verbs_deliver_self(vb, put);
+	rb_verbs_complete(vb, put, RUBATO_OK);
+}
+
+static void put_begin(struct rb_verbs *vb, struct rb_request *put)
+{
+	const struct rb_verbs_remote *remote = (const struct rb_verbs_remote *)put->remote;
+	struct rb_verbs_flight *flight;
+	rubato_status status = rb_verbs_flight_begin(vb, put, &flight);
+
+	if (status != RUBATO_OK) {
+		rb_verbs_complete(vb, put, status);
+		return;
+	}
+	put->backend[RB_VERBS_STAGE] = RB_VERBS_STAGE_SENDING;
+	flight->address = remote->address + put->remote_offset;
+	flight->key = remote->key;
+	if (put->size_bytes > 0)
+		(void)rb_verbs_register(vb, flight, false);
+	rb_verbs_flight_push_begin(vb, flight);
+}
+
+void rb_verbs_post_put(struct rb_verbs *vb, struct rb_request *put)
+{
+	struct rb_remote *remote = put->remote;
+	struct rb_verbs_peer *peer = &vb->peers[put->peer];
+	rubato_status status = RUBATO_OK;
+
+	if (remote->peer != put->peer || put->remote_offset > remote->size_bytes ||
+	    put->size_bytes > remote->size_bytes - put->remote_offset)
+		status = RB_FAIL(RUBATO_ERR_ARGUMENT,
+				 "a put of %zu bytes at %llu does not fit rank %u's region of %zu",
+				 put->size_bytes, (unsigned long long)put->remote_offset,
+				 remote->peer, remote->size_bytes);
+	else if (peer->lost)
+		status = RB_FAIL(RUBATO_ERR_PEER, "%s", peer->reason);
+	else if (rb_put_check(&vb->base, put) != RUBATO_OK)
+		status = RUBATO_ERR_UNSUPPORTED;
+	if (status != RUBATO_OK)
+		rb_verbs_complete(vb, put, status);
+	else if (put->peer == vb->base.rank)
+		put_self(vb, put);
+	else
+		put_begin(vb, put);
+}

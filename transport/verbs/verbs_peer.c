@@ -1,0 +1,316 @@
+/*
+ * verbs_peer.c -- lost peers: who notices, and what ends with them.
+ *
+ * Three ways tell of a loss. A send or write that is not acknowledged fails by itself. A process of
+ * this host is watched by its descriptor, which is quicker and says more. And who only waits hears
+ * nothing: so a peer that something is waited for from, and that has been silent from one tick of a
+ * clock to the next, is asked by a write of no bytes, which its device answers without it.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/stat.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/process.h"
+#include "base/rng.h"
+#include "transport/verbs/verbs.h"
+
+#define DRAIN_ROUNDS_MAX 100000
+#define TICKS_MAX 20 /* Of a second, without an answer of its device. The device gives up earlier. */
+
+/* Ranks with equal ids share a kernel and its process numbers. */
+void rb_verbs_host_id(struct rb_verbs *vb)
+{
+	char text[64] = "";
+	struct stat ns;
+	uint64_t halves[2] = { 0, 0 };
+	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+
+	if (file == NULL || fgets(text, sizeof(text), file) == NULL ||
+	    stat("/proc/self/ns/pid", &ns) != 0) {
+		/* Unlike any other: its peers are treated as far away. */
+		halves[0] = rb_clock_ns();
+		halves[1] = (uint64_t)getpid();
+	} else {
+		for (size_t i = 0; i < sizeof(text); i++)
+			halves[i & 1] = rb_mix(halves[i & 1] ^ (uint8_t)text[i]);
+		halves[0] ^= rb_mix(ns.st_ino);
+	}
+	if (file != NULL)
+		(void)fclose(file);
+	memcpy(vb->host, halves, sizeof(vb->host));
+}
+
+/* ---- Losing ---- */
+
+static void requests_end(struct rb_verbs *vb, uint32_t rank)
+{
+	struct rb_verbs_peer *peer = &vb->peers[rank];
+	struct rb_request *request;
+
+	while ((request = rb_match_any_receive(&peer->match)) != NULL)
+		rb_verbs_complete(vb, request, RUBATO_ERR_PEER);
+	while ((request = rb_match_any_receive(&peer->outgoing)) != NULL)
+		rb_verbs_complete(vb, request, RUBATO_ERR_PEER);
+	if (peer->coming.receive != NULL)
+		rb_verbs_complete(vb, peer->coming.receive, RUBATO_ERR_PEER);
+	for (uint32_t i = 0; i < vb->flight_count; i++) {
+		struct rb_verbs_flight *flight =
+			&vb->flights[i / RB_VERBS_FLIGHTS_EACH][i % RB_VERBS_FLIGHTS_EACH];
+
+		if (flight->used && flight->request->peer == rank)
+			rb_verbs_complete(vb, flight->request, RUBATO_ERR_PEER);
+	}
+}
+
+void rb_verbs_lose(struct rb_verbs *vb, uint32_t rank, const char *reason)
+{
+	struct rb_verbs_peer *peer = &vb->peers[rank];
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+
+	if (peer->lost)
+		return;
+	peer->lost = true;
+	(void)snprintf(peer->reason, sizeof(peer->reason), "%s", reason);
+	if (!peer->left) {
+		vb->to_tell++;
+		RB_LOG(RB_LOG_INFO, "lost a peer: %s", reason);
+	}
+	/* First of all: from here on nobody reads or writes what the requests named. */
+	if (peer->qp != NULL)
+		(void)vb->api.ibv_modify_qp(peer->qp, &attr, IBV_QP_STATE);
+	rb_verbs_outs_drop(vb, peer);
+	requests_end(vb, rank);
+	rb_verbs_invites_drop(vb, rank);
+	rb_verbs_arrivals_drop(vb, rank, false);
+}
+
+void rb_verbs_lose_all(struct rb_verbs *vb, const char *what)
+{
+	char reason[RB_VERBS_REASON_BYTES];
+
+	vb->dead = true;
+	for (uint32_t r = 0; r < vb->base.rank_count; r++) {
+		if (!vb->peers[r].used || r == vb->base.rank)
+			continue;
+		(void)snprintf(reason, sizeof(reason), "verbs: %s port %u: %s: no way to rank %u",
+			       vb->port.device, vb->port.number, what, r);
+		rb_verbs_lose(vb, r, reason);
+	}
+}
+
+void rb_verbs_wrong(struct rb_verbs *vb, uint32_t rank, const char *what)
+{
+	char reason[RB_VERBS_REASON_BYTES];
+
+	(void)snprintf(reason, sizeof(reason), "rank %u broke the protocol: %s", rank, what);
+	rb_verbs_lose(vb, rank, reason);
+}
+
+static void process_ended(struct rb_verbs *vb, uint32_t rank)
+{
+	struct rb_verbs_peer *peer = &vb->peers[rank];
+	char reason[RB_VERBS_REASON_BYTES];
+	int quiet = 0;
+
+	rb_verbs_unwatch(vb, peer);
+	/* Whatever it still said is here already, its BYE perhaps. */
+	for (int i = 0; i < DRAIN_ROUNDS_MAX && quiet < 10 && !peer->lost; i++)
+		quiet = rb_verbs_progress(vb) != 0 ? 0 : quiet + 1;
+	(void)snprintf(reason, sizeof(reason), "rank %u: process %u ended", rank, peer->pid);
+	rb_verbs_lose(vb, rank, reason);
+}
+
+void rb_verbs_lose_by(struct rb_verbs *vb, uint32_t rank, const char *what, const struct ibv_wc *wc)
+{
+	struct rb_verbs_peer *peer = &vb->peers[rank];
+	char reason[RB_VERBS_REASON_BYTES];
+
+	if (peer->pid_fd >= 0 && rb_process_ended(peer->pid_fd)) {
+		rb_verbs_unwatch(vb, peer);
+		(void)snprintf(reason, sizeof(reason), "rank %u: process %u ended", rank,
+			       peer->pid);
+	} else {
+		(void)snprintf(reason, sizeof(reason), "verbs: %s port %u: %s: %s (%d)",
+			       vb->port.device, vb->port.number, what,
+			       vb->api.ibv_wc_status_str(wc->status), (int)wc->status);
+	}
+	rb_verbs_lose(vb, rank, reason);
+}
+
+/* ---- Watching ---- */
+
+rubato_status rb_verbs_watch_process(struct rb_verbs *vb, struct rb_verbs_peer *peer)
+{
+	struct epoll_event event = { .events = EPOLLIN, .data.u32 = peer->rank };
+
+	if (peer->pid == (uint32_t)getpid())
+		return RUBATO_OK;
+	peer->pid_fd = rb_process_open((int32_t)peer->pid);
+	if (peer->pid_fd < 0 && errno == ESRCH)
+		return RB_FAIL(RUBATO_ERR_PEER, "rank %u: process %u ended", peer->rank,
+			       peer->pid);
+	if (peer->pid_fd < 0)
+		return RUBATO_OK; /* Its device tells, later. */
+	if (epoll_ctl(vb->watch_fd, EPOLL_CTL_ADD, peer->pid_fd, &event) != 0)
+		return RB_FAIL(RUBATO_ERR_SYSTEM, "epoll_ctl: %s", strerror(errno));
+	return RUBATO_OK;
+}
+
+void rb_verbs_unwatch(struct rb_verbs *vb, struct rb_verbs_peer *peer)
+{
+	if (peer->pid_fd < 0)
+		return;
+	(void)epoll_ctl(vb->watch_fd, EPOLL_CTL_DEL, peer->pid_fd, NULL);
+	(void)close(peer->pid_fd);
+	peer->pid_fd = -1;
+}
+
+/* ---- Events of the device ---- */
+
+static void queue_failed(struct rb_verbs *vb, const struct ibv_qp *qp, const char *what)
+{
+	char reason[RB_VERBS_REASON_BYTES];
+
+	for (uint32_t r = 0; r < vb->base.rank_count; r++) {
+		if (vb->peers[r].qp != qp)
+			continue;
+		(void)snprintf(reason, sizeof(reason),
+			       "verbs: %s port %u: the queue pair to rank %u: %s", vb->port.device,
+			       vb->port.number, r, what);
+		rb_verbs_lose(vb, r, reason);
+	}
+}
+
+static void event_take(struct rb_verbs *vb, const struct ibv_async_event *event)
+{
+	const char *what = vb->api.ibv_event_type_str(event->event_type);
+
+	switch (event->event_type) {
+	case IBV_EVENT_DEVICE_FATAL:
+	case IBV_EVENT_CQ_ERR:
+		rb_verbs_lose_all(vb, what);
+		return;
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+		queue_failed(vb, event->element.qp, what);
+		return;
+	case IBV_EVENT_COMM_EST: /* Also, again and again, of a queue in error: */
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+		return;
+	default: /* A link that falls shows in what is sent, unless it is back in time. */
+		RB_LOG(RB_LOG_INFO, "verbs: %s port %u: %s", vb->port.device, vb->port.number,
+		       what);
+	}
+}
+
+static void events_take(struct rb_verbs *vb)
+{
+	struct ibv_async_event event;
+
+	while (vb->api.ibv_get_async_event(vb->context, &event) == 0) {
+		/* Taking may end queue pairs, which waits for what is not acknowledged. */
+		vb->api.ibv_ack_async_event(&event);
+		event_take(vb, &event);
+	}
+}
+
+/* ---- Silence ---- */
+
+static bool any_receive(const struct rb_match_peer *match)
+{
+	for (uint32_t b = 0; b < RB_MATCH_BUCKETS; b++)
+		if (match->receives[b] != NULL)
+			return true;
+	return false;
+}
+
+static bool is_waited_for(const struct rb_verbs_peer *peer)
+{
+	return any_receive(&peer->match) || any_receive(&peer->outgoing) ||
+	       peer->out_first != NULL || peer->active_first != NULL ||
+	       peer->coming.receive != NULL || peer->posted != peer->retired;
+}
+
+static void tick(struct rb_verbs *vb, uint32_t rank)
+{
+	struct rb_verbs_peer *peer = &vb->peers[rank];
+	char reason[RB_VERBS_REASON_BYTES];
+	bool quiet = peer->quiet;
+
+	peer->quiet = true;
+	if (peer->probing && ++peer->ticks >= TICKS_MAX) {
+		(void)snprintf(reason, sizeof(reason),
+			       "verbs: %s port %u: rank %u's device has not answered for %u s",
+			       vb->port.device, vb->port.number, rank, peer->ticks);
+		rb_verbs_lose(vb, rank, reason);
+	} else if (quiet && !peer->probing && is_waited_for(peer)) {
+		peer->probing = true;
+		peer->ticks = 0;
+		rb_verbs_probe(vb, peer);
+	}
+}
+
+static void ticks(struct rb_verbs *vb)
+{
+	uint64_t count;
+
+	(void)!read(vb->clock_fd, &count, sizeof(count));
+	for (uint32_t r = 0; r < vb->base.rank_count; r++)
+		if (vb->peers[r].used && !vb->peers[r].lost && vb->peers[r].heard)
+			tick(vb, r);
+	rb_verbs_ring(vb);
+}
+
+void rb_verbs_check_peers(struct rb_verbs *vb)
+{
+	struct epoll_event event;
+
+	while (epoll_wait(vb->watch_fd, &event, 1, 0) == 1) {
+		if (event.data.u32 == RB_VERBS_WATCH_EVENTS)
+			events_take(vb);
+		else if (event.data.u32 == RB_VERBS_WATCH_CLOCK)
+			ticks(vb);
+		else
+			process_ended(vb, event.data.u32);
+	}
+}
+
+void rb_verbs_look(struct rb_endpoint *ep)
+{
+	rb_verbs_check_peers((struct rb_verbs *)ep);
+}
+
+/* ---- Telling ---- */
+
+bool rb_verbs_failure(struct rb_endpoint *ep, struct rb_failure *out)
+{
+	struct rb_verbs *vb = (struct rb_verbs *)ep;
+
+	if (vb->to_tell == 0)
+		return false;
+	for (uint32_t r = 0; r < ep->rank_count; r++) {
+		struct rb_verbs_peer *peer = &vb->peers[r];
+
+		if (!peer->lost || peer->left || peer->told)
+			continue;
+		peer->told = true;
+		vb->to_tell--;
+		out->peer = r;
+		out->status = RUBATO_ERR_PEER;
+		out->gave_up = peer->gave_up;
+		out->blames = peer->blames;
+		out->spoke = peer->spoke;
+		memcpy(out->last_words, peer->last_words, sizeof(out->last_words));
+		(void)snprintf(out->text, sizeof(out->text), "%s", peer->reason);
+		return true;
+	}
+	return false;
+}
