@@ -50,7 +50,7 @@ static const struct {
 	const char *variable;
 	const char *choices[CHOICES_MAX];
 } words[] = {
-	{ "RUBATO_TRANSPORT", { "auto", "shm", "ucx", "tcp" } },
+	{ "RUBATO_TRANSPORT", { "auto", "shm", "ucx", "tcp", "verbs" } },
 	{ "RUBATO_LOG", { "none", "warn", "info", "debug", "data" } }, /* As enum rb_log_level. */
 	{ "RUBATO_ATTACH", { "auto", "never", "offer" } },
 };

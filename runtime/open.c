@@ -69,6 +69,10 @@ static rubato_status transports_list(struct opening *o)
 	}
 	if (strcmp(name, "auto") == 0 || strcmp(name, "shm") == 0)
 		o->transports[count++] = &rb_transport_shm;
+#ifdef RB_HAVE_VERBS
+	if (strcmp(name, "auto") == 0 || strcmp(name, "verbs") == 0)
+		o->transports[count++] = &rb_transport_verbs;
+#endif
 #ifdef RB_HAVE_UCX
 	if (strcmp(name, "auto") == 0 || networks)
 		o->transports[count++] = &rb_transport_ucx;
@@ -78,8 +82,11 @@ static rubato_status transports_list(struct opening *o)
 	if (networks)
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
 			       "RUBATO_TRANSPORT=%s: this build has no UCX, which it needs", name);
-	return RB_FAIL(RUBATO_ERR_ARGUMENT, "RUBATO_TRANSPORT=%s: expected auto, shm, ucx or tcp",
-		       name);
+	if (strcmp(name, "verbs") == 0)
+		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+			       "RUBATO_TRANSPORT=verbs: this build was made without libibverbs");
+	return RB_FAIL(RUBATO_ERR_ARGUMENT,
+		       "RUBATO_TRANSPORT=%s: expected auto, shm, ucx, tcp or verbs", name);
 }
 
 static enum rb_attach attach_of(const char *text)
@@ -87,6 +94,16 @@ static enum rb_attach attach_of(const char *text)
 	return strcmp(text, "never") == 0   ? RB_ATTACH_NEVER
 	       : strcmp(text, "offer") == 0 ? RB_ATTACH_OFFER
 					    : RB_ATTACH_AUTO;
+}
+
+/* By verbs: ports and devices of its own, which the others' tries of interfaces do not know. */
+static const char *interface_of(const struct opening *o, uint32_t i)
+{
+	const char *named = o->comm->config->interface.text;
+	bool rdma = strcmp(o->transports[i]->name, "verbs") == 0;
+	const char *text = rdma ? named : o->devices;
+
+	return named[0] != '\0' && text[0] != '\0' ? text : NULL;
 }
 
 /* NULL in o->opened[i] when this machine does not have it: then no peer is reached by it. */
@@ -99,7 +116,7 @@ static void endpoint_open(struct opening *o, uint32_t i)
 		.rank_count = comm->engine.rank_count,
 		.heap_bytes =
 			o->setup->heap_bytes > 0 ? o->setup->heap_bytes : comm->config->heap.number,
-		.interface = named && o->devices[0] != '\0' ? o->devices : NULL,
+		.interface = interface_of(o, i),
 		.reaching = !named && o->devices[0] != '\0' ? o->devices : NULL,
 		.tcp_only = strcmp(comm->config->transport.text, "tcp") == 0,
 		.attach = attach_of(comm->config->attach.text),

@@ -100,7 +100,7 @@ START_TEST(bad_values_name_variable_value_and_range)
 	refused("RUBATO_TIMEOUT", "60",
 		"RUBATO_TIMEOUT=\"60\": expected a time from 1ms to 86400s");
 	refused("RUBATO_TRANSPORT", "smh",
-		"RUBATO_TRANSPORT=\"smh\": expected auto, shm, ucx or tcp");
+		"RUBATO_TRANSPORT=\"smh\": expected auto, shm, ucx, tcp or verbs");
 	refused("RUBATO_LOG", "trace",
 		"RUBATO_LOG=\"trace\": expected none, warn, info, debug or data");
 	refused("RUBATO_ATTACH", "always",

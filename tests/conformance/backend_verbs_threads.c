@@ -1,8 +1,15 @@
-/* backend_verbs_threads.c -- verbs on a mock device; ranks are threads. */
-#include "conformance.h"
+/* backend_verbs_threads.c -- verbs on mock devices; ranks are threads. */
+#include "verbs_world.h"
+
+static bool run(void *cluster, uint32_t rank_count, void (*rank_main)(void *arg, uint32_t rank),
+		void *arg)
+{
+	(void)cluster;
+	return verbs_world_threads(0, rank_count, rank_main, arg);
+}
 
 const struct conform_backend conform_backend = {
 	.name = "verbs threads",
 	.ops = &rb_transport_verbs,
-	.run = conform_run_threads,
+	.run = run,
 };

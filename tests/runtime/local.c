@@ -223,6 +223,10 @@ const struct rb_transport_ops *local_transport(const char *name)
 	if (strcmp(name, "ucx") == 0 || strcmp(name, "tcp") == 0)
 		return &rb_transport_ucx;
 #endif
+#ifdef RB_HAVE_VERBS
+	if (strcmp(name, "verbs") == 0)
+		return &rb_transport_verbs;
+#endif
 	(void)name;
 	return &rb_transport_shm;
 }

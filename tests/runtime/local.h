@@ -23,7 +23,8 @@ rubato_status local_run(uint32_t rank_count, const struct rb_transport_ops *cons
 rubato_status local_run_raw(uint32_t rank_count, const struct rb_transport_ops *const *transports,
 			    local_main rank_main, void *arg, rubato_status *status);
 
-/* "ucx", "tcp": UCX, where this is built with it; anything else: shared memory. */
+/* "ucx", "tcp": UCX, "verbs": libibverbs, where this is built with them; anything else: shared
+ * memory. */
 const struct rb_transport_ops *local_transport(const char *name);
 
 #endif

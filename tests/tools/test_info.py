@@ -32,7 +32,8 @@ class Sections(unittest.TestCase):
             self.assertEqual(said["reductions"], "neon")
         elif os.uname().machine == "x86_64":
             self.assertIn(said["reductions"], ("sse2", "avx2", "avx512"))
-        self.assertEqual([one["transport"] for one in said["transports"]], ["shm", "ucx", "tcp"])
+        self.assertEqual([one["transport"] for one in said["transports"]],
+                         ["shm", "ucx", "tcp", "verbs"])
         for one in said["transports"]:  # Either it works, or it says why not.
             self.assertEqual(one["works"], one["text"] == "", one)
         self.assertTrue(said["transports"][0]["works"], said)

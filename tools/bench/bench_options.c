@@ -6,7 +6,7 @@
 #include "programs/options.h"
 #include "tools/bench/bench.h"
 
-const char *const bench_transports[] = { "auto", "shm", "ucx", "tcp", NULL };
+const char *const bench_transports[] = { "auto", "shm", "ucx", "tcp", "verbs", NULL };
 const char *const bench_commands[] = { "partial", "lagged", NULL };
 
 static const char about[] =

@@ -38,7 +38,7 @@ struct info_probe { /* What happened when two ranks met over one transport. */
 	bool works;
 	char text[256]; /* Why not. */
 };
-#define INFO_TRANSPORTS 3
+#define INFO_TRANSPORTS 4
 void info_probe(struct info_probe probes[INFO_TRANSPORTS]);
 
 void info_version(struct info *info, const struct info_probe probes[INFO_TRANSPORTS]);

@@ -65,7 +65,7 @@ static void probe_one(struct info_probe *probe)
 
 void info_probe(struct info_probe probes[INFO_TRANSPORTS])
 {
-	static const char *const transports[INFO_TRANSPORTS] = { "shm", "ucx", "tcp" };
+	static const char *const transports[INFO_TRANSPORTS] = { "shm", "ucx", "tcp", "verbs" };
 
 	for (uint32_t i = 0; i < INFO_TRANSPORTS; i++) {
 		probes[i] = (struct info_probe) { .transport = transports[i] };

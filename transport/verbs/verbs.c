@@ -1,6 +1,6 @@
 /*
- * verbs.c -- the verbs backend: its table, posts and cancel, flights, completions, sleeping. verbs.h
- * has the idea.
+ * verbs.c -- the verbs backend: its table, posts and cancel, flights, completions, sleeping. The
+ * idea is in verbs.h.
  *
  * One context, protection domain and completion queue an endpoint; whoever holds the engine's lock
  * drives them. wake() touches only an event descriptor of our own.
@@ -199,6 +199,9 @@ static void post(struct rb_endpoint *ep, struct rb_request *request, enum rb_req
 	request->status = RUBATO_OK;
 	request->next = request->previous = NULL;
 	memset(request->backend, 0, sizeof(request->backend));
+	/* Who only posts learns of room, too. */
+	if (request->peer < ep->rank_count && rb_verbs_is_full(&vb->peers[request->peer]))
+		(void)rb_verbs_progress(vb);
 	vb->posting = request;
 	if (request->peer >= ep->rank_count || !vb->peers[request->peer].used)
 		rb_verbs_complete(vb, request,
@@ -463,8 +466,7 @@ static rubato_status sleeping_open(struct rb_verbs *vb)
 static rubato_status queues_open(struct rb_verbs *vb)
 {
 	uint32_t peers = vb->base.rank_count - 1;
-	uint32_t entries =
-		peers * (RB_VERBS_SLOTS + RB_VERBS_QUEUE) + 2 * RB_VERBS_DATAGRAMS;
+	uint32_t entries = peers * (RB_VERBS_SLOTS + RB_VERBS_QUEUE) + 2 * RB_VERBS_DATAGRAMS;
 	struct ibv_device_attr attr;
 
 	if (vb->api.ibv_query_device(vb->context, &attr) != 0)

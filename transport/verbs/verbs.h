@@ -53,16 +53,16 @@
 
 #define RB_VERBS_VERSION 1u
 #define RB_VERBS_SLOT_BYTES 2048u
-#define RB_VERBS_WINDOW 24u  /* Slots at a peer for what this rank sends. Guess. */
-#define RB_VERBS_RESERVE 8u  /* More, for CREDIT alone. */
+#define RB_VERBS_WINDOW 24u    /* Slots at a peer for what this rank sends. Guess. */
+#define RB_VERBS_RESERVE 8u    /* More, for CREDIT alone. */
 #define RB_VERBS_UNITS_OVER 4u /* Of the reserve, for a CREDIT that is about units only. */
 #define RB_VERBS_SLOTS (RB_VERBS_WINDOW + RB_VERBS_RESERVE) /* 64 KiB a peer. */
-#define RB_VERBS_QUEUE 128u      /* Entries of a send queue; a power of 2. */
-#define RB_VERBS_CHAIN 16u       /* Posted by one doorbell. */
-#define RB_VERBS_SIGNAL_EACH 8u  /* Entries, one of which tells its completion. */
-#define RB_VERBS_EAGER_MAX 16384u /* Guess. */
+#define RB_VERBS_QUEUE 128u             /* Entries of a send queue; a power of 2. */
+#define RB_VERBS_CHAIN 16u              /* Posted by one doorbell. */
+#define RB_VERBS_SIGNAL_EACH 8u         /* Entries, one of which tells its completion. */
+#define RB_VERBS_EAGER_MAX 16384u       /* Guess. */
 #define RB_VERBS_PIECE_BYTES (1u << 20) /* Of an RDMA write. Guess. */
-#define RB_VERBS_PIECES_OUT 4u   /* Of a request, at a time. Guess. */
+#define RB_VERBS_PIECES_OUT 4u          /* Of a request, at a time. Guess. */
 #define RB_VERBS_UNIT_BYTES 64u
 #define RB_VERBS_UNITS_MAX (RB_UNEXPECTED_BYTES_MAX / RB_VERBS_UNIT_BYTES)
 #define RB_VERBS_ARRIVAL_BYTES 128u /* What a waiting message costs besides its payload. */
@@ -170,7 +170,7 @@ struct rb_verbs_out {
 	uint8_t payload[];
 };
 
-struct rb_verbs_entry { /* Of a send queue. */
+struct rb_verbs_entry {             /* Of a send queue. */
 	struct rb_verbs_slot *slot; /* Given back when it completes, or NULL. */
 	uint64_t flight;            /* 0: none. */
 	uint32_t bytes;             /* Of an RDMA write. */
@@ -180,7 +180,7 @@ struct rb_verbs_entry { /* Of a send queue. */
 /* A message that came before its receive, in the matcher. */
 struct rb_verbs_arrival {
 	struct rb_arrival base;
-	uint32_t units; /* Of credit that it holds. */
+	uint32_t units;          /* Of credit that it holds. */
 	struct rb_request *send; /* Its own, when it is to oneself. */
 	uint64_t id;             /* The sender's flight: it is announced only. 0: whole. */
 	uint64_t size_bytes;
@@ -219,10 +219,10 @@ struct rb_verbs_flight {
 	uint32_t index, generation;
 	uint32_t next_free; /* Index + 1; 0: none. */
 	bool used;
-	bool active;                         /* In its peer's list of those that push. */
+	bool active;                             /* In its peer's list of those that push. */
 	struct rb_verbs_flight *next, *previous; /* There. */
-	struct ibv_mr *mr;                   /* Registered for this message alone, or NULL. */
-	uint32_t local_key;                  /* 0: not registered. */
+	struct ibv_mr *mr;                       /* Registered for this message alone, or NULL. */
+	uint32_t local_key;                      /* 0: not registered. */
 	/* A send's, a put's. */
 	struct rb_verbs_invite *invite; /* That it serves. NULL: a put, or none yet. */
 	uint64_t address;               /* There. */
@@ -245,15 +245,15 @@ struct rb_verbs_peer {
 	struct ibv_ah *ah;  /* While connecting, for datagrams to */
 	uint32_t datagrams; /* this queue pair. */
 	union ibv_gid gid;
-	int pid_fd;         /* Same host: tells when the process has ended; else -1. */
-	bool used;          /* Named in connect(). */
-	bool heard;         /* It can receive. */
-	bool greeted;       /* Its HELLO came. */
-	bool left;          /* It said BYE. */
-	bool lost;          /* No more traffic; `left` is not lost. */
-	bool told;          /* failure() gave it out. */
-	bool parted;        /* Our BYE or ABORT was posted. */
-	uint8_t *slots;     /* RB_VERBS_SLOTS, for what comes. */
+	int pid_fd;     /* Same host: tells when the process has ended; else -1. */
+	bool used;      /* Named in connect(). */
+	bool heard;     /* It can receive. */
+	bool greeted;   /* Its HELLO came. */
+	bool left;      /* It said BYE. */
+	bool lost;      /* No more traffic; `left` is not lost. */
+	bool told;      /* failure() gave it out. */
+	bool parted;    /* Our BYE or ABORT was posted. */
+	uint8_t *slots; /* RB_VERBS_SLOTS, for what comes. */
 	/* Counts, ever, of slots: sent to them and known to be posted again; posted again here and
 	 * said so. Likewise units: spent, known to be back; given back, said so. */
 	uint32_t sent, sent_known;
@@ -322,7 +322,7 @@ struct rb_verbs {
 	uint8_t *datagram_slots;
 	struct ibv_mr *datagram_mr, *slots_mr;
 	uint64_t datagrams_out; /* Bits: slots that the device has. */
-	uint8_t *slots; /* All peers'. */
+	uint8_t *slots;         /* All peers'. */
 	size_t slots_bytes;
 	uint32_t inline_max;
 	uint32_t cq_entries;
@@ -330,9 +330,9 @@ struct rb_verbs {
 	uint8_t host[16];
 	int epoll_fd, wake_fd;
 	int watch_fd, clock_fd; /* Processes, the device's events and a clock. */
-	uint32_t rounds; /* Of poll, since watch_fd was looked at. */
-	uint32_t to_tell; /* Lost peers that failure() has not given out. */
-	uint32_t cq_events; /* To be acknowledged. */
+	uint32_t rounds;        /* Of poll, since watch_fd was looked at. */
+	uint32_t to_tell;       /* Lost peers that failure() has not given out. */
+	uint32_t cq_events;     /* To be acknowledged. */
 	uint64_t random;
 	bool dead; /* The device has failed. */
 	struct rb_request *posting;
@@ -396,6 +396,8 @@ RB_NODISCARD rubato_status rb_verbs_load(struct rb_verbs_api *api);
 /* The device and port that `interface` names (NULL: the best one), open. Errors: UNSUPPORTED. */
 RB_NODISCARD rubato_status rb_verbs_device_open(struct rb_verbs *vb, const char *interface);
 /* "mlx5_0 port 1, RoCE v2, GID 3 fe80::1, MTU 4096": what carries data. */
+#define RB_VERBS_GID_BYTES 40
+char *rb_verbs_gid_text(const union ibv_gid *gid, char text[RB_VERBS_GID_BYTES]);
 char *rb_verbs_port_text(const struct rb_verbs_port *port, char *text, size_t text_bytes);
 uint32_t rb_verbs_mtu_bytes(uint8_t mtu);
 /* Of a failed call, by errno: MEMORY or SYSTEM. */
@@ -436,6 +438,11 @@ void rb_verbs_slots_free(struct rb_verbs *vb);
  * is how it fails. */
 void rb_verbs_tell(struct rb_verbs *vb, uint32_t peer, const struct rb_verbs_head *head,
 		   const void *payload, size_t payload_bytes);
+/* Half of the peer's slots at least are taken, as far as is known. */
+static inline bool rb_verbs_is_full(const struct rb_verbs_peer *peer)
+{
+	return peer->sent - peer->sent_known >= RB_VERBS_WINDOW / 2;
+}
 /* A piece of DATA of a flight, if there is room now; false: not. */
 bool rb_verbs_piece(struct rb_verbs *vb, uint32_t peer, const struct rb_verbs_head *head,
 		    const void *payload, size_t payload_bytes);

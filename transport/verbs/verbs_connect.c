@@ -2,16 +2,15 @@
  * verbs_connect.c -- addresses, queue pairs, hello, close.
  *
  * An address is the port and one queue pair's number for each rank. Ranks come to connect() at
- * different times, and what is sent to a queue pair that is not ready fails for good: so each tells
- * the others by datagrams (UD), again and again, that its queue pairs are ready, and only then HELLO
- * takes the way that data will take. connect() ends when every peer's HELLO has come: with it the
- * path was tried in both directions, and the job and the version are the same. A GID that does not
- * lead there is found here, and named.
+ * different times, and what is sent to a queue pair that is not ready fails for good: so each
+ * tells the others by datagrams (UD), again and again, that its queue pairs are ready, and only
+ * then does HELLO take the way that data will take. connect() ends when every peer's HELLO has
+ * come: with it the path was tried in both directions, and the job and the version are the same.
+ * A GID that does not lead there is found here, and named.
  *
  * close(): BYE, or ABORT, goes behind everything that was complete, and is waited for until the
  * peer's device has acknowledged it. Then queue pairs go, then keys, then memory.
  */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -370,15 +369,14 @@ static rubato_status slots_open(struct rb_verbs *vb, uint32_t used)
 
 	if (used == 0)
 		return RUBATO_OK;
-	memory = mmap(NULL, used * each, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-		      0);
+	memory =
+		mmap(NULL, used * each, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (memory == MAP_FAILED)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "verbs: no memory to receive from %u ranks",
 			       used);
 	vb->slots = memory;
 	vb->slots_bytes = used * each;
-	vb->slots_mr =
-		vb->api.ibv_reg_mr(vb->pd, memory, vb->slots_bytes, IBV_ACCESS_LOCAL_WRITE);
+	vb->slots_mr = vb->api.ibv_reg_mr(vb->pd, memory, vb->slots_bytes, IBV_ACCESS_LOCAL_WRITE);
 	if (vb->slots_mr == NULL)
 		return rb_verbs_failed(vb, errno, "registering memory to receive into");
 	for (uint32_t r = 0; r < vb->base.rank_count; r++)
@@ -389,15 +387,14 @@ static rubato_status slots_open(struct rb_verbs *vb, uint32_t used)
 
 static void peer_log(const struct rb_verbs *vb, const struct blob *blob)
 {
-	char own[160], gid[INET6_ADDRSTRLEN] = "";
+	char own[160], gid[RB_VERBS_GID_BYTES];
 	uint8_t mtu = blob->mtu < vb->port.mtu ? blob->mtu : vb->port.mtu;
 
 	if (!rb_log_enabled(vb->base.rank_count <= LOGGED_PEERS ? RB_LOG_INFO : RB_LOG_DEBUG))
 		return;
-	(void)inet_ntop(AF_INET6, blob->gid.raw, gid, sizeof(gid));
 	rb_log_line(vb->base.rank_count <= LOGGED_PEERS ? RB_LOG_INFO : RB_LOG_DEBUG,
-		    "verbs: rank %u at GID %s, LID %u, path MTU %u, by %s", blob->rank, gid,
-		    blob->lid, rb_verbs_mtu_bytes(mtu),
+		    "verbs: rank %u at GID %s, LID %u, path MTU %u, by %s", blob->rank,
+		    rb_verbs_gid_text(&blob->gid, gid), blob->lid, rb_verbs_mtu_bytes(mtu),
 		    rb_verbs_port_text(&vb->port, own, sizeof(own)));
 }
 
@@ -457,12 +454,12 @@ static uint32_t missing(const struct rb_verbs *vb, char *text, size_t text_bytes
 
 static rubato_status too_late(const struct rb_verbs *vb, const char *ranks, uint32_t first)
 {
-	char own[160], gid[INET6_ADDRSTRLEN] = "";
+	char own[160], gid[RB_VERBS_GID_BYTES];
 
-	(void)inet_ntop(AF_INET6, vb->peers[first].gid.raw, gid, sizeof(gid));
 	return RB_FAIL(RUBATO_ERR_TIMEOUT,
 		       "verbs: no answer from ranks %s; the first is at GID %s, asked by %s", ranks,
-		       gid, rb_verbs_port_text(&vb->port, own, sizeof(own)));
+		       rb_verbs_gid_text(&vb->peers[first].gid, gid),
+		       rb_verbs_port_text(&vb->port, own, sizeof(own)));
 }
 
 /* Over whom we then give up, others are told. */

@@ -7,7 +7,6 @@
  * that leave nothing are an error. On Ethernet the address is a GID: of RoCE v2 before v1, of an
  * IPv4 address before a global IPv6 one before a link-local one.
  */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,19 +36,36 @@ uint32_t rb_verbs_mtu_bytes(uint8_t mtu)
 	return 128u << mtu;
 }
 
+char *rb_verbs_gid_text(const union ibv_gid *gid, char text[RB_VERBS_GID_BYTES])
+{
+	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+	const uint8_t *raw = gid->raw;
+	size_t at = 0;
+
+	if (memcmp(raw, mapped, sizeof(mapped)) == 0) {
+		(void)snprintf(text, RB_VERBS_GID_BYTES, "::ffff:%u.%u.%u.%u", raw[12], raw[13],
+			       raw[14], raw[15]);
+		return text;
+	}
+	for (size_t i = 0; i < sizeof(gid->raw); i += 2)
+		at += (size_t)snprintf(text + at, RB_VERBS_GID_BYTES - at, "%s%x", i > 0 ? ":" : "",
+				       raw[i] << 8 | raw[i + 1]);
+	return text;
+}
+
 char *rb_verbs_port_text(const struct rb_verbs_port *port, char *text, size_t text_bytes)
 {
-	char gid[INET6_ADDRSTRLEN] = "";
+	char gid[RB_VERBS_GID_BYTES];
 
-	(void)inet_ntop(AF_INET6, port->gid.raw, gid, sizeof(gid));
 	if (port->ethernet)
 		(void)snprintf(text, text_bytes, "%s port %u, RoCE %s, GID %u %s, MTU %u",
 			       port->device, port->number, port->roce_1 ? "v1" : "v2",
-			       port->gid_index, gid, rb_verbs_mtu_bytes(port->mtu));
+			       port->gid_index, rb_verbs_gid_text(&port->gid, gid),
+			       rb_verbs_mtu_bytes(port->mtu));
 	else
 		(void)snprintf(text, text_bytes, "%s port %u, InfiniBand, LID %u, GID %s, MTU %u",
-			       port->device, port->number, port->lid, gid,
-			       rb_verbs_mtu_bytes(port->mtu));
+			       port->device, port->number, port->lid,
+			       rb_verbs_gid_text(&port->gid, gid), rb_verbs_mtu_bytes(port->mtu));
 	return text;
 }
 
@@ -160,8 +176,8 @@ static bool gid_by_files(const struct rb_verbs *vb, const char *device, uint8_t 
 	(void)snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/%u/gid_attrs/types/%u",
 		       device, port, index);
 	(void)line_read(path, line, sizeof(line));
-	entry->gid_type = strcmp(line, "RoCE v2") == 0 ? IBV_GID_TYPE_ROCE_V2
-						       : IBV_GID_TYPE_ROCE_V1;
+	entry->gid_type =
+		strcmp(line, "RoCE v2") == 0 ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1;
 	return true;
 }
 
@@ -188,8 +204,8 @@ static uint32_t gid_rank(const struct ibv_gid_entry *entry)
 }
 
 /* False: the port has none that serves. */
-static bool gid_choose(const struct rb_verbs *vb, const struct ibv_port_attr *attr,
-		       uint32_t wanted, struct rb_verbs_port *port)
+static bool gid_choose(const struct rb_verbs *vb, const struct ibv_port_attr *attr, uint32_t wanted,
+		       struct rb_verbs_port *port)
 {
 	uint32_t best = 0;
 

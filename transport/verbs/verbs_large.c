@@ -23,9 +23,9 @@
 #include "base/clock.h"
 #include "transport/verbs/verbs.h"
 
-#define COPIES_OUT 16u          /* Of a flight whose writes leave from slots. Guess. */
-#define STOP_NS 2000000000u     /* Guess: a peer that computes may not answer. */
-#define STOP_UNLESS_BEGUN 1u    /* Of STOP's size_bytes. */
+#define COPIES_OUT 16u       /* Of a flight whose writes leave from slots. Guess. */
+#define STOP_NS 2000000000u  /* Guess: a peer that computes may not answer. */
+#define STOP_UNLESS_BEGUN 1u /* Of STOP's size_bytes. */
 
 void rb_verbs_say(struct rb_verbs *vb, uint32_t rank, enum rb_verbs_message message,
 		  struct rb_tag tag, uint64_t id, uint64_t size_bytes)
@@ -89,8 +89,8 @@ static void data_push(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 					      .id = flight->invite->id };
 		const uint8_t *from = send->buffer;
 
-		if (!rb_verbs_piece(vb, send->peer, &head, from == NULL ? NULL : from + head.size_bytes,
-				    piece))
+		if (!rb_verbs_piece(vb, send->peer, &head,
+				    from == NULL ? NULL : from + head.size_bytes, piece))
 			return;
 		if (rb_verbs_flight_find(vb, id) == NULL)
 			return; /* The peer is lost. */
@@ -184,8 +184,7 @@ static bool invites(const struct rb_verbs_invite *invite, const struct rb_reques
 static void meet_invite(struct rb_verbs *vb, struct rb_request *send,
 			struct rb_verbs_invite *invite)
 {
-	struct rb_verbs_flight *flight =
-		rb_verbs_flight_find(vb, send->backend[RB_VERBS_FLIGHT]);
+	struct rb_verbs_flight *flight = rb_verbs_flight_find(vb, send->backend[RB_VERBS_FLIGHT]);
 	struct rb_verbs_peer *peer = &vb->peers[send->peer];
 
 	if (!invites(invite, send)) {
@@ -476,8 +475,8 @@ void rb_verbs_revoke(struct rb_verbs *vb, struct rb_request *receive)
 
 /* ---- Ending early ---- */
 
-/* Until the flight `id` is as `is_so` wants it, or has ended; beyond a deadline its peer is lost. */
-static void await(struct rb_verbs *vb, uint64_t id, bool (*is_so)(const struct rb_verbs_flight *f),
+/* Until flight `id` is as `is_so` wants it, or has ended; beyond a deadline its peer is lost. */
+static void await(struct rb_verbs *vb, uint64_t id, bool (*is_so)(const struct rb_verbs_flight *),
 		  const char *what)
 {
 	uint64_t until_ns = rb_deadline(rb_clock_ns(), STOP_NS);

@@ -37,8 +37,7 @@ static rubato_status region_register(struct rb_verbs *vb, struct rb_verbs_region
 		return RUBATO_OK;
 	region->mr = vb->api.ibv_reg_mr(vb->pd, region->base.base, region->base.size_bytes,
 					ACCESS_REMOTE);
-	return region->mr != NULL ? RUBATO_OK
-				  : rb_verbs_failed(vb, errno, "registering memory");
+	return region->mr != NULL ? RUBATO_OK : rb_verbs_failed(vb, errno, "registering memory");
 }
 
 rubato_status rb_verbs_region_alloc(struct rb_endpoint *ep, size_t size_bytes,
@@ -172,8 +171,7 @@ static bool is_inside(const struct rb_verbs_region *region, const struct rb_requ
 {
 	uintptr_t base = (uintptr_t)region->base.base, at = (uintptr_t)request->buffer;
 
-	return region->mr != NULL && at >= base &&
-	       request->size_bytes <= region->base.size_bytes &&
+	return region->mr != NULL && at >= base && request->size_bytes <= region->base.size_bytes &&
 	       at - base <= region->base.size_bytes - request->size_bytes;
 }
 

@@ -1,8 +1,8 @@
 /*
  * verbs_message.c -- posts of messages, and what is done with each that arrives.
  *
- * Everything that arrives is checked before it is believed: head, counts, sizes, credit. A peer that
- * breaks the protocol is lost. A small message goes from its slots straight to its receive where
+ * What arrives is checked before it is believed: head, counts, sizes, credit. A peer that breaks
+ * the protocol is lost. A small message goes from its slots straight to its receive where
  * that is posted when the first piece comes; else it is gathered, and looks for its receive again
  * when it is whole.
  */
@@ -57,9 +57,9 @@ static void send_self(struct rb_verbs *vb, struct rb_request *send)
 
 	vb->base.bytes_sent += send->size_bytes;
 	if (receive != NULL) {
-		rb_verbs_complete(vb, receive,
-				  finish_copy(vb, receive, &send->signature, send->buffer,
-					      send->size_bytes));
+		rb_verbs_complete(
+			vb, receive,
+			finish_copy(vb, receive, &send->signature, send->buffer, send->size_bytes));
 		rb_verbs_complete(vb, send, RUBATO_OK);
 		return;
 	}
@@ -89,8 +89,7 @@ static void send_eager(struct rb_verbs *vb, struct rb_request *request)
 	vb->peers[request->peer].spent += rb_verbs_units(request->size_bytes);
 	rb_verbs_tell(vb, request->peer, &head, request->buffer, request->size_bytes);
 	vb->base.bytes_sent += request->size_bytes;
-	rb_verbs_complete(vb, request,
-			  vb->peers[request->peer].lost ? RUBATO_ERR_PEER : RUBATO_OK);
+	rb_verbs_complete(vb, request, vb->peers[request->peer].lost ? RUBATO_ERR_PEER : RUBATO_OK);
 }
 
 void rb_verbs_post_send(struct rb_verbs *vb, struct rb_request *request)

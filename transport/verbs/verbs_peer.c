@@ -22,7 +22,8 @@
 #include "transport/verbs/verbs.h"
 
 #define DRAIN_ROUNDS_MAX 100000
-#define TICKS_MAX 20 /* Of a second, without an answer of its device. The device gives up earlier. */
+#define TICKS_MAX                                                                                  \
+	20 /* Of a second, without an answer of its device. The device gives up earlier. */
 
 /* Ranks with equal ids share a kernel and its process numbers. */
 void rb_verbs_host_id(struct rb_verbs *vb)
@@ -154,8 +155,7 @@ rubato_status rb_verbs_watch_process(struct rb_verbs *vb, struct rb_verbs_peer *
 		return RUBATO_OK;
 	peer->pid_fd = rb_process_open((int32_t)peer->pid);
 	if (peer->pid_fd < 0 && errno == ESRCH)
-		return RB_FAIL(RUBATO_ERR_PEER, "rank %u: process %u ended", peer->rank,
-			       peer->pid);
+		return RB_FAIL(RUBATO_ERR_PEER, "rank %u: process %u ended", peer->rank, peer->pid);
 	if (peer->pid_fd < 0)
 		return RUBATO_OK; /* Its device tells, later. */
 	if (epoll_ctl(vb->watch_fd, EPOLL_CTL_ADD, peer->pid_fd, &event) != 0)

@@ -325,9 +325,9 @@ void rb_verbs_repay(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 	uint32_t slots = peer->reposted - peer->reposted_said;
 	uint32_t units = peer->freed - peer->freed_said;
 	uint32_t used = slots_used(peer);
-	bool due = (slots >= RB_VERBS_WINDOW / 2 && used < RB_VERBS_WINDOW + RB_VERBS_RESERVE) ||
-		   (units >= RB_VERBS_UNITS_MAX / 4 &&
-		    used < RB_VERBS_WINDOW + RB_VERBS_UNITS_OVER);
+	bool due =
+		(slots >= RB_VERBS_WINDOW / 2 && used < RB_VERBS_WINDOW + RB_VERBS_RESERVE) ||
+		(units >= RB_VERBS_UNITS_MAX / 4 && used < RB_VERBS_WINDOW + RB_VERBS_UNITS_OVER);
 
 	bool over = peer->lost || peer->qp == NULL || (peer->parted && peer->out_first == NULL);
 

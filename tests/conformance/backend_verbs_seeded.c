@@ -1,0 +1,23 @@
+/*
+ * backend_verbs_seeded.c -- verbs on mock devices whose delays, and the order between queue pairs,
+ * a seed draws: another one for each run, or TEST_SEED. Ranks are threads.
+ */
+#include "base/clock.h"
+#include "verbs_world.h"
+
+static bool run(void *cluster, uint32_t rank_count, void (*rank_main)(void *arg, uint32_t rank),
+		void *arg)
+{
+	const char *text = getenv("TEST_SEED");
+	uint64_t seed = text != NULL ? strtoull(text, NULL, 10) : rb_clock_ns() % 1000000 + 1;
+
+	(void)cluster;
+	(void)fprintf(stderr, "TEST_SEED=%llu\n", (unsigned long long)seed);
+	return verbs_world_threads(seed, rank_count, rank_main, arg);
+}
+
+const struct conform_backend conform_backend = {
+	.name = "verbs seeded",
+	.ops = &rb_transport_verbs,
+	.run = run,
+};
