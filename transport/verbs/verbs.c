@@ -23,6 +23,7 @@
 #include "base/rng.h"
 #include "base/sync.h"
 
+#define ROUNDS 4              /* Of progress, in a poll. Guess. */
 #define ROUNDS_PER_CHECK 1024 /* Guess: polls between two looks at what is watched. */
 #define COMPLETIONS 16        /* Taken at a time. */
 #define MOVE_MS_MAX 10
@@ -154,7 +155,6 @@ static void received(struct rb_verbs *vb, const struct ibv_wc *wc)
 		rb_verbs_lose_by(vb, rank, what, wc);
 		return;
 	}
-	peer->quiet = false;
 	rb_verbs_arrived(vb, rank, peer->slots + (size_t)slot * RB_VERBS_SLOT_BYTES, wc->byte_len);
 	if (peer->lost)
 		return;
@@ -162,29 +162,48 @@ static void received(struct rb_verbs *vb, const struct ibv_wc *wc)
 	peer->reposted++;
 }
 
+static void take(struct rb_verbs *vb, const struct ibv_wc *wc)
+{
+	uint32_t rank = (uint32_t)(wc->wr_id >> 32) & INT32_MAX;
+
+	if ((wc->wr_id & RB_VERBS_RECEIVED) == 0 && (wc->wr_id & RB_VERBS_DATAGRAM) != 0) {
+		rb_verbs_datagram(vb, wc);
+		return;
+	}
+	if ((wc->wr_id & RB_VERBS_RECEIVED) != 0)
+		received(vb, wc);
+	else
+		rb_verbs_retire(vb, rank, (uint32_t)wc->wr_id, wc);
+	vb->peers[rank].quiet = false;
+	rb_verbs_stir(vb, &vb->peers[rank]);
+}
+
+/* All that is there is taken before anything follows from it: what a peer has sent to stop us is
+ * read before we go on. */
 uint32_t rb_verbs_progress(struct rb_verbs *vb)
 {
 	struct ibv_wc wc[COMPLETIONS];
-	int count = ibv_poll_cq(vb->cq, COMPLETIONS, wc);
+	uint32_t total = 0;
+	int count;
 
-	if (count < 0 && !vb->dead)
-		rb_verbs_lose_all(vb, "its completion queue has failed");
-	for (int i = 0; i < count; i++) {
-		if ((wc[i].wr_id & RB_VERBS_RECEIVED) != 0) {
-			received(vb, &wc[i]);
-		} else if ((wc[i].wr_id & RB_VERBS_DATAGRAM) != 0) {
-			rb_verbs_datagram(vb, &wc[i]);
-		} else {
-			vb->peers[wc[i].wr_id >> 32].quiet = false;
-			rb_verbs_retire(vb, (uint32_t)(wc[i].wr_id >> 32), (uint32_t)wc[i].wr_id,
-					&wc[i]);
-		}
+	do {
+		count = ibv_poll_cq(vb->cq, COMPLETIONS, wc);
+		if (count < 0 && !vb->dead)
+			rb_verbs_lose_all(vb, "its completion queue has failed");
+		for (int i = 0; i < count; i++)
+			take(vb, &wc[i]);
+		total += count > 0 ? (uint32_t)count : 0;
+	} while (count == COMPLETIONS && total < vb->cq_entries);
+	while (vb->stirred != NULL) {
+		struct rb_verbs_peer *peer = vb->stirred;
+
+		vb->stirred = peer->next_stirred;
+		peer->is_stirred = false;
+		rb_verbs_pump(vb, peer->rank);
+		rb_verbs_repay(vb, peer);
 	}
-	for (int i = 0; i < count; i++)
-		if ((wc[i].wr_id & RB_VERBS_RECEIVED) != 0)
-			rb_verbs_repay(vb, &vb->peers[(wc[i].wr_id >> 32) & INT32_MAX]);
 	rb_verbs_ring(vb);
-	return count > 0 ? (uint32_t)count : 0;
+	return total;
 }
 
 /* ---- Posts ---- */
@@ -199,8 +218,10 @@ static void post(struct rb_endpoint *ep, struct rb_request *request, enum rb_req
 	request->status = RUBATO_OK;
 	request->next = request->previous = NULL;
 	memset(request->backend, 0, sizeof(request->backend));
-	/* Who only posts learns of room, too. */
-	if (request->peer < ep->rank_count && rb_verbs_is_full(&vb->peers[request->peer]))
+	/* Who only posts learns of room, too, and which invitations are none any more. */
+	if (request->peer < ep->rank_count &&
+	    (rb_verbs_is_full(&vb->peers[request->peer]) ||
+	     (kind == RB_REQUEST_SEND && vb->peers[request->peer].outgoing.arrival_count > 0)))
 		(void)rb_verbs_progress(vb);
 	vb->posting = request;
 	if (request->peer >= ep->rank_count || !vb->peers[request->peer].used)
@@ -280,7 +301,7 @@ static struct rb_request *verbs_poll(struct rb_endpoint *ep)
 	struct rb_request *done;
 
 	/* A few rounds for one poll: what arrives together is told together. */
-	for (int i = 0; i < 4 && rb_verbs_progress(vb) != 0; i++)
+	for (int i = 0; i < ROUNDS && rb_verbs_progress(vb) != 0; i++)
 		;
 	if (++vb->rounds >= ROUNDS_PER_CHECK) {
 		vb->rounds = 0;
@@ -469,6 +490,7 @@ static rubato_status queues_open(struct rb_verbs *vb)
 	uint32_t entries = peers * (RB_VERBS_SLOTS + RB_VERBS_QUEUE) + 2 * RB_VERBS_DATAGRAMS;
 	struct ibv_device_attr attr;
 
+	vb->cq_entries = entries;
 	if (vb->api.ibv_query_device(vb->context, &attr) != 0)
 		return rb_verbs_failed(vb, EIO, "asking what the device can");
 	if ((uint32_t)attr.max_cqe < entries || (uint32_t)attr.max_qp < peers + 1 ||

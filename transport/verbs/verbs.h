@@ -61,7 +61,7 @@
 #define RB_VERBS_CHAIN 16u              /* Posted by one doorbell. */
 #define RB_VERBS_SIGNAL_EACH 8u         /* Entries, one of which tells its completion. */
 #define RB_VERBS_EAGER_MAX 16384u       /* Guess. */
-#define RB_VERBS_PIECE_BYTES (1u << 20) /* Of an RDMA write. Guess. */
+#define RB_VERBS_PIECE_BYTES (1u << 18) /* Of an RDMA write. Guess. */
 #define RB_VERBS_PIECES_OUT 4u          /* Of a request, at a time. Guess. */
 #define RB_VERBS_UNIT_BYTES 64u
 #define RB_VERBS_UNITS_MAX (RB_UNEXPECTED_BYTES_MAX / RB_VERBS_UNIT_BYTES)
@@ -260,8 +260,10 @@ struct rb_verbs_peer {
 	uint32_t reposted, reposted_said;
 	uint32_t spent, spent_known;
 	uint32_t freed, freed_said;
-	uint32_t held;            /* Units of arrivals that wait here. */
-	uint32_t waiting;         /* Arrivals without units, and invitations. */
+	uint32_t held;    /* Units of arrivals that wait here. */
+	uint32_t waiting; /* Arrivals without units, and invitations. */
+	struct rb_verbs_peer *next_stirred;
+	bool is_stirred;
 	uint32_t posted, retired; /* Entries of the send queue, ever. */
 	uint32_t unsignalled;     /* The last so many tell no completion. */
 	bool quiet;               /* Nothing came or completed since the clock last ticked. */
@@ -334,7 +336,8 @@ struct rb_verbs {
 	uint32_t to_tell;       /* Lost peers that failure() has not given out. */
 	uint32_t cq_events;     /* To be acknowledged. */
 	uint64_t random;
-	bool dead; /* The device has failed. */
+	bool dead;                     /* The device has failed. */
+	struct rb_verbs_peer *stirred; /* Something came of them. */
 	struct rb_request *posting;
 	struct rb_request *done_first, *done_last;
 	struct rb_verbs_flight **flights; /* In chunks. */
@@ -383,6 +386,15 @@ static inline uint64_t rb_verbs_flight_id(const struct rb_verbs_flight *flight)
 /* The flight of a request of that peer in that stage, or NULL. */
 struct rb_verbs_flight *rb_verbs_flight_of(struct rb_verbs *vb, uint64_t id, uint32_t peer,
 					   enum rb_verbs_stage stage);
+/* The next round of progress asks whether the peer's flights can go on. */
+static inline void rb_verbs_stir(struct rb_verbs *vb, struct rb_verbs_peer *peer)
+{
+	if (peer->is_stirred)
+		return;
+	peer->is_stirred = true;
+	peer->next_stirred = vb->stirred;
+	vb->stirred = peer;
+}
 /* Completions, as far as there are, and what follows from them; how many. */
 uint32_t rb_verbs_progress(struct rb_verbs *vb);
 /* For who waits in here: a round of progress; where nothing moved, a short sleep. */

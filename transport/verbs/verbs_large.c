@@ -24,6 +24,7 @@
 #include "transport/verbs/verbs.h"
 
 #define COPIES_OUT 16u       /* Of a flight whose writes leave from slots. Guess. */
+#define REVOKE_NS 200000000u /* Guess: for an answer, where there is another way. */
 #define STOP_NS 2000000000u  /* Guess: a peer that computes may not answer. */
 #define STOP_UNLESS_BEGUN 1u /* Of STOP's size_bytes. */
 
@@ -59,7 +60,10 @@ void rb_verbs_flight_push_begin(struct rb_verbs *vb, struct rb_verbs_flight *fli
 
 	flight->active = true;
 	RB_QUEUE_ADD(peer->active_first, peer->active_last, flight);
-	rb_verbs_push(vb, flight);
+	if (vb->posting == flight->request)
+		rb_verbs_push(vb, flight);
+	else
+		rb_verbs_stir(vb, peer); /* Perhaps it is stopped by what comes next. */
 }
 
 void rb_verbs_flight_rest(struct rb_verbs *vb, struct rb_verbs_flight *flight)
@@ -412,18 +416,20 @@ static void refused_arrived(struct rb_verbs *vb, struct rb_verbs_flight *flight,
 	receive_over(vb, flight, RUBATO_ERR_MISMATCH);
 }
 
-/* Answers to STOP. False: there was none. */
-static bool answer_arrived(struct rb_verbs *vb, struct rb_verbs_flight *flight,
+/* Answers to STOP; one that came too late to be waited for says what is so now. */
+static void answer_arrived(struct rb_verbs *vb, struct rb_verbs_flight *flight,
 			   const struct rb_verbs_head *head)
 {
-	if (head->message == RB_VERBS_STOPPED && flight->mismatched) {
+	bool stopped = head->message == RB_VERBS_STOPPED;
+
+	if (stopped && flight->mismatched)
 		receive_over(vb, flight, RUBATO_ERR_MISMATCH);
-		return true;
-	}
-	if (flight->halt != RB_VERBS_ASKED)
-		return false;
-	flight->halt = head->message == RB_VERBS_STOPPED ? RB_VERBS_IS_OVER : RB_VERBS_IS_MET;
-	return true;
+	else if (flight->halt == RB_VERBS_ASKED)
+		flight->halt = stopped ? RB_VERBS_IS_OVER : RB_VERBS_IS_MET;
+	else if (stopped && flight->request->backend[RB_VERBS_STAGE] == RB_VERBS_STAGE_MATCHING)
+		rb_verbs_flight_end(vb, flight); /* It invites no more, and may be announced. */
+	else if (stopped)
+		rb_verbs_wrong(vb, flight->request->peer, "it stopped what nobody asked it to");
 }
 
 /* What speaks of a flight of this rank's receives. */
@@ -432,11 +438,10 @@ static void invited_arrived(struct rb_verbs *vb, uint32_t rank, const struct rb_
 {
 	struct rb_verbs_flight *flight = rb_verbs_flight_find(vb, head->id);
 
-	/* Of one without a key nobody is asked before it ends. */
-	if (flight == NULL && head->message != RB_VERBS_FIN)
+	/* A cancelled one has not always waited for its answer. */
+	if (flight == NULL)
 		return;
-	if (flight == NULL || flight->request->peer != rank ||
-	    flight->request->kind != RB_REQUEST_RECV) {
+	if (flight->request->peer != rank || flight->request->kind != RB_REQUEST_RECV) {
 		rb_verbs_wrong(vb, rank, "it speaks of a receive that is not there");
 		return;
 	}
@@ -446,8 +451,10 @@ static void invited_arrived(struct rb_verbs *vb, uint32_t rank, const struct rb_
 		refused_arrived(vb, flight, head);
 	else if (head->message == RB_VERBS_FIN && flight->key != 0)
 		receive_over(vb, flight, RUBATO_OK);
-	else if (head->message == RB_VERBS_FIN || !answer_arrived(vb, flight, head))
-		rb_verbs_wrong(vb, rank, "an answer that nobody asked for");
+	else if (head->message == RB_VERBS_FIN)
+		rb_verbs_wrong(vb, rank, "it wrote without a key");
+	else
+		answer_arrived(vb, flight, head);
 }
 
 void rb_verbs_large_arrived(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_head *head,
@@ -475,27 +482,6 @@ void rb_verbs_revoke(struct rb_verbs *vb, struct rb_request *receive)
 
 /* ---- Ending early ---- */
 
-/* Until flight `id` is as `is_so` wants it, or has ended; beyond a deadline its peer is lost. */
-static void await(struct rb_verbs *vb, uint64_t id, bool (*is_so)(const struct rb_verbs_flight *),
-		  const char *what)
-{
-	uint64_t until_ns = rb_deadline(rb_clock_ns(), STOP_NS);
-	struct rb_verbs_flight *flight;
-	char reason[RB_VERBS_REASON_BYTES];
-
-	while ((flight = rb_verbs_flight_find(vb, id)) != NULL && !is_so(flight)) {
-		uint32_t rank = flight->request->peer;
-
-		if (rb_clock_ns() < until_ns) {
-			rb_verbs_move(vb, until_ns);
-			continue;
-		}
-		(void)snprintf(reason, sizeof(reason), "rank %u: %s within %u ms", rank, what,
-			       STOP_NS / 1000000u);
-		rb_verbs_lose(vb, rank, reason);
-	}
-}
-
 static bool is_answered(const struct rb_verbs_flight *flight)
 {
 	return flight->halt != RB_VERBS_ASKED;
@@ -506,15 +492,49 @@ static bool is_quiet(const struct rb_verbs_flight *flight)
 	return flight->out == 0;
 }
 
+/* Until flight `id` is as `is_so` wants it, or has ended. NULL: it has; else whether it is so. */
+static struct rb_verbs_flight *await(struct rb_verbs *vb, uint64_t id, uint64_t span_ns,
+				     bool (*is_so)(const struct rb_verbs_flight *))
+{
+	uint64_t until_ns = rb_deadline(rb_clock_ns(), span_ns);
+	struct rb_verbs_flight *flight;
+
+	while ((flight = rb_verbs_flight_find(vb, id)) != NULL && !is_so(flight) &&
+	       rb_clock_ns() < until_ns)
+		rb_verbs_move(vb, until_ns);
+	return flight;
+}
+
+/* The peer's device did not do in time what it does without its processor, or could not be kept
+ * from writing: from here on it is. */
+static void lose_for(struct rb_verbs *vb, uint32_t rank, const char *what)
+{
+	char reason[RB_VERBS_REASON_BYTES];
+
+	(void)snprintf(reason, sizeof(reason), "verbs: %s port %u: rank %u %s within %u ms",
+		       vb->port.device, vb->port.number, rank, what, STOP_NS / 1000000u);
+	rb_verbs_lose(vb, rank, reason);
+}
+
+/*
+ * A peer that computes does not answer. It will read that it is to stop before it writes anything
+ * more, as it takes all that has come before it goes on, and its device is long through with what
+ * it had posted. So what was registered for this message alone need not wait for it: the key goes,
+ * and should it be used nevertheless, the peer is lost, but no memory. A region's key stays.
+ */
 static void receive_halt(struct rb_verbs *vb, struct rb_verbs_flight *flight, uint64_t how)
 {
 	struct rb_request *receive = flight->request;
+	uint32_t rank = receive->peer;
 	uint64_t id = rb_verbs_flight_id(flight);
+	bool revocable = flight->mr != NULL;
 
 	flight->halt = RB_VERBS_ASKED;
 	if (!flight->mismatched) /* Else it has been asked. */
-		rb_verbs_say(vb, receive->peer, RB_VERBS_STOP, receive->tag, id, how);
-	await(vb, id, is_answered, "it did not stop writing");
+		rb_verbs_say(vb, rank, RB_VERBS_STOP, receive->tag, id, how);
+	flight = await(vb, id, revocable ? REVOKE_NS : STOP_NS, is_answered);
+	if (flight != NULL && !is_answered(flight) && !revocable)
+		lose_for(vb, rank, "did not stop writing");
 }
 
 static void send_halt(struct rb_verbs *vb, struct rb_verbs_flight *flight)
@@ -529,8 +549,11 @@ static void send_halt(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 		flight->halt = RB_VERBS_ASKED;
 	if (flight->out > 0)
 		rb_verbs_probe(vb, peer); /* The last of them may not tell its completion. */
-	await(vb, id, is_quiet, "its device did not acknowledge a write");
-	flight = rb_verbs_flight_find(vb, id);
+	flight = await(vb, id, STOP_NS, is_quiet);
+	if (flight != NULL && !is_quiet(flight)) {
+		lose_for(vb, peer->rank, "did not acknowledge a write");
+		return;
+	}
 	if (flight == NULL || flight->invite == NULL)
 		return;
 	rb_match_add_arrival(&peer->outgoing, &flight->invite->base);

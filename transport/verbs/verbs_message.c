@@ -431,7 +431,6 @@ void rb_verbs_arrived(struct rb_verbs *vb, uint32_t rank, const void *bytes, uin
 	peer->sent_known = head.consumed;
 	peer->spent_known = head.freed;
 	dispatch(vb, rank, &head, (const uint8_t *)bytes + sizeof(head));
-	rb_verbs_pump(vb, rank);
 }
 
 void rb_verbs_arrivals_drop(struct rb_verbs *vb, uint32_t rank, bool all)

@@ -415,7 +415,6 @@ void rb_verbs_retire(struct rb_verbs *vb, uint32_t rank, uint32_t number, const 
 			rb_verbs_written(vb, flight);
 	}
 	peer->probing = false;
-	rb_verbs_pump(vb, rank);
 }
 
 /* ---- Receives ---- */
