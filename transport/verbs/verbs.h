@@ -52,8 +52,8 @@
 #include "transport/match.h"
 
 #define RB_VERBS_VERSION 1u
-#define RB_VERBS_SLOT_BYTES 2048u
-#define RB_VERBS_WINDOW 24u    /* Slots at a peer for what this rank sends. Guess. */
+#define RB_VERBS_SLOT_BYTES 1024u
+#define RB_VERBS_WINDOW 56u    /* Slots at a peer for what this rank sends. Guess. */
 #define RB_VERBS_RESERVE 8u    /* More, for CREDIT alone. */
 #define RB_VERBS_UNITS_OVER 4u /* Of the reserve, for a CREDIT that is about units only. */
 #define RB_VERBS_SLOTS (RB_VERBS_WINDOW + RB_VERBS_RESERVE) /* 64 KiB a peer. */
@@ -139,6 +139,7 @@ struct rb_verbs_target { /* The payload of CLEAR. */
 	uint64_t address;
 	uint32_t key; /* 0: none. */
 	uint32_t zero;
+	uint64_t send; /* The announced flight that it is for; 0: whichever has its tag. */
 };
 
 struct rb_verbs_greeting { /* The payload of HELLO; and before connecting, over UD. */

@@ -5,7 +5,7 @@
  * The sender has a matcher of its own: announced sends in the place of receives, and invitations in
  * that of messages. Whichever comes second finds the other by its tag, so an announcement and an
  * invitation may cross. An invitation is used up by one message, or refused by one that does not
- * fit; a send that is cancelled leaves it for the next of its tag.
+ * fit, or given back by one that is cancelled (STOPPED): then its receive waits for the next.
  *
  *                  invite                    FIN, DATA, REFUSED
  *   receive  MATCHING --------> (invited) ------------------------------> done
@@ -233,6 +233,22 @@ void rb_verbs_announce(struct rb_verbs *vb, struct rb_request *send)
 	say_of(vb, send, RB_VERBS_ANNOUNCE, rb_verbs_flight_id(flight));
 }
 
+/* The send that waits for this invitation, out of its matcher. */
+static struct rb_request *announced_of(struct rb_verbs *vb, uint32_t rank,
+				       const struct rb_verbs_invite *invite)
+{
+	struct rb_match_peer *outgoing = &vb->peers[rank].outgoing;
+	struct rb_verbs_flight *flight;
+
+	if (invite->target.send == 0)
+		return rb_match_receive(outgoing, invite->base.tag);
+	flight = rb_verbs_flight_of(vb, invite->target.send, rank, RB_VERBS_STAGE_WAITING);
+	if (flight == NULL)
+		return NULL;
+	(void)rb_match_remove_receive(outgoing, flight->request);
+	return flight->request;
+}
+
 static void clear_arrived(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_head *head,
 			  const uint8_t *payload)
 {
@@ -257,9 +273,14 @@ static void clear_arrived(struct rb_verbs *vb, uint32_t rank, const struct rb_ve
 	invite->id = head->id;
 	invite->size_bytes = head->size_bytes;
 	memcpy(&invite->target, payload, sizeof(invite->target));
-	send = rb_match_receive(&peer->outgoing, head->tag);
+	send = announced_of(vb, rank, invite);
 	if (send != NULL) {
 		meet_invite(vb, send, invite);
+		return;
+	}
+	if (invite->target.send != 0) { /* That was cancelled meanwhile. */
+		free(invite);
+		rb_verbs_say(vb, rank, RB_VERBS_STOPPED, head->tag, head->id, 0);
 		return;
 	}
 	rb_match_add_arrival(&peer->outgoing, &invite->base);
@@ -324,7 +345,7 @@ static void stop_arrived(struct rb_verbs *vb, uint32_t rank, const struct rb_ver
 
 /* ---- The receiver ---- */
 
-static void say_clear(struct rb_verbs *vb, struct rb_verbs_flight *flight)
+static void say_clear(struct rb_verbs *vb, struct rb_verbs_flight *flight, uint64_t send)
 {
 	const struct rb_request *receive = flight->request;
 	struct rb_verbs_head head = { .message = RB_VERBS_CLEAR,
@@ -333,7 +354,8 @@ static void say_clear(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 				      .size_bytes = receive->size_bytes,
 				      .id = rb_verbs_flight_id(flight) };
 	struct rb_verbs_target target = { .address = (uintptr_t)receive->buffer,
-					  .key = flight->key };
+					  .key = flight->key,
+					  .send = send };
 
 	rb_verbs_tell(vb, receive->peer, &head, &target, sizeof(target));
 }
@@ -348,7 +370,7 @@ void rb_verbs_invite(struct rb_verbs *vb, struct rb_request *receive)
 		return;
 	flight->key = rb_verbs_register(vb, flight, true);
 	if (flight->key != 0)
-		say_clear(vb, flight);
+		say_clear(vb, flight, 0);
 	else
 		rb_verbs_flight_end(vb, flight); /* When it is announced there may be a way. */
 }
@@ -369,7 +391,7 @@ void rb_verbs_meet(struct rb_verbs *vb, struct rb_request *receive, uint64_t id,
 	receive->backend[RB_VERBS_STAGE] = RB_VERBS_STAGE_RECEIVING;
 	if (receive->size_bytes > RB_VERBS_EAGER_MAX)
 		flight->key = rb_verbs_register(vb, flight, true);
-	say_clear(vb, flight);
+	say_clear(vb, flight, id);
 }
 
 /* A receive with a flight, wherever it is, ends. */
@@ -390,8 +412,6 @@ static void data_arrived(struct rb_verbs *vb, struct rb_verbs_flight *flight,
 	struct rb_request *receive = flight->request;
 	uint64_t offset = head->size_bytes;
 
-	if (offset == 0)
-		flight->moved = 0; /* The first try may have been cancelled. */
 	if (flight->key != 0 || offset != flight->moved ||
 	    head->bytes > receive->size_bytes - offset ||
 	    (head->bytes == 0 && receive->size_bytes > 0)) {
@@ -416,7 +436,21 @@ static void refused_arrived(struct rb_verbs *vb, struct rb_verbs_flight *flight,
 	receive_over(vb, flight, RUBATO_ERR_MISMATCH);
 }
 
-/* Answers to STOP; one that came too late to be waited for says what is so now. */
+/* Its message was cancelled: it waits for the next one of its tag. */
+static void wait_again(struct rb_verbs *vb, struct rb_verbs_flight *flight)
+{
+	struct rb_request *receive = flight->request;
+
+	rb_verbs_flight_end(vb, flight);
+	if (receive->backend[RB_VERBS_STAGE] == RB_VERBS_STAGE_MATCHING) {
+		rb_verbs_invite(vb, receive);
+	} else {
+		receive->backend[RB_VERBS_STAGE] = RB_VERBS_STAGE_NONE;
+		rb_verbs_post_recv(vb, receive);
+	}
+}
+
+/* Answers to STOP, which senders that stop by themselves give, too. */
 static void answer_arrived(struct rb_verbs *vb, struct rb_verbs_flight *flight,
 			   const struct rb_verbs_head *head)
 {
@@ -426,10 +460,8 @@ static void answer_arrived(struct rb_verbs *vb, struct rb_verbs_flight *flight,
 		receive_over(vb, flight, RUBATO_ERR_MISMATCH);
 	else if (flight->halt == RB_VERBS_ASKED)
 		flight->halt = stopped ? RB_VERBS_IS_OVER : RB_VERBS_IS_MET;
-	else if (stopped && flight->request->backend[RB_VERBS_STAGE] == RB_VERBS_STAGE_MATCHING)
-		rb_verbs_flight_end(vb, flight); /* It invites no more, and may be announced. */
 	else if (stopped)
-		rb_verbs_wrong(vb, flight->request->peer, "it stopped what nobody asked it to");
+		wait_again(vb, flight);
 }
 
 /* What speaks of a flight of this rank's receives. */
@@ -554,11 +586,8 @@ static void send_halt(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 		lose_for(vb, peer->rank, "did not acknowledge a write");
 		return;
 	}
-	if (flight == NULL || flight->invite == NULL)
-		return;
-	rb_match_add_arrival(&peer->outgoing, &flight->invite->base);
-	peer->waiting++;
-	flight->invite = NULL;
+	if (flight != NULL && flight->invite != NULL)
+		rb_verbs_say(vb, peer->rank, RB_VERBS_STOPPED, send->tag, flight->invite->id, 0);
 }
 
 void rb_verbs_withdraw(struct rb_verbs *vb, struct rb_request *request)
