@@ -250,11 +250,23 @@ static bool is_greeting(const struct rb_verbs *vb, const void *bytes, size_t siz
 	       out->rank != vb->base.rank && vb->peers[out->rank].used;
 }
 
-void rb_verbs_datagram(struct rb_verbs *vb, const struct ibv_wc *wc)
+/* The peer can receive: by its datagram, or as it has sent over its queue pair. */
+static void hear(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 {
 	static const struct rb_verbs_head hello = { .message = RB_VERBS_HELLO };
+	struct rb_verbs_greeting ours;
+
+	if (peer->heard)
+		return;
+	peer->heard = true;
+	ours = greeting_to(vb, peer->rank);
+	rb_verbs_tell(vb, peer->rank, &hello, &ours, sizeof(ours));
+}
+
+void rb_verbs_datagram(struct rb_verbs *vb, const struct ibv_wc *wc)
+{
 	uint32_t slot = (uint32_t)wc->wr_id;
-	struct rb_verbs_greeting theirs, ours;
+	struct rb_verbs_greeting theirs;
 	struct rb_verbs_peer *peer;
 	bool good;
 
@@ -269,11 +281,7 @@ void rb_verbs_datagram(struct rb_verbs *vb, const struct ibv_wc *wc)
 	if (!good)
 		return; /* A stranger's. */
 	peer = &vb->peers[theirs.rank];
-	if (!peer->heard) {
-		peer->heard = true;
-		ours = greeting_to(vb, peer->rank);
-		rb_verbs_tell(vb, peer->rank, &hello, &ours, sizeof(ours));
-	}
+	hear(vb, peer);
 	if (theirs.heard == 0)
 		datagram_send(vb, peer);
 }
@@ -282,10 +290,12 @@ void rb_verbs_greeted(struct rb_verbs *vb, uint32_t rank, const void *payload, s
 {
 	struct rb_verbs_greeting theirs;
 
-	if (is_greeting(vb, payload, bytes, &theirs) && theirs.rank == rank)
-		vb->peers[rank].greeted = true;
-	else
+	if (!is_greeting(vb, payload, bytes, &theirs) || theirs.rank != rank) {
 		rb_verbs_wrong(vb, rank, "it is not who it should be");
+		return;
+	}
+	vb->peers[rank].greeted = true;
+	hear(vb, &vb->peers[rank]); /* Its datagram may be slower, or lost. */
 }
 
 /* ---- Addresses ---- */
