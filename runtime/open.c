@@ -70,7 +70,8 @@ static rubato_status transports_list(struct opening *o)
 	if (strcmp(name, "auto") == 0 || strcmp(name, "shm") == 0)
 		o->transports[count++] = &rb_transport_shm;
 #ifdef RB_HAVE_VERBS
-	if (strcmp(name, "auto") == 0 || strcmp(name, "verbs") == 0)
+	/* Not by "auto": it has not met a real card yet, and does not try whether fabrics meet. */
+	if (strcmp(name, "verbs") == 0)
 		o->transports[count++] = &rb_transport_verbs;
 #endif
 #ifdef RB_HAVE_UCX
