@@ -310,8 +310,12 @@ static rubato_status nothing_found(const struct search *s)
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
 			       "verbs: RUBATO_INTERFACE=%s names none of %u active RDMA ports",
 			       s->interface, s->ports);
-	return RB_FAIL(RUBATO_ERR_UNSUPPORTED, "verbs: none of %u RDMA ports has such a GID",
-		       s->named);
+	if (s->interface == NULL)
+		return RB_FAIL(RUBATO_ERR_UNSUPPORTED, "verbs: none of %u RDMA ports has a GID",
+			       s->named);
+	return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+		       "verbs: none of %u RDMA ports has a GID as RUBATO_INTERFACE=%s wants it",
+		       s->named, s->interface);
 }
 
 rubato_status rb_verbs_device_open(struct rb_verbs *vb, const char *interface)
