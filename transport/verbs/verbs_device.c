@@ -231,7 +231,8 @@ static bool gid_choose(const struct rb_verbs *vb, const struct ibv_port_attr *at
 
 static int port_query(const struct rb_verbs *vb, uint8_t number, struct ibv_port_attr *attr)
 {
-	struct verbs_context *inside = verbs_get_ctx_op(vb->context, query_port);
+	/* The macro is an expression of statements. */
+	struct verbs_context *inside = __extension__ verbs_get_ctx_op(vb->context, query_port);
 
 	memset(attr, 0, sizeof(*attr));
 	return inside != NULL
