@@ -374,6 +374,7 @@ START_TEST(puts_are_for_where_they_are_good)
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 4 << 20, false), "hierarchical_put");
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 4 << 20, true),
 			 "hierarchical_put_staged");
+	ck_assert_str_ne(name_of(facts, RB_KIND_ALLTOALL, 4 << 20, false), "flat_put");
 	for (size_t i = 0; i < sizeof(by_node) / sizeof(by_node[0]); i++) {
 		char staged[64];
 
