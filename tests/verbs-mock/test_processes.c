@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "tests/check_main.h"
+#include "tests/child_fork.h"
 #include "tests/verbs-mock/mock.h"
 #include "tests/verbs-mock/pair.h"
 
@@ -41,8 +42,7 @@ static bool other_start(struct other *other)
 	int pair[2];
 
 	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-	other->pid = fork();
-	ck_assert_int_ge(other->pid, 0);
+	other->pid = child_fork();
 	other->fd = pair[other->pid == 0];
 	ck_assert_int_eq(close(pair[other->pid != 0]), 0);
 	return other->pid == 0;
