@@ -2,7 +2,8 @@
  * test_kill.c -- a rank is killed at a moment that a seed draws: while it starts, in collectives,
  * in partial allreduces, in splits, in finalize; alone, leaving a forked child behind that holds
  * all its sockets, or with the connections of a half closed some time before the parent's. Each
- * other rank ends in time, and whatever error it is given names the victim.
+ * other rank ends in time, and whatever error it is given names the victim, or one that UCX has
+ * ended with it.
  *
  *   test_kill TRANSPORT       TEST_SEED=n: that trial alone
  */
@@ -364,12 +365,13 @@ static bool names(const char *text, uint32_t rank)
  * Errors of a half speak of it in its own numbers. Of the half that the victim is not in nothing
  * more can be known than who has given up: whoever was in both.
  */
-static bool named(const struct trial *t, uint32_t rank, const struct outcome *o)
+static bool named(uint32_t rank, const struct outcome *o, uint32_t lost)
 {
-	if (strstr(o->stage, "of a half") == NULL)
-		return names(o->text, t->victim);
-	if (rank % 2 == t->victim % 2)
-		return names(o->text, t->victim / 2);
+	if (strstr(o->stage, "of a half") == NULL &&
+	    strstr(o->text, "numbered from 0 in what follows") == NULL)
+		return names(o->text, lost);
+	if (rank % 2 == lost % 2)
+		return names(o->text, lost / 2);
 	return strstr(o->text, "rank ") != NULL;
 }
 
@@ -417,7 +419,8 @@ static bool ended_by_ucx(int output)
 	       (strstr(text, "tcp_ep.c") != NULL || strstr(text, "wireup") != NULL);
 }
 
-static void not_ended(const struct trial *t, uint32_t rank, pid_t *child, int output,
+/* Whether UCX ended it: then it is one more that is lost. */
+static bool not_ended(const struct trial *t, uint32_t rank, pid_t *child, int output,
 		      struct tally *tally)
 {
 	int status = 0;
@@ -426,27 +429,33 @@ static void not_ended(const struct trial *t, uint32_t rank, pid_t *child, int ou
 		*child = -1;
 	if (WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT && ended_by_ucx(output)) {
 		tally->foreign++;
-		return;
+		return true;
 	}
 	tally->hung++;
 	complain(tally, t, "rank %u has not ended well (signal %d)", rank,
 		 WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+	return false;
 }
 
 static void judge(const struct trial *t, const struct shared *s, pid_t *children, int output,
 		  struct tally *tally)
 {
+	bool lost[RANKS_MAX] = { false };
+
+	lost[t->victim] = true;
+	for (uint32_t r = 0; r < t->rank_count; r++)
+		if (r != t->victim && !atomic_load(&s->outcomes[r].ended))
+			lost[r] = not_ended(t, r, &children[r], output, tally);
 	for (uint32_t r = 0; r < t->rank_count; r++) {
 		const struct outcome *o = &s->outcomes[r];
+		bool is_named = false;
 
-		if (r == t->victim)
+		if (r == t->victim || !atomic_load(&o->ended) || o->status == RUBATO_OK)
 			continue;
-		if (!atomic_load(&o->ended)) {
-			not_ended(t, r, &children[r], output, tally);
-			continue;
-		}
-		tally->errors += o->status != RUBATO_OK;
-		if (o->status == RUBATO_OK || named(t, r, o))
+		tally->errors++;
+		for (uint32_t l = 0; l < t->rank_count; l++)
+			is_named = is_named || (lost[l] && named(r, o, l));
+		if (is_named)
 			continue;
 		tally->unnamed++;
 		complain(tally, t, "rank %u, %s: %s: %s", r, o->stage,
