@@ -1,11 +1,11 @@
-/* backend_verbs_processes.c -- verbs on mock devices; ranks are processes. */
+/* backend_verbs_processes.c -- verbs on one mock device; ranks are processes. */
 #include "verbs_world.h"
 
 static bool run(void *cluster, uint32_t rank_count, void (*rank_main)(void *arg, uint32_t rank),
 		void *arg)
 {
 	(void)cluster;
-	return verbs_world_processes(0, rank_count, rank_main, arg);
+	return verbs_world_processes(0, 1, rank_count, rank_main, arg);
 }
 
 const struct conform_backend conform_backend = {

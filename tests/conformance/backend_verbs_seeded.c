@@ -1,6 +1,6 @@
 /*
- * backend_verbs_seeded.c -- verbs on mock devices whose delays, and the order between queue pairs,
- * a seed draws: another one for each run, or TEST_SEED. Ranks are threads.
+ * backend_verbs_seeded.c -- verbs on one to three mock devices whose delays, and the order between
+ * queue pairs, a seed draws: another one for each run, or TEST_SEED. Ranks are threads.
  */
 #include "base/clock.h"
 #include "verbs_world.h"
@@ -13,7 +13,7 @@ static bool run(void *cluster, uint32_t rank_count, void (*rank_main)(void *arg,
 
 	(void)cluster;
 	(void)fprintf(stderr, "TEST_SEED=%llu\n", (unsigned long long)seed);
-	return verbs_world_threads(seed, rank_count, rank_main, arg);
+	return verbs_world_threads(seed, (uint32_t)(1 + seed % 3), rank_count, rank_main, arg);
 }
 
 const struct conform_backend conform_backend = {

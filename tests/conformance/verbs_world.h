@@ -23,11 +23,11 @@ static void *verbs_world_symbol(const char *name)
 }
 
 /* Of processes it is a file, which goes when its last user does. `seed` 0: all in order. */
-static void verbs_world_make(const char *path, uint64_t seed)
+static void verbs_world_make(const char *path, uint64_t seed, uint32_t rails)
 {
 	char text[64];
 
-	(void)snprintf(text, sizeof(text), "seed=%llu", (unsigned long long)seed);
+	(void)snprintf(text, sizeof(text), "seed=%llu,devices=%u", (unsigned long long)seed, rails);
 	ck_assert_int_eq(setenv("VERBS_MOCK_CONFIG", text, 1), 0);
 	if (path != NULL)
 		ck_assert_int_eq(setenv("VERBS_MOCK", path, 1), 0);
@@ -50,25 +50,25 @@ static void verbs_world_check(void)
 	ck_assert_uint_eq(c.left_open, 0);
 }
 
-static inline bool verbs_world_threads(uint64_t seed, uint32_t rank_count,
+static inline bool verbs_world_threads(uint64_t seed, uint32_t rails, uint32_t rank_count,
 				       void (*rank_main)(void *arg, uint32_t rank), void *arg)
 {
 	bool good;
 
-	verbs_world_make(NULL, seed);
+	verbs_world_make(NULL, seed, rails);
 	good = conform_run_threads(NULL, rank_count, rank_main, arg);
 	verbs_world_check();
 	return good;
 }
 
-static inline bool verbs_world_processes(uint64_t seed, uint32_t rank_count,
+static inline bool verbs_world_processes(uint64_t seed, uint32_t rails, uint32_t rank_count,
 					 void (*rank_main)(void *arg, uint32_t rank), void *arg)
 {
 	char path[64];
 	bool good;
 
 	(void)snprintf(path, sizeof(path), "/dev/shm/rubato-verbs-%d", (int)getpid());
-	verbs_world_make(path, seed);
+	verbs_world_make(path, seed, rails);
 	good = conform_run_processes(NULL, rank_count, rank_main, arg);
 	verbs_world_check();
 	ck_assert_int_eq(unlink(path), 0);

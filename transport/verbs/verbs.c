@@ -2,8 +2,8 @@
  * verbs.c -- the verbs backend: its table, posts and cancel, flights, completions, sleeping. The
  * idea is in verbs.h.
  *
- * One context, protection domain and completion queue an endpoint; whoever holds the engine's lock
- * drives them. wake() touches only an event descriptor of our own.
+ * One context, protection domain and completion queue a rail; whoever holds the engine's lock drives
+ * them. wake() touches only an event descriptor of our own.
  */
 #include "transport/verbs/verbs.h"
 
@@ -56,11 +56,6 @@ static void unlist(struct rb_verbs *vb, struct rb_request *request)
 
 /* ---- Flights ---- */
 
-static struct rb_verbs_flight *flight_at(struct rb_verbs *vb, uint32_t index)
-{
-	return &vb->flights[index / RB_VERBS_FLIGHTS_EACH][index % RB_VERBS_FLIGHTS_EACH];
-}
-
 static rubato_status flights_grow(struct rb_verbs *vb)
 {
 	uint32_t chunks = vb->flight_count / RB_VERBS_FLIGHTS_EACH;
@@ -92,7 +87,7 @@ rubato_status rb_verbs_flight_begin(struct rb_verbs *vb, struct rb_request *requ
 
 	if (vb->flight_free == 0)
 		RB_TRY(flights_grow(vb));
-	flight = flight_at(vb, vb->flight_free - 1);
+	flight = rb_verbs_flight_at(vb, vb->flight_free - 1);
 	vb->flight_free = flight->next_free;
 	*flight = (struct rb_verbs_flight) { .request = request,
 					     .index = flight->index,
@@ -125,7 +120,7 @@ struct rb_verbs_flight *rb_verbs_flight_find(struct rb_verbs *vb, uint64_t id)
 
 	if (index == 0 || index > vb->flight_count)
 		return NULL;
-	flight = flight_at(vb, index - 1);
+	flight = rb_verbs_flight_at(vb, index - 1);
 	return flight->used && flight->generation == (uint32_t)(id >> 32) ? flight : NULL;
 }
 
@@ -142,62 +137,84 @@ struct rb_verbs_flight *rb_verbs_flight_of(struct rb_verbs *vb, uint64_t id, uin
 
 /* ---- Completions ---- */
 
-static void received(struct rb_verbs *vb, const struct ibv_wc *wc)
+static void received(struct rb_verbs *vb, struct rb_verbs_link *link, const struct ibv_wc *wc)
 {
-	uint32_t rank = (uint32_t)(wc->wr_id >> 32) & INT32_MAX, slot = (uint32_t)wc->wr_id;
-	struct rb_verbs_peer *peer = &vb->peers[rank];
+	struct rb_verbs_peer *peer = link->peer;
+	uint32_t slot = (uint32_t)wc->wr_id;
 	char what[64];
 
+	link->receives--;
 	if (peer->lost)
 		return;
 	if (wc->status != IBV_WC_SUCCESS) {
-		(void)snprintf(what, sizeof(what), "a receive from rank %u", rank);
-		rb_verbs_lose_by(vb, rank, what, wc);
+		(void)snprintf(what, sizeof(what), "a receive from rank %u", peer->rank);
+		if (link->state != RB_VERBS_LINK_DRAINING)
+			rb_verbs_link_fail_by(vb, link, what, wc);
 		return;
 	}
-	rb_verbs_arrived(vb, rank, peer->slots + (size_t)slot * RB_VERBS_SLOT_BYTES, wc->byte_len);
-	if (peer->lost)
+	/* Of a link that has failed, too: what is here is told to be here. */
+	link->taken++;
+	rb_verbs_arrived(vb, link, link->slots + (size_t)slot * RB_VERBS_SLOT_BYTES, wc->byte_len);
+	if (link->state != RB_VERBS_LINK_LIVE && link->state != RB_VERBS_LINK_MAKING)
 		return;
-	rb_verbs_repost(vb, peer, slot);
-	peer->reposted++;
+	rb_verbs_repost(vb, link, slot);
+	link->reposted++;
 }
 
-static void take(struct rb_verbs *vb, const struct ibv_wc *wc)
+static void take(struct rb_verbs *vb, struct rb_verbs_rail *rail, const struct ibv_wc *wc)
 {
-	uint32_t rank = (uint32_t)(wc->wr_id >> 32) & INT32_MAX;
+	uint32_t rank = (uint32_t)(wc->wr_id >> 32) & ((1u << RB_VERBS_RANK_BITS) - 1);
+	uint64_t word = wc->wr_id & ~RB_VERBS_RECEIVED & ~(uint64_t)UINT32_MAX;
+	struct rb_verbs_link *link;
 
 	if ((wc->wr_id & RB_VERBS_RECEIVED) == 0 && (wc->wr_id & RB_VERBS_DATAGRAM) != 0) {
-		rb_verbs_datagram(vb, wc);
+		rb_verbs_datagram(vb, rail, wc);
 		return;
 	}
+	link = &vb->peers[rank].links[rail->index];
+	if (word != rb_verbs_word_of(link) || link->qp == NULL)
+		return; /* Of an earlier life: some devices tell of queue pairs that are gone. */
 	if ((wc->wr_id & RB_VERBS_RECEIVED) != 0)
-		received(vb, wc);
+		received(vb, link, wc);
 	else
-		rb_verbs_retire(vb, rank, (uint32_t)wc->wr_id, wc);
-	vb->peers[rank].quiet = false;
-	rb_verbs_stir(vb, &vb->peers[rank]);
+		rb_verbs_ended(vb, link, (uint32_t)wc->wr_id, wc);
+	link->peer->quiet = false;
+	rb_verbs_stir(vb, link->peer);
 }
 
-/* All that is there is taken before anything follows from it: what a peer has sent to stop us is
- * read before we go on. */
-uint32_t rb_verbs_progress(struct rb_verbs *vb)
+static uint32_t rail_progress(struct rb_verbs *vb, struct rb_verbs_rail *rail)
 {
 	struct ibv_wc wc[COMPLETIONS];
 	uint32_t total = 0;
 	int count;
 
 	do {
-		count = ibv_poll_cq(vb->cq, COMPLETIONS, wc);
-		if (count < 0 && !vb->dead)
-			rb_verbs_lose_all(vb, "its completion queue has failed");
+		count = ibv_poll_cq(rail->cq, COMPLETIONS, wc);
+		if (count < 0 && !rail->dead) {
+			rail->dead = true;
+			rb_verbs_rail_fail(vb, rail, "its completion queue has failed");
+		}
 		for (int i = 0; i < count; i++)
-			take(vb, &wc[i]);
+			take(vb, rail, &wc[i]);
 		total += count > 0 ? (uint32_t)count : 0;
 	} while (count == COMPLETIONS && total < vb->cq_entries);
-	while (vb->stirred != NULL) {
-		struct rb_verbs_peer *peer = vb->stirred;
+	return total;
+}
 
-		vb->stirred = peer->next_stirred;
+/* All that is there is taken before anything follows from it: what a peer has sent to stop us is
+ * read before we go on. */
+uint32_t rb_verbs_progress(struct rb_verbs *vb)
+{
+	struct rb_verbs_peer *peer, *stirred;
+	uint32_t total = 0;
+
+	for (uint32_t i = 0; i < vb->rail_count; i++)
+		total += rail_progress(vb, &vb->rails[i]);
+	/* What these stir is for the next round. */
+	stirred = vb->stirred;
+	vb->stirred = NULL;
+	while ((peer = stirred) != NULL) {
+		stirred = peer->next_stirred;
 		peer->is_stirred = false;
 		rb_verbs_pump(vb, peer->rank);
 		rb_verbs_repay(vb, peer);
@@ -323,16 +340,26 @@ static int verbs_descriptor(struct rb_endpoint *ep)
 	return ((struct rb_verbs *)ep)->epoll_fd;
 }
 
+static bool notify(struct rb_verbs *vb)
+{
+	bool good = true;
+
+	for (uint32_t i = 0; i < vb->rail_count; i++)
+		good &= vb->rails[i].dead || ibv_req_notify_cq(vb->rails[i].cq, 0) == 0;
+	return good;
+}
+
 static bool verbs_arm(struct rb_endpoint *ep)
 {
 	struct rb_verbs *vb = (struct rb_verbs *)ep;
 
 	if (vb->done_first != NULL || vb->to_tell != 0)
 		return false;
-	if (ibv_req_notify_cq(vb->cq, 0) != 0)
+	if (!notify(vb))
 		return false;
 	/* What came before the request rings no bell. */
-	return rb_verbs_progress(vb) == 0 && vb->done_first == NULL && vb->to_tell == 0;
+	return rb_verbs_progress(vb) == 0 && vb->done_first == NULL && vb->to_tell == 0 &&
+	       vb->stirred == NULL;
 }
 
 static void bell_read(struct rb_verbs *vb)
@@ -341,11 +368,15 @@ static void bell_read(struct rb_verbs *vb)
 	uint64_t count;
 	void *context;
 
-	while (vb->api.ibv_get_cq_event(vb->channel, &cq, &context) == 0)
-		vb->cq_events++;
-	if (vb->cq_events >= CQ_EVENTS_MAX) {
-		vb->api.ibv_ack_cq_events(vb->cq, vb->cq_events);
-		vb->cq_events = 0;
+	for (uint32_t i = 0; i < vb->rail_count; i++) {
+		struct rb_verbs_rail *rail = &vb->rails[i];
+
+		while (vb->api.ibv_get_cq_event(rail->channel, &cq, &context) == 0)
+			rail->cq_events++;
+		if (rail->cq_events >= CQ_EVENTS_MAX) {
+			vb->api.ibv_ack_cq_events(rail->cq, rail->cq_events);
+			rail->cq_events = 0;
+		}
 	}
 	(void)!read(vb->wake_fd, &count, sizeof(count));
 }
@@ -376,7 +407,7 @@ void rb_verbs_move(struct rb_verbs *vb, uint64_t until_ns)
 		return;
 	now_ns = rb_clock_ns();
 	left_ms = now_ns < until_ns ? (until_ns - now_ns) / 1000000 + 1 : 0;
-	if (ibv_req_notify_cq(vb->cq, 0) == 0 && rb_verbs_progress(vb) == 0 &&
+	if (notify(vb) && rb_verbs_progress(vb) == 0 && vb->stirred == NULL &&
 	    poll(&fd, 1, left_ms < MOVE_MS_MAX ? (int)left_ms : MOVE_MS_MAX) > 0)
 		bell_read(vb);
 	rb_verbs_check_peers(vb);
@@ -430,18 +461,34 @@ static void dump_request(struct rb_verbs *vb, const struct lines *to, const stru
 	to->line(to->arg, text);
 }
 
+static void dump_link(const struct lines *to, const struct rb_verbs_link *link)
+{
+	static const char *const states[] = { "being made", "live", "draining", "being compared",
+					      "down" };
+	char text[160];
+
+	(void)snprintf(text, sizeof(text), "verbs link to rank %u by %s port %u: %s, %u under way",
+		       link->peer->rank, link->rail->port.device, link->rail->port.number,
+		       states[link->state], link->posted - link->retired);
+	to->line(to->arg, text);
+}
+
 static void verbs_dump(struct rb_endpoint *ep, void (*line)(void *arg, const char *text), void *arg)
 {
 	struct rb_verbs *vb = (struct rb_verbs *)ep;
 	struct lines to = { line, arg };
 
 	for (uint32_t r = 0; r < ep->rank_count; r++)
+		for (uint32_t i = 0; i < vb->peers[r].link_count; i++)
+			if (!rb_verbs_is_live(&vb->peers[r].links[i]))
+				dump_link(&to, &vb->peers[r].links[i]);
+	for (uint32_t r = 0; r < ep->rank_count; r++)
 		for (size_t b = 0; b < RB_MATCH_BUCKETS; b++)
 			for (struct rb_request *q = vb->peers[r].match.receives[b]; q != NULL;
 			     q = q->next)
 				dump_request(vb, &to, q);
 	for (uint32_t i = 0; i < vb->flight_count; i++) {
-		const struct rb_verbs_flight *flight = flight_at(vb, i);
+		const struct rb_verbs_flight *flight = rb_verbs_flight_at(vb, i);
 
 		if (flight->used &&
 		    flight->request->backend[RB_VERBS_STAGE] != RB_VERBS_STAGE_MATCHING)
@@ -473,50 +520,55 @@ static rubato_status sleeping_open(struct rb_verbs *vb)
 	vb->watch_fd = epoll_create1(EPOLL_CLOEXEC);
 	vb->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	vb->clock_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	if (vb->epoll_fd < 0 || vb->watch_fd < 0 || vb->wake_fd < 0 || vb->clock_fd < 0 ||
-	    !unblock(vb->channel->fd) || !unblock(vb->context->async_fd))
+	if (vb->epoll_fd < 0 || vb->watch_fd < 0 || vb->wake_fd < 0 || vb->clock_fd < 0)
 		return RB_FAIL(RUBATO_ERR_SYSTEM, "no descriptors to sleep on: %s",
 			       strerror(errno));
-	RB_TRY(watch(vb->epoll_fd, vb->channel->fd, 0));
 	RB_TRY(watch(vb->epoll_fd, vb->wake_fd, 0));
 	RB_TRY(watch(vb->epoll_fd, vb->watch_fd, 0));
-	RB_TRY(watch(vb->watch_fd, vb->context->async_fd, RB_VERBS_WATCH_EVENTS));
+	for (uint32_t i = 0; i < vb->rail_count; i++) {
+		const struct rb_verbs_rail *rail = &vb->rails[i];
+
+		if (!unblock(rail->channel->fd) || !unblock(rail->context->async_fd))
+			return RB_FAIL(RUBATO_ERR_SYSTEM, "no descriptors to sleep on: %s",
+				       strerror(errno));
+		RB_TRY(watch(vb->epoll_fd, rail->channel->fd, 0));
+		RB_TRY(watch(vb->watch_fd, rail->context->async_fd, RB_VERBS_WATCH_EVENTS + i));
+	}
 	return watch(vb->watch_fd, vb->clock_fd, RB_VERBS_WATCH_CLOCK);
 }
 
-static rubato_status queues_open(struct rb_verbs *vb)
+static rubato_status queues_open(struct rb_verbs *vb, struct rb_verbs_rail *rail)
 {
-	uint32_t peers = vb->base.rank_count - 1;
-	uint32_t entries = peers * (RB_VERBS_SLOTS + RB_VERBS_QUEUE) + 2 * RB_VERBS_DATAGRAMS;
+	uint32_t peers = vb->base.rank_count - 1, entries = vb->cq_entries;
 	struct ibv_device_attr attr;
 
-	vb->cq_entries = entries;
-	if (vb->api.ibv_query_device(vb->context, &attr) != 0)
-		return rb_verbs_failed(vb, EIO, "asking what the device can");
+	if (vb->api.ibv_query_device(rail->context, &attr) != 0)
+		return rb_verbs_failed(rail, EIO, "asking what the device can");
 	if ((uint32_t)attr.max_cqe < entries || (uint32_t)attr.max_qp < peers + 1 ||
-	    (uint32_t)attr.max_qp_wr < RB_VERBS_QUEUE)
+	    (uint32_t)attr.max_qp_wr < vb->queue)
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
 			       "verbs: %s has at most %d completions and %d queue pairs of %d "
 			       "entries; %u ranks need %u, %u and %u",
-			       vb->port.device, attr.max_cqe, attr.max_qp, attr.max_qp_wr,
-			       vb->base.rank_count, entries, peers + 1, RB_VERBS_QUEUE);
-	vb->pd = vb->api.ibv_alloc_pd(vb->context);
-	if (vb->pd == NULL)
-		return rb_verbs_failed(vb, errno, "making a protection domain");
-	vb->channel = vb->api.ibv_create_comp_channel(vb->context);
-	if (vb->channel == NULL)
-		return rb_verbs_failed(vb, errno, "making a completion channel");
-	vb->cq = vb->api.ibv_create_cq(vb->context, (int)entries, NULL, vb->channel, 0);
-	if (vb->cq == NULL)
-		return rb_verbs_failed(vb, errno, "making a completion queue");
+			       rail->port.device, attr.max_cqe, attr.max_qp, attr.max_qp_wr,
+			       vb->base.rank_count, entries, peers + 1, vb->queue);
+	rail->pd = vb->api.ibv_alloc_pd(rail->context);
+	if (rail->pd == NULL)
+		return rb_verbs_failed(rail, errno, "making a protection domain");
+	rail->channel = vb->api.ibv_create_comp_channel(rail->context);
+	if (rail->channel == NULL)
+		return rb_verbs_failed(rail, errno, "making a completion channel");
+	rail->cq = vb->api.ibv_create_cq(rail->context, (int)entries, NULL, rail->channel, 0);
+	if (rail->cq == NULL)
+		return rb_verbs_failed(rail, errno, "making a completion queue");
 	return RUBATO_OK;
 }
 
 static rubato_status begin(struct rb_verbs *vb, const struct rb_transport_options *options)
 {
 	RB_TRY(rb_verbs_load(&vb->api));
-	RB_TRY(rb_verbs_device_open(vb, options->interface));
-	RB_TRY(queues_open(vb));
+	RB_TRY(rb_verbs_devices_open(vb, options->interface));
+	for (uint32_t i = 0; i < vb->rail_count; i++)
+		RB_TRY(queues_open(vb, &vb->rails[i]));
 	RB_TRY(sleeping_open(vb));
 	return rb_verbs_slots_make(vb);
 }
@@ -532,6 +584,13 @@ static rubato_status verbs_open(const struct rb_transport_options *options,
 	vb->base.ops = &rb_transport_verbs;
 	vb->base.rank = options->rank;
 	vb->base.rank_count = options->rank_count;
+	vb->inline_max = RB_VERBS_SLOT_BYTES;
+	vb->queue = options->rank_count <= 256    ? RB_VERBS_QUEUE_MAX
+		    : options->rank_count <= 1024 ? RB_VERBS_QUEUE_MAX / 2
+						  : RB_VERBS_QUEUE_MAX / 4;
+	vb->cq_entries =
+		(options->rank_count - 1) * (rb_verbs_slots_all(options->rank_count) + vb->queue) +
+		2 * RB_VERBS_DATAGRAMS;
 	memcpy(vb->job, options->job, sizeof(vb->job));
 	vb->random = rb_clock_ns() ^ rb_mix(options->rank);
 	vb->epoll_fd = vb->watch_fd = vb->wake_fd = vb->clock_fd = -1;
@@ -539,6 +598,9 @@ static rubato_status verbs_open(const struct rb_transport_options *options,
 		vb->peers[r].vb = vb;
 		vb->peers[r].rank = r;
 		vb->peers[r].pid_fd = -1;
+		vb->peers[r].number = vb->peers[r].their_number = RB_VERBS_COUNTS_FROM;
+		vb->peers[r].spent = vb->peers[r].spent_known = RB_VERBS_COUNTS_FROM;
+		vb->peers[r].freed = vb->peers[r].freed_said = RB_VERBS_COUNTS_FROM;
 	}
 	rb_verbs_host_id(vb);
 	status = begin(vb, options);
@@ -553,9 +615,10 @@ static rubato_status verbs_open(const struct rb_transport_options *options,
 static uint64_t verbs_card(struct rb_endpoint *ep)
 {
 	const struct rb_verbs *vb = (const struct rb_verbs *)ep;
-	uint64_t halves[2], hash = vb->port.lid;
+	const struct rb_verbs_port *port = &vb->rails[0].port;
+	uint64_t halves[2], hash = port->lid;
 
-	memcpy(halves, vb->port.gid.raw, sizeof(halves));
+	memcpy(halves, port->gid.raw, sizeof(halves));
 	hash = rb_mix(hash ^ halves[0]);
 	return rb_mix(hash ^ halves[1]);
 }

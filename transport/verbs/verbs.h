@@ -1,9 +1,11 @@
 /*
  * verbs.h -- what the files of the verbs backend share: RDMA without UCX.
  *
- * One reliable queue pair (RC) a peer, one completion queue for all. Everything but the bytes of
- * large messages travels in SENDs of a head and at most one slot of payload, into receives that are
- * posted ahead. RC keeps order, so what is sent after an RDMA write says that the write is there.
+ * A rail is a port of this rank, with a protection domain and a completion queue of its own; rail i
+ * of one rank talks to rail i of another. A link is one reliable queue pair (RC): a peer over a rail.
+ * Everything but the bytes of large messages travels in SENDs of a head and at most one slot of
+ * payload, into receives that are posted ahead. RC keeps order, so what is sent after an RDMA write
+ * says that the write is there.
  *
  *   small   up to RB_VERBS_EAGER_MAX: EAGER, and MORE where one slot does not hold it, from copies:
  *           the send is done when posted. It spends units of credit, as data that may find no
@@ -16,12 +18,28 @@
  *           that cannot be registered is invited without a key: then pieces come in slots (DATA).
  *   put     RDMA write, then an empty message with the tag (PUT).
  *
+ * Messages are one stream, numbered, over one link: the main one. Large writes are spread over all
+ * live links. An acknowledged write of one rail is not always visible when something comes by
+ * another, so each link that carried a share of a message says so behind it (MARK), and what ends
+ * the message (FIN, PUT, STOPPED) says which MARKs to wait for.
+ *
+ * A link that fails while another lives is no loss. Its queue pair goes into error, which shuts out
+ * what is late; when all that was posted has ended, each end says over a living link how many
+ * messages of that link it has taken (RESUME). What was not taken, and the writes in front of it,
+ * is done again over the main link, in order; what was taken never is, nor a write in front of
+ * it: its message may have ended there, and its memory be somebody else's. Writes that were
+ * acknowledged are visible by then: the end of the receives that they shared the device with was.
+ * The stream waits for this if the main link failed. When the port is active again, the link is
+ * made anew (RISE). Where no link is left the peer is lost.
+ *
  * Receives never run out (rnr_retry is 0, so that a breach is an error): a sender has at most
- * RB_VERBS_WINDOW slots at the peer that it does not know to be posted again, and every head says
+ * a window of slots at the peer's link that it does not know to be posted again, and every head says
  * how many have been. That alone could leave both ends mute, so who owes half a window says so in a
- * message of its own (CREDIT), for which RB_VERBS_RESERVE further slots are there. They suffice:
- * three CREDITs after one, that one is known to be consumed, as its receiver could not have filled
- * one and a half windows without having heard it, and all that it sends says how far it has heard.
+ * message of its own (CREDIT), for which a reserve of further slots is there. Three suffice: three
+ * CREDITs after one, that one is known to be consumed, as its receiver could not have filled one
+ * and a half windows without having heard it, and all that it sends says how far it has heard.
+ * That asks for half a window that is larger than the reserve, as what may be under way unheard is
+ * a window and the reserve; and the CREDITs about units leave three of the reserve alone.
  * (An RDMA write of the count would take no slot, but would not wake a peer that sleeps.)
  *
  * The device reads sources and writes destinations by itself, so before a request ends that is not
@@ -35,9 +53,12 @@
  *	verbs.c          the table: open, posts, cancel, poll, sleeping
  *	verbs_load.c     libibverbs itself: its functions, by name
  *	verbs_device.c   devices, ports, addresses of ports; what errors are called
- *	verbs_connect.c  addresses, queue pairs, hello, close
+ *	verbs_connect.c  addresses, datagrams, connecting, close
+ *	verbs_make.c     queue pairs, and how links are greeted
+ *	verbs_link.c     links that fail, what is done again, links that rise
  *	verbs_peer.c     lost peers: processes, silence, events
  *	verbs_queue.c    the send queue: slots, the chain of one doorbell, what completes
+ *	verbs_share.c    messages whose bytes came by several links
  *	verbs_message.c  heads, what arrives, small messages
  *	verbs_large.c    announced and invited messages
  *	verbs_memory.c   regions, keys, registration, put
@@ -51,31 +72,35 @@
 
 #include "transport/match.h"
 
-#define RB_VERBS_VERSION 1u
+#define RB_VERBS_VERSION 2u
+#define RB_VERBS_RAILS_MAX 4u
 #define RB_VERBS_SLOT_BYTES 1024u
-#define RB_VERBS_WINDOW 56u    /* Slots at a peer for what this rank sends. Guess. */
-#define RB_VERBS_RESERVE 8u    /* More, for CREDIT alone. */
-#define RB_VERBS_UNITS_OVER 4u /* Of the reserve, for a CREDIT that is about units only. */
-#define RB_VERBS_SLOTS (RB_VERBS_WINDOW + RB_VERBS_RESERVE) /* 64 KiB a peer. */
-#define RB_VERBS_QUEUE 128u             /* Entries of a send queue; a power of 2. */
+#define RB_VERBS_SLOTS_MAX 64u  /* For what a peer sends, over all links: 64 KiB. */
+#define RB_VERBS_SLOTS_MIN 16u  /* Of a link. */
+#define RB_VERBS_QUEUE_MAX 128u /* Entries of a send queue; a power of 2. */
+#define RB_VERBS_COUNTS_FROM                                                                       \
+	0xffffff80u                     /* Counts begin here: each run takes them past their end. */
 #define RB_VERBS_CHAIN 16u              /* Posted by one doorbell. */
 #define RB_VERBS_SIGNAL_EACH 8u         /* Entries, one of which tells its completion. */
 #define RB_VERBS_EAGER_MAX 16384u       /* Guess. */
 #define RB_VERBS_PIECE_BYTES (1u << 18) /* Of an RDMA write. Guess. */
-#define RB_VERBS_PIECES_OUT 4u          /* Of a request, at a time. Guess. */
+#define RB_VERBS_PIECE_LEAST (1u << 14) /* Where writes are spread. Guess. */
+#define RB_VERBS_PIECES_OUT 4u          /* Of a request, at a time, on a link. Guess. */
+#define RB_VERBS_SPREAD_MIN (1u << 16)  /* Shorter messages are not spread. Guess. */
 #define RB_VERBS_UNIT_BYTES 64u
 #define RB_VERBS_UNITS_MAX (RB_UNEXPECTED_BYTES_MAX / RB_VERBS_UNIT_BYTES)
 #define RB_VERBS_ARRIVAL_BYTES 128u /* What a waiting message costs besides its payload. */
 #define RB_VERBS_WAITING_MAX 65536u /* Descriptors of a peer that wait here: more is a fault. */
 #define RB_VERBS_REASON_BYTES 140
-/* What a completion is of: wr_id. Else rank << 32 | number of an entry of its queue. */
-#define RB_VERBS_RECEIVED (UINT64_C(1) << 63) /* | rank << 32 | slot. */
+/* What a completion is of: wr_id. Else number of an entry of a link's queue, with the same words. */
+#define RB_VERBS_RECEIVED (UINT64_C(1) << 63) /* | the link's word | slot. */
 #define RB_VERBS_DATAGRAM (UINT64_C(1) << 62) /* | slot; or, sent, RB_VERBS_DATAGRAMS. */
+#define RB_VERBS_RANK_BITS 20
 #define RB_VERBS_DATAGRAMS 64u
-/* What watch_fd tells of, beside the ranks of processes. */
-#define RB_VERBS_WATCH_EVENTS UINT32_MAX
-#define RB_VERBS_WATCH_CLOCK (UINT32_MAX - 1)
-#define RB_VERBS_KEY_BYTES 21 /* Address, size, key, kind of memory. */
+/* What watch_fd tells of, beside the ranks of processes: a rail's events are EVENTS + its index. */
+#define RB_VERBS_WATCH_EVENTS (UINT32_MAX - RB_VERBS_RAILS_MAX)
+#define RB_VERBS_WATCH_CLOCK UINT32_MAX
+#define RB_VERBS_KEY_BYTES (17 + 4 * RB_VERBS_RAILS_MAX) /* Address, size, kind, a key a rail. */
 
 /* libibverbs' functions, by their own names: it is loaded, not linked. Others are inline, by way of
  * the context. Those after the first line that not every version has may be NULL. */
@@ -114,22 +139,33 @@ enum rb_verbs_message {
 	RB_VERBS_STOPPED,   /* Nobody writes for flight `id` any more. */
 	RB_VERBS_KEPT,      /* Flight `id` is being served. */
 	RB_VERBS_PUT,       /* The empty message behind a put. */
-	RB_VERBS_CREDIT,    /* Only what every head says. */
-	RB_VERBS_BYE,       /* The last message of a rank that leaves in good order. */
-	RB_VERBS_ABORT,     /* The last message of one that does not: blames `id`; last words. */
+	/* Not of the stream: */
+	RB_VERBS_CREDIT, /* Only what every head says. */
+	RB_VERBS_MARK,   /* What this link carried of the sender's flight `id` is there. */
+	RB_VERBS_RESUME, /* Of link `rails` in its life `id`, `size_bytes` messages were taken. */
+	RB_VERBS_RISE,   /* A link is made anew: a greeting. */
+	/* And again of it: */
+	RB_VERBS_BYE,   /* The last message of a rank that leaves in good order. */
+	RB_VERBS_ABORT, /* The last message of one that does not: blames `id`; last words. */
 };
+
+static inline bool rb_verbs_is_numbered(uint8_t message)
+{
+	return message != RB_VERBS_HELLO && (message < RB_VERBS_CREDIT || message > RB_VERBS_RISE);
+}
 
 /* Before each payload. Little-endian hosts only. */
 struct rb_verbs_head {
-	uint8_t message; /* enum rb_verbs_message. */
-	uint8_t version;
+	uint8_t message;   /* enum rb_verbs_message. */
+	uint8_t rails;     /* FIN, PUT, STOPPED: bits, of the MARKs to wait for; MARK: its bit. */
 	uint16_t bytes;    /* Of payload behind this head. */
-	uint32_t consumed; /* Slots of the sender's that were posted again, ever. */
+	uint32_t consumed; /* Slots of this link that were posted again, ever. */
 	uint32_t freed;    /* Units of credit given back, ever. */
-	uint32_t zero;
+	uint32_t number;   /* In the stream. */
 	struct rb_tag tag;
 	struct rb_signature signature;
-	uint64_t size_bytes; /* Of the whole message; DATA: where this piece belongs. */
+	uint64_t size_bytes; /* Of the whole message; DATA: where this piece belongs; where `rails`
+			      * has bits: the sender's flight, as MARKs name it. */
 	uint64_t id;
 };
 _Static_assert(sizeof(struct rb_verbs_head) == 64, "travels as it is");
@@ -137,29 +173,30 @@ _Static_assert(sizeof(struct rb_verbs_head) == 64, "travels as it is");
 
 struct rb_verbs_target { /* The payload of CLEAR. */
 	uint64_t address;
-	uint32_t key; /* 0: none. */
-	uint32_t zero;
+	uint32_t keys[RB_VERBS_RAILS_MAX]; /* 0: none. */
 	uint64_t send; /* The announced flight that it is for; 0: whichever has its tag. */
 };
 
-struct rb_verbs_greeting { /* The payload of HELLO; and before connecting, over UD. */
+/* The payload of HELLO and RISE; and before connecting, over UD. */
+struct rb_verbs_greeting {
+	uint32_t rank, qp_number;
+	uint32_t life; /* Of the link. */
 	uint8_t job[16];
-	uint32_t rank;
-	uint8_t version;
-	uint8_t heard; /* UD: the addressee's was heard. */
-	uint16_t zero;
+	uint8_t version, rail;
+	uint8_t ready; /* The addressee's was heard: that queue pair receives. */
+	uint8_t zero;
 };
 
 struct rb_verbs_slot { /* Holds what leaves, until the device is through with it. */
 	struct rb_verbs_slot *next;
-	struct rb_verbs_head *head; /* RB_VERBS_SLOT_BYTES from there are registered: */
-	uint32_t key;
+	struct rb_verbs_head *head; /* RB_VERBS_SLOT_BYTES from there are registered. */
+	const struct rb_verbs_chunk *chunk;
 };
 
 struct rb_verbs_chunk { /* Of slots: one registration. */
 	struct rb_verbs_chunk *next;
 	void *memory;
-	struct ibv_mr *mr;
+	struct ibv_mr *mrs[RB_VERBS_RAILS_MAX];
 	struct rb_verbs_slot slots[];
 };
 
@@ -174,8 +211,23 @@ struct rb_verbs_out {
 struct rb_verbs_entry {             /* Of a send queue. */
 	struct rb_verbs_slot *slot; /* Given back when it completes, or NULL. */
 	uint64_t flight;            /* 0: none. */
-	uint32_t bytes;             /* Of an RDMA write. */
+	uint64_t offset;            /* Of an RDMA write. */
+	uint32_t bytes;             /* Likewise. */
 	uint8_t message;            /* enum rb_verbs_message; 0: an RDMA write. */
+	uint8_t tries;              /* That failed by themselves. */
+};
+
+struct rb_verbs_redo { /* What a failed link did not bring over. */
+	struct rb_verbs_redo *next;
+	struct rb_verbs_entry entry;
+};
+
+struct rb_verbs_shared { /* The end of a message whose bytes came by several links. */
+	struct rb_verbs_shared *next;
+	uint64_t id;  /* The sender's flight. */
+	uint8_t have; /* MARKs. */
+	bool ended;   /* The end has come: */
+	struct rb_verbs_head head;
 };
 
 /* A message that came before its receive, in the matcher. */
@@ -222,57 +274,105 @@ struct rb_verbs_flight {
 	bool used;
 	bool active;                             /* In its peer's list of those that push. */
 	struct rb_verbs_flight *next, *previous; /* There. */
-	struct ibv_mr *mr;                       /* Registered for this message alone, or NULL. */
-	uint32_t local_key;                      /* 0: not registered. */
+	struct ibv_mr *mrs[RB_VERBS_RAILS_MAX];  /* Registered for this message alone, or NULL. */
+	uint32_t local_keys[RB_VERBS_RAILS_MAX]; /* [0] is 0: not registered. */
 	/* A send's, a put's. */
-	struct rb_verbs_invite *invite; /* That it serves. NULL: a put, or none yet. */
-	uint64_t address;               /* There. */
-	uint32_t key;                   /* 0: pieces in slots. */
-	uint32_t out;                   /* Writes under way. */
-	uint64_t moved;                 /* Bytes handed over; DATA, received: bytes that came. */
-	bool finished;                  /* All is handed over, its end too. */
-	bool halted;                    /* No more of it leaves; its request ends with it. */
+	struct rb_verbs_invite *invite;    /* That it serves. NULL: a put, or none yet. */
+	uint64_t address;                  /* There. */
+	uint32_t keys[RB_VERBS_RAILS_MAX]; /* [0] is 0: pieces in slots. */
+	uint32_t out;                      /* Writes under way. */
+	uint8_t rails;  /* That carried some, and have not been compared since. */
+	uint8_t marked; /* That have said so. */
+	uint64_t moved; /* Bytes handed over; DATA, received: bytes that came. */
+	bool finished;  /* All is handed over, its end too. */
+	bool halted;    /* No more of it leaves; its request ends with it. */
+	bool stopping;  /* STOPPED is to be said when there is room. */
 	/* A receive's. */
 	bool mismatched;         /* Ends with MISMATCH once nobody can write any more. */
 	enum rb_verbs_halt halt; /* While cancel() or recall() waits for an answer. */
 };
 #define RB_VERBS_FLIGHTS_EACH 64u
 
+enum rb_verbs_link_state {
+	RB_VERBS_LINK_MAKING, /* Its queue pair is there; greetings are exchanged. */
+	RB_VERBS_LINK_LIVE,
+	RB_VERBS_LINK_DRAINING,  /* In error: what was posted ends. */
+	RB_VERBS_LINK_COMPARING, /* All has ended; not both ends have said what they have. */
+	RB_VERBS_LINK_DOWN,      /* Its queue pair is gone, what it owed is done again elsewhere. */
+};
+
+struct rb_verbs_link { /* A peer over a rail. */
+	struct rb_verbs_peer *peer;
+	struct rb_verbs_rail *rail;
+	struct ibv_qp *qp;
+	enum rb_verbs_link_state state;
+	uint8_t index;                  /* Of its rail. */
+	uint8_t mtu;                    /* Theirs: these four, */
+	uint16_t lid;                   /* and */
+	union ibv_gid gid;              /* where */
+	uint32_t datagrams;             /* datagrams go while connecting, */
+	struct ibv_ah *ah;              /* by this path. */
+	uint32_t life;                  /* How often it was made anew. */
+	uint32_t qp_number;             /* Theirs; 0: not known yet. */
+	bool heard;                     /* It can receive, and was greeted. */
+	bool greeted;                   /* Its HELLO came. */
+	uint8_t *slots;                 /* For what comes. */
+	struct rb_verbs_entry *entries; /* The send queue's. */
+	/* Counts of this life, of slots: sent to them and known to be posted again; posted again
+	 * here and said so. */
+	uint32_t sent, sent_known;
+	uint32_t reposted, reposted_said;
+	uint32_t receives;         /* That the device has. */
+	uint32_t taken;            /* Messages that came. */
+	uint32_t posted, retired;  /* Entries of the send queue, ever. */
+	uint32_t ended;            /* In error, up to there; they are not retired. */
+	uint32_t unposted;         /* The last so many the device never got. */
+	uint32_t unsignalled;      /* The last so many tell no completion. */
+	uint64_t bytes_out;        /* Of writes under way. */
+	bool broken;               /* An entry has ended in error. */
+	bool probing;              /* A write of no bytes asks whether it is there; */
+	uint32_t ticks;            /* or it is in this state: so long. */
+	uint32_t rest, rest_next;  /* Ticks until it is made anew. */
+	bool ask;                  /* A probe is due. */
+	bool holds;                /* The stream waits for it. */
+	bool lamented;             /* It failed, and has not been back since. */
+	bool greet_owed;           /* A RISE is due. */
+	bool resume_owed, resumed; /* Ours is to be said; theirs has come: */
+	uint32_t their_taken;
+};
+
 struct rb_verbs_peer {
 	struct rb_verbs *vb;
 	uint32_t rank, pid;
-	struct ibv_qp *qp;
-	uint32_t qp_number; /* Theirs. */
-	struct ibv_ah *ah;  /* While connecting, for datagrams to */
-	uint32_t datagrams; /* this queue pair. */
-	union ibv_gid gid;
-	int pid_fd;     /* Same host: tells when the process has ended; else -1. */
-	bool used;      /* Named in connect(). */
-	bool heard;     /* It can receive. */
-	bool greeted;   /* Its HELLO came. */
-	bool left;      /* It said BYE. */
-	bool lost;      /* No more traffic; `left` is not lost. */
-	bool told;      /* failure() gave it out. */
-	bool parted;    /* Our BYE or ABORT was posted. */
-	uint8_t *slots; /* RB_VERBS_SLOTS, for what comes. */
-	/* Counts, ever, of slots: sent to them and known to be posted again; posted again here and
-	 * said so. Likewise units: spent, known to be back; given back, said so. */
-	uint32_t sent, sent_known;
-	uint32_t reposted, reposted_said;
+	int pid_fd;                  /* Same host: tells when the process has ended; else -1. */
+	struct rb_verbs_link *links; /* One for each rail that both have. */
+	uint8_t link_count;
+	uint8_t main;                  /* The stream's. */
+	uint8_t live;                  /* Links. */
+	uint8_t slots_each;            /* Of a link: */
+	uint8_t window, reserve;       /* for what is sent; more, for CREDIT alone; */
+	uint8_t units_over;            /* of the reserve, for a CREDIT that is about units only. */
+	uint8_t held_by;               /* Links that the stream waits for. */
+	bool troubled;                 /* A link is not live. */
+	bool used;                     /* Named in connect(). */
+	bool left;                     /* It said BYE. */
+	bool lost;                     /* No more traffic; `left` is not lost. */
+	bool told;                     /* failure() gave it out. */
+	bool parted;                   /* Our BYE or ABORT was posted. */
+	bool leaving;                  /* Its BYE waits for the ends of messages. */
+	uint32_t number, their_number; /* Of the stream's next message; of the one to come. */
+	/* Units of credit: spent, known to be back; given back, said so. */
 	uint32_t spent, spent_known;
 	uint32_t freed, freed_said;
 	uint32_t held;    /* Units of arrivals that wait here. */
-	uint32_t waiting; /* Arrivals without units, and invitations. */
+	uint32_t waiting; /* Arrivals without units, invitations, shared ends. */
 	struct rb_verbs_peer *next_stirred;
 	bool is_stirred;
-	uint32_t posted, retired; /* Entries of the send queue, ever. */
-	uint32_t unsignalled;     /* The last so many tell no completion. */
-	bool quiet;               /* Nothing came or completed since the clock last ticked. */
-	bool probing;             /* A write of no bytes asks whether it is there, */
-	uint32_t ticks;           /* since so long. */
-	struct rb_verbs_entry entries[RB_VERBS_QUEUE];
+	bool quiet;                 /* Nothing came or completed since the clock last ticked. */
+	struct rb_verbs_redo *redo; /* Before all that is in */
 	struct rb_verbs_out *out_first, *out_last;
 	struct rb_verbs_flight *active_first, *active_last;
+	struct rb_verbs_shared *shared;
 	/* The message whose MORE comes next. */
 	struct {
 		uint64_t left_bytes, moved;
@@ -291,7 +391,7 @@ struct rb_verbs_peer {
 struct rb_verbs_region {
 	struct rb_region base;
 	struct rb_verbs_region *next;
-	struct ibv_mr *mr;
+	struct ibv_mr *mrs[RB_VERBS_RAILS_MAX];
 	bool mapped; /* Our own mmap. */
 };
 
@@ -299,7 +399,7 @@ struct rb_verbs_remote {
 	struct rb_remote base;
 	struct rb_verbs_remote *next;
 	uint64_t address;
-	uint32_t key;
+	uint32_t keys[RB_VERBS_RAILS_MAX];
 };
 
 struct rb_verbs_port { /* Of a device: what its peers must know, and what carries data. */
@@ -313,10 +413,11 @@ struct rb_verbs_port { /* Of a device: what its peers must know, and what carrie
 	union ibv_gid gid;
 };
 
-struct rb_verbs {
-	struct rb_endpoint base;
-	struct rb_verbs_api api;
+struct rb_verbs_rail {
 	struct rb_verbs_port port;
+	uint8_t index;
+	bool dead;           /* The device has failed. */
+	uint32_t links_lost; /* That lived, and do not. */
 	struct ibv_context *context;
 	struct ibv_pd *pd;
 	struct ibv_comp_channel *channel;
@@ -325,19 +426,33 @@ struct rb_verbs {
 	uint8_t *datagram_slots;
 	struct ibv_mr *datagram_mr, *slots_mr;
 	uint64_t datagrams_out; /* Bits: slots that the device has. */
-	uint8_t *slots;         /* All peers'. */
+	uint32_t cq_events;     /* To be acknowledged. */
+};
+
+struct rb_verbs {
+	struct rb_endpoint base;
+	struct rb_verbs_api api;
+	struct rb_verbs_rail rails[RB_VERBS_RAILS_MAX];
+	uint8_t rail_count;
+	bool connecting;
+	uint32_t queue;              /* Entries of a send queue; a power of 2. */
+	struct rb_verbs_link *links; /* All peers', */
+	struct rb_verbs_entry *entries;
+	uint8_t *slots; /* and theirs. */
 	size_t slots_bytes;
 	uint32_t inline_max;
 	uint32_t cq_entries;
+	struct { /* For the log. */
+		uint64_t failed, risen,
+			again; /* Links; messages and writes that were done again. */
+	} counts;
 	uint8_t job[16];
 	uint8_t host[16];
 	int epoll_fd, wake_fd;
 	int watch_fd, clock_fd; /* Processes, the device's events and a clock. */
 	uint32_t rounds;        /* Of poll, since watch_fd was looked at. */
 	uint32_t to_tell;       /* Lost peers that failure() has not given out. */
-	uint32_t cq_events;     /* To be acknowledged. */
 	uint64_t random;
-	bool dead;                     /* The device has failed. */
 	struct rb_verbs_peer *stirred; /* Something came of them. */
 	struct rb_request *posting;
 	struct rb_request *done_first, *done_last;
@@ -346,7 +461,7 @@ struct rb_verbs {
 	struct rb_verbs_chunk *chunks;
 	struct rb_verbs_slot *free_slots;
 	struct { /* What one doorbell will post. */
-		struct rb_verbs_peer *peer;
+		struct rb_verbs_link *link;
 		uint32_t count;
 		struct ibv_send_wr requests[RB_VERBS_CHAIN];
 		struct ibv_sge parts[RB_VERBS_CHAIN];
@@ -364,6 +479,31 @@ static inline uint32_t rb_verbs_units(uint64_t size_bytes)
 			  RB_VERBS_UNIT_BYTES);
 }
 
+/* The stream's link; it is not live where there is none that is. */
+static inline struct rb_verbs_link *rb_verbs_main(const struct rb_verbs_peer *peer)
+{
+	return &peer->links[peer->main];
+}
+
+static inline bool rb_verbs_is_live(const struct rb_verbs_link *link)
+{
+	return link->state == RB_VERBS_LINK_LIVE;
+}
+
+static inline uint64_t rb_verbs_word_of(const struct rb_verbs_link *link)
+{
+	return (uint64_t)(link->life & 63) << (32 + RB_VERBS_RANK_BITS) | (uint64_t)link->peer->rank
+										  << 32;
+}
+
+/* For what a peer sends, over all links: fewer in large jobs. */
+static inline uint32_t rb_verbs_slots_all(uint32_t rank_count)
+{
+	return rank_count <= 256    ? RB_VERBS_SLOTS_MAX
+	       : rank_count <= 1024 ? RB_VERBS_SLOTS_MAX / 2
+				    : RB_VERBS_SLOTS_MAX / 4;
+}
+
 static inline void rb_verbs_copy(void *to, const void *from, size_t size_bytes)
 {
 	if (size_bytes != 0)
@@ -378,6 +518,11 @@ void rb_verbs_complete(struct rb_verbs *vb, struct rb_request *request, rubato_s
 RB_NODISCARD rubato_status rb_verbs_flight_begin(struct rb_verbs *vb, struct rb_request *request,
 						 struct rb_verbs_flight **out);
 void rb_verbs_flight_end(struct rb_verbs *vb, struct rb_verbs_flight *flight);
+/* Flight `index`, used or not. */
+static inline struct rb_verbs_flight *rb_verbs_flight_at(struct rb_verbs *vb, uint32_t index)
+{
+	return &vb->flights[index / RB_VERBS_FLIGHTS_EACH][index % RB_VERBS_FLIGHTS_EACH];
+}
 /* NULL: it has ended. */
 struct rb_verbs_flight *rb_verbs_flight_find(struct rb_verbs *vb, uint64_t id);
 static inline uint64_t rb_verbs_flight_id(const struct rb_verbs_flight *flight)
@@ -406,15 +551,16 @@ void rb_verbs_move(struct rb_verbs *vb, uint64_t until_ns);
 RB_NODISCARD rubato_status rb_verbs_load(struct rb_verbs_api *api);
 
 /* verbs_device.c */
-/* The device and port that `interface` names (NULL: the best one), open. Errors: UNSUPPORTED. */
-RB_NODISCARD rubato_status rb_verbs_device_open(struct rb_verbs *vb, const char *interface);
+/* The ports that `interface` names (NULL: the nearest ones), open. Errors: UNSUPPORTED. */
+RB_NODISCARD rubato_status rb_verbs_devices_open(struct rb_verbs *vb, const char *interface);
 /* "mlx5_0 port 1, RoCE v2, GID 3 fe80::1, MTU 4096": what carries data. */
 #define RB_VERBS_GID_BYTES 40
 char *rb_verbs_gid_text(const union ibv_gid *gid, char text[RB_VERBS_GID_BYTES]);
 char *rb_verbs_port_text(const struct rb_verbs_port *port, char *text, size_t text_bytes);
 uint32_t rb_verbs_mtu_bytes(uint8_t mtu);
+bool rb_verbs_is_active(const struct rb_verbs *vb, const struct rb_verbs_rail *rail);
 /* Of a failed call, by errno: MEMORY or SYSTEM. */
-rubato_status rb_verbs_failed(const struct rb_verbs *vb, int error, const char *what);
+rubato_status rb_verbs_failed(const struct rb_verbs_rail *rail, int error, const char *what);
 
 /* verbs_connect.c */
 rubato_status rb_verbs_address(struct rb_endpoint *ep, void *bytes, size_t *size_bytes);
@@ -422,17 +568,70 @@ bool rb_verbs_reachable(struct rb_endpoint *ep, const void *address, size_t size
 rubato_status rb_verbs_connect(struct rb_endpoint *ep, const void *const *addresses,
 			       const size_t *address_bytes, const bool *use, uint64_t deadline_ns);
 void rb_verbs_close(struct rb_endpoint *ep, bool abort, uint64_t deadline_ns);
-void rb_verbs_greeted(struct rb_verbs *vb, uint32_t rank, const void *payload, size_t bytes);
-void rb_verbs_datagram(struct rb_verbs *vb, const struct ibv_wc *wc);
+void rb_verbs_datagram(struct rb_verbs *vb, struct rb_verbs_rail *rail, const struct ibv_wc *wc);
+
+/* verbs_make.c */
+/* A queue pair for datagrams, ready but for its receives; or a link's, which takes receives, is
+ * being made, and knows nothing of its peer's yet. */
+RB_NODISCARD rubato_status rb_verbs_datagrams_make(struct rb_verbs *vb, struct rb_verbs_rail *rail,
+						   uint32_t key);
+RB_NODISCARD rubato_status rb_verbs_link_make(struct rb_verbs *vb, struct rb_verbs_link *link);
+struct ibv_ah_attr rb_verbs_path_to(const struct rb_verbs_link *link);
+struct rb_verbs_greeting rb_verbs_greeting_to(const struct rb_verbs_link *link);
+/* The link that a greeting is of, or NULL: it is none of this job's. */
+struct rb_verbs_link *rb_verbs_greeting_of(struct rb_verbs *vb, const void *bytes,
+					   size_t size_bytes, struct rb_verbs_greeting *out);
+/* A datagram or RISE has come for a link. True: an answer is due. */
+bool rb_verbs_heard(struct rb_verbs *vb, struct rb_verbs_link *link,
+		    const struct rb_verbs_greeting *theirs);
+/* HELLO has come. */
+void rb_verbs_greeted(struct rb_verbs *vb, struct rb_verbs_link *link, const void *payload,
+		      size_t bytes);
+
+/* verbs_link.c */
+/* The link has failed: what it owes is done again elsewhere; or, where it was the last one, the
+ * peer is lost for this reason. */
+void rb_verbs_link_fail(struct rb_verbs *vb, struct rb_verbs_link *link, const char *reason);
+/* By what a completion said. */
+void rb_verbs_link_fail_by(struct rb_verbs *vb, struct rb_verbs_link *link, const char *what,
+			   const struct ibv_wc *wc);
+/* All links of a rail, where there are others: its port is down; or its device has failed, and the
+ * last ones of peers fail as well. */
+void rb_verbs_rail_fail(struct rb_verbs *vb, struct rb_verbs_rail *rail, const char *what);
+/* Its port is active again. */
+void rb_verbs_rail_rise(struct rb_verbs *vb, struct rb_verbs_rail *rail);
+/* It was being made, and is there. */
+void rb_verbs_link_lives(struct rb_verbs *vb, struct rb_verbs_link *link);
+/* Whatever can go on of a peer's links that are not live. */
+void rb_verbs_links_step(struct rb_verbs *vb, struct rb_verbs_peer *peer);
+void rb_verbs_link_tick(struct rb_verbs *vb, struct rb_verbs_link *link, bool ask);
+/* RESUME, RISE. */
+void rb_verbs_resume_arrived(struct rb_verbs *vb, struct rb_verbs_peer *peer,
+			     const struct rb_verbs_head *head);
+void rb_verbs_rise_arrived(struct rb_verbs *vb, struct rb_verbs_peer *peer, const void *payload,
+			   size_t bytes);
+/* Of a peer that is lost: its links are in error; nothing is done again. */
+void rb_verbs_links_end(struct rb_verbs *vb, struct rb_verbs_peer *peer);
+/* All that was posted to it has ended, with its queue pair. */
+void rb_verbs_link_close(struct rb_verbs *vb, struct rb_verbs_link *link);
+
+/* verbs_share.c */
+/* False: there is no room now. Behind what each link has carried of a flight, but for the main
+ * one, is said that it is there. */
+bool rb_verbs_mark(struct rb_verbs *vb, struct rb_verbs_flight *flight);
+void rb_verbs_mark_arrived(struct rb_verbs *vb, struct rb_verbs_peer *peer,
+			   const struct rb_verbs_head *head);
+/* FIN, PUT, STOPPED. True: to be taken now; else when the last MARK is here. */
+bool rb_verbs_end_arrived(struct rb_verbs *vb, struct rb_verbs_peer *peer,
+			  const struct rb_verbs_head *head);
+bool rb_verbs_ends_wait(const struct rb_verbs_peer *peer);
+void rb_verbs_shared_drop(struct rb_verbs_peer *peer);
 
 /* verbs_peer.c */
 /* No more traffic with the peer: its requests end with PEER. In good order when `left` is set. */
 void rb_verbs_lose(struct rb_verbs *vb, uint32_t peer, const char *reason);
-/* All of them: the device has failed. */
-void rb_verbs_lose_all(struct rb_verbs *vb, const char *what);
-/* By what a completion said of an entry of its queue. */
-void rb_verbs_lose_by(struct rb_verbs *vb, uint32_t peer, const char *what,
-		      const struct ibv_wc *wc);
+/* Its process, where it is of this host, has ended: then it is lost. */
+bool rb_verbs_lose_ended(struct rb_verbs *vb, uint32_t peer);
 /* Loses a peer that broke the protocol. */
 void rb_verbs_wrong(struct rb_verbs *vb, uint32_t peer, const char *what);
 RB_NODISCARD rubato_status rb_verbs_watch_process(struct rb_verbs *vb, struct rb_verbs_peer *peer);
@@ -447,6 +646,7 @@ void rb_verbs_host_id(struct rb_verbs *vb);
 /* Slots for what leaves, until close. Errors: MEMORY. */
 RB_NODISCARD rubato_status rb_verbs_slots_make(struct rb_verbs *vb);
 void rb_verbs_slots_free(struct rb_verbs *vb);
+void rb_verbs_slot_give(struct rb_verbs *vb, struct rb_verbs_slot *slot);
 /* Leaves, now or when there is room: a head (counts are filled in) and its payload. Losing the peer
  * is how it fails. */
 void rb_verbs_tell(struct rb_verbs *vb, uint32_t peer, const struct rb_verbs_head *head,
@@ -454,35 +654,58 @@ void rb_verbs_tell(struct rb_verbs *vb, uint32_t peer, const struct rb_verbs_hea
 /* Half of the peer's slots at least are taken, as far as is known. */
 static inline bool rb_verbs_is_full(const struct rb_verbs_peer *peer)
 {
-	return peer->sent - peer->sent_known >= RB_VERBS_WINDOW / 2;
+	const struct rb_verbs_link *link;
+
+	if (peer->link_count == 0)
+		return false;
+	link = rb_verbs_main(peer);
+	return link->sent - link->sent_known >= peer->window / 2u;
 }
+/* Such a message has room on that link. */
+bool rb_verbs_has_room(const struct rb_verbs_link *link);
+/* A message of its own on that link, not of the stream; false: there is no memory for it now. */
+bool rb_verbs_link_say(struct rb_verbs *vb, struct rb_verbs_link *link,
+		       const struct rb_verbs_head *head, const void *payload, size_t bytes);
 /* A piece of DATA of a flight, if there is room now; false: not. */
 bool rb_verbs_piece(struct rb_verbs *vb, uint32_t peer, const struct rb_verbs_head *head,
 		    const void *payload, size_t payload_bytes);
 /* Says what is owed, if it is much; see above. */
 void rb_verbs_repay(struct rb_verbs *vb, struct rb_verbs_peer *peer);
-/* An RDMA write for a flight, from registered memory (local_key not 0) or from a copy in a slot;
- * false: no room now. `last`: something that tells its completion follows. */
-bool rb_verbs_write(struct rb_verbs *vb, uint32_t peer, struct rb_verbs_flight *flight,
-		    const void *from, uint32_t bytes, uint64_t address, bool last);
+/* An RDMA write for a flight, from registered memory or from a copy in a slot, over the main link or
+ * (`spread`) the least busy one; false: no room now. `last`: something that tells its completion
+ * follows. */
+bool rb_verbs_write(struct rb_verbs *vb, struct rb_verbs_flight *flight, uint64_t offset,
+		    uint32_t bytes, bool spread, bool last);
+/* What a failed link had, as far as there is room. */
+void rb_verbs_redo(struct rb_verbs *vb, struct rb_verbs_peer *peer);
 /* A write of no bytes: whether somebody is there. */
-void rb_verbs_probe(struct rb_verbs *vb, struct rb_verbs_peer *peer);
+void rb_verbs_probe(struct rb_verbs *vb, struct rb_verbs_link *link);
 /* Rings the doorbell for what was told. */
 void rb_verbs_ring(struct rb_verbs *vb);
-/* Entry `number` of the peer's queue has completed, and all before it. */
-void rb_verbs_retire(struct rb_verbs *vb, uint32_t peer, uint32_t number, const struct ibv_wc *wc);
+/* What the doorbell has not posted of a link yet never will be. */
+void rb_verbs_chain_drop(struct rb_verbs *vb, struct rb_verbs_link *link);
+/* Entry `number` of a link's queue has completed, and all before it. */
+void rb_verbs_ended(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t number,
+		    const struct ibv_wc *wc);
+/* All before `number` have succeeded. */
+void rb_verbs_retire(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t number);
 /* After room has come: what waits for it. */
 void rb_verbs_pump(struct rb_verbs *vb, uint32_t peer);
 /* Of a lost peer: what has not left. */
 void rb_verbs_outs_drop(struct rb_verbs *vb, struct rb_verbs_peer *peer);
-/* Posts a slot of the peer's receives (again). */
-void rb_verbs_repost(struct rb_verbs *vb, struct rb_verbs_peer *peer, uint32_t slot);
+/* Posts a slot of the link's receives (again). */
+void rb_verbs_repost(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t slot);
 
 /* verbs_message.c */
 void rb_verbs_post_send(struct rb_verbs *vb, struct rb_request *request);
 void rb_verbs_post_recv(struct rb_verbs *vb, struct rb_request *request);
-/* What came into a slot of the peer's. */
-void rb_verbs_arrived(struct rb_verbs *vb, uint32_t peer, const void *bytes, uint32_t byte_count);
+/* What came into a slot of the link's. */
+void rb_verbs_arrived(struct rb_verbs *vb, struct rb_verbs_link *link, const void *bytes,
+		      uint32_t byte_count);
+/* An end of a message, all of whose bytes are there: FIN, PUT, STOPPED. */
+void rb_verbs_end_take(struct rb_verbs *vb, uint32_t peer, const struct rb_verbs_head *head);
+/* BYE, when no ends wait any more. */
+void rb_verbs_leave(struct rb_verbs *vb, uint32_t peer);
 /* Whether a message is what the receive expects; if not, the receive is told what it was. */
 bool rb_verbs_fits(struct rb_request *receive, const struct rb_signature *signature,
 		   uint64_t size_bytes);
@@ -532,8 +755,8 @@ rubato_status rb_verbs_remote_open(struct rb_endpoint *ep, uint32_t peer, const 
 void rb_verbs_remote_close(struct rb_endpoint *ep, struct rb_remote *remote);
 void rb_verbs_post_put(struct rb_verbs *vb, struct rb_request *request);
 /* Registers the request's buffer for its flight, unless a region holds it, or it cannot be: then
- * local_key stays 0. Returns the key for peers. */
-uint32_t rb_verbs_register(struct rb_verbs *vb, struct rb_verbs_flight *flight, bool written);
+ * local_keys[0] stays 0. `written`: sets the keys for the peer. */
+void rb_verbs_register(struct rb_verbs *vb, struct rb_verbs_flight *flight, bool written);
 void rb_verbs_unregister(struct rb_verbs *vb, struct rb_verbs_flight *flight);
 
 #endif

@@ -1,11 +1,13 @@
 /*
- * verbs_device.c -- which device and port carry data, and what a port's peers must know.
+ * verbs_device.c -- which devices and ports carry data, and what a port's peers must know.
  *
- * Of the ports that are active, the one nearest to this process's NUMA domain, unless the caller
- * names some: `mlx5_0`, `mlx5_0:1`, `mlx5_0:1:3` (device, port, index of the GID), the network
- * device that belongs to a port, or the beginning of a name; ^ before the list: all others. Names
- * that leave nothing are an error. On Ethernet the address is a GID: of RoCE v2 before v1, of an
- * IPv4 address before a global IPv6 one before a link-local one.
+ * Of the ports that are active, those in this process's NUMA domain, where there are some, and of
+ * one link layer, are rails, in the order of the system; unless the caller names some: `mlx5_0`,
+ * `mlx5_0:1`, `mlx5_0:1:3` (device, port, index of the GID), the network device that belongs to a
+ * port, or the beginning of a name; ^ before the list: all others. Those that are named whole come
+ * in the order of the list, wherever they are. Names that leave nothing are an error. On Ethernet
+ * the address is a GID: of RoCE v2 before v1, of an IPv4 address before a global IPv6 one before a
+ * link-local one.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -20,9 +22,9 @@
 #define INTERFACE_BYTES_MAX 512
 #define GID_INDEX_ANY UINT32_MAX
 
-rubato_status rb_verbs_failed(const struct rb_verbs *vb, int error, const char *what)
+rubato_status rb_verbs_failed(const struct rb_verbs_rail *rail, int error, const char *what)
 {
-	const char *device = vb->port.device;
+	const char *device = rail->port.device;
 
 	if (error == ENOMEM || error == EAGAIN)
 		return RB_FAIL(RUBATO_ERR_MEMORY,
@@ -142,17 +144,27 @@ static bool begins(const char *name, const char *item)
 	return strncmp(name, item, strlen(item)) == 0;
 }
 
-/* Whether the list lets a port be used, and with which GID. */
-static bool is_named(const char *interface, const char *device, uint8_t port, uint32_t *gid_index)
+#define UNPLACED UINT32_MAX
+
+/* Whether the list lets a port be used, and with which GID; its place there, if it is named whole. */
+static bool is_named(const char *interface, const char *device, uint8_t port, uint32_t *gid_index,
+		     uint32_t *place)
 {
 	char list[INTERFACE_BYTES_MAX], netdev[64], *rest = list, *item;
 	bool others = interface[0] == '^', found = false;
+	uint32_t at = 0;
 
 	(void)snprintf(list, sizeof(list), "%s", interface + others);
 	netdev_of(device, port, netdev, sizeof(netdev));
-	while (!found && (item = strsep(&rest, ",")) != NULL)
-		found = *item != '\0' && (item_names(item, device, port, gid_index) ||
-					  begins(device, item) || begins(netdev, item));
+	while (!found && (item = strsep(&rest, ",")) != NULL) {
+		bool whole = *item != '\0' && (item_names(item, device, port, gid_index) ||
+					       strcmp(netdev, item) == 0);
+
+		found = *item != '\0' && (whole || begins(device, item) || begins(netdev, item));
+		if (whole)
+			*place = at;
+		at++;
+	}
 	return found != others;
 }
 
@@ -166,28 +178,29 @@ static bool is_zero(const union ibv_gid *gid)
 }
 
 /* Before rdma-core 31 the system's files say of which kind a GID is. */
-static bool gid_by_files(const struct rb_verbs *vb, const char *device, uint8_t port,
-			 uint32_t index, struct ibv_gid_entry *entry)
+static bool gid_by_files(const struct rb_verbs *vb, struct ibv_context *context,
+			 const struct rb_verbs_port *port, uint32_t index,
+			 struct ibv_gid_entry *entry)
 {
 	char path[256], line[32] = "";
 
-	if (vb->api.ibv_query_gid(vb->context, port, (int)index, &entry->gid) != 0)
+	if (vb->api.ibv_query_gid(context, port->number, (int)index, &entry->gid) != 0)
 		return false;
 	(void)snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/%u/gid_attrs/types/%u",
-		       device, port, index);
+		       port->device, port->number, index);
 	(void)line_read(path, line, sizeof(line));
 	entry->gid_type =
 		strcmp(line, "RoCE v2") == 0 ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1;
 	return true;
 }
 
-static bool gid_read(const struct rb_verbs *vb, const char *device, uint8_t port, uint32_t index,
-		     struct ibv_gid_entry *entry)
+static bool gid_read(const struct rb_verbs *vb, struct ibv_context *context,
+		     const struct rb_verbs_port *port, uint32_t index, struct ibv_gid_entry *entry)
 {
 	bool read = vb->api._ibv_query_gid_ex != NULL
-			    ? vb->api._ibv_query_gid_ex(vb->context, port, index, entry, 0,
+			    ? vb->api._ibv_query_gid_ex(context, port->number, index, entry, 0,
 							sizeof(*entry)) == 0
-			    : gid_by_files(vb, device, port, index, entry);
+			    : gid_by_files(vb, context, port, index, entry);
 
 	return read && !is_zero(&entry->gid);
 }
@@ -204,7 +217,8 @@ static uint32_t gid_rank(const struct ibv_gid_entry *entry)
 }
 
 /* False: the port has none that serves. */
-static bool gid_choose(const struct rb_verbs *vb, const struct ibv_port_attr *attr, uint32_t wanted,
+static bool gid_choose(const struct rb_verbs *vb, struct ibv_context *context,
+		       const struct ibv_port_attr *attr, uint32_t wanted,
 		       struct rb_verbs_port *port)
 {
 	uint32_t best = 0;
@@ -214,7 +228,7 @@ static bool gid_choose(const struct rb_verbs *vb, const struct ibv_port_attr *at
 		uint32_t rank;
 
 		if ((wanted != GID_INDEX_ANY && i != wanted) ||
-		    !gid_read(vb, port->device, port->number, i, &entry))
+		    !gid_read(vb, context, port, i, &entry))
 			continue;
 		rank = port->ethernet ? gid_rank(&entry) : 1;
 		if (rank <= best)
@@ -229,75 +243,79 @@ static bool gid_choose(const struct rb_verbs *vb, const struct ibv_port_attr *at
 
 /* ---- Ports ---- */
 
-static int port_query(const struct rb_verbs *vb, uint8_t number, struct ibv_port_attr *attr)
+static int port_query(const struct rb_verbs *vb, struct ibv_context *context, uint8_t number,
+		      struct ibv_port_attr *attr)
 {
 	/* The macro is an expression of statements. */
-	struct verbs_context *inside = __extension__ verbs_get_ctx_op(vb->context, query_port);
+	struct verbs_context *inside = __extension__ verbs_get_ctx_op(context, query_port);
 
 	memset(attr, 0, sizeof(*attr));
 	return inside != NULL
-		       ? inside->query_port(vb->context, number, attr, sizeof(*attr))
-		       : vb->api.ibv_query_port(vb->context, number,
+		       ? inside->query_port(context, number, attr, sizeof(*attr))
+		       : vb->api.ibv_query_port(context, number,
 						(struct _compat_ibv_port_attr *)(void *)attr);
 }
+
+bool rb_verbs_is_active(const struct rb_verbs *vb, const struct rb_verbs_rail *rail)
+{
+	struct ibv_port_attr attr;
+
+	return port_query(vb, rail->context, rail->port.number, &attr) == 0 &&
+	       attr.state == IBV_PORT_ACTIVE;
+}
+
+#define FOUND_MAX 32u
 
 struct search {
 	const char *interface;
 	int32_t domain;
 	uint32_t devices, ports, named; /* Seen. */
-	bool found;
+	uint32_t count;
+	struct found {
+		struct rb_verbs_port port;
+		struct ibv_device *device;
+		uint32_t place; /* In the list. */
+		bool near;
+	} found[FOUND_MAX];
 };
 
-/* The context is that of port->device. True: it is better than what was found. */
-static bool port_try(struct rb_verbs *vb, struct search *s, const char *device, uint8_t number,
-		     struct rb_verbs_port *out)
+static void port_try(struct rb_verbs *vb, struct search *s, struct ibv_context *context,
+		     struct ibv_device *device, uint8_t number)
 {
-	struct rb_verbs_port port = { .number = number, .domain = domain_of(device) };
+	const char *name = vb->api.ibv_get_device_name(device);
+	struct found one = { .device = device, .place = UNPLACED };
 	uint32_t gid_index = GID_INDEX_ANY;
 	struct ibv_port_attr attr;
 
-	(void)snprintf(port.device, sizeof(port.device), "%s", device);
-	if (port_query(vb, number, &attr) != 0 || attr.state != IBV_PORT_ACTIVE)
-		return false;
+	if (port_query(vb, context, number, &attr) != 0 || attr.state != IBV_PORT_ACTIVE)
+		return;
 	s->ports++;
-	if (s->interface != NULL && !is_named(s->interface, device, number, &gid_index))
-		return false;
+	if (s->interface != NULL && !is_named(s->interface, name, number, &gid_index, &one.place))
+		return;
 	s->named++;
-	port.ethernet = attr.link_layer == IBV_LINK_LAYER_ETHERNET;
-	port.mtu = (uint8_t)attr.active_mtu;
-	port.lid = attr.lid;
-	if (!gid_choose(vb, &attr, gid_index, &port))
-		return false;
-	if (s->found && (out->domain == s->domain || port.domain != s->domain))
-		return false;
-	s->found = true;
-	*out = port;
-	return true;
+	(void)snprintf(one.port.device, sizeof(one.port.device), "%s", name);
+	one.port.number = number;
+	one.port.domain = domain_of(name);
+	one.near = one.port.domain == s->domain;
+	one.port.ethernet = attr.link_layer == IBV_LINK_LAYER_ETHERNET;
+	one.port.mtu = (uint8_t)attr.active_mtu;
+	one.port.lid = attr.lid;
+	if (s->count < FOUND_MAX && gid_choose(vb, context, &attr, gid_index, &one.port))
+		s->found[s->count++] = one;
 }
 
-/* Opens the device, and keeps it where it has the best port so far. */
-static void device_try(struct rb_verbs *vb, struct search *s, struct ibv_device *device,
-		       struct ibv_context **best)
+static void device_try(struct rb_verbs *vb, struct search *s, struct ibv_device *device)
 {
-	const char *name = vb->api.ibv_get_device_name(device);
+	struct ibv_context *context = vb->api.ibv_open_device(device);
 	struct ibv_device_attr attr;
-	bool better = false;
 
 	s->devices++;
-	vb->context = vb->api.ibv_open_device(device);
-	if (vb->context == NULL)
+	if (context == NULL)
 		return;
-	if (vb->api.ibv_query_device(vb->context, &attr) == 0)
+	if (vb->api.ibv_query_device(context, &attr) == 0)
 		for (uint32_t p = 1; p <= attr.phys_port_cnt; p++)
-			better |= port_try(vb, s, name, (uint8_t)p, &vb->port);
-	if (better) {
-		if (*best != NULL)
-			(void)vb->api.ibv_close_device(*best);
-		*best = vb->context;
-	} else {
-		(void)vb->api.ibv_close_device(vb->context);
-	}
-	vb->context = NULL;
+			port_try(vb, s, context, device, (uint8_t)p);
+	(void)vb->api.ibv_close_device(context);
 }
 
 static rubato_status nothing_found(const struct search *s)
@@ -319,21 +337,61 @@ static rubato_status nothing_found(const struct search *s)
 		       s->named, s->interface);
 }
 
-rubato_status rb_verbs_device_open(struct rb_verbs *vb, const char *interface)
+/* Whether a stands before b: by the list, then the near ones, then as they were found. */
+static bool is_before(const struct found *a, const struct found *b)
 {
-	struct search s = { .interface = interface, .domain = domain_here() };
-	struct ibv_context *best = NULL;
-	int count = 0;
-	struct ibv_device **devices = vb->api.ibv_get_device_list(&count);
+	if (a->place != b->place)
+		return a->place < b->place;
+	return a->place == UNPLACED ? a->near && !b->near : false;
+}
+
+/* The first, and those that go with it. */
+static rubato_status rails_open(struct rb_verbs *vb, const struct search *s)
+{
+	const struct found *first = &s->found[0], *next;
+	bool taken[FOUND_MAX] = { false };
 	char text[160];
 
+	for (uint32_t i = 1; i < s->count; i++)
+		if (is_before(&s->found[i], first))
+			first = &s->found[i];
+	for (next = first; next != NULL && vb->rail_count < RB_VERBS_RAILS_MAX;) {
+		struct rb_verbs_rail *rail = &vb->rails[vb->rail_count];
+
+		taken[next - s->found] = true;
+		rail->index = vb->rail_count;
+		rail->port = next->port;
+		rail->context = vb->api.ibv_open_device(next->device);
+		if (rail->context == NULL)
+			return rb_verbs_failed(rail, errno, "opening it");
+		vb->rail_count++;
+		RB_LOG(RB_LOG_INFO, "verbs: by %s",
+		       rb_verbs_port_text(&rail->port, text, sizeof(text)));
+		next = NULL;
+		for (uint32_t i = 0; i < s->count; i++) {
+			const struct found *at = &s->found[i];
+
+			if (!taken[i] && at->port.ethernet == first->port.ethernet &&
+			    (at->place != UNPLACED ||
+			     (first->place == UNPLACED && at->near == first->near)) &&
+			    (next == NULL || is_before(at, next)))
+				next = at;
+		}
+	}
+	return RUBATO_OK;
+}
+
+rubato_status rb_verbs_devices_open(struct rb_verbs *vb, const char *interface)
+{
+	struct search s = { .interface = interface, .domain = domain_here() };
+	int count = 0;
+	struct ibv_device **devices = vb->api.ibv_get_device_list(&count);
+	rubato_status status;
+
 	for (int i = 0; devices != NULL && i < count; i++)
-		device_try(vb, &s, devices[i], &best);
+		device_try(vb, &s, devices[i]);
+	status = s.count == 0 ? nothing_found(&s) : rails_open(vb, &s);
 	if (devices != NULL)
 		vb->api.ibv_free_device_list(devices);
-	vb->context = best;
-	if (!s.found)
-		return nothing_found(&s);
-	RB_LOG(RB_LOG_INFO, "verbs: by %s", rb_verbs_port_text(&vb->port, text, sizeof(text)));
-	return RUBATO_OK;
+	return status;
 }

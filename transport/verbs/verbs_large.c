@@ -47,8 +47,23 @@ static void say_of(struct rb_verbs *vb, const struct rb_request *request,
 				      .size_bytes = request->size_bytes,
 				      .id = id };
 
-	if (message == RB_VERBS_PUT)
-		head.size_bytes = 0;
+	rb_verbs_tell(vb, request->peer, &head, NULL, 0);
+}
+
+/* Behind all that was written for a flight, whose links have said so: FIN, PUT, STOPPED. */
+static void say_end(struct rb_verbs *vb, const struct rb_verbs_flight *flight,
+		    enum rb_verbs_message message)
+{
+	const struct rb_request *request = flight->request;
+	struct rb_verbs_head head = {
+		.message = (uint8_t)message,
+		.rails = flight->marked,
+		.tag = request->tag,
+		.signature = request->signature,
+		.size_bytes = flight->marked != 0 ? rb_verbs_flight_id(flight) : 0,
+		.id = flight->invite != NULL ? flight->invite->id : 0,
+	};
+
 	rb_verbs_tell(vb, request->peer, &head, NULL, 0);
 }
 
@@ -105,23 +120,39 @@ static void data_push(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 	rb_verbs_complete(vb, send, RUBATO_OK);
 }
 
+/* Of a write; 0: pieces are not to be spread. */
+static size_t spread_bytes(const struct rb_verbs_peer *peer, size_t size_bytes)
+{
+	size_t share;
+
+	if (peer->live < 2 || size_bytes < RB_VERBS_SPREAD_MIN)
+		return 0;
+	share = (size_bytes / peer->live + 4095) & ~(size_t)4095;
+	share = share < RB_VERBS_PIECE_LEAST ? RB_VERBS_PIECE_LEAST : share;
+	return share < RB_VERBS_PIECE_BYTES ? share : RB_VERBS_PIECE_BYTES;
+}
+
 /* False: no room now, or the peer is lost. */
 static bool write_pieces(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 {
 	struct rb_request *request = flight->request;
+	const struct rb_verbs_peer *peer = &vb->peers[request->peer];
 	uint64_t id = rb_verbs_flight_id(flight);
-	bool registered = flight->local_key != 0;
-	size_t piece_max = registered ? RB_VERBS_PIECE_BYTES : RB_VERBS_SLOT_BYTES;
+	bool registered = flight->local_keys[0] != 0;
+	size_t spread = registered ? spread_bytes(peer, request->size_bytes) : 0;
+	size_t piece_max = spread != 0  ? spread
+			   : registered ? RB_VERBS_PIECE_BYTES
+					: RB_VERBS_SLOT_BYTES;
+	uint32_t out_max =
+		!registered ? COPIES_OUT : RB_VERBS_PIECES_OUT * (spread != 0 ? peer->live : 1u);
 
 	while (flight->moved < request->size_bytes) {
 		size_t left = request->size_bytes - flight->moved;
 		size_t piece = left < piece_max ? left : piece_max;
 
-		if (flight->out >= (registered ? RB_VERBS_PIECES_OUT : COPIES_OUT))
+		if (flight->out >= out_max)
 			return false;
-		if (!rb_verbs_write(vb, request->peer, flight,
-				    (const uint8_t *)request->buffer + flight->moved,
-				    (uint32_t)piece, flight->address + flight->moved,
+		if (!rb_verbs_write(vb, flight, flight->moved, (uint32_t)piece, spread != 0,
 				    piece == left))
 			return false;
 		if (rb_verbs_flight_find(vb, id) == NULL)
@@ -133,25 +164,40 @@ static bool write_pieces(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 	return true;
 }
 
+/* Nothing more is written for the invitation; its receiver waits for this. */
+static void stop_push(struct rb_verbs *vb, struct rb_verbs_flight *flight)
+{
+	uint64_t id = rb_verbs_flight_id(flight);
+
+	if (!rb_verbs_mark(vb, flight))
+		return;
+	flight->stopping = false;
+	rb_verbs_flight_rest(vb, flight);
+	say_end(vb, flight, RB_VERBS_STOPPED);
+	if (rb_verbs_flight_find(vb, id) != NULL && flight->out == 0)
+		rb_verbs_complete(vb, flight->request, RUBATO_OK);
+}
+
 void rb_verbs_push(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 {
 	struct rb_request *request = flight->request;
 	uint64_t id = rb_verbs_flight_id(flight);
 
+	if (flight->stopping) {
+		stop_push(vb, flight);
+		return;
+	}
 	if (flight->finished || flight->halted)
 		return;
-	if (flight->invite != NULL && flight->key == 0) {
+	if (flight->invite != NULL && flight->keys[0] == 0) {
 		data_push(vb, flight);
 		return;
 	}
-	if (!write_pieces(vb, flight))
+	if (!write_pieces(vb, flight) || !rb_verbs_mark(vb, flight))
 		return;
 	flight->finished = true;
 	rb_verbs_flight_rest(vb, flight);
-	if (request->kind == RB_REQUEST_PUT)
-		say_of(vb, request, RB_VERBS_PUT, 0);
-	else
-		say_of(vb, request, RB_VERBS_FIN, flight->invite->id);
+	say_end(vb, flight, request->kind == RB_REQUEST_PUT ? RB_VERBS_PUT : RB_VERBS_FIN);
 	if (rb_verbs_flight_find(vb, id) != NULL && flight->out == 0)
 		rb_verbs_complete(vb, request, RUBATO_OK);
 }
@@ -161,7 +207,8 @@ void rb_verbs_written(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 	RB_ASSERT(flight->out > 0);
 	flight->out--;
 	if (flight->out == 0 &&
-	    (flight->finished || (flight->halted && flight->halt == RB_VERBS_GOES_ON)))
+	    (flight->finished ||
+	     (flight->halted && flight->halt == RB_VERBS_GOES_ON && !flight->stopping)))
 		rb_verbs_complete(vb, flight->request, RUBATO_OK);
 }
 
@@ -171,10 +218,10 @@ static void begin_service(struct rb_verbs *vb, struct rb_verbs_flight *flight,
 {
 	flight->invite = invite;
 	flight->address = invite->target.address;
-	flight->key = invite->target.key;
+	memcpy(flight->keys, invite->target.keys, sizeof(flight->keys));
 	flight->request->backend[RB_VERBS_STAGE] = RB_VERBS_STAGE_SENDING;
-	if (flight->key != 0)
-		(void)rb_verbs_register(vb, flight, false);
+	if (flight->keys[0] != 0)
+		rb_verbs_register(vb, flight, false);
 	rb_verbs_flight_push_begin(vb, flight);
 }
 
@@ -303,8 +350,7 @@ static void drop_arrived(struct rb_verbs *vb, uint32_t rank, const struct rb_ver
 static struct rb_verbs_flight *servant_of(struct rb_verbs *vb, uint32_t rank, uint64_t id)
 {
 	for (uint32_t i = 0; i < vb->flight_count; i++) {
-		struct rb_verbs_flight *flight =
-			&vb->flights[i / RB_VERBS_FLIGHTS_EACH][i % RB_VERBS_FLIGHTS_EACH];
+		struct rb_verbs_flight *flight = rb_verbs_flight_at(vb, i);
 
 		if (flight->used && flight->request->peer == rank && flight->invite != NULL &&
 		    flight->invite->id == id && !flight->finished)
@@ -336,11 +382,8 @@ static void stop_arrived(struct rb_verbs *vb, uint32_t rank, const struct rb_ver
 		rb_verbs_say(vb, rank, RB_VERBS_KEPT, head->tag, head->id, 0);
 		return;
 	}
-	flight->halted = true;
-	rb_verbs_flight_rest(vb, flight);
-	rb_verbs_say(vb, rank, RB_VERBS_STOPPED, head->tag, head->id, 0); /* Behind its writes. */
-	if (!peer->lost && flight->out == 0)
-		rb_verbs_complete(vb, flight->request, RUBATO_OK);
+	flight->halted = flight->stopping = true;
+	rb_verbs_push(vb, flight);
 }
 
 /* ---- The receiver ---- */
@@ -353,10 +396,9 @@ static void say_clear(struct rb_verbs *vb, struct rb_verbs_flight *flight, uint6
 				      .signature = receive->signature,
 				      .size_bytes = receive->size_bytes,
 				      .id = rb_verbs_flight_id(flight) };
-	struct rb_verbs_target target = { .address = (uintptr_t)receive->buffer,
-					  .key = flight->key,
-					  .send = send };
+	struct rb_verbs_target target = { .address = (uintptr_t)receive->buffer, .send = send };
 
+	memcpy(target.keys, flight->keys, sizeof(target.keys));
 	rb_verbs_tell(vb, receive->peer, &head, &target, sizeof(target));
 }
 
@@ -368,8 +410,8 @@ void rb_verbs_invite(struct rb_verbs *vb, struct rb_request *receive)
 	    rb_tag_class_of(receive->tag) == RB_TAG_P2P ||
 	    rb_verbs_flight_begin(vb, receive, &flight) != RUBATO_OK)
 		return;
-	flight->key = rb_verbs_register(vb, flight, true);
-	if (flight->key != 0)
+	rb_verbs_register(vb, flight, true);
+	if (flight->keys[0] != 0)
 		say_clear(vb, flight, 0);
 	else
 		rb_verbs_flight_end(vb, flight); /* When it is announced there may be a way. */
@@ -390,7 +432,7 @@ void rb_verbs_meet(struct rb_verbs *vb, struct rb_request *receive, uint64_t id,
 	}
 	receive->backend[RB_VERBS_STAGE] = RB_VERBS_STAGE_RECEIVING;
 	if (receive->size_bytes > RB_VERBS_EAGER_MAX)
-		flight->key = rb_verbs_register(vb, flight, true);
+		rb_verbs_register(vb, flight, true);
 	say_clear(vb, flight, id);
 }
 
@@ -412,7 +454,7 @@ static void data_arrived(struct rb_verbs *vb, struct rb_verbs_flight *flight,
 	struct rb_request *receive = flight->request;
 	uint64_t offset = head->size_bytes;
 
-	if (flight->key != 0 || offset != flight->moved ||
+	if (flight->keys[0] != 0 || offset != flight->moved ||
 	    head->bytes > receive->size_bytes - offset ||
 	    (head->bytes == 0 && receive->size_bytes > 0)) {
 		rb_verbs_wrong(vb, receive->peer, "a piece lies outside its message");
@@ -481,7 +523,7 @@ static void invited_arrived(struct rb_verbs *vb, uint32_t rank, const struct rb_
 		data_arrived(vb, flight, head, payload);
 	else if (head->message == RB_VERBS_REFUSED)
 		refused_arrived(vb, flight, head);
-	else if (head->message == RB_VERBS_FIN && flight->key != 0)
+	else if (head->message == RB_VERBS_FIN && flight->keys[0] != 0)
 		receive_over(vb, flight, RUBATO_OK);
 	else if (head->message == RB_VERBS_FIN)
 		rb_verbs_wrong(vb, rank, "it wrote without a key");
@@ -514,37 +556,41 @@ void rb_verbs_revoke(struct rb_verbs *vb, struct rb_request *receive)
 
 /* ---- Ending early ---- */
 
-static bool is_answered(const struct rb_verbs_flight *flight)
+static bool is_answered(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 {
+	(void)vb;
 	return flight->halt != RB_VERBS_ASKED;
 }
 
-static bool is_quiet(const struct rb_verbs_flight *flight)
+/* The device has nothing of it any more, and its links have said so where somebody waits. */
+static bool is_quiet(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 {
-	return flight->out == 0;
+	return flight->out == 0 &&
+	       (flight->invite == NULL || flight->finished || rb_verbs_mark(vb, flight));
 }
 
 /* Until flight `id` is as `is_so` wants it, or has ended. NULL: it has; else whether it is so. */
 static struct rb_verbs_flight *await(struct rb_verbs *vb, uint64_t id, uint64_t span_ns,
-				     bool (*is_so)(const struct rb_verbs_flight *))
+				     bool (*is_so)(struct rb_verbs *, struct rb_verbs_flight *))
 {
 	uint64_t until_ns = rb_deadline(rb_clock_ns(), span_ns);
 	struct rb_verbs_flight *flight;
 
-	while ((flight = rb_verbs_flight_find(vb, id)) != NULL && !is_so(flight) &&
+	while ((flight = rb_verbs_flight_find(vb, id)) != NULL && !is_so(vb, flight) &&
 	       rb_clock_ns() < until_ns)
 		rb_verbs_move(vb, until_ns);
-	return flight;
+	return rb_verbs_flight_find(vb, id);
 }
 
 /* The peer's device did not do in time what it does without its processor, or could not be kept
  * from writing: from here on it is. */
 static void lose_for(struct rb_verbs *vb, uint32_t rank, const char *what)
 {
+	const struct rb_verbs_port *port = &rb_verbs_main(&vb->peers[rank])->rail->port;
 	char reason[RB_VERBS_REASON_BYTES];
 
 	(void)snprintf(reason, sizeof(reason), "verbs: %s port %u: rank %u %s within %u ms",
-		       vb->port.device, vb->port.number, rank, what, STOP_NS / 1000000u);
+		       port->device, port->number, rank, what, STOP_NS / 1000000u);
 	rb_verbs_lose(vb, rank, reason);
 }
 
@@ -559,13 +605,13 @@ static void receive_halt(struct rb_verbs *vb, struct rb_verbs_flight *flight, ui
 	struct rb_request *receive = flight->request;
 	uint32_t rank = receive->peer;
 	uint64_t id = rb_verbs_flight_id(flight);
-	bool revocable = flight->mr != NULL;
+	bool revocable = flight->mrs[0] != NULL;
 
 	flight->halt = RB_VERBS_ASKED;
 	if (!flight->mismatched) /* Else it has been asked. */
 		rb_verbs_say(vb, rank, RB_VERBS_STOP, receive->tag, id, how);
 	flight = await(vb, id, revocable ? REVOKE_NS : STOP_NS, is_answered);
-	if (flight != NULL && !is_answered(flight) && !revocable)
+	if (flight != NULL && !is_answered(vb, flight) && !revocable)
 		lose_for(vb, rank, "did not stop writing");
 }
 
@@ -579,15 +625,17 @@ static void send_halt(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 	flight->halted = true;
 	if (!flight->finished)
 		flight->halt = RB_VERBS_ASKED;
-	if (flight->out > 0)
-		rb_verbs_probe(vb, peer); /* The last of them may not tell its completion. */
+	/* The last of them may not tell its completion. */
+	for (uint32_t i = 0; i < peer->link_count && flight->out > 0; i++)
+		if ((flight->rails & 1u << i) != 0 && rb_verbs_is_live(&peer->links[i]))
+			rb_verbs_probe(vb, &peer->links[i]);
 	flight = await(vb, id, STOP_NS, is_quiet);
-	if (flight != NULL && !is_quiet(flight)) {
+	if (flight != NULL && !is_quiet(vb, flight)) {
 		lose_for(vb, peer->rank, "did not acknowledge a write");
 		return;
 	}
 	if (flight != NULL && flight->invite != NULL)
-		rb_verbs_say(vb, peer->rank, RB_VERBS_STOPPED, send->tag, flight->invite->id, 0);
+		say_end(vb, flight, RB_VERBS_STOPPED);
 }
 
 void rb_verbs_withdraw(struct rb_verbs *vb, struct rb_request *request)
@@ -599,7 +647,7 @@ void rb_verbs_withdraw(struct rb_verbs *vb, struct rb_request *request)
 	switch ((enum rb_verbs_stage)request->backend[RB_VERBS_STAGE]) {
 	case RB_VERBS_STAGE_MATCHING:
 	case RB_VERBS_STAGE_RECEIVING:
-		if (flight != NULL && flight->key != 0)
+		if (flight != NULL && flight->keys[0] != 0)
 			receive_halt(vb, flight, 0);
 		else if (flight != NULL)
 			rb_verbs_say(vb, request->peer, RB_VERBS_STOP, request->tag,

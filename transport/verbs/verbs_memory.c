@@ -1,7 +1,7 @@
 /*
  * verbs_memory.c -- regions, their keys, registration for one message, and put.
  *
- * A key: address, size and remote key of the region, and what memory it is. A put's source that
+ * A key: address, size and remote keys of the region, one a rail, and what memory it is. A put's source that
  * lies in no region is registered for the put; one that is short, or cannot be registered, leaves
  * from slots.
  */
@@ -33,11 +33,13 @@ static struct rb_verbs_region *region_make(struct rb_verbs *vb, void *base, size
 
 static rubato_status region_register(struct rb_verbs *vb, struct rb_verbs_region *region)
 {
-	if (region->base.size_bytes == 0)
-		return RUBATO_OK;
-	region->mr = vb->api.ibv_reg_mr(vb->pd, region->base.base, region->base.size_bytes,
-					ACCESS_REMOTE);
-	return region->mr != NULL ? RUBATO_OK : rb_verbs_failed(vb, errno, "registering memory");
+	for (uint32_t i = 0; i < vb->rail_count && region->base.size_bytes > 0; i++) {
+		region->mrs[i] = vb->api.ibv_reg_mr(vb->rails[i].pd, region->base.base,
+						    region->base.size_bytes, ACCESS_REMOTE);
+		if (region->mrs[i] == NULL)
+			return rb_verbs_failed(&vb->rails[i], errno, "registering memory");
+	}
+	return RUBATO_OK;
 }
 
 rubato_status rb_verbs_region_alloc(struct rb_endpoint *ep, size_t size_bytes,
@@ -97,8 +99,9 @@ void rb_verbs_region_drop(struct rb_endpoint *ep, struct rb_region *region)
 	while (*at != own)
 		at = &(*at)->next;
 	*at = own->next;
-	if (own->mr != NULL)
-		(void)vb->api.ibv_dereg_mr(own->mr);
+	for (uint32_t i = 0; i < vb->rail_count; i++)
+		if (own->mrs[i] != NULL)
+			(void)vb->api.ibv_dereg_mr(own->mrs[i]);
 	if (own->mapped)
 		(void)munmap(region->base, region->size_bytes == 0 ? page : region->size_bytes);
 	free(own);
@@ -113,7 +116,8 @@ rubato_status rb_verbs_region_key(struct rb_endpoint *ep, struct rb_region *regi
 	(void)ep;
 	rb_wire_put_u64(&w, (uintptr_t)region->base);
 	rb_wire_put_u64(&w, region->size_bytes);
-	rb_wire_put_u32(&w, own->mr != NULL ? own->mr->rkey : 0);
+	for (uint32_t i = 0; i < RB_VERBS_RAILS_MAX; i++)
+		rb_wire_put_u32(&w, own->mrs[i] != NULL ? own->mrs[i]->rkey : 0);
 	rb_wire_put_u8(&w, (uint8_t)region->kind);
 	RB_ASSERT(!w.bad);
 	*key_bytes = (size_t)(w.at - (uint8_t *)key);
@@ -126,14 +130,21 @@ rubato_status rb_verbs_remote_open(struct rb_endpoint *ep, uint32_t peer, const 
 	struct rb_verbs *vb = (struct rb_verbs *)ep;
 	struct rb_wire w = rb_wire_over((void *)(uintptr_t)key, key_bytes);
 	uint64_t address = rb_wire_get_u64(&w), size_bytes = rb_wire_get_u64(&w);
-	uint32_t remote_key = rb_wire_get_u32(&w);
-	uint8_t kind = rb_wire_get_u8(&w);
+	uint32_t keys[RB_VERBS_RAILS_MAX];
 	struct rb_verbs_remote *remote;
+	uint8_t kind;
+	bool keyed;
 
 	if (peer >= ep->rank_count || !vb->peers[peer].used)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "rank %u is not connected here", peer);
+	for (uint32_t i = 0; i < RB_VERBS_RAILS_MAX; i++)
+		keys[i] = rb_wire_get_u32(&w);
+	kind = rb_wire_get_u8(&w);
+	keyed = true;
+	for (uint32_t i = 0; i < vb->peers[peer].link_count; i++)
+		keyed &= keys[i] != 0;
 	if (w.bad || w.at != w.end || kind >= RB_MEMORY_KIND_COUNT ||
-	    size_bytes > UINT64_MAX - address || (size_bytes > 0 && remote_key == 0))
+	    size_bytes > UINT64_MAX - address || (size_bytes > 0 && !keyed))
 		return RB_FAIL(RUBATO_ERR_PEER, "rank %u gave a malformed key of a region", peer);
 	RB_TRY(rb_remote_check(ep, peer, (enum rb_memory_kind)kind));
 	remote = calloc(1, sizeof(*remote));
@@ -144,7 +155,7 @@ rubato_status rb_verbs_remote_open(struct rb_endpoint *ep, uint32_t peer, const 
 	remote->base.size_bytes = size_bytes;
 	remote->base.mapped = peer == ep->rank ? (void *)(uintptr_t)address : NULL;
 	remote->address = address;
-	remote->key = remote_key;
+	memcpy(remote->keys, keys, sizeof(keys));
 	remote->next = vb->remotes;
 	vb->remotes = remote;
 	*out = &remote->base;
@@ -171,36 +182,55 @@ static bool is_inside(const struct rb_verbs_region *region, const struct rb_requ
 {
 	uintptr_t base = (uintptr_t)region->base.base, at = (uintptr_t)request->buffer;
 
-	return region->mr != NULL && at >= base && request->size_bytes <= region->base.size_bytes &&
+	return region->mrs[0] != NULL && at >= base &&
+	       request->size_bytes <= region->base.size_bytes &&
 	       at - base <= region->base.size_bytes - request->size_bytes;
 }
 
-uint32_t rb_verbs_register(struct rb_verbs *vb, struct rb_verbs_flight *flight, bool written)
+static void keys_take(struct rb_verbs_flight *flight, uint32_t rail, const struct ibv_mr *mr,
+		      bool written)
+{
+	flight->local_keys[rail] = mr->lkey;
+	if (written)
+		flight->keys[rail] = mr->rkey;
+}
+
+void rb_verbs_register(struct rb_verbs *vb, struct rb_verbs_flight *flight, bool written)
 {
 	struct rb_request *request = flight->request;
+	uint32_t rails = vb->peers[request->peer].link_count;
 	const struct rb_verbs_region *region =
 		(const struct rb_verbs_region *)rb_request_region(&vb->base, request);
 
 	if (region != NULL && is_inside(region, request)) {
-		flight->local_key = region->mr->lkey;
-		return region->mr->rkey;
+		for (uint32_t i = 0; i < rails; i++)
+			keys_take(flight, i, region->mrs[i], written);
+		return;
 	}
 	if (request->size_bytes == 0 || (!written && request->size_bytes <= COPIED_MAX))
-		return 0;
-	flight->mr = vb->api.ibv_reg_mr(vb->pd, request->buffer, request->size_bytes,
-					written ? ACCESS_REMOTE : 0);
-	if (flight->mr == NULL)
-		return 0;
-	flight->local_key = flight->mr->lkey;
-	return flight->mr->rkey;
+		return;
+	for (uint32_t i = 0; i < rails; i++) {
+		flight->mrs[i] =
+			vb->api.ibv_reg_mr(vb->rails[i].pd, request->buffer, request->size_bytes,
+					   written ? ACCESS_REMOTE : 0);
+		if (flight->mrs[i] == NULL) {
+			rb_verbs_unregister(vb, flight);
+			if (written)
+				memset(flight->keys, 0, sizeof(flight->keys));
+			return;
+		}
+		keys_take(flight, i, flight->mrs[i], written);
+	}
 }
 
 void rb_verbs_unregister(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 {
-	if (flight->mr != NULL)
-		(void)vb->api.ibv_dereg_mr(flight->mr);
-	flight->mr = NULL;
-	flight->local_key = 0;
+	for (uint32_t i = 0; i < vb->rail_count; i++) {
+		if (flight->mrs[i] != NULL)
+			(void)vb->api.ibv_dereg_mr(flight->mrs[i]);
+		flight->mrs[i] = NULL;
+		flight->local_keys[i] = 0;
+	}
 }
 
 /* ---- Put ---- */
@@ -227,9 +257,9 @@ static void put_begin(struct rb_verbs *vb, struct rb_request *put)
 	}
 	put->backend[RB_VERBS_STAGE] = RB_VERBS_STAGE_SENDING;
 	flight->address = remote->address + put->remote_offset;
-	flight->key = remote->key;
+	memcpy(flight->keys, remote->keys, sizeof(flight->keys));
 	if (put->size_bytes > 0)
-		(void)rb_verbs_register(vb, flight, false);
+		rb_verbs_register(vb, flight, false);
 	rb_verbs_flight_push_begin(vb, flight);
 }
 

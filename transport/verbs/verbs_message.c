@@ -283,13 +283,12 @@ static void eager_arrived(struct rb_verbs *vb, uint32_t rank, const struct rb_ve
 			  const uint8_t *payload)
 {
 	struct rb_verbs_peer *peer = &vb->peers[rank];
-	uint32_t cost = head->message == RB_VERBS_EAGER ? rb_verbs_units(head->size_bytes) : 0;
+	uint32_t cost = rb_verbs_units(head->size_bytes);
 	struct rb_request *receive;
 	struct rb_verbs_arrival *arrival = NULL;
 
 	if (peer->coming.left_bytes > 0 || head->size_bytes > RB_VERBS_EAGER_MAX ||
-	    head->bytes > head->size_bytes || (head->bytes == 0) != (head->size_bytes == 0) ||
-	    (head->message == RB_VERBS_PUT && head->size_bytes != 0)) {
+	    head->bytes > head->size_bytes || (head->bytes == 0) != (head->size_bytes == 0)) {
 		rb_verbs_wrong(vb, rank, "a message's size is not what its head says");
 		return;
 	}
@@ -321,6 +320,26 @@ static void more_arrived(struct rb_verbs *vb, uint32_t rank, const struct rb_ver
 		piece_take(vb, rank, payload, head->bytes);
 }
 
+/* The empty message behind a put, perhaps between the pieces of another one. */
+static void put_take(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_head *head)
+{
+	struct rb_match_peer *match = &vb->peers[rank].match;
+	struct rb_request *receive = rb_match_receive(match, head->tag);
+	struct rb_verbs_head empty = *head;
+	struct rb_verbs_arrival *arrival;
+
+	empty.size_bytes = 0; /* Where it came by several links it is something else. */
+	if (receive == NULL) {
+		arrival = keep(vb, rank, &empty, 0, 0);
+		if (arrival != NULL)
+			rb_match_add_arrival(match, &arrival->base);
+	} else if (rb_verbs_fits(receive, &empty.signature, 0)) {
+		rb_verbs_complete(vb, receive, RUBATO_OK);
+	} else {
+		mismatch(vb, receive);
+	}
+}
+
 /* What a put to oneself delivers. */
 void rb_verbs_deliver_self(struct rb_verbs *vb, struct rb_request *put)
 {
@@ -328,18 +347,33 @@ void rb_verbs_deliver_self(struct rb_verbs *vb, struct rb_request *put)
 				      .tag = put->tag,
 				      .signature = put->signature };
 
-	eager_arrived(vb, vb->base.rank, &head, NULL);
+	put_take(vb, vb->base.rank, &head);
 }
 
 /* ---- Leaving ---- */
 
-static void bye_arrived(struct rb_verbs *vb, uint32_t rank)
+void rb_verbs_end_take(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_head *head)
+{
+	if (head->message == RB_VERBS_PUT)
+		put_take(vb, rank, head);
+	else
+		rb_verbs_large_arrived(vb, rank, head, NULL);
+}
+
+void rb_verbs_leave(struct rb_verbs *vb, uint32_t rank)
 {
 	char reason[RB_VERBS_REASON_BYTES];
 
 	vb->peers[rank].left = true;
 	(void)snprintf(reason, sizeof(reason), "rank %u has left", rank);
 	rb_verbs_lose(vb, rank, reason);
+}
+
+static void bye_arrived(struct rb_verbs *vb, uint32_t rank)
+{
+	vb->peers[rank].leaving = true;
+	if (!rb_verbs_ends_wait(&vb->peers[rank]))
+		rb_verbs_leave(vb, rank);
 }
 
 static void abort_arrived(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_head *head,
@@ -359,15 +393,33 @@ static void abort_arrived(struct rb_verbs *vb, uint32_t rank, const struct rb_ve
 
 /* ---- Heads ---- */
 
+/* What is of a link, not of the stream. */
+static void link_dispatch(struct rb_verbs *vb, struct rb_verbs_link *link,
+			  const struct rb_verbs_head *head, const uint8_t *payload)
+{
+	switch ((enum rb_verbs_message)head->message) {
+	case RB_VERBS_HELLO:
+		rb_verbs_greeted(vb, link, payload, head->bytes);
+		return;
+	case RB_VERBS_MARK:
+		rb_verbs_mark_arrived(vb, link->peer, head);
+		return;
+	case RB_VERBS_RESUME:
+		rb_verbs_resume_arrived(vb, link->peer, head);
+		return;
+	case RB_VERBS_RISE:
+		rb_verbs_rise_arrived(vb, link->peer, payload, head->bytes);
+		return;
+	default: /* CREDIT. */
+		return;
+	}
+}
+
 static void dispatch(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_head *head,
 		     const uint8_t *payload)
 {
 	switch ((enum rb_verbs_message)head->message) {
-	case RB_VERBS_HELLO:
-		rb_verbs_greeted(vb, rank, payload, head->bytes);
-		return;
 	case RB_VERBS_EAGER:
-	case RB_VERBS_PUT:
 		eager_arrived(vb, rank, head, payload);
 		return;
 	case RB_VERBS_MORE:
@@ -382,17 +434,19 @@ static void dispatch(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_h
 	case RB_VERBS_GONE:
 		gone(vb, rank, head);
 		return;
+	case RB_VERBS_FIN:
+	case RB_VERBS_PUT:
+	case RB_VERBS_STOPPED:
+		if (rb_verbs_end_arrived(vb, &vb->peers[rank], head))
+			rb_verbs_end_take(vb, rank, head);
+		return;
 	case RB_VERBS_CLEAR:
 	case RB_VERBS_REFUSED:
 	case RB_VERBS_DROP:
 	case RB_VERBS_DATA:
-	case RB_VERBS_FIN:
 	case RB_VERBS_STOP:
-	case RB_VERBS_STOPPED:
 	case RB_VERBS_KEPT:
 		rb_verbs_large_arrived(vb, rank, head, payload);
-		return;
-	case RB_VERBS_CREDIT:
 		return;
 	case RB_VERBS_BYE:
 		bye_arrived(vb, rank);
@@ -400,37 +454,63 @@ static void dispatch(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_h
 	case RB_VERBS_ABORT:
 		abort_arrived(vb, rank, head, payload);
 		return;
+	default:
+		rb_verbs_wrong(vb, rank, "a message of an unknown kind");
 	}
-	rb_verbs_wrong(vb, rank, "a message of an unknown kind");
 }
 
-void rb_verbs_arrived(struct rb_verbs *vb, uint32_t rank, const void *bytes, uint32_t byte_count)
+/* Counts say what is known already, or more: those of units come by several links. False: the peer
+ * is lost. */
+static bool counts_take(struct rb_verbs *vb, struct rb_verbs_link *link,
+			const struct rb_verbs_head *head)
 {
-	struct rb_verbs_peer *peer = &vb->peers[rank];
+	struct rb_verbs_peer *peer = link->peer;
+	uint32_t freed = head->freed - peer->spent_known;
+	bool late = freed > INT32_MAX;
+
+	if (head->consumed - link->sent_known > link->sent - link->sent_known ||
+	    (!late && freed > peer->spent - peer->spent_known)) {
+		rb_verbs_wrong(vb, peer->rank, "it gave back more than it was sent");
+		return false;
+	}
+	link->sent_known = head->consumed;
+	if (!late)
+		peer->spent_known = head->freed;
+	return true;
+}
+
+void rb_verbs_arrived(struct rb_verbs *vb, struct rb_verbs_link *link, const void *bytes,
+		      uint32_t byte_count)
+{
+	struct rb_verbs_peer *peer = link->peer;
+	const uint8_t *payload = (const uint8_t *)bytes + sizeof(struct rb_verbs_head);
 	struct rb_verbs_head head;
 
 	if (byte_count < sizeof(head)) {
-		rb_verbs_wrong(vb, rank, "a head is cut off");
+		rb_verbs_wrong(vb, peer->rank, "a head is cut off");
 		return;
 	}
 	memcpy(&head, bytes, sizeof(head));
-	if (head.version != RB_VERBS_VERSION || head.bytes != byte_count - sizeof(head) ||
-	    head.zero != 0) {
-		rb_verbs_wrong(vb, rank, "a malformed head");
+	if (head.bytes != byte_count - sizeof(head)) {
+		rb_verbs_wrong(vb, peer->rank, "a malformed head");
 		return;
 	}
-	if (head.consumed - peer->sent_known > peer->sent - peer->sent_known ||
-	    head.freed - peer->spent_known > peer->spent - peer->spent_known) {
-		rb_verbs_wrong(vb, rank, "it gave back more than it was sent");
+	if (!link->greeted && head.message != RB_VERBS_HELLO) {
+		rb_verbs_wrong(vb, peer->rank, "its first message is no greeting");
 		return;
 	}
-	if (!peer->greeted && head.message != RB_VERBS_HELLO) {
-		rb_verbs_wrong(vb, rank, "its first message is no greeting");
+	if (!counts_take(vb, link, &head))
+		return;
+	if (!rb_verbs_is_numbered(head.message)) {
+		link_dispatch(vb, link, &head, payload);
 		return;
 	}
-	peer->sent_known = head.consumed;
-	peer->spent_known = head.freed;
-	dispatch(vb, rank, &head, (const uint8_t *)bytes + sizeof(head));
+	if (head.number != peer->their_number) {
+		rb_verbs_wrong(vb, peer->rank, "a message is missing, or came twice");
+		return;
+	}
+	peer->their_number++;
+	dispatch(vb, peer->rank, &head, payload);
 }
 
 void rb_verbs_arrivals_drop(struct rb_verbs *vb, uint32_t rank, bool all)

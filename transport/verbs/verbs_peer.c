@@ -1,10 +1,11 @@
 /*
  * verbs_peer.c -- lost peers: who notices, and what ends with them.
  *
- * Three ways tell of a loss. A send or write that is not acknowledged fails by itself. A process of
- * this host is watched by its descriptor, which is quicker and says more. And who only waits hears
- * nothing: so a peer that something is waited for from, and that has been silent from one tick of a
- * clock to the next, is asked by a write of no bytes, which its device answers without it.
+ * Three ways tell of a loss. A send or write that is not acknowledged fails by itself, which is the
+ * end of its link; the end of its last link is that of a peer. A process of this host is watched by
+ * its descriptor, which is quicker and says more. And who only waits hears nothing: so a peer that
+ * something is waited for from, and that has been silent from one tick of a clock to the next, is
+ * asked by a write of no bytes on each link, which its device answers without it.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -22,8 +23,6 @@
 #include "transport/verbs/verbs.h"
 
 #define DRAIN_ROUNDS_MAX 100000
-#define TICKS_MAX                                                                                  \
-	20 /* Of a second, without an answer of its device. The device gives up earlier. */
 
 /* Ranks with equal ids share a kernel and its process numbers. */
 void rb_verbs_host_id(struct rb_verbs *vb)
@@ -62,8 +61,7 @@ static void requests_end(struct rb_verbs *vb, uint32_t rank)
 	if (peer->coming.receive != NULL)
 		rb_verbs_complete(vb, peer->coming.receive, RUBATO_ERR_PEER);
 	for (uint32_t i = 0; i < vb->flight_count; i++) {
-		struct rb_verbs_flight *flight =
-			&vb->flights[i / RB_VERBS_FLIGHTS_EACH][i % RB_VERBS_FLIGHTS_EACH];
+		struct rb_verbs_flight *flight = rb_verbs_flight_at(vb, i);
 
 		if (flight->used && flight->request->peer == rank)
 			rb_verbs_complete(vb, flight->request, RUBATO_ERR_PEER);
@@ -73,7 +71,6 @@ static void requests_end(struct rb_verbs *vb, uint32_t rank)
 void rb_verbs_lose(struct rb_verbs *vb, uint32_t rank, const char *reason)
 {
 	struct rb_verbs_peer *peer = &vb->peers[rank];
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 
 	if (peer->lost)
 		return;
@@ -84,26 +81,12 @@ void rb_verbs_lose(struct rb_verbs *vb, uint32_t rank, const char *reason)
 		RB_LOG(RB_LOG_INFO, "lost a peer: %s", reason);
 	}
 	/* First of all: from here on nobody reads or writes what the requests named. */
-	if (peer->qp != NULL)
-		(void)vb->api.ibv_modify_qp(peer->qp, &attr, IBV_QP_STATE);
+	rb_verbs_links_end(vb, peer);
 	rb_verbs_outs_drop(vb, peer);
+	rb_verbs_shared_drop(peer);
 	requests_end(vb, rank);
 	rb_verbs_invites_drop(vb, rank);
 	rb_verbs_arrivals_drop(vb, rank, false);
-}
-
-void rb_verbs_lose_all(struct rb_verbs *vb, const char *what)
-{
-	char reason[RB_VERBS_REASON_BYTES];
-
-	vb->dead = true;
-	for (uint32_t r = 0; r < vb->base.rank_count; r++) {
-		if (!vb->peers[r].used || r == vb->base.rank)
-			continue;
-		(void)snprintf(reason, sizeof(reason), "verbs: %s port %u: %s: no way to rank %u",
-			       vb->port.device, vb->port.number, what, r);
-		rb_verbs_lose(vb, r, reason);
-	}
 }
 
 void rb_verbs_wrong(struct rb_verbs *vb, uint32_t rank, const char *what)
@@ -128,21 +111,17 @@ static void process_ended(struct rb_verbs *vb, uint32_t rank)
 	rb_verbs_lose(vb, rank, reason);
 }
 
-void rb_verbs_lose_by(struct rb_verbs *vb, uint32_t rank, const char *what, const struct ibv_wc *wc)
+bool rb_verbs_lose_ended(struct rb_verbs *vb, uint32_t rank)
 {
 	struct rb_verbs_peer *peer = &vb->peers[rank];
 	char reason[RB_VERBS_REASON_BYTES];
 
-	if (peer->pid_fd >= 0 && rb_process_ended(peer->pid_fd)) {
-		rb_verbs_unwatch(vb, peer);
-		(void)snprintf(reason, sizeof(reason), "rank %u: process %u ended", rank,
-			       peer->pid);
-	} else {
-		(void)snprintf(reason, sizeof(reason), "verbs: %s port %u: %s: %s (%d)",
-			       vb->port.device, vb->port.number, what,
-			       vb->api.ibv_wc_status_str(wc->status), (int)wc->status);
-	}
+	if (peer->pid_fd < 0 || !rb_process_ended(peer->pid_fd))
+		return false;
+	rb_verbs_unwatch(vb, peer);
+	(void)snprintf(reason, sizeof(reason), "rank %u: process %u ended", rank, peer->pid);
 	rb_verbs_lose(vb, rank, reason);
+	return true;
 }
 
 /* ---- Watching ---- */
@@ -174,51 +153,61 @@ void rb_verbs_unwatch(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 
 /* ---- Events of the device ---- */
 
-static void queue_failed(struct rb_verbs *vb, const struct ibv_qp *qp, const char *what)
+static void queue_failed(struct rb_verbs *vb, struct rb_verbs_rail *rail, const struct ibv_qp *qp,
+			 const char *what)
 {
 	char reason[RB_VERBS_REASON_BYTES];
 
 	for (uint32_t r = 0; r < vb->base.rank_count; r++) {
-		if (vb->peers[r].qp != qp)
+		struct rb_verbs_peer *peer = &vb->peers[r];
+
+		if (rail->index >= peer->link_count || peer->links[rail->index].qp != qp)
 			continue;
 		(void)snprintf(reason, sizeof(reason),
-			       "verbs: %s port %u: the queue pair to rank %u: %s", vb->port.device,
-			       vb->port.number, r, what);
-		rb_verbs_lose(vb, r, reason);
+			       "verbs: %s port %u: the queue pair to rank %u: %s",
+			       rail->port.device, rail->port.number, r, what);
+		rb_verbs_link_fail(vb, &peer->links[rail->index], reason);
 	}
 }
 
-static void event_take(struct rb_verbs *vb, const struct ibv_async_event *event)
+static void event_take(struct rb_verbs *vb, struct rb_verbs_rail *rail,
+		       const struct ibv_async_event *event)
 {
 	const char *what = vb->api.ibv_event_type_str(event->event_type);
+	bool ours = event->element.port_num == rail->port.number; /* Where it is of a port. */
 
 	switch (event->event_type) {
 	case IBV_EVENT_DEVICE_FATAL:
 	case IBV_EVENT_CQ_ERR:
-		rb_verbs_lose_all(vb, what);
+		rail->dead = true;
+		rb_verbs_rail_fail(vb, rail, what);
 		return;
 	case IBV_EVENT_QP_FATAL:
 	case IBV_EVENT_QP_REQ_ERR:
 	case IBV_EVENT_QP_ACCESS_ERR:
-		queue_failed(vb, event->element.qp, what);
+		queue_failed(vb, rail, event->element.qp, what);
 		return;
 	case IBV_EVENT_COMM_EST: /* Also, again and again, of a queue in error: */
 	case IBV_EVENT_QP_LAST_WQE_REACHED:
 		return;
-	default: /* A link that falls shows in what is sent, unless it is back in time. */
-		RB_LOG(RB_LOG_INFO, "verbs: %s port %u: %s", vb->port.device, vb->port.number,
+	default:
+		RB_LOG(RB_LOG_INFO, "verbs: %s port %u: %s", rail->port.device, rail->port.number,
 		       what);
+		if (event->event_type == IBV_EVENT_PORT_ERR && ours)
+			rb_verbs_rail_fail(vb, rail, what);
+		else if (event->event_type == IBV_EVENT_PORT_ACTIVE && ours)
+			rb_verbs_rail_rise(vb, rail);
 	}
 }
 
-static void events_take(struct rb_verbs *vb)
+static void events_take(struct rb_verbs *vb, struct rb_verbs_rail *rail)
 {
 	struct ibv_async_event event;
 
-	while (vb->api.ibv_get_async_event(vb->context, &event) == 0) {
+	while (vb->api.ibv_get_async_event(rail->context, &event) == 0) {
 		/* Taking may end queue pairs, which waits for what is not acknowledged. */
 		vb->api.ibv_ack_async_event(&event);
-		event_take(vb, &event);
+		event_take(vb, rail, &event);
 	}
 }
 
@@ -234,28 +223,12 @@ static bool any_receive(const struct rb_match_peer *match)
 
 static bool is_waited_for(const struct rb_verbs_peer *peer)
 {
+	for (uint32_t i = 0; i < peer->link_count; i++)
+		if (peer->links[i].posted != peer->links[i].retired)
+			return true;
 	return any_receive(&peer->match) || any_receive(&peer->outgoing) ||
-	       peer->out_first != NULL || peer->active_first != NULL ||
-	       peer->coming.receive != NULL || peer->posted != peer->retired;
-}
-
-static void tick(struct rb_verbs *vb, uint32_t rank)
-{
-	struct rb_verbs_peer *peer = &vb->peers[rank];
-	char reason[RB_VERBS_REASON_BYTES];
-	bool quiet = peer->quiet;
-
-	peer->quiet = true;
-	if (peer->probing && ++peer->ticks >= TICKS_MAX) {
-		(void)snprintf(reason, sizeof(reason),
-			       "verbs: %s port %u: rank %u's device has not answered for %u s",
-			       vb->port.device, vb->port.number, rank, peer->ticks);
-		rb_verbs_lose(vb, rank, reason);
-	} else if (quiet && !peer->probing && is_waited_for(peer)) {
-		peer->probing = true;
-		peer->ticks = 0;
-		rb_verbs_probe(vb, peer);
-	}
+	       peer->out_first != NULL || peer->active_first != NULL || peer->held_by > 0 ||
+	       peer->coming.receive != NULL;
 }
 
 static void ticks(struct rb_verbs *vb)
@@ -263,9 +236,16 @@ static void ticks(struct rb_verbs *vb)
 	uint64_t count;
 
 	(void)!read(vb->clock_fd, &count, sizeof(count));
-	for (uint32_t r = 0; r < vb->base.rank_count; r++)
-		if (vb->peers[r].used && !vb->peers[r].lost && vb->peers[r].heard)
-			tick(vb, r);
+	for (uint32_t r = 0; r < vb->base.rank_count; r++) {
+		struct rb_verbs_peer *peer = &vb->peers[r];
+		bool ask = peer->quiet && is_waited_for(peer);
+
+		for (uint32_t i = 0; i < peer->link_count && !peer->lost; i++)
+			rb_verbs_link_tick(vb, &peer->links[i], ask);
+		peer->quiet = true;
+		if (peer->troubled)
+			rb_verbs_stir(vb, peer);
+	}
 	rb_verbs_ring(vb);
 }
 
@@ -274,10 +254,10 @@ void rb_verbs_check_peers(struct rb_verbs *vb)
 	struct epoll_event event;
 
 	while (epoll_wait(vb->watch_fd, &event, 1, 0) == 1) {
-		if (event.data.u32 == RB_VERBS_WATCH_EVENTS)
-			events_take(vb);
-		else if (event.data.u32 == RB_VERBS_WATCH_CLOCK)
+		if (event.data.u32 == RB_VERBS_WATCH_CLOCK)
 			ticks(vb);
+		else if (event.data.u32 >= RB_VERBS_WATCH_EVENTS)
+			events_take(vb, &vb->rails[event.data.u32 - RB_VERBS_WATCH_EVENTS]);
 		else
 			process_ended(vb, event.data.u32);
 	}

@@ -5,7 +5,8 @@
  * or its peer changes. A queue's entries are numbered; one in RB_VERBS_SIGNAL_EACH tells its
  * completion, and so do those that a request waits for: it stands for all before it, as RC
  * completes in order. A message that finds no room at the peer, or in the queue, is copied and
- * leaves when there is some, in order.
+ * leaves when there is some, in order. Where there is another link an entry keeps what it sends
+ * until it is acknowledged: it may have to go there.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -16,10 +17,18 @@
 #include "transport/verbs/verbs.h"
 
 #define CHUNK_SLOTS 64u
-#define KEPT_FOR_CREDIT 8u /* Entries of a queue. */
-#define KEPT_FOR_SENDS 48u
+#define TRIES_MAX 3u /* Of an entry that fails by itself. */
 
 /* ---- Slots ---- */
+
+static void chunk_free(struct rb_verbs *vb, struct rb_verbs_chunk *chunk)
+{
+	for (uint32_t i = 0; i < vb->rail_count; i++)
+		if (chunk->mrs[i] != NULL)
+			(void)vb->api.ibv_dereg_mr(chunk->mrs[i]);
+	free(chunk->memory);
+	free(chunk);
+}
 
 rubato_status rb_verbs_slots_make(struct rb_verbs *vb)
 {
@@ -33,20 +42,22 @@ rubato_status rb_verbs_slots_make(struct rb_verbs *vb)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "verbs: no memory to send from");
 	}
 	chunk->memory = memory;
-	chunk->mr = vb->api.ibv_reg_mr(vb->pd, memory, bytes, 0);
-	if (chunk->mr == NULL) {
-		int error = errno;
+	for (uint32_t i = 0; i < vb->rail_count; i++) {
+		int error;
 
-		free(memory);
-		free(chunk);
-		return rb_verbs_failed(vb, error, "registering memory to send from");
+		chunk->mrs[i] = vb->api.ibv_reg_mr(vb->rails[i].pd, memory, bytes, 0);
+		error = errno;
+		if (chunk->mrs[i] != NULL)
+			continue;
+		chunk_free(vb, chunk);
+		return rb_verbs_failed(&vb->rails[i], error, "registering memory to send from");
 	}
 	for (uint32_t i = 0; i < CHUNK_SLOTS; i++) {
 		struct rb_verbs_slot *slot = &chunk->slots[i];
 
 		slot->head = (struct rb_verbs_head *)(void *)((uint8_t *)memory +
 							      i * RB_VERBS_SLOT_BYTES);
-		slot->key = chunk->mr->lkey;
+		slot->chunk = chunk;
 		slot->next = vb->free_slots;
 		vb->free_slots = slot;
 	}
@@ -61,9 +72,7 @@ void rb_verbs_slots_free(struct rb_verbs *vb)
 		struct rb_verbs_chunk *chunk = vb->chunks;
 
 		vb->chunks = chunk->next;
-		(void)vb->api.ibv_dereg_mr(chunk->mr);
-		free(chunk->memory);
-		free(chunk);
+		chunk_free(vb, chunk);
 	}
 	vb->free_slots = NULL;
 }
@@ -79,95 +88,145 @@ static struct rb_verbs_slot *slot_take(struct rb_verbs *vb)
 	return slot;
 }
 
-static void slot_give(struct rb_verbs *vb, struct rb_verbs_slot *slot)
+void rb_verbs_slot_give(struct rb_verbs *vb, struct rb_verbs_slot *slot)
 {
+	if (slot == NULL)
+		return;
 	slot->next = vb->free_slots;
 	vb->free_slots = slot;
 }
 
 /* ---- Room ---- */
 
-static bool has_entries(const struct rb_verbs_peer *peer, uint32_t kept)
+/* So many of 16 entries are kept: for CREDIT all but one, */
+#define KEPT_FOR_CREDIT 1u
+#define KEPT_FOR_SENDS 6u /* and for messages, where writes take them. */
+
+static bool has_entries(const struct rb_verbs_link *link, uint32_t kept)
 {
-	return peer->posted - peer->retired < RB_VERBS_QUEUE - kept;
+	uint32_t queue = link->peer->vb->queue;
+
+	return link->posted - link->retired < queue - queue / 16 * kept;
 }
 
-static uint32_t slots_used(const struct rb_verbs_peer *peer)
+static uint32_t slots_used(const struct rb_verbs_link *link)
 {
-	return peer->sent - peer->sent_known;
+	return link->sent - link->sent_known;
 }
 
-static bool has_room(const struct rb_verbs_peer *peer)
+bool rb_verbs_has_room(const struct rb_verbs_link *link)
 {
-	return slots_used(peer) < RB_VERBS_WINDOW && has_entries(peer, KEPT_FOR_CREDIT);
+	return slots_used(link) < link->peer->window && has_entries(link, KEPT_FOR_CREDIT);
+}
+
+/* Whether the stream goes on now. */
+static bool flows(const struct rb_verbs_peer *peer)
+{
+	return peer->held_by == 0 && peer->redo == NULL && !peer->lost &&
+	       rb_verbs_is_live(rb_verbs_main(peer)) && rb_verbs_has_room(rb_verbs_main(peer));
 }
 
 /* ---- The doorbell ---- */
 
+static uint32_t chain_take(struct rb_verbs *vb)
+{
+	uint32_t count = vb->chain.count;
+
+	vb->chain.count = 0;
+	vb->chain.link = NULL;
+	return count;
+}
+
+static void chain_slots_give(struct rb_verbs *vb, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		rb_verbs_slot_give(vb, vb->chain.slots[i]);
+}
+
+void rb_verbs_chain_drop(struct rb_verbs *vb, struct rb_verbs_link *link)
+{
+	uint32_t count;
+
+	if (vb->chain.link != link)
+		return;
+	count = chain_take(vb);
+	link->unposted += count;
+	chain_slots_give(vb, count);
+}
+
 void rb_verbs_ring(struct rb_verbs *vb)
 {
-	struct rb_verbs_peer *peer = vb->chain.peer;
-	uint32_t count = vb->chain.count;
+	struct rb_verbs_link *link = vb->chain.link;
 	struct ibv_send_wr *bad = NULL;
 	char reason[RB_VERBS_REASON_BYTES];
-	int error = 0;
+	uint32_t count;
+	int error;
 
-	if (count == 0)
+	if (vb->chain.count == 0)
 		return;
-	vb->chain.count = 0;
-	vb->chain.peer = NULL;
+	if (link->state != RB_VERBS_LINK_LIVE && link->state != RB_VERBS_LINK_MAKING) {
+		rb_verbs_chain_drop(vb, link); /* It failed while this was added. */
+		rb_verbs_stir(vb, link->peer);
+		return;
+	}
+	count = chain_take(vb);
 	for (uint32_t i = 0; i + 1 < count; i++)
 		vb->chain.requests[i].next = &vb->chain.requests[i + 1];
 	vb->chain.requests[count - 1].next = NULL;
-	if (!peer->lost)
-		error = ibv_post_send(peer->qp, &vb->chain.requests[0], &bad);
-	for (uint32_t i = 0; i < count; i++)
-		if (vb->chain.slots[i] != NULL)
-			slot_give(vb, vb->chain.slots[i]);
+	error = ibv_post_send(link->qp, &vb->chain.requests[0], &bad);
+	chain_slots_give(vb, count);
 	if (error == 0)
 		return;
+	link->unposted = count;
+	if (bad >= vb->chain.requests && bad < vb->chain.requests + count)
+		link->unposted -= (uint32_t)(bad - vb->chain.requests);
 	(void)snprintf(reason, sizeof(reason), "verbs: %s port %u: posting to rank %u: %s",
-		       vb->port.device, vb->port.number, peer->rank, strerror(error));
-	rb_verbs_lose(vb, peer->rank, reason);
+		       link->rail->port.device, link->rail->port.number, link->peer->rank,
+		       strerror(error));
+	rb_verbs_link_fail(vb, link, reason);
 }
 
 /* The next place in the chain. `flags` are completed. */
-static struct ibv_send_wr *chain_add(struct rb_verbs *vb, struct rb_verbs_peer *peer,
+static struct ibv_send_wr *chain_add(struct rb_verbs *vb, struct rb_verbs_link *link,
 				     const struct rb_verbs_entry *entry, bool tells)
 {
 	struct ibv_send_wr *wr;
 	uint32_t i;
 
-	if (vb->chain.count == RB_VERBS_CHAIN || vb->chain.peer != peer)
+	if (vb->chain.count == RB_VERBS_CHAIN || vb->chain.link != link)
 		rb_verbs_ring(vb);
 	i = vb->chain.count++;
-	vb->chain.peer = peer;
+	vb->chain.link = link;
 	vb->chain.slots[i] = NULL;
 	wr = &vb->chain.requests[i];
 	memset(wr, 0, sizeof(*wr));
-	wr->wr_id = (uint64_t)peer->rank << 32 | peer->posted;
+	wr->wr_id = rb_verbs_word_of(link) | link->posted;
 	wr->sg_list = &vb->chain.parts[i];
-	peer->entries[peer->posted++ % RB_VERBS_QUEUE] = *entry;
-	if (tells || ++peer->unsignalled >= RB_VERBS_SIGNAL_EACH) {
-		peer->unsignalled = 0;
+	link->entries[link->posted++ % vb->queue] = *entry;
+	if (tells || ++link->unsignalled >= RB_VERBS_SIGNAL_EACH) {
+		link->unsignalled = 0;
 		wr->send_flags = IBV_SEND_SIGNALED;
 	}
 	return wr;
 }
 
-/* What is short leaves with its request, so that its slot is free at once. */
-static void part_set(struct rb_verbs *vb, struct rb_verbs_peer *peer, struct ibv_send_wr *wr,
+/* What is short leaves with its request, so that its slot is free at once, if nobody may want it
+ * again. */
+static void part_set(struct rb_verbs *vb, struct rb_verbs_link *link, struct ibv_send_wr *wr,
 		     struct rb_verbs_slot *slot, uint32_t bytes)
 {
 	uint32_t i = vb->chain.count - 1;
 
-	vb->chain.parts[i] = (struct ibv_sge) { (uintptr_t)slot->head, bytes, slot->key };
+	vb->chain.parts[i] = (struct ibv_sge) { (uintptr_t)slot->head, bytes,
+						slot->chunk->mrs[link->index]->lkey };
 	wr->num_sge = 1;
 	if (bytes > vb->inline_max)
 		return;
 	wr->send_flags |= IBV_SEND_INLINE;
+	if (link->peer->link_count > 1)
+		return;
 	vb->chain.slots[i] = slot;
-	peer->entries[(peer->posted - 1) % RB_VERBS_QUEUE].slot = NULL;
+	link->entries[(link->posted - 1) % vb->queue].slot = NULL;
 }
 
 /* ---- Messages ---- */
@@ -175,30 +234,51 @@ static void part_set(struct rb_verbs *vb, struct rb_verbs_peer *peer, struct ibv
 /* Whether somebody waits for the completion of such a message, or of a write before it. */
 static bool tells(uint8_t message)
 {
-	return message == RB_VERBS_FIN || message == RB_VERBS_PUT || message == RB_VERBS_STOPPED ||
-	       message == RB_VERBS_BYE || message == RB_VERBS_ABORT || message == RB_VERBS_HELLO;
+	return message == RB_VERBS_FIN || message == RB_VERBS_PUT || message == RB_VERBS_MARK ||
+	       message == RB_VERBS_STOPPED || message == RB_VERBS_BYE ||
+	       message == RB_VERBS_ABORT || message == RB_VERBS_HELLO;
 }
 
-/* One slot's worth. False: there is no memory for it now. */
-static bool slot_send(struct rb_verbs *vb, struct rb_verbs_peer *peer,
-		      const struct rb_verbs_head *head, const void *payload, size_t bytes)
+/* A slot that holds a message. */
+static void slot_post(struct rb_verbs *vb, struct rb_verbs_link *link, struct rb_verbs_slot *slot,
+		      uint8_t tries)
+{
+	struct rb_verbs_entry entry = { .slot = slot,
+					.message = slot->head->message,
+					.tries = tries };
+	struct rb_verbs_peer *peer = link->peer;
+	struct ibv_send_wr *wr;
+
+	slot->head->consumed = link->reposted_said = link->reposted;
+	slot->head->freed = peer->freed_said = peer->freed;
+	link->sent++;
+	wr = chain_add(vb, link, &entry, tells(entry.message));
+	wr->opcode = IBV_WR_SEND;
+	part_set(vb, link, wr, slot, (uint32_t)sizeof(*slot->head) + slot->head->bytes);
+}
+
+bool rb_verbs_link_say(struct rb_verbs *vb, struct rb_verbs_link *link,
+		       const struct rb_verbs_head *head, const void *payload, size_t bytes)
 {
 	struct rb_verbs_slot *slot = slot_take(vb);
-	struct rb_verbs_entry entry = { .slot = slot, .message = head->message };
-	struct ibv_send_wr *wr;
 
 	if (slot == NULL)
 		return false;
 	*slot->head = *head;
-	slot->head->version = RB_VERBS_VERSION;
 	slot->head->bytes = (uint16_t)bytes;
-	slot->head->consumed = peer->reposted_said = peer->reposted;
-	slot->head->freed = peer->freed_said = peer->freed;
 	rb_verbs_copy(slot->head + 1, payload, bytes);
-	peer->sent++;
-	wr = chain_add(vb, peer, &entry, tells(head->message));
-	wr->opcode = IBV_WR_SEND;
-	part_set(vb, peer, wr, slot, (uint32_t)(sizeof(*head) + bytes));
+	slot_post(vb, link, slot, 0);
+	return true;
+}
+
+/* One slot's worth of the stream. False: there is no memory for it now. */
+static bool stream_send(struct rb_verbs *vb, struct rb_verbs_peer *peer, struct rb_verbs_head *head,
+			const void *payload, size_t bytes)
+{
+	head->number = peer->number;
+	if (!rb_verbs_link_say(vb, rb_verbs_main(peer), head, payload, bytes))
+		return false;
+	peer->number++;
 	return true;
 }
 
@@ -206,9 +286,10 @@ bool rb_verbs_piece(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_he
 		    const void *payload, size_t payload_bytes)
 {
 	struct rb_verbs_peer *peer = &vb->peers[rank];
+	struct rb_verbs_head numbered = *head;
 
-	return peer->out_first == NULL && has_room(peer) &&
-	       slot_send(vb, peer, head, payload, payload_bytes);
+	return peer->out_first == NULL && flows(peer) &&
+	       stream_send(vb, peer, &numbered, payload, payload_bytes);
 }
 
 /* As many pieces as there is room for; how many bytes are through. */
@@ -217,13 +298,13 @@ static size_t pieces_send(struct rb_verbs *vb, struct rb_verbs_peer *peer,
 			  size_t moved, bool *through)
 {
 	*through = false;
-	while (has_room(peer) && !peer->lost) {
+	while (flows(peer)) {
 		size_t left = size_bytes - moved;
 		size_t piece = left < RB_VERBS_PAYLOAD_MAX ? left : RB_VERBS_PAYLOAD_MAX;
 
 		if (moved > 0)
 			head.message = RB_VERBS_MORE;
-		if (!slot_send(vb, peer, &head, payload == NULL ? NULL : payload + moved, piece))
+		if (!stream_send(vb, peer, &head, payload == NULL ? NULL : payload + moved, piece))
 			break;
 		moved += piece;
 		*through = moved == size_bytes;
@@ -265,7 +346,7 @@ void rb_verbs_tell(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_hea
 	size_t moved = 0;
 	bool through = false;
 
-	if (peer->lost || peer->parted || peer->qp == NULL)
+	if (peer->lost || peer->parted || peer->link_count == 0)
 		return;
 	if (peer->out_first == NULL)
 		moved = pieces_send(vb, peer, *head, payload, payload_bytes, 0, &through);
@@ -275,7 +356,7 @@ void rb_verbs_tell(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_hea
 
 static void outs_send(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 {
-	while (peer->out_first != NULL && has_room(peer) && !peer->lost) {
+	while (peer->out_first != NULL && flows(peer)) {
 		struct rb_verbs_out *out = peer->out_first;
 		bool through;
 
@@ -310,7 +391,11 @@ void rb_verbs_pump(struct rb_verbs *vb, uint32_t rank)
 	struct rb_verbs_peer *peer = &vb->peers[rank];
 	struct rb_verbs_flight *flight, *next;
 
-	if (peer->lost)
+	if (peer->troubled && !peer->lost)
+		rb_verbs_links_step(vb, peer);
+	if (peer->redo != NULL && !peer->lost)
+		rb_verbs_redo(vb, peer);
+	if (peer->lost || peer->link_count == 0)
 		return;
 	outs_send(vb, peer);
 	for (flight = peer->active_first; flight != NULL && !peer->lost; flight = next) {
@@ -319,63 +404,139 @@ void rb_verbs_pump(struct rb_verbs *vb, uint32_t rank)
 	}
 }
 
-void rb_verbs_repay(struct rb_verbs *vb, struct rb_verbs_peer *peer)
+static void link_repay(struct rb_verbs *vb, struct rb_verbs_link *link)
 {
 	static const struct rb_verbs_head head = { .message = RB_VERBS_CREDIT };
-	uint32_t slots = peer->reposted - peer->reposted_said;
+	const struct rb_verbs_peer *peer = link->peer;
+	uint32_t slots = link->reposted - link->reposted_said;
 	uint32_t units = peer->freed - peer->freed_said;
-	uint32_t used = slots_used(peer);
-	bool due =
-		(slots >= RB_VERBS_WINDOW / 2 && used < RB_VERBS_WINDOW + RB_VERBS_RESERVE) ||
-		(units >= RB_VERBS_UNITS_MAX / 4 && used < RB_VERBS_WINDOW + RB_VERBS_UNITS_OVER);
+	uint32_t used = slots_used(link);
+	bool due = (slots >= peer->window / 2u && used < peer->window + peer->reserve) ||
+		   (link->index == peer->main && units >= RB_VERBS_UNITS_MAX / 4 &&
+		    used < peer->window + peer->units_over);
 
-	bool over = peer->lost || peer->qp == NULL || (peer->parted && peer->out_first == NULL);
+	if (due && rb_verbs_is_live(link) && has_entries(link, 0))
+		(void)rb_verbs_link_say(vb, link, &head, NULL, 0); /* Else the next round does. */
+}
 
-	if (due && !over && has_entries(peer, 0))
-		(void)slot_send(vb, peer, &head, NULL, 0); /* Else the next round tries again. */
+void rb_verbs_repay(struct rb_verbs *vb, struct rb_verbs_peer *peer)
+{
+	if (peer->lost || (peer->parted && peer->out_first == NULL))
+		return;
+	for (uint32_t i = 0; i < peer->link_count; i++)
+		link_repay(vb, &peer->links[i]);
 }
 
 /* ---- Writes ---- */
 
-bool rb_verbs_write(struct rb_verbs *vb, uint32_t rank, struct rb_verbs_flight *flight,
-		    const void *from, uint32_t bytes, uint64_t address, bool last)
+static struct rb_verbs_link *least_busy(const struct rb_verbs_peer *peer)
 {
-	struct rb_verbs_peer *peer = &vb->peers[rank];
-	struct rb_verbs_entry entry = { .flight = rb_verbs_flight_id(flight), .bytes = bytes };
-	struct ibv_send_wr *wr;
+	struct rb_verbs_link *best = NULL;
 
-	if (!has_entries(peer, KEPT_FOR_SENDS))
+	for (uint32_t i = 0; i < peer->link_count; i++) {
+		struct rb_verbs_link *link = &peer->links[i];
+
+		if (rb_verbs_is_live(link) && has_entries(link, KEPT_FOR_SENDS) &&
+		    (best == NULL || link->bytes_out < best->bytes_out))
+			best = link;
+	}
+	return best;
+}
+
+/* `slot`: of a copy, else registered memory. */
+static void write_post(struct rb_verbs *vb, struct rb_verbs_link *link,
+		       struct rb_verbs_flight *flight, const struct rb_verbs_entry *entry,
+		       bool tells)
+{
+	const uint8_t *from = flight->request->buffer;
+	struct ibv_send_wr *wr = chain_add(vb, link, entry, tells);
+
+	flight->rails |= (uint8_t)(1u << link->index);
+	link->bytes_out += entry->bytes;
+	wr->opcode = IBV_WR_RDMA_WRITE;
+	wr->wr.rdma.remote_addr = flight->address + entry->offset;
+	wr->wr.rdma.rkey = flight->keys[link->index];
+	if (entry->slot != NULL) {
+		part_set(vb, link, wr, entry->slot, entry->bytes);
+		return;
+	}
+	vb->chain.parts[vb->chain.count - 1] =
+		(struct ibv_sge) { (uintptr_t)(from + entry->offset), entry->bytes,
+				   flight->local_keys[link->index] };
+	wr->num_sge = 1;
+}
+
+bool rb_verbs_write(struct rb_verbs *vb, struct rb_verbs_flight *flight, uint64_t offset,
+		    uint32_t bytes, bool spread, bool last)
+{
+	struct rb_verbs_peer *peer = &vb->peers[flight->request->peer];
+	struct rb_verbs_link *link = spread ? least_busy(peer) : rb_verbs_main(peer);
+	struct rb_verbs_entry entry = { .flight = rb_verbs_flight_id(flight),
+					.offset = offset,
+					.bytes = bytes };
+	bool registered = flight->local_keys[0] != 0;
+
+	if (link == NULL || !rb_verbs_is_live(link) || !has_entries(link, KEPT_FOR_SENDS))
 		return false;
-	if (flight->local_key == 0) {
+	if (!registered) {
 		RB_ASSERT(bytes <= RB_VERBS_SLOT_BYTES);
 		entry.slot = slot_take(vb);
 		if (entry.slot == NULL)
 			return false;
-		memcpy(entry.slot->head, from, bytes);
+		memcpy(entry.slot->head, (const uint8_t *)flight->request->buffer + offset, bytes);
 	}
 	/* The last one's completion is told by what follows it. */
-	wr = chain_add(vb, peer, &entry, flight->local_key != 0 && !last);
-	wr->opcode = IBV_WR_RDMA_WRITE;
-	wr->wr.rdma.remote_addr = address;
-	wr->wr.rdma.rkey = flight->key;
-	if (flight->local_key == 0) {
-		part_set(vb, peer, wr, entry.slot, bytes);
-		return true;
-	}
-	vb->chain.parts[vb->chain.count - 1] =
-		(struct ibv_sge) { (uintptr_t)from, bytes, flight->local_key };
-	wr->num_sge = 1;
+	write_post(vb, link, flight, &entry, registered && !last);
 	return true;
 }
 
-void rb_verbs_probe(struct rb_verbs *vb, struct rb_verbs_peer *peer)
+/* False: no room now. */
+static bool redo_one(struct rb_verbs *vb, struct rb_verbs_link *link,
+		     const struct rb_verbs_entry *entry)
+{
+	struct rb_verbs_flight *flight = rb_verbs_flight_find(vb, entry->flight);
+
+	if (entry->message != 0) {
+		if (!rb_verbs_has_room(link))
+			return false;
+		slot_post(vb, link, entry->slot, entry->tries);
+	} else if (flight == NULL || flight->halted) { /* Nobody waits for it any more. */
+		rb_verbs_slot_give(vb, entry->slot);
+		if (flight != NULL)
+			rb_verbs_written(vb, flight);
+	} else {
+		if (!has_entries(link, KEPT_FOR_SENDS))
+			return false;
+		write_post(vb, link, flight, entry, true);
+	}
+	vb->counts.again++;
+	return true;
+}
+
+void rb_verbs_redo(struct rb_verbs *vb, struct rb_verbs_peer *peer)
+{
+	while (peer->redo != NULL && peer->held_by == 0 && !peer->lost) {
+		struct rb_verbs_redo *redo = peer->redo;
+		struct rb_verbs_link *main = rb_verbs_main(peer);
+
+		peer->redo = redo->next; /* What fails on the way takes all that is there. */
+		if (!rb_verbs_is_live(main) || !redo_one(vb, main, &redo->entry)) {
+			redo->next = peer->redo;
+			peer->redo = redo;
+			return;
+		}
+		free(redo);
+	}
+}
+
+void rb_verbs_probe(struct rb_verbs *vb, struct rb_verbs_link *link)
 {
 	struct rb_verbs_entry entry = { 0 };
 	struct ibv_send_wr *wr;
 
-	if (!has_entries(peer, 0))
+	if (!has_entries(link, 0))
 		return;
-	wr = chain_add(vb, peer, &entry, true);
+	wr = chain_add(vb, link, &entry, true);
 	wr->opcode = IBV_WR_RDMA_WRITE;
 	wr->sg_list = NULL;
 }
@@ -394,46 +555,83 @@ static void entry_text(const struct rb_verbs_entry *entry, uint32_t rank, char *
 		(void)snprintf(text, text_bytes, "asking whether rank %u is there", rank);
 }
 
-void rb_verbs_retire(struct rb_verbs *vb, uint32_t rank, uint32_t number, const struct ibv_wc *wc)
+void rb_verbs_retire(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t number)
 {
-	struct rb_verbs_peer *peer = &vb->peers[rank];
-	char text[80];
+	while ((int32_t)(number - link->retired) > 0) {
+		struct rb_verbs_entry *entry = &link->entries[link->retired++ % vb->queue];
+		struct rb_verbs_flight *flight = rb_verbs_flight_find(vb, entry->flight);
 
-	if (peer->posted - number - 1 >= RB_VERBS_QUEUE)
-		return; /* Of nothing that is in the queue: told twice. */
-	if (wc->status != IBV_WC_SUCCESS && !peer->lost) {
-		entry_text(&peer->entries[number % RB_VERBS_QUEUE], rank, text, sizeof(text));
-		rb_verbs_lose_by(vb, rank, text, wc);
-	}
-	while ((int32_t)(number - peer->retired) >= 0) {
-		struct rb_verbs_entry entry = peer->entries[peer->retired++ % RB_VERBS_QUEUE];
-		struct rb_verbs_flight *flight = rb_verbs_flight_find(vb, entry.flight);
-
-		if (entry.slot != NULL)
-			slot_give(vb, entry.slot);
-		if (flight != NULL)
+		rb_verbs_slot_give(vb, entry->slot);
+		entry->slot = NULL;
+		if (entry->message == 0)
+			link->bytes_out -= entry->bytes;
+		if (flight != NULL && !link->peer->lost)
 			rb_verbs_written(vb, flight);
 	}
-	peer->probing = false;
+}
+
+/* An entry has failed, or was flushed behind one that has: it stays, for what may have to be done
+ * again. */
+static void entry_failed(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t number,
+			 const struct ibv_wc *wc)
+{
+	struct rb_verbs_entry *entry = &link->entries[number % vb->queue];
+	char text[80];
+
+	link->ended = number + 1;
+	if (link->broken)
+		return;
+	link->broken = true;
+	rb_verbs_retire(vb, link, number); /* It is the first. */
+	entry_text(entry, link->peer->rank, text, sizeof(text));
+	if (wc->status != IBV_WC_WR_FLUSH_ERR)
+		entry->tries++;
+	if (entry->tries > TRIES_MAX) {
+		char reason[RB_VERBS_REASON_BYTES];
+
+		(void)snprintf(reason, sizeof(reason), "verbs: %s failed %u times: %s (%d)", text,
+			       entry->tries, vb->api.ibv_wc_status_str(wc->status),
+			       (int)wc->status);
+		rb_verbs_lose(vb, link->peer->rank, reason);
+		return;
+	}
+	rb_verbs_link_fail_by(vb, link, text, wc);
+}
+
+void rb_verbs_ended(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t number,
+		    const struct ibv_wc *wc)
+{
+	if (link->posted - number - 1 >= vb->queue || (int32_t)(number - link->retired) < 0)
+		return; /* Of nothing that is in the queue: told twice. */
+	if (wc->status != IBV_WC_SUCCESS && !link->peer->lost) {
+		entry_failed(vb, link, number, wc);
+		if (!link->peer->lost)
+			return;
+	}
+	rb_verbs_retire(vb, link, number + 1);
+	link->probing = false;
 }
 
 /* ---- Receives ---- */
 
-void rb_verbs_repost(struct rb_verbs *vb, struct rb_verbs_peer *peer, uint32_t slot)
+void rb_verbs_repost(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t slot)
 {
-	struct ibv_sge part = { (uintptr_t)(peer->slots + slot * RB_VERBS_SLOT_BYTES),
-				RB_VERBS_SLOT_BYTES, vb->slots_mr->lkey };
-	struct ibv_recv_wr wr = { .wr_id = RB_VERBS_RECEIVED | (uint64_t)peer->rank << 32 | slot,
+	struct ibv_sge part = { (uintptr_t)(link->slots + (size_t)slot * RB_VERBS_SLOT_BYTES),
+				RB_VERBS_SLOT_BYTES, link->rail->slots_mr->lkey };
+	struct ibv_recv_wr wr = { .wr_id = RB_VERBS_RECEIVED | rb_verbs_word_of(link) | slot,
 				  .sg_list = &part,
 				  .num_sge = 1 },
 			   *bad = NULL;
 	char reason[RB_VERBS_REASON_BYTES];
-	int error = ibv_post_recv(peer->qp, &wr, &bad);
+	int error = ibv_post_recv(link->qp, &wr, &bad);
 
-	if (error == 0)
+	if (error == 0) {
+		link->receives++;
 		return;
+	}
 	(void)snprintf(reason, sizeof(reason),
-		       "verbs: %s port %u: posting a receive from rank %u: %s", vb->port.device,
-		       vb->port.number, peer->rank, strerror(error));
-	rb_verbs_lose(vb, peer->rank, reason);
+		       "verbs: %s port %u: posting a receive from rank %u: %s",
+		       link->rail->port.device, link->rail->port.number, link->peer->rank,
+		       strerror(error));
+	rb_verbs_link_fail(vb, link, reason);
 }

@@ -1,0 +1,15 @@
+/* backend_verbs_processes_rails.c -- verbs on mock devices, two rails; ranks are processes. */
+#include "verbs_world.h"
+
+static bool run(void *cluster, uint32_t rank_count, void (*rank_main)(void *arg, uint32_t rank),
+		void *arg)
+{
+	(void)cluster;
+	return verbs_world_processes(0, 2, rank_count, rank_main, arg);
+}
+
+const struct conform_backend conform_backend = {
+	.name = "verbs processes rails",
+	.ops = &rb_transport_verbs,
+	.run = run,
+};
