@@ -151,7 +151,7 @@ enum rb_verbs_message {
 
 static inline bool rb_verbs_is_numbered(uint8_t message)
 {
-	return message != RB_VERBS_HELLO && (message < RB_VERBS_CREDIT || message > RB_VERBS_RISE);
+	return message > RB_VERBS_HELLO && (message < RB_VERBS_CREDIT || message > RB_VERBS_RISE);
 }
 
 /* Before each payload. Little-endian hosts only. */

@@ -68,21 +68,20 @@ static void lament(struct rb_verbs *vb, struct rb_verbs_link *link, const char *
 	       link->peer->link_count, link->peer->rank);
 }
 
-/* Nothing of it, and nothing of the stream, is under way to a peer that was told goodbye: it may
- * have gone. */
-static bool is_of_no_matter(const struct rb_verbs *vb, const struct rb_verbs_link *link)
+/* The peer was told goodbye, has that and all that it waits for, and may have gone. */
+static bool is_of_no_matter(const struct rb_verbs *vb, const struct rb_verbs_peer *peer)
 {
-	const struct rb_verbs_peer *peer = link->peer;
-	const struct rb_verbs_link *main = rb_verbs_main(peer);
-
-	if (!peer->parted || peer->out_first != NULL || peer->redo != NULL || link->holds ||
-	    main->posted != main->retired)
+	if (!peer->parted || peer->out_first != NULL || peer->redo != NULL || peer->held_by > 0)
 		return false;
-	for (uint32_t n = link->retired; n != link->posted; n++) {
-		const struct rb_verbs_entry *entry = &link->entries[n % vb->queue];
+	for (uint32_t i = 0; i < peer->link_count; i++) {
+		const struct rb_verbs_link *link = &peer->links[i];
 
-		if (entry->message == RB_VERBS_MARK || rb_verbs_is_numbered(entry->message))
-			return false;
+		for (uint32_t n = link->retired; n != link->posted; n++) {
+			uint8_t message = link->entries[n % vb->queue].message;
+
+			if (message == RB_VERBS_MARK || rb_verbs_is_numbered(message))
+				return false;
+		}
 	}
 	return true;
 }
@@ -101,6 +100,13 @@ void rb_verbs_link_fail(struct rb_verbs *vb, struct rb_verbs_link *link, const c
 	}
 	rb_verbs_chain_drop(vb, link);
 	peer->live -= rb_verbs_is_live(link);
+	if (is_of_no_matter(vb, peer)) {
+		rb_verbs_link_close(vb, link);
+		link->state = RB_VERBS_LINK_DOWN;
+		rb_verbs_retire(vb, link, link->posted);
+		main_choose(peer);
+		return;
+	}
 	if (rb_verbs_is_live(link) || vb->connecting)
 		lament(vb, link, reason);
 	link->state = RB_VERBS_LINK_DRAINING;
@@ -115,11 +121,6 @@ void rb_verbs_link_fail(struct rb_verbs *vb, struct rb_verbs_link *link, const c
 	for (uint32_t i = 0; i < peer->link_count; i++)
 		peer->links[i].ask = rb_verbs_is_live(&peer->links[i]);
 	peer->troubled = true;
-	if (is_of_no_matter(vb, link)) {
-		rb_verbs_link_close(vb, link);
-		link->state = RB_VERBS_LINK_DOWN;
-		rb_verbs_retire(vb, link, link->posted);
-	}
 	rb_verbs_stir(vb, peer);
 }
 
@@ -280,6 +281,7 @@ void rb_verbs_resume_arrived(struct rb_verbs *vb, struct rb_verbs_peer *peer,
 			     const struct rb_verbs_head *head)
 {
 	uint32_t life = (uint32_t)head->id;
+	char reason[RB_VERBS_REASON_BYTES];
 	struct rb_verbs_link *link;
 
 	if (head->rails >= peer->link_count) {
@@ -299,7 +301,9 @@ void rb_verbs_resume_arrived(struct rb_verbs *vb, struct rb_verbs_peer *peer,
 	}
 	link->resumed = true;
 	link->their_taken = (uint32_t)head->size_bytes;
-	rb_verbs_link_fail(vb, link, "verbs: the other end of a link has failed");
+	(void)snprintf(reason, sizeof(reason), "verbs: %s port %u: rank %u's end has failed",
+		       link->rail->port.device, link->rail->port.number, peer->rank);
+	rb_verbs_link_fail(vb, link, reason);
 	peer->troubled = true;
 	rb_verbs_stir(vb, peer);
 }

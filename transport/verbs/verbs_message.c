@@ -410,8 +410,10 @@ static void link_dispatch(struct rb_verbs *vb, struct rb_verbs_link *link,
 	case RB_VERBS_RISE:
 		rb_verbs_rise_arrived(vb, link->peer, payload, head->bytes);
 		return;
-	default: /* CREDIT. */
+	case RB_VERBS_CREDIT:
 		return;
+	default:
+		rb_verbs_wrong(vb, link->peer->rank, "a message of an unknown kind");
 	}
 }
 

@@ -1,0 +1,462 @@
+/*
+ * test_verbs_links.c -- a rail of the verbs transport fails, and nothing is lost, done twice or late.
+ *
+ * Ranks as threads on mock devices (tests/verbs-mock), a rail each. While they call allreduce of
+ * random sizes, a rail's link falls and comes back, loses all in silence, or a completion ends with
+ * an error: each result is that of a job in which nothing happened. Where no rail is left, the
+ * error names the peer, in time.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "tests/check_main.h"
+#include "tests/length.h"
+#include "tests/runtime/local.h"
+#include "tests/verbs-mock/mock.h"
+#include "transport/verbs/verbs.h"
+
+#define ELEMENTS_MAX 150000u
+#define RANKS_MAX 4u
+#define NTH_MAX 600u           /* More is a job that goes on for ever. */
+#define LIMIT_NS 20000000000u  /* Of a job: far below the deadline of its waits. */
+#define LIVES_NS 10000000000u  /* Until a link is back. */
+#define SHORT_FLAPS_NS 3000000000u
+#define FLAPS_NS 8000000000u
+#define LONG_FLAPS_NS 60000000000u
+
+struct counts {
+	uint64_t failed, risen, again;
+};
+
+struct job {
+	rubato_status (*main)(rubato_comm *comm, struct job *job);
+	uint32_t rank_count, rails;
+	uint64_t seed;
+	/* A fault at the nth completion from where all are open. */
+	bool receive, delivered;
+	enum ibv_wc_status status;
+	uint64_t nth;
+	int fault;
+	bool fired;
+	/* Flaps of a rail. */
+	uint32_t rail;
+	uint64_t until_ns;
+	bool over;
+	uint64_t flaps, results;
+	pthread_barrier_t barrier;
+	struct counts counts[RANKS_MAX];
+	char texts[RANKS_MAX][400];
+};
+
+static struct rb_verbs *verbs_of(rubato_comm *comm)
+{
+	ck_assert_ptr_eq(rb_comm_endpoint(comm)->ops, &rb_transport_verbs);
+	return (struct rb_verbs *)rb_comm_endpoint(comm);
+}
+
+/* Of a rank, a place and a round: sums of whole numbers, which are exact. */
+static float element(uint32_t rank, uint32_t i, uint64_t round)
+{
+	return (float)((i * 7 + rank * 3 + round * 11) % 1000);
+}
+
+static rubato_status sums(rubato_comm *comm, uint32_t count, uint64_t round)
+{
+	static _Thread_local float in[ELEMENTS_MAX], out[ELEMENTS_MAX];
+	uint32_t ranks = rubato_size(comm);
+
+	for (uint32_t i = 0; i < count; i++)
+		in[i] = element(rubato_rank(comm), i, round);
+	RB_TRY(rubato_allreduce(comm, in, out, count, RUBATO_FLOAT32, RUBATO_SUM));
+	for (uint32_t i = 0; i < count; i++) {
+		float sum = 0;
+
+		for (uint32_t r = 0; r < ranks; r++)
+			sum += element(r, i, round);
+		if (out[i] != sum)
+			return RB_FAIL(RUBATO_ERR_INTERNAL, "wrong: element %u of %u is %g, not %g",
+				       i, count, (double)out[i], (double)sum);
+	}
+	return RUBATO_OK;
+}
+
+/* Announced both ways, and from a buffer that is reused at once. */
+static rubato_status messages(rubato_comm *comm, uint64_t round)
+{
+	static _Thread_local float data[40000], got[40000];
+	uint32_t rank = rubato_rank(comm), ranks = rubato_size(comm);
+	uint32_t next = (rank + 1) % ranks, last = (rank + ranks - 1) % ranks;
+	const uint32_t sizes[] = { 1, 3000, 40000 };
+
+	for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+		for (uint32_t i = 0; i < sizes[s]; i++)
+			data[i] = element(rank, i, round + s);
+		if (rank % 2 == 0) {
+			RB_TRY(rubato_send(comm, data, sizes[s], RUBATO_FLOAT32, next, 3));
+			RB_TRY(rubato_recv(comm, got, sizes[s], RUBATO_FLOAT32, last, 3));
+		} else {
+			RB_TRY(rubato_recv(comm, got, sizes[s], RUBATO_FLOAT32, last, 3));
+			RB_TRY(rubato_send(comm, data, sizes[s], RUBATO_FLOAT32, next, 3));
+		}
+		for (uint32_t i = 0; i < sizes[s]; i++)
+			if (got[i] != element(last, i, round + s))
+				return RB_FAIL(RUBATO_ERR_INTERNAL,
+					       "wrong: element %u of %u from rank %u is %g", i,
+					       sizes[s], last, (double)got[i]);
+	}
+	return RUBATO_OK;
+}
+
+static rubato_status calls(rubato_comm *comm, uint64_t round)
+{
+	RB_TRY(sums(comm, 64, round));
+	RB_TRY(sums(comm, 40000, round));
+	RB_TRY(messages(comm, round));
+	RB_TRY(sums(comm, ELEMENTS_MAX, round));
+	return rubato_barrier(comm);
+}
+
+static rubato_status job_main(rubato_comm *comm, void *arg)
+{
+	struct job *job = arg;
+	uint32_t rank = rubato_rank(comm);
+	const struct rb_verbs *vb = verbs_of(comm);
+	rubato_status status;
+
+	ck_assert_uint_eq(vb->rail_count, job->rails);
+	(void)pthread_barrier_wait(&job->barrier); /* All are open. */
+	status = job->main(comm, job);
+	if (status != RUBATO_OK)
+		(void)snprintf(job->texts[rank], sizeof(job->texts[rank]), "%s: %s",
+			       rubato_status_name(status), rubato_error_text());
+	job->counts[rank] =
+		(struct counts) { vb->counts.failed, vb->counts.risen, vb->counts.again };
+	(void)pthread_barrier_wait(&job->barrier);
+	return RUBATO_OK;
+}
+
+static void job_run(struct job *job)
+{
+	static const struct rb_transport_ops *const transports[] = { &rb_transport_verbs, NULL };
+	struct mock_counters counters;
+	struct mock_config config;
+
+	mock_config_default(&config);
+	config.devices = job->rails;
+	config.seed = job->seed;
+	ck_assert_int_eq(mock_reset(&config), 0);
+	ck_assert_int_eq(pthread_barrier_init(&job->barrier, NULL, job->rank_count), 0);
+	(void)local_run(job->rank_count, transports, job_main, job, NULL);
+	(void)pthread_barrier_destroy(&job->barrier);
+	mock_counters(&counters);
+	ck_assert_uint_eq(counters.rnr, 0);
+	ck_assert_uint_eq(counters.outside_local, 0);
+	ck_assert_uint_eq(counters.outside_remote, 0);
+	ck_assert_uint_eq(counters.cq_overruns, 0);
+}
+
+static void all_right(const struct job *job, const char *name)
+{
+	for (uint32_t r = 0; r < job->rank_count; r++)
+		if (job->texts[r][0] != '\0')
+			ck_abort_msg("%s: rank %u: %s", name, r, job->texts[r]);
+}
+
+static uint64_t sum_again(const struct job *job)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t r = 0; r < job->rank_count; r++)
+		sum += job->counts[r].again;
+	return sum;
+}
+
+/* ---- One completion fails ---- */
+
+static rubato_status faulty_main(rubato_comm *comm, struct job *job)
+{
+	rubato_status status;
+
+	if (rubato_rank(comm) == 0 && job->nth > 0)
+		job->fault = job->receive
+				     ? mock_fail_receive(job->nth, job->status)
+				     : mock_fail_send(job->nth, job->status, job->delivered);
+	(void)pthread_barrier_wait(&job->barrier);
+	status = calls(comm, 0);
+	(void)pthread_barrier_wait(&job->barrier);
+	if (rubato_rank(comm) == 0 && job->nth > 0)
+		job->fired = mock_fired(job->fault) > 0;
+	return status;
+}
+
+static const struct {
+	bool receive, delivered;
+	enum ibv_wc_status status;
+	const char *name;
+} faults[] = {
+	{ false, false, IBV_WC_RETRY_EXC_ERR, "a send that nobody answers" },
+	{ false, true, IBV_WC_RETRY_EXC_ERR, "a send whose answers get lost" },
+	{ true, false, IBV_WC_GENERAL_ERR, "a receive that fails" },
+	{ false, true, IBV_WC_WR_FLUSH_ERR, "a send that is flushed when it is there" },
+};
+#define FAULTS (int)(sizeof(faults) / sizeof(faults[0]))
+
+START_TEST(any_completion_may_fail_where_a_rail_is_left)
+{
+	uint64_t nth = 1, again = 0;
+	uint64_t step = test_length() == TEST_SHORT ? 7 : test_length() == TEST_LONG ? 1 : 2;
+	struct job job;
+
+	do {
+		uint64_t begun_ns = rb_clock_ns();
+		char name[100];
+
+		job = (struct job) { .main = faulty_main,
+				     .rank_count = 2,
+				     .rails = 2,
+				     .receive = faults[_i].receive,
+				     .delivered = faults[_i].delivered,
+				     .status = faults[_i].status,
+				     .nth = nth };
+		(void)snprintf(name, sizeof(name), "%s, number %llu", faults[_i].name,
+			       (unsigned long long)nth);
+		job_run(&job);
+		all_right(&job, name);
+		ck_assert_msg(rb_clock_ns() - begun_ns < LIMIT_NS, "%s: too late", name);
+		ck_assert_msg(!job.fired || job.counts[0].failed + job.counts[1].failed > 0,
+			      "%s: no link has failed", name);
+		again += sum_again(&job);
+		nth += step;
+		ck_assert_uint_lt(nth, NTH_MAX);
+	} while (job.fired);
+	ck_assert_uint_gt(nth, 2 * step); /* The first has fired. */
+	ck_assert_uint_gt(again, 0);
+}
+END_TEST
+
+/* ---- A link falls ---- */
+
+enum how { LINK_DOWN, LOSS, SILENCE, HOWS };
+
+static rubato_status await_lives(rubato_comm *comm)
+{
+	const struct rb_verbs *vb = verbs_of(comm);
+	uint64_t until_ns = rb_clock_ns() + LIVES_NS;
+	bool all = false;
+
+	while (!all) {
+		all = true;
+		RB_TRY(sums(comm, 1, 0)); /* Makes progress. */
+		for (uint32_t r = 0; r < vb->base.rank_count; r++)
+			all &= vb->peers[r].live == vb->peers[r].link_count;
+		if (!all && rb_clock_ns() >= until_ns)
+			return RB_FAIL(RUBATO_ERR_TIMEOUT, "a link does not come back");
+		RB_TRY(rubato_barrier(comm));
+		/* All go on, or none. */
+		{
+			float mine = all ? 0 : 1, any = 0;
+
+			RB_TRY(rubato_allreduce(comm, &mine, &any, 1, RUBATO_FLOAT32, RUBATO_SUM));
+			all = any == 0;
+		}
+	}
+	return RUBATO_OK;
+}
+
+static void rail_break(struct job *job, enum how how, const struct rb_verbs *vb)
+{
+	if (how == LINK_DOWN)
+		mock_link(0, job->rail, 1, false);
+	else if (how == LOSS)
+		mock_loss(0, job->rail, 1, 1000);
+	else
+		mock_silence(vb->peers[1].links[job->rail].qp->qp_num, true);
+}
+
+static void rail_mend(struct job *job, enum how how)
+{
+	if (how == LINK_DOWN)
+		mock_link(0, job->rail, 1, true);
+	else if (how == LOSS)
+		mock_loss(0, job->rail, 1, 0);
+}
+
+static rubato_status falling_main(rubato_comm *comm, struct job *job)
+{
+	const struct rb_verbs *vb = verbs_of(comm);
+	enum how how = (enum how)(job->nth / 2);
+	bool during = job->nth % 2 == 1;
+
+	RB_TRY(calls(comm, 0));
+	if (rubato_rank(comm) == 0 && !during)
+		rail_break(job, how, vb);
+	RB_TRY(rubato_barrier(comm));
+	if (during && rubato_rank(comm) == 0)
+		rail_break(job, how, vb); /* While the others have begun. */
+	for (uint64_t round = 1; round <= 3; round++)
+		RB_TRY(calls(comm, round));
+	if (rubato_rank(comm) == 0)
+		rail_mend(job, how);
+	RB_TRY(await_lives(comm));
+	return calls(comm, 4);
+}
+
+START_TEST(a_rail_that_falls_comes_back)
+{
+	static const char *const names[HOWS] = { "its link is down", "all is lost in silence",
+						 "a queue pair is silent" };
+	enum how how = (enum how)(_i / 2 % HOWS);
+	uint32_t rail = (uint32_t)(_i / 2 / HOWS);
+
+	for (uint32_t ranks = 2; ranks <= 3; ranks++) {
+		struct job job = { .main = falling_main,
+				   .rank_count = ranks,
+				   .rails = 2,
+				   .rail = rail,
+				   .nth = (uint64_t)how * 2 + (uint64_t)(_i % 2) };
+		char name[100];
+
+		(void)snprintf(name, sizeof(name), "rail %u of 2, %u ranks: %s", rail, ranks,
+			       names[how]);
+		job_run(&job);
+		all_right(&job, name);
+		/* Silence is of the queue pair of one pair. */
+		ck_assert_msg(job.counts[0].failed > 0 && job.counts[1].failed > 0,
+			      "%s: no link has failed", name);
+		for (uint32_t r = 0; r < ranks; r++)
+			ck_assert_msg(job.counts[r].failed == job.counts[r].risen,
+				      "%s: rank %u: %llu failed, %llu rose", name, r,
+				      (unsigned long long)job.counts[r].failed,
+				      (unsigned long long)job.counts[r].risen);
+	}
+}
+END_TEST
+
+static rubato_status fallen_main(rubato_comm *comm, struct job *job)
+{
+	rubato_status status = calls(comm, 0);
+	uint64_t begun_ns;
+
+	RB_TRY(status);
+	RB_TRY(rubato_barrier(comm));
+	if (rubato_rank(comm) == 0)
+		for (uint32_t i = 0; i < job->rails; i++)
+			mock_link(0, i, 1, false);
+	begun_ns = rb_clock_ns();
+	for (uint64_t round = 0; status == RUBATO_OK && round < 100; round++)
+		status = calls(comm, round);
+	if (rb_clock_ns() - begun_ns > LIMIT_NS)
+		return RB_FAIL(RUBATO_ERR_TIMEOUT, "too late");
+	return status;
+}
+
+START_TEST(without_a_rail_the_peer_is_named)
+{
+	struct job job = { .main = fallen_main, .rank_count = 2, .rails = (uint32_t)_i };
+
+	job_run(&job);
+	for (uint32_t r = 0; r < 2; r++) {
+		char other[16];
+
+		(void)snprintf(other, sizeof(other), "rank %u", 1 - r);
+		ck_assert_msg(strstr(job.texts[r], other) != NULL &&
+				      strstr(job.texts[r], "wrong") == NULL,
+			      "rank %u: %s", r, job.texts[r]);
+	}
+}
+END_TEST
+
+/* ---- Flapping ---- */
+
+static void *flapper(void *arg)
+{
+	struct job *job = arg;
+	struct rb_rng rng = { job->seed };
+
+	while (!__atomic_load_n(&job->over, __ATOMIC_ACQUIRE)) {
+		mock_link(0, job->rail, 1, false);
+		(void)usleep((useconds_t)(1000 + rb_rng_next(&rng) % 40000));
+		mock_link(0, job->rail, 1, true);
+		(void)usleep((useconds_t)(1000 + rb_rng_next(&rng) % 60000));
+		job->flaps++;
+	}
+	return NULL;
+}
+
+static rubato_status flapping_main(rubato_comm *comm, struct job *job)
+{
+	struct rb_rng sizes = { job->seed };
+	uint64_t round = 0;
+	rubato_status status = RUBATO_OK;
+	pthread_t thread;
+	float over = 0;
+
+	if (rubato_rank(comm) == 0)
+		ck_assert_int_eq(pthread_create(&thread, NULL, flapper, job), 0);
+	for (; over == 0 && status == RUBATO_OK; round++) {
+		uint32_t most = rb_rng_next(&sizes) % 4 == 0 ? ELEMENTS_MAX : 6000;
+		float mine = rubato_rank(comm) == 0 && rb_clock_ns() >= job->until_ns;
+
+		status = sums(comm, (uint32_t)(1 + rb_rng_next(&sizes) % most), round);
+		if (status == RUBATO_OK && round % 8 == 0)
+			status = messages(comm, round);
+		if (status == RUBATO_OK)
+			status = rubato_allreduce(comm, &mine, &over, 1, RUBATO_FLOAT32,
+						  RUBATO_SUM);
+	}
+	if (rubato_rank(comm) == 0) {
+		__atomic_store_n(&job->over, true, __ATOMIC_RELEASE);
+		(void)pthread_join(thread, NULL);
+		job->results = round;
+	}
+	return status;
+}
+
+START_TEST(a_rail_flaps_and_every_result_is_right)
+{
+	uint64_t span_ns = test_length() == TEST_SHORT  ? SHORT_FLAPS_NS
+			   : test_length() == TEST_LONG ? LONG_FLAPS_NS
+							: FLAPS_NS;
+	struct seeds seeds = seeds_from(__func__, (uint64_t)_i + 1, 1);
+
+	for (uint64_t seed; seeds_next(&seeds, &seed);) {
+		struct job job = { .main = flapping_main,
+				   .rank_count = 2 + (uint32_t)(seed % 3),
+				   .rails = 2,
+				   .seed = seed,
+				   .rail = (uint32_t)(seed / 3 % 2),
+				   .until_ns = rb_clock_ns() + span_ns };
+		uint64_t failed = 0;
+
+		job_run(&job);
+		all_right(&job, "flapping");
+		for (uint32_t r = 0; r < job.rank_count; r++)
+			failed += job.counts[r].failed;
+		(void)fprintf(stderr,
+			      "%u ranks, rail %u: %llu rounds, %llu flaps, %llu links failed, "
+			      "%llu messages and writes done again\n",
+			      job.rank_count, job.rail, (unsigned long long)job.results,
+			      (unsigned long long)job.flaps, (unsigned long long)failed,
+			      (unsigned long long)sum_again(&job));
+		ck_assert_uint_gt(job.flaps, 5);
+		ck_assert_uint_gt(failed, 5);
+		ck_assert_uint_gt(sum_again(&job), 0);
+	}
+}
+END_TEST
+
+int main(void)
+{
+	TCase *tc = tcase_create("links");
+
+	tcase_set_timeout(tc, 300);
+	tcase_add_loop_test(tc, any_completion_may_fail_where_a_rail_is_left, 0, FAULTS);
+	tcase_add_loop_test(tc, a_rail_that_falls_comes_back, 0, 4 * HOWS);
+	tcase_add_loop_test(tc, without_a_rail_the_peer_is_named, 1, 4);
+	tcase_add_loop_test(tc, a_rail_flaps_and_every_result_is_right, 0, 6);
+	return check_main("verbs-links", tc);
+}
