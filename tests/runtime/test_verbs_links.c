@@ -21,11 +21,11 @@
 
 #define ELEMENTS_MAX 150000u
 #define RANKS_MAX 4u
-#define NTH_MAX 600u           /* More is a job that goes on for ever. */
-#define LIMIT_NS 20000000000u  /* Of a job: far below the deadline of its waits. */
-#define LIVES_NS 10000000000u  /* Until a link is back. */
+#define NTH_MAX 600u          /* More is a job that goes on for ever. */
+#define LIMIT_NS 20000000000u /* Of a job: far below the deadline of its waits. */
+#define LIVES_NS 10000000000u /* Until a link is back. */
 #define SHORT_FLAPS_NS 3000000000u
-#define FLAPS_NS 8000000000u
+#define FLAPS_NS 5000000000u
 #define LONG_FLAPS_NS 60000000000u
 
 struct counts {
@@ -133,8 +133,10 @@ static rubato_status job_main(rubato_comm *comm, void *arg)
 	if (status != RUBATO_OK)
 		(void)snprintf(job->texts[rank], sizeof(job->texts[rank]), "%s: %s",
 			       rubato_status_name(status), rubato_error_text());
+	rb_engine_enter(&comm->engine);
 	job->counts[rank] =
 		(struct counts) { vb->counts.failed, vb->counts.risen, vb->counts.again };
+	rb_engine_leave(&comm->engine);
 	(void)pthread_barrier_wait(&job->barrier);
 	return RUBATO_OK;
 }
@@ -182,9 +184,8 @@ static rubato_status faulty_main(rubato_comm *comm, struct job *job)
 	rubato_status status;
 
 	if (rubato_rank(comm) == 0 && job->nth > 0)
-		job->fault = job->receive
-				     ? mock_fail_receive(job->nth, job->status)
-				     : mock_fail_send(job->nth, job->status, job->delivered);
+		job->fault = job->receive ? mock_fail_receive(job->nth, job->status)
+					  : mock_fail_send(job->nth, job->status, job->delivered);
 	(void)pthread_barrier_wait(&job->barrier);
 	status = calls(comm, 0);
 	(void)pthread_barrier_wait(&job->barrier);
@@ -208,7 +209,7 @@ static const struct {
 START_TEST(any_completion_may_fail_where_a_rail_is_left)
 {
 	uint64_t nth = 1, again = 0;
-	uint64_t step = test_length() == TEST_SHORT ? 7 : test_length() == TEST_LONG ? 1 : 2;
+	uint64_t step = test_length() == TEST_SHORT ? 7 : test_length() == TEST_LONG ? 1 : 3;
 	struct job job;
 
 	do {
@@ -246,35 +247,41 @@ static rubato_status await_lives(rubato_comm *comm)
 {
 	const struct rb_verbs *vb = verbs_of(comm);
 	uint64_t until_ns = rb_clock_ns() + LIVES_NS;
-	bool all = false;
+	float missing = 1;
 
-	while (!all) {
-		all = true;
-		RB_TRY(sums(comm, 1, 0)); /* Makes progress. */
+	while (missing != 0) { /* At any rank: they go on together. */
+		float mine = 0;
+
+		rb_engine_enter(&comm->engine);
 		for (uint32_t r = 0; r < vb->base.rank_count; r++)
-			all &= vb->peers[r].live == vb->peers[r].link_count;
-		if (!all && rb_clock_ns() >= until_ns)
+			mine += (float)(vb->peers[r].link_count - vb->peers[r].live);
+		rb_engine_leave(&comm->engine);
+		if (mine != 0 && rb_clock_ns() >= until_ns)
 			return RB_FAIL(RUBATO_ERR_TIMEOUT, "a link does not come back");
-		RB_TRY(rubato_barrier(comm));
-		/* All go on, or none. */
-		{
-			float mine = all ? 0 : 1, any = 0;
-
-			RB_TRY(rubato_allreduce(comm, &mine, &any, 1, RUBATO_FLOAT32, RUBATO_SUM));
-			all = any == 0;
-		}
+		RB_TRY(rubato_allreduce(comm, &mine, &missing, 1, RUBATO_FLOAT32, RUBATO_SUM));
 	}
 	return RUBATO_OK;
 }
 
-static void rail_break(struct job *job, enum how how, const struct rb_verbs *vb)
+/* Of rank 0's queue pair to rank 1. */
+static uint32_t number_of(rubato_comm *comm, uint32_t rail)
+{
+	uint32_t number;
+
+	rb_engine_enter(&comm->engine);
+	number = verbs_of(comm)->peers[1].links[rail].qp->qp_num;
+	rb_engine_leave(&comm->engine);
+	return number;
+}
+
+static void rail_break(struct job *job, enum how how, rubato_comm *comm)
 {
 	if (how == LINK_DOWN)
 		mock_link(0, job->rail, 1, false);
 	else if (how == LOSS)
 		mock_loss(0, job->rail, 1, 1000);
 	else
-		mock_silence(vb->peers[1].links[job->rail].qp->qp_num, true);
+		mock_silence(number_of(comm, job->rail), true);
 }
 
 static void rail_mend(struct job *job, enum how how)
@@ -287,16 +294,15 @@ static void rail_mend(struct job *job, enum how how)
 
 static rubato_status falling_main(rubato_comm *comm, struct job *job)
 {
-	const struct rb_verbs *vb = verbs_of(comm);
 	enum how how = (enum how)(job->nth / 2);
 	bool during = job->nth % 2 == 1;
 
 	RB_TRY(calls(comm, 0));
 	if (rubato_rank(comm) == 0 && !during)
-		rail_break(job, how, vb);
+		rail_break(job, how, comm);
 	RB_TRY(rubato_barrier(comm));
 	if (during && rubato_rank(comm) == 0)
-		rail_break(job, how, vb); /* While the others have begun. */
+		rail_break(job, how, comm); /* While the others have begun. */
 	for (uint64_t round = 1; round <= 3; round++)
 		RB_TRY(calls(comm, round));
 	if (rubato_rank(comm) == 0)
@@ -370,6 +376,154 @@ START_TEST(without_a_rail_the_peer_is_named)
 }
 END_TEST
 
+/* ---- What the device says ---- */
+
+static const struct {
+	enum ibv_event_type type;
+	bool of_queue;
+	bool may_lose; /* What had come may be lost with it: then the peer is, and is named. */
+} events[] = {
+	{ IBV_EVENT_QP_FATAL, true, false },      { IBV_EVENT_QP_REQ_ERR, true, false },
+	{ IBV_EVENT_QP_ACCESS_ERR, true, false }, { IBV_EVENT_PORT_ERR, false, false },
+	{ IBV_EVENT_CQ_ERR, true, true },         { IBV_EVENT_DEVICE_FATAL, false, true },
+};
+#define EVENTS (int)(sizeof(events) / sizeof(events[0]))
+
+static rubato_status told_main(rubato_comm *comm, struct job *job)
+{
+	RB_TRY(calls(comm, 0));
+	RB_TRY(rubato_barrier(comm));
+	if (rubato_rank(comm) == 0) {
+		uint32_t number = number_of(comm, job->rail);
+		enum ibv_event_type type = events[job->nth].type;
+
+		if (type == IBV_EVENT_CQ_ERR)
+			ck_assert_int_eq(mock_cq_error(number), 0);
+		else if (events[job->nth].of_queue)
+			ck_assert_int_eq(mock_qp_event(number, type), 0);
+		else
+			mock_device_event(0, job->rail, 1, type);
+	}
+	for (uint64_t round = 1; round <= 3; round++)
+		RB_TRY(calls(comm, round));
+	return RUBATO_OK;
+}
+
+START_TEST(what_a_device_tells_of_a_rail_leaves_the_other)
+{
+	for (uint32_t rail = 0; rail < 2; rail++) {
+		struct job job = { .main = told_main,
+				   .rank_count = 2,
+				   .rails = 2,
+				   .rail = rail,
+				   .nth = (uint64_t)_i };
+
+		job_run(&job);
+		for (uint32_t r = 0; r < 2; r++) {
+			const char *text = job.texts[r];
+			char other[16];
+
+			(void)snprintf(other, sizeof(other), "rank %u", 1 - r);
+			ck_assert_msg(text[0] == '\0' ||
+					      (events[_i].may_lose && strstr(text, other) != NULL &&
+					       strstr(text, "wrong") == NULL),
+				      "event %u on rail %u: rank %u: %s", events[_i].type, rail, r,
+				      text);
+		}
+		ck_assert_uint_gt(job.counts[0].failed, 0);
+	}
+}
+END_TEST
+
+/* ---- Memory ---- */
+
+#define MANY 1000u /* Ranks, of which two are there. */
+
+struct pair {
+	uint32_t rank_count;
+	pthread_barrier_t barrier;
+	uint8_t bytes[2][RB_ADDRESS_BYTES_MAX];
+	size_t size_bytes[2];
+	uint64_t each[2]; /* For a peer: slots, entries, what we keep of it. */
+	uint64_t slots[2];
+	char texts[2][300];
+};
+
+struct end {
+	struct pair *pair;
+	uint32_t rank;
+};
+
+static rubato_status end_open(struct pair *pair, uint32_t rank, struct rb_endpoint **out)
+{
+	struct rb_transport_options options = { .rank = rank, .rank_count = pair->rank_count };
+	const void *addresses[MANY] = { pair->bytes[0], pair->bytes[1] };
+	bool use[MANY] = { true, true };
+
+	RB_TRY(rb_transport_verbs.open(&options, out));
+	RB_TRY(rb_transport_verbs.address(*out, pair->bytes[rank], &pair->size_bytes[rank]));
+	(void)pthread_barrier_wait(&pair->barrier);
+	return rb_transport_verbs.connect(*out, addresses, pair->size_bytes, use,
+					  rb_clock_ns() + LIMIT_NS);
+}
+
+static void *end_main(void *arg)
+{
+	const struct end *end = arg;
+	struct pair *pair = end->pair;
+	struct rb_endpoint *ep = NULL;
+
+	if (end_open(pair, end->rank, &ep) != RUBATO_OK) {
+		(void)snprintf(pair->texts[end->rank], sizeof(pair->texts[0]), "%s",
+			       rubato_error_text());
+	} else {
+		const struct rb_verbs *vb = (const struct rb_verbs *)ep;
+		const struct rb_verbs_peer *peer = &vb->peers[1 - end->rank];
+
+		pair->slots[end->rank] = vb->slots_bytes;
+		pair->each[end->rank] =
+			vb->slots_bytes + sizeof(*peer) +
+			peer->link_count * (sizeof(peer->links[0]) +
+					    vb->queue * sizeof(peer->links[0].entries[0]));
+	}
+	(void)pthread_barrier_wait(&pair->barrier);
+	rb_transport_verbs.close(ep, false, rb_clock_ns() + LIMIT_NS);
+	return NULL;
+}
+
+static const struct {
+	uint32_t rank_count, rails, slots_kib, all_bytes_max;
+} budgets[] = {
+	{ 2, 1, 64, 72 << 10 },    { 2, 2, 64, 76 << 10 },    { 2, 4, 64, 84 << 10 },
+	{ MANY, 1, 32, 36 << 10 }, { MANY, 2, 32, 39 << 10 }, { MANY, 4, 64, 76 << 10 },
+};
+#define BUDGETS (int)(sizeof(budgets) / sizeof(budgets[0]))
+
+START_TEST(a_peer_costs_no_more_than_is_said)
+{
+	static struct pair pair;
+	struct mock_config config;
+	struct end ends[2] = { { &pair, 0 }, { &pair, 1 } };
+	pthread_t threads[2];
+
+	pair.rank_count = budgets[_i].rank_count;
+	mock_config_default(&config);
+	config.devices = budgets[_i].rails;
+	config.max_cqe = 1 << 20;
+	ck_assert_int_eq(mock_reset(&config), 0);
+	ck_assert_int_eq(pthread_barrier_init(&pair.barrier, NULL, 2), 0);
+	for (uint32_t r = 0; r < 2; r++)
+		ck_assert_int_eq(pthread_create(&threads[r], NULL, end_main, &ends[r]), 0);
+	for (uint32_t r = 0; r < 2; r++)
+		(void)pthread_join(threads[r], NULL);
+	for (uint32_t r = 0; r < 2; r++) {
+		ck_assert_str_eq(pair.texts[r], "");
+		ck_assert_uint_eq(pair.slots[r], budgets[_i].slots_kib << 10);
+		ck_assert_uint_le(pair.each[r], budgets[_i].all_bytes_max);
+	}
+}
+END_TEST
+
 /* ---- Flapping ---- */
 
 static void *flapper(void *arg)
@@ -405,8 +559,8 @@ static rubato_status flapping_main(rubato_comm *comm, struct job *job)
 		if (status == RUBATO_OK && round % 8 == 0)
 			status = messages(comm, round);
 		if (status == RUBATO_OK)
-			status = rubato_allreduce(comm, &mine, &over, 1, RUBATO_FLOAT32,
-						  RUBATO_SUM);
+			status =
+				rubato_allreduce(comm, &mine, &over, 1, RUBATO_FLOAT32, RUBATO_SUM);
 	}
 	if (rubato_rank(comm) == 0) {
 		__atomic_store_n(&job->over, true, __ATOMIC_RELEASE);
@@ -457,6 +611,8 @@ int main(void)
 	tcase_add_loop_test(tc, any_completion_may_fail_where_a_rail_is_left, 0, FAULTS);
 	tcase_add_loop_test(tc, a_rail_that_falls_comes_back, 0, 4 * HOWS);
 	tcase_add_loop_test(tc, without_a_rail_the_peer_is_named, 1, 4);
+	tcase_add_loop_test(tc, what_a_device_tells_of_a_rail_leaves_the_other, 0, EVENTS);
+	tcase_add_loop_test(tc, a_peer_costs_no_more_than_is_said, 0, BUDGETS);
 	tcase_add_loop_test(tc, a_rail_flaps_and_every_result_is_right, 0, 6);
 	return check_main("verbs-links", tc);
 }
