@@ -1,5 +1,5 @@
 /*
- * test_verbs_links.c -- a rail of the verbs transport fails, and nothing is lost, done twice or late.
+ * test_verbs_links.c -- a rail of the verbs transport fails, and nothing is lost or done twice.
  *
  * Ranks as threads on mock devices (tests/verbs-mock), a rail each. While they call allreduce of
  * random sizes, a rail's link falls and comes back, loses all in silence, or a completion ends with

@@ -2,8 +2,8 @@
  * verbs.c -- the verbs backend: its table, posts and cancel, flights, completions, sleeping. The
  * idea is in verbs.h.
  *
- * One context, protection domain and completion queue a rail; whoever holds the engine's lock drives
- * them. wake() touches only an event descriptor of our own.
+ * One context, protection domain and completion queue a rail; whoever holds the engine's lock
+ * drives them. wake() touches only an event descriptor of our own.
  */
 #include "transport/verbs/verbs.h"
 

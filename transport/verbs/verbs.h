@@ -1,11 +1,11 @@
 /*
  * verbs.h -- what the files of the verbs backend share: RDMA without UCX.
  *
- * A rail is a port of this rank, with a protection domain and a completion queue of its own; rail i
- * of one rank talks to rail i of another. A link is one reliable queue pair (RC): a peer over a rail.
- * Everything but the bytes of large messages travels in SENDs of a head and at most one slot of
- * payload, into receives that are posted ahead. RC keeps order, so what is sent after an RDMA write
- * says that the write is there.
+ * A rail is a port of this rank, with a protection domain and a completion queue of its own; rail
+ * i of one rank talks to rail i of another. A link is one reliable queue pair (RC): a peer over a
+ * rail. Everything but the bytes of large messages travels in SENDs of a head and at most one slot
+ * of payload, into receives that are posted ahead. RC keeps order, so what is sent after an RDMA
+ * write says that the write is there.
  *
  *   small   up to RB_VERBS_EAGER_MAX: EAGER, and MORE where one slot does not hold it, from copies:
  *           the send is done when posted. It spends units of credit, as data that may find no
@@ -28,13 +28,13 @@
  * messages of that link it has taken (RESUME). What was not taken, and the writes in front of it,
  * is done again over the main link, in order; what was taken never is, nor a write in front of
  * it: its message may have ended there, and its memory be somebody else's. Writes that were
- * acknowledged are visible by then: the end of the receives that they shared the device with was.
+ * acknowledged are visible by then, as the same device told later that the receives had ended.
  * The stream waits for this if the main link failed. When the port is active again, the link is
  * made anew (RISE). Where no link is left the peer is lost.
  *
- * Receives never run out (rnr_retry is 0, so that a breach is an error): a sender has at most
- * a window of slots at the peer's link that it does not know to be posted again, and every head says
- * how many have been. That alone could leave both ends mute, so who owes half a window says so in a
+ * Receives never run out (rnr_retry is 0, so that a breach is an error): of a link a sender has at
+ * most a window of slots that it does not know to be posted again, and every head says how many
+ * have been. That alone could leave both ends mute, so who owes half a window says so in a
  * message of its own (CREDIT), for which a reserve of further slots is there. Three suffice: three
  * CREDITs after one, that one is known to be consumed, as its receiver could not have filled one
  * and a half windows without having heard it, and all that it sends says how far it has heard.
@@ -92,7 +92,7 @@
 #define RB_VERBS_ARRIVAL_BYTES 128u /* What a waiting message costs besides its payload. */
 #define RB_VERBS_WAITING_MAX 65536u /* Descriptors of a peer that wait here: more is a fault. */
 #define RB_VERBS_REASON_BYTES 140
-/* What a completion is of: wr_id. Else number of an entry of a link's queue, with the same words. */
+/* What a completion is of: wr_id. Else the link's word | the number of an entry of its queue. */
 #define RB_VERBS_RECEIVED (UINT64_C(1) << 63) /* | the link's word | slot. */
 #define RB_VERBS_DATAGRAM (UINT64_C(1) << 62) /* | slot; or, sent, RB_VERBS_DATAGRAMS. */
 #define RB_VERBS_RANK_BITS 20
@@ -671,8 +671,8 @@ bool rb_verbs_piece(struct rb_verbs *vb, uint32_t peer, const struct rb_verbs_he
 		    const void *payload, size_t payload_bytes);
 /* Says what is owed, if it is much; see above. */
 void rb_verbs_repay(struct rb_verbs *vb, struct rb_verbs_peer *peer);
-/* An RDMA write for a flight, from registered memory or from a copy in a slot, over the main link or
- * (`spread`) the least busy one; false: no room now. `last`: something that tells its completion
+/* An RDMA write for a flight, from registered memory or from a copy in a slot, over the main link
+ * or (`spread`) the least busy one; false: no room now. `last`: something that tells its completion
  * follows. */
 bool rb_verbs_write(struct rb_verbs *vb, struct rb_verbs_flight *flight, uint64_t offset,
 		    uint32_t bytes, bool spread, bool last);

@@ -146,7 +146,7 @@ static bool begins(const char *name, const char *item)
 
 #define UNPLACED UINT32_MAX
 
-/* Whether the list lets a port be used, and with which GID; its place there, if it is named whole. */
+/* Whether the list lets a port be used, with which GID; its place there, if it is named whole. */
 static bool is_named(const char *interface, const char *device, uint8_t port, uint32_t *gid_index,
 		     uint32_t *place)
 {

@@ -1,9 +1,9 @@
 /*
  * verbs_link.c -- links that fail, what is done again of theirs, and links that rise again.
  *
- *   MAKING --HELLO--> LIVE --fails--> DRAINING --all has ended--> COMPARING --both have said--> DOWN
- *      ^                                                                                         |
- *      `----------------------------- the port is active: the next life -------------------------'
+ *   MAKING --HELLO--> LIVE --fails--> DRAINING --all ended--> COMPARING --both have said--> DOWN
+ *      ^                                                                                     |
+ *      `--------------------------- the port is active: the next life -----------------------'
  *
  * The two ends of a link need not see its failure at the same time: who hears RESUME of a link that
  * lives here lets it fail. Each life of a link has a number, and RESUME and RISE name it: what

@@ -1,9 +1,9 @@
 /*
  * verbs_memory.c -- regions, their keys, registration for one message, and put.
  *
- * A key: address, size and remote keys of the region, one a rail, and what memory it is. A put's source that
- * lies in no region is registered for the put; one that is short, or cannot be registered, leaves
- * from slots.
+ * A key: address, size and remote keys of the region, one a rail, and what memory it is. A put's
+ * source that lies in no region is registered for the put; one that is short, or cannot be
+ * registered, leaves from slots.
  */
 #include <errno.h>
 #include <stdlib.h>
