@@ -435,7 +435,7 @@ START_TEST(what_a_device_tells_of_a_rail_leaves_the_other)
 }
 END_TEST
 
-/* ---- Memory ---- */
+/* ---- Two ends, without a runtime ---- */
 
 #define MANY 1000u /* Ranks, of which two are there. */
 
@@ -446,6 +446,9 @@ struct pair {
 	size_t size_bytes[2];
 	uint64_t each[2]; /* For a peer: slots, entries, what we keep of it. */
 	uint64_t slots[2];
+	const char *interfaces[2];
+	char devices[2][64]; /* Of the main link. */
+	uint32_t links[2], live[2];
 	char texts[2][300];
 };
 
@@ -456,7 +459,9 @@ struct end {
 
 static rubato_status end_open(struct pair *pair, uint32_t rank, struct rb_endpoint **out)
 {
-	struct rb_transport_options options = { .rank = rank, .rank_count = pair->rank_count };
+	struct rb_transport_options options = { .rank = rank,
+						.rank_count = pair->rank_count,
+						.interface = pair->interfaces[rank] };
 	const void *addresses[MANY] = { pair->bytes[0], pair->bytes[1] };
 	bool use[MANY] = { true, true };
 
@@ -481,6 +486,10 @@ static void *end_main(void *arg)
 		const struct rb_verbs_peer *peer = &vb->peers[1 - end->rank];
 
 		pair->slots[end->rank] = vb->slots_bytes;
+		pair->links[end->rank] = peer->link_count;
+		pair->live[end->rank] = peer->live;
+		(void)snprintf(pair->devices[end->rank], sizeof(pair->devices[0]), "%s",
+			       rb_verbs_main(peer)->rail->port.device);
 		pair->each[end->rank] =
 			vb->slots_bytes + sizeof(*peer) +
 			peer->link_count * (sizeof(peer->links[0]) +
@@ -490,6 +499,55 @@ static void *end_main(void *arg)
 	rb_transport_verbs.close(ep, false, rb_clock_ns() + LIMIT_NS);
 	return NULL;
 }
+
+static void pair_run(struct pair *pair, uint32_t devices, uint32_t fabrics)
+{
+	struct mock_config config;
+	struct end ends[2] = { { pair, 0 }, { pair, 1 } };
+	pthread_t threads[2];
+
+	mock_config_default(&config);
+	config.devices = devices;
+	config.fabrics = fabrics;
+	config.max_cqe = 1 << 20;
+	ck_assert_int_eq(mock_reset(&config), 0);
+	ck_assert_int_eq(pthread_barrier_init(&pair->barrier, NULL, 2), 0);
+	for (uint32_t r = 0; r < 2; r++)
+		ck_assert_int_eq(pthread_create(&threads[r], NULL, end_main, &ends[r]), 0);
+	for (uint32_t r = 0; r < 2; r++)
+		(void)pthread_join(threads[r], NULL);
+	for (uint32_t r = 0; r < 2; r++)
+		ck_assert_str_eq(pair->texts[r], "");
+}
+
+static const struct {
+	const char *interfaces[2], *mains[2];
+	uint32_t devices, fabrics, links, live;
+} namings[] = {
+	{ { NULL, NULL }, { "mock0", "mock0" }, 3, 0, 3, 3 },
+	{ { "mock1", NULL }, { "mock1", "mock0" }, 3, 0, 1, 1 }, /* The smaller number. */
+	{ { "mock2,mock0", "mock1:1,mock2" }, { "mock2", "mock1" }, 3, 0, 2, 2 },
+	{ { "^mock0", "^mock0" }, { "mock1", "mock1" }, 3, 0, 2, 2 },
+	/* One that does not lead there is left out. */
+	{ { "mock0,mock1", "mock0,mock2" }, { "mock0", "mock0" }, 3, 1, 2, 1 },
+	{ { "mock1,mock0", "mock2,mock0" }, { "mock0", "mock0" }, 3, 1, 2, 1 },
+};
+#define NAMINGS (int)(sizeof(namings) / sizeof(namings[0]))
+
+START_TEST(rails_are_those_that_are_named)
+{
+	static struct pair pair;
+
+	pair.rank_count = 2;
+	memcpy(pair.interfaces, namings[_i].interfaces, sizeof(pair.interfaces));
+	pair_run(&pair, namings[_i].devices, namings[_i].fabrics);
+	for (uint32_t r = 0; r < 2; r++) {
+		ck_assert_uint_eq(pair.links[r], namings[_i].links);
+		ck_assert_uint_eq(pair.live[r], namings[_i].live);
+		ck_assert_str_eq(pair.devices[r], namings[_i].mains[r]);
+	}
+}
+END_TEST
 
 static const struct {
 	uint32_t rank_count, rails, slots_kib, all_bytes_max;
@@ -502,22 +560,10 @@ static const struct {
 START_TEST(a_peer_costs_no_more_than_is_said)
 {
 	static struct pair pair;
-	struct mock_config config;
-	struct end ends[2] = { { &pair, 0 }, { &pair, 1 } };
-	pthread_t threads[2];
 
 	pair.rank_count = budgets[_i].rank_count;
-	mock_config_default(&config);
-	config.devices = budgets[_i].rails;
-	config.max_cqe = 1 << 20;
-	ck_assert_int_eq(mock_reset(&config), 0);
-	ck_assert_int_eq(pthread_barrier_init(&pair.barrier, NULL, 2), 0);
-	for (uint32_t r = 0; r < 2; r++)
-		ck_assert_int_eq(pthread_create(&threads[r], NULL, end_main, &ends[r]), 0);
-	for (uint32_t r = 0; r < 2; r++)
-		(void)pthread_join(threads[r], NULL);
+	pair_run(&pair, budgets[_i].rails, 0);
 	for (uint32_t r = 0; r < 2; r++) {
-		ck_assert_str_eq(pair.texts[r], "");
 		ck_assert_uint_eq(pair.slots[r], budgets[_i].slots_kib << 10);
 		ck_assert_uint_le(pair.each[r], budgets[_i].all_bytes_max);
 	}
@@ -612,6 +658,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_rail_that_falls_comes_back, 0, 4 * HOWS);
 	tcase_add_loop_test(tc, without_a_rail_the_peer_is_named, 1, 4);
 	tcase_add_loop_test(tc, what_a_device_tells_of_a_rail_leaves_the_other, 0, EVENTS);
+	tcase_add_loop_test(tc, rails_are_those_that_are_named, 0, NAMINGS);
 	tcase_add_loop_test(tc, a_peer_costs_no_more_than_is_said, 0, BUDGETS);
 	tcase_add_loop_test(tc, a_rail_flaps_and_every_result_is_right, 0, 6);
 	return check_main("verbs-links", tc);
