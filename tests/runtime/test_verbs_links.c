@@ -552,7 +552,8 @@ END_TEST
 static const struct {
 	uint32_t rank_count, rails, slots_kib, all_bytes_max;
 } budgets[] = {
-	{ 2, 1, 64, 72 << 10 },    { 2, 2, 64, 76 << 10 },    { 2, 4, 64, 84 << 10 },
+	{ 2, 1, 64, 72 << 10 },    { 2, 2, 128, 140 << 10 },  { 2, 4, 256, 276 << 10 },
+	{ 65, 1, 64, 72 << 10 },   { 65, 2, 64, 76 << 10 },   { 65, 4, 64, 84 << 10 },
 	{ MANY, 1, 32, 36 << 10 }, { MANY, 2, 32, 39 << 10 }, { MANY, 4, 64, 76 << 10 },
 };
 #define BUDGETS (int)(sizeof(budgets) / sizeof(budgets[0]))

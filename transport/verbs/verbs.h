@@ -75,8 +75,9 @@
 #define RB_VERBS_VERSION 2u
 #define RB_VERBS_RAILS_MAX 4u
 #define RB_VERBS_SLOT_BYTES 1024u
-#define RB_VERBS_SLOTS_MAX 64u  /* For what a peer sends, over all links: 64 KiB. */
-#define RB_VERBS_SLOTS_MIN 16u  /* Of a link. */
+#define RB_VERBS_SLOTS_MAX 64u /* For what a peer sends by a link: 64 KiB. */
+#define RB_VERBS_SLOTS_MIN 16u
+#define RB_VERBS_FEW_RANKS 64u  /* A link has all slots in jobs of no more, else a peer has. */
 #define RB_VERBS_QUEUE_MAX 128u /* Entries of a send queue; a power of 2. */
 #define RB_VERBS_COUNTS_FROM                                                                       \
 	0xffffff80u                     /* Counts begin here: each run takes them past their end. */

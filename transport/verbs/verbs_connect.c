@@ -230,11 +230,13 @@ bool rb_verbs_reachable(struct rb_endpoint *ep, const void *address, size_t size
 
 /* ---- Connecting ---- */
 
-/* Of a link: what all have, shared among the peer's; fewer in large jobs. */
+/* Of a link: what a peer has, shared among its links; in small jobs each has as much. */
 static void window_set(const struct rb_verbs *vb, struct rb_verbs_peer *peer)
 {
-	uint32_t each = rb_verbs_slots_all(vb->base.rank_count) / peer->link_count;
+	uint32_t rank_count = vb->base.rank_count, each = rb_verbs_slots_all(rank_count);
 
+	if (rank_count > RB_VERBS_FEW_RANKS)
+		each /= peer->link_count;
 	each = each < RB_VERBS_SLOTS_MIN ? RB_VERBS_SLOTS_MIN : each;
 	peer->slots_each = (uint8_t)each;
 	peer->reserve = each >= 2 * RB_VERBS_SLOTS_MIN ? 8 : 4;
