@@ -203,6 +203,11 @@ struct rb_transport_ops {
 	rubato_status (*connect)(struct rb_endpoint *ep, const void *const *addresses,
 				 const size_t *address_bytes, const bool *use,
 				 uint64_t deadline_ns);
+	/* As connect(), but a peer that is not reached is left out, which is no failure: use[r]
+	 * becomes false, and the log has a warning that says who, and from where. Errors: SYSTEM,
+	 * MEMORY, of what concerns all. NULL: the backend leaves nobody out. */
+	rubato_status (*connect_some)(struct rb_endpoint *ep, const void *const *addresses,
+				      const size_t *address_bytes, bool *use, uint64_t deadline_ns);
 	/* Drops what is in flight, without completions, but lets leave what is complete; frees all
 	 * regions and remotes. Tells peers that this rank leaves in good order (no failure event
 	 * there) unless `abort`. Bounded by deadline_ns; cannot fail. NULL is fine. */
@@ -292,6 +297,9 @@ struct rb_transport_ops {
 	 * NULL: what the network that the process sees has (runtime/facts.c). */
 	uint64_t (*card)(struct rb_endpoint *ep);
 
+	/* Names what carries data to a peer, for people: device, port, address. Empty: there is
+	 * nothing to name. NULL: likewise. */
+	void (*path)(struct rb_endpoint *ep, uint32_t peer, char *text, size_t text_bytes);
 	/* How often a long message of a peer is copied on its way between buffers that are not
 	 * allocated here. NULL: not known. */
 	uint32_t (*copies)(struct rb_endpoint *ep, uint32_t peer);

@@ -629,6 +629,22 @@ static bool verbs_puts_well(struct rb_endpoint *ep, uint32_t peer)
 	return true;
 }
 
+/* Of all rails that work: "mlx5_0 port 1, RoCE v2, GID 3 ..., MTU 4096, to ...; and ...". */
+static void verbs_path(struct rb_endpoint *ep, uint32_t rank, char *text, size_t text_bytes)
+{
+	const struct rb_verbs_peer *peer = &((struct rb_verbs *)ep)->peers[rank];
+	char own[160], gid[RB_VERBS_GID_BYTES];
+	size_t at = 0;
+
+	text[0] = '\0';
+	for (uint32_t i = 0; i < peer->link_count && at < text_bytes; i++)
+		if (peer->links[i].state == RB_VERBS_LINK_LIVE)
+			at += (size_t)snprintf(
+				text + at, text_bytes - at, "%s%s, to %s", at > 0 ? "; " : "",
+				rb_verbs_port_text(&peer->links[i].rail->port, own, sizeof(own)),
+				rb_verbs_gid_text(&peer->links[i].gid, gid));
+}
+
 const struct rb_transport_ops rb_transport_verbs = {
 	.name = "verbs",
 	.caps = RB_CAP_PUT | RB_CAP_REGIONS,
@@ -637,6 +653,7 @@ const struct rb_transport_ops rb_transport_verbs = {
 	.address = rb_verbs_address,
 	.reachable = rb_verbs_reachable,
 	.connect = rb_verbs_connect,
+	.connect_some = rb_verbs_connect_some,
 	.close = rb_verbs_close,
 	.region_alloc = rb_verbs_region_alloc,
 	.region_add = rb_verbs_region_add,
@@ -659,6 +676,7 @@ const struct rb_transport_ops rb_transport_verbs = {
 	.wake = verbs_wake,
 	.puts_well = verbs_puts_well,
 	.card = verbs_card,
+	.path = verbs_path,
 	.now_ns = verbs_now_ns,
 	.random = verbs_random,
 	.sleep = verbs_sleep,

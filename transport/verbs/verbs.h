@@ -568,6 +568,8 @@ rubato_status rb_verbs_address(struct rb_endpoint *ep, void *bytes, size_t *size
 bool rb_verbs_reachable(struct rb_endpoint *ep, const void *address, size_t size_bytes);
 rubato_status rb_verbs_connect(struct rb_endpoint *ep, const void *const *addresses,
 			       const size_t *address_bytes, const bool *use, uint64_t deadline_ns);
+rubato_status rb_verbs_connect_some(struct rb_endpoint *ep, const void *const *addresses,
+				    const size_t *address_bytes, bool *use, uint64_t deadline_ns);
 void rb_verbs_close(struct rb_endpoint *ep, bool abort, uint64_t deadline_ns);
 void rb_verbs_datagram(struct rb_verbs *vb, struct rb_verbs_rail *rail, const struct ibv_wc *wc);
 

@@ -43,7 +43,7 @@ struct blob_rail {
 struct blob { /* An address, taken apart. */
 	uint8_t job[16], host[16];
 	uint32_t rank, pid, count;
-	uint8_t ethernet, rail_count;
+	uint8_t network, rail_count; /* network: see network_of. */
 	struct blob_rail rails[RB_VERBS_RAILS_MAX];
 };
 
@@ -161,6 +161,18 @@ void rb_verbs_datagram(struct rb_verbs *vb, struct rb_verbs_rail *rail, const st
 
 /* ---- Addresses ---- */
 
+/* What only meets its like: InfiniBand, RoCE v1, v2 over IPv6, v2 over IPv4. */
+static uint8_t network_of(const struct rb_verbs_port *port)
+{
+	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+
+	if (!port->ethernet)
+		return 0;
+	if (port->roce_1)
+		return 1;
+	return memcmp(port->gid.raw, mapped, sizeof(mapped)) == 0 ? 3 : 2;
+}
+
 rubato_status rb_verbs_address(struct rb_endpoint *ep, void *bytes, size_t *size_bytes)
 {
 	struct rb_verbs *vb = (struct rb_verbs *)ep;
@@ -168,7 +180,7 @@ rubato_status rb_verbs_address(struct rb_endpoint *ep, void *bytes, size_t *size
 
 	rb_wire_put_u32(&w, ADDRESS_MAGIC);
 	rb_wire_put_u8(&w, RB_VERBS_VERSION);
-	rb_wire_put_u8(&w, vb->rails[0].port.ethernet);
+	rb_wire_put_u8(&w, network_of(&vb->rails[0].port));
 	rb_wire_put_u8(&w, vb->rail_count);
 	rb_wire_put_bytes(&w, vb->job, sizeof(vb->job));
 	rb_wire_put_bytes(&w, vb->host, sizeof(vb->host));
@@ -197,7 +209,7 @@ static bool blob_read(const void *address, size_t size_bytes, struct blob *blob)
 	uint8_t version = rb_wire_get_u8(&w);
 	bool good;
 
-	blob->ethernet = rb_wire_get_u8(&w);
+	blob->network = rb_wire_get_u8(&w);
 	blob->rail_count = rb_wire_get_u8(&w);
 	rb_wire_get_bytes(&w, blob->job, sizeof(blob->job));
 	rb_wire_get_bytes(&w, blob->host, sizeof(blob->host));
@@ -225,7 +237,7 @@ bool rb_verbs_reachable(struct rb_endpoint *ep, const void *address, size_t size
 
 	return address != NULL && blob_read(address, size_bytes, &blob) &&
 	       memcmp(blob.job, vb->job, sizeof(blob.job)) == 0 && blob.rank < ep->rank_count &&
-	       blob.count == ep->rank_count && blob.ethernet == vb->rails[0].port.ethernet;
+	       blob.count == ep->rank_count && blob.network == network_of(&vb->rails[0].port);
 }
 
 /* ---- Connecting ---- */
@@ -380,8 +392,9 @@ static rubato_status blobs_read(struct rb_verbs *vb, const void *const *addresse
 	return RUBATO_OK;
 }
 
-/* Which of the used peers have not greeted: "1,4 (2 of 7)". 0: none. */
-static uint32_t missing(const struct rb_verbs *vb, char *text, size_t text_bytes, uint32_t *first)
+/* Which of the used peers have not greeted, and (`some`) may still: "1,4 (2 of 7)". 0: none. */
+static uint32_t missing(const struct rb_verbs *vb, bool some, char *text, size_t text_bytes,
+			uint32_t *first)
 {
 	uint32_t count = 0, used = 0;
 	size_t at = 0;
@@ -391,7 +404,7 @@ static uint32_t missing(const struct rb_verbs *vb, char *text, size_t text_bytes
 		if (vb->peers[r].link_count == 0)
 			continue;
 		used++;
-		if (vb->peers[r].live > 0 || vb->peers[r].left)
+		if (vb->peers[r].live > 0 || vb->peers[r].left || (some && vb->peers[r].lost))
 			continue;
 		*first = count == 0 ? r : *first;
 		if (at + 32 < text_bytes)
@@ -464,7 +477,8 @@ static void leave_out_all(struct rb_verbs *vb)
 				leave_out(vb, &vb->peers[r].links[i]);
 }
 
-static rubato_status await_greetings(struct rb_verbs *vb, uint64_t deadline_ns)
+/* `some`: a peer that is lost, or too late, is no error. */
+static rubato_status await_greetings(struct rb_verbs *vb, bool some, uint64_t deadline_ns)
 {
 	uint64_t again_ns = 0, period_ns = DATAGRAM_FIRST_NS, patience_ns = 0;
 	uint32_t first = 0;
@@ -473,15 +487,16 @@ static rubato_status await_greetings(struct rb_verbs *vb, uint64_t deadline_ns)
 	for (;;) {
 		uint64_t now_ns = rb_clock_ns(), until_ns;
 		bool is_due = now_ns >= again_ns;
-		uint32_t late = greet(vb, is_due), absent = missing(vb, text, sizeof(text), &first);
+		uint32_t late = greet(vb, is_due);
+		uint32_t absent = missing(vb, some, text, sizeof(text), &first);
 
 		if (absent == 0 && late == 0)
 			return RUBATO_OK;
-		if (absent != 0 && now_ns >= deadline_ns)
+		if (absent != 0 && now_ns >= deadline_ns && !some)
 			return too_late(vb, text, first);
 		if (absent == 0 && patience_ns == 0)
 			patience_ns = rb_deadline(now_ns, LEFT_OUT_NS);
-		if (absent == 0 && (now_ns >= patience_ns || now_ns >= deadline_ns)) {
+		if (now_ns >= deadline_ns || (absent == 0 && now_ns >= patience_ns)) {
 			leave_out_all(vb);
 			return RUBATO_OK;
 		}
@@ -491,14 +506,14 @@ static rubato_status await_greetings(struct rb_verbs *vb, uint64_t deadline_ns)
 		}
 		until_ns = again_ns < deadline_ns ? again_ns : deadline_ns;
 		rb_verbs_move(vb, until_ns);
-		for (uint32_t r = 0; r < vb->base.rank_count; r++)
+		for (uint32_t r = 0; r < vb->base.rank_count && !some; r++)
 			if (vb->peers[r].lost && !vb->peers[r].left)
 				return lost_while_connecting(vb, r);
 	}
 }
 
 static rubato_status peers_open(struct rb_verbs *vb, const void *const *addresses,
-				const size_t *address_bytes)
+				const size_t *address_bytes, bool some)
 {
 	struct blob *blobs = calloc(vb->base.rank_count, sizeof(*blobs));
 	uint32_t links = 0;
@@ -510,31 +525,75 @@ static rubato_status peers_open(struct rb_verbs *vb, const void *const *addresse
 	status = blobs_read(vb, addresses, address_bytes, blobs, &links);
 	if (status == RUBATO_OK)
 		status = links_open(vb, links);
-	for (uint32_t r = 0; r < vb->base.rank_count && status == RUBATO_OK; r++)
+	for (uint32_t r = 0; r < vb->base.rank_count && status == RUBATO_OK; r++) {
 		if (vb->peers[r].link_count > 0)
 			status = peer_open(vb, r, &blobs[r]);
+		if (status != RUBATO_OK && some) {
+			rb_verbs_lose(vb, r, rubato_error_text());
+			status = RUBATO_OK;
+		}
+	}
 	free(blobs);
+	return status;
+}
+
+static rubato_status connect_peers(struct rb_verbs *vb, const void *const *addresses,
+				   const size_t *address_bytes, const bool *use, bool some,
+				   uint64_t deadline_ns)
+{
+	static const struct itimerspec each_second = { .it_interval = { .tv_sec = 1 },
+						       .it_value = { .tv_sec = 1 } };
+	rubato_status status;
+
+	for (uint32_t r = 0; r < vb->base.rank_count; r++)
+		vb->peers[r].used = use[r];
+	vb->connecting = true;
+	RB_TRY(peers_open(vb, addresses, address_bytes, some));
+	if (timerfd_settime(vb->clock_fd, 0, &each_second, NULL) != 0)
+		return RB_FAIL(RUBATO_ERR_SYSTEM, "timerfd_settime: %s", strerror(errno));
+	status = await_greetings(vb, some, deadline_ns);
+	vb->connecting = false;
+	datagrams_close(vb);
 	return status;
 }
 
 rubato_status rb_verbs_connect(struct rb_endpoint *ep, const void *const *addresses,
 			       const size_t *address_bytes, const bool *use, uint64_t deadline_ns)
 {
-	static const struct itimerspec each_second = { .it_interval = { .tv_sec = 1 },
-						       .it_value = { .tv_sec = 1 } };
-	struct rb_verbs *vb = (struct rb_verbs *)ep;
-	rubato_status status;
+	return connect_peers((struct rb_verbs *)ep, addresses, address_bytes, use, false,
+			     deadline_ns);
+}
 
-	for (uint32_t r = 0; r < ep->rank_count; r++)
-		vb->peers[r].used = use[r];
-	vb->connecting = true;
-	RB_TRY(peers_open(vb, addresses, address_bytes));
-	if (timerfd_settime(vb->clock_fd, 0, &each_second, NULL) != 0)
-		return RB_FAIL(RUBATO_ERR_SYSTEM, "timerfd_settime: %s", strerror(errno));
-	status = await_greetings(vb, deadline_ns);
-	vb->connecting = false;
-	datagrams_close(vb);
-	return status;
+/* Of a peer that did not greet: it is not reached from here, whatever it thinks. */
+static void do_without(struct rb_verbs *vb, uint32_t rank)
+{
+	struct rb_verbs_peer *peer = &vb->peers[rank];
+	const struct rb_verbs_link *link = peer->link_count > 0 ? &peer->links[0] : NULL;
+	const struct rb_verbs_rail *rail = link != NULL ? link->rail : &vb->rails[0];
+	char own[160], gid[RB_VERBS_GID_BYTES] = "?", reason[RB_VERBS_REASON_BYTES];
+
+	(void)snprintf(reason, sizeof(reason), "%s", peer->lost ? peer->reason : "no answer");
+	if (link != NULL)
+		(void)rb_verbs_gid_text(&link->gid, gid);
+	RB_LOG(RB_LOG_WARN,
+	       "verbs: rank %u at GID %s is not reached by %s; another network is used: %s", rank,
+	       gid, rb_verbs_port_text(&rail->port, own, sizeof(own)), reason);
+	rb_verbs_lose(vb, rank, reason);
+}
+
+rubato_status rb_verbs_connect_some(struct rb_endpoint *ep, const void *const *addresses,
+				    const size_t *address_bytes, bool *use, uint64_t deadline_ns)
+{
+	struct rb_verbs *vb = (struct rb_verbs *)ep;
+
+	RB_TRY(connect_peers(vb, addresses, address_bytes, use, true, deadline_ns));
+	for (uint32_t r = 0; r < ep->rank_count; r++) {
+		if (!use[r] || r == ep->rank || (vb->peers[r].live > 0 && !vb->peers[r].lost))
+			continue;
+		do_without(vb, r);
+		use[r] = false;
+	}
+	return RUBATO_OK;
 }
 
 /* ---- Close ---- */
