@@ -243,6 +243,8 @@ typedef struct rubato_peer {
 	/* The processor of its host that it was on when it last slept, as far as this rank sees it;
 	 * RUBATO_PROCESSOR_UNKNOWN: it does not. Ranks of one host on one processor share it. */
 	uint32_t processor;
+	char path[192]; /* Over a network: what carries messages to it, device, port and address, as
+			 * far as the transport knows; else empty. */
 } rubato_peer;
 /* Local. Errors: ARGUMENT (no such rank, size_bytes is not set). */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_get_peer(rubato_comm *comm, uint32_t rank,

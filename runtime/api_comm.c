@@ -13,6 +13,13 @@ uint32_t rubato_size(const rubato_comm *comm)
 	return comm->engine.rank_count;
 }
 
+static void peer_path(rubato_comm *comm, struct rb_endpoint *ep, uint32_t rank, rubato_peer *peer)
+{
+	rb_engine_enter(&comm->engine); /* It asks the endpoint, which may be driven. */
+	ep->ops->path(ep, rank, peer->path, sizeof(peer->path));
+	rb_engine_leave(&comm->engine);
+}
+
 rubato_status rubato_get_peer(rubato_comm *comm, uint32_t rank, rubato_peer *peer)
 {
 	if (comm == NULL || peer == NULL || peer->size_bytes < sizeof(*peer))
@@ -44,6 +51,8 @@ rubato_status rubato_get_peer(rubato_comm *comm, uint32_t rank, rubato_peer *pee
 		peer->processor = ep->ops->processor(ep, rank);
 	if (rank != comm->engine.rank && ep->ops->copies != NULL)
 		peer->copies = ep->ops->copies(ep, rank);
+	if (rank != comm->engine.rank && ep->ops->path != NULL)
+		peer_path(comm, ep, rank, peer);
 	if (!rb_comm_maps(comm, rank)) {
 		peer->latency_us = network->latency_us;
 		peer->bandwidth = network->byte_us > 0 ? 1e6 / network->byte_us : 0;

@@ -63,10 +63,11 @@ static json_t *rank_json(uint32_t rank, const rubato_peer *is)
 	json_t *processor = is->processor != RUBATO_PROCESSOR_UNKNOWN ? json_integer(is->processor)
 								      : json_null();
 
-	return json_pack("{s:I,s:I,s:I,s:I,s:o,s:s,s:I,s:o}", "rank", (json_int_t)rank, "node",
+	return json_pack("{s:I,s:I,s:I,s:I,s:o,s:s,s:I,s:o,s:o}", "rank", (json_int_t)rank, "node",
 			 (json_int_t)is->node, "host", (json_int_t)is->host, "card",
 			 (json_int_t)is->card, "numa_node", domain, "transport", is->transport,
-			 "copies", (json_int_t)is->copies, "processor", processor);
+			 "copies", (json_int_t)is->copies, "processor", processor, "path",
+			 results_text(is->path));
 }
 
 static void rank_say(FILE *text, uint32_t rank, const rubato_peer *is)
@@ -78,6 +79,8 @@ static void rank_say(FILE *text, uint32_t rank, const rubato_peer *is)
 	else
 		(void)fprintf(text, "-");
 	(void)fprintf(text, ", by %s from rank 0", is->transport);
+	if (is->path[0] != '\0')
+		(void)fprintf(text, " (%s)", is->path);
 	if (is->copies > 0)
 		(void)fprintf(text, ", plain buffers copied %s",
 			      is->copies == 1 ? "once" : "twice");

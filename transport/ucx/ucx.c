@@ -674,6 +674,7 @@ const struct rb_transport_ops rb_transport_ucx = {
 	.arm = ucx_arm,
 	.disarm = ucx_disarm,
 	.wake = ucx_wake,
+	.path = rb_ucx_path,
 	.now_ns = ucx_now_ns,
 	.random = ucx_random,
 	.sleep = ucx_sleep,

@@ -63,6 +63,7 @@
 	X(ucp_am_send_nbx) X(ucp_cleanup) X(ucp_config_modify) X(ucp_config_print) \
 	X(ucp_context_print_info) \
 	X(ucp_config_read) X(ucp_config_release) X(ucp_ep_close_nbx) X(ucp_ep_create) \
+	X(ucp_ep_print_info) \
 	X(ucp_ep_rkey_unpack) X(ucp_get_version) X(ucp_get_version_string) \
 	X(ucp_init_version) X(ucp_mem_map) X(ucp_mem_query) X(ucp_mem_unmap) \
 	X(ucp_request_check_status) X(ucp_request_free) X(ucp_rkey_buffer_release) \
@@ -266,6 +267,14 @@ struct rb_ucx {
 	struct rb_ucx_remote *remotes;
 	struct rb_ucx_peer peers[];
 };
+
+/* ucx_path.c */
+void rb_ucx_path(struct rb_endpoint *ep, uint32_t peer, char *text, size_t text_bytes);
+/* The log's lines, once all are connected. */
+void rb_ucx_paths_log(struct rb_ucx *ux);
+/* Of what UCX prints of a connection: "rc_verbs/mlx5_0:1, tcp/eth0", each once, in the order of its
+ * lanes. False: nothing that is understood. */
+bool rb_ucx_lanes_read(const char *printed, char *text, size_t text_bytes);
 
 /* ucx.c */
 /* Ends a request: DONE at once if its post is still under way, else when poll lists it. */

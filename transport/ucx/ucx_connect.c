@@ -420,7 +420,9 @@ rubato_status rb_ucx_connect(struct rb_endpoint *ep, const void *const *addresse
 	for (uint32_t r = 0; r < ep->rank_count; r++)
 		if (ux->peers[r].ucp != NULL)
 			rb_ucx_tell(ux, r, RB_UCX_HELLO, RB_UCX_NO_TAG, 0, 0);
-	return await_welcomes(ux, deadline_ns);
+	RB_TRY(await_welcomes(ux, deadline_ns));
+	rb_ucx_paths_log(ux);
+	return RUBATO_OK;
 }
 
 /* ---- Close ---- */
