@@ -48,11 +48,13 @@ _Static_assert(ROW_COUNT <= 30, "the thirty-first setting must replace one");
 
 static const struct {
 	const char *variable;
+	bool several; /* Separated by commas. */
 	const char *choices[CHOICES_MAX];
 } words[] = {
-	{ "RUBATO_TRANSPORT", { "auto", "shm", "ucx", "tcp", "verbs" } },
-	{ "RUBATO_LOG", { "none", "warn", "info", "debug", "data" } }, /* As enum rb_log_level. */
-	{ "RUBATO_ATTACH", { "auto", "never", "offer" } },
+	{ "RUBATO_TRANSPORT", true, { "auto", "shm", "ucx", "tcp", "verbs" } },
+	/* As enum rb_log_level. */
+	{ "RUBATO_LOG", false, { "none", "warn", "info", "debug", "data" } },
+	{ "RUBATO_ATTACH", false, { "auto", "never", "offer" } },
 };
 
 struct unit {
@@ -215,6 +217,26 @@ static rubato_status number_set(const struct row *row, const char *text, uint64_
 	return RUBATO_OK;
 }
 
+static bool is_choice(size_t word, const char *text, size_t size_bytes)
+{
+	for (size_t c = 0; c < CHOICES_MAX && words[word].choices[c] != NULL; c++)
+		if (strlen(words[word].choices[c]) == size_bytes &&
+		    memcmp(words[word].choices[c], text, size_bytes) == 0)
+			return true;
+	return false;
+}
+
+static bool are_choices(size_t word, const char *text)
+{
+	size_t size_bytes = strcspn(text, words[word].several ? "," : "");
+
+	while (is_choice(word, text, size_bytes) && text[size_bytes] == ',') {
+		text += size_bytes + 1;
+		size_bytes = strcspn(text, ",");
+	}
+	return text[size_bytes] == '\0' && is_choice(word, text, size_bytes);
+}
+
 static rubato_status text_set(const struct row *row, const char *text, char *value)
 {
 	size_t size_bytes = strlen(text);
@@ -224,18 +246,10 @@ static rubato_status text_set(const struct row *row, const char *text, char *val
 			       "%s=\"%.64s...\": %zu characters, expected %llu to %llu",
 			       row->variable, text, size_bytes, (unsigned long long)row->min,
 			       (unsigned long long)row->max);
-	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-		size_t c = 0;
-
-		if (strcmp(words[i].variable, row->variable) != 0)
-			continue;
-		while (c < CHOICES_MAX && words[i].choices[c] != NULL &&
-		       strcmp(words[i].choices[c], text) != 0)
-			c++;
-		if (c == CHOICES_MAX || words[i].choices[c] == NULL)
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		if (strcmp(words[i].variable, row->variable) == 0 && !are_choices(i, text))
 			return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s=\"%.64s\": expected %s",
 				       row->variable, text, row->help);
-	}
 	memcpy(value, text, size_bytes + 1);
 	return RUBATO_OK;
 }

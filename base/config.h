@@ -20,7 +20,8 @@
 	X(insecure, "RUBATO_INSECURE", U, "0", 0, 1, "1: serve other machines without a secret")   \
 	X(timeout, "RUBATO_TIMEOUT", T, "60s", 1000000, 86400000000000,                            \
 	  "deadline of every wait that has none of its own")                                       \
-	X(transport, "RUBATO_TRANSPORT", S, "auto", 0, 15, "auto, shm, ucx, tcp or verbs")         \
+	X(transport, "RUBATO_TRANSPORT", S, "auto", 0, 15,                                         \
+	  "auto, or of shm, ucx, tcp, verbs, best first")                                          \
 	X(interface, "RUBATO_INTERFACE", S, "", 0, 255,                                            \
 	  "network devices to use: names or their beginnings; ^ before them: all others")          \
 	X(heap, "RUBATO_HEAP", B, "0", 0, 70368744177664,                                          \

@@ -117,6 +117,7 @@ enum rb_tag_class {
 	RB_TAG_PROBE_ONESHOT,    /* Number: the call's. */
 	RB_TAG_PROBE_PERSISTENT, /* Number: the operation's. */
 	RB_TAG_FLOWS,            /* Number: the part. */
+	RB_TAG_CARRIER,          /* Number: of the messages that time a network. */
 };
 #define RB_TAG_NUMBER_BITS 52
 #define RB_TAG_CHANNEL_BITS 12

@@ -123,7 +123,7 @@ typedef struct rubato_options {
 	uint32_t size_bytes;   /* sizeof(rubato_options) at the caller: the version. */
 	uint32_t flags;        /* None defined yet: 0. */
 	uint64_t timeout_ns;   /* Of every wait without its own (RUBATO_TIMEOUT, 60 s). */
-	const char *transport; /* "auto", "shm", "ucx", "tcp", "verbs" (RUBATO_TRANSPORT, auto). */
+	const char *transport; /* As RUBATO_TRANSPORT: "auto", or "shm,ucx", best first (auto). */
 	const char *secret;    /* The job's secret, as RUBATO_SECRET_FILE holds it. */
 	uint64_t secret_bytes; /* Its length. */
 	uint64_t heap_bytes;   /* Room for rubato_alloc (RUBATO_HEAP): address space, not memory. */

@@ -21,6 +21,7 @@
 #include "runtime/links.h"
 #include "runtime/message.h"
 #include "runtime/op.h"
+#include "runtime/startup/carriers.h"
 #include "runtime/startup/crowd.h"
 #include "runtime/startup/host.h"
 #include "runtime/startup/interfaces.h"
@@ -28,10 +29,12 @@
 #include "runtime/startup/quota.h"
 #include "runtime/unmatched.h"
 
-#define UNREACHED 0xffu /* In opening.route. */
-#define AGREED_WORDS 6  /* version, chunk, algorithm and transport names, profile, measure */
+#define UNREACHED RB_CARRIER_NONE        /* In opening.route. */
+#define UNNEEDED_NS UINT64_C(1000000000) /* To close a network that carries nothing. */
+#define AGREED_WORDS 6 /* version, chunk, algorithm and transport names, profile, measure */
 /* What stands before the address: agreed words, host, group, cores, the address's bytes. */
 #define BLOB_HEAD_BYTES (8 * AGREED_WORDS + 8 + 8 + 8 * RB_CPU_WORDS + 4 + 4)
+_Static_assert(RB_CARRIERS_MAX == RB_ENDPOINTS_MAX, "one for each");
 _Static_assert(BLOB_HEAD_BYTES + RB_ADDRESS_BYTES_MAX <= RB_BLOB_BYTES_MAX, "an address fits");
 
 struct opening { /* What exists only while a communicator is opened. */
@@ -42,7 +45,11 @@ struct opening { /* What exists only while a communicator is opened. */
 	/* What all published for each transport: the bootstrap's. */
 	const void *const *blobs[RB_ENDPOINTS_MAX];
 	const size_t *blob_bytes[RB_ENDPOINTS_MAX];
-	uint8_t *route;       /* Per peer: index into opened. */
+	uint8_t *route; /* Per peer: index into opened; */
+	uint8_t *reach; /* and bits 1 << index of all by which it is reached. */
+	bool tcp;       /* UCX shall use TCP alone. */
+	/* Several networks are in the list; and some rank has the first, some a later one. */
+	bool weighs, contested;
 	char devices[512];    /* For network transports; empty: any. */
 	char why[300];        /* What kept a transport from opening here. */
 	uint64_t host, group; /* See rb_seat. */
@@ -58,36 +65,13 @@ struct opening { /* What exists only while a communicator is opened. */
 
 static rubato_status transports_list(struct opening *o)
 {
-	const char *name = o->comm->config->transport.text;
-	bool networks = strcmp(name, "ucx") == 0 || strcmp(name, "tcp") == 0;
 	uint32_t count = 0;
 
-	if (o->setup->transports != NULL) {
-		for (; o->setup->transports[count] != NULL && count < RB_ENDPOINTS_MAX; count++)
-			o->transports[count] = o->setup->transports[count];
-		return RUBATO_OK;
-	}
-	if (strcmp(name, "auto") == 0 || strcmp(name, "shm") == 0)
-		o->transports[count++] = &rb_transport_shm;
-#ifdef RB_HAVE_VERBS
-	/* Not by "auto": it has not met a real card yet, and does not try whether fabrics meet. */
-	if (strcmp(name, "verbs") == 0)
-		o->transports[count++] = &rb_transport_verbs;
-#endif
-#ifdef RB_HAVE_UCX
-	if (strcmp(name, "auto") == 0 || networks)
-		o->transports[count++] = &rb_transport_ucx;
-#endif
-	if (count > 0)
-		return RUBATO_OK;
-	if (networks)
-		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
-			       "RUBATO_TRANSPORT=%s: this build has no UCX, which it needs", name);
-	if (strcmp(name, "verbs") == 0)
-		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
-			       "RUBATO_TRANSPORT=verbs: this build was made without libibverbs");
-	return RB_FAIL(RUBATO_ERR_ARGUMENT,
-		       "RUBATO_TRANSPORT=%s: expected auto, shm, ucx, tcp or verbs", name);
+	if (o->setup->transports == NULL)
+		return rb_carriers_list(o->comm->config->transport.text, o->transports, &o->tcp);
+	for (; o->setup->transports[count] != NULL && count < RB_ENDPOINTS_MAX; count++)
+		o->transports[count] = o->setup->transports[count];
+	return RUBATO_OK;
 }
 
 static enum rb_attach attach_of(const char *text)
@@ -119,7 +103,7 @@ static void endpoint_open(struct opening *o, uint32_t i)
 			o->setup->heap_bytes > 0 ? o->setup->heap_bytes : comm->config->heap.number,
 		.interface = interface_of(o, i),
 		.reaching = !named && o->devices[0] != '\0' ? o->devices : NULL,
-		.tcp_only = strcmp(comm->config->transport.text, "tcp") == 0,
+		.tcp_only = o->tcp,
 		.attach = attach_of(comm->config->attach.text),
 		.backend = o->setup->backend,
 	};
@@ -187,15 +171,31 @@ static rubato_status exchange(struct opening *o, const void *in, size_t in_bytes
 	return o->bootstrap->allgather(o->bootstrap, in, in_bytes, out, out_bytes, o->deadline_ns);
 }
 
+/* One that has others beside it need not have one. */
+static rubato_status address_get(struct opening *o, uint32_t i, void *at, size_t *bytes)
+{
+	rubato_status err = RUBATO_OK;
+
+	*bytes = 0;
+	if (o->opened[i] != NULL)
+		err = o->transports[i]->address(o->opened[i], at, bytes);
+	if (err == RUBATO_OK || !o->weighs || !rb_carrier_is_network(o->transports[i]))
+		return err;
+	RB_LOG(RB_LOG_WARN, "%s is not used here: %s", o->transports[i]->name, rubato_error_text());
+	o->transports[i]->close(o->opened[i], true, o->deadline_ns);
+	o->opened[i] = NULL;
+	*bytes = 0;
+	return RUBATO_OK;
+}
+
 /* This rank's blob for transport i, and everybody's in its place. */
 static rubato_status blobs_exchange(struct opening *o, uint32_t i)
 {
 	uint8_t blob[BLOB_HEAD_BYTES + RB_ADDRESS_BYTES_MAX];
 	struct rb_wire w = rb_wire_over(blob, sizeof(blob));
-	size_t bytes = 0;
+	size_t bytes;
 
-	if (o->opened[i] != NULL)
-		RB_TRY(o->transports[i]->address(o->opened[i], blob + BLOB_HEAD_BYTES, &bytes));
+	RB_TRY(address_get(o, i, blob + BLOB_HEAD_BYTES, &bytes));
 	for (uint32_t k = 0; k < AGREED_WORDS; k++)
 		rb_wire_put_u64(&w, o->agreed[k]);
 	rb_wire_put_u64(&w, o->host);
@@ -234,14 +234,24 @@ static const void *address_of(const struct opening *o, uint32_t i, uint32_t r, s
 	return (const uint8_t *)o->blobs[i][r] + BLOB_HEAD_BYTES;
 }
 
+/* A parent has chosen: what it found the better network, or the only one that works, is. */
+static bool passed_over(const struct opening *o, uint32_t i, uint32_t r)
+{
+	return o->setup->routes != NULL && o->setup->routes[r] != UNREACHED &&
+	       o->setup->routes[r] > i && rb_carrier_is_network(o->transports[i]);
+}
+
 /* By transport i rank r is reached, if it can and by none before. */
 static void route_find(struct opening *o, uint32_t i, uint32_t r)
 {
 	size_t bytes;
 	const void *address = address_of(o, i, r, &bytes);
 
-	if (o->route[r] == UNREACHED && o->opened[i] != NULL && bytes > 0 &&
-	    o->transports[i]->reachable(o->opened[i], address, bytes))
+	if ((o->route[r] != UNREACHED && !o->weighs) || o->opened[i] == NULL || bytes == 0 ||
+	    passed_over(o, i, r) || !o->transports[i]->reachable(o->opened[i], address, bytes))
+		return;
+	o->reach[r] |= (uint8_t)(1u << i);
+	if (o->route[r] == UNREACHED)
 		o->route[r] = (uint8_t)i;
 }
 
@@ -298,6 +308,32 @@ static rubato_status unreached_check(const struct opening *o, bool *all)
 	return RUBATO_OK;
 }
 
+/* Whether some rank has opened transport i. */
+static bool is_anywhere(const struct opening *o, uint32_t i)
+{
+	bool found = false;
+
+	for (uint32_t r = 0; r < o->comm->engine.rank_count; r++)
+		found |= o->blob_bytes[i][r] > BLOB_HEAD_BYTES;
+	return found;
+}
+
+/* All ranks are reached once transport i is there. Of networks that are to be weighed there are
+ * more to open, until the last one; true: there are none. */
+static bool routes_final(struct opening *o, uint32_t i)
+{
+	uint32_t networks = 0;
+
+	if (!o->weighs || !rb_carrier_is_network(o->transports[i]))
+		return true;
+	if (o->transports[i + 1] != NULL)
+		return false;
+	for (uint32_t k = 0; k <= i; k++)
+		networks += rb_carrier_is_network(o->transports[k]) && is_anywhere(o, k);
+	o->contested = networks > 1;
+	return true;
+}
+
 /*
  * Opens transports, best first, until every rank reaches every other: so a job on one machine opens
  * no network at all.
@@ -326,12 +362,35 @@ static rubato_status routes_find(struct opening *o)
 		RB_TRY(exchange(o, &verdict, sizeof(verdict), &blobs, &bytes));
 		for (uint32_t r = 0; r < o->comm->engine.rank_count; r++)
 			all &= bytes[r] == 1 && *(const uint8_t *)blobs[r] == 1;
-		if (all)
+		if (all && routes_final(o, i))
 			return RUBATO_OK;
 	}
 	return err != RUBATO_OK ? err
 				: RB_FAIL(RUBATO_ERR_UNSUPPORTED,
 					  "some ranks have no transport to reach each other");
+}
+
+static const void *address_asked(void *arg, uint32_t i, uint32_t r, size_t *bytes)
+{
+	return address_of(arg, i, r, bytes);
+}
+
+/* Connects the networks, too. */
+static rubato_status networks_weigh(struct opening *o)
+{
+	struct rb_carriers carriers = {
+		.bootstrap = o->bootstrap,
+		.transports = o->transports,
+		.opened = o->opened,
+		.address = address_asked,
+		.arg = o,
+		.measures = o->comm->config->measure.number != 0,
+		.reach = o->reach,
+		.route = o->route,
+		.deadline_ns = o->deadline_ns,
+	};
+
+	return o->contested ? rb_carriers_choose(&carriers) : RUBATO_OK;
 }
 
 static rubato_status endpoint_connect(struct opening *o, uint32_t i)
@@ -358,6 +417,14 @@ static rubato_status endpoint_connect(struct opening *o, uint32_t i)
 	return err;
 }
 
+/* Peers may do the same, and not answer any more. */
+static uint64_t unneeded_until(const struct opening *o)
+{
+	uint64_t until_ns = rb_deadline(rb_clock_ns(), UNNEEDED_NS);
+
+	return o->contested && until_ns < o->deadline_ns ? until_ns : o->deadline_ns;
+}
+
 /* Connects each transport that is needed, drops the others, and fills the engine's route. */
 static rubato_status endpoints_connect(struct opening *o)
 {
@@ -375,12 +442,13 @@ static rubato_status endpoints_connect(struct opening *o)
 			engine->route[r] = (uint8_t)engine->endpoint_count;
 		}
 		if (needed) {
-			RB_TRY(endpoint_connect(o, i));
+			if (!o->contested || !rb_carrier_is_network(o->transports[i]))
+				RB_TRY(endpoint_connect(o, i));
 			o->opened[i]->index = engine->endpoint_count;
 			engine->transport[engine->endpoint_count] = (uint8_t)i;
 			engine->endpoints[engine->endpoint_count++] = o->opened[i];
 		} else {
-			o->transports[i]->close(o->opened[i], false, o->deadline_ns);
+			o->transports[i]->close(o->opened[i], false, unneeded_until(o));
 		}
 		o->opened[i] = NULL;
 	}
@@ -435,6 +503,9 @@ static rubato_status opening_allocate(struct opening *o)
 	if (o->route == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "start-up table of %u ranks", n);
 	memset(o->route, UNREACHED, n * sizeof(*o->route));
+	o->reach = calloc(n, sizeof(*o->reach));
+	if (o->reach == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "start-up table of %u ranks", n);
 	return RUBATO_OK;
 }
 
@@ -550,8 +621,10 @@ static rubato_status open_steps(struct opening *o)
 	RB_TRY(background_place(o));
 	RB_TRY(profile_find(o));
 	RB_TRY(transports_list(o));
+	o->weighs = o->setup->routes == NULL && rb_carriers_differ(o->transports);
 	agreed_fill(o);
 	RB_TRY(routes_find(o));
+	RB_TRY(networks_weigh(o));
 	RB_TRY(endpoints_connect(o));
 	RB_TRY(devices_open(&comm->engine));
 	RB_TRY(facts_agree(o));
@@ -587,6 +660,7 @@ static void opening_close(struct opening *o)
 		if (o->opened[i] != NULL)
 			o->transports[i]->close(o->opened[i], true, o->deadline_ns);
 	free(o->route);
+	free(o->reach);
 }
 
 /* Closes all that the others wait for, then tells them, unless they know. */
@@ -643,6 +717,7 @@ rubato_status rb_comm_open(const struct rb_setup *setup, rubato_comm **out)
 		o.deadline_ns = setup->deadline_ns;
 	comm->origin = *setup;
 	comm->origin.bootstrap = NULL;
+	comm->origin.routes = NULL;
 	err = open_steps(&o);
 	if (err != RUBATO_OK)
 		return open_failed(&o, err, false);

@@ -43,6 +43,7 @@ struct group {
 	uint32_t exchanges;
 	struct member *members;
 	uint64_t *sizes;
+	uint8_t *routes; /* Per member: which transport the parent has to it. */
 	struct blobs *blobs;
 	uint64_t deadline_ns; /* Of the last exchange. */
 	bool over; /* Some rank has failed, and all know: nothing is exchanged any more. */
@@ -84,6 +85,7 @@ static void group_close(struct rb_bootstrap *b)
 	}
 	free(g->members);
 	free(g->sizes);
+	free(g->routes);
 	free(g);
 }
 
@@ -233,15 +235,18 @@ static int member_compare(const void *a, const void *b)
 /* The color's ranks, in their order; `all` holds everybody's color and key. */
 static void members_find(struct group *g, const int64_t *all, uint32_t color)
 {
-	uint32_t count = 0, parent_rank = g->parent->engine.rank;
+	const struct rb_engine *engine = &g->parent->engine;
+	uint32_t count = 0, parent_rank = engine->rank;
 
-	for (uint32_t r = 0; r < g->parent->engine.rank_count; r++)
+	for (uint32_t r = 0; r < engine->rank_count; r++)
 		if (all[r * WORDS] == (int64_t)color)
 			g->members[count++] = (struct member) { all[r * WORDS + 1], r };
 	qsort(g->members, count, sizeof(*g->members), member_compare);
 	g->base.rank_count = count;
 	while (g->members[g->base.rank].rank != parent_rank)
 		g->base.rank++;
+	for (uint32_t r = 0; r < count; r++)
+		g->routes[r] = engine->transport[engine->route[g->members[r].rank]];
 }
 
 /* A nonce that the group shares and no other: of its parent's, the split and the color. */
@@ -270,7 +275,8 @@ static rubato_status group_new(struct rubato_comm *parent, const int64_t *all, u
 	g->base.close = group_close;
 	g->members = calloc(n, sizeof(*g->members));
 	g->sizes = calloc(n, sizeof(*g->sizes));
-	if (g->members == NULL || g->sizes == NULL) {
+	g->routes = calloc(n, sizeof(*g->routes));
+	if (g->members == NULL || g->sizes == NULL || g->routes == NULL) {
 		group_close(&g->base);
 		return RB_FAIL(RUBATO_ERR_MEMORY, "split: tables of %u ranks", n);
 	}
@@ -326,6 +332,7 @@ static rubato_status group_open(struct rubato_comm *parent, struct group *g, rub
 
 	members_print(g, members, sizeof(members)); /* Opening ends the group. */
 
+	setup.routes = g->routes;
 	setup.config = parent->config;
 	setup.bootstrap = &g->base;
 	setup.timeout_ns = parent->timeout_ns;

@@ -75,6 +75,7 @@ rubato_status rb_engine_init(struct rb_engine *engine, uint32_t rank, uint32_t r
 	if (err == RUBATO_OK)
 		err = rb_losses_init(&engine->losses, rank, rank_count, engine->endpoints,
 				     &engine->endpoint_count);
+	engine->losses.route = engine->route;
 	if (err == RUBATO_OK)
 		err = rb_executor_host_open(&engine->executor);
 	if (err != RUBATO_OK)

@@ -17,6 +17,7 @@ struct rb_losses {
 	uint32_t rank, rank_count; /* Of this rank. */
 	struct rb_endpoint **endpoints;
 	const uint32_t *endpoint_count;
+	const uint8_t *route;   /* Per peer: the endpoint whose word counts. NULL: any. */
 	bool *lost;             /* Per peer: a failure was reported. */
 	struct rb_loss *first;  /* In order; */
 	uint32_t wordless;      /* and those that no memory was left for: ranks are gone through */
@@ -41,7 +42,10 @@ static inline void rb_losses_collect(struct rb_losses *losses, struct rb_endpoin
 	failure.blames = 0;
 	failure.gave_up = failure.spoke = false;
 	while (__builtin_expect(ep->ops->failure(ep, &failure), 0)) {
-		rb_loss_record(losses, &failure);
+		/* One that carries nothing to the peer may lose it. */
+		if (losses->route == NULL || failure.peer >= losses->rank_count ||
+		    losses->route[failure.peer] == ep->index)
+			rb_loss_record(losses, &failure);
 		failure.blames = 0;
 		failure.gave_up = failure.spoke = false;
 	}

@@ -25,6 +25,8 @@ struct rb_setup {
 	/* Transports to try, best first, NULL-terminated; NULL: by config->transport. For each peer
 	 * the first is taken that reaches it; all ranks must end up reachable. */
 	const struct rb_transport_ops *const *transports;
+	/* Per rank: which of these carried its data in a parent; NULL: there is none. */
+	const uint8_t *routes;
 	struct rb_link network;    /* Between nodes; latency 0: to be measured. */
 	struct rb_node_speed node; /* Likewise within one. */
 	struct rb_link_spread spread;

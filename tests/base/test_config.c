@@ -55,6 +55,19 @@ START_TEST(nothing_set_gives_the_defaults)
 }
 END_TEST
 
+START_TEST(transports_are_a_list)
+{
+	static const char *const good[] = { "verbs", "shm,ucx", "shm,verbs,ucx" };
+
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+		ck_assert_int_eq(clearenv(), 0);
+		ck_assert_int_eq(setenv("RUBATO_TRANSPORT", good[i], 1), 0);
+		ck_assert_int_eq(rb_config_read(&config), RUBATO_OK);
+		ck_assert_str_eq(config.transport.text, good[i]);
+	}
+}
+END_TEST
+
 START_TEST(values_are_read_with_their_source)
 {
 	ck_assert_int_eq(clearenv(), 0);
@@ -100,7 +113,14 @@ START_TEST(bad_values_name_variable_value_and_range)
 	refused("RUBATO_TIMEOUT", "60",
 		"RUBATO_TIMEOUT=\"60\": expected a time from 1ms to 86400s");
 	refused("RUBATO_TRANSPORT", "smh",
-		"RUBATO_TRANSPORT=\"smh\": expected auto, shm, ucx, tcp or verbs");
+		"RUBATO_TRANSPORT=\"smh\": expected auto, or of shm, ucx, tcp, verbs, best first");
+	refused("RUBATO_TRANSPORT", "shm,",
+		"RUBATO_TRANSPORT=\"shm,\": expected auto, or of shm, ucx, tcp, verbs, best first");
+	refused("RUBATO_TRANSPORT", "shm,uc",
+		"RUBATO_TRANSPORT=\"shm,uc\": expected auto, or of shm, ucx, tcp, verbs, best "
+		"first");
+	refused("RUBATO_LOG", "warn,info",
+		"RUBATO_LOG=\"warn,info\": expected none, warn, info, debug or data");
 	refused("RUBATO_LOG", "trace",
 		"RUBATO_LOG=\"trace\": expected none, warn, info, debug or data");
 	refused("RUBATO_ATTACH", "always",
@@ -250,6 +270,7 @@ int main(void)
 
 	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, nothing_set_gives_the_defaults);
+	tcase_add_test(tc, transports_are_a_list);
 	tcase_add_test(tc, values_are_read_with_their_source);
 	tcase_add_test(tc, bad_values_name_variable_value_and_range);
 	tcase_add_test(tc, a_refusal_leaves_the_struct_alone);
