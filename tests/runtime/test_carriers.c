@@ -304,6 +304,11 @@ static rubato_status carried_note(rubato_comm *comm, char carried[8][16])
 		rubato_peer peer = { .size_bytes = sizeof(peer) };
 
 		RB_TRY(rubato_get_peer(comm, r, &peer));
+		if (r != rubato_rank(comm) &&
+		    strstr(peer.path, strcmp(peer.transport, "verbs") == 0
+					      ? "mock0 port 1, RoCE v2, GID 3 ::ffff:10.0."
+					      : "/") == NULL)
+			return RB_FAIL(RUBATO_ERR_INTERNAL, "by %s: %s", peer.transport, peer.path);
 		(void)snprintf(carried[r], 16, "%s", peer.transport);
 	}
 	return RUBATO_OK;
