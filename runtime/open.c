@@ -116,6 +116,19 @@ static void endpoint_open(struct opening *o, uint32_t i)
 	RB_LOG(RB_LOG_INFO, "%s: %s", o->transports[i]->name, rubato_error_text());
 }
 
+/* Once for a job: ranks are named the same devices, as a rule. */
+static void left_devices_say(const struct opening *o)
+{
+	const char *pattern = o->comm->config->interface.text;
+	char devices[256];
+
+	if (o->comm->engine.rank == 0 && pattern[0] != '\0' && !o->tcp &&
+	    rb_interfaces_rdma_left("/sys/class/infiniband", pattern, devices, sizeof(devices)) > 0)
+		RB_LOG(RB_LOG_WARN,
+		       "UCX: RUBATO_INTERFACE=%s leaves %s unused: active, and RDMA; name it, too",
+		       pattern, devices);
+}
+
 /* ---- Exchanges: settings, and one transport's addresses at a time ---- */
 
 /* What a profile says must be the same for all: it decides what is measured, and they choose by
@@ -353,6 +366,8 @@ static rubato_status routes_find(struct opening *o)
 			RB_TRY(rb_interfaces_choose(o->bootstrap, o->comm->config->interface.text,
 						    o->deadline_ns, o->devices,
 						    sizeof(o->devices)));
+		if (o->transports[i] == &rb_transport_ucx)
+			left_devices_say(o);
 #endif
 		endpoint_open(o, i);
 		RB_TRY(blobs_exchange(o, i));

@@ -121,6 +121,44 @@ static rubato_status devices_by_pattern(const char *pattern, char *devices, size
 		       "RUBATO_INTERFACE=%.100s matches no device; there are %s", pattern, all);
 }
 
+static bool is_active(const char *folder, const char *device)
+{
+	char path[512], line[32];
+	FILE *file;
+	bool active;
+
+	(void)snprintf(path, sizeof(path), "%s/%.64s/ports/1/state", folder, device);
+	file = fopen(path, "re");
+	active = file != NULL && fgets(line, sizeof(line), file) != NULL &&
+		 strstr(line, "ACTIVE") != NULL;
+	if (file != NULL)
+		(void)fclose(file);
+	return active;
+}
+
+uint32_t rb_interfaces_rdma_left(const char *folder, const char *pattern, char *text,
+				 size_t text_bytes)
+{
+	DIR *devices = opendir(folder);
+	struct dirent *entry;
+	uint32_t count = 0;
+
+	text[0] = '\0';
+	while (devices != NULL && (entry = readdir(devices)) != NULL) {
+		char name[80];
+
+		(void)snprintf(name, sizeof(name), "%.64s:1", entry->d_name);
+		if (entry->d_name[0] == '.' || !is_active(folder, entry->d_name) ||
+		    rb_interface_wanted(pattern, name))
+			continue;
+		devices_add(text, text_bytes, name);
+		count++;
+	}
+	if (devices != NULL)
+		(void)closedir(devices);
+	return count;
+}
+
 /* ---- Addresses ---- */
 
 static bool address_take(const struct ifaddrs *at, struct rb_interface_address *out)

@@ -18,6 +18,11 @@ struct rb_interface_address {
  * begin, "^docker,lo" all but those, "" all. */
 bool rb_interface_wanted(const char *pattern, const char *name);
 
+/* Active RDMA ports in `folder` (/sys/class/infiniband) that the pattern does not want:
+ * "mlx5_0:1,mlx5_1:1". Returns how many; the text has as many as fit. */
+uint32_t rb_interfaces_rdma_left(const char *folder, const char *pattern, char *text,
+				 size_t text_bytes);
+
 /* Addresses of devices that are up and running, as the system lists them; none of one link alone.
  * Returns how many. */
 uint32_t rb_interface_addresses(const char *pattern, struct rb_interface_address *out,

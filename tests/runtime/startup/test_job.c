@@ -229,6 +229,43 @@ START_TEST(interfaces_are_wanted_by_name_or_prefix)
 }
 END_TEST
 
+/* Makes DIR/DEVICE/ports/1/state. */
+static void port_make(const char *dir, const char *device, const char *state)
+{
+	static const char *const below[] = { "", "/ports", "/ports/1" };
+	char path[200];
+	FILE *file;
+
+	for (size_t i = 0; i < sizeof(below) / sizeof(below[0]); i++) {
+		(void)snprintf(path, sizeof(path), "%s/%s%s", dir, device, below[i]);
+		ck_assert_int_eq(mkdir(path, 0700), 0);
+	}
+	(void)snprintf(path, sizeof(path), "%s/%s/ports/1/state", dir, device);
+	file = fopen(path, "w");
+	ck_assert(file != NULL && fprintf(file, "%s\n", state) > 0);
+	ck_assert_int_eq(fclose(file), 0);
+}
+
+START_TEST(active_rdma_that_a_pattern_leaves_is_named)
+{
+	char dir[] = "/tmp/rubato-left-XXXXXX", text[64], command[64];
+
+	ck_assert_ptr_nonnull(mkdtemp(dir));
+	ck_assert_uint_eq(rb_interfaces_rdma_left(dir, "eth0", text, sizeof(text)), 0);
+	port_make(dir, "mlx5_0", "4: ACTIVE");
+	port_make(dir, "mlx5_1", "1: DOWN");
+	ck_assert_uint_eq(rb_interfaces_rdma_left(dir, "eth0", text, sizeof(text)), 1);
+	ck_assert_str_eq(text, "mlx5_0:1");
+	ck_assert_uint_eq(rb_interfaces_rdma_left(dir, "^mlx5_0", text, sizeof(text)), 1);
+	ck_assert_uint_eq(rb_interfaces_rdma_left(dir, "eth0,mlx5_0:1", text, sizeof(text)), 0);
+	ck_assert_str_eq(text, "");
+	ck_assert_uint_eq(rb_interfaces_rdma_left(dir, "mlx", text, sizeof(text)), 0);
+	ck_assert_uint_eq(rb_interfaces_rdma_left("/no/such", "eth0", text, sizeof(text)), 0);
+	(void)snprintf(command, sizeof(command), "rm -r '%s'", dir);
+	ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
 /* Not the loopback device of a pattern, which is there in any case, last. */
 START_TEST(an_id_publishes_the_interfaces_that_are_wanted)
 {
@@ -280,6 +317,7 @@ int main(void)
 	tcase_add_test(tc, endpoints_are_host_and_port);
 	tcase_add_test(tc, ports_may_be_a_range);
 	tcase_add_test(tc, interfaces_are_wanted_by_name_or_prefix);
+	tcase_add_test(tc, active_rdma_that_a_pattern_leaves_is_named);
 	tcase_add_test(tc, an_id_publishes_the_interfaces_that_are_wanted);
 	tcase_add_test(tc, secret_files_are_private_and_of_some_length);
 	tcase_add_test(tc, ids_travel_undamaged_or_are_refused);
