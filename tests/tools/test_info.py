@@ -169,7 +169,7 @@ class Sections(unittest.TestCase):
     def test_doctor(self):
         checks = self.checks()
         for name in ("memfd", "locked memory", "open files", "address space", "threads", "cores",
-                     "processor time", "loopback", "shm", "job"):
+                     "processor time", "loopback", "shm", "libibverbs", "job"):
             self.assertIn(checks[name]["result"], ("ok", "warn"))
         self.assertEqual(checks["job"]["result"], "ok")
 
@@ -182,6 +182,15 @@ class Sections(unittest.TestCase):
         said = got.stdout.decode()
         self.assertRegex(said, r"warn address space +limit 4 GiB: ")
         self.assertRegex(said, r"warn open files +limit 200: ")
+
+    def test_doctor_counts_locked_memory_by_ranks(self):
+        for ranks, needed in ((2, 65600), (1001, 129536)):
+            words = f"ulimit -l 1000; exec \"$0\" --doctor -n {ranks}"
+            got = subprocess.run(["sh", "-c", words, INFO], capture_output=True, timeout=60,
+                                 check=False)
+            self.assertRegex(got.stdout.decode(),
+                             rf"warn locked memory +limit 1000 KiB: little for RDMA with {ranks} "
+                             rf"ranks; ulimit -l {needed} or more")
 
     def test_doctor_finds_half_a_job(self):
         checks = self.checks({"RUBATO_RANK": "0"}, failed=["job"])

@@ -52,6 +52,12 @@ bool info_config(struct info *info);
 /* false: ranks of this machine cannot run; said in a line that begins with FAIL. */
 bool info_doctor(struct info *info, const struct info_probe probes[INFO_TRANSPORTS]);
 
+/* A line of the doctor: ok, or warn. */
+void info_say(struct info *info, const char *check, bool good, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
+/* Its lines on RDMA; system: /sys. */
+void info_rdma(struct info *info, const char *system);
+
 /* For forms_of: what may be proved. */
 const char *const *info_operations(void);
 /* Ends the program where they are not good. */

@@ -21,7 +21,8 @@
 #include "tools/info/info.h"
 
 #define MAPPED_BYTES (1u << 20)
-#define LOCKED_BYTES_LEAST (64u << 20)   /* Guess: UCX registers some MiB for each peer. */
+#define LOCKED_BYTES_LEAST (64u << 20)   /* Guess: UCX's own, and buffers of messages. */
+#define LOCKED_BYTES_A_PEER (64u << 10)  /* Of verbs. */
 #define FILES_LEAST 1024                 /* Each peer and each local rank costs a few. */
 #define MAPS_LEAST 16384                 /* Each peer's heap is a mapping or more. */
 #define SPACE_LEAST (UINT64_C(64) << 30) /* Two ranks' heaps of full size, and the rest. */
@@ -40,13 +41,10 @@ static void line(struct info *info, const char *check, const char *result, const
 					results_text(text)));
 }
 
-static void say(struct info *info, const char *check, bool good, const char *format, ...)
-	__attribute__((format(printf, 4, 5)));
 static void fail(struct info *info, const char *check, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* ok or warn. */
-static void say(struct info *info, const char *check, bool good, const char *format, ...)
+void info_say(struct info *info, const char *check, bool good, const char *format, ...)
 {
 	va_list args;
 
@@ -86,7 +84,7 @@ static void check_memfd(struct info *info)
 		     failed, strerror(errno));
 	} else {
 		memory[MAPPED_BYTES - 1] = 1;
-		say(info, "memfd", true, "anonymous shared memory works");
+		info_say(info, "memfd", true, "anonymous shared memory works");
 		(void)munmap(memory, MAPPED_BYTES);
 	}
 	if (fd >= 0)
@@ -98,56 +96,62 @@ static void check_space(struct info *info)
 	struct rlimit space, threads;
 
 	if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur == RLIM_INFINITY)
-		say(info, "address space", true, "no limit");
+		info_say(info, "address space", true, "no limit");
 	else if (getrlimit(RLIMIT_AS, &space) == 0)
-		say(info, "address space", space.rlim_cur >= SPACE_LEAST, "limit %.4g GiB%s",
-		    (double)space.rlim_cur / (double)(1u << 30),
-		    space.rlim_cur >= SPACE_LEAST ? ""
-						  : ": ranks get smaller heaps, which share it; "
-						    "ulimit -v unlimited");
+		info_say(info, "address space", space.rlim_cur >= SPACE_LEAST, "limit %.4g GiB%s",
+			 (double)space.rlim_cur / (double)(1u << 30),
+			 space.rlim_cur >= SPACE_LEAST
+				 ? ""
+				 : ": ranks get smaller heaps, which share it; "
+				   "ulimit -v unlimited");
 	if (getrlimit(RLIMIT_NPROC, &threads) == 0 && threads.rlim_cur == RLIM_INFINITY)
-		say(info, "threads", true, "no limit");
+		info_say(info, "threads", true, "no limit");
 	else if (getrlimit(RLIMIT_NPROC, &threads) == 0)
-		say(info, "threads", threads.rlim_cur >= THREADS_LEAST, "limit %" PRIu64 "%s",
-		    (uint64_t)threads.rlim_cur,
-		    threads.rlim_cur >= THREADS_LEAST
-			    ? ""
-			    : ", of all this user's processes: little for "
-			      "many ranks; raise it with ulimit -u");
+		info_say(info, "threads", threads.rlim_cur >= THREADS_LEAST, "limit %" PRIu64 "%s",
+			 (uint64_t)threads.rlim_cur,
+			 threads.rlim_cur >= THREADS_LEAST
+				 ? ""
+				 : ", of all this user's processes: little for "
+				   "many ranks; raise it with ulimit -u");
 }
 
 static void check_limits(struct info *info)
 {
+	uint64_t peers = info->rank_count > 1 ? info->rank_count - 1 : 1;
+	uint64_t needed = LOCKED_BYTES_LEAST + peers * LOCKED_BYTES_A_PEER;
 	struct rlimit locked, files;
-	char line[64];
+	char line[64], little[96];
+
+	(void)snprintf(little, sizeof(little),
+		       ": little for RDMA with %" PRIu64 " ranks; ulimit -l %" PRIu64 " or more",
+		       peers + 1, needed >> 10);
 
 	if (getrlimit(RLIMIT_MEMLOCK, &locked) == 0) {
 		if (locked.rlim_cur == RLIM_INFINITY)
-			say(info, "locked memory", true, "no limit");
+			info_say(info, "locked memory", true, "no limit");
 		else
-			say(info, "locked memory", locked.rlim_cur >= LOCKED_BYTES_LEAST,
-			    "limit %" PRIu64 " KiB%s", (uint64_t)locked.rlim_cur >> 10,
-			    locked.rlim_cur >= LOCKED_BYTES_LEAST
-				    ? ""
-				    : ": little for RDMA; raise it with ulimit -l");
+			info_say(info, "locked memory", locked.rlim_cur >= needed,
+				 "limit %" PRIu64 " KiB%s", (uint64_t)locked.rlim_cur >> 10,
+				 locked.rlim_cur >= needed ? "" : little);
 	}
 	if (getrlimit(RLIMIT_NOFILE, &files) == 0)
-		say(info, "open files", files.rlim_cur >= FILES_LEAST, "limit %" PRIu64 "%s",
-		    (uint64_t)files.rlim_cur,
-		    files.rlim_cur >= FILES_LEAST ? "" : ": little for many ranks; ulimit -n 4096");
+		info_say(info, "open files", files.rlim_cur >= FILES_LEAST, "limit %" PRIu64 "%s",
+			 (uint64_t)files.rlim_cur,
+			 files.rlim_cur >= FILES_LEAST ? ""
+						       : ": little for many ranks; ulimit -n 4096");
 	check_space(info);
 	if (info_line("/proc/sys/vm/max_map_count", line, sizeof(line))) {
 		bool good = strtoull(line, NULL, 10) >= MAPS_LEAST;
 
-		say(info, "mappings", good, "vm.max_map_count %s%s", line,
-		    good ? "" : ": little for many peers; sysctl vm.max_map_count=65530");
+		info_say(info, "mappings", good, "vm.max_map_count %s%s", line,
+			 good ? "" : ": little for many peers; sysctl vm.max_map_count=65530");
 	}
 	if (info_line("/proc/sys/vm/overcommit_memory", line, sizeof(line)))
-		say(info, "overcommit", line[0] != '2',
-		    line[0] != '2' ? "vm.overcommit_memory %s"
-				   : "vm.overcommit_memory %s: reserving heaps may fail; set "
-				     "RUBATO_HEAP to what is needed",
-		    line);
+		info_say(info, "overcommit", line[0] != '2',
+			 line[0] != '2' ? "vm.overcommit_memory %s"
+					: "vm.overcommit_memory %s: reserving heaps may fail; set "
+					  "RUBATO_HEAP to what is needed",
+			 line);
 }
 
 /* Less than the cores at hand: ranks that spin would use it up, so they do not. */
@@ -156,13 +160,14 @@ static void check_quota(struct info *info, int cores)
 	uint32_t milli = rubato_processor_limit();
 
 	if (milli == 0 || milli >= (uint32_t)cores * 1000)
-		say(info, "processor time", true, "no limit below the cores");
+		info_say(info, "processor time", true, "no limit below the cores");
 	else
-		say(info, "processor time", milli >= 2000,
-		    "a control group allows that of %.4g processors%s", milli / 1000.0,
-		    milli >= 2000 ? ""
-				  : ": progress and computation take turns; widen the container's "
-				    "--cpus");
+		info_say(info, "processor time", milli >= 2000,
+			 "a control group allows that of %.4g processors%s", milli / 1000.0,
+			 milli >= 2000
+				 ? ""
+				 : ": progress and computation take turns; widen the container's "
+				   "--cpus");
 }
 
 static void check_cores(struct info *info)
@@ -172,18 +177,19 @@ static void check_cores(struct info *info)
 
 	CPU_ZERO(&allowed);
 	if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) {
-		say(info, "cores", false, "cannot be asked: %s", strerror(errno));
+		info_say(info, "cores", false, "cannot be asked: %s", strerror(errno));
 		return;
 	}
 	int may = CPU_COUNT(&allowed);
 
 	if (may == 1 && online > 1)
-		say(info, "cores", false,
-		    "bound to 1 of %ld: progress and computation take turns; widen the launcher's "
-		    "binding",
-		    online);
+		info_say(info, "cores", false,
+			 "bound to 1 of %ld: progress and computation take turns; widen the "
+			 "launcher's "
+			 "binding",
+			 online);
 	else
-		say(info, "cores", true, "%d of %ld may be used", may, online);
+		info_say(info, "cores", true, "%d of %ld may be used", may, online);
 	check_quota(info, may);
 }
 
@@ -199,7 +205,7 @@ static void check_loopback(struct info *info)
 		freeifaddrs(all);
 	}
 	if (up)
-		say(info, "loopback", true, "up");
+		info_say(info, "loopback", true, "up");
 	else
 		fail(info, "loopback", "down: local ranks cannot meet; ip link set lo up");
 }
@@ -216,7 +222,7 @@ static void check_secret(struct info *info)
 	else if ((file.st_mode & 077) != 0)
 		fail(info, "secret", "RUBATO_SECRET_FILE %s is open to others: chmod 600", path);
 	else
-		say(info, "secret", true, "RUBATO_SECRET_FILE %s is private", path);
+		info_say(info, "secret", true, "RUBATO_SECRET_FILE %s is private", path);
 }
 
 static void count_row(void *arg, const char *variable, const char *value, const char *source,
@@ -238,7 +244,8 @@ static void check_environment(struct info *info)
 	if (rubato_config_each(count_row, &set) != RUBATO_OK)
 		fail(info, "settings", "%s", rubato_error_text());
 	else
-		say(info, "settings", true, "%u RUBATO_* variables set, all of them valid", set);
+		info_say(info, "settings", true, "%u RUBATO_* variables set, all of them valid",
+			 set);
 	for (size_t i = 0; i < sizeof(together) / sizeof(together[0]); i++)
 		of_job += getenv(together[i]) != NULL;
 	if (of_job != 0 && of_job != 3)
@@ -246,7 +253,7 @@ static void check_environment(struct info *info)
 		     "%u of RUBATO_RANK, RUBATO_SIZE, RUBATO_ROOT are set: set all three or none",
 		     of_job);
 	else
-		say(info, "job", true, of_job == 0 ? "none described: one rank" : "described");
+		info_say(info, "job", true, of_job == 0 ? "none described: one rank" : "described");
 	check_secret(info);
 }
 
@@ -265,9 +272,10 @@ bool info_doctor(struct info *info, const struct info_probe probes[INFO_TRANSPOR
 		if (!probes[i].works && strcmp(probes[i].transport, "shm") == 0)
 			fail(info, "shm", "%s", probes[i].text);
 		else
-			say(info, probes[i].transport, probes[i].works, "%s",
-			    probes[i].works ? "two ranks met over it" : probes[i].text);
+			info_say(info, probes[i].transport, probes[i].works, "%s",
+				 probes[i].works ? "two ranks met over it" : probes[i].text);
 	}
+	info_rdma(info, "/sys");
 	check_environment(info);
 	return info->failures == 0;
 }
