@@ -666,6 +666,8 @@ static rubato_status open_steps(struct opening *o)
 	rb_unmatched_open(comm);
 	RB_TRY(rb_notices_open(&comm->notices, &comm->engine));
 	RB_TRY(rb_links_agree(comm, o->bootstrap, o->deadline_ns));
+	if (!simulated && comm->choices.nodes.count > 1)
+		rb_waiting_network(&comm->engine.waiting, comm->choices.facts.network.latency_us);
 	return rb_engine_background(&comm->engine, comm->config->background.number != 0);
 }
 

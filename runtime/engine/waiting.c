@@ -9,6 +9,10 @@
  * running: poll for one yield's time, for the peer may be on the other core, then yield. Either way
  * sleep when nothing has come for long; where polls keep finding nothing, they get shorter. Both
  * costs are measured, the yield's only where it counts, when a communicator opens.
+ *
+ * What comes over a network takes its latency at least, and an answer twice that: with a core for
+ * each rank, poll for some of them, or every answer is awaited asleep, and the wake-up comes on
+ * top. A network that is slower than that is worth is slept for.
  */
 #include "runtime/engine/waiting.h"
 
@@ -19,10 +23,12 @@
 #include "base/sync.h"
 #include "runtime/startup/topology.h"
 
-#define ROUNDS 6          /* Enough for a median, at some 70 us each. */
-#define SPIN_WAKEUPS 4    /* Guess: polls for that many wake-ups' time before it sleeps. */
-#define YIELD_WAKEUPS 40  /* Guess: other ranks run meanwhile, so it costs them little. */
-#define WAKE_NS_MIN 20000 /* Both threads of the measurement may have shared a core. */
+#define ROUNDS 6            /* Enough for a median, at some 70 us each. */
+#define SPIN_WAKEUPS 4      /* Guess: polls for that many wake-ups' time before it sleeps. */
+#define SPIN_LATENCIES 10   /* Guess: of a network, likewise, */
+#define SPIN_NS_MAX 2000000 /* unless that is more than this. Guess. */
+#define YIELD_WAKEUPS 40    /* Guess: other ranks run meanwhile, so it costs them little. */
+#define WAKE_NS_MIN 20000   /* Both threads of the measurement may have shared a core. */
 #define WAKE_NS_MAX 200000
 #define ECHO_NS_MAX 100000000
 
@@ -202,6 +208,18 @@ struct rb_waiting rb_waiting_find(struct rb_waiting_costs *costs, uint32_t host_
 	       (unsigned long long)costs->yield_ns, (unsigned long long)waiting.spin_ns,
 	       (unsigned long long)waiting.yield_ns);
 	return waiting;
+}
+
+void rb_waiting_network(struct rb_waiting *waiting, double latency_us)
+{
+	double spin_ns = SPIN_LATENCIES * latency_us * 1e3;
+
+	if (waiting->forced || waiting->yield_ns > 0 || spin_ns > SPIN_NS_MAX ||
+	    spin_ns <= (double)waiting->spin_ns)
+		return;
+	waiting->spin_ns = (uint64_t)spin_ns;
+	RB_LOG(RB_LOG_INFO, "waiting: polls for %llu ns, as the network takes %.1f us",
+	       (unsigned long long)waiting->spin_ns, latency_us);
 }
 
 /* ---- What sleeps teach ---- */

@@ -21,6 +21,8 @@ void rb_waiting_measure(bool crowded, struct rb_waiting_costs *costs);
 /* Pure: for host_ranks that share `cores`. */
 struct rb_waiting rb_waiting_choose(const struct rb_waiting_costs *costs, uint32_t host_ranks,
 				    uint32_t cores);
+/* Ranks are awaited over a network, too, which takes so long one way; 0: not known. */
+void rb_waiting_network(struct rb_waiting *waiting, double latency_us);
 /* From one thread of a core to another and no more than that: measured, takes some 0.5 ms; 0: it
  * could not be. */
 uint64_t rb_waiting_turn_ns(void);

@@ -52,6 +52,30 @@ START_TEST(a_forced_span_is_taken_as_it_is)
 }
 END_TEST
 
+START_TEST(a_network_is_polled_for_some_of_its_latencies)
+{
+	struct rb_waiting_costs none = { 0 };
+	struct rb_waiting w = rb_waiting_choose(&usual, 2, 4), was = w;
+	struct rb_waiting crowded = rb_waiting_choose(&usual, 8, 4), as_crowded = crowded;
+	struct rb_waiting forced = rb_waiting_find(&none, 2, 2, 12345);
+
+	rb_waiting_network(&w, 0);
+	ck_assert_uint_eq(w.spin_ns, was.spin_ns);
+	rb_waiting_network(&w, 2); /* Shorter than a wake-up. */
+	ck_assert_uint_eq(w.spin_ns, was.spin_ns);
+	rb_waiting_network(&w, 1e6); /* Nobody polls for a second. */
+	ck_assert_uint_eq(w.spin_ns, was.spin_ns);
+	rb_waiting_network(&w, 100);
+	ck_assert_uint_gt(w.spin_ns, 4 * 100000);
+	ck_assert_uint_le(w.spin_ns, 20 * 100000);
+	ck_assert_uint_eq(w.yield_ns, 0);
+	rb_waiting_network(&crowded, 100); /* Others want the core. */
+	ck_assert_uint_eq(crowded.spin_ns, as_crowded.spin_ns);
+	rb_waiting_network(&forced, 100);
+	ck_assert_uint_eq(forced.spin_ns, 12345);
+}
+END_TEST
+
 static void sleep_times(struct rb_waiting *w, uint32_t times, uint64_t slept_ns)
 {
 	for (uint32_t i = 0; i < times; i++)
@@ -114,6 +138,7 @@ int main(void)
 	tcase_add_test(tc, ranks_that_share_cores_poll_no_longer_than_a_yield_takes);
 	tcase_add_test(tc, dearer_steps_are_put_off_longer);
 	tcase_add_test(tc, a_forced_span_is_taken_as_it_is);
+	tcase_add_test(tc, a_network_is_polled_for_some_of_its_latencies);
 	tcase_add_test(tc, polls_that_find_nothing_become_short_until_a_rank_is_late);
 	tcase_add_test(tc, polls_that_are_forced_or_short_stay_as_they_are);
 	tcase_add_test(tc, costs_are_measured_within_bounds);
