@@ -589,6 +589,7 @@ struct idle {
 	uint64_t since_ns; /* 0: the clock has not been read since something moved. */
 	uint32_t polls;
 	bool overdue; /* The pollers have been told. */
+	bool slept;
 };
 
 static void overdue_check(struct rb_engine *engine, struct idle *idle, uint64_t now)
@@ -641,6 +642,7 @@ static bool idle_step(struct rb_engine *engine, struct idle *idle, uint64_t dead
 		rb_yield();
 	else
 		sleep_until(engine, deadline_ns);
+	idle->slept = waited >= spin_ns + engine->waiting.yield_ns;
 	return true;
 }
 
@@ -680,12 +682,14 @@ static void drive_as(struct rb_engine *engine, enum rb_driving who)
 
 static bool drive(struct rb_engine *engine, const bool *done, uint64_t deadline_ns)
 {
-	struct idle idle = { 0, 0, false };
+	struct idle idle = { 0 };
 	uint32_t moves = 0;
 
 	while (!over(engine, done)) {
 		if (rb_engine_progress(engine)) {
-			idle = (struct idle) { 0, 0, false };
+			if (idle.since_ns != 0 && !idle.slept)
+				rb_waiting_found(&engine->waiting);
+			idle = (struct idle) { 0 };
 			if (engine->completed && engine->waiters > 0)
 				rb_engine_wake_waiters(engine);
 			(void)rb_engine_hand_over(engine);
@@ -810,14 +814,14 @@ static void background_modest(struct rb_engine *engine, bool modest)
 
 static void background_drive(struct rb_engine *engine)
 {
-	struct idle idle = { 0, 0, false };
+	struct idle idle = { 0 };
 
 	background_modest(engine, false);
 	while (engine->driving == RB_DRIVING_BACKGROUND && !engine->background.stop &&
 	       background_wanted(engine)) {
 		engine->background.polls++;
 		if (rb_engine_progress(engine)) {
-			idle = (struct idle) { 0, 0, false };
+			idle = (struct idle) { 0 };
 			engine->background.moves++;
 			if (engine->completed && engine->waiters > 0)
 				rb_engine_wake_waiters(engine);

@@ -237,6 +237,13 @@ void rb_waiting_slept(struct rb_waiting *waiting, uint64_t slept_ns)
 		waiting->empty = EMPTY_MANY - 1;
 }
 
+/* Of the usual length: the awaited rank runs elsewhere, and was late now and then. */
+void rb_waiting_found(struct rb_waiting *waiting)
+{
+	if (!rb_waiting_in_vain(waiting))
+		waiting->empty = 0;
+}
+
 bool rb_waiting_in_vain(const struct rb_waiting *waiting)
 {
 	return waiting->empty >= EMPTY_MANY && waiting->yield_ns == 0;

@@ -26,10 +26,11 @@ void rb_waiting_network(struct rb_waiting *waiting, double latency_us);
 /* From one thread of a core to another and no more than that: measured, takes some 0.5 ms; 0: it
  * could not be. */
 uint64_t rb_waiting_turn_ns(void);
-/* How long to poll now; and after a sleep, what it teaches. */
+/* How long to poll now; what a poll teaches in which something came; and what a sleep does. */
 uint64_t rb_waiting_spin_ns(const struct rb_waiting *waiting);
 /* Polls have found nothing of late, though what they were for came soon. */
 bool rb_waiting_in_vain(const struct rb_waiting *waiting);
+void rb_waiting_found(struct rb_waiting *waiting);
 void rb_waiting_slept(struct rb_waiting *waiting, uint64_t slept_ns);
 /* Measures what *costs does not say, and chooses; forced_ns > 0 is RUBATO_SPIN, and is taken as it
  * is. */

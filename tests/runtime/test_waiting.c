@@ -102,6 +102,21 @@ START_TEST(polls_that_find_nothing_become_short_until_a_rank_is_late)
 }
 END_TEST
 
+START_TEST(polls_that_find_something_stay_long)
+{
+	struct rb_waiting w = rb_waiting_choose(&usual, 2, 4);
+
+	for (uint32_t i = 0; i < 1000; i++) {
+		sleep_times(&w, 3, 1000);
+		rb_waiting_found(&w);
+		ck_assert_uint_eq(rb_waiting_spin_ns(&w), w.spin_ns);
+	}
+	sleep_times(&w, 4, 1000);
+	rb_waiting_found(&w); /* By a short one: that says nothing of long ones. */
+	ck_assert_uint_lt(rb_waiting_spin_ns(&w), w.spin_ns);
+}
+END_TEST
+
 START_TEST(polls_that_are_forced_or_short_stay_as_they_are)
 {
 	struct rb_waiting_costs none = { 0 };
@@ -140,6 +155,7 @@ int main(void)
 	tcase_add_test(tc, a_forced_span_is_taken_as_it_is);
 	tcase_add_test(tc, a_network_is_polled_for_some_of_its_latencies);
 	tcase_add_test(tc, polls_that_find_nothing_become_short_until_a_rank_is_late);
+	tcase_add_test(tc, polls_that_find_something_stay_long);
 	tcase_add_test(tc, polls_that_are_forced_or_short_stay_as_they_are);
 	tcase_add_test(tc, costs_are_measured_within_bounds);
 	return check_main("runtime", tc);
