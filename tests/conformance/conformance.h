@@ -33,7 +33,9 @@ struct conform_backend {
 	const struct rb_transport_ops *ops;
 	bool tcp_only;         /* rb_transport_options.tcp_only. */
 	enum rb_attach attach; /* Likewise. */
-	bool no_map;           /* Peers of this set-up may be out of reach of mapping. */
+	/* Likewise its interface, each rank's; NULL: any. */
+	const char *(*interface)(uint32_t rank);
+	bool no_map;   /* Peers of this set-up may be out of reach of mapping. */
 	bool no_abort; /* A peer that vanishes without goodbye goes unnoticed: skip those tests. */
 	/* The object behind rb_transport_options.backend, for one run; both NULL: none needed. */
 	void *(*cluster_open)(uint32_t rank_count);

@@ -15,7 +15,7 @@
 #include "programs/clock.h"
 #include "rubato.h"
 
-#define DEPTH 8
+#define DEPTH 16
 #define WARMUP 20
 #define SIZE_MAX_BYTES (64UL << 20)
 #define COUNT_MAX 1000000UL

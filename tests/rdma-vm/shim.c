@@ -1,0 +1,77 @@
+/*
+ * shim.c -- preloaded: two things that libibverbs and Soft-RoCE do not do by themselves.
+ *
+ * RDMA_VM_WRONG_KEY=1: what is registered for peers to write into gets a key that is nobody's.
+ * ibv_reg_dmabuf_mr(): rdma-core's driver of Soft-RoCE lacks it, so it goes to the kernel, whose
+ * module must know it (see modules).
+ *
+ * The library looks its functions up in libibverbs alone; so dlopen() of that gives what the
+ * program sees, in which this file comes first.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <infiniband/verbs.h>
+
+#undef ibv_reg_mr
+#define SEEN __attribute__((visibility("default")))
+#define MR_BYTES 512 /* Room for the driver's own struct around it, which it frees. */
+
+/* Exported for drivers; in a header of theirs. */
+int ibv_cmd_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd,
+			  int access, void *mr);
+
+static void next(const char *name, void *function)
+{
+	void *found = dlsym(RTLD_NEXT, name);
+
+	if (found == NULL) {
+		(void)fprintf(stderr, "shim: there is no %s\n", name);
+		abort();
+	}
+	memcpy(function, &found, sizeof(found));
+}
+
+SEEN void *dlopen(const char *file, int flags)
+{
+	void *(*open)(const char *, int);
+
+	next("dlopen", &open);
+	return open(file != NULL && strcmp(file, "libibverbs.so.1") == 0 ? NULL : file, flags);
+}
+
+SEEN struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *address, size_t length, int access)
+{
+	struct ibv_mr *(*reg)(struct ibv_pd *, void *, size_t, int);
+	struct ibv_mr *mr;
+
+	next("ibv_reg_mr", &reg);
+	mr = reg(pd, address, length, access);
+	if (mr != NULL && (access & IBV_ACCESS_REMOTE_WRITE) != 0 &&
+	    getenv("RDMA_VM_WRONG_KEY") != NULL)
+		mr->rkey ^= 0xff;
+	return mr;
+}
+
+SEEN struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
+				      uint64_t iova, int fd, int access)
+{
+	struct ibv_mr *mr = calloc(1, MR_BYTES);
+	int error;
+
+	if (mr == NULL)
+		return NULL;
+	error = ibv_cmd_reg_dmabuf_mr(pd, offset, length, iova, fd, access, mr);
+	if (error != 0) {
+		free(mr);
+		errno = error;
+		return NULL;
+	}
+	mr->context = pd->context;
+	mr->pd = pd;
+	mr->length = length;
+	return mr;
+}
