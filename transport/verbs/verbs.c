@@ -31,9 +31,10 @@
 
 void rb_verbs_complete(struct rb_verbs *vb, struct rb_request *request, rubato_status status)
 {
-	struct rb_verbs_flight *flight =
-		rb_verbs_flight_find(vb, request->backend[RB_VERBS_FLIGHT]);
+	struct rb_verbs_flight *flight = NULL;
 
+	if (request->backend[RB_VERBS_FLIGHT] != 0)
+		flight = rb_verbs_flight_find(vb, request->backend[RB_VERBS_FLIGHT]);
 	if (flight != NULL)
 		rb_verbs_flight_end(vb, flight);
 	request->backend[RB_VERBS_FLIGHT] = 0;
@@ -216,7 +217,7 @@ uint32_t rb_verbs_progress(struct rb_verbs *vb)
 	while ((peer = stirred) != NULL) {
 		stirred = peer->next_stirred;
 		peer->is_stirred = false;
-		rb_verbs_pump(vb, peer->rank);
+		rb_verbs_pump(vb, peer);
 		rb_verbs_repay(vb, peer);
 	}
 	rb_verbs_ring(vb);
@@ -317,8 +318,8 @@ static struct rb_request *verbs_poll(struct rb_endpoint *ep)
 	struct rb_verbs *vb = (struct rb_verbs *)ep;
 	struct rb_request *done;
 
-	/* A few rounds for one poll: what arrives together is told together. */
-	for (int i = 0; i < ROUNDS && rb_verbs_progress(vb) != 0; i++)
+	/* A few rounds for one poll, until there is something to tell. */
+	for (int i = 0; i < ROUNDS && rb_verbs_progress(vb) != 0 && vb->done_first == NULL; i++)
 		;
 	if (++vb->rounds >= ROUNDS_PER_CHECK) {
 		vb->rounds = 0;

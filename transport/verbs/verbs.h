@@ -684,7 +684,12 @@ void rb_verbs_redo(struct rb_verbs *vb, struct rb_verbs_peer *peer);
 /* A write of no bytes: whether somebody is there. */
 void rb_verbs_probe(struct rb_verbs *vb, struct rb_verbs_link *link);
 /* Rings the doorbell for what was told. */
-void rb_verbs_ring(struct rb_verbs *vb);
+void rb_verbs_ring_chain(struct rb_verbs *vb);
+static inline void rb_verbs_ring(struct rb_verbs *vb)
+{
+	if (vb->chain.count > 0)
+		rb_verbs_ring_chain(vb);
+}
 /* What the doorbell has not posted of a link yet never will be. */
 void rb_verbs_chain_drop(struct rb_verbs *vb, struct rb_verbs_link *link);
 /* Entry `number` of a link's queue has completed, and all before it. */
@@ -693,7 +698,13 @@ void rb_verbs_ended(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t nu
 /* All before `number` have succeeded. */
 void rb_verbs_retire(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t number);
 /* After room has come: what waits for it. */
-void rb_verbs_pump(struct rb_verbs *vb, uint32_t peer);
+void rb_verbs_pump_waiting(struct rb_verbs *vb, struct rb_verbs_peer *peer);
+static inline void rb_verbs_pump(struct rb_verbs *vb, struct rb_verbs_peer *peer)
+{
+	if (peer->out_first != NULL || peer->active_first != NULL || peer->redo != NULL ||
+	    peer->troubled)
+		rb_verbs_pump_waiting(vb, peer);
+}
 /* Of a lost peer: what has not left. */
 void rb_verbs_outs_drop(struct rb_verbs *vb, struct rb_verbs_peer *peer);
 /* Posts a slot of the link's receives (again). */

@@ -154,7 +154,7 @@ void rb_verbs_chain_drop(struct rb_verbs *vb, struct rb_verbs_link *link)
 	chain_slots_give(vb, count);
 }
 
-void rb_verbs_ring(struct rb_verbs *vb)
+void rb_verbs_ring_chain(struct rb_verbs *vb)
 {
 	struct rb_verbs_link *link = vb->chain.link;
 	struct ibv_send_wr *bad = NULL;
@@ -162,8 +162,6 @@ void rb_verbs_ring(struct rb_verbs *vb)
 	uint32_t count;
 	int error;
 
-	if (vb->chain.count == 0)
-		return;
 	if (link->state != RB_VERBS_LINK_LIVE && link->state != RB_VERBS_LINK_MAKING) {
 		rb_verbs_chain_drop(vb, link); /* It failed while this was added. */
 		rb_verbs_stir(vb, link->peer);
@@ -198,8 +196,9 @@ static struct ibv_send_wr *chain_add(struct rb_verbs *vb, struct rb_verbs_link *
 	i = vb->chain.count++;
 	vb->chain.link = link;
 	vb->chain.slots[i] = NULL;
-	wr = &vb->chain.requests[i];
-	memset(wr, 0, sizeof(*wr));
+	wr = &vb->chain.requests[i]; /* The caller sets the rest of what its opcode has. */
+	wr->send_flags = 0;
+	wr->num_sge = 0;
 	wr->wr_id = rb_verbs_word_of(link) | link->posted;
 	wr->sg_list = &vb->chain.parts[i];
 	link->entries[link->posted++ % vb->queue] = *entry;
@@ -343,12 +342,16 @@ void rb_verbs_tell(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_hea
 		   const void *payload, size_t payload_bytes)
 {
 	struct rb_verbs_peer *peer = &vb->peers[rank];
+	struct rb_verbs_head numbered = *head;
 	size_t moved = 0;
 	bool through = false;
 
 	if (peer->lost || peer->parted || peer->link_count == 0)
 		return;
-	if (peer->out_first == NULL)
+	if (peer->out_first == NULL && payload_bytes <= RB_VERBS_PAYLOAD_MAX && flows(peer) &&
+	    stream_send(vb, peer, &numbered, payload, payload_bytes))
+		return; /* Nearly always. */
+	if (peer->out_first == NULL && !peer->lost)
 		moved = pieces_send(vb, peer, *head, payload, payload_bytes, 0, &through);
 	if (!through && !peer->lost)
 		out_add(vb, peer, head, payload, payload_bytes, moved);
@@ -386,9 +389,8 @@ void rb_verbs_outs_drop(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 	peer->out_last = NULL;
 }
 
-void rb_verbs_pump(struct rb_verbs *vb, uint32_t rank)
+void rb_verbs_pump_waiting(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 {
-	struct rb_verbs_peer *peer = &vb->peers[rank];
 	struct rb_verbs_flight *flight, *next;
 
 	if (peer->troubled && !peer->lost)
