@@ -1,0 +1,346 @@
+/*
+ * verbs_paths.c -- messages of the verbs transport, and the same transfers by a plain loop, for
+ * test_verbs_paths.py to count their instructions: verbs_paths WHOSE WHAT TIMES.
+ *
+ *   WHOSE   ours, plain
+ *   WHAT    small   8 bytes there and back
+ *           large   1 MiB there and back, between regions
+ *
+ * Two endpoints, or two pairs of queues, in one thread on mock devices. The plain loop sends what
+ * the transport sends: messages as long as its own, into receives that it posts again, of eight one
+ * that tells its completion; a large one is an invitation, four writes and a message behind them.
+ */
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "tests/verbs-mock/mock.h"
+#include "tests/verbs-mock/pair.h"
+#include "transport/transport.h"
+#include "transport/verbs/verbs.h"
+
+#define LARGE ((size_t)1 << 20)
+#define SMALL 8u
+#define DEADLINE_NS 20000000000u
+
+static void demand(bool so, const char *what)
+{
+	if (so)
+		return;
+	(void)fprintf(stderr, "verbs_paths: %s\n", what);
+	exit(1);
+}
+
+/* ---- Ours ---- */
+
+struct side {
+	struct rb_endpoint *ep;
+	struct rb_region *region;
+	struct rb_where where;
+	struct rb_region *regions[1];
+	uint8_t address[2][RB_ADDRESS_BYTES_MAX];
+	size_t address_bytes[2];
+};
+
+static const struct rb_transport_ops *const ops = &rb_transport_verbs;
+
+static void *side_connect(void *arg)
+{
+	struct side *end = arg;
+	const void *addresses[2] = { end->address[0], end->address[1] };
+	bool use[2] = { true, true };
+	rubato_status err = ops->connect(end->ep, addresses, end->address_bytes, use,
+					 rb_clock_ns() + DEADLINE_NS);
+
+	demand(err == RUBATO_OK, rubato_error_text());
+	return NULL;
+}
+
+static void ends_open(struct side ends[2])
+{
+	pthread_t thread;
+
+	for (uint32_t r = 0; r < 2; r++) {
+		struct rb_transport_options options = { .rank = r, .rank_count = 2 };
+		size_t bytes = RB_ADDRESS_BYTES_MAX;
+
+		demand(ops->open(&options, &ends[r].ep) == RUBATO_OK, rubato_error_text());
+		demand(ops->address(ends[r].ep, ends[0].address[r], &bytes) == RUBATO_OK,
+		       rubato_error_text());
+		memcpy(ends[1].address[r], ends[0].address[r], bytes);
+		ends[0].address_bytes[r] = ends[1].address_bytes[r] = bytes;
+		demand(ops->region_alloc(ends[r].ep, 2 * LARGE, &ends[r].region) == RUBATO_OK,
+		       rubato_error_text());
+		ends[r].regions[0] = ends[r].region;
+		ends[r].where =
+			(struct rb_where) { ends[r].region->base, RB_MEMORY_HOST, ends[r].regions };
+	}
+	demand(pthread_create(&thread, NULL, side_connect, &ends[1]) == 0, "no thread");
+	(void)side_connect(&ends[0]);
+	(void)pthread_join(thread, NULL);
+}
+
+static void request_fill(struct rb_request *request, struct side *end, uint32_t peer,
+			 struct rb_tag tag, size_t offset, size_t size_bytes)
+{
+	*request = (struct rb_request) { .peer = peer,
+					 .tag = tag,
+					 .buffer = (uint8_t *)end->region->base + offset,
+					 .size_bytes = size_bytes,
+					 .where = &end->where };
+}
+
+/* One message from `from` to `to`, whose receive is posted first. */
+static void message(struct side *from, struct side *to, size_t size_bytes, uint64_t number)
+{
+	struct rb_tag tag = rb_tag_message(0, RB_TAG_ONESHOT, number, 0);
+	struct rb_request send, receive;
+	uint64_t rounds = 0;
+
+	request_fill(&receive, to, from->ep->rank, tag, LARGE, size_bytes);
+	request_fill(&send, from, to->ep->rank, tag, 0, size_bytes);
+	ops->recv(to->ep, &receive);
+	ops->send(from->ep, &send);
+	while (receive.state != RB_REQUEST_DONE || send.state != RB_REQUEST_DONE) {
+		if (receive.state != RB_REQUEST_DONE)
+			(void)ops->poll(to->ep);
+		if (send.state != RB_REQUEST_DONE)
+			(void)ops->poll(from->ep);
+		demand(++rounds < 100000, "a message does not end");
+	}
+	demand(receive.status == RUBATO_OK && send.status == RUBATO_OK, rubato_error_text());
+}
+
+static void ours(size_t size_bytes, long times)
+{
+	static struct side ends[2];
+
+	ends_open(ends);
+	for (long i = 0; i < times; i++) {
+		message(&ends[0], &ends[1], size_bytes, 2 * (uint64_t)i);
+		message(&ends[1], &ends[0], size_bytes, 2 * (uint64_t)i + 1);
+	}
+	ops->close(ends[0].ep, false, rb_clock_ns());
+	ops->close(ends[1].ep, true, rb_clock_ns());
+}
+
+/* ---- Plain ---- */
+
+#define RECEIVES 64u
+#define SIGNAL_EACH 8u
+#define COMPLETIONS 16
+#define PIECE ((uint32_t)1 << 18)
+#define MESSAGE_BYTES (sizeof(struct rb_verbs_head) + SMALL)
+#define INVITATION_BYTES (sizeof(struct rb_verbs_head) + sizeof(struct rb_verbs_target))
+
+struct plain {
+	struct end end;
+	uint32_t rkey, unsignalled, posted, completed;
+	uint64_t remote;
+	uint8_t head[2 * sizeof(struct rb_verbs_head)], got[SMALL];
+};
+
+static void plain_receive(struct plain *p, uint32_t slot)
+{
+	struct ibv_sge sge = { (uintptr_t)p->end.memory + slot * RB_VERBS_SLOT_BYTES,
+			       RB_VERBS_SLOT_BYTES, p->end.mr->lkey };
+	struct ibv_recv_wr wr = { .wr_id = slot, .sg_list = &sge, .num_sge = 1 }, *bad;
+
+	demand(ibv_post_recv(p->end.qp, &wr, &bad) == 0, "a receive cannot be posted");
+}
+
+static void plain_send(struct plain *p, uint32_t bytes)
+{
+	struct ibv_sge sge = { (uintptr_t)p->head, bytes, 0 };
+	struct ibv_send_wr *bad, wr = { .wr_id = UINT64_MAX,
+					.sg_list = &sge,
+					.num_sge = 1,
+					.opcode = IBV_WR_SEND,
+					.send_flags = IBV_SEND_INLINE };
+
+	if (++p->unsignalled == SIGNAL_EACH) {
+		p->unsignalled = 0;
+		wr.send_flags |= IBV_SEND_SIGNALED;
+	}
+	demand(ibv_post_send(p->end.qp, &wr, &bad) == 0, "a message cannot be posted");
+}
+
+/* Until a message has come: its bytes are taken, and its slot is posted again. */
+static void plain_take(struct plain *p)
+{
+	struct ibv_wc wc[COMPLETIONS];
+	bool came = false;
+
+	for (uint32_t rounds = 0; !came; rounds++) {
+		int count = ibv_poll_cq(p->end.cq, COMPLETIONS, wc);
+
+		demand(count >= 0 && rounds < 100000, "a message does not come");
+		for (int i = 0; i < count; i++) {
+			demand(wc[i].status == IBV_WC_SUCCESS, "a completion has failed");
+			if (wc[i].wr_id == UINT64_MAX) {
+				p->completed++;
+				continue;
+			}
+			memcpy(p->got, p->end.memory + wc[i].wr_id * RB_VERBS_SLOT_BYTES, SMALL);
+			plain_receive(p, (uint32_t)wc[i].wr_id);
+			came = true;
+		}
+	}
+}
+
+/* The pieces of 1 MiB by one doorbell, and the message behind them that tells the completion. */
+static void plain_write(struct plain *p)
+{
+	struct ibv_send_wr wr[LARGE / PIECE + 1] = { 0 }, *bad;
+	struct ibv_sge sge[LARGE / PIECE + 1];
+	uint32_t count = LARGE / PIECE;
+
+	for (uint32_t i = 0; i < count; i++) {
+		sge[i] = (struct ibv_sge) { (uintptr_t)p->end.memory + i * PIECE, PIECE,
+					    p->end.mr->lkey };
+		wr[i].wr_id = UINT64_MAX;
+		wr[i].sg_list = &sge[i];
+		wr[i].num_sge = 1;
+		wr[i].opcode = IBV_WR_RDMA_WRITE;
+		wr[i].wr.rdma.remote_addr = p->remote + i * PIECE;
+		wr[i].wr.rdma.rkey = p->rkey;
+		wr[i].next = &wr[i + 1];
+	}
+	sge[count] = (struct ibv_sge) { (uintptr_t)p->head, sizeof(struct rb_verbs_head), 0 };
+	wr[count].wr_id = UINT64_MAX;
+	wr[count].sg_list = &sge[count];
+	wr[count].num_sge = 1;
+	wr[count].opcode = IBV_WR_SEND;
+	wr[count].send_flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED;
+	demand(ibv_post_send(p->end.qp, wr, &bad) == 0, "writes cannot be posted");
+}
+
+static void plain_await(struct plain *p, uint32_t completed)
+{
+	struct ibv_wc wc[COMPLETIONS];
+
+	for (uint32_t rounds = 0; p->completed != completed; rounds++) {
+		int count = ibv_poll_cq(p->end.cq, COMPLETIONS, wc);
+
+		demand(count >= 0 && rounds < 100000, "a write does not complete");
+		for (int i = 0; i < count; i++) {
+			demand(wc[i].wr_id == UINT64_MAX && wc[i].status == IBV_WC_SUCCESS,
+			       "what completes is no write");
+			p->completed++;
+		}
+	}
+}
+
+static void plain_message(struct plain *from, struct plain *to, bool large)
+{
+	uint32_t completed;
+
+	if (!large) {
+		plain_send(from, MESSAGE_BYTES);
+		plain_take(to);
+		return;
+	}
+	plain_send(to, INVITATION_BYTES);
+	plain_take(from);
+	completed = from->completed + 1;
+	plain_write(from);
+	plain_take(to);
+	plain_await(from, completed);
+}
+
+/* pair.c's own way is for tests alone. */
+static void end_make(struct end *end)
+{
+	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC,
+					 .cap = { RB_VERBS_QUEUE, RECEIVES, 1, 1, 220 } };
+	struct ibv_device **list = ibv_get_device_list(NULL);
+
+	demand(list != NULL && (end->context = ibv_open_device(list[0])) != NULL, "no device");
+	ibv_free_device_list(list);
+	demand((end->pd = ibv_alloc_pd(end->context)) != NULL, "no protection domain");
+	demand((end->memory = calloc(1, END_BYTES)) != NULL, "no memory");
+	end->mr = ibv_reg_mr(end->pd, end->memory, END_BYTES,
+			     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	end->cq = ibv_create_cq(end->context, RB_VERBS_QUEUE + RECEIVES, NULL, NULL, 0);
+	demand(end->mr != NULL && end->cq != NULL, "no key, or no completion queue");
+	init.send_cq = init.recv_cq = end->cq;
+	demand((end->qp = ibv_create_qp(end->pd, &init)) != NULL, "no queue pair");
+}
+
+static void end_join(struct end *end, const struct end *other)
+{
+	struct address address = { .qpn = other->qp->qp_num };
+	struct ibv_qp_attr init = end_init_attr(), rtr, rts = end_rts_attr();
+
+	demand(ibv_query_gid(other->context, 1, 3, &address.gid) == 0, "no GID");
+	rtr = end_rtr_attr(&address);
+	demand(ibv_modify_qp(end->qp, &init, INIT_MASK) == 0 &&
+		       ibv_modify_qp(end->qp, &rtr, RTR_MASK) == 0 &&
+		       ibv_modify_qp(end->qp, &rts, RTS_MASK) == 0,
+	       "a queue pair cannot be readied");
+}
+
+static void end_drop(struct end *end)
+{
+	demand(ibv_destroy_qp(end->qp) == 0 && ibv_destroy_cq(end->cq) == 0 &&
+		       ibv_dereg_mr(end->mr) == 0 && ibv_dealloc_pd(end->pd) == 0 &&
+		       ibv_close_device(end->context) == 0,
+	       "what was made cannot be dropped");
+	free(end->memory);
+}
+
+static void plain(bool large, long times)
+{
+	static struct plain sides[2];
+
+	for (uint32_t r = 0; r < 2; r++)
+		end_make(&sides[r].end);
+	for (uint32_t r = 0; r < 2; r++) {
+		end_join(&sides[r].end, &sides[1 - r].end);
+		sides[r].remote = (uintptr_t)sides[1 - r].end.memory;
+		sides[r].rkey = sides[1 - r].end.mr->rkey;
+		for (uint32_t i = 0; i < RECEIVES; i++)
+			plain_receive(&sides[r], i);
+	}
+	for (long i = 0; i < times; i++) {
+		plain_message(&sides[0], &sides[1], large);
+		plain_message(&sides[1], &sides[0], large);
+	}
+	end_drop(&sides[0].end);
+	end_drop(&sides[1].end);
+}
+
+/* Calls of libibverbs that move messages, of all. */
+static uint64_t entries(void)
+{
+	static const char *const names[] = { "ibv_post_send",     "ibv_post_recv", "ibv_poll_cq",
+					     "ibv_req_notify_cq", "ibv_reg_mr",    "ibv_dereg_mr" };
+	uint64_t count = 0;
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		count += mock_call_count(names[i]);
+	return count;
+}
+
+int main(int argc, char **argv)
+{
+	struct mock_config config;
+	bool large, own;
+
+	if (argc != 4)
+		return fprintf(stderr, "verbs_paths: ours|plain small|large TIMES\n"), 2;
+	own = strcmp(argv[1], "ours") == 0;
+	large = strcmp(argv[2], "large") == 0;
+	mock_config_default(&config);
+	config.thread = 0;
+	demand(mock_reset(&config) == 0, "no world");
+	if (own)
+		ours(large ? LARGE : SMALL, strtol(argv[3], NULL, 10));
+	else
+		plain(large, strtol(argv[3], NULL, 10));
+	printf("%llu entries\n", (unsigned long long)entries());
+	return 0;
+}
