@@ -500,11 +500,16 @@ void rb_message_cancel(struct rubato_op *op, const char *text)
 	struct rb_flow *flow =
 		op->sending ? rb_flow_known(&op->comm->flows, op->root, op->user_tag, true) : NULL;
 	rubato_status status;
+	char own[192];
 
 	if (rb_message_recall(op, text))
 		return;
 	ep->ops->cancel(ep, &op->message.slot->request);
 	status = op->message.slot->request.status;
+	if (status != RUBATO_OK && status != RUBATO_ERR_CANCELLED) { /* It had ended by itself. */
+		message_text(op, own, sizeof(own));
+		text = own;
+	}
 	if (!op->sending)
 		receive_over(op);
 	else if (status == RUBATO_ERR_CANCELLED && flow != NULL &&

@@ -643,13 +643,20 @@ static rubato_status final_barrier(struct rubato_partial *p, struct rb_run *run,
 /* So that no message finds the operation gone: it would lie about for ever. */
 static rubato_status last_words(struct rubato_partial *p, uint64_t deadline_ns)
 {
+	struct rb_engine *engine = &p->comm->engine;
+	const char *loss;
+	char text[192];
 	rubato_status err;
 
-	rb_protocol_finish(&p->comm->engine, &p->driver);
-	err = rb_engine_wait(&p->comm->engine, &p->driver.finished, deadline_ns);
-	return err == RUBATO_OK
-		       ? RUBATO_OK
-		       : RB_FAIL(err, "partial free: a neighbour's last message is missing");
+	rb_protocol_finish(engine, &p->driver);
+	err = rb_engine_wait(engine, &p->driver.finished, deadline_ns);
+	if (err == RUBATO_OK)
+		return RUBATO_OK;
+	loss = rb_loss_behind(&engine->losses, UINT32_MAX, text, sizeof(text));
+	if (loss != NULL)
+		return RB_FAIL(RUBATO_ERR_PEER,
+			       "partial free: a neighbour's last message is missing: %s", loss);
+	return RB_FAIL(err, "partial free: a neighbour's last message is missing");
 }
 
 /* After a loss the others still need this rank until all agree. */
