@@ -70,7 +70,8 @@ FAULTS = [
                " if (!finished)", ";")]),
     ("engine: a waiter completes another's operation and does not tell", "engine-chain",
      [(ENGINE, "while (!over(engine, done)) { if (rb_engine_progress(engine))"
-               " { idle = (struct idle) { 0, 0, false };"
+               " { if (idle.since_ns != 0 && !idle.slept) rb_waiting_found(&engine->waiting);"
+               " idle = (struct idle) { 0 };"
                " [[if (engine->completed && engine->waiters > 0)"
                " rb_engine_wake_waiters(engine);]]", ";"),
       (ENGINE, "[[if (engine->completed && engine->waiters > 0) rb_engine_wake_waiters(engine);]]"

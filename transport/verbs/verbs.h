@@ -579,6 +579,8 @@ void rb_verbs_datagram(struct rb_verbs *vb, struct rb_verbs_rail *rail, const st
 RB_NODISCARD rubato_status rb_verbs_datagrams_make(struct rb_verbs *vb, struct rb_verbs_rail *rail,
 						   uint32_t key);
 RB_NODISCARD rubato_status rb_verbs_link_make(struct rb_verbs *vb, struct rb_verbs_link *link);
+/* NULL: nothing. One that cannot be destroyed is to reach no memory any more. */
+void rb_verbs_qp_drop(struct rb_verbs *vb, struct ibv_qp *qp);
 struct ibv_ah_attr rb_verbs_path_to(const struct rb_verbs_link *link);
 struct rb_verbs_greeting rb_verbs_greeting_to(const struct rb_verbs_link *link);
 /* The link that a greeting is of, or NULL: it is none of this job's. */

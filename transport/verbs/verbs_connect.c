@@ -99,8 +99,7 @@ static void datagrams_close(struct rb_verbs *vb)
 	for (uint32_t i = 0; i < vb->rail_count; i++) {
 		struct rb_verbs_rail *rail = &vb->rails[i];
 
-		if (rail->datagrams != NULL)
-			(void)vb->api.ibv_destroy_qp(rail->datagrams);
+		rb_verbs_qp_drop(vb, rail->datagrams);
 		if (rail->datagram_mr != NULL)
 			(void)vb->api.ibv_dereg_mr(rail->datagram_mr);
 		free(rail->datagram_slots);

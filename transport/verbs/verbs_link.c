@@ -183,8 +183,7 @@ void rb_verbs_rail_fail(struct rb_verbs *vb, struct rb_verbs_rail *rail, const c
 void rb_verbs_link_close(struct rb_verbs *vb, struct rb_verbs_link *link)
 {
 	rb_verbs_chain_drop(vb, link);
-	if (link->qp != NULL)
-		(void)vb->api.ibv_destroy_qp(link->qp);
+	rb_verbs_qp_drop(vb, link->qp);
 	link->qp = NULL;
 	link->receives = 0;
 	link->ended = link->posted;

@@ -52,6 +52,14 @@ static rubato_status qp_modify(struct rb_verbs *vb, const struct rb_verbs_rail *
 	return error == 0 ? RUBATO_OK : rb_verbs_failed(rail, error, what);
 }
 
+void rb_verbs_qp_drop(struct rb_verbs *vb, struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+
+	if (qp != NULL && vb->api.ibv_destroy_qp(qp) != 0)
+		(void)vb->api.ibv_modify_qp(qp, &attr, IBV_QP_STATE);
+}
+
 rubato_status rb_verbs_datagrams_make(struct rb_verbs *vb, struct rb_verbs_rail *rail, uint32_t key)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT,

@@ -209,6 +209,12 @@ static void events_take(struct rb_verbs *vb, struct rb_verbs_rail *rail)
 		vb->api.ibv_ack_async_event(&event);
 		event_take(vb, rail, &event);
 	}
+	if (errno == EAGAIN || errno == EINTR)
+		return;
+	/* The descriptor stays readable: who went on looking would never be through. */
+	(void)epoll_ctl(vb->watch_fd, EPOLL_CTL_DEL, rail->context->async_fd, NULL);
+	rail->dead = true;
+	rb_verbs_rail_fail(vb, rail, "its events cannot be read");
 }
 
 /* ---- Silence ---- */
