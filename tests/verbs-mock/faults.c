@@ -27,6 +27,11 @@ static struct {
 	uint32_t count;
 } calls;
 
+static struct {
+	mock_watch *see;
+	void *arg;
+} watch;
+
 _Static_assert((int)CALL_COUNT <= 64, "struct world counts 64 functions");
 
 #define CALL_NAME(name) #name,
@@ -43,10 +48,16 @@ int call_fails(enum call call)
 	uint64_t number = __atomic_add_fetch(&calls.counts[call], 1, __ATOMIC_RELAXED);
 	struct world *world = world_attach(); /* Which may bring faults. */
 	uint32_t count;
+	int error;
 
 	if (world == NULL)
 		return errno;
 	(void)__atomic_add_fetch(&world->calls[call], 1, __ATOMIC_RELAXED);
+	error = watch.see != NULL ? watch.see(watch.arg, names[call]) : 0;
+	if (error != 0) {
+		(void)__atomic_add_fetch(&world->counters.faults_fired, 1, __ATOMIC_RELAXED);
+		return error;
+	}
 	count = __atomic_load_n(&calls.count, __ATOMIC_ACQUIRE);
 	for (uint32_t i = 0; i < count; i++) {
 		struct call_fault *fault = &calls.faults[i];
@@ -107,6 +118,12 @@ MOCK_API int mock_fail_call(const char *function, uint64_t nth, uint64_t times, 
 	fault = call_fault_add(function, nth, times, error);
 	world_unlock(world);
 	return fault;
+}
+
+MOCK_API void mock_watch_calls(mock_watch *see, void *arg)
+{
+	watch.arg = arg;
+	watch.see = see;
 }
 
 static int completion_fault_add(struct world *world, struct world_fault fault)

@@ -94,6 +94,13 @@ MOCK_API int mock_fail_call(const char *function, uint64_t nth, uint64_t times, 
 MOCK_API uint64_t mock_call_count(const char *function);
 MOCK_API const char *mock_call_name(uint32_t index);
 /*
+ * Sees each call of a counted function by this process, in the thread that makes it, before
+ * anything happens, and may fail it: with the errno that it returns. It may call whatever is in
+ * this file. NULL: nobody; to be changed while no call is under way.
+ */
+typedef int mock_watch(void *arg, const char *function);
+MOCK_API void mock_watch_calls(mock_watch *watch, void *arg);
+/*
  * The NTH send (1: the next) of this process ends with an error, before or after it was delivered,
  * which its sender cannot know; the NTH receive that would have succeeded does. What follows from
  * it comes, too: the queue pair is in ERR, the rest flushed, the sender of the receive told.
