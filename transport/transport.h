@@ -165,6 +165,22 @@ struct rb_failure {
  * OFFER: we ask it to let peers. */
 enum rb_attach { RB_ATTACH_AUTO, RB_ATTACH_NEVER, RB_ATTACH_OFFER };
 
+/*
+ * A device's memory, to who moves it: what the application's devices are is their owner's affair.
+ * All NULL: there are none.
+ */
+struct rb_device_memory {
+	void *arg;
+	/* Whether these bytes are a device's. */
+	bool (*knows)(void *arg, const void *address, size_t size_bytes);
+	/* A dma-buf that holds them, which is the caller's to close, and where they begin in it: as
+	 * far into a page as the address is. Errors: UNSUPPORTED (it has none), SYSTEM. */
+	rubato_status (*export_dmabuf)(void *arg, const void *address, size_t size_bytes, int *fd,
+				       uint64_t *offset);
+	/* Of any memory to any; the bytes are there when it returns. */
+	void (*copy)(void *arg, void *to, const void *from, size_t size_bytes);
+};
+
 struct rb_transport_options {
 	uint32_t rank, rank_count;
 	uint64_t heap_bytes;   /* For region_alloc: address space set aside. */
@@ -174,6 +190,7 @@ struct rb_transport_options {
 	bool tcp_only;         /* ucx: UCX's TCP only (--transport tcp). */
 	enum rb_attach attach; /* shm: RUBATO_ATTACH. */
 	void *backend;         /* sim: its cluster. */
+	struct rb_device_memory device;
 };
 
 #define RB_CAP_MAP 1u /* Regions from region_alloc can be mapped by reachable peers. */

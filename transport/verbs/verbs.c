@@ -567,6 +567,7 @@ static rubato_status queues_open(struct rb_verbs *vb, struct rb_verbs_rail *rail
 static rubato_status begin(struct rb_verbs *vb, const struct rb_transport_options *options)
 {
 	RB_TRY(rb_verbs_load(&vb->api));
+	rb_verbs_device_memory_find(vb);
 	RB_TRY(rb_verbs_devices_open(vb, options->interface));
 	for (uint32_t i = 0; i < vb->rail_count; i++)
 		RB_TRY(queues_open(vb, &vb->rails[i]));
@@ -592,6 +593,7 @@ static rubato_status verbs_open(const struct rb_transport_options *options,
 	vb->cq_entries =
 		(options->rank_count - 1) * (rb_verbs_slots_all(options->rank_count) + vb->queue) +
 		2 * RB_VERBS_DATAGRAMS;
+	vb->device = options->device;
 	memcpy(vb->job, options->job, sizeof(vb->job));
 	vb->random = rb_clock_ns() ^ rb_mix(options->rank);
 	vb->epoll_fd = vb->watch_fd = vb->wake_fd = vb->clock_fd = -1;

@@ -117,7 +117,7 @@
 	X(ibv_destroy_cq) X(ibv_get_cq_event) X(ibv_ack_cq_events) X(ibv_create_qp) \
 	X(ibv_modify_qp) X(ibv_destroy_qp) X(ibv_create_ah) X(ibv_destroy_ah) \
 	X(ibv_get_async_event) X(ibv_ack_async_event) X(ibv_wc_status_str) X(ibv_event_type_str)
-#define RB_VERBS_FUNCTIONS_NEWER(X) X(_ibv_query_gid_ex) X(ibv_fork_init)
+#define RB_VERBS_FUNCTIONS_NEWER(X) X(_ibv_query_gid_ex) X(ibv_fork_init) X(ibv_reg_dmabuf_mr)
 /* clang-format on */
 #define RB_VERBS_FUNCTION(name) __typeof__(name) *name;
 struct rb_verbs_api {
@@ -433,6 +433,9 @@ struct rb_verbs_rail {
 struct rb_verbs {
 	struct rb_endpoint base;
 	struct rb_verbs_api api;
+	struct rb_device_memory device;
+	bool peer_memory; /* The kernel's driver of the device pins its memory as the host's. */
+	bool device_said; /* How it is registered. */
 	struct rb_verbs_rail rails[RB_VERBS_RAILS_MAX];
 	uint8_t rail_count;
 	bool connecting;
@@ -505,9 +508,15 @@ static inline uint32_t rb_verbs_slots_all(uint32_t rank_count)
 				    : RB_VERBS_SLOTS_MAX / 4;
 }
 
-static inline void rb_verbs_copy(void *to, const void *from, size_t size_bytes)
+/* Payload: either end may be a device's. */
+static inline void rb_verbs_copy(const struct rb_verbs *vb, void *to, const void *from,
+				 size_t size_bytes)
 {
-	if (size_bytes != 0)
+	if (size_bytes == 0)
+		return;
+	if (vb->device.copy != NULL)
+		vb->device.copy(vb->device.arg, to, from, size_bytes);
+	else
 		memcpy(to, from, size_bytes);
 }
 
@@ -759,6 +768,8 @@ bool rb_verbs_recall_invited(struct rb_verbs *vb, struct rb_request *receive);
 void rb_verbs_invites_drop(struct rb_verbs *vb, uint32_t peer);
 
 /* verbs_memory.c */
+/* Whether a device's memory can be registered: then posts may name it. */
+void rb_verbs_device_memory_find(struct rb_verbs *vb);
 rubato_status rb_verbs_region_alloc(struct rb_endpoint *ep, size_t size_bytes,
 				    struct rb_region **out);
 rubato_status rb_verbs_region_add(struct rb_endpoint *ep, void *base, size_t size_bytes,

@@ -460,7 +460,7 @@ static void data_arrived(struct rb_verbs *vb, struct rb_verbs_flight *flight,
 		rb_verbs_wrong(vb, receive->peer, "a piece lies outside its message");
 		return;
 	}
-	rb_verbs_copy((uint8_t *)receive->buffer + offset, payload, head->bytes);
+	rb_verbs_copy(vb, (uint8_t *)receive->buffer + offset, payload, head->bytes);
 	flight->moved += head->bytes;
 	if (flight->moved == receive->size_bytes)
 		receive_over(vb, flight, RUBATO_OK);

@@ -4,6 +4,9 @@
  * A key: address, size and remote keys of the region, one a rail, and what memory it is. A put's
  * source that lies in no region is registered for the put; one that is short, or cannot be
  * registered, leaves from slots.
+ *
+ * A device's memory is registered by its dma-buf; else as the host's, where nvidia-peermem is
+ * loaded; else it is copied, in slots, as what cannot be registered. The log says which.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -11,10 +14,73 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "transport/verbs/verbs.h"
 
 #define ACCESS_REMOTE (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)
 #define COPIED_MAX 16384u /* Guess: below, registering takes longer than copying. */
+
+/* ---- Registration ---- */
+
+void rb_verbs_device_memory_find(struct rb_verbs *vb)
+{
+	vb->peer_memory = access("/sys/module/nvidia_peermem", F_OK) == 0 ||
+			  access("/sys/module/nv_peer_mem", F_OK) == 0;
+	if (vb->device.copy != NULL && (vb->api.ibv_reg_dmabuf_mr != NULL || vb->peer_memory))
+		vb->base.takes = 1u << RB_MEMORY_DEVICE;
+}
+
+static void device_say(struct rb_verbs *vb, const char *how, const char *why)
+{
+	if (!vb->device_said)
+		RB_LOG(RB_LOG_INFO, "verbs: device memory is %s%s", how, why);
+	vb->device_said = true;
+}
+
+/* NULL: errno. */
+static struct ibv_mr *dmabuf_register(struct rb_verbs *vb, struct ibv_pd *pd, void *base,
+				      size_t size_bytes, int access)
+{
+	struct ibv_mr *mr;
+	uint64_t offset;
+	int fd, error;
+
+	if (vb->api.ibv_reg_dmabuf_mr == NULL ||
+	    vb->device.export_dmabuf(vb->device.arg, base, size_bytes, &fd, &offset) != RUBATO_OK) {
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
+	mr = vb->api.ibv_reg_dmabuf_mr(pd, offset, size_bytes, (uintptr_t)base, fd, access);
+	error = errno;
+	(void)close(fd); /* The registration holds the memory. */
+	errno = error;
+	return mr;
+}
+
+/* The host's memory, or a device's. NULL: errno, which is EOPNOTSUPP where there is no way. */
+static struct ibv_mr *memory_register(struct rb_verbs *vb, struct ibv_pd *pd, void *base,
+				      size_t size_bytes, int access)
+{
+	struct ibv_mr *mr;
+	int error;
+
+	if (vb->device.copy == NULL || !vb->device.knows(vb->device.arg, base, size_bytes))
+		return vb->api.ibv_reg_mr(pd, base, size_bytes, access);
+	mr = dmabuf_register(vb, pd, base, size_bytes, access);
+	if (mr != NULL) {
+		device_say(vb, "registered by dma-buf", "");
+		return mr;
+	}
+	if (vb->peer_memory)
+		mr = vb->api.ibv_reg_mr(pd, base, size_bytes, access);
+	error = errno == ENOMEM ? ENOMEM : EOPNOTSUPP;
+	if (mr != NULL)
+		device_say(vb, "registered by nvidia-peermem", "");
+	else
+		device_say(vb, "copied by way of the host's: ", strerror(errno));
+	errno = error;
+	return mr;
+}
 
 /* ---- Regions ---- */
 
@@ -34,8 +100,12 @@ static struct rb_verbs_region *region_make(struct rb_verbs *vb, void *base, size
 static rubato_status region_register(struct rb_verbs *vb, struct rb_verbs_region *region)
 {
 	for (uint32_t i = 0; i < vb->rail_count && region->base.size_bytes > 0; i++) {
-		region->mrs[i] = vb->api.ibv_reg_mr(vb->rails[i].pd, region->base.base,
-						    region->base.size_bytes, ACCESS_REMOTE);
+		region->mrs[i] = memory_register(vb, vb->rails[i].pd, region->base.base,
+						 region->base.size_bytes, ACCESS_REMOTE);
+		if (region->mrs[i] == NULL && errno == EOPNOTSUPP)
+			return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+				       "verbs: %s: this device memory cannot be registered",
+				       vb->rails[i].port.device);
 		if (region->mrs[i] == NULL)
 			return rb_verbs_failed(&vb->rails[i], errno, "registering memory");
 	}
@@ -210,9 +280,8 @@ void rb_verbs_register(struct rb_verbs *vb, struct rb_verbs_flight *flight, bool
 	if (request->size_bytes == 0 || (!written && request->size_bytes <= COPIED_MAX))
 		return;
 	for (uint32_t i = 0; i < rails; i++) {
-		flight->mrs[i] =
-			vb->api.ibv_reg_mr(vb->rails[i].pd, request->buffer, request->size_bytes,
-					   written ? ACCESS_REMOTE : 0);
+		flight->mrs[i] = memory_register(vb, vb->rails[i].pd, request->buffer,
+						 request->size_bytes, written ? ACCESS_REMOTE : 0);
 		if (flight->mrs[i] == NULL) {
 			rb_verbs_unregister(vb, flight);
 			if (written)
@@ -237,7 +306,7 @@ void rb_verbs_unregister(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 
 static void put_self(struct rb_verbs *vb, struct rb_request *put)
 {
-	rb_verbs_copy((uint8_t *)put->remote->mapped + put->remote_offset, put->buffer,
+	rb_verbs_copy(vb, (uint8_t *)put->remote->mapped + put->remote_offset, put->buffer,
 		      put->size_bytes);
 	vb->base.bytes_sent += put->size_bytes;
 	vb->base.bytes_received += put->size_bytes;

@@ -30,7 +30,7 @@ static rubato_status finish_copy(struct rb_verbs *vb, struct rb_request *receive
 {
 	if (!rb_verbs_fits(receive, signature, size_bytes))
 		return RUBATO_ERR_MISMATCH;
-	rb_verbs_copy(receive->buffer, data, size_bytes);
+	rb_verbs_copy(vb, receive->buffer, data, size_bytes);
 	vb->base.bytes_received += size_bytes;
 	return RUBATO_OK;
 }
@@ -260,9 +260,9 @@ static void piece_take(struct rb_verbs *vb, uint32_t rank, const uint8_t *payloa
 	struct rb_verbs_arrival *arrival = peer->coming.arrival;
 
 	if (receive != NULL)
-		rb_verbs_copy((uint8_t *)receive->buffer + peer->coming.moved, payload, bytes);
+		rb_verbs_copy(vb, (uint8_t *)receive->buffer + peer->coming.moved, payload, bytes);
 	else if (arrival != NULL)
-		rb_verbs_copy(arrival->payload + peer->coming.moved, payload, bytes);
+		rb_verbs_copy(vb, arrival->payload + peer->coming.moved, payload, bytes);
 	peer->coming.moved += bytes;
 	peer->coming.left_bytes -= bytes;
 	if (peer->coming.left_bytes > 0)

@@ -265,7 +265,7 @@ bool rb_verbs_link_say(struct rb_verbs *vb, struct rb_verbs_link *link,
 		return false;
 	*slot->head = *head;
 	slot->head->bytes = (uint16_t)bytes;
-	rb_verbs_copy(slot->head + 1, payload, bytes);
+	rb_verbs_copy(vb, slot->head + 1, payload, bytes);
 	slot_post(vb, link, slot, 0);
 	return true;
 }
@@ -329,7 +329,7 @@ static void out_add(struct rb_verbs *vb, struct rb_verbs_peer *peer,
 		out->head.message = RB_VERBS_MORE;
 	out->size_bytes = size_bytes - moved;
 	out->moved = 0;
-	rb_verbs_copy(out->payload, payload == NULL ? NULL : payload + moved, out->size_bytes);
+	rb_verbs_copy(vb, out->payload, payload == NULL ? NULL : payload + moved, out->size_bytes);
 	if (peer->out_last != NULL)
 		peer->out_last->next = out;
 	else
@@ -485,7 +485,8 @@ bool rb_verbs_write(struct rb_verbs *vb, struct rb_verbs_flight *flight, uint64_
 		entry.slot = slot_take(vb);
 		if (entry.slot == NULL)
 			return false;
-		memcpy(entry.slot->head, (const uint8_t *)flight->request->buffer + offset, bytes);
+		rb_verbs_copy(vb, entry.slot->head,
+			      (const uint8_t *)flight->request->buffer + offset, bytes);
 	}
 	/* The last one's completion is told by what follows it. */
 	write_post(vb, link, flight, &entry, registered && !last);
