@@ -199,7 +199,7 @@ class Users(unittest.TestCase):
                 self.assertEqual(got.returncode, 1)
                 self.assertRegex(said, rf"\Aunsupported: .*{name}: this build has no UCX.*\n\Z")
         said = bare(self.program, "pigeon").stderr.decode()
-        self.assertIn("expected auto, shm, ucx, tcp or verbs", said)
+        self.assertIn("expected auto, or some of shm, ucx, tcp and verbs", said)
 
     @unittest.skipIf("rubato-run" not in EXPECTED, "programs are not built")
     def test_what_readme_says(self):

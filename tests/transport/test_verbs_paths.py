@@ -15,12 +15,13 @@ import tempfile
 
 PROGRAM, SANITIZER = sys.argv[1:3]
 FEW, MANY = 10, 410
+ENVIRONMENT = {**os.environ, "VERBS_MOCK_CONFIG": "devices=1"}  # One rail.
 MESSAGES = 2 * (MANY - FEW)
 # libibverbs' own, by the functions of the mock that are entered: what they do is not counted.
 CALLS = ("post_send", "post_recv", "poll_cq", "req_notify_cq", "ibv_reg_mr", "ibv_dereg_mr")
 
 # Instructions a message, less those of the loop of the program itself.
-INSTRUCTIONS = {"small": 1055, "large": 4750}
+INSTRUCTIONS = {"small": 1380, "large": 6320}
 ENTRIES = {"small": 0.1, "large": 4.1}  # Of libibverbs, a message, more than the plain loop.
 
 
@@ -30,7 +31,7 @@ def counted(whose, what, times, folder):
     tool = ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={out}"]
     tool += [f"--toggle-collect={call}" for call in CALLS] + ["--collect-atstart=yes"]
     got = subprocess.run([*tool, PROGRAM, whose, what, str(times)], check=True,
-                         stdout=subprocess.PIPE, text=True)
+                         stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
     entries = int(re.search(r"(\d+) entries", got.stdout)[1])
     total = 0
     with os.popen(f"callgrind_annotate --threshold=100 {out}") as lines:
