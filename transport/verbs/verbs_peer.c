@@ -22,6 +22,7 @@
 #include "base/rng.h"
 #include "transport/verbs/verbs.h"
 
+#define EVENTS_MAX 64u
 #define DRAIN_ROUNDS_MAX 100000
 
 /* Ranks with equal ids share a kernel and its process numbers. */
@@ -259,7 +260,8 @@ void rb_verbs_check_peers(struct rb_verbs *vb)
 {
 	struct epoll_event event;
 
-	while (epoll_wait(vb->watch_fd, &event, 1, 0) == 1) {
+	/* No more at a time: what cannot be taken now stays there. */
+	for (uint32_t i = 0; i < EVENTS_MAX && epoll_wait(vb->watch_fd, &event, 1, 0) == 1; i++) {
 		if (event.data.u32 == RB_VERBS_WATCH_CLOCK)
 			ticks(vb);
 		else if (event.data.u32 >= RB_VERBS_WATCH_EVENTS)
