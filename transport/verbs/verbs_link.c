@@ -186,7 +186,7 @@ void rb_verbs_link_close(struct rb_verbs *vb, struct rb_verbs_link *link)
 	rb_verbs_qp_drop(vb, link->qp);
 	link->qp = NULL;
 	link->receives = 0;
-	link->ended = link->posted;
+	link->ended = link->posted - link->unposted;
 }
 
 static bool has_ended(const struct rb_verbs_link *link)
