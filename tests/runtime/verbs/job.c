@@ -464,6 +464,8 @@ static void child_main(const struct job_series *series, uint64_t k, struct verdi
 		job_is_good(&job, text, sizeof(text)) &&
 		(series->judge == NULL || series->judge(&job, series->arg, text, sizeof(text)));
 	(void)snprintf(verdict->text, sizeof(verdict->text), "%s: %s", name, text);
+	if (job.abrupt)
+		_exit(EXIT_SUCCESS); /* What could not be destroyed is a leak. */
 }
 
 static void child_start(const struct job_series *series, uint64_t k, struct verdict *verdict)
