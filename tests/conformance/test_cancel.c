@@ -264,6 +264,8 @@ START_TEST(test_send_unmatched)
 }
 END_TEST
 
+#define LONG_BYTES (5 * MIB) /* More than several rails take at once. */
+
 /*
  * A large send is cancelled after some polls, its source is overwritten, and the same tag is sent
  * again: the receive, posted once, gets the second message, whole. If the first went through
@@ -271,7 +273,7 @@ END_TEST
  */
 static void send_midway(struct conform_rank *r)
 {
-	uint8_t *large = malloc(3 * MIB);
+	uint8_t *large = malloc(LONG_BYTES);
 	uint32_t caught = 0;
 
 	CONFORM(large != NULL, "memory");
@@ -281,25 +283,25 @@ static void send_midway(struct conform_rank *r)
 
 		conform_barrier(r, "the next send to be cancelled");
 		if (r->rank == 0) {
-			conform_fill(large, 3 * MIB, 1);
-			conform_send(r, &c, 1, polls, large, 3 * MIB);
+			conform_fill(large, LONG_BYTES, 1);
+			conform_send(r, &c, 1, polls, large, LONG_BYTES);
 			poll_times(r, &c, polls);
 			if (c.request.state != RB_REQUEST_DONE)
 				conform_cancel(r, &c);
 			gone = c.request.status == RUBATO_OK;
 			caught += !gone;
-			conform_fill(large, 3 * MIB, 2);
+			conform_fill(large, LONG_BYTES, 2);
 			atomic_store(&r->shared->word[0], gone);
 			if (!gone) {
-				conform_send(r, &c, 1, polls, large, 3 * MIB);
+				conform_send(r, &c, 1, polls, large, LONG_BYTES);
 				conform_finish_ok(r, &c);
 			}
 		} else {
-			conform_recv(r, &c, 0, polls, large, 3 * MIB);
+			conform_recv(r, &c, 0, polls, large, LONG_BYTES);
 			conform_finish_ok(r, &c);
 			conform_barrier(r, "a cancelled send");
 			gone = atomic_load(&r->shared->word[0]);
-			conform_verify(large, 3 * MIB, gone ? 1 : 2);
+			conform_verify(large, LONG_BYTES, gone ? 1 : 2);
 			continue;
 		}
 		conform_barrier(r, "a cancelled send");

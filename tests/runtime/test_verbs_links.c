@@ -121,17 +121,23 @@ static rubato_status calls(rubato_comm *comm, uint64_t round)
 	return rubato_barrier(comm);
 }
 
+#define TAIL_NS 20000000u /* For a completion that is on its way. */
+
 /* Whose last message was on a link that has failed must call, or nobody sends it again. */
 static void call_until_all_are_through(rubato_comm *comm, struct job *job)
 {
+	uint64_t until_ns = rb_clock_ns() + TAIL_NS;
+
 	atomic_fetch_add(&job->through, 1);
-	while (atomic_load(&job->through) < job->rank_count) {
+	while (atomic_load(&job->through) < job->rank_count || rb_clock_ns() < until_ns) {
 		rb_engine_enter(&comm->engine);
 		(void)rb_engine_progress(&comm->engine);
 		rb_engine_leave(&comm->engine);
 		rb_yield();
 	}
 }
+
+static rubato_status faulty_main(rubato_comm *comm, struct job *job);
 
 static rubato_status job_main(rubato_comm *comm, void *arg)
 {
@@ -146,6 +152,8 @@ static rubato_status job_main(rubato_comm *comm, void *arg)
 	if (status != RUBATO_OK)
 		(void)snprintf(job->texts[rank], sizeof(job->texts[rank]), "%s: %s",
 			       rubato_status_name(status), rubato_error_text());
+	if (rank == 0 && job->nth > 0 && job->main == faulty_main)
+		job->fired = mock_fired(job->fault) > 0;
 	call_until_all_are_through(comm, job);
 	rb_engine_enter(&comm->engine);
 	job->counts[rank] =
@@ -234,7 +242,6 @@ START_TEST(any_completion_may_fail_where_a_rail_is_left)
 		(void)snprintf(name, sizeof(name), "%s, number %llu", faults[_i].name,
 			       (unsigned long long)nth);
 		job_run(&job);
-		job.fired = nth > 0 && mock_fired(job.fault) > 0;
 		all_right(&job, name);
 		ck_assert_msg(rb_clock_ns() - begun_ns < LIMIT_NS, "%s: too late", name);
 		ck_assert_msg(!job.fired || job.counts[0].failed + job.counts[1].failed > 0,
@@ -654,7 +661,8 @@ START_TEST(a_rail_flaps_and_every_result_is_right)
 			      (unsigned long long)sum_again(&job));
 		ck_assert_uint_gt(job.flaps, 5);
 		ck_assert_uint_gt(failed, 5);
-		ck_assert_uint_gt(sum_again(&job), 0);
+		/* Messages go by rail 0; of rail 1 there may have been nothing under way. */
+		ck_assert(job.rail != 0 || sum_again(&job) > 0);
 	}
 }
 END_TEST
