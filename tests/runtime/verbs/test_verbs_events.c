@@ -18,8 +18,8 @@ enum about { DEVICE, QP, CQ };
 static const struct kind {
 	enum ibv_event_type type;
 	enum about about;
-	bool harmless; /* Ends nothing by itself. */
-	uint32_t times;
+	bool harmless;  /* Ends nothing by itself. */
+	uint32_t times; /* Of a queue's. */
 } kinds[] = {
 	{ IBV_EVENT_LID_CHANGE, DEVICE, true, 1 },
 	{ IBV_EVENT_PKEY_CHANGE, DEVICE, true, 1 },
@@ -49,15 +49,19 @@ struct moment {
 	uint64_t k;
 };
 
-/* Of all queue pairs that there are. */
+static int told(const struct kind *kind, uint32_t number)
+{
+	return kind->about == CQ ? job_mock.cq_error(number)
+				 : job_mock.qp_event(number, kind->type);
+}
+
+/* Of all queue pairs that there are. They are looked for once: looking for each of fifty events took
+ * seconds under ThreadSanitizer. */
 static void queues_told(const struct kind *kind)
 {
-	for (uint32_t number = 0; number < QP_NUMBERS; number++) {
-		if (kind->about == CQ)
-			(void)job_mock.cq_error(number);
-		else
-			(void)job_mock.qp_event(number, kind->type);
-	}
+	for (uint32_t number = 0; number < QP_NUMBERS; number++)
+		for (uint32_t i = 0; i < kind->times && told(kind, number) == 0; i++)
+			;
 }
 
 static int tell(struct job *job, uint32_t rank, const char *function, uint64_t nth)
@@ -67,12 +71,10 @@ static int tell(struct job *job, uint32_t rank, const char *function, uint64_t n
 	if (rank != moment->rank || nth != moment->k || strcmp(function, "ibv_post_send") != 0)
 		return 0;
 	job->fired++;
-	for (uint32_t i = 0; i < moment->kind->times; i++) {
-		if (moment->kind->about == DEVICE)
-			job_mock.device_event(rank, 0, 1, moment->kind->type);
-		else
-			queues_told(moment->kind);
-	}
+	if (moment->kind->about == DEVICE)
+		job_mock.device_event(rank, 0, 1, moment->kind->type);
+	else
+		queues_told(moment->kind);
 	return 0;
 }
 
@@ -105,9 +107,6 @@ START_TEST(any_event_may_come)
 		.prepare = prepare, .judge = judge, .arg = &moment, .step = 1
 	};
 
-	/* Not understood yet: under ThreadSanitizer fifty events stop a job for seconds. */
-	if (test_is_threads_only() && moment.kind->times > 1)
-		return;
 	if (test_length() != TEST_LONG && (!moment.kind->harmless || moment.kind->times > 1))
 		series.step = 5;
 	if (test_length() == TEST_SHORT)
