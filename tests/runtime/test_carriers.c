@@ -5,7 +5,6 @@
  * Ranks as threads, each on a node of its own of the mock libibverbs, with UCX beside it. What a
  * case breaks it breaks at the mock's ports or GIDs, and says so by the mock's counters.
  */
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +17,7 @@
 #include "runtime/startup/carriers.h"
 #include "tests/check_main.h"
 #include "tests/runtime/local.h"
+#include "tests/verbs-mock/late.h"
 #include "tests/verbs-mock/mock.h"
 
 #define RANKS 4u
@@ -194,11 +194,7 @@ static struct job {
 
 static void mock_find(void)
 {
-	void *library = dlopen("libibverbs.so.1", RTLD_NOW);
-	struct {
-		const char *name;
-		void **at;
-	} symbols[] = {
+	const struct mock_symbol symbols[] = {
 		{ "mock_reset", (void **)&mock.reset },
 		{ "mock_config_default", (void **)&mock.config_default },
 		{ "mock_node", (void **)&mock.node },
@@ -207,11 +203,7 @@ static void mock_find(void)
 		{ "mock_counters", (void **)&mock.counters },
 	};
 
-	for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
-		*symbols[i].at = library != NULL ? dlsym(library, symbols[i].name) : NULL;
-		ck_assert_msg(*symbols[i].at != NULL,
-			      "the mock of libibverbs is not what is found");
-	}
+	mock_symbols_find(symbols, sizeof(symbols) / sizeof(symbols[0]));
 }
 
 static rubato_status open_on_node(const struct rb_transport_options *options,

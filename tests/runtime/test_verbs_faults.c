@@ -6,7 +6,6 @@
  * send or receive from there on ends with a status, before or after it was delivered: for every nth
  * until one is too late to fire, and every status that libibverbs has.
  */
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 #include "tests/check_main.h"
 #include "tests/length.h"
 #include "tests/runtime/local.h"
+#include "tests/verbs-mock/late.h"
 #include "tests/verbs-mock/mock.h"
 
 #define SMALL 64u
@@ -47,11 +47,7 @@ static struct {
 
 static void mock_find(void)
 {
-	void *library = dlopen("libibverbs.so.1", RTLD_NOW);
-	struct {
-		const char *name;
-		void **at;
-	} symbols[] = {
+	const struct mock_symbol symbols[] = {
 		{ "mock_reset", (void **)&mock.reset },
 		{ "mock_config_default", (void **)&mock.config_default },
 		{ "mock_fail_send", (void **)&mock.fail_send },
@@ -60,11 +56,7 @@ static void mock_find(void)
 		{ "mock_counters", (void **)&mock.counters },
 	};
 
-	for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
-		*symbols[i].at = library != NULL ? dlsym(library, symbols[i].name) : NULL;
-		ck_assert_msg(*symbols[i].at != NULL,
-			      "the mock of libibverbs is not what is found");
-	}
+	mock_symbols_find(symbols, sizeof(symbols) / sizeof(symbols[0]));
 }
 
 static rubato_status sums(rubato_comm *comm, uint32_t count)

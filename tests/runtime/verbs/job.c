@@ -1,7 +1,6 @@
 /* job.c -- see job.h. */
 #include "tests/runtime/verbs/job.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -18,6 +17,7 @@
 #include "runtime/open.h"
 #include "runtime/startup/setup.h"
 #include "tests/check_main.h"
+#include "tests/verbs-mock/late.h"
 
 #define SMALL 64u
 #define LARGE 40000u /* Written, not sent: 160 KB. */
@@ -274,7 +274,6 @@ static void rank_run(struct run *run, uint32_t rank)
 					     .job = "job of verbs",
 					     .allgather = start_allgather,
 					     .close = start_close };
-	seat->base.job[15] = job->other_job[rank];
 	status = rb_comm_open(&setup, &comm);
 	said(job, rank, status);
 	if (status != RUBATO_OK)
@@ -321,11 +320,7 @@ static int call_seen(void *arg, const char *function)
 
 static void mock_find(void)
 {
-	void *library = dlopen("libibverbs.so.1", RTLD_NOW);
-	const struct {
-		const char *name;
-		void **at;
-	} symbols[] = {
+	const struct mock_symbol symbols[] = {
 		{ "mock_reset", (void **)&job_mock.reset },
 		{ "mock_config_default", (void **)&job_mock.config_default },
 		{ "mock_counters", (void **)&job_mock.counters },
@@ -341,11 +336,7 @@ static void mock_find(void)
 		{ "mock_gid", (void **)&job_mock.gid },
 	};
 
-	for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
-		*symbols[i].at = library != NULL ? dlsym(library, symbols[i].name) : NULL;
-		if (*symbols[i].at == NULL)
-			ck_abort_msg("the mock of libibverbs is not what is found");
-	}
+	mock_symbols_find(symbols, sizeof(symbols) / sizeof(symbols[0]));
 }
 
 void job_init(struct job *job)

@@ -29,7 +29,6 @@ struct job {
 	int (*at_call)(struct job *job, uint32_t rank, const char *function, uint64_t nth);
 	void *arg;
 	uint64_t timeout_ns;  /* 0: JOB_TIMEOUT_NS. */
-	bool other_job[2];    /* That rank takes itself for one of another job. */
 	bool abrupt;          /* What is left open is not the transport's fault. */
 	bool sleepy;          /* Waits sleep at once. */
 	uint32_t rounds_more; /* The exchange is repeated. */

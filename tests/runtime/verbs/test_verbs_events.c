@@ -55,8 +55,8 @@ static int told(const struct kind *kind, uint32_t number)
 				 : job_mock.qp_event(number, kind->type);
 }
 
-/* Of all queue pairs that there are. They are looked for once: looking for each of fifty events took
- * seconds under ThreadSanitizer. */
+/* Of all queue pairs that there are. They are looked for once: looking for each of fifty events
+ * took seconds under ThreadSanitizer. */
 static void queues_told(const struct kind *kind)
 {
 	for (uint32_t number = 0; number < QP_NUMBERS; number++)
