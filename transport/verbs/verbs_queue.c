@@ -342,16 +342,12 @@ void rb_verbs_tell(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_hea
 		   const void *payload, size_t payload_bytes)
 {
 	struct rb_verbs_peer *peer = &vb->peers[rank];
-	struct rb_verbs_head numbered = *head;
 	size_t moved = 0;
 	bool through = false;
 
 	if (peer->lost || peer->parted || peer->link_count == 0)
 		return;
-	if (peer->out_first == NULL && payload_bytes <= RB_VERBS_PAYLOAD_MAX && flows(peer) &&
-	    stream_send(vb, peer, &numbered, payload, payload_bytes))
-		return; /* Nearly always. */
-	if (peer->out_first == NULL && !peer->lost)
+	if (peer->out_first == NULL)
 		moved = pieces_send(vb, peer, *head, payload, payload_bytes, 0, &through);
 	if (!through && !peer->lost)
 		out_add(vb, peer, head, payload, payload_bytes, moved);
