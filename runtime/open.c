@@ -116,6 +116,7 @@ static void endpoint_open(struct opening *o, uint32_t i)
 	RB_LOG(RB_LOG_INFO, "%s: %s", o->transports[i]->name, rubato_error_text());
 }
 
+#ifdef RB_HAVE_UCX
 /* Once for a job: ranks are named the same devices, as a rule. */
 static void left_devices_say(const struct opening *o)
 {
@@ -128,6 +129,7 @@ static void left_devices_say(const struct opening *o)
 		       "UCX: RUBATO_INTERFACE=%s leaves %s unused: active, and RDMA; name it, too",
 		       pattern, devices);
 }
+#endif
 
 /* ---- Exchanges: settings, and one transport's addresses at a time ---- */
 
