@@ -745,8 +745,8 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_drain(rubato_partial *p
  * What a drained partial allreduce goes on from, for `state` of another one's options, in this job
  * or in a later one of as many ranks (a checkpoint). Its rounds are numbered on, and its policy
  * decides as that of the first would have: majority's draw, wagma's rotation, the count of
- * full_every and adaptive's durations are in it. Local; after a drain, when nothing is left to
- * collect.
+ * full_every and adaptive's durations are in it. Local; after a drain, when collect has said that
+ * there is none, and before this rank's next commit: what others do meanwhile does not matter.
  * *state_bytes: the room in `state`, then the bytes that are needed (state NULL: only these).
  * Errors: ARGUMENT (not drained, not all collected, a rank has left; too little room).
  */

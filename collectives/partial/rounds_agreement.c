@@ -436,7 +436,8 @@ static void durations_apply(struct rb_rounds *m)
 	rb_adaptive_round(m->ranks.adaptive, m->round);
 }
 
-static void records_apply(struct rb_rounds *m)
+/* Whether the era ends with the round. */
+static bool records_apply(struct rb_rounds *m)
 {
 	bool had_left = (m->ranks.passive[m->config.rank] & RB_ROUNDS_LEFT) != 0;
 
@@ -450,19 +451,24 @@ static void records_apply(struct rb_rounds *m)
 		durations_apply(m);
 	if (!had_left && (m->ranks.passive[m->config.rank] & RB_ROUNDS_LEFT) != 0)
 		rb_rounds_era_over(m);
-	if (all_passive(m))
-		era_end(m);
+	if (!all_passive(m))
+		return false;
+	era_end(m);
+	return true;
 }
 
 void rb_rounds_next(struct rb_rounds *m)
 {
-	records_apply(m);
+	bool ends = records_apply(m);
+
 	m->opening.activations[m->round & 1] = (struct rb_rounds_activation) { 0 };
 	m->opening.meetings[m->round & 1] = (struct rb_rounds_meeting) { 0 };
 	m->groups.last_turn = m->groups.turn;
 	m->groups.last_full = m->opening.full;
 	m->groups.turn += !m->opening.full;
 	m->round++;
+	if (ends)
+		rb_rounds_cut(m);
 	rb_rounds_round_prepare(m);
 }
 

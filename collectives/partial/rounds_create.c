@@ -26,6 +26,7 @@ size_t rb_rounds_bytes(const struct rb_rounds_config *config)
 	       part_bytes((rb_rounds_meets(config) ? 2 : 1) * n * sizeof(struct rb_rounds_record)) +
 	       part_bytes(n * sizeof(struct rb_rounds_peer)) + adaptive_bytes(config) +
 	       part_bytes(rb_rounds_slots(&config->options) * sizeof(uint64_t)) +
+	       part_bytes(rb_rounds_state_words(config) * sizeof(uint64_t)) +
 	       part_bytes(n * sizeof(uint32_t)) + part_bytes(n);
 }
 
@@ -104,6 +105,8 @@ static void tables_place(struct rb_rounds *m)
 	at += adaptive_bytes(&m->config);
 	m->results.kept = (uint64_t *)(void *)at;
 	at += part_bytes(m->results.slot_count * sizeof(*m->results.kept));
+	m->era.cut = (uint64_t *)(void *)at;
+	at += part_bytes(rb_rounds_state_words(&m->config) * sizeof(*m->era.cut));
 	m->ranks.absent = (uint32_t *)(void *)at;
 	m->ranks.passive = at + part_bytes(n * sizeof(*m->ranks.absent));
 }

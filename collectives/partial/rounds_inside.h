@@ -70,6 +70,8 @@ struct rb_rounds_era {
 	bool begun; /* This rank has committed in it. */
 	bool parted;
 	enum rb_rounds_parting parting;
+	uint64_t *cut;  /* What rb_rounds_save says, as it was when the last one ended. */
+	bool cut_whole; /* All ranks were in it. */
 };
 
 /* Aligned rounds: contribution base_step is for base_round, if `based`. After a drain it is the
@@ -351,5 +353,7 @@ void rb_rounds_exchanged(struct rb_rounds *m, struct rb_protocol_actions *out);
 void rb_rounds_complete(struct rb_rounds *m, struct rb_protocol_actions *out);
 /* The era that this rank has drained into, or its own, ends with the current round. */
 void rb_rounds_era_over(struct rb_rounds *m);
+/* The first round of the next era is the current one. */
+void rb_rounds_cut(struct rb_rounds *m);
 
 #endif

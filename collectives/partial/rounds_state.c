@@ -3,7 +3,8 @@
  *
  * Between eras nothing is on its way, so little is left to say: the number of the next round, and
  * what policies count from round to round. All of that follows from records, and is the same on all
- * ranks; only the counts of contributions are a rank's own.
+ * ranks; only the counts of contributions are a rank's own. It is written down when the era ends:
+ * others may have begun the next one before this rank asks.
  */
 #include <string.h>
 
@@ -33,18 +34,13 @@ size_t rb_rounds_state_words(const struct rb_rounds_config *config)
 	return rb_rounds_common_words(config) + OWN_WORDS;
 }
 
-bool rb_rounds_save(const struct rb_rounds *m, uint64_t *words)
+void rb_rounds_cut(struct rb_rounds *m)
 {
-	uint64_t *own = words + rb_rounds_common_words(&m->config);
-	bool idle = m->phase == RB_ROUNDS_OPEN && m->pending.count == 0 && !m->is_joined &&
-		    m->era.flags == 0;
-	bool settled = !m->era.is_first && m->results.limit == RB_ROUNDS_NEVER &&
-		       m->results.next == m->round && m->results.lent == RB_ROUNDS_NO_SLOT;
+	uint64_t *words = m->era.cut, *own = words + rb_rounds_common_words(&m->config);
 
+	m->era.cut_whole = true;
 	for (uint32_t r = 0; r < m->config.rank_count; r++)
-		idle = idle && m->ranks.passive[r] == 0;
-	if (!idle || !settled)
-		return false;
+		m->era.cut_whole &= m->ranks.passive[r] == 0;
 	words[WORD_ROUND] = m->round;
 	words[WORD_TURN] = m->groups.turn;
 	words[WORD_LAST_TURN] = m->groups.last_turn;
@@ -57,6 +53,17 @@ bool rb_rounds_save(const struct rb_rounds *m, uint64_t *words)
 	own[OWN_DISCARDED] = m->counts.discarded;
 	own[OWN_MERGED] = m->counts.merged;
 	own[OWN_LAST_STEP] = m->counts.last_step;
+}
+
+bool rb_rounds_save(const struct rb_rounds *m, uint64_t *words)
+{
+	bool told = m->results.limit == RB_ROUNDS_NEVER && m->results.lent == RB_ROUNDS_NO_SLOT &&
+		    m->results.next == m->era.cut[WORD_ROUND];
+	bool goes_on = m->era.begun || m->era.flags != 0; /* Here: others may. */
+
+	if (!m->era.cut_whole || !told || goes_on || rb_rounds_is_over(m))
+		return false;
+	memcpy(words, m->era.cut, rb_rounds_state_words(&m->config) * sizeof(*words));
 	return true;
 }
 
@@ -83,6 +90,7 @@ rubato_status rb_rounds_restore(struct rb_rounds *m, const uint64_t *words)
 	m->counts.last_step = own[OWN_LAST_STEP];
 	m->config.options.state = NULL; /* The caller's. */
 	m->era.is_first = m->numbers.based = m->era.begun = false;
+	rb_rounds_cut(m);
 	rb_rounds_round_prepare(m);
 	return RUBATO_OK;
 }

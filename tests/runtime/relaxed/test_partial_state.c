@@ -36,6 +36,7 @@ struct world {
 	uint64_t state_bytes[RANKS];
 	struct story story[RANKS];
 	char wrong[128];
+	uint32_t went_on; /* Rounds had run when a rank saved that was late. */
 };
 
 static struct world world; /* Each test runs in a process of its own. */
@@ -376,6 +377,69 @@ START_TEST(nothing_is_saved_without_all_ranks)
 }
 END_TEST
 
+/* A rank saves when others have begun the next era, or are ending the operation: all states are of
+ * the same cut. Rank 0 goes on at once, each other one later than the one before. */
+static rubato_status late_main(rubato_comm *comm, void *arg)
+{
+	rubato_partial_options options = *(const rubato_partial_options *)arg;
+	uint32_t me = rubato_rank(comm);
+	uint64_t bytes = STATE_MAX;
+	uint8_t state[STATE_MAX];
+	rubato_partial *p, *q;
+	uint64_t rounds;
+
+	for (int frees = 0; frees < 2; frees++) {
+		rubato_partial_stats stats = { .size_bytes = sizeof(stats) };
+
+		MUST(rubato_partial_create(comm, 4, RUBATO_FLOAT32, RUBATO_AVG, &options, &p) ==
+		     RUBATO_OK);
+		MUST(era(&world, comm, p, 0, 0) == RUBATO_OK);
+		MUST(rubato_partial_get_stats(p, &stats) == RUBATO_OK);
+		rounds = stats.rounds;
+		rubato_sleep(comm, me * 20000000u);
+		MUST(rubato_partial_get_stats(p, &stats) == RUBATO_OK);
+		if (me == RANKS - 1)
+			world.went_on += stats.rounds > rounds;
+		bytes = STATE_MAX;
+		MUST(rubato_partial_save(p, state, &bytes) == RUBATO_OK);
+		if (!frees) {
+			MUST(era(&world, comm, p, STEPS, 0) == RUBATO_OK);
+			MUST(rubato_partial_save(p, state, &bytes) == RUBATO_OK);
+		}
+		MUST(rubato_partial_free(p) == RUBATO_OK);
+		options.state = state;
+		options.state_bytes = bytes;
+		MUST(rubato_partial_create(comm, 4, RUBATO_FLOAT32, RUBATO_AVG, &options, &q) ==
+		     RUBATO_OK);
+		MUST(era(&world, comm, q, 2 * STEPS, 0) == RUBATO_OK);
+		MUST(rubato_partial_free(q) == RUBATO_OK);
+		options.state = NULL;
+		options.state_bytes = 0;
+	}
+	return RUBATO_OK;
+}
+
+START_TEST(what_others_do_next_is_not_in_a_state)
+{
+	const struct setting *setting = &settings[_i];
+	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
+	rubato_partial_options given = setting->options;
+	rubato_sim_result result;
+	rubato_status err;
+
+	given.size_bytes = sizeof(given);
+	options.rank_count = RANKS;
+	options.ranks_per_node = given.members == RUBATO_MEMBERS_NODES ? 2 : 0;
+	options.seed = 3;
+	err = rubato_sim_run(&options, late_main, &given, &result);
+	ck_assert_msg(err == RUBATO_OK, "%s: rank %u: %s; %s", setting->name, result.failed_rank,
+		      world.wrong, rubato_error_text());
+	/* One that is enough to open a round has done so before the last one saved. */
+	if (given.policy == RUBATO_POLICY_SOLO)
+		ck_assert_uint_eq(world.went_on, 2);
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tests = tcase_create("partial state");
@@ -384,5 +448,6 @@ int main(void)
 	tcase_add_loop_test(tests, rounds_go_on_as_they_would_have, 0, SETTINGS);
 	tcase_add_test(tests, what_is_no_state_is_refused);
 	tcase_add_test(tests, nothing_is_saved_without_all_ranks);
+	tcase_add_loop_test(tests, what_others_do_next_is_not_in_a_state, 0, SETTINGS);
 	return check_main("partial state", tests);
 }
