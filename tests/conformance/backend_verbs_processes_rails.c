@@ -5,7 +5,7 @@ static bool run(void *cluster, uint32_t rank_count, void (*rank_main)(void *arg,
 		void *arg)
 {
 	(void)cluster;
-	return verbs_world_processes(0, 2, rank_count, rank_main, arg);
+	return verbs_world_processes("devices=2", rank_count, rank_main, arg);
 }
 
 const struct conform_backend conform_backend = {

@@ -9,11 +9,14 @@ static bool run(void *cluster, uint32_t rank_count, void (*rank_main)(void *arg,
 		void *arg)
 {
 	const char *text = getenv("TEST_SEED");
-	uint64_t seed = text != NULL ? strtoull(text, NULL, 10) : rb_clock_ns() % 1000000 + 1;
+	unsigned long long seed =
+		text != NULL ? strtoull(text, NULL, 10) : rb_clock_ns() % 1000000 + 1;
+	char config[64];
 
 	(void)cluster;
-	(void)fprintf(stderr, "TEST_SEED=%llu\n", (unsigned long long)seed);
-	return verbs_world_threads(seed, (uint32_t)(1 + seed % 3), rank_count, rank_main, arg);
+	(void)fprintf(stderr, "TEST_SEED=%llu\n", seed);
+	(void)snprintf(config, sizeof(config), "seed=%llu,devices=%llu", seed, 1 + seed % 3);
+	return verbs_world_threads(config, rank_count, rank_main, arg);
 }
 
 const struct conform_backend conform_backend = {

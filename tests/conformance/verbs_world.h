@@ -22,13 +22,10 @@ static void *verbs_world_symbol(const char *name)
 	return symbol;
 }
 
-/* Of processes it is a file, which goes when its last user does. `seed` 0: all in order. */
-static void verbs_world_make(const char *path, uint64_t seed, uint32_t rails)
+/* Of processes it is a file, which goes when its last user does. `config`: VERBS_MOCK_CONFIG. */
+static void verbs_world_make(const char *path, const char *config)
 {
-	char text[64];
-
-	(void)snprintf(text, sizeof(text), "seed=%llu,devices=%u", (unsigned long long)seed, rails);
-	ck_assert_int_eq(setenv("VERBS_MOCK_CONFIG", text, 1), 0);
+	ck_assert_int_eq(setenv("VERBS_MOCK_CONFIG", config, 1), 0);
 	if (path != NULL)
 		ck_assert_int_eq(setenv("VERBS_MOCK", path, 1), 0);
 	else
@@ -50,25 +47,25 @@ static void verbs_world_check(void)
 	ck_assert_uint_eq(c.left_open, 0);
 }
 
-static inline bool verbs_world_threads(uint64_t seed, uint32_t rails, uint32_t rank_count,
+static inline bool verbs_world_threads(const char *config, uint32_t rank_count,
 				       void (*rank_main)(void *arg, uint32_t rank), void *arg)
 {
 	bool good;
 
-	verbs_world_make(NULL, seed, rails);
+	verbs_world_make(NULL, config);
 	good = conform_run_threads(NULL, rank_count, rank_main, arg);
 	verbs_world_check();
 	return good;
 }
 
-static inline bool verbs_world_processes(uint64_t seed, uint32_t rails, uint32_t rank_count,
+static inline bool verbs_world_processes(const char *config, uint32_t rank_count,
 					 void (*rank_main)(void *arg, uint32_t rank), void *arg)
 {
 	char path[64];
 	bool good;
 
 	(void)snprintf(path, sizeof(path), "/dev/shm/rubato-verbs-%d", (int)getpid());
-	verbs_world_make(path, seed, rails);
+	verbs_world_make(path, config);
 	good = conform_run_processes(NULL, rank_count, rank_main, arg);
 	verbs_world_check();
 	ck_assert_int_eq(unlink(path), 0);
