@@ -648,6 +648,7 @@ static void queues_close(struct rb_verbs *vb)
 			rb_verbs_link_close(vb, &peer->links[i]);
 		rb_verbs_links_end(vb, peer);
 		rb_verbs_outs_drop(vb, peer);
+		rb_verbs_shared_drop(peer);
 		rb_verbs_invites_drop(vb, r);
 		rb_verbs_arrivals_drop(vb, r, true);
 	}
