@@ -305,6 +305,17 @@ void conform_cancel(struct conform_rank *r, struct conform_request *c)
 	c->done_at_post = true; /* From here on it must not be listed. */
 }
 
+void conform_let_leave(struct conform_rank *r)
+{
+	uint64_t since_ns = r->ops->now_ns(r->ep);
+
+	while (r->ep->leaving != 0 && (r->ops->left == NULL || !r->ops->left(r->ep))) {
+		(void)conform_poll(r);
+		conform_expire(r, since_ns, "all to leave");
+		conform_pause(r);
+	}
+}
+
 /* ---- Data ---- */
 
 struct rb_signature conform_signature(uint64_t count)

@@ -111,6 +111,8 @@ void conform_put(struct conform_rank *r, struct conform_request *c, uint32_t pee
 void conform_finish(struct conform_rank *r, struct conform_request *c);
 void conform_finish_ok(struct conform_rank *r, struct conform_request *c);
 void conform_cancel(struct conform_rank *r, struct conform_request *c);
+/* Polls until all that is complete has left: peers wait for nothing that needs our polls. */
+void conform_let_leave(struct conform_rank *r);
 /* A deadline that fails the test, with what was waited for. */
 void conform_expire(struct conform_rank *r, uint64_t since_ns, const char *what);
 

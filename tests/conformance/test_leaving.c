@@ -33,14 +33,8 @@ static void word_await(struct conform_rank *r, uint32_t word, const char *what)
 
 static void leave(struct conform_rank *r)
 {
-	uint64_t since_ns = r->ops->now_ns(r->ep);
-
 	atomic_store(&r->shared->word[POSTED], 1);
-	while (r->ep->leaving != 0 && (r->ops->left == NULL || !r->ops->left(r->ep))) {
-		(void)conform_poll(r);
-		conform_expire(r, since_ns, "all to leave");
-		conform_pause(r);
-	}
+	conform_let_leave(r);
 	word_await(r, THERE, "rank 1 to have everything that had left");
 }
 
