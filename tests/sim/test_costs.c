@@ -177,6 +177,60 @@ START_TEST(a_card_lets_a_burst_pass_at_once)
 }
 END_TEST
 
+/* Ranks 0 and 1 send rank 2 word[16 + r] bytes each, after word[20 + r]; word[r]: when it had them.
+ * It posts its receives after word[22]. */
+static rubato_status pour(struct program_rank *r)
+{
+	uint64_t *word = r->program->word;
+	struct rb_request q[2];
+
+	if (word[20 + r->rank] > 0)
+		rb_transport_sim.sleep(r->ep, word[20 + r->rank]);
+	if (r->rank < 2) {
+		program_send(r, &q[0], 2, 1, source, word[16 + r->rank]);
+		return program_finish(r, &q[0]);
+	}
+	for (uint32_t i = 0; i < 2; i++)
+		program_recv(r, &q[i], i, 1, target, word[16 + i]);
+	while (word[0] == 0 || word[1] == 0) {
+		for (uint32_t i = 0; i < 2; i++)
+			if (word[i] == 0 && q[i].state == RB_REQUEST_DONE)
+				word[i] = program_now(r);
+		rb_transport_sim.sleep(r->ep, 500);
+		(void)rb_transport_sim.poll(r->ep);
+	}
+	return RUBATO_OK;
+}
+
+/* The card has begun with the long one, which comes as fast as it goes in. */
+START_TEST(a_short_message_waits_for_a_long_one_that_comes)
+{
+	struct program p = { .options = OPTIONS(3), .body = pour };
+
+	p.word[16] = 60000;
+	p.word[17] = 500;
+	p.word[21] = 30000;
+	program_run(&p);
+	ck_assert_int_eq(p.status, RUBATO_OK);
+	ck_assert_uint_eq(p.word[0], 61000);
+	ck_assert_uint_eq(p.word[1], 61500);
+}
+END_TEST
+
+/* 780000 bytes of each are there when the receives are: it is the others that come one by one. */
+START_TEST(what_goes_ahead_is_taken_in_as_it_comes)
+{
+	struct program p = { .options = OPTIONS(3), .body = pour };
+
+	p.word[16] = p.word[17] = 1000000;
+	p.word[22] = 5000000;
+	program_run(&p);
+	ck_assert_int_eq(p.status, RUBATO_OK);
+	ck_assert_uint_eq(p.word[0], 5000000 + 2000 + 220000);
+	ck_assert_uint_eq(p.word[1], 5000000 + 2000 + 440000);
+}
+END_TEST
+
 /* ---- Memory ---- */
 
 /* From word[16 + r] on, rank r moves word[24 + r] bytes; word[r]: when it had. */
@@ -810,6 +864,8 @@ int main(void)
 	tcase_add_test(tc, a_card_is_not_for_messages_within_a_node);
 	tcase_add_test(tc, a_message_holds_its_card_for_the_gap);
 	tcase_add_test(tc, a_card_lets_a_burst_pass_at_once);
+	tcase_add_test(tc, a_short_message_waits_for_a_long_one_that_comes);
+	tcase_add_test(tc, what_goes_ahead_is_taken_in_as_it_comes);
 	tcase_add_test(tc, memory_is_shared_evenly);
 	tcase_add_test(tc, a_core_alone_bounds_what_one_moves);
 	tcase_add_test(tc, memory_alone_bounds_what_all_move);

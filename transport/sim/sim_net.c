@@ -294,8 +294,9 @@ static uint64_t travel_ns(struct rb_sim_cluster *c, const struct rb_sim_message 
 }
 
 /*
- * So many bytes of it leave, and travel: sets the message's event. The first piece of them was
- * ready at ready_ns, the last is now. Returns when the last byte leaves.
+ * So many bytes of it leave, and travel: sets the message's event, to when the first byte is there.
+ * The first piece of them was ready at ready_ns, the last is now. Returns when the last byte
+ * leaves.
  */
 static uint64_t message_depart(struct rb_sim_cluster *c, struct rb_sim_message *m,
 			       uint64_t size_bytes, uint64_t ready_ns, rb_sim_fire *fire)
@@ -303,12 +304,13 @@ static uint64_t message_depart(struct rb_sim_cluster *c, struct rb_sim_message *
 	struct rb_sim_process *process = sender_of(m)->process;
 	bool near = message_near(m);
 	uint64_t *out_free_ns = &card_of(process, near)->out_free_ns;
-	uint64_t travel = travel_ns(c, m), left_ns = c->now_ns, last_ns;
+	uint64_t travel = travel_ns(c, m), left_ns = c->now_ns, last_ns, wire = 0;
 
 	if (m->sender != m->receiver) {
+		wire = wire_ns(c, m, size_bytes);
 		last_ns = c->now_ns + wire_ns(c, m, rb_sim_last_piece_bytes(near, size_bytes));
 		left_ns = *out_free_ns > ready_ns ? *out_free_ns : ready_ns;
-		left_ns += wire_ns(c, m, size_bytes);
+		left_ns += wire;
 		left_ns = left_ns > last_ns ? left_ns : last_ns;
 		*out_free_ns = left_ns;
 		left_ns = bucket_ns(c, near, left_ns);
@@ -316,31 +318,55 @@ static uint64_t message_depart(struct rb_sim_cluster *c, struct rb_sim_message *
 			travel += rb_rng_below(&c->rng, HELD_LATENCIES * travel + 1);
 	}
 	m->through = false;
+	m->last_ns = rb_deadline(left_ns, travel);
 	m->event.from = process->rank;
 	m->event.to = process_of(m)->rank;
 	m->event.fire = fire;
-	rb_sim_event_set(c, &m->event, rb_deadline(left_ns, travel));
+	m->arrive_ns = m->last_ns - (wire < left_ns - c->now_ns ? wire : left_ns - c->now_ns);
+	rb_sim_event_set(c, &m->event, m->arrive_ns);
 	return left_ns;
 }
 
-/* Whether the receiver's link has taken it in; if not, the event comes again when it has. */
-static bool message_through(struct rb_sim_cluster *c, struct rb_sim_message *m, uint64_t size_bytes)
+/* The source of what has left ahead is free before it has come: at frees_ns. */
+static void mostly_left(struct rb_sim_cluster *c, struct rb_sim_event *event);
+
+/* Sets the event to at_ns, or to when the source is free, if that is earlier. */
+static void message_at(struct rb_sim_cluster *c, struct rb_sim_message *m, uint64_t at_ns)
+{
+	bool frees = m->frees_ns > 0 && m->frees_ns <= at_ns;
+
+	m->arrive_ns = at_ns;
+	if (frees)
+		m->event.fire = mostly_left;
+	rb_sim_event_set(c, &m->event, frees ? m->frees_ns : at_ns);
+}
+
+/*
+ * Whether the receiver's link has taken in so many bytes of it; if not, the event comes again when
+ * it has. Its turn is that of its first byte: a shorter message that is there before its last one
+ * is behind it. The link is held by what is more_bytes behind them, too.
+ */
+static bool message_through(struct rb_sim_cluster *c, struct rb_sim_message *m, uint64_t size_bytes,
+			    uint64_t more_bytes)
 {
 	bool near = message_near(m);
 	uint64_t *in_free_ns = &card_of(process_of(m), near)->in_free_ns;
-	uint64_t through_ns;
+	uint64_t through_ns, last_ns;
 
 	if (m->through || m->sender == m->receiver)
 		return true;
+	last_ns = m->last_ns + (c->now_ns - m->arrive_ns); /* It may have been held up. */
 	through_ns = *in_free_ns + wire_ns(c, m, size_bytes);
-	if (through_ns < c->now_ns)
-		through_ns = c->now_ns;
-	*in_free_ns = through_ns;
+	if (through_ns < last_ns)
+		through_ns = last_ns;
+	*in_free_ns = through_ns + (more_bytes > 0 ? wire_ns(c, m, more_bytes) : 0);
 	through_ns = bucket_ns(c, near, through_ns);
+	if (through_ns < last_ns)
+		through_ns = last_ns;
 	m->through = true;
-	if (through_ns == c->now_ns)
+	if (through_ns <= c->now_ns)
 		return true;
-	rb_sim_event_set(c, &m->event, through_ns);
+	message_at(c, m, through_ns);
 	return false;
 }
 
@@ -352,7 +378,7 @@ static void asked_done(struct rb_sim_cluster *c, struct rb_sim_event *event)
 	struct rb_sim_nic *sender = sender_of(m), *receiver = receiver_of(m);
 	struct rb_request *request = m->request, *receive = m->receive;
 
-	if (!message_through(c, m, m->size_bytes - m->first_bytes))
+	if (!message_through(c, m, m->size_bytes - m->ahead_bytes, 0))
 		return;
 	rb_sim_trace(c, RB_SIM_TRACE_DATA, sender->process->rank, receiver->process->rank,
 		     m->size_bytes, rb_sim_tag_word(m->tag));
@@ -464,7 +490,7 @@ static void arrives(struct rb_sim_cluster *c, struct rb_sim_event *event)
 	struct rb_sim_link *l = m->link;
 	uint64_t wire_bytes = m->asked ? m->first_bytes : m->size_bytes + m->put_bytes;
 
-	if (!message_through(c, m, wire_bytes))
+	if (!message_through(c, m, wire_bytes, m->asked ? m->ahead_bytes - m->first_bytes : 0))
 		return;
 	m->arrived = true;
 	if (c->options.reorder != 0) {
@@ -518,7 +544,7 @@ static void message_holds(struct rb_sim_nic *nic, struct rb_sim_message *m, stru
 	pending_add(nic, r);
 }
 
-/* All but what a copy holds has left: the source is free. */
+/* All but what a copy holds has left. */
 static void mostly_left(struct rb_sim_cluster *c, struct rb_sim_event *event)
 {
 	struct rb_sim_message *m = (struct rb_sim_message *)event;
@@ -526,6 +552,7 @@ static void mostly_left(struct rb_sim_cluster *c, struct rb_sim_event *event)
 	if (m->request != NULL)
 		request_complete(sender_of(m), m->request, RUBATO_OK);
 	m->request = NULL;
+	m->frees_ns = 0;
 	event->fire = arrives;
 	rb_sim_event_set(c, event, m->arrive_ns);
 }
@@ -535,9 +562,8 @@ static void send_ahead(struct rb_sim_cluster *c, struct rb_sim_message *m, uint6
 	uint64_t left_ns = message_depart(c, m, m->size_bytes, ready_ns, arrives);
 	uint64_t copy_ns = wire_ns(c, m, (uint64_t)RB_SIM_PIECES_OUT * RB_SIM_PIECE_BYTES);
 
-	m->arrive_ns = m->event.time_ns;
-	m->event.fire = mostly_left;
-	rb_sim_event_set(c, &m->event, left_ns - (copy_ns < left_ns ? copy_ns : left_ns));
+	m->frees_ns = left_ns > copy_ns ? left_ns - copy_ns : 1;
+	message_at(c, m, m->arrive_ns);
 }
 
 /* Its first piece announces it. */

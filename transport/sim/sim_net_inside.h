@@ -30,7 +30,9 @@ struct rb_sim_message {
 	uint64_t credit_bytes;      /* It holds of its link's. */
 	uint64_t ahead_bytes;       /* Left without being asked for, */
 	uint64_t first_bytes;       /* and in the piece that announces it. */
-	uint64_t arrive_ns;         /* When it will, if an earlier event comes first. */
+	uint64_t last_ns;           /* When its last byte is at the receiver's card. */
+	uint64_t arrive_ns;         /* When its first one is, then when it is through. */
+	uint64_t frees_ns;          /* When its source is free; 0: it is, or when it is over. */
 	uint32_t region;            /* A put: where to. */
 	uint64_t offset, put_bytes;
 	uint8_t data[];
