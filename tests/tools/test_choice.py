@@ -37,7 +37,6 @@ KNOWN = {
     (16, "flat", 25): {("broadcast", 67108864): 20},
     # Where who packs copies while others send, the model has one after the other.
     (16, "nodes:8", 25): {
-        ("broadcast", 262144): 12,
         ("reduce", 16384): 34,
         ("gather", 16384): 13,
     },

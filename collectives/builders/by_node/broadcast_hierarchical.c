@@ -146,24 +146,30 @@ static void write_root(struct rb_writer *w, const struct cast *c)
 	}
 }
 
+/* The lane that it drives comes first and goes on at once: the others are copied meanwhile. */
 static void write_near_root(struct rb_writer *w, const struct cast *c)
 {
 	const struct rb_lanes *l = &c->l;
-	uint32_t root = l->build->root, ready = rb_write_wait(w, root, ENTRY, 0, 0);
-	struct rb_row copies = { 0 };
+	uint32_t root = l->build->root, ready = rb_write_wait(w, root, ENTRY, 0, 0), first = 0;
+	struct rb_row others = { 0 };
 
 	rb_write_flags(w, RB_STEP_ONCE | RB_STEP_ENTRY);
 	for (uint32_t i = 0; i < l->lanes; i++) {
-		rb_row_add(&copies,
-			   rb_write_copy(w, rb_span_out(root), rb_span_out(RB_SELF),
-					 block_of(l, (l->place + i) % l->lanes), l->nodes));
+		uint32_t copy = rb_write_copy(w, rb_span_out(root), rb_span_out(RB_SELF),
+					      block_of(l, (l->place + i) % l->lanes), l->nodes);
+
 		rb_write_dep(w, ready, 0);
+		if (i > 0)
+			rb_row_add(&others, copy);
+		else
+			first = copy;
+		if (i == 0 && rb_lanes_drives(l))
+			write_children(w, c, copy);
 	}
-	if (rb_lanes_drives(l))
-		write_children(w, c, rb_row_at(&copies, 0));
 	(void)rb_write_notify(w, root, EXIT, 0, 0);
 	rb_write_flags(w, RB_STEP_ONCE);
-	rb_write_dep_row(w, &copies, RB_DEP_ALL);
+	rb_write_dep(w, first, RB_DEP_ALL);
+	rb_write_dep_row(w, &others, RB_DEP_ALL);
 }
 
 static void write_far_driver(struct rb_writer *w, const struct cast *c)
