@@ -27,6 +27,9 @@
 /* Measured, simulated: partners that are not ready at the same time leave cards idle. */
 #define UNPACED 1.1
 
+/* Guess: so many chunks of a block are under way at once, and keep pace. */
+#define PACED 8
+
 /* Measured, simulated: chunks that the second stage of a broadcast is behind the first. */
 #define AHEAD 1.5
 
@@ -192,17 +195,31 @@ static double stage_us(const struct model *m, const struct stage *s)
 		       one + latency + s->far * s->drivers * wire_us(m, true, s->bytes) + last));
 }
 
-/* One rank sends to, or gets from, all others. */
-static double star_us(const struct model *m, double bytes, double moved)
+/* Until a rank has the first of what another of its node sends. */
+static double near_start_us(const struct model *m, double bytes)
+{
+	double first = first_of(m, bytes);
+
+	if (m->eager > 0 && first > m->eager)
+		return 3 * m->near_latency + m->near_message;
+	return end_at(m, false, first, m->alone) + m->near_latency;
+}
+
+/* One rank sends to, or gets from, all others. Who gets has those of its own node meanwhile, and so
+ * has who sends them long ones, which wait until they are asked for. */
+static double star_us(const struct model *m, double bytes, double moved, bool gets)
 {
 	double first = ahead_of(m, true, bytes), one = end_at(m, true, first, m->alone);
-	double ends = m->far * end_at(m, true, bytes, m->alone) +
-		      m->near * end_at(m, false, bytes, m->alone);
+	double far = m->far * end_at(m, true, bytes, m->alone);
+	double near = m->near * end_at(m, false, bytes, m->alone);
 	double own = moved * m->alone + (moved > 0 ? m->work : 0);
-	double wire = m->far * bytes * m->wire;
+	double wire = m->far * bytes * m->wire, begin = one + m->latency + first * m->wire;
+	double last = own / chunks_of(m, bytes);
+	bool beside = m->near > 0 && (gets || (m->eager > 0 && first_of(m, bytes) > m->eager));
+	double cpu = beside ? larger(near_start_us(m, bytes) + far + near + own, begin + far + last)
+			    : begin + far + near + own;
 
-	return larger(ends + m->latency + first * m->wire + one + own,
-		      one + m->latency + wire + one + own / chunks_of(m, bytes));
+	return larger(cpu, one + m->latency + wire + one + last);
 }
 
 /* From one rank to the next, while `active` of its node do something: until it may go on. */
@@ -230,15 +247,6 @@ static double exchange_us(const struct model *m, double bytes, double moved)
 	return stage_us(m, &s);
 }
 
-/* Two of one distance send each other something. */
-static double pair_us(const struct model *m, double distance, double bytes, double moved)
-{
-	bool far = distance >= m->size;
-	const struct stage s = { far, !far, bytes, moved, m->drivers };
-
-	return stage_us(m, &s);
-}
-
 static bool is_power(double count)
 {
 	return fmod(log2(count) + 1e-9, 1) < 1e-6;
@@ -246,28 +254,63 @@ static bool is_power(double count)
 
 /* ---- Without nodes ---- */
 
+/*
+ * Rounds of pairs that are 1, 2, 4 ... apart, in which ranks of a node meet those of one other over
+ * its card. They stay one behind the other, so that a round does not wait for the last of the one
+ * before: only once do they line up, where the longest messages go, unless the card never rests.
+ */
+struct rounds {
+	double path;   /* Of one that never waits for the card: us. */
+	double widest; /* Of a message on the wire. */
+	double cards;  /* The card's, if it does not rest, from the first far message on. */
+};
+
+static void round_add(const struct model *m, struct rounds *r, double distance, double bytes,
+		      double moved)
+{
+	bool far = distance >= m->size;
+	const struct stage s = { far, !far, bytes, moved, 1 };
+	double us = stage_us(m, &s), wire = wire_us(m, far, bytes);
+
+	r->path += us;
+	r->widest = larger(r->widest, wire);
+	r->cards += far ? m->drivers * wire : us;
+}
+
+static double rounds_us(const struct model *m, const struct rounds *r)
+{
+	return larger(r->path + (m->drivers - 1) * r->widest,
+		      r->cards + (r->widest > 0 ? m->latency + 2 * m->message : 0));
+}
+
+/* What ranks beyond a power of two give to others before and get from them after. */
+static double fold_us(const struct model *m)
+{
+	if (is_power(m->ranks))
+		return 0;
+	return hop_us(m, m->size == 1, m->bytes, 3 * m->bytes) +
+	       hop_us(m, m->size == 1, m->bytes, 0);
+}
+
 static double doubling_us(const struct model *m)
 {
-	double us = 0;
+	struct rounds r = { 0 };
 
 	for (double d = 1; 2 * d <= m->ranks; d *= 2)
-		us += pair_us(m, d, m->bytes, 3 * m->bytes);
-	if (!is_power(m->ranks))
-		us += hop_us(m, m->size == 1, m->bytes, 3 * m->bytes) +
-		      hop_us(m, m->size == 1, m->bytes, 0);
-	return us;
+		round_add(m, &r, d, m->bytes, 3 * m->bytes);
+	return rounds_us(m, &r) + fold_us(m);
 }
 
 static double halving_us(const struct model *m)
 {
-	double us = 0, part = m->bytes / 2;
+	double part = m->bytes / 2;
+	struct rounds r = { 0 };
 
-	for (double d = 1; 2 * d <= m->ranks; d *= 2, part /= 2)
-		us += pair_us(m, d, part, 3 * part) + pair_us(m, d, part, 0);
-	if (!is_power(m->ranks))
-		us += hop_us(m, m->size == 1, m->bytes, 3 * m->bytes) +
-		      hop_us(m, m->size == 1, m->bytes, 0);
-	return us;
+	for (double d = 1; 2 * d <= m->ranks; d *= 2, part /= 2) {
+		round_add(m, &r, d, part, 3 * part);
+		round_add(m, &r, d, part, 0);
+	}
+	return rounds_us(m, &r) + fold_us(m);
 }
 
 static double longest_of(const struct model *m)
@@ -429,8 +472,8 @@ static double overlapped_us(double one_us, double other_us, double ahead)
 	return larger(one_us, other_us) + smaller(one_us, other_us) * ahead;
 }
 
-/* In lanes: sums of nodes are halved and doubled over them; one lane is copied and summed up while
- * the card carries another. */
+/* In lanes: sums of nodes are halved and doubled over them; one lane is copied and summed up, alone
+ * in memory, while the card carries another. */
 static double laned_halving_us(const struct model *m)
 {
 	double lane = m->bytes / m->size, part = lane / 2, power = 1, path = 0;
@@ -439,10 +482,10 @@ static double laned_halving_us(const struct model *m)
 	double cpu = moved_us(m, (m->size + 1) * lane, lane), cards = 0;
 
 	for (; 2 * power <= m->nodes; power *= 2, part /= 2) {
-		double end = end_us(m, true, part);
+		double end = end_at(m, true, part, m->alone);
 
 		path += 2 * (m->latency + 2 * m->message);
-		cpu += 4 * (end - m->message) + moved_us(m, 3 * part, part);
+		cpu += 4 * (end - m->message) + 3 * part * m->alone + m->work;
 		cards += 2 * m->drivers * wire_us(m, true, part);
 	}
 	if (power < m->nodes) {
@@ -457,7 +500,12 @@ static double laned_halving_us(const struct model *m)
 	return path + overlapped_us(cpu, cards, 1 / larger(m->drivers, chunks_of(m, lane)));
 }
 
-/* In lanes from node to node, `hops` deep, where each gives to `branches`: chunk after chunk. */
+/*
+ * In lanes from node to node, `hops` deep, where each gives to `branches`: chunk after chunk, and
+ * of each chunk first to the one with the most behind it. Where lanes follow each other over the
+ * card, the first is on its way when its driver has it: what feeds the others goes on beside. At
+ * the end a rank has all lanes of the last chunk to take in, or, if they come slowly, one of them.
+ */
 static double laned_path_us(const struct model *m, double hops, double branches, bool reduces)
 {
 	double lane = m->bytes / m->size, first = first_of(m, lane);
@@ -466,36 +514,58 @@ static double laned_path_us(const struct model *m, double hops, double branches,
 	double wire = wire_us(m, true, first);
 	double hop = 2 * end_us(m, true, first) + m->latency + wire +
 		     (reduces ? moved_us(m, 3 * first, first) : 0);
-	double around = 3 * notes, near_us = moved_us(m, moved, first), last = near_us;
+	double near_us = moved_us(m, moved, first), around = 2 * notes, all = near_us, one = all;
 
-	if (is_staged(m)) { /* One rank feeds those that drive lanes, each of them the others. */
-		around = m->near * end_at(m, false, first, m->alone) + m->near_latency;
-		near_us = 2 * m->near * end_us(m, false, first) + (reduces ? near_us : 0);
-		last = m->near * end_us(m, false, first) + m->near_latency;
+	if (is_staged(m) && reduces) { /* Each feeds all drivers; the root gets all lanes. */
+		near_us += 2 * m->near * end_us(m, false, first);
+		around = near_us + m->near_latency;
+		all = one = m->near * end_at(m, false, first, m->alone) + m->near_latency;
+	} else if (is_staged(m)) { /* The root feeds drivers, each of them the others. */
+		double feed = m->near * end_at(m, false, first, m->alone);
+
+		all = near_us = 2 * m->near * end_us(m, false, first);
+		around = larger(feed - (m->drivers - 1) * wire, feed / larger(m->near, 1)) +
+			 m->near_latency;
+		one = feed + m->near_latency;
+	} else if (!reduces) { /* The root tells the others; they copy, and say that they have. */
+		around = notes / 2;
+		near_us += notes;
+		all = near_us + notes;
+		one = notes + moved_us(m, 2 * first, first);
 	}
-	/* Lanes follow each other over the card, and chunks in each. */
 	double chunks = larger(lane / larger(first, 1), 1);
-	double cpu = (chunks - 1) * ((1 + branches) * end_us(m, true, first) + near_us);
-	double cards = (m->drivers * chunks * branches - 1) * wire;
+	double cpu = (chunks - 1) * ((1 + branches) * end_us(m, true, first) + near_us) + all;
+	double slots = m->drivers * ((chunks - 1) * branches + 1) - 1;
+	double deep = hops * hop + larger(cpu, slots * wire + one);
+	double wide = hop + (m->drivers * chunks * branches - 1) * wire + one;
 
-	return around + hops * hop + larger(cpu, cards) + last;
+	return around + larger(deep, wide);
 }
 
 /* One message from each node, or to it. */
 static double node_star_us(const struct model *m)
 {
-	double part = m->bytes / m->ranks, packed = part * m->size;
+	double part = m->bytes / m->ranks, packed = part * m->size, own = 2 * part * m->alone;
 	double notes = 2 * m->near * m->near_message + m->near_latency;
-	double pack = is_staged(m) ? m->near * end_at(m, false, part, m->alone) + m->near_latency
-				   : notes + 2 * packed * m->alone + m->size * m->work;
-	/* Each rank of the root's node sends to other nodes, or gets from them. */
-	double more = larger(packed * m->wire, end_at(m, true, packed, m->move) / m->size);
+	/* Ranks of the root's node meet a node each, in turn; the root does, too. */
+	double met = m->nodes - 1, direct = ceil(met / m->size), via = met - direct;
+	double move = larger(m->core, smaller(m->size, met) * m->memory);
+	double pack, passed,
+		more = larger(packed * m->wire, end_at(m, true, packed, m->move) / m->size);
 
-	if (is_staged(m) &&
-	    m->a->kind == RB_KIND_SCATTER) /* The root gives to its own node first. */
-		pack *= 2;
-	return pack + hop_us(m, true, packed, 0) + (m->nodes - 2) * more +
-	       (is_staged(m) ? 0 : notes);
+	if (is_staged(m)) {
+		double near = end_at(m, false, packed, m->alone);
+
+		pack = near_start_us(m, part) + m->near * end_at(m, false, part, m->alone) + own;
+		passed = via > 0 ? near_start_us(m, packed) + near : 0;
+		if (m->a->kind == RB_KIND_SCATTER) /* The root gives to its own node first. */
+			passed += m->near * end_at(m, false, part, m->alone);
+		more = larger(more, near * via / larger(met - 1, 1));
+	} else {
+		pack = notes + 2 * packed * m->alone + m->size * m->work;
+		passed = notes + (via > 0 ? 2 * packed * move + m->work : 0);
+	}
+	return pack + hop_us(m, true, packed, 0) + (met - 1) * more + passed;
 }
 
 static double node_alltoall_us(const struct model *m)
@@ -533,12 +603,12 @@ static double flat_us(const struct model *m)
 
 	switch (m->a->kind) {
 	case RB_KIND_BROADCAST:
-		return star_us(m, m->bytes, 0);
+		return star_us(m, m->bytes, 0, false);
 	case RB_KIND_REDUCE:
-		return star_us(m, m->bytes, (m->ranks + 1) * m->bytes);
+		return star_us(m, m->bytes, (m->ranks + 1) * m->bytes, true);
 	case RB_KIND_GATHER:
 	case RB_KIND_SCATTER:
-		return star_us(m, part, 2 * part);
+		return star_us(m, part, 2 * part, m->a->kind == RB_KIND_GATHER);
 	case RB_KIND_ALLREDUCE:
 		return exchange_us(m, m->bytes, (m->ranks + 1) * m->bytes);
 	case RB_KIND_REDUCE_SCATTERV:
@@ -553,17 +623,28 @@ static double flat_us(const struct model *m)
 	}
 }
 
+/* What comes from one rank goes to all others. Of many chunks they come to some ranks earlier than
+ * to others, and cards rest. */
+static double spread_us(const struct model *m, double bytes)
+{
+	struct model unpaced = *m;
+
+	if (chunks_of(m, bytes) > PACED)
+		unpaced.wire *= UNPACED;
+	return exchange_us(&unpaced, bytes, 0);
+}
+
 static double two_shot_us(const struct model *m)
 {
 	double part = m->bytes / m->ranks, ahead = 1 / chunks_of(m, part);
 
 	switch (m->a->kind) {
 	case RB_KIND_BROADCAST:
-		return overlapped_us(star_us(m, part, 0), exchange_us(m, part, 0),
+		return overlapped_us(star_us(m, part, 0, false), spread_us(m, part),
 				     smaller(1, AHEAD * ahead));
 	case RB_KIND_REDUCE: /* As many chunks as there are slots are under way. */
 		return overlapped_us(exchange_us(m, part, (m->ranks + 1) * part),
-				     star_us(m, part, 0), smaller(1, RB_DEPTH * ahead));
+				     star_us(m, part, 0, true), smaller(1, RB_DEPTH * ahead));
 	default:
 		return exchange_us(m, part, (m->ranks + 1) * part) + exchange_us(m, part, 0);
 	}

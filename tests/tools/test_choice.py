@@ -2,8 +2,7 @@
 
 usage: test_choice.py RUBATO-SIM
 
-Each cell is an operation and a size on a network. None loses more than BOUND percent but those that
-are named here, with what they lose and why; one that loses more, or no longer so much, fails too.
+Each cell is an operation and a size on a network. None loses more than BOUND percent.
 """
 
 import json
@@ -17,7 +16,6 @@ from programs import main
 
 SIM = sys.argv.pop(1)
 BOUND = 10
-SLACK = 3  # Points by which a loss that is known may move.
 PROFILE = """latency 5us
 bandwidth {}Gbit
 cards 1
@@ -30,18 +28,6 @@ work 0.05us
 memory-bandwidth 80GB/s
 core-bandwidth 20GB/s
 """
-
-# (ranks, nodes, Gbit/s): (operation, bytes): percent
-KNOWN = {
-    # Direct exchanges of long blocks leave cards idle, which the model does not have.
-    (16, "flat", 25): {("broadcast", 67108864): 20},
-    # Where who packs copies while others send, the model has one after the other.
-    (16, "nodes:8", 25): {
-        ("reduce", 16384): 34,
-        ("gather", 16384): 13,
-    },
-    (16, "nodes:8", 100): {("gather", 1048576): 22, ("scatter", 1048576): 20},
-}
 
 
 def choose(ranks, nodes, gbit, *words):
@@ -58,28 +44,21 @@ def choose(ranks, nodes, gbit, *words):
 def losses(*words):
     done = choose(*words)
     assert done.returncode == 0, done.stderr
-    return {(row["op"], row["size"]): row for row in json.loads(done.stdout)["results"]}
+    return json.loads(done.stdout)["results"]
 
 
 class Choice(unittest.TestCase):
     def check(self, ranks, nodes, gbit, *words):
         rows = losses(ranks, nodes, gbit, *words)
-        known = KNOWN.get((ranks, nodes, gbit), {})
         self.assertGreater(len(rows), 0)
-        for cell, row in rows.items():
+        for row in rows:
             text = f"{ranks} ranks, {nodes}, {gbit} Gbit/s, {row}"
-            if cell in known:
-                self.assertAlmostEqual(row["loss_percent"], known[cell], delta=SLACK, msg=text)
-            else:
-                self.assertLessEqual(row["loss_percent"], BOUND, text)
-        return rows
+            self.assertLessEqual(row["loss_percent"], BOUND, text)
 
     def test_16_ranks(self):
         for nodes in "flat", "nodes:8":
             for gbit in 1, 25, 100:
-                rows = self.check(16, nodes, gbit)
-                missing = KNOWN.get((16, nodes, gbit), {}).keys() - rows.keys()
-                self.assertFalse(missing)
+                self.check(16, nodes, gbit)
 
     def test_64_ranks(self):
         for nodes in "flat", "nodes:8":
