@@ -50,8 +50,8 @@ struct opening { /* What exists only while a communicator is opened. */
 	bool tcp;       /* UCX shall use TCP alone. */
 	/* Several networks are in the list; and some rank has the first, some a later one. */
 	bool weighs, contested;
-	char devices[512];    /* For network transports; empty: any. */
-	char why[300];        /* What kept a transport from opening here. */
+	char devices[512]; /* For network transports; empty: any. */
+	char why[300];     /* What kept a transport from opening here, or from reaching a rank. */
 	uint64_t host, group; /* See rb_seat. */
 	struct rb_place place;
 	uint32_t cores_max;
@@ -263,8 +263,15 @@ static void route_find(struct opening *o, uint32_t i, uint32_t r)
 	const void *address = address_of(o, i, r, &bytes);
 
 	if ((o->route[r] != UNREACHED && !o->weighs) || o->opened[i] == NULL || bytes == 0 ||
-	    passed_over(o, i, r) || !o->transports[i]->reachable(o->opened[i], address, bytes))
+	    passed_over(o, i, r))
 		return;
+	if (!o->transports[i]->reachable(o->opened[i], address, bytes)) {
+		const char *why = o->opened[i]->unreached;
+
+		if (why[0] != '\0')
+			(void)snprintf(o->why, sizeof(o->why), ": %s", why);
+		return;
+	}
 	o->reach[r] |= (uint8_t)(1u << i);
 	if (o->route[r] == UNREACHED)
 		o->route[r] = (uint8_t)i;

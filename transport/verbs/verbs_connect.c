@@ -229,14 +229,34 @@ static bool blob_read(const void *address, size_t size_bytes, struct blob *blob)
 	return good && w.at == w.end;
 }
 
+static void unreached_say(struct rb_verbs *vb, const struct blob *theirs)
+{
+	static const char *const networks[] = { "InfiniBand", "RoCE v1", "RoCE v2 over IPv6",
+						"RoCE v2 over IPv4" };
+	char own[160], gid[RB_VERBS_GID_BYTES];
+
+	if (theirs->network >= sizeof(networks) / sizeof(networks[0]))
+		return;
+	(void)snprintf(vb->base.unreached, sizeof(vb->base.unreached),
+		       "verbs: rank %u at GID %s, %s, and %s do not meet", theirs->rank,
+		       rb_verbs_gid_text(&theirs->rails[0].gid, gid), networks[theirs->network],
+		       rb_verbs_port_text(&vb->rails[0].port, own, sizeof(own)));
+}
+
 bool rb_verbs_reachable(struct rb_endpoint *ep, const void *address, size_t size_bytes)
 {
 	struct rb_verbs *vb = (struct rb_verbs *)ep;
 	struct blob blob;
 
-	return address != NULL && blob_read(address, size_bytes, &blob) &&
-	       memcmp(blob.job, vb->job, sizeof(blob.job)) == 0 && blob.rank < ep->rank_count &&
-	       blob.count == ep->rank_count && blob.network == network_of(&vb->rails[0].port);
+	ep->unreached[0] = '\0';
+	if (address == NULL || !blob_read(address, size_bytes, &blob) ||
+	    memcmp(blob.job, vb->job, sizeof(blob.job)) != 0 || blob.rank >= ep->rank_count ||
+	    blob.count != ep->rank_count)
+		return false;
+	if (blob.network == network_of(&vb->rails[0].port))
+		return true;
+	unreached_say(vb, &blob);
+	return false;
 }
 
 /* ---- Connecting ---- */
