@@ -1,7 +1,8 @@
 /*
- * shim.c -- preloaded: two things that libibverbs and Soft-RoCE do not do by themselves.
+ * shim.c -- preloaded: three things that libibverbs and Soft-RoCE do not do by themselves.
  *
  * RDMA_VM_WRONG_KEY=1: what is registered for peers to write into gets a key that is nobody's.
+ * RDMA_VM_NOT_READY=1: receives of connected queue pairs are posted RECEIVES times, and no more.
  * ibv_reg_dmabuf_mr(): rdma-core's driver of Soft-RoCE lacks it, so it goes to the kernel, whose
  * module must know it (see modules).
  *
@@ -18,6 +19,7 @@
 
 #undef ibv_reg_mr
 #define SEEN __attribute__((visibility("default")))
+#define RECEIVES 200 /* Past what is posted when a queue pair is made. */
 #define MR_BYTES 512 /* Room for the driver's own struct around it, which it frees. */
 
 /* Exported for drivers; in a header of theirs. */
@@ -54,6 +56,30 @@ SEEN struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *address, size_t length, 
 	    getenv("RDMA_VM_WRONG_KEY") != NULL)
 		mr->rkey ^= 0xff;
 	return mr;
+}
+
+static int (*post_receive)(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+
+static int post_few(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	static unsigned posted;
+
+	return qp->qp_type == IBV_QPT_RC && posted++ >= RECEIVES ? 0 : post_receive(qp, wr, bad);
+}
+
+/* Posting is inline, by way of the context. */
+SEEN struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	struct ibv_qp *(*create)(struct ibv_pd *, struct ibv_qp_init_attr *), *qp;
+
+	next("ibv_create_qp", &create);
+	qp = create(pd, attr);
+	if (qp != NULL && getenv("RDMA_VM_NOT_READY") != NULL &&
+	    qp->context->ops.post_recv != post_few) {
+		post_receive = qp->context->ops.post_recv;
+		qp->context->ops.post_recv = post_few;
+	}
+	return qp;
 }
 
 SEEN struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
