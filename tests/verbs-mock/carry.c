@@ -171,6 +171,24 @@ static enum outcome not_ready(struct world *world, struct mock_qp *own, const st
 	return WAITS;
 }
 
+/* A message that is still on its way, by what the ports of both ends say. */
+static bool is_on_its_way(struct world *world, struct send *send, const struct world_qp *qp,
+			  const struct world_qp *peer)
+{
+	uint64_t us = world->devices[qp->device].ports[qp->attr.port_num - 1].slow_us +
+		      (uint64_t)world->devices[peer->device].ports[peer->attr.port_num - 1].slow_us;
+
+	if (us == 0 || send->slowed)
+		return false;
+	if (send->begun_ns == 0)
+		send->begun_ns = now_ns();
+	if (now_ns() - send->begun_ns < us * 1000)
+		return true;
+	send->slowed = true;
+	world->counters.slowed++;
+	return false;
+}
+
 static enum outcome try_send(struct world *world, struct mock_qp *own, struct send *send,
 			     size_t *budget, enum ibv_wc_status *status)
 {
@@ -184,6 +202,8 @@ static enum outcome try_send(struct world *world, struct mock_qp *own, struct se
 	peer = peer_reached(world, own, send);
 	if (peer == NULL)
 		return unanswered(world, own, status);
+	if (is_on_its_way(world, send, &world->qps[own->index], peer))
+		return WAITS;
 	own->attempts = 0;
 	outcome = deliver(world, own, send, peer, budget, status);
 	if (outcome == NOT_READY)

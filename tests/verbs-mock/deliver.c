@@ -376,27 +376,42 @@ static struct world_qp *datagram_target(struct world *world, const struct mock_q
 	return world_alive(world, peer->process) ? peer : NULL;
 }
 
-/* Nobody says whether a datagram arrives. */
-enum outcome datagram(struct world *world, struct mock_qp *own, struct send *send,
-		      enum ibv_wc_status *status)
+static struct {
+	mock_carry *see;
+	void *arg;
+} carrier;
+
+static struct held { /* A datagram that is late. */
+	bool used;
+	uint32_t qp;
+	struct send send;
+	unsigned char bytes[MOCK_DATAGRAM_BYTES];
+} held;
+
+MOCK_API void mock_carry_datagrams(mock_carry *see, void *arg)
+{
+	struct world *world = world_attach();
+
+	world_lock(world);
+	carrier.arg = arg;
+	carrier.see = see;
+	held.used = false;
+	world_unlock(world);
+}
+
+static void datagram_arrives(struct world *world, struct mock_qp *own, struct send *send,
+			     struct world_qp *peer)
 {
 	const struct world_qp *qp = &world->qps[own->index];
 	struct ibv_wc wc = { .opcode = IBV_WC_RECV, .wc_flags = IBV_WC_GRH };
 	struct ibv_grh grh = { .version_tclass_flow = htonl(6u << 28), .next_hdr = 0x1b };
+	struct world_rq *rq = peer != NULL ? receives_of(world, peer) : NULL;
 	enum ibv_wc_status here, told;
-	struct world_qp *peer;
-	struct world_rq *rq;
 	uint64_t wr_id;
 
-	if (send->length > 128u << world->config.mtu)
-		return fail(status, IBV_WC_LOC_LEN_ERR);
-	if (!gather_allowed(world, own, send, 0))
-		return own_fault(world, status);
-	peer = datagram_target(world, own, send);
-	rq = peer != NULL ? receives_of(world, peer) : NULL;
 	if (rq == NULL || rq->head == rq->tail) {
 		world->counters.datagrams_lost++;
-		return DELIVERED;
+		return;
 	}
 	grh.paylen = htons((uint16_t)send->length);
 	grh.hop_limit = send->to.grh.hop_limit;
@@ -413,5 +428,61 @@ enum outcome datagram(struct world *world, struct mock_qp *own, struct send *sen
 		(void)receive_fails(world, peer, wr_id, here, &told);
 	else
 		(void)receive_ends(world, peer, wr_id, wc, send, &told);
+}
+
+/* A copy of the send that carries other bytes. */
+static void carry_as(struct world *world, struct mock_qp *own, const struct send *send,
+		     struct world_qp *peer)
+{
+	unsigned char bytes[MOCK_DATAGRAM_BYTES];
+	uint32_t at = 0, size_bytes = send->length;
+	struct send other = *send;
+	enum mock_fate fate;
+
+	while (at < send->length) {
+		size_t piece;
+		const void *from = gather_at(world, send, at, &piece);
+
+		memcpy(bytes + at, from, piece);
+		at += (uint32_t)piece;
+	}
+	fate = carrier.see(carrier.arg, world->qps[own->index].device / WORLD_DEVICES, bytes,
+			   &size_bytes);
+	other.flags |= IBV_SEND_INLINE;
+	other.inline_data = bytes;
+	other.length = size_bytes;
+	if (fate == MOCK_LOST) {
+		world->counters.datagrams_lost++;
+		return;
+	}
+	if (fate == MOCK_LATE && !held.used) {
+		held = (struct held) { .used = true, .qp = own->index, .send = other };
+		memcpy(held.bytes, bytes, sizeof(bytes));
+		return;
+	}
+	for (uint32_t i = 0; i < (fate == MOCK_TWICE ? 2 : 1); i++)
+		datagram_arrives(world, own, &other, peer);
+	if (held.used && held.qp == own->index && held.send.qpn == send->qpn) {
+		held.used = false;
+		held.send.inline_data = held.bytes;
+		datagram_arrives(world, own, &held.send, peer);
+	}
+}
+
+/* Nobody says whether a datagram arrives. */
+enum outcome datagram(struct world *world, struct mock_qp *own, struct send *send,
+		      enum ibv_wc_status *status)
+{
+	struct world_qp *peer;
+
+	if (send->length > 128u << world->config.mtu)
+		return fail(status, IBV_WC_LOC_LEN_ERR);
+	if (!gather_allowed(world, own, send, 0))
+		return own_fault(world, status);
+	peer = datagram_target(world, own, send);
+	if (carrier.see != NULL && peer != NULL && send->length <= MOCK_DATAGRAM_BYTES)
+		carry_as(world, own, send, peer);
+	else
+		datagram_arrives(world, own, send, peer);
 	return DELIVERED; /* Nobody tells its sender. */
 }

@@ -27,20 +27,22 @@ static uint64_t guid_of(uint32_t device, uint32_t port)
 	       (uint64_t)(device % WORLD_DEVICES) << 8 | port;
 }
 
-static void port_table(const struct mock_config *config, struct world_port *port, uint32_t device,
-		       uint32_t number)
+static void port_table(const struct mock_config *config, bool infiniband, struct world_port *port,
+		       uint32_t device, uint32_t number)
 {
 	uint64_t guid = htobe64(guid_of(device, number));
 
-	*port = (struct world_port) { .state = IBV_PORT_ACTIVE };
+	*port = (struct world_port) { .state = IBV_PORT_ACTIVE,
+				      .infiniband = infiniband,
+				      .mtu = (uint32_t)config->mtu };
 	port->fabric = config->fabrics != 0 ? device % WORLD_DEVICES * WORLD_PORTS + number : 0;
-	port->lid = config->infiniband != 0 ? (uint16_t)(1 + device * WORLD_PORTS + number) : 0;
-	for (uint32_t i = 0; i < (config->infiniband != 0 ? 1 : 4); i++) {
+	port->lid = infiniband ? (uint16_t)(1 + device * WORLD_PORTS + number) : 0;
+	for (uint32_t i = 0; i < (infiniband ? 1 : 4); i++) {
 		union ibv_gid *gid = &port->gids[i];
 
-		port->gid_types[i] = config->infiniband != 0 ? IBV_GID_TYPE_IB
-				     : i % 2 == 0            ? IBV_GID_TYPE_ROCE_V1
-							     : IBV_GID_TYPE_ROCE_V2;
+		port->gid_types[i] = infiniband   ? IBV_GID_TYPE_IB
+				     : i % 2 == 0 ? IBV_GID_TYPE_ROCE_V1
+						  : IBV_GID_TYPE_ROCE_V2;
 		if (i < 2) {
 			gid->raw[0] = 0xfe;
 			gid->raw[1] = 0x80;
@@ -61,8 +63,30 @@ void device_tables(struct world *world)
 	for (uint32_t i = 0; i < WORLD_NODES * WORLD_DEVICES; i++) {
 		world->devices[i] = (struct world_device) { 0 };
 		for (uint32_t port = 0; port < WORLD_PORTS; port++)
-			port_table(&world->config, &world->devices[i].ports[port], i, port);
+			port_table(&world->config, world->config.infiniband != 0,
+				   &world->devices[i].ports[port], i, port);
 	}
+	for (uint32_t i = 0; i < WORLD_NODES; i++)
+		world->devices_of[i] = (uint32_t)world->config.devices;
+}
+
+MOCK_API void mock_set_node(uint32_t node, const char *name, uint64_t value)
+{
+	struct world *world = world_attach();
+
+	world_lock(world);
+	if (strcmp(name, "devices") == 0)
+		world->devices_of[node] = (uint32_t)value;
+	for (uint32_t i = 0; i < WORLD_DEVICES * WORLD_PORTS; i++) {
+		uint32_t device = node * WORLD_DEVICES + i / WORLD_PORTS;
+		struct world_port *port = &world->devices[device].ports[i % WORLD_PORTS];
+
+		if (strcmp(name, "infiniband") == 0)
+			port_table(&world->config, value != 0, port, device, i % WORLD_PORTS);
+		else if (strcmp(name, "mtu") == 0)
+			port->mtu = (uint32_t)value;
+	}
+	world_unlock(world);
 }
 
 static bool gid_same(const union ibv_gid *a, const union ibv_gid *b)
@@ -89,7 +113,7 @@ bool device_find(const struct world *world, uint32_t from, const struct ibv_ah_a
 		for (uint32_t j = 0; j < world->config.ports; j++) {
 			const struct world_port *at = &world->devices[i].ports[j];
 
-			if (i % WORLD_DEVICES >= world->config.devices ||
+			if (i % WORLD_DEVICES >= world->devices_of[i / WORLD_DEVICES] ||
 			    at->fabric != source->fabric || !port_has(at, to))
 				continue;
 			*device = i;
@@ -141,7 +165,9 @@ MOCK_API struct ibv_device **ibv_get_device_list(int *count)
 	list = calloc(WORLD_DEVICES + 1, sizeof(*list));
 	if (list == NULL)
 		return NULL;
-	found = (uint32_t)config_now(world).devices;
+	world_lock(world);
+	found = world->devices_of[node_here()];
+	world_unlock(world);
 	for (uint32_t i = 0; i < found; i++)
 		list[i] = &devices[node_here() * WORLD_DEVICES + i].v;
 	if (count != NULL)
@@ -250,7 +276,7 @@ static int query_port(struct ibv_context *context, uint8_t number, struct ibv_po
 	all = (struct ibv_port_attr) {
 		.state = port->state,
 		.max_mtu = IBV_MTU_4096,
-		.active_mtu = (enum ibv_mtu)world->config.mtu,
+		.active_mtu = (enum ibv_mtu)port->mtu,
 		.gid_tbl_len = WORLD_GIDS,
 		.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
 		.max_msg_sz = (uint32_t)world->config.max_msg,
@@ -261,8 +287,8 @@ static int query_port(struct ibv_context *context, uint8_t number, struct ibv_po
 		.active_width = 2,  /* 4x */
 		.active_speed = 32, /* EDR */
 		.phys_state = port->state == IBV_PORT_ACTIVE ? 5 : 3,
-		.link_layer = world->config.infiniband != 0 ? IBV_LINK_LAYER_INFINIBAND
-							    : IBV_LINK_LAYER_ETHERNET,
+		.link_layer =
+			port->infiniband ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET,
 	};
 	world_unlock(world);
 	memset(attr, 0, bytes);

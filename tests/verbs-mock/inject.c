@@ -53,6 +53,15 @@ MOCK_API void mock_loss(uint32_t node, uint32_t device, uint32_t port, uint32_t 
 	world_unlock(world);
 }
 
+MOCK_API void mock_slow(uint32_t node, uint32_t device, uint32_t port, uint32_t microseconds)
+{
+	struct world *world = world_attach();
+
+	world_lock(world);
+	port_at(world, node, device, port)->slow_us = microseconds;
+	world_unlock(world);
+}
+
 MOCK_API void mock_gid(uint32_t node, uint32_t device, uint32_t port, uint32_t index,
 		       const union ibv_gid *gid)
 {

@@ -71,6 +71,7 @@ struct mock_counters {
 	uint64_t processes_died;    /* Without having closed. */
 	uint64_t faults_fired;      /* Injected by mock_fail_*(). */
 	uint64_t packets_lost;      /* Messages, or answers, that a port's loss took. */
+	uint64_t slowed;            /* Messages that took as long as a port's slowness says. */
 	uint64_t left_open;         /* Objects of devices that were closed before them. */
 	uint64_t spurious_events;   /* Channel events without a completion. */
 };
@@ -84,6 +85,10 @@ MOCK_API void mock_counters(struct mock_counters *counters);
 MOCK_API void mock_node(uint32_t node);
 /* A setting of the world, from now on; one without such a name ends the program. */
 MOCK_API void mock_set(const char *name, uint64_t value);
+
+/* What one node has other than the settings say, before it is opened: "devices", how many;
+ * "infiniband", 0 or 1, or "mtu", of all of its ports. */
+MOCK_API void mock_set_node(uint32_t node, const char *name, uint64_t value);
 
 /*
  * The NTH call (1: the next) of a function by this process, and those after it up to TIMES (0:
@@ -101,6 +106,15 @@ MOCK_API const char *mock_call_name(uint32_t index);
 typedef int mock_watch(void *arg, const char *function);
 MOCK_API void mock_watch_calls(mock_watch *watch, void *arg);
 /*
+ * Sees each datagram that a rank of this process sends, and may change its bytes (at most
+ * MOCK_DATAGRAM_BYTES) and their number. It holds the mock's lock: it calls nothing of the mock.
+ * NULL: nobody. LATE: it comes behind the next one to the same queue pair, if there is one.
+ */
+enum mock_fate { MOCK_ARRIVES, MOCK_LOST, MOCK_TWICE, MOCK_LATE };
+#define MOCK_DATAGRAM_BYTES 256u
+typedef enum mock_fate mock_carry(void *arg, uint32_t node, void *bytes, uint32_t *size_bytes);
+MOCK_API void mock_carry_datagrams(mock_carry *carry, void *arg);
+/*
  * The NTH send (1: the next) of this process ends with an error, before or after it was delivered,
  * which its sender cannot know; the NTH receive that would have succeeded does. What follows from
  * it comes, too: the queue pair is in ERR, the rest flushed, the sender of the receive told.
@@ -114,6 +128,9 @@ MOCK_API uint64_t mock_fired(int fault);
 MOCK_API void mock_link(uint32_t node, uint32_t device, uint32_t port, bool up);
 /* Of 1000 messages, and as many answers, so many get lost at a port; 1000: all, in silence. */
 MOCK_API void mock_loss(uint32_t node, uint32_t device, uint32_t port, uint32_t permille);
+/* A message from or to a port takes so long, one behind the other; datagrams do not. 0: none
+ * does. */
+MOCK_API void mock_slow(uint32_t node, uint32_t device, uint32_t port, uint32_t microseconds);
 /* Nothing from or to a queue pair arrives any more. */
 MOCK_API void mock_silence(uint32_t qp_number, bool silent);
 /*

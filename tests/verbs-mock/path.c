@@ -92,12 +92,14 @@ struct world_qp *peer_reached(struct world *world, const struct mock_qp *own,
 			      const struct send *send)
 {
 	struct world_qp *qp = &world->qps[own->index], *peer = peer_of(world, qp);
-	enum ibv_mtu wire = (enum ibv_mtu)world->config.mtu;
+	enum ibv_mtu wire = (enum ibv_mtu)world->config.mtu, theirs;
 
 	if (peer == NULL || !port_works(world, qp) || !port_works(world, peer) ||
 	    !leads_to(world, qp, peer) || !leads_to(world, peer, qp) ||
 	    !same_type(world, qp, peer) || qp->psn_sent != peer->psn_expected)
 		return NULL;
+	theirs = (enum ibv_mtu)world->devices[peer->device].ports[peer->attr.port_num - 1].mtu;
+	wire = theirs < wire ? theirs : wire;
 	if (qp->attr.path_mtu > wire && send->length > mtu_bytes(wire))
 		return NULL; /* Its packets are too long for the wire. */
 	return lost(world, own, send, peer, 6) ? NULL : peer;

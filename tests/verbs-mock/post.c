@@ -77,7 +77,8 @@ static void send_take(struct world *world, struct mock_qp *own, const struct ibv
 	send->flags = wr->send_flags | (own->sq_sig_all ? IBV_SEND_SIGNALED : 0);
 	send->imm = wr->imm_data;
 	send->length = send->moved = 0;
-	send->counted = false;
+	send->counted = send->slowed = false;
+	send->begun_ns = 0;
 	send->sge_count = (uint32_t)wr->num_sge;
 	send->ordinal = own->ordinal++;
 	send->due = world->step + engine_delay(world, own->index, send->ordinal);

@@ -115,7 +115,9 @@ struct send {
 	uint32_t sge_count;
 	bool ack_late, ack_lost;
 	struct world_fault *fault;
-	bool counted; /* Its fault was asked for. */
+	bool counted;      /* Its fault was asked for. */
+	bool slowed;       /* It was on its way as long as a slow port says, */
+	uint64_t begun_ns; /* from then on; 0: not yet. */
 	struct ibv_sge *sges;
 	unsigned char *inline_data;
 };

@@ -33,7 +33,8 @@
 struct world_port {
 	enum ibv_port_state state;
 	uint16_t lid;
-	uint32_t loss_permille, fabric;
+	uint32_t loss_permille, slow_us, fabric, mtu;
+	bool infiniband;
 	union ibv_gid gids[WORLD_GIDS];
 	uint32_t gid_types[WORLD_GIDS];
 };
@@ -129,7 +130,8 @@ struct world {
 	uint32_t magic;
 	pthread_mutex_t lock;
 	struct mock_config config;
-	uint64_t step; /* The mock's clock: counts calls that move it. */
+	uint32_t devices_of[WORLD_NODES]; /* How many a node has. */
+	uint64_t step;                    /* The mock's clock: counts calls that move it. */
 	uint32_t pd_last, qp_hint, cq_hint, srq_hint, mr_hint;
 	uint64_t arena_next;
 	uint64_t arena_free[64];
