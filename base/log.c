@@ -12,7 +12,7 @@
 #include "base/sync.h"
 
 static atomic_int current_level = RB_LOG_WARN;
-static _Thread_local char last_text[512];
+static _Thread_local char last_text[RB_TEXT_BYTES];
 static _Thread_local char broken_text[256];
 
 void rb_log_level_set(enum rb_log_level level)

@@ -16,6 +16,9 @@
 #define RB_PRINTF(format_index, args_index)                                                        \
 	__attribute__((format(printf, format_index, args_index)))
 
+/* Of an error's sentence: what keeps one has room for all of it. */
+#define RB_TEXT_BYTES 512
+
 /* Remembers the sentence for rubato_error_text() of this thread, and logs it at level info. */
 void rb_fail_note(const char *file, int line, rubato_status status, const char *format, ...)
 	RB_PRINTF(4, 5);

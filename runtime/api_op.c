@@ -1,6 +1,7 @@
 /* api_op.c -- the public functions of a persistent operation: start, wait, free. */
 #include <stdio.h>
 
+#include "runtime/engine/absent.h"
 #include "runtime/op_run.h"
 #include "runtime/unmatched.h"
 
@@ -65,18 +66,20 @@ rubato_status rubato_wait(rubato_op *op, uint64_t timeout_ns)
 			      "its last messages have yet to leave after %.3g s",
 			      (double)timeout_ns * 1e-9);
 	} else {
-		char name[96], absent[128] = "", ahead[256] = "";
+		char name[96], absent[128] = "", way[RB_WAY_BYTES] = "", ahead[256] = "";
 
 		(void)rb_signature_text(&op->signature, name, sizeof(name));
-		if (op->state == RB_OP_AWAITING)
+		if (op->state == RB_OP_AWAITING) {
 			(void)op->comm->help->absent(op, absent, sizeof(absent));
-		else if (rb_op_current(op)->active)
+		} else if (rb_op_current(op)->active) {
 			(void)rb_run_absent(rb_op_current(op), absent, sizeof(absent));
+			(void)rb_run_way(engine, rb_op_current(op), way, sizeof(way));
+		}
 		if (!look)
 			(void)rb_unmatched_ahead(op->comm, ahead, sizeof(ahead));
-		err = RB_FAIL(err, "%s is still in flight after %.3g s%s%s%s", name,
+		err = RB_FAIL(err, "%s is still in flight after %.3g s%s%s%s%s", name,
 			      (double)timeout_ns * 1e-9, absent[0] != '\0' ? ": waits for" : "",
-			      absent, ahead);
+			      absent, way, ahead);
 	}
 	rb_engine_leave(engine);
 	return err;

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "runtime/engine/absent.h"
 #include "runtime/message.h"
 #include "runtime/op_prepare.h"
 #include "runtime/op_run.h"
@@ -69,21 +70,23 @@ static void timeout_poison(struct rubato_op *op, uint64_t timeout_ns)
 {
 	const struct rb_run *run = rb_op_current(op);
 	const struct rubato_comm *comm = op->comm;
-	char name[96], absent[128], instead[192], rounds[160] = "", text[640];
+	char name[96], absent[128], way[RB_WAY_BYTES], instead[192], rounds[160] = "";
+	char text[RB_TEXT_BYTES];
 
 	rb_unmatched_look(op->comm);
 	if (op->done)
 		return;
 	(void)rb_signature_text(&op->signature, name, sizeof(name));
 	(void)rb_run_absent(run, absent, sizeof(absent));
+	(void)rb_run_way(&comm->engine, run, way, sizeof(way));
 	if (comm->relaxed != NULL)
 		(void)comm->relaxed->text(comm, rounds, sizeof(rounds));
 	(void)rb_unmatched_persistent(op->comm, instead, sizeof(instead));
-	(void)snprintf(text, sizeof(text), "%s, call %llu%s: rank %u waited %.3g s for%s%s%s", name,
-		       (unsigned long long)op->number,
+	(void)snprintf(text, sizeof(text), "%s, call %llu%s: rank %u waited %.3g s for%s%s%s%s",
+		       name, (unsigned long long)op->number,
 		       op->state == RB_OP_EXCHANGING ? " (exchange of buffers)" : "",
 		       op->comm->engine.rank, (double)timeout_ns * 1e-9,
-		       absent[0] != '\0' ? absent : " its own work", instead, rounds);
+		       absent[0] != '\0' ? absent : " its own work", instead, rounds, way);
 	RB_LOG(RB_LOG_WARN, "%s", text);
 	rb_engine_poison(&op->comm->engine,
 			 instead[0] != '\0' ? RUBATO_ERR_MISMATCH : RUBATO_ERR_TIMEOUT, text);
@@ -129,7 +132,7 @@ static void call_apply(const struct rb_call *call, struct rubato_op *op)
 rubato_status rb_call_collective(rubato_comm *comm, const struct rb_call *call, uint64_t *number)
 {
 	rubato_status err;
-	char text[256];
+	char text[RB_TEXT_BYTES];
 
 	text[0] = '\0';
 

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/engine/absent.h"
 #include "runtime/op_prepare.h"
 
 #define LINKS_DIFFER 2 /* Times as fast as another: then it is worth a word. */

@@ -148,7 +148,7 @@ static void message_text(const struct rubato_op *op, char *text, size_t text_byt
 {
 	const struct rb_request *request = &op->message.slot->request;
 	const char *loss = NULL;
-	char mine[96], theirs[96], lost[160];
+	char mine[96], theirs[96], lost[RB_LOSS_BYTES];
 
 	if (request->status == RUBATO_ERR_PEER)
 		loss = rb_loss_text(&op->comm->engine.losses, op->root, lost, sizeof(lost));
@@ -179,7 +179,7 @@ static void message_done(struct rb_engine *engine, struct rb_slot *slot)
 {
 	struct rubato_op *op = slot->owner;
 	rubato_status status = slot->request.status;
-	char text[192] = "";
+	char text[RB_TEXT_BYTES] = "";
 
 	if (status == RUBATO_ERR_PEER)
 		rb_losses_hear(&engine->losses);

@@ -115,7 +115,7 @@ struct rubato_op {
 	/* A message that was done in its start, and has left: to wait for it needs no lock. */
 	_Atomic bool over;
 	rubato_status status;
-	char failure[192];
+	char failure[RB_TEXT_BYTES];
 	/* In a list of comm->operations: the persistent ones; in comm->sends. */
 	struct rubato_op *next, *previous;
 };

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/engine/absent.h"
 #include "runtime/message.h"
 #include "runtime/op_exchange.h"
 #include "runtime/op_prepare.h"
@@ -160,15 +161,16 @@ rubato_status rb_op_agree(struct rubato_op *op, uint64_t deadline_ns)
 	if (op->state == RB_OP_IDLE && op->status == RUBATO_OK && err == RUBATO_OK)
 		engine->in_flight--;
 	if (err != RUBATO_OK) {
-		char name[96], absent[128], text[320];
+		char name[96], absent[128], way[RB_WAY_BYTES], text[RB_TEXT_BYTES];
 
 		(void)rb_signature_text(&op->signature, name, sizeof(name));
 		(void)rb_run_absent(&op->exchange.run, absent, sizeof(absent));
+		(void)rb_run_way(engine, &op->exchange.run, way, sizeof(way));
 		(void)snprintf(text, sizeof(text),
 			       "%s, number %llu: when it was made, rank %u waited for%s, which did "
-			       "not come",
+			       "not come%s",
 			       name, (unsigned long long)op->number, engine->rank,
-			       absent[0] != '\0' ? absent : " its own work");
+			       absent[0] != '\0' ? absent : " its own work", way);
 		rb_engine_poison(engine, err, text);
 		return rb_engine_check(engine);
 	}

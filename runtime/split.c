@@ -306,7 +306,7 @@ static void members_print(const struct group *g, char *text, size_t text_bytes)
 static rubato_status open_failed(struct rubato_comm *parent, rubato_status err, const char *members)
 {
 	struct rb_engine *engine = &parent->engine;
-	char text[400], lost[224];
+	char text[RB_TEXT_BYTES], lost[RB_LOSS_BYTES];
 	const char *loss;
 
 	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());

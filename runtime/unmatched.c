@@ -180,7 +180,7 @@ static bool look_for(struct rubato_comm *comm, bool ending)
 	struct look look = { .comm = comm, .ending = ending };
 	struct rb_engine *engine = &comm->engine;
 	const char *loss = NULL;
-	char lost[192];
+	char lost[RB_LOSS_BYTES];
 	bool found = false;
 
 	if (engine->poison != RUBATO_OK)

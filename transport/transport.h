@@ -160,7 +160,7 @@ struct rb_failure {
 	bool gave_up;         /* It closed with abort, */
 	uint32_t blames;      /* and over whom it said that it did, + 1; 0: nobody. */
 	bool spoke;           /* It left last words. */
-	char text[160];       /* What was noticed: "process 4711 ended". */
+	char text[192];       /* What was noticed: "process 4711 ended". */
 	uint8_t last_words[RB_LAST_WORDS_BYTES];
 };
 

@@ -302,7 +302,7 @@ static bool concerned(const struct rb_engine *engine)
 
 static void losses_act(struct rb_engine *engine)
 {
-	char text[224];
+	char text[RB_LOSS_BYTES];
 	uint32_t peer;
 
 	rb_losses_hear(&engine->losses);

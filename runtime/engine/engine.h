@@ -152,7 +152,7 @@ struct rb_engine {
 	struct rb_background background;
 
 	rubato_status poison; /* The first error of a collective, or 0. */
-	char poison_text[256];
+	char poison_text[RB_TEXT_BYTES];
 	_Atomic bool abort_wanted;
 
 	uint32_t unpolled; /* What was carried out since the last poll. */

@@ -17,7 +17,7 @@ struct rb_loss {
 	bool acted;
 	bool unexplained; /* It gave up, and did not say over whom. */
 	bool spoke;       /* Last words, not heard yet. */
-	char text[160];
+	char text[224];   /* What was noticed, and of whom. */
 	uint8_t last_words[RB_LAST_WORDS_BYTES];
 };
 
@@ -86,7 +86,7 @@ static void look(struct rb_losses *losses)
 static const char *sentence(struct rb_losses *losses, const struct rb_loss *loss, char *text,
 			    size_t text_bytes)
 {
-	size_t at = (size_t)snprintf(text, text_bytes, "%.*s", (int)text_bytes / 2, loss->text);
+	size_t at = (size_t)snprintf(text, text_bytes, "%s", loss->text);
 	uint32_t count = 0;
 
 	for (const struct rb_loss *other = losses->first; other != NULL; other = other->next)

@@ -11,6 +11,8 @@
 
 #include "transport/transport.h"
 
+#define RB_LOSS_BYTES 320 /* Of the sentence about one, and who is lost by now. */
+
 struct rb_loss;
 
 struct rb_losses {

@@ -259,7 +259,7 @@ static rubato_status failure_of(struct rb_engine *engine, const struct rb_run *r
 {
 	const struct rb_request *request = &slot->request;
 	const char *loss = NULL;
-	char mine[96], lost[160];
+	char mine[96], lost[RB_LOSS_BYTES];
 
 	(void)rb_signature_text(slot->is_work ? &run->signature : &request->signature, mine,
 				sizeof(mine));
@@ -329,11 +329,6 @@ static void run_slot_done(struct rb_engine *engine, struct rb_slot *slot)
 	advance(engine, run);
 }
 
-static uint32_t peer_of(const struct rb_run *run, const struct rb_step *step)
-{
-	return run->ranks != NULL && step->peer != RB_SELF ? run->ranks[step->peer] : step->peer;
-}
-
 /* The buffer that a message is read from or written to. */
 static void buffer_set(struct rb_engine *engine, const struct rb_run *run, struct rb_slot *slot,
 		       uint32_t span_index, uint64_t bytes)
@@ -350,11 +345,11 @@ static void message_start(struct rb_engine *engine, struct rb_run *run, struct r
 			  uint64_t count)
 {
 	const struct rb_step *step = &run->plan->schedule.steps[slot->step];
-	struct rb_endpoint *ep = rb_engine_endpoint(engine, peer_of(run, step));
+	struct rb_endpoint *ep = rb_engine_endpoint(engine, rb_run_peer(run, step));
 	struct rb_request *request = &slot->request;
 	uint64_t bytes = count * run->plan->key.element_bytes;
 
-	request->peer = peer_of(run, step);
+	request->peer = rb_run_peer(run, step);
 	request->tag = rb_tag_step(run->tag, step->channel, slot->iteration);
 	request->signature = run->signature;
 	/* Each pair's own: what one sends must be what the other expects. */
@@ -531,7 +526,7 @@ static void start_once(struct rb_engine *engine, struct rb_run *run, uint32_t st
 	slot->owner = run;
 	slot->done = run_slot_done;
 	request = &slot->request;
-	request->peer = peer_of(run, &run->plan->schedule.steps[step_index]);
+	request->peer = rb_run_peer(run, &run->plan->schedule.steps[step_index]);
 	request->tag = run->tag;
 	request->tag.step |= m->tag_step;
 	request->signature = run->signature;
@@ -856,30 +851,6 @@ uint32_t rb_run_steps_done(const struct rb_run *run)
 	for (uint32_t s = 0; s < plan->schedule.step_count; s++)
 		done += run->states[s].done == plan->iterations[s];
 	return done;
-}
-
-char *rb_run_absent(const struct rb_run *run, char *text, size_t text_bytes)
-{
-	size_t at = 0;
-	uint32_t named = 0;
-
-	text[0] = '\0';
-	for (const struct rb_slot *slot = run->slots; slot != NULL; slot = slot->next) {
-		const struct rb_step *step = &run->plan->schedule.steps[slot->step];
-		bool incoming = step->kind == RB_STEP_RECV || step->kind == RB_STEP_WAIT;
-		char one[32];
-
-		(void)snprintf(one, sizeof(one), "%s rank %u,", incoming ? "" : " to send to",
-			       peer_of(run, step));
-		if (slot->is_work || strstr(text, one) != NULL)
-			continue;
-		if (++named > 8 || at + sizeof(one) >= text_bytes)
-			break;
-		at += (size_t)snprintf(text + at, text_bytes - at, "%s", one);
-	}
-	if (at > 0)
-		text[at - 1] = '\0';
-	return text;
 }
 
 /* ---- What the engine asks of runs ---- */

@@ -59,7 +59,7 @@ struct rb_run {
 	bool advancing;
 	bool probed; /* Since its start: unmatched.c. */
 	rubato_status status;
-	char failure[192];              /* The sentence of the first error. */
+	char failure[RB_TEXT_BYTES];    /* The sentence of the first error. */
 	struct rb_slot *slots;          /* Outstanding. */
 	struct rb_run *next, *previous; /* engine->runs. */
 	uint64_t started_ns;
@@ -81,7 +81,10 @@ void rb_run_start(struct rb_engine *engine, struct rb_run *run);
 void rb_run_fail(struct rb_engine *engine, struct rb_run *run, rubato_status status,
 		 const char *text);
 uint32_t rb_run_steps_done(const struct rb_run *run);
-/* "waiting for rank 3 (recv), rank 5 (wait)": what it lacks. Returns text. */
-char *rb_run_absent(const struct rb_run *run, char *text, size_t text_bytes);
+/* The rank that a step of the run sends to or receives from. */
+static inline uint32_t rb_run_peer(const struct rb_run *run, const struct rb_step *step)
+{
+	return run->ranks != NULL && step->peer != RB_SELF ? run->ranks[step->peer] : step->peer;
+}
 
 #endif

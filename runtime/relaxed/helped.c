@@ -38,7 +38,7 @@ struct rb_helped {
 static void fail(struct rubato_op *op, rubato_status status, uint32_t rank)
 {
 	struct rb_losses *losses = &op->comm->engine.losses;
-	char name[96], loss[160], text[320];
+	char name[96], loss[RB_LOSS_BYTES], text[RB_TEXT_BYTES];
 	const char *what = NULL;
 
 	(void)rb_signature_text(&op->signature, name, sizeof(name));

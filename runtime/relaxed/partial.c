@@ -430,7 +430,7 @@ static rubato_status end_check(const struct rubato_partial *p)
 {
 	struct rb_engine *engine = &p->comm->engine;
 	const char *loss;
-	char text[224];
+	char text[RB_LOSS_BYTES];
 
 	if (engine->poison != RUBATO_OK)
 		return RB_FAIL(engine->poison, "%s", engine->poison_text);

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/hollow.h"
 #include "collectives/reduce/identity.h"
+#include "runtime/engine/absent.h"
 #include "runtime/relaxed/partial.h"
 
 #define DEPTH_DEFAULT 8u
@@ -645,7 +646,7 @@ static rubato_status last_words(struct rubato_partial *p, uint64_t deadline_ns)
 {
 	struct rb_engine *engine = &p->comm->engine;
 	const char *loss;
-	char text[192];
+	char text[RB_LOSS_BYTES];
 	rubato_status err;
 
 	rb_protocol_finish(engine, &p->driver);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/engine/absent.h"
 #include "runtime/unmatched.h"
 
 /* ---- To applications ---- */

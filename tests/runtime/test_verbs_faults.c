@@ -116,6 +116,21 @@ static rubato_status job_main(rubato_comm *comm, void *arg)
 	return RUBATO_OK;
 }
 
+/* What a completion said ends with its status: "(12)". */
+static bool is_whole(const char *text)
+{
+	static const char *const begins[] = { "a message to rank", "a receive from rank",
+					      "RDMA write of" };
+	bool whole = true;
+
+	for (size_t i = 0; i < sizeof(begins) / sizeof(begins[0]); i++) {
+		const char *at = strstr(text, begins[i]);
+
+		whole &= at == NULL || strchr(at, ')') != NULL;
+	}
+	return whole;
+}
+
 /* Whether the fault has fired. */
 static bool job_run(enum where where, enum ibv_wc_status status, uint64_t nth)
 {
@@ -149,6 +164,7 @@ static bool job_run(enum where where, enum ibv_wc_status status, uint64_t nth)
 		if (text[0] != '\0' &&
 		    (!job.fired || strstr(text, other) == NULL || strstr(text, "wrong") != NULL))
 			ck_abort_msg("%s: rank %u: %s", name, r, text);
+		ck_assert_msg(is_whole(text), "%s: rank %u: cut: %s", name, r, text);
 	}
 	return job.fired;
 }

@@ -92,7 +92,7 @@
 #define RB_VERBS_UNITS_MAX (RB_UNEXPECTED_BYTES_MAX / RB_VERBS_UNIT_BYTES)
 #define RB_VERBS_ARRIVAL_BYTES 128u /* What a waiting message costs besides its payload. */
 #define RB_VERBS_WAITING_MAX 65536u /* Descriptors of a peer that wait here: more is a fault. */
-#define RB_VERBS_REASON_BYTES 140
+#define RB_VERBS_REASON_BYTES 192 /* With a device of a long name. */
 /* What a completion is of: wr_id. Else the link's word | the number of an entry of its queue. */
 #define RB_VERBS_RECEIVED (UINT64_C(1) << 63) /* | the link's word | slot. */
 #define RB_VERBS_DATAGRAM (UINT64_C(1) << 62) /* | slot; or, sent, RB_VERBS_DATAGRAMS. */

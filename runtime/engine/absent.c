@@ -1,0 +1,52 @@
+/* absent.c -- see absent.h. */
+#include "runtime/engine/absent.h"
+
+#include <stdio.h>
+#include <string.h>
+
+char *rb_run_absent(const struct rb_run *run, char *text, size_t text_bytes)
+{
+	size_t at = 0;
+	uint32_t named = 0;
+
+	text[0] = '\0';
+	for (const struct rb_slot *slot = run->slots; slot != NULL; slot = slot->next) {
+		const struct rb_step *step = &run->plan->schedule.steps[slot->step];
+		bool incoming = step->kind == RB_STEP_RECV || step->kind == RB_STEP_WAIT;
+		char one[32];
+
+		(void)snprintf(one, sizeof(one), "%s rank %u,", incoming ? "" : " to send to",
+			       rb_run_peer(run, step));
+		if (slot->is_work || strstr(text, one) != NULL)
+			continue;
+		if (++named > 8 || at + sizeof(one) >= text_bytes)
+			break;
+		at += (size_t)snprintf(text + at, text_bytes - at, "%s", one);
+	}
+	if (at > 0)
+		text[at - 1] = '\0';
+	return text;
+}
+
+char *rb_run_way(const struct rb_engine *engine, const struct rb_run *run, char *text,
+		 size_t text_bytes)
+{
+	const struct rb_slot *slot = run->slots;
+	struct rb_endpoint *ep;
+	char path[RB_WAY_BYTES] = "";
+	uint32_t peer;
+
+	text[0] = '\0';
+	while (slot != NULL && slot->is_work)
+		slot = slot->next;
+	if (slot == NULL)
+		return text;
+	peer = rb_run_peer(run, &run->plan->schedule.steps[slot->step]);
+	ep = rb_engine_endpoint(engine, peer);
+	if (ep->ops->path != NULL)
+		ep->ops->path(ep, peer, path, sizeof(path));
+	path[strcspn(path, ";")] = '\0'; /* The first of several rails. */
+	if (path[0] != '\0')
+		(void)snprintf(text, text_bytes, " (by %s)", path);
+	return text;
+}
