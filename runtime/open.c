@@ -120,14 +120,17 @@ static void endpoint_open(struct opening *o, uint32_t i)
 /* Once for a job: ranks are named the same devices, as a rule. */
 static void left_devices_say(const struct opening *o)
 {
-	const char *pattern = o->comm->config->interface.text;
+	const char *ours = o->comm->config->interface.text, *name, *value;
 	char devices[256];
 
-	if (o->comm->engine.rank == 0 && pattern[0] != '\0' && !o->tcp &&
-	    rb_interfaces_rdma_left("/sys/class/infiniband", pattern, devices, sizeof(devices)) > 0)
-		RB_LOG(RB_LOG_WARN,
-		       "UCX: RUBATO_INTERFACE=%s leaves %s unused: active, and RDMA; name it, too",
-		       pattern, devices);
+	if (o->comm->engine.rank != 0 || o->tcp)
+		return;
+	name = rb_interfaces_ucx_leaves(
+		"/sys/class/infiniband", ours, rb_config_foreign("UCX_NET_DEVICES"),
+		rb_config_foreign("UCX_TLS"), &value, devices, sizeof(devices));
+	if (name != NULL)
+		RB_LOG(RB_LOG_WARN, "UCX: %s=%s leaves %s unused: active, and RDMA; name it, too",
+		       name, value, devices);
 }
 #endif
 

@@ -136,8 +136,54 @@ static bool is_active(const char *folder, const char *device)
 	return active;
 }
 
-uint32_t rb_interfaces_rdma_left(const char *folder, const char *pattern, char *text,
-				 size_t text_bytes)
+/* UCX's lists: whole names, "all", and with newer ones ^ before those that are left out. */
+static bool list_wants(const char *list, const char *name, bool (*is)(const char *, const char *))
+{
+	bool others = list[0] == '^', found = false;
+	char copy[512], *rest = copy, *item;
+
+	(void)snprintf(copy, sizeof(copy), "%s", list + others);
+	while ((item = strsep(&rest, ",")) != NULL)
+		found |= strcmp(item, "all") == 0 || is(item, name);
+	return found != others;
+}
+
+static bool is_same(const char *item, const char *name)
+{
+	return strcmp(item, name) == 0;
+}
+
+static bool device_wanted(const char *list, const char *name)
+{
+	return list_wants(list, name, is_same);
+}
+
+/* "rc", "rc_v", "rc_mlx5", "ib"... */
+static bool is_rdma(const char *item, const char *unused)
+{
+	static const char *const kinds[] = { "ib", "rc", "ud", "dc", "srd", "gga" };
+
+	(void)unused;
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		size_t bytes = strlen(kinds[i]);
+
+		if (strncmp(item, kinds[i], bytes) == 0 &&
+		    (item[bytes] == '\0' || item[bytes] == '_'))
+			return true;
+	}
+	return false;
+}
+
+/* Without any of them: those that "^rc" leaves are others of RDMA. */
+static bool tls_lacks_rdma(const char *tls)
+{
+	return tls[0] == '^' ? strcmp(tls, "^all") == 0 || device_wanted(tls + 1, "ib")
+			     : !list_wants(tls, "", is_rdma);
+}
+
+static uint32_t rdma_left(const char *folder, const char *pattern,
+			  bool (*wants)(const char *pattern, const char *name), char *text,
+			  size_t text_bytes)
 {
 	DIR *devices = opendir(folder);
 	struct dirent *entry;
@@ -149,7 +195,7 @@ uint32_t rb_interfaces_rdma_left(const char *folder, const char *pattern, char *
 
 		(void)snprintf(name, sizeof(name), "%.64s:1", entry->d_name);
 		if (entry->d_name[0] == '.' || !is_active(folder, entry->d_name) ||
-		    rb_interface_wanted(pattern, name))
+		    wants(pattern, name))
 			continue;
 		devices_add(text, text_bytes, name);
 		count++;
@@ -157,6 +203,31 @@ uint32_t rb_interfaces_rdma_left(const char *folder, const char *pattern, char *
 	if (devices != NULL)
 		(void)closedir(devices);
 	return count;
+}
+
+static bool none_wanted(const char *pattern, const char *name)
+{
+	(void)pattern, (void)name;
+	return false;
+}
+
+const char *rb_interfaces_ucx_leaves(const char *folder, const char *interface, const char *devices,
+				     const char *tls, const char **value, char *text,
+				     size_t text_bytes)
+{
+	*value = interface;
+	if (interface[0] != '\0' &&
+	    rdma_left(folder, interface, rb_interface_wanted, text, text_bytes) > 0)
+		return "RUBATO_INTERFACE";
+	*value = devices; /* What RUBATO_INTERFACE says goes before it. */
+	if (interface[0] == '\0' && devices != NULL && devices[0] != '\0' &&
+	    rdma_left(folder, devices, device_wanted, text, text_bytes) > 0)
+		return "UCX_NET_DEVICES";
+	*value = tls;
+	if (tls != NULL && tls[0] != '\0' && tls_lacks_rdma(tls) &&
+	    rdma_left(folder, "", none_wanted, text, text_bytes) > 0)
+		return "UCX_TLS";
+	return NULL;
 }
 
 /* ---- Addresses ---- */

@@ -18,10 +18,14 @@ struct rb_interface_address {
  * begin, "^docker,lo" all but those, "" all. */
 bool rb_interface_wanted(const char *pattern, const char *name);
 
-/* Active RDMA ports in `folder` (/sys/class/infiniband) that the pattern does not want:
- * "mlx5_0:1,mlx5_1:1". Returns how many; the text has as many as fit. */
-uint32_t rb_interfaces_rdma_left(const char *folder, const char *pattern, char *text,
-				 size_t text_bytes);
+/*
+ * Which variable keeps UCX from active RDMA ports in `folder` (/sys/class/infiniband), and its
+ * value: RUBATO_INTERFACE ("": not set), else UCX_NET_DEVICES, or UCX_TLS (NULL: not set). The text
+ * has as many of the ports as fit: "mlx5_0:1,mlx5_1:1". NULL: none does.
+ */
+const char *rb_interfaces_ucx_leaves(const char *folder, const char *interface, const char *devices,
+				     const char *tls, const char **value, char *text,
+				     size_t text_bytes);
 
 /* Addresses of devices that are up and running, as the system lists them; none of one link alone.
  * Returns how many. */

@@ -100,6 +100,35 @@ static void teardown(void)
 	ck_assert_int_eq(system(command), 0);
 }
 
+START_TEST(ucx_is_asked_what_it_may_use)
+{
+	static const char *const cases[][3] = {
+		{ NULL, NULL, "ok UCX may use it" },
+		{ "all", "all", "ok UCX may use it; UCX_NET_DEVICES=all" },
+		{ "eth0,mlx5_0:1", "rc_v,self", "ok UCX may use it" },
+		{ "^eth0", "^rc,tcp", "ok UCX may use it" },
+		{ "eth0", NULL, "warn UCX_NET_DEVICES=eth0 leaves it unused" },
+		{ "mlx5_0", NULL, "warn UCX_NET_DEVICES=mlx5_0 leaves it unused" },
+		{ "^mlx5_0:1", NULL, "warn UCX_NET_DEVICES=^mlx5_0:1 leaves it unused" },
+		{ NULL, "tcp,self", "warn UCX_TLS=tcp,self leaves it unused" },
+		{ NULL, "^ib", "warn UCX_TLS=^ib leaves it unused" },
+	};
+
+	port_is("4: ACTIVE", "InfiniBand");
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		(void)unsetenv("UCX_NET_DEVICES");
+		(void)unsetenv("UCX_TLS");
+		if (cases[i][0] != NULL)
+			ck_assert_int_eq(setenv("UCX_NET_DEVICES", cases[i][0], 1), 0);
+		if (cases[i][1] != NULL)
+			ck_assert_int_eq(setenv("UCX_TLS", cases[i][1], 1), 0);
+		expect("mlx5_0:1 UCX", cases[i][2]);
+	}
+	port_is("1: DOWN", "InfiniBand");
+	expect("mlx5_0:1 UCX", NULL);
+}
+END_TEST
+
 START_TEST(no_device)
 {
 	expect("RDMA", "ok no device");
@@ -209,6 +238,7 @@ int main(void)
 
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, no_device);
+	tcase_add_test(tc, ucx_is_asked_what_it_may_use);
 	tcase_add_test(tc, states_of_ports);
 	tcase_add_test(tc, addresses_of_ports);
 	tcase_add_test(tc, units_of_ports);

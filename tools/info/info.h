@@ -37,6 +37,7 @@ struct info_probe { /* What happened when two ranks met over one transport. */
 	const char *transport;
 	bool works;
 	char text[256]; /* Why not. */
+	char way[256];  /* What carried the data, by name; empty: it has none. */
 };
 #define INFO_TRANSPORTS 4
 void info_probe(struct info_probe probes[INFO_TRANSPORTS]);

@@ -272,8 +272,10 @@ bool info_doctor(struct info *info, const struct info_probe probes[INFO_TRANSPOR
 		if (!probes[i].works && strcmp(probes[i].transport, "shm") == 0)
 			fail(info, "shm", "%s", probes[i].text);
 		else
-			info_say(info, probes[i].transport, probes[i].works, "%s",
-				 probes[i].works ? "two ranks met over it" : probes[i].text);
+			info_say(info, probes[i].transport, probes[i].works, "%s%s%s",
+				 probes[i].works ? "two ranks met over it" : probes[i].text,
+				 probes[i].works && probes[i].way[0] != '\0' ? ", by " : "",
+				 probes[i].works ? probes[i].way : "");
 	}
 	info_rdma(info, "/sys");
 	check_environment(info);

@@ -17,7 +17,7 @@ struct probe_rank {
 	rubato_id id;
 	uint32_t rank;
 	rubato_status status;
-	char text[256];
+	char text[256], way[256];
 };
 
 static void *rank_main(void *arg)
@@ -25,6 +25,7 @@ static void *rank_main(void *arg)
 	struct probe_rank *me = arg;
 	rubato_options options = RUBATO_OPTIONS_INIT;
 	rubato_comm *comm = NULL;
+	rubato_peer peer = { .size_bytes = sizeof(peer) };
 	int32_t one = 1, sum = 0;
 
 	options.transport = me->transport;
@@ -32,6 +33,8 @@ static void *rank_main(void *arg)
 	me->status = rubato_init_id(&comm, &me->id, me->rank, 2, &options);
 	if (me->status == RUBATO_OK)
 		me->status = rubato_allreduce(comm, &one, &sum, 1, RUBATO_INT32, RUBATO_SUM);
+	if (me->status == RUBATO_OK && rubato_get_peer(comm, 1 - me->rank, &peer) == RUBATO_OK)
+		(void)snprintf(me->way, sizeof(me->way), "%s", peer.path);
 	if (me->status != RUBATO_OK)
 		(void)snprintf(me->text, sizeof(me->text), "%s", rubato_error_text());
 	else if (sum != 2)
@@ -58,6 +61,7 @@ static void probe_one(struct info_probe *probe)
 	}
 	(void)rank_main(&ranks[0]);
 	(void)pthread_join(other, NULL);
+	(void)snprintf(probe->way, sizeof(probe->way), "%s", ranks[0].way);
 	probe->works = ranks[0].text[0] == '\0' && ranks[1].text[0] == '\0';
 	(void)snprintf(probe->text, sizeof(probe->text), "%s",
 		       ranks[0].text[0] != '\0' ? ranks[0].text : ranks[1].text);

@@ -102,6 +102,57 @@ static void mtu_check(struct info *info, const struct port *port, const char *ne
 		 carries == 4096 ? "" : netdev, carries == 4096 ? "" : " mtu 4200");
 }
 
+/* In UCX's list: by its whole name, by "all", or, behind ^, not there. */
+static bool is_listed(const char *list, const char *name)
+{
+	bool others = list[0] == '^', found = false;
+	char copy[512], *rest = copy, *item;
+
+	(void)snprintf(copy, sizeof(copy), "%s", list + others);
+	while ((item = strsep(&rest, ",")) != NULL)
+		found |= strcmp(item, name) == 0 || strcmp(item, "all") == 0;
+	return found != others;
+}
+
+/* "rc", "rc_v", "ud_mlx5": whether UCX's list has one for RDMA. */
+static bool lists_rdma(const char *list)
+{
+	static const char *const kinds[] = { "all", "ib", "rc", "ud", "dc", "srd", "gga" };
+	char copy[512], *rest = copy, *item;
+	bool found = false;
+
+	if (list[0] == '^') /* Those that are left out by one are not all. */
+		return is_listed(list, "ib");
+	(void)snprintf(copy, sizeof(copy), "%s", list);
+	while ((item = strsep(&rest, ",")) != NULL)
+		for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+			size_t bytes = strlen(kinds[i]);
+
+			found |= strncmp(item, kinds[i], bytes) == 0 &&
+				 (item[bytes] == '\0' || item[bytes] == '_');
+		}
+	return found;
+}
+
+/* Whether UCX may use an active port, by its own variables, as they are here. */
+static void ucx_check(struct info *info, const struct port *port)
+{
+	const char *devices = getenv("UCX_NET_DEVICES"), *tls = getenv("UCX_TLS");
+	bool left = devices != NULL && !is_listed(devices, port->name);
+	char check[112];
+
+	(void)snprintf(check, sizeof(check), "%s UCX", port->name);
+	if (left)
+		info_say(info, check, false, "UCX_NET_DEVICES=%s leaves it unused: name it, too",
+			 devices);
+	else if (tls != NULL && !lists_rdma(tls))
+		info_say(info, check, false, "UCX_TLS=%s leaves it unused: name rc, too", tls);
+	else
+		info_say(info, check, true, "UCX may use it%s%s",
+			 devices != NULL ? "; UCX_NET_DEVICES=" : "",
+			 devices != NULL ? devices : "");
+}
+
 static void port_check(struct info *info, const struct port *port)
 {
 	char state[64], rate[64] = "", layer[32] = "", netdev[64];
@@ -120,6 +171,8 @@ static void port_check(struct info *info, const struct port *port)
 		 : ethernet ? ": not used; cable and switch, or ip link set up "
 			    : ": not used; cable, switch, subnet manager",
 		 !active && ethernet ? netdev : "");
+	if (active)
+		ucx_check(info, port);
 	if (!active || !ethernet)
 		return;
 	gid_check(info, port, netdev);

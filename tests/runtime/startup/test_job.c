@@ -246,21 +246,46 @@ static void port_make(const char *dir, const char *device, const char *state)
 	ck_assert_int_eq(fclose(file), 0);
 }
 
-START_TEST(active_rdma_that_a_pattern_leaves_is_named)
+/* `says`: "VARIABLE: PORTS", or empty. */
+static void expect_left(const char *dir, const char *interface, const char *devices,
+			const char *tls, const char *says)
 {
-	char dir[] = "/tmp/rubato-left-XXXXXX", text[64], command[64];
+	char ports[64], text[128] = "";
+	const char *value, *name = rb_interfaces_ucx_leaves(dir, interface, devices, tls, &value,
+							    ports, sizeof(ports));
+
+	if (name != NULL)
+		(void)snprintf(text, sizeof(text), "%s: %s", name, ports);
+	ck_assert_str_eq(text, says);
+}
+
+START_TEST(active_rdma_that_ucx_is_kept_from_is_named)
+{
+	char dir[] = "/tmp/rubato-left-XXXXXX", command[64];
 
 	ck_assert_ptr_nonnull(mkdtemp(dir));
-	ck_assert_uint_eq(rb_interfaces_rdma_left(dir, "eth0", text, sizeof(text)), 0);
+	expect_left(dir, "eth0", "eth0", "tcp", "");
 	port_make(dir, "mlx5_0", "4: ACTIVE");
 	port_make(dir, "mlx5_1", "1: DOWN");
-	ck_assert_uint_eq(rb_interfaces_rdma_left(dir, "eth0", text, sizeof(text)), 1);
-	ck_assert_str_eq(text, "mlx5_0:1");
-	ck_assert_uint_eq(rb_interfaces_rdma_left(dir, "^mlx5_0", text, sizeof(text)), 1);
-	ck_assert_uint_eq(rb_interfaces_rdma_left(dir, "eth0,mlx5_0:1", text, sizeof(text)), 0);
-	ck_assert_str_eq(text, "");
-	ck_assert_uint_eq(rb_interfaces_rdma_left(dir, "mlx", text, sizeof(text)), 0);
-	ck_assert_uint_eq(rb_interfaces_rdma_left("/no/such", "eth0", text, sizeof(text)), 0);
+	expect_left(dir, "", NULL, NULL, "");
+	expect_left(dir, "eth0", NULL, NULL, "RUBATO_INTERFACE: mlx5_0:1");
+	expect_left(dir, "^mlx5_0", NULL, NULL, "RUBATO_INTERFACE: mlx5_0:1");
+	expect_left(dir, "eth0,mlx5_0:1", NULL, NULL, "");
+	expect_left(dir, "mlx", NULL, NULL, "");
+	expect_left(dir, "mlx", "eth0", NULL, ""); /* Ours goes before UCX's own. */
+	expect_left(dir, "", "eth0", NULL, "UCX_NET_DEVICES: mlx5_0:1");
+	expect_left(dir, "", "mlx5_0", NULL, "UCX_NET_DEVICES: mlx5_0:1"); /* Whole names. */
+	expect_left(dir, "", "^mlx5_0:1", NULL, "UCX_NET_DEVICES: mlx5_0:1");
+	expect_left(dir, "", "eth0,mlx5_0:1", NULL, "");
+	expect_left(dir, "", "^eth0", NULL, "");
+	expect_left(dir, "", "all", "all", "");
+	expect_left(dir, "", NULL, "tcp,self", "UCX_TLS: mlx5_0:1");
+	expect_left(dir, "mlx5_0:1", NULL, "sm", "UCX_TLS: mlx5_0:1");
+	expect_left(dir, "", NULL, "^ib", "UCX_TLS: mlx5_0:1");
+	expect_left(dir, "", NULL, "^rc,tcp", "");
+	expect_left(dir, "", NULL, "rc_v,self", "");
+	expect_left(dir, "", NULL, "ud", "");
+	expect_left("/no/such", "eth0", "eth0", "tcp", "");
 	(void)snprintf(command, sizeof(command), "rm -r '%s'", dir);
 	ck_assert_int_eq(system(command), 0);
 }
@@ -317,7 +342,7 @@ int main(void)
 	tcase_add_test(tc, endpoints_are_host_and_port);
 	tcase_add_test(tc, ports_may_be_a_range);
 	tcase_add_test(tc, interfaces_are_wanted_by_name_or_prefix);
-	tcase_add_test(tc, active_rdma_that_a_pattern_leaves_is_named);
+	tcase_add_test(tc, active_rdma_that_ucx_is_kept_from_is_named);
 	tcase_add_test(tc, an_id_publishes_the_interfaces_that_are_wanted);
 	tcase_add_test(tc, secret_files_are_private_and_of_some_length);
 	tcase_add_test(tc, ids_travel_undamaged_or_are_refused);
