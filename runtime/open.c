@@ -50,8 +50,8 @@ struct opening { /* What exists only while a communicator is opened. */
 	bool tcp;       /* UCX shall use TCP alone. */
 	/* Several networks are in the list; and some rank has the first, some a later one. */
 	bool weighs, contested;
-	char devices[512]; /* For network transports; empty: any. */
-	char why[300];     /* What kept a transport from opening here, or from reaching a rank. */
+	char devices[512];    /* For network transports; empty: any. */
+	char why[300];        /* What kept a transport from opening, or from a peer. */
 	uint64_t host, group; /* See rb_seat. */
 	struct rb_place place;
 	uint32_t cores_max;
@@ -259,6 +259,20 @@ static bool passed_over(const struct opening *o, uint32_t i, uint32_t r)
 	       o->setup->routes[r] > i && rb_carrier_is_network(o->transports[i]);
 }
 
+/* The first one says it for all. */
+static void apart_note(struct opening *o, uint32_t i, uint32_t r)
+{
+	const struct rb_transport_ops *ops = o->transports[i];
+	char text[256] = "";
+	size_t bytes;
+	const void *address = address_of(o, i, r, &bytes);
+
+	if (ops->apart != NULL && o->why[0] == '\0')
+		ops->apart(o->opened[i], address, bytes, text, sizeof(text));
+	if (text[0] != '\0')
+		(void)snprintf(o->why, sizeof(o->why), ": %s: rank %u: %s", ops->name, r, text);
+}
+
 /* By transport i rank r is reached, if it can and by none before. */
 static void route_find(struct opening *o, uint32_t i, uint32_t r)
 {
@@ -269,10 +283,7 @@ static void route_find(struct opening *o, uint32_t i, uint32_t r)
 	    passed_over(o, i, r))
 		return;
 	if (!o->transports[i]->reachable(o->opened[i], address, bytes)) {
-		const char *why = o->opened[i]->unreached;
-
-		if (why[0] != '\0')
-			(void)snprintf(o->why, sizeof(o->why), ": %s", why);
+		apart_note(o, i, r);
 		return;
 	}
 	o->reach[r] |= (uint8_t)(1u << i);

@@ -129,7 +129,6 @@ struct rb_transport_ops;
 typedef bool rb_unmatched_visit(void *arg, uint32_t peer, struct rb_tag tag,
 				const struct rb_signature *signature);
 
-#define RB_UNREACHED_BYTES 256
 struct rb_endpoint {
 	const struct rb_transport_ops *ops;
 	uint32_t rank, rank_count;
@@ -143,8 +142,6 @@ struct rb_endpoint {
 	 * is to say (RB_LAST_WORDS_BYTES; NULL: nothing). */
 	uint32_t blames;
 	const uint8_t *last_words;
-	/* By the backend: why reachable() said no last, where that is worth an error's words. */
-	char unreached[RB_UNREACHED_BYTES];
 };
 
 /* What somebody has read or written; at NULL: it does not matter where. */
@@ -215,9 +212,12 @@ struct rb_transport_ops {
 	rubato_status (*open)(const struct rb_transport_options *options, struct rb_endpoint **out);
 	/* What peers need to connect: at most RB_ADDRESS_BYTES_MAX bytes. */
 	rubato_status (*address)(struct rb_endpoint *ep, void *bytes, size_t *size_bytes);
-	/* Whether a peer with this address can be reached by this backend (shm: the same host);
-	 * else ep->unreached may say why. */
+	/* Whether a peer with this address can be reached by this backend (shm: the same host). */
 	bool (*reachable)(struct rb_endpoint *ep, const void *address, size_t size_bytes);
+	/* Why a peer with such an address is not reached: what it has there, what this rank has.
+	 * Empty, or NULL: there is no more to say. */
+	void (*apart)(struct rb_endpoint *ep, const void *address, size_t size_bytes, char *text,
+		      size_t text_bytes);
 	/* addresses[r] for each rank r with use[r]; use[own rank] is true as well, and messages to
 	 * oneself work. Returns when all are reachable. Errors: TIMEOUT (the text names a rank),
 	 * PEER, SYSTEM. */

@@ -524,11 +524,12 @@ START_TEST(gids_that_do_not_meet)
 	job.open = no_ipv4;
 	job.list[1] = NULL;
 	ck_assert_int_eq(job_try(2), RUBATO_ERR_UNSUPPORTED);
-	ck_assert_msg(said("no transport reaches rank 1 from rank 0: verbs: rank 1 at GID fe80:"),
+	ck_assert_msg(said("no transport reaches rank 1 from rank 0: verbs: rank 1: "
+			   "RoCE v2 over IPv6, GID fe80:"),
 		      "%s", job.said);
-	ck_assert_msg(said("RoCE v2 over IPv6, and mock0 port 1, RoCE v2, GID 3 ::ffff:"), "%s",
-		      job.said);
-	ck_assert_msg(said("no transport reaches rank 0 from rank 1: verbs: rank 0 at GID ::ffff:"),
+	ck_assert_msg(said("does not meet mock0 port 1, RoCE v2, GID 3 ::ffff:"), "%s", job.said);
+	ck_assert_msg(said("no transport reaches rank 0 from rank 1: verbs: rank 0: "
+			   "RoCE v2 over IPv4, GID ::ffff:"),
 		      "%s", job.said);
 }
 END_TEST

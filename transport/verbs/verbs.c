@@ -538,20 +538,44 @@ static rubato_status sleeping_open(struct rb_verbs *vb)
 	return watch(vb->watch_fd, vb->clock_fd, RB_VERBS_WATCH_CLOCK);
 }
 
+/* Fewer than that, and it could not even start. Others of the device may have taken some: then a
+ * call fails later. */
+static rubato_status limits_check(const struct rb_verbs *vb, const struct rb_verbs_rail *rail,
+				  const struct ibv_device_attr *attr)
+{
+	const struct {
+		const char *what;
+		uint64_t has, needs;
+	} limits[] = {
+		{ "completions in a queue", (uint32_t)attr->max_cqe, vb->cq_entries },
+		{ "queue pairs", (uint32_t)attr->max_qp, vb->base.rank_count },
+		{ "entries in a queue pair", (uint32_t)attr->max_qp_wr, vb->queue },
+		{ "pieces in an entry", (uint32_t)attr->max_sge, 1 },
+		{ "completion queues", (uint32_t)attr->max_cq, 1 },
+		{ "memory regions", (uint32_t)attr->max_mr, RB_VERBS_REGIONS_LEAST },
+		{ "bytes in a memory region", attr->max_mr_size, rb_verbs_region_least(vb) },
+	};
+
+	for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)
+		if (limits[i].has < limits[i].needs)
+			return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+				       "verbs: %s has at most %llu %s; %u ranks need %llu",
+				       rail->port.device, (unsigned long long)limits[i].has,
+				       limits[i].what, vb->base.rank_count,
+				       (unsigned long long)limits[i].needs);
+	return RUBATO_OK;
+}
+
 static rubato_status queues_open(struct rb_verbs *vb, struct rb_verbs_rail *rail)
 {
-	uint32_t peers = vb->base.rank_count - 1, entries = vb->cq_entries;
+	uint32_t entries = vb->cq_entries;
 	struct ibv_device_attr attr;
 
 	if (vb->api.ibv_query_device(rail->context, &attr) != 0)
 		return rb_verbs_failed(rail, EIO, "asking what the device can");
-	if ((uint32_t)attr.max_cqe < entries || (uint32_t)attr.max_qp < peers + 1 ||
-	    (uint32_t)attr.max_qp_wr < vb->queue)
-		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
-			       "verbs: %s has at most %d completions and %d queue pairs of %d "
-			       "entries; %u ranks need %u, %u and %u",
-			       rail->port.device, attr.max_cqe, attr.max_qp, attr.max_qp_wr,
-			       vb->base.rank_count, entries, peers + 1, vb->queue);
+	RB_TRY(limits_check(vb, rail, &attr));
+	rail->regions_max = (uint32_t)attr.max_mr;
+	rail->region_bytes_max = attr.max_mr_size;
 	rail->pd = vb->api.ibv_alloc_pd(rail->context);
 	if (rail->pd == NULL)
 		return rb_verbs_failed(rail, errno, "making a protection domain");
@@ -655,6 +679,7 @@ const struct rb_transport_ops rb_transport_verbs = {
 	.open = verbs_open,
 	.address = rb_verbs_address,
 	.reachable = rb_verbs_reachable,
+	.apart = rb_verbs_apart,
 	.connect = rb_verbs_connect,
 	.connect_some = rb_verbs_connect_some,
 	.close = rb_verbs_close,

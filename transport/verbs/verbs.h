@@ -101,6 +101,7 @@
 /* What watch_fd tells of, beside the ranks of processes: a rail's events are EVENTS + its index. */
 #define RB_VERBS_WATCH_EVENTS (UINT32_MAX - RB_VERBS_RAILS_MAX)
 #define RB_VERBS_WATCH_CLOCK UINT32_MAX
+#define RB_VERBS_REGIONS_LEAST 3u /* Slots to send from and to receive into, datagrams. */
 #define RB_VERBS_KEY_BYTES (17 + 4 * RB_VERBS_RAILS_MAX) /* Address, size, kind, a key a rail. */
 
 /* libibverbs' functions, by their own names: it is loaded, not linked. Others are inline, by way of
@@ -417,7 +418,9 @@ struct rb_verbs_port { /* Of a device: what its peers must know, and what carrie
 struct rb_verbs_rail {
 	struct rb_verbs_port port;
 	uint8_t index;
-	bool dead;           /* The device has failed. */
+	bool dead;            /* The device has failed. */
+	uint32_t regions_max; /* Of all who use the device. */
+	uint64_t region_bytes_max;
 	uint32_t links_lost; /* That lived, and do not. */
 	struct ibv_context *context;
 	struct ibv_pd *pd;
@@ -508,6 +511,14 @@ static inline uint32_t rb_verbs_slots_all(uint32_t rank_count)
 				    : RB_VERBS_SLOTS_MAX / 4;
 }
 
+/* Of its regions the longest: all that a rail receives into, by as many links. */
+static inline uint64_t rb_verbs_region_least(const struct rb_verbs *vb)
+{
+	uint32_t slots = rb_verbs_slots_all(vb->base.rank_count);
+
+	return (uint64_t)(vb->base.rank_count - 1) * slots * RB_VERBS_SLOT_BYTES;
+}
+
 /* Payload: either end may be a device's. */
 static inline void rb_verbs_copy(const struct rb_verbs *vb, void *to, const void *from,
 				 size_t size_bytes)
@@ -571,10 +582,15 @@ uint32_t rb_verbs_mtu_bytes(uint8_t mtu);
 bool rb_verbs_is_active(const struct rb_verbs *vb, const struct rb_verbs_rail *rail);
 /* Of a failed call, by errno: MEMORY or SYSTEM. */
 rubato_status rb_verbs_failed(const struct rb_verbs_rail *rail, int error, const char *what);
+/* Of a failed registration: with what may be in its way. */
+rubato_status rb_verbs_unregistered(const struct rb_verbs_rail *rail, int error, const char *what,
+				    size_t size_bytes);
 
 /* verbs_connect.c */
 rubato_status rb_verbs_address(struct rb_endpoint *ep, void *bytes, size_t *size_bytes);
 bool rb_verbs_reachable(struct rb_endpoint *ep, const void *address, size_t size_bytes);
+void rb_verbs_apart(struct rb_endpoint *ep, const void *address, size_t size_bytes, char *text,
+		    size_t text_bytes);
 rubato_status rb_verbs_connect(struct rb_endpoint *ep, const void *const *addresses,
 			       const size_t *address_bytes, const bool *use, uint64_t deadline_ns);
 rubato_status rb_verbs_connect_some(struct rb_endpoint *ep, const void *const *addresses,

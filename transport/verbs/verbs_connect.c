@@ -79,7 +79,7 @@ static rubato_status datagrams_open(struct rb_verbs *vb, struct rb_verbs_rail *r
 	rail->datagram_mr =
 		vb->api.ibv_reg_mr(rail->pd, rail->datagram_slots, bytes, IBV_ACCESS_LOCAL_WRITE);
 	if (rail->datagram_mr == NULL)
-		return rb_verbs_failed(rail, errno, "registering memory for datagrams");
+		return rb_verbs_unregistered(rail, errno, "for datagrams", bytes);
 	RB_TRY(rb_verbs_datagrams_make(vb, rail, datagram_key(vb)));
 	for (uint32_t i = 0; i < RB_VERBS_DATAGRAMS; i++)
 		datagram_receive(rail, i);
@@ -229,34 +229,32 @@ static bool blob_read(const void *address, size_t size_bytes, struct blob *blob)
 	return good && w.at == w.end;
 }
 
-static void unreached_say(struct rb_verbs *vb, const struct blob *theirs)
-{
-	static const char *const networks[] = { "InfiniBand", "RoCE v1", "RoCE v2 over IPv6",
-						"RoCE v2 over IPv4" };
-	char own[160], gid[RB_VERBS_GID_BYTES];
-
-	if (theirs->network >= sizeof(networks) / sizeof(networks[0]))
-		return;
-	(void)snprintf(vb->base.unreached, sizeof(vb->base.unreached),
-		       "verbs: rank %u at GID %s, %s, and %s do not meet", theirs->rank,
-		       rb_verbs_gid_text(&theirs->rails[0].gid, gid), networks[theirs->network],
-		       rb_verbs_port_text(&vb->rails[0].port, own, sizeof(own)));
-}
-
 bool rb_verbs_reachable(struct rb_endpoint *ep, const void *address, size_t size_bytes)
 {
 	struct rb_verbs *vb = (struct rb_verbs *)ep;
 	struct blob blob;
 
-	ep->unreached[0] = '\0';
-	if (address == NULL || !blob_read(address, size_bytes, &blob) ||
-	    memcmp(blob.job, vb->job, sizeof(blob.job)) != 0 || blob.rank >= ep->rank_count ||
-	    blob.count != ep->rank_count)
-		return false;
-	if (blob.network == network_of(&vb->rails[0].port))
-		return true;
-	unreached_say(vb, &blob);
-	return false;
+	return address != NULL && blob_read(address, size_bytes, &blob) &&
+	       memcmp(blob.job, vb->job, sizeof(blob.job)) == 0 && blob.rank < ep->rank_count &&
+	       blob.count == ep->rank_count && blob.network == network_of(&vb->rails[0].port);
+}
+
+void rb_verbs_apart(struct rb_endpoint *ep, const void *address, size_t size_bytes, char *text,
+		    size_t text_bytes)
+{
+	static const char *const networks[] = { "InfiniBand", "RoCE v1", "RoCE v2 over IPv6",
+						"RoCE v2 over IPv4" };
+	const struct rb_verbs_port *port = &((struct rb_verbs *)ep)->rails[0].port;
+	char own[160], gid[RB_VERBS_GID_BYTES];
+	struct blob blob;
+
+	text[0] = '\0';
+	if (!blob_read(address, size_bytes, &blob) || blob.network == network_of(port) ||
+	    blob.network >= sizeof(networks) / sizeof(networks[0]))
+		return;
+	(void)snprintf(text, text_bytes, "%s, GID %s, does not meet %s", networks[blob.network],
+		       rb_verbs_gid_text(&blob.rails[0].gid, gid),
+		       rb_verbs_port_text(port, own, sizeof(own)));
 }
 
 /* ---- Connecting ---- */
@@ -312,7 +310,8 @@ static rubato_status slots_open(struct rb_verbs *vb)
 		rail->slots_mr = vb->api.ibv_reg_mr(rail->pd, first, (size_t)(at - first),
 						    IBV_ACCESS_LOCAL_WRITE);
 		if (rail->slots_mr == NULL)
-			return rb_verbs_failed(rail, errno, "registering memory to receive into");
+			return rb_verbs_unregistered(rail, errno, "to receive into",
+						     (size_t)(at - first));
 	}
 	return RUBATO_OK;
 }

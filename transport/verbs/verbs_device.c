@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -24,13 +25,30 @@
 
 rubato_status rb_verbs_failed(const struct rb_verbs_rail *rail, int error, const char *what)
 {
-	const char *device = rail->port.device;
+	const struct rb_verbs_port *port = &rail->port;
 
 	if (error == ENOMEM || error == EAGAIN)
 		return RB_FAIL(RUBATO_ERR_MEMORY,
-			       "verbs: %s: %s: %s (enough memory to lock? ulimit -l)", device, what,
-			       strerror(error));
-	return RB_FAIL(RUBATO_ERR_SYSTEM, "verbs: %s: %s: %s", device, what, strerror(error));
+			       "verbs: %s port %u: %s: %s (enough memory to lock? ulimit -l)",
+			       port->device, port->number, what, strerror(error));
+	return RB_FAIL(RUBATO_ERR_SYSTEM, "verbs: %s port %u: %s: %s", port->device, port->number,
+		       what, strerror(error));
+}
+
+rubato_status rb_verbs_unregistered(const struct rb_verbs_rail *rail, int error, const char *what,
+				    size_t size_bytes)
+{
+	struct rlimit locked;
+	char limit[48] = "no limit";
+
+	if (getrlimit(RLIMIT_MEMLOCK, &locked) == 0 && locked.rlim_cur != RLIM_INFINITY)
+		(void)snprintf(limit, sizeof(limit), "at most %llu KiB",
+			       (unsigned long long)locked.rlim_cur >> 10);
+	return RB_FAIL(error == ENOMEM || error == EAGAIN ? RUBATO_ERR_MEMORY : RUBATO_ERR_SYSTEM,
+		       "verbs: %s: registering %zu bytes %s: %s (locked memory, ulimit -l: %s; the "
+		       "device: at most %u regions of %llu bytes)",
+		       rail->port.device, size_bytes, what, strerror(error), limit,
+		       rail->regions_max, (unsigned long long)rail->region_bytes_max);
 }
 
 uint32_t rb_verbs_mtu_bytes(uint8_t mtu)

@@ -107,7 +107,8 @@ static rubato_status region_register(struct rb_verbs *vb, struct rb_verbs_region
 				       "verbs: %s: this device memory cannot be registered",
 				       vb->rails[i].port.device);
 		if (region->mrs[i] == NULL)
-			return rb_verbs_failed(&vb->rails[i], errno, "registering memory");
+			return rb_verbs_unregistered(&vb->rails[i], errno, "of the caller's",
+						     region->base.size_bytes);
 	}
 	return RUBATO_OK;
 }

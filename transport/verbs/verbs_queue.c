@@ -50,7 +50,7 @@ rubato_status rb_verbs_slots_make(struct rb_verbs *vb)
 		if (chunk->mrs[i] != NULL)
 			continue;
 		chunk_free(vb, chunk);
-		return rb_verbs_failed(&vb->rails[i], error, "registering memory to send from");
+		return rb_verbs_unregistered(&vb->rails[i], error, "to send from", bytes);
 	}
 	for (uint32_t i = 0; i < CHUNK_SLOTS; i++) {
 		struct rb_verbs_slot *slot = &chunk->slots[i];

@@ -333,6 +333,8 @@ static void mock_find(void)
 		{ "mock_device_event", (void **)&job_mock.device_event },
 		{ "mock_qp_event", (void **)&job_mock.qp_event },
 		{ "mock_cq_error", (void **)&job_mock.cq_error },
+		{ "mock_set_node", (void **)&job_mock.set_node },
+		{ "mock_carry_datagrams", (void **)&job_mock.carry_datagrams },
 		{ "mock_gid", (void **)&job_mock.gid },
 	};
 
@@ -359,6 +361,8 @@ void job_run(struct job *job)
 	ck_assert_int_eq(rb_config_read(&run->config), RUBATO_OK);
 	ck_assert_int_eq(job_mock.reset(&job->config), 0);
 	run->job = job;
+	if (job->prepared != NULL)
+		job->prepared(job);
 	start_init(&run->start);
 	job_mock.watch_calls(call_seen, run);
 	for (uint32_t r = 0; r < 2; r++) {
@@ -369,6 +373,7 @@ void job_run(struct job *job)
 	for (uint32_t r = 0; r < 2; r++)
 		pthread_join(threads[r].thread, NULL);
 	job_mock.watch_calls(NULL, NULL);
+	job_mock.carry_datagrams(NULL, NULL);
 	job_mock.counters(&job->counters);
 	job->took_ns = rb_clock_ns() - begun_ns;
 	start_fini(&run->start);

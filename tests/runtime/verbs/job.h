@@ -28,6 +28,8 @@ struct job {
 	 * 0. NULL: nobody does. */
 	int (*at_call)(struct job *job, uint32_t rank, const char *function, uint64_t nth);
 	void *arg;
+	/* Once the world is made, before a rank starts. NULL: nothing is to be done. */
+	void (*prepared)(struct job *job);
 	uint64_t timeout_ns;  /* 0: JOB_TIMEOUT_NS. */
 	bool abrupt;          /* What is left open is not the transport's fault. */
 	bool sleepy;          /* Waits sleep at once. */
@@ -56,6 +58,8 @@ extern struct job_mock {
 			     enum ibv_event_type type);
 	int (*qp_event)(uint32_t qp_number, enum ibv_event_type type);
 	int (*cq_error)(uint32_t qp_number);
+	void (*set_node)(uint32_t node, const char *name, uint64_t value);
+	void (*carry_datagrams)(mock_carry *carry, void *arg);
 	void (*gid)(uint32_t node, uint32_t device, uint32_t port, uint32_t index,
 		    const union ibv_gid *gid);
 } job_mock;
