@@ -84,7 +84,11 @@ char *rb_signature_text(const struct rb_signature *signature, char *text, size_t
 
 static inline bool rb_signature_same(const struct rb_signature *a, const struct rb_signature *b)
 {
-	return __builtin_memcmp(a, b, sizeof(*a)) == 0;
+	uint64_t words[2][2];
+
+	__builtin_memcpy(words[0], a, sizeof(*a));
+	__builtin_memcpy(words[1], b, sizeof(*b));
+	return words[0][0] == words[1][0] && words[0][1] == words[1][1];
 }
 
 /*

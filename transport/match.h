@@ -44,12 +44,14 @@ static inline void rb_match_unlink(struct rb_match_peer *peer, struct rb_request
 /* The receive that waits for `tag`, taken off its list, or NULL. */
 static inline struct rb_request *rb_match_receive(struct rb_match_peer *peer, struct rb_tag tag)
 {
-	struct rb_request *at = peer->receives[rb_match_bucket(tag)];
+	struct rb_request **first = &peer->receives[rb_match_bucket(tag)], *at = *first;
 
 	while (at != NULL && !rb_tag_same(at->tag, tag))
 		at = at->next;
-	if (at != NULL)
-		rb_match_unlink(peer, at);
+	if (at == NULL)
+		return NULL;
+	RB_LIST_REMOVE(*first, at);
+	at->next = at->previous = NULL;
 	return at;
 }
 

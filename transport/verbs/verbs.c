@@ -29,25 +29,6 @@
 #define MOVE_MS_MAX 10
 #define CQ_EVENTS_MAX 1000 /* Before they are acknowledged, which takes a lock. */
 
-void rb_verbs_complete(struct rb_verbs *vb, struct rb_request *request, rubato_status status)
-{
-	struct rb_verbs_flight *flight = NULL;
-
-	if (request->backend[RB_VERBS_FLIGHT] != 0)
-		flight = rb_verbs_flight_find(vb, request->backend[RB_VERBS_FLIGHT]);
-	if (flight != NULL)
-		rb_verbs_flight_end(vb, flight);
-	request->backend[RB_VERBS_FLIGHT] = 0;
-	request->backend[RB_VERBS_STAGE] = RB_VERBS_STAGE_NONE;
-	request->status = status;
-	if (vb->posting == request) {
-		request->state = RB_REQUEST_DONE;
-		return;
-	}
-	request->backend[RB_VERBS_LISTED] = 1;
-	RB_QUEUE_ADD(vb->done_first, vb->done_last, request);
-}
-
 static void unlist(struct rb_verbs *vb, struct rb_request *request)
 {
 	RB_QUEUE_REMOVE(vb->done_first, vb->done_last, request);
@@ -104,25 +85,12 @@ void rb_verbs_flight_end(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 	RB_ASSERT(flight->used);
 	rb_verbs_flight_rest(vb, flight);
 	rb_verbs_unregister(vb, flight);
-	free(flight->invite);
-	flight->invite = NULL;
 	flight->request->backend[RB_VERBS_FLIGHT] = 0;
 	flight->request = NULL;
 	flight->used = false;
 	flight->generation++; /* Whatever still speaks of this id finds nothing. */
 	flight->next_free = vb->flight_free;
 	vb->flight_free = flight->index + 1;
-}
-
-struct rb_verbs_flight *rb_verbs_flight_find(struct rb_verbs *vb, uint64_t id)
-{
-	uint32_t index = (uint32_t)id;
-	struct rb_verbs_flight *flight;
-
-	if (index == 0 || index > vb->flight_count)
-		return NULL;
-	flight = rb_verbs_flight_at(vb, index - 1);
-	return flight->used && flight->generation == (uint32_t)(id >> 32) ? flight : NULL;
 }
 
 struct rb_verbs_flight *rb_verbs_flight_of(struct rb_verbs *vb, uint64_t id, uint32_t peer,
@@ -138,19 +106,26 @@ struct rb_verbs_flight *rb_verbs_flight_of(struct rb_verbs *vb, uint64_t id, uin
 
 /* ---- Completions ---- */
 
-static void received(struct rb_verbs *vb, struct rb_verbs_link *link, const struct ibv_wc *wc)
+static void receive_failed(struct rb_verbs *vb, struct rb_verbs_link *link, const struct ibv_wc *wc)
+{
+	char what[64];
+
+	(void)snprintf(what, sizeof(what), "a receive from rank %u", link->peer->rank);
+	if (link->state != RB_VERBS_LINK_DRAINING)
+		rb_verbs_link_fail_by(vb, link, what, wc);
+}
+
+static inline void received(struct rb_verbs *vb, struct rb_verbs_link *link,
+			    const struct ibv_wc *wc)
 {
 	struct rb_verbs_peer *peer = link->peer;
 	uint32_t slot = (uint32_t)wc->wr_id;
-	char what[64];
 
 	link->receives--;
 	if (peer->lost)
 		return;
 	if (wc->status != IBV_WC_SUCCESS) {
-		(void)snprintf(what, sizeof(what), "a receive from rank %u", peer->rank);
-		if (link->state != RB_VERBS_LINK_DRAINING)
-			rb_verbs_link_fail_by(vb, link, what, wc);
+		receive_failed(vb, link, wc);
 		return;
 	}
 	/* Of a link that has failed, too: what is here is told to be here. */
@@ -162,10 +137,9 @@ static void received(struct rb_verbs *vb, struct rb_verbs_link *link, const stru
 	link->reposted++;
 }
 
-static void take(struct rb_verbs *vb, struct rb_verbs_rail *rail, const struct ibv_wc *wc)
+static inline void take(struct rb_verbs *vb, struct rb_verbs_rail *rail, const struct ibv_wc *wc)
 {
 	uint32_t rank = (uint32_t)(wc->wr_id >> 32) & ((1u << RB_VERBS_RANK_BITS) - 1);
-	uint64_t word = wc->wr_id & ~RB_VERBS_RECEIVED & ~(uint64_t)UINT32_MAX;
 	struct rb_verbs_link *link;
 
 	if ((wc->wr_id & RB_VERBS_RECEIVED) == 0 && (wc->wr_id & RB_VERBS_DATAGRAM) != 0) {
@@ -173,7 +147,7 @@ static void take(struct rb_verbs *vb, struct rb_verbs_rail *rail, const struct i
 		return;
 	}
 	link = &vb->peers[rank].links[rail->index];
-	if (word != rb_verbs_word_of(link) || link->qp == NULL)
+	if (!rb_verbs_is_of_life(link, wc->wr_id) || link->qp == NULL)
 		return; /* Of an earlier life: some devices tell of queue pairs that are gone. */
 	if ((wc->wr_id & RB_VERBS_RECEIVED) != 0)
 		received(vb, link, wc);
@@ -183,7 +157,7 @@ static void take(struct rb_verbs *vb, struct rb_verbs_rail *rail, const struct i
 	rb_verbs_stir(vb, link->peer);
 }
 
-static uint32_t rail_progress(struct rb_verbs *vb, struct rb_verbs_rail *rail)
+static inline uint32_t rail_progress(struct rb_verbs *vb, struct rb_verbs_rail *rail)
 {
 	struct ibv_wc wc[COMPLETIONS];
 	uint32_t total = 0;
@@ -230,26 +204,27 @@ static void post(struct rb_endpoint *ep, struct rb_request *request, enum rb_req
 		 void (*carry_out)(struct rb_verbs *vb, struct rb_request *request))
 {
 	struct rb_verbs *vb = (struct rb_verbs *)ep;
+	struct rb_verbs_peer *peer;
 
 	request->kind = kind;
 	request->state = RB_REQUEST_PENDING;
 	request->status = RUBATO_OK;
 	request->next = request->previous = NULL;
-	memset(request->backend, 0, sizeof(request->backend));
-	/* Who only posts learns of room, too, and which invitations are none any more. */
-	if (request->peer < ep->rank_count &&
-	    (rb_verbs_is_full(&vb->peers[request->peer]) ||
-	     (kind == RB_REQUEST_SEND && vb->peers[request->peer].outgoing.arrival_count > 0)))
+	memset(request->backend, 0, RB_VERBS_WORDS * sizeof(request->backend[0]));
+	if (request->peer >= ep->rank_count || !vb->peers[request->peer].used) {
+		request->status = RB_FAIL(RUBATO_ERR_ARGUMENT, "rank %u is not connected here",
+					  request->peer);
+		request->state = RB_REQUEST_DONE;
+		return;
+	}
+	peer = &vb->peers[request->peer];
+	/* Who only posts learns of room, too, and which invitations are there. */
+	if (rb_verbs_is_full(peer) ||
+	    (kind == RB_REQUEST_SEND &&
+	     (peer->outgoing.arrival_count > 0 || request->size_bytes > RB_VERBS_EAGER_MAX)))
 		(void)rb_verbs_progress(vb);
 	vb->posting = request;
-	if (request->peer >= ep->rank_count || !vb->peers[request->peer].used)
-		rb_verbs_complete(vb, request,
-				  RB_FAIL(RUBATO_ERR_ARGUMENT, "rank %u is not connected here",
-					  request->peer));
-	else
-		carry_out(vb, request);
-	if (request->peer < ep->rank_count)
-		rb_verbs_repay(vb, &vb->peers[request->peer]);
+	carry_out(vb, request);
 	rb_verbs_ring(vb);
 	vb->posting = NULL;
 }
@@ -610,6 +585,7 @@ static rubato_status verbs_open(const struct rb_transport_options *options,
 	vb->base.ops = &rb_transport_verbs;
 	vb->base.rank = options->rank;
 	vb->base.rank_count = options->rank_count;
+	vb->chain.end = vb->chain.posts;
 	vb->inline_max = RB_VERBS_SLOT_BYTES;
 	vb->queue = options->rank_count <= 256    ? RB_VERBS_QUEUE_MAX
 		    : options->rank_count <= 1024 ? RB_VERBS_QUEUE_MAX / 2

@@ -219,6 +219,12 @@ struct rb_verbs_entry {             /* Of a send queue. */
 	uint8_t tries;              /* That failed by themselves. */
 };
 
+struct rb_verbs_post {
+	struct ibv_send_wr request;
+	struct ibv_sge part;
+	struct rb_verbs_slot *slot; /* Free once posted, as it was sent inline; or NULL. */
+};
+
 struct rb_verbs_redo { /* What a failed link did not bring over. */
 	struct rb_verbs_redo *next;
 	struct rb_verbs_entry entry;
@@ -264,6 +270,7 @@ enum rb_verbs_word {
 	RB_VERBS_FLIGHT, /* Id, or 0. */
 	RB_VERBS_OTHER,  /* SELF: its arrival. */
 	RB_VERBS_LISTED, /* In the list of completed ones. */
+	RB_VERBS_WORDS,
 };
 
 enum rb_verbs_halt { RB_VERBS_GOES_ON, RB_VERBS_ASKED, RB_VERBS_IS_OVER, RB_VERBS_IS_MET };
@@ -279,7 +286,7 @@ struct rb_verbs_flight {
 	struct ibv_mr *mrs[RB_VERBS_RAILS_MAX];  /* Registered for this message alone, or NULL. */
 	uint32_t local_keys[RB_VERBS_RAILS_MAX]; /* [0] is 0: not registered. */
 	/* A send's, a put's. */
-	struct rb_verbs_invite *invite;    /* That it serves. NULL: a put, or none yet. */
+	uint64_t invite;                   /* The flight that it serves. 0: a put, or none yet. */
 	uint64_t address;                  /* There. */
 	uint32_t keys[RB_VERBS_RAILS_MAX]; /* [0] is 0: pieces in slots. */
 	uint32_t out;                      /* Writes under way. */
@@ -315,6 +322,7 @@ struct rb_verbs_link { /* A peer over a rail. */
 	uint32_t datagrams;             /* datagrams go while connecting, */
 	struct ibv_ah *ah;              /* by this path. */
 	uint32_t life;                  /* How often it was made anew. */
+	uint64_t word;                  /* Of its completions: that and the peer's rank. */
 	uint32_t qp_number;             /* Theirs; 0: not known yet. */
 	bool heard;                     /* It can receive, and was greeted. */
 	bool greeted;                   /* Its HELLO came. */
@@ -467,12 +475,10 @@ struct rb_verbs {
 	uint32_t flight_count, flight_free;
 	struct rb_verbs_chunk *chunks;
 	struct rb_verbs_slot *free_slots;
-	struct { /* What one doorbell will post. */
-		struct rb_verbs_link *link;
-		uint32_t count;
-		struct ibv_send_wr requests[RB_VERBS_CHAIN];
-		struct ibv_sge parts[RB_VERBS_CHAIN];
-		struct rb_verbs_slot *slots[RB_VERBS_CHAIN]; /* Free once posted: sent inline. */
+	struct {                            /* What one doorbell will post. */
+		struct rb_verbs_link *link; /* NULL: nothing. */
+		struct rb_verbs_post *end;
+		struct rb_verbs_post posts[RB_VERBS_CHAIN];
 	} chain;
 	struct rb_verbs_region *regions;
 	struct rb_verbs_remote *remotes;
@@ -497,10 +503,17 @@ static inline bool rb_verbs_is_live(const struct rb_verbs_link *link)
 	return link->state == RB_VERBS_LINK_LIVE;
 }
 
-static inline uint64_t rb_verbs_word_of(const struct rb_verbs_link *link)
+static inline struct rb_verbs_entry *rb_verbs_entry_at(const struct rb_verbs *vb,
+						       const struct rb_verbs_link *link,
+						       uint32_t number)
 {
-	return (uint64_t)(link->life & 63) << (32 + RB_VERBS_RANK_BITS) | (uint64_t)link->peer->rank
-										  << 32;
+	return &link->entries[number & (vb->queue - 1)];
+}
+
+/* Whether a completion of the peer's is of the link's life. */
+static inline bool rb_verbs_is_of_life(const struct rb_verbs_link *link, uint64_t wr_id)
+{
+	return ((wr_id ^ link->word) >> (32 + RB_VERBS_RANK_BITS) & 63) == 0;
 }
 
 /* For what a peer sends, over all links: fewer in large jobs. */
@@ -532,9 +545,6 @@ static inline void rb_verbs_copy(const struct rb_verbs *vb, void *to, const void
 }
 
 /* verbs.c */
-/* Ends a request: DONE at once if its post is still under way, else when poll lists it. Its flight,
- * if it has one, ends too. */
-void rb_verbs_complete(struct rb_verbs *vb, struct rb_request *request, rubato_status status);
 /* Errors: MEMORY. */
 RB_NODISCARD rubato_status rb_verbs_flight_begin(struct rb_verbs *vb, struct rb_request *request,
 						 struct rb_verbs_flight **out);
@@ -545,7 +555,16 @@ static inline struct rb_verbs_flight *rb_verbs_flight_at(struct rb_verbs *vb, ui
 	return &vb->flights[index / RB_VERBS_FLIGHTS_EACH][index % RB_VERBS_FLIGHTS_EACH];
 }
 /* NULL: it has ended. */
-struct rb_verbs_flight *rb_verbs_flight_find(struct rb_verbs *vb, uint64_t id);
+static inline struct rb_verbs_flight *rb_verbs_flight_find(struct rb_verbs *vb, uint64_t id)
+{
+	uint32_t index = (uint32_t)id;
+	struct rb_verbs_flight *flight;
+
+	if (index == 0 || index > vb->flight_count)
+		return NULL;
+	flight = rb_verbs_flight_at(vb, index - 1);
+	return flight->used && flight->generation == (uint32_t)(id >> 32) ? flight : NULL;
+}
 static inline uint64_t rb_verbs_flight_id(const struct rb_verbs_flight *flight)
 {
 	return (uint64_t)flight->generation << 32 | (flight->index + 1);
@@ -561,6 +580,26 @@ static inline void rb_verbs_stir(struct rb_verbs *vb, struct rb_verbs_peer *peer
 	peer->is_stirred = true;
 	peer->next_stirred = vb->stirred;
 	vb->stirred = peer;
+}
+/* Ends a request: DONE at once if its post is still under way, else when poll lists it. Its flight,
+ * if it has one, ends too. */
+static inline void rb_verbs_complete(struct rb_verbs *vb, struct rb_request *request,
+				     rubato_status status)
+{
+	struct rb_verbs_flight *flight =
+		rb_verbs_flight_find(vb, request->backend[RB_VERBS_FLIGHT]);
+
+	if (flight != NULL)
+		rb_verbs_flight_end(vb, flight);
+	request->backend[RB_VERBS_FLIGHT] = 0;
+	request->backend[RB_VERBS_STAGE] = RB_VERBS_STAGE_NONE;
+	request->status = status;
+	if (vb->posting == request) {
+		request->state = RB_REQUEST_DONE;
+		return;
+	}
+	request->backend[RB_VERBS_LISTED] = 1;
+	RB_QUEUE_ADD(vb->done_first, vb->done_last, request);
 }
 /* Completions, as far as there are, and what follows from them; how many. */
 uint32_t rb_verbs_progress(struct rb_verbs *vb);
@@ -700,12 +739,27 @@ bool rb_verbs_link_say(struct rb_verbs *vb, struct rb_verbs_link *link,
 bool rb_verbs_piece(struct rb_verbs *vb, uint32_t peer, const struct rb_verbs_head *head,
 		    const void *payload, size_t payload_bytes);
 /* Says what is owed, if it is much; see above. */
-void rb_verbs_repay(struct rb_verbs *vb, struct rb_verbs_peer *peer);
-/* An RDMA write for a flight, from registered memory or from a copy in a slot, over the main link
- * or (`spread`) the least busy one; false: no room now. `last`: something that tells its completion
- * follows. */
-bool rb_verbs_write(struct rb_verbs *vb, struct rb_verbs_flight *flight, uint64_t offset,
-		    uint32_t bytes, bool spread, bool last);
+void rb_verbs_repay_much(struct rb_verbs *vb, struct rb_verbs_peer *peer);
+static inline bool rb_verbs_owes_slots(const struct rb_verbs_link *link)
+{
+	return link->reposted - link->reposted_said >= link->peer->window / 2u;
+}
+static inline bool rb_verbs_owes_units(const struct rb_verbs_peer *peer)
+{
+	return peer->freed - peer->freed_said >= RB_VERBS_UNITS_MAX / 4;
+}
+static inline void rb_verbs_repay(struct rb_verbs *vb, struct rb_verbs_peer *peer)
+{
+	bool much = rb_verbs_owes_units(peer);
+
+	for (uint32_t i = 0; i < peer->link_count; i++)
+		much |= rb_verbs_owes_slots(&peer->links[i]);
+	if (much)
+		rb_verbs_repay_much(vb, peer);
+}
+/* RDMA writes of what is left of a flight, from registered memory or from copies in slots, over the
+ * main link or spread. False: no room now, or the peer is lost. */
+bool rb_verbs_write_pieces(struct rb_verbs *vb, struct rb_verbs_flight *flight);
 /* What a failed link had, as far as there is room. */
 void rb_verbs_redo(struct rb_verbs *vb, struct rb_verbs_peer *peer);
 /* A write of no bytes: whether somebody is there. */
@@ -714,7 +768,7 @@ void rb_verbs_probe(struct rb_verbs *vb, struct rb_verbs_link *link);
 void rb_verbs_ring_chain(struct rb_verbs *vb);
 static inline void rb_verbs_ring(struct rb_verbs *vb)
 {
-	if (vb->chain.count > 0)
+	if (vb->chain.link != NULL)
 		rb_verbs_ring_chain(vb);
 }
 /* What the doorbell has not posted of a link yet never will be. */

@@ -674,10 +674,8 @@ static void queues_close(struct rb_verbs *vb)
 	for (uint32_t i = 0; i < vb->flight_count; i++) {
 		struct rb_verbs_flight *flight = rb_verbs_flight_at(vb, i);
 
-		if (!flight->used)
-			continue;
-		rb_verbs_unregister(vb, flight);
-		free(flight->invite);
+		if (flight->used)
+			rb_verbs_unregister(vb, flight);
 	}
 	for (uint32_t i = 0; i < vb->flight_count; i += RB_VERBS_FLIGHTS_EACH)
 		free(vb->flights[i / RB_VERBS_FLIGHTS_EACH]);

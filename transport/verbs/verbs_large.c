@@ -23,7 +23,6 @@
 #include "base/clock.h"
 #include "transport/verbs/verbs.h"
 
-#define COPIES_OUT 16u       /* Of a flight whose writes leave from slots. Guess. */
 #define REVOKE_NS 200000000u /* Guess: for an answer, where there is another way. */
 #define STOP_NS 2000000000u  /* Guess: a peer that computes may not answer. */
 #define STOP_UNLESS_BEGUN 1u /* Of STOP's size_bytes. */
@@ -61,7 +60,7 @@ static void say_end(struct rb_verbs *vb, const struct rb_verbs_flight *flight,
 		.tag = request->tag,
 		.signature = request->signature,
 		.size_bytes = flight->marked != 0 ? rb_verbs_flight_id(flight) : 0,
-		.id = flight->invite != NULL ? flight->invite->id : 0,
+		.id = flight->invite,
 	};
 
 	rb_verbs_tell(vb, request->peer, &head, NULL, 0);
@@ -105,7 +104,7 @@ static void data_push(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 					      .tag = send->tag,
 					      .signature = send->signature,
 					      .size_bytes = flight->moved,
-					      .id = flight->invite->id };
+					      .id = flight->invite };
 		const uint8_t *from = send->buffer;
 
 		if (!rb_verbs_piece(vb, send->peer, &head,
@@ -118,50 +117,6 @@ static void data_push(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 		through = flight->moved == send->size_bytes;
 	}
 	rb_verbs_complete(vb, send, RUBATO_OK);
-}
-
-/* Of a write; 0: pieces are not to be spread. */
-static size_t spread_bytes(const struct rb_verbs_peer *peer, size_t size_bytes)
-{
-	size_t share;
-
-	if (peer->live < 2 || size_bytes < RB_VERBS_SPREAD_MIN)
-		return 0;
-	share = (size_bytes / peer->live + 4095) & ~(size_t)4095;
-	share = share < RB_VERBS_PIECE_LEAST ? RB_VERBS_PIECE_LEAST : share;
-	return share < RB_VERBS_PIECE_BYTES ? share : RB_VERBS_PIECE_BYTES;
-}
-
-/* False: no room now, or the peer is lost. */
-static bool write_pieces(struct rb_verbs *vb, struct rb_verbs_flight *flight)
-{
-	struct rb_request *request = flight->request;
-	const struct rb_verbs_peer *peer = &vb->peers[request->peer];
-	uint64_t id = rb_verbs_flight_id(flight);
-	bool registered = flight->local_keys[0] != 0;
-	size_t spread = registered ? spread_bytes(peer, request->size_bytes) : 0;
-	size_t piece_max = spread != 0  ? spread
-			   : registered ? RB_VERBS_PIECE_BYTES
-					: RB_VERBS_SLOT_BYTES;
-	uint32_t out_max =
-		!registered ? COPIES_OUT : RB_VERBS_PIECES_OUT * (spread != 0 ? peer->live : 1u);
-
-	while (flight->moved < request->size_bytes) {
-		size_t left = request->size_bytes - flight->moved;
-		size_t piece = left < piece_max ? left : piece_max;
-
-		if (flight->out >= out_max)
-			return false;
-		if (!rb_verbs_write(vb, flight, flight->moved, (uint32_t)piece, spread != 0,
-				    piece == left))
-			return false;
-		if (rb_verbs_flight_find(vb, id) == NULL)
-			return false;
-		vb->base.bytes_sent += piece;
-		flight->moved += piece;
-		flight->out++;
-	}
-	return true;
 }
 
 /* Nothing more is written for the invitation; its receiver waits for this. */
@@ -189,11 +144,11 @@ void rb_verbs_push(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 	}
 	if (flight->finished || flight->halted)
 		return;
-	if (flight->invite != NULL && flight->keys[0] == 0) {
+	if (flight->invite != 0 && flight->keys[0] == 0) {
 		data_push(vb, flight);
 		return;
 	}
-	if (!write_pieces(vb, flight) || !rb_verbs_mark(vb, flight))
+	if (!rb_verbs_write_pieces(vb, flight) || !rb_verbs_mark(vb, flight))
 		return;
 	flight->finished = true;
 	rb_verbs_flight_rest(vb, flight);
@@ -212,11 +167,10 @@ void rb_verbs_written(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 		rb_verbs_complete(vb, flight->request, RUBATO_OK);
 }
 
-/* From here on the flight owns the invitation. */
 static void begin_service(struct rb_verbs *vb, struct rb_verbs_flight *flight,
-			  struct rb_verbs_invite *invite)
+			  const struct rb_verbs_invite *invite)
 {
-	flight->invite = invite;
+	flight->invite = invite->id;
 	flight->address = invite->target.address;
 	memcpy(flight->keys, invite->target.keys, sizeof(flight->keys));
 	flight->request->backend[RB_VERBS_STAGE] = RB_VERBS_STAGE_SENDING;
@@ -231,27 +185,23 @@ static bool invites(const struct rb_verbs_invite *invite, const struct rb_reques
 	       rb_signature_same(&invite->base.signature, &send->signature);
 }
 
-/* The send has met an invitation; it may have a flight. */
-static void meet_invite(struct rb_verbs *vb, struct rb_request *send,
-			struct rb_verbs_invite *invite)
+/* The send has met an invitation; it may have a flight. False: there is no memory for one. */
+static bool meet_invite(struct rb_verbs *vb, struct rb_request *send,
+			const struct rb_verbs_invite *invite)
 {
 	struct rb_verbs_flight *flight = rb_verbs_flight_find(vb, send->backend[RB_VERBS_FLIGHT]);
-	struct rb_verbs_peer *peer = &vb->peers[send->peer];
 
 	if (!invites(invite, send)) {
 		say_of(vb, send, RB_VERBS_REFUSED, invite->id);
-		free(invite);
 		if (send->backend[RB_VERBS_LISTED] == 0 && send->state == RB_REQUEST_PENDING)
-			rb_verbs_complete(vb, send, peer->lost ? RUBATO_ERR_PEER : RUBATO_OK);
-		return;
+			rb_verbs_complete(vb, send,
+					  vb->peers[send->peer].lost ? RUBATO_ERR_PEER : RUBATO_OK);
+		return true;
 	}
-	if (flight == NULL && rb_verbs_flight_begin(vb, send, &flight) != RUBATO_OK) {
-		rb_match_add_arrival(&peer->outgoing, &invite->base);
-		peer->waiting++;
-		rb_verbs_complete(vb, send, RUBATO_ERR_MEMORY);
-		return;
-	}
+	if (flight == NULL && rb_verbs_flight_begin(vb, send, &flight) != RUBATO_OK)
+		return false;
 	begin_service(vb, flight, invite);
+	return true;
 }
 
 bool rb_verbs_serve(struct rb_verbs *vb, struct rb_request *send)
@@ -263,7 +213,13 @@ bool rb_verbs_serve(struct rb_verbs *vb, struct rb_request *send)
 	if (invite == NULL)
 		return false;
 	peer->waiting--;
-	meet_invite(vb, send, invite);
+	if (meet_invite(vb, send, invite)) {
+		free(invite);
+		return true;
+	}
+	rb_match_add_arrival(&peer->outgoing, &invite->base);
+	peer->waiting++;
+	rb_verbs_complete(vb, send, RUBATO_ERR_MEMORY);
 	return true;
 }
 
@@ -296,42 +252,48 @@ static struct rb_request *announced_of(struct rb_verbs *vb, uint32_t rank,
 	return flight->request;
 }
 
-static void clear_arrived(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_head *head,
-			  const uint8_t *payload)
+/* It waits for its send. */
+static void invite_keep(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_invite *invite)
 {
 	struct rb_verbs_peer *peer = &vb->peers[rank];
-	struct rb_verbs_invite *invite;
-	struct rb_request *send;
+	struct rb_verbs_invite *kept = malloc(sizeof(*kept));
 
-	if (head->bytes != sizeof(invite->target) || peer->waiting >= RB_VERBS_WAITING_MAX) {
-		rb_verbs_wrong(vb, rank,
-			       head->bytes != sizeof(invite->target)
-				       ? "a malformed invitation"
-				       : "too many invitations at a time");
-		return;
-	}
-	invite = calloc(1, sizeof(*invite));
-	if (invite == NULL) {
+	if (kept == NULL) {
 		rb_verbs_lose(vb, rank, "no memory for an invitation of it");
 		return;
 	}
-	invite->base.tag = head->tag;
-	invite->base.signature = head->signature;
-	invite->id = head->id;
-	invite->size_bytes = head->size_bytes;
-	memcpy(&invite->target, payload, sizeof(invite->target));
-	send = announced_of(vb, rank, invite);
-	if (send != NULL) {
-		meet_invite(vb, send, invite);
-		return;
-	}
-	if (invite->target.send != 0) { /* That was cancelled meanwhile. */
-		free(invite);
-		rb_verbs_say(vb, rank, RB_VERBS_STOPPED, head->tag, head->id, 0);
-		return;
-	}
-	rb_match_add_arrival(&peer->outgoing, &invite->base);
+	*kept = *invite;
+	rb_match_add_arrival(&peer->outgoing, &kept->base);
 	peer->waiting++;
+}
+
+static void clear_arrived(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_head *head,
+			  const uint8_t *payload)
+{
+	struct rb_verbs_invite invite;
+	struct rb_request *send;
+
+	if (head->bytes != sizeof(invite.target) || head->id == 0) {
+		rb_verbs_wrong(vb, rank, "a malformed invitation");
+		return;
+	}
+	if (vb->peers[rank].waiting >= RB_VERBS_WAITING_MAX) {
+		rb_verbs_wrong(vb, rank, "too many invitations at a time");
+		return;
+	}
+	invite.base.next = NULL;
+	invite.base.tag = head->tag;
+	invite.base.signature = head->signature;
+	invite.id = head->id;
+	invite.size_bytes = head->size_bytes;
+	memcpy(&invite.target, payload, sizeof(invite.target));
+	send = announced_of(vb, rank, &invite);
+	if (send != NULL) /* Announced, it has a flight. */
+		(void)meet_invite(vb, send, &invite);
+	else if (invite.target.send != 0) /* That was cancelled meanwhile. */
+		rb_verbs_say(vb, rank, RB_VERBS_STOPPED, head->tag, head->id, 0);
+	else
+		invite_keep(vb, rank, &invite);
 }
 
 /* Nobody wants an announced message. */
@@ -352,8 +314,8 @@ static struct rb_verbs_flight *servant_of(struct rb_verbs *vb, uint32_t rank, ui
 	for (uint32_t i = 0; i < vb->flight_count; i++) {
 		struct rb_verbs_flight *flight = rb_verbs_flight_at(vb, i);
 
-		if (flight->used && flight->request->peer == rank && flight->invite != NULL &&
-		    flight->invite->id == id && !flight->finished)
+		if (flight->used && flight->request->peer == rank && id != 0 &&
+		    flight->invite == id && !flight->finished)
 			return flight;
 	}
 	return NULL;
@@ -566,7 +528,7 @@ static bool is_answered(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 static bool is_quiet(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 {
 	return flight->out == 0 &&
-	       (flight->invite == NULL || flight->finished || rb_verbs_mark(vb, flight));
+	       (flight->invite == 0 || flight->finished || rb_verbs_mark(vb, flight));
 }
 
 /* Until flight `id` is as `is_so` wants it, or has ended. NULL: it has; else whether it is so. */
@@ -634,7 +596,7 @@ static void send_halt(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 		lose_for(vb, peer->rank, "did not acknowledge a write");
 		return;
 	}
-	if (flight != NULL && flight->invite != NULL)
+	if (flight != NULL && flight->invite != 0)
 		say_end(vb, flight, RB_VERBS_STOPPED);
 }
 

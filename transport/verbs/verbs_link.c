@@ -77,7 +77,7 @@ static bool is_of_no_matter(const struct rb_verbs *vb, const struct rb_verbs_pee
 		const struct rb_verbs_link *link = &peer->links[i];
 
 		for (uint32_t n = link->retired; n != link->posted; n++) {
-			uint8_t message = link->entries[n % vb->queue].message;
+			uint8_t message = rb_verbs_entry_at(vb, link, n)->message;
 
 			if (message == RB_VERBS_MARK || rb_verbs_is_numbered(message))
 				return false;
@@ -211,7 +211,7 @@ static bool leave_to_others(struct rb_verbs *vb, struct rb_verbs_link *link)
 	struct rb_verbs_redo *rest = peer->redo, **at = &peer->redo;
 
 	for (uint32_t n = link->retired; n != link->posted; n++) {
-		struct rb_verbs_entry *entry = &link->entries[n % vb->queue];
+		struct rb_verbs_entry *entry = rb_verbs_entry_at(vb, link, n);
 		struct rb_verbs_redo *redo;
 
 		if (!is_worth_it(entry)) {
@@ -253,7 +253,7 @@ static void compare(struct rb_verbs *vb, struct rb_verbs_link *link)
 	char reason[RB_VERBS_REASON_BYTES];
 
 	for (n = link->retired; n != link->posted; n++)
-		sends += link->entries[n % vb->queue].message != 0;
+		sends += rb_verbs_entry_at(vb, link, n)->message != 0;
 	taken = link->their_taken - (link->sent - sends);
 	if (taken > sends) {
 		(void)snprintf(reason, sizeof(reason),
@@ -264,7 +264,7 @@ static void compare(struct rb_verbs *vb, struct rb_verbs_link *link)
 		return;
 	}
 	for (n = link->retired; taken > 0; n++)
-		taken -= link->entries[n % vb->queue].message != 0;
+		taken -= rb_verbs_entry_at(vb, link, n)->message != 0;
 	rb_verbs_retire(vb, link, n);
 	if (!leave_to_others(vb, link))
 		return;

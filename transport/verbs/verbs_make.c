@@ -108,6 +108,8 @@ rubato_status rb_verbs_link_make(struct rb_verbs *vb, struct rb_verbs_link *link
 	uint32_t slots = link->peer->slots_each;
 
 	RB_TRY(qp_make(vb, link->rail, IBV_QPT_RC, vb->queue, slots, &link->qp));
+	link->word = (uint64_t)(link->life & 63) << (32 + RB_VERBS_RANK_BITS) |
+		     (uint64_t)link->peer->rank << 32;
 	link->state = RB_VERBS_LINK_MAKING;
 	link->qp_number = link->receives = link->unposted = link->unsignalled = link->ticks = 0;
 	link->heard = link->greeted = link->broken = link->probing = link->ask = false;

@@ -39,13 +39,12 @@ static struct rb_verbs_arrival *arrival_make(struct rb_tag tag,
 					     const struct rb_signature *signature,
 					     uint64_t size_bytes, size_t payload_bytes)
 {
-	struct rb_verbs_arrival *arrival = calloc(1, sizeof(*arrival) + payload_bytes);
+	struct rb_verbs_arrival *arrival = malloc(sizeof(*arrival) + payload_bytes);
 
 	if (arrival == NULL)
 		return NULL;
-	arrival->base.tag = tag;
-	arrival->base.signature = *signature;
-	arrival->size_bytes = size_bytes;
+	*arrival = (struct rb_verbs_arrival) { .base = { .tag = tag, .signature = *signature },
+					       .size_bytes = size_bytes };
 	return arrival;
 }
 
@@ -154,6 +153,7 @@ void rb_verbs_post_recv(struct rb_verbs *vb, struct rb_request *receive)
 	if (send != NULL)
 		rb_verbs_complete(vb, send, RUBATO_OK);
 	arrival_end(vb, rank, arrival);
+	rb_verbs_repay(vb, peer);
 }
 
 /* False: the peer is lost. */
@@ -296,6 +296,12 @@ static void eager_arrived(struct rb_verbs *vb, uint32_t rank, const struct rb_ve
 	if (receive != NULL && !rb_verbs_fits(receive, &head->signature, head->size_bytes)) {
 		mismatch(vb, receive);
 		receive = NULL;
+	} else if (receive != NULL && head->bytes == head->size_bytes) { /* Nearly always. */
+		rb_verbs_copy(vb, receive->buffer, payload, head->bytes);
+		peer->freed += cost;
+		vb->base.bytes_received += head->bytes;
+		rb_verbs_complete(vb, receive, RUBATO_OK);
+		return;
 	} else if (receive != NULL) {
 		receive->backend[RB_VERBS_STAGE] = RB_VERBS_STAGE_RECEIVING;
 	} else {
@@ -486,33 +492,33 @@ void rb_verbs_arrived(struct rb_verbs *vb, struct rb_verbs_link *link, const voi
 {
 	struct rb_verbs_peer *peer = link->peer;
 	const uint8_t *payload = (const uint8_t *)bytes + sizeof(struct rb_verbs_head);
-	struct rb_verbs_head head;
+	const struct rb_verbs_head *head =
+		bytes; /* Nobody writes there before it is posted again. */
 
-	if (byte_count < sizeof(head)) {
+	if (byte_count < sizeof(*head)) {
 		rb_verbs_wrong(vb, peer->rank, "a head is cut off");
 		return;
 	}
-	memcpy(&head, bytes, sizeof(head));
-	if (head.bytes != byte_count - sizeof(head)) {
+	if (head->bytes != byte_count - sizeof(*head)) {
 		rb_verbs_wrong(vb, peer->rank, "a malformed head");
 		return;
 	}
-	if (!link->greeted && head.message != RB_VERBS_HELLO) {
+	if (!link->greeted && head->message != RB_VERBS_HELLO) {
 		rb_verbs_wrong(vb, peer->rank, "its first message is no greeting");
 		return;
 	}
-	if (!counts_take(vb, link, &head))
+	if (!counts_take(vb, link, head))
 		return;
-	if (!rb_verbs_is_numbered(head.message)) {
-		link_dispatch(vb, link, &head, payload);
+	if (!rb_verbs_is_numbered(head->message)) {
+		link_dispatch(vb, link, head, payload);
 		return;
 	}
-	if (head.number != peer->their_number) {
+	if (head->number != peer->their_number) {
 		rb_verbs_wrong(vb, peer->rank, "a message is missing, or came twice");
 		return;
 	}
 	peer->their_number++;
-	dispatch(vb, peer->rank, &head, payload);
+	dispatch(vb, peer->rank, head, payload);
 }
 
 void rb_verbs_arrivals_drop(struct rb_verbs *vb, uint32_t rank, bool all)

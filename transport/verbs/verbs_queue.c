@@ -17,7 +17,8 @@
 #include "transport/verbs/verbs.h"
 
 #define CHUNK_SLOTS 64u
-#define TRIES_MAX 3u /* Of an entry that fails by itself. */
+#define COPIES_OUT 16u /* Of a flight whose writes leave from slots. Guess. */
+#define TRIES_MAX 3u   /* Of an entry that fails by itself. */
 
 /* ---- Slots ---- */
 
@@ -128,37 +129,43 @@ static bool flows(const struct rb_verbs_peer *peer)
 
 /* ---- The doorbell ---- */
 
+/* Empties it; how many there were. */
 static uint32_t chain_take(struct rb_verbs *vb)
 {
-	uint32_t count = vb->chain.count;
+	uint32_t count = (uint32_t)(vb->chain.end - vb->chain.posts);
 
-	vb->chain.count = 0;
+	for (struct rb_verbs_post *post = vb->chain.posts; post != vb->chain.end; post++)
+		rb_verbs_slot_give(vb, post->slot);
+	vb->chain.end = vb->chain.posts;
 	vb->chain.link = NULL;
 	return count;
 }
 
-static void chain_slots_give(struct rb_verbs *vb, uint32_t count)
-{
-	for (uint32_t i = 0; i < count; i++)
-		rb_verbs_slot_give(vb, vb->chain.slots[i]);
-}
-
 void rb_verbs_chain_drop(struct rb_verbs *vb, struct rb_verbs_link *link)
 {
-	uint32_t count;
+	if (vb->chain.link == link)
+		link->unposted += chain_take(vb);
+}
 
-	if (vb->chain.link != link)
-		return;
-	count = chain_take(vb);
-	link->unposted += count;
-	chain_slots_give(vb, count);
+static void post_failed(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t count,
+			const struct ibv_send_wr *bad, int error)
+{
+	char reason[RB_VERBS_REASON_BYTES];
+	uint32_t posted = 0;
+
+	while (posted < count && bad != &vb->chain.posts[posted].request)
+		posted++;
+	link->unposted = posted < count ? count - posted : count;
+	(void)snprintf(reason, sizeof(reason), "verbs: %s port %u: posting to rank %u: %s",
+		       link->rail->port.device, link->rail->port.number, link->peer->rank,
+		       strerror(error));
+	rb_verbs_link_fail(vb, link, reason);
 }
 
 void rb_verbs_ring_chain(struct rb_verbs *vb)
 {
 	struct rb_verbs_link *link = vb->chain.link;
 	struct ibv_send_wr *bad = NULL;
-	char reason[RB_VERBS_REASON_BYTES];
 	uint32_t count;
 	int error;
 
@@ -167,65 +174,62 @@ void rb_verbs_ring_chain(struct rb_verbs *vb)
 		rb_verbs_stir(vb, link->peer);
 		return;
 	}
+	error = ibv_post_send(link->qp, &vb->chain.posts[0].request, &bad);
 	count = chain_take(vb);
-	for (uint32_t i = 0; i + 1 < count; i++)
-		vb->chain.requests[i].next = &vb->chain.requests[i + 1];
-	vb->chain.requests[count - 1].next = NULL;
-	error = ibv_post_send(link->qp, &vb->chain.requests[0], &bad);
-	chain_slots_give(vb, count);
-	if (error == 0)
-		return;
-	link->unposted = count;
-	if (bad >= vb->chain.requests && bad < vb->chain.requests + count)
-		link->unposted -= (uint32_t)(bad - vb->chain.requests);
-	(void)snprintf(reason, sizeof(reason), "verbs: %s port %u: posting to rank %u: %s",
-		       link->rail->port.device, link->rail->port.number, link->peer->rank,
-		       strerror(error));
-	rb_verbs_link_fail(vb, link, reason);
+	if (error != 0)
+		post_failed(vb, link, count, bad, error);
 }
 
-/* The next place in the chain. `flags` are completed. */
-static struct ibv_send_wr *chain_add(struct rb_verbs *vb, struct rb_verbs_link *link,
-				     const struct rb_verbs_entry *entry, bool tells)
+/* The next place in the chain, and in the link's queue; the caller sets what its opcode has, and
+ * the entry. */
+static inline struct rb_verbs_post *chain_add(struct rb_verbs *vb, struct rb_verbs_link *link,
+					      bool tells, struct rb_verbs_entry **entry)
 {
-	struct ibv_send_wr *wr;
-	uint32_t i;
+	struct rb_verbs_post *post;
 
-	if (vb->chain.count == RB_VERBS_CHAIN || vb->chain.link != link)
+	if (vb->chain.link != link || vb->chain.end == &vb->chain.posts[RB_VERBS_CHAIN])
 		rb_verbs_ring(vb);
-	i = vb->chain.count++;
 	vb->chain.link = link;
-	vb->chain.slots[i] = NULL;
-	wr = &vb->chain.requests[i]; /* The caller sets the rest of what its opcode has. */
-	wr->send_flags = 0;
-	wr->num_sge = 0;
-	wr->wr_id = rb_verbs_word_of(link) | link->posted;
-	wr->sg_list = &vb->chain.parts[i];
-	link->entries[link->posted++ % vb->queue] = *entry;
+	post = vb->chain.end++;
+	post->slot = NULL;
+	post->request.next = NULL;
+	if (post != vb->chain.posts)
+		post[-1].request.next = &post->request;
+	post->request.wr_id = link->word | link->posted;
+	post->request.send_flags = 0;
+	*entry = rb_verbs_entry_at(vb, link, link->posted++);
 	if (tells || ++link->unsignalled >= RB_VERBS_SIGNAL_EACH) {
 		link->unsignalled = 0;
-		wr->send_flags = IBV_SEND_SIGNALED;
+		post->request.send_flags = IBV_SEND_SIGNALED;
 	}
-	return wr;
+	return post;
 }
 
-/* What is short leaves with its request, so that its slot is free at once, if nobody may want it
- * again. */
-static void part_set(struct rb_verbs *vb, struct rb_verbs_link *link, struct ibv_send_wr *wr,
-		     struct rb_verbs_slot *slot, uint32_t bytes)
+static inline void part_set(struct rb_verbs_post *post, const void *from, uint32_t bytes,
+			    uint32_t key)
 {
-	uint32_t i = vb->chain.count - 1;
+	post->part = (struct ibv_sge) { (uintptr_t)from, bytes, key };
+	post->request.sg_list = &post->part;
+	post->request.num_sge = 1;
+}
 
-	vb->chain.parts[i] = (struct ibv_sge) { (uintptr_t)slot->head, bytes,
-						slot->chunk->mrs[link->index]->lkey };
-	wr->num_sge = 1;
-	if (bytes > vb->inline_max)
+/* The entry's slot. What is short leaves with its request, so that its slot is free at once, if
+ * nobody may want it again. */
+static inline void slot_set(struct rb_verbs *vb, struct rb_verbs_link *link,
+			    struct rb_verbs_post *post, struct rb_verbs_entry *entry,
+			    struct rb_verbs_slot *slot, uint32_t bytes)
+{
+	entry->slot = slot;
+	if (bytes > vb->inline_max) {
+		part_set(post, slot->head, bytes, slot->chunk->mrs[link->index]->lkey);
 		return;
-	wr->send_flags |= IBV_SEND_INLINE;
+	}
+	part_set(post, slot->head, bytes, 0);
+	post->request.send_flags |= IBV_SEND_INLINE;
 	if (link->peer->link_count > 1)
 		return;
-	vb->chain.slots[i] = slot;
-	link->entries[(link->posted - 1) % vb->queue].slot = NULL;
+	post->slot = slot;
+	entry->slot = NULL;
 }
 
 /* ---- Messages ---- */
@@ -239,43 +243,53 @@ static bool tells(uint8_t message)
 }
 
 /* A slot that holds a message. */
-static void slot_post(struct rb_verbs *vb, struct rb_verbs_link *link, struct rb_verbs_slot *slot,
-		      uint8_t tries)
+static inline void slot_post(struct rb_verbs *vb, struct rb_verbs_link *link,
+			     struct rb_verbs_slot *slot, uint8_t tries)
 {
-	struct rb_verbs_entry entry = { .slot = slot,
-					.message = slot->head->message,
-					.tries = tries };
+	struct rb_verbs_head *head = slot->head;
 	struct rb_verbs_peer *peer = link->peer;
-	struct ibv_send_wr *wr;
+	struct rb_verbs_entry *entry;
+	struct rb_verbs_post *post = chain_add(vb, link, tells(head->message), &entry);
 
-	slot->head->consumed = link->reposted_said = link->reposted;
-	slot->head->freed = peer->freed_said = peer->freed;
+	head->consumed = link->reposted_said = link->reposted;
+	head->freed = peer->freed_said = peer->freed;
 	link->sent++;
-	wr = chain_add(vb, link, &entry, tells(entry.message));
-	wr->opcode = IBV_WR_SEND;
-	part_set(vb, link, wr, slot, (uint32_t)sizeof(*slot->head) + slot->head->bytes);
+	entry->message = head->message;
+	entry->tries = tries;
+	post->request.opcode = IBV_WR_SEND;
+	slot_set(vb, link, post, entry, slot, (uint32_t)sizeof(*head) + head->bytes);
 }
 
-bool rb_verbs_link_say(struct rb_verbs *vb, struct rb_verbs_link *link,
-		       const struct rb_verbs_head *head, const void *payload, size_t bytes)
+/* One slot's worth of a message, of kind `message`. False: there is no memory for it now. */
+static inline bool say(struct rb_verbs *vb, struct rb_verbs_link *link,
+		       const struct rb_verbs_head *head, uint8_t message, uint32_t number,
+		       const void *payload, size_t bytes)
 {
 	struct rb_verbs_slot *slot = slot_take(vb);
 
 	if (slot == NULL)
 		return false;
 	*slot->head = *head;
+	slot->head->message = message;
+	slot->head->number = number;
 	slot->head->bytes = (uint16_t)bytes;
 	rb_verbs_copy(vb, slot->head + 1, payload, bytes);
 	slot_post(vb, link, slot, 0);
 	return true;
 }
 
-/* One slot's worth of the stream. False: there is no memory for it now. */
-static bool stream_send(struct rb_verbs *vb, struct rb_verbs_peer *peer, struct rb_verbs_head *head,
-			const void *payload, size_t bytes)
+bool rb_verbs_link_say(struct rb_verbs *vb, struct rb_verbs_link *link,
+		       const struct rb_verbs_head *head, const void *payload, size_t bytes)
 {
-	head->number = peer->number;
-	if (!rb_verbs_link_say(vb, rb_verbs_main(peer), head, payload, bytes))
+	return say(vb, link, head, head->message, 0, payload, bytes);
+}
+
+/* Likewise, of the stream. */
+static bool stream_say(struct rb_verbs *vb, struct rb_verbs_peer *peer,
+		       const struct rb_verbs_head *head, uint8_t message, const void *payload,
+		       size_t bytes)
+{
+	if (!say(vb, rb_verbs_main(peer), head, message, peer->number, payload, bytes))
 		return false;
 	peer->number++;
 	return true;
@@ -285,25 +299,23 @@ bool rb_verbs_piece(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_he
 		    const void *payload, size_t payload_bytes)
 {
 	struct rb_verbs_peer *peer = &vb->peers[rank];
-	struct rb_verbs_head numbered = *head;
 
 	return peer->out_first == NULL && flows(peer) &&
-	       stream_send(vb, peer, &numbered, payload, payload_bytes);
+	       stream_say(vb, peer, head, head->message, payload, payload_bytes);
 }
 
 /* As many pieces as there is room for; how many bytes are through. */
 static size_t pieces_send(struct rb_verbs *vb, struct rb_verbs_peer *peer,
-			  struct rb_verbs_head head, const uint8_t *payload, size_t size_bytes,
-			  size_t moved, bool *through)
+			  const struct rb_verbs_head *head, const uint8_t *payload,
+			  size_t size_bytes, size_t moved, bool *through)
 {
 	*through = false;
 	while (flows(peer)) {
 		size_t left = size_bytes - moved;
 		size_t piece = left < RB_VERBS_PAYLOAD_MAX ? left : RB_VERBS_PAYLOAD_MAX;
 
-		if (moved > 0)
-			head.message = RB_VERBS_MORE;
-		if (!stream_send(vb, peer, &head, payload == NULL ? NULL : payload + moved, piece))
+		if (!stream_say(vb, peer, head, moved > 0 ? RB_VERBS_MORE : head->message,
+				payload == NULL ? NULL : payload + moved, piece))
 			break;
 		moved += piece;
 		*through = moved == size_bytes;
@@ -348,7 +360,7 @@ void rb_verbs_tell(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_hea
 	if (peer->lost || peer->parted || peer->link_count == 0)
 		return;
 	if (peer->out_first == NULL)
-		moved = pieces_send(vb, peer, *head, payload, payload_bytes, 0, &through);
+		moved = pieces_send(vb, peer, head, payload, payload_bytes, 0, &through);
 	if (!through && !peer->lost)
 		out_add(vb, peer, head, payload, payload_bytes, moved);
 }
@@ -359,9 +371,7 @@ static void outs_send(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 		struct rb_verbs_out *out = peer->out_first;
 		bool through;
 
-		if (out->moved > 0)
-			out->head.message = RB_VERBS_MORE;
-		out->moved = pieces_send(vb, peer, out->head, out->payload, out->size_bytes,
+		out->moved = pieces_send(vb, peer, &out->head, out->payload, out->size_bytes,
 					 out->moved, &through);
 		if (!through || peer->lost)
 			return;
@@ -406,18 +416,16 @@ static void link_repay(struct rb_verbs *vb, struct rb_verbs_link *link)
 {
 	static const struct rb_verbs_head head = { .message = RB_VERBS_CREDIT };
 	const struct rb_verbs_peer *peer = link->peer;
-	uint32_t slots = link->reposted - link->reposted_said;
-	uint32_t units = peer->freed - peer->freed_said;
 	uint32_t used = slots_used(link);
-	bool due = (slots >= peer->window / 2u && used < peer->window + peer->reserve) ||
-		   (link->index == peer->main && units >= RB_VERBS_UNITS_MAX / 4 &&
+	bool due = (rb_verbs_owes_slots(link) && used < peer->window + peer->reserve) ||
+		   (link->index == peer->main && rb_verbs_owes_units(peer) &&
 		    used < peer->window + peer->units_over);
 
 	if (due && rb_verbs_is_live(link) && has_entries(link, 0))
 		(void)rb_verbs_link_say(vb, link, &head, NULL, 0); /* Else the next round does. */
 }
 
-void rb_verbs_repay(struct rb_verbs *vb, struct rb_verbs_peer *peer)
+void rb_verbs_repay_much(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 {
 	if (peer->lost || (peer->parted && peer->out_first == NULL))
 		return;
@@ -442,50 +450,89 @@ static struct rb_verbs_link *least_busy(const struct rb_verbs_peer *peer)
 }
 
 /* `slot`: of a copy, else registered memory. */
-static void write_post(struct rb_verbs *vb, struct rb_verbs_link *link,
-		       struct rb_verbs_flight *flight, const struct rb_verbs_entry *entry,
-		       bool tells)
+static inline void write_post(struct rb_verbs *vb, struct rb_verbs_link *link,
+			      struct rb_verbs_flight *flight, const struct rb_verbs_entry *entry,
+			      bool tells)
 {
 	const uint8_t *from = flight->request->buffer;
-	struct ibv_send_wr *wr = chain_add(vb, link, entry, tells);
+	struct rb_verbs_entry *to;
+	struct rb_verbs_post *post = chain_add(vb, link, tells, &to);
 
 	flight->rails |= (uint8_t)(1u << link->index);
 	link->bytes_out += entry->bytes;
-	wr->opcode = IBV_WR_RDMA_WRITE;
-	wr->wr.rdma.remote_addr = flight->address + entry->offset;
-	wr->wr.rdma.rkey = flight->keys[link->index];
-	if (entry->slot != NULL) {
-		part_set(vb, link, wr, entry->slot, entry->bytes);
-		return;
-	}
-	vb->chain.parts[vb->chain.count - 1] =
-		(struct ibv_sge) { (uintptr_t)(from + entry->offset), entry->bytes,
-				   flight->local_keys[link->index] };
-	wr->num_sge = 1;
+	*to = *entry;
+	post->request.opcode = IBV_WR_RDMA_WRITE;
+	post->request.wr.rdma.remote_addr = flight->address + entry->offset;
+	post->request.wr.rdma.rkey = flight->keys[link->index];
+	if (entry->slot != NULL)
+		slot_set(vb, link, post, to, entry->slot, entry->bytes);
+	else
+		part_set(post, from + entry->offset, entry->bytes, flight->local_keys[link->index]);
 }
 
-bool rb_verbs_write(struct rb_verbs *vb, struct rb_verbs_flight *flight, uint64_t offset,
-		    uint32_t bytes, bool spread, bool last)
+/* Of a write; 0: pieces are not to be spread. */
+static size_t spread_bytes(const struct rb_verbs_peer *peer, size_t size_bytes)
 {
-	struct rb_verbs_peer *peer = &vb->peers[flight->request->peer];
-	struct rb_verbs_link *link = spread ? least_busy(peer) : rb_verbs_main(peer);
+	size_t share;
+
+	if (peer->live < 2 || size_bytes < RB_VERBS_SPREAD_MIN)
+		return 0;
+	share = (size_bytes / peer->live + 4095) & ~(size_t)4095;
+	share = share < RB_VERBS_PIECE_LEAST ? RB_VERBS_PIECE_LEAST : share;
+	return share < RB_VERBS_PIECE_BYTES ? share : RB_VERBS_PIECE_BYTES;
+}
+
+/* From registered memory or from a copy in a slot. False: no room now. */
+static inline bool piece_write(struct rb_verbs *vb, struct rb_verbs_link *link,
+			       struct rb_verbs_flight *flight, uint32_t bytes, bool tells)
+{
 	struct rb_verbs_entry entry = { .flight = rb_verbs_flight_id(flight),
-					.offset = offset,
+					.offset = flight->moved,
 					.bytes = bytes };
-	bool registered = flight->local_keys[0] != 0;
 
 	if (link == NULL || !rb_verbs_is_live(link) || !has_entries(link, KEPT_FOR_SENDS))
 		return false;
-	if (!registered) {
+	if (flight->local_keys[0] == 0) {
 		RB_ASSERT(bytes <= RB_VERBS_SLOT_BYTES);
 		entry.slot = slot_take(vb);
 		if (entry.slot == NULL)
 			return false;
 		rb_verbs_copy(vb, entry.slot->head,
-			      (const uint8_t *)flight->request->buffer + offset, bytes);
+			      (const uint8_t *)flight->request->buffer + entry.offset, bytes);
 	}
-	/* The last one's completion is told by what follows it. */
-	write_post(vb, link, flight, &entry, registered && !last);
+	write_post(vb, link, flight, &entry, tells);
+	return true;
+}
+
+bool rb_verbs_write_pieces(struct rb_verbs *vb, struct rb_verbs_flight *flight)
+{
+	struct rb_request *request = flight->request;
+	struct rb_verbs_peer *peer = &vb->peers[request->peer];
+	uint64_t id = rb_verbs_flight_id(flight);
+	bool registered = flight->local_keys[0] != 0;
+	size_t spread = registered ? spread_bytes(peer, request->size_bytes) : 0;
+	size_t piece_max = spread != 0  ? spread
+			   : registered ? RB_VERBS_PIECE_BYTES
+					: RB_VERBS_SLOT_BYTES;
+	uint32_t out_max =
+		!registered ? COPIES_OUT : RB_VERBS_PIECES_OUT * (spread != 0 ? peer->live : 1u);
+
+	while (flight->moved < request->size_bytes) {
+		struct rb_verbs_link *link = spread != 0 ? least_busy(peer) : rb_verbs_main(peer);
+		size_t left = request->size_bytes - flight->moved;
+		size_t piece = left < piece_max ? left : piece_max;
+		/* A piece waits for its end; that of the last ones is told by what follows. */
+		bool tells = registered && left > out_max * piece_max;
+
+		if (flight->out >= out_max ||
+		    !piece_write(vb, link, flight, (uint32_t)piece, tells))
+			return false;
+		if (rb_verbs_flight_id(flight) != id)
+			return false; /* The peer is lost. */
+		vb->base.bytes_sent += piece;
+		flight->moved += piece;
+		flight->out++;
+	}
 	return true;
 }
 
@@ -530,14 +577,16 @@ void rb_verbs_redo(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 
 void rb_verbs_probe(struct rb_verbs *vb, struct rb_verbs_link *link)
 {
-	struct rb_verbs_entry entry = { 0 };
-	struct ibv_send_wr *wr;
+	struct rb_verbs_entry *entry;
+	struct rb_verbs_post *post;
 
 	if (!has_entries(link, 0))
 		return;
-	wr = chain_add(vb, link, &entry, true);
-	wr->opcode = IBV_WR_RDMA_WRITE;
-	wr->sg_list = NULL;
+	post = chain_add(vb, link, true, &entry);
+	*entry = (struct rb_verbs_entry) { 0 };
+	post->request.opcode = IBV_WR_RDMA_WRITE;
+	post->request.sg_list = NULL;
+	post->request.num_sge = 0;
 }
 
 /* ---- What completes ---- */
@@ -557,13 +606,15 @@ static void entry_text(const struct rb_verbs_entry *entry, uint32_t rank, char *
 void rb_verbs_retire(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t number)
 {
 	while ((int32_t)(number - link->retired) > 0) {
-		struct rb_verbs_entry *entry = &link->entries[link->retired++ % vb->queue];
-		struct rb_verbs_flight *flight = rb_verbs_flight_find(vb, entry->flight);
+		struct rb_verbs_entry *entry = rb_verbs_entry_at(vb, link, link->retired++);
+		struct rb_verbs_flight *flight;
 
 		rb_verbs_slot_give(vb, entry->slot);
 		entry->slot = NULL;
-		if (entry->message == 0)
-			link->bytes_out -= entry->bytes;
+		if (entry->message != 0)
+			continue;
+		link->bytes_out -= entry->bytes;
+		flight = rb_verbs_flight_find(vb, entry->flight);
 		if (flight != NULL && !link->peer->lost)
 			rb_verbs_written(vb, flight);
 	}
@@ -574,7 +625,7 @@ void rb_verbs_retire(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t n
 static void entry_failed(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t number,
 			 const struct ibv_wc *wc)
 {
-	struct rb_verbs_entry *entry = &link->entries[number % vb->queue];
+	struct rb_verbs_entry *entry = rb_verbs_entry_at(vb, link, number);
 	char text[80];
 
 	link->ended = number + 1;
@@ -613,24 +664,29 @@ void rb_verbs_ended(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t nu
 
 /* ---- Receives ---- */
 
-void rb_verbs_repost(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t slot)
+static void repost_failed(struct rb_verbs *vb, struct rb_verbs_link *link, int error)
 {
-	struct ibv_sge part = { (uintptr_t)(link->slots + (size_t)slot * RB_VERBS_SLOT_BYTES),
-				RB_VERBS_SLOT_BYTES, link->rail->slots_mr->lkey };
-	struct ibv_recv_wr wr = { .wr_id = RB_VERBS_RECEIVED | rb_verbs_word_of(link) | slot,
-				  .sg_list = &part,
-				  .num_sge = 1 },
-			   *bad = NULL;
 	char reason[RB_VERBS_REASON_BYTES];
-	int error = ibv_post_recv(link->qp, &wr, &bad);
 
-	if (error == 0) {
-		link->receives++;
-		return;
-	}
 	(void)snprintf(reason, sizeof(reason),
 		       "verbs: %s port %u: posting a receive from rank %u: %s",
 		       link->rail->port.device, link->rail->port.number, link->peer->rank,
 		       strerror(error));
 	rb_verbs_link_fail(vb, link, reason);
+}
+
+void rb_verbs_repost(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t slot)
+{
+	struct ibv_sge part = { (uintptr_t)(link->slots + (size_t)slot * RB_VERBS_SLOT_BYTES),
+				RB_VERBS_SLOT_BYTES, link->rail->slots_mr->lkey };
+	struct ibv_recv_wr wr = { .wr_id = RB_VERBS_RECEIVED | link->word | slot,
+				  .sg_list = &part,
+				  .num_sge = 1 },
+			   *bad = NULL;
+	int error = ibv_post_recv(link->qp, &wr, &bad);
+
+	if (error == 0)
+		link->receives++;
+	else
+		repost_failed(vb, link, error);
 }

@@ -20,6 +20,8 @@ bool rb_verbs_mark(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 
 	if ((flight->rails & 1u << peer->main) != 0 && !rb_verbs_is_live(rb_verbs_main(peer)))
 		return false;
+	if (due == 0)
+		return true;
 	for (uint32_t i = 0; i < peer->link_count; i++) /* One that fails is compared first. */
 		if ((due & 1u << i) != 0 &&
 		    (!rb_verbs_is_live(&peer->links[i]) || !rb_verbs_has_room(&peer->links[i])))
