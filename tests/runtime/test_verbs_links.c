@@ -29,7 +29,7 @@
 #define LONG_FLAPS_NS 60000000000u
 
 struct counts {
-	uint64_t failed, risen, again;
+	uint64_t failed, risen, again, by_clock;
 };
 
 struct job {
@@ -156,8 +156,8 @@ static rubato_status job_main(rubato_comm *comm, void *arg)
 		job->fired = mock_fired(job->fault) > 0;
 	call_until_all_are_through(comm, job);
 	rb_engine_enter(&comm->engine);
-	job->counts[rank] =
-		(struct counts) { vb->counts.failed, vb->counts.risen, vb->counts.again };
+	job->counts[rank] = (struct counts) { vb->counts.failed, vb->counts.risen, vb->counts.again,
+					      vb->counts.by_clock };
 	rb_engine_leave(&comm->engine);
 	(void)pthread_barrier_wait(&job->barrier);
 	return RUBATO_OK;
@@ -183,11 +183,16 @@ static void job_run(struct job *job)
 	ck_assert_uint_eq(counters.cq_overruns, 0);
 }
 
+/* The devices answered to the last: no drain waited for the clock. */
 static void all_right(const struct job *job, const char *name)
 {
-	for (uint32_t r = 0; r < job->rank_count; r++)
+	for (uint32_t r = 0; r < job->rank_count; r++) {
 		if (job->texts[r][0] != '\0')
 			ck_abort_msg("%s: rank %u: %s", name, r, job->texts[r]);
+		ck_assert_msg(job->counts[r].by_clock == 0,
+			      "%s: rank %u: the clock ended %llu drains", name, r,
+			      (unsigned long long)job->counts[r].by_clock);
+	}
 }
 
 static uint64_t sum_again(const struct job *job)

@@ -459,7 +459,8 @@ struct rb_verbs {
 	uint32_t cq_entries;
 	struct { /* For the log. */
 		uint64_t failed, risen,
-			again; /* Links; messages and writes that were done again. */
+			again;     /* Links; messages and writes that were done again. */
+		uint64_t by_clock; /* Drains that the device did not end. */
 	} counts;
 	uint8_t job[16];
 	uint8_t host[16];
@@ -762,6 +763,8 @@ static inline void rb_verbs_repay(struct rb_verbs *vb, struct rb_verbs_peer *pee
 bool rb_verbs_write_pieces(struct rb_verbs *vb, struct rb_verbs_flight *flight);
 /* What a failed link had, as far as there is room. */
 void rb_verbs_redo(struct rb_verbs *vb, struct rb_verbs_peer *peer);
+/* Of a link in error: a completion behind the last entry, whether or not that tells its own. */
+void rb_verbs_drain_mark(struct rb_verbs_link *link);
 /* A write of no bytes: whether somebody is there. */
 void rb_verbs_probe(struct rb_verbs *vb, struct rb_verbs_link *link);
 /* Rings the doorbell for what was told. */

@@ -115,8 +115,8 @@ void rb_verbs_link_fail(struct rb_verbs *vb, struct rb_verbs_link *link, const c
 	link->holds = link->index == peer->main;
 	peer->held_by += link->holds;
 	main_choose(peer);
-	if (link->qp != NULL)
-		(void)vb->api.ibv_modify_qp(link->qp, &attr, IBV_QP_STATE);
+	if (link->qp != NULL && vb->api.ibv_modify_qp(link->qp, &attr, IBV_QP_STATE) == 0)
+		rb_verbs_drain_mark(link);
 	/* If it is the peer that has gone the others tell at the same time. */
 	for (uint32_t i = 0; i < peer->link_count; i++)
 		peer->links[i].ask = rb_verbs_is_live(&peer->links[i]);
@@ -461,6 +461,7 @@ void rb_verbs_link_tick(struct rb_verbs *vb, struct rb_verbs_link *link, bool as
 		break;
 	case RB_VERBS_LINK_DRAINING:
 		if (++link->ticks >= DRAIN_TICKS) {
+			vb->counts.by_clock++;
 			rb_verbs_link_close(vb, link);
 			rb_verbs_stir(vb, link->peer);
 		}

@@ -589,6 +589,19 @@ void rb_verbs_probe(struct rb_verbs *vb, struct rb_verbs_link *link)
 	post->request.num_sge = 0;
 }
 
+/* It bears the last entry's number: where it is the first that fails, all before it went well. */
+void rb_verbs_drain_mark(struct rb_verbs_link *link)
+{
+	uint32_t end = link->posted - link->unposted;
+	struct ibv_send_wr mark = { .wr_id = link->word | (end - 1),
+				    .opcode = IBV_WR_RDMA_WRITE,
+				    .send_flags = IBV_SEND_SIGNALED },
+			   *bad;
+
+	if (end != link->retired && has_entries(link, 0))
+		(void)ibv_post_send(link->qp, &mark, &bad); /* Else the clock ends the drain. */
+}
+
 /* ---- What completes ---- */
 
 static void entry_text(const struct rb_verbs_entry *entry, uint32_t rank, char *text,
