@@ -6,6 +6,7 @@
  * an error: each result is that of a job in which nothing happened. Where no rail is left, the
  * error names the peer, in time.
  */
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -522,7 +523,7 @@ static void *end_main(void *arg)
 	return NULL;
 }
 
-static void pair_run(struct pair *pair, uint32_t devices, uint32_t fabrics)
+static void ends_run(struct pair *pair, void *(*body)(void *), uint32_t devices, uint32_t fabrics)
 {
 	struct mock_config config;
 	struct end ends[2] = { { pair, 0 }, { pair, 1 } };
@@ -535,9 +536,14 @@ static void pair_run(struct pair *pair, uint32_t devices, uint32_t fabrics)
 	ck_assert_int_eq(mock_reset(&config), 0);
 	ck_assert_int_eq(pthread_barrier_init(&pair->barrier, NULL, 2), 0);
 	for (uint32_t r = 0; r < 2; r++)
-		ck_assert_int_eq(pthread_create(&threads[r], NULL, end_main, &ends[r]), 0);
+		ck_assert_int_eq(pthread_create(&threads[r], NULL, body, &ends[r]), 0);
 	for (uint32_t r = 0; r < 2; r++)
 		(void)pthread_join(threads[r], NULL);
+}
+
+static void pair_run(struct pair *pair, uint32_t devices, uint32_t fabrics)
+{
+	ends_run(pair, end_main, devices, fabrics);
 	for (uint32_t r = 0; r < 2; r++)
 		ck_assert_str_eq(pair->texts[r], "");
 }
@@ -590,6 +596,104 @@ START_TEST(a_peer_costs_no_more_than_is_said)
 		ck_assert_uint_eq(pair.slots[r], budgets[_i].slots_kib << 10);
 		ck_assert_uint_le(pair.each[r], budgets[_i].all_bytes_max);
 	}
+}
+END_TEST
+
+/* ---- A registration that cannot be ended ---- */
+
+#define KEY_BYTES 200000u
+
+struct keyed {
+	struct pair pair;
+	bool computes; /* Rank 1, while rank 0 cancels. */
+	int fault;
+	bool lost;
+	uint8_t got[KEY_BYTES], data[KEY_BYTES];
+};
+
+static void poll_until(struct rb_endpoint *ep, const struct rb_request *request, uint64_t span_ns)
+{
+	uint64_t until_ns = rb_clock_ns() + span_ns;
+
+	while (request->state == RB_REQUEST_PENDING && rb_clock_ns() < until_ns)
+		(void)ep->ops->poll(ep);
+}
+
+static void request_set(struct rb_request *request, uint32_t peer, void *buffer)
+{
+	*request = (struct rb_request) { .peer = peer,
+					 .tag = rb_tag(0, RB_TAG_ONESHOT, 7, 1),
+					 .buffer = buffer,
+					 .size_bytes = KEY_BYTES };
+}
+
+static void receiver(struct keyed *keyed, struct rb_endpoint *ep)
+{
+	struct rb_request receive;
+	struct rb_failure failure;
+
+	(void)pthread_barrier_wait(
+		&keyed->pair.barrier); /* Connecting is over: it has keys, too. */
+	request_set(&receive, 1, keyed->got);
+	ep->ops->recv(ep, &receive);
+	keyed->fault = mock_fail_call("ibv_dereg_mr", 1, 1, EIO);
+	(void)pthread_barrier_wait(&keyed->pair.barrier); /* It has invited. */
+	if (keyed->computes)
+		ep->ops->cancel(ep, &receive);
+	else
+		poll_until(ep, &receive, LIMIT_NS);
+	ck_assert_int_eq(receive.state, RB_REQUEST_DONE);
+	ck_assert_int_eq(receive.status, keyed->computes ? RUBATO_ERR_PEER : RUBATO_OK);
+	ck_assert_uint_eq(mock_fired(keyed->fault), 1);
+	keyed->lost = ep->ops->failure(ep, &failure);
+	(void)pthread_barrier_wait(&keyed->pair.barrier);
+}
+
+static void sender(struct keyed *keyed, struct rb_endpoint *ep)
+{
+	struct rb_request send;
+
+	(void)pthread_barrier_wait(&keyed->pair.barrier);
+	(void)pthread_barrier_wait(&keyed->pair.barrier);
+	request_set(&send, 0, keyed->data);
+	if (keyed->computes)
+		(void)pthread_barrier_wait(&keyed->pair.barrier);
+	ep->ops->send(ep, &send);
+	poll_until(ep, &send, LIMIT_NS);
+	ck_assert_int_eq(send.state, RB_REQUEST_DONE);
+	if (!keyed->computes)
+		(void)pthread_barrier_wait(&keyed->pair.barrier);
+}
+
+static void *keyed_main(void *arg)
+{
+	const struct end *end = arg;
+	struct keyed *keyed = (struct keyed *)end->pair;
+	struct rb_endpoint *ep = NULL;
+
+	ck_assert_int_eq(end_open(end->pair, end->rank, &ep), RUBATO_OK);
+	if (end->rank == 0)
+		receiver(keyed, ep);
+	else
+		sender(keyed, ep);
+	rb_transport_verbs.close(ep, false, rb_clock_ns() + LIMIT_NS);
+	return NULL;
+}
+
+START_TEST(a_key_that_stays_is_not_used)
+{
+	static struct keyed keyed;
+	struct mock_counters counters;
+
+	keyed.computes = _i == 1;
+	keyed.pair.rank_count = 2;
+	memset(keyed.data, 5, sizeof(keyed.data));
+	ends_run(&keyed.pair, keyed_main, 1, 0);
+	ck_assert(keyed.lost == keyed.computes);
+	for (uint32_t i = 0; i < KEY_BYTES; i++)
+		ck_assert_uint_eq(keyed.got[i], keyed.computes ? 0 : 5);
+	mock_counters(&counters);
+	ck_assert_uint_eq(counters.left_open, 0); /* Ended at close. */
 }
 END_TEST
 
@@ -684,6 +788,7 @@ int main(void)
 	tcase_add_loop_test(tc, what_a_device_tells_of_a_rail_leaves_the_other, 0, EVENTS);
 	tcase_add_loop_test(tc, rails_are_those_that_are_named, 0, NAMINGS);
 	tcase_add_loop_test(tc, a_peer_costs_no_more_than_is_said, 0, BUDGETS);
+	tcase_add_loop_test(tc, a_key_that_stays_is_not_used, 0, 2);
 	tcase_add_loop_test(tc, a_rail_flaps_and_every_result_is_right, 0, 6);
 	return check_main("verbs-links", tc);
 }

@@ -84,7 +84,7 @@ void rb_verbs_flight_end(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 {
 	RB_ASSERT(flight->used);
 	rb_verbs_flight_rest(vb, flight);
-	rb_verbs_unregister(vb, flight);
+	(void)rb_verbs_unregister(vb, flight);
 	flight->request->backend[RB_VERBS_FLIGHT] = 0;
 	flight->request = NULL;
 	flight->used = false;

@@ -92,7 +92,7 @@
 #define RB_VERBS_UNITS_MAX (RB_UNEXPECTED_BYTES_MAX / RB_VERBS_UNIT_BYTES)
 #define RB_VERBS_ARRIVAL_BYTES 128u /* What a waiting message costs besides its payload. */
 #define RB_VERBS_WAITING_MAX 65536u /* Descriptors of a peer that wait here: more is a fault. */
-#define RB_VERBS_REASON_BYTES 192 /* With a device of a long name. */
+#define RB_VERBS_REASON_BYTES 192   /* With a device of a long name. */
 /* What a completion is of: wr_id. Else the link's word | the number of an entry of its queue. */
 #define RB_VERBS_RECEIVED (UINT64_C(1) << 63) /* | the link's word | slot. */
 #define RB_VERBS_DATAGRAM (UINT64_C(1) << 62) /* | slot; or, sent, RB_VERBS_DATAGRAMS. */
@@ -405,6 +405,11 @@ struct rb_verbs_region {
 	bool mapped; /* Our own mmap. */
 };
 
+struct rb_verbs_stuck { /* A registration that could not be ended. */
+	struct rb_verbs_stuck *next;
+	struct ibv_mr *mr;
+};
+
 struct rb_verbs_remote {
 	struct rb_remote base;
 	struct rb_verbs_remote *next;
@@ -483,6 +488,8 @@ struct rb_verbs {
 	} chain;
 	struct rb_verbs_region *regions;
 	struct rb_verbs_remote *remotes;
+	struct rb_verbs_stuck *stuck;
+	bool stuck_said;
 	struct rb_verbs_peer peers[];
 };
 
@@ -857,6 +864,9 @@ void rb_verbs_post_put(struct rb_verbs *vb, struct rb_request *request);
 /* Registers the request's buffer for its flight, unless a region holds it, or it cannot be: then
  * local_keys[0] stays 0. `written`: sets the keys for the peer. */
 void rb_verbs_register(struct rb_verbs *vb, struct rb_verbs_flight *flight, bool written);
-void rb_verbs_unregister(struct rb_verbs *vb, struct rb_verbs_flight *flight);
+/* False: some registration stays. */
+bool rb_verbs_unregister(struct rb_verbs *vb, struct rb_verbs_flight *flight);
+/* The last try. */
+void rb_verbs_stuck_end(struct rb_verbs *vb);
 
 #endif

@@ -675,7 +675,7 @@ static void queues_close(struct rb_verbs *vb)
 		struct rb_verbs_flight *flight = rb_verbs_flight_at(vb, i);
 
 		if (flight->used)
-			rb_verbs_unregister(vb, flight);
+			(void)rb_verbs_unregister(vb, flight);
 	}
 	for (uint32_t i = 0; i < vb->flight_count; i += RB_VERBS_FLIGHTS_EACH)
 		free(vb->flights[i / RB_VERBS_FLIGHTS_EACH]);
@@ -730,6 +730,7 @@ void rb_verbs_close(struct rb_endpoint *ep, bool abort, uint64_t deadline_ns)
 		rb_verbs_remote_close(ep, &vb->remotes->base);
 	while (vb->regions != NULL)
 		rb_verbs_region_drop(ep, &vb->regions->base);
+	rb_verbs_stuck_end(vb);
 	rails_close(vb);
 	for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
 		if (fds[i] >= 0)

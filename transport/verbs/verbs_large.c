@@ -546,13 +546,13 @@ static struct rb_verbs_flight *await(struct rb_verbs *vb, uint64_t id, uint64_t 
 
 /* The peer's device did not do in time what it does without its processor, or could not be kept
  * from writing: from here on it is. */
-static void lose_for(struct rb_verbs *vb, uint32_t rank, const char *what)
+static void lose_for(struct rb_verbs *vb, uint32_t rank, const char *what, uint64_t span_ns)
 {
 	const struct rb_verbs_port *port = &rb_verbs_main(&vb->peers[rank])->rail->port;
 	char reason[RB_VERBS_REASON_BYTES];
 
 	(void)snprintf(reason, sizeof(reason), "verbs: %s port %u: rank %u %s within %u ms",
-		       port->device, port->number, rank, what, STOP_NS / 1000000u);
+		       port->device, port->number, rank, what, (unsigned)(span_ns / 1000000u));
 	rb_verbs_lose(vb, rank, reason);
 }
 
@@ -560,7 +560,8 @@ static void lose_for(struct rb_verbs *vb, uint32_t rank, const char *what)
  * A peer that computes does not answer. It will read that it is to stop before it writes anything
  * more, as it takes all that has come before it goes on, and its device is long through with what
  * it had posted. So what was registered for this message alone need not wait for it: the key goes,
- * and should it be used nevertheless, the peer is lost, but no memory. A region's key stays.
+ * and should it be used nevertheless, the peer is lost, but no memory. A region's key stays, and so
+ * may a message's own, if the device does not end it: then the peer is shut out.
  */
 static void receive_halt(struct rb_verbs *vb, struct rb_verbs_flight *flight, uint64_t how)
 {
@@ -573,8 +574,12 @@ static void receive_halt(struct rb_verbs *vb, struct rb_verbs_flight *flight, ui
 	if (!flight->mismatched) /* Else it has been asked. */
 		rb_verbs_say(vb, rank, RB_VERBS_STOP, receive->tag, id, how);
 	flight = await(vb, id, revocable ? REVOKE_NS : STOP_NS, is_answered);
-	if (flight != NULL && !is_answered(vb, flight) && !revocable)
-		lose_for(vb, rank, "did not stop writing");
+	if (flight == NULL || is_answered(vb, flight))
+		return;
+	if (!revocable)
+		lose_for(vb, rank, "did not stop writing", STOP_NS);
+	else if (how != STOP_UNLESS_BEGUN && !rb_verbs_unregister(vb, flight))
+		lose_for(vb, rank, "did not stop writing, and its key stays,", REVOKE_NS);
 }
 
 static void send_halt(struct rb_verbs *vb, struct rb_verbs_flight *flight)
@@ -593,7 +598,7 @@ static void send_halt(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 			rb_verbs_probe(vb, &peer->links[i]);
 	flight = await(vb, id, STOP_NS, is_quiet);
 	if (flight != NULL && !is_quiet(vb, flight)) {
-		lose_for(vb, peer->rank, "did not acknowledge a write");
+		lose_for(vb, peer->rank, "did not acknowledge a write", STOP_NS);
 		return;
 	}
 	if (flight != NULL && flight->invite != 0)

@@ -5,6 +5,10 @@
  * source that lies in no region is registered for the put; one that is short, or cannot be
  * registered, leaves from slots.
  *
+ * A registration that cannot be ended names memory that may become somebody else's. No peer writes
+ * there any more when its message has ended in good order; one that may is lost (verbs_large.c). It
+ * is tried again at close.
+ *
  * A device's memory is registered by its dma-buf; else as the host's, where nvidia-peermem is
  * loaded; else it is copied, in slots, as what cannot be registered. The log says which.
  */
@@ -80,6 +84,37 @@ static struct ibv_mr *memory_register(struct rb_verbs *vb, struct ibv_pd *pd, vo
 		device_say(vb, "copied by way of the host's: ", strerror(errno));
 	errno = error;
 	return mr;
+}
+
+static bool mr_drop(struct rb_verbs *vb, const struct rb_verbs_rail *rail, struct ibv_mr *mr)
+{
+	struct rb_verbs_stuck *stuck;
+	int error = vb->api.ibv_dereg_mr(mr);
+
+	if (error == 0)
+		return true;
+	if (!vb->stuck_said)
+		RB_LOG(RB_LOG_WARN,
+		       "verbs: %s: a registration cannot be ended, and keeps its memory: %s",
+		       rail->port.device, strerror(error));
+	vb->stuck_said = true;
+	stuck = malloc(sizeof(*stuck));
+	if (stuck == NULL)
+		return false;
+	*stuck = (struct rb_verbs_stuck) { vb->stuck, mr };
+	vb->stuck = stuck;
+	return false;
+}
+
+void rb_verbs_stuck_end(struct rb_verbs *vb)
+{
+	while (vb->stuck != NULL) {
+		struct rb_verbs_stuck *stuck = vb->stuck;
+
+		vb->stuck = stuck->next;
+		(void)vb->api.ibv_dereg_mr(stuck->mr);
+		free(stuck);
+	}
 }
 
 /* ---- Regions ---- */
@@ -172,7 +207,7 @@ void rb_verbs_region_drop(struct rb_endpoint *ep, struct rb_region *region)
 	*at = own->next;
 	for (uint32_t i = 0; i < vb->rail_count; i++)
 		if (own->mrs[i] != NULL)
-			(void)vb->api.ibv_dereg_mr(own->mrs[i]);
+			(void)mr_drop(vb, &vb->rails[i], own->mrs[i]);
 	if (own->mapped)
 		(void)munmap(region->base, region->size_bytes == 0 ? page : region->size_bytes);
 	free(own);
@@ -284,7 +319,7 @@ void rb_verbs_register(struct rb_verbs *vb, struct rb_verbs_flight *flight, bool
 		flight->mrs[i] = memory_register(vb, vb->rails[i].pd, request->buffer,
 						 request->size_bytes, written ? ACCESS_REMOTE : 0);
 		if (flight->mrs[i] == NULL) {
-			rb_verbs_unregister(vb, flight);
+			(void)rb_verbs_unregister(vb, flight);
 			if (written)
 				memset(flight->keys, 0, sizeof(flight->keys));
 			return;
@@ -293,14 +328,17 @@ void rb_verbs_register(struct rb_verbs *vb, struct rb_verbs_flight *flight, bool
 	}
 }
 
-void rb_verbs_unregister(struct rb_verbs *vb, struct rb_verbs_flight *flight)
+bool rb_verbs_unregister(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 {
+	bool gone = true;
+
 	for (uint32_t i = 0; i < vb->rail_count; i++) {
 		if (flight->mrs[i] != NULL)
-			(void)vb->api.ibv_dereg_mr(flight->mrs[i]);
+			gone &= mr_drop(vb, &vb->rails[i], flight->mrs[i]);
 		flight->mrs[i] = NULL;
 		flight->local_keys[i] = 0;
 	}
+	return gone;
 }
 
 /* ---- Put ---- */
