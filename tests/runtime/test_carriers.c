@@ -228,14 +228,27 @@ static rubato_status open_on_node(const struct rb_transport_options *options,
 	return RUBATO_OK;
 }
 
-static rubato_status connect_then(struct rb_endpoint *ep, const void *const *addresses,
-				  const size_t *address_bytes, bool *use, uint64_t deadline_ns)
+static void asked_note(const struct rb_endpoint *ep, const bool *use)
 {
 	static _Thread_local bool later;
 
 	for (uint32_t r = 0; later && r < ep->rank_count; r++)
 		job.asked_later += use[r] && r != ep->rank;
 	later = true;
+}
+
+/* Where no other network could carry what goes to a rank: so it is in the parts. */
+static rubato_status connect_all(struct rb_endpoint *ep, const void *const *addresses,
+				 const size_t *address_bytes, const bool *use, uint64_t deadline_ns)
+{
+	asked_note(ep, use);
+	return rb_transport_verbs.connect(ep, addresses, address_bytes, use, deadline_ns);
+}
+
+static rubato_status connect_then(struct rb_endpoint *ep, const void *const *addresses,
+				  const size_t *address_bytes, bool *use, uint64_t deadline_ns)
+{
+	asked_note(ep, use);
 	RB_TRY(rb_transport_verbs.connect_some(ep, addresses, address_bytes, use, deadline_ns));
 	if (job.connected != NULL)
 		job.connected(ep->rank);
@@ -268,6 +281,7 @@ static void job_new(bool measure)
 	job.verbs = rb_transport_verbs;
 	job.verbs.open = open_on_node;
 	job.verbs.connect_some = connect_then;
+	job.verbs.connect = connect_all;
 	job.ucx = rb_transport_ucx;
 	job.slow = rb_transport_ucx;
 	job.slow.send = slow_send;
