@@ -487,6 +487,10 @@ static double laned_halving_us(const struct model *m)
 		path += 2 * (m->latency + 2 * m->message);
 		cpu += 4 * (end - m->message) + 3 * part * m->alone + m->work;
 		cards += 2 * m->drivers * wire_us(m, true, part);
+		/* Of several chunks the first go on in the next round, before others that a peer
+		 * waits for. */
+		if (chunks_of(m, part) > 1 && 4 * power <= m->nodes)
+			cards += m->drivers * wire_us(m, true, part);
 	}
 	if (power < m->nodes) {
 		path += 2 * (m->latency + 2 * m->message);
