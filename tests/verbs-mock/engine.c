@@ -18,7 +18,6 @@
 #define TICK_NS 50000
 #define TICK_STEPS 16
 #define TICKS_IDLE 40 /* Then the thread sleeps until it is called. */
-#define SLEEP_NS 100000000
 
 struct process process;
 
@@ -104,7 +103,9 @@ void engine_step(struct world *world)
 
 static void pause_until_called(struct world *world, bool idle)
 {
-	struct timespec tick = { .tv_nsec = TICK_NS }, sleep = { .tv_nsec = SLEEP_NS };
+	struct timespec tick = { .tv_nsec = TICK_NS };
+	struct timespec sleep = { .tv_sec = (time_t)(world->config.sleep_ms / 1000),
+				  .tv_nsec = (long)(world->config.sleep_ms % 1000 * 1000000) };
 	uint32_t *doorbell = &world->processes[world_self()].doorbell, seen;
 
 	seen = __atomic_load_n(doorbell, __ATOMIC_ACQUIRE);
@@ -125,10 +126,9 @@ static void *engine_main(void *argument)
 
 	world_lock(world);
 	while (process.engine_generation == generation) {
-		if (process.calls == seen) {
+		if (process.calls == seen)
 			world->step += TICK_STEPS;
-			engine_step(world);
-		}
+		engine_step(world); /* Who called it may have brought something. */
 		seen = process.calls;
 		idle = process.active != NULL ? 0 : idle + 1;
 		pause_until_called(world, idle > TICKS_IDLE);

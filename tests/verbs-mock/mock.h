@@ -48,6 +48,7 @@
 	X(stale_cqes, 0)         /* Completions of a destroyed QP stay, as on Soft-RoCE. */        \
 	X(acknowledge_ms, 10000) /* Who destroys what has unacknowledged events is ended then. */  \
 	X(last_wqe, 1)           /* How often LAST_WQE_REACHED is told: Soft-RoCE repeats it. */   \
+	X(sleep_ms, 100)         /* The thread looks so often where nobody calls it. */            \
 	X(thread, 1) /* 0: only calls move the world, so that a run is the same each time. */
 
 #define MOCK_FIELD(name, value) uint64_t name;

@@ -18,6 +18,7 @@
 #include "tests/verbs-mock/pair.h"
 
 #define BYTES 100000u
+#define VOLLEYS 500u
 
 struct other { /* Process. */
 	char path[64];
@@ -133,6 +134,61 @@ START_TEST(a_sleeper_is_woken_and_answers)
 	meet(other.fd);
 	other_done(&other);
 	end_close(&end);
+	ck_assert_int_eq(unlink(other.path), 0);
+}
+END_TEST
+
+/* Sleeps until a message is there. */
+static void message_await(struct end *end)
+{
+	struct ibv_wc wc;
+
+	for (;;) {
+		while (ibv_poll_cq(end->cq, 1, &wc) == 1) {
+			ck_assert_int_eq(wc.status, IBV_WC_SUCCESS);
+			if (wc.opcode == IBV_WC_RECV)
+				return;
+		}
+		ck_assert_int_eq(ibv_req_notify_cq(end->cq, 0), 0);
+		if (ibv_poll_cq(end->cq, 1, &wc) == 0)
+			sleep_for_completion(end);
+		else if (wc.opcode == IBV_WC_RECV)
+			return;
+	}
+}
+
+static void volley(int fd, bool first)
+{
+	struct address peer;
+	struct end end;
+
+	end_open(&end, (struct end_options) { 0 });
+	connect_over(fd, &end, &peer);
+	for (uint32_t i = 0; i < VOLLEYS; i++) {
+		if (first)
+			ck_assert_int_eq(end_send(&end, 2, IBV_WR_SEND, 0, 8, NULL), 0);
+		message_await(&end);
+		end_receive(&end, 1, 0, END_BYTES);
+		if (!first)
+			ck_assert_int_eq(end_send(&end, 2, IBV_WR_SEND, 0, 8, NULL), 0);
+	}
+	meet(fd);
+	end_close(&end);
+}
+
+/* Where nothing but being called wakes the threads, a call that is lost is an end. */
+START_TEST(no_call_of_a_sleeper_is_lost)
+{
+	struct other other;
+
+	ck_assert_int_eq(setenv("VERBS_MOCK_CONFIG", "sleep_ms=60000", 1), 0);
+	world_make(&other);
+	if (other_start(&other)) {
+		volley(other.fd, false);
+		exit(0);
+	}
+	volley(other.fd, true);
+	other_done(&other);
 	ck_assert_int_eq(unlink(other.path), 0);
 }
 END_TEST
@@ -347,6 +403,7 @@ int main(void)
 
 	tcase_set_timeout(tc, 100);
 	tcase_add_test(tc, a_sleeper_is_woken_and_answers);
+	tcase_add_test(tc, no_call_of_a_sleeper_is_lost);
 	tcase_add_test(tc, who_sleeps_has_its_sends_carried_out);
 	tcase_add_loop_test(tc, of_a_dead_process_nothing_is_left, 0, 2);
 	tcase_add_test(tc, a_process_may_die_anywhere);
