@@ -13,7 +13,7 @@
 #include "tests/runtime/verbs/job.h"
 #include "transport/verbs/verbs.h"
 
-#define SILENT_NS 1000000000u /* Of a job in which no datagram comes. */
+#define SILENT_NS 1000000000u /* Of a job in which a rank stops. */
 #define FAULTY_MAX 12u        /* Datagrams of a rank: the first ones, one by one. */
 
 /* ---- Datagrams ---- */
@@ -124,8 +124,6 @@ static void prepare(struct job *job, void *arg, uint64_t k, char *name, size_t n
 	fault->k = k;
 	job->arg = fault;
 	job->prepared = datagrams_watch;
-	if (!is_harmless(fault))
-		job->timeout_ns = SILENT_NS;
 	(void)snprintf(name, name_bytes, "datagram %llu of rank %u%s: %s", (unsigned long long)k,
 		       fault->rank, fault->onwards ? " and all that follow" : "",
 		       change_names[fault->change]);
