@@ -293,7 +293,8 @@ RUBATO_API uint32_t rubato_processor_limit(void);
  */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_alloc(rubato_comm *comm, size_t size_bytes,
 						       void **memory);
-/* Errors: ARGUMENT when `memory` is not from rubato_alloc. NULL is fine. */
+/* Errors: ARGUMENT when `memory` is not from rubato_alloc, or an operation in flight works there.
+ * NULL is fine. */
 RUBATO_API rubato_status rubato_free(rubato_comm *comm, void *memory);
 
 /*
@@ -306,7 +307,8 @@ RUBATO_API rubato_status rubato_free(rubato_comm *comm, void *memory);
  */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_register(rubato_comm *comm, void *memory,
 							  size_t size_bytes);
-/* Persistent operations that were made meanwhile go on as they are. */
+/* Persistent operations that were made meanwhile go on as they are. Errors: ARGUMENT when `memory`
+ * is not registered, or an operation in flight works there. */
 RUBATO_API rubato_status rubato_unregister(rubato_comm *comm, void *memory);
 
 /* ---- Blocking operations ---- */

@@ -1,7 +1,7 @@
 /* api_comm.c -- the public functions of a communicator: its ranks, memory, time and settings. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "runtime/comm.h"
+#include "runtime/message.h"
 
 uint32_t rubato_rank(const rubato_comm *comm)
 {
@@ -80,6 +80,16 @@ rubato_status rubato_alloc(rubato_comm *comm, size_t size_bytes, void **memory)
 	return err;
 }
 
+/* Whether an operation in flight reads or writes there. Under the lock. */
+static bool is_worked_in(const rubato_comm *comm, const struct rb_memory *memory)
+{
+	for (const struct rb_run *run = comm->engine.runs; run != NULL; run = run->next)
+		if (rb_memory_is_of(memory, run->buffers[RB_BUF_IN].base) ||
+		    rb_memory_is_of(memory, run->buffers[RB_BUF_OUT].base))
+			return true;
+	return rb_messages_work_in(comm, memory);
+}
+
 static rubato_status memory_remove(rubato_comm *comm, void *memory, bool allocated,
 				   const char *name)
 {
@@ -97,6 +107,9 @@ static rubato_status memory_remove(rubato_comm *comm, void *memory, bool allocat
 		found = found->next;
 	if (found == NULL)
 		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: %p is not the start of such memory", name,
+			      memory);
+	else if (is_worked_in(comm, found))
+		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: an operation in flight works in %p", name,
 			      memory);
 	else if (found->users > 0) /* Peers have its key. */
 		found->named = false;

@@ -389,6 +389,30 @@ static void messages_poisoned(struct rb_engine *engine, struct rb_poller *poller
 		message_fail(NULL, op, status, text);
 }
 
+static bool works_in(const struct rubato_op *op, const struct rb_memory *memory)
+{
+	/* A receive in a flow is in flight, posted or not. */
+	return op->sending ? op->message.slot != NULL && rb_memory_is_of(memory, op->in)
+			   : rb_memory_is_of(memory, op->out);
+}
+
+bool rb_messages_work_in(const struct rubato_comm *comm, const struct rb_memory *memory)
+{
+	for (uint32_t i = 0; i < comm->flows.capacity; i++)
+		for (struct rubato_op *op = op_of(comm->flows.at[i].first); op != NULL;
+		     op = op_after(op))
+			if (works_in(op, memory))
+				return true;
+	for (uint32_t i = 0; i < RB_OP_LISTS; i++)
+		for (const struct rubato_op *op = comm->operations[i]; op != NULL; op = op->next)
+			if (op->sending && works_in(op, memory))
+				return true;
+	for (const struct rubato_op *op = comm->sends; op != NULL; op = op->next)
+		if (works_in(op, memory))
+			return true;
+	return false;
+}
+
 static const struct rb_poller_ops messages_ops = {
 	.order = RB_POLLER_RUNS,
 	.post = receives_post,

@@ -24,5 +24,7 @@ bool rb_message_now(struct rubato_comm *comm, struct rb_message *message, uint32
 void rb_message_cancel(struct rubato_op *op, const char *text);
 /* Cancels a receive that no message has met, as if it had never been started; else false. */
 bool rb_message_recall(struct rubato_op *op, const char *text);
+/* Whether a message that is under way is read from there, or comes there. */
+bool rb_messages_work_in(const struct rubato_comm *comm, const struct rb_memory *memory);
 
 #endif

@@ -38,6 +38,11 @@ void rb_memory_release(struct rb_memories *memories, struct rb_memory *memory);
 /* UNSUPPORTED, by name of `call`, where `base` lies on a device: for what only processors touch. */
 RB_NODISCARD rubato_status rb_memory_host_check(const struct rb_engine *engine, const void *base,
 						const char *call);
+/* Whether what begins there lies in it. */
+static inline bool rb_memory_is_of(const struct rb_memory *memory, const void *base)
+{
+	return (uintptr_t)base - (uintptr_t)memory->base < memory->size_bytes;
+}
 /* The one that holds all these bytes, or NULL. */
 struct rb_memory *rb_memory_find(const struct rb_memories *memories, const void *base,
 				 size_t size_bytes);

@@ -513,6 +513,53 @@ static rubato_status unregistered_main(rubato_comm *comm, void *arg)
 	return rubato_rank(comm) != 1 ? RUBATO_OK : rubato_unregister(comm, out);
 }
 
+/* What is worked in cannot be given up, allocated or registered, until that is over. */
+static rubato_status busy_main(rubato_comm *comm, void *arg)
+{
+	uint32_t other = 1 - rubato_rank(comm);
+	int32_t *memory, plain[64], in[4] = { 0 }, out[4];
+	rubato_op *ops[2], *sum;
+
+	(void)arg;
+	RB_TRY(rubato_alloc(comm, 64 * sizeof(*memory), (void **)&memory));
+	RB_TRY(rubato_register(comm, plain, sizeof(plain)));
+	RB_TRY(rubato_op_recv(comm, memory + 5, 50, RUBATO_INT32, other, 1, &ops[0]));
+	RB_TRY(rubato_op_recv(comm, plain + 5, 50, RUBATO_INT32, other, 2, &ops[1]));
+	for (int i = 0; i < 2; i++)
+		RB_TRY(rubato_start(ops[i]));
+	EXPECT(rubato_free(comm, memory) == RUBATO_ERR_ARGUMENT);
+	EXPECT(strstr(rubato_error_text(), "in flight") != NULL);
+	EXPECT(rubato_unregister(comm, plain) == RUBATO_ERR_ARGUMENT);
+	for (int i = 0; i < 2; i++)
+		EXPECT(rubato_cancel(ops[i]) == RUBATO_ERR_CANCELLED);
+	RB_TRY(rubato_unregister(comm, plain));
+	RB_TRY(rubato_register(comm, plain, sizeof(plain)));
+	RB_TRY(rubato_op_allreduce(comm, in, plain + 60, 4, RUBATO_INT32, RUBATO_SUM, &sum));
+	if (other == 1) { /* It comes when this rank has been refused. */
+		RB_TRY(rubato_start(sum));
+		EXPECT(rubato_unregister(comm, plain) == RUBATO_ERR_ARGUMENT);
+	}
+	RB_TRY(rubato_barrier(comm));
+	if (other == 0)
+		RB_TRY(rubato_start(sum));
+	RB_TRY(rubato_wait(sum, RUBATO_TIMEOUT_DEFAULT));
+	RB_TRY(rubato_unregister(comm, plain));
+	RB_TRY(rubato_free(comm, memory));
+	for (int i = 0; i < 2; i++)
+		rubato_op_free(ops[i]);
+	rubato_op_free(sum);
+	return rubato_allreduce(comm, in, out, 4, RUBATO_INT32, RUBATO_SUM);
+}
+
+START_TEST(memory_in_use_is_not_given_up)
+{
+	const struct rb_transport_ops *transports[] = { &rb_transport_shm, NULL };
+
+	ck_assert_msg(local_run(2, transports, busy_main, NULL, NULL) == RUBATO_OK, "%s",
+		      rubato_error_text());
+}
+END_TEST
+
 START_TEST(operations_keep_registrations)
 {
 	const struct rb_transport_ops *transports[] = { &rb_transport_shm, NULL };
@@ -580,6 +627,7 @@ int main(void)
 	tcase_add_loop_test(tc, within_nodes_and_between_them, 4, 6);
 	tcase_add_test(tc, restarts_leave_nothing_behind);
 	tcase_add_test(tc, operations_share_registrations);
+	tcase_add_test(tc, memory_in_use_is_not_given_up);
 	tcase_add_test(tc, operations_keep_registrations);
 	tcase_add_test(tc, memory_that_cannot_be_registered_takes_another_algorithm);
 	if (!test_is_threads_only()) {
