@@ -1,0 +1,251 @@
+"""Partial allreduce: rounds of an allreduce that do not wait for the slowest rank (rubato.h,
+"Relaxed operations"; Li et al., PPoPP 2020)."""
+
+import contextlib
+from typing import Any, Iterator, NamedTuple, Optional, Tuple
+
+import numpy as np
+
+from ._library import WIRES, check, choice, ffi, lib, nanoseconds
+from .buffers import buffer, dtype_of, view
+from .errors import ArgumentError
+
+ROUNDS = {"aligned": 0, "free": 1}
+LATE = {"accumulate": 0, "latest": 1, "drop": 2}
+COLLECTION = {"each": 0, "own": 1, "latest": 2}
+NORMALISE = {"ranks": 0, "contributors": 1, "weight": 2, "remaining": 3}
+MEMBERS = {"ranks": 0, "nodes": 1}
+CHOICES = {"rounds": ROUNDS, "late": LATE, "collection": COLLECTION, "normalise": NORMALISE,
+           "members": MEMBERS, "wire": WIRES}
+NUMBERS = ("depth", "full_every", "max_absence", "seed")
+SECONDS = ("window",)
+FLAGS = ("zeroed", "feedback")
+
+CONTRIBUTION = np.dtype([("first_step", np.uint64), ("last_step", np.uint64),
+                         ("weight", np.uint64), ("count", np.uint32), ("fresh", np.uint32),
+                         ("member", np.uint32), ("reserved", np.uint32)])
+assert CONTRIBUTION.itemsize == ffi.sizeof("rubato_contribution")
+
+
+class Round(NamedTuple):
+    """What a round held: the same on every rank. `ranks` is an array with a record for each rank:
+    first_step, last_step, weight, count (0: nothing of it is in), fresh (it was in time), member
+    (it is in the result here)."""
+
+    round: int
+    contributors: int
+    fresh: int
+    weight: int
+    divisor: float
+    staleness_min: int
+    staleness_max: int
+    discarded: int
+    ranks: np.ndarray
+
+
+class PartialStats(NamedTuple):
+    """Counters of a partial allreduce: delivered + pending + discarded = committed."""
+
+    quorum: int
+    rounds: int
+    full_rounds: int
+    committed: int
+    delivered: int
+    discarded: int
+    pending: int
+    merged: int
+    round_ns: Tuple[int, ...]
+    wait_ns: Tuple[int, ...]
+    call_ns: int
+
+
+def _options(policy, given):
+    """rubato_partial_options, and what it points to."""
+    options = ffi.new("rubato_partial_options *",
+                      {"size_bytes": ffi.sizeof("rubato_partial_options")})
+    keep = [options]
+    check(lib.rubato_policy_parse(policy.encode(), options))
+    for name, value in given.items():
+        if name in CHOICES:
+            value = choice(name, CHOICES[name], value)
+            setattr(options, name, ffi.cast(ffi.typeof(getattr(options, name)), value)
+                    if not isinstance(getattr(options, name), int) else value)
+        elif name in NUMBERS:
+            setattr(options, name, value)
+        elif name in SECONDS:
+            setattr(options, name + "_ns", round(value * 1e9))
+        elif name in FLAGS:
+            setattr(options, name, bool(value))
+        elif name == "state":
+            if value is not None:
+                keep.append(ffi.from_buffer(value))
+                options.state, options.state_bytes = keep[-1], len(value)
+        else:
+            raise TypeError(f"partial() has no option {name!r}: it has "
+                            f"{', '.join([*CHOICES, *NUMBERS, *SECONDS, *FLAGS, 'state'])}")
+    return options, keep
+
+
+class Partial:
+    """A partial allreduce of vectors of `count` elements. Made by Communicator.partial, on every
+    rank with the same options:
+
+    policy      "solo", "majority", "quorum:K", "deadline:T", "adaptive[:K]", "wagma:S": who
+                opens a round
+    rounds      "aligned" (contribution k is for round k) or "free"
+    late        "accumulate", "latest" or "drop": what becomes of a contribution that missed
+                its round
+    collection  "each", "own" or "latest": which finished rounds collect() gives
+    normalise   "ranks", "contributors", "weight" or "remaining": what "avg" divides by
+    members     "ranks" or "nodes": whom the policy counts
+    window      seconds that a round waits for ranks that it opens without
+    depth, full_every, max_absence, seed, zeroed, wire, feedback, state: as in
+                rubato_partial_options
+
+    One step of an application, on every rank:
+
+        partial.contribute(gradient, step)
+        for result, round in partial.collect():
+            apply(result)
+
+    One thread at a time.
+    """
+
+    def __init__(self, comm, count, type, op, policy, options):
+        place = ffi.new("rubato_partial **")
+        built, keep = _options(policy, options)
+        check(lib.rubato_partial_create(comm._handle(), count, type, op, built, place))
+        del keep
+        self._comm, self._partial = comm, place[0]
+        self.count, self._type = count, type
+        self._size = comm.size
+        self._round = ffi.new("rubato_round *", {"size_bytes": ffi.sizeof("rubato_round")})
+        comm._own(self)
+
+    count: int
+    "Elements of each vector."
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The numpy type of the vectors."""
+        return dtype_of(self._type)
+
+    def _handle(self):
+        if self._partial is None:
+            raise ArgumentError("the partial allreduce was freed, or its communicator finalized")
+        return self._partial
+
+    def _forget(self):
+        self._partial = None
+
+    def acquire(self) -> np.ndarray:
+        """Leases a buffer to write the next contribution into: valid until commit(). What it
+        holds is undefined, unless the option `zeroed` is set."""
+        place = ffi.new("void **")
+        check(lib.rubato_partial_acquire(self._handle(), place))
+        return view(place[0], self.count, self._type)
+
+    def commit(self, step: int, weight: int = 1) -> None:
+        """Publishes the leased buffer as contribution `step`, which must grow from call to call.
+        Does not block."""
+        check(lib.rubato_partial_commit(self._handle(), step, weight))
+
+    def contribute(self, vector: Any, step: int, weight: int = 1) -> None:
+        """Copies `vector` and commits it. Does not block."""
+        given = buffer(vector)
+        if given.count != self.count or given.type != self._type:
+            raise ArgumentError(f"a contribution of {given.count} elements, or of another type: "
+                                f"expected {self.count} of {self.dtype}")
+        check(lib.rubato_partial_contribute(self._handle(), given.address, step, weight))
+
+    @contextlib.contextmanager
+    def collect_view(self, timeout: Optional[float] = None
+                     ) -> Iterator[Optional[Tuple[np.ndarray, Round]]]:
+        """Lends the next result for the time of a `with` block: (read-only array, Round), or None
+        when there is none to wait for. Blocks while this rank waits for a round that is not
+        complete, `timeout` seconds at most (None: the communicator's; 0: looks only, and None
+        then means "not yet", too). TimeoutError: call again."""
+        place = ffi.new("const void **")
+        check(lib.rubato_partial_collect_view(self._handle(), place, self._round,
+                                              nanoseconds(timeout)))
+        if place[0] == ffi.NULL:
+            yield None
+            return
+        result = view(ffi.cast("void *", place[0]), self.count, self._type)
+        result.flags.writeable = False
+        try:
+            yield result, self._round_seen()
+        finally:
+            if self._partial is not None:
+                check(lib.rubato_partial_release(self._partial))
+
+    def collect(self, timeout: Optional[float] = None) -> Iterator[Tuple[np.ndarray, Round]]:
+        """All results that are there to collect, one after the other, as (array, Round); waits
+        where the policy says that this rank waits. Each array is the caller's."""
+        while True:
+            with self.collect_view(timeout) as lent:
+                if lent is None:
+                    return
+                got = lent[0].copy(), lent[1]
+            yield got
+
+    def _round_seen(self):
+        seen = self._round
+        ranks = np.frombuffer(ffi.buffer(ffi.cast("void *", seen.ranks),
+                                         self._size * CONTRIBUTION.itemsize),
+                              CONTRIBUTION).copy()
+        return Round(seen.round, seen.contributors, seen.fresh, seen.weight, seen.divisor,
+                     seen.staleness_min, seen.staleness_max, seen.discarded, ranks)
+
+    def drain(self) -> None:
+        """Collective, though it does not block: the end of an era. Then collect until there is
+        none: all that was committed is delivered by then, on every rank the same rounds."""
+        check(lib.rubato_partial_drain(self._handle()))
+
+    def leave(self) -> None:
+        """This rank commits no more; it goes on relaying until free()."""
+        check(lib.rubato_partial_leave(self._handle()))
+
+    def pending(self) -> Optional[Tuple[np.ndarray, np.void]]:
+        """After a PeerError: what this rank contributed that is in no round of the survivors', as
+        (array, record as of Round.ranks); None: nothing."""
+        place = ffi.new("const void **")
+        record = ffi.new("rubato_contribution *")
+        check(lib.rubato_partial_pending(self._handle(), place, record))
+        if place[0] == ffi.NULL:
+            return None
+        vector = view(ffi.cast("void *", place[0]), self.count, self._type).copy()
+        return vector, np.frombuffer(ffi.buffer(record), CONTRIBUTION)[0].copy()
+
+    def save(self) -> bytes:
+        """What a drained one goes on from, for the option `state` of another one, in this job or
+        a later one of as many ranks. After a drain, when nothing is left to collect."""
+        size = ffi.new("uint64_t *")
+        check(lib.rubato_partial_save(self._handle(), ffi.NULL, size))
+        state = bytearray(size[0])
+        check(lib.rubato_partial_save(self._handle(), ffi.from_buffer(state), size))
+        return bytes(state[:size[0]])
+
+    def stats(self) -> PartialStats:
+        """What was done so far. Times in ns: of rounds open, joining, exchanging records,
+        reducing."""
+        found = ffi.new("rubato_partial_stats *",
+                        {"size_bytes": ffi.sizeof("rubato_partial_stats")})
+        check(lib.rubato_partial_get_stats(self._handle(), found))
+        values = (getattr(found, name) for name in PartialStats._fields)
+        return PartialStats(*(v if isinstance(v, int) else tuple(v) for v in values))
+
+    def free(self) -> None:
+        """Collective: ends it on every rank. What is pending is reduced, and nobody collects it:
+        drain and collect first."""
+        partial, self._partial = self._partial, None
+        check(lib.rubato_partial_free(partial if partial is not None else ffi.NULL))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if kind is None: # Else the communicator ends it: the others may never come here.
+            self.free()
+
+

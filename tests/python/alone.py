@@ -1,0 +1,102 @@
+"""alone.py -- one process, from the installed package: jobs of threads, start by a callback, and
+what the module tells."""
+
+import os
+import pathlib
+import threading
+import unittest
+
+import numpy as np
+
+import rubato
+
+
+def in_threads(count, function):
+    raised, results = [], [None] * count
+
+    def body(rank):
+        try:
+            results[rank] = function(rank)
+        except BaseException as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=body, args=(rank,)) for rank in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    if raised:
+        raise raised[0]
+    return results
+
+
+class Alone(unittest.TestCase):
+    def test_a_single_rank(self):
+        with rubato.init() as comm:
+            self.assertEqual((comm.rank, comm.size), (0, 1))
+            self.assertEqual(comm.allreduce(np.arange(3.0)).tolist(), [0, 1, 2])
+        self.assertIn("finalized", repr(comm))
+
+    def test_id(self):
+        id = rubato.create_id()
+        self.assertEqual(len(id), 256)
+
+        def rank(number):
+            with rubato.init_id(id, number, 3, timeout=20) as comm:
+                return comm.allreduce(np.float64(number)).item()
+
+        self.assertEqual(in_threads(3, rank), [3, 3, 3])
+        with self.assertRaisesRegex(rubato.ArgumentError, "256"):
+            rubato.init_id(b"short", 0, 1)
+
+    def test_oob(self):
+        meet, parts = threading.Barrier(2), [None, None]
+
+        def rank(number):
+            def allgather(mine):
+                parts[number] = mine
+                meet.wait(20)
+                got = list(parts)
+                meet.wait(20)
+                return got
+
+            with rubato.init_oob(allgather, number, 2, timeout=20) as comm:
+                return comm.allgather(np.int32(number)).tolist()
+
+        self.assertEqual(in_threads(2, rank), [[0, 1], [0, 1]])
+
+        def broken(mine):
+            raise KeyError("the callback's own")
+
+        with self.assertRaisesRegex(KeyError, "the callback's own"):
+            rubato.init_oob(broken, 0, 2)
+        with self.assertRaisesRegex(rubato.MismatchError, "expected 2 of"):
+            rubato.init_oob(lambda mine: [mine], 0, 2)
+
+    def test_module(self):
+        self.assertIn("RUBATO_TIMEOUT", [setting.variable for setting in rubato.settings()])
+        self.assertIn("allreduce", rubato.operations())
+        self.assertIn("ring", rubato.algorithms("allreduce"))
+        self.assertIn("rank", rubato.prove("allreduce", "ring", 4))
+        self.assertIn(rubato.reduction_kernel(), ("plain", "sse2", "avx2", "avx512", "neon"))
+        self.assertTrue(pathlib.Path(rubato.get_include(), "rubato.h").exists())
+        self.assertTrue(os.path.exists(rubato.get_library()))
+        self.assertIn("one rank", rubato.explain_job())
+        for name in rubato.__all__:
+            self.assertTrue(getattr(rubato, name).__doc__, name)
+        with self.assertRaises(rubato.ArgumentError) as caught:
+            rubato.prove("allreduce", "no such", 4)
+        self.assertEqual(caught.exception.status, -1)
+        self.assertIsInstance(caught.exception, ValueError)
+
+    def test_wrong_environment(self):
+        os.environ["RUBATO_RANK"] = "0"
+        try:
+            with self.assertRaisesRegex(rubato.ArgumentError, "RUBATO_SIZE"):
+                rubato.init()
+        finally:
+            del os.environ["RUBATO_RANK"]
+
+
+if __name__ == "__main__":
+    unittest.main()
