@@ -2,13 +2,19 @@
  * verbs_paths.c -- messages of the verbs transport, and the same transfers by a plain loop, for
  * test_verbs_paths.py to count their instructions: verbs_paths WHOSE WHAT TIMES.
  *
- *   WHOSE   ours, plain
+ *   WHOSE   ours    messages and puts
+ *           queue   small, put: what they take of the transport below messages, which is posting
+ *                   and completing: a head of no message, the same writes
+ *           plain
  *   WHAT    small   8 bytes there and back
+ *           put     1 MiB there and back, from region to region, whose key is known
  *           large   1 MiB there and back, between regions
+ *           bare    likewise, between buffers that are registered for the message
  *
  * Two endpoints, or two pairs of queues, in one thread on mock devices. The plain loop sends what
  * the transport sends: messages as long as its own, into receives that it posts again, of eight one
- * that tells its completion; a large one is an invitation, four writes and a message behind them.
+ * that tells its completion; a put is four writes and a message behind them, a large message has an
+ * invitation as well.
  */
 #include <infiniband/verbs.h>
 #include <pthread.h>
@@ -30,9 +36,12 @@ static void demand(bool so, const char *what)
 {
 	if (so)
 		return;
-	(void)fprintf(stderr, "verbs_paths: %s\n", what);
+	(void)fprintf(stderr, "verbs_paths: %s; %s\n", what, rubato_error_text());
 	exit(1);
 }
+
+enum what { SMALL_ONE, PUT, LARGE_ONE, BARE };
+static const char *const whats[] = { "small", "put", "large", "bare" };
 
 /* ---- Ours ---- */
 
@@ -41,6 +50,7 @@ struct side {
 	struct rb_region *region;
 	struct rb_where where;
 	struct rb_region *regions[1];
+	struct rb_remote *remote; /* The other's. */
 	uint8_t address[2][RB_ADDRESS_BYTES_MAX];
 	size_t address_bytes[2];
 };
@@ -55,8 +65,19 @@ static void *side_connect(void *arg)
 	rubato_status err = ops->connect(end->ep, addresses, end->address_bytes, use,
 					 rb_clock_ns() + DEADLINE_NS);
 
-	demand(err == RUBATO_OK, rubato_error_text());
+	demand(err == RUBATO_OK, "no connection");
 	return NULL;
+}
+
+static void remote_open(struct side *end, const struct side *other)
+{
+	uint8_t key[RB_KEY_BYTES_MAX];
+	size_t bytes = sizeof(key);
+
+	demand(ops->region_key(other->ep, other->region, key, &bytes) == RUBATO_OK &&
+		       ops->remote_open(end->ep, other->ep->rank, key, bytes, &end->remote) ==
+			       RUBATO_OK,
+	       "no key");
 }
 
 static void ends_open(struct side ends[2])
@@ -67,13 +88,13 @@ static void ends_open(struct side ends[2])
 		struct rb_transport_options options = { .rank = r, .rank_count = 2 };
 		size_t bytes = RB_ADDRESS_BYTES_MAX;
 
-		demand(ops->open(&options, &ends[r].ep) == RUBATO_OK, rubato_error_text());
-		demand(ops->address(ends[r].ep, ends[0].address[r], &bytes) == RUBATO_OK,
-		       rubato_error_text());
+		demand(ops->open(&options, &ends[r].ep) == RUBATO_OK &&
+			       ops->address(ends[r].ep, ends[0].address[r], &bytes) == RUBATO_OK,
+		       "no endpoint");
 		memcpy(ends[1].address[r], ends[0].address[r], bytes);
 		ends[0].address_bytes[r] = ends[1].address_bytes[r] = bytes;
 		demand(ops->region_alloc(ends[r].ep, 2 * LARGE, &ends[r].region) == RUBATO_OK,
-		       rubato_error_text());
+		       "no region");
 		ends[r].regions[0] = ends[r].region;
 		ends[r].where =
 			(struct rb_where) { ends[r].region->base, RB_MEMORY_HOST, ends[r].regions };
@@ -81,29 +102,35 @@ static void ends_open(struct side ends[2])
 	demand(pthread_create(&thread, NULL, side_connect, &ends[1]) == 0, "no thread");
 	(void)side_connect(&ends[0]);
 	(void)pthread_join(thread, NULL);
+	remote_open(&ends[0], &ends[1]);
+	remote_open(&ends[1], &ends[0]);
 }
 
 static void request_fill(struct rb_request *request, struct side *end, uint32_t peer,
-			 struct rb_tag tag, size_t offset, size_t size_bytes)
+			 struct rb_tag tag, size_t offset, size_t size_bytes, enum what what)
 {
 	*request = (struct rb_request) { .peer = peer,
 					 .tag = tag,
 					 .buffer = (uint8_t *)end->region->base + offset,
 					 .size_bytes = size_bytes,
-					 .where = &end->where };
+					 .where = what == BARE ? NULL : &end->where,
+					 .remote = end->remote,
+					 .remote_offset = LARGE };
 }
 
 /* One message from `from` to `to`, whose receive is posted first. */
-static void message(struct side *from, struct side *to, size_t size_bytes, uint64_t number)
+static __attribute__((noinline)) void message(struct side *from, struct side *to, enum what what,
+					      uint64_t number)
 {
+	size_t size_bytes = what == SMALL_ONE ? SMALL : LARGE;
 	struct rb_tag tag = rb_tag_message(0, RB_TAG_ONESHOT, number, 0);
 	struct rb_request send, receive;
 	uint64_t rounds = 0;
 
-	request_fill(&receive, to, from->ep->rank, tag, LARGE, size_bytes);
-	request_fill(&send, from, to->ep->rank, tag, 0, size_bytes);
+	request_fill(&receive, to, from->ep->rank, tag, LARGE, what == PUT ? 0 : size_bytes, what);
+	request_fill(&send, from, to->ep->rank, tag, 0, size_bytes, what);
 	ops->recv(to->ep, &receive);
-	ops->send(from->ep, &send);
+	(what == PUT ? ops->put : ops->send)(from->ep, &send);
 	while (receive.state != RB_REQUEST_DONE || send.state != RB_REQUEST_DONE) {
 		if (receive.state != RB_REQUEST_DONE)
 			(void)ops->poll(to->ep);
@@ -111,17 +138,79 @@ static void message(struct side *from, struct side *to, size_t size_bytes, uint6
 			(void)ops->poll(from->ep);
 		demand(++rounds < 100000, "a message does not end");
 	}
-	demand(receive.status == RUBATO_OK && send.status == RUBATO_OK, rubato_error_text());
+	demand(receive.status == RUBATO_OK && send.status == RUBATO_OK, "a message has failed");
 }
 
-static void ours(size_t size_bytes, long times)
+/* Below messages: what this posts and that takes has a head, of nothing, as each message has. */
+static __attribute__((noinline)) void transfer(struct side *from, struct side *to,
+					       struct rb_verbs_flight *flight)
+{
+	static const struct rb_verbs_head head = { .message = RB_VERBS_CREDIT };
+	struct rb_verbs *vb = (struct rb_verbs *)from->ep, *other = (struct rb_verbs *)to->ep;
+	struct rb_verbs_link *link = rb_verbs_main(&vb->peers[to->ep->rank]);
+	const struct rb_verbs_link *there = rb_verbs_main(&other->peers[from->ep->rank]);
+	uint32_t taken = there->taken;
+	uint64_t rounds = 0;
+
+	if (flight != NULL) {
+		flight->moved = 0;
+		demand(rb_verbs_write_pieces(vb, flight), "no room for writes");
+		link->unsignalled = RB_VERBS_SIGNAL_EACH; /* The head tells that they have ended. */
+	}
+	demand(rb_verbs_link_say(vb, link, &head, from->region->base, flight != NULL ? 0 : SMALL),
+	       "no room for a message");
+	rb_verbs_ring(vb);
+	while (there->taken == taken || (flight != NULL && flight->out > 0)) {
+		if (there->taken == taken)
+			(void)rb_verbs_progress(other);
+		else
+			(void)rb_verbs_progress(vb);
+		demand(++rounds < 100000, "a transfer does not end");
+	}
+}
+
+static struct rb_verbs_flight *flight_make(struct side *from, struct side *to,
+					   struct rb_request *put)
+{
+	const struct rb_verbs_remote *remote = (const struct rb_verbs_remote *)from->remote;
+	struct rb_verbs *vb = (struct rb_verbs *)from->ep;
+	struct rb_verbs_flight *flight;
+
+	request_fill(put, from, to->ep->rank, rb_tag(0, RB_TAG_ONESHOT, 0, 0), 0, LARGE, PUT);
+	demand(rb_verbs_flight_begin(vb, put, &flight) == RUBATO_OK, "no flight");
+	rb_verbs_register(vb, flight, false);
+	flight->address = remote->address + LARGE;
+	memcpy(flight->keys, remote->keys, sizeof(flight->keys));
+	return flight;
+}
+
+static void queue(enum what what, long times)
+{
+	static struct side ends[2];
+	struct rb_request puts[2];
+	struct rb_verbs_flight *flights[2] = { NULL, NULL };
+
+	ends_open(ends);
+	for (uint32_t r = 0; r < 2 && what == PUT; r++)
+		flights[r] = flight_make(&ends[r], &ends[1 - r], &puts[r]);
+	for (long i = 0; i < times; i++) {
+		transfer(&ends[0], &ends[1], flights[0]);
+		transfer(&ends[1], &ends[0], flights[1]);
+	}
+	for (uint32_t r = 0; r < 2 && what == PUT; r++)
+		rb_verbs_flight_end((struct rb_verbs *)ends[r].ep, flights[r]);
+	ops->close(ends[0].ep, false, rb_clock_ns());
+	ops->close(ends[1].ep, true, rb_clock_ns());
+}
+
+static void ours(enum what what, long times)
 {
 	static struct side ends[2];
 
 	ends_open(ends);
 	for (long i = 0; i < times; i++) {
-		message(&ends[0], &ends[1], size_bytes, 2 * (uint64_t)i);
-		message(&ends[1], &ends[0], size_bytes, 2 * (uint64_t)i + 1);
+		message(&ends[0], &ends[1], what, 2 * (uint64_t)i);
+		message(&ends[1], &ends[0], what, 2 * (uint64_t)i + 1);
 	}
 	ops->close(ends[0].ep, false, rb_clock_ns());
 	ops->close(ends[1].ep, true, rb_clock_ns());
@@ -235,21 +324,40 @@ static void plain_await(struct plain *p, uint32_t completed)
 	}
 }
 
-static void plain_message(struct plain *from, struct plain *to, bool large)
+static struct ibv_mr *plain_register(struct plain *p, int access)
 {
+	struct ibv_mr *mr = ibv_reg_mr(p->end.pd, p->end.memory, LARGE, access);
+
+	demand(mr != NULL, "no registration");
+	return mr;
+}
+
+static __attribute__((noinline)) void plain_message(struct plain *from, struct plain *to,
+						    enum what what)
+{
+	struct ibv_mr *source = NULL, *target = NULL;
 	uint32_t completed;
 
-	if (!large) {
+	if (what == SMALL_ONE) {
 		plain_send(from, MESSAGE_BYTES);
 		plain_take(to);
 		return;
 	}
-	plain_send(to, INVITATION_BYTES);
-	plain_take(from);
+	if (what == BARE) {
+		target = plain_register(to, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+		source = plain_register(from, 0);
+	}
+	if (what != PUT) {
+		plain_send(to, INVITATION_BYTES);
+		plain_take(from);
+	}
 	completed = from->completed + 1;
 	plain_write(from);
 	plain_take(to);
 	plain_await(from, completed);
+	if (what == BARE)
+		demand(ibv_dereg_mr(source) == 0 && ibv_dereg_mr(target) == 0,
+		       "a registration does not end");
 }
 
 /* pair.c's own way is for tests alone. */
@@ -293,7 +401,7 @@ static void end_drop(struct end *end)
 	free(end->memory);
 }
 
-static void plain(bool large, long times)
+static void plain(enum what what, long times)
 {
 	static struct plain sides[2];
 
@@ -307,8 +415,8 @@ static void plain(bool large, long times)
 			plain_receive(&sides[r], i);
 	}
 	for (long i = 0; i < times; i++) {
-		plain_message(&sides[0], &sides[1], large);
-		plain_message(&sides[1], &sides[0], large);
+		plain_message(&sides[0], &sides[1], what);
+		plain_message(&sides[1], &sides[0], what);
 	}
 	end_drop(&sides[0].end);
 	end_drop(&sides[1].end);
@@ -328,20 +436,23 @@ static uint64_t entries(void)
 
 int main(int argc, char **argv)
 {
+	static void (*const ways[])(enum what what, long times) = { ours, queue, plain };
+	static const char *const whose[] = { "ours", "queue", "plain" };
 	struct mock_config config;
-	bool large, own;
+	uint32_t way = 0, what = 0;
 
-	if (argc != 4)
-		return fprintf(stderr, "verbs_paths: ours|plain small|large TIMES\n"), 2;
-	own = strcmp(argv[1], "ours") == 0;
-	large = strcmp(argv[2], "large") == 0;
+	while (argc == 4 && way < 3 && strcmp(argv[1], whose[way]) != 0)
+		way++;
+	while (argc == 4 && what < 4 && strcmp(argv[2], whats[what]) != 0)
+		what++;
+	if (argc != 4 || way == 3 || what == 4)
+		return fprintf(stderr,
+			       "verbs_paths: ours|queue|plain small|put|large|bare TIMES\n"),
+		       2;
 	mock_config_default(&config);
 	config.thread = 0;
 	demand(mock_reset(&config) == 0, "no world");
-	if (own)
-		ours(large ? LARGE : SMALL, strtol(argv[3], NULL, 10));
-	else
-		plain(large, strtol(argv[3], NULL, 10));
+	ways[way]((enum what)what, strtol(argv[3], NULL, 10));
 	printf("%llu entries\n", (unsigned long long)entries());
 	return 0;
 }
