@@ -365,6 +365,40 @@ START_TEST(a_rail_that_falls_comes_back)
 }
 END_TEST
 
+/* All but the last one: what is said of the first goes by the second, which fails, too. */
+static rubato_status two_fall_main(rubato_comm *comm, struct job *job)
+{
+	enum how how = (enum how)(job->nth);
+
+	RB_TRY(calls(comm, 0));
+	RB_TRY(rubato_barrier(comm));
+	if (rubato_rank(comm) == 0)
+		for (job->rail = 0; job->rail < 2; job->rail++)
+			rail_break(job, how, comm);
+	for (uint64_t round = 1; round <= 3; round++)
+		RB_TRY(calls(comm, round));
+	if (rubato_rank(comm) == 0)
+		for (job->rail = 0; job->rail < 2; job->rail++)
+			rail_mend(job, how);
+	RB_TRY(await_lives(comm));
+	return calls(comm, 4);
+}
+
+START_TEST(two_rails_of_three_fall_together)
+{
+	struct job job = {
+		.main = two_fall_main, .rank_count = 2, .rails = 3, .nth = (uint64_t)_i
+	};
+	uint64_t begun_ns = rb_clock_ns();
+
+	job_run(&job);
+	all_right(&job, "two rails of three");
+	ck_assert_uint_lt(rb_clock_ns() - begun_ns, LIMIT_NS);
+	for (uint32_t r = 0; r < 2; r++)
+		ck_assert_uint_ge(job.counts[r].failed, 2);
+}
+END_TEST
+
 static rubato_status fallen_main(rubato_comm *comm, struct job *job)
 {
 	rubato_status status = calls(comm, 0);
@@ -784,6 +818,7 @@ int main(void)
 	tcase_set_timeout(tc, 300);
 	tcase_add_loop_test(tc, any_completion_may_fail_where_a_rail_is_left, 0, FAULTS);
 	tcase_add_loop_test(tc, a_rail_that_falls_comes_back, 0, 4 * HOWS);
+	tcase_add_loop_test(tc, two_rails_of_three_fall_together, 0, HOWS);
 	tcase_add_loop_test(tc, without_a_rail_the_peer_is_named, 1, 4);
 	tcase_add_loop_test(tc, what_a_device_tells_of_a_rail_leaves_the_other, 0, EVENTS);
 	tcase_add_loop_test(tc, rails_are_those_that_are_named, 0, NAMINGS);

@@ -378,8 +378,9 @@ struct rb_verbs_peer {
 	uint32_t waiting; /* Arrivals without units, invitations, shared ends. */
 	struct rb_verbs_peer *next_stirred;
 	bool is_stirred;
-	bool quiet;                 /* Nothing came or completed since the clock last ticked. */
-	struct rb_verbs_redo *redo; /* Before all that is in */
+	bool quiet;                  /* Nothing came or completed since the clock last ticked. */
+	struct rb_verbs_redo *words; /* RESUME, RISE: at once; */
+	struct rb_verbs_redo *redo;  /* before all that is in */
 	struct rb_verbs_out *out_first, *out_last;
 	struct rb_verbs_flight *active_first, *active_last;
 	struct rb_verbs_shared *shared;

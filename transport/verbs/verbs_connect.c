@@ -622,7 +622,8 @@ static bool all_left(const struct rb_verbs *vb)
 		const struct rb_verbs_peer *peer = &vb->peers[r];
 
 		if (peer->parted && !peer->lost &&
-		    (peer->out_first != NULL || peer->redo != NULL || peer->held_by > 0))
+		    (peer->out_first != NULL || peer->redo != NULL || peer->words != NULL ||
+		     peer->held_by > 0))
 			return false;
 		for (uint32_t i = 0; peer->parted && !peer->lost && i < peer->link_count; i++) {
 			const struct rb_verbs_link *link = &peer->links[i];

@@ -9,7 +9,7 @@
  * lives here lets it fail. Each life of a link has a number, and RESUME and RISE name it: what
  * speaks of an earlier life is late, and who hears of the next one's end, of which he had no
  * beginning, has nothing of it. Both go over the main link, and if that fails before they are
- * taken they are done again as all else.
+ * known to be taken they are said again once it has ended: two links may wait for each other.
  *
  * A request that a device refused is not asked of another one for ever: an entry that failed by
  * itself a few times, or that says that it is wrong, is the end of the peer.
@@ -71,7 +71,8 @@ static void lament(struct rb_verbs *vb, struct rb_verbs_link *link, const char *
 /* The peer was told goodbye, has that and all that it waits for, and may have gone. */
 static bool is_of_no_matter(const struct rb_verbs *vb, const struct rb_verbs_peer *peer)
 {
-	if (!peer->parted || peer->out_first != NULL || peer->redo != NULL || peer->held_by > 0)
+	if (!peer->parted || peer->out_first != NULL || peer->redo != NULL || peer->words != NULL ||
+	    peer->held_by > 0)
 		return false;
 	for (uint32_t i = 0; i < peer->link_count; i++) {
 		const struct rb_verbs_link *link = &peer->links[i];
@@ -196,11 +197,45 @@ static bool has_ended(const struct rb_verbs_link *link)
 	return link->receives == 0 && (link->retired == posted || link->ended == posted);
 }
 
+static bool speaks_of_links(const struct rb_verbs_entry *entry)
+{
+	return entry->message == RB_VERBS_RESUME || entry->message == RB_VERBS_RISE;
+}
+
+/* To be compared: speech of links is on its way already. */
 static bool is_worth_it(const struct rb_verbs_entry *entry)
 {
 	return entry->message != 0
-		       ? entry->message != RB_VERBS_CREDIT && entry->message != RB_VERBS_HELLO
+		       ? entry->message != RB_VERBS_CREDIT && entry->message != RB_VERBS_HELLO &&
+				 !speaks_of_links(entry)
 		       : entry->flight != 0;
+}
+
+/* Of a link that has ended. Two links may wait for what either was to bring of the other, so that
+ * is said again, whether or not it has come: what comes twice is late. */
+static void words_take(struct rb_verbs *vb, struct rb_verbs_link *link)
+{
+	struct rb_verbs_peer *peer = link->peer;
+	struct rb_verbs_redo **at = &peer->words;
+
+	while (*at != NULL)
+		at = &(*at)->next;
+	for (uint32_t n = link->retired; n != link->posted; n++) {
+		struct rb_verbs_entry *entry = rb_verbs_entry_at(vb, link, n);
+		struct rb_verbs_redo *redo;
+
+		if (!speaks_of_links(entry))
+			continue;
+		redo = malloc(sizeof(*redo));
+		if (redo == NULL) {
+			rb_verbs_lose(vb, peer->rank, "no memory for what a failed link owed it");
+			return;
+		}
+		*redo = (struct rb_verbs_redo) { .entry = *entry };
+		entry->slot = NULL;
+		*at = redo;
+		at = &redo->next;
+	}
 }
 
 /* What the other end did not take is done again, before all that is to be done again already: that
@@ -395,6 +430,9 @@ static void step(struct rb_verbs *vb, struct rb_verbs_link *link)
 		rb_verbs_link_close(vb, link);
 		link->state = RB_VERBS_LINK_COMPARING;
 		link->resume_owed = true;
+		words_take(vb, link);
+		if (peer->lost)
+			return;
 	}
 	if (link->resume_owed) {
 		struct rb_verbs_head head = { .message = RB_VERBS_RESUME,
@@ -428,7 +466,7 @@ void rb_verbs_links_step(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 		step(vb, &peer->links[i]);
 		troubled |= !rb_verbs_is_live(&peer->links[i]);
 	}
-	peer->troubled = troubled;
+	peer->troubled = troubled || peer->words != NULL;
 }
 
 static void live_tick(struct rb_verbs *vb, struct rb_verbs_link *link, bool ask)
@@ -479,6 +517,17 @@ void rb_verbs_link_tick(struct rb_verbs *vb, struct rb_verbs_link *link, bool as
 
 /* ---- The end ---- */
 
+static void redo_drop(struct rb_verbs *vb, struct rb_verbs_redo **list)
+{
+	while (*list != NULL) {
+		struct rb_verbs_redo *redo = *list;
+
+		*list = redo->next;
+		rb_verbs_slot_give(vb, redo->entry.slot);
+		free(redo);
+	}
+}
+
 void rb_verbs_links_end(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
@@ -496,11 +545,6 @@ void rb_verbs_links_end(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 		link->lamented = false;
 	}
 	peer->live = 0;
-	while (peer->redo != NULL) {
-		struct rb_verbs_redo *redo = peer->redo;
-
-		peer->redo = redo->next;
-		rb_verbs_slot_give(vb, redo->entry.slot);
-		free(redo);
-	}
+	redo_drop(vb, &peer->redo);
+	redo_drop(vb, &peer->words);
 }

@@ -401,7 +401,7 @@ void rb_verbs_pump_waiting(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 
 	if (peer->troubled && !peer->lost)
 		rb_verbs_links_step(vb, peer);
-	if (peer->redo != NULL && !peer->lost)
+	if ((peer->redo != NULL || peer->words != NULL) && !peer->lost)
 		rb_verbs_redo(vb, peer);
 	if (peer->lost || peer->link_count == 0)
 		return;
@@ -559,20 +559,30 @@ static bool redo_one(struct rb_verbs *vb, struct rb_verbs_link *link,
 	return true;
 }
 
+/* False: the rest waits. */
+static bool redo_first(struct rb_verbs *vb, struct rb_verbs_peer *peer, struct rb_verbs_redo **list)
+{
+	struct rb_verbs_link *main = rb_verbs_main(peer);
+	struct rb_verbs_redo *redo = *list;
+
+	*list = redo->next; /* What fails on the way takes all that is there. */
+	if (!rb_verbs_is_live(main) || !redo_one(vb, main, &redo->entry)) {
+		redo->next = *list;
+		*list = redo;
+		return false;
+	}
+	free(redo);
+	return true;
+}
+
 void rb_verbs_redo(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 {
-	while (peer->redo != NULL && peer->held_by == 0 && !peer->lost) {
-		struct rb_verbs_redo *redo = peer->redo;
-		struct rb_verbs_link *main = rb_verbs_main(peer);
-
-		peer->redo = redo->next; /* What fails on the way takes all that is there. */
-		if (!rb_verbs_is_live(main) || !redo_one(vb, main, &redo->entry)) {
-			redo->next = peer->redo;
-			peer->redo = redo;
+	while (peer->words != NULL && !peer->lost)
+		if (!redo_first(vb, peer, &peer->words))
 			return;
-		}
-		free(redo);
-	}
+	while (peer->redo != NULL && peer->held_by == 0 && !peer->lost)
+		if (!redo_first(vb, peer, &peer->redo))
+			return;
 }
 
 void rb_verbs_probe(struct rb_verbs *vb, struct rb_verbs_link *link)
