@@ -399,6 +399,84 @@ START_TEST(two_rails_of_three_fall_together)
 }
 END_TEST
 
+#define SLOW_US 50u
+#define MANY_MESSAGES 400u
+
+/* From rank 0 to 1: many are on their way all the time, and rail 2 fails in their midst. */
+static rubato_status many_messages(rubato_comm *comm)
+{
+	static _Thread_local float data[100];
+
+	for (uint32_t n = 0; n < MANY_MESSAGES; n++) {
+		if (rubato_rank(comm) == 0) {
+			for (uint32_t i = 0; i < 100; i++)
+				data[i] = element(0, i, n);
+			if (n == MANY_MESSAGES / 2)
+				mock_link(0, 2, 1, false);
+			RB_TRY(rubato_send(comm, data, 100, RUBATO_FLOAT32, 1, 3));
+			continue;
+		}
+		RB_TRY(rubato_recv(comm, data, 100, RUBATO_FLOAT32, 0, 3));
+		for (uint32_t i = 0; i < 100; i++)
+			if (data[i] != element(0, i, n))
+				return RB_FAIL(RUBATO_ERR_INTERNAL, "wrong: message %u", n);
+	}
+	return RUBATO_OK;
+}
+
+/* Both ends have seen that rail 2 fell: one of them hears of it by the other. */
+static rubato_status await_fall(rubato_comm *comm)
+{
+	const struct rb_verbs *vb = verbs_of(comm);
+	int32_t lives = 1, any = 1;
+
+	for (uint32_t i = 0; i < 100000 && any != 0; i++) {
+		rb_engine_enter(&comm->engine);
+		lives = rb_verbs_is_live(&vb->peers[1 - rubato_rank(comm)].links[2]);
+		rb_engine_leave(&comm->engine);
+		RB_TRY(rubato_allreduce(comm, &lives, &any, 1, RUBATO_INT32, RUBATO_MAX));
+	}
+	return any == 0 ? RUBATO_OK : RB_FAIL(RUBATO_ERR_INTERNAL, "wrong: rail 2 lives");
+}
+
+/* Rail 0 fell and is back, so that the stream goes by rail 1. */
+static rubato_status another_falls_main(rubato_comm *comm, struct job *job)
+{
+	const struct rb_verbs *vb = verbs_of(comm);
+
+	RB_TRY(calls(comm, 0));
+	RB_TRY(rubato_barrier(comm));
+	if (rubato_rank(comm) == 0)
+		rail_break(job, LINK_DOWN, comm);
+	RB_TRY(calls(comm, 1));
+	if (rubato_rank(comm) == 0)
+		rail_mend(job, LINK_DOWN);
+	RB_TRY(await_lives(comm));
+	rb_engine_enter(&comm->engine);
+	ck_assert_uint_eq(vb->peers[1 - rubato_rank(comm)].main, 1);
+	rb_engine_leave(&comm->engine);
+	if (rubato_rank(comm) == 0)
+		mock_slow(0, 1, 1, SLOW_US);
+	RB_TRY(rubato_barrier(comm));
+	RB_TRY(many_messages(comm));
+	RB_TRY(await_fall(comm));
+	rb_engine_enter(&comm->engine);
+	ck_assert_uint_eq(vb->peers[1 - rubato_rank(comm)].main, 1);
+	rb_engine_leave(&comm->engine);
+	return RUBATO_OK;
+}
+
+START_TEST(the_stream_stays_where_another_rail_fails)
+{
+	struct job job = { .main = another_falls_main, .rank_count = 2, .rails = 3 };
+
+	job_run(&job);
+	all_right(&job, "another rail");
+	for (uint32_t r = 0; r < 2; r++)
+		ck_assert_uint_eq(job.counts[r].failed, 2);
+}
+END_TEST
+
 static rubato_status fallen_main(rubato_comm *comm, struct job *job)
 {
 	rubato_status status = calls(comm, 0);
@@ -819,6 +897,7 @@ int main(void)
 	tcase_add_loop_test(tc, any_completion_may_fail_where_a_rail_is_left, 0, FAULTS);
 	tcase_add_loop_test(tc, a_rail_that_falls_comes_back, 0, 4 * HOWS);
 	tcase_add_loop_test(tc, two_rails_of_three_fall_together, 0, HOWS);
+	tcase_add_test(tc, the_stream_stays_where_another_rail_fails);
 	tcase_add_loop_test(tc, without_a_rail_the_peer_is_named, 1, 4);
 	tcase_add_loop_test(tc, what_a_device_tells_of_a_rail_leaves_the_other, 0, EVENTS);
 	tcase_add_loop_test(tc, rails_are_those_that_are_named, 0, NAMINGS);

@@ -53,6 +53,13 @@ static void main_choose(struct rb_verbs_peer *peer)
 		}
 }
 
+/* Else what it sent there might be overtaken. */
+static void main_keep(struct rb_verbs_peer *peer)
+{
+	if (!rb_verbs_is_live(rb_verbs_main(peer)))
+		main_choose(peer);
+}
+
 /* The first one that a rail loses is said. */
 static void lament(struct rb_verbs *vb, struct rb_verbs_link *link, const char *reason)
 {
@@ -105,7 +112,7 @@ void rb_verbs_link_fail(struct rb_verbs *vb, struct rb_verbs_link *link, const c
 		rb_verbs_link_close(vb, link);
 		link->state = RB_VERBS_LINK_DOWN;
 		rb_verbs_retire(vb, link, link->posted);
-		main_choose(peer);
+		main_keep(peer);
 		return;
 	}
 	if (rb_verbs_is_live(link) || vb->connecting)
@@ -115,7 +122,7 @@ void rb_verbs_link_fail(struct rb_verbs *vb, struct rb_verbs_link *link, const c
 	link->probing = link->ask = link->greet_owed = false;
 	link->holds = link->index == peer->main;
 	peer->held_by += link->holds;
-	main_choose(peer);
+	main_keep(peer);
 	if (link->qp != NULL && vb->api.ibv_modify_qp(link->qp, &attr, IBV_QP_STATE) == 0)
 		rb_verbs_drain_mark(link);
 	/* If it is the peer that has gone the others tell at the same time. */
