@@ -101,5 +101,8 @@ MOCK_API void mock_set(const char *name, uint64_t value)
 	}
 	world_lock(world);
 	*at = value;
+	if (at == &world->config.devices)
+		for (uint32_t i = 0; i < WORLD_NODES; i++)
+			world->devices_of[i] = (uint32_t)value;
 	world_unlock(world);
 }
