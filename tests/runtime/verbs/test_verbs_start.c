@@ -13,8 +13,8 @@
 #include "tests/runtime/verbs/job.h"
 #include "transport/verbs/verbs.h"
 
-#define SILENT_NS 1000000000u /* Of a job in which a rank stops. */
-#define FAULTY_MAX 12u        /* Datagrams of a rank: the first ones, one by one. */
+#define SILENT_NS 1000000000ull /* Of a job in which a rank stops. */
+#define FAULTY_MAX 12u          /* Datagrams of a rank: the first ones, one by one. */
 
 /* ---- Datagrams ---- */
 
