@@ -257,6 +257,8 @@ static bool send_next(struct world *world, struct mock_qp *own, size_t *budget)
 
 	if (send->due > world->step)
 		return false;
+	world->counters.early_sends += world->qps[own->index].waits_first;
+	world->qps[own->index].waits_first = false;
 	outcome = try_or_fault(world, own, send, budget, &status);
 	if (outcome == WAITS)
 		return false;

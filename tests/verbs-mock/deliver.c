@@ -334,6 +334,7 @@ enum outcome deliver(struct world *world, struct mock_qp *own, struct send *send
 		peer->heard = true;
 		qp_event(world, (uint32_t)(peer - world->qps), IBV_EVENT_COMM_EST);
 	}
+	peer->waits_first = false;
 	if (peer->attr.path_mtu != qp->attr.path_mtu && packets(qp, send->length) > 1) {
 		qp_fail(world, (uint32_t)(peer - world->qps));
 		return fail(status, IBV_WC_REM_INV_REQ_ERR);

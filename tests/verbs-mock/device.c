@@ -27,6 +27,29 @@ static uint64_t guid_of(uint32_t device, uint32_t port)
 	       (uint64_t)(device % WORLD_DEVICES) << 8 | port;
 }
 
+/* 10.rail.node.1, as a GID. */
+static union ibv_gid port_address(uint32_t device, uint32_t number)
+{
+	union ibv_gid gid = { { 0 } };
+
+	gid.raw[10] = gid.raw[11] = 0xff;
+	gid.raw[12] = 10;
+	gid.raw[13] = (unsigned char)(device % WORLD_DEVICES * WORLD_PORTS + number);
+	gid.raw[14] = (unsigned char)(device / WORLD_DEVICES);
+	gid.raw[15] = 1;
+	return gid;
+}
+
+/* iWARP: a MAC address. */
+static union ibv_gid iwarp_gid(uint32_t device, uint32_t number)
+{
+	uint64_t guid = htobe64(guid_of(device, number));
+	union ibv_gid gid = { { 0x02 } };
+
+	memcpy(gid.raw + 1, (unsigned char *)&guid + 3, 5);
+	return gid;
+}
+
 static void port_table(const struct mock_config *config, bool infiniband, struct world_port *port,
 		       uint32_t device, uint32_t number)
 {
@@ -37,6 +60,10 @@ static void port_table(const struct mock_config *config, bool infiniband, struct
 				      .mtu = (uint32_t)config->mtu };
 	port->fabric = config->fabrics != 0 ? device % WORLD_DEVICES * WORLD_PORTS + number : 0;
 	port->lid = infiniband ? (uint16_t)(1 + device * WORLD_PORTS + number) : 0;
+	if (config->iwarp != 0) {
+		port->gids[0] = iwarp_gid(device, number);
+		return;
+	}
 	for (uint32_t i = 0; i < (infiniband ? 1 : 4); i++) {
 		union ibv_gid *gid = &port->gids[i];
 
@@ -47,13 +74,8 @@ static void port_table(const struct mock_config *config, bool infiniband, struct
 			gid->raw[0] = 0xfe;
 			gid->raw[1] = 0x80;
 			memcpy(gid->raw + 8, &guid, 8);
-		} else { /* ::ffff:10.rail.node.1 */
-			gid->raw[10] = gid->raw[11] = 0xff;
-			gid->raw[12] = 10;
-			gid->raw[13] =
-				(unsigned char)(device % WORLD_DEVICES * WORLD_PORTS + number);
-			gid->raw[14] = (unsigned char)(device / WORLD_DEVICES);
-			gid->raw[15] = 1;
+		} else {
+			*gid = port_address(device, number);
 		}
 	}
 }
@@ -123,12 +145,43 @@ bool device_find(const struct world *world, uint32_t from, const struct ibv_ah_a
 	return false;
 }
 
+static bool port_addressed(const struct world *world, uint32_t device, uint32_t port,
+			   const union ibv_gid *address)
+{
+	const struct ibv_ah_attr to = { .is_global = 1, .grh.dgid = *address };
+	const union ibv_gid own = port_address(device, port);
+
+	return world->config.iwarp != 0 ? gid_same(&own, address)
+					: port_has(&world->devices[device].ports[port], &to);
+}
+
+bool device_addressed(const struct world *world, uint32_t node, const union ibv_gid *address,
+		      uint32_t *device, uint32_t *port)
+{
+	for (uint32_t i = 0; i < WORLD_NODES * WORLD_DEVICES; i++)
+		for (uint32_t j = 0; j < world->config.ports; j++) {
+			if (i % WORLD_DEVICES >= world->devices_of[i / WORLD_DEVICES] ||
+			    (node != WORLD_NONE && i / WORLD_DEVICES != node) ||
+			    !port_addressed(world, i, j, address))
+				continue;
+			*device = i;
+			*port = j;
+			return true;
+		}
+	return false;
+}
+
+struct ibv_device *device_at(uint32_t index)
+{
+	return &devices[index].v;
+}
+
 MOCK_API void mock_node(uint32_t node)
 {
 	thread_node = node;
 }
 
-static uint32_t node_here(void)
+uint32_t device_node(void)
 {
 	const char *text = getenv("VERBS_MOCK_NODE");
 	uint32_t node = thread_node;
@@ -151,6 +204,18 @@ void devices_name(void)
 	}
 }
 
+/* What it is depends on the world, which is not there when devices are named. */
+static void device_type_set(struct world *world, struct ibv_device *device)
+{
+	enum ibv_transport_type type =
+		config_now(world).iwarp != 0 ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
+
+	world_lock(world);
+	if (device->transport_type != type)
+		device->transport_type = type;
+	world_unlock(world);
+}
+
 MOCK_API struct ibv_device **ibv_get_device_list(int *count)
 {
 	int error = call_fails(CALL_ibv_get_device_list);
@@ -166,10 +231,12 @@ MOCK_API struct ibv_device **ibv_get_device_list(int *count)
 	if (list == NULL)
 		return NULL;
 	world_lock(world);
-	found = world->devices_of[node_here()];
+	found = world->devices_of[device_node()];
 	world_unlock(world);
-	for (uint32_t i = 0; i < found; i++)
-		list[i] = &devices[node_here() * WORLD_DEVICES + i].v;
+	for (uint32_t i = 0; i < found; i++) {
+		list[i] = &devices[device_node() * WORLD_DEVICES + i].v;
+		device_type_set(world, list[i]);
+	}
 	if (count != NULL)
 		*count = (int)found;
 	return list;

@@ -91,6 +91,8 @@ void engine_step(struct world *world)
 		slot->attention = false;
 		look_around(world);
 	}
+	if (slot->cm_events > 0)
+		cm_raise(world);
 	for (struct mock_qp **at = &process.active; *at != NULL;) {
 		struct mock_qp *qp = *at;
 
@@ -130,7 +132,9 @@ static void *engine_main(void *argument)
 			world->step += TICK_STEPS;
 		engine_step(world); /* Who called it may have brought something. */
 		seen = process.calls;
-		idle = process.active != NULL ? 0 : idle + 1;
+		idle = process.active != NULL || world->processes[world_self()].cm_events > 0
+			       ? 0
+			       : idle + 1;
 		pause_until_called(world, idle > TICKS_IDLE);
 	}
 	world_unlock(world);

@@ -53,6 +53,11 @@ void event_queue_add(struct event_queue *queue, struct mock_cq *cq,
 	event->cq = cq;
 	if (async != NULL)
 		event->async = *async;
+	event_queue_push(queue, event);
+}
+
+void event_queue_push(struct event_queue *queue, struct event *event)
+{
 	if (queue->first == NULL)
 		token_put(queue);
 	*queue->last = event;
@@ -63,6 +68,8 @@ static bool about(const struct event *event, const void *object)
 {
 	if (event->cq != NULL)
 		return event->cq == object;
+	if (event->id != NULL)
+		return event->id == object;
 	switch (event->async.event_type) {
 	case IBV_EVENT_PORT_ACTIVE:
 	case IBV_EVENT_PORT_ERR:
@@ -99,8 +106,7 @@ void event_queue_purge(struct event_queue *queue, const void *object)
 		(void)recv(queue->fd, &token, 1, MSG_DONTWAIT);
 }
 
-/* The next event, owned by the caller; NULL: errno. Waits as the descriptor is set to wait. */
-static struct event *event_queue_take(struct world *world, struct event_queue *queue)
+struct event *event_queue_take(struct world *world, struct event_queue *queue)
 {
 	char token;
 
@@ -119,6 +125,8 @@ static struct event *event_queue_take(struct world *world, struct event_queue *q
 				token_put(queue);
 			if (event->cq != NULL)
 				event->cq->events_taken++;
+			if (event->id != NULL)
+				cm_taken(event->id);
 		}
 		world_unlock(world);
 		if (event != NULL)

@@ -162,6 +162,35 @@ MOCK_API int mock_fail_receive(uint64_t nth, enum ibv_wc_status status)
 	return number;
 }
 
+MOCK_API int mock_fail_connect(uint64_t nth, uint32_t event, int status)
+{
+	struct world *world = world_attach();
+	int number;
+
+	world_lock(world);
+	if (world->cm_error_count == WORLD_FAULTS || nth == 0)
+		wrong("no room for this fault, or it is none", "mock_fail_connect");
+	world->cm_errors[world->cm_error_count++] =
+		(struct world_cm_error) { .process = world_self(),
+					  .type = event,
+					  .status = status,
+					  .nth = world->cm_tries[world_self()] + nth };
+	number = (int)(CALL_FAULTS + WORLD_FAULTS + world->cm_error_count - 1);
+	world_unlock(world);
+	return number;
+}
+
+struct world_cm_error *cm_error_of(struct world *world)
+{
+	uint64_t number = ++world->cm_tries[world_self()];
+
+	for (uint32_t i = 0; i < world->cm_error_count; i++)
+		if (world->cm_errors[i].process == world_self() &&
+		    world->cm_errors[i].nth == number)
+			return &world->cm_errors[i];
+	return NULL;
+}
+
 MOCK_API uint64_t mock_fired(int fault)
 {
 	struct world *world = world_attach();
@@ -170,7 +199,9 @@ MOCK_API uint64_t mock_fired(int fault)
 	if (fault >= 0 && fault < (int)CALL_FAULTS)
 		return __atomic_load_n(&calls.faults[fault].fired, __ATOMIC_RELAXED);
 	world_lock(world);
-	fired = world->faults[(uint32_t)fault - CALL_FAULTS].fired;
+	fired = fault < (int)(CALL_FAULTS + WORLD_FAULTS)
+			? world->faults[(uint32_t)fault - CALL_FAULTS].fired
+			: world->cm_errors[(uint32_t)fault - CALL_FAULTS - WORLD_FAULTS].fired;
 	world_unlock(world);
 	return fired;
 }

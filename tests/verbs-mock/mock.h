@@ -25,6 +25,7 @@
 	X(seed, 0)       /* 0: all at once, in order; else it draws delays and pieces. */          \
 	X(devices, 2)    /* Of a node, at most 4. */                                               \
 	X(ports, 1)      /* Of a device, at most 2. */                                             \
+	X(iwarp, 0)      /* No datagrams, no immediate values; connected by rdmacm alone. */       \
 	X(infiniband, 0) /* Link layer: LIDs, and no need of a GID. */                             \
 	X(mtu, 5)        /* An enum ibv_mtu. */                                                    \
 	X(fabrics, 0)    /* Whether device i of a node reaches only devices i of others. */        \
@@ -74,6 +75,7 @@ struct mock_counters {
 	uint64_t packets_lost;      /* Messages, or answers, that a port's loss took. */
 	uint64_t slowed;            /* Messages that took as long as a port's slowness says. */
 	uint64_t left_open;         /* Objects of devices that were closed before them. */
+	uint64_t early_sends;       /* iWARP: who accepted sent before something had come. */
 	uint64_t spurious_events;   /* Channel events without a completion. */
 };
 
@@ -122,6 +124,11 @@ MOCK_API void mock_carry_datagrams(mock_carry *carry, void *arg);
  */
 MOCK_API int mock_fail_send(uint64_t nth, enum ibv_wc_status status, bool delivered);
 MOCK_API int mock_fail_receive(uint64_t nth, enum ibv_wc_status status);
+/*
+ * The NTH try (1: the next) of this process to connect by rdmacm, a call of rdma_resolve_addr(),
+ * ends with an event: ADDR_ERROR, ROUTE_ERROR, UNREACHABLE, REJECTED or CONNECT_ERROR, by number.
+ */
+MOCK_API int mock_fail_connect(uint64_t nth, uint32_t event, int status);
 /* How often a fault has fired. */
 MOCK_API uint64_t mock_fired(int fault);
 
@@ -145,6 +152,8 @@ MOCK_API void mock_gid(uint32_t node, uint32_t device, uint32_t port, uint32_t i
 		       const union ibv_gid *gid);
 /* An event of a queue pair; QP_FATAL, QP_REQ_ERR, QP_ACCESS_ERR turn it to ERR. 0, or ENOENT. */
 MOCK_API int mock_qp_event(uint32_t qp_number, enum ibv_event_type type);
+/* A queue pair's connection of rdmacm ends: both are told. 0, or ENOENT. */
+MOCK_API int mock_disconnect(uint32_t qp_number);
 /* The completion queue of a queue pair's sends fails: CQ_ERR, as after an overrun. 0, or ENOENT. */
 MOCK_API int mock_cq_error(uint32_t qp_number);
 

@@ -35,6 +35,9 @@ static int send_judge(const struct world *world, const struct mock_qp *own,
 	const struct world_qp *qp = &world->qps[own->index];
 	uint64_t length = 0;
 
+	if (world->config.iwarp != 0 &&
+	    (wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM || wr->opcode == IBV_WR_SEND_WITH_IMM))
+		return EINVAL;
 	if (qp->state < IBV_QPS_RTS || !opcode_known(qp->type, wr->opcode) || wr->num_sge < 0 ||
 	    (uint32_t)wr->num_sge > own->cap.max_send_sge)
 		return EINVAL;

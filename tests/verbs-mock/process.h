@@ -43,7 +43,20 @@
 	X(ibv_poll_cq)                                                                             \
 	X(ibv_post_send)                                                                           \
 	X(ibv_post_recv)                                                                           \
-	X(ibv_post_srq_recv)
+	X(ibv_post_srq_recv)                                                                       \
+	X(rdma_create_event_channel)                                                               \
+	X(rdma_create_id)                                                                          \
+	X(rdma_destroy_id)                                                                         \
+	X(rdma_bind_addr)                                                                          \
+	X(rdma_listen)                                                                             \
+	X(rdma_resolve_addr)                                                                       \
+	X(rdma_resolve_route)                                                                      \
+	X(rdma_connect)                                                                            \
+	X(rdma_accept)                                                                             \
+	X(rdma_reject)                                                                             \
+	X(rdma_establish)                                                                          \
+	X(rdma_init_qp_attr)                                                                       \
+	X(rdma_get_cm_event)
 
 #define CALL_ENUM(name) CALL_##name,
 enum call { CALLS(CALL_ENUM) CALL_COUNT };
@@ -61,6 +74,7 @@ struct event_queue {
 struct event {
 	struct event *next;
 	struct mock_cq *cq; /* Of a channel. */
+	struct mock_cm *id; /* Of rdmacm. */
 	struct ibv_async_event async;
 };
 
@@ -148,6 +162,7 @@ struct process {
 	struct mock_qp *qps[WORLD_QPS];
 	struct mock_cq *cqs[WORLD_CQS];
 	struct mock_srq *srqs[WORLD_SRQS];
+	struct mock_cm *cms[WORLD_CMS];
 	uint64_t registered; /* Bytes. */
 	pthread_t engine;
 	uint64_t engine_generation; /* A thread of another one ends. */
@@ -162,6 +177,9 @@ void faults_begin(struct world *world);
 void faults_forget(void);
 /* The fault of a process's next completion, counted, or NULL. */
 struct world_fault *fault_of(struct world *world, uint32_t owner, bool receive);
+
+/* The error with which a try to connect by rdmacm ends, counted, or NULL. */
+struct world_cm_error *cm_error_of(struct world *world);
 
 /* In a child that was forked: nothing of the parent's is its own. */
 void process_forget(void);
@@ -189,6 +207,12 @@ void device_tables(struct world *world);
 /* The device and port (from 0) with a GID or LID; false: there is none. */
 bool device_find(const struct world *world, uint32_t from, const struct ibv_ah_attr *to,
 		 uint32_t *device, uint32_t *port);
+/* The node of who calls; the port whose IP address, or GID, this is, there or (WORLD_NONE)
+ * anywhere; false: there is none. */
+uint32_t device_node(void);
+bool device_addressed(const struct world *world, uint32_t node, const union ibv_gid *address,
+		      uint32_t *device, uint32_t *port);
+struct ibv_device *device_at(uint32_t index);
 /* Closes what an application has left open on it. */
 void context_sweep(struct world *world, struct mock_context *context);
 struct mock_context *context_of(struct ibv_context *context);
@@ -213,6 +237,9 @@ int event_queue_open(struct event_queue *queue);
 void event_queue_close(struct event_queue *queue);
 void event_queue_add(struct event_queue *queue, struct mock_cq *cq,
 		     const struct ibv_async_event *async);
+void event_queue_push(struct event_queue *queue, struct event *event);
+/* The next event, owned by the caller; NULL: errno. Waits as the descriptor is set to wait. */
+struct event *event_queue_take(struct world *world, struct event_queue *queue);
 void event_queue_purge(struct event_queue *queue, const void *object);
 /* Tells this process's contexts what their devices have to say. */
 void device_events_raise(struct world *world);
@@ -222,6 +249,12 @@ void async_raise(struct mock_context *context, enum ibv_event_type type, void *o
 /* Waits until an object's events are acknowledged; ends the program with a line if they are not. */
 void events_acknowledged(struct world *world, const char *what, const uint32_t *taken,
 			 const uint32_t *completed);
+
+/* cm.c */
+/* Puts what is due to this process into its channels of rdmacm. */
+void cm_raise(struct world *world);
+void cm_taken(struct mock_cm *cm);
+void cm_bury(struct world *world, uint32_t owner);
 
 /* queue.c */
 void qp_remove(struct world *world, uint32_t index);

@@ -165,6 +165,8 @@ MOCK_API struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr
 
 	if (error == 0)
 		error = qp == NULL ? ENOMEM : cap_judge(world, init);
+	if (error == 0 && init->qp_type == IBV_QPT_UD && config_now(world).iwarp != 0)
+		error = EOPNOTSUPP;
 	if (error == 0) {
 		qp->v = (struct ibv_qp) {
 			.context = pd->context,

@@ -52,6 +52,17 @@ static const struct state_move moves[] = {
 	{ IBV_QPT_UD, IBV_QPS_SQE, IBV_QPS_RTS, 0, UD_MAY },
 };
 
+/* iWARP has no keys of partitions, and what connects moves a queue pair. */
+static bool iwarp_move_allowed(enum ibv_qp_state from, enum ibv_qp_state to, int mask)
+{
+	int given = mask & ~IBV_QP_STATE;
+
+	return to == IBV_QPS_RESET || to == IBV_QPS_ERR
+		       ? given == 0
+		       : from == IBV_QPS_RESET && to == IBV_QPS_INIT &&
+				 given == IBV_QP_ACCESS_FLAGS;
+}
+
 static bool move_allowed(enum ibv_qp_type type, enum ibv_qp_state from, enum ibv_qp_state to,
 			 int mask)
 {
@@ -137,7 +148,7 @@ static void values_take(struct world_qp *qp, const struct ibv_qp_attr *attr, int
 static void qp_reset(struct world_qp *qp, struct mock_qp *own)
 {
 	qp->state = IBV_QPS_RESET;
-	qp->flush = qp->heard = false;
+	qp->flush = qp->heard = qp->waits_first = false;
 	qp->attr = (struct ibv_qp_attr) { 0 };
 	qp->rq.head = qp->rq.tail = 0;
 	own->freed = own->acked = own->sent = own->posted = 0;
@@ -159,7 +170,9 @@ MOCK_API int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask
 	world_lock(world);
 	to = (mask & IBV_QP_STATE) != 0 ? attr->qp_state : at->state;
 	if (((mask & IBV_QP_CUR_STATE) != 0 && attr->cur_qp_state != at->state) ||
-	    !move_allowed(at->type, at->state, to, mask) || !values_valid(world, at, attr, mask))
+	    !(world->config.iwarp != 0 ? iwarp_move_allowed(at->state, to, mask)
+				       : move_allowed(at->type, at->state, to, mask)) ||
+	    !values_valid(world, at, attr, mask))
 		error = EINVAL;
 	if (error == 0 && world->devices[at->device].dead && to != IBV_QPS_ERR)
 		error = EIO;

@@ -161,6 +161,8 @@ START_TEST(every_call_fails_when_it_is_told_to)
 		uint64_t before;
 		int fault;
 
+		if (strncmp(name, "rdma_", 5) == 0)
+			continue; /* Of librdmacm, which may not be there: verbs-rdmacm's. */
 		pair_open(ends, (struct end_options) { .srq = true });
 		ah = ibv_create_ah(ends[0].pd, &path);
 		before = mock_call_count(name);

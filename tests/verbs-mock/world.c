@@ -22,7 +22,7 @@
 
 #include "tests/verbs-mock/process.h"
 
-#define WORLD_MAGIC 0x76626d31u
+#define WORLD_MAGIC (0x76626d31u ^ (uint32_t)sizeof(struct world))
 #define LOCK_YIELDS 50u
 #define LOCK_NS 20000
 
@@ -65,6 +65,15 @@ static void world_make(struct world *world)
 	world->magic = WORLD_MAGIC;
 }
 
+/* Of another build: its world is another one. */
+static bool is_foreign(int fd)
+{
+	uint32_t magic = 0;
+
+	return pread(fd, &magic, sizeof(magic), 0) == (ssize_t)sizeof(magic) && magic != 0 &&
+	       magic != WORLD_MAGIC;
+}
+
 static struct world *map_file(const char *path)
 {
 	struct stat status;
@@ -73,7 +82,8 @@ static struct world *map_file(const char *path)
 	here.fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (here.fd < 0)
 		return NULL;
-	if (!lock_byte(here.fd, F_WRLCK, 0, true) || fstat(here.fd, &status) != 0 ||
+	if (!lock_byte(here.fd, F_WRLCK, 0, true) ||
+	    (is_foreign(here.fd) && ftruncate(here.fd, 0) != 0) || fstat(here.fd, &status) != 0 ||
 	    (status.st_size == 0 && ftruncate(here.fd, (off_t)WORLD_BYTES) != 0))
 		return NULL;
 	memory = mmap(NULL, WORLD_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
@@ -231,6 +241,7 @@ bool world_alive(struct world *world, uint32_t owner)
 /* What the kernel does for a process that ends: all that it had is gone, without a word. */
 void world_bury(struct world *world, uint32_t owner)
 {
+	cm_bury(world, owner);
 	for (uint32_t i = 0; i < WORLD_QPS; i++)
 		if (world->qps[i].used && world->qps[i].process == owner)
 			qp_remove(world, i);

@@ -26,6 +26,9 @@
 #define WORLD_SRQS 1024u
 #define WORLD_MRS 65536u
 #define WORLD_FAULTS 64u
+#define WORLD_CMS 4096u /* Identifiers of rdmacm. */
+#define WORLD_CM_EVENTS 8u
+#define WORLD_CM_DATA 56u     /* With a request, as over InfiniBand. */
 #define WORLD_EVENT_TYPES 20u /* enum ibv_event_type */
 #define WORLD_NONE 0xffffffffu
 #define WORLD_BYTES ((size_t)1 << 30) /* Of which only what is touched is there. */
@@ -58,6 +61,7 @@ struct world_process { /* A slot is in use while its owner holds a lock on byte 
 	bool used;
 	int pid;
 	uint32_t doorbell;        /* A futex: its engine has something to look at. */
+	uint32_t cm_events;       /* Of rdmacm, that are to be told. */
 	bool attention;           /* Others changed a queue of it. */
 	uint64_t sends, receives; /* That ended well, or by a fault: what faults count. */
 };
@@ -108,7 +112,8 @@ struct world_qp {
 	struct ibv_qp_attr attr;
 	struct world_rq rq;
 	uint32_t psn_sent, psn_expected;
-	bool silent; /* Nothing that it sends, and nothing sent to it, arrives. */
+	bool waits_first; /* iWARP: something must come before it may send. */
+	bool silent;      /* Nothing that it sends, and nothing sent to it, arrives. */
 };
 
 struct world_mr {
@@ -126,6 +131,42 @@ struct world_fault { /* Of a completion. */
 	uint64_t nth, fired;
 };
 
+enum world_cm_state {
+	CM_MADE,
+	CM_LISTENS,
+	CM_CONNECTS,
+	CM_REQUESTED, /* Made by who connects, for who listens. */
+	CM_ACCEPTED,
+	CM_CONNECTED,
+	CM_OVER,
+};
+
+struct world_cm_event {
+	uint32_t type; /* enum rdma_cm_event_type */
+	int status;
+	uint64_t due;
+};
+
+struct world_cm { /* An identifier of rdmacm. */
+	bool used, passive;
+	enum world_cm_state state;
+	uint32_t process, generation, device, port; /* port: from 0. */
+	uint32_t peer, peer_generation, listener;
+	uint32_t qp, psn;
+	uint16_t number, to_number;
+	union ibv_gid address, to;
+	uint8_t data[WORLD_CM_DATA];
+	uint64_t told;
+	uint32_t head, tail; /* Of events, by counts. */
+	struct world_cm_event events[WORLD_CM_EVENTS];
+};
+
+struct world_cm_error { /* The NTH try of a process to connect ends so. */
+	uint32_t process, type;
+	int status;
+	uint64_t nth, fired;
+};
+
 struct world {
 	uint32_t magic;
 	pthread_mutex_t lock;
@@ -137,6 +178,10 @@ struct world {
 	uint64_t arena_free[64];
 	struct mock_counters counters;
 	uint64_t calls[64];
+	uint32_t cm_ports, cm_error_count;
+	uint64_t cm_tries[WORLD_PROCESSES];
+	struct world_cm_error cm_errors[WORLD_FAULTS];
+	struct world_cm cms[WORLD_CMS];
 	uint32_t fault_count;
 	struct world_fault faults[WORLD_FAULTS];
 	struct world_process processes[WORLD_PROCESSES];
