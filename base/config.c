@@ -55,6 +55,7 @@ static const struct {
 	/* As enum rb_log_level. */
 	{ "RUBATO_LOG", false, { "none", "warn", "info", "debug", "data" } },
 	{ "RUBATO_ATTACH", false, { "auto", "never", "offer" } },
+	{ "RUBATO_VERBS_CONNECT", false, { "auto", "exchange", "rdmacm" } },
 };
 
 struct unit {

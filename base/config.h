@@ -27,6 +27,8 @@
 	X(heap, "RUBATO_HEAP", B, "0", 0, 70368744177664,                                          \
 	  "address space for rubato_alloc on a rank; 0: as much as the machine has memory")        \
 	X(attach, "RUBATO_ATTACH", S, "auto", 0, 15, "auto, never or offer")                       \
+	X(verbs_connect, "RUBATO_VERBS_CONNECT", S, "auto", 0, 15,                                 \
+	  "how verbs connects its queue pairs: auto, exchange or rdmacm")                          \
 	X(chunk, "RUBATO_CHUNK", B, "256K", 64, 268435456, "largest chunk of a pipelined step")    \
 	X(cache, "RUBATO_CACHE", U, "256", 1, 65536, "plans kept for one-shot collectives")        \
 	X(spin, "RUBATO_SPIN", T, "0", 0, 1000000000,                                              \

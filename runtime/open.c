@@ -81,6 +81,13 @@ static enum rb_attach attach_of(const char *text)
 					    : RB_ATTACH_AUTO;
 }
 
+static enum rb_connect connect_of(const char *text)
+{
+	return strcmp(text, "exchange") == 0 ? RB_CONNECT_EXCHANGE
+	       : strcmp(text, "rdmacm") == 0 ? RB_CONNECT_RDMACM
+					     : RB_CONNECT_AUTO;
+}
+
 /* By verbs: ports and devices of its own, which the others' tries of interfaces do not know. */
 static const char *interface_of(const struct opening *o, uint32_t i)
 {
@@ -105,6 +112,7 @@ static void endpoint_open(struct opening *o, uint32_t i)
 		.reaching = !named && o->devices[0] != '\0' ? o->devices : NULL,
 		.tcp_only = o->tcp,
 		.attach = attach_of(comm->config->attach.text),
+		.connect = connect_of(comm->config->verbs_connect.text),
 		.backend = o->setup->backend,
 	};
 

@@ -165,6 +165,9 @@ struct rb_failure {
  * OFFER: we ask it to let peers. */
 enum rb_attach { RB_ATTACH_AUTO, RB_ATTACH_NEVER, RB_ATTACH_OFFER };
 
+/* How verbs makes its queue pairs known to each other. AUTO: by rdmacm where nothing else does. */
+enum rb_connect { RB_CONNECT_AUTO, RB_CONNECT_EXCHANGE, RB_CONNECT_RDMACM };
+
 /*
  * A device's memory, to who moves it: what the application's devices are is their owner's affair.
  * All NULL: there are none.
@@ -183,13 +186,14 @@ struct rb_device_memory {
 
 struct rb_transport_options {
 	uint32_t rank, rank_count;
-	uint64_t heap_bytes;   /* For region_alloc: address space set aside. */
-	uint8_t job[16];       /* The job's nonce: names sockets, guards against strangers. */
-	const char *interface; /* RUBATO_INTERFACE: network device(s), or NULL; */
-	const char *reaching;  /* those that were found to do, or NULL: any. */
-	bool tcp_only;         /* ucx: UCX's TCP only (--transport tcp). */
-	enum rb_attach attach; /* shm: RUBATO_ATTACH. */
-	void *backend;         /* sim: its cluster. */
+	uint64_t heap_bytes;     /* For region_alloc: address space set aside. */
+	uint8_t job[16];         /* The job's nonce: names sockets, guards against strangers. */
+	const char *interface;   /* RUBATO_INTERFACE: network device(s), or NULL; */
+	const char *reaching;    /* those that were found to do, or NULL: any. */
+	bool tcp_only;           /* ucx: UCX's TCP only (--transport tcp). */
+	enum rb_attach attach;   /* shm: RUBATO_ATTACH. */
+	enum rb_connect connect; /* verbs: RUBATO_VERBS_CONNECT. */
+	void *backend;           /* sim: its cluster. */
 	struct rb_device_memory device;
 };
 

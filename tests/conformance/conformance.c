@@ -78,6 +78,7 @@ static void rank_connect(struct conform_rank *r)
 		.heap_bytes = 64u << 20,
 		.tcp_only = conform_backend.tcp_only,
 		.attach = conform_backend.attach,
+		.connect = conform_backend.connect,
 		.interface = conform_backend.interface != NULL ? conform_backend.interface(r->rank)
 							       : NULL,
 		.backend = w->backend,

@@ -31,8 +31,9 @@
 struct conform_backend {
 	const char *name;
 	const struct rb_transport_ops *ops;
-	bool tcp_only;         /* rb_transport_options.tcp_only. */
-	enum rb_attach attach; /* Likewise. */
+	bool tcp_only;           /* rb_transport_options.tcp_only. */
+	enum rb_attach attach;   /* Likewise. */
+	enum rb_connect connect; /* Likewise. */
 	/* Likewise its interface, each rank's; NULL: any. */
 	const char *(*interface)(uint32_t rank);
 	bool no_map;   /* Peers of this set-up may be out of reach of mapping. */

@@ -148,7 +148,7 @@ static inline void take(struct rb_verbs *vb, struct rb_verbs_rail *rail, const s
 	}
 	link = &vb->peers[rank].links[rail->index];
 	if (!rb_verbs_is_of_life(link, wc->wr_id) || link->qp == NULL)
-		return; /* Of an earlier life: some devices tell of queue pairs that are gone. */
+		return; /* Of an earlier one: some devices tell of queue pairs that are gone. */
 	if ((wc->wr_id & RB_VERBS_RECEIVED) != 0)
 		received(vb, link, wc);
 	else
@@ -510,6 +510,11 @@ static rubato_status sleeping_open(struct rb_verbs *vb)
 		RB_TRY(watch(vb->epoll_fd, rail->channel->fd, 0));
 		RB_TRY(watch(vb->watch_fd, rail->context->async_fd, RB_VERBS_WATCH_EVENTS + i));
 	}
+	if (vb->cm != NULL && !unblock(rb_verbs_cm_fd(vb)))
+		return RB_FAIL(RUBATO_ERR_SYSTEM, "no descriptors to sleep on: %s",
+			       strerror(errno));
+	if (vb->cm != NULL)
+		RB_TRY(watch(vb->watch_fd, rb_verbs_cm_fd(vb), RB_VERBS_WATCH_CM));
 	return watch(vb->watch_fd, vb->clock_fd, RB_VERBS_WATCH_CLOCK);
 }
 
@@ -563,11 +568,26 @@ static rubato_status queues_open(struct rb_verbs *vb, struct rb_verbs_rail *rail
 	return RUBATO_OK;
 }
 
+static rubato_status connections_open(struct rb_verbs *vb, enum rb_connect connect)
+{
+	const struct rb_verbs_port *port = &vb->rails[0].port;
+
+	if (connect == RB_CONNECT_EXCHANGE && port->iwarp)
+		return RB_FAIL(
+			RUBATO_ERR_UNSUPPORTED,
+			"verbs: %s is iWARP, which only RUBATO_VERBS_CONNECT=rdmacm connects",
+			port->device);
+	if (connect != RB_CONNECT_RDMACM && !port->iwarp)
+		return RUBATO_OK;
+	return rb_verbs_cm_open(vb);
+}
+
 static rubato_status begin(struct rb_verbs *vb, const struct rb_transport_options *options)
 {
 	RB_TRY(rb_verbs_load(&vb->api));
 	rb_verbs_device_memory_find(vb);
 	RB_TRY(rb_verbs_devices_open(vb, options->interface));
+	RB_TRY(connections_open(vb, options->connect));
 	for (uint32_t i = 0; i < vb->rail_count; i++)
 		RB_TRY(queues_open(vb, &vb->rails[i]));
 	RB_TRY(sleeping_open(vb));
@@ -643,9 +663,11 @@ static void verbs_path(struct rb_endpoint *ep, uint32_t rank, char *text, size_t
 	for (uint32_t i = 0; i < peer->link_count && at < text_bytes; i++)
 		if (peer->links[i].state == RB_VERBS_LINK_LIVE)
 			at += (size_t)snprintf(
-				text + at, text_bytes - at, "%s%s, to %s", at > 0 ? "; " : "",
+				text + at, text_bytes - at, "%s%s, to %s, by %s",
+				at > 0 ? "; " : "",
 				rb_verbs_port_text(&peer->links[i].rail->port, own, sizeof(own)),
-				rb_verbs_gid_text(&peer->links[i].gid, gid));
+				rb_verbs_gid_text(&peer->links[i].gid, gid),
+				peer->vb->cm != NULL ? "rdmacm" : "exchange");
 }
 
 const struct rb_transport_ops rb_transport_verbs = {

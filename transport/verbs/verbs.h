@@ -55,6 +55,7 @@
  *	verbs_device.c   devices, ports, addresses of ports; what errors are called
  *	verbs_connect.c  addresses, datagrams, connecting, close
  *	verbs_make.c     queue pairs, and how links are greeted
+ *	verbs_rdmacm.c   links that rdmacm connects, iWARP's among them
  *	verbs_link.c     links that fail, what is done again, links that rise
  *	verbs_peer.c     lost peers: processes, silence, events
  *	verbs_queue.c    the send queue: slots, the chain of one doorbell, what completes
@@ -72,7 +73,7 @@
 
 #include "transport/match.h"
 
-#define RB_VERBS_VERSION 2u
+#define RB_VERBS_VERSION 3u
 #define RB_VERBS_RAILS_MAX 4u
 #define RB_VERBS_SLOT_BYTES 1024u
 #define RB_VERBS_SLOTS_MAX 64u /* For what a peer sends by a link: 64 KiB. */
@@ -101,7 +102,9 @@
 /* What watch_fd tells of, beside the ranks of processes: a rail's events are EVENTS + its index. */
 #define RB_VERBS_WATCH_EVENTS (UINT32_MAX - RB_VERBS_RAILS_MAX)
 #define RB_VERBS_WATCH_CLOCK UINT32_MAX
+#define RB_VERBS_WATCH_CM (RB_VERBS_WATCH_EVENTS - 1)
 #define RB_VERBS_REGIONS_LEAST 3u /* Slots to send from and to receive into, datagrams. */
+#define RB_VERBS_RETRIES 6        /* Soft-RoCE takes 7 for endless. */
 #define RB_VERBS_KEY_BYTES (17 + 4 * RB_VERBS_RAILS_MAX) /* Address, size, kind, a key a rail. */
 
 /* libibverbs' functions, by their own names: it is loaded, not linked. Others are inline, by way of
@@ -179,14 +182,14 @@ struct rb_verbs_target { /* The payload of CLEAR. */
 	uint64_t send; /* The announced flight that it is for; 0: whichever has its tag. */
 };
 
-/* The payload of HELLO and RISE; and before connecting, over UD. */
+/* The payload of HELLO and RISE; and before connecting, over UD, or what rdmacm carries. */
 struct rb_verbs_greeting {
 	uint32_t rank, qp_number;
 	uint32_t life; /* Of the link. */
 	uint8_t job[16];
 	uint8_t version, rail;
-	uint8_t ready; /* The addressee's was heard: that queue pair receives. */
-	uint8_t zero;
+	uint8_t ready;   /* The addressee's was heard: that queue pair receives. */
+	uint8_t attempt; /* rdmacm: of this life. */
 };
 
 struct rb_verbs_slot { /* Holds what leaves, until the device is through with it. */
@@ -319,9 +322,13 @@ struct rb_verbs_link { /* A peer over a rail. */
 	uint8_t mtu;                    /* Theirs: these four, */
 	uint16_t lid;                   /* and */
 	union ibv_gid gid;              /* where */
-	uint32_t datagrams;             /* datagrams go while connecting, */
-	struct ibv_ah *ah;              /* by this path. */
-	uint32_t life;                  /* How often it was made anew. */
+	uint32_t contact;               /* datagrams go while connecting, */
+	struct ibv_ah *ah;              /* by this path; rdmacm: their listener's port. */
+	struct rdma_cm_id *id;          /* rdmacm: of the try, or what has come of it. */
+	uint8_t attempt;                /* Its number; in this one, or the last: */
+	char refusal[64];               /* why it failed. */
+	uint32_t life;                  /* How often it was made anew; */
+	uint32_t made;                  /* its queue pair was made. */
 	uint64_t word;                  /* Of its completions: that and the peer's rank. */
 	uint32_t qp_number;             /* Theirs; 0: not known yet. */
 	bool heard;                     /* It can receive, and was greeted. */
@@ -423,6 +430,7 @@ struct rb_verbs_port { /* Of a device: what its peers must know, and what carrie
 	uint8_t number, gid_index;
 	bool ethernet;
 	bool roce_1;
+	bool iwarp;  /* Then `gid` is the IP address, as RoCE v2 would have it. */
 	uint8_t mtu; /* enum ibv_mtu. */
 	uint16_t lid;
 	int32_t domain; /* NUMA; -1: not known. */
@@ -440,6 +448,8 @@ struct rb_verbs_rail {
 	struct ibv_pd *pd;
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
+	struct rdma_cm_id *listener;
+	uint16_t listens_at;      /* Its port. */
 	struct ibv_qp *datagrams; /* While connecting. */
 	uint8_t *datagram_slots;
 	struct ibv_mr *datagram_mr, *slots_mr;
@@ -450,6 +460,7 @@ struct rb_verbs_rail {
 struct rb_verbs {
 	struct rb_endpoint base;
 	struct rb_verbs_api api;
+	struct rb_verbs_cm *cm; /* NULL: links are connected by what is exchanged. */
 	struct rb_device_memory device;
 	bool peer_memory; /* The kernel's driver of the device pins its memory as the host's. */
 	bool device_said; /* How it is registered. */
@@ -519,7 +530,7 @@ static inline struct rb_verbs_entry *rb_verbs_entry_at(const struct rb_verbs *vb
 	return &link->entries[number & (vb->queue - 1)];
 }
 
-/* Whether a completion of the peer's is of the link's life. */
+/* Whether a completion of the peer's is of the link's queue pair. */
 static inline bool rb_verbs_is_of_life(const struct rb_verbs_link *link, uint64_t wr_id)
 {
 	return ((wr_id ^ link->word) >> (32 + RB_VERBS_RANK_BITS) & 63) == 0;
@@ -539,6 +550,13 @@ static inline uint64_t rb_verbs_region_least(const struct rb_verbs *vb)
 	uint32_t slots = rb_verbs_slots_all(vb->base.rank_count);
 
 	return (uint64_t)(vb->base.rank_count - 1) * slots * RB_VERBS_SLOT_BYTES;
+}
+
+static inline bool rb_verbs_is_ipv4(const union ibv_gid *gid)
+{
+	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+
+	return memcmp(gid->raw, mapped, sizeof(mapped)) == 0;
 }
 
 /* Payload: either end may be a device's. */
@@ -618,6 +636,14 @@ void rb_verbs_move(struct rb_verbs *vb, uint64_t until_ns);
 /* verbs_load.c */
 /* Errors: UNSUPPORTED (there is none that serves). */
 RB_NODISCARD rubato_status rb_verbs_load(struct rb_verbs_api *api);
+struct rb_verbs_symbol {
+	const char *name;
+	void **at;
+};
+/* All of these. Errors: UNSUPPORTED. */
+RB_NODISCARD rubato_status rb_verbs_library_load(const char *library,
+						 const struct rb_verbs_symbol *symbols,
+						 size_t count);
 
 /* verbs_device.c */
 /* The ports that `interface` names (NULL: the nearest ones), open. Errors: UNSUPPORTED. */
@@ -627,6 +653,8 @@ RB_NODISCARD rubato_status rb_verbs_devices_open(struct rb_verbs *vb, const char
 char *rb_verbs_gid_text(const union ibv_gid *gid, char text[RB_VERBS_GID_BYTES]);
 char *rb_verbs_port_text(const struct rb_verbs_port *port, char *text, size_t text_bytes);
 uint32_t rb_verbs_mtu_bytes(uint8_t mtu);
+/* The index of a port's network device, by which its link-local addresses are known; 0: none. */
+uint32_t rb_verbs_netdev(const struct rb_verbs_port *port);
 bool rb_verbs_is_active(const struct rb_verbs *vb, const struct rb_verbs_rail *rail);
 /* Of a failed call, by errno: MEMORY or SYSTEM. */
 rubato_status rb_verbs_failed(const struct rb_verbs_rail *rail, int error, const char *what);
@@ -655,6 +683,9 @@ RB_NODISCARD rubato_status rb_verbs_link_make(struct rb_verbs *vb, struct rb_ver
 /* NULL: nothing. One that cannot be destroyed is to reach no memory any more. */
 void rb_verbs_qp_drop(struct rb_verbs *vb, struct ibv_qp *qp);
 struct ibv_ah_attr rb_verbs_path_to(const struct rb_verbs_link *link);
+/* A link's queue pair receives, and sends: of `attr`, path, numbers and MTU. */
+RB_NODISCARD rubato_status rb_verbs_link_ready(struct rb_verbs *vb, struct rb_verbs_link *link,
+					       const struct ibv_qp_attr *attr);
 struct rb_verbs_greeting rb_verbs_greeting_to(const struct rb_verbs_link *link);
 /* The link that a greeting is of, or NULL: it is none of this job's. */
 struct rb_verbs_link *rb_verbs_greeting_of(struct rb_verbs *vb, const void *bytes,
@@ -662,9 +693,60 @@ struct rb_verbs_link *rb_verbs_greeting_of(struct rb_verbs *vb, const void *byte
 /* A datagram or RISE has come for a link. True: an answer is due. */
 bool rb_verbs_heard(struct rb_verbs *vb, struct rb_verbs_link *link,
 		    const struct rb_verbs_greeting *theirs);
+/* The other end is ready: HELLO is due. */
+void rb_verbs_hear(struct rb_verbs *vb, struct rb_verbs_link *link);
 /* HELLO has come. */
 void rb_verbs_greeted(struct rb_verbs *vb, struct rb_verbs_link *link, const void *payload,
 		      size_t bytes);
+
+/* verbs_rdmacm.c */
+#ifdef RB_HAVE_RDMACM
+/* Loads librdmacm, for what verbs.c watches: events. Errors: UNSUPPORTED, MEMORY, SYSTEM. */
+RB_NODISCARD rubato_status rb_verbs_cm_open(struct rb_verbs *vb);
+int rb_verbs_cm_fd(const struct rb_verbs *vb);
+RB_NODISCARD rubato_status rb_verbs_cm_listen(struct rb_verbs *vb, struct rb_verbs_rail *rail);
+/* Begins a try, where none is under way and it is this end that connects. */
+void rb_verbs_cm_connect(struct rb_verbs *vb, struct rb_verbs_link *link);
+/* False: events cannot be read any more. */
+bool rb_verbs_cm_take(struct rb_verbs *vb);
+/* What rdmacm has of a link, after its queue pair; of all that is left. */
+void rb_verbs_cm_drop(struct rb_verbs *vb, struct rb_verbs_link *link);
+void rb_verbs_cm_close(struct rb_verbs *vb);
+#else /* Its header was not there: vb->cm is NULL. */
+static inline rubato_status rb_verbs_cm_open(struct rb_verbs *vb)
+{
+	(void)vb;
+	return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+		       "verbs: this build has no rdmacm: rdma/rdma_cma.h was not there");
+}
+static inline int rb_verbs_cm_fd(const struct rb_verbs *vb)
+{
+	(void)vb;
+	return -1;
+}
+static inline rubato_status rb_verbs_cm_listen(struct rb_verbs *vb, struct rb_verbs_rail *rail)
+{
+	(void)vb, (void)rail;
+	return RUBATO_OK;
+}
+static inline void rb_verbs_cm_connect(struct rb_verbs *vb, struct rb_verbs_link *link)
+{
+	(void)vb, (void)link;
+}
+static inline bool rb_verbs_cm_take(struct rb_verbs *vb)
+{
+	(void)vb;
+	return true;
+}
+static inline void rb_verbs_cm_drop(struct rb_verbs *vb, struct rb_verbs_link *link)
+{
+	(void)vb, (void)link;
+}
+static inline void rb_verbs_cm_close(struct rb_verbs *vb)
+{
+	(void)vb;
+}
+#endif
 
 /* verbs_link.c */
 /* The link has failed: what it owes is done again elsewhere; or, where it was the last one, the
@@ -714,6 +796,8 @@ bool rb_verbs_lose_ended(struct rb_verbs *vb, uint32_t peer);
 void rb_verbs_wrong(struct rb_verbs *vb, uint32_t peer, const char *what);
 RB_NODISCARD rubato_status rb_verbs_watch_process(struct rb_verbs *vb, struct rb_verbs_peer *peer);
 void rb_verbs_unwatch(struct rb_verbs *vb, struct rb_verbs_peer *peer);
+/* Takes what is here already of a peer that has ended. */
+void rb_verbs_hear_out(struct rb_verbs *vb, const struct rb_verbs_peer *peer);
 /* Processes that ended, events of the device, peers that have been silent for long. */
 void rb_verbs_check_peers(struct rb_verbs *vb);
 void rb_verbs_look(struct rb_endpoint *ep);

@@ -2,8 +2,9 @@
  * verbs_connect.c -- addresses, datagrams, connecting, close.
  *
  * An address is what peers must know of this rank's ports. Ranks come to connect() at different
- * times, so each tells the others by datagrams (UD), again and again, of its queue pairs, until
- * every peer's HELLO has come by the way that data will take (verbs_make.c). A rail by which a peer
+ * times, so each tells the others by datagrams (UD), again and again, of its queue pairs, or has
+ * them connected by rdmacm (verbs_rdmacm.c), until every peer's HELLO has come by the way that data
+ * will take (verbs_make.c). A rail by which a peer
  * has not greeted some time after another one did is left out, and said.
  *
  * close(): BYE, or ABORT, goes behind everything that was complete, and is waited for until the
@@ -36,7 +37,7 @@ _Static_assert(GRH_BYTES + sizeof(struct rb_verbs_greeting) <= DATAGRAM_BYTES, "
 struct blob_rail {
 	uint8_t mtu;
 	uint16_t lid;
-	uint32_t datagrams;
+	uint32_t contact; /* Its queue pair for datagrams; rdmacm: its listener's port. */
 	union ibv_gid gid;
 };
 
@@ -44,6 +45,7 @@ struct blob { /* An address, taken apart. */
 	uint8_t job[16], host[16];
 	uint32_t rank, pid, count;
 	uint8_t network, rail_count; /* network: see network_of. */
+	uint8_t rdmacm;              /* By it, or by datagrams. */
 	struct blob_rail rails[RB_VERBS_RAILS_MAX];
 };
 
@@ -132,7 +134,7 @@ static void datagram_send(struct rb_verbs *vb, struct rb_verbs_link *link)
 	greeting = rb_verbs_greeting_to(link);
 	memcpy(at, &greeting, sizeof(greeting));
 	wr.wr.ud.ah = link->ah;
-	wr.wr.ud.remote_qpn = link->datagrams;
+	wr.wr.ud.remote_qpn = link->contact;
 	wr.wr.ud.remote_qkey = datagram_key(vb);
 	if (ibv_post_send(rail->datagrams, &wr, &bad) == 0)
 		rail->datagrams_out |= UINT64_C(1) << bit;
@@ -160,16 +162,23 @@ void rb_verbs_datagram(struct rb_verbs *vb, struct rb_verbs_rail *rail, const st
 
 /* ---- Addresses ---- */
 
-/* What only meets its like: InfiniBand, RoCE v1, v2 over IPv6, v2 over IPv4. */
+/* What only meets its like: InfiniBand, RoCE v1, v2 over IPv6, v2 over IPv4, iWARP. */
 static uint8_t network_of(const struct rb_verbs_port *port)
 {
-	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
-
 	if (!port->ethernet)
 		return 0;
 	if (port->roce_1)
 		return 1;
-	return memcmp(port->gid.raw, mapped, sizeof(mapped)) == 0 ? 3 : 2;
+	if (port->iwarp)
+		return rb_verbs_is_ipv4(&port->gid) ? 5 : 4;
+	return rb_verbs_is_ipv4(&port->gid) ? 3 : 2;
+}
+
+static rubato_status contact_open(struct rb_verbs *vb, struct rb_verbs_rail *rail)
+{
+	if (vb->cm != NULL)
+		return rail->listener != NULL ? RUBATO_OK : rb_verbs_cm_listen(vb, rail);
+	return rail->datagrams != NULL ? RUBATO_OK : datagrams_open(vb, rail);
 }
 
 rubato_status rb_verbs_address(struct rb_endpoint *ep, void *bytes, size_t *size_bytes)
@@ -181,6 +190,7 @@ rubato_status rb_verbs_address(struct rb_endpoint *ep, void *bytes, size_t *size
 	rb_wire_put_u8(&w, RB_VERBS_VERSION);
 	rb_wire_put_u8(&w, network_of(&vb->rails[0].port));
 	rb_wire_put_u8(&w, vb->rail_count);
+	rb_wire_put_u8(&w, vb->cm != NULL);
 	rb_wire_put_bytes(&w, vb->job, sizeof(vb->job));
 	rb_wire_put_bytes(&w, vb->host, sizeof(vb->host));
 	rb_wire_put_u32(&w, ep->rank);
@@ -189,12 +199,11 @@ rubato_status rb_verbs_address(struct rb_endpoint *ep, void *bytes, size_t *size
 	for (uint32_t i = 0; i < vb->rail_count; i++) {
 		struct rb_verbs_rail *rail = &vb->rails[i];
 
-		if (rail->datagrams == NULL)
-			RB_TRY(datagrams_open(vb, rail));
+		RB_TRY(contact_open(vb, rail));
 		rb_wire_put_u8(&w, rail->port.mtu);
 		rb_wire_put_u16(&w, rail->port.lid);
 		rb_wire_put_bytes(&w, rail->port.gid.raw, sizeof(rail->port.gid.raw));
-		rb_wire_put_u32(&w, rail->datagrams->qp_num);
+		rb_wire_put_u32(&w, vb->cm != NULL ? rail->listens_at : rail->datagrams->qp_num);
 	}
 	RB_ASSERT(!w.bad);
 	*size_bytes = (size_t)(w.at - (uint8_t *)bytes);
@@ -210,6 +219,7 @@ static bool blob_read(const void *address, size_t size_bytes, struct blob *blob)
 
 	blob->network = rb_wire_get_u8(&w);
 	blob->rail_count = rb_wire_get_u8(&w);
+	blob->rdmacm = rb_wire_get_u8(&w);
 	rb_wire_get_bytes(&w, blob->job, sizeof(blob->job));
 	rb_wire_get_bytes(&w, blob->host, sizeof(blob->host));
 	blob->rank = rb_wire_get_u32(&w);
@@ -223,7 +233,7 @@ static bool blob_read(const void *address, size_t size_bytes, struct blob *blob)
 		rail->mtu = rb_wire_get_u8(&w);
 		rail->lid = rb_wire_get_u16(&w);
 		rb_wire_get_bytes(&w, rail->gid.raw, sizeof(rail->gid.raw));
-		rail->datagrams = rb_wire_get_u32(&w);
+		rail->contact = rb_wire_get_u32(&w);
 		good = !w.bad && rail->mtu >= IBV_MTU_256 && rail->mtu <= IBV_MTU_4096;
 	}
 	return good && w.at == w.end;
@@ -236,22 +246,34 @@ bool rb_verbs_reachable(struct rb_endpoint *ep, const void *address, size_t size
 
 	return address != NULL && blob_read(address, size_bytes, &blob) &&
 	       memcmp(blob.job, vb->job, sizeof(blob.job)) == 0 && blob.rank < ep->rank_count &&
-	       blob.count == ep->rank_count && blob.network == network_of(&vb->rails[0].port);
+	       blob.count == ep->rank_count && blob.network == network_of(&vb->rails[0].port) &&
+	       blob.rdmacm == (vb->cm != NULL);
 }
 
 void rb_verbs_apart(struct rb_endpoint *ep, const void *address, size_t size_bytes, char *text,
 		    size_t text_bytes)
 {
-	static const char *const networks[] = { "InfiniBand", "RoCE v1", "RoCE v2 over IPv6",
-						"RoCE v2 over IPv4" };
-	const struct rb_verbs_port *port = &((struct rb_verbs *)ep)->rails[0].port;
+	static const char *const networks[] = { "InfiniBand",        "RoCE v1",
+						"RoCE v2 over IPv6", "RoCE v2 over IPv4",
+						"iWARP over IPv6",   "iWARP over IPv4" };
+	const struct rb_verbs *vb = (struct rb_verbs *)ep;
+	const struct rb_verbs_port *port = &vb->rails[0].port;
 	char own[160], gid[RB_VERBS_GID_BYTES];
 	struct blob blob;
 
 	text[0] = '\0';
-	if (!blob_read(address, size_bytes, &blob) || blob.network == network_of(port) ||
+	if (!blob_read(address, size_bytes, &blob) ||
 	    blob.network >= sizeof(networks) / sizeof(networks[0]))
 		return;
+	if (blob.network == network_of(port)) {
+		if (blob.rdmacm != (vb->cm != NULL))
+			(void)snprintf(text, text_bytes,
+				       "there verbs connects by %s, here by %s "
+				       "(RUBATO_VERBS_CONNECT)",
+				       blob.rdmacm ? "rdmacm" : "exchange",
+				       vb->cm != NULL ? "rdmacm" : "exchange");
+		return;
+	}
 	(void)snprintf(text, text_bytes, "%s, GID %s, does not meet %s", networks[blob.network],
 		       rb_verbs_gid_text(&blob.rails[0].gid, gid),
 		       rb_verbs_port_text(port, own, sizeof(own)));
@@ -349,11 +371,17 @@ static void link_log(const struct rb_verbs *vb, const struct rb_verbs_link *link
 	char own[160], gid[RB_VERBS_GID_BYTES];
 	uint8_t mtu = link->rail->port.mtu;
 
-	if (rb_log_enabled(level))
+	if (!rb_log_enabled(level))
+		return;
+	(void)rb_verbs_port_text(&link->rail->port, own, sizeof(own));
+	(void)rb_verbs_gid_text(&link->gid, gid);
+	if (vb->cm != NULL)
+		rb_log_line(level, "verbs: rank %u at GID %s, rdmacm port %u, by %s",
+			    link->peer->rank, gid, link->contact, own);
+	else
 		rb_log_line(level, "verbs: rank %u at GID %s, LID %u, path MTU %u, by %s",
-			    link->peer->rank, rb_verbs_gid_text(&link->gid, gid), link->lid,
-			    rb_verbs_mtu_bytes(link->mtu < mtu ? link->mtu : mtu),
-			    rb_verbs_port_text(&link->rail->port, own, sizeof(own)));
+			    link->peer->rank, gid, link->lid,
+			    rb_verbs_mtu_bytes(link->mtu < mtu ? link->mtu : mtu), own);
 }
 
 static rubato_status link_open(struct rb_verbs *vb, struct rb_verbs_link *link,
@@ -361,18 +389,20 @@ static rubato_status link_open(struct rb_verbs *vb, struct rb_verbs_link *link,
 {
 	struct ibv_ah_attr path;
 
-	link->datagrams = theirs->datagrams;
+	link->contact = theirs->contact;
 	link->gid = theirs->gid;
 	link->lid = theirs->lid;
 	link->mtu = theirs->mtu;
 	RB_TRY(rb_verbs_link_make(vb, link));
 	if (link->peer->lost)
 		return RB_FAIL(RUBATO_ERR_SYSTEM, "%s", link->peer->reason);
+	link_log(vb, link);
+	if (vb->cm != NULL)
+		return RUBATO_OK;
 	path = rb_verbs_path_to(link);
 	link->ah = vb->api.ibv_create_ah(link->rail->pd, &path);
 	if (link->ah == NULL)
 		return rb_verbs_failed(link->rail, errno, "making the address of a peer");
-	link_log(vb, link);
 	return RUBATO_OK;
 }
 
@@ -441,9 +471,10 @@ static rubato_status too_late(const struct rb_verbs *vb, const char *ranks, uint
 	char own[160], gid[RB_VERBS_GID_BYTES];
 
 	return RB_FAIL(RUBATO_ERR_TIMEOUT,
-		       "verbs: no answer from ranks %s; the first is at GID %s, asked by %s", ranks,
-		       rb_verbs_gid_text(&link->gid, gid),
-		       rb_verbs_port_text(&link->rail->port, own, sizeof(own)));
+		       "verbs: no answer from ranks %s; the first is at GID %s, asked by %s%s%s",
+		       ranks, rb_verbs_gid_text(&link->gid, gid),
+		       rb_verbs_port_text(&link->rail->port, own, sizeof(own)),
+		       link->refusal[0] != '\0' ? ": " : "", link->refusal);
 }
 
 /* Over whom we then give up, others are told. */
@@ -471,7 +502,9 @@ static uint32_t greet(struct rb_verbs *vb, bool send)
 			if (link->state != RB_VERBS_LINK_MAKING)
 				continue;
 			late += vb->peers[r].live > 0;
-			if (send)
+			if (send && vb->cm != NULL)
+				rb_verbs_cm_connect(vb, link);
+			else if (send)
 				datagram_send(vb, link);
 		}
 	return late;
@@ -479,11 +512,12 @@ static uint32_t greet(struct rb_verbs *vb, bool send)
 
 static void leave_out(struct rb_verbs *vb, struct rb_verbs_link *link)
 {
-	char own[160], gid[RB_VERBS_GID_BYTES], reason[280];
+	char own[160], gid[RB_VERBS_GID_BYTES], reason[360];
 
-	(void)snprintf(reason, sizeof(reason), "verbs: rank %u at GID %s does not answer by %s",
+	(void)snprintf(reason, sizeof(reason), "verbs: rank %u at GID %s does not answer by %s%s%s",
 		       link->peer->rank, rb_verbs_gid_text(&link->gid, gid),
-		       rb_verbs_port_text(&link->rail->port, own, sizeof(own)));
+		       rb_verbs_port_text(&link->rail->port, own, sizeof(own)),
+		       link->refusal[0] != '\0' ? ": " : "", link->refusal);
 	rb_verbs_link_fail(vb, link, reason);
 }
 
@@ -727,6 +761,7 @@ void rb_verbs_close(struct rb_endpoint *ep, bool abort, uint64_t deadline_ns)
 		say_goodbye(vb, abort, deadline_ns);
 	datagrams_close(vb);
 	queues_close(vb);
+	rb_verbs_cm_close(vb);
 	while (vb->remotes != NULL)
 		rb_verbs_remote_close(ep, &vb->remotes->base);
 	while (vb->regions != NULL)

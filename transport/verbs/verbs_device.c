@@ -58,11 +58,10 @@ uint32_t rb_verbs_mtu_bytes(uint8_t mtu)
 
 char *rb_verbs_gid_text(const union ibv_gid *gid, char text[RB_VERBS_GID_BYTES])
 {
-	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
 	const uint8_t *raw = gid->raw;
 	size_t at = 0;
 
-	if (memcmp(raw, mapped, sizeof(mapped)) == 0) {
+	if (rb_verbs_is_ipv4(gid)) {
 		(void)snprintf(text, RB_VERBS_GID_BYTES, "::ffff:%u.%u.%u.%u", raw[12], raw[13],
 			       raw[14], raw[15]);
 		return text;
@@ -77,7 +76,11 @@ char *rb_verbs_port_text(const struct rb_verbs_port *port, char *text, size_t te
 {
 	char gid[RB_VERBS_GID_BYTES];
 
-	if (port->ethernet)
+	if (port->iwarp)
+		(void)snprintf(text, text_bytes, "%s port %u, iWARP, address %s, MTU %u",
+			       port->device, port->number, rb_verbs_gid_text(&port->gid, gid),
+			       rb_verbs_mtu_bytes(port->mtu));
+	else if (port->ethernet)
 		(void)snprintf(text, text_bytes, "%s port %u, RoCE %s, GID %u %s, MTU %u",
 			       port->device, port->number, port->roce_1 ? "v1" : "v2",
 			       port->gid_index, rb_verbs_gid_text(&port->gid, gid),
@@ -113,6 +116,15 @@ static void netdev_of(const char *device, uint8_t port, char *name, int name_byt
 		       device, port);
 	if (!line_read(path, name, name_bytes))
 		name[0] = '\0';
+}
+
+uint32_t rb_verbs_netdev(const struct rb_verbs_port *port)
+{
+	char name[64], path[256], line[32];
+
+	netdev_of(port->device, port->number, name, sizeof(name));
+	(void)snprintf(path, sizeof(path), "/sys/class/net/%s/ifindex", name);
+	return line_read(path, line, sizeof(line)) ? (uint32_t)strtoul(line, NULL, 10) : 0;
 }
 
 static int32_t domain_of(const char *device)
@@ -225,11 +237,9 @@ static bool gid_read(const struct rb_verbs *vb, struct ibv_context *context,
 
 static uint32_t gid_rank(const struct ibv_gid_entry *entry)
 {
-	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
-
 	if (entry->gid_type != IBV_GID_TYPE_ROCE_V2)
 		return 1;
-	if (memcmp(entry->gid.raw, mapped, sizeof(mapped)) == 0)
+	if (rb_verbs_is_ipv4(&entry->gid))
 		return 4;
 	return entry->gid.raw[0] == 0xfe && entry->gid.raw[1] == 0x80 ? 2 : 3;
 }
@@ -316,9 +326,12 @@ static void port_try(struct rb_verbs *vb, struct search *s, struct ibv_context *
 	one.port.domain = domain_of(name);
 	one.near = one.port.domain == s->domain;
 	one.port.ethernet = attr.link_layer == IBV_LINK_LAYER_ETHERNET;
+	one.port.iwarp = device->transport_type == IBV_TRANSPORT_IWARP;
 	one.port.mtu = (uint8_t)attr.active_mtu;
 	one.port.lid = attr.lid;
-	if (s->count < FOUND_MAX && gid_choose(vb, context, &attr, gid_index, &one.port))
+	/* iWARP has IP addresses, which rdmacm knows. */
+	if (s->count < FOUND_MAX &&
+	    (one.port.iwarp || gid_choose(vb, context, &attr, gid_index, &one.port)))
 		s->found[s->count++] = one;
 }
 
@@ -363,7 +376,8 @@ static bool is_before(const struct found *a, const struct found *b)
 	return a->place == UNPLACED ? a->near && !b->near : false;
 }
 
-/* The first, and those that go with it. */
+/* The first, and those that go with it. iWARP is one rail: it calls a write complete before the
+ * other end has it, so that nobody knows what a rail that failed has brought over. */
 static rubato_status rails_open(struct rb_verbs *vb, const struct search *s)
 {
 	const struct found *first = &s->found[0], *next;
@@ -389,7 +403,8 @@ static rubato_status rails_open(struct rb_verbs *vb, const struct search *s)
 		for (uint32_t i = 0; i < s->count; i++) {
 			const struct found *at = &s->found[i];
 
-			if (!taken[i] && at->port.ethernet == first->port.ethernet &&
+			if (!taken[i] && !first->port.iwarp && !at->port.iwarp &&
+			    at->port.ethernet == first->port.ethernet &&
 			    (at->place != UNPLACED ||
 			     (first->place == UNPLACED && at->near == first->near)) &&
 			    (next == NULL || is_before(at, next)))

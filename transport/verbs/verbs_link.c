@@ -193,6 +193,7 @@ void rb_verbs_link_close(struct rb_verbs *vb, struct rb_verbs_link *link)
 	rb_verbs_chain_drop(vb, link);
 	rb_verbs_qp_drop(vb, link->qp);
 	link->qp = NULL;
+	rb_verbs_cm_drop(vb, link);
 	link->receives = 0;
 	link->ended = link->posted - link->unposted;
 }
@@ -361,6 +362,7 @@ static void rise(struct rb_verbs *vb, struct rb_verbs_link *link)
 	link->rest = link->rest_next;
 	link->rest_next = 2 * link->rest_next < REST_MAX ? 2 * link->rest_next : REST_MAX;
 	link->life++;
+	link->attempt = 0;
 	if (rb_verbs_link_make(vb, link) != RUBATO_OK) {
 		rb_verbs_link_close(vb, link);
 		link->state = RB_VERBS_LINK_DOWN;

@@ -3,9 +3,10 @@
  *
  * What is sent to a queue pair that is not ready fails for good. So each end says its queue pair's
  * number, and whether it is ready, by another way: by datagrams (UD) while connecting, by a living
- * link (RISE) later. Who knows the other's number is ready. Who knows that the other one is, sends
- * HELLO on the link itself; and when HELLO has come, the link lives: the path was tried, and the
- * job, the rail and the version are the same. A GID that does not lead there is found so.
+ * link (RISE) later; or rdmacm tells both (verbs_rdmacm.c). Who knows the other's number is ready.
+ * Who knows that the other one is, sends HELLO on the link itself; and when HELLO has come, the
+ * link lives: the path was tried, and the job, the rail and the version are the same. A GID that
+ * does not lead there is found so.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,7 +14,6 @@
 #include "base/rng.h"
 #include "transport/verbs/verbs.h"
 
-#define RETRIES 6        /* Soft-RoCE takes 7 for endless. */
 #define RETRY_TIMEOUT 14 /* 4.096 us << 14: 67 ms. */
 
 /* ---- Queue pairs ---- */
@@ -105,10 +105,12 @@ rubato_status rb_verbs_link_make(struct rb_verbs *vb, struct rb_verbs_link *link
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT,
 				    .port_num = link->rail->port.number,
 				    .qp_access_flags = IBV_ACCESS_REMOTE_WRITE };
+	int mask = link->rail->port.iwarp ? 0 : IBV_QP_PKEY_INDEX | IBV_QP_PORT;
 	uint32_t slots = link->peer->slots_each;
 
 	RB_TRY(qp_make(vb, link->rail, IBV_QPT_RC, vb->queue, slots, &link->qp));
-	link->word = (uint64_t)(link->life & 63) << (32 + RB_VERBS_RANK_BITS) |
+	link->made++;
+	link->word = (uint64_t)(link->made & 63) << (32 + RB_VERBS_RANK_BITS) |
 		     (uint64_t)link->peer->rank << 32;
 	link->state = RB_VERBS_LINK_MAKING;
 	link->qp_number = link->receives = link->unposted = link->unsignalled = link->ticks = 0;
@@ -118,42 +120,53 @@ rubato_status rb_verbs_link_make(struct rb_verbs *vb, struct rb_verbs_link *link
 	link->reposted = link->reposted_said = RB_VERBS_COUNTS_FROM;
 	link->posted = link->retired = link->ended = RB_VERBS_COUNTS_FROM;
 	link->bytes_out = 0;
-	RB_TRY(qp_modify(vb, link->rail, link->qp, &attr,
-			 IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
+	RB_TRY(qp_modify(vb, link->rail, link->qp, &attr, mask | IBV_QP_STATE | IBV_QP_ACCESS_FLAGS,
 			 "preparing a queue pair"));
 	for (uint32_t i = 0; i < slots && link->state == RB_VERBS_LINK_MAKING; i++)
 		rb_verbs_repost(vb, link, i);
 	return RUBATO_OK;
 }
 
-/* Both numbers are known. */
-static rubato_status link_ready(struct rb_verbs *vb, struct rb_verbs_link *link)
+rubato_status rb_verbs_link_ready(struct rb_verbs *vb, struct rb_verbs_link *link,
+				  const struct ibv_qp_attr *ends)
 {
-	uint8_t mtu = link->rail->port.mtu;
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_RTR,
-		.path_mtu = (enum ibv_mtu)(link->mtu < mtu ? link->mtu : mtu),
-		.dest_qp_num = link->qp_number,
-		.rq_psn = first_psn(link, link->peer->rank, vb->base.rank),
-		.max_dest_rd_atomic = 1,
-		.min_rnr_timer = 12,
-		.ah_attr = rb_verbs_path_to(link),
-	};
+	struct ibv_qp_attr attr = *ends;
 
+	attr.qp_state = IBV_QPS_RTR;
+	attr.max_dest_rd_atomic = 1;
+	attr.min_rnr_timer = 12;
 	RB_TRY(qp_modify(vb, link->rail, link->qp, &attr,
 			 IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
 				 IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
 			 "readying a queue pair to receive"));
 	attr = (struct ibv_qp_attr) { .qp_state = IBV_QPS_RTS,
 				      .timeout = RETRY_TIMEOUT,
-				      .retry_cnt = RETRIES,
+				      .retry_cnt = RB_VERBS_RETRIES,
 				      .rnr_retry = 0,
-				      .sq_psn = first_psn(link, vb->base.rank, link->peer->rank),
+				      .sq_psn = ends->sq_psn,
 				      .max_rd_atomic = 1 };
 	return qp_modify(vb, link->rail, link->qp, &attr,
 			 IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
 				 IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
 			 "readying a queue pair to send");
+}
+
+/* The other end's queue pair is known, and its number. */
+static rubato_status link_meet(struct rb_verbs *vb, struct rb_verbs_link *link)
+{
+	uint8_t mtu = link->rail->port.mtu;
+	const struct ibv_qp_attr attr = {
+		.path_mtu = (enum ibv_mtu)(link->mtu < mtu ? link->mtu : mtu),
+		.dest_qp_num = link->qp_number,
+		.rq_psn = first_psn(link, link->peer->rank, vb->base.rank),
+		.sq_psn = first_psn(link, vb->base.rank, link->peer->rank),
+		.ah_attr = rb_verbs_path_to(link),
+	};
+
+	if (vb->cm == NULL)
+		return rb_verbs_link_ready(vb, link, &attr);
+	rb_verbs_cm_connect(vb, link);
+	return RUBATO_OK;
 }
 
 /* ---- Greetings ---- */
@@ -166,6 +179,7 @@ struct rb_verbs_greeting rb_verbs_greeting_to(const struct rb_verbs_link *link)
 				       .life = link->life,
 				       .version = RB_VERBS_VERSION,
 				       .rail = link->index,
+				       .attempt = link->attempt,
 				       .ready = link->qp_number != 0 };
 
 	memcpy(g.job, vb->job, sizeof(g.job));
@@ -185,8 +199,7 @@ struct rb_verbs_link *rb_verbs_greeting_of(struct rb_verbs *vb, const void *byte
 	return &vb->peers[out->rank].links[out->rail];
 }
 
-/* The other end is ready. */
-static void hear(struct rb_verbs *vb, struct rb_verbs_link *link)
+void rb_verbs_hear(struct rb_verbs *vb, struct rb_verbs_link *link)
 {
 	static const struct rb_verbs_head hello = { .message = RB_VERBS_HELLO };
 	struct rb_verbs_greeting ours = rb_verbs_greeting_to(link);
@@ -202,13 +215,13 @@ bool rb_verbs_heard(struct rb_verbs *vb, struct rb_verbs_link *link,
 		return false;
 	if (link->qp_number == 0) {
 		link->qp_number = theirs->qp_number;
-		if (link_ready(vb, link) != RUBATO_OK) {
+		if (link_meet(vb, link) != RUBATO_OK) {
 			rb_verbs_link_fail(vb, link, rubato_error_text());
 			return false;
 		}
 	}
-	if (theirs->ready != 0)
-		hear(vb, link);
+	if (theirs->ready != 0 && vb->cm == NULL)
+		rb_verbs_hear(vb, link);
 	return theirs->ready == 0;
 }
 
@@ -223,7 +236,7 @@ void rb_verbs_greeted(struct rb_verbs *vb, struct rb_verbs_link *link, const voi
 		return;
 	}
 	link->greeted = true;
-	hear(vb, link); /* What says that it is ready may be slower, or lost. */
+	rb_verbs_hear(vb, link); /* What says that it is ready may be slower, or lost. */
 	if (link->state == RB_VERBS_LINK_MAKING)
 		rb_verbs_link_lives(vb, link);
 }

@@ -98,16 +98,22 @@ void rb_verbs_wrong(struct rb_verbs *vb, uint32_t rank, const char *what)
 	rb_verbs_lose(vb, rank, reason);
 }
 
+void rb_verbs_hear_out(struct rb_verbs *vb, const struct rb_verbs_peer *peer)
+{
+	int quiet = 0;
+
+	for (int i = 0; i < DRAIN_ROUNDS_MAX && quiet < 10 && !peer->lost; i++)
+		quiet = rb_verbs_progress(vb) != 0 ? 0 : quiet + 1;
+}
+
 static void process_ended(struct rb_verbs *vb, uint32_t rank)
 {
 	struct rb_verbs_peer *peer = &vb->peers[rank];
 	char reason[RB_VERBS_REASON_BYTES];
-	int quiet = 0;
 
 	rb_verbs_unwatch(vb, peer);
 	/* Whatever it still said is here already, its BYE perhaps. */
-	for (int i = 0; i < DRAIN_ROUNDS_MAX && quiet < 10 && !peer->lost; i++)
-		quiet = rb_verbs_progress(vb) != 0 ? 0 : quiet + 1;
+	rb_verbs_hear_out(vb, peer);
 	(void)snprintf(reason, sizeof(reason), "rank %u: process %u ended", rank, peer->pid);
 	rb_verbs_lose(vb, rank, reason);
 }
@@ -218,6 +224,15 @@ static void events_take(struct rb_verbs *vb, struct rb_verbs_rail *rail)
 	rb_verbs_rail_fail(vb, rail, "its events cannot be read");
 }
 
+/* rdmacm's. Without them no link is made any more; those that live go on. */
+static void connections_take(struct rb_verbs *vb)
+{
+	if (rb_verbs_cm_take(vb))
+		return;
+	(void)epoll_ctl(vb->watch_fd, EPOLL_CTL_DEL, rb_verbs_cm_fd(vb), NULL);
+	RB_LOG(RB_LOG_WARN, "verbs: events of rdmacm cannot be read: %s", strerror(errno));
+}
+
 /* ---- Silence ---- */
 
 static bool any_receive(const struct rb_match_peer *match)
@@ -264,6 +279,8 @@ void rb_verbs_check_peers(struct rb_verbs *vb)
 	for (uint32_t i = 0; i < EVENTS_MAX && epoll_wait(vb->watch_fd, &event, 1, 0) == 1; i++) {
 		if (event.data.u32 == RB_VERBS_WATCH_CLOCK)
 			ticks(vb);
+		else if (event.data.u32 == RB_VERBS_WATCH_CM)
+			connections_take(vb);
 		else if (event.data.u32 >= RB_VERBS_WATCH_EVENTS)
 			events_take(vb, &vb->rails[event.data.u32 - RB_VERBS_WATCH_EVENTS]);
 		else

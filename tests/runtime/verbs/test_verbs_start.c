@@ -328,7 +328,7 @@ START_TEST(one_that_stops_is_named_with_the_way_there)
 	expect_says(&job, 0, "waited 1 s for rank 1");
 	expect_says(&job, 0,
 		    "(by mock0 port 1, RoCE v2, GID 3 ::ffff:10.0.0.1, MTU 4096, to "
-		    "::ffff:10.0.1.1)");
+		    "::ffff:10.0.1.1, by exchange)");
 }
 END_TEST
 
