@@ -152,7 +152,8 @@ MOCK_API void mock_gid(uint32_t node, uint32_t device, uint32_t port, uint32_t i
 		       const union ibv_gid *gid);
 /* An event of a queue pair; QP_FATAL, QP_REQ_ERR, QP_ACCESS_ERR turn it to ERR. 0, or ENOENT. */
 MOCK_API int mock_qp_event(uint32_t qp_number, enum ibv_event_type type);
-/* A queue pair's connection of rdmacm ends: both are told. 0, or ENOENT. */
+/* A queue pair's connection of rdmacm ends (0: the first that there is): both are told. 0, or
+ * ENOENT. */
 MOCK_API int mock_disconnect(uint32_t qp_number);
 /* The completion queue of a queue pair's sends fails: CQ_ERR, as after an overrun. 0, or ENOENT. */
 MOCK_API int mock_cq_error(uint32_t qp_number);

@@ -557,10 +557,11 @@ MOCK_API int mock_disconnect(uint32_t qp_number)
 	int found = ENOENT;
 
 	world_lock(world);
-	for (uint32_t i = 0; i < WORLD_CMS; i++) {
+	for (uint32_t i = 0; i < WORLD_CMS && (found != 0 || qp_number != 0); i++) {
 		struct world_cm *cm = &world->cms[i];
 
-		if (!cm->used || cm->qp != qp_number || cm->state != CM_CONNECTED)
+		if (!cm->used || (qp_number != 0 && cm->qp != qp_number) ||
+		    cm->state != CM_CONNECTED)
 			continue;
 		cm->state = CM_OVER;
 		cm_tell(world, i, RDMA_CM_EVENT_DISCONNECTED, 0);
