@@ -6,11 +6,11 @@ from typing import Any, Optional, Tuple
 import numpy as np
 
 from ._library import check, ffi, lib, nanoseconds
-from .buffers import buffer, dtype_of, view
-from .errors import ArgumentError
+from .buffers import view
+from .relaxed import Relaxed
 
 
-class Lagged:
+class Lagged(Relaxed):
     """A lagged allreduce of vectors of `count` elements. Made by Communicator.lagged, on every
     rank with the same arguments. One step of an application, on every rank:
 
@@ -21,45 +21,24 @@ class Lagged:
             result, weight = got
     """
 
+    _name = "lagged allreduce"
+
     def __init__(self, comm, count, type, op, lag):
         place = ffi.new("rubato_lagged **")
         check(lib.rubato_lagged_create(comm._handle(), count, type, op, lag, place))
-        self._comm, self._lagged = comm, place[0]
-        self.count, self._type = count, type
+        super().__init__(comm, place[0], count, type)
         self._done = ffi.new("bool *")
-        comm._own(self)
-
-    count: int
-    "Elements of each vector."
-
-    @property
-    def dtype(self) -> np.dtype:
-        """The numpy type of the vectors."""
-        return dtype_of(self._type)
-
-    def _handle(self):
-        if self._lagged is None:
-            raise ArgumentError("the lagged allreduce was freed, or its communicator finalized")
-        return self._lagged
-
-    def _forget(self):
-        self._lagged = None
 
     def acquire(self) -> np.ndarray:
         """The accumulation buffer, which starts at zero: add into it. Valid until begin()."""
-        place = ffi.new("void **")
-        check(lib.rubato_lagged_acquire(self._handle(), place))
-        return view(place[0], self.count, self._type)
+        return self._leased(lib.rubato_lagged_acquire)
 
     def accumulate(self, gradient: Optional[Any] = None, weight: int = 1) -> None:
         """Adds `gradient` (None: the caller has added into the acquired buffer) and counts
         `weight`."""
         address = ffi.NULL
         if gradient is not None:
-            given = buffer(gradient)
-            if given.count != self.count or given.type != self._type:
-                raise ArgumentError(f"a gradient of {given.count} elements, or of another type: "
-                                    f"expected {self.count} of {self.dtype}")
+            given = self._given(gradient)
             address = given.address
         check(lib.rubato_lagged_accumulate(self._handle(), address, weight))
 
@@ -92,12 +71,4 @@ class Lagged:
 
     def free(self) -> None:
         """Ends it."""
-        lagged, self._lagged = self._lagged, None
-        check(lib.rubato_lagged_free(lagged if lagged is not None else ffi.NULL))
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, trace):
-        if kind is None:
-            self.free()
+        self._end(lib.rubato_lagged_free)

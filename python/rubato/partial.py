@@ -7,8 +7,8 @@ from typing import Any, Iterator, NamedTuple, Optional, Tuple
 import numpy as np
 
 from ._library import WIRES, check, choice, ffi, lib, nanoseconds
-from .buffers import buffer, dtype_of, view
-from .errors import ArgumentError
+from .buffers import view
+from .relaxed import Relaxed
 
 ROUNDS = {"aligned": 0, "free": 1}
 LATE = {"accumulate": 0, "latest": 1, "drop": 2}
@@ -86,7 +86,7 @@ def _options(policy, given):
     return options, keep
 
 
-class Partial:
+class Partial(Relaxed):
     """A partial allreduce of vectors of `count` elements. Made by Communicator.partial, on every
     rank with the same options:
 
@@ -111,39 +111,21 @@ class Partial:
     One thread at a time.
     """
 
+    _name = "partial allreduce"
+
     def __init__(self, comm, count, type, op, policy, options):
         place = ffi.new("rubato_partial **")
         built, keep = _options(policy, options)
         check(lib.rubato_partial_create(comm._handle(), count, type, op, built, place))
         del keep
-        self._comm, self._partial = comm, place[0]
-        self.count, self._type = count, type
+        super().__init__(comm, place[0], count, type)
         self._size = comm.size
         self._round = ffi.new("rubato_round *", {"size_bytes": ffi.sizeof("rubato_round")})
-        comm._own(self)
-
-    count: int
-    "Elements of each vector."
-
-    @property
-    def dtype(self) -> np.dtype:
-        """The numpy type of the vectors."""
-        return dtype_of(self._type)
-
-    def _handle(self):
-        if self._partial is None:
-            raise ArgumentError("the partial allreduce was freed, or its communicator finalized")
-        return self._partial
-
-    def _forget(self):
-        self._partial = None
 
     def acquire(self) -> np.ndarray:
         """Leases a buffer to write the next contribution into: valid until commit(). What it
         holds is undefined, unless the option `zeroed` is set."""
-        place = ffi.new("void **")
-        check(lib.rubato_partial_acquire(self._handle(), place))
-        return view(place[0], self.count, self._type)
+        return self._leased(lib.rubato_partial_acquire)
 
     def commit(self, step: int, weight: int = 1) -> None:
         """Publishes the leased buffer as contribution `step`, which must grow from call to call.
@@ -152,10 +134,7 @@ class Partial:
 
     def contribute(self, vector: Any, step: int, weight: int = 1) -> None:
         """Copies `vector` and commits it. Does not block."""
-        given = buffer(vector)
-        if given.count != self.count or given.type != self._type:
-            raise ArgumentError(f"a contribution of {given.count} elements, or of another type: "
-                                f"expected {self.count} of {self.dtype}")
+        given = self._given(vector)
         check(lib.rubato_partial_contribute(self._handle(), given.address, step, weight))
 
     @contextlib.contextmanager
@@ -176,8 +155,8 @@ class Partial:
         try:
             yield result, self._round_seen()
         finally:
-            if self._partial is not None:
-                check(lib.rubato_partial_release(self._partial))
+            if self._operation is not None:
+                check(lib.rubato_partial_release(self._operation))
 
     def collect(self, timeout: Optional[float] = None) -> Iterator[Tuple[np.ndarray, Round]]:
         """All results that are there to collect, one after the other, as (array, Round); waits
@@ -238,14 +217,4 @@ class Partial:
     def free(self) -> None:
         """Collective: ends it on every rank. What is pending is reduced, and nobody collects it:
         drain and collect first."""
-        partial, self._partial = self._partial, None
-        check(lib.rubato_partial_free(partial if partial is not None else ffi.NULL))
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, trace):
-        if kind is None: # Else the communicator ends it: the others may never come here.
-            self.free()
-
-
+        self._end(lib.rubato_partial_free)
