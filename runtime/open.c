@@ -113,6 +113,7 @@ static void endpoint_open(struct opening *o, uint32_t i)
 		.tcp_only = o->tcp,
 		.attach = attach_of(comm->config->attach.text),
 		.connect = connect_of(comm->config->verbs_connect.text),
+		.resend_ns = comm->config->verbs_resend.number,
 		.backend = o->setup->backend,
 	};
 

@@ -193,6 +193,7 @@ struct rb_transport_options {
 	bool tcp_only;           /* ucx: UCX's TCP only (--transport tcp). */
 	enum rb_attach attach;   /* shm: RUBATO_ATTACH. */
 	enum rb_connect connect; /* verbs: RUBATO_VERBS_CONNECT. */
+	uint64_t resend_ns;      /* verbs: RUBATO_VERBS_RESEND. 0: its default. */
 	void *backend;           /* sim: its cluster. */
 	struct rb_device_memory device;
 };

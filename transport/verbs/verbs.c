@@ -27,6 +27,7 @@
 #define ROUNDS_PER_CHECK 1024 /* Guess: polls between two looks at what is watched. */
 #define COMPLETIONS 16        /* Taken at a time. */
 #define MOVE_MS_MAX 10
+#define RESEND_NS 67000000u
 #define CQ_EVENTS_MAX 1000 /* Before they are acknowledged, which takes a lock. */
 
 static void unlist(struct rb_verbs *vb, struct rb_request *request)
@@ -582,8 +583,19 @@ static rubato_status connections_open(struct rb_verbs *vb, enum rb_connect conne
 	return rb_verbs_cm_open(vb);
 }
 
+/* As an exponent: of 4.096 us, at least so long. */
+static uint8_t resend_of(uint64_t ns)
+{
+	uint8_t exponent = 1;
+
+	while (exponent < 31 && UINT64_C(4096) << exponent < ns)
+		exponent++;
+	return exponent;
+}
+
 static rubato_status begin(struct rb_verbs *vb, const struct rb_transport_options *options)
 {
+	vb->resend = resend_of(options->resend_ns != 0 ? options->resend_ns : RESEND_NS);
 	RB_TRY(rb_verbs_load(&vb->api));
 	rb_verbs_device_memory_find(vb);
 	RB_TRY(rb_verbs_devices_open(vb, options->interface));

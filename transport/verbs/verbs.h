@@ -473,6 +473,7 @@ struct rb_verbs {
 	uint8_t *slots; /* and theirs. */
 	size_t slots_bytes;
 	uint32_t inline_max;
+	uint8_t resend; /* A device waits 4.096 us << that for an answer, then sends again. */
 	uint32_t cq_entries;
 	struct { /* For the log. */
 		uint64_t failed, risen,

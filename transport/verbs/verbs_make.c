@@ -14,8 +14,6 @@
 #include "base/rng.h"
 #include "transport/verbs/verbs.h"
 
-#define RETRY_TIMEOUT 14 /* 4.096 us << 14: 67 ms. */
-
 /* ---- Queue pairs ---- */
 
 static rubato_status qp_make(struct rb_verbs *vb, struct rb_verbs_rail *rail, enum ibv_qp_type type,
@@ -140,7 +138,7 @@ rubato_status rb_verbs_link_ready(struct rb_verbs *vb, struct rb_verbs_link *lin
 				 IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
 			 "readying a queue pair to receive"));
 	attr = (struct ibv_qp_attr) { .qp_state = IBV_QPS_RTS,
-				      .timeout = RETRY_TIMEOUT,
+				      .timeout = vb->resend,
 				      .retry_cnt = RB_VERBS_RETRIES,
 				      .rnr_retry = 0,
 				      .sq_psn = ends->sq_psn,

@@ -27,13 +27,16 @@ static struct {
 	uint8_t bytes[2][RB_ADDRESS_BYTES_MAX];
 	size_t size_bytes[2];
 	pthread_barrier_t barrier;
-	uint64_t call; /* Of the next message's tag. */
+	uint64_t call;      /* Of the next message's tag. */
+	uint64_t resend_ns; /* Or 0. */
 } ends;
 
 static void *connect_main(void *arg)
 {
 	uint32_t rank = (uint32_t)(uintptr_t)arg;
-	struct rb_transport_options options = { .rank = rank, .rank_count = 2 };
+	struct rb_transport_options options = { .rank = rank,
+						.rank_count = 2,
+						.resend_ns = ends.resend_ns };
 	const void *addresses[2] = { ends.bytes[0], ends.bytes[1] };
 	bool use[2] = { true, true };
 	struct rb_endpoint **ep = &ends.ep[rank];
@@ -482,6 +485,28 @@ START_TEST(what_is_told_of_a_link_that_is_gone_is_not_taken)
 }
 END_TEST
 
+START_TEST(a_device_waits_for_an_answer_as_long_as_is_set)
+{
+	static const struct {
+		uint64_t ns;
+		uint8_t exponent; /* Of 4.096 us. */
+	} cases[] = { { 0, 14 },      { 1000000, 8 },     { 1048576, 8 },
+		      { 1048577, 9 }, { 1000000000, 18 }, { 8000000000, 21 } };
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct ibv_qp_attr attr = { 0 };
+		struct ibv_qp_init_attr init;
+
+		ends.resend_ns = cases[i].ns;
+		ends_open(1, 0);
+		ck_assert_int_eq(
+			ibv_query_qp(peer_of(0)->links[0].qp, &attr, IBV_QP_TIMEOUT, &init), 0);
+		ck_assert_uint_eq(attr.timeout, cases[i].exponent);
+		ends_close();
+	}
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tc = tcase_create("ends");
@@ -489,6 +514,7 @@ int main(void)
 	tcase_set_timeout(tc, 300);
 	tcase_add_loop_test(tc, when_nothing_is_under_way_the_counts_say_so, 0, 6);
 	tcase_add_test(tc, who_answers_whenever_he_is_asked_stays);
+	tcase_add_test(tc, a_device_waits_for_an_answer_as_long_as_is_set);
 	tcase_add_loop_test(tc, a_link_that_cannot_be_made_at_first_is_made_later, 0, 4);
 	tcase_add_test(tc, a_second_link_fails_while_the_first_ones_messages_are_done_again);
 	tcase_add_test(tc, what_is_told_of_a_link_that_is_gone_is_not_taken);
