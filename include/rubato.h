@@ -884,6 +884,15 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_set_algorithm(rubato_comm *comm
 							       const char *algorithm);
 
 /*
+ * The deadline of every wait without its own that begins from now on, in place of
+ * options.timeout_ns, to which RUBATO_TIMEOUT_DEFAULT goes back: so a blocking call gets one of its
+ * own. Local: ranks may differ. Between calls of this rank; rubato_split passes on the first one.
+ * Errors: ARGUMENT (RUBATO_NO_WAIT).
+ */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_set_timeout(rubato_comm *comm,
+							     uint64_t timeout_ns);
+
+/*
  * How sums, products and averages of float16 and bfloat16 are accumulated by operations that begin
  * (persistent ones: are created) from now on. Collective in the sense that all ranks must say the
  * same, between operations: otherwise MISMATCH.

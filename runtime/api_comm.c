@@ -174,6 +174,19 @@ static void converts_set(rubato_comm *comm)
 		comm->accumulate != RUBATO_ACCUMULATE_STEP || comm->wire != RUBATO_WIRE_SAME;
 }
 
+rubato_status rubato_set_timeout(rubato_comm *comm, uint64_t timeout_ns)
+{
+	if (comm == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "timeout: no communicator");
+	if (timeout_ns == RUBATO_NO_WAIT)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "timeout: every wait needs some time");
+	rb_engine_enter(&comm->engine);
+	comm->timeout_ns =
+		timeout_ns != RUBATO_TIMEOUT_DEFAULT ? timeout_ns : comm->began_timeout_ns;
+	rb_engine_leave(&comm->engine);
+	return RUBATO_OK;
+}
+
 rubato_status rubato_set_accumulate(rubato_comm *comm, rubato_accumulate accumulate)
 {
 	if (comm == NULL)

@@ -50,9 +50,9 @@ rubato_status rubato_wait(rubato_op *op, uint64_t timeout_ns)
 	if (atomic_load_explicit(&op->over, memory_order_acquire))
 		return RUBATO_OK;
 	engine = &op->comm->engine;
+	rb_engine_enter(engine);
 	if (timeout_ns == RUBATO_TIMEOUT_DEFAULT)
 		timeout_ns = op->comm->timeout_ns;
-	rb_engine_enter(engine);
 	if (look)
 		err = rb_engine_look(engine, &op->done) ? RUBATO_OK : RUBATO_ERR_TIMEOUT;
 	else

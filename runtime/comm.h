@@ -122,7 +122,7 @@ struct rubato_comm {
 	const struct rb_config *config;
 	uint8_t job[16];        /* The job's nonce. */
 	struct rb_setup origin; /* How it was made; of use to those that are split off. */
-	uint64_t timeout_ns;
+	uint64_t timeout_ns, began_timeout_ns; /* Now, and when it was opened. */
 	rubato_accumulate accumulate;
 	rubato_wire wire;
 	bool wire_feedback;

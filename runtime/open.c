@@ -757,6 +757,7 @@ rubato_status rb_comm_open(const struct rb_setup *setup, rubato_comm **out)
 	if (copy_bytes > 0)
 		comm->config = memcpy(comm + 1, setup->config, copy_bytes);
 	comm->timeout_ns = setup->timeout_ns > 0 ? setup->timeout_ns : comm->config->timeout.number;
+	comm->began_timeout_ns = comm->timeout_ns;
 	o.comm = comm;
 	o.bootstrap = bootstrap;
 	/* Simulated endpoints replace this clock once they are open; their clock starts at 0. */

@@ -335,7 +335,7 @@ static rubato_status group_open(struct rubato_comm *parent, struct group *g, rub
 	setup.routes = g->routes;
 	setup.config = parent->config;
 	setup.bootstrap = &g->base;
-	setup.timeout_ns = parent->timeout_ns;
+	setup.timeout_ns = parent->began_timeout_ns;
 	rb_engine_enter(&parent->engine);
 	setup.deadline_ns = rb_deadline(rb_engine_now(&parent->engine), parent->timeout_ns);
 	rb_engine_leave(&parent->engine);

@@ -504,6 +504,11 @@ class Communicator:
         """
         check(lib.rubato_set_algorithm(self._handle(), operation.encode(), algorithm.encode()))
 
+    def set_timeout(self, seconds: Optional[float]) -> None:
+        """The deadline of every wait without its own that begins from now on; None: the one that
+        the communicator began with. Ranks may differ."""
+        check(lib.rubato_set_timeout(self._handle(), nanoseconds(seconds)))
+
     def set_accumulate(self, accumulate: str) -> None:
         """How 16-bit floats are added up: "step" in float32 within each step of the algorithm,
         "whole" in float32 from inputs to result. The same on all ranks."""

@@ -262,6 +262,10 @@ class Collectives(unittest.TestCase):
         for algorithm in ("ring", "auto"):
             comm.set_algorithm("allreduce", algorithm)
             self.same(comm.allreduce(data(R, (300,))), every((300,)).sum(axis=0))
+        comm.set_timeout(20)
+        comm.set_timeout(None)
+        with self.assertRaises(rubato.ArgumentError):
+            comm.set_timeout(0)
         comm.set_accumulate("whole")
         comm.set_accumulate("step")
         comm.set_wire("bfloat16")

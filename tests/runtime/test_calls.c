@@ -232,7 +232,7 @@ static rubato_status mixed(rubato_comm *comm, bool starts)
 	}
 	if (starts)
 		return rubato_wait(op, RUBATO_TIMEOUT_DEFAULT);
-	comm->timeout_ns = 30 * (uint64_t)RB_OVERDUE_NS;
+	RB_TRY(rubato_set_timeout(comm, 30 * (uint64_t)RB_OVERDUE_NS));
 	return rubato_allreduce(comm, in[r], out[r], 64, RUBATO_FLOAT32, RUBATO_SUM);
 }
 

@@ -34,16 +34,17 @@ static const char *transport_name;
 /* A receive times out before its message is sent, and is called again; so is a send. */
 static rubato_status retry_main(rubato_comm *comm, void *arg)
 {
-	uint64_t patient = comm->timeout_ns;
 	int64_t value = 0, *large = calloc(LARGE, sizeof(*large));
 	rubato_status err;
 
 	(void)arg;
+	EXPECT(rubato_set_timeout(comm, RUBATO_NO_WAIT) == RUBATO_ERR_ARGUMENT);
+	EXPECT(rubato_set_timeout(NULL, SHORT_NS) == RUBATO_ERR_ARGUMENT);
 	for (int64_t i = 0; i < 3; i++) {
 		if (rubato_rank(comm) == 1) {
-			comm->timeout_ns = SHORT_NS;
+			RB_TRY(rubato_set_timeout(comm, SHORT_NS));
 			err = rubato_recv(comm, &value, 1, RUBATO_INT64, 0, 5);
-			comm->timeout_ns = patient;
+			RB_TRY(rubato_set_timeout(comm, RUBATO_TIMEOUT_DEFAULT));
 			EXPECT(err == RUBATO_ERR_TIMEOUT);
 			EXPECT(strstr(rubato_error_text(), "tag 5") != NULL);
 			RB_TRY(rubato_barrier(comm));
@@ -56,9 +57,9 @@ static rubato_status retry_main(rubato_comm *comm, void *arg)
 			value = 70 + i;
 			RB_TRY(rubato_barrier(comm));
 			RB_TRY(rubato_send(comm, &value, 1, RUBATO_INT64, 1, 5));
-			comm->timeout_ns = SHORT_NS; /* Nobody receives it yet. */
+			RB_TRY(rubato_set_timeout(comm, SHORT_NS)); /* Nobody receives it yet. */
 			err = rubato_send(comm, large, LARGE, RUBATO_INT64, 1, 5);
-			comm->timeout_ns = patient;
+			RB_TRY(rubato_set_timeout(comm, RUBATO_TIMEOUT_DEFAULT));
 			EXPECT(err == RUBATO_ERR_TIMEOUT);
 			RB_TRY(rubato_barrier(comm));
 			large[LARGE - 1] = i + 1;
