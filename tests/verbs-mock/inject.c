@@ -81,6 +81,19 @@ static uint32_t qp_numbered(const struct world *world, uint32_t number)
 	return world->qps[index].used && world->qps[index].number == number ? index : WORLD_NONE;
 }
 
+MOCK_API uint32_t mock_qp_numbers(uint32_t *numbers, uint32_t max)
+{
+	struct world *world = world_attach();
+	uint32_t count = 0;
+
+	world_lock(world);
+	for (uint32_t i = 0; i < WORLD_QPS && count < max; i++)
+		if (world->qps[i].used)
+			numbers[count++] = world->qps[i].number;
+	world_unlock(world);
+	return count;
+}
+
 MOCK_API void mock_silence(uint32_t number, bool silent)
 {
 	struct world *world = world_attach();

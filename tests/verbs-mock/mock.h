@@ -150,6 +150,8 @@ MOCK_API void mock_device_event(uint32_t node, uint32_t device, uint32_t port,
 /* An entry of a port's table becomes another GID (NULL: none), with GID_CHANGE. */
 MOCK_API void mock_gid(uint32_t node, uint32_t device, uint32_t port, uint32_t index,
 		       const union ibv_gid *gid);
+/* Those of all queue pairs that there are, not more than `max`: how many. */
+MOCK_API uint32_t mock_qp_numbers(uint32_t *numbers, uint32_t max);
 /* An event of a queue pair; QP_FATAL, QP_REQ_ERR, QP_ACCESS_ERR turn it to ERR. 0, or ENOENT. */
 MOCK_API int mock_qp_event(uint32_t qp_number, enum ibv_event_type type);
 /* A queue pair's connection of rdmacm ends (0: the first that there is): both are told. 0, or

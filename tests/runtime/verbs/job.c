@@ -17,6 +17,7 @@
 #include "runtime/open.h"
 #include "runtime/startup/setup.h"
 #include "tests/check_main.h"
+#include "tests/length.h"
 #include "tests/verbs-mock/late.h"
 
 #define SMALL 64u
@@ -333,6 +334,7 @@ static void mock_find(void)
 		{ "mock_device_event", (void **)&job_mock.device_event },
 		{ "mock_qp_event", (void **)&job_mock.qp_event },
 		{ "mock_cq_error", (void **)&job_mock.cq_error },
+		{ "mock_qp_numbers", (void **)&job_mock.qp_numbers },
 		{ "mock_set_node", (void **)&job_mock.set_node },
 		{ "mock_carry_datagrams", (void **)&job_mock.carry_datagrams },
 		{ "mock_gid", (void **)&job_mock.gid },
@@ -436,6 +438,8 @@ bool job_is_good(const struct job *job, char *text, size_t text_bytes)
 /* ---- Series ---- */
 
 #define WIDTH 24u
+#define WIDTH_SHORT 8u /* Under sanitizers a job works longer than it sleeps. */
+#define WIDTH_FIRST 1u
 #define SHOWN_MAX 12u
 #define CHILD_SECONDS 100u /* Under sanitizers, too. */
 
@@ -479,46 +483,66 @@ static void child_start(const struct job_series *series, uint64_t k, struct verd
 	exit(EXIT_SUCCESS); /* Here leaks are looked for. */
 }
 
-static void child_end(struct verdict *verdict)
+/* Whichever ends first. */
+static struct verdict *child_end(struct verdict *verdicts)
 {
+	struct verdict *verdict = verdicts;
 	int status = 0;
-	pid_t pid = verdict->pid;
+	pid_t pid = waitpid(-1, &status, 0);
 	size_t at;
 
-	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_int_gt(pid, 0);
+	while (verdict->pid != pid)
+		verdict++;
+	verdict->pid = 0;
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
-		return;
+		return verdict;
 	verdict->good = false;
 	at = strlen(verdict->text);
 	(void)snprintf(verdict->text + at, sizeof(verdict->text) - at, " (%s %d)",
 		       WIFSIGNALED(status) ? "signal" : "exit",
 		       WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+	return verdict;
+}
+
+/* At first one: where a run has no more calls of a kind, none of the others would fire. */
+static uint64_t width(uint64_t fired)
+{
+	uint64_t most = test_length() == TEST_SHORT ? WIDTH_SHORT : WIDTH;
+
+	return fired + WIDTH_FIRST < most ? fired + WIDTH_FIRST : most;
 }
 
 uint64_t job_series_run(const struct job_series *series)
 {
 	struct verdict *verdicts = mmap(NULL, WIDTH * sizeof(*verdicts), PROT_READ | PROT_WRITE,
 					MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	uint64_t k = 1, fired = 0, bad = 0;
+	uint64_t k = 1, running = 0, fired = 0, bad = 0;
 	bool over = false;
 
 	ck_assert_ptr_ne(verdicts, MAP_FAILED);
 	(void)fflush(NULL);
-	while (!over) {
-		uint32_t count = 0;
+	for (;;) {
+		struct verdict *verdict = verdicts;
 
-		for (; count < WIDTH && (series->last == 0 || k <= series->last); k += series->step)
-			child_start(series, k, &verdicts[count++]);
-		over = count < WIDTH;
-		for (uint32_t i = 0; i < count; i++)
-			child_end(&verdicts[i]);
-		for (uint32_t i = 0; i < count; i++) {
-			fired += verdicts[i].fired;
-			over = over || !verdicts[i].fired;
-			bad += !verdicts[i].good;
-			if (!verdicts[i].good && bad <= SHOWN_MAX)
-				(void)fprintf(stderr, "%s\n", verdicts[i].text);
+		over = over || (series->last > 0 && k > series->last);
+		if (!over && running < width(fired)) {
+			while (verdict->pid != 0)
+				verdict++;
+			child_start(series, k, verdict);
+			k += series->step;
+			running++;
+			continue;
 		}
+		if (running == 0)
+			break;
+		verdict = child_end(verdicts);
+		running--;
+		fired += verdict->fired;
+		over = over || !verdict->fired;
+		bad += !verdict->good;
+		if (!verdict->good && bad <= SHOWN_MAX)
+			(void)fprintf(stderr, "%s\n", verdict->text);
 	}
 	ck_assert_int_eq(munmap(verdicts, WIDTH * sizeof(*verdicts)), 0);
 	if (bad > 0)

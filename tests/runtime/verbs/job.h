@@ -58,6 +58,7 @@ extern struct job_mock {
 			     enum ibv_event_type type);
 	int (*qp_event)(uint32_t qp_number, enum ibv_event_type type);
 	int (*cq_error)(uint32_t qp_number);
+	uint32_t (*qp_numbers)(uint32_t *numbers, uint32_t max);
 	void (*set_node)(uint32_t node, const char *name, uint64_t value);
 	void (*carry_datagrams)(mock_carry *carry, void *arg);
 	void (*gid)(uint32_t node, uint32_t device, uint32_t port, uint32_t index,

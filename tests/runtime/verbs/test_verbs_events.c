@@ -41,7 +41,7 @@ static const struct kind {
 	{ IBV_EVENT_CQ_ERR, CQ, false, 1 },
 };
 #define KINDS ((int)(sizeof(kinds) / sizeof(kinds[0])))
-#define QP_NUMBERS 65536u /* The mock's are below, the first time. */
+#define QPS_MAX 64u
 
 struct moment {
 	const struct kind *kind;
@@ -55,12 +55,14 @@ static int told(const struct kind *kind, uint32_t number)
 				 : job_mock.qp_event(number, kind->type);
 }
 
-/* Of all queue pairs that there are. They are looked for once: looking for each of fifty events
- * took seconds under ThreadSanitizer. */
+/* Of all queue pairs that there are. */
 static void queues_told(const struct kind *kind)
 {
-	for (uint32_t number = 0; number < QP_NUMBERS; number++)
-		for (uint32_t i = 0; i < kind->times && told(kind, number) == 0; i++)
+	uint32_t numbers[QPS_MAX], count = job_mock.qp_numbers(numbers, QPS_MAX);
+
+	ck_assert_uint_lt(count, QPS_MAX);
+	for (uint32_t q = 0; q < count; q++)
+		for (uint32_t i = 0; i < kind->times && told(kind, numbers[q]) == 0; i++)
 			;
 }
 
@@ -107,6 +109,8 @@ START_TEST(any_event_may_come)
 		.prepare = prepare, .judge = judge, .arg = &moment, .step = 1
 	};
 
+	if (test_length() == TEST_SHORT && (_i / 2 + _i) % 2 != 0)
+		return; /* Under sanitizers the ranks take turns. */
 	if (test_length() != TEST_LONG && (!moment.kind->harmless || moment.kind->times > 1))
 		series.step = 5;
 	if (test_length() == TEST_SHORT)
