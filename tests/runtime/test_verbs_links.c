@@ -231,7 +231,7 @@ static const struct {
 START_TEST(any_completion_may_fail_where_a_rail_is_left)
 {
 	uint64_t nth = 1, again = 0;
-	uint64_t step = test_length() == TEST_SHORT ? 7 : test_length() == TEST_LONG ? 1 : 3;
+	uint64_t step = test_length() == TEST_SHORT ? 11 : test_length() == TEST_LONG ? 1 : 3;
 	struct job job;
 
 	do {
@@ -342,6 +342,8 @@ START_TEST(a_rail_that_falls_comes_back)
 	uint32_t rail = (uint32_t)(_i / 2 / HOWS);
 
 	for (uint32_t ranks = 2; ranks <= 3; ranks++) {
+		if (test_length() == TEST_SHORT && (_i + _i / 2 / HOWS + (int)ranks) % 2 != 0)
+			continue; /* Under sanitizers one of both. */
 		struct job job = { .main = falling_main,
 				   .rank_count = ranks,
 				   .rails = 2,
@@ -861,6 +863,10 @@ START_TEST(a_rail_flaps_and_every_result_is_right)
 			   : test_length() == TEST_LONG ? LONG_FLAPS_NS
 							: FLAPS_NS;
 	struct seeds seeds = seeds_from(__func__, (uint64_t)_i + 1, 1);
+
+	/* Three of the six have each number of ranks and both rails. */
+	if (test_length() == TEST_SHORT && _i % 2 == 0 && !seeds_single())
+		return;
 
 	for (uint64_t seed; seeds_next(&seeds, &seed);) {
 		struct job job = { .main = flapping_main,
