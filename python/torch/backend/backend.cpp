@@ -1,0 +1,242 @@
+/* backend.cpp -- see backend.hpp: how a group begins and ends, and what is around each call. */
+#include "backend.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+
+#include <c10/util/Exception.h>
+#include <c10/util/Logging.h>
+
+#include "failure.hpp"
+
+namespace rubato_torch
+{
+
+using std::chrono::steady_clock;
+
+static constexpr const char *ID_KEY = "rubato/id";
+/* How long a group that nobody has destroyed waits for its other ranks, as its process ends. */
+static constexpr Timeout PATIENCE_AT_EXIT = std::chrono::seconds(5);
+
+/* Groups that are open, for end_all. Never destroyed: threads outlive static objects. */
+struct Open {
+	std::mutex mutex;
+	std::set<Backend *> backends;
+};
+
+static Open &open_groups()
+{
+	static Open *open = new Open;
+
+	return *open;
+}
+
+static std::string where_text(const Backend::Options &options)
+{
+	const std::vector<uint64_t> &ranks = options.global_ranks_in_group;
+	std::string text = ", of a group of ranks";
+	bool same = true;
+
+	for (size_t i = 0; i < ranks.size(); i++) {
+		same = same && ranks[i] == i;
+		text += (i == 0 ? " " : ", ") + std::to_string(ranks[i]);
+	}
+	return same ? "" : text + " of the world";
+}
+
+Backend::Backend(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
+		 const c10::intrusive_ptr<Options> &options)
+    : c10d::Backend(rank, size), options_(options), where_(where_text(*options)),
+      process_(getpid()), order_(std::make_shared<Order>())
+{
+	open(store);
+	messages_ = std::make_shared<Messages>(comm_);
+	timeout_ = options_->timeout;
+	init();
+
+	std::lock_guard<std::mutex> lock(open_groups().mutex);
+	open_groups().backends.insert(this);
+}
+
+Backend::~Backend()
+{
+	{
+		std::lock_guard<std::mutex> lock(open_groups().mutex);
+
+		open_groups().backends.erase(this);
+	}
+	close(PATIENCE_AT_EXIT);
+}
+
+/* The id holds the addresses of rank 0 and the job's secret: as safe as the store is. */
+rubato_id Backend::id_exchange(c10d::Store &store)
+{
+	rubato_id id;
+
+	if (rank_ == 0) {
+		check(rubato_id_create(&id), "rubato: start" + where_);
+		if (size_ > 1)
+			store.set(ID_KEY,
+				  std::vector<uint8_t>(id.bytes, id.bytes + sizeof(id.bytes)));
+		return id;
+	}
+	try {
+		store.wait({ ID_KEY }, options_->timeout);
+	} catch (const c10::Error &error) {
+		fail(RUBATO_ERR_TIMEOUT,
+		     "rubato: start: rank " + std::to_string(rank_) +
+			     " has found nothing of rank 0 in the store within " +
+			     seconds(options_->timeout) + where_ + ": " +
+			     error.what_without_backtrace());
+	}
+	std::vector<uint8_t> bytes = store.get(ID_KEY);
+	TORCH_CHECK(bytes.size() == sizeof(id.bytes), "rubato: start: ", bytes.size(),
+		    " bytes in the store: expected an id of ", sizeof(id.bytes));
+	std::copy(bytes.begin(), bytes.end(), id.bytes);
+	return id;
+}
+
+void Backend::open(const c10::intrusive_ptr<c10d::Store> &store)
+{
+	rubato_options options = RUBATO_OPTIONS_INIT;
+	c10::intrusive_ptr<c10d::Store> own = size_ > 1 ? store->clone() : store;
+	rubato_id id = id_exchange(*own);
+	rubato_status status;
+
+	options.timeout_ns = nanoseconds(options_->timeout);
+	status = rubato_init_id(&comm_, &id, uint32_t(rank_), uint32_t(size_), &options);
+	if (rank_ == 0 && size_ > 1) {
+		/* All have read it, or none will: another group may use the store as this one does. */
+		try {
+			own->deleteKey(ID_KEY);
+		} catch (const c10::Error &) {
+			LOG(INFO) << "rubato: the store cannot delete a key";
+		}
+	}
+	check(status, "rubato: start" + where_);
+}
+
+c10::intrusive_ptr<c10d::Backend> Backend::split(
+	const c10::intrusive_ptr<c10d::Store> &store, const std::vector<int> &ranks,
+	const c10::intrusive_ptr<c10d::Backend::Options> &options)
+{
+	auto found = std::find(ranks.begin(), ranks.end(), rank_);
+	auto own = c10::make_intrusive<Options>(options->timeout);
+
+	if (found == ranks.end())
+		return nullptr;
+	own->group_name = options->group_name;
+	own->group_desc = options->group_desc;
+	for (int rank : ranks)
+		own->global_ranks_in_group.push_back(
+			options_->global_ranks_in_group.empty()
+				? uint64_t(rank)
+				: options_->global_ranks_in_group.at(size_t(rank)));
+	return c10::make_intrusive<Backend>(store, int(found - ranks.begin()), int(ranks.size()),
+					    own);
+}
+
+rubato_comm *Backend::comm(const char *name) const
+{
+	if (comm_ == nullptr)
+		fail(RUBATO_ERR_CANCELLED,
+		     std::string("rubato: ") + name + ": its process group has been shut down");
+	return comm_;
+}
+
+/* In the order's turn: no other collective of this group runs. */
+void Backend::carry_out(const std::string &name, Timeout timeout, const Body &body)
+{
+	if (timeout != timeout_) {
+		check(rubato_set_timeout(comm_, nanoseconds(timeout)), name);
+		timeout_ = timeout;
+	}
+	try {
+		body(comm_, name);
+	} catch (const c10::DistBackendError &) {
+		failed_ = true;
+		throw;
+	}
+}
+
+WorkPtr Backend::call(const What &what, Tensors ins, Tensors outs, Body body)
+{
+	Timeout timeout = what.timeout == c10d::kUnsetTimeout ? options_->timeout : what.timeout;
+	uint64_t number = ++calls_;
+	std::string name = std::string("rubato: ") + what.name + where_;
+
+	(void)comm(what.name);
+	auto call = c10::make_intrusive<Call>(
+		order_,
+		[this, name, timeout, body = std::move(body)] { carry_out(name, timeout, body); },
+		rank_, what.type, what.name, std::move(ins), std::move(outs), number, timeout);
+	order_->add(call, !what.async);
+	return call;
+}
+
+c10d::ErrorType Backend::getError()
+{
+	return failed_ ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS;
+}
+
+void Backend::abort()
+{
+	std::lock_guard<std::mutex> lock(end_);
+
+	failed_ = true;
+	if (comm_ != nullptr && process_ == getpid())
+		(void)rubato_abort(comm_);
+}
+
+void Backend::shutdown()
+{
+	close(options_->timeout);
+}
+
+/* Waits for what is under way and for the others: what they have yet to be sent is sent. */
+void Backend::close(Timeout patience)
+{
+	steady_clock::time_point deadline = steady_clock::now() + patience;
+	rubato_status status;
+
+	if (process_ != getpid()) /* A child that was forked: its threads are not here. */
+		return;
+	if (comm_ == nullptr)
+		return;
+	if (!order_->drain(deadline)) {
+		abort();
+		(void)order_->drain(steady_clock::time_point::max());
+	}
+	messages_->end();
+	order_->end();
+
+	std::lock_guard<std::mutex> lock(end_);
+	if (comm_ == nullptr)
+		return;
+	bool bounded =
+		rubato_set_timeout(comm_, nanoseconds(deadline - steady_clock::now())) == RUBATO_OK;
+	status = rubato_finalize(comm_);
+	comm_ = nullptr;
+	if ((status != RUBATO_OK || !bounded) && !failed_)
+		LOG(WARNING) << "rubato: end" << where_ << ": " << rubato_error_text();
+}
+
+void Backend::end_all(bool aborting)
+{
+	std::vector<Backend *> backends;
+
+	{
+		std::lock_guard<std::mutex> lock(open_groups().mutex);
+
+		backends.assign(open_groups().backends.begin(), open_groups().backends.end());
+	}
+	if (aborting)
+		for (Backend *backend : backends)
+			backend->abort();
+	for (Backend *backend : backends)
+		backend->close(PATIENCE_AT_EXIT);
+}
+
+} // namespace rubato_torch

@@ -1,0 +1,91 @@
+"""rank_fails.py HOW -- run as every rank of a job of three: rank 1 does something, and the others
+must be told by what they have in flight. Prints what each was told, and after how long."""
+
+import datetime
+import os
+import signal
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+how = sys.argv[1]
+rank = int(os.environ["RANK"])
+BOUND = 4 # Seconds; the group's timeout where one is to hold.
+patient = datetime.timedelta(seconds=BOUND if how in ("absent", "late", "stopped") else 60)
+
+
+def tell(words):
+    print(f"{time.monotonic() - began:.1f} {words}", flush=True)
+
+
+def told(name, function):
+    try:
+        function()
+        tell(f"{name} was told nothing")
+    except Exception as error:
+        tell(f"{name} {type(error).__name__}: {str(error).splitlines()[0]}")
+
+
+# All are here by now, as imports may take longer than the bound.
+store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), 3, rank == 0)
+group = {"store": store, "rank": rank, "world_size": 3, "timeout": patient}
+began = time.monotonic()
+if how == "absent": # It never comes to the group.
+    if rank == 1:
+        time.sleep(3 * BOUND)
+        raise SystemExit
+    told("init", lambda: dist.init_process_group("rubato", **group))
+    if rank == 0: # The store is its own: not gone before the other one has been told.
+        time.sleep(2)
+    raise SystemExit
+dist.init_process_group("rubato", **group)
+x = torch.ones(1000)
+dist.all_reduce(x)
+dist.barrier()
+began = time.monotonic()
+if rank == 1:
+    if how == "killed":
+        time.sleep(0.5) # The others wait by now.
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif how == "stopped":
+        os.kill(os.getpid(), signal.SIGSTOP)
+        raise SystemExit
+    elif how == "late":
+        time.sleep(3 * BOUND)
+        os._exit(0)
+    elif how == "raises":
+        time.sleep(0.5)
+        raise ValueError("nobody catches this")
+    elif how == "aborts":
+        time.sleep(0.5)
+        dist.group.WORLD.abort()
+    elif how == "call":
+        time.sleep(8)
+        os._exit(0)
+    elif how == "mismatch":
+        told("broadcast", lambda: dist.broadcast(x, 1))
+    elif how == "monitored":
+        time.sleep(3)
+        os._exit(0)
+    raise SystemExit
+if how == "call": # A timeout of one call, and of one wait, in a patient group.
+    options = dist.AllreduceOptions()
+    options.timeout = datetime.timedelta(seconds=2)
+    work = dist.group.WORLD.allreduce([x], options)
+    told("wait", lambda: work.wait(datetime.timedelta(seconds=0.5)))
+    told("work", work.wait)
+elif how == "monitored":
+    told("monitored", lambda: dist.monitored_barrier(timeout=datetime.timedelta(seconds=1),
+                                                     wait_all_ranks=True))
+    os._exit(0)
+else:
+    works = [dist.all_reduce(x, async_op=True) for _ in range(3)]
+    receive = dist.irecv(torch.empty(5), 1)
+    told("future", works[1].get_future().wait)
+    for work in works:
+        told("work", work.wait)
+    told("receive", receive.wait)
+told("later call", lambda: dist.all_reduce(x))
+told("destroy", dist.destroy_process_group)

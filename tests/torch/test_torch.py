@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""test_torch.py FOLDER -- the backend of torch.distributed as a user meets it: both packages are
+installed in a fresh environment, and used from outside the tree. RUBATO_TORCH names a Python that
+has torch (docs/pytorch.md); without it this is skipped."""
+
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HERE = ROOT / "tests/torch"
+FOLDER = pathlib.Path(sys.argv.pop(1))
+sys.path.insert(0, str(ROOT / "tests/tools"))
+
+from programs import main  # noqa: E402
+
+TORCH = os.environ.get("RUBATO_TORCH")
+TIMEOUT_S = 150 # Importing torch takes seconds, in each of four ranks on two cores.
+
+
+def skip(why):
+    print(f"skipped: {why}")
+    sys.exit(77)
+
+
+def build(*command):
+    """Part of what a user would type."""
+    done = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=900,
+                          cwd=FOLDER)
+    if done.returncode == 77:
+        skip(done.stdout.decode())
+    assert done.returncode == 0, done.stdout.decode()
+    return done.stdout.decode().strip()
+
+
+def setUpModule():
+    global python
+    if not TORCH:
+        skip("RUBATO_TORCH does not name a Python that has torch")
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name in ("wheels", "source", "environment"):
+        shutil.rmtree(FOLDER / name, ignore_errors=True)
+    packages = build(TORCH, "-c", "import torch, pathlib; "
+                     "print(pathlib.Path(torch.__file__).parents[1])")
+    wheel = build(ROOT / "tools/wheel", FOLDER / "wheels", sys.executable)
+    build(TORCH, "-m", "venv", FOLDER / "environment")
+    python = FOLDER / "environment/bin/python"
+    site = pathlib.Path(build(python, "-c",
+                              "import sysconfig; print(sysconfig.get_path('purelib'))"))
+    (site / "torch_is_there.pth").write_text(packages + "\n")
+    pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--timeout",
+           "15", "--retries", "1"]
+    build(*pip, wheel, "setuptools >= 77", "wheel")
+    shutil.copytree(ROOT / "python/torch", FOLDER / "source")
+    build(*pip, "--no-build-isolation", "--no-deps", FOLDER / "source")
+
+
+def free_port():
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return held.getsockname()[1]
+
+
+def bare(**more):
+    return {"PATH": f"{python.parent}:/usr/bin:/bin", "HOME": os.environ.get("HOME", "/"),
+            "OMP_NUM_THREADS": "1", **more}
+
+
+class Torch(unittest.TestCase):
+    def job(self, count, *command, patience=TIMEOUT_S, awaited=None, **more):
+        """Ranks without a launcher, who would end the others: what each says, and how it ends.
+        Those not awaited are killed at the end."""
+        port = str(free_port())
+        awaited = range(count) if awaited is None else awaited
+        with tempfile.TemporaryDirectory() as folder:
+            files = [open(os.path.join(folder, str(rank)), "w+b") for rank in range(count)]
+            children = [subprocess.Popen(
+                [str(python), *map(str, command)], stdin=subprocess.DEVNULL, stdout=files[rank],
+                stderr=subprocess.STDOUT, cwd=folder,
+                env=bare(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(count),
+                         MASTER_ADDR="127.0.0.1", MASTER_PORT=port, **more))
+                for rank in range(count)]
+            deadline = time.monotonic() + patience
+            try:
+                for rank in awaited:
+                    children[rank].wait(max(1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                pass
+            hung = [rank for rank in awaited if children[rank].poll() is None]
+            for child in children:
+                if child.poll() is None:
+                    child.kill()
+                child.wait()
+            said = []
+            for file in files:
+                file.seek(0)
+                said.append(file.read().decode())
+                file.close()
+        self.assertEqual(hung, [], said)
+        return said, [child.returncode for child in children]
+
+    def passes(self, got):
+        said, codes = got
+        self.assertEqual(codes, [0] * len(codes), "\n".join(said))
+        return said
+
+    def test_collectives(self):
+        for count in (1, 2, 3, 4):
+            with self.subTest(count):
+                for words in self.passes(self.job(count, HERE / "ranks_collectives.py")):
+                    self.assertIn("Ran 18 tests", words)
+                    self.assertNotIn("skipped", words)
+
+    def test_training_is_that_of_gloo(self):
+        for count in (1, 2, 4):
+            with self.subTest(count), tempfile.TemporaryDirectory() as folder:
+                said = {}
+                for backend in ("rubato", "gloo"):
+                    got = self.passes(self.job(count, HERE / "train.py", backend,
+                                               f"{folder}/{backend}"))
+                    said[backend] = [words[words.index("loss"):].split()[2] for words in got]
+                    self.assertEqual(len(set(said[backend])), 1) # The same bits on all ranks.
+                if count <= 2: # There is one order of two summands only.
+                    self.assertEqual(said["rubato"], said["gloo"])
+                build(python, "-c", "import sys, torch; torch.testing.assert_close(*map(torch.load,"
+                      " sys.argv[1:]), rtol=1e-3, atol=1e-5)", f"{folder}/rubato",
+                      f"{folder}/gloo")
+
+    def test_torchrun(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(
+                [str(python), "-m", "torch.distributed.run", "--nproc-per-node", "2",
+                 "--master-port", str(free_port()), str(HERE / "train.py"), "rubato",
+                 f"{folder}/model"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, cwd=folder, env=bare(), timeout=TIMEOUT_S)
+        self.assertEqual(done.returncode, 0, done.stdout.decode())
+        self.assertEqual(done.stdout.decode().count("loss"), 2)
+
+    def test_the_end_without_destroying(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.passes(self.job(2, HERE / "train.py", "rubato", f"{folder}/model", LEAVE="open"))
+
+    def told(self, how, names, words, least=0.0, most=30.0):
+        """What ranks 0 and 2 were told by each of `names`, in time."""
+        said, codes = self.job(3, HERE / "rank_fails.py", how, awaited=(0, 2))
+        for rank in (0, 2):
+            self.assertEqual(codes[rank], 0, said)
+            for name in names:
+                found = re.findall(rf"^([\d.]+) {name} (.*)$", said[rank], re.M)
+                self.assertTrue(found, (name, said))
+                for after, text in found:
+                    self.assertRegex(text, words, said)
+                    self.assertLessEqual(least, float(after), said)
+                    self.assertLessEqual(float(after), most, said)
+        return said, codes
+
+    ALL = ("future", "work", "receive", "later call")
+
+    def test_a_rank_is_killed(self):
+        _, codes = self.told("killed", self.ALL, "DistBackendError: rubato: .*rank 1 is lost")
+        self.assertEqual(codes[1], -signal.SIGKILL)
+
+    def test_a_rank_raises(self):
+        said, _ = self.told("raises", self.ALL, "DistBackendError: rubato: .*rank 1")
+        self.assertIn("nobody catches this", said[1])
+
+    def test_a_rank_aborts(self):
+        self.told("aborts", self.ALL, "DistBackendError: rubato: .*rank 1")
+
+    def test_a_rank_is_stopped(self):
+        self.told("stopped", self.ALL, "DistBackendError: rubato: .*rank 1", 3.5)
+
+    def test_a_rank_is_late(self):
+        self.told("late", self.ALL, "DistBackendError: rubato: .*rank 1", 3.5)
+
+    def test_a_rank_does_not_come(self):
+        self.told("absent", ("init",), "DistBackendError: rubato: start: .*rank 1", 3.5)
+
+    def test_a_rank_calls_another_thing(self):
+        self.told("mismatch", ("future", "work"), "DistBackendError: rubato: .*broadcast")
+
+    def test_a_call_and_a_wait_have_their_own_timeout(self):
+        self.told("call", ("wait",), "DistBackendError: .*not done after 0.5 s", 0.5)
+        self.told("call", ("work",), "DistBackendError: rubato: .*rank 1", 1.9)
+
+    def test_a_monitored_barrier(self):
+        said, _ = self.told("monitored", ("monitored",), "rank", 0.9)
+        self.assertIn("ranks 1 did not come within 1 s", said[0])
+        self.assertIn("rank 0 says that rank 1 did not come", said[2])
+
+    def test_another_torch_is_refused(self):
+        done = subprocess.run(
+            [str(python), "-c", "import rubato_torch._built as b; b.TORCH = '1.0'\n"
+             "import rubato_torch; rubato_torch._load()"], stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=bare(), timeout=TIMEOUT_S,
+            cwd="/")
+        self.assertRegex(done.stdout.decode(), "built for torch 1.0, and this is")
+
+
+if __name__ == "__main__":
+    main()
