@@ -17,7 +17,22 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tools"))
 
 from programs import main, run  # noqa: E402
 
-README = pathlib.Path(__file__).resolve().parents[2] / "README.md"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+README = ROOT / "README.md"
+EXAMPLES = {  # And what they say, with 4 ranks.
+    "hello": r"(?m)^\[3\] rank 3 of 4$",
+    "training": r"y = 3\.00 x -1\.00, loss 0\.0000",
+    "stragglers": r"(?m)^\[0\] rank 0: 80 of 80 contributions in \d+ rounds, [1-9]\d* of them",
+    "persistent": r"10 sums of 262144 floats",
+    "lagged": r"\[0\] 5\.000 after 200 steps",
+    "cluster": r"all: 19\.\d ms a step; three quarters: 1[56]\.\d ms",
+}
+CMAKE = """cmake_minimum_required(VERSION 3.16)
+project(user C)
+find_package(rubatoWANTED REQUIRED)
+add_executable(hello hello.c)
+target_link_libraries(hello rubato::rubato)
+"""
 USER, BUILD, COMPILER = sys.argv.pop(1), pathlib.Path(sys.argv.pop(1)), sys.argv.pop(1)
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror"]
 PROGRAMS = ("rubato-bench", "rubato-info", "rubato-run", "rubato-sim", "rubato-train",
@@ -134,8 +149,8 @@ class Users(unittest.TestCase):
         self.assertEqual(found.returncode, 0, found.stderr.decode())
         return shlex.split(found.stdout.decode())
 
-    def build(self, compiler, libraries, *words):
-        got = run(*compiler, *STRICT, *words, USER, *self.flags("--cflags"), "-o", self.program,
+    def build(self, compiler, libraries, *words, source=USER, strict=STRICT):
+        got = run(*compiler, *strict, *words, source, *self.flags("--cflags"), "-o", self.program,
                   *libraries, f"-Wl,-rpath,{tree.at('libdir')}")
         self.assertEqual(got.returncode, 0, got.stderr.decode())
 
@@ -217,6 +232,57 @@ class Users(unittest.TestCase):
         self.assertEqual(sorted(got.stdout.decode().splitlines()),
                          [f"[{rank}] 4 ranks" for rank in range(4)])
 
+    @unittest.skipIf("rubato-run" not in EXPECTED, "programs are not built")
+    def test_examples(self):
+        for name, says in EXAMPLES.items():
+            with self.subTest(name):
+                source = ROOT / f"examples/{name}.c"
+                self.assertLess(len(source.read_text().splitlines()), 100)
+                self.build([COMPILER], self.libraries(self.kinds()[0]), "-std=gnu17",
+                           source=source)
+                job = [] if name == "cluster" else [tree.program("rubato-run"), "-n", 4]
+                got = bare(*job, self.program)
+                self.assertEqual((got.returncode, got.stderr), (0, b""))
+                self.assertRegex(got.stdout.decode(), says)
+        there = {path.stem for path in (ROOT / "examples").glob("*.c")}
+        self.assertEqual(there, {*EXAMPLES, "mpi"})
+
+    def test_example_in_an_mpi_program(self):
+        tried = 0
+        for kind in "openmpi", "mpich":
+            compiler, launcher = shutil.which(f"mpicc.{kind}"), shutil.which(f"mpirun.{kind}")
+            if compiler is None or launcher is None:
+                continue
+            tried += 1
+            self.build([compiler], self.libraries(self.kinds()[0]), "-std=gnu17",
+                       source=ROOT / "examples/mpi.c", strict=[])
+            more = ["--oversubscribe", "--allow-run-as-root"] if kind == "openmpi" else []
+            got = run(launcher, *more, "-n", 3, self.program)
+            self.assertEqual(got.returncode, 0, got.stderr.decode())
+            self.assertEqual(sorted(got.stdout.decode().splitlines()),
+                             [f"rank {rank} of 3: 6" for rank in range(3)])
+        if not tried:
+            self.skipTest("no MPI")
+
+    @unittest.skipIf(shutil.which("cmake") is None, "no CMake")
+    def test_with_cmake(self):
+        folder = self.program.parent
+        for wanted, good in ("", True), (" 0.1", True), (" 0.2", False), (" 1.0", False):
+            folder.joinpath("CMakeLists.txt").write_text(CMAKE.replace("WANTED", wanted))
+            shutil.copy(ROOT / "examples/hello.c", folder / "hello.c")
+            shutil.rmtree(folder / "out", ignore_errors=True)
+            got = run("cmake", "-S", folder, "-B", folder / "out",
+                      f"-Drubato_DIR={tree.at('libdir')}/cmake/rubato")
+            self.assertEqual(got.returncode == 0, good, got.stderr.decode())
+        self.assertIn('with requested version "1.0"', got.stderr.decode())
+        folder.joinpath("CMakeLists.txt").write_text(CMAKE.replace("WANTED", ""))
+        for command in (["cmake", "-S", folder, "-B", folder / "out"],
+                        ["cmake", "--build", folder / "out"]):
+            got = run(*command, env={"CMAKE_PREFIX_PATH": str(tree.root / PREFIX.relative_to("/"))})
+            self.assertEqual(got.returncode, 0, got.stderr.decode() + got.stdout.decode())
+        got = bare(folder / "out/hello")
+        self.assertEqual((got.returncode, got.stdout), (0, b"rank 0 of 1\n"))
+
     def test_the_installed_tree_may_have_moved(self):
         tree.move()
         self.build([COMPILER], self.libraries(self.kinds()[0]))
@@ -229,9 +295,11 @@ class Users(unittest.TestCase):
             if not path.exists():
                 continue
             said = run("nm", *words, "--defined-only", path).stdout.decode()
-            names = re.findall(r"^[0-9a-f]+ \w (\S+)$", said, re.M)
-            self.assertIn("rubato_allreduce", names)
-            self.assertEqual([name for name in names if not name.startswith("rubato_")], [])
+            names = re.findall(r"^[0-9a-f]+ [^A\W] (\S+)$", said, re.M)
+            version = "@@RUBATO_0" if pattern.endswith("so") else ""
+            self.assertIn("rubato_allreduce" + version, names)
+            self.assertEqual([name for name in names if not name.startswith("rubato_")
+                              or not name.endswith(version)], [])
 
 
 if __name__ == "__main__":
