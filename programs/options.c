@@ -261,6 +261,12 @@ bool options_scan(const struct options *options, int argc, char *const *argv,
 	bool good;
 
 	*words = (struct option_words) { .options = options };
+	if (argc == 2 &&
+	    (strcmp(argv[1], "--help=man") == 0 || strcmp(argv[1], "--help=bash") == 0)) {
+		words->help = true;
+		words->form = argv[1] + strlen("--help=");
+		return true;
+	}
 	words->list = calloc(words_most(argc, argv), sizeof(*words->list));
 	if (words->list == NULL || !popt_rows_make(&rows, options)) {
 		options_free(words);
@@ -328,7 +334,7 @@ uint32_t options_read(const struct options *options, int argc, char **argv)
 	if (!options_scan(options, argc, argv, &words, &error))
 		option_fail(options->program, "%s", error.text);
 	if (words.help)
-		options_help(options);
+		options_help(options, words.form);
 	else if (words.version)
 		(void)printf("%s %s\n", options->program, rubato_version());
 	if (words.help || words.version) {

@@ -15,7 +15,8 @@
  *                       were scanned, but of their names
  *
  * Long options take their value as the next word or after '='; --help and --version are there
- * without a row. Failures are one sentence in struct option_error (values.h).
+ * without a row, and so are --help=man and --help=bash, of which the build makes files. Failures
+ * are one sentence in struct option_error (values.h).
  */
 #ifndef PROGRAMS_OPTIONS_H
 #define PROGRAMS_OPTIONS_H
@@ -93,6 +94,7 @@ struct option_words {
 	struct option_word *list; /* In the order of the command line. */
 	uint32_t count;
 	bool help, version; /* Asked for; what follows that word was not looked at. */
+	const char *form;   /* Of help: "man", "bash"; NULL: as --help. */
 	/* Which operation, or where in argv the command begins (argc: nowhere). */
 	uint32_t operation;
 };
@@ -121,8 +123,8 @@ const char *const *options_forms(const struct option *row);
 /* An object of those rows of `from` that have a key; NULL: no memory. Times are in ns. */
 struct json_t *options_json(const struct option *rows, const void *from);
 
-/* To standard output. */
-void options_help(const struct options *options);
+/* To standard output; `form` as in struct option_words. */
+void options_help(const struct options *options, const char *form);
 
 /* All of the above, with the presets and the `to` of each table. --help and --version print and end
  * the program, and so does what is wrong. Returns words.operation; strings stay. */

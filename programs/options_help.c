@@ -8,7 +8,6 @@
 
 #include "rubato.h"
 
-#define ALGORITHMS_MAX 32
 #define COLUMNS 79
 
 /* ---- Rows ---- */
@@ -139,16 +138,23 @@ static void names_print(const char *title, const char *const *names)
 	(void)printf("\n");
 }
 
+bool options_algorithms(const char *operation, const char *names[OPTIONS_ALGORITHMS_MAX + 1])
+{
+	uint32_t i = 0;
+
+	while (i < OPTIONS_ALGORITHMS_MAX && (names[i] = rubato_algorithm_name(operation, i)))
+		i++;
+	names[i] = NULL;
+	return i > 1;
+}
+
 static void algorithms_print(const char *operation)
 {
-	const char *names[ALGORITHMS_MAX + 1] = { NULL };
+	const char *names[OPTIONS_ALGORITHMS_MAX + 1];
 	char title[64];
 
-	for (uint32_t i = 0; i < ALGORITHMS_MAX; i++)
-		if ((names[i] = rubato_algorithm_name(operation, i)) == NULL)
-			break;
 	(void)snprintf(title, sizeof(title), "Algorithms of %s", operation);
-	if (names[0] != NULL && names[1] != NULL)
+	if (options_algorithms(operation, names))
 		names_print(title, names);
 }
 
@@ -178,10 +184,16 @@ static char *list_make(const struct options *options)
 	return list;
 }
 
-void options_help(const struct options *options)
+void options_help(const struct options *options, const char *form)
 {
-	char *list = list_make(options);
+	char *list;
 
+	if (form != NULL) {
+		if (!options_manual(options, form))
+			option_fail(options->program, "out of memory");
+		return;
+	}
+	list = list_make(options);
 	if (list == NULL)
 		option_fail(options->program, "out of memory");
 	(void)printf("usage: %s %s\n\n%s", options->program, options->usage, options->about);

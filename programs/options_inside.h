@@ -20,4 +20,10 @@ struct popt_rows {
 bool popt_rows_make(struct popt_rows *rows, const struct options *options);
 void popt_rows_free(struct popt_rows *rows);
 
+#define OPTIONS_ALGORITHMS_MAX 32
+/* Their names, then NULL. False: there are no two to choose among. */
+bool options_algorithms(const char *operation, const char *names[OPTIONS_ALGORITHMS_MAX + 1]);
+/* Prints "man" or "bash". False: no memory. */
+bool options_manual(const struct options *options, const char *form);
+
 #endif

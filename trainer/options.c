@@ -440,7 +440,7 @@ rubato_status tr_options_parse(struct tr_options *options, int argc, const char 
 				    &line->words, &said),
 		       &said));
 	if (line->words.help)
-		options_help(&line->options);
+		options_help(&line->options, line->words.form);
 	else if (line->words.version)
 		printf("rubato-train %s\n", rubato_version());
 	if (line->words.help || line->words.version)

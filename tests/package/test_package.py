@@ -49,6 +49,9 @@ EXPECTED = [path.name for path in map(pathlib.Path, introspect("installed").valu
             if path.parent == PREFIX / OPTIONS["bindir"]]
 
 
+MANUALS = [name for name in EXPECTED if name != "rubato-report"]
+
+
 class Tree:
     """An installed tree, away from its prefix, which may be moved."""
 
@@ -117,6 +120,40 @@ class Programs(unittest.TestCase):
                        "synthetic:64x8", "--steps", 4, "--batch", 4, "--out", folder)
             self.assertEqual(got.returncode, 0, got.stderr.decode())
             self.assertTrue(pathlib.Path(folder, "report.html").exists(), got.stderr.decode())
+
+    def test_manual_pages(self):
+        """Each says every option that --help says, and groff has nothing against it."""
+        for name in MANUALS:
+            page = tree.at("mandir") / f"man1/{name}.1"
+            listed = re.findall(r"(?m)^ +(?:-\w, )?(--[a-z-]+)",
+                                bare(tree.program(name), "--help").stdout.decode())
+            self.assertGreater(len(listed), 3)
+            text = page.read_text().replace("\\-", "-")
+            for option in {*listed} - {"--help", "--version"}:
+                self.assertRegex(text, rf"\\fB{option}\\fR", name)
+            if shutil.which("groff"):
+                got = run("groff", "-man", "-Tutf8", "-ww", page)
+                self.assertEqual((got.returncode, got.stderr), (0, b""), name)
+                self.assertIn(name, got.stdout.decode())
+
+    def test_what_bash_completes(self):
+        def completed(name, *words):
+            script = (f". {tree.at('datadir')}/bash-completion/completions/{name}.bash\n"
+                      'COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))\n'
+                      f'_{name}\nprintf "%s\\n" "${{COMPREPLY[@]}}"\n')
+            got = run("bash", "-c", script, "bash", name, *words)
+            self.assertEqual((got.returncode, got.stderr), (0, b""), name)
+            return got.stdout.decode().split()
+
+        for name in MANUALS:
+            self.assertIn("--version", completed(name, "--"))
+        self.assertEqual(completed("rubato-bench", "allred"), ["allreduce"])
+        self.assertEqual(completed("rubato-bench", "part"), ["partial"])
+        self.assertEqual(completed("rubato-bench", "allreduce", "--ty"), ["--type"])
+        for words in (["--type", "flo"], ["-d", "flo"], ["--type", "=", "flo"]):
+            self.assertEqual(sorted(completed("rubato-bench", "allreduce", *words)),
+                             ["float16", "float32", "float64"])
+        self.assertIn("bfloat16", completed("rubato-bench", "allreduce", "--type", "="))
 
     def test_peers_are_found_from_anywhere(self):
         peers = tree.at("libexecdir") / "rubato"
