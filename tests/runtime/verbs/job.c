@@ -506,11 +506,11 @@ static struct verdict *child_end(struct verdict *verdicts)
 }
 
 /* At first one: where a run has no more calls of a kind, none of the others would fire. */
-static uint64_t width(uint64_t fired)
+static uint64_t width(const struct job_series *series, uint64_t fired)
 {
 	uint64_t most = test_length() == TEST_SHORT ? WIDTH_SHORT : WIDTH;
 
-	return fired + WIDTH_FIRST < most ? fired + WIDTH_FIRST : most;
+	return series->whole || fired + WIDTH_FIRST > most ? most : fired + WIDTH_FIRST;
 }
 
 uint64_t job_series_run(const struct job_series *series)
@@ -526,7 +526,7 @@ uint64_t job_series_run(const struct job_series *series)
 		struct verdict *verdict = verdicts;
 
 		over = over || (series->last > 0 && k > series->last);
-		if (!over && running < width(fired)) {
+		if (!over && running < width(series, fired)) {
 			while (verdict->pid != 0)
 				verdict++;
 			child_start(series, k, verdict);
@@ -539,7 +539,7 @@ uint64_t job_series_run(const struct job_series *series)
 		verdict = child_end(verdicts);
 		running--;
 		fired += verdict->fired;
-		over = over || !verdict->fired;
+		over = over || (!verdict->fired && !series->whole);
 		bad += !verdict->good;
 		if (!verdict->good && bad <= SHOWN_MAX)
 			(void)fprintf(stderr, "%s\n", verdict->text);

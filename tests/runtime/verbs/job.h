@@ -87,6 +87,7 @@ struct job_series {
 	void *arg;
 	uint64_t step;
 	uint64_t last; /* No k above; 0: none. */
+	bool whole;    /* All up to `last`: in some of them nothing fires. */
 };
 /* How many fired. */
 uint64_t job_series_run(const struct job_series *series);
