@@ -506,18 +506,18 @@ static struct verdict *child_end(struct verdict *verdicts)
 }
 
 /* At first one: where a run has no more calls of a kind, none of the others would fire. */
-static uint64_t width(const struct job_series *series, uint64_t fired)
+static uint64_t width(const struct job_series *series, uint64_t ended)
 {
 	uint64_t most = test_length() == TEST_SHORT ? WIDTH_SHORT : WIDTH;
 
-	return series->whole || fired + WIDTH_FIRST > most ? most : fired + WIDTH_FIRST;
+	return series->whole || ended + WIDTH_FIRST > most ? most : ended + WIDTH_FIRST;
 }
 
 uint64_t job_series_run(const struct job_series *series)
 {
 	struct verdict *verdicts = mmap(NULL, WIDTH * sizeof(*verdicts), PROT_READ | PROT_WRITE,
 					MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	uint64_t k = 1, running = 0, fired = 0, bad = 0;
+	uint64_t k = 1, running = 0, fired = 0, missed = 0, bad = 0;
 	bool over = false;
 
 	ck_assert_ptr_ne(verdicts, MAP_FAILED);
@@ -526,7 +526,7 @@ uint64_t job_series_run(const struct job_series *series)
 		struct verdict *verdict = verdicts;
 
 		over = over || (series->last > 0 && k > series->last);
-		if (!over && running < width(series, fired)) {
+		if (!over && running < width(series, fired + missed)) {
 			while (verdict->pid != 0)
 				verdict++;
 			child_start(series, k, verdict);
@@ -539,7 +539,8 @@ uint64_t job_series_run(const struct job_series *series)
 		verdict = child_end(verdicts);
 		running--;
 		fired += verdict->fired;
-		over = over || (!verdict->fired && !series->whole);
+		missed += !verdict->fired;
+		over = over || (missed > series->misses && !series->whole);
 		bad += !verdict->good;
 		if (!verdict->good && bad <= SHOWN_MAX)
 			(void)fprintf(stderr, "%s\n", verdict->text);

@@ -88,6 +88,8 @@ struct job_series {
 	uint64_t step;
 	uint64_t last; /* No k above; 0: none. */
 	bool whole;    /* All up to `last`: in some of them nothing fires. */
+	/* So many jobs in which nothing fires do not end it: whether a rank sleeps is chance. */
+	uint64_t misses;
 };
 /* How many fired. */
 uint64_t job_series_run(const struct job_series *series);

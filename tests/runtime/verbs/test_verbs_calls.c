@@ -100,7 +100,9 @@ START_TEST(any_call_may_fail)
 {
 	const struct function *f = &functions[_i / 4];
 	struct fault fault = { .function = f, .rank = (uint32_t)_i % 2, .onwards = _i / 2 % 2 };
-	struct job_series series = { .prepare = prepare, .arg = &fault, .step = f->step };
+	struct job_series series = {
+		.prepare = prepare, .arg = &fault, .step = f->step, .misses = f->sleeps ? 23 : 0
+	};
 	uint64_t fired = 0;
 
 	if (test_length() == TEST_SHORT && (_i / 4 + _i + _i / 2) % 2 != 0)
