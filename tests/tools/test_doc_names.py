@@ -3,7 +3,8 @@
 no variable that is no setting.
 
 Options are those of --help, of every command, and those of the scripts. Settings are the rows of
-base/config.h; that each has its line in docs/tuning.md is test_tuning.py's."""
+base/config.h; that each has its line in docs/tuning.md is test_tuning.py's. Tests read variables of
+their own."""
 
 import pathlib
 import re
@@ -55,10 +56,14 @@ class Names(unittest.TestCase):
         settings = set(re.findall(VARIABLE, (ROOT / "base/config.h").read_text()))
         header = set(re.findall(VARIABLE, "".join(
             path.read_text() for path in ROOT.glob("include/*.h"))))
+        of_tests = set(re.findall(r'environ\.get\("(RUBATO_[A-Z_]+)"\)', "".join(
+            path.read_text() for path in ROOT.glob("tests/**/test_*.py"))))
         self.assertIn("RUBATO_TIMEOUT", settings)
+        self.assertIn("RUBATO_TORCH", of_tests)
         for path, code in documents():
             with self.subTest(str(path)):
-                self.assertEqual(set(re.findall(VARIABLE, code)) - settings - header, set())
+                named = set(re.findall(VARIABLE, code))
+                self.assertEqual(named - settings - header - of_tests, set())
 
 
 if __name__ == "__main__":
