@@ -1,0 +1,55 @@
+/*
+ * kernels.h -- what the kernels in kernels.cu are called with: for C, and for them.
+ *
+ * A kernel has one parameter, one of these structs, by value. Its name ends with the element type,
+ * as collectives/reduce/scalar.h calls it: rb_reduce_f32, rb_reduce_many_bf16. Any number of blocks
+ * of RB_CUDA_BLOCK threads (one dimension) does all of it; rb_cuda_grid says how many are good. No
+ * kernel uses shared memory, waits for another block or for a peer.
+ */
+#ifndef RB_CUDA_KERNELS_H
+#define RB_CUDA_KERNELS_H
+
+#include <stdint.h>
+
+/*
+ * rb_reduce_*: what rb_reduce_plain (collectives/reduce/reduce.h) computes, bit by bit. `to` may be
+ * equal to any of from[], but not overlap otherwise; nothing need be aligned. Fast is what is
+ * aligned to its elements, fastest where all addresses are the same modulo 16. One operand is only
+ * divided: copies are no kernel's.
+ */
+#define RB_CUDA_OPERANDS 8
+struct rb_cuda_reduce {
+	void *to;
+	uint64_t count;       /* Elements. */
+	uint32_t from_count;  /* 2 and more; or 1, with RUBATO_AVG and final_count > 1. */
+	uint32_t op;          /* A rubato_operator. */
+	uint32_t final_count; /* 0, or what RUBATO_AVG divides the sum by. */
+	uint32_t reserved;    /* 0. */
+	const void *from[RB_CUDA_OPERANDS];
+};
+
+/* rb_reduce_many_*: the same; as many as 4,096 bytes of parameters hold. */
+#define RB_CUDA_OPERANDS_MANY 496
+struct rb_cuda_reduce_many {
+	void *to;
+	uint64_t count;
+	uint32_t from_count, op, final_count, reserved;
+	const void *from[RB_CUDA_OPERANDS_MANY];
+};
+
+#define RB_CUDA_BLOCK 256u                    /* Threads of a block. */
+#define RB_CUDA_BLOCKS_PER_MULTIPROCESSOR 16u /* Of a good grid, at most. */
+
+/* Blocks of a good grid: a thread for each 16 bytes, and not many more than run at once. At least
+ * 1: a kernel that is given nothing does nothing. */
+static inline uint32_t rb_cuda_grid(uint64_t count, uint32_t element_bytes,
+				    uint32_t multiprocessors)
+{
+	uint64_t bytes = RB_CUDA_BLOCK * (uint64_t)(16 / element_bytes);
+	uint64_t blocks = count / bytes + 1;
+	uint64_t most = (uint64_t)multiprocessors * RB_CUDA_BLOCKS_PER_MULTIPROCESSOR;
+
+	return (uint32_t)(blocks < most ? blocks : most);
+}
+
+#endif

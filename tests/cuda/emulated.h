@@ -1,0 +1,21 @@
+/*
+ * emulated.h -- the kernels of cuda/kernels.cu, compiled for this processor: blocks one after
+ * another, a block's threads one after another. From any thread.
+ */
+#ifndef RB_TESTS_EMULATED_H
+#define RB_TESTS_EMULATED_H
+
+#if defined(__cplusplus)
+extern "C" {
+#endif
+
+/* By its name on the device; NULL: there is none. */
+void *emulated_find(const char *kernel_name);
+/* `parameters`: the kernel's struct (cuda/kernels.h). */
+void emulated_launch(void *kernel, unsigned grid, unsigned block, const void *parameters);
+
+#if defined(__cplusplus)
+}
+#endif
+
+#endif
