@@ -38,10 +38,10 @@ struct rb_cuda_reduce_many {
 };
 
 #define RB_CUDA_BLOCK 256u                    /* Threads of a block. */
-#define RB_CUDA_BLOCKS_PER_MULTIPROCESSOR 16u /* Of a good grid, at most. */
+#define RB_CUDA_BLOCKS_PER_MULTIPROCESSOR 64u /* Of a good grid, at most. */
 
-/* Blocks of a good grid: a thread for each 16 bytes, and not many more than run at once. At least
- * 1: a kernel that is given nothing does nothing. */
+/* Blocks of a good grid: a thread for each 16 bytes, up to some of them. At least 1: a kernel that
+ * is given nothing does nothing. */
 static inline uint32_t rb_cuda_grid(uint64_t count, uint32_t element_bytes,
 				    uint32_t multiprocessors)
 {

@@ -1,7 +1,7 @@
 /*
- * test_twins.c -- the kernels of cuda/kernels.cu, run on this processor, give the bits of their
- * twins: every type, operator and number of operands, around the ends of vectors, blocks and grids,
- * from and to any address. TEST_SEED takes back the seed of a failure.
+ * test_twins.c -- the kernels of cuda/kernels.cu, wherever they run (launcher.h), give the bits of
+ * their twins on the host: every type, operator and number of operands, around the ends of vectors,
+ * blocks and grids, from and to any address. TEST_SEED takes back the seed of a failure.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "collectives/reduce/reduce.h"
 #include "cuda/kernels.h"
 #include "tests/check_main.h"
-#include "tests/cuda/emulated.h"
+#include "tests/cuda/launcher.h"
 #include "tests/hostile.h"
 #include "tests/length.h"
 
@@ -52,8 +52,11 @@ static unsigned char *operand(struct bench *b, const struct place *p, uint32_t k
 	return b->from[k] + GUARD_BYTES / 2 + (p->shift + k * p->differs) % 16;
 }
 
-static void launch(const struct rb_reduce *r, const struct place *p, bool many)
+static const char *launch(const struct rb_reduce *r, const struct place *p, bool many)
 {
+	const size_t bytes = r->count * rubato_type_bytes(r->type);
+	const uint32_t last = r->from_count;
+	struct launcher_span spans[OPERANDS + 1];
 	struct rb_cuda_reduce call = {
 		.to = r->to,
 		.count = r->count,
@@ -69,14 +72,15 @@ static void launch(const struct rb_reduce *r, const struct place *p, bool many)
 		.final_count = r->final_count,
 	};
 	char name[32];
-	void *kernel;
 
 	(void)snprintf(name, sizeof(name), "rb_reduce_%s%s", many ? "many_" : "", names[r->type]);
-	kernel = emulated_find(name);
-	EXPECT(kernel != NULL, "no kernel %s", name);
 	memcpy(many ? call_many.from : call.from, r->from, r->from_count * sizeof(*r->from));
-	emulated_launch(kernel, p->grid, p->block,
-			many ? (const void *)&call_many : (const void *)&call);
+	for (uint32_t k = 0; k < last; k++)
+		spans[k] = (struct launcher_span) { r->from[k], bytes, r->from[k] == r->to };
+	spans[last] = (struct launcher_span) { r->to, bytes, true };
+	return launcher_run(
+		name, p->grid, p->block, many ? (const void *)&call_many : (const void *)&call,
+		many ? sizeof(call_many) : sizeof(call), spans, p->alias < last ? last : last + 1);
 }
 
 static void expect_guards(const unsigned char *buffer, const unsigned char *to, size_t bytes,
@@ -94,6 +98,7 @@ static void compare(struct bench *b, struct rb_reduce r, const struct place *p, 
 	const size_t bytes = r.count * rubato_type_bytes(r.type);
 	const bool alone = p->alias >= r.from_count;
 	const void *from[OPERANDS];
+	const char *error;
 
 	for (uint32_t k = 0; k < r.from_count; k++)
 		from[k] = operand(b, p, k);
@@ -105,13 +110,13 @@ static void compare(struct bench *b, struct rb_reduce r, const struct place *p, 
 		memset(b->device, GUARD, ROOM);
 	else
 		memcpy(b->saved, b->from[p->alias], ROOM);
-	launch(&r, p, many);
-	EXPECT(memcmp(r.to, b->plain, bytes) == 0,
-	       "%s%s %s: %u operands, count %lu, final %u, alias %u, shift %u, differs %u, "
+	error = launch(&r, p, many);
+	EXPECT(error == NULL && memcmp(r.to, b->plain, bytes) == 0,
+	       "%s: %s%s %s: %u operands, count %lu, final %u, alias %u, shift %u, differs %u, "
 	       "grid %u, block %u, TEST_SEED=%lu",
-	       names[r.type], many ? " many" : "", rubato_operator_name(r.op), r.from_count,
-	       (unsigned long)r.count, r.final_count, p->alias, p->shift, p->differs, p->grid,
-	       p->block, (unsigned long)seed);
+	       error != NULL ? error : "other bits", names[r.type], many ? " many" : "",
+	       rubato_operator_name(r.op), r.from_count, (unsigned long)r.count, r.final_count,
+	       p->alias, p->shift, p->differs, p->grid, p->block, (unsigned long)seed);
 	if (alone) {
 		expect_guards(b->device, r.to, bytes, seed);
 		return;
@@ -139,9 +144,10 @@ static void twins_of(struct bench *b, struct rb_reduce r, bool divide, bool many
 	static const uint32_t blocks[] = { 1, 2, 31, 32, 33, 64, RB_CUDA_BLOCK };
 	struct rb_rng rng = { rb_mix(seed) + (uint64_t)r.type * 64 + (uint64_t)r.op * 4 +
 			      divide * 2 + many };
-	const uint32_t draws = test_length() == TEST_SHORT    ? 60
-			       : test_length() == TEST_NORMAL ? 400
-							      : 20000;
+	const uint32_t draws = (test_length() == TEST_SHORT    ? 60
+				: test_length() == TEST_NORMAL ? 400
+							       : 20000) /
+			       launcher_slower;
 	const uint32_t few = 4 * 16 / (uint32_t)rubato_type_bytes(r.type) + 2;
 	const uint32_t most = many ? OPERANDS : RB_CUDA_OPERANDS, least = divide ? 1 : 2;
 
@@ -152,7 +158,7 @@ static void twins_of(struct bench *b, struct rb_reduce r, bool divide, bool many
 			 rubato_type_bytes(r.type), &rng);
 	r.from_count = 2;
 	r.final_count = divide ? 3 : 0;
-	for (uint32_t i = 0; i < 16 * few; i++) {
+	for (uint32_t i = 0; i < 16 * few; i += launcher_slower) {
 		struct place p = { .grid = 2, .block = 2, .alias = i % 3, .shift = i / few };
 
 		r.count = i % few;
@@ -182,7 +188,7 @@ static void twins_of(struct bench *b, struct rb_reduce r, bool divide, bool many
 START_TEST(kernels_are_twins)
 {
 	struct rb_reduce r = { .type = (rubato_type)_i };
-	struct bench *b = aligned_alloc(64, sizeof(*b));
+	struct bench *b = launcher_memory(sizeof(*b));
 	uint64_t seed = 1;
 
 	(void)seeds_given(&seed);
@@ -195,7 +201,6 @@ START_TEST(kernels_are_twins)
 		r.op = RUBATO_AVG;
 		twins_of(b, r, true, many != 0, seed);
 	}
-	free(b);
 }
 END_TEST
 
@@ -212,7 +217,6 @@ START_TEST(grids_are_bounded)
 		ck_assert_uint_eq(rb_cuda_grid(most * block, bytes, 132), most);
 		ck_assert_uint_eq(rb_cuda_grid(UINT64_MAX, bytes, 132), most);
 	}
-	ck_assert_ptr_null(emulated_find("rb_reduce_f31"));
 }
 END_TEST
 
@@ -220,6 +224,8 @@ int main(void)
 {
 	TCase *tc = tcase_create("twins");
 
+	if (!launcher_open())
+		return 77;
 	tcase_set_timeout(tc, 300);
 	tcase_add_loop_test(tc, kernels_are_twins, 0, RUBATO_TYPE_COUNT);
 	tcase_add_test(tc, grids_are_bounded);
