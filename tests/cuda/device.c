@@ -22,6 +22,7 @@ static bool driver_load(struct device *d)
 		{ "cuModuleLoadData", (void **)&d->module_load },
 		{ "cuModuleGetFunction", (void **)&d->module_function },
 		{ "cuMemHostAlloc", (void **)&d->host_alloc },
+		{ "cuMemFreeHost", (void **)&d->host_free },
 		{ "cuMemAlloc_v2", (void **)&d->alloc },
 		{ "cuMemcpyDtoD_v2", (void **)&d->copy },
 		{ "cuLaunchKernel", (void **)&d->launch },

@@ -19,6 +19,7 @@ struct device {
 	int (*module_load)(void **module, const void *image);
 	int (*module_function)(void **function, void *module, const char *name);
 	int (*host_alloc)(void **at, size_t bytes, unsigned flags);
+	int (*host_free)(void *at);
 	int (*alloc)(uint64_t *at, size_t bytes);
 	int (*copy)(uint64_t to, uint64_t from, size_t bytes);
 	int (*launch)(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,

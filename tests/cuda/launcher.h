@@ -20,7 +20,8 @@ struct launcher_span {
 extern const uint32_t launcher_slower; /* How much less there is to do in the same time. */
 
 bool launcher_open(void);            /* False: it cannot run here, and has said why. */
-void *launcher_memory(size_t bytes); /* That kernels reach; until the program ends. */
+void *launcher_memory(size_t bytes); /* That kernels reach. */
+void launcher_forget(void *memory);
 /* `parameters`: the kernel's struct. NULL, or what went wrong. */
 const char *launcher_run(const char *kernel, unsigned grid, unsigned block, const void *parameters,
 			 size_t parameter_bytes, const struct launcher_span *spans,

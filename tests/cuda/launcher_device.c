@@ -21,6 +21,11 @@ void *launcher_memory(size_t bytes)
 	return device.host_alloc(&at, bytes, 0) == 0 ? at : NULL;
 }
 
+void launcher_forget(void *memory)
+{
+	(void)device.host_free(memory);
+}
+
 const char *launcher_run(const char *kernel, unsigned grid, unsigned block, const void *parameters,
 			 size_t parameter_bytes, const struct launcher_span *spans,
 			 uint32_t span_count)

@@ -16,6 +16,11 @@ void *launcher_memory(size_t bytes)
 	return aligned_alloc(64, (bytes + 63) / 64 * 64);
 }
 
+void launcher_forget(void *memory)
+{
+	free(memory);
+}
+
 const char *launcher_run(const char *kernel, unsigned grid, unsigned block, const void *parameters,
 			 size_t parameter_bytes, const struct launcher_span *spans,
 			 uint32_t span_count)

@@ -201,6 +201,7 @@ START_TEST(kernels_are_twins)
 		r.op = RUBATO_AVG;
 		twins_of(b, r, true, many != 0, seed);
 	}
+	launcher_forget(b);
 }
 END_TEST
 
