@@ -1,4 +1,7 @@
-/* emulated.cpp -- what nvcc knows by itself and a C++ compiler does not, then the kernels. */
+/*
+ * emulated.cpp -- what nvcc knows by itself and a C++ compiler does not, then the kernels: those of
+ * KERNELS_SOURCE, which may be copies with faults (faults.py).
+ */
 #include "tests/cuda/emulated.h"
 
 #include <stddef.h>
@@ -19,7 +22,7 @@ struct dim1 {
 };
 static thread_local dim1 threadIdx, blockIdx, blockDim, gridDim;
 
-#include "cuda/kernels.cu"
+#include KERNELS_SOURCE
 
 struct emulated_kernel {
 	const char *name;
@@ -31,6 +34,10 @@ template <class Call, void (*kernel)(const Call &)> static void thread(const voi
 	kernel(*static_cast<const Call *>(parameters));
 }
 
+#if defined(FAULTS)
+#define FAULT(n) { "rb_fault_" #n, thread<rb_cuda_reduce, fault_##n::rb_fault_##n> },
+static emulated_kernel kernels[] = { FAULTS(FAULT) };
+#else
 #define REDUCE(T)                                                                                  \
 	{ "rb_reduce_" #T, thread<rb_cuda_reduce, rb_reduce_##T> },                                \
 	{                                                                                          \
@@ -41,6 +48,7 @@ static emulated_kernel kernels[] = {
 	REDUCE(f32), REDUCE(f64), REDUCE(i32), REDUCE(i64), REDUCE(f16), REDUCE(bf16),
 	REDUCE(i8),  REDUCE(i16), REDUCE(u8),  REDUCE(u16), REDUCE(u32), REDUCE(u64),
 };
+#endif
 
 void *emulated_find(const char *kernel_name)
 {
