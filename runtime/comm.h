@@ -120,7 +120,9 @@ struct rubato_comm {
 	struct rb_comm_poller unmatched;
 	struct rb_notices notices;
 	const struct rb_config *config;
-	uint8_t job[16];        /* The job's nonce. */
+	uint8_t job[16]; /* The job's nonce. */
+	uint8_t key[32]; /* Likewise, these: see struct rb_bootstrap. */
+	bool elsewhere;
 	struct rb_setup origin; /* How it was made; of use to those that are split off. */
 	uint64_t timeout_ns, began_timeout_ns; /* Now, and when it was opened. */
 	rubato_accumulate accumulate;

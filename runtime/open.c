@@ -115,9 +115,11 @@ static void endpoint_open(struct opening *o, uint32_t i)
 		.connect = connect_of(comm->config->verbs_connect.text),
 		.resend_ns = comm->config->verbs_resend.number,
 		.backend = o->setup->backend,
+		.elsewhere = comm->elsewhere,
 	};
 
 	memcpy(options.job, comm->job, sizeof(options.job));
+	memcpy(options.key, comm->key, sizeof(options.key));
 	if (o->transports[i]->open(&options, &o->opened[i]) == RUBATO_OK)
 		return;
 	o->opened[i] = NULL;
@@ -492,6 +494,7 @@ static rubato_status endpoints_connect(struct opening *o)
 			if (!o->contested || !rb_carrier_is_network(o->transports[i]))
 				RB_TRY(endpoint_connect(o, i));
 			o->opened[i]->index = engine->endpoint_count;
+			o->opened[i]->on_trial = false;
 			engine->transport[engine->endpoint_count] = (uint8_t)i;
 			engine->endpoints[engine->endpoint_count++] = o->opened[i];
 		} else {
@@ -753,6 +756,8 @@ rubato_status rb_comm_open(const struct rb_setup *setup, rubato_comm **out)
 	}
 	comm->memory.engine = &comm->engine;
 	memcpy(comm->job, bootstrap->job, sizeof(comm->job));
+	memcpy(comm->key, bootstrap->key, sizeof(comm->key));
+	comm->elsewhere = bootstrap->elsewhere;
 	comm->config = setup->config;
 	if (copy_bytes > 0)
 		comm->config = memcpy(comm + 1, setup->config, copy_bytes);

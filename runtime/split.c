@@ -273,6 +273,8 @@ static rubato_status group_new(struct rubato_comm *parent, const int64_t *all, u
 	g->base.allgather = group_allgather;
 	g->base.end = group_end;
 	g->base.close = group_close;
+	memcpy(g->base.key, parent->key, sizeof(g->base.key));
+	g->base.elsewhere = parent->elsewhere;
 	g->members = calloc(n, sizeof(*g->members));
 	g->sizes = calloc(n, sizeof(*g->sizes));
 	g->routes = calloc(n, sizeof(*g->routes));

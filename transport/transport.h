@@ -138,6 +138,9 @@ struct rb_endpoint {
 	uint64_t leaving; /* By the backend. 0: nothing that peers wait for needs our polls. */
 	uint64_t bytes_sent, bytes_received; /* Payload. Counted by the backend. */
 	uint64_t sleeps;
+	/* From connect_some() until who opened it has chosen it: another one may be better. Then a
+	 * way that fails is not made up for. */
+	bool on_trial;
 	/* Set before close(abort), for the peers: over whom, + 1 (0: nobody), and what else there
 	 * is to say (RB_LAST_WORDS_BYTES; NULL: nothing). */
 	uint32_t blames;
@@ -184,10 +187,15 @@ struct rb_device_memory {
 	void (*copy)(void *arg, void *to, const void *from, size_t size_bytes);
 };
 
+#define RB_JOB_KEY_BYTES 32
+
 struct rb_transport_options {
 	uint32_t rank, rank_count;
-	uint64_t heap_bytes;     /* For region_alloc: address space set aside. */
-	uint8_t job[16];         /* The job's nonce: names sockets, guards against strangers. */
+	uint64_t heap_bytes; /* For region_alloc: address space set aside. */
+	uint8_t job[16];     /* The job's nonce: names sockets, guards against strangers. */
+	/* What its ranks prove themselves by; nothing to others where the job has a secret. */
+	uint8_t key[RB_JOB_KEY_BYTES];
+	bool elsewhere;          /* Other machines may be served over TCP. */
 	const char *interface;   /* RUBATO_INTERFACE: network device(s), or NULL; */
 	const char *reaching;    /* those that were found to do, or NULL: any. */
 	bool tcp_only;           /* ucx: UCX's TCP only (--transport tcp). */

@@ -13,6 +13,9 @@
 struct rb_bootstrap {
 	uint32_t rank, rank_count;
 	uint8_t job[16]; /* A nonce that all ranks of this job share and no other job has. */
+	/* What transports prove their connections by: of the job's secret, where it has one. */
+	uint8_t key[32];
+	bool elsewhere; /* They may serve other machines over TCP. */
 	/* out[r], out_bytes[r]: rank r's blob. The memory is the bootstrap's and stays until close,
 	 * whatever is exchanged later. Collective; every call is a new exchange. Errors as
 	 * rubato_init's. */

@@ -24,6 +24,7 @@
 #include "base/process.h"
 #include "runtime/startup/endpoint.h"
 #include "runtime/startup/rendezvous.h"
+#include "runtime/startup/rendezvous_wire.h"
 
 #define BACKLOG 4096 /* The kernel lowers it to net.core.somaxconn. */
 #define LISTENER UINT32_MAX
@@ -809,6 +810,16 @@ static rubato_status join(struct rendezvous *r, const struct rb_job *job, uint64
 	return err;
 }
 
+static void transports_key(struct rendezvous *r, const struct rb_job *job)
+{
+	uint8_t key[RB_RV_KEY_BYTES];
+
+	rb_rv_key_make(job->secret, job->secret_bytes, key);
+	rb_rv_mac(key, "rubato transports 1", r->base.job, sizeof(r->base.job), "", 0, r->base.key);
+	sodium_memzero(key, sizeof(key));
+	r->base.elsewhere = job->secret_bytes > 0 || job->insecure;
+}
+
 rubato_status rb_rendezvous_open(const struct rb_job *job, uint64_t deadline_ns,
 				 struct rb_bootstrap **out)
 {
@@ -836,6 +847,7 @@ rubato_status rb_rendezvous_open(const struct rb_job *job, uint64_t deadline_ns,
 	}
 	socket_close(&r->listener);
 	memcpy(r->base.job, rb_rv_job(r->machine), sizeof(r->base.job));
+	transports_key(r, job);
 	*out = &r->base;
 	return RUBATO_OK;
 }

@@ -3,13 +3,15 @@
  *
  * Ranks as threads on mock devices (tests/verbs-mock), a rail each. While they call allreduce of
  * random sizes, a rail's link falls and comes back, loses all in silence, or a completion ends with
- * an error: each result is that of a job in which nothing happened. Where no rail is left, the
- * error names the peer, in time.
+ * an error: each result is that of a job in which nothing happened. Where no rail is left, TCP goes
+ * on; where that is not to be had either, the error names the peer, in time.
  */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -32,7 +34,7 @@
 #define FLAPS_MIN 5u
 
 struct counts {
-	uint64_t failed, risen, again, by_clock;
+	uint64_t failed, risen, again, by_clock, spares;
 };
 
 struct job {
@@ -56,6 +58,30 @@ struct job {
 	struct counts counts[RANKS_MAX];
 	char texts[RANKS_MAX][400];
 };
+
+/* Whether this program's ranks can listen, and are answered: see the spare link. */
+static _Atomic bool listen_fails, connect_fails;
+static _Atomic uint32_t listen_failed, connect_failed;
+
+int listen(int fd, int backlog)
+{
+	if (atomic_load(&listen_fails)) {
+		atomic_fetch_add(&listen_failed, 1);
+		errno = EADDRNOTAVAIL;
+		return -1;
+	}
+	return (int)syscall(SYS_listen, fd, backlog);
+}
+
+int connect(int fd, __CONST_SOCKADDR_ARG address, socklen_t address_bytes)
+{
+	if (atomic_load(&connect_fails)) {
+		atomic_fetch_add(&connect_failed, 1);
+		errno = ECONNREFUSED;
+		return -1;
+	}
+	return (int)syscall(SYS_connect, fd, address.__sockaddr__, address_bytes);
+}
 
 static struct rb_verbs *verbs_of(rubato_comm *comm)
 {
@@ -161,7 +187,7 @@ static rubato_status job_main(rubato_comm *comm, void *arg)
 	call_until_all_are_through(comm, job);
 	rb_engine_enter(&comm->engine);
 	job->counts[rank] = (struct counts) { vb->counts.failed, vb->counts.risen, vb->counts.again,
-					      vb->counts.by_clock };
+					      vb->counts.by_clock, vb->counts.spares };
 	rb_engine_leave(&comm->engine);
 	(void)pthread_barrier_wait(&job->barrier);
 	return RUBATO_OK;
@@ -231,9 +257,21 @@ static const struct {
 };
 #define FAULTS (int)(sizeof(faults) / sizeof(faults[0]))
 
-START_TEST(any_completion_may_fail_where_a_rail_is_left)
+static uint64_t sum_spares(const struct job *job)
 {
-	uint64_t nth = 1, again = 0;
+	uint64_t sum = 0;
+
+	for (uint32_t r = 0; r < job->rank_count; r++)
+		sum += job->counts[r].spares;
+	return sum;
+}
+
+/* With one rail TCP goes on. */
+START_TEST(any_completion_may_fail)
+{
+	const int f = _i / 2;
+	uint32_t rails = 1 + (uint32_t)(_i % 2);
+	uint64_t nth = 1, again = 0, spares = 0;
 	uint64_t step = test_length() == TEST_SHORT ? 11 : test_length() == TEST_LONG ? 1 : 3;
 	struct job job;
 
@@ -243,24 +281,26 @@ START_TEST(any_completion_may_fail_where_a_rail_is_left)
 
 		job = (struct job) { .main = faulty_main,
 				     .rank_count = 2,
-				     .rails = 2,
-				     .receive = faults[_i].receive,
-				     .delivered = faults[_i].delivered,
-				     .status = faults[_i].status,
+				     .rails = rails,
+				     .receive = faults[f].receive,
+				     .delivered = faults[f].delivered,
+				     .status = faults[f].status,
 				     .nth = nth };
-		(void)snprintf(name, sizeof(name), "%s, number %llu", faults[_i].name,
-			       (unsigned long long)nth);
+		(void)snprintf(name, sizeof(name), "%s, number %llu, %u rails", faults[f].name,
+			       (unsigned long long)nth, rails);
 		job_run(&job);
 		all_right(&job, name);
 		ck_assert_msg(rb_clock_ns() - begun_ns < LIMIT_NS, "%s: too late", name);
 		ck_assert_msg(!job.fired || job.counts[0].failed + job.counts[1].failed > 0,
 			      "%s: no link has failed", name);
 		again += sum_again(&job);
+		spares += sum_spares(&job);
 		nth += step;
 		ck_assert_uint_lt(nth, NTH_MAX);
 	} while (job.fired);
 	ck_assert_uint_gt(nth, 2 * step); /* The first has fired. */
 	ck_assert_uint_gt(again, 0);
+	ck_assert((spares > 0) == (rails == 1));
 }
 END_TEST
 
@@ -337,30 +377,34 @@ static rubato_status falling_main(rubato_comm *comm, struct job *job)
 	return await_lives(comm); /* What was sent before it was mended may have failed late. */
 }
 
+/* Of the only one the job goes on over TCP meanwhile. */
 START_TEST(a_rail_that_falls_comes_back)
 {
 	static const char *const names[HOWS] = { "its link is down", "all is lost in silence",
 						 "a queue pair is silent" };
 	enum how how = (enum how)(_i / 2 % HOWS);
-	uint32_t rail = (uint32_t)(_i / 2 / HOWS);
+	uint32_t rails = _i / 2 / HOWS == 2 ? 1 : 2;
+	uint32_t rail = (uint32_t)(_i / 2 / HOWS) % 2;
 
-	for (uint32_t ranks = 2; ranks <= 3; ranks++) {
+	for (uint32_t ranks = 2; ranks <= (rails == 1 ? 4u : 3u); ranks++) {
 		if (test_length() == TEST_SHORT && (_i + _i / 2 / HOWS + (int)ranks) % 2 != 0)
-			continue; /* Under sanitizers one of both. */
+			continue; /* Under sanitizers every other one. */
 		struct job job = { .main = falling_main,
 				   .rank_count = ranks,
-				   .rails = 2,
+				   .rails = rails,
 				   .rail = rail,
 				   .nth = (uint64_t)how * 2 + (uint64_t)(_i % 2) };
 		char name[100];
 
-		(void)snprintf(name, sizeof(name), "rail %u of 2, %u ranks: %s", rail, ranks,
-			       names[how]);
+		(void)snprintf(name, sizeof(name), "rail %u of %u, %u ranks: %s", rail, rails,
+			       ranks, names[how]);
 		job_run(&job);
 		all_right(&job, name);
 		/* Silence is of the queue pair of one pair. */
 		ck_assert_msg(job.counts[0].failed > 0 && job.counts[1].failed > 0,
 			      "%s: no link has failed", name);
+		ck_assert_msg((sum_spares(&job) > 0) == (rails == 1), "%s: %llu by TCP", name,
+			      (unsigned long long)sum_spares(&job));
 		for (uint32_t r = 0; r < ranks; r++)
 			ck_assert_msg(job.counts[r].failed == job.counts[r].risen,
 				      "%s: rank %u: %llu failed, %llu rose", name, r,
@@ -493,23 +537,43 @@ static rubato_status fallen_main(rubato_comm *comm, struct job *job)
 		for (uint32_t i = 0; i < job->rails; i++)
 			mock_link(0, i, 1, false);
 	begun_ns = rb_clock_ns();
-	for (uint64_t round = 0; status == RUBATO_OK && round < 100; round++)
+	for (uint64_t round = 0; status == RUBATO_OK && round < job->nth; round++)
 		status = calls(comm, round);
 	if (rb_clock_ns() - begun_ns > LIMIT_NS)
 		return RB_FAIL(RUBATO_ERR_TIMEOUT, "too late");
 	return status;
 }
 
-START_TEST(without_a_rail_the_peer_is_named)
+START_TEST(without_a_rail_tcp_goes_on)
 {
-	struct job job = { .main = fallen_main, .rank_count = 2, .rails = (uint32_t)_i };
+	struct job job = {
+		.main = fallen_main, .rank_count = 1 + (uint32_t)_i, .rails = (uint32_t)_i, .nth = 4
+	};
 
 	job_run(&job);
+	all_right(&job, "no rail is left");
+	for (uint32_t r = 0; r < job.rank_count; r++)
+		ck_assert_uint_gt(job.counts[r].spares, 0);
+}
+END_TEST
+
+START_TEST(without_any_way_the_peer_is_named)
+{
+	bool deaf = _i % 2 == 0;
+	struct job job = {
+		.main = fallen_main, .rank_count = 2, .rails = 1 + (uint32_t)_i / 2, .nth = 100
+	};
+
+	atomic_store(&listen_fails, deaf);
+	atomic_store(&connect_fails, !deaf);
+	job_run(&job);
+	ck_assert_uint_gt(atomic_load(deaf ? &listen_failed : &connect_failed), 0);
 	for (uint32_t r = 0; r < 2; r++) {
 		char other[16];
 
 		(void)snprintf(other, sizeof(other), "rank %u", 1 - r);
 		ck_assert_msg(strstr(job.texts[r], other) != NULL &&
+				      (deaf || strstr(job.texts[r], "TCP") != NULL) &&
 				      strstr(job.texts[r], "wrong") == NULL,
 			      "rank %u: %s", r, job.texts[r]);
 	}
@@ -889,9 +953,9 @@ START_TEST(a_rail_flaps_and_every_result_is_right)
 	for (uint64_t seed; seeds_next(&seeds, &seed);) {
 		struct job job = { .main = flapping_main,
 				   .rank_count = 2 + (uint32_t)(seed % 3),
-				   .rails = 2,
+				   .rails = seed % 7 < 4 ? 1 : 2,
 				   .seed = seed,
-				   .rail = (uint32_t)(seed / 3 % 2),
+				   .rail = seed % 7 < 4 ? 0 : (uint32_t)(seed / 3 % 2),
 				   .until_ns = rb_clock_ns() + span_ns };
 		uint64_t failed = 0;
 
@@ -900,9 +964,9 @@ START_TEST(a_rail_flaps_and_every_result_is_right)
 		for (uint32_t r = 0; r < job.rank_count; r++)
 			failed += job.counts[r].failed;
 		(void)fprintf(stderr,
-			      "%u ranks, rail %u: %llu rounds, %llu flaps, %llu links failed, "
-			      "%llu messages and writes done again\n",
-			      job.rank_count, job.rail, (unsigned long long)job.results,
+			      "%u ranks, rail %u of %u: %llu rounds, %llu flaps, %llu links "
+			      "failed, %llu messages and writes done again\n",
+			      job.rank_count, job.rail, job.rails, (unsigned long long)job.results,
 			      (unsigned long long)job.flaps, (unsigned long long)failed,
 			      (unsigned long long)sum_again(&job));
 		ck_assert_uint_gt(job.flaps, FLAPS_MIN);
@@ -918,11 +982,12 @@ int main(void)
 	TCase *tc = tcase_create("links");
 
 	tcase_set_timeout(tc, 300);
-	tcase_add_loop_test(tc, any_completion_may_fail_where_a_rail_is_left, 0, FAULTS);
-	tcase_add_loop_test(tc, a_rail_that_falls_comes_back, 0, 4 * HOWS);
+	tcase_add_loop_test(tc, any_completion_may_fail, 0, 2 * FAULTS);
+	tcase_add_loop_test(tc, a_rail_that_falls_comes_back, 0, 6 * HOWS);
 	tcase_add_loop_test(tc, two_rails_of_three_fall_together, 0, HOWS);
 	tcase_add_test(tc, the_stream_stays_where_another_rail_fails);
-	tcase_add_loop_test(tc, without_a_rail_the_peer_is_named, 1, 4);
+	tcase_add_loop_test(tc, without_a_rail_tcp_goes_on, 1, 4);
+	tcase_add_loop_test(tc, without_any_way_the_peer_is_named, 0, 4);
 	tcase_add_loop_test(tc, what_a_device_tells_of_a_rail_leaves_the_other, 0, EVENTS);
 	tcase_add_loop_test(tc, rails_are_those_that_are_named, 0, NAMINGS);
 	tcase_add_loop_test(tc, a_peer_costs_no_more_than_is_said, 0, BUDGETS);

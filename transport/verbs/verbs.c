@@ -131,7 +131,8 @@ static inline void received(struct rb_verbs *vb, struct rb_verbs_link *link,
 	}
 	/* Of a link that has failed, too: what is here is told to be here. */
 	link->taken++;
-	rb_verbs_arrived(vb, link, link->slots + (size_t)slot * RB_VERBS_SLOT_BYTES, wc->byte_len);
+	rb_verbs_arrived(vb, link->peer, link, link->slots + (size_t)slot * RB_VERBS_SLOT_BYTES,
+			 wc->byte_len);
 	if (link->state != RB_VERBS_LINK_LIVE && link->state != RB_VERBS_LINK_MAKING)
 		return;
 	rb_verbs_repost(vb, link, slot);
@@ -300,6 +301,8 @@ static struct rb_request *verbs_poll(struct rb_endpoint *ep)
 	if (++vb->rounds >= ROUNDS_PER_CHECK) {
 		vb->rounds = 0;
 		rb_verbs_check_peers(vb);
+		if (vb->by_tcp > 0)
+			vb->rounds = ROUNDS_PER_CHECK; /* That is how it moves. */
 	}
 	done = vb->done_first;
 	vb->done_first = vb->done_last = NULL;
@@ -603,6 +606,7 @@ static rubato_status begin(struct rb_verbs *vb, const struct rb_transport_option
 	for (uint32_t i = 0; i < vb->rail_count; i++)
 		RB_TRY(queues_open(vb, &vb->rails[i]));
 	RB_TRY(sleeping_open(vb));
+	RB_TRY(rb_verbs_listener_open(vb, options));
 	return rb_verbs_slots_make(vb);
 }
 
@@ -680,6 +684,8 @@ static void verbs_path(struct rb_endpoint *ep, uint32_t rank, char *text, size_t
 				rb_verbs_port_text(&peer->links[i].rail->port, own, sizeof(own)),
 				rb_verbs_gid_text(&peer->links[i].gid, gid),
 				peer->vb->cm != NULL ? "rdmacm" : "exchange");
+	if (peer->by_tcp)
+		(void)snprintf(text, text_bytes, "TCP (degraded: no rail is left)");
 }
 
 const struct rb_transport_ops rb_transport_verbs = {

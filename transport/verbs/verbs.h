@@ -30,7 +30,8 @@
  * it: its message may have ended there, and its memory be somebody else's. Writes that were
  * acknowledged are visible by then, as the same device told later that the receives had ended.
  * The stream waits for this if the main link failed. When the port is active again, the link is
- * made anew (RISE). Where no link is left the peer is lost.
+ * made anew (RISE). Where no link is left TCP goes on (verbs_spare.c); where there is none, or it
+ * fails, the peer is lost.
  *
  * Receives never run out (rnr_retry is 0, so that a breach is an error): of a link a sender has at
  * most a window of slots that it does not know to be posted again, and every head says how many
@@ -60,6 +61,8 @@
  *	verbs_peer.c     lost peers: processes, silence, events
  *	verbs_queue.c    the send queue: slots, the chain of one doorbell, what completes
  *	verbs_share.c    messages whose bytes came by several links
+ *	verbs_spare.c    what goes over TCP where no rail is left (verbs_spare.h)
+ *	verbs_tcp.c      who connects over TCP, and proves to be who he is
  *	verbs_message.c  heads, what arrives, small messages
  *	verbs_large.c    announced and invited messages
  *	verbs_memory.c   regions, keys, registration, put
@@ -73,7 +76,7 @@
 
 #include "transport/match.h"
 
-#define RB_VERBS_VERSION 3u
+#define RB_VERBS_VERSION 4u
 #define RB_VERBS_RAILS_MAX 4u
 #define RB_VERBS_SLOT_BYTES 1024u
 #define RB_VERBS_SLOTS_MAX 64u /* For what a peer sends by a link: 64 KiB. */
@@ -103,8 +106,14 @@
 #define RB_VERBS_WATCH_EVENTS (UINT32_MAX - RB_VERBS_RAILS_MAX)
 #define RB_VERBS_WATCH_CLOCK UINT32_MAX
 #define RB_VERBS_WATCH_CM (RB_VERBS_WATCH_EVENTS - 1)
-#define RB_VERBS_REGIONS_LEAST 3u /* Slots to send from and to receive into, datagrams. */
-#define RB_VERBS_RETRIES 6        /* Soft-RoCE takes 7 for endless. */
+/* | the rank, or the stranger's number. */
+#define RB_VERBS_WATCH_LISTENER (1u << 25)
+#define RB_VERBS_WATCH_STRANGER (1u << 26)
+#define RB_VERBS_WATCH_OUT (1u << 27)
+#define RB_VERBS_WATCH_IN (1u << 28)
+#define RB_VERBS_TCP_BYTES 131072u /* Gathered of what leaves, and of what comes. Guess. */
+#define RB_VERBS_REGIONS_LEAST 3u  /* Slots to send from and to receive into, datagrams. */
+#define RB_VERBS_RETRIES 6         /* Soft-RoCE takes 7 for endless. */
 #define RB_VERBS_KEY_BYTES (17 + 4 * RB_VERBS_RAILS_MAX) /* Address, size, kind, a key a rail. */
 
 /* libibverbs' functions, by their own names: it is loaded, not linked. Others are inline, by way of
@@ -364,19 +373,23 @@ struct rb_verbs_peer {
 	int pid_fd;                  /* Same host: tells when the process has ended; else -1. */
 	struct rb_verbs_link *links; /* One for each rail that both have. */
 	uint8_t link_count;
-	uint8_t main;                  /* The stream's. */
-	uint8_t live;                  /* Links. */
-	uint8_t slots_each;            /* Of a link: */
-	uint8_t window, reserve;       /* for what is sent; more, for CREDIT alone; */
-	uint8_t units_over;            /* of the reserve, for a CREDIT that is about units only. */
-	uint8_t held_by;               /* Links that the stream waits for. */
-	bool troubled;                 /* A link is not live. */
-	bool used;                     /* Named in connect(). */
-	bool left;                     /* It said BYE. */
-	bool lost;                     /* No more traffic; `left` is not lost. */
-	bool told;                     /* failure() gave it out. */
-	bool parted;                   /* Our BYE or ABORT was posted. */
-	bool leaving;                  /* Its BYE waits for the ends of messages. */
+	uint8_t main;            /* The stream's. */
+	uint8_t live;            /* Links. */
+	uint8_t slots_each;      /* Of a link: */
+	uint8_t window, reserve; /* for what is sent; more, for CREDIT alone; */
+	uint8_t units_over;      /* of the reserve, for a CREDIT that is about units only. */
+	uint8_t held_by;         /* Links that the stream waits for. */
+	bool troubled;           /* A link is not live. */
+	bool keeps;              /* What was sent, until it is there: there is another way. */
+	bool by_tcp;             /* No link is; there was one. */
+	bool used;               /* Named in connect(). */
+	bool left;               /* It said BYE. */
+	bool lost;               /* No more traffic; `left` is not lost. */
+	bool told;               /* failure() gave it out. */
+	bool parted;             /* Our BYE or ABORT was posted. */
+	bool leaving;            /* Its BYE waits for the ends of messages. */
+	bool is_stirred;
+	bool quiet;                    /* Nothing came or completed since the clock last ticked. */
 	uint32_t number, their_number; /* Of the stream's next message; of the one to come. */
 	/* Units of credit: spent, known to be back; given back, said so. */
 	uint32_t spent, spent_known;
@@ -384,8 +397,6 @@ struct rb_verbs_peer {
 	uint32_t held;    /* Units of arrivals that wait here. */
 	uint32_t waiting; /* Arrivals without units, invitations, shared ends. */
 	struct rb_verbs_peer *next_stirred;
-	bool is_stirred;
-	bool quiet;                  /* Nothing came or completed since the clock last ticked. */
 	struct rb_verbs_redo *words; /* RESUME, RISE: at once; */
 	struct rb_verbs_redo *redo;  /* before all that is in */
 	struct rb_verbs_out *out_first, *out_last;
@@ -400,6 +411,7 @@ struct rb_verbs_peer {
 	} coming;
 	struct rb_match_peer match;    /* Receives, and messages. */
 	struct rb_match_peer outgoing; /* Announced sends, and invitations. */
+	struct rb_verbs_spare *spare;  /* Over TCP; NULL: not needed yet. */
 	bool gave_up, spoke;           /* These: see rb_failure. */
 	uint32_t blames;
 	uint8_t last_words[RB_LAST_WORDS_BYTES];
@@ -466,6 +478,8 @@ struct rb_verbs {
 	bool device_said; /* How it is registered. */
 	struct rb_verbs_rail rails[RB_VERBS_RAILS_MAX];
 	uint8_t rail_count;
+	struct rb_verbs_listener *listener;
+	uint32_t by_tcp; /* Peers. */
 	bool connecting;
 	uint32_t queue;              /* Entries of a send queue; a power of 2. */
 	struct rb_verbs_link *links; /* All peers', */
@@ -479,6 +493,7 @@ struct rb_verbs {
 		uint64_t failed, risen,
 			again;     /* Links; messages and writes that were done again. */
 		uint64_t by_clock; /* Drains that the device did not end. */
+		uint64_t spares;   /* Connections of TCP. */
 	} counts;
 	uint8_t job[16];
 	uint8_t host[16];
@@ -750,8 +765,8 @@ static inline void rb_verbs_cm_close(struct rb_verbs *vb)
 #endif
 
 /* verbs_link.c */
-/* The link has failed: what it owes is done again elsewhere; or, where it was the last one, the
- * peer is lost for this reason. */
+/* The link has failed: what it owes is done again elsewhere, over TCP if it was the last one;
+ * where there is none, the peer is lost for this reason. */
 void rb_verbs_link_fail(struct rb_verbs *vb, struct rb_verbs_link *link, const char *reason);
 /* By what a completion said. */
 void rb_verbs_link_fail_by(struct rb_verbs *vb, struct rb_verbs_link *link, const char *what,
@@ -776,6 +791,11 @@ void rb_verbs_links_end(struct rb_verbs *vb, struct rb_verbs_peer *peer);
 /* All that was posted to it has ended, with its queue pair. */
 void rb_verbs_link_close(struct rb_verbs *vb, struct rb_verbs_link *link);
 
+/* verbs_tcp.c */
+/* Listens; where that cannot be had a peer is lost with its last rail. Errors: MEMORY, SYSTEM. */
+RB_NODISCARD rubato_status rb_verbs_listener_open(struct rb_verbs *vb,
+						  const struct rb_transport_options *options);
+
 /* verbs_share.c */
 /* False: there is no room now. Behind what each link has carried of a flight, but for the main
  * one, is said that it is there. */
@@ -798,7 +818,7 @@ void rb_verbs_wrong(struct rb_verbs *vb, uint32_t peer, const char *what);
 RB_NODISCARD rubato_status rb_verbs_watch_process(struct rb_verbs *vb, struct rb_verbs_peer *peer);
 void rb_verbs_unwatch(struct rb_verbs *vb, struct rb_verbs_peer *peer);
 /* Takes what is here already of a peer that has ended. */
-void rb_verbs_hear_out(struct rb_verbs *vb, const struct rb_verbs_peer *peer);
+void rb_verbs_hear_out(struct rb_verbs *vb, struct rb_verbs_peer *peer);
 /* Processes that ended, events of the device, peers that have been silent for long. */
 void rb_verbs_check_peers(struct rb_verbs *vb);
 void rb_verbs_look(struct rb_endpoint *ep);
@@ -890,9 +910,9 @@ void rb_verbs_repost(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t s
 /* verbs_message.c */
 void rb_verbs_post_send(struct rb_verbs *vb, struct rb_request *request);
 void rb_verbs_post_recv(struct rb_verbs *vb, struct rb_request *request);
-/* What came into a slot of the link's. */
-void rb_verbs_arrived(struct rb_verbs *vb, struct rb_verbs_link *link, const void *bytes,
-		      uint32_t byte_count);
+/* What came into a slot of the link's; NULL: over TCP. */
+void rb_verbs_arrived(struct rb_verbs *vb, struct rb_verbs_peer *peer, struct rb_verbs_link *link,
+		      const void *bytes, uint32_t byte_count);
 /* An end of a message, all of whose bytes are there: FIN, PUT, STOPPED. */
 void rb_verbs_end_take(struct rb_verbs *vb, uint32_t peer, const struct rb_verbs_head *head);
 /* BYE, when no ends wait any more. */

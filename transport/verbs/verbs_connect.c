@@ -21,7 +21,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/rng.h"
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/verbs_spare.h"
 
 #define ADDRESS_MAGIC 0x56524252u /* "RBRV" */
 #define GRH_BYTES 40u             /* Before what a datagram brings. */
@@ -46,6 +46,7 @@ struct blob { /* An address, taken apart. */
 	uint32_t rank, pid, count;
 	uint8_t network, rail_count; /* network: see network_of. */
 	uint8_t rdmacm;              /* By it, or by datagrams. */
+	struct rb_verbs_ways ways;
 	struct blob_rail rails[RB_VERBS_RAILS_MAX];
 };
 
@@ -205,6 +206,7 @@ rubato_status rb_verbs_address(struct rb_endpoint *ep, void *bytes, size_t *size
 		rb_wire_put_bytes(&w, rail->port.gid.raw, sizeof(rail->port.gid.raw));
 		rb_wire_put_u32(&w, vb->cm != NULL ? rail->listens_at : rail->datagrams->qp_num);
 	}
+	rb_verbs_ways_put(vb, &w);
 	RB_ASSERT(!w.bad);
 	*size_bytes = (size_t)(w.at - (uint8_t *)bytes);
 	return RUBATO_OK;
@@ -236,7 +238,7 @@ static bool blob_read(const void *address, size_t size_bytes, struct blob *blob)
 		rail->contact = rb_wire_get_u32(&w);
 		good = !w.bad && rail->mtu >= IBV_MTU_256 && rail->mtu <= IBV_MTU_4096;
 	}
-	return good && w.at == w.end;
+	return good && rb_verbs_ways_get(&w, &blob->ways) && w.at == w.end;
 }
 
 bool rb_verbs_reachable(struct rb_endpoint *ep, const void *address, size_t size_bytes)
@@ -435,6 +437,9 @@ static rubato_status blobs_read(struct rb_verbs *vb, const void *const *addresse
 		peer->link_count =
 			blobs[r].rail_count < vb->rail_count ? blobs[r].rail_count : vb->rail_count;
 		window_set(vb, peer);
+		rb_verbs_ways_keep(vb, r, &blobs[r].ways,
+				   memcmp(blobs[r].host, vb->host, sizeof(vb->host)) == 0);
+		peer->keeps = peer->link_count > 1 || rb_verbs_ways_to(vb, r)->count > 0;
 		*links += peer->link_count;
 	}
 	return RUBATO_OK;
@@ -638,6 +643,7 @@ rubato_status rb_verbs_connect_some(struct rb_endpoint *ep, const void *const *a
 {
 	struct rb_verbs *vb = (struct rb_verbs *)ep;
 
+	ep->on_trial = true;
 	RB_TRY(connect_peers(vb, addresses, address_bytes, use, true, deadline_ns));
 	for (uint32_t r = 0; r < ep->rank_count; r++) {
 		if (!use[r] || r == ep->rank || (vb->peers[r].live > 0 && !vb->peers[r].lost))
@@ -657,7 +663,7 @@ static bool all_left(const struct rb_verbs *vb)
 
 		if (peer->parted && !peer->lost &&
 		    (peer->out_first != NULL || peer->redo != NULL || peer->words != NULL ||
-		     peer->held_by > 0))
+		     peer->held_by > 0 || rb_verbs_spare_owes(peer)))
 			return false;
 		for (uint32_t i = 0; peer->parted && !peer->lost && i < peer->link_count; i++) {
 			const struct rb_verbs_link *link = &peer->links[i];
@@ -680,7 +686,7 @@ static void say_goodbye(struct rb_verbs *vb, bool abort, uint64_t deadline_ns)
 	for (uint32_t r = 0; r < vb->base.rank_count; r++) {
 		struct rb_verbs_peer *peer = &vb->peers[r];
 
-		if (peer->live == 0 || peer->lost)
+		if ((peer->live == 0 && !peer->by_tcp) || peer->lost)
 			continue;
 		rb_verbs_tell(vb, r, &head, vb->base.last_words, words ? RB_LAST_WORDS_BYTES : 0);
 		peer->parted = true;
@@ -701,6 +707,7 @@ static void queues_close(struct rb_verbs *vb)
 		for (uint32_t i = 0; i < peer->link_count; i++)
 			rb_verbs_link_close(vb, &peer->links[i]);
 		rb_verbs_links_end(vb, peer);
+		rb_verbs_spare_free(vb, peer);
 		rb_verbs_outs_drop(vb, peer);
 		rb_verbs_shared_drop(peer);
 		rb_verbs_invites_drop(vb, r);
@@ -767,6 +774,7 @@ void rb_verbs_close(struct rb_endpoint *ep, bool abort, uint64_t deadline_ns)
 	while (vb->regions != NULL)
 		rb_verbs_region_drop(ep, &vb->regions->base);
 	rb_verbs_stuck_end(vb);
+	rb_verbs_listener_close(vb);
 	rails_close(vb);
 	for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
 		if (fds[i] >= 0)

@@ -11,6 +11,8 @@
  * beginning, has nothing of it. Both go over the main link, and if that fails before they are
  * known to be taken they are said again once it has ended: two links may wait for each other.
  *
+ * Over TCP, where no link is live, both go there.
+ *
  * A request that a device refused is not asked of another one for ever: an entry that failed by
  * itself a few times, or that says that it is wrong, is the end of the peer.
  */
@@ -18,7 +20,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/verbs_spare.h"
 
 #define PROBE_TICKS_MAX 20 /* Without an answer of its device, which gives up earlier. */
 #define DRAIN_TICKS 2      /* Then its queue pair goes, with what was left. */
@@ -60,11 +62,12 @@ static void main_keep(struct rb_verbs_peer *peer)
 		main_choose(peer);
 }
 
-/* The first one that a rail loses is said. */
+/* The first one that a rail loses is said; who is through with the peer has no use for it. */
 static void lament(struct rb_verbs *vb, struct rb_verbs_link *link, const char *reason)
 {
 	struct rb_verbs_rail *rail = link->rail;
-	enum rb_log_level level = rail->links_lost == 0 ? RB_LOG_WARN : RB_LOG_DEBUG;
+	bool says = rail->links_lost == 0 && !link->peer->parted;
+	enum rb_log_level level = says ? RB_LOG_WARN : RB_LOG_DEBUG;
 
 	if (link->lamented)
 		return;
@@ -98,16 +101,17 @@ void rb_verbs_link_fail(struct rb_verbs *vb, struct rb_verbs_link *link, const c
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 	struct rb_verbs_peer *peer = link->peer;
+	bool last = is_last(vb, link), lived = rb_verbs_is_live(link);
 
 	if (peer->lost ||
 	    (link->state != RB_VERBS_LINK_LIVE && link->state != RB_VERBS_LINK_MAKING))
 		return;
-	if (is_last(vb, link)) {
+	if (last && !peer->by_tcp && !rb_verbs_spare_can(vb, peer)) {
 		rb_verbs_lose(vb, peer->rank, reason);
 		return;
 	}
 	rb_verbs_chain_drop(vb, link);
-	peer->live -= rb_verbs_is_live(link);
+	peer->live -= lived;
 	if (is_of_no_matter(vb, peer)) {
 		rb_verbs_link_close(vb, link);
 		link->state = RB_VERBS_LINK_DOWN;
@@ -115,12 +119,16 @@ void rb_verbs_link_fail(struct rb_verbs *vb, struct rb_verbs_link *link, const c
 		main_keep(peer);
 		return;
 	}
-	if (rb_verbs_is_live(link) || vb->connecting)
+	if (last && !peer->by_tcp && !rb_verbs_spare_begin(vb, peer, reason)) {
+		rb_verbs_lose(vb, peer->rank, "no memory for what goes to it over TCP");
+		return;
+	}
+	if (lived || vb->connecting)
 		lament(vb, link, reason);
 	link->state = RB_VERBS_LINK_DRAINING;
 	link->ticks = 0;
 	link->probing = link->ask = link->greet_owed = false;
-	link->holds = link->index == peer->main;
+	link->holds = lived && link->index == peer->main;
 	peer->held_by += link->holds;
 	main_keep(peer);
 	if (link->qp != NULL && vb->api.ibv_modify_qp(link->qp, &attr, IBV_QP_STATE) == 0)
@@ -128,6 +136,7 @@ void rb_verbs_link_fail(struct rb_verbs *vb, struct rb_verbs_link *link, const c
 	/* If it is the peer that has gone the others tell at the same time. */
 	for (uint32_t i = 0; i < peer->link_count; i++)
 		peer->links[i].ask = rb_verbs_is_live(&peer->links[i]);
+	rb_verbs_spare_stay(vb, peer);
 	peer->troubled = true;
 	rb_verbs_stir(vb, peer);
 }
@@ -179,7 +188,7 @@ void rb_verbs_rail_fail(struct rb_verbs *vb, struct rb_verbs_rail *rail, const c
 		(void)snprintf(reason, sizeof(reason), "verbs: %s port %u: %s: no way to rank %u",
 			       rail->port.device, rail->port.number, what, r);
 		/* The last one may be back in time: what is sent tells. */
-		if (rail->dead || !is_last(vb, link))
+		if (rail->dead || !is_last(vb, link) || rb_verbs_spare_can(vb, peer))
 			rb_verbs_link_fail(vb, link, reason);
 		if (peer->troubled)
 			rb_verbs_stir(vb, peer);
@@ -356,8 +365,9 @@ static void rise(struct rb_verbs *vb, struct rb_verbs_link *link)
 {
 	struct rb_verbs_peer *peer = link->peer;
 
-	if (link->state != RB_VERBS_LINK_DOWN || peer->lost || peer->parted || peer->live == 0 ||
-	    link->rail->dead || !rb_verbs_is_active(vb, link->rail))
+	if (link->state != RB_VERBS_LINK_DOWN || peer->lost || peer->parted ||
+	    (peer->live == 0 && !peer->by_tcp) || link->rail->dead ||
+	    !rb_verbs_is_active(vb, link->rail))
 		return;
 	link->rest = link->rest_next;
 	link->rest_next = 2 * link->rest_next < REST_MAX ? 2 * link->rest_next : REST_MAX;
@@ -406,6 +416,7 @@ void rb_verbs_link_lives(struct rb_verbs *vb, struct rb_verbs_link *link)
 	link->state = RB_VERBS_LINK_LIVE;
 	link->ticks = 0;
 	peer->live++;
+	rb_verbs_spare_end(vb, peer);
 	/* Until the stream has begun it may begin anywhere. */
 	if (!rb_verbs_is_live(rb_verbs_main(peer)) || peer->number == RB_VERBS_COUNTS_FROM)
 		main_choose(peer);
@@ -427,6 +438,8 @@ static bool say_over_main(struct rb_verbs *vb, struct rb_verbs_peer *peer,
 {
 	struct rb_verbs_link *main = rb_verbs_main(peer);
 
+	if (peer->by_tcp)
+		return rb_verbs_spare_say(vb, peer, head, payload, bytes);
 	return rb_verbs_is_live(main) && rb_verbs_has_room(main) &&
 	       rb_verbs_link_say(vb, main, head, payload, bytes);
 }
@@ -554,6 +567,7 @@ void rb_verbs_links_end(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 		link->lamented = false;
 	}
 	peer->live = 0;
+	rb_verbs_spare_shut(vb, peer);
 	redo_drop(vb, &peer->redo);
 	redo_drop(vb, &peer->words);
 }

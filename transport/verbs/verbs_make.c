@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 #include "base/rng.h"
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/verbs_spare.h"
 
 /* ---- Queue pairs ---- */
 
@@ -235,6 +235,10 @@ void rb_verbs_greeted(struct rb_verbs *vb, struct rb_verbs_link *link, const voi
 	}
 	link->greeted = true;
 	rb_verbs_hear(vb, link); /* What says that it is ready may be slower, or lost. */
-	if (link->state == RB_VERBS_LINK_MAKING)
+	if (link->state != RB_VERBS_LINK_MAKING)
+		return;
+	if (link->peer->by_tcp)
+		rb_verbs_spare_leave(vb, link->peer);
+	else
 		rb_verbs_link_lives(vb, link);
 }

@@ -400,27 +400,31 @@ static void abort_arrived(struct rb_verbs *vb, uint32_t rank, const struct rb_ve
 /* ---- Heads ---- */
 
 /* What is of a link, not of the stream. */
-static void link_dispatch(struct rb_verbs *vb, struct rb_verbs_link *link,
-			  const struct rb_verbs_head *head, const uint8_t *payload)
+static void link_dispatch(struct rb_verbs *vb, struct rb_verbs_peer *peer,
+			  struct rb_verbs_link *link, const struct rb_verbs_head *head,
+			  const uint8_t *payload)
 {
 	switch ((enum rb_verbs_message)head->message) {
 	case RB_VERBS_HELLO:
+		if (link == NULL) /* Over TCP it is of none. */
+			break;
 		rb_verbs_greeted(vb, link, payload, head->bytes);
 		return;
 	case RB_VERBS_MARK:
-		rb_verbs_mark_arrived(vb, link->peer, head);
+		rb_verbs_mark_arrived(vb, peer, head);
 		return;
 	case RB_VERBS_RESUME:
-		rb_verbs_resume_arrived(vb, link->peer, head);
+		rb_verbs_resume_arrived(vb, peer, head);
 		return;
 	case RB_VERBS_RISE:
-		rb_verbs_rise_arrived(vb, link->peer, payload, head->bytes);
+		rb_verbs_rise_arrived(vb, peer, payload, head->bytes);
 		return;
 	case RB_VERBS_CREDIT:
 		return;
 	default:
-		rb_verbs_wrong(vb, link->peer->rank, "a message of an unknown kind");
+		break;
 	}
+	rb_verbs_wrong(vb, peer->rank, "a message of an unknown kind");
 }
 
 static void dispatch(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_head *head,
@@ -467,30 +471,29 @@ static void dispatch(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_h
 	}
 }
 
-/* Counts say what is known already, or more: those of units come by several links. False: the peer
- * is lost. */
-static bool counts_take(struct rb_verbs *vb, struct rb_verbs_link *link,
+/* Counts say what is known already, or more: those of units come by several links, and those of
+ * slots not over TCP. False: the peer is lost. */
+static bool counts_take(struct rb_verbs *vb, struct rb_verbs_peer *peer, struct rb_verbs_link *link,
 			const struct rb_verbs_head *head)
 {
-	struct rb_verbs_peer *peer = link->peer;
 	uint32_t freed = head->freed - peer->spent_known;
 	bool late = freed > INT32_MAX;
 
-	if (head->consumed - link->sent_known > link->sent - link->sent_known ||
+	if ((link != NULL && head->consumed - link->sent_known > link->sent - link->sent_known) ||
 	    (!late && freed > peer->spent - peer->spent_known)) {
 		rb_verbs_wrong(vb, peer->rank, "it gave back more than it was sent");
 		return false;
 	}
-	link->sent_known = head->consumed;
+	if (link != NULL)
+		link->sent_known = head->consumed;
 	if (!late)
 		peer->spent_known = head->freed;
 	return true;
 }
 
-void rb_verbs_arrived(struct rb_verbs *vb, struct rb_verbs_link *link, const void *bytes,
-		      uint32_t byte_count)
+void rb_verbs_arrived(struct rb_verbs *vb, struct rb_verbs_peer *peer, struct rb_verbs_link *link,
+		      const void *bytes, uint32_t byte_count)
 {
-	struct rb_verbs_peer *peer = link->peer;
 	const uint8_t *payload = (const uint8_t *)bytes + sizeof(struct rb_verbs_head);
 	const struct rb_verbs_head *head =
 		bytes; /* Nobody writes there before it is posted again. */
@@ -503,14 +506,14 @@ void rb_verbs_arrived(struct rb_verbs *vb, struct rb_verbs_link *link, const voi
 		rb_verbs_wrong(vb, peer->rank, "a malformed head");
 		return;
 	}
-	if (!link->greeted && head->message != RB_VERBS_HELLO) {
+	if (link != NULL && !link->greeted && head->message != RB_VERBS_HELLO) {
 		rb_verbs_wrong(vb, peer->rank, "its first message is no greeting");
 		return;
 	}
-	if (!counts_take(vb, link, head))
+	if (!counts_take(vb, peer, link, head))
 		return;
 	if (!rb_verbs_is_numbered(head->message)) {
-		link_dispatch(vb, link, head, payload);
+		link_dispatch(vb, peer, link, head, payload);
 		return;
 	}
 	if (head->number != peer->their_number) {

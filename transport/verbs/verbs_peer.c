@@ -20,7 +20,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/rng.h"
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/verbs_spare.h"
 
 #define EVENTS_MAX 64u
 #define DRAIN_ROUNDS_MAX 100000
@@ -98,12 +98,12 @@ void rb_verbs_wrong(struct rb_verbs *vb, uint32_t rank, const char *what)
 	rb_verbs_lose(vb, rank, reason);
 }
 
-void rb_verbs_hear_out(struct rb_verbs *vb, const struct rb_verbs_peer *peer)
+void rb_verbs_hear_out(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 {
 	int quiet = 0;
 
 	for (int i = 0; i < DRAIN_ROUNDS_MAX && quiet < 10 && !peer->lost; i++)
-		quiet = rb_verbs_progress(vb) != 0 ? 0 : quiet + 1;
+		quiet = rb_verbs_spare_look(vb, peer) || rb_verbs_progress(vb) != 0 ? 0 : quiet + 1;
 }
 
 static void process_ended(struct rb_verbs *vb, uint32_t rank)
@@ -264,10 +264,12 @@ static void ticks(struct rb_verbs *vb)
 
 		for (uint32_t i = 0; i < peer->link_count && !peer->lost; i++)
 			rb_verbs_link_tick(vb, &peer->links[i], ask);
+		rb_verbs_spare_tick(vb, peer);
 		peer->quiet = true;
 		if (peer->troubled)
 			rb_verbs_stir(vb, peer);
 	}
+	rb_verbs_listener_tick(vb);
 	rb_verbs_ring(vb);
 }
 
@@ -283,6 +285,8 @@ void rb_verbs_check_peers(struct rb_verbs *vb)
 			connections_take(vb);
 		else if (event.data.u32 >= RB_VERBS_WATCH_EVENTS)
 			events_take(vb, &vb->rails[event.data.u32 - RB_VERBS_WATCH_EVENTS]);
+		else if (event.data.u32 >= RB_VERBS_WATCH_LISTENER)
+			rb_verbs_spare_event(vb, event.data.u32);
 		else
 			process_ended(vb, event.data.u32);
 	}

@@ -5,7 +5,7 @@
  * or its peer changes. A queue's entries are numbered; one in RB_VERBS_SIGNAL_EACH tells its
  * completion, and so do those that a request waits for: it stands for all before it, as RC
  * completes in order. A message that finds no room at the peer, or in the queue, is copied and
- * leaves when there is some, in order. Where there is another link an entry keeps what it sends
+ * leaves when there is some, in order. Where there is another way an entry keeps what it sends
  * until it is acknowledged: it may have to go there.
  */
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/verbs_spare.h"
 
 #define CHUNK_SLOTS 64u
 #define COPIES_OUT 16u /* Of a flight whose writes leave from slots. Guess. */
@@ -226,7 +226,7 @@ static inline void slot_set(struct rb_verbs *vb, struct rb_verbs_link *link,
 	}
 	part_set(post, slot->head, bytes, 0);
 	post->request.send_flags |= IBV_SEND_INLINE;
-	if (link->peer->link_count > 1)
+	if (link->peer->keeps)
 		return;
 	post->slot = slot;
 	entry->slot = NULL;
@@ -300,8 +300,11 @@ bool rb_verbs_piece(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_he
 {
 	struct rb_verbs_peer *peer = &vb->peers[rank];
 
-	return peer->out_first == NULL && flows(peer) &&
-	       stream_say(vb, peer, head, head->message, payload, payload_bytes);
+	if (peer->out_first != NULL)
+		return false;
+	return flows(peer) ? stream_say(vb, peer, head, head->message, payload, payload_bytes)
+			   : rb_verbs_spare_stream(vb, peer, head, head->message, payload,
+						   payload_bytes);
 }
 
 /* As many pieces as there is room for; how many bytes are through. */
@@ -321,6 +324,27 @@ static size_t pieces_send(struct rb_verbs *vb, struct rb_verbs_peer *peer,
 		*through = moved == size_bytes;
 		if (*through)
 			break;
+	}
+	return moved;
+}
+
+/* Likewise, over TCP: apart, so that the other one stays short where it is called. */
+static __attribute__((noinline)) size_t pieces_by_tcp(struct rb_verbs *vb,
+						      struct rb_verbs_peer *peer,
+						      const struct rb_verbs_head *head,
+						      const uint8_t *payload, size_t size_bytes,
+						      size_t moved, bool *through)
+{
+	while (!*through) {
+		size_t left = size_bytes - moved;
+		size_t piece = left < RB_VERBS_PAYLOAD_MAX ? left : RB_VERBS_PAYLOAD_MAX;
+
+		if (!rb_verbs_spare_stream(vb, peer, head,
+					   moved > 0 ? RB_VERBS_MORE : head->message,
+					   payload == NULL ? NULL : payload + moved, piece))
+			break;
+		moved += piece;
+		*through = moved == size_bytes;
 	}
 	return moved;
 }
@@ -361,18 +385,23 @@ void rb_verbs_tell(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_hea
 		return;
 	if (peer->out_first == NULL)
 		moved = pieces_send(vb, peer, head, payload, payload_bytes, 0, &through);
+	if (!through && peer->by_tcp && peer->out_first == NULL)
+		moved = pieces_by_tcp(vb, peer, head, payload, payload_bytes, moved, &through);
 	if (!through && !peer->lost)
 		out_add(vb, peer, head, payload, payload_bytes, moved);
 }
 
 static void outs_send(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 {
-	while (peer->out_first != NULL && flows(peer)) {
+	while (peer->out_first != NULL && (flows(peer) || rb_verbs_spare_flows(peer))) {
 		struct rb_verbs_out *out = peer->out_first;
 		bool through;
 
 		out->moved = pieces_send(vb, peer, &out->head, out->payload, out->size_bytes,
 					 out->moved, &through);
+		if (!through && peer->by_tcp)
+			out->moved = pieces_by_tcp(vb, peer, &out->head, out->payload,
+						   out->size_bytes, out->moved, &through);
 		if (!through || peer->lost)
 			return;
 		peer->out_first = out->next;
@@ -410,11 +439,14 @@ void rb_verbs_pump_waiting(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 		next = flight->next;
 		rb_verbs_push(vb, flight);
 	}
+	if (peer->spare != NULL && !peer->lost)
+		rb_verbs_spare_step(vb, peer);
 }
+
+static const struct rb_verbs_head credit = { .message = RB_VERBS_CREDIT };
 
 static void link_repay(struct rb_verbs *vb, struct rb_verbs_link *link)
 {
-	static const struct rb_verbs_head head = { .message = RB_VERBS_CREDIT };
 	const struct rb_verbs_peer *peer = link->peer;
 	uint32_t used = slots_used(link);
 	bool due = (rb_verbs_owes_slots(link) && used < peer->window + peer->reserve) ||
@@ -422,7 +454,7 @@ static void link_repay(struct rb_verbs *vb, struct rb_verbs_link *link)
 		    used < peer->window + peer->units_over);
 
 	if (due && rb_verbs_is_live(link) && has_entries(link, 0))
-		(void)rb_verbs_link_say(vb, link, &head, NULL, 0); /* Else the next round does. */
+		(void)rb_verbs_link_say(vb, link, &credit, NULL, 0); /* Else the next round does. */
 }
 
 void rb_verbs_repay_much(struct rb_verbs *vb, struct rb_verbs_peer *peer)
@@ -431,6 +463,8 @@ void rb_verbs_repay_much(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 		return;
 	for (uint32_t i = 0; i < peer->link_count; i++)
 		link_repay(vb, &peer->links[i]);
+	if (peer->by_tcp && rb_verbs_owes_units(peer))
+		(void)rb_verbs_spare_say(vb, peer, &credit, NULL, 0);
 }
 
 /* ---- Writes ---- */
@@ -524,9 +558,10 @@ bool rb_verbs_write_pieces(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 		/* A piece waits for its end; that of the last ones is told by what follows. */
 		bool tells = registered && left > out_max * piece_max;
 
-		if (flight->out >= out_max ||
-		    !piece_write(vb, link, flight, (uint32_t)piece, tells))
+		if (flight->out >= out_max)
 			return false;
+		if (!piece_write(vb, link, flight, (uint32_t)piece, tells))
+			return rb_verbs_spare_write(vb, flight);
 		if (rb_verbs_flight_id(flight) != id)
 			return false; /* The peer is lost. */
 		vb->base.bytes_sent += piece;
@@ -566,7 +601,8 @@ static bool redo_first(struct rb_verbs *vb, struct rb_verbs_peer *peer, struct r
 	struct rb_verbs_redo *redo = *list;
 
 	*list = redo->next; /* What fails on the way takes all that is there. */
-	if (!rb_verbs_is_live(main) || !redo_one(vb, main, &redo->entry)) {
+	if (peer->by_tcp ? !rb_verbs_spare_redo(vb, peer, &redo->entry)
+			 : !rb_verbs_is_live(main) || !redo_one(vb, main, &redo->entry)) {
 		redo->next = *list;
 		*list = redo;
 		return false;

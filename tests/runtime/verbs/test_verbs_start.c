@@ -266,7 +266,8 @@ START_TEST(nodes_may_differ)
 }
 END_TEST
 
-/* A switch between them that lets less pass than both ports: found by what is long. */
+/* A switch between them that lets less pass than both ports: what is long does not come through,
+ * and goes over TCP. */
 static int wire_narrows(struct job *job, uint32_t rank, const char *function, uint64_t nth)
 {
 	if (rank == 1 && strcmp(function, "ibv_create_ah") == 0 && nth == 1) {
@@ -276,7 +277,7 @@ static int wire_narrows(struct job *job, uint32_t rank, const char *function, ui
 	return 0;
 }
 
-START_TEST(a_path_that_is_narrower_than_both_ends_is_named)
+START_TEST(a_path_that_is_narrower_than_both_ends_is_done_without)
 {
 	struct job job;
 
@@ -287,16 +288,7 @@ START_TEST(a_path_that_is_narrower_than_both_ends_is_named)
 	ck_assert_uint_eq(job.fired, 1);
 	ck_assert_uint_gt(job.counters.retries_exhausted, 0);
 	expect_good(&job);
-	ck_assert(!job_is_right(&job));
-	for (uint32_t r = 0; r < 2; r++) {
-		char other[16];
-
-		(void)snprintf(other, sizeof(other), "rank %u", 1 - r);
-		expect_says(&job, r, other);
-	}
-	ck_assert_msg(strstr(job.texts[0], "mock0 port 1") != NULL ||
-			      strstr(job.texts[1], "mock0 port 1") != NULL,
-		      "%s; %s", job.texts[0], job.texts[1]);
+	ck_assert_msg(job_is_right(&job), "%s; %s", job.texts[0], job.texts[1]);
 }
 END_TEST
 
@@ -397,7 +389,7 @@ int main(void)
 	tcase_add_loop_test(tc, any_datagram_may_be_wrong, 0, CHANGES * 4);
 	tcase_add_test(tc, a_gid_that_leads_nowhere_is_named);
 	tcase_add_loop_test(tc, nodes_may_differ, 0, NODES);
-	tcase_add_test(tc, a_path_that_is_narrower_than_both_ends_is_named);
+	tcase_add_test(tc, a_path_that_is_narrower_than_both_ends_is_done_without);
 	tcase_add_test(tc, one_that_stops_is_named_with_the_way_there);
 	tcase_add_loop_test(tc, a_limit_is_lived_with_or_said, 0, LIMITS);
 	return check_main("verbs-start", tc);
