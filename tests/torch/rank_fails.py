@@ -32,13 +32,21 @@ def told(name, function):
 store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), 3, rank == 0)
 group = {"store": store, "rank": rank, "world_size": 3, "timeout": patient}
 began = time.monotonic()
+
+
+def others(word):
+    """Waits until the two others have said a word in the store."""
+    store.wait([f"{word} 0", f"{word} 2"], datetime.timedelta(seconds=60))
+
+
 if how == "absent": # It never comes to the group.
     if rank == 1:
-        time.sleep(3 * BOUND)
+        others("told")
         raise SystemExit
     told("init", lambda: dist.init_process_group("rubato", **group))
+    store.set(f"told {rank}", "")
     if rank == 0: # The store is its own: not gone before the other one has been told.
-        time.sleep(2)
+        others("told")
     raise SystemExit
 dist.init_process_group("rubato", **group)
 x = torch.ones(1000)
@@ -46,28 +54,21 @@ dist.all_reduce(x)
 dist.barrier()
 began = time.monotonic()
 if rank == 1:
+    if how in ("killed", "raises", "aborts"):
+        others("begun")
     if how == "killed":
-        time.sleep(0.5) # The others wait by now.
         os.kill(os.getpid(), signal.SIGKILL)
     elif how == "stopped":
         os.kill(os.getpid(), signal.SIGSTOP)
         raise SystemExit
-    elif how == "late":
-        time.sleep(3 * BOUND)
-        os._exit(0)
     elif how == "raises":
-        time.sleep(0.5)
         raise ValueError("nobody catches this")
     elif how == "aborts":
-        time.sleep(0.5)
         dist.group.WORLD.abort()
-    elif how == "call":
-        time.sleep(8)
-        os._exit(0)
     elif how == "mismatch":
         told("broadcast", lambda: dist.broadcast(x, 1))
-    elif how == "monitored":
-        time.sleep(3)
+    else: # Late: it does nothing until the others have been told.
+        others("told")
         os._exit(0)
     raise SystemExit
 if how == "call": # A timeout of one call, and of one wait, in a patient group.
@@ -79,11 +80,15 @@ if how == "call": # A timeout of one call, and of one wait, in a patient group.
 elif how == "monitored":
     told("monitored", lambda: dist.monitored_barrier(timeout=datetime.timedelta(seconds=1),
                                                      wait_all_ranks=True))
+    store.set(f"told {rank}", "")
+    if rank == 0:
+        others("told")
     os._exit(0)
 else:
     works = [dist.all_reduce(x, async_op=True) for _ in range(3)]
     if how != "mismatch": # There the group may have failed by now, and it would not start.
         receive = dist.irecv(torch.empty(5), 1)
+    store.set(f"begun {rank}", "")
     told("future", works[1].get_future().wait)
     for work in works:
         told("work", work.wait)
@@ -91,3 +96,6 @@ else:
         told("receive", receive.wait)
 told("later call", lambda: dist.all_reduce(x))
 told("destroy", dist.destroy_process_group)
+store.set(f"told {rank}", "")
+if rank == 0: # The store is its own.
+    others("told")

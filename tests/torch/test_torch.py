@@ -3,6 +3,7 @@
 installed in a fresh environment, and used from outside the tree. RUBATO_TORCH names a Python that
 has torch (docs/pytorch.md); without it this is skipped."""
 
+import json
 import os
 import pathlib
 import re
@@ -12,7 +13,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT / "tests/tools"))
 from programs import main  # noqa: E402
 
 TORCH = os.environ.get("RUBATO_TORCH")
-TIMEOUT_S = 150 # Importing torch takes seconds, in each of four ranks on two cores.
+TIMEOUT_S = 150 # Of a job.
 
 
 def skip(why):
@@ -62,6 +62,19 @@ def setUpModule():
     build(*pip, wheel, "setuptools >= 77", "wheel")
     shutil.copytree(ROOT / "python/torch", FOLDER / "source")
     build(*pip, "--no-build-isolation", "--no-deps", FOLDER / "source")
+    start_forker()
+
+
+def start_forker():
+    global forker
+    forker = subprocess.Popen([str(python), str(HERE / "forked_ranks.py")], stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE, text=True, env=bare(), cwd=FOLDER)
+
+
+def tearDownModule():
+    forker.stdin.close()
+    forker.stdout.close()
+    forker.wait(TIMEOUT_S)
 
 
 def free_port():
@@ -72,41 +85,23 @@ def free_port():
 
 def bare(**more):
     return {"PATH": f"{python.parent}:/usr/bin:/bin", "HOME": os.environ.get("HOME", "/"),
-            "OMP_NUM_THREADS": "1", **more}
+            "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **more}
 
 
 class Torch(unittest.TestCase):
     def job(self, count, *command, patience=TIMEOUT_S, awaited=None, **more):
         """Ranks without a launcher, who would end the others: what each says, and how it ends.
         Those not awaited are killed at the end."""
-        port = str(free_port())
-        awaited = range(count) if awaited is None else awaited
         with tempfile.TemporaryDirectory() as folder:
-            files = [open(os.path.join(folder, str(rank)), "w+b") for rank in range(count)]
-            children = [subprocess.Popen(
-                [str(python), *map(str, command)], stdin=subprocess.DEVNULL, stdout=files[rank],
-                stderr=subprocess.STDOUT, cwd=folder,
-                env=bare(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(count),
-                         MASTER_ADDR="127.0.0.1", MASTER_PORT=port, **more))
-                for rank in range(count)]
-            deadline = time.monotonic() + patience
-            try:
-                for rank in awaited:
-                    children[rank].wait(max(1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                pass
-            hung = [rank for rank in awaited if children[rank].poll() is None]
-            for child in children:
-                if child.poll() is None:
-                    child.kill()
-                child.wait()
-            said = []
-            for file in files:
-                file.seek(0)
-                said.append(file.read().decode())
-                file.close()
+            job = {"ranks": count, "command": list(map(str, command)), "folder": folder,
+                   "environment": bare(**more), "patience": patience,
+                   "awaited": list(range(count) if awaited is None else awaited)}
+            forker.stdin.write(json.dumps(job) + "\n")
+            forker.stdin.flush()
+            codes, hung = json.loads(forker.stdout.readline())
+            said = [pathlib.Path(folder, str(rank)).read_text() for rank in range(count)]
         self.assertEqual(hung, [], said)
-        return said, [child.returncode for child in children]
+        return said, codes
 
     def passes(self, got):
         said, codes = got
