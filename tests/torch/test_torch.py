@@ -130,6 +130,16 @@ class Torch(unittest.TestCase):
                       " sys.argv[1:]), rtol=1e-3, atol=1e-5)", f"{folder}/rubato",
                       f"{folder}/gloo")
 
+    def test_the_equations_are_those_of_rubato_train(self):
+        self.passes(self.job(4, HERE / "ranks_like_trainer.py"))
+
+    def test_training_where_ranks_differ(self):
+        for backend in ("rubato", "gloo"):
+            with self.subTest(backend):
+                for words in self.passes(self.job(4, HERE / "ranks_training.py",
+                                                  BACKEND=backend)):
+                    self.assertRegex(words, "Ran 13 tests")
+
     def test_torchrun(self):
         with tempfile.TemporaryDirectory() as folder:
             done = subprocess.run(

@@ -1,0 +1,389 @@
+"""Averages of models: each rank takes steps of its own, and now and then all go on from the mean.
+
+    averager = PeriodicModelAverager(model, optimizer, period=8, outer="nesterov")
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss_of(model(x), y).backward() # Of the model itself, without DDP.
+        optimizer.step()
+        averager.step()                 # Every eighth one averages.
+    averager.finish()
+
+The equations are those of rubato-train (docs/trainer.md), which the tests hold this to. All ranks
+take equally many steps, and begin with rank 0's parameters. Parameters are averaged, and buffers
+of floating point beside them (statistics of batch normalisation), and with opt_state="average" the
+optimizer's state of the parameters' shapes.
+
+Options of all of them:
+
+    process_group   whose ranks; None: all
+    outer           how the global model w moves, given the mean of the ranks' models: "none", to
+                    the mean; "block" momentum (Chen, Huo, ICASSP 2016; Cong, Yang, Zhou,
+                    ICPP-W 2019); "slowmo" (Wang et al., ICLR 2020); "nesterov" (with
+                    nesterov_base="shifted", momentum 0.9 and lr 0.7: DiLoCo, Douillard et al.,
+                    2023)
+    outer_momentum, outer_lr, outer_gain ("1", "1-mu"), nesterov_base ("unshifted", "shifted")
+                    of these
+    opt_state       the optimizer's state at an average: "local" stays, "average" is averaged too,
+                    "reset" begins anew
+    wire            how parameters travel: "float32", "bfloat16", "int8", with error feedback
+    weighted        the mean is weighted by `averager.weight`, which each rank sets before step():
+                    the samples or tokens since the last average, say
+    ledger          a file, which says at the end which models were averaged, when (rank 0 writes
+                    it)
+"""
+
+from typing import Any, Dict, List, Optional
+
+import numpy as np
+import rubato
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from . import communicator as communicators
+from .communicator import communicator
+from .flat import Flat, tensor_of
+
+__all__ = ["AdaptivePeriodModelAverager", "HierarchicalModelAverager", "PeriodicModelAverager"]
+_OUTER = ("none", "block", "slowmo", "nesterov")
+
+
+class _Mean:
+    """The mean of the ranks' vectors: `count` elements that may be rounded on the way, and `rest`
+    that are not."""
+
+    def __init__(self, comm, count, rest, wire):
+        self.comm, self.count = comm, count
+        self.vector = comm.alloc(count + rest)
+        self.tensor = torch.from_numpy(self.vector)
+        self._rounded = None
+        if wire != "float32":
+            comm.set_wire(wire, feedback=True)
+            part = self.vector[:count]
+            self._rounded = comm.op_allreduce(part, out=part, op="avg")
+            comm.set_wire("float32")
+
+    def run(self, weight):
+        """`weight` None: all ranks weigh the same."""
+        first = 0 if self._rounded is None else self.count
+        if weight is not None:
+            total = self.comm.allreduce(np.array([weight], np.uint64))[0]
+            if total == 0:
+                raise ValueError("an average of models of weight 0 altogether")
+            self.tensor.mul_(weight * self.comm.size / float(total))
+        if self._rounded is not None:
+            self._rounded.start()
+        if first < len(self.vector):
+            part = self.vector[first:]
+            self.comm.allreduce(part, out=part, op="avg")
+        if self._rounded is not None:
+            self._rounded.wait()
+
+
+class _Outer:
+    """The global model and its velocity (trainer/rules/outer.h)."""
+
+    def __init__(self, kind, momentum, lr, gain, base, keep, start):
+        if kind not in _OUTER:
+            raise ValueError(f"outer is {kind!r}: expected one of {', '.join(map(repr, _OUTER))}")
+        if gain not in ("1", "1-mu"):
+            raise ValueError(f"outer_gain is {gain!r}: expected '1' or '1-mu'")
+        if base not in ("unshifted", "shifted"):
+            raise ValueError(f"nesterov_base is {base!r}: expected 'unshifted' or 'shifted'")
+        self.kind, self._momentum, self._lr, self._shifted = kind, momentum, lr, base == "shifted"
+        self._gain = 1.0 if gain == "1" else 1.0 - momentum
+        self.model = start.clone() if keep or kind != "none" else None
+        self._velocity = torch.zeros_like(start) if kind != "none" else None
+
+    def adopt(self, mean):
+        """The mean as it is. Returns where local steps go on."""
+        if self.model is not None:
+            self.model.copy_(mean)
+        return mean
+
+    def move(self, mean, rate):
+        """`rate`: of the last local step. Returns where local steps go on."""
+        if self.kind == "none" or self.kind == "slowmo" and not rate > 0.0:
+            return self.adopt(mean)
+        w, v, mu = self.model, self._velocity, self._momentum
+        v.mul_(mu)
+        if self.kind == "slowmo":
+            v.add_((w - mean) / rate)
+            w.sub_(v, alpha=self._lr * rate)
+        elif self.kind == "nesterov" and self._shifted:
+            d = (mean - w).mul_(self._gain)
+            v.add_(d)
+            w.add_(d.add_(v, alpha=mu), alpha=self._lr)
+        else:
+            v.add_(mean - w, alpha=self._lr * self._gain)
+            w.add_(v)
+            if self.kind == "nesterov":
+                return w + mu * v
+        return w
+
+
+class _Averager:
+    """What all have in common."""
+
+    def __init__(self, model, optimizer, process_group, outer, outer_momentum, outer_lr,
+                 outer_gain, nesterov_base, opt_state, wire, weighted, ledger, keep=False):
+        if isinstance(model, DistributedDataParallel):
+            raise TypeError("DDP averages gradients in each step: pass the model itself")
+        if opt_state not in ("local", "average", "reset"):
+            raise ValueError(f"opt_state is {opt_state!r}: expected 'local', 'average' or 'reset'")
+        if optimizer is None and (outer == "slowmo" or opt_state != "local"):
+            raise ValueError("this needs the optimizer")
+        self._comm = communicator(process_group)
+        self._optimizer, self._opt_state, self._wire = optimizer, opt_state, wire
+        self._flat = Flat(p for p in model.parameters() if p.requires_grad)
+        self._buffers = Flat(b for b in model.buffers() if b.is_floating_point())
+        self._means: List[_Mean] = []
+        self._mean: Optional[_Mean] = None
+        self.steps = self._last = self.averages = 0
+        self.weight = 1
+        self._weighted = weighted
+        start = np.empty(self._flat.count + self._buffers.count, np.float32)
+        self._fill(torch.from_numpy(start))
+        self._comm.broadcast(start)
+        self._put(torch.from_numpy(start))
+        self._outer = _Outer(outer, outer_momentum, outer_lr, outer_gain, nesterov_base,
+                             keep or wire != "float32",
+                             torch.from_numpy(start)[:self._flat.count])
+        self._ledger = None
+        if ledger is not None and self._comm.rank == 0:
+            self._ledger = rubato.Ledger(ledger)
+        communicators._users.add(self)
+
+    steps: int
+    "Local steps of this rank."
+    averages: int
+    "Averages that this rank was in."
+    weight: int
+    "Of this rank's model in the next average, where it is weighted."
+
+    def _fill(self, vector):
+        self._flat.read(vector[:self._flat.count])
+        self._buffers.read(vector[self._flat.count:][:self._buffers.count])
+
+    def _put(self, vector):
+        self._flat.write(vector[:self._flat.count])
+        self._buffers.write(vector[self._flat.count:][:self._buffers.count])
+
+    def _states(self) -> List[Dict[str, Any]]:
+        """The optimizer's state of each parameter that has one."""
+        states = [self._optimizer.state.get(p) for p in self._flat.tensors]
+        return [state for state in states if state]
+
+    def _state_tensors(self):
+        if self._opt_state != "average":
+            return []
+        return [state[name] for state in self._states() for name in sorted(state)
+                if torch.is_tensor(state[name]) and state[name].dim() > 0]
+
+    def _made(self, comm):
+        """A vector to average in, made when the optimizer has its state."""
+        rest = self._buffers.count + sum(t.numel() for t in self._state_tensors())
+        self._means.append(_Mean(comm, self._flat.count, rest, self._wire))
+        return self._means[-1]
+
+    @torch.no_grad()
+    def _run(self, mean, reference):
+        """The mean over its ranks is in mean.tensor; `reference`: what they had in common, from
+        which they tell each other the way."""
+        count = self._flat.count
+        self._fill(mean.tensor)
+        if reference is not None:
+            mean.tensor[:count].sub_(reference)
+        states = Flat(self._state_tensors())
+        states.read(mean.tensor[count + self._buffers.count:])
+        self._way(mean.tensor[:count])
+        mean.run(self.weight if self._weighted else None)
+        self._square = float(torch.linalg.vector_norm(mean.tensor[:count],
+                                                      dtype=torch.float64)) ** 2
+        if reference is not None:
+            mean.tensor[:count].add_(reference)
+        self._buffers.write(mean.tensor[count:][:self._buffers.count])
+        states.write(mean.tensor[count + self._buffers.count:])
+        if self._opt_state == "reset":
+            for state in self._states():
+                for value in state.values():
+                    if torch.is_tensor(value):
+                        value.zero_()
+        self.averages += 1
+
+    def _way(self, way):
+        """What a schedule wants to know of it."""
+
+    def _rate(self):
+        return float(self._optimizer.param_groups[0]["lr"]) if self._optimizer else 0.0
+
+    @torch.no_grad()
+    def _average_all(self, plain=False):
+        if self._mean is None:
+            self._mean = self._made(self._comm)
+        self._run(self._mean, self._outer.model
+                  if self._wire != "float32" or self._outer_needed() else None)
+        mean = self._mean.tensor[:self._flat.count]
+        self._flat.write(self._outer.adopt(mean) if plain else
+                         self._outer.move(mean, self._rate()))
+        self._record(range(self._comm.size), "global", self._last)
+        self._last = self.steps
+
+    def _outer_needed(self):
+        return self._outer.model is not None
+
+    def _record(self, ranks, scope, last):
+        if self._ledger is not None:
+            self._ledger.average(ranks, self.steps, self.steps - last, scope)
+
+    def step(self) -> None:
+        """After each step of the optimizer. Averages where one is due: then it waits for all."""
+        self.steps += 1
+        self._step()
+
+    def finish(self) -> None:
+        """Collective, after the last step: a plain average, unless one has just been. Then all
+        ranks have the same parameters, and the ledger is there."""
+        if self.steps != self._last:
+            self._average_all(plain=True)
+        if self._ledger is not None:
+            self._ledger.close()
+
+    def _forget(self):
+        self._means.clear()
+        self._mean = None
+
+
+class PeriodicModelAverager(_Averager):
+    """Averages after each `period` steps (K-AVG: Zhou, Cong, IJCAI 2018; with outer="nesterov",
+    DiLoCo's)."""
+
+    def __init__(self, model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer] = None,
+                 period: int = 8, *, process_group: Optional[dist.ProcessGroup] = None,
+                 outer: str = "none", outer_momentum: float = 0.5, outer_lr: float = 1.0,
+                 outer_gain: str = "1", nesterov_base: str = "unshifted",
+                 opt_state: str = "local", wire: str = "float32", weighted: bool = False,
+                 ledger: Any = None):
+        super().__init__(model, optimizer, process_group, outer, outer_momentum, outer_lr,
+                         outer_gain, nesterov_base, opt_state, wire, weighted, ledger)
+        self.period = period
+
+    def _step(self):
+        if self.steps % self.period == 0:
+            self._average_all()
+
+
+class HierarchicalModelAverager(_Averager):
+    """Averages in groups of ranks after each `k1` steps, and all ranks after each `k2`, where both
+    are due only these (Hier-AVG: Zhou, Cong, arXiv 1903.05133). `outer` moves the global model,
+    at averages of all ranks.
+
+    group_size  groups of so many consecutive ranks, the last perhaps of fewer; None: the ranks
+                that share a machine's memory
+    """
+
+    def __init__(self, model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer] = None,
+                 k1: int = 4, k2: int = 32, group_size: Optional[int] = None, *,
+                 process_group: Optional[dist.ProcessGroup] = None, outer: str = "none",
+                 outer_momentum: float = 0.5, outer_lr: float = 1.0, outer_gain: str = "1",
+                 nesterov_base: str = "unshifted", opt_state: str = "local",
+                 wire: str = "float32", weighted: bool = False, ledger: Any = None):
+        super().__init__(model, optimizer, process_group, outer, outer_momentum, outer_lr,
+                         outer_gain, nesterov_base, opt_state, wire, weighted, ledger)
+        self.k1, self.k2 = k1, k2
+        comm = self._comm
+        colors = [r // group_size if group_size else comm.peer(r).node for r in range(comm.size)]
+        groups = [[r for r in range(comm.size) if colors[r] == color]
+                  for color in sorted(set(colors))]
+        self._groups = [ranks for ranks in groups if len(ranks) > 1]
+        alone = all(comm.rank not in ranks for ranks in self._groups)
+        self._group = comm.split(None if alone else colors[comm.rank], comm.rank)
+        if self._group is not None:
+            communicators._add(self._group)
+        self._local: Optional[_Mean] = None
+        self._last_local = 0
+        self._model = None # That the group had in common last, where the way travels.
+        self._share()
+
+    def _share(self):
+        self._last_local = self.steps
+        if self._wire != "float32" and self._group is not None:
+            if self._model is None:
+                self._model = torch.empty(self._flat.count)
+            self._flat.read(self._model)
+
+    def _step(self):
+        if self.steps % self.k2 == 0:
+            self._average_all()
+        elif self.steps % self.k1 == 0:
+            if self._group is not None:
+                self._average_group()
+            for ranks in self._groups:
+                self._record(ranks, "local", self._last_local)
+            self._share()
+
+    def _average_group(self):
+        if self._local is None:
+            self._local = self._made(self._group)
+        self._run(self._local, self._model)
+        self._flat.write(self._local.tensor[:self._flat.count])
+
+    def _average_all(self, plain=False):
+        super()._average_all(plain)
+        self._share()
+
+    def _forget(self):
+        super()._forget()
+        self._local = None
+
+
+class AdaptivePeriodModelAverager(_Averager):
+    """Averages after a number of steps that follows 1 / learning rate (ADPSGD: Jiang, Agrawal,
+    Adaptive Periodic Averaging, arXiv 2007.06134).
+
+    period          at first
+    sample_steps    how many steps are sampled: a quarter of the run, say. Meanwhile C is the mean
+                    of S / lr, S being the mean squared distance of the ranks' models from their
+                    mean, lr the optimizer's learning rate; afterwards the period grows by one
+                    when S < low lr C, and shrinks by one when S > high lr C
+    period_max      the largest; None: any
+    """
+
+    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer,
+                 sample_steps: int, period: int = 4, period_max: Optional[int] = None,
+                 low: float = 0.7, high: float = 1.3, *,
+                 process_group: Optional[dist.ProcessGroup] = None, opt_state: str = "local",
+                 wire: str = "float32", ledger: Any = None):
+        super().__init__(model, optimizer, process_group, "none", 0.0, 1.0, "1", "unshifted",
+                         opt_state, wire, False, ledger, keep=True)
+        self.period = period
+        self._sample_steps, self._most, self._low, self._high = sample_steps, period_max, low, high
+        self._samples, self._constant, self._own = 0, 0.0, 0.0
+
+    def _way(self, way):
+        self._own = float(torch.linalg.vector_norm(way, dtype=torch.float64)) ** 2
+
+    def _step(self):
+        if self.steps - self._last < self.period:
+            return
+        self._average_all()
+        # The same on all ranks, so none must be told the period.
+        of_all, steps = self._comm.allreduce(np.array([self._own, self.steps], np.float64),
+                                             op="avg")
+        if steps != self.steps:
+            raise rubato.MismatchError(f"an average after step {self.steps}, of ranks after step "
+                                       f"{steps} in the mean")
+        self._decide(max(of_all - self._square, 0.0), self._rate())
+
+    def _decide(self, spread, rate):
+        if not rate > 0.0 or not np.isfinite(spread): # A rate of 0 says nothing of the spread.
+            return
+        if self.steps - 1 < self._sample_steps:
+            self._samples += 1
+            self._constant += (spread / rate - self._constant) / self._samples
+        elif self._constant > 0.0:
+            wanted = rate * self._constant
+            if spread < self._low * wanted and (self._most is None or self.period < self._most):
+                self.period += 1
+            elif spread > self._high * wanted and self.period > 1:
+                self.period -= 1

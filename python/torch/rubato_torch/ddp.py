@@ -1,0 +1,369 @@
+"""Gradients of DistributedDataParallel that need not wait for the slowest rank.
+
+    model = DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    exchange = PartialExchange(model, optimizer, policy="quorum:2")
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss_of(model(x), y).backward() # This rank's gradient goes to the others.
+        optimizer.step()                # What has come of all is applied: once, never, or often.
+    exchange.finish()
+
+An exchange is DDP's communication hook, and hooks of the optimizer's step. After backward() .grad
+is this rank's gradient. step() applies, one after the other, the rounds that have finished, as if
+it had been called once for each with the round's gradient in .grad; where none has, it changes
+nothing. So every rank applies the same rounds in the same order, some sooner, some later, and
+after finish() all have the same parameters to the bit.
+
+The whole gradient is in one round, so that a round has the same contributors for all parameters:
+it goes out when the backward pass is over.
+"""
+
+import time
+from typing import Any, Callable, Optional, Union
+
+import numpy as np
+import rubato
+import torch
+import torch.distributed as dist
+from rubato.partial import CONTRIBUTION
+from torch.nn.parallel import DistributedDataParallel
+
+from .communicator import communicator
+from .flat import Flat, clip, set_rate, tensor_of
+
+__all__ = ["LaggedExchange", "PartialExchange"]
+_PATIENCE = 9 # A rank may be ten times as slow as the others.
+_COUNT_MAX = 2**24 # Micro-batches of a rank in a round, as whole numbers of float32.
+
+
+class _Exchange:
+    """What both have in common: the hooks, and the optimizer's steps."""
+
+    def __init__(self, model, optimizer, rate, max_norm, ledger, process_group):
+        if not isinstance(model, DistributedDataParallel):
+            raise TypeError(f"{type(model).__name__}: expected DistributedDataParallel")
+        if model.broadcast_buffers and any(True for _ in model.module.buffers()):
+            raise ValueError("DDP would wait for all ranks in each forward pass, to broadcast "
+                             "buffers: make it with broadcast_buffers=False")
+        if model.find_unused_parameters:
+            raise ValueError("DDP would wait for all ranks in each backward pass, to find unused "
+                             "parameters: make it without find_unused_parameters")
+        self.communicator = communicator(process_group or model.process_group)
+        self.weight: int = 1
+        self.steps = 0
+        self.updates = 0
+        self._optimizer, self._rate, self._max_norm = optimizer, rate, max_norm
+        self._flat = Flat(p for p in model.parameters() if p.requires_grad)
+        self._buffer = None # What the backward pass under way writes into.
+        self._nested = self._over = False
+        self._began = time.monotonic()
+        self._ledger = None
+        if ledger is not None and self.communicator.rank == 0:
+            self._ledger = rubato.Ledger(ledger)
+        model.register_comm_hook(self, _Exchange._hook)
+        self._handles = [optimizer.register_step_pre_hook(self._before),
+                         optimizer.register_step_post_hook(self._after)]
+
+    weight: int
+    "Of what this rank contributes from now on: samples or tokens, say."
+    steps: int
+    "Backward passes of this rank."
+    updates: int
+    "Rounds that this rank has applied."
+
+    # Of the backward pass, on a thread of autograd's.
+    def _hook(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        if self._over:
+            raise RuntimeError("a backward pass after finish()")
+        if self._buffer is None:
+            self._buffer = self._lease()
+        for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
+            self._put(self._flat.part(self._buffer, parameter), gradient)
+        if bucket.is_last():
+            self._buffer = None
+            self._commit()
+            self.steps += 1
+        done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        done.set_result(bucket.buffer())
+        return done
+
+    def _before(self, optimizer, args, kwargs):
+        if not self._nested and not self._load():
+            self._flat.no_gradients()
+
+    def _after(self, optimizer, args, kwargs):
+        if not self._nested:
+            self._apply_all()
+
+    def _apply_all(self):
+        self._nested = True
+        try:
+            while self._load():
+                self._optimizer.step()
+        finally:
+            self._nested = False
+
+    def _give(self, vector, step):
+        """The optimizer's next step applies this, at the rate of that step."""
+        self._flat.gradients(clip(vector, self._max_norm))
+        self.updates += 1
+        return set_rate(self._optimizer, None if self._rate is None else self._rate(step))
+
+    def _record(self, round, rate):
+        if self._ledger is not None:
+            self._ledger.update(round, rate)
+
+    def finish(self) -> None:
+        """Collective, after the last step of each rank, however many it has made: what is on its
+        way is applied. Then parameters and the optimizer's state are equal on all ranks, and the
+        ledger is there."""
+        if self._over:
+            return
+        self._end()
+        self._over = True
+        for handle in self._handles:
+            handle.remove()
+        if self._ledger is not None:
+            self._ledger.close()
+
+
+class PartialExchange(_Exchange):
+    """Partial exchange of gradients: a round starts when its policy says so, with the ranks that
+    are there. A rank that is in time for it waits for its result; one that is too late goes on,
+    and its gradient is in a later round (eager-SGD: Li et al., PPoPP 2020).
+
+    model       DistributedDataParallel, whose parameters are equal on all ranks
+    optimizer   of its parameters; any, as it is this rank's own
+    policy      who starts a round: "solo", "majority", "quorum:K", "adaptive[:K]", "deadline:T";
+                None: "quorum:K" with half of the ranks
+    normalise   a round's sum is divided by all "ranks", by its "contributors", by the ranks
+                "remaining", or by "weight": then gradients count as `exchange.weight` says, which
+                is set before each backward pass
+    rate        a function from the number of a step to the learning rate of the update that holds
+                it, the same on all ranks, which is given to all groups of the optimizer. None:
+                rates are left alone; then they must be constant, as a scheduler would give ranks
+                that are not at the same step different ones
+    max_norm    the longest that a round's gradient may be
+    ledger      a file, which says at the end what each round held (rank 0 writes it)
+    rounds, late, full_every, max_absence, window, depth, wire, feedback, members, seed
+                as in rubato.Partial; rounds is "free" by default if policy is adaptive
+
+    DDP's second forward pass waits for all ranks (it cuts its buckets anew), and so, with free
+    rounds, does the first step. From then on nothing else that waits for all ranks may be called
+    between steps. No rank gets further ahead of one that makes no steps than `depth` rounds (8).
+    """
+
+    def __init__(self, model: DistributedDataParallel, optimizer: torch.optim.Optimizer,
+                 policy: Optional[str] = None, *, normalise: str = "ranks",
+                 rate: Optional[Callable[[int], float]] = None, max_norm: Optional[float] = None,
+                 ledger: Any = None, process_group: Optional[dist.ProcessGroup] = None,
+                 **options: Any):
+        if "collection" in options or str(policy).startswith("wagma"):
+            raise ValueError("each rank applies each round of gradients: no `collection`, no wagma")
+        super().__init__(model, optimizer, rate, max_norm, ledger, process_group)
+        size = self.communicator.size
+        if policy is None:
+            policy = f"quorum:{(size + 1) // 2}"
+        options.setdefault("rounds", "free" if policy.startswith("adaptive") else "aligned")
+        self._free = options["rounds"] == "free"
+        self._by_weight = normalise == "weight"
+        self._made = np.zeros(size, np.uint64)
+        self._partial = self.communicator.partial(self._flat.count, policy=policy,
+                                                  normalise=normalise, **options)
+
+    def _lease(self):
+        return tensor_of(self._partial.acquire())
+
+    def _put(self, place, gradient):
+        place.copy_(gradient)
+        if self._by_weight:
+            place.mul_(float(self.weight))
+
+    def _commit(self):
+        self._partial.commit(self.steps, self.weight)
+        if self.steps == 0 and self._free:
+            self._partial.drain()
+
+    def _load(self):
+        """The next round's gradient, if there is one to wait for."""
+        while True:
+            with self._partial.collect_view() as lent:
+                if lent is None:
+                    return False
+                vector, round = lent
+                if round.contributors == 0: # Ranks that have drained, or wait elsewhere.
+                    continue
+                rate = self._give(tensor_of(vector), self._step_of(round))
+            self._record(round, rate)
+            return True
+
+    def _step_of(self, round):
+        """Whose rate an update takes: aligned rounds, the newest step in it; free ones, the mean
+        step of all ranks before it."""
+        there = round.ranks["count"] > 0
+        last = round.ranks["last_step"]
+        before = int(self._made.sum()) // self.communicator.size
+        self._made = np.where(there, last + np.uint64(1), self._made)
+        return before if self._free else int(last[there].max())
+
+    def _end(self):
+        if self.steps == 0 and self._free: # Others have drained in their first step.
+            self._partial.drain()
+        self._apply_all()
+        self._partial.drain()
+        until = time.monotonic() + _PATIENCE * (time.monotonic() - self._began)
+        while True:
+            try:
+                self._apply_all()
+                break
+            except rubato.TimeoutError: # Others are at work still.
+                if time.monotonic() > until:
+                    raise
+        self._stats = self._partial.stats()
+        self._partial.free()
+
+    def stats(self) -> rubato.PartialStats:
+        """Counters of what this rank has committed, and what became of it."""
+        return self._stats if self._over else self._partial.stats()
+
+
+class LaggedExchange(_Exchange):
+    """Lagged exchange of gradients: all ranks' gradients of one round are added up while the next
+    round's are computed, and applied `lag` rounds later (LAGA: Hakimi et al., ICDM 2021).
+
+    accumulate  backward passes of a round; or "until-done": until the reduction before is over,
+                so that ranks bring as many as they can and none waits for a slow one
+    lag         rounds between a gradient and its use
+    first_step  while there is no result yet, "skip" the update, or make it with a gradient of
+                "zero"
+    rate_by_count   the learning rate of an update times the square root of its mean number of
+                gradients a rank
+    model, optimizer, rate, max_norm, ledger    as PartialExchange has them; rate gets this rank's
+                step where all are at the same, until-done the mean step that was applied
+
+    A round's gradient is the mean of all that are in it, by `exchange.weight`. step() is called
+    after each backward pass, whether the round is over or not.
+    """
+
+    def __init__(self, model: DistributedDataParallel, optimizer: torch.optim.Optimizer, *,
+                 lag: int = 1, accumulate: Union[int, str] = 1, first_step: str = "skip",
+                 rate_by_count: bool = False, rate: Optional[Callable[[int], float]] = None,
+                 max_norm: Optional[float] = None, ledger: Any = None,
+                 process_group: Optional[dist.ProcessGroup] = None):
+        if first_step not in ("skip", "zero"):
+            raise ValueError(f"first_step is {first_step!r}: expected 'skip' or 'zero'")
+        if accumulate != "until-done" and not (isinstance(accumulate, int) and accumulate > 0):
+            raise ValueError(f"accumulate is {accumulate!r}: expected a number, or 'until-done'")
+        if rate_by_count and rate is None:
+            raise ValueError("rate_by_count needs a rate")
+        super().__init__(model, optimizer, rate, max_norm, ledger, process_group)
+        size = self.communicator.size
+        self._lag, self._accumulate, self._first_step = lag, accumulate, first_step
+        self._by_count = rate_by_count
+        self._until_done = accumulate == "until-done"
+        # Behind the gradients, how many each rank brings: all know what an update holds.
+        self._lagged = self.communicator.lagged(self._flat.count + size, op="sum", lag=lag)
+        self._count = self._weight = 0 # Of this round.
+        self._begun = self._collected = 0
+        self._done = np.zeros(size, np.uint64)
+        self._full = False
+
+    def _lease(self):
+        return tensor_of(self._lagged.acquire())
+
+    def _put(self, place, gradient):
+        place.add_(gradient.to(place.device), alpha=float(self.weight))
+
+    def _commit(self):
+        self._count += 1
+        self._weight += self.weight
+        self._full = self._is_full()
+
+    def _is_full(self):
+        if not self._until_done:
+            return self._count >= self._accumulate
+        return (self._begun - self._collected < self._lag or self._count >= _COUNT_MAX or
+                self._lagged.test())
+
+    def _begin(self):
+        """Sends this round off with what it has, perhaps nothing."""
+        self._lagged.acquire()[self._flat.count + self.communicator.rank] = self._count
+        self._lagged.accumulate(None, self._weight)
+        self._lagged.begin()
+        self._begun += 1
+        self._count = self._weight = 0
+        self._full = False
+
+    def _take(self):
+        """Waits for the oldest round; its gradient is the optimizer's. False: it was empty."""
+        vector, weight = self._lagged.flush()
+        self._collected += 1
+        counts = vector[self._flat.count:].astype(np.uint64)
+        before, self._done = self._done, self._done + counts
+        if weight == 0:
+            return False
+        rate = self._give(tensor_of(vector)[:self._flat.count] / float(weight),
+                          self._rate_step(), int(counts.sum()))
+        self._record(self._round(before, counts, weight), rate)
+        return True
+
+    def _give(self, vector, step, total=0):
+        rate = super()._give(vector, step)
+        if self._by_count and total > 0:
+            rate = set_rate(self._optimizer, rate * (total / self.communicator.size) ** 0.5)
+        return rate
+
+    def _rate_step(self):
+        if not self._until_done:
+            return self.steps - 1
+        return max(int(self._done.sum()) // self.communicator.size - 1, 0)
+
+    def _round(self, before, counts, weight):
+        ranks = np.zeros(len(counts), CONTRIBUTION)
+        there = counts > 0
+        ranks["first_step"], ranks["count"] = before, counts
+        ranks["last_step"] = np.where(there, before + counts - np.uint64(1), 0)
+        ranks["fresh"], ranks["member"] = there, 1
+        return rubato.Round(self.updates - 1, int(there.sum()), int(there.sum()), weight,
+                            float(weight), 0, 0, 0, ranks)
+
+    def _load(self):
+        if not self._full:
+            return False
+        # The oldest is waited for first: this one would take its share of the network.
+        due = self._begun - self._collected == self._lag
+        there = due and self._take()
+        self._begin()
+        if not due and self._first_step == "zero":
+            rate = self._give(torch.zeros(self._flat.count), self._rate_step())
+            self._record(self._round(self._done, np.zeros_like(self._done), 1), rate)
+            return True
+        return there
+
+    def _after(self, optimizer, args, kwargs):
+        pass # One round at a time.
+
+    def _apply(self, there):
+        if there:
+            self._nested = True
+            try:
+                self._optimizer.step()
+            finally:
+                self._nested = False
+        return there
+
+    def _end(self):
+        # Until-done, nobody knows how many more rounds the others will begin: a rank without
+        # steps goes on with empty ones, until one was empty on all.
+        more = True
+        while self._until_done and more:
+            if self._begun - self._collected == self._lag:
+                more = self._apply(self._take())
+            if more:
+                self._begin()
+        if self._count > 0:
+            self._begin()
+        while self._collected < self._begun:
+            self._apply(self._take())
+        self._lagged.free()

@@ -1,0 +1,78 @@
+"""Tensors as one vector, one after the other in their order, and what is done to the parameters of
+an optimizer through it."""
+
+import warnings
+from typing import Dict, Iterable, List, Optional
+
+import numpy as np
+import torch
+
+
+class Flat:
+    """Where each of some tensors lies in a vector of float32."""
+
+    def __init__(self, tensors: Iterable[torch.Tensor]):
+        self.tensors: List[torch.Tensor] = list(tensors)
+        self.places: Dict[int, slice] = {}
+        begin = 0
+        for tensor in self.tensors:
+            self.places[id(tensor)] = slice(begin, begin + tensor.numel())
+            begin += tensor.numel()
+        self.count = begin
+        if len(self.places) < len(self.tensors):
+            raise ValueError("a tensor is there twice")
+
+    def part(self, vector: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+        """The part of a vector that is of a tensor, in its shape."""
+        try:
+            place = self.places[id(tensor)]
+        except KeyError:
+            raise ValueError("a parameter that was not the model's when this was made") from None
+        return vector[place].view(tensor.shape)
+
+    @torch.no_grad()
+    def read(self, vector: torch.Tensor) -> None:
+        """The tensors' values go into a vector."""
+        for tensor in self.tensors:
+            self.part(vector, tensor).copy_(tensor)
+
+    @torch.no_grad()
+    def write(self, vector: torch.Tensor) -> None:
+        """And back."""
+        for tensor in self.tensors:
+            tensor.copy_(self.part(vector, tensor))
+
+    def gradients(self, vector: torch.Tensor) -> None:
+        """The vector becomes the tensors' gradients."""
+        for tensor in self.tensors:
+            if tensor.grad is None:
+                tensor.grad = torch.empty_like(tensor)
+            tensor.grad.copy_(self.part(vector, tensor))
+
+    def no_gradients(self) -> None:
+        """What an optimizer passes by."""
+        for tensor in self.tensors:
+            tensor.grad = None
+
+
+def tensor_of(array: np.ndarray) -> torch.Tensor:
+    """The same memory. Of an array that is lent for reading, torch warns: it is only read here."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*not writable")
+        return torch.from_numpy(array)
+
+
+def clip(vector: torch.Tensor, most: Optional[float]) -> torch.Tensor:
+    """The vector, no longer than this."""
+    if most is None:
+        return vector
+    norm = float(torch.linalg.vector_norm(vector, dtype=torch.float64))
+    return vector * (most / norm) if norm > most else vector
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: Optional[float]) -> float:
+    """Gives all groups this learning rate, where there is one; returns the first group's."""
+    if rate is not None:
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+    return float(optimizer.param_groups[0]["lr"])

@@ -1,0 +1,324 @@
+"""ranks_training.py -- run as every rank of four: what rubato_torch promises where ranks differ.
+A rank is late by a word in the store that the others write when they are done: who waited for it
+would wait for ever. Losses are linear, so each rank's gradients are known, and the ledger says
+what must have come of them."""
+
+import collections
+import datetime
+import json
+import os
+import pathlib
+import tempfile
+import unittest
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from rubato_torch.averaging import HierarchicalModelAverager, PeriodicModelAverager
+from rubato_torch.communicator import communicator
+from rubato_torch.ddp import LaggedExchange, PartialExchange
+from rubato_torch.sampler import SharedWorkSampler
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+
+R, N = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+LATE = N - 1
+LENGTH, RATE, MOMENTUM = 11, 0.25, 0.5
+words = 0
+
+
+class Linear(torch.nn.Module):
+    """Its loss at w is w . c, so its gradient c."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = torch.nn.Parameter(torch.zeros(LENGTH - 4))
+        self.b = torch.nn.Parameter(torch.zeros(2, 2))
+
+    def forward(self, c):
+        return c[:-4] @ self.a + c[-4:] @ self.b.view(-1)
+
+    def flat(self):
+        return torch.cat([self.a, self.b.view(-1)]).detach().numpy().copy()
+
+
+def gradient(rank, step):
+    return np.random.default_rng([rank, step]).integers(-8, 9, LENGTH).astype(np.float32)
+
+
+def everyone(value):
+    got = [None] * N
+    dist.all_gather_object(got, value)
+    return got
+
+
+def word(name):
+    """A name in the store that no other test uses; the same on all ranks."""
+    return f"{name} {words}"
+
+
+def step(model, optimizer, number):
+    optimizer.zero_grad()
+    model(torch.from_numpy(gradient(R, number))).backward()
+    optimizer.step()
+
+
+class Training(unittest.TestCase):
+    def setUp(self):
+        global words
+        words += 1
+        self.store = dist.distributed_c10d._get_default_store()
+        name = everyone(tempfile.mkdtemp() if R == 0 else None)[0]
+        self.folder = pathlib.Path(name)
+
+    def tearDown(self):
+        dist.barrier()
+        if R == 0:
+            for path in self.folder.iterdir():
+                path.unlink()
+            self.folder.rmdir()
+
+    def begin(self, kind, **options):
+        inner = Linear()
+        model = DistributedDataParallel(inner, bucket_cap_mb=1e-5)
+        optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
+        return inner, model, optimizer, kind(model, optimizer, ledger=self.folder / "ledger",
+                                             **options)
+
+    def ledger(self):
+        """The same on all ranks, when rank 0 has finished."""
+        return everyone([json.loads(line) for line in
+                         (self.folder / "ledger").read_text().splitlines()] if R == 0 else None)[0]
+
+    def check(self, inner, steps, weight=lambda rank: 1, divisor=None):
+        """All ranks have the same parameters, those that the ledger leads to, and each gradient
+        was in one update. `steps`: of this rank. Returns the ledger."""
+        counts, ends = everyone(steps), everyone(inner.flat().tobytes())
+        self.assertEqual(len(set(ends)), 1)
+        w, v, seen, lines = np.zeros(LENGTH), np.zeros(LENGTH), [], self.ledger()
+        for line in lines:
+            total = np.zeros(LENGTH)
+            for rank, first, last in line["contributions"]:
+                for number in range(first, last + 1):
+                    total += weight(rank) * gradient(rank, number)
+                    seen.append((rank, number))
+            if divisor is not None:
+                self.assertEqual(line["weight_denominator"], divisor(line))
+            v = MOMENTUM * v + total / line["weight_denominator"]
+            w -= line["rate"] * v
+        self.assertEqual(sorted(seen), [(r, s) for r in range(N) for s in range(counts[r])])
+        np.testing.assert_allclose(inner.flat(), w, rtol=1e-5, atol=1e-5)
+        self.assertGreater(np.abs(w).max(), 1)
+        return lines
+
+    def late(self, ahead, run):
+        """`run` a step; the late rank comes to its third one when the others have made `ahead`
+        more."""
+        for number in range(2 + ahead):
+            if R == LATE and number == 2:
+                self.store.wait([word(f"done {rank}") for rank in range(N - 1)],
+                                datetime.timedelta(seconds=60))
+            run(number)
+        self.store.set(word(f"done {R}"), "")
+
+    def test_a_late_rank_is_not_waited_for(self):
+        # Free rounds: as many as the others make steps, altogether, and a quorum may want the late
+        # one in the last.
+        for policy, options in (("solo", {}), (f"quorum:{N - 1}", {}),
+                                ("solo", {"rounds": "free", "depth": 64}),
+                                ("deadline:1ms", {"normalise": "contributors"}),
+                                ("quorum:2", {"wire": "bfloat16", "feedback": True})):
+            with self.subTest(policy, **options):
+                global words
+                words += 1
+                inner, model, optimizer, exchange = self.begin(PartialExchange, policy=policy,
+                                                               **options)
+                self.late(6, lambda number: step(model, optimizer, number))
+                updates = exchange.updates
+                exchange.finish()
+                by = options.get("normalise")
+                lines = self.check(inner, 8, divisor=lambda line:
+                                   len(line["contributions"]) if by else N)
+                self.assertEqual(exchange.updates, len(lines))
+                without = [line for line in lines if LATE not in
+                           [rank for rank, _, _ in line["contributions"]]]
+                self.assertGreaterEqual(len(without), 2)
+                if R != LATE:
+                    self.assertGreaterEqual(updates, 3)
+                stats = exchange.stats()
+                self.assertEqual((stats.committed, stats.delivered, stats.pending), (8, 8, 0))
+
+    def test_policies_that_may_wait(self):
+        for policy in ("majority", "adaptive", "adaptive:1"):
+            with self.subTest(policy):
+                inner, model, optimizer, exchange = self.begin(PartialExchange, policy=policy)
+                for number in range(9):
+                    step(model, optimizer, number)
+                exchange.finish()
+                self.check(inner, 9)
+
+    def test_ranks_make_different_numbers_of_steps(self):
+        inner, model, optimizer, exchange = self.begin(PartialExchange, policy="solo",
+                                                       rounds="free")
+        for number in range(2 + 3 * R):
+            step(model, optimizer, number)
+        exchange.finish()
+        self.check(inner, 2 + 3 * R)
+
+    def test_weights(self):
+        inner, model, optimizer, exchange = self.begin(PartialExchange, policy=f"quorum:{N}",
+                                                       normalise="weight")
+        for number in range(5):
+            exchange.weight = R + 1
+            step(model, optimizer, number)
+        exchange.finish()
+        self.check(inner, 5, lambda rank: rank + 1, lambda line: N * (N + 1) // 2)
+
+    def test_lagged_weights(self):
+        inner, model, optimizer, exchange = self.begin(LaggedExchange, lag=2)
+        for number in range(5):
+            exchange.weight = R + 1
+            step(model, optimizer, number)
+        exchange.finish()
+        self.check(inner, 5, lambda rank: rank + 1, lambda line: N * (N + 1) // 2)
+
+    def test_lagged_until_done(self):
+        """A round takes what the ranks have: the late one's is long on the others."""
+        inner, model, optimizer, exchange = self.begin(LaggedExchange, accumulate="until-done")
+        self.late(6, lambda number: step(model, optimizer, number))
+        exchange.finish()
+        lines = self.check(inner, 8)
+        # Each round holds something of all or is of the end: the others' steps are in few.
+        shares = [last - first + 1 for line in lines for rank, first, last in
+                  line["contributions"] if rank != LATE]
+        self.assertGreater(max(shares), 2)
+
+    def test_samples_go_to_whoever_is_there(self):
+        for options in ({}, {"shuffle": False}):
+            words_before = words
+            batches, rows = 30, list(range(30 * 2 + 1))
+            sampler = SharedWorkSampler(rows, 2, seed=3, **options)
+            loader = DataLoader(rows, batch_sampler=sampler)
+            seen = collections.defaultdict(list)
+            for epoch in range(3):
+                for number, batch in enumerate(loader):
+                    seen[epoch].append(tuple(batch.tolist()))
+                    if epoch == 0:
+                        # The late one has drawn its second, too, and no more.
+                        if R == LATE and number == 0:
+                            self.store.wait([f"{options} {epoch} all {words_before}"],
+                                            datetime.timedelta(seconds=60))
+                        elif R != LATE and self.store.add(f"{options} n {words_before}",
+                                                          1) == batches - 2:
+                            self.store.set(f"{options} {epoch} all {words_before}", "")
+            sampler.leave()
+            for epoch in range(3):
+                of_all = [batch for part in everyone(seen[epoch]) for batch in part]
+                self.assertEqual(len(of_all), batches)
+                drawn = [row for batch in of_all for row in batch]
+                self.assertEqual(len(set(drawn)), 2 * batches)
+                if options:
+                    self.assertEqual(sorted(drawn), rows[:-1])
+            if R == LATE:
+                self.assertEqual(len(seen[0]), 2)
+            orders = everyone([seen[0], seen[1]])
+            if not options:
+                self.assertNotEqual(sorted(b for part in orders for b in part[0]),
+                                    sorted(b for part in orders for b in part[1]))
+
+    def test_shared_work_is_trained_with(self):
+        inner, model, optimizer, exchange = self.begin(PartialExchange, policy="quorum:2",
+                                                       rounds="free", normalise="weight")
+        sampler = SharedWorkSampler(range(60), 2, shuffle=False)
+        number = 0
+        for _ in range(2):
+            for rows in sampler:
+                if R == LATE and number == 2: # The others have made seven steps.
+                    self.store.wait([word("seven")], datetime.timedelta(seconds=60))
+                elif R != LATE and number > 1 and self.store.add(word("steps"), 1) == 7:
+                    self.store.set(word("seven"), "")
+                exchange.weight = len(rows)
+                step(model, optimizer, number)
+                number += 1
+        sampler.leave()
+        exchange.finish()
+        self.assertEqual(sum(everyone(number)), 60)
+        self.check(inner, number, lambda rank: 2)
+
+    def averaged(self, kind, steps, weight=None, **options):
+        """Local steps by the gradients that are known, at a rate that makes no whole numbers."""
+        model = Linear()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+        averager = kind(model, optimizer, ledger=self.folder / "ledger", **options)
+        for number in range(steps):
+            step(model, optimizer, number)
+            if weight is not None:
+                averager.weight = weight
+            averager.step()
+        averager.finish()
+        self.assertEqual(len(set(everyone(model.flat().tobytes()))), 1)
+        return model.flat()
+
+    def test_averages_by_weight(self):
+        got = self.averaged(PeriodicModelAverager, 6, R * 10 + 1, period=3, weighted=True)
+        w, total = np.zeros(LENGTH), sum(r * 10 + 1 for r in range(N))
+        for begin in (0, 3):
+            w = sum((r * 10 + 1) / total * (w - 0.3 * sum(gradient(r, begin + i) for i in range(3)))
+                    for r in range(N))
+        np.testing.assert_allclose(got, w, rtol=1e-5, atol=1e-5)
+        self.assertEqual([line["step"] for line in self.ledger()], [3, 6])
+
+    def test_averages_in_fewer_bits(self):
+        exact = self.averaged(PeriodicModelAverager, 12, period=2)
+        for wire, most in (("bfloat16", 0.2), ("int8", 0.5)):
+            for kind, options in ((PeriodicModelAverager, {"period": 2}),
+                                  (HierarchicalModelAverager, {"k1": 1, "k2": 4,
+                                                               "group_size": 2})):
+                got = self.averaged(kind, 12, wire=wire, **options)
+                self.assertLess(np.abs(got - exact).max(), most)
+                self.assertGreater(np.abs(got - exact).max(), 0)
+
+    def test_averages_of_buffers(self):
+        model = torch.nn.BatchNorm1d(3)
+        averager = PeriodicModelAverager(model, period=1)
+        model(torch.full((4, 3), float(R)) + torch.arange(4).view(4, 1))
+        averager.step()
+        expected = 0.1 * (1.5 + (N - 1) / 2)
+        torch.testing.assert_close(model.running_mean, torch.full((3,), expected))
+
+    def test_groups(self):
+        """Of a process group of some ranks, numbered as they are there."""
+        ranks = list(range(0, N, 2))
+        group = dist.new_group(ranks, backend="gloo")
+        if R in ranks:
+            comm = communicator(group)
+            self.assertEqual((comm.rank, comm.size), (ranks.index(R), len(ranks)))
+            self.assertIs(comm, communicator(group))
+            self.assertIsNot(comm, communicator())
+            self.assertEqual(comm.allreduce(np.array([R], np.int32))[0], sum(ranks))
+
+    def test_mistakes(self):
+        model, plain = DistributedDataParallel(Linear()), Linear()
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        norm = DistributedDataParallel(torch.nn.BatchNorm1d(3))
+        for wrong, error, text in (
+                (lambda: PartialExchange(plain, optimizer), TypeError, "DistributedDataParallel"),
+                (lambda: PartialExchange(norm, optimizer), ValueError, "broadcast_buffers=False"),
+                (lambda: PartialExchange(model, optimizer, "wagma:2"), ValueError, "wagma"),
+                (lambda: LaggedExchange(model, optimizer, first_step="x"), ValueError,
+                 "expected 'skip' or 'zero'"),
+                (lambda: PeriodicModelAverager(model), TypeError, "the model itself"),
+                (lambda: PeriodicModelAverager(plain, outer="slowmo"), ValueError, "optimizer"),
+                (lambda: SharedWorkSampler(range(4), 2), ValueError, "2 batches")):
+            with self.assertRaisesRegex(error, text):
+                wrong()
+        dist.barrier()
+
+
+if __name__ == "__main__":
+    dist.init_process_group(os.environ.get("BACKEND", "rubato"),
+                            timeout=datetime.timedelta(seconds=60))
+    result = unittest.main(exit=False).result
+    if result.wasSuccessful():
+        dist.destroy_process_group()
+    raise SystemExit(not result.wasSuccessful())
