@@ -31,6 +31,8 @@
 	  "how verbs connects its queue pairs: auto, exchange or rdmacm")                          \
 	X(verbs_resend, "RUBATO_VERBS_RESEND", T, "67ms", 1000000, 8000000000,                     \
 	  "verbs: how long a device waits for an answer before it sends again, six times")         \
+	X(cuda, "RUBATO_CUDA", S, "auto", 0, 15,                                                   \
+	  "auto (the CUDA device that is current at start-up), off, or a device's number")         \
 	X(chunk, "RUBATO_CHUNK", B, "256K", 64, 268435456, "largest chunk of a pipelined step")    \
 	X(cache, "RUBATO_CACHE", U, "256", 1, 65536, "plans kept for one-shot collectives")        \
 	X(spin, "RUBATO_SPIN", T, "0", 0, 1000000000,                                              \

@@ -69,7 +69,9 @@ rubato_status rubato_wait(rubato_op *op, uint64_t timeout_ns)
 		char name[96], absent[128] = "", way[RB_WAY_BYTES] = "", ahead[256] = "";
 
 		(void)rb_signature_text(&op->signature, name, sizeof(name));
-		if (op->state == RB_OP_AWAITING) {
+		if (op->state == RB_OP_ENQUEUED) {
+			(void)snprintf(absent, sizeof(absent), " what is before it on its stream");
+		} else if (op->state == RB_OP_AWAITING) {
 			(void)op->comm->help->absent(op, absent, sizeof(absent));
 		} else if (rb_op_current(op)->active) {
 			(void)rb_run_absent(rb_op_current(op), absent, sizeof(absent));

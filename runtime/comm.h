@@ -92,6 +92,11 @@ struct rb_receives { /* Started, and not posted yet: message.c. */
 	uint32_t count;
 };
 
+struct rb_enqueued { /* Started on streams that have not come that far: streams/op_stream.c. */
+	struct rb_comm_poller poller;
+	struct rubato_op *first, *last;
+};
+
 /* What is asked of all relaxed operations of a communicator. Under the lock. */
 struct rb_relaxed_ops {
 	/* "; partial allreduce 0 (quorum): round 7 is open", for each, as far as they fit. Returns
@@ -145,6 +150,7 @@ struct rubato_comm {
 	struct rubato_op *operations[RB_OP_LISTS]; /* Persistent ones, by number. */
 	struct rb_flows flows;
 	struct rb_receives receives;
+	struct rb_enqueued enqueued;
 	struct rubato_op *messages; /* Of blocking sends and receives: not in use, by `next`. */
 	struct rubato_op *sends;    /* Blocking ones that are waited for. */
 	/* No number comes twice. */

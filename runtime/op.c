@@ -7,6 +7,9 @@ void rb_op_end(struct rubato_op *op, rubato_status status, const char *text)
 {
 	struct rb_engine *engine = &op->comm->engine;
 
+	if (op->stream.ends != NULL)
+		op->stream.ends(op);
+	op->stream.ends = NULL;
 	op->state = RB_OP_IDLE;
 	op->done = true;
 	op->status = status;

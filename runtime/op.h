@@ -4,6 +4,7 @@
  *   IDLE --start--> EXCHANGING --all records here--> RUNNING --all steps done--> IDLE
  *    |  |`--no peer memory needed, or known already----^
  *    |  `--helped--> AWAITING --the late rank is named--^
+ *    |--on a stream--> ENQUEUED --the stream has come that far--> as from start
  *    `--free--> FINAL_BARRIER --every rank has freed it--> gone
  *
  * op_prepare.c chooses and plans, op_exchange.c tells peers where the buffers are, op_run.c starts,
@@ -17,11 +18,13 @@
 #include "base/hollow.h"
 #include "runtime/comm.h"
 #include "runtime/engine/converted.h"
+#include "runtime/engine/gate.h"
 #include "runtime/engine/memory.h"
 #include "runtime/engine/run.h"
 
 enum rb_op_state {
 	RB_OP_IDLE,
+	RB_OP_ENQUEUED,
 	RB_OP_CONVERTING,
 	RB_OP_EXCHANGING,
 	RB_OP_AWAITING,
@@ -55,6 +58,13 @@ struct rb_op_device {                 /* Where a buffer is not the host's: op_st
 	struct rb_executor *executors[2];
 	uint8_t kinds[RB_BUFFER_COUNT]; /* enum rb_memory_kind. */
 	struct rb_op_room scratch, stages[RB_STAGE_COUNT];
+};
+
+struct rb_op_stream {         /* Started on a stream of a device: streams/op_stream.c. */
+	struct rb_gate *gate; /* NULL: it never was. */
+	/* Of what is in flight, and was started so; its end opens the gate. NULL: it was not. */
+	void (*ends)(struct rubato_op *op);
+	struct rubato_op *next;
 };
 
 struct rb_op_exchange { /* Where peers' buffers are: op_exchange.c. */
@@ -106,6 +116,7 @@ struct rubato_op {
 	struct rb_helped *helped; /* An allreduce that is helped against a late rank; or NULL. */
 	void (*then)(struct rubato_op *op, rubato_status status, const char *text);
 	struct rb_op_device device;
+	struct rb_op_stream stream;
 	uint64_t number; /* Persistent: its id. One-shot: the call's sequence number. */
 	uint32_t instance;
 	struct rb_op_message message;

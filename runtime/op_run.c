@@ -214,15 +214,30 @@ void rb_op_run(struct rubato_op *op)
 	run_start(op, op->plan, false);
 }
 
+rubato_status rb_op_rooms(struct rubato_op *op)
+{
+	struct rb_plan *plan = op->plan;
+
+	if (op->comm->engine.device_count == 0 || op->plan == NULL)
+		return RUBATO_OK;
+	where_set(op);
+	return rb_op_stage(op, &plan);
+}
+
 void rb_op_start(struct rubato_op *op)
+{
+	op->done = false;
+	op->status = RUBATO_OK;
+	if (op->persistent)
+		op->comm->engine.in_flight++;
+	rb_op_begin(op);
+}
+
+void rb_op_begin(struct rubato_op *op)
 {
 	struct rb_engine *engine = &op->comm->engine;
 
-	op->done = false;
 	atomic_store_explicit(&op->over, false, memory_order_relaxed);
-	op->status = RUBATO_OK;
-	if (op->persistent)
-		engine->in_flight++;
 	if (engine->poison != RUBATO_OK) {
 		rb_op_end(op, engine->poison, engine->poison_text);
 	} else if (op->kind == RB_KIND_SENDRECV) {
@@ -299,11 +314,11 @@ void rb_op_cancel(struct rubato_op *op)
 		return;
 	(void)rb_signature_text(&op->signature, name, sizeof(name));
 	(void)snprintf(text, sizeof(text), "%s was cancelled", name);
-	if (op->kind == RB_KIND_SENDRECV) {
+	if (op->kind == RB_KIND_SENDRECV && op->state != RB_OP_ENQUEUED) {
 		rb_message_cancel(op, text);
 		return;
 	}
-	if (op->state == RB_OP_AWAITING) {
+	if (op->state == RB_OP_AWAITING || op->state == RB_OP_ENQUEUED) {
 		rb_op_end(op, RUBATO_ERR_CANCELLED, text);
 		return;
 	}
@@ -333,6 +348,9 @@ void rb_op_release(struct rubato_op *op)
 	free(op->exchange.records);
 	free(op->exchange.own_record);
 	free(op->helped);
+	if (op->stream.gate != NULL)
+		op->stream.gate->ops->free(op->stream.gate);
+	op->stream.gate = NULL;
 	rb_op_stage_release(op);
 	rb_run_fini(&op->run);
 	rb_run_fini(&op->exchange.run);

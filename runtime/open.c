@@ -16,7 +16,8 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "runtime/close.h"
-#include "runtime/devices/device_sim.h"
+#include "runtime/devices/device_cuda.h"
+#include "runtime/devices/devices.h"
 #include "runtime/facts.h"
 #include "runtime/links.h"
 #include "runtime/message.h"
@@ -590,13 +591,18 @@ static rubato_status background_place(struct opening *o)
 	return RUBATO_OK;
 }
 
-/* What has memory of its own on this machine. */
-static rubato_status devices_open(struct rb_engine *engine)
+/* What has memory of its own on this machine: a child's is its parent's. */
+static rubato_status devices_open(struct opening *o)
 {
-	struct rb_executor **next = &engine->devices[engine->device_count];
+	struct rb_setup *origin = &o->comm->origin;
+	const struct rb_engine *engine = &o->comm->engine;
 
-	RB_TRY(rb_device_sim_open(engine->endpoints[0], next));
-	engine->device_count += *next != NULL;
+	if (!origin->devices_known)
+		RB_TRY(rb_devices_cuda_read(o->comm->config->cuda.text, &origin->cuda));
+	RB_TRY(rb_devices_open(&o->comm->engine, origin->cuda));
+	origin->devices_known = true;
+	if (rb_devices_cuda(engine) != NULL)
+		origin->cuda = rb_device_cuda_number(rb_devices_cuda(engine));
 	return RUBATO_OK;
 }
 
@@ -676,7 +682,7 @@ static rubato_status open_steps(struct opening *o)
 	RB_TRY(routes_find(o));
 	RB_TRY(networks_weigh(o));
 	RB_TRY(endpoints_connect(o));
-	RB_TRY(devices_open(&comm->engine));
+	RB_TRY(devices_open(o));
 	RB_TRY(facts_agree(o));
 
 	bool simulated = rb_engine_time_is_virtual(&comm->engine);

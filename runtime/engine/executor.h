@@ -57,6 +57,8 @@ struct rb_executor_ops { /* NULL: not this executor's. */
 	struct rb_work *(*poll)(
 		struct rb_executor *executor); /* Completed, linked by next, or NULL. */
 	void (*cancel)(struct rb_executor *executor, struct rb_work *work);
+	/* What its work failed with last, for people; NULL: it does not say. */
+	const char *(*why)(const struct rb_executor *executor);
 	/* Whether poll must be called again soon, without anything that would wake a sleeper. */
 	bool (*busy)(struct rb_executor *executor);
 	void (*close)(struct rb_executor *executor);

@@ -253,6 +253,24 @@ static void slot_link(struct rb_run *run, struct rb_slot *slot)
 	run->slots = slot;
 }
 
+static struct rb_executor *executor_of(const struct rb_engine *engine, const struct rb_run *run,
+				       const struct rb_step *step)
+{
+	return run->executors == NULL ? engine->executor : run->executors[on_device(step)];
+}
+
+static void work_failure(const struct rb_engine *engine, const struct rb_run *run,
+			 const struct rb_slot *slot, const char *call, char *text,
+			 size_t text_bytes)
+{
+	const struct rb_executor *executor =
+		executor_of(engine, run, &run->plan->schedule.steps[slot->step]);
+	const char *why = executor->ops->why != NULL ? executor->ops->why(executor) : NULL;
+
+	(void)snprintf(text, text_bytes, "%s: a local copy or reduction failed%s%s", call,
+		       why != NULL ? ": " : "", why != NULL ? why : "");
+}
+
 /* Its status, and in `text` what is to be said about it. */
 static rubato_status failure_of(struct rb_engine *engine, const struct rb_run *run,
 				const struct rb_slot *slot, char *text, size_t text_bytes)
@@ -264,7 +282,7 @@ static rubato_status failure_of(struct rb_engine *engine, const struct rb_run *r
 	(void)rb_signature_text(slot->is_work ? &run->signature : &request->signature, mine,
 				sizeof(mine));
 	if (slot->is_work) {
-		(void)snprintf(text, text_bytes, "%s: a local copy or reduction failed", mine);
+		work_failure(engine, run, slot, mine, text, text_bytes);
 	} else if (request->status == RUBATO_ERR_MISMATCH &&
 		   (loss = rb_loss_behind(&engine->losses, request->peer, lost, sizeof(lost))) !=
 			   NULL) {
@@ -405,12 +423,6 @@ static bool operands_room(struct rb_slot *slot, uint32_t count)
 	slot->operands_more = more;
 	slot->operands_more_count = count;
 	return true;
-}
-
-static struct rb_executor *executor_of(const struct rb_engine *engine, const struct rb_run *run,
-				       const struct rb_step *step)
-{
-	return run->executors == NULL ? engine->executor : run->executors[on_device(step)];
 }
 
 /* It is an event now, which other steps may wait for without us. */

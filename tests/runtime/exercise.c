@@ -439,11 +439,11 @@ static rubato_status make_and_forget(rubato_comm *comm, const struct exercise *e
 	return err;
 }
 
-static rubato_status finish(rubato_op *op, bool by_tests)
+static rubato_status finish(const struct exercise *e, rubato_op *op, bool by_tests)
 {
 	bool done = false;
 
-	RB_TRY(rubato_start(op));
+	RB_TRY(e->start != NULL ? e->start(op) : rubato_start(op));
 	while (by_tests && !done) {
 		RB_TRY(rubato_test(op, &done));
 		if (!done) /* There may be more ranks than cores. */
@@ -458,18 +458,25 @@ static rubato_status call_once(rubato_comm *comm, const struct exercise *e, cons
 	rubato_status err;
 
 	if (e->persistent)
-		return finish(op, false);
+		return finish(e, op, false);
 	if (!e->nonblocking)
 		return blocking(comm, e, s, in, out);
 	RB_TRY(make_and_forget(comm, e, s, in, out, &op));
-	err = finish(op, true);
+	err = finish(e, op, true);
 	rubato_op_free(op);
 	return err;
 }
 
 /* ---- Buffers ---- */
 
+static const struct exercise_memory simulated = {
+	.alloc = rubato_sim_device_alloc,
+	.free = rubato_sim_device_free,
+	.copy = rubato_sim_device_copy,
+};
+
 struct buffers {
+	const struct exercise_memory *of_device;
 	void *memory[2]; /* As allocated: IN and OUT, or one of them when in place. */
 	uint8_t *in, *out;
 	bool library;
@@ -491,7 +498,7 @@ static void buffers_free(rubato_comm *comm, struct buffers *b)
 {
 	for (int i = 0; i < 2; i++) {
 		if (b->device[i] != NULL)
-			(void)rubato_sim_device_free(comm, b->device[i]);
+			(void)b->of_device->free(comm, b->device[i]);
 		if (b->library)
 			(void)rubato_free(comm, b->memory[i]);
 		else
@@ -506,8 +513,10 @@ static rubato_status buffers_make(rubato_comm *comm, const struct exercise *e,
 	uint64_t most = s->in_count > s->out_count ? s->in_count : s->out_count;
 	bool one = one_buffer(e, s, rubato_rank(comm));
 
-	*b = (struct buffers) { .library =
-					e->allocated && (!e->mixed || rubato_rank(comm) % 3 != 0) };
+	*b = (struct buffers) {
+		.of_device = e->memory != NULL ? e->memory : &simulated,
+		.library = e->allocated && (!e->mixed || rubato_rank(comm) % 3 != 0),
+	};
 	RB_TRY(buffer_get(comm, b->library, most * element, &b->memory[0]));
 	if (!one)
 		RB_TRY(buffer_get(comm, b->library, most * element, &b->memory[1]));
@@ -519,8 +528,8 @@ static rubato_status buffers_make(rubato_comm *comm, const struct exercise *e,
 	for (int i = 0; i < 2; i++) {
 		if (e->kinds[i] == EXERCISE_HOST || b->memory[i] == NULL)
 			continue;
-		RB_TRY(rubato_sim_device_alloc(comm, b->bytes, e->kinds[i] == EXERCISE_MANAGED,
-					       &b->device[i]));
+		RB_TRY(b->of_device->alloc(comm, b->bytes, e->kinds[i] == EXERCISE_MANAGED,
+					   &b->device[i]));
 		if (i == 0)
 			b->call_in = (uint8_t *)b->device[0] + (b->in - (uint8_t *)b->memory[0]);
 		if (i == (one ? 0 : 1))
@@ -534,8 +543,8 @@ static void device_copy(rubato_comm *comm, const struct buffers *b, bool back)
 	for (int i = 0; i < 2; i++) {
 		if (b->device[i] == NULL)
 			continue;
-		rubato_sim_device_copy(comm, back ? b->memory[i] : b->device[i],
-				       back ? b->device[i] : b->memory[i], b->bytes);
+		b->of_device->copy(comm, back ? b->memory[i] : b->device[i],
+				   back ? b->device[i] : b->memory[i], b->bytes);
 	}
 }
 

@@ -7,11 +7,14 @@
 
 #include "rubato.h"
 
-enum exercise_kind {
-	EXERCISE_HOST,
-	EXERCISE_DEVICE,
-	EXERCISE_MANAGED
-}; /* The last two simulated. */
+enum exercise_kind { EXERCISE_HOST, EXERCISE_DEVICE, EXERCISE_MANAGED };
+
+/* How there is memory of the last two. */
+struct exercise_memory {
+	rubato_status (*alloc)(rubato_comm *comm, size_t size_bytes, bool managed, void **memory);
+	rubato_status (*free)(rubato_comm *comm, void *memory);
+	void (*copy)(rubato_comm *comm, void *to, const void *from, size_t size_bytes);
+};
 
 struct exercise {
 	const char *kind;      /* "allreduce", ... */
@@ -27,6 +30,9 @@ struct exercise {
 	/* Where this rank's input and output lie; in place, where the input does. Not with
 	 * `allocated`. */
 	enum exercise_kind kinds[2];
+	const struct exercise_memory *memory; /* NULL: the simulated device's. */
+	/* In place of rubato_start, where that is not NULL. */
+	rubato_status (*start)(rubato_op *op);
 	bool persistent;  /* Made once, started for each call; else blocking, */
 	bool nonblocking; /* or made and tested for each call. */
 	uint32_t times;   /* Calls, each on fresh input. */

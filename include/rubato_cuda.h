@@ -1,0 +1,75 @@
+/*
+ * rubato_cuda.h -- memory and streams of CUDA devices.
+ *
+ * Collectives take device memory as they take the host's, on any rank, for input or output or both:
+ * the same functions, the same bits. Which memory is a device's, the driver is asked, once for each
+ * operation. Programs need no CUDA to be linked with, nor to run: the driver is loaded by name, and
+ * kernels of the library's own reduce.
+ *
+ *   rubato_init(&comm, NULL);                // with a device current: it is the communicator's
+ *   rubato_allreduce(comm, device_in, device_out, count, RUBATO_FLOAT32, RUBATO_SUM);
+ *
+ * A blocking call needs its input to be there when it is made, whatever stream wrote it, and its
+ * result is there, for all streams, when it returns. On a stream:
+ *
+ *   rubato_op_allreduce(comm, in, out, count, RUBATO_FLOAT32, RUBATO_SUM, &op);
+ *   write_gradients<<<..., stream>>>(in);
+ *   rubato_cuda_start(op, stream);           // returns at once
+ *   use_gradients<<<..., stream>>>(out);     // after the allreduce
+ *
+ * docs/gpu.md says how data travel, and what was measured.
+ */
+#ifndef RUBATO_CUDA_H
+#define RUBATO_CUDA_H
+
+#include "rubato.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define RUBATO_CUDA_CURRENT (-1)
+
+/*
+ * From now on memory of CUDA device number `device` (as the driver counts them) is a device's to
+ * this communicator; RUBATO_CUDA_CURRENT: of the device of the calling thread's context. Local.
+ * rubato_init does this by itself as RUBATO_CUDA says: "auto", if the driver is in the process
+ * already and the calling thread has a context. One device a communicator; the same one again is no
+ * error. Loads kernels and makes streams, so it takes some milliseconds. Errors: UNSUPPORTED (no
+ * driver, no device, or a library that was built without CUDA), ARGUMENT (no such device, no
+ * current context, or another device is in use), SYSTEM, MEMORY.
+ */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_cuda_use(rubato_comm *comm, int device);
+
+/* The communicator's device, in one line: "CUDA device 0, NVIDIA H100, compute capability 9.0".
+ * Errors: UNSUPPORTED (it has none). */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_cuda_describe(rubato_comm *comm, char *text,
+							       size_t text_bytes);
+
+/* Memory of that device, not cleared. Local. To free some waits for nothing: it stays the
+ * communicator's, for who asks next. Errors: UNSUPPORTED (no device in use), MEMORY; of free
+ * ARGUMENT (not such memory). */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_cuda_alloc(rubato_comm *comm, size_t size_bytes,
+							    void **memory);
+RUBATO_API rubato_status rubato_cuda_free(rubato_comm *comm, void *memory);
+
+/*
+ * Starts a persistent operation on a stream (CUstream, or cudaStream_t, of the communicator's
+ * device; NULL: the default stream): it begins when what is on the stream now is over, and what
+ * comes onto the stream from now on begins when the operation is over. Does not wait for the
+ * stream: only, at most the communicator's timeout, for this operation's own last start, if that is
+ * still in flight. The buffers may lie anywhere. Needs the progress thread (RUBATO_BACKGROUND=1,
+ * which is usual). All ranks must start the same operations, each in whatever way it likes.
+ *
+ * If the operation fails, or is cancelled, or the communicator is aborted, the stream goes on; the
+ * error is what rubato_test and rubato_wait return, and every later call. The communicator must not
+ * be finalized before the stream has come by. Errors: UNSUPPORTED (no device in use, no progress
+ * thread, or a stream that is being captured into a graph), TIMEOUT.
+ */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_cuda_start(rubato_op *operation, void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

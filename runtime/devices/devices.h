@@ -1,0 +1,19 @@
+/* devices.h -- which executors with memory of their own a rank has. */
+#ifndef RB_RUNTIME_DEVICES_H
+#define RB_RUNTIME_DEVICES_H
+
+#include "runtime/engine/engine.h"
+
+#define RB_CUDA_OFF (-2)
+#define RB_CUDA_AUTO (-1) /* What the process uses already, if anything; RUBATO_CUDA_CURRENT. */
+
+/* RUBATO_CUDA as a number: one of these, or a device's. Errors: ARGUMENT. */
+RB_NODISCARD rubato_status rb_devices_cuda_read(const char *text, int *number);
+/* Those of this rank: the simulated one, or `cuda`. */
+RB_NODISCARD rubato_status rb_devices_open(struct rb_engine *engine, int cuda);
+/* As rubato_cuda_use. */
+RB_NODISCARD rubato_status rb_devices_cuda_use(struct rb_engine *engine, int number);
+/* NULL: there is none. */
+struct rb_executor *rb_devices_cuda(const struct rb_engine *engine);
+
+#endif

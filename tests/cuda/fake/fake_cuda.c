@@ -1,0 +1,245 @@
+/* fake_cuda.c -- see fake_cuda.h: calls, devices, contexts. */
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/cuda/fake/fake_inside.h"
+
+struct fake_state fake = { .lock = PTHREAD_MUTEX_INITIALIZER,
+			   .over = PTHREAD_COND_INITIALIZER,
+			   .memfd = -1 };
+_Thread_local struct fake_here fake_thread;
+
+/* ---- Calls: each takes the lock, and fails where it was told to ---- */
+
+static CUresult asked_for(const char *name)
+{
+	struct fake_cuda_control *c = &fake.control;
+
+	if (fake.lost) /* Contexts are changed by a lost device, too. */
+		return strncmp(name, "cuCtx", 5) == 0 ? CUDA_SUCCESS : fake.lost_with;
+	if (c->fail_at == 0 || strcmp(c->fail_call, name) != 0 || ++fake.fail_calls < c->fail_at ||
+	    fake.fail_calls > c->fail_at + c->fail_count)
+		return CUDA_SUCCESS;
+	fake.counts.failed++;
+	fake.lost = c->fail_for_good;
+	fake.lost_with = c->fail_with;
+	return c->fail_with;
+}
+
+/* Streams come first: who asks again and again whether one is done would keep it from the lock. */
+void fake_stream_lock(void)
+{
+	atomic_fetch_add(&fake.streams_want, 1);
+	pthread_mutex_lock(&fake.lock);
+	atomic_fetch_sub(&fake.streams_want, 1);
+}
+
+CUresult fake_enter(const char *name)
+{
+	CUresult result;
+
+	for (uint32_t i = 0; i < 100 && atomic_load(&fake.streams_want) > 0; i++)
+		(void)sched_yield();
+	pthread_mutex_lock(&fake.lock);
+	result = fake.initialized ? asked_for(name) : CUDA_ERROR_NOT_INITIALIZED;
+	if (result != CUDA_SUCCESS)
+		pthread_mutex_unlock(&fake.lock);
+	return result;
+}
+
+CUresult fake_leave(CUresult result)
+{
+	pthread_mutex_unlock(&fake.lock);
+	return result;
+}
+
+void fake_over_wait(void)
+{
+	fake.over_awaited++;
+	pthread_cond_wait(&fake.over, &fake.lock);
+	fake.over_awaited--;
+}
+
+EXPORT void fake_cuda_control(const struct fake_cuda_control *control);
+EXPORT struct fake_cuda_counts fake_cuda_counts(void);
+
+void fake_cuda_control(const struct fake_cuda_control *control)
+{
+	pthread_mutex_lock(&fake.lock);
+	fake.control = *control;
+	fake.fail_calls = 0;
+	fake.lost = false;
+	pthread_mutex_unlock(&fake.lock);
+}
+
+struct fake_cuda_counts fake_cuda_counts(void)
+{
+	struct fake_cuda_counts counts;
+
+	pthread_mutex_lock(&fake.lock);
+	counts = fake.counts;
+	counts.contexts_retained = (uint64_t)fake.context.retained;
+	pthread_mutex_unlock(&fake.lock);
+	return counts;
+}
+
+/* ---- Devices and contexts ---- */
+
+EXPORT CUresult cuInit(unsigned int flags)
+{
+	(void)flags;
+	pthread_mutex_lock(&fake.lock);
+	fake.initialized = true;
+	pthread_mutex_unlock(&fake.lock);
+	ENTER();
+	return fake_leave(CUDA_SUCCESS);
+}
+
+EXPORT CUresult cuDriverGetVersion(int *version)
+{
+	*version = CUDA_VERSION;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuGetErrorName(CUresult result, const char **name)
+{
+	static const struct {
+		CUresult result;
+		const char *name;
+	} names[] = {
+#define NAME(name) { name, #name }
+		NAME(CUDA_SUCCESS),
+		NAME(CUDA_ERROR_INVALID_VALUE),
+		NAME(CUDA_ERROR_OUT_OF_MEMORY),
+		NAME(CUDA_ERROR_NOT_INITIALIZED),
+		NAME(CUDA_ERROR_NO_DEVICE),
+		NAME(CUDA_ERROR_INVALID_IMAGE),
+		NAME(CUDA_ERROR_INVALID_CONTEXT),
+		NAME(CUDA_ERROR_INVALID_HANDLE),
+		NAME(CUDA_ERROR_NOT_FOUND),
+		NAME(CUDA_ERROR_NOT_READY),
+		NAME(CUDA_ERROR_ILLEGAL_ADDRESS),
+		NAME(CUDA_ERROR_LAUNCH_FAILED),
+		NAME(CUDA_ERROR_NOT_SUPPORTED),
+		NAME(CUDA_ERROR_CONTEXT_IS_DESTROYED),
+		NAME(CUDA_ERROR_MAP_FAILED),
+#undef NAME
+	};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (names[i].result == result) {
+			*name = names[i].name;
+			return CUDA_SUCCESS;
+		}
+	*name = NULL;
+	return CUDA_ERROR_INVALID_VALUE;
+}
+
+EXPORT CUresult cuGetErrorString(CUresult result, const char **text)
+{
+	(void)result;
+	*text = "by the fake driver";
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDeviceGetCount(int *count)
+{
+	ENTER();
+	*count = 1;
+	return fake_leave(CUDA_SUCCESS);
+}
+
+EXPORT CUresult cuDeviceGet(CUdevice *device, int ordinal)
+{
+	ENTER();
+	if (ordinal != 0)
+		return fake_leave(CUDA_ERROR_INVALID_DEVICE);
+	*device = 0;
+	return fake_leave(CUDA_SUCCESS);
+}
+
+EXPORT CUresult cuDeviceGetName(char *name, int bytes, CUdevice device)
+{
+	(void)device;
+	(void)snprintf(name, (size_t)bytes, "fake device");
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
+{
+	(void)device;
+	ENTER();
+	switch (attribute) {
+	case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+		*value = 2;
+		break;
+	case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
+		*value = 9;
+		break;
+	default:
+		*value = 0;
+		break;
+	}
+	return fake_leave(CUDA_SUCCESS);
+}
+
+EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active)
+{
+	(void)device;
+	ENTER();
+	*flags = 0;
+	*active = fake.context.retained > 0;
+	return fake_leave(CUDA_SUCCESS);
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+	(void)device;
+	ENTER();
+	fake.context.retained++;
+	*context = &fake.context;
+	return fake_leave(CUDA_SUCCESS);
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
+{
+	(void)device;
+	ENTER();
+	if (fake.context.retained == 0)
+		return fake_leave(CUDA_ERROR_INVALID_CONTEXT);
+	fake.context.retained--;
+	return fake_leave(CUDA_SUCCESS);
+}
+
+EXPORT CUresult cuCtxGetCurrent(CUcontext *context)
+{
+	ENTER();
+	*context = fake_thread.depth > 0 ? fake_thread.stack[fake_thread.depth - 1] : NULL;
+	return fake_leave(CUDA_SUCCESS);
+}
+
+EXPORT CUresult cuCtxGetDevice(CUdevice *device)
+{
+	ENTER_CONTEXT();
+	*device = 0;
+	return fake_leave(CUDA_SUCCESS);
+}
+
+EXPORT CUresult cuCtxPushCurrent_v2(CUcontext context)
+{
+	ENTER();
+	if (fake_thread.depth == STACK_DEPTH)
+		return fake_leave(CUDA_ERROR_INVALID_VALUE);
+	fake_thread.stack[fake_thread.depth++] = context;
+	return fake_leave(CUDA_SUCCESS);
+}
+
+EXPORT CUresult cuCtxPopCurrent_v2(CUcontext *context)
+{
+	ENTER();
+	if (fake_thread.depth == 0)
+		return fake_leave(CUDA_ERROR_INVALID_CONTEXT);
+	*context = fake_thread.stack[--fake_thread.depth];
+	return fake_leave(CUDA_SUCCESS);
+}

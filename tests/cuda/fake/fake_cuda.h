@@ -1,0 +1,50 @@
+/*
+ * fake_cuda.h -- a libcuda.so.1 without a device: the driver's functions that Rubato and its tests
+ * call, as documented, and no others.
+ *
+ *   memory    a device's lies in pages that no processor may touch: who does, faults there. Only
+ *             the fake's own threads reach it, by another mapping of the same pages. To free some
+ *             waits for all streams, as drivers do
+ *   streams   a thread each, which does what was enqueued in its order, with delays drawn from a
+ *             seed: an order that nobody asked for shows as wrong values
+ *   kernels   those of cuda/, compiled for the processor (tests/cuda/emulated.h)
+ *   contexts  each call looks whether the calling thread has one
+ *
+ * Tests find this control by dlsym ("fake_cuda_control"); the real driver has none, so that a test
+ * which only asks for right values runs on either.
+ */
+#ifndef TESTS_CUDA_FAKE_CUDA_H
+#define TESTS_CUDA_FAKE_CUDA_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define FAKE_CUDA_CALL_BYTES 48
+
+struct fake_cuda_control {
+	uint64_t seed;         /* Of delays; 0: none. */
+	uint32_t delay_us_max; /* Of those that are long: one in eight. */
+	/* The `fail_at`-th call of this name from now on, from 1, and `fail_count` behind it, end
+	 * with `fail_with`. */
+	char fail_call[FAKE_CUDA_CALL_BYTES];
+	uint32_t fail_at, fail_count;
+	CUresult fail_with;
+	/* The device is lost at that time: every later call of any name ends so, too. */
+	bool fail_for_good;
+	/* Planted in the fake, for tests of tests: waits for events are ignored. */
+	bool waits_ignored;
+};
+
+struct fake_cuda_counts {
+	uint64_t failed;                        /* Calls that failed as asked for. */
+	uint64_t copies, launches, waits;       /* That streams have done. */
+	uint64_t waited;                        /* Of `waits`: what they waited for was not over. */
+	uint64_t memory_bytes, streams, events; /* That there are. */
+	uint64_t contexts_retained;
+};
+
+typedef void (*fake_cuda_control_function)(const struct fake_cuda_control *control);
+typedef struct fake_cuda_counts (*fake_cuda_counts_function)(void);
+
+#endif

@@ -1,0 +1,123 @@
+/* fake_inside.h -- what the files of the fake driver share. */
+#ifndef TESTS_CUDA_FAKE_INSIDE_H
+#define TESTS_CUDA_FAKE_INSIDE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include "base/rng.h"
+#include "tests/cuda/fake/fake_cuda.h"
+
+#define EXPORT __attribute__((visibility("default")))
+#define DEVICE_BYTES (UINT64_C(1) << 34) /* Of address space. */
+#define PAGE UINT64_C(4096)
+#define STACK_DEPTH 64
+
+/* ---- What there is ---- */
+
+struct allocation {
+	uint8_t *base;  /* As the application sees it. */
+	uint8_t *alias; /* The same pages, for streams. */
+	size_t bytes;
+	enum { DEVICE, MANAGED, PINNED, IMPORTED } what;
+	struct allocation *next;
+};
+
+enum what { COPY, SET, LAUNCH, RECORD, WAIT_EVENT, WAIT_VALUE, WRITE_VALUE, CALL };
+
+struct item {
+	enum what what;
+	uint8_t *to;
+	const uint8_t *from;
+	size_t bytes;
+	CUfunction kernel;
+	unsigned grid, block;
+	CUevent event;
+	uint64_t ticket;
+	uint32_t value;
+	CUhostFn call;
+	void *arg;
+	struct item *next;
+	_Alignas(16) uint8_t parameters[];
+};
+
+struct CUstream_st {
+	pthread_t thread;
+	pthread_cond_t given;      /* It has an item, or is to stop. */
+	struct item *first, **end; /* The one that is being done is the first. */
+	bool stop;
+	struct rb_rng rng;
+	struct CUstream_st *next;
+};
+
+struct CUevent_st {
+	uint64_t recorded, over; /* Tickets. */
+};
+
+struct CUctx_st {
+	int retained;
+};
+
+struct CUmod_st {
+	int unused;
+};
+
+struct CUfunc_st {
+	void *kernel;
+	size_t parameter_bytes;
+	struct CUfunc_st *next;
+};
+
+extern struct fake_state {
+	pthread_mutex_t lock;
+	pthread_cond_t over; /* Some item is. */
+	uint32_t over_awaited;
+	atomic_uint streams_want;
+	bool initialized, lost;
+	CUresult lost_with;
+	struct CUctx_st context;
+	int memfd;
+	uint8_t *base, *alias;
+	uint64_t used; /* Addresses are not used again: who keeps one too long is seen. */
+	struct allocation *allocations;
+	struct CUstream_st *streams;
+	struct CUfunc_st *functions;
+	uint64_t tickets, stream_count;
+	struct fake_cuda_control control;
+	uint32_t fail_calls;
+	struct fake_cuda_counts counts;
+} fake;
+
+extern _Thread_local struct fake_here {
+	CUcontext stack[STACK_DEPTH];
+	uint32_t depth;
+} fake_thread;
+
+/* Each call takes the lock, and fails where it was told to; leave gives it back. */
+CUresult fake_enter(const char *name);
+CUresult fake_leave(CUresult result);
+void fake_stream_lock(void); /* For streams: they come first. */
+void fake_over_wait(void);   /* Until some item is over. */
+struct allocation *fake_find(const void *address, size_t bytes);
+/* What a stream touches there; NULL: it must not. */
+uint8_t *fake_reach(const void *address, size_t bytes);
+
+#define ENTER()                                                                                    \
+	do {                                                                                       \
+		CUresult enter_ = fake_enter(__func__);                                            \
+		if (enter_ != CUDA_SUCCESS)                                                        \
+			return enter_;                                                             \
+	} while (0)
+
+/* And where the thread has no context that lives. */
+#define ENTER_CONTEXT()                                                                            \
+	do {                                                                                       \
+		ENTER();                                                                           \
+		if (fake_thread.depth == 0 || fake_thread.stack[fake_thread.depth - 1] == NULL)    \
+			return fake_leave(CUDA_ERROR_INVALID_CONTEXT);                             \
+		if (fake.context.retained == 0)                                                    \
+			return fake_leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);                        \
+	} while (0)
+
+#endif

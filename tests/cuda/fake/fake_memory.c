@@ -1,0 +1,282 @@
+/* fake_memory.c -- see fake_cuda.h: memory, and that of other processes. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include "tests/cuda/fake/fake_inside.h"
+
+/* ---- Memory ---- */
+
+struct allocation *fake_find(const void *address, size_t bytes)
+{
+	const uint8_t *at = address;
+
+	for (struct allocation *a = fake.allocations; a != NULL; a = a->next)
+		if (at >= a->base && at < a->base + a->bytes &&
+		    bytes <= (size_t)(a->base + a->bytes - at))
+			return a;
+	return NULL;
+}
+
+uint8_t *fake_reach(const void *address, size_t bytes)
+{
+	struct allocation *a = fake_find(address, bytes);
+	uint8_t *at = (uint8_t *)(uintptr_t)address;
+
+	if (a != NULL)
+		return a->alias + (at - a->base);
+	/* The host's: any that is not of the device's range. */
+	return fake.base != NULL && at >= fake.base && at < fake.base + DEVICE_BYTES ? NULL : at;
+}
+
+static bool memory_open(void)
+{
+	if (fake.base != NULL)
+		return true;
+	fake.memfd = memfd_create("fake device", MFD_CLOEXEC);
+	if (fake.memfd < 0 || ftruncate(fake.memfd, (off_t)DEVICE_BYTES) != 0)
+		return false;
+	fake.base = mmap(NULL, DEVICE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+			 -1, 0);
+	fake.alias = mmap(NULL, DEVICE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fake.memfd, 0);
+	return fake.base != MAP_FAILED && fake.alias != MAP_FAILED;
+}
+
+static struct allocation *allocation_add(uint8_t *base, uint8_t *alias, size_t bytes, int what)
+{
+	struct allocation *a = calloc(1, sizeof(*a));
+
+	*a = (struct allocation) { base, alias, bytes, (__typeof__(a->what))what,
+				   fake.allocations };
+	fake.allocations = a;
+	fake.counts.memory_bytes += bytes;
+	return a;
+}
+
+static void allocation_remove(struct allocation *a)
+{
+	struct allocation **at = &fake.allocations;
+
+	while (*at != a)
+		at = &(*at)->next;
+	*at = a->next;
+	fake.counts.memory_bytes -= a->bytes;
+	if (a->what == DEVICE) /* Its pages are given back, its addresses are not. */
+		(void)fallocate(fake.memfd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+				a->alias - fake.alias,
+				(off_t)((a->bytes + PAGE - 1) / PAGE * PAGE));
+	if (a->what == MANAGED || a->what == PINNED)
+		free(a->base);
+	if (a->what == IMPORTED) {
+		munmap(a->base, a->bytes);
+		munmap(a->alias, a->bytes);
+	}
+	free(a);
+}
+
+static void idle_wait(void)
+{
+	for (struct CUstream_st *s = fake.streams; s != NULL;) {
+		if (s->first == NULL) {
+			s = s->next;
+			continue;
+		}
+		fake_over_wait();
+		s = fake.streams;
+	}
+}
+
+EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
+{
+	uint64_t room = (bytes + PAGE - 1) / PAGE * PAGE + PAGE;
+
+	ENTER_CONTEXT();
+	if (bytes == 0)
+		return fake_leave(CUDA_ERROR_INVALID_VALUE);
+	if (!memory_open() || fake.used + room > DEVICE_BYTES)
+		return fake_leave(CUDA_ERROR_OUT_OF_MEMORY);
+	/* Ends at the end of a page, so that what is read behind it is not there. */
+	allocation_add(fake.base + fake.used, fake.alias + fake.used, bytes, DEVICE);
+	*out = (CUdeviceptr)(uintptr_t)(fake.base + fake.used);
+	fake.used += room;
+	return fake_leave(CUDA_SUCCESS);
+}
+
+EXPORT CUresult cuMemFree_v2(CUdeviceptr memory)
+{
+	struct allocation *a;
+
+	ENTER_CONTEXT();
+	a = fake_find((void *)(uintptr_t)memory, 1);
+	if (a == NULL || a->base != (void *)(uintptr_t)memory || a->what == PINNED ||
+	    a->what == IMPORTED)
+		return fake_leave(CUDA_ERROR_INVALID_VALUE);
+	idle_wait();
+	allocation_remove(a);
+	return fake_leave(CUDA_SUCCESS);
+}
+
+static CUresult host_alloc(void **out, size_t bytes, int what)
+{
+	void *memory = NULL;
+
+	if (bytes == 0 || posix_memalign(&memory, PAGE, bytes) != 0)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	memset(memory, 0xa5, bytes);
+	allocation_add(memory, memory, bytes, what);
+	*out = memory;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemHostAlloc(void **out, size_t bytes, unsigned int flags)
+{
+	(void)flags;
+	ENTER_CONTEXT();
+	return fake_leave(host_alloc(out, bytes, PINNED));
+}
+
+EXPORT CUresult cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned int flags)
+{
+	void *memory = NULL;
+	CUresult result;
+
+	(void)flags;
+	ENTER_CONTEXT();
+	result = host_alloc(&memory, bytes, MANAGED);
+	*out = (CUdeviceptr)(uintptr_t)memory;
+	return fake_leave(result);
+}
+
+EXPORT CUresult cuMemFreeHost(void *memory)
+{
+	struct allocation *a;
+
+	ENTER_CONTEXT();
+	a = fake_find(memory, 1);
+	if (a == NULL || a->base != memory || a->what != PINNED)
+		return fake_leave(CUDA_ERROR_INVALID_VALUE);
+	idle_wait();
+	allocation_remove(a);
+	return fake_leave(CUDA_SUCCESS);
+}
+
+EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr address)
+{
+	struct allocation *a;
+
+	ENTER_CONTEXT();
+	a = fake_find((void *)(uintptr_t)address, 1);
+	if (a == NULL)
+		return fake_leave(CUDA_ERROR_NOT_FOUND);
+	if (base != NULL)
+		*base = (CUdeviceptr)(uintptr_t)a->base;
+	if (bytes != NULL)
+		*bytes = a->bytes;
+	return fake_leave(CUDA_SUCCESS);
+}
+
+EXPORT CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes,
+				       void **data, CUdeviceptr address)
+{
+	struct allocation *a;
+
+	ENTER();
+	a = fake_find((void *)(uintptr_t)address, 1);
+	for (unsigned i = 0; i < count; i++) {
+		/* Memory that the driver does not know: each is 0, or what says so. */
+		switch (attributes[i]) {
+		case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+			*(unsigned *)data[i] = a == NULL           ? 0
+					       : a->what == PINNED ? CU_MEMORYTYPE_HOST
+								   : CU_MEMORYTYPE_DEVICE;
+			break;
+		case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+			*(unsigned *)data[i] = a != NULL && a->what == MANAGED;
+			break;
+		case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+			*(int *)data[i] = a != NULL ? 0 : -2;
+			break;
+		case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+			*(CUdeviceptr *)data[i] = a != NULL ? (CUdeviceptr)(uintptr_t)a->base : 0;
+			break;
+		case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+			*(size_t *)data[i] = a != NULL ? a->bytes : 0;
+			break;
+		case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+			*(unsigned long long *)data[i] =
+				a != NULL ? (unsigned long long)(uintptr_t)a->base : 0;
+			break;
+		default:
+			return fake_leave(CUDA_ERROR_INVALID_VALUE);
+		}
+	}
+	return fake_leave(CUDA_SUCCESS);
+}
+
+/* ---- IPC: a handle names the process, its file and the place there ---- */
+
+struct ipc_handle {
+	pid_t pid;
+	int fd;
+	uint64_t at, bytes;
+};
+
+EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr memory)
+{
+	struct ipc_handle h = { .pid = getpid() };
+	struct allocation *a;
+
+	ENTER_CONTEXT();
+	a = fake_find((void *)(uintptr_t)memory, 1);
+	if (a == NULL || a->what != DEVICE)
+		return fake_leave(CUDA_ERROR_INVALID_VALUE);
+	h.fd = fake.memfd;
+	h.at = (uint64_t)(a->alias - fake.alias); /* The whole allocation, as the driver does. */
+	h.bytes = a->bytes;
+	memset(handle, 0, sizeof(*handle));
+	memcpy(handle, &h, sizeof(h));
+	return fake_leave(CUDA_SUCCESS);
+}
+
+EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsigned int flags)
+{
+	struct ipc_handle h;
+	char path[64];
+	void *base, *alias;
+	int fd;
+
+	(void)flags;
+	ENTER_CONTEXT();
+	memcpy(&h, &handle, sizeof(h));
+	if (h.pid == getpid()) /* Only another process may. */
+		return fake_leave(CUDA_ERROR_INVALID_CONTEXT);
+	(void)snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)h.pid, h.fd);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
+	base = mmap(NULL, h.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	alias = mmap(NULL, h.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)h.at);
+	close(fd);
+	if (base == MAP_FAILED || alias == MAP_FAILED)
+		return fake_leave(CUDA_ERROR_MAP_FAILED);
+	allocation_add(base, alias, h.bytes, IMPORTED);
+	*out = (CUdeviceptr)(uintptr_t)base;
+	return fake_leave(CUDA_SUCCESS);
+}
+
+EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr memory)
+{
+	struct allocation *a;
+
+	ENTER_CONTEXT();
+	a = fake_find((void *)(uintptr_t)memory, 1);
+	if (a == NULL || a->what != IMPORTED || a->base != (void *)(uintptr_t)memory)
+		return fake_leave(CUDA_ERROR_INVALID_VALUE);
+	idle_wait();
+	allocation_remove(a);
+	return fake_leave(CUDA_SUCCESS);
+}

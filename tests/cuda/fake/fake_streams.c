@@ -1,0 +1,403 @@
+/* fake_streams.c -- see fake_cuda.h: streams, events, kernels. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cuda/kernels.h"
+#include "tests/cuda/emulated.h"
+#include "tests/cuda/fake/fake_inside.h"
+
+#define PARAMETERS_MAX 4096
+#define WATCH_POLL_NS 20000 /* How often a stream looks at a value that it waits for. */
+
+/* ---- Streams ---- */
+
+static void nap(uint64_t ns)
+{
+	struct timespec t = { (time_t)(ns / 1000000000), (long)(ns % 1000000000) };
+
+	(void)nanosleep(&t, NULL);
+}
+
+/* What a kernel is given are addresses of the device's: each that is one becomes the stream's. */
+static void parameters_reach(uint8_t *parameters, size_t bytes)
+{
+	for (size_t at = 0; at + 8 <= bytes; at += 8) {
+		void *word;
+		uint8_t *reached;
+
+		memcpy(&word, parameters + at, 8);
+		if (fake_find(word, 1) == NULL)
+			continue;
+		reached = fake_reach(word, 1);
+		memcpy(parameters + at, &reached, 8);
+	}
+}
+
+static bool ready(const struct item *item)
+{
+	if (item->what == WAIT_EVENT)
+		return item->event->over >= item->ticket || fake.control.waits_ignored;
+	if (item->what == WAIT_VALUE)
+		return (int32_t)(__atomic_load_n((const uint32_t *)(const void *)item->from,
+						 __ATOMIC_ACQUIRE) -
+				 item->value) >= 0;
+	return true;
+}
+
+static void carry_out(struct item *item)
+{
+	switch (item->what) {
+	case COPY:
+		memmove(item->to, item->from, item->bytes);
+		break;
+	case SET:
+		memset(item->to, (int)item->value, item->bytes);
+		break;
+	case LAUNCH:
+		emulated_launch(item->kernel->kernel, item->grid, item->block, item->parameters);
+		break;
+	case WRITE_VALUE:
+		__atomic_store_n((uint32_t *)(void *)item->to, item->value, __ATOMIC_RELEASE);
+		break;
+	case CALL:
+		item->call(item->arg);
+		break;
+	default:
+		break;
+	}
+}
+
+/* With the lock. */
+static void delay(struct CUstream_st *stream)
+{
+	uint64_t ns = 0;
+
+	if (fake.control.seed == 0)
+		return;
+	switch (rb_rng_below(&stream->rng, 8)) {
+	case 0:
+		ns = 1000 * (1 + rb_rng_below(&stream->rng, fake.control.delay_us_max + 1));
+		break;
+	case 1:
+	case 2:
+		ns = 1;
+		break;
+	default:
+		return;
+	}
+	pthread_mutex_unlock(&fake.lock);
+	nap(ns);
+	fake_stream_lock();
+}
+
+static void *stream_main(void *arg)
+{
+	struct CUstream_st *stream = arg;
+
+	pthread_mutex_lock(&fake.lock);
+	while (!stream->stop || stream->first != NULL) {
+		struct item *item = stream->first;
+		bool waited = false;
+
+		if (item == NULL) {
+			pthread_cond_wait(&stream->given, &fake.lock);
+			continue;
+		}
+		delay(stream);
+		while (!ready(item)) {
+			waited = true;
+			if (item->what == WAIT_EVENT) {
+				fake_over_wait();
+				continue;
+			}
+			pthread_mutex_unlock(&fake.lock);
+			nap(WATCH_POLL_NS);
+			fake_stream_lock();
+		}
+		fake.counts.copies += item->what == COPY;
+		fake.counts.launches += item->what == LAUNCH;
+		fake.counts.waits += item->what == WAIT_EVENT;
+		fake.counts.waited += item->what == WAIT_EVENT && waited;
+		pthread_mutex_unlock(&fake.lock);
+		carry_out(item);
+		fake_stream_lock();
+		if (item->what == RECORD && item->event->over < item->ticket)
+			item->event->over = item->ticket;
+		stream->first = item->next;
+		if (stream->first == NULL)
+			stream->end = &stream->first;
+		free(item);
+		if (fake.over_awaited > 0)
+			pthread_cond_broadcast(&fake.over);
+	}
+	pthread_mutex_unlock(&fake.lock);
+	return NULL;
+}
+
+EXPORT CUresult cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priority)
+{
+	struct CUstream_st *stream;
+
+	(void)priority;
+	ENTER_CONTEXT();
+	if (flags != CU_STREAM_NON_BLOCKING && flags != CU_STREAM_DEFAULT)
+		return fake_leave(CUDA_ERROR_INVALID_VALUE);
+	stream = calloc(1, sizeof(*stream));
+	stream->end = &stream->first;
+	pthread_cond_init(&stream->given, NULL);
+	stream->rng.state = rb_mix(fake.control.seed + ++fake.stream_count);
+	if (pthread_create(&stream->thread, NULL, stream_main, stream) != 0) {
+		free(stream);
+		return fake_leave(CUDA_ERROR_OUT_OF_MEMORY);
+	}
+	stream->next = fake.streams;
+	fake.streams = stream;
+	fake.counts.streams++;
+	*out = stream;
+	return fake_leave(CUDA_SUCCESS);
+}
+
+static bool is_stream(CUstream stream)
+{
+	for (struct CUstream_st *s = fake.streams; s != NULL; s = s->next)
+		if (s == stream)
+			return true;
+	return false;
+}
+
+static void stream_drain(CUstream stream)
+{
+	while (stream->first != NULL)
+		fake_over_wait();
+}
+
+/* What it was given is still done; the driver returns at once, we do when it is. */
+EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
+{
+	struct CUstream_st **at = &fake.streams;
+
+	ENTER_CONTEXT();
+	if (!is_stream(stream))
+		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
+	stream_drain(stream);
+	while (*at != stream)
+		at = &(*at)->next;
+	*at = stream->next;
+	stream->stop = true;
+	fake.counts.streams--;
+	pthread_cond_signal(&stream->given);
+	pthread_mutex_unlock(&fake.lock);
+	pthread_join(stream->thread, NULL);
+	pthread_cond_destroy(&stream->given);
+	free(stream);
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuStreamSynchronize(CUstream stream)
+{
+	ENTER_CONTEXT();
+	if (!is_stream(stream))
+		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
+	stream_drain(stream);
+	return fake_leave(CUDA_SUCCESS);
+}
+
+EXPORT CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status)
+{
+	ENTER_CONTEXT();
+	if (!is_stream(stream))
+		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
+	*status = CU_STREAM_CAPTURE_STATUS_NONE;
+	return fake_leave(CUDA_SUCCESS);
+}
+
+/* With the lock, which it drops. */
+static CUresult enqueue(CUstream stream, const struct item *item, const void *parameters,
+			size_t parameter_bytes)
+{
+	struct item *copy;
+
+	if (!is_stream(stream))
+		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
+	copy = malloc(sizeof(*copy) + parameter_bytes);
+	*copy = *item;
+	copy->next = NULL;
+	if (parameter_bytes > 0)
+		memcpy(copy->parameters, parameters, parameter_bytes);
+	*stream->end = copy;
+	stream->end = &copy->next;
+	pthread_cond_signal(&stream->given);
+	return fake_leave(CUDA_SUCCESS);
+}
+
+EXPORT CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
+	struct item item = { .what = COPY, .bytes = bytes };
+
+	ENTER_CONTEXT();
+	item.to = fake_reach((void *)(uintptr_t)to, bytes);
+	item.from = fake_reach((void *)(uintptr_t)from, bytes);
+	if (item.to == NULL || item.from == NULL)
+		return fake_leave(CUDA_ERROR_INVALID_VALUE);
+	return enqueue(stream, &item, NULL, 0);
+}
+
+EXPORT CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, CUstream stream)
+{
+	struct item item = { .what = SET, .bytes = bytes, .value = value };
+
+	ENTER_CONTEXT();
+	item.to = fake_reach((void *)(uintptr_t)to, bytes);
+	if (item.to == NULL || fake_find((void *)(uintptr_t)to, bytes) == NULL)
+		return fake_leave(CUDA_ERROR_INVALID_VALUE);
+	return enqueue(stream, &item, NULL, 0);
+}
+
+EXPORT CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value,
+				       unsigned int flags)
+{
+	struct item item = { .what = WAIT_VALUE, .value = value };
+
+	ENTER_CONTEXT();
+	if (flags != CU_STREAM_WAIT_VALUE_GEQ)
+		return fake_leave(CUDA_ERROR_NOT_SUPPORTED);
+	item.from = fake_reach((void *)(uintptr_t)address, 4);
+	if (fake_find((void *)(uintptr_t)address, 4) == NULL)
+		return fake_leave(CUDA_ERROR_INVALID_VALUE);
+	return enqueue(stream, &item, NULL, 0);
+}
+
+EXPORT CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value,
+					unsigned int flags)
+{
+	struct item item = { .what = WRITE_VALUE, .value = value };
+
+	(void)flags;
+	ENTER_CONTEXT();
+	item.to = fake_reach((void *)(uintptr_t)address, 4);
+	if (fake_find((void *)(uintptr_t)address, 4) == NULL)
+		return fake_leave(CUDA_ERROR_INVALID_VALUE);
+	return enqueue(stream, &item, NULL, 0);
+}
+
+EXPORT CUresult cuLaunchHostFunc(CUstream stream, CUhostFn call, void *arg)
+{
+	struct item item = { .what = CALL, .call = call, .arg = arg };
+
+	ENTER_CONTEXT();
+	return enqueue(stream, &item, NULL, 0);
+}
+
+/* ---- Events ---- */
+
+EXPORT CUresult cuEventCreate(CUevent *out, unsigned int flags)
+{
+	(void)flags;
+	ENTER_CONTEXT();
+	*out = calloc(1, sizeof(**out));
+	fake.counts.events++;
+	return fake_leave(CUDA_SUCCESS);
+}
+
+EXPORT CUresult cuEventDestroy_v2(CUevent event)
+{
+	ENTER_CONTEXT();
+	if (event == NULL)
+		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
+	while (event->over < event->recorded)
+		fake_over_wait();
+	free(event);
+	fake.counts.events--;
+	return fake_leave(CUDA_SUCCESS);
+}
+
+EXPORT CUresult cuEventRecord(CUevent event, CUstream stream)
+{
+	struct item item = { .what = RECORD, .event = event };
+
+	ENTER_CONTEXT();
+	item.ticket = event->recorded = ++fake.tickets;
+	return enqueue(stream, &item, NULL, 0);
+}
+
+EXPORT CUresult cuEventQuery(CUevent event)
+{
+	ENTER_CONTEXT();
+	return fake_leave(event->over >= event->recorded ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY);
+}
+
+EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags)
+{
+	struct item item = { .what = WAIT_EVENT, .event = event };
+
+	(void)flags;
+	ENTER_CONTEXT();
+	item.ticket = event->recorded;
+	return enqueue(stream, &item, NULL, 0);
+}
+
+/* ---- Modules and kernels ---- */
+
+EXPORT CUresult cuModuleLoadData(CUmodule *out, const void *image)
+{
+	static const uint8_t fatbin[4] = { 0x50, 0xed, 0x55, 0xba };
+
+	ENTER_CONTEXT();
+	if (image == NULL || memcmp(image, fatbin, sizeof(fatbin)) != 0)
+		return fake_leave(CUDA_ERROR_INVALID_IMAGE);
+	*out = calloc(1, sizeof(**out));
+	return fake_leave(CUDA_SUCCESS);
+}
+
+EXPORT CUresult cuModuleUnload(CUmodule module)
+{
+	ENTER_CONTEXT();
+	free(module);
+	return fake_leave(CUDA_SUCCESS);
+}
+
+static size_t parameter_bytes(const char *name)
+{
+	return strncmp(name, "rb_reduce_many_", 15) == 0 ? sizeof(struct rb_cuda_reduce_many)
+							 : sizeof(struct rb_cuda_reduce);
+}
+
+EXPORT CUresult cuModuleGetFunction(CUfunction *out, CUmodule module, const char *name)
+{
+	void *kernel = emulated_find(name);
+	struct CUfunc_st *f;
+
+	(void)module;
+	ENTER_CONTEXT();
+	if (kernel == NULL)
+		return fake_leave(CUDA_ERROR_NOT_FOUND);
+	for (f = fake.functions; f != NULL && f->kernel != kernel; f = f->next)
+		;
+	if (f == NULL) {
+		f = calloc(1, sizeof(*f));
+		f->kernel = kernel;
+		f->parameter_bytes = parameter_bytes(name);
+		f->next = fake.functions;
+		fake.functions = f;
+	}
+	*out = f;
+	return fake_leave(CUDA_SUCCESS);
+}
+
+EXPORT CUresult cuLaunchKernel(CUfunction kernel, unsigned int grid_x, unsigned int grid_y,
+			       unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+			       unsigned int block_z, unsigned int shared_bytes, CUstream stream,
+			       void **parameters, void **extra)
+{
+	struct item item = { .what = LAUNCH, .kernel = kernel, .grid = grid_x, .block = block_x };
+	_Alignas(16) uint8_t copy[PARAMETERS_MAX];
+
+	ENTER_CONTEXT();
+	if (grid_x == 0 || block_x == 0 || block_x > 1024 ||
+	    grid_y * grid_z * block_y * block_z != 1 || shared_bytes != 0 || extra != NULL)
+		return fake_leave(CUDA_ERROR_INVALID_VALUE);
+	memcpy(copy, parameters[0], kernel->parameter_bytes);
+	parameters_reach(copy, kernel->parameter_bytes);
+	return enqueue(stream, &item, copy, kernel->parameter_bytes);
+}

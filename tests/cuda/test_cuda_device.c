@@ -1,0 +1,545 @@
+/*
+ * test_cuda_device.c -- collectives on the memory of a CUDA device, ranks as threads of this
+ * process: right bits, the host's, wherever each rank's buffers lie; on streams; and what happens
+ * when the driver fails. On the fake driver with delays from a seed, or on a real one.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "rubato_cuda.h"
+#include "runtime/comm.h"
+#include "tests/check_main.h"
+#include "tests/cuda/app.h"
+#include "tests/length.h"
+#include "tests/runtime/local.h"
+#include "tests/seeds.h"
+
+#define RANKS_MAX 4u
+
+#define EXPECT(condition)                                                                          \
+	do {                                                                                       \
+		if (!(condition))                                                                  \
+			return RB_FAIL(RUBATO_ERR_INTERNAL, "line %d: not %s (last: %s)",          \
+				       __LINE__, #condition, rubato_error_text());                 \
+	} while (0)
+
+static struct cuda_app app;
+
+static void app_open(uint64_t seed)
+{
+	struct fake_cuda_control control = { .seed = seed, .delay_us_max = 200 };
+	char why[200];
+
+	ck_assert_msg(cuda_app_open(&app, why, sizeof(why)), "%s", why);
+	if (app.fake_control != NULL)
+		app.fake_control(&control);
+}
+
+static const struct rb_transport_ops *const *shared_memory(void)
+{
+	static const struct rb_transport_ops *list[2];
+
+	list[0] = local_transport("shm");
+	return list;
+}
+
+struct job {
+	local_main body;
+	void *arg;
+};
+
+/* Each thread has the context before it makes its communicator. */
+static rubato_status entered(rubato_comm *comm, void *arg)
+{
+	const struct job *job = arg;
+	rubato_status err;
+
+	cuda_app_enter(&app);
+	err = rubato_cuda_use(comm, RUBATO_CUDA_CURRENT);
+	if (err == RUBATO_OK)
+		err = job->body(comm, job->arg);
+	cuda_app_leave(&app);
+	return err;
+}
+
+static rubato_status ranks_run(uint32_t ranks, local_main body, void *arg)
+{
+	struct job job = { body, arg };
+	rubato_status status[RANKS_MAX];
+
+	return local_run(ranks, shared_memory(), entered, &job, status);
+}
+
+static uint32_t below(struct rb_rng *rng, uint32_t bound)
+{
+	return (uint32_t)rb_rng_below(rng, bound);
+}
+
+/* ---- Right bits ---- */
+
+static const char *const operations[] = {
+	"allreduce", "reduce",   "broadcast",  "allgather", "reduce_scatter",  "gather",
+	"scatter",   "alltoall", "allgatherv", "alltoallv", "reduce_scatterv",
+};
+#define OPERATIONS (sizeof(operations) / sizeof(operations[0]))
+
+struct world {
+	uint64_t seed;
+	bool streams;
+	uint32_t ran, skipped; /* Of rank 0. */
+};
+
+/* The same on all ranks, but for where their buffers lie. */
+static struct exercise draw(struct rb_rng *rng, uint32_t rank, uint32_t n)
+{
+	static const uint64_t counts[] = { 1, 3, 64, 1000, 4097, 40009, 300001 };
+	const char *kind = operations[below(rng, OPERATIONS)];
+	uint32_t algorithms = 0, uniform = below(rng, 3), kinds = below(rng, 9);
+	struct rb_rng own = { rb_rng_next(rng) + rank };
+
+	while (exercise_algorithm(kind, algorithms) != NULL)
+		algorithms++;
+	struct exercise e = { .kind = kind,
+			      .algorithm = exercise_algorithm(kind, below(rng, algorithms)),
+			      .count = counts[below(rng, 7)] / (strchr(kind, 'l') ? 1 : n) + 1,
+			      .type = (rubato_type)below(rng, RUBATO_TYPE_COUNT),
+			      .op = below(rng, 2) ? RUBATO_SUM : RUBATO_MAX,
+			      .root = below(rng, n),
+			      .in_place = below(rng, 2),
+			      .persistent = below(rng, 3) == 0,
+			      .nonblocking = below(rng, 3) == 0,
+			      .times = 2,
+			      .salt = rb_rng_next(rng),
+			      .memory = cuda_app_memory(&app) };
+
+	if (below(rng, 4) == 0)
+		e.algorithm = "auto";
+	if (e.persistent)
+		e.nonblocking = false;
+	if ((e.type == RUBATO_FLOAT32 || e.type == RUBATO_FLOAT64) && below(rng, 4) == 0)
+		e.op = RUBATO_AVG;
+	if (uniform == 0)
+		kinds = below(&own, 9);
+	if (uniform == 1)
+		kinds = 4; /* All on the device. */
+	e.kinds[0] = (enum exercise_kind)(kinds % 3);
+	e.kinds[1] = (enum exercise_kind)(kinds / 3);
+	return e;
+}
+
+static _Thread_local CUstream rank_stream;
+
+static rubato_status start_on_stream(rubato_op *op)
+{
+	return rubato_cuda_start(op, rank_stream);
+}
+
+static rubato_status world_main(rubato_comm *comm, void *arg)
+{
+	struct world *w = arg;
+	struct rb_rng rng = { w->seed };
+
+	rank_stream = cuda_app_stream(&app);
+	for (uint32_t i = 0; i < 6; i++) {
+		struct exercise e = draw(&rng, rubato_rank(comm), rubato_size(comm));
+		uint64_t there = 0, here = 0;
+		rubato_status err;
+
+		if (w->streams && (e.persistent || e.nonblocking))
+			e.start = start_on_stream;
+		err = exercise_run(comm, &e, &there);
+		if (rubato_rank(comm) == 0)
+			*(err == RUBATO_ERR_UNSUPPORTED ? &w->skipped : &w->ran) += 1;
+		if (err == RUBATO_ERR_UNSUPPORTED)
+			continue;
+		RB_TRY(err);
+		e.kinds[0] = e.kinds[1] = EXERCISE_HOST;
+		e.start = NULL;
+		RB_TRY(exercise_run(comm, &e, &here));
+		if (here != there)
+			return RB_FAIL(RUBATO_ERR_MISMATCH, "%s %s: other bits than the host's",
+				       e.kind, e.algorithm);
+	}
+	CUDA_APP(&app, cuStreamDestroy, rank_stream);
+	return RUBATO_OK;
+}
+
+static void worlds_run(const char *name, bool streams)
+{
+	uint64_t times = test_length() == TEST_SHORT    ? 10
+			 : test_length() == TEST_NORMAL ? 60
+							: 10000;
+	struct seeds seeds = seeds_from(name, 1, times);
+	uint32_t ran = 0, skipped = 0;
+	struct fake_cuda_counts counts = { 0 };
+
+	for (uint64_t seed; seeds_next(&seeds, &seed);) {
+		struct world w = { .seed = seed, .streams = streams };
+
+		app_open(seed);
+		ck_assert_msg(ranks_run(1 + (uint32_t)(rb_mix(seed) % RANKS_MAX), world_main, &w) ==
+				      RUBATO_OK,
+			      "seed %llu: %s", (unsigned long long)seed, rubato_error_text());
+		if (app.fake_counts != NULL)
+			counts = app.fake_counts();
+		cuda_app_close(&app);
+		ran += w.ran;
+		skipped += w.skipped;
+	}
+	ck_assert_uint_gt(ran,
+			  2 * skipped); /* These: algorithms for which all would have to map. */
+	if (app.fake_counts == NULL)
+		return;
+	ck_assert_uint_gt(counts.copies, 100);
+	ck_assert_uint_gt(counts.launches, 20);
+	ck_assert_uint_gt(counts.waited, 0);
+	/* All that was taken has been given back. */
+	ck_assert_uint_eq(counts.memory_bytes, 0);
+	ck_assert_uint_eq(counts.streams, 0);
+	ck_assert_uint_eq(counts.events, 0);
+	ck_assert_uint_eq(counts.contexts_retained, 1); /* The test's own. */
+}
+
+START_TEST(ranks_have_buffers_where_they_like)
+{
+	worlds_run(__func__, false);
+}
+END_TEST
+
+START_TEST(operations_on_streams_have_the_same_bits)
+{
+	worlds_run(__func__, true);
+}
+END_TEST
+
+/* ---- Streams ---- */
+
+static struct {
+	atomic_bool held, may_go;
+} hold;
+
+static void CUDA_CB held_until_told(void *arg)
+{
+	(void)arg;
+	hold.held = true;
+	while (!hold.may_go)
+		usleep(100);
+}
+
+#define WORDS 50000u
+
+/* What stands before on the stream is waited for, by the device; the caller is not held up, and
+ * what comes behind sees the result. */
+static rubato_status order_main(rubato_comm *comm, void *arg)
+{
+	CUstream stream = cuda_app_stream(&app);
+	uint32_t *host = malloc(WORDS * 4), n = rubato_size(comm), rank = rubato_rank(comm);
+	void *in = cuda_app_alloc(&app, WORDS * 4), *out = cuda_app_alloc(&app, WORDS * 4);
+	rubato_op *op;
+	bool done;
+
+	(void)arg;
+	RB_TRY(rubato_op_allreduce(comm, in, out, WORDS, RUBATO_UINT32, RUBATO_SUM, &op));
+	for (uint32_t round = 0; round < 3; round++) {
+		if (rank == 0)
+			EXPECT(app.host_call(stream, held_until_told, NULL) == CUDA_SUCCESS);
+		CUDA_APP(&app, cuMemsetD8Async, (CUdeviceptr)(uintptr_t)in, (uint8_t)(rank + round),
+			 WORDS * 4, stream);
+		RB_TRY(rubato_cuda_start(op, stream));
+		CUDA_APP(&app, cuMemcpyAsync, (CUdeviceptr)(uintptr_t)host,
+			 (CUdeviceptr)(uintptr_t)out, WORDS * 4, stream);
+		if (rank == 0) {
+			while (!hold.held)
+				usleep(100);
+			usleep(2000);
+			RB_TRY(rubato_test(op, &done));
+			EXPECT(!done);
+			hold.held = false;
+			hold.may_go = true;
+		}
+		CUDA_APP(&app, cuStreamSynchronize, stream);
+		RB_TRY(rubato_wait(op, RUBATO_TIMEOUT_DEFAULT));
+		for (uint32_t i = 0; i < WORDS; i++)
+			EXPECT(host[i] == 0x01010101u * (n * (n - 1) / 2 + n * round));
+		RB_TRY(rubato_barrier(comm));
+		if (rank == 0)
+			hold.may_go = false;
+		RB_TRY(rubato_barrier(comm));
+	}
+	rubato_op_free(op);
+	CUDA_APP(&app, cuStreamDestroy, stream);
+	cuda_app_free(&app, in);
+	cuda_app_free(&app, out);
+	free(host);
+	return RUBATO_OK;
+}
+
+START_TEST(a_stream_orders_what_is_before_and_behind)
+{
+	app_open(7);
+	ck_assert_msg(ranks_run(3, order_main, NULL) == RUBATO_OK, "%s", rubato_error_text());
+	cuda_app_close(&app);
+}
+END_TEST
+
+/* The next start of an operation waits for its last one; several operations on one stream, and
+ * messages between ranks, follow each other. */
+static rubato_status many_main(rubato_comm *comm, void *arg)
+{
+	CUstream stream = cuda_app_stream(&app);
+	uint32_t rank = rubato_rank(comm), n = rubato_size(comm), value = rank + 1;
+	uint32_t got = 0, next = (rank + 1) % n, before = (rank + n - 1) % n;
+	void *a = cuda_app_alloc(&app, 4), *b = cuda_app_alloc(&app, 4);
+	rubato_op *sum, *send, *recv;
+	uint32_t host = 0;
+
+	(void)arg;
+	RB_TRY(rubato_op_allreduce(comm, a, b, 1, RUBATO_UINT32, RUBATO_SUM, &sum));
+	RB_TRY(rubato_op_send(comm, &value, 1, RUBATO_UINT32, next, 5, &send));
+	RB_TRY(rubato_op_recv(comm, &got, 1, RUBATO_UINT32, before, 5, &recv));
+	cuda_app_copy(&app, a, &value, 4);
+	for (uint32_t i = 0; i < 20; i++) {
+		RB_TRY(rubato_cuda_start(sum, stream));
+		RB_TRY(rubato_cuda_start(send, stream));
+		RB_TRY(rubato_cuda_start(recv, stream));
+		/* b becomes the next a. */
+		CUDA_APP(&app, cuMemcpyAsync, (CUdeviceptr)(uintptr_t)a, (CUdeviceptr)(uintptr_t)b,
+			 4, stream);
+	}
+	CUDA_APP(&app, cuStreamSynchronize, stream);
+	RB_TRY(rubato_wait(recv, RUBATO_TIMEOUT_DEFAULT));
+	EXPECT(got == before + 1);
+	cuda_app_copy(&app, &host, a, 4);
+	uint32_t want = n * (n + 1) / 2;
+	for (uint32_t i = 1; i < 20; i++)
+		want *= n;
+	EXPECT(host == want);
+	rubato_op_free(sum);
+	rubato_op_free(send);
+	rubato_op_free(recv);
+	CUDA_APP(&app, cuStreamDestroy, stream);
+	cuda_app_free(&app, a);
+	cuda_app_free(&app, b);
+	return RUBATO_OK;
+}
+
+START_TEST(operations_of_one_stream_follow_each_other)
+{
+	app_open(3);
+	ck_assert_msg(ranks_run(4, many_main, NULL) == RUBATO_OK, "%s", rubato_error_text());
+	cuda_app_close(&app);
+}
+END_TEST
+
+/* Whatever ends an operation, what is behind it on the stream goes on. */
+static rubato_status ended_main(rubato_comm *comm, void *arg)
+{
+	bool by_abort = *(const bool *)arg;
+	CUstream stream = cuda_app_stream(&app);
+	void *memory = cuda_app_alloc(&app, WORDS * 4);
+	rubato_op *op;
+	rubato_status err;
+
+	RB_TRY(rubato_op_allreduce(comm, memory, memory, WORDS, RUBATO_UINT32, RUBATO_SUM, &op));
+	if (rubato_rank(comm) == 1) { /* It never starts. */
+		CUDA_APP(&app, cuStreamDestroy, stream);
+		while (!hold.held)
+			usleep(100);
+		cuda_app_free(&app, memory);
+		return RUBATO_OK;
+	}
+	RB_TRY(rubato_cuda_start(op, stream));
+	usleep(20000);
+	if (by_abort)
+		EXPECT(rubato_abort(comm) == RUBATO_OK);
+	else
+		EXPECT(rubato_cancel(op) == RUBATO_ERR_CANCELLED);
+	CUDA_APP(&app, cuStreamSynchronize, stream);
+	err = rubato_wait(op, RUBATO_TIMEOUT_DEFAULT);
+	EXPECT(err == RUBATO_ERR_CANCELLED);
+	EXPECT(rubato_cuda_start(op, stream) == RUBATO_ERR_CANCELLED);
+	CUDA_APP(&app, cuStreamSynchronize, stream);
+	rubato_op_free(op);
+	CUDA_APP(&app, cuStreamDestroy, stream);
+	hold.held = true;
+	cuda_app_free(&app, memory);
+	return RUBATO_OK;
+}
+
+START_TEST(an_end_by_force_frees_the_stream)
+{
+	for (int i = 0; i < 2; i++) {
+		bool by_abort = i == 1;
+		rubato_status err;
+
+		hold.held = false;
+		app_open(11);
+		err = ranks_run(2, ended_main, &by_abort);
+		ck_assert_msg(err != RUBATO_ERR_INTERNAL, "%s", rubato_error_text());
+		cuda_app_close(&app);
+	}
+}
+END_TEST
+
+/* ---- When the driver fails ---- */
+
+static rubato_status failing_main(rubato_comm *comm, void *arg)
+{
+	struct fake_cuda_control control = *(const struct fake_cuda_control *)arg;
+	void *memory = cuda_app_alloc(&app, WORDS * 4);
+	rubato_status err = RUBATO_OK;
+
+	RB_TRY(rubato_set_algorithm(comm, "allreduce", "ring"));
+	RB_TRY(rubato_barrier(comm));
+	if (rubato_rank(comm) == 0)
+		app.fake_control(&control);
+	for (uint32_t i = 0; i < 200 && err == RUBATO_OK; i++)
+		err = rubato_allreduce(comm, memory, memory, WORDS, RUBATO_FLOAT32, RUBATO_SUM);
+	/* Memory can run out on one rank alone, for one call. */
+	EXPECT(err == RUBATO_ERR_SYSTEM || err == RUBATO_ERR_MEMORY || err == RUBATO_ERR_PEER);
+	/* Once the device is lost, whatever is called next says so. */
+	if (err == RUBATO_ERR_SYSTEM)
+		EXPECT(strstr(rubato_error_text(),
+			      control.fail_for_good ? "CUDA device 0: cu" : control.fail_call));
+	return RUBATO_OK;
+}
+
+START_TEST(an_error_of_the_driver_is_an_error_of_the_call)
+{
+	static const struct {
+		const char *call;
+		CUresult with;
+	} faults[] = {
+		{ "cuMemcpyAsync", CUDA_ERROR_LAUNCH_FAILED },
+		{ "cuLaunchKernel", CUDA_ERROR_ILLEGAL_ADDRESS },
+		{ "cuEventRecord", CUDA_ERROR_LAUNCH_FAILED },
+		{ "cuEventQuery", CUDA_ERROR_ILLEGAL_ADDRESS },
+		{ "cuStreamWaitEvent", CUDA_ERROR_LAUNCH_FAILED },
+		{ "cuMemHostAlloc", CUDA_ERROR_OUT_OF_MEMORY },
+		{ "cuMemAlloc_v2", CUDA_ERROR_OUT_OF_MEMORY },
+	};
+
+	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+		for (uint32_t at = 1; at < 30; at += 7) {
+			struct fake_cuda_control control = { .seed = at,
+							     .fail_at = at,
+							     .fail_with = faults[i].with };
+			bool memory = faults[i].with == CUDA_ERROR_OUT_OF_MEMORY;
+			rubato_status err;
+
+			if (memory && at > 1) /* Rooms are kept: the first calls get them. */
+				continue;
+			(void)snprintf(control.fail_call, sizeof(control.fail_call), "%s",
+				       faults[i].call);
+			app_open(at);
+			if (app.fake_control == NULL) {
+				cuda_app_close(&app);
+				return;
+			}
+			control.fail_for_good = !memory && at % 2 == 0;
+			err = ranks_run(2, failing_main, &control);
+			ck_assert_msg(err != RUBATO_ERR_INTERNAL, "%s, call %u: %s", faults[i].call,
+				      at, rubato_error_text());
+			ck_assert_msg(app.fake_counts().failed > 0, "%s, call %u", faults[i].call,
+				      at);
+			app.fake_control(&(struct fake_cuda_control) { .seed = 0 });
+			cuda_app_close(&app);
+		}
+	}
+}
+END_TEST
+
+/* ---- What is refused ---- */
+
+static rubato_status refused_main(rubato_comm *comm, void *arg)
+{
+	void *memory, *own;
+	rubato_op *op;
+	char text[200];
+	int on_stack = 0;
+
+	(void)arg;
+	memory = cuda_app_alloc(&app, 4000);
+	EXPECT(rubato_allreduce(comm, memory, memory, 1001, RUBATO_FLOAT32, RUBATO_SUM) ==
+	       RUBATO_ERR_ARGUMENT);
+	EXPECT(strstr(rubato_error_text(), "4004 bytes in device memory that ends after 4000"));
+	EXPECT(rubato_cuda_use(comm, 0) == RUBATO_OK);
+	EXPECT(rubato_cuda_use(comm, 1) == RUBATO_ERR_ARGUMENT);
+	EXPECT(strstr(rubato_error_text(), "uses another device already"));
+	EXPECT(rubato_cuda_use(comm, -2) == RUBATO_ERR_ARGUMENT);
+	EXPECT(rubato_cuda_use(NULL, 0) == RUBATO_ERR_ARGUMENT);
+	EXPECT(rubato_cuda_start(NULL, NULL) == RUBATO_ERR_ARGUMENT);
+	EXPECT(rubato_cuda_free(comm, &on_stack) == RUBATO_ERR_ARGUMENT);
+	EXPECT(rubato_cuda_free(comm, NULL) == RUBATO_OK);
+	RB_TRY(rubato_cuda_describe(comm, text, sizeof(text)));
+	EXPECT(strncmp(text, "CUDA device 0, ", 15) == 0);
+	RB_TRY(rubato_cuda_alloc(comm, 100000, &own));
+	RB_TRY(rubato_allreduce(comm, own, own, 25000, RUBATO_FLOAT32, RUBATO_SUM));
+	EXPECT(rubato_cuda_free(comm, (char *)own + 8) == RUBATO_ERR_ARGUMENT);
+	RB_TRY(rubato_cuda_free(comm, own));
+	EXPECT(rubato_cuda_free(comm, own) == RUBATO_ERR_ARGUMENT);
+	RB_TRY(rubato_op_allreduce(comm, memory, memory, 1000, RUBATO_FLOAT32, RUBATO_SUM, &op));
+	RB_TRY(rubato_start(op));
+	RB_TRY(rubato_wait(op, RUBATO_TIMEOUT_DEFAULT));
+	rubato_op_free(op);
+	cuda_app_free(&app, memory);
+	return RUBATO_OK;
+}
+
+START_TEST(what_cannot_be_is_said)
+{
+	app_open(0);
+	ck_assert_msg(ranks_run(1, refused_main, NULL) == RUBATO_OK, "%s", rubato_error_text());
+	cuda_app_close(&app);
+}
+END_TEST
+
+static rubato_status split_main(rubato_comm *comm, void *arg)
+{
+	rubato_comm *half;
+	char text[200];
+	void *memory = cuda_app_alloc(&app, 4000);
+
+	(void)arg;
+	RB_TRY(rubato_split(comm, rubato_rank(comm) % 2, 0, &half));
+	RB_TRY(rubato_cuda_describe(half, text, sizeof(text)));
+	RB_TRY(rubato_allreduce(half, memory, memory, 1000, RUBATO_FLOAT32, RUBATO_SUM));
+	RB_TRY(rubato_finalize(half));
+	cuda_app_free(&app, memory);
+	return RUBATO_OK;
+}
+
+START_TEST(a_child_has_its_parents_device)
+{
+	app_open(1);
+	ck_assert_msg(ranks_run(4, split_main, NULL) == RUBATO_OK, "%s", rubato_error_text());
+	cuda_app_close(&app);
+}
+END_TEST
+
+int main(void)
+{
+	TCase *tc = tcase_create("device");
+	char why[200];
+
+	if (getenv("CUDA_REAL") != NULL && !cuda_app_open(&app, why, sizeof(why))) {
+		(void)printf("skipped: %s\n", why);
+		return 77;
+	}
+	tcase_set_timeout(tc, 500);
+	tcase_add_test(tc, ranks_have_buffers_where_they_like);
+	tcase_add_test(tc, operations_on_streams_have_the_same_bits);
+	tcase_add_test(tc, a_stream_orders_what_is_before_and_behind);
+	tcase_add_test(tc, operations_of_one_stream_follow_each_other);
+	tcase_add_test(tc, an_end_by_force_frees_the_stream);
+	tcase_add_test(tc, an_error_of_the_driver_is_an_error_of_the_call);
+	tcase_add_test(tc, what_cannot_be_is_said);
+	tcase_add_test(tc, a_child_has_its_parents_device);
+	return check_main("cuda", tc);
+}
