@@ -2,6 +2,7 @@
 torch, and some beside what Gloo makes of the same call."""
 
 import datetime
+import json
 import os
 import unittest
 
@@ -280,6 +281,54 @@ class Collectives(unittest.TestCase):
         self.same(tensor, sum(data(rank, (3,)) for rank in mine))
         dist.monitored_barrier(timeout=datetime.timedelta(seconds=30))
         dist.barrier()
+
+    def test_memory_of_the_groups(self):
+        """Tensors may outlive their group, on some ranks."""
+        for outlives in ((), (0,), range(N)):
+            group = dist.new_group()
+            backend = group._get_backend(torch.device("cpu"))
+            self.assertTrue(backend.supports_tensor_alloc(torch.device("cpu")))
+            tensors = [backend.allocate_tensor(n, dtype=dtype, device=torch.device("cpu"))
+                       for n, dtype in ((1000, torch.float32), (0, torch.int8),
+                                        (300000, torch.bfloat16))]
+            self.assertEqual([t.numel() for t in tensors], [1000, 0, 300000])
+            self.assertEqual(tensors[0].data_ptr() % 4096, 0)
+            for tensor in tensors:
+                tensor.fill_(R)
+                dist.all_reduce(tensor, group=group)
+                self.same(tensor, torch.full_like(tensor, sum(range(N))))
+            part = tensors[0][10:20]
+            if R not in outlives:
+                tensor = tensors = part = None
+            dist.destroy_process_group(group)
+            if R in outlives:
+                tensors[0].add_(1)
+                self.same(part, torch.full((10,), sum(range(N)) + 1.0))
+            with self.assertRaisesRegex(Exception, "has been shut down"):
+                backend.allocate_tensor(1, dtype=torch.int8, device=torch.device("cpu"))
+            tensor = tensors = part = None
+        with self.assertRaisesRegex(NotImplementedError, "memory of meta"):
+            dist.group.WORLD._get_backend(torch.device("cpu")).allocate_tensor(
+                1, dtype=torch.int8, device=torch.device("meta"))
+
+    def test_flight_recorder(self):
+        """torch's own, which notes what any backend is asked for, and that it is over."""
+        dist.all_reduce(data(R, (3,)))
+        entry = json.loads(torch._C._distributed_c10d._dump_fr_trace_json(
+            True, False, "rubato"))["entries"][-1]
+        self.assertEqual((entry["profiling_name"], entry["input_sizes"], entry["retired"]),
+                         ("rubato:all_reduce", [[3]], True))
+
+    def test_a_backend_for_each_device(self):
+        for backend, name in (("cpu:rubato,cuda:gloo", "rubato"), ("cpu:gloo,cuda:rubato", "gloo")):
+            group = dist.new_group(backend=backend)
+            of_cpu = group._get_backend(torch.device("cpu"))
+            of_cuda = group._get_backend(torch.device("cuda"))
+            self.assertEqual({of_cpu.name(), of_cuda.name()}, {"rubato", "gloo"})
+            self.assertEqual(of_cpu.name(), name)
+            tensor = data(R, (3,))
+            dist.all_reduce(tensor, group=group)
+            self.same(tensor, sum(every((3,))))
 
     def test_objects(self):
         got = [None] * N

@@ -112,7 +112,7 @@ class Torch(unittest.TestCase):
         for count in (1, 2, 3, 4):
             with self.subTest(count):
                 for words in self.passes(self.job(count, HERE / "ranks_collectives.py")):
-                    self.assertIn("Ran 18 tests", words)
+                    self.assertIn("Ran 21 tests", words)
                     self.assertNotIn("skipped", words)
 
     def test_training_is_that_of_gloo(self):

@@ -2,6 +2,7 @@
 #include "backend.cpp"
 #include "collectives.cpp"
 #include "failure.cpp"
+#include "memory.cpp"
 #include "messages.cpp"
 #include "module.cpp"
 #include "order.cpp"

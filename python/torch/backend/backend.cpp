@@ -53,6 +53,7 @@ Backend::Backend(const c10::intrusive_ptr<c10d::Store> &store, int rank, int siz
 {
 	open(store);
 	messages_ = std::make_shared<Messages>(comm_);
+	memory_ = std::make_shared<Memory>(comm_);
 	timeout_ = options_->timeout;
 	init();
 
@@ -195,6 +196,25 @@ void Backend::shutdown()
 	close(options_->timeout);
 }
 
+at::Tensor Backend::allocateTensor(long size, at::TensorOptions options)
+{
+	(void)comm("allocate_tensor");
+	return memory_->tensor(size, options);
+}
+
+/* Together, unless a tensor of some rank's holds memory of it: then each ends it by itself, when
+ * all have said so and its own tensors are gone. */
+rubato_status Backend::leave()
+{
+	uint64_t held = memory_->held(), most = held;
+	rubato_status status = rubato_allreduce(comm_, &most, &most, 1, RUBATO_UINT64, RUBATO_MAX);
+
+	if (status == RUBATO_OK && most == 0)
+		return rubato_finalize(comm_);
+	memory_->inherit();
+	return status;
+}
+
 /* Waits for what is under way and for the others: what they have yet to be sent is sent. */
 void Backend::close(Timeout patience)
 {
@@ -217,7 +237,7 @@ void Backend::close(Timeout patience)
 		return;
 	bool bounded =
 		rubato_set_timeout(comm_, nanoseconds(deadline - steady_clock::now())) == RUBATO_OK;
-	status = rubato_finalize(comm_);
+	status = leave();
 	comm_ = nullptr;
 	if ((status != RUBATO_OK || !bounded) && !failed_)
 		LOG(WARNING) << "rubato: end" << where_ << ": " << rubato_error_text();

@@ -13,6 +13,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "memory.hpp"
 #include "messages.hpp"
 #include "order.hpp"
 
@@ -72,6 +73,12 @@ class Backend : public c10d::Backend
 	c10d::ErrorType getError() override;
 	void abort() override;
 	void shutdown() override;
+	bool supportsTensorAlloc(at::DeviceIndex device) override
+	{
+		return device < 0; /* Of the host. */
+	}
+	/* Memory that other ranks of the node read and write in place. */
+	at::Tensor allocateTensor(long size, at::TensorOptions options) override;
 
 	/* ---- collectives.cpp ---- */
 	WorkPtr broadcast(Tensors &tensors, const c10d::BroadcastOptions &o) override;
@@ -132,6 +139,7 @@ class Backend : public c10d::Backend
 	void monitor(bool wait_all_ranks, Timeout timeout, uint32_t tag);
 	void report(Timeout timeout, uint32_t tag);
 	void close(Timeout patience);
+	rubato_status leave();
 
 	const c10::intrusive_ptr<Options> options_;
 	std::string where_; /* Which ranks the numbers are of, where they are not the world's. */
@@ -139,6 +147,7 @@ class Backend : public c10d::Backend
 	const int process_;
 	std::shared_ptr<Order> order_;
 	std::shared_ptr<Messages> messages_;
+	std::shared_ptr<Memory> memory_;
 	std::mutex end_; /* Of those that abort and close. */
 	std::atomic<uint64_t> calls_ { 0 };
 	std::atomic<bool> failed_ { false };
