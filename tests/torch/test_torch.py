@@ -140,6 +140,14 @@ class Torch(unittest.TestCase):
                                                   BACKEND=backend)):
                     self.assertRegex(words, "Ran 13 tests")
 
+    def test_programs_that_measure(self):
+        said = self.passes(self.job(2, HERE / "speed.py", "--seconds", 0, "--models", 1000))[0]
+        self.assertEqual(re.findall(r"^(\S+ \d+).* rubato \d.* gloo \d", said, re.M),
+                         ["allreduce 8", "allreduce 1048576", "allreduce 16777216", "DDP 1000"])
+        if pathlib.Path("/usr/share/datasets/fashion-mnist").exists():
+            said = self.passes(self.job(4, HERE / "late_rank.py", "--steps", 3))[0]
+            self.assertEqual(len(re.findall(r"times +\d+\.\d %$", said, re.M)), 5)
+
     def test_torchrun(self):
         with tempfile.TemporaryDirectory() as folder:
             done = subprocess.run(

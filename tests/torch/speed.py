@@ -1,0 +1,151 @@
+"""speed.py [--ranks N] [--seconds S] [--models COUNTS] [--json FILE] -- how long
+torch.distributed takes with Rubato and with Gloo: allreduce of float32, sum, and a backward pass
+of DistributedDataParallel whose model computes next to nothing. Run by a Python that has rubato,
+rubato-torch and torch.
+
+The same ranks do it all, in turns of some calls each, so that what else the machine does meets all
+alike; a call is timed by itself, on rank 0. "C" is the library's own call, with its arguments made
+before: what is above it, PyTorch and Python add (and some 0.3 us of cffi's are in it). DDP: the
+time of a backward pass less that of one without communication. Medians, and in brackets the
+quarters' bounds, microseconds.
+"""
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+
+SIZES = (8, 1 << 20, 16 << 20)
+
+
+def call_timed(function):
+    begin = time.perf_counter_ns()
+    function()
+    return (time.perf_counter_ns() - begin) / 1000
+
+
+def in_turns(functions, seconds, turn, barrier):
+    """Times of each function, called `turn` times before the next one's turn."""
+    times = {name: [] for name in functions}
+    for function in functions.values():
+        for _ in range(2):
+            function()
+    begin, rounds = time.monotonic(), 0
+    more = True
+    while more:
+        for name, function in functions.items():
+            barrier()
+            function() # Not timed: the barrier leaves the ranks apart.
+            times[name] += [call_timed(function) for _ in range(turn)]
+        rounds += 1
+        more = rounds < 3 or barrier(time.monotonic() - begin < seconds)
+    return times
+
+
+def rank_main(options):
+    import numpy as np
+    import rubato
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+    from rubato._library import lib
+
+    dist.init_process_group("rubato")
+    rank, size = dist.get_rank(), dist.get_world_size()
+    groups = {"rubato": dist.group.WORLD, "gloo": dist.new_group(backend="gloo")}
+    parts = [None] * size
+
+    def allgather(data):
+        dist.all_gather_object(parts, data)
+        return parts
+
+    comm = rubato.init_oob(allgather, rank, size)
+
+    def barrier(more=True):
+        """All ranks go on, if rank 0 says so."""
+        word = np.array([more], np.uint8)
+        comm.broadcast(word)
+        comm.barrier()
+        return bool(word[0])
+
+    found = []
+
+    def report(what, times):
+        if rank > 0:
+            return
+        line = {"what": what, "ranks": size}
+        for name, values in times.items():
+            quarters = statistics.quantiles(values, n=4)
+            line[name] = {"median": quarters[1], "low": quarters[0], "high": quarters[2],
+                          "calls": len(values)}
+        found.append(line)
+        print(f"{what:26}", "  ".join(
+            f"{name} {of['median']:.1f} ({of['low']:.1f}-{of['high']:.1f})"
+            for name, of in line.items() if isinstance(of, dict)), flush=True)
+
+    for length in SIZES:
+        tensor = torch.zeros(length // 4)
+        arguments = (comm._comm, rubato.ffi.cast("void *", tensor.data_ptr()),
+                     rubato.ffi.cast("void *", tensor.data_ptr()), tensor.numel(),
+                     rubato._library.TYPES["float32"], rubato._library.OPERATORS["sum"])
+        functions = {"C": lambda: lib.rubato_allreduce(*arguments)}
+        for name, group in groups.items():
+            functions[name] = lambda group=group: dist.all_reduce(tensor, group=group)
+        report(f"allreduce {length} B", in_turns(functions, options.seconds,
+                                                 200 if length < 4096 else 5, barrier))
+    for count in map(int, options.models.split(",")):
+        functions = {}
+        for backend, group in groups.items():
+            model = torch.nn.Module()
+            model.w = torch.nn.ParameterList(
+                torch.nn.Parameter(torch.zeros(count // 20)) for _ in range(20))
+            model.forward = lambda model=model: sum(w[0] for w in model.w)
+            model = DistributedDataParallel(model, process_group=group,
+                                            gradient_as_bucket_view=True)
+
+            def step(model=model, quiet=False):
+                if quiet:
+                    with model.no_sync():
+                        model().backward()
+                else:
+                    model().backward()
+
+            functions[backend] = step
+            functions[backend + " alone"] = lambda step=step: step(quiet=True)
+        times = in_turns(functions, options.seconds, 2, barrier)
+        alone = {b: statistics.median(times.pop(b + " alone")) for b in groups}
+        report(f"DDP {count} parameters", {b: [t - alone[b] for t in times[b]] for b in groups})
+        del functions, model
+    if rank == 0 and options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(found, file, indent=1)
+    comm.finalize()
+    dist.destroy_process_group()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=4, help="of each line")
+    parser.add_argument("--models", default="100000,11000000,100000000",
+                        help="parameters of each (2 GB of memory a rank for the largest)")
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    if "RANK" in os.environ:
+        return rank_main(options)
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+    ranks = [subprocess.Popen([sys.executable, *sys.argv],
+                              env={**os.environ, "OMP_NUM_THREADS": "1", "RANK": str(rank),
+                                   "WORLD_SIZE": str(options.ranks), "MASTER_ADDR": "127.0.0.1",
+                                   "MASTER_PORT": str(port)}) for rank in range(options.ranks)]
+    return max(abs(child.wait()) for child in ranks)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
