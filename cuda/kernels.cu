@@ -1,6 +1,7 @@
 /*
- * kernels.cu -- reductions of device memory, each with the bits of its twin on the host
- * (collectives/reduce/reduce_plain.c).
+ * kernels.cu -- reductions, conversions and updates of device memory, each with the bits of its
+ * twin on the host (reduce_plain.c and coded_plain.c in collectives/reduce/; optimizer.c in
+ * trainer/rules/).
  *
  * The elements between the first and the last 16-byte boundary go as vectors of 16 bytes, all
  * operands' loads before the first use; the few before and behind them, and everything where the
@@ -486,29 +487,431 @@ template <class T, bool few, class Call> __device__ __forceinline__ void reduce(
 		reduce_one<T>(call, i < before ? i : i + within, aligned, by);
 }
 
+/* ---- Flat vectors: several at once, of types of one or two sizes, four elements at a time ---- */
+
+template <class T, int N> struct batch {
+	typename T::value value[N];
+};
+
+template <int bytes> struct words;
+template <> struct words<16> {
+	typedef uint4 type;
+};
+template <> struct words<8> {
+	typedef uint2 type;
+};
+
+/* Four elements. */
+template <class T> union quad {
+	typename words<4 * sizeof(typename T::stored)>::type all;
+	typename T::stored element[4];
+};
+
+template <class T, int N>
+__device__ __forceinline__ batch<T, N> load_batch(const void *base, uint64_t at, bool aligned)
+{
+	batch<T, N> out;
+
+	if constexpr (N == 1) {
+		out.value[0] = load_one<T>(base, at, aligned);
+	} else {
+		const quad<T> in = *(const quad<T> *)((const typename T::stored *)base + at);
+
+#pragma unroll
+		for (int e = 0; e < N; e++)
+			out.value[e] = T::widen(in.element[e]);
+	}
+	return out;
+}
+
+template <class T, int N>
+__device__ __forceinline__ void store_batch(void *base, uint64_t at, const batch<T, N> &in,
+					    bool aligned)
+{
+	if constexpr (N == 1) {
+		store_one<T>(base, at, in.value[0], aligned);
+	} else {
+		quad<T> out;
+
+#pragma unroll
+		for (int e = 0; e < N; e++)
+			out.element[e] = T::narrow(in.value[e]);
+		*(quad<T> *)((typename T::stored *)base + at) = out;
+	}
+}
+
+/* A vector of a call; NULL: it has none. */
+struct flat {
+	const void *base;
+	uint32_t size;
+};
+
+/*
+ * Body::run<4>(i, true) for elements i to i + 3 that all vectors have at multiples of four, and
+ * run<1>(i, aligned) for the others.
+ */
+template <class Body, int N>
+__device__ __forceinline__ void each(const Body &body, const flat (&vectors)[N], uint64_t count)
+{
+	const uint64_t before = -((uintptr_t)vectors[0].base / vectors[0].size) & 3;
+	bool aligned = true, agree = true;
+	uint64_t quads = 0;
+
+#pragma unroll
+	for (int v = 0; v < N; v++) {
+		const uintptr_t at = (uintptr_t)vectors[v].base;
+
+		aligned &= (at & (vectors[v].size - 1)) == 0;
+		agree &= at == 0 ||
+			 ((at + before * vectors[v].size) & (4 * vectors[v].size - 1)) == 0;
+	}
+	if (aligned && agree && before < count)
+		quads = (count - before) / 4;
+	for (uint64_t i = thread_first(); i < quads; i += thread_step())
+		body.template run<4>(before + 4 * i, true);
+	for (uint64_t i = thread_first(); i < count - 4 * quads; i += thread_step())
+		body.template run<1>(i < before || quads == 0 ? i : i + 4 * quads, aligned);
+}
+
+template <class From, class To> struct conversion {
+	const struct rb_cuda_convert &call;
+
+	template <int N> __device__ __forceinline__ void run(uint64_t i, bool aligned) const
+	{
+		const batch<From, N> in = load_batch<From, N>(call.from, i, aligned);
+		batch<To, N> out;
+
+#pragma unroll
+		for (int e = 0; e < N; e++)
+			out.value[e] = in.value[e];
+		store_batch<To, N>(call.to, i, out, aligned);
+	}
+};
+
+template <class From, class To>
+__device__ __forceinline__ void convert(const struct rb_cuda_convert &call)
+{
+	const flat vectors[] = { { call.to, sizeof(typename To::stored) },
+				 { call.from, sizeof(typename From::stored) } };
+
+	each(conversion<From, To> { call }, vectors, call.count);
+}
+
+/* ---- The coded wire ---- */
+
+__device__ __forceinline__ float factor_of(const struct rb_cuda_coded &call)
+{
+	return call.final_count > 1 ? 1.0f / (float)call.final_count : 1.0f;
+}
+
+/* What rounding has lost, where that is a number. */
+__device__ __forceinline__ float lost(float value, float kept)
+{
+	const float difference = value - kept;
+
+	return (as_bits<uint32_t>(difference) & 0x7f800000) != 0x7f800000 ? difference : 0.0f;
+}
+
+/* From vectors of floats, one of them, or of bfloat16. */
+template <class From> struct to_bf16 {
+	const struct rb_cuda_coded &call;
+	float factor;
+
+	template <int N> __device__ __forceinline__ void run(uint64_t i, bool aligned) const
+	{
+		batch<From, N> sum = load_batch<From, N>(call.from[0], i, aligned);
+		batch<f32, N> kept;
+		batch<bf16, N> out;
+
+#pragma unroll 1
+		for (uint32_t k = 1; k < call.from_count; k++) {
+			const batch<From, N> in = load_batch<From, N>(call.from[k], i, aligned);
+
+#pragma unroll
+			for (int e = 0; e < N; e++)
+				sum.value[e] += in.value[e];
+		}
+		if (call.residual != 0)
+			kept = load_batch<f32, N>(call.residual, i, aligned);
+#pragma unroll
+		for (int e = 0; e < N; e++) {
+			float value = sum.value[e] * factor;
+
+			if (call.residual != 0)
+				value += kept.value[e];
+			out.value[e] = f32::finish(value);
+			kept.value[e] = lost(out.value[e], bf16::widen(bf16::narrow(out.value[e])));
+		}
+		store_batch<bf16, N>(call.to, i, out, aligned);
+		if (call.residual != 0)
+			store_batch<f32, N>(call.residual, i, kept, aligned);
+	}
+};
+
+template <class From> __device__ __forceinline__ void code_bf16(const struct rb_cuda_coded &call)
+{
+	const to_bf16<From> body = { call, factor_of(call) };
+	flat vectors[2 + RB_CUDA_OPERANDS] = { { call.to, 2 }, { call.residual, 4 } };
+
+#pragma unroll
+	for (uint32_t k = 0; k < RB_CUDA_OPERANDS; k++) {
+		vectors[2 + k].base = k < call.from_count ? call.from[k] : 0;
+		vectors[2 + k].size = sizeof(typename From::stored);
+	}
+	each(body, vectors, call.count);
+}
+
+__device__ __forceinline__ void decode_bf16(const struct rb_cuda_coded &call)
+{
+	const struct rb_cuda_convert conversion = { call.to, call.from[0], call.count };
+
+	convert<bf16, f32>(conversion);
+}
+
+/* int8: a unit is a scale and 128 bytes, a warp's lane has four of them. */
+const uint32_t WARP = 32, UNIT_VALUES = 128, UNIT_BYTES = 132;
+const float MOST = 127.0f, TO_WHOLE = 12582912.0f; /* 1.5 * 2^23 leaves whole numbers. */
+
+struct lane_values {
+	float value[4];
+};
+
+__device__ __forceinline__ lane_values decode_lane(const void *units, uint64_t unit, uint32_t lane,
+						   bool aligned)
+{
+	const char *at = (const char *)units + unit * UNIT_BYTES;
+	const float scale = load_one<f32>(at, 0, aligned);
+	const uint32_t codes = load_one<u32>(at, 1 + lane, aligned);
+	lane_values out;
+
+#pragma unroll
+	for (int e = 0; e < 4; e++)
+		out.value[e] = scale * (float)(int32_t)(int8_t)(codes >> (8 * e));
+	return out;
+}
+
+/* All lanes together: adds the residual, and rounds. What a lane reads of the unit it has read. */
+__device__ __forceinline__ void encode_lane(const struct rb_cuda_coded &call, uint64_t unit,
+					    uint32_t lane, lane_values in, bool aligned)
+{
+	const uint64_t first = unit * UNIT_VALUES + 4 * lane;
+	char *to = (char *)call.to + unit * UNIT_BYTES;
+	uint32_t most = 0, codes = 0;
+
+#pragma unroll
+	for (int e = 0; e < 4; e++) {
+		if (call.residual != 0)
+			in.value[e] += call.residual[first + e];
+		const uint32_t magnitude = as_bits<uint32_t>(in.value[e]) & 0x7fffffff;
+
+		most = magnitude > most ? magnitude : most;
+	}
+	most = __reduce_max_sync(0xffffffff, most);
+	const bool finite = most < 0x7f800000;
+	const float scale = finite ? as_bits<float>(most) / MOST : f32::of(0x7fc00000);
+	const float divisor = scale > 0.0f ? scale : 1.0f;
+
+#pragma unroll
+	for (int e = 0; e < 4; e++) {
+		const float value = finite ? in.value[e] : 0.0f;
+		float code = value / divisor;
+
+		code = code > MOST ? MOST : code;
+		code = code < -MOST ? -MOST : code;
+		code = code + TO_WHOLE - TO_WHOLE;
+		codes |= (uint32_t)(uint8_t)(int32_t)code << (8 * e);
+		if (call.residual != 0)
+			call.residual[first + e] = finite ? value - scale * code : 0.0f;
+	}
+	__syncwarp();
+	if (lane == 0)
+		store_one<f32>(to, 0, scale, aligned);
+	store_one<u32>(to, 1 + lane, codes, aligned);
+}
+
+__device__ __forceinline__ bool word_aligned(const struct rb_cuda_coded &call)
+{
+	uintptr_t all = (uintptr_t)call.to;
+
+#pragma unroll 1
+	for (uint32_t k = 0; k < call.from_count; k++)
+		all |= (uintptr_t)call.from[k];
+	return (all & 3) == 0;
+}
+
+__device__ __forceinline__ void encode_int8(const struct rb_cuda_coded &call)
+{
+	const bool aligned = word_aligned(call);
+	const uint32_t lane = threadIdx.x % WARP;
+	const uint64_t units = (call.count + UNIT_VALUES - 1) / UNIT_VALUES;
+
+	for (uint64_t u = thread_first() / WARP; u < units; u += thread_step() / WARP) {
+		const uint64_t first = u * UNIT_VALUES + 4 * lane;
+		lane_values in;
+
+#pragma unroll
+		for (int e = 0; e < 4; e++)
+			in.value[e] = first + e < call.count
+					      ? load_one<f32>(call.from[0], first + e, aligned)
+					      : 0.0f;
+		encode_lane(call, u, lane, in, aligned);
+	}
+}
+
+__device__ __forceinline__ void decode_int8(const struct rb_cuda_coded &call)
+{
+	const bool aligned = word_aligned(call);
+	const uint32_t lane = threadIdx.x % WARP;
+	const uint64_t units = (call.count + UNIT_VALUES - 1) / UNIT_VALUES;
+
+	for (uint64_t u = thread_first() / WARP; u < units; u += thread_step() / WARP) {
+		const uint64_t first = u * UNIT_VALUES + 4 * lane;
+		const lane_values out = decode_lane(call.from[0], u, lane, aligned);
+
+#pragma unroll
+		for (int e = 0; e < 4; e++)
+			if (first + e < call.count)
+				store_one<f32>(call.to, first + e, out.value[e], aligned);
+	}
+}
+
+__device__ __forceinline__ void reduce_int8(const struct rb_cuda_coded &call)
+{
+	const bool aligned = word_aligned(call);
+	const uint32_t lane = threadIdx.x % WARP;
+	const float factor = factor_of(call);
+
+	for (uint64_t u = thread_first() / WARP; u < call.count; u += thread_step() / WARP) {
+		lane_values sum = decode_lane(call.from[0], u, lane, aligned);
+
+#pragma unroll 1
+		for (uint32_t k = 1; k < call.from_count; k++) {
+			const lane_values in = decode_lane(call.from[k], u, lane, aligned);
+
+#pragma unroll
+			for (int e = 0; e < 4; e++)
+				sum.value[e] += in.value[e];
+		}
+#pragma unroll
+		for (int e = 0; e < 4; e++)
+			sum.value[e] *= factor;
+		encode_lane(call, u, lane, sum, aligned);
+	}
+}
+
+/* ---- Updates of parameters ---- */
+
+/* As it is: what is stored is no reduction's result. */
+struct raw32 : f32 {
+	static __device__ __forceinline__ float narrow(float value)
+	{
+		return value;
+	}
+};
+
+struct sgd_update {
+	const struct rb_cuda_sgd &call;
+
+	template <int N> __device__ __forceinline__ void run(uint64_t i, bool aligned) const
+	{
+		batch<raw32, N> w = load_batch<raw32, N>(call.parameters, i, aligned);
+		batch<raw32, N> g = load_batch<raw32, N>(call.gradient, i, aligned), v;
+
+#pragma unroll
+		for (int e = 0; e < N; e++)
+			g.value[e] = g.value[e] + call.weight_decay * w.value[e];
+		if (call.velocity != 0) {
+			v = load_batch<raw32, N>(call.velocity, i, aligned);
+#pragma unroll
+			for (int e = 0; e < N; e++)
+				g.value[e] = call.momentum * v.value[e] + g.value[e];
+			store_batch<raw32, N>(call.velocity, i, g, aligned);
+		}
+#pragma unroll
+		for (int e = 0; e < N; e++)
+			w.value[e] -= call.rate * g.value[e];
+		store_batch<raw32, N>(call.parameters, i, w, aligned);
+	}
+};
+
+struct adam_update {
+	const struct rb_cuda_adam &call;
+
+	template <int N> __device__ __forceinline__ void run(uint64_t i, bool aligned) const
+	{
+		batch<raw32, N> w = load_batch<raw32, N>(call.parameters, i, aligned);
+		batch<raw32, N> m = load_batch<raw32, N>(call.first, i, aligned);
+		batch<raw32, N> v = load_batch<raw32, N>(call.second, i, aligned);
+		const batch<raw32, N> gradient = load_batch<raw32, N>(call.gradient, i, aligned);
+
+#pragma unroll
+		for (int e = 0; e < N; e++) {
+			const float g = gradient.value[e] + call.coupled * w.value[e];
+
+			m.value[e] = call.beta1 * m.value[e] + (1.0f - call.beta1) * g;
+			v.value[e] = call.beta2 * v.value[e] + (1.0f - call.beta2) * g * g;
+			w.value[e] -= call.decoupled * w.value[e];
+			w.value[e] -= call.rate * (m.value[e] * call.scale1) /
+				      (sqrtf(v.value[e] * call.scale2) + call.epsilon);
+		}
+		store_batch<raw32, N>(call.first, i, m, aligned);
+		store_batch<raw32, N>(call.second, i, v, aligned);
+		store_batch<raw32, N>(call.parameters, i, w, aligned);
+	}
+};
+
+__device__ __forceinline__ void update_sgd(const struct rb_cuda_sgd &call)
+{
+	const flat vectors[] = { { call.parameters, 4 },
+				 { call.gradient, 4 },
+				 { call.velocity, 4 } };
+
+	each(sgd_update { call }, vectors, call.count);
+}
+
+__device__ __forceinline__ void update_adam(const struct rb_cuda_adam &call)
+{
+	const flat vectors[] = {
+		{ call.parameters, 4 }, { call.gradient, 4 }, { call.first, 4 }, { call.second, 4 }
+	};
+
+	each(adam_update { call }, vectors, call.count);
+}
+
 } /* namespace */
 
-#define KERNELS(T)                                                                                 \
+/* A kernel: its name, its struct, what it does. */
+#define KERNEL(name, call_of, ...)                                                                 \
 	extern "C" __global__ void __launch_bounds__(RB_CUDA_BLOCK)                                \
-		rb_reduce_##T(const struct rb_cuda_reduce __grid_constant__ call)                  \
+		name(const struct call_of __grid_constant__ call)                                  \
 	{                                                                                          \
-		reduce<T, true>(call);                                                             \
-	}                                                                                          \
-	extern "C" __global__ void __launch_bounds__(RB_CUDA_BLOCK)                                \
-		rb_reduce_many_##T(const struct rb_cuda_reduce_many __grid_constant__ call)        \
-	{                                                                                          \
-		reduce<T, false>(call);                                                            \
+		__VA_ARGS__(call);                                                                 \
 	}
+#define REDUCE(T)                                                                                  \
+	KERNEL(rb_reduce_##T, rb_cuda_reduce, reduce<T, true>)                                     \
+	KERNEL(rb_reduce_many_##T, rb_cuda_reduce_many, reduce<T, false>)
 
-KERNELS(f32)
-KERNELS(f64)
-KERNELS(i32)
-KERNELS(i64)
-KERNELS(f16)
-KERNELS(bf16)
-KERNELS(i8)
-KERNELS(i16)
-KERNELS(u8)
-KERNELS(u16)
-KERNELS(u32)
-KERNELS(u64)
+REDUCE(f32)
+REDUCE(f64)
+REDUCE(i32)
+REDUCE(i64)
+REDUCE(f16)
+REDUCE(bf16)
+REDUCE(i8)
+REDUCE(i16)
+REDUCE(u8)
+REDUCE(u16)
+REDUCE(u32)
+REDUCE(u64)
+KERNEL(rb_widen_f16, rb_cuda_convert, convert<f16, f32>)
+KERNEL(rb_widen_bf16, rb_cuda_convert, convert<bf16, f32>)
+KERNEL(rb_narrow_f16, rb_cuda_convert, convert<f32, f16>)
+KERNEL(rb_narrow_bf16, rb_cuda_convert, convert<f32, bf16>)
+KERNEL(rb_encode_bf16, rb_cuda_coded, code_bf16<f32>)
+KERNEL(rb_decode_bf16, rb_cuda_coded, decode_bf16)
+KERNEL(rb_reduce_coded_bf16, rb_cuda_coded, code_bf16<bf16>)
+KERNEL(rb_encode_int8, rb_cuda_coded, encode_int8)
+KERNEL(rb_decode_int8, rb_cuda_coded, decode_int8)
+KERNEL(rb_reduce_coded_int8, rb_cuda_coded, reduce_int8)
+KERNEL(rb_sgd, rb_cuda_sgd, update_sgd)
+KERNEL(rb_adam, rb_cuda_adam, update_adam)

@@ -4,7 +4,7 @@
  * A kernel has one parameter, one of these structs, by value. Its name ends with the element type,
  * as collectives/reduce/scalar.h calls it: rb_reduce_f32, rb_reduce_many_bf16. Any number of blocks
  * of RB_CUDA_BLOCK threads (one dimension) does all of it; rb_cuda_grid says how many are good. No
- * kernel uses shared memory, waits for another block or for a peer.
+ * kernel uses shared memory, or waits for another block or for a peer.
  */
 #ifndef RB_CUDA_KERNELS_H
 #define RB_CUDA_KERNELS_H
@@ -35,6 +35,46 @@ struct rb_cuda_reduce_many {
 	uint64_t count;
 	uint32_t from_count, op, final_count, reserved;
 	const void *from[RB_CUDA_OPERANDS_MANY];
+};
+
+/* rb_widen_*, rb_narrow_* (f16, bf16): what rb_convert_plain computes. No overlap. */
+struct rb_cuda_convert {
+	void *to;
+	const void *from;
+	uint64_t count;
+};
+
+/*
+ * rb_encode_*, rb_decode_*, rb_reduce_coded_* (bf16, int8): what rb_coders_plain computes
+ * (collectives/reduce/coded.h). Those of int8 take a warp for each unit: blocks are whole warps.
+ */
+struct rb_cuda_coded {
+	void *to;
+	float *residual;      /* NULL: none. */
+	uint64_t count;       /* Encode and decode: floats; reduce: units. */
+	uint32_t from_count;  /* 1, but for reduce. */
+	uint32_t final_count; /* 0, or what divides the sum. */
+	const void *from[RB_CUDA_OPERANDS];
+};
+
+/*
+ * rb_sgd, rb_adam: an update of `count` parameters, by the equations of trainer/rules/optimizer.h.
+ * NaNs need not have its bits.
+ */
+struct rb_cuda_sgd {
+	float *parameters, *velocity; /* No velocity: no momentum. */
+	const float *gradient;
+	uint64_t count;
+	float rate, momentum, weight_decay;
+	uint32_t reserved; /* 0. */
+};
+struct rb_cuda_adam {
+	float *parameters, *first, *second; /* Moments. */
+	const float *gradient;
+	uint64_t count;
+	float rate, beta1, beta2, epsilon;
+	float coupled, decoupled; /* Weight decay: what is added to the gradient; rate times it. */
+	float scale1, scale2;     /* 1 / (1 - beta^t). */
 };
 
 #define RB_CUDA_BLOCK 256u                    /* Threads of a block. */

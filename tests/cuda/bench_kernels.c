@@ -3,9 +3,9 @@
  *
  * usage: bench_kernels [MIB [ROUNDS]]
  *
- * A line for each type and number of operands: GB/s of memory read and written, and their part of
- * what a copy of as many bytes moves; medians over rounds, copies and kernels in turn. Exits 1
- * where sums of 2 to 8 of float32 or bfloat16 are below 0.85 of it, 77 without a GPU.
+ * A line for each type and number of operands, and for each of the other kernels: GB/s of memory
+ * read and written, and their part of what copies move; medians over rounds, copies and kernels in
+ * turn. Exits 1 where sums of 2 to 8 of float32 or bfloat16 are below 0.85 of it, 77 without a GPU.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,10 +68,10 @@ static double copy_once(struct bench *b)
 	return (now() - begin) / REPEATS;
 }
 
-static double reduce_once(struct bench *b, const char *kernel, uint32_t element_bytes,
-			  const struct rb_cuda_reduce *call)
+static double kernel_once(struct bench *b, const char *kernel, uint64_t count,
+			  uint32_t element_bytes, const void *call)
 {
-	uint32_t grid = rb_cuda_grid(call->count, element_bytes, b->multiprocessors);
+	uint32_t grid = rb_cuda_grid(count, element_bytes, b->multiprocessors);
 	double begin = now();
 
 	for (uint32_t i = 0; i < REPEATS && b->error == 0; i++)
@@ -81,10 +81,25 @@ static double reduce_once(struct bench *b, const char *kernel, uint32_t element_
 	return (now() - begin) / REPEATS;
 }
 
-/* The part of a copy's bandwidth that it reaches. */
-static double measure(struct bench *b, uint32_t type, rubato_operator op, uint32_t operands)
+/* The part of a copy's bandwidth that a kernel reaches which moves `moved` bytes. */
+static double measure(struct bench *b, const char *kernel, const char *what, uint64_t count,
+		      uint32_t element_bytes, double moved, const void *call)
 {
 	double copies[ROUNDS_MAX], kernels[ROUNDS_MAX], copy_rate, rate;
+
+	for (uint32_t i = 0; i < b->rounds; i++) {
+		copies[i] = copy_once(b);
+		kernels[i] = kernel_once(b, kernel, count, element_bytes, call);
+	}
+	copy_rate = 2.0 * (double)b->bytes / median(copies, b->rounds) * 1e-9;
+	rate = moved / median(kernels, b->rounds) * 1e-9;
+	printf("%-20s %-16s %8.0f GB/s, copy %8.0f GB/s, ratio %.3f\n", kernel, what, rate,
+	       copy_rate, rate / copy_rate);
+	return rate / copy_rate;
+}
+
+static double reduce(struct bench *b, uint32_t type, rubato_operator op, uint32_t operands)
+{
 	struct rb_cuda_reduce call = {
 		.to = (void *)b->at[0],
 		.count = b->bytes / types[type].bytes,
@@ -92,20 +107,40 @@ static double measure(struct bench *b, uint32_t type, rubato_operator op, uint32
 		.op = (uint32_t)op,
 		.final_count = op == RUBATO_AVG ? 3 : 0,
 	};
-	char name[32];
+	char name[32], what[32];
 
 	for (uint32_t k = 0; k < operands; k++)
 		call.from[k] = (const void *)b->at[k + 1];
 	(void)snprintf(name, sizeof(name), "rb_reduce_%s", types[type].name);
-	for (uint32_t i = 0; i < b->rounds; i++) {
-		copies[i] = copy_once(b);
-		kernels[i] = reduce_once(b, name, types[type].bytes, &call);
-	}
-	copy_rate = 2.0 * (double)b->bytes / median(copies, b->rounds) * 1e-9;
-	rate = (operands + 1.0) * (double)b->bytes / median(kernels, b->rounds) * 1e-9;
-	printf("%-5s %-4s %u operands %8.0f GB/s, copy %8.0f GB/s, ratio %.3f\n", types[type].name,
-	       rubato_operator_name(op), operands, rate, copy_rate, rate / copy_rate);
-	return rate / copy_rate;
+	(void)snprintf(what, sizeof(what), "%s of %u", rubato_operator_name(op), operands);
+	return measure(b, name, what, call.count, types[type].bytes,
+		       (operands + 1.0) * (double)b->bytes, &call);
+}
+
+/* Vectors of floats of as many bytes as the others'. */
+static void others(struct bench *b)
+{
+	const uint64_t count = b->bytes / sizeof(float);
+	const double bytes = (double)b->bytes;
+	float *at[5];
+
+	for (uint32_t i = 0; i < 5; i++)
+		at[i] = (float *)b->at[i];
+	struct rb_cuda_convert convert = { at[0], at[1], count };
+	struct rb_cuda_coded coded = { at[0], at[2], count, 1, 0, { at[1] } };
+	struct rb_cuda_coded sum = { at[0], NULL, count / 128, 2, 0, { at[1], at[2] } };
+	struct rb_cuda_sgd sgd = { at[0], at[1], at[2], count, 0.1f, 0.9f, 0.01f, 0 };
+	struct rb_cuda_adam adam = { at[0],  at[1], at[2], at[3], count, 0.1f, 0.9f,
+				     0.999f, 1e-8f, 0.0f,  0.0f,  1.0f,  1.0f };
+
+	(void)measure(b, "rb_narrow_bf16", "", count, 4, 1.5 * bytes, &convert);
+	(void)measure(b, "rb_widen_bf16", "", count, 4, 1.5 * bytes, &convert);
+	(void)measure(b, "rb_encode_bf16", "with residual", count, 4, 3.5 * bytes, &coded);
+	(void)measure(b, "rb_encode_int8", "with residual", count, 4, 3.26 * bytes, &coded);
+	(void)measure(b, "rb_decode_int8", "", count, 4, 1.26 * bytes, &coded);
+	(void)measure(b, "rb_reduce_coded_int8", "of 2", count, 4, 0.77 * bytes, &sum);
+	(void)measure(b, "rb_sgd", "momentum, decay", count, 4, 5.0 * bytes, &sgd);
+	(void)measure(b, "rb_adam", "", count, 4, 7.0 * bytes, &adam);
 }
 
 int main(int argc, char **argv)
@@ -130,11 +165,13 @@ int main(int argc, char **argv)
 	for (uint32_t t = 0; t < sizeof(types) / sizeof(*types); t++)
 		for (uint32_t o = 0; o < sizeof(ops) / sizeof(*ops); o++)
 			for (uint32_t n = 2; n <= RB_CUDA_OPERANDS && b.error == 0; n++) {
-				double ratio = measure(&b, t, ops[o], n);
+				double ratio = reduce(&b, t, ops[o], n);
 
 				below += types[t].gradients && ops[o] != RUBATO_MAX &&
 					 ratio < WANTED;
 			}
+	if (b.error == 0)
+		others(&b);
 	if (b.error != 0)
 		printf("failed: %s\n", device_error(&b.device, b.error));
 	return b.error != 0 || below > 0;

@@ -1,6 +1,7 @@
 /*
  * emulated.h -- the kernels of cuda/kernels.cu, compiled for this processor: blocks one after
- * another, a block's threads one after another. From any thread.
+ * another, a block's threads one after another; those of a warp that meets are fibers. From any
+ * thread.
  */
 #ifndef RB_TESTS_EMULATED_H
 #define RB_TESTS_EMULATED_H

@@ -58,6 +58,15 @@ static const struct {
 	  "\tmul.wide.u32 \t%rd2, %r5, 4;\n\tadd.s64 \t%rd3, %rd1, %rd2;\n"
 	  "\tld.global.u32 \t%r6, [%rd3];\n",
 	  "a race" },
+	/* Read by all of the first warp, written by one of it: after a barrier, and without. */
+	{ "\tsetp.gt.u32 \t%p1, %r1, 31;\n\t@%p1 bra \t$L__BB0_1;\n"
+	  "\tld.global.u32 \t%r2, [%rd1];\n\tbar.warp.sync \t-1;\n"
+	  "\tsetp.ne.s32 \t%p1, %r1, 7;\n\t@%p1 bra \t$L__BB0_1;\n"
+	  "\tst.global.u32 \t[%rd1], %r2;\n\n$L__BB0_1:\n",
+	  NULL },
+	{ "\tld.global.u32 \t%r2, [%rd1];\n\tsetp.ne.s32 \t%p1, %r1, 63;\n"
+	  "\t@%p1 bra \t$L__BB0_1;\n\tst.global.u32 \t[%rd1], %r2;\n\n$L__BB0_1:\n",
+	  "a race" },
 	/* And what is read when the text is. */
 	{ "\tadd.sat.s32 \t%r2, %r1, %r1;\n", "unknown opcode add.sat.s32" },
 	{ "\tadd.rz.f32 \t%f1, %f1, %f1;\n", "unknown opcode add.rz.f32" },

@@ -298,12 +298,6 @@ static bool arguments(struct reader *r, struct ptx_instruction *in, char *parts[
 	}
 	if (in->op == PTX_WARP)
 		return count == 1 && operands(r, parts[0], in->from, &in->from_count);
-	if (in->op == PTX_REDUX_MAX && count == 3) { /* A mask: that of the whole warp. */
-		if (strcmp(parts[2], "-1") != 0)
-			return wrong(r, "a mask of %s", parts[2]);
-		count = 2;
-		from_count = 1;
-	}
 	if (count != 1 + from_count || !operands(r, parts[0], in->to, &in->to_count))
 		return false;
 	for (uint32_t i = 0; i < from_count; i++) {

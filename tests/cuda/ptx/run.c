@@ -14,10 +14,12 @@
 #define WARP 32
 #define STEPS_MAX 50000000u /* Of a thread: more is taken for no end. */
 
-/* Of a byte that may be written: who wrote it, who read it, in which of its warp's phases. */
+/* Of a byte that may be written: who wrote it last, who read it, in which phase of its warp. */
+enum readers { NONE, ONE, SOME_OF_A_WARP, SOME_OF_SEVERAL };
 struct touch {
-	uint32_t writer, write_phase, reader, read_phase; /* Threads from 1; 0: none. */
-	bool readers;                                     /* More than that one. */
+	uint32_t writer, write_phase; /* Threads from 1; 0: none. */
+	uint32_t reader, read_phase;  /* The last. */
+	enum readers readers;
 };
 
 struct region {
@@ -69,29 +71,40 @@ static struct region *region_of(struct run *r, uint64_t at, uint32_t bytes)
 	return NULL;
 }
 
+static bool same_warp(const struct thread *t, uint32_t other)
+{
+	return (other - 1) / WARP == (t->number - 1) / WARP;
+}
+
 /* Whether what `other` did in `phase` of its warp comes before what this thread does now. */
 static bool ordered(const struct thread *t, uint32_t other, uint32_t phase)
 {
-	return other == 0 || other == t->number ||
-	       ((other - 1) / WARP == (t->number - 1) / WARP && phase < t->phase);
+	return other == 0 || other == t->number || (same_warp(t, other) && phase < t->phase);
 }
 
-static bool touch(struct run *r, struct thread *t, struct touch *touch, bool write)
+static bool touch(const struct thread *t, struct touch *touch, bool write)
 {
 	if (!ordered(t, touch->writer, touch->write_phase))
 		return false;
-	if (!write) {
-		touch->readers |= touch->reader != 0 && touch->reader != t->number &&
-				  !ordered(t, touch->reader, touch->read_phase);
-		touch->reader = t->number;
-		touch->read_phase = t->phase;
-		return true;
+	if (write) {
+		const bool after =
+			touch->readers == NONE ||
+			(touch->readers == ONE && ordered(t, touch->reader, touch->read_phase)) ||
+			(touch->readers == SOME_OF_A_WARP && same_warp(t, touch->reader) &&
+			 touch->read_phase < t->phase);
+
+		touch->writer = t->number;
+		touch->write_phase = t->phase;
+		return after;
 	}
-	if (touch->readers || !ordered(t, touch->reader, touch->read_phase))
-		return false;
-	touch->writer = t->number;
-	touch->write_phase = t->phase;
-	(void)r;
+	if (touch->readers == NONE)
+		touch->readers = ONE;
+	else if (!same_warp(t, touch->reader))
+		touch->readers = SOME_OF_SEVERAL;
+	else if (touch->reader != t->number && touch->readers == ONE)
+		touch->readers = SOME_OF_A_WARP;
+	touch->reader = t->number;
+	touch->read_phase = t->phase;
 	return true;
 }
 
@@ -110,7 +123,7 @@ static bool memory(struct run *r, struct thread *t, const struct ptx_instruction
 	if (write && !region->written)
 		return wrong(r, "memory that is only read", at);
 	for (uint32_t i = 0; region->touches != NULL && i < all; i++)
-		if (!touch(r, t, &region->touches[at - region->at + i], write))
+		if (!touch(t, &region->touches[at - region->at + i], write))
 			return wrong(r, "a race", at + i);
 	for (uint32_t i = 0; i < in->to_count; i++) {
 		void *place = (void *)(uintptr_t)(at + i * bytes); /* Little-endian, as here. */
@@ -287,9 +300,11 @@ static bool meet(struct run *r, struct thread *threads, uint32_t count)
 			return wrong(r, "a warp of which not all meet", i);
 		uint32_t value = (uint32_t)threads[i].values[in->from[0]];
 
+		uint32_t mask = (uint32_t)threads[i].values[in->from[in->from_count - 1]];
+
+		if (mask != UINT32_MAX)
+			return wrong(r, "a meeting of a part of a warp", mask);
 		greatest = value > greatest ? value : greatest;
-		if (in->op == PTX_WARP && value != UINT32_MAX)
-			return wrong(r, "a barrier of a part of a warp", value);
 	}
 	for (uint32_t i = 0; i < count; i++) {
 		threads[i].meeting = false;
