@@ -136,6 +136,11 @@ struct rb_endpoint {
 	uint32_t takes;   /* By the backend. Bits 1 << kind: memory that posts may name, and regions
 			   * be of, beside HOST and MANAGED. */
 	uint64_t leaving; /* By the backend. 0: nothing that peers wait for needs our polls. */
+	/* Likewise: what has left may be lost on its way; polls find and mend that. So often, where
+	 * nobody calls, does the progress thread look (0: never), and while something is being
+	 * mended it drives. */
+	uint64_t look_ns;
+	uint32_t mending;
 	uint64_t bytes_sent, bytes_received; /* Payload. Counted by the backend. */
 	uint64_t sleeps;
 	/* From connect_some() until who opened it has chosen it: another one may be better. Then a

@@ -818,7 +818,7 @@ static void background_drive(struct rb_engine *engine)
 
 	background_modest(engine, false);
 	while (engine->driving == RB_DRIVING_BACKGROUND && !engine->background.stop &&
-	       background_wanted(engine)) {
+	       (background_wanted(engine) || rb_engine_mends(engine))) {
 		engine->background.polls++;
 		if (rb_engine_progress(engine)) {
 			idle = (struct idle) { 0 };
@@ -852,11 +852,23 @@ static bool tick(struct rb_engine *engine, uint64_t *starts, uint32_t *idle_tick
 	return false;
 }
 
+/* Nothing is in flight. */
+static void look_after(struct rb_engine *engine)
+{
+	if (engine->driving != RB_DRIVING_NOBODY || engine->waiters > 0)
+		return;
+	background_modest(engine, false);
+	rb_engine_look_after(engine);
+	if (background_wanted(engine) || rb_engine_mends(engine))
+		engine->driving = RB_DRIVING_BACKGROUND;
+}
+
 static void background_park(struct rb_engine *engine, uint64_t *starts, uint32_t *idle_ticks)
 {
 	uint32_t seen = atomic_load(&engine->background.word);
 	bool woken, ticking = engine->background.ticking;
-	uint64_t until_ns = ticking ? rb_clock_ns() + RB_TICK_NS : UINT64_MAX;
+	uint64_t each_ns = ticking ? RB_TICK_NS : rb_engine_looks_each_ns(engine);
+	uint64_t until_ns = each_ns > 0 ? rb_clock_ns() + each_ns : UINT64_MAX;
 
 	engine->background.parked = true;
 	rb_lock_drop(&engine->lock);
@@ -864,6 +876,8 @@ static void background_park(struct rb_engine *engine, uint64_t *starts, uint32_t
 	woken = rb_futex_wait(&engine->background.word, seen, until_ns);
 	rb_engine_enter(engine);
 	engine->background.parked = false;
+	if (!woken && !ticking && !engine->background.stop)
+		look_after(engine);
 	if (woken || !ticking || engine->background.stop || !tick(engine, starts, idle_ticks))
 		return;
 	engine->background.reluctant = false;

@@ -256,6 +256,12 @@ void rb_engine_remove_poller(struct rb_engine *engine, struct rb_poller *poller)
 void rb_engine_peer_lost(struct rb_engine *engine, uint32_t peer);
 uint64_t rb_engine_next_timer(const struct rb_engine *engine); /* UINT64_MAX: none. */
 
+/* mending.c: of what has left. Whether a way is being mended; how often somebody is to look after
+ * it, 0: never; does so. */
+bool rb_engine_mends(const struct rb_engine *engine);
+uint64_t rb_engine_looks_each_ns(const struct rb_engine *engine);
+void rb_engine_look_after(struct rb_engine *engine);
+
 RB_NODISCARD rubato_status rb_engine_background(struct rb_engine *engine, bool wanted);
 
 #endif

@@ -53,7 +53,6 @@ struct job {
 	bool over;
 	_Atomic uint64_t flaps;
 	uint64_t results;
-	_Atomic uint32_t through;
 	pthread_barrier_t barrier;
 	struct counts counts[RANKS_MAX];
 	char texts[RANKS_MAX][400];
@@ -153,13 +152,15 @@ static rubato_status calls(rubato_comm *comm, uint64_t round)
 
 #define TAIL_NS 20000000u /* For a completion that is on its way. */
 
-/* Whose last message was on a link that has failed must call, or nobody sends it again. */
-static void call_until_all_are_through(rubato_comm *comm, struct job *job)
+/* Whose last message was on a link that has failed does not call meanwhile: its progress thread
+ * finds out, or nobody sends it again. */
+static void wait_until_all_are_through(rubato_comm *comm, struct job *job)
 {
-	uint64_t until_ns = rb_clock_ns() + TAIL_NS;
+	uint64_t until_ns;
 
-	atomic_fetch_add(&job->through, 1);
-	while (atomic_load(&job->through) < job->rank_count || rb_clock_ns() < until_ns) {
+	(void)pthread_barrier_wait(&job->barrier);
+	until_ns = rb_clock_ns() + TAIL_NS;
+	while (rb_clock_ns() < until_ns) {
 		rb_engine_enter(&comm->engine);
 		(void)rb_engine_progress(&comm->engine);
 		rb_engine_leave(&comm->engine);
@@ -184,7 +185,7 @@ static rubato_status job_main(rubato_comm *comm, void *arg)
 			       rubato_status_name(status), rubato_error_text());
 	if (rank == 0 && job->nth > 0 && job->main == faulty_main)
 		job->fired = mock_fired(job->fault) > 0;
-	call_until_all_are_through(comm, job);
+	wait_until_all_are_through(comm, job);
 	rb_engine_enter(&comm->engine);
 	job->counts[rank] = (struct counts) { vb->counts.failed, vb->counts.risen, vb->counts.again,
 					      vb->counts.by_clock, vb->counts.spares };

@@ -24,6 +24,7 @@
 #include "base/sync.h"
 
 #define ROUNDS 4              /* Of progress, in a poll. Guess. */
+#define LOOK_NS 200000000u    /* Guess: of what a failed rail has kept from its peer. */
 #define ROUNDS_PER_CHECK 1024 /* Guess: polls between two looks at what is watched. */
 #define COMPLETIONS 16        /* Taken at a time. */
 #define MOVE_MS_MAX 10
@@ -621,6 +622,7 @@ static rubato_status verbs_open(const struct rb_transport_options *options,
 	vb->base.ops = &rb_transport_verbs;
 	vb->base.rank = options->rank;
 	vb->base.rank_count = options->rank_count;
+	vb->base.look_ns = LOOK_NS;
 	vb->chain.end = vb->chain.posts;
 	vb->inline_max = RB_VERBS_SLOT_BYTES;
 	vb->queue = options->rank_count <= 256    ? RB_VERBS_QUEUE_MAX

@@ -380,6 +380,7 @@ struct rb_verbs_peer {
 	uint8_t units_over;      /* of the reserve, for a CREDIT that is about units only. */
 	uint8_t held_by;         /* Links that the stream waits for. */
 	bool troubled;           /* A link is not live. */
+	bool mends;              /* So does its end: see `mending` in transport.h. */
 	bool keeps;              /* What was sent, until it is there: there is another way. */
 	bool by_tcp;             /* No link is; there was one. */
 	bool used;               /* Named in connect(). */
@@ -788,6 +789,8 @@ void rb_verbs_rise_arrived(struct rb_verbs *vb, struct rb_verbs_peer *peer, cons
 			   size_t bytes);
 /* Of a peer that is lost: its links are in error; nothing is done again. */
 void rb_verbs_links_end(struct rb_verbs *vb, struct rb_verbs_peer *peer);
+/* Whether a way to it is being mended, which the progress thread has to know. */
+void rb_verbs_mends(struct rb_verbs *vb, struct rb_verbs_peer *peer);
 /* All that was posted to it has ended, with its queue pair. */
 void rb_verbs_link_close(struct rb_verbs *vb, struct rb_verbs_link *link);
 

@@ -491,6 +491,23 @@ void rb_verbs_links_step(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 	peer->troubled = troubled || peer->words != NULL;
 }
 
+/* What it was sent may be lost, and so may what it asks for: who only waits for it in another
+ * communicator, or computes, would find out too late. That a rail is down is borne. */
+void rb_verbs_mends(struct rb_verbs *vb, struct rb_verbs_peer *peer)
+{
+	bool mends = peer->held_by > 0 || peer->redo != NULL || peer->words != NULL ||
+		     rb_verbs_spare_mends(peer);
+
+	for (uint32_t i = 0; i < peer->link_count; i++) {
+		enum rb_verbs_link_state state = peer->links[i].state;
+
+		mends |= state != RB_VERBS_LINK_LIVE && state != RB_VERBS_LINK_DOWN;
+	}
+	mends &= !peer->lost;
+	vb->base.mending += (uint32_t)mends - (uint32_t)peer->mends;
+	peer->mends = mends;
+}
+
 static void live_tick(struct rb_verbs *vb, struct rb_verbs_link *link, bool ask)
 {
 	char reason[RB_VERBS_REASON_BYTES];
@@ -570,4 +587,6 @@ void rb_verbs_links_end(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 	rb_verbs_spare_shut(vb, peer);
 	redo_drop(vb, &peer->redo);
 	redo_drop(vb, &peer->words);
+	vb->base.mending -= peer->mends;
+	peer->mends = false;
 }

@@ -441,6 +441,8 @@ void rb_verbs_pump_waiting(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 	}
 	if (peer->spare != NULL && !peer->lost)
 		rb_verbs_spare_step(vb, peer);
+	if (peer->troubled || peer->mends)
+		rb_verbs_mends(vb, peer);
 }
 
 static const struct rb_verbs_head credit = { .message = RB_VERBS_CREDIT };

@@ -135,6 +135,15 @@ bool rb_verbs_spare_owes(const struct rb_verbs_peer *peer)
 	       (ioctl(spare->out_fd, SIOCOUTQ, &bytes) == 0 && bytes > 0);
 }
 
+bool rb_verbs_spare_mends(const struct rb_verbs_peer *peer)
+{
+	const struct rb_verbs_spare *spare = peer->spare;
+
+	return spare != NULL &&
+	       (spare->filled > spare->sent || spare->leaving || spare->left_owed ||
+		(peer->by_tcp && (!rb_verbs_is_open(spare) || spare->in_fd < 0)));
+}
+
 /* ---- What leaves ---- */
 
 /* As much as the kernel takes. What fails is said later: here somebody may be in the midst. */

@@ -101,6 +101,8 @@ void rb_verbs_spare_tick(struct rb_verbs *vb, struct rb_verbs_peer *peer);
 void rb_verbs_spare_event(struct rb_verbs *vb, uint32_t what);
 /* Takes some of what is here already. False: there is nothing. */
 bool rb_verbs_spare_look(struct rb_verbs *vb, struct rb_verbs_peer *peer);
+/* One of both directions is not connected, or has something to say. */
+bool rb_verbs_spare_mends(const struct rb_verbs_peer *peer);
 /* The peer's machine does not have all that was sent. */
 bool rb_verbs_spare_owes(const struct rb_verbs_peer *peer);
 /* Nothing comes or leaves any more. */
