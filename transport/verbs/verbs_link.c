@@ -417,8 +417,9 @@ void rb_verbs_link_lives(struct rb_verbs *vb, struct rb_verbs_link *link)
 	link->ticks = 0;
 	peer->live++;
 	rb_verbs_spare_end(vb, peer);
-	/* Until the stream has begun it may begin anywhere. */
-	if (!rb_verbs_is_live(rb_verbs_main(peer)) || peer->number == RB_VERBS_COUNTS_FROM)
+	/* Until the stream has begun it may begin anywhere; its count comes round again. */
+	if (!rb_verbs_is_live(rb_verbs_main(peer)) ||
+	    (vb->connecting && peer->number == RB_VERBS_COUNTS_FROM))
 		main_choose(peer);
 	rb_verbs_stir(vb, peer);
 	if (!link->lamented)

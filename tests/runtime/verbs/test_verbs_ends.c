@@ -485,6 +485,27 @@ START_TEST(what_is_told_of_a_link_that_is_gone_is_not_taken)
 }
 END_TEST
 
+/* Rail 0 comes back when the stream, on rail 1, counts as it did at its beginning: as if 2^32
+ * messages had gone either way. */
+START_TEST(the_stream_stays_where_its_count_comes_round)
+{
+	ends_open(2, 0);
+	messages_all("at first");
+	fall(0);
+	messages_all("by rail 1");
+	for (uint32_t r = 0; r < 2; r++)
+		peer_of(r)->number = peer_of(r)->their_number = RB_VERBS_COUNTS_FROM;
+	mock_link(0, 0, 1, true);
+	await(all_live_ticking, NULL, "rail 0 again");
+	for (uint32_t r = 0; r < 2; r++) {
+		ck_assert_uint_eq(peer_of(r)->number, RB_VERBS_COUNTS_FROM);
+		ck_assert_uint_eq(peer_of(r)->main, 1);
+	}
+	messages_all("by both");
+	ends_close();
+}
+END_TEST
+
 START_TEST(a_device_waits_for_an_answer_as_long_as_is_set)
 {
 	static const struct {
@@ -514,6 +535,7 @@ int main(void)
 	tcase_set_timeout(tc, 300);
 	tcase_add_loop_test(tc, when_nothing_is_under_way_the_counts_say_so, 0, 6);
 	tcase_add_test(tc, who_answers_whenever_he_is_asked_stays);
+	tcase_add_test(tc, the_stream_stays_where_its_count_comes_round);
 	tcase_add_test(tc, a_device_waits_for_an_answer_as_long_as_is_set);
 	tcase_add_loop_test(tc, a_link_that_cannot_be_made_at_first_is_made_later, 0, 4);
 	tcase_add_test(tc, a_second_link_fails_while_the_first_ones_messages_are_done_again);
