@@ -154,19 +154,34 @@ static const char *behind(const char *text, const char *name)
 	return text + bytes;
 }
 
+/* Digits behind a colon, and nothing else. */
+static bool number_read(const char **text, uint32_t *number)
+{
+	unsigned long long value;
+	char *end;
+
+	if ((*text)[0] != ':' || (*text)[1] < '0' || (*text)[1] > '9')
+		return false;
+	value = strtoull(*text + 1, &end, 10);
+	*text = end;
+	*number = (uint32_t)value;
+	return value < GID_INDEX_ANY;
+}
+
 /* mlx5_0[:PORT[:GID]]. */
 static bool item_names(const char *item, const char *device, uint8_t port, uint32_t *gid_index)
 {
 	const char *rest = behind(item, device);
-	char *end;
+	uint32_t number, gid = *gid_index;
 
 	if (rest == NULL || *rest == '\0')
 		return rest != NULL;
-	if (strtoul(rest + 1, &end, 10) != port || end == rest + 1)
+	if (!number_read(&rest, &number) || number != port)
 		return false;
-	if (*end == ':')
-		*gid_index = (uint32_t)strtoul(end + 1, &end, 10);
-	return *end == '\0';
+	if (*rest != '\0' && (!number_read(&rest, &gid) || *rest != '\0'))
+		return false;
+	*gid_index = gid;
+	return true;
 }
 
 static bool begins(const char *name, const char *item)

@@ -506,6 +506,42 @@ START_TEST(the_stream_stays_where_its_count_comes_round)
 }
 END_TEST
 
+/* ---- What is set ---- */
+
+static const struct {
+	const char *interface;
+	bool is_one;
+} interfaces[] = {
+	{ "mock0:1:0", true },  { "mock0:1", true },   { "mock0:", false },
+	{ "mock0:1:", false },  { "mock0:x", false },  { "mock0:1:x", false },
+	{ "mock0:1x", false },  { "mock0:+1", false }, { "mock0:1:-1", false },
+	{ "mock0:1::", false }, { "mock0: 1", false }, { "mock0:1:4294967296", false },
+};
+#define INTERFACES (int)(sizeof(interfaces) / sizeof(interfaces[0]))
+
+START_TEST(what_names_no_port_is_said)
+{
+	struct rb_transport_options options = { .rank_count = 2,
+						.interface = interfaces[_i].interface };
+	struct rb_endpoint *ep = NULL;
+	struct mock_config config;
+	rubato_status status;
+	char words[80];
+
+	mock_config_default(&config);
+	ck_assert_int_eq(mock_reset(&config), 0);
+	status = rb_transport_verbs.open(&options, &ep);
+	if (interfaces[_i].is_one) {
+		ck_assert_int_eq(status, RUBATO_OK);
+		rb_transport_verbs.close(ep, false, rb_clock_ns() + LIMIT_NS);
+		return;
+	}
+	ck_assert_int_eq(status, RUBATO_ERR_UNSUPPORTED);
+	(void)snprintf(words, sizeof(words), "RUBATO_INTERFACE=%s names none", options.interface);
+	ck_assert_msg(strstr(rubato_error_text(), words) != NULL, "%s", rubato_error_text());
+}
+END_TEST
+
 START_TEST(a_device_waits_for_an_answer_as_long_as_is_set)
 {
 	static const struct {
@@ -536,6 +572,7 @@ int main(void)
 	tcase_add_loop_test(tc, when_nothing_is_under_way_the_counts_say_so, 0, 6);
 	tcase_add_test(tc, who_answers_whenever_he_is_asked_stays);
 	tcase_add_test(tc, the_stream_stays_where_its_count_comes_round);
+	tcase_add_loop_test(tc, what_names_no_port_is_said, 0, INTERFACES);
 	tcase_add_test(tc, a_device_waits_for_an_answer_as_long_as_is_set);
 	tcase_add_loop_test(tc, a_link_that_cannot_be_made_at_first_is_made_later, 0, 4);
 	tcase_add_test(tc, a_second_link_fails_while_the_first_ones_messages_are_done_again);
