@@ -582,6 +582,9 @@ static rubato_status peers_open(struct rb_verbs *vb, const void *const *addresse
 	status = blobs_read(vb, addresses, address_bytes, blobs, &links);
 	if (status == RUBATO_OK)
 		status = links_open(vb, links);
+	for (uint32_t r = 0; r < vb->base.rank_count && status != RUBATO_OK; r++)
+		if (vb->peers[r].links == NULL)
+			vb->peers[r].link_count = 0; /* Nobody closes what was not made. */
 	for (uint32_t r = 0; r < vb->base.rank_count && status == RUBATO_OK; r++) {
 		if (vb->peers[r].link_count > 0)
 			status = peer_open(vb, r, &blobs[r]);

@@ -506,6 +506,99 @@ START_TEST(the_stream_stays_where_its_count_comes_round)
 }
 END_TEST
 
+/* ---- What cannot be opened ---- */
+
+/* The calloc() that fails: see meson.build. 0: none. */
+static uint32_t callocs_left;
+
+void *__real_calloc(size_t count, size_t size_bytes);
+void *__wrap_calloc(size_t count, size_t size_bytes);
+
+void *__wrap_calloc(size_t count, size_t size_bytes)
+{
+	if (callocs_left > 0 && --callocs_left == 0)
+		return NULL;
+	return __real_calloc(count, size_bytes);
+}
+
+static void mock_reset_default(void)
+{
+	struct mock_config config;
+
+	mock_config_default(&config);
+	ck_assert_int_eq(mock_reset(&config), 0);
+}
+
+/* Of ranks that open, and do nothing else. */
+static uint8_t others[3][RB_ADDRESS_BYTES_MAX];
+static size_t other_bytes[3];
+
+static void others_ask(uint32_t rank_count)
+{
+	for (uint32_t r = 1; r < rank_count; r++) {
+		struct rb_transport_options options = { .rank = r, .rank_count = rank_count };
+		struct rb_endpoint *ep;
+
+		ck_assert_int_eq(rb_transport_verbs.open(&options, &ep), RUBATO_OK);
+		ck_assert_int_eq(rb_transport_verbs.address(ep, others[r], &other_bytes[r]),
+				 RUBATO_OK);
+		rb_transport_verbs.close(ep, true, rb_clock_ns());
+	}
+}
+
+/* Rank 0, to which nobody answers. */
+static rubato_status lonely(uint32_t rank_count)
+{
+	struct rb_transport_options options = { .rank_count = rank_count };
+	const void *addresses[3] = { others[0], others[1], others[2] };
+	const bool use[3] = { false, true, true };
+	struct rb_endpoint *ep = NULL;
+	rubato_status status = rb_transport_verbs.open(&options, &ep);
+
+	if (status == RUBATO_OK)
+		status = rb_transport_verbs.address(ep, others[0], &other_bytes[0]);
+	if (status == RUBATO_OK)
+		status = rb_transport_verbs.connect(ep, addresses, other_bytes, use,
+						    rb_clock_ns() + 10000000u);
+	callocs_left = 0;
+	rb_transport_verbs.close(ep, true, rb_clock_ns());
+	return status;
+}
+
+START_TEST(who_finds_no_memory_closes)
+{
+	rubato_status status = RUBATO_ERR_MEMORY;
+	uint32_t nth = 0;
+
+	while (status == RUBATO_ERR_MEMORY) {
+		struct mock_counters counters;
+
+		ck_assert_uint_lt(++nth, NTH_MAX);
+		mock_reset_default();
+		others_ask(2);
+		callocs_left = nth;
+		status = lonely(2);
+		mock_counters(&counters);
+		ck_assert_uint_eq(counters.left_open, 0);
+	}
+	ck_assert_int_eq(status, RUBATO_ERR_TIMEOUT); /* All was there. */
+	ck_assert_uint_gt(nth, 5);
+}
+END_TEST
+
+START_TEST(who_gets_an_address_that_is_none_closes)
+{
+	struct mock_counters counters;
+
+	mock_reset_default();
+	others_ask(3);
+	other_bytes[2]--;
+	ck_assert_int_eq(lonely(3), RUBATO_ERR_PEER);
+	mock_counters(&counters);
+	ck_assert_uint_eq(counters.left_open, 0);
+}
+END_TEST
+
 /* ---- What is set ---- */
 
 static const struct {
@@ -572,6 +665,8 @@ int main(void)
 	tcase_add_loop_test(tc, when_nothing_is_under_way_the_counts_say_so, 0, 6);
 	tcase_add_test(tc, who_answers_whenever_he_is_asked_stays);
 	tcase_add_test(tc, the_stream_stays_where_its_count_comes_round);
+	tcase_add_test(tc, who_finds_no_memory_closes);
+	tcase_add_test(tc, who_gets_an_address_that_is_none_closes);
 	tcase_add_loop_test(tc, what_names_no_port_is_said, 0, INTERFACES);
 	tcase_add_test(tc, a_device_waits_for_an_answer_as_long_as_is_set);
 	tcase_add_loop_test(tc, a_link_that_cannot_be_made_at_first_is_made_later, 0, 4);
