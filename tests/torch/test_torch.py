@@ -210,6 +210,13 @@ class Torch(unittest.TestCase):
         self.assertIn("ranks 1 did not come within 1 s", said[0])
         self.assertIn("rank 0 says that rank 1 did not come", said[2])
 
+    def test_the_end_of_a_communicator(self):
+        for how, code in (("killed", -signal.SIGKILL), ("raises", 1)):
+            with self.subTest(how):
+                said, codes = self.job(2, HERE / "rank_ends.py", how, patience=60)
+                self.assertEqual(codes, [0, code], said)
+                self.assertRegex(said[0], "rubato_torch: at the end of rank 0: .*rank 1")
+
     def test_another_torch_is_refused(self):
         done = subprocess.run(
             [str(python), "-c", "import rubato_torch._built as b; b.TORCH = '1.0'\n"

@@ -6,7 +6,6 @@ rank waits for. It ends with the process.
 """
 
 import atexit
-import contextlib
 import sys
 import weakref
 from typing import Optional
@@ -53,10 +52,14 @@ def _end():
     """As the process ends: others are not left to wait, nor for long waited for."""
     for user in list(_users):
         user._forget()
+    failed = getattr(sys, "last_type", None) is not None
     for comm in _all:
-        with contextlib.suppress(Exception):
-            if getattr(sys, "last_type", None) is not None:
+        try:
+            if failed:
                 comm.abort()
             comm.set_timeout(_PATIENCE_AT_EXIT)
             comm.finalize()
+        except rubato.Error as error:
+            if not failed:
+                print(f"rubato_torch: at the end of rank {comm.rank}: {error}", file=sys.stderr)
     _all.clear()
