@@ -26,12 +26,14 @@
 	X(cuDevicePrimaryCtxRetain)                                                                \
 	X(cuCtxGetCurrent)                                                                         \
 	X(cuCtxGetDevice)                                                                          \
+	X(cuCtxGetStreamPriorityRange)                                                             \
 	X(cuCtxPopCurrent)                                                                         \
 	X(cuCtxPushCurrent)                                                                        \
 	X(cuEventCreate)                                                                           \
 	X(cuEventDestroy)                                                                          \
 	X(cuEventQuery)                                                                            \
 	X(cuEventRecord)                                                                           \
+	X(cuFuncLoad)                                                                              \
 	X(cuIpcCloseMemHandle)                                                                     \
 	X(cuIpcGetMemHandle)                                                                       \
 	X(cuIpcOpenMemHandle)                                                                      \

@@ -336,6 +336,19 @@ static void put_off_dump(const struct rubato_comm *comm, int fd)
 	}
 }
 
+/* They have no run yet. */
+static void enqueued_dump(const struct rubato_comm *comm, int fd)
+{
+	char name[96], line[320];
+
+	for (const struct rubato_op *op = comm->enqueued.first; op != NULL; op = op->stream.next) {
+		(void)snprintf(line, sizeof(line), "r%u enqueued %s waits for its stream",
+			       comm->engine.rank,
+			       rb_signature_text(&op->signature, name, sizeof(name)));
+		line_write(&fd, line);
+	}
+}
+
 struct early {
 	uint32_t rank, count;
 	int fd;
@@ -395,6 +408,7 @@ void rubato_dump(rubato_comm *comm, int fd)
 	if (comm->help != NULL)
 		comm->help->dump(comm, line_write, &fd);
 	put_off_dump(comm, fd);
+	enqueued_dump(comm, fd);
 	early_dump(engine, fd);
 	for (uint32_t i = 0; i < engine->endpoint_count; i++)
 		engine->endpoints[i]->ops->dump(engine->endpoints[i], line_write, &fd);

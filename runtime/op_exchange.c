@@ -205,12 +205,40 @@ static bool keys_write(struct rubato_op *op, uint32_t target, void *base, uint64
 	return all;
 }
 
-static uint64_t word_of(struct rubato_op *op, const void *base, uint64_t bytes)
+/* What has words for a buffer on a device, if not the transport. */
+static const struct rb_executor *speaker(const struct rubato_op *op, uint32_t buffer)
+{
+	const struct rb_executor *device = op->device.executor;
+
+	return buffer != RB_BUF_SCRATCH && op->device.kinds[buffer] == RB_MEMORY_DEVICE &&
+			       device->ops->word_of != NULL
+		       ? device
+		       : NULL;
+}
+
+/* Whether all that map each other's memory here are one process: all of them see it alike. */
+static bool in_process(const struct rubato_op *op)
+{
+	const struct rb_endpoint *ep = op->comm->engine.endpoints[0];
+	const struct rb_nodes *nodes = &op->comm->choices.nodes;
+	uint32_t node = nodes->node_of[op->comm->engine.rank];
+
+	for (uint32_t i = 0; i < rb_node_size(nodes, node); i++)
+		if (ep->ops->in_process == NULL ||
+		    !ep->ops->in_process(ep, nodes->ranks[nodes->first[node] + i]))
+			return false;
+	return true;
+}
+
+static uint64_t word_of(struct rubato_op *op, uint32_t buffer, const void *base, uint64_t bytes)
 {
 	struct rb_endpoint *ep = op->comm->engine.endpoints[0];
+	const struct rb_executor *device = speaker(op, buffer);
 
 	if (bytes == 0)
 		return WORD_EMPTY;
+	if (device != NULL)
+		return in_process(op) ? device->ops->word_of(device, base) : 0;
 	return ep->ops->word_of != NULL && base != NULL ? ep->ops->word_of(ep, base, bytes) : 0;
 }
 
@@ -244,8 +272,8 @@ static void peer_records_write(struct rubato_op *op, void *const base[RB_BUFFER_
 				continue;
 			uint64_t length, first = peer_block(layout, b, r, &length);
 
-			words[b] =
-				word_of(op, (uint8_t *)base[b] + first * element, length * element);
+			words[b] = word_of(op, b, (uint8_t *)base[b] + first * element,
+					   length * element);
 		}
 		words[WORD_RECORD] = rb_layout_length(layout, r, 1);
 	}
@@ -285,6 +313,28 @@ static uint32_t words_look(const struct rubato_op *op)
 	return seen;
 }
 
+/* Whether the words of buffers on devices are of devices that work in each other's memory. */
+static bool kin(const struct rubato_op *op)
+{
+	const struct rb_executor *device = op->device.executor;
+	uint32_t first = UINT32_MAX;
+
+	if (device == NULL || device->ops->word_kin == NULL)
+		return true;
+	for (uint32_t i = 0; i < op->exchange.rank_count; i++)
+		for (uint32_t b = RB_BUF_IN; b <= RB_BUF_OUT; b++) {
+			uint64_t word = record_at(op, i)[b];
+			uint32_t its = device->ops->word_kin(word & ~KIND_BITS);
+
+			if (word >> KIND_SHIFT != RB_MEMORY_DEVICE)
+				continue;
+			if (first != UINT32_MAX && its != first)
+				return false;
+			first = its;
+		}
+	return true;
+}
+
 /* Work in each other's buffers is for memory of one kind, IN's and OUT's: *one. */
 static rubato_status kinds_agree(struct rubato_op *op, uint32_t seen, bool *one)
 {
@@ -299,7 +349,10 @@ static rubato_status kinds_agree(struct rubato_op *op, uint32_t seen, bool *one)
 		kinds[b] = its >> RB_MEMORY_DEVICE & 1 ? RB_MEMORY_DEVICE : RB_MEMORY_HOST;
 		*one = *one && !(its >> RB_MEMORY_DEVICE & its >> RB_MEMORY_HOST & 1);
 	}
-	return *one ? rb_op_kinds_agree(op, kinds) : RUBATO_OK;
+	if (*one)
+		RB_TRY(rb_op_kinds_agree(op, kinds));
+	*one = *one && kin(op);
+	return RUBATO_OK;
 }
 
 void rb_exchange_write(struct rubato_op *op)
@@ -309,7 +362,7 @@ void rb_exchange_write(struct rubato_op *op)
 
 	rb_op_buffers(op, base, bytes);
 	for (uint32_t b = 0; b < RB_BUFFER_COUNT; b++) {
-		words[b] = word_of(op, base[b], bytes[b]);
+		words[b] = word_of(op, b, base[b], bytes[b]);
 		if (b == RB_BUF_SCRATCH && bytes[b] == 0)
 			words[b] = 0;
 	}
@@ -347,6 +400,8 @@ static void *record_map(struct rubato_op *op, const struct rb_plan *plan, uint32
 	}
 	if (reach == 0 || word == 0 || word == WORD_EMPTY || !rb_comm_maps(op->comm, r))
 		return NULL;
+	if (speaker(op, buffer) != NULL)
+		return op->device.executor->ops->word_map(op->device.executor, word, reach);
 	return ep->ops->word_map(ep, r, word, reach);
 }
 

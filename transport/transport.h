@@ -342,6 +342,9 @@ struct rb_transport_ops {
 	/* How often a long message of a peer is copied on its way between buffers that are not
 	 * allocated here. NULL: not known. */
 	uint32_t (*copies)(struct rb_endpoint *ep, uint32_t peer);
+	/* Whether that rank is of this process, so that a pointer of its is one here. NULL: it is
+	 * not. */
+	bool (*in_process)(const struct rb_endpoint *ep, uint32_t peer);
 	/* The processor that a peer of this machine was on when it last slept, or a moment ago;
 	 * RB_CPU_NONE: not known. NULL: never. */
 	uint32_t (*processor)(struct rb_endpoint *ep, uint32_t peer);

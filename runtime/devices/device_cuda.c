@@ -186,6 +186,11 @@ static size_t known(struct device *device, const void *address, enum rb_memory_k
 								attributes, values,
 								(CUdeviceptr)(uintptr_t)address);
 
+	if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE) {
+		failed(device, rb_cuda_failed(&device->cuda, "cuPointerGetAttributes", result));
+		*kind = RB_MEMORY_DEVICE;
+		return SIZE_MAX;
+	}
 	if (result != CUDA_SUCCESS || type != CU_MEMORYTYPE_DEVICE || start == 0 ||
 	    ordinal != device->number)
 		return 0;
@@ -397,10 +402,40 @@ static size_t device_knows(const struct rb_executor *executor, const void *addre
 	struct device *device = of(executor);
 	size_t bytes;
 
+	/* What nobody can tell any more is taken for the device's, so that no processor touches it:
+	 * what is done with it ends with the device's error. */
+	if (device->lost != RUBATO_OK) {
+		*kind = RB_MEMORY_DEVICE;
+		return SIZE_MAX;
+	}
 	enter(device);
 	bytes = known(device, address, kind);
 	leave(device);
 	return bytes;
+}
+
+/* The device's number and the address: ranks of one process share its context. */
+#define WORD_ADDRESS_BITS 52
+
+static uint64_t device_word_of(const struct rb_executor *executor, const void *address)
+{
+	uint64_t at = (uint64_t)(uintptr_t)address, number = (uint64_t)of(executor)->number;
+
+	return at >> WORD_ADDRESS_BITS != 0 || number > 62 ? 0 : number << WORD_ADDRESS_BITS | at;
+}
+
+static uint32_t device_word_kin(uint64_t word)
+{
+	return (uint32_t)(word >> WORD_ADDRESS_BITS);
+}
+
+static void *device_word_map(const struct rb_executor *executor, uint64_t word, uint64_t size_bytes)
+{
+	void *address = (void *)(uintptr_t)(word & ((UINT64_C(1) << WORD_ADDRESS_BITS) - 1));
+	enum rb_memory_kind kind = RB_MEMORY_HOST;
+	size_t known_bytes = device_knows(executor, address, &kind);
+
+	return kind == RB_MEMORY_DEVICE && known_bytes >= size_bytes ? address : NULL;
 }
 
 /* To free memory, a driver waits for all that the device does, which may be waiting for us. So
@@ -663,6 +698,9 @@ static const struct rb_executor_ops device_ops = {
 	.close = device_close,
 	.waits_for = device_waits_for,
 	.knows = device_knows,
+	.word_of = device_word_of,
+	.word_kin = device_word_kin,
+	.word_map = device_word_map,
 	.memory_new = device_memory_new,
 	.memory_free = device_memory_free,
 };
@@ -686,20 +724,25 @@ static rubato_status kernels_load(struct device *device)
 				       types[t]);
 			RB_CUDA_TRY(&device->cuda, cuModuleGetFunction, &device->kernels[t][many],
 				    device->module, name);
+			/* Else the first launch does, and waits for all streams, as it may. */
+			RB_CUDA_TRY(&device->cuda, cuFuncLoad, device->kernels[t][many]);
 		}
 	return RUBATO_OK;
 }
 
 static rubato_status parts_make(struct device *device)
 {
-	int value = 0;
+	int value = 0, last = 0, first = 0;
 
+	/* Streams share a few queues of the device with others of their priority, and one that
+	 * waits at a gate holds its queue up. So ours have another priority than is usual. */
+	RB_CUDA_TRY(&device->cuda, cuCtxGetStreamPriorityRange, &last, &first);
 	RB_CUDA_TRY(&device->cuda, cuDeviceGetAttribute, &value,
 		    CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device->number);
 	device->multiprocessors = (uint32_t)value;
 	for (enum queue q = 0; q < QUEUES; q++) {
 		RB_CUDA_TRY(&device->cuda, cuStreamCreateWithPriority, &device->queues[q].stream,
-			    CU_STREAM_NON_BLOCKING, 0);
+			    CU_STREAM_NON_BLOCKING, first);
 		RB_TRY(places_grow(device, &device->queues[q]));
 	}
 	return kernels_load(device);

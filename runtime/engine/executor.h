@@ -76,6 +76,13 @@ struct rb_executor_ops { /* NULL: not this executor's. */
 	 * not its own. */
 	size_t (*knows)(const struct rb_executor *executor, const void *address,
 			enum rb_memory_kind *kind);
+	/* For ranks of this process: a word of at most 58 bits that names an address of its memory,
+	 * 0 where that cannot be, and back; NULL if so many bytes from there on are not its own.
+	 * Words of which word_kin differs are of devices that do not work in each other's memory.
+	 * All NULL: the transport has words for it, or nobody. */
+	uint64_t (*word_of)(const struct rb_executor *executor, const void *address);
+	uint32_t (*word_kin)(uint64_t word);
+	void *(*word_map)(const struct rb_executor *executor, uint64_t word, uint64_t size_bytes);
 	/* DEVICE: its own. HOST: such that copies from and to it are fast. */
 	rubato_status (*memory_new)(struct rb_executor *executor, enum rb_memory_kind kind,
 				    size_t size_bytes, void **out);

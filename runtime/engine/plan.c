@@ -559,6 +559,22 @@ static rubato_status schedule_stage(const struct rb_plan *plan, const struct rb_
 	return err;
 }
 
+/* Guess: what a device works through in several times what it takes to be told so, and what stays
+ * in its cache from a reduction to the copies of its result. */
+#define DEVICE_CHUNK_BYTES (8u << 20)
+
+/* Where all ranks work in each other's buffers on devices, as all know, and send nothing besides,
+ * chunks that suit processors are too short. */
+static void layout_for_devices(struct rb_plan *staged)
+{
+	uint64_t chunk = DEVICE_CHUNK_BYTES / staged->key.element_bytes;
+
+	if ((staged->schedule.flags & RB_SCHEDULE_MAPPED_BUFFERS) && !staged->algorithm->by_node &&
+	    staged->kinds[RB_BUF_IN] == RB_MEMORY_DEVICE &&
+	    staged->kinds[RB_BUF_OUT] == RB_MEMORY_DEVICE && staged->layout.chunk < chunk)
+		staged->layout.chunk = chunk;
+}
+
 static rubato_status staged_make(const struct rb_plan *plan, const struct rb_staging *staging,
 				 struct rb_plan *staged)
 {
@@ -575,6 +591,7 @@ static rubato_status staged_make(const struct rb_plan *plan, const struct rb_sta
 	staged->staged = true;
 	memcpy(staged->kinds, staging->kinds, sizeof(staged->kinds));
 	RB_TRY(schedule_stage(plan, &deep, &staged->schedule));
+	layout_for_devices(staged);
 	RB_TRY(derived_allocate(staged));
 	derive(staged, plan->key.element_bytes);
 	return RUBATO_OK;

@@ -24,6 +24,8 @@ static rubato_status steps(struct cuda_app *app)
 	bool open;
 	void *library;
 
+	/* Streams of ranks that are threads share the device's queues: docs/gpu.md. */
+	(void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 	RB_TRY(rb_cuda_driver_open(true, &app->driver, &open));
 	RB_CUDA_TRY(&app->driver, cuDeviceGetCount, &count);
 	if (count == 0)

@@ -151,8 +151,11 @@ static rubato_status world_main(rubato_comm *comm, void *arg)
 		uint64_t there = 0, here = 0;
 		rubato_status err;
 
-		if (w->streams && (e.persistent || e.nonblocking))
+		if (w->streams && (e.persistent || e.nonblocking)) {
 			e.start = start_on_stream;
+			if (e.kinds[0] != EXERCISE_HOST || e.kinds[1] != EXERCISE_HOST)
+				e.kinds[0] = e.kinds[1] = EXERCISE_DEVICE;
+		}
 		err = exercise_run(comm, &e, &there);
 		if (rubato_rank(comm) == 0)
 			*(err == RUBATO_ERR_UNSUPPORTED ? &w->skipped : &w->ran) += 1;
@@ -218,6 +221,51 @@ START_TEST(operations_on_streams_have_the_same_bits)
 }
 END_TEST
 
+/* ---- In place of each other ---- */
+
+/* Ranks of one process work in each other's device memory: nothing goes over the host. */
+static rubato_status in_place_main(rubato_comm *comm, void *arg)
+{
+	uint32_t n = rubato_size(comm), rank = rubato_rank(comm), value = rank + 1, got[2];
+	uint64_t count = 3u << 20; /* Two chunks a rank. */
+	char *in = cuda_app_alloc(&app, count * 4), *out = cuda_app_alloc(&app, count * 4);
+	struct fake_cuda_counts before = { 0 }, after = { 0 };
+
+	(void)arg;
+	for (uint64_t at = 0; at < count; at += count - 1)
+		cuda_app_copy(&app, in + 4 * at, &value, 4);
+	RB_TRY(rubato_set_algorithm(comm, "allreduce", "direct"));
+	RB_TRY(rubato_barrier(comm));
+	if (app.fake_counts != NULL)
+		before = app.fake_counts();
+	RB_TRY(rubato_barrier(comm));
+	for (uint32_t i = 0; i < 5; i++)
+		RB_TRY(rubato_allreduce(comm, in, out, count, RUBATO_UINT32, RUBATO_SUM));
+	RB_TRY(rubato_barrier(comm));
+	if (app.fake_counts != NULL) {
+		after = app.fake_counts();
+		EXPECT(after.host_copies == before.host_copies);
+		EXPECT(after.launches - before.launches >= 5 * n);
+		EXPECT(after.copies - before.copies >= 5 * n * (n - 1));
+	}
+	RB_TRY(rubato_barrier(comm));
+	cuda_app_copy(&app, &got[0], out, 4);
+	cuda_app_copy(&app, &got[1], out + 4 * (count - 1), 4);
+	EXPECT(got[0] == n * (n + 1) / 2 && got[1] == got[0]);
+	RB_TRY(rubato_barrier(comm));
+	cuda_app_free(&app, in);
+	cuda_app_free(&app, out);
+	return RUBATO_OK;
+}
+
+START_TEST(ranks_of_a_process_work_in_place)
+{
+	app_open(5);
+	ck_assert_msg(ranks_run(3, in_place_main, NULL) == RUBATO_OK, "%s", rubato_error_text());
+	cuda_app_close(&app);
+}
+END_TEST
+
 /* ---- Streams ---- */
 
 static struct {
@@ -239,12 +287,14 @@ static void CUDA_CB held_until_told(void *arg)
 static rubato_status order_main(rubato_comm *comm, void *arg)
 {
 	CUstream stream = cuda_app_stream(&app);
-	uint32_t *host = malloc(WORDS * 4), n = rubato_size(comm), rank = rubato_rank(comm);
+	uint32_t *host, n = rubato_size(comm), rank = rubato_rank(comm);
 	void *in = cuda_app_alloc(&app, WORDS * 4), *out = cuda_app_alloc(&app, WORDS * 4);
 	rubato_op *op;
 	bool done;
 
 	(void)arg;
+	/* Pinned: to copy into other memory the driver would keep the caller waiting. */
+	CUDA_APP(&app, cuMemHostAlloc, (void **)(void *)&host, WORDS * 4, 0);
 	RB_TRY(rubato_op_allreduce(comm, in, out, WORDS, RUBATO_UINT32, RUBATO_SUM, &op));
 	for (uint32_t round = 0; round < 3; round++) {
 		if (rank == 0)
@@ -276,7 +326,7 @@ static rubato_status order_main(rubato_comm *comm, void *arg)
 	CUDA_APP(&app, cuStreamDestroy, stream);
 	cuda_app_free(&app, in);
 	cuda_app_free(&app, out);
-	free(host);
+	CUDA_APP(&app, cuMemFreeHost, host);
 	return RUBATO_OK;
 }
 
@@ -406,7 +456,7 @@ static rubato_status failing_main(rubato_comm *comm, void *arg)
 	/* Once the device is lost, whatever is called next says so. */
 	if (err == RUBATO_ERR_SYSTEM)
 		EXPECT(strstr(rubato_error_text(),
-			      control.fail_for_good ? "CUDA device 0: cu" : control.fail_call));
+			      control.fail_for_good ? "CUDA_ERROR_" : control.fail_call));
 	return RUBATO_OK;
 }
 
@@ -484,6 +534,11 @@ static rubato_status refused_main(rubato_comm *comm, void *arg)
 	EXPECT(rubato_cuda_free(comm, (char *)own + 8) == RUBATO_ERR_ARGUMENT);
 	RB_TRY(rubato_cuda_free(comm, own));
 	EXPECT(rubato_cuda_free(comm, own) == RUBATO_ERR_ARGUMENT);
+	float on_host[1000] = { 0 };
+	RB_TRY(rubato_op_allreduce(comm, on_host, memory, 1000, RUBATO_FLOAT32, RUBATO_SUM, &op));
+	EXPECT(rubato_cuda_start(op, NULL) == RUBATO_ERR_UNSUPPORTED);
+	EXPECT(strstr(rubato_error_text(), "allreduce has buffers in host and device memory"));
+	rubato_op_free(op);
 	RB_TRY(rubato_op_allreduce(comm, memory, memory, 1000, RUBATO_FLOAT32, RUBATO_SUM, &op));
 	RB_TRY(rubato_start(op));
 	RB_TRY(rubato_wait(op, RUBATO_TIMEOUT_DEFAULT));
@@ -535,6 +590,7 @@ int main(void)
 	tcase_set_timeout(tc, 500);
 	tcase_add_test(tc, ranks_have_buffers_where_they_like);
 	tcase_add_test(tc, operations_on_streams_have_the_same_bits);
+	tcase_add_test(tc, ranks_of_a_process_work_in_place);
 	tcase_add_test(tc, a_stream_orders_what_is_before_and_behind);
 	tcase_add_test(tc, operations_of_one_stream_follow_each_other);
 	tcase_add_test(tc, an_end_by_force_frees_the_stream);

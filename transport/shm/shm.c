@@ -240,6 +240,14 @@ static uint32_t shm_copies(struct rb_endpoint *base, uint32_t r)
 	return ((struct rb_shm_endpoint *)base)->peers[r].attach != RB_SHM_ATTACH_NO ? 1 : 2;
 }
 
+static bool shm_in_process(const struct rb_endpoint *base, uint32_t r)
+{
+	const struct rb_shm_segment *segment =
+		((const struct rb_shm_endpoint *)base)->peers[r].segment;
+
+	return r == base->rank || (segment != NULL && segment->memory >= 0);
+}
+
 /* Sockets are silent while their owner lives, and so are processes: any event is the end. */
 static void notice(struct rb_shm_endpoint *ep)
 {
@@ -601,6 +609,7 @@ const struct rb_transport_ops rb_transport_shm = {
 	.disarm = shm_disarm,
 	.wake = shm_wake,
 	.copies = shm_copies,
+	.in_process = shm_in_process,
 	.processor = shm_processor,
 	.now_ns = shm_now_ns,
 	.random = shm_random,

@@ -226,6 +226,14 @@ EXPORT CUresult cuCtxGetDevice(CUdevice *device)
 	return fake_leave(CUDA_SUCCESS);
 }
 
+EXPORT CUresult cuCtxGetStreamPriorityRange(int *last, int *first)
+{
+	ENTER_CONTEXT();
+	*last = 0;
+	*first = -5;
+	return fake_leave(CUDA_SUCCESS);
+}
+
 EXPORT CUresult cuCtxPushCurrent_v2(CUcontext context)
 {
 	ENTER();

@@ -240,6 +240,8 @@ EXPORT CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CU
 	item.from = fake_reach((void *)(uintptr_t)from, bytes);
 	if (item.to == NULL || item.from == NULL)
 		return fake_leave(CUDA_ERROR_INVALID_VALUE);
+	/* The application's pointer is not the stream's for a device's memory alone. */
+	fake.counts.host_copies += (uintptr_t)item.to == to || (uintptr_t)item.from == from;
 	return enqueue(stream, &item, NULL, 0);
 }
 
@@ -383,6 +385,12 @@ EXPORT CUresult cuModuleGetFunction(CUfunction *out, CUmodule module, const char
 	}
 	*out = f;
 	return fake_leave(CUDA_SUCCESS);
+}
+
+EXPORT CUresult cuFuncLoad(CUfunction kernel)
+{
+	ENTER_CONTEXT();
+	return fake_leave(kernel != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE);
 }
 
 EXPORT CUresult cuLaunchKernel(CUfunction kernel, unsigned int grid_x, unsigned int grid_y,
