@@ -51,6 +51,7 @@
 	X(cuPointerGetAttributes)                                                                  \
 	X(cuStreamCreateWithPriority)                                                              \
 	X(cuStreamDestroy)                                                                         \
+	X(cuStreamQuery)                                                                           \
 	X(cuStreamIsCapturing)                                                                     \
 	X(cuStreamSynchronize)                                                                     \
 	X(cuStreamWaitEvent)                                                                       \

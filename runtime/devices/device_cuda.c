@@ -89,6 +89,21 @@ static void leave(struct device *device)
 	(void)device->cuda.p_cuCtxPopCurrent(&context);
 }
 
+/* What was put on a stream before a call failed may still be under way: its memory is the caller's
+ * again when that is over. A device that is lost says so at once. */
+static void quiet(struct device *device)
+{
+	uint64_t until = rb_clock_ns() + CANCEL_NS;
+
+	enter(device);
+	for (enum queue q = 0; q < QUEUES; q++)
+		while (device->cuda.p_cuStreamQuery(device->queues[q].stream) ==
+			       CUDA_ERROR_NOT_READY &&
+		       rb_clock_ns() < until)
+			rb_yield();
+	leave(device);
+}
+
 /* An error of the driver is the device's end: those of earlier work come out of any later call.
  * That there is no memory, or something is not supported, is not. */
 static void failed(struct device *device, rubato_status status)
@@ -100,6 +115,7 @@ static void failed(struct device *device, rubato_status status)
 	if (status != RUBATO_ERR_SYSTEM)
 		return;
 	device->lost = status;
+	quiet(device);
 	RB_LOG(RB_LOG_WARN, "%s", device->failure);
 }
 

@@ -74,6 +74,7 @@ extern struct fake_state {
 	pthread_cond_t over; /* Some item is. */
 	uint32_t over_awaited;
 	atomic_uint streams_want;
+	uint32_t running; /* Items that streams are at. */
 	bool initialized, lost;
 	CUresult lost_with;
 	struct CUctx_st context;

@@ -36,6 +36,8 @@ static void parameters_reach(uint8_t *parameters, size_t bytes)
 
 static bool ready(const struct item *item)
 {
+	if (fake.lost)
+		return true;
 	if (item->what == WAIT_EVENT)
 		return item->event->over >= item->ticket || fake.control.waits_ignored;
 	if (item->what == WAIT_VALUE)
@@ -119,9 +121,13 @@ static void *stream_main(void *arg)
 		fake.counts.launches += item->what == LAUNCH;
 		fake.counts.waits += item->what == WAIT_EVENT;
 		fake.counts.waited += item->what == WAIT_EVENT && waited;
-		pthread_mutex_unlock(&fake.lock);
-		carry_out(item);
-		fake_stream_lock();
+		if (!fake.lost) {
+			fake.running++;
+			pthread_mutex_unlock(&fake.lock);
+			carry_out(item);
+			fake_stream_lock();
+			fake.running--;
+		}
 		if (item->what == RECORD && item->event->over < item->ticket)
 			item->event->over = item->ticket;
 		stream->first = item->next;
@@ -201,6 +207,14 @@ EXPORT CUresult cuStreamSynchronize(CUstream stream)
 		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
 	stream_drain(stream);
 	return fake_leave(CUDA_SUCCESS);
+}
+
+EXPORT CUresult cuStreamQuery(CUstream stream)
+{
+	ENTER_CONTEXT();
+	if (!is_stream(stream))
+		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
+	return fake_leave(stream->first == NULL ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY);
 }
 
 EXPORT CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status)
