@@ -1,12 +1,13 @@
 /*
- * kernels.cu -- reductions, conversions and updates of device memory, each with the bits of its
- * twin on the host (reduce_plain.c and coded_plain.c in collectives/reduce/; optimizer.c in
- * trainer/rules/).
+ * kernels.cu -- reductions, conversions and updates of device memory, each with
+ * the bits of its twin on the host (reduce_plain.c and coded_plain.c in
+ * collectives/reduce/; optimizer.c in trainer/rules/).
  *
- * The elements between the first and the last 16-byte boundary go as vectors of 16 bytes, all
- * operands' loads before the first use; the few before and behind them, and everything where the
- * addresses differ modulo 16, one by one. Written without fused multiply-adds: nvcc is told so.
- * Compiled by a C++ compiler, too, for tests on the host (tests/cuda/emulated.cpp).
+ * The elements between the first and the last 16-byte boundary go as vectors of
+ * 16 bytes, all operands' loads before the first use; the few before and behind
+ * them, and everything where the addresses differ modulo 16, one by one.
+ * Written without fused multiply-adds: nvcc is told so. Compiled by a C++
+ * compiler, too, for tests on the host (tests/cuda/emulated.cpp).
  */
 #include "cuda/kernels.h"
 #include "rubato.h"
@@ -130,7 +131,8 @@ template <class Value, class Wide, Value least, Value greatest> struct integer {
 	{
 		return value;
 	}
-	/* Toward zero, by magnitudes: the count may be more than a signed type holds. */
+	/* Toward zero, by magnitudes: the count may be more than a signed type holds.
+   */
 	struct divisor {
 		uint32_t count;
 
@@ -181,7 +183,8 @@ struct bf16 : floating<float, uint32_t, 0x7fc00000, 0x7f800000> {
 	{
 		return of((uint32_t)stored << 16);
 	}
-	/* To nearest, ties to even; a carry out of the fraction is the next exponent. */
+	/* To nearest, ties to even; a carry out of the fraction is the next exponent.
+   */
 	static __device__ __forceinline__ uint16_t narrow(float value)
 	{
 		uint32_t bits = as_bits<uint32_t>(finish(value));
@@ -487,7 +490,8 @@ template <class T, bool few, class Call> __device__ __forceinline__ void reduce(
 		reduce_one<T>(call, i < before ? i : i + within, aligned, by);
 }
 
-/* ---- Flat vectors: several at once, of types of one or two sizes, four elements at a time ---- */
+/* ---- Flat vectors: several at once, of types of one or two sizes, four
+ * elements at a time ---- */
 
 template <class T, int N> struct batch {
 	typename T::value value[N];
@@ -547,8 +551,8 @@ struct flat {
 };
 
 /*
- * Body::run<4>(i, true) for elements i to i + 3 that all vectors have at multiples of four, and
- * run<1>(i, aligned) for the others.
+ * Body::run<4>(i, true) for elements i to i + 3 that all vectors have at
+ * multiples of four, and run<1>(i, aligned) for the others.
  */
 template <class Body, int N>
 __device__ __forceinline__ void each(const Body &body, const flat (&vectors)[N], uint64_t count)
@@ -668,13 +672,48 @@ __device__ __forceinline__ void decode_bf16(const struct rb_cuda_coded &call)
 	convert<bf16, f32>(conversion);
 }
 
+/* As it is: what is stored is no reduction's result. */
+struct raw32 : f32 {
+	static __device__ __forceinline__ float narrow(float value)
+	{
+		return value;
+	}
+};
+
 /* int8: a unit is a scale and 128 bytes, a warp's lane has four of them. */
 const uint32_t WARP = 32, UNIT_VALUES = 128, UNIT_BYTES = 132;
 const float MOST = 127.0f, TO_WHOLE = 12582912.0f; /* 1.5 * 2^23 leaves whole numbers. */
 
-struct lane_values {
-	float value[4];
-};
+typedef batch<raw32, 4> lane_values;
+
+/* A lane's four floats of a vector of `count`; behind its end are zeros. */
+__device__ __forceinline__ lane_values load_lane(const void *base, uint64_t first, uint64_t count)
+{
+	const bool aligned = ((uintptr_t)base & 3) == 0;
+	lane_values out;
+
+	if (((uintptr_t)base & 15) == 0 && first + 4 <= count)
+		return load_batch<raw32, 4>(base, first, true);
+#pragma unroll
+	for (int e = 0; e < 4; e++)
+		out.value[e] = first + e < count ? load_one<f32>(base, first + e, aligned) : 0.0f;
+	return out;
+}
+
+__device__ __forceinline__ void store_lane(void *base, uint64_t first, uint64_t count,
+					   const lane_values &in)
+{
+	const bool aligned = ((uintptr_t)base & 3) == 0;
+
+	if (((uintptr_t)base & 15) == 0 && first + 4 <= count) {
+		store_batch<raw32, 4>(base, first, in, true);
+		return;
+	}
+#pragma unroll
+	for (int e = 0; e < 4; e++)
+		if (first + e < count)
+			store_one<raw32>(base, first + e, in.value[e], aligned);
+}
 
 __device__ __forceinline__ lane_values decode_lane(const void *units, uint64_t unit, uint32_t lane,
 						   bool aligned)
@@ -690,18 +729,22 @@ __device__ __forceinline__ lane_values decode_lane(const void *units, uint64_t u
 	return out;
 }
 
-/* All lanes together: adds the residual, and rounds. What a lane reads of the unit it has read. */
+/* All lanes together: adds the residual, and rounds. What a lane reads of the
+ * unit it has read. */
 __device__ __forceinline__ void encode_lane(const struct rb_cuda_coded &call, uint64_t unit,
 					    uint32_t lane, lane_values in, bool aligned)
 {
-	const uint64_t first = unit * UNIT_VALUES + 4 * lane;
+	const uint64_t first = unit * UNIT_VALUES + 4 * lane, end = first + 4;
 	char *to = (char *)call.to + unit * UNIT_BYTES;
+	lane_values kept;
 	uint32_t most = 0, codes = 0;
 
+	if (call.residual != 0)
+		kept = load_lane(call.residual, first, end);
 #pragma unroll
 	for (int e = 0; e < 4; e++) {
 		if (call.residual != 0)
-			in.value[e] += call.residual[first + e];
+			in.value[e] += kept.value[e];
 		const uint32_t magnitude = as_bits<uint32_t>(in.value[e]) & 0x7fffffff;
 
 		most = magnitude > most ? magnitude : most;
@@ -720,71 +763,61 @@ __device__ __forceinline__ void encode_lane(const struct rb_cuda_coded &call, ui
 		code = code < -MOST ? -MOST : code;
 		code = code + TO_WHOLE - TO_WHOLE;
 		codes |= (uint32_t)(uint8_t)(int32_t)code << (8 * e);
-		if (call.residual != 0)
-			call.residual[first + e] = finite ? value - scale * code : 0.0f;
+		kept.value[e] = finite ? value - scale * code : 0.0f;
 	}
+	if (call.residual != 0)
+		store_lane(call.residual, first, end, kept);
 	__syncwarp();
 	if (lane == 0)
 		store_one<f32>(to, 0, scale, aligned);
 	store_one<u32>(to, 1 + lane, codes, aligned);
 }
 
-__device__ __forceinline__ bool word_aligned(const struct rb_cuda_coded &call)
-{
-	uintptr_t all = (uintptr_t)call.to;
-
-#pragma unroll 1
-	for (uint32_t k = 0; k < call.from_count; k++)
-		all |= (uintptr_t)call.from[k];
-	return (all & 3) == 0;
-}
-
 __device__ __forceinline__ void encode_int8(const struct rb_cuda_coded &call)
 {
-	const bool aligned = word_aligned(call);
+	const bool aligned = ((uintptr_t)call.to & 3) == 0;
 	const uint32_t lane = threadIdx.x % WARP;
 	const uint64_t units = (call.count + UNIT_VALUES - 1) / UNIT_VALUES;
 
 	for (uint64_t u = thread_first() / WARP; u < units; u += thread_step() / WARP) {
 		const uint64_t first = u * UNIT_VALUES + 4 * lane;
-		lane_values in;
 
-#pragma unroll
-		for (int e = 0; e < 4; e++)
-			in.value[e] = first + e < call.count
-					      ? load_one<f32>(call.from[0], first + e, aligned)
-					      : 0.0f;
-		encode_lane(call, u, lane, in, aligned);
+		encode_lane(call, u, lane, load_lane(call.from[0], first, call.count), aligned);
 	}
 }
 
 __device__ __forceinline__ void decode_int8(const struct rb_cuda_coded &call)
 {
-	const bool aligned = word_aligned(call);
+	const bool aligned = ((uintptr_t)call.from[0] & 3) == 0;
 	const uint32_t lane = threadIdx.x % WARP;
 	const uint64_t units = (call.count + UNIT_VALUES - 1) / UNIT_VALUES;
 
 	for (uint64_t u = thread_first() / WARP; u < units; u += thread_step() / WARP) {
 		const uint64_t first = u * UNIT_VALUES + 4 * lane;
-		const lane_values out = decode_lane(call.from[0], u, lane, aligned);
+		lane_values out = decode_lane(call.from[0], u, lane, aligned);
 
 #pragma unroll
 		for (int e = 0; e < 4; e++)
-			if (first + e < call.count)
-				store_one<f32>(call.to, first + e, out.value[e], aligned);
+			out.value[e] = f32::finish(out.value[e]);
+		store_lane(call.to, first, call.count, out);
 	}
 }
 
 __device__ __forceinline__ void reduce_int8(const struct rb_cuda_coded &call)
 {
-	const bool aligned = word_aligned(call);
 	const uint32_t lane = threadIdx.x % WARP;
 	const float factor = factor_of(call);
+	uintptr_t all = (uintptr_t)call.to;
+
+#pragma unroll 1
+	for (uint32_t k = 0; k < call.from_count; k++)
+		all |= (uintptr_t)call.from[k];
+	const bool aligned = (all & 3) == 0;
 
 	for (uint64_t u = thread_first() / WARP; u < call.count; u += thread_step() / WARP) {
 		lane_values sum = decode_lane(call.from[0], u, lane, aligned);
 
-#pragma unroll 1
+#pragma unroll 2
 		for (uint32_t k = 1; k < call.from_count; k++) {
 			const lane_values in = decode_lane(call.from[k], u, lane, aligned);
 
@@ -800,14 +833,6 @@ __device__ __forceinline__ void reduce_int8(const struct rb_cuda_coded &call)
 }
 
 /* ---- Updates of parameters ---- */
-
-/* As it is: what is stored is no reduction's result. */
-struct raw32 : f32 {
-	static __device__ __forceinline__ float narrow(float value)
-	{
-		return value;
-	}
-};
 
 struct sgd_update {
 	const struct rb_cuda_sgd &call;

@@ -127,7 +127,7 @@ template <class Call, void (*kernel)(const Call &)> static void thread(const voi
 
 #define ONE(name, call, meets) { #name, thread<call, name>, meets },
 #if defined(FAULTS)
-#define FAULT(n) { "rb_fault_" #n, thread<rb_cuda_reduce, fault_##n::rb_fault_##n>, false },
+#define FAULT(n, call, meets) { "rb_fault_" #n, thread<call, fault_##n::rb_fault_##n>, meets },
 static emulated_kernel kernels[] = { FAULTS(FAULT) };
 #else
 #undef REDUCE

@@ -4,16 +4,17 @@
 usage: faults.py KERNELS.CU SOURCE HEADER
 
 SOURCE has a kernel rb_fault_N for each fault, HEADER a row for each. A fault is: what it is, the
-element type whose kernel has it, what the interpreter of PTX says of it, whether it is noticed on
-the host, too (None: it is of the device's own instructions, and not compiled there), and what
-changes in the source.
+element type whose reduction has it, or the kernel, what the interpreter of PTX says of it, whether
+it is noticed on the host, too (None: it is not compiled there; it is of the device's own
+instructions, or would end the program), and what changes in the source.
 """
 
 import pathlib
+import re
 import sys
 
 OTHER, BEYOND, ALIGNED = "other bits", "memory beyond", "not aligned"
-RACE, ENDLESS = "a race", "no end"
+RACE, ENDLESS, APART = "a race", "no end", "not all meet"
 FTZ = '''{
 		Value sum;
 
@@ -69,12 +70,42 @@ FAULTS = [
       ("i, aligned);\n\n#pragma unroll 1", "i, aligned);\n\n"
        "\tif (call.from_count > 1)\n\t\tstore_one<T>(call.to, i, value, aligned);\n"
        "#pragma unroll 1")]),
+    ("a batch too many", "rb_widen_bf16", BEYOND, True,
+     [("i < quads;", "i < quads + (quads > 0);")]),
+    ("batches whose addresses differ", "rb_narrow_f16", ALIGNED, None,
+     [("aligned && agree && before", "aligned && before")]),
+    ("nothing behind the batches", "rb_narrow_bf16", OTHER, True,
+     [("i < count - 4 * quads;", "i < before;")]),
+    ("a residual that is infinite", "rb_encode_bf16", OTHER, True,
+     [("? difference : 0.0f", "? difference : difference")]),
+    ("a sum that is not divided", "rb_reduce_coded_bf16", OTHER, True,
+     [("sum.value[e] * factor;", "sum.value[e];")]),
+    ("a fused multiply-add", "rb_encode_int8", OTHER, True,
+     [("value - scale * code", "fmaf(-scale, code, value)")]),
+    ("codes that are cut", "rb_encode_int8", OTHER, True,
+     [("code = code + TO_WHOLE - TO_WHOLE;", "")]),
+    ("a division by an inverse", "rb_encode_int8", OTHER, True,
+     [("value / divisor", "value * (1.0f / divisor)")]),
+    ("a scale that is infinite", "rb_reduce_coded_int8", OTHER, True,
+     [("finite ? as_bits<float>(most) / MOST : f32::of(0x7fc00000)",
+       "as_bits<float>(most) / MOST")]),
+    ("a warp that does not wait", "rb_reduce_coded_int8", RACE, False, [("__syncwarp();", "")]),
+    ("a lane that does not come", "rb_encode_int8", APART, None,
+     [("encode_lane(call, u, lane, load_lane",
+       "if (lane < 31 || u != 1)\n\t\t\tencode_lane(call, u, lane, load_lane")]),
+    ("a maximum of its own lane", "rb_encode_int8", OTHER, True,
+     [("most = __reduce_max_sync(0xffffffff, most);",
+       "if (__reduce_max_sync(0xffffffff, most) == 0)\n\t\tmost = 0;")]),
 ]
 
 
 def main(arguments):
     kernels, source, header = arguments
     text = pathlib.Path(kernels).read_text()
+    kernels_of = {
+        name: (call, function)
+        for name, call, function in re.findall(r"^KERNEL\((rb_\w+), (\w+), (.+)\)$", text, re.M)
+    }
     opening, rest = text.split("namespace\n{\n", 1)
     body = rest.split("} /* namespace */\n", 1)[0]
     out, rows = [opening], []
@@ -84,16 +115,21 @@ def main(arguments):
             if old not in faulty:
                 sys.exit(f"faults.py: {what}: nothing in {kernels} is '{old}'")
             faulty = faulty.replace(old, new)
+        call, function = kernels_of.get(kind, ("rb_cuda_reduce", f"reduce<{kind}, true>"))
         kernel = (
             f"namespace fault_{number}\n{{\nnamespace\n{{\n{faulty}}}\n"
             "extern \"C\" __global__ void __launch_bounds__(RB_CUDA_BLOCK)\n"
-            f"\trb_fault_{number}(const struct rb_cuda_reduce __grid_constant__ call)\n"
-            f"{{\n\treduce<{kind}, true>(call);\n}}\n}}\n"
+            f"\trb_fault_{number}(const struct {call} __grid_constant__ call)\n"
+            f"{{\n\t{function}(call);\n}}\n}}\n"
         )
         out.append(f"#if defined(__CUDACC__)\n{kernel}#endif\n" if host is None else kernel)
         rows.append(f'\t{{ "{what}", "{kind}", "{ptx}", {0 if host is None else 1 + host} }},\n')
-    host = [number for number, fault in enumerate(FAULTS) if fault[3] is not None]
-    out.append("#define FAULTS(X) " + " ".join(f"X({number})" for number in host) + "\n")
+    there = " ".join(
+        f"X({number}, {kernels_of.get(fault[1], ['rb_cuda_reduce'])[0]}, "
+        f"{str(fault[1].endswith('int8')).lower()})"
+        for number, fault in enumerate(FAULTS) if fault[3] is not None
+    )
+    out.append(f"#define FAULTS(X) {there}\n")
     pathlib.Path(source).write_text("".join(out))
     pathlib.Path(header).write_text(
         "static const struct {\n\tconst char *what, *type, *ptx;\n"

@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "tests/check_main.h"
 #include "tests/cuda/faults.h"
+#include "tests/cuda/flat.h"
 #include "tests/cuda/twins.h"
 
 #define FAULTS (sizeof(faults) / sizeof(*faults))
@@ -53,15 +54,39 @@ static const char *noticed(struct twins_bench *b, uint32_t number, rubato_type t
 	return NULL;
 }
 
+/* The same of a kernel of conversions or of the wire. */
+static const char *flat_noticed(uint32_t number, const char *of, char *text, size_t text_bytes)
+{
+	struct areas *a = launcher_memory(sizeof(*a));
+	struct rb_rng rng = { number };
+	char kernel[32];
+	const struct flat_fault fault = { of, kernel };
+	const char *error = NULL;
+
+	ck_assert(a != NULL);
+	(void)snprintf(kernel, sizeof(kernel), "rb_fault_%u", number);
+	for (uint32_t i = 0; i < 4000 && error == NULL; i++) {
+		error = flat_conversion(a, &rng, &fault, text, text_bytes);
+		if (error == NULL)
+			error = flat_coded(a, i % 2 != 0, &rng, &fault, text, text_bytes);
+	}
+	launcher_forget(a);
+	return error;
+}
+
 START_TEST(faults_are_noticed)
 {
+	char text[1024];
 	struct twins_bench *b = launcher_memory(sizeof(*b));
 	const char *error, *wanted = LAUNCHER_PTX ? faults[_i].ptx : "";
 	const bool there = LAUNCHER_PTX || faults[_i].host != 0;
 	const bool silent = !LAUNCHER_PTX && faults[_i].host == 1;
 
 	ck_assert(b != NULL);
-	error = there ? noticed(b, (uint32_t)_i, type_of(faults[_i].type)) : NULL;
+	error = !there ? NULL
+		: strncmp(faults[_i].type, "rb_", 3) == 0
+			? flat_noticed((uint32_t)_i, faults[_i].type, text, sizeof(text))
+			: noticed(b, (uint32_t)_i, type_of(faults[_i].type));
 	printf("%s: %s\n", faults[_i].what,
 	       !there          ? "only on a device"
 	       : error != NULL ? error
