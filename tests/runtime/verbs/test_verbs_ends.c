@@ -343,6 +343,96 @@ START_TEST(when_nothing_is_under_way_the_counts_say_so)
 }
 END_TEST
 
+/* ---- Credit ---- */
+
+enum { HELD = 2 * RB_UNEXPECTED_BYTES_MAX / RB_VERBS_EAGER_MAX };
+static struct rb_request held[HELD];
+
+/* Rank 1 sends messages that nobody receives; `boldly`: whatever it has been given back. How many
+ * rank 0 holds. */
+static uint32_t held_send(bool boldly)
+{
+	uint32_t count = 0;
+
+	while (count < HELD && !peer_of(0)->lost) {
+		struct rb_verbs_peer *peer = peer_of(1);
+		uint32_t before = peer->spent;
+
+		if (boldly)
+			peer->spent_known = peer->spent;
+		ends.call++;
+		request_set(&held[count], 1, sent, RB_VERBS_EAGER_MAX);
+		rb_transport_verbs.send(ends.ep[1], &held[count]);
+		if (peer->spent == before) { /* It is announced. */
+			rb_transport_verbs.cancel(ends.ep[1], &held[count]);
+			break;
+		}
+		for (uint32_t i = 0; i < 20; i++)
+			move();
+		count++;
+	}
+	return count;
+}
+
+/* Also where it has nothing else to say. */
+START_TEST(what_is_taken_late_is_given_back)
+{
+	uint64_t first;
+	uint32_t count;
+
+	ends_open(1, 0);
+	first = ends.call + 1;
+	count = held_send(false);
+	ck_assert_uint_gt(count, 4);
+	ck_assert_uint_lt(count, HELD);
+	for (uint32_t i = 0; i < count; i++) {
+		struct rb_request receive;
+
+		ends.call = first + i;
+		request_set(&receive, 0, got, RB_VERBS_EAGER_MAX);
+		rb_transport_verbs.recv(ends.ep[0], &receive);
+		await(is_done, &receive, "what was held");
+	}
+	for (uint32_t i = 0; i < 100; i++)
+		move();
+	ck_assert_uint_lt(peer_of(1)->spent - peer_of(1)->spent_known, RB_VERBS_UNITS_MAX / 2);
+	ends.call = first + HELD;
+	ends_close();
+}
+END_TEST
+
+static bool first_has_lost(void *unused)
+{
+	(void)unused;
+	return peer_of(0)->lost;
+}
+
+enum breach { SLOTS_GIVEN_BACK, UNITS_GIVEN_BACK, UNITS_SPENT, BREACHES };
+
+START_TEST(who_breaks_credit_is_lost)
+{
+	static const char *const words[BREACHES] = { "gave back more", "gave back more",
+						     "more than its credit" };
+	struct rb_request send;
+
+	ends_open(1, 0);
+	message(1, 100, true);
+	if (_i == SLOTS_GIVEN_BACK)
+		peer_of(1)->links[0].reposted += 1000;
+	else if (_i == UNITS_GIVEN_BACK)
+		peer_of(1)->freed += 1000;
+	else
+		(void)held_send(true);
+	ends.call++;
+	request_set(&send, 1, sent, 100);
+	rb_transport_verbs.send(ends.ep[1], &send);
+	await(first_has_lost, NULL, "rank 1 is lost");
+	ck_assert_msg(strstr(peer_of(0)->reason, words[_i]) != NULL, "%s", peer_of(0)->reason);
+	for (uint32_t r = 0; r < 2; r++)
+		rb_transport_verbs.close(ends.ep[r], true, rb_clock_ns());
+}
+END_TEST
+
 /* ---- Who is asked ---- */
 
 START_TEST(who_answers_whenever_he_is_asked_stays)
@@ -663,6 +753,8 @@ int main(void)
 
 	tcase_set_timeout(tc, 300);
 	tcase_add_loop_test(tc, when_nothing_is_under_way_the_counts_say_so, 0, 6);
+	tcase_add_test(tc, what_is_taken_late_is_given_back);
+	tcase_add_loop_test(tc, who_breaks_credit_is_lost, 0, BREACHES);
 	tcase_add_test(tc, who_answers_whenever_he_is_asked_stays);
 	tcase_add_test(tc, the_stream_stays_where_its_count_comes_round);
 	tcase_add_test(tc, who_finds_no_memory_closes);
