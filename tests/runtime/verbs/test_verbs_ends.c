@@ -602,7 +602,8 @@ END_TEST
 static uint32_t callocs_left;
 
 void *__real_calloc(size_t count, size_t size_bytes);
-void *__wrap_calloc(size_t count, size_t size_bytes);
+/* Sanitizers' libraries call it, too. */
+__attribute__((visibility("default"))) void *__wrap_calloc(size_t count, size_t size_bytes);
 
 void *__wrap_calloc(size_t count, size_t size_bytes)
 {
