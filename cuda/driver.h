@@ -14,14 +14,12 @@
 
 #define RB_CUDA_FUNCTIONS(X)                                                                       \
 	X(cuInit)                                                                                  \
-	X(cuDriverGetVersion)                                                                      \
 	X(cuGetErrorName)                                                                          \
 	X(cuGetErrorString)                                                                        \
 	X(cuDeviceGet)                                                                             \
 	X(cuDeviceGetAttribute)                                                                    \
 	X(cuDeviceGetCount)                                                                        \
 	X(cuDeviceGetName)                                                                         \
-	X(cuDevicePrimaryCtxGetState)                                                              \
 	X(cuDevicePrimaryCtxRelease)                                                               \
 	X(cuDevicePrimaryCtxRetain)                                                                \
 	X(cuCtxGetCurrent)                                                                         \
@@ -34,14 +32,10 @@
 	X(cuEventQuery)                                                                            \
 	X(cuEventRecord)                                                                           \
 	X(cuFuncLoad)                                                                              \
-	X(cuIpcCloseMemHandle)                                                                     \
-	X(cuIpcGetMemHandle)                                                                       \
-	X(cuIpcOpenMemHandle)                                                                      \
 	X(cuLaunchKernel)                                                                          \
 	X(cuMemAlloc)                                                                              \
 	X(cuMemFree)                                                                               \
 	X(cuMemFreeHost)                                                                           \
-	X(cuMemGetAddressRange)                                                                    \
 	X(cuMemHostAlloc)                                                                          \
 	X(cuMemcpyAsync)                                                                           \
 	X(cuMemsetD8Async)                                                                         \

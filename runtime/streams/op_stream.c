@@ -40,7 +40,6 @@ static bool enqueued_poll(struct rb_engine *engine, struct rb_poller *poller)
 	struct rb_enqueued *enqueued = &((struct rb_comm_poller *)poller)->comm->enqueued;
 	bool any = false;
 
-	(void)engine;
 	for (struct rubato_op *op = enqueued->first, *next; op != NULL; op = next) {
 		bool reached;
 		rubato_status err = op->stream.gate->ops->look(op->stream.gate, &reached);

@@ -107,12 +107,6 @@ EXPORT CUresult cuInit(unsigned int flags)
 	return fake_leave(CUDA_SUCCESS);
 }
 
-EXPORT CUresult cuDriverGetVersion(int *version)
-{
-	*version = CUDA_VERSION;
-	return CUDA_SUCCESS;
-}
-
 EXPORT CUresult cuGetErrorName(CUresult result, const char **name)
 {
 	static const struct {
@@ -192,15 +186,6 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, C
 		*value = 0;
 		break;
 	}
-	return fake_leave(CUDA_SUCCESS);
-}
-
-EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active)
-{
-	(void)device;
-	ENTER();
-	*flags = 0;
-	*active = fake.context.retained > 0;
 	return fake_leave(CUDA_SUCCESS);
 }
 

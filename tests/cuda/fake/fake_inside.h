@@ -20,7 +20,7 @@ struct allocation {
 	uint8_t *base;  /* As the application sees it. */
 	uint8_t *alias; /* The same pages, for streams. */
 	size_t bytes;
-	enum { DEVICE, MANAGED, PINNED, IMPORTED } what;
+	enum { DEVICE, MANAGED, PINNED } what;
 	struct allocation *next;
 };
 

@@ -1,10 +1,8 @@
-/* fake_memory.c -- see fake_cuda.h: memory, and that of other processes. */
+/* fake_memory.c -- see fake_cuda.h: memory. */
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/types.h>
 #include <unistd.h>
 
 #include "tests/cuda/fake/fake_inside.h"
@@ -71,10 +69,6 @@ static void allocation_remove(struct allocation *a)
 				(off_t)((a->bytes + PAGE - 1) / PAGE * PAGE));
 	if (a->what == MANAGED || a->what == PINNED)
 		free(a->base);
-	if (a->what == IMPORTED) {
-		munmap(a->base, a->bytes);
-		munmap(a->alias, a->bytes);
-	}
 	free(a);
 }
 
@@ -112,8 +106,7 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr memory)
 
 	ENTER_CONTEXT();
 	a = fake_find((void *)(uintptr_t)memory, 1);
-	if (a == NULL || a->base != (void *)(uintptr_t)memory || a->what == PINNED ||
-	    a->what == IMPORTED)
+	if (a == NULL || a->base != (void *)(uintptr_t)memory || a->what == PINNED)
 		return fake_leave(CUDA_ERROR_INVALID_VALUE);
 	idle_wait();
 	allocation_remove(a);
@@ -164,21 +157,6 @@ EXPORT CUresult cuMemFreeHost(void *memory)
 	return fake_leave(CUDA_SUCCESS);
 }
 
-EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr address)
-{
-	struct allocation *a;
-
-	ENTER_CONTEXT();
-	a = fake_find((void *)(uintptr_t)address, 1);
-	if (a == NULL)
-		return fake_leave(CUDA_ERROR_NOT_FOUND);
-	if (base != NULL)
-		*base = (CUdeviceptr)(uintptr_t)a->base;
-	if (bytes != NULL)
-		*bytes = a->bytes;
-	return fake_leave(CUDA_SUCCESS);
-}
-
 EXPORT CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes,
 				       void **data, CUdeviceptr address)
 {
@@ -214,69 +192,5 @@ EXPORT CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *
 			return fake_leave(CUDA_ERROR_INVALID_VALUE);
 		}
 	}
-	return fake_leave(CUDA_SUCCESS);
-}
-
-/* ---- IPC: a handle names the process, its file and the place there ---- */
-
-struct ipc_handle {
-	pid_t pid;
-	int fd;
-	uint64_t at, bytes;
-};
-
-EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr memory)
-{
-	struct ipc_handle h = { .pid = getpid() };
-	struct allocation *a;
-
-	ENTER_CONTEXT();
-	a = fake_find((void *)(uintptr_t)memory, 1);
-	if (a == NULL || a->what != DEVICE)
-		return fake_leave(CUDA_ERROR_INVALID_VALUE);
-	h.fd = fake.memfd;
-	h.at = (uint64_t)(a->alias - fake.alias); /* The whole allocation, as the driver does. */
-	h.bytes = a->bytes;
-	memset(handle, 0, sizeof(*handle));
-	memcpy(handle, &h, sizeof(h));
-	return fake_leave(CUDA_SUCCESS);
-}
-
-EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsigned int flags)
-{
-	struct ipc_handle h;
-	char path[64];
-	void *base, *alias;
-	int fd;
-
-	(void)flags;
-	ENTER_CONTEXT();
-	memcpy(&h, &handle, sizeof(h));
-	if (h.pid == getpid()) /* Only another process may. */
-		return fake_leave(CUDA_ERROR_INVALID_CONTEXT);
-	(void)snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)h.pid, h.fd);
-	fd = open(path, O_RDWR | O_CLOEXEC);
-	if (fd < 0)
-		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
-	base = mmap(NULL, h.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	alias = mmap(NULL, h.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)h.at);
-	close(fd);
-	if (base == MAP_FAILED || alias == MAP_FAILED)
-		return fake_leave(CUDA_ERROR_MAP_FAILED);
-	allocation_add(base, alias, h.bytes, IMPORTED);
-	*out = (CUdeviceptr)(uintptr_t)base;
-	return fake_leave(CUDA_SUCCESS);
-}
-
-EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr memory)
-{
-	struct allocation *a;
-
-	ENTER_CONTEXT();
-	a = fake_find((void *)(uintptr_t)memory, 1);
-	if (a == NULL || a->what != IMPORTED || a->base != (void *)(uintptr_t)memory)
-		return fake_leave(CUDA_ERROR_INVALID_VALUE);
-	idle_wait();
-	allocation_remove(a);
 	return fake_leave(CUDA_SUCCESS);
 }
