@@ -18,7 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tools"))
 from programs import main, run  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-README = ROOT / "README.md"
+GUIDE = ROOT / "docs/guide-c.md"
 EXAMPLES = {  # And what they say, with 4 ranks.
     "hello": r"(?m)^\[3\] rank 3 of 4$",
     "training": r"y = 3\.00 x -1\.00, loss 0\.0000",
@@ -208,7 +208,7 @@ class Users(unittest.TestCase):
                 self.assertRegex(three.stdout.decode(), rf"\[{rank}\] .*rank {rank} of 3: 3\n")
 
     def libraries(self, shared):
-        """What README says for each."""
+        """What the guide says for each."""
         if shared:
             return self.flags("--libs")
         if OPTIONS["default_library"] == "static":
@@ -254,9 +254,9 @@ class Users(unittest.TestCase):
         self.assertIn("expected auto, or some of shm, ucx, tcp and verbs", said)
 
     @unittest.skipIf("rubato-run" not in EXPECTED, "programs are not built")
-    def test_what_readme_says(self):
+    def test_what_the_guide_says(self):
         """Its program, by its commands behind `meson install`."""
-        text = README.read_text()
+        text = GUIDE.read_text()
         source = re.search(r"A program:\n\n```c\n(.*?)```", text, re.S)[1]
         commands = re.search(r"Install and link:\n\n```\n.*?\n(.*?)```", text, re.S)[1]
         commands = commands.replace("/opt/rubato/lib/x86_64-linux-gnu", str(tree.at("libdir")))

@@ -158,6 +158,19 @@ class Torch(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout.decode())
         self.assertEqual(done.stdout.decode().count("loss"), 2)
 
+    def test_the_guide(self):
+        """Its script, and the loop again with an exchange, as it says."""
+        blocks = re.findall(r"^```python\n(.*?)^```",
+                            (ROOT / "docs/guide-pytorch.md").read_text(), re.M | re.S)
+        script, late = blocks
+        loop = script[script.index("for step"):script.index("print(")]
+        begin, end = late.split("# ... the same loop ...\n")
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "train.py")
+            path.write_text(script.replace("dist.destroy", begin + loop + end + "dist.destroy"))
+            for words in self.passes(self.job(4, path)):
+                self.assertRegex(words, r"rank \d of 4: loss 0\.0\d+")
+
     def test_the_end_without_destroying(self):
         with tempfile.TemporaryDirectory() as folder:
             self.passes(self.job(2, HERE / "train.py", "rubato", f"{folder}/model", LEAVE="open"))
