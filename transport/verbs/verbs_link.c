@@ -527,6 +527,17 @@ static void live_tick(struct rb_verbs *vb, struct rb_verbs_link *link, bool ask)
 	}
 }
 
+/* Its device has told the peer's that what is here has come: that must be counted. */
+static void drain_end(struct rb_verbs *vb, struct rb_verbs_link *link)
+{
+	(void)rb_verbs_progress(vb);
+	if (link->state != RB_VERBS_LINK_DRAINING)
+		return;
+	vb->counts.by_clock++;
+	rb_verbs_link_close(vb, link);
+	rb_verbs_stir(vb, link->peer);
+}
+
 void rb_verbs_link_tick(struct rb_verbs *vb, struct rb_verbs_link *link, bool ask)
 {
 	switch (link->state) {
@@ -538,11 +549,8 @@ void rb_verbs_link_tick(struct rb_verbs *vb, struct rb_verbs_link *link, bool as
 		live_tick(vb, link, ask);
 		break;
 	case RB_VERBS_LINK_DRAINING:
-		if (++link->ticks >= DRAIN_TICKS) {
-			vb->counts.by_clock++;
-			rb_verbs_link_close(vb, link);
-			rb_verbs_stir(vb, link->peer);
-		}
+		if (++link->ticks >= DRAIN_TICKS)
+			drain_end(vb, link);
 		break;
 	case RB_VERBS_LINK_COMPARING:
 		break;

@@ -107,8 +107,10 @@ void rb_verbs_spare_failed(struct rb_verbs *vb, struct rb_verbs_spare *spare, co
 	struct rb_verbs_peer *peer = spare->peer;
 	char reason[RB_VERBS_REASON_BYTES];
 
-	while (!peer->lost && rb_verbs_spare_look(vb, peer))
-		;
+	if (spare->failed)
+		return; /* From within the following. */
+	spare->failed = true;
+	rb_verbs_hear_out(vb, peer);
 	if (peer->lost || rb_verbs_lose_ended(vb, peer->rank))
 		return;
 	(void)snprintf(reason, sizeof(reason), "rank %u: TCP: %.40s%s%.120s", peer->rank, what,

@@ -34,6 +34,7 @@ struct rb_verbs_spare {
 	char why[RB_VERBS_REASON_BYTES]; /* and the last rail. */
 	/* Frames. */
 	int error;                /* The connection has failed. */
+	bool failed;              /* So the peer is lost, when what had come is taken. */
 	bool full;                /* It is watched for room. */
 	bool heard;               /* A frame has come. */
 	bool leaving, leave_owed; /* The stream goes to a rail when LEAVE is answered. */
@@ -127,7 +128,8 @@ static inline bool rb_verbs_is_open(const struct rb_verbs_spare *spare)
 /* verbs_spare.c */
 /* Of a peer, made when there is none yet; NULL: no memory. */
 struct rb_verbs_spare *rb_verbs_spare_of(struct rb_verbs_peer *peer);
-/* Neither way goes on: the peer is lost, unless what had come says that it has left. */
+/* Neither way goes on: the peer is lost, unless what had come, by rails too, says that it has
+ * left. */
 void rb_verbs_spare_failed(struct rb_verbs *vb, struct rb_verbs_spare *spare, const char *what);
 
 #endif

@@ -575,6 +575,41 @@ START_TEST(what_is_told_of_a_link_that_is_gone_is_not_taken)
 }
 END_TEST
 
+/* Its device has told that the message came, and nobody has asked yet, when the clock ends the link's
+ * drain: `look` alone runs the clock of who computes. */
+START_TEST(what_has_come_is_taken_before_the_clock_ends_a_link)
+{
+	struct rb_request send, receive;
+	struct rb_verbs_link *link;
+
+	ends_open(2, 0);
+	message(1, 100, true);
+	ends.call++;
+	memset(got, 0, 100);
+	request_set(&receive, 0, got, 100);
+	rb_transport_verbs.recv(ends.ep[0], &receive);
+	request_set(&send, 1, sent, 100);
+	rb_transport_verbs.send(ends.ep[1], &send);
+	link = &peer_of(1)->links[peer_of(1)->main];
+	rb_verbs_probe(verbs_of(1), link);
+	rb_verbs_ring(verbs_of(1));
+	while (link->posted != link->retired)
+		(void)rb_transport_verbs.poll(ends.ep[1]);
+	link = &peer_of(0)->links[link->index];
+	rb_verbs_link_fail(verbs_of(0), link, "for a test");
+	link->receives++; /* Which the device never ends. */
+	for (uint32_t tick = 0; tick < 2; tick++)
+		rb_verbs_link_tick(verbs_of(0), link, false);
+	ck_assert_uint_eq(verbs_of(0)->counts.by_clock, 1);
+	await(is_done, &receive, "what had come");
+	ck_assert_int_eq(receive.status, RUBATO_OK);
+	ck_assert_int_eq(memcmp(sent, got, 100), 0);
+	await(all_live_ticking, NULL, "the link again");
+	messages_all("after the clock has ended a link");
+	ends_close();
+}
+END_TEST
+
 /* Rail 0 comes back when the stream, on rail 1, counts as it did at its beginning: as if 2^32
  * messages had gone either way. */
 START_TEST(the_stream_stays_where_its_count_comes_round)
@@ -757,6 +792,7 @@ int main(void)
 	tcase_add_test(tc, what_is_taken_late_is_given_back);
 	tcase_add_loop_test(tc, who_breaks_credit_is_lost, 0, BREACHES);
 	tcase_add_test(tc, who_answers_whenever_he_is_asked_stays);
+	tcase_add_test(tc, what_has_come_is_taken_before_the_clock_ends_a_link);
 	tcase_add_test(tc, the_stream_stays_where_its_count_comes_round);
 	tcase_add_test(tc, who_finds_no_memory_closes);
 	tcase_add_test(tc, who_gets_an_address_that_is_none_closes);

@@ -588,6 +588,24 @@ START_TEST(who_leaves_over_tcp_has_left)
 }
 END_TEST
 
+/* By a rail, while the connection is kept: its end is seen before what came by the rail is. */
+START_TEST(who_leaves_by_a_rail_after_tcp_has_left)
+{
+	sides_open(true);
+	fall();
+	await(both_by_tcp, "TCP");
+	messages();
+	mock_link(0, 0, 1, true);
+	await(both_by_rail, "a rail");
+	messages();
+	ops->close(sides[1].ep, false, rb_clock_ns() + LIMIT_NS);
+	ops->look(sides[0].ep);
+	ck_assert(peer_of(0)->lost);
+	ck_assert_msg(peer_of(0)->left, "%s", peer_of(0)->reason);
+	ops->close(sides[0].ep, false, rb_clock_ns() + LIMIT_NS);
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tc = tcase_create("spare");
@@ -600,5 +618,6 @@ int main(void)
 	tcase_add_loop_test(tc, a_peer_that_lies_is_lost, 0, LIES);
 	tcase_add_loop_test(tc, a_peer_whose_connection_ends_is_lost, 0, 2);
 	tcase_add_test(tc, who_leaves_over_tcp_has_left);
+	tcase_add_test(tc, who_leaves_by_a_rail_after_tcp_has_left);
 	return check_main("verbs-spare", tc);
 }
