@@ -365,6 +365,8 @@ struct rb_verbs_link { /* A peer over a rail. */
 	bool greet_owed;           /* A RISE is due. */
 	bool resume_owed, resumed; /* Ours is to be said; theirs has come: */
 	uint32_t their_taken;
+	bool early; /* And so has that of its next life: */
+	uint32_t early_taken;
 };
 
 struct rb_verbs_peer {

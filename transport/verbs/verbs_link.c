@@ -9,7 +9,8 @@
  * lives here lets it fail. Each life of a link has a number, and RESUME and RISE name it: what
  * speaks of an earlier life is late, and who hears of the next one's end, of which he had no
  * beginning, has nothing of it. Both go over the main link, and if that fails before they are
- * known to be taken they are said again once it has ended: two links may wait for each other.
+ * known to be taken they are said again once it has ended: two links may wait for each other. So
+ * the end of the next life may be heard of before that of this one.
  *
  * Over TCP, where no link is live, both go there.
  *
@@ -297,6 +298,21 @@ static void flights_tell(struct rb_verbs *vb, const struct rb_verbs_link *link)
 	}
 }
 
+/* Its next life, of which the other end has said how it ended: here it had no beginning. */
+static void adopt(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t their_taken)
+{
+	link->life++;
+	link->state = RB_VERBS_LINK_COMPARING;
+	link->sent = link->taken = RB_VERBS_COUNTS_FROM;
+	link->retired = link->ended = link->posted;
+	link->unposted = 0;
+	link->resume_owed = link->resumed = true;
+	link->their_taken = their_taken;
+	link->early = false;
+	link->peer->troubled = true;
+	rb_verbs_stir(vb, link->peer);
+}
+
 /* Both ends know what the other one has taken. */
 static void compare(struct rb_verbs *vb, struct rb_verbs_link *link)
 {
@@ -326,6 +342,8 @@ static void compare(struct rb_verbs *vb, struct rb_verbs_link *link)
 	link->state = RB_VERBS_LINK_DOWN;
 	RB_LOG(RB_LOG_DEBUG, "verbs: the link to rank %u by %s port %u is compared", peer->rank,
 	       link->rail->port.device, link->rail->port.number);
+	if (link->early)
+		adopt(vb, link, link->early_taken);
 }
 
 void rb_verbs_resume_arrived(struct rb_verbs *vb, struct rb_verbs_peer *peer,
@@ -341,15 +359,16 @@ void rb_verbs_resume_arrived(struct rb_verbs *vb, struct rb_verbs_peer *peer,
 	}
 	link = &peer->links[head->rails];
 	if (link->state == RB_VERBS_LINK_DOWN && life == link->life + 1) {
-		link->life = life;
-		link->state = RB_VERBS_LINK_COMPARING;
-		link->sent = link->taken = RB_VERBS_COUNTS_FROM;
-		link->retired = link->ended = link->posted;
-		link->unposted = 0;
-		link->resume_owed = true;
-	} else if (life != link->life || link->state == RB_VERBS_LINK_DOWN || link->resumed) {
-		return; /* It is late. */
+		adopt(vb, link, (uint32_t)head->size_bytes);
+		return;
 	}
+	if (link->state == RB_VERBS_LINK_COMPARING && life == link->life + 1) {
+		link->early = true; /* What was said of this life is yet to be said again. */
+		link->early_taken = (uint32_t)head->size_bytes;
+		return;
+	}
+	if (life != link->life || link->state == RB_VERBS_LINK_DOWN || link->resumed)
+		return; /* It is late. */
 	link->resumed = true;
 	link->their_taken = (uint32_t)head->size_bytes;
 	(void)snprintf(reason, sizeof(reason), "verbs: %s port %u: rank %u's end has failed",
