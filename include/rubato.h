@@ -157,8 +157,7 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_job_explain(char *text, size_t 
 /* Makes an id. The caller must then be one of the ranks of that job: rank 0. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_id_create(rubato_id *id);
 
-/* Joins the job `id` as `rank` of `size`. One thread may do this for one rank, many threads for
- * many. */
+/* Joins the job `id` as `rank` of `size`. One thread for one rank, many threads for many. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_init_id(rubato_comm **comm, const rubato_id *id,
 							 uint32_t rank, uint32_t size,
 							 const rubato_options *options);
@@ -212,7 +211,9 @@ RUBATO_API rubato_status rubato_abort(rubato_comm *comm);
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_split(rubato_comm *comm, uint32_t color,
 						       int32_t key, rubato_comm **out);
 
+/* The number of this rank, from 0. Local. */
 RUBATO_API uint32_t rubato_rank(const rubato_comm *comm);
+/* How many ranks the communicator has. Local. */
 RUBATO_API uint32_t rubato_size(const rubato_comm *comm);
 
 #define RUBATO_DOMAIN_UNKNOWN UINT32_MAX
@@ -252,31 +253,35 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_get_peer(rubato_comm *comm, uin
 
 /* ---- Text ---- */
 
+/* "ok", "argument", ...; "unknown" for another value. */
 RUBATO_API const char *rubato_status_name(rubato_status status);
-/* The sentence of this thread's last error: valid until its next call of the library. Never
- * NULL. */
+/* The sentence of this thread's last error, until its next call of the library. Never NULL. */
 RUBATO_API const char *rubato_error_text(void);
+/* "float32", ...; "unknown" for another value. */
 RUBATO_API const char *rubato_type_name(rubato_type type);
+/* "sum", ...; "unknown" for another value. */
 RUBATO_API const char *rubato_operator_name(rubato_operator op);
-RUBATO_API size_t rubato_type_bytes(rubato_type type); /* 0 for an unknown type. */
+/* Of one element; 0 for an unknown type. */
+RUBATO_API size_t rubato_type_bytes(rubato_type type);
+/* "0.1.0". */
 RUBATO_API const char *rubato_version(void);
 /* Which kernels reduce here: "plain", "sse2", "avx2", "avx512" or "neon", the widest that was built
  * and this processor has. Ranks may differ: all give the same bits. */
 RUBATO_API const char *rubato_reduction_kernel(void);
 
-/* 16-bit floats as their bits. To float32 exactly; back rounded to nearest, ties to even, too large
- * to infinity, subnormals kept, a NaN made quiet. */
+/* 16-bit floats are given as their bits. Exact. */
 RUBATO_API float rubato_float16_to_float32(uint16_t bits);
+/* To nearest, ties to even, too large to infinity; subnormals are kept, a NaN is made quiet. */
 RUBATO_API uint16_t rubato_float32_to_float16(float value);
+/* Exact. */
 RUBATO_API float rubato_bfloat16_to_float32(uint16_t bits);
+/* As rubato_float32_to_float16 rounds. */
 RUBATO_API uint16_t rubato_float32_to_bfloat16(float value);
 
-/* Writes one line per operation in flight to file descriptor `fd`, columns as in
- * docs/testing.md. */
+/* Writes a line for each operation in flight to `fd`; docs/testing.md has the columns. */
 RUBATO_API void rubato_dump(rubato_comm *comm, int fd);
 
-/* Calls row() once per setting of the environment (docs/tuning.md), with where its value came
- * from. */
+/* Calls row() for each setting of the environment (docs/tuning.md); source: who set it. */
 RUBATO_API RUBATO_NODISCARD rubato_status
 rubato_config_each(void (*row)(void *arg, const char *variable, const char *value,
 			       const char *source, const char *help),
@@ -318,8 +323,7 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_allreduce(rubato_comm *comm, co
 							   void *out, uint64_t count,
 							   rubato_type type, rubato_operator op);
 
-/* As allreduce, the result at `root` only (elsewhere `out` is ignored). In place: in == out at
- * root. */
+/* As allreduce, with the result at `root` only; elsewhere `out` is ignored. In place: in == out. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_reduce(rubato_comm *comm, const void *in,
 							void *out, uint64_t count, rubato_type type,
 							rubato_operator op, uint32_t root);
@@ -412,6 +416,7 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_barrier(rubato_comm *comm);
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_send(rubato_comm *comm, const void *buffer,
 						      uint64_t count, rubato_type type,
 						      uint32_t peer, uint32_t tag);
+/* The other side: `buffer` holds the message when it returns OK. Errors: as of send. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_recv(rubato_comm *comm, void *buffer,
 						      uint64_t count, rubato_type type,
 						      uint32_t peer, uint32_t tag);
@@ -426,6 +431,7 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_recv(rubato_comm *comm, void *b
  * when operations are started. A start meets the others' starts of the same operation, and no
  * blocking call: who makes that instead ends at its deadline with MISMATCH.
  */
+/* rubato_allreduce as a persistent operation, which rubato_start starts and rubato_op_free ends. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_op_allreduce(rubato_comm *comm, const void *in,
 							      void *out, uint64_t count,
 							      rubato_type type, rubato_operator op,
@@ -444,52 +450,65 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_op_allreduce(rubato_comm *comm,
 RUBATO_API RUBATO_NODISCARD rubato_status
 rubato_op_allreduce_helped(rubato_comm *comm, const void *in, void *out, uint64_t count,
 			   rubato_type type, rubato_operator op, rubato_op **operation);
+/* rubato_reduce as a persistent operation. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_op_reduce(rubato_comm *comm, const void *in,
 							   void *out, uint64_t count,
 							   rubato_type type, rubato_operator op,
 							   uint32_t root, rubato_op **operation);
+/* rubato_reduce_scatter as a persistent operation. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_op_reduce_scatter(rubato_comm *comm,
 								   const void *in, void *out,
 								   uint64_t count, rubato_type type,
 								   rubato_operator op,
 								   rubato_op **operation);
+/* rubato_allgather as a persistent operation. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_op_allgather(rubato_comm *comm, const void *in,
 							      void *out, uint64_t count,
 							      rubato_type type,
 							      rubato_op **operation);
+/* rubato_broadcast as a persistent operation. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_op_broadcast(rubato_comm *comm, void *buffer,
 							      uint64_t count, rubato_type type,
 							      uint32_t root, rubato_op **operation);
+/* rubato_alltoall as a persistent operation. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_op_alltoall(rubato_comm *comm, const void *in,
 							     void *out, uint64_t count,
 							     rubato_type type,
 							     rubato_op **operation);
+/* rubato_gather as a persistent operation. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_op_gather(rubato_comm *comm, const void *in,
 							   void *out, uint64_t count,
 							   rubato_type type, uint32_t root,
 							   rubato_op **operation);
+/* rubato_scatter as a persistent operation. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_op_scatter(rubato_comm *comm, const void *in,
 							    void *out, uint64_t count,
 							    rubato_type type, uint32_t root,
 							    rubato_op **operation);
+/* rubato_allgatherv as a persistent operation. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_op_allgatherv(rubato_comm *comm, const void *in,
 							       void *out, const uint64_t *counts,
 							       const uint64_t *offsets,
 							       rubato_type type,
 							       rubato_op **operation);
+/* rubato_reduce_scatterv as a persistent operation. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_op_reduce_scatterv(
 	rubato_comm *comm, const void *in, void *out, const uint64_t *counts,
 	const uint64_t *offsets, rubato_type type, rubato_operator op, rubato_op **operation);
+/* rubato_alltoallv as a persistent operation. */
 RUBATO_API RUBATO_NODISCARD rubato_status
 rubato_op_alltoallv(rubato_comm *comm, const void *in, const uint64_t *send_counts,
 		    const uint64_t *send_offsets, void *out, const uint64_t *receive_counts,
 		    const uint64_t *receive_offsets, rubato_type type, rubato_op **operation);
+/* rubato_barrier as a persistent operation. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_op_barrier(rubato_comm *comm,
 							    rubato_op **operation);
+/* rubato_send, likewise. Local. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_op_send(rubato_comm *comm, const void *buffer,
 							 uint64_t count, rubato_type type,
 							 uint32_t peer, uint32_t tag,
 							 rubato_op **operation);
+/* rubato_recv, likewise. Local. The message is there when the operation is complete. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_op_recv(rubato_comm *comm, void *buffer,
 							 uint64_t count, rubato_type type,
 							 uint32_t peer, uint32_t tag,
@@ -497,8 +516,7 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_op_recv(rubato_comm *comm, void
 
 /* Errors: ARGUMENT when the operation is in flight already. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_start(rubato_op *operation);
-/* Makes progress once; *done tells whether the operation is complete. The error is the
- * operation's. */
+/* Makes progress once; *done: the operation is complete. The error is the operation's. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_test(rubato_op *operation, bool *done);
 /* Blocks until complete. TIMEOUT: still in flight; wait again, or cancel. (That it is not complete
  * yet after RUBATO_NO_WAIT is TIMEOUT, too: rubato_test says so without an error.) */
@@ -778,6 +796,7 @@ typedef struct rubato_partial_stats {
 	uint64_t wait_ns[4];  /* Of those, what the application waited in collect. */
 	uint64_t call_ns;     /* In commit, collect and release otherwise. */
 } rubato_partial_stats;
+/* Local, at any time until free. Errors: ARGUMENT (size_bytes is not set). */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_get_stats(rubato_partial *partial,
 								   rubato_partial_stats *stats);
 /*
@@ -815,11 +834,9 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_lagged_acquire(rubato_lagged *l
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_lagged_accumulate(rubato_lagged *lagged,
 								   const void *gradient,
 								   uint64_t weight);
-/* *done: the oldest allreduce in flight is over, or there is none: accumulate-until-done polls
- * this at micro-batch boundaries. Does not block. */
+/* *done: the oldest allreduce in flight is over, or there is none. Does not block. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_lagged_test(rubato_lagged *lagged, bool *done);
-/* Starts the allreduce of what was accumulated. At most lag + 1 may be in flight; one more is
- * an error (ARGUMENT): collect first. */
+/* Starts the allreduce of what was accumulated. ARGUMENT: lag + 1 are in flight, collect first. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_lagged_begin(rubato_lagged *lagged);
 /* Waits for the allreduce begun `lag` begins before the last; *result NULL: there is none yet (with
  * RUBATO_NO_WAIT: or it is still running). *weight: the sum over ranks. Lent until the next
@@ -833,6 +850,7 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_lagged_collect(rubato_lagged *l
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_lagged_flush(rubato_lagged *lagged,
 							      const void **result, uint64_t *weight,
 							      uint64_t timeout_ns);
+/* Every rank calls it. Waits for what is in flight; the error is how that ended. NULL is fine. */
 RUBATO_API rubato_status rubato_lagged_free(rubato_lagged *lagged);
 
 /* ---- Insight ---- */
@@ -850,6 +868,8 @@ RUBATO_API const char *rubato_operation_name(uint32_t index);
 /* Name of algorithm number `index`, from 0, of one kind of operation; NULL: no more of them. */
 RUBATO_API const char *rubato_algorithm_name(const char *operation, uint32_t index);
 
+#define RUBATO_PROVE_ROOTS_ALL UINT32_MAX
+#define RUBATO_PROVE_RANKS_MAX 256
 /*
  * Proves an algorithm: writes the schedules of all `ranks` ranks, joins them, three operations in a
  * row, and shows, for several counts and lengths of chunks, even blocks and (where it takes them)
@@ -869,8 +889,6 @@ RUBATO_API const char *rubato_algorithm_name(const char *operation, uint32_t ind
  * rank and step), ARGUMENT, TIMEOUT, MEMORY, UNSUPPORTED (the proof would need more than some 3
  * GiB).
  */
-#define RUBATO_PROVE_ROOTS_ALL UINT32_MAX
-#define RUBATO_PROVE_RANKS_MAX 256
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_prove(const char *operation, const char *algorithm,
 						       uint32_t ranks, const uint32_t *node_of,
 						       uint32_t root, uint64_t count,
@@ -905,6 +923,7 @@ typedef enum rubato_accumulate {
 	RUBATO_ACCUMULATE_STEP = 0,
 	RUBATO_ACCUMULATE_WHOLE = 1,
 } rubato_accumulate;
+/* From the next operation on. Errors: ARGUMENT (unknown value). */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_set_accumulate(rubato_comm *comm,
 								rubato_accumulate accumulate);
 
@@ -943,7 +962,8 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_set_accumulate(rubato_comm *com
  */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_set_wire(rubato_comm *comm, rubato_wire wire,
 							  bool feedback);
-RUBATO_API const char *rubato_wire_name(rubato_wire wire); /* "float32", "bfloat16", "int8". */
+/* "float32", "bfloat16", "int8"; "unknown" for another value. */
+RUBATO_API const char *rubato_wire_name(rubato_wire wire);
 /*
  * What rounding has lost so far, of a persistent operation that feeds it back: *count floats, lent
  * until it is freed, which may be read and written while it is not in flight: saved, and put back
@@ -970,6 +990,7 @@ typedef struct rubato_stats {
 	uint64_t sleeps;           /* How often a waiting thread went to sleep. */
 	uint64_t background_polls; /* Polls by the progress thread. */
 } rubato_stats;
+/* Local: since the communicator was made. Errors: ARGUMENT (size_bytes is not set). */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_get_stats(rubato_comm *comm, rubato_stats *stats);
 
 #ifdef __cplusplus

@@ -47,10 +47,10 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_cuda_describe(rubato_comm *comm
 							       size_t text_bytes);
 
 /* Memory of that device, not cleared. Local. To free some waits for nothing: it stays the
- * communicator's, for who asks next. Errors: UNSUPPORTED (no device in use), MEMORY; of free
- * ARGUMENT (not such memory). */
+ * communicator's, for who asks next. Errors: UNSUPPORTED (no device in use), MEMORY. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_cuda_alloc(rubato_comm *comm, size_t size_bytes,
 							    void **memory);
+/* Gives it back. Errors: ARGUMENT (not such memory). */
 RUBATO_API rubato_status rubato_cuda_free(rubato_comm *comm, void *memory);
 
 /*

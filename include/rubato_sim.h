@@ -148,12 +148,12 @@ RUBATO_API void *rubato_sim_hollow(rubato_comm *comm, size_t bytes);
  * Memory of the rank's device: zeroed, 4 KiB aligned; `managed`: memory that the processor may
  * touch as well. Collectives take it as they take the host's, on any rank, for input or output or
  * both.
- * Free it before the communicator ends. Errors: UNSUPPORTED (no device), MEMORY, and of free
- * ARGUMENT, when `memory` is no begin of such memory.
+ * Free it before the communicator ends. Errors: UNSUPPORTED (no device), MEMORY.
  */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_sim_device_alloc(rubato_comm *comm,
 								  size_t size_bytes, bool managed,
 								  void **memory);
+/* Errors: ARGUMENT (`memory` is no begin of such memory). */
 RUBATO_API rubato_status rubato_sim_device_free(rubato_comm *comm, void *memory);
 /* As memcpy, to, from and between devices and the host: what a program does to prepare input and
  * look at results. Takes no time. */

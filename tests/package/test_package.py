@@ -136,6 +136,17 @@ class Programs(unittest.TestCase):
                 self.assertEqual((got.returncode, got.stderr), (0, b""), name)
                 self.assertIn(name, got.stdout.decode())
 
+    @unittest.skipIf("rubato-train" not in EXPECTED, "rubato-train is not built")
+    def test_manual_page_of_a_script(self):
+        page = tree.at("mandir") / "man1/rubato-report.1"
+        text = page.read_text().replace("\\-", "-")
+        said = bare(tree.program("rubato-report"), "--help").stdout.decode()
+        for paragraph in said.removeprefix("usage: ").strip().split("\n\n"):
+            self.assertIn(paragraph, text)
+        if shutil.which("groff"):
+            got = run("groff", "-man", "-Tutf8", "-ww", page)
+            self.assertEqual((got.returncode, got.stderr), (0, b""))
+
     def test_what_bash_completes(self):
         def completed(name, *words):
             script = (f". {tree.at('datadir')}/bash-completion/completions/{name}.bash\n"

@@ -12,8 +12,8 @@ from programs import main
 TIDY = sys.argv.pop(1)
 
 GOOD = {
-    "docs/ARCHITECTURE.md": "base/ collectives/ collectives/checker/ docs/ runtime/ tests/\n"
-    "[x](../README.md)\n",
+    "docs/ARCHITECTURE.md": "base/ collectives/ collectives/checker/ docs/ include/ runtime/ "
+    "tests/\n[x](../README.md)\n",
     "README.md": "Good.\n",
     "base/a.c": '/* a.c -- an idea. */\n#include "base/a.h"\n#include "rubato.h"\n',
     "base/a.h": "/* a.h -- its promises. */\n",
@@ -22,6 +22,8 @@ GOOD = {
     "void rb_ring_build(struct rb_writer *w, const struct rb_build *build)\n{\n}\n",
     "collectives/algorithm_rows.h": "/* algorithm_rows.h -- rows. */\nROW(1, rb_ring_build)\n",
     "collectives/meson.build": "files('ring.c')\n",
+    "include/rubato.h": "/* rubato.h -- calls. */\n\n/* Does. */\nRUBATO_API int rubato_x(void);\n"
+    "/* Another. */\nRUBATO_API RUBATO_NODISCARD rubato_status\nrubato_y(void);\n",
     "runtime/b.c": '/* b.c -- "exit(1)" in a string is free. */\nconst char *s = "exit(1)";\n'
     "struct later;\nextern int elsewhere;\nstatic int (*const fixed)(void) = f;\n"
     "static const struct a b = { 1 };\nstatic int *(*chosen(int x))(void)\n{\n\treturn y;\n}\n",
@@ -67,6 +69,9 @@ BAD = [  # rule, file, text
     ("opening", "base/a.c", "extern int a;\n"),
     ("comment", "base/a.c", "/*\n * a.c -- x.\n *   A    one\n * more. B    two\n */\n"),
     ("comment", "base/a.c", "/*\n * a.c -- x.\n *y\n */\n"),
+    ("documented", "include/rubato.h", "/* rubato.h -- x. */\n\nRUBATO_API int rubato_x(void);\n"),
+    ("documented", "include/rubato.h", "/* rubato.h -- x. */\nRUBATO_API int rubato_x(\n\tint a);\n"
+     "RUBATO_API int rubato_y(void);\n"),
     ("unfinished", "base/a.c", f"/* a.c -- x. {UNFINISHED}: more */\n"),
     ("machine", "README.md", f"See {MACHINE}.\n"),
     ("link", "README.md", "See [this](docs/nowhere.md).\n"),

@@ -67,9 +67,22 @@ def say(text):
     print(f"{NAME}: {' '.join(str(text).split())}", file=sys.stderr)
 
 
+def manual():
+    """What --help says, as a manual page."""
+    idea, usage, rest = __doc__.strip().replace("-", r"\-").split("\n\n")
+    parts = {"NAME": idea.replace(r" \-\- ", r" \- "), "SYNOPSIS": usage.removeprefix("usage: "),
+             "DESCRIPTION": rest, "SEE ALSO": r".BR rubato\-train (1)"}
+    return "\n".join([f'.TH {NAME} 1 "" "" "Rubato"',
+                      *(f".SH {head}\n{text}" for head, text in parts.items())])
+
+
 def main(words):
-    if "--help" in words[:words.index("--")] if "--" in words else "--help" in words:
+    options = words[:words.index("--")] if "--" in words else words
+    if "--help" in options:
         print(__doc__.split("\n\n", 1)[1].strip())
+        return 0
+    if "--help=man" in options:
+        print(manual())
         return 0
     try:
         folders, output = read_words(words)
