@@ -35,14 +35,32 @@ static rubato_status options_apply(const rubato_options *options, struct rb_conf
 	return RUBATO_OK;
 }
 
-static rubato_status job_open(const struct rb_config *config, const struct rb_job *job,
+/* By a launcher's store: where ranks meet, and their secret. */
+static rubato_status stored_open(const struct rb_config *config, struct rb_job *job,
+				 struct rb_setup *setup, uint64_t deadline_ns)
+{
+	struct rb_store store;
+	rubato_status err = rb_store_open(job->store, deadline_ns, &store);
+
+	if (err != RUBATO_OK)
+		return err;
+	err = rb_job_from_store(&store, config->interface.text, deadline_ns, job);
+	if (err == RUBATO_OK)
+		err = rb_rendezvous_open(job, deadline_ns, &setup->bootstrap);
+	rb_store_close(&store);
+	return err;
+}
+
+static rubato_status job_open(const struct rb_config *config, struct rb_job *job,
 			      rubato_comm **comm)
 {
 	struct rb_setup setup = { .config = config };
+	uint64_t deadline_ns = rb_deadline(rb_clock_ns(), config->timeout.number);
 
-	if (job->rank_count > 1)
-		RB_TRY(rb_rendezvous_open(job, rb_deadline(rb_clock_ns(), config->timeout.number),
-					  &setup.bootstrap));
+	if (job->rank_count > 1 && job->store != RB_STORE_NONE)
+		RB_TRY(stored_open(config, job, &setup, deadline_ns));
+	else if (job->rank_count > 1)
+		RB_TRY(rb_rendezvous_open(job, deadline_ns, &setup.bootstrap));
 	else if (job->listener >= 0)
 		(void)close(job->listener); /* An id for one rank: nobody will come. */
 	return rb_comm_open(&setup, comm);
@@ -95,8 +113,10 @@ rubato_status rubato_job_explain(char *text, size_t text_bytes)
 	if (err == RUBATO_OK)
 		err = rb_job_from_environment(config, &job, &found);
 	if (err == RUBATO_OK && found)
-		(void)snprintf(text, text_bytes, "rank %u of %u%s%s, says %s", job.rank,
+		(void)snprintf(text, text_bytes, "rank %u of %u%s%s%s%s, says %s", job.rank,
 			       job.rank_count, job.root[0] != '\0' ? ", rank 0 at " : "", job.root,
+			       job.store != RB_STORE_NONE ? ", rank 0 known by " : "",
+			       job.store != RB_STORE_NONE ? rb_store_name(job.store) : "",
 			       job.source);
 	else if (err == RUBATO_OK)
 		(void)snprintf(text, text_bytes, "one rank: the environment names no job");

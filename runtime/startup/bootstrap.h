@@ -7,6 +7,7 @@
 #define RB_RUNTIME_BOOTSTRAP_H
 
 #include "base/status.h"
+#include "runtime/startup/store.h"
 
 #define RB_BLOB_BYTES_MAX 16384 /* One rank's contribution. */
 
@@ -42,11 +43,12 @@ struct rb_job {
 	char root[256];
 	bool searches; /* Others' jobs may be at some of these ports: look on until the deadline. */
 	uint8_t secret[64];
-	size_t secret_bytes; /* 0: none. */
-	bool insecure;       /* RUBATO_INSECURE=1: serve non-loopback without a secret. */
-	const char *source;  /* Which variables said so: for people; NULL: none. */
-	int listener;        /* Rank 0: a socket that listens already (rubato_id_create), or -1. */
-	uint8_t nonce[16];   /* Of the id; all zero: the root draws one. */
+	size_t secret_bytes;      /* 0: none. */
+	enum rb_store_kind store; /* Without a root: where ranks learn it. */
+	bool insecure;            /* RUBATO_INSECURE=1: serve non-loopback without a secret. */
+	const char *source;       /* Which variables said so: for people; NULL: none. */
+	int listener;      /* Rank 0: a socket that listens already (rubato_id_create), or -1. */
+	uint8_t nonce[16]; /* Of the id; all zero: the root draws one. */
 };
 
 /* Joins the rendezvous at job->root; rank 0 serves it. Blocks until all ranks are there. Takes
@@ -78,6 +80,10 @@ RB_NODISCARD rubato_status rb_job_set_secret(struct rb_job *job, const void *sec
 /* The opaque id: its bytes hold magic, version, nonce, secret, addresses, and the maker's listener.
  * `interfaces` as RUBATO_INTERFACE. */
 RB_NODISCARD rubato_status rb_job_make_id(rubato_id *id, const char *interfaces);
+/* Of a job whose launcher has a store: rank 0 makes an id, all get it. Fills in the rest of `job`.
+ * Collective. */
+RB_NODISCARD rubato_status rb_job_from_store(struct rb_store *store, const char *interfaces,
+					     uint64_t deadline_ns, struct rb_job *job);
 RB_NODISCARD rubato_status rb_job_from_id(const rubato_id *id, uint32_t rank, uint32_t rank_count,
 					  struct rb_job *job);
 

@@ -441,3 +441,59 @@ rubato_status rb_job_from_id(const rubato_id *id, uint32_t rank, uint32_t rank_c
 	sodium_memzero(&copy, sizeof(copy));
 	return RUBATO_OK;
 }
+
+/* ---- Ids by a launcher's store ---- */
+
+/* Without the zeros at its end: stores are small. */
+static void id_print(const rubato_id *id, char *text)
+{
+	size_t bytes = sizeof(*id);
+
+	while (bytes > 0 && id->bytes[bytes - 1] == 0)
+		bytes--;
+	(void)sodium_bin2hex(text, 2 * sizeof(*id) + 1, id->bytes, bytes);
+}
+
+static rubato_status id_scan(const char *text, rubato_id *id)
+{
+	const char *end = NULL;
+
+	memset(id, 0, sizeof(*id));
+	if (sodium_hex2bin(id->bytes, sizeof(*id), text, strlen(text), NULL, NULL, &end) != 0 ||
+	    *end != '\0')
+		return RB_FAIL(RUBATO_ERR_MISMATCH, "the launcher's store has no id for this job");
+	return RUBATO_OK;
+}
+
+rubato_status rb_job_from_store(struct rb_store *store, const char *interfaces,
+				uint64_t deadline_ns, struct rb_job *job)
+{
+	struct rb_job fresh = { .listener = -1 };
+	char text[2 * sizeof(rubato_id) + 1] = "";
+	const char *source = job->source;
+	rubato_id id = { { 0 } };
+	rubato_status err = RUBATO_OK;
+
+	if (sodium_init() < 0)
+		return RB_FAIL(RUBATO_ERR_SYSTEM, "libsodium finds no source of randomness");
+	if (job->rank == 0) {
+		RB_TRY(rb_job_make_id(&id, interfaces));
+		RB_TRY(rb_job_from_id(&id, 0, job->rank_count, &fresh)); /* And its listener. */
+		id_print(&id, text);
+	}
+	err = rb_store_pass(store, job->rank, text, sizeof(text), deadline_ns);
+	if (err == RUBATO_OK && job->rank > 0)
+		err = id_scan(text, &id);
+	if (err == RUBATO_OK && job->rank > 0)
+		err = rb_job_from_id(&id, job->rank, job->rank_count, &fresh);
+	if (err != RUBATO_OK && fresh.listener >= 0)
+		(void)close(fresh.listener);
+	if (err == RUBATO_OK) {
+		*job = fresh;
+		job->source = source;
+	}
+	sodium_memzero(&fresh, sizeof(fresh));
+	sodium_memzero(&id, sizeof(id));
+	sodium_memzero(text, sizeof(text));
+	return err;
+}

@@ -5,6 +5,8 @@
  * its own store listens at that port, so our root takes the first free one of the sixteen above it.
  * The others try them all, and know theirs by a nonce made of what names the run. Where a launcher
  * names its run, and says that it is on one machine, the same is done on the loopback device.
+ * On several machines ranks meet by what the launcher stores for them (store.h), and without that
+ * on the first of Slurm's nodes, where it starts rank 0.
  */
 #include <sodium.h>
 #include <stdio.h>
@@ -111,6 +113,26 @@ static bool run_hash(const struct launcher *l, uint8_t nonce[16])
 	return any;
 }
 
+/* "node[03-05,9]x,other" begins with node03x. False: none, or longer than `host`. */
+static bool first_node(const char *list, char *host, size_t host_bytes)
+{
+	size_t at = 0;
+
+	while (*list != '\0' && *list != ',' && at + 1 < host_bytes) {
+		if (*list != '[') {
+			host[at++] = *list++;
+			continue;
+		}
+		for (list++; *list >= '0' && *list <= '9' && at + 1 < host_bytes; list++)
+			host[at++] = *list;
+		list += strcspn(list, "]");
+		if (*list++ != ']')
+			return false;
+	}
+	host[at] = '\0';
+	return at > 0 && (*list == '\0' || *list == ',');
+}
+
 static void root_print(struct rb_job *job, const char *host, uint32_t port)
 {
 	bool brackets = strchr(host, ':') != NULL;
@@ -123,9 +145,12 @@ static void root_print(struct rb_job *job, const char *host, uint32_t port)
 static rubato_status root_find(const struct launcher *l, const char *own_root, struct rb_job *job)
 {
 	const char *address = value_of("MASTER_ADDR");
-	bool torchrun = l == &launchers[0];
+	bool torchrun = l == &launchers[0], slurm = strcmp(l->name, "Slurm") == 0;
 	bool named = run_hash(l, job->nonce), local = on_one_machine(l);
-	uint64_t port;
+	const char *nodes = slurm ? value_of("SLURM_STEP_NODELIST") : NULL;
+	uint64_t span = (job->nonce[0] | (uint64_t)job->nonce[1] << 8) % LOCAL_PORT_SPANS;
+	uint64_t port = LOCAL_PORT + RB_ENDPOINTS_MAX * span;
+	char node[128];
 
 	if (own_root[0] != '\0') {
 		(void)snprintf(job->root, sizeof(job->root), "%.255s", own_root);
@@ -135,14 +160,17 @@ static rubato_status root_find(const struct launcher *l, const char *own_root, s
 		RB_TRY(number_of(l, "MASTER_PORT", 1, 65534, &port));
 		root_print(job, local ? "127.0.0.1" : address, (uint32_t)port + 1);
 	} else if (local && named) {
-		port = LOCAL_PORT +
-		       (uint64_t)RB_ENDPOINTS_MAX *
-			       ((job->nonce[0] | (uint64_t)job->nonce[1] << 8) % LOCAL_PORT_SPANS);
 		root_print(job, "127.0.0.1", (uint32_t)port);
+	} else if (rb_store_find() != RB_STORE_NONE) {
+		job->store = rb_store_find();
+		return RUBATO_OK;
+	} else if (nodes != NULL && first_node(nodes, node, sizeof(node))) {
+		root_print(job, node, (uint32_t)port);
 	} else {
 		return RB_FAIL(RUBATO_ERR_ARGUMENT,
 			       "%s started this process as rank %u of %u, but says no address at "
-			       "which ranks can meet: set RUBATO_ROOT to host:port of rank 0's "
+			       "which ranks can meet, and has no store (PMI_FD, PMIX_NAMESPACE): "
+			       "set RUBATO_ROOT to host:port of rank 0's "
 			       "machine on all of them, or start from an allgather "
 			       "(rubato_init_oob)",
 			       l->name, job->rank, job->rank_count);
