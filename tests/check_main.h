@@ -9,19 +9,39 @@
 
 #include <check.h>
 #include <fnmatch.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "tests/seeds.h"
+
+struct check_share { /* Which tests are this process's: side_by_side.h. */
+	uint32_t of, number;
+	uint32_t next; /* Test, of all. */
+};
+
+static inline struct check_share *check_share(void)
+{
+	static struct check_share share = { .of = 1 };
+
+	return &share;
+}
 
 /* All of Check's macros that add a test come here. */
 static inline void check_add(TCase *tc, const TTest *test, int signal, int exit_status, int begin,
 			     int end)
 {
 	const char *only = getenv("TEST_ONLY");
+	struct check_share *share = check_share();
 
-	if (only == NULL || fnmatch(only, test->name, 0) == 0)
+	if (only != NULL && fnmatch(only, test->name, 0) != 0)
+		return;
+	if (share->of == 1)
 		_tcase_add_test(tc, test, signal, exit_status, begin, end);
+	else
+		for (int i = begin; i < end; i++)
+			if (share->next++ % share->of == share->number)
+				_tcase_add_test(tc, test, signal, exit_status, i, i + 1);
 }
 
 #undef tcase_add_test

@@ -19,6 +19,7 @@
 #include "tests/check_main.h"
 #include "tests/length.h"
 #include "tests/runtime/local.h"
+#include "tests/side_by_side.h"
 #include "tests/verbs-mock/mock.h"
 #include "transport/verbs/verbs.h"
 
@@ -982,6 +983,7 @@ int main(void)
 {
 	TCase *tc = tcase_create("links");
 
+	side_by_side(3);
 	tcase_set_timeout(tc, 300);
 	tcase_add_loop_test(tc, any_completion_may_fail, 0, 2 * FAULTS);
 	tcase_add_loop_test(tc, a_rail_that_falls_comes_back, 0, 6 * HOWS);

@@ -1,7 +1,12 @@
-/* failing_seeds.c -- no test of ours: fails at some seeds, for test_only.py. */
+/*
+ * failing_seeds.c -- no test of ours: fails at some seeds, for test_only.py.
+ *
+ *   failing_seeds [PROCESSES]      side by side in so many
+ */
 #include <signal.h>
 
 #include "tests/check_main.h"
+#include "tests/side_by_side.h"
 
 START_TEST(passes)
 {
@@ -33,12 +38,21 @@ START_TEST(crashes)
 }
 END_TEST
 
-int main(void)
+START_TEST(says_its_number)
+{
+	(void)fprintf(stderr, "number %d\n", _i);
+}
+END_TEST
+
+int main(int argc, char **argv)
 {
 	TCase *tc = tcase_create("seeds");
 
+	if (argc > 1)
+		side_by_side((uint32_t)strtoul(argv[1], NULL, 10));
 	tcase_add_test(tc, passes);
 	tcase_add_test(tc, asserts);
 	tcase_add_test(tc, crashes);
+	tcase_add_loop_test(tc, says_its_number, 3, 10);
 	return check_main("seeds", tc);
 }

@@ -83,6 +83,21 @@ class Seeds(unittest.TestCase):
             self.assertEqual(run(FAILING, env=env).returncode, status, seed)
         self.assertEqual(run(FAILING, env={"TEST_ONLY": "passes", "TEST_SEED": "5"}).returncode, 0)
 
+    def test_side_by_side_each_test_runs_once(self):
+        for processes in 1, 2, 4, 12:
+            got = run(FAILING, processes)
+            said = got.stderr.decode()
+            self.assertEqual(got.returncode, 1, processes)
+            self.assertEqual(sorted(re.findall(r"number (\d+)", said), key=int),
+                             [str(number) for number in range(3, 10)], processes)
+            self.assertEqual(set(re.findall(r"again: .*", said)),
+                             {"again: TEST_ONLY=asserts TEST_SEED=7",
+                              "again: TEST_ONLY=crashes TEST_SEED=3"}, processes)
+        for name, status in ("passes", 0), ("says_its_number", 0), ("asserts", 1):
+            env = {"TEST_ONLY": name}
+            self.assertEqual(run(FAILING, 4, env=env).returncode, status, name)
+        self.assertEqual(run(FAILING, 4, env={"TEST_ONLY": "none"}).returncode, 1)
+
 
 if __name__ == "__main__":
     main()

@@ -13,6 +13,7 @@
 #include "tests/check_main.h"
 #include "tests/length.h"
 #include "tests/runtime/verbs/job.h"
+#include "tests/side_by_side.h"
 
 #define ERRORS 4
 
@@ -138,6 +139,7 @@ int main(void)
 {
 	TCase *tc = tcase_create("calls");
 
+	side_by_side(4);
 	tcase_set_timeout(tc, 300);
 	tcase_add_test(tc, a_job_without_a_fault_is_right);
 	tcase_add_loop_test(tc, any_call_may_fail, 0, FUNCTIONS * 4);

@@ -12,6 +12,7 @@
 #include "tests/check_main.h"
 #include "tests/length.h"
 #include "tests/runtime/verbs/job.h"
+#include "tests/side_by_side.h"
 
 enum about { DEVICE, QP, CQ };
 
@@ -123,6 +124,7 @@ int main(void)
 {
 	TCase *tc = tcase_create("events");
 
+	side_by_side(3);
 	tcase_set_timeout(tc, 300);
 	tcase_add_loop_test(tc, any_event_may_come, 0, KINDS * 2);
 	return check_main("verbs-events", tc);

@@ -22,6 +22,7 @@
 #include "tests/conformance/netdevs.h"
 #include "tests/length.h"
 #include "tests/runtime/verbs/job.h"
+#include "tests/side_by_side.h"
 #include "tests/verbs-mock/late.h"
 #include "transport/transport.h"
 
@@ -412,6 +413,7 @@ int main(void)
 {
 	TCase *tc = tcase_create("rdmacm");
 
+	side_by_side(3);
 	tcase_set_timeout(tc, 300);
 	tcase_add_loop_test(tc, seeded_jobs_are_right, 0, NETWORKS);
 	tcase_add_loop_test(tc, any_call_may_fail, 0, FUNCTIONS * 4);

@@ -11,6 +11,7 @@
 #include "tests/check_main.h"
 #include "tests/length.h"
 #include "tests/runtime/verbs/job.h"
+#include "tests/side_by_side.h"
 #include "transport/verbs/verbs.h"
 
 #define SILENT_NS 1000000000ull /* Of a job in which a rank stops. */
@@ -385,6 +386,7 @@ int main(void)
 {
 	TCase *tc = tcase_create("start");
 
+	side_by_side(4);
 	tcase_set_timeout(tc, 300);
 	tcase_add_loop_test(tc, any_datagram_may_be_wrong, 0, CHANGES * 4);
 	tcase_add_test(tc, a_gid_that_leads_nowhere_is_named);
