@@ -72,6 +72,22 @@ void fake_over_wait(void)
 	fake.over_awaited--;
 }
 
+CUcontext fake_current(void)
+{
+	return fake_thread.depth > 0 ? fake_thread.stack[fake_thread.depth - 1] : NULL;
+}
+
+CUdevice fake_device(CUcontext context)
+{
+	return (CUdevice)(context - fake.contexts);
+}
+
+void fake_making_waits(void)
+{
+	while (fake.control.making_waits && fake_current()->at_values > 0 && !fake.lost)
+		fake_over_wait();
+}
+
 EXPORT void fake_cuda_control(const struct fake_cuda_control *control);
 EXPORT struct fake_cuda_counts fake_cuda_counts(void);
 
@@ -90,7 +106,9 @@ struct fake_cuda_counts fake_cuda_counts(void)
 
 	pthread_mutex_lock(&fake.lock);
 	counts = fake.counts;
-	counts.contexts_retained = (uint64_t)fake.context.retained;
+	counts.contexts_retained = 0;
+	for (int d = 0; d < FAKE_CUDA_DEVICES; d++)
+		counts.contexts_retained += (uint64_t)fake.contexts[d].retained;
 	pthread_mutex_unlock(&fake.lock);
 	return counts;
 }
@@ -151,16 +169,16 @@ EXPORT CUresult cuGetErrorString(CUresult result, const char **text)
 EXPORT CUresult cuDeviceGetCount(int *count)
 {
 	ENTER();
-	*count = 1;
+	*count = FAKE_CUDA_DEVICES;
 	return fake_leave(CUDA_SUCCESS);
 }
 
 EXPORT CUresult cuDeviceGet(CUdevice *device, int ordinal)
 {
 	ENTER();
-	if (ordinal != 0)
+	if (ordinal < 0 || ordinal >= FAKE_CUDA_DEVICES)
 		return fake_leave(CUDA_ERROR_INVALID_DEVICE);
-	*device = 0;
+	*device = ordinal;
 	return fake_leave(CUDA_SUCCESS);
 }
 
@@ -191,34 +209,34 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, C
 
 EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
-	(void)device;
 	ENTER();
-	fake.context.retained++;
-	*context = &fake.context;
+	if (device < 0 || device >= FAKE_CUDA_DEVICES)
+		return fake_leave(CUDA_ERROR_INVALID_DEVICE);
+	*context = &fake.contexts[device];
+	(*context)->retained++;
 	return fake_leave(CUDA_SUCCESS);
 }
 
 EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
-	(void)device;
 	ENTER();
-	if (fake.context.retained == 0)
+	if (device < 0 || device >= FAKE_CUDA_DEVICES || fake.contexts[device].retained == 0)
 		return fake_leave(CUDA_ERROR_INVALID_CONTEXT);
-	fake.context.retained--;
+	fake.contexts[device].retained--;
 	return fake_leave(CUDA_SUCCESS);
 }
 
 EXPORT CUresult cuCtxGetCurrent(CUcontext *context)
 {
 	ENTER();
-	*context = fake_thread.depth > 0 ? fake_thread.stack[fake_thread.depth - 1] : NULL;
+	*context = fake_current();
 	return fake_leave(CUDA_SUCCESS);
 }
 
 EXPORT CUresult cuCtxGetDevice(CUdevice *device)
 {
 	ENTER_CONTEXT();
-	*device = 0;
+	*device = fake_device(fake_current());
 	return fake_leave(CUDA_SUCCESS);
 }
 

@@ -7,6 +7,11 @@
  *             waits for all streams, as drivers do
  *   streams   a thread each, which does what was enqueued in its order, with delays drawn from a
  *             seed: an order that nobody asked for shows as wrong values
+ *   queues    of a device, which streams share where there are fewer: a stream gets the one that
+ *             the fewest have. A queue does what its streams were given one by one, in the order
+ *             in which it was given: what waits at its head holds up all behind it, of whichever
+ *             stream. How real queues are shared is not documented: that streams of another
+ *             priority have queues of their own is an assumption, and can be taken back here
  *   kernels   those of cuda/, compiled for the processor (tests/cuda/emulated.h)
  *   contexts  each call looks whether the calling thread has one
  *
@@ -21,6 +26,8 @@
 #include <stdint.h>
 
 #define FAKE_CUDA_CALL_BYTES 48
+#define FAKE_CUDA_DEVICES 4
+#define FAKE_CUDA_QUEUES_MAX 64
 
 struct fake_cuda_control {
 	uint64_t seed;         /* Of delays; 0: none. */
@@ -32,6 +39,13 @@ struct fake_cuda_control {
 	CUresult fail_with;
 	/* The device is lost at that time: every later call of any name ends so, too. */
 	bool fail_for_good;
+	/* Queues of each device for streams of the usual priority, and for all others; 0: each
+	 * stream has its own. Of streams that are made from now on. */
+	uint32_t queues;
+	bool queues_together; /* Streams of all priorities share the same. */
+	/* While a stream waits at a value, calls on its device that make something do not return:
+	 * memory, streams, events, modules. Those that free memory never do (below). */
+	bool making_waits;
 	/* Planted in the fake, for tests of tests: waits for events are ignored. */
 	bool waits_ignored;
 };

@@ -21,6 +21,7 @@ struct allocation {
 	uint8_t *alias; /* The same pages, for streams. */
 	size_t bytes;
 	enum { DEVICE, MANAGED, PINNED } what;
+	CUdevice device;
 	struct allocation *next;
 };
 
@@ -38,6 +39,7 @@ struct item {
 	uint32_t value;
 	CUhostFn call;
 	void *arg;
+	uint64_t place; /* In its queue. */
 	struct item *next;
 	_Alignas(16) uint8_t parameters[];
 };
@@ -48,6 +50,8 @@ struct CUstream_st {
 	struct item *first, **end; /* The one that is being done is the first. */
 	bool stop;
 	struct rb_rng rng;
+	CUcontext context;
+	struct queue *queue; /* NULL: none but its own order. */
 	struct CUstream_st *next;
 };
 
@@ -55,8 +59,15 @@ struct CUevent_st {
 	uint64_t recorded, over; /* Tickets. */
 };
 
-struct CUctx_st {
+struct queue {
+	uint32_t streams;
+	uint64_t given, over; /* Items. */
+};
+
+struct CUctx_st { /* Of a device the primary one, which is all that there are. */
 	int retained;
+	uint32_t at_values; /* Streams that wait at one. */
+	struct queue queues[2][FAKE_CUDA_QUEUES_MAX];
 };
 
 struct CUmod_st {
@@ -77,7 +88,7 @@ extern struct fake_state {
 	uint32_t running; /* Items that streams are at. */
 	bool initialized, lost;
 	CUresult lost_with;
-	struct CUctx_st context;
+	struct CUctx_st contexts[FAKE_CUDA_DEVICES];
 	int memfd;
 	uint8_t *base, *alias;
 	uint64_t used; /* Addresses are not used again: who keeps one too long is seen. */
@@ -103,6 +114,9 @@ void fake_over_wait(void);   /* Until some item is over. */
 struct allocation *fake_find(const void *address, size_t bytes);
 /* What a stream touches there; NULL: it must not. */
 uint8_t *fake_reach(const void *address, size_t bytes);
+CUcontext fake_current(void); /* NULL: the calling thread has none. */
+CUdevice fake_device(CUcontext context);
+void fake_making_waits(void); /* As control says. */
 
 #define ENTER()                                                                                    \
 	do {                                                                                       \
@@ -115,10 +129,16 @@ uint8_t *fake_reach(const void *address, size_t bytes);
 #define ENTER_CONTEXT()                                                                            \
 	do {                                                                                       \
 		ENTER();                                                                           \
-		if (fake_thread.depth == 0 || fake_thread.stack[fake_thread.depth - 1] == NULL)    \
+		if (fake_current() == NULL)                                                        \
 			return fake_leave(CUDA_ERROR_INVALID_CONTEXT);                             \
-		if (fake.context.retained == 0)                                                    \
+		if (fake_current()->retained == 0)                                                 \
 			return fake_leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);                        \
+	} while (0)
+
+#define ENTER_MAKING()                                                                             \
+	do {                                                                                       \
+		ENTER_CONTEXT();                                                                   \
+		fake_making_waits();                                                               \
 	} while (0)
 
 #endif

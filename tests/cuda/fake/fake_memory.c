@@ -48,7 +48,11 @@ static struct allocation *allocation_add(uint8_t *base, uint8_t *alias, size_t b
 {
 	struct allocation *a = calloc(1, sizeof(*a));
 
-	*a = (struct allocation) { base, alias, bytes, (__typeof__(a->what))what,
+	*a = (struct allocation) { base,
+				   alias,
+				   bytes,
+				   (__typeof__(a->what))what,
+				   fake_device(fake_current()),
 				   fake.allocations };
 	fake.allocations = a;
 	fake.counts.memory_bytes += bytes;
@@ -72,23 +76,25 @@ static void allocation_remove(struct allocation *a)
 	free(a);
 }
 
+static bool is_idle(CUcontext context)
+{
+	for (const struct CUstream_st *s = fake.streams; s != NULL; s = s->next)
+		if (s->context == context && s->first != NULL)
+			return false;
+	return true;
+}
+
 static void idle_wait(void)
 {
-	for (struct CUstream_st *s = fake.streams; s != NULL;) {
-		if (s->first == NULL) {
-			s = s->next;
-			continue;
-		}
+	while (!is_idle(fake_current()))
 		fake_over_wait();
-		s = fake.streams;
-	}
 }
 
 EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
 {
 	uint64_t room = (bytes + PAGE - 1) / PAGE * PAGE + PAGE;
 
-	ENTER_CONTEXT();
+	ENTER_MAKING();
 	if (bytes == 0)
 		return fake_leave(CUDA_ERROR_INVALID_VALUE);
 	if (!memory_open() || fake.used + room > DEVICE_BYTES)
@@ -128,7 +134,7 @@ static CUresult host_alloc(void **out, size_t bytes, int what)
 EXPORT CUresult cuMemHostAlloc(void **out, size_t bytes, unsigned int flags)
 {
 	(void)flags;
-	ENTER_CONTEXT();
+	ENTER_MAKING();
 	return fake_leave(host_alloc(out, bytes, PINNED));
 }
 
@@ -138,7 +144,7 @@ EXPORT CUresult cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned int f
 	CUresult result;
 
 	(void)flags;
-	ENTER_CONTEXT();
+	ENTER_MAKING();
 	result = host_alloc(&memory, bytes, MANAGED);
 	*out = (CUdeviceptr)(uintptr_t)memory;
 	return fake_leave(result);
@@ -176,7 +182,7 @@ EXPORT CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *
 			*(unsigned *)data[i] = a != NULL && a->what == MANAGED;
 			break;
 		case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-			*(int *)data[i] = a != NULL ? 0 : -2;
+			*(int *)data[i] = a != NULL ? a->device : -2;
 			break;
 		case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
 			*(CUdeviceptr *)data[i] = a != NULL ? (CUdeviceptr)(uintptr_t)a->base : 0;

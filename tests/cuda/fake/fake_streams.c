@@ -8,7 +8,9 @@
 #include "tests/cuda/fake/fake_inside.h"
 
 #define PARAMETERS_MAX 4096
-#define WATCH_POLL_NS 20000 /* How often a stream looks at a value that it waits for. */
+/* How often a stream looks at a value that it waits for. */
+#define WATCH_POLL_NS_MIN 20000
+#define WATCH_POLL_NS_MAX 1000000
 
 /* ---- Streams ---- */
 
@@ -19,15 +21,18 @@ static void nap(uint64_t ns)
 	(void)nanosleep(&t, NULL);
 }
 
-/* What a kernel is given are addresses of the device's: each that is one becomes the stream's. */
-static void parameters_reach(uint8_t *parameters, size_t bytes)
+/* What a kernel is given are addresses of the device's: each that is one becomes the stream's. One
+ * of another device stays as it is, and the kernel faults there. */
+static void parameters_reach(CUdevice device, uint8_t *parameters, size_t bytes)
 {
 	for (size_t at = 0; at + 8 <= bytes; at += 8) {
+		const struct allocation *a;
 		void *word;
 		uint8_t *reached;
 
 		memcpy(&word, parameters + at, 8);
-		if (fake_find(word, 1) == NULL)
+		a = fake_find(word, 1);
+		if (a == NULL || (a->what == DEVICE && a->device != device))
 			continue;
 		reached = fake_reach(word, 1);
 		memcpy(parameters + at, &reached, 8);
@@ -100,13 +105,17 @@ static void *stream_main(void *arg)
 	pthread_mutex_lock(&fake.lock);
 	while (!stream->stop || stream->first != NULL) {
 		struct item *item = stream->first;
+		uint64_t poll_ns = WATCH_POLL_NS_MIN;
 		bool waited = false;
 
 		if (item == NULL) {
 			pthread_cond_wait(&stream->given, &fake.lock);
 			continue;
 		}
+		while (stream->queue != NULL && stream->queue->over != item->place)
+			fake_over_wait();
 		delay(stream);
+		stream->context->at_values += item->what == WAIT_VALUE;
 		while (!ready(item)) {
 			waited = true;
 			if (item->what == WAIT_EVENT) {
@@ -114,9 +123,11 @@ static void *stream_main(void *arg)
 				continue;
 			}
 			pthread_mutex_unlock(&fake.lock);
-			nap(WATCH_POLL_NS);
+			nap(poll_ns);
+			poll_ns = poll_ns < WATCH_POLL_NS_MAX ? 2 * poll_ns : poll_ns;
 			fake_stream_lock();
 		}
+		stream->context->at_values -= item->what == WAIT_VALUE;
 		fake.counts.copies += item->what == COPY;
 		fake.counts.launches += item->what == LAUNCH;
 		fake.counts.waits += item->what == WAIT_EVENT;
@@ -130,6 +141,8 @@ static void *stream_main(void *arg)
 		}
 		if (item->what == RECORD && item->event->over < item->ticket)
 			item->event->over = item->ticket;
+		if (stream->queue != NULL)
+			stream->queue->over++;
 		stream->first = item->next;
 		if (stream->first == NULL)
 			stream->end = &stream->first;
@@ -141,19 +154,36 @@ static void *stream_main(void *arg)
 	return NULL;
 }
 
+static struct queue *queue_find(CUcontext context, int priority)
+{
+	bool own = priority != 0 && !fake.control.queues_together;
+	struct queue *queues = context->queues[own], *least = queues;
+
+	if (fake.control.queues == 0)
+		return NULL;
+	for (uint32_t q = 1; q < fake.control.queues && q < FAKE_CUDA_QUEUES_MAX; q++)
+		if (queues[q].streams < least->streams)
+			least = &queues[q];
+	least->streams++;
+	return least;
+}
+
 EXPORT CUresult cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priority)
 {
 	struct CUstream_st *stream;
 
-	(void)priority;
-	ENTER_CONTEXT();
+	ENTER_MAKING();
 	if (flags != CU_STREAM_NON_BLOCKING && flags != CU_STREAM_DEFAULT)
 		return fake_leave(CUDA_ERROR_INVALID_VALUE);
 	stream = calloc(1, sizeof(*stream));
 	stream->end = &stream->first;
 	pthread_cond_init(&stream->given, NULL);
+	stream->context = fake_current();
+	stream->queue = queue_find(stream->context, priority);
 	stream->rng.state = rb_mix(fake.control.seed + ++fake.stream_count);
 	if (pthread_create(&stream->thread, NULL, stream_main, stream) != 0) {
+		if (stream->queue != NULL)
+			stream->queue->streams--;
 		free(stream);
 		return fake_leave(CUDA_ERROR_OUT_OF_MEMORY);
 	}
@@ -190,6 +220,8 @@ EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
 	while (*at != stream)
 		at = &(*at)->next;
 	*at = stream->next;
+	if (stream->queue != NULL)
+		stream->queue->streams--;
 	stream->stop = true;
 	fake.counts.streams--;
 	pthread_cond_signal(&stream->given);
@@ -237,6 +269,8 @@ static CUresult enqueue(CUstream stream, const struct item *item, const void *pa
 	copy = malloc(sizeof(*copy) + parameter_bytes);
 	*copy = *item;
 	copy->next = NULL;
+	if (stream->queue != NULL)
+		copy->place = stream->queue->given++;
 	if (parameter_bytes > 0)
 		memcpy(copy->parameters, parameters, parameter_bytes);
 	*stream->end = copy;
@@ -310,7 +344,7 @@ EXPORT CUresult cuLaunchHostFunc(CUstream stream, CUhostFn call, void *arg)
 EXPORT CUresult cuEventCreate(CUevent *out, unsigned int flags)
 {
 	(void)flags;
-	ENTER_CONTEXT();
+	ENTER_MAKING();
 	*out = calloc(1, sizeof(**out));
 	fake.counts.events++;
 	return fake_leave(CUDA_SUCCESS);
@@ -359,7 +393,7 @@ EXPORT CUresult cuModuleLoadData(CUmodule *out, const void *image)
 {
 	static const uint8_t fatbin[4] = { 0x50, 0xed, 0x55, 0xba };
 
-	ENTER_CONTEXT();
+	ENTER_MAKING();
 	if (image == NULL || memcmp(image, fatbin, sizeof(fatbin)) != 0)
 		return fake_leave(CUDA_ERROR_INVALID_IMAGE);
 	*out = calloc(1, sizeof(**out));
@@ -368,7 +402,7 @@ EXPORT CUresult cuModuleLoadData(CUmodule *out, const void *image)
 
 EXPORT CUresult cuModuleUnload(CUmodule module)
 {
-	ENTER_CONTEXT();
+	ENTER_MAKING();
 	free(module);
 	return fake_leave(CUDA_SUCCESS);
 }
@@ -403,7 +437,7 @@ EXPORT CUresult cuModuleGetFunction(CUfunction *out, CUmodule module, const char
 
 EXPORT CUresult cuFuncLoad(CUfunction kernel)
 {
-	ENTER_CONTEXT();
+	ENTER_MAKING();
 	return fake_leave(kernel != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE);
 }
 
@@ -420,6 +454,6 @@ EXPORT CUresult cuLaunchKernel(CUfunction kernel, unsigned int grid_x, unsigned 
 	    grid_y * grid_z * block_y * block_z != 1 || shared_bytes != 0 || extra != NULL)
 		return fake_leave(CUDA_ERROR_INVALID_VALUE);
 	memcpy(copy, parameters[0], kernel->parameter_bytes);
-	parameters_reach(copy, kernel->parameter_bytes);
+	parameters_reach(fake_device(fake_current()), copy, kernel->parameter_bytes);
 	return enqueue(stream, &item, copy, kernel->parameter_bytes);
 }
