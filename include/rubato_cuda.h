@@ -47,7 +47,8 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_cuda_describe(rubato_comm *comm
 							       size_t text_bytes);
 
 /* Memory of that device, not cleared. Local. To free some waits for nothing: it stays the
- * communicator's, for who asks next. Errors: UNSUPPORTED (no device in use), MEMORY. */
+ * library's, for who asks next, until no communicator of the process uses the device. Errors:
+ * UNSUPPORTED (no device in use), MEMORY. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_cuda_alloc(rubato_comm *comm, size_t size_bytes,
 							    void **memory);
 /* Gives it back. Errors: ARGUMENT (not such memory). */
@@ -61,7 +62,10 @@ RUBATO_API rubato_status rubato_cuda_free(rubato_comm *comm, void *memory);
  * still in flight. Input and output must both lie on the device, or both on the host. Needs the
  * progress thread (RUBATO_BACKGROUND=1, which is usual). All ranks must start the same operations,
  * in the same order where they are on several streams, each in whatever way it likes. While streams
- * wait for operations, freeing device memory waits for them (docs/gpu.md has more such facts).
+ * wait for operations, freeing device memory waits for them, and making memory, operations or
+ * communicators may: make them before. Ranks that are threads of one process on one device have at
+ * most as many such streams together as the device has queues, 8 or CUDA_DEVICE_MAX_CONNECTIONS
+ * (docs/gpu.md, "Streams that wait").
  *
  * If the operation fails, or is cancelled, or the communicator is aborted, the stream goes on; the
  * error is what rubato_test and rubato_wait return, and every later call. The communicator must not

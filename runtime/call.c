@@ -168,7 +168,9 @@ static rubato_status op_join(struct rubato_op *op)
 	rb_op_list(op);
 	if (!message)
 		err = rb_op_agree(op, rb_deadline(rb_engine_now(&comm->engine), comm->timeout_ns));
-	if (err != RUBATO_OK)
+	if (err == RUBATO_OK)
+		rb_op_streams_ready(op);
+	else
 		rb_op_forget(op);
 	return err;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "runtime/engine/absent.h"
 #include "runtime/message.h"
 #include "runtime/op_exchange.h"
@@ -216,12 +217,28 @@ void rb_op_run(struct rubato_op *op)
 
 rubato_status rb_op_rooms(struct rubato_op *op)
 {
+	const struct rb_engine *engine = &op->comm->engine;
 	struct rb_plan *plan = op->plan;
 
-	if (op->comm->engine.device_count == 0 || op->plan == NULL)
+	for (uint32_t i = 0; i < engine->device_count && op->stream.gate == NULL; i++)
+		if (engine->devices[i]->ops->gate_new != NULL)
+			RB_TRY(engine->devices[i]->ops->gate_new(engine->devices[i],
+								 &op->stream.gate));
+	if (engine->device_count == 0 || op->plan == NULL)
 		return RUBATO_OK;
 	where_set(op);
 	return rb_op_stage(op, &plan);
+}
+
+/* While streams wait, a driver may keep who asks for memory waiting, and those streams may be
+ * waiting for what its caller does next. So a start finds all that it needs. */
+void rb_op_streams_ready(struct rubato_op *op)
+{
+	const struct rb_engine *engine = &op->comm->engine;
+
+	if (engine->device_count > 0 && !rb_engine_time_is_virtual(engine) &&
+	    engine->background.thread.running && rb_op_rooms(op) != RUBATO_OK)
+		RB_LOG(RB_LOG_DEBUG, "rank %u: %s", engine->rank, rubato_error_text());
 }
 
 void rb_op_start(struct rubato_op *op)

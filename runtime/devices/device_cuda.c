@@ -1,19 +1,18 @@
 /*
  * device_cuda.c -- a CUDA device: copies by its copy engines, reductions by kernels of ours.
  *
- * Three streams, none of which waits for the default stream: one for copies from the host, one for
- * copies to it, one for all else, so that copies each way and reductions go on at once. A piece of
- * work is put on its stream at once; what it depends on in other streams, it waits for there.
- * Behind it goes an event, by which poll() sees that it is over. Work on a stream is over in its
- * order, so a number, stream and place in it, is enough to name it for ever.
+ * Three streams (cuda_context.h), none of which waits for the default stream: one for copies from
+ * the host, one for copies to it, one for all else, so that copies each way and reductions go on at
+ * once. All communicators of the process put their work there, in any order: what depends on work
+ * in another stream waits for it there, and that has been put before. Behind a piece of work goes
+ * an event, by which poll() sees that it is over. Work of one communicator on a stream is over in
+ * its order, so a number, stream and place in it, is enough to name it for ever.
  *
  * The context is the device's primary one: that of CUDA's runtime, of PyTorch, and of all ranks
  * that are threads of this process.
  *
  * Nothing of ours waits for a stream of the application. So what is under way ends by itself, and
- * cancel() can wait for that: a device does not forget what it was given. A stream of the
- * application waits for us at a gate: for a word in host memory, which only grows, so that it never
- * need be reset.
+ * cancel() can wait for that: a device does not forget what it was given.
  */
 #include "runtime/devices/device_cuda.h"
 
@@ -25,15 +24,11 @@
 #include "base/log.h"
 #include "base/sync.h"
 #include "cuda/driver.h"
-#include "cuda/image.h"
 #include "cuda/kernels.h"
+#include "runtime/devices/cuda_context.h"
+#include "runtime/devices/cuda_gate.h"
 
-#define CANCEL_NS (10 * UINT64_C(1000000000)) /* Longer than any work of ours takes. */
-#define PLACES_FIRST 64u                      /* Of a stream; a power of two. */
-#define ROOM_BYTES_MIN 4096u
-#define TYPE_KERNELS 2 /* Of few operands, of many. */
-
-enum queue { QUEUE_IN, QUEUE_OUT, QUEUE_OTHER, QUEUES };
+#define PLACES_FIRST 64u /* Of a stream; a power of two. */
 
 struct place {
 	struct rb_work *work; /* NULL: it was cancelled. */
@@ -41,33 +36,16 @@ struct place {
 };
 
 struct queue_state {
-	CUstream stream;
+	CUstream stream;      /* The context's. */
 	struct place *places; /* Number n is in places[n % place_count]. */
 	uint64_t place_count;
 	uint64_t over, next; /* Numbers below `over` are; `next` is the next one's. */
 };
 
-struct room { /* Memory that was given; kept when it comes back. */
-	void *memory;
-	size_t bytes;
-	enum rb_memory_kind kind;
-	bool free;
-	struct room *next;
-};
-
-struct gate;
-
 struct device {
 	struct rb_executor base;
-	struct rb_cuda_driver cuda;
-	CUdevice number;
-	CUcontext context;
-	uint32_t multiprocessors;
-	CUmodule module;
-	CUfunction kernels[RUBATO_TYPE_COUNT][TYPE_KERNELS];
-	struct queue_state queues[QUEUES];
-	struct room *rooms;
-	struct gate *gates;          /* Those that nobody has. */
+	struct rb_cuda_context *context;
+	struct queue_state queues[RB_CUDA_QUEUES];
 	rubato_status lost;          /* What the device failed with: it is of no more use. */
 	char failure[RB_TEXT_BYTES]; /* That, or the last other one. */
 };
@@ -77,27 +55,30 @@ static struct device *of(const struct rb_executor *executor)
 	return (struct device *)(uintptr_t)executor;
 }
 
-static void enter(struct device *device)
+static const struct rb_cuda_driver *driver(const struct device *device)
 {
-	(void)device->cuda.p_cuCtxPushCurrent(device->context);
+	return &device->context->cuda;
 }
 
-static void leave(struct device *device)
+static void enter(const struct device *device)
 {
-	CUcontext context;
+	rb_cuda_enter(device->context);
+}
 
-	(void)device->cuda.p_cuCtxPopCurrent(&context);
+static void leave(const struct device *device)
+{
+	rb_cuda_leave(device->context);
 }
 
 /* What was put on a stream before a call failed may still be under way: its memory is the caller's
  * again when that is over. A device that is lost says so at once. */
 static void quiet(struct device *device)
 {
-	uint64_t until = rb_clock_ns() + CANCEL_NS;
+	uint64_t until = rb_clock_ns() + RB_CUDA_PATIENCE_NS;
 
 	enter(device);
-	for (enum queue q = 0; q < QUEUES; q++)
-		while (device->cuda.p_cuStreamQuery(device->queues[q].stream) ==
+	for (enum rb_cuda_queue q = 0; q < RB_CUDA_QUEUES; q++)
+		while (driver(device)->p_cuStreamQuery(device->queues[q].stream) ==
 			       CUDA_ERROR_NOT_READY &&
 		       rb_clock_ns() < until)
 			rb_yield();
@@ -111,7 +92,7 @@ static void failed(struct device *device, rubato_status status)
 	if (device->lost != RUBATO_OK)
 		return;
 	(void)snprintf(device->failure, sizeof(device->failure), "CUDA device %d: %s",
-		       device->number, rubato_error_text());
+		       device->context->number, rubato_error_text());
 	if (status != RUBATO_ERR_SYSTEM)
 		return;
 	device->lost = status;
@@ -126,7 +107,7 @@ static const char *device_why(const struct rb_executor *executor)
 
 /* ---- Numbers: the queue in the two lowest bits ---- */
 
-static uint64_t number_of(enum queue queue, uint64_t place)
+static uint64_t number_of(enum rb_cuda_queue queue, uint64_t place)
 {
 	return place << 2 | queue;
 }
@@ -154,7 +135,7 @@ static rubato_status places_grow(struct device *device, struct queue_state *queu
 
 		if (place->event != NULL)
 			continue;
-		err = device->cuda.p_cuEventCreate(&place->event, CU_EVENT_DISABLE_TIMING) ==
+		err = driver(device)->p_cuEventCreate(&place->event, CU_EVENT_DISABLE_TIMING) ==
 				      CUDA_SUCCESS
 			      ? RUBATO_OK
 			      : RUBATO_ERR_SYSTEM;
@@ -168,7 +149,7 @@ static rubato_status places_grow(struct device *device, struct queue_state *queu
 				   place_of(queue, i)->event == places[i].event;
 
 			if (!old)
-				(void)device->cuda.p_cuEventDestroy(places[i].event);
+				(void)driver(device)->p_cuEventDestroy(places[i].event);
 		}
 		free(places);
 		return RB_FAIL(RUBATO_ERR_SYSTEM, "CUDA device: no more events");
@@ -198,37 +179,38 @@ static size_t known(struct device *device, const void *address, enum rb_memory_k
 		CU_POINTER_ATTRIBUTE_RANGE_SIZE,
 	};
 	void *values[] = { &type, &managed, &ordinal, &start, &bytes };
-	CUresult result = device->cuda.p_cuPointerGetAttributes(sizeof(values) / sizeof(values[0]),
-								attributes, values,
-								(CUdeviceptr)(uintptr_t)address);
+	CUresult result = driver(device)->p_cuPointerGetAttributes(
+		sizeof(values) / sizeof(values[0]), attributes, values,
+		(CUdeviceptr)(uintptr_t)address);
 
 	if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE) {
-		failed(device, rb_cuda_failed(&device->cuda, "cuPointerGetAttributes", result));
+		failed(device, rb_cuda_failed(driver(device), "cuPointerGetAttributes", result));
 		*kind = RB_MEMORY_DEVICE;
 		return SIZE_MAX;
 	}
 	if (result != CUDA_SUCCESS || type != CU_MEMORYTYPE_DEVICE || start == 0 ||
-	    ordinal != device->number)
+	    ordinal != device->context->number)
 		return 0;
 	*kind = managed ? RB_MEMORY_MANAGED : RB_MEMORY_DEVICE;
 	return (size_t)(start + bytes - (CUdeviceptr)(uintptr_t)address);
 }
 
-static enum queue queue_of(struct device *device, const struct rb_reduce *reduce)
+static enum rb_cuda_queue queue_of(struct device *device, const struct rb_reduce *reduce)
 {
 	enum rb_memory_kind kind;
 	bool from, to;
 
 	if (!is_copy(reduce))
-		return QUEUE_OTHER;
+		return RB_CUDA_OTHER;
 	from = known(device, reduce->from[0], &kind) > 0;
 	to = known(device, reduce->to, &kind) > 0;
-	return from == to ? QUEUE_OTHER : to ? QUEUE_IN : QUEUE_OUT;
+	return from == to ? RB_CUDA_OTHER : to ? RB_CUDA_IN : RB_CUDA_OUT;
 }
 
-static rubato_status wait_for(struct device *device, enum queue here, const struct rb_work *work)
+static rubato_status wait_for(struct device *device, enum rb_cuda_queue here,
+			      const struct rb_work *work)
 {
-	uint64_t behind[QUEUES] = { 0 };
+	uint64_t behind[RB_CUDA_QUEUES] = { 0 };
 
 	for (uint32_t i = 0; i < work->after_count; i++) {
 		uint64_t number = work->after[i].number;
@@ -237,12 +219,12 @@ static rubato_status wait_for(struct device *device, enum queue here, const stru
 		if (place > behind[number & 3])
 			behind[number & 3] = place;
 	}
-	for (enum queue q = 0; q < QUEUES; q++) {
+	for (enum rb_cuda_queue q = 0; q < RB_CUDA_QUEUES; q++) {
 		const struct queue_state *queue = &device->queues[q];
 
 		if (q == here || behind[q] <= queue->over)
 			continue;
-		RB_CUDA_TRY(&device->cuda, cuStreamWaitEvent, device->queues[here].stream,
+		RB_CUDA_TRY(driver(device), cuStreamWaitEvent, device->queues[here].stream,
 			    place_of(queue, behind[q] - 1)->event, 0);
 	}
 	return RUBATO_OK;
@@ -251,7 +233,8 @@ static rubato_status wait_for(struct device *device, enum queue here, const stru
 static rubato_status launch(struct device *device, const struct rb_work *work, CUstream stream)
 {
 	const struct rb_reduce *reduce = &work->reduce;
-	bool many = reduce->from_count > RB_CUDA_OPERANDS;
+	enum rb_cuda_kernel kernel =
+		reduce->from_count > RB_CUDA_OPERANDS ? RB_CUDA_MANY : RB_CUDA_FEW;
 	struct rb_cuda_reduce_many arguments = {
 		.to = reduce->to,
 		.count = reduce->count,
@@ -266,9 +249,10 @@ static rubato_status launch(struct device *device, const struct rb_work *work, C
 			       "CUDA: a reduction of %u operands at once; %u are the most",
 			       reduce->from_count, RB_CUDA_OPERANDS_MANY);
 	memcpy(arguments.from, reduce->from, reduce->from_count * sizeof(arguments.from[0]));
-	RB_CUDA_TRY(&device->cuda, cuLaunchKernel, device->kernels[reduce->type][many],
-		    rb_cuda_grid(reduce->count, work->element_bytes, device->multiprocessors), 1, 1,
-		    RB_CUDA_BLOCK, 1, 1, 0, stream, parameters, NULL);
+	RB_CUDA_TRY(
+		driver(device), cuLaunchKernel, device->context->kernels[reduce->type][kernel],
+		rb_cuda_grid(reduce->count, work->element_bytes, device->context->multiprocessors),
+		1, 1, RB_CUDA_BLOCK, 1, 1, 0, stream, parameters, NULL);
 	return RUBATO_OK;
 }
 
@@ -276,7 +260,7 @@ static rubato_status put_on(struct device *device, struct rb_work *work)
 {
 	const struct rb_reduce *reduce = &work->reduce;
 	size_t bytes = (size_t)reduce->count * work->element_bytes;
-	enum queue q = queue_of(device, reduce);
+	enum rb_cuda_queue q = queue_of(device, reduce);
 	struct queue_state *queue = &device->queues[q];
 	struct place *place;
 
@@ -286,10 +270,10 @@ static rubato_status put_on(struct device *device, struct rb_work *work)
 	if (!is_copy(reduce))
 		RB_TRY(launch(device, work, queue->stream));
 	else if (reduce->to != reduce->from[0])
-		RB_CUDA_TRY(&device->cuda, cuMemcpyAsync, (CUdeviceptr)(uintptr_t)reduce->to,
+		RB_CUDA_TRY(driver(device), cuMemcpyAsync, (CUdeviceptr)(uintptr_t)reduce->to,
 			    (CUdeviceptr)(uintptr_t)reduce->from[0], bytes, queue->stream);
 	place = place_of(queue, queue->next);
-	RB_CUDA_TRY(&device->cuda, cuEventRecord, place->event, queue->stream);
+	RB_CUDA_TRY(driver(device), cuEventRecord, place->event, queue->stream);
 	place->work = work;
 	work->number = number_of(q, queue->next++);
 	return RUBATO_OK;
@@ -343,7 +327,7 @@ static struct rb_work *device_poll(struct rb_executor *executor)
 	if (!executor->ops->busy(executor))
 		return NULL;
 	enter(device);
-	for (enum queue q = 0; q < QUEUES; q++) {
+	for (enum rb_cuda_queue q = 0; q < RB_CUDA_QUEUES; q++) {
 		struct queue_state *queue = &device->queues[q];
 
 		while (queue->over < queue->next) {
@@ -351,12 +335,12 @@ static struct rb_work *device_poll(struct rb_executor *executor)
 			CUresult result = CUDA_SUCCESS;
 
 			if (device->lost == RUBATO_OK)
-				result = device->cuda.p_cuEventQuery(place->event);
+				result = driver(device)->p_cuEventQuery(place->event);
 			if (result == CUDA_ERROR_NOT_READY)
 				break;
 			if (result != CUDA_SUCCESS)
 				failed(device,
-				       rb_cuda_failed(&device->cuda, "cuEventQuery", result));
+				       rb_cuda_failed(driver(device), "cuEventQuery", result));
 			end = finish(end, place, device->lost);
 			queue->over++;
 		}
@@ -370,7 +354,7 @@ static void device_cancel(struct rb_executor *executor, struct rb_work *work)
 {
 	struct device *device = of(executor);
 	struct place *place = place_of(&device->queues[work->number & 3], work->number >> 2);
-	uint64_t until = rb_clock_ns() + CANCEL_NS;
+	uint64_t until = rb_clock_ns() + RB_CUDA_PATIENCE_NS;
 	CUresult result;
 
 	if (work->state != RB_WORK_PENDING)
@@ -378,15 +362,15 @@ static void device_cancel(struct rb_executor *executor, struct rb_work *work)
 	RB_ASSERT(place->work == work);
 	enter(device);
 	while (device->lost == RUBATO_OK) {
-		result = device->cuda.p_cuEventQuery(place->event);
+		result = driver(device)->p_cuEventQuery(place->event);
 		if (result == CUDA_SUCCESS)
 			break;
 		if (result != CUDA_ERROR_NOT_READY)
-			failed(device, rb_cuda_failed(&device->cuda, "cuEventQuery", result));
+			failed(device, rb_cuda_failed(driver(device), "cuEventQuery", result));
 		else if (rb_clock_ns() > until)
 			failed(device, RB_FAIL(RUBATO_ERR_SYSTEM,
 					       "CUDA device %d does not come to an end of its work",
-					       device->number));
+					       device->context->number));
 		rb_yield();
 	}
 	leave(device);
@@ -400,7 +384,7 @@ static bool device_busy(struct rb_executor *executor)
 	const struct device *device = of(executor);
 	bool busy = false;
 
-	for (enum queue q = 0; q < QUEUES; q++)
+	for (enum rb_cuda_queue q = 0; q < RB_CUDA_QUEUES; q++)
 		busy |= device->queues[q].over < device->queues[q].next;
 	return busy;
 }
@@ -435,7 +419,8 @@ static size_t device_knows(const struct rb_executor *executor, const void *addre
 
 static uint64_t device_word_of(const struct rb_executor *executor, const void *address)
 {
-	uint64_t at = (uint64_t)(uintptr_t)address, number = (uint64_t)of(executor)->number;
+	uint64_t at = (uint64_t)(uintptr_t)address;
+	uint64_t number = (uint64_t)of(executor)->context->number;
 
 	return at >> WORD_ADDRESS_BITS != 0 || number > 62 ? 0 : number << WORD_ADDRESS_BITS | at;
 }
@@ -454,253 +439,39 @@ static void *device_word_map(const struct rb_executor *executor, uint64_t word, 
 	return kind == RB_MEMORY_DEVICE && known_bytes >= size_bytes ? address : NULL;
 }
 
-/* To free memory, a driver waits for all that the device does, which may be waiting for us. So
- * memory that comes back is kept for the next who asks. */
 static rubato_status device_memory_new(struct rb_executor *executor, enum rb_memory_kind kind,
 				       size_t size_bytes, void **out)
 {
-	struct device *device = of(executor);
-	size_t bytes = ROOM_BYTES_MIN;
-	struct room *room;
-	CUdeviceptr memory = 0;
-	CUresult result;
-
-	while (bytes < size_bytes)
-		bytes *= 2;
-	for (room = device->rooms; room != NULL; room = room->next)
-		if (room->free && room->kind == kind && room->bytes == bytes)
-			break;
-	if (room == NULL) {
-		room = calloc(1, sizeof(*room));
-		if (room == NULL)
-			return RB_FAIL(RUBATO_ERR_MEMORY, "CUDA device: %zu bytes", sizeof(*room));
-		enter(device);
-		if (kind == RB_MEMORY_HOST) {
-			result = device->cuda.p_cuMemHostAlloc(&room->memory, bytes,
-							       CU_MEMHOSTALLOC_PORTABLE);
-		} else {
-			result = device->cuda.p_cuMemAlloc(&memory, bytes);
-			room->memory = (void *)(uintptr_t)memory;
-		}
-		leave(device);
-		if (result != CUDA_SUCCESS) {
-			free(room);
-			return rb_cuda_failed(
-				&device->cuda,
-				kind == RB_MEMORY_HOST ? "cuMemHostAlloc" : "cuMemAlloc", result);
-		}
-		room->kind = kind;
-		room->bytes = bytes;
-		room->next = device->rooms;
-		device->rooms = room;
-	}
-	room->free = false;
-	*out = room->memory;
-	return RUBATO_OK;
+	return rb_cuda_room_new(of(executor)->context, executor, kind, size_bytes, out);
 }
 
 static void device_memory_free(struct rb_executor *executor, void *memory)
 {
-	for (struct room *room = of(executor)->rooms; room != NULL; room = room->next)
-		if (room->memory == memory)
-			room->free = true;
+	rb_cuda_room_free(of(executor)->context, memory);
 }
 
-/* ---- Gates ---- */
-
-struct gate {
-	struct rb_gate base;
-	struct device *device;
-	/* In host memory: the stream writes how many gates it has reached, and goes on when as many
-	 * have been opened. So to look is to read. */
-	struct gate_words {
-		_Atomic uint32_t reached, opened;
-	} * words;
-	uint32_t passes, looks;
-	CUevent passed;    /* That, or what went wrong before it. */
-	struct gate *next; /* Of those that nobody has: */
-};
-
-#define LOOKS_PER_QUERY 1024u
-
-static rubato_status gate_close(struct device *device, struct gate *gate, CUstream stream)
+static rubato_status device_gate_new(struct rb_executor *executor, struct rb_gate **out)
 {
-	CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-
-	RB_CUDA_TRY(&device->cuda, cuStreamIsCapturing, stream, &capture);
-	if (capture != CU_STREAM_CAPTURE_STATUS_NONE)
-		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
-			       "start on a stream: it is being captured into a graph, whose "
-			       "launches would all wait for this one start");
-	RB_CUDA_TRY(&device->cuda, cuStreamWriteValue32, stream,
-		    (CUdeviceptr)(uintptr_t)&gate->words->reached, gate->passes + 1, 0);
-	RB_CUDA_TRY(&device->cuda, cuStreamWaitValue32, stream,
-		    (CUdeviceptr)(uintptr_t)&gate->words->opened, gate->passes + 1,
-		    CU_STREAM_WAIT_VALUE_GEQ);
-	gate->passes++;
-	RB_CUDA_TRY(&device->cuda, cuEventRecord, gate->passed, stream);
-	return RUBATO_OK;
-}
-
-static rubato_status gate_shut(struct rb_gate *base, void *stream)
-{
-	struct gate *gate = (struct gate *)base;
-	rubato_status err;
-
-	enter(gate->device);
-	err = gate_close(gate->device, gate, stream);
-	leave(gate->device);
-	return err;
-}
-
-static rubato_status gate_look(struct rb_gate *base, bool *reached)
-{
-	struct gate *gate = (struct gate *)base;
-	struct device *device = gate->device;
-	CUresult result;
-
-	*reached =
-		atomic_load_explicit(&gate->words->reached, memory_order_acquire) == gate->passes;
-	if (*reached || ++gate->looks % LOOKS_PER_QUERY != 0)
-		return RUBATO_OK;
-	enter(device);
-	result = device->cuda.p_cuEventQuery(gate->passed);
-	leave(device);
-	if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY)
-		return RUBATO_OK;
-	return rb_cuda_failed(&device->cuda, "cuEventQuery", result);
-}
-
-static void gate_open(struct rb_gate *base)
-{
-	struct gate *gate = (struct gate *)base;
-
-	atomic_store_explicit(&gate->words->opened, gate->passes, memory_order_release);
-}
-
-/* Its stream may have yet to look at the words: they stay as they are, and the next to have the
- * gate counts on. */
-static void gate_free(struct rb_gate *base)
-{
-	struct gate *gate = (struct gate *)base;
-
-	gate->next = gate->device->gates;
-	gate->device->gates = gate;
-}
-
-static const struct rb_gate_ops gate_ops = {
-	.shut = gate_shut,
-	.look = gate_look,
-	.open = gate_open,
-	.free = gate_free,
-};
-
-static rubato_status gate_make(struct device *device, struct gate **out)
-{
-	struct gate *gate = calloc(1, sizeof(*gate));
-	CUresult result;
-	void *words = NULL;
-	rubato_status err;
-
-	if (gate == NULL)
-		return RB_FAIL(RUBATO_ERR_MEMORY, "gate of a stream: %zu bytes", sizeof(*gate));
-	err = device_memory_new(&device->base, RB_MEMORY_HOST, sizeof(*gate->words), &words);
-	if (err != RUBATO_OK) {
-		free(gate);
-		return err;
-	}
-	enter(device);
-	result = device->cuda.p_cuEventCreate(&gate->passed, CU_EVENT_DISABLE_TIMING);
-	leave(device);
-	if (result != CUDA_SUCCESS) {
-		device_memory_free(&device->base, words);
-		free(gate);
-		return rb_cuda_failed(&device->cuda, "cuEventCreate", result);
-	}
-	gate->base.ops = &gate_ops;
-	gate->device = device;
-	gate->words = words;
-	memset(gate->words, 0, sizeof(*gate->words));
-	*out = gate;
-	return RUBATO_OK;
-}
-
-rubato_status rb_device_cuda_gate(struct rb_executor *executor, struct rb_gate **out)
-{
-	struct device *device = of(executor);
-	struct gate *gate = device->gates;
-
-	if (gate != NULL)
-		device->gates = gate->next;
-	else
-		RB_TRY(gate_make(device, &gate));
-	*out = &gate->base;
-	return RUBATO_OK;
+	return rb_cuda_gate_new(of(executor)->context, out);
 }
 
 /* ---- Closing ---- */
-
-static void rooms_free(struct device *device)
-{
-	while (device->rooms != NULL) {
-		struct room *room = device->rooms;
-
-		device->rooms = room->next;
-		if (room->kind == RB_MEMORY_HOST)
-			(void)device->cuda.p_cuMemFreeHost(room->memory);
-		else
-			(void)device->cuda.p_cuMemFree((CUdeviceptr)(uintptr_t)room->memory);
-		free(room);
-	}
-}
-
-static void queue_close(struct device *device, struct queue_state *queue)
-{
-	if (queue->stream != NULL)
-		(void)device->cuda.p_cuStreamDestroy(queue->stream);
-	for (uint64_t i = 0; i < queue->place_count; i++)
-		(void)device->cuda.p_cuEventDestroy(queue->places[i].event);
-	free(queue->places);
-}
-
-/* False: a stream has not come by in all the time that we can wait; then its words must stay. */
-static bool gates_close(struct device *device)
-{
-	uint64_t until = rb_clock_ns() + CANCEL_NS;
-	bool all = true;
-
-	while (device->gates != NULL) {
-		struct gate *gate = device->gates;
-
-		while (device->cuda.p_cuEventQuery(gate->passed) == CUDA_ERROR_NOT_READY &&
-		       rb_clock_ns() < until)
-			rb_yield();
-		all &= device->cuda.p_cuEventQuery(gate->passed) != CUDA_ERROR_NOT_READY;
-		(void)device->cuda.p_cuEventDestroy(gate->passed);
-		device->gates = gate->next;
-		free(gate);
-	}
-	return all;
-}
 
 static void device_close(struct rb_executor *executor)
 {
 	struct device *device = of(executor);
 
 	enter(device);
-	if (gates_close(device))
-		rooms_free(device);
-	else
-		RB_LOG(RB_LOG_WARN,
-		       "CUDA device %d: a stream has not come to where an operation was started on "
-		       "it: some memory stays",
-		       device->number);
-	for (enum queue q = 0; q < QUEUES; q++)
-		queue_close(device, &device->queues[q]);
-	if (device->module != NULL)
-		(void)device->cuda.p_cuModuleUnload(device->module);
+	for (enum rb_cuda_queue q = 0; q < RB_CUDA_QUEUES; q++) {
+		struct queue_state *queue = &device->queues[q];
+
+		for (uint64_t i = 0; i < queue->place_count; i++)
+			(void)driver(device)->p_cuEventDestroy(queue->places[i].event);
+		free(queue->places);
+	}
 	leave(device);
-	(void)device->cuda.p_cuDevicePrimaryCtxRelease(device->number);
+	rb_cuda_rooms_free(device->context, device);
+	rb_cuda_context_close(device->context);
 	free(device);
 }
 
@@ -719,101 +490,69 @@ static const struct rb_executor_ops device_ops = {
 	.word_map = device_word_map,
 	.memory_new = device_memory_new,
 	.memory_free = device_memory_free,
+	.gate_new = device_gate_new,
 };
 
 /* ---- Opening ---- */
 
-static rubato_status kernels_load(struct device *device)
-{
-	static const char *const types[RUBATO_TYPE_COUNT] = {
-		[RUBATO_FLOAT32] = "f32", [RUBATO_FLOAT64] = "f64", [RUBATO_INT32] = "i32",
-		[RUBATO_INT64] = "i64",   [RUBATO_FLOAT16] = "f16", [RUBATO_BFLOAT16] = "bf16",
-		[RUBATO_INT8] = "i8",     [RUBATO_INT16] = "i16",   [RUBATO_UINT8] = "u8",
-		[RUBATO_UINT16] = "u16",  [RUBATO_UINT32] = "u32",  [RUBATO_UINT64] = "u64",
-	};
-	char name[64];
-
-	RB_CUDA_TRY(&device->cuda, cuModuleLoadData, &device->module, rb_cuda_image);
-	for (uint32_t t = 0; t < RUBATO_TYPE_COUNT; t++)
-		for (uint32_t many = 0; many < TYPE_KERNELS; many++) {
-			(void)snprintf(name, sizeof(name), "rb_reduce_%s%s", many ? "many_" : "",
-				       types[t]);
-			RB_CUDA_TRY(&device->cuda, cuModuleGetFunction, &device->kernels[t][many],
-				    device->module, name);
-			/* Else the first launch does, and waits for all streams, as it may. */
-			RB_CUDA_TRY(&device->cuda, cuFuncLoad, device->kernels[t][many]);
-		}
-	return RUBATO_OK;
-}
-
-static rubato_status parts_make(struct device *device)
-{
-	int value = 0, last = 0, first = 0;
-
-	/* Streams share a few queues of the device with others of their priority, and one that
-	 * waits at a gate holds its queue up. So ours have another priority than is usual. */
-	RB_CUDA_TRY(&device->cuda, cuCtxGetStreamPriorityRange, &last, &first);
-	RB_CUDA_TRY(&device->cuda, cuDeviceGetAttribute, &value,
-		    CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device->number);
-	device->multiprocessors = (uint32_t)value;
-	for (enum queue q = 0; q < QUEUES; q++) {
-		RB_CUDA_TRY(&device->cuda, cuStreamCreateWithPriority, &device->queues[q].stream,
-			    CU_STREAM_NON_BLOCKING, first);
-		RB_TRY(places_grow(device, &device->queues[q]));
-	}
-	return kernels_load(device);
-}
-
 /* *found false: nobody has a context, and none is asked for. */
-static rubato_status number_find(struct device *device, int number, bool *found)
+static rubato_status number_find(const struct rb_cuda_driver *cuda, int number, CUdevice *found,
+				 bool *any)
 {
 	CUcontext current = NULL;
+	int count = 0;
 
-	*found = true;
+	*any = true;
 	if (number != RB_CUDA_CURRENT) {
-		int count = 0;
-
-		RB_CUDA_TRY(&device->cuda, cuDeviceGetCount, &count);
+		RB_CUDA_TRY(cuda, cuDeviceGetCount, &count);
 		if (number < 0 || number >= count)
 			return RB_FAIL(RUBATO_ERR_ARGUMENT,
 				       "CUDA device %d: this machine has %d, numbered from 0",
 				       number, count);
-		RB_CUDA_TRY(&device->cuda, cuDeviceGet, &device->number, number);
+		RB_CUDA_TRY(cuda, cuDeviceGet, found, number);
 		return RUBATO_OK;
 	}
-	RB_CUDA_TRY(&device->cuda, cuCtxGetCurrent, &current);
-	*found = current != NULL;
-	if (*found)
-		RB_CUDA_TRY(&device->cuda, cuCtxGetDevice, &device->number);
+	RB_CUDA_TRY(cuda, cuCtxGetCurrent, &current);
+	*any = current != NULL;
+	if (*any)
+		RB_CUDA_TRY(cuda, cuCtxGetDevice, found);
+	return RUBATO_OK;
+}
+
+static rubato_status queues_make(struct device *device)
+{
+	for (enum rb_cuda_queue q = 0; q < RB_CUDA_QUEUES; q++) {
+		device->queues[q].stream = device->context->streams[q];
+		RB_TRY(places_grow(device, &device->queues[q]));
+	}
 	return RUBATO_OK;
 }
 
 rubato_status rb_device_cuda_open(int number, bool load, struct rb_executor **out)
 {
-	struct device *device = calloc(1, sizeof(*device));
-	bool found;
+	struct rb_cuda_driver cuda;
+	struct device *device;
+	CUdevice found = 0;
+	bool any;
 	rubato_status err;
 
 	*out = NULL;
+	RB_TRY(rb_cuda_driver_open(load, &cuda, &any));
+	if (any)
+		RB_TRY(number_find(&cuda, number, &found, &any));
+	if (!any)
+		return RUBATO_OK;
+	device = calloc(1, sizeof(*device));
 	if (device == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "CUDA device: %zu bytes", sizeof(*device));
 	device->base.ops = &device_ops;
-	err = rb_cuda_driver_open(load, &device->cuda, &found);
-	if (err == RUBATO_OK && found)
-		err = number_find(device, number, &found);
-	if (err == RUBATO_OK && found) {
-		CUresult result =
-			device->cuda.p_cuDevicePrimaryCtxRetain(&device->context, device->number);
-
-		if (result != CUDA_SUCCESS)
-			err = rb_cuda_failed(&device->cuda, "cuDevicePrimaryCtxRetain", result);
-	}
-	if (err != RUBATO_OK || !found) {
+	err = rb_cuda_context_open(&cuda, found, &device->context);
+	if (err != RUBATO_OK) {
 		free(device);
 		return err;
 	}
 	enter(device);
-	err = parts_make(device);
+	err = queues_make(device);
 	leave(device);
 	if (err != RUBATO_OK) {
 		device_close(&device->base);
@@ -831,30 +570,27 @@ bool rb_device_is_cuda(const struct rb_executor *executor)
 rubato_status rb_device_cuda_is(struct rb_executor *executor, int number, bool *same)
 {
 	struct device *device = of(executor);
-	CUdevice current = device->number;
+	CUdevice current = device->context->number;
 	CUcontext context = NULL;
 
-	*same = number == device->number;
+	*same = number == device->context->number;
 	if (number != RB_CUDA_CURRENT)
 		return RUBATO_OK;
-	RB_CUDA_TRY(&device->cuda, cuCtxGetCurrent, &context);
+	RB_CUDA_TRY(driver(device), cuCtxGetCurrent, &context);
 	if (context != NULL)
-		RB_CUDA_TRY(&device->cuda, cuCtxGetDevice, &current);
-	*same = current == device->number;
+		RB_CUDA_TRY(driver(device), cuCtxGetDevice, &current);
+	*same = current == device->context->number;
 	return RUBATO_OK;
 }
 
 int rb_device_cuda_number(const struct rb_executor *executor)
 {
-	return of(executor)->number;
+	return of(executor)->context->number;
 }
 
 bool rb_device_cuda_gave(const struct rb_executor *executor, const void *memory)
 {
-	for (const struct room *room = of(executor)->rooms; room != NULL; room = room->next)
-		if (room->memory == memory && room->kind == RB_MEMORY_DEVICE)
-			return !room->free;
-	return false;
+	return rb_cuda_room_has(of(executor)->context, executor, memory);
 }
 
 void rb_device_cuda_describe(struct rb_executor *executor, char *text, size_t text_bytes)
@@ -863,11 +599,11 @@ void rb_device_cuda_describe(struct rb_executor *executor, char *text, size_t te
 	char name[128] = "?";
 	int major = 0, minor = 0;
 
-	(void)device->cuda.p_cuDeviceGetName(name, sizeof(name), device->number);
-	(void)device->cuda.p_cuDeviceGetAttribute(
-		&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device->number);
-	(void)device->cuda.p_cuDeviceGetAttribute(
-		&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device->number);
+	(void)driver(device)->p_cuDeviceGetName(name, sizeof(name), device->context->number);
+	(void)driver(device)->p_cuDeviceGetAttribute(
+		&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device->context->number);
+	(void)driver(device)->p_cuDeviceGetAttribute(
+		&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device->context->number);
 	(void)snprintf(text, text_bytes, "CUDA device %d, %s, compute capability %d.%d",
-		       device->number, name, major, minor);
+		       device->context->number, name, major, minor);
 }

@@ -3,7 +3,6 @@
 #define RB_RUNTIME_DEVICES_CUDA_H
 
 #include "runtime/engine/executor.h"
-#include "runtime/engine/gate.h"
 
 #define RB_CUDA_CURRENT (-1) /* The device of the calling thread's current context. */
 
@@ -23,8 +22,6 @@ RB_NODISCARD rubato_status rb_device_cuda_is(struct rb_executor *executor, int n
 void rb_device_cuda_describe(struct rb_executor *executor, char *text, size_t text_bytes);
 /* Whether `memory` is a begin of what memory_new gave, and has not come back. */
 bool rb_device_cuda_gave(const struct rb_executor *executor, const void *memory);
-/* For streams of the application, CUstream or cudaStream_t; NULL: the default stream. */
-RB_NODISCARD rubato_status rb_device_cuda_gate(struct rb_executor *executor, struct rb_gate **out);
 #else
 static inline rubato_status rb_device_cuda_open(int number, bool load, struct rb_executor **out)
 {
@@ -62,12 +59,6 @@ static inline bool rb_device_cuda_gave(const struct rb_executor *executor, const
 {
 	(void)executor;
 	return memory == NULL;
-}
-static inline rubato_status rb_device_cuda_gate(struct rb_executor *executor, struct rb_gate **out)
-{
-	(void)executor;
-	*out = NULL;
-	return RB_FAIL(RUBATO_ERR_UNSUPPORTED, "this library was built without CUDA");
 }
 #endif
 

@@ -29,6 +29,7 @@
 enum rb_work_state { RB_WORK_IDLE, RB_WORK_PENDING, RB_WORK_DONE };
 
 struct rb_executor;
+struct rb_gate;
 
 struct rb_event { /* That the work which was given this number by this executor is over. */
 	const struct rb_executor *executor;
@@ -87,6 +88,8 @@ struct rb_executor_ops { /* NULL: not this executor's. */
 	rubato_status (*memory_new)(struct rb_executor *executor, enum rb_memory_kind kind,
 				    size_t size_bytes, void **out);
 	void (*memory_free)(struct rb_executor *executor, void *memory);
+	/* For streams of the application. */
+	rubato_status (*gate_new)(struct rb_executor *executor, struct rb_gate **out);
 };
 
 struct rb_executor {

@@ -119,8 +119,6 @@ static rubato_status start_on(struct rubato_op *op, void *stream)
 	if (!op->done)
 		RB_TRY(rb_engine_wait_for(engine, &op->done, op->comm->timeout_ns));
 	RB_TRY(rb_op_result(op));
-	if (op->stream.gate == NULL)
-		RB_TRY(rb_device_cuda_gate(device, &op->stream.gate));
 	return rb_op_start_on(op, stream);
 }
 

@@ -95,7 +95,6 @@ static void streams_open(struct rubato_comm *comm)
 
 rubato_status rb_op_start_on(struct rubato_op *op, void *stream)
 {
-	/* Memory for staging is made now: while a stream waits, a driver may keep us waiting. */
 	RB_TRY(rb_op_rooms(op));
 	RB_TRY(op->stream.gate->ops->shut(op->stream.gate, stream));
 	streams_open(op->comm);

@@ -33,7 +33,7 @@ static struct cuda_app app;
 
 static void app_open(uint64_t seed)
 {
-	struct fake_cuda_control control = { .seed = seed, .delay_us_max = 200 };
+	struct fake_cuda_control control = { .seed = seed, .delay_us_max = 200, .queues = 32 };
 	char why[200];
 
 	ck_assert_msg(cuda_app_open(&app, why, sizeof(why)), "%s", why);

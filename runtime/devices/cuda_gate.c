@@ -1,0 +1,203 @@
+/* cuda_gate.c -- see cuda_gate.h. */
+#include "runtime/devices/cuda_gate.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+#define GATES 64u
+#define LOOKS_PER_QUERY 1024u
+
+struct gate {
+	struct rb_gate base;
+	struct rb_cuda_context *context;
+	/* The stream writes how many gates it has reached, and goes on when as many have been
+	 * opened. So to look is to read. */
+	struct gate_words {
+		_Alignas(64) _Atomic uint32_t reached;
+		_Atomic uint32_t opened;
+	} * words;
+	uint32_t passes, looks;
+	CUevent passed; /* That, or what went wrong before it. */
+	bool taken;
+};
+
+struct rb_cuda_gates {
+	struct gate gates[GATES];
+	struct gate_words *words;
+	struct rb_cuda_gates *next;
+};
+
+static rubato_status gate_close(struct gate *gate, CUstream stream)
+{
+	const struct rb_cuda_driver *cuda = &gate->context->cuda;
+	CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+
+	RB_CUDA_TRY(cuda, cuStreamIsCapturing, stream, &capture);
+	if (capture != CU_STREAM_CAPTURE_STATUS_NONE)
+		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+			       "start on a stream: it is being captured into a graph, whose "
+			       "launches would all wait for this one start");
+	RB_CUDA_TRY(cuda, cuStreamWriteValue32, stream,
+		    (CUdeviceptr)(uintptr_t)&gate->words->reached, gate->passes + 1, 0);
+	RB_CUDA_TRY(cuda, cuStreamWaitValue32, stream, (CUdeviceptr)(uintptr_t)&gate->words->opened,
+		    gate->passes + 1, CU_STREAM_WAIT_VALUE_GEQ);
+	gate->passes++;
+	RB_CUDA_TRY(cuda, cuEventRecord, gate->passed, stream);
+	return RUBATO_OK;
+}
+
+static rubato_status gate_shut(struct rb_gate *base, void *stream)
+{
+	struct gate *gate = (struct gate *)base;
+	rubato_status err;
+
+	rb_cuda_enter(gate->context);
+	err = gate_close(gate, stream);
+	rb_cuda_leave(gate->context);
+	return err;
+}
+
+static CUresult passed(const struct gate *gate)
+{
+	return gate->context->cuda.p_cuEventQuery(gate->passed);
+}
+
+static rubato_status gate_look(struct rb_gate *base, bool *reached)
+{
+	struct gate *gate = (struct gate *)base;
+	CUresult result;
+
+	*reached =
+		atomic_load_explicit(&gate->words->reached, memory_order_acquire) == gate->passes;
+	if (*reached || ++gate->looks % LOOKS_PER_QUERY != 0)
+		return RUBATO_OK;
+	rb_cuda_enter(gate->context);
+	result = passed(gate);
+	rb_cuda_leave(gate->context);
+	if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY)
+		return RUBATO_OK;
+	return rb_cuda_failed(&gate->context->cuda, "cuEventQuery", result);
+}
+
+static void gate_open(struct rb_gate *base)
+{
+	struct gate *gate = (struct gate *)base;
+
+	atomic_store_explicit(&gate->words->opened, gate->passes, memory_order_release);
+}
+
+/* Its stream may have yet to look at the words: they stay as they are, and the next to have the
+ * gate counts on. */
+static void gate_free(struct rb_gate *base)
+{
+	struct gate *gate = (struct gate *)base;
+
+	rb_lock_take(&gate->context->lock);
+	gate->taken = false;
+	rb_lock_drop(&gate->context->lock);
+}
+
+static const struct rb_gate_ops gate_ops = {
+	.shut = gate_shut,
+	.look = gate_look,
+	.open = gate_open,
+	.free = gate_free,
+};
+
+static void gates_free(const struct rb_cuda_context *context, struct rb_cuda_gates *gates)
+{
+	for (uint32_t i = 0; i < GATES; i++)
+		if (gates->gates[i].passed != NULL)
+			(void)context->cuda.p_cuEventDestroy(gates->gates[i].passed);
+	free(gates);
+}
+
+/* The words are a room of the context's, which ends with it. */
+static rubato_status gates_fill(struct rb_cuda_context *context, struct rb_cuda_gates *gates)
+{
+	void *words;
+
+	RB_TRY(rb_cuda_room_new(context, gates, RB_MEMORY_HOST, GATES * sizeof(*gates->words),
+				&words));
+	memset(words, 0, GATES * sizeof(*gates->words));
+	gates->words = words;
+	for (uint32_t i = 0; i < GATES; i++) {
+		struct gate *gate = &gates->gates[i];
+
+		gate->base.ops = &gate_ops;
+		gate->context = context;
+		gate->words = &gates->words[i];
+		RB_CUDA_TRY(&context->cuda, cuEventCreate, &gate->passed, CU_EVENT_DISABLE_TIMING);
+	}
+	return RUBATO_OK;
+}
+
+rubato_status rb_cuda_gates_make(struct rb_cuda_context *context)
+{
+	struct rb_cuda_gates *gates = calloc(1, sizeof(*gates));
+	rubato_status err;
+
+	if (gates == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "gates of streams: %zu bytes", sizeof(*gates));
+	rb_cuda_enter(context);
+	err = gates_fill(context, gates);
+	if (err != RUBATO_OK) {
+		rb_cuda_rooms_free(context, gates);
+		gates_free(context, gates);
+	}
+	rb_cuda_leave(context);
+	if (err != RUBATO_OK)
+		return err;
+	rb_lock_take(&context->lock);
+	gates->next = context->gates;
+	context->gates = gates;
+	rb_lock_drop(&context->lock);
+	return RUBATO_OK;
+}
+
+static struct gate *gate_take(struct rb_cuda_context *context)
+{
+	struct gate *found = NULL;
+
+	rb_lock_take(&context->lock);
+	for (struct rb_cuda_gates *g = context->gates; g != NULL && found == NULL; g = g->next)
+		for (uint32_t i = 0; i < GATES && found == NULL; i++)
+			found = g->gates[i].taken ? NULL : &g->gates[i];
+	if (found != NULL)
+		found->taken = true;
+	rb_lock_drop(&context->lock);
+	return found;
+}
+
+rubato_status rb_cuda_gate_new(struct rb_cuda_context *context, struct rb_gate **out)
+{
+	struct gate *gate;
+
+	while ((gate = gate_take(context)) == NULL)
+		RB_TRY(rb_cuda_gates_make(context));
+	*out = &gate->base;
+	return RUBATO_OK;
+}
+
+bool rb_cuda_gates_close(struct rb_cuda_context *context)
+{
+	uint64_t until = rb_clock_ns() + RB_CUDA_PATIENCE_NS;
+	bool all = true;
+
+	while (context->gates != NULL) {
+		struct rb_cuda_gates *gates = context->gates;
+
+		for (uint32_t i = 0; i < GATES; i++) {
+			const struct gate *gate = &gates->gates[i];
+
+			while (passed(gate) == CUDA_ERROR_NOT_READY && rb_clock_ns() < until)
+				rb_yield();
+			all &= passed(gate) != CUDA_ERROR_NOT_READY;
+		}
+		context->gates = gates->next;
+		gates_free(context, gates);
+	}
+	return all;
+}
