@@ -9,12 +9,14 @@ enum rb_memory_kind {
 	RB_MEMORY_HOST,    /* Processors; a device only copies it. */
 	RB_MEMORY_DEVICE,  /* The device alone. */
 	RB_MEMORY_MANAGED, /* Both. */
+	RB_MEMORY_FOREIGN, /* A device that this rank does not use. */
 };
-#define RB_MEMORY_KIND_COUNT 3
+#define RB_MEMORY_KIND_COUNT 3 /* Of what is used. */
 
 static inline const char *rb_memory_kind_name(enum rb_memory_kind kind)
 {
-	static const char *const names[RB_MEMORY_KIND_COUNT] = { "host", "device", "managed" };
+	static const char *const names[RB_MEMORY_KIND_COUNT + 1] = { "host", "device", "managed",
+								     "another device's" };
 
 	return names[kind];
 }

@@ -18,6 +18,9 @@ static rubato_status buffer_find(struct rubato_op *op, const void *base, uint64_
 
 		if (known == 0)
 			continue;
+		if (found == RB_MEMORY_FOREIGN)
+			return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: a buffer lies in %s",
+				       rb_kind_name(op->kind), device->ops->why(device));
 		if (known < bytes)
 			return RB_FAIL(RUBATO_ERR_ARGUMENT,
 				       "%s: a buffer of %llu bytes in %s memory that ends after "

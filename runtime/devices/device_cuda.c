@@ -188,10 +188,16 @@ static size_t known(struct device *device, const void *address, enum rb_memory_k
 		*kind = RB_MEMORY_DEVICE;
 		return SIZE_MAX;
 	}
-	if (result != CUDA_SUCCESS || type != CU_MEMORYTYPE_DEVICE || start == 0 ||
-	    ordinal != device->context->number)
+	if (result != CUDA_SUCCESS || type != CU_MEMORYTYPE_DEVICE || start == 0)
 		return 0;
 	*kind = managed ? RB_MEMORY_MANAGED : RB_MEMORY_DEVICE;
+	if (!managed && ordinal != device->context->number) {
+		*kind = RB_MEMORY_FOREIGN;
+		(void)snprintf(device->failure, sizeof(device->failure),
+			       "memory of CUDA device %d, and this communicator uses CUDA device "
+			       "%d: rubato_cuda_use",
+			       ordinal, device->context->number);
+	}
 	return (size_t)(start + bytes - (CUdeviceptr)(uintptr_t)address);
 }
 

@@ -74,7 +74,7 @@ struct rb_executor_ops { /* NULL: not this executor's. */
 	uint64_t (*next_ns)(const struct rb_executor *executor);
 
 	/* So many bytes from `address` on are memory of this kind, of this executor's device; 0:
-	 * not its own. */
+	 * not its own. FOREIGN: it is, but of a device that it cannot use, and why() says which. */
 	size_t (*knows)(const struct rb_executor *executor, const void *address,
 			enum rb_memory_kind *kind);
 	/* For ranks of this process: a word of at most 58 bits that names an address of its memory,

@@ -64,7 +64,9 @@ static enum rb_memory_kind kind_of(const struct rb_engine *engine, const void *b
 rubato_status rb_memory_host_check(const struct rb_engine *engine, const void *base,
 				   const char *call)
 {
-	if (kind_of(engine, base) != RB_MEMORY_DEVICE)
+	enum rb_memory_kind kind = kind_of(engine, base);
+
+	if (kind == RB_MEMORY_HOST || kind == RB_MEMORY_MANAGED)
 		return RUBATO_OK;
 	return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
 		       "%s: its buffer lies on a device: copy it to or from host memory", call);

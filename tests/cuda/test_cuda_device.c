@@ -507,6 +507,33 @@ END_TEST
 
 /* ---- What is refused ---- */
 
+/* Memory of a device that is not the communicator's. */
+static rubato_status foreign_try(rubato_comm *comm, void *memory)
+{
+	CUcontext context;
+	CUdevice device;
+	void *foreign;
+	int count;
+
+	CUDA_APP(&app, cuDeviceGetCount, &count);
+	if (count < 2)
+		return RUBATO_OK;
+	CUDA_APP(&app, cuDeviceGet, &device, 1);
+	CUDA_APP(&app, cuDevicePrimaryCtxRetain, &context, device);
+	CUDA_APP(&app, cuCtxPushCurrent, context);
+	foreign = cuda_app_alloc(&app, 4000);
+	EXPECT(rubato_allreduce(comm, foreign, memory, 1000, RUBATO_FLOAT32, RUBATO_SUM) ==
+	       RUBATO_ERR_ARGUMENT);
+	EXPECT(strstr(rubato_error_text(), "allreduce: a buffer lies in memory of CUDA device 1, "
+					   "and this communicator uses CUDA device 0"));
+	EXPECT(rubato_broadcast(comm, foreign, 1000, RUBATO_FLOAT32, 0) == RUBATO_ERR_ARGUMENT);
+	EXPECT(rubato_send(comm, foreign, 1000, RUBATO_FLOAT32, 0, 1) == RUBATO_ERR_ARGUMENT);
+	cuda_app_free(&app, foreign);
+	CUDA_APP(&app, cuCtxPopCurrent, &context);
+	CUDA_APP(&app, cuDevicePrimaryCtxRelease, device);
+	return RUBATO_OK;
+}
+
 static rubato_status refused_main(rubato_comm *comm, void *arg)
 {
 	void *memory, *own;
@@ -527,6 +554,7 @@ static rubato_status refused_main(rubato_comm *comm, void *arg)
 	EXPECT(rubato_cuda_start(NULL, NULL) == RUBATO_ERR_ARGUMENT);
 	EXPECT(rubato_cuda_free(comm, &on_stack) == RUBATO_ERR_ARGUMENT);
 	EXPECT(rubato_cuda_free(comm, NULL) == RUBATO_OK);
+	RB_TRY(foreign_try(comm, memory));
 	RB_TRY(rubato_cuda_describe(comm, text, sizeof(text)));
 	EXPECT(strncmp(text, "CUDA device 0, ", 15) == 0);
 	RB_TRY(rubato_cuda_alloc(comm, 100000, &own));
