@@ -2,11 +2,11 @@
  * probe_queues.c -- what streams that wait at a value hold up: a fact of drivers and devices that
  * docs/gpu.md builds on, and no document tells.
  *
- * usage: probe_queues
+ * usage: probe_queues COUNT
  *
- * Some streams of the usual priority wait. Then a copy from the host, a copy on the device and a
- * kernel are put on another stream, of the usual or of the highest priority: does each come to its
- * end while they wait? And are memory and events made? One line for each number of streams.
+ * COUNT streams of the usual priority wait. Then copies and a kernel are put on other streams, of
+ * the usual and of the highest priority: does each come to its end while they wait? And are memory,
+ * events and streams made? One line; and if a call of the driver does not return, its name, and 3.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -19,12 +19,42 @@
 #include "cuda/kernels.h"
 #include "tests/cuda/app.h"
 
-#define STREAMS_MAX 48u
+#define STREAMS_MAX 128u
 #define BYTES (1u << 20)
 #define PATIENCE_NS 300000000u
+#define CALL_NS (UINT64_C(2) * 1000000000)
 
 static struct cuda_app app;
 static _Atomic uint32_t *word;
+static _Atomic(const char *) calling; /* NULL: no call of the driver is under way. */
+static _Atomic uint64_t since_ns;
+
+#define CALL(call, ...)                                                                            \
+	do {                                                                                       \
+		since_ns = rb_clock_ns();                                                          \
+		calling = #call;                                                                   \
+		CUresult result_ = app.driver.p_##call(__VA_ARGS__);                               \
+		if (result_ != CUDA_SUCCESS)                                                       \
+			cuda_app_failed(&app, #call, result_, __FILE__, __LINE__);                 \
+		calling = NULL;                                                                    \
+	} while (0)
+
+static void *watch(void *arg)
+{
+	for (;;) {
+		const char *name = calling;
+		uint64_t since = since_ns;
+
+		usleep(100000);
+		if (name == NULL || calling != name || since != since_ns ||
+		    rb_clock_ns() - since < CALL_NS)
+			continue;
+		(void)printf(" %s does not return\n", name);
+		(void)fflush(stdout);
+		_exit(3);
+	}
+	return arg;
+}
 
 /* Whether the stream comes to its end within the time. */
 static bool ends(CUstream stream)
@@ -33,117 +63,109 @@ static bool ends(CUstream stream)
 	CUevent event;
 	CUresult result;
 
-	CUDA_APP(&app, cuEventCreate, &event, CU_EVENT_DISABLE_TIMING);
-	CUDA_APP(&app, cuEventRecord, event, stream);
+	CALL(cuEventCreate, &event, CU_EVENT_DISABLE_TIMING);
+	CALL(cuEventRecord, event, stream);
 	do
 		result = app.driver.p_cuEventQuery(event);
 	while (result == CUDA_ERROR_NOT_READY && rb_clock_ns() < until);
 	return result == CUDA_SUCCESS;
 }
 
-/* Opens the gate of all if a call that may block has done so. */
+enum way { FROM_PINNED, TO_PINNED, ON_DEVICE, KERNEL, FROM_PAGEABLE, TO_PAGEABLE, WAYS };
+
+static const char *const ways[WAYS] = {
+	"copy from pinned memory", "copy to pinned memory", "copy on the device", "kernel",
+	"copy from other memory",  "copy to other memory",
+};
+
 static struct {
-	atomic_bool over, blocked;
-} call;
+	void *a, *b, *pinned, *pageable;
+	CUfunction kernel;
+} give;
 
-static void *watch(void *arg)
+static void put_on(CUstream stream, enum way way)
 {
-	uint64_t until = rb_clock_ns() + PATIENCE_NS;
+	struct rb_cuda_reduce r = {
+		.to = give.b, .count = BYTES / 4, .from_count = 2, .from = { give.a, give.b }
+	};
+	void *parameters[] = { &r };
+	bool in = way == FROM_PINNED || way == FROM_PAGEABLE;
+	void *host = way == FROM_PINNED || way == TO_PINNED ? give.pinned : give.pageable;
+	void *to = in || way == ON_DEVICE ? give.b : host;
+	void *from = in ? host : give.a;
 
-	while (!call.over && rb_clock_ns() < until)
-		usleep(1000);
-	if (!call.over) {
-		call.blocked = true;
-		atomic_store(word, *(const uint32_t *)arg);
-	}
-	return NULL;
+	if (way == KERNEL)
+		CALL(cuLaunchKernel, give.kernel, 16, 1, 1, RB_CUDA_BLOCK, 1, 1, 0, stream,
+		     parameters, NULL);
+	else
+		CALL(cuMemcpyAsync, (CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, BYTES,
+		     stream);
 }
 
-static void round_of(uint32_t count, uint32_t round, CUfunction kernel, void *a, void *b,
-		     void *host)
+static void try_all(int priority, const char *name)
 {
-	static const char *const what[] = { "copy from the host", "copy on the device", "kernel" };
+	for (enum way way = 0; way < WAYS; way++) {
+		CUstream stream;
+
+		CALL(cuStreamCreateWithPriority, &stream, CU_STREAM_NON_BLOCKING, priority);
+		put_on(stream, way);
+		if (!ends(stream))
+			(void)printf(" %s on a stream of %s priority is held up;", ways[way], name);
+	}
+}
+
+static void prepare(void)
+{
+	CUmodule module;
+
+	give.a = cuda_app_alloc(&app, BYTES);
+	give.b = cuda_app_alloc(&app, BYTES);
+	give.pageable = calloc(1, BYTES);
+	CUDA_APP(&app, cuMemHostAlloc, &give.pinned, BYTES, 0);
+	CUDA_APP(&app, cuMemHostAlloc, (void **)(void *)&word, 4096, 0);
+	atomic_store(word, 0);
+	CUDA_APP(&app, cuModuleLoadData, &module, rb_cuda_image);
+	CUDA_APP(&app, cuModuleGetFunction, &give.kernel, module, "rb_reduce_f32");
+	CUDA_APP(&app, cuFuncLoad, give.kernel);
+}
+
+int main(int argc, char **argv)
+{
+	uint32_t count = argc == 2 ? (uint32_t)strtoul(argv[1], NULL, 10) : 0;
 	CUstream waiting[STREAMS_MAX];
 	int last, first;
 	pthread_t thread;
 	CUdeviceptr memory;
 	void *pinned;
-
-	CUDA_APP(&app, cuCtxGetStreamPriorityRange, &last, &first);
-	for (uint32_t i = 0; i < count; i++)
-		waiting[i] = cuda_app_stream(&app);
-	(void)printf("%2u streams wait:", count);
-	for (uint32_t i = 0; i < count; i++)
-		CUDA_APP(&app, cuStreamWaitValue32, waiting[i], (CUdeviceptr)(uintptr_t)word, round,
-			 CU_STREAM_WAIT_VALUE_GEQ);
-	for (int priority = 0; priority < 2; priority++) {
-		for (int w = 0; w < 3; w++) {
-			struct rb_cuda_reduce r = {
-				.to = b, .count = BYTES / 4, .from_count = 2, .from = { a, b }
-			};
-			void *parameters[] = { &r };
-			CUstream stream;
-			CUdeviceptr to = (CUdeviceptr)(uintptr_t)b;
-
-			CUDA_APP(&app, cuStreamCreateWithPriority, &stream, CU_STREAM_NON_BLOCKING,
-				 priority ? first : 0);
-			if (w < 2)
-				CUDA_APP(&app, cuMemcpyAsync, to,
-					 (CUdeviceptr)(uintptr_t)(w == 0 ? host : a), BYTES,
-					 stream);
-			else
-				CUDA_APP(&app, cuLaunchKernel, kernel, 16, 1, 1, RB_CUDA_BLOCK, 1,
-					 1, 0, stream, parameters, NULL);
-			if (!ends(stream))
-				(void)printf(" %s%s held up;", what[w],
-					     priority ? " (first priority)" : "");
-		}
-	}
-	call.over = call.blocked = false;
-	pthread_create(&thread, NULL, watch, &round);
-	CUDA_APP(&app, cuMemAlloc, &memory, BYTES);
-	CUDA_APP(&app, cuMemHostAlloc, &pinned, BYTES, 0);
-	call.over = true;
-	pthread_join(thread, NULL);
-	if (call.blocked)
-		(void)printf(" allocation waits;");
-	call.over = call.blocked = false;
-	pthread_create(&thread, NULL, watch, &round);
-	CUDA_APP(&app, cuMemFree, memory);
-	CUDA_APP(&app, cuMemFreeHost, pinned);
-	call.over = true;
-	pthread_join(thread, NULL);
-	if (call.blocked)
-		(void)printf(" freeing waits;");
-	atomic_store(word, round);
-	for (uint32_t i = 0; i < count; i++)
-		CUDA_APP(&app, cuStreamSynchronize, waiting[i]);
-	(void)printf(" all else goes on\n");
-	(void)fflush(stdout);
-}
-
-int main(void)
-{
-	static const uint32_t counts[] = { 1, 2, 4, 7, 8, 9, 16, 31, 32, 33, 40 };
 	char why[200];
-	void *a, *b, *host;
-	CUmodule module;
-	CUfunction kernel;
 
+	if (count == 0 || count > STREAMS_MAX) {
+		(void)fprintf(stderr, "usage: probe_queues COUNT (1 to %u)\n", STREAMS_MAX);
+		return 2;
+	}
 	if (!cuda_app_open(&app, why, sizeof(why))) {
 		(void)printf("skipped: %s\n", why);
 		return 77;
 	}
 	cuda_app_enter(&app);
-	(void)printf("CUDA_DEVICE_MAX_CONNECTIONS=%s\n", getenv("CUDA_DEVICE_MAX_CONNECTIONS"));
-	a = cuda_app_alloc(&app, BYTES);
-	b = cuda_app_alloc(&app, BYTES);
-	CUDA_APP(&app, cuMemHostAlloc, &host, BYTES, 0);
-	CUDA_APP(&app, cuMemHostAlloc, (void **)(void *)&word, 4096, 0);
-	atomic_store(word, 0);
-	CUDA_APP(&app, cuModuleLoadData, &module, rb_cuda_image);
-	CUDA_APP(&app, cuModuleGetFunction, &kernel, module, "rb_reduce_f32");
-	for (uint32_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
-		round_of(counts[i], i + 1, kernel, a, b, host);
+	prepare();
+	CUDA_APP(&app, cuCtxGetStreamPriorityRange, &last, &first);
+	(void)printf("CUDA_DEVICE_MAX_CONNECTIONS=%s, %u streams wait:",
+		     getenv("CUDA_DEVICE_MAX_CONNECTIONS"), count);
+	if (pthread_create(&thread, NULL, watch, NULL) != 0)
+		return 1;
+	for (uint32_t i = 0; i < count; i++)
+		waiting[i] = cuda_app_stream(&app);
+	for (uint32_t i = 0; i < count; i++)
+		CALL(cuStreamWaitValue32, waiting[i], (CUdeviceptr)(uintptr_t)word, 1,
+		     CU_STREAM_WAIT_VALUE_GEQ);
+	try_all(first, "the first");
+	try_all(0, "the usual");
+	CALL(cuMemAlloc, &memory, BYTES);
+	CALL(cuMemHostAlloc, &pinned, BYTES, 0);
+	atomic_store(word, 1);
+	for (uint32_t i = 0; i < count; i++)
+		CALL(cuStreamSynchronize, waiting[i]);
+	(void)printf(" all else goes on\n");
 	return 0;
 }

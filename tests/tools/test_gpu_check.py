@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""test_gpu_check.py GPU-CHECK BUILD -- tools/gpu-check: what its report says of parts that pass,
+fail, hang or are skipped; and parts of it on the driver without a device."""
+
+import contextlib
+import importlib.machinery
+import importlib.util
+import io
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+GPU_CHECK, BUILD = sys.argv[1], pathlib.Path(sys.argv[2])
+del sys.argv[1:]
+
+
+def load():
+    loader = importlib.machinery.SourceFileLoader("gpu_check", GPU_CHECK)
+    spec = importlib.util.spec_from_loader("gpu_check", loader)
+    module = importlib.util.module_from_spec(spec)
+    sys.dont_write_bytecode = True
+    loader.exec_module(module)
+    return module
+
+
+gpu_check = load()
+
+
+def part(name, script, limit_s=20, whole=False):
+    return gpu_check.Part(name, ["sh", "-c", script], limit_s, whole=whole)
+
+
+class Reports(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def check(self, *parts, seconds=60, first=None):
+        """(Exit status, entries by name, report.txt, what was printed.)"""
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            status = gpu_check.check(parts, [dict(os.environ)] * len(parts), seconds, self.folder,
+                                     first=first)
+        report = json.loads((self.folder / "report.json").read_text())
+        entries = {entry["name"]: entry for entry in report["parts"]}
+        return status, entries, (self.folder / "report.txt").read_text(), said.getvalue()
+
+    def test_all_that_can_happen_to_a_part_is_told_apart(self):
+        status, entries, text, said = self.check(
+            part("fine", "echo 12 GB/s", whole=True),
+            part("quiet", "echo nothing of interest"),
+            part("wrong", "echo other bits; exit 1"),
+            part("crash", "echo about to; kill -SEGV $$"),
+            part("absent", "echo no driver; exit 77"),
+            gpu_check.Part("none", ["there-is-no-such-program"], 20),
+            part("hangs", "echo waits; sleep 1000 & wait", limit_s=1),
+        )
+        self.assertEqual(status, 1)
+        self.assertEqual({name: (entry["status"], entry["why"]) for name, entry in entries.items()},
+                         {
+                             "fine": ("passed", ""),
+                             "quiet": ("passed", ""),
+                             "wrong": ("failed", "exit status 1: other bits"),
+                             "crash": ("failed", "SIGSEGV: about to"),
+                             "absent": ("skipped", "no driver"),
+                             "none": ("skipped", "there is no there-is-no-such-program"),
+                             "hangs": ("failed", "not over after 1 s: waits"),
+                         })
+        self.assertIn("2 passed, 3 failed, 2 skipped", text)
+        self.assertIn("12 GB/s", text)
+        self.assertNotIn("nothing of interest", text)
+        self.assertIn("[7/7] hangs ... failed", said)
+
+    def test_what_a_part_started_ends_with_it(self):
+        self.check(part("hangs", "sleep 1000 & echo $!; wait", limit_s=1))
+        pid = int((self.folder / "hangs.log").read_text())
+        state = pathlib.Path(f"/proc/{pid}/stat")
+        self.assertTrue(not state.exists() or state.read_text().split()[2] in "ZX")
+
+    def test_no_part_begins_after_its_time(self):
+        status, entries, _, _ = self.check(part("first", "sleep 1000"), part("next", "true"),
+                                           seconds=1.5)
+        self.assertEqual(status, 1)
+        self.assertEqual(entries["first"]["status"], "failed")
+        self.assertEqual((entries["next"]["status"], entries["next"]["why"]),
+                         ("skipped", "no time was left"))
+
+    def test_a_run_in_which_nothing_passed_is_no_success(self):
+        self.assertEqual(self.check(part("absent", "exit 77"))[0], 1)
+        self.assertEqual(self.check(part("absent", "exit 77"), part("fine", "true"))[0], 0)
+
+    def test_nothing_runs_where_the_build_failed(self):
+        broken = {"name": "build", "status": "failed", "seconds": 0.0, "why": "no compiler",
+                  "output": ""}
+        status, entries, _, _ = self.check(part("fine", "true"), first=lambda left: broken)
+        self.assertEqual((status, list(entries)), (1, ["build"]))
+
+
+class WithoutADevice(unittest.TestCase):
+    def test_programs_run_on_the_fake_driver(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(
+                [GPU_CHECK, "--fake", "--built", "--build", BUILD, "--output", folder,
+                 "--only", "streams-7-*", "--only", "sanitizer-memcheck"],
+                capture_output=True, text=True, timeout=100, check=False)
+            report = json.loads((pathlib.Path(folder) / "report.json").read_text())
+            text = (pathlib.Path(folder) / "report.txt").read_text()
+        statuses = {entry["name"]: entry["status"] for entry in report["parts"]}
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual(statuses.pop("sanitizer-memcheck"), "skipped")
+        self.assertEqual(set(statuses.values()), {"passed"}, done.stdout)
+        self.assertEqual(len(statuses), 2)
+        self.assertIn("CUDA_DEVICE_MAX_CONNECTIONS=8, 7 streams wait: all else goes on", text)
+        self.assertEqual(report["driver"], "without a device")
+
+
+if __name__ == "__main__":
+    unittest.main()
