@@ -1,5 +1,7 @@
 """Persistent operations: made once by all ranks, started any number of times, not blocking."""
 
+import numpy as np
+
 from ._library import check, ffi, lib, nanoseconds
 from .errors import ArgumentError
 
@@ -59,6 +61,14 @@ class Operation:
         if status not in (0, CANCELLED):
             check(status)
         return status == CANCELLED
+
+    def residual(self):
+        """What rounding has lost so far, of an operation that feeds it back
+        (Communicator.set_wire): an array that is the library's until the operation is freed, to
+        be read and written while it is not in flight. ArgumentError: it has none."""
+        lost, count = ffi.new("float **"), ffi.new("uint64_t *")
+        check(lib.rubato_op_residual(self._handle(), lost, count))
+        return np.frombuffer(ffi.buffer(lost[0], count[0] * 4), np.float32)
 
     def free(self):
         """Frees it; one that is in flight is cancelled first."""

@@ -14,7 +14,8 @@ import unittest
 import numpy as np
 import torch
 import torch.distributed as dist
-from rubato_torch.averaging import HierarchicalModelAverager, PeriodicModelAverager
+from rubato_torch.averaging import (AdaptivePeriodModelAverager, HierarchicalModelAverager,
+                                    PeriodicModelAverager)
 from rubato_torch.communicator import communicator
 from rubato_torch.ddp import LaggedExchange, PartialExchange
 from rubato_torch.sampler import SharedWorkSampler
@@ -277,6 +278,41 @@ class Training(unittest.TestCase):
                 got = self.averaged(kind, 12, wire=wire, **options)
                 self.assertLess(np.abs(got - exact).max(), most)
                 self.assertGreater(np.abs(got - exact).max(), 0)
+
+    def test_averages_go_on_from_a_checkpoint(self):
+        for kind, options in (
+                (PeriodicModelAverager, {"period": 3, "outer": "nesterov"}),
+                (PeriodicModelAverager, {"period": 2, "outer": "slowmo", "opt_state": "average"}),
+                (PeriodicModelAverager, {"period": 3, "wire": "int8"}),
+                (HierarchicalModelAverager, {"k1": 2, "k2": 6, "group_size": 2, "outer": "block",
+                                             "wire": "bfloat16"}),
+                (AdaptivePeriodModelAverager, {"sample_steps": 4, "period": 2})):
+            def begin():
+                model = Linear()
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.3, momentum=0.9)
+                return model, optimizer, kind(model, optimizer, **options)
+
+            def run(run, numbers):
+                for number in numbers:
+                    step(run[0], run[1], number)
+                    run[2].step()
+
+            with self.subTest(kind.__name__, **options):
+                whole, first, second = begin(), begin(), begin()
+                run(whole, range(16))
+                run(first, range(9))
+                path = self.folder / f"state {R}"
+                torch.save([part.state_dict() for part in first], path)
+                for part, state in zip(second, torch.load(path)):
+                    part.load_state_dict(state)
+                run(second, range(9, 16))
+                for done in whole, second:
+                    done[2].finish()
+                self.assertEqual(second[0].flat().tobytes(), whole[0].flat().tobytes())
+                self.assertEqual(second[2].averages, whole[2].averages)
+                self.assertGreater(first[2].averages, 1)
+        with self.assertRaisesRegex(ValueError, "another kind of averager"):
+            PeriodicModelAverager(Linear()).load_state_dict(first[2].state_dict())
 
     def test_averages_of_buffers(self):
         model = torch.nn.BatchNorm1d(3)

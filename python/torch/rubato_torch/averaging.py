@@ -79,6 +79,10 @@ class _Mean:
         if self._rounded is not None:
             self._rounded.wait()
 
+    def lost(self):
+        """What rounding has lost, to be read and written; None: nothing is rounded."""
+        return None if self._rounded is None else torch.from_numpy(self._rounded.residual())
+
 
 class _Outer:
     """The global model and its velocity (trainer/rules/outer.h)."""
@@ -220,7 +224,7 @@ class _Averager:
     @torch.no_grad()
     def _average_all(self, plain=False):
         if self._mean is None:
-            self._mean = self._made(self._comm)
+            self._make("mean")
         self._run(self._mean, self._outer.model
                   if self._wire != "float32" or self._outer_needed() else None)
         mean = self._mean.tensor[:self._flat.count]
@@ -240,6 +244,52 @@ class _Averager:
         """After each step of the optimizer. Averages where one is due: then it waits for all."""
         self.steps += 1
         self._step()
+
+    def state_dict(self) -> Dict[str, Any]:
+        """Of this rank, between steps: with those of its model and its optimizer what another
+        averager goes on from, to the same bits. What the ledger holds is not in it."""
+        def kept(tensor):
+            return None if tensor is None else tensor.clone()
+
+        state = {name: getattr(self, name) for name in self._KEPT}
+        state.update({name: kept(tensor) for name, tensor in self._kept_tensors().items()})
+        for name, mean in self._kept_means().items():
+            state[name] = {"lost": kept(mean.lost())} if mean is not None else None
+        return state
+
+    @torch.no_grad()
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        """Collective, before the first step: of an averager made with the same options, on as many
+        ranks. The model and the optimizer are loaded before, but after this one was made, as that
+        begins with rank 0's parameters."""
+        expected = {*self._KEPT, *self._kept_tensors(), *self._kept_means()}
+        if set(state) != expected:
+            raise ValueError(f"the state of another kind of averager: it has {sorted(state)}, and "
+                             f"{sorted(expected)} are expected")
+        for name in self._KEPT:
+            setattr(self, name, state[name])
+        for name, tensor in self._kept_tensors().items():
+            if (tensor is None) != (state[name] is None):
+                raise ValueError(f"{name} of an averager with other options")
+            if tensor is not None:
+                tensor.copy_(state[name])
+        for name in self._kept_means():
+            if state[name] is not None:
+                lost = self._make(name).lost()
+                if lost is not None:
+                    lost.copy_(state[name]["lost"])
+
+    _KEPT = ("steps", "averages", "weight", "_last")
+
+    def _kept_tensors(self):
+        return {"model": self._outer.model, "velocity": self._outer._velocity}
+
+    def _kept_means(self):
+        return {"mean": self._mean}
+
+    def _make(self, name):
+        self._mean = self._made(self._comm)
+        return self._mean
 
     def finish(self) -> None:
         """Collective, after the last step: a plain average, unless one has just been. Then all
@@ -322,9 +372,23 @@ class HierarchicalModelAverager(_Averager):
                 self._record(ranks, "local", self._last_local)
             self._share()
 
+    _KEPT = (*_Averager._KEPT, "_last_local")
+
+    def _kept_tensors(self):
+        return {**super()._kept_tensors(), "shared": self._model}
+
+    def _kept_means(self):
+        return {**super()._kept_means(), "local": self._local}
+
+    def _make(self, name):
+        if name != "local":
+            return super()._make(name)
+        self._local = self._made(self._group)
+        return self._local
+
     def _average_group(self):
         if self._local is None:
-            self._local = self._made(self._group)
+            self._make("local")
         self._run(self._local, self._model)
         self._flat.write(self._local.tensor[:self._flat.count])
 
@@ -360,6 +424,8 @@ class AdaptivePeriodModelAverager(_Averager):
         self._sample_steps, self._most, self._low, self._high = sample_steps, period_max, low, high
         self._samples, self._constant, self._own = 0, 0.0, 0.0
 
+    _KEPT = (*_Averager._KEPT, "period", "_samples", "_constant")
+
     def _way(self, way):
         self._own = float(torch.linalg.vector_norm(way, dtype=torch.float64)) ** 2
 
@@ -373,7 +439,7 @@ class AdaptivePeriodModelAverager(_Averager):
         if steps != self.steps:
             raise rubato.MismatchError(f"an average after step {self.steps}, of ranks after step "
                                        f"{steps} in the mean")
-        self._decide(max(of_all - self._square, 0.0), self._rate())
+        self._decide(max(float(of_all) - self._square, 0.0), self._rate())
 
     def _decide(self, spread, rate):
         if not rate > 0.0 or not np.isfinite(spread): # A rate of 0 says nothing of the spread.
