@@ -59,7 +59,7 @@ def setUpModule():
     (site / "torch_is_there.pth").write_text(packages + "\n")
     pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--timeout",
            "15", "--retries", "1"]
-    build(*pip, wheel, "setuptools >= 77", "wheel")
+    build(*pip, wheel, "setuptools >= 77", "wheel", "expecttest") # The last: PyTorch's own cases.
     shutil.copytree(ROOT / "python/torch", FOLDER / "source")
     build(*pip, "--no-build-isolation", "--no-deps", FOLDER / "source")
     start_forker()
@@ -157,6 +157,14 @@ class Torch(unittest.TestCase):
                 stderr=subprocess.STDOUT, cwd=folder, env=bare(), timeout=TIMEOUT_S)
         self.assertEqual(done.returncode, 0, done.stdout.decode())
         self.assertEqual(done.stdout.decode().count("loss"), 2)
+
+    def test_cases_of_pytorch(self):
+        done = subprocess.run([str(python), str(HERE / "upstream.py"), "--ranks", "4"],
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, env=bare(), timeout=900)
+        said = done.stdout.decode()
+        self.assertEqual(done.returncode, 0, said)
+        self.assertGreater(int(re.search(r"(\d+) passed, ", said)[1]), 80, said)
 
     def test_the_guide(self):
         """Its script, and the loop again with an exchange, as it says."""

@@ -17,10 +17,9 @@ static constexpr int LOOKS_SHORT = 200;
 Message::Message(std::shared_ptr<Messages> messages, std::string name, c10d::OpType type, int rank,
 		 const at::Tensor &tensor, std::vector<uint32_t> peers, uint32_t tag,
 		 milliseconds timeout)
-    : Work(rank, type, type == c10d::OpType::SEND ? "send" : "recv", { tensor }, { tensor }),
-      messages_(std::move(messages)), name_(std::move(name)), tensor_(tensor),
-      peers_(std::move(peers)), tag_(tag), timeout_(timeout),
-      deadline_(steady_clock::now() + timeout)
+    : Work(rank, type, { tensor }, { tensor }), messages_(std::move(messages)),
+      name_(std::move(name)), tensor_(tensor), peers_(std::move(peers)), tag_(tag),
+      timeout_(timeout), deadline_(steady_clock::now() + timeout)
 {
 }
 

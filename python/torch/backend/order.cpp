@@ -11,9 +11,51 @@ namespace rubato_torch
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-Work::Work(int rank, c10d::OpType type, const char *title, std::vector<at::Tensor> inputs,
+/* As PyTorch's profiler knows the operations of its own backends. */
+static const char *profile_title(c10d::OpType type)
+{
+	using c10d::OpType;
+
+	switch (type) {
+	case OpType::ALLREDUCE:
+	case OpType::ALLREDUCE_COALESCED:
+		return "rubato:all_reduce";
+	case OpType::ALLGATHER:
+	case OpType::_ALLGATHER_BASE:
+	case OpType::ALLGATHER_COALESCED:
+	case OpType::ALLGATHER_INTO_TENSOR_COALESCED:
+		return "rubato:all_gather";
+	case OpType::REDUCE_SCATTER:
+	case OpType::_REDUCE_SCATTER_BASE:
+	case OpType::REDUCE_SCATTER_TENSOR_COALESCED:
+		return "rubato:reduce_scatter";
+	case OpType::ALLTOALL:
+	case OpType::ALLTOALL_BASE:
+		return "rubato:all_to_all";
+	case OpType::BROADCAST:
+		return "rubato:broadcast";
+	case OpType::REDUCE:
+		return "rubato:reduce";
+	case OpType::GATHER:
+		return "rubato:gather";
+	case OpType::SCATTER:
+		return "rubato:scatter";
+	case OpType::BARRIER:
+		return "rubato:barrier";
+	case OpType::SEND:
+		return "rubato:send";
+	case OpType::RECV:
+		return "rubato:recv";
+	case OpType::RECVANYSOURCE:
+		return "rubato:recvAnySource";
+	default:
+		return "rubato:other";
+	}
+}
+
+Work::Work(int rank, c10d::OpType type, std::vector<at::Tensor> inputs,
 	   std::vector<at::Tensor> outputs)
-    : c10d::Work(rank, type, title, inputs), outputs_(std::move(outputs))
+    : c10d::Work(rank, type, profile_title(type), inputs), outputs_(std::move(outputs))
 {
 }
 
@@ -79,7 +121,7 @@ void Work::future_end()
 Call::Call(std::shared_ptr<Order> order, std::function<void()> body, int rank, c10d::OpType type,
 	   const char *title, std::vector<at::Tensor> inputs, std::vector<at::Tensor> outputs,
 	   uint64_t number, milliseconds timeout)
-    : Work(rank, type, title, std::move(inputs), std::move(outputs)), order_(std::move(order)),
+    : Work(rank, type, std::move(inputs), std::move(outputs)), order_(std::move(order)),
       body_(std::move(body)), title_(title), number_(number), timeout_(timeout)
 {
 }

@@ -25,7 +25,7 @@ class Order;
 class Work : public c10d::Work
 {
       public:
-	Work(int rank, c10d::OpType type, const char *title, std::vector<at::Tensor> inputs,
+	Work(int rank, c10d::OpType type, std::vector<at::Tensor> inputs,
 	     std::vector<at::Tensor> outputs);
 	c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 	std::vector<at::Tensor> result() override;
