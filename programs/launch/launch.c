@@ -30,7 +30,9 @@
 #define PIECE_BYTES 4096 /* PIPE_BUF: a pipe that polls writable takes so much unblocked. */
 #define NEVER UINT64_MAX
 #define NOT_ENDED (-1) /* No wait status. */
-#define POLLS 4        /* Signals, input from and to, ranks' lines; then streams. */
+#define POLLS 5        /* Signals, input from and to, ranks' lines, who holds us; then streams. */
+#define NAME_BYTES 160
+#define HOSTS_GRACE_NS 2000000000u /* Guess: that their parts take to say that they ended. */
 
 enum phase { RUNNING, FAILING, ENDING, KILLED };
 
@@ -47,6 +49,7 @@ struct job {
 	struct places places;   /* The template; rank and descriptors vary. */
 	pid_t *pids;            /* By rank; 0: ended, or never started. */
 	int *ended;             /* By rank: a wait status that was not dealt with, or NOT_ENDED. */
+	int *telling;           /* By host: its input, whose end ends it; -1: closed. */
 	struct stream *streams; /* Two by rank. */
 	struct pollfd *polls;
 	uint32_t started, running;
@@ -61,7 +64,7 @@ struct job {
 	bool output_gone;                     /* Nobody reads ours any more. */
 	struct buffer sentences;              /* What we have to say, and have not said yet. */
 	/* With LAUNCH_RAW: what we have to say of the first failure, and what ranks say. */
-	char said[128], line[1024];
+	char said[256], line[1024];
 	size_t line_used;
 	int line_from; /* -1: none. */
 };
@@ -88,11 +91,32 @@ __attribute__((format(printf, 2, 3))) static void say(struct job *job, const cha
 
 /* ---- Ending ---- */
 
+static void close_unless(int fd, int keep)
+{
+	if (fd >= 0 && fd != keep)
+		(void)close(fd);
+}
+
+/* "rank 3", or "host node1" where children are what reaches a host. */
+static const char *name_of(const struct job *job, uint32_t child, char name[NAME_BYTES])
+{
+	if (job->launch->hosts != NULL)
+		(void)snprintf(name, NAME_BYTES, "host %s", job->launch->hosts[child]);
+	else
+		(void)snprintf(name, NAME_BYTES, "rank %u", job->launch->first + child);
+	return name;
+}
+
 static void signal_ranks(struct job *job, int number)
 {
 	for (uint32_t rank = 0; rank < job->started; rank++) {
 		if (job->pids[rank] == 0)
 			continue;
+		if (job->launch->hosts != NULL && number != SIGKILL) {
+			close_unless(job->telling[rank], -1);
+			job->telling[rank] = -1;
+			continue;
+		}
 		(void)kill(-job->pids[rank], number);
 		(void)kill(-job->pids[rank], SIGCONT); /* A stopped process would not notice. */
 	}
@@ -107,7 +131,8 @@ static void end_job(struct job *job, int status, int number)
 		return;
 	job->phase = ENDING;
 	job->end_at = NEVER;
-	job->kill_at = clock_ns() + LAUNCH_GRACE_NS;
+	job->kill_at =
+		clock_ns() + LAUNCH_GRACE_NS + (job->launch->hosts != NULL ? HOSTS_GRACE_NS : 0);
 	signal_ranks(job, number);
 }
 
@@ -151,15 +176,16 @@ static void rank_ended(struct job *job, uint32_t rank, int wait_status)
 	bool alone = job->launch->keep_going || job->running == 0 ||
 		     job->launch->output == LAUNCH_RAW; /* The others have ended when it is said. */
 	const char *rest = alone ? "" : "; ending the others";
+	char name[NAME_BYTES];
 
 	if (explains)
 		job->status = status;
 	job->by_signal = job->by_signal || signalled;
 	if (signalled)
-		say(job, "rank %u was ended by signal %d (%s)%s", rank, WTERMSIG(wait_status),
-		    strsignal(WTERMSIG(wait_status)), rest);
+		say(job, "%s was ended by signal %d (%s)%s", name_of(job, rank, name),
+		    WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)), rest);
 	else
-		say(job, "rank %u failed with exit status %d%s", rank, status, rest);
+		say(job, "%s failed with exit status %d%s", name_of(job, rank, name), status, rest);
 	failed(job, status);
 }
 
@@ -374,6 +400,15 @@ static void failure_print(const struct job *job)
 		(void)fprintf(stderr, "%s: %s\n", job->launch->program, job->said);
 }
 
+/* Who started this part is gone, or wants it to end. Nothing is said to us any more. */
+static void held_read(struct job *job, const struct pollfd *poll)
+{
+	char byte;
+
+	if (poll->revents != 0 && read(0, &byte, 1) <= 0)
+		end_job(job, 128 + SIGHUP, SIGTERM);
+}
+
 /* ---- The loop ---- */
 
 static bool streams_open(const struct job *job)
@@ -397,6 +432,9 @@ static void loop(struct job *job)
 		*to = (struct pollfd) { .fd = job->input_used > 0 ? job->input_to : -1,
 					.events = POLLOUT };
 		job->polls[3] = (struct pollfd) { .fd = job->line_from, .events = POLLIN };
+		job->polls[4] =
+			(struct pollfd) { .fd = job->launch->held && job->phase < ENDING ? 0 : -1,
+					  .events = POLLIN };
 		for (uint32_t i = 0; i < stream_count; i++)
 			streams[i] = (struct pollfd) { .fd = job->streams[i].fd, .events = POLLIN };
 		if (poll(job->polls, POLLS + stream_count, patience_ms(job)) < 0 &&
@@ -409,6 +447,7 @@ static void loop(struct job *job)
 				(void)stream_read(job, &job->streams[i]);
 		input_pass(job, from, to);
 		line_read(job);
+		held_read(job, &job->polls[4]);
 		take_signals(job);
 		take_deadlines(job);
 		print_sentences(job);
@@ -444,8 +483,10 @@ static bool streams_make(struct job *job, uint32_t rank)
 
 	out->to = 1;
 	err->to = 2;
-	lines_init(&out->lines, rank);
-	lines_init(&err->lines, rank);
+	lines_init(&out->lines, job->launch->first + rank);
+	lines_init(&err->lines, job->launch->first + rank);
+	if (job->launch->hosts != NULL) /* They come with ranks. */
+		out->lines.prefix[0] = err->lines.prefix[0] = '\0';
 	job->child.out = 1;
 	job->child.err = 2;
 	return (job->launch->output != LAUNCH_LINES ||
@@ -453,27 +494,34 @@ static bool streams_make(struct job *job, uint32_t rank)
 	       (job->launch->output == LAUNCH_RAW || pipe_make(&err->fd, &job->child.err, true));
 }
 
-static void close_unless(int fd, int keep)
+/* What a host is told fits into its pipe: hosts.c sees to it. */
+static bool host_tell(struct job *job, uint32_t host)
 {
-	if (fd >= 0 && fd != keep)
-		(void)close(fd);
+	const struct buffer *told = &job->launch->told[host];
+
+	return pipe_make(&job->telling[host], &job->child.in, false) &&
+	       write(job->telling[host], told->data, told->used) == (ssize_t)told->used;
 }
 
 /* 0, or the exit status that says why not. */
 static int start_rank(struct job *job, uint32_t rank, int null)
 {
-	bool terminal = rank == 0 && isatty(0);
+	const struct launch *launch = job->launch;
+	bool own = rank == 0 && !launch->held && launch->hosts == NULL;
+	bool terminal = own && isatty(0);
 	int reason = 0;
 
 	job->child.rank = rank;
-	job->child.in = rank == 0 ? 0 : null;
-	if (!streams_make(job, rank) ||
+	job->child.in = own ? 0 : null;
+	if (!streams_make(job, rank) || (launch->hosts != NULL && !host_tell(job, rank)) ||
 	    (terminal && !pipe_make(&job->input_to, &job->child.in, false)))
 		reason = errno;
 	else
 		reason = launch_child_start(&job->child, &job->pids[rank]);
 	close_unless(job->child.out, 1);
 	close_unless(job->child.err, 2);
+	if (launch->hosts != NULL)
+		close_unless(job->child.in, null);
 	if (terminal) {
 		close_unless(job->child.in, 0);
 		job->input_from = 0;
@@ -484,8 +532,10 @@ static int start_rank(struct job *job, uint32_t rank, int null)
 		return 0;
 	}
 	job->pids[rank] = 0;
-	(void)fprintf(stderr, "%s: cannot run %s: %s\n", job->launch->program,
-		      job->launch->rank_main != NULL ? "a rank" : job->launch->argv[0],
+	(void)fprintf(stderr, "%s: cannot run %s: %s\n", launch->program,
+		      launch->rank_main != NULL ? "a rank"
+		      : launch->hosts != NULL   ? launch->argvs[rank][0]
+						: launch->argv[0],
 		      strerror(reason));
 	return reason == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN;
 }
@@ -527,14 +577,18 @@ static bool job_open(struct job *job)
 
 	job->pids = calloc(count, sizeof(*job->pids));
 	job->ended = malloc(count * sizeof(*job->ended));
+	job->telling = malloc(count * sizeof(*job->telling));
 	job->streams = calloc(2 * (size_t)count, sizeof(*job->streams));
 	job->polls = calloc(2 * (size_t)count + POLLS, sizeof(*job->polls));
-	if (job->pids == NULL || job->ended == NULL || job->streams == NULL || job->polls == NULL)
+	if (job->pids == NULL || job->ended == NULL || job->telling == NULL ||
+	    job->streams == NULL || job->polls == NULL)
 		return false;
 	for (uint32_t i = 0; i < 2 * count; i++)
 		job->streams[i].fd = -1;
-	for (uint32_t i = 0; i < count; i++)
+	for (uint32_t i = 0; i < count; i++) {
 		job->ended[i] = NOT_ENDED;
+		job->telling[i] = -1;
+	}
 	(void)getrlimit(RLIMIT_NOFILE, &job->child.files);
 	raised = job->child.files;
 	raised.rlim_cur = raised.rlim_max;
@@ -553,14 +607,43 @@ static void job_close(struct job *job)
 		close_unless(job->streams[i].fd, -1);
 		lines_fini(&job->streams[i].lines);
 	}
+	for (uint32_t i = 0; job->telling != NULL && i < job->launch->rank_count; i++)
+		close_unless(job->telling[i], -1);
 	input_close(job);
 	close_unless(job->signals, -1);
 	close_unless(job->line_from, -1);
 	buffer_fini(&job->sentences);
 	free(job->pids);
 	free(job->ended);
+	free(job->telling);
 	free(job->streams);
 	free(job->polls);
+}
+
+void launch_cores_say(const struct launch *launch)
+{
+	struct places places;
+
+	if (!launch->bind_cores)
+		return;
+	places_find_here(&places);
+	if (places.core_count > 0 && launch->rank_count > places.core_count)
+		(void)fprintf(stderr, "%s: --bind core: %u ranks share %u cores\n", launch->program,
+			      launch->rank_count, places.core_count);
+}
+
+/* Where the ranks meet, and their secret. */
+static bool place_make(struct job *job)
+{
+	const struct launch *launch = job->launch;
+
+	if (!launch_secret_make(&job->secret, launch->secret, launch->program))
+		return false;
+	job->child.secret_file = job->secret.file;
+	if (launch->root == NULL)
+		return launch_root_pick(job->child.root, sizeof(job->child.root), launch->program);
+	(void)snprintf(job->child.root, sizeof(job->child.root), "%s", launch->root);
+	return true;
 }
 
 int launch_ranks(const struct launch *launch)
@@ -587,11 +670,9 @@ int launch_ranks(const struct launch *launch)
 	if (!job_open(&job)) {
 		perror(launch->program);
 		job.status = EXIT_FAILURE;
-	} else if (!launch_secret_make(&job.secret, launch->program) ||
-		   !launch_root_pick(job.child.root, sizeof(job.child.root), launch->program)) {
+	} else if (launch->hosts == NULL && !place_make(&job)) {
 		job.status = EXIT_FAILURE;
 	} else {
-		job.child.secret_file = job.secret.file;
 		start_ranks(&job);
 		loop(&job);
 		failure_print(&job);

@@ -1,6 +1,7 @@
 /*
  * launch.h -- runs the ranks of a job on this machine: behind rubato-run, rubato-bench -n and
- * rubato-train -n.
+ * rubato-train -n. Of a job on several hosts it runs one host's part, or what reaches each host
+ * (hosts.h).
  *
  * Each rank is a child in its own process group with RUBATO_RANK, RUBATO_SIZE, RUBATO_ROOT and
  * RUBATO_SECRET_FILE: a program, or a fork of this one that runs a function. Promises:
@@ -19,6 +20,8 @@
 
 #define LAUNCH_RANKS_MAX 4096
 #define LAUNCH_GRACE_NS 3000000000u /* Guess: enough to write a checkpoint's last lines. */
+
+struct buffer;
 
 #define EXIT_TIMED_OUT 124
 #define EXIT_CANNOT_RUN 126
@@ -46,6 +49,15 @@ struct launch {
 	bool bind_cores;      /* Rank i on the i-th core that we may use: place.h. */
 	bool keep_going;      /* A failed rank does not end the others. */
 	enum launch_output output;
+	/* One part of a job: the ranks from `first` on, of `size`. 0: they are all of it. */
+	uint32_t first, size;
+	const char *root, *secret; /* Of the whole job. */
+	bool held;                 /* The ranks end when standard input does, and have none. */
+	/* In place of ranks what reaches these hosts, rank_count of them: argvs[i] gets told[i] to
+	 * read, and ends when there is no more. Their lines have ranks already. */
+	const char *const *hosts;
+	char *const *const *argvs;
+	const struct buffer *told;
 };
 
 /*
@@ -54,5 +66,8 @@ struct launch {
  * EXIT_NOT_FOUND, EXIT_CANNOT_RUN.
  */
 int launch_ranks(const struct launch *launch);
+
+/* With bind_cores: says so where ranks share a core. They are slow then, and nobody sees why. */
+void launch_cores_say(const struct launch *launch);
 
 #endif

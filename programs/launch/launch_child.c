@@ -25,11 +25,13 @@
 
 /* ---- The secret ---- */
 
-static bool secret_write(int fd)
+static bool secret_write(int fd, const char *given)
 {
 	uint8_t random[SECRET_BYTES];
 	char text[2 * SECRET_BYTES + 1];
 
+	if (given != NULL)
+		return write(fd, given, strlen(given)) == (ssize_t)strlen(given);
 	if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
 		return false;
 	for (size_t i = 0; i < sizeof(random); i++)
@@ -41,12 +43,12 @@ static bool secret_write(int fd)
  * A file without a name in any folder, so that nothing is left whatever ends us. Ranks find it
  * among our descriptors, not among their own: a program between us and a rank may close those.
  */
-bool launch_secret_make(struct launch_secret *secret, const char *program)
+bool launch_secret_make(struct launch_secret *secret, const char *given, const char *program)
 {
 	secret->fd = memfd_create("rubato-secret", MFD_CLOEXEC | MEMORY_NOT_RUN);
 	if (secret->fd < 0 && errno == EINVAL) /* Linux before 6.3. */
 		secret->fd = memfd_create("rubato-secret", MFD_CLOEXEC);
-	if (secret->fd < 0 || fchmod(secret->fd, 0600) != 0 || !secret_write(secret->fd)) {
+	if (secret->fd < 0 || fchmod(secret->fd, 0600) != 0 || !secret_write(secret->fd, given)) {
 		(void)fprintf(stderr, "%s: no file for the job's secret: %s\n", program,
 			      strerror(errno));
 		launch_secret_remove(secret);
@@ -101,11 +103,13 @@ static void bind_core(const struct places *places, uint32_t rank)
 
 static void environment_set(const struct launch_child *child)
 {
+	const struct launch *launch = child->launch;
 	char number[16];
 
-	(void)snprintf(number, sizeof(number), "%u", child->rank);
+	(void)snprintf(number, sizeof(number), "%u", launch->first + child->rank);
 	(void)setenv("RUBATO_RANK", number, 1);
-	(void)snprintf(number, sizeof(number), "%u", child->launch->rank_count);
+	(void)snprintf(number, sizeof(number), "%u",
+		       launch->size > 0 ? launch->size : launch->rank_count);
 	(void)setenv("RUBATO_SIZE", number, 1);
 	(void)setenv("RUBATO_ROOT", child->root, 1);
 	(void)setenv("RUBATO_SECRET_FILE", child->secret_file, 1);
@@ -145,6 +149,10 @@ static void child_become(const struct launch_child *child, pid_t parent, int rep
 	(void)setrlimit(RLIMIT_NOFILE, &child->files);
 	if (dup2(child->in, 0) < 0 || dup2(child->out, 1) < 0 || dup2(child->err, 2) < 0)
 		return;
+	if (launch->hosts != NULL) {
+		(void)execvp(launch->argvs[child->rank][0], launch->argvs[child->rank]);
+		return;
+	}
 	environment_set(child);
 	if (launch->bind_cores)
 		bind_core(child->places, child->rank);

@@ -19,7 +19,7 @@ struct launch_child {
 	const struct launch *launch;
 	uint32_t rank;
 	int in, out, err;            /* Become 0, 1, 2. */
-	char root[32];               /* host:port */
+	char root[192];              /* host:port */
 	const struct places *places; /* With bind_cores. */
 	const char *secret_file;
 	sigset_t mask;                          /* What was in force before we blocked signals. */
@@ -28,8 +28,8 @@ struct launch_child {
 	int line;                               /* For rank_main; -1: none. */
 };
 
-/* All three print why and return false, or an errno where it says so. */
-bool launch_secret_make(struct launch_secret *secret, const char *program);
+/* All three print why and return false, or an errno where it says so. given: NULL for a new one. */
+bool launch_secret_make(struct launch_secret *secret, const char *given, const char *program);
 void launch_secret_remove(struct launch_secret *secret);
 /* 127.0.0.1 and a port that nobody uses. It is free again when this returns; whoever takes it
  * before rank 0 does makes rank 0 fail with a clear error. */

@@ -32,6 +32,7 @@ LAST = {"rubato-train": ["--out", ""], "rubato-run": ["--timeout", "0s"]}
 VALUES = {**{letter: numbers[0] for letter, numbers in POLICY_NUMBERS.items()},
           "N": "2", "D": "4", "N[,N..]": "2,3", "R:T": "0:5ms", "T[,T..]": "5ms,6ms",
           "EVERY:FACTOR": "10:0.5", "DIR": "none", "ROWSxDIMS": "8x4", "FILE": None,
+          "FILE|LIST": "a:2", "COMMAND": "ssh",
           "RANK@TIME+FOR": "0@1ms+1ms", "RANK@TIME": "0@1ms", "A-B@TIME+FOR": "0-1@1ms+1ms"}
 CHOICES = {  # How many options with words there are at least: this test shall not go blind.
     "rubato-bench": 12, "rubato-sim": 12, "rubato-run": 1, "rubato-info": 0, "rubato-train": 20}

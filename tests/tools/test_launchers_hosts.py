@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""test_launchers_hosts.py LAUNCHED -- launchers as users have them, on one host and on two: mpirun
-of Open MPI and of MPICH, srun with and without PMI, torchrun. The same program, without a setting.
+"""test_launchers_hosts.py LAUNCHED RUBATO-RUN -- launchers as users have them, on one host and on
+two: mpirun of Open MPI and of MPICH, srun with and without PMI, torchrun, rubato-run over ssh. The
+same program, without a setting.
 
 Hosts are network namespaces with names and an sshd of their own, in namespaces of processes and
 mounts which end with this test. Where a launcher is not installed its tests are skipped; PEERS
@@ -175,7 +176,7 @@ class World:
 
     def end(self):
         for _, process in self.daemons:
-            process.terminate()
+            process.kill()  # slurmd may take longer than we wait to end by itself.
         for _, process in self.daemons:
             process.wait(LIMIT_S)
 
@@ -288,6 +289,117 @@ class Torchrun(Launcher, unittest.TestCase):
         self.check(HOSTS, RUBATO_SECRET_FILE=str(world.secret))
 
 
+class RubatoRun(Launcher, unittest.TestCase):
+    def setUp(self):
+        need(self, "sshd")
+
+    def run_on(self, hosts, *words):
+        return on(HOSTS[0], RUN, "--hosts", hosts, *words)
+
+    def jobs(self, hosts, words):
+        where = ",".join(f"{host}:{4 // len(hosts)}" for host in hosts)
+        return [(hosts[0], [RUN, "--hosts", where, *words])]
+
+    def start(self, command, **more):
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, text=True, cwd=world.at,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                env=world.environment(**more))
+
+    def finish(self, command, **more):
+        job = self.start(command, **more)
+        out, err = job.communicate(timeout=LIMIT_S)
+        return job.returncode, out, err
+
+    def sleepers(self):
+        """Processes of stay() that are there, on any host: all see the same."""
+        found = []
+        for folder in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                if (folder / "cmdline").read_bytes() == b"sleep\x00987654\x00":
+                    found.append(folder.name)
+            except OSError:
+                pass  # It has ended meanwhile.
+        return found
+
+    def stay(self):
+        """A job that stays, once all four of its ranks run."""
+        job = self.start(self.run_on("alpha:2,beta:2", "sh", "-c", "echo up; exec sleep 987654"))
+        self.addCleanup(job.stdout.close)
+        self.addCleanup(job.stderr.close)
+        said = sorted(job.stdout.readline() for _ in range(4))
+        self.assertEqual(said, [f"[{rank}] up\n" for rank in range(4)])
+        world.until(lambda: len(self.sleepers()) == 4, "four ranks sleep")
+        return job
+
+    def test_who_failed_and_where(self):
+        """The others wait: none of them can be first to fail for want of rank 2."""
+        status, out, err = self.finish(self.run_on(
+            "alpha:2,beta:2", "sh", "-c",
+            "test $RUBATO_RANK = 2 && echo enough && exit 3; exec sleep 987654"))
+        self.assertEqual((status, out), (3, "[2] enough\n"), err)
+        self.assertEqual(self.sleepers(), [])
+        self.assertRegex(err, "(?m)^rubato-run: beta: rank 2 failed with exit status 3")
+        self.assertRegex(err, "(?m)^rubato-run: host beta failed with exit status 3")
+
+    def test_a_file_of_hosts(self):
+        path = world.at / "machines"
+        path.write_text("# two\nalpha slots=1\n\nbeta:3 # the larger\n")
+        status, out, err = self.finish(self.run_on(path, "hostname"))
+        self.assertEqual((status, err), (0, ""))
+        self.assertEqual(sorted(out.splitlines()),
+                         ["[0] alpha", "[1] beta", "[2] beta", "[3] beta"])
+
+    def test_dealt_evenly_and_named_twice(self):
+        _, out, err = self.finish(self.run_on("alpha,beta", "-n", 3, "hostname"))
+        self.assertEqual(sorted(out.splitlines()), ["[0] alpha", "[1] alpha", "[2] beta"], err)
+        _, out, err = self.finish(self.run_on("beta,alpha,beta", "hostname"))
+        self.assertEqual(sorted(out.splitlines()), ["[0] beta", "[1] beta", "[2] alpha"], err)
+
+    def test_settings_go_along_and_the_secret_is_seen_nowhere(self):
+        show = "echo $RUBATO_LOG $(wc -c <$RUBATO_SECRET_FILE); cat /proc/[0-9]*/cmdline >all; " \
+            "grep -c -f $RUBATO_SECRET_FILE all"
+        status, out, err = self.finish(self.run_on("beta", "sh", "-c", show), RUBATO_LOG="info")
+        self.assertEqual(out.splitlines(), ["[0] info 64", "[0] 0"], err)
+        self.assertEqual(status, 1)  # grep's.
+
+    def test_a_host_that_is_not_there(self):
+        status, _, err = self.finish(self.run_on("alpha:2,gamma:2", LAUNCHED))
+        self.assertEqual(status, 255, err)
+        self.assertIn("gamma", err.splitlines()[0])  # ssh's own words.
+        self.assertIn("rubato-run: host gamma failed with exit status 255; ending", err)
+
+    def test_cores_are_not_shared_in_silence(self):
+        ranks = 2 * len(os.sched_getaffinity(0))
+        _, _, err = self.finish(self.run_on(f"beta:{ranks}", "--bind", "core", "true"))
+        self.assertRegex(err, rf"rubato-run: beta: --bind core: {ranks} ranks share \d+ cores\n")
+
+    def test_a_signal_ends_all(self):
+        job = self.stay()
+        job.terminate()
+        self.assertEqual(job.wait(LIMIT_S), 128 + 15)
+        self.assertEqual(self.sleepers(), [])
+        self.assertIn("rubato-run: ended by signal 15", job.stderr.read())
+
+    def test_nothing_outlives_it(self):
+        job = self.stay()
+        job.kill()
+        job.wait(LIMIT_S)
+        world.until(lambda: self.sleepers() == [], "the ranks have ended")
+
+    def test_a_host_that_is_lost_ends_all(self):
+        job = self.stay()
+        for folder in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                words = (folder / "cmdline").read_bytes().split(b"\x00")
+            except OSError:
+                continue
+            if words[0] == b"ssh" and b"beta" in words:
+                os.kill(int(folder.name), 9)
+        self.assertEqual(job.wait(LIMIT_S), 128 + 9)
+        self.assertIn("host beta was ended by signal 9", job.stderr.read())
+        world.until(lambda: self.sleepers() == [], "the ranks have ended")
+
+
 def setUpModule():
     global world
     folder = tempfile.TemporaryDirectory(prefix="rubato-hosts-")
@@ -322,5 +434,5 @@ if __name__ == "__main__":
     if INSIDE not in sys.argv:
         outside()
     sys.argv.remove(INSIDE)
-    LAUNCHED = os.path.abspath(sys.argv.pop(1))
+    LAUNCHED, RUN = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
     main()

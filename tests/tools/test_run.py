@@ -129,6 +129,12 @@ class Environment(unittest.TestCase):
         found = sorted(got.stdout.decode().splitlines())
         self.assertEqual(found, [f"[{rank}] {cores[rank % len(cores)]}" for rank in range(3)])
 
+    def test_ranks_that_share_a_core_are_told(self):
+        ranks = 2 * len(os.sched_getaffinity(0))
+        got = run(RUN, "-n", ranks, "--bind", "core", "true")
+        self.assertRegex(got.stderr.decode(), rf"--bind core: {ranks} ranks share \d+ cores\n")
+        self.assertEqual(run(RUN, "-n", ranks, "true").stderr, b"")
+
     def test_signals_and_descriptors_are_as_before(self):
         source = (
             "import os, signal; print(signal.pthread_sigmask(signal.SIG_BLOCK, []),"
@@ -317,6 +323,11 @@ class Usage(unittest.TestCase):
             (["-n", "1", "--nonsense", "true"], "--nonsense"),
             (["-n", "1", "--keep-going=1", "true"], "--keep-going"),
             (["-x", "1", "true"], "unknown option -x"),
+            (["--hosts", "no/file", "true"], "--hosts: no/file: No such file"),
+            (["--hosts", "a:2,b", "-n", "4", "true"], "there is room for 3 ranks, not for 4"),
+            (["--hosts", "a:0", "true"], "--hosts: 0: a host has room for 1 to 4096 ranks"),
+            (["--hosts", "-oProxyCommand=x", "true"], "this is no host's name"),
+            (["--hosts", ",", "true"], "there is no host in it"),
         ]:
             with self.subTest(words):
                 check_usage(self, RUN, *words, says=says)
