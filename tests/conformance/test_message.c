@@ -351,7 +351,8 @@ static uint32_t flood_done(const struct flood *f)
 /*
  * Rank 0 sends far more than the credit before any receive is posted. What completed early is
  * bounded: those bytes lie at the receiver. In between, another pair of messages goes through.
- * Then, posted last first, all arrive.
+ * Then, posted last first, all arrive, and are waited for in that order: one that waits for its
+ * receive may be served after all others, which a slow machine moves for longer than a wait lasts.
  */
 static void flood_of(struct conform_rank *r, size_t size_bytes)
 {
@@ -372,7 +373,7 @@ static void flood_of(struct conform_rank *r, size_t size_bytes)
 		conform_fill(large, MIB, 4711);
 		conform_send(r, &probe, 1, 1u << 20, large, MIB);
 		conform_finish_ok(r, &probe);
-		for (uint32_t i = 0; i < FLOOD_MESSAGES; i++)
+		for (uint32_t i = FLOOD_MESSAGES; i-- > 0;)
 			conform_finish_ok(r, &f->c[i]);
 	} else {
 		conform_recv(r, &probe, 0, 1u << 20, large, MIB);
@@ -380,7 +381,7 @@ static void flood_of(struct conform_rank *r, size_t size_bytes)
 		conform_verify(large, MIB, 4711);
 		for (uint32_t i = FLOOD_MESSAGES; i-- > 0;)
 			conform_recv(r, &f->c[i], 0, i, f->bytes + i * size_bytes, size_bytes);
-		for (uint32_t i = 0; i < FLOOD_MESSAGES; i++)
+		for (uint32_t i = FLOOD_MESSAGES; i-- > 0;)
 			conform_finish_ok(r, &f->c[i]);
 		conform_verify(f->bytes, FLOOD_MESSAGES * size_bytes, size_bytes);
 	}
