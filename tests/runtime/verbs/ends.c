@@ -271,6 +271,7 @@ void all_rests(const char *what)
 		ck_assert_msg(peer->number == other->their_number, "%s: the stream of rank %u",
 			      what, r);
 		ck_assert(vb->base.leaving == 0 && peer->redo == NULL && peer->held_by == 0);
+		ck_assert_uint_eq(vb->base.mending, 0);
 		for (uint32_t i = 0; i < peer->link_count; i++) {
 			ck_assert_msg(peer->links[i].bytes_out == 0,
 				      "%s: rank %u: %llu bytes under way", what, r,

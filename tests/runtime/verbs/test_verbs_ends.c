@@ -194,6 +194,61 @@ START_TEST(writes_leave_room_for_messages)
 }
 END_TEST
 
+/* By one byte: it is registered for its message. */
+START_TEST(a_buffer_that_goes_beyond_its_region_is_not_of_it)
+{
+	struct rb_region *region;
+	struct rb_where where = { got, RB_MEMORY_HOST, &region };
+	struct rb_request send, receive;
+
+	ends_open(2, 0);
+	ck_assert_int_eq(rb_transport_verbs.region_add(ends.ep[1], got, LARGE - 1, &region),
+			 RUBATO_OK);
+	ends.call++;
+	memset(sent, 5, LARGE);
+	memset(got, 0, LARGE);
+	request_set(&receive, 1, got + 1, LARGE - 1);
+	receive.where = &where;
+	rb_transport_verbs.recv(ends.ep[1], &receive);
+	request_set(&send, 0, sent, LARGE - 1);
+	rb_transport_verbs.send(ends.ep[0], &send);
+	await(is_done, &send, "a send");
+	await(is_done, &receive, "a receive");
+	ck_assert_int_eq(receive.status, RUBATO_OK);
+	ck_assert_int_eq(memcmp(sent, got + 1, LARGE - 1), 0);
+	rb_transport_verbs.region_drop(ends.ep[1], region);
+	all_rests("after a buffer that goes beyond its region");
+	ends_close();
+}
+END_TEST
+
+/* On one rail of two: nothing of what the other one has is used. */
+START_TEST(what_only_one_rail_registers_is_not_registered)
+{
+	for (uint64_t nth = 1; nth <= 2; nth++) {
+		struct rb_request send, receive;
+		int fault;
+
+		ends_open(2, 0);
+		ends.call++;
+		memset(sent, 5 + (int)nth, LARGE);
+		memset(got, 0, LARGE);
+		request_set(&receive, 1, got, LARGE);
+		rb_transport_verbs.recv(ends.ep[1], &receive);
+		fault = mock_fail_call("ibv_reg_mr", nth, 1, ENOMEM);
+		request_set(&send, 0, sent, LARGE);
+		rb_transport_verbs.send(ends.ep[0], &send);
+		await(is_done, &send, "a send");
+		await(is_done, &receive, "a receive");
+		ck_assert_uint_eq(mock_fired(fault), 1);
+		ck_assert_int_eq(receive.status, RUBATO_OK);
+		ck_assert_int_eq(memcmp(sent, got, LARGE), 0);
+		all_rests("after a registration has failed");
+		ends_close();
+	}
+}
+END_TEST
+
 /* ---- Who is asked ---- */
 
 START_TEST(who_answers_whenever_he_is_asked_stays)
@@ -378,6 +433,8 @@ int main(void)
 	tcase_add_loop_test(tc, who_breaks_credit_is_lost, 0, BREACHES);
 	tcase_add_test(tc, nobody_sends_more_than_a_window);
 	tcase_add_test(tc, writes_leave_room_for_messages);
+	tcase_add_test(tc, a_buffer_that_goes_beyond_its_region_is_not_of_it);
+	tcase_add_test(tc, what_only_one_rail_registers_is_not_registered);
 	tcase_add_test(tc, who_answers_whenever_he_is_asked_stays);
 	tcase_add_test(tc, who_finds_no_memory_closes);
 	tcase_add_test(tc, who_gets_an_address_that_is_none_closes);

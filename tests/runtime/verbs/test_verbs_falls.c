@@ -219,6 +219,7 @@ START_TEST(what_is_done_again_twice_keeps_its_order)
 	}
 	peer_of(0)->window = window;
 	ck_assert_ptr_nonnull(peer_of(0)->redo);
+	ck_assert_uint_eq(verbs_of(0)->base.mending, 1);
 	ck_assert_uint_gt(verbs_of(0)->counts.again, 0);
 	ck_assert_uint_lt(verbs_of(0)->counts.again, COUNT);
 	for (uint32_t k = 0; k < COUNT; k++) {
@@ -262,6 +263,78 @@ START_TEST(what_is_said_of_an_earlier_life_is_late)
 	ck_assert(all_live(NULL));
 	ck_assert_uint_eq(verbs_of(0)->counts.failed, failed);
 	messages_all("after a late word");
+	ends_close();
+}
+END_TEST
+
+/* What a device tells when its queue pair is long gone, and the next one is there. */
+static struct {
+	int (*poll)(struct ibv_cq *cq, int entries, struct ibv_wc *wc);
+	struct ibv_cq *cq;
+	uint64_t wr_id; /* 0: it was told. */
+} late;
+
+static int poll_late(struct ibv_cq *cq, int entries, struct ibv_wc *wc)
+{
+	if (cq != late.cq || late.wr_id == 0)
+		return late.poll(cq, entries, wc);
+	memset(wc, 0, sizeof(*wc));
+	wc->status = IBV_WC_WR_FLUSH_ERR;
+	wc->wr_id = late.wr_id;
+	late.wr_id = 0;
+	return 1;
+}
+
+START_TEST(what_a_device_tells_late_is_not_taken)
+{
+	struct rb_verbs_link *link;
+	uint64_t word, failed;
+
+	ends_open(2, 0);
+	link = &peer_of(0)->links[1];
+	word = link->word;
+	fall(1);
+	mock_link(0, 1, 1, true);
+	await(all_live_ticking, NULL, "the next life of a link");
+	ck_assert_uint_ne(link->word, word);
+	failed = verbs_of(0)->counts.failed;
+	late.cq = link->rail->cq;
+	late.poll = late.cq->context->ops.poll_cq;
+	late.cq->context->ops.poll_cq = poll_late;
+	for (uint32_t what = 0; what < 2; what++) {
+		late.wr_id = word | (what == 0 ? RB_VERBS_RECEIVED | 3 : link->retired);
+		for (uint32_t i = 0; i < 20; i++)
+			move();
+		ck_assert_uint_eq(late.wr_id, 0);
+	}
+	late.cq->context->ops.poll_cq = late.poll;
+	ck_assert(all_live(NULL));
+	ck_assert_uint_eq(verbs_of(0)->counts.failed, failed);
+	messages_all("after late completions");
+	ends_close();
+}
+END_TEST
+
+/* Its port says that it is active, and nothing arrives: it is tried, more and more seldom. */
+START_TEST(a_link_that_does_not_come_back_is_tried_seldom)
+{
+	uint32_t lives;
+
+	ends_open(2, 0);
+	message(0, 100, true);
+	mock_loss(0, 1, 1, 1000);
+	rb_verbs_link_fail(verbs_of(0), &peer_of(0)->links[1], "for a test");
+	for (uint32_t tick = 0; tick < 120; tick++) {
+		for (uint32_t r = 0; r < 2; r++)
+			rb_verbs_link_tick(verbs_of(r), &peer_of(r)->links[1], false);
+		for (uint32_t i = 0; i < 50; i++)
+			move();
+	}
+	lives = peer_of(0)->links[1].life;
+	ck_assert_msg(lives >= 3 && lives <= 16, "%u lives in 120 ticks", lives);
+	mock_loss(0, 1, 1, 0);
+	await(all_live_ticking, NULL, "a link again");
+	messages_all("after many tries");
 	ends_close();
 }
 END_TEST
@@ -391,6 +464,8 @@ int main(void)
 	tcase_add_test(tc, what_has_come_is_taken_before_the_clock_ends_a_link);
 	tcase_add_test(tc, what_is_done_again_twice_keeps_its_order);
 	tcase_add_test(tc, what_is_said_of_an_earlier_life_is_late);
+	tcase_add_test(tc, what_a_device_tells_late_is_not_taken);
+	tcase_add_test(tc, a_link_that_does_not_come_back_is_tried_seldom);
 	tcase_add_loop_test(tc, who_has_taken_what_cannot_be_is_lost, 0, 2);
 	tcase_add_test(tc, a_message_in_whose_midst_a_link_fails_ends_without_it);
 	tcase_add_test(tc, writes_of_a_message_that_was_stopped_end_with_their_link);
