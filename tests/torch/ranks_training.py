@@ -19,6 +19,7 @@ from rubato_torch.averaging import (AdaptivePeriodModelAverager, HierarchicalMod
 from rubato_torch.communicator import communicator
 from rubato_torch.ddp import LaggedExchange, PartialExchange
 from rubato_torch.sampler import SharedWorkSampler
+from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
@@ -332,6 +333,22 @@ class Training(unittest.TestCase):
             self.assertIs(comm, communicator(group))
             self.assertIsNot(comm, communicator())
             self.assertEqual(comm.allreduce(np.array([R], np.int32))[0], sum(ranks))
+
+    def test_one_dimension_of_a_mesh(self):
+        """Replicas exchange gradients, the shards beside them nothing."""
+        mesh = init_device_mesh("cpu", (N // 2, 2), mesh_dim_names=("replica", "shard"))
+        group = mesh.get_group("replica")
+        inner = Linear()
+        model = DistributedDataParallel(inner, process_group=group)
+        optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+        exchange = PartialExchange(model, optimizer, policy=f"quorum:{N // 2}")
+        for number in range(4):
+            step(model, optimizer, number)
+        exchange.finish()
+        replicas = dist.get_process_group_ranks(group)
+        self.assertEqual(replicas, list(range(R % 2, N, 2)))
+        mean = sum(gradient(rank, number) for rank in replicas for number in range(4))
+        np.testing.assert_allclose(inner.flat(), -RATE * mean / len(replicas), rtol=1e-5)
 
     def test_mistakes(self):
         model, plain = DistributedDataParallel(Linear()), Linear()
