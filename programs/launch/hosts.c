@@ -2,7 +2,8 @@
  * hosts.c -- see hosts.h.
  *
  * What a part is told: its length in a line, then words that end with a zero each: host, size,
- * first, count, bind, root, secret, folder, number of variables, the variables, the command.
+ * first, count, bind, keep-going, root, secret, folder, number of variables, the variables, the
+ * command.
  */
 #include "programs/launch/hosts.h"
 
@@ -188,6 +189,7 @@ static bool told_make(const struct hosts *hosts, uint32_t which, const struct la
 	number_add(&words, host->first);
 	number_add(&words, host->count);
 	number_add(&words, launch->bind_cores);
+	number_add(&words, launch->keep_going);
 	word_add(&words, root);
 	word_add(&words, secret);
 	word_add(&words, folder);
@@ -340,6 +342,7 @@ static char **part_take(char *told, size_t bytes, struct launch *launch, char **
 	launch->first = next_number(&at, end);
 	launch->rank_count = next_number(&at, end);
 	launch->bind_cores = next_number(&at, end) != 0;
+	launch->keep_going = next_number(&at, end) != 0;
 	launch->root = next(&at, end);
 	launch->secret = next(&at, end);
 

@@ -373,6 +373,13 @@ class RubatoRun(Launcher, unittest.TestCase):
         _, _, err = self.finish(self.run_on(f"beta:{ranks}", "--bind", "core", "true"))
         self.assertRegex(err, rf"rubato-run: beta: --bind core: {ranks} ranks share \d+ cores\n")
 
+    def test_a_failed_rank_need_not_end_the_others(self):
+        status, out, err = self.finish(self.run_on(
+            "alpha:2,beta:2", "--keep-going", "sh", "-c",
+            "test $RUBATO_RANK = 2 && exit 3; sleep 1; echo still"))
+        self.assertEqual(status, 3, err)
+        self.assertEqual(sorted(out.splitlines()), ["[0] still", "[1] still", "[3] still"], err)
+
     def test_a_signal_ends_all(self):
         job = self.stay()
         job.terminate()
