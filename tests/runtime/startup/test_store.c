@@ -172,7 +172,7 @@ END_TEST
 
 START_TEST(silence_has_an_end)
 {
-	static const char *const silent[] = { GREETING, "" };
+	static const char *const silent[] = { GREETING, "", "cmd=finalize_ack\n" };
 	struct launcher l;
 	char text[8] = "abcd";
 
