@@ -8,6 +8,8 @@ import tarfile
 import tempfile
 import unittest
 
+from programs import main
+
 GPU_BUNDLE = pathlib.Path(sys.argv.pop(1)).resolve()
 ROOT = GPU_BUNDLE.parent.parent
 
@@ -43,4 +45,4 @@ if __name__ == "__main__":
                       check=False).returncode != 0:
         print("skipped: no git checkout")
         sys.exit(77)
-    unittest.main()
+    main()

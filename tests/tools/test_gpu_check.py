@@ -14,6 +14,8 @@ import sys
 import tempfile
 import unittest
 
+from programs import main
+
 GPU_CHECK, BUILD = sys.argv[1], pathlib.Path(sys.argv[2])
 del sys.argv[1:]
 
@@ -120,4 +122,4 @@ class WithoutADevice(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""test_state.py LIBRARY -- the shared library has no mutable state but what log.c, ucx_load.c
-and store_pmix.c hold for the process and its threads. tools/tidy reads sources; macros hide nothing
-here."""
+"""test_state.py LIBRARY -- the shared library has no mutable state but what log.c, ucx_load.c,
+store_pmix.c and cuda_context.c hold for the process and its threads. tools/tidy reads sources;
+macros hide nothing here."""
 
 import re
 import subprocess
@@ -11,6 +11,7 @@ KNOWN = {
     "current_level", "last_text", "broken_text", "taken",  # base/log.c
     "loading", "told", "unused_option",  # transport/ucx/ucx_load.c
     "begun",  # runtime/startup/store_pmix.c
+    "contexts",  # runtime/devices/cuda_context.c
 }
 COMPILERS = {"completed", "__dso_handle", "__TMC_END__", "__cpu_model", "__cpu_features2"}
 
