@@ -566,12 +566,13 @@ static void judge(const struct rb_joint *w, const struct rb_joint *original,
 
 #define ITEMS 12u
 
-/* Short: one in twelve, as if drawn. */
+/* One in three, as if drawn; short: in twelve; long: all. */
 static bool is_wanted(const struct mutant *m)
 {
 	uint64_t index = ((m->rank * 1000u + m->step) * MUTATION_COUNT + m->mutation) * ITEMS;
+	uint32_t one_in = test_length() == TEST_SHORT ? 12 : test_length() == TEST_LONG ? 1 : 3;
 
-	return test_length() != TEST_SHORT || rb_mix(index + m->item) % 12 == 0;
+	return rb_mix(index + m->item) % one_in == 0;
 }
 
 static void judge_all(const struct rb_joint *original, struct tally *tally)
