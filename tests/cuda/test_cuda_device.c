@@ -16,18 +16,12 @@
 #include "runtime/comm.h"
 #include "tests/check_main.h"
 #include "tests/cuda/app.h"
+#include "tests/expect.h"
 #include "tests/length.h"
 #include "tests/runtime/local.h"
 #include "tests/seeds.h"
 
 #define RANKS_MAX 4u
-
-#define EXPECT(condition)                                                                          \
-	do {                                                                                       \
-		if (!(condition))                                                                  \
-			return RB_FAIL(RUBATO_ERR_INTERNAL, "line %d: not %s (last: %s)",          \
-				       __LINE__, #condition, rubato_error_text());                 \
-	} while (0)
 
 static struct cuda_app app;
 

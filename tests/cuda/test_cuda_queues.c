@@ -10,6 +10,7 @@
 #include "rubato_cuda.h"
 #include "tests/check_main.h"
 #include "tests/cuda/app.h"
+#include "tests/expect.h"
 #include "tests/length.h"
 #include "tests/runtime/local.h"
 
@@ -18,13 +19,6 @@
 #define COUNT 1024u
 #define ROUNDS 3u
 #define PATIENCE_NS 300000000u
-
-#define EXPECT(condition)                                                                          \
-	do {                                                                                       \
-		if (!(condition))                                                                  \
-			return RB_FAIL(RUBATO_ERR_INTERNAL, "line %d: not %s (last: %s)",          \
-				       __LINE__, #condition, rubato_error_text());                 \
-	} while (0)
 
 static struct cuda_app app;
 

@@ -13,16 +13,10 @@
 #include "rubato_sim.h"
 #include "runtime/op.h"
 #include "tests/check_main.h"
+#include "tests/expect.h"
 #include "tests/length.h"
 #include "tests/runtime/exercise.h"
 #include "tests/seeds.h"
-
-#define EXPECT(condition)                                                                          \
-	do {                                                                                       \
-		if (!(condition))                                                                  \
-			return RB_FAIL(RUBATO_ERR_INTERNAL, "line %d: not %s (last: %s)",          \
-				       __LINE__, #condition, rubato_error_text());                 \
-	} while (0)
 
 static const char *const operations[] = {
 	"allreduce", "reduce",   "broadcast",  "allgather", "reduce_scatter",  "gather",

@@ -15,6 +15,7 @@
 #include "runtime/op_stage.h"
 #include "runtime/relaxed/protocol_driver.h"
 #include "tests/check_main.h"
+#include "tests/expect.h"
 #include "tests/runtime/executor_fake.h"
 #include "tests/runtime/exercise.h"
 #include "tests/runtime/local.h"
@@ -22,13 +23,6 @@
 static const struct rb_transport_ops *const shm[] = { &rb_transport_shm, NULL };
 
 /* Fails the rank, with the line. */
-#define EXPECT(condition)                                                                          \
-	do {                                                                                       \
-		if (!(condition))                                                                  \
-			return RB_FAIL(RUBATO_ERR_INTERNAL, "line %d: not %s (last: %s)",          \
-				       __LINE__, #condition, rubato_error_text());                 \
-	} while (0)
-
 /* ---- Proof of shape: a direct reduction from a peer's mapped buffer ---- */
 
 static rubato_status direct_main(rubato_comm *comm, void *arg)

@@ -8,13 +8,9 @@
 #include <string.h>
 
 #include "tests/check_main.h"
+#include "tests/expect.h"
 #include "tests/runtime/local.h"
 
-#define EXPECT(what)                                                                               \
-	do {                                                                                       \
-		if (!(what))                                                                       \
-			return RB_FAIL(RUBATO_ERR_INTERNAL, "line %d: %s", __LINE__, #what);       \
-	} while (0)
 #define COUNT 30000u
 #define STARTS 12u
 #define RANKS_MAX 5u

@@ -13,6 +13,7 @@
 #include "base/sync.h"
 #include "rubato_sim.h"
 #include "tests/check_main.h"
+#include "tests/expect.h"
 #include "tests/runtime/local.h"
 #include "transport/transport.h"
 
@@ -26,13 +27,6 @@
 #define SLEEP_NS 400000000u
 #define SLEEP_POLLS_MAX 20000u /* Without sleep some hundred thousand. */
 #define LATE_NS 30000000u      /* Receivers come later than rank 0 is through. */
-
-#define EXPECT(condition)                                                                          \
-	do {                                                                                       \
-		if (!(condition))                                                                  \
-			return RB_FAIL(RUBATO_ERR_INTERNAL, "line %d: %s (%s)", __LINE__,          \
-				       #condition, rubato_error_text());                           \
-	} while (0)
 
 static const struct rb_transport_ops *transports[2];
 static const char *transport_name;

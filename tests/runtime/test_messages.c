@@ -14,16 +14,10 @@
 #include "rubato_sim.h"
 #include "runtime/op.h"
 #include "tests/check_main.h"
+#include "tests/expect.h"
 #include "tests/length.h"
 #include "tests/runtime/local.h"
 #include "transport/transport.h"
-
-#define EXPECT(condition)                                                                          \
-	do {                                                                                       \
-		if (!(condition))                                                                  \
-			return RB_FAIL(RUBATO_ERR_INTERNAL, "line %d: %s (%s)", __LINE__,          \
-				       #condition, rubato_error_text());                           \
-	} while (0)
 
 static const struct rb_transport_ops *transports[2];
 static const char *transport_name;

@@ -6,13 +6,9 @@
 
 #include "rubato_sim.h"
 #include "tests/check_main.h"
+#include "tests/expect.h"
 #include "tests/runtime/local.h"
 
-#define EXPECT(what)                                                                               \
-	do {                                                                                       \
-		if (!(what))                                                                       \
-			return RB_FAIL(RUBATO_ERR_INTERNAL, "line %d: %s", __LINE__, #what);       \
-	} while (0)
 #define LOOKS 100
 
 static const char *transport_name;

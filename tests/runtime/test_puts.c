@@ -9,16 +9,11 @@
 #include "rubato_sim.h"
 #include "runtime/op.h"
 #include "tests/check_main.h"
+#include "tests/expect.h"
 #include "tests/length.h"
 #include "tests/runtime/exercise.h"
 #include "tests/runtime/local.h"
 #include "transport/transport.h"
-
-#define EXPECT(what)                                                                               \
-	do {                                                                                       \
-		if (!(what))                                                                       \
-			return RB_FAIL(RUBATO_ERR_INTERNAL, "%d: not so: %s", __LINE__, #what);    \
-	} while (0)
 
 /*
  * ---- Nodes of two threads each: shared memory within, UCX's TCP between ----

@@ -9,16 +9,10 @@
 #include "rubato_sim.h"
 #include "runtime/comm.h"
 #include "tests/check_main.h"
+#include "tests/expect.h"
 
 #define COUNT 200000u     /* Floats: regions matter, whatever a ring cuts them to. */
 #define LONG_BYTES 20000u /* Shorter posts are the library's own. */
-
-#define EXPECT(condition)                                                                          \
-	do {                                                                                       \
-		if (!(condition))                                                                  \
-			return RB_FAIL(RUBATO_ERR_INTERNAL, "line %d: not %s", __LINE__,           \
-				       #condition);                                                \
-	} while (0)
 
 /* The simulated transport's table, with posts that look. A rank at a time runs, in one process. */
 static struct {

@@ -4,15 +4,10 @@
 
 #include "rubato_sim.h"
 #include "tests/check_main.h"
+#include "tests/expect.h"
 #include "tests/runtime/local.h"
 
 static const struct rb_transport_ops *const shm[] = { &rb_transport_shm, NULL };
-
-#define EXPECT(what)                                                                               \
-	do {                                                                                       \
-		if (!(what))                                                                       \
-			return RB_FAIL(RUBATO_ERR_INTERNAL, "line %d: %s", __LINE__, #what);       \
-	} while (0)
 
 /* ---- The exact vector: two ranks minimise (x - a)^2 / 2 for a = 1 and 3, rate 0.1 ---- */
 

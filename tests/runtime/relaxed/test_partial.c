@@ -9,6 +9,7 @@
 
 #include "runtime/relaxed/partial.h"
 #include "tests/check_main.h"
+#include "tests/expect.h"
 #include "tests/length.h"
 #include "tests/runtime/local.h"
 #include "tests/runtime/relaxed/rounds.h"
@@ -488,13 +489,6 @@ START_TEST(full_rounds_equal_the_allreduce)
 END_TEST
 
 /* ---- Misuse, and unusual ends ---- */
-
-#define EXPECT(what)                                                                               \
-	do {                                                                                       \
-		if (!(what))                                                                       \
-			return RB_FAIL(RUBATO_ERR_INTERNAL, "line %d: %s: %s", __LINE__, #what,    \
-				       rubato_error_text());                                       \
-	} while (0)
 
 static rubato_status misuse_main(rubato_comm *comm, void *arg)
 {
