@@ -14,10 +14,10 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "programs/launch/launch_inside.h"
 #include "programs/lines.h"
 
 #define TOLD_MAX 60000u /* A pipe takes so much at once. */
-#define SECRET_BYTES 32
 #define PORT_MIN 20000u /* Below those that systems give out by themselves. */
 #define PORTS 10000u
 #define WORDS_MAX 64
@@ -211,16 +211,11 @@ static bool told_make(const struct hosts *hosts, uint32_t which, const struct la
 
 /* ---- Here: one ssh a host ---- */
 
-static bool secret_draw(char text[2 * SECRET_BYTES + 1], uint32_t *port)
+static bool port_draw(uint32_t *port)
 {
-	uint8_t random[SECRET_BYTES];
-
-	if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random) ||
-	    getrandom(port, sizeof(*port), 0) != (ssize_t)sizeof(*port))
+	if (getrandom(port, sizeof(*port), 0) != (ssize_t)sizeof(*port))
 		return false;
 	*port = PORT_MIN + *port % PORTS;
-	for (size_t i = 0; i < sizeof(random); i++)
-		(void)snprintf(text + 2 * i, 3, "%02x", random[i]);
 	return true;
 }
 
@@ -240,14 +235,14 @@ static bool part_command(char *text, size_t text_bytes)
 
 int hosts_launch(const struct hosts *hosts, const struct launch *launch, const char *ssh)
 {
-	char secret[2 * SECRET_BYTES + 1], root[HOST_NAME_BYTES + 16], command[4200];
+	char secret[LAUNCH_SECRET_TEXT], root[HOST_NAME_BYTES + 16], command[4200];
 	char *argv[HOSTS_MAX][WORDS_MAX + 3], *const *argvs[HOSTS_MAX], *rest = NULL;
 	const char *names[HOSTS_MAX], *first = hosts->list[0].name;
 	struct buffer told[HOSTS_MAX] = { { 0 } };
 	struct launch all = *launch;
 	char *words = strdup(ssh);
 	uint32_t port, count = 0;
-	bool good = words != NULL && secret_draw(secret, &port) &&
+	bool good = words != NULL && launch_secret_draw(secret) && port_draw(&port) &&
 		    part_command(command, sizeof(command));
 
 	for (char *word = good ? strtok_r(words, " ", &rest) : NULL; word != NULL;

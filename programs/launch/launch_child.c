@@ -18,25 +18,31 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SECRET_BYTES 32
 #define MEMORY_NOT_RUN 8u /* MFD_NOEXEC_SEAL, which older headers lack and some systems demand. */
 #define SWEEPS_MAX                                                                                 \
 	1000 /* Of at most 10 ms each: a process that survives SIGKILL hangs in a driver. */
 
 /* ---- The secret ---- */
 
-static bool secret_write(int fd, const char *given)
+bool launch_secret_draw(char text[LAUNCH_SECRET_TEXT])
 {
-	uint8_t random[SECRET_BYTES];
-	char text[2 * SECRET_BYTES + 1];
+	uint8_t random[(LAUNCH_SECRET_TEXT - 1) / 2];
 
-	if (given != NULL)
-		return write(fd, given, strlen(given)) == (ssize_t)strlen(given);
 	if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
 		return false;
 	for (size_t i = 0; i < sizeof(random); i++)
 		(void)snprintf(text + 2 * i, 3, "%02x", random[i]);
-	return write(fd, text, 2 * SECRET_BYTES) == 2 * SECRET_BYTES;
+	return true;
+}
+
+static bool secret_write(int fd, const char *given)
+{
+	char text[LAUNCH_SECRET_TEXT];
+
+	if (given == NULL && !launch_secret_draw(text))
+		return false;
+	given = given != NULL ? given : text;
+	return write(fd, given, strlen(given)) == (ssize_t)strlen(given);
 }
 
 /*

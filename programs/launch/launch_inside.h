@@ -28,6 +28,10 @@ struct launch_child {
 	int line;                               /* For rank_main; -1: none. */
 };
 
+#define LAUNCH_SECRET_TEXT 65 /* 32 bytes in hexadecimal digits. */
+
+/* False: errno says why. */
+bool launch_secret_draw(char text[LAUNCH_SECRET_TEXT]);
 /* All three print why and return false, or an errno where it says so. given: NULL for a new one. */
 bool launch_secret_make(struct launch_secret *secret, const char *given, const char *program);
 void launch_secret_remove(struct launch_secret *secret);
