@@ -280,7 +280,7 @@ static bool storm_over(const struct storm *s)
 	return true;
 }
 
-/* Messages that nobody wants any more are withdrawn, or fetched. */
+/* Messages that nobody wants any more are withdrawn, or fetched if they have arrived by now. */
 static void storm_clear_up(struct storm *s)
 {
 	for (uint32_t i = 0; i < STORM_MESSAGES; i++) {
@@ -293,13 +293,15 @@ static void storm_clear_up(struct storm *s)
 			continue;
 		ops->cancel(s->pair->ep[it->sender], &it->send);
 		prepare(&fetch, it->sender, it->recv.tag.step, it->in, it->recv.size_bytes);
-		for (int k = 0; k < 200; k++)
-			pair_poll(s->pair);
 		ops->recv(to, &fetch);
-		for (int k = 0; k < 200 && fetch.state != RB_REQUEST_DONE; k++)
+		for (int k = 0; k < 20 && fetch.state != RB_REQUEST_DONE; k++)
 			pair_poll(s->pair);
 		ops->cancel(to, &fetch);
 	}
+}
+
+static void storm_look(struct storm *s)
+{
 	for (uint32_t i = 0; i < STORM_MESSAGES; i++) {
 		const struct storm_item *it = &s->items[i];
 		bool done = it->received == 1;
@@ -339,8 +341,9 @@ static void storm_run(struct pair *pair, uint64_t seed, struct storm_tried *trie
 		prepare(&it->recv, it->sender, seed << 8 | i, it->in, expected);
 	}
 	UNTIL(storm_step(s, ++steps > 3000), storm_over(s));
+	storm_look(s);
 	storm_clear_up(s);
-	UNTIL(pair_poll(s->pair), is_quiet(s->pair));
+	UNTIL(storm_clear_up(s), is_quiet(s->pair));
 	tried->cancelled += s->tried.cancelled;
 	tried->recalled += s->tried.recalled;
 	tried->refused += s->tried.refused;
