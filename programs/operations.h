@@ -60,6 +60,8 @@ struct operation_call {
 };
 /* All but sendrecv, which is none: ARGUMENT. */
 rubato_status operation_call(rubato_comm *comm, const struct operation_call *call);
+/* Likewise, as a persistent operation. */
+rubato_status operation_make(rubato_comm *comm, const struct operation_call *call, rubato_op **op);
 
 /* ---- Blocks of the v-variants ---- */
 

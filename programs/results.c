@@ -36,35 +36,99 @@ bool results_writable(const char *path)
 	return access(dirname(folder), W_OK) == 0;
 }
 
-static bool dump(json_t *root, FILE *file)
+struct document {
+	json_t *root;
+	const char *const *names; /* Of columns; NULL: JSON. */
+};
+
+static bool dump_json(json_t *root, FILE *file)
 {
 	bool good = json_dumpf(root, file, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) == 0;
 
-	return fputc('\n', file) != EOF && fflush(file) == 0 && good;
+	return fputc('\n', file) != EOF && good;
 }
 
-bool results_write(const char *path, json_t *root)
+static json_t *member(json_t *object, const char *name)
+{
+	const char *dot = strchr(name, '.');
+	char first[64];
+
+	if (dot == NULL)
+		return json_object_get(object, name);
+	(void)snprintf(first, sizeof(first), "%.*s", (int)(dot - name), name);
+	return member(json_object_get(object, first), dot + 1);
+}
+
+/* Our words have neither commas nor quotes. */
+static void cell(const json_t *value, FILE *file)
+{
+	if (json_is_string(value))
+		(void)fputs(json_string_value(value), file);
+	else if (json_is_integer(value))
+		(void)fprintf(file, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+	else if (json_is_real(value))
+		(void)fprintf(file, "%.9g", json_real_value(value));
+	else if (json_is_boolean(value))
+		(void)fputc(json_is_true(value) ? '1' : '0', file);
+}
+
+static bool dump_csv(json_t *rows, const char *const *names, FILE *file)
+{
+	for (uint32_t i = 0; names[i] != NULL; i++)
+		(void)fprintf(file, "%s%s", i > 0 ? "," : "", names[i]);
+	(void)fputc('\n', file);
+	for (size_t r = 0; r < json_array_size(rows); r++) {
+		for (uint32_t i = 0; names[i] != NULL; i++) {
+			(void)fputs(i > 0 ? "," : "", file);
+			cell(member(json_array_get(rows, r), names[i]), file);
+		}
+		(void)fputc('\n', file);
+	}
+	return ferror(file) == 0;
+}
+
+static bool dump(const struct document *document, FILE *file)
+{
+	bool good = document->names == NULL ? dump_json(document->root, file)
+					    : dump_csv(document->root, document->names, file);
+
+	return fflush(file) == 0 && good;
+}
+
+static bool document_write(const char *path, const struct document *document)
 {
 	struct replacement to;
 	bool good;
 
-	if (strcmp(path, "-") == 0) {
-		good = dump(root, stdout);
-	} else if (replaceable(path)) {
+	if (strcmp(path, "-") == 0)
+		return dump(document, stdout);
+	if (replaceable(path)) {
 		good = replacement_open(&to, path);
 		if (good) {
-			good = dump(root, to.file);
+			good = dump(document, to.file);
 			good = replacement_close(&to, good) == 0 && good;
 		}
 	} else { /* A device, a pipe or a link. */
 		FILE *file = fopen(path, "we");
 
-		good = file != NULL && dump(root, file);
+		good = file != NULL && dump(document, file);
 		if (file != NULL)
 			good = fclose(file) == 0 && good;
 	}
+	return good;
+}
+
+bool results_write(const char *path, json_t *root)
+{
+	bool good = document_write(path, &(struct document) { .root = root });
+
 	json_decref(root);
 	return good;
+}
+
+bool results_csv(const char *path, json_t *rows, const char *const *names)
+{
+	return document_write(path, &(struct document) { rows, names });
 }
 
 json_t *results_text(const char *text)

@@ -1,4 +1,5 @@
-/* results.h -- what jansson leaves to the writer of --json FILE. "-" is standard output. */
+/* results.h -- what jansson leaves to the writer of --json FILE and --csv FILE. "-" is standard
+ * output. */
 #ifndef PROGRAMS_RESULTS_H
 #define PROGRAMS_RESULTS_H
 
@@ -11,6 +12,9 @@ bool results_writable(const char *path);
 /* Writes beside and renames, so that nobody sees half of it (devices, pipes and links are written
  * as they are), and lets go of `root`. false: not everything could be written. */
 bool results_write(const char *path, json_t *root);
+/* An array of objects as lines of values with commas between, below a line of names. Names with a
+ * dot are of members of members; what an object lacks stays empty. `rows` stays the caller's. */
+bool results_csv(const char *path, json_t *rows, const char *const *names);
 
 /* null where it is no UTF-8: what others have named need not be. */
 json_t *results_text(const char *text);

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """test_bench.py RUBATO-BENCH RUBATO-RUN WRONG-RESULTS -- what rubato-bench prints and refuses."""
 
+import csv
 import json
 import os
 import re
@@ -41,7 +42,10 @@ class Results(unittest.TestCase):
                     self.assertEqual((row["op"], row["impl"], row["wrong"]), (op, "rubato", 0))
                     times = row["time_us"]
                     self.assertLessEqual(times["min"], times["median"])
-                    self.assertLessEqual(times["median"], times["p99"])
+                    self.assertLessEqual(times["median"], times["p90"])
+                    self.assertLessEqual(times["p90"], times["p99"])
+                    self.assertLessEqual(times["p99"], times["max"])
+                    self.assertLessEqual(times["mean"], times["max"] * 1.000001)
                     self.assertLessEqual(times["min"], times["slowest"])
 
     def test_both_buffers(self):
@@ -83,6 +87,15 @@ class Results(unittest.TestCase):
                 size = 4 * 256 * sum(blocks) // 2 // len(firsts)
                 self.assertEqual((row["size"], row["count"]), (size, 256))
                 self.assertAlmostEqual(row["busbw"], row["algbw"] * 0.75, 6)
+
+    def test_many_operations_at_a_time(self):
+        for op in OPS:
+            with self.subTest(op):
+                sizes = ["-b", 4, "-e", "64K", "-f", 128]
+                code, said, err = bench(op, "-n", 3, *sizes, "-r", 1, "-m", 3, "-w", 0, "-t", 2)
+                self.assertEqual((code, err), (0, ""))
+                self.assertEqual({(row["wrong"], row["aggregate"]) for row in said["results"]},
+                                 {(0, 3)})
 
     def test_in_place_column_alone(self):
         for place in (0, 1):
@@ -156,6 +169,15 @@ class Results(unittest.TestCase):
         self.assertEqual(code, 1)
 
 
+    def test_wrong_values_are_not_looked_for_where_asked(self):
+        words = ["allreduce", "-n", 2, "-b", "4K", "-e", "4K", "--in-place", 0, *FEW]
+        env = {"LD_PRELOAD": WRONG, "ASAN_OPTIONS": "verify_asan_link_order=0"}
+        code, said, err = bench(*words, "-c", 0, env=env)
+        self.assertIn("fault fired", err)
+        self.assertEqual([row["wrong"] for row in said["results"]], [None])
+        self.assertEqual(code, 0)
+
+
 class Output(unittest.TestCase):
     def test_table_is_that_of_nccl_tests(self):
         got = run(BENCH, "allreduce", "-n", 2, "-b", 8, "-e", 32, *FEW)
@@ -166,7 +188,7 @@ class Output(unittest.TestCase):
             ["8", "2", "float32", "sum", "-1"], ["32", "8", "float32", "sum", "-1"]
         ])
         for row in rows:
-            self.assertEqual(len(row), 5 + 8 + 6 + 1)
+            self.assertEqual(len(row), 5 + 8 + 10 + 1)
             self.assertEqual((row[8], row[12]), ("0", "0"))
         head = [line.split() for line in lines if "busbw" in line][0]
         self.assertEqual(head[1:10], "size count type redop root time algbw busbw #wrong".split())
@@ -187,6 +209,24 @@ class Output(unittest.TestCase):
             self.assertIn(b"# Out of bounds values", got.stdout)
             with open(path) as file:
                 self.assertEqual(json.load(file)["args"], words)
+
+    def test_csv_has_what_json_has(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "out.csv")
+            _, said, _ = bench("reduce", "-n", 2, "-e", 32, "-r", 1, "--csv", path, *FEW)
+            with open(path, newline="") as file:
+                rows = list(csv.DictReader(file))
+        self.assertEqual(len(rows), 4)
+        for row, same in zip(rows, said["results"]):
+            self.assertEqual(row["in_place"], "1" if same["in_place"] else "0")
+            for name in "op impl algorithm size count type redop root wrong".split():
+                self.assertEqual(row[name], str(same[name]))
+            for name, time in same["time_us"].items():
+                self.assertEqual(float(row[f"time_us.{name}"]), time)
+            self.assertEqual((row["wire"], row["rubato_over_it.ratio"]), ("", ""))
+        got = run(BENCH, "barrier", "-n", 2, "--csv", "-", *FEW)
+        self.assertEqual([line.split(b",")[0] for line in got.stdout.splitlines()],
+                         [b"op", b"barrier"])
 
     def test_explain(self):
         got = run(BENCH, "allreduce", "-n", 2, "-e", 8, "--explain", *FEW)
@@ -224,6 +264,39 @@ class Output(unittest.TestCase):
         self.assertEqual(got.returncode, 0, got.stderr)
 
 
+class Like(unittest.TestCase):
+    """The same measurements by other benchmarks' options."""
+
+    def test_nccl_tests(self):
+        words = ["--like", "nccl-tests", "-b", 8, "-e", "1K", "-f", 8, "-d", "half", "-o", "max"]
+        code, said, err = bench("allreduce", *words, "-g", 2, "-n", 3, "-w", 1, "-m", 2, "-R", 1)
+        self.assertEqual((code, err, said["ranks"]), (0, "", 2))
+        rows = [row for row in said["results"] if not row["in_place"]]
+        self.assertEqual([row["size"] for row in rows], [8, 64, 512])
+        for row in rows:
+            self.assertEqual((row["type"], row["redop"], row["buffers"], row["aggregate"]),
+                             ("float16", "max", "registered", 2))
+        _, said, _ = bench("allgather", "--like=nccl-tests", "-t", 2, "-g", 2, "-b", 0, "-e", "2M",
+                           "-n", 1, "-c", 0)
+        sizes = [row["size"] for row in said["results"] if not row["in_place"]]
+        self.assertEqual((said["ranks"], sizes), (4, [0, 1 << 20, 2 << 20]))
+        self.assertEqual({row["wrong"] for row in said["results"]}, {None})
+
+    def test_osu(self):
+        words = ["--like", "osu", "--ranks", 2, "-x", 1, "-i", 3]
+        for sizes, found in [("8:64", [8, 16, 32, 64]), ("16", [4, 8, 16]),
+                             ("512K:", [1 << 19, 1 << 20])]:
+            _, said, _ = bench("broadcast", *words, "-m", sizes, "-f", "-z", "-c")
+            self.assertEqual([row["size"] for row in said["results"]], found)
+        code, said, _ = bench("--overlap", "allreduce", *words, "-m", "4K:8K", "--buffers=plain")
+        self.assertEqual((code, {row["size"] for row in said["results"]}), (0, {4096, 8192}))
+
+    def test_each_has_a_help_of_its_own(self):
+        for like, names in ("nccl-tests", "-n, --iters"), ("osu", "-m, --message-size"):
+            said = run(BENCH, "--like", like, "--help").stdout.decode()
+            self.assertIn(names, said)
+
+
 class Usage(unittest.TestCase):
     def test_bad_options(self):
         for words, says in [
@@ -256,6 +329,12 @@ class Usage(unittest.TestCase):
             (["barrier", "--in-place", "1"], "no in-place form"),
             (["allreduce", "--peer", "nosuch"], "--peer"),
             (["allreduce", "--json"], "--json needs a value"),
+            (["allreduce", "--json", "-", "--csv", "-"], "one standard output"),
+            (["allreduce", "-m", "2", "--peer", "mpich"], "one call at a time"),
+            (["allreduce", "--like", "osu", "-m", "8:4"], "MAX is less than MIN"),
+            (["allreduce", "--like", "osu", "-m", "8:x"], "-m takes a size"),
+            (["allreduce", "--like", "imb"], "--like takes one of rubato, nccl-tests, osu"),
+            (["allreduce", "--like", "nccl-tests", "-t", "4096", "-g", "2"], "at most 4096"),
         ]:
             with self.subTest(words):
                 check_usage(self, BENCH, *words, says=says)

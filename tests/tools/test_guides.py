@@ -14,7 +14,7 @@ from programs import main
 
 ROOT, BUILD = map(pathlib.Path, sys.argv[1:3])
 del sys.argv[1:]
-RUN = {"guide-bench": 4, "guide-train": 5, "guide-research": 3} # Guide -> blocks that are run.
+RUN = {"guide-bench": 6, "guide-train": 5, "guide-research": 3} # Guide -> blocks that are run.
 
 
 def blocks(guide):

@@ -3,8 +3,10 @@
  *
  * What is timed. Before each call the inputs are written anew (a benchmark that repeats a call on
  * untouched inputs measures caches), then a barrier, then the clock around the call, on every rank.
- * An iteration's time is the mean over ranks; median, min and p99 are over iterations. "slowest" is
- * the median over iterations of the largest over ranks: it holds the skew of the barrier's end too.
+ * An iteration's time is the mean over ranks; median, min, percentiles and max are over iterations.
+ * "slowest" is the median over iterations of the largest over ranks: it holds the skew of the
+ * barrier's end too. With --aggregate N a call is N persistent operations, each on buffers of its
+ * own, all started before the first is waited for; its time is an N-th of that.
  * After each call every element of every result is compared with what it must be, bit by bit.
  *
  * Other libraries take turns with ours, SLICES of a case's iterations each, and are stopped
@@ -56,16 +58,37 @@ bool bench_bind(struct bench_peers *peers, uint32_t rank_count);
 
 /* ---- Options ---- */
 
+struct bench_sizes {
+	uint64_t begin_bytes, end_bytes;
+};
+
+/* Whose options: the letters, names and defaults are those of another benchmark with --like. */
+enum bench_like { LIKE_NONE, LIKE_NCCL_TESTS, LIKE_OSU };
+enum bench_like bench_like(int argc, char *const *argv);
+/* For struct option, of struct bench_sizes: "MAX", "MIN:MAX", "MIN:". */
+bool bench_sizes_read(const char *option, const char *text, void *to, struct option_error *error);
+/* What --like osu takes and which is always so here: a row's place is one bool. */
+#define BENCH_OSU_ALWAYS(at)                                                                       \
+	{ "full", 'f', OPTION_FLAG, at, .help = "nothing: all columns are always there" },         \
+		{ "tail-lat", 'z', OPTION_FLAG, at,                                                \
+		  .help = "nothing: percentiles are always there" },                               \
+	{                                                                                          \
+		"validation", 'c', OPTION_FLAG, at, .help = "nothing: results are always checked"  \
+	}
+
 struct bench_options {
 	enum operation op;
 	uint32_t rank_count; /* To start here; 0: join the launcher's job. */
-	uint64_t begin_bytes, end_bytes, step_bytes, factor;
+	struct bench_sizes sizes;
+	uint64_t step_bytes, factor;
 	bool types[RUBATO_TYPE_COUNT];
 	bool operators[RUBATO_OPERATOR_COUNT];
 	uint32_t root, warmups, iterations;
+	uint32_t aggregate; /* Operations that are started before one is waited for; 0: none. */
+	bool checked;
 	const char *algorithm; /* A name, "auto" or "all". */
 	const char *transport;
-	char json[PATH_MAX]; /* Empty: none. */
+	char json[PATH_MAX], csv[PATH_MAX]; /* Empty: none. */
 	bool registered, explain;
 	rubato_wire wire;
 	bool places[2];           /* Which to run: [0] out of place, [1] in place. */
@@ -91,7 +114,7 @@ struct bench_case { /* One cell of the table to be. */
 
 struct bench_result {
 	bool ran; /* false: not wanted, or the algorithm cannot run here. */
-	double median_us, min_us, p99_us, slowest_us;
+	double median_us, mean_us, min_us, p90_us, p99_us, max_us, slowest_us;
 	uint64_t wrong;            /* Elements, over all ranks and iterations. */
 	struct ratio_figures over; /* A peer's: our time over its time. */
 };
@@ -101,7 +124,8 @@ struct bench {
 	rubato_comm *comm;
 	uint32_t rank, rank_count;
 	void *in, *out;
-	struct known *known;       /* Its number: calls so far. */
+	size_t call_bytes;   /* Of these, for each of the calls that are timed at once. */
+	struct known *known; /* Of each call that is timed at once; its number: calls so far. */
 	double *times, *all_times; /* iterations; rank_count * iterations. */
 	double *means;             /* iterations, in order: of ours, over ranks. */
 	uint64_t *counts;          /* Of the v-variants. */

@@ -41,20 +41,31 @@ static void head_columns(struct bench_output *output)
 {
 	FILE *file = output->text;
 
-	(void)fprintf(file, "#\n#%58s %26s %31s %27s %24s\n", "", "out-of-place          ",
-		      "in-place          ", "out-of-place   ", "in-place    ");
+	(void)fprintf(file, "#\n#%58s %26s %31s %43s %49s\n", "", "out-of-place          ",
+		      "in-place          ", "out-of-place            ", "in-place              ");
 	(void)fprintf(file, "# %12s %12s %8s %7s %6s", "size", "count", "type", "redop", "root");
 	for (int i = 0; i < 2; i++)
 		(void)fprintf(file, " %9s %8s %8s %6s", "time", "algbw", "busbw", "#wrong");
 	for (int i = 0; i < 2; i++)
-		(void)fprintf(file, " %9s %9s %9s", "min", "p99", "slowest");
+		(void)fprintf(file, " %9s %9s %9s %9s %9s", "min", "p90", "p99", "max", "slowest");
 	(void)fprintf(file, "  algorithm\n# %12s %12s %8s %7s %6s", "(B)", "(elements)", "", "",
 		      "");
 	for (int i = 0; i < 2; i++)
 		(void)fprintf(file, " %9s %8s %8s %6s", "(us)", "(GB/s)", "(GB/s)", "");
-	for (int i = 0; i < 6; i++)
+	for (int i = 0; i < 10; i++)
 		(void)fprintf(file, " %9s", "(us)");
 	(void)fprintf(file, "\n");
+}
+
+static void files_check(const struct bench_options *options)
+{
+	const char *const paths[] = { options->json, options->csv };
+
+	for (int i = 0; i < 2; i++)
+		if (paths[i][0] != '\0' && !results_writable(paths[i])) {
+			(void)fprintf(stderr, "%s: cannot write %s\n", BENCH, paths[i]);
+			exit(EXIT_FAILURE);
+		}
 }
 
 void bench_output_open(struct bench_output *output, struct bench *bench)
@@ -65,23 +76,25 @@ void bench_output_open(struct bench_output *output, struct bench *bench)
 	*output = (struct bench_output) { .options = options,
 					  .peers = &bench->peers,
 					  .rank_count = bench->rank_count };
-	if (first && options->json[0] != '\0' && !results_writable(options->json)) {
-		(void)fprintf(stderr, "%s: cannot write %s\n", BENCH, options->json);
-		exit(EXIT_FAILURE);
-	}
-	if (first && options->json[0] != '\0')
+	if (first)
+		files_check(options);
+	if (first && (options->json[0] != '\0' || options->csv[0] != '\0'))
 		output->results = json_array();
-	if (first && strcmp(options->json, "-") != 0)
+	if (first && strcmp(options->json, "-") != 0 && strcmp(options->csv, "-") != 0)
 		output->text = stdout;
 	if (output->text != NULL)
 		(void)fprintf(
 			output->text,
 			"# rubato-bench %s: %s, %u ranks, transport %s, %s buffers, warm-up %u, "
-			"iterations %u, wire %s, %s, values checked\n#\n",
+			"iterations %u, wire %s, %s, values %schecked\n#\n",
 			rubato_version(), operation_names[options->op], bench->rank_count,
 			options->transport, options->registered ? "registered" : "plain",
 			options->warmups, options->iterations, rubato_wire_name(options->wire),
-			options->bound ? "bound" : "not bound");
+			options->bound ? "bound" : "not bound", options->checked ? "" : "not ");
+	if (output->text != NULL && options->aggregate > 0)
+		(void)fprintf(output->text,
+			      "#  %u operations at a time; times are of one of them\n",
+			      options->aggregate);
 	head_ranks(output, bench);
 	for (uint32_t p = 0; p < bench->peers.count && output->text != NULL; p++)
 		(void)fprintf(output->text, "#  Peer %s: %s\n", bench->peers.list[p].name,
@@ -124,18 +137,23 @@ static void row_text(struct bench_output *output, const struct bench_case *what,
 		      rooted ? (int)output->options->root : -1);
 	for (int i = 0; i < 2; i++) {
 		if (places[i].ran)
-			(void)fprintf(file, " %9.2f %8.2f %8.2f %6" PRIu64, places[i].median_us,
-				      algbw(what, &places[i]), algbw(what, &places[i]) * factor,
-				      places[i].wrong);
+			(void)fprintf(file, " %9.2f %8.2f %8.2f", places[i].median_us,
+				      algbw(what, &places[i]), algbw(what, &places[i]) * factor);
 		else
-			(void)fprintf(file, " %9s %8s %8s %6s", "N/A", "N/A", "N/A", "N/A");
+			(void)fprintf(file, " %9s %8s %8s", "N/A", "N/A", "N/A");
+		if (places[i].ran && output->options->checked)
+			(void)fprintf(file, " %6" PRIu64, places[i].wrong);
+		else
+			(void)fprintf(file, " %6s", "N/A");
 	}
 	for (int i = 0; i < 2; i++) {
 		if (places[i].ran)
-			(void)fprintf(file, " %9.2f %9.2f %9.2f", places[i].min_us,
-				      places[i].p99_us, places[i].slowest_us);
+			(void)fprintf(file, " %9.2f %9.2f %9.2f %9.2f %9.2f", places[i].min_us,
+				      places[i].p90_us, places[i].p99_us, places[i].max_us,
+				      places[i].slowest_us);
 		else
-			(void)fprintf(file, " %9s %9s %9s", "N/A", "N/A", "N/A");
+			(void)fprintf(file, " %9s %9s %9s %9s %9s", "N/A", "N/A", "N/A", "N/A",
+				      "N/A");
 	}
 	row_end(file, used, places);
 }
@@ -152,10 +170,11 @@ static json_t *row_json(const struct bench_output *output, const struct bench_ca
 			  "impl", impl, "algorithm", used, "asked", what->algorithm, "size",
 			  (json_int_t)what->size_bytes, "count", (json_int_t)what->count, "type",
 			  rubato_type_name(what->type), "redop", redop(output, what));
-	json_t *times =
-		json_pack("{s:o,s:o,s:o,s:o}", "median", results_real(result->median_us), "p99",
-			  results_real(result->p99_us), "min", results_real(result->min_us),
-			  "slowest", results_real(result->slowest_us));
+	json_t *times = json_pack(
+		"{s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "median", results_real(result->median_us), "mean",
+		results_real(result->mean_us), "min", results_real(result->min_us), "p90",
+		results_real(result->p90_us), "p99", results_real(result->p99_us), "max",
+		results_real(result->max_us), "slowest", results_real(result->slowest_us));
 
 	if (operation_rooted(options->op))
 		json_object_set_new(row, "root", json_integer(options->root));
@@ -163,12 +182,16 @@ static json_t *row_json(const struct bench_output *output, const struct bench_ca
 	json_object_set_new(row, "buffers",
 			    json_string(options->registered ? "registered" : "plain"));
 	json_object_set_new(row, "transport", json_string(options->transport));
+	if (options->aggregate > 0)
+		json_object_set_new(row, "aggregate", json_integer(options->aggregate));
 	if (options->wire != RUBATO_WIRE_SAME)
 		json_object_set_new(row, "wire", json_string(rubato_wire_name(options->wire)));
 	json_object_set_new(row, "time_us", times);
 	json_object_set_new(row, "algbw", results_real(algbw(what, result)));
 	json_object_set_new(row, "busbw", results_real(algbw(what, result) * factor));
-	json_object_set_new(row, "wrong", json_integer((json_int_t)result->wrong));
+	json_object_set_new(row, "wrong",
+			    options->checked ? json_integer((json_int_t)result->wrong)
+					     : json_null());
 	return row;
 }
 
@@ -244,14 +267,29 @@ json_t *bench_args_json(int argc, char **argv)
 
 static bool results_close(struct bench_output *output)
 {
+	static const char *const columns[] = {
+		"op",          "impl",           "algorithm",    "size",
+		"count",       "type",           "redop",        "root",
+		"in_place",    "buffers",        "transport",    "wire",
+		"aggregate",   "time_us.median", "time_us.mean", "time_us.min",
+		"time_us.p90", "time_us.p99",    "time_us.max",  "time_us.slowest",
+		"algbw",       "busbw",          "wrong",        "rubato_over_it.ratio",
+		NULL
+	};
 	const struct bench_options *options = output->options;
+	bool good = options->csv[0] == '\0' || results_csv(options->csv, output->results, columns);
 
+	if (options->json[0] == '\0') {
+		json_decref(output->results);
+		return good;
+	}
 	return results_write(options->json,
 			     json_pack("{s:s,s:o,s:i,s:b,s:o,s:o}", "version", rubato_version(),
 				       "args", bench_args_json(options->argc, options->argv),
 				       "ranks", (int)output->rank_count, "bound", options->bound,
 				       "peers", bench_peers_json(output->peers), "results",
-				       output->results));
+				       output->results)) &&
+	       good;
 }
 
 int bench_output_close(struct bench_output *output)
@@ -260,8 +298,9 @@ int bench_output_close(struct bench_output *output)
 	bool written = true;
 
 	if (output->text != NULL) {
-		(void)fprintf(output->text, "# Out of bounds values : %" PRIu64 " %s\n",
-			      output->wrong, output->wrong == 0 ? "OK" : "FAILED");
+		if (output->options->checked)
+			(void)fprintf(output->text, "# Out of bounds values : %" PRIu64 " %s\n",
+				      output->wrong, output->wrong == 0 ? "OK" : "FAILED");
 		(void)fprintf(output->text, "# Avg bus bandwidth    : %g\n",
 			      output->busbw_sum / rows);
 		(void)fprintf(output->text, "# Peak bus bandwidth   : %g\n", output->busbw_peak);

@@ -36,9 +36,11 @@ static const char *const behinds[] = { "sleeping", "computing", "both", NULL };
 enum { ALONE, START, COMPUTATION, WAIT, UNDISTURBED, SERIES };
 
 struct given {
-	uint32_t rank_count, transport, op, kind, behind, warmups, iterations;
-	uint64_t begin_bytes, end_bytes, factor, computation_ns;
-	char json[PATH_MAX];
+	uint32_t rank_count, transport, op, kind, behind, warmups, iterations, like;
+	struct bench_sizes sizes;
+	uint64_t factor, computation_ns;
+	char json[PATH_MAX], csv[PATH_MAX];
+	bool always;
 	int argc;
 	char **argv;
 };
@@ -53,6 +55,7 @@ struct overlap {
 	double unit_ns; /* Of computing. */
 	uint64_t wrong;
 	json_t *results;
+	bool text; /* This rank prints the table. */
 };
 
 struct row {
@@ -113,26 +116,6 @@ static void compute(const struct overlap *o, int behind, uint64_t span_ns)
 }
 
 /* ---- One case ---- */
-
-static rubato_status op_make(struct overlap *o, const struct operation_call *c, rubato_op **op)
-{
-	rubato_comm *comm = o->bench.comm;
-
-	switch (c->op) {
-	case OP_ALLREDUCE:
-		return rubato_op_allreduce(comm, c->in, c->out, c->count, c->type, c->reduction,
-					   op);
-	case OP_REDUCE_SCATTER:
-		return rubato_op_reduce_scatter(comm, c->in, c->out, c->count, c->type,
-						c->reduction, op);
-	case OP_ALLGATHER:
-		return rubato_op_allgather(comm, c->in, c->out, c->count, c->type, op);
-	case OP_BROADCAST:
-		return rubato_op_broadcast(comm, c->out, c->count, c->type, c->root, op);
-	default:
-		return rubato_op_alltoall(comm, c->in, c->out, c->count, c->type, op);
-	}
-}
 
 static void all_here(struct overlap *o)
 {
@@ -267,7 +250,7 @@ static void row_say(struct overlap *o, const struct row *row)
 {
 	const struct ratio_figures *e = &row->exposed;
 
-	if (o->bench.rank == 0 && strcmp(o->given->json, "-") != 0) {
+	if (o->text) {
 		(void)printf("%12llu %-10s %-9s %10.1f %11.1f %8.1f %8.1f %9.1f %7.1f",
 			     (unsigned long long)row->size_bytes, kinds[row->kind],
 			     behinds[row->behind], row->us[ALONE], row->us[COMPUTATION],
@@ -348,7 +331,7 @@ static uint64_t kind_run(struct overlap *o, int kind, uint64_t size)
 
 	call.in = memory_take(o, kind, bytes);
 	call.out = o->op == OP_BROADCAST ? call.in : memory_take(o, kind, bytes);
-	check(o, op_make(o, &call, &op));
+	check(o, operation_make(o->bench.comm, &call, &op));
 	for (int behind = 0; behind < BEHINDS; behind++) {
 		struct row row = {
 			.size_bytes = bytes, .count = call.count, .kind = kind, .behind = behind
@@ -392,9 +375,12 @@ static void overlap_open(struct overlap *o, const struct given *given)
 		return;
 	if (given->json[0] != '\0' && !results_writable(given->json))
 		option_fail(BENCH, "--json: cannot write there");
-	if (given->json[0] != '\0')
+	if (given->csv[0] != '\0' && !results_writable(given->csv))
+		option_fail(BENCH, "--csv: cannot write there");
+	if (given->json[0] != '\0' || given->csv[0] != '\0')
 		o->results = json_array();
-	if (strcmp(given->json, "-") == 0)
+	o->text = strcmp(given->json, "-") != 0 && strcmp(given->csv, "-") != 0;
+	if (!o->text)
 		return;
 	(void)printf("# rubato-bench %s --overlap %s: %u ranks, transport %s, warm-up %u, "
 		     "iterations %u, values checked\n",
@@ -409,11 +395,20 @@ static void overlap_open(struct overlap *o, const struct given *given)
 
 static int overlap_close(struct overlap *o, uint64_t wrong)
 {
+	static const char *const columns[] = {
+		"op",           "size",           "count",       "buffers", "behind",
+		"alone_us",     "computation_us", "start_us",    "wait_us", "exposed_us",
+		"hidden.share", "hidden.low",     "hidden.high", "wrong",   NULL
+	};
 	const struct given *given = o->given;
 	rubato_comm *comm = o->bench.comm;
 	bool written = fflush(stdout) == 0;
 
-	if (o->results != NULL)
+	if (given->csv[0] != '\0' && o->results != NULL)
+		written = results_csv(given->csv, o->results, columns) && written;
+	if (given->json[0] == '\0')
+		json_decref(o->results);
+	else if (o->results != NULL)
 		written = results_write(given->json,
 					json_pack("{s:s,s:o,s:i,s:o}", "version", rubato_version(),
 						  "args", bench_args_json(given->argc, given->argv),
@@ -439,7 +434,8 @@ static int overlap_rank(void *arg, int line_fd)
 
 	(void)line_fd;
 	overlap_open(&o, given);
-	for (uint64_t size = given->begin_bytes; size <= given->end_bytes; size *= given->factor) {
+	for (uint64_t size = given->sizes.begin_bytes; size <= given->sizes.end_bytes;
+	     size *= given->factor) {
 		for (int kind = 0; kind < KINDS; kind++)
 			if (given->kind == KINDS || given->kind == (uint32_t)kind)
 				wrong += kind_run(&o, kind, size);
@@ -451,14 +447,14 @@ static int overlap_rank(void *arg, int line_fd)
 
 #define AT(member) offsetof(struct given, member)
 
+static const char *const likes[] = { "rubato", "osu", NULL };
+
 static const struct option rows[] = {
-	{ "overlap", 0, OPTION_CHOICE, AT(op), "OP", .forms = operations,
-	  .help = "%s: its persistent form" },
 	{ "ranks", 'n', OPTION_U32, AT(rank_count), "N", .min = 1, .max = LAUNCH_RANKS_MAX,
 	  .help = "start N ranks here (absent: join the launcher's job)" },
-	{ "begin", 'b', OPTION_BYTES, AT(begin_bytes), "SIZE", .min = 1, .preset = "64K",
+	{ "begin", 'b', OPTION_BYTES, AT(sizes.begin_bytes), "SIZE", .min = 1, .preset = "64K",
 	  .help = "smallest size" },
-	{ "end", 'e', OPTION_BYTES, AT(end_bytes), "SIZE", .min = 1, .preset = "16M",
+	{ "end", 'e', OPTION_BYTES, AT(sizes.end_bytes), "SIZE", .min = 1, .preset = "16M",
 	  .help = "largest size" },
 	{ "factor", 'f', OPTION_U64, AT(factor), "N", .min = 2, .max = 1u << 20, .preset = "16",
 	  .help = "each size is this many times the one before" },
@@ -466,6 +462,26 @@ static const struct option rows[] = {
 	  .help = "iterations before the timed ones, in each turn" },
 	{ "iterations", 't', OPTION_U32, AT(iterations), "N", .min = 1, .max = 1000000,
 	  .preset = "32", .help = "timed ones of each kind" },
+	{ 0 },
+};
+
+/* Those of osu_iallreduce and its kin. */
+static const struct option osu_rows[] = {
+	{ "ranks", 0, OPTION_U32, AT(rank_count), "N", .min = 1, .max = LAUNCH_RANKS_MAX,
+	  .help = "start N ranks here (absent: join the launcher's job)" },
+	{ "message-size", 'm', OPTION_OTHER, AT(sizes), "[MIN:]MAX", .read = bench_sizes_read,
+	  .size = sizeof(struct bench_sizes), .preset = "1:1M", .help = "sizes, by factors of 2" },
+	{ "warmup", 'x', OPTION_U32, AT(warmups), "N", .max = 1000000, .preset = "3",
+	  .help = "iterations before the timed ones, in each turn" },
+	{ "iterations", 'i', OPTION_U32, AT(iterations), "N", .min = 1, .max = 1000000,
+	  .preset = "100", .help = "timed ones of each kind" },
+	BENCH_OSU_ALWAYS(AT(always)),
+	{ 0 },
+};
+
+static const struct option common_rows[] = {
+	{ "overlap", 0, OPTION_CHOICE, AT(op), "OP", .forms = operations,
+	  .help = "%s: its persistent form" },
 	{ "buffers", 0, OPTION_CHOICE, AT(kind), "KIND", .forms = kinds, .preset = "all",
 	  .help = "%s: any memory, the same after rubato_register, rubato_alloc's" },
 	{ "behind", 0, OPTION_CHOICE, AT(behind), "WHAT", .forms = behinds, .preset = "both",
@@ -476,13 +492,21 @@ static const struct option rows[] = {
 	  .preset = "auto", .help = "%s" },
 	{ "json", 0, OPTION_TEXT, AT(json), "FILE", .max = PATH_MAX,
 	  .help = "results for programs; - is standard output, then without the table" },
+	{ "csv", 0, OPTION_TEXT, AT(csv), "FILE", .max = PATH_MAX,
+	  .help = "the same, a line for each row" },
+	{ "like", 0, OPTION_CHOICE, AT(like), "BENCHMARK", .forms = likes, .preset = "rubato",
+	  .help = "letters, names and defaults of options are those of %s" },
 	{ 0 },
 };
 
 int bench_overlap(int argc, char **argv)
 {
 	static struct given given; /* Large. */
-	const struct option_table tables[] = { { .rows = rows, .to = &given }, { 0 } };
+	const struct option_table tables[] = {
+		{ .rows = bench_like(argc, argv) == LIKE_OSU ? osu_rows : rows, .to = &given },
+		{ .rows = common_rows, .to = &given },
+		{ 0 }
+	};
 	const struct options options = {
 		.program = BENCH,
 		.usage = "--overlap OP [options]",
@@ -494,9 +518,11 @@ int bench_overlap(int argc, char **argv)
 		.tables = tables,
 	};
 
-	given = (struct given) { .argc = argc, .argv = argv };
+	given = (struct given) { .argc = argc, .argv = argv, .factor = 2 };
 	(void)options_read(&options, argc, argv);
-	if (given.end_bytes < given.begin_bytes)
+	if (given.sizes.end_bytes < given.sizes.begin_bytes)
 		option_fail(BENCH, "-e is less than -b");
+	if (strcmp(given.json, "-") == 0 && strcmp(given.csv, "-") == 0)
+		option_fail(BENCH, "--json - and --csv -: there is one standard output");
 	return bench_start(given.rank_count, false, overlap_rank, &given);
 }

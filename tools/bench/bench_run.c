@@ -12,7 +12,12 @@
 
 struct call {
 	struct operation_call made;
-	rubato_op *send, *recv; /* Of sendrecv. */
+	rubato_op *ops[2]; /* To start and wait for; the first NULL: a blocking call is made. */
+};
+
+struct calls { /* What is timed at once. */
+	struct call *list;
+	uint32_t count;
 };
 
 static double now_us(void)
@@ -62,6 +67,11 @@ int bench_start(uint32_t rank_count, bool bind, int (*rank_main)(void *arg, int 
 					       .output = LAUNCH_ERROR_LINES });
 }
 
+static uint32_t calls_of(const struct bench_options *options)
+{
+	return options->aggregate > 0 ? options->aggregate : 1;
+}
+
 void bench_open(struct bench *bench, const struct bench_options *options)
 {
 	rubato_options init = RUBATO_OPTIONS_INIT;
@@ -77,10 +87,15 @@ void bench_open(struct bench *bench, const struct bench_options *options)
 
 	/* Scattered operations of tiny sizes still have one element of each rank. */
 	size_t least = (size_t)bench->rank_count * 8;
-	size_t bytes = options->end_bytes < least ? least : options->end_bytes;
+	size_t bytes = options->sizes.end_bytes < least ? least : options->sizes.end_bytes;
+	uint32_t calls = calls_of(options);
 
 	if (operation_uneven(options->op)) /* All of a rank's blocks may be twice as long. */
 		bytes *= 2;
+	bytes = (bytes + 4095) / 4096 * 4096;
+	bench->call_bytes = bytes;
+	if (__builtin_mul_overflow(bytes, calls, &bytes))
+		option_fail(BENCH, "--aggregate %u: too much memory", calls);
 
 	if (options->registered) {
 		bench_check(bench, rubato_alloc(bench->comm, bytes, &bench->in), "rubato_alloc");
@@ -91,11 +106,16 @@ void bench_open(struct bench *bench, const struct bench_options *options)
 		bench->in = memory(bytes);
 		bench->out = memory(bytes);
 	}
-	bench->known = memory(sizeof(*bench->known));
-	bench->known->rank = bench->rank;
-	bench->known->wire = options->wire;
-	bench->known->rank_count = bench->rank_count;
-	bench->known->from = (bench->rank + bench->rank_count - 1) % bench->rank_count;
+	bench->known = memory(calls * sizeof(*bench->known));
+	for (uint32_t k = 0; k < calls; k++) {
+		struct known *known = &bench->known[k];
+
+		known->number = k;
+		known->rank = bench->rank;
+		known->wire = options->wire;
+		known->rank_count = bench->rank_count;
+		known->from = (bench->rank + bench->rank_count - 1) % bench->rank_count;
+	}
 	bench->counts = memory(bench->rank_count * sizeof(*bench->counts));
 	bench->times = memory(options->iterations * sizeof(double));
 	bench->means = memory(options->iterations * sizeof(double));
@@ -127,15 +147,19 @@ void bench_close(struct bench *bench)
 
 /* ---- One call ---- */
 
-/* Where the call reads and writes; broadcast has one buffer, bench->in. */
-static void place(const struct bench *bench, const struct bench_case *what, struct call *call)
+/* Where call k of those that are timed at once reads and writes; broadcast has one buffer, that of
+ * inputs. */
+static void place(const struct bench *bench, const struct bench_case *what, uint32_t k,
+		  struct call *call)
 {
+	char *in = (char *)bench->in + k * bench->call_bytes;
+	char *out = (char *)bench->out + k * bench->call_bytes;
 	size_t start_bytes = operation_start(bench->options->op, what->count, bench->rank) *
 			     rubato_type_bytes(what->type);
 	bool root = bench->rank == bench->options->root;
 
-	call->made.in = bench->in;
-	call->made.out = bench->options->op == OP_BROADCAST ? bench->in : bench->out;
+	call->made.in = in;
+	call->made.out = bench->options->op == OP_BROADCAST ? in : out;
 	if (!what->in_place)
 		return;
 	switch (bench->options->op) {
@@ -145,7 +169,7 @@ static void place(const struct bench *bench, const struct bench_case *what, stru
 		/* fall through */
 	case OP_REDUCE_SCATTER:
 	case OP_REDUCE_SCATTERV:
-		call->made.out = (char *)bench->in + start_bytes;
+		call->made.out = in + start_bytes;
 		break;
 	case OP_GATHER:
 		if (!root)
@@ -153,43 +177,57 @@ static void place(const struct bench *bench, const struct bench_case *what, stru
 		/* fall through */
 	case OP_ALLGATHER:
 	case OP_ALLGATHERV:
-		call->made.in = (char *)bench->out + start_bytes;
+		call->made.in = out + start_bytes;
 		break;
 	default:
-		call->made.out = bench->in;
+		call->made.out = in;
 		break;
 	}
 }
 
-static rubato_status sendrecv(const struct call *call)
+/* Persistent operations for sendrecv, which has no blocking call, and for --aggregate. */
+static rubato_status call_make(struct bench *bench, struct call *call)
 {
-	rubato_status status = rubato_start(call->recv);
+	uint32_t ranks = bench->rank_count, rank = bench->rank;
+	const struct operation_call *made = &call->made;
 
-	if (status == RUBATO_OK)
-		status = rubato_start(call->send);
-	if (status == RUBATO_OK)
-		status = rubato_wait(call->recv, RUBATO_TIMEOUT_DEFAULT);
-	if (status == RUBATO_OK)
-		status = rubato_wait(call->send, RUBATO_TIMEOUT_DEFAULT);
-	return status;
+	if (made->op != OP_SENDRECV)
+		return bench->options->aggregate == 0
+			       ? RUBATO_OK
+			       : operation_make(bench->comm, made, &call->ops[0]);
+	rubato_status status = rubato_op_recv(bench->comm, made->out, made->count, made->type,
+					      (rank + ranks - 1) % ranks, 0, &call->ops[0]);
+
+	return status != RUBATO_OK ? status
+				   : rubato_op_send(bench->comm, made->in, made->count, made->type,
+						    (rank + 1) % ranks, 0, &call->ops[1]);
 }
 
-static rubato_status call_once(const struct bench *bench, const struct call *call)
+static rubato_status calls_run(const struct bench *bench, const struct calls *calls)
 {
-	return call->made.op == OP_SENDRECV ? sendrecv(call)
-					    : operation_call(bench->comm, &call->made);
+	rubato_status status = RUBATO_OK;
+
+	if (calls->list[0].ops[0] == NULL)
+		return operation_call(bench->comm, &calls->list[0].made);
+	for (uint32_t i = 0; i < 2 * calls->count && status == RUBATO_OK; i++)
+		if (calls->list[i / 2].ops[i % 2] != NULL)
+			status = rubato_start(calls->list[i / 2].ops[i % 2]);
+	for (uint32_t i = 0; i < 2 * calls->count && status == RUBATO_OK; i++)
+		if (calls->list[i / 2].ops[i % 2] != NULL)
+			status = rubato_wait(calls->list[i / 2].ops[i % 2], RUBATO_TIMEOUT_DEFAULT);
+	return status;
 }
 
 /* Also out of place, the inputs must be as they were. */
 static uint64_t wrong_elements(const struct bench *bench, const struct bench_case *what,
-			       const struct call *call)
+			       struct known *known, const struct call *call)
 {
-	uint64_t wrong = known_wrong(bench->known, &call->made);
+	uint64_t wrong = known_wrong(known, &call->made);
 
 	if (what->in_place || bench->options->op == OP_BROADCAST ||
 	    bench->options->op == OP_BARRIER)
 		return wrong;
-	return wrong + known_changed(bench->known, &call->made);
+	return wrong + known_changed(known, &call->made);
 }
 
 /* ---- Many calls ---- */
@@ -231,8 +269,13 @@ static void summarise(struct bench *bench, struct bench_result *result, double *
 			result->slowest_us = median(bench->times, count);
 	}
 	result->median_us = median(bench->times, count);
+	result->mean_us = 0;
+	for (uint32_t i = 0; i < count; i++)
+		result->mean_us += bench->times[i] / count;
 	result->min_us = bench->times[0];
+	result->p90_us = nearest_above(bench->times, count, 0.9);
 	result->p99_us = nearest_above(bench->times, count, 0.99);
+	result->max_us = bench->times[count - 1];
 	result->ran = true;
 }
 
@@ -260,28 +303,31 @@ static uint32_t warmups_of(const struct bench_options *options, uint32_t first, 
 	return first == 0 || again > options->warmups ? options->warmups : again;
 }
 
-static rubato_status slice(struct bench *bench, const struct bench_case *what, struct call *call,
-			   uint32_t first, uint32_t end, uint64_t *wrong)
+static rubato_status slice(struct bench *bench, const struct bench_case *what,
+			   const struct calls *calls, uint32_t first, uint32_t end, uint64_t *wrong)
 {
 	uint32_t warmups = warmups_of(bench->options, first, end);
 
 	for (uint32_t i = 0; i < warmups + end - first; i++) {
-		bench->known->number++;
-		known_write(bench->known, &call->made);
+		for (uint32_t k = 0; k < calls->count; k++) {
+			bench->known[k].number += calls->count;
+			known_write(&bench->known[k], &calls->list[k].made);
+		}
 		bench_check(bench, rubato_barrier(bench->comm), "barrier");
 
 		double begin = now_us();
-		rubato_status status = call_once(bench, call);
+		rubato_status status = calls_run(bench, calls);
 		double finish = now_us();
 
 		if (status != RUBATO_OK)
 			return status;
 		if (i >= warmups)
-			bench->times[first + i - warmups] = finish - begin;
+			bench->times[first + i - warmups] = (finish - begin) / calls->count;
 		/* Where ranks share cores, checking would keep slower ranks from their
 		 * operation. */
 		bench_check(bench, rubato_barrier(bench->comm), "barrier");
-		*wrong += wrong_elements(bench, what, call);
+		for (uint32_t k = 0; k < calls->count && bench->options->checked; k++)
+			*wrong += wrong_elements(bench, what, &bench->known[k], &calls->list[k]);
 	}
 	return RUBATO_OK;
 }
@@ -352,8 +398,9 @@ static void led_close(struct bench *bench, struct led *led, struct bench_result 
 }
 
 /* Ours and theirs in turn, so that a change of the machine's mood meets all. */
-static rubato_status slices(struct bench *bench, const struct bench_case *what, struct call *call,
-			    struct bench_result *ours, struct bench_result *theirs)
+static rubato_status slices(struct bench *bench, const struct bench_case *what,
+			    const struct calls *calls, struct bench_result *ours,
+			    struct bench_result *theirs)
 {
 	struct bench_peers *peers = &bench->peers;
 	uint32_t iterations = bench->options->iterations,
@@ -369,7 +416,7 @@ static rubato_status slices(struct bench *bench, const struct bench_case *what, 
 		uint32_t first = (uint32_t)((uint64_t)iterations * k / pieces);
 		uint32_t end = (uint32_t)((uint64_t)iterations * (k + 1) / pieces);
 
-		status = slice(bench, what, call, first, end, &wrong);
+		status = slice(bench, what, calls, first, end, &wrong);
 		for (uint32_t p = 0; p < peers->count && status == RUBATO_OK; p++) {
 			if (peers->leading)
 				peer_slice(bench, what, &peers->list[p], &led[p], first, end);
@@ -387,30 +434,31 @@ static rubato_status slices(struct bench *bench, const struct bench_case *what, 
 rubato_status bench_measure(struct bench *bench, const struct bench_case *what,
 			    struct bench_result *ours, struct bench_result theirs[PEERS_MAX])
 {
-	uint32_t ranks = bench->rank_count, rank = bench->rank;
-	struct call call = { .made = { .op = bench->options->op,
-				       .count = what->count,
-				       .counts = bench->counts,
-				       .type = what->type,
-				       .reduction = what->op,
-				       .root = bench->options->root } };
+	const struct bench_options *options = bench->options;
+	struct calls calls = { .count = calls_of(options) };
 	rubato_status status = RUBATO_OK;
 
 	*ours = (struct bench_result) { 0 };
-	place(bench, what, &call);
-	if (operation_uneven(bench->options->op))
-		uneven_fill(what->count, bench->options->op == OP_ALLTOALLV ? rank : 0, ranks,
-			    bench->counts);
-	if (bench->options->op == OP_SENDRECV) {
-		status = rubato_op_send(bench->comm, call.made.in, what->count, what->type,
-					(rank + 1) % ranks, 0, &call.send);
-		if (status == RUBATO_OK)
-			status = rubato_op_recv(bench->comm, call.made.out, what->count, what->type,
-						(rank + ranks - 1) % ranks, 0, &call.recv);
+	if (operation_uneven(options->op))
+		uneven_fill(what->count, options->op == OP_ALLTOALLV ? bench->rank : 0,
+			    bench->rank_count, bench->counts);
+	calls.list = memory(calls.count * sizeof(*calls.list));
+	for (uint32_t k = 0; k < calls.count && status == RUBATO_OK; k++) {
+		struct call *call = &calls.list[k];
+
+		call->made = (struct operation_call) { .op = options->op,
+						       .count = what->count,
+						       .counts = bench->counts,
+						       .type = what->type,
+						       .reduction = what->op,
+						       .root = options->root };
+		place(bench, what, k, call);
+		status = call_make(bench, call);
 	}
 	if (status == RUBATO_OK)
-		status = slices(bench, what, &call, ours, theirs);
-	rubato_op_free(call.send);
-	rubato_op_free(call.recv);
+		status = slices(bench, what, &calls, ours, theirs);
+	for (uint32_t i = 0; i < 2 * calls.count; i++)
+		rubato_op_free(calls.list[i / 2].ops[i % 2]);
+	free(calls.list);
 	return status;
 }

@@ -112,7 +112,7 @@ static rubato_status all_sizes(struct walk *walk, struct bench_case *what)
 	uint64_t share = element * (operation_scattered(options->op) ? walk->bench.rank_count : 1);
 	uint64_t last = UINT64_MAX;
 
-	for (uint64_t size = options->begin_bytes; size <= options->end_bytes;
+	for (uint64_t size = options->sizes.begin_bytes; size <= options->sizes.end_bytes;
 	     size = next_size(options, size)) {
 		what->count = size / share;
 		if (size > 0 && what->count == 0)
