@@ -448,7 +448,7 @@ static size_t reach_write(const struct choosing *ch, uint8_t *blob)
 			uint8_t bits = 0;
 
 			for (uint32_t r = 8 * k; r < 8 * (k + 1) && r < ch->n; r++)
-				bits |= (uint8_t)((c->reach[r] >> i & 1u) << r % 8);
+				bits |= (uint8_t)((c->reach[r] >> i & 1) << r % 8);
 			rb_wire_put_u8(&w, bits);
 		}
 	}
@@ -472,7 +472,7 @@ static rubato_status reach_read(const struct choosing *ch, uint32_t r, const voi
 
 			bits = k == ch->own / 8 ? next : bits;
 		}
-		if ((lacking & 1u << i) != 0 && (bits >> ch->own % 8 & 1u) == 0 && r != ch->own)
+		if ((lacking & 1u << i) != 0 && (bits >> ch->own % 8 & 1) == 0 && r != ch->own)
 			ch->c->reach[r] &= (uint8_t) ~(1u << i);
 	}
 	ch->group_of[r] = first; /* So far. */

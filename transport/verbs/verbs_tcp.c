@@ -422,33 +422,35 @@ void rb_verbs_listener_tick(struct rb_verbs *vb)
 
 /* ---- Listening ---- */
 
-static void way_add(struct rb_verbs_listener *listener, const struct sockaddr *address)
+static void way_add(struct rb_verbs_listener *listener, bool is_ipv6, const void *bytes)
 {
 	struct rb_verbs_way *way = &listener->own.each[listener->own.count];
-	const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)(const void *)address;
-	const struct sockaddr_in *four = (const struct sockaddr_in *)(const void *)address;
 
 	if (listener->own.count == RB_VERBS_WAYS_MAX)
 		return;
-	if (address->sa_family == AF_INET) {
-		memcpy(way->bytes, &four->sin_addr, 4);
-	} else if (address->sa_family == AF_INET6 && !IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr)) {
-		way->is_ipv6 = true;
-		memcpy(way->bytes, &six->sin6_addr, 16);
-	} else {
-		return;
-	}
+	way->is_ipv6 = is_ipv6;
+	memcpy(way->bytes, bytes, is_ipv6 ? 16 : 4);
 	listener->own.count++;
+}
+
+static void network_add(struct rb_verbs_listener *listener, const struct sockaddr *address)
+{
+	const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)(const void *)address;
+	const struct sockaddr_in *four = (const struct sockaddr_in *)(const void *)address;
+
+	if (address->sa_family == AF_INET)
+		way_add(listener, false, &four->sin_addr);
+	else if (!IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr))
+		way_add(listener, true, &six->sin6_addr);
 }
 
 /* This machine's own address first; then, where others may come, those of its networks. */
 static void ways_find(struct rb_verbs_listener *listener, bool elsewhere)
 {
-	struct sockaddr_in own = { .sin_family = AF_INET,
-				   .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	const struct in_addr own = { htonl(INADDR_LOOPBACK) };
 	struct ifaddrs *all = NULL;
 
-	way_add(listener, (const struct sockaddr *)&own);
+	way_add(listener, false, &own);
 	if (!elsewhere || getifaddrs(&all) != 0)
 		return;
 	for (int family = 0; family < 2; family++)
@@ -456,7 +458,7 @@ static void ways_find(struct rb_verbs_listener *listener, bool elsewhere)
 			if (a->ifa_addr != NULL && (a->ifa_flags & IFF_UP) != 0 &&
 			    (a->ifa_flags & IFF_LOOPBACK) == 0 &&
 			    a->ifa_addr->sa_family == (family == 0 ? AF_INET : AF_INET6))
-				way_add(listener, a->ifa_addr);
+				network_add(listener, a->ifa_addr);
 	freeifaddrs(all);
 }
 
