@@ -403,8 +403,8 @@ static uint8_t *target_of(struct rb_verbs *vb, uint32_t rank, const struct frame
 		base = region != NULL ? (uintptr_t)region->base.base : 0;
 		size_bytes = region != NULL ? region->base.size_bytes : 0;
 	}
-	if (frame->address < base || frame->bytes > size_bytes ||
-	    frame->address - base > size_bytes - frame->bytes) {
+	/* Below `base` the difference is beyond every memory's size. */
+	if (frame->bytes > size_bytes || frame->address - base > size_bytes - frame->bytes) {
 		rb_verbs_wrong(vb, rank, "it writes outside the memory that it was given");
 		return NULL;
 	}
@@ -448,7 +448,7 @@ static void frame_take(struct rb_verbs *vb, struct rb_verbs_spare *spare, const 
 		spare->left_owed = true;
 		return;
 	case LEFT: /* Else the link that it was about has failed meanwhile. */
-		if (spare->leaving && !spare->leave_owed && frame->number == spare->leave)
+		if (spare->leaving && frame->number == spare->leave)
 			leave(vb, peer);
 	}
 }
