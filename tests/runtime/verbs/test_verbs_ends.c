@@ -249,6 +249,72 @@ START_TEST(what_only_one_rail_registers_is_not_registered)
 }
 END_TEST
 
+static const struct {
+	uint64_t offset;
+	uint32_t bytes, key; /* With a key it is written, not sent. */
+} pieces[] = { { 0, 101, 0 }, { 1, 50, 0 }, { 0, 0, 0 }, { 0, 100, 77 } };
+#define PIECES (int)(sizeof(pieces) / sizeof(pieces[0]))
+
+/* To a receive of 100 bytes, which was invited. */
+START_TEST(who_sends_a_piece_beside_its_message_is_lost)
+{
+	struct rb_verbs_head head = { .message = RB_VERBS_DATA, .size_bytes = pieces[_i].offset };
+	struct rb_verbs_flight *flight;
+	struct rb_request receive;
+
+	ends_open(1, 0);
+	message(1, 200, true);
+	memset(got, 0, 200);
+	request_set(&receive, 0, got, 100);
+	receive.kind = RB_REQUEST_RECV;
+	ck_assert_int_eq(rb_verbs_flight_begin(verbs_of(0), &receive, &flight), RUBATO_OK);
+	flight->keys[0] = pieces[_i].key;
+	head.id = rb_verbs_flight_id(flight);
+	rb_verbs_tell(verbs_of(1), 0, &head, sent, pieces[_i].bytes);
+	rb_verbs_ring(verbs_of(1));
+	await(first_has_lost, NULL, "rank 1 is lost");
+	ck_assert_msg(strstr(peer_of(0)->reason, "a piece lies outside") != NULL, "%s",
+		      peer_of(0)->reason);
+	for (uint32_t i = 0; i < 200; i++)
+		ck_assert_uint_eq(got[i], 0);
+	for (uint32_t r = 0; r < 2; r++)
+		rb_transport_verbs.close(ends.ep[r], true, rb_clock_ns());
+}
+END_TEST
+
+/* A receive that has invited is cancelled while its sender computes. He is kept from its memory by
+ * the key, which goes; or, where the device does not end that, is lost. */
+START_TEST(who_does_not_answer_cannot_write)
+{
+	bool stays = _i == 1;
+	struct rb_request receive;
+	int fault = -1;
+
+	ends_open(1, 0);
+	message(0, 100, true);
+	ends.call++;
+	request_set(&receive, 1, got, LARGE);
+	rb_transport_verbs.recv(ends.ep[1], &receive);
+	if (stays)
+		fault = mock_fail_call("ibv_dereg_mr", 1, 1, EBUSY);
+	rb_transport_verbs.cancel(ends.ep[1], &receive);
+	ck_assert_int_eq(receive.state, RB_REQUEST_DONE);
+	ck_assert(peer_of(1)->lost == stays);
+	if (stays) {
+		ck_assert_uint_eq(mock_fired(fault), 1);
+		ck_assert_msg(strstr(peer_of(1)->reason, "its key stays") != NULL, "%s",
+			      peer_of(1)->reason);
+		for (uint32_t r = 0; r < 2; r++)
+			rb_transport_verbs.close(ends.ep[r], true, rb_clock_ns());
+		return;
+	}
+	ck_assert_int_eq(receive.status, RUBATO_ERR_CANCELLED);
+	message(0, LARGE, true);
+	all_rests("after a receive was cancelled");
+	ends_close();
+}
+END_TEST
+
 /* ---- Who is asked ---- */
 
 START_TEST(who_answers_whenever_he_is_asked_stays)
@@ -435,6 +501,8 @@ int main(void)
 	tcase_add_test(tc, writes_leave_room_for_messages);
 	tcase_add_test(tc, a_buffer_that_goes_beyond_its_region_is_not_of_it);
 	tcase_add_test(tc, what_only_one_rail_registers_is_not_registered);
+	tcase_add_loop_test(tc, who_sends_a_piece_beside_its_message_is_lost, 0, PIECES);
+	tcase_add_loop_test(tc, who_does_not_answer_cannot_write, 0, 2);
 	tcase_add_test(tc, who_answers_whenever_he_is_asked_stays);
 	tcase_add_test(tc, who_finds_no_memory_closes);
 	tcase_add_test(tc, who_gets_an_address_that_is_none_closes);

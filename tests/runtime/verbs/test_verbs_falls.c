@@ -456,6 +456,119 @@ START_TEST(the_stream_stays_where_its_count_comes_round)
 }
 END_TEST
 
+/* ---- Who leaves ---- */
+
+/* A message's end and BYE are here by rail 0, and what rail 1 carried of it is not. */
+START_TEST(who_says_goodbye_stays_until_his_messages_have_ended)
+{
+	static const struct rb_verbs_head bye = { .message = RB_VERBS_BYE };
+	struct rb_request send, receive;
+
+	ends_open(2, 0);
+	message(0, 100, true);
+	ends.call++;
+	memset(sent, 7, LARGE);
+	memset(got, 0, LARGE);
+	request_set(&receive, 1, got, LARGE);
+	rb_transport_verbs.recv(ends.ep[1], &receive);
+	mock_slow(0, 1, 1, 1000000);
+	request_set(&send, 0, sent, LARGE);
+	rb_transport_verbs.send(ends.ep[0], &send);
+	rb_verbs_tell(verbs_of(0), 1, &bye, NULL, 0);
+	rb_verbs_ring(verbs_of(0));
+	for (uint64_t until_ns = rb_clock_ns() + LIMIT_NS;
+	     !peer_of(1)->leaving && rb_clock_ns() < until_ns;)
+		(void)rb_transport_verbs.poll(ends.ep[1]);
+	ck_assert(peer_of(1)->leaving && !peer_of(1)->left);
+	ck_assert_int_eq(receive.state, RB_REQUEST_PENDING);
+	mock_slow(0, 1, 1, 0);
+	await(is_done, &receive, "a message whose sender has said goodbye");
+	ck_assert_int_eq(receive.status, RUBATO_OK);
+	ck_assert_int_eq(memcmp(sent, got, LARGE), 0);
+	ck_assert(peer_of(1)->left);
+	for (uint32_t r = 0; r < 2; r++)
+		rb_transport_verbs.close(ends.ep[r], true, rb_clock_ns());
+}
+END_TEST
+
+/* Rank 0's calls of its first device while it closes: rank 1 moves in their midst, or not. */
+static struct {
+	int (*poll)(struct ibv_cq *cq, int entries, struct ibv_wc *wc);
+	struct ibv_cq *cq;
+	uint32_t waits; /* Times that nothing was under way, and not all was done again. */
+} leaver;
+
+static int poll_leaving(struct ibv_cq *cq, int entries, struct ibv_wc *wc)
+{
+	struct rb_verbs_peer *peer = peer_of(0);
+	struct rb_verbs_link *rest = &peer->links[1];
+	bool compared = peer->links[0].state == RB_VERBS_LINK_DOWN;
+
+	if (cq != leaver.cq)
+		return leaver.poll(cq, entries, wc);
+	if (!compared) {
+		peer->window = 4; /* Of what is done again. */
+	} else if (leaver.waits == 0 && rest->posted != rest->retired) {
+		if (!rest->probing) /* As after a second of silence. */
+			rb_verbs_probe(verbs_of(0), rest);
+		rest->probing = true;
+	} else if (leaver.waits < 10 && peer->redo != NULL) {
+		leaver.waits++;
+	} else {
+		peer->window = RB_VERBS_SLOTS_MIN;
+	}
+	if (!compared || peer->window != 4) /* Else rank 1 computes. */
+		(void)rb_transport_verbs.poll(ends.ep[1]);
+	return leaver.poll(cq, entries, wc);
+}
+
+/* Its last messages were on a link that failed, and not all of them have room on the other one. */
+START_TEST(who_leaves_waits_for_what_is_done_again)
+{
+	enum { COUNT = 12 };
+	static struct rb_request sends[COUNT], receives[COUNT];
+	static uint8_t from[COUNT], to[COUNT];
+	struct mock_counters counters;
+	uint64_t until_ns;
+
+	ends_open(2, 0);
+	message(0, 100, true);
+	all_rests("at first");
+	ck_assert_uint_eq(peer_of(0)->main, 0);
+	mock_loss(0, 0, 1, 1000);
+	for (uint32_t k = 0; k < COUNT; k++) {
+		ends.call++;
+		from[k] = (uint8_t)(k + 1);
+		to[k] = 0;
+		request_set(&receives[k], 1, &to[k], 1);
+		rb_transport_verbs.recv(ends.ep[1], &receives[k]);
+		request_set(&sends[k], 0, &from[k], 1);
+		rb_transport_verbs.send(ends.ep[0], &sends[k]);
+	}
+	leaver.waits = 0;
+	leaver.cq = peer_of(0)->links[0].rail->cq;
+	leaver.poll = leaver.cq->context->ops.poll_cq;
+	leaver.cq->context->ops.poll_cq = poll_leaving;
+	until_ns = rb_clock_ns() + LIMIT_NS;
+	rb_transport_verbs.close(ends.ep[0], false, until_ns);
+	ck_assert_uint_eq(leaver.waits, 10);
+	for (uint32_t k = 0; k < COUNT; k++) {
+		while (receives[k].state != RB_REQUEST_DONE && rb_clock_ns() < until_ns)
+			(void)rb_transport_verbs.poll(ends.ep[1]);
+		ck_assert_int_eq(receives[k].state, RB_REQUEST_DONE);
+		ck_assert_int_eq(receives[k].status, RUBATO_OK);
+		ck_assert_uint_eq(to[k], from[k]);
+	}
+	while (!peer_of(1)->lost && rb_clock_ns() < until_ns)
+		(void)rb_transport_verbs.poll(ends.ep[1]);
+	ck_assert_msg(peer_of(1)->left, "%s", peer_of(1)->reason);
+	rb_transport_verbs.close(ends.ep[1], false, until_ns);
+	mock_counters(&counters);
+	ck_assert_uint_eq(counters.rnr, 0);
+	ck_assert_uint_eq(counters.left_open, 0);
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tc = tcase_create("falls");
@@ -470,6 +583,8 @@ int main(void)
 	tcase_add_test(tc, a_message_in_whose_midst_a_link_fails_ends_without_it);
 	tcase_add_test(tc, writes_of_a_message_that_was_stopped_end_with_their_link);
 	tcase_add_test(tc, the_stream_stays_where_its_count_comes_round);
+	tcase_add_test(tc, who_says_goodbye_stays_until_his_messages_have_ended);
+	tcase_add_test(tc, who_leaves_waits_for_what_is_done_again);
 	tcase_add_loop_test(tc, a_link_that_cannot_be_made_at_first_is_made_later, 0, 4);
 	tcase_add_test(tc, a_second_link_fails_while_the_first_ones_messages_are_done_again);
 	tcase_add_test(tc, what_is_told_of_a_link_that_is_gone_is_not_taken);

@@ -264,6 +264,137 @@ START_TEST(what_the_other_end_does_not_take_waits)
 }
 END_TEST
 
+static void poll_a_while(void)
+{
+	uint64_t until_ns = rb_clock_ns() + 50000000u;
+
+	while (rb_clock_ns() < until_ns) {
+		poll_both();
+		for (uint32_t r = 0; r < 2; r++)
+			ops->look(sides[r].ep);
+	}
+}
+
+static void rank_poll(uint32_t rank)
+{
+	(void)ops->poll(sides[rank].ep);
+	ops->look(sides[rank].ep);
+}
+
+static void small_send(uint32_t k)
+{
+	uint8_t *from = sides[0].region->base, *to = sides[1].region->base;
+	struct rb_tag tag = rb_tag_message(0, RB_TAG_ONESHOT, ++call, 0);
+
+	from[k] = (uint8_t)(k + 1);
+	to[LARGE + k] = 0;
+	receives[k] = (struct rb_request) { .tag = tag, .buffer = to + LARGE + k, .size_bytes = 1 };
+	ops->recv(sides[1].ep, &receives[k]);
+	sends[k] =
+		(struct rb_request) { .peer = 1, .tag = tag, .buffer = from + k, .size_bytes = 1 };
+	ops->send(sides[0].ep, &sends[k]);
+}
+
+static bool has_greeted(uint32_t rank)
+{
+	const struct rb_verbs_link *link = &peer_of(rank)->links[0];
+
+	return link->state == RB_VERBS_LINK_MAKING && link->heard;
+}
+
+/* Rank 1 has greeted by a rail, and computes: what rank 0 sent over TCP before it saw that is not
+ * overtaken, whatever rank 1 still says of an earlier try. */
+START_TEST(a_rail_waits_until_tcp_is_taken)
+{
+	uint64_t until_ns = rb_clock_ns() + LIMIT_NS;
+	struct rb_verbs_peer *peer;
+	uint32_t number;
+
+	sides_open(true);
+	fall();
+	await(both_by_tcp, "TCP");
+	messages();
+	mock_link(0, 0, 1, true);
+	for (uint32_t r = 1; !has_greeted(1) && rb_clock_ns() < until_ns; r = 1 - r)
+		rank_poll(r);
+	peer = peer_of(0);
+	ck_assert(has_greeted(1) && peer->links[0].state == RB_VERBS_LINK_MAKING);
+	ck_assert(!peer->links[0].greeted);
+	number = peer->number;
+	small_send(0);
+	ck_assert_uint_eq(peer->number, number + 1);
+	while (!peer->links[0].greeted && rb_clock_ns() < until_ns)
+		rank_poll(0);
+	ck_assert(peer->links[0].greeted && peer->spare->leaving);
+	small_send(1);
+	peer_of(1)->spare->left = peer->spare->leave - 1;
+	peer_of(1)->spare->left_owed = true;
+	rb_verbs_spare_step(peer_of(1)->vb, peer_of(1));
+	ck_assert(!peer_of(1)->spare->left_owed);
+	for (uint32_t i = 0; i < 50; i++)
+		rank_poll(0);
+	ck_assert_uint_eq(peer->number, number + 1); /* The stream waits. */
+	ck_assert(peer->live == 0 && peer->spare->leaving);
+	for (uint32_t k = 0; k < 2; k++) {
+		while (receives[k].state != RB_REQUEST_DONE && rb_clock_ns() < until_ns)
+			poll_both();
+		ck_assert_int_eq(receives[k].state, RB_REQUEST_DONE);
+		ck_assert_int_eq(receives[k].status, RUBATO_OK);
+		ck_assert_uint_eq(((uint8_t *)receives[k].buffer)[0], k + 1);
+	}
+	await(both_by_rail, "a rail");
+	messages();
+	both(close_main);
+}
+END_TEST
+
+/* Its writes were lost with the rail. */
+START_TEST(what_was_stopped_is_not_written_over_tcp)
+{
+	uint8_t *from, *to;
+	struct rb_verbs_flight *flight;
+
+	sides_open(true);
+	from = sides[0].region->base;
+	to = (uint8_t *)sides[1].region->base + LARGE;
+	memset(from, 9, LARGE);
+	memset(to, 0, LARGE);
+	receives[1] = receives[0] = (struct rb_request) { .tag = rb_tag(0, RB_TAG_ONESHOT, 9, 9),
+							  .buffer = to,
+							  .size_bytes = LARGE,
+							  .where = &sides[1].where };
+	ops->recv(sides[1].ep, &receives[1]);
+	for (uint32_t i = 0; i < 1000 && peer_of(0)->outgoing.arrival_count == 0; i++)
+		poll_both();
+	mock_loss(0, 0, 1, 1000);
+	sends[0] = receives[0];
+	sends[0].peer = 1;
+	sends[0].buffer = from;
+	sends[0].where = &sides[0].where;
+	sends[1] = sends[0];
+	ops->send(sides[0].ep, &sends[0]);
+	flight = rb_verbs_flight_find((struct rb_verbs *)sides[0].ep,
+				      sends[0].backend[RB_VERBS_FLIGHT]);
+	ck_assert_ptr_nonnull(flight);
+	ck_assert_uint_gt(flight->out, 0);
+	flight->halted = flight->stopping = true; /* As STOP does. */
+	await(both_by_tcp, "TCP");
+	for (uint32_t i = 0; i < 10000 && sends[0].state != RB_REQUEST_DONE; i++)
+		poll_both();
+	ck_assert_int_eq(sends[0].state, RB_REQUEST_DONE);
+	poll_a_while();
+	ck_assert(to[0] == 0 && memcmp(to, to + 1, LARGE - 1) == 0);
+	ck_assert_uint_gt(((struct rb_verbs *)sides[0].ep)->counts.again, 0);
+	sends[0] = receives[0] = (struct rb_request) { .state = RB_REQUEST_DONE };
+	ops->send(sides[0].ep, &sends[1]); /* Its receive waits for the next one. */
+	await(all_done, "the next message");
+	ck_assert_int_eq(receives[1].status, RUBATO_OK);
+	ck_assert_int_eq(memcmp(to, from, LARGE), 0);
+	mock_loss(0, 0, 1, 0);
+	both(close_main);
+}
+END_TEST
+
 /* ---- Strangers ---- */
 
 static int dial(uint32_t rank)
@@ -279,17 +410,6 @@ static int dial(uint32_t rank)
 	ck_assert_int_eq(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)), 0);
 	ck_assert_int_eq(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
 	return fd;
-}
-
-static void poll_a_while(void)
-{
-	uint64_t until_ns = rb_clock_ns() + 50000000u;
-
-	while (rb_clock_ns() < until_ns) {
-		poll_both();
-		for (uint32_t r = 0; r < 2; r++)
-			ops->look(sides[r].ep);
-	}
 }
 
 struct greeting { /* As verbs_tcp.c has it. */
@@ -383,6 +503,47 @@ START_TEST(who_has_another_key_is_lost)
 }
 END_TEST
 
+/* Somebody listens where rank 1 did, and has not the key. */
+START_TEST(who_answers_without_the_key_is_not_it)
+{
+	struct sockaddr_in here = { .sin_family = AF_INET,
+				    .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	uint8_t greeting[sizeof(struct greeting)], bytes[RB_VERBS_PROOF_BYTES] = { 0 };
+	int listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), fd = -1;
+	struct rb_verbs_ways ways = { .count = 1, .each = { { .bytes = { 127, 0, 0, 1 } } } };
+	uint64_t until_ns = rb_clock_ns() + LIMIT_NS;
+	socklen_t here_bytes = sizeof(here);
+	ssize_t got = 0;
+
+	ck_assert_int_ge(listener, 0);
+	ck_assert_int_eq(bind(listener, (struct sockaddr *)&here, sizeof(here)), 0);
+	ck_assert_int_eq(listen(listener, 1), 0);
+	ck_assert_int_eq(getsockname(listener, (struct sockaddr *)&here, &here_bytes), 0);
+	sides_open(true);
+	ways.port = ntohs(here.sin_port);
+	rb_verbs_ways_keep((struct rb_verbs *)sides[0].ep, 1, &ways, true);
+	fall();
+	while (fd < 0 && rb_clock_ns() < until_ns) {
+		poll_both();
+		fd = accept(listener, NULL, NULL);
+	}
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(send(fd, bytes, RB_VERBS_NONCE_BYTES, MSG_NOSIGNAL), RB_VERBS_NONCE_BYTES);
+	while (got != sizeof(greeting) && rb_clock_ns() < until_ns) {
+		poll_both();
+		got = recv(fd, greeting, sizeof(greeting), MSG_DONTWAIT | MSG_PEEK);
+	}
+	ck_assert_int_eq(got, sizeof(greeting));
+	ck_assert_int_eq(send(fd, bytes, sizeof(bytes), MSG_NOSIGNAL), sizeof(bytes));
+	await(first_lost, "it is lost");
+	ck_assert_msg(strstr(peer_of(0)->reason, "rank 1: TCP: Permission denied") != NULL, "%s",
+		      peer_of(0)->reason);
+	(void)close(fd);
+	(void)close(listener);
+	both(close_main);
+}
+END_TEST
+
 /* ---- A peer that lies ---- */
 
 struct frame { /* As verbs_spare.c has it. */
@@ -405,6 +566,9 @@ enum lie {
 	BEHIND,
 	WRAPPED,
 	FLIGHT_WRITE,
+	KEYLESS,
+	ANOTHERS,
+	OF_A_SEND,
 	CUT,
 	LIES
 };
@@ -425,8 +589,41 @@ static const struct {
 	[BEHIND] = { "outside the memory" },
 	[WRAPPED] = { "outside the memory" },
 	[FLIGHT_WRITE] = { "outside the memory" },
+	[KEYLESS] = { "outside the memory" },
+	[ANOTHERS] = { "outside the memory" },
+	[OF_A_SEND] = { "outside the memory" },
 	[CUT] = { "TCP: its end is closed" },
 };
+
+/* A request of rank 0's that is under way, and a write of rank 1 to its buffer: a receive's without
+ * a key comes in pieces, a send's key is rank 1's own. */
+static void flight_name(struct frame *frame, enum lie lie)
+{
+	struct rb_verbs_flight *flight;
+
+	sends[0] =
+		(struct rb_request) { .peer = lie == ANOTHERS ? 0 : 1,
+				      .kind = lie == OF_A_SEND ? RB_REQUEST_SEND : RB_REQUEST_RECV,
+				      .buffer = (uint8_t *)sides[0].region->base + LARGE,
+				      .size_bytes = frame->bytes };
+	ck_assert_int_eq(rb_verbs_flight_begin((struct rb_verbs *)sides[0].ep, &sends[0], &flight),
+			 RUBATO_OK);
+	flight->keys[0] = frame->key = lie == KEYLESS ? 0 : 77;
+	frame->flight = rb_verbs_flight_id(flight);
+	frame->address = (uintptr_t)sends[0].buffer;
+}
+
+/* The receive that rank 0 has posted, and a write beyond its end. */
+static void receive_name(struct frame *frame)
+{
+	const struct rb_verbs_flight *flight = rb_verbs_flight_find(
+		(struct rb_verbs *)sides[0].ep, receives[0].backend[RB_VERBS_FLIGHT]);
+
+	ck_assert_ptr_nonnull(flight);
+	frame->flight = rb_verbs_flight_id(flight);
+	frame->address = (uintptr_t)receives[0].buffer + receives[0].size_bytes - 99;
+	frame->key = flight->keys[0];
+}
 
 /* What rank 1 sends, in which a thing is wrong. */
 static size_t lie_make(enum lie lie, uint8_t *out)
@@ -437,7 +634,6 @@ static size_t lie_make(enum lie lie, uint8_t *out)
 			       .address = (uintptr_t)region->base.base,
 			       .key = region->mrs[0]->rkey };
 	struct rb_verbs_head head = { .message = RB_VERBS_PUT };
-	const struct rb_verbs_flight *flight;
 
 	head.number = peer_of(0)->their_number;
 	head.freed = peer_of(0)->spent_known;
@@ -482,13 +678,13 @@ static size_t lie_make(enum lie lie, uint8_t *out)
 	case WRAPPED:
 		frame.address = UINT64_MAX - 50;
 		break;
-	case FLIGHT_WRITE: /* Its own receive has another key. */
-		flight = rb_verbs_flight_find((struct rb_verbs *)sides[0].ep,
-					      receives[0].backend[RB_VERBS_FLIGHT]);
-		ck_assert_ptr_nonnull(flight);
-		frame.flight = receives[0].backend[RB_VERBS_FLIGHT];
-		frame.address = (uintptr_t)receives[0].buffer + receives[0].size_bytes - 99;
-		frame.key = flight->keys[0];
+	case FLIGHT_WRITE:
+		receive_name(&frame);
+		break;
+	case KEYLESS:
+	case ANOTHERS:
+	case OF_A_SEND:
+		flight_name(&frame, lie);
 		break;
 	case CUT:
 		break;
@@ -613,8 +809,11 @@ int main(void)
 	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, messages_go_over_tcp_and_back);
 	tcase_add_test(tc, what_the_other_end_does_not_take_waits);
+	tcase_add_test(tc, a_rail_waits_until_tcp_is_taken);
+	tcase_add_test(tc, what_was_stopped_is_not_written_over_tcp);
 	tcase_add_test(tc, strangers_are_not_answered);
 	tcase_add_test(tc, who_has_another_key_is_lost);
+	tcase_add_test(tc, who_answers_without_the_key_is_not_it);
 	tcase_add_loop_test(tc, a_peer_that_lies_is_lost, 0, LIES);
 	tcase_add_loop_test(tc, a_peer_whose_connection_ends_is_lost, 0, 2);
 	tcase_add_test(tc, who_leaves_over_tcp_has_left);
