@@ -12,8 +12,8 @@ import tempfile
 import numpy as np
 import torch
 import torch.distributed as dist
-from rubato_torch.averaging import (AdaptivePeriodModelAverager, HierarchicalModelAverager,
-                                    PeriodicModelAverager)
+from rubato_torch.averaging import (AdaptivePeriodModelAverager, DecoupledModelAverager,
+                                    HierarchicalModelAverager, PeriodicModelAverager)
 from rubato_torch.ddp import LaggedExchange, PartialExchange
 from torch.nn.parallel import DistributedDataParallel
 
@@ -38,6 +38,14 @@ JOBS = ( # Words for rubato-train; what does it here; momentum, decay.
     ("local --k 4 --outer nesterov", PeriodicModelAverager,
      {"period": 4, "outer": "nesterov", "outer_lr": 0.7, "outer_momentum": 0.9,
       "nesterov_base": "shifted"}, 0.5, 0),
+    ("local --k 4 --pull 0.6", DecoupledModelAverager, {"period": 4, "pull": 0.6}, 0.9, 0),
+    ("local --k 3 --pull 0.5 --outer block --outer-momentum 0.4 --outer-gain 1-mu "
+     "--opt-state reset", DecoupledModelAverager,
+     {"period": 3, "pull": 0.5, "outer": "block", "outer_momentum": 0.4, "outer_gain": "1-mu",
+      "opt_state": "reset"}, 0.5, 0),
+    # It ends after an average: the one that a run with more steps would begin is not.
+    ("local --k 13 --pull 0.5 --outer slowmo", DecoupledModelAverager,
+     {"period": 13, "pull": 0.5, "outer": "slowmo"}, 0.9, 0),
     ("hier --k1 2 --k2 6 --group 2 --outer block", HierarchicalModelAverager,
      {"k1": 2, "k2": 6, "group_size": 2, "outer": "block"}, 0.5, 0),
     ("adpsgd --period 2 --adapt-sample-steps 6", AdaptivePeriodModelAverager,

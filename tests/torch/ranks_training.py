@@ -1,21 +1,15 @@
-"""ranks_training.py -- run as every rank of four: what rubato_torch promises where ranks differ.
-A rank is late by a word in the store that the others write when they are done: who waited for it
-would wait for ever. Losses are linear, so each rank's gradients are known, and the ledger says
-what must have come of them."""
+"""ranks_training.py -- run as every rank of four: what rubato_torch promises where ranks differ."""
 
 import collections
 import datetime
-import json
-import os
-import pathlib
-import tempfile
-import unittest
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from rubato_torch.averaging import (AdaptivePeriodModelAverager, HierarchicalModelAverager,
-                                    PeriodicModelAverager)
+from known_gradients import (LENGTH, MOMENTUM, RATE, Case, Linear, N, R, everyone, gradient, main,
+                             step)
+from rubato_torch.averaging import (AdaptivePeriodModelAverager, DecoupledModelAverager,
+                                    HierarchicalModelAverager, PeriodicModelAverager)
 from rubato_torch.communicator import communicator
 from rubato_torch.ddp import LaggedExchange, PartialExchange
 from rubato_torch.sampler import SharedWorkSampler
@@ -23,105 +17,16 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
-R, N = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 LATE = N - 1
-LENGTH, RATE, MOMENTUM = 11, 0.25, 0.5
-words = 0
 
 
-class Linear(torch.nn.Module):
-    """Its loss at w is w . c, so its gradient c."""
-
-    def __init__(self):
-        super().__init__()
-        self.a = torch.nn.Parameter(torch.zeros(LENGTH - 4))
-        self.b = torch.nn.Parameter(torch.zeros(2, 2))
-
-    def forward(self, c):
-        return c[:-4] @ self.a + c[-4:] @ self.b.view(-1)
-
-    def flat(self):
-        return torch.cat([self.a, self.b.view(-1)]).detach().numpy().copy()
-
-
-def gradient(rank, step):
-    return np.random.default_rng([rank, step]).integers(-8, 9, LENGTH).astype(np.float32)
-
-
-def everyone(value):
-    got = [None] * N
-    dist.all_gather_object(got, value)
-    return got
-
-
-def word(name):
-    """A name in the store that no other test uses; the same on all ranks."""
-    return f"{name} {words}"
-
-
-def step(model, optimizer, number):
-    optimizer.zero_grad()
-    model(torch.from_numpy(gradient(R, number))).backward()
-    optimizer.step()
-
-
-class Training(unittest.TestCase):
-    def setUp(self):
-        global words
-        words += 1
-        self.store = dist.distributed_c10d._get_default_store()
-        name = everyone(tempfile.mkdtemp() if R == 0 else None)[0]
-        self.folder = pathlib.Path(name)
-
-    def tearDown(self):
-        dist.barrier()
-        if R == 0:
-            for path in self.folder.iterdir():
-                path.unlink()
-            self.folder.rmdir()
-
+class Training(Case):
     def begin(self, kind, **options):
         inner = Linear()
         model = DistributedDataParallel(inner, bucket_cap_mb=1e-5)
         optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
         return inner, model, optimizer, kind(model, optimizer, ledger=self.folder / "ledger",
                                              **options)
-
-    def ledger(self):
-        """The same on all ranks, when rank 0 has finished."""
-        return everyone([json.loads(line) for line in
-                         (self.folder / "ledger").read_text().splitlines()] if R == 0 else None)[0]
-
-    def check(self, inner, steps, weight=lambda rank: 1, divisor=None):
-        """All ranks have the same parameters, those that the ledger leads to, and each gradient
-        was in one update. `steps`: of this rank. Returns the ledger."""
-        counts, ends = everyone(steps), everyone(inner.flat().tobytes())
-        self.assertEqual(len(set(ends)), 1)
-        w, v, seen, lines = np.zeros(LENGTH), np.zeros(LENGTH), [], self.ledger()
-        for line in lines:
-            total = np.zeros(LENGTH)
-            for rank, first, last in line["contributions"]:
-                for number in range(first, last + 1):
-                    total += weight(rank) * gradient(rank, number)
-                    seen.append((rank, number))
-            if divisor is not None:
-                self.assertEqual(line["weight_denominator"], divisor(line))
-            v = MOMENTUM * v + total / line["weight_denominator"]
-            w -= line["rate"] * v
-        self.assertEqual(sorted(seen), [(r, s) for r in range(N) for s in range(counts[r])])
-        np.testing.assert_allclose(inner.flat(), w, rtol=1e-5, atol=1e-5)
-        self.assertGreater(np.abs(w).max(), 1)
-        return lines
-
-    def late(self, ahead, run):
-        """`run` a step; the late rank comes to its third one when the others have made `ahead`
-        more."""
-        for number in range(2 + ahead):
-            if R == LATE and number == 2:
-                self.store.wait([word(f"done {rank}") for rank in range(N - 1)],
-                                datetime.timedelta(seconds=60))
-            run(number)
-        self.store.set(word(f"done {R}"), "")
 
     def test_a_late_rank_is_not_waited_for(self):
         # Free rounds: as many as the others make steps, altogether, and a quorum may want the late
@@ -131,8 +36,7 @@ class Training(unittest.TestCase):
                                 ("deadline:1ms", {"normalise": "contributors"}),
                                 ("quorum:2", {"wire": "bfloat16", "feedback": True})):
             with self.subTest(policy, **options):
-                global words
-                words += 1
+                self.other_words()
                 inner, model, optimizer, exchange = self.begin(PartialExchange, policy=policy,
                                                                **options)
                 self.late(6, lambda number: step(model, optimizer, number))
@@ -197,7 +101,6 @@ class Training(unittest.TestCase):
 
     def test_samples_go_to_whoever_is_there(self):
         for options in ({}, {"shuffle": False}):
-            words_before = words
             batches, rows = 30, list(range(30 * 2 + 1))
             sampler = SharedWorkSampler(rows, 2, seed=3, **options)
             loader = DataLoader(rows, batch_sampler=sampler)
@@ -208,11 +111,11 @@ class Training(unittest.TestCase):
                     if epoch == 0:
                         # The late one has drawn its second, too, and no more.
                         if R == LATE and number == 0:
-                            self.store.wait([f"{options} {epoch} all {words_before}"],
+                            self.store.wait([self.word(f"{options} all")],
                                             datetime.timedelta(seconds=60))
-                        elif R != LATE and self.store.add(f"{options} n {words_before}",
+                        elif R != LATE and self.store.add(self.word(f"{options} n"),
                                                           1) == batches - 2:
-                            self.store.set(f"{options} {epoch} all {words_before}", "")
+                            self.store.set(self.word(f"{options} all"), "")
             sampler.leave()
             for epoch in range(3):
                 of_all = [batch for part in everyone(seen[epoch]) for batch in part]
@@ -236,9 +139,9 @@ class Training(unittest.TestCase):
         for _ in range(2):
             for rows in sampler:
                 if R == LATE and number == 2: # The others have made seven steps.
-                    self.store.wait([word("seven")], datetime.timedelta(seconds=60))
-                elif R != LATE and number > 1 and self.store.add(word("steps"), 1) == 7:
-                    self.store.set(word("seven"), "")
+                    self.store.wait([self.word("seven")], datetime.timedelta(seconds=60))
+                elif R != LATE and number > 1 and self.store.add(self.word("steps"), 1) == 7:
+                    self.store.set(self.word("seven"), "")
                 exchange.weight = len(rows)
                 step(model, optimizer, number)
                 number += 1
@@ -270,6 +173,49 @@ class Training(unittest.TestCase):
         np.testing.assert_allclose(got, w, rtol=1e-5, atol=1e-5)
         self.assertEqual([line["step"] for line in self.ledger()], [3, 6])
 
+    def test_a_late_rank_is_waited_for_a_period_later(self):
+        """While it stands still, the others take a whole period after the mean that wants it."""
+        model = Linear()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+        averager = DecoupledModelAverager(model, optimizer, period=3, pull=0.5,
+                                          ledger=self.folder / "ledger")
+
+        def run(number):
+            step(model, optimizer, number)
+            averager.step()
+
+        self.late(3, run) # The mean after step 3 wants what it is at after its third step.
+        for number in range(5, 9):
+            run(number)
+        averager.finish()
+        self.assertEqual(len(set(everyone(model.flat().tobytes()))), 1)
+        np.testing.assert_allclose(model.flat(), self.decoupled(9, 3, 0.5, np.full(N, 1 / N)),
+                                   rtol=1e-5, atol=1e-5)
+        self.assertEqual([(line["step"], line["period"]) for line in self.ledger()],
+                         [(3, 3), (6, 3), (9, 3)])
+
+    @staticmethod
+    def decoupled(steps, period, pull, share):
+        """Where the ranks must end, who weigh so much."""
+        x, z, mean = np.zeros((N, LENGTH)), np.zeros(LENGTH), None
+        for number in range(steps):
+            x -= 0.3 * np.array([gradient(rank, number) for rank in range(N)])
+            if (number + 1) % period == 0:
+                z = z if mean is None else mean
+                x += pull * (z - x)
+                mean = share @ x
+        if steps % period != 0: # What was in flight.
+            x += pull * (mean - x)
+        return share @ x
+
+    def test_decoupled_averages_by_weight(self):
+        share = np.array([r * 10 + 1 for r in range(N)]) / sum(r * 10 + 1 for r in range(N))
+        for steps in (5, 6):
+            got = self.averaged(DecoupledModelAverager, steps, R * 10 + 1, period=2, pull=0.6,
+                                weighted=True)
+            np.testing.assert_allclose(got, self.decoupled(steps, 2, 0.6, share), rtol=1e-5,
+                                       atol=1e-5)
+
     def test_averages_in_fewer_bits(self):
         exact = self.averaged(PeriodicModelAverager, 12, period=2)
         for wire, most in (("bfloat16", 0.2), ("int8", 0.5)):
@@ -287,7 +233,9 @@ class Training(unittest.TestCase):
                 (PeriodicModelAverager, {"period": 3, "wire": "int8"}),
                 (HierarchicalModelAverager, {"k1": 2, "k2": 6, "group_size": 2, "outer": "block",
                                              "wire": "bfloat16"}),
-                (AdaptivePeriodModelAverager, {"sample_steps": 4, "period": 2})):
+                (AdaptivePeriodModelAverager, {"sample_steps": 4, "period": 2}),
+                (DecoupledModelAverager, {"period": 2, "outer": "slowmo", "wire": "bfloat16"}),
+                (DecoupledModelAverager, {"period": 9, "pull": 0.4})):
             def begin():
                 model = Linear()
                 optimizer = torch.optim.SGD(model.parameters(), lr=0.3, momentum=0.9)
@@ -311,7 +259,7 @@ class Training(unittest.TestCase):
                     done[2].finish()
                 self.assertEqual(second[0].flat().tobytes(), whole[0].flat().tobytes())
                 self.assertEqual(second[2].averages, whole[2].averages)
-                self.assertGreater(first[2].averages, 1)
+                self.assertGreater(whole[2].averages, 1)
         with self.assertRaisesRegex(ValueError, "another kind of averager"):
             PeriodicModelAverager(Linear()).load_state_dict(first[2].state_dict())
 
@@ -362,6 +310,10 @@ class Training(unittest.TestCase):
                  "expected 'skip' or 'zero'"),
                 (lambda: PeriodicModelAverager(model), TypeError, "the model itself"),
                 (lambda: PeriodicModelAverager(plain, outer="slowmo"), ValueError, "optimizer"),
+                (lambda: DecoupledModelAverager(plain, pull=0), ValueError, "pull is 0"),
+                (lambda: DecoupledModelAverager(plain, outer="nesterov"), ValueError, "anchor"),
+                (lambda: DecoupledModelAverager(plain, optimizer, opt_state="average"),
+                 ValueError, "would come late"),
                 (lambda: SharedWorkSampler(range(4), 2), ValueError, "2 batches")):
             with self.assertRaisesRegex(error, text):
                 wrong()
@@ -369,9 +321,4 @@ class Training(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    dist.init_process_group(os.environ.get("BACKEND", "rubato"),
-                            timeout=datetime.timedelta(seconds=60))
-    result = unittest.main(exit=False).result
-    if result.wasSuccessful():
-        dist.destroy_process_group()
-    raise SystemExit(not result.wasSuccessful())
+    main()

@@ -138,7 +138,7 @@ class Torch(unittest.TestCase):
             with self.subTest(backend):
                 for words in self.passes(self.job(4, HERE / "ranks_training.py",
                                                   BACKEND=backend)):
-                    self.assertRegex(words, "Ran 15 tests")
+                    self.assertRegex(words, "Ran 17 tests")
 
     def test_programs_that_measure(self):
         said = self.passes(self.job(2, HERE / "speed.py", "--seconds", 0, "--models", 1000))[0]

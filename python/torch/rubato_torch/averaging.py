@@ -44,7 +44,8 @@ from . import communicator as communicators
 from .communicator import communicator
 from .flat import Flat, tensor_of
 
-__all__ = ["AdaptivePeriodModelAverager", "HierarchicalModelAverager", "PeriodicModelAverager"]
+__all__ = ["AdaptivePeriodModelAverager", "DecoupledModelAverager", "HierarchicalModelAverager",
+           "PeriodicModelAverager"]
 _OUTER = ("none", "block", "slowmo", "nesterov")
 
 
@@ -52,32 +53,38 @@ class _Mean:
     """The mean of the ranks' vectors: `count` elements that may be rounded on the way, and `rest`
     that are not."""
 
-    def __init__(self, comm, count, rest, wire):
-        self.comm, self.count = comm, count
-        self.vector = comm.alloc(count + rest)
-        self.tensor = torch.from_numpy(self.vector)
-        self._rounded = None
+    def __init__(self, comm, count, rest, wire, weighted):
+        # The weight rides along as the last element, so that nobody need wait to learn the sum.
+        vector = comm.alloc(count + rest + weighted)
+        whole = torch.from_numpy(vector)
+        self.tensor = whole[:count + rest]
+        self._weight = whole[count + rest:]
+        self._rounded, self._operations, exact = None, [], vector
         if wire != "float32":
             comm.set_wire(wire, feedback=True)
-            part = self.vector[:count]
+            part, exact = vector[:count], vector[count:]
             self._rounded = comm.op_allreduce(part, out=part, op="avg")
+            self._operations.append(self._rounded)
             comm.set_wire("float32")
+        if len(exact) > 0:
+            self._operations.append(comm.op_allreduce(exact, out=exact, op="avg"))
 
-    def run(self, weight):
-        """`weight` None: all ranks weigh the same."""
-        first = 0 if self._rounded is None else self.count
-        if weight is not None:
-            total = self.comm.allreduce(np.array([weight], np.uint64))[0]
-            if total == 0:
+    def start(self, weight):
+        """The vector is the operations' until wait()."""
+        if len(self._weight) > 0:
+            self.tensor.mul_(float(weight))
+            self._weight.fill_(float(weight))
+        for operation in self._operations:
+            operation.start()
+
+    def wait(self):
+        for operation in self._operations:
+            operation.wait()
+        if len(self._weight) > 0:
+            mean = float(self._weight[0])
+            if not mean > 0.0:
                 raise ValueError("an average of models of weight 0 altogether")
-            self.tensor.mul_(weight * self.comm.size / float(total))
-        if self._rounded is not None:
-            self._rounded.start()
-        if first < len(self.vector):
-            part = self.vector[first:]
-            self.comm.allreduce(part, out=part, op="avg")
-        if self._rounded is not None:
-            self._rounded.wait()
+            self.tensor.div_(mean)
 
     def lost(self):
         """What rounding has lost, to be read and written; None: nothing is rounded."""
@@ -187,33 +194,50 @@ class _Averager:
     def _made(self, comm):
         """A vector to average in, made when the optimizer has its state."""
         rest = self._buffers.count + sum(t.numel() for t in self._state_tensors())
-        self._means.append(_Mean(comm, self._flat.count, rest, self._wire))
+        self._means.append(_Mean(comm, self._flat.count, rest, self._wire, self._weighted))
         return self._means[-1]
 
     @torch.no_grad()
-    def _run(self, mean, reference):
-        """The mean over its ranks is in mean.tensor; `reference`: what they had in common, from
-        which they tell each other the way."""
+    def _begin(self, mean, reference):
+        """Starts the mean over its ranks; `reference`: what they have in common, from which they
+        tell each other the way, the same in _end()."""
         count = self._flat.count
         self._fill(mean.tensor)
         if reference is not None:
             mean.tensor[:count].sub_(reference)
-        states = Flat(self._state_tensors())
-        states.read(mean.tensor[count + self._buffers.count:])
+        Flat(self._state_tensors()).read(mean.tensor[count + self._buffers.count:])
         self._way(mean.tensor[:count])
-        mean.run(self.weight if self._weighted else None)
+        mean.start(self.weight)
+
+    @torch.no_grad()
+    def _end(self, mean, reference):
+        """It is in mean.tensor."""
+        count = self._flat.count
+        mean.wait()
         self._square = float(torch.linalg.vector_norm(mean.tensor[:count],
                                                       dtype=torch.float64)) ** 2
         if reference is not None:
             mean.tensor[:count].add_(reference)
-        self._buffers.write(mean.tensor[count:][:self._buffers.count])
-        states.write(mean.tensor[count + self._buffers.count:])
-        if self._opt_state == "reset":
-            for state in self._states():
-                for value in state.values():
-                    if torch.is_tensor(value):
-                        value.zero_()
+
+    @torch.no_grad()
+    def _run(self, mean, reference):
+        """Both, and all but the parameters become their mean."""
+        self._begin(mean, reference)
+        self._end(mean, reference)
+        rest = mean.tensor[self._flat.count:]
+        self._buffers.write(rest[:self._buffers.count])
+        Flat(self._state_tensors()).write(rest[self._buffers.count:])
+        self._reset()
         self.averages += 1
+
+    @torch.no_grad()
+    def _reset(self):
+        if self._opt_state != "reset":
+            return
+        for state in self._states():
+            for value in state.values():
+                if torch.is_tensor(value):
+                    value.zero_()
 
     def _way(self, way):
         """What a schedule wants to know of it."""
@@ -230,15 +254,19 @@ class _Averager:
         mean = self._mean.tensor[:self._flat.count]
         self._flat.write(self._outer.adopt(mean) if plain else
                          self._outer.move(mean, self._rate()))
-        self._record(range(self._comm.size), "global", self._last)
-        self._last = self.steps
+        self._averaged(self.steps)
 
     def _outer_needed(self):
         return self._outer.model is not None
 
-    def _record(self, ranks, scope, last):
+    def _averaged(self, steps):
+        """The global model has moved by the ranks' models after so many steps."""
+        self._record(range(self._comm.size), "global", steps, self._last)
+        self._last = steps
+
+    def _record(self, ranks, scope, steps, last):
         if self._ledger is not None:
-            self._ledger.average(ranks, self.steps, self.steps - last, scope)
+            self._ledger.average(ranks, steps, steps - last, scope)
 
     def step(self) -> None:
         """After each step of the optimizer. Averages where one is due: then it waits for all."""
@@ -268,16 +296,16 @@ class _Averager:
                              f"{sorted(expected)} are expected")
         for name in self._KEPT:
             setattr(self, name, state[name])
-        for name, tensor in self._kept_tensors().items():
-            if (tensor is None) != (state[name] is None):
-                raise ValueError(f"{name} of an averager with other options")
-            if tensor is not None:
-                tensor.copy_(state[name])
         for name in self._kept_means():
             if state[name] is not None:
                 lost = self._make(name).lost()
                 if lost is not None:
                     lost.copy_(state[name]["lost"])
+        for name, tensor in self._kept_tensors().items():
+            if (tensor is None) != (state[name] is None):
+                raise ValueError(f"{name} of an averager with other options")
+            if tensor is not None:
+                tensor.copy_(state[name])
 
     _KEPT = ("steps", "averages", "weight", "_last")
 
@@ -369,7 +397,7 @@ class HierarchicalModelAverager(_Averager):
             if self._group is not None:
                 self._average_group()
             for ranks in self._groups:
-                self._record(ranks, "local", self._last_local)
+                self._record(ranks, "local", self.steps, self._last_local)
             self._share()
 
     _KEPT = (*_Averager._KEPT, "_last_local")
@@ -453,3 +481,87 @@ class AdaptivePeriodModelAverager(_Averager):
                 self.period += 1
             elif spread > self._high * wanted and self.period > 1:
                 self.period -= 1
+
+
+class DecoupledModelAverager(_Averager):
+    """Averages that nobody waits for (Overlap-Local-SGD: Wang, Liang, Joshi, ICASSP 2020). After
+    each `period` steps the mean that was begun `period` steps before has arrived: it moves the
+    anchor z, each rank goes on from (1 - pull) x + pull z, and the next mean begins. A rank waits
+    only for those that are more than a period behind.
+
+    pull    more than 0, at most 1
+    outer   how the anchor moves: "none", "block", "slowmo"
+
+    The ranks' models are never equal on the way; finish() takes a plain average.
+    """
+
+    def __init__(self, model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer] = None,
+                 period: int = 32, pull: float = 0.6, *,
+                 process_group: Optional[dist.ProcessGroup] = None, outer: str = "none",
+                 outer_momentum: float = 0.5, outer_lr: float = 1.0, outer_gain: str = "1",
+                 opt_state: str = "local", wire: str = "float32", weighted: bool = False,
+                 ledger: Any = None):
+        if not 0.0 < pull <= 1.0:
+            raise ValueError(f"pull is {pull}: expected more than 0, and at most 1")
+        if outer == "nesterov":
+            raise ValueError("outer is 'nesterov': an anchor moves by 'none', 'block' or 'slowmo'")
+        if opt_state == "average":
+            raise ValueError("opt_state is 'average': a mean of optimizers' states would come "
+                             "late: expected 'local' or 'reset'")
+        super().__init__(model, optimizer, process_group, outer, outer_momentum, outer_lr,
+                         outer_gain, "unshifted", opt_state, wire, weighted, ledger, keep=True)
+        self.period, self._pull = period, pull
+        self._in_flight = self._has_arrived = False
+        self._begun, self._begun_rate = 0, 0.0 # Steps, and the rate, when the mean began.
+        self._make("mean") # Which waits for all.
+
+    _KEPT = (*_Averager._KEPT, "_begun", "_begun_rate", "_has_arrived")
+
+    def _make(self, name):
+        return self._mean or super()._make(name)
+
+    def _arrive(self):
+        if self._in_flight:
+            self._end(self._mean, self._outer.model)
+            self._in_flight, self._has_arrived = False, True
+
+    @torch.no_grad()
+    def _follow(self):
+        """The anchor moves by the mean that has arrived, and the rank towards the anchor."""
+        self._arrive()
+        if self._has_arrived:
+            count = self._flat.count
+            self._outer.move(self._mean.tensor[:count], self._begun_rate)
+            self._buffers.pull(self._mean.tensor[count:], self._pull)
+            self._averaged(self._begun)
+            self.averages += 1
+            self._has_arrived = False
+        self._flat.pull(self._outer.model, self._pull)
+
+    def _step(self):
+        if self.steps % self.period != 0:
+            return
+        self._follow()
+        self._reset()
+        self._begun, self._begun_rate = self.steps, self._rate()
+        self._begin(self._mean, self._outer.model)
+        self._in_flight = True
+
+    def state_dict(self) -> Dict[str, Any]:
+        """As of the others, but collective: a mean in flight is waited for, and kept."""
+        self._arrive()
+        return super().state_dict()
+
+    def _kept_tensors(self):
+        arrived = self._mean.tensor if self._has_arrived else None
+        return {**super()._kept_tensors(), "arrived": arrived}
+
+    def finish(self) -> None:
+        """Collective, after the last step: what is in flight is applied, and a plain average
+        follows. Then all ranks have the same parameters, and the ledger is there."""
+        if self._begun == self.steps: # The plain average is of the same models.
+            self._arrive()
+            self._has_arrived = False
+        elif self._in_flight or self._has_arrived:
+            self._follow()
+        super().finish()

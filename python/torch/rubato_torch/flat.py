@@ -42,6 +42,12 @@ class Flat:
         for tensor in self.tensors:
             tensor.copy_(self.part(vector, tensor))
 
+    @torch.no_grad()
+    def pull(self, vector: torch.Tensor, share: float) -> None:
+        """The tensors go this share of the way to a vector."""
+        for tensor in self.tensors:
+            tensor.add_(self.part(vector, tensor) - tensor, alpha=share)
+
     def gradients(self, vector: torch.Tensor) -> None:
         """The vector becomes the tensors' gradients."""
         for tensor in self.tensors:
