@@ -115,7 +115,7 @@ static const struct option model_rows[] = {
 /* They are no part of what a run computes. */
 static const struct option file_rows[] = {
 	{ "init", 0, OPTION_STRING, AT(init), "FILE.npy",
-	  .help = "first parameters: one flat float32 vector" },
+	  .help = "first parameters: one flat vector of floats" },
 	{ "save", 0, OPTION_STRING, AT(save), "FILE.npy", .help = "write the last parameters" },
 	{ "out", 0, OPTION_STRING, AT(out), "DIR",
 	  .help = "folder for the files of the run: metrics, ledger, trace, report" },

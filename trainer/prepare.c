@@ -35,15 +35,15 @@ static rubato_status first_parameters(struct tr_run *run)
 		return RUBATO_OK;
 	}
 	TR_TRY(tr_npy_read(path, &array, run->error));
-	if (array.kind != TR_NPY_FLOAT || array.item_bytes != 4 || array.rank != 1)
+	if (array.kind != TR_NPY_FLOAT || array.rank != 1)
 		err = tr_fail(run->error, RUBATO_ERR_ARGUMENT,
-			      "%s: --init needs one flat float32 vector", path);
+			      "%s: --init needs one flat vector of floats", path);
 	else if (array.count != run->model.parameter_count)
 		err = tr_fail(run->error, RUBATO_ERR_ARGUMENT,
 			      "%s: %llu values, but model %s has %zu parameters here", path,
 			      (unsigned long long)array.count, tr_model_names[run->model.kind],
 			      run->model.parameter_count);
-	else
+	else if ((err = tr_npy_float32(&array, path, run->error)) == RUBATO_OK)
 		memcpy(run->ctx.parameters, array.bytes, array.count * sizeof(float));
 	free(array.bytes);
 	return err;

@@ -176,7 +176,7 @@ static const struct {
 	{ RUN "--steps 2 --init none.npy --out out", 1, "No such file" },
 	{ RUN "--steps 2 --init wrong.npy --out out", 1, "3 values" },
 	{ RUN "--steps 2 --init wrong.npy --out out --ranks 2", 1, "3 values" },
-	{ RUN "--steps 2 --init data/x.npy --out out", 1, "flat float32" },
+	{ RUN "--steps 2 --init data/x.npy --out out", 1, "flat vector of floats" },
 	{ RUN "--steps 2 --save none/w.npy --out out", 1, "No such file" },
 	{ RUN "--steps 2 --save none/w.npy --out out --ranks 2", 1, "No such file" },
 	{ RUN "--steps 2 --out none/out --save w.npy", 1, "No such file" },

@@ -5,6 +5,7 @@
 #include "trainer/base/npy.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@ struct reader {
 	const char *path;
 	FILE *file;
 	uint64_t file_bytes;
+	bool fortran; /* The first index moves fastest. */
 	struct tr_error *error;
 };
 
@@ -126,11 +128,12 @@ static rubato_status set_type(struct reader *r, const char *descr, struct tr_npy
 		enum tr_npy_kind kind;
 		uint32_t item_bytes;
 	} types[] = {
-		{ "<f4", TR_NPY_FLOAT, 4 },    { "<f8", TR_NPY_FLOAT, 8 },
-		{ "|i1", TR_NPY_SIGNED, 1 },   { "<i2", TR_NPY_SIGNED, 2 },
-		{ "<i4", TR_NPY_SIGNED, 4 },   { "<i8", TR_NPY_SIGNED, 8 },
-		{ "|u1", TR_NPY_UNSIGNED, 1 }, { "<u2", TR_NPY_UNSIGNED, 2 },
-		{ "<u4", TR_NPY_UNSIGNED, 4 }, { "<u8", TR_NPY_UNSIGNED, 8 },
+		{ "<f2", TR_NPY_FLOAT, 2 },    { "<f4", TR_NPY_FLOAT, 4 },
+		{ "<f8", TR_NPY_FLOAT, 8 },    { "|i1", TR_NPY_SIGNED, 1 },
+		{ "<i2", TR_NPY_SIGNED, 2 },   { "<i4", TR_NPY_SIGNED, 4 },
+		{ "<i8", TR_NPY_SIGNED, 8 },   { "|u1", TR_NPY_UNSIGNED, 1 },
+		{ "<u2", TR_NPY_UNSIGNED, 2 }, { "<u4", TR_NPY_UNSIGNED, 4 },
+		{ "<u8", TR_NPY_UNSIGNED, 8 },
 	};
 
 	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
@@ -139,8 +142,16 @@ static rubato_status set_type(struct reader *r, const char *descr, struct tr_npy
 			array->item_bytes = types[i].item_bytes;
 			return RUBATO_OK;
 		}
+	if (descr[0] == '>')
+		return tr_fail(r->error, RUBATO_ERR_UNSUPPORTED,
+			       "%s: dtype '%s' is big-endian; save it with little-endian numbers",
+			       r->path, descr);
+	if (descr[1] == 'O')
+		return tr_fail(r->error, RUBATO_ERR_UNSUPPORTED,
+			       "%s: dtype '%s': Python objects are not read", r->path, descr);
 	return tr_fail(r->error, RUBATO_ERR_UNSUPPORTED,
-		       "%s: dtype '%s' is not a little-endian integer or float", r->path, descr);
+		       "%s: dtype '%s' is no integer and no float of 2, 4 or 8 bytes", r->path,
+		       descr);
 }
 
 static rubato_status parse_header(struct reader *r, const char *bytes, size_t count,
@@ -148,7 +159,6 @@ static rubato_status parse_header(struct reader *r, const char *bytes, size_t co
 {
 	struct text t = { bytes, bytes + count, false };
 	unsigned seen = 0; /* Bits: descr, fortran_order, shape. */
-	bool fortran = false;
 	char descr[16] = "", key[16];
 
 	want_char(&t, '{');
@@ -159,11 +169,16 @@ static rubato_status parse_header(struct reader *r, const char *bytes, size_t co
 		want_char(&t, ':');
 		if (strcmp(key, "descr") == 0) {
 			bit = 1;
+			if (take_char(&t, '['))
+				return tr_fail(r->error, RUBATO_ERR_UNSUPPORTED,
+					       "%s: dtype: an array of records; save each field as "
+					       "an array of its own",
+					       r->path);
 			want_string(&t, descr, sizeof(descr));
 		} else if (strcmp(key, "fortran_order") == 0) {
 			bit = 2;
-			fortran = take_word(&t, "True");
-			t.bad |= !fortran && !take_word(&t, "False");
+			r->fortran = take_word(&t, "True");
+			t.bad |= !r->fortran && !take_word(&t, "False");
 		} else if (strcmp(key, "shape") == 0) {
 			bit = 4;
 			want_shape(&t, array);
@@ -179,9 +194,6 @@ static rubato_status parse_header(struct reader *r, const char *bytes, size_t co
 	if (t.bad || seen != 7 || t.at != t.end)
 		return tr_fail(r->error, RUBATO_ERR_ARGUMENT, "%s: the .npy header is malformed",
 			       r->path);
-	if (fortran)
-		return tr_fail(r->error, RUBATO_ERR_UNSUPPORTED,
-			       "%s: the array is in Fortran order; save it in C order", r->path);
 	return set_type(r, descr, array);
 }
 
@@ -246,6 +258,36 @@ static rubato_status count_items(struct reader *r, struct tr_npy *array, uint64_
 	return RUBATO_OK;
 }
 
+/* Walks the items in C order, and with them where each lies in the file. */
+static rubato_status order_turn(struct reader *r, struct tr_npy *array)
+{
+	uint64_t index[TR_NPY_RANK_MAX] = { 0 }, stride[TR_NPY_RANK_MAX], from = 0;
+	const char *bytes = array->bytes;
+	char *turned;
+
+	if (!r->fortran || array->rank < 2 || array->count == 0)
+		return RUBATO_OK;
+	turned = malloc(array->count * array->item_bytes);
+	if (turned == NULL)
+		return tr_fail(r->error, RUBATO_ERR_MEMORY, "%s: out of memory", r->path);
+	for (uint32_t i = 0; i < array->rank; i++)
+		stride[i] = i == 0 ? 1 : stride[i - 1] * array->shape[i - 1];
+	for (uint64_t k = 0; k < array->count; k++) {
+		memcpy(turned + k * array->item_bytes, bytes + from * array->item_bytes,
+		       array->item_bytes);
+		for (uint32_t i = array->rank; i-- > 0;) {
+			from += stride[i];
+			if (++index[i] < array->shape[i])
+				break;
+			from -= stride[i] * array->shape[i];
+			index[i] = 0;
+		}
+	}
+	free(array->bytes);
+	array->bytes = turned;
+	return RUBATO_OK;
+}
+
 static rubato_status read_array(struct reader *r, struct tr_npy *array)
 {
 	uint64_t data_at = 0;
@@ -260,7 +302,7 @@ static rubato_status read_array(struct reader *r, struct tr_npy *array)
 			       size_bytes);
 	if (fread(array->bytes, 1, size_bytes, r->file) != size_bytes)
 		return truncated(r, "data");
-	return RUBATO_OK;
+	return order_turn(r, array);
 }
 
 rubato_status tr_npy_read(const char *path, struct tr_npy *out, struct tr_error *error)
@@ -305,6 +347,56 @@ int64_t tr_npy_integer(const struct tr_npy *array, uint64_t k)
 	default:
 		return ((const int64_t *)array->bytes)[k];
 	}
+}
+
+/* ---- Floats ---- */
+
+static double half_value(uint16_t bits)
+{
+	int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+	double value = exponent == 0   ? ldexp(mantissa, -24)
+		       : exponent < 31 ? ldexp(mantissa + 1024, exponent - 25)
+				       : (mantissa == 0 ? (double)INFINITY : (double)NAN);
+
+	return bits >> 15 != 0 ? -value : value;
+}
+
+static double number(const struct tr_npy *array, uint64_t k)
+{
+	if (array->kind != TR_NPY_FLOAT)
+		return (double)tr_npy_integer(array, k);
+	if (array->item_bytes == 2)
+		return half_value(((const uint16_t *)array->bytes)[k]);
+	if (array->item_bytes == 4)
+		return (double)((const float *)array->bytes)[k];
+	return ((const double *)array->bytes)[k];
+}
+
+rubato_status tr_npy_float32(struct tr_npy *array, const char *path, struct tr_error *error)
+{
+	float *values;
+
+	if (array->kind == TR_NPY_FLOAT && array->item_bytes == 4)
+		return RUBATO_OK;
+	values = malloc(array->count * sizeof(*values) + 1);
+	if (values == NULL)
+		return tr_fail(error, RUBATO_ERR_MEMORY, "%s: out of memory", path);
+	for (uint64_t k = 0; k < array->count; k++) {
+		double value = number(array, k);
+
+		values[k] = (float)value;
+		if (isfinite(value) && !isfinite(values[k])) {
+			free(values);
+			return tr_fail(error, RUBATO_ERR_ARGUMENT,
+				       "%s: item %llu, %g, is too large for float32", path,
+				       (unsigned long long)k, value);
+		}
+	}
+	free(array->bytes);
+	array->bytes = values;
+	array->kind = TR_NPY_FLOAT;
+	array->item_bytes = 4;
+	return RUBATO_OK;
 }
 
 rubato_status tr_file_replace(const char *path, const void *head, size_t head_bytes,

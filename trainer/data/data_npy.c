@@ -53,18 +53,36 @@ static rubato_status sample_shape(const char *path, const struct tr_npy *a, stru
 	return RUBATO_OK;
 }
 
+/* Bytes are taken for pixels: 0 to 1. */
+static rubato_status pixels_scale(struct tr_npy *a, const char *path, struct tr_error *error)
+{
+	rubato_status err = tr_npy_float32(a, path, error);
+
+	for (uint64_t k = 0; err == RUBATO_OK && k < a->count; k++)
+		((float *)a->bytes)[k] /= 255.0f;
+	return err;
+}
+
 static rubato_status open_samples(struct tr_part *part, struct tr_shape *shape, const char *path,
 				  struct tr_error *error)
 {
 	struct tr_npy a;
 	char type[24];
+	rubato_status err;
 
 	TR_TRY(tr_npy_read(path, &a, error));
+	if (a.kind == TR_NPY_FLOAT)
+		err = tr_npy_float32(&a, path, error);
+	else if (a.kind == TR_NPY_UNSIGNED && a.item_bytes == 1)
+		err = pixels_scale(&a, path, error);
+	else
+		err = tr_fail(error, RUBATO_ERR_ARGUMENT,
+			      "%s: x must be float16, float32, float64 or uint8, this is %s", path,
+			      type_text(&a, type, sizeof(type)));
 	part->samples_memory = a.bytes;
 	part->values = a.bytes;
-	if (a.kind != TR_NPY_FLOAT || a.item_bytes != 4)
-		return tr_fail(error, RUBATO_ERR_ARGUMENT, "%s: x must be float32, this is %s",
-			       path, type_text(&a, type, sizeof(type)));
+	if (err)
+		return err;
 	TR_TRY(sample_shape(path, &a, shape, error));
 	part->rows = a.shape[0];
 	return check_finite(path, a.bytes, part->rows, tr_shape_count(*shape), error);
@@ -113,7 +131,6 @@ static rubato_status open_answers(struct tr_part *part, uint32_t *output_count, 
 				  struct tr_error *error)
 {
 	struct tr_npy a;
-	char type[24];
 	rubato_status err;
 
 	TR_TRY(tr_npy_read(path, &a, error));
@@ -124,12 +141,8 @@ static rubato_status open_answers(struct tr_part *part, uint32_t *output_count, 
 			      (unsigned long long)part->rows);
 	else if (a.kind != TR_NPY_FLOAT)
 		err = copy_labels(part, path, &a, error);
-	else if (a.item_bytes == 4)
+	else if ((err = tr_npy_float32(&a, path, error)) == RUBATO_OK)
 		err = take_targets(part, path, &a, output_count, error);
-	else
-		err = tr_fail(error, RUBATO_ERR_ARGUMENT,
-			      "%s: y must be integers or float32, this is %s", path,
-			      type_text(&a, type, sizeof(type)));
 	free(a.bytes);
 	return err;
 }
