@@ -17,6 +17,7 @@ import time
 
 import numpy  # noqa: F401 -- so that the ranks have it.
 import torch.distributed  # noqa: F401
+import torch.distributed.fsdp  # noqa: F401
 import torch.nn.parallel  # noqa: F401
 
 

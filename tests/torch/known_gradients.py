@@ -30,7 +30,12 @@ class Linear(torch.nn.Module):
         return c[:-4] @ self.a + c[-4:] @ self.b.view(-1)
 
     def flat(self):
-        return torch.cat([self.a, self.b.view(-1)]).detach().numpy().copy()
+        return torch.cat([whole(self.a), whole(self.b).view(-1)]).detach().numpy().copy()
+
+
+def whole(parameter):
+    """All of it, of one that ranks hold together."""
+    return parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter
 
 
 def gradient(rank, step):

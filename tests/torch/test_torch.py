@@ -140,6 +140,10 @@ class Torch(unittest.TestCase):
                                                   BACKEND=backend)):
                     self.assertRegex(words, "Ran 17 tests")
 
+    def test_training_of_replicas_that_are_sharded(self):
+        for words in self.passes(self.job(4, HERE / "ranks_sharded.py")):
+            self.assertRegex(words, "Ran 3 tests")
+
     def test_programs_that_measure(self):
         said = self.passes(self.job(2, HERE / "speed.py", "--seconds", 0, "--models", 1000))[0]
         self.assertEqual(re.findall(r"^(\S+ \d+).* rubato \d.* gloo \d", said, re.M),
@@ -167,17 +171,19 @@ class Torch(unittest.TestCase):
         self.assertGreater(int(re.search(r"(\d+) passed, ", said)[1]), 80, said)
 
     def test_the_guide(self):
-        """Its script, and the loop again with an exchange, as it says."""
+        """Its script, and the loop again with an exchange, as it says; and that of HSDP."""
         blocks = re.findall(r"^```python\n(.*?)^```",
                             (ROOT / "docs/guide-pytorch.md").read_text(), re.M | re.S)
-        script, late = blocks
+        script, late, sharded = blocks
         loop = script[script.index("for step"):script.index("print(")]
         begin, end = late.split("# ... the same loop ...\n")
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "train.py")
-            path.write_text(script.replace("dist.destroy", begin + loop + end + "dist.destroy"))
-            for words in self.passes(self.job(4, path)):
-                self.assertRegex(words, r"rank \d of 4: loss 0\.0\d+")
+            both = script.replace("dist.destroy", begin + loop + end + "dist.destroy")
+            for text in (both, sharded):
+                path.write_text(text)
+                for words in self.passes(self.job(4, path)):
+                    self.assertRegex(words, r"rank \d of 4: loss 0\.0\d+")
 
     def test_the_end_without_destroying(self):
         with tempfile.TemporaryDirectory() as folder:

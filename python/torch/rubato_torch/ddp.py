@@ -1,4 +1,5 @@
-"""Gradients of DistributedDataParallel that need not wait for the slowest rank.
+"""Gradients of DistributedDataParallel, and of the replicas of fully_shard, that need not wait for
+the slowest rank.
 
     model = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -17,8 +18,22 @@ after finish() all have the same parameters to the bit.
 
 The whole gradient is in one round, so that a round has the same contributors for all parameters:
 it goes out when the backward pass is over.
+
+Of a model that is sharded within each replica (HSDP) the replicas exchange:
+
+    mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("replica", "shard"))
+    fully_shard(model, mesh=mesh["shard"])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    exchange = PartialExchange(model, optimizer, process_group=mesh.get_group("replica"))
+
+All is as above, read "replica" for "rank", but for what goes out: .grad as it is when step() is
+called, so a step may follow several backward passes. The first rank of a replica gathers its
+gradient, exchanges it for the others, and hands results on (shards.py says why): it has the whole
+gradient in memory as the others' vectors together would be, a ledger is rank 0's of the group of
+first ranks, and `weight` and stats() are theirs.
 """
 
+import sys
 import time
 from typing import Any, Callable, Optional, Union
 
@@ -31,39 +46,69 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .communicator import communicator
 from .flat import Flat, clip, set_rate, tensor_of
+from .shards import Shards
 
 __all__ = ["LaggedExchange", "PartialExchange"]
 _PATIENCE = 9 # A rank may be ten times as slow as the others.
 _COUNT_MAX = 2**24 # Micro-batches of a rank in a round, as whole numbers of float32.
 
 
+def _is_sharded(model):
+    fsdp = sys.modules.get("torch.distributed.fsdp") # It takes long to import, so not for this.
+    return fsdp is not None and isinstance(model, fsdp.FSDPModule)
+
+
 class _Exchange:
     """What both have in common: the hooks, and the optimizer's steps."""
 
     def __init__(self, model, optimizer, rate, max_norm, ledger, process_group):
+        self._flat = Flat(p for p in model.parameters() if p.requires_grad)
+        self._shards: Optional[Shards] = None
+        if _is_sharded(model):
+            if process_group is None:
+                raise ValueError("which ranks have the same shards? process_group="
+                                 'mesh.get_group("replica"), say')
+            self._shards = Shards(self._flat)
+        else:
+            self._check(model)
+            process_group = process_group or model.process_group
+        self.communicator = communicator(process_group)
+        self._leads = self._shards is None or self._shards.leads
+        self._count = self._shards.count if self._shards is not None else self._flat.count
+        self.weight: int = 1
+        self.steps = 0
+        self.updates = 0
+        self._optimizer, self._rate, self._max_norm = optimizer, rate, max_norm
+        self._buffer = None # What the backward pass under way writes into.
+        self._nested = self._over = False
+        self._began = time.monotonic()
+        self._ledger = None
+        if ledger is not None and self._leads and self.communicator.rank == 0:
+            self._ledger = rubato.Ledger(ledger)
+        if self._shards is None:
+            model.register_comm_hook(self, _Exchange._hook)
+        else:
+            self._begin_alike()
+        self._handles = [optimizer.register_step_pre_hook(self._before),
+                         optimizer.register_step_post_hook(self._after)]
+
+    def _check(self, model):
         if not isinstance(model, DistributedDataParallel):
-            raise TypeError(f"{type(model).__name__}: expected DistributedDataParallel")
+            raise TypeError(f"{type(model).__name__}: expected DistributedDataParallel, or a "
+                            "module of fully_shard")
         if model.broadcast_buffers and any(True for _ in model.module.buffers()):
             raise ValueError("DDP would wait for all ranks in each forward pass, to broadcast "
                              "buffers: make it with broadcast_buffers=False")
         if model.find_unused_parameters:
             raise ValueError("DDP would wait for all ranks in each backward pass, to find unused "
                              "parameters: make it without find_unused_parameters")
-        self.communicator = communicator(process_group or model.process_group)
-        self.weight: int = 1
-        self.steps = 0
-        self.updates = 0
-        self._optimizer, self._rate, self._max_norm = optimizer, rate, max_norm
-        self._flat = Flat(p for p in model.parameters() if p.requires_grad)
-        self._buffer = None # What the backward pass under way writes into.
-        self._nested = self._over = False
-        self._began = time.monotonic()
-        self._ledger = None
-        if ledger is not None and self.communicator.rank == 0:
-            self._ledger = rubato.Ledger(ledger)
-        model.register_comm_hook(self, _Exchange._hook)
-        self._handles = [optimizer.register_step_pre_hook(self._before),
-                         optimizer.register_step_post_hook(self._after)]
+
+    def _begin_alike(self):
+        """All replicas begin with the first one's parameters, as DDP's ranks do."""
+        start = torch.empty(self._flat.count)
+        self._flat.read(start)
+        self.communicator.broadcast(start.numpy())
+        self._flat.write(start)
 
     weight: int
     "Of what this rank contributes from now on: samples or tokens, say."
@@ -88,27 +133,79 @@ class _Exchange:
         done.set_result(bucket.buffer())
         return done
 
+    def _contribute(self):
+        """What the backward passes since the last step have left in .grad."""
+        whole = self._shards.gather(self._flat)
+        if whole is not None:
+            self._put(self._lease()[:self._count], whole)
+            self._commit()
+        self.steps += 1
+
     def _before(self, optimizer, args, kwargs):
-        if not self._nested and not self._load():
+        if self._nested:
+            return
+        if self._shards is not None:
+            self._contribute()
+        if not self._next():
             self._flat.no_gradients()
 
     def _after(self, optimizer, args, kwargs):
         if not self._nested:
-            self._apply_all()
+            self._apply_all(self._next)
 
-    def _apply_all(self):
+    def _apply_all(self, another):
         self._nested = True
         try:
-            while self._load():
+            while another():
                 self._optimizer.step()
         finally:
             self._nested = False
 
-    def _give(self, vector, step):
-        """The optimizer's next step applies this, at the rate of that step."""
-        self._flat.gradients(clip(vector, self._max_norm))
+    def _next(self):
+        """Whether the optimizer has another update to apply: in .grad."""
+        if not self._leads:
+            return self._hear(0.0)
+        there = self._load()
+        if not there and self._shards is not None:
+            self._shards.tell(None, None)
+        return there
+
+    def _hear(self, until):
+        """The same of a rank whose leader knows."""
+        vector, rate = self._shards.hear(until)
+        if vector is None:
+            return False
+        self._flat.gradients(vector)
+        set_rate(self._optimizer, rate)
         self.updates += 1
-        return set_rate(self._optimizer, None if self._rate is None else self._rate(step))
+        return True
+
+    def _give(self, vector, rate):
+        """The optimizer's next step applies this, at this rate, if there is one."""
+        vector = clip(vector, self._max_norm)
+        if self._shards is not None:
+            vector = self._shards.tell(vector, rate)
+        self._flat.gradients(vector)
+        self.updates += 1
+        return set_rate(self._optimizer, rate)
+
+    def _rate_at(self, step):
+        return None if self._rate is None else self._rate(step)
+
+    def _patience(self):
+        """Until when to wait for ranks that are at work still."""
+        now = time.monotonic()
+        return now + _PATIENCE * (now - self._began)
+
+    def _settle(self):
+        """What is on its way is applied, on all."""
+        if self._leads:
+            self._end()
+            if self._shards is not None:
+                self._shards.tell(None, None)
+        else:
+            until = self._patience()
+            self._apply_all(lambda: self._hear(until))
 
     def _record(self, round, rate):
         if self._ledger is not None:
@@ -120,7 +217,7 @@ class _Exchange:
         ledger is there."""
         if self._over:
             return
-        self._end()
+        self._settle()
         self._over = True
         for handle in self._handles:
             handle.remove()
@@ -169,8 +266,12 @@ class PartialExchange(_Exchange):
         self._free = options["rounds"] == "free"
         self._by_weight = normalise == "weight"
         self._made = np.zeros(size, np.uint64)
-        self._partial = self.communicator.partial(self._flat.count, policy=policy,
-                                                  normalise=normalise, **options)
+        self._partial = self._stats = None
+        if self._leads:
+            self._partial = self.communicator.partial(self._count, policy=policy,
+                                                      normalise=normalise, **options)
+        # DDP's second forward pass waits for all ranks.
+        self._unmet = self._free and self._shards is None
 
     def _lease(self):
         return tensor_of(self._partial.acquire())
@@ -182,8 +283,12 @@ class PartialExchange(_Exchange):
 
     def _commit(self):
         self._partial.commit(self.steps, self.weight)
-        if self.steps == 0 and self._free:
+        self._meet()
+
+    def _meet(self):
+        if self._unmet:
             self._partial.drain()
+        self._unmet = False
 
     def _load(self):
         """The next round's gradient, if there is one to wait for."""
@@ -194,7 +299,7 @@ class PartialExchange(_Exchange):
                 vector, round = lent
                 if round.contributors == 0: # Ranks that have drained, or wait elsewhere.
                     continue
-                rate = self._give(tensor_of(vector), self._step_of(round))
+                rate = self._give(tensor_of(vector), self._rate_at(self._step_of(round)))
             self._record(round, rate)
             return True
 
@@ -208,14 +313,13 @@ class PartialExchange(_Exchange):
         return before if self._free else int(last[there].max())
 
     def _end(self):
-        if self.steps == 0 and self._free: # Others have drained in their first step.
-            self._partial.drain()
-        self._apply_all()
+        self._meet() # Others have drained in their first step.
+        self._apply_all(self._load)
         self._partial.drain()
-        until = time.monotonic() + _PATIENCE * (time.monotonic() - self._began)
+        until = self._patience()
         while True:
             try:
-                self._apply_all()
+                self._apply_all(self._load)
                 break
             except rubato.TimeoutError: # Others are at work still.
                 if time.monotonic() > until:
@@ -223,9 +327,10 @@ class PartialExchange(_Exchange):
         self._stats = self._partial.stats()
         self._partial.free()
 
-    def stats(self) -> rubato.PartialStats:
-        """Counters of what this rank has committed, and what became of it."""
-        return self._stats if self._over else self._partial.stats()
+    def stats(self) -> Optional[rubato.PartialStats]:
+        """Counters of what this rank has committed, and what became of it. None: another one
+        exchanges for it."""
+        return self._stats if self._over or not self._leads else self._partial.stats()
 
 
 class LaggedExchange(_Exchange):
@@ -263,8 +368,10 @@ class LaggedExchange(_Exchange):
         self._by_count = rate_by_count
         self._until_done = accumulate == "until-done"
         # Behind the gradients, how many each rank brings: all know what an update holds.
-        self._lagged = self.communicator.lagged(self._flat.count + size, op="sum", lag=lag)
-        self._count = self._weight = 0 # Of this round.
+        self._lagged = None
+        if self._leads:
+            self._lagged = self.communicator.lagged(self._count + size, op="sum", lag=lag)
+        self._passes = self._weight = 0 # Of this round.
         self._begun = self._collected = 0
         self._done = np.zeros(size, np.uint64)
         self._full = False
@@ -276,43 +383,39 @@ class LaggedExchange(_Exchange):
         place.add_(gradient.to(place.device), alpha=float(self.weight))
 
     def _commit(self):
-        self._count += 1
+        self._passes += 1
         self._weight += self.weight
         self._full = self._is_full()
 
     def _is_full(self):
         if not self._until_done:
-            return self._count >= self._accumulate
-        return (self._begun - self._collected < self._lag or self._count >= _COUNT_MAX or
+            return self._passes >= self._accumulate
+        return (self._begun - self._collected < self._lag or self._passes >= _COUNT_MAX or
                 self._lagged.test())
 
     def _begin(self):
         """Sends this round off with what it has, perhaps nothing."""
-        self._lagged.acquire()[self._flat.count + self.communicator.rank] = self._count
+        self._lagged.acquire()[self._count + self.communicator.rank] = self._passes
         self._lagged.accumulate(None, self._weight)
         self._lagged.begin()
         self._begun += 1
-        self._count = self._weight = 0
+        self._passes = self._weight = 0
         self._full = False
 
     def _take(self):
         """Waits for the oldest round; its gradient is the optimizer's. False: it was empty."""
         vector, weight = self._lagged.flush()
         self._collected += 1
-        counts = vector[self._flat.count:].astype(np.uint64)
+        counts = vector[self._count:].astype(np.uint64)
         before, self._done = self._done, self._done + counts
         if weight == 0:
             return False
-        rate = self._give(tensor_of(vector)[:self._flat.count] / float(weight),
-                          self._rate_step(), int(counts.sum()))
+        rate = self._rate_at(self._rate_step())
+        if self._by_count:
+            rate *= (int(counts.sum()) / self.communicator.size) ** 0.5
+        rate = self._give(tensor_of(vector)[:self._count] / float(weight), rate)
         self._record(self._round(before, counts, weight), rate)
         return True
-
-    def _give(self, vector, step, total=0):
-        rate = super()._give(vector, step)
-        if self._by_count and total > 0:
-            rate = set_rate(self._optimizer, rate * (total / self.communicator.size) ** 0.5)
-        return rate
 
     def _rate_step(self):
         if not self._until_done:
@@ -336,7 +439,7 @@ class LaggedExchange(_Exchange):
         there = due and self._take()
         self._begin()
         if not due and self._first_step == "zero":
-            rate = self._give(torch.zeros(self._flat.count), self._rate_step())
+            rate = self._give(torch.zeros(self._count), self._rate_at(self._rate_step()))
             self._record(self._round(self._done, np.zeros_like(self._done), 1), rate)
             return True
         return there
@@ -362,7 +465,7 @@ class LaggedExchange(_Exchange):
                 more = self._apply(self._take())
             if more:
                 self._begin()
-        if self._count > 0:
+        if self._passes > 0:
             self._begin()
         while self._collected < self._begun:
             self._apply(self._take())

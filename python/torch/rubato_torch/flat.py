@@ -8,16 +8,22 @@ import numpy as np
 import torch
 
 
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """What this rank has of it: of one that several ranks hold together (a DTensor), its part."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
 class Flat:
-    """Where each of some tensors lies in a vector of float32."""
+    """Where each of some tensors lies in a vector of float32: what this rank has of each."""
 
     def __init__(self, tensors: Iterable[torch.Tensor]):
         self.tensors: List[torch.Tensor] = list(tensors)
         self.places: Dict[int, slice] = {}
         begin = 0
         for tensor in self.tensors:
-            self.places[id(tensor)] = slice(begin, begin + tensor.numel())
-            begin += tensor.numel()
+            end = begin + local(tensor).numel()
+            self.places[id(tensor)] = slice(begin, end)
+            begin = end
         self.count = begin
         if len(self.places) < len(self.tensors):
             raise ValueError("a tensor is there twice")
@@ -28,32 +34,44 @@ class Flat:
             place = self.places[id(tensor)]
         except KeyError:
             raise ValueError("a parameter that was not the model's when this was made") from None
-        return vector[place].view(tensor.shape)
+        return vector[place].view(local(tensor).shape)
 
     @torch.no_grad()
     def read(self, vector: torch.Tensor) -> None:
         """The tensors' values go into a vector."""
         for tensor in self.tensors:
-            self.part(vector, tensor).copy_(tensor)
+            self.part(vector, tensor).copy_(local(tensor))
 
     @torch.no_grad()
     def write(self, vector: torch.Tensor) -> None:
         """And back."""
         for tensor in self.tensors:
-            tensor.copy_(self.part(vector, tensor))
+            local(tensor).copy_(self.part(vector, tensor))
 
     @torch.no_grad()
     def pull(self, vector: torch.Tensor, share: float) -> None:
         """The tensors go this share of the way to a vector."""
         for tensor in self.tensors:
-            tensor.add_(self.part(vector, tensor) - tensor, alpha=share)
+            mine = local(tensor)
+            mine.add_(self.part(vector, tensor) - mine, alpha=share)
 
+    @torch.no_grad()
+    def read_gradients(self, vector: torch.Tensor) -> None:
+        """The tensors' gradients go into a vector: zeros of those that have none."""
+        for tensor in self.tensors:
+            part = self.part(vector, tensor)
+            if tensor.grad is None:
+                part.zero_()
+            else:
+                part.copy_(local(tensor.grad))
+
+    @torch.no_grad()
     def gradients(self, vector: torch.Tensor) -> None:
         """The vector becomes the tensors' gradients."""
         for tensor in self.tensors:
             if tensor.grad is None:
                 tensor.grad = torch.empty_like(tensor)
-            tensor.grad.copy_(self.part(vector, tensor))
+            local(tensor.grad).copy_(self.part(vector, tensor))
 
     def no_gradients(self) -> None:
         """What an optimizer passes by."""
