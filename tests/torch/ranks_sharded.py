@@ -104,6 +104,33 @@ class Sharded(Case):
                               for _, first, last in line["contributions"])
                 self.assertTrue(len(alone) >= 2 or longest > 2, lines)
 
+    def test_a_checkpoint(self):
+        for kind, options in ((PartialExchange, {"policy": f"quorum:{N // 2}", "rounds": "free"}),
+                              (LaggedExchange, {"lag": 2})):
+            with self.subTest(kind.__name__):
+                runs = [self.begin(kind, network(), ledger=None, **options) for _ in range(2)]
+
+                def run(which, numbers):
+                    model, optimizer, _ = runs[which]
+                    for number in numbers:
+                        optimizer.zero_grad()
+                        loss(model, R, number).backward()
+                        optimizer.step()
+
+                run(0, range(7))
+                path = self.folder / f"state {R}"
+                torch.save([part.state_dict() for part in reversed(runs[0])], path)
+                # Names of meshes and placements are in it, beside tensors.
+                for part, state in zip(reversed(runs[1]), torch.load(path, weights_only=False)):
+                    part.load_state_dict(state)
+                ends = []
+                for which in range(2):
+                    run(which, range(7, 12))
+                    runs[which][2].finish()
+                    ends.append([whole(p).detach().numpy().tobytes()
+                                 for p in runs[which][0].parameters()])
+                self.assertEqual(ends[0], ends[1])
+
     def test_mistakes(self):
         model = network()
         fully_shard(model, mesh=self.mesh)

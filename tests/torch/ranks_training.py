@@ -263,6 +263,61 @@ class Training(Case):
         with self.assertRaisesRegex(ValueError, "another kind of averager"):
             PeriodicModelAverager(Linear()).load_state_dict(first[2].state_dict())
 
+    def test_exchanges_go_on_from_a_checkpoint(self):
+        """Bits are those of the run that was not interrupted, which made a checkpoint, too; and of
+        one that made none."""
+        for kind, options in (
+                (PartialExchange, {"policy": f"quorum:{N}", "normalise": "weight"}),
+                (PartialExchange, {"policy": f"quorum:{N}", "rounds": "free"}),
+                (LaggedExchange, {"lag": 2}),
+                (LaggedExchange, {"lag": 2, "accumulate": 4, "first_step": "zero"})):
+            def begin():
+                model = DistributedDataParallel(Linear(), bucket_cap_mb=1e-5)
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.3, momentum=0.9)
+                return model, optimizer, kind(model, optimizer, **options)
+
+            def run(run, numbers):
+                for number in numbers:
+                    run[2].weight = R + 1
+                    step(run[0], run[1], number)
+
+            with self.subTest(kind.__name__, **options):
+                whole, first, second = begin(), begin(), begin()
+                run(whole, range(16))
+                run(first, range(9))
+                path = self.folder / f"state {R}"
+                torch.save([part.state_dict() for part in reversed(first)], path)
+                for part, state in zip(second, reversed(torch.load(path))):
+                    part.load_state_dict(state)
+                run(second, range(9, 16))
+                run(first, range(9, 16))
+                ends = []
+                for model, _, exchange in (whole, first, second):
+                    exchange.finish()
+                    ends.append((model.module.flat().tobytes(), exchange.steps, exchange.updates))
+                self.assertEqual(ends[1:], ends[:1] * 2)
+                self.assertEqual(len(set(everyone(ends[0]))), 1)
+                self.assertGreater(ends[0][2], 2)
+        with self.assertRaisesRegex(ValueError, "another kind of exchange"):
+            begin()[2].load_state_dict({"steps": 1})
+
+    def test_what_waits_is_in_the_checkpoint(self):
+        """Ranks of different numbers of steps: what is on its way is applied first."""
+        for kind, options in ((PartialExchange, {"policy": "solo", "rounds": "free"}),
+                              (LaggedExchange, {"accumulate": "until-done"})):
+            with self.subTest(kind.__name__):
+                self.other_words()
+                inner, model, optimizer, exchange = self.begin(kind, **options)
+                for number in range(4 + R):
+                    step(model, optimizer, number)
+                state = exchange.state_dict()
+                self.assertEqual(len(set(everyone(inner.flat().tobytes()))), 1)
+                for number in range(4 + R, 6 + R):
+                    step(model, optimizer, number)
+                exchange.finish()
+                self.check(inner, 6 + R)
+                self.assertEqual(state["steps"], 4 + R)
+
     def test_averages_of_buffers(self):
         model = torch.nn.BatchNorm1d(3)
         averager = PeriodicModelAverager(model, period=1)

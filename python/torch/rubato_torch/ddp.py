@@ -33,9 +33,10 @@ gradient in memory as the others' vectors together would be, a ledger is rank 0'
 first ranks, and `weight` and stats() are theirs.
 """
 
+import collections
 import sys
 import time
-from typing import Any, Callable, Optional, Union
+from typing import Any, Callable, Dict, Optional, Union
 
 import numpy as np
 import rubato
@@ -51,6 +52,13 @@ from .shards import Shards
 __all__ = ["LaggedExchange", "PartialExchange"]
 _PATIENCE = 9 # A rank may be ten times as slow as the others.
 _COUNT_MAX = 2**24 # Micro-batches of a rank in a round, as whole numbers of float32.
+_KEPT = ("steps", "updates", "weight") # In the state of each exchange.
+
+
+def _expect(state, names):
+    if set(state) != names:
+        raise ValueError(f"the state of another kind of exchange: it has {sorted(state)}, and "
+                         f"{sorted(names)} are expected")
 
 
 def _is_sharded(model):
@@ -197,10 +205,10 @@ class _Exchange:
         now = time.monotonic()
         return now + _PATIENCE * (now - self._began)
 
-    def _settle(self):
-        """What is on its way is applied, on all."""
+    def _settle(self, end):
+        """`end` on who exchanges, and all that it applies on all."""
         if self._leads:
-            self._end()
+            end()
             if self._shards is not None:
                 self._shards.tell(None, None)
         else:
@@ -217,7 +225,7 @@ class _Exchange:
         ledger is there."""
         if self._over:
             return
-        self._settle()
+        self._settle(self._end)
         self._over = True
         for handle in self._handles:
             handle.remove()
@@ -266,10 +274,10 @@ class PartialExchange(_Exchange):
         self._free = options["rounds"] == "free"
         self._by_weight = normalise == "weight"
         self._made = np.zeros(size, np.uint64)
+        self._options = {"policy": policy, "normalise": normalise, **options}
         self._partial = self._stats = None
         if self._leads:
-            self._partial = self.communicator.partial(self._count, policy=policy,
-                                                      normalise=normalise, **options)
+            self._partial = self.communicator.partial(self._count, **self._options)
         # DDP's second forward pass waits for all ranks.
         self._unmet = self._free and self._shards is None
 
@@ -312,7 +320,7 @@ class PartialExchange(_Exchange):
         self._made = np.where(there, last + np.uint64(1), self._made)
         return before if self._free else int(last[there].max())
 
-    def _end(self):
+    def _drain(self):
         self._meet() # Others have drained in their first step.
         self._apply_all(self._load)
         self._partial.drain()
@@ -324,8 +332,37 @@ class PartialExchange(_Exchange):
             except rubato.TimeoutError: # Others are at work still.
                 if time.monotonic() > until:
                     raise
+
+    def _end(self):
+        self._drain()
         self._stats = self._partial.stats()
         self._partial.free()
+
+    def state_dict(self) -> Dict[str, Any]:
+        """Collective, between steps (of aligned rounds: after equally many): what is on its way is
+        applied first, so take the model's and the optimizer's state afterwards. Another exchange
+        goes on from the three to the same bits, where it does not depend on who is late; but what
+        rounding has lost (`feedback`) is not in it, nor what the ledger holds."""
+        self._settle(self._drain)
+        state = {name: getattr(self, name) for name in _KEPT}
+        state["made"] = torch.from_numpy(self._made.astype(np.int64))
+        state["rounds"] = None
+        if self._leads:
+            state["rounds"] = torch.from_numpy(np.frombuffer(self._partial.save(), np.uint8).copy())
+        return state
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        """Collective, before the first step: of an exchange made with the same options, on as many
+        ranks; each rank has its own. The model and the optimizer are loaded before, but after this
+        one was made."""
+        _expect(state, {*_KEPT, "made", "rounds"})
+        for name in _KEPT:
+            setattr(self, name, state[name])
+        self._made = state["made"].numpy().astype(np.uint64)
+        if self._leads:
+            self._partial.free()
+            self._partial = self.communicator.partial(
+                self._count, **self._options, state=state["rounds"].numpy().tobytes())
 
     def stats(self) -> Optional[rubato.PartialStats]:
         """Counters of what this rank has committed, and what became of it. None: another one
@@ -375,6 +412,7 @@ class LaggedExchange(_Exchange):
         self._begun = self._collected = 0
         self._done = np.zeros(size, np.uint64)
         self._full = False
+        self._landed: Any = collections.deque() # Results that a checkpoint has waited for.
 
     def _lease(self):
         return tensor_of(self._lagged.acquire())
@@ -390,8 +428,8 @@ class LaggedExchange(_Exchange):
     def _is_full(self):
         if not self._until_done:
             return self._passes >= self._accumulate
-        return (self._begun - self._collected < self._lag or self._passes >= _COUNT_MAX or
-                self._lagged.test())
+        return (self._begun - self._collected < self._lag or bool(self._landed) or
+                self._passes >= _COUNT_MAX or self._lagged.test())
 
     def _begin(self):
         """Sends this round off with what it has, perhaps nothing."""
@@ -404,7 +442,7 @@ class LaggedExchange(_Exchange):
 
     def _take(self):
         """Waits for the oldest round; its gradient is the optimizer's. False: it was empty."""
-        vector, weight = self._lagged.flush()
+        vector, weight = self._landed.popleft() if self._landed else self._lagged.flush()
         self._collected += 1
         counts = vector[self._count:].astype(np.uint64)
         before, self._done = self._done, self._done + counts
@@ -470,3 +508,44 @@ class LaggedExchange(_Exchange):
         while self._collected < self._begun:
             self._apply(self._take())
         self._lagged.free()
+
+    def _land(self):
+        """What is in flight is waited for, and applied when it is due. Until-done, all begin the
+        rounds that any has begun, so that all wait for the same ones."""
+        if self._until_done:
+            most = int(self.communicator.allreduce(np.array([self._begun], np.uint64), op="max")[0])
+            while self._begun < most:
+                if self._begun - self._collected == self._lag:
+                    self._apply(self._take())
+                self._begin()
+        while len(self._landed) < self._begun - self._collected:
+            vector, weight = self._lagged.flush()
+            self._landed.append((vector.copy(), weight))
+
+    _ALSO = ("_passes", "_weight", "_begun", "_collected", "_full")
+
+    def state_dict(self) -> Dict[str, Any]:
+        """Collective, between steps. Until-done, rounds that others have begun may be applied
+        first: so take the model's and the optimizer's state afterwards. Another exchange goes on
+        from the three, to the same bits with a number of backward passes. What the ledger holds is
+        not in it."""
+        self._settle(self._land)
+        state = {name: getattr(self, name) for name in (*_KEPT, *self._ALSO)}
+        state["done"] = torch.from_numpy(self._done.astype(np.int64))
+        state["landed"] = [(torch.from_numpy(vector.copy()), weight)
+                           for vector, weight in self._landed]
+        state["sum"] = self._lease().clone() if self._passes > 0 else None
+        return state
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        """Before the first step: of an exchange made with the same options, on as many ranks; each
+        rank has its own. The model and the optimizer are loaded before, but after this one was
+        made."""
+        _expect(state, {*_KEPT, *self._ALSO, "done", "landed", "sum"})
+        for name in (*_KEPT, *self._ALSO):
+            setattr(self, name, state[name])
+        self._done = state["done"].numpy().astype(np.uint64)
+        self._landed = collections.deque((vector.numpy(), weight)
+                                         for vector, weight in state["landed"])
+        if state["sum"] is not None:
+            self._lease().copy_(state["sum"])
