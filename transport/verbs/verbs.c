@@ -624,10 +624,18 @@ static rubato_status verbs_open(const struct rb_transport_options *options,
 	vb->base.rank_count = options->rank_count;
 	vb->base.look_ns = LOOK_NS;
 	vb->chain.end = vb->chain.posts;
+	for (uint32_t i = 0; i < RB_VERBS_CHAIN; i++) {
+		struct rb_verbs_post *post = &vb->chain.posts[i];
+
+		post->request.sg_list = &post->part;
+		post->request.next = i + 1 < RB_VERBS_CHAIN ? &post[1].request : NULL;
+	}
 	vb->inline_max = RB_VERBS_SLOT_BYTES;
 	vb->queue = options->rank_count <= 256    ? RB_VERBS_QUEUE_MAX
 		    : options->rank_count <= 1024 ? RB_VERBS_QUEUE_MAX / 2
 						  : RB_VERBS_QUEUE_MAX / 4;
+	vb->queue_messages = vb->queue - vb->queue / 16;
+	vb->queue_writes = vb->queue - vb->queue / 16 * 6;
 	vb->cq_entries =
 		(options->rank_count - 1) * (rb_verbs_slots_all(options->rank_count) + vb->queue) +
 		2 * RB_VERBS_DATAGRAMS;

@@ -484,7 +484,9 @@ struct rb_verbs {
 	struct rb_verbs_listener *listener;
 	uint32_t by_tcp; /* Peers. */
 	bool connecting;
-	uint32_t queue;              /* Entries of a send queue; a power of 2. */
+	uint32_t queue;              /* Entries of a send queue; a power of 2: */
+	uint32_t queue_messages;     /* so many for messages, the rest is CREDIT's; */
+	uint32_t queue_writes;       /* so many for writes, that messages find room. */
 	struct rb_verbs_link *links; /* All peers', */
 	struct rb_verbs_entry *entries;
 	uint8_t *slots; /* and theirs. */
@@ -945,8 +947,14 @@ void rb_verbs_meet(struct rb_verbs *vb, struct rb_request *receive, uint64_t id,
 void rb_verbs_push(struct rb_verbs *vb, struct rb_verbs_flight *flight);
 /* The first time, and whenever there is room again. */
 void rb_verbs_flight_push_begin(struct rb_verbs *vb, struct rb_verbs_flight *flight);
-/* A write of the flight's has completed. */
-void rb_verbs_written(struct rb_verbs *vb, struct rb_verbs_flight *flight);
+/* A write of the flight has completed: the last one that was under way; any. */
+void rb_verbs_written_last(struct rb_verbs *vb, struct rb_verbs_flight *flight);
+static inline void rb_verbs_written(struct rb_verbs *vb, struct rb_verbs_flight *flight)
+{
+	RB_ASSERT(flight->out > 0);
+	if (--flight->out == 0)
+		rb_verbs_written_last(vb, flight);
+}
 void rb_verbs_flight_rest(struct rb_verbs *vb, struct rb_verbs_flight *flight);
 /* One of ANNOUNCE to KEPT. */
 void rb_verbs_large_arrived(struct rb_verbs *vb, uint32_t peer, const struct rb_verbs_head *head,

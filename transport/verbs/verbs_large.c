@@ -157,13 +157,10 @@ void rb_verbs_push(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 		rb_verbs_complete(vb, request, RUBATO_OK);
 }
 
-void rb_verbs_written(struct rb_verbs *vb, struct rb_verbs_flight *flight)
+void rb_verbs_written_last(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 {
-	RB_ASSERT(flight->out > 0);
-	flight->out--;
-	if (flight->out == 0 &&
-	    (flight->finished ||
-	     (flight->halted && flight->halt == RB_VERBS_GOES_ON && !flight->stopping)))
+	if (flight->finished ||
+	    (flight->halted && flight->halt == RB_VERBS_GOES_ON && !flight->stopping))
 		rb_verbs_complete(vb, flight->request, RUBATO_OK);
 }
 

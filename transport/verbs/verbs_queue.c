@@ -99,15 +99,10 @@ void rb_verbs_slot_give(struct rb_verbs *vb, struct rb_verbs_slot *slot)
 
 /* ---- Room ---- */
 
-/* So many of 16 entries are kept: for CREDIT all but one, */
-#define KEPT_FOR_CREDIT 1u
-#define KEPT_FOR_SENDS 6u /* and for messages, where writes take them. */
-
-static bool has_entries(const struct rb_verbs_link *link, uint32_t kept)
+/* Fewer than `most` are under way. */
+static bool has_entries(const struct rb_verbs_link *link, uint32_t most)
 {
-	uint32_t queue = link->peer->vb->queue;
-
-	return link->posted - link->retired < queue - queue / 16 * kept;
+	return link->posted - link->retired < most;
 }
 
 static uint32_t slots_used(const struct rb_verbs_link *link)
@@ -117,7 +112,8 @@ static uint32_t slots_used(const struct rb_verbs_link *link)
 
 bool rb_verbs_has_room(const struct rb_verbs_link *link)
 {
-	return slots_used(link) < link->peer->window && has_entries(link, KEPT_FOR_CREDIT);
+	return slots_used(link) < link->peer->window &&
+	       has_entries(link, link->peer->vb->queue_messages);
 }
 
 /* Whether the stream goes on now. */
@@ -165,7 +161,7 @@ static void post_failed(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_
 void rb_verbs_ring_chain(struct rb_verbs *vb)
 {
 	struct rb_verbs_link *link = vb->chain.link;
-	struct ibv_send_wr *bad = NULL;
+	struct ibv_send_wr *bad = NULL, *last, *behind;
 	uint32_t count;
 	int error;
 
@@ -174,7 +170,11 @@ void rb_verbs_ring_chain(struct rb_verbs *vb)
 		rb_verbs_stir(vb, link->peer);
 		return;
 	}
+	last = &vb->chain.end[-1].request;
+	behind = last->next;
+	last->next = NULL;
 	error = ibv_post_send(link->qp, &vb->chain.posts[0].request, &bad);
+	last->next = behind;
 	count = chain_take(vb);
 	if (error != 0)
 		post_failed(vb, link, count, bad, error);
@@ -192,9 +192,6 @@ static inline struct rb_verbs_post *chain_add(struct rb_verbs *vb, struct rb_ver
 	vb->chain.link = link;
 	post = vb->chain.end++;
 	post->slot = NULL;
-	post->request.next = NULL;
-	if (post != vb->chain.posts)
-		post[-1].request.next = &post->request;
 	post->request.wr_id = link->word | link->posted;
 	post->request.send_flags = 0;
 	*entry = rb_verbs_entry_at(vb, link, link->posted++);
@@ -209,7 +206,6 @@ static inline void part_set(struct rb_verbs_post *post, const void *from, uint32
 			    uint32_t key)
 {
 	post->part = (struct ibv_sge) { (uintptr_t)from, bytes, key };
-	post->request.sg_list = &post->part;
 	post->request.num_sge = 1;
 }
 
@@ -242,22 +238,23 @@ static bool tells(uint8_t message)
 	       message == RB_VERBS_ABORT || message == RB_VERBS_HELLO;
 }
 
-/* A slot that holds a message. */
+/* A slot that holds a message of that kind, with so many bytes behind its head. */
 static inline void slot_post(struct rb_verbs *vb, struct rb_verbs_link *link,
-			     struct rb_verbs_slot *slot, uint8_t tries)
+			     struct rb_verbs_slot *slot, uint8_t message, uint32_t bytes,
+			     uint8_t tries)
 {
 	struct rb_verbs_head *head = slot->head;
 	struct rb_verbs_peer *peer = link->peer;
 	struct rb_verbs_entry *entry;
-	struct rb_verbs_post *post = chain_add(vb, link, tells(head->message), &entry);
+	struct rb_verbs_post *post = chain_add(vb, link, tells(message), &entry);
 
 	head->consumed = link->reposted_said = link->reposted;
 	head->freed = peer->freed_said = peer->freed;
 	link->sent++;
-	entry->message = head->message;
+	entry->message = message;
 	entry->tries = tries;
 	post->request.opcode = IBV_WR_SEND;
-	slot_set(vb, link, post, entry, slot, (uint32_t)sizeof(*head) + head->bytes);
+	slot_set(vb, link, post, entry, slot, (uint32_t)sizeof(*head) + bytes);
 }
 
 /* One slot's worth of a message, of kind `message`. False: there is no memory for it now. */
@@ -266,15 +263,17 @@ static inline bool say(struct rb_verbs *vb, struct rb_verbs_link *link,
 		       const void *payload, size_t bytes)
 {
 	struct rb_verbs_slot *slot = slot_take(vb);
+	struct rb_verbs_head *to;
 
 	if (slot == NULL)
 		return false;
-	*slot->head = *head;
-	slot->head->message = message;
-	slot->head->number = number;
-	slot->head->bytes = (uint16_t)bytes;
-	rb_verbs_copy(vb, slot->head + 1, payload, bytes);
-	slot_post(vb, link, slot, 0);
+	to = slot->head;
+	*to = *head;
+	to->message = message;
+	to->number = number;
+	to->bytes = (uint16_t)bytes;
+	rb_verbs_copy(vb, to + 1, payload, bytes);
+	slot_post(vb, link, slot, message, (uint32_t)bytes, 0);
 	return true;
 }
 
@@ -455,7 +454,7 @@ static void link_repay(struct rb_verbs *vb, struct rb_verbs_link *link)
 		   (link->index == peer->main && rb_verbs_owes_units(peer) &&
 		    used < peer->window + peer->units_over);
 
-	if (due && rb_verbs_is_live(link) && has_entries(link, 0))
+	if (due && rb_verbs_is_live(link) && has_entries(link, vb->queue))
 		(void)rb_verbs_link_say(vb, link, &credit, NULL, 0); /* Else the next round does. */
 }
 
@@ -473,12 +472,13 @@ void rb_verbs_repay_much(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 
 static struct rb_verbs_link *least_busy(const struct rb_verbs_peer *peer)
 {
+	uint32_t most = peer->vb->queue_writes;
 	struct rb_verbs_link *best = NULL;
 
 	for (uint32_t i = 0; i < peer->link_count; i++) {
 		struct rb_verbs_link *link = &peer->links[i];
 
-		if (rb_verbs_is_live(link) && has_entries(link, KEPT_FOR_SENDS) &&
+		if (rb_verbs_is_live(link) && has_entries(link, most) &&
 		    (best == NULL || link->bytes_out < best->bytes_out))
 			best = link;
 	}
@@ -520,13 +520,12 @@ static size_t spread_bytes(const struct rb_verbs_peer *peer, size_t size_bytes)
 
 /* From registered memory or from a copy in a slot. False: no room now. */
 static inline bool piece_write(struct rb_verbs *vb, struct rb_verbs_link *link,
-			       struct rb_verbs_flight *flight, uint32_t bytes, bool tells)
+			       struct rb_verbs_flight *flight, uint64_t id, uint32_t bytes,
+			       bool tells)
 {
-	struct rb_verbs_entry entry = { .flight = rb_verbs_flight_id(flight),
-					.offset = flight->moved,
-					.bytes = bytes };
+	struct rb_verbs_entry entry = { .flight = id, .offset = flight->moved, .bytes = bytes };
 
-	if (link == NULL || !rb_verbs_is_live(link) || !has_entries(link, KEPT_FOR_SENDS))
+	if (link == NULL || !rb_verbs_is_live(link) || !has_entries(link, vb->queue_writes))
 		return false;
 	if (flight->local_keys[0] == 0) {
 		RB_ASSERT(bytes <= RB_VERBS_SLOT_BYTES);
@@ -562,10 +561,10 @@ bool rb_verbs_write_pieces(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 
 		if (flight->out >= out_max)
 			return false;
-		if (!piece_write(vb, link, flight, (uint32_t)piece, tells))
+		if (!piece_write(vb, link, flight, id, (uint32_t)piece, tells))
 			return rb_verbs_spare_write(vb, flight);
-		if (rb_verbs_flight_id(flight) != id)
-			return false; /* The peer is lost. */
+		if (peer->lost)
+			return false; /* And the flight has ended. */
 		vb->base.bytes_sent += piece;
 		flight->moved += piece;
 		flight->out++;
@@ -582,13 +581,14 @@ static bool redo_one(struct rb_verbs *vb, struct rb_verbs_link *link,
 	if (entry->message != 0) {
 		if (!rb_verbs_has_room(link))
 			return false;
-		slot_post(vb, link, entry->slot, entry->tries);
+		slot_post(vb, link, entry->slot, entry->message, entry->slot->head->bytes,
+			  entry->tries);
 	} else if (flight == NULL || flight->halted) { /* Nobody waits for it any more. */
 		rb_verbs_slot_give(vb, entry->slot);
 		if (flight != NULL)
 			rb_verbs_written(vb, flight);
 	} else {
-		if (!has_entries(link, KEPT_FOR_SENDS))
+		if (!has_entries(link, vb->queue_writes))
 			return false;
 		write_post(vb, link, flight, entry, true);
 	}
@@ -628,12 +628,11 @@ void rb_verbs_probe(struct rb_verbs *vb, struct rb_verbs_link *link)
 	struct rb_verbs_entry *entry;
 	struct rb_verbs_post *post;
 
-	if (!has_entries(link, 0))
+	if (!has_entries(link, vb->queue))
 		return;
 	post = chain_add(vb, link, true, &entry);
 	*entry = (struct rb_verbs_entry) { 0 };
 	post->request.opcode = IBV_WR_RDMA_WRITE;
-	post->request.sg_list = NULL;
 	post->request.num_sge = 0;
 }
 
@@ -646,7 +645,7 @@ void rb_verbs_drain_mark(struct rb_verbs_link *link)
 				    .send_flags = IBV_SEND_SIGNALED },
 			   *bad;
 
-	if (end != link->retired && has_entries(link, 0))
+	if (end != link->retired && has_entries(link, link->peer->vb->queue))
 		(void)ibv_post_send(link->qp, &mark, &bad); /* Else the clock ends the drain. */
 }
 
