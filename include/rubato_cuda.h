@@ -17,6 +17,10 @@
  *   rubato_cuda_start(op, stream);           // returns at once
  *   use_gradients<<<..., stream>>>(out);     // after the allreduce
  *
+ * Relaxed operations take it, too: rubato_partial_contribute and rubato_lagged_accumulate read a
+ * device's vector, rubato_partial_collect writes one, and each is the caller's again when the call
+ * returns; the input must be there when it is made. What is acquired or lent is the host's.
+ *
  * docs/gpu.md says how data travel, and what was measured.
  */
 #ifndef RUBATO_CUDA_H

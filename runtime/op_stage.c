@@ -4,39 +4,24 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "runtime/devices/device_copy.h"
 
 static rubato_status buffer_find(struct rubato_op *op, const void *base, uint64_t bytes,
 				 uint8_t *kind)
 {
-	struct rb_engine *engine = &op->comm->engine;
 	enum rb_memory_kind found;
+	struct rb_executor *device;
 
-	*kind = RB_MEMORY_HOST;
-	for (uint32_t i = 0; bytes > 0 && i < engine->device_count; i++) {
-		struct rb_executor *device = engine->devices[i];
-		size_t known = device->ops->knows(device, base, &found);
-
-		if (known == 0)
-			continue;
-		if (found == RB_MEMORY_FOREIGN)
-			return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: a buffer lies in %s",
-				       rb_kind_name(op->kind), device->ops->why(device));
-		if (known < bytes)
-			return RB_FAIL(RUBATO_ERR_ARGUMENT,
-				       "%s: a buffer of %llu bytes in %s memory that ends after "
-				       "%zu",
-				       rb_kind_name(op->kind), (unsigned long long)bytes,
-				       rb_memory_kind_name(found), known);
-		*kind = (uint8_t)found;
-		if (found != RB_MEMORY_DEVICE)
-			return RUBATO_OK;
-		if (op->device.executor != NULL && op->device.executor != device)
-			return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
-				       "%s: input and output lie on different devices",
-				       rb_kind_name(op->kind));
-		op->device.executor = device;
+	RB_TRY(rb_memory_kind_find(&op->comm->engine, rb_kind_name(op->kind), base, bytes, &found,
+				   &device));
+	*kind = (uint8_t)found;
+	if (device == NULL)
 		return RUBATO_OK;
-	}
+	if (op->device.executor != NULL && op->device.executor != device)
+		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+			       "%s: input and output lie on different devices",
+			       rb_kind_name(op->kind));
+	op->device.executor = device;
 	return RUBATO_OK;
 }
 

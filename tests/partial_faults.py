@@ -250,7 +250,7 @@ RUNTIME = [
     ("whom a loss met while creating takes no part in the agreement", 3838,
      [(CREATE, "*fate = FATE_ORPHAN;", "*fate = FATE_TOUCHED;")]),
     ("lagged: a buffer comes round with its old sum", 115,
-     [(LAGGED, "if ([[slot->clean]]) memcpy(slot->in, gradient", "false")]),
+     [(LAGGED, "if ([[slot->clean]]) { RB_TRY(gradient_copy(l, slot->in, gradient", "false")]),
     ("lagged: a buffer comes round with its old weight", 115,
      [(LAGGED, "(*slot)->weights[0] = 0;", ";")]),
     ("lagged: collects one step too early", 87,

@@ -61,17 +61,6 @@ static enum rb_memory_kind kind_of(const struct rb_engine *engine, const void *b
 	return kind;
 }
 
-rubato_status rb_memory_host_check(const struct rb_engine *engine, const void *base,
-				   const char *call)
-{
-	enum rb_memory_kind kind = kind_of(engine, base);
-
-	if (kind == RB_MEMORY_HOST || kind == RB_MEMORY_MANAGED)
-		return RUBATO_OK;
-	return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
-		       "%s: its buffer lies on a device: copy it to or from host memory", call);
-}
-
 /* Whether regions of this endpoint may be of the memory at `base`. */
 static bool reaches(const struct rb_engine *engine, const struct rb_endpoint *ep, const void *base)
 {

@@ -35,9 +35,6 @@ void rb_memory_release(struct rb_memories *memories, struct rb_memory *memory);
 /* Shorter messages are copied, whatever memory they lie in. */
 #define RB_WHERE_BYTES_MIN (16u << 10)
 
-/* UNSUPPORTED, by name of `call`, where `base` lies on a device: for what only processors touch. */
-RB_NODISCARD rubato_status rb_memory_host_check(const struct rb_engine *engine, const void *base,
-						const char *call);
 /* Whether what begins there lies in it. */
 static inline bool rb_memory_is_of(const struct rb_memory *memory, const void *base)
 {

@@ -14,6 +14,7 @@
 
 #include "base/hollow.h"
 #include "runtime/comm.h"
+#include "runtime/devices/device_copy.h"
 
 struct slot {
 	void *in, *out;
@@ -31,6 +32,8 @@ struct rubato_lagged {
 	uint64_t begun, collected; /* Numbers of the next begin and of the next to collect. */
 	rb_reduce_fn reduce;
 	struct slot *slots;
+	struct rb_device_copy copy;
+	void *gradient; /* One that came from a device; NULL: none has. */
 };
 
 static struct slot *slot_of(struct rubato_lagged *l, uint64_t number)
@@ -143,6 +146,7 @@ rubato_status rubato_lagged_create(rubato_comm *comm, uint64_t count, rubato_typ
 	if (l == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "lagged: %zu bytes", sizeof(*l));
 	l->comm = comm;
+	l->copy.engine = &comm->engine;
 	l->count = count;
 	l->type = type;
 	l->op = op;
@@ -207,6 +211,10 @@ rubato_status rubato_lagged_free(rubato_lagged *l)
 		(void)rubato_free(l->comm, slot->in);
 		(void)rubato_free(l->comm, slot->out);
 	}
+	rb_engine_enter(&l->comm->engine);
+	rb_device_copy_fini(&l->copy);
+	rb_engine_leave(&l->comm->engine);
+	free(l->gradient);
 	free(l->slots);
 	free(l);
 	return err == RUBATO_OK ? RUBATO_OK : RB_FAIL(err, "%s", text);
@@ -245,6 +253,58 @@ rubato_status rubato_lagged_acquire(rubato_lagged *l, void **buffer)
 	return RUBATO_OK;
 }
 
+static rubato_status gradient_copy(struct rubato_lagged *l, void *to, const void *from)
+{
+	return rb_device_copy_in(&l->copy, "lagged accumulate", to, from, bytes_of(l),
+				 l->comm->timeout_ns);
+}
+
+/* Where processors read it. */
+static rubato_status gradient_reach(struct rubato_lagged *l, const void **gradient)
+{
+	struct rb_engine *engine = &l->comm->engine;
+	struct rb_executor *device = NULL;
+	enum rb_memory_kind kind;
+	rubato_status err;
+
+	if (engine->device_count == 0)
+		return RUBATO_OK;
+	rb_engine_enter(engine);
+	err = rb_memory_kind_find(engine, "lagged accumulate", *gradient, bytes_of(l), &kind,
+				  &device);
+	rb_engine_leave(engine);
+	if (err != RUBATO_OK || device == NULL)
+		return err;
+	if (l->gradient == NULL)
+		l->gradient = malloc((size_t)bytes_of(l));
+	if (l->gradient == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "lagged accumulate: %llu bytes",
+			       (unsigned long long)bytes_of(l));
+	RB_TRY(gradient_copy(l, l->gradient, *gradient));
+	*gradient = l->gradient;
+	return RUBATO_OK;
+}
+
+static rubato_status slot_add(struct rubato_lagged *l, struct slot *slot, const void *gradient)
+{
+	const void *operands[2] = { slot->in, gradient };
+	const struct rb_reduce sum = { .type = l->type,
+				       .op = RUBATO_SUM,
+				       .to = slot->in,
+				       .from = operands,
+				       .from_count = 2,
+				       .count = l->count };
+
+	if (slot->clean) {
+		RB_TRY(gradient_copy(l, slot->in, gradient));
+		slot->clean = false;
+		return RUBATO_OK;
+	}
+	RB_TRY(gradient_reach(l, &operands[1]));
+	l->reduce(&sum);
+	return RUBATO_OK;
+}
+
 rubato_status rubato_lagged_accumulate(rubato_lagged *l, const void *gradient, uint64_t weight)
 {
 	struct slot *slot;
@@ -254,23 +314,9 @@ rubato_status rubato_lagged_accumulate(rubato_lagged *l, const void *gradient, u
 	if (weight > INT64_MAX / 2)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged accumulate: weight %llu",
 			       (unsigned long long)weight);
-	RB_TRY(rb_memory_host_check(&l->comm->engine, gradient, "lagged accumulate"));
 	RB_TRY(slot_open(l, &slot));
-	if (gradient != NULL && l->count > 0) {
-		const void *operands[2] = { slot->in, gradient };
-		const struct rb_reduce sum = { .type = l->type,
-					       .op = RUBATO_SUM,
-					       .to = slot->in,
-					       .from = operands,
-					       .from_count = 2,
-					       .count = l->count };
-
-		if (slot->clean)
-			memcpy(slot->in, gradient, (size_t)bytes_of(l));
-		else
-			l->reduce(&sum);
-		slot->clean = false;
-	}
+	if (gradient != NULL && l->count > 0)
+		RB_TRY(slot_add(l, slot, gradient));
 	slot->weights[0] += (int64_t)weight;
 	return RUBATO_OK;
 }

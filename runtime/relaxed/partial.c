@@ -12,6 +12,7 @@
  */
 #include "runtime/relaxed/partial.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -534,15 +535,18 @@ rubato_status rubato_partial_commit(rubato_partial *p, uint64_t step, uint64_t w
 rubato_status rubato_partial_contribute(rubato_partial *p, const void *buffer, uint64_t step,
 					uint64_t weight)
 {
+	rubato_status err;
 	void *lease;
 
 	if (p == NULL || (buffer == NULL && p->vector.count > 0))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial contribute: NULL");
-	RB_TRY(rb_memory_host_check(&p->comm->engine, buffer, "partial contribute"));
 	RB_TRY(rubato_partial_acquire(p, &lease));
-	if (p->vector.count > 0)
-		memcpy(lease, buffer, (size_t)p->vector.user_bytes);
-	return rubato_partial_commit(p, step, weight);
+	err = rb_device_copy_in(&p->copy, "partial contribute", lease, buffer, p->vector.user_bytes,
+				p->comm->timeout_ns);
+	if (err == RUBATO_OK)
+		return rubato_partial_commit(p, step, weight);
+	p->buffers.leased = false; /* It holds some of what did not come. */
+	return err;
 }
 
 /* ---- What it collects ---- */
@@ -717,21 +721,42 @@ rubato_status rubato_partial_release(rubato_partial *p)
 	return err;
 }
 
+/* Before a result is taken that could go nowhere. */
+static rubato_status out_check(rubato_partial *p, const void *out)
+{
+	struct rb_executor *device;
+	enum rb_memory_kind kind;
+	rubato_status err;
+
+	if (p->comm->engine.device_count == 0)
+		return RUBATO_OK;
+	rb_engine_enter(&p->comm->engine);
+	err = rb_memory_kind_find(&p->comm->engine, "partial collect", out, p->vector.user_bytes,
+				  &kind, &device);
+	rb_engine_leave(&p->comm->engine);
+	return err;
+}
+
 rubato_status rubato_partial_collect(rubato_partial *p, void *out, bool *collected,
 				     rubato_round *round, uint64_t timeout_ns)
 {
 	const void *result;
+	rubato_status err;
+	char text[RB_TEXT_BYTES];
 
 	if (p == NULL || collected == NULL || (out == NULL && p->vector.count > 0))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial collect: NULL");
-	RB_TRY(rb_memory_host_check(&p->comm->engine, out, "partial collect"));
+	RB_TRY(out_check(p, out));
 	RB_TRY(rubato_partial_collect_view(p, &result, round, timeout_ns));
 	*collected = result != NULL;
 	if (result == NULL)
 		return RUBATO_OK;
-	if (p->vector.count > 0)
-		memcpy(out, result, (size_t)p->vector.user_bytes);
-	return rubato_partial_release(p);
+	err = rb_device_copy_out(&p->copy, "partial collect", out, result, p->vector.user_bytes,
+				 p->comm->timeout_ns);
+	*collected = err == RUBATO_OK;
+	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+	RB_TRY(rubato_partial_release(p));
+	return err == RUBATO_OK ? RUBATO_OK : RB_FAIL(err, "%s", text);
 }
 
 /* ---- Drain and leave ---- */

@@ -18,6 +18,7 @@
 
 #include "collectives/partial/rounds.h"
 #include "runtime/comm.h"
+#include "runtime/devices/device_copy.h"
 #include "runtime/engine/converted.h"
 #include "runtime/engine/run.h"
 #include "runtime/relaxed/contributions.h"
@@ -118,6 +119,7 @@ struct rubato_partial {
 	struct rb_partial_vector vector;
 	struct rb_partial_buffers buffers;
 	struct rb_partial_coded coded;
+	struct rb_device_copy copy; /* The application's thread's. */
 	struct rb_partial_results results;
 	struct rb_partial_exchange exchange;
 	struct rb_partial_reduction reduction;

@@ -324,6 +324,7 @@ static void memory_release(struct rubato_partial *p, bool quiet)
 	for (uint32_t i = 0; p->results.slots != NULL && i < p->results.slot_count; i++)
 		rb_contributions_free(&p->results.slots[i].contributions);
 	free(p->exchange.scratch);
+	rb_device_copy_fini(&p->copy);
 	rb_converted_fini(&p->coded.reduction);
 	free(p->coded.lease);
 	free(p->coded.result);
@@ -556,6 +557,7 @@ rubato_status rubato_partial_create(rubato_comm *comm, uint64_t count, rubato_ty
 		return RB_FAIL(RUBATO_ERR_MEMORY, "partial: %zu bytes", sizeof(*p));
 	}
 	p->comm = comm;
+	p->copy.engine = &comm->engine;
 	p->vector.count = count;
 	p->vector.type = type;
 	p->vector.op = op;

@@ -469,7 +469,7 @@ static rubato_status call_once(rubato_comm *comm, const struct exercise *e, cons
 
 /* ---- Buffers ---- */
 
-static const struct exercise_memory simulated = {
+const struct exercise_memory exercise_simulated = {
 	.alloc = rubato_sim_device_alloc,
 	.free = rubato_sim_device_free,
 	.copy = rubato_sim_device_copy,
@@ -514,7 +514,7 @@ static rubato_status buffers_make(rubato_comm *comm, const struct exercise *e,
 	bool one = one_buffer(e, s, rubato_rank(comm));
 
 	*b = (struct buffers) {
-		.of_device = e->memory != NULL ? e->memory : &simulated,
+		.of_device = e->memory != NULL ? e->memory : &exercise_simulated,
 		.library = e->allocated && (!e->mixed || rubato_rank(comm) % 3 != 0),
 	};
 	RB_TRY(buffer_get(comm, b->library, most * element, &b->memory[0]));

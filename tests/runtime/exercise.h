@@ -16,6 +16,8 @@ struct exercise_memory {
 	void (*copy)(rubato_comm *comm, void *to, const void *from, size_t size_bytes);
 };
 
+extern const struct exercise_memory exercise_simulated; /* rubato_sim.h's. */
+
 struct exercise {
 	const char *kind;      /* "allreduce", ... */
 	const char *algorithm; /* Or "auto". */

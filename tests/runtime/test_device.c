@@ -16,6 +16,7 @@
 #include "tests/expect.h"
 #include "tests/length.h"
 #include "tests/runtime/exercise.h"
+#include "tests/runtime/relaxed/rounds.h"
 #include "tests/seeds.h"
 
 static const char *const operations[] = {
@@ -228,24 +229,71 @@ START_TEST(how_devices_are_reached_is_explained)
 }
 END_TEST
 
+/* ---- Relaxed operations ---- */
+
+static struct rounds rounds;
+
+/* While a rank's vector is copied, which takes its time, rounds come and go. */
+START_TEST(rounds_hold_what_devices_held)
+{
+	uint64_t times = test_length() == TEST_SHORT ? 8 : test_length() == TEST_NORMAL ? 40 : 3000;
+	struct seeds seeds = seeds_from(__func__, 0, times);
+
+	for (uint64_t seed; seeds_next(&seeds, &seed);) {
+		rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
+		rubato_partial_options *o = &rounds.options;
+		rubato_sim_result result;
+		char name[64];
+
+		rounds_init(&rounds);
+		options.seed = seed;
+		options.rank_count = 2 + (uint32_t)(seed % 7);
+		options.ranks_per_node = seed % 4 < 2 ? 0 : 4;
+		options.jitter = 0.5;
+		options.device = device_of(false);
+		options.device.copy_bandwidth = seed % 2 ? 10e9 : 0.1e9;
+		o->policy = (rubato_policy)(seed % RUBATO_POLICY_COUNT);
+		o->deadline_ns = 200000;
+		o->rounds = (rubato_rounds)(seed / 3 % 2);
+		o->late = (rubato_late)(seed / 2 % 3);
+		o->collection = (rubato_collection)(seed / 6 % 3);
+		rounds.count =
+			seed % 8 == 5 ? 150001 : 1001; /* Of two and a half pieces, or one. */
+		rounds.steps = 10;
+		rounds.delay_ns = 100000 * (seed % 3);
+		rounds.rotating = seed % 3 == 0;
+		rounds.floats = seed % 5 == 0;
+		rounds.memory = &exercise_simulated;
+		(void)snprintf(name, sizeof(name), "seed %llu: %s", (unsigned long long)seed,
+			       rubato_policy_name(o->policy));
+		ck_assert_msg(rubato_sim_run(&options, rounds_main, &rounds, &result) == RUBATO_OK,
+			      "%s: %s", name, rubato_error_text());
+		rounds_check(&rounds, options.rank_count, name);
+	}
+}
+END_TEST
+
 /* ---- What is refused ---- */
 
-/* Relaxed operations copy, or add, by the processor. */
-static rubato_status relaxed_refused(rubato_comm *comm, void *memory)
+/* The copies of relaxed operations, whose 11 elements would end behind the memory's. */
+static rubato_status relaxed_refused(rubato_comm *comm, char *memory)
 {
 	rubato_partial_options options = RUBATO_PARTIAL_OPTIONS_INIT;
 	rubato_partial *partial;
 	rubato_lagged *lagged;
 	bool collected;
 
-	RB_TRY(rubato_partial_create(comm, 10, RUBATO_FLOAT32, RUBATO_SUM, &options, &partial));
-	EXPECT(rubato_partial_contribute(partial, memory, 0, 1) == RUBATO_ERR_UNSUPPORTED);
-	EXPECT(strstr(rubato_error_text(), "partial contribute: its buffer lies on a device"));
+	memory += 4000 - 40;
+	RB_TRY(rubato_partial_create(comm, 11, RUBATO_FLOAT32, RUBATO_SUM, &options, &partial));
+	EXPECT(rubato_partial_contribute(partial, memory, 0, 1) == RUBATO_ERR_ARGUMENT);
+	EXPECT(strstr(rubato_error_text(), "partial contribute: a buffer of 44 bytes in device "
+					   "memory that ends after 40"));
 	EXPECT(rubato_partial_collect(partial, memory, &collected, NULL, RUBATO_NO_WAIT) ==
-	       RUBATO_ERR_UNSUPPORTED);
+	       RUBATO_ERR_ARGUMENT);
 	RB_TRY(rubato_partial_free(partial));
-	RB_TRY(rubato_lagged_create(comm, 10, RUBATO_FLOAT32, RUBATO_SUM, 1, &lagged));
-	EXPECT(rubato_lagged_accumulate(lagged, memory, 1) == RUBATO_ERR_UNSUPPORTED);
+	RB_TRY(rubato_lagged_create(comm, 11, RUBATO_FLOAT32, RUBATO_SUM, 1, &lagged));
+	EXPECT(rubato_lagged_accumulate(lagged, memory, 1) == RUBATO_ERR_ARGUMENT);
+	RB_TRY(rubato_lagged_accumulate(lagged, NULL, 1));
 	return rubato_lagged_free(lagged);
 }
 
@@ -501,6 +549,7 @@ int main(void)
 	tcase_add_test(tc, ranks_have_buffers_where_they_like);
 	tcase_add_test(tc, a_crash_leaves_devices_alone);
 	tcase_add_test(tc, how_devices_are_reached_is_explained);
+	tcase_add_test(tc, rounds_hold_what_devices_held);
 	tcase_add_test(tc, what_cannot_be_is_said);
 	tcase_add_test(tc, a_dump_says_what_is_staged);
 	tcase_add_test(tc, messages_reach_devices_where_the_network_does);

@@ -14,7 +14,7 @@
 
 struct laws_options {
 	uint64_t seed, seeds;
-	bool twice;
+	bool twice, device;
 	char json[PATH_MAX];
 };
 
@@ -87,6 +87,13 @@ static void trial_run(struct laws_trial *trial, rubato_sim_result *result)
 	laws_judge(trial, status, result);
 }
 
+static void trial_draw(const struct laws_options *options, struct laws_trial *trial, uint64_t seed)
+{
+	laws_draw(trial, seed);
+	if (options->device)
+		laws_draw_device(trial);
+}
+
 static bool seed_run(const struct laws_options *options, uint64_t seed, struct tally *tally)
 {
 	struct laws_trial *trial = malloc(sizeof(*trial));
@@ -95,7 +102,7 @@ static bool seed_run(const struct laws_options *options, uint64_t seed, struct t
 
 	if (trial == NULL)
 		option_fail(SIM, "out of memory");
-	laws_draw(trial, seed);
+	trial_draw(options, trial, seed);
 	trial->dump = options->seeds == 1;
 	trial_run(trial, &result);
 	tally->rounds += trial->rounds;
@@ -108,7 +115,7 @@ static bool seed_run(const struct laws_options *options, uint64_t seed, struct t
 		tally->drawn[kind] += trial->kinds[kind];
 	if (options->twice && trial->broken[0] == '\0') {
 		laws_free(trial);
-		laws_draw(trial, seed);
+		trial_draw(options, trial, seed);
 		trial_run(trial, &again);
 		if (again.trace_hash != result.trace_hash || again.end_ns != result.end_ns)
 			laws_break(trial, "its second run was another");
@@ -164,6 +171,8 @@ static const struct option rows[] = {
 	{ "seeds", 0, OPTION_U64, AT(seeds), "N", .min = 1, .max = 1000000000, .preset = "1000",
 	  .help = "how many" },
 	{ "twice", 0, OPTION_FLAG, AT(twice), .help = "run each twice and compare" },
+	{ "device", 0, OPTION_FLAG, AT(device),
+	  .help = "vectors lie in the memory of simulated devices" },
 	{ "json", 0, OPTION_TEXT, AT(json), "FILE", .max = PATH_MAX,
 	  .help = "the summary for programs; - is standard output" },
 	{ 0 },

@@ -143,6 +143,7 @@ struct laws_trial {
 	bool is_lagged;
 	struct laws_lagged lagged;
 	bool convenient;    /* contribute and collect instead of leases. */
+	bool device;        /* What these are given, and gradients, lie in a device's memory. */
 	bool rude;          /* Calls that must be refused, now and then. */
 	bool beside;        /* Synchronous collectives beside. */
 	bool patient;       /* A freeze is longer than the timeout: collects are repeated. */
@@ -175,9 +176,19 @@ struct laws_trial {
 
 /* Allocates for the trial's rounds; laws_free frees. */
 void laws_draw(struct laws_trial *trial, uint64_t seed);
+/* What was drawn, with a device for each rank and vectors in its memory. */
+void laws_draw_device(struct laws_trial *trial);
 void laws_free(struct laws_trial *trial);
 /* Room for one more: `*items` may move. */
 void *laws_grow(void *items, uint32_t count, uint32_t *room, size_t item_bytes);
+
+/* Memory of the rank's device for what lies in `buffer`; NULL: the trial is without, or there is
+ * none. Gives back what is not NULL. */
+void *laws_device_new(rubato_comm *comm, const struct laws_trial *trial, size_t bytes);
+/* Where a call is to read what `buffer` holds. */
+const void *laws_device_put(rubato_comm *comm, void *there, const void *buffer, size_t bytes);
+/* After the call: it must not read there any more, so something else lies there. */
+void laws_device_spoil(rubato_comm *comm, void *there, size_t bytes);
 
 /* rubato_sim_main; arg is the trial. */
 rubato_status laws_rank(rubato_comm *comm, void *arg);

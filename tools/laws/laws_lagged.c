@@ -21,8 +21,8 @@ struct job {
 	uint32_t rank, n, begun, seen;
 	struct rng random;
 	rubato_lagged *lagged;
-	void *gradient;
-	const void *lent; /* The last result, until the next begin, and what it was. */
+	void *gradient, *there; /* there: of a device; NULL: none. */
+	const void *lent;       /* The last result, until the next begin, and what it was. */
 	uint64_t lent_digest;
 	uint64_t bytes;
 };
@@ -135,13 +135,17 @@ static rubato_status test(struct job *job, bool *done)
 static rubato_status accumulate(struct job *job, uint32_t step, uint32_t micro)
 {
 	uint64_t weight = weight_of(job->trial, job->rank, step, micro);
+	const void *from;
 	void *buffer;
 	rubato_status err;
 
 	if (laws_chance(&job->random, 2)) {
 		laws_write(&job->trial->ops[0], job->rank, 4 * step + micro, job->gradient, 0,
 			   job->l->count, false);
-		return rubato_lagged_accumulate(job->lagged, job->gradient, weight);
+		from = laws_device_put(job->comm, job->there, job->gradient, job->bytes);
+		err = rubato_lagged_accumulate(job->lagged, from, weight);
+		laws_device_spoil(job->comm, job->there, job->bytes);
+		return err;
 	}
 	err = rubato_lagged_acquire(job->lagged, &buffer);
 	if (err != RUBATO_OK)
@@ -290,7 +294,8 @@ rubato_status laws_lagged_rank(rubato_comm *comm, struct laws_trial *trial)
 
 	job.bytes = job.l->count * rubato_type_bytes(job.l->type);
 	job.gradient = malloc(job.bytes);
-	if (job.gradient == NULL)
+	job.there = laws_device_new(comm, trial, job.bytes);
+	if (job.gradient == NULL || (job.there == NULL && trial->device))
 		return RUBATO_ERR_MEMORY;
 	err = go(&job);
 	if (err != RUBATO_OK && err != RUBATO_ERR_PEER && !laws_victim(trial, job.rank))
@@ -298,6 +303,8 @@ rubato_status laws_lagged_rank(rubato_comm *comm, struct laws_trial *trial)
 	if (rubato_now(comm) < trial->until_ns)
 		rubato_sleep(comm, trial->until_ns - rubato_now(comm));
 	end = rubato_lagged_free(job.lagged);
+	if (job.there != NULL)
+		(void)rubato_sim_device_free(comm, job.there);
 	free(job.gradient);
 	return err != RUBATO_OK ? err : end;
 }

@@ -26,7 +26,8 @@ struct job { /* One rank's side. */
 	struct rng random;
 	rubato_partial *partials[LAWS_OPS_MAX];
 	bool leased[LAWS_OPS_MAX];
-	void *buffer; /* For contribute and collect. */
+	void *buffer; /* For contribute and collect; */
+	void *there;  /* of a device: NULL: none. */
 	struct loan {
 		const void *result; /* NULL: none. */
 		const rubato_contribution *ranks;
@@ -151,6 +152,23 @@ static uint64_t next_step(const struct job *job, uint32_t op)
 	return side->commits[count - 1].step + laws_gap(op_of(job, op), job->rank, count);
 }
 
+static size_t bytes_of(const struct job *job, uint32_t op)
+{
+	const struct laws_op *o = op_of(job, op);
+
+	return (size_t)o->count * rubato_type_bytes(o->type);
+}
+
+static rubato_status contribute(struct job *job, uint32_t op, const void *buffer,
+				const struct laws_commit *c)
+{
+	const void *from = laws_device_put(job->comm, job->there, buffer, bytes_of(job, op));
+	rubato_status err = rubato_partial_contribute(job->partials[op], from, c->step, c->weight);
+
+	laws_device_spoil(job->comm, job->there, bytes_of(job, op));
+	return err;
+}
+
 static rubato_status commit(struct job *job, uint32_t op)
 {
 	struct laws_rank *side = side_of(job, op);
@@ -172,14 +190,15 @@ static rubato_status commit(struct job *job, uint32_t op)
 	/* Before: others may collect it before the call returns. */
 	side->commits[side->commit_count++] = c;
 	if (job->trial->convenient)
-		err = rubato_partial_contribute(job->partials[op], buffer, c.step, c.weight);
+		err = contribute(job, op, buffer, &c);
 	else
 		err = rubato_partial_commit(job->partials[op], c.step, c.weight);
 	if (err != RUBATO_OK)
 		side->commit_count--;
 	else
 		job->leased[op] = false;
-	(void)instant(job, c.at_ns, "commit");
+	if (job->there == NULL) /* Where a rank polls for its device, a poll may take 1 us. */
+		(void)instant(job, c.at_ns, "commit");
 	return err;
 }
 
@@ -337,8 +356,12 @@ static rubato_status take(struct job *job, uint32_t op, uint64_t timeout_ns, boo
 	before = rounds_now(job, op);
 	begin_ns = rubato_now(job->comm);
 	if (job->trial->convenient) {
-		err = rubato_partial_collect(partial, job->buffer, some, &round, timeout_ns);
+		void *out = job->there != NULL ? job->there : job->buffer;
+
+		err = rubato_partial_collect(partial, out, some, &round, timeout_ns);
 		result = err == RUBATO_OK && *some ? job->buffer : NULL;
+		if (result != NULL && out != job->buffer)
+			rubato_sim_device_copy(job->comm, job->buffer, out, bytes_of(job, op));
 	} else {
 		err = rubato_partial_collect_view(partial, &result, &round, timeout_ns);
 	}
@@ -650,7 +673,8 @@ static rubato_status create(struct job *job)
 		room = bytes > room ? bytes : room;
 	}
 	job->buffer = malloc(room);
-	if (job->buffer == NULL)
+	job->there = laws_device_new(job->comm, trial, room);
+	if (job->buffer == NULL || (job->there == NULL && trial->device))
 		return RUBATO_ERR_MEMORY;
 	for (uint32_t i = 0; i < trial->op_count && err == RUBATO_OK; i++) {
 		struct laws_rank *side = side_of(job, i);
@@ -714,7 +738,7 @@ static void figures(struct job *job, uint32_t op)
 		laws_break_rank(op_of(job, op), "figures", job->rank,
 				" was in rounds for too long");
 	/* A poll in vain takes 1 us here now and then. */
-	if (waited != side->waited_ns ||
+	if ((waited != side->waited_ns && job->there == NULL) ||
 	    (s->call_ns > 1000 * (side->commit_count + side->collect_count) &&
 	     job->trial->kinds[RUBATO_SIM_FREEZE] == 0))
 		laws_break_rank(op_of(job, op), "figures", job->rank,
@@ -782,6 +806,8 @@ static rubato_status free_all(struct job *job, rubato_status err)
 			rubato_dump(job->comm, STDERR_FILENO);
 		err = err != RUBATO_OK ? err : end;
 	}
+	if (job->there != NULL)
+		(void)rubato_sim_device_free(job->comm, job->there);
 	free(job->buffer);
 	return err;
 }

@@ -276,3 +276,32 @@ uint64_t laws_digest(const void *bytes, size_t size_bytes)
 	memcpy(&word, at, size_bytes);
 	return rng_mix(digest ^ word) | 1;
 }
+
+/* ---- Memory of devices ---- */
+
+void *laws_device_new(rubato_comm *comm, const struct laws_trial *trial, size_t bytes)
+{
+	void *there = NULL;
+
+	if (!trial->device || rubato_sim_device_alloc(comm, bytes, false, &there) != RUBATO_OK)
+		return NULL;
+	return there;
+}
+
+const void *laws_device_put(rubato_comm *comm, void *there, const void *buffer, size_t bytes)
+{
+	if (there == NULL)
+		return buffer;
+	rubato_sim_device_copy(comm, there, buffer, bytes);
+	return there;
+}
+
+void laws_device_spoil(rubato_comm *comm, void *there, size_t bytes)
+{
+	uint8_t other[4096];
+
+	memset(other, 0x5a, sizeof(other));
+	for (size_t at = 0; there != NULL && at < bytes; at += sizeof(other))
+		rubato_sim_device_copy(comm, (uint8_t *)there + at, other,
+				       bytes - at < sizeof(other) ? bytes - at : sizeof(other));
+}

@@ -9,6 +9,7 @@
 
 #include "base/rng.h"
 #include "tests/check_main.h"
+#include "tests/runtime/exercise.h"
 
 void rounds_init(struct rounds *w)
 {
@@ -205,6 +206,74 @@ static void agree(struct rounds *w, uint32_t me, uint32_t n, const void *result,
 			     (unsigned long long)round->round);
 }
 
+/* ---- Vectors ---- */
+
+static struct vectors { /* Of a rank, where they are not lent. */
+	void *host, *there;
+} vectors[ROUNDS_RANKS_MAX];
+
+static size_t vector_bytes(const struct rounds *w)
+{
+	return w->count * (w->floats ? 4 : 8);
+}
+
+static rubato_status vectors_make(const struct rounds *w, rubato_comm *comm)
+{
+	struct vectors *mine = &vectors[rubato_rank(comm)];
+
+	if (w->memory == NULL)
+		return RUBATO_OK;
+	mine->host = malloc(vector_bytes(w));
+	return mine->host != NULL ? w->memory->alloc(comm, vector_bytes(w), false, &mine->there)
+				  : RUBATO_ERR_MEMORY;
+}
+
+static rubato_status vectors_free(const struct rounds *w, rubato_comm *comm)
+{
+	struct vectors *mine = &vectors[rubato_rank(comm)];
+
+	if (w->memory == NULL)
+		return RUBATO_OK;
+	free(mine->host);
+	return w->memory->free(comm, mine->there);
+}
+
+static rubato_status contribute(struct rounds *w, rubato_comm *comm, rubato_partial *p,
+				uint64_t step)
+{
+	uint32_t me = rubato_rank(comm);
+	struct vectors *mine = &vectors[me];
+	void *buffer;
+
+	if (w->memory == NULL) {
+		RB_TRY(rubato_partial_acquire(p, &buffer));
+		write_contribution(w, buffer, me, step);
+		return rubato_partial_commit(p, step, 1 + me);
+	}
+	write_contribution(w, mine->host, me, step);
+	w->memory->copy(comm, mine->there, mine->host, vector_bytes(w));
+	RB_TRY(rubato_partial_contribute(p, mine->there, step, 1 + me));
+	/* It is ours again: whoever still reads it reads something else. */
+	memset(mine->host, 0x5a, vector_bytes(w));
+	w->memory->copy(comm, mine->there, mine->host, vector_bytes(w));
+	return RUBATO_OK;
+}
+
+static rubato_status result_take(struct rounds *w, rubato_comm *comm, rubato_partial *p,
+				 const void **result, rubato_round *round)
+{
+	struct vectors *mine = &vectors[rubato_rank(comm)];
+	bool some = false;
+
+	if (w->memory == NULL)
+		return rubato_partial_collect_view(p, result, round, 0);
+	RB_TRY(rubato_partial_collect(p, mine->there, &some, round, 0));
+	if (some)
+		w->memory->copy(comm, mine->host, mine->there, vector_bytes(w));
+	*result = some ? mine->host : NULL;
+	return RUBATO_OK;
+}
+
 /* One result, if there is one: *more. */
 static rubato_status collect_one(struct rounds *w, rubato_comm *comm, rubato_partial *p, bool *more)
 {
@@ -212,7 +281,7 @@ static rubato_status collect_one(struct rounds *w, rubato_comm *comm, rubato_par
 	uint32_t me = rubato_rank(comm), n = rubato_size(comm);
 	const void *result = NULL;
 	uint64_t begin_ns = rubato_now(comm);
-	rubato_status err = rubato_partial_collect_view(p, &result, &round, 0);
+	rubato_status err = result_take(w, comm, p, &result, &round);
 
 	w->in_calls_ns[me] += rubato_now(comm) - begin_ns;
 	*more = false;
@@ -229,7 +298,7 @@ static rubato_status collect_one(struct rounds *w, rubato_comm *comm, rubato_par
 	if (w->simulated)
 		bounds_check(w, me, n, &round);
 	*more = true;
-	return rubato_partial_release(p);
+	return w->memory != NULL ? RUBATO_OK : rubato_partial_release(p);
 }
 
 static rubato_status collect_all(struct rounds *w, rubato_comm *comm, rubato_partial *p)
@@ -249,13 +318,10 @@ static rubato_status era(struct rounds *w, rubato_comm *comm, rubato_partial *p,
 
 	for (uint64_t k = 0; k < steps; k++) {
 		uint64_t step = number * most + k;
-		void *buffer;
 
 		if (w->delay_ns > 0)
 			rubato_sleep(comm, delay_of(w, me, n, step));
-		RB_TRY(rubato_partial_acquire(p, &buffer));
-		write_contribution(w, buffer, me, step);
-		RB_TRY(rubato_partial_commit(p, step, 1 + me));
+		RB_TRY(contribute(w, comm, p, step));
 		if (w->kill_step > 0 && step == w->kill_step && (w->victims & 1u << me) != 0)
 			(void)raise(SIGKILL);
 		RB_TRY(collect_all(w, comm, p));
@@ -320,6 +386,7 @@ rubato_status rounds_main(rubato_comm *comm, void *rounds)
 
 	RB_TRY(rubato_partial_create(comm, w->count, w->floats ? RUBATO_FLOAT32 : RUBATO_INT64,
 				     w->floats ? RUBATO_AVG : RUBATO_SUM, &w->options, &p));
+	err = vectors_make(w, comm);
 	for (uint32_t i = 0; err == RUBATO_OK && i < w->eras; i++)
 		err = era(w, comm, p, i);
 	if (w->victims != 0 && (w->victims & 1u << me) == 0 && err == RUBATO_ERR_PEER)
@@ -329,6 +396,8 @@ rubato_status rounds_main(rubato_comm *comm, void *rounds)
 	w->stats[me].size_bytes = sizeof(w->stats[me]);
 	if (err == RUBATO_OK)
 		err = rubato_partial_get_stats(p, &w->stats[me]);
+	end = vectors_free(w, comm);
+	err = err != RUBATO_OK ? err : end;
 	end = rubato_partial_free(p);
 	return err != RUBATO_OK ? err : end;
 }

@@ -23,6 +23,8 @@ struct rounds_seen {   /* Of one round: by the first rank that saw it. */
 	uint32_t contributors, fresh;
 };
 
+struct exercise_memory; /* tests/runtime/exercise.h */
+
 struct rounds {
 	/* The program. */
 	rubato_partial_options options;
@@ -36,6 +38,7 @@ struct rounds {
 	bool floats;        /* RUBATO_FLOAT32 averages instead of int64 sums. */
 	bool simulated;     /* One at a time runs: ranks may be compared as they go. */
 	bool leaving;       /* Rank 0 leaves halfway. */
+	const struct exercise_memory *memory; /* Of a device: vectors lie there; NULL: are lent. */
 	uint64_t kill_step; /* Victims end their process at this one, just committed; 0: not. */
 	uint32_t victims;   /* Bit r: rank r may be lost, and what it sees then does not count. */
 	/* What came of it. */

@@ -1,0 +1,42 @@
+/*
+ * device_copy.h -- copies between an application's memory, which may be a device's, and memory of
+ * the library's that only processors touch, for a caller who waits.
+ *
+ * A device's memory goes through two pieces of pinned host memory in turn, so that the device
+ * copies one while the processor copies the other. When a copy returns, whichever way it ended, the
+ * device is through with both sides: they are the caller's again. Neither poison nor an abort ends
+ * one early, for it waits for no peer; and results of rounds that survived a loss are still to be
+ * had.
+ */
+#ifndef RB_RUNTIME_DEVICES_COPY_H
+#define RB_RUNTIME_DEVICES_COPY_H
+
+#include "runtime/engine/engine.h"
+
+struct rb_device_copy {          /* One copy at a time. */
+	struct rb_poller poller; /* First. */
+	struct rb_engine *engine;
+	const char *name;           /* Of the call, for errors. */
+	struct rb_executor *device; /* That gave the rooms; NULL: none was needed yet. */
+	uint8_t *rooms;
+};
+
+/* Where memory of a caller's lies, by all that know memory; *device NULL: no device's. Errors:
+ * ARGUMENT (another device's, or it ends too early). */
+RB_NODISCARD rubato_status rb_memory_kind_find(const struct rb_engine *engine, const char *call,
+					       const void *base, uint64_t bytes,
+					       enum rb_memory_kind *kind,
+					       struct rb_executor **device);
+
+/* Without the lock. `from`, or `to`, is the application's. Errors: those, TIMEOUT, MEMORY, and the
+ * device's. */
+RB_NODISCARD rubato_status rb_device_copy_in(struct rb_device_copy *copy, const char *call,
+					     void *to, const void *from, uint64_t bytes,
+					     uint64_t timeout_ns);
+RB_NODISCARD rubato_status rb_device_copy_out(struct rb_device_copy *copy, const char *call,
+					      void *to, const void *from, uint64_t bytes,
+					      uint64_t timeout_ns);
+/* With the lock. */
+void rb_device_copy_fini(struct rb_device_copy *copy);
+
+#endif

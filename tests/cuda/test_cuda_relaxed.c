@@ -1,0 +1,354 @@
+/*
+ * test_cuda_relaxed.c -- partial and lagged allreduces of vectors in the memory of a CUDA device:
+ * whoever waits for whom, what was contributed is what results hold; a buffer is its owner's again
+ * when the call returns; and what happens when the driver fails. On the fake driver with delays
+ * from a seed, or on a real one.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "rubato_cuda.h"
+#include "tests/check_main.h"
+#include "tests/cuda/app.h"
+#include "tests/expect.h"
+#include "tests/length.h"
+#include "tests/runtime/local.h"
+#include "tests/runtime/relaxed/rounds.h"
+#include "tests/seeds.h"
+
+#define RANKS_MAX 4u
+
+static struct cuda_app app;
+static struct rounds world; /* Each test runs in a process of its own. */
+
+static void app_open(uint64_t seed)
+{
+	struct fake_cuda_control control = { .seed = seed, .delay_us_max = 200, .queues = 32 };
+	char why[200];
+
+	ck_assert_msg(cuda_app_open(&app, why, sizeof(why)), "%s", why);
+	if (app.fake_control != NULL)
+		app.fake_control(&control);
+}
+
+/* All that was taken has been given back. */
+static void app_close(void)
+{
+	struct fake_cuda_counts counts = { .contexts_retained = 1 };
+
+	if (app.fake_counts != NULL)
+		counts = app.fake_counts();
+	cuda_app_close(&app);
+	ck_assert_uint_eq(counts.memory_bytes, 0);
+	ck_assert_uint_eq(counts.streams, 0);
+	ck_assert_uint_eq(counts.events, 0);
+	ck_assert_uint_eq(counts.contexts_retained, 1); /* The test's own. */
+}
+
+struct job {
+	local_main body;
+	void *arg;
+};
+
+/* Each thread has the context before it makes its communicator. */
+static rubato_status entered(rubato_comm *comm, void *arg)
+{
+	const struct job *job = arg;
+	rubato_status err;
+
+	cuda_app_enter(&app);
+	err = rubato_cuda_use(comm, RUBATO_CUDA_CURRENT);
+	if (err == RUBATO_OK)
+		err = job->body(comm, job->arg);
+	cuda_app_leave(&app);
+	return err;
+}
+
+static rubato_status ranks_run(uint32_t ranks, local_main body, void *arg)
+{
+	static const struct rb_transport_ops *transports[2];
+	struct job job = { body, arg };
+	rubato_status status[RANKS_MAX];
+
+	transports[0] = local_transport("shm");
+	return local_run(ranks, transports, entered, &job, status);
+}
+
+/* ---- Partial ---- */
+
+static void world_draw(struct rb_rng *rng, uint32_t n)
+{
+	/* The last two take several pieces (device_copy.c). */
+	static const uint64_t counts[] = { 1, 100, 8191, 70001, 200003 };
+	rubato_partial_options *o;
+
+	rounds_init(&world);
+	o = &world.options;
+	o->policy = (rubato_policy)rb_rng_below(rng, RUBATO_POLICY_COUNT);
+	o->deadline_ns = 200000;
+	o->group = o->policy == RUBATO_POLICY_WAGMA && n % 2 == 0 ? n / 2 : 0;
+	o->rounds = (rubato_rounds)rb_rng_below(rng, 2);
+	o->late = (rubato_late)rb_rng_below(rng, 3);
+	o->collection = (rubato_collection)rb_rng_below(rng, 3);
+	o->normalise = (rubato_normalise)rb_rng_below(rng, 3);
+	o->depth = rb_rng_below(rng, 2) ? 2 : 0;
+	o->zeroed = (uint32_t)rb_rng_below(rng, 2);
+	world.floats = rb_rng_below(rng, 2);
+	if (world.floats && n > 1)
+		o->wire = (rubato_wire)rb_rng_below(rng, RUBATO_WIRE_COUNT);
+	world.count = counts[rb_rng_below(rng, 5)];
+	world.steps = 8;
+	world.delay_ns = rb_rng_below(rng, 2) ? 1000000 : 0;
+	world.rotating = true;
+	world.eras = 1 + (uint32_t)rb_rng_below(rng, 2);
+	world.memory = cuda_app_memory(&app);
+}
+
+START_TEST(rounds_hold_what_devices_held)
+{
+	uint64_t times = test_length() == TEST_SHORT ? 3 : test_length() == TEST_NORMAL ? 15 : 2000;
+	struct seeds seeds = seeds_from(__func__, 1, times);
+
+	for (uint64_t seed; seeds_next(&seeds, &seed);) {
+		struct rb_rng rng = { seed };
+		uint32_t n = 1 + (uint32_t)rb_rng_below(&rng, RANKS_MAX);
+		struct fake_cuda_counts counts = { .host_copies = 100 };
+		char name[64];
+
+		app_open(seed);
+		world_draw(&rng, n);
+		(void)snprintf(name, sizeof(name), "seed %llu: %s", (unsigned long long)seed,
+			       rubato_policy_name(world.options.policy));
+		ck_assert_msg(ranks_run(n, rounds_main, &world) == RUBATO_OK, "%s: %s", name,
+			      rubato_error_text());
+		if (app.fake_counts != NULL)
+			counts = app.fake_counts();
+		app_close();
+		rounds_check(&world, n, name);
+		ck_assert_uint_ge(counts.host_copies, 4 * n * world.steps);
+	}
+}
+END_TEST
+
+/* ---- Lagged ---- */
+
+#define LAGGED_COUNT 150001u /* Of float32 two pieces, and a part of one. */
+#define BEGINS 6u
+
+static float gradient_of(uint32_t rank, uint32_t step, uint32_t part, uint32_t i)
+{
+	return (float)((rank * 31 + step * 7 + part * 5 + i) % 97);
+}
+
+static rubato_status lagged_main(rubato_comm *comm, void *arg)
+{
+	size_t bytes = LAGGED_COUNT * sizeof(float);
+	uint32_t rank = rubato_rank(comm), n = rubato_size(comm);
+	float *host = malloc(bytes), *there = cuda_app_alloc(&app, bytes);
+	const void *result;
+	uint64_t weight;
+	rubato_lagged *l;
+
+	(void)arg;
+	EXPECT(host != NULL);
+	RB_TRY(rubato_lagged_create(comm, LAGGED_COUNT, RUBATO_FLOAT32, RUBATO_SUM, 1, &l));
+	for (uint32_t step = 0, seen = 0; seen < BEGINS; step++) {
+		for (uint32_t part = 0; step < BEGINS && part < 3; part++) {
+			for (uint32_t i = 0; i < LAGGED_COUNT; i++)
+				host[i] = gradient_of(rank, step, part, i);
+			cuda_app_copy(&app, there, host, bytes);
+			/* One of three comes from the host. */
+			RB_TRY(rubato_lagged_accumulate(l, part == step % 3 ? host : there, 1));
+			memset(host, 0x5a, bytes);
+			cuda_app_copy(&app, there, host, bytes);
+		}
+		if (step < BEGINS)
+			RB_TRY(rubato_lagged_begin(l));
+		if (step < BEGINS)
+			RB_TRY(rubato_lagged_collect(l, &result, &weight, 0));
+		else
+			RB_TRY(rubato_lagged_flush(l, &result, &weight, 0));
+		if (result == NULL)
+			continue;
+		EXPECT(weight == 3 * n);
+		for (uint32_t i = 0; i < LAGGED_COUNT; i++) {
+			float want = 0;
+
+			for (uint32_t r = 0; r < n; r++)
+				for (uint32_t part = 0; part < 3; part++)
+					want += gradient_of(r, seen, part, i);
+			EXPECT(((const float *)result)[i] == want);
+		}
+		seen++;
+	}
+	free(host);
+	cuda_app_free(&app, there);
+	return rubato_lagged_free(l);
+}
+
+START_TEST(gradients_of_devices_are_accumulated)
+{
+	app_open(9);
+	ck_assert_msg(ranks_run(3, lagged_main, NULL) == RUBATO_OK, "%s", rubato_error_text());
+	app_close();
+}
+END_TEST
+
+/* ---- When the driver fails ---- */
+
+#define WORDS 100000u
+
+/* A call that fails takes nothing with it: the next one, of the host's memory, succeeds. */
+static rubato_status failing_main(rubato_comm *comm, void *arg)
+{
+	struct fake_cuda_control control = *(const struct fake_cuda_control *)arg;
+	rubato_partial_options options = RUBATO_PARTIAL_OPTIONS_INIT;
+	uint32_t rank = rubato_rank(comm);
+	uint32_t *there = cuda_app_alloc(&app, WORDS * 4), *host = calloc(WORDS, 4);
+	rubato_status err = RUBATO_OK;
+	rubato_partial *p;
+	bool some = true;
+
+	EXPECT(host != NULL);
+	RB_TRY(rubato_partial_create(comm, WORDS, RUBATO_UINT32, RUBATO_SUM, &options, &p));
+	RB_TRY(rubato_barrier(comm));
+	if (rank == 0)
+		app.fake_control(&control);
+	RB_TRY(rubato_barrier(comm));
+	for (uint64_t step = 0; step < 8; step++) {
+		for (uint32_t i = 0; i < WORDS; i++)
+			host[i] = 1;
+		err = rubato_partial_contribute(p, there, step, 1);
+		if (err != RUBATO_OK) {
+			EXPECT(err == RUBATO_ERR_SYSTEM || err == RUBATO_ERR_MEMORY);
+			EXPECT(strstr(rubato_error_text(), "CUDA_ERROR_") ||
+			       strstr(rubato_error_text(), "partial contribute: "));
+			/* A lost device's memory is not told from the host's any more. */
+			if (err == RUBATO_ERR_SYSTEM)
+				break;
+			RB_TRY(rubato_partial_contribute(p, host, step, 1));
+		}
+		some = true;
+		while (err == RUBATO_OK && some)
+			err = rubato_partial_collect(p, there, &some, NULL, 0);
+		EXPECT(err == RUBATO_OK || err == RUBATO_ERR_SYSTEM || err == RUBATO_ERR_MEMORY);
+		if (err == RUBATO_ERR_SYSTEM)
+			break;
+	}
+	/* What is lent needs no device. */
+	RB_TRY(rubato_partial_drain(p));
+	for (const void *result = p; result != NULL;) {
+		RB_TRY(rubato_partial_collect_view(p, &result, NULL, 0));
+		if (result != NULL)
+			RB_TRY(rubato_partial_release(p));
+	}
+	RB_TRY(rubato_partial_free(p));
+	RB_TRY(rubato_barrier(comm));
+	if (rank == 0)
+		app.fake_control(&(struct fake_cuda_control) { .seed = 0 });
+	RB_TRY(rubato_barrier(comm));
+	free(host);
+	cuda_app_free(&app, there);
+	return RUBATO_OK;
+}
+
+START_TEST(an_error_of_the_driver_is_an_error_of_the_call)
+{
+	static const struct {
+		const char *call;
+		CUresult with;
+	} faults[] = {
+		{ "cuMemcpyAsync", CUDA_ERROR_LAUNCH_FAILED },
+		{ "cuEventRecord", CUDA_ERROR_LAUNCH_FAILED },
+		{ "cuEventQuery", CUDA_ERROR_ILLEGAL_ADDRESS },
+		{ "cuMemHostAlloc", CUDA_ERROR_OUT_OF_MEMORY },
+	};
+
+	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+		for (uint32_t at = 1; at < 12; at += 5) {
+			struct fake_cuda_control control = { .seed = at,
+							     .delay_us_max = 100,
+							     .fail_at = at,
+							     .fail_with = faults[i].with };
+
+			if (faults[i].with == CUDA_ERROR_OUT_OF_MEMORY && at > 1)
+				continue; /* Memory is taken once. */
+			(void)snprintf(control.fail_call, sizeof(control.fail_call), "%s",
+				       faults[i].call);
+			app_open(at);
+			if (app.fake_control == NULL) {
+				cuda_app_close(&app);
+				return;
+			}
+			ck_assert_msg(ranks_run(2, failing_main, &control) == RUBATO_OK,
+				      "%s, call %u: %s", faults[i].call, at, rubato_error_text());
+			ck_assert_msg(app.fake_counts().failed > 0, "%s, call %u", faults[i].call,
+				      at);
+			app_close();
+		}
+	}
+}
+END_TEST
+
+/* ---- What is refused ---- */
+
+static rubato_status refused_main(rubato_comm *comm, void *arg)
+{
+	rubato_partial_options options = RUBATO_PARTIAL_OPTIONS_INIT;
+	CUcontext context;
+	CUdevice device;
+	rubato_partial *p;
+	rubato_lagged *l;
+	void *foreign;
+	bool some;
+	int count;
+
+	(void)arg;
+	CUDA_APP(&app, cuDeviceGetCount, &count);
+	if (count < 2)
+		return RUBATO_OK;
+	CUDA_APP(&app, cuDeviceGet, &device, 1);
+	CUDA_APP(&app, cuDevicePrimaryCtxRetain, &context, device);
+	CUDA_APP(&app, cuCtxPushCurrent, context);
+	foreign = cuda_app_alloc(&app, 4000);
+	RB_TRY(rubato_partial_create(comm, 1000, RUBATO_FLOAT32, RUBATO_SUM, &options, &p));
+	EXPECT(rubato_partial_contribute(p, foreign, 0, 1) == RUBATO_ERR_ARGUMENT);
+	EXPECT(strstr(rubato_error_text(), "partial contribute: a buffer lies in memory of CUDA "
+					   "device 1, and this communicator uses CUDA device 0"));
+	EXPECT(rubato_partial_collect(p, foreign, &some, NULL, 0) == RUBATO_ERR_ARGUMENT);
+	RB_TRY(rubato_partial_free(p));
+	RB_TRY(rubato_lagged_create(comm, 1000, RUBATO_FLOAT32, RUBATO_SUM, 1, &l));
+	EXPECT(rubato_lagged_accumulate(l, foreign, 1) == RUBATO_ERR_ARGUMENT);
+	RB_TRY(rubato_lagged_free(l));
+	cuda_app_free(&app, foreign);
+	CUDA_APP(&app, cuCtxPopCurrent, &context);
+	CUDA_APP(&app, cuDevicePrimaryCtxRelease, device);
+	return RUBATO_OK;
+}
+
+START_TEST(another_devices_memory_is_refused)
+{
+	app_open(0);
+	ck_assert_msg(ranks_run(1, refused_main, NULL) == RUBATO_OK, "%s", rubato_error_text());
+	app_close();
+}
+END_TEST
+
+int main(void)
+{
+	TCase *tc = tcase_create("relaxed");
+	char why[200];
+
+	if (getenv("CUDA_REAL") != NULL && !cuda_app_open(&app, why, sizeof(why))) {
+		(void)printf("skipped: %s\n", why);
+		return 77;
+	}
+	tcase_set_timeout(tc, 500);
+	tcase_add_test(tc, rounds_hold_what_devices_held);
+	tcase_add_test(tc, gradients_of_devices_are_accumulated);
+	tcase_add_test(tc, an_error_of_the_driver_is_an_error_of_the_call);
+	tcase_add_test(tc, another_devices_memory_is_refused);
+	return check_main("cuda-relaxed", tc);
+}
