@@ -371,6 +371,8 @@ rubato_status rb_op_prepare_late(struct rubato_op *op)
 	op->prepared = 0;
 	op->root = 0;
 	RB_TRY(first_prepare(op, &scratch_bytes));
+	if (op->comm->engine.device_count > 0)
+		RB_TRY(rb_op_kinds_find(op));
 	RB_TRY(scratch_prepare(op, scratch_bytes, false));
 	return rb_run_init(&op->run, op->plan);
 }

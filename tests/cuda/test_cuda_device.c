@@ -22,6 +22,7 @@
 #include "tests/seeds.h"
 
 #define RANKS_MAX 4u
+#define WORDS 50000u
 
 static struct cuda_app app;
 
@@ -215,6 +216,45 @@ START_TEST(operations_on_streams_have_the_same_bits)
 }
 END_TEST
 
+/* ---- Helped against a late rank ---- */
+
+static rubato_status helped_main(rubato_comm *comm, void *arg)
+{
+	uint32_t n = rubato_size(comm), rank = rubato_rank(comm);
+	uint32_t *host = malloc(WORDS * 4);
+	void *in = cuda_app_alloc(&app, WORDS * 4), *out = cuda_app_alloc(&app, WORDS * 4);
+	rubato_op *op;
+
+	(void)arg;
+	EXPECT(host != NULL);
+	RB_TRY(rubato_op_allreduce_helped(comm, in, out, WORDS, RUBATO_UINT32, RUBATO_SUM, &op));
+	for (uint32_t late = 0; late < n; late++) {
+		for (uint32_t i = 0; i < WORDS; i++)
+			host[i] = i * (rank + 1) + late;
+		cuda_app_copy(&app, in, host, WORDS * 4);
+		if (rank == late)
+			usleep(20000);
+		RB_TRY(rubato_start(op));
+		RB_TRY(rubato_wait(op, RUBATO_TIMEOUT_DEFAULT));
+		cuda_app_copy(&app, host, out, WORDS * 4);
+		for (uint32_t i = 0; i < WORDS; i++)
+			EXPECT(host[i] == i * (n * (n + 1) / 2) + n * late);
+	}
+	rubato_op_free(op);
+	free(host);
+	cuda_app_free(&app, in);
+	cuda_app_free(&app, out);
+	return RUBATO_OK;
+}
+
+START_TEST(a_late_rank_is_helped_on_the_device)
+{
+	app_open(13);
+	ck_assert_msg(ranks_run(4, helped_main, NULL) == RUBATO_OK, "%s", rubato_error_text());
+	cuda_app_close(&app);
+}
+END_TEST
+
 /* ---- In place of each other ---- */
 
 /* Ranks of one process work in each other's device memory: nothing goes over the host. */
@@ -273,8 +313,6 @@ static void CUDA_CB held_until_told(void *arg)
 	while (!hold.may_go)
 		usleep(100);
 }
-
-#define WORDS 50000u
 
 /* What stands before on the stream is waited for, by the device; the caller is not held up, and
  * what comes behind sees the result. */
@@ -612,6 +650,7 @@ int main(void)
 	tcase_set_timeout(tc, 500);
 	tcase_add_test(tc, ranks_have_buffers_where_they_like);
 	tcase_add_test(tc, operations_on_streams_have_the_same_bits);
+	tcase_add_test(tc, a_late_rank_is_helped_on_the_device);
 	tcase_add_test(tc, ranks_of_a_process_work_in_place);
 	tcase_add_test(tc, a_stream_orders_what_is_before_and_behind);
 	tcase_add_test(tc, operations_of_one_stream_follow_each_other);
