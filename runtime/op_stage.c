@@ -25,28 +25,36 @@ static rubato_status buffer_find(struct rubato_op *op, const void *base, uint64_
 	return RUBATO_OK;
 }
 
-rubato_status rb_op_kinds_find(struct rubato_op *op)
+/* The operation's own memory is the host's; its caller's is copied from and to there. */
+static rubato_status converted_find(struct rubato_op *op)
 {
-	const struct rb_converted *converted = op->converted.active ? &op->converted : NULL;
-	const void *in = converted != NULL ? converted->in : op->in;
-	const void *out = converted != NULL ? converted->out : op->out;
-	uint64_t in_bytes = op->in_bytes, out_bytes = op->out_bytes;
+	struct rb_converted *c = &op->converted;
+	const uint64_t bytes[2] = {
+		c->block_values * c->in_blocks * rb_converted_value_bytes(c),
+		c->out_values * rb_converted_value_bytes(c),
+	};
 
-	if (converted != NULL) { /* These are its own's. */
-		in_bytes = in_bytes > 0;
-		out_bytes = out_bytes > 0;
+	for (uint32_t i = 0; i < 2; i++) {
+		op->device.executor = NULL;
+		RB_TRY(buffer_find(op, i == 0 ? c->in : c->out, bytes[i],
+				   &op->device.kinds[RB_BUF_IN + i]));
+		RB_TRY(rb_converted_side(c, i == 1, op->device.executor, bytes[i]));
+		op->device.kinds[RB_BUF_IN + i] = RB_MEMORY_HOST;
 	}
 	op->device.executor = NULL;
-	RB_TRY(buffer_find(op, in, in_bytes, &op->device.kinds[RB_BUF_IN]));
-	RB_TRY(buffer_find(op, out, out_bytes, &op->device.kinds[RB_BUF_OUT]));
+	return RUBATO_OK;
+}
+
+rubato_status rb_op_kinds_find(struct rubato_op *op)
+{
+	op->device.executor = NULL;
 	op->device.kinds[RB_BUF_SCRATCH] = RB_MEMORY_HOST;
+	if (op->converted.active)
+		return converted_find(op);
+	RB_TRY(buffer_find(op, op->in, op->in_bytes, &op->device.kinds[RB_BUF_IN]));
+	RB_TRY(buffer_find(op, op->out, op->out_bytes, &op->device.kinds[RB_BUF_OUT]));
 	if (op->device.executor == NULL)
 		return RUBATO_OK;
-	if (converted != NULL)
-		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
-			       "%s: device memory is not converted (rubato_set_accumulate, "
-			       "rubato_set_wire)",
-			       rb_kind_name(op->kind));
 	if (op->kind == RB_KIND_SENDRECV &&
 	    !rb_endpoint_takes(rb_engine_endpoint(&op->comm->engine, op->root), RB_MEMORY_DEVICE))
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,

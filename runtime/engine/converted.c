@@ -210,14 +210,24 @@ static const struct rb_executor_ops converted_ops = {
 
 /* ---- The conversions' runs ---- */
 
-/* One copy of `count` units, chunk by chunk: what is copied, and how, is the executor's. */
+static void side_free(struct rb_converted_side *side)
+{
+	if (side->memory != NULL)
+		side->owner->ops->memory_free(side->owner, side->memory);
+	side->memory = NULL;
+	side->bytes = 0;
+}
+
+/* One copy of `count` units, chunk by chunk: what is copied, and how, is the executor's, or the
+ * device's. */
 static rubato_status plan_prepare(struct rb_plan **plan, uint64_t count, uint32_t unit_bytes,
-				  uint32_t values)
+				  uint32_t values, bool on_device)
 {
 	struct rb_span spans[] = { rb_span_in(RB_SELF), rb_span_out(RB_SELF) };
 	struct rb_step step = { .kind = RB_STEP_COPY,
 				.peer = RB_SELF,
 				.blocks = 1,
+				.flags = on_device ? RB_STEP_DEVICE : 0,
 				.to = 1,
 				.from = 0,
 				.from_count = 1 };
@@ -262,8 +272,8 @@ rubato_status rb_converted_prepare(struct rb_converted *c, struct rb_memories *m
 
 	rb_converted_executor(c, memories->engine);
 	c->convert = rb_convert_of(rb_reduce_best());
-	RB_TRY(plan_prepare(&c->there, in_units, unit_bytes, values));
-	RB_TRY(plan_prepare(&c->after, out_units, unit_bytes, values));
+	RB_TRY(plan_prepare(&c->there, in_units, unit_bytes, values, false));
+	RB_TRY(plan_prepare(&c->after, out_units, unit_bytes, values, false));
 	RB_TRY(rb_run_init(&c->run, c->there));
 	if (feedback)
 		RB_TRY(rb_converted_residual(c, in_units));
@@ -284,12 +294,78 @@ void rb_converted_executor(struct rb_converted *c, struct rb_engine *engine)
 	c->clock = engine->endpoints[0];
 }
 
+rubato_status rb_converted_side(struct rb_converted *c, bool out, struct rb_executor *device,
+				uint64_t bytes)
+{
+	struct rb_converted_side *side = &c->sides[out];
+	void *memory;
+
+	side->device = device;
+	if (device == NULL)
+		return RUBATO_OK;
+	side->base = out ? c->out : (void *)(uintptr_t)c->in;
+	if (side->owner != device || side->bytes < bytes) {
+		side_free(side);
+		RB_TRY(device->ops->memory_new(device, RB_MEMORY_HOST, (size_t)bytes, &memory));
+		side->memory = memory;
+		side->bytes = bytes;
+		side->owner = device;
+	}
+	if (out)
+		c->out = side->memory;
+	else
+		c->in = side->memory;
+	return plan_prepare(&side->plan, bytes, 1, 1, true);
+}
+
 static void run_done(struct rb_engine *engine, struct rb_run *run)
 {
 	struct rb_converted *c = run->owner;
 
 	(void)engine;
 	c->then(c->arg, run->status, run->failure);
+}
+
+static void side_copy(struct rb_converted *c, struct rb_engine *engine,
+		      void (*done)(struct rb_engine *engine, struct rb_run *run))
+{
+	struct rb_converted_side *side = &c->sides[c->back];
+
+	c->copiers[0] = engine->executor;
+	c->copiers[1] = side->device;
+	c->run.plan = side->plan;
+	c->run.buffers[RB_BUF_IN].base = c->back ? (void *)side->memory : side->base;
+	c->run.buffers[RB_BUF_OUT].base = c->back ? side->base : (void *)side->memory;
+	c->run.executors = c->copiers;
+	c->run.type = RUBATO_UINT8;
+	c->run.done = done;
+	rb_run_start(engine, &c->run);
+}
+
+static void result_copy(struct rb_engine *engine, struct rb_run *run)
+{
+	struct rb_converted *c = run->owner;
+
+	if (run->status == RUBATO_OK)
+		side_copy(c, engine, run_done);
+	else
+		run_done(engine, run);
+}
+
+static void conversion_start(struct rb_engine *engine, struct rb_run *run)
+{
+	struct rb_converted *c = run->owner;
+
+	if (run->status != RUBATO_OK) { /* Of the copy before. */
+		run_done(engine, run);
+		return;
+	}
+	c->run.plan = c->back ? c->after : c->there;
+	c->run.buffers[RB_BUF_IN].base = c->run.buffers[RB_BUF_OUT].base = c->memory->base;
+	c->run.executors = c->executors;
+	c->run.type = RUBATO_FLOAT32;
+	c->run.done = c->back && c->sides[1].device != NULL ? result_copy : run_done;
+	rb_run_start(engine, run);
 }
 
 void rb_converted_start(struct rb_converted *c, struct rb_engine *engine, bool back,
@@ -302,14 +378,13 @@ void rb_converted_start(struct rb_converted *c, struct rb_engine *engine, bool b
 	c->back = back;
 	c->then = then;
 	c->arg = arg;
-	c->run.plan = back ? c->after : c->there;
-	c->run.buffers[RB_BUF_IN].base = c->run.buffers[RB_BUF_OUT].base = c->memory->base;
-	c->run.executors = c->executors;
-	c->run.type = RUBATO_FLOAT32;
 	c->run.op = RUBATO_SUM;
-	c->run.done = run_done;
 	c->run.owner = c;
-	rb_run_start(engine, &c->run);
+	c->run.status = RUBATO_OK;
+	if (!back && c->sides[0].device != NULL)
+		side_copy(c, engine, conversion_start);
+	else
+		conversion_start(engine, &c->run);
 }
 
 void rb_converted_fini(struct rb_converted *c)
@@ -317,6 +392,11 @@ void rb_converted_fini(struct rb_converted *c)
 	rb_plan_free(c->there);
 	rb_plan_free(c->after);
 	c->there = c->after = NULL;
+	for (uint32_t i = 0; i < 2; i++) {
+		side_free(&c->sides[i]);
+		rb_plan_free(c->sides[i].plan);
+		c->sides[i].plan = NULL;
+	}
 	free(c->residual);
 	c->residual = NULL;
 	rb_run_fini(&c->run);

@@ -9,6 +9,9 @@
  *
  *   IDLE --start--> CONVERTING --> EXCHANGING, RUNNING as always --> CONVERTING --> IDLE
  *
+ * Where the caller's input or result lies on a device, another local run copies it to pinned host
+ * memory before, or from there after: the conversions are the processor's.
+ *
  * What is coded (collectives/reduce/coded.h) is to schedules a vector of units, each of which takes
  * as many bytes as travel; its reductions are carried out here, too. Conversions and these are work
  * of an executor, in slices, so that progress stays fair, and cancelling and poisoning end them as
@@ -21,9 +24,18 @@
 #include "runtime/engine/memory.h"
 #include "runtime/engine/run.h"
 
+struct rb_converted_side { /* What the caller gave, where it lies on a device; device NULL: not. */
+	struct rb_executor *device, *owner; /* owner: that gave the memory. */
+	void *base;                         /* On the device, */
+	uint8_t *memory;                    /* and on the host, for so many bytes. */
+	uint64_t bytes;
+	struct rb_plan *plan; /* The copy. */
+};
+
 struct rb_converted {
 	struct rb_executor executor;      /* First: the struct is its own executor. */
 	struct rb_executor *executors[2]; /* It: rb_run.executors. */
+	struct rb_executor *copiers[2];   /* The host's, and the device: of the other runs. */
 	bool active;                      /* For what is asked for now. */
 	bool back;                        /* The result is at work. */
 	/* What the caller asked for, and where its data are: values of `half` (wire SAME), or
@@ -39,6 +51,7 @@ struct rb_converted {
 	struct rb_plan *there, *after;
 	rb_convert_fn convert;
 	const struct rb_coders *coders;
+	struct rb_converted_side sides[2]; /* in, and out. */
 	float *residual; /* Coded: of the inputs, then of sums, a value each; NULL: none is kept. */
 	uint64_t residual_count;
 	struct rb_run run;
@@ -54,10 +67,19 @@ static inline uint32_t rb_converted_bytes(const struct rb_converted *c)
 	return c->wire == RUBATO_WIRE_SAME ? (uint32_t)sizeof(float) : rb_code_bytes(c->wire);
 }
 
+/* Bytes of what the caller gave, a value. */
+static inline uint32_t rb_converted_value_bytes(const struct rb_converted *c)
+{
+	return c->wire == RUBATO_WIRE_SAME ? (uint32_t)sizeof(uint16_t) : (uint32_t)sizeof(float);
+}
+
 /* With wire, half, in, out, blocks and out_ set: room, and what converts. `feedback`: what rounding
  * loses is kept, from 0 on. */
 RB_NODISCARD rubato_status rb_converted_prepare(struct rb_converted *c,
 						struct rb_memories *memories, bool feedback);
+/* What `in`, or `out`, of so many bytes is: the device's, or NULL. Before each first start. */
+RB_NODISCARD rubato_status rb_converted_side(struct rb_converted *c, bool out,
+					     struct rb_executor *device, uint64_t bytes);
 /* With wire and residual set: only the executor, for others' runs of what is coded. */
 void rb_converted_executor(struct rb_converted *c, struct rb_engine *engine);
 /* With wire and the number of units: 0 at first. */

@@ -119,6 +119,8 @@ static struct exercise draw(struct rb_rng *rng, uint32_t rank, uint32_t n)
 		e.nonblocking = false;
 	if ((e.type == RUBATO_FLOAT32 || e.type == RUBATO_FLOAT64) && below(rng, 4) == 0)
 		e.op = RUBATO_AVG;
+	if ((e.type == RUBATO_FLOAT16 || e.type == RUBATO_BFLOAT16) && below(rng, 2))
+		e.accumulate = RUBATO_ACCUMULATE_WHOLE;
 	if (uniform == 0)
 		kinds = below(&own, 9);
 	if (uniform == 1)
@@ -213,6 +215,83 @@ END_TEST
 START_TEST(operations_on_streams_have_the_same_bits)
 {
 	worlds_run(__func__, true);
+}
+END_TEST
+
+/* ---- In fewer bits ---- */
+
+#define CODED_COUNT 100003u
+
+/* A call, three times over, and what residuals make of it: of memory of the host or the device. */
+static rubato_status coded_run(rubato_comm *comm, bool on_device, bool on_stream, bool scatter,
+			       float *result)
+{
+	uint32_t n = rubato_size(comm);
+	uint64_t in_count = scatter ? (uint64_t)n * CODED_COUNT : CODED_COUNT;
+	CUstream stream = cuda_app_stream(&app);
+	float *host = malloc(in_count * 4), *in = host, *out = result;
+	rubato_op *op;
+
+	EXPECT(host != NULL);
+	if (on_device) {
+		in = cuda_app_alloc(&app, in_count * 4);
+		out = cuda_app_alloc(&app, CODED_COUNT * 4);
+	}
+	if (scatter)
+		RB_TRY(rubato_op_reduce_scatter(comm, in, out, CODED_COUNT, RUBATO_FLOAT32,
+						RUBATO_SUM, &op));
+	else
+		RB_TRY(rubato_op_allreduce(comm, in, out, CODED_COUNT, RUBATO_FLOAT32, RUBATO_AVG,
+					   &op));
+	for (uint32_t round = 0; round < 3; round++) {
+		for (uint64_t i = 0; i < in_count; i++)
+			host[i] = (float)((i * 7 + round * 13 + rubato_rank(comm) * 5) % 1009) *
+				  0.37f;
+		if (on_device)
+			cuda_app_copy(&app, in, host, in_count * 4);
+		RB_TRY(on_stream ? rubato_cuda_start(op, stream) : rubato_start(op));
+		if (on_stream)
+			CUDA_APP(&app, cuStreamSynchronize, stream);
+		RB_TRY(rubato_wait(op, RUBATO_TIMEOUT_DEFAULT));
+	}
+	rubato_op_free(op);
+	CUDA_APP(&app, cuStreamDestroy, stream);
+	free(host);
+	if (!on_device)
+		return RUBATO_OK;
+	cuda_app_copy(&app, result, out, CODED_COUNT * 4);
+	cuda_app_free(&app, in);
+	cuda_app_free(&app, out);
+	return RUBATO_OK;
+}
+
+static rubato_status coded_main(rubato_comm *comm, void *arg)
+{
+	size_t bytes = CODED_COUNT * sizeof(float);
+	float *want = malloc(bytes), *got = malloc(bytes);
+
+	(void)arg;
+	EXPECT(want != NULL && got != NULL);
+	for (uint32_t wire = RUBATO_WIRE_BFLOAT16; wire < RUBATO_WIRE_COUNT; wire++)
+		for (uint32_t scatter = 0; scatter < 2; scatter++) {
+			RB_TRY(rubato_set_wire(comm, (rubato_wire)wire, true));
+			RB_TRY(coded_run(comm, false, false, scatter, want));
+			for (uint32_t stream = 0; stream < 2; stream++) {
+				memset(got, 0, bytes);
+				RB_TRY(coded_run(comm, true, stream, scatter, got));
+				EXPECT(memcmp(want, got, bytes) == 0);
+			}
+		}
+	free(want);
+	free(got);
+	return RUBATO_OK;
+}
+
+START_TEST(what_travels_in_fewer_bits_is_the_hosts)
+{
+	app_open(17);
+	ck_assert_msg(ranks_run(3, coded_main, NULL) == RUBATO_OK, "%s", rubato_error_text());
+	cuda_app_close(&app);
 }
 END_TEST
 
@@ -651,6 +730,7 @@ int main(void)
 	tcase_add_test(tc, ranks_have_buffers_where_they_like);
 	tcase_add_test(tc, operations_on_streams_have_the_same_bits);
 	tcase_add_test(tc, a_late_rank_is_helped_on_the_device);
+	tcase_add_test(tc, what_travels_in_fewer_bits_is_the_hosts);
 	tcase_add_test(tc, ranks_of_a_process_work_in_place);
 	tcase_add_test(tc, a_stream_orders_what_is_before_and_behind);
 	tcase_add_test(tc, operations_of_one_stream_follow_each_other);

@@ -75,6 +75,10 @@ static struct exercise draw(struct rb_rng *rng, uint32_t rank, uint32_t n)
 		e.op = RUBATO_AVG;
 	if (uniform == 0)
 		kinds = below(&own, 9);
+	if (e.type == RUBATO_FLOAT32 && below(rng, 3) == 0)
+		e.type = RUBATO_BFLOAT16;
+	if (e.type == RUBATO_BFLOAT16 && below(rng, 2))
+		e.accumulate = RUBATO_ACCUMULATE_WHOLE;
 	e.kinds[0] = (enum exercise_kind)(kinds % 3);
 	e.kinds[1] = (enum exercise_kind)(kinds / 3);
 	return e;
@@ -310,9 +314,9 @@ static rubato_status refused_main(rubato_comm *comm, void *arg)
 	EXPECT(rubato_send(comm, memory, 10, RUBATO_INT8, peer, 0) == RUBATO_ERR_UNSUPPORTED);
 	EXPECT(strstr(rubato_error_text(), "sim does not reach device memory"));
 	RB_TRY(rubato_set_accumulate(comm, RUBATO_ACCUMULATE_WHOLE));
-	EXPECT(rubato_allreduce(comm, memory, memory, 100, RUBATO_FLOAT16, RUBATO_SUM) ==
-	       RUBATO_ERR_UNSUPPORTED);
-	EXPECT(strstr(rubato_error_text(), "device memory is not converted"));
+	EXPECT(rubato_allreduce(comm, memory, memory, 2001, RUBATO_FLOAT16, RUBATO_SUM) ==
+	       RUBATO_ERR_ARGUMENT);
+	EXPECT(strstr(rubato_error_text(), "4002 bytes in device memory that ends after 4000"));
 	RB_TRY(rubato_set_accumulate(comm, RUBATO_ACCUMULATE_STEP));
 	RB_TRY(rubato_allreduce(comm, memory, memory, 100, RUBATO_FLOAT16, RUBATO_SUM));
 	RB_TRY(relaxed_refused(comm, memory));
