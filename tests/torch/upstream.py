@@ -25,7 +25,9 @@ import torch.distributed as dist
 GLOO = "gloo"
 # Cases that hold a backend to Gloo's words, or want sums of sparse tensors -> what is said instead.
 KNOWN = {
-    "test_barrier_timeout_full_group": r"rank 0 waited \d s for rank .*\(timeout\)",
+    # Its second bounds the group's start, too, which takes longer on a machine at a load of 15.
+    "test_barrier_timeout_full_group": r"rank 0 waited 1 s for rank .*\(timeout\)|"
+                                       r"start: .*(\(timeout\)|in the store within 1 s)",
     "test_barrier_timeout_group": r"rank 0 waited \d s for rank 1 \(timeout\)",
     "test_ddp_logging_data_cpu": r"'custom' != 'rubato'", # PyTorch's name for all of elsewhere.
     "test_monitored_barrier_failure_order": r"rank 2 did not come",
