@@ -20,7 +20,8 @@ COMMANDS = {"rubato-bench": ("partial", "lagged"),
 OPTION = r"(?<![\w-])--[a-z][a-z0-9-]*"
 VARIABLE = r"\bRUBATO_[A-Z][A-Z0-9_]*"
 # Of Docker, meson and pkg-config.
-FOREIGN = {"--cflags", "--cpus", "--libs", "--prefix", "--static", "--suite", "--variable"}
+FOREIGN = {"--cflags", "--cpus", "--libdir", "--libs", "--logdir", "--prefix", "--static",
+           "--suite", "--variable"}
 
 
 def options(text):

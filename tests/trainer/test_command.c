@@ -248,10 +248,11 @@ START_TEST(out_holds_whole_documents)
 		"\"fresh_mean\": 2.0",      "\"contributors_mean\": 2.0",
 		"\"staleness_max\": 0",
 	};
-	static const char *const files[] = { "out/run.json",     "out/metrics.jsonl",
-					     "out/summary.json", "out/ledger.jsonl",
-					     "out/initial.npy",  "out/final.npy",
-					     "out/trace.json",   "out/report.html" };
+	static const char *const files[] = {
+		"out/run.json",     "out/metrics.jsonl", "out/events.out.tfevents.rubato",
+		"out/summary.json", "out/ledger.jsonl",  "out/initial.npy",
+		"out/final.npy",    "out/trace.json",    "out/report.html"
+	};
 	size_t size_bytes;
 	char *text;
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "trainer/base/npy.h"
+#include "trainer/records/events.h"
 
 /* They appear at the end of a run: until then none must look like this one's. */
 static rubato_status remove_older(const char *folder, struct tr_error *error)
@@ -81,6 +82,30 @@ static rubato_status cut_lines(const char *path, uint64_t last_step, bool with_t
 	return err;
 }
 
+/* From the first event on, with those of the lines that are there. */
+static rubato_status events_open(struct tr_metrics *metrics, const char *lines_path,
+				 struct tr_error *error)
+{
+	char path[TR_PATH_BYTES], *line = NULL;
+	size_t room = 0;
+	ssize_t count;
+	bool good;
+
+	TR_TRY(tr_path(path, error, "%s/%s", metrics->folder, TR_EVENTS_NAME));
+	metrics->events = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	FILE *lines = fopen(lines_path, "re");
+
+	good = metrics->events >= 0 && lines != NULL && tr_events_begin(metrics->events);
+	while (good && (count = getline(&line, &room, lines)) > 0)
+		good = tr_events_line(metrics->events, line, (size_t)count);
+	if (!good)
+		tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
+	if (lines != NULL)
+		fclose(lines);
+	free(line);
+	return good ? RUBATO_OK : RUBATO_ERR_SYSTEM;
+}
+
 rubato_status tr_metrics_folder(const char *folder, struct tr_error *error)
 {
 	if (mkdir(folder, 0777) != 0 && errno != EEXIST)
@@ -94,7 +119,7 @@ rubato_status tr_metrics_open(struct tr_metrics *metrics, const char *folder, ui
 	int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (last_step == 0 ? O_TRUNC : 0);
 	char path[TR_PATH_BYTES];
 
-	*metrics = (struct tr_metrics) { .folder = folder, .lines = -1 };
+	*metrics = (struct tr_metrics) { .folder = folder, .lines = -1, .events = -1 };
 	if (folder == NULL)
 		return RUBATO_OK;
 	TR_TRY(tr_path(path, error, "%s/metrics.jsonl", folder));
@@ -103,7 +128,7 @@ rubato_status tr_metrics_open(struct tr_metrics *metrics, const char *folder, ui
 	metrics->lines = open(path, flags, 0666);
 	if (metrics->lines < 0)
 		return tr_fail(error, RUBATO_ERR_SYSTEM, "%s: %s", path, strerror(errno));
-	return RUBATO_OK;
+	return events_open(metrics, path, error);
 }
 
 json_t *tr_optional(bool there, double value)
@@ -118,6 +143,7 @@ rubato_status tr_metrics_line(struct tr_metrics *metrics, const struct tr_metric
 	char *text;
 	size_t count;
 	ssize_t wrote = -1;
+	bool event = true;
 
 	if (metrics->folder == NULL)
 		return RUBATO_OK;
@@ -142,10 +168,15 @@ rubato_status tr_metrics_line(struct tr_metrics *metrics, const struct tr_metric
 	count = strlen(text);
 	text[count] = '\n'; /* In place of the end: write() needs none. */
 	wrote = write(metrics->lines, text, count + 1);
+	if (wrote == (ssize_t)(count + 1))
+		event = tr_events_line(metrics->events, text, count);
 	free(text);
 	if (wrote != (ssize_t)(count + 1))
 		return tr_fail(error, RUBATO_ERR_SYSTEM, "%s/metrics.jsonl: %s", metrics->folder,
 			       wrote < 0 ? strerror(errno) : "short write");
+	if (!event)
+		return tr_fail(error, RUBATO_ERR_SYSTEM, "%s/%s: %s", metrics->folder,
+			       TR_EVENTS_NAME, strerror(errno));
 	return RUBATO_OK;
 }
 
@@ -171,5 +202,7 @@ void tr_metrics_close(struct tr_metrics *metrics)
 {
 	if (metrics->folder != NULL && metrics->lines >= 0)
 		close(metrics->lines);
-	*metrics = (struct tr_metrics) { .lines = -1 };
+	if (metrics->folder != NULL && metrics->events >= 0)
+		close(metrics->events);
+	*metrics = (struct tr_metrics) { .lines = -1, .events = -1 };
 }

@@ -1,6 +1,7 @@
 /*
- * metrics.h -- the files of --out, written by rank 0: metrics.jsonl grows by whole lines,
- * summary.json appears when the run is over. docs/trainer.md explains each key.
+ * metrics.h -- the files of --out, written by rank 0: metrics.jsonl grows by whole lines, with it a
+ * file for TensorBoard (events.h), and summary.json appears when the run is over. docs/trainer.md
+ * explains each key.
  */
 #ifndef TR_METRICS_H
 #define TR_METRICS_H
@@ -13,7 +14,7 @@ struct json_t; /* jansson's. */
 
 struct tr_metrics {
 	const char *folder; /* NULL: nothing is written. */
-	int lines;          /* File descriptor of metrics.jsonl. */
+	int lines, events;  /* File descriptors of metrics.jsonl and TensorBoard's. */
 };
 
 struct tr_metrics_line {
