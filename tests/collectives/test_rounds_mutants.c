@@ -29,7 +29,7 @@ struct report { /* Shared with the child. */
 	char text[256];
 };
 
-static bool caught(uint32_t i, uint64_t seeds, struct report *report)
+static bool caught(uint32_t i, uint64_t first, uint64_t seeds, struct report *report)
 {
 	int status;
 	pid_t pid;
@@ -45,7 +45,7 @@ static bool caught(uint32_t i, uint64_t seeds, struct report *report)
 		if (null >= 0)
 			(void)dup2(null, STDERR_FILENO);
 		fault_now = i + 1;
-		for (report->seed = 1; report->seed <= seeds; report->seed++)
+		for (report->seed = first; report->seed < first + seeds; report->seed++)
 			if (rounds_world_run(report->seed, &totals, report->text,
 					     sizeof(report->text)) != NULL)
 				_exit(1);
@@ -60,7 +60,8 @@ static bool caught(uint32_t i, uint64_t seeds, struct report *report)
 
 START_TEST(every_fault_breaks_a_law)
 {
-	const char *rare = "other dead"; /* It takes tens of thousands of seeds. */
+	const char *rare = "other dead"; /* From seed 1 on it takes most of the time. */
+	const uint64_t rare_first = 183400;
 	uint32_t survivors = 0;
 	uint64_t seeds = test_length() == TEST_SHORT ? 10000 : 300000;
 	struct report *report = mmap(NULL, sizeof(*report), PROT_READ | PROT_WRITE,
@@ -68,9 +69,8 @@ START_TEST(every_fault_breaks_a_law)
 
 	ck_assert_ptr_ne(report, MAP_FAILED);
 	for (uint32_t i = 0; i < fault_count; i++) {
-		if (strstr(faults[i].name, rare) != NULL && test_length() == TEST_SHORT)
-			continue;
-		bool found = caught(i, seeds, report);
+		bool known = strstr(faults[i].name, rare) != NULL && test_length() != TEST_LONG;
+		bool found = caught(i, known ? rare_first : 1, seeds, report);
 
 		survivors += !found;
 		if (found)

@@ -106,13 +106,19 @@ static rubato_status one_form(rubato_comm *comm, struct sweep *sweep, struct exe
 	return one(comm, sweep, &e);
 }
 
+/* Each combination by each form: over shared memory. Less shows what is a transport's own. */
+static bool is_thorough(void)
+{
+	return test_length() != TEST_SHORT && transports[0] == &rb_transport_shm && !simulated;
+}
+
 /* A third of the forms: three turns in a row are all of them. Or one, where it takes long: twelve
  * turns are. */
 static rubato_status forms(rubato_comm *comm, struct sweep *sweep, const struct exercise *e,
 			   uint32_t turn)
 {
 	bool large = e->count * rubato_size(comm) > 200000;
-	uint32_t step = test_length() == TEST_SHORT || large ? FORMS : 3;
+	uint32_t step = large || !is_thorough() ? FORMS : 3;
 
 	for (uint32_t form = turn % step; form < FORMS; form += step)
 		RB_TRY(one_form(comm, sweep, *e, form));
@@ -152,7 +158,7 @@ static rubato_status sweep_main(rubato_comm *comm, void *arg)
 				.salt = variant * 977 + n,
 			};
 
-			if (test_length() == TEST_SHORT)
+			if (!is_thorough())
 				turn = variant * 5 + n; /* 5 and FORMS have no common divisor. */
 			variant++;
 			RB_TRY(forms(comm, sweep, &e, turn++));
@@ -330,8 +336,7 @@ static rubato_status large_main(rubato_comm *comm, void *arg)
 					      .salt = k * 31 + a };
 
 			for (uint32_t allocated = 0; allocated < 2; allocated++) {
-				if (test_length() == TEST_SHORT &&
-				    (allocated + a + rubato_size(comm)) % 2 != 0)
+				if (!is_thorough() && (allocated + a + rubato_size(comm)) % 2 != 0)
 					continue;
 				e.allocated = allocated;
 				RB_TRY(one(comm, sweep, &e));
