@@ -14,9 +14,9 @@ how = sys.argv[1]
 comm = rubato.init(timeout=3 if how in ("stopped", "never") else 20)
 x = np.ones(1000, np.float32)
 operation = comm.op_allreduce(x)
-comm.barrier()
-operation.start()
 if comm.rank == 1:
+    comm.barrier()
+    operation.start()
     if how == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     elif how == "raises":
@@ -28,7 +28,9 @@ if comm.rank == 1:
     elif how == "never":
         time.sleep(8)
         os._exit(0)
-try:
+try:  # Rank 1 may have left before another one is through with the barrier.
+    comm.barrier()
+    operation.start()
     for _ in range(1000):
         comm.allreduce(x)
     operation.wait()

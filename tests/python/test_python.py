@@ -119,7 +119,7 @@ class Python(unittest.TestCase):
                           env={"RUBATO_RANK": str(rank), "RUBATO_SIZE": "3",
                                "RUBATO_ROOT": f"127.0.0.1:{port}"}) for rank in range(3)]
         try:
-            said = [child.communicate(timeout=60)[0].decode() for child in children]
+            said = [b"".join(child.communicate(timeout=60)).decode() for child in children]
         finally:
             for child in children:
                 if child.poll() is None:
