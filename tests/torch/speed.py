@@ -11,6 +11,7 @@ quarters' bounds, microseconds.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import socket
@@ -97,29 +98,37 @@ def rank_main(options):
             functions[name] = lambda group=group: dist.all_reduce(tensor, group=group)
         report(f"allreduce {length} B", in_turns(functions, options.seconds,
                                                  200 if length < 4096 else 5, barrier))
+    def ddp(count, group, hook=None):
+        inner = torch.nn.Module()
+        inner.w = torch.nn.ParameterList(
+            torch.nn.Parameter(torch.zeros(count // 20)) for _ in range(20))
+        inner.forward = lambda: sum(w[0] for w in inner.w)
+        model = DistributedDataParallel(inner, process_group=group, gradient_as_bucket_view=True)
+        if hook:
+            model.register_comm_hook(None, hook)
+        return model
+
+    def divided(_, bucket):
+        future = torch.futures.Future()
+        future.set_result(bucket.buffer().div_(size))
+        return future
+
+    def backward(model, quiet=False):
+        with model.no_sync() if quiet else contextlib.nullcontext():
+            model().backward()
+
     for count in map(int, options.models.split(",")):
-        functions = {}
-        for backend, group in groups.items():
-            model = torch.nn.Module()
-            model.w = torch.nn.ParameterList(
-                torch.nn.Parameter(torch.zeros(count // 20)) for _ in range(20))
-            model.forward = lambda model=model: sum(w[0] for w in model.w)
-            model = DistributedDataParallel(model, process_group=group,
-                                            gradient_as_bucket_view=True)
-
-            def step(model=model, quiet=False):
-                if quiet:
-                    with model.no_sync():
-                        model().backward()
-                else:
-                    model().backward()
-
-            functions[backend] = step
-            functions[backend + " alone"] = lambda step=step: step(quiet=True)
+        quiet = ddp(count, groups["gloo"], divided)
+        models = {name: ddp(count, group) for name, group in groups.items()}
+        functions = {name: lambda model=model: backward(model) for name, model in models.items()}
+        functions["hook"] = lambda quiet=quiet: backward(quiet)
+        functions["alone"] = lambda quiet=quiet: backward(quiet, quiet=True)
         times = in_turns(functions, options.seconds, 2, barrier)
-        alone = {b: statistics.median(times.pop(b + " alone")) for b in groups}
-        report(f"DDP {count} parameters", {b: [t - alone[b] for t in times[b]] for b in groups})
-        del functions, model
+        hook, alone = (statistics.median(times[name]) for name in ("hook", "alone"))
+        report(f"DDP {count} parameters",
+               {**{name: [t - hook for t in times[name]] for name in groups},
+                "own": [t - alone for t in times["hook"]]})
+        del functions, models, quiet
     if rank == 0 and options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump(found, file, indent=1)
