@@ -1,6 +1,6 @@
 /*
  * emulated.cpp -- what nvcc knows by itself and a C++ compiler does not, then the kernels: those of
- * KERNELS_SOURCE, which may be copies with faults (faults.py).
+ * KERNELS_SOURCE, which may be copies with faults (faults.py), and the trainer's.
  */
 #include "tests/cuda/emulated.h"
 
@@ -113,10 +113,12 @@ static void warps_run(void (*thread)(const void *parameters), const void *parame
 /* ---- Kernels ---- */
 
 #include KERNELS_SOURCE
+#include "trainer/cuda/kernels.cu"
 
 struct emulated_kernel {
 	const char *name;
 	void (*thread)(const void *parameters);
+	size_t parameter_bytes;
 	bool meets;
 };
 
@@ -125,41 +127,47 @@ template <class Call, void (*kernel)(const Call &)> static void thread(const voi
 	kernel(*static_cast<const Call *>(parameters));
 }
 
-#define ONE(name, call, meets) { #name, thread<call, name>, meets },
+#define ONE(name, call, meets)                                                                     \
+	emulated_kernel                                                                            \
+	{                                                                                          \
+#name, thread < call, name>, sizeof(call), meets                                   \
+	}
 #if defined(FAULTS)
-#define FAULT(n, call, meets) { "rb_fault_" #n, thread<call, fault_##n::rb_fault_##n>, meets },
+#define FAULT(n, call, meets)                                                                      \
+	{ "rb_fault_" #n, thread<call, fault_##n::rb_fault_##n>, sizeof(call), meets },
 static emulated_kernel kernels[] = { FAULTS(FAULT) };
 #else
 #undef REDUCE
 #define REDUCE(T)                                                                                  \
-	{ "rb_reduce_" #T, thread<rb_cuda_reduce, rb_reduce_##T>, false },                         \
-	{                                                                                          \
-		"rb_reduce_many_" #T, thread<rb_cuda_reduce_many, rb_reduce_many_##T>, false       \
-	}
+	ONE(rb_reduce_##T, rb_cuda_reduce, false),                                                 \
+		ONE(rb_reduce_many_##T, rb_cuda_reduce_many, false)
+#define TRAINER(name) ONE(tr_##name, tr_cuda_##name, false),
 
-static emulated_kernel kernels[] = {
-	REDUCE(f32),
-	REDUCE(f64),
-	REDUCE(i32),
-	REDUCE(i64),
-	REDUCE(f16),
-	REDUCE(bf16),
-	REDUCE(i8),
-	REDUCE(i16),
-	REDUCE(u8),
-	REDUCE(u16),
-	REDUCE(u32),
-	REDUCE(u64),
-	ONE(rb_widen_f16, rb_cuda_convert, false) ONE(rb_widen_bf16, rb_cuda_convert, false) ONE(
-		rb_narrow_f16, rb_cuda_convert, false) ONE(rb_narrow_bf16, rb_cuda_convert, false)
-		ONE(rb_encode_bf16, rb_cuda_coded, false) ONE(rb_decode_bf16, rb_cuda_coded, false)
-			ONE(rb_reduce_coded_bf16, rb_cuda_coded, false)
-				ONE(rb_encode_int8, rb_cuda_coded, true)
-					ONE(rb_decode_int8, rb_cuda_coded, false)
-						ONE(rb_reduce_coded_int8, rb_cuda_coded, true)
-							ONE(rb_sgd, rb_cuda_sgd, false)
-								ONE(rb_adam, rb_cuda_adam, false)
-};
+static emulated_kernel kernels[] = { REDUCE(f32),
+				     REDUCE(f64),
+				     REDUCE(i32),
+				     REDUCE(i64),
+				     REDUCE(f16),
+				     REDUCE(bf16),
+				     REDUCE(i8),
+				     REDUCE(i16),
+				     REDUCE(u8),
+				     REDUCE(u16),
+				     REDUCE(u32),
+				     REDUCE(u64),
+				     ONE(rb_widen_f16, rb_cuda_convert, false),
+				     ONE(rb_widen_bf16, rb_cuda_convert, false),
+				     ONE(rb_narrow_f16, rb_cuda_convert, false),
+				     ONE(rb_narrow_bf16, rb_cuda_convert, false),
+				     ONE(rb_encode_bf16, rb_cuda_coded, false),
+				     ONE(rb_decode_bf16, rb_cuda_coded, false),
+				     ONE(rb_reduce_coded_bf16, rb_cuda_coded, false),
+				     ONE(rb_encode_int8, rb_cuda_coded, true),
+				     ONE(rb_decode_int8, rb_cuda_coded, false),
+				     ONE(rb_reduce_coded_int8, rb_cuda_coded, true),
+				     ONE(rb_sgd, rb_cuda_sgd, false),
+				     ONE(rb_adam, rb_cuda_adam, false),
+				     TR_CUDA_KERNELS(TRAINER) };
 #endif
 
 void *emulated_find(const char *kernel_name)
@@ -168,6 +176,11 @@ void *emulated_find(const char *kernel_name)
 		if (strcmp(kernel.name, kernel_name) == 0)
 			return &kernel;
 	return NULL;
+}
+
+size_t emulated_parameter_bytes(const void *kernel)
+{
+	return static_cast<const emulated_kernel *>(kernel)->parameter_bytes;
 }
 
 void emulated_launch(void *kernel, unsigned grid, unsigned block, const void *parameters)

@@ -3,7 +3,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "cuda/kernels.h"
 #include "tests/cuda/emulated.h"
 #include "tests/cuda/fake/fake_inside.h"
 
@@ -68,7 +67,7 @@ static void carry_out(struct item *item)
 		__atomic_store_n((uint32_t *)(void *)item->to, item->value, __ATOMIC_RELEASE);
 		break;
 	case CALL:
-		item->call(item->arg);
+		item->call(item->arg != NULL ? item->arg : item->parameters);
 		break;
 	default:
 		break;
@@ -377,6 +376,16 @@ EXPORT CUresult cuEventQuery(CUevent event)
 	return fake_leave(event->over >= event->recorded ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY);
 }
 
+EXPORT CUresult cuEventSynchronize(CUevent event)
+{
+	ENTER_CONTEXT();
+	if (event == NULL)
+		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
+	while (event->over < event->recorded)
+		fake_over_wait();
+	return fake_leave(CUDA_SUCCESS);
+}
+
 EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags)
 {
 	struct item item = { .what = WAIT_EVENT, .event = event };
@@ -407,12 +416,6 @@ EXPORT CUresult cuModuleUnload(CUmodule module)
 	return fake_leave(CUDA_SUCCESS);
 }
 
-static size_t parameter_bytes(const char *name)
-{
-	return strncmp(name, "rb_reduce_many_", 15) == 0 ? sizeof(struct rb_cuda_reduce_many)
-							 : sizeof(struct rb_cuda_reduce);
-}
-
 EXPORT CUresult cuModuleGetFunction(CUfunction *out, CUmodule module, const char *name)
 {
 	void *kernel = emulated_find(name);
@@ -427,7 +430,7 @@ EXPORT CUresult cuModuleGetFunction(CUfunction *out, CUmodule module, const char
 	if (f == NULL) {
 		f = calloc(1, sizeof(*f));
 		f->kernel = kernel;
-		f->parameter_bytes = parameter_bytes(name);
+		f->parameter_bytes = emulated_parameter_bytes(kernel);
 		f->next = fake.functions;
 		fake.functions = f;
 	}
