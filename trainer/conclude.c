@@ -130,10 +130,9 @@ static rubato_status write_results(struct tr_run *run, const struct result *r)
 	rubato_status err = RUBATO_OK;
 
 	if (run->rank == 0 && run->options->save != NULL)
-		err = tr_npy_write(run->options->save, run->ctx.parameters,
-				   run->model.parameter_count, run->error);
+		err = tr_run_write_parameters(run, run->options->save);
 	if (err == RUBATO_OK && run->rank == 0 && run->options->out != NULL)
-		err = tr_run_write_parameters(run, "final");
+		err = tr_run_write_out(run, "final");
 	TR_TRY(tr_agree(run->comm, err, run->error));
 	TR_TRY(tr_ledger_write(run->ctx.ledger, run->comm, run->options->out, run->error));
 	TR_TRY(tr_trace_write(run->ctx.trace, run->comm, run->options->out, run->start_ns,
@@ -201,6 +200,19 @@ static uint64_t final_rows(const struct tr_run *run, uint64_t trained)
 	return wanted < all ? wanted : all;
 }
 
+static rubato_status compare_parameters(struct tr_run *run)
+{
+	size_t count = run->model.parameter_count;
+	uint64_t hash;
+	float *parameters;
+
+	TR_TRY(tr_vectors_map(run->vectors, run->ctx.parameters, count, &parameters, run->error));
+	hash = tr_hash(TR_HASH_INIT, parameters, count * sizeof(float));
+	tr_vectors_unmap(run->vectors, run->ctx.parameters, count, parameters, false);
+	return tr_agree_equal(run->comm, hash, "the ranks' parameters differ at the end of the run",
+			      run->error);
+}
+
 rubato_status tr_run_conclude(struct tr_run *run)
 {
 	struct result r = { .final_rows = 0 };
@@ -209,10 +221,7 @@ rubato_status tr_run_conclude(struct tr_run *run)
 		TR_TRY(tr_run_totals(run, &r.totals));
 		TR_TRY(tr_totals_finish(run->channel, &r.totals, run->error));
 	}
-	TR_TRY(tr_agree_equal(run->comm,
-			      tr_hash(TR_HASH_INIT, run->ctx.parameters,
-				      run->model.parameter_count * sizeof(float)),
-			      "the ranks' parameters differ at the end of the run", run->error));
+	TR_TRY(compare_parameters(run));
 	TR_TRY(tr_run_add_up(run, &r.totals));
 	TR_TRY(test_snapshots(run));
 	TR_TRY(tr_average_statistics(&run->ctx));

@@ -2,7 +2,6 @@
 #include "trainer/eval_model.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 rubato_status tr_average_statistics(struct tr_rule_context *ctx)
 {
@@ -13,22 +12,21 @@ rubato_status tr_average_statistics(struct tr_rule_context *ctx)
 
 static void put(struct tr_rule_context *ctx, const float *model)
 {
-	memcpy(ctx->parameters, model, ctx->parameter_count * sizeof(float));
-	if (ctx->statistics_count > 0)
-		memcpy(ctx->statistics, model + ctx->parameter_count,
-		       ctx->statistics_count * sizeof(float));
+	const struct tr_vectors *v = ctx->vectors;
+
+	v->put(v, ctx->parameters, model, ctx->parameter_count);
+	v->put(v, ctx->statistics, model + ctx->parameter_count, ctx->statistics_count);
 }
 
 float *tr_eval_model_keep(const struct tr_rule_context *ctx)
 {
+	const struct tr_vectors *v = ctx->vectors;
 	float *kept = malloc((ctx->parameter_count + ctx->statistics_count) * sizeof(float));
 
 	if (kept == NULL)
 		return NULL;
-	memcpy(kept, ctx->parameters, ctx->parameter_count * sizeof(float));
-	if (ctx->statistics_count > 0)
-		memcpy(kept + ctx->parameter_count, ctx->statistics,
-		       ctx->statistics_count * sizeof(float));
+	v->get(v, kept, ctx->parameters, ctx->parameter_count);
+	v->get(v, kept + ctx->parameter_count, ctx->statistics, ctx->statistics_count);
 	return kept;
 }
 
@@ -57,6 +55,7 @@ rubato_status tr_eval_model_show(struct tr_rule_context *ctx, const struct tr_sn
 {
 	if (ctx->rank == 0)
 		put(ctx, snapshot->model);
+	TR_TRY(ctx->vectors->wait(ctx->vectors, ctx->error));
 	TR_TRY(tr_check(ctx->error,
 			rubato_broadcast(ctx->comm, ctx->parameters, ctx->parameter_count,
 					 RUBATO_FLOAT32, 0),

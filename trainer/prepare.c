@@ -29,9 +29,14 @@ static rubato_status first_parameters(struct tr_run *run)
 	const char *path = run->options->init;
 	struct tr_npy array;
 	rubato_status err = RUBATO_OK;
+	float *drawn;
 
 	if (path == NULL) {
-		tr_model_init(&run->model, run->options->seed, run->ctx.parameters);
+		TR_TRY(tr_vectors_map(run->vectors, run->ctx.parameters, run->model.parameter_count,
+				      &drawn, run->error));
+		tr_model_init(&run->model, run->options->seed, drawn);
+		tr_vectors_unmap(run->vectors, run->ctx.parameters, run->model.parameter_count,
+				 drawn, true);
 		return RUBATO_OK;
 	}
 	TR_TRY(tr_npy_read(path, &array, run->error));
@@ -44,7 +49,8 @@ static rubato_status first_parameters(struct tr_run *run)
 			      (unsigned long long)array.count, tr_model_names[run->model.kind],
 			      run->model.parameter_count);
 	else if ((err = tr_npy_float32(&array, path, run->error)) == RUBATO_OK)
-		memcpy(run->ctx.parameters, array.bytes, array.count * sizeof(float));
+		run->vectors->put(run->vectors, run->ctx.parameters, (const float *)array.bytes,
+				  array.count);
 	free(array.bytes);
 	return err;
 }
@@ -66,33 +72,44 @@ static rubato_status check_save(struct tr_run *run)
 	return RUBATO_OK;
 }
 
-rubato_status tr_run_write_parameters(struct tr_run *run, const char *name)
+rubato_status tr_run_write_parameters(struct tr_run *run, const char *path)
+{
+	size_t count = run->model.parameter_count;
+	float *parameters;
+	rubato_status err;
+
+	TR_TRY(tr_vectors_map(run->vectors, run->ctx.parameters, count, &parameters, run->error));
+	err = tr_npy_write(path, parameters, count, run->error);
+	tr_vectors_unmap(run->vectors, run->ctx.parameters, count, parameters, false);
+	return err;
+}
+
+rubato_status tr_run_write_out(struct tr_run *run, const char *name)
 {
 	char path[TR_PATH_BYTES];
 
 	TR_TRY(tr_path(path, run->error, "%s/%s.npy", run->options->out, name));
-	return tr_npy_write(path, run->ctx.parameters, run->model.parameter_count, run->error);
+	return tr_run_write_parameters(run, path);
 }
 
 static rubato_status open_vectors(struct tr_run *run)
 {
-	size_t size_bytes = run->model.parameter_count * sizeof(float);
-	void *parameters, *gradient, *statistics;
+	const struct tr_vectors *v = run->vectors;
+	size_t count = run->model.statistics_count;
+	float *statistics;
 
-	TR_TRY(tr_check(run->error, rubato_alloc(run->comm, size_bytes, &parameters),
-			"alloc of the parameters"));
-	run->ctx.parameters = parameters;
-	TR_TRY(tr_check(run->error, rubato_alloc(run->comm, size_bytes, &gradient),
-			"alloc of the gradient"));
-	run->ctx.gradient = gradient;
-	run->ctx.statistics_count = run->model.statistics_count;
-	if (run->model.statistics_count == 0)
+	TR_TRY(v->make(v, run->comm, run->model.parameter_count, "alloc of the parameters",
+		       &run->ctx.parameters, run->error));
+	TR_TRY(v->make(v, run->comm, run->model.parameter_count, "alloc of the gradient",
+		       &run->ctx.gradient, run->error));
+	run->ctx.statistics_count = count;
+	if (count == 0)
 		return RUBATO_OK;
-	size_bytes = run->model.statistics_count * sizeof(float);
-	TR_TRY(tr_check(run->error, rubato_alloc(run->comm, size_bytes, &statistics),
-			"alloc of the statistics"));
-	run->ctx.statistics = statistics;
+	TR_TRY(v->make(v, run->comm, count, "alloc of the statistics", &run->ctx.statistics,
+		       run->error));
+	TR_TRY(tr_vectors_map(v, run->ctx.statistics, count, &statistics, run->error));
 	tr_statistics_init(&run->model, statistics);
+	tr_vectors_unmap(v, run->ctx.statistics, count, statistics, true);
 	return RUBATO_OK;
 }
 
@@ -166,8 +183,8 @@ static rubato_status prepare(struct tr_run *run)
 	TR_TRY(first_parameters(run));
 	TR_TRY(open_batch(run, &run->batch, o->batch));
 	TR_TRY(open_batch(run, &run->eval_batch, TR_EVAL_ROWS));
-	TR_TRY(tr_optimizer_open(&run->optimizer, o->optimizer, o->momentum, o->weight_decay,
-				 run->model.parameter_count, run->error));
+	TR_TRY(tr_optimizer_open(&run->optimizer, run->vectors, o->optimizer, o->momentum,
+				 o->weight_decay, run->model.parameter_count, run->error));
 	setup.parameters = run->ctx.parameters;
 	setup.gradient = run->ctx.gradient;
 	setup.statistics = run->ctx.statistics;
@@ -182,7 +199,7 @@ static rubato_status write_beginning(struct tr_run *run)
 		return RUBATO_OK;
 	TR_TRY(tr_metrics_folder(run->options->out, run->error));
 	TR_TRY(tr_settings_write(run->options, &run->model, &run->shuffle, &run->rate, run->error));
-	return tr_run_write_parameters(run, "initial");
+	return tr_run_write_out(run, "initial");
 }
 
 /* All record what rank 0 writes down: --out is its option alone. */
@@ -221,6 +238,7 @@ rubato_status tr_run_prepare(struct tr_run *run)
 	TR_TRY(tr_checkpoints_open(&run->checkpoints, run->comm, run->options->checkpoint,
 				   run->options->resume, settings, run->rate.step_count,
 				   run->error));
+	TR_TRY(run->vectors->wait(run->vectors, run->error));
 	TR_TRY(tr_check(run->error,
 			rubato_broadcast(run->comm, run->ctx.parameters, run->model.parameter_count,
 					 RUBATO_FLOAT32, 0),
@@ -270,7 +288,7 @@ void tr_run_close(struct tr_run *run)
 	close_batch(&run->eval_batch);
 	tr_shuffle_close(&run->shuffle);
 	tr_data_close(&run->own_data);
-	(void)rubato_free(run->comm, run->ctx.statistics);
-	(void)rubato_free(run->comm, run->ctx.gradient);
-	(void)rubato_free(run->comm, run->ctx.parameters);
+	run->vectors->free(run->vectors, run->comm, run->ctx.statistics);
+	run->vectors->free(run->vectors, run->comm, run->ctx.gradient);
+	run->vectors->free(run->vectors, run->comm, run->ctx.parameters);
 }

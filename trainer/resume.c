@@ -22,8 +22,6 @@ static rubato_status keep_run(void *arg, struct tr_archive *archive)
 		void *bytes;
 		size_t size_bytes;
 	} pieces[] = {
-		{ "parameters", run->ctx.parameters, run->ctx.parameter_count * sizeof(float) },
-		{ "statistics", run->ctx.statistics, run->ctx.statistics_count * sizeof(float) },
 		{ "counts", &run->ctx.counts, sizeof(run->ctx.counts) },
 		{ "score", &run->score, sizeof(run->score) },
 		{ "reported", &run->reported, sizeof(run->reported) },
@@ -31,6 +29,10 @@ static rubato_status keep_run(void *arg, struct tr_archive *archive)
 		{ "rate", &run->ctx.rate_applied, sizeof(run->ctx.rate_applied) },
 	};
 
+	TR_TRY(tr_archive_vector(archive, "parameters", run->vectors, run->ctx.parameters,
+				 run->ctx.parameter_count, run->error));
+	TR_TRY(tr_archive_vector(archive, "statistics", run->vectors, run->ctx.statistics,
+				 run->ctx.statistics_count, run->error));
 	for (size_t i = 0; i < sizeof(pieces) / sizeof(pieces[0]); i++)
 		TR_TRY(tr_archive_bytes(archive, pieces[i].name, pieces[i].bytes,
 					pieces[i].size_bytes, run->error));

@@ -36,6 +36,7 @@ struct tr_run {
 	const struct tr_compute_ops *ops;
 	struct tr_compute *compute;
 	struct tr_batch_buffers batch, eval_batch;
+	const struct tr_vectors *vectors;
 	struct tr_optimizer optimizer;
 	struct tr_rate rate;
 	struct tr_rule_context ctx;
@@ -65,7 +66,8 @@ struct tr_run {
 /* Collective. Data, model, shuffle, compute: local; then all agree that it worked, and alike. */
 rubato_status tr_run_prepare(struct tr_run *run);
 void tr_run_close(struct tr_run *run);
-rubato_status tr_run_write_parameters(struct tr_run *run, const char *name);
+rubato_status tr_run_write_parameters(struct tr_run *run, const char *path);
+rubato_status tr_run_write_out(struct tr_run *run, const char *name); /* To --out. */
 
 /* ---- scores.c ---- */
 

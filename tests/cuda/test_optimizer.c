@@ -84,7 +84,8 @@ static const char *updates(struct areas *a, enum tr_optimizer_kind kind, struct 
 	const bool momentum = rb_rng_below(rng, 2) != 0;
 	const bool hostile = rb_rng_below(rng, 2) != 0;
 	struct optimizer_case c = {
-		.twin = { .kind = kind,
+		.twin = { .vectors = &tr_vectors_host,
+			  .kind = kind,
 			  .momentum = momentum ? 0.9f : 0.0f,
 			  .weight_decay = rb_rng_below(rng, 2) != 0 ? 0.01f : 0.0f,
 			  .state_count = kind != TR_SGD ? 2 : momentum,

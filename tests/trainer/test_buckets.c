@@ -67,7 +67,8 @@ static rubato_status pieces_rank(rubato_comm *comm, void *arg)
 	(void)arg;
 	ck_assert_int_eq(tr_cut_make(&cut, TOTAL, 4096, &error), RUBATO_OK);
 	ck_assert_uint_eq(cut.count, 5);
-	ck_assert_int_eq(tr_buckets_open(b, comm, &cut, vector[rank], &error), RUBATO_OK);
+	ck_assert_int_eq(tr_buckets_open(b, comm, &tr_vectors_host, &cut, vector[rank], &error),
+			 RUBATO_OK);
 	for (int turn = 0; turn < 3; turn++) {
 		fill(vector[rank], rank);
 		fill(whole[rank], rank);

@@ -78,6 +78,7 @@ static rubato_status rank_main(rubato_comm *comm, void *arg)
 	struct tr_rule_context ctx = { .comm = comm,
 				       .rank = rank,
 				       .rank_count = rubato_size(comm),
+				       .vectors = &tr_vectors_host,
 				       .parameter_count = COUNT,
 				       .parameters = parameters,
 				       .gradient = gradient,
@@ -92,7 +93,8 @@ static rubato_status rank_main(rubato_comm *comm, void *arg)
 	rubato_status err;
 
 	(void)arg;
-	TR_TRY(tr_optimizer_open(&optimizer, TR_SGD, w.momentum, 0.0, COUNT, &error));
+	TR_TRY(tr_optimizer_open(&optimizer, &tr_vectors_host, TR_SGD, w.momentum, 0.0, COUNT,
+				 &error));
 	TR_TRY(tr_ledger_open(&ctx.ledger, true, rank, ctx.rank_count, &error));
 	TR_TRY(tr_trace_open(&ctx.trace, true, &error));
 	err = tr_rule_open(&state, &tr_rule_eager, &ctx);

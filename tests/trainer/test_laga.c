@@ -105,6 +105,7 @@ static rubato_status rank_main(rubato_comm *comm, void *arg)
 	struct tr_rule_context ctx = { .comm = comm,
 				       .rank = rubato_rank(comm),
 				       .rank_count = rubato_size(comm),
+				       .vectors = &tr_vectors_host,
 				       .parameter_count = job->count,
 				       .optimizer = &optimizer,
 				       .rate = &job->rate,
@@ -118,7 +119,7 @@ static rubato_status rank_main(rubato_comm *comm, void *arg)
 	ctx.gradient = calloc(job->count, sizeof(float));
 	err = rubato_set_algorithm(comm, "allreduce", "flat"); /* Sums in the order of ranks. */
 	if (err == RUBATO_OK)
-		err = tr_optimizer_open(&optimizer, TR_SGD, (double)job->momentum,
+		err = tr_optimizer_open(&optimizer, &tr_vectors_host, TR_SGD, (double)job->momentum,
 					(double)job->weight_decay, job->count, &error);
 	if (err == RUBATO_OK)
 		err = tr_ledger_open(&ctx.ledger, false, ctx.rank, ctx.rank_count, &error);

@@ -69,6 +69,7 @@ static rubato_status open_life(struct life *life, rubato_comm *comm)
 		.comm = comm,
 		.rank = rank,
 		.rank_count = w->ranks,
+		.vectors = &tr_vectors_host,
 		.parameter_count = w->count,
 		.parameters = parameters,
 		.gradient = gradient,
@@ -86,8 +87,8 @@ static rubato_status open_life(struct life *life, rubato_comm *comm)
 	for (size_t i = 0; i < w->count; i++)
 		life->ctx.parameters[i] = w->first;
 	TR_TRY(tr_cut_make(&life->ctx.cut, w->count, 0, &life->error));
-	TR_TRY(tr_optimizer_open(&life->optimizer, w->optimizer, w->momentum, 0.0, w->count,
-				 &life->error));
+	TR_TRY(tr_optimizer_open(&life->optimizer, &tr_vectors_host, w->optimizer, w->momentum, 0.0,
+				 w->count, &life->error));
 	TR_TRY(tr_ledger_open(&life->ctx.ledger, true, rank, w->ranks, &life->error));
 	TR_TRY(tr_trace_open(&life->ctx.trace, true, &life->error));
 	return tr_rule_open(&life->rule, w->rule, &life->ctx);

@@ -316,6 +316,19 @@ rubato_status tr_archive_bytes(struct tr_archive *archive, const char *name, voi
 	return RUBATO_OK;
 }
 
+rubato_status tr_archive_vector(struct tr_archive *archive, const char *name,
+				const struct tr_vectors *vectors, float *vector, size_t count,
+				struct tr_error *error)
+{
+	rubato_status err;
+	float *host;
+
+	TR_TRY(tr_vectors_map(vectors, vector, count, &host, error));
+	err = tr_archive_bytes(archive, name, host, count * sizeof(float), error);
+	tr_vectors_unmap(vectors, vector, count, host, err == RUBATO_OK && archive->loading);
+	return err;
+}
+
 rubato_status tr_archive_finish(struct tr_archive *archive, struct tr_error *error)
 {
 	if (!archive->loading)

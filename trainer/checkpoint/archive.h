@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "trainer/base/error.h"
+#include "trainer/base/vectors.h"
 
 struct tr_archive;
 
@@ -24,6 +24,11 @@ rubato_status tr_archive_bytes(struct tr_archive *archive, const char *name, voi
 /* The same of a variable. */
 #define tr_archive_value(archive, name, value, error)                                              \
 	tr_archive_bytes(archive, name, &(value), sizeof(value), error)
+
+/* The same of a vector, which may lie elsewhere. Errors of saving: its own, at once. */
+rubato_status tr_archive_vector(struct tr_archive *archive, const char *name,
+				const struct tr_vectors *vectors, float *vector, size_t count,
+				struct tr_error *error);
 
 /* Saves to `path`, which appears (or is replaced) in tr_archive_finish(). */
 rubato_status tr_archive_create(struct tr_archive **out, const char *path, struct tr_error *error);

@@ -12,7 +12,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define DIGIT_COUNT 16
 #define DIGIT_BASE 256.0
@@ -37,7 +36,7 @@ void tr_averaging_close(struct tr_averaging *a)
 		return;
 	rubato_op_free(a->mean);
 	rubato_op_free(a->coded);
-	(void)rubato_free(a->comm, a->vector);
+	a->ctx->vectors->free(a->ctx->vectors, a->comm, a->vector);
 	free(a);
 }
 
@@ -76,11 +75,9 @@ static rubato_status open_vector(struct tr_averaging *a)
 	size_t digits = a->extra_count * DIGIT_COUNT;
 	size_t total = ctx->parameter_count + tail_count(a) + digits;
 	size_t first = whole ? 0 : ctx->parameter_count;
-	void *memory;
 
-	TR_TRY(tr_check(ctx->error, rubato_alloc(a->comm, total * sizeof(float), &memory),
-			"alloc for the average of models"));
-	a->vector = memory;
+	TR_TRY(ctx->vectors->make(ctx->vectors, a->comm, total, "alloc for the average of models",
+				  &a->vector, ctx->error));
 	if (!whole)
 		TR_TRY(open_coded(a));
 	if (first == total)
@@ -153,18 +150,20 @@ static double take_digits(const float *digits, uint32_t ranks)
 static void pack(struct tr_averaging *a, const float *reference, const double *extras)
 {
 	const struct tr_rule_context *ctx = a->ctx;
-	float *digits = states_of(a) + a->state_count;
+	const struct tr_vectors *v = ctx->vectors;
+	float digits[TR_EXTRAS_MAX * DIGIT_COUNT];
 
-	if (a->statistics_count > 0)
-		memcpy(a->vector + ctx->parameter_count, ctx->statistics,
-		       a->statistics_count * sizeof(float));
+	v->copy(v, a->vector + ctx->parameter_count, ctx->statistics, a->statistics_count);
 	for (size_t i = 0; a->state_count > 0 && i < ctx->optimizer->state_count; i++)
-		memcpy(states_of(a) + i * ctx->parameter_count, ctx->optimizer->states[i],
-		       ctx->parameter_count * sizeof(float));
-	for (size_t i = 0; i < ctx->parameter_count; i++)
-		a->vector[i] = ctx->parameters[i] - (reference == NULL ? 0.0f : reference[i]);
+		v->copy(v, states_of(a) + i * ctx->parameter_count, ctx->optimizer->states[i],
+			ctx->parameter_count);
+	if (reference == NULL)
+		v->copy(v, a->vector, ctx->parameters, ctx->parameter_count);
+	else
+		v->subtract(v, a->vector, ctx->parameters, reference, ctx->parameter_count);
 	for (uint32_t e = 0; e < a->extra_count; e++)
 		put_digits(digits + e * DIGIT_COUNT, extras[e]);
+	v->put(v, states_of(a) + a->state_count, digits, a->extra_count * DIGIT_COUNT);
 }
 
 rubato_status tr_averaging_begin(struct tr_averaging *a, const float *reference,
@@ -176,9 +175,11 @@ rubato_status tr_averaging_begin(struct tr_averaging *a, const float *reference,
 	pack(a, reference, extras);
 	a->in_flight = true;
 	if (a->mean != NULL)
-		TR_TRY(tr_check(ctx->error, rubato_start(a->mean), "start of the average"));
+		TR_TRY(ctx->vectors->start(ctx->vectors, a->mean, "start of the average",
+					   ctx->error));
 	if (a->coded != NULL)
-		TR_TRY(tr_check(ctx->error, rubato_start(a->coded), "start of the average"));
+		TR_TRY(ctx->vectors->start(ctx->vectors, a->coded, "start of the average",
+					   ctx->error));
 	ctx->counts.communication_ns += rubato_now(ctx->comm) - before;
 	return RUBATO_OK;
 }
@@ -186,18 +187,17 @@ rubato_status tr_averaging_begin(struct tr_averaging *a, const float *reference,
 /* The way becomes where it leads. */
 static void arrive(struct tr_averaging *a, const float *reference)
 {
-	a->square = 0.0;
-	for (size_t i = 0; i < a->ctx->parameter_count; i++) {
-		a->square += (double)a->vector[i] * (double)a->vector[i];
-		a->vector[i] += reference[i];
-	}
+	const struct tr_vectors *v = a->ctx->vectors;
+
+	a->square = v->square(v, a->vector, a->ctx->parameter_count);
+	v->add(v, a->vector, reference, a->ctx->parameter_count);
 }
 
 rubato_status tr_averaging_end(struct tr_averaging *a, const float *reference, double *extras)
 {
 	struct tr_rule_context *ctx = a->ctx;
 	uint64_t before = rubato_now(ctx->comm);
-	float *digits = states_of(a) + a->state_count;
+	float digits[TR_EXTRAS_MAX * DIGIT_COUNT];
 
 	if (a->mean != NULL)
 		TR_TRY(tr_check(ctx->error, rubato_wait(a->mean, RUBATO_TIMEOUT_DEFAULT),
@@ -205,6 +205,8 @@ rubato_status tr_averaging_end(struct tr_averaging *a, const float *reference, d
 	if (a->coded != NULL)
 		TR_TRY(tr_check(ctx->error, rubato_wait(a->coded, RUBATO_TIMEOUT_DEFAULT),
 				"average of rounded models"));
+	ctx->vectors->get(ctx->vectors, digits, states_of(a) + a->state_count,
+			  a->extra_count * DIGIT_COUNT);
 	for (uint32_t e = 0; e < a->extra_count; e++)
 		extras[e] = take_digits(digits + e * DIGIT_COUNT, a->rank_count);
 	a->in_flight = false;
@@ -238,12 +240,13 @@ void tr_averaging_adopt(struct tr_averaging *a)
 {
 	struct tr_rule_context *ctx = a->ctx;
 
+	const struct tr_vectors *v = ctx->vectors;
+
 	if (a->statistics_count > 0)
-		memcpy(ctx->statistics, tr_averaging_statistics(a),
-		       a->statistics_count * sizeof(float));
+		v->copy(v, ctx->statistics, tr_averaging_statistics(a), a->statistics_count);
 	for (size_t i = 0; a->state_count > 0 && i < ctx->optimizer->state_count; i++)
-		memcpy(ctx->optimizer->states[i], states_of(a) + i * ctx->parameter_count,
-		       ctx->parameter_count * sizeof(float));
+		v->copy(v, ctx->optimizer->states[i], states_of(a) + i * ctx->parameter_count,
+			ctx->parameter_count);
 	if (a->options->opt_state == TR_STATE_RESET)
 		tr_optimizer_reset(ctx->optimizer);
 }
@@ -267,7 +270,6 @@ rubato_status tr_averaging_keep(struct tr_averaging *a, const char *name,
 
 rubato_status tr_averaging_keep_mean(struct tr_averaging *a, struct tr_archive *archive)
 {
-	return tr_archive_bytes(archive, "averaging.mean", a->vector,
-				(a->ctx->parameter_count + a->statistics_count) * sizeof(float),
-				a->ctx->error);
+	return tr_archive_vector(archive, "averaging.mean", a->ctx->vectors, a->vector,
+				 a->ctx->parameter_count + a->statistics_count, a->ctx->error);
 }

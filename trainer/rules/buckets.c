@@ -35,10 +35,12 @@ size_t tr_cut_end(const struct tr_cut *cut, uint32_t bucket)
 }
 
 rubato_status tr_buckets_open(struct tr_buckets *buckets, rubato_comm *comm,
-			      const struct tr_cut *cut, float *vector, struct tr_error *error)
+			      const struct tr_vectors *vectors, const struct tr_cut *cut,
+			      float *vector, struct tr_error *error)
 {
 	memset(buckets, 0, sizeof(*buckets));
 	buckets->comm = comm;
+	buckets->vectors = vectors;
 	buckets->cut = *cut;
 	for (uint32_t i = 0; i < cut->count; i++) {
 		size_t begin = tr_cut_begin(cut, i);
@@ -64,8 +66,9 @@ rubato_status tr_buckets_ready(struct tr_buckets *buckets, size_t first, struct 
 {
 	while (buckets->started < buckets->cut.count &&
 	       tr_cut_begin(&buckets->cut, buckets->started) >= first)
-		TR_TRY(tr_check(error, rubato_start(buckets->average[buckets->started++]),
-				"start of a bucket's allreduce"));
+		TR_TRY(buckets->vectors->start(buckets->vectors,
+					       buckets->average[buckets->started++],
+					       "start of a bucket's allreduce", error));
 	return RUBATO_OK;
 }
 

@@ -14,7 +14,7 @@
 
 #include <stddef.h>
 
-#include "trainer/base/error.h"
+#include "trainer/base/vectors.h"
 
 #define TR_BUCKETS_MAX 1024 /* Each has a persistent operation with its scratch memory. */
 #define TR_BUCKET_ALIGN 16  /* Floats: buckets begin at cache lines. */
@@ -33,6 +33,7 @@ size_t tr_cut_end(const struct tr_cut *cut, uint32_t bucket);   /* and the one b
 
 struct tr_buckets {
 	rubato_comm *comm;
+	const struct tr_vectors *vectors;
 	struct tr_cut cut;
 	rubato_op *average[TR_BUCKETS_MAX];
 	uint32_t started;
@@ -41,7 +42,8 @@ struct tr_buckets {
 /* Collective: one allreduce (AVG, in place) for each bucket of `vector`. Of a failed one only
  * tr_buckets_close may follow. */
 rubato_status tr_buckets_open(struct tr_buckets *buckets, rubato_comm *comm,
-			      const struct tr_cut *cut, float *vector, struct tr_error *error);
+			      const struct tr_vectors *vectors, const struct tr_cut *cut,
+			      float *vector, struct tr_error *error);
 void tr_buckets_close(struct tr_buckets *buckets);
 
 /* Everything from float `first` on is final: starts what has become complete. */

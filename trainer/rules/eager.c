@@ -61,6 +61,7 @@ struct tr_rule_state {
 	rubato_partial *partial;
 	uint64_t *made; /* [rank_count]: contributions of each, as far as rounds tell. */
 	float *kept;    /* The parameters, while look-ahead has shifted them. */
+	float *model;   /* Wagma: a contribution, or the sum of some. */
 	bool models;    /* Wagma: they travel. */
 	bool shifted;
 	size_t vector_count; /* Floats of a contribution: parameters, and wagma's statistics. */
@@ -260,7 +261,10 @@ static void eager_close(struct tr_rule_state *state)
 {
 	(void)rubato_partial_free(state->partial);
 	free(state->made);
-	free(state->kept);
+	if (state->kept != NULL)
+		state->ctx->vectors->free(state->ctx->vectors, NULL, state->kept);
+	if (state->model != NULL)
+		state->ctx->vectors->free(state->ctx->vectors, NULL, state->model);
 }
 
 static rubato_status allocate(struct tr_rule_state *state)
@@ -268,12 +272,15 @@ static rubato_status allocate(struct tr_rule_state *state)
 	struct tr_rule_context *ctx = state->ctx;
 
 	state->made = calloc(ctx->rank_count, sizeof(*state->made));
-	if (state->own->lag_comp == TR_LAG_COMP_LOOKAHEAD)
-		state->kept = malloc(ctx->parameter_count * sizeof(float));
-	if (state->made == NULL ||
-	    (state->kept == NULL && state->own->lag_comp == TR_LAG_COMP_LOOKAHEAD))
+	if (state->made == NULL)
 		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "eager: out of memory");
-	return RUBATO_OK;
+	if (state->own->lag_comp == TR_LAG_COMP_LOOKAHEAD)
+		TR_TRY(ctx->vectors->make(ctx->vectors, NULL, ctx->parameter_count, "eager",
+					  &state->kept, ctx->error));
+	if (!state->models)
+		return RUBATO_OK;
+	return ctx->vectors->make(ctx->vectors, NULL, state->vector_count, "eager", &state->model,
+				  ctx->error);
 }
 
 /* `saved`: of rubato_partial_save; NULL: from the beginning. */
@@ -398,9 +405,11 @@ static void apply_gradient(struct tr_rule_state *state, const float *result,
 	double rate = rate_of(state, round);
 
 	if (ctx->clip > 0.0) { /* The gradient's place is free: it was committed. */
-		memcpy(ctx->gradient, result, ctx->parameter_count * sizeof(float));
-		tr_clip(ctx->gradient, ctx->parameter_count, ctx->clip);
+		ctx->vectors->put(ctx->vectors, ctx->gradient, result, ctx->parameter_count);
+		tr_clip(ctx->vectors, ctx->gradient, ctx->parameter_count, ctx->clip);
 		result = ctx->gradient;
+	} else {
+		result = tr_vectors_take(ctx->vectors, result, ctx->gradient, ctx->parameter_count);
 	}
 	tr_optimizer_next(ctx->optimizer);
 	tr_optimizer_apply(ctx->optimizer, rate, result, ctx->parameters, 0, ctx->parameter_count);
@@ -409,12 +418,13 @@ static void apply_gradient(struct tr_rule_state *state, const float *result,
 }
 
 /* The mean of `count` models, whose sum `sum` is, and perhaps of the own one. */
-static void mix(float *own, const float *sum, size_t length, uint32_t count, bool with_own)
+static void mix(const struct tr_vectors *v, float *own, const float *sum, size_t length,
+		uint32_t count, bool with_own)
 {
-	float divisor = (float)(count + with_own);
-
-	for (size_t i = 0; i < length; i++)
-		own[i] = (sum[i] + (with_own ? own[i] : 0.0f)) / divisor;
+	if (!with_own)
+		v->zero(v, own, length);
+	v->add(v, own, sum, length);
+	v->divide(v, own, own, (float)(count + with_own), length);
 }
 
 static void apply_models(struct tr_rule_state *state, const float *result,
@@ -424,10 +434,12 @@ static void apply_models(struct tr_rule_state *state, const float *result,
 	uint64_t step;
 	bool current = own_part(state, round, &step) && step == state->step;
 
-	mix(ctx->parameters, result, ctx->parameter_count, round->contributors, !current);
+	result = tr_vectors_take(ctx->vectors, result, state->model, state->vector_count);
+	mix(ctx->vectors, ctx->parameters, result, ctx->parameter_count, round->contributors,
+	    !current);
 	if (ctx->average_statistics)
-		mix(ctx->statistics, result + ctx->parameter_count, ctx->statistics_count,
-		    round->contributors, !current);
+		mix(ctx->vectors, ctx->statistics, result + ctx->parameter_count,
+		    ctx->statistics_count, round->contributors, !current);
 }
 
 static void apply(struct tr_rule_state *state, const float *result, const rubato_round *round)
@@ -546,9 +558,9 @@ static void look_ahead(struct tr_rule_state *state, uint64_t step, uint64_t roun
 	float reach =
 		(float)(tr_rate_at(ctx->rate, at) * m * (1.0 - pow(m, (double)rounds)) / (1.0 - m));
 
-	memcpy(state->kept, ctx->parameters, ctx->parameter_count * sizeof(float));
-	for (size_t i = 0; i < ctx->parameter_count; i++)
-		ctx->parameters[i] -= reach * velocity[i];
+	ctx->vectors->copy(ctx->vectors, state->kept, ctx->parameters, ctx->parameter_count);
+	ctx->vectors->combine(ctx->vectors, ctx->parameters, 1.0f, ctx->parameters, -reach,
+			      velocity, ctx->parameter_count);
 	state->shifted = true;
 }
 
@@ -567,12 +579,12 @@ static rubato_status commit_gradient(struct tr_rule_state *state, uint64_t step)
 	struct tr_rule_context *ctx = state->ctx;
 	bool weighted = state->own->normalise == RUBATO_BY_WEIGHT;
 	float weight = weighted ? (float)ctx->batch : 1.0f;
-	void *buffer;
 
-	TR_TRY(tr_check(ctx->error, rubato_partial_acquire(state->partial, &buffer), "eager"));
-	for (size_t i = 0; i < ctx->parameter_count; i++)
-		((float *)buffer)[i] = weight * ctx->gradient[i];
-	return tr_check(ctx->error, rubato_partial_commit(state->partial, step, ctx->batch),
+	if (weight != 1.0f)
+		ctx->vectors->scale(ctx->vectors, ctx->gradient, weight, ctx->parameter_count);
+	TR_TRY(ctx->vectors->wait(ctx->vectors, ctx->error));
+	return tr_check(ctx->error,
+			rubato_partial_contribute(state->partial, ctx->gradient, step, ctx->batch),
 			"eager");
 }
 
@@ -580,18 +592,20 @@ static rubato_status commit_gradient(struct tr_rule_state *state, uint64_t step)
 static rubato_status commit_models(struct tr_rule_state *state, uint64_t step)
 {
 	struct tr_rule_context *ctx = state->ctx;
-	float *buffer;
-	void *lease;
+	const struct tr_vectors *v = ctx->vectors;
+	const float *mine = ctx->parameters;
 
 	ctx->rate_applied = tr_rate_at(ctx->rate, step);
 	tr_apply_gradient(ctx, ctx->rate_applied);
-	TR_TRY(tr_check(ctx->error, rubato_partial_acquire(state->partial, &lease), "eager"));
-	buffer = lease;
-	memcpy(buffer, ctx->parameters, ctx->parameter_count * sizeof(float));
-	if (state->vector_count > ctx->parameter_count)
-		memcpy(buffer + ctx->parameter_count, ctx->statistics,
-		       ctx->statistics_count * sizeof(float));
-	return tr_check(ctx->error, rubato_partial_commit(state->partial, step, 1), "eager");
+	if (state->vector_count > ctx->parameter_count) {
+		v->copy(v, state->model, ctx->parameters, ctx->parameter_count);
+		v->copy(v, state->model + ctx->parameter_count, ctx->statistics,
+			ctx->statistics_count);
+		mine = state->model;
+	}
+	TR_TRY(v->wait(v, ctx->error));
+	return tr_check(ctx->error, rubato_partial_contribute(state->partial, mine, step, 1),
+			"eager");
 }
 
 static rubato_status eager_step(struct tr_rule_state *state, uint64_t step)
@@ -602,7 +616,8 @@ static rubato_status eager_step(struct tr_rule_state *state, uint64_t step)
 	state->step = step;
 	state->next_step = step + 1;
 	if (state->shifted)
-		memcpy(ctx->parameters, state->kept, ctx->parameter_count * sizeof(float));
+		ctx->vectors->copy(ctx->vectors, ctx->parameters, state->kept,
+				   ctx->parameter_count);
 	state->shifted = false;
 	before_ns = rubato_now(ctx->comm);
 	TR_TRY(state->models ? commit_models(state, step) : commit_gradient(state, step));

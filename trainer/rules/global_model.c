@@ -11,7 +11,7 @@ rubato_status tr_global_model_open(struct tr_global_model *global, struct tr_rul
 	*global = (struct tr_global_model) { .ctx = ctx };
 	ctx->replicas_differ = true;
 	ctx->average_statistics = ctx->bn == TR_BN_AVERAGE;
-	TR_TRY(tr_outer_open(&global->outer, outer == NULL ? &none : outer,
+	TR_TRY(tr_outer_open(&global->outer, ctx->vectors, outer == NULL ? &none : outer,
 			     model || averaging->compression != TR_COMPRESSION_F32, ctx->parameters,
 			     ctx->parameter_count, ctx->error));
 	return tr_averaging_open(&global->averaging, ctx, ctx->comm, averaging, extra_count);

@@ -7,7 +7,6 @@
  * of one has nothing to average and counts no reductions.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "trainer/rules/global_model.h"
 
@@ -72,7 +71,8 @@ static void hier_close(struct tr_rule_state *state)
 	if (state->comm != NULL)
 		(void)rubato_finalize(state->comm);
 	tr_global_model_close(&state->global);
-	free(state->model);
+	if (state->model != NULL)
+		state->global.ctx->vectors->free(state->global.ctx->vectors, NULL, state->model);
 }
 
 /* The ranks of this rank's node, which must be evenly spaced: so the ledger names them. */
@@ -147,10 +147,10 @@ static rubato_status open_group(struct tr_rule_state *state)
 	if (state->comm == NULL)
 		return RUBATO_OK;
 	if (state->own->averaging.compression != TR_COMPRESSION_F32) {
-		state->model = malloc(ctx->parameter_count * sizeof(float));
-		if (state->model == NULL)
-			return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "hier: out of memory");
-		memcpy(state->model, ctx->parameters, ctx->parameter_count * sizeof(float));
+		TR_TRY(ctx->vectors->make(ctx->vectors, NULL, ctx->parameter_count, "hier",
+					  &state->model, ctx->error));
+		ctx->vectors->copy(ctx->vectors, state->model, ctx->parameters,
+				   ctx->parameter_count);
 	}
 	TR_TRY(tr_averaging_open(&state->local, ctx, state->comm, &state->own->averaging, 0));
 	return count_bytes(state, &making);
@@ -171,7 +171,8 @@ static void share_model(struct tr_rule_state *state, uint64_t done)
 
 	state->last = done;
 	if (state->model != NULL)
-		memcpy(state->model, ctx->parameters, ctx->parameter_count * sizeof(float));
+		ctx->vectors->copy(ctx->vectors, state->model, ctx->parameters,
+				   ctx->parameter_count);
 }
 
 static rubato_status average_group(struct tr_rule_state *state, uint64_t done)
@@ -183,8 +184,8 @@ static rubato_status average_group(struct tr_rule_state *state, uint64_t done)
 		return RUBATO_OK;
 	TR_TRY(tr_averaging_begin(state->local, state->model, NULL));
 	TR_TRY(tr_averaging_end(state->local, state->model, NULL));
-	memcpy(ctx->parameters, tr_averaging_parameters(state->local),
-	       ctx->parameter_count * sizeof(float));
+	ctx->vectors->copy(ctx->vectors, ctx->parameters, tr_averaging_parameters(state->local),
+			   ctx->parameter_count);
 	tr_averaging_adopt(state->local);
 	tr_trace_span(ctx->trace, TR_SPAN_AVERAGE, before, rubato_now(ctx->comm), done);
 	tr_ledger_average(ctx->ledger, TR_SCOPE_LOCAL, state->first, state->stride, state->count,
@@ -231,8 +232,8 @@ static rubato_status hier_keep(struct tr_rule_state *state, struct tr_archive *a
 		return RUBATO_OK;
 	TR_TRY(tr_archive_value(archive, "hier.last", state->last, ctx->error));
 	if (state->model != NULL)
-		TR_TRY(tr_archive_bytes(archive, "hier.model", state->model,
-					ctx->parameter_count * sizeof(float), ctx->error));
+		TR_TRY(tr_archive_vector(archive, "hier.model", ctx->vectors, state->model,
+					 ctx->parameter_count, ctx->error));
 	return tr_averaging_keep(state->local, "hier", archive);
 }
 

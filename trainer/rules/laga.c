@@ -66,6 +66,7 @@ struct tr_rule_state {
 	rubato_lagged *lagged;
 	size_t width;   /* Floats of a payload: parameters, then a count for each rank. */
 	float *sum;     /* Of this round's gradients; NULL: there is none yet. */
+	float *room;    /* For it, where the library's is no vector; else NULL. */
 	uint64_t count; /* How many are in it. */
 	uint64_t begun, collected; /* Rounds, each in their order. */
 	uint64_t *done;            /* [rank_count]: local steps in the rounds collected. */
@@ -102,7 +103,10 @@ static void laga_close(struct tr_rule_state *state)
 	free(state->done);
 	free(state->counts);
 	free(state->kept);
-	free(state->aside);
+	if (state->aside != NULL)
+		state->ctx->vectors->free(state->ctx->vectors, NULL, state->aside);
+	if (state->room != NULL)
+		state->ctx->vectors->free(state->ctx->vectors, NULL, state->room);
 }
 
 static bool until_done(const struct tr_rule_state *state)
@@ -112,7 +116,7 @@ static bool until_done(const struct tr_rule_state *state)
 
 static rubato_status laga_open(struct tr_rule_state *state, struct tr_rule_context *ctx)
 {
-	bool ahead;
+	const struct tr_vectors *v = ctx->vectors;
 
 	state->ctx = ctx;
 	state->own = (const struct laga_options *)ctx->own;
@@ -121,13 +125,14 @@ static rubato_status laga_open(struct tr_rule_state *state, struct tr_rule_conte
 	 * than others at a given moment. */
 	ctx->relaxed = until_done(state);
 	ctx->replicas_differ = until_done(state);
-	ahead = state->own->lag_comp == TR_LAG_COMP_LOOKAHEAD;
 	state->done = calloc(ctx->rank_count, sizeof(*state->done));
 	state->counts = calloc(ctx->rank_count, sizeof(*state->counts));
-	if (ahead)
-		state->aside = malloc(ctx->parameter_count * sizeof(float));
-	if (state->done == NULL || state->counts == NULL || (ahead && state->aside == NULL))
+	if (state->done == NULL || state->counts == NULL)
 		return tr_fail(ctx->error, RUBATO_ERR_MEMORY, "laga: out of memory");
+	if (state->own->lag_comp == TR_LAG_COMP_LOOKAHEAD)
+		TR_TRY(v->make(v, NULL, ctx->parameter_count, "laga", &state->aside, ctx->error));
+	if (!v->is_host)
+		TR_TRY(v->make(v, NULL, state->width, "laga", &state->room, ctx->error));
 	return tr_check(ctx->error,
 			rubato_lagged_create(ctx->comm, state->width, RUBATO_FLOAT32, RUBATO_SUM,
 					     state->own->lag, &state->lagged),
@@ -211,13 +216,16 @@ static rubato_status take(struct tr_rule_state *state, const float **result)
 static rubato_status fetch(struct tr_rule_state *state, struct mean *mean)
 {
 	struct tr_rule_context *ctx = state->ctx;
+	const struct tr_vectors *v = ctx->vectors;
 	const float *result;
 
 	mean->age = state->collected < state->own->lag ? state->collected : state->own->lag;
 	TR_TRY(take(state, &result));
 	read_counts(state, result + ctx->parameter_count, mean);
-	for (size_t i = 0; mean->total > 0 && i < ctx->parameter_count; i++)
-		ctx->gradient[i] = result[i] / (float)mean->total;
+	if (mean->total == 0)
+		return RUBATO_OK;
+	result = tr_vectors_take(v, result, ctx->gradient, ctx->parameter_count);
+	v->divide(v, ctx->gradient, result, (float)mean->total, ctx->parameter_count);
 	return RUBATO_OK;
 }
 
@@ -243,18 +251,30 @@ static void apply(struct tr_rule_state *state, const struct mean *mean)
 
 /* ---- Rounds ---- */
 
-static rubato_status accumulate(struct tr_rule_state *state)
+/* Gradients are added up where the library reduces them, if that can be. */
+static rubato_status sum_open(struct tr_rule_state *state)
 {
 	struct tr_rule_context *ctx = state->ctx;
 	void *buffer;
 
-	if (state->sum == NULL) {
-		TR_TRY(tr_check(ctx->error, rubato_lagged_acquire(state->lagged, &buffer),
-				"acquire of a lagged allreduce"));
-		state->sum = buffer;
+	if (state->room != NULL) {
+		ctx->vectors->zero(ctx->vectors, state->room, state->width);
+		state->sum = state->room;
+		return RUBATO_OK;
 	}
-	for (size_t i = 0; i < ctx->parameter_count; i++)
-		state->sum[i] += ctx->gradient[i];
+	TR_TRY(tr_check(ctx->error, rubato_lagged_acquire(state->lagged, &buffer),
+			"acquire of a lagged allreduce"));
+	state->sum = buffer;
+	return RUBATO_OK;
+}
+
+static rubato_status accumulate(struct tr_rule_state *state)
+{
+	struct tr_rule_context *ctx = state->ctx;
+
+	if (state->sum == NULL)
+		TR_TRY(sum_open(state));
+	ctx->vectors->add(ctx->vectors, state->sum, ctx->gradient, ctx->parameter_count);
 	state->count++;
 	state->steps++;
 	return RUBATO_OK;
@@ -285,10 +305,15 @@ static rubato_status begin_round(struct tr_rule_state *state)
 {
 	struct tr_rule_context *ctx = state->ctx;
 	uint64_t before_ns = rubato_now(ctx->comm);
+	const struct tr_vectors *v = ctx->vectors;
+	const float count = (float)state->count;
 
 	if (state->count > 0)
-		state->sum[ctx->parameter_count + ctx->rank] = (float)state->count;
-	TR_TRY(tr_check(ctx->error, rubato_lagged_accumulate(state->lagged, NULL, state->count),
+		v->put(v, state->sum + ctx->parameter_count + ctx->rank, &count, 1);
+	TR_TRY(v->wait(v, ctx->error));
+	TR_TRY(tr_check(ctx->error,
+			rubato_lagged_accumulate(
+				state->lagged, state->count > 0 ? state->room : NULL, state->count),
 			"accumulate of a lagged allreduce"));
 	TR_TRY(tr_check(ctx->error, rubato_lagged_begin(state->lagged),
 			"begin of a lagged allreduce"));
@@ -319,20 +344,22 @@ static rubato_status next_round(struct tr_rule_state *state, struct mean *mean, 
 static rubato_status laga_begin(struct tr_rule_state *state, uint64_t step)
 {
 	struct tr_rule_context *ctx = state->ctx;
+	const struct tr_vectors *v = ctx->vectors;
 	const float *velocity = ctx->optimizer->states[0];
 	double power = 1.0, sum = 0.0;
 
 	(void)step;
 	if (state->aside == NULL)
 		return RUBATO_OK;
-	memcpy(state->aside, ctx->parameters, ctx->parameter_count * sizeof(float));
+	v->copy(v, state->aside, ctx->parameters, ctx->parameter_count);
 	for (uint32_t i = 0; i < state->own->lag; i++) {
 		power *= (double)ctx->optimizer->momentum;
 		sum += power;
 	}
 	float far = (float)(state->last_rate * sum);
-	for (size_t i = 0; velocity != NULL && i < ctx->parameter_count; i++)
-		ctx->parameters[i] -= far * velocity[i];
+	if (velocity != NULL)
+		v->combine(v, ctx->parameters, 1.0f, ctx->parameters, -far, velocity,
+			   ctx->parameter_count);
 	return RUBATO_OK;
 }
 
@@ -344,14 +371,15 @@ static rubato_status laga_step(struct tr_rule_state *state, uint64_t step)
 
 	(void)step;
 	if (state->aside != NULL)
-		memcpy(ctx->parameters, state->aside, ctx->parameter_count * sizeof(float));
+		ctx->vectors->copy(ctx->vectors, ctx->parameters, state->aside,
+				   ctx->parameter_count);
 	TR_TRY(accumulate(state));
 	TR_TRY(is_full(state, &full));
 	if (!full)
 		return RUBATO_OK;
 	TR_TRY(next_round(state, &mean, &due));
 	if (!due && state->own->first_step == FIRST_ZERO) {
-		memset(ctx->gradient, 0, ctx->parameter_count * sizeof(float));
+		ctx->vectors->zero(ctx->vectors, ctx->gradient, ctx->parameter_count);
 		update(state, &mean);
 	}
 	return RUBATO_OK;
@@ -447,7 +475,6 @@ static rubato_status laga_keep(struct tr_rule_state *state, struct tr_archive *a
 {
 	struct tr_rule_context *ctx = state->ctx;
 	uint64_t numbers[5];
-	void *buffer;
 
 	TR_TRY(kept_make(state));
 	memcpy(numbers,
@@ -471,11 +498,10 @@ static rubato_status laga_keep(struct tr_rule_state *state, struct tr_archive *a
 				state->kept_count * state->width * sizeof(float), ctx->error));
 	if (state->count == 0)
 		return RUBATO_OK;
-	TR_TRY(tr_check(ctx->error, rubato_lagged_acquire(state->lagged, &buffer),
-			"acquire of a lagged allreduce"));
-	state->sum = buffer;
-	return tr_archive_bytes(archive, "laga.sum", buffer, state->width * sizeof(float),
-				ctx->error);
+	if (state->sum == NULL)
+		TR_TRY(sum_open(state));
+	return tr_archive_vector(archive, "laga.sum", ctx->vectors, state->sum, state->width,
+				 ctx->error);
 }
 
 const struct tr_rule tr_rule_laga = {

@@ -83,12 +83,6 @@ static rubato_status local_open(struct tr_rule_state *state, struct tr_rule_cont
 				    0, state->own->pull > 0.0);
 }
 
-static void pull(float a, const float *to, float *x, size_t count)
-{
-	for (size_t i = 0; i < count; i++)
-		x[i] += a * (to[i] - x[i]);
-}
-
 static rubato_status wait_for_mean(struct tr_rule_state *state)
 {
 	struct tr_averaging *averaging = state->global.averaging;
@@ -106,6 +100,7 @@ static rubato_status follow(struct tr_rule_state *state, uint64_t done)
 	struct tr_rule_context *ctx = state->global.ctx;
 	struct tr_averaging *averaging = state->global.averaging;
 	struct tr_outer_state *outer = &state->global.outer;
+	const struct tr_vectors *v = ctx->vectors;
 	float a = (float)state->own->pull;
 	uint64_t before = rubato_now(ctx->comm);
 
@@ -116,10 +111,10 @@ static rubato_status follow(struct tr_rule_state *state, uint64_t done)
 		tr_global_model_count(&state->global, state->begun);
 		state->arrived = false;
 		if (tr_averaging_statistics(averaging) != NULL)
-			pull(a, tr_averaging_statistics(averaging), ctx->statistics,
-			     ctx->statistics_count);
+			v->approach(v, ctx->statistics, a, tr_averaging_statistics(averaging),
+				    ctx->statistics_count);
 	}
-	pull(a, outer->model, ctx->parameters, ctx->parameter_count);
+	v->approach(v, ctx->parameters, a, outer->model, ctx->parameter_count);
 	tr_trace_span(ctx->trace, TR_SPAN_AVERAGE, before, rubato_now(ctx->comm), done);
 	return RUBATO_OK;
 }

@@ -1,5 +1,5 @@
 /*
- * optimizer.h -- from a gradient to an update of the parameters, element by element.
+ * optimizer.h -- from a gradient to an update of the parameters.
  *
  *   sgd    v = mu * v + (g + wd * w);  w -= lr * v
  *   adam   g += wd * w;  m = b1 * m + (1 - b1) * g;  v = b2 * v + (1 - b2) * g * g;
@@ -14,6 +14,7 @@
 
 #include <stddef.h>
 
+#include "trainer/base/vectors.h"
 #include "trainer/checkpoint/archive.h"
 
 #define TR_OPTIMIZER_STATES 2
@@ -22,6 +23,7 @@ enum tr_optimizer_kind { TR_SGD, TR_ADAM, TR_ADAMW };
 extern const char *const tr_optimizer_names[]; /* NULL-terminated, by kind. */
 
 struct tr_optimizer {
+	const struct tr_vectors *vectors;
 	enum tr_optimizer_kind kind;
 	float momentum, weight_decay;
 	float *states[TR_OPTIMIZER_STATES]; /* sgd: v; adam: m, v. NULL: none. */
@@ -30,9 +32,9 @@ struct tr_optimizer {
 	uint64_t updates; /* Begun so far: adam's t. */
 };
 
-rubato_status tr_optimizer_open(struct tr_optimizer *optimizer, enum tr_optimizer_kind kind,
-				double momentum, double weight_decay, size_t count,
-				struct tr_error *error);
+rubato_status tr_optimizer_open(struct tr_optimizer *optimizer, const struct tr_vectors *vectors,
+				enum tr_optimizer_kind kind, double momentum, double weight_decay,
+				size_t count, struct tr_error *error);
 /* Before each update, once; then its elements, in any pieces. */
 void tr_optimizer_next(struct tr_optimizer *optimizer);
 /* The vectors are whole; elements begin to end - 1 are updated. */
@@ -45,6 +47,6 @@ rubato_status tr_optimizer_keep(struct tr_optimizer *optimizer, struct tr_archiv
 void tr_optimizer_close(struct tr_optimizer *optimizer);
 
 /* Scales the gradient so that its norm is at most `most`; 0: leaves it. */
-void tr_clip(float *gradient, size_t count, double most);
+void tr_clip(const struct tr_vectors *vectors, float *gradient, size_t count, double most);
 
 #endif

@@ -21,16 +21,18 @@
 #include "trainer/rules/shared_options.h"
 
 struct tr_outer_state {
+	const struct tr_vectors *vectors;
 	const struct tr_outer_options *options;
 	size_t count;
 	float *model;    /* w; NULL: nobody asks (none). */
 	float *velocity; /* NULL: none. */
+	float *way;      /* Where there is a velocity: room for d, while w moves. */
 };
 
 /* `parameters`: the first global model. `model`: keep w even where the kind does not need it. */
-rubato_status tr_outer_open(struct tr_outer_state *outer, const struct tr_outer_options *options,
-			    bool model, const float *parameters, size_t count,
-			    struct tr_error *error);
+rubato_status tr_outer_open(struct tr_outer_state *outer, const struct tr_vectors *vectors,
+			    const struct tr_outer_options *options, bool model,
+			    const float *parameters, size_t count, struct tr_error *error);
 void tr_outer_close(struct tr_outer_state *outer);
 
 /* `rate`: of the last local step. `start`: where the next local steps start; but for nesterov it

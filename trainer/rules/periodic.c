@@ -101,18 +101,13 @@ static double ask(const struct tr_rule_state *state, uint64_t done)
 {
 	const struct tr_rule_context *ctx = state->global.ctx;
 	const float *model = state->global.outer.model;
-	double sum = 0.0;
 
 	if (state->own->period.schedule == TR_SCHEDULE_ADACOMM)
 		return state->loss_sum / (double)(done - state->global.last);
 	if (state->own->period.schedule != TR_SCHEDULE_ADP)
 		return 0.0;
-	for (size_t i = 0; i < ctx->parameter_count; i++) {
-		float u = ctx->parameters[i] - model[i]; /* As it travels. */
-
-		sum += (double)u * (double)u;
-	}
-	return sum;
+	return ctx->vectors->square_between(ctx->vectors, ctx->parameters, model,
+					    ctx->parameter_count);
 }
 
 /* And what all do, from the mean of it. */
@@ -160,7 +155,8 @@ static rubato_status full_step(struct tr_rule_state *state, uint64_t step)
 	struct tr_rule_context *ctx = state->global.ctx;
 	uint64_t before = rubato_now(ctx->comm);
 
-	TR_TRY(tr_check(ctx->error, rubato_start(state->gradient), "start of a gradient"));
+	TR_TRY(ctx->vectors->start(ctx->vectors, state->gradient, "start of a gradient",
+				   ctx->error));
 	TR_TRY(tr_check(ctx->error, rubato_wait(state->gradient, RUBATO_TIMEOUT_DEFAULT),
 			"wait for a gradient"));
 	ctx->counts.communication_ns += rubato_now(ctx->comm) - before;

@@ -55,7 +55,7 @@ void tr_rule_close(const struct tr_rule *rule, struct tr_rule_state *state)
 
 void tr_apply_gradient(struct tr_rule_context *ctx, double rate)
 {
-	tr_clip(ctx->gradient, ctx->parameter_count, ctx->clip);
+	tr_clip(ctx->vectors, ctx->gradient, ctx->parameter_count, ctx->clip);
 	tr_optimizer_next(ctx->optimizer);
 	tr_optimizer_apply(ctx->optimizer, rate, ctx->gradient, ctx->parameters, 0,
 			   ctx->parameter_count);
@@ -75,6 +75,7 @@ void tr_count_round(struct tr_rule_context *ctx, uint64_t fresh, uint64_t contri
 
 rubato_status tr_average(struct tr_rule_context *ctx, float *values, size_t count, const char *what)
 {
+	TR_TRY(ctx->vectors->wait(ctx->vectors, ctx->error));
 	return tr_check(
 		ctx->error,
 		rubato_allreduce(ctx->comm, values, values, count, RUBATO_FLOAT32, RUBATO_AVG),

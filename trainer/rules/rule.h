@@ -84,8 +84,9 @@ struct tr_rule_context { /* What a rule works on; it outlives the rule. */
 	rubato_comm *comm;
 	uint32_t rank, rank_count;
 	size_t parameter_count;
-	struct tr_cut cut; /* How the flat vectors are cut into buckets. */
-	float *parameters; /* Equal on all ranks when the rule opens; from rubato_alloc, as the */
+	struct tr_cut cut;                /* How the flat vectors are cut into buckets. */
+	const struct tr_vectors *vectors; /* What touches them. */
+	float *parameters; /* Equal on all ranks when the rule opens; collectives take it, as the */
 	float *gradient;   /* mean over the last local batch. */
 	float *statistics; /* Of batch normalisation, local to the rank; */
 	size_t statistics_count;

@@ -19,7 +19,8 @@ static void sync_close(struct tr_rule_state *state)
 static rubato_status sync_open(struct tr_rule_state *state, struct tr_rule_context *ctx)
 {
 	state->ctx = ctx;
-	return tr_buckets_open(&state->buckets, ctx->comm, &ctx->cut, ctx->gradient, ctx->error);
+	return tr_buckets_open(&state->buckets, ctx->comm, ctx->vectors, &ctx->cut, ctx->gradient,
+			       ctx->error);
 }
 
 static rubato_status sync_begin(struct tr_rule_state *state, uint64_t step)
@@ -43,7 +44,7 @@ static rubato_status clip_whole(struct tr_rule_state *state)
 	for (uint32_t i = 0; i < state->buckets.cut.count; i++)
 		TR_TRY(tr_buckets_wait(&state->buckets, i, ctx->error));
 	ctx->counts.communication_ns += rubato_now(ctx->comm) - before;
-	tr_clip(ctx->gradient, ctx->parameter_count, ctx->clip);
+	tr_clip(ctx->vectors, ctx->gradient, ctx->parameter_count, ctx->clip);
 	return RUBATO_OK;
 }
 
