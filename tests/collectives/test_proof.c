@@ -31,7 +31,7 @@ static rubato_status prove(const struct rb_algorithm *a, uint32_t rank_count, ui
 START_TEST(every_algorithm_is_proved)
 {
 	const struct rb_algorithm *a = &rb_algorithms[_i];
-	uint32_t most = test_is_interpreted() ? 4 : 6;
+	uint32_t most = test_is_interpreted() ? 3 : 6;
 	struct rb_proof proof;
 
 	for (uint32_t n = 1; n <= most && n <= a->rank_max; n++) {

@@ -518,7 +518,8 @@ END_TEST
 START_TEST(laws_hold_in_all_worlds)
 {
 	static const uint64_t counts[] = { 3000, 40000, 1000000 };
-	struct seeds seeds = seeds_from(__func__, 1, counts[test_length()]);
+	struct seeds seeds =
+		seeds_from(__func__, 1, test_is_interpreted() ? 600 : counts[test_length()]);
 	uint64_t count = seeds.left;
 	struct rounds_totals t = { 0 };
 	char text[256];
@@ -543,7 +544,10 @@ END_TEST
 /* Nodes of one rank each are ranks: the same messages, records and runs, at the same times. */
 START_TEST(nodes_of_one_rank_are_ranks)
 {
-	struct seeds seeds = seeds_from(__func__, 1, test_length() == TEST_SHORT ? 500 : 5000);
+	struct seeds seeds = seeds_from(__func__, 1,
+					test_is_interpreted()         ? 100
+					: test_length() == TEST_SHORT ? 500
+								      : 5000);
 	char text[256];
 
 	for (uint64_t seed; seeds_next(&seeds, &seed);) {
