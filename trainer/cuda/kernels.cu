@@ -211,6 +211,98 @@ __device__ __forceinline__ void loss_targets(const tr_cuda_loss_targets &c)
 	}
 }
 
+/* ---- Flat vectors ---- */
+
+__device__ __forceinline__ void vector_add(const tr_cuda_vector_add &c)
+{
+	for (uint64_t i = first(); i < c.count; i += step())
+		c.to[i] += c.x[i];
+}
+
+__device__ __forceinline__ void vector_subtract(const tr_cuda_vector_subtract &c)
+{
+	for (uint64_t i = first(); i < c.count; i += step())
+		c.to[i] = c.x[i] - c.y[i];
+}
+
+__device__ __forceinline__ void vector_scale(const tr_cuda_vector_scale &c)
+{
+	for (uint64_t i = first(); i < c.count; i += step())
+		c.to[i] *= c.factor;
+}
+
+__device__ __forceinline__ void vector_divide(const tr_cuda_vector_divide &c)
+{
+	for (uint64_t i = first(); i < c.count; i += step())
+		c.to[i] = c.x[i] / c.divisor;
+}
+
+__device__ __forceinline__ void vector_combine(const tr_cuda_vector_combine &c)
+{
+	for (uint64_t i = first(); i < c.count; i += step())
+		c.to[i] = c.a * c.x[i] + c.b * c.y[i];
+}
+
+__device__ __forceinline__ void vector_approach(const tr_cuda_vector_approach &c)
+{
+	for (uint64_t i = first(); i < c.count; i += step())
+		c.to[i] += c.a * (c.x[i] - c.to[i]);
+}
+
+__device__ __forceinline__ void vector_square(const tr_cuda_vector_square &c)
+{
+	for (uint64_t s = first(); s < c.sums; s += step()) {
+		double sum = 0.0;
+
+		for (uint64_t i = s; i < c.count; i += c.sums) {
+			const float way = c.y != 0 ? c.x[i] - c.y[i] : c.x[i];
+
+			sum += (double)way * (double)way;
+		}
+		c.sum[s] = sum;
+	}
+}
+
+__device__ __forceinline__ void vector_fold(const tr_cuda_vector_fold &c)
+{
+	for (uint64_t i = first(); i < c.count; i += step()) {
+		double sum = 0.0;
+
+		for (uint64_t k = i * c.width; k < (i + 1) * c.width; k++)
+			sum += c.from[k];
+		c.to[i] = sum;
+	}
+}
+
+__device__ __forceinline__ void vector_sgd(const tr_cuda_vector_sgd &c)
+{
+	for (uint64_t i = first(); i < c.count; i += step()) {
+		float way = c.gradient[i] + c.weight_decay * c.parameters[i];
+
+		if (c.velocity != 0) {
+			way = c.momentum * c.velocity[i] + way;
+			c.velocity[i] = way;
+		}
+		c.parameters[i] -= c.rate * way;
+	}
+}
+
+__device__ __forceinline__ void vector_adam(const tr_cuda_vector_adam &c)
+{
+	for (uint64_t i = first(); i < c.count; i += step()) {
+		float w = c.parameters[i];
+		const float g = c.gradient[i] + c.coupled * w;
+		const float m = c.beta1 * c.first[i] + (1.0f - c.beta1) * g;
+		const float v = c.beta2 * c.second[i] + (1.0f - c.beta2) * g * g;
+
+		c.first[i] = m;
+		c.second[i] = v;
+		w -= c.decoupled * w;
+		w -= c.rate * (m * c.scale1) / (sqrtf(v * c.scale2) + c.epsilon);
+		c.parameters[i] = w;
+	}
+}
+
 } // namespace trainer_kernels
 
 #define TR_CUDA_KERNEL(name)                                                                       \

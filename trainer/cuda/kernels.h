@@ -23,7 +23,17 @@
 	X(add)                                                                                     \
 	X(add_back)                                                                                \
 	X(loss_labels)                                                                             \
-	X(loss_targets)
+	X(loss_targets)                                                                            \
+	X(vector_add)                                                                              \
+	X(vector_subtract)                                                                         \
+	X(vector_scale)                                                                            \
+	X(vector_divide)                                                                           \
+	X(vector_combine)                                                                          \
+	X(vector_approach)                                                                         \
+	X(vector_square)                                                                           \
+	X(vector_fold)                                                                             \
+	X(vector_sgd)                                                                              \
+	X(vector_adam)
 
 #define TR_CUDA_BLOCK 256u
 #define TR_CUDA_BLOCKS_PER_MULTIPROCESSOR 32u
@@ -110,6 +120,74 @@ struct tr_cuda_loss_targets {
 	uint32_t row_count, count;
 	float scale;
 	uint32_t reserved;
+};
+
+/*
+ * Of flat vectors: what trainer/base/vectors.h says of the operation of that name, with the host's
+ * bits but for NaNs. A target may be an operand.
+ */
+struct tr_cuda_vector_add {
+	float *to;
+	const float *x;
+	uint64_t count;
+};
+struct tr_cuda_vector_subtract {
+	float *to;
+	const float *x, *y;
+	uint64_t count;
+};
+struct tr_cuda_vector_scale {
+	float *to;
+	uint64_t count;
+	float factor;
+	uint32_t reserved;
+};
+struct tr_cuda_vector_divide {
+	float *to;
+	const float *x;
+	uint64_t count;
+	float divisor;
+	uint32_t reserved;
+};
+struct tr_cuda_vector_combine {
+	float *to;
+	const float *x, *y;
+	uint64_t count;
+	float a, b;
+};
+struct tr_cuda_vector_approach {
+	float *to;
+	const float *x;
+	uint64_t count;
+	float a;
+	uint32_t reserved;
+};
+
+/* Squares in an order that no grid changes: sum[s] is of the elements s, s + sums, s + 2 sums, ...,
+ * one after another; fold adds `width` neighbours, one after another. */
+struct tr_cuda_vector_square {
+	double *sum;
+	const float *x, *y; /* y NULL: of x; else of x - y, rounded. */
+	uint64_t count, sums;
+};
+struct tr_cuda_vector_fold {
+	double *to;
+	const double *from;
+	uint64_t count, width;
+};
+
+struct tr_cuda_vector_sgd {
+	float *parameters, *velocity; /* No velocity: no momentum. */
+	const float *gradient;
+	uint64_t count;
+	float rate, momentum, weight_decay;
+	uint32_t reserved;
+};
+struct tr_cuda_vector_adam {
+	float *parameters, *first, *second;
+	const float *gradient;
+	uint64_t count;
+	float rate, beta1, beta2, epsilon, coupled, decoupled, scale1, scale2;
 };
 
 #endif

@@ -135,6 +135,13 @@ static uint64_t converted(const struct ptx_instruction *in, uint64_t value)
 	uint64_t bits;
 
 	if (to.kind == PTX_FLOAT && from.kind == PTX_FLOAT) {
+		if (to.bits == 32 && from.bits == 64)
+			return float_out(in, (float)double_of(value));
+		if (to.bits == 64) {
+			wide = (double)float_in(in, value);
+			memcpy(&bits, &wide, sizeof(bits));
+			return wide != wide ? NAN_64 : bits;
+		}
 		if (to.bits == 16)
 			return float_in(in, value) != float_in(in, value)
 				       ? NAN_16
@@ -262,6 +269,8 @@ static uint64_t compared(const struct ptx_instruction *in, uint64_t a, uint64_t 
 	} else {
 		below = less(in, a, b), above = less(in, b, a), equal = !below && !above;
 	}
+	if (in->unordered && unordered)
+		return 1;
 	switch (in->compare) {
 	case PTX_EQ:
 		return equal;

@@ -59,8 +59,9 @@ struct ptx_instruction {
 	struct ptx_type type, from_type;
 	enum ptx_compare compare;
 	enum ptx_part part;
-	bool flush;    /* .ftz */
-	bool toward_0; /* Conversions to integers; else to nearest, ties to even. */
+	bool flush;     /* .ftz */
+	bool toward_0;  /* Conversions to integers; else to nearest, ties to even. */
+	bool unordered; /* A comparison holds where one side is a NaN. */
 	bool guard_not;
 	uint32_t guard;
 	uint32_t to_count, from_count;

@@ -179,11 +179,14 @@ static bool modifier(struct ptx_instruction *in, const char *word, bool *param)
 	static const char *const compares[] = { "eq", "ne", "lt", "le", "gt", "ge", "nan", "num" };
 	const bool real = in->type.kind == PTX_FLOAT;
 
-	for (uint32_t i = 0; in->op == PTX_SETP && i < sizeof(compares) / sizeof(*compares); i++)
-		if (strcmp(word, compares[i]) == 0) {
-			in->compare = (enum ptx_compare)i;
-			return true;
-		}
+	for (uint32_t i = 0; in->op == PTX_SETP && i < sizeof(compares) / sizeof(*compares); i++) {
+		if (strncmp(word, compares[i], strlen(compares[i])) != 0)
+			continue;
+		in->compare = (enum ptx_compare)i;
+		word += strlen(compares[i]);
+		in->unordered = strcmp(word, "u") == 0; /* What is no number compares so. */
+		return word[0] == '\0' || (in->unordered && real && i <= PTX_GE);
+	}
 	if (strcmp(word, "ftz") == 0) {
 		in->flush = true;
 		return real && in->type.bits == 32;
@@ -421,12 +424,12 @@ static bool begin(struct reader *r, char *line)
 
 static bool parameter(struct reader *r, char *line)
 {
-	char *name = strstr(line, "rb_"), *size = strchr(line, '[');
+	char *name = strrchr(line, ' '), *size = strchr(line, '[');
 
 	if (name == NULL || size == NULL)
 		return wrong(r, "parameter %s", line);
 	*size = '\0';
-	r->kernel->parameter = name;
+	r->kernel->parameter = name + 1;
 	r->kernel->parameter_bytes = (uint32_t)strtoul(size + 1, NULL, 10);
 	return true;
 }
