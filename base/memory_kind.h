@@ -13,6 +13,10 @@ enum rb_memory_kind {
 };
 #define RB_MEMORY_KIND_COUNT 3 /* Of what is used. */
 
+/* How an RDMA device reaches a device's memory: bits. */
+#define RB_MEMORY_BY_DMABUF 1u  /* It is exported as a dma-buf. */
+#define RB_MEMORY_BY_PEERMEM 2u /* The kernel's nvidia_peermem pins it as it does the host's. */
+
 static inline const char *rb_memory_kind_name(enum rb_memory_kind kind)
 {
 	static const char *const names[RB_MEMORY_KIND_COUNT + 1] = { "host", "device", "managed",

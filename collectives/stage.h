@@ -28,6 +28,7 @@ struct rb_staging {
 	/* Whether the way to this peer reads and writes device memory; NULL: none does. */
 	bool (*takes)(const void *arg, uint32_t peer);
 	const void *arg;
+	uint8_t ways;   /* A number for what `takes` says: what is staged for one is kept for it. */
 	uint32_t depth; /* Slots of each staged step: so many of its chunks are on their way. */
 };
 

@@ -31,9 +31,12 @@ rubato_status rb_cuda_driver_open(bool load, struct rb_cuda_driver *functions, b
 	const struct {
 		const char *name;
 		void **at;
+		bool perhaps;
 	} symbols[] = {
-#define FUNCTION(name) { SYMBOL(name), (void **)(void *)&functions->p_##name },
-		RB_CUDA_FUNCTIONS(FUNCTION)
+#define FUNCTION(name) { SYMBOL(name), (void **)(void *)&functions->p_##name, false },
+#define PERHAPS(name) { SYMBOL(name), (void **)(void *)&functions->p_##name, true },
+		RB_CUDA_FUNCTIONS(FUNCTION) RB_CUDA_FUNCTIONS_PERHAPS(PERHAPS)
+#undef PERHAPS
 #undef FUNCTION
 	};
 	void *library = dlopen(LIBRARY, load ? FLAGS : FLAGS | RTLD_NOLOAD);
@@ -46,7 +49,7 @@ rubato_status rb_cuda_driver_open(bool load, struct rb_cuda_driver *functions, b
 			       dlerror());
 	for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
 		*symbols[i].at = dlsym(library, symbols[i].name);
-		if (*symbols[i].at == NULL)
+		if (*symbols[i].at == NULL && !symbols[i].perhaps)
 			return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
 				       "CUDA: the driver on this machine has no %s: it is too old",
 				       symbols[i].name);

@@ -52,9 +52,15 @@
 	X(cuStreamWaitValue32)                                                                     \
 	X(cuStreamWriteValue32)
 
+/* What RDMA to a device's memory needs, and not all drivers have. */
+#define RB_CUDA_FUNCTIONS_PERHAPS(X)                                                               \
+	X(cuFlushGPUDirectRDMAWrites)                                                              \
+	X(cuMemGetHandleForAddressRange)
+
 struct rb_cuda_driver {
 #define RB_CUDA_MEMBER(name) __typeof__(&(name)) p_##name;
 	RB_CUDA_FUNCTIONS(RB_CUDA_MEMBER)
+	RB_CUDA_FUNCTIONS_PERHAPS(RB_CUDA_MEMBER) /* Each may be NULL. */
 #undef RB_CUDA_MEMBER
 };
 

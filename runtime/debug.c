@@ -185,7 +185,7 @@ static void kinds_add(struct line *line, const struct rubato_comm *comm,
 	if (comm->engine.device_count == 0)
 		return;
 	for (uint32_t i = 0; i < comm->engine.endpoint_count; i++)
-		takes = takes && rb_endpoint_takes(comm->engine.endpoints[i], RB_MEMORY_DEVICE);
+		takes = takes && rb_endpoint_reaches(comm->engine.endpoints[i], RB_MEMORY_DEVICE);
 	line_add(line, "; device memory %s",
 		 takes ? "is read by messages" : "goes through the host's in messages");
 	if (flags & RB_SCHEDULE_MAPPED_BUFFERS)

@@ -89,7 +89,18 @@ static bool endpoint_takes(const void *arg, uint32_t peer)
 {
 	const struct rb_engine *engine = arg;
 
-	return rb_endpoint_takes(rb_engine_endpoint(engine, peer), RB_MEMORY_DEVICE);
+	return rb_endpoint_reaches(rb_engine_endpoint(engine, peer), RB_MEMORY_DEVICE);
+}
+
+/* A bit for each endpoint. */
+static uint8_t endpoints_reach(const struct rb_engine *engine)
+{
+	uint8_t bits = 0;
+
+	for (uint32_t i = 0; i < engine->endpoint_count; i++)
+		if (rb_endpoint_reaches(engine->endpoints[i], RB_MEMORY_DEVICE))
+			bits |= (uint8_t)(1u << i);
+	return bits;
 }
 
 static bool all_take(const struct rb_engine *engine, const struct rb_plan *plan)
@@ -140,7 +151,9 @@ rubato_status rb_op_stage(struct rubato_op *op, struct rb_plan **plan)
 {
 	struct rb_engine *engine = &op->comm->engine;
 	struct rb_op_device *d = &op->device;
-	struct rb_staging staging = { .takes = endpoint_takes, .arg = engine };
+	struct rb_staging staging = { .takes = endpoint_takes,
+				      .arg = engine,
+				      .ways = endpoints_reach(engine) };
 	bool scratch = !op->scratch.mapped && (*plan)->scratch_bytes > 0;
 	struct rb_plan *staged;
 

@@ -117,6 +117,7 @@ static void endpoint_open(struct opening *o, uint32_t i)
 		.resend_ns = comm->config->verbs_resend.number,
 		.backend = o->setup->backend,
 		.elsewhere = comm->elsewhere,
+		.device = rb_devices_memory(&comm->engine),
 	};
 
 	memcpy(options.job, comm->job, sizeof(options.job));

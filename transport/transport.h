@@ -26,7 +26,8 @@
  *               source is read no more. Needs registered memory at the target, not at the source.
  *               Every transport has it, by messages where it has nothing better (puts_well). The
  *               kinds of memory at both ends are known: where an endpoint does not take one of them
- *               the target is not opened, or the put ends, with UNSUPPORTED.
+ *               the target is not opened, or the put ends, with UNSUPPORTED (verbs: its own end's
+ *               alone).
  *   Stores      made to mapped memory before a send or put was posted are visible to the peer when
  *               the receive of that message completes.
  *   Where       a request says what kind of memory its buffer lies in (base/memory_kind.h), and for
@@ -135,6 +136,8 @@ struct rb_endpoint {
 	uint32_t index;   /* Among its engine's endpoints; set by who opened it. */
 	uint32_t takes;   /* By the backend. Bits 1 << kind: memory that posts may name, and regions
 			   * be of, beside HOST and MANAGED. */
+	uint32_t slow;    /* Likewise. Of these: it turned out that they go in pieces by way of the
+			   * host's, which whoever posts may do better. */
 	uint64_t leaving; /* By the backend. 0: nothing that peers wait for needs our polls. */
 	/* Likewise: what has left may be lost on its way; polls find and mend that. So often, where
 	 * nobody calls, does the progress thread look (0: never), and while something is being
@@ -182,14 +185,20 @@ enum rb_connect { RB_CONNECT_AUTO, RB_CONNECT_EXCHANGE, RB_CONNECT_RDMACM };
  */
 struct rb_device_memory {
 	void *arg;
+	/* By which it may be registered: bits, RB_MEMORY_BY_...; 0: there is no device, or *why (if
+	 * not NULL). To be asked again when devices_changed() is called. */
+	uint32_t (*ways)(void *arg, const char **why);
 	/* Whether these bytes are a device's. */
 	bool (*knows)(void *arg, const void *address, size_t size_bytes);
 	/* A dma-buf that holds them, which is the caller's to close, and where they begin in it: as
 	 * far into a page as the address is. Errors: UNSUPPORTED (it has none), SYSTEM. */
 	rubato_status (*export_dmabuf)(void *arg, const void *address, size_t size_bytes, int *fd,
 				       uint64_t *offset);
-	/* Of any memory to any; the bytes are there when it returns. */
-	void (*copy)(void *arg, void *to, const void *from, size_t size_bytes);
+	/* Of any memory to any; the bytes are there when it returns OK. */
+	rubato_status (*copy)(void *arg, void *to, const void *from, size_t size_bytes);
+	/* What peers have written there before is what the device reads from now on: before
+	 * anybody hears that it came. */
+	rubato_status (*flush)(void *arg);
 };
 
 #define RB_JOB_KEY_BYTES 32
@@ -274,6 +283,9 @@ struct rb_transport_ops {
 	uint64_t (*word_of)(struct rb_endpoint *ep, const void *address, size_t size_bytes);
 	void *(*word_map)(struct rb_endpoint *ep, uint32_t peer, uint64_t word,
 			  uint64_t size_bytes);
+
+	/* What options.device says may have changed: there is a device now. NULL: none matters. */
+	void (*devices_changed)(struct rb_endpoint *ep);
 
 	/* Posts. */
 	void (*send)(struct rb_endpoint *ep, struct rb_request *request);
@@ -365,6 +377,12 @@ struct rb_transport_ops {
 static inline bool rb_endpoint_takes(const struct rb_endpoint *ep, enum rb_memory_kind kind)
 {
 	return kind == RB_MEMORY_HOST || kind == RB_MEMORY_MANAGED || (ep->takes & 1u << kind) != 0;
+}
+
+/* And without the host's memory between. */
+static inline bool rb_endpoint_reaches(const struct rb_endpoint *ep, enum rb_memory_kind kind)
+{
+	return rb_endpoint_takes(ep, kind) && (ep->slow & 1u << kind) == 0;
 }
 
 /* Of a peer's key, when it is opened. Errors: UNSUPPORTED. */

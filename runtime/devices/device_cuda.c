@@ -27,6 +27,7 @@
 #include "cuda/kernels.h"
 #include "runtime/devices/cuda_context.h"
 #include "runtime/devices/cuda_gate.h"
+#include "runtime/devices/cuda_rdma.h"
 
 #define PLACES_FIRST 64u /* Of a stream; a power of two. */
 
@@ -46,6 +47,7 @@ struct device {
 	struct rb_executor base;
 	struct rb_cuda_context *context;
 	struct queue_state queues[RB_CUDA_QUEUES];
+	struct rb_cuda_rdma rdma;
 	rubato_status lost;          /* What the device failed with: it is of no more use. */
 	char failure[RB_TEXT_BYTES]; /* That, or the last other one. */
 };
@@ -461,6 +463,72 @@ static rubato_status device_gate_new(struct rb_executor *executor, struct rb_gat
 	return rb_cuda_gate_new(of(executor)->context, out);
 }
 
+/* ---- RDMA ---- */
+
+static uint32_t device_ways(struct rb_executor *executor, const char **why)
+{
+	struct device *device = of(executor);
+
+	enter(device);
+	rb_cuda_rdma_find(device->context, executor, &device->rdma);
+	leave(device);
+	*why = device->rdma.why;
+	return device->rdma.ways;
+}
+
+/* That this memory cannot be exported is no error of the device's. */
+static rubato_status device_export(struct rb_executor *executor, const void *address,
+				   size_t size_bytes, int *fd, uint64_t *offset)
+{
+	struct device *device = of(executor);
+	rubato_status err;
+
+	if (device->lost != RUBATO_OK)
+		return RB_FAIL(device->lost, "%s", device->failure);
+	enter(device);
+	err = rb_cuda_rdma_export(device->context, address, size_bytes, fd, offset);
+	leave(device);
+	return err;
+}
+
+static rubato_status device_copy(struct rb_executor *executor, void *to, const void *from,
+				 size_t size_bytes)
+{
+	struct device *device = of(executor);
+	enum rb_memory_kind kind = RB_MEMORY_HOST;
+	rubato_status err = device->lost;
+	bool in, out;
+
+	if (err != RUBATO_OK)
+		return RB_FAIL(err, "%s", device->failure);
+	enter(device);
+	in = known(device, to, &kind) > 0;
+	out = known(device, from, &kind) > 0;
+	err = device->lost;
+	if (err == RUBATO_OK)
+		err = rb_cuda_rdma_copy(device->context, &device->rdma, to, in, from, out,
+					size_bytes);
+	leave(device);
+	if (err != RUBATO_OK)
+		failed(device, err);
+	return err;
+}
+
+static rubato_status device_flush(struct rb_executor *executor)
+{
+	struct device *device = of(executor);
+	rubato_status err = device->lost;
+
+	if (err != RUBATO_OK)
+		return RB_FAIL(err, "%s", device->failure);
+	enter(device);
+	err = rb_cuda_rdma_flush(device->context, &device->rdma);
+	leave(device);
+	if (err != RUBATO_OK)
+		failed(device, err);
+	return err;
+}
+
 /* ---- Closing ---- */
 
 static void device_close(struct rb_executor *executor)
@@ -475,6 +543,7 @@ static void device_close(struct rb_executor *executor)
 			(void)driver(device)->p_cuEventDestroy(queue->places[i].event);
 		free(queue->places);
 	}
+	rb_cuda_rdma_close(device->context, &device->rdma);
 	leave(device);
 	rb_cuda_rooms_free(device->context, device);
 	rb_cuda_context_close(device->context);
@@ -496,6 +565,10 @@ static const struct rb_executor_ops device_ops = {
 	.word_map = device_word_map,
 	.memory_new = device_memory_new,
 	.memory_free = device_memory_free,
+	.ways = device_ways,
+	.export_dmabuf = device_export,
+	.copy = device_copy,
+	.flush = device_flush,
 	.gate_new = device_gate_new,
 };
 

@@ -35,11 +35,78 @@ struct rb_executor *rb_devices_cuda(const struct rb_engine *engine)
 	return NULL;
 }
 
+/* ---- For transports ---- */
+
+/* NULL: there is none whose memory the network reaches. */
+static struct rb_executor *reached(void *arg)
+{
+	const struct rb_engine *engine = arg;
+
+	for (uint32_t i = 0; i < engine->device_count; i++)
+		if (engine->devices[i]->ops->ways != NULL)
+			return engine->devices[i];
+	return NULL;
+}
+
+static uint32_t memory_ways(void *arg, const char **why)
+{
+	struct rb_executor *device = reached(arg);
+
+	*why = NULL;
+	return device != NULL ? device->ops->ways(device, why) : 0;
+}
+
+static bool memory_knows(void *arg, const void *address, size_t size_bytes)
+{
+	struct rb_executor *device = reached(arg);
+	enum rb_memory_kind kind = RB_MEMORY_HOST;
+
+	return device != NULL && device->ops->knows(device, address, &kind) >= size_bytes &&
+	       kind == RB_MEMORY_DEVICE;
+}
+
+static rubato_status memory_export(void *arg, const void *address, size_t size_bytes, int *fd,
+				   uint64_t *offset)
+{
+	struct rb_executor *device = reached(arg);
+
+	return device->ops->export_dmabuf(device, address, size_bytes, fd, offset);
+}
+
+static rubato_status memory_copy(void *arg, void *to, const void *from, size_t size_bytes)
+{
+	struct rb_executor *device = reached(arg);
+
+	return device->ops->copy(device, to, from, size_bytes);
+}
+
+static rubato_status memory_flush(void *arg)
+{
+	struct rb_executor *device = reached(arg);
+
+	return device->ops->flush(device);
+}
+
+struct rb_device_memory rb_devices_memory(struct rb_engine *engine)
+{
+	return (struct rb_device_memory) { .arg = engine,
+					   .ways = memory_ways,
+					   .knows = memory_knows,
+					   .export_dmabuf = memory_export,
+					   .copy = memory_copy,
+					   .flush = memory_flush };
+}
+
+/* ---- Opening ---- */
+
 static void device_add(struct rb_engine *engine, struct rb_executor *device)
 {
 	char text[256];
 
 	engine->devices[engine->device_count++] = device;
+	for (uint32_t i = 0; i < engine->endpoint_count; i++)
+		if (engine->endpoints[i]->ops->devices_changed != NULL)
+			engine->endpoints[i]->ops->devices_changed(engine->endpoints[i]);
 	if (!rb_device_is_cuda(device))
 		return;
 	rb_device_cuda_describe(device, text, sizeof(text));

@@ -13,6 +13,8 @@ RB_NODISCARD rubato_status rb_devices_cuda_read(const char *text, int *number);
 RB_NODISCARD rubato_status rb_devices_open(struct rb_engine *engine, int cuda);
 /* As rubato_cuda_use. */
 RB_NODISCARD rubato_status rb_devices_cuda_use(struct rb_engine *engine, int number);
+/* What transports are told of this rank's device, which may come after they are opened. */
+struct rb_device_memory rb_devices_memory(struct rb_engine *engine);
 /* NULL: there is none. */
 struct rb_executor *rb_devices_cuda(const struct rb_engine *engine);
 

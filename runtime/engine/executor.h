@@ -88,6 +88,14 @@ struct rb_executor_ops { /* NULL: not this executor's. */
 	rubato_status (*memory_new)(struct rb_executor *executor, enum rb_memory_kind kind,
 				    size_t size_bytes, void **out);
 	void (*memory_free)(struct rb_executor *executor, void *memory);
+	/* RDMA to its memory, as struct rb_device_memory in transport/transport.h has it. All NULL:
+	 * there is none. */
+	uint32_t (*ways)(struct rb_executor *executor, const char **why);
+	rubato_status (*export_dmabuf)(struct rb_executor *executor, const void *address,
+				       size_t size_bytes, int *fd, uint64_t *offset);
+	rubato_status (*copy)(struct rb_executor *executor, void *to, const void *from,
+			      size_t size_bytes);
+	rubato_status (*flush)(struct rb_executor *executor);
 	/* For streams of the application. */
 	rubato_status (*gate_new)(struct rb_executor *executor, struct rb_gate **out);
 };

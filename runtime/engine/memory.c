@@ -64,7 +64,7 @@ static enum rb_memory_kind kind_of(const struct rb_engine *engine, const void *b
 /* Whether regions of this endpoint may be of the memory at `base`. */
 static bool reaches(const struct rb_engine *engine, const struct rb_endpoint *ep, const void *base)
 {
-	return rb_endpoint_takes(ep, kind_of(engine, base));
+	return rb_endpoint_reaches(ep, kind_of(engine, base));
 }
 
 rubato_status rb_memory_add(struct rb_memories *memories, void *base, size_t size_bytes,

@@ -590,6 +590,7 @@ static rubato_status staged_make(const struct rb_plan *plan, const struct rb_sta
 	staged->layout = plan->layout; /* Its arrays are the plan's, which lives as long. */
 	staged->staged = true;
 	memcpy(staged->kinds, staging->kinds, sizeof(staged->kinds));
+	staged->ways = staging->ways;
 	RB_TRY(schedule_stage(plan, &deep, &staged->schedule));
 	layout_for_devices(staged);
 	RB_TRY(derived_allocate(staged));
@@ -603,7 +604,9 @@ rubato_status rb_plan_staged(struct rb_plan *plan, const struct rb_staging *stag
 	struct rb_plan *staged = plan->staged_next;
 	rubato_status err;
 
-	while (staged != NULL && memcmp(staged->kinds, staging->kinds, sizeof(staged->kinds)) != 0)
+	while (staged != NULL &&
+	       (staged->ways != staging->ways ||
+		memcmp(staged->kinds, staging->kinds, sizeof(staged->kinds)) != 0))
 		staged = staged->staged_next;
 	if (staged == NULL) {
 		staged = calloc(1, sizeof(*staged));

@@ -78,6 +78,7 @@ struct rb_plan {
 	/* Of a staged plan (rb_plan_staged): which buffers' kinds it is for, the bytes of its slots
 	 * of each kind. Those of one plan are a list, and end with it. */
 	uint8_t kinds[RB_BUFFER_COUNT];
+	uint8_t ways; /* rb_staging's. */
 	uint64_t stage_bytes[RB_STAGE_COUNT];
 	bool staged;
 	struct rb_plan *staged_next;

@@ -271,6 +271,17 @@ static void work_failure(const struct rb_engine *engine, const struct rb_run *ru
 		       why != NULL ? ": " : "", why != NULL ? why : "");
 }
 
+/* What a device failed with, whose memory the transport copies; empty: nothing is known. */
+static const char *device_why(const struct rb_engine *engine)
+{
+	const char *why = NULL;
+
+	for (uint32_t i = 0; i < engine->device_count && why == NULL; i++)
+		if (engine->devices[i]->ops->why != NULL)
+			why = engine->devices[i]->ops->why(engine->devices[i]);
+	return why != NULL ? why : "";
+}
+
 /* Its status, and in `text` what is to be said about it. */
 static rubato_status failure_of(struct rb_engine *engine, const struct rb_run *run,
 				const struct rb_slot *slot, char *text, size_t text_bytes)
@@ -302,9 +313,12 @@ static rubato_status failure_of(struct rb_engine *engine, const struct rb_run *r
 			   NULL) {
 		(void)snprintf(text, text_bytes, "%s: %s", mine, loss);
 	} else {
-		(void)snprintf(text, text_bytes, "%s: rank %u: %s", mine, request->peer,
+		const char *why = request->status == RUBATO_ERR_SYSTEM ? device_why(engine) : "";
+
+		(void)snprintf(text, text_bytes, "%s: rank %u: %s%s%s", mine, request->peer,
 			       request->status == RUBATO_ERR_PEER ? "it has left"
-								  : "the transport failed");
+								  : "the transport failed",
+			       why[0] != '\0' ? ": " : "", why);
 	}
 	return slot->is_work ? slot->work.status : request->status;
 }

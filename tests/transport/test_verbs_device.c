@@ -38,7 +38,7 @@ struct device {
 	uint8_t *base, *seen;
 	int file, dmabuf;
 	enum way way;
-	_Atomic uint32_t exported;
+	_Atomic uint32_t exported, flushed;
 };
 
 struct job;
@@ -95,9 +95,25 @@ static uint8_t *seen_of(struct device *d, const void *address)
 	return d->seen + ((const uint8_t *)address - d->base);
 }
 
-static void copy(void *arg, void *to, const void *from, size_t size_bytes)
+static rubato_status copy(void *arg, void *to, const void *from, size_t size_bytes)
 {
 	memcpy(seen_of(arg, to), seen_of(arg, from), size_bytes);
+	return RUBATO_OK;
+}
+
+static uint32_t ways(void *arg, const char **why)
+{
+	(void)arg;
+	*why = NULL;
+	return RB_MEMORY_BY_DMABUF;
+}
+
+static rubato_status flush(void *arg)
+{
+	struct device *d = arg;
+
+	atomic_fetch_add(&d->flushed, 1);
+	return RUBATO_OK;
 }
 
 static int dmabuf_of(int file)
@@ -160,7 +176,7 @@ static void *rank_main(void *arg)
 		.interface = getenv("TEST_UDMABUF") == NULL ? NULL
 			     : r->rank == 0                 ? "rxe0"
 							    : "rxe1",
-		.device = { &r->device, knows, export_dmabuf, copy },
+		.device = { &r->device, ways, knows, export_dmabuf, copy, flush },
 	};
 	const void *addresses[RANKS] = { job->address[0], job->address[1] };
 	static const bool use[RANKS] = { true, true };

@@ -178,7 +178,7 @@ static struct rb_verbs_flight *flight_make(struct side *from, struct side *to,
 
 	request_fill(put, from, to->ep->rank, rb_tag(0, RB_TAG_ONESHOT, 0, 0), 0, LARGE, PUT);
 	demand(rb_verbs_flight_begin(vb, put, &flight) == RUBATO_OK, "no flight");
-	rb_verbs_register(vb, flight, false);
+	demand(rb_verbs_register(vb, flight, false) == RUBATO_OK, "not registered");
 	flight->address = remote->address + LARGE;
 	memcpy(flight->keys, remote->keys, sizeof(flight->keys));
 	return flight;

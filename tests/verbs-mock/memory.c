@@ -4,11 +4,14 @@
  * A key is the region's place and a byte that changes whenever the place is used again, so that the
  * key of a region that is gone allows nothing. Nothing is touched that no key covers.
  */
+#include <dlfcn.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include "tests/verbs-mock/process.h"
 
@@ -39,6 +42,42 @@ void mr_remove(struct world *world, uint32_t index)
 	mr->used = false;
 }
 
+/* ---- Memory of devices, where its driver is the fake one (tests/cuda/fake) ---- */
+
+static struct {
+	pthread_once_t once;
+	bool (*write)(void *to, const void *from, size_t bytes);
+	void (*settle)(void);
+} gpu = { .once = PTHREAD_ONCE_INIT };
+
+static void gpu_find(void)
+{
+	void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+
+	if (driver == NULL)
+		return;
+	*(void **)(void *)&gpu.write = dlsym(driver, "fake_cuda_remote_write");
+	*(void **)(void *)&gpu.settle = dlsym(driver, "fake_cuda_remote_settle");
+}
+
+/* All that was written is there. */
+static void gpu_settle(void)
+{
+	if (gpu.settle != NULL)
+		gpu.settle();
+}
+
+/* In this process. What is written to a device may be under way for a while; reads push it. */
+static void move_here(const struct world_mr *mr, void *address, void *own, size_t bytes, bool write)
+{
+	if (mr->dmabuf && !write)
+		gpu_settle();
+	if (!write)
+		memcpy(own, address, bytes);
+	else if (!mr->dmabuf || gpu.write == NULL || !gpu.write(address, own, bytes))
+		memcpy(address, own, bytes);
+}
+
 static bool move(struct world *world, const struct world_mr *mr, uint64_t at, void *own,
 		 size_t bytes, bool write)
 {
@@ -48,10 +87,7 @@ static bool move(struct world *world, const struct world_mr *mr, uint64_t at, vo
 	struct iovec there = { .iov_base = (void *)(uintptr_t)address, .iov_len = bytes };
 
 	if (mr->process == world_self()) {
-		if (write)
-			memcpy(there.iov_base, own, bytes);
-		else
-			memcpy(own, there.iov_base, bytes);
+		move_here(mr, there.iov_base, own, bytes, write);
 		return true;
 	}
 	while (here.iov_len > 0) {
@@ -195,13 +231,16 @@ MOCK_API struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, si
 					  uint64_t iova, int fd, int access)
 {
 	int error = call_fails(CALL_ibv_reg_dmabuf_mr);
+	off_t begin =
+		lseek(fd, 0, SEEK_CUR); /* 0, unless the fake driver's file stands elsewhere. */
 	uint64_t start = offset & ~(PAGE - 1);
 	size_t bytes = length + (size_t)(offset - start);
 	char *memory = MAP_FAILED;
 	struct ibv_mr *mr;
 
 	if (error == 0 && length > 0)
-		memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)start);
+		memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+			      (off_t)start + (begin > 0 ? begin : 0));
 	if (memory == MAP_FAILED) { /* No memory behind it: no dma-buf. */
 		errno = error != 0 ? error : EINVAL;
 		return NULL;
@@ -211,7 +250,11 @@ MOCK_API struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, si
 		(void)munmap(memory, bytes);
 		return NULL;
 	}
+	(void)pthread_once(&gpu.once, gpu_find);
 	mr->addr = NULL; /* The application has no address of it. */
+	world_lock(world_now());
+	world_now()->mrs[((struct mock_mr *)mr)->index].dmabuf = true;
+	world_unlock(world_now());
 	((struct mock_mr *)mr)->mapped = memory;
 	((struct mock_mr *)mr)->mapped_bytes = bytes;
 	return mr;
@@ -231,6 +274,8 @@ MOCK_API int ibv_dereg_mr(struct ibv_mr *mr)
 	context_of(mr->context)->mrs--;
 	((struct mock_pd *)mr->pd)->users--;
 	world_unlock(world);
+	if (own->mapped != NULL)
+		gpu_settle();
 	if (own->mapped != NULL)
 		(void)munmap(own->mapped, own->mapped_bytes);
 	free(own);

@@ -117,7 +117,7 @@ struct world_qp {
 };
 
 struct world_mr {
-	bool used;
+	bool used, dmabuf;
 	uint32_t process, device, pd, key, access;
 	uint64_t iova, length;
 	uint64_t address; /* In its process. */

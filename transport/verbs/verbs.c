@@ -601,7 +601,7 @@ static rubato_status begin(struct rb_verbs *vb, const struct rb_transport_option
 {
 	vb->resend = resend_of(options->resend_ns != 0 ? options->resend_ns : RESEND_NS);
 	RB_TRY(rb_verbs_load(&vb->api));
-	rb_verbs_device_memory_find(vb);
+	rb_verbs_devices_changed(&vb->base);
 	RB_TRY(rb_verbs_devices_open(vb, options->interface));
 	RB_TRY(connections_open(vb, options->connect));
 	for (uint32_t i = 0; i < vb->rail_count; i++)
@@ -683,19 +683,21 @@ static void verbs_path(struct rb_endpoint *ep, uint32_t rank, char *text, size_t
 {
 	const struct rb_verbs_peer *peer = &((struct rb_verbs *)ep)->peers[rank];
 	char own[160], gid[RB_VERBS_GID_BYTES];
-	size_t at = 0;
+	size_t begin = rb_verbs_device_path(peer->vb, text, text_bytes), at = begin;
 
-	text[0] = '\0';
-	for (uint32_t i = 0; i < peer->link_count && at < text_bytes; i++)
+	for (uint32_t i = 0; i < peer->link_count && at < text_bytes && !peer->by_tcp; i++)
 		if (peer->links[i].state == RB_VERBS_LINK_LIVE)
 			at += (size_t)snprintf(
 				text + at, text_bytes - at, "%s%s, to %s, by %s",
-				at > 0 ? "; " : "",
+				at > begin ? "; " : "",
 				rb_verbs_port_text(&peer->links[i].rail->port, own, sizeof(own)),
 				rb_verbs_gid_text(&peer->links[i].gid, gid),
 				peer->vb->cm != NULL ? "rdmacm" : "exchange");
 	if (peer->by_tcp)
-		(void)snprintf(text, text_bytes, "TCP (degraded: no rail is left)");
+		at += (size_t)snprintf(text + at, text_bytes - at,
+				       "TCP (degraded: no rail is left)");
+	if (at == begin) /* To oneself. */
+		text[0] = '\0';
 }
 
 const struct rb_transport_ops rb_transport_verbs = {
@@ -715,6 +717,7 @@ const struct rb_transport_ops rb_transport_verbs = {
 	.region_key = rb_verbs_region_key,
 	.remote_open = rb_verbs_remote_open,
 	.remote_close = rb_verbs_remote_close,
+	.devices_changed = rb_verbs_devices_changed,
 	.send = verbs_send,
 	.recv = verbs_recv,
 	.put = verbs_put,

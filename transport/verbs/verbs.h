@@ -304,6 +304,7 @@ struct rb_verbs_flight {
 	uint32_t out;                      /* Writes under way. */
 	uint8_t rails;  /* That carried some, and have not been compared since. */
 	uint8_t marked; /* That have said so. */
+	uint8_t *copy;  /* Of a device's memory that cannot be registered; NULL: none. */
 	uint64_t moved; /* Bytes handed over; DATA, received: bytes that came. */
 	bool finished;  /* All is handed over, its end too. */
 	bool halted;    /* No more of it leaves; its request ends with it. */
@@ -426,6 +427,7 @@ struct rb_verbs_region {
 	struct rb_verbs_region *next;
 	struct ibv_mr *mrs[RB_VERBS_RAILS_MAX];
 	bool mapped; /* Our own mmap. */
+	bool device; /* A device's memory. */
 };
 
 struct rb_verbs_stuck { /* A registration that could not be ended. */
@@ -477,8 +479,9 @@ struct rb_verbs {
 	struct rb_verbs_api api;
 	struct rb_verbs_cm *cm; /* NULL: links are connected by what is exchanged. */
 	struct rb_device_memory device;
-	bool peer_memory; /* The kernel's driver of the device pins its memory as the host's. */
-	bool device_said; /* How it is registered. */
+	uint32_t device_ways;       /* By which its memory may be registered here; */
+	uint32_t device_regions;    /* regions that are of it; */
+	const char *device_lacking; /* why there is no way, if there is a device. */
 	struct rb_verbs_rail rails[RB_VERBS_RAILS_MAX];
 	uint8_t rail_count;
 	struct rb_verbs_listener *listener;
@@ -578,18 +581,6 @@ static inline bool rb_verbs_is_ipv4(const union ibv_gid *gid)
 	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
 
 	return memcmp(gid->raw, mapped, sizeof(mapped)) == 0;
-}
-
-/* Payload: either end may be a device's. */
-static inline void rb_verbs_copy(const struct rb_verbs *vb, void *to, const void *from,
-				 size_t size_bytes)
-{
-	if (size_bytes == 0)
-		return;
-	if (vb->device.copy != NULL)
-		vb->device.copy(vb->device.arg, to, from, size_bytes);
-	else
-		memcpy(to, from, size_bytes);
 }
 
 /* verbs.c */
@@ -968,7 +959,9 @@ void rb_verbs_invites_drop(struct rb_verbs *vb, uint32_t peer);
 
 /* verbs_memory.c */
 /* Whether a device's memory can be registered: then posts may name it. */
-void rb_verbs_device_memory_find(struct rb_verbs *vb);
+void rb_verbs_devices_changed(struct rb_endpoint *ep);
+/* With a device: "device memory by dma-buf; ". How long it is. */
+size_t rb_verbs_device_path(const struct rb_verbs *vb, char *text, size_t text_bytes);
 rubato_status rb_verbs_region_alloc(struct rb_endpoint *ep, size_t size_bytes,
 				    struct rb_region **out);
 rubato_status rb_verbs_region_add(struct rb_endpoint *ep, void *base, size_t size_bytes,
@@ -981,8 +974,10 @@ rubato_status rb_verbs_remote_open(struct rb_endpoint *ep, uint32_t peer, const 
 void rb_verbs_remote_close(struct rb_endpoint *ep, struct rb_remote *remote);
 void rb_verbs_post_put(struct rb_verbs *vb, struct rb_request *request);
 /* Registers the request's buffer for its flight, unless a region holds it, or it cannot be: then
- * local_keys[0] stays 0. `written`: sets the keys for the peer. */
-void rb_verbs_register(struct rb_verbs *vb, struct rb_verbs_flight *flight, bool written);
+ * local_keys[0] stays 0. `written`: sets the keys for the peer. Errors: of a device's memory that
+ * is to be read, and has to be copied, MEMORY, SYSTEM. */
+RB_NODISCARD rubato_status rb_verbs_register(struct rb_verbs *vb, struct rb_verbs_flight *flight,
+					     bool written);
 /* False: some registration stays. */
 bool rb_verbs_unregister(struct rb_verbs *vb, struct rb_verbs_flight *flight);
 /* The last try. */

@@ -21,7 +21,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/verbs_payload.h"
 
 #define REVOKE_NS 200000000u /* Guess: for an answer, where there is another way. */
 #define STOP_NS 2000000000u  /* Guess: a peer that computes may not answer. */
@@ -105,7 +105,7 @@ static void data_push(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 					      .signature = send->signature,
 					      .size_bytes = flight->moved,
 					      .id = flight->invite };
-		const uint8_t *from = send->buffer;
+		const uint8_t *from = rb_verbs_source(flight);
 
 		if (!rb_verbs_piece(vb, send->peer, &head,
 				    from == NULL ? NULL : from + head.size_bytes, piece))
@@ -167,13 +167,21 @@ void rb_verbs_written_last(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 static void begin_service(struct rb_verbs *vb, struct rb_verbs_flight *flight,
 			  const struct rb_verbs_invite *invite)
 {
+	struct rb_request *send = flight->request;
+	rubato_status status = RUBATO_OK;
+
 	flight->invite = invite->id;
 	flight->address = invite->target.address;
 	memcpy(flight->keys, invite->target.keys, sizeof(flight->keys));
-	flight->request->backend[RB_VERBS_STAGE] = RB_VERBS_STAGE_SENDING;
-	if (flight->keys[0] != 0)
-		rb_verbs_register(vb, flight, false);
-	rb_verbs_flight_push_begin(vb, flight);
+	send->backend[RB_VERBS_STAGE] = RB_VERBS_STAGE_SENDING;
+	if (flight->keys[0] != 0 || rb_verbs_is_device(send))
+		status = rb_verbs_register(vb, flight, false);
+	if (status == RUBATO_OK) {
+		rb_verbs_flight_push_begin(vb, flight);
+		return;
+	}
+	rb_verbs_say(vb, send->peer, RB_VERBS_STOPPED, send->tag, invite->id, 0);
+	rb_verbs_complete(vb, send, status);
 }
 
 static bool invites(const struct rb_verbs_invite *invite, const struct rb_request *send)
@@ -369,8 +377,7 @@ void rb_verbs_invite(struct rb_verbs *vb, struct rb_request *receive)
 	    rb_tag_class_of(receive->tag) == RB_TAG_P2P ||
 	    rb_verbs_flight_begin(vb, receive, &flight) != RUBATO_OK)
 		return;
-	rb_verbs_register(vb, flight, true);
-	if (flight->keys[0] != 0)
+	if (rb_verbs_register(vb, flight, true) == RUBATO_OK && flight->keys[0] != 0)
 		say_clear(vb, flight, 0);
 	else
 		rb_verbs_flight_end(vb, flight); /* When it is announced there may be a way. */
@@ -384,14 +391,14 @@ void rb_verbs_meet(struct rb_verbs *vb, struct rb_request *receive, uint64_t id,
 
 	if (rb_verbs_fits(receive, signature, size_bytes))
 		status = rb_verbs_flight_begin(vb, receive, &flight);
+	if (status == RUBATO_OK && receive->size_bytes > RB_VERBS_EAGER_MAX)
+		status = rb_verbs_register(vb, flight, true);
 	if (status != RUBATO_OK) {
 		rb_verbs_say(vb, receive->peer, RB_VERBS_DROP, receive->tag, id, 0);
 		rb_verbs_complete(vb, receive, status);
 		return;
 	}
 	receive->backend[RB_VERBS_STAGE] = RB_VERBS_STAGE_RECEIVING;
-	if (receive->size_bytes > RB_VERBS_EAGER_MAX)
-		rb_verbs_register(vb, flight, true);
 	say_clear(vb, flight, id);
 }
 
@@ -412,6 +419,7 @@ static void data_arrived(struct rb_verbs *vb, struct rb_verbs_flight *flight,
 {
 	struct rb_request *receive = flight->request;
 	uint64_t offset = head->size_bytes;
+	rubato_status status;
 
 	if (flight->keys[0] != 0 || offset != flight->moved ||
 	    head->bytes > receive->size_bytes - offset ||
@@ -419,10 +427,11 @@ static void data_arrived(struct rb_verbs *vb, struct rb_verbs_flight *flight,
 		rb_verbs_wrong(vb, receive->peer, "a piece lies outside its message");
 		return;
 	}
-	rb_verbs_copy(vb, (uint8_t *)receive->buffer + offset, payload, head->bytes);
+	status = rb_verbs_copy(vb, rb_verbs_is_device(receive), (uint8_t *)receive->buffer + offset,
+			       payload, head->bytes);
 	flight->moved += head->bytes;
-	if (flight->moved == receive->size_bytes)
-		receive_over(vb, flight, RUBATO_OK);
+	if (flight->moved == receive->size_bytes || status != RUBATO_OK)
+		receive_over(vb, flight, status);
 }
 
 static void refused_arrived(struct rb_verbs *vb, struct rb_verbs_flight *flight,
@@ -483,7 +492,8 @@ static void invited_arrived(struct rb_verbs *vb, uint32_t rank, const struct rb_
 	else if (head->message == RB_VERBS_REFUSED)
 		refused_arrived(vb, flight, head);
 	else if (head->message == RB_VERBS_FIN && flight->keys[0] != 0)
-		receive_over(vb, flight, RUBATO_OK);
+		receive_over(vb, flight,
+			     rb_verbs_is_device(flight->request) ? rb_verbs_flush(vb) : RUBATO_OK);
 	else if (head->message == RB_VERBS_FIN)
 		rb_verbs_wrong(vb, rank, "it wrote without a key");
 	else

@@ -10,35 +10,65 @@
  * is tried again at close.
  *
  * A device's memory is registered by its dma-buf; else as the host's, where nvidia-peermem is
- * loaded; else it is copied, in slots, as what cannot be registered. The log says which.
+ * loaded. Where neither can be, posts do not name any; where it turns out later that some cannot
+ * be, it is copied by way of the host's, and who posts is told (`slow`). The log says which.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/log.h"
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/verbs_payload.h"
 
 #define ACCESS_REMOTE (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)
 #define COPIED_MAX 16384u /* Guess: below, registering takes longer than copying. */
 
 /* ---- Registration ---- */
 
-void rb_verbs_device_memory_find(struct rb_verbs *vb)
+static bool has_peermem(void)
 {
-	vb->peer_memory = access("/sys/module/nvidia_peermem", F_OK) == 0 ||
-			  access("/sys/module/nv_peer_mem", F_OK) == 0;
-	if (vb->device.copy != NULL && (vb->api.ibv_reg_dmabuf_mr != NULL || vb->peer_memory))
-		vb->base.takes = 1u << RB_MEMORY_DEVICE;
+	return access("/sys/module/nvidia_peermem", F_OK) == 0 ||
+	       access("/sys/module/nv_peer_mem", F_OK) == 0;
 }
 
-static void device_say(struct rb_verbs *vb, const char *how, const char *why)
+static const char *way_text(const struct rb_verbs *vb)
 {
-	if (!vb->device_said)
-		RB_LOG(RB_LOG_INFO, "verbs: device memory is %s%s", how, why);
-	vb->device_said = true;
+	return (vb->base.slow & 1u << RB_MEMORY_DEVICE) != 0   ? "through the host's"
+	       : (vb->device_ways & RB_MEMORY_BY_DMABUF) != 0  ? "by dma-buf"
+	       : (vb->device_ways & RB_MEMORY_BY_PEERMEM) != 0 ? "by nvidia-peermem"
+							       : "through the host's";
+}
+
+void rb_verbs_devices_changed(struct rb_endpoint *ep)
+{
+	struct rb_verbs *vb = (struct rb_verbs *)ep;
+	const char *why = NULL;
+	uint32_t its = vb->device.ways != NULL ? vb->device.ways(vb->device.arg, &why) : 0;
+	uint32_t ways = its;
+
+	if (vb->api.ibv_reg_dmabuf_mr == NULL)
+		ways &= ~RB_MEMORY_BY_DMABUF;
+	if (!has_peermem())
+		ways &= ~RB_MEMORY_BY_PEERMEM;
+	if (ways == 0 && its != 0)
+		why = "libibverbs registers no dma-bufs, and nvidia_peermem is not loaded";
+	vb->device_ways = ways;
+	vb->device_lacking = ways == 0 ? why : NULL;
+	vb->base.takes = ways != 0 ? 1u << RB_MEMORY_DEVICE : 0;
+	if (ways != 0 || why != NULL)
+		RB_LOG(RB_LOG_INFO, "verbs: device memory goes %s%s%s", way_text(vb),
+		       ways == 0 ? ": " : "", ways == 0 ? why : "");
+}
+
+size_t rb_verbs_device_path(const struct rb_verbs *vb, char *text, size_t text_bytes)
+{
+	text[0] = '\0';
+	return vb->base.takes == 0 && vb->device_lacking == NULL
+		       ? 0
+		       : (size_t)snprintf(text, text_bytes, "device memory %s; ", way_text(vb));
 }
 
 /* NULL: errno. */
@@ -49,8 +79,7 @@ static struct ibv_mr *dmabuf_register(struct rb_verbs *vb, struct ibv_pd *pd, vo
 	uint64_t offset;
 	int fd, error;
 
-	if (vb->api.ibv_reg_dmabuf_mr == NULL ||
-	    vb->device.export_dmabuf(vb->device.arg, base, size_bytes, &fd, &offset) != RUBATO_OK) {
+	if (vb->device.export_dmabuf(vb->device.arg, base, size_bytes, &fd, &offset) != RUBATO_OK) {
 		errno = EOPNOTSUPP;
 		return NULL;
 	}
@@ -61,28 +90,33 @@ static struct ibv_mr *dmabuf_register(struct rb_verbs *vb, struct ibv_pd *pd, vo
 	return mr;
 }
 
-/* The host's memory, or a device's. NULL: errno, which is EOPNOTSUPP where there is no way. */
-static struct ibv_mr *memory_register(struct rb_verbs *vb, struct ibv_pd *pd, void *base,
-				      size_t size_bytes, int access)
+/* From now on who posts had better stage it. */
+static void slow_say(struct rb_verbs *vb, const struct rb_verbs_rail *rail, const char *why)
 {
-	struct ibv_mr *mr;
-	int error;
+	if ((vb->base.slow & 1u << RB_MEMORY_DEVICE) == 0)
+		RB_LOG(RB_LOG_WARN,
+		       "verbs: %s: device memory cannot be registered, and goes through the host's "
+		       "from now on: %s",
+		       rail->port.device, why);
+	vb->base.slow |= 1u << RB_MEMORY_DEVICE;
+}
 
-	if (vb->device.copy == NULL || !vb->device.knows(vb->device.arg, base, size_bytes))
-		return vb->api.ibv_reg_mr(pd, base, size_bytes, access);
-	mr = dmabuf_register(vb, pd, base, size_bytes, access);
-	if (mr != NULL) {
-		device_say(vb, "registered by dma-buf", "");
-		return mr;
-	}
-	if (vb->peer_memory)
-		mr = vb->api.ibv_reg_mr(pd, base, size_bytes, access);
-	error = errno == ENOMEM ? ENOMEM : EOPNOTSUPP;
-	if (mr != NULL)
-		device_say(vb, "registered by nvidia-peermem", "");
-	else
-		device_say(vb, "copied by way of the host's: ", strerror(errno));
-	errno = error;
+/* NULL: errno, EOPNOTSUPP whatever it was. */
+static struct ibv_mr *device_register(struct rb_verbs *vb, const struct rb_verbs_rail *rail,
+				      void *base, size_t size_bytes, int access)
+{
+	struct ibv_mr *mr = NULL;
+
+	if ((vb->device_ways & RB_MEMORY_BY_DMABUF) != 0)
+		mr = dmabuf_register(vb, rail->pd, base, size_bytes, access);
+	if (mr == NULL && (vb->device_ways & RB_MEMORY_BY_PEERMEM) != 0)
+		mr = vb->api.ibv_reg_mr(rail->pd, base, size_bytes, access);
+	if (mr == NULL && (vb->device_ways & RB_MEMORY_BY_DMABUF) != 0 && errno == EOPNOTSUPP)
+		slow_say(vb, rail, rubato_error_text());
+	else if (mr == NULL)
+		slow_say(vb, rail, strerror(errno));
+	if (mr == NULL)
+		errno = EOPNOTSUPP;
 	return mr;
 }
 
@@ -134,16 +168,24 @@ static struct rb_verbs_region *region_make(struct rb_verbs *vb, void *base, size
 
 static rubato_status region_register(struct rb_verbs *vb, struct rb_verbs_region *region)
 {
-	for (uint32_t i = 0; i < vb->rail_count && region->base.size_bytes > 0; i++) {
-		region->mrs[i] = memory_register(vb, vb->rails[i].pd, region->base.base,
-						 region->base.size_bytes, ACCESS_REMOTE);
-		if (region->mrs[i] == NULL && errno == EOPNOTSUPP)
+	void *base = region->base.base;
+	size_t bytes = region->base.size_bytes;
+
+	region->device = vb->device_ways != 0 && !region->mapped &&
+			 vb->device.knows(vb->device.arg, base, bytes);
+	vb->device_regions += region->device;
+	for (uint32_t i = 0; i < vb->rail_count && bytes > 0; i++) {
+		struct rb_verbs_rail *rail = &vb->rails[i];
+
+		region->mrs[i] = region->device
+					 ? device_register(vb, rail, base, bytes, ACCESS_REMOTE)
+					 : vb->api.ibv_reg_mr(rail->pd, base, bytes, ACCESS_REMOTE);
+		if (region->mrs[i] == NULL && region->device)
 			return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
 				       "verbs: %s: this device memory cannot be registered",
-				       vb->rails[i].port.device);
+				       rail->port.device);
 		if (region->mrs[i] == NULL)
-			return rb_verbs_unregistered(&vb->rails[i], errno, "of the caller's",
-						     region->base.size_bytes);
+			return rb_verbs_unregistered(rail, errno, "of the caller's", bytes);
 	}
 	return RUBATO_OK;
 }
@@ -205,6 +247,7 @@ void rb_verbs_region_drop(struct rb_endpoint *ep, struct rb_region *region)
 	while (*at != own)
 		at = &(*at)->next;
 	*at = own->next;
+	vb->device_regions -= own->device;
 	for (uint32_t i = 0; i < vb->rail_count; i++)
 		if (own->mrs[i] != NULL)
 			(void)mr_drop(vb, &vb->rails[i], own->mrs[i]);
@@ -252,7 +295,7 @@ rubato_status rb_verbs_remote_open(struct rb_endpoint *ep, uint32_t peer, const 
 	if (w.bad || w.at != w.end || kind >= RB_MEMORY_KIND_COUNT ||
 	    size_bytes > UINT64_MAX - address || (size_bytes > 0 && !keyed))
 		return RB_FAIL(RUBATO_ERR_PEER, "rank %u gave a malformed key of a region", peer);
-	RB_TRY(rb_remote_check(ep, peer, (enum rb_memory_kind)kind));
+	/* A device's memory is its owner's affair: the key says all that a write needs. */
 	remote = calloc(1, sizeof(*remote));
 	if (remote == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "no memory for a peer's region");
@@ -301,31 +344,55 @@ static void keys_take(struct rb_verbs_flight *flight, uint32_t rail, const struc
 		flight->keys[rail] = mr->rkey;
 }
 
-void rb_verbs_register(struct rb_verbs *vb, struct rb_verbs_flight *flight, bool written)
+/* Of a device's memory that cannot be registered, what is to be read. */
+static rubato_status copy_make(struct rb_verbs *vb, struct rb_verbs_flight *flight)
+{
+	const struct rb_request *request = flight->request;
+
+	flight->copy = malloc(request->size_bytes);
+	if (flight->copy == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "no memory for a copy of device memory");
+	return rb_verbs_copy(vb, rb_verbs_is_device(request), flight->copy, request->buffer,
+			     request->size_bytes);
+}
+
+rubato_status rb_verbs_register(struct rb_verbs *vb, struct rb_verbs_flight *flight, bool written)
 {
 	struct rb_request *request = flight->request;
 	uint32_t rails = vb->peers[request->peer].link_count;
 	const struct rb_verbs_region *region =
 		(const struct rb_verbs_region *)rb_request_region(&vb->base, request);
+	bool device = rb_verbs_is_device(request);
+	bool reaches = rb_endpoint_reaches(&vb->base, RB_MEMORY_DEVICE);
 
+	if (device && !written && flight->keys[0] == 0)
+		return copy_make(vb, flight); /* It leaves in pieces. */
 	if (region != NULL && is_inside(region, request)) {
 		for (uint32_t i = 0; i < rails; i++)
 			keys_take(flight, i, region->mrs[i], written);
-		return;
+		return RUBATO_OK;
 	}
-	if (request->size_bytes == 0 || (!written && request->size_bytes <= COPIED_MAX))
-		return;
+	if (request->size_bytes == 0 || (!device && !written && request->size_bytes <= COPIED_MAX))
+		return RUBATO_OK;
 	for (uint32_t i = 0; i < rails; i++) {
-		flight->mrs[i] = memory_register(vb, vb->rails[i].pd, request->buffer,
-						 request->size_bytes, written ? ACCESS_REMOTE : 0);
+		struct rb_verbs_rail *rail = &vb->rails[i];
+		int access = written ? ACCESS_REMOTE : 0;
+
+		if (!device)
+			flight->mrs[i] = vb->api.ibv_reg_mr(rail->pd, request->buffer,
+							    request->size_bytes, access);
+		else if (reaches)
+			flight->mrs[i] = device_register(vb, rail, request->buffer,
+							 request->size_bytes, access);
 		if (flight->mrs[i] == NULL) {
 			(void)rb_verbs_unregister(vb, flight);
 			if (written)
 				memset(flight->keys, 0, sizeof(flight->keys));
-			return;
+			return device && !written ? copy_make(vb, flight) : RUBATO_OK;
 		}
 		keys_take(flight, i, flight->mrs[i], written);
 	}
+	return RUBATO_OK;
 }
 
 bool rb_verbs_unregister(struct rb_verbs *vb, struct rb_verbs_flight *flight)
@@ -338,19 +405,26 @@ bool rb_verbs_unregister(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 		flight->mrs[i] = NULL;
 		flight->local_keys[i] = 0;
 	}
+	free(flight->copy);
+	flight->copy = NULL;
 	return gone;
 }
 
 /* ---- Put ---- */
 
+/* Its target may be a device's, and its source another kind. */
 static void put_self(struct rb_verbs *vb, struct rb_request *put)
 {
-	rb_verbs_copy(vb, (uint8_t *)put->remote->mapped + put->remote_offset, put->buffer,
-		      put->size_bytes);
-	vb->base.bytes_sent += put->size_bytes;
-	vb->base.bytes_received += put->size_bytes;
-	rb_verbs_deliver_self(vb, put);
-	rb_verbs_complete(vb, put, RUBATO_OK);
+	uint8_t *to = (uint8_t *)put->remote->mapped + put->remote_offset;
+	bool device = rb_verbs_is_device(put) || put->remote->kind == RB_MEMORY_DEVICE;
+	rubato_status status = rb_verbs_copy(vb, device, to, put->buffer, put->size_bytes);
+
+	if (status == RUBATO_OK) {
+		vb->base.bytes_sent += put->size_bytes;
+		vb->base.bytes_received += put->size_bytes;
+		rb_verbs_deliver_self(vb, put);
+	}
+	rb_verbs_complete(vb, put, status);
 }
 
 static void put_begin(struct rb_verbs *vb, struct rb_request *put)
@@ -367,8 +441,11 @@ static void put_begin(struct rb_verbs *vb, struct rb_request *put)
 	flight->address = remote->address + put->remote_offset;
 	memcpy(flight->keys, remote->keys, sizeof(flight->keys));
 	if (put->size_bytes > 0)
-		rb_verbs_register(vb, flight, false);
-	rb_verbs_flight_push_begin(vb, flight);
+		status = rb_verbs_register(vb, flight, false);
+	if (status == RUBATO_OK)
+		rb_verbs_flight_push_begin(vb, flight);
+	else
+		rb_verbs_complete(vb, put, status);
 }
 
 void rb_verbs_post_put(struct rb_verbs *vb, struct rb_request *put)
@@ -385,8 +462,8 @@ void rb_verbs_post_put(struct rb_verbs *vb, struct rb_request *put)
 				 remote->peer, remote->size_bytes);
 	else if (peer->lost)
 		status = RB_FAIL(RUBATO_ERR_PEER, "%s", peer->reason);
-	else if (rb_put_check(&vb->base, put) != RUBATO_OK)
-		status = RUBATO_ERR_UNSUPPORTED;
+	else if (put->size_bytes > 0 && rb_verbs_is_device(put) && vb->base.takes == 0)
+		status = RB_FAIL(RUBATO_ERR_UNSUPPORTED, "verbs does not put from device memory");
 	if (status != RUBATO_OK)
 		rb_verbs_complete(vb, put, status);
 	else if (put->peer == vb->base.rank)

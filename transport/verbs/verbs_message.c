@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/verbs_payload.h"
 
 /* ---- Sending ---- */
 
@@ -24,13 +24,15 @@ bool rb_verbs_fits(struct rb_request *receive, const struct rb_signature *signat
 	return false;
 }
 
+/* `device`: the data are one's. */
 static rubato_status finish_copy(struct rb_verbs *vb, struct rb_request *receive,
 				 const struct rb_signature *signature, const void *data,
-				 uint64_t size_bytes)
+				 uint64_t size_bytes, bool device)
 {
 	if (!rb_verbs_fits(receive, signature, size_bytes))
 		return RUBATO_ERR_MISMATCH;
-	rb_verbs_copy(vb, receive->buffer, data, size_bytes);
+	RB_TRY(rb_verbs_copy(vb, device || rb_verbs_is_device(receive), receive->buffer, data,
+			     size_bytes));
 	vb->base.bytes_received += size_bytes;
 	return RUBATO_OK;
 }
@@ -56,9 +58,9 @@ static void send_self(struct rb_verbs *vb, struct rb_request *send)
 
 	vb->base.bytes_sent += send->size_bytes;
 	if (receive != NULL) {
-		rb_verbs_complete(
-			vb, receive,
-			finish_copy(vb, receive, &send->signature, send->buffer, send->size_bytes));
+		rb_verbs_complete(vb, receive,
+				  finish_copy(vb, receive, &send->signature, send->buffer,
+					      send->size_bytes, rb_verbs_is_device(send)));
 		rb_verbs_complete(vb, send, RUBATO_OK);
 		return;
 	}
@@ -84,9 +86,21 @@ static void send_eager(struct rb_verbs *vb, struct rb_request *request)
 				      .tag = request->tag,
 				      .signature = request->signature,
 				      .size_bytes = request->size_bytes };
+	uint8_t copy[RB_VERBS_EAGER_MAX];
+	const void *from = request->buffer;
 
+	if (rb_verbs_is_device(request)) {
+		rubato_status status = rb_verbs_copy(vb, rb_verbs_is_device(request), copy, from,
+						     request->size_bytes);
+
+		from = copy;
+		if (status != RUBATO_OK) {
+			rb_verbs_complete(vb, request, status);
+			return;
+		}
+	}
 	vb->peers[request->peer].spent += rb_verbs_units(request->size_bytes);
-	rb_verbs_tell(vb, request->peer, &head, request->buffer, request->size_bytes);
+	rb_verbs_tell(vb, request->peer, &head, from, request->size_bytes);
 	vb->base.bytes_sent += request->size_bytes;
 	rb_verbs_complete(vb, request, vb->peers[request->peer].lost ? RUBATO_ERR_PEER : RUBATO_OK);
 }
@@ -149,7 +163,8 @@ void rb_verbs_post_recv(struct rb_verbs *vb, struct rb_request *receive)
 	rb_verbs_complete(vb, receive,
 			  finish_copy(vb, receive, &arrival->base.signature,
 				      send != NULL ? send->buffer : arrival->payload,
-				      arrival->size_bytes));
+				      arrival->size_bytes,
+				      send != NULL && rb_verbs_is_device(send)));
 	if (send != NULL)
 		rb_verbs_complete(vb, send, RUBATO_OK);
 	arrival_end(vb, rank, arrival);
@@ -245,8 +260,8 @@ static void gathered(struct rb_verbs *vb, uint32_t rank, struct rb_verbs_arrival
 		return;
 	}
 	status = finish_copy(vb, receive, &arrival->base.signature, arrival->payload,
-			     arrival->size_bytes);
-	if (status == RUBATO_OK)
+			     arrival->size_bytes, false);
+	if (status != RUBATO_ERR_MISMATCH)
 		rb_verbs_complete(vb, receive, status);
 	else
 		mismatch(vb, receive);
@@ -259,10 +274,10 @@ static void piece_take(struct rb_verbs *vb, uint32_t rank, const uint8_t *payloa
 	struct rb_request *receive = peer->coming.receive;
 	struct rb_verbs_arrival *arrival = peer->coming.arrival;
 
-	if (receive != NULL)
-		rb_verbs_copy(vb, (uint8_t *)receive->buffer + peer->coming.moved, payload, bytes);
-	else if (arrival != NULL)
-		rb_verbs_copy(vb, arrival->payload + peer->coming.moved, payload, bytes);
+	if (bytes > 0 && receive != NULL)
+		memcpy((uint8_t *)receive->buffer + peer->coming.moved, payload, bytes);
+	else if (bytes > 0 && arrival != NULL)
+		memcpy(arrival->payload + peer->coming.moved, payload, bytes);
 	peer->coming.moved += bytes;
 	peer->coming.left_bytes -= bytes;
 	if (peer->coming.left_bytes > 0)
@@ -297,12 +312,18 @@ static void eager_arrived(struct rb_verbs *vb, uint32_t rank, const struct rb_ve
 		mismatch(vb, receive);
 		receive = NULL;
 	} else if (receive != NULL && head->bytes == head->size_bytes) { /* Nearly always. */
-		rb_verbs_copy(vb, receive->buffer, payload, head->bytes);
+		rubato_status status = rb_verbs_copy(vb, rb_verbs_is_device(receive),
+						     receive->buffer, payload, head->bytes);
+
 		peer->freed += cost;
 		vb->base.bytes_received += head->bytes;
-		rb_verbs_complete(vb, receive, RUBATO_OK);
+		rb_verbs_complete(vb, receive, status);
 		return;
-	} else if (receive != NULL) {
+	} else if (receive != NULL && rb_verbs_is_device(receive)) {
+		rb_match_add_receive(&peer->match, receive); /* It is copied as a whole. */
+		receive = NULL;
+	}
+	if (receive != NULL) {
 		receive->backend[RB_VERBS_STAGE] = RB_VERBS_STAGE_RECEIVING;
 	} else {
 		arrival = keep(vb, rank, head, cost, (size_t)head->size_bytes);
@@ -333,6 +354,7 @@ static void put_take(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_h
 	struct rb_request *receive = rb_match_receive(match, head->tag);
 	struct rb_verbs_head empty = *head;
 	struct rb_verbs_arrival *arrival;
+	rubato_status status = vb->device_regions > 0 ? rb_verbs_flush(vb) : RUBATO_OK;
 
 	empty.size_bytes = 0; /* Where it came by several links it is something else. */
 	if (receive == NULL) {
@@ -340,7 +362,7 @@ static void put_take(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_h
 		if (arrival != NULL)
 			rb_match_add_arrival(match, &arrival->base);
 	} else if (rb_verbs_fits(receive, &empty.signature, 0)) {
-		rb_verbs_complete(vb, receive, RUBATO_OK);
+		rb_verbs_complete(vb, receive, status);
 	} else {
 		mismatch(vb, receive);
 	}

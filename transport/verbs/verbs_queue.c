@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "transport/verbs/verbs_payload.h"
 #include "transport/verbs/verbs_spare.h"
 
 #define CHUNK_SLOTS 64u
@@ -272,7 +273,8 @@ static inline bool say(struct rb_verbs *vb, struct rb_verbs_link *link,
 	to->message = message;
 	to->number = number;
 	to->bytes = (uint16_t)bytes;
-	rb_verbs_copy(vb, to + 1, payload, bytes);
+	if (bytes > 0)
+		memcpy(to + 1, payload, bytes);
 	slot_post(vb, link, slot, message, (uint32_t)bytes, 0);
 	return true;
 }
@@ -364,7 +366,8 @@ static void out_add(struct rb_verbs *vb, struct rb_verbs_peer *peer,
 		out->head.message = RB_VERBS_MORE;
 	out->size_bytes = size_bytes - moved;
 	out->moved = 0;
-	rb_verbs_copy(vb, out->payload, payload == NULL ? NULL : payload + moved, out->size_bytes);
+	if (out->size_bytes > 0)
+		memcpy(out->payload, payload + moved, out->size_bytes);
 	if (peer->out_last != NULL)
 		peer->out_last->next = out;
 	else
@@ -532,8 +535,7 @@ static inline bool piece_write(struct rb_verbs *vb, struct rb_verbs_link *link,
 		entry.slot = slot_take(vb);
 		if (entry.slot == NULL)
 			return false;
-		rb_verbs_copy(vb, entry.slot->head,
-			      (const uint8_t *)flight->request->buffer + entry.offset, bytes);
+		memcpy(entry.slot->head, rb_verbs_source(flight) + entry.offset, bytes);
 	}
 	write_post(vb, link, flight, &entry, tells);
 	return true;

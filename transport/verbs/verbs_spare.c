@@ -24,6 +24,7 @@
 #include <sys/socket.h>
 
 #include "base/log.h"
+#include "transport/verbs/verbs_payload.h"
 #include "transport/verbs/verbs_spare.h"
 
 #define WRITE_BYTES 16384u /* Of a frame. */
@@ -210,7 +211,8 @@ static bool message_add(struct rb_verbs *vb, struct rb_verbs_peer *peer,
 	said.consumed = 0;
 	said.freed = peer->freed_said = peer->freed;
 	memcpy(at, &said, sizeof(said));
-	rb_verbs_copy(vb, at + sizeof(said), payload, bytes);
+	if (bytes > 0)
+		memcpy(at + sizeof(said), payload, bytes);
 	return true;
 }
 
@@ -245,16 +247,22 @@ bool rb_verbs_spare_stream(struct rb_verbs *vb, struct rb_verbs_peer *peer,
 static bool write_add(struct rb_verbs *vb, const struct rb_verbs_flight *flight, uint64_t offset,
 		      const void *from, uint32_t bytes)
 {
+	struct rb_verbs_peer *peer = &vb->peers[flight->request->peer];
+	bool device = from == (const uint8_t *)flight->request->buffer + offset &&
+		      rb_verbs_is_device(flight->request);
 	const struct frame frame = { .kind = WRITE,
 				     .bytes = bytes,
 				     .flight = flight->invite,
 				     .address = flight->address + offset,
 				     .key = flight->keys[0] };
-	uint8_t *at = frame_add(vb, &vb->peers[flight->request->peer], &frame);
+	uint8_t *at = frame_add(vb, peer, &frame);
 
-	if (at != NULL)
-		rb_verbs_copy(vb, at, from, bytes);
-	return at != NULL;
+	if (at == NULL)
+		return false;
+	if (rb_verbs_copy(vb, device, at, from, bytes) == RUBATO_OK)
+		return true;
+	rb_verbs_lose(vb, peer->rank, rubato_error_text());
+	return false;
 }
 
 static uint32_t piece_of(size_t bytes)
@@ -266,7 +274,7 @@ bool rb_verbs_spare_write(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 {
 	const struct rb_request *request = flight->request;
 	const struct rb_verbs_peer *peer = &vb->peers[request->peer];
-	const uint8_t *from = request->buffer;
+	const uint8_t *from = rb_verbs_source(flight);
 
 	if (!rb_verbs_spare_flows(peer) || peer->redo != NULL)
 		return false;
@@ -286,10 +294,8 @@ static bool write_again(struct rb_verbs *vb, struct rb_verbs_entry *entry)
 	struct rb_verbs_flight *flight = rb_verbs_flight_find(vb, entry->flight);
 
 	while (flight != NULL && !flight->halted && entry->bytes > 0) {
-		const uint8_t *from =
-			entry->slot != NULL
-				? (const uint8_t *)entry->slot->head
-				: (const uint8_t *)flight->request->buffer + entry->offset;
+		const uint8_t *from = entry->slot != NULL ? (const uint8_t *)entry->slot->head
+							  : rb_verbs_source(flight) + entry->offset;
 		uint32_t bytes = piece_of(entry->bytes);
 
 		RB_ASSERT(entry->slot == NULL || bytes == entry->bytes);
@@ -381,7 +387,8 @@ void rb_verbs_spare_step(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 /* ---- What comes ---- */
 
 /* Where a write goes. NULL: nobody waits for it any more, or the peer is lost. */
-static uint8_t *target_of(struct rb_verbs *vb, uint32_t rank, const struct frame *frame)
+static uint8_t *target_of(struct rb_verbs *vb, uint32_t rank, const struct frame *frame,
+			  bool *device)
 {
 	const struct rb_verbs_region *region = vb->regions;
 	const struct rb_verbs_flight *flight;
@@ -393,6 +400,7 @@ static uint8_t *target_of(struct rb_verbs *vb, uint32_t rank, const struct frame
 			return NULL;
 		if (flight->request->peer == rank && flight->request->kind == RB_REQUEST_RECV &&
 		    flight->keys[0] != 0 && flight->keys[0] == frame->key) {
+			*device = rb_verbs_is_device(flight->request);
 			base = (uintptr_t)flight->request->buffer;
 			size_bytes = flight->request->size_bytes;
 		}
@@ -400,6 +408,7 @@ static uint8_t *target_of(struct rb_verbs *vb, uint32_t rank, const struct frame
 		while (region != NULL &&
 		       (region->mrs[0] == NULL || region->mrs[0]->rkey != frame->key))
 			region = region->next;
+		*device = region != NULL && region->device;
 		base = region != NULL ? (uintptr_t)region->base.base : 0;
 		size_bytes = region != NULL ? region->base.size_bytes : 0;
 	}
@@ -431,6 +440,7 @@ static void frame_take(struct rb_verbs *vb, struct rb_verbs_spare *spare, const 
 {
 	struct rb_verbs_peer *peer = spare->peer;
 	uint64_t slot[RB_VERBS_SLOT_BYTES / sizeof(uint64_t)];
+	bool device = false;
 	uint8_t *to;
 
 	switch ((enum kind)frame->kind) {
@@ -439,9 +449,9 @@ static void frame_take(struct rb_verbs *vb, struct rb_verbs_spare *spare, const 
 		rb_verbs_arrived(vb, peer, NULL, slot, frame->bytes);
 		return;
 	case WRITE:
-		to = target_of(vb, peer->rank, frame);
-		if (to != NULL)
-			rb_verbs_copy(vb, to, bytes, frame->bytes);
+		to = target_of(vb, peer->rank, frame, &device);
+		if (to != NULL && rb_verbs_copy(vb, device, to, bytes, frame->bytes) != RUBATO_OK)
+			rb_verbs_lose(vb, peer->rank, rubato_error_text());
 		return;
 	case LEAVE:
 		spare->left = frame->number;

@@ -200,6 +200,17 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, C
 	case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
 		*value = 9;
 		break;
+	case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
+	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
+		*value = !fake.control.no_rdma;
+		break;
+	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING:
+		*value = fake.control.writes_stay ? CU_GPU_DIRECT_RDMA_WRITES_ORDERING_NONE
+						  : CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
+		break;
+	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS:
+		*value = CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST;
+		break;
 	default:
 		*value = 0;
 		break;

@@ -13,6 +13,10 @@
  *             stream. How real queues are shared is not documented: that streams of another
  *             priority have queues of their own is an assumption, and can be taken back here
  *   kernels   those of cuda/, compiled for the processor (tests/cuda/emulated.h)
+ *   dma-bufs  the file that a device's memory is; where one begins is where its descriptor stands.
+ *             With FAKE_CUDA_UDMABUF=1 a kernel's, of the same pages, made by /dev/udmabuf. What a
+ *             network that asks (fake_cuda_remote_write) writes there stays under way, if control
+ *             says so, until it is flushed or the network reads: as posted writes may
  *   contexts  each call looks whether the calling thread has one
  *
  * Tests find this control by dlsym ("fake_cuda_control"); the real driver has none, so that a test
@@ -46,6 +50,8 @@ struct fake_cuda_control {
 	/* While a stream waits at a value, calls on its device that make something do not return:
 	 * memory, streams, events, modules. Those that free memory never do (below). */
 	bool making_waits;
+	/* RDMA to this memory: none; and whether remote writes must be flushed. */
+	bool no_rdma, writes_stay;
 	/* Planted in the fake, for tests of tests: waits for events are ignored. */
 	bool waits_ignored;
 };
@@ -57,9 +63,15 @@ struct fake_cuda_counts {
 	uint64_t waited;                        /* Of `waits`: what they waited for was not over. */
 	uint64_t memory_bytes, streams, events; /* That there are. */
 	uint64_t contexts_retained;
+	uint64_t exported;        /* dma-bufs. */
+	uint64_t flushes, stayed; /* And remote writes that were under way at some time. */
 };
 
 typedef void (*fake_cuda_control_function)(const struct fake_cuda_control *control);
 typedef struct fake_cuda_counts (*fake_cuda_counts_function)(void);
+/* For networks: whether the driver keeps that write, to memory that a dma-buf maps here; all that
+ * it keeps is to be written now. */
+typedef bool (*fake_cuda_remote_write_function)(void *to, const void *from, size_t bytes);
+typedef void (*fake_cuda_remote_settle_function)(void);
 
 #endif

@@ -27,6 +27,13 @@ struct allocation {
 
 enum what { COPY, SET, LAUNCH, RECORD, WAIT_EVENT, WAIT_VALUE, WRITE_VALUE, CALL };
 
+struct remote_write { /* Under way to memory of a device. */
+	struct remote_write *next;
+	void *to;
+	size_t bytes;
+	uint8_t from[];
+};
+
 struct item {
 	enum what what;
 	uint8_t *to;
@@ -98,6 +105,7 @@ extern struct fake_state {
 	uint64_t tickets, stream_count;
 	struct fake_cuda_control control;
 	uint32_t fail_calls;
+	struct remote_write *staying, **staying_end;
 	struct fake_cuda_counts counts;
 } fake;
 

@@ -1,7 +1,10 @@
 /* fake_memory.c -- see fake_cuda.h: memory. */
 #include <fcntl.h>
+#include <linux/udmabuf.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -35,8 +38,9 @@ static bool memory_open(void)
 {
 	if (fake.base != NULL)
 		return true;
-	fake.memfd = memfd_create("fake device", MFD_CLOEXEC);
-	if (fake.memfd < 0 || ftruncate(fake.memfd, (off_t)DEVICE_BYTES) != 0)
+	fake.memfd = memfd_create("fake device", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fake.memfd < 0 || ftruncate(fake.memfd, (off_t)DEVICE_BYTES) != 0 ||
+	    fcntl(fake.memfd, F_ADD_SEALS, F_SEAL_SHRINK) != 0)
 		return false;
 	fake.base = mmap(NULL, DEVICE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
 			 -1, 0);
@@ -162,6 +166,114 @@ EXPORT CUresult cuMemFreeHost(void *memory)
 	allocation_remove(a);
 	return fake_leave(CUDA_SUCCESS);
 }
+
+/* ---- RDMA ---- */
+
+static int udmabuf_of(uint64_t start, size_t bytes)
+{
+	struct udmabuf_create make = { .memfd = (uint32_t)fake.memfd,
+				       .offset = start,
+				       .size = bytes };
+	int maker = open("/dev/udmabuf", O_RDWR | O_CLOEXEC), fd;
+
+	if (maker < 0)
+		return -1;
+	fd = ioctl(maker, UDMABUF_CREATE, &make);
+	(void)close(maker);
+	return fd;
+}
+
+/* Another description of the file, that stands where the range begins. */
+static int file_of(uint64_t start)
+{
+	char path[64];
+	int fd;
+
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fake.memfd);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd >= 0)
+		(void)lseek(fd, (off_t)start, SEEK_SET);
+	return fd;
+}
+
+EXPORT CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr memory, size_t bytes,
+					      CUmemRangeHandleType type, unsigned long long flags)
+{
+	const struct allocation *a;
+	uint64_t start;
+	int fd;
+
+	ENTER_CONTEXT();
+	a = fake_find((void *)(uintptr_t)memory, 1);
+	if (a == NULL || a->what != DEVICE || memory % PAGE != 0 || bytes % PAGE != 0 ||
+	    bytes == 0 || flags != 0 || type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD)
+		return fake_leave(CUDA_ERROR_INVALID_VALUE);
+	if (memory - (CUdeviceptr)(uintptr_t)a->base + bytes > (a->bytes + PAGE - 1) / PAGE * PAGE)
+		return fake_leave(CUDA_ERROR_INVALID_VALUE);
+	if (fake.control.no_rdma)
+		return fake_leave(CUDA_ERROR_NOT_SUPPORTED);
+	start = memory - (CUdeviceptr)(uintptr_t)fake.base;
+	fd = getenv("FAKE_CUDA_UDMABUF") != NULL ? udmabuf_of(start, bytes) : file_of(start);
+	if (fd < 0)
+		return fake_leave(CUDA_ERROR_NOT_SUPPORTED);
+	*(int *)handle = fd;
+	fake.counts.exported++;
+	return fake_leave(CUDA_SUCCESS);
+}
+
+/* With the lock. */
+static void settle(void)
+{
+	while (fake.staying != NULL) {
+		struct remote_write *write = fake.staying;
+
+		fake.staying = write->next;
+		memcpy(write->to, write->from, write->bytes);
+		free(write);
+	}
+}
+
+EXPORT CUresult cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget target,
+					   CUflushGPUDirectRDMAWritesScope scope)
+{
+	(void)target, (void)scope;
+	ENTER_CONTEXT();
+	settle();
+	fake.counts.flushes++;
+	return fake_leave(CUDA_SUCCESS);
+}
+
+EXPORT bool fake_cuda_remote_write(void *to, const void *from, size_t bytes);
+EXPORT void fake_cuda_remote_settle(void);
+
+bool fake_cuda_remote_write(void *to, const void *from, size_t bytes)
+{
+	struct remote_write *write = NULL;
+
+	fake_stream_lock();
+	if (fake.control.writes_stay)
+		write = malloc(sizeof(*write) + bytes);
+	if (write != NULL) {
+		*write = (struct remote_write) { .to = to, .bytes = bytes };
+		memcpy(write->from, from, bytes);
+		if (fake.staying == NULL)
+			fake.staying_end = &fake.staying;
+		*fake.staying_end = write;
+		fake.staying_end = &write->next;
+		fake.counts.stayed++;
+	}
+	pthread_mutex_unlock(&fake.lock);
+	return write != NULL;
+}
+
+void fake_cuda_remote_settle(void)
+{
+	fake_stream_lock();
+	settle();
+	pthread_mutex_unlock(&fake.lock);
+}
+
+/* ---- What is known of memory ---- */
 
 EXPORT CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes,
 				       void **data, CUdeviceptr address)
