@@ -30,16 +30,20 @@ struct tr_score { /* Sums over rows; of a model of text: over the tokens that it
 	uint64_t rows;
 };
 
+struct tr_cuda; /* trainer/cuda/device.h */
+
 struct tr_compute_setup {
 	const struct tr_model *model; /* Copied. */
 	uint32_t batch;               /* Rows of one train() call. */
 	const float *parameters;      /* [parameter_count]; stays where it is until close(). */
 	float *gradient;              /* The same. */
-	float *statistics; /* [statistics_count]: train() moves them, evaluate() uses them. */
+	float *statistics;      /* [statistics_count]: train() moves them, evaluate() uses them. */
+	struct tr_cuda *device; /* NULL: the host's. Else the three vectors lie there. */
 };
 
 /* Told during train(), after each layer with parameters: the gradient is final from float `first`
- * on. The last time that is 0. What it returns ends train(), if it is an error. */
+ * on; on a device: when its stream has come so far. The last time that is 0. What it returns ends
+ * train(), if it is an error. */
 struct tr_ready {
 	rubato_status (*call)(void *arg, size_t first);
 	void *arg;
@@ -79,6 +83,9 @@ extern const struct tr_compute_ops tr_compute_gpt_plain;
 extern const struct tr_compute_ops tr_compute_dnnl;
 extern const struct tr_compute_ops tr_compute_lstm_dnnl;
 extern const struct tr_compute_ops tr_compute_gpt_dnnl;
+#endif
+#ifdef TR_HAVE_CUDA
+extern const struct tr_compute_ops tr_compute_cuda; /* Models that are lists of layers. */
 #endif
 const struct tr_compute_ops *tr_compute_host(enum tr_model_kind kind); /* This build's fastest. */
 

@@ -113,6 +113,15 @@ struct fake_cuda_counts fake_cuda_counts(void)
 	return counts;
 }
 
+EXPORT CUresult fake_cuda_asked(const char *name)
+{
+	CUresult result = fake_enter(name);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	return fake_leave(fake_current() != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT);
+}
+
 /* ---- Devices and contexts ---- */
 
 EXPORT CUresult cuInit(unsigned int flags)

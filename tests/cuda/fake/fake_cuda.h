@@ -67,6 +67,13 @@ struct fake_cuda_counts {
 	uint64_t flushes, stayed; /* And remote writes that were under way at some time. */
 };
 
+/* For fakes of the libraries above the driver: whether a call of this name is to fail, or has no
+ * context; where a stream reaches memory of the device, NULL: nothing is there; and what a stream
+ * does in its turn, with parameters that are copied. */
+CUresult fake_cuda_asked(const char *name);
+void *fake_cuda_reach(const void *address, size_t bytes);
+CUresult fake_cuda_call(CUstream stream, CUhostFn call, const void *parameters, size_t bytes);
+
 typedef void (*fake_cuda_control_function)(const struct fake_cuda_control *control);
 typedef struct fake_cuda_counts (*fake_cuda_counts_function)(void);
 /* For networks: whether the driver keeps that write, to memory that a dma-buf maps here; all that

@@ -34,6 +34,19 @@ uint8_t *fake_reach(const void *address, size_t bytes)
 	return fake.base != NULL && at >= fake.base && at < fake.base + DEVICE_BYTES ? NULL : at;
 }
 
+EXPORT void *fake_cuda_reach(const void *address, size_t bytes)
+{
+	const struct allocation *a;
+	uint8_t *at = NULL;
+
+	pthread_mutex_lock(&fake.lock);
+	a = fake_find(address, bytes);
+	if (a != NULL && a->what == DEVICE && a->device == fake_device(fake_current()))
+		at = fake_reach(address, bytes);
+	pthread_mutex_unlock(&fake.lock);
+	return at;
+}
+
 static bool memory_open(void)
 {
 	if (fake.base != NULL)

@@ -338,6 +338,14 @@ EXPORT CUresult cuLaunchHostFunc(CUstream stream, CUhostFn call, void *arg)
 	return enqueue(stream, &item, NULL, 0);
 }
 
+EXPORT CUresult fake_cuda_call(CUstream stream, CUhostFn call, const void *parameters, size_t bytes)
+{
+	struct item item = { .what = CALL, .call = call };
+
+	pthread_mutex_lock(&fake.lock);
+	return enqueue(stream, &item, parameters, bytes);
+}
+
 /* ---- Events ---- */
 
 EXPORT CUresult cuEventCreate(CUevent *out, unsigned int flags)

@@ -1,0 +1,29 @@
+/* compute.h -- a backend on the fake device beside the plain one: where they differ. */
+#ifndef RB_TESTS_CUDA_COMPUTE_H
+#define RB_TESTS_CUDA_COMPUTE_H
+
+#include "tests/cuda/fakes.h"
+#include "tests/trainer/bench.h"
+#include "trainer/cuda/device.h"
+
+struct on_device { /* A model on the device, beside the same on the host. */
+	struct bench b;
+	const struct tr_compute_ops *ops;
+	struct tr_cuda *cuda;
+	float *parameters, *gradient, *statistics;
+	float *seen, *seen_statistics; /* Copies of the device's. */
+	struct tr_compute *compute, *twin;
+};
+
+/* False: the backend did not open, as d->b.error says; closed then. */
+bool device_try(struct on_device *d, const struct tr_compute_ops *ops, const struct shape_case *c);
+void device_open(struct on_device *d, const struct tr_compute_ops *ops, const struct shape_case *c);
+void device_close(struct on_device *d);
+/* To or from the device, at once. */
+void device_copy(struct on_device *d, void *to, const void *from, size_t count);
+
+/* Two steps, the second twice from the same statistics. NULL, or what was noticed. */
+const char *device_differs(const struct tr_compute_ops *ops, const struct shape_case *c,
+			   uint64_t seed);
+
+#endif

@@ -1,0 +1,163 @@
+/*
+ * fake_cublas.c -- a libcublas.so.13 of the few functions that the trainer calls, as documented:
+ * matrices are column-major, alpha and beta the host's, what beta = 0 multiplies is not read.
+ */
+#include <cublas_v2.h>
+
+#include "tests/cuda/fake/fake_library.h"
+
+#define TAG 0xb1a5
+
+struct cublasContext {
+	unsigned tag;
+	CUstream stream;
+	cublasMath_t math;
+};
+
+#define ASKED()                                                                                    \
+	do {                                                                                       \
+		CUresult asked_ = fake_cuda_asked(__func__);                                       \
+		if (asked_ == CUDA_ERROR_OUT_OF_MEMORY)                                            \
+			return CUBLAS_STATUS_ALLOC_FAILED;                                         \
+		if (asked_ != CUDA_SUCCESS)                                                        \
+			return CUBLAS_STATUS_EXECUTION_FAILED;                                     \
+	} while (0)
+#define ASKED_HANDLE()                                                                             \
+	do {                                                                                       \
+		ASKED();                                                                           \
+		if (handle == NULL || handle->tag != TAG)                                          \
+			return CUBLAS_STATUS_NOT_INITIALIZED;                                      \
+	} while (0)
+
+EXPORT const char *cublasGetStatusName(cublasStatus_t status)
+{
+	switch (status) {
+	case CUBLAS_STATUS_NOT_INITIALIZED:
+		return "CUBLAS_STATUS_NOT_INITIALIZED";
+	case CUBLAS_STATUS_ALLOC_FAILED:
+		return "CUBLAS_STATUS_ALLOC_FAILED";
+	case CUBLAS_STATUS_INVALID_VALUE:
+		return "CUBLAS_STATUS_INVALID_VALUE";
+	case CUBLAS_STATUS_EXECUTION_FAILED:
+		return "CUBLAS_STATUS_EXECUTION_FAILED";
+	default:
+		return "another status";
+	}
+}
+
+EXPORT cublasStatus_t cublasCreate_v2(cublasHandle_t *out)
+{
+	ASKED();
+	MAKE(out, TAG);
+	return CUBLAS_STATUS_SUCCESS;
+}
+
+EXPORT cublasStatus_t cublasDestroy_v2(cublasHandle_t handle)
+{
+	ASKED_HANDLE();
+	free(handle);
+	return CUBLAS_STATUS_SUCCESS;
+}
+
+EXPORT cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream)
+{
+	ASKED_HANDLE();
+	handle->stream = stream;
+	return CUBLAS_STATUS_SUCCESS;
+}
+
+EXPORT cublasStatus_t cublasSetMathMode(cublasHandle_t handle, cublasMath_t math)
+{
+	ASKED_HANDLE();
+	handle->math = math;
+	return CUBLAS_STATUS_SUCCESS;
+}
+
+/* c = alpha a b + beta c, element by element; steps to the next row and column. */
+struct product {
+	int m, n, k;
+	float alpha, beta;
+	const float *a, *b;
+	float *c;
+	size_t a_row, a_column, b_row, b_column, c_row, c_column;
+};
+
+static void product_run(void *arg)
+{
+	const struct product *p = arg;
+
+	for (int j = 0; j < p->n; j++)
+		for (int i = 0; i < p->m; i++) {
+			const float *a = p->a + (size_t)i * p->a_row;
+			const float *b = p->b + (size_t)j * p->b_column;
+			float *c = p->c + (size_t)i * p->c_row + (size_t)j * p->c_column;
+			float sum = 0.0f;
+
+			for (int k = 0; k < p->k; k++)
+				sum += a[(size_t)k * p->a_column] * b[(size_t)k * p->b_row];
+			*c = p->alpha * sum + (p->beta == 0.0f ? 0.0f : p->beta * *c);
+		}
+}
+
+static size_t matrix_bytes(int rows, int columns, int step)
+{
+	return ((size_t)(columns - 1) * (size_t)step + (size_t)rows) * sizeof(float);
+}
+
+EXPORT cublasStatus_t cublasSgemm_v2(cublasHandle_t handle, cublasOperation_t a_how,
+				     cublasOperation_t b_how, int m, int n, int k,
+				     const float *alpha, const float *a, int lda, const float *b,
+				     int ldb, const float *beta, float *c, int ldc)
+{
+	const bool ta = a_how == CUBLAS_OP_T, tb = b_how == CUBLAS_OP_T;
+	struct product p = { .m = m, .n = n, .k = k };
+
+	ASKED_HANDLE();
+	if (m <= 0 || n <= 0 || k <= 0 || lda < (ta ? k : m) || ldb < (tb ? n : k) || ldc < m ||
+	    alpha == NULL || beta == NULL || (!ta && a_how != CUBLAS_OP_N) ||
+	    (!tb && b_how != CUBLAS_OP_N))
+		return CUBLAS_STATUS_INVALID_VALUE;
+	p.alpha = *alpha;
+	p.beta = *beta;
+	p.a = fake_cuda_reach(a, matrix_bytes(ta ? k : m, ta ? m : k, lda));
+	p.b = fake_cuda_reach(b, matrix_bytes(tb ? n : k, tb ? k : n, ldb));
+	p.c = fake_cuda_reach(c, matrix_bytes(m, n, ldc));
+	p.a_row = ta ? (size_t)lda : 1;
+	p.a_column = ta ? 1 : (size_t)lda;
+	p.b_row = tb ? (size_t)ldb : 1;
+	p.b_column = tb ? 1 : (size_t)ldb;
+	p.c_row = 1;
+	p.c_column = (size_t)ldc;
+	if (p.a == NULL || p.b == NULL || p.c == NULL || handle->math != CUBLAS_PEDANTIC_MATH)
+		return CUBLAS_STATUS_EXECUTION_FAILED;
+	return fake_do(handle->stream, product_run, &p, sizeof(p)) == CUDA_SUCCESS
+		       ? CUBLAS_STATUS_SUCCESS
+		       : CUBLAS_STATUS_EXECUTION_FAILED;
+}
+
+EXPORT cublasStatus_t cublasSgemv_v2(cublasHandle_t handle, cublasOperation_t a_how, int m, int n,
+				     const float *alpha, const float *a, int lda, const float *x,
+				     int x_step, const float *beta, float *y, int y_step)
+{
+	const bool t = a_how == CUBLAS_OP_T;
+	struct product p = { .m = t ? n : m, .n = 1, .k = t ? m : n };
+
+	ASKED_HANDLE();
+	if (m <= 0 || n <= 0 || lda < m || x_step <= 0 || y_step <= 0 || alpha == NULL ||
+	    beta == NULL || (!t && a_how != CUBLAS_OP_N))
+		return CUBLAS_STATUS_INVALID_VALUE;
+	p.alpha = *alpha;
+	p.beta = *beta;
+	p.a = fake_cuda_reach(a, matrix_bytes(m, n, lda));
+	p.b = fake_cuda_reach(x, matrix_bytes(1, p.k, x_step));
+	p.c = fake_cuda_reach(y, matrix_bytes(1, p.m, y_step));
+	p.a_row = t ? (size_t)lda : 1;
+	p.a_column = t ? 1 : (size_t)lda;
+	p.b_row = (size_t)x_step;
+	p.c_row = (size_t)y_step;
+	if (p.a == NULL || p.b == NULL || p.c == NULL || handle->math != CUBLAS_PEDANTIC_MATH)
+		return CUBLAS_STATUS_EXECUTION_FAILED;
+	return fake_do(handle->stream, product_run, &p, sizeof(p)) == CUDA_SUCCESS
+		       ? CUBLAS_STATUS_SUCCESS
+		       : CUBLAS_STATUS_EXECUTION_FAILED;
+}

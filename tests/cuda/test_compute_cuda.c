@@ -1,0 +1,266 @@
+/*
+ * test_compute_cuda.c -- the device's backend of models that are lists of layers, on fakes of the
+ * driver, cuBLAS and cuDNN: what tests/trainer/test_compute.c holds every backend to, and that a
+ * call which fails is named and leaves nothing behind.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/cuda/compute.h"
+#include "tests/length.h"
+
+START_TEST(device_backend_equals_plain)
+{
+	const char *error = device_differs(&tr_compute_cuda, &cases[_i], (uint64_t)_i + 1);
+
+	if (error != NULL)
+		ck_abort_msg("case %d: %s", _i, error);
+}
+END_TEST
+
+/* What costs little: a cnn has everything but normalisations. */
+static const struct shape_case cnn = { TR_CNN, TR_CROSS_ENTROPY, { 1, 6, 6 }, 3, 0, 2 };
+static const struct shape_case resnet = { TR_RESNET20, TR_CROSS_ENTROPY, { 1, 4, 4 }, 3, 0, 2 };
+
+/* Those that cost little in plain loops. */
+static bool is_small(const struct shape_case *c)
+{
+	return tr_shape_count(c->in) < 200;
+}
+
+START_TEST(evaluation_counts_the_first_rows_only)
+{
+	const uint32_t rows[] = { 1, 5, TR_EVAL_ROWS };
+	struct on_device d;
+
+	if (!is_small(&cases[_i]))
+		return;
+	device_open(&d, &tr_compute_cuda, _i == SHALLOW_COUNT ? &resnet : &cases[_i]);
+	const struct tr_answers answers = { d.b.labels, d.b.targets };
+	for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++) {
+		struct tr_score want = { 0 }, have = { 0 };
+
+		ck_assert_int_eq(tr_compute_plain.evaluate(d.twin, d.b.x, answers, rows[r], &want,
+							   &d.b.error),
+				 RUBATO_OK);
+		ck_assert_int_eq(
+			d.ops->evaluate(d.compute, d.b.x, answers, rows[r], &have, &d.b.error),
+			RUBATO_OK);
+		ck_assert_uint_eq(have.rows, rows[r]);
+		ck_assert_uint_eq(have.correct, want.correct);
+		ck_assert_double_eq_tol(have.loss, want.loss, 1e-5 * (1.0 + fabs(want.loss)));
+	}
+	device_close(&d);
+}
+END_TEST
+
+struct watch { /* What ready() says during one train(). */
+	struct on_device *d;
+	size_t final, calls;
+	size_t refuse_at; /* Call number whose answer is an error; 0: none. */
+};
+
+/* A copy behind what the stream has now takes what is final. */
+static rubato_status watch_ready(void *arg, size_t first)
+{
+	struct watch *w = arg;
+	const struct tr_model *model = &w->d->b.model;
+
+	ck_assert_uint_lt(first, w->final);
+	if (w->calls == 0)
+		ck_assert_uint_eq(first, model->layers[model->layer_count - 1].weight_offset);
+	ck_assert_int_eq(tr_cuda_copy(w->d->cuda, w->d->seen + first, w->d->gradient + first,
+				      (w->final - first) * sizeof(float), &w->d->b.error),
+			 RUBATO_OK);
+	w->final = first;
+	w->calls++;
+	return w->calls == w->refuse_at ? RUBATO_ERR_CANCELLED : RUBATO_OK;
+}
+
+START_TEST(ready_tells_what_is_final_on_the_stream)
+{
+	const struct fake_cuda_control delays = { .seed = 5, .delay_us_max = 100 };
+	struct tr_score score = { 0 };
+	size_t calls = 0;
+	struct on_device d;
+	float *final;
+
+	if (!is_small(&cases[_i]))
+		return;
+	fake_control()(&delays);
+	device_open(&d, &tr_compute_cuda, _i == SHALLOW_COUNT ? &resnet : &cases[_i]);
+	const struct tr_answers answers = { d.b.labels, d.b.targets };
+	struct watch watch = { .d = &d, .final = d.b.model.parameter_count };
+	const struct tr_ready ready = { watch_ready, &watch };
+	ck_assert_int_eq(d.ops->train(d.compute, d.b.x, answers, &ready, &score, &d.b.error),
+			 RUBATO_OK);
+	for (uint32_t i = 0; i < d.b.model.layer_count; i++)
+		calls += d.b.model.layers[i].weight_count > 0;
+	ck_assert_uint_eq(watch.final, 0);
+	ck_assert_uint_eq(watch.calls, calls);
+	final = room(d.b.model.parameter_count, sizeof(float));
+	device_copy(&d, final, d.gradient, d.b.model.parameter_count);
+	ck_assert_int_eq(memcmp(d.seen, final, d.b.model.parameter_count * sizeof(float)), 0);
+	free(final);
+	watch = (struct watch) { &d, d.b.model.parameter_count, 0, calls };
+	ck_assert_int_eq(d.ops->train(d.compute, d.b.x, answers, &ready, &score, &d.b.error),
+			 RUBATO_ERR_CANCELLED);
+	device_close(&d);
+}
+END_TEST
+
+static rubato_status all_of_it(struct on_device *d, const struct shape_case *c)
+{
+	struct tr_score score = { 0 };
+	rubato_status status;
+
+	if (!device_try(d, &tr_compute_cuda, c))
+		return RUBATO_ERR_SYSTEM;
+	const struct tr_answers answers = { d->b.labels, d->b.targets };
+	status = d->ops->train(d->compute, d->b.x, answers, NULL, &score, &d->b.error);
+	if (status == RUBATO_OK)
+		status = d->ops->evaluate(d->compute, d->b.x, answers, 2, &score, &d->b.error);
+	device_close(d);
+	return status;
+}
+
+static const char *const calls[] = {
+	"cublasCreate_v2",
+	"cublasSetStream_v2",
+	"cublasSetMathMode",
+	"cublasSgemm_v2",
+	"cublasSgemv_v2",
+	"cudnnCreate",
+	"cudnnSetStream",
+	"cudnnCreateTensorDescriptor",
+	"cudnnSetTensor4dDescriptor",
+	"cudnnCreateFilterDescriptor",
+	"cudnnSetFilter4dDescriptor",
+	"cudnnCreateConvolutionDescriptor",
+	"cudnnSetConvolution2dDescriptor",
+	"cudnnSetConvolutionMathType",
+	"cudnnGetConvolutionForwardAlgorithm_v7",
+	"cudnnGetConvolutionBackwardDataAlgorithm_v7",
+	"cudnnGetConvolutionBackwardFilterAlgorithm_v7",
+	"cudnnConvolutionForward",
+	"cudnnConvolutionBackwardData",
+	"cudnnConvolutionBackwardFilter",
+	"cudnnConvolutionBackwardBias",
+	"cudnnBatchNormalizationForwardTraining",
+	"cudnnBatchNormalizationForwardInference",
+	"cudnnBatchNormalizationBackward",
+	"cuLaunchKernel",
+	"cuEventRecord",
+	"cuEventSynchronize",
+};
+
+START_TEST(a_call_that_fails_is_named)
+{
+	struct fake_cuda_control control = { .fail_at = 1, .fail_with = CUDA_ERROR_LAUNCH_FAILED };
+	const bool norm = strstr(calls[_i], "BatchNorm") != NULL;
+	char name[FAKE_CUDA_CALL_BYTES];
+	struct on_device d;
+
+	tr_cuda_driver_open(&(struct tr_cuda_driver) { 0 }, &d.b.error);
+	(void)snprintf(control.fail_call, sizeof(control.fail_call), "%s", calls[_i]);
+	fake_control()(&control);
+	ck_assert_int_ne(all_of_it(&d, norm ? &resnet : &cnn), RUBATO_OK);
+	ck_assert_uint_eq(fake_counts().failed, 1);
+	(void)snprintf(name, sizeof(name), "%s", calls[_i]);
+	if (strstr(name, "_v2") != NULL)
+		*strstr(name, "_v2") = '\0';
+	ck_assert_msg(strncmp(d.b.error.text, "--device cuda: ", 15) == 0 &&
+			      strstr(d.b.error.text, name) != NULL,
+		      "%s: %s", name, d.b.error.text);
+	fake_all_given_back();
+}
+END_TEST
+
+/* Of memory for the backend: each piece in turn is the one that there is not. */
+START_TEST(out_of_memory_leaves_nothing)
+{
+	static const char *const kinds[] = { "cuMemAlloc_v2", "cuMemHostAlloc" };
+	struct fake_cuda_control control = { .fail_with = CUDA_ERROR_OUT_OF_MEMORY };
+	uint32_t failures = 0;
+	struct on_device d;
+
+	tr_cuda_driver_open(&(struct tr_cuda_driver) { 0 }, &d.b.error);
+	(void)snprintf(control.fail_call, sizeof(control.fail_call), "%s", kinds[_i]);
+	/* The first three are the test's own. */
+	for (control.fail_at = _i == 0 ? 4 : 1;; control.fail_at++) {
+		fake_control()(&control);
+		if (all_of_it(&d, &cnn) == RUBATO_OK)
+			break;
+		ck_assert_ptr_nonnull(strstr(d.b.error.text, "CUDA_ERROR_OUT_OF_MEMORY"));
+		fake_all_given_back();
+		failures++;
+	}
+	ck_assert_uint_ge(failures, _i == 0 ? 10 : 3);
+	fake_all_given_back();
+}
+END_TEST
+
+/* A second wait of either kind would fail. */
+START_TEST(a_step_waits_once)
+{
+	static const char *const waits[] = { "cuEventSynchronize", "cuStreamSynchronize" };
+	struct fake_cuda_control control = { .fail_at = _i == 0 ? 2 : 1,
+					     .fail_with = CUDA_ERROR_LAUNCH_FAILED };
+	const struct fake_cuda_control none = { 0 };
+	struct tr_score score = { 0 };
+	struct on_device d;
+
+	device_open(&d, &tr_compute_cuda, &cnn);
+	const struct tr_answers answers = { d.b.labels, d.b.targets };
+	(void)snprintf(control.fail_call, sizeof(control.fail_call), "%s", waits[_i]);
+	fake_control()(&control);
+	ck_assert_int_eq(d.ops->train(d.compute, d.b.x, answers, NULL, &score, &d.b.error),
+			 RUBATO_OK);
+	fake_control()(&none);
+	device_close(&d);
+}
+END_TEST
+
+START_TEST(what_is_not_computed_is_refused)
+{
+	static const struct shape_case one = {
+		TR_RESNET20, TR_CROSS_ENTROPY, { 1, 4, 4 }, 3, 0, 1
+	};
+	const struct tr_sequence sequence = { .length = 4, .vocabulary = 8, .hidden = 4 };
+	struct tr_compute_setup setup = { .batch = 1 };
+	struct tr_compute *compute;
+	struct tr_error error = { 0 };
+	struct tr_model model;
+	struct on_device d;
+
+	ck_assert(!device_try(&d, &tr_compute_cuda, &one));
+	ck_assert_str_eq(d.b.error.text, "--device cuda: --model resnet20 needs a --batch of more "
+					 "than one such sample");
+	ck_assert_int_eq(tr_model_build_text(&model, TR_LSTM, &sequence, &error), RUBATO_OK);
+	ck_assert_int_eq(tr_cuda_open(&setup.device, 0, &error), RUBATO_OK);
+	setup.model = &model;
+	ck_assert_int_eq(tr_compute_open(&compute, &tr_compute_cuda, &setup, &error),
+			 RUBATO_ERR_ARGUMENT);
+	ck_assert_str_eq(error.text, "--device cuda: --model lstm is computed on the host alone");
+	tr_cuda_close(setup.device);
+	fake_all_given_back();
+}
+END_TEST
+
+int main(void)
+{
+	TCase *tests = tcase_create("compute");
+
+	tcase_set_timeout(tests, 240);
+	tcase_add_loop_test(tests, device_backend_equals_plain, 0,
+			    test_length() == TEST_LONG ? ALL_COUNT : CASE_COUNT);
+	tcase_add_loop_test(tests, evaluation_counts_the_first_rows_only, 0, SHALLOW_COUNT + 1);
+	tcase_add_loop_test(tests, ready_tells_what_is_final_on_the_stream, 0, SHALLOW_COUNT + 1);
+	tcase_add_loop_test(tests, a_call_that_fails_is_named, 0,
+			    (int)(sizeof(calls) / sizeof(calls[0])));
+	tcase_add_loop_test(tests, out_of_memory_leaves_nothing, 0, 2);
+	tcase_add_loop_test(tests, a_step_waits_once, 0, 2);
+	tcase_add_test(tests, what_is_not_computed_is_refused);
+	return check_main("cuda", tests);
+}
