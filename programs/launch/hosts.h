@@ -3,7 +3,9 @@
  *
  * The part is told on its standard input what it is (the secret is on no command line), and ends
  * its ranks when that input ends: so they end when this process does, or ssh, or the network. Its
- * input is therefore no rank's.
+ * input is therefore no rank's. When something fails there, the part says its exit status on its
+ * standard error at once, in a line that is not shown: so a job's is that of the failure that came
+ * first here, though the host may be the last to end.
  */
 #ifndef PROGRAMS_HOSTS_H
 #define PROGRAMS_HOSTS_H

@@ -32,6 +32,7 @@
 #define NOT_ENDED (-1) /* No wait status. */
 #define POLLS 5        /* Signals, input from and to, ranks' lines, who holds us; then streams. */
 #define NAME_BYTES 160
+#define FAILED '\036' /* A part's line that says the status of its first failure, and is no text. */
 #define HOSTS_GRACE_NS 2000000000u /* Guess: that their parts take to say that they ended. */
 
 enum phase { RUNNING, FAILING, ENDING, KILLED };
@@ -91,6 +92,20 @@ __attribute__((format(printf, 2, 3))) static void say(struct job *job, const cha
 
 /* ---- Ending ---- */
 
+/* The first reason to end is the one that counts. Whoever started this part is told at once: ranks
+ * here may take seconds to end, and fail elsewhere meanwhile. */
+static void status_set(struct job *job, int status)
+{
+	char line[16];
+
+	if (job->status != 0 || status == 0)
+		return;
+	job->status = status;
+	(void)snprintf(line, sizeof(line), "%c%d\n", FAILED, status);
+	if (job->launch->held)
+		buffer_add(&job->sentences, line, strlen(line));
+}
+
 static void close_unless(int fd, int keep)
 {
 	if (fd >= 0 && fd != keep)
@@ -122,11 +137,9 @@ static void signal_ranks(struct job *job, int number)
 	}
 }
 
-/* The first reason to end is the one that counts. */
 static void end_job(struct job *job, int status, int number)
 {
-	if (job->status == 0)
-		job->status = status;
+	status_set(job, status);
 	if (job->phase >= ENDING)
 		return;
 	job->phase = ENDING;
@@ -139,8 +152,7 @@ static void end_job(struct job *job, int status, int number)
 /* The others may know of it from each other, and end by themselves. */
 static void failed(struct job *job, int status)
 {
-	if (job->status == 0)
-		job->status = status;
+	status_set(job, status);
 	if (job->launch->keep_going || job->phase != RUNNING)
 		return;
 	if (job->launch->patience_ns == 0) {
@@ -156,6 +168,19 @@ static void kill_job(struct job *job)
 	job->phase = KILLED;
 	job->kill_at = NEVER;
 	signal_ranks(job, SIGKILL);
+}
+
+/* A host's part has said so; it has not ended yet. */
+static void host_failed(struct job *job, uint32_t host, int status)
+{
+	char name[NAME_BYTES];
+
+	if (status <= 0 || job->phase != RUNNING)
+		return;
+	if (!job->launch->keep_going) /* Else it is said when all of the host have ended. */
+		say(job, "%s failed with exit status %d; ending the others",
+		    name_of(job, host, name), status);
+	failed(job, status);
 }
 
 static void rank_ended(struct job *job, uint32_t rank, int wait_status)
@@ -299,6 +324,36 @@ static void write_out(struct job *job, int to, const struct buffer *out)
 		end_job(job, 128 + SIGPIPE, SIGTERM);
 }
 
+/* What a host's part says for us only; the rest stays. Lines of ranks begin with "[". */
+static void take_failures(struct job *job, uint32_t host, struct buffer *out)
+{
+	size_t kept = 0;
+
+	for (size_t at = 0, end; at < out->used; at = end) {
+		const char *newline = memchr(out->data + at, '\n', out->used - at);
+
+		end = newline != NULL ? (size_t)(newline - out->data) + 1 : out->used;
+		if (out->data[at] == FAILED) {
+			host_failed(job, host, (int)strtol(out->data + at + 1, NULL, 10));
+			continue;
+		}
+		memmove(out->data + kept, out->data + at, end - at);
+		kept += end - at;
+	}
+	out->used = kept;
+}
+
+/* Gives out what has come of a stream. */
+static void stream_write(struct job *job, const struct stream *stream, struct buffer *out)
+{
+	uint32_t child = (uint32_t)(stream - job->streams) / 2;
+
+	if (job->launch->hosts != NULL && stream->to == 2)
+		take_failures(job, child, out);
+	write_out(job, stream->to, out);
+	buffer_fini(out);
+}
+
 static void stream_close(struct job *job, struct stream *stream)
 {
 	struct buffer out = { 0 };
@@ -306,8 +361,7 @@ static void stream_close(struct job *job, struct stream *stream)
 	(void)close(stream->fd);
 	stream->fd = -1;
 	lines_end(&stream->lines, &out);
-	write_out(job, stream->to, &out);
-	buffer_fini(&out);
+	stream_write(job, stream, &out);
 }
 
 /* Returns false when there was nothing to read for now. */
@@ -324,8 +378,7 @@ static bool stream_read(struct job *job, struct stream *stream)
 		return true;
 	}
 	lines_feed(&stream->lines, data, (size_t)got, &out);
-	write_out(job, stream->to, &out);
-	buffer_fini(&out);
+	stream_write(job, stream, &out);
 	return true;
 }
 

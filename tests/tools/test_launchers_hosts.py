@@ -341,6 +341,27 @@ class RubatoRun(Launcher, unittest.TestCase):
         self.assertRegex(err, "(?m)^rubato-run: beta: rank 2 failed with exit status 3")
         self.assertRegex(err, "(?m)^rubato-run: host beta failed with exit status 3")
 
+    def test_the_status_is_that_of_who_failed_first(self):
+        """Rank 2 is first, but its host ends last: rank 3 stays until it is killed. The others
+        fail by themselves once it is known here."""
+        go = world.at / "go"
+        job = self.start(self.run_on("alpha:2,beta:2", "sh", "-c", f"""
+            until_there() {{ until test -e {go}$1; do sleep 0.02; done; }}
+            case $RUBATO_RANK in
+            2) until_there 3; exit 7;;
+            3) trap '' TERM; touch {go}3; until_there -never;;
+            *) trap '' TERM; until_there; exit 9;;
+            esac"""))
+        self.addCleanup(job.stdout.close)
+        self.addCleanup(job.stderr.close)
+        err = job.stderr.readline()
+        self.assertIn("failed with exit status 7", err)
+        go.touch()
+        err += job.stderr.read()
+        self.assertEqual(job.wait(LIMIT_S), 7, err)
+        for who in "beta: rank 2", "host beta": # Alpha may not have been told to end in time.
+            self.assertIn(f"rubato-run: {who} failed with exit status 7; ending the others", err)
+
     def test_a_file_of_hosts(self):
         path = world.at / "machines"
         path.write_text("# two\nalpha slots=1\n\nbeta:3 # the larger\n")
